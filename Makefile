@@ -1,0 +1,129 @@
+# ibvmig. `make help` lists the targets; each folder's build.mk says what is built there.
+# SAN=1 builds with ASan and UBSan into build-san/, V=1 shows the commands.
+
+CC       ?= cc
+BUILD    ?= $(if $(SAN),build-san,build)
+PREFIX   ?= /usr/local
+SYSCONF  ?= /etc
+DESTDIR  ?=
+VERSION  := 0.1.0
+
+Q        := $(if $(V),,@)
+say       = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2);)
+
+CFLAGS   ?= -O2 -g
+WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+            $(if $(or $(CI),$(WERROR)),-Werror)
+comma    := ,
+SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer)
+ALL_CFLAGS = -std=c17 -D_GNU_SOURCE -DIBVMIG_VERSION='"$(VERSION)"' -fPIC -fvisibility=default \
+             -I. $(WARN) $(SANFLAGS) $(CFLAGS)
+
+DIRS := common vswitch sm-helper daemon guest-agent hooks tests
+MODS := $(wildcard $(addsuffix /build.mk,$(DIRS)))
+
+ALL      :=
+TESTBINS :=
+OBJS     :=
+
+obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+
+# $(call program,NAME,SOURCES,LIBRARIES,EXTRA_CFLAGS): build/bin/NAME
+define program
+ALL += $(BUILD)/bin/$(1)
+$(call binary,$(BUILD)/bin/$(1),$(2),$(3),$(4))
+endef
+# $(call testprogram,NAME,SOURCES,LIBRARIES,EXTRA_CFLAGS): build/tests/NAME, run by `make check`; speaks TAP
+define testprogram
+TESTBINS += $(BUILD)/tests/$(1)
+$(call binary,$(BUILD)/tests/$(1),$(2),$(3) -lcmocka,$(4))
+endef
+# $(call testtool,NAME,SOURCES,LIBRARIES,EXTRA_CFLAGS): build/tests/NAME, a helper that tests call
+define testtool
+ALL += $(BUILD)/tests/$(1)
+$(call binary,$(BUILD)/tests/$(1),$(2),$(3),$(4))
+endef
+define binary
+OBJS += $(call obj,$(2))
+$(call obj,$(filter-out common/%,$(2))): EXTRA = $(4)
+$(1): $(call obj,$(2)) $(filter %.a,$(3))
+	$$(call say,LD,$$@) mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $$(LDFLAGS) -o $$@ $(call obj,$(2)) $(3) $$(LDLIBS)
+endef
+# $(call archive,NAME,SOURCES,EXTRA_CFLAGS): build/lib/NAME.a
+define archive
+OBJS += $(call obj,$(2))
+$(call obj,$(2)): EXTRA = $(3)
+$(BUILD)/lib/$(1).a: $(call obj,$(2))
+	$$(call say,AR,$$@) mkdir -p $$(@D) && rm -f $$@ && ar rcs $$@ $$^
+endef
+# $(call shared,NAME,SOURCES,LIBRARIES,EXTRA_CFLAGS,LDFLAGS): build/lib/NAME.so
+define shared
+ALL += $(BUILD)/lib/$(1).so
+OBJS += $(call obj,$(2))
+$(call obj,$(filter-out common/%,$(2))): EXTRA = $(4)
+$(BUILD)/lib/$(1).so: $(call obj,$(2)) $(filter %.a,$(3)) $(filter %.map,$(subst $(comma), ,$(5)))
+	$$(call say,LD,$$@) mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $$(LDFLAGS) -shared $(5) -o $$@ $(call obj,$(2)) $(3) $$(LDLIBS)
+endef
+
+.PHONY: all help check demo soak bench fuzz lint install clean deps
+all: real-all
+
+include $(MODS)
+
+real-all: $(ALL)
+
+$(BUILD)/obj/%.o: %.c
+	$(call say,CC,$<) mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
+
+-include $(sort $(OBJS:.o=.d))
+
+help:
+	@echo 'make all        build everything into build/'
+	@echo 'make demo       install what is needed, migrate a VM with live RDMA traffic, write build/demo/report.json'
+	@echo '                BREAK=no-swap|no-marker|no-dirtying|cache-off|forced-sweep breaks one thing on purpose'
+	@echo 'make check      install what is needed and run all tests (ends with: N passed, N failed, N skipped)'
+	@echo '                ONLY="name..." runs only the test programs whose name contains one of the words'
+	@echo 'make soak N=20  that many migrations in a row, report in build/soak/report.json'
+	@echo 'make bench      five measured migrations, report in build/bench/'
+	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS (default 30)'
+	@echo 'make lint       clang-format, cppcheck'
+	@echo 'make install    DESTDIR, PREFIX and SYSCONF are respected'
+	@echo 'make clean      remove build/'
+	@echo 'SAN=1 builds with ASan and UBSan into build-san/; V=1 shows the commands'
+
+deps:
+	$(Q)tests/lab/deps
+
+demo: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/demo/run $(if $(BREAK),--break $(BREAK))
+
+check: deps
+	$(Q)$(MAKE) --no-print-directory all testbins
+	$(Q)tests/run-all $(ONLY)
+
+testbins: $(TESTBINS)
+.PHONY: real-all testbins
+
+soak: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/demo/soak $(or $(N),20)
+
+bench: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/demo/soak 5 $(BUILD)/bench
+
+fuzz: deps
+	$(Q)tests/fuzz/run $(or $(FUZZ_SECONDS),30)
+
+lint:
+	$(Q)clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h')
+	$(Q)cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -D_GNU_SOURCE -I. \
+		--enable=warning,performance,portability --suppress=missingIncludeSystem \
+		$$(git ls-files '*.c')
+
+install: all
+	$(Q)tests/../hooks/install '$(BUILD)' '$(DESTDIR)' '$(PREFIX)' '$(SYSCONF)'
+
+clean:
+	rm -rf build build-san

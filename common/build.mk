@@ -1,0 +1,10 @@
+# libcommon: small, for every program and for the guest. libnet: HTTP, event loop, workers; for daemons only.
+COMMON_SRC := common/log.c common/util.c common/ib.c common/json.c common/frame.c common/conf.c
+NET_SRC    := common/loop.c common/work.c common/http_server.c common/http_client.c
+$(eval $(call archive,libcommon,$(COMMON_SRC)))
+$(eval $(call archive,libnet,$(NET_SRC)))
+COMMON := $(BUILD)/lib/libcommon.a
+NET    := $(BUILD)/lib/libnet.a
+# link lines: $(COMMON_LIBS) or $(NET_LIBS), in this order after the objects
+COMMON_LIBS := $(COMMON) -ljson-c
+NET_LIBS    := $(NET) $(COMMON) -lmicrohttpd -lcurl-gnutls -lsystemd -ljson-c -lpthread

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* One blocking REST call (libcurl). In a daemon, call it from a worker (common/work.h) only. */
+#ifndef IBVMIG_COMMON_HTTP_CLIENT_H
+#define IBVMIG_COMMON_HTTP_CLIENT_H
+
+#include <json-c/json.h>
+
+#define HTTP_ANSWER_MAX (8u << 20)
+#define HTTP_ERROR_MAX  512
+
+/* Once per process, before any thread starts. */
+void http_client_init(void);
+
+/* base: "http://HOST:PORT" or "unix:PATH". body: borrowed, NULL for none. timeout_ms covers all.
+ *
+ * 0: the status is 2xx and *ret_body (owned by the caller) is its object.
+ * -EREMOTEIO: any other status; -ECONNREFUSED, -ETIMEDOUT, -EBADMSG, -EIO as the names say.
+ * On an error, error says in one line what went wrong, in the server's own words if it has any. */
+int http_call(const char *base, const char *method, const char *path, struct json_object *body,
+	      unsigned timeout_ms, struct json_object **ret_body,
+	      char error[static HTTP_ERROR_MAX]);
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "common/http_server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#define CONN_TIMEOUT_S 60
+
+struct http_server {
+	sd_event *loop; /* borrowed */
+	struct MHD_Daemon *mhd;
+	const struct http_route *routes; /* borrowed */
+	void *user;
+	sd_event_source *io, *before; /* owned */
+	sd_event_source *timer;       /* owned */
+	bool stopping;
+	unsigned suspended; /* exchanges whose answer is still to come */
+};
+
+/* Lives until both the handler has answered and libmicrohttpd has finished the request. */
+struct http_exchange {
+	struct http_server *server;
+	struct MHD_Connection *conn; /* NULL when the client is gone */
+	char *body;                  /* owned */
+	size_t body_bytes;
+	bool too_large, handled, answered, suspended, finished;
+	unsigned status;
+	struct json_object *reply; /* owned */
+};
+
+static void exchange_free(struct http_exchange *x)
+{
+	free(x->body);
+	json_object_put(x->reply);
+	free(x);
+}
+
+void http_reply(struct http_exchange *x, unsigned status, struct json_object *body)
+{
+	if (x->finished) {
+		json_object_put(body);
+		exchange_free(x);
+		return;
+	}
+	x->answered = true;
+	x->status = status;
+	x->reply = body ? body : json_object_new_object();
+	if (x->suspended) {
+		x->suspended = false;
+		x->server->suspended--;
+		MHD_resume_connection(x->conn);
+		sd_event_source_set_enabled(x->server->before, SD_EVENT_ONESHOT);
+	}
+}
+
+void http_fail(struct http_exchange *x, unsigned status, const char *code, const char *fmt, ...)
+{
+	struct json_object *top = json_object_new_object(), *list = json_object_new_array(),
+			   *e = json_object_new_object();
+	char detail[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(detail, sizeof detail, fmt, ap);
+	va_end(ap);
+	json_set_str(e, "code", code);
+	json_set_u64(e, "status", status);
+	json_set_str(e, "detail", detail);
+	json_object_array_add(list, e);
+	json_set(top, "errors", list);
+	http_reply(x, status, top);
+}
+
+const char *http_query(struct http_exchange *x, const char *key)
+{
+	return x->conn ? MHD_lookup_connection_value(x->conn, MHD_GET_ARGUMENT_KIND, key) : NULL;
+}
+
+/* Whether url fits the route; the segment at '*' goes to param. */
+static bool route_fits(const char *route, const char *url, char param[static HTTP_PARAM_MAX])
+{
+	size_t n;
+
+	for (;;) {
+		size_t r = strcspn(route, "/");
+
+		n = strcspn(url, "/");
+		if (r == 1 && *route == '*') {
+			if (!n || n >= HTTP_PARAM_MAX)
+				return false;
+			memcpy(param, url, n);
+			param[n] = '\0';
+		} else if (r != n || memcmp(route, url, n)) {
+			return false;
+		}
+		route += r;
+		url += n;
+		if (!*route || !*url)
+			return !*route && !*url;
+		route++;
+		url++;
+	}
+}
+
+static void dispatch(struct http_exchange *x, const char *method, const char *url)
+{
+	struct json_object *body AUTO_JSON = NULL;
+	char param[HTTP_PARAM_MAX] = "";
+	bool path_known = false;
+
+	if (x->too_large) {
+		http_fail(x, 413, "too-large", "the body is over %u bytes", HTTP_BODY_MAX);
+		return;
+	}
+	if (x->body_bytes && json_parse(x->body, x->body_bytes, &body)) {
+		http_fail(x, 400, "bad-json", "the body is not one JSON object");
+		return;
+	}
+	for (const struct http_route *r = x->server->routes; r->method; r++) {
+		if (!route_fits(r->path, url, param))
+			continue;
+		path_known = true;
+		if (strcmp(r->method, method))
+			continue;
+		struct http_request req = {
+			.method = method,
+			.path = url,
+			.param = *param ? param : NULL,
+			.body = body,
+			.user = x->server->user,
+			.exchange = x,
+		};
+		r->handler(&req);
+		return;
+	}
+	if (path_known)
+		http_fail(x, 405, "bad-method", "%s is not allowed on %s", method, url);
+	else
+		http_fail(x, 404, "not-found", "there is no %s", url);
+}
+
+static enum MHD_Result send_reply(struct http_exchange *x)
+{
+	const char *text = json_text(x->reply);
+	struct MHD_Response *resp = MHD_create_response_from_buffer(strlen(text), (void *)text,
+								    MHD_RESPMEM_MUST_COPY);
+	enum MHD_Result rc;
+
+	if (!resp)
+		return MHD_NO;
+	MHD_add_response_header(resp, "Content-Type", "application/json");
+	rc = MHD_queue_response(x->conn, x->status, resp);
+	MHD_destroy_response(resp);
+	return rc;
+}
+
+static enum MHD_Result on_access(void *arg, struct MHD_Connection *conn, const char *url,
+				 const char *method, const char *version, const char *data,
+				 size_t *bytes, void **state)
+{
+	struct http_server *s = arg;
+	struct http_exchange *x = *state;
+
+	(void)version;
+	if (!x) {
+		if (!(x = *state = calloc(1, sizeof *x)))
+			return MHD_NO;
+		x->server = s;
+		x->conn = conn;
+		return MHD_YES;
+	}
+	if (*bytes) {
+		char *grown = NULL;
+
+		if (x->body_bytes + *bytes > HTTP_BODY_MAX)
+			x->too_large = true;
+		else
+			grown = realloc(x->body, x->body_bytes + *bytes);
+		if (grown) {
+			memcpy(grown + x->body_bytes, data, *bytes);
+			x->body = grown;
+			x->body_bytes += *bytes;
+		}
+		*bytes = 0;
+		return MHD_YES;
+	}
+	if (!x->handled) {
+		x->handled = true;
+		dispatch(x, method, url);
+		if (!x->answered) {
+			x->suspended = true;
+			x->server->suspended++;
+			MHD_suspend_connection(conn);
+			return MHD_YES;
+		}
+	}
+	return x->answered ? send_reply(x) : MHD_YES;
+}
+
+static void on_completed(void *arg, struct MHD_Connection *conn, void **state,
+			 enum MHD_RequestTerminationCode why)
+{
+	struct http_exchange *x = *state;
+
+	(void)arg;
+	(void)conn;
+	(void)why;
+	*state = NULL;
+	if (!x)
+		return;
+	x->conn = NULL;
+	x->finished = true;
+	if (x->answered || !x->handled)
+		exchange_free(x);
+}
+
+/* libmicrohttpd's own time-outs and resumed connections ask for a run without a readable fd. */
+static void run_mhd(struct http_server *s)
+{
+	MHD_UNSIGNED_LONG_LONG wait_ms;
+
+	MHD_run(s->mhd);
+	if (s->stopping)
+		return;
+	if (MHD_get_timeout(s->mhd, &wait_ms) == MHD_YES) {
+		sd_event_source_set_time(s->timer, now_us() + wait_ms * 1000u);
+		sd_event_source_set_enabled(s->timer, SD_EVENT_ONESHOT);
+	} else {
+		sd_event_source_set_enabled(s->timer, SD_EVENT_OFF);
+	}
+}
+
+static int on_io(sd_event_source *src, int fd, uint32_t events, void *arg)
+{
+	(void)src;
+	(void)fd;
+	(void)events;
+	run_mhd(arg);
+	return 0;
+}
+
+static int on_timer(sd_event_source *src, uint64_t usec, void *arg)
+{
+	(void)src;
+	(void)usec;
+	run_mhd(arg);
+	return 0;
+}
+
+static int on_deferred(sd_event_source *src, void *arg)
+{
+	(void)src;
+	run_mhd(arg);
+	return 0;
+}
+
+int http_server_new(sd_event *loop, int fd, const struct http_route *routes, void *user,
+		    struct http_server **ret_server)
+{
+	struct http_server *s = calloc(1, sizeof *s);
+	const union MHD_DaemonInfo *info;
+	int rc = -EIO;
+
+	if (!s) {
+		close(fd);
+		return -ENOMEM;
+	}
+	s->loop = loop;
+	s->routes = routes;
+	s->user = user;
+	s->mhd = MHD_start_daemon(
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_access, s,
+		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+		MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONN_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned)CONN_TIMEOUT_S, MHD_OPTION_END);
+	if (!s->mhd) {
+		close(fd);
+		free(s);
+		return -EIO;
+	}
+	info = MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+	if (!info ||
+	    (rc = sd_event_add_io(loop, &s->io, info->epoll_fd, 1 /* EPOLLIN */, on_io, s)) < 0 ||
+	    (rc = sd_event_add_defer(loop, &s->before, on_deferred, s)) < 0 ||
+	    (rc = sd_event_add_time(loop, &s->timer, CLOCK_MONOTONIC, UINT64_MAX, 1000, on_timer,
+				    s)) < 0) {
+		http_server_free(s);
+		return rc;
+	}
+	*ret_server = s;
+	return 0;
+}
+
+void http_server_free(struct http_server *s)
+{
+	if (!s)
+		return;
+	s->stopping = true;
+	sd_event_source_disable_unref(s->io);
+	sd_event_source_disable_unref(s->before);
+	sd_event_source_disable_unref(s->timer);
+	/* libmicrohttpd aborts the process if it is stopped while a connection is suspended. Those
+	 * who still wait see the end of the process instead. */
+	if (s->suspended)
+		return;
+	MHD_stop_daemon(s->mhd);
+	free(s);
+}
+
+int http_listen_unix(const char *path, unsigned mode)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd AUTO_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (strlen(path) >= sizeof a.sun_path)
+		return -ENAMETOOLONG;
+	strcpy(a.sun_path, path);
+	unlink(path);
+	if (bind(fd, (struct sockaddr *)&a, sizeof a) || chmod(path, mode) || listen(fd, SOMAXCONN))
+		return -errno;
+	return TAKE_FD(fd);
+}
+
+int http_listen_tcp(const char *address)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET};
+	int fd AUTO_CLOSE = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	const char *colon = strrchr(address, ':');
+	char host[INET_ADDRSTRLEN] = "";
+	uint64_t port;
+
+	if (fd < 0)
+		return -errno;
+	if (!colon || (size_t)(colon - address) >= sizeof host ||
+	    parse_u64(colon + 1, 1, 65535, &port))
+		return -EINVAL;
+	memcpy(host, address, (size_t)(colon - address));
+	if (inet_pton(AF_INET, host, &a.sin_addr) != 1)
+		return -EINVAL;
+	a.sin_port = htons((uint16_t)port);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+	if (bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, SOMAXCONN))
+		return -errno;
+	return TAKE_FD(fd);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "common/json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int json_parse(const char *text, size_t bytes, struct json_object **ret_obj)
+{
+	struct json_tokener *tok;
+	struct json_object *obj;
+	size_t used;
+
+	if (bytes > INT_MAX)
+		return -EBADMSG;
+	tok = json_tokener_new_ex(JSON_DEPTH_MAX);
+	if (!tok)
+		return -ENOMEM;
+	json_tokener_set_flags(tok, JSON_TOKENER_STRICT | JSON_TOKENER_ALLOW_TRAILING_CHARS);
+	obj = json_tokener_parse_ex(tok, text, (int)bytes);
+	used = json_tokener_get_parse_end(tok);
+	bool whole = json_tokener_get_error(tok) == json_tokener_success;
+	json_tokener_free(tok);
+	while (whole && used < bytes && strchr(" \t\r\n", text[used]) && text[used])
+		used++;
+	if (!whole || used != bytes || !json_object_is_type(obj, json_type_object)) {
+		json_object_put(obj);
+		return -EBADMSG;
+	}
+	*ret_obj = obj;
+	return 0;
+}
+
+void json_reader_init(struct json_reader *r, struct json_object *obj)
+{
+	*r = (struct json_reader){.obj = obj};
+}
+
+static void reader_fail(struct json_reader *r, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void reader_fail(struct json_reader *r, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (r->error)
+		return;
+	r->error = -EINVAL;
+	va_start(ap, fmt);
+	vsnprintf(r->message, sizeof r->message, fmt, ap);
+	va_end(ap);
+}
+
+static struct json_object *need(struct json_reader *r, const char *key, enum json_type type)
+{
+	struct json_object *v = json_opt(r->obj, key);
+
+	if (r->error)
+		return NULL;
+	if (!json_object_is_type(v, type)) {
+		reader_fail(r, "field \"%s\" must be a %s, but is %s", key, json_type_to_name(type),
+			    v ? json_text(v) : "missing");
+		return NULL;
+	}
+	return v;
+}
+
+const char *json_need_str(struct json_reader *r, const char *key)
+{
+	struct json_object *v = need(r, key, json_type_string);
+
+	return v ? json_object_get_string(v) : "";
+}
+
+uint64_t json_need_u64(struct json_reader *r, const char *key, uint64_t min, uint64_t max)
+{
+	struct json_object *v = need(r, key, json_type_int);
+
+	if (!v)
+		return 0;
+	if (json_object_get_int64(v) < 0 || json_object_get_uint64(v) < min ||
+	    json_object_get_uint64(v) > max) {
+		reader_fail(r, "field \"%s\" is %s; allowed is %" PRIu64 " to %" PRIu64, key,
+			    json_text(v), min, max);
+		return 0;
+	}
+	return json_object_get_uint64(v);
+}
+
+uint64_t json_need_guid(struct json_reader *r, const char *key)
+{
+	const char *text = json_need_str(r, key);
+	uint64_t guid = 0;
+
+	if (!r->error && ib_guid_parse(text, &guid))
+		reader_fail(r,
+			    "field \"%s\" is \"%.40s\"; a GUID is 0x and 16 hex digits, "
+			    "neither 0 nor all ones",
+			    key, text);
+	return r->error ? 0 : guid;
+}
+
+struct json_object *json_need_obj(struct json_reader *r, const char *key)
+{
+	return need(r, key, json_type_object);
+}
+
+struct json_object *json_need_array(struct json_reader *r, const char *key)
+{
+	return need(r, key, json_type_array);
+}
+
+struct json_object *json_opt(struct json_object *o, const char *key)
+{
+	struct json_object *v = NULL;
+
+	if (o && json_object_is_type(o, json_type_object))
+		json_object_object_get_ex(o, key, &v);
+	return v;
+}
+
+const char *json_opt_str(struct json_object *o, const char *key, const char *fallback)
+{
+	struct json_object *v = json_opt(o, key);
+
+	return json_object_is_type(v, json_type_string) ? json_object_get_string(v) : fallback;
+}
+
+uint64_t json_opt_u64(struct json_object *o, const char *key, uint64_t fallback)
+{
+	struct json_object *v = json_opt(o, key);
+
+	return json_object_is_type(v, json_type_int) && json_object_get_int64(v) >= 0
+		       ? json_object_get_uint64(v)
+		       : fallback;
+}
+
+bool json_opt_bool(struct json_object *o, const char *key, bool fallback)
+{
+	struct json_object *v = json_opt(o, key);
+
+	return json_object_is_type(v, json_type_boolean) ? json_object_get_boolean(v) : fallback;
+}
+
+void json_set(struct json_object *o, const char *key, struct json_object *value)
+{
+	json_object_object_add(o, key, value);
+}
+
+void json_set_str(struct json_object *o, const char *key, const char *value)
+{
+	json_set(o, key, value ? json_object_new_string(value) : NULL);
+}
+
+void json_set_u64(struct json_object *o, const char *key, uint64_t value)
+{
+	json_set(o, key, json_object_new_uint64(value));
+}
+
+void json_set_bool(struct json_object *o, const char *key, bool value)
+{
+	json_set(o, key, json_object_new_boolean(value));
+}
+
+void json_set_guid(struct json_object *o, const char *key, uint64_t guid)
+{
+	char text[IB_GUID_TEXT];
+
+	ib_guid_format(guid, text);
+	json_set_str(o, key, text);
+}
+
+const char *json_text(struct json_object *o)
+{
+	return json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN |
+							 JSON_C_TO_STRING_NOSLASHESCAPE);
+}

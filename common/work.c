@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "common/work.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/eventfd.h>
+
+#define WORK_THREADS_MAX 64
+
+struct job {
+	struct job *next;
+	void (*run)(void *arg);
+	void (*done)(void *arg);
+	void *arg;
+};
+
+struct queue {
+	struct job *head, **tail;
+};
+
+struct work_pool {
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	struct queue todo, finished;
+	unsigned waiting, queued, threads, threads_max;
+	bool stopping;
+	int wake_fd;           /* owned */
+	sd_event_source *wake; /* owned */
+	pthread_t thread[WORK_THREADS_MAX];
+};
+
+static void push(struct queue *q, struct job *j)
+{
+	j->next = NULL;
+	*q->tail = j;
+	q->tail = &j->next;
+}
+
+static struct job *pop(struct queue *q)
+{
+	struct job *j = q->head;
+
+	if (j && !(q->head = j->next))
+		q->tail = &q->head;
+	return j;
+}
+
+static void *worker(void *arg)
+{
+	struct work_pool *p = arg;
+	struct job *j;
+
+	pthread_mutex_lock(&p->lock);
+	while (!p->stopping) {
+		if (!(j = pop(&p->todo))) {
+			p->waiting++;
+			pthread_cond_wait(&p->more, &p->lock);
+			p->waiting--;
+			continue;
+		}
+		p->queued--;
+		pthread_mutex_unlock(&p->lock);
+		j->run(j->arg);
+		pthread_mutex_lock(&p->lock);
+		push(&p->finished, j);
+		eventfd_write(p->wake_fd, 1);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+static int jobs_finished(sd_event_source *s, int fd, uint32_t events, void *arg)
+{
+	struct work_pool *p = arg;
+	eventfd_t count;
+	struct job *j;
+
+	(void)s;
+	(void)events;
+	eventfd_read(fd, &count);
+	for (;;) {
+		pthread_mutex_lock(&p->lock);
+		j = pop(&p->finished);
+		pthread_mutex_unlock(&p->lock);
+		if (!j)
+			return 0;
+		j->done(j->arg);
+		free(j);
+	}
+}
+
+int work_pool_new(sd_event *loop, unsigned threads, struct work_pool **ret_pool)
+{
+	struct work_pool *p;
+	int rc;
+
+	if (threads < 1 || threads > WORK_THREADS_MAX)
+		return -EINVAL;
+	p = calloc(1, sizeof *p);
+	if (!p)
+		return -ENOMEM;
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->more, NULL);
+	p->todo.tail = &p->todo.head;
+	p->finished.tail = &p->finished.head;
+	p->threads_max = threads;
+	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	rc = p->wake_fd < 0 ? -errno
+			    : sd_event_add_io(loop, &p->wake, p->wake_fd, 1 /* EPOLLIN */,
+					      jobs_finished, p);
+	if (rc < 0) {
+		work_pool_free(p);
+		return rc;
+	}
+	*ret_pool = p;
+	return 0;
+}
+
+void work_pool_free(struct work_pool *p)
+{
+	struct job *j;
+
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	p->stopping = true;
+	pthread_cond_broadcast(&p->more);
+	pthread_mutex_unlock(&p->lock);
+	for (unsigned i = 0; i < p->threads; i++)
+		pthread_join(p->thread[i], NULL);
+	sd_event_source_disable_unref(p->wake);
+	if (p->wake_fd >= 0)
+		close(p->wake_fd);
+	while ((j = pop(&p->todo)) || (j = pop(&p->finished)))
+		free(j);
+	free(p);
+}
+
+/* Workers leave all signals to the loop. */
+static void start_thread(struct work_pool *p)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	if (!pthread_create(&p->thread[p->threads], NULL, worker, p))
+		p->threads++;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *arg), void *arg)
+{
+	struct job *j = malloc(sizeof *j);
+
+	if (!j)
+		return -ENOMEM;
+	*j = (struct job){.run = run, .done = done, .arg = arg};
+	pthread_mutex_lock(&p->lock);
+	push(&p->todo, j);
+	/* A thread that was woken for an earlier job still counts as waiting. */
+	if (++p->queued > p->waiting && p->threads < p->threads_max)
+		start_thread(p);
+	pthread_cond_signal(&p->more);
+	pthread_mutex_unlock(&p->lock);
+	return 0;
+}

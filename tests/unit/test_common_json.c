@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "tests/unit/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json.h"
+
+static struct json_object *parse(const char *text)
+{
+	struct json_object *o = NULL;
+
+	return json_parse(text, strlen(text), &o) ? NULL : o;
+}
+
+static void test_only_one_object(void **state)
+{
+	static const char *const bad[] = {"",         "[]",   "1",    "{} x",
+					  "{\"a\":}", "{}{}", "null", "{\"a\":1"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		if (parse(bad[i]))
+			fail_msg("accepted: %s", bad[i]);
+	struct json_object *o AUTO_JSON = parse(" {\"a\":1} \n");
+	assert_non_null(o);
+}
+
+static void test_depth_is_bounded(void **state)
+{
+	char deep[4096];
+	size_t n = 0;
+
+	(void)state;
+	for (int i = 0; i < 400; i++)
+		n += (size_t)snprintf(deep + n, sizeof deep - n, "{\"a\":");
+	assert_null(parse(deep));
+}
+
+static void test_errors_name_the_field(void **state)
+{
+	struct json_object *o AUTO_JSON = parse(
+		"{\"lid\":70000,\"guid\":\"0x12\",\"s\":3,\"n\":-1}");
+	struct json_reader r;
+
+	(void)state;
+	json_reader_init(&r, o);
+	assert_int_equal(json_need_u64(&r, "lid", 1, 49151), 0);
+	assert_string_equal(r.message, "field \"lid\" is 70000; allowed is 1 to 49151");
+	json_need_str(&r, "none");
+	assert_non_null(strstr(r.message, "lid"));
+
+	json_reader_init(&r, o);
+	json_need_guid(&r, "guid");
+	assert_non_null(strstr(r.message, "\"guid\" is \"0x12\""));
+	json_reader_init(&r, o);
+	assert_string_equal(json_need_str(&r, "s"), "");
+	assert_string_equal(r.message, "field \"s\" must be a string, but is 3");
+	json_reader_init(&r, o);
+	json_need_u64(&r, "n", 0, 10);
+	assert_int_not_equal(r.error, 0);
+	json_reader_init(&r, NULL);
+	json_need_str(&r, "x");
+	assert_string_equal(r.message, "field \"x\" must be a string, but is missing");
+}
+
+int main(void)
+{
+	const struct CMUnitTest common_json[] = {
+		cmocka_unit_test(test_only_one_object),
+		cmocka_unit_test(test_depth_is_bounded),
+		cmocka_unit_test(test_errors_name_the_field),
+	};
+
+	return RUN_TESTS(common_json);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "tests/unit/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/json.h"
+#include "daemon/domain.h"
+#include "daemon/journal.h"
+#include "daemon/vf.h"
+
+static char dir[] = "/tmp/ibvmig-vf-XXXXXX";
+static struct journal *journal;
+static struct vf_table table;
+static char error[HTTP_ERROR_MAX];
+
+static const char inventory[] =
+	"{\"pfs\":[{\"name\":\"pf0\",\"guid\":\"0x00fab0fffe000100\","
+	"\"pkeys\":[\"0xffff\",\"0x8001\"]}],"
+	"\"vfs\":[{\"name\":\"pf0vf1\",\"pf\":\"pf0\",\"index\":1,"
+	"\"parked_guid\":\"0x00fab0fffe000101\",\"guid\":\"0x00fab0fffe000101\"},"
+	"{\"name\":\"pf0vf2\",\"pf\":\"pf0\",\"index\":2,"
+	"\"parked_guid\":\"0x00fab0fffe000102\",\"guid\":\"0x00fab0fffe000102\"}]}";
+
+static int load(const char *text)
+{
+	struct json_object *o AUTO_JSON = NULL;
+
+	assert_int_equal(json_parse(text, strlen(text), &o), 0);
+	return vf_table_load(&table, journal, o, error);
+}
+
+static int claim(const char *vm, uint64_t vguid, const char *pf, uint16_t pkey, struct vf **ret_vf)
+{
+	struct domain_vf want = {.vguid = vguid, .pkey = pkey};
+
+	snprintf(want.pf, sizeof want.pf, "%s", pf);
+	error[0] = '\0';
+	return vf_claim(&table, vm, vm, &want, "", ret_vf, error);
+}
+
+#define VM1 "11111111-2222-3333-4444-555555555551"
+#define VM2 "11111111-2222-3333-4444-555555555552"
+#define VM3 "11111111-2222-3333-4444-555555555553"
+
+static void test_claims_say_what_is_allowed(void **state)
+{
+	struct vf *vf = NULL;
+
+	(void)state;
+	assert_int_equal(claim(VM1, 0x11, "pf9", 0x8001, &vf), -EINVAL);
+	assert_string_equal(error, "pf \"pf9\" is unknown; this host has pf0");
+	assert_int_equal(claim(VM1, 0x11, "pf0", 0x9001, &vf), -EINVAL);
+	assert_string_equal(error, "pkey 0x9001 is not in the PKey table of pf0, which has 0xffff, "
+				   "0x8001");
+	assert_null(vf);
+}
+
+static void test_leases_are_exclusive_and_durable(void **state)
+{
+	struct vf *a = NULL, *b = NULL, *c = NULL;
+
+	(void)state;
+	assert_int_equal(claim(VM1, 0x11, "pf0", 0x8001, &a), 0);
+	assert_int_equal(claim(VM1, 0x11, "pf0", 0x8001, &b), 0);
+	assert_ptr_equal(a, b);
+	assert_int_equal(claim(VM2, 0x11, "pf0", 0x8001, &c), -EINVAL);
+	assert_non_null(strstr(error, "0x0000000000000011 belongs to VM " VM1));
+	assert_int_equal(claim(VM2, 0x12, "pf0", 0x8001, &c), 0);
+	assert_ptr_not_equal(a, c);
+	assert_int_equal(claim(VM3, 0x13, "pf0", 0x8001, &b), -EBUSY);
+	assert_non_null(strstr(error, "no free VF"));
+	assert_non_null(strstr(error, VM2));
+
+	/* The daemon restarts. */
+	strcpy(a->bus, "pci.7");
+	assert_int_equal(vf_save(&table, a), 0);
+	vf_table_clear(&table);
+	assert_int_equal(load(inventory), 0);
+	a = vf_of_vm(&table, VM1);
+	assert_non_null(a);
+	assert_string_equal(a->bus, "pci.7");
+	assert_int_equal(a->vguid, 0x11);
+	assert_int_equal(a->pkey, 0x8001);
+	vf_free_lease(&table, a);
+	assert_null(vf_of_vm(&table, VM1));
+	assert_int_equal(claim(VM3, 0x13, "pf0", 0x8001, &b), 0);
+}
+
+static void test_bad_inventories(void **state)
+{
+	static const struct {
+		const char *text, *says;
+	} bad[] = {
+		{"{}", "\"pfs\""},
+		{"{\"pfs\":[]}", "\"vfs\""},
+		{"{\"pfs\":[{\"name\":\"p\"}],\"vfs\":[]}", "\"guid\""},
+		{"{\"pfs\":[],\"vfs\":[{\"name\":\"v\",\"pf\":\"p\",\"index\":1,"
+		 "\"parked_guid\":\"0x1\"}]}",
+		 "parked_guid"},
+	};
+
+	(void)state;
+	vf_table_clear(&table);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		assert_true(load(bad[i].text) < 0);
+		if (!strstr(error, bad[i].says))
+			fail_msg("\"%s\" does not name %s", error, bad[i].says);
+	}
+	assert_int_equal(load(inventory), 0);
+}
+
+static int setup(void **state)
+{
+	char *why = NULL;
+
+	(void)state;
+	if (!mkdtemp(dir) || journal_open(dir, &journal, &why))
+		return -1;
+	return load(inventory);
+}
+
+static int teardown(void **state)
+{
+	static const char *const names[] = {"ibvmigd.db", "ibvmigd.db-wal", "ibvmigd.db-shm"};
+	char path[256];
+
+	(void)state;
+	vf_table_clear(&table);
+	journal_close(journal);
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+		unlink(path);
+	}
+	return rmdir(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_claims_say_what_is_allowed),
+		cmocka_unit_test(test_leases_are_exclusive_and_durable),
+		cmocka_unit_test(test_bad_inventories),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Routing between processes and hosts, and packets that are not what they should be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "guest-agent/agent.h"
+
+static const uint8_t ours[16] = {0xfe, 0x80, [15] = 1};
+static const uint8_t theirs[16] = {0xfe, 0x80, [15] = 2};
+
+static struct agent_shim shims[3];
+static struct agent a;
+static bool connected;
+
+/* What went where. */
+static unsigned to_host, to_shim[3], unreachable;
+static struct peer_head last;
+
+bool agent_host_connected(const struct agent *agent)
+{
+	(void)agent;
+	return connected;
+}
+void agent_host_send(struct agent *agent, struct json_object *msg)
+{
+	char body[512];
+	size_t n;
+
+	(void)agent;
+	to_host++;
+	assert_int_equal(base64_decode(json_opt_str(msg, "body", ""), body, sizeof(body), &n), 0);
+	memcpy(&last, body, sizeof(last));
+	json_object_put(msg);
+}
+bool agent_device_is_ours(struct agent *agent, const uint8_t gid[16])
+{
+	(void)agent;
+	return !memcmp(gid, ours, 16);
+}
+void agent_shim_send(struct agent_shim *s, const void *packet)
+{
+	const struct shim_relay *r = packet;
+
+	if (r->head.type == SHIM_UNREACHABLE) {
+		unreachable++;
+		return;
+	}
+	to_shim[s - shims]++;
+	memcpy(&last, r->body, sizeof(last));
+}
+struct agent_shim *agent_shim_by_slot(struct agent *agent, unsigned slot, uint64_t instance)
+{
+	struct agent_shim *s = slot <= SHIM_SLOT_MAX ? agent->slots[slot] : NULL;
+
+	return s && (!instance || s->instance == instance) ? s : NULL;
+}
+struct agent_shim *agent_shim_by_qpn(struct agent *agent, uint32_t vqpn)
+{
+	return vqpn == 0x11 ? agent->slots[1] : NULL;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&a, 0, sizeof(a));
+	memset(to_shim, 0, sizeof(to_shim));
+	memset(&last, 0, sizeof(last));
+	to_host = unreachable = 0;
+	connected = true;
+	for (unsigned i = 1; i <= 2; i++) {
+		a.slots[i] = &shims[i];
+		shims[i].slot = (uint16_t)i;
+		shims[i].instance = 100 + i;
+	}
+	return 0;
+}
+
+struct body {
+	struct peer_head head;
+	struct peer_qp qp;
+};
+
+static struct body resolve(const uint8_t to[16])
+{
+	struct body b = {.head = {.version = PEER_PROTO_VERSION,
+				  .type = PEER_RESOLVE,
+				  .count = 1,
+				  .src_slot = 2,
+				  .src_instance = 102,
+				  .dst_vqpn = 0x11,
+				  .src_vqpn = 0x22}};
+
+	memcpy(b.head.sgid, ours, 16);
+	memcpy(b.head.dgid, to, 16);
+	return b;
+}
+
+static void from_shim(const void *body, size_t bytes)
+{
+	char packet[512] = "";
+	struct shim_relay *r = (void *)packet;
+
+	r->head.bytes = (uint32_t)(sizeof(*r) + bytes);
+	memcpy(packet + sizeof(*r), body, bytes);
+	agent_relay_from_shim(&a, r);
+}
+
+static void from_host(const void *body, size_t bytes)
+{
+	struct json_object *msg AUTO_JSON = json_object_new_object();
+	char *text AUTO_FREE = base64_encode(body, bytes);
+
+	json_set_str(msg, "body", text);
+	agent_relay_from_host(&a, msg);
+}
+
+static void by_gid(void **state)
+{
+	struct body b = resolve(theirs);
+
+	(void)state;
+	from_shim(&b, sizeof(b));
+	assert_int_equal(to_host, 1);
+	b = resolve(ours);
+	from_shim(&b, sizeof(b));
+	assert_int_equal(to_host, 1);
+	assert_int_equal(to_shim[1], 1);
+	from_host(&b, sizeof(b));
+	assert_int_equal(to_shim[1], 2);
+}
+
+static void by_slot_and_instance(void **state)
+{
+	struct body b = resolve(ours);
+
+	(void)state;
+	b.head.dst_slot = 2;
+	b.head.dst_instance = 102;
+	from_host(&b, sizeof(b));
+	assert_int_equal(to_shim[2], 1);
+}
+
+/* The process of that number has died and another one has its slot: nobody gets it, and the sender
+ * hears so. */
+static void a_reused_slot_is_another_process(void **state)
+{
+	struct body b = resolve(ours);
+
+	(void)state;
+	memcpy(b.head.sgid, theirs, 16);
+	b.head.dst_slot = 2;
+	b.head.dst_instance = 101;
+	from_host(&b, sizeof(b));
+	assert_int_equal(to_shim[2], 0);
+	assert_int_equal(to_host, 1);
+	assert_int_equal(last.type, PEER_GONE);
+	assert_int_equal(last.about, PEER_RESOLVE);
+	assert_memory_equal(last.dgid, theirs, 16);
+	assert_int_equal(last.src_vqpn, 0x22);
+}
+
+static void gone_is_not_answered(void **state)
+{
+	struct body b = resolve(ours);
+
+	(void)state;
+	memcpy(b.head.sgid, theirs, 16);
+	b.head.type = PEER_GONE;
+	b.head.count = 0;
+	b.head.dst_vqpn = 0x99;
+	from_host(&b, sizeof(b.head));
+	assert_int_equal(to_host, 0);
+}
+
+static void without_a_host_nobody_waits(void **state)
+{
+	struct body b = resolve(theirs);
+
+	(void)state;
+	connected = false;
+	from_shim(&b, sizeof(b));
+	assert_int_equal(to_host, 0);
+	assert_int_equal(unreachable, 2);
+}
+
+static void what_is_no_packet_is_dropped(void **state)
+{
+	struct body b = resolve(ours);
+	struct json_object *msg AUTO_JSON = json_object_new_object();
+
+	(void)state;
+	for (size_t n = 0; n < sizeof(b); n++)
+		from_host(&b, n);
+	b.head.count = 2; /* more entries than bytes */
+	from_host(&b, sizeof(b));
+	b.head.count = UINT16_MAX;
+	from_host(&b, sizeof(b));
+	b = resolve(ours);
+	b.head.version = PEER_PROTO_VERSION + 1;
+	from_host(&b, sizeof(b));
+	json_set_str(msg, "body", "not base 64!");
+	agent_relay_from_host(&a, msg);
+	json_set_u64(msg, "body", 7);
+	agent_relay_from_host(&a, msg);
+	b = resolve(ours);
+	b.head.dst_slot = UINT16_MAX; /* beyond the table */
+	from_shim(&b, sizeof(b));
+	assert_int_equal(to_shim[1], 0);
+	assert_int_equal(to_shim[2] + to_host, 1); /* only "gone" to the last sender */
+	assert_int_equal(last.type, PEER_GONE);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(f, setup)
+	const struct CMUnitTest tests[] = {
+		T(by_gid),
+		T(by_slot_and_instance),
+		T(a_reused_slot_is_another_process),
+		T(gone_is_not_answered),
+		T(without_a_host_nobody_waits),
+		T(what_is_no_packet_is_dropped),
+	};
+
+	log_set_level(LOG_ERROR);
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A fabric of two leaves and a spine with four CA ports: model, routes, walks. */
+#include "tests/unit/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "vswitch/plan.h"
+#include "vswitch/walk.h"
+
+enum { LEAF0 = 0x100, LEAF1, SPINE };
+enum { CA = 0x200 };
+
+/* leaf0: ports 1, 2 CAs (LIDs 1, 2), 3 spine; leaf1 likewise with LIDs 3, 4; spine: 1 leaf0, 2
+ * leaf1. Switch LIDs 10, 11, 12. */
+static void build(struct fabric *f)
+{
+	memset(f, 0, sizeof *f);
+	assert_int_equal(fabric_add_switch(f, LEAF0, 10, 3, "leaf0"), 0);
+	assert_int_equal(fabric_add_switch(f, LEAF1, 11, 3, "leaf1"), 0);
+	assert_int_equal(fabric_add_switch(f, SPINE, 12, 4, "spine"), 0);
+	assert_int_equal(fabric_link(f, LEAF0, 3, SPINE, 1), 0);
+	assert_int_equal(fabric_link(f, SPINE, 2, LEAF1, 3), 0);
+	for (unsigned i = 0; i < 4; i++) {
+		struct fabric_end e = {.node_guid = CA + 2 * i,
+				       .port_guid = CA + 2 * i + 1,
+				       .lid = (uint16_t)(i + 1),
+				       .port = 1};
+
+		snprintf(e.desc, sizeof e.desc, "ca%u", i);
+		assert_int_equal(fabric_add_end(f, &e), 0);
+		assert_int_equal(fabric_attach(f, i, i < 2 ? LEAF0 : LEAF1, 1 + i % 2), 0);
+	}
+}
+
+static void set_lfts(struct fabric *f)
+{
+	uint8_t leaf0[64] = {0, 1, 2, 3, 3, [10] = 0, [11] = 3, [12] = 3};
+	uint8_t leaf1[64] = {0, 3, 3, 1, 2, [10] = 3, [11] = 0, [12] = 3};
+	uint8_t spine[64] = {0, 1, 1, 2, 2, [10] = 1, [11] = 2, [12] = 0};
+
+	memset(leaf0 + 13, VSWITCH_NO_PATH, 51);
+	memset(leaf1 + 13, VSWITCH_NO_PATH, 51);
+	memset(spine + 13, VSWITCH_NO_PATH, 51);
+	assert_int_equal(fabric_set_lft(f, 0, 0, leaf0), 0);
+	assert_int_equal(fabric_set_lft(f, 1, 0, leaf1), 0);
+	assert_int_equal(fabric_set_lft(f, 2, 0, spine), 0);
+}
+
+static void test_model(void **state)
+{
+	struct fabric_end twice = {.node_guid = 7, .port_guid = CA + 1};
+	struct fabric f;
+
+	(void)state;
+	build(&f);
+	assert_int_equal(f.switches, 3);
+	assert_int_equal(f.ends, 4);
+	assert_int_equal(fabric_find_switch(&f, SPINE), 2);
+	assert_int_equal(fabric_find_switch(&f, 0), FABRIC_NONE);
+	assert_int_equal(fabric_find_end(&f, CA + 5), 2);
+	assert_int_equal(fabric_end_at(&f, LEAF1, 1), 2);
+	assert_int_equal(fabric_end_at(&f, LEAF1, 3), FABRIC_NONE);
+	assert_int_equal(fabric_end_at(&f, LEAF1, 4), FABRIC_NONE);
+	assert_int_equal(fabric_add_switch(&f, SPINE, 13, 4, "again"), -EEXIST);
+	assert_int_equal(fabric_add_switch(&f, 99, 0xc000, 4, "multicast"), -EINVAL);
+	assert_int_equal(fabric_add_switch(&f, 0, 13, 4, "no GUID"), -EINVAL);
+	assert_int_equal(fabric_add_end(&f, &twice), -EEXIST);
+	assert_int_equal(fabric_link(&f, LEAF0, 3, SPINE, 4), -EEXIST);
+	assert_int_equal(fabric_link(&f, SPINE, 5, LEAF0, 1), -ERANGE);
+	assert_int_equal(fabric_link(&f, SPINE, 3, 0x999, 1), -ENOENT);
+	assert_int_equal(fabric_attach(&f, 4, SPINE, 3), -ENOENT);
+	fabric_clear(&f);
+	assert_int_equal(f.ends, 0);
+}
+
+/* Many GUIDs: the index grows and still finds each. */
+static void test_many(void **state)
+{
+	struct fabric f = {0};
+
+	(void)state;
+	for (uint64_t i = 1; i <= 5000; i++)
+		assert_int_equal(fabric_add_switch(&f, i << 32, 0, 2, "s"), 0);
+	for (uint64_t i = 1; i <= 5000; i++)
+		assert_int_equal(fabric_find_switch(&f, i << 32), i - 1);
+	assert_int_equal(fabric_find_switch(&f, 5001ull << 32), FABRIC_NONE);
+	fabric_clear(&f);
+}
+
+static void test_routes(void **state)
+{
+	uint8_t path[FABRIC_HOPS_MAX + 1];
+	struct fabric f;
+
+	(void)state;
+	build(&f);
+	assert_int_equal(fabric_route(&f, 0, 0, path), 1);
+	assert_int_equal(path[1], 1);
+	assert_int_equal(fabric_route(&f, 3, 0, path), 3); /* own port, up, down */
+	assert_int_equal(path[2], 3);
+	assert_int_equal(path[3], 1);
+	assert_int_equal(fabric_add_switch(&f, 0x900, 20, 4, "island"), 0);
+	assert_int_equal(fabric_route(&f, 0, 3, path), -ENETUNREACH);
+	assert_int_equal(fabric_route(&f, FABRIC_NONE, 0, path), -ENETUNREACH);
+	fabric_clear(&f);
+}
+
+static void change(struct fabric *f, uint32_t sw, uint16_t lid, uint8_t port)
+{
+	f->sw[sw].lft[lid] = port;
+}
+
+static void test_walks(void **state)
+{
+	struct fabric f;
+	struct walk w;
+
+	(void)state;
+	build(&f);
+	assert_int_equal(walk_lid(&f, 0, 4, NULL, NULL).verdict, WALK_UNKNOWN);
+	set_lfts(&f);
+	w = walk_lid(&f, 0, 4, NULL, NULL);
+	assert_int_equal(w.verdict, WALK_ARRIVED);
+	assert_int_equal(w.end, 3);
+	assert_int_equal(w.hops, 3);
+	assert_int_equal(walk_lid(&f, 0, 11, NULL, NULL).verdict, WALK_AT_SWITCH);
+	assert_int_equal(walk_lid(&f, 0, 20, NULL, NULL).verdict, WALK_NO_ENTRY);
+	change(&f, 2, 4, 1);
+	assert_int_equal(walk_lid(&f, 0, 4, NULL, NULL).verdict, WALK_LOOP);
+	change(&f, 2, 4, 3);
+	assert_int_equal(walk_lid(&f, 0, 4, NULL, NULL).verdict, WALK_NO_LINK);
+	change(&f, 2, 4, 200);
+	assert_int_equal(walk_lid(&f, 0, 4, NULL, NULL).verdict, WALK_NO_LINK);
+	fabric_forget_lfts(&f);
+	assert_int_equal(walk_lid(&f, 0, 4, NULL, NULL).verdict, WALK_UNKNOWN);
+	fabric_clear(&f);
+}
+
+static void test_verify(void **state)
+{
+	char text[256] = "";
+	unsigned walks;
+	struct fabric f;
+
+	(void)state;
+	build(&f);
+	set_lfts(&f);
+	assert_int_equal(walk_verify(&f, 4, 3, 0, NULL, NULL, &walks, text, sizeof text), 0);
+	assert_int_equal(walks, 3);
+	assert_int_equal(walk_verify(&f, 4, 3, 2, NULL, NULL, &walks, text, sizeof text), 0);
+	assert_int_equal(walks, 2);
+	assert_int_equal(walk_verify(&f, 4, 2, 0, NULL, NULL, &walks, text, sizeof text),
+			 -EHOSTUNREACH);
+	assert_string_equal(text, "from ca0, LID 4 leads to ca3 instead of ca2");
+	change(&f, 1, 4, VSWITCH_NO_PATH);
+	assert_int_equal(walk_verify(&f, 4, 3, 0, NULL, NULL, &walks, text, sizeof text),
+			 -EHOSTUNREACH);
+	assert_non_null(strstr(text, "finds no path in the LFT at switch leaf1"));
+	fabric_clear(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest vswitch_walk[] = {
+		cmocka_unit_test(test_model),  cmocka_unit_test(test_many),
+		cmocka_unit_test(test_routes), cmocka_unit_test(test_walks),
+		cmocka_unit_test(test_verify),
+	};
+
+	return RUN_TESTS(vswitch_walk);
+}

@@ -1,0 +1,6 @@
+# libvswitch: model of a fabric and its LFTs, plans, walks. Pure, no I/O.
+VSWITCH_SRC := vswitch/plan.c vswitch/fabric.c vswitch/walk.c
+$(eval $(call archive,libvswitch,$(VSWITCH_SRC)))
+VSWITCH := $(BUILD)/lib/libvswitch.a
+$(eval $(call testprogram,test_vswitch_plan,tests/unit/test_vswitch_plan.c,$(VSWITCH)))
+$(eval $(call testprogram,test_vswitch_walk,tests/unit/test_vswitch_walk.c,$(VSWITCH)))

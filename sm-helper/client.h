@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Calls to the plugin in OpenSM. Blocking, from worker threads; one at a time, in turn. Connects by
+ * itself whenever it is not connected. */
+#ifndef IBVMIG_SM_CLIENT_H
+#define IBVMIG_SM_CLIENT_H
+
+#include "sm-helper/plugin_proto.h"
+#include "vswitch/fabric.h"
+
+#define CLIENT_ERROR_MAX 512
+
+/* Which state of which OpenSM process something was read from. */
+struct client_epoch {
+	uint64_t instance, generation; /* 0: none */
+};
+
+struct client; /* owned by the caller of client_new() */
+
+int client_new(const char *path, struct client **ret_client);
+void client_free(struct client *c);
+
+/* All: 0 or -errno with one line in error. -ECONNREFUSED: nobody is at the socket, nothing was
+ * sent; -ECONNRESET, -ETIMEDOUT: it is unknown what the plugin did; others are the plugin's. */
+int client_status(struct client *c, struct sm_status_reply *ret_status,
+		  char error[static CLIENT_ERROR_MAX]);
+/* seen: what the targets were made from, or NULL. */
+int client_assign(struct client *c, const struct sm_target *targets, unsigned count, uint32_t flags,
+		  unsigned deadline_ms, const struct client_epoch *seen,
+		  struct sm_assign_reply *ret_reply, char error[static CLIENT_ERROR_MAX]);
+/* Replaces *f (zeroed or filled) by what OpenSM knows now, LFTs left out. */
+int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_epoch,
+		  char error[static CLIENT_ERROR_MAX]);
+
+#endif

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* ibvmig-sm: configuration, wiring, and the health check of the plugin. */
+#include "common/conf.h"
+#include "common/http_client.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "sm-helper/rest.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <systemd/sd-daemon.h>
+
+#define DEFAULT_CONF   "/etc/ibvmig/ibvmig-sm.conf"
+#define DEFAULT_LISTEN "/run/ibvmig/ibvmig-sm.sock"
+#define DEFAULT_PLUGIN "/run/ibvmig/sm-plugin.sock"
+#define DEFAULT_STATE  "/var/lib/ibvmig"
+#define WORKERS        4
+#define SERVERS_MAX    8
+#define HEALTH_MS      1000
+
+static const char *const conf_keys[] = {
+	"listen",  "plugin-socket", "state-dir",      "caching",
+	"umad-ca", "umad-port",     "verify-sources", NULL,
+};
+
+struct daemon {
+	sd_event *loop;
+	struct work_pool *pool;
+	struct http_server *server[SERVERS_MAX];
+	struct ops ops;
+	struct rest rest;
+	struct loop_timer *health;
+	struct op_error trouble; /* of the last health check; status 0: none */
+	char told[sizeof((struct op_error *)0)->detail]; /* what was logged last */
+	bool was_healthy;
+};
+
+static void health_run(void *arg)
+{
+	struct daemon *d = arg;
+
+	d->trouble = (struct op_error){0};
+	ops_reconcile(&d->ops, &d->trouble);
+}
+
+/* Says it once when OpenSM goes or comes. */
+static void health_done(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->trouble.status && strcmp(d->told, d->trouble.detail)) {
+		log_warn("no VM can be bound or moved: %s", d->trouble.detail);
+		strcpy(d->told, d->trouble.detail);
+	} else if (!d->trouble.status && (*d->told || !d->was_healthy)) {
+		log_notice("OpenSM's plugin answers, %u switches", d->ops.fabric.switches);
+		*d->told = '\0';
+	}
+	d->was_healthy = !d->trouble.status;
+	loop_timer_arm(d->health, HEALTH_MS);
+}
+
+static void health_due(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (work_submit(d->pool, health_run, health_done, d))
+		loop_timer_arm(d->health, HEALTH_MS);
+}
+
+static uint32_t read_faults(void)
+{
+	const char *text = getenv("IBVMIG_FAULT");
+	uint32_t flags = 0;
+
+	if (!text)
+		return 0;
+	if (strstr(text, "no-swap"))
+		flags |= SM_ASSIGN_NO_SWAP;
+	if (strstr(text, "forced-sweep"))
+		flags |= SM_ASSIGN_FORCED_SWEEP;
+	if (flags)
+		log_error("FAULT \"%s\" is on (IBVMIG_FAULT): this instance is for tests", text);
+	return flags;
+}
+
+static int open_state(struct daemon *d, const struct conf *conf)
+{
+	const char *dir = conf_get(conf, "state-dir", DEFAULT_STATE);
+	char *path AUTO_FREE = strf("%s/ibvmig-sm.db", dir);
+	char *error AUTO_FREE = NULL;
+
+	if (!path)
+		return -ENOMEM;
+	if (mkdir(dir, 0700) && errno != EEXIST) {
+		log_error("state-dir \"%s\" cannot be made: %s", dir, strerror(errno));
+		return -EIO;
+	}
+	if (registry_open(path, &d->ops.registry, &error)) {
+		log_error("%s", error ? error : "no memory");
+		return -EIO;
+	}
+	return 0;
+}
+
+static int number(const struct conf *conf, const char *key, uint64_t fallback, uint64_t max,
+		  unsigned *ret)
+{
+	const char *text = conf_get(conf, key, NULL);
+	uint64_t v = fallback;
+
+	if (text && parse_u64(text, 0, max, &v)) {
+		log_error("%s is \"%s\"; allowed is 0 to %llu", key, text, (unsigned long long)max);
+		return -EINVAL;
+	}
+	*ret = (unsigned)v;
+	return 0;
+}
+
+static int open_ops(struct daemon *d, const struct conf *conf)
+{
+	unsigned port;
+	int rc;
+
+	pthread_mutex_init(&d->ops.lock, NULL);
+	d->ops.fault = read_faults();
+	if ((rc = number(conf, "umad-port", 0, 254, &port)) ||
+	    (rc = number(conf, "verify-sources", OPS_VERIFY_DEFAULT, IB_LID_UCAST_MAX,
+			 &d->ops.verify_sources)) ||
+	    (rc = open_state(d, conf)) ||
+	    (rc = client_new(conf_get(conf, "plugin-socket", DEFAULT_PLUGIN), &d->ops.client)))
+		return rc;
+	return probe_new(conf_get(conf, "umad-ca", NULL), port, &d->ops.probe);
+}
+
+static int open_listener(struct daemon *d, unsigned i, const char *where)
+{
+	int fd = *where == '/' ? http_listen_unix(where, 0660) : http_listen_tcp(where);
+	int rc = fd < 0 ? fd : http_server_new(d->loop, fd, rest_routes, &d->rest, &d->server[i]);
+
+	if (rc < 0)
+		log_error("listen \"%s\": %s; a value is a path, or ADDR:PORT", where,
+			  strerror(-rc));
+	else
+		log_info("listens on %s", where);
+	return rc;
+}
+
+static int start(struct daemon *d, const struct conf *conf)
+{
+	unsigned i = 0;
+	int rc = loop_new(&d->loop);
+
+	if (rc || (rc = work_pool_new(d->loop, WORKERS, &d->pool)) || (rc = open_ops(d, conf)))
+		return rc;
+	d->rest = (struct rest){
+		.ops = &d->ops,
+		.pool = d->pool,
+		.caching = conf_get_bool(conf, "caching", true),
+	};
+	do {
+		const char *where = conf_nth(conf, "listen", i);
+
+		if (!where && i)
+			break;
+		if ((rc = open_listener(d, i, where ? where : DEFAULT_LISTEN)) < 0)
+			return rc;
+	} while (++i < SERVERS_MAX);
+	if ((rc = loop_timer_new(d->loop, health_due, d, &d->health)))
+		return rc;
+	loop_timer_arm(d->health, 0);
+	return 0;
+}
+
+static void stop(struct daemon *d)
+{
+	for (unsigned i = 0; i < SERVERS_MAX; i++)
+		http_server_free(d->server[i]);
+	loop_timer_free(d->health);
+	work_pool_free(d->pool);
+	client_free(d->ops.client);
+	probe_free(d->ops.probe);
+	registry_close(d->ops.registry);
+	fabric_clear(&d->ops.fabric);
+	sd_event_unref(d->loop);
+}
+
+static int run_daemon(const struct conf *conf)
+{
+	static struct daemon d;
+	int rc = start(&d, conf);
+
+	if (!rc) {
+		sd_notify(0, "READY=1");
+		rc = sd_event_loop(d.loop);
+	}
+	if (rc < 0)
+		log_error("stops: %s", strerror(-rc));
+	stop(&d);
+	return rc < 0;
+}
+
+/* ibvmig-sm status: what the running daemon says, for a person. */
+static int run_status(const struct conf *conf)
+{
+	const char *where = conf_get(conf, "listen", DEFAULT_LISTEN);
+	char *base AUTO_FREE = strf(*where == '/' ? "unix:%s" : "http://%s", where);
+	struct json_object *answer AUTO_JSON = NULL;
+	char error[HTTP_ERROR_MAX];
+
+	if (!base || http_call(base, "GET", "/v1/status", NULL, 10000, &answer, error)) {
+		fprintf(stderr, "ibvmig-sm: %s: %s\n", where, base ? error : "no memory");
+		return 1;
+	}
+	puts(json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PRETTY |
+							    JSON_C_TO_STRING_SPACED |
+							    JSON_C_TO_STRING_NOSLASHESCAPE));
+	return !json_opt_bool(json_opt(answer, "sm"), "plugin", false);
+}
+
+static int usage(FILE *to)
+{
+	fputs("usage: ibvmig-sm [-c FILE]         run the daemon (default " DEFAULT_CONF ")\n"
+	      "       ibvmig-sm [-c FILE] status  show what the running daemon says\n"
+	      "       ibvmig-sm --version\n",
+	      to);
+	return to == stderr ? 2 : 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"config", required_argument, NULL, 'c'},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'V'},
+		{0},
+	};
+	const char *path = DEFAULT_CONF;
+	char *error AUTO_FREE = NULL;
+	struct conf *conf;
+	int c, rc;
+
+	log_init("ibvmig-sm");
+	while ((c = getopt_long(argc, argv, "c:hV", options, NULL)) != -1) {
+		if (c == 'h')
+			return usage(stdout);
+		if (c == 'V')
+			return puts("ibvmig-sm " IBVMIG_VERSION) < 0;
+		if (c != 'c')
+			return usage(stderr);
+		path = optarg;
+	}
+	if (optind < argc && (strcmp(argv[optind], "status") || optind + 1 < argc))
+		return usage(stderr);
+	if (conf_load(path, conf_keys, &conf, &error)) {
+		log_error("%s", error ? error : "no memory");
+		return 1;
+	}
+	http_client_init();
+	rc = optind < argc ? run_status(conf) : run_daemon(conf);
+	conf_free(conf);
+	return rc;
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What all operations need: the state of OpenSM, places, what the fabric really does. */
+#include "sm-helper/ops_int.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "vswitch/walk.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* A VF may need a moment until it shows a GUID that was set on it. */
+#define SHOW_US       500000
+#define SHOW_POLL_US  5000
+#define SWEEP_POLL_US 2000
+/* How long a link may be down before OpenSM has heard of it. */
+#define NO_ANSWER_US      3000000
+#define NO_ANSWER_POLL_US 100000
+
+int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, const char *fmt, ...)
+{
+	va_list ap;
+
+	e->status = status;
+	snprintf(e->code, sizeof e->code, "%s", code);
+	va_start(ap, fmt);
+	vsnprintf(e->detail, sizeof e->detail, fmt, ap);
+	va_end(ap);
+	return rc;
+}
+
+static int fail_plugin(struct op_error *e, int rc, const char *text)
+{
+	static const struct {
+		int rc;
+		unsigned status;
+		const char *code;
+	} map[] = {
+		{-ECONNREFUSED, 503, "sm-unavailable"},
+		{-ECONNRESET, 503, "sm-unavailable"},
+		{-ETIMEDOUT, 503, "sm-unavailable"},
+		{-EHOSTDOWN, 503, "sm-not-master"},
+		{-EBUSY, 503, "sm-busy"},
+		{-ESTALE, 503, "sm-busy"},
+		{-EAGAIN, 503, "sm-busy"},
+		{-EEXIST, 409, "guid-in-fabric"},
+		{-ENOENT, 409, "unknown-vf"},
+		{-EOPNOTSUPP, 409, "not-a-vf"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(map); i++)
+		if (map[i].rc == rc)
+			return ops_fail(e, rc, map[i].status, map[i].code, "%s", text);
+	return ops_fail(e, rc, 500, "sm-failed", "%s", text);
+}
+
+/* A topology that is read during a sweep is in the past at its end. */
+static int await_sweep(struct ops *o, struct sm_status_reply *ret_status,
+		       char text[static CLIENT_ERROR_MAX])
+{
+	uint64_t give_up = now_us() + OPS_DEADLINE_MS * 1000ull;
+	int rc;
+
+	do {
+		rc = client_status(o->client, ret_status, text);
+	} while (!rc && ret_status->sweeping && ret_status->ready && now_us() < give_up &&
+		 !usleep(SWEEP_POLL_US));
+	return rc;
+}
+
+static int refresh(struct ops *o, struct op_error *e)
+{
+	struct sm_status_reply s;
+	char text[CLIENT_ERROR_MAX];
+	int rc = await_sweep(o, &s, text);
+
+	if (rc)
+		return fail_plugin(e, rc, text);
+	if (s.sm_state != 3)
+		return fail_plugin(e, -EHOSTDOWN,
+				   "this OpenSM is not the master; ask the one that is");
+	if (!s.ready)
+		return fail_plugin(e, -EAGAIN,
+				   "OpenSM has not finished its first sweep: try again");
+	if (s.instance != o->instance) {
+		if (o->instance)
+			log_notice("OpenSM was restarted");
+		o->reconciled = false;
+		o->instance = s.instance;
+	}
+	if (o->epoch.instance == s.instance && o->epoch.generation == s.generation)
+		return 0;
+	rc = client_fabric(o->client, &o->fabric, &o->epoch, text);
+	if (rc)
+		o->epoch = (struct client_epoch){0};
+	return rc ? fail_plugin(e, rc, text) : 0;
+}
+
+bool ops_again(int rc, uint64_t start_us, struct op_error *e)
+{
+	uint64_t patience_us = rc == -ESTALE ? OPS_DEADLINE_MS * 1000ull
+			       : rc == -ENOTCONN || rc == -EREMOTEIO || rc == -EIO ? NO_ANSWER_US
+										   : 0;
+
+	if (now_us() >= start_us + patience_us)
+		return false;
+	if (rc != -ESTALE)
+		usleep(NO_ANSWER_POLL_US);
+	*e = (struct op_error){0};
+	return true;
+}
+
+int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, uint32_t flags,
+	       struct sm_assign_reply *r, bool *ret_unknown, struct op_error *e)
+{
+	char text[CLIENT_ERROR_MAX];
+	int rc = client_assign(o->client, targets, count, flags, OPS_DEADLINE_MS,
+			       o->epoch.instance ? &o->epoch : NULL, r, text);
+
+	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
+	o->epoch = (struct client_epoch){0};
+	if (*ret_unknown)
+		o->reconciled = false;
+	return rc ? fail_plugin(e, rc, text) : 0;
+}
+
+bool ops_locate(const struct ops *o, uint64_t port_guid, struct reg_vf *ret_vf)
+{
+	uint32_t end = fabric_find_end(&o->fabric, port_guid);
+
+	if (end == FABRIC_NONE || o->fabric.end[end].sw == FABRIC_NONE)
+		return false;
+	ret_vf->switch_guid = o->fabric.sw[o->fabric.end[end].sw].guid;
+	ret_vf->switch_port = o->fabric.end[end].sw_port;
+	return true;
+}
+
+bool ops_same_place(const struct reg_vf *a, const struct reg_vf *b)
+{
+	return a->switch_guid == b->switch_guid && a->switch_port == b->switch_port;
+}
+
+/* The directed route from our own port to a switch, and on through port `on` if it is not 0. */
+static int route_to(struct ops *o, uint64_t switch_guid, unsigned on, struct probe_route *ret_route,
+		    struct op_error *e)
+{
+	char text[PROBE_ERROR_MAX];
+	uint64_t own;
+	int rc = probe_own_guid(o->probe, &own, text);
+
+	if (rc)
+		return ops_fail(e, rc, 503, "no-umad", "%s", text);
+	rc = fabric_route(&o->fabric, fabric_find_end(&o->fabric, own),
+			  fabric_find_switch(&o->fabric, switch_guid), ret_route->path);
+	if (rc < 0)
+		return ops_fail(e, rc, 503, "no-route",
+				"OpenSM's topology has no way from our own port 0x%016" PRIx64
+				" to switch 0x%016" PRIx64,
+				own, switch_guid);
+	ret_route->hops = rc;
+	if (on)
+		ret_route->path[++ret_route->hops] = (uint8_t)on;
+	return 0;
+}
+
+int ops_check_shows(struct ops *o, const struct reg_vf *vf, uint64_t guid, uint64_t *ret_node_guid,
+		    struct op_error *e)
+{
+	char text[PROBE_ERROR_MAX];
+	uint64_t shown, give_up = now_us() + SHOW_US;
+	struct probe_route route;
+	int rc = route_to(o, vf->switch_guid, vf->switch_port, &route, e);
+
+	if (rc)
+		return rc;
+	do {
+		rc = probe_node_info(o->probe, &route, ret_node_guid, &shown, text);
+		if (rc)
+			return ops_fail(e, -ENOTCONN, 503, "no-answer", "VF %s of %s: %s", vf->vf,
+					vf->host, text);
+	} while (shown != guid && now_us() < give_up && !usleep(SHOW_POLL_US));
+	if (shown != guid)
+		return ops_fail(e, -EINVAL, 409, "guid-not-set",
+				"VF %s of %s shows port GUID 0x%016" PRIx64 ", not 0x%016" PRIx64
+				": set the GUID on the VF before",
+				vf->vf, vf->host, shown, guid);
+	return 0;
+}
+
+struct fetch_arg {
+	struct ops *o;
+	struct op_error *e;
+};
+
+static int fetch_lft(void *arg, struct fabric *f, uint32_t sw, unsigned block)
+{
+	struct fetch_arg *a = arg;
+	char text[PROBE_ERROR_MAX];
+	struct probe_route route;
+	uint8_t data[64];
+	int rc = route_to(a->o, f->sw[sw].guid, 0, &route, a->e);
+
+	if (!rc)
+		rc = probe_lft_block(a->o->probe, &route, block, data, text);
+	return rc ? rc : fabric_set_lft(f, sw, block, data);
+}
+
+int ops_verify(struct ops *o, const struct reg_vf *place, uint64_t guid, uint16_t lid,
+	       unsigned *ret_walks, struct op_error *e)
+{
+	uint32_t end = fabric_end_at(&o->fabric, place->switch_guid, place->switch_port);
+	struct fetch_arg arg = {o, e};
+	char text[256];
+	uint64_t shown;
+	int rc;
+
+	if (end == FABRIC_NONE)
+		return ops_fail(e, -EHOSTUNREACH, 500, "not-verified",
+				"OpenSM's topology shows no VF at port %u of switch 0x%016" PRIx64,
+				place->switch_port, place->switch_guid);
+	fabric_forget_lfts(&o->fabric);
+	rc = walk_verify(&o->fabric, lid, end, o->verify_sources, fetch_lft, &arg, ret_walks, text,
+			 sizeof text);
+	if (rc)
+		return ops_fail(e, rc, 500, "not-verified", "%s", text);
+	rc = probe_node_info_lid(o->probe, lid, &shown, text);
+	if (rc || shown != guid)
+		return ops_fail(e, -EHOSTUNREACH, 500, "not-verified",
+				rc ? "%s" : "%sLID %u answers as 0x%016" PRIx64, rc ? text : "",
+				lid, rc ? 0 : shown);
+	return 0;
+}
+
+int ops_path(struct ops *o, const struct ib_gid *sgid, const struct ib_gid *dgid,
+	     struct probe_path *ret_path, struct op_error *e)
+{
+	struct sm_status_reply s = {0};
+	char text[CLIENT_ERROR_MAX];
+	int rc;
+
+	/* Without the plugin the SM's LID is the one that the port was told. */
+	if (client_status(o->client, &s, text))
+		s.sm_lid = 0;
+	rc = probe_path(o->probe, s.sm_lid, sgid, dgid, ret_path, text);
+	if (rc == -ENOENT)
+		return ops_fail(e, rc, 404, "no-path", "%s", text);
+	return rc ? ops_fail(e, rc, 503, "sa-unavailable", "%s", text) : 0;
+}
+
+struct undecided {
+	struct reg_entry *list; /* owned */
+	size_t count;
+};
+
+static void collect(void *arg, const struct reg_entry *e)
+{
+	struct undecided *u = arg;
+	struct reg_entry *grown = realloc(u->list, (u->count + 1) * sizeof *grown);
+
+	if (!grown)
+		return;
+	u->list = grown;
+	grown[u->count++] = *e;
+}
+
+/* A bound vGUID whose LID is another one after a restart of OpenSM gets its own back. */
+static void restore_lid(struct ops *o, const struct reg_entry *x)
+{
+	const struct fabric_end *end = &o->fabric.end[fabric_find_end(&o->fabric, x->vguid)];
+	struct sm_target t = {
+		.switch_guid = x->at.switch_guid,
+		.switch_port = x->at.switch_port,
+		.node_guid = end->node_guid,
+		.port_guid = x->vguid,
+		.lid = x->lid,
+	};
+	struct sm_assign_reply r;
+	struct op_error e;
+	uint16_t found = end->lid;
+	bool unknown;
+
+	if (found == x->lid)
+		return;
+	if (ops_assign(o, &t, 1, 0, &r, &unknown, &e))
+		log_error("vGUID 0x%016" PRIx64 " of %s has LID %u instead of %u: %s", x->vguid,
+			  x->name, found, x->lid, e.detail);
+	else
+		log_notice("vGUID 0x%016" PRIx64 " of %s: LID %u is %u again", x->vguid, x->name,
+			   found, x->lid);
+}
+
+/* OpenSM's tables decide: a batch is in them whole or not at all. */
+static int settle(struct ops *o, struct reg_entry *x)
+{
+	struct reg_vf seen = {0};
+	bool present = ops_locate(o, x->vguid, &seen);
+	enum reg_intent was = x->intent;
+
+	if (was == REG_NONE) {
+		if (present && ops_same_place(&seen, &x->at))
+			restore_lid(o, x);
+		return 0;
+	}
+	log_notice("vGUID 0x%016" PRIx64 " of %s: an unfinished %s is %s", x->vguid, x->name,
+		   was == REG_BIND   ? "bind"
+		   : was == REG_MOVE ? "move"
+				     : "unbind",
+		   present == (was != REG_UNBIND) ? "settled" : "dropped");
+	x->intent = REG_NONE;
+	if (!present && was != REG_MOVE)
+		return registry_delete(o->registry, x->vguid);
+	if (was == REG_MOVE && present && ops_same_place(&seen, &x->to)) {
+		x->at = x->to;
+		x->since_ms = wall_ms();
+	}
+	if (was == REG_BIND)
+		x->lid = o->fabric.end[fabric_find_end(&o->fabric, x->vguid)].lid;
+	return registry_put(o->registry, x);
+}
+
+int ops_begin(struct ops *o, struct op_error *e)
+{
+	struct undecided u = {0};
+	int rc = refresh(o, e);
+
+	if (rc || o->reconciled)
+		return rc;
+	rc = registry_each(o->registry, collect, &u);
+	for (size_t i = 0; !rc && i < u.count; i++) {
+		rc = settle(o, &u.list[i]);
+		if (!rc && !o->epoch.instance && (rc = refresh(o, e)))
+			break;
+	}
+	free(u.list);
+	if (rc)
+		return e->status
+			       ? rc
+			       : ops_fail(e, rc, 500, "registry", "the registry cannot be written");
+	o->reconciled = true;
+	return 0;
+}
+
+int ops_reconcile(struct ops *o, struct op_error *e)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+
+	return ops_begin(o, e);
+}

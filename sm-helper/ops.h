@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Bind, unbind and move: the registry, the plugin and our own eyes on the fabric brought together.
+ * Blocking, from worker threads; changes run one after the other. */
+#ifndef IBVMIG_SM_OPS_H
+#define IBVMIG_SM_OPS_H
+
+#include "sm-helper/client.h"
+#include "sm-helper/probe.h"
+#include "sm-helper/registry.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define OPS_DEADLINE_MS    10000 /* for a sweep in progress and the answers to the SMPs */
+#define OPS_VERIFY_DEFAULT 256
+
+/* What the REST answer says. */
+struct op_error {
+	unsigned status;
+	char code[32];
+	char detail[640];
+};
+
+struct ops {
+	struct client *client; /* owned, as the next two */
+	struct registry *registry;
+	struct probe *probe;
+	unsigned verify_sources; /* CA ports that each verification walks from, at most */
+	uint32_t fault;          /* enum sm_assign_flag */
+	pthread_mutex_t lock;    /* guards all below, and holds changes apart */
+	struct fabric fabric;
+	struct client_epoch epoch; /* of fabric; all 0: none yet, or stale */
+	uint64_t instance;         /* the OpenSM process that was seen last */
+	bool reconciled;
+	atomic_ullong moves, host_notices;
+};
+
+struct move_request {
+	uint64_t vguid;
+	char vm[REG_TEXT_MAX];
+	struct reg_vf from; /* host, vf, parked_guid */
+	struct reg_vf to;   /* and url */
+	uint16_t pkey;
+};
+
+struct move_result {
+	uint16_t lid_before, lid_after;
+	uint32_t lft_smps, port_info_smps, switches_updated, switches_total, repath_notices;
+	bool verified;
+	unsigned walks;
+	uint64_t elapsed_us, lock_us;
+};
+
+/* Each: 0, or -errno with *e filled; then nothing has changed, unless e->detail says otherwise. */
+int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e);
+int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e);
+int ops_move(struct ops *o, const struct move_request *m, struct move_result *ret_result,
+	     struct op_error *e);
+int ops_path(struct ops *o, const struct ib_gid *sgid, const struct ib_gid *dgid,
+	     struct probe_path *ret_path, struct op_error *e);
+
+/* Finishes or drops what an earlier process left half done, once OpenSM is there. For a timer. */
+int ops_reconcile(struct ops *o, struct op_error *e);
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/ops_int.h"
+#include "common/log.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+static int fail_registry(struct op_error *e, int rc)
+{
+	return ops_fail(e, rc, 500, "registry", "the registry cannot be read or written");
+}
+
+/* 0: the way is free; 1: exactly this is bound already, *ret_old says how. */
+static int check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
+		      struct op_error *e)
+{
+	struct reg_entry other;
+	int rc = registry_find(o->registry, want->vguid, ret_old);
+
+	if (rc && rc != -ENOENT)
+		return fail_registry(e, rc);
+	if (!rc && strcmp(ret_old->vm, want->vm))
+		return ops_fail(e, -EEXIST, 409, "duplicate-vguid",
+				"vGUID 0x%016" PRIx64 " belongs to VM %s (%s) on VF %s of %s",
+				want->vguid, ret_old->name, ret_old->vm, ret_old->at.vf,
+				ret_old->at.host);
+	if (!rc && (strcmp(ret_old->at.host, want->at.host) ||
+		    ret_old->at.parked_guid != want->at.parked_guid))
+		return ops_fail(e, -EEXIST, 409, "bound-elsewhere",
+				"vGUID 0x%016" PRIx64
+				" of this VM is on VF %s of %s: move or unbind "
+				"it first",
+				want->vguid, ret_old->at.vf, ret_old->at.host);
+	if (!rc)
+		return 1;
+	rc = registry_find_vf(o->registry, want->at.parked_guid, &other);
+	if (!rc)
+		return ops_fail(e, -EBUSY, 409, "vf-in-use",
+				"VF %s of %s carries vGUID 0x%016" PRIx64 " of VM %s (%s)",
+				want->at.vf, want->at.host, other.vguid, other.name, other.vm);
+	rc = registry_find(o->registry, want->at.parked_guid, &other);
+	if (!rc)
+		return ops_fail(e, -EINVAL, 409, "parked-guid",
+				"parked GUID 0x%016" PRIx64 " is the vGUID of VM %s (%s)",
+				want->at.parked_guid, other.name, other.vm);
+	return rc == -ENOENT ? 0 : fail_registry(e, rc);
+}
+
+/* Where the VF is: OpenSM knows it by its parked GUID, or, after a sweep since the GUID was set, by
+ * its new one. */
+static int find_place(struct ops *o, struct reg_entry *x, struct op_error *e)
+{
+	uint32_t end = fabric_find_end(&o->fabric, x->at.parked_guid);
+
+	if (end != FABRIC_NONE && ops_locate(o, x->at.parked_guid, &x->at)) {
+		x->at.parked_node = o->fabric.end[end].node_guid;
+		return 0;
+	}
+	if (ops_locate(o, x->vguid, &x->at))
+		return 0;
+	return ops_fail(e, -ENOENT, 409, "unknown-vf",
+			"OpenSM sees no port with GUID 0x%016" PRIx64
+			" (VF %s of %s) in the fabric: "
+			"is its link up, and is parked_guid right?",
+			x->at.parked_guid, x->at.vf, x->at.host);
+}
+
+static int try_bind(struct ops *o, struct reg_entry *x, bool is_new, bool *ret_unknown,
+		    struct op_error *e)
+{
+	struct sm_target t = {
+		.port_guid = x->vguid,
+		.lid = x->lid,
+	};
+	struct sm_assign_reply r;
+	int rc;
+
+	*ret_unknown = false;
+	if ((rc = ops_begin(o, e)) || (is_new && (rc = find_place(o, x, e))))
+		return rc;
+	t.switch_guid = x->at.switch_guid;
+	t.switch_port = x->at.switch_port;
+	if ((rc = ops_check_shows(o, &x->at, x->vguid, &t.node_guid, e)) ||
+	    (rc = ops_assign(o, &t, 1, 0, &r, ret_unknown, e)))
+		return rc;
+	x->lid = r.lid[0];
+	if (!x->at.parked_node) /* a VF's node GUID keeps its distance from the port GUID */
+		x->at.parked_node = x->at.parked_guid - (x->vguid - t.node_guid);
+	return 0;
+}
+
+static int bind_vguid(struct ops *o, struct reg_entry *x, bool is_new, bool *ret_unknown,
+		      struct op_error *e)
+{
+	uint64_t start = now_us();
+	int rc;
+
+	do {
+		rc = try_bind(o, x, is_new, ret_unknown, e);
+	} while (ops_again(rc, start, e));
+	return rc;
+}
+
+int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	struct reg_entry x = *want, old;
+	bool unknown;
+	int rc;
+
+	if ((rc = ops_begin(o, e)) || (rc = check_free(o, want, &old, e)) < 0)
+		return rc;
+	if (rc) { /* again: what is so already costs nothing, what got lost is restored */
+		if ((rc = bind_vguid(o, &old, false, &unknown, e)))
+			return rc;
+		*ret_lid = old.lid;
+		return 0;
+	}
+	if ((rc = find_place(o, &x, e)))
+		return rc;
+	x.intent = REG_BIND;
+	x.since_ms = wall_ms();
+	if ((rc = registry_put(o->registry, &x)))
+		return fail_registry(e, rc);
+	rc = bind_vguid(o, &x, true, &unknown, e);
+	if (rc) {
+		if (!unknown)
+			registry_delete(o->registry, x.vguid);
+		return rc;
+	}
+	x.intent = REG_NONE;
+	if ((rc = registry_put(o->registry, &x)))
+		return fail_registry(e, rc);
+	log_info("bind: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, LID %u", x.vguid, x.name,
+		 x.at.vf, x.at.host, x.lid);
+	*ret_lid = x.lid;
+	return 0;
+}
+
+int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	struct sm_assign_reply r;
+	struct reg_entry x;
+	bool unknown;
+	int rc;
+
+	if ((rc = ops_begin(o, e)))
+		return rc;
+	rc = registry_find(o->registry, vguid, &x);
+	if (rc == -ENOENT)
+		return 0; /* again */
+	if (rc)
+		return fail_registry(e, rc);
+	if (strcmp(x.vm, vm))
+		return ops_fail(e, -EPERM, 409, "wrong-vm",
+				"vGUID 0x%016" PRIx64 " belongs to VM %s (%s), not to %s", vguid,
+				x.name, x.vm, vm);
+	struct sm_target t = {
+		.switch_guid = x.at.switch_guid,
+		.switch_port = x.at.switch_port,
+		.node_guid = x.at.parked_node,
+		.port_guid = x.at.parked_guid,
+	};
+	x.intent = REG_UNBIND;
+	if ((rc = registry_put(o->registry, &x)))
+		return fail_registry(e, rc);
+	o->epoch = (struct client_epoch){0};
+	rc = ops_assign(o, &t, 1, 0, &r, &unknown, e);
+	if (rc == -ENOENT)
+		rc = 0; /* the VF has left the fabric: nothing to rename */
+	if (rc) {
+		x.intent = REG_NONE;
+		if (!unknown)
+			registry_put(o->registry, &x);
+		return rc;
+	}
+	log_info("unbind: vGUID 0x%016" PRIx64 " of %s from VF %s of %s", vguid, x.name, x.at.vf,
+		 x.at.host);
+	rc = registry_delete(o->registry, vguid);
+	return rc ? fail_registry(e, rc) : 0;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Shared by the files of ops. All with ops.lock held. */
+#ifndef IBVMIG_SM_OPS_INT_H
+#define IBVMIG_SM_OPS_INT_H
+
+#include "sm-helper/ops.h"
+
+int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+
+/* OpenSM is master and ready, o->fabric is fresh, nothing half done is left. */
+int ops_begin(struct ops *o, struct op_error *e);
+
+/* Whether an operation that began at start_us and ended with rc starts again: a sweep has changed
+ * what it was made from, or a link on the way is down and OpenSM does not know it yet (OpenSM's
+ * tables are then as before the batch, and its sweep brings the switches in line). Clears *e then.
+ */
+bool ops_again(int rc, uint64_t start_us, struct op_error *e);
+
+/* Batch in the plugin, made from o->fabric; -ESTALE if that is the subnet's past (with o->epoch
+ * zeroed before the call, that does not matter). o->fabric is stale afterwards. *ret_unknown: the
+ * outcome is not known. */
+int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, uint32_t flags,
+	       struct sm_assign_reply *r, bool *ret_unknown, struct op_error *e);
+
+/* Where OpenSM sees this port GUID: fills the switch of *ret_vf; false: nowhere. */
+bool ops_locate(const struct ops *o, uint64_t port_guid, struct reg_vf *ret_vf);
+bool ops_same_place(const struct reg_vf *a, const struct reg_vf *b);
+
+/* Asks the VF itself which GUIDs it shows; they must be `guid`, or it is a 409 that says what to
+ * do. Returns its node GUID. */
+int ops_check_shows(struct ops *o, const struct reg_vf *vf, uint64_t guid, uint64_t *ret_node_guid,
+		    struct op_error *e);
+
+/* Reads the LFTs from the switches, anew each time, and walks them: all to `lid` must end at this
+ * place, and the port there must answer as `guid`. */
+int ops_verify(struct ops *o, const struct reg_vf *place, uint64_t guid, uint16_t lid,
+	       unsigned *ret_walks, struct op_error *e);
+
+#endif

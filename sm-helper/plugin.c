@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Entry points of the event plugin: socket, thread, OpenSM's events, the count of path requests. */
+#include "sm-helper/plugin.h"
+#include "sm-helper/proto_check.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+
+#include <opensm/osm_event_plugin.h>
+#include <opensm/osm_log.h>
+#include <opensm/osm_msgdef.h>
+#include <opensm/osm_version.h>
+
+#define DEFAULT_SOCKET "/run/ibvmig/sm-plugin.sock"
+#define SOCKET_OPTION  "ibvmig-socket="
+
+/* OpenSM's handler of PathRecord requests: exported by the program, declared in no header. */
+extern void osm_pr_rcv_process(void *context, void *data);
+
+union any_request {
+	struct sm_head head;
+	struct sm_page_request page;
+	struct sm_lft_request lft;
+	struct sm_assign_request assign;
+};
+
+union any_reply {
+	struct sm_reply_head h;
+	struct sm_status_reply status;
+	struct sm_endports_reply endports;
+	struct sm_links_reply links;
+	struct sm_lft_reply lft;
+	struct sm_assign_reply assign;
+};
+
+int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(h->reason, sizeof h->reason, fmt, ap);
+	va_end(ap);
+	return error;
+}
+
+int plugin_gate_enter(struct plugin *p, uint64_t deadline_us)
+{
+	struct timespec until = {
+		.tv_sec = (time_t)(deadline_us / 1000000),
+		.tv_nsec = (long)(deadline_us % 1000000) * 1000,
+	};
+
+	pthread_mutex_lock(&p->gate);
+	while (p->sweeping)
+		if (pthread_cond_clockwait(&p->sweep_ended, &p->gate, CLOCK_MONOTONIC, &until)) {
+			pthread_mutex_unlock(&p->gate);
+			return -EBUSY;
+		}
+	return 0;
+}
+
+void plugin_gate_leave(struct plugin *p)
+{
+	pthread_mutex_unlock(&p->gate);
+}
+
+static int dispatch(struct plugin *p, const union any_request *req, union any_reply *reply)
+{
+	switch (req->head.op) {
+	case SM_OP_STATUS:
+		return plugin_status(p, &reply->status);
+	case SM_OP_ENDPORTS:
+		return plugin_endports(p, &req->page, &reply->endports);
+	case SM_OP_LINKS:
+		return plugin_links(p, &req->page, &reply->links);
+	case SM_OP_LFT:
+		return plugin_lft(p, &req->lft, &reply->lft);
+	case SM_OP_ASSIGN:
+		return plugin_assign(p, &req->assign, &reply->assign);
+	default:
+		return plugin_refuse(&reply->h, -EPROTO, "operation %u is unknown", req->head.op);
+	}
+}
+
+/* One request, one reply. False: the client is gone. */
+static bool serve(struct plugin *p, int fd)
+{
+	static union any_request req; /* only our thread comes here */
+	static union any_reply reply;
+	ssize_t got = recv(fd, &req, sizeof req, MSG_TRUNC | MSG_DONTWAIT);
+	int rc;
+
+	if (got <= 0)
+		return got < 0 && (errno == EINTR || errno == EAGAIN);
+	memset(&reply, 0, sizeof reply);
+	reply.h.head = (struct sm_head){
+		.magic = SM_PROTO_MAGIC,
+		.version = SM_PROTO_VERSION,
+		.op = (size_t)got >= sizeof req.head ? req.head.op : 0,
+		.id = (size_t)got >= sizeof req.head ? req.head.id : 0,
+	};
+	rc = proto_check_request(&req, (size_t)got, reply.h.reason);
+	if (!rc)
+		rc = dispatch(p, &req, &reply);
+	reply.h.error = rc < 0 ? rc : 0;
+	reply.h.head.bytes = rc < 0 ? sizeof reply.h : (uint32_t)rc;
+	return send(fd, &reply, reply.h.head.bytes, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+	       (ssize_t)reply.h.head.bytes;
+}
+
+static void accept_client(struct plugin *p)
+{
+	int fd = accept4(p->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
+		if (p->client_fd[i] < 0) {
+			p->client_fd[i] = fd;
+			return;
+		}
+	close(fd);
+}
+
+static void *serve_thread(void *arg)
+{
+	struct plugin *p = arg;
+	struct pollfd pfd[2 + PLUGIN_CLIENTS_MAX];
+
+	for (;;) {
+		pfd[0] = (struct pollfd){.fd = p->stop_fd, .events = POLLIN};
+		pfd[1] = (struct pollfd){.fd = p->listen_fd, .events = POLLIN};
+		for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
+			pfd[2 + i] = (struct pollfd){.fd = p->client_fd[i], .events = POLLIN};
+		if (poll(pfd, ARRAY_SIZE(pfd), -1) < 0 && errno != EINTR)
+			return NULL;
+		if (pfd[0].revents)
+			return NULL;
+		for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
+			if (p->client_fd[i] >= 0 && pfd[2 + i].revents &&
+			    !serve(p, p->client_fd[i])) {
+				close(p->client_fd[i]);
+				p->client_fd[i] = -1;
+			}
+		if (pfd[1].revents & POLLIN)
+			accept_client(p);
+	}
+}
+
+/* event_plugin_options "... ibvmig-socket=PATH ...", else $IBVMIG_SM_SOCKET, else the default. */
+static int find_path(struct plugin *p)
+{
+	const char *options = p->osm->subn.opt.event_plugin_options;
+	const char *at = options ? strstr(options, SOCKET_OPTION) : NULL;
+	size_t n;
+
+	at = at ? at + strlen(SOCKET_OPTION) : getenv("IBVMIG_SM_SOCKET");
+	if (!at || !*at)
+		at = DEFAULT_SOCKET;
+	n = strcspn(at, " \t,;");
+	if (n >= sizeof p->path)
+		return -ENAMETOOLONG;
+	memcpy(p->path, at, n);
+	return 0;
+}
+
+static int listen_on(const char *path)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd AUTO_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	strcpy(a.sun_path, path);
+	unlink(path);
+	if (bind(fd, (struct sockaddr *)&a, sizeof a) || chmod(path, 0600) || listen(fd, 4))
+		return -errno;
+	return TAKE_FD(fd);
+}
+
+/* OpenSM counts SA MADs of all kinds together; PathRecord requests alone are seen by standing
+ * between its dispatcher and its handler. */
+static void count_path_request(void *context, void *data)
+{
+	struct plugin *p = context;
+
+	atomic_fetch_add(&p->count.sa_path_requests, 1);
+	osm_pr_rcv_process(&p->osm->sa, data);
+}
+
+/* At load time no MAD has arrived yet: OpenSM binds to QP1 later. osm_sa_destroy() unregisters our
+ * handle like its own. */
+static int hook_path_requests(struct plugin *p)
+{
+	osm_sa_t *sa = &p->osm->sa;
+
+	cl_disp_unregister(sa->pr_disp_h);
+	sa->pr_disp_h = cl_disp_register(sa->p_disp, OSM_MSG_MAD_PATH_RECORD, count_path_request,
+					 p);
+	if (sa->pr_disp_h != CL_DISP_INVALID_HANDLE)
+		return 0;
+	sa->pr_disp_h = cl_disp_register(sa->p_disp, OSM_MSG_MAD_PATH_RECORD, osm_pr_rcv_process,
+					 sa);
+	return -EIO;
+}
+
+static int start_thread(struct plugin *p)
+{
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	rc = pthread_create(&p->thread, NULL, serve_thread, p);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -rc;
+}
+
+static int start(struct plugin *p)
+{
+	int rc = find_path(p);
+
+	if (rc)
+		return rc;
+	if ((p->listen_fd = listen_on(p->path)) < 0)
+		return p->listen_fd;
+	if ((p->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0)
+		return -errno;
+	if ((rc = hook_path_requests(p)))
+		return rc;
+	return start_thread(p);
+}
+
+static void *plugin_create(osm_opensm_t *osm)
+{
+	struct plugin *p = calloc(1, sizeof *p);
+	struct timespec now;
+	int rc;
+
+	if (!p)
+		return NULL;
+	p->osm = osm;
+	p->listen_fd = p->stop_fd = -1;
+	memset(p->client_fd, -1, sizeof p->client_fd);
+	pthread_mutex_init(&p->gate, NULL);
+	pthread_cond_init(&p->sweep_ended, NULL);
+	atomic_store(&p->count.generation, 1);
+	clock_gettime(CLOCK_REALTIME, &now);
+	p->instance = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+	rc = start(p);
+	if (rc) {
+		osm_log(&osm->log, OSM_LOG_SYS,
+			"ibvmig: not loaded, VMs cannot move: socket \"%s\": %s\n", p->path,
+			strerror(-rc));
+		if (p->listen_fd >= 0)
+			close(p->listen_fd);
+		if (p->stop_fd >= 0)
+			close(p->stop_fd);
+		free(p);
+		return NULL;
+	}
+	osm_log(&osm->log, OSM_LOG_SYS, "ibvmig: version " IBVMIG_VERSION " listens on %s\n",
+		p->path);
+	return p;
+}
+
+static void plugin_delete(void *arg)
+{
+	struct plugin *p = arg;
+
+	eventfd_write(p->stop_fd, 1);
+	pthread_join(p->thread, NULL);
+	for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
+		if (p->client_fd[i] >= 0)
+			close(p->client_fd[i]);
+	close(p->listen_fd);
+	close(p->stop_fd);
+	unlink(p->path);
+	/* p stays: the dispatcher's registration points to it until osm_sa_destroy() */
+}
+
+static void sweep_over(struct plugin *p, bool ready)
+{
+	pthread_mutex_lock(&p->gate);
+	p->sweeping = false;
+	p->ready = p->ready || ready;
+	atomic_fetch_add(&p->count.generation, 1);
+	pthread_cond_broadcast(&p->sweep_ended);
+	pthread_mutex_unlock(&p->gate);
+}
+
+/* LFT_CHANGE and TRAP come with OpenSM's lock held: take no lock there. The sweep events come from
+ * the sweeper without it. */
+static void plugin_report(void *arg, osm_epi_event_id_t event, void *data)
+{
+	struct plugin *p = arg;
+
+	switch (event) {
+	case OSM_EVENT_ID_HEAVY_SWEEP_START:
+		pthread_mutex_lock(&p->gate);
+		p->sweeping = true;
+		pthread_mutex_unlock(&p->gate);
+		atomic_fetch_add(&p->count.heavy_sweeps, 1);
+		break;
+	case OSM_EVENT_ID_SUBNET_UP:
+		sweep_over(p, true);
+		break;
+	case OSM_EVENT_ID_STATE_CHANGE:
+		sweep_over(p, false);
+		break;
+	case OSM_EVENT_ID_LFT_CHANGE:
+		if (((osm_epi_lft_change_event_t *)data)->flags & LFT_CHANGED_BLOCK)
+			atomic_fetch_add(&p->count.lft_changes, 1);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Looked up by this name; OpenSM refuses a plugin that was built for another version of it. */
+osm_event_plugin_t osm_event_plugin = {
+	.osm_version = OSM_VERSION,
+	.create = plugin_create,
+	.delete = plugin_delete,
+	.report = plugin_report,
+};

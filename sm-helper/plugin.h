@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The parts of libibvmigsm.so. All of it runs in OpenSM's process: the events in OpenSM's threads,
+ * requests in one thread of our own. */
+#ifndef IBVMIG_SM_PLUGIN_H
+#define IBVMIG_SM_PLUGIN_H
+
+#include "sm-helper/plugin_proto.h"
+
+#include <opensm/osm_config.h> /* first: it decides the layout of the structs below */
+#include <opensm/osm_opensm.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define PLUGIN_CLIENTS_MAX 8
+
+struct plugin_counters {
+	atomic_ullong generation, heavy_sweeps, lft_smps, port_info_smps, lft_changes,
+		sa_path_requests, repath_notices;
+};
+
+struct plugin {
+	osm_opensm_t *osm; /* borrowed */
+	char path[108];    /* sun_path */
+	int listen_fd, stop_fd;
+	int client_fd[PLUGIN_CLIENTS_MAX]; /* -1: free */
+	pthread_t thread;
+	struct plugin_counters count;
+	uint64_t instance; /* when it was loaded, CLOCK_REALTIME in microseconds */
+
+	/* A batch and a heavy sweep exclude each other: discovery in the middle of a batch would
+	 * find GUIDs that the tables do not have yet. Held by a batch; a sweep takes it to start.
+	 */
+	pthread_mutex_t gate;
+	pthread_cond_t sweep_ended;
+	bool sweeping, ready; /* guarded by gate */
+};
+
+/* Waits until no heavy sweep runs and keeps new ones out. 0, or -EBUSY after deadline_us
+ * (CLOCK_MONOTONIC), and then nothing is held. */
+int plugin_gate_enter(struct plugin *p, uint64_t deadline_us);
+void plugin_gate_leave(struct plugin *p);
+
+/* Each fills the reply (zeroed, head set) behind its head and returns the number of bytes of the
+ * packet, or -errno with reason filled. */
+int plugin_status(struct plugin *p, struct sm_status_reply *reply);
+int plugin_endports(struct plugin *p, const struct sm_page_request *req,
+		    struct sm_endports_reply *reply);
+int plugin_links(struct plugin *p, const struct sm_page_request *req, struct sm_links_reply *reply);
+int plugin_lft(struct plugin *p, const struct sm_lft_request *req, struct sm_lft_reply *reply);
+int plugin_assign(struct plugin *p, const struct sm_assign_request *req,
+		  struct sm_assign_reply *reply);
+
+/* Sets reason and returns error. */
+int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A batch of port assignments: tables, LFT blocks and PortInfo together under OpenSM's lock, then
+ * the answers are awaited without it, and what failed is undone. */
+#include "sm-helper/plugin_paths.h"
+#include "sm-helper/plugin_tables.h"
+#include "common/ib.h"
+#include "common/util.h"
+#include "vswitch/plan.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include <opensm/osm_db_pack.h>
+#include <opensm/osm_log.h>
+#include <opensm/osm_node.h>
+#include <opensm/osm_port.h>
+#include <opensm/osm_switch.h>
+
+/* Stands in our copy of PortInfo.M_KeyViolations from the Set until its answer overwrites it. */
+#define UNANSWERED 0xfedc
+#define POLL_MS    5
+#define UNDO_US    5000000
+
+struct touched_block {
+	osm_switch_t *sw;
+	uint16_t block;
+	uint8_t before[IB_LFT_BLOCK];
+};
+
+struct batch {
+	struct plugin *p;
+	const struct sm_assign_request *req;
+	struct place place[SM_ASSIGN_MAX];
+	unsigned count;
+	struct vswitch_relabel plan[VSWITCH_RELABEL_MAX];
+	unsigned relabels;
+	struct touched_block *touched; /* owned */
+	unsigned blocks, room, switches;
+	unsigned port_infos;
+	struct paths paths[SM_ASSIGN_MAX]; /* of GUIDs that stay, before the batch */
+	uint64_t lock_us;
+};
+
+static bool place_changes(const struct place *pl)
+{
+	return pl->before.port_guid != pl->want.port_guid ||
+	       pl->before.node_guid != pl->want.node_guid || pl->before.lid != pl->want.lid;
+}
+
+static bool wanted_lid(const struct batch *b, uint16_t lid)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		if (b->place[i].want.lid == lid)
+			return true;
+	return false;
+}
+
+/* A LID takes the entries of the one that was at its new place; a LID that no place has any more
+ * loses its entries, as the next sweep would do it. */
+static void make_plan(struct batch *b)
+{
+	b->relabels = 0;
+	for (unsigned i = 0; i < b->count; i++) {
+		const struct place *pl = &b->place[i];
+
+		if (pl->want.lid == pl->before.lid)
+			continue;
+		b->plan[b->relabels++] = (struct vswitch_relabel){pl->want.lid, pl->before.lid};
+		if (!wanted_lid(b, pl->before.lid))
+			b->plan[b->relabels++] = (struct vswitch_relabel){pl->before.lid, 0};
+	}
+}
+
+static int size_plan(struct batch *b, struct sm_reply_head *h)
+{
+	cl_qmap_t *switches = &b->p->osm->subn.sw_guid_tbl;
+
+	for (cl_map_item_t *i = cl_qmap_head(switches); i != cl_qmap_end(switches);
+	     i = cl_qmap_next(i)) {
+		osm_switch_t *sw = (osm_switch_t *)i;
+		int n = sw->new_lft ? vswitch_plan_count(sw->new_lft, sw->lft_size, b->plan,
+							 b->relabels)
+				    : -ENODATA;
+
+		if (n < 0)
+			return plugin_refuse(h, n, "a LID of the batch is beyond the table of %s",
+					     sw->p_node->print_desc);
+		b->room += (unsigned)n;
+	}
+	b->touched = calloc(b->room ? b->room : 1, sizeof *b->touched);
+	return b->touched ? 0 : plugin_refuse(h, -ENOMEM, "no memory in OpenSM");
+}
+
+static int resolve(struct batch *b, struct sm_reply_head *h)
+{
+	int rc;
+
+	if (b->p->osm->subn.opt.lmc)
+		return plugin_refuse(h, -EOPNOTSUPP, "OpenSM runs with LMC %u; only 0 can move",
+				     b->p->osm->subn.opt.lmc);
+	b->count = b->req->count;
+	for (unsigned i = 0; i < b->count; i++) {
+		b->place[i].want = b->req->target[i];
+		if ((rc = tables_find(b->p, &b->place[i], h)))
+			return rc;
+	}
+	if ((rc = tables_check(b->p, b->place, b->count, h)))
+		return rc;
+	make_plan(b);
+	return size_plan(b, h);
+}
+
+static int send_block(struct plugin *p, osm_switch_t *sw, uint16_t block)
+{
+	osm_physp_t *port0 = osm_node_get_physp_ptr(sw->p_node, 0);
+	osm_madw_context_t c;
+
+	memset(&c, 0, sizeof c);
+	c.lft_context.node_guid = osm_node_get_node_guid(sw->p_node);
+	c.lft_context.set_method = TRUE;
+	atomic_fetch_add(&p->count.lft_smps, 1);
+	return osm_req_set(&p->osm->sm, osm_physp_get_dr_path_ptr(port0),
+			   sw->new_lft + block * IB_LFT_BLOCK, IB_LFT_BLOCK,
+			   IB_MAD_ATTR_LIN_FWD_TBL, cl_hton32(block), FALSE,
+			   ib_port_info_get_m_key(&port0->port_info), 0, CL_DISP_MSGID_NONE,
+			   &c) == IB_SUCCESS
+		       ? 0
+		       : -EIO;
+}
+
+static int send_lid(struct plugin *p, struct place *pl, uint16_t lid)
+{
+	osm_subn_t *subn = &p->osm->subn;
+	ib_port_info_t *own = &pl->physp->port_info;
+	union {
+		ib_port_info_t pi;
+		uint8_t bytes[IB_SMP_DATA_SIZE];
+	} set;
+	osm_madw_context_t c;
+
+	memset(&set, 0, sizeof set);
+	set.pi = *own;
+	set.pi.state_info2 = 0x02; /* LinkDownDefault polling, PortPhysicalState no change */
+	ib_port_info_set_port_state(&set.pi, IB_LINK_NO_CHANGE);
+	ib_port_info_set_client_rereg(&set.pi, 0);
+	set.pi.base_lid = cl_hton16(lid);
+	set.pi.master_sm_base_lid = subn->sm_base_lid;
+	set.pi.m_key = subn->opt.m_key;
+	own->m_key_violations = cl_hton16(UNANSWERED);
+	memset(&c, 0, sizeof c);
+	c.pi_context.node_guid = osm_node_get_node_guid(pl->node);
+	c.pi_context.port_guid = pl->physp->port_guid;
+	c.pi_context.set_method = TRUE;
+	atomic_fetch_add(&p->count.port_info_smps, 1);
+	return osm_req_set(&p->osm->sm, osm_physp_get_dr_path_ptr(pl->physp), set.bytes,
+			   sizeof set.bytes, IB_MAD_ATTR_PORT_INFO,
+			   cl_hton32(osm_physp_get_port_num(pl->physp)), FALSE,
+			   ib_port_info_get_m_key(own), 0, CL_DISP_MSGID_NONE, &c) == IB_SUCCESS
+		       ? 0
+		       : -EIO;
+}
+
+static int send_lids(struct batch *b, bool back)
+{
+	int rc = 0;
+
+	b->port_infos = 0;
+	for (unsigned i = 0; i < b->count; i++) {
+		struct place *pl = &b->place[i];
+
+		if (pl->before.lid == pl->want.lid)
+			continue;
+		b->port_infos++;
+		if (send_lid(b->p, pl, back ? pl->before.lid : pl->want.lid))
+			rc = -EIO;
+	}
+	return rc;
+}
+
+/* Changes new_lft of one switch and notes the blocks that differ, with what stood there before:
+ * what stands there now, except for the LIDs of the plan. */
+static void change_lft(struct batch *b, osm_switch_t *sw)
+{
+	uint8_t saved[VSWITCH_RELABEL_MAX];
+	uint16_t block[VSWITCH_RELABEL_MAX];
+	int n;
+
+	for (unsigned i = 0; i < b->relabels; i++)
+		saved[i] = sw->new_lft[b->plan[i].lid];
+	n = vswitch_plan_apply(sw->new_lft, sw->lft_size, b->plan, b->relabels, block);
+	b->switches += n > 0;
+	for (int k = 0; k < n && b->blocks < b->room; k++) {
+		struct touched_block *t = &b->touched[b->blocks++];
+
+		t->sw = sw;
+		t->block = block[k];
+		memcpy(t->before, sw->new_lft + (size_t)block[k] * IB_LFT_BLOCK, IB_LFT_BLOCK);
+		for (unsigned i = 0; i < b->relabels; i++)
+			if (b->plan[i].lid / IB_LFT_BLOCK == block[k])
+				t->before[b->plan[i].lid % IB_LFT_BLOCK] = saved[i];
+	}
+}
+
+/* All blocks at once, unordered: the only entries that change belong to LIDs nobody uses now. */
+static int send_blocks(struct batch *b)
+{
+	cl_qmap_t *switches = &b->p->osm->subn.sw_guid_tbl;
+	int rc = 0;
+
+	for (cl_map_item_t *i = cl_qmap_head(switches); i != cl_qmap_end(switches);
+	     i = cl_qmap_next(i))
+		change_lft(b, (osm_switch_t *)i);
+	for (unsigned i = 0; i < b->blocks; i++)
+		if (send_block(b->p, b->touched[i].sw, b->touched[i].block))
+			rc = -EIO;
+	return rc;
+}
+
+/* OpenSM signals stats.cond when its last MAD is answered, to one waiter only, which may be its
+ * sweeper: so look again every POLL_MS, and pass on a signal that was meant for it. */
+static int await_answers(struct plugin *p, uint64_t deadline_us)
+{
+	osm_stats_t *s = &p->osm->stats;
+	bool done;
+
+	pthread_mutex_lock(&s->mutex);
+	while (!(done = !s->qp0_mads_outstanding) && now_us() < deadline_us) {
+		uint64_t at = now_us() + POLL_MS * 1000;
+		struct timespec until = {(time_t)(at / 1000000), (long)(at % 1000000) * 1000};
+
+		pthread_cond_clockwait(&s->cond, &s->mutex, CLOCK_MONOTONIC, &until);
+	}
+	if (done)
+		pthread_cond_broadcast(&s->cond);
+	pthread_mutex_unlock(&s->mutex);
+	return done ? 0 : -ETIMEDOUT;
+}
+
+/* Whether every SMP was answered and accepted. Lock held. */
+static int check_answers(const struct batch *b, struct sm_reply_head *h)
+{
+	for (unsigned i = 0; i < b->blocks; i++) {
+		const struct touched_block *t = &b->touched[i];
+		size_t at = (size_t)t->block * IB_LFT_BLOCK;
+
+		if (memcmp(t->sw->lft + at, t->sw->new_lft + at, IB_LFT_BLOCK))
+			return plugin_refuse(h, -EIO, "switch %s did not take LFT block %u",
+					     t->sw->p_node->print_desc, t->block);
+	}
+	for (unsigned i = 0; i < b->count; i++) {
+		const struct place *pl = &b->place[i];
+
+		if (pl->before.lid != pl->want.lid && b->port_infos &&
+		    pl->physp->port_info.m_key_violations == cl_hton16(UNANSWERED))
+			return plugin_refuse(h, -EIO, "%s did not take LID %u",
+					     pl->node->print_desc, pl->want.lid);
+	}
+	return 0;
+}
+
+/* A switch that did not answer may have taken the block or not. What OpenSM believes to be in it is
+ * made to differ from both, until an answer says what is there: without one, the next sweep writes
+ * the block. */
+static void forget_block(const struct batch *b, const struct touched_block *t)
+{
+	for (unsigned i = 0; i < b->relabels; i++) {
+		uint16_t lid = b->plan[i].lid;
+
+		if (lid / IB_LFT_BLOCK == t->block)
+			t->sw->lft[lid] = t->before[lid % IB_LFT_BLOCK] == VSWITCH_NO_PATH
+						  ? VSWITCH_NO_PATH - 1
+						  : VSWITCH_NO_PATH;
+	}
+}
+
+/* Everything that was sent is sent again with what stood there before. -EREMOTEIO: all is as it
+ * was; -EIO: not. */
+static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
+{
+	struct sm_target before[SM_ASSIGN_MAX];
+	struct sm_reply_head second = {0};
+	osm_opensm_t *osm = b->p->osm;
+	int rc;
+
+	cl_plock_excl_acquire(&osm->lock);
+	for (unsigned i = 0; i < b->count; i++)
+		before[i] = b->place[i].before;
+	tables_assign(b->p, b->place, before, b->count);
+	for (unsigned i = 0; i < b->blocks; i++) {
+		struct touched_block *t = &b->touched[i];
+
+		memcpy(t->sw->new_lft + t->block * IB_LFT_BLOCK, t->before, IB_LFT_BLOCK);
+		forget_block(b, t);
+		send_block(b->p, t->sw, t->block);
+	}
+	send_lids(b, true);
+	cl_plock_release(&osm->lock);
+	rc = await_answers(b->p, deadline_us);
+	cl_plock_acquire(&osm->lock);
+	if (!rc)
+		rc = check_answers(b, &second);
+	cl_plock_release(&osm->lock);
+	size_t at = strlen(h->reason);
+	snprintf(h->reason + at, sizeof h->reason - at, "%s",
+		 rc ? "; taking it back failed as well: a heavy sweep is requested"
+		    : "; taken back");
+	if (rc) {
+		osm->subn.force_heavy_sweep = TRUE;
+		osm_sm_signal(&osm->sm, OSM_SIGNAL_SWEEP);
+	}
+	return rc ? -EIO : -EREMOTEIO;
+}
+
+static bool guid_stays(const struct batch *b, uint64_t guid)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		if (b->place[i].before.port_guid == guid)
+			return true;
+	return false;
+}
+
+/* Tables and SMPs in one hold of the lock. Nothing is sent where nothing changes. */
+static int apply(struct batch *b, struct sm_assign_reply *r)
+{
+	osm_opensm_t *osm = b->p->osm;
+	struct sm_target want[SM_ASSIGN_MAX];
+	bool changes = false;
+	uint64_t start;
+	int rc;
+
+	cl_plock_excl_acquire(&osm->lock);
+	start = now_us();
+	rc = resolve(b, &r->h);
+	for (unsigned i = 0; !rc && i < b->count; i++) {
+		want[i] = b->place[i].want;
+		changes = changes || place_changes(&b->place[i]);
+		if (want[i].port_guid != b->place[i].before.port_guid &&
+		    guid_stays(b, want[i].port_guid))
+			b->paths[i] = paths_read(b->p, want[i].port_guid);
+	}
+	if (!rc && changes) {
+		tables_assign(b->p, b->place, want, b->count);
+		if (b->req->flags & SM_ASSIGN_NO_SWAP) {
+			osm_log(&osm->log, OSM_LOG_SYS,
+				"ibvmig: FAULT no-swap: LFTs and PortInfo are left alone\n");
+		} else {
+			rc = send_blocks(b);
+			if (send_lids(b, false) && !rc)
+				rc = -EIO;
+			if (rc)
+				plugin_refuse(&r->h, rc, "OpenSM could not send an SMP");
+		}
+	}
+	b->lock_us = now_us() - start;
+	cl_plock_release(&osm->lock);
+	return rc;
+}
+
+static void report_paths(struct batch *b, struct sm_assign_reply *r)
+{
+	cl_plock_excl_acquire(&b->p->osm->lock);
+	for (unsigned i = 0; i < b->count; i++) {
+		struct paths after;
+		unsigned changed;
+
+		if (!b->paths[i].count)
+			continue;
+		after = paths_read(b->p, b->place[i].want.port_guid);
+		changed = paths_differ(&b->paths[i], &after);
+		paths_free(&after);
+		r->paths_changed += changed;
+		if (changed) {
+			paths_report(b->p, b->place[i].want.port_guid);
+			r->repath_notices++;
+		}
+	}
+	cl_plock_release(&b->p->osm->lock);
+}
+
+static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
+{
+	osm_opensm_t *osm = b->p->osm;
+	int rc = apply(b, r);
+
+	if (rc && !b->blocks && !b->port_infos)
+		return rc; /* refused: nothing has been changed */
+	r->lft_smps = b->blocks;
+	r->port_info_smps = b->port_infos;
+	if (!rc && (b->blocks || b->port_infos) && (rc = await_answers(b->p, deadline_us)))
+		plugin_refuse(&r->h, rc, "not all switches have answered in time");
+	cl_plock_acquire(&osm->lock);
+	if (!rc)
+		rc = check_answers(b, &r->h);
+	cl_plock_release(&osm->lock);
+	if (rc)
+		rc = undo(b, &r->h, now_us() + UNDO_US);
+	else if (!(b->req->flags & SM_ASSIGN_NO_SWAP))
+		report_paths(b, r);
+	/* Files, and with fsync: never with the lock held. */
+	osm_db_store(osm->sm.lid_mgr.p_g2l, osm->subn.opt.fsync_high_avail_files);
+	osm_db_store(osm->subn.p_neighbor, osm->subn.opt.fsync_high_avail_files);
+	atomic_fetch_add(&b->p->count.generation, 1);
+	if (!rc && (b->req->flags & SM_ASSIGN_FORCED_SWEEP)) {
+		osm_log(&osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");
+		osm->subn.force_heavy_sweep = TRUE;
+		osm_sm_signal(&osm->sm, OSM_SIGNAL_SWEEP);
+	}
+	return rc;
+}
+
+static int refuse_state(struct plugin *p, const struct sm_assign_request *req,
+			struct sm_reply_head *h)
+{
+	if (p->osm->subn.sm_state != IB_SMINFO_STATE_MASTER)
+		return plugin_refuse(h, -EHOSTDOWN, "this OpenSM is not the master");
+	if (!p->ready)
+		return plugin_refuse(h, -EAGAIN, "OpenSM has not finished its first sweep");
+	if (req->generation &&
+	    (req->instance != p->instance || req->generation != atomic_load(&p->count.generation)))
+		return plugin_refuse(h, -ESTALE, "the subnet has changed since it was read");
+	return 0;
+}
+
+int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct sm_assign_reply *r)
+{
+	static struct batch b; /* large, and only our thread comes here */
+	uint64_t start = now_us(), deadline = start + req->deadline_ms * 1000ull;
+	int rc;
+
+	if (plugin_gate_enter(p, deadline))
+		return plugin_refuse(&r->h, -EBUSY, "a heavy sweep has run for over %u ms",
+				     req->deadline_ms);
+	b = (struct batch){.p = p, .req = req};
+	rc = refuse_state(p, req, &r->h);
+	if (!rc)
+		rc = run(&b, r, deadline);
+	r->switches_updated = b.switches;
+	r->switches_total = (uint32_t)cl_qmap_count(&p->osm->subn.sw_guid_tbl);
+	plugin_gate_leave(p);
+	for (unsigned i = 0; i < b.count; i++) {
+		r->before[i] = b.place[i].before;
+		r->lid[i] = b.place[i].want.lid;
+		paths_free(&b.paths[i]);
+	}
+	free(b.touched);
+	r->lock_us = b.lock_us;
+	r->elapsed_us = now_us() - start;
+	return rc ? rc : (int)sizeof *r;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/plugin_paths.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <opensm/osm_inform.h>
+#include <opensm/osm_port.h>
+
+static bool is_peer(struct plugin *p, const osm_port_t *self, const osm_port_t *peer)
+{
+	return peer != self && osm_node_get_type(peer->p_node) == IB_NODE_TYPE_CA &&
+	       osm_physp_get_port_state(peer->p_physp) == IB_LINK_ACTIVE && peer->lid &&
+	       osm_port_share_pkey(&p->osm->log, self, peer, p->osm->subn.opt.allow_both_pkeys);
+}
+
+static bool read_one(struct plugin *p, const osm_port_t *self, const osm_port_t *peer,
+		     struct path_view *ret)
+{
+	uint16_t lid = cl_ntoh16(self->lid), peer_lid = cl_ntoh16(peer->lid);
+	osm_path_parms_t to, from;
+
+	if (osm_get_path_params(&p->osm->sa, peer, peer_lid, self, lid, &to) != IB_SUCCESS ||
+	    osm_get_path_params(&p->osm->sa, self, lid, peer, peer_lid, &from) != IB_SUCCESS)
+		return false;
+	*ret = (struct path_view){cl_ntoh64(peer->guid), to.sl, from.sl, to.mtu, to.rate};
+	return true;
+}
+
+struct paths paths_read(struct plugin *p, uint64_t port_guid)
+{
+	cl_qmap_t *ports = &p->osm->subn.port_guid_tbl;
+	osm_port_t *self = osm_get_port_by_guid(&p->osm->subn, cl_hton64(port_guid));
+	size_t total = cl_qmap_count(ports);
+	struct paths r = {0};
+
+	if (!self || !self->lid || osm_physp_get_port_state(self->p_physp) != IB_LINK_ACTIVE ||
+	    total > PATHS_PORTS_MAX || !(r.view = calloc(total, sizeof *r.view)))
+		return r;
+	for (cl_map_item_t *i = cl_qmap_head(ports); i != cl_qmap_end(ports); i = cl_qmap_next(i))
+		if (is_peer(p, self, (osm_port_t *)i) &&
+		    read_one(p, self, (osm_port_t *)i, &r.view[r.count]))
+			r.count++;
+	return r;
+}
+
+void paths_free(struct paths *paths)
+{
+	free(paths->view);
+	*paths = (struct paths){0};
+}
+
+/* Both lists are in the order of the GUIDs. */
+unsigned paths_differ(const struct paths *a, const struct paths *b)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0, k = 0; i < a->count && k < b->count;) {
+		const struct path_view *x = &a->view[i], *y = &b->view[k];
+
+		if (x->peer == y->peer) {
+			n += x->sl_to != y->sl_to || x->sl_from != y->sl_from || x->mtu != y->mtu ||
+			     x->rate != y->rate;
+			i++;
+			k++;
+		} else if (x->peer < y->peer) {
+			i++;
+		} else {
+			k++;
+		}
+	}
+	return n;
+}
+
+void paths_report(struct plugin *p, uint64_t port_guid)
+{
+	osm_subn_t *subn = &p->osm->subn;
+	ib_mad_notice_attr_t notice;
+	ib_gid_t gid;
+
+	memset(&notice, 0, sizeof notice);
+	memset(&gid, 0, sizeof gid);
+	notice.generic_type = 0x80 | IB_NOTICE_TYPE_SUBN_MGMT;
+	ib_notice_set_prod_type_ho(&notice, 4); /* class manager */
+	notice.g_or_v.generic.trap_num = CL_HTON16(SM_REPATH_TRAP);
+	notice.issuer_lid = subn->sm_base_lid;
+	notice.issuer_gid.unicast.prefix = subn->opt.subnet_prefix;
+	notice.issuer_gid.unicast.interface_id = subn->sm_port_guid;
+	gid.unicast.prefix = subn->opt.subnet_prefix;
+	gid.unicast.interface_id = cl_hton64(port_guid);
+	/* IBA 1.2.1 gives traps 64 to 67 a GID at this place; the headers know no details for 69.
+	 */
+	memcpy(&notice.data_details.ntc_64_67.gid, &gid, sizeof gid);
+	if (osm_report_notice(&p->osm->log, subn, &notice) == IB_SUCCESS)
+		atomic_fetch_add(&p->count.repath_notices, 1);
+}

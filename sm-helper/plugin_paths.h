@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Whether a move changes SL, MTU or rate of somebody's path: then, and only then, peers are told.
+ */
+#ifndef IBVMIG_SM_PLUGIN_PATHS_H
+#define IBVMIG_SM_PLUGIN_PATHS_H
+
+#include "sm-helper/plugin.h"
+
+/* Above this many ports in the subnet no path is computed and none counts as changed. */
+#define PATHS_PORTS_MAX 1024
+
+struct path_view {
+	uint64_t peer;
+	uint8_t sl_to, sl_from, mtu, rate;
+};
+
+struct paths {
+	struct path_view *view; /* owned */
+	unsigned count;
+};
+
+/* The paths between the port with this GUID and all other active CA ports. OpenSM's lock is held.
+ * Empty without memory or above PATHS_PORTS_MAX. */
+struct paths paths_read(struct plugin *p, uint64_t port_guid);
+void paths_free(struct paths *paths);
+
+/* Peers that are in both and differ. */
+unsigned paths_differ(const struct paths *a, const struct paths *b);
+
+/* Trap 69 for the GUID, to whoever subscribed with OpenSM. Lock held exclusively. */
+void paths_report(struct plugin *p, uint64_t port_guid);
+
+#endif

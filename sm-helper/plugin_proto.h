@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* ibvmig-sm <-> libibvmigsm.so: AF_UNIX SOCK_SEQPACKET, one fixed struct per packet, a request and
+ * then its reply. Both ends run on one machine, so numbers (GUIDs and LIDs too) are in host order.
+ * A packet of the wrong version or length is answered with -EPROTO and changes nothing. */
+#ifndef IBVMIG_SM_PLUGIN_PROTO_H
+#define IBVMIG_SM_PLUGIN_PROTO_H
+
+#include <stdint.h>
+
+#define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
+#define SM_PROTO_VERSION 1
+
+#define SM_ASSIGN_MAX      64 /* ports in one batch */
+#define SM_ENDPORTS_MAX    256
+#define SM_LINKS_MAX       1024
+#define SM_LFT_BLOCKS      256
+#define SM_DESC_MAX        64
+#define SM_REASON_MAX      192
+#define SM_DEADLINE_MAX_MS 60000
+
+enum sm_op {
+	SM_OP_STATUS = 1,
+	SM_OP_ENDPORTS = 2,
+	SM_OP_LINKS = 3,
+	SM_OP_LFT = 4,
+	SM_OP_ASSIGN = 5,
+	SM_OP_COUNT
+};
+
+struct sm_head {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t op;    /* a reply repeats the request's */
+	uint32_t id;    /* likewise */
+	uint32_t bytes; /* of the whole packet */
+};
+
+struct sm_reply_head {
+	struct sm_head head;
+	int32_t error; /* 0 or -errno; on an error only the head and the reason follow */
+	uint32_t pad;
+	char reason[SM_REASON_MAX]; /* one line, "" without an error */
+};
+
+/* SM_OP_STATUS. Counters start with OpenSM. */
+struct sm_status_request {
+	struct sm_head head;
+};
+
+struct sm_status_reply {
+	struct sm_reply_head h;
+	uint64_t sm_guid;
+	uint64_t instance;   /* of this OpenSM process; never the same again */
+	uint64_t generation; /* changes with every sweep and batch: re-read the topology */
+	uint64_t heavy_sweeps;
+	uint64_t lft_smps;         /* sent by the plugin */
+	uint64_t port_info_smps;   /* sent by the plugin */
+	uint64_t lft_changes;      /* LFT blocks that OpenSM saw acknowledged, ours included */
+	uint64_t sa_path_requests; /* PathRecord requests that arrived */
+	uint64_t repath_notices;   /* trap 69 */
+	uint32_t switches, endports;
+	uint16_t sm_lid;
+	uint8_t sm_state; /* IBA SMInfo: 0 not active, 1 discovering, 2 standby, 3 master */
+	uint8_t ready;    /* a sweep has completed, so the topology is whole */
+	uint8_t sweeping; /* a heavy sweep runs now */
+	uint8_t pad[3];
+	char plugin_version[16], opensm_version[32], engine[16];
+};
+
+/* SM_OP_ENDPORTS: switches (port 0) and CA ports, in the order of their GUIDs. */
+struct sm_page_request {
+	struct sm_head head;
+	uint32_t first; /* index of the first record wanted */
+	uint32_t pad;
+};
+
+enum sm_node_type { SM_NODE_CA = 1, SM_NODE_SWITCH = 2, SM_NODE_ROUTER = 3 }; /* IBA NodeInfo */
+
+struct sm_endport {
+	uint64_t node_guid, port_guid;
+	uint64_t peer_guid; /* CA port: node GUID of the switch at the other end; 0: no link */
+	uint16_t lid;
+	uint16_t lft_top; /* switch: highest LID of its table */
+	uint8_t type;
+	uint8_t port;  /* 0 for a switch */
+	uint8_t ports; /* number of ports of the node */
+	uint8_t peer_port;
+	uint8_t mtu, rate; /* IBA codes */
+	uint8_t pad[6];
+	char desc[SM_DESC_MAX];
+};
+
+struct sm_endports_reply {
+	struct sm_reply_head h;
+	uint64_t instance, generation;
+	uint32_t total, count;
+	struct sm_endport endport[SM_ENDPORTS_MAX]; /* only count of them are sent */
+};
+
+/* SM_OP_LINKS: links between switches, each once. */
+struct sm_link {
+	uint64_t guid[2]; /* node GUIDs */
+	uint8_t port[2];
+	uint8_t pad[6];
+};
+
+struct sm_links_reply {
+	struct sm_reply_head h;
+	uint64_t instance, generation;
+	uint32_t total, count;
+	struct sm_link link[SM_LINKS_MAX]; /* only count of them are sent */
+};
+
+/* SM_OP_LFT: a switch's table as OpenSM believes it. */
+struct sm_lft_request {
+	struct sm_head head;
+	uint64_t switch_guid;
+	uint32_t first_block;
+	uint32_t pad;
+};
+
+struct sm_lft_reply {
+	struct sm_reply_head h;
+	uint32_t blocks_total, count;
+	uint8_t lft[SM_LFT_BLOCKS * 64]; /* only count blocks are sent */
+};
+
+/* SM_OP_ASSIGN. -EREMOTEIO: a switch or port did not take its SMP, all has been taken back; -EIO:
+ * and that failed as well, a heavy sweep will tell. Other errors: nothing was sent. "The VF at this
+ * switch port shows these GUIDs and has this LID", for a batch of VFs at once; what is so already
+ * costs nothing. The GUIDs must be on the VFs before. A bind is a batch of one that keeps its LID,
+ * a move a batch of two that exchange their LIDs. */
+enum sm_assign_flag {
+	SM_ASSIGN_NO_SWAP = 1 << 0,      /* fault: GUIDs only, neither LFTs nor PortInfo */
+	SM_ASSIGN_FORCED_SWEEP = 1 << 1, /* fault: a heavy sweep afterwards */
+	SM_ASSIGN_FLAGS = SM_ASSIGN_NO_SWAP | SM_ASSIGN_FORCED_SWEEP
+};
+
+struct sm_target {
+	uint64_t switch_guid; /* where the VF hangs: node GUID of the (v)switch */
+	uint64_t node_guid, port_guid;
+	uint16_t lid; /* 0: the one that the place has now */
+	uint8_t switch_port;
+	uint8_t pad[5];
+};
+
+struct sm_assign_request {
+	struct sm_head head;
+	uint32_t flags;
+	uint32_t deadline_ms; /* waiting for a sweep to end, and for the answers to the SMPs */
+	uint32_t count;
+	uint32_t pad;
+	uint64_t instance, generation; /* that the targets were made from; 0: any. Else -ESTALE */
+	struct sm_target target[SM_ASSIGN_MAX]; /* only count of them are sent */
+};
+
+struct sm_assign_reply {
+	struct sm_reply_head h;
+	uint32_t lft_smps, port_info_smps;
+	uint32_t switches_updated, switches_total;
+	uint32_t paths_changed;  /* ports for which SL, MTU or rate towards a moved GUID changed */
+	uint32_t repath_notices; /* trap 69 */
+	uint64_t lock_us, elapsed_us;
+	struct sm_target before[SM_ASSIGN_MAX]; /* what stood at each place; request's order */
+	uint16_t lid[SM_ASSIGN_MAX];            /* what each place has now */
+};
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/plugin_tables.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include <opensm/osm_db_pack.h>
+#include <opensm/osm_mcm_port.h>
+#include <opensm/osm_multicast.h>
+#include <opensm/osm_node.h>
+#include <opensm/osm_port.h>
+#include <opensm/osm_switch.h>
+
+int tables_find(struct plugin *p, struct place *place, struct sm_reply_head *h)
+{
+	const struct sm_target *want = &place->want;
+	osm_physp_t *physp;
+
+	place->sw = osm_get_switch_by_guid(&p->osm->subn, cl_hton64(want->switch_guid));
+	if (!place->sw)
+		return plugin_refuse(h, -ENOENT, "OpenSM knows no switch 0x%016" PRIx64,
+				     want->switch_guid);
+	physp = want->switch_port < osm_node_get_num_physp(place->sw->p_node)
+			? osm_node_get_physp_ptr(place->sw->p_node, want->switch_port)
+			: NULL;
+	place->physp = physp ? physp->p_remote_physp : NULL;
+	if (!place->physp)
+		return plugin_refuse(h, -ENOENT,
+				     "OpenSM sees nothing at port %u of switch 0x%016" PRIx64,
+				     want->switch_port, want->switch_guid);
+	place->node = place->physp->p_node;
+	place->port = osm_get_port_by_guid(&p->osm->subn, place->physp->port_guid);
+	if (osm_node_get_type(place->node) != IB_NODE_TYPE_CA ||
+	    place->node->node_info.num_ports != 1 || !place->port)
+		return plugin_refuse(h, -EOPNOTSUPP,
+				     "port %u of switch 0x%016" PRIx64
+				     " leads to %s, which is no VF with one port",
+				     want->switch_port, want->switch_guid, place->node->print_desc);
+	if (place->port->guid == p->osm->subn.sm_port_guid)
+		return plugin_refuse(h, -EOPNOTSUPP, "%s is the port of OpenSM itself",
+				     place->node->print_desc);
+	place->before = (struct sm_target){
+		.switch_guid = want->switch_guid,
+		.switch_port = want->switch_port,
+		.node_guid = cl_ntoh64(osm_node_get_node_guid(place->node)),
+		.port_guid = cl_ntoh64(place->port->guid),
+		.lid = cl_ntoh16(place->port->lid),
+	};
+	if (!place->before.lid)
+		return plugin_refuse(h, -EAGAIN, "%s has no LID yet", place->node->print_desc);
+	if (!place->want.lid)
+		place->want.lid = place->before.lid;
+	return 0;
+}
+
+static bool is_among(const struct place *places, unsigned n, const osm_node_t *node)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (places[i].node == node)
+			return true;
+	return false;
+}
+
+static int refuse_held(struct sm_reply_head *h, const struct sm_target *t, const osm_node_t *holder)
+{
+	return plugin_refuse(h, -EEXIST, "GUID 0x%016" PRIx64 " or LID %u belongs to %s",
+			     t->port_guid, t->lid, holder->print_desc);
+}
+
+int tables_check(struct plugin *p, const struct place *places, unsigned n, struct sm_reply_head *h)
+{
+	osm_subn_t *subn = &p->osm->subn;
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct sm_target *t = &places[i].want;
+		const osm_node_t *node = osm_get_node_by_guid(subn, cl_hton64(t->node_guid));
+		const osm_port_t *port = osm_get_port_by_guid(subn, cl_hton64(t->port_guid));
+		const osm_port_t *at_lid = osm_get_port_by_lid_ho(subn, t->lid);
+
+		if (node && !is_among(places, n, node))
+			return refuse_held(h, t, node);
+		if (port && !is_among(places, n, port->p_node))
+			return refuse_held(h, t, port->p_node);
+		if (at_lid && !is_among(places, n, at_lid->p_node))
+			return refuse_held(h, t, at_lid->p_node);
+		for (unsigned k = 0; k < i; k++)
+			if (places[k].want.lid == t->lid)
+				return plugin_refuse(h, -EEXIST, "two ports would have LID %u",
+						     t->lid);
+	}
+	return 0;
+}
+
+/* Which of the present identities each place gets: the one with the wanted GUID if it is among
+ * them, else one that nobody wants, which is then renamed. */
+static void match_identities(const struct place *places, const struct sm_target *to, unsigned n,
+			     osm_port_t **ret_port)
+{
+	bool taken[SM_ASSIGN_MAX] = {false};
+
+	for (unsigned i = 0; i < n; i++) {
+		ret_port[i] = NULL;
+		for (unsigned k = 0; k < n; k++)
+			if (places[k].port->guid == cl_hton64(to[i].port_guid)) {
+				ret_port[i] = places[k].port;
+				taken[k] = true;
+			}
+	}
+	for (unsigned i = 0, k = 0; i < n; i++) {
+		if (ret_port[i])
+			continue;
+		while (taken[k])
+			k++;
+		taken[k] = true;
+		ret_port[i] = places[k].port;
+	}
+}
+
+static void leave_groups(struct plugin *p, osm_port_t *port)
+{
+	while (!cl_is_qlist_empty(&port->mcm_list)) {
+		osm_mcm_port_t *m = container_of(cl_qlist_head(&port->mcm_list), osm_mcm_port_t,
+						 list_item);
+
+		osm_mgrp_delete_port(&p->osm->subn, &p->osm->log, m->mgrp, port);
+	}
+}
+
+static void reroute_groups(struct plugin *p, osm_port_t *port)
+{
+	cl_list_item_t *i;
+
+	for (i = cl_qlist_head(&port->mcm_list); i != cl_qlist_end(&port->mcm_list);
+	     i = cl_qlist_next(i)) {
+		osm_mcm_port_t *m = container_of(i, osm_mcm_port_t, list_item);
+
+		osm_sm_reroute_mlid(&p->osm->sm, osm_mgrp_get_mlid(m->mgrp));
+	}
+}
+
+static osm_alias_guid_t *take_out(struct plugin *p, const struct place *place)
+{
+	osm_subn_t *subn = &p->osm->subn;
+	osm_port_t *port = place->port;
+	uint16_t lid = cl_ntoh16(port->lid);
+	osm_alias_guid_t *alias = osm_get_alias_guid_by_guid(subn, port->guid);
+
+	cl_qmap_remove_item(&subn->port_guid_tbl, &port->map_item);
+	cl_qmap_remove_item(&subn->node_guid_tbl, &place->node->map_item);
+	if (alias)
+		cl_qmap_remove_item(&subn->alias_port_guid_tbl, &alias->map_item);
+	cl_ptr_vector_set(&subn->port_lid_tbl, lid, NULL);
+	p->osm->sm.lid_mgr.used_lids[lid] = 0;
+	osm_db_guid2lid_delete(p->osm->sm.lid_mgr.p_g2l, cl_ntoh64(port->guid));
+	osm_db_neighbor_delete(subn->p_neighbor, cl_ntoh64(port->guid), place->physp->port_num);
+	return alias;
+}
+
+/* OpenSM keeps who is whose neighbour in a file and complains at its next start if that is wrong.
+ */
+static void set_neighbors(osm_db_domain_t *db, const osm_physp_t *a, const osm_physp_t *b)
+{
+	osm_db_neighbor_set(db, cl_ntoh64(a->port_guid), a->port_num, cl_ntoh64(b->port_guid),
+			    b->port_num);
+	osm_db_neighbor_set(db, cl_ntoh64(b->port_guid), b->port_num, cl_ntoh64(a->port_guid),
+			    a->port_num);
+}
+
+static void put_in(struct plugin *p, struct place *place, const struct sm_target *t,
+		   osm_port_t *port, osm_alias_guid_t *alias)
+{
+	osm_subn_t *subn = &p->osm->subn;
+	ib_net64_t node_guid = cl_hton64(t->node_guid), port_guid = cl_hton64(t->port_guid);
+
+	place->port = port;
+	port->guid = port_guid;
+	port->p_node = place->node;
+	port->p_physp = place->physp;
+	port->lid = cl_hton16(t->lid);
+	place->node->node_info.node_guid = node_guid;
+	place->node->node_info.port_guid = port_guid;
+	place->physp->port_guid = port_guid;
+	cl_qmap_insert(&subn->node_guid_tbl, node_guid, &place->node->map_item);
+	cl_qmap_insert(&subn->port_guid_tbl, port_guid, &port->map_item);
+	if (alias) {
+		alias->alias_guid = port_guid;
+		cl_qmap_insert(&subn->alias_port_guid_tbl, port_guid, &alias->map_item);
+	}
+	cl_ptr_vector_set(&subn->port_lid_tbl, t->lid, port);
+	p->osm->sm.lid_mgr.used_lids[t->lid] = 1;
+	osm_db_guid2lid_set(p->osm->sm.lid_mgr.p_g2l, t->port_guid, t->lid, t->lid);
+	set_neighbors(subn->p_neighbor, place->physp, place->physp->p_remote_physp);
+	/* At once, not with the answer to the PortInfo: path records are made from it. */
+	osm_physp_set_base_lid(place->physp, cl_hton16(t->lid));
+}
+
+void tables_assign(struct plugin *p, struct place *places, const struct sm_target *to, unsigned n)
+{
+	osm_port_t *port[SM_ASSIGN_MAX];
+	osm_alias_guid_t *alias[SM_ASSIGN_MAX];
+	bool moved[SM_ASSIGN_MAX];
+
+	match_identities(places, to, n, port);
+	for (unsigned i = 0; i < n; i++)
+		if (port[i]->guid != cl_hton64(to[i].port_guid))
+			leave_groups(p, port[i]);
+	for (unsigned i = 0; i < n; i++) {
+		alias[i] = take_out(p, &places[i]);
+		moved[i] = places[i].port != port[i];
+	}
+	for (unsigned i = 0; i < n; i++) {
+		osm_alias_guid_t *own = NULL;
+
+		for (unsigned k = 0; k < n; k++)
+			if (alias[k] && alias[k]->p_base_port == port[i])
+				own = alias[k];
+		put_in(p, &places[i], &to[i], port[i], own);
+	}
+	for (unsigned i = 0; i < n; i++)
+		if (moved[i])
+			reroute_groups(p, port[i]);
+}

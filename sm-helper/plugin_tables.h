@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* OpenSM's tables of ports: which identity (GUIDs, LID) is at which place. All calls with OpenSM's
+ * lock held exclusively. */
+#ifndef IBVMIG_SM_PLUGIN_TABLES_H
+#define IBVMIG_SM_PLUGIN_TABLES_H
+
+#include "sm-helper/plugin.h"
+
+/* A VF behind its switch port. Nodes and physical ports stay where they are; the port objects,
+ * which carry GUID, LID and multicast memberships, change places. */
+struct place {
+	osm_switch_t *sw;   /* the (v)switch that the VF hangs on */
+	osm_node_t *node;   /* the VF's node */
+	osm_physp_t *physp; /* its only port */
+	osm_port_t *port;   /* the identity that is here now */
+	struct sm_target before, want;
+};
+
+/* Finds place->want's switch port and fills the rest. 0, or -errno with reason. */
+int tables_find(struct plugin *p, struct place *place, struct sm_reply_head *h);
+
+/* Whether what the places want collides with ports that are not among them. 0, or -EEXIST with
+ * reason. */
+int tables_check(struct plugin *p, const struct place *places, unsigned n, struct sm_reply_head *h);
+
+/* Gives each place the identity to[i] and updates every table that knows GUIDs or LIDs. */
+void tables_assign(struct plugin *p, struct place *places, const struct sm_target *to, unsigned n);
+
+#endif

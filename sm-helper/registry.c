@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/registry.h"
+#include "common/log.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <string.h>
+
+struct registry {
+	sqlite3 *db; /* owned; opened in serialized mode */
+};
+
+/* GUIDs are stored as SQLite's signed 64-bit integers, bit by bit. */
+static const char schema[] =
+	"PRAGMA journal_mode=WAL;"
+	"PRAGMA synchronous=FULL;"
+	"PRAGMA user_version=1;"
+	"CREATE TABLE IF NOT EXISTS vguid ("
+	" vguid INTEGER PRIMARY KEY, vm TEXT NOT NULL, name TEXT NOT NULL,"
+	" pkey INTEGER NOT NULL, lid INTEGER NOT NULL, since_ms INTEGER NOT NULL,"
+	" host TEXT NOT NULL, url TEXT NOT NULL, vf TEXT NOT NULL, parked INTEGER NOT NULL,"
+	" parked_node INTEGER NOT NULL, switch INTEGER NOT NULL, port INTEGER NOT NULL,"
+	" intent INTEGER NOT NULL,"
+	" to_host TEXT NOT NULL, to_url TEXT NOT NULL, to_vf TEXT NOT NULL,"
+	" to_parked INTEGER NOT NULL, to_parked_node INTEGER NOT NULL,"
+	" to_switch INTEGER NOT NULL, to_port INTEGER NOT NULL) STRICT;"
+	"CREATE UNIQUE INDEX IF NOT EXISTS vguid_parked ON vguid (parked);"
+	"CREATE TABLE IF NOT EXISTS subscription (host TEXT PRIMARY KEY, url TEXT NOT NULL) "
+	"STRICT;";
+
+#define COLUMNS                                                                                    \
+	"vguid, vm, name, pkey, lid, since_ms, host, url, vf, parked, parked_node, switch,"        \
+	" port, intent, to_host, to_url, to_vf, to_parked, to_parked_node, to_switch, to_port"
+
+static int failed(struct registry *r)
+{
+	log_error("registry: %s", sqlite3_errmsg(r->db));
+	return -EIO;
+}
+
+int registry_open(const char *path, struct registry **ret_registry, char **ret_error)
+{
+	struct registry *r = calloc(1, sizeof *r);
+	char *why = NULL;
+
+	if (!r)
+		return -ENOMEM;
+	if (sqlite3_open_v2(path, &r->db,
+			    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX,
+			    NULL) == SQLITE_OK &&
+	    sqlite3_busy_timeout(r->db, 2000) == SQLITE_OK &&
+	    sqlite3_exec(r->db, schema, NULL, NULL, &why) == SQLITE_OK) {
+		*ret_registry = r;
+		return 0;
+	}
+	*ret_error = strf("registry %s: %s", path,
+			  why     ? why
+			  : r->db ? sqlite3_errmsg(r->db)
+				  : "no memory");
+	sqlite3_free(why);
+	registry_close(r);
+	return -EIO;
+}
+
+void registry_close(struct registry *r)
+{
+	if (!r)
+		return;
+	sqlite3_close(r->db);
+	free(r);
+}
+
+static void get_text(sqlite3_stmt *s, int column, char to[static REG_TEXT_MAX])
+{
+	const char *text = (const char *)sqlite3_column_text(s, column);
+
+	snprintf(to, REG_TEXT_MAX, "%s", text ? text : "");
+}
+
+static void get_vf(sqlite3_stmt *s, int column, struct reg_vf *vf)
+{
+	get_text(s, column, vf->host);
+	get_text(s, column + 1, vf->url);
+	get_text(s, column + 2, vf->vf);
+	vf->parked_guid = (uint64_t)sqlite3_column_int64(s, column + 3);
+	vf->parked_node = (uint64_t)sqlite3_column_int64(s, column + 4);
+	vf->switch_guid = (uint64_t)sqlite3_column_int64(s, column + 5);
+	vf->switch_port = (uint8_t)sqlite3_column_int(s, column + 6);
+}
+
+static void get_entry(sqlite3_stmt *s, struct reg_entry *e)
+{
+	memset(e, 0, sizeof *e);
+	e->vguid = (uint64_t)sqlite3_column_int64(s, 0);
+	get_text(s, 1, e->vm);
+	get_text(s, 2, e->name);
+	e->pkey = (uint16_t)sqlite3_column_int(s, 3);
+	e->lid = (uint16_t)sqlite3_column_int(s, 4);
+	e->since_ms = (uint64_t)sqlite3_column_int64(s, 5);
+	get_vf(s, 6, &e->at);
+	e->intent = (enum reg_intent)sqlite3_column_int(s, 13);
+	get_vf(s, 14, &e->to);
+}
+
+static void bind_vf(sqlite3_stmt *s, int at, const struct reg_vf *vf)
+{
+	sqlite3_bind_text(s, at, vf->host, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, at + 1, vf->url, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, at + 2, vf->vf, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, at + 3, (sqlite3_int64)vf->parked_guid);
+	sqlite3_bind_int64(s, at + 4, (sqlite3_int64)vf->parked_node);
+	sqlite3_bind_int64(s, at + 5, (sqlite3_int64)vf->switch_guid);
+	sqlite3_bind_int(s, at + 6, vf->switch_port);
+}
+
+static int find_one(struct registry *r, const char *sql, uint64_t guid, struct reg_entry *ret_entry)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db, sql, -1, &s, NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_int64(s, 1, (sqlite3_int64)guid);
+		rc = sqlite3_step(s);
+		if (rc == SQLITE_ROW)
+			get_entry(s, ret_entry);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_ROW ? 0 : rc == SQLITE_DONE ? -ENOENT : failed(r);
+}
+
+int registry_find(struct registry *r, uint64_t vguid, struct reg_entry *ret_entry)
+{
+	return find_one(r, "SELECT " COLUMNS " FROM vguid WHERE vguid = ?1", vguid, ret_entry);
+}
+
+int registry_find_vf(struct registry *r, uint64_t parked_guid, struct reg_entry *ret_entry)
+{
+	return find_one(r,
+			"SELECT " COLUMNS " FROM vguid WHERE parked = ?1"
+			" OR (to_parked = ?1 AND intent <> 0) LIMIT 1",
+			parked_guid, ret_entry);
+}
+
+int registry_put(struct registry *r, const struct reg_entry *e)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db,
+				    "INSERT INTO vguid (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5,"
+				    " ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,"
+				    " ?19, ?20, ?21) ON CONFLICT (vguid) DO UPDATE SET vm = ?2,"
+				    " name = ?3, pkey = ?4, lid = ?5, since_ms = ?6, host = ?7,"
+				    " url = ?8, vf = ?9, parked = ?10, parked_node = ?11,"
+				    " switch = ?12, port = ?13, intent = ?14, to_host = ?15,"
+				    " to_url = ?16, to_vf = ?17, to_parked = ?18,"
+				    " to_parked_node = ?19, to_switch = ?20, to_port = ?21",
+				    -1, &s, NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_int64(s, 1, (sqlite3_int64)e->vguid);
+		sqlite3_bind_text(s, 2, e->vm, -1, SQLITE_STATIC);
+		sqlite3_bind_text(s, 3, e->name, -1, SQLITE_STATIC);
+		sqlite3_bind_int(s, 4, e->pkey);
+		sqlite3_bind_int(s, 5, e->lid);
+		sqlite3_bind_int64(s, 6, (sqlite3_int64)e->since_ms);
+		bind_vf(s, 7, &e->at);
+		sqlite3_bind_int(s, 14, e->intent);
+		bind_vf(s, 15, &e->to);
+		rc = sqlite3_step(s);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : failed(r);
+}
+
+int registry_delete(struct registry *r, uint64_t vguid)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db, "DELETE FROM vguid WHERE vguid = ?1", -1, &s, NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_int64(s, 1, (sqlite3_int64)vguid);
+		rc = sqlite3_step(s);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : failed(r);
+}
+
+int registry_each(struct registry *r, void (*fn)(void *arg, const struct reg_entry *e), void *arg)
+{
+	sqlite3_stmt *s = NULL;
+	struct reg_entry e;
+	int rc = sqlite3_prepare_v2(r->db, "SELECT " COLUMNS " FROM vguid ORDER BY vguid", -1, &s,
+				    NULL);
+
+	while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+		rc = sqlite3_step(s);
+		if (rc != SQLITE_ROW)
+			break;
+		get_entry(s, &e);
+		fn(arg, &e);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : failed(r);
+}
+
+int registry_subscribe(struct registry *r, const char *host, const char *url)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db,
+				    "INSERT OR REPLACE INTO subscription (host, url)"
+				    " VALUES (?1, ?2)",
+				    -1, &s, NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_text(s, 1, host, -1, SQLITE_STATIC);
+		sqlite3_bind_text(s, 2, url, -1, SQLITE_STATIC);
+		rc = sqlite3_step(s);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : failed(r);
+}
+
+int registry_each_subscription(struct registry *r,
+			       void (*fn)(void *arg, const struct reg_subscription *s), void *arg)
+{
+	sqlite3_stmt *s = NULL;
+	struct reg_subscription sub;
+	int rc = sqlite3_prepare_v2(r->db, "SELECT host, url FROM subscription ORDER BY host", -1,
+				    &s, NULL);
+
+	while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+		rc = sqlite3_step(s);
+		if (rc != SQLITE_ROW)
+			break;
+		get_text(s, 0, sub.host);
+		get_text(s, 1, sub.url);
+		fn(arg, &sub);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : failed(r);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Which VM holds which vGUID, on which VF of which host: SQLite, WAL, every commit synced. Safe to
+ * call from several threads. */
+#ifndef IBVMIG_SM_REGISTRY_H
+#define IBVMIG_SM_REGISTRY_H
+
+#include <stdint.h>
+
+#define REG_TEXT_MAX 256
+
+struct registry; /* owned by the caller of registry_open() */
+
+/* What was begun and not finished when the process died. */
+enum reg_intent { REG_NONE, REG_BIND, REG_MOVE, REG_UNBIND };
+
+/* A VF and where it hangs. */
+struct reg_vf {
+	char host[REG_TEXT_MAX], url[REG_TEXT_MAX], vf[REG_TEXT_MAX];
+	uint64_t parked_guid; /* port GUID while no VM has it */
+	uint64_t parked_node; /* node GUID then */
+	uint64_t switch_guid;
+	uint8_t switch_port;
+};
+
+struct reg_entry {
+	uint64_t vguid;
+	char vm[REG_TEXT_MAX], name[REG_TEXT_MAX];
+	uint16_t pkey, lid;
+	uint64_t since_ms; /* wall clock: on this VF since */
+	struct reg_vf at;
+	enum reg_intent intent;
+	struct reg_vf to; /* REG_MOVE only */
+};
+
+struct reg_subscription {
+	char host[REG_TEXT_MAX], url[REG_TEXT_MAX];
+};
+
+/* 0, or -EIO and *ret_error (owned by the caller) names the file and the cause. */
+int registry_open(const char *path, struct registry **ret_registry, char **ret_error);
+void registry_close(struct registry *r);
+
+/* All return 0 or -EIO; find returns -ENOENT too. */
+int registry_find(struct registry *r, uint64_t vguid, struct reg_entry *ret_entry);
+/* Who holds the VF with this parked GUID, or is on the way to it. */
+int registry_find_vf(struct registry *r, uint64_t parked_guid, struct reg_entry *ret_entry);
+/* Inserts or replaces; durable on return. */
+int registry_put(struct registry *r, const struct reg_entry *e);
+int registry_delete(struct registry *r, uint64_t vguid);
+
+/* Calls fn for each entry, in the order of the vGUIDs. */
+int registry_each(struct registry *r, void (*fn)(void *arg, const struct reg_entry *e), void *arg);
+
+int registry_subscribe(struct registry *r, const char *host, const char *url);
+int registry_each_subscription(struct registry *r,
+			       void (*fn)(void *arg, const struct reg_subscription *s), void *arg);
+
+#endif

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/rest.h"
+#include "common/http_client.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define NOTICE_MS 2000
+
+/* A call on its way through a worker. */
+struct job {
+	struct rest *rest;
+	struct http_exchange *exchange;
+	void (*run)(struct job *j);
+	struct json_object *body; /* owned; NULL without one */
+	char arg[2][HTTP_PARAM_MAX];
+	struct json_object *reply; /* owned until it is sent */
+	struct op_error error;     /* status 0: none */
+};
+
+static void job_run(void *arg)
+{
+	struct job *j = arg;
+
+	j->run(j);
+}
+
+static void job_done(void *arg)
+{
+	struct job *j = arg;
+
+	if (j->error.status) {
+		log_at(j->error.status >= 500 ? LOG_WARN : LOG_NOTICE, "refused (%u %s): %s",
+		       j->error.status, j->error.code, j->error.detail);
+		http_fail(j->exchange, j->error.status, j->error.code, "%s", j->error.detail);
+		json_object_put(j->reply);
+	} else {
+		http_reply(j->exchange, 200, j->reply);
+	}
+	json_object_put(j->body);
+	free(j);
+}
+
+static void submit(struct http_request *req, void (*run)(struct job *j), const char *a,
+		   const char *b)
+{
+	struct rest *rest = req->user;
+	struct job *j = calloc(1, sizeof *j);
+
+	if (!j) {
+		http_fail(req->exchange, 500, "no-memory", "no memory");
+		return;
+	}
+	j->rest = rest;
+	j->exchange = req->exchange;
+	j->run = run;
+	snprintf(j->arg[0], sizeof j->arg[0], "%s", a ? a : "");
+	snprintf(j->arg[1], sizeof j->arg[1], "%s", b ? b : "");
+	j->body = json_object_get(req->body);
+	if (work_submit(rest->pool, job_run, job_done, j)) {
+		j->error.status = 500;
+		job_done(j);
+	}
+}
+
+static void bad_request(struct job *j, const char *text)
+{
+	j->error.status = 400;
+	snprintf(j->error.code, sizeof j->error.code, "bad-request");
+	snprintf(j->error.detail, sizeof j->error.detail, "%s", text);
+}
+
+/* A required string of 1 to REG_TEXT_MAX - 1 bytes. */
+static void need_text(struct json_reader *r, const char *key, char to[static REG_TEXT_MAX])
+{
+	const char *text = json_need_str(r, key);
+
+	if (r->error)
+		return;
+	if (!*text || strlen(text) >= REG_TEXT_MAX) {
+		r->error = -EINVAL;
+		snprintf(r->message, sizeof r->message,
+			 "field \"%s\" has %zu bytes; allowed is 1 to %d", key, strlen(text),
+			 REG_TEXT_MAX - 1);
+		return;
+	}
+	strcpy(to, text);
+}
+
+static uint16_t need_pkey(struct json_reader *r)
+{
+	const char *text = json_need_str(r, "pkey");
+	uint16_t pkey = 0;
+
+	if (!r->error && ib_pkey_parse(text, &pkey)) {
+		r->error = -EINVAL;
+		snprintf(r->message, sizeof r->message,
+			 "field \"pkey\" is \"%.20s\"; allowed is 0x0001 to 0xffff without 0x8000",
+			 text);
+	}
+	return pkey;
+}
+
+/* host, vf and parked_guid of an object; url where the object has it and it is wanted. */
+static void need_vf(struct json_reader *r, bool url, struct reg_vf *vf)
+{
+	need_text(r, "host", vf->host);
+	need_text(r, "vf", vf->vf);
+	vf->parked_guid = json_need_guid(r, "parked_guid");
+	if (url)
+		need_text(r, "url", vf->url);
+}
+
+static void need_vf_at(struct json_reader *r, const char *key, bool url, struct reg_vf *vf)
+{
+	struct json_object *o = json_need_obj(r, key);
+	struct json_reader inner;
+
+	if (r->error)
+		return;
+	json_reader_init(&inner, o);
+	need_vf(&inner, url, vf);
+	if (inner.error) {
+		r->error = inner.error;
+		snprintf(r->message, sizeof r->message, "in \"%s\": %.200s", key, inner.message);
+	}
+}
+
+static const char *state_text(unsigned state)
+{
+	static const char *const text[] = {"not-active", "discovering", "standby", "master"};
+
+	return state < ARRAY_SIZE(text) ? text[state] : "unknown";
+}
+
+static struct json_object *status_sm(const struct sm_status_reply *s, int rc, const char *error)
+{
+	struct json_object *sm = json_object_new_object();
+
+	json_set_bool(sm, "plugin", !rc);
+	json_set_str(sm, "state", rc ? "unknown" : state_text(s->sm_state));
+	json_set_str(sm, "error", rc ? error : NULL);
+	if (rc)
+		return sm;
+	json_set_bool(sm, "ready", s->ready && s->sm_state == 3);
+	json_set_bool(sm, "sweeping", s->sweeping);
+	json_set_str(sm, "plugin_version", s->plugin_version);
+	json_set_str(sm, "opensm_version", s->opensm_version);
+	json_set_str(sm, "routing_engine", s->engine);
+	json_set_guid(sm, "guid", s->sm_guid);
+	json_set_u64(sm, "lid", s->sm_lid);
+	return sm;
+}
+
+static void run_status(struct job *j)
+{
+	struct ops *o = j->rest->ops;
+	struct sm_status_reply s = {0};
+	char error[CLIENT_ERROR_MAX] = "";
+	struct json_object *c = json_object_new_object();
+	int rc = client_status(o->client, &s, error);
+
+	if (rc)
+		memset(&s, 0, sizeof s);
+	json_set_u64(c, "heavy_sweeps", s.heavy_sweeps);
+	json_set_u64(c, "lft_smps", s.lft_smps);
+	json_set_u64(c, "lft_changes", s.lft_changes);
+	json_set_u64(c, "port_info_smps", s.port_info_smps);
+	json_set_u64(c, "sa_path_requests", s.sa_path_requests);
+	json_set_u64(c, "repath_notices", s.repath_notices + atomic_load(&o->host_notices));
+	json_set_u64(c, "moves", atomic_load(&o->moves));
+	json_set_u64(c, "path_cache_hits", 0);
+	j->reply = json_object_new_object();
+	json_set(j->reply, "sm", status_sm(&s, rc, error));
+	json_set_bool(j->reply, "caching", j->rest->caching);
+	json_set(j->reply, "counters", c);
+	json_set_u64(j->reply, "switches", s.switches);
+	json_set_u64(j->reply, "ports", s.endports);
+}
+
+static struct json_object *entry_json(const struct reg_entry *e)
+{
+	struct json_object *o = json_object_new_object();
+	char pkey[8];
+
+	snprintf(pkey, sizeof pkey, "0x%04x", e->pkey);
+	json_set_guid(o, "vguid", e->vguid);
+	json_set_str(o, "vm", e->vm);
+	json_set_str(o, "name", e->name);
+	json_set_str(o, "host", e->at.host);
+	json_set_str(o, "url", e->at.url);
+	json_set_str(o, "vf", e->at.vf);
+	json_set_guid(o, "parked_guid", e->at.parked_guid);
+	json_set_str(o, "pkey", pkey);
+	json_set_u64(o, "lid", e->lid);
+	json_set_u64(o, "since_ms", e->since_ms);
+	return o;
+}
+
+static void append_entry(void *arg, const struct reg_entry *e)
+{
+	if (e->intent != REG_BIND)
+		json_object_array_add(arg, entry_json(e));
+}
+
+static void registry_broken(struct job *j)
+{
+	j->error = (struct op_error){500, "registry", "the registry cannot be read or written"};
+}
+
+static void run_vguids(struct job *j)
+{
+	struct json_object *list = json_object_new_array();
+
+	j->reply = json_object_new_object();
+	json_set(j->reply, "vguids", list);
+	if (registry_each(j->rest->ops->registry, append_entry, list))
+		registry_broken(j);
+}
+
+static void run_vguid(struct job *j)
+{
+	struct reg_entry e;
+	uint64_t guid;
+	int rc;
+
+	if (ib_guid_parse(j->arg[0], &guid)) {
+		bad_request(j, "the vGUID in the path must be 0x and 16 hex digits");
+		return;
+	}
+	rc = registry_find(j->rest->ops->registry, guid, &e);
+	if (!rc && e.intent != REG_BIND) {
+		j->reply = entry_json(&e);
+	} else if (rc && rc != -ENOENT) {
+		registry_broken(j);
+	} else {
+		j->error = (struct op_error){.status = 404, .code = "not-found"};
+		snprintf(j->error.detail, sizeof j->error.detail, "vGUID %s is bound to no VF",
+			 j->arg[0]);
+	}
+}
+
+static void run_bind(struct job *j)
+{
+	struct reg_entry e = {0};
+	struct json_reader r;
+	uint16_t lid;
+
+	json_reader_init(&r, j->body);
+	e.vguid = json_need_guid(&r, "vguid");
+	need_text(&r, "vm", e.vm);
+	need_text(&r, "name", e.name);
+	need_vf(&r, true, &e.at);
+	e.pkey = need_pkey(&r);
+	if (!r.error && e.vguid == e.at.parked_guid) {
+		bad_request(j, "vguid and parked_guid are the same");
+		return;
+	}
+	if (r.error) {
+		bad_request(j, r.message);
+		return;
+	}
+	if (ops_bind(j->rest->ops, &e, &lid, &j->error))
+		return;
+	j->reply = json_object_new_object();
+	json_set_u64(j->reply, "lid", lid);
+}
+
+static void run_unbind(struct job *j)
+{
+	char vm[REG_TEXT_MAX] = "";
+	struct json_reader r;
+	uint64_t vguid;
+
+	json_reader_init(&r, j->body);
+	vguid = json_need_guid(&r, "vguid");
+	need_text(&r, "vm", vm);
+	if (r.error)
+		bad_request(j, r.message);
+	else
+		ops_unbind(j->rest->ops, vguid, vm, &j->error);
+}
+
+struct notice {
+	struct json_object *body; /* owned by run_move() */
+	unsigned told;
+};
+
+static void tell_host(void *arg, const struct reg_subscription *s)
+{
+	struct notice *n = arg;
+	char error[HTTP_ERROR_MAX];
+	struct json_object *answer = NULL;
+
+	if (http_call(s->url, "POST", "/v1/peer/repath", n->body, NOTICE_MS, &answer, error))
+		log_warn("repath notice to %s (%s) failed: %s", s->host, s->url, error);
+	else
+		n->told++;
+	json_object_put(answer);
+}
+
+/* One notice a host, however many VMs it has. */
+static unsigned tell_hosts(struct ops *o, uint64_t vguid, uint16_t lid)
+{
+	struct ib_gid gid = {IB_GID_PREFIX_LL, vguid};
+	struct notice n = {.body = json_object_new_object()};
+	char text[IB_GID_TEXT];
+
+	ib_gid_format(&gid, text);
+	json_set_guid(n.body, "vguid", vguid);
+	json_set_str(n.body, "gid", text);
+	json_set_u64(n.body, "lid", lid);
+	registry_each_subscription(o->registry, tell_host, &n);
+	json_object_put(n.body);
+	atomic_fetch_add(&o->host_notices, n.told);
+	return n.told;
+}
+
+static void run_move(struct job *j)
+{
+	struct ops *o = j->rest->ops;
+	struct move_request m = {0};
+	struct move_result res;
+	struct json_reader r;
+
+	json_reader_init(&r, j->body);
+	m.vguid = json_need_guid(&r, "vguid");
+	need_text(&r, "vm", m.vm);
+	need_vf_at(&r, "from", false, &m.from);
+	need_vf_at(&r, "to", true, &m.to);
+	m.pkey = need_pkey(&r);
+	if (!r.error && m.from.parked_guid == m.to.parked_guid &&
+	    strcmp(m.from.host, m.to.host) != 0) {
+		bad_request(j, "\"from\" and \"to\" have the same parked_guid on different hosts");
+		return;
+	}
+	if (r.error) {
+		bad_request(j, r.message);
+		return;
+	}
+	if (ops_move(o, &m, &res, &j->error))
+		return;
+	if (res.repath_notices)
+		res.repath_notices += tell_hosts(o, m.vguid, res.lid_after);
+	j->reply = json_object_new_object();
+	json_set_u64(j->reply, "lid_before", res.lid_before);
+	json_set_u64(j->reply, "lid_after", res.lid_after);
+	json_set_u64(j->reply, "lft_smps", res.lft_smps);
+	json_set_u64(j->reply, "port_info_smps", res.port_info_smps);
+	json_set_u64(j->reply, "switches_updated", res.switches_updated);
+	json_set_u64(j->reply, "switches_total", res.switches_total);
+	json_set_u64(j->reply, "repath_notices", res.repath_notices);
+	json_set_bool(j->reply, "verified", res.verified);
+	json_set_u64(j->reply, "walks", res.walks);
+	json_set_u64(j->reply, "elapsed_us", res.elapsed_us);
+	json_set_u64(j->reply, "lock_us", res.lock_us);
+}
+
+static unsigned mtu_bytes(unsigned code)
+{
+	return code >= 1 && code <= 5 ? 128u << code : 0;
+}
+
+static void run_path(struct job *j)
+{
+	struct ib_gid sgid, dgid;
+	struct probe_path p;
+	char pkey[8];
+
+	if (ib_gid_parse(j->arg[0], &sgid) || ib_gid_parse(j->arg[1], &dgid)) {
+		bad_request(j, "sgid and dgid must be GIDs such as fe80::0002:c903:0000:0001");
+		return;
+	}
+	if (ops_path(j->rest->ops, &sgid, &dgid, &p, &j->error))
+		return;
+	snprintf(pkey, sizeof pkey, "0x%04x", p.pkey);
+	j->reply = json_object_new_object();
+	json_set_u64(j->reply, "dlid", p.dlid);
+	json_set_u64(j->reply, "slid", p.slid);
+	json_set_u64(j->reply, "sl", p.sl);
+	json_set_u64(j->reply, "mtu", mtu_bytes(p.mtu));
+	json_set_u64(j->reply, "rate", p.rate);
+	json_set_str(j->reply, "pkey", pkey);
+	json_set_bool(j->reply, "cacheable", j->rest->caching);
+}
+
+static void run_subscribe(struct job *j)
+{
+	char host[REG_TEXT_MAX] = "", url[REG_TEXT_MAX] = "";
+	struct json_reader r;
+
+	json_reader_init(&r, j->body);
+	need_text(&r, "host", host);
+	need_text(&r, "url", url);
+	if (r.error)
+		bad_request(j, r.message);
+	else if (registry_subscribe(j->rest->ops->registry, host, url))
+		registry_broken(j);
+}
+
+static void get_status(struct http_request *req)
+{
+	submit(req, run_status, NULL, NULL);
+}
+
+static void get_vguids(struct http_request *req)
+{
+	submit(req, run_vguids, NULL, NULL);
+}
+
+static void get_vguid(struct http_request *req)
+{
+	submit(req, run_vguid, req->param, NULL);
+}
+
+static void get_path(struct http_request *req)
+{
+	submit(req, run_path, http_query(req->exchange, "sgid"), http_query(req->exchange, "dgid"));
+}
+
+static void post_bind(struct http_request *req)
+{
+	submit(req, run_bind, NULL, NULL);
+}
+
+static void post_unbind(struct http_request *req)
+{
+	submit(req, run_unbind, NULL, NULL);
+}
+
+static void post_move(struct http_request *req)
+{
+	submit(req, run_move, NULL, NULL);
+}
+
+static void post_subscription(struct http_request *req)
+{
+	submit(req, run_subscribe, NULL, NULL);
+}
+
+const struct http_route rest_routes[] = {
+	{"GET", "/v1/status", get_status},
+	{"GET", "/v1/vguids", get_vguids},
+	{"GET", "/v1/vguids/*", get_vguid},
+	{"GET", "/v1/paths", get_path},
+	{"POST", "/v1/bind", post_bind},
+	{"POST", "/v1/unbind", post_unbind},
+	{"POST", "/v1/moves", post_move},
+	{"POST", "/v1/subscriptions", post_subscription},
+	{0},
+};

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The REST calls of ibvmig-sm (docs/wire.md, "Fabric"): JSON in and out, nothing decided. */
+#ifndef IBVMIG_SM_REST_H
+#define IBVMIG_SM_REST_H
+
+#include "common/http_server.h"
+#include "common/work.h"
+#include "sm-helper/ops.h"
+
+struct rest {
+	struct ops *ops; /* borrowed, as the next one */
+	struct work_pool *pool;
+	bool caching; /* whether answers to path queries may be cached */
+};
+
+extern const struct http_route rest_routes[]; /* user: a struct rest */
+
+#endif

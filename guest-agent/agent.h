@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* ibvmig-agent: between the host and the verbs shims of the processes of one guest. One thread,
+ * one sd-event loop; each file below owns one of the structs named here. */
+#ifndef IBVMIG_AGENT_H
+#define IBVMIG_AGENT_H
+
+#include <json-c/json.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+#include "common/ib.h"
+#include "guest-agent/shim_proto.h"
+
+#define AGENT_PROTO_VERSION 1
+#define AGENT_PORT          "/dev/virtio-ports/org.ibvmig.0"
+#define AGENT_VFS_MAX       SHIM_VGUIDS_MAX
+
+struct agent_host;
+struct agent_shim;
+
+struct agent {
+	sd_event *loop; /* owned */
+	unsigned fault; /* enum shim_fault */
+
+	/* agent_host.c */
+	struct agent_host *host; /* owned */
+	bool path_cache;         /* the host's word in hello */
+	unsigned vf_count;
+	uint64_t vf[AGENT_VFS_MAX]; /* vGUIDs that the host says are ours */
+
+	/* agent_shim.c */
+	int listener;
+	struct agent_shim *slots[SHIM_SLOT_MAX + 1]; /* by slot; owned */
+	unsigned last_slot;
+	uint16_t *slot_of_qpn; /* owned; by virtual QPN, 0: nobody's */
+};
+
+/* agent_host.c: the port to the host and what the host asks. */
+int agent_host_open(struct agent *a, const char *port);
+void agent_host_close(struct agent *a);
+bool agent_host_connected(const struct agent *a);
+/* Takes the ownership of msg. */
+void agent_host_send(struct agent *a, struct json_object *msg);
+void agent_answer(struct agent *a, uint64_t id, struct json_object *answer);
+void agent_answer_error(struct agent *a, uint64_t id, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Into the host's log as well as ours; at most 20 lines a minute get there. */
+void agent_log(struct agent *a, int level, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* agent_shim.c: processes and their numbers. */
+struct agent_shim {
+	struct agent *agent; /* borrowed */
+	int fd;              /* owned */
+	sd_event_source *io; /* owned */
+	struct agent_packet *out, **out_end;
+	uint64_t out_bytes;
+	uint16_t slot; /* 0 before hello */
+	uint64_t instance;
+	int32_t pid;
+	char comm[SHIM_COMM_MAX];
+	unsigned qps;
+	bool job_pending; /* the present step of the job waits for it */
+};
+
+int agent_shim_listen(struct agent *a, const char *path);
+void agent_shim_close_all(struct agent *a);
+/* Copies the packet. A shim that does not read is dropped. */
+void agent_shim_send(struct agent_shim *s, const void *packet);
+/* NULL where the number is nobody's. */
+struct agent_shim *agent_shim_by_slot(struct agent *a, unsigned slot, uint64_t instance);
+struct agent_shim *agent_shim_by_qpn(struct agent *a, uint32_t vqpn);
+
+/* For each process that has said hello. */
+#define agent_for_each_shim(a, s)                                                                  \
+	for (unsigned slot_ = 1; slot_ <= SHIM_SLOT_MAX; slot_++)                                  \
+		if (((s) = (a)->slots[slot_]))
+
+/* agent_relay.c: packets between shims, in this guest or through the host. */
+void agent_relay_from_shim(struct agent *a, const struct shim_relay *r);
+void agent_relay_from_host(struct agent *a, struct json_object *msg);
+void agent_relay_failed(struct agent *a, struct json_object *msg);
+
+/* agent_path.c: path records by DGID. */
+void agent_path_ask(struct agent_shim *s, const struct shim_path *ask);
+/* The host's answer to a `path` of ours. */
+void agent_path_answer(struct agent *a, uint64_t id, struct json_object *answer);
+void agent_path_forget_shim(struct agent_shim *s);
+void agent_path_counters(struct json_object *ret_obj);
+
+/* agent_query.c */
+void agent_query(struct agent *a, uint64_t id);
+void agent_query_process(struct agent_shim *s, const struct shim_process *p);
+void agent_query_qp(struct agent_shim *s, const struct shim_qp_info *q);
+void agent_query_end(struct agent_shim *s, uint32_t cookie);
+void agent_query_forget_shim(struct agent_shim *s);
+
+/* agent_holders.c: adds the processes without a shim that have an RDMA device open. */
+void agent_holders(struct agent *a, struct json_object *uncovered);
+
+/* agent_job.c: suspend and resume. */
+void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg);
+void agent_resume(struct agent *a, uint64_t id, struct json_object *msg);
+void agent_job_report(struct agent_shim *s, const struct shim_report *r);
+void agent_job_forget_shim(struct agent_shim *s);
+/* A process that has just said hello, so that it takes part in a suspend that already runs. */
+void agent_job_new_shim(struct agent_shim *s);
+
+/* agent_device.c: RDMA devices of this guest, from sysfs. */
+/* The device (name) whose port shows a GID with this interface id and is ACTIVE. 0, -ENODEV, or
+ * -ENETDOWN when it is there but not ACTIVE. */
+int agent_device_find(uint64_t vguid, char ret_name[static SHIM_DEVICE_MAX]);
+bool agent_device_is_ours(struct agent *a, const uint8_t gid[16]);
+/* Makes address resolution on a RoCE device quick. */
+void agent_device_hurry(const char *device);
+/* Whether the link-layer address of a RoCE peer is known; asks for it if not. ib_core sleeps a
+ * whole second (drivers/infiniband/core/addr.c) where the neighbour answers between its look at the
+ * neighbour table and its wait, so no QP is connected before. True on InfiniBand. */
+bool agent_device_met(const uint8_t sgid[16], const uint8_t dgid[16]);
+/* Calls changed() whenever a device, a port or an address may have changed. 0 or -errno. */
+int agent_device_watch(struct agent *a, void (*changed)(struct agent *a));
+
+/* agent_ballast.c */
+void agent_ballast(struct agent *a, uint64_t id, struct json_object *msg);
+
+#endif

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* suspend and resume: one at a time, in steps that every process of the guest takes together.
+ *
+ *   suspend: QUIET (all sends ended, both ends agree) -> RELEASE (QPs, then devices, are given
+ * back) resume:  DEVICE (the mover's new device is up) -> RESUME (rebuilt, connected, replayed)
+ *
+ * A step that fails in QUIET is undone by ABORT, later ones by a resume on the same device. */
+#include "guest-agent/agent.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define DEADLINE_MIN_MS 10
+#define DEADLINE_MAX_MS 600000
+#define GRACE_MS        1000 /* the shims keep the deadline, the agent only their death */
+#define RECHECK_MS      10   /* a port that turns ACTIVE tells nobody on some drivers */
+
+enum job_state { JOB_NONE, JOB_QUIET, JOB_RELEASE, JOB_DEVICE, JOB_RESUME };
+
+static const char *const state_names[] = {"none", "quiet", "release", "device", "resume"};
+
+static struct {
+	struct agent *agent;
+	enum job_state state;
+	uint64_t id; /* of the host's request; 0: ours, after a failure */
+	struct shim_order order;
+	char migration[64];
+	unsigned pending;
+	struct shim_report sum;
+	uint64_t start_us, port_active_us;
+	struct loop_timer *deadline, *recheck;
+	int error;
+	char why[256];
+
+	uint64_t failed_id; /* suspend to be refused when everything runs again */
+	char failed_why[256];
+	struct {
+		uint64_t migration; /* 0: nothing is suspended */
+		struct shim_report sum;
+	} suspended;
+} job;
+
+static void job_step(enum job_state state, uint16_t order);
+static void job_device(void *arg);
+
+static uint64_t hash_text(const char *text)
+{
+	uint64_t h = 14695981039346656037ull; /* FNV-1a */
+
+	for (; *text; text++)
+		h = (h ^ (unsigned char)*text) * 1099511628211ull;
+	return h ? h : 1;
+}
+
+static void order_all(uint16_t type, bool wait)
+{
+	struct agent_shim *s;
+
+	job.order.head = (struct shim_head){.bytes = sizeof(job.order), .type = type};
+	job.pending = 0;
+	agent_for_each_shim(job.agent, s)
+	{
+		s->job_pending = wait;
+		job.pending += wait;
+		agent_shim_send(s, &job.order);
+	}
+}
+
+static void answer_suspend(void)
+{
+	const struct shim_report *r = &job.suspended.sum;
+	struct json_object *o = json_object_new_object();
+
+	json_set_u64(o, "qps", r->qps);
+	json_set_u64(o, "unacked", r->unacked);
+	json_set_u64(o, "markers", r->markers);
+	json_set_u64(o, "dirtied_bytes", r->dirtied_bytes);
+	json_set_u64(o, "drain_us", r->drain_us);
+	json_set_u64(o, "dirty_us", r->dirty_us);
+	json_set_u64(o, "close_us", r->close_us);
+	agent_answer(job.agent, job.id, o);
+}
+
+static void answer_resume(void)
+{
+	const struct shim_report *r = &job.sum;
+	struct json_object *o = json_object_new_object();
+	struct json_object *paths = json_object_new_object();
+
+	json_set_u64(o, "qps", r->qps);
+	json_set_u64(o, "replayed", r->replayed);
+	json_set_u64(o, "port_active_us", job.port_active_us);
+	json_set_u64(o, "rebuild_us", r->rebuild_us);
+	json_set_u64(o, "connect_us", r->connect_us);
+	agent_path_counters(paths);
+	json_set(o, "paths", paths);
+	agent_answer(job.agent, job.id, o);
+}
+
+static void job_end(void)
+{
+	job.state = JOB_NONE;
+	loop_timer_disarm(job.deadline);
+	loop_timer_disarm(job.recheck);
+	if (job.failed_id) {
+		agent_answer_error(job.agent, job.failed_id, "%s", job.failed_why);
+		job.failed_id = 0;
+	}
+}
+
+/* All runs again as before the suspend; its error is answered when that is so. */
+static void walk_back(void)
+{
+	job.failed_id = job.id;
+	snprintf(job.failed_why, sizeof(job.failed_why), "%s", job.why);
+	job.id = 0;
+	job.error = 0;
+	job.order.moved = 0;
+	job.suspended.migration = job.order.migration;
+	job.sum = (struct shim_report){0};
+	job.start_us = now_us();
+	loop_timer_arm(job.deadline, job.order.deadline_ms);
+	job.state = JOB_DEVICE;
+	job_device(NULL);
+}
+
+static void job_failed(void)
+{
+	if (job.state == JOB_RELEASE) {
+		walk_back();
+		return;
+	}
+	if (job.state == JOB_QUIET)
+		order_all(SHIM_ABORT, false);
+	if (job.id)
+		agent_answer_error(job.agent, job.id, "%s", job.why);
+	else
+		agent_log(job.agent, LOG_ERROR, "walking back after a failed suspend: %s", job.why);
+	job_end();
+}
+
+static void job_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void job_fail(int error, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (job.error)
+		return;
+	job.error = error;
+	va_start(ap, fmt);
+	vsnprintf(job.why, sizeof(job.why), fmt, ap);
+	va_end(ap);
+}
+
+static void job_next(void)
+{
+	if (job.error) {
+		job_failed();
+		return;
+	}
+	switch (job.state) {
+	case JOB_QUIET:
+		job_step(JOB_RELEASE, SHIM_RELEASE);
+		break;
+	case JOB_RELEASE:
+		job.suspended.migration = job.order.migration;
+		job.suspended.sum = job.sum;
+		log_info("%s: suspended %u QPs in %" PRIu64 " us", job.migration, job.sum.qps,
+			 now_us() - job.start_us);
+		answer_suspend();
+		job_end();
+		break;
+	case JOB_DEVICE:
+		job_step(JOB_RESUME, SHIM_RESUME);
+		break;
+	case JOB_RESUME:
+		job.suspended.migration = 0;
+		log_info("%s: resumed %u QPs in %" PRIu64 " us", job.migration, job.sum.qps,
+			 now_us() - job.start_us);
+		if (job.id)
+			answer_resume();
+		job_end();
+		break;
+	case JOB_NONE:
+		break;
+	}
+}
+
+static void job_step(enum job_state state, uint16_t order)
+{
+	job.state = state;
+	order_all(order, true);
+	if (!job.pending)
+		job_next();
+}
+
+static void job_deadline(void *arg)
+{
+	struct agent_shim *s;
+
+	(void)arg;
+	if (job.state == JOB_DEVICE) {
+		job_fail(-ETIMEDOUT,
+			 "no RDMA device of this guest shows the GIDs of the %u vGUIDs and is "
+			 "ACTIVE after %u ms",
+			 job.order.vguid_count, job.order.deadline_ms);
+	} else {
+		agent_for_each_shim(job.agent, s) if (s->job_pending) job_fail(
+			-ETIMEDOUT, "process %d (%s) has not finished step \"%s\" in %u ms", s->pid,
+			s->comm, state_names[job.state], job.order.deadline_ms);
+		job_fail(-ETIMEDOUT, "step \"%s\" took too long", state_names[job.state]);
+	}
+	job_failed();
+}
+
+static const uint16_t step_report[] = {
+	[JOB_QUIET] = SHIM_QUIET, [JOB_RELEASE] = SHIM_RELEASED, [JOB_RESUME] = SHIM_RESUMED};
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static void add_report(const struct shim_report *r)
+{
+	struct shim_report *sum = &job.sum;
+
+	sum->qps += r->qps;
+	sum->unacked += r->unacked;
+	sum->markers += r->markers;
+	sum->replayed += r->replayed;
+	sum->dirtied_bytes += r->dirtied_bytes;
+	sum->drain_us = max_u32(sum->drain_us, r->drain_us);
+	sum->dirty_us = max_u32(sum->dirty_us, r->dirty_us);
+	sum->close_us = max_u32(sum->close_us, r->close_us);
+	sum->rebuild_us = max_u32(sum->rebuild_us, r->rebuild_us);
+	sum->connect_us = max_u32(sum->connect_us, r->connect_us);
+}
+
+static void job_one_done(struct agent_shim *s)
+{
+	s->job_pending = false;
+	if (!--job.pending || (job.error && job.state == JOB_QUIET))
+		job_next();
+}
+
+void agent_job_report(struct agent_shim *s, const struct shim_report *r)
+{
+	if (job.state == JOB_NONE || job.state == JOB_DEVICE || r->migration != job.order.migration)
+		return;
+	if (r->head.type == SHIM_ABORTED && (job.state == JOB_QUIET || job.state == JOB_RELEASE)) {
+		job_fail(-ECANCELED, "process %d (%s): %.*s", s->pid, s->comm, SHIM_TEXT_MAX,
+			 r->why);
+		if (job.state == JOB_QUIET)
+			job_next();
+		else if (s->job_pending)
+			job_one_done(s);
+		return;
+	}
+	if (!s->job_pending || r->head.type != step_report[job.state])
+		return;
+	if (r->head.status)
+		job_fail(r->head.status, "process %d (%s): %.*s", s->pid, s->comm, SHIM_TEXT_MAX,
+			 r->why);
+	else
+		add_report(r);
+	job_one_done(s);
+}
+
+/* What has died needs no further step. */
+void agent_job_forget_shim(struct agent_shim *s)
+{
+	if (s->job_pending)
+		job_one_done(s);
+}
+
+void agent_job_new_shim(struct agent_shim *s)
+{
+	struct shim_order order = job.order;
+
+	if (job.state != JOB_QUIET)
+		return;
+	order.head = (struct shim_head){.bytes = sizeof(order), .type = SHIM_SUSPEND};
+	s->job_pending = true;
+	job.pending++;
+	agent_shim_send(s, &order);
+}
+
+static int parse_vguids(struct json_object *msg, struct shim_order *o, struct json_reader *r)
+{
+	struct json_object *a = json_need_array(r, "vguids");
+	size_t n = a ? json_object_array_length(a) : 0;
+
+	if (!r->error && (n < 1 || n > SHIM_VGUIDS_MAX)) {
+		snprintf(r->message, sizeof(r->message),
+			 "field \"vguids\" has %zu entries; allowed is 1 to %d", n,
+			 SHIM_VGUIDS_MAX);
+		r->error = -EINVAL;
+	}
+	(void)msg;
+	for (size_t i = 0; !r->error && i < n; i++) {
+		const char *text = json_object_get_string(json_object_array_get_idx(a, i));
+
+		if (ib_guid_parse(text ? text : "", &o->vguid[i])) {
+			snprintf(r->message, sizeof(r->message),
+				 "vguids[%zu] is \"%.40s\"; a GUID is 0x and 16 hex digits", i,
+				 text);
+			r->error = -EINVAL;
+		}
+	}
+	o->vguid_count = (uint32_t)n;
+	return r->error;
+}
+
+/* 0, or an error that has been answered. The name is borrowed from msg. */
+static int job_parse(struct agent *a, uint64_t id, struct json_object *msg,
+		     struct shim_order *ret_order, const char **ret_name)
+{
+	struct json_reader r;
+	struct shim_order o = {0};
+
+	json_reader_init(&r, msg);
+	const char *migration = json_need_str(&r, "migration");
+	const char *role = json_need_str(&r, "role");
+	o.deadline_ms = (uint32_t)json_need_u64(&r, "deadline_ms", DEADLINE_MIN_MS,
+						DEADLINE_MAX_MS);
+	parse_vguids(msg, &o, &r);
+	if (!r.error && strcmp(role, "mover") && strcmp(role, "peer")) {
+		snprintf(r.message, sizeof(r.message),
+			 "field \"role\" is \"%.20s\"; allowed are mover and peer", role);
+		r.error = -EINVAL;
+	}
+	if (r.error) {
+		agent_answer_error(a, id, "%s", r.message);
+		return r.error;
+	}
+	o.role = str_eq(role, "mover") ? SHIM_ROLE_MOVER : SHIM_ROLE_PEER;
+	o.migration = hash_text(migration);
+	o.moved = json_opt_bool(msg, "moved", false);
+	*ret_order = o;
+	*ret_name = migration;
+	return 0;
+}
+
+static void watch_changed(struct agent *a)
+{
+	(void)a;
+	if (job.state == JOB_DEVICE)
+		job_device(NULL);
+}
+
+static int job_start(struct agent *a, uint64_t id, const struct shim_order *order, const char *name,
+		     unsigned grace_ms)
+{
+	int rc = 0;
+
+	job.agent = a;
+	if (!job.deadline)
+		rc = loop_timer_new(a->loop, job_deadline, NULL, &job.deadline);
+	if (!rc && !job.recheck)
+		rc = loop_timer_new(a->loop, job_device, NULL, &job.recheck);
+	if (!rc)
+		rc = agent_device_watch(a, watch_changed);
+	if (rc) {
+		agent_answer_error(a, id, "cannot start: %s", strerror(-rc));
+		return rc;
+	}
+	snprintf(job.migration, sizeof(job.migration), "%s", name);
+	job.id = id;
+	job.order = *order;
+	job.error = 0;
+	job.sum = (struct shim_report){0};
+	job.start_us = now_us();
+	job.port_active_us = 0;
+	loop_timer_arm(job.deadline, order->deadline_ms + grace_ms);
+	return 0;
+}
+
+static bool refuse_busy(struct agent *a, uint64_t id)
+{
+	if (job.state == JOB_NONE)
+		return false;
+	agent_answer_error(a, id, "step \"%s\" of another suspend or resume is running",
+			   state_names[job.state]);
+	return true;
+}
+
+void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg)
+{
+	struct shim_order order;
+	const char *name;
+
+	if (job_parse(a, id, msg, &order, &name))
+		return;
+	if ((job.state == JOB_QUIET || job.state == JOB_RELEASE) &&
+	    order.migration == job.order.migration) {
+		job.id = id; /* a host that was started again asks again */
+		return;
+	}
+	if (refuse_busy(a, id))
+		return;
+	if (job.suspended.migration == order.migration) {
+		job.id = id;
+		answer_suspend();
+		return;
+	}
+	if (job.suspended.migration) {
+		agent_answer_error(a, id,
+				   "already suspended by another migration: resume that first");
+		return;
+	}
+	if (job_start(a, id, &order, name, GRACE_MS))
+		return;
+	job_step(JOB_QUIET, SHIM_SUSPEND);
+}
+
+/* Waits for the mover's devices; a peer keeps its own. */
+static void job_device(void *arg)
+{
+	struct shim_order *o = &job.order;
+
+	(void)arg;
+	if (job.state != JOB_DEVICE)
+		return;
+	for (unsigned i = 0; o->role == SHIM_ROLE_MOVER && i < o->vguid_count; i++) {
+		if (agent_device_find(o->vguid[i], o->device[i])) {
+			loop_timer_arm(job.recheck, RECHECK_MS);
+			return;
+		}
+	}
+	loop_timer_disarm(job.recheck);
+	for (unsigned i = 0; o->role == SHIM_ROLE_MOVER && i < o->vguid_count; i++)
+		agent_device_hurry(o->device[i]);
+	job.port_active_us = now_us() - job.start_us;
+	/* The shims get what is left of the time. */
+	o->deadline_ms -= (uint32_t)(job.port_active_us / 1000 < o->deadline_ms - DEADLINE_MIN_MS
+					     ? job.port_active_us / 1000
+					     : o->deadline_ms - DEADLINE_MIN_MS);
+	loop_timer_arm(job.deadline, o->deadline_ms + GRACE_MS);
+	job_next();
+}
+
+void agent_resume(struct agent *a, uint64_t id, struct json_object *msg)
+{
+	struct shim_order order;
+	const char *name;
+
+	if (job_parse(a, id, msg, &order, &name))
+		return;
+	if (job.state == JOB_QUIET) {
+		job_fail(-ECANCELED, "the host asked for a resume before the suspend was through");
+		job_failed();
+	}
+	if ((job.state == JOB_DEVICE || job.state == JOB_RESUME) &&
+	    order.migration == job.order.migration) {
+		job.id = id;
+		return;
+	}
+	if (refuse_busy(a, id) || job_start(a, id, &order, name, 0))
+		return;
+	job.state = JOB_DEVICE;
+	job_device(NULL);
+}

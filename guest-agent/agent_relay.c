@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Routes packets between shims by GID, slot and QPN. What cannot be delivered comes back as
+ * PEER_GONE, so that nobody waits for a process that does not exist. */
+#include "guest-agent/agent.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+
+#include <string.h>
+
+/* A relay body in a packet for a shim, big enough for any. */
+struct delivery {
+	struct shim_relay relay;
+	union {
+		struct peer_head head;
+		char data[PEER_BODY_MAX];
+	} body;
+};
+
+_Static_assert(sizeof(struct delivery) <= SHIM_MSG_MAX, "fits in a packet");
+
+static void to_host(struct agent *a, const struct peer_head *body, size_t bytes)
+{
+	char from[IB_GID_TEXT], to[IB_GID_TEXT];
+	char *text AUTO_FREE = base64_encode(body, bytes);
+	struct json_object *msg = json_object_new_object();
+	struct ib_gid gid;
+
+	ib_gid_from_bytes(body->sgid, &gid);
+	ib_gid_format(&gid, from);
+	ib_gid_from_bytes(body->dgid, &gid);
+	ib_gid_format(&gid, to);
+	json_set_str(msg, "op", "relay");
+	json_set_str(msg, "from", from);
+	json_set_str(msg, "to", to);
+	json_set_str(msg, "body", text);
+	agent_host_send(a, msg);
+}
+
+static bool body_valid(const struct peer_head *h, size_t bytes)
+{
+	size_t each;
+
+	if (bytes < sizeof(*h) || bytes > PEER_BODY_MAX || h->version != PEER_PROTO_VERSION)
+		return false;
+	switch (h->type) {
+	case PEER_GONE:
+	case PEER_KEYS_DROP:
+		each = 0;
+		break;
+	case PEER_KEY_GET:
+	case PEER_KEYS:
+		each = sizeof(struct peer_key);
+		break;
+	default:
+		each = sizeof(struct peer_qp);
+	}
+	return bytes == sizeof(*h) + h->count * each;
+}
+
+static void deliver(struct agent *a, struct agent_shim *s, const struct peer_head *body,
+		    size_t bytes)
+{
+	static struct delivery d;
+
+	(void)a;
+	d.relay.head = (struct shim_head){.bytes = (uint32_t)(sizeof(d.relay) + bytes),
+					  .type = SHIM_DELIVER};
+	memcpy(d.relay.sgid, body->sgid, 16);
+	memcpy(d.relay.dgid, body->dgid, 16);
+	memcpy(&d.body, body, bytes);
+	agent_shim_send(s, &d);
+}
+
+static void unreachable(struct agent *a, const uint8_t dgid[16])
+{
+	struct shim_relay r = {.head = {.bytes = sizeof(r), .type = SHIM_UNREACHABLE}};
+	struct agent_shim *s;
+
+	memcpy(r.dgid, dgid, 16);
+	agent_for_each_shim(a, s) agent_shim_send(s, &r);
+}
+
+static void route(struct agent *a, const struct peer_head *body, size_t bytes, bool from_host)
+{
+	struct agent_shim *s;
+
+	if (!from_host && !agent_device_is_ours(a, body->dgid)) {
+		if (agent_host_connected(a))
+			to_host(a, body, bytes);
+		else
+			unreachable(a, body->dgid);
+		return;
+	}
+	s = body->dst_slot ? agent_shim_by_slot(a, body->dst_slot, body->dst_instance)
+			   : agent_shim_by_qpn(a, body->dst_vqpn);
+	if (s) {
+		deliver(a, s, body, bytes);
+		return;
+	}
+	if (body->type == PEER_GONE)
+		return;
+	struct peer_head gone = {.version = PEER_PROTO_VERSION,
+				 .type = PEER_GONE,
+				 .about = body->type,
+				 .dst_slot = body->src_slot,
+				 .src_slot = body->dst_slot,
+				 .dst_vqpn = body->dst_vqpn,
+				 .src_vqpn = body->src_vqpn,
+				 .dst_instance = body->src_instance,
+				 .src_instance = body->dst_instance,
+				 .migration = body->migration};
+	memcpy(gone.sgid, body->dgid, 16);
+	memcpy(gone.dgid, body->sgid, 16);
+	route(a, &gone, sizeof(gone), false);
+}
+
+void agent_relay_from_shim(struct agent *a, const struct shim_relay *r)
+{
+	static struct delivery d;
+	size_t bytes = r->head.bytes - sizeof(*r);
+
+	if (bytes > sizeof(d.body))
+		return;
+	memcpy(&d.body, r->body, bytes);
+	if (body_valid(&d.body.head, bytes))
+		route(a, &d.body.head, bytes, false);
+	else
+		log_warn("a process sent a relay packet of %zu bytes that is not one", bytes);
+}
+
+void agent_relay_from_host(struct agent *a, struct json_object *msg)
+{
+	static struct delivery d;
+	const char *text = json_opt_str(msg, "body", "");
+	size_t bytes = 0;
+
+	if (base64_decode(text, &d.body, sizeof(d.body), &bytes) ||
+	    !body_valid(&d.body.head, bytes)) {
+		log_warn("the host relayed a packet of %zu characters that is not one of version "
+			 "%u",
+			 strlen(text), PEER_PROTO_VERSION);
+		return;
+	}
+	route(a, &d.body.head, bytes, true);
+}
+
+void agent_relay_failed(struct agent *a, struct json_object *msg)
+{
+	const char *to = json_opt_str(msg, "to", "");
+	struct ib_gid gid;
+	uint8_t bytes[16];
+
+	if (ib_gid_parse(to, &gid)) {
+		log_warn("relay-failed names \"%.40s\", which is no GID", to);
+		return;
+	}
+	log_info("no way to %s: %s", to, json_opt_str(msg, "error", "no reason given"));
+	ib_gid_to_bytes(&gid, bytes);
+	unreachable(a, bytes);
+}

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* libibvmig.so: the verbs that a program calls, on shadow objects of our own, so that the device
+ * below can be given back and taken anew without the program's knowledge.
+ *
+ * Locks, in the order in which they may be taken:
+ *   shim.ctl      lists of objects, number of callers inside a control verb; held briefly
+ *   queue.lock    a QP's send or receive queue: its log, the real QP's pointer
+ *   channel.lock  a completion channel's queue of events
+ *   cq.lock       a CQ: its software queue, the real CQ's pointer
+ *   shim.call     calls to the agent that wait for an answer
+ * The helper thread changes real pointers; control verbs keep out while a job runs (ctl_enter). */
+#ifndef IBVMIG_SHIM_H
+#define IBVMIG_SHIM_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/util.h"
+#include "guest-agent/list.h"
+#include "guest-agent/shim_proto.h"
+#include "guest-agent/shim_table.h"
+
+#define SHIM_GIDS_MAX 16
+
+/* What a wr_id means on the hardware's queues: which log and where in it. */
+#define TAG_MASK   (3ull << 62)
+#define TAG_SEND   (0ull << 62)
+#define TAG_RECV   (1ull << 62)
+#define TAG_MARKER (2ull << 62)
+#define TAG_SRQ    (3ull << 62)
+
+struct shim_context {
+	struct list link;
+	struct ibv_device device;             /* what the program sees, whatever device is below */
+	uint64_t node_guid;                   /* big-endian, as verbs has it */
+	struct ibv_context *real;             /* NULL while the device is given back */
+	struct ibv_comp_channel *own_channel; /* real; of CQs that the program gave no channel */
+	int async_fd;                         /* epoll: what the program sees; holds the real one */
+	unsigned guid_count;
+	uint64_t guid[SHIM_GIDS_MAX]; /* interface ids of its first GIDs */
+	bool in_job, released;
+	struct shim_table qp_by_qpn; /* hardware's QPN to struct shim_qp * */
+	struct verbs_context verbs;  /* the last: it may grow */
+};
+
+struct shim_pd {
+	struct list link;
+	struct shim_context *ctx; /* borrowed */
+	struct ibv_pd *real;
+	struct ibv_pd v;
+};
+
+struct shim_mr {
+	struct list link;
+	struct shim_pd *pd; /* borrowed */
+	struct ibv_mr *real;
+	uint64_t iova;
+	unsigned access;
+	bool iova_given;
+	struct ibv_mr v;
+};
+
+/* A completion channel. .v.fd is an epoll descriptor that holds the real channel and .soft. */
+struct shim_channel {
+	struct list link;
+	struct shim_context *ctx; /* borrowed */
+	struct ibv_comp_channel *real;
+	pthread_mutex_t lock;
+	int soft;           /* eventfd, as a semaphore: one for each element of .events */
+	struct list events; /* struct shim_cq.event */
+	struct ibv_comp_channel v;
+};
+
+struct shim_cq {
+	struct list link;
+	struct shim_context *ctx;     /* borrowed */
+	struct shim_channel *channel; /* borrowed; NULL: none */
+	struct ibv_cq *real;
+	pthread_mutex_t lock;
+	struct ibv_wc *soft; /* owned; ring of completions not yet polled by the program */
+	uint32_t soft_room;  /* power of 2, or 0 */
+	uint32_t soft_head, soft_tail;
+	int cqe, vector; /* as asked for */
+	bool armed;      /* the program waits for an event */
+	bool armed_solicited;
+	struct list event; /* in channel.events */
+	uint32_t events;   /* given to the program; it acknowledges each */
+	struct ibv_cq v;
+};
+
+struct shim_send {
+	struct ibv_send_wr wr; /* sg_list points into queue.sge, .next is NULL */
+	uint64_t messages;     /* that consume a receive of the peer, up to this one */
+};
+
+struct shim_recv {
+	uint64_t wr_id;
+	int num_sge;
+};
+
+/* The log of a send or receive queue. Numbers only grow; the place is number & mask.
+ *   tail <= posted <= head: completed, at the hardware, only here. */
+struct shim_queue {
+	pthread_mutex_t lock;
+	bool hold; /* posts go to the log only */
+	uint32_t cap, mask, max_sge, max_inline;
+	uint64_t head, posted;
+	_Atomic(uint64_t) tail; /* moved under the lock of the CQ */
+	union {
+		struct shim_send *send;
+		struct shim_recv *recv;
+	};
+	struct ibv_sge *sge;        /* max_sge for each entry */
+	struct ibv_sge *translated; /* max_sge: scratch for the hardware's keys */
+	char *inline_data;          /* max_inline for each entry */
+};
+
+/* One way from a port of ours to a GID: its path record (DESIGN: P7). */
+struct shim_route {
+	struct list link;
+	uint8_t sgid[16], dgid[16];
+	enum { ROUTE_NONE, ROUTE_ASKED, ROUTE_KNOWN, ROUTE_FAILED } state;
+	uint32_t cookie;
+	struct shim_path path;
+};
+
+/* A process that QPs of ours are connected to. */
+struct shim_peer {
+	struct list link;
+	uint8_t gid[16];
+	uint16_t slot;
+	uint64_t instance;
+	struct shim_table keys; /* its virtual keys to the hardware's */
+	bool keys_told;         /* in this job */
+};
+
+/* Not covered: keys are translated, no more. */
+struct shim_srq {
+	struct ibv_srq *real;
+	pthread_mutex_t lock;
+	uint64_t *wr_id;            /* owned; by slot */
+	uint32_t *free_slots;       /* owned */
+	struct ibv_sge *translated; /* owned; scratch */
+	uint32_t free_count, cap, max_sge;
+	struct ibv_srq v;
+};
+
+enum qp_phase { QP_LIVE, QP_DRAINING, QP_QUIET, QP_RELEASED, QP_CONNECTING, QP_WAIT_PEER };
+
+struct shim_qp {
+	struct list link;
+	struct shim_context *ctx; /* borrowed */
+	struct shim_cq *send_cq, *recv_cq;
+	struct ibv_qp *real;
+	bool registered; /* the agent knows .v.qp_num */
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr; /* what modify_qp has set */
+	int attr_mask;
+	struct shim_queue send, recv;
+	uint64_t messages; /* as in struct shim_send, of the newest */
+
+	/* The other end. dvqpn is what the program was told, dqpn the hardware's number. */
+	bool connected;        /* by modify_qp to RTR */
+	bool resolved;         /* peer is known (also where only it has connected so far) */
+	const char *uncovered; /* why, or NULL */
+	uint8_t sgid[16], dgid[16];
+	uint32_t dvqpn, dqpn;
+	struct shim_peer *peer; /* borrowed */
+	enum { RESOLVE_NONE, RESOLVE_WAITS, RESOLVE_DONE, RESOLVE_GONE } resolve;
+	bool dqpn_old;       /* dqpn must be asked for again */
+	bool resolve_busy;   /* the peer will answer when its migration is over */
+	uint32_t key_wanted; /* posts wait for this key of the peer */
+
+	/* One migration. */
+	enum qp_phase phase;
+	bool in_job;
+	bool marker;        /* posted, not completed */
+	uint64_t marker_at; /* sends before this number have ended when it completes */
+	bool paired;        /* the other end takes part */
+	bool drained, stuck, told_drained, told_received, asked_freeze, told_frozen;
+	bool local_up;     /* takes the peer's packets again */
+	bool psn_override; /* the peer expects .psn when the program goes to RTS */
+	uint64_t stuck_at; /* first send that the peer cannot take */
+	uint64_t sent_all; /* messages at the hardware when the hold began */
+	uint64_t sent;     /* of these, executed in the end */
+	uint64_t progress_tail, progress_us;
+	uint64_t again_us;  /* not before this time: connect again after an error */
+	uint64_t waits_for; /* QP_WAIT_PEER: the migration */
+	uint32_t psn;
+	struct { /* what the peer said, valid where .by is the job's migration */
+		uint64_t drained_by, freeze_by, frozen_by, abort_by, connect_by, ready_by;
+		uint64_t sent, received, recv_posted;
+		uint32_t qpn, psn;
+		bool stuck, unconnected, gone, unreachable;
+	} said;
+	struct ibv_qp v;
+};
+
+/* A call to the agent that waits for its answer. */
+struct shim_call {
+	struct list link;
+	uint32_t cookie;
+	bool done;
+	void *answer; /* room for bytes */
+	size_t bytes;
+};
+
+struct shim {
+	int agent; /* socket, -1: none: all verbs pass through */
+	bool agent_lost;
+	uint16_t slot;
+	uint64_t instance;
+	unsigned fault;
+	pthread_t helper;
+	int kick; /* eventfd: wakes the helper */
+
+	pthread_mutex_t ctl;
+	pthread_cond_t ctl_changed;
+	unsigned users; /* callers inside a control verb */
+	bool busy;      /* a job runs: new callers wait */
+	struct list contexts, pds, mrs, channels, cqs, qps, peers, routes;
+	struct shim_table keys;       /* our virtual keys to the hardware's lkeys */
+	struct shim_table qp_by_vqpn; /* to struct shim_qp *; under ctl */
+	uint32_t key_start;
+	unsigned uncovered_objects;
+	char uncovered_why[SHIM_TEXT_MAX];
+
+	pthread_mutex_t call;
+	pthread_cond_t call_done;
+	struct list calls;
+	uint32_t last_cookie;
+};
+
+extern struct shim shim;
+
+#define to_context(p) container_of(p, struct shim_context, verbs.context)
+#define to_pd(p)      container_of(p, struct shim_pd, v)
+#define to_mr(p)      container_of(p, struct shim_mr, v)
+#define to_channel(p) container_of(p, struct shim_channel, v)
+#define to_cq(p)      container_of(p, struct shim_cq, v)
+#define to_qp(p)      container_of(p, struct shim_qp, v)
+#define to_srq(p)     container_of(p, struct shim_srq, v)
+
+/* shim_real.c: the verbs below us. */
+struct shim_real {
+#define REAL_VERB(ret, name, version, ...) ret (*name)(__VA_ARGS__);
+#include "guest-agent/shim_real.def"
+#undef REAL_VERB
+};
+/* Loaded on first use; a verb that this libibverbs lacks is a stub that fails with EOPNOTSUPP. */
+const struct shim_real *shim_real(void);
+#define real_verbs (*shim_real())
+
+/* Whether the context is one of our shadows; all others pass through. */
+bool shim_ours(const struct ibv_context *context);
+
+/* shim_link.c: the agent and the helper thread. */
+/* Connects once per process. false: there is no agent, step aside. */
+bool shim_start(void);
+void shim_send(const void *packet);
+/* Sends packet and waits for the answer of the same type, at most bytes of it. 0 or -errno (of
+ * the call or the answer's status). Not from the helper thread. */
+int shim_call(void *packet, void *answer, size_t bytes, unsigned timeout_ms);
+void shim_wake_helper(void);
+/* A line in the agent's log; never on the program's streams. */
+void shim_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void shim_set_uncovered(const char *why);
+uint32_t shim_cookie(void);
+
+/* Around each control verb: waits while a job runs. */
+void ctl_enter(void);
+void ctl_exit(void);
+
+/* shim_context.c */
+int context_open(struct shim_context *c, struct ibv_device *device);
+void context_close(struct shim_context *c);
+void context_attach_async(struct shim_context *c);
+bool context_has_guid(const struct shim_context *c, const struct shim_order *o,
+		      unsigned *ret_index);
+int context_query_gids(struct shim_context *c);
+
+/* shim_mr.c */
+int mr_register(struct shim_mr *m);
+/* Writes each page that the HCA may have written, without changing it. Bytes. */
+uint64_t mr_dirty(const struct shim_mr *m);
+
+/* shim_channel.c */
+int channel_open(struct shim_channel *ch);
+void channel_close(struct shim_channel *ch);
+/* Whether the program sees events of the hardware (false while the helper does). */
+void channel_attach(struct shim_channel *ch, bool on);
+void channel_push(struct shim_channel *ch, struct shim_cq *cq);
+void channel_forget(struct shim_channel *ch, struct shim_cq *cq);
+/* Takes the events of a real channel, passes those on that the program waits for. */
+void channel_take_events(struct ibv_comp_channel *real);
+
+/* shim_cq.c */
+int cq_create_real(struct shim_cq *cq);
+/* All completions of the hardware into the software queue. */
+void cq_harvest(struct shim_cq *cq);
+/* A completion that the hardware will not make. */
+void cq_push(struct shim_cq *cq, const struct ibv_wc *wc);
+void cq_arm(struct shim_cq *cq);
+int shim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc);
+int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only);
+
+/* shim_qp.c */
+int qp_create_real(struct shim_qp *q);
+void qp_destroy_real(struct shim_qp *q);
+struct shim_qp *qp_by_vqpn(uint32_t vqpn); /* under ctl */
+int qp_to_init(struct shim_qp *q);
+int qp_to_connected(struct shim_qp *q);
+
+/* shim_post.c */
+int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int queue_init(struct shim_queue *q, uint32_t cap, uint32_t max_sge, uint32_t max_inline,
+	       bool send);
+void queue_free(struct shim_queue *q);
+void queue_reset(struct shim_queue *q);
+/* Under the queue's lock: hands the log's rest to the hardware. */
+void send_flush(struct shim_qp *q);
+void recv_flush(struct shim_qp *q);
+bool send_signalled(const struct shim_qp *q, uint64_t number);
+int send_post_marker(struct shim_qp *q);
+
+/* shim_srq.c */
+int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+uint64_t srq_take(struct shim_srq *srq, uint32_t slot);
+
+/* shim_peer.c */
+#define RESOLVE_MS      2000
+#define RESOLVE_BUSY_MS 120000
+int peer_connect(struct shim_qp *q);
+void peer_delivered(const struct shim_relay *r);
+void peer_unreachable(const uint8_t dgid[16]);
+/* One packet for one QP, at once; or, in the helper thread, together with others like it until
+ * peer_flush(). */
+void peer_send_qp(struct shim_qp *q, uint16_t type, uint64_t migration);
+void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration);
+void peer_flush(void);
+void peer_send_keys(struct shim_qp *q);
+void peer_want_key(struct shim_qp *q, uint32_t vkey);
+void peer_answer_deferred(void);
+struct shim_route *route_get(const uint8_t sgid[16], const uint8_t dgid[16]);
+void route_ask(struct shim_route *r, bool reconnect);
+void route_answered(const struct shim_path *p);
+
+#define CONNECT_AGAIN_US 50000
+#define OPEN_AGAIN_MS    5
+
+/* shim_job.c, shim_suspend.c, shim_resume.c: in the helper thread only. */
+enum job_state {
+	JOB_IDLE,
+	JOB_ENTER,
+	JOB_DRAIN,
+	JOB_QUIET,
+	JOB_RELEASED,
+	JOB_REBUILD,
+	JOB_CONNECT
+};
+
+struct shim_job {
+	enum job_state state;
+	uint64_t migration;
+	unsigned role;
+	uint64_t start_us, step_us, deadline_us;
+	struct shim_order order;
+	struct shim_report report;
+	int error;
+	bool empty;   /* concerns nothing of this process */
+	bool waiting; /* QPs are in QP_WAIT_PEER */
+	bool again;   /* a QP is to be connected again after an error */
+};
+
+extern struct shim_job job;
+
+void job_order(const struct shim_order *o);
+void job_step(void);
+/* Milliseconds until job_step() must be called again, -1: never. */
+int job_timeout(void);
+/* Notes what the peer said (under ctl); job_step() acts on it. type 0: it cannot be reached. */
+void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const struct peer_qp *e);
+void job_send_report(uint16_t type);
+void job_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Whether the other end of q has a part in the job. */
+bool takes_part(const struct shim_qp *q);
+void job_end(void);
+void job_end_empty(void); /* of a job that concerned nothing here */
+void qp_unhold(struct shim_qp *q);
+void job_release(void);
+void suspend_enter(void);
+void suspend_drain(void);
+bool job_wants_channels(void);
+/* A suspend that nobody can end any more is undone. */
+void job_agent_gone(void);
+/* Whether a connection of q with that GID would be part of the job: not now, then. */
+bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16]);
+void resume_start(const struct shim_order *o);
+void resume_rebuild(void);
+void resume_step(void);
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Completion channels. The descriptor that the program polls is an epoll instance of ours: in it
+ * are the real channel, which comes and goes, and an eventfd for the events that we make. */
+#include "guest-agent/shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+int channel_open(struct shim_channel *ch)
+{
+	ch->real = real_verbs.create_comp_channel(ch->ctx->real);
+	if (!ch->real)
+		return -errno;
+	fcntl(ch->real->fd, F_SETFL, fcntl(ch->real->fd, F_GETFL) | O_NONBLOCK);
+	return 0;
+}
+
+void channel_close(struct shim_channel *ch)
+{
+	pthread_mutex_lock(&ch->lock);
+	if (ch->real)
+		real_verbs.destroy_comp_channel(TAKE(ch->real));
+	pthread_mutex_unlock(&ch->lock);
+}
+
+void channel_attach(struct shim_channel *ch, bool on)
+{
+	struct epoll_event e = {.events = EPOLLIN};
+
+	epoll_ctl(ch->v.fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, ch->real->fd, &e);
+}
+
+static void channel_free(struct shim_channel *ch)
+{
+	if (ch->v.fd >= 0)
+		close(ch->v.fd);
+	if (ch->soft >= 0)
+		close(ch->soft);
+	free(ch);
+}
+
+static int channel_set_up(struct shim_channel *ch)
+{
+	struct epoll_event e = {.events = EPOLLIN};
+
+	pthread_mutex_init(&ch->lock, NULL);
+	list_init(&ch->events);
+	ch->v.fd = epoll_create1(EPOLL_CLOEXEC);
+	ch->soft = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+	if (ch->v.fd < 0 || ch->soft < 0 || epoll_ctl(ch->v.fd, EPOLL_CTL_ADD, ch->soft, &e))
+		return -errno;
+	return channel_open(ch);
+}
+
+struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
+{
+	struct shim_channel *ch;
+	int rc;
+
+	if (!shim_ours(context))
+		return real_verbs.create_comp_channel(context);
+	ch = calloc(1, sizeof(*ch));
+	if (!ch)
+		return NULL;
+	ch->v.context = context;
+	ch->v.fd = ch->soft = -1;
+	ch->ctx = to_context(context);
+	ctl_enter();
+	rc = channel_set_up(ch);
+	if (!rc) {
+		channel_attach(ch, true);
+		pthread_mutex_lock(&shim.ctl);
+		list_add(&shim.channels, &ch->link);
+		pthread_mutex_unlock(&shim.ctl);
+	}
+	ctl_exit();
+	if (rc) {
+		channel_free(ch);
+		errno = -rc;
+		return NULL;
+	}
+	return &ch->v;
+}
+
+int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+	struct shim_channel *ch;
+
+	if (!shim_ours(channel->context))
+		return real_verbs.destroy_comp_channel(channel);
+	ch = to_channel(channel);
+	if (ch->v.refcnt)
+		return EBUSY;
+	ctl_enter();
+	pthread_mutex_lock(&shim.ctl);
+	list_del(&ch->link);
+	pthread_mutex_unlock(&shim.ctl);
+	channel_close(ch);
+	channel_free(ch);
+	ctl_exit();
+	return 0;
+}
+
+void channel_push(struct shim_channel *ch, struct shim_cq *cq)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&ch->lock);
+	if (cq->event.next == &cq->event) {
+		list_add(&ch->events, &cq->event);
+		if (write(ch->soft, &one, sizeof(one)) < 0)
+			list_del(&cq->event);
+	}
+	pthread_mutex_unlock(&ch->lock);
+}
+
+static struct shim_cq *pop_locked(struct shim_channel *ch)
+{
+	uint64_t one;
+	struct shim_cq *cq;
+
+	if (ch->events.next == &ch->events || read(ch->soft, &one, sizeof(one)) < 0)
+		return NULL;
+	cq = list_entry(ch->events.next, struct shim_cq, event);
+	list_del(&cq->event);
+	return cq;
+}
+
+void channel_forget(struct shim_channel *ch, struct shim_cq *cq)
+{
+	uint64_t one;
+
+	pthread_mutex_lock(&ch->lock);
+	if (cq->event.next != &cq->event) {
+		list_del(&cq->event);
+		if (read(ch->soft, &one, sizeof(one)) < 0) {
+			/* taken by a reader that found the list empty */
+		}
+	}
+	pthread_mutex_unlock(&ch->lock);
+}
+
+/* Acknowledged at once: a real CQ must be free to go at any time. NULL: no event. */
+static struct shim_cq *take_real(struct ibv_comp_channel *real)
+{
+	struct ibv_cq *cq;
+	void *arg;
+
+	if (!real || real_verbs.get_cq_event(real, &cq, &arg))
+		return NULL;
+	real_verbs.ack_cq_events(cq, 1);
+	return arg;
+}
+
+/* Whether the program waits for an event of cq; it is one event for each arming. */
+static bool disarm(struct shim_cq *cq)
+{
+	bool armed;
+
+	pthread_mutex_lock(&cq->lock);
+	armed = cq->armed;
+	cq->armed = false;
+	pthread_mutex_unlock(&cq->lock);
+	return armed;
+}
+
+void channel_take_events(struct ibv_comp_channel *real)
+{
+	struct shim_cq *cq;
+
+	while ((cq = take_real(real)))
+		if (cq->channel && disarm(cq))
+			channel_push(cq->channel, cq);
+}
+
+static struct shim_cq *take_event(struct shim_channel *ch)
+{
+	struct shim_cq *cq;
+
+	pthread_mutex_lock(&ch->lock);
+	cq = pop_locked(ch);
+	while (!cq && (cq = take_real(ch->real)) && !disarm(cq))
+		cq = NULL;
+	pthread_mutex_unlock(&ch->lock);
+	return cq;
+}
+
+int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
+{
+	struct shim_channel *ch;
+	struct shim_cq *found;
+	struct pollfd p;
+
+	if (!shim_ours(channel->context))
+		return real_verbs.get_cq_event(channel, cq, cq_context);
+	ch = to_channel(channel);
+	while (!(found = take_event(ch))) {
+		if (fcntl(ch->v.fd, F_GETFL) & O_NONBLOCK) {
+			errno = EAGAIN;
+			return -1;
+		}
+		p = (struct pollfd){.fd = ch->v.fd, .events = POLLIN};
+		if (poll(&p, 1, -1) < 0)
+			return -1;
+	}
+	found->events++;
+	*cq = &found->v;
+	*cq_context = found->v.cq_context;
+	return 0;
+}
+
+void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int n)
+{
+	if (!shim_ours(ibcq->context)) {
+		real_verbs.ack_cq_events(ibcq, n);
+		return;
+	}
+	pthread_mutex_lock(&ibcq->mutex);
+	ibcq->comp_events_completed += n;
+	pthread_cond_signal(&ibcq->cond);
+	pthread_mutex_unlock(&ibcq->mutex);
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Devices: open, close, and what can be asked of them. */
+#include "guest-agent/shim.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#undef ibv_query_port
+#undef ibv_get_device_list
+
+static int op_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+			 size_t bytes)
+{
+	struct shim_context *c = to_context(context);
+	struct verbs_context *v;
+	int rc = EOPNOTSUPP;
+
+	ctl_enter();
+	v = verbs_get_ctx_op(c->real, query_port);
+	if (v)
+		rc = v->query_port(c->real, port, attr, bytes);
+	ctl_exit();
+	return rc;
+}
+
+static int op_query_device_ex(struct ibv_context *context,
+			      const struct ibv_query_device_ex_input *input,
+			      struct ibv_device_attr_ex *attr, size_t bytes)
+{
+	struct shim_context *c = to_context(context);
+	struct verbs_context *v;
+	int rc = EOPNOTSUPP;
+
+	ctl_enter();
+	v = verbs_get_ctx_op(c->real, query_device_ex);
+	if (v)
+		rc = v->query_device_ex(c->real, input, attr, bytes);
+	ctl_exit();
+	return rc;
+}
+
+int context_query_gids(struct shim_context *c)
+{
+	union ibv_gid gid;
+
+	c->guid_count = 0;
+	for (int i = 0; i < SHIM_GIDS_MAX; i++) {
+		if (real_verbs.query_gid(c->real, 1, i, &gid))
+			break;
+		if (gid.global.interface_id)
+			c->guid[c->guid_count++] = be64toh(gid.global.interface_id);
+	}
+	return c->guid_count ? 0 : -ENODEV;
+}
+
+bool context_has_guid(const struct shim_context *c, const struct shim_order *o, unsigned *ret_index)
+{
+	for (unsigned i = 0; i < c->guid_count; i++) {
+		for (unsigned k = 0; k < o->vguid_count && k < SHIM_VGUIDS_MAX; k++) {
+			if (c->guid[i] != o->vguid[k])
+				continue;
+			if (ret_index)
+				*ret_index = k;
+			return true;
+		}
+	}
+	return false;
+}
+
+void context_attach_async(struct shim_context *c)
+{
+	struct epoll_event e = {.events = EPOLLIN};
+
+	fcntl(c->real->async_fd, F_SETFL, fcntl(c->real->async_fd, F_GETFL) | O_NONBLOCK);
+	epoll_ctl(c->async_fd, EPOLL_CTL_ADD, c->real->async_fd, &e);
+}
+
+/* The real part: at the start and after each migration. 0 or -errno. */
+int context_open(struct shim_context *c, struct ibv_device *device)
+{
+	c->real = real_verbs.open_device(device);
+	if (!c->real)
+		return -errno;
+	c->own_channel = real_verbs.create_comp_channel(c->real);
+	if (!c->own_channel) {
+		int rc = -errno;
+
+		real_verbs.close_device(c->real);
+		c->real = NULL;
+		return rc;
+	}
+	fcntl(c->own_channel->fd, F_SETFL, fcntl(c->own_channel->fd, F_GETFL) | O_NONBLOCK);
+	context_attach_async(c);
+	c->released = false;
+	return 0;
+}
+
+void context_close(struct shim_context *c)
+{
+	epoll_ctl(c->async_fd, EPOLL_CTL_DEL, c->real->async_fd, NULL);
+	real_verbs.destroy_comp_channel(c->own_channel);
+	c->own_channel = NULL;
+	real_verbs.close_device(c->real);
+	c->real = NULL;
+}
+
+static void context_free(struct shim_context *c)
+{
+	table_free(&c->qp_by_qpn);
+	close(c->async_fd);
+	free(c);
+}
+
+static void context_set_up(struct shim_context *c, struct ibv_device *device)
+{
+	struct ibv_context *v = &c->verbs.context;
+
+	c->device = *device;
+	c->node_guid = real_verbs.get_device_guid(device);
+	*v = *c->real;
+	v->device = &c->device;
+	memset(&v->ops, 0, sizeof(v->ops));
+	v->ops.post_send = shim_post_send;
+	v->ops.post_recv = shim_post_recv;
+	v->ops.post_srq_recv = shim_post_srq_recv;
+	v->ops.poll_cq = shim_poll_cq;
+	v->ops.req_notify_cq = shim_req_notify_cq;
+	v->cmd_fd = -1;
+	v->async_fd = c->async_fd;
+	v->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	pthread_mutex_init(&v->mutex, NULL);
+	c->verbs.query_port = op_query_port;
+	c->verbs.query_device_ex = op_query_device_ex;
+	c->verbs.sz = sizeof(c->verbs);
+}
+
+/* The program may hand in the device of a shadow: the real one of that name is meant. */
+static struct shim_context *shadow_of(const struct ibv_device *device)
+{
+	struct shim_context *c, *found = NULL;
+
+	pthread_mutex_lock(&shim.ctl);
+	list_for_each (c, &shim.contexts, link)
+		if (&c->device == device)
+			found = c;
+	pthread_mutex_unlock(&shim.ctl);
+	return found;
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct shim_context *c, *shadow;
+	int rc;
+
+	if (!device || !shim_start())
+		return real_verbs.open_device(device);
+	ctl_enter();
+	shadow = shadow_of(device);
+	if (shadow)
+		device = shadow->real->device;
+	c = calloc(1, sizeof(*c));
+	rc = c ? 0 : -ENOMEM;
+	if (c) {
+		c->async_fd = epoll_create1(EPOLL_CLOEXEC);
+		rc = c->async_fd < 0 ? -errno : context_open(c, device);
+	}
+	if (!rc) {
+		context_query_gids(c);
+		context_set_up(c, device);
+		pthread_mutex_lock(&shim.ctl);
+		list_add(&shim.contexts, &c->link);
+		pthread_mutex_unlock(&shim.ctl);
+	} else if (c) {
+		context_free(TAKE(c));
+	}
+	ctl_exit();
+	if (rc)
+		errno = -rc;
+	return c ? &c->verbs.context : NULL;
+}
+
+int ibv_close_device(struct ibv_context *context)
+{
+	struct shim_context *c;
+
+	if (!shim_ours(context))
+		return real_verbs.close_device(context);
+	c = to_context(context);
+	ctl_enter();
+	pthread_mutex_lock(&shim.ctl);
+	list_del(&c->link);
+	pthread_mutex_unlock(&shim.ctl);
+	context_close(c);
+	context_free(c);
+	ctl_exit();
+	return 0;
+}
+
+__be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	struct shim_context *c = shadow_of(device);
+
+	return c ? c->node_guid : real_verbs.get_device_guid(device);
+}
+
+int ibv_get_device_index(struct ibv_device *device)
+{
+	struct shim_context *c = shadow_of(device);
+	int index;
+
+	if (!c)
+		return real_verbs.get_device_index(device);
+	ctl_enter();
+	index = real_verbs.get_device_index(c->real->device);
+	ctl_exit();
+	return index;
+}
+
+/* The rest only needs the real context in the place of ours. */
+#define FORWARD(context, call)                                                                     \
+	do {                                                                                       \
+		if (!shim_ours(context))                                                           \
+			return real_verbs.call;                                                    \
+		struct ibv_context *shadow_ = (context);                                           \
+		ctl_enter();                                                                       \
+		(context) = to_context(shadow_)->real;                                             \
+		__typeof__(real_verbs.call) ret_ = real_verbs.call;                                \
+		ctl_exit();                                                                        \
+		return ret_;                                                                       \
+	} while (0)
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	FORWARD(context, query_device(context, attr));
+}
+
+int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
+{
+	FORWARD(context, query_port(context, port, attr));
+}
+
+int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
+{
+	FORWARD(context, query_gid(context, port, index, gid));
+}
+
+int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
+{
+	FORWARD(context, query_pkey(context, port, index, pkey));
+}
+
+int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
+{
+	FORWARD(context, get_pkey_index(context, port, pkey));
+}
+
+int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+		      struct ibv_gid_entry *entry, uint32_t flags, size_t bytes)
+{
+	FORWARD(context, _query_gid_ex(context, port, index, entry, flags, bytes));
+}
+
+ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
+			     uint32_t flags, size_t bytes)
+{
+	FORWARD(context, _query_gid_table(context, entries, max, flags, bytes));
+}
+
+int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
+			struct ibv_grh *grh, struct ibv_ah_attr *attr)
+{
+	FORWARD(context, init_ah_from_wc(context, port, wc, grh, attr));
+}
+
+int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
+				uint8_t mac[6], uint16_t *vid)
+{
+	FORWARD(context, resolve_eth_l2_from_gid(context, attr, mac, vid));
+}
+
+/* A QP or CQ in an event is the real one's; its context pointer holds ours. */
+static void translate_event(struct ibv_async_event *e)
+{
+	switch (e->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		e->element.cq = &((struct shim_cq *)e->element.cq->cq_context)->v;
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		e->element.qp = &((struct shim_qp *)e->element.qp->qp_context)->v;
+		break;
+	default:
+		break;
+	}
+}
+
+/* Acknowledged at once, so that a suspend can destroy the object whatever the program does. */
+static int take_async_event(struct shim_context *c, struct ibv_async_event *event)
+{
+	struct ibv_async_event real;
+	int rc = -1;
+
+	pthread_mutex_lock(&shim.ctl);
+	errno = EAGAIN;
+	if (c->real && !c->in_job)
+		rc = real_verbs.get_async_event(c->real, &real);
+	if (!rc) {
+		*event = real;
+		translate_event(event);
+		real_verbs.ack_async_event(&real);
+	}
+	pthread_mutex_unlock(&shim.ctl);
+	return rc;
+}
+
+int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	struct shim_context *c;
+	struct epoll_event e;
+
+	if (!shim_ours(context))
+		return real_verbs.get_async_event(context, event);
+	c = to_context(context);
+	for (;;) {
+		if (!take_async_event(c, event))
+			return 0;
+		if (errno != EAGAIN || fcntl(c->async_fd, F_GETFL) & O_NONBLOCK)
+			return -1;
+		if (epoll_wait(c->async_fd, &e, 1, -1) < 0 && errno != EINTR)
+			return -1;
+	}
+}
+
+void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		if (shim_ours(event->element.cq->context))
+			return;
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		if (shim_ours(event->element.qp->context))
+			return;
+		break;
+	default:
+		break;
+	}
+	real_verbs.ack_async_event(event);
+}

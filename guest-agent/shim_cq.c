@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Completion queues: polling passes through a software queue, which is empty but for the time of
+ * a migration, and gives the numbers of completions their virtual values. */
+#include "guest-agent/shim.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SOFT_MIN     64
+#define EXTRA_CQES   1 /* for the marker; the queue is harvested before it is posted */
+#define POLL_AT_ONCE 16
+
+/* The completion of our own marker ends all sends before it. */
+static bool take_marker(struct shim_qp *q, const struct ibv_wc *wc)
+{
+	if (wc->status == IBV_WC_SUCCESS && q->marker)
+		atomic_store_explicit(&q->send.tail, q->marker_at, memory_order_release);
+	q->marker = false;
+	return false;
+}
+
+/* Gives wc its virtual numbers and retires the log. false: the program must not see it. */
+static bool translate(struct shim_cq *cq, struct ibv_wc *wc)
+{
+	struct shim_qp *q = (struct shim_qp *)(uintptr_t)table_get(&cq->ctx->qp_by_qpn, wc->qp_num);
+	uint64_t number = wc->wr_id & ~TAG_MASK, tag = wc->wr_id & TAG_MASK;
+	struct shim_queue *queue;
+	uint64_t tail;
+
+	if (!q)
+		return false; /* its QP was destroyed */
+	wc->qp_num = q->v.qp_num;
+	if (tag == TAG_MARKER)
+		return take_marker(q, wc);
+	if (tag == TAG_SRQ) {
+		wc->wr_id = q->v.srq ? srq_take(to_srq(q->v.srq), (uint32_t)number) : number;
+		return true;
+	}
+	queue = tag == TAG_RECV ? &q->recv : &q->send;
+	tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
+	if (number < tail || number - tail > queue->mask)
+		return false;
+	wc->wr_id = tag == TAG_RECV ? queue->recv[number & queue->mask].wr_id
+				    : queue->send[number & queue->mask].wr.wr_id;
+	if (tag == TAG_RECV && q->v.qp_type == IBV_QPT_RC)
+		wc->src_qp = q->dvqpn;
+	atomic_store_explicit(&queue->tail, number + 1, memory_order_release);
+	return true;
+}
+
+/* As many as n of the hardware's, those that the program may see. Negative: its error. */
+static int poll_real(struct shim_cq *cq, int n, struct ibv_wc *wc)
+{
+	int got = cq->real->context->ops.poll_cq(cq->real, n, wc), kept = 0;
+
+	for (int i = 0; i < got; i++) {
+		if (!translate(cq, &wc[i]))
+			continue;
+		if (kept != i)
+			wc[kept] = wc[i];
+		kept++;
+	}
+	return got < 0 ? got : kept;
+}
+
+static int soft_pop(struct shim_cq *cq, int n, struct ibv_wc *wc)
+{
+	int got = 0;
+
+	while (got < n && cq->soft_tail != cq->soft_head)
+		wc[got++] = cq->soft[cq->soft_tail++ & (cq->soft_room - 1)];
+	return got;
+}
+
+static int soft_grow(struct shim_cq *cq)
+{
+	uint32_t room = cq->soft_room ? cq->soft_room * 2 : SOFT_MIN;
+	struct ibv_wc *grown = malloc(room * sizeof(*grown));
+	uint32_t n = 0;
+
+	if (!grown)
+		return -ENOMEM;
+	while (cq->soft_tail != cq->soft_head)
+		grown[n++] = cq->soft[cq->soft_tail++ & (cq->soft_room - 1)];
+	free(cq->soft);
+	cq->soft = grown;
+	cq->soft_room = room;
+	cq->soft_tail = 0;
+	cq->soft_head = n;
+	return 0;
+}
+
+int shim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
+{
+	struct shim_cq *cq = to_cq(ibcq);
+	int got = 0, more;
+
+	pthread_mutex_lock(&cq->lock);
+	if (cq->soft_tail != cq->soft_head)
+		got = soft_pop(cq, n, wc);
+	if (got < n && cq->real) {
+		more = poll_real(cq, n - got, wc + got);
+		got = more >= 0 ? got + more : got ? got : more;
+	}
+	pthread_mutex_unlock(&cq->lock);
+	return got;
+}
+
+void cq_harvest(struct shim_cq *cq)
+{
+	struct ibv_wc wc[POLL_AT_ONCE];
+	bool event = false;
+	int n;
+
+	pthread_mutex_lock(&cq->lock);
+	/* Room first: a completion taken from the hardware must not be lost. */
+	while (cq->real && (cq->soft_room - (cq->soft_head - cq->soft_tail) >= POLL_AT_ONCE ||
+			    !soft_grow(cq))) {
+		n = cq->real->context->ops.poll_cq(cq->real, POLL_AT_ONCE, wc);
+		if (n <= 0)
+			break;
+		for (int i = 0; i < n; i++) {
+			if (!translate(cq, &wc[i]))
+				continue;
+			cq->soft[cq->soft_head++ & (cq->soft_room - 1)] = wc[i];
+			event = true;
+		}
+	}
+	event = event && cq->armed && cq->channel;
+	if (event)
+		cq->armed = false;
+	pthread_mutex_unlock(&cq->lock);
+	if (event)
+		channel_push(cq->channel, cq);
+}
+
+void cq_push(struct shim_cq *cq, const struct ibv_wc *wc)
+{
+	bool event;
+
+	pthread_mutex_lock(&cq->lock);
+	if (cq->soft_head - cq->soft_tail < cq->soft_room || !soft_grow(cq))
+		cq->soft[cq->soft_head++ & (cq->soft_room - 1)] = *wc;
+	event = cq->armed && cq->channel;
+	if (event)
+		cq->armed = false;
+	pthread_mutex_unlock(&cq->lock);
+	if (event)
+		channel_push(cq->channel, cq);
+}
+
+void cq_arm(struct shim_cq *cq)
+{
+	pthread_mutex_lock(&cq->lock);
+	if (cq->real)
+		cq->real->context->ops.req_notify_cq(cq->real, 0);
+	pthread_mutex_unlock(&cq->lock);
+}
+
+int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
+{
+	struct shim_cq *cq = to_cq(ibcq);
+	int rc = 0;
+
+	pthread_mutex_lock(&cq->lock);
+	cq->armed = cq->channel != NULL;
+	cq->armed_solicited = solicited_only;
+	if (cq->real)
+		rc = cq->real->context->ops.req_notify_cq(cq->real, solicited_only);
+	pthread_mutex_unlock(&cq->lock);
+	return rc;
+}
+
+int cq_create_real(struct shim_cq *cq)
+{
+	struct ibv_comp_channel *channel = cq->channel ? cq->channel->real : cq->ctx->own_channel;
+
+	cq->real = real_verbs.create_cq(cq->ctx->real, cq->cqe + EXTRA_CQES, cq, channel,
+					cq->vector);
+	if (!cq->real) /* the device's maximum was asked for */
+		cq->real = real_verbs.create_cq(cq->ctx->real, cq->cqe, cq, channel, cq->vector);
+	return cq->real ? 0 : -errno;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+			     struct ibv_comp_channel *channel, int vector)
+{
+	struct shim_cq *cq;
+	int rc;
+
+	if (!shim_ours(context))
+		return real_verbs.create_cq(context, cqe, cq_context, channel, vector);
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return NULL;
+	cq->ctx = to_context(context);
+	cq->channel = channel ? to_channel(channel) : NULL;
+	cq->cqe = cqe;
+	cq->vector = vector;
+	pthread_mutex_init(&cq->lock, NULL);
+	list_init(&cq->event);
+	ctl_enter();
+	rc = cqe > 0 ? cq_create_real(cq) : -EINVAL;
+	if (!rc) {
+		cq->v = (struct ibv_cq){.context = context,
+					.channel = channel,
+					.cq_context = cq_context,
+					.handle = cq->real->handle,
+					.cqe = cq->real->cqe};
+		pthread_mutex_init(&cq->v.mutex, NULL);
+		pthread_cond_init(&cq->v.cond, NULL);
+		pthread_mutex_lock(&shim.ctl);
+		list_add(&shim.cqs, &cq->link);
+		if (channel)
+			channel->refcnt++;
+		pthread_mutex_unlock(&shim.ctl);
+	}
+	ctl_exit();
+	if (rc) {
+		free(cq);
+		errno = -rc;
+		return NULL;
+	}
+	return &cq->v;
+}
+
+int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
+{
+	struct shim_cq *cq;
+	int rc;
+
+	if (!shim_ours(ibcq->context))
+		return real_verbs.resize_cq(ibcq, cqe);
+	cq = to_cq(ibcq);
+	ctl_enter();
+	rc = real_verbs.resize_cq(cq->real, cqe + EXTRA_CQES);
+	if (!rc) {
+		cq->cqe = cqe;
+		cq->v.cqe = cq->real->cqe;
+	}
+	ctl_exit();
+	return rc;
+}
+
+/* As libibverbs does: an event that the program has must be acknowledged first. */
+static void wait_for_acks(struct shim_cq *cq)
+{
+	pthread_mutex_lock(&cq->v.mutex);
+	while (cq->v.comp_events_completed != cq->events)
+		pthread_cond_wait(&cq->v.cond, &cq->v.mutex);
+	pthread_mutex_unlock(&cq->v.mutex);
+}
+
+int ibv_destroy_cq(struct ibv_cq *ibcq)
+{
+	struct shim_cq *cq;
+	int rc;
+
+	if (!shim_ours(ibcq->context))
+		return real_verbs.destroy_cq(ibcq);
+	cq = to_cq(ibcq);
+	ctl_enter();
+	rc = real_verbs.destroy_cq(cq->real);
+	if (!rc) {
+		pthread_mutex_lock(&shim.ctl);
+		list_del(&cq->link);
+		if (cq->channel)
+			cq->channel->v.refcnt--;
+		pthread_mutex_unlock(&shim.ctl);
+		if (cq->channel)
+			channel_forget(cq->channel, cq);
+	}
+	ctl_exit();
+	if (rc)
+		return rc;
+	wait_for_acks(cq);
+	free(cq->soft);
+	free(cq);
+	return 0;
+}

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The job of the helper thread: what the agent orders and what peers say become steps of a suspend
+ * or a resume, each with the job's deadline; and what happens when one fails. */
+#include "guest-agent/shim.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define TICK_MS      20
+#define ASK_AGAIN_US 200000
+#define REBUILD_MS   60000
+
+struct shim_job job;
+
+void job_send_report(uint16_t type)
+{
+	job.report.head = (struct shim_head){.bytes = sizeof(job.report), .type = type};
+	job.report.head.status = job.error;
+	job.report.migration = job.migration;
+	peer_flush(); /* peers hear it before the host */
+	shim_send(&job.report);
+}
+
+bool job_wants_channels(void)
+{
+	return job.state == JOB_DRAIN;
+}
+
+void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const struct peer_qp *e)
+{
+	switch (type) {
+	case PEER_DRAINED:
+		q->said.drained_by = migration;
+		q->said.sent = e->sent;
+		q->said.received = e->received;
+		q->said.stuck = e->flags & PEER_STUCK;
+		break;
+	case PEER_FREEZE:
+		q->said.freeze_by = migration;
+		break;
+	case PEER_FROZEN:
+		q->said.frozen_by = migration;
+		q->said.recv_posted = e->recv_posted;
+		break;
+	case PEER_ABORT:
+		/* Who waits for this answer has forgotten the question, or it was lost. */
+		if (q->phase == QP_LIVE && !(e->flags & PEER_REPLY))
+			peer_queue_qp(q, PEER_ABORT, migration);
+		q->said.abort_by = migration;
+		q->said.drained_by = q->said.freeze_by = q->said.frozen_by = 0;
+		break;
+	case PEER_CONNECT:
+		q->said.connect_by = migration;
+		q->said.qpn = e->qpn & SHIM_QPN_MAX;
+		q->said.psn = e->psn & SHIM_QPN_MAX;
+		q->said.unconnected = e->flags & PEER_UNCONNECTED;
+		break;
+	case PEER_READY:
+		q->said.ready_by = migration;
+		break;
+	case PEER_GONE:
+		q->said.gone = true;
+		break;
+	default:
+		q->said.unreachable = true;
+	}
+}
+
+void qp_unhold(struct shim_qp *q)
+{
+	pthread_mutex_lock(&q->recv.lock);
+	q->recv.hold = false;
+	recv_flush(q);
+	pthread_mutex_unlock(&q->recv.lock);
+	pthread_mutex_lock(&q->send.lock);
+	q->send.hold = false;
+	q->key_wanted = 0;
+	send_flush(q);
+	pthread_mutex_unlock(&q->send.lock);
+	q->phase = QP_LIVE;
+	q->in_job = false;
+	q->said.drained_by = q->said.freeze_by = q->said.frozen_by = 0;
+}
+
+/* The program's own waits go on: events that came meanwhile, channels, control verbs. */
+void job_end(void)
+{
+	struct shim_channel *ch;
+	struct shim_context *c;
+	struct shim_cq *cq;
+
+	list_for_each (ch, &shim.channels, link)
+		if (ch->ctx->in_job && ch->real)
+			channel_attach(ch, true);
+	list_for_each (cq, &shim.cqs, link) {
+		if (!cq->ctx->in_job || !cq->armed)
+			continue;
+		cq_arm(cq);
+		cq_harvest(cq);
+	}
+	pthread_mutex_lock(&shim.ctl);
+	list_for_each (c, &shim.contexts, link)
+		c->in_job = false;
+	job.state = JOB_IDLE;
+	shim.busy = false;
+	peer_answer_deferred();
+	pthread_cond_broadcast(&shim.ctl_changed);
+	pthread_mutex_unlock(&shim.ctl);
+}
+
+void job_end_empty(void)
+{
+	pthread_mutex_lock(&shim.ctl);
+	job.state = JOB_IDLE;
+	peer_answer_deferred();
+	pthread_mutex_unlock(&shim.ctl);
+}
+
+/* Once the other end knew that our sends had ended, its QP may be gone: ours goes on when that end
+ * says that it has kept its own (PEER_ABORT), or is connected anew (PEER_CONNECT). */
+static void undo_hold(struct shim_qp *q)
+{
+	bool wait = q->told_drained && q->paired && !q->said.gone &&
+		    q->said.abort_by != job.migration;
+
+	if (q->paired && !q->said.gone)
+		peer_queue_qp(q, PEER_ABORT, job.migration);
+	if (wait) {
+		q->phase = QP_WAIT_PEER;
+		q->progress_us = now_us();
+		q->waits_for = job.migration;
+		job.waiting = true;
+	} else {
+		qp_unhold(q);
+	}
+}
+
+void job_fail(int error, const char *fmt, ...)
+{
+	enum job_state was = job.state;
+	struct shim_qp *q;
+	va_list ap;
+
+	if (job.error || was == JOB_IDLE)
+		return;
+	job.error = error;
+	va_start(ap, fmt);
+	vsnprintf(job.report.why, sizeof(job.report.why), fmt, ap);
+	va_end(ap);
+	shim_log("migration %llx, step %d: %s", (unsigned long long)job.migration, was,
+		 job.report.why);
+	if (was >= JOB_RELEASED) {
+		/* Nothing to go back to: the host tries again. */
+		job.state = JOB_RELEASED;
+		job_send_report(SHIM_RESUMED);
+		return;
+	}
+	if (job.empty) {
+		job_end_empty();
+	} else {
+		list_for_each (q, &shim.qps, link)
+			if (q->in_job && q->phase != QP_LIVE)
+				undo_hold(q);
+		list_for_each (q, &shim.qps, link)
+			q->in_job = false;
+		job_end();
+	}
+	job_send_report(was == JOB_QUIET ? SHIM_ABORTED : SHIM_QUIET);
+}
+
+static void job_begin(const struct shim_order *o)
+{
+	bool waiting = job.waiting;
+
+	memset(&job, 0, sizeof(job));
+	job.waiting = waiting;
+	job.order = *o;
+	if (job.order.vguid_count > SHIM_VGUIDS_MAX)
+		job.order.vguid_count = SHIM_VGUIDS_MAX;
+	job.role = o->role;
+	job.migration = o->migration;
+	job.start_us = now_us();
+	/* The agent waits a little longer than we do. */
+	job.deadline_us = job.start_us + o->deadline_ms * 900ull;
+}
+
+static void suspend_start(const struct shim_order *o)
+{
+	if (job.state != JOB_IDLE) {
+		struct shim_report busy = {.head = {sizeof(busy), SHIM_QUIET, 0, 0, -EBUSY},
+					   .migration = o->migration,
+					   .why = "another suspend is under way"};
+		shim_send(&busy);
+		return;
+	}
+	job_begin(o);
+	pthread_mutex_lock(&shim.ctl);
+	shim.busy = true;
+	job.state = JOB_ENTER;
+	pthread_mutex_unlock(&shim.ctl);
+}
+
+static void report_not_quiet(const struct shim_order *o)
+{
+	struct shim_report r = {.head = {sizeof(r), SHIM_RELEASED, 0, 0, -ECANCELED},
+				.migration = o->migration,
+				.why = "the suspend was given up meanwhile"};
+
+	shim_send(&r);
+}
+
+void job_order(const struct shim_order *o)
+{
+	bool ours = o->migration == job.migration;
+
+	switch (o->head.type) {
+	case SHIM_SUSPEND:
+		suspend_start(o);
+		break;
+	case SHIM_RELEASE:
+		if (job.state == JOB_QUIET && ours) {
+			job_release();
+			/* The counts of the first step have been reported. */
+			job.report.qps = job.report.unacked = job.report.markers = 0;
+			job_send_report(SHIM_RELEASED);
+		} else {
+			report_not_quiet(o);
+		}
+		break;
+	case SHIM_ABORT:
+		if (ours && job.state < JOB_RELEASED)
+			job_fail(-ECANCELED, "the suspend was given up");
+		break;
+	case SHIM_RESUME:
+		resume_start(o);
+		break;
+	default:
+		break;
+	}
+}
+
+void job_agent_gone(void)
+{
+	if (job.state == JOB_ENTER || job.state == JOB_DRAIN || job.state == JOB_QUIET)
+		job_fail(-ECONNRESET, "the agent has gone");
+}
+
+/* The other end was connected anew while ours waited: the same for ours. */
+static void rebuild_waiting(uint64_t migration)
+{
+	struct shim_order again = {
+		.role = SHIM_ROLE_PEER, .deadline_ms = REBUILD_MS, .migration = migration};
+	struct shim_qp *q;
+
+	job_begin(&again);
+	pthread_mutex_lock(&shim.ctl);
+	shim.busy = true;
+	pthread_mutex_unlock(&shim.ctl);
+	list_for_each (q, &shim.qps, link) {
+		if (q->phase == QP_WAIT_PEER && q->said.connect_by == migration)
+			q->in_job = q->ctx->in_job = true;
+	}
+	job_release();
+	resume_start(&again);
+}
+
+/* After a failed suspend: QPs that wait for word from the other end, which is asked again. */
+static void wait_peer_step(void)
+{
+	struct shim_qp *q;
+	uint64_t rebuild = 0, now = now_us();
+
+	if (!job.waiting)
+		return;
+	job.waiting = false;
+	pthread_mutex_lock(&shim.ctl);
+	list_for_each (q, &shim.qps, link) {
+		if (q->phase != QP_WAIT_PEER)
+			continue;
+		if (q->said.gone || q->said.abort_by == q->waits_for) {
+			qp_unhold(q);
+			continue;
+		}
+		job.waiting = true;
+		if (q->said.connect_by) {
+			rebuild = q->said.connect_by;
+		} else if (now - q->progress_us > ASK_AGAIN_US) {
+			q->progress_us = now;
+			peer_queue_qp(q, PEER_ABORT, q->waits_for);
+		}
+	}
+	pthread_mutex_unlock(&shim.ctl);
+	if (rebuild)
+		rebuild_waiting(rebuild);
+}
+
+void job_step(void)
+{
+	char why[SHIM_TEXT_MAX];
+	bool clear;
+
+	memcpy(why, job.report.why, sizeof(why));
+	if (job.state != JOB_IDLE && job.state != JOB_QUIET && job.state != JOB_RELEASED &&
+	    now_us() > job.deadline_us) {
+		job_fail(-ETIMEDOUT, "not done within %u ms (%s)", job.order.deadline_ms,
+			 job.report.why[0]        ? why
+			 : job.state == JOB_ENTER ? "a verb of the program does not return"
+			 : job.state == JOB_DRAIN ? "sends do not end or the peer is not quiet"
+						  : "QPs are not connected");
+		return;
+	}
+	switch (job.state) {
+	case JOB_IDLE:
+		wait_peer_step();
+		break;
+	case JOB_ENTER:
+		pthread_mutex_lock(&shim.ctl);
+		clear = !shim.users;
+		pthread_mutex_unlock(&shim.ctl);
+		if (clear)
+			suspend_enter();
+		if (job.state != JOB_DRAIN)
+			break;
+		/* fall through */
+	case JOB_DRAIN:
+	case JOB_QUIET:
+		if (!job.empty)
+			suspend_drain();
+		break;
+	case JOB_REBUILD:
+		resume_rebuild();
+		break;
+	case JOB_CONNECT:
+		resume_step();
+		break;
+	case JOB_RELEASED:
+		break;
+	}
+}
+
+int job_timeout(void)
+{
+	uint64_t now = now_us();
+
+	switch (job.state) {
+	case JOB_IDLE:
+		return job.waiting ? ASK_AGAIN_US / 1000 : -1;
+	case JOB_QUIET:
+	case JOB_RELEASED:
+		return -1;
+	case JOB_REBUILD:
+		return OPEN_AGAIN_MS;
+	case JOB_DRAIN:
+		return TICK_MS;
+	default:
+		if (job.state == JOB_CONNECT && job.again)
+			return CONNECT_AGAIN_US / 1000;
+		return now >= job.deadline_us ? 0 : (int)((job.deadline_us - now) / 1000) + 1;
+	}
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Protection domains and memory regions. */
+#include "guest-agent/shim.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+#define PAGE_BYTES 4096u
+#define DIRTY_STEP (64u << 20) /* asked of the kernel at a time */
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	struct shim_pd *pd;
+
+	if (!shim_ours(context))
+		return real_verbs.alloc_pd(context);
+	pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return NULL;
+	pd->ctx = to_context(context);
+	ctl_enter();
+	pd->real = real_verbs.alloc_pd(pd->ctx->real);
+	if (pd->real) {
+		pd->v = *pd->real;
+		pd->v.context = context;
+		pthread_mutex_lock(&shim.ctl);
+		list_add(&shim.pds, &pd->link);
+		pthread_mutex_unlock(&shim.ctl);
+	} else {
+		free(TAKE(pd));
+	}
+	ctl_exit();
+	return pd ? &pd->v : NULL;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *ibpd)
+{
+	struct shim_pd *pd;
+	int rc;
+
+	if (!shim_ours(ibpd->context))
+		return real_verbs.dealloc_pd(ibpd);
+	pd = to_pd(ibpd);
+	ctl_enter();
+	rc = real_verbs.dealloc_pd(pd->real);
+	if (!rc) {
+		pthread_mutex_lock(&shim.ctl);
+		list_del(&pd->link);
+		pthread_mutex_unlock(&shim.ctl);
+		free(pd);
+	}
+	ctl_exit();
+	return rc;
+}
+
+/* The real region: at the start and after each migration. The virtual key stays. 0 or -errno. */
+int mr_register(struct shim_mr *m)
+{
+	m->real = real_verbs.reg_mr_iova2(m->pd->real, m->v.addr, m->v.length, m->iova, m->access);
+	if (!m->real)
+		return -errno;
+	if (!m->v.lkey)
+		return 0;
+	return table_set(&shim.keys, m->v.lkey >> 8, key_entry(m->v.lkey, m->real->lkey),
+			 TABLE_MAX / TABLE_CHUNK);
+}
+
+static int mr_set_up(struct shim_mr *m)
+{
+	int rc = mr_register(m);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&shim.ctl);
+	rc = key_alloc(&shim.keys, m->real->lkey, &shim.key_start, &m->v.lkey);
+	if (!rc)
+		list_add(&shim.mrs, &m->link);
+	pthread_mutex_unlock(&shim.ctl);
+	if (rc) {
+		real_verbs.dereg_mr(m->real);
+		return rc;
+	}
+	m->v.handle = m->real->handle;
+	m->v.rkey = m->real->rkey ? m->v.lkey : 0;
+	return 0;
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *ibpd, void *addr, size_t length, uint64_t iova,
+				unsigned int access)
+{
+	struct shim_mr *m;
+	int rc;
+
+	if (!shim_ours(ibpd->context))
+		return real_verbs.reg_mr_iova2(ibpd, addr, length, iova, access);
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return NULL;
+	m->pd = to_pd(ibpd);
+	m->iova = iova;
+	m->access = access;
+	m->v.context = ibpd->context;
+	m->v.pd = ibpd;
+	m->v.addr = addr;
+	m->v.length = length;
+	ctl_enter();
+	rc = mr_set_up(m);
+	ctl_exit();
+	if (rc) {
+		free(m);
+		errno = -rc;
+		return NULL;
+	}
+	if (access & IBV_ACCESS_ON_DEMAND)
+		shim_set_uncovered("it registers memory on demand (IBV_ACCESS_ON_DEMAND)");
+	return &m->v;
+}
+
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	if (!shim_ours(pd->context))
+		return real_verbs.reg_mr(pd, addr, length, access);
+	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned)access);
+}
+
+struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			       int access)
+{
+	if (!shim_ours(pd->context))
+		return real_verbs.reg_mr_iova(pd, addr, length, iova, access);
+	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
+}
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+				 int fd, int access)
+{
+	if (!shim_ours(pd->context))
+		return real_verbs.reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+	shim_log("ibv_reg_dmabuf_mr is refused: device memory does not migrate");
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+		 int access)
+{
+	struct shim_mr *m;
+	int rc;
+
+	if (!shim_ours(ibmr->context))
+		return real_verbs.rereg_mr(ibmr, flags, pd, addr, length, access);
+	m = to_mr(ibmr);
+	ctl_enter();
+	rc = real_verbs.rereg_mr(m->real, flags, pd ? to_pd(pd)->real : NULL, addr, length, access);
+	if (!rc) {
+		if (flags & IBV_REREG_MR_CHANGE_PD) {
+			m->pd = to_pd(pd);
+			m->v.pd = pd;
+		}
+		if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+			m->v.addr = addr;
+			m->v.length = length;
+			m->iova = (uintptr_t)addr;
+		}
+		if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+			m->access = (unsigned)access;
+		table_set(&shim.keys, m->v.lkey >> 8, key_entry(m->v.lkey, m->real->lkey),
+			  TABLE_MAX / TABLE_CHUNK);
+		m->v.rkey = m->real->rkey ? m->v.lkey : 0;
+	}
+	ctl_exit();
+	return rc;
+}
+
+int ibv_dereg_mr(struct ibv_mr *ibmr)
+{
+	struct shim_mr *m;
+	int rc;
+
+	if (!shim_ours(ibmr->context))
+		return real_verbs.dereg_mr(ibmr);
+	m = to_mr(ibmr);
+	ctl_enter();
+	rc = real_verbs.dereg_mr(m->real);
+	if (!rc) {
+		pthread_mutex_lock(&shim.ctl);
+		table_set(&shim.keys, m->v.lkey >> 8, 0, TABLE_MAX / TABLE_CHUNK);
+		list_del(&m->link);
+		pthread_mutex_unlock(&shim.ctl);
+		free(m);
+	}
+	ctl_exit();
+	return rc;
+}
+
+/* A write that changes nothing, also beside a thread that writes there. Not an OR with 0, which
+ * compilers may turn into a load. */
+static void touch(char *from, char *to)
+{
+	for (char *p = from; p < to; p += PAGE_BYTES) {
+		char now = __atomic_load_n(p, __ATOMIC_RELAXED);
+
+		__atomic_compare_exchange_n(p, &now, now, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
+	}
+}
+
+/* The program may have unmapped part of a region that it still has registered: pages that cannot
+ * be read are left out, in ever smaller pieces. */
+static uint64_t dirty_range(char *from, char *to)
+{
+	size_t pages = (size_t)(to - from) / PAGE_BYTES;
+
+	if (!pages)
+		return 0;
+	if (!madvise(from, (size_t)(to - from), MADV_POPULATE_READ)) {
+		touch(from, to);
+		return (uint64_t)(to - from);
+	}
+	if (errno == EINVAL) { /* an older kernel: mincore() tells mapped from unmapped */
+		unsigned char *resident AUTO_FREE = malloc(pages);
+
+		if (resident && !mincore(from, (size_t)(to - from), resident)) {
+			touch(from, to);
+			return (uint64_t)(to - from);
+		}
+	}
+	if (pages == 1)
+		return 0;
+	return dirty_range(from, from + pages / 2 * PAGE_BYTES) +
+	       dirty_range(from + pages / 2 * PAGE_BYTES, to);
+}
+
+uint64_t mr_dirty(const struct shim_mr *m)
+{
+	uintptr_t from = (uintptr_t)m->v.addr & ~(uintptr_t)(PAGE_BYTES - 1);
+	uintptr_t to = ((uintptr_t)m->v.addr + m->v.length + PAGE_BYTES - 1) &
+		       ~(uintptr_t)(PAGE_BYTES - 1);
+	uint64_t bytes = 0;
+
+	/* A region of which the HCA writes nothing; remote atomics write as well. */
+	if (!(m->access &
+	      (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) ||
+	    to < from)
+		return 0;
+	while (from < to) {
+		uintptr_t step = to - from < DIRTY_STEP ? to - from : DIRTY_STEP;
+
+		bytes += dirty_range((char *)from, (char *)(from + step));
+		from += step;
+	}
+	return bytes;
+}

@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The processes at the other end: finding them by GID and QPN, their keys, and the packets that
+ * both ends exchange (peer_proto.h). Nothing that a peer says is used before it is checked. */
+#include "guest-agent/shim.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define PEERS_MAX       4096
+#define PEER_CHUNKS_MAX 256 /* 1 Mi keys of one peer */
+#define KEYS_PER_PACKET ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_key))
+#define QPS_PER_PACKET  ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_qp))
+#define DEFERRED_MAX    4096
+
+/* How every packet begins; a prefix of those below. */
+struct packet {
+	struct shim_relay relay;
+	struct peer_head head;
+	char entries[];
+};
+
+struct qp_packet {
+	struct packet p;
+	struct peer_qp qp;
+};
+
+struct key_packet {
+	struct packet p;
+	struct peer_key keys[KEYS_PER_PACKET];
+};
+
+struct qps_packet {
+	struct packet p;
+	struct peer_qp qps[QPS_PER_PACKET];
+};
+
+/* What the helper thread has to tell one process, until it is told something else. */
+static struct {
+	struct qps_packet packet;
+	struct shim_peer *peer; /* borrowed */
+	uint8_t sgid[16], dgid[16];
+	uint16_t type;
+} batch;
+
+_Static_assert(sizeof(struct qps_packet) <= SHIM_MSG_MAX, "fits in a packet");
+_Static_assert(sizeof(struct key_packet) <= SHIM_MSG_MAX, "fits in a packet");
+
+/* Questions that came while the QP was between two devices. */
+static struct {
+	struct peer_head head;
+	struct peer_qp qp;
+} deferred[DEFERRED_MAX];
+static unsigned deferred_count;
+
+static void send_to(const uint8_t sgid[16], const uint8_t dgid[16], const struct shim_peer *peer,
+		    struct packet *p, uint16_t type, size_t each)
+{
+	size_t body = sizeof(p->head) + p->head.count * each;
+
+	p->relay.head = (struct shim_head){.bytes = (uint32_t)(sizeof(p->relay) + body),
+					   .type = SHIM_SEND};
+	memcpy(p->relay.sgid, sgid, 16);
+	memcpy(p->relay.dgid, dgid, 16);
+	memcpy(p->head.sgid, sgid, 16);
+	memcpy(p->head.dgid, dgid, 16);
+	p->head.version = PEER_PROTO_VERSION;
+	p->head.type = type;
+	p->head.src_slot = shim.slot;
+	p->head.src_instance = shim.instance;
+	p->head.dst_slot = peer ? peer->slot : 0;
+	p->head.dst_instance = peer ? peer->instance : 0;
+	shim_send(p);
+}
+
+static struct peer_qp describe(const struct shim_qp *q)
+{
+	return (struct peer_qp){.dst_vqpn = q->dvqpn,
+				.src_vqpn = q->v.qp_num,
+				.qpn = q->real ? q->real->qp_num : 0,
+				.psn = q->psn,
+				.flags = (q->stuck ? PEER_STUCK : 0u) |
+					 (q->v.state < IBV_QPS_RTR ? PEER_UNCONNECTED : 0u) |
+					 (q->phase == QP_LIVE ? PEER_REPLY : 0u),
+				.recv_posted = q->recv.posted,
+				.sent = q->sent,
+				.received = atomic_load(&q->recv.tail)};
+}
+
+void peer_send_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
+{
+	struct qp_packet small = {.p.head = {.count = 1,
+					     .dst_vqpn = q->dvqpn,
+					     .src_vqpn = q->v.qp_num,
+					     .migration = migration},
+				  .qp = describe(q)};
+
+	send_to(q->sgid, q->dgid, type == PEER_RESOLVE ? NULL : q->peer, &small.p, type,
+		sizeof(small.qp));
+}
+
+void peer_flush(void)
+{
+	struct peer_head *h = &batch.packet.p.head;
+
+	if (!h->count)
+		return;
+	/* An answer to one entry names its QP, an answer to several means all of the process. */
+	h->dst_vqpn = h->count == 1 ? batch.packet.qps[0].dst_vqpn : 0;
+	h->src_vqpn = h->count == 1 ? batch.packet.qps[0].src_vqpn : 0;
+	send_to(batch.sgid, batch.dgid, batch.peer, &batch.packet.p, batch.type,
+		sizeof(struct peer_qp));
+	h->count = 0;
+}
+
+void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
+{
+	struct peer_head *h = &batch.packet.p.head;
+
+	if (batch.type != type || h->migration != migration || batch.peer != q->peer ||
+	    memcmp(batch.sgid, q->sgid, 16) || memcmp(batch.dgid, q->dgid, 16) ||
+	    h->count == QPS_PER_PACKET)
+		peer_flush();
+	batch.type = type;
+	h->migration = migration;
+	batch.peer = q->peer;
+	memcpy(batch.sgid, q->sgid, 16);
+	memcpy(batch.dgid, q->dgid, 16);
+	batch.packet.qps[h->count++] = describe(q);
+}
+
+/* All keys of the regions on q's device that the peer may use. */
+void peer_send_keys(struct shim_qp *q)
+{
+	static struct key_packet p;
+	struct shim_mr *m;
+	unsigned n = 0;
+
+	peer_flush(); /* the order is kept */
+	memset(&p.p.head, 0, sizeof(p.p.head));
+	list_for_each (m, &shim.mrs, link) {
+		if (m->pd->ctx != q->ctx || !m->v.rkey || !m->real)
+			continue;
+		p.keys[n++] = (struct peer_key){m->v.rkey, m->real->rkey};
+		if (n < KEYS_PER_PACKET)
+			continue;
+		p.p.head.count = (uint16_t)n;
+		send_to(q->sgid, q->dgid, q->peer, &p.p, PEER_KEYS, sizeof(struct peer_key));
+		n = 0;
+	}
+	p.p.head.count = (uint16_t)n;
+	if (n)
+		send_to(q->sgid, q->dgid, q->peer, &p.p, PEER_KEYS, sizeof(struct peer_key));
+}
+
+static void send_one_key(struct shim_qp *q, uint16_t type, struct peer_key key)
+{
+	struct {
+		struct packet p;
+		struct peer_key key;
+	} small = {.p.head = {.count = 1, .dst_vqpn = q->dvqpn, .src_vqpn = q->v.qp_num},
+		   .key = key};
+
+	send_to(q->sgid, q->dgid, q->peer, &small.p, type, sizeof(key));
+}
+
+void peer_want_key(struct shim_qp *q, uint32_t vkey)
+{
+	send_one_key(q, PEER_KEY_GET, (struct peer_key){vkey, 0});
+}
+
+static struct shim_peer *peer_find(const struct peer_head *h)
+{
+	struct shim_peer *p;
+
+	list_for_each (p, &shim.peers, link)
+		if (p->slot == h->src_slot && p->instance == h->src_instance &&
+		    !memcmp(p->gid, h->sgid, 16))
+			return p;
+	return NULL;
+}
+
+static struct shim_peer *peer_get(const struct peer_head *h)
+{
+	struct shim_peer *p = peer_find(h), *each;
+	unsigned n = 0;
+
+	if (p)
+		return p;
+	list_for_each (each, &shim.peers, link)
+		n++;
+	p = n < PEERS_MAX ? calloc(1, sizeof(*p)) : NULL;
+	if (!p)
+		return NULL;
+	memcpy(p->gid, h->sgid, 16);
+	p->slot = h->src_slot;
+	p->instance = h->src_instance;
+	list_add(&shim.peers, &p->link);
+	return p;
+}
+
+static void reply_gone(const struct peer_head *h, uint32_t dst_vqpn, uint32_t src_vqpn)
+{
+	struct packet p = {.head = {.about = h->type,
+				    .dst_vqpn = dst_vqpn,
+				    .src_vqpn = src_vqpn,
+				    .migration = h->migration}};
+	struct shim_peer to = {.slot = h->src_slot, .instance = h->src_instance};
+
+	send_to(h->dgid, h->sgid, &to, &p, PEER_GONE, 0);
+}
+
+/* To the asker, whoever q is connected to. */
+static void answer_peer(const struct shim_qp *q, struct shim_peer *peer, const struct peer_head *h,
+			const struct peer_qp *e, uint16_t type)
+{
+	struct shim_qp to = *q;
+
+	to.peer = peer;
+	to.dvqpn = e->src_vqpn;
+	memcpy(to.sgid, h->dgid, 16);
+	memcpy(to.dgid, h->sgid, 16);
+	if (type == PEER_RESOLVED)
+		peer_send_keys(&to);
+	peer_send_qp(&to, type, 0);
+}
+
+/* The asker connects to us. Before our own program has connected, this is all we know of it. */
+static void resolve_for_peer(const struct peer_head *h, const struct peer_qp *e, bool late)
+{
+	struct shim_qp *q = qp_by_vqpn(e->dst_vqpn);
+	struct shim_peer *peer = q ? peer_get(h) : NULL;
+
+	if (!peer) {
+		reply_gone(h, e->dst_vqpn, e->src_vqpn);
+		return;
+	}
+	if (!q->real || q->phase != QP_LIVE || job_concerns(q, h->sgid)) {
+		if (deferred_count < DEFERRED_MAX) {
+			deferred[deferred_count].head = *h;
+			deferred[deferred_count++].qp = *e;
+		}
+		answer_peer(q, peer, h, e, PEER_BUSY);
+		return;
+	}
+	if (!q->connected) {
+		q->peer = peer;
+		q->resolved = true;
+		q->dvqpn = e->src_vqpn;
+		q->dqpn = e->qpn;
+		q->dqpn_old = late; /* the asker may have a new one by now */
+		memcpy(q->sgid, h->dgid, 16);
+		memcpy(q->dgid, h->sgid, 16);
+	}
+	answer_peer(q, peer, h, e, PEER_RESOLVED);
+}
+
+void peer_answer_deferred(void)
+{
+	unsigned n = deferred_count;
+
+	deferred_count = 0;
+	for (unsigned i = 0; i < n; i++)
+		resolve_for_peer(&deferred[i].head, &deferred[i].qp, true);
+}
+
+static void resolve_end(struct shim_qp *q, int result)
+{
+	pthread_mutex_lock(&shim.call);
+	if (q->resolve == RESOLVE_WAITS)
+		q->resolve = result;
+	pthread_cond_broadcast(&shim.call_done);
+	pthread_mutex_unlock(&shim.call);
+}
+
+static void peer_resolved(const struct peer_head *h, const struct peer_qp *e)
+{
+	struct shim_qp *q = qp_by_vqpn(e->dst_vqpn);
+	struct shim_peer *peer;
+
+	if (!q || q->resolve != RESOLVE_WAITS || q->dvqpn != e->src_vqpn ||
+	    memcmp(q->dgid, h->sgid, 16))
+		return;
+	if (h->type == PEER_BUSY) {
+		pthread_mutex_lock(&shim.call);
+		q->resolve_busy = true;
+		pthread_cond_broadcast(&shim.call_done);
+		pthread_mutex_unlock(&shim.call);
+		return;
+	}
+	peer = peer_get(h);
+	if (!peer || e->qpn > SHIM_QPN_MAX) {
+		resolve_end(q, RESOLVE_GONE);
+		return;
+	}
+	q->peer = peer;
+	q->dqpn = e->qpn;
+	resolve_end(q, RESOLVE_DONE);
+}
+
+/* Posts that waited for a key go on. */
+static void flush_waiting(struct shim_peer *peer)
+{
+	struct shim_qp *q;
+
+	list_for_each (q, &shim.qps, link) {
+		if (q->peer != peer || !q->key_wanted)
+			continue;
+		pthread_mutex_lock(&q->send.lock);
+		q->key_wanted = 0;
+		send_flush(q);
+		pthread_mutex_unlock(&q->send.lock);
+	}
+}
+
+static void peer_keys(const struct peer_head *h, const struct peer_key *keys)
+{
+	/* Keys come before the first answer. */
+	struct shim_peer *peer = peer_get(h);
+
+	for (unsigned i = 0; peer && i < h->count; i++)
+		table_set(&peer->keys, keys[i].vkey >> 8, key_entry(keys[i].vkey, keys[i].key),
+			  PEER_CHUNKS_MAX);
+	if (peer)
+		flush_waiting(peer);
+}
+
+static void peer_key_get(const struct peer_head *h, const struct peer_key *key)
+{
+	struct shim_qp *q = qp_by_vqpn(h->dst_vqpn);
+	struct shim_peer *peer = peer_find(h);
+	struct peer_key answer = {key->vkey, KEY_NONE};
+	struct shim_mr *m;
+
+	if (!q || !peer || q->peer != peer)
+		return;
+	list_for_each (m, &shim.mrs, link)
+		if (m->v.rkey == key->vkey && m->v.rkey && m->real)
+			answer.key = m->real->rkey;
+	send_one_key(q, PEER_KEYS, answer);
+}
+
+/* The answer to a packet about several QPs: the whole process has gone. */
+static void all_gone(const struct peer_head *h)
+{
+	struct shim_qp *q;
+
+	list_for_each (q, &shim.qps, link) {
+		if (q->peer && q->peer->slot == h->src_slot && q->peer->instance == h->src_instance)
+			job_qp_event(q, PEER_GONE, h->migration, NULL);
+	}
+}
+
+static void peer_gone(const struct peer_head *h)
+{
+	struct shim_qp *q = qp_by_vqpn(h->src_vqpn);
+
+	if (!h->src_vqpn) {
+		all_gone(h);
+		return;
+	}
+	if (!q || q->dvqpn != h->dst_vqpn)
+		return;
+	switch (h->about) {
+	case PEER_RESOLVE:
+		resolve_end(q, RESOLVE_GONE);
+		break;
+	case PEER_KEY_GET:
+		if (q->peer && q->key_wanted) {
+			table_set(&q->peer->keys, q->key_wanted >> 8,
+				  key_entry(q->key_wanted, KEY_NONE), PEER_CHUNKS_MAX);
+			flush_waiting(q->peer);
+		}
+		break;
+	default:
+		job_qp_event(q, PEER_GONE, h->migration, NULL);
+	}
+}
+
+static void peer_qp_packet(const struct peer_head *h, const struct peer_qp *entries)
+{
+	struct shim_peer *peer = peer_find(h);
+
+	for (unsigned i = 0; i < h->count; i++) {
+		const struct peer_qp *e = &entries[i];
+		struct shim_qp *q = qp_by_vqpn(e->dst_vqpn);
+
+		if (q && peer && q->peer == peer && q->dvqpn == e->src_vqpn)
+			job_qp_event(q, h->type, h->migration, e);
+		else
+			reply_gone(h, e->dst_vqpn, e->src_vqpn);
+	}
+}
+
+void peer_delivered(const struct shim_relay *r)
+{
+	struct peer_head h;
+	const void *entries = r->body + sizeof(h);
+	size_t bytes = r->head.bytes - sizeof(*r);
+	size_t each;
+
+	if (r->head.bytes < sizeof(*r) + sizeof(h))
+		return;
+	memcpy(&h, r->body, sizeof(h));
+	each = h.type == PEER_KEYS || h.type == PEER_KEY_GET ? sizeof(struct peer_key)
+	       : h.type == PEER_GONE                         ? 0
+							     : sizeof(struct peer_qp);
+	if (h.version != PEER_PROTO_VERSION || bytes != sizeof(h) + h.count * each)
+		return;
+	pthread_mutex_lock(&shim.ctl);
+	switch (h.type) {
+	case PEER_RESOLVE:
+		if (h.count == 1)
+			resolve_for_peer(&h, entries, false);
+		break;
+	case PEER_RESOLVED:
+	case PEER_BUSY:
+		if (h.count == 1)
+			peer_resolved(&h, entries);
+		break;
+	case PEER_KEYS:
+		peer_keys(&h, entries);
+		break;
+	case PEER_KEY_GET:
+		if (h.count == 1)
+			peer_key_get(&h, entries);
+		break;
+	case PEER_GONE:
+		peer_gone(&h);
+		break;
+	default:
+		peer_qp_packet(&h, entries);
+	}
+	pthread_mutex_unlock(&shim.ctl);
+}
+
+void peer_unreachable(const uint8_t dgid[16])
+{
+	struct shim_qp *q;
+
+	pthread_mutex_lock(&shim.ctl);
+	list_for_each (q, &shim.qps, link) {
+		if (memcmp(q->dgid, dgid, 16))
+			continue;
+		resolve_end(q, RESOLVE_GONE);
+		job_qp_event(q, 0, 0, NULL);
+	}
+	pthread_mutex_unlock(&shim.ctl);
+}
+
+/* How it ended is in q->resolve. Outside of the control verbs while it waits: a suspend of ours may
+ * come in between, and the peer may be in the middle of one (then it says so, and it takes longer).
+ */
+static void ask_peer(struct shim_qp *q)
+{
+	struct timespec until;
+	bool busy = false;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += RESOLVE_MS / 1000;
+	pthread_mutex_lock(&shim.call);
+	q->resolve = RESOLVE_WAITS;
+	q->resolve_busy = false;
+	pthread_mutex_unlock(&shim.call);
+	peer_send_qp(q, PEER_RESOLVE, 0);
+	ctl_exit();
+	pthread_mutex_lock(&shim.call);
+	while (q->resolve == RESOLVE_WAITS && !shim.agent_lost &&
+	       !pthread_cond_timedwait(&shim.call_done, &shim.call, &until)) {
+		if (q->resolve_busy && !busy)
+			until.tv_sec += RESOLVE_BUSY_MS / 1000;
+		busy = q->resolve_busy;
+	}
+	if (q->resolve == RESOLVE_WAITS)
+		q->resolve = RESOLVE_GONE;
+	pthread_mutex_unlock(&shim.call);
+	ctl_enter();
+}
+
+/* Before the QP goes to RTR: who is at the other end? In the program's thread; 0 or errno. */
+int peer_connect(struct shim_qp *q)
+{
+	const struct ibv_ah_attr *ah = &q->attr.ah_attr;
+	struct shim_route *r;
+	union ibv_gid gid;
+	bool known;
+
+	pthread_mutex_lock(&shim.ctl);
+	/* The peer was first and asked for us: its numbers are known, and kept up to date. */
+	known = q->resolved && !q->dqpn_old && q->dvqpn == q->attr.dest_qp_num && ah->is_global &&
+		!memcmp(q->dgid, ah->grh.dgid.raw, 16);
+	if (!known) {
+		q->peer = NULL;
+		q->resolved = false;
+		q->dvqpn = q->dqpn = q->attr.dest_qp_num;
+	}
+	q->connected = true;
+	pthread_mutex_unlock(&shim.ctl);
+	if (!ah->is_global) {
+		q->uncovered = "it is addressed by LID alone, without a GID (GRH)";
+		return 0;
+	}
+	if (real_verbs.query_gid(q->ctx->real, ah->port_num ? ah->port_num : q->attr.port_num,
+				 ah->grh.sgid_index, &gid))
+		return EINVAL;
+	memcpy(q->sgid, gid.raw, 16);
+	memcpy(q->dgid, ah->grh.dgid.raw, 16);
+	if (!known)
+		ask_peer(q);
+	if (!known && q->resolve != RESOLVE_DONE) {
+		q->peer = NULL;
+		q->uncovered = "its peer has no agent or does not answer";
+		shim_log("QP 0x%x goes on without cover: peer QP 0x%x does not answer", q->v.qp_num,
+			 q->dvqpn);
+		return 0;
+	}
+	q->resolved = true;
+	r = route_get(q->sgid, q->dgid);
+	if (r && r->state == ROUTE_NONE)
+		route_ask(r, false);
+	return 0;
+}
+
+struct shim_route *route_get(const uint8_t sgid[16], const uint8_t dgid[16])
+{
+	struct shim_route *r, *found = NULL;
+
+	pthread_mutex_lock(&shim.call);
+	list_for_each (r, &shim.routes, link)
+		if (!memcmp(r->sgid, sgid, 16) && !memcmp(r->dgid, dgid, 16))
+			found = r;
+	if (!found && (found = calloc(1, sizeof(*found)))) {
+		memcpy(found->sgid, sgid, 16);
+		memcpy(found->dgid, dgid, 16);
+		list_add(&shim.routes, &found->link);
+	}
+	pthread_mutex_unlock(&shim.call);
+	return found;
+}
+
+void route_ask(struct shim_route *r, bool reconnect)
+{
+	struct shim_path p = {.head = {.bytes = sizeof(p), .type = SHIM_PATH},
+			      .reconnect = reconnect};
+
+	memcpy(p.sgid, r->sgid, 16);
+	memcpy(p.dgid, r->dgid, 16);
+	r->cookie = p.head.cookie = shim_cookie();
+	r->state = ROUTE_ASKED;
+	shim_send(&p);
+}
+
+void route_answered(const struct shim_path *p)
+{
+	struct shim_route *r;
+
+	pthread_mutex_lock(&shim.call);
+	list_for_each (r, &shim.routes, link) {
+		if (r->state != ROUTE_ASKED || r->cookie != p->head.cookie)
+			continue;
+		r->state = p->head.status ? ROUTE_FAILED : ROUTE_KNOWN;
+		r->path = *p;
+	}
+	pthread_mutex_unlock(&shim.call);
+}

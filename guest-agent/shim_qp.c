@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Queue pairs: what modify_qp sets is remembered, so that the QP can be built again. */
+#include "guest-agent/shim.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MARKER_SLOTS    1 /* of the send queue */
+#define QP_NUMBER_TRIES 64
+#define CALL_MS         2000
+/* Always on: the peer's marker is an RDMA WRITE of zero bytes. */
+#define MARKER_ACCESS IBV_ACCESS_REMOTE_WRITE
+
+struct shim_qp *qp_by_vqpn(uint32_t vqpn)
+{
+	return (struct shim_qp *)(uintptr_t)table_get(&shim.qp_by_vqpn, vqpn);
+}
+
+/* 0 or -errno; *cap is set to what the hardware gave. */
+static int create_once(struct shim_qp *q, struct ibv_qp **ret_real, struct ibv_qp_cap *cap)
+{
+	struct ibv_qp_init_attr a = q->init;
+	struct ibv_qp *real;
+
+	a.qp_context = q;
+	a.send_cq = q->send_cq ? q->send_cq->real : NULL;
+	a.recv_cq = q->recv_cq ? q->recv_cq->real : NULL;
+	a.srq = a.srq ? to_srq(a.srq)->real : NULL;
+	a.cap.max_send_wr += MARKER_SLOTS;
+	real = real_verbs.create_qp(to_pd(q->v.pd)->real, &a);
+	if (!real && errno == EINVAL) { /* the device's maximum was asked for */
+		a.cap = q->init.cap;
+		real = real_verbs.create_qp(to_pd(q->v.pd)->real, &a);
+	}
+	if (!real)
+		return -errno;
+	*cap = a.cap;
+	*ret_real = real;
+	return 0;
+}
+
+static int qp_bind_real(struct shim_qp *q, struct ibv_qp *real)
+{
+	q->real = real;
+	return table_set(&q->ctx->qp_by_qpn, real->qp_num, (uintptr_t)q, TABLE_MAX / TABLE_CHUNK);
+}
+
+/* The real QP: after each migration. 0 or -errno. */
+int qp_create_real(struct shim_qp *q)
+{
+	struct ibv_qp_cap cap;
+	struct ibv_qp *real;
+	int rc = create_once(q, &real, &cap);
+
+	return rc ? rc : qp_bind_real(q, real);
+}
+
+void qp_destroy_real(struct shim_qp *q)
+{
+	struct ibv_qp *real;
+
+	pthread_mutex_lock(&q->send.lock);
+	pthread_mutex_lock(&q->recv.lock);
+	real = TAKE(q->real);
+	pthread_mutex_unlock(&q->recv.lock);
+	pthread_mutex_unlock(&q->send.lock);
+	if (!real)
+		return;
+	table_set(&q->ctx->qp_by_qpn, real->qp_num, 0, TABLE_MAX / TABLE_CHUNK);
+	real_verbs.destroy_qp(real);
+	q->marker = false;
+}
+
+/* Whether the agent takes the number for ours: each QP of this guest has another one. */
+static int claim_number(uint32_t vqpn)
+{
+	struct shim_qp_number n = {.head = {.bytes = sizeof(n), .type = SHIM_QP_ADD}, .vqpn = vqpn};
+
+	return shim_call(&n, &n, sizeof(n), CALL_MS);
+}
+
+static void release_number(uint32_t vqpn)
+{
+	struct shim_qp_number n = {.head = {.bytes = sizeof(n), .type = SHIM_QP_DEL}, .vqpn = vqpn};
+
+	shim_send(&n);
+}
+
+/* The virtual number is the hardware's, so that it also means something to peers without a shim.
+ * After a migration another QP may still go by it: then the hardware is asked for the next one. */
+static int create_numbered(struct shim_qp *q, struct ibv_qp **ret_real, struct ibv_qp_cap *cap)
+{
+	struct ibv_qp *taken[QP_NUMBER_TRIES];
+	unsigned n = 0;
+	int rc;
+
+	while (!(rc = create_once(q, ret_real, cap))) {
+		rc = claim_number((*ret_real)->qp_num);
+		if (!rc)
+			break;
+		taken[n++] = *ret_real;
+		if (rc != -EADDRINUSE || n == QP_NUMBER_TRIES)
+			break;
+	}
+	while (n)
+		real_verbs.destroy_qp(taken[--n]);
+	return rc;
+}
+
+static void qp_free(struct shim_qp *q)
+{
+	queue_free(&q->send);
+	queue_free(&q->recv);
+	free(q);
+}
+
+static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
+{
+	struct ibv_qp_cap cap;
+	struct ibv_qp *real;
+	int rc = create_numbered(q, &real, &cap);
+
+	if (rc)
+		return rc;
+	if (cap.max_send_wr > init->cap.max_send_wr)
+		cap.max_send_wr -= MARKER_SLOTS;
+	rc = queue_init(&q->send, cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, true);
+	if (!rc)
+		rc = queue_init(&q->recv, cap.max_recv_wr, cap.max_recv_sge, 0, false);
+	if (!rc)
+		rc = qp_bind_real(q, real);
+	if (rc) {
+		release_number(real->qp_num);
+		real_verbs.destroy_qp(real);
+		return rc;
+	}
+	q->init.cap = init->cap = cap;
+	q->v = *real;
+	pthread_mutex_init(&q->v.mutex, NULL);
+	pthread_cond_init(&q->v.cond, NULL);
+	return 0;
+}
+
+/* Why a migration must be refused while the QP exists, or NULL. */
+static const char *type_uncovered(const struct ibv_qp_init_attr *init)
+{
+	if (init->srq)
+		return "it uses a shared receive queue";
+	if (init->qp_type != IBV_QPT_RC)
+		return "only reliable connected (RC) QPs are covered";
+	return NULL;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+{
+	struct shim_qp *q;
+	int rc;
+
+	if (!shim_ours(pd->context))
+		return real_verbs.create_qp(pd, init);
+	q = calloc(1, sizeof(*q));
+	if (!q)
+		return NULL;
+	q->ctx = to_context(pd->context);
+	q->send_cq = init->send_cq ? to_cq(init->send_cq) : NULL;
+	q->recv_cq = init->recv_cq ? to_cq(init->recv_cq) : NULL;
+	q->init = *init;
+	q->uncovered = type_uncovered(init);
+	q->v.pd = pd;
+	ctl_enter();
+	rc = qp_set_up(q, init);
+	if (!rc) {
+		q->v.context = pd->context;
+		q->v.qp_context = init->qp_context;
+		q->v.pd = pd;
+		q->v.send_cq = init->send_cq;
+		q->v.recv_cq = init->recv_cq;
+		q->v.srq = init->srq;
+		pthread_mutex_lock(&shim.ctl);
+		rc = table_set(&shim.qp_by_vqpn, q->v.qp_num, (uintptr_t)q,
+			       TABLE_MAX / TABLE_CHUNK);
+		list_add(&shim.qps, &q->link);
+		pthread_mutex_unlock(&shim.ctl);
+	}
+	ctl_exit();
+	if (rc) {
+		qp_free(q);
+		errno = -rc;
+		return NULL;
+	}
+	return &q->v;
+}
+
+/* A reader of the CQ may just look at the QP: it is done when it lets go of the lock. */
+static void cq_purge(struct shim_cq *cq, const struct shim_qp *q)
+{
+	uint32_t to, from;
+
+	if (!cq)
+		return;
+	pthread_mutex_lock(&cq->lock);
+	for (to = from = cq->soft_tail; from != cq->soft_head; from++) {
+		const struct ibv_wc *wc = &cq->soft[from & (cq->soft_room - 1)];
+
+		if (wc->qp_num != q->v.qp_num)
+			cq->soft[to++ & (cq->soft_room - 1)] = *wc;
+	}
+	cq->soft_head = to;
+	pthread_mutex_unlock(&cq->lock);
+}
+
+int ibv_destroy_qp(struct ibv_qp *ibqp)
+{
+	struct shim_qp *q;
+	int rc = 0;
+
+	if (!shim_ours(ibqp->context))
+		return real_verbs.destroy_qp(ibqp);
+	q = to_qp(ibqp);
+	ctl_enter();
+	table_set(&q->ctx->qp_by_qpn, q->real->qp_num, 0, TABLE_MAX / TABLE_CHUNK);
+	rc = real_verbs.destroy_qp(q->real);
+	if (rc) {
+		qp_bind_real(q, q->real);
+		ctl_exit();
+		return rc;
+	}
+	pthread_mutex_lock(&shim.ctl);
+	table_set(&shim.qp_by_vqpn, q->v.qp_num, 0, TABLE_MAX / TABLE_CHUNK);
+	list_del(&q->link);
+	pthread_mutex_unlock(&shim.ctl);
+	release_number(q->v.qp_num);
+	cq_purge(q->send_cq, q);
+	if (q->recv_cq != q->send_cq)
+		cq_purge(q->recv_cq, q);
+	qp_free(q);
+	ctl_exit();
+	return 0;
+}
+
+static void remember(struct ibv_qp_attr *to, const struct ibv_qp_attr *a, int mask)
+{
+#define KEEP(bit, field)                                                                           \
+	if (mask & (bit))                                                                          \
+	to->field = a->field
+	KEEP(IBV_QP_PKEY_INDEX, pkey_index);
+	KEEP(IBV_QP_PORT, port_num);
+	KEEP(IBV_QP_QKEY, qkey);
+	KEEP(IBV_QP_ACCESS_FLAGS, qp_access_flags);
+	KEEP(IBV_QP_AV, ah_attr);
+	KEEP(IBV_QP_PATH_MTU, path_mtu);
+	KEEP(IBV_QP_DEST_QPN, dest_qp_num);
+	KEEP(IBV_QP_RQ_PSN, rq_psn);
+	KEEP(IBV_QP_SQ_PSN, sq_psn);
+	KEEP(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
+	KEEP(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
+	KEEP(IBV_QP_TIMEOUT, timeout);
+	KEEP(IBV_QP_RETRY_CNT, retry_cnt);
+	KEEP(IBV_QP_RNR_RETRY, rnr_retry);
+	KEEP(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
+#undef KEEP
+}
+
+/* RESET forgets the connection and all that is queued. */
+static void qp_forget(struct shim_qp *q)
+{
+	queue_reset(&q->send);
+	queue_reset(&q->recv);
+	q->messages = 0;
+	q->connected = q->resolved = false;
+	q->peer = NULL;
+	q->dvqpn = q->dqpn = 0;
+	q->uncovered = type_uncovered(&q->init);
+}
+
+static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask)
+{
+	struct ibv_qp_attr a = *attr;
+	bool connects = mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RTR &&
+			mask & IBV_QP_DEST_QPN;
+	int rc;
+
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		a.qp_access_flags |= MARKER_ACCESS;
+	if (connects && q->v.qp_type != IBV_QPT_UD) {
+		remember(&q->attr, attr, mask);
+		rc = peer_connect(q);
+		if (rc)
+			return rc;
+		a.dest_qp_num = q->dqpn;
+	}
+	if (mask & IBV_QP_SQ_PSN && q->psn_override)
+		a.sq_psn = q->psn;
+	rc = real_verbs.modify_qp(q->real, &a, mask);
+	if (rc)
+		return rc;
+	if (mask & IBV_QP_SQ_PSN)
+		q->psn_override = false;
+	remember(&q->attr, attr, mask);
+	q->attr_mask |= mask;
+	if (mask & IBV_QP_ALT_PATH)
+		q->uncovered = "it has an alternate path (APM)";
+	if (mask & IBV_QP_STATE) {
+		q->v.state = attr->qp_state;
+		if (attr->qp_state == IBV_QPS_RESET)
+			qp_forget(q);
+	}
+	return 0;
+}
+
+int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
+{
+	int rc;
+
+	if (!shim_ours(ibqp->context))
+		return real_verbs.modify_qp(ibqp, attr, mask);
+	ctl_enter();
+	rc = modify(to_qp(ibqp), attr, mask);
+	ctl_exit();
+	return rc;
+}
+
+int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
+		 struct ibv_qp_init_attr *init)
+{
+	struct shim_qp *q;
+	int rc;
+
+	if (!shim_ours(ibqp->context))
+		return real_verbs.query_qp(ibqp, attr, mask, init);
+	q = to_qp(ibqp);
+	ctl_enter();
+	rc = real_verbs.query_qp(q->real, attr, mask, init);
+	if (!rc) {
+		*init = q->init;
+		init->qp_context = ibqp->qp_context;
+		attr->cap = q->init.cap;
+		attr->dest_qp_num = q->attr.dest_qp_num;
+		if (q->attr_mask & IBV_QP_ACCESS_FLAGS)
+			attr->qp_access_flags = q->attr.qp_access_flags;
+		q->v.state = attr->qp_state;
+	}
+	ctl_exit();
+	return rc;
+}
+
+/* INIT as the program had it, with all receives that have not been consumed. 0 or -errno. */
+int qp_to_init(struct shim_qp *q)
+{
+	struct ibv_qp_attr a = q->attr;
+	int rc;
+
+	a.qp_state = IBV_QPS_INIT;
+	a.qp_access_flags |= MARKER_ACCESS;
+	rc = real_verbs.modify_qp(
+		q->real, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	if (rc)
+		return -rc;
+	pthread_mutex_lock(&q->recv.lock);
+	q->recv.posted = atomic_load(&q->recv.tail);
+	q->recv.hold = false;
+	recv_flush(q);
+	q->recv.hold = true;
+	pthread_mutex_unlock(&q->recv.lock);
+	return 0;
+}
+
+static int gid_index(const struct shim_qp *q, uint8_t port, const uint8_t gid[16])
+{
+	struct ibv_port_attr attr;
+	union ibv_gid g;
+	struct verbs_context *v = verbs_get_ctx_op(q->ctx->real, query_port);
+
+	memset(&attr, 0, sizeof(attr));
+	if (!v || v->query_port(q->ctx->real, port, &attr, sizeof(attr)))
+		return -ENODEV;
+	for (int i = 0; i < attr.gid_tbl_len; i++)
+		if (!real_verbs.query_gid(q->ctx->real, port, i, &g) && !memcmp(g.raw, gid, 16))
+			return i;
+	return -EADDRNOTAVAIL;
+}
+
+/* The path may be another one now: LID, SL and MTU come from the path record on InfiniBand. */
+static int remap_path(const struct shim_qp *q, struct ibv_qp_attr *a)
+{
+	const struct shim_route *r = route_get(q->sgid, q->dgid);
+	int index = gid_index(q, a->port_num, q->sgid);
+
+	if (index < 0)
+		return index;
+	a->ah_attr.grh.sgid_index = (uint8_t)index;
+	if (r && r->state == ROUTE_KNOWN && a->ah_attr.dlid) {
+		a->ah_attr.dlid = r->path.dlid;
+		a->ah_attr.sl = r->path.sl;
+	}
+	return 0;
+}
+
+/* RTR and, if the program had got that far, RTS; with fresh PSNs. 0 or -errno. */
+int qp_to_connected(struct shim_qp *q)
+{
+	struct ibv_qp_attr a = q->attr;
+	int rc = remap_path(q, &a);
+
+	if (rc)
+		return rc;
+	a.qp_state = IBV_QPS_RTR;
+	a.dest_qp_num = q->said.qpn;
+	a.rq_psn = q->said.psn;
+	rc = real_verbs.modify_qp(q->real, &a,
+				  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+					  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+					  IBV_QP_MIN_RNR_TIMER);
+	if (rc || q->v.state < IBV_QPS_RTS)
+		return -rc;
+	a.qp_state = IBV_QPS_RTS;
+	a.sq_psn = q->psn;
+	return -real_verbs.modify_qp(q->real, &a,
+				     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					     IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+					     IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+/* No extended posts (ibv_wr_*) yet: programs then use ibv_post_send. */
+struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *ibqp)
+{
+	return shim_ours(ibqp->context) ? NULL : real_verbs.qp_to_qp_ex(ibqp);
+}
+
+int ibv_query_qp_data_in_order(struct ibv_qp *ibqp, enum ibv_wr_opcode op, uint32_t flags)
+{
+	/* Replays write again: no order is promised. */
+	return shim_ours(ibqp->context) ? 0 : real_verbs.query_qp_data_in_order(ibqp, op, flags);
+}
+
+int ibv_query_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
+{
+	return shim_ours(ibqp->context) ? EOPNOTSUPP : real_verbs.query_ece(ibqp, ece);
+}
+
+int ibv_set_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
+{
+	return shim_ours(ibqp->context) ? EOPNOTSUPP : real_verbs.set_ece(ibqp, ece);
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The suspend, in the helper thread: hold posts, drain what the hardware has, agree with the
+ * other end that all has arrived, then give QPs and device back.
+ *
+ * Sends that the other end cannot take for want of receives (RNR) never end. After a while it is
+ * asked to freeze its receives and to say how many there were; then it is known which sends were
+ * executed and which were not, and these are replayed. */
+#include "guest-agent/shim.h"
+
+#include <errno.h>
+
+#define FREEZE_AFTER_US    100000 /* without progress */
+#define NO_MARKER_DRAIN_US 1000000
+
+static bool gid_in_order(const uint8_t gid[16], const struct shim_order *o)
+{
+	uint64_t guid = 0;
+
+	for (int i = 8; i < 16; i++)
+		guid = guid << 8 | gid[i];
+	for (unsigned i = 0; i < o->vguid_count; i++)
+		if (o->vguid[i] == guid)
+			return true;
+	return false;
+}
+
+bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16])
+{
+	if (job.state == JOB_IDLE)
+		return false;
+	return job.role == SHIM_ROLE_MOVER ? context_has_guid(q->ctx, &job.order, NULL)
+					   : gid_in_order(dgid, &job.order);
+}
+
+/* Which contexts and QPs take part. 0 or -errno with the reason in the report. */
+static int choose(void)
+{
+	struct shim_context *c;
+	struct shim_qp *q;
+	bool mover = job.role == SHIM_ROLE_MOVER, any = false;
+
+	list_for_each (c, &shim.contexts, link) {
+		c->in_job = mover && context_has_guid(c, &job.order, NULL);
+		any |= c->in_job;
+	}
+	list_for_each (q, &shim.qps, link) {
+		q->in_job = mover ? q->ctx->in_job
+				  : (q->connected || q->resolved) &&
+					    gid_in_order(q->dgid, &job.order);
+		if (!q->in_job)
+			continue;
+		any = true;
+		if (q->uncovered && q->v.state != IBV_QPS_RESET && q->v.state != IBV_QPS_ERR) {
+			job_fail(-EOPNOTSUPP, "QP 0x%x is not covered: %s", q->v.qp_num,
+				 q->uncovered);
+			return job.error;
+		}
+	}
+	list_for_each (q, &shim.qps, link)
+		if (q->in_job)
+			q->ctx->in_job = true;
+	job.empty = !any;
+	if (any && shim.uncovered_objects) {
+		job_fail(-EOPNOTSUPP, "not covered: %s", shim.uncovered_why);
+		return job.error;
+	}
+	return 0;
+}
+
+bool takes_part(const struct shim_qp *q)
+{
+	return q->peer && (q->connected || q->resolved) && q->v.state != IBV_QPS_ERR &&
+	       q->v.state != IBV_QPS_RESET;
+}
+
+static void hold(struct shim_qp *q)
+{
+	struct shim_queue *s = &q->send;
+
+	pthread_mutex_lock(&s->lock);
+	s->hold = true;
+	/* An entry's count holds itself; what was never handed over does not count. */
+	q->sent_all = s->posted == s->head ? q->messages
+		      : s->posted          ? s->send[(s->posted - 1) & s->mask].messages
+					   : 0;
+	pthread_mutex_unlock(&s->lock);
+	q->phase = QP_DRAINING;
+	q->paired = takes_part(q);
+	q->drained = q->stuck = q->told_drained = q->told_received = false;
+	q->asked_freeze = q->told_frozen = q->local_up = false;
+	/* Of an earlier attempt; for this one they cannot come before our own PEER_DRAINED. */
+	q->said.gone = q->said.unreachable = false;
+	q->said.abort_by = q->said.connect_by = q->said.ready_by = 0;
+	q->progress_us = now_us();
+	q->progress_tail = atomic_load(&s->tail);
+	job.report.qps++;
+	job.report.unacked += (uint32_t)(s->posted - q->progress_tail);
+}
+
+/* A tail of unsignalled sends produces no completion: one of ours behind it does. */
+static void mark(struct shim_qp *q)
+{
+	struct shim_queue *s = &q->send;
+
+	if (q->marker || q->v.state != IBV_QPS_RTS || shim.fault & SHIM_FAULT_NO_MARKER ||
+	    s->posted == atomic_load(&s->tail) || send_signalled(q, s->posted - 1))
+		return;
+	if (!send_post_marker(q))
+		job.report.markers++;
+}
+
+static void harvest_all(bool arm)
+{
+	struct shim_cq *cq;
+
+	list_for_each (cq, &shim.cqs, link) {
+		if (!cq->ctx->in_job)
+			continue;
+		cq_harvest(cq);
+		if (!arm)
+			continue;
+		cq_arm(cq);
+		cq_harvest(cq);
+	}
+}
+
+/* All callers are out of the control verbs: posts stop here. */
+void suspend_enter(void)
+{
+	struct shim_channel *ch;
+	struct shim_qp *q;
+
+	if (choose())
+		return;
+	if (job.empty) { /* nothing of this process is concerned: it may go on */
+		pthread_mutex_lock(&shim.ctl);
+		shim.busy = false;
+		pthread_cond_broadcast(&shim.ctl_changed);
+		pthread_mutex_unlock(&shim.ctl);
+		job.state = JOB_QUIET;
+		job_send_report(SHIM_QUIET);
+		return;
+	}
+	list_for_each (ch, &shim.channels, link)
+		if (ch->ctx->in_job)
+			channel_attach(ch, false);
+	list_for_each (q, &shim.qps, link)
+		if (q->in_job)
+			hold(q);
+	harvest_all(false);
+	job.state = JOB_DRAIN;
+	job.step_us = now_us();
+}
+
+/* Under the peer's frozen count: where the sends stop. */
+static void find_stuck(struct shim_qp *q)
+{
+	struct shim_queue *s = &q->send;
+	uint64_t tail = atomic_load(&s->tail), at = tail;
+
+	while (at < s->posted && s->send[at & s->mask].messages <= q->said.recv_posted)
+		at++;
+	if (at == s->posted)
+		return; /* all can be taken: wait on */
+	for (uint64_t i = tail; i < at; i++) {
+		enum ibv_wr_opcode op = s->send[i & s->mask].wr.opcode;
+
+		if (send_signalled(q, i))
+			return; /* its completion will come */
+		if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD)
+			job_fail(-EBUSY,
+				 "QP 0x%x has an atomic operation in flight that may not "
+				 "be repeated",
+				 q->v.qp_num);
+	}
+	q->stuck = true;
+	q->stuck_at = at;
+	q->sent = at > tail ? s->send[(at - 1) & s->mask].messages
+			    : s->send[at & s->mask].messages - 1;
+}
+
+static bool drained(struct shim_qp *q)
+{
+	struct shim_queue *s = &q->send;
+	uint64_t tail = atomic_load(&s->tail), now = now_us();
+
+	if (tail != q->progress_tail) {
+		q->progress_tail = tail;
+		q->progress_us = now;
+	}
+	q->sent = q->sent_all;
+	if ((tail == s->posted && !q->marker) || q->said.gone)
+		return true;
+	if (q->v.state != IBV_QPS_RTS) /* ERR flushes, and what is left is flushed again later */
+		return now - q->progress_us > FREEZE_AFTER_US;
+	if (shim.fault & SHIM_FAULT_NO_MARKER && now - job.step_us > NO_MARKER_DRAIN_US) {
+		/* The fault: what has no completion counts as not executed. */
+		q->sent = 0;
+		return true;
+	}
+	mark(q);
+	if (q->said.frozen_by == job.migration)
+		find_stuck(q);
+	else if (q->paired && !q->asked_freeze && now - q->progress_us > FREEZE_AFTER_US) {
+		q->asked_freeze = true;
+		peer_queue_qp(q, PEER_FREEZE, job.migration);
+	}
+	return q->stuck;
+}
+
+static void freeze(struct shim_qp *q)
+{
+	pthread_mutex_lock(&q->recv.lock);
+	q->recv.hold = true;
+	pthread_mutex_unlock(&q->recv.lock);
+	q->told_frozen = true;
+	peer_queue_qp(q, PEER_FROZEN, job.migration);
+}
+
+/* Whether nothing is under way any more in either direction. */
+static bool quiet(struct shim_qp *q)
+{
+	bool received;
+
+	if (!q->drained)
+		q->drained = drained(q);
+	if (!q->paired || q->said.gone)
+		return q->drained;
+	if (q->said.freeze_by == job.migration && !q->told_frozen)
+		freeze(q);
+	if (q->drained && !q->told_drained) {
+		q->told_drained = true;
+		peer_queue_qp(q, PEER_DRAINED, job.migration);
+	}
+	received = q->said.drained_by == job.migration &&
+		   atomic_load(&q->recv.tail) >= q->said.sent;
+	if (q->drained && received && q->said.stuck && !q->told_received) {
+		q->told_received = true;
+		peer_queue_qp(q, PEER_DRAINED, job.migration);
+	}
+	return q->drained && received && (!q->stuck || q->said.received >= q->sent);
+}
+
+void suspend_drain(void)
+{
+	struct shim_qp *q;
+	bool all = true;
+
+	harvest_all(true);
+	list_for_each (q, &shim.qps, link) {
+		if (!q->in_job)
+			continue;
+		if (q->said.abort_by == job.migration || q->said.unreachable) {
+			job_fail(-ECONNABORTED, "QP 0x%x: the other end (QP 0x%x) %s", q->v.qp_num,
+				 q->dvqpn, q->said.unreachable ? "cannot be reached" : "gave up");
+			return;
+		}
+		if (!q->paired && takes_part(q)) { /* its answer came after the hold */
+			q->paired = true;
+			q->phase = QP_DRAINING;
+		}
+		if (q->phase == QP_DRAINING && quiet(q))
+			q->phase = QP_QUIET;
+		all &= q->phase == QP_QUIET;
+		if (job.error)
+			return;
+	}
+	if (!all || job.state != JOB_DRAIN)
+		return;
+	job.report.drain_us = (uint32_t)(now_us() - job.step_us);
+	job.state = JOB_QUIET;
+	job_send_report(SHIM_QUIET);
+}
+
+/* Stuck sends up to the last that the peer has received are done. */
+static void retire_stuck(struct shim_qp *q)
+{
+	struct shim_queue *s = &q->send;
+	uint64_t tail = atomic_load(&s->tail), done = tail;
+
+	for (uint64_t i = tail; i < q->stuck_at; i++)
+		if (s->send[i & s->mask].messages <= q->said.received)
+			done = i + 1;
+	atomic_store(&s->tail, done);
+}
+
+static void release_device(struct shim_context *c)
+{
+	struct shim_mr *m;
+	struct shim_cq *cq;
+	struct shim_channel *ch;
+	struct shim_pd *pd;
+
+	list_for_each (m, &shim.mrs, link)
+		if (m->pd->ctx == c && m->real)
+			real_verbs.dereg_mr(TAKE(m->real));
+	list_for_each (cq, &shim.cqs, link) {
+		struct ibv_cq *real;
+
+		if (cq->ctx != c)
+			continue;
+		pthread_mutex_lock(&cq->lock);
+		real = TAKE(cq->real);
+		pthread_mutex_unlock(&cq->lock);
+		if (real)
+			real_verbs.destroy_cq(real);
+	}
+	list_for_each (ch, &shim.channels, link)
+		if (ch->ctx == c)
+			channel_close(ch);
+	list_for_each (pd, &shim.pds, link)
+		if (pd->ctx == c && pd->real)
+			real_verbs.dealloc_pd(TAKE(pd->real));
+	pthread_mutex_lock(&shim.ctl);
+	context_close(c);
+	c->released = true;
+	pthread_mutex_unlock(&shim.ctl);
+}
+
+/* The HCA's writes are not seen by the hypervisor's dirty tracking: the CPU repeats them. */
+static void dirty_all(void)
+{
+	struct shim_mr *m;
+
+	list_for_each (m, &shim.mrs, link)
+		if (m->pd->ctx->in_job)
+			job.report.dirtied_bytes += mr_dirty(m);
+}
+
+void job_release(void)
+{
+	struct shim_context *c;
+	struct shim_qp *q;
+	uint64_t start = now_us();
+
+	if (job.empty) {
+		job.state = JOB_RELEASED;
+		return;
+	}
+	harvest_all(false);
+	list_for_each (q, &shim.qps, link) {
+		if (!q->in_job)
+			continue;
+		pthread_mutex_lock(&q->recv.lock);
+		q->recv.hold = true;
+		pthread_mutex_unlock(&q->recv.lock);
+		if (q->stuck)
+			retire_stuck(q);
+		qp_destroy_real(q);
+		q->phase = QP_RELEASED;
+	}
+	harvest_all(false);
+	job.state = JOB_RELEASED;
+	if (job.role != SHIM_ROLE_MOVER)
+		return;
+	list_for_each (c, &shim.contexts, link)
+		if (c->in_job && c->real)
+			release_device(c);
+	job.report.close_us = (uint32_t)(now_us() - start);
+	start = now_us();
+	if (!(shim.fault & SHIM_FAULT_NO_DIRTYING))
+		dirty_all();
+	job.report.dirty_us = (uint32_t)(now_us() - start);
+}

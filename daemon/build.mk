@@ -1,0 +1,15 @@
+# The host daemon ibvmigd and its command line ibvmig.
+DAEMON_PARTS := settings job defer provider journal domain vf events agent qmp virt events_libvirt sm locate \
+		relay vm vm_work vm_channel hold migrate migrate_record migrate_src migrate_src_undo \
+		migrate_dst migrate_dst_calls migrate_peer peer migrate_events rest
+DAEMON_LIB   := $(BUILD)/lib/libdaemon.a
+DAEMON_LIBS  := $(DAEMON_LIB) $(NET_LIBS) -lsqlite3 -lxml2 -lvirt-qemu -lvirt
+
+$(eval $(call archive,libdaemon,$(DAEMON_PARTS:%=daemon/%.c),-I/usr/include/libxml2))
+$(eval $(call program,ibvmigd,daemon/main.c,$(DAEMON_LIBS),-I/usr/include/libxml2))
+$(eval $(call program,ibvmig,daemon/cli.c,$(NET_LIBS)))
+
+define daemon_test
+$(call testprogram,test_daemon_$(1),tests/unit/test_daemon_$(1).c,$(DAEMON_LIBS))
+endef
+$(foreach t,domain vf hold agent provider journal migrate,$(eval $(call daemon_test,$(t))))

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the parts of ibvmigd share. All of it belongs to the loop's thread but what is said to be
+ * constant or to lock itself. */
+#ifndef IBVMIG_DAEMON_DAEMON_H
+#define IBVMIG_DAEMON_DAEMON_H
+
+#include "daemon/vf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+struct settings;
+struct journal;
+struct virt;
+struct events;
+struct relay;
+struct vm;
+struct migration;
+struct peer_watch;
+struct work_pool;
+struct http_server;
+
+/* The last answer of ibvmig-sm's status, for `ibvmig status` and the agents' hello. */
+struct sm_state {
+	bool known, caching;
+	char error[256]; /* why moves are not possible; "" if they are */
+	uint64_t asked_ms;
+};
+
+struct daemon {
+	sd_event *loop;
+	struct work_pool *pool;    /* locks itself */
+	struct settings *settings; /* constant */
+	struct virt *virt;         /* locks itself */
+	struct journal *journal;
+	struct events *events;
+	struct relay *relay;
+	struct vf_table vfs;
+	char vf_error[HTTP_ERROR_MAX];   /* why there is no inventory, or "" */
+	struct vm *vms;                  /* list, owned */
+	struct migration *migrations;    /* list, owned; newest first */
+	struct peer_watch *peer_watches; /* list, owned: VMs suspended for movers */
+	struct sm_state sm;
+	struct http_server *unix_server, *tcp_server;
+	unsigned to_inspect; /* VMs that ran at the start and are still to be looked at, and one */
+	bool recovered;      /* open migrations of the journal have been taken up again */
+};
+
+#endif

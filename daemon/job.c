@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/job.h"
+#include "common/util.h"
+#include "common/work.h"
+#include "daemon/daemon.h"
+
+#include <errno.h>
+#include <stdarg.h>
+
+static void job_run(void *arg)
+{
+	struct job *j = arg;
+
+	j->run(j);
+}
+
+static void job_free(struct job *j)
+{
+	json_object_put(j->in);
+	json_object_put(j->out);
+	free(j);
+}
+
+static void job_done(void *arg)
+{
+	struct job *j = arg;
+
+	j->done(j);
+	job_free(j);
+}
+
+int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *j),
+	      void (*done)(struct job *j), void *owner, uint64_t serial)
+{
+	struct job *j = calloc(1, sizeof *j);
+	int rc = -ENOMEM;
+
+	if (!j) {
+		json_object_put(in);
+		return -ENOMEM;
+	}
+	*j = (struct job){.d = d, .run = run, .done = done, .owner = owner, .serial = serial};
+	j->in = in ? in : json_object_new_object();
+	j->out = json_object_new_object();
+	if (j->in && j->out)
+		rc = work_submit(d->pool, job_run, job_done, j);
+	if (rc)
+		job_free(j);
+	return rc;
+}
+
+int job_fail(struct job *j, int rc, const char *fmt, ...)
+{
+	va_list ap;
+
+	j->rc = rc;
+	va_start(ap, fmt);
+	vsnprintf(j->error, sizeof j->error, fmt, ap);
+	va_end(ap);
+	return rc;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/journal.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char schema[] =
+	"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+	"CREATE TABLE IF NOT EXISTS migrations(id TEXT, role TEXT, vm TEXT, state TEXT,"
+	" ended INTEGER, updated_ms INTEGER, record TEXT, PRIMARY KEY(id, role));"
+	"CREATE INDEX IF NOT EXISTS migrations_updated ON migrations(updated_ms);"
+	"CREATE TABLE IF NOT EXISTS transitions(seq INTEGER PRIMARY KEY, id TEXT, role TEXT,"
+	" state TEXT, direction TEXT, note TEXT, wall_ms INTEGER, mono_us INTEGER);"
+	"CREATE INDEX IF NOT EXISTS transitions_id ON transitions(id);"
+	"CREATE TABLE IF NOT EXISTS events(seq INTEGER PRIMARY KEY, vm TEXT, text TEXT,"
+	" wall_ms INTEGER);"
+	"CREATE TABLE IF NOT EXISTS leases(vf TEXT PRIMARY KEY, vm TEXT, data TEXT);";
+
+enum statement {
+	BEGIN,
+	COMMIT,
+	ROLLBACK,
+	MIGRATION_PUT,
+	TRANSITION_ADD,
+	EVENT_ADD,
+	MIGRATIONS_ALL,
+	MIGRATIONS_OPEN,
+	MIGRATION_GET,
+	TRANSITIONS_GET,
+	EVENTS_GET,
+	LEASE_PUT,
+	LEASE_DEL,
+	LEASES,
+	STATEMENTS
+};
+
+static const char *const sql[STATEMENTS] = {
+	[BEGIN] = "BEGIN IMMEDIATE",
+	[COMMIT] = "COMMIT",
+	[ROLLBACK] = "ROLLBACK",
+	[MIGRATION_PUT] = "INSERT OR REPLACE INTO migrations(id, role, vm, state, ended,"
+			  " updated_ms, record) VALUES(?,?,?,?,?,?,?)",
+	[TRANSITION_ADD] = "INSERT INTO transitions(id, role, state, direction, note, wall_ms,"
+			   " mono_us) VALUES(?,?,?,?,?,?,?)",
+	[EVENT_ADD] = "INSERT INTO events(vm, text, wall_ms) VALUES(?,?,?)",
+	[MIGRATIONS_ALL] = "SELECT record FROM migrations ORDER BY updated_ms DESC LIMIT ?",
+	[MIGRATIONS_OPEN] = "SELECT record FROM migrations WHERE ended=0"
+			    " ORDER BY updated_ms DESC LIMIT ?",
+	[MIGRATION_GET] = "SELECT role, record FROM migrations WHERE id=?",
+	[TRANSITIONS_GET] = "SELECT state, direction, note, wall_ms, mono_us FROM transitions"
+			    " WHERE id=? AND role=? ORDER BY seq",
+	[EVENTS_GET] = "SELECT vm, text, wall_ms FROM events ORDER BY seq DESC LIMIT ?",
+	[LEASE_PUT] = "INSERT OR REPLACE INTO leases(vf, vm, data) VALUES(?,?,?)",
+	[LEASE_DEL] = "DELETE FROM leases WHERE vf=?",
+	[LEASES] = "SELECT vf, vm, data FROM leases",
+};
+
+struct journal {
+	sqlite3 *db;                    /* owned */
+	sqlite3_stmt *stmt[STATEMENTS]; /* owned */
+};
+
+int journal_open(const char *state_dir, struct journal **ret_journal, char **ret_error)
+{
+	char *path AUTO_FREE = strf("%s/ibvmigd.db", state_dir);
+	struct journal *j = calloc(1, sizeof *j);
+	int rc;
+
+	if (!j || !path)
+		return -ENOMEM;
+	mkdir(state_dir, 0700);
+	rc = sqlite3_open(path, &j->db);
+	if (!rc) {
+		sqlite3_busy_timeout(j->db, 2000);
+		rc = sqlite3_exec(j->db, schema, NULL, NULL, NULL);
+	}
+	for (int i = 0; !rc && i < STATEMENTS; i++)
+		rc = sqlite3_prepare_v3(j->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &j->stmt[i],
+					NULL);
+	if (rc) {
+		*ret_error = strf("cannot open the journal %s: %s", path, sqlite3_errmsg(j->db));
+		journal_close(j);
+		return -EIO;
+	}
+	*ret_journal = j;
+	return 0;
+}
+
+void journal_close(struct journal *j)
+{
+	if (!j)
+		return;
+	for (int i = 0; i < STATEMENTS; i++)
+		sqlite3_finalize(j->stmt[i]);
+	sqlite3_close(j->db);
+	free(j);
+}
+
+static sqlite3_stmt *start(struct journal *j, enum statement s)
+{
+	sqlite3_reset(j->stmt[s]);
+	sqlite3_clear_bindings(j->stmt[s]);
+	return j->stmt[s];
+}
+
+static void bind(sqlite3_stmt *st, int n, const char *text)
+{
+	sqlite3_bind_text(st, n, text, -1, SQLITE_STATIC);
+}
+
+static int finish(struct journal *j, sqlite3_stmt *st)
+{
+	int rc = sqlite3_step(st);
+
+	sqlite3_reset(st);
+	sqlite3_clear_bindings(st);
+	if (rc == SQLITE_DONE)
+		return 0;
+	log_error("journal: %s", sqlite3_errmsg(j->db));
+	return -EIO;
+}
+
+static int put_migration(struct journal *j, const struct journal_step *s)
+{
+	sqlite3_stmt *st = start(j, MIGRATION_PUT);
+
+	bind(st, 1, s->id);
+	bind(st, 2, s->role);
+	bind(st, 3, s->vm);
+	bind(st, 4, s->state);
+	sqlite3_bind_int(st, 5, s->ended);
+	sqlite3_bind_int64(st, 6, (int64_t)s->wall_ms);
+	bind(st, 7, s->record);
+	return finish(j, st);
+}
+
+static int add_transition(struct journal *j, const struct journal_step *s)
+{
+	sqlite3_stmt *st = start(j, TRANSITION_ADD);
+
+	bind(st, 1, s->id);
+	bind(st, 2, s->role);
+	bind(st, 3, s->state);
+	bind(st, 4, s->direction);
+	bind(st, 5, s->note);
+	sqlite3_bind_int64(st, 6, (int64_t)s->wall_ms);
+	sqlite3_bind_int64(st, 7, (int64_t)s->mono_us);
+	return finish(j, st);
+}
+
+int journal_step(struct journal *j, const struct journal_step *s)
+{
+	int rc = finish(j, start(j, BEGIN));
+
+	if (rc)
+		return rc;
+	rc = put_migration(j, s);
+	if (!rc)
+		rc = add_transition(j, s);
+	if (!rc)
+		rc = finish(j, start(j, COMMIT));
+	if (rc)
+		finish(j, start(j, ROLLBACK));
+	return rc;
+}
+
+int journal_event(struct journal *j, const char *vm, const char *text)
+{
+	sqlite3_stmt *st = start(j, EVENT_ADD);
+
+	bind(st, 1, vm);
+	bind(st, 2, text);
+	sqlite3_bind_int64(st, 3, (int64_t)wall_ms());
+	return finish(j, st);
+}
+
+static struct json_object *column_json(sqlite3_stmt *st, int col)
+{
+	const char *text = (const char *)sqlite3_column_text(st, col);
+	struct json_object *o = NULL;
+
+	if (!text || json_parse(text, strlen(text), &o))
+		return json_object_new_object();
+	return o;
+}
+
+static const char *column(sqlite3_stmt *st, int col)
+{
+	return (const char *)sqlite3_column_text(st, col);
+}
+
+struct json_object *journal_migrations(struct journal *j, bool only_open, unsigned limit)
+{
+	sqlite3_stmt *st = start(j, only_open ? MIGRATIONS_OPEN : MIGRATIONS_ALL);
+	struct json_object *list = json_object_new_array();
+
+	sqlite3_bind_int(st, 1, (int)limit);
+	while (sqlite3_step(st) == SQLITE_ROW)
+		json_object_array_add(list, column_json(st, 0));
+	sqlite3_reset(st);
+	return list;
+}
+
+static struct json_object *transitions(struct journal *j, const char *id, const char *role)
+{
+	sqlite3_stmt *st = start(j, TRANSITIONS_GET);
+	struct json_object *list = json_object_new_array();
+
+	bind(st, 1, id);
+	bind(st, 2, role);
+	while (sqlite3_step(st) == SQLITE_ROW) {
+		struct json_object *o = json_object_new_object();
+
+		json_set_str(o, "state", column(st, 0));
+		json_set_str(o, "direction", column(st, 1));
+		if (column(st, 2))
+			json_set_str(o, "note", column(st, 2));
+		json_set_u64(o, "wall_ms", (uint64_t)sqlite3_column_int64(st, 3));
+		json_set_u64(o, "mono_us", (uint64_t)sqlite3_column_int64(st, 4));
+		json_object_array_add(list, o);
+	}
+	sqlite3_reset(st);
+	return list;
+}
+
+struct json_object *journal_migration(struct journal *j, const char *id)
+{
+	sqlite3_stmt *st = start(j, MIGRATION_GET);
+	struct json_object *roles = NULL;
+
+	bind(st, 1, id);
+	while (sqlite3_step(st) == SQLITE_ROW) {
+		struct json_object *record = column_json(st, 1);
+
+		json_set(record, "transitions", transitions(j, id, column(st, 0)));
+		if (!roles)
+			roles = json_object_new_object();
+		json_set(roles, column(st, 0), record);
+	}
+	sqlite3_reset(st);
+	return roles;
+}
+
+struct json_object *journal_events(struct journal *j, unsigned limit)
+{
+	sqlite3_stmt *st = start(j, EVENTS_GET);
+	struct json_object *list = json_object_new_array();
+
+	sqlite3_bind_int(st, 1, (int)limit);
+	while (sqlite3_step(st) == SQLITE_ROW) {
+		struct json_object *o = json_object_new_object();
+
+		json_set_str(o, "vm", column(st, 0));
+		json_set_str(o, "text", column(st, 1));
+		json_set_u64(o, "wall_ms", (uint64_t)sqlite3_column_int64(st, 2));
+		json_object_array_add(list, o);
+	}
+	sqlite3_reset(st);
+	return list;
+}
+
+int journal_lease_put(struct journal *j, const char *vf, const char *vm, const char *data)
+{
+	sqlite3_stmt *st = start(j, LEASE_PUT);
+
+	bind(st, 1, vf);
+	bind(st, 2, vm);
+	bind(st, 3, data);
+	return finish(j, st);
+}
+
+int journal_lease_del(struct journal *j, const char *vf)
+{
+	sqlite3_stmt *st = start(j, LEASE_DEL);
+
+	bind(st, 1, vf);
+	return finish(j, st);
+}
+
+struct json_object *journal_leases(struct journal *j)
+{
+	sqlite3_stmt *st = start(j, LEASES);
+	struct json_object *list = json_object_new_array();
+
+	while (sqlite3_step(st) == SQLITE_ROW) {
+		struct json_object *o = column_json(st, 2);
+
+		json_set_str(o, "vf", column(st, 0));
+		json_set_str(o, "vm", column(st, 1));
+		json_object_array_add(list, o);
+	}
+	sqlite3_reset(st);
+	return list;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Durable state: SQLite in WAL mode, synchronous=FULL. What a function has returned 0 for survives
+ * kill -9 and a power cut. */
+#ifndef IBVMIG_DAEMON_JOURNAL_H
+#define IBVMIG_DAEMON_JOURNAL_H
+
+#include <json-c/json.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct journal;
+
+/* A state change of a migration; all texts are borrowed. */
+struct journal_step {
+	const char *id, *role, *vm, *state;
+	const char *direction; /* "forward" or "back" */
+	const char *note;      /* or NULL */
+	const char *record;    /* JSON of the whole record, to re-enter it */
+	bool ended;
+	uint64_t wall_ms, mono_us;
+};
+
+int journal_open(const char *state_dir, struct journal **ret_journal, char **ret_error);
+void journal_close(struct journal *j);
+
+int journal_step(struct journal *j, const struct journal_step *s);
+/* What happened to a VM outside of migrations. */
+int journal_event(struct journal *j, const char *vm, const char *text);
+
+/* Records, newest first; only_open: those that have not ended. Owned by the caller, NULL on an
+ * error. */
+struct json_object *journal_migrations(struct journal *j, bool only_open, unsigned limit);
+/* {…record, "transitions":[…]} for each role of this id, or NULL. */
+struct json_object *journal_migration(struct journal *j, const char *id);
+struct json_object *journal_events(struct journal *j, unsigned limit);
+
+/* Leases: one row per VF in use. data: JSON text. */
+int journal_lease_put(struct journal *j, const char *vf, const char *vm, const char *data);
+int journal_lease_del(struct journal *j, const char *vf);
+/* [{"vf","vm",…data}] */
+struct json_object *journal_leases(struct journal *j);
+
+#endif

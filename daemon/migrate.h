@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The migration state machine: one table, one driver, one function that writes the state.
+ * docs/migration.md shows it; `ibvmigd --dump-states` prints it. */
+#ifndef IBVMIG_DAEMON_MIGRATE_H
+#define IBVMIG_DAEMON_MIGRATE_H
+
+#include "common/http_client.h"
+#include "daemon/hold.h"
+#include "daemon/job.h"
+#include "daemon/vf.h"
+#include "daemon/virt.h"
+#include "daemon/vm.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define MIGRATE_PEERS_MAX 256
+#define MIGRATE_KEPT      32 /* ended ones that stay in memory */
+
+/* Who has the VF, the LID and vGUID, the QPs, and whether the guest runs. */
+enum migrate_state {
+	M_PREPARE, /* VF, LID: source; QPs live; guest runs; the destination has leased a VF */
+	M_HOLD,    /* the same; pre-copy runs, and is held when little remains */
+	M_QUIESCE, /* VF, LID: source; QPs drained at both ends; guest runs */
+	M_DETACH,  /* VF: nobody; LID: source; QPs saved; guest runs */
+	M_SWITCH,  /* VF: nobody; LID moves; guest stops, and resumes at the destination */
+	M_ATTACH,  /* VF, LID: destination; QPs saved; guest runs at the destination after COMMIT */
+	M_RESUME,  /* VF, LID: destination; QPs are rebuilt at both ends */
+	M_DONE,    /* all at the destination; the source's VF is free */
+	M_CANCEL,  /* as in the state that failed; QEMU's migration is made to end */
+	M_ABORTED, /* all at the source, as before */
+	M_PARKED,  /* as in the state that failed; an operator must look */
+};
+
+enum migrate_role { ROLE_SOURCE, ROLE_DESTINATION };
+
+/* What run() and undo() return besides -errno. */
+enum { STEP_DONE = 0, STEP_WAIT = 1 };
+
+struct migration;
+
+struct migrate_row {
+	enum migrate_state state;
+	const char *name;
+	enum migrate_role actor;
+	unsigned deadline_ms; /* 0: none, because the length of pre-copy is the user's matter */
+	int (*run)(struct migration *m);  /* NULL: an end */
+	int (*undo)(struct migration *m); /* NULL: nothing to undo */
+	enum migrate_state next;
+};
+
+/* What QEMU's migration job at the source is known to do. */
+enum migrate_job { JOB_NONE, JOB_ACTIVE, JOB_COMPLETED, JOB_FAILED };
+
+struct migrate_end {
+	char host[64], url[256], vf[VF_NAME_MAX];
+	uint64_t parked_guid;
+};
+
+/* A host with VMs that the moving VM is connected to. */
+struct migrate_peer {
+	uint64_t guid;
+	char host[64], url[256];
+	bool suspended;
+};
+
+/* Zeroed whenever the state changes. */
+struct migrate_step {
+	unsigned phase;
+	bool started, timed_out;
+	bool resting;      /* failed, and waits for its next try */
+	unsigned failures; /* not zeroed by a retry */
+	bool ask_again;    /* the mover's agent, while its peers still wait */
+	unsigned asked_again;
+	uint64_t asked_us;
+	uint64_t entered_us;
+};
+
+struct migration {
+	struct migration *next;
+	struct daemon *d; /* borrowed */
+	char id[37];
+	enum migrate_role role;
+	enum migrate_state state, reached; /* reached: the furthest state, for walking back */
+	bool back, committed, ended;
+	char vm_uuid[37], vm_name[64];
+	uint64_t vguid;
+	uint16_t pkey;
+	enum domain_strategy strategy;
+	char dev_id[QMP_DEV_ID], bus[16];
+	struct migrate_end from, to;
+	struct migrate_peer peers[MIGRATE_PEERS_MAX];
+	unsigned peer_count;
+	char reason[HTTP_ERROR_MAX];  /* why it is walked back, or "" */
+	char trouble[HTTP_ERROR_MAX]; /* what the last try of a step ran into, or "" */
+
+	/* What has been done to the world; undo() looks here. */
+	bool armed, ballast, raised, suspended, device_del_sent, device_gone, parked, moved;
+	bool attached, resumed, switch_ordered;
+	/* What has been seen. */
+	enum migrate_job job;
+	bool guest_resumed; /* destination: QEMU's RESUME event */
+	bool vm_dead;       /* stopped, but not by migrating */
+	bool peer_ended;    /* the other side has reached its end */
+
+	struct migrate_step step;
+	uint64_t serial;   /* of the step; a job of an older one is ignored */
+	unsigned inflight; /* jobs and agent requests under way */
+	unsigned pending;  /* of them, those that the step waits for together */
+	int pending_rc;
+	char pending_error[HTTP_ERROR_MAX];
+	struct loop_timer *deadline, *poll; /* owned */
+	struct http_exchange *waiting;      /* who asked for the step under way, or NULL */
+	struct hold hold;
+	uint64_t user_bandwidth, user_downtime_ms; /* what the user had set */
+	uint64_t suspended_us, detach_started_us, committed_us;
+	struct json_object *data; /* owned; measurements, by name */
+	bool driving, again;
+};
+
+extern const struct migrate_row migrate_table[];
+const struct migrate_row *migrate_row(enum migrate_role role, enum migrate_state state);
+const char *migrate_state_name(enum migrate_state s);
+/* Whether the state machine knows this edge. */
+bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migrate_state to,
+		     bool back, bool committed);
+void migrate_dump_states(FILE *out);
+
+/* id: NULL makes a new one. The record starts in PREPARE, journaled. NULL if it cannot be. */
+struct migration *migrate_new(struct daemon *d, enum migrate_role role, const char *id,
+			      const char *vm_uuid, const char *vm_name);
+struct migration *migrate_find(struct daemon *d, const char *id, enum migrate_role role);
+/* The one of this VM that has not ended, or NULL. */
+struct migration *migrate_open(struct daemon *d, const char *vm_uuid);
+void migrate_free_all(struct daemon *d);
+
+/* Runs the present state's step until it waits. */
+void migrate_drive(struct migration *m);
+/* For run() and undo(): sets the reason and returns rc. */
+int migrate_error(struct migration *m, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The step failed, seen from a callback; what follows depends on COMMIT. */
+void migrate_fail(struct migration *m, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* A worker sequence for the present step. done() is called only if the step is still the same, but
+ * always lowers m->inflight. */
+int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		void (*done)(struct migration *m, struct job *j));
+/* The same for a request to the VM's agent. */
+void migrate_ask_agent(struct migration *m, struct vm *vm, struct json_object *msg,
+		       unsigned deadline_ms,
+		       void (*done)(struct migration *m, int rc, struct json_object *answer,
+				    const char *error));
+/* Writes the record without a change of state. */
+void migrate_save(struct migration *m, const char *note);
+/* Runs the step again after a while. */
+void migrate_poll(struct migration *m, unsigned after_ms);
+void migrate_set_committed(struct migration *m);
+struct vm *migrate_vm(struct migration *m);
+
+/* From libvirt. true: a migration has taken care of the change. */
+bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c);
+void migrate_monitor_event(struct daemon *d, const char *uuid, const char *event,
+			   struct json_object *details);
+/* The VF of a VM has left QEMU. false: no migration wanted that. */
+bool migrate_device_deleted(struct daemon *d, const char *uuid);
+void migrate_vm_known(struct vm *vm);
+void migrate_agent_changed(struct vm *vm);
+
+/* At the start: reads the journal's open migrations; they are taken up again once libvirt's vms VMs
+ * are inspected, of which migrate_recover() counts one. */
+void migrate_load_open(struct daemon *d);
+void migrate_recover_after(struct daemon *d, size_t vms);
+void migrate_recover(struct daemon *d);
+/* An operator says that a parked migration may go on. -ENOENT, -EINVAL if it is not parked. */
+int migrate_resolve(struct daemon *d, const char *id);
+
+struct json_object *migrate_status_of_vm(struct vm *vm);
+struct json_object *migrate_record(const struct migration *m);
+int migrate_load(struct migration *m, struct json_object *record);
+
+/* A time in us since the step began goes into the record as name. */
+void migrate_measure(struct migration *m, const char *name);
+
+#endif

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The steps of the host that the VM comes to. */
+#include "common/http_server.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/domain.h"
+#include "daemon/job.h"
+#include "daemon/locate.h"
+#include "daemon/migrate_step.h"
+#include "daemon/provider.h"
+#include "daemon/qmp.h"
+#include "daemon/relay.h"
+#include "daemon/settings.h"
+#include "daemon/sm.h"
+#include "daemon/vm_work.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SPEED_PRESET_MIB    1
+#define PREPARE_DEADLINE_MS 12000
+#define ASK_DEADLINE_MS     4000
+#define RESUME_MS           25000
+#define RESUME_TRIES        20
+#define RESUME_AT_ONCE_US   5000000 /* later, the peers' patience has run out as well */
+#define RESUME_AGAIN_MS     200
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+static uint64_t guid(struct job *j, const char *key)
+{
+	uint64_t value = 0;
+
+	ib_guid_parse(str(j, key), &value);
+	return value;
+}
+
+static struct vf *our_vf(struct migration *m)
+{
+	struct vf *vf = vf_by_name(&m->d->vfs, m->to.vf);
+
+	return vf && vf->leased && !strcmp(vf->vm, m->vm_uuid) ? vf : NULL;
+}
+
+/* ---- PREPARE ---- */
+
+/* no_vf: the VM runs at its source without a VF, so there is nothing for us to do. */
+static int find_source(struct job *j, struct location *source)
+{
+	char why[HTTP_ERROR_MAX];
+	int rc = locate_guid(j->d->settings, guid(j, "vguid"), source, j->error);
+
+	if (!rc && !str_eq(source->vm, str(j, "vm")))
+		return job_fail(j, -EEXIST,
+				"vguid %s belongs to another VM, on host %s: a vGUID must be "
+				"unique in the subnet",
+				str(j, "vguid"), source->host);
+	if (rc == -ENOENT && !locate_vm(j->d->settings, str(j, "vm"), source, why)) {
+		json_set_bool(j->out, "no_vf", true);
+		return j->rc = -ENODEV;
+	}
+	return j->rc = rc;
+}
+
+static void prepare_run(struct job *j)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object(), *answer = NULL;
+	struct json_object *to = json_object_new_object();
+	struct location source = {0};
+	const char *const keys[] = {"migration", "vm", "name", "vguid", "strategy"};
+
+	if (find_source(j, &source))
+		return;
+	if (!strcmp(source.url, j->d->settings->url)) {
+		job_fail(j, -EALREADY, "it runs on this host already");
+		return;
+	}
+	if (vm_work_prepare(j))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		json_set_str(body, keys[i], str(j, keys[i]));
+	json_set_str(to, "host", j->d->settings->host_name);
+	json_set_str(to, "url", j->d->settings->url);
+	json_set_str(to, "vf", str(j, "vf"));
+	json_set_str(to, "parked_guid", str(j, "parked_guid"));
+	json_set(body, "to", to);
+	j->rc = http_call(source.url, "POST", "/v1/peer/prepare", body, PREPARE_DEADLINE_MS,
+			  &answer, j->error);
+	json_set(j->out, "answer", answer);
+}
+
+static void prepared(struct migration *m, struct job *j)
+{
+	struct json_object *answer = json_opt(j->out, "answer"), *from = json_opt(answer, "from");
+	struct vf *vf = our_vf(m);
+
+	if (j->rc) {
+		if (json_opt_bool(j->out, "no_vf", false))
+			migrate_fail(m, j->rc, "it runs without a VF at its source");
+		else
+			migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	if (!vf || !from) {
+		migrate_fail(m, -EPROTO, "the source's answer to prepare has no field \"from\"");
+		return;
+	}
+	snprintf(m->from.host, sizeof m->from.host, "%s", json_opt_str(from, "host", ""));
+	snprintf(m->from.url, sizeof m->from.url, "%s", json_opt_str(from, "url", ""));
+	snprintf(m->from.vf, sizeof m->from.vf, "%s", json_opt_str(from, "vf", ""));
+	ib_guid_parse(json_opt_str(from, "parked_guid", ""), &m->from.parked_guid);
+	snprintf(m->bus, sizeof m->bus, "%s", json_opt_str(answer, "bus", ""));
+	snprintf(vf->bus, sizeof vf->bus, "%s", m->bus);
+	str_set(&vf->attach, json_opt_str(j->out, "attach", "[]"));
+	str_set(&vf->detach, json_opt_str(j->out, "detach", "[]"));
+	vf->lid = (unsigned)json_opt_u64(answer, "lid", 0);
+	vf_save(&m->d->vfs, vf);
+	m->armed = true;
+	migrate_measure(m, "prepare_us");
+	migrate_save(m, "armed");
+	migrate_answer_waiting(m, 0);
+}
+
+static struct json_object *prepare_input(struct migration *m, struct vf *vf)
+{
+	struct json_object *in = vm_work_lease_input(vf);
+
+	json_set_str(in, "migration", m->id);
+	json_set_str(in, "strategy", m->strategy == STRATEGY_EARLY ? "early" : "late");
+	return in;
+}
+
+/* ---- the verdict of a silent source ---- */
+
+static void verdict_run(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL, *src;
+	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "migration"));
+
+	j->rc = http_call(str(j, "url"), "GET", path, NULL, ASK_DEADLINE_MS, &answer, j->error);
+	src = json_opt(answer, "source");
+	if (j->rc && j->rc != -EREMOTEIO)
+		return; /* no verdict: ask again */
+	json_set_bool(j->out, "over",
+		      j->rc || json_opt_bool(src, "ended", true) ||
+			      json_opt_bool(src, "back", false));
+	j->rc = 0;
+}
+
+static void verdict(struct migration *m, struct job *j)
+{
+	m->step.phase = 0;
+	m->step.timed_out = false;
+	if (!j->rc && json_opt_bool(j->out, "over", false) && !m->guest_resumed)
+		migrate_fail(m, -ECANCELED, "the source has given the migration up");
+	else
+		loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
+}
+
+static int ask_verdict(struct migration *m)
+{
+	struct json_object *in = json_object_new_object();
+
+	m->step.phase = 1;
+	json_set_str(in, "migration", m->id);
+	json_set_str(in, "url", m->from.url);
+	return migrate_job(m, in, verdict_run, verdict) ? -ENOMEM : STEP_WAIT;
+}
+
+int dst_prepare(struct migration *m)
+{
+	struct vf *vf = our_vf(m);
+
+	if (m->armed && m->switch_ordered)
+		return STEP_DONE;
+	if (m->armed)
+		return m->step.timed_out && !m->step.phase ? ask_verdict(m) : STEP_WAIT;
+	if (m->step.started)
+		return STEP_WAIT;
+	m->step.started = true;
+	if (!vf)
+		return migrate_error(m, -ENOENT, "the lease of VF %s is gone", m->to.vf);
+	return migrate_job(m, prepare_input(m, vf), prepare_run, prepared) ? -ENOMEM : STEP_WAIT;
+}
+
+static void release_run(struct job *j)
+{
+	j->rc = provider_release(j->d->settings->provider, str(j, "vf"), j->error);
+}
+
+static void released(struct migration *m, struct job *j)
+{
+	struct vf *vf = our_vf(m);
+
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	if (vf)
+		vf_free_lease(&m->d->vfs, vf);
+	m->step.phase = 100;
+}
+
+int dst_prepare_undo(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+	struct json_object *in;
+
+	if (m->step.phase == 100 || !our_vf(m)) {
+		if (vm && vm->state == VM_INCOMING)
+			vm_forget(vm);
+		return STEP_DONE;
+	}
+	if (m->step.started)
+		return STEP_WAIT;
+	m->step.started = true;
+	in = json_object_new_object();
+	json_set_str(in, "vf", m->to.vf);
+	return migrate_job(m, in, release_run, released) ? -ENOMEM : STEP_WAIT;
+}
+
+/* ---- SWITCH ---- */
+
+static struct json_object *end_json(const struct migrate_end *e, bool with_url)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_str(o, "host", e->host);
+	json_set_str(o, "vf", e->vf);
+	json_set_guid(o, "parked_guid", e->parked_guid);
+	if (with_url)
+		json_set_str(o, "url", e->url);
+	return o;
+}
+
+static void switch_run(struct job *j)
+{
+	struct json_object *answer = NULL;
+	uint64_t start_us = now_us();
+
+	j->rc = provider_set_guid(j->d->settings->provider, str(j, "vf"), guid(j, "vguid"),
+				  j->error);
+	json_set_u64(j->out, "set_guid_us", now_us() - start_us);
+	if (!j->rc)
+		j->rc = sm_call(j->d->settings, "POST", "/v1/moves",
+				json_object_get(json_opt(j->in, "move")), &answer, j->error);
+	json_set(j->out, "answer", answer);
+}
+
+static void switched(struct migration *m, struct job *j)
+{
+	struct vf *vf = our_vf(m);
+	struct json_object *answer = json_opt(j->out, "answer");
+
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	m->moved = true;
+	json_set_u64(m->data, "set_guid_us", json_opt_u64(j->out, "set_guid_us", 0));
+	json_set(m->data, "move", json_object_get(answer));
+	if (vf) {
+		vf->lid = (unsigned)json_opt_u64(answer, "lid_after", vf->lid);
+		vf_save(&m->d->vfs, vf);
+	}
+	migrate_measure(m, "switch_us");
+	migrate_answer_waiting(m, 0);
+}
+
+int dst_switch(struct migration *m)
+{
+	struct json_object *in, *move;
+	char pkey[8];
+
+	if (m->moved)
+		return STEP_DONE;
+	if (m->step.started)
+		return STEP_WAIT;
+	m->step.started = m->parked = true;
+	snprintf(pkey, sizeof pkey, "0x%04x", m->pkey);
+	in = json_object_new_object();
+	move = json_object_new_object();
+	json_set_str(in, "vf", m->to.vf);
+	json_set_guid(in, "vguid", m->vguid);
+	json_set_guid(move, "vguid", m->vguid);
+	json_set_str(move, "vm", m->vm_uuid);
+	json_set_str(move, "pkey", pkey);
+	json_set(move, "from", end_json(&m->from, false));
+	json_set(move, "to", end_json(&m->to, true));
+	json_set(in, "move", move);
+	return migrate_job(m, in, switch_run, switched) ? -ENOMEM : STEP_WAIT;
+}
+
+static void park_run(struct job *j)
+{
+	j->rc = provider_set_guid(j->d->settings->provider, str(j, "vf"), guid(j, "parked_guid"),
+				  j->error);
+}
+
+static void vf_parked(struct migration *m, struct job *j)
+{
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	m->parked = m->moved = false;
+	migrate_answer_waiting(m, 0);
+}
+
+/* The move in the subnet is the source's to take back, once both VFs are right. */
+int dst_switch_undo(struct migration *m)
+{
+	struct json_object *in;
+
+	if (!m->parked)
+		return STEP_DONE;
+	if (m->step.started)
+		return STEP_WAIT;
+	m->step.started = true;
+	in = json_object_new_object();
+	json_set_str(in, "vf", m->to.vf);
+	json_set_guid(in, "parked_guid", m->to.parked_guid);
+	return migrate_job(m, in, park_run, vf_parked) ? -ENOMEM : STEP_WAIT;
+}
+
+/* ---- ATTACH ---- */
+
+static void attach_run(struct job *j)
+{
+	char why[HTTP_ERROR_MAX];
+
+	j->rc = qmp_attach(j->d->virt, str(j, "vm"), str(j, "attach"), str(j, "dev_id"),
+			   str(j, "bus"), j->error);
+	if (!j->rc && virt_set_max_speed(j->d->virt, str(j, "vm"), SPEED_PRESET_MIB, why))
+		log_warn("VM %s: %s: its next migration may be too quick to be held",
+			 str(j, "name"), why);
+}
+
+static void attached(struct migration *m, struct job *j)
+{
+	struct vm *vm = migrate_vm(m);
+	struct vf *vf = our_vf(m);
+
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	json_set_u64(m->data, "attach_us", now_us() - m->committed_us);
+	m->attached = true;
+	if (vm && vf) {
+		vf->migration[0] = '\0';
+		vf_save(&m->d->vfs, vf);
+		vm_set_vf(vm, vf);
+		vm->migration = m;
+	}
+	dst_tell_source(m);
+}
+
+int dst_attach(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+	struct vf *vf = our_vf(m);
+	struct json_object *in;
+
+	if (m->attached || m->vm_dead)
+		return STEP_DONE;
+	if (!m->guest_resumed || m->step.started || !vm)
+		return STEP_WAIT;
+	if (!vf)
+		return migrate_error(m, -ENOENT, "the lease of VF %s is gone", m->to.vf);
+	m->step.started = true;
+	in = vm_work_lease_input(vf);
+	json_set_str(in, "dev_id", m->dev_id);
+	return migrate_job(m, in, attach_run, attached) ? -ENOMEM : STEP_WAIT;
+}
+
+/* ---- RESUME ---- */
+
+/* A device that is not ready yet can be a matter of moments; the peers wait meanwhile. */
+static void agent_resumed(struct migration *m, int rc, struct json_object *answer,
+			  const char *error)
+{
+	bool at_once = now_us() - m->step.asked_us < RESUME_AT_ONCE_US;
+
+	if (rc == -EREMOTEIO && at_once && !m->pending_rc && m->step.asked_again++ < RESUME_TRIES) {
+		log_info("VM %s: migration %s: resume is asked again: %s", m->vm_name, m->id,
+			 error);
+		m->step.ask_again = m->step.resting = true;
+		migrate_poll(m, RESUME_AGAIN_MS);
+		return;
+	}
+	m->pending--;
+	if (!rc)
+		json_set(m->data, "resume", json_object_get(answer));
+	else if (!m->pending_rc) {
+		m->pending_rc = rc;
+		snprintf(m->pending_error, sizeof m->pending_error, "%s", error);
+	}
+}
+
+static void ask_resume(struct migration *m, struct vm *vm)
+{
+	struct json_object *msg = json_object_new_object(), *list = json_object_new_array();
+	char text[IB_GUID_TEXT];
+
+	ib_guid_format(m->vguid, text);
+	json_object_array_add(list, json_object_new_string(text));
+	json_set_str(msg, "op", "resume");
+	json_set_str(msg, "migration", m->id);
+	json_set_str(msg, "role", "mover");
+	json_set(msg, "vguids", list);
+	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
+	json_set_bool(msg, "moved", true);
+	m->step.asked_us = now_us();
+	migrate_ask_agent(m, vm, msg, RESUME_MS, agent_resumed);
+}
+
+static int resume_wait(struct migration *m, struct vm *vm)
+{
+	if (!m->step.started) {
+		m->step.started = true;
+		if (m->suspended && vm->agent) {
+			m->pending++;
+			ask_resume(m, vm);
+			peers_resume(m, true);
+		}
+	}
+	if (m->step.ask_again) {
+		m->step.ask_again = false;
+		ask_resume(m, vm);
+	}
+	if (m->pending)
+		return STEP_WAIT;
+	if (m->pending_rc)
+		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
+	m->resumed = true;
+	migrate_measure(m, "resume_us");
+	return STEP_DONE;
+}
+
+static void finish_run(struct job *j)
+{
+	char why[HTTP_ERROR_MAX];
+	uint64_t ms = 0;
+
+	if (!virt_downtime_ms(j->d->virt, str(j, "vm"), &ms, why))
+		json_set_u64(j->out, "vm_downtime_ms", ms);
+}
+
+static void finished(struct migration *m, struct job *j)
+{
+	struct json_object *ms = json_opt(j->out, "vm_downtime_ms");
+
+	if (ms)
+		json_set(m->data, "vm_downtime_ms", json_object_get(ms));
+	m->step.phase = 2;
+}
+
+int dst_resume(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+	struct json_object *in;
+	int rc = m->resumed || m->vm_dead || !vm ? STEP_DONE : resume_wait(m, vm);
+
+	if (rc || m->step.phase == 1)
+		return rc ? rc : STEP_WAIT;
+	if (m->step.phase == 2)
+		return STEP_DONE;
+	m->step.phase = 1;
+	in = json_object_new_object();
+	json_set_str(in, "vm", m->vm_uuid);
+	return migrate_job(m, in, finish_run, finished) ? -ENOMEM : STEP_WAIT;
+}

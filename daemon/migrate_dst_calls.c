@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What libvirt's hook and the source ask of the destination. */
+#include "common/http_server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/defer.h"
+#include "daemon/domain.h"
+#include "daemon/job.h"
+#include "daemon/migrate_step.h"
+#include "daemon/settings.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define TELL_DEADLINE_MS 5000
+
+/* ---- the hook ---- */
+
+static int start_record(struct daemon *d, const struct domain_info *info, struct migration **ret_m,
+			char *error)
+{
+	struct migration *m;
+	struct vf *vf;
+	int rc;
+
+	if (*d->vf_error) {
+		snprintf(error, HTTP_ERROR_MAX, "%s", d->vf_error);
+		return -ENODEV;
+	}
+	/* Its lease would be taken for the migration's, and given back with it. */
+	vf = vf_of_vm(&d->vfs, info->uuid);
+	if (vf) {
+		snprintf(error, HTTP_ERROR_MAX, "it has VF %s of this host already", vf->name);
+		return -EALREADY;
+	}
+	m = migrate_new(d, ROLE_DESTINATION, NULL, info->uuid, info->name);
+	if (!m) {
+		snprintf(error, HTTP_ERROR_MAX, "out of memory");
+		return -ENOMEM;
+	}
+	m->vguid = info->vf.vguid;
+	m->pkey = info->vf.pkey;
+	m->strategy = info->vf.strategy;
+	snprintf(m->dev_id, sizeof m->dev_id, "ibvf%u", info->vf.index);
+	rc = vf_claim(&d->vfs, info->uuid, info->name, &info->vf, m->id, &vf, error);
+	if (rc) {
+		migrate_fail(m, rc, "%s", error);
+		return rc;
+	}
+	snprintf(m->to.host, sizeof m->to.host, "%s", d->settings->host_name);
+	snprintf(m->to.url, sizeof m->to.url, "%s", d->settings->url);
+	snprintf(m->to.vf, sizeof m->to.vf, "%s", vf->name);
+	m->to.parked_guid = vf->parked_guid;
+	*ret_m = m;
+	return 0;
+}
+
+/* A second try of libvirt before the first one's lease ran out: the same record serves it. */
+static bool may_reuse(const struct migration *m)
+{
+	return m->role == ROLE_DESTINATION && m->state == M_PREPARE && !m->back && !m->committed &&
+	       !m->switch_ordered && !m->waiting;
+}
+
+static void hook_migrate(struct http_request *req, const struct domain_info *info)
+{
+	struct daemon *d = req->user;
+	struct http_exchange *x = req->exchange;
+	struct migration *m = migrate_open(d, info->uuid);
+	char error[HTTP_ERROR_MAX] = "";
+
+	if (m && !may_reuse(m)) {
+		/* libvirt may be done with the last migration before we are. */
+		if (m->state != M_PARKED && (m->committed || m->back || m->state == M_CANCEL) &&
+		    defer_request(req, dst_hook))
+			return;
+		http_fail(x, 409, "busy",
+			  "ibvmig: an earlier migration of VM %s to host %s has not ended (%s): "
+			  "try again in a few seconds, or see ibvmig status",
+			  info->name, d->settings->host_name, migrate_state_name(m->state));
+		return;
+	}
+	if (m) {
+		m->armed = false;
+		m->step = (struct migrate_step){.entered_us = now_us()};
+		m->serial++;
+	} else if (start_record(d, info, &m, error)) {
+		http_fail(x, 409, "refused", "ibvmig: VM %s cannot come to host %s: %s", info->name,
+			  d->settings->host_name, error);
+		return;
+	}
+	m->waiting = x;
+	migrate_save(m, "asked by libvirt's hook");
+	migrate_drive(m);
+}
+
+void dst_hook(struct http_request *req)
+{
+	struct domain_info *info = NULL;
+	const char *xml = json_opt_str(req->body, "xml", "");
+
+	if (!str_eq(json_opt_str(req->body, "op", ""), "migrate") ||
+	    !str_eq(json_opt_str(req->body, "sub_op", ""), "begin")) {
+		http_reply(req->exchange, 200, NULL);
+		return;
+	}
+	if (domain_parse(xml, strlen(xml), &info)) {
+		http_fail(req->exchange, 400, "bad-xml",
+			  "ibvmig: the hook's domain XML cannot be parsed");
+		return;
+	}
+	if (!info->wants_vf) {
+		http_reply(req->exchange, 200, NULL);
+	} else if (info->problem) {
+		/* Such a VM has no VF at its source either. */
+		log_warn("VM %s: comes without a VF: %s", info->name, info->problem);
+		http_reply(req->exchange, 200, NULL);
+	} else {
+		hook_migrate(req, info);
+	}
+	domain_free(info);
+}
+
+/* ---- the source ---- */
+
+static struct migration *find(struct http_request *req)
+{
+	struct migration *m = migrate_find(req->user, json_opt_str(req->body, "migration", ""),
+					   ROLE_DESTINATION);
+
+	if (!m)
+		http_fail(req->exchange, 404, "not-found",
+			  "the destination does not know this migration");
+	else if (m->waiting)
+		http_fail(req->exchange, 409, "busy", "the destination is still at it");
+	return m && !m->waiting ? m : NULL;
+}
+
+void dst_on_switch(struct http_request *req)
+{
+	struct migration *m = find(req);
+
+	if (!m)
+		return;
+	if (m->ended || m->back || !m->armed) {
+		http_fail(req->exchange, 409, "cancelled",
+			  "the destination has given the migration up: %s", m->reason);
+		return;
+	}
+	m->waiting = req->exchange;
+	if (m->moved) {
+		migrate_answer_waiting(m, 0);
+		return;
+	}
+	peers_load(m, json_opt(req->body, "peers"));
+	m->suspended = json_opt_bool(req->body, "suspended", false);
+	m->switch_ordered = true;
+	migrate_drive(m);
+}
+
+static bool refuse_committed(struct http_request *req, const struct migration *m)
+{
+	if (!m->committed)
+		return false;
+	http_fail(req->exchange, 409, "committed", "the VM runs on host %s already", m->to.host);
+	return true;
+}
+
+void dst_on_unswitch(struct http_request *req)
+{
+	struct migration *m = find(req);
+
+	if (!m || refuse_committed(req, m))
+		return;
+	if (!m->parked) {
+		http_reply(req->exchange, 200, NULL);
+		return;
+	}
+	if (!m->back)
+		migrate_fail(m, -ECANCELED, "the source walks the migration back");
+	if (m->parked)
+		m->waiting = req->exchange;
+	else
+		http_reply(req->exchange, 200, NULL);
+	migrate_drive(m);
+}
+
+void dst_on_abort(struct http_request *req)
+{
+	struct migration *m = find(req);
+
+	if (!m || refuse_committed(req, m))
+		return;
+	http_reply(req->exchange, 200, NULL);
+	if (!m->ended && !m->back)
+		migrate_fail(m, -ECANCELED, "%s", json_opt_str(req->body, "reason", "cancelled"));
+}
+
+/* ---- answers ---- */
+
+static struct json_object *prepare_answer(const struct migration *m)
+{
+	struct json_object *o = json_object_new_object(), *from = json_object_new_object();
+	struct vf *vf = vf_by_name(&m->d->vfs, m->from.vf);
+
+	json_set_str(from, "host", m->from.host);
+	json_set_str(from, "url", m->from.url);
+	json_set_str(from, "vf", m->from.vf);
+	json_set_guid(from, "parked_guid", m->from.parked_guid);
+	json_set(o, "from", from);
+	json_set_str(o, "bus", m->bus);
+	json_set_u64(o, "lid", vf ? vf->lid : 0);
+	json_set(o, "peers", peers_json(m));
+	return o;
+}
+
+void migrate_answer_waiting(struct migration *m, int rc)
+{
+	struct http_exchange *x = TAKE(m->waiting);
+	struct json_object *o;
+
+	if (!x)
+		return;
+	if (rc == -EIO && m->role == ROLE_DESTINATION && m->state == M_PREPARE && !m->from.url[0] &&
+	    str_eq(m->reason, "it runs without a VF at its source")) {
+		http_reply(x, 200, NULL);
+	} else if (rc && m->role == ROLE_SOURCE) {
+		http_fail(x, 409, "refused", "%s", m->reason);
+	} else if (rc) {
+		http_fail(x, 409, "refused", "ibvmig: VM %s: %s", m->vm_name, m->reason);
+	} else if (m->role == ROLE_SOURCE) {
+		http_reply(x, 200, prepare_answer(m));
+	} else {
+		o = json_object_new_object();
+		if (json_opt(m->data, "move"))
+			json_set(o, "move", json_object_get(json_opt(m->data, "move")));
+		http_reply(x, 200, o);
+	}
+}
+
+/* ---- telling the source ---- */
+
+static void tell_run(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	j->rc = http_call(json_opt_str(j->in, "url", ""), "POST", "/v1/peer/outcome",
+			  json_opt(j->in, "body"), TELL_DEADLINE_MS, &answer, j->error);
+}
+
+static void tell_done(struct job *j)
+{
+	if (j->rc)
+		log_info("migration %s: the source was not told (it asks by itself): %s",
+			 json_opt_str(json_opt(j->in, "body"), "migration", "?"), j->error);
+}
+
+void dst_tell_source(struct migration *m)
+{
+	struct json_object *in = json_object_new_object(), *body = json_object_new_object(),
+			   *data = NULL;
+	const char *text = json_text(m->data);
+
+	json_set_str(body, "migration", m->id);
+	json_set_bool(body, "committed", m->committed);
+	json_set_bool(body, "attached", m->attached);
+	json_set_bool(body, "ended", m->state == M_DONE);
+	if (m->state == M_ABORTED)
+		json_set_str(body, "aborted", m->reason);
+	/* A copy: the worker must not share m->data with the loop. */
+	if (!json_parse(text, strlen(text), &data))
+		json_set(body, "data", data);
+	json_set_str(in, "url", m->from.url);
+	json_set(in, "body", body);
+	if (!*m->from.url)
+		json_object_put(in);
+	else
+		job_start(m->d, in, tell_run, tell_done, NULL, 0);
+}

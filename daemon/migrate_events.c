@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What libvirt and QEMU tell, for migrations; and open migrations after a restart. */
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/journal.h"
+#include "daemon/locate.h"
+#include "daemon/migrate_step.h"
+#include "daemon/qmp.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define RECOVER_MAX 256
+
+/* ---- source ---- */
+
+static void src_job_failed(struct migration *m, const char *how)
+{
+	bool was_over = m->job == JOB_FAILED;
+
+	m->job = JOB_FAILED;
+	if (m->back || m->state == M_CANCEL || was_over)
+		migrate_drive(m);
+	else
+		migrate_fail(m, -ECANCELED, "QEMU's migration was %s", how);
+}
+
+static void src_status(struct migration *m, const char *status)
+{
+	if (m->committed)
+		return;
+	if (!strcmp(status, "active") || !strcmp(status, "setup")) {
+		/* From setup on: the sooner the daemon drives, the better. */
+		if (m->job == JOB_NONE && !strcmp(status, "active"))
+			m->job = JOB_ACTIVE;
+		migrate_drive(m);
+	} else if (!strcmp(status, "completed")) {
+		m->job = JOB_COMPLETED;
+		migrate_drive(m);
+	} else if (!strcmp(status, "cancelled") || !strcmp(status, "failed")) {
+		src_job_failed(m, status);
+	}
+}
+
+static bool src_changed(struct migration *m, enum virt_change c)
+{
+	switch (c) {
+	case VIRT_STOPPED_MIGRATED:
+		m->job = JOB_COMPLETED;
+		migrate_set_committed(m);
+		migrate_drive(m);
+		return true;
+	case VIRT_STOPPED:
+		m->vm_dead = true;
+		src_job_failed(m, "ended by the VM's end");
+		return true;
+	case VIRT_RESUMED:
+		/* QEMU had sent all, but the destination did not take over. */
+		if (m->job == JOB_COMPLETED && !m->committed)
+			src_job_failed(m, "taken back by libvirt");
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* ---- destination ---- */
+
+static void dst_resumed(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+
+	if (m->guest_resumed || m->back)
+		return;
+	m->guest_resumed = true;
+	m->committed = true;
+	m->committed_us = now_us();
+	/* The attach does not wait for the disk: the VM's running here is its own proof. */
+	migrate_drive(m);
+	if (vm && vm->agent)
+		agent_guest_runs(vm->agent);
+	migrate_save(m, "COMMIT");
+	dst_tell_source(m);
+}
+
+static bool dst_changed(struct migration *m, enum virt_change c)
+{
+	struct vm *vm = migrate_vm(m);
+
+	switch (c) {
+	case VIRT_RESUMED_INCOMING:
+		dst_resumed(m);
+		return true;
+	case VIRT_STOPPED:
+	case VIRT_STOPPED_MIGRATED:
+		if (m->committed) {
+			m->vm_dead = true;
+			migrate_drive(m);
+			return false;
+		}
+		if (vm && vm->state == VM_INCOMING)
+			vm_forget(vm);
+		if (!m->back)
+			migrate_fail(m, -ECANCELED, "the VM ended here before it had arrived");
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c)
+{
+	struct migration *m = migrate_open(d, uuid);
+
+	if (!m || m->state == M_PARKED)
+		return false;
+	return m->role == ROLE_SOURCE ? src_changed(m, c) : dst_changed(m, c);
+}
+
+/* false: this migration has not asked for it, or no longer. */
+static bool device_deleted(struct migration *m)
+{
+	if (!m->device_del_sent)
+		return false;
+	m->device_gone = true;
+	m->step.resting = false;
+	migrate_drive(m);
+	return true;
+}
+
+bool migrate_device_deleted(struct daemon *d, const char *uuid)
+{
+	struct migration *m = migrate_open(d, uuid);
+
+	return m && m->role == ROLE_SOURCE && device_deleted(m);
+}
+
+void migrate_monitor_event(struct daemon *d, const char *uuid, const char *event,
+			   struct json_object *details)
+{
+	struct migration *m = migrate_open(d, uuid);
+	const char *status = json_opt_str(details, "status", "");
+	struct vm *vm;
+
+	if (m && m->role == ROLE_SOURCE) {
+		if (!strcmp(event, "MIGRATION"))
+			src_status(m, status);
+		else if (!strcmp(event, "MIGRATION_PASS") && m->state == M_HOLD)
+			src_look_now(m);
+	} else if (m) {
+		if (!strcmp(event, "RESUME"))
+			dst_resumed(m);
+	} else if (!strcmp(event, "MIGRATION") && !strcmp(status, "active")) {
+		vm = vm_find(d, uuid);
+		if (vm && vm->state == VM_ATTACHED)
+			src_unprepared(vm);
+	}
+}
+
+void migrate_vm_known(struct vm *vm)
+{
+	struct migration *m = migrate_open(vm->d, vm->uuid);
+
+	if (!m || m->role != ROLE_DESTINATION)
+		return;
+	vm->migration = m;
+	migrate_drive(m);
+}
+
+void migrate_agent_changed(struct vm *vm)
+{
+	if (vm->migration && !vm->migration->ended)
+		migrate_drive(vm->migration);
+}
+
+struct json_object *migrate_status_of_vm(struct vm *vm)
+{
+	struct migration *last = NULL;
+
+	for (struct migration *m = vm->d->migrations; m && !last; m = m->next)
+		if (!strcmp(m->vm_uuid, vm->uuid))
+			last = m;
+	return last ? migrate_record(last) : NULL;
+}
+
+/* ---- after a restart ---- */
+
+/* The journal was written before the step ran: whatever the step does may have been done. */
+static void assume_started(struct migration *m)
+{
+	if (m->role == ROLE_DESTINATION) {
+		m->parked |= m->reached >= M_SWITCH;
+		return;
+	}
+	m->raised |= m->reached >= M_HOLD;
+	m->suspended |= m->reached >= M_QUIESCE;
+	m->device_del_sent |= m->reached >= M_DETACH;
+	m->parked |= m->reached >= M_SWITCH;
+}
+
+void migrate_load_open(struct daemon *d)
+{
+	struct json_object *list AUTO_JSON = journal_migrations(d->journal, true, RECOVER_MAX);
+
+	for (size_t i = 0; i < json_object_array_length(list); i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+		bool src = str_eq(json_opt_str(o, "role", ""), "source");
+		struct migration *m;
+
+		m = migrate_new(d, src ? ROLE_SOURCE : ROLE_DESTINATION, json_opt_str(o, "id", ""),
+				json_opt_str(o, "vm", ""), json_opt_str(o, "name", ""));
+		if (m && migrate_load(m, o))
+			m->ended = true; /* written by another version: left to the operator */
+		else if (m && !m->back)
+			assume_started(m);
+	}
+}
+
+static void probe_run(struct job *j)
+{
+	struct qmp_migration q;
+	const char *vm = json_opt_str(j->in, "vm", "");
+	char *xml AUTO_FREE = NULL;
+
+	j->rc = virt_domain_xml(j->d->virt, vm, &xml, j->error);
+	if (j->rc)
+		return;
+	j->rc = qmp_query_migrate(j->d->virt, vm, &q, j->error);
+	json_set_str(j->out, "status", j->rc ? "" : q.status);
+}
+
+static void src_recover(struct migration *m, bool here, const char *status)
+{
+	if (m->committed || !here) {
+		/* It left, or is gone: the destination knows. Without one, walk back. */
+		if (!m->committed && !*m->to.url)
+			m->vm_dead = true;
+		else
+			migrate_set_committed(m);
+	}
+	if (!strcmp(status, "active") || !strcmp(status, "pre-switchover") ||
+	    !strcmp(status, "device"))
+		m->job = JOB_ACTIVE;
+	else if (m->job == JOB_NONE)
+		m->job = JOB_FAILED;
+	if (m->state == M_PARKED)
+		return;
+	if (m->committed)
+		migrate_drive(m);
+	else if (m->back)
+		migrate_drive(m);
+	else
+		migrate_fail(m, -EINTR, "ibvmigd was restarted at the source");
+}
+
+static void dst_recover(struct migration *m, bool here, const char *status)
+{
+	struct vm *vm = migrate_vm(m);
+
+	if (m->state == M_PARKED)
+		return;
+	/* A running guest is the proof of COMMIT; "active" is QEMU waiting for one. */
+	if (here && vm && vm->state != VM_INCOMING && strcmp(status, "active")) {
+		m->committed = m->guest_resumed = true;
+		m->committed_us = now_us();
+	}
+	if (m->committed || m->back || (here && !m->committed))
+		migrate_drive(m);
+	else
+		migrate_fail(m, -EINTR, "ibvmigd was restarted at the destination");
+}
+
+static void probe_done(struct job *j)
+{
+	struct migration *m = j->owner;
+	bool here = j->rc != -ENOENT;
+	const char *status = json_opt_str(j->out, "status", "");
+
+	m->inflight--;
+	log_notice("VM %s: migration %s taken up again in %s", m->vm_name, m->id,
+		   migrate_state_name(m->state));
+	if (m->role == ROLE_SOURCE)
+		src_recover(m, here, status);
+	else
+		dst_recover(m, here, status);
+}
+
+void migrate_recover_after(struct daemon *d, size_t vms)
+{
+	if (d->recovered)
+		return;
+	d->to_inspect = (unsigned)vms + 1;
+	migrate_recover(d);
+}
+
+void migrate_recover(struct daemon *d)
+{
+	if (d->recovered || !d->to_inspect || --d->to_inspect)
+		return;
+	d->recovered = true;
+	for (struct migration *m = d->migrations; m; m = m->next) {
+		struct json_object *in = json_object_new_object();
+
+		json_set_str(in, "vm", m->vm_uuid);
+		if (!m->ended && !job_start(d, in, probe_run, probe_done, m, 0))
+			m->inflight++;
+	}
+}

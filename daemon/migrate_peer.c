@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the mover's daemon asks of the hosts of the VMs that it is connected to. */
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/job.h"
+#include "daemon/migrate_step.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#define AGENT_DEADLINE_MS 15000
+#define PEER_DEADLINE_MS  18000
+#define AT_ONCE_MS        2000
+#define AGAIN_MS          250
+
+/* ---- asking ---- */
+
+/* A resume must get through: a daemon that is just restarting, or an agent that is still at the
+ * call of one that was, refuses at once, and is asked again. */
+static bool worth_another_try(struct job *j, uint64_t asked_ms, uint64_t start_ms)
+{
+	uint64_t now = now_ms();
+
+	return j->rc && j->rc != -ETIMEDOUT && !json_opt_bool(j->in, "suspend", false) &&
+	       now - asked_ms < AT_ONCE_MS && now - start_ms < AGENT_DEADLINE_MS;
+}
+
+static void peer_run(struct job *j)
+{
+	struct json_object *answer = NULL;
+	uint64_t start_ms = now_ms(), asked_ms;
+
+	do {
+		asked_ms = now_ms();
+		if (j->rc)
+			poll(NULL, 0, AGAIN_MS);
+		j->rc = http_call(json_opt_str(j->in, "url", ""), "POST",
+				  json_opt_str(j->in, "path", ""), json_opt(j->in, "body"),
+				  PEER_DEADLINE_MS, &answer, j->error);
+	} while (worth_another_try(j, asked_ms, start_ms));
+	json_set(j->out, "answer", answer);
+}
+
+/* The peers' own numbers, per call, into the record. */
+static void keep_answer(struct migration *m, const char *name, struct json_object *answer)
+{
+	struct json_object *list = json_opt(m->data, name);
+	struct json_object *vms = json_opt(answer, "vms");
+
+	if (!list) {
+		list = json_object_new_array();
+		json_set(m->data, name, list);
+	}
+	for (size_t i = 0;
+	     json_object_is_type(vms, json_type_array) && i < json_object_array_length(vms); i++)
+		json_object_array_add(list, json_object_get(json_object_array_get_idx(vms, i)));
+}
+
+static void peer_done(struct migration *m, struct job *j)
+{
+	bool suspend = json_opt_bool(j->in, "suspend", false);
+
+	keep_answer(m, suspend ? "peers_suspend" : "peers_resume", json_opt(j->out, "answer"));
+	m->pending--;
+	if (j->rc && !m->pending_rc) {
+		m->pending_rc = j->rc;
+		snprintf(m->pending_error, sizeof m->pending_error, "host %.60s: %.400s",
+			 json_opt_str(j->in, "host", "?"), j->error);
+	}
+}
+
+static bool seen_before(const struct migration *m, unsigned i)
+{
+	for (unsigned k = 0; k < i; k++)
+		if (!strcmp(m->peers[k].url, m->peers[i].url))
+			return true;
+	return false;
+}
+
+static struct json_object *guids_at(const struct migration *m, const char *url)
+{
+	struct json_object *list = json_object_new_array();
+	char text[IB_GUID_TEXT];
+
+	for (unsigned i = 0; i < m->peer_count; i++) {
+		if (strcmp(m->peers[i].url, url))
+			continue;
+		ib_guid_format(m->peers[i].guid, text);
+		json_object_array_add(list, json_object_new_string(text));
+	}
+	return list;
+}
+
+/* One call per host. */
+static void ask_all(struct migration *m, const char *path, bool suspend, bool moved)
+{
+	for (unsigned i = 0; i < m->peer_count; i++) {
+		struct json_object *in, *body;
+
+		if (seen_before(m, i))
+			continue;
+		in = json_object_new_object();
+		body = json_object_new_object();
+		json_set_str(body, "migration", m->id);
+		json_set_guid(body, "vguid", m->vguid);
+		json_set(body, "guids", guids_at(m, m->peers[i].url));
+		json_set_bool(body, "moved", moved);
+		json_set_str(body, "url", moved ? m->to.url : m->from.url);
+		json_set_str(in, "url", m->peers[i].url);
+		json_set_str(in, "host", m->peers[i].host);
+		json_set_str(in, "path", path);
+		json_set_bool(in, "suspend", suspend);
+		json_set(in, "body", body);
+		if (!migrate_job(m, in, peer_run, peer_done))
+			m->pending++;
+		else
+			m->pending_rc = -ENOMEM;
+	}
+}
+
+void peers_suspend(struct migration *m)
+{
+	ask_all(m, "/v1/peer/suspend", true, false);
+}
+
+void peers_resume(struct migration *m, bool moved)
+{
+	ask_all(m, "/v1/peer/resume", false, moved);
+}

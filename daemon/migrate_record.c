@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A migration as JSON: for the journal, for those who ask, and back after a restart. */
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/migrate.h"
+#include "daemon/migrate_step.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const struct flag {
+	const char *name;
+	size_t offset;
+} flags[] = {
+#define FLAG(f)                                                                                    \
+	{                                                                                          \
+#f, offsetof(struct migration, f)                                                  \
+	}
+	FLAG(back),   FLAG(committed), FLAG(ended),           FLAG(armed),          FLAG(ballast),
+	FLAG(raised), FLAG(suspended), FLAG(device_del_sent), FLAG(device_gone),    FLAG(parked),
+	FLAG(moved),  FLAG(attached),  FLAG(resumed),         FLAG(switch_ordered), FLAG(vm_dead),
+#undef FLAG
+};
+
+static bool *flag_at(const struct migration *m, const struct flag *f)
+{
+	return (bool *)((char *)m + f->offset);
+}
+
+static struct json_object *end_json(const struct migrate_end *e)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_str(o, "host", e->host);
+	json_set_str(o, "url", e->url);
+	json_set_str(o, "vf", e->vf);
+	if (e->parked_guid)
+		json_set_guid(o, "parked_guid", e->parked_guid);
+	return o;
+}
+
+static void end_load(struct migrate_end *e, struct json_object *o)
+{
+	snprintf(e->host, sizeof e->host, "%s", json_opt_str(o, "host", ""));
+	snprintf(e->url, sizeof e->url, "%s", json_opt_str(o, "url", ""));
+	snprintf(e->vf, sizeof e->vf, "%s", json_opt_str(o, "vf", ""));
+	ib_guid_parse(json_opt_str(o, "parked_guid", ""), &e->parked_guid);
+}
+
+struct json_object *peers_json(const struct migration *m)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (unsigned i = 0; i < m->peer_count; i++) {
+		struct json_object *o = json_object_new_object();
+
+		json_set_guid(o, "guid", m->peers[i].guid);
+		json_set_str(o, "host", m->peers[i].host);
+		json_set_str(o, "url", m->peers[i].url);
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
+void peers_load(struct migration *m, struct json_object *list)
+{
+	m->peer_count = 0;
+	for (size_t i = 0; json_object_is_type(list, json_type_array) &&
+			   i < json_object_array_length(list) && i < MIGRATE_PEERS_MAX;
+	     i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+		struct migrate_peer *p = &m->peers[m->peer_count];
+
+		*p = (struct migrate_peer){0};
+		if (ib_guid_parse(json_opt_str(o, "guid", ""), &p->guid))
+			continue;
+		snprintf(p->host, sizeof p->host, "%s", json_opt_str(o, "host", ""));
+		snprintf(p->url, sizeof p->url, "%s", json_opt_str(o, "url", ""));
+		m->peer_count++;
+	}
+}
+
+static const char *role_name(const struct migration *m)
+{
+	return m->role == ROLE_SOURCE ? "source" : "destination";
+}
+
+struct json_object *migrate_record(const struct migration *m)
+{
+	struct json_object *o = json_object_new_object();
+	char pkey[8];
+
+	snprintf(pkey, sizeof pkey, "0x%04x", m->pkey);
+	json_set_str(o, "id", m->id);
+	json_set_str(o, "role", role_name(m));
+	json_set_str(o, "state", migrate_state_name(m->state));
+	json_set_str(o, "reached", migrate_state_name(m->reached));
+	json_set_str(o, "vm", m->vm_uuid);
+	json_set_str(o, "name", m->vm_name);
+	if (m->vguid)
+		json_set_guid(o, "vguid", m->vguid);
+	json_set_str(o, "pkey", pkey);
+	json_set_str(o, "strategy", m->strategy == STRATEGY_EARLY ? "early" : "late");
+	json_set_str(o, "dev_id", m->dev_id);
+	json_set_str(o, "bus", m->bus);
+	json_set(o, "from", end_json(&m->from));
+	json_set(o, "to", end_json(&m->to));
+	json_set(o, "peers", peers_json(m));
+	json_set_str(o, "reason", *m->reason ? m->reason : NULL);
+	json_set_str(o, "trouble", *m->trouble ? m->trouble : NULL);
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+		json_set_bool(o, flags[i].name, *flag_at(m, &flags[i]));
+	json_set(o, "data", json_object_get(m->data));
+	return o;
+}
+
+static int state_load(const char *name, enum migrate_state *ret)
+{
+	for (int s = M_PREPARE; s <= M_PARKED; s++) {
+		if (!strcmp(migrate_state_name((enum migrate_state)s), name)) {
+			*ret = (enum migrate_state)s;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+int migrate_load(struct migration *m, struct json_object *o)
+{
+	uint64_t pkey = 0;
+
+	if (state_load(json_opt_str(o, "state", ""), &m->state) ||
+	    state_load(json_opt_str(o, "reached", ""), &m->reached))
+		return -EINVAL;
+	ib_guid_parse(json_opt_str(o, "vguid", ""), &m->vguid);
+	parse_u64(json_opt_str(o, "pkey", "0"), 0, 0xffff, &pkey);
+	m->pkey = (uint16_t)pkey;
+	m->strategy = strcmp(json_opt_str(o, "strategy", ""), "early") ? STRATEGY_LATE
+								       : STRATEGY_EARLY;
+	snprintf(m->dev_id, sizeof m->dev_id, "%s", json_opt_str(o, "dev_id", ""));
+	snprintf(m->bus, sizeof m->bus, "%s", json_opt_str(o, "bus", ""));
+	snprintf(m->reason, sizeof m->reason, "%s", json_opt_str(o, "reason", ""));
+	snprintf(m->trouble, sizeof m->trouble, "%s", json_opt_str(o, "trouble", ""));
+	end_load(&m->from, json_opt(o, "from"));
+	end_load(&m->to, json_opt(o, "to"));
+	peers_load(m, json_opt(o, "peers"));
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+		*flag_at(m, &flags[i]) = json_opt_bool(o, flags[i].name, false);
+	if (json_opt(o, "data")) {
+		json_object_put(m->data);
+		m->data = json_object_get(json_opt(o, "data"));
+	}
+	return 0;
+}

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The way back at the source, and what other daemons tell it. */
+#include "common/http_server.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/defer.h"
+#include "daemon/job.h"
+#include "daemon/migrate_step.h"
+#include "daemon/provider.h"
+#include "daemon/qmp.h"
+#include "daemon/settings.h"
+#include "daemon/sm.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SPEED_PRESET_MIB  1
+#define RESUME_MS         25000
+#define CALL_DEADLINE_MS  15000
+#define DEVICE_DELETED_MS 3000
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+static uint64_t guid(struct job *j, const char *key)
+{
+	uint64_t value = 0;
+
+	ib_guid_parse(str(j, key), &value);
+	return value;
+}
+
+static struct json_object *vm_input(struct migration *m)
+{
+	struct json_object *in = json_object_new_object();
+
+	json_set_str(in, "vm", m->vm_uuid);
+	json_set_str(in, "dev_id", m->dev_id);
+	json_set_str(in, "bus", m->bus);
+	return in;
+}
+
+static void undo_result(struct migration *m, struct job *j)
+{
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	else
+		m->step.phase = 100;
+}
+
+/* Runs one job; done when it has succeeded. in: owned by the call. */
+static int one_job(struct migration *m, struct json_object *in, void (*run)(struct job *j))
+{
+	if (m->step.phase == 100 || m->step.started) {
+		json_object_put(in);
+		return m->step.phase == 100 ? STEP_DONE : STEP_WAIT;
+	}
+	m->step.started = true;
+	return migrate_job(m, in, run, undo_result) ? -ENOMEM : STEP_WAIT;
+}
+
+/* ---- CANCEL ---- */
+
+static bool is_over(const char *status)
+{
+	return !strcmp(status, "none") || !strcmp(status, "cancelled") || !strcmp(status, "failed");
+}
+
+static void abort_run(struct job *j)
+{
+	struct qmp_migration q;
+	char why[HTTP_ERROR_MAX];
+
+	j->rc = virt_abort_job(j->d->virt, str(j, "vm"), j->error);
+	if (!qmp_query_migrate(j->d->virt, str(j, "vm"), &q, why)) {
+		json_set_bool(j->out, "over", is_over(q.status));
+		if (!strcmp(q.status, "completed") || is_over(q.status))
+			j->rc = 0;
+	}
+	/* The VM is gone from here: libvirt's event says where to. */
+	if (j->rc == -ENOENT)
+		j->rc = 0;
+}
+
+static void aborted(struct migration *m, struct job *j)
+{
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	else if (json_opt_bool(j->out, "over", false) && m->job != JOB_COMPLETED)
+		m->job = JOB_FAILED;
+}
+
+int src_cancel(struct migration *m)
+{
+	if (m->committed || m->vm_dead || m->job == JOB_NONE || m->job == JOB_FAILED)
+		return STEP_DONE;
+	if (m->step.started || m->job == JOB_COMPLETED)
+		return STEP_WAIT;
+	m->step.started = true;
+	return migrate_job(m, vm_input(m), abort_run, aborted) ? -ENOMEM : STEP_WAIT;
+}
+
+/* ---- the undo of each state ---- */
+
+static struct json_object *move_end(struct job *j, const char *prefix, bool with_url)
+{
+	struct json_object *o = json_object_new_object();
+	const char *const names[] = {"host", "vf", "parked_guid", "url"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		char key[32];
+
+		if (!with_url && !strcmp(names[i], "url"))
+			continue;
+		snprintf(key, sizeof key, "%s_%s", prefix, names[i]);
+		json_set_str(o, names[i], str(j, key));
+	}
+	return o;
+}
+
+/* First the destination's VF drops the vGUID, then ours shows it again. */
+static void unswitch_run(struct job *j)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL,
+				 *moved AUTO_JSON = NULL, *move;
+
+	json_set_str(body, "migration", str(j, "migration"));
+	j->rc = http_call(str(j, "to_url"), "POST", "/v1/peer/unswitch", body, CALL_DEADLINE_MS,
+			  &answer, j->error);
+	if (!j->rc)
+		j->rc = provider_set_guid(j->d->settings->provider, str(j, "from_vf"),
+					  guid(j, "vguid"), j->error);
+	if (j->rc)
+		return;
+	move = json_object_new_object();
+	json_set_str(move, "vguid", str(j, "vguid"));
+	json_set_str(move, "vm", str(j, "vm"));
+	json_set_str(move, "pkey", str(j, "pkey"));
+	json_set(move, "from", move_end(j, "to", false));
+	json_set(move, "to", move_end(j, "from", true));
+	j->rc = sm_call(j->d->settings, "POST", "/v1/moves", move, &moved, j->error);
+}
+
+static void add_end(struct json_object *in, const char *prefix, const struct migrate_end *e)
+{
+	char key[32];
+
+	snprintf(key, sizeof key, "%s_host", prefix);
+	json_set_str(in, key, e->host);
+	snprintf(key, sizeof key, "%s_url", prefix);
+	json_set_str(in, key, e->url);
+	snprintf(key, sizeof key, "%s_vf", prefix);
+	json_set_str(in, key, e->vf);
+	snprintf(key, sizeof key, "%s_parked_guid", prefix);
+	json_set_guid(in, key, e->parked_guid);
+}
+
+int src_switch_undo(struct migration *m)
+{
+	struct json_object *in;
+	char pkey[8];
+
+	if (!m->parked)
+		return STEP_DONE;
+	if (m->step.phase == 100) {
+		m->parked = m->moved = false;
+		return STEP_DONE;
+	}
+	snprintf(pkey, sizeof pkey, "0x%04x", m->pkey);
+	in = vm_input(m);
+	json_set_str(in, "migration", m->id);
+	json_set_guid(in, "vguid", m->vguid);
+	json_set_str(in, "pkey", pkey);
+	add_end(in, "from", &m->from);
+	add_end(in, "to", &m->to);
+	return one_job(m, in, unswitch_run);
+}
+
+static void reattach_run(struct job *j)
+{
+	bool has = false;
+
+	j->rc = qmp_has_device(j->d->virt, str(j, "vm"), str(j, "dev_id"), &has, j->error);
+	if (j->rc || has)
+		return;
+	j->rc = qmp_cleanup(j->d->virt, str(j, "vm"), str(j, "detach"), j->error);
+	if (!j->rc)
+		j->rc = qmp_attach(j->d->virt, str(j, "vm"), str(j, "attach"), str(j, "dev_id"),
+				   str(j, "bus"), j->error);
+}
+
+int src_detach_undo(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+	struct json_object *in;
+
+	if (!m->device_del_sent || m->vm_dead)
+		return STEP_DONE;
+	if (m->step.phase == 100) {
+		m->device_del_sent = m->device_gone = false;
+		return STEP_DONE;
+	}
+	/* The guest may still be giving the device up: a while for the event. */
+	if (!m->device_gone && !m->step.phase) {
+		m->step.phase = 1;
+		m->step.resting = true;
+		migrate_poll(m, DEVICE_DELETED_MS);
+		return STEP_WAIT;
+	}
+	in = vm_input(m);
+	json_set_str(in, "attach", vm && vm->vf && vm->vf->attach ? vm->vf->attach : "[]");
+	json_set_str(in, "detach", vm && vm->vf && vm->vf->detach ? vm->vf->detach : "[]");
+	return one_job(m, in, reattach_run);
+}
+
+static void agent_resumed(struct migration *m, int rc, struct json_object *answer,
+			  const char *error)
+{
+	m->pending--;
+	if (!rc)
+		json_set(m->data, "resume", json_object_get(answer));
+	else if (!m->pending_rc) {
+		m->pending_rc = rc;
+		snprintf(m->pending_error, sizeof m->pending_error, "%s", error);
+	}
+}
+
+static void ask_resume(struct migration *m, struct vm *vm)
+{
+	struct json_object *msg = json_object_new_object(), *list = json_object_new_array();
+	char text[IB_GUID_TEXT];
+
+	ib_guid_format(m->vguid, text);
+	json_object_array_add(list, json_object_new_string(text));
+	json_set_str(msg, "op", "resume");
+	json_set_str(msg, "migration", m->id);
+	json_set_str(msg, "role", "mover");
+	json_set(msg, "vguids", list);
+	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
+	json_set_bool(msg, "moved", false);
+	m->pending++;
+	migrate_ask_agent(m, vm, msg, RESUME_MS, agent_resumed);
+}
+
+int src_quiesce_undo(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+
+	if (!m->suspended)
+		return STEP_DONE;
+	if (!m->step.started) {
+		m->step.started = true;
+		if (vm && vm->agent && !m->vm_dead)
+			ask_resume(m, vm);
+		peers_resume(m, false);
+	}
+	if (m->pending)
+		return STEP_WAIT;
+	if (m->pending_rc)
+		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
+	m->suspended = false;
+	return STEP_DONE;
+}
+
+static void preset_run(struct job *j)
+{
+	j->rc = virt_set_max_speed(j->d->virt, str(j, "vm"), SPEED_PRESET_MIB, j->error);
+}
+
+int src_hold_undo(struct migration *m)
+{
+	if (!m->raised || m->vm_dead)
+		return STEP_DONE;
+	if (m->step.phase == 100) {
+		m->raised = false;
+		return STEP_DONE;
+	}
+	return one_job(m, vm_input(m), preset_run);
+}
+
+/* The destination's lease would run out by itself: its silence does not stop us. */
+static void tell_abort_run(struct job *j)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL;
+	char why[HTTP_ERROR_MAX];
+
+	json_set_str(body, "migration", str(j, "migration"));
+	json_set_str(body, "reason", str(j, "reason"));
+	if (*str(j, "url") && http_call(str(j, "url"), "POST", "/v1/peer/abort", body,
+					CALL_DEADLINE_MS, &answer, why))
+		log_warn("migration %s: the destination was not told of the end: %s",
+			 str(j, "migration"), why);
+}
+
+int src_prepare_undo(struct migration *m)
+{
+	struct json_object *in = json_object_new_object();
+
+	if (m->ballast)
+		src_set_ballast(m, 0);
+	m->armed = false;
+	json_set_str(in, "migration", m->id);
+	json_set_str(in, "reason", m->reason);
+	json_set_str(in, "url", m->to.url);
+	return one_job(m, in, tell_abort_run);
+}
+
+/* ---- what others tell ---- */
+
+static int read_end(struct json_reader *r, struct migrate_end *e)
+{
+	snprintf(e->host, sizeof e->host, "%s", json_need_str(r, "host"));
+	snprintf(e->url, sizeof e->url, "%s", json_need_str(r, "url"));
+	snprintf(e->vf, sizeof e->vf, "%s", json_need_str(r, "vf"));
+	e->parked_guid = json_need_guid(r, "parked_guid");
+	return r->error;
+}
+
+static void fill_record(struct migration *m, struct vm *vm, const struct migrate_end *to)
+{
+	struct daemon *d = m->d;
+
+	m->vguid = vm->want.vguid;
+	m->pkey = vm->want.pkey;
+	m->strategy = vm->want.strategy;
+	snprintf(m->dev_id, sizeof m->dev_id, "%s", vm->dev_id);
+	snprintf(m->bus, sizeof m->bus, "%s", vm->vf->bus);
+	snprintf(m->from.host, sizeof m->from.host, "%s", d->settings->host_name);
+	snprintf(m->from.url, sizeof m->from.url, "%s", d->settings->url);
+	snprintf(m->from.vf, sizeof m->from.vf, "%s", vm->vf->name);
+	m->from.parked_guid = vm->vf->parked_guid;
+	m->to = *to;
+	vm->migration = m;
+}
+
+/* Why this VM cannot migrate now, or NULL. */
+static const char *cannot_migrate(struct vm *vm, uint64_t vguid, const char *id)
+{
+	struct migration *open;
+
+	if (vm->state != VM_ATTACHED || !vm->vf)
+		return "it has no VF attached here";
+	if (vm->want.vguid != vguid)
+		return "it has another vGUID here than its domain XML says: restart it";
+	open = migrate_open(vm->d, vm->uuid);
+	if (open && strcmp(open->id, id))
+		return "an earlier migration of it has not ended: wait, or see ibvmig status";
+	return NULL;
+}
+
+/* libvirt may be done with the last migration before we are; and one that never began is superseded
+ * by the next. true: ask again. */
+static bool must_wait(struct vm *vm, const char *id)
+{
+	struct migration *open = migrate_open(vm->d, vm->uuid);
+
+	if (!open || !strcmp(open->id, id) || open->state == M_PARKED)
+		return false;
+	if (open->role == ROLE_SOURCE && open->state == M_PREPARE && !open->back && open->armed &&
+	    open->job == JOB_NONE)
+		migrate_fail(open, -ECANCELED, "it never began, and another one was asked for");
+	return open->committed || open->back || open->state == M_CANCEL || open->ended;
+}
+
+void src_on_prepare(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct migrate_end to = {0};
+	struct json_reader r, r_to;
+	struct migration *m;
+	struct vm *vm;
+	const char *id, *why;
+	uint64_t vguid;
+
+	json_reader_init(&r, req->body);
+	id = json_need_str(&r, "migration");
+	vm = vm_find(d, json_need_str(&r, "vm"));
+	vguid = json_need_guid(&r, "vguid");
+	json_reader_init(&r_to, json_need_obj(&r, "to"));
+	if (r.error || read_end(&r_to, &to)) {
+		http_fail(req->exchange, 400, "bad-field", "%s%s", r.message, r_to.message);
+		return;
+	}
+	if (vm && must_wait(vm, id) && defer_request(req, src_on_prepare))
+		return;
+	why = vm ? cannot_migrate(vm, vguid, id) : "ibvmigd there does not know it";
+	if (why) {
+		http_fail(req->exchange, 409, "cannot-migrate", "VM %s on host %s: %s",
+			  vm ? vm->name : json_opt_str(req->body, "name", "?"),
+			  d->settings->host_name, why);
+		return;
+	}
+	m = migrate_find(d, id, ROLE_SOURCE);
+	if (!m)
+		m = migrate_new(d, ROLE_SOURCE, id, vm->uuid, vm->name);
+	if (!m || m->state != M_PREPARE || m->back || m->waiting) {
+		http_fail(req->exchange, 409, "cannot-migrate", "migration %s is under way", id);
+		return;
+	}
+	/* The metadata may have been edited since the VM started. */
+	vm->want.strategy = str_eq(json_opt_str(req->body, "strategy", ""), "early")
+				    ? STRATEGY_EARLY
+				    : STRATEGY_LATE;
+	fill_record(m, vm, &to);
+	m->waiting = req->exchange;
+	migrate_save(m, "asked by the destination");
+	if (m->armed)
+		migrate_answer_waiting(m, 0);
+	migrate_drive(m);
+}
+
+void src_unprepared(struct vm *vm)
+{
+	struct migration *m = migrate_new(vm->d, ROLE_SOURCE, NULL, vm->uuid, vm->name);
+	struct migrate_end nowhere = {0};
+
+	if (!m)
+		return;
+	fill_record(m, vm, &nowhere);
+	m->job = JOB_ACTIVE;
+	migrate_fail(m, -EPROTO,
+		     "VM %s leaves without its VF being prepared: the libvirt hook of ibvmig is "
+		     "not installed at the destination (or this is a save to a file: detach the VF "
+		     "first); the job is cancelled, the VM stays",
+		     vm->name);
+}
+
+static void note_attached(struct migration *m)
+{
+	if (m->attached)
+		return;
+	m->attached = true;
+	if (m->detach_started_us)
+		json_set_u64(m->data, "detach_to_attach_us", now_us() - m->detach_started_us);
+}
+
+void src_on_outcome(struct http_request *req)
+{
+	struct migration *m = migrate_find(req->user, json_opt_str(req->body, "migration", ""),
+					   ROLE_SOURCE);
+
+	if (!m) {
+		http_fail(req->exchange, 404, "not-found", "there is no such migration here");
+		return;
+	}
+	if (json_opt(req->body, "data"))
+		json_set(m->data, "destination", json_object_get(json_opt(req->body, "data")));
+	http_reply(req->exchange, 200, NULL);
+	if (m->ended)
+		return;
+	/* QEMU never got to start there; from HOLD on, QEMU here tells by itself. */
+	if (json_opt(req->body, "aborted") && m->state == M_PREPARE && !m->back) {
+		migrate_fail(m, -ECANCELED, "%s", json_opt_str(req->body, "aborted", ""));
+		return;
+	}
+	if (json_opt_bool(req->body, "committed", false))
+		migrate_set_committed(m);
+	if (json_opt_bool(req->body, "attached", false))
+		note_attached(m);
+	if (json_opt_bool(req->body, "ended", false))
+		m->peer_ended = true;
+	m->step.resting = false;
+	migrate_drive(m);
+}

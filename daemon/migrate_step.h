@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The steps of both roles, and what other daemons ask for. Rows of the table in migrate.c. */
+#ifndef IBVMIG_DAEMON_MIGRATE_STEP_H
+#define IBVMIG_DAEMON_MIGRATE_STEP_H
+
+#include "daemon/migrate.h"
+
+struct http_request;
+
+int src_prepare(struct migration *m);
+int src_prepare_undo(struct migration *m);
+int src_hold(struct migration *m);
+int src_hold_undo(struct migration *m);
+int src_quiesce(struct migration *m);
+int src_quiesce_undo(struct migration *m);
+int src_detach(struct migration *m);
+int src_detach_undo(struct migration *m);
+int src_switch(struct migration *m);
+int src_switch_undo(struct migration *m);
+int src_attach(struct migration *m);
+int src_resume(struct migration *m);
+int src_cancel(struct migration *m);
+
+int dst_prepare(struct migration *m);
+int dst_prepare_undo(struct migration *m);
+int dst_switch(struct migration *m);
+int dst_switch_undo(struct migration *m);
+int dst_attach(struct migration *m);
+int dst_resume(struct migration *m);
+
+/* Routes. */
+void dst_hook(struct http_request *req);
+void src_on_prepare(struct http_request *req);
+void dst_on_switch(struct http_request *req);
+void dst_on_unswitch(struct http_request *req);
+void dst_on_abort(struct http_request *req);
+void src_on_outcome(struct http_request *req);
+void peer_on_check(struct http_request *req);
+void peer_on_suspend(struct http_request *req);
+void peer_on_resume(struct http_request *req);
+void peer_free_all(struct daemon *d);
+
+/* HOLD: a pass has ended. */
+void src_look_now(struct migration *m);
+/* The agent keeps bytes dirty from now on; 0 ends it. */
+void src_set_ballast(struct migration *m, uint64_t bytes);
+/* A QEMU migration of a VM with a VF that nobody prepared. */
+void src_unprepared(struct vm *vm);
+/* Tells the source how far we are, without waiting for its answer. */
+void dst_tell_source(struct migration *m);
+/* What an ended step owes to who asked for it. */
+void migrate_answer_waiting(struct migration *m, int rc);
+
+/* All hosts with peers at once: m->pending counts the calls under way, m->pending_rc and
+ * pending_error keep the first failure. */
+void peers_suspend(struct migration *m);
+void peers_resume(struct migration *m, bool moved);
+/* {"guid","host","url"}… of a request or record. */
+void peers_load(struct migration *m, struct json_object *list);
+struct json_object *peers_json(const struct migration *m);
+
+#endif

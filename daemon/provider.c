@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/provider.h"
+#include "common/json.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define STDERR_MAX 4096
+
+struct stream {
+	int fd;
+	char *data; /* owned */
+	size_t bytes, max;
+};
+
+struct child {
+	pid_t pid;
+	int in;
+	const char *text; /* borrowed: what is still to be written */
+	size_t text_bytes;
+	struct stream out, err;
+};
+
+extern char **environ;
+
+/* Workers block all signals; the program must not inherit that. */
+static int spawn(const char *program, const char *op, int in, int out, int err, pid_t *ret_pid)
+{
+	char *const argv[] = {(char *)program, (char *)op, NULL};
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attr;
+	sigset_t none, pipe_only;
+	int rc;
+
+	sigemptyset(&none);
+	sigemptyset(&pipe_only);
+	sigaddset(&pipe_only, SIGPIPE);
+	posix_spawn_file_actions_init(&files);
+	posix_spawnattr_init(&attr);
+	posix_spawn_file_actions_adddup2(&files, in, 0);
+	posix_spawn_file_actions_adddup2(&files, out, 1);
+	posix_spawn_file_actions_adddup2(&files, err, 2);
+	posix_spawnattr_setsigmask(&attr, &none);
+	posix_spawnattr_setsigdefault(&attr, &pipe_only);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	rc = posix_spawn(ret_pid, program, &files, &attr, argv, environ);
+	posix_spawn_file_actions_destroy(&files);
+	posix_spawnattr_destroy(&attr);
+	return -rc;
+}
+
+static int child_start(const char *program, const char *op, struct child *c)
+{
+	int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, rc = 0;
+
+	if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))
+		rc = -errno;
+	else
+		rc = spawn(program, op, in[0], out[1], err[1], &c->pid);
+	for (int i = 0; i < 3; i++) {
+		int theirs = i == 0 ? in[0] : i == 1 ? out[1] : err[1];
+
+		if (theirs >= 0)
+			close(theirs);
+	}
+	c->in = in[1];
+	c->out.fd = out[0];
+	c->err.fd = err[0];
+	if (!rc)
+		fcntl(c->in, F_SETFL, O_NONBLOCK);
+	return rc;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static void write_some(struct child *c)
+{
+	ssize_t n = write(c->in, c->text, c->text_bytes);
+
+	if (n > 0) {
+		c->text += n;
+		c->text_bytes -= (size_t)n;
+	}
+	if (!c->text_bytes || (n < 0 && errno != EAGAIN && errno != EINTR))
+		close_fd(&c->in);
+}
+
+/* Above the maximum, bytes are read and forgotten. */
+static void read_some(struct stream *s)
+{
+	char chunk[16384];
+	ssize_t n = read(s->fd, chunk, sizeof chunk);
+	size_t keep;
+
+	if (n <= 0) {
+		if (n == 0 || errno != EINTR)
+			close_fd(&s->fd);
+		return;
+	}
+	keep = s->bytes + (size_t)n > s->max ? s->max - s->bytes : (size_t)n;
+	char *grown = realloc(s->data, s->bytes + keep + 1);
+	if (!grown)
+		return;
+	memcpy(grown + s->bytes, chunk, keep);
+	s->data = grown;
+	s->bytes += keep;
+	s->data[s->bytes] = '\0';
+}
+
+/* Until the program has closed both its streams. 0 or -ETIMEDOUT. */
+static int child_talk(struct child *c, uint64_t deadline_ms)
+{
+	while (c->out.fd >= 0 || c->err.fd >= 0) {
+		struct pollfd p[3] = {
+			{.fd = c->in, .events = POLLOUT},
+			{.fd = c->out.fd, .events = POLLIN},
+			{.fd = c->err.fd, .events = POLLIN},
+		};
+		uint64_t now = now_ms();
+
+		if (now >= deadline_ms)
+			return -ETIMEDOUT;
+		if (poll(p, 3, (int)(deadline_ms - now)) <= 0)
+			continue;
+		if (p[0].revents)
+			write_some(c);
+		if (p[1].revents)
+			read_some(&c->out);
+		if (p[2].revents)
+			read_some(&c->err);
+	}
+	return 0;
+}
+
+/* The program may close its streams and linger: it is killed at the deadline too. */
+static int child_wait(struct child *c, int rc, uint64_t deadline_ms)
+{
+	int status;
+
+	while (!rc) {
+		pid_t pid = waitpid(c->pid, &status, WNOHANG);
+
+		if (pid == c->pid)
+			return WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -EREMOTEIO;
+		if (now_ms() >= deadline_ms)
+			rc = -ETIMEDOUT;
+		else
+			poll(NULL, 0, 1);
+	}
+	kill(c->pid, SIGKILL);
+	waitpid(c->pid, &status, 0);
+	return rc;
+}
+
+static int finish(const char *op, struct child *c, int rc, struct json_object **ret_out,
+		  char *error)
+{
+	if (rc == -ETIMEDOUT) {
+		snprintf(error, HTTP_ERROR_MAX, "the VF provider did not finish \"%s\" within %d s",
+			 op, PROVIDER_DEADLINE_MS / 1000);
+	} else if (rc) {
+		const char *line = c->err.data ? c->err.data : "it gave no reason on stderr";
+
+		snprintf(error, HTTP_ERROR_MAX, "the VF provider failed in \"%s\": %.*s", op,
+			 (int)strcspn(line, "\n"), line);
+	} else if (json_parse(c->out.data ? c->out.data : "", c->out.bytes, ret_out)) {
+		rc = -EBADMSG;
+		snprintf(error, HTTP_ERROR_MAX,
+			 "the VF provider answered \"%s\" with something else than one JSON object",
+			 op);
+	}
+	return rc;
+}
+
+int provider_call(const char *program, const char *op, struct json_object *in,
+		  struct json_object **ret_out, char error[static HTTP_ERROR_MAX])
+{
+	uint64_t deadline_ms = now_ms() + PROVIDER_DEADLINE_MS;
+	struct child c = {
+		.in = -1,
+		.out = {.fd = -1, .max = PROVIDER_ANSWER_MAX},
+		.err = {.fd = -1, .max = STDERR_MAX},
+	};
+	int rc;
+
+	c.text = in ? json_text(in) : "{}";
+	c.text_bytes = strlen(c.text);
+	rc = child_start(program, op, &c);
+	if (rc) {
+		snprintf(error, HTTP_ERROR_MAX, "cannot run the VF provider %s: %s", program,
+			 strerror(-rc));
+	} else {
+		rc = child_wait(&c, child_talk(&c, deadline_ms), deadline_ms);
+		rc = finish(op, &c, rc, ret_out, error);
+	}
+	close_fd(&c.in);
+	close_fd(&c.out.fd);
+	close_fd(&c.err.fd);
+	free(c.out.data);
+	free(c.err.data);
+	return rc;
+}
+
+int provider_set_guid(const char *program, const char *vf, uint64_t guid,
+		      char error[static HTTP_ERROR_MAX])
+{
+	struct json_object *in AUTO_JSON = json_object_new_object(), *out AUTO_JSON = NULL;
+
+	json_set_str(in, "vf", vf);
+	json_set_guid(in, "guid", guid);
+	return provider_call(program, "set-guid", in, &out, error);
+}
+
+int provider_release(const char *program, const char *vf, char error[static HTTP_ERROR_MAX])
+{
+	struct json_object *in AUTO_JSON = json_object_new_object(), *out AUTO_JSON = NULL;
+
+	json_set_str(in, "vf", vf);
+	return provider_call(program, "release", in, &out, error);
+}

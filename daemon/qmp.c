@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/qmp.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/virt.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int run(struct virt *v, const char *uuid, struct json_object *command,
+	       struct json_object **ret_value, char *error)
+{
+	struct json_object *answer AUTO_JSON = NULL, *e;
+	const char *execute = json_opt_str(command, "execute", "?");
+	char *text AUTO_FREE = NULL;
+	int rc = virt_monitor(v, uuid, json_text(command), &text, error);
+
+	if (rc)
+		return rc;
+	if (json_parse(text, strlen(text), &answer)) {
+		snprintf(error, HTTP_ERROR_MAX, "QEMU answered %s without a JSON object", execute);
+		return -EBADMSG;
+	}
+	e = json_opt(answer, "error");
+	if (e) {
+		snprintf(error, HTTP_ERROR_MAX, "QEMU refused %s: %s", execute,
+			 json_opt_str(e, "desc", "no reason given"));
+		return -EREMOTEIO;
+	}
+	if (ret_value)
+		*ret_value = json_object_get(json_opt(answer, "return"));
+	return 0;
+}
+
+int qmp_call(struct virt *v, const char *uuid, const char *execute, struct json_object *args,
+	     struct json_object **ret_value, char *error)
+{
+	struct json_object *command AUTO_JSON = json_object_new_object();
+
+	json_set_str(command, "execute", execute);
+	if (args)
+		json_set(command, "arguments", args);
+	return run(v, uuid, command, ret_value, error);
+}
+
+static bool says(const char *error, const char *word)
+{
+	return strstr(error, word);
+}
+
+static int parse_commands(const char *text, struct json_object **ret_wrapper, char *error)
+{
+	char *wrapped AUTO_FREE = strf("{\"list\":%s}", text && *text ? text : "[]");
+
+	if (wrapped && !json_parse(wrapped, strlen(wrapped), ret_wrapper) &&
+	    json_object_is_type(json_opt(*ret_wrapper, "list"), json_type_array))
+		return 0;
+	snprintf(error, HTTP_ERROR_MAX, "the VF provider's monitor commands are not a JSON array");
+	return -EBADMSG;
+}
+
+/* Not device_add of a vfio device alone: netdev_add and others may stand before it. */
+static bool already_there(const char *execute, const char *error)
+{
+	bool adds = strlen(execute) > 4 && !strcmp(execute + strlen(execute) - 4, "_add");
+
+	return (adds || !strcmp(execute, "object-add")) &&
+	       (says(error, "Duplicate") || says(error, "already exists") ||
+		says(error, "duplicate"));
+}
+
+int qmp_attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
+	       const char *bus, char *error)
+{
+	struct json_object *wrapper AUTO_JSON = NULL, *list;
+	int rc = parse_commands(commands, &wrapper, error);
+
+	list = json_opt(wrapper, "list");
+	for (size_t i = 0; !rc && i < json_object_array_length(list); i++) {
+		struct json_object *c = json_object_array_get_idx(list, i);
+		struct json_object *args = json_opt(c, "arguments");
+		const char *execute = json_opt_str(c, "execute", "");
+
+		if (!strcmp(execute, "device_add") && args) {
+			json_set_str(args, "id", dev_id);
+			json_set_str(args, "bus", bus);
+			json_set_str(args, "failover_pair_id", QMP_NO_PAIR);
+		}
+		rc = run(v, uuid, c, NULL, error);
+		if (rc == -EREMOTEIO && already_there(execute, error))
+			rc = 0;
+	}
+	return rc;
+}
+
+int qmp_cleanup(struct virt *v, const char *uuid, const char *commands, char *error)
+{
+	struct json_object *wrapper AUTO_JSON = NULL, *list;
+	int rc = parse_commands(commands, &wrapper, error);
+
+	list = json_opt(wrapper, "list");
+	for (size_t i = 0; !rc && i < json_object_array_length(list); i++) {
+		rc = run(v, uuid, json_object_array_get_idx(list, i), NULL, error);
+		if (rc == -EREMOTEIO && says(error, "not found"))
+			rc = 0;
+	}
+	return rc;
+}
+
+int qmp_device_del(struct virt *v, const char *uuid, const char *dev_id, char *error)
+{
+	struct json_object *args = json_object_new_object();
+	int rc;
+
+	json_set_str(args, "id", dev_id);
+	rc = qmp_call(v, uuid, "device_del", args, NULL, error);
+	/* Asked before, and the guest has not answered yet: the event is still to come. */
+	return rc == -EREMOTEIO && says(error, "already in the process") ? 0 : rc;
+}
+
+int qmp_has_device(struct virt *v, const char *uuid, const char *dev_id, bool *ret_has, char *error)
+{
+	struct json_object *args = json_object_new_object(), *list AUTO_JSON = NULL;
+	int rc;
+
+	json_set_str(args, "path", "/machine/peripheral");
+	rc = qmp_call(v, uuid, "qom-list", args, &list, error);
+	if (rc)
+		return rc;
+	*ret_has = false;
+	for (size_t i = 0; i < json_object_array_length(list); i++)
+		if (str_eq(json_opt_str(json_object_array_get_idx(list, i), "name", ""), dev_id))
+			*ret_has = true;
+	return 0;
+}
+
+int qmp_query_migrate(struct virt *v, const char *uuid, struct qmp_migration *ret, char *error)
+{
+	struct json_object *value AUTO_JSON = NULL, *ram, *mbps;
+	int rc = qmp_call(v, uuid, "query-migrate", NULL, &value, error);
+
+	if (rc)
+		return rc;
+	ram = json_opt(value, "ram");
+	mbps = json_opt(ram, "mbps");
+	*ret = (struct qmp_migration){
+		.remaining_bytes = json_opt_u64(ram, "remaining", 0),
+		.passes = json_opt_u64(ram, "dirty-sync-count", 0),
+		.mbps = mbps ? (uint64_t)json_object_get_double(mbps) : 0,
+	};
+	snprintf(ret->status, sizeof ret->status, "%s", json_opt_str(value, "status", "none"));
+	return 0;
+}
+
+int qmp_set_migrate(struct virt *v, const char *uuid, uint64_t max_bandwidth,
+		    uint64_t downtime_limit_ms, char *error)
+{
+	struct json_object *args = json_object_new_object();
+
+	if (max_bandwidth)
+		json_set_u64(args, "max-bandwidth", max_bandwidth);
+	if (downtime_limit_ms)
+		json_set_u64(args, "downtime-limit", downtime_limit_ms);
+	return qmp_call(v, uuid, "migrate-set-parameters", args, NULL, error);
+}
+
+int qmp_get_migrate(struct virt *v, const char *uuid, uint64_t *ret_max_bandwidth,
+		    uint64_t *ret_downtime_limit_ms, char *error)
+{
+	struct json_object *value AUTO_JSON = NULL;
+	int rc = qmp_call(v, uuid, "query-migrate-parameters", NULL, &value, error);
+
+	if (rc)
+		return rc;
+	*ret_max_bandwidth = json_opt_u64(value, "max-bandwidth", 0);
+	*ret_downtime_limit_ms = json_opt_u64(value, "downtime-limit", 0);
+	return 0;
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/rest.h"
+#include "common/http_server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/events.h"
+#include "daemon/journal.h"
+#include "daemon/migrate_step.h"
+#include "daemon/relay.h"
+#include "daemon/settings.h"
+#include "daemon/sm.h"
+#include "daemon/vm.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define LIST_MAX 200
+
+static struct json_object *vm_list(struct daemon *d)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (struct vm *vm = d->vms; vm; vm = vm->next)
+		if (!vm->gone)
+			json_object_array_add(list, vm_status(vm));
+	return list;
+}
+
+static void get_versions(struct http_request *req)
+{
+	struct json_object *o = json_object_new_object(), *list = json_object_new_array();
+
+	json_object_array_add(list, json_object_new_string("v1"));
+	json_set_str(o, "program", "ibvmigd");
+	json_set_str(o, "version", IBVMIG_VERSION);
+	json_set(o, "api", list);
+	http_reply(req->exchange, 200, o);
+}
+
+struct status_call {
+	struct daemon *d;
+	struct http_exchange *exchange;
+};
+
+static void status_ready(void *arg)
+{
+	struct status_call *c = arg;
+	struct daemon *d = c->d;
+	struct json_object *o = json_object_new_object(), *v = json_object_new_object();
+
+	json_set_str(v, "uri", d->settings->libvirt_uri);
+	json_set_bool(v, "connected", virt_is_connected(d->virt));
+	json_set_str(o, "host", d->settings->host_name);
+	json_set_str(o, "version", IBVMIG_VERSION);
+	json_set_str(o, "url", d->settings->url);
+	json_set(o, "libvirt", v);
+	json_set(o, "sm", sm_status(d));
+	json_set_str(o, "vf_error", *d->vf_error ? d->vf_error : NULL);
+	json_set(o, "vfs", vf_status(&d->vfs));
+	json_set(o, "vms", vm_list(d));
+	json_set(o, "migrations", journal_migrations(d->journal, false, 5));
+	http_reply(c->exchange, 200, o);
+	free(c);
+}
+
+static void get_status(struct http_request *req)
+{
+	struct status_call *c = malloc(sizeof *c);
+
+	if (!c) {
+		http_fail(req->exchange, 503, "no-memory", "out of memory");
+		return;
+	}
+	*c = (struct status_call){.d = req->user, .exchange = req->exchange};
+	sm_refresh(req->user, status_ready, c);
+}
+
+static void get_vms(struct http_request *req)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set(o, "vms", vm_list(req->user));
+	http_reply(req->exchange, 200, o);
+}
+
+static void get_vm(struct http_request *req)
+{
+	struct vm *vm = vm_by_name(req->user, req->param);
+
+	if (vm)
+		http_reply(req->exchange, 200, vm_status(vm));
+	else
+		http_fail(req->exchange, 404, "not-found",
+			  "no VM %s with <ibvmig:vf> metadata runs on this host", req->param);
+}
+
+/* After what kept a VM from its VF has been mended. */
+static void post_attach(struct http_request *req)
+{
+	struct vm *vm = vm_by_name(req->user, req->param);
+
+	if (!vm) {
+		http_fail(req->exchange, 404, "not-found",
+			  "no VM %s with <ibvmig:vf> metadata runs on this host", req->param);
+	} else if (vm->state != VM_WITHOUT || migrate_open(vm->d, vm->uuid)) {
+		http_fail(req->exchange, 409, "not-without-vf",
+			  "VM %s is %s; only a VM that "
+			  "runs without its VF can be given one",
+			  vm->name, vm_state_name(vm));
+	} else {
+		vm_discover(vm->d, vm->uuid, vm->name, false);
+		http_reply(req->exchange, 202, NULL);
+	}
+}
+
+static void get_migrations(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct json_object *o = json_object_new_object();
+
+	json_set(o, "migrations", journal_migrations(d->journal, false, LIST_MAX));
+	http_reply(req->exchange, 200, o);
+}
+
+static void get_migration(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct json_object *o = journal_migration(d->journal, req->param);
+
+	if (o)
+		http_reply(req->exchange, 200, o);
+	else
+		http_fail(req->exchange, 404, "not-found", "the journal has no migration %s",
+			  req->param);
+}
+
+static void post_resolve(struct http_request *req)
+{
+	int rc = migrate_resolve(req->user, req->param);
+
+	if (!rc)
+		http_reply(req->exchange, 200, NULL);
+	else
+		http_fail(req->exchange, rc == -ENOENT ? 404 : 409, "not-parked",
+			  "migration %s is not parked on this host", req->param);
+}
+
+static void get_events(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	const char *text = http_query(req->exchange, "since");
+	uint64_t since = 0;
+
+	if (text && parse_u64(text, 0, UINT64_MAX, &since))
+		http_fail(
+			req->exchange, 400, "bad-field",
+			"since is \"%.40s\"; it must be a number, the \"next\" of the last answer",
+			text);
+	else if (text)
+		events_wait(d->events, req->exchange, since);
+	else
+		events_answer(d->events, req->exchange, 0);
+}
+
+static void get_journal(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct json_object *o = json_object_new_object();
+
+	json_set(o, "events", journal_events(d->journal, LIST_MAX));
+	http_reply(req->exchange, 200, o);
+}
+
+/* ibvmig-sm tells of changed paths. Agents ask anew when they resume; nothing to pass on yet. */
+static void peer_repath(struct http_request *req)
+{
+	log_info("repath notice: %.300s", req->body ? json_text(req->body) : "{}");
+	http_reply(req->exchange, 200, NULL);
+}
+
+/* clang-format off */
+#define PUBLIC_ROUTES                                              \
+	{"GET", "/", get_versions},                                \
+	{"GET", "/v1/status", get_status},                         \
+	{"GET", "/v1/vms", get_vms},                               \
+	{"GET", "/v1/vms/*", get_vm},                              \
+	{"GET", "/v1/migrations", get_migrations},                 \
+	{"GET", "/v1/migrations/*", get_migration},                \
+	{"GET", "/v1/events", get_events},                         \
+	{"GET", "/v1/journal", get_journal},                       \
+	{"POST", "/v1/peer/prepare", src_on_prepare},              \
+	{"POST", "/v1/peer/switch", dst_on_switch},                \
+	{"POST", "/v1/peer/unswitch", dst_on_unswitch},            \
+	{"POST", "/v1/peer/abort", dst_on_abort},                  \
+	{"POST", "/v1/peer/outcome", src_on_outcome},              \
+	{"POST", "/v1/peer/check", peer_on_check},                 \
+	{"POST", "/v1/peer/suspend", peer_on_suspend},             \
+	{"POST", "/v1/peer/resume", peer_on_resume},               \
+	{"POST", "/v1/peer/relay", relay_receive},                 \
+	{"POST", "/v1/peer/repath", peer_repath}
+
+static const struct http_route tcp_routes[] = {
+	PUBLIC_ROUTES,
+	{NULL, NULL, NULL},
+};
+
+static const struct http_route unix_routes[] = {
+	PUBLIC_ROUTES,
+	{"POST", "/v1/hook", dst_hook},
+	{"POST", "/v1/vms/*/attach", post_attach},
+	{"POST", "/v1/migrations/*/resolve", post_resolve},
+	{NULL, NULL, NULL},
+};
+/* clang-format on */
+
+int rest_start(struct daemon *d, char **ret_error)
+{
+	const struct settings *s = d->settings;
+	int fd, rc;
+
+	make_parent_dir(s->socket);
+	fd = http_listen_unix(s->socket, 0660);
+	if (fd < 0) {
+		*ret_error = strf("cannot listen on %s: %s", s->socket, strerror(-fd));
+		return fd;
+	}
+	rc = http_server_new(d->loop, fd, unix_routes, d, &d->unix_server);
+	if (rc || !s->listen)
+		return rc;
+	fd = http_listen_tcp(s->listen);
+	if (fd < 0) {
+		*ret_error = strf("cannot listen on %s (it must be ADDR:PORT of this host): %s",
+				  s->listen, strerror(-fd));
+		return fd;
+	}
+	return http_server_new(d->loop, fd, tcp_routes, d, &d->tcp_server);
+}
+
+void rest_stop(struct daemon *d)
+{
+	http_server_free(d->unix_server);
+	http_server_free(d->tcp_server);
+	unlink(d->settings->socket);
+}

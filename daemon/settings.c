@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/settings.h"
+#include "common/conf.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#define MIB (1ull << 20)
+
+static char host_name_default[HOST_NAME_MAX + 1];
+
+static const char *const known_keys[] = {
+	"host-name",     "listen", "insecure-peers", "url",         "socket",     "state-dir",
+	"sm-url",        "peer",   "provider-exec",  "libvirt-uri", "hold-bytes", "ballast-bytes",
+	"require-agent", NULL,
+};
+
+static int read_bytes(struct settings *s, const char *key, uint64_t fallback, uint64_t min,
+		      uint64_t max, uint64_t *ret_value, char **ret_error)
+{
+	const char *text = conf_get(s->conf, key, NULL);
+
+	if (!text) {
+		*ret_value = fallback;
+		return 0;
+	}
+	if (!parse_u64(text, min, max, ret_value))
+		return 0;
+	*ret_error = strf("%s = %s: must be a number of bytes from %llu to %llu", key, text,
+			  (unsigned long long)min, (unsigned long long)max);
+	return -EINVAL;
+}
+
+static int read_peers(struct settings *s, char **ret_error)
+{
+	const char *line;
+
+	s->peers = calloc(SETTINGS_PEERS_MAX, sizeof *s->peers);
+	if (!s->peers)
+		return -ENOMEM;
+	for (size_t n = 0; (line = conf_nth(s->conf, "peer", n)); n++) {
+		size_t name = strcspn(line, " \t");
+		const char *url = line + name + strspn(line + name, " \t");
+
+		if (n == SETTINGS_PEERS_MAX || !name || strncmp(url, "http://", 7)) {
+			*ret_error = strf("peer = %s: must be NAME http://ADDR:PORT, at most %d "
+					  "lines",
+					  line, SETTINGS_PEERS_MAX);
+			return -EINVAL;
+		}
+		s->peers[n].name = strndup(line, name);
+		s->peers[n].url = strdup(url);
+		s->peer_count = n + 1;
+	}
+	return 0;
+}
+
+static int read_listen(struct settings *s, char **ret_error)
+{
+	const char *url = conf_get(s->conf, "url", NULL);
+
+	s->listen = conf_get(s->conf, "listen", NULL);
+	if (s->listen && !conf_get_bool(s->conf, "insecure-peers", false)) {
+		*ret_error = strf("listen = %s: this version has no TLS; set insecure-peers = yes "
+				  "if only trusted hosts reach that address, or remove listen",
+				  s->listen);
+		return -EINVAL;
+	}
+	if (url)
+		s->url = strdup(url);
+	else if (s->listen)
+		s->url = strf("http://%s", s->listen);
+	else
+		s->url = strf("unix:%s", s->socket);
+	return s->url ? 0 : -ENOMEM;
+}
+
+static int fill(struct settings *s, char **ret_error)
+{
+	const struct conf *c = s->conf;
+	int rc;
+
+	gethostname(host_name_default, sizeof host_name_default - 1);
+	s->host_name = conf_get(c, "host-name", host_name_default);
+	s->socket = conf_get(c, "socket", "/run/ibvmig/ibvmigd.sock");
+	s->state_dir = conf_get(c, "state-dir", "/var/lib/ibvmig");
+	s->sm_url = conf_get(c, "sm-url", NULL);
+	s->provider = conf_get(c, "provider-exec", NULL);
+	s->libvirt_uri = conf_get(c, "libvirt-uri", "qemu:///system");
+	s->require_agent = conf_get_bool(c, "require-agent", true);
+	if (!s->provider) {
+		*ret_error = strf("provider-exec is missing: give the program that prepares VFs");
+		return -EINVAL;
+	}
+	rc = read_bytes(s, "hold-bytes", 8 * MIB, 4 * MIB, 1024 * MIB, &s->hold_bytes, ret_error);
+	if (!rc)
+		rc = read_bytes(s, "ballast-bytes", 8 * MIB, 0, 1024 * MIB, &s->ballast_bytes,
+				ret_error);
+	if (!rc)
+		rc = read_listen(s, ret_error);
+	return rc ? rc : read_peers(s, ret_error);
+}
+
+int settings_load(const char *path, struct settings **ret_settings, char **ret_error)
+{
+	struct settings *s = calloc(1, sizeof *s);
+	int rc = s ? conf_load(path, known_keys, &s->conf, ret_error) : -ENOMEM;
+
+	if (!rc)
+		rc = fill(s, ret_error);
+	if (rc) {
+		settings_free(s);
+		return rc;
+	}
+	*ret_settings = s;
+	return 0;
+}
+
+void settings_free(struct settings *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->peer_count; i++) {
+		free(s->peers[i].name);
+		free(s->peers[i].url);
+	}
+	free(s->peers);
+	free(s->url);
+	conf_free(s->conf);
+	free(s);
+}
+
+const char *settings_peer_url(const struct settings *s, const char *host_name)
+{
+	for (size_t i = 0; i < s->peer_count; i++)
+		if (str_eq(s->peers[i].name, host_name))
+			return s->peers[i].url;
+	return NULL;
+}

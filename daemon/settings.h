@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The configuration of ibvmigd, read once; constant afterwards, so any thread may read it. */
+#ifndef IBVMIG_DAEMON_SETTINGS_H
+#define IBVMIG_DAEMON_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SETTINGS_PEERS_MAX 256
+
+struct conf;
+
+struct settings_peer {
+	char *name; /* owned */
+	char *url;  /* owned */
+};
+
+struct settings {
+	struct conf *conf; /* owned; holds the strings below */
+	char *url;         /* owned; where other hosts reach this daemon */
+	const char *host_name;
+	const char *listen; /* ADDR:PORT, or NULL */
+	const char *socket;
+	const char *state_dir;
+	const char *sm_url; /* NULL: no ibvmig-sm (tests only) */
+	const char *provider;
+	const char *libvirt_uri;
+	struct settings_peer *peers; /* owned */
+	size_t peer_count;
+	uint64_t hold_bytes;    /* pre-copy is held while this much remains */
+	uint64_t ballast_bytes; /* what the agent keeps dirty during HOLD */
+	bool require_agent;
+};
+
+/* 0, or a negative errno; *ret_error (owned by the caller) then says what to change. */
+int settings_load(const char *path, struct settings **ret_settings, char **ret_error);
+void settings_free(struct settings *s);
+
+/* The URL of a configured host, or NULL. */
+const char *settings_peer_url(const struct settings *s, const char *host_name);
+
+#endif

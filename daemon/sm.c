@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/sm.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/settings.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define FRESH_MS 2000
+
+int sm_call(const struct settings *s, const char *method, const char *path,
+	    struct json_object *body, struct json_object **ret_answer, char *error)
+{
+	struct json_object *owned AUTO_JSON = body;
+
+	if (!s->sm_url) {
+		*ret_answer = json_object_new_object();
+		return 0;
+	}
+	int rc = http_call(s->sm_url, method, path, owned, SM_DEADLINE_MS, ret_answer, error);
+
+	if (rc && rc != -EREMOTEIO) {
+		char line[HTTP_ERROR_MAX];
+
+		snprintf(line, sizeof line, "ibvmig-sm is not reachable: %.400s", error);
+		memcpy(error, line, sizeof line);
+	}
+	return rc;
+}
+
+int sm_check(const struct settings *s, bool *ret_caching, char *error)
+{
+	struct json_object *answer AUTO_JSON = NULL, *sm;
+	int rc;
+
+	*ret_caching = false;
+	if (!s->sm_url)
+		return 0;
+	rc = sm_call(s, "GET", "/v1/status", NULL, &answer, error);
+	if (rc)
+		return rc;
+	*ret_caching = json_opt_bool(answer, "caching", false);
+	sm = json_opt(answer, "sm");
+	if (json_opt_bool(sm, "plugin", false) && str_eq(json_opt_str(sm, "state", ""), "master"))
+		return 0;
+	snprintf(error, HTTP_ERROR_MAX, "the subnet manager cannot move addresses: %s",
+		 json_opt_str(sm, "error", "its plugin is not loaded, or it is not master"));
+	return -EHOSTDOWN;
+}
+
+struct refresh {
+	void (*done)(void *arg);
+	void *arg;
+};
+
+static void refresh_run(struct job *j)
+{
+	bool caching;
+
+	j->rc = sm_check(j->d->settings, &caching, j->error);
+	json_set_bool(j->out, "caching", caching);
+}
+
+static void refresh_done(struct job *j)
+{
+	struct refresh *r = j->owner;
+	struct sm_state *sm = &j->d->sm;
+
+	sm->known = true;
+	sm->asked_ms = now_ms();
+	sm->caching = json_opt_bool(j->out, "caching", false);
+	snprintf(sm->error, sizeof sm->error, "%.250s", j->rc ? j->error : "");
+	if (r->done)
+		r->done(r->arg);
+	free(r);
+}
+
+void sm_refresh(struct daemon *d, void (*done)(void *arg), void *arg)
+{
+	struct refresh *r;
+
+	if (!d->settings->sm_url || (d->sm.known && now_ms() - d->sm.asked_ms < FRESH_MS) ||
+	    !(r = malloc(sizeof *r))) {
+		if (done)
+			done(arg);
+		return;
+	}
+	*r = (struct refresh){.done = done, .arg = arg};
+	if (job_start(d, NULL, refresh_run, refresh_done, r, 0)) {
+		free(r);
+		if (done)
+			done(arg);
+	}
+}
+
+struct json_object *sm_status(const struct daemon *d)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_str(o, "url", d->settings->sm_url);
+	json_set_bool(o, "ok", d->settings->sm_url && d->sm.known && !*d->sm.error);
+	json_set_str(o, "error",
+		     d->settings->sm_url ? (*d->sm.error ? d->sm.error : NULL)
+					 : "sm-url is not configured: no fabric is managed");
+	return o;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* This host's PFs and VFs, and who has leased which. A lease is durable before it is used. */
+#ifndef IBVMIG_DAEMON_VF_H
+#define IBVMIG_DAEMON_VF_H
+
+#include "common/http_client.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VF_NAME_MAX  64
+#define VF_PKEYS_MAX 128
+#define VF_PFS_MAX   64
+#define VF_VFS_MAX   4096
+
+struct journal;
+struct domain_vf;
+
+struct pf {
+	char name[VF_NAME_MAX];
+	uint64_t guid;
+	uint16_t pkeys[VF_PKEYS_MAX];
+	size_t pkey_count;
+};
+
+struct vf {
+	char name[VF_NAME_MAX], pf[VF_NAME_MAX];
+	unsigned index;
+	uint64_t parked_guid;
+	bool leased;
+	/* The lease: */
+	char vm[37], migration[37]; /* migration: "" when the VM has it for good */
+	char vm_name[64];
+	uint64_t vguid;
+	uint16_t pkey;
+	char bus[16];
+	char *attach, *detach; /* owned; monitor commands from the provider, JSON text */
+	unsigned lid;          /* 0: not known */
+	uint64_t since_ms;     /* wall clock: when the VM got it; 0: it has not yet */
+};
+
+struct vf_table {
+	struct journal *journal; /* borrowed */
+	struct pf *pfs;          /* owned */
+	struct vf *vfs;          /* owned */
+	size_t pf_count, vf_count;
+};
+
+/* inventory: the provider's answer. The leases of the journal are put on their VFs. 0, or -EINVAL
+ * with a line in error. */
+int vf_table_load(struct vf_table *t, struct journal *journal, struct json_object *inventory,
+		  char error[static HTTP_ERROR_MAX]);
+void vf_table_clear(struct vf_table *t);
+
+/* A VF of want->pf for this VM; the one that it has already, if any. *ret_vf is borrowed from t.
+ * -EINVAL: no such PF or PKey, -EBUSY: none is free; error names the value and what is allowed. */
+int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const struct domain_vf *want,
+	     const char *migration, struct vf **ret_vf, char error[static HTTP_ERROR_MAX]);
+/* Makes the present lease of vf durable. */
+int vf_save(struct vf_table *t, struct vf *vf);
+void vf_free_lease(struct vf_table *t, struct vf *vf);
+struct vf *vf_of_vm(struct vf_table *t, const char *vm);
+struct vf *vf_by_name(struct vf_table *t, const char *name);
+struct json_object *vf_status(struct vf_table *t);
+
+#endif

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/virt.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/settings.h"
+
+#include <errno.h>
+#include <libvirt/libvirt-qemu.h>
+#include <libvirt/libvirt.h>
+#include <libvirt/virterror.h>
+#include <string.h>
+
+#define RECONNECT_MS       500
+#define KEEPALIVE_S        5
+#define KEEPALIVE_MISSED   6
+#define MONITOR_ANSWER_MAX (1u << 20)
+
+struct virt {
+	struct daemon *d; /* borrowed */
+	const struct virt_ops *ops;
+	pthread_mutex_t lock; /* for conn */
+	virConnectPtr conn;   /* owned reference, or NULL */
+	struct loop_timer *retry;
+	bool complained;
+};
+
+static void quiet(void *arg, virErrorPtr e)
+{
+	(void)arg;
+	(void)e;
+}
+
+static virConnectPtr conn_get(struct virt *v)
+{
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&v->lock);
+
+	if (v->conn)
+		virConnectRef(v->conn);
+	return v->conn;
+}
+
+static int from_libvirt(char *error, const char *what)
+{
+	virErrorPtr e = virGetLastError();
+
+	snprintf(error, HTTP_ERROR_MAX, "%s: %s", what, e && e->message ? e->message : "unknown");
+	return e && e->code == VIR_ERR_NO_DOMAIN ? -ENOENT : -EIO;
+}
+
+/* ---- events ---- */
+
+static int lifecycle_change(int event, int detail)
+{
+	switch (event) {
+	case VIR_DOMAIN_EVENT_STARTED:
+		return detail == VIR_DOMAIN_EVENT_STARTED_MIGRATED ? VIRT_STARTED_INCOMING
+								   : VIRT_STARTED;
+	case VIR_DOMAIN_EVENT_RESUMED:
+		return detail == VIR_DOMAIN_EVENT_RESUMED_MIGRATED ? VIRT_RESUMED_INCOMING
+								   : VIRT_RESUMED;
+	case VIR_DOMAIN_EVENT_SUSPENDED:
+		return VIRT_SUSPENDED;
+	case VIR_DOMAIN_EVENT_STOPPED:
+		return detail == VIR_DOMAIN_EVENT_STOPPED_MIGRATED ? VIRT_STOPPED_MIGRATED
+								   : VIRT_STOPPED;
+	default:
+		return -1;
+	}
+}
+
+static int on_lifecycle(virConnectPtr conn, virDomainPtr dom, int event, int detail, void *arg)
+{
+	struct virt *v = arg;
+	char uuid[VIR_UUID_STRING_BUFLEN];
+	int change = lifecycle_change(event, detail);
+
+	(void)conn;
+	if (change >= 0 && !virDomainGetUUIDString(dom, uuid))
+		v->ops->changed(v->d, uuid, virDomainGetName(dom), (enum virt_change)change);
+	return 0;
+}
+
+static void on_monitor(virConnectPtr conn, virDomainPtr dom, const char *event, long long seconds,
+		       unsigned int micros, const char *details, void *arg)
+{
+	struct virt *v = arg;
+	struct json_object *obj AUTO_JSON = NULL;
+	char uuid[VIR_UUID_STRING_BUFLEN];
+
+	(void)conn;
+	(void)seconds;
+	(void)micros;
+	if (virDomainGetUUIDString(dom, uuid))
+		return;
+	if (details)
+		json_parse(details, strlen(details), &obj);
+	v->ops->monitor(v->d, uuid, event, obj);
+}
+
+/* ---- connecting ---- */
+
+static void connect_start(void *arg);
+static void on_close(virConnectPtr conn, int reason, void *arg);
+
+static void lost_run(struct job *j)
+{
+	(void)j;
+}
+
+static void lost_done(struct job *j)
+{
+	struct virt *v = j->owner;
+	virConnectPtr old;
+
+	pthread_mutex_lock(&v->lock);
+	old = TAKE(v->conn);
+	pthread_mutex_unlock(&v->lock);
+	if (!old)
+		return;
+	log_warn("libvirt: the connection to %s is lost; reconnecting",
+		 v->d->settings->libvirt_uri);
+	virConnectUnregisterCloseCallback(old, on_close);
+	virConnectClose(old);
+	v->ops->lost(v->d);
+	loop_timer_arm(v->retry, 0);
+}
+
+/* Called inside libvirt: the connection is given back later, from the loop. */
+static void on_close(virConnectPtr conn, int reason, void *arg)
+{
+	struct virt *v = arg;
+
+	(void)conn;
+	(void)reason;
+	job_start(v->d, NULL, lost_run, lost_done, v, 0);
+}
+
+static void connect_run(struct job *j)
+{
+	struct virt *v = j->owner;
+	virConnectPtr conn = virConnectOpen(v->d->settings->libvirt_uri);
+
+	if (!conn) {
+		j->rc = from_libvirt(j->error, "cannot connect");
+		return;
+	}
+	virConnectSetKeepAlive(conn, KEEPALIVE_S, KEEPALIVE_MISSED);
+	if (virConnectRegisterCloseCallback(conn, on_close, v, NULL) < 0 ||
+	    virConnectDomainEventRegisterAny(conn, NULL, VIR_DOMAIN_EVENT_ID_LIFECYCLE,
+					     VIR_DOMAIN_EVENT_CALLBACK(on_lifecycle), v,
+					     NULL) < 0 ||
+	    virConnectDomainQemuMonitorEventRegister(conn, NULL, NULL, on_monitor, v, NULL, 0) <
+		    0) {
+		j->rc = from_libvirt(j->error, "cannot register for events");
+		virConnectClose(conn);
+		return;
+	}
+	pthread_mutex_lock(&v->lock);
+	v->conn = conn;
+	pthread_mutex_unlock(&v->lock);
+}
+
+static void connect_done(struct job *j)
+{
+	struct virt *v = j->owner;
+
+	if (j->rc) {
+		if (!v->complained)
+			log_warn("libvirt: %s: %s; trying again every %d ms",
+				 v->d->settings->libvirt_uri, j->error, RECONNECT_MS);
+		v->complained = true;
+		loop_timer_arm(v->retry, RECONNECT_MS);
+		return;
+	}
+	v->complained = false;
+	log_info("libvirt: connected to %s", v->d->settings->libvirt_uri);
+	v->ops->connected(v->d);
+}
+
+static void connect_start(void *arg)
+{
+	struct virt *v = arg;
+
+	job_start(v->d, NULL, connect_run, connect_done, v, 0);
+}
+
+int virt_new(struct daemon *d, const struct virt_ops *ops, struct virt **ret_virt)
+{
+	struct virt *v = calloc(1, sizeof *v);
+	int rc;
+
+	if (!v)
+		return -ENOMEM;
+	v->d = d;
+	v->ops = ops;
+	pthread_mutex_init(&v->lock, NULL);
+	virSetErrorFunc(NULL, quiet);
+	rc = loop_timer_new(d->loop, connect_start, v, &v->retry);
+	if (rc) {
+		free(v);
+		return rc;
+	}
+	loop_timer_arm(v->retry, 0);
+	*ret_virt = v;
+	return 0;
+}
+
+void virt_free(struct virt *v)
+{
+	if (!v)
+		return;
+	loop_timer_free(v->retry);
+	if (v->conn) {
+		virConnectUnregisterCloseCallback(v->conn, on_close);
+		virConnectClose(v->conn);
+	}
+	free(v);
+}
+
+bool virt_is_connected(struct virt *v)
+{
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&v->lock);
+
+	return v->conn;
+}
+
+/* ---- calls ---- */
+
+/* *ret_conn and *ret_dom are to be given back with domain_put(). */
+static int domain_get(struct virt *v, const char *uuid, virConnectPtr *ret_conn,
+		      virDomainPtr *ret_dom, char *error)
+{
+	virConnectPtr conn = conn_get(v);
+	int rc;
+
+	if (!conn) {
+		snprintf(error, HTTP_ERROR_MAX, "libvirtd is not reachable at %s",
+			 v->d->settings->libvirt_uri);
+		return -ENOTCONN;
+	}
+	*ret_dom = virDomainLookupByUUIDString(conn, uuid);
+	if (*ret_dom) {
+		*ret_conn = conn;
+		return 0;
+	}
+	rc = from_libvirt(error, "domain look-up");
+	virConnectClose(conn);
+	return rc;
+}
+
+static void domain_put(virConnectPtr conn, virDomainPtr dom)
+{
+	virDomainFree(dom);
+	virConnectClose(conn);
+}
+
+int virt_domain_xml(struct virt *v, const char *uuid, char **ret_xml, char *error)
+{
+	virConnectPtr conn;
+	virDomainPtr dom;
+	int rc = domain_get(v, uuid, &conn, &dom, error);
+
+	if (rc)
+		return rc;
+	*ret_xml = virDomainGetXMLDesc(dom, 0);
+	if (!*ret_xml)
+		rc = from_libvirt(error, "domain XML");
+	domain_put(conn, dom);
+	return rc;
+}
+
+int virt_monitor(struct virt *v, const char *uuid, const char *command, char **ret_answer,
+		 char *error)
+{
+	virConnectPtr conn;
+	virDomainPtr dom;
+	int rc = domain_get(v, uuid, &conn, &dom, error);
+
+	if (rc)
+		return rc;
+	*ret_answer = NULL;
+	if (virDomainQemuMonitorCommand(dom, command, ret_answer, 0) < 0)
+		rc = from_libvirt(error, "monitor command");
+	else if (strlen(*ret_answer) > MONITOR_ANSWER_MAX)
+		rc = -EFBIG;
+	domain_put(conn, dom);
+	return rc;
+}
+
+int virt_abort_job(struct virt *v, const char *uuid, char *error)
+{
+	virConnectPtr conn;
+	virDomainPtr dom;
+	int rc = domain_get(v, uuid, &conn, &dom, error);
+
+	if (rc)
+		return rc;
+	if (virDomainAbortJob(dom) < 0)
+		rc = from_libvirt(error, "abort of the migration");
+	domain_put(conn, dom);
+	return rc;
+}
+
+int virt_set_max_speed(struct virt *v, const char *uuid, unsigned long mib_per_s, char *error)
+{
+	virConnectPtr conn;
+	virDomainPtr dom;
+	int rc = domain_get(v, uuid, &conn, &dom, error);
+
+	if (rc)
+		return rc;
+	if (virDomainMigrateSetMaxSpeed(dom, mib_per_s, 0) < 0)
+		rc = from_libvirt(error, "migration speed");
+	domain_put(conn, dom);
+	return rc;
+}
+
+int virt_downtime_ms(struct virt *v, const char *uuid, uint64_t *ret_ms, char *error)
+{
+	virTypedParameterPtr params = NULL;
+	virConnectPtr conn;
+	virDomainPtr dom;
+	unsigned long long ms;
+	int type, n = 0, rc = domain_get(v, uuid, &conn, &dom, error);
+
+	if (rc)
+		return rc;
+	if (virDomainGetJobStats(dom, &type, &params, &n,
+				 VIR_DOMAIN_JOB_STATS_COMPLETED |
+					 VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED) < 0)
+		rc = from_libvirt(error, "job statistics");
+	else if (virTypedParamsGetULLong(params, n, VIR_DOMAIN_JOB_DOWNTIME, &ms) == 1)
+		*ret_ms = ms;
+	else
+		rc = -ENODATA;
+	virTypedParamsFree(params, n);
+	domain_put(conn, dom);
+	return rc;
+}
+
+int virt_running(struct virt *v, struct json_object **ret_list, char *error)
+{
+	virConnectPtr conn = conn_get(v);
+	virDomainPtr *doms = NULL;
+	int n;
+
+	if (!conn) {
+		snprintf(error, HTTP_ERROR_MAX, "libvirtd is not reachable");
+		return -ENOTCONN;
+	}
+	n = virConnectListAllDomains(conn, &doms, VIR_CONNECT_LIST_DOMAINS_ACTIVE);
+	if (n < 0) {
+		n = from_libvirt(error, "list of domains");
+		virConnectClose(conn);
+		return n;
+	}
+	*ret_list = json_object_new_array();
+	for (int i = 0; i < n; i++) {
+		struct json_object *o = json_object_new_object();
+		char uuid[VIR_UUID_STRING_BUFLEN];
+
+		virDomainGetUUIDString(doms[i], uuid);
+		json_set_str(o, "uuid", uuid);
+		json_set_str(o, "name", virDomainGetName(doms[i]));
+		json_object_array_add(*ret_list, o);
+		virDomainFree(doms[i]);
+	}
+	free(doms);
+	virConnectClose(conn);
+	return 0;
+}

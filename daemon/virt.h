@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The connection to libvirtd: opened and re-opened by itself, events to the loop, calls for
+ * workers. */
+#ifndef IBVMIG_DAEMON_VIRT_H
+#define IBVMIG_DAEMON_VIRT_H
+
+#include "common/http_client.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define VIRT_UUID_TEXT 37
+
+struct daemon;
+struct virt;
+
+enum virt_change {
+	VIRT_STARTED,          /* from cold, or restored from a file */
+	VIRT_STARTED_INCOMING, /* paused; QEMU waits for a migration */
+	VIRT_RESUMED,
+	VIRT_RESUMED_INCOMING, /* a migration has arrived and the guest runs here */
+	VIRT_SUSPENDED,
+	VIRT_STOPPED,
+	VIRT_STOPPED_MIGRATED, /* it runs on another host now */
+};
+
+/* All are called in the loop's thread; texts are borrowed during the call. */
+struct virt_ops {
+	void (*connected)(struct daemon *d);
+	void (*lost)(struct daemon *d);
+	void (*changed)(struct daemon *d, const char *uuid, const char *name, enum virt_change c);
+	/* details: the JSON object of QEMU's event. */
+	void (*monitor)(struct daemon *d, const char *uuid, const char *event,
+			struct json_object *details);
+};
+
+int virt_new(struct daemon *d, const struct virt_ops *ops, struct virt **ret_virt);
+void virt_free(struct virt *v);
+bool virt_is_connected(struct virt *v);
+
+/* The rest blocks: from workers only. 0 or -errno (-ENOTCONN without libvirtd, -ENOENT for an
+ * unknown domain, -EIO for libvirt's own refusal); error has libvirt's words. */
+int virt_domain_xml(struct virt *v, const char *uuid, char **ret_xml, char *error);
+/* command: JSON text; *ret_answer is owned by the caller. Errors of QEMU are in the answer. */
+int virt_monitor(struct virt *v, const char *uuid, const char *command, char **ret_answer,
+		 char *error);
+int virt_abort_job(struct virt *v, const char *uuid, char *error);
+int virt_set_max_speed(struct virt *v, const char *uuid, unsigned long mib_per_s, char *error);
+/* Of the completed incoming migration, in ms. */
+int virt_downtime_ms(struct virt *v, const char *uuid, uint64_t *ret_ms, char *error);
+/* An array of {"uuid","name"} of the domains that run; owned by the caller. */
+int virt_running(struct virt *v, struct json_object **ret_list, char *error);
+
+#endif

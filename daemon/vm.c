@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/vm.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/events.h"
+#include "daemon/journal.h"
+#include "daemon/migrate.h"
+#include "daemon/settings.h"
+#include "daemon/vm_channel.h"
+#include "daemon/vm_work.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+struct vm *vm_find(struct daemon *d, const char *uuid)
+{
+	for (struct vm *vm = d->vms; vm; vm = vm->next)
+		if (!vm->gone && !strcmp(vm->uuid, uuid))
+			return vm;
+	return NULL;
+}
+
+struct vm *vm_by_guid(struct daemon *d, uint64_t vguid)
+{
+	for (struct vm *vm = d->vms; vm; vm = vm->next)
+		if (!vm->gone && vm->want.vguid == vguid && vm->vf && vm->state != VM_LEAVING)
+			return vm;
+	return NULL;
+}
+
+struct vm *vm_by_name(struct daemon *d, const char *name)
+{
+	for (struct vm *vm = d->vms; vm; vm = vm->next)
+		if (!vm->gone && (!strcmp(vm->name, name) || !strcmp(vm->uuid, name)))
+			return vm;
+	return NULL;
+}
+
+void vm_note(struct vm *vm, bool bad, const char *fmt, ...)
+{
+	struct json_object *e = json_object_new_object();
+	char text[HTTP_ERROR_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	log_at(bad ? LOG_WARN : LOG_NOTICE, "VM %s: %s", vm->name, text);
+	journal_event(vm->d->journal, vm->uuid, text);
+	json_set_str(e, "type", "vm");
+	json_set_str(e, "vm", vm->name);
+	json_set_str(e, "uuid", vm->uuid);
+	json_set_str(e, "text", text);
+	events_publish(vm->d->events, e);
+}
+
+const char *vm_state_name(const struct vm *vm)
+{
+	static const char *const names[] = {
+		[VM_INSPECTED] = "inspected", [VM_ATTACHING] = "attaching",
+		[VM_ATTACHED] = "attached",   [VM_WITHOUT] = "without-vf",
+		[VM_INCOMING] = "incoming",   [VM_LEAVING] = "leaving",
+	};
+
+	return names[vm->state];
+}
+
+static void vm_free(struct vm *vm)
+{
+	agent_free(vm->agent);
+	free(vm->name);
+	free(vm->channel_alias);
+	free(vm->problem);
+	free(vm);
+}
+
+static void collect(struct daemon *d)
+{
+	for (struct vm **p = &d->vms; *p;) {
+		struct vm *vm = *p;
+
+		if (!vm->gone || vm->jobs) {
+			p = &vm->next;
+			continue;
+		}
+		*p = vm->next;
+		vm_free(vm);
+	}
+}
+
+/* Only marks it: callers up the stack may still hold it. The next discovery or job collects. */
+void vm_forget(struct vm *vm)
+{
+	vm->gone = true;
+	vm->vf = NULL;
+	vm->migration = NULL;
+}
+
+void vm_free_all(struct daemon *d)
+{
+	while (d->vms) {
+		struct vm *vm = d->vms;
+
+		d->vms = vm->next;
+		vm_free(vm);
+	}
+}
+
+static int start_job(struct vm *vm, struct json_object *in, void (*run)(struct job *j),
+		     void (*done)(struct job *j))
+{
+	int rc = job_start(vm->d, in, run, done, vm, 0);
+
+	if (!rc)
+		vm->jobs++;
+	return rc;
+}
+
+static void set_problem(struct vm *vm, const char *problem)
+{
+	str_set(&vm->problem, problem);
+	vm->state = VM_WITHOUT;
+	vm_note(vm, true, "runs without its VF: %s", problem);
+}
+
+/* ---- attach ---- */
+
+void vm_set_vf(struct vm *vm, struct vf *vf)
+{
+	vm->vf = vf;
+	vm->state = vf ? VM_ATTACHED : VM_WITHOUT;
+	if (vf && !vf->since_ms) {
+		vf->since_ms = wall_ms();
+		vf_save(&vm->d->vfs, vf);
+	}
+	str_set(&vm->problem, NULL);
+}
+
+static void attach_done(struct job *j)
+{
+	struct vm *vm = j->owner;
+	struct vf_table *t = &j->d->vfs;
+	bool leaving = vm->state == VM_LEAVING;
+
+	vm->jobs--;
+	if (vm->gone || !vm->vf)
+		return;
+	if (j->rc) {
+		vf_free_lease(t, vm->vf);
+		vm->vf = NULL;
+		set_problem(vm, j->error);
+		if (leaving)
+			vm_forget(vm);
+		return;
+	}
+	str_set(&vm->vf->attach, json_opt_str(j->out, "attach", "[]"));
+	str_set(&vm->vf->detach, json_opt_str(j->out, "detach", "[]"));
+	vm->vf->lid = (unsigned)json_opt_u64(j->out, "lid", 0);
+	vf_save(t, vm->vf);
+	vm_set_vf(vm, vm->vf);
+	vm_note(vm, false, "VF %s attached as %s on %s, vGUID 0x%016llx, LID %u", vm->vf->name,
+		vm->dev_id, vm->vf->bus, (unsigned long long)vm->want.vguid, vm->vf->lid);
+	/* It was stopped while the VF was being attached. */
+	if (leaving)
+		vm_release(vm, false);
+}
+
+void vm_attach(struct vm *vm)
+{
+	struct daemon *d = vm->d;
+	char error[HTTP_ERROR_MAX] = "";
+	int rc;
+
+	if (*d->vf_error) {
+		set_problem(vm, d->vf_error);
+		return;
+	}
+	if (!*vm->root_port) {
+		set_problem(vm, "no pcie-root-port is free: add <controller type='pci' "
+				"model='pcie-root-port'/> to the domain");
+		return;
+	}
+	rc = vf_claim(&d->vfs, vm->uuid, vm->name, &vm->want, "", &vm->vf, error);
+	if (rc) {
+		set_problem(vm, error);
+		return;
+	}
+	strcpy(vm->vf->bus, vm->root_port);
+	vm->state = VM_ATTACHING;
+	if (start_job(vm, vm_work_input(vm), vm_work_attach, attach_done)) {
+		vf_free_lease(&d->vfs, vm->vf);
+		vm->vf = NULL;
+		set_problem(vm, "out of memory");
+	}
+}
+
+/* ---- release ---- */
+
+static void release_done(struct job *j)
+{
+	struct vm *vm = j->owner;
+
+	vm->jobs--;
+	if (j->rc)
+		vm_note(vm, true, "the VF was not given back cleanly: %s", j->error);
+	if (vm->vf && !strcmp(vm->vf->vm, vm->uuid))
+		vf_free_lease(&j->d->vfs, vm->vf);
+	vm_note(vm, false, "VF released");
+	vm_forget(vm);
+	collect(j->d);
+}
+
+void vm_release(struct vm *vm, bool keep_binding)
+{
+	struct json_object *in;
+
+	if (!vm->vf) {
+		vm_forget(vm);
+		return;
+	}
+	if (vm->state == VM_ATTACHING) {
+		/* attach_done() comes back here. */
+		vm->state = VM_LEAVING;
+		return;
+	}
+	vm->state = VM_LEAVING;
+	in = vm_work_input(vm);
+	json_set_bool(in, "keep_binding", keep_binding);
+	start_job(vm, in, vm_work_release, release_done);
+}
+
+/* ---- discovery ---- */
+
+static struct vm *add_vm(struct daemon *d, const struct domain_info *info, bool incoming)
+{
+	struct vm *vm = vm_find(d, info->uuid);
+
+	if (!vm) {
+		vm = calloc(1, sizeof *vm);
+		if (!vm)
+			return NULL;
+		vm->d = d;
+		vm->next = d->vms;
+		d->vms = vm;
+	}
+	strcpy(vm->uuid, info->uuid);
+	str_set(&vm->name, info->name);
+	str_set(&vm->channel_alias, info->channel_alias);
+	vm->want = info->vf;
+	strcpy(vm->root_port, info->root_port);
+	snprintf(vm->dev_id, sizeof vm->dev_id, "ibvf%u", info->vf.index);
+	if (info->channel_path && !vm->agent)
+		vm_channel_open(vm, info->channel_path, incoming);
+	return vm;
+}
+
+/* A VM that was there before this daemon started, or before libvirtd did. */
+static void adopt(struct vm *vm, bool has_device)
+{
+	struct vf *vf = vf_of_vm(&vm->d->vfs, vm->uuid);
+
+	if (vm->vf || vm->migration)
+		return;
+	if (vf && migrate_open(vm->d, vm->uuid)) {
+		vm_set_vf(vm, vf); /* where the VF is, the open migration knows */
+	} else if (vf && has_device) {
+		vm_set_vf(vm, vf);
+		vm_note(vm, false, "found with VF %s attached", vf->name);
+	} else if (has_device) {
+		set_problem(vm, "it has a VF device that no lease explains: shut the VM down and "
+				"start it again");
+	} else {
+		vm_attach(vm);
+	}
+}
+
+static void inspect_done(struct job *j)
+{
+	struct daemon *d = j->d;
+	const char *xml = json_opt_str(j->out, "xml", "");
+	bool incoming = json_opt_bool(j->in, "incoming", false);
+	struct domain_info *info = NULL;
+	struct vm *vm;
+
+	collect(d);
+	if (j->rc && j->rc != -ENOENT && j->rc != -ENOTCONN)
+		log_warn("VM %s: cannot be inspected: %s", json_opt_str(j->in, "name", "?"),
+			 j->error);
+	if (!j->rc && domain_parse(xml, strlen(xml), &info))
+		log_warn("VM %s: its domain XML cannot be parsed",
+			 json_opt_str(j->in, "name", "?"));
+	if (info && info->wants_vf && (vm = add_vm(d, info, incoming))) {
+		if (incoming) {
+			vm->state = VM_INCOMING;
+			migrate_vm_known(vm);
+		} else if (info->problem) {
+			set_problem(vm, info->problem);
+		} else {
+			adopt(vm, json_opt_bool(j->out, "has_device", false));
+		}
+	}
+	domain_free(info);
+	migrate_recover(d);
+}
+
+void vm_discover(struct daemon *d, const char *uuid, const char *name, bool incoming)
+{
+	struct json_object *in = json_object_new_object();
+
+	json_set_str(in, "vm", uuid);
+	json_set_str(in, "name", name);
+	json_set_bool(in, "incoming", incoming);
+	job_start(d, in, vm_work_inspect, inspect_done, NULL, 0);
+}
+
+static void list_done(struct job *j)
+{
+	struct json_object *list = json_opt(j->out, "list");
+	size_t n = list ? json_object_array_length(list) : 0;
+
+	if (j->rc) {
+		log_warn("libvirt: %s", j->error);
+		return;
+	}
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+
+		vm_discover(j->d, json_opt_str(o, "uuid", ""), json_opt_str(o, "name", ""), false);
+	}
+	vm_sweep_leases(j->d, list);
+	migrate_recover_after(j->d, n);
+}
+
+static void on_connected(struct daemon *d)
+{
+	job_start(d, NULL, vm_work_list, list_done, NULL, 0);
+}
+
+static void on_lost(struct daemon *d)
+{
+	(void)d;
+}
+
+static void on_changed(struct daemon *d, const char *uuid, const char *name, enum virt_change c)
+{
+	struct vm *vm = vm_find(d, uuid);
+
+	log_debug("VM %s: lifecycle %d", name, c);
+	if (migrate_vm_changed(d, uuid, c))
+		return;
+	switch (c) {
+	case VIRT_STARTED:
+		vm_discover(d, uuid, name, false);
+		break;
+	case VIRT_STARTED_INCOMING:
+		vm_discover(d, uuid, name, true);
+		break;
+	case VIRT_RESUMED_INCOMING:
+		/* Arrived without a migration of ours: it had no VF at the source. */
+		vm_discover(d, uuid, name, false);
+		break;
+	case VIRT_STOPPED:
+	case VIRT_STOPPED_MIGRATED:
+		if (vm)
+			vm_release(vm, c == VIRT_STOPPED_MIGRATED);
+		break;
+	case VIRT_RESUMED:
+	case VIRT_SUSPENDED:
+		break;
+	}
+}
+
+/* The guest has given it up by itself, or so late that a migration had been walked back already. */
+static void reattached(struct job *j)
+{
+	struct vm *vm = j->owner;
+
+	vm->jobs--;
+	if (vm->gone || vm->state != VM_ATTACHED)
+		return;
+	if (j->rc)
+		str_set(&vm->problem, j->error);
+	vm_note(vm, j->rc, j->rc ? "the VF could not be attached again: %s" : "VF attached again%s",
+		j->rc ? j->error : "");
+}
+
+static void device_lost(struct vm *vm)
+{
+	if (vm->state != VM_ATTACHED || !vm->vf)
+		return;
+	vm_note(vm, true, "the guest has removed VF %s; attaching it again", vm->vf->name);
+	start_job(vm, vm_work_input(vm), vm_work_reattach, reattached);
+}
+
+static void on_monitor(struct daemon *d, const char *uuid, const char *event,
+		       struct json_object *details)
+{
+	struct vm *vm = vm_find(d, uuid);
+
+	if (vm && vm->agent && !strcmp(event, "VSERPORT_CHANGE") &&
+	    str_eq(json_opt_str(details, "id", ""), vm->channel_alias))
+		agent_guest_opened(vm->agent, json_opt_bool(details, "open", false));
+	if (vm && !strcmp(event, "DEVICE_DELETED") &&
+	    str_eq(json_opt_str(details, "device", ""), vm->dev_id)) {
+		if (!migrate_device_deleted(d, uuid))
+			device_lost(vm);
+		return;
+	}
+	migrate_monitor_event(d, uuid, event, details);
+}
+
+const struct virt_ops vm_virt_ops = {
+	.connected = on_connected,
+	.lost = on_lost,
+	.changed = on_changed,
+	.monitor = on_monitor,
+};
+
+struct json_object *vm_status(struct vm *vm)
+{
+	struct json_object *o = json_object_new_object();
+	char pkey[8];
+
+	snprintf(pkey, sizeof pkey, "0x%04x", vm->want.pkey);
+	json_set_str(o, "uuid", vm->uuid);
+	json_set_str(o, "name", vm->name);
+	json_set_str(o, "state", vm_state_name(vm));
+	json_set_str(o, "host", vm->d->settings->host_name);
+	if (vm->want.vguid)
+		json_set_guid(o, "vguid", vm->want.vguid);
+	json_set_str(o, "pkey", vm->want.pkey ? pkey : NULL);
+	json_set_str(o, "vf", vm->vf ? vm->vf->name : NULL);
+	json_set_str(o, "problem", vm->problem);
+	if (vm->vf && vm->vf->lid)
+		json_set_u64(o, "lid", vm->vf->lid);
+	if (vm->vf)
+		json_set_u64(o, "since_ms", vm->vf->since_ms);
+	json_set(o, "agent", agent_status(vm->agent));
+	json_set(o, "migration", migrate_status_of_vm(vm));
+	return o;
+}

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the scenarios share: TAP, waiting with deadlines, and the lab as Python calls."""
+import atexit
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent.parent
+BUILD = TOP / os.environ.get("BUILD", "build")
+LAB = TOP / "tests/lab/lab"
+UMAD2SIM = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so"
+
+
+class Failure(Exception):
+    """A scenario cannot go on; its text is the reason."""
+
+
+class Tap:
+    """One scenario's results. finish() prints the plan and gives the exit status."""
+
+    def __init__(self):
+        self.count = self.bad = 0
+
+    def check(self, name, ok, detail=""):
+        self.count += 1
+        self.bad += not ok
+        print(f"{'ok' if ok else 'not ok'} {self.count} - {name}", flush=True)
+        if not ok and detail != "":
+            for line in str(detail).splitlines()[-40:]:
+                print(f"# {line}", flush=True)
+        return ok
+
+    def equal(self, name, got, want):
+        return self.check(name, got == want, f"got {got!r}, want {want!r}")
+
+    def finish(self):
+        print(f"1..{self.count}", flush=True)
+        return 1 if self.bad or not self.count else 0
+
+
+def scenario(body, **lab_options):
+    """Runs body(tap, lab) in a lab of its own that is taken down whatever happens."""
+    tap = Tap()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    lab = Lab(BUILD / "check" / f"lab-{Path(sys.argv[0]).name}", **lab_options)
+    try:
+        lab.up()
+        body(tap, lab)
+    except Failure as e:
+        tap.check(f"scenario runs to its end: {e}", False, lab.tail())
+    finally:
+        lab.down()
+    sys.exit(tap.finish())
+
+
+def wait_for(what, deadline_s, probe, every_s=0.05):
+    """The first true value of probe(); Failure after the deadline. Polls because what is waited for
+    is on the other side of a virtual machine or a process that has no event for us."""
+    end = time.monotonic() + deadline_s
+    while True:
+        value = probe()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise Failure(f"{what}: not within {deadline_s} s")
+        time.sleep(every_s)
+
+
+class Lab:
+    """The lab in a state folder of its own; see tests/lab/lab and docs/lab.md."""
+
+    def __init__(self, folder, hosts="a b c", up_options=()):
+        self.dir = Path(folder)
+        self.env = dict(os.environ, LAB_DIR=str(self.dir), HOSTS=hosts)
+        self.up_options = up_options
+        self.where, self.came_from = {}, {}
+        atexit.register(self.down)
+        self.is_up = False
+
+    # -- the lab itself
+    def lab(self, *args, deadline_s=60, check=True, **kw):
+        p = subprocess.run([str(LAB), *map(str, args)], env=self.env, capture_output=True, text=True,
+                           timeout=deadline_s, stdin=subprocess.DEVNULL, **kw)
+        if check and p.returncode:
+            raise Failure(f"lab {' '.join(map(str, args))}: exit {p.returncode}: "
+                          f"{(p.stdout + p.stderr).strip()[-2000:]}")
+        return p
+
+    def up(self):
+        self.is_up = True
+        # it ends with this process, also when that is killed
+        self.lab("up", "--owner", os.getpid(), *self.up_options, deadline_s=180)
+
+    def down(self):
+        if self.is_up:
+            self.is_up = False
+            self.lab("down", check=False)
+
+    def tail(self):
+        """The ends of all logs, for a failed scenario."""
+        text = []
+        for f in sorted(self.dir.rglob("*.log")):
+            try:
+                lines = f.read_text(errors="replace").splitlines()[-8:]
+            except OSError:
+                continue
+            text += [f"== {f.relative_to(self.dir)}", *lines]
+        return "\n".join(text)
+
+    # -- hosts
+    def sh(self, host, *cmd, deadline_s=60, check=True):
+        return self.lab("sh", host, *cmd, deadline_s=deadline_s, check=check)
+
+    def virsh(self, host, *cmd, deadline_s=60, check=True):
+        return self.sh(host, "virsh", *cmd, deadline_s=deadline_s, check=check)
+
+    def popen(self, host, *cmd, **kw):
+        """A command on a host that goes on beside the scenario."""
+        return subprocess.Popen([str(LAB), "sh", host, *map(str, cmd)], env=self.env, text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, **kw)
+
+    def status(self, host):
+        return json.loads(self.sh(host, BUILD / "bin/ibvmig", "status", "--json").stdout)
+
+    def rest(self, host, path):
+        return json.loads(self.sh(host, "/usr/bin/python3", "-c", REST_GET, path).stdout)
+
+    def vm_status(self, host, vm):
+        return next((v for v in self.status(host)["vms"] if v["name"] == vm), None)
+
+    def migrations(self, host):
+        return self.rest(host, "/v1/migrations")["migrations"]
+
+    # -- the fabric
+    def sm_get(self, path):
+        """GET of ibvmig-sm's REST, through its AF_UNIX socket."""
+        return json.loads(self.sh("sm", "/usr/bin/python3", "-c", REST_GET, path,
+                                  "/run/ibvmig/ibvmig-sm.sock").stdout)
+
+    def sm_status(self):
+        return self.sm_get("/v1/status")
+
+    def sim(self, *cmd, check=True):
+        """A tool of infiniband-diags on the simulated fabric, attached where nobody else measures."""
+        return self.sh("sm", "sh", "-c", 'cd /run/lab/sm && SIM_HOST=tools LD_PRELOAD="$0" exec "$@"',
+                       UMAD2SIM, *cmd, check=check)
+
+    def fabric_ports(self):
+        """All CA ports as the switches' side shows them now: {port GUID: (node name, LID)}."""
+        out = self.sim("ibnetdiscover").stdout
+        found = re.findall(r'^Ca\s.*?# "([^"]*)"\n\[1\]\(([0-9a-f]+)\).*?# lid (\d+)', out, re.M)
+        return {int(guid, 16): (name, int(lid)) for name, guid, lid in found}
+
+    def fabric_lid(self, vguid):
+        """The LID of the port that shows this vGUID, or None."""
+        return self.fabric_ports().get(int(vguid, 16), (None, None))[1]
+
+    # -- VMs
+    def vm(self, name, host, *options):
+        self.lab("vm", "define", name, host, *options)
+        self.lab("vm", "start", name, deadline_s=180)
+        self.where[name] = host
+
+    def vm_ip(self, vm):
+        """Address on the management network."""
+        return json.loads((self.dir / "vms/vms.json").read_text())[vm]["ip"]
+
+    def vm_gid_guid(self, vm):
+        """The GUID half of the GID that the guest's RDMA device shows, as 0x… ; None without one."""
+        out = self.guest(vm, "cat /sys/class/infiniband/*/ports/1/gids/0", check=False).stdout.split()
+        return "0x" + out[0].replace(":", "")[16:] if out and ":" in out[0] else None
+
+    def guest(self, vm, command, deadline_s=60, check=True):
+        return self.lab("guest", "--timeout", deadline_s, vm, command, deadline_s=deadline_s + 5, check=check)
+
+    def guest_json(self, vm, path):
+        p = self.guest(vm, f"cat {shlex.quote(path)}", check=False)
+        try:
+            return json.loads(p.stdout)
+        except ValueError:
+            return None
+
+    def wait_vf(self, vm, deadline_s=120):
+        """Until the daemon has attached the VF and the agent has answered it."""
+        def ready():
+            v = self.vm_status(self.where[vm], vm)
+            return v if v and v["state"] == "attached" and v["agent"]["state"] == "up" else None
+        return wait_for(f"{vm}: VF and agent on {self.where[vm]}", deadline_s, ready, 0.2)
+
+    def migrate_start(self, vm, to, *options):
+        return self.popen(self.where[vm], "virsh", "migrate", "--live", "--p2p", *options, vm,
+                          f"qemu+tcp://{to}/system")
+
+    def migrate(self, vm, to, *options, deadline_s=180):
+        """Plain `virsh migrate --live`; returns the seconds and libvirt's output, Failure if it failed."""
+        start = time.monotonic()
+        p = self.migrate_start(vm, to, *options)
+        try:
+            out, _ = p.communicate(timeout=deadline_s)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            raise Failure(f"virsh migrate {vm} {to}: not within {deadline_s} s") from None
+        if p.returncode:
+            raise Failure(f"virsh migrate {vm} {to}: {out.strip()}")
+        self.came_from[vm], self.where[vm] = self.where[vm], to
+        return time.monotonic() - start, out
+
+    def wait_done(self, vm, host, deadline_s=60, state="DONE"):
+        """The record of the latest migration of vm that host knows, once it is in this state. What both
+        sides measured is in its "data"; names that both have are the source's."""
+        def done():
+            m = next((m for m in self.migrations(host) if m["name"] == vm), None)
+            return m if m and m["state"] == state else None
+        m = wait_for(f"{vm}: migration is {state} on {host}", deadline_s, done, 0.1)
+        m["data"] = {**m["data"].get("destination", {}), **m["data"]}
+        return m
+
+
+REST_GET = """
+import http.client, socket, sys
+class C(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX); self.sock.settimeout(30)
+        self.sock.connect(path)
+path = sys.argv[2] if len(sys.argv) > 2 else '/run/ibvmig/ibvmigd.sock'
+c = C('localhost'); c.request('GET', sys.argv[1]); print(c.getresponse().read().decode())
+"""

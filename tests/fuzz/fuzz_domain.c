@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Domain XML with our metadata, as libvirt's hook hands it to us: a VF is wanted only with values
+ * that the rest of the daemon may rely on. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "daemon/domain.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct domain_info *info = NULL;
+
+	log_set_level(LOG_ERROR);
+	if (domain_parse((const char *)data, size, &info))
+		return 0;
+	if (info->wants_vf && !info->problem &&
+	    (!info->vf.vguid || info->vf.vguid == UINT64_MAX || info->vf.index > 15 ||
+	     !(info->vf.pkey & 0x7fff) || !*info->vf.pf))
+		abort();
+	domain_free(info);
+	return 0;
+}

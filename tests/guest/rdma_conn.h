@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Connects RC QPs of two programs as perftest does: numbers over TCP, then INIT, RTR, RTS. */
+#ifndef IBVMIG_TESTS_RDMA_CONN_H
+#define IBVMIG_TESTS_RDMA_CONN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <infiniband/verbs.h>
+
+/* What the two sides tell each other of one QP. Both are little-endian. */
+struct conn_qp {
+	uint32_t qpn, psn;
+	uint32_t ring_rkey, fixed_rkey;
+	uint64_t ring_addr, ack_addr, fixed_addr; /* where the other side may write, and read */
+	uint8_t gid[16];
+};
+
+/* One line on stderr and exit status 1: for a workload nothing can be mended. */
+void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* host NULL: waits for one peer; else tries for 30 s. A connected socket. */
+int conn_tcp(const char *host, unsigned port);
+/* Whole buffers both ways. */
+void conn_swap(int fd, const void *mine, void *theirs, size_t bytes);
+
+struct ibv_context *conn_open(const char *device); /* NULL: the first */
+void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *peer,
+	     int gid_index);
+
+#endif

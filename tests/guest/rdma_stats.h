@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What a checked workload counts, and the JSON files that show it while it runs and at the end. */
+#ifndef IBVMIG_TESTS_RDMA_STATS_H
+#define IBVMIG_TESTS_RDMA_STATS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define STATS_GAPS       256
+#define STATS_GAP_MIN_US 100000
+
+struct stats_gap {
+	uint64_t ended_wall_ms, us;
+};
+
+struct stats {
+	uint64_t sent, received, lost, duplicated, corrupt;
+	uint64_t writes, reads, bytes;
+	uint64_t last_us; /* of the latest arrival */
+	uint64_t max_gap_us, gap_count;
+	struct stats_gap gaps[STATS_GAPS]; /* of at least STATS_GAP_MIN_US; the latest ones */
+	char first_error[160];             /* of the first message that was not as it should be */
+};
+
+uint64_t stats_now_us(void);
+/* A message has arrived now. */
+void stats_arrival(struct stats *s);
+void stats_complain(struct stats *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Replaces the file in one step. */
+void stats_write(const struct stats *s, const char *path, bool ended);
+
+#endif

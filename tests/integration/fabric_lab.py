@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A simulated subnet (ibsim, OpenSM with our plugin, ibvmig-sm) for the fabric_* tests.
+
+Everything lives below one scratch directory in build/; nothing of it outlives Lab.stop(). The fabric
+is looked at with independent tools: ibnetdiscover, dump_fts, smpquery.
+"""
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build")).resolve()
+UMAD2SIM = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so"
+NO_PATH = 255
+
+
+def wait_for(what, check, seconds=15.0):
+    """Polls check() until it is true; the value of check(), or TimeoutError that names what."""
+    end = time.monotonic() + seconds
+    while True:
+        value = check()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+class Net:
+    """Hypervisors as small switches (vSwitch) with a PF and VFs, on leaves and spines."""
+
+    def __init__(self, hypervisors=3, vfs=4, leaves=2, spines=2, slow=()):
+        self.switch, self.hca = {}, []
+        self.slow = set(slow)
+        for i in range(leaves):
+            self.switch[f"leaf{i}"] = (16, {})
+        for i in range(spines):
+            self.switch[f"spine{i}"] = (16, {})
+        for i in range(leaves):
+            for s in range(spines):
+                self.link(f"leaf{i}", 10 + s, f"spine{s}", 1 + i)
+        # the first two hypervisors share leaf0, so that a move can stay on one leaf
+        for n in range(hypervisors):
+            name, leaf = f"hv{n}-vsw", f"leaf{0 if n < 2 else n % leaves if leaves > 2 else 1}"
+            self.switch[name] = (2 + vfs, {})
+            self.link(leaf, 1 + n, name, 1)
+            for k in range(vfs + 1):
+                self.attach(f"hv{n}-pf" if k == 0 else f"hv{n}-vf{k}", name, 2 + k)
+        self.attach("smhost", "leaf0", 8)
+        self.attach("spare", f"leaf{leaves - 1}", 9)
+
+    def link(self, a, pa, b, pb):
+        self.switch[a][1][pa] = (b, pb)
+        self.switch[b][1][pb] = (a, pa)
+
+    def attach(self, hca, sw, port):
+        self.switch[sw][1][port] = (hca, 1)
+        self.hca.append((hca, sw, port))
+
+    def text(self):
+        def width(a, b):
+            return "1xSDR" if a in self.slow or b in self.slow else "4xEDR"
+
+        out = []
+        for name, sw, port in self.hca[:1]:
+            out.append(f'Hca 1 "{name}"\n[1] "{sw}"[{port}] # lid 0 {width(name, sw)}\n')
+        for name, (ports, links) in self.switch.items():
+            lines = [f'[{p}] "{peer}"[{pp}] # lid 0 {width(name, peer)}'
+                     for p, (peer, pp) in sorted(links.items())]
+            out.append(f'Switch {ports} "{name}"\n' + "\n".join(lines) + "\n")
+        for name, sw, port in self.hca[1:]:
+            out.append(f'Hca 1 "{name}"\n[1] "{sw}"[{port}] # lid 0 {width(name, sw)}\n')
+        return "\n".join(out)
+
+
+class UnixHTTP(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=40)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class View:
+    """The fabric as independent tools see it: nodes, links, LIDs, LFTs."""
+
+    def __init__(self, lab):
+        self.ports, self.links, self.lid, self.guid, self.lft = {}, {}, {}, {}, {}
+        self.read_topology(lab.tool("ibnetdiscover"))
+        self.read_lfts(lab.tool("dump_fts"))
+
+    def read_topology(self, text):
+        kind = name = ident = None
+        for line in text.splitlines():
+            m = re.match(r'(Switch|Ca)\s+(\d+) "([^"]+)"\s+# "([^"]+)"(.*)', line)
+            if m:
+                kind, ident, name = m[1], m[3], m[4]
+                self.ports[ident] = (kind, name)
+                if kind == "Switch":
+                    self.lid[ident] = int(re.search(r"lid (\d+)", m[5])[1])
+                continue
+            m = re.match(r'\[(\d+)\](?:\(([0-9a-f]+)\))?\s+"([^"]+)"\[(\d+)\](.*)', line)
+            if m and kind:
+                self.links[(ident, int(m[1]))] = (m[3], int(m[4]))
+                if kind == "Ca":
+                    self.lid[ident] = int(re.search(r"# lid (\d+)", m[5])[1])
+                    self.guid[ident] = int(m[2], 16)
+
+    def read_lfts(self, text):
+        table = None
+        for line in text.splitlines():
+            m = re.search(r"Unicast lids .* of switch .*[Ll]id (\d+).*guid (0x[0-9a-f]+)", line)
+            if m:
+                table = self.lft.setdefault("S-" + f"{int(m[2], 16):016x}", {})
+                continue
+            m = re.match(r"0x([0-9a-f]+) (\d+)", line)
+            if m and table is not None:
+                table[int(m[1], 16)] = int(m[2])
+
+    def cas(self):
+        return [i for i, (kind, _) in self.ports.items() if kind == "Ca"]
+
+    def by_guid(self, guid):
+        return next((i for i, g in self.guid.items() if g == guid), None)
+
+    def walk(self, source, lid):
+        """The CA or switch at which a packet from this CA to lid ends, or None."""
+        node, hops = self.links[(source, 1)][0], 0
+        while self.ports[node][0] == "Switch":
+            port = self.lft.get(node, {}).get(lid, NO_PATH)
+            if port == 0:
+                return node
+            hops += 1
+            if (node, port) not in self.links or hops > len(self.ports):
+                return None
+            node = self.links[(node, port)][0]
+        return node
+
+    def broken(self):
+        """(source, destination) names of all pairs of CAs that do not reach each other's LID."""
+        return [(self.ports[a][1], self.ports[b][1]) for a in self.cas() for b in self.cas()
+                if a != b and self.walk(a, self.lid[b]) != b]
+
+    def tables(self):
+        return {s: dict(t) for s, t in self.lft.items()}
+
+
+class Lab:
+    def __init__(self, name, net=None):
+        self.dir = BUILD / "tests" / f"{name}.{os.getpid()}"
+        self.net = net or Net()
+        self.routing = os.environ.get("ROUTING", "minhop")
+        self.processes = []
+        self.sim = self.osm = self.smd = None
+        self.sock = str(self.dir / "sm.sock")
+        self.plugin_sock = str(self.dir / "plugin.sock")
+        if len(self.plugin_sock) > 100:  # sun_path
+            self.plugin_sock = os.path.relpath(self.plugin_sock, self.dir)
+        self.sim_name = f"ibvmig-{name}-{os.getpid()}"
+
+    def env(self, host=None, **more):
+        e = dict(os.environ, IBSIM_SOCKNAME=self.sim_name, **more)
+        if host:
+            e.update(SIM_HOST=host, LD_PRELOAD=UMAD2SIM)
+        return e
+
+    def spawn(self, argv, out, **kw):
+        with open(self.dir / out, "ab") as f:
+            p = subprocess.Popen(argv, cwd=self.dir, stdout=f, stderr=f, **kw)
+        self.processes.append(p)
+        return p
+
+    def start(self):
+        shutil.rmtree(self.dir, ignore_errors=True)
+        (self.dir / "cache").mkdir(parents=True)
+        (self.dir / "net").write_text(self.net.text())
+        self.sim = self.spawn(["ibsim", "-s", "net"], "ibsim.out", env=self.env(),
+                              stdin=subprocess.PIPE)
+        wait_for("ibsim", lambda: b"simulator ready" in (self.dir / "ibsim.out").read_bytes())
+        self.start_opensm()
+        self.start_sm()
+
+    def start_opensm(self):
+        # ibsim numbers the switches in the order of the file
+        roots = [i for i, n in enumerate(self.net.switch) if n.startswith("spine")]
+        (self.dir / "roots").write_text("".join(f"0x{0x200000 + i:016x}\n" for i in roots))
+        (self.dir / "opensm.conf").write_text(
+            "event_plugin_name ibvmigsm\n"
+            f"event_plugin_options ibvmig-socket={self.plugin_sock}\n"
+            f"routing_engine {self.routing}\n"
+            + (f"root_guid_file {self.dir}/roots\n" if self.routing in ("updn", "dnup") else "") +
+            f"dump_files_dir {self.dir}/\n"
+            "partition_config_file /nonexistent\nqos_policy_file /nonexistent\n"
+            "log_flags 0x03\nforce_log_flush TRUE\nsweep_interval 10\n")
+        env = self.env("smhost", LD_LIBRARY_PATH=str(BUILD / "lib"),
+                       OSM_CACHE_DIR=str(self.dir / "cache"), OSM_TMP_DIR=str(self.dir))
+        self.osm = self.spawn(["opensm", "-F", "opensm.conf", "-f", "opensm.log"], "opensm.out",
+                              env=env, stdin=subprocess.DEVNULL)
+
+    def start_sm(self, fault="", **conf):
+        lines = [f"listen = {self.sock}", f"plugin-socket = {self.plugin_sock}",
+                 f"state-dir = {self.dir}/state"]
+        lines += [f"{k.replace('_', '-')} = {v}" for k, v in conf.items()]
+        (self.dir / "sm.conf").write_text("\n".join(lines) + "\n")
+        self.smd = self.spawn([str(BUILD / "bin/ibvmig-sm"), "-c", "sm.conf"], "sm.out",
+                              env=self.env("spare", IBVMIG_FAULT=fault), stdin=subprocess.DEVNULL)
+        wait_for("ibvmig-sm", self.sm_listens)
+
+    def sm_listens(self):
+        try:
+            return self.status()
+        except OSError:
+            if self.smd.poll() is not None:
+                raise RuntimeError(f"ibvmig-sm has ended: {self.smd.poll()}")
+            return None
+
+    def wait_ready(self):
+        return wait_for("OpenSM ready",
+                        lambda: self.status()["sm"].get("ready") and not self.status()["sm"]["sweeping"])
+
+    def end(self, p, sig=signal.SIGTERM):
+        if p and p.poll() is None:
+            p.send_signal(sig)
+            try:
+                p.wait(10)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                p.wait()
+        if p in self.processes:
+            self.processes.remove(p)
+
+    def stop_sm(self, sig=signal.SIGTERM):
+        self.end(self.smd, sig)
+        if os.path.exists(self.sock):
+            os.unlink(self.sock)
+
+    def stop(self, keep=False):
+        for p in reversed(list(self.processes)):
+            self.end(p)
+        if not keep:
+            shutil.rmtree(self.dir, ignore_errors=True)
+
+    def console(self, command):
+        self.sim.stdin.write(command.encode() + b"\n")
+        self.sim.stdin.flush()
+
+    def tool(self, *argv, host="hv0-pf", check=True):
+        r = subprocess.run(argv, cwd=self.dir, env=self.env(host), capture_output=True, text=True,
+                           timeout=30)
+        if check and r.returncode:
+            raise RuntimeError(f"{argv}: {r.stdout}{r.stderr}")
+        return r.stdout
+
+    def view(self):
+        return View(self)
+
+    def call(self, method, path, body=None):
+        c = UnixHTTP(self.sock)
+        c.request(method, path, json.dumps(body) if body is not None else None)
+        r = c.getresponse()
+        answer = json.loads(r.read())
+        c.close()
+        return r.status, answer
+
+    def status(self):
+        return self.call("GET", "/v1/status")[1]
+
+    def counters(self):
+        return self.status()["counters"]
+
+    def sweep(self):
+        """One heavy sweep, asked for by SIGHUP, to its end. OpenSM forgets a SIGHUP that comes while a
+        sweep starts, so it is sent again after a second."""
+        before = self.counters()["heavy_sweeps"]
+        for tries_left in reversed(range(10)):
+            self.osm.send_signal(signal.SIGHUP)
+            try:
+                wait_for("a heavy sweep", lambda: self.counters()["heavy_sweeps"] > before, 1)
+                break
+            except TimeoutError:
+                if not tries_left:
+                    raise
+        wait_for("the sweep's end", lambda: not self.status()["sm"]["sweeping"])
+
+    def errors(self):
+        return [x for x in (self.dir / "opensm.log").read_text(errors="replace").splitlines()
+                if " ERR " in x]
+
+
+class VF:
+    """A VF of the simulated fabric; set_guid() is what a provider program does."""
+
+    def __init__(self, lab, view, name):
+        self.lab, self.name = lab, name
+        self.host = name.split("-")[0]
+        self.ident = next(i for i, (_, n) in view.ports.items() if n == name)
+        self.parked = view.guid[self.ident]
+        self.lid = view.lid[self.ident]
+
+    def set_guid(self, port_guid):
+        """ibsim sets the node GUID; the port GUID is the next number."""
+        self.lab.console(f'Guid "{self.name}" 0x{port_guid - 1:016x}')
+
+    def shown(self, view):
+        return next((view.guid[i] for i, (_, n) in view.ports.items()
+                     if n == self.name and i in view.guid), None)
+
+    def json(self, url=True):
+        d = {"host": self.host, "vf": self.name, "parked_guid": f"0x{self.parked:016x}"}
+        if url:
+            d["url"] = f"http://127.0.0.1:1/{self.host}"
+        return d
+
+
+class Tap:
+    """Test Anything Protocol on stdout; a test function that returns has passed."""
+
+    def __init__(self):
+        self.count = self.failed = 0
+
+    def run(self, name, fn):
+        self.count += 1
+        try:
+            note = fn()
+            print(f"ok {self.count} - {name}" + (f" # {note}" if note else ""), flush=True)
+            return True
+        except Exception as e:  # a failing check must not hide the later ones
+            self.failed += 1
+            print(f"not ok {self.count} - {name}", flush=True)
+            for line in f"{type(e).__name__}: {e}".splitlines():
+                print(f"# {line}", flush=True)
+            return False
+
+    def done(self):
+        print(f"1..{self.count}", flush=True)
+        sys.exit(1 if self.failed else 0)
+
+
+def equal(got, want, what="value"):
+    if got != want:
+        raise AssertionError(f"{what} is {got!r}, expected {want!r}")

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the data path sees of the subnet: switches, their LFTs, and the adapters' GUIDs and LIDs,
+ * all read by SMPs along directed routes, nothing taken from the SM. */
+#ifndef IBVMIG_LAB_FABRIC_H
+#define IBVMIG_LAB_FABRIC_H
+
+#include "common/ib.h"
+
+#include <infiniband/mad.h>
+#include <stdbool.h>
+
+#define FABRIC_NODES_MAX 256
+#define FABRIC_PORTS_MAX 64
+#define FABRIC_LIDS_MAX  1024
+#define FABRIC_NAME_MAX  65
+#define FABRIC_HOPS_MAX  16
+
+struct fabric_link {
+	int node; /* index, or -1 without a neighbour */
+	int port;
+};
+
+struct fabric_node {
+	char name[FABRIC_NAME_MAX]; /* NodeDescription */
+	bool is_switch;
+	int ports;
+	ib_portid_t route;
+	uint64_t node_guid;
+	uint64_t port_guid;                         /* of an adapter's port 1 */
+	unsigned lid;                               /* the same */
+	struct fabric_link links[FABRIC_PORTS_MAX]; /* by port number */
+	uint8_t lft[FABRIC_LIDS_MAX];
+};
+
+struct fabric {
+	struct ibmad_port *mad;
+	struct fabric_node *nodes; /* owned, FABRIC_NODES_MAX */
+	int count;
+	unsigned lid_top; /* the LFTs are read up to the block with this LID */
+};
+
+/* Opens the only umad port there is. 0 or -errno. */
+int fabric_open(struct fabric *f);
+
+/* Finds all nodes and links that are up, then their LFTs. 0 or -errno; on an error the old picture
+ * stays. */
+int fabric_discover(struct fabric *f);
+
+/* 0 or -errno; *ret_changed is set where something differs from the last time, never cleared. */
+int fabric_read_lfts(struct fabric *f, bool *ret_changed);
+int fabric_read_ports(struct fabric *f, bool *ret_changed);
+
+/* The index of the node with this name, or -1. */
+int fabric_find(const struct fabric *f, const char *name);
+
+/* Follows the LFTs from a switch to a LID. The index of the adapter at the end, or -1 (no entry, a
+ * dead link, a loop). */
+int fabric_walk(const struct fabric *f, int from, unsigned lid);
+
+#endif

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The simulated InfiniBand fabric: ibsim, OpenSM with our plugin, ibvmig-sm and the data path.
+
+Two spines, two leaves, and each hypervisor a vSwitch of its own with a PF and its VFs behind it:
+
+    spine0  spine1
+      |  \\/  |
+    leaf0   leaf1          leaf0: hosta hostc ..., and the CA "sm" of the SM
+     |        |            leaf1: hostb hostd ..., and the CA "tools" of all other clients
+   hosta-vsw  hostb-vsw
+    |  |...
+   hosta-pf0 hosta-pf0vf1 ... hosta-pf0vf4
+"""
+
+import os
+import socket
+
+from . import conf, ns
+from .conf import INSIDE
+
+LEAF_PORTS = 16
+LEAVES = 2
+SPINES = 2
+UPLINK = 13  # first port of a leaf that leads to a spine
+UMAD2SIM = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so"
+SM_CA = "sm"
+TOOLS_CA = "tools"
+CONSOLE = f"{INSIDE}/sm/console"
+IBSIM_OUT = f"{INSIDE}/log/ibsim@sm.log"
+PLUGIN_SOCKET = f"{INSIDE}/sm/plugin.sock"
+
+OPENSM_CONF = """\
+# sweeps come from traps and signals only: a test counts them
+sweep_interval 0
+routing_engine minhop
+partition_config_file {inside}/sm/partitions.conf
+honor_guid2lid_file TRUE
+dump_files_dir {inside}/sm/dump
+log_flags 0x03
+force_log_flush TRUE
+log_max_size 64
+transaction_timeout 1000
+"""
+PARTITIONS = """\
+Default=0x7fff, ipoib: ALL=full;
+guests=0x0001: ALL=full;
+"""
+
+
+def vf_name(host, vf):
+    """The ibsim node of a VF; vf 0 is the PF."""
+    return f"{host}-pf0" + (f"vf{vf}" if vf else "")
+
+
+def netlist(hosts):
+    """ibsim's input. The first CA is where clients attach that do not say where."""
+    links = {}
+
+    def link(a, b):
+        links.setdefault(a[0], {})[a[1]] = b
+        links.setdefault(b[0], {})[b[1]] = a
+
+    switches = {f"leaf{i}": LEAF_PORTS for i in range(LEAVES)}
+    switches.update({f"spine{i}": LEAVES for i in range(SPINES)})
+    for leaf in range(LEAVES):
+        for spine in range(SPINES):
+            link((f"leaf{leaf}", UPLINK + spine), (f"spine{spine}", leaf + 1))
+    link((TOOLS_CA, 1), ("leaf1", LEAF_PORTS))
+    link((SM_CA, 1), ("leaf0", LEAF_PORTS))
+    cas = [TOOLS_CA, SM_CA]
+    for i, host in enumerate(hosts):
+        vsw = f"{host}-vsw"
+        switches[vsw] = 2 + conf.VFS_PER_PF
+        link((vsw, 1), (f"leaf{i % LEAVES}", 1 + i // LEAVES))
+        for vf in range(1 + conf.VFS_PER_PF):
+            link((vf_name(host, vf), 1), (vsw, 2 + vf))
+            cas.append(vf_name(host, vf))
+    nodes = [("Hca", 1, n) for n in cas[:1]] + [("Switch", p, n) for n, p in switches.items()]
+    nodes += [("Hca", 1, n) for n in cas[1:]]
+    text = []
+    for kind, ports, name in nodes:
+        text.append(f'{kind} {ports} "{name}"')
+        # ibsim reads link width and speed from the comment, and takes a port without one as dead
+        text += [f'[{port}] "{to}"[{to_port}] # lid 0 4xEDR' for port, (to, to_port) in sorted(links[name].items())]
+        text.append("")
+    return "\n".join(text)
+
+
+class Console:
+    """ibsim's console: commands into a FIFO, and a token that shows when they were carried out."""
+
+    def __init__(self):
+        self.count = 0
+
+    def send(self, *commands):
+        self.count += 1
+        token = f"# done {os.getpid()}.{self.count}"
+        with open(CONSOLE, "w", encoding="utf-8") as f:
+            for c in (*commands, token):
+                f.write(c + "\n")
+                f.flush()
+        conf.wait_until(lambda: token in read(IBSIM_OUT), 10, "ibsim's console", 0.005)
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+    except FileNotFoundError:
+        return ""
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+def sim_env(node):
+    return {"LD_PRELOAD": UMAD2SIM, "SIM_HOST": node}
+
+
+def start_ibsim(hosts):
+    write(f"{INSIDE}/sm/net", netlist(hosts))
+    os.mkfifo(CONSOLE)
+    # the FIFO is opened for writing as well, so that ibsim never sees its end
+    ns.service_define("ibsim", "sm", ["sh", "-c", f"exec ibsim -s -S 256 -N 2048 {INSIDE}/sm/net <>{CONSOLE}"],
+                      cwd=f"{INSIDE}/sm")
+    ns.service_start_wait("ibsim@sm", lambda: "simulator ready" in read(IBSIM_OUT), 10)
+    commands = []
+    for i, host in enumerate(hosts):
+        for vf in range(1 + conf.VFS_PER_PF):
+            # ibsim takes the node's GUID; its port's is that plus one
+            node_guid = conf.parked_guid(i, vf) - 1
+            commands.append(f'Guid "{vf_name(host, vf)}" {node_guid:#x}')
+    Console().send(*commands)
+
+
+def start_opensm():
+    """With our plugin if it is built; without it, ibvmig-sm says what is missing."""
+    text = OPENSM_CONF.format(inside=INSIDE)
+    lib = os.path.join(conf.BUILD, "lib")
+    if os.path.exists(os.path.join(lib, "libibvmigsm.so")):
+        text += f"event_plugin_name ibvmigsm\nevent_plugin_options ibvmig-socket={PLUGIN_SOCKET}\n"
+    write(f"{INSIDE}/sm/opensm.conf", text)
+    write(f"{INSIDE}/sm/partitions.conf", PARTITIONS)
+    env = {**sim_env(SM_CA), "LD_LIBRARY_PATH": lib, "OSM_CACHE_DIR": f"{INSIDE}/sm/cache",
+           "OSM_TMP_DIR": f"{INSIDE}/sm/dump", "IBVMIG_FAULT": os.environ.get("IBVMIG_FAULT", "")}
+    ns.service_define("opensm", "sm", ["opensm", "-F", f"{INSIDE}/sm/opensm.conf", "-f",
+                                       f"{INSIDE}/log/opensm.log"], env, cwd=f"{INSIDE}/sm")
+    ns.service_start_wait("opensm@sm", lambda: "SUBNET UP" in read(f"{INSIDE}/log/opensm.log"), 20)
+
+
+def start_ibvmig_sm():
+    program = os.path.join(conf.BUILD, "bin", "ibvmig-sm")
+    if not os.path.exists(program):
+        return False
+    write("/etc/ibvmig/ibvmig-sm.conf",
+          f"listen = {conf.SM_IP}:{conf.SM_PORT}\nlisten = /run/ibvmig/ibvmig-sm.sock\n"
+          f"plugin-socket = {PLUGIN_SOCKET}\nstate-dir = {INSIDE}/sm/state\n"
+          f"caching = {os.environ.get('IBVMIG_LAB_CACHING', 'yes')}\n")
+    env = {**sim_env(TOOLS_CA), "IBVMIG_FAULT": os.environ.get("IBVMIG_FAULT", "")}
+    ns.service_define("ibvmig-sm", "sm", [program, "-c", "/etc/ibvmig/ibvmig-sm.conf"], env,
+                      cwd=f"{INSIDE}/sm")
+    ns.service_start_wait("ibvmig-sm@sm", lambda: accepts(conf.SM_IP, conf.SM_PORT), 15)
+    return True
+
+
+def accepts(address, port):
+    with socket.socket() as s:
+        s.settimeout(1)
+        return s.connect_ex((address, port)) == 0
+
+
+def start_datapath(hosts):
+    """Waits for its first complete pass over the fabric, which it tells on its standard output."""
+    program = os.path.join(conf.BUILD, "tests", "lab_datapath")
+    if not os.path.exists(program):
+        return False
+    argv = [program, "--registry", f"http://{conf.SM_IP}:{conf.SM_PORT}"] + hosts
+    ns.service_define("datapath", "sm", argv, sim_env(TOOLS_CA), cwd=f"{INSIDE}/sm")
+    ns.service_start_wait("datapath@sm", lambda: "fabric is known" in read(ns.log_file("datapath@sm")), 15)
+    return True
+
+
+def bring_up(hosts, report):
+    for d in ("sm/cache", "sm/dump", "sm/state"):
+        os.makedirs(f"{INSIDE}/{d}", exist_ok=True)
+    start_ibsim(hosts)
+    start_opensm()
+    report.say("OpenSM has brought the fabric up")
+    if start_ibvmig_sm():
+        report.say("ibvmig-sm answers")
+    else:
+        report.say("ibvmig-sm is not built, so it is not started")
+    if not start_datapath(hosts):
+        report.say("the data path daemon is not built, so guests cannot talk over VFs")

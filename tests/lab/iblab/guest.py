@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Commands for guests, over the virtio-serial port that guest/execd.c serves.
+
+A request may be cut anywhere by a migration. It is then sent again, with the same number, to where
+the VM runs by then; the guest runs it once and answers again.
+"""
+
+import base64
+import glob
+import os
+import shlex
+import socket
+import time
+
+from . import conf, ns
+from .conf import LabError
+
+PORT = "org.ibvmig.lab.0"
+RETRY_S = 1.0
+
+quote = shlex.quote
+
+
+def sockets(vm):
+    """The port's sockets of this VM on all hosts: two while it migrates."""
+    found = []
+    for host in ns.host_names():
+        # libvirt cuts long names in its paths
+        found += glob.glob(conf.path("hosts", host, "var-lib-libvirt", "qemu", "channel", "target",
+                                     f"domain-*-{vm[:20]}", PORT))
+        found += glob.glob(conf.path("hosts", host, "run-libvirt", "qemu", "channel",
+                                     f"*-{vm[:20]}", PORT))
+    return found
+
+
+def connect(path):
+    """A connected socket, or None. The path may be too long for an address, so go by the directory."""
+    s = socket.socket(socket.AF_UNIX)
+    fd = -1
+    try:
+        fd = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+        s.connect(f"/proc/self/fd/{fd}/{os.path.basename(path)}")
+        return s
+    except OSError:
+        s.close()
+        return None
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def exchange(s, request, number, deadline):
+    """Sends the request and reads up to its answer. None when the stream ended or stayed silent."""
+    have = b""
+    try:
+        s.settimeout(RETRY_S)
+        s.sendall(b"\n" + request)
+        while time.monotonic() < deadline:
+            try:
+                data = s.recv(65536)
+            except socket.timeout:
+                return None
+            if not data:
+                return None
+            *lines, have = (have + data).split(b"\n")
+            for line in lines:
+                words = line.split(b" ")
+                if len(words) == 3 and words[0] == number:
+                    return int(words[1]), base64.b64decode(words[2])
+    except OSError:
+        pass
+    return None
+
+
+def run(vm, command, timeout=60):
+    """(exit code, output) of a shell command in a guest."""
+    number = f"{os.getpid()}.{time.monotonic_ns():x}"[-31:].encode()
+    request = number + b" " + base64.b64encode(command.encode()) + b"\n"
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        paths = sockets(vm)
+        if not paths and not ns.inside():
+            ns.need_lab()
+        for path in paths:
+            s = connect(path)
+            if not s:
+                continue
+            with s:
+                answer = exchange(s, request, number, deadline)
+            if answer:
+                return answer
+        time.sleep(0.02)
+    raise LabError(f"guest {vm}: no answer within {timeout:g} s to: {command}")

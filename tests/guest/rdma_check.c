@@ -8,8 +8,8 @@
  *   -d DEVICE  -g GID-INDEX (0)  -p TCP-PORT (18700)  -q QPS (1)  -t SECONDS (0: until SIGTERM)
  *   -r MESSAGES/S per QP (500)   -m MAX-BYTES (16384)  -e  sleep on a completion channel
  *   -D MIB,MIB/S  dirty that much memory at that rate   -o FILE  result and live status, JSON
- *   -R RECEIVES (64) posted at a time   -z MS  sleep so long every 300 ms: with few receives, the
- *   peer's sends then wait for receives (RNR)
+ *   -R RECEIVES (64) posted at a time   -z FILE  sleep as long as FILE exists: with few receives,
+ *   the peer's sends then wait for receives (RNR)
  *
  * Message n of a QP has a kind and a size that both sides can compute from n. SEND carries header
  * and payload; WRITE_IMM puts them into a ring at the peer; before some SENDs goes a WRITE into the
@@ -40,7 +40,7 @@
 #define SIGNAL_AT_MOST 7            /* unsignalled sends in a row */
 #define CLEAR          0xdd         /* what a checked ring slot is filled with */
 #define STATUS_EVERY   100000       /* us */
-#define NAP_EVERY      300000       /* us */
+#define STALL_LOOK     10000        /* us */
 #define FINISH_US      20000000     /* for the last acknowledgements */
 #define READ_FLAG      (1ull << 63) /* in wr_id: this completion is a READ's */
 
@@ -70,8 +70,8 @@ struct side {
 };
 
 static struct {
-	const char *device, *host, *output;
-	unsigned port, qps, rate, max_bytes, dirty_mib, dirty_rate, receives, nap_ms;
+	const char *device, *host, *output, *stall;
+	unsigned port, qps, rate, max_bytes, dirty_mib, dirty_rate, receives;
 	int gid_index;
 	double seconds;
 	bool events;
@@ -499,7 +499,7 @@ static uint64_t send_due(uint64_t now)
 
 static void run(int fd)
 {
-	uint64_t start = stats_now_us(), shown = 0, napped = start, now, due;
+	uint64_t start = stats_now_us(), shown = 0, now, due;
 
 	stats.last_us = start;
 	for (struct side *s = sides; s < sides + opt.qps; s++)
@@ -518,10 +518,8 @@ static void run(int fd)
 			    (opt.seconds > 0 && (double)(now - start) > opt.seconds * 1e6))
 				return;
 		}
-		if (opt.nap_ms && now - napped > NAP_EVERY) {
-			usleep(opt.nap_ms * 1000);
-			napped = stats_now_us();
-		}
+		while (opt.stall && !access(opt.stall, F_OK))
+			usleep(STALL_LOOK);
 		if (idle)
 			wait_a_little(due);
 	}
@@ -605,7 +603,7 @@ static void parse(int argc, char **argv)
 			opt.receives = number(optarg, 1, SLOTS, 'R');
 			break;
 		case 'z':
-			opt.nap_ms = number(optarg, 0, 60000, 'z');
+			opt.stall = optarg;
 			break;
 		case 'e':
 			opt.events = true;

@@ -224,6 +224,15 @@ static void answer_peer(const struct shim_qp *q, struct shim_peer *peer, const s
 	peer_send_qp(&to, type, 0);
 }
 
+static void resolve_end(struct shim_qp *q, int result)
+{
+	pthread_mutex_lock(&shim.call);
+	if (q->resolve == RESOLVE_WAITS)
+		q->resolve = result;
+	pthread_cond_broadcast(&shim.call_done);
+	pthread_mutex_unlock(&shim.call);
+}
+
 /* The asker connects to us. Before our own program has connected, this is all we know of it. */
 static void resolve_for_peer(const struct peer_head *h, const struct peer_qp *e, bool late)
 {
@@ -246,10 +255,17 @@ static void resolve_for_peer(const struct peer_head *h, const struct peer_qp *e,
 		q->peer = peer;
 		q->resolved = true;
 		q->dvqpn = e->src_vqpn;
-		q->dqpn = e->qpn;
+		q->dqpn = e->qpn & SHIM_QPN_MAX;
 		q->dqpn_old = late; /* the asker may have a new one by now */
 		memcpy(q->sgid, h->dgid, 16);
 		memcpy(q->dgid, h->sgid, 16);
+	} else if (q->resolve == RESOLVE_WAITS && !late && q->dvqpn == e->src_vqpn &&
+		   !memcmp(q->dgid, h->sgid, 16)) {
+		/* Both ask at the same time: this answers ours. Else the other end would take part
+		 * in a migration that comes now, and this end, still waiting, would not. */
+		q->peer = peer;
+		q->dqpn = e->qpn & SHIM_QPN_MAX;
+		resolve_end(q, RESOLVE_DONE);
 	}
 	answer_peer(q, peer, h, e, PEER_RESOLVED);
 }
@@ -261,15 +277,6 @@ void peer_answer_deferred(void)
 	deferred_count = 0;
 	for (unsigned i = 0; i < n; i++)
 		resolve_for_peer(&deferred[i].head, &deferred[i].qp, true);
-}
-
-static void resolve_end(struct shim_qp *q, int result)
-{
-	pthread_mutex_lock(&shim.call);
-	if (q->resolve == RESOLVE_WAITS)
-		q->resolve = result;
-	pthread_cond_broadcast(&shim.call_done);
-	pthread_mutex_unlock(&shim.call);
 }
 
 static void peer_resolved(const struct peer_head *h, const struct peer_qp *e)
@@ -457,10 +464,6 @@ static void ask_peer(struct shim_qp *q)
 
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += RESOLVE_MS / 1000;
-	pthread_mutex_lock(&shim.call);
-	q->resolve = RESOLVE_WAITS;
-	q->resolve_busy = false;
-	pthread_mutex_unlock(&shim.call);
 	peer_send_qp(q, PEER_RESOLVE, 0);
 	ctl_exit();
 	pthread_mutex_lock(&shim.call);
@@ -484,26 +487,32 @@ int peer_connect(struct shim_qp *q)
 	union ibv_gid gid;
 	bool known;
 
-	pthread_mutex_lock(&shim.ctl);
-	/* The peer was first and asked for us: its numbers are known, and kept up to date. */
-	known = q->resolved && !q->dqpn_old && q->dvqpn == q->attr.dest_qp_num && ah->is_global &&
-		!memcmp(q->dgid, ah->grh.dgid.raw, 16);
-	if (!known) {
-		q->peer = NULL;
-		q->resolved = false;
-		q->dvqpn = q->dqpn = q->attr.dest_qp_num;
-	}
-	q->connected = true;
-	pthread_mutex_unlock(&shim.ctl);
 	if (!ah->is_global) {
 		q->uncovered = "it is addressed by LID alone, without a GID (GRH)";
+		q->dvqpn = q->dqpn = q->attr.dest_qp_num;
+		q->connected = true;
 		return 0;
 	}
 	if (real_verbs.query_gid(q->ctx->real, ah->port_num ? ah->port_num : q->attr.port_num,
 				 ah->grh.sgid_index, &gid))
 		return EINVAL;
+	pthread_mutex_lock(&shim.ctl);
+	/* The peer was first and asked for us: its numbers are known, and kept up to date. */
+	known = q->resolved && !q->dqpn_old && q->dvqpn == q->attr.dest_qp_num &&
+		!memcmp(q->dgid, ah->grh.dgid.raw, 16);
 	memcpy(q->sgid, gid.raw, 16);
 	memcpy(q->dgid, ah->grh.dgid.raw, 16);
+	if (!known) {
+		q->peer = NULL;
+		q->resolved = false;
+		q->dvqpn = q->dqpn = q->attr.dest_qp_num;
+		pthread_mutex_lock(&shim.call);
+		q->resolve = RESOLVE_WAITS;
+		q->resolve_busy = false;
+		pthread_mutex_unlock(&shim.call);
+	}
+	q->connected = true;
+	pthread_mutex_unlock(&shim.ctl);
 	if (!known)
 		ask_peer(q);
 	if (!known && q->resolve != RESOLVE_DONE) {

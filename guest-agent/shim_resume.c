@@ -112,7 +112,8 @@ static int build_qp(struct shim_qp *q)
 			return rc;
 		q->psn = random_psn();
 	}
-	q->paired |= takes_part(q); /* the peer's answer may have come meanwhile */
+	/* Who was not paired when QPs were released stays alone: a number that is told after that
+	 * comes from an end that takes no part. */
 	q->again_us = 0;
 	q->phase = QP_CONNECTING;
 	return 0;

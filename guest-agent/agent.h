@@ -17,6 +17,7 @@
 #define AGENT_VFS_MAX       SHIM_VGUIDS_MAX
 
 struct agent_host;
+struct path_change;
 struct agent_shim;
 
 struct agent {
@@ -25,7 +26,7 @@ struct agent {
 
 	/* agent_host.c */
 	struct agent_host *host; /* owned */
-	bool path_cache;         /* the host's word in hello */
+	bool path_cache;         /* the host's word: path records may be kept */
 	unsigned vf_count;
 	uint64_t vf[AGENT_VFS_MAX]; /* vGUIDs that the host says are ours */
 
@@ -82,12 +83,23 @@ void agent_relay_from_shim(struct agent *a, const struct shim_relay *r);
 void agent_relay_from_host(struct agent *a, struct json_object *msg);
 void agent_relay_failed(struct agent *a, struct json_object *msg);
 
-/* agent_path.c: path records by DGID. */
+/* agent_path.c: path records, asked for once by the guest. */
 void agent_path_ask(struct agent_shim *s, const struct shim_path *ask);
 /* The host's answer to a `path` of ours. */
 void agent_path_answer(struct agent *a, uint64_t id, struct json_object *answer);
 void agent_path_forget_shim(struct agent_shim *s);
 void agent_path_counters(struct json_object *ret_obj);
+/* Whether records may be kept: false also drops those that are there. */
+void agent_path_use(struct agent *a, bool on);
+void agent_path_change(const struct path_change *change);
+void agent_path_flush(void);
+
+/* agent_notice.c: what the host tells of paths: `repath`, `unpath`, `path-cache`, and the list
+ * `paths` of a `resume` (absent: no path has changed). */
+void agent_repath(struct agent *a, uint64_t id, struct json_object *msg);
+void agent_unpath(struct agent *a, uint64_t id, struct json_object *msg);
+void agent_path_cache(struct agent *a, uint64_t id, struct json_object *msg);
+void agent_notice_moved(struct json_object *resume);
 
 /* agent_query.c */
 void agent_query(struct agent *a, uint64_t id);

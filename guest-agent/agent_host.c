@@ -200,7 +200,8 @@ static void op_hello(struct agent *a, uint64_t id, struct json_object *msg)
 		agent_answer_error(a, id, "hello names more than %u VFs", AGENT_VFS_MAX);
 		return;
 	}
-	a->path_cache = json_opt_bool(msg, "path_cache", false);
+	/* A host that does not know it yet (its own ibvmig-sm is silent) says nothing. */
+	agent_path_use(a, json_opt_bool(msg, "path_cache", a->path_cache));
 	agent_for_each_shim(a, s)
 	{
 		processes++;
@@ -247,6 +248,9 @@ static const struct {
 	{"ballast", agent_ballast, false},
 	{"relay", op_relay, true},
 	{"relay-failed", op_relay_failed, true},
+	{"repath", agent_repath, true},
+	{"unpath", agent_unpath, true},
+	{"path-cache", agent_path_cache, true},
 };
 
 static void host_message(void *arg, struct json_object *msg)

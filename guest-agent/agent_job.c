@@ -464,6 +464,7 @@ void agent_resume(struct agent *a, uint64_t id, struct json_object *msg)
 	}
 	if (refuse_busy(a, id) || job_start(a, id, &order, name, 0))
 		return;
+	agent_notice_moved(msg);
 	job.state = JOB_DEVICE;
 	job_device(NULL);
 }

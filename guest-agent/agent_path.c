@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Path records by DGID, asked of the host once for all processes. They stay valid over migrations
- * while the host says that addresses move with the VMs (path_cache in hello). */
+/* Path records, asked of the host once for all processes. They stay valid over migrations while
+ * the host says that addresses move with the VMs (path_cache in hello); what a move or a fault
+ * changes of them the host tells (agent_notice.c). */
 #include "guest-agent/agent.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
+#include "guest-agent/path_cache.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define PATHS_MAX     65536
 #define WAITS_MAX     4096
+#define PKEY_BASE     0x7fff
+#define RATE_MASK     0x3f /* IBA 1.4, 15.2.5.16: six bits */
 #define MEET_MS       300
 #define MEET_AGAIN_MS 2
 #define ANSWER_MS     2000
 #define IDS_START     (1ull << 32) /* far from the ids of the host's requests, for readers of logs */
-
-struct path_entry {
-	uint8_t dgid[16];
-	struct shim_path record;
-};
 
 struct path_wait {
 	struct path_wait *next;
 	struct agent_shim *shim; /* borrowed; NULL: gone */
 	struct shim_path ask;
 	uint64_t id; /* of the request to the host that answers it */
+	bool stale;  /* the path has changed since it was asked for */
 	uint64_t deadline_ms;
 };
 
@@ -41,44 +40,42 @@ struct path_meet {
 static struct {
 	struct path_meet *meets; /* owned */
 	struct loop_timer *meet_timer;
-	struct path_entry *entry; /* owned */
-	size_t count, room;
+	struct path_cache cache;
 	struct path_wait *waits; /* owned */
 	size_t wait_count;
 	uint64_t last_id;
 	struct loop_timer *timer;
-	uint64_t queries, saved, failed, reconnect_queries, reconnect_saved;
+	uint64_t queries, saved, failed, reconnect_queries, reconnect_saved, changed, dropped;
 } paths = {.last_id = IDS_START};
 
-static struct path_entry *path_find(const uint8_t dgid[16])
+static struct path_key key_of(const struct shim_path *ask)
 {
-	for (size_t i = 0; i < paths.count; i++)
-		if (!memcmp(paths.entry[i].dgid, dgid, 16))
-			return &paths.entry[i];
-	return NULL;
+	struct path_key k = {.pkey = ask->pkey & PKEY_BASE};
+
+	memcpy(k.dgid, ask->dgid, 16);
+	memcpy(k.sguid, ask->sgid + 8, 8);
+	return k;
 }
 
-static void path_store(const struct shim_path *record)
+static bool same_way(const struct shim_path *a, const struct shim_path *b)
 {
-	struct path_entry *e = path_find(record->dgid);
+	struct path_key ka = key_of(a), kb = key_of(b);
 
-	if (!e) {
-		if (paths.count == paths.room) {
-			size_t room = paths.room ? paths.room * 2 : 64;
-			struct path_entry *grown = room > PATHS_MAX
-							   ? NULL
-							   : realloc(paths.entry,
-								     room * sizeof(*grown));
+	return !memcmp(&ka, &kb, sizeof(ka));
+}
 
-			if (!grown)
-				return; /* asked again next time */
-			paths.entry = grown;
-			paths.room = room;
-		}
-		e = &paths.entry[paths.count++];
-	}
-	memcpy(e->dgid, record->dgid, 16);
-	e->record = *record;
+/* Without memory it is asked for again next time. */
+static void path_store(const struct shim_path *ask, const struct shim_path *record)
+{
+	struct path_record r = {.key = key_of(ask),
+				.dlid = record->dlid,
+				.slid = record->slid,
+				.pkey = record->pkey,
+				.mtu = record->mtu,
+				.sl = record->sl,
+				.rate = record->rate};
+
+	path_cache_put(&paths.cache, &r);
 }
 
 static void meet_again(void *arg);
@@ -129,10 +126,12 @@ static void reply(struct agent_shim *s, const struct shim_path *ask, const struc
 {
 	struct shim_path answer = record ? *record : *ask;
 
+	/* The question comes back with it: who asked knows it again by that. */
 	answer.head = ask->head;
 	answer.head.status = status;
 	answer.reconnect = ask->reconnect;
 	memcpy(answer.sgid, ask->sgid, 16);
+	answer.pkey = ask->pkey;
 	if (s && ask->head.cookie && !meet_first(s, &answer))
 		agent_shim_send(s, &answer);
 }
@@ -189,24 +188,55 @@ static void path_query_host(struct agent *a, const struct shim_path *ask, uint64
 	ib_gid_from_bytes(ask->dgid, &gid);
 	ib_gid_format(&gid, text);
 	json_set_str(msg, "dgid", text);
+	if (ask->pkey & PKEY_BASE) {
+		snprintf(text, sizeof(text), "0x%04x", ask->pkey);
+		json_set_str(msg, "pkey", text);
+	}
 	paths.queries++;
 	if (ask->reconnect)
 		paths.reconnect_queries++;
 	agent_host_send(a, msg);
 }
 
+static bool cache_used(const struct agent *a)
+{
+	return a->path_cache && !(a->fault & SHIM_FAULT_CACHE_OFF);
+}
+
+static void answer_from_cache(struct agent_shim *s, const struct shim_path *ask,
+			      const struct path_record *r)
+{
+	struct shim_path known = *ask;
+
+	known.dlid = r->dlid;
+	known.slid = r->slid;
+	known.mtu = r->mtu;
+	known.sl = r->sl;
+	known.rate = r->rate;
+	paths.saved++;
+	if (ask->reconnect)
+		paths.reconnect_saved++;
+	reply(s, ask, &known, 0);
+}
+
+/* One question serves all who want the same record. 0: nobody has asked it yet. */
+static uint64_t asked_already(const struct shim_path *ask)
+{
+	for (struct path_wait *o = paths.waits; o; o = o->next)
+		if (!o->stale && same_way(&o->ask, ask))
+			return o->id;
+	return 0;
+}
+
 void agent_path_ask(struct agent_shim *s, const struct shim_path *ask)
 {
 	struct agent *a = s->agent;
-	bool use_cache = a->path_cache && !(a->fault & SHIM_FAULT_CACHE_OFF);
-	struct path_entry *e = use_cache ? path_find(ask->dgid) : NULL;
+	struct path_key key = key_of(ask);
+	const struct path_record *r = cache_used(a) ? path_cache_find(&paths.cache, &key) : NULL;
 	struct path_wait *w;
 
-	if (e) {
-		paths.saved++;
-		if (ask->reconnect)
-			paths.reconnect_saved++;
-		reply(s, ask, &e->record, 0);
+	if (r) {
+		answer_from_cache(s, ask, r);
 		return;
 	}
 	if (!paths.timer && loop_timer_new(a->loop, path_timeout, NULL, &paths.timer))
@@ -220,15 +250,10 @@ void agent_path_ask(struct agent_shim *s, const struct shim_path *ask)
 	*w = (struct path_wait){.next = paths.waits,
 				.shim = s,
 				.ask = *ask,
-				.id = 0,
+				.id = cache_used(a) ? asked_already(ask) : 0,
 				.deadline_ms = now_ms() + ANSWER_MS};
-	/* One question serves all who want the same record, unless the cache is off. */
-	for (struct path_wait *o = paths.waits; use_cache && o && !w->id; o = o->next)
-		if (!memcmp(o->ask.dgid, ask->dgid, 16))
-			w->id = o->id;
 	paths.waits = w;
-	paths.wait_count++;
-	if (paths.wait_count == 1)
+	if (++paths.wait_count == 1)
 		loop_timer_arm(paths.timer, ANSWER_MS);
 	if (w->id) {
 		paths.saved++;
@@ -248,7 +273,7 @@ static int parse_record(struct json_object *answer, struct shim_path *ret_record
 	p.slid = (uint16_t)json_need_u64(&r, "slid", 0, 0xffff);
 	p.sl = (uint8_t)json_need_u64(&r, "sl", 0, 15);
 	p.mtu = (uint16_t)json_need_u64(&r, "mtu", 256, 4096);
-	p.rate = (uint8_t)json_opt_u64(answer, "rate", 0);
+	p.rate = (uint8_t)(json_opt_u64(answer, "rate", 0) & RATE_MASK);
 	ib_pkey_parse(json_opt_str(answer, "pkey", "0xffff"), &p.pkey);
 	if (r.error) {
 		log_warn("the host's path record: %s", r.message);
@@ -274,9 +299,8 @@ void agent_path_answer(struct agent *a, uint64_t id, struct json_object *answer)
 		answer_waits(id, NULL, -EHOSTUNREACH);
 		return;
 	}
-	if (a->path_cache && !(a->fault & SHIM_FAULT_CACHE_OFF) &&
-	    json_opt_bool(answer, "cacheable", false))
-		path_store(&record);
+	if (cache_used(a) && !w->stale && json_opt_bool(answer, "cacheable", false))
+		path_store(&w->ask, &record);
 	answer_waits(id, &record, 0);
 }
 
@@ -290,6 +314,44 @@ void agent_path_forget_shim(struct agent_shim *s)
 			m->shim = NULL;
 }
 
+/* Answers that are under way may have been given before the change: they are not kept. */
+static void answers_stale(uint64_t dguid)
+{
+	struct ib_gid gid;
+
+	for (struct path_wait *w = paths.waits; w; w = w->next) {
+		ib_gid_from_bytes(w->ask.dgid, &gid);
+		w->stale |= !dguid || gid.guid == dguid;
+	}
+}
+
+void agent_path_change(const struct path_change *change)
+{
+	unsigned n = path_cache_change(&paths.cache, change);
+
+	answers_stale(change->dguid);
+	if (change->mask)
+		paths.changed += n;
+	else
+		paths.dropped += n;
+}
+
+void agent_path_use(struct agent *a, bool on)
+{
+	if (a->path_cache != on)
+		log_info("path records are %s", on ? "kept" : "not kept any more");
+	a->path_cache = on;
+	if (!on)
+		agent_path_flush();
+}
+
+void agent_path_flush(void)
+{
+	paths.dropped += paths.cache.count;
+	path_cache_free(&paths.cache);
+	answers_stale(0);
+}
+
 void agent_path_counters(struct json_object *ret_obj)
 {
 	json_set_u64(ret_obj, "queries", paths.queries);
@@ -297,5 +359,8 @@ void agent_path_counters(struct json_object *ret_obj)
 	json_set_u64(ret_obj, "failed", paths.failed);
 	json_set_u64(ret_obj, "reconnect_queries", paths.reconnect_queries);
 	json_set_u64(ret_obj, "reconnect_saved", paths.reconnect_saved);
-	json_set_u64(ret_obj, "entries", paths.count);
+	json_set_u64(ret_obj, "changed", paths.changed);
+	json_set_u64(ret_obj, "dropped", paths.dropped);
+	json_set_u64(ret_obj, "entries", paths.cache.count);
+	json_set_u64(ret_obj, "bytes", path_cache_bytes(&paths.cache));
 }

@@ -1,13 +1,14 @@
 # The guest side. libibvmig.so is preloaded into programs we do not know: libc only, no JSON.
 AGENT_SRC := guest-agent/agent.c guest-agent/agent_host.c guest-agent/agent_shim.c \
-	     guest-agent/agent_relay.c guest-agent/agent_path.c guest-agent/agent_query.c \
+	     guest-agent/agent_relay.c guest-agent/agent_path.c guest-agent/path_cache.c guest-agent/agent_notice.c \
+	     guest-agent/agent_query.c \
 	     guest-agent/agent_job.c guest-agent/agent_device.c guest-agent/agent_ballast.c guest-agent/agent_holders.c
 $(eval $(call program,ibvmig-agent,$(AGENT_SRC),$(BUILD)/lib/libnet.a $(COMMON) -ljson-c -lsystemd -lpthread))
 
 SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_link.c \
 	    guest-agent/shim_context.c guest-agent/shim_mr.c guest-agent/shim_channel.c \
 	    guest-agent/shim_cq.c guest-agent/shim_qp.c guest-agent/shim_post.c \
-	    guest-agent/shim_peer.c guest-agent/shim_srq.c guest-agent/shim_job.c \
+	    guest-agent/shim_peer.c guest-agent/shim_route.c guest-agent/shim_srq.c guest-agent/shim_job.c \
 	    guest-agent/shim_suspend.c guest-agent/shim_resume.c guest-agent/shim_cm.c
 $(eval $(call shared,libibvmig,$(SHIM_SRC),$(COMMON) -lpthread -ldl,,-Wl$(comma)-z$(comma)defs -Wl$(comma)--version-script$(comma)guest-agent/shim.map))
 $(eval $(call program,ibvmig-run,guest-agent/run.c,$(COMMON)))
@@ -16,3 +17,5 @@ $(eval $(call testprogram,test_guest_table,tests/unit/test_guest_table.c guest-a
 $(eval $(call testprogram,test_guest_post,tests/unit/test_guest_post.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_relay,tests/unit/test_guest_relay.c guest-agent/agent_relay.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_guest_dirty,tests/unit/test_guest_dirty.c guest-agent/shim_mr.c guest-agent/shim_table.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_path_cache,tests/unit/test_guest_path_cache.c guest-agent/path_cache.c,))
+$(eval $(call testprogram,test_guest_route,tests/unit/test_guest_route.c guest-agent/shim_route.c,$(COMMON) -lpthread))

@@ -118,10 +118,10 @@ struct shim_queue {
 	char *inline_data;          /* max_inline for each entry */
 };
 
-/* One way from a port of ours to a GID: its path record (DESIGN: P7). */
+/* One way from a port of ours to a GID: its path record. Never freed, so a pointer stays good. */
 struct shim_route {
-	struct list link;
 	uint8_t sgid[16], dgid[16];
+	uint16_t pkey;
 	enum { ROUTE_NONE, ROUTE_ASKED, ROUTE_KNOWN, ROUTE_FAILED } state;
 	uint32_t cookie;
 	struct shim_path path;
@@ -167,6 +167,7 @@ struct shim_qp {
 	bool resolved;         /* peer is known (also where only it has connected so far) */
 	const char *uncovered; /* why, or NULL */
 	uint8_t sgid[16], dgid[16];
+	uint16_t pkey; /* of the partition, as the device has it; 0: unknown */
 	uint32_t dvqpn, dqpn;
 	struct shim_peer *peer; /* borrowed */
 	enum { RESOLVE_NONE, RESOLVE_WAITS, RESOLVE_DONE, RESOLVE_GONE } resolve;
@@ -221,7 +222,7 @@ struct shim {
 	pthread_cond_t ctl_changed;
 	unsigned users; /* callers inside a control verb */
 	bool busy;      /* a job runs: new callers wait */
-	struct list contexts, pds, mrs, channels, cqs, qps, peers, routes;
+	struct list contexts, pds, mrs, channels, cqs, qps, peers;
 	struct shim_table keys;       /* our virtual keys to the hardware's lkeys */
 	struct shim_table qp_by_vqpn; /* to struct shim_qp *; under ctl */
 	uint32_t key_start;
@@ -345,9 +346,17 @@ void peer_flush(void);
 void peer_send_keys(struct shim_qp *q);
 void peer_want_key(struct shim_qp *q, uint32_t vkey);
 void peer_answer_deferred(void);
-struct shim_route *route_get(const uint8_t sgid[16], const uint8_t dgid[16]);
+
+/* shim_route.c: path records, from the agent's cache. */
+/* The route, made if it is not there yet. NULL without memory, or above ROUTES_MAX. */
+#define ROUTES_MAX 65536u
+struct shim_route *route_get(const uint8_t sgid[16], const uint8_t dgid[16], uint16_t pkey);
+/* route_answered() will be called. reconnect: at a resume; the agent's counters keep that apart. */
 void route_ask(struct shim_route *r, bool reconnect);
 void route_answered(const struct shim_path *p);
+/* What the record says, into the attributes for RTR. On InfiniBand only: on RoCE there is no path
+ * beyond the GIDs. r NULL or not known: no change. */
+void route_apply(const struct shim_route *r, struct ibv_qp_attr *a);
 
 #define CONNECT_AGAIN_US 50000
 #define OPEN_AGAIN_MS    5

@@ -33,7 +33,6 @@ struct shim shim = {
 	.cqs = LIST_INIT(shim.cqs),
 	.qps = LIST_INIT(shim.qps),
 	.peers = LIST_INIT(shim.peers),
-	.routes = LIST_INIT(shim.routes),
 	.call = PTHREAD_MUTEX_INITIALIZER,
 	.call_done = PTHREAD_COND_INITIALIZER,
 	.calls = LIST_INIT(shim.calls),

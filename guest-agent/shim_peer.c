@@ -3,6 +3,7 @@
  * both ends exchange (peer_proto.h). Nothing that a peer says is used before it is checked. */
 #include "guest-agent/shim.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
@@ -479,6 +480,18 @@ static void ask_peer(struct shim_qp *q)
 	ctl_enter();
 }
 
+/* 0: the device does not tell. */
+static uint16_t partition_of(const struct shim_qp *q)
+{
+	const struct ibv_ah_attr *ah = &q->attr.ah_attr;
+	__be16 pkey = 0;
+
+	if (real_verbs.query_pkey(q->ctx->real, ah->port_num ? ah->port_num : q->attr.port_num,
+				  q->attr.pkey_index, &pkey))
+		return 0;
+	return be16toh(pkey);
+}
+
 /* Before the QP goes to RTR: who is at the other end? In the program's thread; 0 or errno. */
 int peer_connect(struct shim_qp *q)
 {
@@ -496,6 +509,7 @@ int peer_connect(struct shim_qp *q)
 	if (real_verbs.query_gid(q->ctx->real, ah->port_num ? ah->port_num : q->attr.port_num,
 				 ah->grh.sgid_index, &gid))
 		return EINVAL;
+	q->pkey = partition_of(q);
 	pthread_mutex_lock(&shim.ctl);
 	/* The peer was first and asked for us: its numbers are known, and kept up to date. */
 	known = q->resolved && !q->dqpn_old && q->dvqpn == q->attr.dest_qp_num &&
@@ -523,51 +537,8 @@ int peer_connect(struct shim_qp *q)
 		return 0;
 	}
 	q->resolved = true;
-	r = route_get(q->sgid, q->dgid);
+	r = route_get(q->sgid, q->dgid, q->pkey);
 	if (r && r->state == ROUTE_NONE)
 		route_ask(r, false);
 	return 0;
-}
-
-struct shim_route *route_get(const uint8_t sgid[16], const uint8_t dgid[16])
-{
-	struct shim_route *r, *found = NULL;
-
-	pthread_mutex_lock(&shim.call);
-	list_for_each (r, &shim.routes, link)
-		if (!memcmp(r->sgid, sgid, 16) && !memcmp(r->dgid, dgid, 16))
-			found = r;
-	if (!found && (found = calloc(1, sizeof(*found)))) {
-		memcpy(found->sgid, sgid, 16);
-		memcpy(found->dgid, dgid, 16);
-		list_add(&shim.routes, &found->link);
-	}
-	pthread_mutex_unlock(&shim.call);
-	return found;
-}
-
-void route_ask(struct shim_route *r, bool reconnect)
-{
-	struct shim_path p = {.head = {.bytes = sizeof(p), .type = SHIM_PATH},
-			      .reconnect = reconnect};
-
-	memcpy(p.sgid, r->sgid, 16);
-	memcpy(p.dgid, r->dgid, 16);
-	r->cookie = p.head.cookie = shim_cookie();
-	r->state = ROUTE_ASKED;
-	shim_send(&p);
-}
-
-void route_answered(const struct shim_path *p)
-{
-	struct shim_route *r;
-
-	pthread_mutex_lock(&shim.call);
-	list_for_each (r, &shim.routes, link) {
-		if (r->state != ROUTE_ASKED || r->cookie != p->head.cookie)
-			continue;
-		r->state = p->head.status ? ROUTE_FAILED : ROUTE_KNOWN;
-		r->path = *p;
-	}
-	pthread_mutex_unlock(&shim.call);
 }

@@ -380,19 +380,15 @@ static int gid_index(const struct shim_qp *q, uint8_t port, const uint8_t gid[16
 	return -EADDRNOTAVAIL;
 }
 
-/* The path may be another one now: LID, SL and MTU come from the path record on InfiniBand. */
+/* The path may be another one now. */
 static int remap_path(const struct shim_qp *q, struct ibv_qp_attr *a)
 {
-	const struct shim_route *r = route_get(q->sgid, q->dgid);
 	int index = gid_index(q, a->port_num, q->sgid);
 
 	if (index < 0)
 		return index;
 	a->ah_attr.grh.sgid_index = (uint8_t)index;
-	if (r && r->state == ROUTE_KNOWN && a->ah_attr.dlid) {
-		a->ah_attr.dlid = r->path.dlid;
-		a->ah_attr.sl = r->path.sl;
-	}
+	route_apply(route_get(q->sgid, q->dgid, q->pkey), a);
 	return 0;
 }
 

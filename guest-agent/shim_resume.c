@@ -149,7 +149,7 @@ static void tell_peers(void)
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job || !q->paired || q->said.gone || q->phase != QP_CONNECTING)
 			continue;
-		r = q->connected ? route_get(q->sgid, q->dgid) : NULL;
+		r = q->connected ? route_get(q->sgid, q->dgid, q->pkey) : NULL;
 		if (r && r->state != ROUTE_ASKED)
 			route_ask(r, true);
 		if (!q->peer->keys_told)
@@ -216,7 +216,7 @@ void resume_start(const struct shim_order *o)
 
 static bool route_pending(const struct shim_qp *q)
 {
-	struct shim_route *r = q->connected ? route_get(q->sgid, q->dgid) : NULL;
+	struct shim_route *r = q->connected ? route_get(q->sgid, q->dgid, q->pkey) : NULL;
 
 	return r && r->state == ROUTE_ASKED;
 }

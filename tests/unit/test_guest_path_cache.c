@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The table of path records: what is put in is found, until it is dropped; sizes at a full subnet.
+ */
+#include "tests/unit/tap.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "guest-agent/path_cache.h"
+
+#define PAYLOAD_MAX 71         /* bytes of an entry (docs/guest.md) */
+#define MEMORY_MAX  (5u << 20) /* of a full cache */
+
+static struct path_cache c;
+
+static int setup(void **state)
+{
+	(void)state;
+	path_cache_free(&c);
+	return 0;
+}
+
+/* Destination n from port s in partition p. */
+static struct path_record record(uint64_t n, uint64_t s, uint16_t p)
+{
+	struct path_record r = {.key = {.dgid = {0xfe, 0x80}, .pkey = p},
+				.dlid = (uint16_t)n,
+				.mtu = 4096,
+				.sl = (uint8_t)(n & 15)};
+
+	for (int i = 0; i < 8; i++) {
+		r.key.dgid[15 - i] = (uint8_t)(n >> 8 * i);
+		r.key.sguid[7 - i] = (uint8_t)(s >> 8 * i);
+	}
+	return r;
+}
+
+static void put(uint64_t n, uint64_t s, uint16_t p)
+{
+	struct path_record r = record(n, s, p);
+
+	assert_int_equal(path_cache_put(&c, &r), 0);
+}
+
+static const struct path_record *find(uint64_t n, uint64_t s, uint16_t p)
+{
+	struct path_record r = record(n, s, p);
+
+	return path_cache_find(&c, &r.key);
+}
+
+static void keys(void **state)
+{
+	(void)state;
+	assert_null(find(1, 9, 1));
+	put(1, 9, 1);
+	assert_non_null(find(1, 9, 1));
+	assert_null(find(1, 9, 2)); /* another partition */
+	assert_null(find(1, 8, 1)); /* another port of ours */
+	assert_null(find(2, 9, 1));
+	put(1, 9, 2);
+	put(1, 9, 1);
+	assert_int_equal(c.count, 2);
+}
+
+static void changes(void **state)
+{
+	struct path_change n = {.dguid = 1, .mask = PATH_SL | PATH_MTU, .sl = 7, .mtu = 2048};
+
+	(void)state;
+	assert_int_equal(path_cache_change(&c, &n), 0);
+	put(1, 9, 1);
+	put(1, 9, 2);
+	put(1, 8, 1);
+	put(2, 9, 1);
+	n.sguid = 9;
+	assert_int_equal(path_cache_change(&c, &n), 2);
+	assert_int_equal(find(1, 9, 2)->sl, 7);
+	assert_int_equal(find(1, 9, 2)->mtu, 2048);
+	assert_int_equal(find(1, 9, 2)->dlid, 1); /* was not in the notice */
+	assert_int_equal(find(1, 8, 1)->sl, 1);
+	assert_int_equal(find(2, 9, 1)->mtu, 4096);
+	n = (struct path_change){.dguid = 1};
+	assert_int_equal(path_cache_change(&c, &n), 3);
+	assert_null(find(1, 9, 1));
+	assert_non_null(find(2, 9, 1));
+	assert_int_equal(c.count, 1);
+}
+
+static void full_subnet(void **state)
+{
+	struct mallinfo2 before = mallinfo2();
+
+	(void)state;
+	for (uint64_t n = 1; n <= PATH_CACHE_MAX; n++)
+		put(0x0002c90300000000ull + n, 1, 0x7fff);
+	struct mallinfo2 after = mallinfo2();
+	size_t heap = after.uordblks + after.hblkhd - before.uordblks - before.hblkhd;
+
+	printf("# %u entries: %zu bytes each, %zu bytes in all, %zu of the heap\n", c.count,
+	       sizeof(struct path_record), path_cache_bytes(&c), heap);
+	assert_int_equal(c.count, PATH_CACHE_MAX);
+	assert_true(sizeof(struct path_record) <= PAYLOAD_MAX);
+	assert_true(path_cache_bytes(&c) < MEMORY_MAX && heap < MEMORY_MAX);
+	for (uint64_t n = 1; n <= PATH_CACHE_MAX; n++)
+		assert_non_null(find(0x0002c90300000000ull + n, 1, 0x7fff));
+	put(0x0002c90400000000ull, 1, 0x7fff);
+	assert_int_equal(c.count, PATH_CACHE_MAX);
+	assert_non_null(find(0x0002c90400000000ull, 1, 0x7fff));
+}
+
+/* Against a model that cannot be wrong: an array. Few keys, so that they collide and wrap. */
+static void random_use(void **state)
+{
+	enum { KEYS = 400, PORTS = 2 };
+	static bool there[KEYS][PORTS];
+	unsigned seed = 1, count = 0;
+
+	(void)state;
+	memset(there, 0, sizeof(there));
+	for (int i = 0; i < 200000; i++) {
+		unsigned n = (unsigned)rand_r(&seed) % KEYS, s = (unsigned)rand_r(&seed) % PORTS;
+
+		if (rand_r(&seed) % 3) {
+			put(n, s + 1, 1);
+			count += !there[n][s];
+			there[n][s] = true;
+		} else {
+			struct path_change drop = {.dguid = n, .sguid = s + 1};
+
+			assert_int_equal(path_cache_change(&c, &drop), there[n][s]);
+			count -= there[n][s];
+			there[n][s] = false;
+		}
+		assert_int_equal(c.count, count);
+		n = (unsigned)rand_r(&seed) % KEYS;
+		assert_int_equal(find(n, 1, 1) != NULL, there[n][0]);
+		assert_int_equal(find(n, 2, 1) != NULL, there[n][1]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(keys, setup, setup),
+		cmocka_unit_test_setup_teardown(changes, setup, setup),
+		cmocka_unit_test_setup_teardown(full_subnet, setup, setup),
+		cmocka_unit_test_setup_teardown(random_use, setup, setup),
+	};
+
+	return RUN_TESTS(tests);
+}

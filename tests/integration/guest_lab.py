@@ -44,6 +44,17 @@ def mac_of(vguid):
     return ":".join(f"{x:02x}" for x in (b[0] ^ 2, b[1], b[2], b[5], b[6], b[7]))
 
 
+def ipv4_of(vguid):
+    """Of the VF, where the lab gives it one."""
+    return f"10.78.{vguid >> 8 & 255}.{vguid & 255}"
+
+
+def ipv4_vguid_of(vguid):
+    """Programs that know no IPv6 connect by the GID ::ffff:10.78.N.N that RoCE makes of it: to the
+    guest's agent that is one more vGUID of the same VF. (On InfiniBand a port has one GID.)"""
+    return 0x0000ffff0a4e0000 | vguid & 0xffff
+
+
 def text_of(vguid):
     return f"0x{vguid:016x}"
 
@@ -64,6 +75,8 @@ class Guest:
         self.logs, self.agent_up = [], asyncio.Event()
         self.deleted = asyncio.Event()
         self.path_queries = 0
+        self.vguids = [vguid] + ([ipv4_vguid_of(vguid)] if lab.ipv4 else [])
+        self.gids = {gid_of(vguid), "0000:" * 4 + gid_of(ipv4_vguid_of(vguid))[20:]}
         self.is_server = name == "peer" # of the cables: it stays
 
     def path(self, what):
@@ -79,10 +92,10 @@ class Guest:
         extra = ["-L", f"{qemu}/usr/share/qemu", "-L", f"{qemu}/usr/share/seabios"] if qemu else []
         accel = "kvm" if env.get("LAB_ACCEL") == "kvm" else "tcg,thread=multi"
         return [binary, *extra, "-accel", accel, "-cpu", "max", "-smp", "1", "-M", "q35",
-                "-m", "160", "-nodefaults", "-display", "none", "-no-reboot",
+                "-m", str(self.lab.memory_mib), "-nodefaults", "-display", "none", "-no-reboot",
                 "-serial", f"file:{self.path('log')}",
                 "-qmp", f"unix:{self.path('qmp')},server=on,wait=off",
-                "-kernel", env["LAB_KERNEL"], "-initrd", str(IMAGE),
+                "-kernel", env["LAB_KERNEL"], "-initrd", str(self.lab.image),
                 "-append", "console=ttyS0 panic=-1 quiet "
                 f"lab.ip=10.77.0.{self.number}/24 lab.name={self.name} {append}",
                 "-device", "virtio-serial-pci",
@@ -274,7 +287,8 @@ class Guest:
             self.host_writer.write(RESET)
             try:
                 return await self.ask("hello", 1, version=1, path_cache=path_cache,
-                                      vfs=[{"vguid": text_of(self.vguid), "pkey": "0xffff"}])
+                                      vfs=[{"vguid": text_of(v), "pkey": "0xffff"}
+                                           for v in self.vguids])
             except asyncio.TimeoutError:
                 continue
         raise GuestError(f"{self.name}: the agent does not answer hello")
@@ -301,7 +315,8 @@ class Guest:
 
 
 class Lab:
-    def __init__(self, names=("mover", "peer")):
+    def __init__(self, names=("mover", "peer"), image=IMAGE, memory_mib=160, ipv4=False):
+        self.image, self.memory_mib, self.ipv4 = image, memory_mib, ipv4
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ibvmig-guest-"))
         self.guests = [Guest(self, n, i + 1, 0x00a1b2fffe000001 + i)
                        for i, n in enumerate(names)]
@@ -311,7 +326,7 @@ class Lab:
 
     def relay(self, sender, msg):
         for g in self.guests:
-            if gid_of(g.vguid) == msg["to"]:
+            if msg["to"] in g.gids:
                 if g.name not in self.drop_relays_to:
                     g.host_send(msg)
                 return
@@ -319,6 +334,7 @@ class Lab:
 
     async def start(self, append="", path_cache=True):
         env = lab_env()
+        append += " lab.vf=ipv4" if self.ipv4 else ""
         await self.peer.start(env, append) # the cables' server first
         await self.mover.start(env, append)
         await asyncio.gather(*(g.ping() for g in self.guests))
@@ -336,7 +352,7 @@ class Lab:
 
     async def both(self, op, seconds=20, **fields):
         """The same request to mover and peer at the same time; both answers."""
-        fields["vguids"] = [text_of(self.mover.vguid)]
+        fields["vguids"] = [text_of(v) for v in self.mover.vguids]
         return await asyncio.gather(
             self.mover.call(op, seconds, role="mover", **fields),
             self.peer.call(op, seconds, role="peer", **fields))

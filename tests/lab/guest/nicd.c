@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* In the lab's guests: turns each hot-plugged NIC that stands for a VF into an RDMA device.
+ * With the argument "ipv4" it also gets an address 10.78.N.N, of the last bytes of its MAC.
  *
  * This lies inside the outage of a migration, so nothing is forked and nothing polled: one netlink
  * event brings the link up, its link-local address without duplicate detection, and the rxe device,
@@ -26,6 +27,7 @@ static const uint8_t vf_mac[] = {0x02, 0xa1, 0xb2};
 #define NICS_MAX 32
 
 struct nicd {
+	bool ipv4;
 	int events; /* RTNLGRP_LINK */
 	int route;  /* requests */
 	int rdma;
@@ -66,6 +68,22 @@ static int add_address(struct nicd *d, int ifindex, const uint8_t mac[6])
 	return r == -EEXIST ? 0 : r;
 }
 
+/* For programs that know no IPv6: as IPoIB would give it. On RoCE it makes one more GID. */
+static int add_ipv4(struct nicd *d, int ifindex, const uint8_t mac[6])
+{
+	const uint8_t bytes[4] = {10, 78, mac[4], mac[5]};
+	struct ifaddrmsg addr = {
+		.ifa_family = AF_INET, .ifa_prefixlen = 16, .ifa_index = (unsigned)ifindex};
+	struct nl_msg m;
+	int r;
+
+	nl_msg_init(&m, RTM_NEWADDR, NLM_F_CREATE, &addr, sizeof(addr));
+	nl_msg_put(&m, IFA_LOCAL, bytes, sizeof(bytes));
+	nl_msg_put(&m, IFA_ADDRESS, bytes, sizeof(bytes));
+	r = nl_call(d->route, &m);
+	return r == -EEXIST ? 0 : r;
+}
+
 static int add_rxe(struct nicd *d, const char *nic, char name[static IF_NAMESIZE])
 {
 	int r = -EEXIST;
@@ -95,6 +113,8 @@ static void set_up(struct nicd *d, int ifindex, const char *nic, const uint8_t m
 	if (!r) {
 		step = "address";
 		r = add_address(d, ifindex, mac);
+		if (!r && d->ipv4)
+			r = add_ipv4(d, ifindex, mac);
 		at[1] = now_us();
 	}
 	if (!r) {
@@ -139,9 +159,9 @@ static void on_link(void *arg, const struct nlmsghdr *h)
 	set_up(d, info->ifi_index, RTA_DATA(name), RTA_DATA(mac));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	struct nicd d = {0};
+	struct nicd d = {.ipv4 = argc > 1 && !strcmp(argv[1], "ipv4")};
 	struct nl_msg m;
 	struct ifinfomsg any = {.ifi_family = AF_UNSPEC};
 	int r;

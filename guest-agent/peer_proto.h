@@ -23,7 +23,8 @@ enum peer_msg_type {
 	PEER_KEYS,    /* peer_key: the hardware's keys of the sender's regions; 0: no such region */
 	PEER_KEYS_DROP, /* head only: forget all my keys, new ones follow */
 	PEER_DRAINED,   /* peer_qp: my sends have ended; you have received .sent of them; I have
-			 * received .received of yours. PEER_STUCK: the rest waits for receives */
+			 * received .received of yours. PEER_STUCK: the rest waits for receives.
+			 * PEER_PSN (UC): the packet after my last would be .psn */
 	PEER_FREEZE,    /* peer_qp: my sends do not end. Stop posting receives and say how many */
 	PEER_FROZEN,    /* peer_qp: .recv_posted is final */
 	PEER_ABORT,     /* peer_qp: I go on with the QP that I had */
@@ -63,6 +64,7 @@ enum peer_qp_flags {
 	PEER_STUCK = 1,
 	PEER_REPLY = 4,       /* PEER_ABORT: my QP is live, answer no more */
 	PEER_UNCONNECTED = 2, /* PEER_CONNECT: my program has not connected to you yet */
+	PEER_PSN = 8,         /* PEER_DRAINED: .psn is valid */
 };
 
 struct peer_key {

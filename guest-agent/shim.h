@@ -188,13 +188,19 @@ struct shim_qp {
 	uint64_t sent_all; /* messages at the hardware when the hold began */
 	uint64_t sent;     /* of these, executed in the end */
 	uint64_t progress_tail, progress_us;
+	uint64_t arrival_tail, arrival_us; /* UC: the last message that came, and when */
+	uint64_t recv_lost;                /* UC: messages that were sent and never came */
+	uint32_t arrival_psn;
+	uint32_t end_psn; /* UC: of the packet after the last one sent */
+	bool end_psn_known;
 	uint64_t again_us;  /* not before this time: connect again after an error */
 	uint64_t waits_for; /* QP_WAIT_PEER: the migration */
 	uint32_t psn;
 	struct { /* what the peer said, valid where .by is the job's migration */
 		uint64_t drained_by, freeze_by, frozen_by, abort_by, connect_by, ready_by;
 		uint64_t sent, received, recv_posted;
-		uint32_t qpn, psn;
+		uint32_t qpn, psn, end_psn;
+		bool end_psn_known;
 		bool stuck, unconnected, gone, unreachable;
 	} said;
 	struct ibv_qp v;

@@ -42,7 +42,7 @@ static bool translate(struct shim_cq *cq, struct ibv_wc *wc)
 		return false;
 	wc->wr_id = tag == TAG_RECV ? queue->recv[number & queue->mask].wr_id
 				    : queue->send[number & queue->mask].wr.wr_id;
-	if (tag == TAG_RECV && q->v.qp_type == IBV_QPT_RC)
+	if (tag == TAG_RECV && q->v.qp_type != IBV_QPT_UD)
 		wc->src_qp = q->dvqpn;
 	atomic_store_explicit(&queue->tail, number + 1, memory_order_release);
 	return true;

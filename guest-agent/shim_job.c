@@ -35,6 +35,8 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
 		q->said.sent = e->sent;
 		q->said.received = e->received;
 		q->said.stuck = e->flags & PEER_STUCK;
+		q->said.end_psn = e->psn & SHIM_QPN_MAX;
+		q->said.end_psn_known = e->flags & PEER_PSN;
 		break;
 	case PEER_FREEZE:
 		q->said.freeze_by = migration;

@@ -75,11 +75,13 @@ static void send_to(const uint8_t sgid[16], const uint8_t dgid[16], const struct
 
 static struct peer_qp describe(const struct shim_qp *q)
 {
+	bool drain = q->phase == QP_DRAINING && q->end_psn_known;
+
 	return (struct peer_qp){.dst_vqpn = q->dvqpn,
 				.src_vqpn = q->v.qp_num,
 				.qpn = q->real ? q->real->qp_num : 0,
-				.psn = q->psn,
-				.flags = (q->stuck ? PEER_STUCK : 0u) |
+				.psn = drain ? q->end_psn : q->psn,
+				.flags = (q->stuck ? PEER_STUCK : 0u) | (drain ? PEER_PSN : 0u) |
 					 (q->v.state < IBV_QPS_RTR ? PEER_UNCONNECTED : 0u) |
 					 (q->phase == QP_LIVE ? PEER_REPLY : 0u),
 				.recv_posted = q->recv.posted,

@@ -146,8 +146,8 @@ static const char *type_uncovered(const struct ibv_qp_init_attr *init)
 {
 	if (init->srq)
 		return "it uses a shared receive queue";
-	if (init->qp_type != IBV_QPT_RC)
-		return "only reliable connected (RC) QPs are covered";
+	if (init->qp_type != IBV_QPT_RC && init->qp_type != IBV_QPT_UC)
+		return "only connected (RC and UC) QPs are covered";
 	return NULL;
 }
 
@@ -266,7 +266,7 @@ static void qp_forget(struct shim_qp *q)
 {
 	queue_reset(&q->send);
 	queue_reset(&q->recv);
-	q->messages = 0;
+	q->messages = q->recv_lost = 0;
 	q->connected = q->resolved = false;
 	q->peer = NULL;
 	q->dvqpn = q->dqpn = 0;
@@ -395,6 +395,12 @@ static int remap_path(const struct shim_qp *q, struct ibv_qp_attr *a)
 /* RTR and, if the program had got that far, RTS; with fresh PSNs. 0 or -errno. */
 int qp_to_connected(struct shim_qp *q)
 {
+	/* What RC needs and UC has no use for (IBA 1.4, 10.2.4.2: modify QP). */
+	const bool rc_qp = q->v.qp_type == IBV_QPT_RC;
+	const int rtr = rc_qp ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0;
+	const int rts = rc_qp ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					IBV_QP_MAX_QP_RD_ATOMIC
+			      : 0;
 	struct ibv_qp_attr a = q->attr;
 	int rc = remap_path(q, &a);
 
@@ -405,16 +411,12 @@ int qp_to_connected(struct shim_qp *q)
 	a.rq_psn = q->said.psn;
 	rc = real_verbs.modify_qp(q->real, &a,
 				  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-					  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-					  IBV_QP_MIN_RNR_TIMER);
+					  IBV_QP_RQ_PSN | rtr);
 	if (rc || q->v.state < IBV_QPS_RTS)
 		return -rc;
 	a.qp_state = IBV_QPS_RTS;
 	a.sq_psn = q->psn;
-	return -real_verbs.modify_qp(q->real, &a,
-				     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-					     IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-					     IBV_QP_MAX_QP_RD_ATOMIC);
+	return -real_verbs.modify_qp(q->real, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | rts);
 }
 
 /* No extended posts (ibv_wr_*) yet: programs then use ibv_post_send. */

@@ -11,6 +11,7 @@
 
 #define FREEZE_AFTER_US    100000 /* without progress */
 #define NO_MARKER_DRAIN_US 1000000
+#define ARRIVAL_US         100000 /* UC: without progress, what has not come is lost */
 
 static bool gid_in_order(const uint8_t gid[16], const struct shim_order *o)
 {
@@ -87,7 +88,8 @@ static void hold(struct shim_qp *q)
 	q->phase = QP_DRAINING;
 	q->paired = takes_part(q);
 	q->drained = q->stuck = q->told_drained = q->told_received = false;
-	q->asked_freeze = q->told_frozen = q->local_up = false;
+	q->asked_freeze = q->told_frozen = q->local_up = q->end_psn_known = false;
+	q->arrival_us = 0;
 	/* Of an earlier attempt; for this one they cannot come before our own PEER_DRAINED. */
 	q->said.gone = q->said.unreachable = false;
 	q->said.abort_by = q->said.connect_by = q->said.ready_by = 0;
@@ -201,7 +203,8 @@ static bool drained(struct shim_qp *q)
 	mark(q);
 	if (q->said.frozen_by == job.migration)
 		find_stuck(q);
-	else if (q->paired && !q->asked_freeze && now - q->progress_us > FREEZE_AFTER_US) {
+	else if (q->v.qp_type == IBV_QPT_RC && q->paired && !q->asked_freeze &&
+		 now - q->progress_us > FREEZE_AFTER_US) {
 		q->asked_freeze = true;
 		peer_queue_qp(q, PEER_FREEZE, job.migration);
 	}
@@ -217,6 +220,49 @@ static void freeze(struct shim_qp *q)
 	peer_queue_qp(q, PEER_FROZEN, job.migration);
 }
 
+static int query_psns(const struct shim_qp *q, struct ibv_qp_attr *ret_attr)
+{
+	struct ibv_qp_init_attr init;
+
+	return real_verbs.query_qp(q->real, ret_attr, IBV_QP_SQ_PSN | IBV_QP_RQ_PSN, &init);
+}
+
+/* An RDMA WRITE leaves no trace at a UC peer, but packets come in the order of their PSNs. */
+static void note_end_psn(struct shim_qp *q)
+{
+	struct ibv_qp_attr a;
+
+	if (q->v.qp_type != IBV_QPT_UC || q->v.state != IBV_QPS_RTS || query_psns(q, &a))
+		return;
+	q->end_psn = a.sq_psn & SHIM_QPN_MAX;
+	q->end_psn_known = true;
+}
+
+/* A UC sender does not know what arrived, and what finds no receive is dropped, so the receiver
+ * waits for what was sent, but only as long as something comes. */
+static bool uc_arrived(struct shim_qp *q)
+{
+	uint64_t tail = atomic_load(&q->recv.tail), now = now_us();
+	struct ibv_qp_attr a = {0};
+	bool all = tail + q->recv_lost >= q->said.sent;
+
+	if (q->said.end_psn_known && !query_psns(q, &a))
+		all &= (a.rq_psn & SHIM_QPN_MAX) == q->said.end_psn;
+	if (!q->arrival_us || tail != q->arrival_tail || a.rq_psn != q->arrival_psn)
+		q->arrival_us = now;
+	q->arrival_tail = tail;
+	q->arrival_psn = a.rq_psn;
+	return all || now - q->arrival_us > ARRIVAL_US;
+}
+
+static bool arrived(struct shim_qp *q)
+{
+	if (q->said.drained_by != job.migration)
+		return false;
+	return q->v.qp_type == IBV_QPT_UC ? uc_arrived(q)
+					  : atomic_load(&q->recv.tail) >= q->said.sent;
+}
+
 /* Whether nothing is under way any more in either direction. */
 static bool quiet(struct shim_qp *q)
 {
@@ -230,10 +276,10 @@ static bool quiet(struct shim_qp *q)
 		freeze(q);
 	if (q->drained && !q->told_drained) {
 		q->told_drained = true;
+		note_end_psn(q);
 		peer_queue_qp(q, PEER_DRAINED, job.migration);
 	}
-	received = q->said.drained_by == job.migration &&
-		   atomic_load(&q->recv.tail) >= q->said.sent;
+	received = arrived(q);
 	if (q->drained && received && q->said.stuck && !q->told_received) {
 		q->told_received = true;
 		peer_queue_qp(q, PEER_DRAINED, job.migration);
@@ -327,6 +373,15 @@ static void dirty_all(void)
 			job.report.dirtied_bytes += mr_dirty(m);
 }
 
+/* What was lost on UC is not waited for again: both ends go on counting. */
+static void note_lost(struct shim_qp *q)
+{
+	uint64_t tail = atomic_load(&q->recv.tail);
+
+	if (q->v.qp_type == IBV_QPT_UC && q->said.drained_by == job.migration)
+		q->recv_lost = q->said.sent > tail ? q->said.sent - tail : 0;
+}
+
 void job_release(void)
 {
 	struct shim_context *c;
@@ -344,6 +399,7 @@ void job_release(void)
 		pthread_mutex_lock(&q->recv.lock);
 		q->recv.hold = true;
 		pthread_mutex_unlock(&q->recv.lock);
+		note_lost(q);
 		if (q->stuck)
 			retire_stuck(q);
 		qp_destroy_real(q);

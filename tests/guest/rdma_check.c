@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Checked RDMA traffic: both sides send numbered, checksummed messages over RC QPs, until the time
- * is over or SIGTERM, and count exactly what was lost, doubled or changed.
+/* Checked RDMA traffic: both sides send numbered, checksummed messages over RC (or UC) QPs, until
+ * the time is over or SIGTERM, and count exactly what was lost, doubled or changed.
  *
  *   rdma_check [options]          waits for its peer
  *   rdma_check [options] HOST     connects to it over TCP (for numbers and the final count only)
@@ -9,7 +9,7 @@
  *   -r MESSAGES/S per QP (500)   -m MAX-BYTES (16384)  -e  sleep on a completion channel
  *   -D MIB,MIB/S  dirty that much memory at that rate   -o FILE  result and live status, JSON
  *   -R RECEIVES (64) posted at a time   -z FILE  sleep as long as FILE exists: with few receives,
- *   the peer's sends then wait for receives (RNR)
+ *   the peer's sends then wait for receives (RNR)   -u  over UC, without READs
  *
  * Message n of a QP has a kind and a size that both sides can compute from n. SEND carries header
  * and payload; WRITE_IMM puts them into a ring at the peer; before some SENDs goes a WRITE into the
@@ -74,7 +74,7 @@ static struct {
 	unsigned port, qps, rate, max_bytes, dirty_mib, dirty_rate, receives;
 	int gid_index;
 	double seconds;
-	bool events;
+	bool events, uc;
 } opt = {.port = 18700, .qps = 1, .rate = 500, .max_bytes = 16384, .receives = SLOTS};
 
 static struct stats stats;
@@ -225,7 +225,7 @@ static void send_next(struct side *s)
 	struct message *m = (void *)slot(s->send_ring, n);
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND};
 
-	if (n % 16 == 0 && !s->read_pending)
+	if (n % 16 == 0 && !s->read_pending && !opt.uc)
 		post_read(s);
 	if (kind_of(n) == KIND_WRITE_IMM) {
 		post_write(s, n, IBV_WR_RDMA_WRITE_WITH_IMM, bytes);
@@ -387,12 +387,12 @@ static void make_side(struct side *s)
 		.send_cq = cq,
 		.recv_cq = cq,
 		.cap = {SQ_ENTRIES, SLOTS, 1, 1, sizeof(uint64_t)},
-		.qp_type = IBV_QPT_RC,
+		.qp_type = opt.uc ? IBV_QPT_UC : IBV_QPT_RC,
 	};
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | (opt.uc ? 0 : IBV_ACCESS_REMOTE_READ),
 	};
 	union ibv_gid gid;
 
@@ -573,7 +573,7 @@ static void parse(int argc, char **argv)
 	const char *comma;
 	int c;
 
-	while ((c = getopt(argc, argv, "d:g:p:q:t:r:m:D:o:eR:z:")) != -1) {
+	while ((c = getopt(argc, argv, "d:g:p:q:t:r:m:D:o:eR:z:u")) != -1) {
 		switch (c) {
 		case 'd':
 			opt.device = optarg;
@@ -604,6 +604,9 @@ static void parse(int argc, char **argv)
 			break;
 		case 'z':
 			opt.stall = optarg;
+			break;
+		case 'u':
+			opt.uc = true;
 			break;
 		case 'e':
 			opt.events = true;

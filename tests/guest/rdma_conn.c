@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,6 +109,7 @@ static void modify(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, const cha
 
 void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *peer, int gid_index)
 {
+	bool uc = qp->qp_type == IBV_QPT_UC;
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_1024,
@@ -123,7 +125,7 @@ void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *
 	memcpy(a.ah_attr.grh.dgid.raw, peer->gid, 16);
 	modify(qp, &a,
 	       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-		       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		       (uc ? 0 : IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
 	       "RTR");
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
 				 .timeout = 17, /* 0.5 s: rxe 6.1 mishandles READs that are sent
@@ -133,7 +135,9 @@ void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *
 				 .sq_psn = me->psn,
 				 .max_rd_atomic = 4};
 	modify(qp, &a,
-	       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-		       IBV_QP_MAX_QP_RD_ATOMIC,
+	       IBV_QP_STATE | IBV_QP_SQ_PSN |
+		       (uc ? 0
+			   : IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					IBV_QP_MAX_QP_RD_ATOMIC),
 	       "RTS");
 }

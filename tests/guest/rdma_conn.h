@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Connects RC QPs of two programs as perftest does: numbers over TCP, then INIT, RTR, RTS. */
+/* Connects RC or UC QPs of two programs as perftest does: numbers over TCP, then INIT, RTR, RTS. */
 #ifndef IBVMIG_TESTS_RDMA_CONN_H
 #define IBVMIG_TESTS_RDMA_CONN_H
 

@@ -386,7 +386,7 @@ class Pair:
     exit code and output are in files there."""
 
     def __init__(self, lab, name, port, command, env="", mover_env="", same_guest=False):
-        self.name, self.port = name, port
+        self.lab, self.name, self.port = lab, name, port
         command = command.replace("@PORT", str(port))
         # the client first: (guest, name of its files, host to connect to, environment)
         server = lab.mover if same_guest else lab.peer

@@ -50,6 +50,9 @@ struct shim_pd {
 	struct list link;
 	struct shim_context *ctx; /* borrowed */
 	struct ibv_pd *real;
+	struct shim_pd *base; /* borrowed; a parent domain: the PD that it stands for */
+	struct ibv_td *td;    /* borrowed; a parent domain's, or NULL */
+	unsigned parents;     /* parent domains of this PD; under shim.ctl */
 	struct ibv_pd v;
 };
 
@@ -88,7 +91,13 @@ struct shim_cq {
 	bool armed_solicited;
 	struct list event; /* in channel.events */
 	uint32_t events;   /* given to the program; it acknowledges each */
-	struct ibv_cq v;
+	/* The completion between ibv_start_poll and ibv_end_poll, which hold the lock. */
+	pthread_mutex_t poll_lock;
+	struct ibv_wc now;
+	union {
+		struct ibv_cq v;
+		struct ibv_cq_ex vex;
+	};
 };
 
 struct shim_send {
@@ -116,6 +125,23 @@ struct shim_queue {
 	struct ibv_sge *sge;        /* max_sge for each entry */
 	struct ibv_sge *translated; /* max_sge: scratch for the hardware's keys */
 	char *inline_data;          /* max_inline for each entry */
+};
+
+/* Work requests between ibv_wr_start and ibv_wr_complete, which hold the lock. */
+struct shim_builder {
+	pthread_mutex_t lock;
+	int error;              /* errno, of the first that is wrong */
+	uint32_t count;         /* the last one is the one that setters change */
+	struct ibv_send_wr *wr; /* owned; send.cap */
+	struct ibv_sge *sge;    /* owned; send.max_sge for each */
+	char *inline_data;      /* owned; send.max_inline for each */
+};
+
+/* What ibv_create_qp_ex has asked for beyond ibv_create_qp. */
+struct shim_qp_ex {
+	uint32_t mask; /* enum ibv_qp_init_attr_mask, 0: a plain QP */
+	uint32_t create_flags;
+	uint64_t send_ops;
 };
 
 /* One way from a port of ours to a GID: its path record. Never freed, so a pointer stays good. */
@@ -157,6 +183,10 @@ struct shim_qp {
 	struct ibv_qp *real;
 	bool registered; /* the agent knows .v.qp_num */
 	struct ibv_qp_init_attr init;
+	struct shim_qp_ex ex;
+	struct shim_builder *builder; /* owned; NULL: no ibv_wr_* */
+	struct ibv_ece ece;           /* as set by the program */
+	bool ece_set;
 	struct ibv_qp_attr attr; /* what modify_qp has set */
 	int attr_mask;
 	struct shim_queue send, recv;
@@ -203,7 +233,10 @@ struct shim_qp {
 		bool end_psn_known;
 		bool stuck, unconnected, gone, unreachable;
 	} said;
-	struct ibv_qp v;
+	union {
+		struct ibv_qp v;
+		struct ibv_qp_ex vex;
+	};
 };
 
 /* A call to the agent that waits for its answer. */
@@ -244,12 +277,19 @@ struct shim {
 extern struct shim shim;
 
 #define to_context(p) container_of(p, struct shim_context, verbs.context)
-#define to_pd(p)      container_of(p, struct shim_pd, v)
 #define to_mr(p)      container_of(p, struct shim_mr, v)
 #define to_channel(p) container_of(p, struct shim_channel, v)
 #define to_cq(p)      container_of(p, struct shim_cq, v)
 #define to_qp(p)      container_of(p, struct shim_qp, v)
 #define to_srq(p)     container_of(p, struct shim_srq, v)
+
+/* A parent domain is another name of its PD. */
+static inline struct shim_pd *to_pd(struct ibv_pd *p)
+{
+	struct shim_pd *pd = container_of(p, struct shim_pd, v);
+
+	return pd->base ? pd->base : pd;
+}
 
 /* shim_real.c: the verbs below us. */
 struct shim_real {
@@ -305,6 +345,9 @@ void channel_forget(struct shim_channel *ch, struct shim_cq *cq);
 void channel_take_events(struct ibv_comp_channel *real);
 
 /* shim_cq.c */
+/* On a shadow. NULL and errno. */
+struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
+			 struct ibv_comp_channel *channel, int vector);
 int cq_create_real(struct shim_cq *cq);
 /* All completions of the hardware into the software queue. */
 void cq_harvest(struct shim_cq *cq);
@@ -315,6 +358,9 @@ int shim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc);
 int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only);
 
 /* shim_qp.c */
+/* A QP on a shadow's domain; *init is updated. ex: NULL for a plain one. NULL and errno. */
+struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
+			 const struct shim_qp_ex *ex);
 int qp_create_real(struct shim_qp *q);
 void qp_destroy_real(struct shim_qp *q);
 struct shim_qp *qp_by_vqpn(uint32_t vqpn); /* under ctl */
@@ -332,7 +378,28 @@ void queue_reset(struct shim_queue *q);
 void send_flush(struct shim_qp *q);
 void recv_flush(struct shim_qp *q);
 bool send_signalled(const struct shim_qp *q, uint64_t number);
+/* All of the list (n long) or nothing: 0 or errno. */
+int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n);
 int send_post_marker(struct shim_qp *q);
+
+/* shim_ex_qp.c: ibv_create_qp_ex and ibv_wr_* */
+struct ibv_qp *shim_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init);
+/* For a QP that was created with send_ops; its queues exist. 0 or -errno. */
+int builder_init(struct shim_qp *q);
+void builder_free(struct shim_builder *b);
+
+/* shim_ex_cq.c: ibv_create_cq_ex, ibv_start_poll, ibv_wc_read_* */
+struct ibv_cq_ex *shim_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *init);
+
+/* shim_refuse.c: the operations that fail with EOPNOTSUPP. */
+void refuse_set_ops(struct verbs_context *v);
+
+/* shim_domain.c */
+struct ibv_td *shim_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *init);
+int shim_dealloc_td(struct ibv_td *td);
+struct ibv_pd *shim_alloc_parent_domain(struct ibv_context *context,
+					struct ibv_parent_domain_init_attr *init);
+void parent_domain_free(struct shim_pd *pd);
 
 /* shim_srq.c */
 int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

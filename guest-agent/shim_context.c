@@ -27,6 +27,34 @@ static int op_query_port(struct ibv_context *context, uint8_t port, struct ibv_p
 	return rc;
 }
 
+/* What ibv_device_attr says of things that are refused. */
+static void hide_refused(struct ibv_device_attr *attr)
+{
+	attr->device_cap_flags &= ~(unsigned)(IBV_DEVICE_XRC | IBV_DEVICE_MANAGED_FLOW_STEERING);
+}
+
+/* attr may be shorter than ours. */
+static void hide_refused_ex(struct ibv_device_attr_ex *attr, size_t bytes)
+{
+#define HIDE(field)                                                                                \
+	do {                                                                                       \
+		if (bytes >= offsetof(struct ibv_device_attr_ex, field) + sizeof(attr->field))     \
+			memset(&attr->field, 0, sizeof(attr->field));                              \
+	} while (0)
+	hide_refused(&attr->orig_attr);
+	HIDE(completion_timestamp_mask);
+	HIDE(hca_core_clock);
+	HIDE(tso_caps);
+	HIDE(rss_caps);
+	HIDE(max_wq_type_rq);
+	HIDE(packet_pacing_caps);
+	HIDE(tm_caps);
+	HIDE(cq_mod_caps);
+	HIDE(max_dm_size);
+	HIDE(xrc_odp_caps);
+#undef HIDE
+}
+
 static int op_query_device_ex(struct ibv_context *context,
 			      const struct ibv_query_device_ex_input *input,
 			      struct ibv_device_attr_ex *attr, size_t bytes)
@@ -40,6 +68,8 @@ static int op_query_device_ex(struct ibv_context *context,
 	if (v)
 		rc = v->query_device_ex(c->real, input, attr, bytes);
 	ctl_exit();
+	if (!rc)
+		hide_refused_ex(attr, bytes);
 	return rc;
 }
 
@@ -135,6 +165,12 @@ static void context_set_up(struct shim_context *c, struct ibv_device *device)
 	pthread_mutex_init(&v->mutex, NULL);
 	c->verbs.query_port = op_query_port;
 	c->verbs.query_device_ex = op_query_device_ex;
+	refuse_set_ops(&c->verbs);
+	c->verbs.create_qp_ex = shim_create_qp_ex;
+	c->verbs.create_cq_ex = shim_create_cq_ex;
+	c->verbs.alloc_td = shim_alloc_td;
+	c->verbs.dealloc_td = shim_dealloc_td;
+	c->verbs.alloc_parent_domain = shim_alloc_parent_domain;
 	c->verbs.sz = sizeof(c->verbs);
 }
 
@@ -235,7 +271,16 @@ int ibv_get_device_index(struct ibv_device *device)
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-	FORWARD(context, query_device(context, attr));
+	int rc;
+
+	if (!shim_ours(context))
+		return real_verbs.query_device(context, attr);
+	ctl_enter();
+	rc = real_verbs.query_device(to_context(context)->real, attr);
+	ctl_exit();
+	if (!rc)
+		hide_refused(attr);
+	return rc;
 }
 
 int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)

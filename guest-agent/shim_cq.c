@@ -182,14 +182,12 @@ int cq_create_real(struct shim_cq *cq)
 	return cq->real ? 0 : -errno;
 }
 
-struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
-			     struct ibv_comp_channel *channel, int vector)
+struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
+			 struct ibv_comp_channel *channel, int vector)
 {
 	struct shim_cq *cq;
 	int rc;
 
-	if (!shim_ours(context))
-		return real_verbs.create_cq(context, cqe, cq_context, channel, vector);
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return NULL;
@@ -222,6 +220,14 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 		return NULL;
 	}
 	return &cq->v;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+			     struct ibv_comp_channel *channel, int vector)
+{
+	if (!shim_ours(context))
+		return real_verbs.create_cq(context, cqe, cq_context, channel, vector);
+	return cq_create(context, cqe, cq_context, channel, vector);
 }
 
 int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)

@@ -48,9 +48,17 @@ int ibv_dealloc_pd(struct ibv_pd *ibpd)
 
 	if (!shim_ours(ibpd->context))
 		return real_verbs.dealloc_pd(ibpd);
-	pd = to_pd(ibpd);
+	pd = container_of(ibpd, struct shim_pd, v);
+	if (pd->base) {
+		parent_domain_free(pd);
+		return 0;
+	}
 	ctl_enter();
-	rc = real_verbs.dealloc_pd(pd->real);
+	pthread_mutex_lock(&shim.ctl);
+	rc = pd->parents ? EBUSY : 0;
+	pthread_mutex_unlock(&shim.ctl);
+	if (!rc)
+		rc = real_verbs.dealloc_pd(pd->real);
 	if (!rc) {
 		pthread_mutex_lock(&shim.ctl);
 		list_del(&pd->link);
@@ -137,16 +145,6 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 	if (!shim_ours(pd->context))
 		return real_verbs.reg_mr_iova(pd, addr, length, iova, access);
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
-}
-
-struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
-				 int fd, int access)
-{
-	if (!shim_ours(pd->context))
-		return real_verbs.reg_dmabuf_mr(pd, offset, length, iova, fd, access);
-	shim_log("ibv_reg_dmabuf_mr is refused: device memory does not migrate");
-	errno = EOPNOTSUPP;
-	return NULL;
 }
 
 int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, size_t length,

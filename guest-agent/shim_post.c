@@ -203,17 +203,16 @@ void send_flush(struct shim_qp *q)
 	}
 }
 
-int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+/* Under the queue's lock. *bad is the first that was not taken. */
+static int post_list(struct shim_qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	struct shim_qp *q = to_qp(ibqp);
 	struct shim_queue *s = &q->send;
 	int rc = 0;
 
-	pthread_mutex_lock(&s->lock);
 	for (; wr; wr = wr->next) {
 		bool wait = s->hold || s->posted != s->head;
 
-		if (wait && ibqp->state < IBV_QPS_RTS)
+		if (wait && q->v.state < IBV_QPS_RTS)
 			rc = EINVAL;
 		else
 			rc = log_send(q, wr);
@@ -229,10 +228,40 @@ int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 		q->messages = s->send[s->head & s->mask].messages;
 		s->head++;
 	}
-	pthread_mutex_unlock(&s->lock);
-	if (rc)
-		*bad = wr;
+	*bad = wr;
 	return rc;
+}
+
+int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct shim_qp *q = to_qp(ibqp);
+	struct ibv_send_wr *first_bad;
+	int rc;
+
+	pthread_mutex_lock(&q->send.lock);
+	rc = post_list(q, wr, &first_bad);
+	pthread_mutex_unlock(&q->send.lock);
+	if (rc)
+		*bad = first_bad;
+	return rc;
+}
+
+int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n)
+{
+	struct shim_queue *s = &q->send;
+	struct ibv_send_wr *bad = wr, *failed;
+	int rc = ENOMEM;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->head - atomic_load_explicit(&s->tail, memory_order_acquire) + n <= s->cap)
+		rc = post_list(q, wr, &bad);
+	pthread_mutex_unlock(&s->lock);
+	if (!rc || bad == wr)
+		return rc;
+	/* Some are with the hardware: the caller cannot be told that none is. */
+	for (failed = bad; failed; failed = failed->next)
+		fail_later(q, q->send_cq, (struct ibv_wc){.wr_id = failed->wr_id}, rc);
+	return 0;
 }
 
 /* A zero-byte RDMA WRITE needs no key (IBA 1.4, 9.7.4.2: R_Key is not checked for length 0). */

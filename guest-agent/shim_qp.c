@@ -16,6 +16,33 @@ struct shim_qp *qp_by_vqpn(uint32_t vqpn)
 	return (struct shim_qp *)(uintptr_t)table_get(&shim.qp_by_vqpn, vqpn);
 }
 
+/* As the program asked for it. The marker needs RDMA WRITE, whatever the program uses. */
+static struct ibv_qp *real_create(const struct shim_qp *q, struct ibv_qp_init_attr *init)
+{
+	struct ibv_pd *pd = to_pd(q->v.pd)->real;
+	struct ibv_qp_init_attr_ex ex = {.comp_mask = q->ex.mask | IBV_QP_INIT_ATTR_PD,
+					 .pd = pd,
+					 .create_flags = q->ex.create_flags,
+					 .send_ops_flags = q->ex.send_ops};
+	struct ibv_qp *real;
+
+	if (!q->ex.mask)
+		return real_verbs.create_qp(pd, init);
+	ex.qp_context = init->qp_context;
+	ex.send_cq = init->send_cq;
+	ex.recv_cq = init->recv_cq;
+	ex.srq = init->srq;
+	ex.cap = init->cap;
+	ex.qp_type = init->qp_type;
+	ex.sq_sig_all = init->sq_sig_all;
+	if (ex.send_ops_flags && (ex.qp_type == IBV_QPT_RC || ex.qp_type == IBV_QPT_UC))
+		ex.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE;
+	real = ibv_create_qp_ex(q->ctx->real, &ex);
+	if (real)
+		init->cap = ex.cap;
+	return real;
+}
+
 /* 0 or -errno; *cap is set to what the hardware gave. */
 static int create_once(struct shim_qp *q, struct ibv_qp **ret_real, struct ibv_qp_cap *cap)
 {
@@ -27,10 +54,10 @@ static int create_once(struct shim_qp *q, struct ibv_qp **ret_real, struct ibv_q
 	a.recv_cq = q->recv_cq ? q->recv_cq->real : NULL;
 	a.srq = a.srq ? to_srq(a.srq)->real : NULL;
 	a.cap.max_send_wr += MARKER_SLOTS;
-	real = real_verbs.create_qp(to_pd(q->v.pd)->real, &a);
+	real = real_create(q, &a);
 	if (!real && errno == EINVAL) { /* the device's maximum was asked for */
 		a.cap = q->init.cap;
-		real = real_verbs.create_qp(to_pd(q->v.pd)->real, &a);
+		real = real_create(q, &a);
 	}
 	if (!real)
 		return -errno;
@@ -49,10 +76,16 @@ static int qp_bind_real(struct shim_qp *q, struct ibv_qp *real)
 int qp_create_real(struct shim_qp *q)
 {
 	struct ibv_qp_cap cap;
-	struct ibv_qp *real;
+	struct ibv_qp *real = NULL;
 	int rc = create_once(q, &real, &cap);
 
-	return rc ? rc : qp_bind_real(q, real);
+	if (!rc && q->ece_set)
+		rc = -real_verbs.set_ece(real, &q->ece);
+	if (!rc)
+		rc = qp_bind_real(q, real);
+	else if (real)
+		real_verbs.destroy_qp(real);
+	return rc;
 }
 
 void qp_destroy_real(struct shim_qp *q)
@@ -111,6 +144,7 @@ static void qp_free(struct shim_qp *q)
 {
 	queue_free(&q->send);
 	queue_free(&q->recv);
+	builder_free(q->builder);
 	free(q);
 }
 
@@ -127,6 +161,8 @@ static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
 	rc = queue_init(&q->send, cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, true);
 	if (!rc)
 		rc = queue_init(&q->recv, cap.max_recv_wr, cap.max_recv_sge, 0, false);
+	if (!rc && q->ex.mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		rc = builder_init(q);
 	if (!rc)
 		rc = qp_bind_real(q, real);
 	if (rc) {
@@ -151,13 +187,12 @@ static const char *type_uncovered(const struct ibv_qp_init_attr *init)
 	return NULL;
 }
 
-struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
+			 const struct shim_qp_ex *ex)
 {
 	struct shim_qp *q;
 	int rc;
 
-	if (!shim_ours(pd->context))
-		return real_verbs.create_qp(pd, init);
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return NULL;
@@ -165,6 +200,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	q->send_cq = init->send_cq ? to_cq(init->send_cq) : NULL;
 	q->recv_cq = init->recv_cq ? to_cq(init->recv_cq) : NULL;
 	q->init = *init;
+	if (ex)
+		q->ex = *ex;
 	q->uncovered = type_uncovered(init);
 	q->v.pd = pd;
 	ctl_enter();
@@ -189,6 +226,11 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 		return NULL;
 	}
 	return &q->v;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+{
+	return shim_ours(pd->context) ? qp_create(pd, init, NULL) : real_verbs.create_qp(pd, init);
 }
 
 /* A reader of the CQ may just look at the QP: it is done when it lets go of the lock. */
@@ -419,10 +461,11 @@ int qp_to_connected(struct shim_qp *q)
 	return -real_verbs.modify_qp(q->real, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | rts);
 }
 
-/* No extended posts (ibv_wr_*) yet: programs then use ibv_post_send. */
 struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *ibqp)
 {
-	return shim_ours(ibqp->context) ? NULL : real_verbs.qp_to_qp_ex(ibqp);
+	if (!shim_ours(ibqp->context))
+		return real_verbs.qp_to_qp_ex(ibqp);
+	return to_qp(ibqp)->builder ? &to_qp(ibqp)->vex : NULL;
 }
 
 int ibv_query_qp_data_in_order(struct ibv_qp *ibqp, enum ibv_wr_opcode op, uint32_t flags)
@@ -431,12 +474,33 @@ int ibv_query_qp_data_in_order(struct ibv_qp *ibqp, enum ibv_wr_opcode op, uint3
 	return shim_ours(ibqp->context) ? 0 : real_verbs.query_qp_data_in_order(ibqp, op, flags);
 }
 
+/* What the device says: many have none. */
 int ibv_query_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 {
-	return shim_ours(ibqp->context) ? EOPNOTSUPP : real_verbs.query_ece(ibqp, ece);
+	int rc;
+
+	if (!shim_ours(ibqp->context))
+		return real_verbs.query_ece(ibqp, ece);
+	ctl_enter();
+	rc = real_verbs.query_ece(to_qp(ibqp)->real, ece);
+	ctl_exit();
+	return rc;
 }
 
 int ibv_set_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 {
-	return shim_ours(ibqp->context) ? EOPNOTSUPP : real_verbs.set_ece(ibqp, ece);
+	struct shim_qp *q;
+	int rc;
+
+	if (!shim_ours(ibqp->context))
+		return real_verbs.set_ece(ibqp, ece);
+	q = to_qp(ibqp);
+	ctl_enter();
+	rc = real_verbs.set_ece(q->real, ece);
+	if (!rc) { /* set again on each QP that takes its place */
+		q->ece = *ece;
+		q->ece_set = true;
+	}
+	ctl_exit();
+	return rc;
 }

@@ -203,31 +203,3 @@ int ibv_destroy_ah(struct ibv_ah *ah)
 {
 	return real_verbs.destroy_ah(ah);
 }
-
-/* Objects of other processes, and device memory: refused. */
-struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
-{
-	if (!shim_ours(context))
-		return real_verbs.import_pd(context, handle);
-	shim_log("ibv_import_pd is refused: objects of other processes are not covered");
-	errno = EOPNOTSUPP;
-	return NULL;
-}
-
-struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
-{
-	if (!shim_ours(pd->context))
-		return real_verbs.import_mr(pd, handle);
-	shim_log("ibv_import_mr is refused: objects of other processes are not covered");
-	errno = EOPNOTSUPP;
-	return NULL;
-}
-
-struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
-{
-	if (!shim_ours(context))
-		return real_verbs.import_dm(context, handle);
-	shim_log("ibv_import_dm is refused: device memory does not migrate");
-	errno = EOPNOTSUPP;
-	return NULL;
-}

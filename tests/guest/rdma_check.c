@@ -10,6 +10,7 @@
  *   -D MIB,MIB/S  dirty that much memory at that rate   -o FILE  result and live status, JSON
  *   -R RECEIVES (64) posted at a time   -z FILE  sleep as long as FILE exists: with few receives,
  *   the peer's sends then wait for receives (RNR)   -u  over UC, without READs
+ *   -x  extended verbs: ibv_create_qp_ex and ibv_wr_*, ibv_create_cq_ex and ibv_start_poll
  *
  * Message n of a QP has a kind and a size that both sides can compute from n. SEND carries header
  * and payload; WRITE_IMM puts them into a ring at the peer; before some SENDs goes a WRITE into the
@@ -55,6 +56,7 @@ struct message {
 
 struct side {
 	struct ibv_qp *qp;
+	struct ibv_qp_ex *qpx; /* with -x */
 	uint8_t *send_ring, *recv_ring, *write_ring, *ring, *fixed, *read_into;
 	volatile uint64_t
 		*acked; /* highest of my messages that the peer has checked; it writes here */
@@ -74,7 +76,7 @@ static struct {
 	unsigned port, qps, rate, max_bytes, dirty_mib, dirty_rate, receives;
 	int gid_index;
 	double seconds;
-	bool events, uc;
+	bool events, uc, extended;
 } opt = {.port = 18700, .qps = 1, .rate = 500, .max_bytes = 16384, .receives = SLOTS};
 
 static struct stats stats;
@@ -82,6 +84,7 @@ static struct side sides[QPS_MAX];
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
+static struct ibv_cq_ex *cqx; /* with -x, the same */
 static struct ibv_comp_channel *channel;
 static volatile sig_atomic_t stop_asked;
 
@@ -157,6 +160,34 @@ static void post_receive(struct side *s, uint64_t index)
 		die("post_recv: %s", strerror(rc));
 }
 
+static int post_extended(struct side *s, const struct ibv_send_wr *wr)
+{
+	const struct ibv_sge *sge = wr->sg_list;
+
+	ibv_wr_start(s->qpx);
+	s->qpx->wr_id = wr->wr_id;
+	s->qpx->wr_flags = wr->send_flags & ~(unsigned)IBV_SEND_INLINE;
+	switch (wr->opcode) {
+	case IBV_WR_SEND:
+		ibv_wr_send(s->qpx);
+		break;
+	case IBV_WR_RDMA_WRITE:
+		ibv_wr_rdma_write(s->qpx, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
+		break;
+	case IBV_WR_RDMA_READ:
+		ibv_wr_rdma_read(s->qpx, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
+		break;
+	default:
+		ibv_wr_rdma_write_imm(s->qpx, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr,
+				      wr->imm_data);
+	}
+	if (wr->send_flags & IBV_SEND_INLINE)
+		ibv_wr_set_inline_data(s->qpx, (void *)(uintptr_t)sge->addr, sge->length);
+	else
+		ibv_wr_set_sge(s->qpx, sge->lkey, sge->addr, sge->length);
+	return ibv_wr_complete(s->qpx);
+}
+
 /* Signals at random, and at least every SIGNAL_AT_MOST-th; READs always. */
 static void post(struct side *s, struct ibv_send_wr *wr, uint8_t *from, uint32_t bytes)
 {
@@ -172,7 +203,8 @@ static void post(struct side *s, struct ibv_send_wr *wr, uint8_t *from, uint32_t
 	wr->wr_id |= ++s->posted;
 	wr->send_flags |= signal ? IBV_SEND_SIGNALED : 0;
 	s->unsignalled = signal ? 0 : s->unsignalled + 1;
-	if ((rc = ibv_post_send(s->qp, wr, &bad)))
+	rc = s->qpx ? post_extended(s, wr) : ibv_post_send(s->qp, wr, &bad);
+	if (rc)
 		die("post_send: %s", strerror(rc));
 }
 
@@ -342,12 +374,39 @@ static void on_completion(const struct ibv_wc *wc)
 	}
 }
 
+static unsigned poll_extended(void)
+{
+	struct ibv_poll_cq_attr attr = {0};
+	unsigned total = 0;
+	int rc = ibv_start_poll(cqx, &attr);
+
+	while (!rc) {
+		struct ibv_wc wc = {.wr_id = cqx->wr_id,
+				    .status = cqx->status,
+				    .opcode = ibv_wc_read_opcode(cqx),
+				    .byte_len = ibv_wc_read_byte_len(cqx),
+				    .imm_data = ibv_wc_read_imm_data(cqx),
+				    .qp_num = ibv_wc_read_qp_num(cqx)};
+
+		on_completion(&wc);
+		total++;
+		rc = ibv_next_poll(cqx);
+	}
+	if (total)
+		ibv_end_poll(cqx);
+	if (rc != ENOENT)
+		die("ibv_start_poll or ibv_next_poll: %s", strerror(rc));
+	return total;
+}
+
 static unsigned poll_all(void)
 {
 	struct ibv_wc wc[16];
 	unsigned total = 0;
 	int n;
 
+	if (cqx)
+		return poll_extended();
 	while ((n = ibv_poll_cq(cq, 16, wc)) > 0) {
 		for (int i = 0; i < n; i++)
 			on_completion(&wc[i]);
@@ -378,6 +437,23 @@ static void wait_a_little(uint64_t until_us)
 	}
 }
 
+static struct ibv_qp *create_extended(const struct ibv_qp_init_attr *init)
+{
+	struct ibv_qp_init_attr_ex ex = {
+		.send_cq = init->send_cq,
+		.recv_cq = init->recv_cq,
+		.cap = init->cap,
+		.qp_type = init->qp_type,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = pd,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE |
+				  IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+				  (opt.uc ? 0 : IBV_QP_EX_WITH_RDMA_READ),
+	};
+
+	return ibv_create_qp_ex(ctx, &ex);
+}
+
 /* All QPs' memory: rings for sending, receiving, writing from and being written to, and two
  * fixed regions, all in one registration each. */
 static void make_side(struct side *s)
@@ -403,8 +479,9 @@ static void make_side(struct side *s)
 	s->mr = ibv_reg_mr(pd, s->memory, bytes,
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				   IBV_ACCESS_REMOTE_READ);
-	s->qp = ibv_create_qp(pd, &init);
-	if (!s->mr || !s->qp)
+	s->qp = opt.extended ? create_extended(&init) : ibv_create_qp(pd, &init);
+	s->qpx = opt.extended && s->qp ? ibv_qp_to_qp_ex(s->qp) : NULL;
+	if (!s->mr || !s->qp || (opt.extended && !s->qpx))
 		die("reg_mr or create_qp: %s", strerror(errno));
 	s->send_ring = s->memory;
 	s->recv_ring = s->memory + ring;
@@ -573,7 +650,7 @@ static void parse(int argc, char **argv)
 	const char *comma;
 	int c;
 
-	while ((c = getopt(argc, argv, "d:g:p:q:t:r:m:D:o:eR:z:u")) != -1) {
+	while ((c = getopt(argc, argv, "d:g:p:q:t:r:m:D:o:eR:z:ux")) != -1) {
 		switch (c) {
 		case 'd':
 			opt.device = optarg;
@@ -611,6 +688,9 @@ static void parse(int argc, char **argv)
 		case 'e':
 			opt.events = true;
 			break;
+		case 'x':
+			opt.extended = true;
+			break;
 		case 'D':
 			comma = strchr(optarg, ',');
 			opt.dirty_mib = number(optarg, 1, 65536, 'D');
@@ -621,6 +701,17 @@ static void parse(int argc, char **argv)
 		}
 	}
 	opt.host = argv[optind];
+}
+
+static struct ibv_cq *make_cq(uint32_t cqe)
+{
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = cqe, .channel = channel, .wc_flags = IBV_WC_STANDARD_FLAGS};
+
+	if (!opt.extended)
+		return ibv_create_cq(ctx, (int)cqe, NULL, channel, 0);
+	cqx = ibv_create_cq_ex(ctx, &attr);
+	return cqx ? ibv_cq_ex_to_cq(cqx) : NULL;
 }
 
 int main(int argc, char **argv)
@@ -634,7 +725,7 @@ int main(int argc, char **argv)
 	ctx = conn_open(opt.device);
 	pd = ibv_alloc_pd(ctx);
 	channel = opt.events ? ibv_create_comp_channel(ctx) : NULL;
-	cq = ibv_create_cq(ctx, (int)opt.qps * (SQ_ENTRIES + SLOTS), NULL, channel, 0);
+	cq = make_cq(opt.qps * (SQ_ENTRIES + SLOTS));
 	if (!pd || !cq || (opt.events && !channel))
 		die("alloc_pd, create_comp_channel or create_cq: %s", strerror(errno));
 	if (opt.dirty_mib && pthread_create(&dirtier, NULL, dirty, fill_memory()))

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "tests/fake/agent.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "tests/fake/verbs.h"
+
+#define DEADLINE_MS 60000
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	int listener, shim;
+	uint64_t reports; /* since the start */
+	struct shim_report last;
+} agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
+
+static void answer(const void *packet)
+{
+	const struct shim_head *h = packet;
+
+	if (send(agent.shim, packet, h->bytes, MSG_NOSIGNAL) < 0)
+		perror("# fake agent");
+}
+
+static void welcome(const struct shim_head *h)
+{
+	struct shim_welcome w = {
+		.head = {sizeof(w), SHIM_HELLO, 0, h->cookie, 0}, .slot = 1, .instance = 0x1234};
+
+	answer(&w);
+}
+
+static void take_report(const struct shim_head *h)
+{
+	pthread_mutex_lock(&agent.lock);
+	memcpy(&agent.last, h, sizeof(agent.last));
+	agent.reports++;
+	pthread_cond_broadcast(&agent.changed);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+static void packet(struct shim_head *h)
+{
+	switch (h->type) {
+	case SHIM_HELLO:
+		welcome(h);
+		break;
+	case SHIM_SEND: /* both ends are in this process */
+		h->type = SHIM_DELIVER;
+		answer(h);
+		break;
+	case SHIM_LOG:
+		printf("# shim: %s\n", ((struct shim_log *)h)->text);
+		break;
+	case SHIM_QUIET:
+	case SHIM_RELEASED:
+	case SHIM_RESUMED:
+	case SHIM_ABORTED:
+		take_report(h);
+		break;
+	default: /* whatever is asked: yes */
+		if (h->cookie)
+			answer(h);
+	}
+}
+
+/* Nobody else will connect. */
+static void forget_path(void)
+{
+	struct sockaddr_un addr;
+	socklen_t n = sizeof(addr);
+
+	if (getsockname(agent.listener, (void *)&addr, &n))
+		return;
+	unlink(addr.sun_path);
+	rmdir(dirname(addr.sun_path));
+}
+
+static void *agent_main(void *arg)
+{
+	static union {
+		struct shim_head head;
+		char data[SHIM_MSG_MAX];
+	} in;
+
+	(void)arg;
+	agent.shim = accept(agent.listener, NULL, NULL);
+	forget_path();
+	while (recv(agent.shim, &in, sizeof(in), 0) > 0)
+		packet(&in.head);
+	return NULL;
+}
+
+int fake_agent_start(void)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	char dir[] = "/tmp/ibvmig-fake-XXXXXX";
+	pthread_t thread;
+	int rc;
+
+	if (!mkdtemp(dir))
+		return -errno;
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/agent", dir);
+	agent.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (agent.listener < 0 || bind(agent.listener, (void *)&addr, sizeof(addr)) ||
+	    listen(agent.listener, 1))
+		return -errno;
+	setenv(SHIM_SOCKET_ENV, addr.sun_path, 1);
+	rc = pthread_create(&thread, NULL, agent_main, NULL);
+	return -rc;
+}
+
+int fake_agent_order(uint16_t type, uint64_t migration, struct shim_report *ret_report)
+{
+	struct shim_order o = {.head = {.bytes = sizeof(o), .type = type},
+			       .migration = migration,
+			       .role = SHIM_ROLE_MOVER,
+			       .deadline_ms = DEADLINE_MS,
+			       .vguid_count = 1,
+			       .vguid = {FAKE_GUID},
+			       .device = {FAKE_DEVICE}};
+	uint64_t before;
+
+	pthread_mutex_lock(&agent.lock);
+	before = agent.reports;
+	answer(&o);
+	while (agent.reports == before)
+		pthread_cond_wait(&agent.changed, &agent.lock);
+	*ret_report = agent.last;
+	pthread_mutex_unlock(&agent.lock);
+	return ret_report->head.status;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A thread of the test that plays ibvmig-agent for the shim in the same process: it gives out a
+ * slot, brings packets for peers back to the sender, and orders suspends and resumes. */
+#ifndef IBVMIG_TESTS_FAKE_AGENT_H
+#define IBVMIG_TESTS_FAKE_AGENT_H
+
+#include <stdint.h>
+
+#include "guest-agent/shim_proto.h"
+
+/* Listens on a socket of its own and sets IBVMIG_SOCKET to it, before a device is opened.
+ * 0 or -errno. */
+int fake_agent_start(void);
+/* Sends an order about the played device and waits for the report that answers it; an answer that
+ * never comes is the caller's deadline. The report's status, or -errno. */
+int fake_agent_order(uint16_t type, uint64_t migration, struct shim_report *ret_report);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A libibverbs with one device that is played in memory, for tests and measurements of the shim
+ * without hardware. Two data paths: by default a post completes at once, in a few instructions;
+ * with FAKE_VERBS_WIRE in the environment a thread plays the device and moves messages between the
+ * QPs of the process. */
+#ifndef IBVMIG_TESTS_FAKE_VERBS_H
+#define IBVMIG_TESTS_FAKE_VERBS_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FAKE_WIRE_ENV "FAKE_VERBS_WIRE"
+#define FAKE_DEVICE   "fake0"
+#define FAKE_GUID     0x0002c90300000001ull
+#define FAKE_RING     4096 /* entries of a CQ, sends and receives of a QP; a power of 2 */
+#define FAKE_QPS      512
+#define FAKE_MRS      1024
+
+struct fake_cq {
+	struct ibv_cq v;
+	uint32_t head, tail;
+	bool armed;
+	struct ibv_wc ring[FAKE_RING];
+};
+
+struct fake_send {
+	struct ibv_send_wr wr;
+	struct ibv_sge sge; /* one is enough */
+};
+
+struct fake_recv {
+	uint64_t wr_id;
+	struct ibv_sge sge;
+};
+
+struct fake_qp {
+	struct ibv_qp v;
+	uint32_t dest;
+	uint32_t send_head, send_tail, recv_head, recv_tail;
+	bool sig_all;
+	struct fake_send send[FAKE_RING];
+	struct fake_recv recv[FAKE_RING];
+};
+
+struct fake_channel {
+	struct ibv_comp_channel v;
+	struct ibv_cq *event[FAKE_RING];
+	uint32_t head, tail;
+};
+
+/* Everything below the lock of the device. */
+void fake_lock(void);
+void fake_unlock(void);
+/* The QP with that number, or NULL; the region with that key, if it holds the range. */
+struct fake_qp *fake_qp_by_number(uint32_t qpn);
+struct ibv_mr *fake_mr_by_key(uint32_t key, uint64_t addr, uint64_t length);
+struct fake_qp *fake_qp_at(unsigned slot);
+/* A completion, and the event for who waits for one. */
+void fake_complete(struct fake_cq *cq, const struct ibv_wc *wc);
+
+/* verbs_wire.c */
+void fake_wire_start(void);
+void fake_wire_kick(void);
+int fake_wire_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int fake_wire_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int fake_wire_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+
+#endif

@@ -21,3 +21,4 @@ $(eval $(call testprogram,test_guest_dirty,tests/unit/test_guest_dirty.c guest-a
 $(eval $(call testprogram,test_guest_path_cache,tests/unit/test_guest_path_cache.c guest-agent/path_cache.c,))
 $(eval $(call testprogram,test_guest_route,tests/unit/test_guest_route.c guest-agent/shim_route.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_ex,tests/unit/test_guest_ex.c guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_srq,tests/unit/test_guest_srq.c guest-agent/shim_srq.c guest-agent/shim_table.c,$(COMMON) -lpthread))

@@ -7,6 +7,7 @@
  *   queue.lock    a QP's send or receive queue: its log, the real QP's pointer
  *   channel.lock  a completion channel's queue of events
  *   cq.lock       a CQ: its software queue, the real CQ's pointer
+ *   srq.lock      a shared receive queue's log, the real one's pointer
  *   shim.call     calls to the agent that wait for an answer
  * The helper thread changes real pointers; control verbs keep out while a job runs (ctl_enter). */
 #ifndef IBVMIG_SHIM_H
@@ -42,8 +43,16 @@ struct shim_context {
 	unsigned guid_count;
 	uint64_t guid[SHIM_GIDS_MAX]; /* interface ids of its first GIDs */
 	bool in_job, released;
+	struct list events; /* struct shim_event: taken from a device that was given back */
+	int soft_events;    /* eventfd, as a semaphore: one for each of them */
 	struct shim_table qp_by_qpn; /* hardware's QPN to struct shim_qp * */
 	struct verbs_context verbs;  /* the last: it may grow */
+};
+
+/* An asynchronous event that waits for the program. */
+struct shim_event {
+	struct list link;
+	struct ibv_async_event event; /* as the program will see it */
 };
 
 struct shim_pd {
@@ -118,6 +127,7 @@ struct shim_queue {
 	uint32_t cap, mask, max_sge, max_inline;
 	uint64_t head, posted;
 	_Atomic(uint64_t) tail; /* moved under the lock of the CQ */
+	/* Of a QP on a shared receive queue only tail means something: receives completed. */
 	union {
 		struct shim_send *send;
 		struct shim_recv *recv;
@@ -163,14 +173,27 @@ struct shim_peer {
 	bool keys_told;         /* in this job */
 };
 
-/* Not covered: keys are translated, no more. */
+struct shim_srq_recv {
+	uint64_t wr_id;
+	uint64_t number; /* 1, 2, 3 … in the order of the posts; 0: the slot is free */
+	int num_sge;
+};
+
+/* The log of a shared receive queue: by slots, because its completions come in any order. */
 struct shim_srq {
+	struct list link;
+	struct shim_pd *pd; /* borrowed */
 	struct ibv_srq *real;
 	pthread_mutex_t lock;
-	uint64_t *wr_id;            /* owned; by slot */
+	unsigned holds;               /* QPs that hold it: posts go to the log only */
+	uint32_t cap, max_sge, limit; /* limit: armed, 0: not */
+	uint32_t slots, free_count, at_hardware;
+	uint64_t last, posted;      /* numbers: of the newest, of the newest at the hardware */
+	struct shim_srq_recv *log;  /* owned; slots of them */
 	uint32_t *free_slots;       /* owned */
-	struct ibv_sge *translated; /* owned; scratch */
-	uint32_t free_count, cap, max_sge;
+	uint32_t *order;            /* owned; scratch */
+	struct ibv_sge *sge;        /* owned; max_sge for each slot */
+	struct ibv_sge *translated; /* owned; max_sge: scratch for the hardware's keys */
 	struct ibv_srq v;
 };
 
@@ -191,6 +214,7 @@ struct shim_qp {
 	int attr_mask;
 	struct shim_queue send, recv;
 	uint64_t messages; /* as in struct shim_send, of the newest */
+	bool holds_srq;    /* by srq_hold() */
 
 	/* The other end. dvqpn is what the program was told, dqpn the hardware's number. */
 	bool connected;        /* by modify_qp to RTR */
@@ -261,7 +285,7 @@ struct shim {
 	pthread_cond_t ctl_changed;
 	unsigned users; /* callers inside a control verb */
 	bool busy;      /* a job runs: new callers wait */
-	struct list contexts, pds, mrs, channels, cqs, qps, peers;
+	struct list contexts, pds, mrs, channels, cqs, srqs, qps, peers;
 	struct shim_table keys;       /* our virtual keys to the hardware's lkeys */
 	struct shim_table qp_by_vqpn; /* to struct shim_qp *; under ctl */
 	uint32_t key_start;
@@ -328,6 +352,10 @@ void context_attach_async(struct shim_context *c);
 bool context_has_guid(const struct shim_context *c, const struct shim_order *o,
 		      unsigned *ret_index);
 int context_query_gids(struct shim_context *c);
+/* Events that the program has not taken yet are kept for it: the objects below them go. */
+void context_keep_events(struct shim_context *c);
+/* Under ctl: no event names that object (of the program's) any more. */
+void context_forget_events(struct shim_context *c, const void *object);
 
 /* shim_mr.c */
 int mr_register(struct shim_mr *m);
@@ -403,7 +431,17 @@ void parent_domain_free(struct shim_pd *pd);
 
 /* shim_srq.c */
 int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-uint64_t srq_take(struct shim_srq *srq, uint32_t slot);
+/* Under the lock of the CQ: the receive in that slot has completed on q, which counts it. false:
+ * there is none. */
+bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *q, uint64_t *ret_wr_id);
+/* Posts to q's shared queue go to the log only until each QP that holds it has let go. */
+void srq_hold(struct shim_qp *q);
+void srq_unhold(struct shim_qp *q);
+/* Whether all receives that the hardware was given have completed. */
+bool srq_is_empty(struct shim_srq *s);
+void srq_release(struct shim_srq *s);
+/* The real queue with all that was not consumed, oldest first, and its limit. 0 or -errno. */
+int srq_rebuild(struct shim_srq *s);
 
 /* shim_peer.c */
 #define RESOLVE_MS      2000

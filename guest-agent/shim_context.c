@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 
 #undef ibv_query_port
 #undef ibv_get_device_list
@@ -138,9 +139,24 @@ void context_close(struct shim_context *c)
 	c->real = NULL;
 }
 
+static struct shim_event *pop_event(struct shim_context *c)
+{
+	struct shim_event *e = list_entry(c->events.next, struct shim_event, link);
+	uint64_t one;
+
+	list_del(&e->link);
+	if (read(c->soft_events, &one, sizeof(one)) < 0) {
+		/* not counted for want of room in the counter, which 2^64 events do not fill */
+	}
+	return e;
+}
+
 static void context_free(struct shim_context *c)
 {
+	while (c->events.next != &c->events)
+		free(pop_event(c));
 	table_free(&c->qp_by_qpn);
+	close(c->soft_events);
 	close(c->async_fd);
 	free(c);
 }
@@ -189,6 +205,7 @@ static struct shim_context *shadow_of(const struct ibv_device *device)
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+	struct epoll_event watch = {.events = EPOLLIN};
 	struct shim_context *c, *shadow;
 	int rc;
 
@@ -201,8 +218,13 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	c = calloc(1, sizeof(*c));
 	rc = c ? 0 : -ENOMEM;
 	if (c) {
+		list_init(&c->events);
 		c->async_fd = epoll_create1(EPOLL_CLOEXEC);
-		rc = c->async_fd < 0 ? -errno : context_open(c, device);
+		c->soft_events = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+		rc = c->async_fd < 0 || c->soft_events < 0 ||
+				     epoll_ctl(c->async_fd, EPOLL_CTL_ADD, c->soft_events, &watch)
+			     ? -errno
+			     : context_open(c, device);
 	}
 	if (!rc) {
 		context_query_gids(c);
@@ -327,12 +349,21 @@ int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr 
 	FORWARD(context, resolve_eth_l2_from_gid(context, attr, mac, vid));
 }
 
-/* A QP or CQ in an event is the real one's; its context pointer holds ours. */
+/* The object of an event is the real one; its context pointer holds ours. */
 static void translate_event(struct ibv_async_event *e)
 {
+	struct shim_srq *s;
+
 	switch (e->event_type) {
 	case IBV_EVENT_CQ_ERR:
 		e->element.cq = &((struct shim_cq *)e->element.cq->cq_context)->v;
+		break;
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+	case IBV_EVENT_SRQ_ERR:
+		s = e->element.srq->srq_context;
+		if (e->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
+			s->limit = 0; /* it comes once for each time that it is armed */
+		e->element.srq = &s->v;
 		break;
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
@@ -349,20 +380,95 @@ static void translate_event(struct ibv_async_event *e)
 	}
 }
 
+/* The context of the object in an event and the object, or NULL where there is none. */
+static struct ibv_context *event_context(const struct ibv_async_event *e, const void **ret_object)
+{
+	switch (e->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		*ret_object = e->element.cq;
+		return e->element.cq->context;
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+	case IBV_EVENT_SRQ_ERR:
+		*ret_object = e->element.srq;
+		return e->element.srq->context;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		*ret_object = e->element.qp;
+		return e->element.qp->context;
+	default:
+		return NULL;
+	}
+}
+
 /* Acknowledged at once, so that a suspend can destroy the object whatever the program does. */
-static int take_async_event(struct shim_context *c, struct ibv_async_event *event)
+static int take_real_event(struct shim_context *c, struct ibv_async_event *event)
 {
 	struct ibv_async_event real;
+	int rc = real_verbs.get_async_event(c->real, &real);
+
+	if (rc)
+		return rc;
+	*event = real;
+	translate_event(event);
+	real_verbs.ack_async_event(&real);
+	return 0;
+}
+
+void context_keep_events(struct shim_context *c)
+{
+	const uint64_t one = 1;
+	struct shim_event *e;
+
+	pthread_mutex_lock(&shim.ctl);
+	while (c->real && (e = calloc(1, sizeof(*e)))) {
+		if (take_real_event(c, &e->event) || write(c->soft_events, &one, sizeof(one)) < 0) {
+			free(e);
+			break;
+		}
+		list_add(&c->events, &e->link);
+	}
+	pthread_mutex_unlock(&shim.ctl);
+}
+
+void context_forget_events(struct shim_context *c, const void *object)
+{
+	struct list *l = c->events.next, *next;
+	const void *about;
+	uint64_t one;
+
+	for (; l != &c->events; l = next) {
+		struct shim_event *e = list_entry(l, struct shim_event, link);
+
+		next = l->next;
+		if (!event_context(&e->event, &about) || about != object)
+			continue;
+		list_del(&e->link);
+		free(e);
+		if (read(c->soft_events, &one, sizeof(one)) < 0)
+			break;
+	}
+}
+
+static int take_async_event(struct shim_context *c, struct ibv_async_event *event)
+{
 	int rc = -1;
 
 	pthread_mutex_lock(&shim.ctl);
 	errno = EAGAIN;
-	if (c->real && !c->in_job)
-		rc = real_verbs.get_async_event(c->real, &real);
-	if (!rc) {
-		*event = real;
-		translate_event(event);
-		real_verbs.ack_async_event(&real);
+	if (c->events.next != &c->events) {
+		struct shim_event *e = pop_event(c);
+
+		*event = e->event;
+		free(e);
+		rc = 0;
+	} else if (c->real && !c->in_job) {
+		rc = take_real_event(c, event);
 	}
 	pthread_mutex_unlock(&shim.ctl);
 	return rc;
@@ -388,24 +494,8 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
 
 void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	switch (event->event_type) {
-	case IBV_EVENT_CQ_ERR:
-		if (shim_ours(event->element.cq->context))
-			return;
-		break;
-	case IBV_EVENT_QP_FATAL:
-	case IBV_EVENT_QP_REQ_ERR:
-	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_COMM_EST:
-	case IBV_EVENT_SQ_DRAINED:
-	case IBV_EVENT_PATH_MIG:
-	case IBV_EVENT_PATH_MIG_ERR:
-	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		if (shim_ours(event->element.qp->context))
-			return;
-		break;
-	default:
-		break;
-	}
-	real_verbs.ack_async_event(event);
+	const void *object;
+
+	if (!shim_ours(event_context(event, &object)))
+		real_verbs.ack_async_event(event);
 }

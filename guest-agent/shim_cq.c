@@ -19,6 +19,16 @@ static bool take_marker(struct shim_qp *q, const struct ibv_wc *wc)
 	return false;
 }
 
+/* A receive of a shared queue: each QP counts its own. */
+static bool take_shared(struct shim_qp *q, struct ibv_wc *wc, uint32_t slot)
+{
+	if (!q->v.srq || !srq_take(to_srq(q->v.srq), slot, q, &wc->wr_id))
+		return false;
+	if (q->v.qp_type != IBV_QPT_UD)
+		wc->src_qp = q->dvqpn;
+	return true;
+}
+
 /* Gives wc its virtual numbers and retires the log. false: the program must not see it. */
 static bool translate(struct shim_cq *cq, struct ibv_wc *wc)
 {
@@ -32,10 +42,8 @@ static bool translate(struct shim_cq *cq, struct ibv_wc *wc)
 	wc->qp_num = q->v.qp_num;
 	if (tag == TAG_MARKER)
 		return take_marker(q, wc);
-	if (tag == TAG_SRQ) {
-		wc->wr_id = q->v.srq ? srq_take(to_srq(q->v.srq), (uint32_t)number) : number;
-		return true;
-	}
+	if (tag == TAG_SRQ)
+		return take_shared(q, wc, (uint32_t)number);
 	queue = tag == TAG_RECV ? &q->recv : &q->send;
 	tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
 	if (number < tail || number - tail > queue->mask)
@@ -270,6 +278,7 @@ int ibv_destroy_cq(struct ibv_cq *ibcq)
 	if (!rc) {
 		pthread_mutex_lock(&shim.ctl);
 		list_del(&cq->link);
+		context_forget_events(cq->ctx, &cq->v);
 		if (cq->channel)
 			cq->channel->v.refcnt--;
 		pthread_mutex_unlock(&shim.ctl);

@@ -80,6 +80,7 @@ void qp_unhold(struct shim_qp *q)
 	q->key_wanted = 0;
 	send_flush(q);
 	pthread_mutex_unlock(&q->send.lock);
+	srq_unhold(q);
 	q->phase = QP_LIVE;
 	q->in_job = false;
 	q->said.drained_by = q->said.freeze_by = q->said.frozen_by = 0;

@@ -31,6 +31,7 @@ struct shim shim = {
 	.mrs = LIST_INIT(shim.mrs),
 	.channels = LIST_INIT(shim.channels),
 	.cqs = LIST_INIT(shim.cqs),
+	.srqs = LIST_INIT(shim.srqs),
 	.qps = LIST_INIT(shim.qps),
 	.peers = LIST_INIT(shim.peers),
 	.call = PTHREAD_MUTEX_INITIALIZER,

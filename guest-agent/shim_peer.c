@@ -76,6 +76,7 @@ static void send_to(const uint8_t sgid[16], const uint8_t dgid[16], const struct
 static struct peer_qp describe(const struct shim_qp *q)
 {
 	bool drain = q->phase == QP_DRAINING && q->end_psn_known;
+	uint64_t received = atomic_load(&q->recv.tail);
 
 	return (struct peer_qp){.dst_vqpn = q->dvqpn,
 				.src_vqpn = q->v.qp_num,
@@ -84,9 +85,9 @@ static struct peer_qp describe(const struct shim_qp *q)
 				.flags = (q->stuck ? PEER_STUCK : 0u) | (drain ? PEER_PSN : 0u) |
 					 (q->v.state < IBV_QPS_RTR ? PEER_UNCONNECTED : 0u) |
 					 (q->phase == QP_LIVE ? PEER_REPLY : 0u),
-				.recv_posted = q->recv.posted,
+				.recv_posted = q->v.srq ? received : q->recv.posted,
 				.sent = q->sent,
-				.received = atomic_load(&q->recv.tail)};
+				.received = received};
 }
 
 void peer_send_qp(struct shim_qp *q, uint16_t type, uint64_t migration)

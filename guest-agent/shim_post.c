@@ -334,7 +334,7 @@ int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 
 	pthread_mutex_lock(&r->lock);
 	for (; wr; wr = wr->next) {
-		rc = log_recv(r, wr);
+		rc = ibqp->srq ? EINVAL : log_recv(r, wr);
 		if (!rc && r->hold && ibqp->state == IBV_QPS_RESET)
 			rc = EINVAL;
 		if (!rc && !r->hold)

@@ -91,6 +91,7 @@ int qp_create_real(struct shim_qp *q)
 void qp_destroy_real(struct shim_qp *q)
 {
 	struct ibv_qp *real;
+	uint32_t qpn;
 
 	pthread_mutex_lock(&q->send.lock);
 	pthread_mutex_lock(&q->recv.lock);
@@ -99,9 +100,13 @@ void qp_destroy_real(struct shim_qp *q)
 	pthread_mutex_unlock(&q->send.lock);
 	if (!real)
 		return;
-	table_set(&q->ctx->qp_by_qpn, real->qp_num, 0, TABLE_MAX / TABLE_CHUNK);
+	qpn = real->qp_num;
 	real_verbs.destroy_qp(real);
+	if (q->v.srq) /* a completion that is dropped would cost the queue a slot */
+		cq_harvest(q->recv_cq);
+	table_set(&q->ctx->qp_by_qpn, qpn, 0, TABLE_MAX / TABLE_CHUNK);
 	q->marker = false;
+	srq_unhold(q);
 }
 
 /* Whether the agent takes the number for ours: each QP of this guest has another one. */
@@ -160,7 +165,8 @@ static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
 		cap.max_send_wr -= MARKER_SLOTS;
 	rc = queue_init(&q->send, cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, true);
 	if (!rc)
-		rc = queue_init(&q->recv, cap.max_recv_wr, cap.max_recv_sge, 0, false);
+		rc = queue_init(&q->recv, init->srq ? 0 : cap.max_recv_wr, cap.max_recv_sge, 0,
+				false);
 	if (!rc && q->ex.mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 		rc = builder_init(q);
 	if (!rc)
@@ -180,8 +186,6 @@ static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
 /* Why a migration must be refused while the QP exists, or NULL. */
 static const char *type_uncovered(const struct ibv_qp_init_attr *init)
 {
-	if (init->srq)
-		return "it uses a shared receive queue";
 	if (init->qp_type != IBV_QPT_RC && init->qp_type != IBV_QPT_UC)
 		return "only connected (RC and UC) QPs are covered";
 	return NULL;
@@ -251,6 +255,19 @@ static void cq_purge(struct shim_cq *cq, const struct shim_qp *q)
 	pthread_mutex_unlock(&cq->lock);
 }
 
+/* The slots of receives that have completed come back to the shared queue: before the QP's number
+ * may be another one's, and from a QP that completes no more. */
+static void leave_srq(struct shim_qp *q)
+{
+	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+
+	if (!q->v.srq)
+		return;
+	if (q->v.qp_type == IBV_QPT_RC || q->v.qp_type == IBV_QPT_UC)
+		real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
+	cq_harvest(q->recv_cq);
+}
+
 int ibv_destroy_qp(struct ibv_qp *ibqp)
 {
 	struct shim_qp *q;
@@ -260,6 +277,7 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 		return real_verbs.destroy_qp(ibqp);
 	q = to_qp(ibqp);
 	ctl_enter();
+	leave_srq(q);
 	table_set(&q->ctx->qp_by_qpn, q->real->qp_num, 0, TABLE_MAX / TABLE_CHUNK);
 	rc = real_verbs.destroy_qp(q->real);
 	if (rc) {
@@ -270,7 +288,9 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	pthread_mutex_lock(&shim.ctl);
 	table_set(&shim.qp_by_vqpn, q->v.qp_num, 0, TABLE_MAX / TABLE_CHUNK);
 	list_del(&q->link);
+	context_forget_events(q->ctx, &q->v);
 	pthread_mutex_unlock(&shim.ctl);
+	srq_unhold(q);
 	release_number(q->v.qp_num);
 	cq_purge(q->send_cq, q);
 	if (q->recv_cq != q->send_cq)

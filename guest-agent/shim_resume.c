@@ -85,6 +85,18 @@ static int build_regions(void)
 	return 0;
 }
 
+/* With their receives, before any QP on them is connected. */
+static int build_srqs(void)
+{
+	struct shim_srq *s;
+	int rc;
+
+	list_for_each (s, &shim.srqs, link)
+		if (s->pd->ctx->in_job && !s->real && (rc = srq_rebuild(s)))
+			return rc;
+	return 0;
+}
+
 static uint32_t random_psn(void)
 {
 	uint32_t psn = 0;
@@ -170,6 +182,8 @@ void resume_rebuild(void)
 	rc = build_regions();
 	if (!rc)
 		rc = build_cqs();
+	if (!rc)
+		rc = build_srqs();
 	if (rc) {
 		job_fail(rc, "regions or queues cannot be built again: %s", strerror(-rc));
 		return;

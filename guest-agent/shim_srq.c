@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Shared receive queues, address handles, multicast: they work, with keys translated, but do not
- * survive a migration yet; a process that uses them says so in `query`. */
+/* Shared receive queues. Every receive is logged in a slot until its completion comes, which may
+ * be out of order: several QPs take from the queue. After a move the queue is created anew and what
+ * was not consumed is posted again in the order in which the program posted it.
+ *
+ * How many receives a QP may still take cannot be said of one QP alone. So a peer that is stuck is
+ * only told a count (PEER_FROZEN) when posts are held back and the hardware has none left: then
+ * nothing more can be consumed, and what each QP has received is final.
+ *
+ * Address handles, multicast: they work, with keys translated, but do not survive a migration yet;
+ * a process that uses them says so in `query`. */
 #include "guest-agent/shim.h"
 
 #include <errno.h>
@@ -8,31 +16,65 @@
 
 static void srq_free(struct shim_srq *s)
 {
-	free(s->wr_id);
+	free(s->log);
 	free(s->free_slots);
+	free(s->sge);
 	free(s->translated);
+	free(s->order);
 	free(s);
 }
 
-static int srq_set_up(struct shim_srq *s, struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+/* Grows the log to that many slots; those in use stay where they are. 0 or -ENOMEM. */
+static int srq_grow(struct shim_srq *s, uint32_t slots)
 {
-	s->real = real_verbs.create_srq(to_pd(pd)->real, init);
-	if (!s->real)
-		return -errno;
-	s->cap = init->attr.max_wr;
-	s->max_sge = init->attr.max_sge;
-	s->wr_id = calloc(s->cap, sizeof(*s->wr_id));
-	s->free_slots = calloc(s->cap, sizeof(*s->free_slots));
-	s->translated = calloc(s->max_sge ? s->max_sge : 1, sizeof(*s->translated));
-	if (!s->wr_id || !s->free_slots || !s->translated) {
-		real_verbs.destroy_srq(s->real);
-		return -ENOMEM;
+	size_t each = s->max_sge ? s->max_sge : 1;
+	void *p;
+
+	if (slots <= s->slots)
+		return 0;
+#define GROW(member, n)                                                                            \
+	p = reallocarray(s->member, (n), sizeof(*s->member));                                      \
+	if (!p)                                                                                    \
+		return -ENOMEM;                                                                    \
+	s->member = p
+	GROW(log, slots);
+	GROW(free_slots, slots);
+	GROW(order, slots);
+	GROW(sge, slots * each);
+#undef GROW
+	/* Taken from the end: low slots first, as long as the caches are cold. */
+	for (uint32_t i = slots; i > s->slots; i--) {
+		s->log[i - 1] = (struct shim_srq_recv){0};
+		s->free_slots[s->free_count++] = i - 1;
 	}
-	while (s->free_count < s->cap) {
-		s->free_slots[s->free_count] = s->free_count;
-		s->free_count++;
-	}
+	s->slots = slots;
 	return 0;
+}
+
+/* The real queue: at the start and after each migration. 0 or -errno. */
+static int create_real(struct shim_srq *s, struct ibv_srq_init_attr *init)
+{
+	s->real = real_verbs.create_srq(s->pd->real, init);
+	return s->real ? 0 : -errno;
+}
+
+static int srq_set_up(struct shim_srq *s, struct ibv_srq_init_attr *init)
+{
+	struct ibv_srq_init_attr real = *init;
+	int rc;
+
+	real.srq_context = s;
+	rc = create_real(s, &real);
+	if (rc)
+		return rc;
+	init->attr = real.attr;
+	s->cap = real.attr.max_wr;
+	s->max_sge = real.attr.max_sge;
+	s->translated = calloc(s->max_sge ? s->max_sge : 1, sizeof(*s->translated));
+	rc = s->translated ? srq_grow(s, s->cap) : -ENOMEM;
+	if (rc)
+		real_verbs.destroy_srq(TAKE(s->real));
+	return rc;
 }
 
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
@@ -45,58 +87,132 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return NULL;
+	s->pd = to_pd(pd);
 	pthread_mutex_init(&s->lock, NULL);
 	ctl_enter();
-	rc = srq_set_up(s, pd, init);
+	rc = srq_set_up(s, init);
+	if (!rc) {
+		s->v = *s->real;
+		s->v.context = pd->context;
+		s->v.srq_context = init->srq_context;
+		s->v.pd = pd;
+		pthread_mutex_init(&s->v.mutex, NULL);
+		pthread_cond_init(&s->v.cond, NULL);
+		pthread_mutex_lock(&shim.ctl);
+		list_add(&shim.srqs, &s->link);
+		pthread_mutex_unlock(&shim.ctl);
+	}
 	ctl_exit();
 	if (rc) {
 		srq_free(s);
 		errno = -rc;
 		return NULL;
 	}
-	s->v = *s->real;
-	s->v.context = pd->context;
-	s->v.srq_context = init->srq_context;
-	s->v.pd = pd;
-	pthread_mutex_init(&s->v.mutex, NULL);
-	pthread_cond_init(&s->v.cond, NULL);
-	shim_set_uncovered("it uses a shared receive queue");
 	return &s->v;
 }
 
-uint64_t srq_take(struct shim_srq *s, uint32_t slot)
+bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *q, uint64_t *ret_wr_id)
 {
-	uint64_t wr_id = 0;
+	bool taken;
 
 	pthread_mutex_lock(&s->lock);
-	if (slot < s->cap && s->free_count < s->cap) {
-		wr_id = s->wr_id[slot];
+	taken = slot < s->slots && s->log[slot].number && s->at_hardware;
+	if (taken) {
+		*ret_wr_id = s->log[slot].wr_id;
+		s->log[slot].number = 0;
 		s->free_slots[s->free_count++] = slot;
+		/* Together: who finds the queue empty must find all counts complete. */
+		atomic_fetch_add_explicit(&q->recv.tail, 1, memory_order_release);
+		s->at_hardware--;
 	}
 	pthread_mutex_unlock(&s->lock);
-	return wr_id;
+	return taken;
+}
+
+static uint32_t in_use(const struct shim_srq *s)
+{
+	return s->slots - s->free_count;
+}
+
+/* 0 or the error of the real post. */
+static int hand_over(struct shim_srq *s, uint32_t slot)
+{
+	const struct shim_srq_recv *e = &s->log[slot];
+	const struct ibv_sge *sge = s->sge + (size_t)slot * (s->max_sge ? s->max_sge : 1);
+	struct ibv_recv_wr *bad,
+		wr = {.wr_id = TAG_SRQ | slot, .sg_list = s->translated, .num_sge = e->num_sge};
+	int rc;
+
+	for (int i = 0; i < e->num_sge; i++) {
+		s->translated[i] = sge[i];
+		if (!key_get(&shim.keys, sge[i].lkey, &s->translated[i].lkey))
+			s->translated[i].lkey = KEY_NONE;
+	}
+	rc = s->real->context->ops.post_srq_recv(s->real, &wr, &bad);
+	if (!rc) {
+		s->posted = e->number;
+		s->at_hardware++;
+	}
+	return rc;
+}
+
+static int by_number(const void *a, const void *b, void *srq)
+{
+	const struct shim_srq *s = srq;
+	uint64_t x = s->log[*(const uint32_t *)a].number, y = s->log[*(const uint32_t *)b].number;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Under the lock: all that is only in the log, oldest first. 0 or the error of a real post, with
+ * which the rest stays in the log. */
+static int flush(struct shim_srq *s)
+{
+	uint32_t n = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < s->slots; i++)
+		if (s->log[i].number > s->posted)
+			s->order[n++] = i;
+	qsort_r(s->order, n, sizeof(*s->order), by_number, s);
+	for (uint32_t i = 0; i < n && !rc; i++)
+		rc = hand_over(s, s->order[i]);
+	return rc;
+}
+
+static int log_recv(struct shim_srq *s, const struct ibv_recv_wr *wr, uint32_t *ret_slot)
+{
+	struct ibv_sge *sge;
+	uint32_t slot;
+
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > s->max_sge)
+		return EINVAL;
+	if (in_use(s) >= s->cap || !s->free_count)
+		return ENOMEM;
+	slot = s->free_slots[--s->free_count];
+	sge = s->sge + (size_t)slot * (s->max_sge ? s->max_sge : 1);
+	for (int i = 0; i < wr->num_sge; i++)
+		sge[i] = wr->sg_list[i];
+	s->log[slot] = (struct shim_srq_recv){wr->wr_id, ++s->last, wr->num_sge};
+	*ret_slot = slot;
+	return 0;
 }
 
 static int post_one(struct shim_srq *s, const struct ibv_recv_wr *wr)
 {
-	struct ibv_sge *sge = s->translated;
-	struct ibv_recv_wr *bad, real = {.sg_list = sge, .num_sge = wr->num_sge};
+	bool wait = s->holds || !s->real;
 	uint32_t slot;
-	int rc;
+	int rc = log_recv(s, wr, &slot);
 
-	if (!s->free_count)
-		return ENOMEM;
-	slot = s->free_slots[s->free_count - 1];
-	for (int i = 0; i < wr->num_sge; i++) {
-		sge[i] = wr->sg_list[i];
-		if (!key_get(&shim.keys, sge[i].lkey, &sge[i].lkey))
-			sge[i].lkey = KEY_NONE;
+	if (rc || wait)
+		return rc;
+	/* What an earlier flush had to leave goes first. */
+	rc = in_use(s) > s->at_hardware + 1 ? flush(s) : hand_over(s, slot);
+	if (rc && s->log[slot].number > s->posted) {
+		s->log[slot].number = 0;
+		s->free_slots[s->free_count++] = slot;
+		s->last--;
 	}
-	real.wr_id = TAG_SRQ | slot;
-	s->wr_id[slot] = wr->wr_id;
-	rc = s->real->context->ops.post_srq_recv(s->real, &real, &bad);
-	if (!rc)
-		s->free_count--;
 	return rc;
 }
 
@@ -106,13 +222,189 @@ int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 	int rc = 0;
 
 	pthread_mutex_lock(&s->lock);
-	for (; wr && !rc; wr = rc ? wr : wr->next) {
-		rc = wr->num_sge < 0 || (uint32_t)wr->num_sge > s->max_sge ? EINVAL
-									   : post_one(s, wr);
+	for (; wr; wr = wr->next) {
+		rc = post_one(s, wr);
 		if (rc)
-			*bad = wr;
+			break;
 	}
 	pthread_mutex_unlock(&s->lock);
+	if (rc)
+		*bad = wr;
+	return rc;
+}
+
+void srq_hold(struct shim_qp *q)
+{
+	struct shim_srq *s = to_srq(q->v.srq);
+
+	if (q->holds_srq)
+		return;
+	q->holds_srq = true;
+	pthread_mutex_lock(&s->lock);
+	s->holds++;
+	pthread_mutex_unlock(&s->lock);
+}
+
+void srq_unhold(struct shim_qp *q)
+{
+	struct shim_srq *s;
+	int rc = 0;
+
+	if (!q->holds_srq)
+		return;
+	q->holds_srq = false;
+	s = to_srq(q->v.srq);
+	pthread_mutex_lock(&s->lock);
+	if (!--s->holds && s->real)
+		rc = flush(s);
+	pthread_mutex_unlock(&s->lock);
+	if (rc)
+		shim_log("a receive that was put off during a migration waits for the next post to "
+			 "its shared queue: error %d",
+			 rc);
+}
+
+bool srq_is_empty(struct shim_srq *s)
+{
+	bool empty;
+
+	pthread_mutex_lock(&s->lock);
+	empty = !s->at_hardware;
+	pthread_mutex_unlock(&s->lock);
+	return empty;
+}
+
+void srq_release(struct shim_srq *s)
+{
+	struct ibv_srq *real;
+
+	pthread_mutex_lock(&s->lock);
+	real = TAKE(s->real);
+	s->at_hardware = 0;
+	s->posted = 0;
+	pthread_mutex_unlock(&s->lock);
+	if (real)
+		real_verbs.destroy_srq(real);
+}
+
+int srq_rebuild(struct shim_srq *s)
+{
+	struct ibv_srq_init_attr init = {.srq_context = s,
+					 .attr = {.max_wr = s->cap, .max_sge = s->max_sge}};
+	struct ibv_srq_attr limit = {.srq_limit = s->limit};
+	int rc;
+
+	pthread_mutex_lock(&s->lock);
+	rc = create_real(s, &init);
+	if (!rc) {
+		rc = -flush(s);
+		/* After the posts: a limit above what is there would be reached at once. */
+		if (!rc && s->limit)
+			rc = -real_verbs.modify_srq(s->real, &limit, IBV_SRQ_LIMIT);
+		if (rc) {
+			real_verbs.destroy_srq(TAKE(s->real));
+			s->at_hardware = 0;
+			s->posted = 0;
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+static int resize(struct shim_srq *s, const struct ibv_srq_attr *attr)
+{
+	struct ibv_srq_attr now;
+	int rc;
+
+	/* Posts go on meanwhile: the log is large enough before the hardware is. */
+	pthread_mutex_lock(&s->lock);
+	rc = -srq_grow(s, attr->max_wr);
+	pthread_mutex_unlock(&s->lock);
+	if (rc)
+		return rc;
+	now = *attr;
+	rc = real_verbs.modify_srq(s->real, &now, IBV_SRQ_MAX_WR);
+	if (rc)
+		return rc;
+	if (real_verbs.query_srq(s->real, &now))
+		now = *attr;
+	pthread_mutex_lock(&s->lock);
+	if (srq_grow(s, now.max_wr)) /* rounded up, and no memory for that: what was asked for */
+		now.max_wr = attr->max_wr;
+	s->cap = now.max_wr;
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+/* The event may come, and be taken by another thread, before modify_srq() returns. */
+static int arm_limit(struct shim_srq *s, struct ibv_srq_attr *attr)
+{
+	uint32_t before;
+	int rc;
+
+	pthread_mutex_lock(&shim.ctl);
+	before = s->limit;
+	s->limit = attr->srq_limit;
+	pthread_mutex_unlock(&shim.ctl);
+	rc = real_verbs.modify_srq(s->real, attr, IBV_SRQ_LIMIT);
+	if (rc) {
+		pthread_mutex_lock(&shim.ctl);
+		s->limit = before;
+		pthread_mutex_unlock(&shim.ctl);
+	}
+	return rc;
+}
+
+int ibv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask)
+{
+	struct shim_srq *s;
+	int rc = 0;
+
+	if (!shim_ours(ibsrq->context))
+		return real_verbs.modify_srq(ibsrq, attr, mask);
+	s = to_srq(ibsrq);
+	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+		return EINVAL;
+	ctl_enter();
+	if (mask & IBV_SRQ_MAX_WR)
+		rc = resize(s, attr);
+	if (!rc && mask & IBV_SRQ_LIMIT)
+		rc = arm_limit(s, attr);
+	ctl_exit();
+	return rc;
+}
+
+int ibv_query_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr)
+{
+	int rc;
+
+	if (!shim_ours(ibsrq->context))
+		return real_verbs.query_srq(ibsrq, attr);
+	ctl_enter();
+	rc = real_verbs.query_srq(to_srq(ibsrq)->real, attr);
+	ctl_exit();
+	return rc;
+}
+
+int ibv_destroy_srq(struct ibv_srq *ibsrq)
+{
+	struct shim_srq *s;
+	int rc;
+
+	if (!shim_ours(ibsrq->context))
+		return real_verbs.destroy_srq(ibsrq);
+	s = to_srq(ibsrq);
+	ctl_enter();
+	rc = real_verbs.destroy_srq(s->real);
+	if (!rc) {
+		pthread_mutex_lock(&shim.ctl);
+		list_del(&s->link);
+		context_forget_events(s->pd->ctx, &s->v);
+		pthread_mutex_unlock(&shim.ctl);
+	}
+	ctl_exit();
+	if (!rc)
+		srq_free(s);
 	return rc;
 }
 
@@ -130,36 +422,6 @@ int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 		ctl_exit();                                                                        \
 		return ret_;                                                                       \
 	} while (0)
-
-#define FORWARD_TO_REAL srq = to_srq(srq)->real
-int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
-{
-	FORWARD(srq, modify_srq(srq, attr, mask));
-}
-
-int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
-{
-	FORWARD(srq, query_srq(srq, attr));
-}
-#undef FORWARD_TO_REAL
-
-int ibv_destroy_srq(struct ibv_srq *ibsrq)
-{
-	int rc;
-
-	if (!shim_ours(ibsrq->context))
-		return real_verbs.destroy_srq(ibsrq);
-	ctl_enter();
-	rc = real_verbs.destroy_srq(to_srq(ibsrq)->real);
-	ctl_exit();
-	if (rc)
-		return rc;
-	srq_free(to_srq(ibsrq));
-	pthread_mutex_lock(&shim.ctl);
-	shim.uncovered_objects--;
-	pthread_mutex_unlock(&shim.ctl);
-	return 0;
-}
 
 #define FORWARD_TO_REAL qp = to_qp(qp)->real
 int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)

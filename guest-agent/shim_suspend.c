@@ -169,11 +169,13 @@ static void find_stuck(struct shim_qp *q)
 
 		if (send_signalled(q, i))
 			return; /* its completion will come */
-		if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 			job_fail(-EBUSY,
 				 "QP 0x%x has an atomic operation in flight that may not "
 				 "be repeated",
 				 q->v.qp_num);
+			return;
+		}
 	}
 	q->stuck = true;
 	q->stuck_at = at;
@@ -211,8 +213,15 @@ static bool drained(struct shim_qp *q)
 	return q->stuck;
 }
 
+/* On a shared queue any QP may take the next receive: a count is final only when there is none. If
+ * the peer still has something to send, it empties the queue, or ends. */
 static void freeze(struct shim_qp *q)
 {
+	if (q->v.srq) {
+		srq_hold(q);
+		if (!srq_is_empty(to_srq(q->v.srq)))
+			return;
+	}
 	pthread_mutex_lock(&q->recv.lock);
 	q->recv.hold = true;
 	pthread_mutex_unlock(&q->recv.lock);
@@ -270,6 +279,8 @@ static bool quiet(struct shim_qp *q)
 
 	if (!q->drained)
 		q->drained = drained(q);
+	if (job.error) /* it may be known only now that the sends cannot end */
+		return false;
 	if (!q->paired || q->said.gone)
 		return q->drained;
 	if (q->said.freeze_by == job.migration && !q->told_frozen)
@@ -305,11 +316,11 @@ void suspend_drain(void)
 			q->paired = true;
 			q->phase = QP_DRAINING;
 		}
-		if (q->phase == QP_DRAINING && quiet(q))
+		if (q->phase == QP_DRAINING && quiet(q) && !job.error)
 			q->phase = QP_QUIET;
-		all &= q->phase == QP_QUIET;
 		if (job.error)
 			return;
+		all &= q->phase == QP_QUIET;
 	}
 	if (!all || job.state != JOB_DRAIN)
 		return;
@@ -334,9 +345,13 @@ static void release_device(struct shim_context *c)
 {
 	struct shim_mr *m;
 	struct shim_cq *cq;
+	struct shim_srq *s;
 	struct shim_channel *ch;
 	struct shim_pd *pd;
 
+	list_for_each (s, &shim.srqs, link)
+		if (s->pd->ctx == c)
+			srq_release(s);
 	list_for_each (m, &shim.mrs, link)
 		if (m->pd->ctx == c && m->real)
 			real_verbs.dereg_mr(TAKE(m->real));
@@ -392,6 +407,9 @@ void job_release(void)
 		job.state = JOB_RELEASED;
 		return;
 	}
+	list_for_each (c, &shim.contexts, link)
+		if (c->in_job)
+			context_keep_events(c);
 	harvest_all(false);
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job)

@@ -74,10 +74,18 @@ void channel_forget(struct shim_channel *ch, struct shim_cq *c)
 	(void)ch;
 	(void)c;
 }
-uint64_t srq_take(struct shim_srq *s, uint32_t slot)
+bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *qp, uint64_t *ret_wr_id)
 {
 	(void)s;
-	return slot;
+	(void)slot;
+	(void)qp;
+	(void)ret_wr_id;
+	return false;
+}
+void context_forget_events(struct shim_context *c, const void *object)
+{
+	(void)c;
+	(void)object;
 }
 void peer_want_key(struct shim_qp *qp, uint32_t vkey)
 {

@@ -22,3 +22,4 @@ $(eval $(call testprogram,test_guest_path_cache,tests/unit/test_guest_path_cache
 $(eval $(call testprogram,test_guest_route,tests/unit/test_guest_route.c guest-agent/shim_route.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_ex,tests/unit/test_guest_ex.c guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_srq,tests/unit/test_guest_srq.c guest-agent/shim_srq.c guest-agent/shim_table.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_suspend,tests/unit/test_guest_suspend.c guest-agent/shim_suspend.c guest-agent/shim_srq.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c,$(COMMON) -lpthread))

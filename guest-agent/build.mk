@@ -5,7 +5,7 @@ AGENT_SRC := guest-agent/agent.c guest-agent/agent_host.c guest-agent/agent_shim
 	     guest-agent/agent_job.c guest-agent/agent_device.c guest-agent/agent_ballast.c guest-agent/agent_holders.c
 $(eval $(call program,ibvmig-agent,$(AGENT_SRC),$(BUILD)/lib/libnet.a $(COMMON) -ljson-c -lsystemd -lpthread))
 
-SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_link.c \
+SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_lock.c guest-agent/shim_link.c \
 	    guest-agent/shim_context.c guest-agent/shim_mr.c guest-agent/shim_channel.c \
 	    guest-agent/shim_cq.c guest-agent/shim_qp.c guest-agent/shim_post.c \
 	    guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_refuse.c \
@@ -15,11 +15,11 @@ $(eval $(call shared,libibvmig,$(SHIM_SRC),$(COMMON) -lpthread -ldl,,-Wl$(comma)
 $(eval $(call program,ibvmig-run,guest-agent/run.c,$(COMMON)))
 
 $(eval $(call testprogram,test_guest_table,tests/unit/test_guest_table.c guest-agent/shim_table.c,))
-$(eval $(call testprogram,test_guest_post,tests/unit/test_guest_post.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_post,tests/unit/test_guest_post.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_relay,tests/unit/test_guest_relay.c guest-agent/agent_relay.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_guest_dirty,tests/unit/test_guest_dirty.c guest-agent/shim_mr.c guest-agent/shim_domain.c guest-agent/shim_table.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_path_cache,tests/unit/test_guest_path_cache.c guest-agent/path_cache.c,))
 $(eval $(call testprogram,test_guest_route,tests/unit/test_guest_route.c guest-agent/shim_route.c,$(COMMON) -lpthread))
-$(eval $(call testprogram,test_guest_ex,tests/unit/test_guest_ex.c guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c,$(COMMON) -lpthread))
-$(eval $(call testprogram,test_guest_srq,tests/unit/test_guest_srq.c guest-agent/shim_srq.c guest-agent/shim_table.c,$(COMMON) -lpthread))
-$(eval $(call testprogram,test_guest_suspend,tests/unit/test_guest_suspend.c guest-agent/shim_suspend.c guest-agent/shim_srq.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_ex,tests/unit/test_guest_ex.c guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_srq,tests/unit/test_guest_srq.c guest-agent/shim_srq.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_suspend,tests/unit/test_guest_suspend.c guest-agent/shim_suspend.c guest-agent/shim_srq.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))

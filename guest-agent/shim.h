@@ -21,6 +21,7 @@
 
 #include "common/util.h"
 #include "guest-agent/list.h"
+#include "guest-agent/shim_lock.h"
 #include "guest-agent/shim_proto.h"
 #include "guest-agent/shim_table.h"
 
@@ -91,7 +92,7 @@ struct shim_cq {
 	struct shim_context *ctx;     /* borrowed */
 	struct shim_channel *channel; /* borrowed; NULL: none */
 	struct ibv_cq *real;
-	pthread_mutex_t lock;
+	struct shim_lock lock;
 	struct ibv_wc *soft; /* owned; ring of completions not yet polled by the program */
 	uint32_t soft_room;  /* power of 2, or 0 */
 	uint32_t soft_head, soft_tail;
@@ -122,7 +123,7 @@ struct shim_recv {
 /* The log of a send or receive queue. Numbers only grow; the place is number & mask.
  *   tail <= posted <= head: completed, at the hardware, only here. */
 struct shim_queue {
-	pthread_mutex_t lock;
+	struct shim_lock lock;
 	bool hold; /* posts go to the log only */
 	uint32_t cap, mask, max_sge, max_inline;
 	uint64_t head, posted;
@@ -184,7 +185,7 @@ struct shim_srq {
 	struct list link;
 	struct shim_pd *pd; /* borrowed */
 	struct ibv_srq *real;
-	pthread_mutex_t lock;
+	struct shim_lock lock;
 	unsigned holds;               /* QPs that hold it: posts go to the log only */
 	uint32_t cap, max_sge, limit; /* limit: armed, 0: not */
 	uint32_t slots, free_count, at_hardware;

@@ -161,10 +161,10 @@ static bool disarm(struct shim_cq *cq)
 {
 	bool armed;
 
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	armed = cq->armed;
 	cq->armed = false;
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 	return armed;
 }
 

@@ -103,14 +103,14 @@ int shim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 	struct shim_cq *cq = to_cq(ibcq);
 	int got = 0, more;
 
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	if (cq->soft_tail != cq->soft_head)
 		got = soft_pop(cq, n, wc);
 	if (got < n && cq->real) {
 		more = poll_real(cq, n - got, wc + got);
 		got = more >= 0 ? got + more : got ? got : more;
 	}
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 	return got;
 }
 
@@ -120,7 +120,7 @@ void cq_harvest(struct shim_cq *cq)
 	bool event = false;
 	int n;
 
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	/* Room first: a completion taken from the hardware must not be lost. */
 	while (cq->real && (cq->soft_room - (cq->soft_head - cq->soft_tail) >= POLL_AT_ONCE ||
 			    !soft_grow(cq))) {
@@ -137,7 +137,7 @@ void cq_harvest(struct shim_cq *cq)
 	event = event && cq->armed && cq->channel;
 	if (event)
 		cq->armed = false;
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 	if (event)
 		channel_push(cq->channel, cq);
 }
@@ -146,23 +146,23 @@ void cq_push(struct shim_cq *cq, const struct ibv_wc *wc)
 {
 	bool event;
 
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	if (cq->soft_head - cq->soft_tail < cq->soft_room || !soft_grow(cq))
 		cq->soft[cq->soft_head++ & (cq->soft_room - 1)] = *wc;
 	event = cq->armed && cq->channel;
 	if (event)
 		cq->armed = false;
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 	if (event)
 		channel_push(cq->channel, cq);
 }
 
 void cq_arm(struct shim_cq *cq)
 {
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	if (cq->real)
 		cq->real->context->ops.req_notify_cq(cq->real, 0);
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 }
 
 int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
@@ -170,12 +170,12 @@ int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	struct shim_cq *cq = to_cq(ibcq);
 	int rc = 0;
 
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	cq->armed = cq->channel != NULL;
 	cq->armed_solicited = solicited_only;
 	if (cq->real)
 		rc = cq->real->context->ops.req_notify_cq(cq->real, solicited_only);
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 	return rc;
 }
 
@@ -203,7 +203,6 @@ struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
 	cq->channel = channel ? to_channel(channel) : NULL;
 	cq->cqe = cqe;
 	cq->vector = vector;
-	pthread_mutex_init(&cq->lock, NULL);
 	list_init(&cq->event);
 	ctl_enter();
 	rc = cqe > 0 ? cq_create_real(cq) : -EINVAL;

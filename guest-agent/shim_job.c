@@ -71,15 +71,15 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
 
 void qp_unhold(struct shim_qp *q)
 {
-	pthread_mutex_lock(&q->recv.lock);
+	lock_take(&q->recv.lock);
 	q->recv.hold = false;
 	recv_flush(q);
-	pthread_mutex_unlock(&q->recv.lock);
-	pthread_mutex_lock(&q->send.lock);
+	lock_give(&q->recv.lock);
+	lock_take(&q->send.lock);
 	q->send.hold = false;
 	q->key_wanted = 0;
 	send_flush(q);
-	pthread_mutex_unlock(&q->send.lock);
+	lock_give(&q->send.lock);
 	srq_unhold(q);
 	q->phase = QP_LIVE;
 	q->in_job = false;

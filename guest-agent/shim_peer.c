@@ -316,10 +316,10 @@ static void flush_waiting(struct shim_peer *peer)
 	list_for_each (q, &shim.qps, link) {
 		if (q->peer != peer || !q->key_wanted)
 			continue;
-		pthread_mutex_lock(&q->send.lock);
+		lock_take(&q->send.lock);
 		q->key_wanted = 0;
 		send_flush(q);
-		pthread_mutex_unlock(&q->send.lock);
+		lock_give(&q->send.lock);
 	}
 }
 

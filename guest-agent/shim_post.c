@@ -19,7 +19,6 @@ int queue_init(struct shim_queue *q, uint32_t cap, uint32_t max_sge, uint32_t ma
 {
 	uint32_t n = round_up(cap);
 
-	pthread_mutex_init(&q->lock, NULL);
 	q->cap = cap;
 	q->mask = n - 1;
 	q->max_sge = max_sge ? max_sge : 1;
@@ -47,10 +46,10 @@ void queue_free(struct shim_queue *q)
 
 void queue_reset(struct shim_queue *q)
 {
-	pthread_mutex_lock(&q->lock);
+	lock_take(&q->lock);
 	q->head = q->posted = 0;
 	atomic_store(&q->tail, 0);
-	pthread_mutex_unlock(&q->lock);
+	lock_give(&q->lock);
 }
 
 static bool consumes_receive(enum ibv_wr_opcode opcode)
@@ -238,9 +237,9 @@ int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 	struct ibv_send_wr *first_bad;
 	int rc;
 
-	pthread_mutex_lock(&q->send.lock);
+	lock_take(&q->send.lock);
 	rc = post_list(q, wr, &first_bad);
-	pthread_mutex_unlock(&q->send.lock);
+	lock_give(&q->send.lock);
 	if (rc)
 		*bad = first_bad;
 	return rc;
@@ -252,10 +251,10 @@ int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n)
 	struct ibv_send_wr *bad = wr, *failed;
 	int rc = ENOMEM;
 
-	pthread_mutex_lock(&s->lock);
+	lock_take(&s->lock);
 	if (s->head - atomic_load_explicit(&s->tail, memory_order_acquire) + n <= s->cap)
 		rc = post_list(q, wr, &bad);
-	pthread_mutex_unlock(&s->lock);
+	lock_give(&s->lock);
 	if (!rc || bad == wr)
 		return rc;
 	/* Some are with the hardware: the caller cannot be told that none is. */
@@ -272,13 +271,13 @@ int send_post_marker(struct shim_qp *q)
 				       .send_flags = IBV_SEND_SIGNALED};
 	int rc;
 
-	pthread_mutex_lock(&q->send.lock);
+	lock_take(&q->send.lock);
 	q->marker_at = q->send.posted;
 	q->marker = true;
 	rc = q->real->context->ops.post_send(q->real, &wr, &bad);
 	if (rc)
 		q->marker = false;
-	pthread_mutex_unlock(&q->send.lock);
+	lock_give(&q->send.lock);
 	return rc;
 }
 
@@ -332,7 +331,7 @@ int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 	struct shim_queue *r = &q->recv;
 	int rc = 0;
 
-	pthread_mutex_lock(&r->lock);
+	lock_take(&r->lock);
 	for (; wr; wr = wr->next) {
 		rc = ibqp->srq ? EINVAL : log_recv(r, wr);
 		if (!rc && r->hold && ibqp->state == IBV_QPS_RESET)
@@ -344,7 +343,7 @@ int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 		r->posted += !r->hold;
 		r->head++;
 	}
-	pthread_mutex_unlock(&r->lock);
+	lock_give(&r->lock);
 	if (rc)
 		*bad = wr;
 	return rc;

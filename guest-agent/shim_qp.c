@@ -93,11 +93,11 @@ void qp_destroy_real(struct shim_qp *q)
 	struct ibv_qp *real;
 	uint32_t qpn;
 
-	pthread_mutex_lock(&q->send.lock);
-	pthread_mutex_lock(&q->recv.lock);
+	lock_take(&q->send.lock);
+	lock_take(&q->recv.lock);
 	real = TAKE(q->real);
-	pthread_mutex_unlock(&q->recv.lock);
-	pthread_mutex_unlock(&q->send.lock);
+	lock_give(&q->recv.lock);
+	lock_give(&q->send.lock);
 	if (!real)
 		return;
 	qpn = real->qp_num;
@@ -244,7 +244,7 @@ static void cq_purge(struct shim_cq *cq, const struct shim_qp *q)
 
 	if (!cq)
 		return;
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	for (to = from = cq->soft_tail; from != cq->soft_head; from++) {
 		const struct ibv_wc *wc = &cq->soft[from & (cq->soft_room - 1)];
 
@@ -252,7 +252,7 @@ static void cq_purge(struct shim_cq *cq, const struct shim_qp *q)
 			cq->soft[to++ & (cq->soft_room - 1)] = *wc;
 	}
 	cq->soft_head = to;
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 }
 
 /* The slots of receives that have completed come back to the shared queue: before the QP's number
@@ -418,12 +418,12 @@ int qp_to_init(struct shim_qp *q)
 		q->real, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (rc)
 		return -rc;
-	pthread_mutex_lock(&q->recv.lock);
+	lock_take(&q->recv.lock);
 	q->recv.posted = atomic_load(&q->recv.tail);
 	q->recv.hold = false;
 	recv_flush(q);
 	q->recv.hold = true;
-	pthread_mutex_unlock(&q->recv.lock);
+	lock_give(&q->recv.lock);
 	return 0;
 }
 

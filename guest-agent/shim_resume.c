@@ -56,9 +56,9 @@ static int build_cqs(void)
 	list_for_each (cq, &shim.cqs, link) {
 		if (!cq->ctx->in_job || cq->real)
 			continue;
-		pthread_mutex_lock(&cq->lock);
+		lock_take(&cq->lock);
 		rc = cq_create_real(cq);
-		pthread_mutex_unlock(&cq->lock);
+		lock_give(&cq->lock);
 		if (rc)
 			return rc;
 	}
@@ -260,10 +260,10 @@ static void bring_up(struct shim_qp *q)
 	q->dqpn = q->said.qpn;
 	q->dqpn_old = false;
 	q->local_up = true;
-	pthread_mutex_lock(&q->recv.lock);
+	lock_take(&q->recv.lock);
 	q->recv.hold = false;
 	recv_flush(q);
-	pthread_mutex_unlock(&q->recv.lock);
+	lock_give(&q->recv.lock);
 	if (q->paired && !q->said.gone)
 		peer_queue_qp(q, PEER_READY, job.migration);
 }
@@ -272,10 +272,10 @@ static void replay(struct shim_qp *q)
 {
 	uint64_t tail = atomic_load(&q->send.tail);
 
-	pthread_mutex_lock(&q->send.lock);
+	lock_take(&q->send.lock);
 	job.report.replayed += (uint32_t)(q->send.posted - tail);
 	q->send.posted = tail;
-	pthread_mutex_unlock(&q->send.lock);
+	lock_give(&q->send.lock);
 	qp_unhold(q);
 	job.report.qps++;
 }

@@ -88,7 +88,6 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init
 	if (!s)
 		return NULL;
 	s->pd = to_pd(pd);
-	pthread_mutex_init(&s->lock, NULL);
 	ctl_enter();
 	rc = srq_set_up(s, init);
 	if (!rc) {
@@ -115,7 +114,7 @@ bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *q, uint64_t *re
 {
 	bool taken;
 
-	pthread_mutex_lock(&s->lock);
+	lock_take(&s->lock);
 	taken = slot < s->slots && s->log[slot].number && s->at_hardware;
 	if (taken) {
 		*ret_wr_id = s->log[slot].wr_id;
@@ -125,7 +124,7 @@ bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *q, uint64_t *re
 		atomic_fetch_add_explicit(&q->recv.tail, 1, memory_order_release);
 		s->at_hardware--;
 	}
-	pthread_mutex_unlock(&s->lock);
+	lock_give(&s->lock);
 	return taken;
 }
 
@@ -221,13 +220,13 @@ int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 	struct shim_srq *s = to_srq(ibsrq);
 	int rc = 0;
 
-	pthread_mutex_lock(&s->lock);
+	lock_take(&s->lock);
 	for (; wr; wr = wr->next) {
 		rc = post_one(s, wr);
 		if (rc)
 			break;
 	}
-	pthread_mutex_unlock(&s->lock);
+	lock_give(&s->lock);
 	if (rc)
 		*bad = wr;
 	return rc;
@@ -240,9 +239,9 @@ void srq_hold(struct shim_qp *q)
 	if (q->holds_srq)
 		return;
 	q->holds_srq = true;
-	pthread_mutex_lock(&s->lock);
+	lock_take(&s->lock);
 	s->holds++;
-	pthread_mutex_unlock(&s->lock);
+	lock_give(&s->lock);
 }
 
 void srq_unhold(struct shim_qp *q)
@@ -254,10 +253,10 @@ void srq_unhold(struct shim_qp *q)
 		return;
 	q->holds_srq = false;
 	s = to_srq(q->v.srq);
-	pthread_mutex_lock(&s->lock);
+	lock_take(&s->lock);
 	if (!--s->holds && s->real)
 		rc = flush(s);
-	pthread_mutex_unlock(&s->lock);
+	lock_give(&s->lock);
 	if (rc)
 		shim_log("a receive that was put off during a migration waits for the next post to "
 			 "its shared queue: error %d",
@@ -268,9 +267,9 @@ bool srq_is_empty(struct shim_srq *s)
 {
 	bool empty;
 
-	pthread_mutex_lock(&s->lock);
+	lock_take(&s->lock);
 	empty = !s->at_hardware;
-	pthread_mutex_unlock(&s->lock);
+	lock_give(&s->lock);
 	return empty;
 }
 
@@ -278,11 +277,11 @@ void srq_release(struct shim_srq *s)
 {
 	struct ibv_srq *real;
 
-	pthread_mutex_lock(&s->lock);
+	lock_take(&s->lock);
 	real = TAKE(s->real);
 	s->at_hardware = 0;
 	s->posted = 0;
-	pthread_mutex_unlock(&s->lock);
+	lock_give(&s->lock);
 	if (real)
 		real_verbs.destroy_srq(real);
 }
@@ -294,7 +293,7 @@ int srq_rebuild(struct shim_srq *s)
 	struct ibv_srq_attr limit = {.srq_limit = s->limit};
 	int rc;
 
-	pthread_mutex_lock(&s->lock);
+	lock_take(&s->lock);
 	rc = create_real(s, &init);
 	if (!rc) {
 		rc = -flush(s);
@@ -307,7 +306,7 @@ int srq_rebuild(struct shim_srq *s)
 			s->posted = 0;
 		}
 	}
-	pthread_mutex_unlock(&s->lock);
+	lock_give(&s->lock);
 	return rc;
 }
 
@@ -317,9 +316,9 @@ static int resize(struct shim_srq *s, const struct ibv_srq_attr *attr)
 	int rc;
 
 	/* Posts go on meanwhile: the log is large enough before the hardware is. */
-	pthread_mutex_lock(&s->lock);
+	lock_take(&s->lock);
 	rc = -srq_grow(s, attr->max_wr);
-	pthread_mutex_unlock(&s->lock);
+	lock_give(&s->lock);
 	if (rc)
 		return rc;
 	now = *attr;
@@ -328,11 +327,11 @@ static int resize(struct shim_srq *s, const struct ibv_srq_attr *attr)
 		return rc;
 	if (real_verbs.query_srq(s->real, &now))
 		now = *attr;
-	pthread_mutex_lock(&s->lock);
+	lock_take(&s->lock);
 	if (srq_grow(s, now.max_wr)) /* rounded up, and no memory for that: what was asked for */
 		now.max_wr = attr->max_wr;
 	s->cap = now.max_wr;
-	pthread_mutex_unlock(&s->lock);
+	lock_give(&s->lock);
 	return 0;
 }
 

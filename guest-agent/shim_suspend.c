@@ -78,13 +78,13 @@ static void hold(struct shim_qp *q)
 {
 	struct shim_queue *s = &q->send;
 
-	pthread_mutex_lock(&s->lock);
+	lock_take(&s->lock);
 	s->hold = true;
 	/* An entry's count holds itself; what was never handed over does not count. */
 	q->sent_all = s->posted == s->head ? q->messages
 		      : s->posted          ? s->send[(s->posted - 1) & s->mask].messages
 					   : 0;
-	pthread_mutex_unlock(&s->lock);
+	lock_give(&s->lock);
 	q->phase = QP_DRAINING;
 	q->paired = takes_part(q);
 	q->drained = q->stuck = q->told_drained = q->told_received = false;
@@ -222,9 +222,9 @@ static void freeze(struct shim_qp *q)
 		if (!srq_is_empty(to_srq(q->v.srq)))
 			return;
 	}
-	pthread_mutex_lock(&q->recv.lock);
+	lock_take(&q->recv.lock);
 	q->recv.hold = true;
-	pthread_mutex_unlock(&q->recv.lock);
+	lock_give(&q->recv.lock);
 	q->told_frozen = true;
 	peer_queue_qp(q, PEER_FROZEN, job.migration);
 }
@@ -360,9 +360,9 @@ static void release_device(struct shim_context *c)
 
 		if (cq->ctx != c)
 			continue;
-		pthread_mutex_lock(&cq->lock);
+		lock_take(&cq->lock);
 		real = TAKE(cq->real);
-		pthread_mutex_unlock(&cq->lock);
+		lock_give(&cq->lock);
 		if (real)
 			real_verbs.destroy_cq(real);
 	}
@@ -414,9 +414,9 @@ void job_release(void)
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job)
 			continue;
-		pthread_mutex_lock(&q->recv.lock);
+		lock_take(&q->recv.lock);
 		q->recv.hold = true;
-		pthread_mutex_unlock(&q->recv.lock);
+		lock_give(&q->recv.lock);
 		note_lost(q);
 		if (q->stuck)
 			retire_stuck(q);

@@ -171,7 +171,6 @@ static int setup(void **state)
 	real_ctx.ops.post_send = hw_post_send;
 	real_ctx.ops.poll_cq = hw_poll;
 	real_qp.context = real_cq.context = &real_ctx;
-	pthread_mutex_init(&cq.lock, NULL);
 	cq.ctx = &ctx;
 	cq.real = &real_cq;
 	pd.v.context = &ctx.verbs.context;

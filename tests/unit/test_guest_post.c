@@ -147,7 +147,6 @@ static int setup(void **state)
 	real_ctx.ops.poll_cq = hw_poll;
 	real_qp.context = real_cq.context = &real_ctx;
 	real_qp.qp_num = QPN;
-	pthread_mutex_init(&cq.lock, NULL);
 	cq.ctx = q->ctx = &ctx;
 	cq.real = &real_cq;
 	q->real = &real_qp;

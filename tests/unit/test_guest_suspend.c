@@ -246,7 +246,6 @@ static int setup(void **state)
 	cq = calloc(1, sizeof(*cq));
 	cq->ctx = pd.ctx = ctx;
 	cq->real = &real_cq;
-	pthread_mutex_init(&cq->lock, NULL);
 	list_add(&shim.contexts, &ctx->link);
 	list_add(&shim.cqs, &cq->link);
 	pd.v.context = &ctx->verbs.context;

@@ -5,7 +5,7 @@ SM_PLUGIN_SRC := sm-helper/plugin.c sm-helper/plugin_view.c sm-helper/plugin_tab
 $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread,$(OSM_CFLAGS)))
 
 # ibvmig-sm: registry, REST, verification.
-SM_SRC := sm-helper/main.c sm-helper/rest.c sm-helper/ops.c sm-helper/ops_bind.c sm-helper/ops_move.c \
+SM_SRC := sm-helper/main.c sm-helper/rest.c sm-helper/notice.c sm-helper/ops.c sm-helper/ops_bind.c sm-helper/ops_move.c \
           sm-helper/client.c sm-helper/registry.c sm-helper/probe.c
 $(eval $(call program,ibvmig-sm,$(SM_SRC),$(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad))
 $(eval $(call testtool,fabric_setlft,tests/integration/fabric_setlft.c,-libmad -libumad))

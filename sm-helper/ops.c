@@ -232,7 +232,7 @@ int ops_verify(struct ops *o, const struct reg_vf *place, uint64_t guid, uint16_
 	return 0;
 }
 
-int ops_path(struct ops *o, const struct ib_gid *sgid, const struct ib_gid *dgid,
+int ops_path(struct ops *o, const struct ib_gid *sgid, const struct ib_gid *dgid, uint16_t pkey,
 	     struct probe_path *ret_path, struct op_error *e)
 {
 	struct sm_status_reply s = {0};
@@ -242,7 +242,7 @@ int ops_path(struct ops *o, const struct ib_gid *sgid, const struct ib_gid *dgid
 	/* Without the plugin the SM's LID is the one that the port was told. */
 	if (client_status(o->client, &s, text))
 		s.sm_lid = 0;
-	rc = probe_path(o->probe, s.sm_lid, sgid, dgid, ret_path, text);
+	rc = probe_path(o->probe, s.sm_lid, sgid, dgid, pkey, ret_path, text);
 	if (rc == -ENOENT)
 		return ops_fail(e, rc, 404, "no-path", "%s", text);
 	return rc ? ops_fail(e, rc, 503, "sa-unavailable", "%s", text) : 0;

@@ -50,6 +50,9 @@ struct move_result {
 	bool verified;
 	unsigned walks;
 	uint64_t elapsed_us, lock_us;
+	unsigned paths_changed; /* path holds the first path_count of them */
+	unsigned path_count;
+	struct sm_path path[SM_PATHS_MAX];
 };
 
 /* Each: 0, or -errno with *e filled; then nothing has changed, unless e->detail says otherwise. */
@@ -57,7 +60,8 @@ int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, str
 int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e);
 int ops_move(struct ops *o, const struct move_request *m, struct move_result *ret_result,
 	     struct op_error *e);
-int ops_path(struct ops *o, const struct ib_gid *sgid, const struct ib_gid *dgid,
+/* pkey 0: any partition. */
+int ops_path(struct ops *o, const struct ib_gid *sgid, const struct ib_gid *dgid, uint16_t pkey,
 	     struct probe_path *ret_path, struct op_error *e);
 
 /* Finishes or drops what an earlier process left half done, once OpenSM is there. For a timer. */

@@ -166,6 +166,9 @@ static int carry_out(struct ops *o, struct reg_entry *x, struct move_result *res
 	res->switches_total = r.switches_total;
 	res->repath_notices = r.repath_notices;
 	res->lock_us = r.lock_us;
+	res->paths_changed = r.paths_changed;
+	res->path_count = r.path_count < SM_PATHS_MAX ? r.path_count : SM_PATHS_MAX;
+	memcpy(res->path, r.path, res->path_count * sizeof r.path[0]);
 	if (o->fault & SM_ASSIGN_NO_SWAP) {
 		log_error("FAULT no-swap: the move is not carried out and not verified");
 		return 0;

@@ -367,7 +367,7 @@ static void report_paths(struct batch *b, struct sm_assign_reply *r)
 		if (!b->paths[i].count)
 			continue;
 		after = paths_read(b->p, b->place[i].want.port_guid);
-		changed = paths_differ(&b->paths[i], &after);
+		changed = paths_differ(&b->paths[i], &after, b->place[i].want.port_guid, r);
 		paths_free(&after);
 		r->paths_changed += changed;
 		if (changed) {
@@ -446,5 +446,7 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 	free(b.touched);
 	r->lock_us = b.lock_us;
 	r->elapsed_us = now_us() - start;
-	return rc ? rc : (int)sizeof *r;
+	return rc ? rc
+		  : (int)(offsetof(struct sm_assign_reply, path) +
+			  r->path_count * sizeof r->path[0]);
 }

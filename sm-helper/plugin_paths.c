@@ -50,8 +50,22 @@ void paths_free(struct paths *paths)
 	*paths = (struct paths){0};
 }
 
+static bool same_path(const struct path_view *x, const struct path_view *y)
+{
+	return x->sl_to == y->sl_to && x->sl_from == y->sl_from && x->mtu == y->mtu &&
+	       x->rate == y->rate;
+}
+
+static void append(struct sm_assign_reply *r, uint64_t moved, const struct path_view *v)
+{
+	if (r->path_count < SM_PATHS_MAX)
+		r->path[r->path_count++] = (struct sm_path){moved,  v->peer, v->sl_to, v->sl_from,
+							    v->mtu, v->rate, {0}};
+}
+
 /* Both lists are in the order of the GUIDs. */
-unsigned paths_differ(const struct paths *a, const struct paths *b)
+unsigned paths_differ(const struct paths *a, const struct paths *b, uint64_t moved,
+		      struct sm_assign_reply *r)
 {
 	unsigned n = 0;
 
@@ -59,8 +73,10 @@ unsigned paths_differ(const struct paths *a, const struct paths *b)
 		const struct path_view *x = &a->view[i], *y = &b->view[k];
 
 		if (x->peer == y->peer) {
-			n += x->sl_to != y->sl_to || x->sl_from != y->sl_from || x->mtu != y->mtu ||
-			     x->rate != y->rate;
+			if (!same_path(x, y)) {
+				append(r, moved, y);
+				n++;
+			}
 			i++;
 			k++;
 		} else if (x->peer < y->peer) {

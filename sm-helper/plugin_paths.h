@@ -24,8 +24,10 @@ struct paths {
 struct paths paths_read(struct plugin *p, uint64_t port_guid);
 void paths_free(struct paths *paths);
 
-/* Peers that are in both and differ. */
-unsigned paths_differ(const struct paths *a, const struct paths *b);
+/* Peers that are in both and differ; those in b that do are appended to r->path as far as there is
+ * room. */
+unsigned paths_differ(const struct paths *a, const struct paths *b, uint64_t moved,
+		      struct sm_assign_reply *r);
 
 /* Trap 69 for the GUID, to whoever subscribed with OpenSM. Lock held exclusively. */
 void paths_report(struct plugin *p, uint64_t port_guid);

@@ -8,12 +8,13 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 1
+#define SM_PROTO_VERSION 2
 
 #define SM_ASSIGN_MAX      64 /* ports in one batch */
 #define SM_ENDPORTS_MAX    256
 #define SM_LINKS_MAX       1024
 #define SM_LFT_BLOCKS      256
+#define SM_PATHS_MAX       256 /* changed paths that a reply tells */
 #define SM_DESC_MAX        64
 #define SM_REASON_MAX      192
 #define SM_DEADLINE_MAX_MS 60000
@@ -154,6 +155,14 @@ struct sm_assign_request {
 	struct sm_target target[SM_ASSIGN_MAX]; /* only count of them are sent */
 };
 
+/* A path between a GUID that has moved and another port, as it is now. */
+struct sm_path {
+	uint64_t moved, peer;
+	uint8_t sl_to, sl_from; /* from the peer to the moved one, and back */
+	uint8_t mtu, rate;      /* IBA codes */
+	uint8_t pad[4];
+};
+
 struct sm_assign_reply {
 	struct sm_reply_head h;
 	uint32_t lft_smps, port_info_smps;
@@ -163,6 +172,9 @@ struct sm_assign_reply {
 	uint64_t lock_us, elapsed_us;
 	struct sm_target before[SM_ASSIGN_MAX]; /* what stood at each place; request's order */
 	uint16_t lid[SM_ASSIGN_MAX];            /* what each place has now */
+	uint32_t path_count;                    /* the first of paths_changed */
+	uint32_t pad;
+	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
 };
 
 #endif

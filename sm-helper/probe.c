@@ -153,13 +153,19 @@ static uint16_t be16_at(const uint8_t *p)
 	return (uint16_t)(p[0] << 8 | p[1]);
 }
 
-/* Offsets: IBA 1.4, 15.2.5.16, table PathRecord. */
+/* Components of a PathRecord that a question names, and where they are: IBA 1.4, 15.2.5.16. */
+#define PR_DGID      (1ull << 2)
+#define PR_SGID      (1ull << 3)
+#define PR_NUMB_PATH (1ull << 12)
+#define PR_PKEY      (1ull << 13)
+#define PR_PKEY_AT   50
+
 static void parse_path(const uint8_t *r, struct probe_path *path)
 {
 	*path = (struct probe_path){
 		.dlid = be16_at(r + 40),
 		.slid = be16_at(r + 42),
-		.pkey = be16_at(r + 50),
+		.pkey = be16_at(r + PR_PKEY_AT),
 		.sl = r[53] & 0x0f,
 		.mtu = r[54] & 0x3f,
 		.rate = r[55] & 0x3f,
@@ -178,14 +184,34 @@ static uint16_t own_sm_lid(struct probe *m)
 	return lid;
 }
 
+/* SubnAdmGet(PathRecord): the record in data, which also holds the question. */
+static bool sa_path(struct probe *m, ib_portid_t *sm, const struct ib_gid *sgid,
+		    const struct ib_gid *dgid, uint16_t pkey, uint8_t data[IB_SA_DATA_SIZE])
+{
+	ib_sa_call_t call = {
+		.method = IB_MAD_METHOD_GET,
+		.attrid = IB_SA_ATTR_PATHRECORD,
+		.mask = PR_DGID | PR_SGID | PR_NUMB_PATH | (pkey ? PR_PKEY : 0),
+	};
+	ibmad_gid_t from, to;
+
+	ib_gid_to_bytes(sgid, from);
+	ib_gid_to_bytes(dgid, to);
+	mad_set_array(data, 0, IB_SA_PR_DGID_F, to);
+	mad_set_array(data, 0, IB_SA_PR_SGID_F, from);
+	mad_set_field(data, 0, IB_SA_PR_NPATH_F, 1);
+	data[PR_PKEY_AT] = (uint8_t)(pkey >> 8);
+	data[PR_PKEY_AT + 1] = (uint8_t)pkey;
+	return sa_rpc_call(m->mad, data, sm, &call, 0) != NULL;
+}
+
 int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
-	       const struct ib_gid *dgid, struct probe_path *ret_path,
+	       const struct ib_gid *dgid, uint16_t pkey, struct probe_path *ret_path,
 	       char error[static PROBE_ERROR_MAX])
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
 	uint8_t record[IB_SA_DATA_SIZE] = {0};
 	ib_portid_t sm = {.qp = 1, .qkey = IB_DEFAULT_QP1_QKEY};
-	ibmad_gid_t from, to;
 	uint64_t start = now_ms();
 	int rc = open_port(m, error);
 
@@ -194,10 +220,8 @@ int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
 	sm.lid = sm_lid ? sm_lid : own_sm_lid(m);
 	if (!sm.lid)
 		return fail(error, -ENODEV, "no subnet manager is known");
-	ib_gid_to_bytes(sgid, from);
-	ib_gid_to_bytes(dgid, to);
 	mad_rpc_set_timeout(m->mad, SA_TIMEOUT_MS);
-	if (ib_path_query_via(m->mad, from, to, &sm, record) < 0)
+	if (!sa_path(m, &sm, sgid, dgid, pkey, record))
 		return now_ms() - start >= SA_TIMEOUT_MS
 			       ? fail(error, -ETIMEDOUT, "the SA at LID %d does not answer", sm.lid)
 			       : fail(error, -ENOENT, "the SA at LID %d knows no such path",

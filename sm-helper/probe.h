@@ -36,10 +36,10 @@ int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
 			char error[static PROBE_ERROR_MAX]);
 int probe_lft_block(struct probe *m, const struct probe_route *to, unsigned block,
 		    uint8_t ret_data[static 64], char error[static PROBE_ERROR_MAX]);
-/* PathRecord from the SA at sm_lid (0: the one that our port knows). -ENOENT: the SA knows no such
- * path; -ETIMEDOUT. */
+/* PathRecord from the SA at sm_lid (0: the one that our port knows), in a partition (pkey 0: any).
+ * -ENOENT: the SA knows no such path; -ETIMEDOUT. */
 int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
-	       const struct ib_gid *dgid, struct probe_path *ret_path,
+	       const struct ib_gid *dgid, uint16_t pkey, struct probe_path *ret_path,
 	       char error[static PROBE_ERROR_MAX]);
 
 #endif

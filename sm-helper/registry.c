@@ -207,13 +207,28 @@ int registry_subscribe(struct registry *r, const char *host, const char *url)
 {
 	sqlite3_stmt *s = NULL;
 	int rc = sqlite3_prepare_v2(r->db,
-				    "INSERT OR REPLACE INTO subscription (host, url)"
-				    " VALUES (?1, ?2)",
+				    "INSERT INTO subscription (host, url) VALUES (?1, ?2)"
+				    " ON CONFLICT (host) DO UPDATE SET url = excluded.url"
+				    " WHERE url <> excluded.url",
 				    -1, &s, NULL);
 
 	if (rc == SQLITE_OK) {
 		sqlite3_bind_text(s, 1, host, -1, SQLITE_STATIC);
 		sqlite3_bind_text(s, 2, url, -1, SQLITE_STATIC);
+		rc = sqlite3_step(s);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : failed(r);
+}
+
+int registry_unsubscribe(struct registry *r, const char *host)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db, "DELETE FROM subscription WHERE host = ?1", -1, &s,
+				    NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_text(s, 1, host, -1, SQLITE_STATIC);
 		rc = sqlite3_step(s);
 	}
 	sqlite3_finalize(s);

@@ -52,6 +52,8 @@ int registry_delete(struct registry *r, uint64_t vguid);
 int registry_each(struct registry *r, void (*fn)(void *arg, const struct reg_entry *e), void *arg);
 
 int registry_subscribe(struct registry *r, const char *host, const char *url);
+/* 0 also if there is none. */
+int registry_unsubscribe(struct registry *r, const char *host);
 int registry_each_subscription(struct registry *r,
 			       void (*fn)(void *arg, const struct reg_subscription *s), void *arg);
 

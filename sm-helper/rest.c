@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/rest.h"
-#include "common/http_client.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "sm-helper/notice.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#define NOTICE_MS 2000
+#define ARGS_MAX 3
 
 /* A call on its way through a worker. */
 struct job {
@@ -17,9 +17,10 @@ struct job {
 	struct http_exchange *exchange;
 	void (*run)(struct job *j);
 	struct json_object *body; /* owned; NULL without one */
-	char arg[2][HTTP_PARAM_MAX];
+	char arg[ARGS_MAX][HTTP_PARAM_MAX];
 	struct json_object *reply; /* owned until it is sent */
 	struct op_error error;     /* status 0: none */
+	uint64_t gone;             /* vGUID to tell the hosts of when the answer is out; 0: none */
 };
 
 static void job_run(void *arg)
@@ -27,6 +28,26 @@ static void job_run(void *arg)
 	struct job *j = arg;
 
 	j->run(j);
+}
+
+static void gone_run(void *arg)
+{
+	struct job *j = arg;
+
+	notice_gone(j->rest->ops, j->gone);
+}
+
+/* Nobody waits for the notices: the caller has its answer. */
+static void tell_gone(struct rest *rest, uint64_t vguid)
+{
+	struct job *j = calloc(1, sizeof *j);
+
+	if (!j)
+		return;
+	j->rest = rest;
+	j->gone = vguid;
+	if (work_submit(rest->pool, gone_run, free, j))
+		free(j);
 }
 
 static void job_done(void *arg)
@@ -40,13 +61,16 @@ static void job_done(void *arg)
 		json_object_put(j->reply);
 	} else {
 		http_reply(j->exchange, 200, j->reply);
+		if (j->gone)
+			tell_gone(j->rest, j->gone);
 	}
 	json_object_put(j->body);
 	free(j);
 }
 
-static void submit(struct http_request *req, void (*run)(struct job *j), const char *a,
-		   const char *b)
+/* arg: up to ARGS_MAX strings of the request, NULL for one that is not there. */
+static void submit(struct http_request *req, void (*run)(struct job *j),
+		   const char *const arg[ARGS_MAX])
 {
 	struct rest *rest = req->user;
 	struct job *j = calloc(1, sizeof *j);
@@ -58,8 +82,8 @@ static void submit(struct http_request *req, void (*run)(struct job *j), const c
 	j->rest = rest;
 	j->exchange = req->exchange;
 	j->run = run;
-	snprintf(j->arg[0], sizeof j->arg[0], "%s", a ? a : "");
-	snprintf(j->arg[1], sizeof j->arg[1], "%s", b ? b : "");
+	for (size_t i = 0; arg && i < ARGS_MAX; i++)
+		snprintf(j->arg[i], sizeof j->arg[i], "%s", arg[i] ? arg[i] : "");
 	j->body = json_object_get(req->body);
 	if (work_submit(rest->pool, job_run, job_done, j)) {
 		j->error.status = 500;
@@ -281,49 +305,15 @@ static void run_unbind(struct job *j)
 	need_text(&r, "vm", vm);
 	if (r.error)
 		bad_request(j, r.message);
-	else
-		ops_unbind(j->rest->ops, vguid, vm, &j->error);
-}
-
-struct notice {
-	struct json_object *body; /* owned by run_move() */
-	unsigned told;
-};
-
-static void tell_host(void *arg, const struct reg_subscription *s)
-{
-	struct notice *n = arg;
-	char error[HTTP_ERROR_MAX];
-	struct json_object *answer = NULL;
-
-	if (http_call(s->url, "POST", "/v1/peer/repath", n->body, NOTICE_MS, &answer, error))
-		log_warn("repath notice to %s (%s) failed: %s", s->host, s->url, error);
-	else
-		n->told++;
-	json_object_put(answer);
-}
-
-/* One notice a host, however many VMs it has. */
-static unsigned tell_hosts(struct ops *o, uint64_t vguid, uint16_t lid)
-{
-	struct ib_gid gid = {IB_GID_PREFIX_LL, vguid};
-	struct notice n = {.body = json_object_new_object()};
-	char text[IB_GID_TEXT];
-
-	ib_gid_format(&gid, text);
-	json_set_guid(n.body, "vguid", vguid);
-	json_set_str(n.body, "gid", text);
-	json_set_u64(n.body, "lid", lid);
-	registry_each_subscription(o->registry, tell_host, &n);
-	json_object_put(n.body);
-	atomic_fetch_add(&o->host_notices, n.told);
-	return n.told;
+	else if (!ops_unbind(j->rest->ops, vguid, vm, &j->error))
+		j->gone = vguid;
 }
 
 static void run_move(struct job *j)
 {
 	struct ops *o = j->rest->ops;
 	struct move_request m = {0};
+	struct json_object *paths;
 	struct move_result res;
 	struct json_reader r;
 
@@ -345,7 +335,7 @@ static void run_move(struct job *j)
 	if (ops_move(o, &m, &res, &j->error))
 		return;
 	if (res.repath_notices)
-		res.repath_notices += tell_hosts(o, m.vguid, res.lid_after);
+		res.repath_notices += notice_moved(o, m.vguid, &res);
 	j->reply = json_object_new_object();
 	json_set_u64(j->reply, "lid_before", res.lid_before);
 	json_set_u64(j->reply, "lid_after", res.lid_after);
@@ -354,35 +344,38 @@ static void run_move(struct job *j)
 	json_set_u64(j->reply, "switches_updated", res.switches_updated);
 	json_set_u64(j->reply, "switches_total", res.switches_total);
 	json_set_u64(j->reply, "repath_notices", res.repath_notices);
+	json_set_u64(j->reply, "paths_changed", res.paths_changed);
+	if (res.paths_changed && (paths = notice_paths(&res)))
+		json_set(j->reply, "paths", paths);
 	json_set_bool(j->reply, "verified", res.verified);
 	json_set_u64(j->reply, "walks", res.walks);
 	json_set_u64(j->reply, "elapsed_us", res.elapsed_us);
 	json_set_u64(j->reply, "lock_us", res.lock_us);
 }
 
-static unsigned mtu_bytes(unsigned code)
-{
-	return code >= 1 && code <= 5 ? 128u << code : 0;
-}
-
 static void run_path(struct job *j)
 {
 	struct ib_gid sgid, dgid;
 	struct probe_path p;
+	uint16_t wanted = 0;
 	char pkey[8];
 
 	if (ib_gid_parse(j->arg[0], &sgid) || ib_gid_parse(j->arg[1], &dgid)) {
 		bad_request(j, "sgid and dgid must be GIDs such as fe80::0002:c903:0000:0001");
 		return;
 	}
-	if (ops_path(j->rest->ops, &sgid, &dgid, &p, &j->error))
+	if (*j->arg[2] && ib_pkey_parse(j->arg[2], &wanted)) {
+		bad_request(j, "pkey must be 0x0001 to 0xffff without 0x8000");
+		return;
+	}
+	if (ops_path(j->rest->ops, &sgid, &dgid, wanted, &p, &j->error))
 		return;
 	snprintf(pkey, sizeof pkey, "0x%04x", p.pkey);
 	j->reply = json_object_new_object();
 	json_set_u64(j->reply, "dlid", p.dlid);
 	json_set_u64(j->reply, "slid", p.slid);
 	json_set_u64(j->reply, "sl", p.sl);
-	json_set_u64(j->reply, "mtu", mtu_bytes(p.mtu));
+	json_set_u64(j->reply, "mtu", notice_mtu_bytes(p.mtu));
 	json_set_u64(j->reply, "rate", p.rate);
 	json_set_str(j->reply, "pkey", pkey);
 	json_set_bool(j->reply, "cacheable", j->rest->caching);
@@ -400,46 +393,51 @@ static void run_subscribe(struct job *j)
 		bad_request(j, r.message);
 	else if (registry_subscribe(j->rest->ops->registry, host, url))
 		registry_broken(j);
+	j->reply = json_object_new_object();
+	json_set_bool(j->reply, "caching", j->rest->caching);
 }
 
 static void get_status(struct http_request *req)
 {
-	submit(req, run_status, NULL, NULL);
+	submit(req, run_status, NULL);
 }
 
 static void get_vguids(struct http_request *req)
 {
-	submit(req, run_vguids, NULL, NULL);
+	submit(req, run_vguids, NULL);
 }
 
 static void get_vguid(struct http_request *req)
 {
-	submit(req, run_vguid, req->param, NULL);
+	submit(req, run_vguid, (const char *[ARGS_MAX]){req->param});
 }
 
 static void get_path(struct http_request *req)
 {
-	submit(req, run_path, http_query(req->exchange, "sgid"), http_query(req->exchange, "dgid"));
+	submit(req, run_path,
+	       (const char *[ARGS_MAX]){http_query(req->exchange, "sgid"),
+					http_query(req->exchange, "dgid"),
+					http_query(req->exchange, "pkey")});
 }
 
 static void post_bind(struct http_request *req)
 {
-	submit(req, run_bind, NULL, NULL);
+	submit(req, run_bind, NULL);
 }
 
 static void post_unbind(struct http_request *req)
 {
-	submit(req, run_unbind, NULL, NULL);
+	submit(req, run_unbind, NULL);
 }
 
 static void post_move(struct http_request *req)
 {
-	submit(req, run_move, NULL, NULL);
+	submit(req, run_move, NULL);
 }
 
 static void post_subscription(struct http_request *req)
 {
-	submit(req, run_subscribe, NULL, NULL);
+	submit(req, run_subscribe, NULL);
 }
 
 const struct http_route rest_routes[] = {

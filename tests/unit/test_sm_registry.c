@@ -120,6 +120,10 @@ static void test_subscriptions(void **state)
 	assert_int_equal(registry_subscribe(r, "a", "http://new"), 0);
 	assert_int_equal(registry_each_subscription(r, count, &n), 0);
 	assert_int_equal(n, 1);
+	assert_int_equal(registry_unsubscribe(r, "b"), 0);
+	assert_int_equal(registry_unsubscribe(r, "a"), 0);
+	assert_int_equal(registry_each_subscription(r, count, &n), 0);
+	assert_int_equal(n, 1);
 	registry_close(r);
 }
 

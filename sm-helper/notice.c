@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/notice.h"
+#include "common/http_client.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+
+#include <string.h>
+
+#define NOTICE_MS 2000
+
+struct hosts {
+	struct reg_subscription *list; /* owned */
+	size_t count;
+};
+
+static void collect(void *arg, const struct reg_subscription *s)
+{
+	struct hosts *h = arg;
+	struct reg_subscription *grown = realloc(h->list, (h->count + 1) * sizeof *grown);
+
+	if (!grown)
+		return;
+	h->list = grown;
+	h->list[h->count++] = *s;
+}
+
+static bool tell(struct ops *o, const struct reg_subscription *s, struct json_object *body)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	char error[HTTP_ERROR_MAX];
+
+	if (!http_call(s->url, "POST", "/v1/peer/repath", body, NOTICE_MS, &answer, error))
+		return true;
+	log_warn("notice to %s (%s) failed: %s; it gets no more until it subscribes again", s->host,
+		 s->url, error);
+	registry_unsubscribe(o->registry, s->host);
+	return false;
+}
+
+static unsigned tell_all(struct ops *o, struct json_object *body)
+{
+	struct hosts h = {0};
+	unsigned told = 0;
+
+	registry_each_subscription(o->registry, collect, &h);
+	for (size_t i = 0; i < h.count; i++)
+		told += tell(o, &h.list[i], body);
+	free(h.list);
+	atomic_fetch_add(&o->host_notices, told);
+	return told;
+}
+
+static struct json_object *about(uint64_t vguid)
+{
+	struct json_object *body = json_object_new_object();
+	struct ib_gid gid = {IB_GID_PREFIX_LL, vguid};
+	char text[IB_GID_TEXT];
+
+	ib_gid_format(&gid, text);
+	json_set_guid(body, "vguid", vguid);
+	json_set_str(body, "gid", text);
+	return body;
+}
+
+unsigned notice_mtu_bytes(unsigned code)
+{
+	return code >= 1 && code <= 5 ? 128u << code : 0;
+}
+
+struct json_object *notice_paths(const struct move_result *res)
+{
+	struct json_object *list;
+
+	if (res->path_count < res->paths_changed)
+		return NULL;
+	list = json_object_new_array();
+	for (unsigned i = 0; i < res->path_count; i++) {
+		const struct sm_path *p = &res->path[i];
+		struct json_object *o = json_object_new_object();
+
+		json_set_guid(o, "peer", p->peer);
+		json_set_u64(o, "sl_to", p->sl_to);
+		json_set_u64(o, "sl_from", p->sl_from);
+		json_set_u64(o, "mtu", notice_mtu_bytes(p->mtu));
+		json_set_u64(o, "rate", p->rate);
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
+unsigned notice_moved(struct ops *o, uint64_t vguid, const struct move_result *res)
+{
+	struct json_object *body AUTO_JSON = about(vguid), *paths = notice_paths(res);
+
+	json_set_u64(body, "lid", res->lid_after);
+	if (paths)
+		json_set(body, "paths", paths);
+	return tell_all(o, body);
+}
+
+unsigned notice_gone(struct ops *o, uint64_t vguid)
+{
+	struct json_object *body AUTO_JSON = about(vguid);
+
+	json_set_bool(body, "gone", true);
+	return tell_all(o, body);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Tells the hosts that have subscribed what happened to paths (docs/wire.md, "Fabric"): one notice
+ * a host, however many VMs it has. A host that cannot be reached is forgotten until it subscribes
+ * again, so that it holds nobody up twice. Blocking, from worker threads. */
+#ifndef IBVMIG_SM_NOTICE_H
+#define IBVMIG_SM_NOTICE_H
+
+#include "sm-helper/ops.h"
+
+#include <json-c/json.h>
+
+/* After a move that changed paths. How many hosts have taken it. */
+unsigned notice_moved(struct ops *o, uint64_t vguid, const struct move_result *res);
+/* The vGUID is bound to nothing any more. */
+unsigned notice_gone(struct ops *o, uint64_t vguid);
+/* What a move changed, for its answer as well. NULL where not all of it is known. */
+struct json_object *notice_paths(const struct move_result *res);
+unsigned notice_mtu_bytes(unsigned code);
+
+#endif

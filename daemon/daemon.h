@@ -15,6 +15,7 @@ struct journal;
 struct virt;
 struct events;
 struct relay;
+struct repath;
 struct vm;
 struct migration;
 struct peer_watch;
@@ -23,8 +24,9 @@ struct http_server;
 
 /* The last answer of ibvmig-sm's status, for `ibvmig status` and the agents' hello. */
 struct sm_state {
-	bool known, caching;
-	char error[256]; /* why moves are not possible; "" if they are */
+	bool known;
+	bool caching, caching_known; /* its last word on path records, also while it is silent */
+	char error[256];             /* why moves are not possible; "" if they are */
 	uint64_t asked_ms;
 };
 
@@ -36,6 +38,7 @@ struct daemon {
 	struct journal *journal;
 	struct events *events;
 	struct relay *relay;
+	struct repath *repath;
 	struct vf_table vfs;
 	char vf_error[HTTP_ERROR_MAX];   /* why there is no inventory, or "" */
 	struct vm *vms;                  /* list, owned */

@@ -13,6 +13,7 @@
 #include "daemon/migrate_step.h"
 #include "daemon/provider.h"
 #include "daemon/relay.h"
+#include "daemon/repath.h"
 #include "daemon/rest.h"
 #include "daemon/settings.h"
 #include "daemon/virt.h"
@@ -60,7 +61,8 @@ static int start(struct daemon *d, char **ret_error)
 	load_inventory(d);
 	if ((rc = events_libvirt_register(d->loop)) ||
 	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
-	    (rc = events_new(d->loop, &d->events)) || (rc = relay_new(d, &d->relay)))
+	    (rc = events_new(d->loop, &d->events)) || (rc = relay_new(d, &d->relay)) ||
+	    (rc = repath_new(d, &d->repath)))
 		return rc;
 	migrate_load_open(d);
 	if ((rc = rest_start(d, ret_error)))
@@ -78,6 +80,7 @@ static void stop(struct daemon *d)
 	peer_free_all(d);
 	migrate_free_all(d);
 	relay_free(d->relay);
+	repath_free(TAKE(d->repath));
 	vf_table_clear(&d->vfs);
 	journal_close(d->journal);
 	settings_free(d->settings);

@@ -14,6 +14,7 @@
 #include "daemon/provider.h"
 #include "daemon/qmp.h"
 #include "daemon/relay.h"
+#include "daemon/repath.h"
 #include "daemon/settings.h"
 #include "daemon/sm.h"
 #include "daemon/vm_work.h"
@@ -408,6 +409,7 @@ static void agent_resumed(struct migration *m, int rc, struct json_object *answe
 static void ask_resume(struct migration *m, struct vm *vm)
 {
 	struct json_object *msg = json_object_new_object(), *list = json_object_new_array();
+	struct json_object *paths = repath_of_mover(json_opt(m->data, "move"), m->vguid);
 	char text[IB_GUID_TEXT];
 
 	ib_guid_format(m->vguid, text);
@@ -418,6 +420,8 @@ static void ask_resume(struct migration *m, struct vm *vm)
 	json_set(msg, "vguids", list);
 	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
 	json_set_bool(msg, "moved", true);
+	if (paths)
+		json_set(msg, "paths", paths);
 	m->step.asked_us = now_us();
 	migrate_ask_agent(m, vm, msg, RESUME_MS, agent_resumed);
 }

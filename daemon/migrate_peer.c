@@ -93,6 +93,16 @@ static struct json_object *guids_at(const struct migration *m, const char *url)
 	return list;
 }
 
+/* What the move changed, for the peers' path records. A copy: a worker reads it. */
+static void add_move(struct json_object *body, const struct migration *m)
+{
+	struct json_object *move = json_opt(m->data, "move"), *copy = NULL;
+
+	if (json_opt_u64(move, "paths_changed", 0) &&
+	    !json_object_deep_copy(move, &copy, json_c_shallow_copy_default))
+		json_set(body, "move", copy);
+}
+
 /* One call per host. */
 static void ask_all(struct migration *m, const char *path, bool suspend, bool moved)
 {
@@ -108,6 +118,8 @@ static void ask_all(struct migration *m, const char *path, bool suspend, bool mo
 		json_set(body, "guids", guids_at(m, m->peers[i].url));
 		json_set_bool(body, "moved", moved);
 		json_set_str(body, "url", moved ? m->to.url : m->from.url);
+		if (moved)
+			add_move(body, m);
 		json_set_str(in, "url", m->peers[i].url);
 		json_set_str(in, "host", m->peers[i].host);
 		json_set_str(in, "path", path);

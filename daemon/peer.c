@@ -12,6 +12,7 @@
 #include "daemon/job.h"
 #include "daemon/migrate_step.h"
 #include "daemon/relay.h"
+#include "daemon/repath.h"
 #include "daemon/settings.h"
 #include "daemon/vm.h"
 
@@ -79,10 +80,15 @@ static void agent_answered(void *arg, int rc, struct json_object *answer, const 
 	call_finish(c);
 }
 
-static struct json_object *agent_message(struct json_object *body, const char *op)
+static struct json_object *agent_message(struct vm *vm, struct json_object *body, const char *op)
 {
-	struct json_object *msg = json_object_new_object(), *list = json_object_new_array();
+	struct json_object *msg = json_object_new_object(), *list = json_object_new_array(), *paths;
+	uint64_t mover = 0;
 
+	ib_guid_parse(json_opt_str(body, "vguid", ""), &mover);
+	paths = repath_of_peer(json_opt(body, "move"), mover, vm->want.vguid);
+	if (paths)
+		json_set(msg, "paths", paths);
 	json_object_array_add(list, json_object_new_string(json_opt_str(body, "vguid", "")));
 	json_set_str(msg, "op", op);
 	json_set_str(msg, "migration", json_opt_str(body, "migration", ""));
@@ -120,7 +126,7 @@ static void ask_agent(struct daemon *d, struct peer_call *c, const char *guid_te
 	a->call = c;
 	snprintf(a->name, sizeof a->name, "%s", vm->name);
 	c->pending++;
-	agent_request(vm->agent, agent_message(body, op),
+	agent_request(vm->agent, agent_message(vm, body, op),
 		      query ? QUERY_DEADLINE_MS : AGENT_DEADLINE_MS, agent_answered, a);
 }
 

@@ -9,6 +9,7 @@
 #include "daemon/journal.h"
 #include "daemon/migrate_step.h"
 #include "daemon/relay.h"
+#include "daemon/repath.h"
 #include "daemon/settings.h"
 #include "daemon/sm.h"
 #include "daemon/vm.h"
@@ -174,13 +175,6 @@ static void get_journal(struct http_request *req)
 	http_reply(req->exchange, 200, o);
 }
 
-/* ibvmig-sm tells of changed paths. Agents ask anew when they resume; nothing to pass on yet. */
-static void peer_repath(struct http_request *req)
-{
-	log_info("repath notice: %.300s", req->body ? json_text(req->body) : "{}");
-	http_reply(req->exchange, 200, NULL);
-}
-
 /* clang-format off */
 #define PUBLIC_ROUTES                                              \
 	{"GET", "/", get_versions},                                \
@@ -200,7 +194,7 @@ static void peer_repath(struct http_request *req)
 	{"POST", "/v1/peer/suspend", peer_on_suspend},             \
 	{"POST", "/v1/peer/resume", peer_on_resume},               \
 	{"POST", "/v1/peer/relay", relay_receive},                 \
-	{"POST", "/v1/peer/repath", peer_repath}
+	{"POST", "/v1/peer/repath", repath_on_notice}
 
 static const struct http_route tcp_routes[] = {
 	PUBLIC_ROUTES,

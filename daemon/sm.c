@@ -4,6 +4,7 @@
 #include "common/util.h"
 #include "daemon/daemon.h"
 #include "daemon/job.h"
+#include "daemon/repath.h"
 #include "daemon/settings.h"
 
 #include <errno.h>
@@ -61,7 +62,19 @@ static void refresh_run(struct job *j)
 	bool caching;
 
 	j->rc = sm_check(j->d->settings, &caching, j->error);
-	json_set_bool(j->out, "caching", caching);
+	/* -EHOSTDOWN: it has answered, and not well. */
+	if (!j->rc || j->rc == -EHOSTDOWN)
+		json_set_bool(j->out, "caching", caching);
+}
+
+void sm_set_caching(struct daemon *d, bool caching)
+{
+	bool news = !d->sm.caching_known || d->sm.caching != caching;
+
+	d->sm.caching = caching;
+	d->sm.caching_known = true;
+	if (news)
+		repath_tell_caching(d);
 }
 
 static void refresh_done(struct job *j)
@@ -71,7 +84,8 @@ static void refresh_done(struct job *j)
 
 	sm->known = true;
 	sm->asked_ms = now_ms();
-	sm->caching = json_opt_bool(j->out, "caching", false);
+	if (json_opt(j->out, "caching"))
+		sm_set_caching(j->d, json_opt_bool(j->out, "caching", false));
 	snprintf(sm->error, sizeof sm->error, "%.250s", j->rc ? j->error : "");
 	if (r->done)
 		r->done(r->arg);

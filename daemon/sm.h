@@ -21,6 +21,8 @@ int sm_check(const struct settings *s, bool *ret_caching, char *error);
 
 /* From the loop: asks for the state again unless that was a moment ago; then calls done(arg). */
 void sm_refresh(struct daemon *d, void (*done)(void *arg), void *arg);
+/* ibvmig-sm's word on whether path records may be kept; agents hear of a change. */
+void sm_set_caching(struct daemon *d, bool caching);
 struct json_object *sm_status(const struct daemon *d);
 
 #endif

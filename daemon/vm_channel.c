@@ -8,6 +8,7 @@
 #include "daemon/job.h"
 #include "daemon/migrate.h"
 #include "daemon/relay.h"
+#include "daemon/repath.h"
 #include "daemon/sm.h"
 #include "daemon/settings.h"
 #include "daemon/vm.h"
@@ -30,7 +31,8 @@ static struct json_object *hello(void *arg)
 	json_set_str(vf, "pkey", pkey);
 	json_object_array_add(list, vf);
 	json_set(msg, "vfs", list);
-	json_set_bool(msg, "path_cache", vm->d->sm.caching);
+	if (vm->d->sm.caching_known)
+		json_set_bool(msg, "path_cache", vm->d->sm.caching);
 	return msg;
 }
 
@@ -41,6 +43,8 @@ static void changed(void *arg, enum agent_state s)
 	if (s == AGENT_UP)
 		log_info("VM %s: agent %.32s answers", vm->name,
 			 json_opt_str(agent_hello(vm->agent), "agent", "?"));
+	if (s == AGENT_UP)
+		repath_agent_up(vm);
 	migrate_agent_changed(vm);
 }
 
@@ -49,8 +53,10 @@ static void changed(void *arg, enum agent_state s)
 static void path_run(struct job *j)
 {
 	struct json_object *answer AUTO_JSON = NULL;
-	char *path AUTO_FREE = strf("/v1/paths?sgid=%s&dgid=%s", json_opt_str(j->in, "sgid", ""),
-				    json_opt_str(j->in, "dgid", ""));
+	const char *pkey = json_opt_str(j->in, "pkey", NULL);
+	char *path AUTO_FREE = strf(
+		"/v1/paths?sgid=%s&dgid=%s%s%s", json_opt_str(j->in, "sgid", ""),
+		json_opt_str(j->in, "dgid", ""), pkey ? "&pkey=" : "", pkey ? pkey : "");
 
 	if (!j->d->settings->sm_url) {
 		job_fail(j, -ENOENT, "sm-url is not configured on host %s",
@@ -91,14 +97,20 @@ static void refuse(struct vm *vm, uint64_t id, const char *error)
 
 static void ask_path(struct vm *vm, struct json_object *msg)
 {
+	const char *pkey = json_opt_str(msg, "pkey", NULL);
 	uint64_t id = json_opt_u64(msg, "id", 0);
 	struct ib_gid sgid, dgid;
+	uint16_t partition;
 	struct json_object *in;
 	char text[IB_GID_TEXT];
 
 	if (ib_gid_parse(json_opt_str(msg, "sgid", ""), &sgid) ||
 	    ib_gid_parse(json_opt_str(msg, "dgid", ""), &dgid)) {
 		refuse(vm, id, "sgid and dgid must be GIDs");
+		return;
+	}
+	if (pkey && ib_pkey_parse(pkey, &partition)) {
+		refuse(vm, id, "pkey must be 0x0001 to 0xffff without 0x8000");
 		return;
 	}
 	if (sgid.guid != vm->want.vguid) {
@@ -114,6 +126,10 @@ static void ask_path(struct vm *vm, struct json_object *msg)
 	json_set_str(in, "sgid", text);
 	ib_gid_format(&dgid, text);
 	json_set_str(in, "dgid", text);
+	if (pkey) {
+		snprintf(text, sizeof text, "0x%04x", partition);
+		json_set_str(in, "pkey", text);
+	}
 	if (job_start(vm->d, in, path_run, path_done, vm, id)) {
 		refuse(vm, id, "the host is out of memory");
 		return;

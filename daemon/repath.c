@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/repath.h"
+#include "common/http_server.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/settings.h"
+#include "daemon/sm.h"
+#include "daemon/vm.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SUBSCRIBE_MS       30000
+#define SUBSCRIBE_AGAIN_MS 5000
+#define KEPT_MAX           32
+#define KEPT_MS            300000 /* longer than a VM is on its way between two hosts */
+
+struct repath {
+	struct daemon *d;                   /* borrowed */
+	struct loop_timer *timer;           /* owned */
+	struct json_object *kept[KEPT_MAX]; /* owned: notices, a ring */
+	uint64_t kept_ms[KEPT_MAX];
+	unsigned next;
+	bool failed; /* said once */
+};
+
+/* ---- from what ibvmig-sm says to what an agent understands ---- */
+
+static void copy_number(struct json_object *to, const char *key, struct json_object *from,
+			const char *from_key)
+{
+	struct json_object *v = json_opt(from, from_key);
+
+	if (json_object_is_type(v, json_type_int))
+		json_set(to, key, json_object_get(v));
+}
+
+/* The record from sguid to dguid; sl_key: the direction. path NULL: nothing but the LID is said. */
+static struct json_object *record(uint64_t sguid, uint64_t dguid, struct json_object *path,
+				  const char *sl_key)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_guid(o, "dguid", dguid);
+	json_set_guid(o, "sguid", sguid);
+	copy_number(o, "sl", path, sl_key);
+	copy_number(o, "mtu", path, "mtu");
+	copy_number(o, "rate", path, "rate");
+	return o;
+}
+
+static uint64_t peer_of(struct json_object *path)
+{
+	uint64_t guid = 0;
+
+	ib_guid_parse(json_opt_str(path, "peer", ""), &guid);
+	return guid;
+}
+
+static struct json_object *path_to(struct json_object *paths, uint64_t peer)
+{
+	for (size_t i = 0; i < json_object_array_length(paths); i++) {
+		struct json_object *p = json_object_array_get_idx(paths, i);
+
+		if (peer_of(p) == peer)
+			return p;
+	}
+	return NULL;
+}
+
+/* More has changed than ibvmig-sm could list: the agent must ask for all. */
+static struct json_object *everything(void)
+{
+	return json_object_new_string("all");
+}
+
+struct json_object *repath_of_mover(struct json_object *move, uint64_t vguid)
+{
+	struct json_object *paths = json_opt(move, "paths"), *list;
+
+	if (!json_opt_u64(move, "paths_changed", 0))
+		return NULL;
+	if (!json_object_is_type(paths, json_type_array))
+		return everything();
+	list = json_object_new_array();
+	for (size_t i = 0; i < json_object_array_length(paths); i++) {
+		struct json_object *p = json_object_array_get_idx(paths, i);
+
+		if (peer_of(p))
+			json_object_array_add(list, record(vguid, peer_of(p), p, "sl_from"));
+	}
+	return list;
+}
+
+struct json_object *repath_of_peer(struct json_object *move, uint64_t vguid, uint64_t peer)
+{
+	struct json_object *paths = json_opt(move, "paths"), *list, *p;
+
+	if (!json_opt_u64(move, "paths_changed", 0))
+		return NULL;
+	list = json_object_new_array();
+	if (!json_object_is_type(paths, json_type_array))
+		json_object_array_add(list, record(peer, vguid, NULL, NULL));
+	else if ((p = path_to(paths, peer)))
+		json_object_array_add(list, record(peer, vguid, p, "sl_to"));
+	return list;
+}
+
+static struct json_object *unpath(uint64_t vguid)
+{
+	struct json_object *msg = json_object_new_object(), *list = json_object_new_array();
+	char text[IB_GUID_TEXT];
+
+	ib_guid_format(vguid, text);
+	json_object_array_add(list, json_object_new_string(text));
+	json_set_str(msg, "op", "unpath");
+	json_set(msg, "guids", list);
+	return msg;
+}
+
+static struct json_object *repath(struct vm *vm, struct json_object *body, uint64_t vguid)
+{
+	struct json_object *paths = json_opt(body, "paths"), *msg, *list, *r;
+
+	if (!json_object_is_type(paths, json_type_array))
+		return unpath(vguid);
+	r = record(vm->want.vguid, vguid, path_to(paths, vm->want.vguid), "sl_to");
+	copy_number(r, "dlid", body, "lid");
+	msg = json_object_new_object();
+	list = json_object_new_array();
+	json_object_array_add(list, r);
+	json_set_str(msg, "op", "repath");
+	json_set(msg, "paths", list);
+	return msg;
+}
+
+/* ---- notices ---- */
+
+static void tell(struct vm *vm, struct json_object *body)
+{
+	uint64_t vguid = 0;
+
+	ib_guid_parse(json_opt_str(body, "vguid", ""), &vguid);
+	/* What the VM's own move changes comes with its resume. */
+	if (vm->gone || agent_state(vm->agent) != AGENT_UP || vm->want.vguid == vguid)
+		return;
+	agent_send(vm->agent,
+		   json_opt_bool(body, "gone", false) ? unpath(vguid) : repath(vm, body, vguid));
+}
+
+/* For agents that are between two hosts now. A GID that has gone is not kept: it may be back. */
+static void keep(struct repath *r, struct json_object *body)
+{
+	if (!r || json_opt_bool(body, "gone", false))
+		return;
+	json_object_put(r->kept[r->next]);
+	r->kept[r->next] = json_object_get(body);
+	r->kept_ms[r->next] = now_ms();
+	r->next = (r->next + 1) % KEPT_MAX;
+}
+
+void repath_agent_up(struct vm *vm)
+{
+	struct repath *r = vm->d->repath;
+
+	for (unsigned i = 0; r && i < KEPT_MAX; i++) {
+		unsigned at = (r->next + i) % KEPT_MAX;
+
+		if (r->kept[at] && now_ms() - r->kept_ms[at] < KEPT_MS)
+			tell(vm, r->kept[at]);
+	}
+}
+
+int repath_notice(struct daemon *d, struct json_object *body, char *error)
+{
+	struct json_reader r;
+
+	json_reader_init(&r, body);
+	json_need_guid(&r, "vguid");
+	if (!json_opt_bool(body, "gone", false))
+		json_need_u64(&r, "lid", IB_LID_UCAST_MIN, IB_LID_UCAST_MAX);
+	if (r.error) {
+		snprintf(error, HTTP_ERROR_MAX, "%s", r.message);
+		return r.error;
+	}
+	log_info("notice of ibvmig-sm: %.300s", json_text(body));
+	keep(d->repath, body);
+	for (struct vm *vm = d->vms; vm; vm = vm->next)
+		tell(vm, body);
+	return 0;
+}
+
+void repath_on_notice(struct http_request *req)
+{
+	char error[HTTP_ERROR_MAX];
+
+	if (repath_notice(req->user, req->body, error))
+		http_fail(req->exchange, 400, "bad-field", "%s", error);
+	else
+		http_reply(req->exchange, 200, NULL);
+}
+
+void repath_tell_caching(struct daemon *d)
+{
+	for (struct vm *vm = d->vms; vm; vm = vm->next) {
+		struct json_object *msg;
+
+		if (vm->gone || agent_state(vm->agent) != AGENT_UP)
+			continue;
+		msg = json_object_new_object();
+		json_set_str(msg, "op", "path-cache");
+		json_set_bool(msg, "on", d->sm.caching);
+		agent_send(vm->agent, msg);
+	}
+}
+
+/* ---- the subscription ---- */
+
+static void subscribe_run(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL, *body = json_object_new_object();
+
+	json_set_str(body, "host", j->d->settings->host_name);
+	json_set_str(body, "url", j->d->settings->url);
+	j->rc = sm_call(j->d->settings, "POST", "/v1/subscriptions", body, &answer, j->error);
+	if (!j->rc && json_opt(answer, "caching"))
+		json_set_bool(j->out, "caching", json_opt_bool(answer, "caching", false));
+}
+
+static void subscribe_done(struct job *j)
+{
+	struct repath *r = j->d->repath;
+
+	if (!r)
+		return;
+	if (j->rc && !r->failed)
+		log_warn("no notices of changed paths: %s (said once; tried again)", j->error);
+	if (!j->rc && json_opt(j->out, "caching"))
+		sm_set_caching(j->d, json_opt_bool(j->out, "caching", false));
+	r->failed = j->rc;
+	loop_timer_arm(r->timer, j->rc ? SUBSCRIBE_AGAIN_MS : SUBSCRIBE_MS);
+}
+
+static void subscribe(void *arg)
+{
+	struct repath *r = arg;
+
+	if (job_start(r->d, NULL, subscribe_run, subscribe_done, NULL, 0))
+		loop_timer_arm(r->timer, SUBSCRIBE_AGAIN_MS);
+}
+
+int repath_new(struct daemon *d, struct repath **ret_repath)
+{
+	struct repath *r = calloc(1, sizeof *r);
+	int rc = r ? loop_timer_new(d->loop, subscribe, r, &r->timer) : -ENOMEM;
+
+	if (rc) {
+		free(r);
+		return rc;
+	}
+	r->d = d;
+	if (d->settings->sm_url)
+		loop_timer_arm(r->timer, 0);
+	*ret_repath = r;
+	return 0;
+}
+
+void repath_free(struct repath *r)
+{
+	if (!r)
+		return;
+	loop_timer_free(r->timer);
+	for (unsigned i = 0; i < KEPT_MAX; i++)
+		json_object_put(r->kept[i]);
+	free(r);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* From what ibvmig-sm says of a move to what each VM's agent hears of it. */
+#include "tests/unit/tap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/http_server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/repath.h"
+#include "daemon/settings.h"
+#include "daemon/sm.h"
+#include "daemon/vm.h"
+
+#define MOVED 0x00a1b2fffe000001ull
+#define PEER  0x00a1b2fffe000002ull
+#define FAR   0x00a1b2fffe000003ull
+
+static struct daemon d;
+static struct vm vms[3]; /* the mover, a peer, one whose path has not changed */
+static enum agent_state states[3];
+static struct json_object *heard[3]; /* owned: the last message */
+static unsigned messages[3];
+
+static size_t index_of(const struct agent *a)
+{
+	return (size_t)((const char *)a - (const char *)1);
+}
+
+enum agent_state agent_state(const struct agent *a)
+{
+	return a ? states[index_of(a)] : AGENT_DOWN;
+}
+int agent_send(struct agent *a, struct json_object *msg)
+{
+	size_t i = index_of(a);
+
+	json_object_put(heard[i]);
+	heard[i] = msg;
+	messages[i]++;
+	return 0;
+}
+int job_start(struct daemon *daemon, struct json_object *in, void (*run)(struct job *j),
+	      void (*done)(struct job *j), void *owner, uint64_t serial)
+{
+	(void)daemon;
+	(void)in;
+	(void)run;
+	(void)done;
+	(void)owner;
+	(void)serial;
+	return -ENOMEM;
+}
+int sm_call(const struct settings *s, const char *method, const char *path,
+	    struct json_object *body, struct json_object **ret_answer, char *error)
+{
+	(void)s;
+	(void)method;
+	(void)path;
+	(void)body;
+	(void)ret_answer;
+	(void)error;
+	return -ENOTCONN;
+}
+void sm_set_caching(struct daemon *daemon, bool caching)
+{
+	daemon->sm.caching = caching;
+}
+
+static int setup(void **state)
+{
+	static const uint64_t guid[3] = {MOVED, PEER, FAR};
+	static struct settings none;
+
+	(void)state;
+	memset(&vms, 0, sizeof vms);
+	d.settings = &none;
+	d.vms = vms;
+	for (size_t i = 0; i < 3; i++) {
+		vms[i].d = &d;
+		vms[i].next = i < 2 ? &vms[i + 1] : NULL;
+		vms[i].want.vguid = guid[i];
+		vms[i].agent = (struct agent *)((char *)1 + i);
+		states[i] = AGENT_UP;
+		messages[i] = 0;
+		json_object_put(TAKE(heard[i]));
+	}
+	if (sd_event_new(&d.loop) < 0)
+		return -1;
+	return repath_new(&d, &d.repath);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	repath_free(TAKE(d.repath));
+	d.loop = sd_event_unref(d.loop);
+	for (size_t i = 0; i < 3; i++)
+		json_object_put(TAKE(heard[i]));
+	return 0;
+}
+
+static int notice(const char *text)
+{
+	struct json_object *body AUTO_JSON = NULL;
+	char error[HTTP_ERROR_MAX];
+
+	assert_int_equal(json_parse(text, strlen(text), &body), 0);
+	return repath_notice(&d, body, error);
+}
+
+#define CHANGED                                                                                    \
+	"\"paths\":[{\"peer\":\"0x00a1b2fffe000002\",\"sl_to\":3,\"sl_from\":4,\"mtu\":2048,"      \
+	"\"rate\":6}]"
+#define NOTICE "{\"vguid\":\"0x00a1b2fffe000001\",\"lid\":17," CHANGED "}"
+
+static struct json_object *first_path(struct json_object *msg)
+{
+	struct json_object *list = json_opt(msg, "paths");
+
+	assert_true(json_object_is_type(list, json_type_array));
+	return json_object_array_get_idx(list, 0);
+}
+
+static void a_move(void **state)
+{
+	struct json_object *p;
+
+	(void)state;
+	assert_int_equal(notice(NOTICE), 0);
+	assert_int_equal(messages[0], 0); /* its own resume brings it */
+	assert_string_equal(json_opt_str(heard[1], "op", ""), "repath");
+	p = first_path(heard[1]);
+	assert_string_equal(json_opt_str(p, "dguid", ""), "0x00a1b2fffe000001");
+	assert_string_equal(json_opt_str(p, "sguid", ""), "0x00a1b2fffe000002");
+	assert_int_equal(json_opt_u64(p, "sl", 99), 3);
+	assert_int_equal(json_opt_u64(p, "mtu", 0), 2048);
+	assert_int_equal(json_opt_u64(p, "rate", 0), 6);
+	assert_int_equal(json_opt_u64(p, "dlid", 0), 17);
+	assert_null(json_opt(first_path(heard[2]), "sl")); /* only the LID is said */
+	assert_int_equal(json_opt_u64(first_path(heard[2]), "dlid", 0), 17);
+}
+
+static void not_all_known(void **state)
+{
+	(void)state;
+	assert_int_equal(notice("{\"vguid\":\"0x00a1b2fffe000001\",\"lid\":17}"), 0);
+	assert_string_equal(json_opt_str(heard[1], "op", ""), "unpath");
+	assert_int_equal(notice("{\"vguid\":\"0x00a1b2fffe000001\",\"gone\":true}"), 0);
+	assert_string_equal(json_opt_str(heard[2], "op", ""), "unpath");
+	assert_int_equal(messages[1], 2);
+	assert_int_equal(messages[0], 0);
+}
+
+static void bad_notices(void **state)
+{
+	(void)state;
+	assert_int_equal(notice("{}"), -EINVAL);
+	assert_int_equal(notice("{\"vguid\":\"x\",\"lid\":1}"), -EINVAL);
+	assert_int_equal(notice("{\"vguid\":\"0x00a1b2fffe000001\"}"), -EINVAL);
+	assert_int_equal(notice("{\"vguid\":\"0x00a1b2fffe000001\",\"lid\":49152}"), -EINVAL);
+	assert_int_equal(notice("{\"vguid\":\"0x00a1b2fffe000001\",\"lid\":1,\"paths\":[7,{}]}"),
+			 0);
+	assert_int_equal(messages[1], 1);
+}
+
+/* A VM that is between two hosts when the notice comes hears of it when it has arrived. */
+static void arrival(void **state)
+{
+	(void)state;
+	states[1] = AGENT_WAITING;
+	assert_int_equal(notice(NOTICE), 0);
+	assert_int_equal(notice("{\"vguid\":\"0x00a1b2fffe000003\",\"gone\":true}"), 0);
+	assert_int_equal(messages[1], 0);
+	states[1] = AGENT_UP;
+	repath_agent_up(&vms[1]);
+	assert_int_equal(messages[1], 1);
+	assert_int_equal(json_opt_u64(first_path(heard[1]), "sl", 99), 3);
+	for (int i = 0; i < 100; i++) /* more than are kept */
+		assert_int_equal(notice(NOTICE), 0);
+	messages[1] = 0;
+	repath_agent_up(&vms[1]);
+	assert_int_equal(messages[1], 32);
+}
+
+static void resume(void **state)
+{
+	const char *text = "{\"lid_after\":17,\"paths_changed\":1," CHANGED "}";
+	struct json_object *move AUTO_JSON = NULL, *same AUTO_JSON = NULL, *many AUTO_JSON = NULL;
+
+	(void)state;
+	assert_int_equal(json_parse(text, strlen(text), &move), 0);
+	struct json_object *mine AUTO_JSON = repath_of_mover(move, MOVED);
+	struct json_object *theirs AUTO_JSON = repath_of_peer(move, MOVED, PEER);
+	struct json_object *others AUTO_JSON = repath_of_peer(move, MOVED, FAR);
+	assert_int_equal(json_object_array_length(mine), 1);
+	assert_int_equal(json_opt_u64(json_object_array_get_idx(mine, 0), "sl", 99), 4);
+	assert_int_equal(json_opt_u64(json_object_array_get_idx(theirs, 0), "sl", 99), 3);
+	assert_int_equal(json_object_array_length(others), 0);
+	text = "{\"paths_changed\":0}";
+	assert_int_equal(json_parse(text, strlen(text), &same), 0);
+	assert_null(repath_of_mover(same, MOVED));
+	assert_null(repath_of_peer(NULL, MOVED, PEER));
+	text = "{\"paths_changed\":1000}";
+	assert_int_equal(json_parse(text, strlen(text), &many), 0);
+	struct json_object *all AUTO_JSON = repath_of_mover(many, MOVED);
+	struct json_object *one AUTO_JSON = repath_of_peer(many, MOVED, PEER);
+	assert_false(json_object_is_type(all, json_type_array));
+	assert_null(json_opt(json_object_array_get_idx(one, 0), "sl"));
+}
+
+static void caching(void **state)
+{
+	(void)state;
+	states[2] = AGENT_DOWN;
+	d.sm.caching = true;
+	repath_tell_caching(&d);
+	assert_string_equal(json_opt_str(heard[0], "op", ""), "path-cache");
+	assert_true(json_opt_bool(heard[1], "on", false));
+	assert_int_equal(messages[2], 0);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(a_move), T(not_all_known), T(bad_notices), T(arrival), T(resume), T(caching),
+	};
+
+	log_set_level(LOG_ERROR);
+	return RUN_TESTS(tests);
+}

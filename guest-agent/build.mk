@@ -12,7 +12,8 @@ SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_lo
 	    guest-agent/shim_peer.c guest-agent/shim_route.c guest-agent/shim_srq.c guest-agent/shim_job.c \
 	    guest-agent/shim_suspend.c guest-agent/shim_resume.c guest-agent/shim_cm.c
 $(eval $(call shared,libibvmig,$(SHIM_SRC),$(COMMON) -lpthread -ldl,,-Wl$(comma)-z$(comma)defs -Wl$(comma)--version-script$(comma)guest-agent/shim.map))
-$(eval $(call program,ibvmig-run,guest-agent/run.c,$(COMMON)))
+$(eval $(call program,ibvmig-run,guest-agent/run.c guest-agent/run_check.c guest-agent/run_elf.c,$(COMMON)))
+$(eval $(call testprogram,test_guest_run,tests/unit/test_guest_run.c guest-agent/run_check.c guest-agent/run_elf.c,$(COMMON)))
 
 $(eval $(call testprogram,test_guest_table,tests/unit/test_guest_table.c guest-agent/shim_table.c,))
 $(eval $(call testprogram,test_guest_post,tests/unit/test_guest_post.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))

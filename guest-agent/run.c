@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* ibvmig-run: starts a program under the verbs shim, or says why that cannot work. */
 #include "common/util.h"
+#include "guest-agent/run_check.h"
+#include "guest-agent/shim_proto.h"
 
-#include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #define LIBRARY        "libibvmig.so"
-#define HEADERS_MAX    64
 #define EXIT_USAGE     2
 #define EXIT_NOT_FOUND 127
 
@@ -47,60 +47,6 @@ static char *find_library(void)
 	return NULL;
 }
 
-/* As execvp() looks for it. NULL: nowhere. */
-static char *find_program(const char *name)
-{
-	const char *path = getenv("PATH");
-
-	if (strchr(name, '/'))
-		return access(name, X_OK) ? NULL : strdup(name);
-	for (const char *p = path ? path : "/bin:/usr/bin"; *p;) {
-		int n = (int)strcspn(p, ":");
-		char *full AUTO_FREE = strf("%.*s/%s", n, p, name);
-
-		if (full && !access(full, X_OK))
-			return TAKE(full);
-		p += n + (p[n] == ':');
-	}
-	return NULL;
-}
-
-/* Whether the loader (and with it LD_PRELOAD) takes part. */
-static const char *elf_obstacle(int fd)
-{
-	Elf64_Ehdr e;
-	Elf64_Phdr p;
-
-	if (pread(fd, &e, sizeof(e), 0) != sizeof(e))
-		return "it cannot be read as a program";
-	if (!memcmp(e.e_ident, "#!", 2))
-		return NULL; /* a script: its interpreter inherits the preload */
-	if (memcmp(e.e_ident, ELFMAG, SELFMAG))
-		return "it is neither an ELF program nor a script";
-	if (e.e_ident[EI_CLASS] != ELFCLASS64)
-		return "it is a 32-bit program, the shim is built for 64 bits";
-	for (unsigned i = 0; i < e.e_phnum && i < HEADERS_MAX; i++) {
-		off_t at = (off_t)(e.e_phoff + (Elf64_Off)i * e.e_phentsize);
-
-		if (pread(fd, &p, sizeof(p), at) == sizeof(p) && p.p_type == PT_INTERP)
-			return NULL;
-	}
-	return "it is linked statically, so no library can be put in front of its verbs";
-}
-
-/* Why the program cannot be covered, or NULL. */
-static const char *obstacle(const char *program)
-{
-	int fd AUTO_CLOSE = open(program, O_RDONLY | O_CLOEXEC);
-	struct stat st;
-
-	if (fd < 0 || fstat(fd, &st))
-		return "it cannot be read";
-	if (st.st_mode & (S_ISUID | S_ISGID) && geteuid() != 0)
-		return "it is setuid or setgid: the loader ignores LD_PRELOAD for it";
-	return elf_obstacle(fd);
-}
-
 static int set_preload(const char *library)
 {
 	const char *old = getenv("LD_PRELOAD");
@@ -111,19 +57,60 @@ static int set_preload(const char *library)
 	return 0;
 }
 
-int main(int argc, char **argv)
+static bool agent_listens(const char *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd AUTO_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (strlen(path) >= sizeof(addr.sun_path))
+		return false;
+	strcpy(addr.sun_path, path);
+	return fd >= 0 && !connect(fd, (struct sockaddr *)&addr, sizeof(addr));
+}
+
+static int explain(const char *program, const char *library, const struct run_verdict *v)
+{
+	const char *socket_path = getenv(SHIM_SOCKET_ENV);
+
+	socket_path = socket_path ? socket_path : SHIM_SOCKET;
+	if (v->covered)
+		printf("%s: can be covered by %s\n", program, library);
+	else
+		printf("%s: cannot be covered: %s\n", program, v->why);
+	for (unsigned i = 0; v->covered && i < v->notes; i++)
+		printf("  %s\n", v->note[i]);
+	if (v->covered && !agent_listens(socket_path))
+		printf("  no ibvmig-agent listens at %s: start it first, without it the program "
+		       "runs uncovered\n",
+		       socket_path);
+	return v->covered ? 0 : 1;
+}
+
+static int start(const char *program, char **argv, const char *library, const struct run_verdict *v)
+{
+	if (!v->covered)
+		fprintf(stderr, "ibvmig-run: %s runs without cover: %s\n", program, v->why);
+	else if (!v->preloaded && set_preload(library))
+		fprintf(stderr, "ibvmig-run: no memory to set LD_PRELOAD, %s runs without cover\n",
+			program);
+	execv(program, argv);
+	fprintf(stderr, "ibvmig-run: %s: %s\n", program, strerror(errno));
+	return EXIT_NOT_FOUND - 1;
+}
+
+/* -1: go on. */
+static int parse(int argc, char **argv, bool *ret_explain)
 {
 	static const struct option options[] = {{"explain", no_argument, NULL, 'e'},
 						{"version", no_argument, NULL, 'v'},
 						{"help", no_argument, NULL, 'h'},
 						{NULL, 0, NULL, 0}};
-	bool explain = false;
 	int c;
 
 	while ((c = getopt_long(argc, argv, "+", options, NULL)) >= 0) {
 		switch (c) {
 		case 'e':
-			explain = true;
+			*ret_explain = true;
 			break;
 		case 'v':
 			puts("ibvmig-run " IBVMIG_VERSION);
@@ -136,30 +123,35 @@ int main(int argc, char **argv)
 			return EXIT_USAGE;
 		}
 	}
-	if (optind >= argc) {
-		usage(stderr);
-		return EXIT_USAGE;
-	}
+	if (optind < argc)
+		return -1;
+	usage(stderr);
+	return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	bool only_explain = false;
+	struct run_verdict v;
+	int rc = parse(argc, argv, &only_explain);
+
+	if (rc >= 0)
+		return rc;
 	char *library AUTO_FREE = find_library();
-	char *program AUTO_FREE = find_program(argv[optind]);
+	char *program AUTO_FREE = run_find(argv[optind], getenv("PATH"));
 	if (!program || !library) {
 		fprintf(stderr, "ibvmig-run: %s is not found%s\n", program ? LIBRARY : argv[optind],
 			program ? ": neither beside this program nor in /usr/local/lib or /usr/lib"
 				: "");
 		return EXIT_NOT_FOUND;
 	}
-	const char *why = obstacle(program);
-	if (explain) {
-		printf("%s: %s%s\n", program, why ? "cannot be covered: " : "can be covered by ",
-		       why ? why : library);
-		return why ? 1 : 0;
-	}
-	if (why)
-		fprintf(stderr, "ibvmig-run: %s runs without cover: %s\n", program, why);
-	else if (set_preload(library))
-		fprintf(stderr, "ibvmig-run: no memory to set LD_PRELOAD, %s runs without cover\n",
-			program);
-	execv(program, argv + optind);
-	fprintf(stderr, "ibvmig-run: %s: %s\n", program, strerror(errno));
-	return EXIT_NOT_FOUND - 1;
+	const struct run_caller caller = {.uid = geteuid(),
+					  .gid = getegid(),
+					  .library = library,
+					  .path = getenv("PATH"),
+					  .preload = getenv("LD_PRELOAD"),
+					  .etc_preload = RUN_ETC_PRELOAD};
+	run_check(&caller, program, &v);
+	return only_explain ? explain(program, library, &v)
+			    : start(program, argv + optind, library, &v);
 }

@@ -15,7 +15,7 @@
 
 struct args {
 	char *base; /* owned: "unix:PATH" */
-	bool json;
+	bool json, qps;
 	const char *name; /* the command's argument, or NULL */
 };
 
@@ -135,8 +135,77 @@ static void print_host(struct json_object *top)
 		printf("  VFs        %s\n", text(top, "vf_error", ""));
 }
 
+/* A process that has no QP has a line as well: it holds the device. */
+static void print_qp(struct json_object *process, struct json_object *q)
+{
+	printf("%-15s %7" PRIu64, text(process, "comm", "?"), json_opt_u64(process, "pid", 0));
+	if (!q) {
+		puts("  no QPs");
+		return;
+	}
+	printf("  0x%06" PRIx64 " 0x%06" PRIx64 "  %-4s %-5s %8" PRIu64 " %12" PRIu64 "  ",
+	       json_opt_u64(q, "vqpn", 0), json_opt_u64(q, "qpn", 0), text(q, "type", "?"),
+	       text(q, "state", "?"), json_opt_u64(q, "unacked", 0),
+	       json_opt_u64(q, "unacked_bytes", 0));
+	if (json_opt(q, "dgid"))
+		printf("%s 0x%06" PRIx64 " 0x%06" PRIx64, text(q, "dgid", "?"),
+		       json_opt_u64(q, "dvqpn", 0), json_opt_u64(q, "dqpn", 0));
+	else
+		printf("-");
+	puts(json_opt_bool(q, "uncovered", false) ? "  NOT COVERED" : "");
+}
+
+static void print_process(struct json_object *process)
+{
+	struct json_object *list = json_opt(process, "qps");
+	size_t n = list ? json_object_array_length(list) : 0;
+
+	for (size_t i = 0; i < n; i++)
+		print_qp(process, json_object_array_get_idx(list, i));
+	if (!n)
+		print_qp(process, NULL);
+}
+
+static void print_qps(struct json_object *top)
+{
+	struct json_object *processes = json_opt(top, "processes"),
+			   *uncovered = json_opt(top, "uncovered"), *paths = json_opt(top, "paths");
+
+	printf("%-15s %7s  %-8s %-8s  %-4s %-5s %8s %12s  %-39s %-8s %s\n", "PROCESS", "PID", "QPN",
+	       "REAL", "TYPE", "STATE", "UNACKED", "BYTES", "PEER", "QPN", "REAL");
+	for (size_t i = 0; processes && i < json_object_array_length(processes); i++)
+		print_process(json_object_array_get_idx(processes, i));
+	for (size_t i = 0; uncovered && i < json_object_array_length(uncovered); i++) {
+		struct json_object *u = json_object_array_get_idx(uncovered, i);
+
+		printf("not covered: %s (pid %" PRIu64 "): %s\n", text(u, "comm", "?"),
+		       json_opt_u64(u, "pid", 0), text(u, "why", "?"));
+	}
+	printf("path records: %" PRIu64 " kept, %" PRIu64 " queries sent, %" PRIu64 " saved\n",
+	       json_opt_u64(paths, "entries", 0), json_opt_u64(paths, "queries", 0),
+	       json_opt_u64(paths, "saved", 0));
+	if (json_opt_bool(top, "truncated", false))
+		puts("the list is cut: it would be longer than the guest's channel takes at once");
+}
+
+static int cmd_qps(const struct args *a)
+{
+	char *path AUTO_FREE = strf("/v1/vms/%s/qps", a->name);
+	struct json_object *answer AUTO_JSON = NULL;
+
+	if (get(a, "GET", path, &answer))
+		return 1;
+	if (a->json)
+		print_json(answer);
+	else
+		print_qps(answer);
+	return 0;
+}
+
 static int cmd_status(const struct args *a)
 {
+	if (a->qps)
+		return cmd_qps(a);
 	char *path AUTO_FREE = a->name ? strf("/v1/vms/%s", a->name) : strdup("/v1/status");
 	struct json_object *answer AUTO_JSON = NULL;
 
@@ -228,6 +297,7 @@ static int usage(FILE *out)
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		fprintf(out, "  %-8s %-6s %s\n", commands[i].name,
 			commands[i].argument ? commands[i].argument : "", commands[i].help);
+	fprintf(out, "  --qps            with status VM: processes, their QPs and peers\n");
 	fprintf(out, "  --socket PATH    default " SOCKET_DEFAULT "\n"
 		     "  --json           as the daemon answers\n");
 	return out == stderr ? 2 : 0;
@@ -240,6 +310,8 @@ static int dispatch(struct args *a, const char *name)
 
 		if (strcmp(c->name, name))
 			continue;
+		if (a->qps && (c->run != cmd_status || !a->name))
+			break;
 		if ((a->name && !c->argument) || (!a->name && c->argument && c->argument[0] != '['))
 			break;
 		return c->run(a);
@@ -260,6 +332,8 @@ int main(int argc, char **argv)
 			goto out;
 		} else if (!strcmp(argv[i], "--json")) {
 			a.json = true;
+		} else if (!strcmp(argv[i], "--qps")) {
+			a.qps = true;
 		} else if (!strcmp(argv[i], "--socket") && i + 1 < argc) {
 			free(a.base);
 			a.base = strf("unix:%s", argv[++i]);

@@ -8,6 +8,7 @@
 #include "daemon/events.h"
 #include "daemon/journal.h"
 #include "daemon/migrate_step.h"
+#include "daemon/qps.h"
 #include "daemon/relay.h"
 #include "daemon/repath.h"
 #include "daemon/settings.h"
@@ -181,6 +182,7 @@ static void get_journal(struct http_request *req)
 	{"GET", "/v1/status", get_status},                         \
 	{"GET", "/v1/vms", get_vms},                               \
 	{"GET", "/v1/vms/*", get_vm},                              \
+	{"GET", "/v1/vms/*/qps", qps_get},                         \
 	{"GET", "/v1/migrations", get_migrations},                 \
 	{"GET", "/v1/migrations/*", get_migration},                \
 	{"GET", "/v1/events", get_events},                         \

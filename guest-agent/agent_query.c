@@ -160,6 +160,11 @@ static const char *qp_type_name(unsigned type)
 		return "UC";
 	case IBV_QPT_UD:
 		return "UD";
+	case IBV_QPT_RAW_PACKET:
+		return "RAW";
+	case IBV_QPT_XRC_SEND:
+	case IBV_QPT_XRC_RECV:
+		return "XRC";
 	default:
 		return "other";
 	}
@@ -208,6 +213,7 @@ void agent_query_qp(struct agent_shim *s, const struct shim_qp_info *i)
 	json_set_str(o, "state", qp_state_name(i->state));
 	json_set_guid(o, "vguid", i->vguid);
 	json_set_u64(o, "unacked", i->unacked);
+	json_set_u64(o, "unacked_bytes", i->unacked_bytes);
 	if (i->uncovered)
 		json_set_bool(o, "uncovered", true);
 	if (i->connected) {
@@ -217,6 +223,7 @@ void agent_query_qp(struct agent_shim *s, const struct shim_qp_info *i)
 		ib_gid_format(&gid, dgid);
 		json_set_str(o, "dgid", dgid);
 		json_set_u64(o, "dvqpn", i->dvqpn);
+		json_set_u64(o, "dqpn", i->dqpn);
 		query_peer(q, sgid, dgid);
 	}
 	q->text_bytes += strlen(json_text(o));

@@ -5,7 +5,7 @@ AGENT_SRC := guest-agent/agent.c guest-agent/agent_host.c guest-agent/agent_shim
 	     guest-agent/agent_job.c guest-agent/agent_device.c guest-agent/agent_ballast.c guest-agent/agent_holders.c
 $(eval $(call program,ibvmig-agent,$(AGENT_SRC),$(BUILD)/lib/libnet.a $(COMMON) -ljson-c -lsystemd -lpthread))
 
-SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_lock.c guest-agent/shim_link.c \
+SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_lock.c guest-agent/shim_link.c guest-agent/shim_describe.c \
 	    guest-agent/shim_context.c guest-agent/shim_mr.c guest-agent/shim_channel.c \
 	    guest-agent/shim_cq.c guest-agent/shim_qp.c guest-agent/shim_post.c \
 	    guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_refuse.c \

@@ -342,6 +342,9 @@ void shim_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void shim_set_uncovered(const char *why);
 uint32_t shim_cookie(void);
 
+/* shim_describe.c: the answer to the agent's query. */
+void shim_describe(uint32_t cookie);
+
 /* Around each control verb: waits while a job runs. */
 void ctl_enter(void);
 void ctl_exit(void);

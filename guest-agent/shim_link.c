@@ -160,50 +160,6 @@ static void call_answered(const struct shim_head *h)
 	pthread_mutex_unlock(&shim.call);
 }
 
-static void describe_qp(const struct shim_qp *q, uint32_t cookie)
-{
-	struct shim_qp_info i = {.head = {sizeof(i), SHIM_QP_INFO, 0, cookie, 0}};
-
-	i.vqpn = q->v.qp_num;
-	i.dvqpn = q->dvqpn;
-	i.qpn = q->real ? q->real->qp_num : 0;
-	i.type = (uint8_t)q->v.qp_type;
-	i.state = (uint8_t)q->v.state;
-	i.connected = q->connected;
-	i.uncovered = q->uncovered != NULL;
-	memcpy(i.sgid, q->sgid, 16);
-	memcpy(i.dgid, q->dgid, 16);
-	i.vguid = q->ctx->guid_count ? q->ctx->guid[0] : 0;
-	i.unacked = q->send.head - atomic_load(&q->send.tail);
-	shim_send(&i);
-}
-
-/* A process without a QP has nothing that a migration could break. */
-static void describe(uint32_t cookie)
-{
-	struct shim_process p = {.head = {sizeof(p), SHIM_PROCESS, 0, cookie, 0}};
-	struct shim_head end = {sizeof(end), SHIM_QUERY_END, 0, cookie, 0};
-	struct shim_mr *m;
-	struct shim_qp *q;
-
-	pthread_mutex_lock(&shim.ctl);
-	list_for_each (m, &shim.mrs, link)
-		p.mr_bytes += m->v.length;
-	p.uncovered = shim.uncovered_objects != 0;
-	snprintf(p.why, sizeof(p.why), "%s", shim.uncovered_why);
-	list_for_each (q, &shim.qps, link) {
-		if (!q->uncovered || p.uncovered)
-			continue;
-		p.uncovered = 1;
-		snprintf(p.why, sizeof(p.why), "QP 0x%x: %s", q->v.qp_num, q->uncovered);
-	}
-	shim_send(&p);
-	list_for_each (q, &shim.qps, link)
-		describe_qp(q, cookie);
-	pthread_mutex_unlock(&shim.ctl);
-	shim_send(&end);
-}
-
 static void agent_packet(const struct shim_head *h)
 {
 	const void *p = h;
@@ -216,7 +172,7 @@ static void agent_packet(const struct shim_head *h)
 		peer_unreachable(((const struct shim_relay *)p)->dgid);
 		break;
 	case SHIM_QUERY:
-		describe(h->cookie);
+		shim_describe(h->cookie);
 		break;
 	case SHIM_SUSPEND:
 	case SHIM_RELEASE:

@@ -123,8 +123,11 @@ struct shim_qp_info {
 	uint8_t connected;   /* sgid, dgid and dvqpn are valid */
 	uint8_t uncovered;
 	uint8_t sgid[16], dgid[16];
-	uint64_t vguid; /* of the device that the QP is on */
-	uint64_t unacked;
+	uint64_t vguid;         /* of the device that the QP is on */
+	uint64_t unacked;       /* sends posted by the program and not completed */
+	uint64_t unacked_bytes; /* of these */
+	uint32_t dqpn;          /* the hardware's number of the other end, as far as we know */
+	uint32_t reserved;
 };
 
 enum shim_role { SHIM_ROLE_MOVER = 1, SHIM_ROLE_PEER = 2 };

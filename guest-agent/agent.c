@@ -15,6 +15,7 @@ static const struct {
 	{"no-marker", SHIM_FAULT_NO_MARKER},
 	{"no-dirtying", SHIM_FAULT_NO_DIRTYING},
 	{"cache-off", SHIM_FAULT_CACHE_OFF},
+	{"no-counts", SHIM_FAULT_NO_COUNTS},
 };
 
 /* A comma-separated list in $IBVMIG_FAULT. 0 or -EINVAL. */
@@ -31,8 +32,8 @@ static int parse_faults(const char *text, unsigned *ret_fault)
 			if (!strcmp(word, faults[i].name))
 				bit = faults[i].bit;
 		if (!bit) {
-			log_error("IBVMIG_FAULT has \"%s\"; allowed are no-marker, no-dirtying and "
-				  "cache-off, separated by commas",
+			log_error("IBVMIG_FAULT has \"%s\"; allowed are no-marker, no-dirtying, "
+				  "cache-off and no-counts, separated by commas",
 				  word);
 			return -1;
 		}

@@ -257,7 +257,9 @@ static unsigned own_faults(void)
 	static const struct {
 		const char *name;
 		unsigned bit;
-	} faults[] = {{"no-marker", SHIM_FAULT_NO_MARKER}, {"no-dirtying", SHIM_FAULT_NO_DIRTYING}};
+	} faults[] = {{"no-marker", SHIM_FAULT_NO_MARKER},
+		      {"no-dirtying", SHIM_FAULT_NO_DIRTYING},
+		      {"no-counts", SHIM_FAULT_NO_COUNTS}};
 	const char *list = getenv("IBVMIG_FAULT");
 	unsigned fault = 0;
 

@@ -78,6 +78,7 @@ enum shim_fault {
 	SHIM_FAULT_NO_MARKER = 1,
 	SHIM_FAULT_NO_DIRTYING = 2,
 	SHIM_FAULT_CACHE_OFF = 4,
+	SHIM_FAULT_NO_COUNTS = 8,
 };
 
 struct shim_qp_number {

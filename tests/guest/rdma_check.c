@@ -11,14 +11,22 @@
  *   -R RECEIVES (64) posted at a time   -z FILE  sleep as long as FILE exists: with few receives,
  *   the peer's sends then wait for receives (RNR)   -u  over UC, without READs
  *   -x  extended verbs: ibv_create_qp_ex and ibv_wr_*, ibv_create_cq_ex and ibv_start_poll
+ *   -l  sizes from 1 byte on, each power of 2 as likely as the others, also of READs
+ *   -s SEED (0) of all that is left to chance   -S  all QPs on one shared receive queue
+ *   -w SLOTS (64) of each ring, a power of 2: memory is 4 x SLOTS x MAX-BYTES for each QP
+ *   -k PERCENT (0) of the receives make those after it wait up to 30 ms to be posted again (RNR)
+ *   -A  atomics as well
  *
  * Message n of a QP has a kind and a size that both sides can compute from n. SEND carries header
  * and payload; WRITE_IMM puts them into a ring at the peer; before some SENDs goes a WRITE into the
  * same ring, without a completion at the peer: the SEND says up to which n the ring is filled (RC
  * keeps the order). The receiver clears a slot once it is checked: a WRITE that arrives again
  * later is seen because the slot is not clear any more. READs fetch a region that never changes.
+ * Messages that are too short for the header are a few bytes of their number. Each atomic adds 1 to
+ * a counter of the peer's and must return the number of those before it.
  * How far a side has come is told to its peer by inline WRITEs of one number. */
 #include "tests/guest/rdma_conn.h"
+#include "tests/guest/rdma_message.h"
 #include "tests/guest/rdma_stats.h"
 
 #include <errno.h>
@@ -33,10 +41,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SLOTS          64 /* of the ring, and receives posted */
-#define SQ_ENTRIES     (3 * SLOTS)
-#define WINDOW         (SLOTS / 4) /* messages sent and not yet acknowledged by the peer program */
-#define FIXED_BYTES    65536       /* the region for READs */
+#define SLOTS_MAX      64 /* of the ring, and receives posted */
+#define SQ_ENTRIES     (3 * SLOTS_MAX)
+#define WINDOW         (opt.slots / 4) /* messages that the peer program has not acknowledged */
+#define FIXED_BYTES    65536           /* of the region for READs, at least */
 #define QPS_MAX        256
 #define SIGNAL_AT_MOST 7            /* unsignalled sends in a row */
 #define CLEAR          0xdd         /* what a checked ring slot is filled with */
@@ -44,15 +52,8 @@
 #define STALL_LOOK     10000        /* us */
 #define FINISH_US      20000000     /* for the last acknowledgements */
 #define READ_FLAG      (1ull << 63) /* in wr_id: this completion is a READ's */
-
-enum kind { KIND_SEND, KIND_WRITE_IMM, KIND_WRITE_AND_SEND };
-
-struct message {
-	uint64_t n;        /* 1, 2, 3 … for each QP and direction */
-	uint32_t bytes;    /* of the whole message */
-	uint32_t checksum; /* of the whole message, with this field 0 */
-	uint8_t payload[];
-};
+#define ATOMIC_FLAG    (1ull << 62)
+#define WITHHOLD_US    30000
 
 struct side {
 	struct ibv_qp *qp;
@@ -68,96 +69,84 @@ struct side {
 	uint64_t posted, completed; /* send queue entries */
 	unsigned unsignalled;
 	uint64_t next_due_us;
-	bool read_pending;
+	bool read_pending, atomic_pending;
+	uint32_t read_bytes;
+	uint64_t *fetched;           /* where the result of an atomic goes */
+	volatile uint64_t *added_to; /* by the peer's atomics */
+	uint64_t atomics;            /* mine that have completed */
+};
+
+/* Receives that are not posted again at once; of a QP, or all in the first on a shared queue. */
+struct withheld {
+	uint64_t id[QPS_MAX * SLOTS_MAX];
+	unsigned count;
+	uint64_t until_us;
 };
 
 static struct {
 	const char *device, *host, *output, *stall;
-	unsigned port, qps, rate, max_bytes, dirty_mib, dirty_rate, receives;
+	unsigned port, qps, rate, dirty_mib, dirty_rate, receives, slots, withhold;
 	int gid_index;
 	double seconds;
-	bool events, uc, extended;
-} opt = {.port = 18700, .qps = 1, .rate = 500, .max_bytes = 16384, .receives = SLOTS};
+	bool events, uc, extended, srq, atomics;
+} opt = {.port = 18700, .qps = 1, .rate = 500, .slots = SLOTS_MAX};
 
 static struct stats stats;
 static struct side sides[QPS_MAX];
+static struct withheld withheld;
+static uint64_t receives_done; /* all QPs */
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
+static struct ibv_srq *srq;
 static struct ibv_cq_ex *cqx; /* with -x, the same */
 static struct ibv_comp_channel *channel;
 static volatile sig_atomic_t stop_asked;
 
-/* A number that both sides compute from the message's (splitmix64). */
-static uint64_t mix(uint64_t x)
-{
-	x += 0x9e3779b97f4a7c15ull;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-	return x ^ x >> 31;
-}
-
-static enum kind kind_of(uint64_t n)
-{
-	return (enum kind)(mix(n) % 3);
-}
-
-static uint32_t bytes_of(uint64_t n)
-{
-	uint64_t room = opt.max_bytes - sizeof(struct message);
-
-	return (uint32_t)(sizeof(struct message) + 1 + mix(n ^ 0x5151) % room);
-}
-
-/* FNV-1a over 32-bit words; the tail is covered byte by byte. */
-static uint32_t sum(const uint8_t *p, size_t n)
-{
-	uint32_t h = 2166136261u, w;
-
-	for (; n >= 4; p += 4, n -= 4) {
-		memcpy(&w, p, 4);
-		h = (h ^ w) * 16777619u;
-	}
-	while (n--)
-		h = (h ^ *p++) * 16777619u;
-	return h;
-}
-
-static void fill(struct message *m, uint64_t n, uint32_t bytes)
-{
-	uint32_t word = (uint32_t)mix(n);
-
-	m->n = n;
-	m->bytes = bytes;
-	m->checksum = 0;
-	for (uint32_t i = 0; i < bytes - sizeof *m; i++)
-		m->payload[i] = (uint8_t)(word >> (i % 4 * 8)) + (uint8_t)i;
-	m->checksum = sum((uint8_t *)m, bytes);
-}
-
-static bool intact(struct message *m, uint64_t n)
-{
-	uint32_t want = m->checksum;
-
-	if (m->n != n || m->bytes != bytes_of(n))
-		return false;
-	m->checksum = 0;
-	return sum((uint8_t *)m, m->bytes) == want;
-}
-
 static uint8_t *slot(uint8_t *ring, uint64_t n)
 {
-	return ring + (n % SLOTS) * opt.max_bytes;
+	return ring + (n % opt.slots) * message_rules.max_bytes;
 }
 
-static void post_receive(struct side *s, uint64_t index)
+/* A receive's id is its QP's index and its place in that QP's ring, whichever QP it serves. */
+static struct side *owner_of(uint64_t id)
 {
-	struct ibv_sge sge = {(uintptr_t)slot(s->recv_ring, index), opt.max_bytes, s->mr->lkey};
-	struct ibv_recv_wr wr = {.wr_id = index, .sg_list = &sge, .num_sge = 1}, *bad;
-	int rc = ibv_post_recv(s->qp, &wr, &bad);
+	return &sides[id / SLOTS_MAX];
+}
+
+static void post_receive(uint64_t id)
+{
+	struct side *s = owner_of(id);
+	struct ibv_sge sge = {(uintptr_t)slot(s->recv_ring, id % SLOTS_MAX),
+			      message_rules.max_bytes, s->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
+	int rc = srq ? ibv_post_srq_recv(srq, &wr, &bad) : ibv_post_recv(s->qp, &wr, &bad);
 
 	if (rc)
 		die("post_recv: %s", strerror(rc));
+}
+
+static void repost_withheld(uint64_t now)
+{
+	if (!withheld.count || now < withheld.until_us)
+		return;
+	for (unsigned i = 0; i < withheld.count; i++)
+		post_receive(withheld.id[i]);
+	withheld.count = 0;
+}
+
+/* Posted again, if chance does not say that all have to wait a while. */
+static void return_receive(uint64_t id)
+{
+	uint64_t random = chance(CHANCE_WITHHOLD, ++receives_done);
+
+	if (!withheld.count && random % 100 >= opt.withhold) {
+		post_receive(id);
+		return;
+	}
+	if (!withheld.count)
+		withheld.until_us = stats_now_us() + (random >> 8) % WITHHOLD_US;
+	withheld.id[withheld.count++] = id;
 }
 
 static int post_extended(struct side *s, const struct ibv_send_wr *wr)
@@ -177,6 +166,14 @@ static int post_extended(struct side *s, const struct ibv_send_wr *wr)
 	case IBV_WR_RDMA_READ:
 		ibv_wr_rdma_read(s->qpx, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
 		break;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		ibv_wr_atomic_fetch_add(s->qpx, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr,
+					wr->wr.atomic.compare_add);
+		break;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		ibv_wr_atomic_cmp_swp(s->qpx, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr,
+				      wr->wr.atomic.compare_add, wr->wr.atomic.swap);
+		break;
 	default:
 		ibv_wr_rdma_write_imm(s->qpx, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr,
 				      wr->imm_data);
@@ -188,13 +185,13 @@ static int post_extended(struct side *s, const struct ibv_send_wr *wr)
 	return ibv_wr_complete(s->qpx);
 }
 
-/* Signals at random, and at least every SIGNAL_AT_MOST-th; READs always. */
+/* Signals at random, and at least every SIGNAL_AT_MOST-th; READs and atomics always. */
 static void post(struct side *s, struct ibv_send_wr *wr, uint8_t *from, uint32_t bytes)
 {
 	struct ibv_sge sge = {(uintptr_t)from, bytes, s->mr->lkey};
 	struct ibv_send_wr *bad;
 	bool signal = wr->opcode == IBV_WR_RDMA_READ || s->unsignalled >= SIGNAL_AT_MOST ||
-		      mix(s->posted ^ 0xabcd) % 5 == 0;
+		      wr->wr_id & ATOMIC_FLAG || chance(CHANCE_SIGNAL, s->posted) % 5 == 0;
 	int rc;
 
 	/* cppcheck-suppress autoVariables ; the verbs provider copies it before post() returns */
@@ -213,8 +210,8 @@ static void post_write(struct side *s, uint64_t n, enum ibv_wr_opcode opcode, ui
 	uint8_t *from = slot(s->write_ring, n);
 	struct ibv_send_wr wr = {.opcode = opcode, .imm_data = (uint32_t)n};
 
-	fill((struct message *)(void *)from, n, bytes);
-	wr.wr.rdma.remote_addr = s->peer.ring_addr + (n % SLOTS) * opt.max_bytes;
+	message_fill((struct message *)(void *)from, n);
+	wr.wr.rdma.remote_addr = s->peer.ring_addr + (n % opt.slots) * message_rules.max_bytes;
 	wr.wr.rdma.rkey = s->peer.ring_rkey;
 	post(s, &wr, from, bytes);
 	stats.writes++;
@@ -224,16 +221,49 @@ static void post_read(struct side *s)
 {
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_READ, .wr_id = READ_FLAG};
 
-	memset(s->read_into, CLEAR, FIXED_BYTES / 4);
+	s->read_bytes = FIXED_BYTES / 4;
+	if (message_rules.log_sizes)
+		s->read_bytes = log_size(chance(CHANCE_READ, s->posted), message_rules.max_bytes);
+	memset(s->read_into, CLEAR, s->read_bytes);
 	wr.wr.rdma.remote_addr = s->peer.fixed_addr;
 	wr.wr.rdma.rkey = s->peer.fixed_rkey;
 	s->read_pending = true;
-	post(s, &wr, s->read_into, FIXED_BYTES / 4);
+	post(s, &wr, s->read_into, s->read_bytes);
+}
+
+/* Adds 1 to the peer's counter, in two ways: as it was before, it is known. */
+static void post_atomic(struct side *s)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .wr_id = ATOMIC_FLAG};
+
+	wr.wr.atomic.remote_addr = s->peer.ack_addr + sizeof(uint64_t);
+	wr.wr.atomic.rkey = s->peer.fixed_rkey;
+	wr.wr.atomic.compare_add = 1;
+	if (s->atomics % 2) {
+		wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+		wr.wr.atomic.compare_add = s->atomics;
+		wr.wr.atomic.swap = s->atomics + 1;
+	}
+	s->atomic_pending = true;
+	post(s, &wr, (uint8_t *)s->fetched, sizeof *s->fetched);
+}
+
+static void on_atomic(struct side *s)
+{
+	uint64_t before = *s->fetched, want = s->atomics++;
+
+	s->atomic_pending = false;
+	if (before == want)
+		return;
+	stats.duplicated += before > want;
+	stats.lost += before < want;
+	stats_complain(&stats, "an atomic found %llu where %llu was expected",
+		       (unsigned long long)before, (unsigned long long)want);
 }
 
 static bool may_send(struct side *s)
 {
-	return s->next_send - *s->acked <= WINDOW && s->posted - s->completed + 4 < SQ_ENTRIES;
+	return s->next_send - *s->acked <= WINDOW && s->posted - s->completed + 5 < SQ_ENTRIES;
 }
 
 /* Nothing waits for this number but the peer's window, and it only grows. */
@@ -259,12 +289,14 @@ static void send_next(struct side *s)
 
 	if (n % 16 == 0 && !s->read_pending && !opt.uc)
 		post_read(s);
+	if (opt.atomics && n % 4 == 1 && !s->atomic_pending)
+		post_atomic(s);
 	if (kind_of(n) == KIND_WRITE_IMM) {
 		post_write(s, n, IBV_WR_RDMA_WRITE_WITH_IMM, bytes);
 	} else {
 		if (kind_of(n) == KIND_WRITE_AND_SEND)
 			post_write(s, n, IBV_WR_RDMA_WRITE, bytes);
-		fill(m, n, bytes);
+		message_fill(m, n);
 		post(s, &wr, (uint8_t *)m, bytes);
 	}
 	stats.sent++;
@@ -275,21 +307,22 @@ static void send_next(struct side *s)
 static void check_slot(struct side *s, uint64_t n)
 {
 	struct message *m = (void *)slot(s->ring, n);
-	uint8_t *old = slot(s->ring, n + SLOTS / 2);
+	uint8_t *old = slot(s->ring, n + opt.slots / 2);
 
-	if (!intact(m, n)) {
+	if (!message_intact(m, n)) {
 		stats.corrupt++;
 		stats_complain(&stats, "ring slot of message %llu holds number %llu",
-			       (unsigned long long)n, (unsigned long long)m->n);
+			       (unsigned long long)n,
+			       (unsigned long long)message_number(m, bytes_of(n), n));
 	}
-	memset(m, CLEAR, opt.max_bytes);
+	memset(m, CLEAR, bytes_of(n));
 	for (size_t i = 0; i < sizeof *m; i++) {
 		if (old[i] == CLEAR)
 			continue;
 		stats.duplicated++;
 		stats_complain(&stats, "a WRITE came again, seen at message %llu",
 			       (unsigned long long)n);
-		memset(old, CLEAR, opt.max_bytes);
+		memset(old, CLEAR, message_rules.max_bytes);
 		break;
 	}
 }
@@ -316,9 +349,9 @@ static bool in_order(struct side *s, uint64_t n)
 
 static void on_send_message(struct side *s, struct message *m, uint32_t bytes)
 {
-	uint64_t n = m->n;
+	uint64_t n = message_number(m, bytes, s->received + 1);
 
-	if (n > s->received + SLOTS || bytes != bytes_of(n) || !intact(m, n)) {
+	if (n > s->received + opt.slots || bytes != bytes_of(n) || !message_intact(m, n)) {
 		stats.corrupt++;
 		stats_complain(&stats, "message after %llu is not intact",
 			       (unsigned long long)s->received);
@@ -342,9 +375,11 @@ static void on_receive(struct side *s, const struct ibv_wc *wc)
 		if (in_order(s, n))
 			check_slot(s, n);
 	} else {
-		on_send_message(s, (void *)slot(s->recv_ring, wc->wr_id), wc->byte_len);
+		uint8_t *ring = owner_of(wc->wr_id)->recv_ring;
+
+		on_send_message(s, (void *)slot(ring, wc->wr_id % SLOTS_MAX), wc->byte_len);
 	}
-	post_receive(s, wc->wr_id);
+	return_receive(wc->wr_id);
 }
 
 static void on_completion(const struct ibv_wc *wc)
@@ -363,11 +398,13 @@ static void on_completion(const struct ibv_wc *wc)
 		on_receive(s, wc);
 		return;
 	}
-	s->completed = wc->wr_id & ~READ_FLAG;
+	s->completed = wc->wr_id & ~(READ_FLAG | ATOMIC_FLAG);
+	if (wc->wr_id & ATOMIC_FLAG)
+		on_atomic(s);
 	if (wc->wr_id & READ_FLAG) {
 		s->read_pending = false;
 		stats.reads++;
-		if (memcmp(s->read_into, s->fixed, FIXED_BYTES / 4)) {
+		if (memcmp(s->read_into, s->fixed, s->read_bytes)) {
 			stats.corrupt++;
 			stats_complain(&stats, "READ returned other bytes than the peer's");
 		}
@@ -437,18 +474,32 @@ static void wait_a_little(uint64_t until_us)
 	}
 }
 
+static struct ibv_srq *make_srq(void)
+{
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = opt.qps * SLOTS_MAX, .max_sge = 1}};
+	struct ibv_srq *s = ibv_create_srq(pd, &init);
+
+	if (!s)
+		die("create_srq: %s", strerror(errno));
+	return s;
+}
+
 static struct ibv_qp *create_extended(const struct ibv_qp_init_attr *init)
 {
 	struct ibv_qp_init_attr_ex ex = {
 		.send_cq = init->send_cq,
 		.recv_cq = init->recv_cq,
+		.srq = init->srq,
 		.cap = init->cap,
 		.qp_type = init->qp_type,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.pd = pd,
 		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE |
 				  IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-				  (opt.uc ? 0 : IBV_QP_EX_WITH_RDMA_READ),
+				  (opt.uc ? 0 : IBV_QP_EX_WITH_RDMA_READ) |
+				  (opt.atomics ? IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+							 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+					       : 0),
 	};
 
 	return ibv_create_qp_ex(ctx, &ex);
@@ -458,17 +509,23 @@ static struct ibv_qp *create_extended(const struct ibv_qp_init_attr *init)
  * fixed regions, all in one registration each. */
 static void make_side(struct side *s)
 {
-	size_t ring = (size_t)SLOTS * opt.max_bytes, bytes = 4 * ring + 2 * FIXED_BYTES + 4096;
+	size_t fixed = message_rules.max_bytes > FIXED_BYTES ? message_rules.max_bytes
+							     : FIXED_BYTES;
+	size_t ring = (size_t)opt.slots * message_rules.max_bytes,
+	       bytes = 4 * ring + 2 * fixed + 4096;
+	unsigned access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			  (opt.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
 	struct ibv_qp_init_attr init = {
 		.send_cq = cq,
 		.recv_cq = cq,
-		.cap = {SQ_ENTRIES, SLOTS, 1, 1, sizeof(uint64_t)},
+		.srq = srq,
+		.cap = {SQ_ENTRIES, SLOTS_MAX, 1, 1, sizeof(uint64_t)},
 		.qp_type = opt.uc ? IBV_QPT_UC : IBV_QPT_RC,
 	};
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | (opt.uc ? 0 : IBV_ACCESS_REMOTE_READ),
+		.qp_access_flags = opt.uc ? IBV_ACCESS_REMOTE_WRITE : access,
 	};
 	union ibv_gid gid;
 
@@ -476,9 +533,7 @@ static void make_side(struct side *s)
 	if (!s->memory)
 		die("no memory for %zu bytes", bytes);
 	memset(s->memory, CLEAR, bytes);
-	s->mr = ibv_reg_mr(pd, s->memory, bytes,
-			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				   IBV_ACCESS_REMOTE_READ);
+	s->mr = ibv_reg_mr(pd, s->memory, bytes, (int)(IBV_ACCESS_LOCAL_WRITE | access));
 	s->qp = opt.extended ? create_extended(&init) : ibv_create_qp(pd, &init);
 	s->qpx = opt.extended && s->qp ? ibv_qp_to_qp_ex(s->qp) : NULL;
 	if (!s->mr || !s->qp || (opt.extended && !s->qpx))
@@ -488,10 +543,12 @@ static void make_side(struct side *s)
 	s->write_ring = s->memory + 2 * ring;
 	s->ring = s->memory + 3 * ring;
 	s->fixed = s->memory + 4 * ring;
-	s->read_into = s->fixed + FIXED_BYTES;
-	s->acked = (uint64_t *)(void *)(s->read_into + FIXED_BYTES);
-	*s->acked = 0;
-	for (size_t i = 0; i < FIXED_BYTES; i++)
+	s->read_into = s->fixed + fixed;
+	s->acked = (uint64_t *)(void *)(s->read_into + fixed);
+	s->added_to = s->acked + 1;
+	s->fetched = (uint64_t *)(void *)(s->read_into + fixed) + 2;
+	*s->acked = *s->added_to = 0;
+	for (size_t i = 0; i < fixed; i++)
 		s->fixed[i] = (uint8_t)mix(i);
 	if (ibv_query_gid(ctx, 1, opt.gid_index, &gid) ||
 	    ibv_modify_qp(s->qp, &a,
@@ -509,7 +566,7 @@ static void make_side(struct side *s)
 	memcpy(s->me.gid, gid.raw, 16);
 	s->next_send = 1;
 	for (uint64_t i = 0; i < opt.receives; i++)
-		post_receive(s, i);
+		post_receive((uint64_t)(s - sides) * SLOTS_MAX + i);
 }
 
 static void connect_all(int fd)
@@ -587,6 +644,7 @@ static void run(int fd)
 		bool idle = poll_all() == 0;
 
 		now = stats_now_us();
+		repost_withheld(now);
 		due = send_due(now);
 		if (now - shown > STATUS_EVERY) {
 			stats_write(&stats, opt.output, false);
@@ -602,6 +660,19 @@ static void run(int fd)
 	}
 }
 
+/* All atomics of the peer's QP have completed: each was done once. */
+static void check_counter(unsigned i, uint64_t done)
+{
+	uint64_t is = *sides[i].added_to;
+
+	if (is == done)
+		return;
+	stats.lost += done > is ? done - is : 0;
+	stats.duplicated += is > done ? is - done : 0;
+	stats_complain(&stats, "QP %u: the peer did %llu atomics, the counter is %llu", i,
+		       (unsigned long long)done, (unsigned long long)is);
+}
+
 /* Tells the peer how much was sent, lets what is on its way arrive, and counts what did not. */
 static void finish(int fd)
 {
@@ -613,9 +684,10 @@ static void finish(int fd)
 	conn_swap(fd, mine, theirs, sizeof mine);
 	while (!complete && stats_now_us() < end) {
 		poll_all();
+		repost_withheld(stats_now_us());
 		complete = true;
 		for (unsigned i = 0; i < opt.qps; i++)
-			complete &= sides[i].received >= theirs[i];
+			complete &= sides[i].received >= theirs[i] && !sides[i].atomic_pending;
 		usleep(200);
 	}
 	for (unsigned i = 0; i < opt.qps; i++)
@@ -626,7 +698,11 @@ static void finish(int fd)
 				       (unsigned long long)sides[i].received);
 		}
 	/* nobody goes before both have all */
+	for (unsigned i = 0; i < opt.qps; i++)
+		mine[i] = sides[i].atomics;
 	conn_swap(fd, mine, theirs, sizeof mine);
+	for (unsigned i = 0; i < opt.qps; i++)
+		check_counter(i, theirs[i]);
 }
 
 static void on_signal(int sig)
@@ -650,7 +726,7 @@ static void parse(int argc, char **argv)
 	const char *comma;
 	int c;
 
-	while ((c = getopt(argc, argv, "d:g:p:q:t:r:m:D:o:eR:z:ux")) != -1) {
+	while ((c = getopt(argc, argv, "d:g:p:q:t:r:m:D:o:eR:z:uxls:w:SAk:")) != -1) {
 		switch (c) {
 		case 'd':
 			opt.device = optarg;
@@ -671,13 +747,31 @@ static void parse(int argc, char **argv)
 			opt.rate = number(optarg, 1, 1000000, 'r');
 			break;
 		case 'm':
-			opt.max_bytes = number(optarg, 256, 1 << 20, 'm') & ~7u;
+			message_rules.max_bytes = number(optarg, 256, 4 << 20, 'm') & ~7u;
 			break;
 		case 'o':
 			opt.output = optarg;
 			break;
 		case 'R':
-			opt.receives = number(optarg, 1, SLOTS, 'R');
+			opt.receives = number(optarg, 1, SLOTS_MAX, 'R');
+			break;
+		case 'l':
+			message_rules.log_sizes = true;
+			break;
+		case 's':
+			message_rules.seed = number(optarg, 0, UINT32_MAX, 's');
+			break;
+		case 'w':
+			opt.slots = number(optarg, 4, SLOTS_MAX, 'w');
+			break;
+		case 'S':
+			opt.srq = true;
+			break;
+		case 'A':
+			opt.atomics = true;
+			break;
+		case 'k':
+			opt.withhold = number(optarg, 0, 100, 'k');
 			break;
 		case 'z':
 			opt.stall = optarg;
@@ -701,6 +795,12 @@ static void parse(int argc, char **argv)
 		}
 	}
 	opt.host = argv[optind];
+	if (opt.slots & (opt.slots - 1))
+		die("-w %u: a power of 2 is needed", opt.slots);
+	if (opt.uc && opt.atomics)
+		die("-A needs RC: it does not go with -u");
+	if (!opt.receives || opt.receives > opt.slots)
+		opt.receives = opt.slots;
 }
 
 static struct ibv_cq *make_cq(uint32_t cqe)
@@ -725,11 +825,12 @@ int main(int argc, char **argv)
 	ctx = conn_open(opt.device);
 	pd = ibv_alloc_pd(ctx);
 	channel = opt.events ? ibv_create_comp_channel(ctx) : NULL;
-	cq = make_cq(opt.qps * (SQ_ENTRIES + SLOTS));
+	cq = make_cq(opt.qps * (SQ_ENTRIES + SLOTS_MAX));
 	if (!pd || !cq || (opt.events && !channel))
 		die("alloc_pd, create_comp_channel or create_cq: %s", strerror(errno));
 	if (opt.dirty_mib && pthread_create(&dirtier, NULL, dirty, fill_memory()))
 		die("no thread");
+	srq = opt.srq ? make_srq() : NULL;
 	fd = conn_tcp(opt.host, opt.port);
 	connect_all(fd);
 	run(fd);

@@ -88,13 +88,17 @@ struct shim_channel {
 };
 
 struct shim_cq {
+	struct shim_lock lock;
 	struct list link;
 	struct shim_context *ctx;     /* borrowed */
 	struct shim_channel *channel; /* borrowed; NULL: none */
 	struct ibv_cq *real;
-	struct shim_lock lock;
-	struct ibv_wc *soft; /* owned; ring of completions not yet polled by the program */
-	uint32_t soft_room;  /* power of 2, or 0 */
+	struct ibv_cq *direct; /* .real while nothing is in .soft; else NULL */
+	uint32_t last_qpn;     /* the hardware's, of the last completion */
+	struct shim_qp *last_qp;
+	struct ibv_wc *polled; /* by the poll under way; in memory as in struct shim_queue */
+	struct ibv_wc *soft;   /* owned; ring of completions not yet polled by the program */
+	uint32_t soft_room;    /* power of 2, or 0 */
 	uint32_t soft_head, soft_tail;
 	int cqe, vector; /* as asked for */
 	bool armed;      /* the program waits for an event */
@@ -112,11 +116,11 @@ struct shim_cq {
 
 struct shim_send {
 	struct ibv_send_wr wr; /* sg_list points into queue.sge, .next is NULL */
-	uint64_t messages;     /* that consume a receive of the peer, up to this one */
 };
 
 struct shim_recv {
 	uint64_t wr_id;
+	struct ibv_sge *sge; /* in queue.sge */
 	int num_sge;
 };
 
@@ -124,7 +128,8 @@ struct shim_recv {
  *   tail <= posted <= head: completed, at the hardware, only here. */
 struct shim_queue {
 	struct shim_lock lock;
-	bool hold; /* posts go to the log only */
+	bool held;       /* posts go to the log only; set by queue_hold() */
+	uint64_t direct; /* posts below this number take the short way; 0: none */
 	uint32_t cap, mask, max_sge, max_inline;
 	uint64_t head, posted;
 	_Atomic(uint64_t) tail; /* moved under the lock of the CQ */
@@ -136,6 +141,18 @@ struct shim_queue {
 	struct ibv_sge *sge;        /* max_sge for each entry */
 	struct ibv_sge *translated; /* max_sge: scratch for the hardware's keys */
 	char *inline_data;          /* max_inline for each entry */
+	_Atomic(uint64_t) *lkey;    /* borrowed from shim.keys: entry of the last key */
+	struct ibv_sge hw_sge;
+	/* The short way: what the hardware is given, and what the program gave. In memory, since
+	 * registers would have to be saved for the sake of errors that hardly ever come. */
+	union {
+		struct {
+			struct ibv_send_wr hw_send, *plain_send, **plain_bad_send;
+		};
+		struct {
+			struct ibv_recv_wr hw_recv, *plain_recv, **plain_bad_recv;
+		};
+	};
 };
 
 /* Work requests between ibv_wr_start and ibv_wr_complete, which hold the lock. */
@@ -214,7 +231,7 @@ struct shim_qp {
 	struct ibv_qp_attr attr; /* what modify_qp has set */
 	int attr_mask;
 	struct shim_queue send, recv;
-	uint64_t messages; /* as in struct shim_send, of the newest */
+	uint64_t messages; /* in the log so far that consume a receive of the peer */
 	bool holds_srq;    /* by srq_hold() */
 
 	/* The other end. dvqpn is what the program was told, dqpn the hardware's number. */
@@ -299,6 +316,7 @@ struct shim {
 	uint32_t last_cookie;
 };
 
+#pragma GCC visibility push(hidden) /* the verbs are exported, this is ours */
 extern struct shim shim;
 
 #define to_context(p) container_of(p, struct shim_context, verbs.context)
@@ -381,6 +399,10 @@ void channel_take_events(struct ibv_comp_channel *real);
 struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
 			 struct ibv_comp_channel *channel, int vector);
 int cq_create_real(struct shim_cq *cq);
+/* Under the CQ's lock: the real CQ, which the caller destroys, or NULL. */
+struct ibv_cq *cq_take_real(struct shim_cq *cq);
+/* Completions of q's real QP that are still there belong to nobody any more. cq may be NULL. */
+void cq_forget_qp(struct shim_cq *cq, const struct shim_qp *q);
 /* All completions of the hardware into the software queue. */
 void cq_harvest(struct shim_cq *cq);
 /* A completion that the hardware will not make. */
@@ -406,9 +428,13 @@ int queue_init(struct shim_queue *q, uint32_t cap, uint32_t max_sge, uint32_t ma
 	       bool send);
 void queue_free(struct shim_queue *q);
 void queue_reset(struct shim_queue *q);
+/* Under the queue's lock: whether posts go to the log only. */
+void queue_hold(struct shim_queue *q, bool on);
 /* Under the queue's lock: hands the log's rest to the hardware. */
 void send_flush(struct shim_qp *q);
 void recv_flush(struct shim_qp *q);
+/* Of a send in the log: whether it consumes a receive of the peer. */
+bool send_takes_receive(const struct shim_qp *q, uint64_t number);
 bool send_signalled(const struct shim_qp *q, uint64_t number);
 /* All of the list (n long) or nothing: 0 or errno. */
 int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n);
@@ -526,5 +552,7 @@ bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16]);
 void resume_start(const struct shim_order *o);
 void resume_rebuild(void);
 void resume_step(void);
+
+#pragma GCC visibility pop
 
 #endif

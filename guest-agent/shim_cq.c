@@ -9,6 +9,7 @@
 #define SOFT_MIN     64
 #define EXTRA_CQES   1 /* for the marker; the queue is harvested before it is posted */
 #define POLL_AT_ONCE 16
+#define QPN_NONE     UINT32_MAX
 
 /* The completion of our own marker ends all sends before it. */
 static bool take_marker(struct shim_qp *q, const struct ibv_wc *wc)
@@ -29,42 +30,99 @@ static bool take_shared(struct shim_qp *q, struct ibv_wc *wc, uint32_t slot)
 	return true;
 }
 
-/* Gives wc its virtual numbers and retires the log. false: the program must not see it. */
-static bool translate(struct shim_cq *cq, struct ibv_wc *wc)
+static __attribute__((noinline)) struct shim_qp *find_qp(struct shim_cq *cq, uint32_t qpn)
 {
-	struct shim_qp *q = (struct shim_qp *)(uintptr_t)table_get(&cq->ctx->qp_by_qpn, wc->qp_num);
-	uint64_t number = wc->wr_id & ~TAG_MASK, tag = wc->wr_id & TAG_MASK;
-	struct shim_queue *queue;
-	uint64_t tail;
+	struct shim_qp *q = (struct shim_qp *)(uintptr_t)table_get(&cq->ctx->qp_by_qpn, qpn);
 
-	if (!q)
-		return false; /* its QP was destroyed */
-	wc->qp_num = q->v.qp_num;
-	if (tag == TAG_MARKER)
-		return take_marker(q, wc);
-	if (tag == TAG_SRQ)
-		return take_shared(q, wc, (uint32_t)number);
-	queue = tag == TAG_RECV ? &q->recv : &q->send;
-	tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
-	if (number < tail || number - tail > queue->mask)
+	if (q) {
+		cq->last_qpn = qpn;
+		cq->last_qp = q;
+	}
+	return q;
+}
+
+void cq_forget_qp(struct shim_cq *cq, const struct shim_qp *q)
+{
+	if (!cq)
+		return;
+	lock_take(&cq->lock);
+	if (cq->last_qp == q) {
+		cq->last_qpn = QPN_NONE;
+		cq->last_qp = NULL;
+	}
+	lock_give(&cq->lock);
+}
+
+/* Ends number and all before it. false: it is not under way. */
+static inline bool retire(struct shim_queue *queue, uint64_t number)
+{
+	uint64_t tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
+
+	if (number - tail > queue->mask)
 		return false;
-	wc->wr_id = tag == TAG_RECV ? queue->recv[number & queue->mask].wr_id
-				    : queue->send[number & queue->mask].wr.wr_id;
-	if (tag == TAG_RECV && q->v.qp_type != IBV_QPT_UD)
-		wc->src_qp = q->dvqpn;
 	atomic_store_explicit(&queue->tail, number + 1, memory_order_release);
 	return true;
 }
 
-/* As many as n of the hardware's, those that the program may see. Negative: its error. */
-static int poll_real(struct shim_cq *cq, int n, struct ibv_wc *wc)
+/* Neither a send nor a receive of the QP's own. */
+static __attribute__((noinline)) bool translate_other(struct shim_qp *q, struct ibv_wc *wc)
 {
-	int got = cq->real->context->ops.poll_cq(cq->real, n, wc), kept = 0;
+	uint64_t number = wc->wr_id & ~TAG_MASK, tag = wc->wr_id & TAG_MASK;
+
+	if (tag == TAG_MARKER)
+		return take_marker(q, wc);
+	return tag == TAG_SRQ && take_shared(q, wc, (uint32_t)number);
+}
+
+/* Gives wc its virtual numbers and retires q's log. false: it is neither a send nor a receive of
+ * q's, and has not changed. */
+static inline bool translate_own(struct shim_qp *q, struct ibv_wc *wc)
+{
+	uint64_t number = wc->wr_id;
+
+	/* TAG_SEND is 0, and with another tag a number is far out of the log. */
+	if (retire(&q->send, number)) {
+		wc->wr_id = q->send.send[number & q->send.mask].wr.wr_id;
+	} else {
+		number -= TAG_RECV;
+		if (!retire(&q->recv, number))
+			return false;
+		wc->wr_id = q->recv.recv[number & q->recv.mask].wr_id;
+		if (likely(q->v.qp_type != IBV_QPT_UD))
+			wc->src_qp = q->dvqpn;
+	}
+	wc->qp_num = q->v.qp_num;
+	return true;
+}
+
+/* false: the program must not see it. */
+static __attribute__((noinline)) bool translate_any(struct shim_cq *cq, struct ibv_wc *wc)
+{
+	struct shim_qp *q = find_qp(cq, wc->qp_num);
+
+	if (!q)
+		return false; /* it was destroyed */
+	if (translate_own(q, wc))
+		return true;
+	wc->qp_num = q->v.qp_num;
+	return translate_other(q, wc);
+}
+
+static inline bool translate(struct shim_cq *cq, struct ibv_wc *wc)
+{
+	return likely(wc->qp_num == cq->last_qpn && translate_own(cq->last_qp, wc)) ||
+	       translate_any(cq, wc);
+}
+
+/* The first got of wc, those that the program may see. */
+static __attribute__((noinline)) int translate_all(struct shim_cq *cq, int got, struct ibv_wc *wc)
+{
+	int kept = 0;
 
 	for (int i = 0; i < got; i++) {
-		if (!translate(cq, &wc[i]))
+		if (unlikely(!translate(cq, &wc[i])))
 			continue;
-		if (kept != i)
+		if (unlikely(kept != i))
 			wc[kept] = wc[i];
 		kept++;
 	}
@@ -98,20 +156,58 @@ static int soft_grow(struct shim_cq *cq)
 	return 0;
 }
 
-int shim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
+/* As many as n of the hardware's. Negative: its error. */
+static int poll_real(struct shim_cq *cq, int n, struct ibv_wc *wc)
 {
-	struct shim_cq *cq = to_cq(ibcq);
-	int got = 0, more;
+	return translate_all(cq, cq->real->context->ops.poll_cq(cq->real, n, wc), wc);
+}
 
-	lock_take(&cq->lock);
-	if (cq->soft_tail != cq->soft_head)
-		got = soft_pop(cq, n, wc);
+/* Gives the lock back. */
+static __attribute__((noinline)) int poll_any(struct shim_cq *cq, int n, struct ibv_wc *wc)
+{
+	int got = soft_pop(cq, n, wc), more;
+
+	if (cq->soft_tail == cq->soft_head)
+		cq->direct = cq->real;
 	if (got < n && cq->real) {
 		more = poll_real(cq, n - got, wc + got);
 		got = more >= 0 ? got + more : got ? got : more;
 	}
 	lock_give(&cq->lock);
 	return got;
+}
+
+static __attribute__((noinline)) int poll_wait(struct shim_cq *cq, int n, struct ibv_wc *wc)
+{
+	lock_wait(&cq->lock);
+	return poll_any(cq, n, wc);
+}
+
+int shim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
+{
+	struct shim_cq *cq = shortest_base(to_cq(ibcq));
+	int got;
+
+	if (unlikely(!lock_try(&cq->lock)))
+		return poll_wait(cq, n, wc);
+	if (unlikely(!cq->direct))
+		return poll_any(cq, n, wc);
+	cq->polled = wc;
+	got = cq->direct->context->ops.poll_cq(cq->direct, n, wc);
+	if (got) {
+		if (likely(got == 1 && cq->polled->qp_num == cq->last_qpn &&
+			   translate_own(cq->last_qp, cq->polled)))
+			return lock_give_return(&cq->lock, 1);
+		got = translate_all(cq, got, cq->polled);
+	}
+	return lock_give_return(&cq->lock, got);
+}
+
+/* soft has room. */
+static void soft_push(struct shim_cq *cq, const struct ibv_wc *wc)
+{
+	cq->direct = NULL;
+	cq->soft[cq->soft_head++ & (cq->soft_room - 1)] = *wc;
 }
 
 void cq_harvest(struct shim_cq *cq)
@@ -128,9 +224,9 @@ void cq_harvest(struct shim_cq *cq)
 		if (n <= 0)
 			break;
 		for (int i = 0; i < n; i++) {
-			if (!translate(cq, &wc[i]))
+			if (!translate_any(cq, &wc[i]))
 				continue;
-			cq->soft[cq->soft_head++ & (cq->soft_room - 1)] = wc[i];
+			soft_push(cq, &wc[i]);
 			event = true;
 		}
 	}
@@ -148,7 +244,7 @@ void cq_push(struct shim_cq *cq, const struct ibv_wc *wc)
 
 	lock_take(&cq->lock);
 	if (cq->soft_head - cq->soft_tail < cq->soft_room || !soft_grow(cq))
-		cq->soft[cq->soft_head++ & (cq->soft_room - 1)] = *wc;
+		soft_push(cq, wc);
 	event = cq->armed && cq->channel;
 	if (event)
 		cq->armed = false;
@@ -190,6 +286,12 @@ int cq_create_real(struct shim_cq *cq)
 	return cq->real ? 0 : -errno;
 }
 
+struct ibv_cq *cq_take_real(struct shim_cq *cq)
+{
+	cq->direct = NULL;
+	return TAKE(cq->real);
+}
+
 struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
 			 struct ibv_comp_channel *channel, int vector)
 {
@@ -201,6 +303,7 @@ struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
 		return NULL;
 	cq->ctx = to_context(context);
 	cq->channel = channel ? to_channel(channel) : NULL;
+	cq->last_qpn = QPN_NONE;
 	cq->cqe = cqe;
 	cq->vector = vector;
 	list_init(&cq->event);

@@ -72,11 +72,11 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
 void qp_unhold(struct shim_qp *q)
 {
 	lock_take(&q->recv.lock);
-	q->recv.hold = false;
+	queue_hold(&q->recv, false);
 	recv_flush(q);
 	lock_give(&q->recv.lock);
 	lock_take(&q->send.lock);
-	q->send.hold = false;
+	queue_hold(&q->send, false);
 	q->key_wanted = 0;
 	send_flush(q);
 	lock_give(&q->send.lock);

@@ -24,8 +24,9 @@ __attribute__((noinline, cold)) void lock_wait(struct shim_lock *l)
 		futex(l, FUTEX_WAIT, LOCK_WANTED);
 }
 
-__attribute__((noinline, cold)) void lock_wake(struct shim_lock *l)
+__attribute__((noinline, cold)) int lock_wake(struct shim_lock *l, int rc)
 {
 	atomic_store_explicit(&l->word, LOCK_FREE, memory_order_release);
 	futex(l, FUTEX_WAKE, 1);
+	return rc;
 }

@@ -4,7 +4,10 @@
 #include "guest-agent/shim.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
+
+static _Atomic(uint64_t) no_key; /* an entry of no table */
 
 static uint32_t round_up(uint32_t n)
 {
@@ -26,14 +29,27 @@ int queue_init(struct shim_queue *q, uint32_t cap, uint32_t max_sge, uint32_t ma
 	q->sge = calloc((size_t)n * q->max_sge, sizeof(*q->sge));
 	q->translated = calloc(q->max_sge, sizeof(*q->translated));
 	q->inline_data = max_inline ? malloc((size_t)n * max_inline) : NULL;
+	q->lkey = &no_key;
 	if (send)
 		q->send = calloc(n, sizeof(*q->send));
 	else
 		q->recv = calloc(n, sizeof(*q->recv));
-	return q->sge && q->translated && (send ? (void *)q->send : (void *)q->recv) &&
-			       (!max_inline || q->inline_data)
-		       ? 0
-		       : -ENOMEM;
+	if (!q->sge || !q->translated || (max_inline && !q->inline_data) ||
+	    (send ? !q->send : !q->recv))
+		return -ENOMEM;
+	if (send) {
+		q->hw_send.sg_list = &q->hw_sge;
+	} else {
+		q->hw_recv.sg_list = &q->hw_sge;
+		q->hw_recv.num_sge = 1;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		if (send)
+			q->send[i].wr.sg_list = q->sge + (size_t)i * q->max_sge;
+		else
+			q->recv[i].sge = q->sge + (size_t)i * q->max_sge;
+	}
+	return 0;
 }
 
 void queue_free(struct shim_queue *q)
@@ -47,15 +63,36 @@ void queue_free(struct shim_queue *q)
 void queue_reset(struct shim_queue *q)
 {
 	lock_take(&q->lock);
-	q->head = q->posted = 0;
+	q->head = q->posted = q->direct = 0;
 	atomic_store(&q->tail, 0);
 	lock_give(&q->lock);
+}
+
+void queue_hold(struct shim_queue *q, bool on)
+{
+	q->held = on;
+	q->direct = 0; /* the next post finds out */
+}
+
+/* Up to which number posts may take the short way: as far as the log has room, if the hardware has
+ * got all before it. */
+static uint64_t direct_until(const struct shim_queue *q, const struct ibv_qp *real)
+{
+	if (q->held || q->posted != q->head || !real ||
+	    (real->qp_type != IBV_QPT_RC && real->qp_type != IBV_QPT_UC))
+		return 0;
+	return atomic_load_explicit(&q->tail, memory_order_acquire) + q->cap;
 }
 
 static bool consumes_receive(enum ibv_wr_opcode opcode)
 {
 	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
 	       opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+bool send_takes_receive(const struct shim_qp *q, uint64_t number)
+{
+	return consumes_receive(q->send.send[number & q->send.mask].wr.opcode);
 }
 
 bool send_signalled(const struct shim_qp *q, uint64_t number)
@@ -86,7 +123,7 @@ static int log_send(struct shim_qp *q, const struct ibv_send_wr *wr)
 	struct shim_queue *s = &q->send;
 	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire);
 	struct shim_send *e = &s->send[s->head & s->mask];
-	struct ibv_sge *sge = s->sge + (s->head & s->mask) * s->max_sge;
+	struct ibv_sge *sge = e->wr.sg_list;
 	int rc = 0;
 
 	if (s->head - tail >= s->cap)
@@ -103,16 +140,31 @@ static int log_send(struct shim_qp *q, const struct ibv_send_wr *wr)
 		for (int i = 0; i < wr->num_sge; i++)
 			sge[i] = wr->sg_list[i];
 	}
-	e->messages = q->messages + consumes_receive(wr->opcode);
 	return rc;
+}
+
+/* A program mostly uses one region at a time: the entry of the last key is kept, which is still
+ * right when it holds the key that is looked for. */
+static inline uint32_t local_key(struct shim_queue *s, uint32_t vkey)
+{
+	uint64_t e = atomic_load_explicit(s->lkey, memory_order_acquire);
+
+	if (unlikely(e >> 32 != vkey)) {
+		s->lkey = table_entry(&shim.keys, vkey >> 8);
+		if (!s->lkey)
+			s->lkey = &no_key;
+		e = atomic_load_explicit(s->lkey, memory_order_acquire);
+		if (e >> 32 != vkey)
+			return KEY_NONE;
+	}
+	return (uint32_t)e;
 }
 
 static void translate_sges(struct shim_queue *s, const struct ibv_sge *sge, int n)
 {
 	for (int i = 0; i < n; i++) {
 		s->translated[i] = sge[i];
-		if (!key_get(&shim.keys, sge[i].lkey, &s->translated[i].lkey))
-			s->translated[i].lkey = KEY_NONE;
+		s->translated[i].lkey = local_key(s, sge[i].lkey);
 	}
 }
 
@@ -190,7 +242,7 @@ void send_flush(struct shim_qp *q)
 	struct shim_queue *s = &q->send;
 	int rc = 0;
 
-	while (q->real && !s->hold && s->posted < s->head && rc != EAGAIN) {
+	while (q->real && !s->held && s->posted < s->head && rc != EAGAIN) {
 		rc = hand_over_send(q, s->posted);
 		if (rc == EAGAIN)
 			return;
@@ -209,7 +261,7 @@ static int post_list(struct shim_qp *q, struct ibv_send_wr *wr, struct ibv_send_
 	int rc = 0;
 
 	for (; wr; wr = wr->next) {
-		bool wait = s->hold || s->posted != s->head;
+		bool wait = s->held || s->posted != s->head;
 
 		if (wait && q->v.state < IBV_QPS_RTS)
 			rc = EINVAL;
@@ -224,25 +276,122 @@ static int post_list(struct shim_qp *q, struct ibv_send_wr *wr, struct ibv_send_
 			s->posted += !rc;
 			rc = 0;
 		}
-		q->messages = s->send[s->head & s->mask].messages;
+		q->messages += consumes_receive(wr->opcode);
 		s->head++;
 	}
+	s->direct = direct_until(s, q->real);
 	*bad = wr;
 	return rc;
 }
 
-int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+/* Gives the lock back. */
+static __attribute__((noinline)) int post_send_any(struct shim_queue *s, struct ibv_send_wr *wr,
+						   struct ibv_send_wr **bad)
 {
-	struct shim_qp *q = to_qp(ibqp);
 	struct ibv_send_wr *first_bad;
-	int rc;
+	int rc = post_list(container_of(s, struct shim_qp, send), wr, &first_bad);
 
-	lock_take(&q->send.lock);
-	rc = post_list(q, wr, &first_bad);
-	lock_give(&q->send.lock);
+	lock_give(&s->lock);
 	if (rc)
 		*bad = first_bad;
 	return rc;
+}
+
+static __attribute__((noinline)) int post_send_wait(struct shim_queue *s, struct ibv_send_wr *wr,
+						    struct ibv_send_wr **bad)
+{
+	lock_wait(&s->lock);
+	return post_send_any(s, wr, bad);
+}
+
+/* The fields of a WR that each opcode has, from num_sge to imm_data. */
+#define WR_FIELDS offsetof(struct ibv_send_wr, num_sge)
+struct wr_fields {
+	uint64_t word[2];
+};
+/* Copied as words, so that the compiler does not take them to pieces. */
+struct sge_words {
+	uint64_t word[2];
+};
+_Static_assert(sizeof(struct sge_words) == sizeof(struct ibv_sge), "layout");
+_Static_assert(offsetof(struct ibv_send_wr, wr) - WR_FIELDS == sizeof(struct wr_fields), "layout");
+
+/* What most programs post: one WR of one entry, which is not inline. */
+static inline bool is_plain_send(const struct shim_queue *s, const struct ibv_send_wr *wr)
+{
+	return s->head < s->direct && wr && !wr->next && wr->num_sge == 1 &&
+	       !(wr->send_flags & IBV_SEND_INLINE);
+}
+
+/* What post_list() does, with only those fields that a SEND has. */
+static inline struct ibv_send_wr *log_plain_send(struct shim_queue *s, const struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *log = &s->send[s->head & s->mask].wr;
+	const struct ibv_sge *from = wr->sg_list;
+	struct wr_fields fields;
+	struct sge_words sge;
+
+	memcpy(&fields, (const char *)wr + WR_FIELDS, sizeof(fields));
+	memcpy((char *)log + WR_FIELDS, &fields, sizeof(fields));
+	memcpy((char *)&s->hw_send + WR_FIELDS, &fields, sizeof(fields));
+	log->wr_id = wr->wr_id;
+	memcpy(&sge, from, sizeof(sge));
+	memcpy(log->sg_list, &sge, sizeof(sge));
+	memcpy(&s->hw_sge, &sge, sizeof(sge));
+	s->hw_sge.lkey = local_key(s, from->lkey);
+	s->hw_send.wr_id = TAG_SEND | s->head;
+	return log;
+}
+
+static inline int hand_over_plain(struct shim_queue *s, struct ibv_send_wr *wr,
+				  struct ibv_send_wr **bad, bool takes_receive)
+{
+	struct shim_qp *q = container_of(s, struct shim_qp, send);
+	int rc;
+
+	s->plain_send = wr;
+	s->plain_bad_send = bad;
+	rc = q->real->context->ops.post_send(q->real, &s->hw_send, bad);
+	if (unlikely(rc)) {
+		*s->plain_bad_send = s->plain_send;
+		return lock_give_return(&s->lock, rc);
+	}
+	q->messages += takes_receive;
+	s->posted++;
+	s->head++;
+	return lock_give_return(&s->lock, 0);
+}
+
+/* The same for RDMA; gives the lock back. */
+static __attribute__((noinline)) int post_plain_rdma(struct shim_queue *s, struct ibv_send_wr *wr,
+						     struct ibv_send_wr **bad)
+{
+	const struct shim_qp *q = container_of(s, struct shim_qp, send);
+	struct ibv_send_wr *log;
+	uint32_t key = wr->wr.rdma.rkey;
+
+	if ((wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_READ) ||
+	    !remote_key(q, &key))
+		return post_send_any(s, wr, bad);
+	log = log_plain_send(s, wr);
+	log->wr.rdma.remote_addr = s->hw_send.wr.rdma.remote_addr = wr->wr.rdma.remote_addr;
+	log->wr.rdma.rkey = wr->wr.rdma.rkey;
+	s->hw_send.wr.rdma.rkey = key;
+	return hand_over_plain(s, wr, bad, false);
+}
+
+int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct shim_queue *s = shortest_base(&to_qp(ibqp)->send);
+
+	if (unlikely(!lock_try(&s->lock)))
+		return post_send_wait(s, wr, bad);
+	if (unlikely(!is_plain_send(s, wr)))
+		return post_send_any(s, wr, bad);
+	if (unlikely(wr->opcode != IBV_WR_SEND))
+		return post_plain_rdma(s, wr, bad);
+	log_plain_send(s, wr);
+	return hand_over_plain(s, wr, bad, true);
 }
 
 int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n)
@@ -285,7 +434,7 @@ static int log_recv(struct shim_queue *r, const struct ibv_recv_wr *wr)
 {
 	uint64_t tail = atomic_load_explicit(&r->tail, memory_order_acquire);
 	struct shim_recv *e = &r->recv[r->head & r->mask];
-	struct ibv_sge *sge = r->sge + (r->head & r->mask) * r->max_sge;
+	struct ibv_sge *sge = e->sge;
 
 	if (r->head - tail >= r->cap)
 		return ENOMEM;
@@ -305,7 +454,7 @@ static int hand_over_recv(struct shim_qp *q, uint64_t number)
 	struct ibv_recv_wr *bad,
 		wr = {.wr_id = TAG_RECV | number, .sg_list = r->translated, .num_sge = e->num_sge};
 
-	translate_sges(r, r->sge + (number & r->mask) * r->max_sge, e->num_sge);
+	translate_sges(r, e->sge, e->num_sge);
 	return q->real->context->ops.post_recv(q->real, &wr, &bad);
 }
 
@@ -313,7 +462,7 @@ void recv_flush(struct shim_qp *q)
 {
 	struct shim_queue *r = &q->recv;
 
-	while (q->real && !r->hold && r->posted < r->head) {
+	while (q->real && !r->held && r->posted < r->head) {
 		int rc = hand_over_recv(q, r->posted);
 
 		if (rc)
@@ -325,26 +474,87 @@ void recv_flush(struct shim_qp *q)
 	}
 }
 
-int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+static int recv_list(struct shim_qp *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	struct shim_qp *q = to_qp(ibqp);
 	struct shim_queue *r = &q->recv;
 	int rc = 0;
 
-	lock_take(&r->lock);
 	for (; wr; wr = wr->next) {
-		rc = ibqp->srq ? EINVAL : log_recv(r, wr);
-		if (!rc && r->hold && ibqp->state == IBV_QPS_RESET)
+		rc = q->v.srq ? EINVAL : log_recv(r, wr);
+		if (!rc && r->held && q->v.state == IBV_QPS_RESET)
 			rc = EINVAL;
-		if (!rc && !r->hold)
+		if (!rc && !r->held)
 			rc = hand_over_recv(q, r->head);
 		if (rc)
 			break;
-		r->posted += !r->hold;
+		r->posted += !r->held;
 		r->head++;
 	}
+	r->direct = q->v.srq ? 0 : direct_until(r, q->real);
+	*bad = wr;
+	return rc;
+}
+
+/* Gives the lock back. */
+static __attribute__((noinline)) int post_recv_any(struct shim_queue *r, struct ibv_recv_wr *wr,
+						   struct ibv_recv_wr **bad)
+{
+	struct ibv_recv_wr *first_bad;
+	int rc = recv_list(container_of(r, struct shim_qp, recv), wr, &first_bad);
+
 	lock_give(&r->lock);
 	if (rc)
-		*bad = wr;
+		*bad = first_bad;
 	return rc;
+}
+
+static __attribute__((noinline)) int post_recv_wait(struct shim_queue *r, struct ibv_recv_wr *wr,
+						    struct ibv_recv_wr **bad)
+{
+	lock_wait(&r->lock);
+	return post_recv_any(r, wr, bad);
+}
+
+static inline bool is_plain_recv(const struct shim_queue *r, const struct ibv_recv_wr *wr)
+{
+	return r->head < r->direct && wr && !wr->next && wr->num_sge == 1;
+}
+
+/* What recv_list() does. */
+static inline void log_plain_recv(struct shim_queue *r, const struct ibv_recv_wr *wr)
+{
+	struct shim_recv *log = &r->recv[r->head & r->mask];
+	const struct ibv_sge *from = wr->sg_list;
+	struct sge_words sge;
+
+	log->wr_id = wr->wr_id;
+	log->num_sge = 1;
+	memcpy(&sge, from, sizeof(sge));
+	memcpy(log->sge, &sge, sizeof(sge));
+	memcpy(&r->hw_sge, &sge, sizeof(sge));
+	r->hw_sge.lkey = local_key(r, from->lkey);
+	r->hw_recv.wr_id = TAG_RECV | r->head;
+}
+
+int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct shim_queue *r = shortest_base(&to_qp(ibqp)->recv);
+	struct shim_qp *q = container_of(r, struct shim_qp, recv);
+	int rc;
+
+	if (unlikely(!lock_try(&r->lock)))
+		return post_recv_wait(r, wr, bad);
+	if (unlikely(!is_plain_recv(r, wr)))
+		return post_recv_any(r, wr, bad);
+	log_plain_recv(r, wr);
+	r->plain_recv = wr;
+	r->plain_bad_recv = bad;
+	rc = q->real->context->ops.post_recv(q->real, &r->hw_recv, bad);
+	if (unlikely(rc)) {
+		*r->plain_bad_recv = r->plain_recv;
+		return lock_give_return(&r->lock, rc);
+	}
+	r->posted++;
+	r->head++;
+	return lock_give_return(&r->lock, 0);
 }

@@ -96,6 +96,7 @@ void qp_destroy_real(struct shim_qp *q)
 	lock_take(&q->send.lock);
 	lock_take(&q->recv.lock);
 	real = TAKE(q->real);
+	q->send.direct = q->recv.direct = 0;
 	lock_give(&q->recv.lock);
 	lock_give(&q->send.lock);
 	if (!real)
@@ -105,6 +106,8 @@ void qp_destroy_real(struct shim_qp *q)
 	if (q->v.srq) /* a completion that is dropped would cost the queue a slot */
 		cq_harvest(q->recv_cq);
 	table_set(&q->ctx->qp_by_qpn, qpn, 0, TABLE_MAX / TABLE_CHUNK);
+	cq_forget_qp(q->send_cq, q);
+	cq_forget_qp(q->recv_cq, q);
 	q->marker = false;
 	srq_unhold(q);
 }
@@ -244,6 +247,7 @@ static void cq_purge(struct shim_cq *cq, const struct shim_qp *q)
 
 	if (!cq)
 		return;
+	cq_forget_qp(cq, q);
 	lock_take(&cq->lock);
 	for (to = from = cq->soft_tail; from != cq->soft_head; from++) {
 		const struct ibv_wc *wc = &cq->soft[from & (cq->soft_room - 1)];
@@ -420,9 +424,9 @@ int qp_to_init(struct shim_qp *q)
 		return -rc;
 	lock_take(&q->recv.lock);
 	q->recv.posted = atomic_load(&q->recv.tail);
-	q->recv.hold = false;
+	queue_hold(&q->recv, false);
 	recv_flush(q);
-	q->recv.hold = true;
+	queue_hold(&q->recv, true);
 	lock_give(&q->recv.lock);
 	return 0;
 }

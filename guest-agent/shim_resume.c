@@ -261,7 +261,7 @@ static void bring_up(struct shim_qp *q)
 	q->dqpn_old = false;
 	q->local_up = true;
 	lock_take(&q->recv.lock);
-	q->recv.hold = false;
+	queue_hold(&q->recv, false);
 	recv_flush(q);
 	lock_give(&q->recv.lock);
 	if (q->paired && !q->said.gone)

@@ -74,16 +74,25 @@ bool takes_part(const struct shim_qp *q)
 	       q->v.state != IBV_QPS_RESET;
 }
 
+/* Under a hold: messages that were handed over before that send. */
+static uint64_t sent_before(const struct shim_qp *q, uint64_t number)
+{
+	uint64_t n = q->sent_all;
+
+	for (uint64_t i = number; i < q->send.posted; i++)
+		n -= send_takes_receive(q, i);
+	return n;
+}
+
 static void hold(struct shim_qp *q)
 {
 	struct shim_queue *s = &q->send;
 
 	lock_take(&s->lock);
-	s->hold = true;
-	/* An entry's count holds itself; what was never handed over does not count. */
-	q->sent_all = s->posted == s->head ? q->messages
-		      : s->posted          ? s->send[(s->posted - 1) & s->mask].messages
-					   : 0;
+	queue_hold(s, true);
+	q->sent_all = q->messages; /* what was never handed over does not count */
+	for (uint64_t i = s->posted; i < s->head; i++)
+		q->sent_all -= send_takes_receive(q, i);
 	lock_give(&s->lock);
 	q->phase = QP_DRAINING;
 	q->paired = takes_part(q);
@@ -158,11 +167,11 @@ void suspend_enter(void)
 static void find_stuck(struct shim_qp *q)
 {
 	struct shim_queue *s = &q->send;
-	uint64_t tail = atomic_load(&s->tail), at = tail;
+	uint64_t tail = atomic_load(&s->tail), at = tail, sent = sent_before(q, tail);
 	uint64_t taken = shim.fault & SHIM_FAULT_NO_COUNTS ? 0 : q->said.recv_posted;
 
-	while (at < s->posted && s->send[at & s->mask].messages <= taken)
-		at++;
+	while (at < s->posted && sent + send_takes_receive(q, at) <= taken)
+		sent += send_takes_receive(q, at++);
 	if (at == s->posted)
 		return; /* all can be taken: wait on */
 	for (uint64_t i = tail; i < at; i++) {
@@ -180,8 +189,7 @@ static void find_stuck(struct shim_qp *q)
 	}
 	q->stuck = true;
 	q->stuck_at = at;
-	q->sent = at > tail ? s->send[(at - 1) & s->mask].messages
-			    : s->send[at & s->mask].messages - 1;
+	q->sent = sent;
 }
 
 static bool drained(struct shim_qp *q)
@@ -224,7 +232,7 @@ static void freeze(struct shim_qp *q)
 			return;
 	}
 	lock_take(&q->recv.lock);
-	q->recv.hold = true;
+	queue_hold(&q->recv, true);
 	lock_give(&q->recv.lock);
 	q->told_frozen = true;
 	peer_queue_qp(q, PEER_FROZEN, job.migration);
@@ -334,11 +342,10 @@ void suspend_drain(void)
 static void retire_stuck(struct shim_qp *q)
 {
 	struct shim_queue *s = &q->send;
-	uint64_t tail = atomic_load(&s->tail), done = tail;
+	uint64_t done = atomic_load(&s->tail), sent = sent_before(q, done);
 
-	for (uint64_t i = tail; i < q->stuck_at; i++)
-		if (s->send[i & s->mask].messages <= q->said.received)
-			done = i + 1;
+	while (done < q->stuck_at && sent + send_takes_receive(q, done) <= q->said.received)
+		sent += send_takes_receive(q, done++);
 	atomic_store(&s->tail, done);
 }
 
@@ -362,7 +369,7 @@ static void release_device(struct shim_context *c)
 		if (cq->ctx != c)
 			continue;
 		lock_take(&cq->lock);
-		real = TAKE(cq->real);
+		real = cq_take_real(cq);
 		lock_give(&cq->lock);
 		if (real)
 			real_verbs.destroy_cq(real);
@@ -416,7 +423,7 @@ void job_release(void)
 		if (!q->in_job)
 			continue;
 		lock_take(&q->recv.lock);
-		q->recv.hold = true;
+		queue_hold(&q->recv, true);
 		lock_give(&q->recv.lock);
 		note_lost(q);
 		if (q->stuck)

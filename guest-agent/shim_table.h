@@ -19,14 +19,22 @@ struct shim_table {
 	unsigned chunks;
 };
 
-static inline uint64_t table_get(struct shim_table *t, uint32_t index)
+/* Where the entry is, which stays so until table_free(); NULL: there was none so far. */
+static inline _Atomic(uint64_t) *table_entry(struct shim_table *t, uint32_t index)
 {
 	_Atomic(uint64_t) *c;
 
 	if (index >= TABLE_MAX)
-		return 0;
+		return NULL;
 	c = atomic_load_explicit(&t->chunk[index >> TABLE_CHUNK_BITS], memory_order_acquire);
-	return c ? atomic_load_explicit(&c[index & (TABLE_CHUNK - 1)], memory_order_acquire) : 0;
+	return c ? &c[index & (TABLE_CHUNK - 1)] : NULL;
+}
+
+static inline uint64_t table_get(struct shim_table *t, uint32_t index)
+{
+	_Atomic(uint64_t) *e = table_entry(t, index);
+
+	return e ? atomic_load_explicit(e, memory_order_acquire) : 0;
 }
 
 /* 0, -ERANGE, -ENOMEM, or -ENOSPC where the table would need more than max_chunks chunks. */
@@ -35,12 +43,12 @@ void table_clear(struct shim_table *t);
 void table_free(struct shim_table *t);
 
 /* Memory keys: index << 8 | tag, as HCAs build them, so that a key of a region that is gone does
- * not match the next one at its index. An entry holds tag and the hardware's key. */
+ * not match the next one at its index. An entry holds the virtual key and the hardware's. */
 #define KEY_NONE 0u /* no HCA gives this key out: index 0 is reserved */
 
 static inline uint64_t key_entry(uint32_t vkey, uint32_t key)
 {
-	return 1ull << 40 | (uint64_t)(vkey & 0xff) << 32 | key;
+	return (uint64_t)vkey << 32 | key;
 }
 
 /* Whether vkey is known; *ret_key is KEY_NONE where it is known to be no key. */
@@ -48,7 +56,7 @@ static inline bool key_get(struct shim_table *t, uint32_t vkey, uint32_t *ret_ke
 {
 	uint64_t e = table_get(t, vkey >> 8);
 
-	if (e >> 32 != (0x100u | (vkey & 0xff)))
+	if (!e || e >> 32 != vkey)
 		return false;
 	*ret_key = (uint32_t)e;
 	return true;

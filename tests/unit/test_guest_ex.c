@@ -240,7 +240,7 @@ static void a_replay_is_the_same(void **state)
 	char byte = 'a';
 
 	(void)state;
-	q->send.hold = true;
+	queue_hold(&q->send, true);
 	ibv_wr_start(x);
 	x->wr_id = 1;
 	ibv_wr_send_imm(x, 3);
@@ -250,7 +250,7 @@ static void a_replay_is_the_same(void **state)
 	ibv_wr_set_sge(x, LKEY, 0x100, 4);
 	assert_int_equal(ibv_wr_complete(x), 0);
 	assert_int_equal(hw.sends, 0);
-	q->send.hold = false;
+	queue_hold(&q->send, false);
 	send_flush(q);
 	assert_int_equal(hw.sends, 2);
 	q->send.posted = 0; /* the QP was built anew */

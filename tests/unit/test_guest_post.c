@@ -147,6 +147,7 @@ static int setup(void **state)
 	real_ctx.ops.poll_cq = hw_poll;
 	real_qp.context = real_cq.context = &real_ctx;
 	real_qp.qp_num = QPN;
+	real_qp.qp_type = IBV_QPT_RC;
 	cq.ctx = q->ctx = &ctx;
 	cq.real = &real_cq;
 	q->real = &real_qp;
@@ -259,12 +260,14 @@ static void a_refused_post_leaves_no_trace(void **state)
 static void held_posts_are_kept_in_order(void **state)
 {
 	(void)state;
-	q->send.hold = q->recv.hold = true;
+	queue_hold(&q->send, true);
+	queue_hold(&q->recv, true);
 	assert_int_equal(send_one(1, IBV_WR_SEND, IBV_SEND_INLINE, 0), 0);
 	assert_int_equal(send_one(2, IBV_WR_SEND, IBV_SEND_INLINE, 0), 0);
 	assert_int_equal(recv_one(3), 0);
 	assert_int_equal(hw.sends + hw.recvs, 0);
-	q->send.hold = q->recv.hold = false;
+	queue_hold(&q->send, false);
+	queue_hold(&q->recv, false);
 	send_flush(q);
 	recv_flush(q);
 	assert_int_equal(hw.sends, 2);
@@ -280,7 +283,7 @@ static void held_posts_are_kept_in_order(void **state)
 static void held_posts_of_a_qp_that_cannot_send_fail(void **state)
 {
 	(void)state;
-	q->send.hold = true;
+	queue_hold(&q->send, true);
 	q->v.state = IBV_QPS_INIT;
 	assert_int_equal(send_one(1, IBV_WR_SEND, 0, 0), EINVAL);
 }
@@ -307,6 +310,67 @@ static void an_unknown_lkey_becomes_no_key(void **state)
 	table_set(&shim.keys, LKEY >> 8, 0, 16);
 	assert_int_equal(send_one(1, IBV_WR_SEND, 0, 0), 0);
 	assert_int_equal(hw.sge[0].lkey, KEY_NONE);
+}
+
+/* The first post finds out that those after it can take the short way. */
+static void the_short_way_does_the_same(void **state)
+{
+	struct ibv_wc wc[4];
+
+	(void)state;
+	assert_int_equal(send_one(1, IBV_WR_SEND, IBV_SEND_SIGNALED, 0), 0);
+	assert_true(q->send.direct);
+	assert_int_equal(send_one(2, IBV_WR_SEND, IBV_SEND_SIGNALED, 0), 0);
+	assert_int_equal(send_one(3, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, RKEY), 0);
+	assert_int_equal(hw.sge[1].lkey, HW_LKEY);
+	assert_int_equal(hw.wr[1].wr_id, TAG_SEND | 1);
+	assert_int_equal(hw.wr[2].wr.rdma.rkey, HW_RKEY);
+	assert_int_equal(q->send.send[2].wr.wr.rdma.rkey, RKEY); /* the log keeps what was said */
+	assert_int_equal(q->send.send[2].wr.sg_list[0].lkey, LKEY);
+	assert_int_equal(q->messages, 2);
+	for (int i = 0; i < 3; i++)
+		hw_complete(hw.wr[i].wr_id, QPN);
+	assert_int_equal(shim_poll_cq(&cq.v, 4, wc), 3);
+	assert_int_equal(wc[2].wr_id, 3);
+	assert_int_equal(tail(), 3);
+}
+
+static void the_short_way_ends_with_its_reasons(void **state)
+{
+	(void)state;
+	send_one(1, IBV_WR_SEND, 0, 0);
+	hw.error = EIO;
+	assert_int_equal(send_one(2, IBV_WR_SEND, 0, 0), EIO);
+	assert_int_equal(q->send.head, 1);
+	hw.error = 0;
+	table_set(&shim.keys, LKEY >> 8, 0, 16); /* the key has gone since the last post */
+	assert_int_equal(send_one(2, IBV_WR_SEND, 0, 0), 0);
+	assert_int_equal(hw.sge[1].lkey, KEY_NONE);
+	queue_hold(&q->send, true);
+	assert_int_equal(send_one(3, IBV_WR_SEND, 0, 0), 0);
+	assert_int_equal(hw.sends, 2);
+	queue_hold(&q->send, false);
+	assert_int_equal(send_one(4, IBV_WR_SEND, 0, 0), 0); /* not before the one that waits */
+	assert_int_equal(hw.sends, 2);
+	send_flush(q);
+	assert_int_equal(hw.sends, 4);
+	assert_int_equal(send_one(5, IBV_WR_SEND, 0, 0), ENOMEM);
+}
+
+static void a_qp_that_is_gone_is_not_remembered(void **state)
+{
+	struct ibv_wc wc[4];
+
+	(void)state;
+	send_one(1, IBV_WR_SEND, IBV_SEND_SIGNALED, 0);
+	send_one(2, IBV_WR_SEND, IBV_SEND_SIGNALED, 0);
+	hw_complete(hw.wr[0].wr_id, QPN);
+	assert_int_equal(shim_poll_cq(&cq.v, 4, wc), 1);
+	table_set(&ctx.qp_by_qpn, QPN, 0, 16);
+	cq_forget_qp(&cq, q);
+	hw_complete(hw.wr[1].wr_id, QPN);
+	assert_int_equal(shim_poll_cq(&cq.v, 4, wc), 0);
+	assert_int_equal(tail(), 1);
 }
 
 static void the_marker_ends_what_was_before_it(void **state)
@@ -402,6 +466,9 @@ int main(void)
 		T(held_posts_of_a_qp_that_cannot_send_fail),
 		T(an_unknown_key_is_fetched),
 		T(an_unknown_lkey_becomes_no_key),
+		T(the_short_way_does_the_same),
+		T(the_short_way_ends_with_its_reasons),
+		T(a_qp_that_is_gone_is_not_remembered),
 		T(the_marker_ends_what_was_before_it),
 		T(harvested_completions_come_first),
 		T(a_sleeping_program_is_woken_once),

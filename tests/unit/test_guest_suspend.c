@@ -158,7 +158,8 @@ void job_fail(int error, const char *fmt, ...)
 }
 void qp_unhold(struct shim_qp *qp)
 {
-	qp->recv.hold = qp->send.hold = false;
+	queue_hold(&qp->recv, false);
+	queue_hold(&qp->send, false);
 	qp->phase = QP_LIVE;
 	qp->in_job = false;
 	srq_unhold(qp);

@@ -46,6 +46,7 @@ struct shim_context {
 	bool in_job, released;
 	struct list events; /* struct shim_event: taken from a device that was given back */
 	int soft_events;    /* eventfd, as a semaphore: one for each of them */
+	unsigned cm_opens;           /* of librdmacm: then it stays until the process ends */
 	struct shim_table qp_by_qpn; /* hardware's QPN to struct shim_qp * */
 	struct verbs_context verbs;  /* the last: it may grow */
 };
@@ -358,12 +359,14 @@ void shim_wake_helper(void);
 /* A line in the agent's log; never on the program's streams. */
 void shim_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void shim_set_uncovered(const char *why);
+void shim_unset_uncovered(void);
 uint32_t shim_cookie(void);
 
 /* shim_describe.c: the answer to the agent's query. */
 void shim_describe(uint32_t cookie);
 
-/* Around each control verb: waits while a job runs. */
+/* Around each control verb: waits while a job runs. One inside another does nothing; nor does one
+ * in the helper thread. */
 void ctl_enter(void);
 void ctl_exit(void);
 
@@ -499,6 +502,24 @@ void route_answered(const struct shim_path *p);
  * beyond the GIDs. r NULL or not known: no change. */
 void route_apply(const struct shim_route *r, struct ibv_qp_attr *a);
 
+/* shim_cm*.c: librdmacm (shim_cm.h) */
+struct cm_ends;
+/* Whether librdmacm opens a device: it gets the same context again, after a migration too. */
+bool cm_opens_device(const void *return_address);
+/* The program destroys a QP that an id may have. Inside a control verb. */
+void cm_forget_qp(const struct ibv_qp *qp);
+/* Whether connections that the job concerns are being made (under ctl). */
+bool cm_making(void);
+/* The job's ids: before QPs are destroyed, when devices are open again, when all is connected. */
+void cm_release(void);
+void cm_rebuild(void);
+void cm_resumed(void);
+void cm_peer_disconnected(const struct peer_head *h, const struct peer_qp *e);
+/* The GIDs of the connection that q is for. */
+bool cm_find_gids(const struct shim_qp *q, uint32_t dqpn, uint8_t ret_sgid[16],
+		  uint8_t ret_dgid[16]);
+void peer_send_disconnect(const struct cm_ends *ends);
+
 #define CONNECT_AGAIN_US 50000
 #define OPEN_AGAIN_MS    5
 
@@ -524,6 +545,7 @@ struct shim_job {
 	bool empty;   /* concerns nothing of this process */
 	bool waiting; /* QPs are in QP_WAIT_PEER */
 	bool again;   /* a QP is to be connected again after an error */
+	bool making;  /* JOB_ENTER waits for connections of librdmacm */
 };
 
 extern struct shim_job job;
@@ -538,6 +560,7 @@ void job_send_report(uint16_t type);
 void job_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Whether the other end of q has a part in the job. */
 bool takes_part(const struct shim_qp *q);
+bool gid_in_order(const uint8_t gid[16], const struct shim_order *o);
 void job_end(void);
 void job_end_empty(void); /* of a job that concerned nothing here */
 void qp_unhold(struct shim_qp *q);

@@ -203,15 +203,37 @@ static struct shim_context *shadow_of(const struct ibv_device *device)
 	return found;
 }
 
+/* librdmacm opens each device once and gives its context to all ids. The device that comes after a
+ * migration is another one to it, but must have the context that the program knows. */
+static struct shim_context *opened_before(const struct ibv_device *device)
+{
+	struct shim_context *c, *found = NULL;
+
+	pthread_mutex_lock(&shim.ctl);
+	list_for_each (c, &shim.contexts, link)
+		if (c->cm_opens && c->real && !strcmp(c->real->device->name, device->name))
+			found = c;
+	if (found)
+		found->cm_opens++;
+	pthread_mutex_unlock(&shim.ctl);
+	return found;
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct epoll_event watch = {.events = EPOLLIN};
+	bool by_cm = cm_opens_device(__builtin_return_address(0));
 	struct shim_context *c, *shadow;
 	int rc;
 
 	if (!device || !shim_start())
 		return real_verbs.open_device(device);
 	ctl_enter();
+	c = by_cm ? opened_before(device) : NULL;
+	if (c) {
+		ctl_exit();
+		return &c->verbs.context;
+	}
 	shadow = shadow_of(device);
 	if (shadow)
 		device = shadow->real->device;
@@ -229,6 +251,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (!rc) {
 		context_query_gids(c);
 		context_set_up(c, device);
+		c->cm_opens = by_cm;
 		pthread_mutex_lock(&shim.ctl);
 		list_add(&shim.contexts, &c->link);
 		pthread_mutex_unlock(&shim.ctl);
@@ -248,6 +271,8 @@ int ibv_close_device(struct ibv_context *context)
 	if (!shim_ours(context))
 		return real_verbs.close_device(context);
 	c = to_context(context);
+	if (c->cm_opens)
+		return 0; /* the program may still hold objects on it */
 	ctl_enter();
 	pthread_mutex_lock(&shim.ctl);
 	list_del(&c->link);

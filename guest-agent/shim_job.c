@@ -298,10 +298,29 @@ static void wait_peer_step(void)
 		rebuild_waiting(rebuild);
 }
 
+/* Whether no one is inside a control verb. Connections that librdmacm makes are waited for, and
+ * meanwhile nobody is kept out: making one takes many verbs, of both ends. */
+static bool enter_clear(void)
+{
+	bool making, clear;
+
+	pthread_mutex_lock(&shim.ctl);
+	making = cm_making();
+	if (shim.busy == making) {
+		shim.busy = !making;
+		pthread_cond_broadcast(&shim.ctl_changed);
+	}
+	clear = shim.busy && !shim.users;
+	pthread_mutex_unlock(&shim.ctl);
+	snprintf(job.report.why, sizeof(job.report.why), "%s",
+		 making ? "a connection of librdmacm is being made" : "");
+	job.making = making;
+	return clear;
+}
+
 void job_step(void)
 {
 	char why[SHIM_TEXT_MAX];
-	bool clear;
 
 	memcpy(why, job.report.why, sizeof(why));
 	if (job.state != JOB_IDLE && job.state != JOB_QUIET && job.state != JOB_RELEASED &&
@@ -318,10 +337,7 @@ void job_step(void)
 		wait_peer_step();
 		break;
 	case JOB_ENTER:
-		pthread_mutex_lock(&shim.ctl);
-		clear = !shim.users;
-		pthread_mutex_unlock(&shim.ctl);
-		if (clear)
+		if (enter_clear())
 			suspend_enter();
 		if (job.state != JOB_DRAIN)
 			break;
@@ -357,6 +373,8 @@ int job_timeout(void)
 	case JOB_DRAIN:
 		return TICK_MS;
 	default:
+		if (job.state == JOB_ENTER && job.making)
+			return TICK_MS;
 		if (job.state == JOB_CONNECT && job.again)
 			return CONNECT_AGAIN_US / 1000;
 		return now >= job.deadline_us ? 0 : (int)((job.deadline_us - now) / 1000) + 1;

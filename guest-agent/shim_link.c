@@ -39,8 +39,12 @@ struct shim shim = {
 	.calls = LIST_INIT(shim.calls),
 };
 
+static __thread unsigned ctl_depth;
+
 void ctl_enter(void)
 {
+	if (ctl_depth++)
+		return;
 	pthread_mutex_lock(&shim.ctl);
 	while (shim.busy)
 		pthread_cond_wait(&shim.ctl_changed, &shim.ctl);
@@ -52,6 +56,8 @@ void ctl_exit(void)
 {
 	bool wake;
 
+	if (--ctl_depth)
+		return;
 	pthread_mutex_lock(&shim.ctl);
 	wake = !--shim.users && shim.busy;
 	pthread_mutex_unlock(&shim.ctl);
@@ -96,6 +102,13 @@ void shim_set_uncovered(const char *why)
 	pthread_mutex_lock(&shim.ctl);
 	if (!shim.uncovered_objects++)
 		snprintf(shim.uncovered_why, sizeof(shim.uncovered_why), "%s", why);
+	pthread_mutex_unlock(&shim.ctl);
+}
+
+void shim_unset_uncovered(void)
+{
+	pthread_mutex_lock(&shim.ctl);
+	shim.uncovered_objects--;
 	pthread_mutex_unlock(&shim.ctl);
 }
 
@@ -342,6 +355,7 @@ static void *helper_main(void *arg)
 
 	(void)arg;
 	prctl(PR_SET_NAME, "ibvmig");
+	ctl_depth = 1; /* the job is its own */
 	for (;;) {
 		fds[0] = (struct pollfd){.fd = shim.agent_lost ? -1 : shim.agent, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = shim.kick, .events = POLLIN};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The processes at the other end: finding them by GID and QPN, their keys, and the packets that
  * both ends exchange (peer_proto.h). Nothing that a peer says is used before it is checked. */
-#include "guest-agent/shim.h"
+#include "guest-agent/shim_cm.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -100,6 +100,16 @@ void peer_send_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
 
 	send_to(q->sgid, q->dgid, type == PEER_RESOLVE ? NULL : q->peer, &small.p, type,
 		sizeof(small.qp));
+}
+
+void peer_send_disconnect(const struct cm_ends *ends)
+{
+	struct qp_packet small = {
+		.p.head = {.count = 1, .dst_vqpn = ends->dvqpn, .src_vqpn = ends->vqpn},
+		.qp = {.dst_vqpn = ends->dvqpn, .src_vqpn = ends->vqpn}};
+	const struct shim_peer to = {.slot = ends->slot, .instance = ends->instance};
+
+	send_to(ends->sgid, ends->dgid, &to, &small.p, PEER_CM_DISCONNECT, sizeof(small.qp));
 }
 
 void peer_flush(void)
@@ -382,9 +392,19 @@ static void peer_gone(const struct peer_head *h)
 			flush_waiting(q->peer);
 		}
 		break;
+	case PEER_CM_DISCONNECT: /* all the better */
+		break;
 	default:
 		job_qp_event(q, PEER_GONE, h->migration, NULL);
 	}
+}
+
+/* The program has put its QP to ERR, perhaps just before a migration, in which it has no part then:
+ * the other end must not wait for it. */
+static bool ended(const struct shim_qp *q, unsigned type)
+{
+	return q->v.state == IBV_QPS_ERR && !q->in_job &&
+	       (type == PEER_DRAINED || type == PEER_FREEZE);
 }
 
 static void peer_qp_packet(const struct peer_head *h, const struct peer_qp *entries)
@@ -395,7 +415,7 @@ static void peer_qp_packet(const struct peer_head *h, const struct peer_qp *entr
 		const struct peer_qp *e = &entries[i];
 		struct shim_qp *q = qp_by_vqpn(e->dst_vqpn);
 
-		if (q && peer && q->peer == peer && q->dvqpn == e->src_vqpn)
+		if (q && peer && q->peer == peer && q->dvqpn == e->src_vqpn && !ended(q, h->type))
 			job_qp_event(q, h->type, h->migration, e);
 		else
 			reply_gone(h, e->dst_vqpn, e->src_vqpn);
@@ -437,6 +457,10 @@ void peer_delivered(const struct shim_relay *r)
 		break;
 	case PEER_GONE:
 		peer_gone(&h);
+		break;
+	case PEER_CM_DISCONNECT:
+		if (h.count == 1)
+			cm_peer_disconnected(&h, entries);
 		break;
 	default:
 		peer_qp_packet(&h, entries);
@@ -500,25 +524,26 @@ int peer_connect(struct shim_qp *q)
 {
 	const struct ibv_ah_attr *ah = &q->attr.ah_attr;
 	struct shim_route *r;
-	union ibv_gid gid;
+	union ibv_gid gid, dgid = ah->grh.dgid;
 	bool known;
 
-	if (!ah->is_global) {
+	if (!ah->is_global && !cm_find_gids(q, q->attr.dest_qp_num, gid.raw, dgid.raw)) {
 		q->uncovered = "it is addressed by LID alone, without a GID (GRH)";
 		q->dvqpn = q->dqpn = q->attr.dest_qp_num;
 		q->connected = true;
 		return 0;
 	}
-	if (real_verbs.query_gid(q->ctx->real, ah->port_num ? ah->port_num : q->attr.port_num,
+	if (ah->is_global &&
+	    real_verbs.query_gid(q->ctx->real, ah->port_num ? ah->port_num : q->attr.port_num,
 				 ah->grh.sgid_index, &gid))
 		return EINVAL;
 	q->pkey = partition_of(q);
 	pthread_mutex_lock(&shim.ctl);
 	/* The peer was first and asked for us: its numbers are known, and kept up to date. */
 	known = q->resolved && !q->dqpn_old && q->dvqpn == q->attr.dest_qp_num &&
-		!memcmp(q->dgid, ah->grh.dgid.raw, 16);
+		!memcmp(q->dgid, dgid.raw, 16);
 	memcpy(q->sgid, gid.raw, 16);
-	memcpy(q->dgid, ah->grh.dgid.raw, 16);
+	memcpy(q->dgid, dgid.raw, 16);
 	if (!known) {
 		q->peer = NULL;
 		q->resolved = false;

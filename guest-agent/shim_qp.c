@@ -282,6 +282,7 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	q = to_qp(ibqp);
 	ctl_enter();
 	leave_srq(q);
+	cm_forget_qp(ibqp);
 	table_set(&q->ctx->qp_by_qpn, q->real->qp_num, 0, TABLE_MAX / TABLE_CHUNK);
 	rc = real_verbs.destroy_qp(q->real);
 	if (rc) {

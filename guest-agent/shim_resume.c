@@ -188,6 +188,7 @@ void resume_rebuild(void)
 		job_fail(rc, "regions or queues cannot be built again: %s", strerror(-rc));
 		return;
 	}
+	cm_rebuild();
 	if (build_qps())
 		return;
 	job.report.rebuild_us = (uint32_t)(now_us() - job.step_us);
@@ -314,6 +315,7 @@ void resume_step(void)
 	if (!all || job.state != JOB_CONNECT)
 		return;
 	job.report.connect_us = (uint32_t)(now_us() - job.step_us);
+	cm_resumed();
 	job_end();
 	job_send_report(SHIM_RESUMED);
 }

@@ -13,7 +13,7 @@
 #define NO_MARKER_DRAIN_US 1000000
 #define ARRIVAL_US         100000 /* UC: without progress, what has not come is lost */
 
-static bool gid_in_order(const uint8_t gid[16], const struct shim_order *o)
+bool gid_in_order(const uint8_t gid[16], const struct shim_order *o)
 {
 	uint64_t guid = 0;
 
@@ -27,7 +27,8 @@ static bool gid_in_order(const uint8_t gid[16], const struct shim_order *o)
 
 bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16])
 {
-	if (job.state == JOB_IDLE)
+	/* While connections are still waited for, nothing is held yet. */
+	if (job.state == JOB_IDLE || (job.state == JOB_ENTER && !shim.busy))
 		return false;
 	return job.role == SHIM_ROLE_MOVER ? context_has_guid(q->ctx, &job.order, NULL)
 					   : gid_in_order(dgid, &job.order);
@@ -419,6 +420,7 @@ void job_release(void)
 		if (c->in_job)
 			context_keep_events(c);
 	harvest_all(false);
+	cm_release();
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job)
 			continue;

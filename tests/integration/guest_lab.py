@@ -472,8 +472,8 @@ class Results:
             print(f"# {line}")
 
 
-async def run_in_lab(results, tests):
-    lab = Lab()
+async def run_in_lab(results, tests, ipv4):
+    lab = Lab(ipv4=ipv4)
     try:
         await lab.start()
         for test in tests:
@@ -490,12 +490,12 @@ async def run_in_lab(results, tests):
         await lab.stop()
 
 
-def run_tests(results, *tests):
+def run_tests(results, *tests, ipv4=False):
     """Exit status. Words on the command line choose tests by name."""
     if not lab_env():
         print("1..0 # skip tests/lab/deps has not been run")
         return 0
     make_image()
-    asyncio.run(run_in_lab(results, tests))
+    asyncio.run(run_in_lab(results, tests, ipv4))
     print(f"1..{len(results.all)}")
     return 0 if results.all and all(results.all) else 1

@@ -121,6 +121,9 @@ void ctl_enter(void)
 void ctl_exit(void)
 {
 }
+void cm_release(void)
+{
+}
 void shim_log(const char *fmt, ...)
 {
 	(void)fmt;

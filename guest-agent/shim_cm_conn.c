@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* librdmacm: connections, from listen and connect to their end. */
+#include "guest-agent/shim_cm.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A call that begins something, and the state from then on; if it fails at once, what was. */
+#define BEGIN(id, next, call)                                                                      \
+	({                                                                                         \
+		enum cm_state was_;                                                                \
+		int ret_, saved_;                                                                  \
+		cm_enter(id);                                                                      \
+		was_ = (id)->state;                                                                \
+		cm_set(id, next);                                                                  \
+		ret_ = real_cm.call;                                                               \
+		saved_ = errno;                                                                    \
+		if (ret_)                                                                          \
+			cm_set(id, was_);                                                          \
+		cm_exit(id);                                                                       \
+		errno = saved_;                                                                    \
+		ret_;                                                                              \
+	})
+
+static void note_qp(struct cm_id *id, const struct rdma_conn_param *param)
+{
+	pthread_mutex_lock(&cm.lock);
+	id->vqpn = id->v.qp ? id->v.qp->qp_num : param ? param->qp_num : 0;
+	pthread_mutex_unlock(&cm.lock);
+}
+
+int cm_wait_ready(struct cm_id *id)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&cm.lock);
+	while (id->redo)
+		pthread_cond_wait(&cm.changed, &cm.lock);
+	if (id->detached)
+		rc = cm_error(EINVAL);
+	pthread_mutex_unlock(&cm.lock);
+	return rc;
+}
+
+int rdma_listen(struct rdma_cm_id *rid, int backlog)
+{
+	struct cm_id *id = to_cm_id(rid);
+
+	if (NOT_OURS)
+		return real_cm.listen(rid, backlog);
+	if (cm_wait_ready(id))
+		return -1;
+	id->backlog = backlog;
+	return BEGIN(id, CM_LISTENING, listen(id->real, backlog));
+}
+
+int rdma_connect(struct rdma_cm_id *rid, struct rdma_conn_param *param)
+{
+	struct cm_id *id = to_cm_id(rid);
+	int rc;
+
+	if (NOT_OURS)
+		return real_cm.connect(rid, param);
+	if (cm_wait_ready(id))
+		return -1;
+	note_qp(id, param);
+	rc = BEGIN(id, CM_CONNECTING, connect(id->real, param));
+	return rc ? rc : cm_complete(id);
+}
+
+int rdma_accept(struct rdma_cm_id *rid, struct rdma_conn_param *param)
+{
+	struct cm_id *id = to_cm_id(rid);
+	bool datagram;
+	int rc;
+
+	if (NOT_OURS)
+		return real_cm.accept(rid, param);
+	if (cm_wait_ready(id))
+		return -1;
+	if (!rid->qp && !param)
+		return cm_error(EINVAL);
+	note_qp(id, param);
+	datagram = rid->qp_type == IBV_QPT_UD;
+	rc = BEGIN(id, datagram ? CM_CONNECTED : CM_CONNECTING, accept(id->real, param));
+	if (rc || !datagram)
+		return rc ? rc : cm_complete(id);
+	if (id->sync && rid->event) {
+		cm_ack(rid->event);
+		rid->event = NULL;
+	}
+	return 0;
+}
+
+int rdma_establish(struct rdma_cm_id *rid)
+{
+	struct cm_id *id = to_cm_id(rid);
+
+	return NOT_OURS ? real_cm.establish(rid) : BEGIN(id, CM_CONNECTED, establish(id->real));
+}
+
+int rdma_reject(struct rdma_cm_id *rid, const void *data, uint8_t bytes)
+{
+	struct cm_id *id = to_cm_id(rid);
+
+	return NOT_OURS ? real_cm.reject(rid, data, bytes)
+			: BEGIN(id, CM_CLOSED, reject(id->real, data, bytes));
+}
+
+int rdma_reject_ece(struct rdma_cm_id *rid, const void *data, uint8_t bytes)
+{
+	struct cm_id *id = to_cm_id(rid);
+
+	return NOT_OURS ? real_cm.reject_ece(rid, data, bytes)
+			: BEGIN(id, CM_CLOSED, reject_ece(id->real, data, bytes));
+}
+
+int rdma_notify(struct rdma_cm_id *rid, enum ibv_event_type event)
+{
+	struct cm_id *id = to_cm_id(rid);
+
+	if (NOT_OURS)
+		return real_cm.notify(rid, event);
+	/* That packets came before the connection was complete is old news by now. */
+	return id->detached ? 0 : CM_CALL(id, notify(id->real, event));
+}
+
+void cm_say_disconnect(struct cm_id *id)
+{
+	struct cm_ends ends;
+	bool say;
+
+	pthread_mutex_lock(&cm.lock);
+	say = id->detached && id->ends.known && !id->lost &&
+	      (id->state == CM_CONNECTED || id->state == CM_DISCONNECTING);
+	ends = id->ends;
+	id->ends.known = false;
+	pthread_mutex_unlock(&cm.lock);
+	if (say)
+		peer_send_disconnect(&ends);
+}
+
+/* The kernel tells both ends when each has heard of the other; ours does not wait for the answer,
+ * which might never come. */
+static int disconnect_detached(struct cm_id *id)
+{
+	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+	int rc = id->v.qp ? ibv_modify_qp(id->v.qp, &error, IBV_QP_STATE) : 0;
+	bool first;
+
+	if (rc)
+		return cm_error(rc);
+	cm_say_disconnect(id);
+	pthread_mutex_lock(&cm.lock);
+	first = id->state == CM_CONNECTED;
+	if (first)
+		cm_push(id, RDMA_CM_EVENT_DISCONNECTED, 0);
+	if (!id->timewait_told)
+		cm_push(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
+	id->timewait_told = true;
+	id->state = CM_CLOSED;
+	pthread_mutex_unlock(&cm.lock);
+	return first ? cm_complete(id) : 0;
+}
+
+int rdma_disconnect(struct rdma_cm_id *rid)
+{
+	struct cm_id *id = to_cm_id(rid);
+	bool detached;
+	int rc;
+
+	if (NOT_OURS)
+		return real_cm.disconnect(rid);
+	ctl_enter(); /* a migration that is under way ends first */
+	detached = id->detached;
+	rc = detached                    ? 0
+	     : id->state == CM_CONNECTED ? BEGIN(id, CM_DISCONNECTING, disconnect(id->real))
+					 : CM_CALL(id, disconnect(id->real));
+	ctl_exit();
+	if (detached)
+		return disconnect_detached(id);
+	return rc ? rc : cm_complete(id);
+}
+
+int rdma_get_request(struct rdma_cm_id *listener, struct rdma_cm_id **ret_id)
+{
+	struct cm_id *id = to_cm_id(listener);
+	struct rdma_cm_event *e;
+	int rc;
+
+	if (NOT_OURS)
+		return real_cm.get_request(listener, ret_id);
+	if (!id->sync)
+		return cm_error(EINVAL);
+	if (listener->event)
+		cm_ack(listener->event);
+	listener->event = NULL;
+	rc = cm_next_event(id->channel, &e);
+	if (rc)
+		return rc;
+	if (e->event != RDMA_CM_EVENT_CONNECT_REQUEST)
+		rc = cm_error(e->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED
+			      : e->status                        ? -e->status
+								 : EINVAL);
+	if (!rc)
+		rc = cm_migrate(to_cm_id(e->id), NULL);
+	if (!rc && id->qp_init) {
+		struct ibv_qp_init_attr init = *id->qp_init;
+
+		rc = cm_create_qp(to_cm_id(e->id), listener->pd, &init);
+	}
+	if (rc) {
+		listener->event = e;
+		return rc;
+	}
+	e->id->event = e;
+	*ret_id = e->id;
+	return 0;
+}
+
+/* Events that wait go along. */
+static int move_to(struct cm_id *id, struct cm_channel *to)
+{
+	struct list events;
+	int rc = 0;
+
+	list_init(&events);
+	if (!id->detached) {
+		ctl_enter();
+		rc = real_cm.migrate_id(id->real, to->real) ? -errno : 0;
+		ctl_exit();
+	}
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&cm.lock);
+	cm_take_events(id, &events);
+	id->channel = to;
+	id->v.channel = &to->v;
+	cm_requeue(to, &events);
+	pthread_mutex_unlock(&cm.lock);
+	return 0;
+}
+
+int cm_migrate(struct cm_id *id, struct cm_channel *to)
+{
+	struct cm_channel *from = id->channel, *own = NULL;
+	int rc = to ? 0 : cm_channel_new(&own);
+
+	if (rc)
+		return cm_error(-rc);
+	if (id->sync && id->v.event) {
+		cm_ack(id->v.event);
+		id->v.event = NULL;
+	}
+	rc = move_to(id, to ? to : own);
+	if (rc) {
+		if (own)
+			cm_channel_free(own);
+		return cm_error(-rc);
+	}
+	if (id->sync)
+		cm_channel_free(from);
+	id->sync = own != NULL;
+	return 0;
+}
+
+int rdma_migrate_id(struct rdma_cm_id *rid, struct rdma_event_channel *channel)
+{
+	struct cm_id *id = to_cm_id(rid);
+	struct cm_channel *to;
+
+	if (NOT_OURS)
+		return real_cm.migrate_id(rid, channel);
+	to = channel ? cm_channel_find(channel) : NULL;
+	if (channel ? !to : id->sync)
+		return cm_error(EINVAL);
+	pthread_mutex_lock(&cm.lock);
+	/* Events of the old channel must have been acknowledged, as in librdmacm. */
+	while (id->told - id->acked > (id->sync && rid->event))
+		pthread_cond_wait(&cm.changed, &cm.lock);
+	pthread_mutex_unlock(&cm.lock);
+	return cm_migrate(id, to);
+}
+
+int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **ret_event)
+{
+	struct cm_channel *ch;
+
+	if (NOT_OURS)
+		return real_cm.get_cm_event(channel, ret_event);
+	ch = ret_event ? cm_channel_find(channel) : NULL;
+	return ch ? cm_next_event(ch, ret_event) : cm_error(EINVAL);
+}
+
+int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+	return NOT_OURS ? real_cm.ack_cm_event(event) : cm_ack(event);
+}

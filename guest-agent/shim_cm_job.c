@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* librdmacm's ids in a migration. Connections that are being made are waited for; those that are
+ * made are taken from the kernel; the others are made again when the device is back. */
+#include "guest-agent/shim_cm.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#define MOVES_US 60000000u /* the removal of a device is told that long after */
+
+static bool on_device_in_job(const struct cm_id *id)
+{
+	const struct ibv_context *v = id->real->verbs;
+
+	return v && shim_ours(v) && to_context(v)->in_job;
+}
+
+/* Before it is chosen which contexts are in the job. */
+static bool job_will_concern(const struct cm_id *id)
+{
+	const struct ibv_context *v = id->real->verbs;
+
+	if (job.role != SHIM_ROLE_MOVER)
+		return id->state != CM_RESOLVING &&
+		       gid_in_order(id->real->route.addr.addr.ibaddr.dgid.raw, &job.order);
+	if (!v) /* its address is not known yet: that may become one on the device */
+		return id->state == CM_RESOLVING;
+	return shim_ours(v) && context_has_guid(to_context(v), &job.order, NULL);
+}
+
+static bool being_made(const struct cm_id *id)
+{
+	return id->state == CM_RESOLVING || id->state == CM_REQUESTED ||
+	       id->state == CM_CONNECTING || id->redo;
+}
+
+bool cm_making(void)
+{
+	struct cm_channel *ch;
+	struct cm_id *id;
+	bool making = false;
+
+	pthread_mutex_lock(&cm.lock);
+	list_for_each (ch, &cm.channels, link) {
+		struct pollfd p = {.fd = ch->real->fd, .events = POLLIN};
+
+		making |= ch->busy || poll(&p, 1, 0) > 0; /* not heard yet */
+	}
+	list_for_each (id, &cm.ids, link)
+		making |= !id->detached && !id->dying && being_made(id) && job_will_concern(id);
+	pthread_mutex_unlock(&cm.lock);
+	return making;
+}
+
+static void note_ends(struct cm_id *id, const struct shim_qp *q)
+{
+	struct cm_ends *e = &id->ends;
+
+	e->known = q->peer != NULL;
+	if (!e->known)
+		return;
+	e->vqpn = q->v.qp_num;
+	e->dvqpn = q->dvqpn;
+	memcpy(e->sgid, q->sgid, 16);
+	memcpy(e->dgid, q->dgid, 16);
+	e->slot = q->peer->slot;
+	e->instance = q->peer->instance;
+}
+
+/* The kernel's connection is not used any more; librdmacm must not touch the QP for its sake. */
+static void detach(struct cm_id *id, const struct shim_qp *q)
+{
+	struct rdma_cm_id *r = id->real;
+
+	cm_pull(id);
+	id->detached = true;
+	if (q)
+		note_ends(id, q);
+	id->lost = q && (!q->paired || q->said.gone);
+	r->qp = NULL;
+	r->srq = NULL;
+	r->send_cq = r->recv_cq = NULL;
+	r->send_cq_channel = r->recv_cq_channel = NULL;
+}
+
+static void release_one(struct cm_id *id)
+{
+	struct shim_qp *q = id->vqpn ? qp_by_vqpn(id->vqpn) : NULL;
+	bool mover = job.role == SHIM_ROLE_MOVER && on_device_in_job(id);
+	bool connection = id->state == CM_CONNECTED || id->state == CM_DISCONNECTING ||
+			  id->state == CM_CLOSED;
+
+	if (id->detached || (!mover && (!q || !q->in_job || id->state != CM_CONNECTED ||
+					q->v.qp_type == IBV_QPT_UD)))
+		return;
+	if (connection && id->joins.next == &id->joins) {
+		detach(id, q);
+		return;
+	}
+	id->moves = true;
+	id->moves_until_us = now_us() + MOVES_US;
+}
+
+void cm_release(void)
+{
+	struct cm_id *id;
+
+	pthread_mutex_lock(&shim.ctl);
+	pthread_mutex_lock(&cm.lock);
+	list_for_each (id, &cm.ids, link)
+		release_one(id);
+	pthread_mutex_unlock(&cm.lock);
+	pthread_mutex_unlock(&shim.ctl);
+}
+
+/* Nobody else is inside a control verb: the list stays as it is. What does not work yet (the
+ * address may not be there at once) is tried again by the thread. */
+void cm_rebuild(void)
+{
+	struct cm_id *id;
+
+	pthread_mutex_lock(&cm.service);
+	list_for_each (id, &cm.ids, link) {
+		if (!id->moves || id->redo || cm_alive(id))
+			continue;
+		if (cm_redo(id))
+			id->redo = true;
+		cm.pending |= id->redo;
+	}
+	pthread_mutex_unlock(&cm.service);
+}
+
+/* The end of what had ended, as far as the program has not been told. */
+static void push_end(struct cm_id *id)
+{
+	if (id->real->qp_type == IBV_QPT_UD)
+		return;
+	if (id->state == CM_DISCONNECTING || (id->state == CM_CONNECTED && id->lost)) {
+		id->state = CM_CLOSED;
+		cm_push(id, RDMA_CM_EVENT_DISCONNECTED, 0);
+		if (id->lost) /* its time-wait begins with the program's answer */
+			return;
+	}
+	if (id->state == CM_CLOSED && id->vqpn && !id->timewait_told) {
+		id->timewait_told = true;
+		cm_push(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
+	}
+}
+
+void cm_resumed(void)
+{
+	struct cm_id *id;
+	bool wake = false;
+
+	pthread_mutex_lock(&cm.lock);
+	list_for_each (id, &cm.ids, link) {
+		wake |= id->redo;
+		if (!id->detached || id->parted)
+			continue;
+		id->parted = id->kernel_ends = wake = true;
+		push_end(id);
+	}
+	pthread_mutex_unlock(&cm.lock);
+	if (wake)
+		cm_wake();
+}
+
+/* One that has joined again after a migration. */
+static bool hidden_join(struct cm_id *id, const struct rdma_cm_event *e)
+{
+	struct cm_join *j;
+
+	list_for_each (j, &id->joins, link) {
+		if (!j->again || j->context != e->param.ud.private_data)
+			continue;
+		j->again = false;
+		id->real->qp = id->v.qp; /* what joins or leaves from now on is attached, too */
+		return true;
+	}
+	return false;
+}
+
+/* Of an address or route that is resolved again. */
+static bool hidden_answer(struct cm_id *id, const struct rdma_cm_event *e)
+{
+	switch (e->event) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+		id->redo_route = id->routed;
+		id->redo = id->resolving = id->routed;
+		return true;
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		id->redo = id->resolving = false;
+		return true;
+	case RDMA_CM_EVENT_ADDR_ERROR:
+	case RDMA_CM_EVENT_ROUTE_ERROR: /* again, from the start */
+		id->resolving = false;
+		id->moves = cm.pending = true;
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool cm_hidden(struct cm_id *id, const struct rdma_cm_event *e)
+{
+	if (e->id != id->real || id->detached)
+		return true;
+	if (id->resolving)
+		return hidden_answer(id, e);
+	if (e->event == RDMA_CM_EVENT_MULTICAST_JOIN)
+		return hidden_join(id, e);
+	if (e->event != RDMA_CM_EVENT_DEVICE_REMOVAL || !id->moves || now_us() > id->moves_until_us)
+		return false;
+	id->redo = cm.pending = true;
+	return true;
+}
+
+/* The device may never come back with that address: then the program is told. */
+static void redo_or_give_up(struct cm_id *id)
+{
+	if (now_us() <= id->moves_until_us && cm_redo(id)) {
+		cm.pending = true;
+		return;
+	}
+	if (!id->redo || id->resolving)
+		return;
+	pthread_mutex_lock(&cm.lock);
+	id->redo = id->moves = false;
+	cm_push(id, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
+	pthread_cond_broadcast(&cm.changed);
+	pthread_mutex_unlock(&cm.lock);
+	shim_log("an rdma_cm_id could not be made again on the new device");
+}
+
+void cm_background(void)
+{
+	struct cm_id *id;
+
+	pthread_mutex_lock(&cm.service);
+	cm.pending = false;
+	list_for_each (id, &cm.ids, link) {
+		if (id->dying)
+			continue;
+		if (id->kernel_ends)
+			real_cm.disconnect(id->real);
+		id->kernel_ends = false;
+		if (id->redo_route)
+			real_cm.resolve_route(id->real, id->timeout_ms);
+		id->redo_route = false;
+		if (id->redo && !id->resolving)
+			redo_or_give_up(id);
+	}
+	pthread_mutex_unlock(&cm.service);
+}
+
+void cm_peer_disconnected(const struct peer_head *h, const struct peer_qp *e)
+{
+	struct cm_id *id;
+
+	pthread_mutex_lock(&cm.lock);
+	list_for_each (id, &cm.ids, link) {
+		const struct cm_ends *k = &id->ends;
+
+		if (!id->detached || !k->known || k->vqpn != e->dst_vqpn ||
+		    k->dvqpn != e->src_vqpn || k->slot != h->src_slot ||
+		    k->instance != h->src_instance || memcmp(k->dgid, h->sgid, 16) ||
+		    id->state != CM_CONNECTED)
+			continue;
+		id->ends.known = false;
+		id->state = CM_CLOSED;
+		cm_push(id, RDMA_CM_EVENT_DISCONNECTED, 0);
+	}
+	pthread_mutex_unlock(&cm.lock);
+}
+
+/* On InfiniBand, paths of the CM within a subnet have no GRH: the id knows the GIDs. */
+bool cm_find_gids(const struct shim_qp *q, uint32_t dqpn, uint8_t ret_sgid[16],
+		  uint8_t ret_dgid[16])
+{
+	struct cm_id *id;
+	bool found = false;
+
+	pthread_mutex_lock(&cm.lock);
+	list_for_each (id, &cm.ids, link) {
+		const struct rdma_ib_addr *a = &id->real->route.addr.addr.ibaddr;
+
+		if (found || id->detached || id->real->verbs != q->v.context ||
+		    (id->vqpn != q->v.qp_num && id->dvqpn != dqpn))
+			continue;
+		found = true;
+		memcpy(ret_sgid, a->sgid.raw, 16);
+		memcpy(ret_dgid, a->dgid.raw, 16);
+	}
+	pthread_mutex_unlock(&cm.lock);
+	return found;
+}

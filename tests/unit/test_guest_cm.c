@@ -1,0 +1,673 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* librdmacm under the shim, with a librdmacm that is played here: what the program hears, and what
+ * is made again, in a migration. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "guest-agent/shim_cm.h"
+
+#define VQPN       0x11
+#define DVQPN      0x22
+#define SLOT       3
+#define INSTANCE   77
+#define PORT       4711
+#define WAIT_MS    20000
+#define PLAYED_MAX 64
+
+struct shim shim;
+struct shim_job job;
+
+/* librdmacm. An event is there when the channel's descriptor can be read. */
+static struct {
+	pthread_mutex_t lock;
+	struct rdma_cm_event event[PLAYED_MAX];
+	unsigned head, tail, acked;
+	struct rdma_event_channel channel;
+	unsigned created, destroyed, binds, listens, resolves;
+	atomic_uint disconnects;
+	int backlog, bind_error;
+	struct sockaddr_in bound;
+	bool dead;
+} played = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct shim_context ctx;
+static struct shim_qp qp;
+static struct shim_peer peer = {.slot = SLOT, .instance = INSTANCE};
+static struct rdma_event_channel *channel;
+static struct cm_ends said;
+static unsigned said_count, modified;
+
+static struct rdma_event_channel *p_create_event_channel(void)
+{
+	played.channel.fd = eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK);
+	return &played.channel;
+}
+
+static void p_destroy_event_channel(struct rdma_event_channel *ch)
+{
+	close(ch->fd);
+}
+
+static int p_create_id(struct rdma_event_channel *ch, struct rdma_cm_id **id, void *context,
+		       enum rdma_port_space ps)
+{
+	*id = calloc(1, sizeof(**id));
+	(*id)->channel = ch;
+	(*id)->context = context;
+	(*id)->ps = ps;
+	(*id)->qp_type = IBV_QPT_RC;
+	played.created++;
+	return 0;
+}
+
+static int p_destroy_id(struct rdma_cm_id *id)
+{
+	free(id);
+	played.destroyed++;
+	return 0;
+}
+
+static int p_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
+{
+	played.binds++;
+	memcpy(&played.bound, addr, sizeof(played.bound));
+	if (played.bind_error) {
+		errno = played.bind_error;
+		return -1;
+	}
+	id->verbs = &ctx.verbs.context;
+	id->route.addr.src_sin = played.bound;
+	return 0;
+}
+
+static int p_listen(struct rdma_cm_id *id, int backlog)
+{
+	(void)id;
+	played.listens++;
+	played.backlog = backlog;
+	return 0;
+}
+
+static int p_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst, int ms)
+{
+	(void)src;
+	(void)dst;
+	(void)ms;
+	id->verbs = &ctx.verbs.context;
+	id->route.addr.src_sin.sin_family = AF_INET;
+	played.resolves++;
+	return 0;
+}
+
+static int p_resolve_route(struct rdma_cm_id *id, int ms)
+{
+	(void)id;
+	(void)ms;
+	return 0;
+}
+
+static int p_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
+{
+	(void)id;
+	(void)param;
+	return 0;
+}
+
+static int p_disconnect(struct rdma_cm_id *id)
+{
+	assert_null(id->qp); /* librdmacm would put it to ERR */
+	atomic_fetch_add(&played.disconnects, 1);
+	return 0;
+}
+
+static int p_set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t bytes)
+{
+	(void)id;
+	(void)level;
+	(void)name;
+	(void)value;
+	(void)bytes;
+	errno = played.dead ? EIO : ENOSYS;
+	return -1;
+}
+
+static int p_get_cm_event(struct rdma_event_channel *ch, struct rdma_cm_event **ret)
+{
+	uint64_t one;
+
+	if (read(ch->fd, &one, sizeof(one)) < 0)
+		return -1;
+	pthread_mutex_lock(&played.lock);
+	*ret = &played.event[played.tail++ % PLAYED_MAX];
+	pthread_mutex_unlock(&played.lock);
+	return 0;
+}
+
+static int p_ack_cm_event(struct rdma_cm_event *e)
+{
+	memset(e, 0xee, sizeof(*e)); /* it is gone: who has a copy lives */
+	pthread_mutex_lock(&played.lock);
+	played.acked++;
+	pthread_mutex_unlock(&played.lock);
+	return 0;
+}
+
+const struct cm_real *cm_load(void)
+{
+	static const struct cm_real real = {.create_event_channel = p_create_event_channel,
+					    .destroy_event_channel = p_destroy_event_channel,
+					    .create_id = p_create_id,
+					    .destroy_id = p_destroy_id,
+					    .bind_addr = p_bind_addr,
+					    .listen = p_listen,
+					    .resolve_addr = p_resolve_addr,
+					    .resolve_route = p_resolve_route,
+					    .connect = p_connect,
+					    .disconnect = p_disconnect,
+					    .set_option = p_set_option,
+					    .get_cm_event = p_get_cm_event,
+					    .ack_cm_event = p_ack_cm_event};
+
+	return &real;
+}
+
+/* What the files under test need from the others. */
+bool cm_is_caller(const void *return_address)
+{
+	(void)return_address;
+	return false;
+}
+bool shim_start(void)
+{
+	return true;
+}
+bool shim_ours(const struct ibv_context *c)
+{
+	return c == &ctx.verbs.context;
+}
+void ctl_enter(void)
+{
+}
+void ctl_exit(void)
+{
+}
+void shim_log(const char *fmt, ...)
+{
+	(void)fmt;
+}
+void shim_set_uncovered(const char *why)
+{
+	(void)why;
+}
+void shim_unset_uncovered(void)
+{
+}
+void shim_wake_helper(void)
+{
+}
+struct shim_qp *qp_by_vqpn(uint32_t vqpn)
+{
+	return vqpn == VQPN ? &qp : NULL;
+}
+bool context_has_guid(const struct shim_context *c, const struct shim_order *o, unsigned *ret)
+{
+	(void)o;
+	(void)ret;
+	return c == &ctx;
+}
+bool gid_in_order(const uint8_t gid[16], const struct shim_order *o)
+{
+	(void)o;
+	return gid[15] == 9;
+}
+void peer_send_disconnect(const struct cm_ends *ends)
+{
+	said = *ends;
+	said_count++;
+}
+int ibv_modify_qp(struct ibv_qp *q, struct ibv_qp_attr *attr, int mask)
+{
+	assert_ptr_equal(q, &qp.v);
+	assert_int_equal(attr->qp_state, IBV_QPS_ERR);
+	assert_int_equal(mask, IBV_QP_STATE);
+	modified++;
+	return 0;
+}
+int ibv_destroy_qp(struct ibv_qp *q)
+{
+	(void)q;
+	return 0;
+}
+int ibv_destroy_srq(struct ibv_srq *s)
+{
+	(void)s;
+	return 0;
+}
+int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	(void)cq;
+	return 0;
+}
+int ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
+{
+	(void)ch;
+	return 0;
+}
+
+/* The kernel says something about an id, or the listener's new one. */
+static void kernel_says(struct rdma_cm_id *id, enum rdma_cm_event_type type,
+			const struct rdma_conn_param *param, struct rdma_cm_id *listener)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&played.lock);
+	struct rdma_cm_event *e = &played.event[played.head++ % PLAYED_MAX];
+	*e = (struct rdma_cm_event){.id = id, .event = type, .listen_id = listener};
+	if (param)
+		e->param.conn = *param;
+	pthread_mutex_unlock(&played.lock);
+	assert_int_equal(write(played.channel.fd, &one, sizeof(one)), sizeof(one));
+}
+
+/* Until the thread has taken all that the kernel said. */
+static void heard(void)
+{
+	for (int i = 0; i < WAIT_MS; i++) {
+		pthread_mutex_lock(&played.lock);
+		bool all = played.acked == played.head;
+		pthread_mutex_unlock(&played.lock);
+		pthread_mutex_lock(&cm.lock);
+		struct cm_channel *ch = container_of(channel, struct cm_channel, v);
+		all &= !ch->busy;
+		pthread_mutex_unlock(&cm.lock);
+		if (all)
+			return;
+		poll(NULL, 0, 1);
+	}
+	fail_msg("the thread does not take the events");
+}
+
+static bool silent(void)
+{
+	struct pollfd p = {.fd = channel->fd, .events = POLLIN};
+
+	return poll(&p, 1, 0) == 0;
+}
+
+static struct rdma_cm_event *hear(enum rdma_cm_event_type type, struct rdma_cm_id *id)
+{
+	struct rdma_cm_event *e = NULL;
+
+	assert_int_equal(rdma_get_cm_event(channel, &e), 0);
+	assert_int_equal(e->event, type);
+	if (id)
+		assert_ptr_equal(e->id, id);
+	return e;
+}
+
+static struct rdma_cm_id *new_id(void)
+{
+	struct rdma_cm_id *id = NULL;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	return id;
+}
+
+static struct rdma_cm_id *connected(void)
+{
+	struct rdma_conn_param param = {.qp_num = VQPN}, answer = {.qp_num = DVQPN};
+	struct sockaddr_in any = {.sin_family = AF_INET};
+	struct rdma_cm_id *id = new_id();
+
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&any), 0);
+	to_cm_id(id)->real->route.addr.addr.ibaddr.dgid.raw[15] = 9;
+	id->qp = &qp.v;
+	assert_int_equal(rdma_connect(id, &param), 0);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ESTABLISHED, &answer, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ESTABLISHED, id));
+	return id;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&job, 0, sizeof(job));
+	memset(&qp, 0, sizeof(qp));
+	played.head = played.tail = played.acked = 0;
+	played.created = played.destroyed = played.binds = played.listens = 0;
+	atomic_store(&played.disconnects, 0);
+	played.resolves = 0;
+	played.bind_error = 0;
+	played.dead = false;
+	said_count = modified = 0;
+	ctx.in_job = true;
+	qp.v.qp_num = VQPN;
+	qp.dvqpn = DVQPN;
+	qp.peer = &peer;
+	qp.in_job = qp.paired = true;
+	qp.dgid[15] = 9;
+	channel = rdma_create_event_channel();
+	return channel == NULL;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	rdma_destroy_event_channel(channel);
+	assert_int_equal(played.created, played.destroyed);
+	return 0;
+}
+
+static void migrate(unsigned role)
+{
+	job.role = role;
+	cm_release();
+	cm_rebuild();
+	cm_resumed();
+}
+
+static void events_are_copies_with_ids_of_ours(void **state)
+{
+	struct rdma_conn_param data = {
+		.private_data = "hello", .private_data_len = 6, .qp_num = DVQPN};
+	struct rdma_cm_id *id = new_id(), *child = NULL;
+	struct rdma_cm_event *e;
+
+	(void)state;
+	id->context = &data;
+	p_create_id(&played.channel, &child, to_cm_id(id), RDMA_PS_TCP);
+	kernel_says(child, RDMA_CM_EVENT_CONNECT_REQUEST, &data, to_cm_id(id)->real);
+	e = hear(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
+	heard();
+	assert_ptr_equal(e->listen_id, id);
+	assert_ptr_equal(e->id->context, &data);
+	assert_ptr_not_equal(e->id, child);
+	assert_ptr_equal(to_cm_id(e->id)->real, child);
+	assert_string_equal(e->param.conn.private_data, "hello");
+	struct rdma_cm_id *request = e->id;
+	rdma_ack_cm_event(e);
+	assert_int_equal(rdma_destroy_id(request), 0);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void a_request_that_nobody_took_goes_with_its_listener(void **state)
+{
+	struct rdma_cm_id *id = new_id(), *child = NULL;
+
+	(void)state;
+	p_create_id(&played.channel, &child, to_cm_id(id), RDMA_PS_TCP);
+	kernel_says(child, RDMA_CM_EVENT_CONNECT_REQUEST, NULL, to_cm_id(id)->real);
+	heard();
+	assert_false(silent());
+	assert_int_equal(rdma_destroy_id(id), 0);
+	assert_true(silent());
+}
+
+static void a_connection_that_migrated_is_ours(void **state)
+{
+	struct rdma_cm_id *id = connected();
+	struct rdma_cm_id *real = to_cm_id(id)->real;
+
+	(void)state;
+	migrate(SHIM_ROLE_MOVER);
+	kernel_says(real, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL, NULL);
+	kernel_says(real, RDMA_CM_EVENT_DISCONNECTED, NULL, NULL);
+	heard();
+	assert_true(silent());
+	/* the kernel is told after the resume, by the thread */
+	for (int i = 0; i < WAIT_MS && !atomic_load(&played.disconnects); i++)
+		poll(NULL, 0, 1);
+	assert_int_equal(rdma_disconnect(id), 0);
+	assert_int_equal(modified, 1);
+	assert_int_equal(said_count, 1);
+	assert_int_equal(said.vqpn, VQPN);
+	assert_int_equal(said.dvqpn, DVQPN);
+	assert_int_equal(said.slot, SLOT);
+	assert_int_equal(said.instance, INSTANCE);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, id));
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_TIMEWAIT_EXIT, id));
+	assert_int_equal(rdma_disconnect(id), 0);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	assert_int_equal(said_count, 1); /* once is enough */
+	assert_true(silent());
+	assert_int_equal(atomic_load(&played.disconnects), 1);
+}
+
+static void the_peers_end_is_heard(void **state)
+{
+	struct rdma_cm_id *id = connected();
+	struct peer_head h = {.src_slot = SLOT, .src_instance = INSTANCE};
+	struct peer_qp e = {.dst_vqpn = VQPN, .src_vqpn = DVQPN};
+
+	(void)state;
+	h.sgid[15] = 9;
+	cm_peer_disconnected(&h, &e); /* the kernel has it still */
+	assert_true(silent());
+	migrate(SHIM_ROLE_PEER);
+	h.src_instance++;
+	cm_peer_disconnected(&h, &e); /* of another process */
+	h.src_instance--;
+	e.src_vqpn++;
+	cm_peer_disconnected(&h, &e); /* of another connection */
+	e.src_vqpn--;
+	assert_true(silent());
+	cm_peer_disconnected(&h, &e);
+	cm_peer_disconnected(&h, &e);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, id));
+	assert_true(silent());
+	assert_int_equal(rdma_disconnect(id), 0);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_TIMEWAIT_EXIT, id));
+	assert_int_equal(said_count, 0);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void who_had_no_other_end_any_more_hears_it(void **state)
+{
+	struct rdma_cm_id *id = connected();
+
+	(void)state;
+	qp.said.gone = true;
+	migrate(SHIM_ROLE_MOVER);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, id));
+	assert_true(silent());
+	assert_int_equal(rdma_destroy_id(id), 0);
+	assert_int_equal(said_count, 0);
+}
+
+static void destroying_tells_the_peer(void **state)
+{
+	struct rdma_cm_id *id = connected();
+
+	(void)state;
+	migrate(SHIM_ROLE_PEER);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	assert_int_equal(said_count, 1);
+}
+
+static void connections_of_others_stay_with_the_kernel(void **state)
+{
+	struct rdma_cm_id *id = connected();
+
+	(void)state;
+	qp.in_job = false;
+	migrate(SHIM_ROLE_PEER);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_DISCONNECTED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, id));
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static struct rdma_cm_id *listening(void)
+{
+	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_port = PORT};
+	struct rdma_cm_id *id = new_id();
+
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&addr), 0);
+	assert_int_equal(rdma_listen(id, 5), 0);
+	return id;
+}
+
+static void listeners_are_made_again(void **state)
+{
+	struct rdma_cm_id *id = listening(), *old = to_cm_id(id)->real;
+
+	(void)state;
+	played.dead = true;
+	migrate(SHIM_ROLE_MOVER);
+	assert_int_equal(played.listens, 2);
+	assert_int_equal(played.backlog, 5);
+	assert_int_equal(played.bound.sin_port, PORT);
+	assert_ptr_not_equal(to_cm_id(id)->real, old);
+	kernel_says(old, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL, NULL); /* late */
+	heard();
+	assert_true(silent());
+	assert_int_equal(played.listens, 2);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void a_listener_waits_for_its_address(void **state)
+{
+	struct rdma_cm_id *id = listening();
+
+	(void)state;
+	played.dead = true;
+	played.bind_error = EADDRNOTAVAIL;
+	migrate(SHIM_ROLE_MOVER);
+	assert_int_equal(played.listens, 1);
+	played.bind_error = 0;
+	assert_int_equal(rdma_listen(id, 7), 0); /* waits for it */
+	assert_int_equal(played.listens, 3);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void one_that_cannot_be_made_again_is_given_up(void **state)
+{
+	struct rdma_cm_id *id = listening();
+
+	(void)state;
+	played.dead = true;
+	played.bind_error = EADDRNOTAVAIL;
+	job.role = SHIM_ROLE_MOVER;
+	cm_release();
+	to_cm_id(id)->moves_until_us = 0;
+	cm_rebuild();
+	cm_resumed();
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DEVICE_REMOVAL, id));
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void a_device_that_stayed_keeps_its_listeners(void **state)
+{
+	struct rdma_cm_id *id = listening();
+
+	(void)state;
+	migrate(SHIM_ROLE_MOVER);
+	assert_int_equal(played.listens, 1);
+	/* it had not left yet, it seems */
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL, NULL);
+	heard();
+	assert_int_equal(rdma_listen(id, 7), 0);
+	assert_int_equal(played.listens, 3);
+	assert_true(silent());
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void what_is_being_made_is_waited_for(void **state)
+{
+	struct rdma_conn_param param = {.qp_num = VQPN};
+	struct rdma_cm_id *id = new_id();
+
+	(void)state;
+	job.role = SHIM_ROLE_MOVER;
+	assert_false(cm_making());
+	assert_int_equal(rdma_resolve_addr(id, NULL, NULL, 1), 0);
+	assert_true(cm_making());
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ADDR_RESOLVED, id));
+	heard();
+	assert_false(cm_making());
+	assert_int_equal(rdma_connect(id, &param), 0);
+	assert_true(cm_making());
+	job.role = SHIM_ROLE_PEER;
+	assert_false(cm_making()); /* it leads elsewhere */
+	to_cm_id(id)->real->route.addr.addr.ibaddr.dgid.raw[15] = 9;
+	assert_true(cm_making());
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_REJECTED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_REJECTED, id));
+	heard();
+	assert_false(cm_making());
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void a_resolved_id_is_resolved_again(void **state)
+{
+	struct rdma_conn_param param = {.qp_num = VQPN};
+	struct rdma_cm_id *id = new_id();
+
+	(void)state;
+	assert_int_equal(rdma_resolve_addr(id, NULL, NULL, 1), 0);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ADDR_RESOLVED, id));
+	assert_int_equal(rdma_resolve_route(id, 1), 0);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ROUTE_RESOLVED, id));
+	heard();
+	played.dead = true;
+	migrate(SHIM_ROLE_MOVER);
+	assert_int_equal(played.resolves, 2);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL);
+	assert_int_equal(rdma_connect(id, &param), 0);
+	assert_true(silent());
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void bad_arguments_fail(void **state)
+{
+	struct rdma_event_channel none = {.fd = -1};
+	struct rdma_cm_event *e;
+	struct rdma_cm_id *id;
+
+	(void)state;
+	assert_int_equal(rdma_get_cm_event(channel, NULL), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(rdma_get_cm_event(&none, &e), -1);
+	assert_int_equal(rdma_ack_cm_event(NULL), -1);
+	assert_int_equal(rdma_create_id(&none, &id, NULL, RDMA_PS_TCP), -1);
+	id = new_id();
+	assert_int_equal(rdma_resolve_route(id, 1), -1); /* without an address */
+	assert_int_equal(rdma_accept(id, NULL), -1);
+	assert_int_equal(rdma_get_request(id, &id), -1); /* not synchronous */
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(events_are_copies_with_ids_of_ours),
+		T(a_request_that_nobody_took_goes_with_its_listener),
+		T(a_connection_that_migrated_is_ours),
+		T(the_peers_end_is_heard),
+		T(who_had_no_other_end_any_more_hears_it),
+		T(destroying_tells_the_peer),
+		T(connections_of_others_stay_with_the_kernel),
+		T(listeners_are_made_again),
+		T(a_listener_waits_for_its_address),
+		T(one_that_cannot_be_made_again_is_given_up),
+		T(a_device_that_stayed_keeps_its_listeners),
+		T(what_is_being_made_is_waited_for),
+		T(a_resolved_id_is_resolved_again),
+		T(bad_arguments_fail),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

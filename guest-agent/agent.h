@@ -63,6 +63,8 @@ struct agent_shim {
 	char comm[SHIM_COMM_MAX];
 	unsigned qps;
 	bool job_pending; /* the present step of the job waits for it */
+	struct agent_will *wills; /* owned */
+	unsigned will_count;
 };
 
 int agent_shim_listen(struct agent *a, const char *path);
@@ -82,6 +84,13 @@ struct agent_shim *agent_shim_by_qpn(struct agent *a, uint32_t vqpn);
 void agent_relay_from_shim(struct agent *a, const struct shim_relay *r);
 void agent_relay_from_host(struct agent *a, struct json_object *msg);
 void agent_relay_failed(struct agent *a, struct json_object *msg);
+
+/* agent_will.c: packets that a process leaves, to be sent when it has ended: its connections with
+ * librdmacm end, and their other ends must hear of it. At most 8192 of each process. */
+void agent_will_keep(struct agent_shim *s, const struct shim_relay *r);
+void agent_will_drop(struct agent_shim *s, const struct shim_relay *r);
+/* Sends them if the process has ended; frees them. */
+void agent_will_end(struct agent_shim *s, bool send);
 
 /* agent_path.c: path records, asked for once by the guest. */
 void agent_path_ask(struct agent_shim *s, const struct shim_path *ask);

@@ -49,6 +49,7 @@ static void shim_free(struct agent_shim *s)
 	if (!s)
 		return;
 	sd_event_source_disable_unref(s->io);
+	agent_will_end(s, false);
 	packets_free(s->out);
 	close(s->fd);
 	free(s);
@@ -70,6 +71,7 @@ static void shim_gone(struct agent_shim *s)
 		agent_path_forget_shim(s);
 		agent_query_forget_shim(s);
 		agent_job_forget_shim(s);
+		agent_will_end(s, true);
 	}
 	shim_free(s);
 }
@@ -216,6 +218,9 @@ static const size_t packet_bytes[] = {
 	[SHIM_QP_DEL] = sizeof(struct shim_qp_number),
 	[SHIM_PATH] = sizeof(struct shim_path),
 	[SHIM_SEND] = sizeof(struct shim_relay) + sizeof(struct peer_head), /* at least */
+	[SHIM_WILL] = sizeof(struct shim_relay) + sizeof(struct peer_head) + sizeof(struct peer_qp),
+	[SHIM_WILL_DROP] = sizeof(struct shim_relay) + sizeof(struct peer_head) +
+			   sizeof(struct peer_qp),
 	[SHIM_LOG] = sizeof(struct shim_log),
 	[SHIM_PROCESS] = sizeof(struct shim_process),
 	[SHIM_QP_INFO] = sizeof(struct shim_qp_info),
@@ -253,6 +258,12 @@ static int shim_packet(struct agent_shim *s, const struct shim_head *h)
 		return 0;
 	case SHIM_SEND:
 		agent_relay_from_shim(s->agent, p);
+		return 0;
+	case SHIM_WILL:
+		agent_will_keep(s, p);
+		return 0;
+	case SHIM_WILL_DROP:
+		agent_will_drop(s, p);
 		return 0;
 	case SHIM_LOG:
 		agent_log(s->agent, LOG_WARN, "process %d (%s): %.*s", s->pid, s->comm,

@@ -2,7 +2,7 @@
 AGENT_SRC := guest-agent/agent.c guest-agent/agent_host.c guest-agent/agent_shim.c \
 	     guest-agent/agent_relay.c guest-agent/agent_path.c guest-agent/path_cache.c guest-agent/agent_notice.c \
 	     guest-agent/agent_query.c \
-	     guest-agent/agent_job.c guest-agent/agent_device.c guest-agent/agent_ballast.c guest-agent/agent_holders.c
+	     guest-agent/agent_job.c guest-agent/agent_device.c guest-agent/agent_ballast.c guest-agent/agent_holders.c guest-agent/agent_will.c
 $(eval $(call program,ibvmig-agent,$(AGENT_SRC),$(BUILD)/lib/libnet.a $(COMMON) -ljson-c -lsystemd -lpthread))
 
 SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_lock.c guest-agent/shim_link.c guest-agent/shim_describe.c \
@@ -12,7 +12,7 @@ SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_lo
 	    guest-agent/shim_peer.c guest-agent/shim_route.c guest-agent/shim_srq.c guest-agent/shim_job.c \
 	    guest-agent/shim_suspend.c guest-agent/shim_resume.c guest-agent/shim_cm.c \
 	    guest-agent/shim_cm_real.c guest-agent/shim_cm_channel.c guest-agent/shim_cm_conn.c \
-	    guest-agent/shim_cm_ep.c guest-agent/shim_cm_redo.c guest-agent/shim_cm_job.c
+	    guest-agent/shim_cm_ep.c guest-agent/shim_cm_redo.c guest-agent/shim_cm_job.c guest-agent/shim_cm_route.c
 $(eval $(call shared,libibvmig,$(SHIM_SRC),$(COMMON) -lpthread -ldl,,-Wl$(comma)-z$(comma)defs -Wl$(comma)--version-script$(comma)guest-agent/shim.map))
 $(eval $(call program,ibvmig-run,guest-agent/run.c guest-agent/run_check.c guest-agent/run_elf.c,$(COMMON)))
 $(eval $(call testprogram,test_guest_run,tests/unit/test_guest_run.c guest-agent/run_check.c guest-agent/run_elf.c,$(COMMON)))
@@ -26,4 +26,4 @@ $(eval $(call testprogram,test_guest_route,tests/unit/test_guest_route.c guest-a
 $(eval $(call testprogram,test_guest_ex,tests/unit/test_guest_ex.c guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_srq,tests/unit/test_guest_srq.c guest-agent/shim_srq.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_suspend,tests/unit/test_guest_suspend.c guest-agent/shim_suspend.c guest-agent/shim_srq.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
-$(eval $(call testprogram,test_guest_cm,tests/unit/test_guest_cm.c guest-agent/shim_cm.c guest-agent/shim_cm_channel.c guest-agent/shim_cm_conn.c guest-agent/shim_cm_ep.c guest-agent/shim_cm_redo.c guest-agent/shim_cm_job.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_cm,tests/unit/test_guest_cm.c guest-agent/shim_cm.c guest-agent/shim_cm_channel.c guest-agent/shim_cm_conn.c guest-agent/shim_cm_ep.c guest-agent/shim_cm_redo.c guest-agent/shim_cm_job.c guest-agent/shim_cm_route.c guest-agent/shim_route.c,$(COMMON) -lpthread))

@@ -498,6 +498,8 @@ struct shim_route *route_get(const uint8_t sgid[16], const uint8_t dgid[16], uin
 /* route_answered() will be called. reconnect: at a resume; the agent's counters keep that apart. */
 void route_ask(struct shim_route *r, bool reconnect);
 void route_answered(const struct shim_path *p);
+/* The largest MTU that a path of so many bytes can carry. */
+enum ibv_mtu route_mtu(unsigned bytes);
 /* What the record says, into the attributes for RTR. On InfiniBand only: on RoCE there is no path
  * beyond the GIDs. r NULL or not known: no change. */
 void route_apply(const struct shim_route *r, struct ibv_qp_attr *a);
@@ -518,7 +520,10 @@ void cm_peer_disconnected(const struct peer_head *h, const struct peer_qp *e);
 /* The GIDs of the connection that q is for. */
 bool cm_find_gids(const struct shim_qp *q, uint32_t dqpn, uint8_t ret_sgid[16],
 		  uint8_t ret_dgid[16]);
-void peer_send_disconnect(const struct cm_ends *ends);
+/* how: SHIM_SEND at once, SHIM_WILL when the process has ended, SHIM_WILL_DROP not any more. */
+void peer_send_disconnect(const struct cm_ends *ends, uint16_t how);
+/* What an agent must know of connections that have migrated: after it was started again. */
+void cm_tell_agent(void);
 
 #define CONNECT_AGAIN_US 50000
 #define OPEN_AGAIN_MS    5

@@ -3,6 +3,7 @@
 #include "guest-agent/shim_cm.h"
 
 #include <errno.h>
+#include <infiniband/sa.h>
 #include <string.h>
 
 int cm_error(int error)
@@ -293,10 +294,17 @@ int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockad
 
 int cm_resolve_route(struct cm_id *id, int timeout_ms)
 {
+	struct ibv_path_data path;
+
 	if (cm_wait_ready(id))
 		return -1;
 	if (!id->real->verbs)
 		return cm_error(EINVAL);
+	/* The kernel takes the path and tells of it by the same event. */
+	if (timeout_ms > 0 && id->state == CM_RESOLVED &&
+	    !cm_cached_path(id, &path, (unsigned)timeout_ms) &&
+	    !cm_set_path(id, &path, sizeof(path)))
+		return 0;
 	return RESOLVE(id, resolve_route(id->real, timeout_ms));
 }
 

@@ -196,6 +196,10 @@ int cm_complete(struct cm_id *id);
 void cm_enter(struct cm_id *id);
 void cm_exit(struct cm_id *id);
 
+/* shim_cm_route.c: the path record of a resolved address, from the agent. 0 or -errno. */
+struct ibv_path_data;
+int cm_cached_path(struct cm_id *id, struct ibv_path_data *ret_path, unsigned timeout_ms);
+
 /* shim_cm_redo.c: makes an id again that was on a device that left. In the thread, or the helper
  * thread; cm.service is held. 0 or -errno: try again. */
 int cm_redo(struct cm_id *id);

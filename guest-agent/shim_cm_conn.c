@@ -137,7 +137,9 @@ void cm_say_disconnect(struct cm_id *id)
 	id->ends.known = false;
 	pthread_mutex_unlock(&cm.lock);
 	if (say)
-		peer_send_disconnect(&ends);
+		peer_send_disconnect(&ends, SHIM_SEND);
+	if (ends.known)
+		peer_send_disconnect(&ends, SHIM_WILL_DROP);
 }
 
 /* The kernel tells both ends when each has heard of the other; ours does not wait for the answer,

@@ -66,6 +66,8 @@ static void note_ends(struct cm_id *id, const struct shim_qp *q)
 	memcpy(e->dgid, q->dgid, 16);
 	e->slot = q->peer->slot;
 	e->instance = q->peer->instance;
+	if (id->state == CM_CONNECTED)
+		peer_send_disconnect(e, SHIM_WILL);
 }
 
 /* The kernel's connection is not used any more; librdmacm must not touch the QP for its sake. */
@@ -77,7 +79,6 @@ static void detach(struct cm_id *id, const struct shim_qp *q)
 	id->detached = true;
 	if (q)
 		note_ends(id, q);
-	id->lost = q && (!q->paired || q->said.gone);
 	r->qp = NULL;
 	r->srq = NULL;
 	r->send_cq = r->recv_cq = NULL;
@@ -138,6 +139,9 @@ static void push_end(struct cm_id *id)
 		return;
 	if (id->state == CM_DISCONNECTING || (id->state == CM_CONNECTED && id->lost)) {
 		id->state = CM_CLOSED;
+		if (id->ends.known)
+			peer_send_disconnect(&id->ends, SHIM_WILL_DROP);
+		id->ends.known = false;
 		cm_push(id, RDMA_CM_EVENT_DISCONNECTED, 0);
 		if (id->lost) /* its time-wait begins with the program's answer */
 			return;
@@ -150,18 +154,23 @@ static void push_end(struct cm_id *id)
 
 void cm_resumed(void)
 {
+	struct shim_qp *q;
 	struct cm_id *id;
 	bool wake = false;
 
+	pthread_mutex_lock(&shim.ctl);
 	pthread_mutex_lock(&cm.lock);
 	list_for_each (id, &cm.ids, link) {
 		wake |= id->redo;
 		if (!id->detached || id->parted)
 			continue;
+		q = id->vqpn ? qp_by_vqpn(id->vqpn) : NULL;
+		id->lost |= q && (!q->paired || q->said.gone);
 		id->parted = id->kernel_ends = wake = true;
 		push_end(id);
 	}
 	pthread_mutex_unlock(&cm.lock);
+	pthread_mutex_unlock(&shim.ctl);
 	if (wake)
 		cm_wake();
 }
@@ -254,19 +263,48 @@ void cm_background(void)
 	pthread_mutex_unlock(&cm.service);
 }
 
+void cm_tell_agent(void)
+{
+	struct cm_id *id;
+
+	pthread_mutex_lock(&cm.lock);
+	list_for_each (id, &cm.ids, link)
+		if (id->detached && id->ends.known && id->state == CM_CONNECTED)
+			peer_send_disconnect(&id->ends, SHIM_WILL);
+	pthread_mutex_unlock(&cm.lock);
+}
+
+static bool ends_match(const struct cm_ends *k, const struct peer_head *h, const struct peer_qp *e)
+{
+	return k->known && k->vqpn == e->dst_vqpn && k->dvqpn == e->src_vqpn &&
+	       k->slot == h->src_slot && k->instance == h->src_instance &&
+	       !memcmp(k->dgid, h->sgid, 16);
+}
+
+/* Before our own end is taken from the kernel: it ends then. */
+static void note_early_end(struct cm_id *id, const struct peer_head *h, const struct peer_qp *e)
+{
+	const struct shim_qp *q = qp_by_vqpn(e->dst_vqpn);
+
+	if (q && id->vqpn == e->dst_vqpn && q->in_job && q->peer && q->dvqpn == e->src_vqpn &&
+	    q->peer->slot == h->src_slot && q->peer->instance == h->src_instance &&
+	    !memcmp(q->dgid, h->sgid, 16))
+		id->lost = true;
+}
+
 void cm_peer_disconnected(const struct peer_head *h, const struct peer_qp *e)
 {
 	struct cm_id *id;
 
 	pthread_mutex_lock(&cm.lock);
 	list_for_each (id, &cm.ids, link) {
-		const struct cm_ends *k = &id->ends;
-
-		if (!id->detached || !k->known || k->vqpn != e->dst_vqpn ||
-		    k->dvqpn != e->src_vqpn || k->slot != h->src_slot ||
-		    k->instance != h->src_instance || memcmp(k->dgid, h->sgid, 16) ||
-		    id->state != CM_CONNECTED)
+		if (id->state != CM_CONNECTED)
 			continue;
+		if (!id->detached)
+			note_early_end(id, h, e);
+		if (!id->detached || !ends_match(&id->ends, h, e))
+			continue;
+		peer_send_disconnect(&id->ends, SHIM_WILL_DROP);
 		id->ends.known = false;
 		id->state = CM_CLOSED;
 		cm_push(id, RDMA_CM_EVENT_DISCONNECTED, 0);

@@ -334,6 +334,7 @@ static void agent_again(void)
 		shim_send(&n);
 	}
 	pthread_mutex_unlock(&shim.ctl);
+	cm_tell_agent();
 	pthread_mutex_lock(&shim.call);
 	shim.agent_lost = false;
 	pthread_mutex_unlock(&shim.call);

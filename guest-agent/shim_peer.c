@@ -53,7 +53,7 @@ static struct {
 } deferred[DEFERRED_MAX];
 static unsigned deferred_count;
 
-static void send_to(const uint8_t sgid[16], const uint8_t dgid[16], const struct shim_peer *peer,
+static void address(const uint8_t sgid[16], const uint8_t dgid[16], const struct shim_peer *peer,
 		    struct packet *p, uint16_t type, size_t each)
 {
 	size_t body = sizeof(p->head) + p->head.count * each;
@@ -70,6 +70,12 @@ static void send_to(const uint8_t sgid[16], const uint8_t dgid[16], const struct
 	p->head.src_instance = shim.instance;
 	p->head.dst_slot = peer ? peer->slot : 0;
 	p->head.dst_instance = peer ? peer->instance : 0;
+}
+
+static void send_to(const uint8_t sgid[16], const uint8_t dgid[16], const struct shim_peer *peer,
+		    struct packet *p, uint16_t type, size_t each)
+{
+	address(sgid, dgid, peer, p, type, each);
 	shim_send(p);
 }
 
@@ -102,14 +108,16 @@ void peer_send_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
 		sizeof(small.qp));
 }
 
-void peer_send_disconnect(const struct cm_ends *ends)
+void peer_send_disconnect(const struct cm_ends *ends, uint16_t how)
 {
 	struct qp_packet small = {
 		.p.head = {.count = 1, .dst_vqpn = ends->dvqpn, .src_vqpn = ends->vqpn},
 		.qp = {.dst_vqpn = ends->dvqpn, .src_vqpn = ends->vqpn}};
 	const struct shim_peer to = {.slot = ends->slot, .instance = ends->instance};
 
-	send_to(ends->sgid, ends->dgid, &to, &small.p, PEER_CM_DISCONNECT, sizeof(small.qp));
+	address(ends->sgid, ends->dgid, &to, &small.p, PEER_CM_DISCONNECT, sizeof(small.qp));
+	small.p.relay.head.type = how;
+	shim_send(&small);
 }
 
 void peer_flush(void)

@@ -35,6 +35,9 @@ enum shim_msg_type {
 	SHIM_RELEASED,  /* shim_report: the answer to SHIM_RELEASE */
 	SHIM_RESUMED,   /* shim_report: the answer to SHIM_RESUME */
 	SHIM_ABORTED,   /* shim_report: a suspend ended after SHIM_QUIET, by the peer's doing */
+	SHIM_WILL,      /* shim_relay with one peer_qp, no answer: to be sent when the process has
+			 * ended */
+	SHIM_WILL_DROP, /* the same packet: not any more */
 
 	/* Agent to shim. */
 	SHIM_DELIVER = 64, /* shim_relay: from the peer */

@@ -114,8 +114,7 @@ void route_answered(const struct shim_path *p)
 	r->path = *p;
 }
 
-/* Of a path; the largest that it can carry. */
-static enum ibv_mtu mtu_code(unsigned bytes)
+enum ibv_mtu route_mtu(unsigned bytes)
 {
 	enum ibv_mtu code = IBV_MTU_256;
 
@@ -136,7 +135,7 @@ void route_apply(const struct shim_route *r, struct ibv_qp_attr *a)
 	if (a->ah_attr.static_rate && r->path.rate)
 		a->ah_attr.static_rate = r->path.rate;
 	/* Both ends see the same record, so they come to the same; never more than they had. */
-	mtu = mtu_code(r->path.mtu);
+	mtu = route_mtu(r->path.mtu);
 	if (r->path.mtu && mtu < a->path_mtu)
 		a->path_mtu = mtu;
 }

@@ -35,7 +35,7 @@ static struct {
 	int connections;
 	struct rdma_event_channel *channel;
 	struct ibv_pd *pd;
-} o = {.connections = 1};
+} o = {.bind = "::", .connections = 1};
 
 static void die(const char *what)
 {

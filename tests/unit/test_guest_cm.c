@@ -5,7 +5,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <endian.h>
 #include <errno.h>
+#include <infiniband/sa.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -34,6 +36,8 @@ static struct {
 	unsigned created, destroyed, binds, listens, resolves;
 	atomic_uint disconnects;
 	int backlog, bind_error;
+	unsigned route_queries; /* of the SA */
+	struct ibv_path_data path;
 	struct sockaddr_in bound;
 	bool dead;
 } played = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -44,6 +48,9 @@ static struct shim_peer peer = {.slot = SLOT, .instance = INSTANCE};
 static struct rdma_event_channel *channel;
 static struct cm_ends said;
 static unsigned said_count, modified;
+static struct shim_path record;
+static int link_layer;
+static int wills; /* that the agent holds */
 
 static struct rdma_event_channel *p_create_event_channel(void)
 {
@@ -111,6 +118,7 @@ static int p_resolve_route(struct rdma_cm_id *id, int ms)
 {
 	(void)id;
 	(void)ms;
+	played.route_queries++;
 	return 0;
 }
 
@@ -131,10 +139,11 @@ static int p_disconnect(struct rdma_cm_id *id)
 static int p_set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t bytes)
 {
 	(void)id;
-	(void)level;
-	(void)name;
-	(void)value;
-	(void)bytes;
+	if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH) {
+		assert_int_equal(bytes, sizeof(played.path));
+		memcpy(&played.path, value, bytes);
+		return 0;
+	}
 	errno = played.dead ? EIO : ENOSYS;
 	return -1;
 }
@@ -213,6 +222,42 @@ void shim_unset_uncovered(void)
 void shim_wake_helper(void)
 {
 }
+void shim_send(const void *packet)
+{
+	(void)packet;
+}
+uint32_t shim_cookie(void)
+{
+	return 1;
+}
+/* The agent's path record, if it has one. */
+int shim_call(void *packet, void *answer, size_t bytes, unsigned timeout_ms)
+{
+	const struct shim_path *ask = packet;
+	struct shim_path p = *ask;
+
+	assert_int_equal(bytes, sizeof(p));
+	assert_true(timeout_ms > 0);
+	assert_int_equal(ask->head.type, SHIM_PATH);
+	assert_int_equal(ask->dgid[15], 9);
+	if (!record.dlid)
+		return -EHOSTUNREACH;
+	p.dlid = record.dlid;
+	p.slid = record.slid;
+	p.mtu = record.mtu;
+	p.rate = record.rate;
+	p.sl = record.sl;
+	memcpy(answer, &p, sizeof(p));
+	return 0;
+}
+static int query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *attr, size_t bytes)
+{
+	(void)c;
+	(void)port;
+	(void)bytes;
+	attr->link_layer = (uint8_t)link_layer;
+	return 0;
+}
 struct shim_qp *qp_by_vqpn(uint32_t vqpn)
 {
 	return vqpn == VQPN ? &qp : NULL;
@@ -228,10 +273,20 @@ bool gid_in_order(const uint8_t gid[16], const struct shim_order *o)
 	(void)o;
 	return gid[15] == 9;
 }
-void peer_send_disconnect(const struct cm_ends *ends)
+void peer_send_disconnect(const struct cm_ends *ends, uint16_t how)
 {
 	said = *ends;
-	said_count++;
+	said_count += how == SHIM_SEND;
+	wills += how == SHIM_WILL;
+	wills -= how == SHIM_WILL_DROP;
+}
+#undef ibv_query_port
+int ibv_query_port(struct ibv_context *c, uint8_t port, struct _compat_ibv_port_attr *attr)
+{
+	(void)c;
+	(void)port;
+	(void)attr;
+	return EINVAL; /* the one of the extended context is called */
 }
 int ibv_modify_qp(struct ibv_qp *q, struct ibv_qp_attr *attr, int mask)
 {
@@ -348,7 +403,14 @@ static int setup(void **state)
 	played.bind_error = 0;
 	played.dead = false;
 	said_count = modified = 0;
+	wills = 0;
 	ctx.in_job = true;
+	ctx.verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+	ctx.verbs.sz = sizeof(ctx.verbs);
+	ctx.verbs.query_port = query_port;
+	link_layer = IBV_LINK_LAYER_ETHERNET;
+	memset(&record, 0, sizeof(record));
+	played.route_queries = 0;
 	qp.v.qp_num = VQPN;
 	qp.dvqpn = DVQPN;
 	qp.peer = &peer;
@@ -449,9 +511,12 @@ static void the_peers_end_is_heard(void **state)
 
 	(void)state;
 	h.sgid[15] = 9;
-	cm_peer_disconnected(&h, &e); /* the kernel has it still */
+	qp.in_job = false;
+	cm_peer_disconnected(&h, &e); /* the kernel has it still, who says so knows nothing */
 	assert_true(silent());
+	qp.in_job = true;
 	migrate(SHIM_ROLE_PEER);
+	assert_int_equal(wills, 1);
 	h.src_instance++;
 	cm_peer_disconnected(&h, &e); /* of another process */
 	h.src_instance--;
@@ -466,7 +531,24 @@ static void the_peers_end_is_heard(void **state)
 	assert_int_equal(rdma_disconnect(id), 0);
 	rdma_ack_cm_event(hear(RDMA_CM_EVENT_TIMEWAIT_EXIT, id));
 	assert_int_equal(said_count, 0);
+	assert_int_equal(wills, 0);
 	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void an_end_in_the_middle_of_it_is_heard_when_it_is_over(void **state)
+{
+	struct rdma_cm_id *id = connected();
+	struct peer_head h = {.src_slot = SLOT, .src_instance = INSTANCE};
+	struct peer_qp e = {.dst_vqpn = VQPN, .src_vqpn = DVQPN};
+
+	(void)state;
+	h.sgid[15] = 9;
+	cm_peer_disconnected(&h, &e);
+	assert_true(silent());
+	migrate(SHIM_ROLE_PEER);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, id));
+	assert_int_equal(rdma_destroy_id(id), 0);
+	assert_int_equal(said_count + (unsigned)wills, 0);
 }
 
 static void who_had_no_other_end_any_more_hears_it(void **state)
@@ -488,8 +570,12 @@ static void destroying_tells_the_peer(void **state)
 
 	(void)state;
 	migrate(SHIM_ROLE_PEER);
+	assert_int_equal(wills, 1);
+	cm_tell_agent(); /* one that was started again */
+	assert_int_equal(wills, 2);
 	assert_int_equal(rdma_destroy_id(id), 0);
 	assert_int_equal(said_count, 1);
+	assert_int_equal(wills, 1);
 }
 
 static void connections_of_others_stay_with_the_kernel(void **state)
@@ -629,6 +715,47 @@ static void a_resolved_id_is_resolved_again(void **state)
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
 
+/* Resolves the route of an id whose address is resolved; the kernel's event is the same. */
+static void resolve_route(struct rdma_cm_id *id)
+{
+	to_cm_id(id)->state = CM_RESOLVED;
+	assert_int_equal(rdma_resolve_route(id, 1000), 0);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ROUTE_RESOLVED, id));
+}
+
+static void routes_come_from_the_path_records(void **state)
+{
+	struct rdma_cm_id *id = new_id();
+
+	(void)state;
+	assert_int_equal(rdma_resolve_addr(id, NULL, NULL, 1), 0);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ADDR_RESOLVED, id));
+	to_cm_id(id)->real->route.addr.addr.ibaddr.dgid.raw[15] = 9;
+	to_cm_id(id)->real->route.addr.addr.ibaddr.pkey = htobe16(0x8001);
+	record = (struct shim_path){.dlid = 7, .slid = 8, .mtu = 2048, .rate = 16, .sl = 3};
+	resolve_route(id); /* RoCE: the kernel knows better */
+	assert_int_equal(played.route_queries, 1);
+	link_layer = IBV_LINK_LAYER_INFINIBAND;
+	resolve_route(id);
+	assert_int_equal(played.route_queries, 1);
+	assert_int_equal(be16toh(played.path.path.dlid), 7);
+	assert_int_equal(be16toh(played.path.path.slid), 8);
+	assert_int_equal(be16toh(played.path.path.pkey), 0x8001);
+	assert_int_equal(be16toh(played.path.path.qosclass_sl), 3);
+	assert_int_equal(played.path.path.mtu, 2 << 6 | IBV_MTU_2048);
+	assert_int_equal(played.path.path.rate, 2 << 6 | 16);
+	assert_int_equal(played.path.path.dgid.raw[15], 9);
+	record.rate = 0; /* half a record */
+	resolve_route(id);
+	assert_int_equal(played.route_queries, 2);
+	record.dlid = 0; /* none */
+	resolve_route(id);
+	assert_int_equal(played.route_queries, 3);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
 static void bad_arguments_fail(void **state)
 {
 	struct rdma_event_channel none = {.fd = -1};
@@ -656,6 +783,7 @@ int main(void)
 		T(a_request_that_nobody_took_goes_with_its_listener),
 		T(a_connection_that_migrated_is_ours),
 		T(the_peers_end_is_heard),
+		T(an_end_in_the_middle_of_it_is_heard_when_it_is_over),
 		T(who_had_no_other_end_any_more_hears_it),
 		T(destroying_tells_the_peer),
 		T(connections_of_others_stay_with_the_kernel),
@@ -665,6 +793,7 @@ int main(void)
 		T(a_device_that_stayed_keeps_its_listeners),
 		T(what_is_being_made_is_waited_for),
 		T(a_resolved_id_is_resolved_again),
+		T(routes_come_from_the_path_records),
 		T(bad_arguments_fail),
 	};
 

@@ -62,9 +62,11 @@ struct agent_shim {
 	int32_t pid;
 	char comm[SHIM_COMM_MAX];
 	unsigned qps;
-	bool job_pending; /* the present step of the job waits for it */
+	bool job_pending;         /* the present step of the job waits for it */
 	struct agent_will *wills; /* owned */
 	unsigned will_count;
+	struct agent_met *met; /* owned; whom it exchanges datagrams with */
+	unsigned met_count;
 };
 
 int agent_shim_listen(struct agent *a, const char *path);
@@ -82,6 +84,10 @@ struct agent_shim *agent_shim_by_qpn(struct agent *a, uint32_t vqpn);
 
 /* agent_relay.c: packets between shims, in this guest or through the host. */
 void agent_relay_from_shim(struct agent *a, const struct shim_relay *r);
+/* A process may die without a word to those that it exchanges datagrams with: notes who they are,
+ * and tells them. */
+void agent_relay_note(struct agent_shim *s, const struct shim_relay *r);
+void agent_relay_ended(struct agent_shim *s);
 void agent_relay_from_host(struct agent *a, struct json_object *msg);
 void agent_relay_failed(struct agent *a, struct json_object *msg);
 
@@ -114,6 +120,7 @@ void agent_notice_moved(struct json_object *resume);
 void agent_query(struct agent *a, uint64_t id);
 void agent_query_process(struct agent_shim *s, const struct shim_process *p);
 void agent_query_qp(struct agent_shim *s, const struct shim_qp_info *q);
+void agent_query_peer(struct agent_shim *s, const struct shim_peer_info *p);
 void agent_query_end(struct agent_shim *s, uint32_t cookie);
 void agent_query_forget_shim(struct agent_shim *s);
 

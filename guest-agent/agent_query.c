@@ -177,7 +177,7 @@ static const char *qp_state_name(unsigned state)
 	return state < ARRAY_SIZE(names) ? names[state] : "unknown";
 }
 
-static void query_peer(struct query *q, const char *sgid, const char *dgid)
+static void add_peer(struct query *q, const char *sgid, const char *dgid)
 {
 	size_t n = json_object_array_length(q->peers);
 
@@ -224,7 +224,7 @@ void agent_query_qp(struct agent_shim *s, const struct shim_qp_info *i)
 		json_set_str(o, "dgid", dgid);
 		json_set_u64(o, "dvqpn", i->dvqpn);
 		json_set_u64(o, "dqpn", i->dqpn);
-		query_peer(q, sgid, dgid);
+		add_peer(q, sgid, dgid);
 	}
 	q->text_bytes += strlen(json_text(o));
 	if (q->text_bytes > TEXT_MAX) {
@@ -233,6 +233,21 @@ void agent_query_qp(struct agent_shim *s, const struct shim_qp_info *i)
 		return;
 	}
 	json_object_array_add(q->qps_of[s->slot], o);
+}
+
+void agent_query_peer(struct agent_shim *s, const struct shim_peer_info *p)
+{
+	struct query *q = query_of(s, p->head.cookie);
+	char sgid[IB_GID_TEXT], dgid[IB_GID_TEXT];
+	struct ib_gid gid;
+
+	if (!q)
+		return;
+	ib_gid_from_bytes(p->sgid, &gid);
+	ib_gid_format(&gid, sgid);
+	ib_gid_from_bytes(p->dgid, &gid);
+	ib_gid_format(&gid, dgid);
+	add_peer(q, sgid, dgid);
 }
 
 static void query_one_done(struct query *q, const struct agent_shim *s)

@@ -17,6 +17,12 @@ struct delivery {
 	} body;
 };
 
+struct agent_met {
+	uint8_t sgid[16], dgid[16];
+};
+
+#define MET_MAX 4096 /* of one process; the same as its own limit */
+
 _Static_assert(sizeof(struct delivery) <= SHIM_MSG_MAX, "fits in a packet");
 
 static void to_host(struct agent *a, const struct peer_head *body, size_t bytes)
@@ -81,6 +87,12 @@ static void unreachable(struct agent *a, const uint8_t dgid[16])
 	agent_for_each_shim(a, s) agent_shim_send(s, &r);
 }
 
+/* For whoever in this guest knows the process that it is about. */
+static bool for_all(const struct peer_head *body)
+{
+	return body->type == PEER_GONE && body->about == PEER_UD_ENDED && !body->dst_slot;
+}
+
 static void route(struct agent *a, const struct peer_head *body, size_t bytes, bool from_host)
 {
 	struct agent_shim *s;
@@ -90,6 +102,10 @@ static void route(struct agent *a, const struct peer_head *body, size_t bytes, b
 			to_host(a, body, bytes);
 		else
 			unreachable(a, body->dgid);
+		return;
+	}
+	if (for_all(body)) {
+		agent_for_each_shim(a, s) deliver(a, s, body, bytes);
 		return;
 	}
 	s = body->dst_slot ? agent_shim_by_slot(a, body->dst_slot, body->dst_instance)
@@ -127,6 +143,46 @@ void agent_relay_from_shim(struct agent *a, const struct shim_relay *r)
 		route(a, &d.body.head, bytes, false);
 	else
 		log_warn("a process sent a relay packet of %zu bytes that is not one", bytes);
+}
+
+void agent_relay_note(struct agent_shim *s, const struct shim_relay *r)
+{
+	struct peer_head h;
+	struct agent_met *grown;
+
+	if (r->head.bytes < sizeof(*r) + sizeof(h))
+		return;
+	memcpy(&h, r->body, sizeof(h));
+	if (h.type != PEER_UD_RESOLVE && h.type != PEER_UD_RESOLVED)
+		return;
+	for (unsigned i = 0; i < s->met_count; i++)
+		if (!memcmp(s->met[i].sgid, h.sgid, 16) && !memcmp(s->met[i].dgid, h.dgid, 16))
+			return;
+	grown = s->met_count < MET_MAX
+			? realloc(s->met, (s->met_count + 1) * sizeof(struct agent_met))
+			: NULL;
+	if (!grown)
+		return;
+	s->met = grown;
+	memcpy(s->met[s->met_count].sgid, h.sgid, 16);
+	memcpy(s->met[s->met_count++].dgid, h.dgid, 16);
+}
+
+void agent_relay_ended(struct agent_shim *s)
+{
+	for (unsigned i = 0; i < s->met_count; i++) {
+		struct peer_head gone = {.version = PEER_PROTO_VERSION,
+					 .type = PEER_GONE,
+					 .about = PEER_UD_ENDED,
+					 .src_slot = s->slot,
+					 .src_instance = s->instance};
+
+		memcpy(gone.sgid, s->met[i].sgid, 16);
+		memcpy(gone.dgid, s->met[i].dgid, 16);
+		route(s->agent, &gone, sizeof(gone), false);
+	}
+	free(TAKE(s->met));
+	s->met_count = 0;
 }
 
 void agent_relay_from_host(struct agent *a, struct json_object *msg)

@@ -72,6 +72,7 @@ static void shim_gone(struct agent_shim *s)
 		agent_query_forget_shim(s);
 		agent_job_forget_shim(s);
 		agent_will_end(s, true);
+		agent_relay_ended(s);
 	}
 	shim_free(s);
 }
@@ -229,6 +230,7 @@ static const size_t packet_bytes[] = {
 	[SHIM_RELEASED] = sizeof(struct shim_report),
 	[SHIM_RESUMED] = sizeof(struct shim_report),
 	[SHIM_ABORTED] = sizeof(struct shim_report),
+	[SHIM_PEER_INFO] = sizeof(struct shim_peer_info),
 };
 
 static bool packet_valid(const struct agent_shim *s, const struct shim_head *h, size_t bytes)
@@ -257,6 +259,7 @@ static int shim_packet(struct agent_shim *s, const struct shim_head *h)
 		agent_path_ask(s, p);
 		return 0;
 	case SHIM_SEND:
+		agent_relay_note(s, p);
 		agent_relay_from_shim(s->agent, p);
 		return 0;
 	case SHIM_WILL:
@@ -274,6 +277,9 @@ static int shim_packet(struct agent_shim *s, const struct shim_head *h)
 		return 0;
 	case SHIM_QP_INFO:
 		agent_query_qp(s, p);
+		return 0;
+	case SHIM_PEER_INFO:
+		agent_query_peer(s, p);
 		return 0;
 	case SHIM_QUERY_END:
 		agent_query_end(s, h->cookie);

@@ -10,6 +10,7 @@ SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_lo
 	    guest-agent/shim_cq.c guest-agent/shim_qp.c guest-agent/shim_post.c \
 	    guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_refuse.c \
 	    guest-agent/shim_peer.c guest-agent/shim_route.c guest-agent/shim_srq.c guest-agent/shim_job.c \
+	    guest-agent/shim_ah.c guest-agent/shim_ud.c guest-agent/shim_ud_peer.c guest-agent/shim_ud_job.c \
 	    guest-agent/shim_suspend.c guest-agent/shim_resume.c guest-agent/shim_cm.c \
 	    guest-agent/shim_cm_real.c guest-agent/shim_cm_channel.c guest-agent/shim_cm_conn.c \
 	    guest-agent/shim_cm_ep.c guest-agent/shim_cm_redo.c guest-agent/shim_cm_job.c guest-agent/shim_cm_route.c
@@ -19,6 +20,7 @@ $(eval $(call testprogram,test_guest_run,tests/unit/test_guest_run.c guest-agent
 
 $(eval $(call testprogram,test_guest_table,tests/unit/test_guest_table.c guest-agent/shim_table.c,))
 $(eval $(call testprogram,test_guest_post,tests/unit/test_guest_post.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_ud,tests/unit/test_guest_ud.c guest-agent/shim_ud.c guest-agent/shim_ud_peer.c guest-agent/shim_post.c guest-agent/shim_cq.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_relay,tests/unit/test_guest_relay.c guest-agent/agent_relay.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_guest_dirty,tests/unit/test_guest_dirty.c guest-agent/shim_mr.c guest-agent/shim_domain.c guest-agent/shim_table.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_path_cache,tests/unit/test_guest_path_cache.c guest-agent/path_cache.c,))

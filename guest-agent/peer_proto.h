@@ -32,6 +32,22 @@ enum peer_msg_type {
 	PEER_READY,     /* peer_qp: my QP takes your packets */
 	PEER_BUSY,      /* peer_qp: PEER_RESOLVED will come when a migration of mine is over */
 	PEER_CM_DISCONNECT = 32, /* peer_qp: rdma_disconnect() of a connection that has migrated */
+
+	/* Datagrams: between processes, that is: slots. PEER_UD_RESOLVE is for the process that
+	 * has .dst_vqpn; but for it .dst_slot and .dst_instance are set. */
+	PEER_UD_RESOLVE =
+		48,       /* peer_qp: QP .src_vqpn, at the hardware .qpn, will send to .dst_vqpn */
+	PEER_UD_RESOLVED, /* peer_qp: .qpn is the hardware's number of .src_vqpn */
+	PEER_UD_BUSY,     /* peer_qp: PEER_UD_RESOLVED will come when a migration is over */
+	PEER_UD_BYE,      /* peer_qp: .src_vqpn is no more */
+	PEER_UD_DRAINED,  /* head only: my sends to you have ended and are held */
+	PEER_UD_ABORT,    /* head only: they are not held any more */
+	PEER_UD_NUMBERS,  /* peer_qp: .qpn of each .src_vqpn; with a migration: they take your
+			   * datagrams. Answer PEER_UD_HAVE */
+	PEER_UD_HAVE,     /* head only: I know your numbers */
+	PEER_UD_ASK,      /* head only: tell me your numbers if they are settled */
+	PEER_UD_ENDED,    /* only as .about of a PEER_GONE for all processes of a guest: the
+			   * process that sends it has ended */
 };
 
 struct peer_head {

@@ -46,7 +46,7 @@ struct shim_context {
 	bool in_job, released;
 	struct list events; /* struct shim_event: taken from a device that was given back */
 	int soft_events;    /* eventfd, as a semaphore: one for each of them */
-	unsigned cm_opens;           /* of librdmacm: then it stays until the process ends */
+	unsigned cm_opens;  /* of librdmacm: then it stays until the process ends */
 	struct shim_table qp_by_qpn; /* hardware's QPN to struct shim_qp * */
 	struct verbs_context verbs;  /* the last: it may grow */
 };
@@ -232,8 +232,9 @@ struct shim_qp {
 	struct ibv_qp_attr attr; /* what modify_qp has set */
 	int attr_mask;
 	struct shim_queue send, recv;
-	uint64_t messages; /* in the log so far that consume a receive of the peer */
-	bool holds_srq;    /* by srq_hold() */
+	struct shim_ud *ud; /* owned; NULL: not UD */
+	uint64_t messages;  /* in the log so far that consume a receive of the peer */
+	bool holds_srq;     /* by srq_hold() */
 
 	/* The other end. dvqpn is what the program was told, dqpn the hardware's number. */
 	bool connected;        /* by modify_qp to RTR */
@@ -304,10 +305,14 @@ struct shim {
 	pthread_cond_t ctl_changed;
 	unsigned users; /* callers inside a control verb */
 	bool busy;      /* a job runs: new callers wait */
-	struct list contexts, pds, mrs, channels, cqs, srqs, qps, peers;
+	struct list contexts, pds, mrs, channels, cqs, srqs, qps, ahs, peers, partners;
 	struct shim_table keys;       /* our virtual keys to the hardware's lkeys */
 	struct shim_table qp_by_vqpn; /* to struct shim_qp *; under ctl */
 	uint32_t key_start;
+	unsigned dead_ahs;         /* that are still in .ahs */
+	_Atomic(unsigned) ud_asks; /* questions that posts wait for */
+	_Atomic(bool) ud_moved;    /* some partner's number is not the hardware's */
+	_Atomic(bool) odd_iova;    /* some region has addresses of its own */
 	unsigned uncovered_objects;
 	char uncovered_why[SHIM_TEXT_MAX];
 
@@ -421,6 +426,10 @@ struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
 int qp_create_real(struct shim_qp *q);
 void qp_destroy_real(struct shim_qp *q);
 struct shim_qp *qp_by_vqpn(uint32_t vqpn); /* under ctl */
+/* Why a migration must be refused while such a QP exists, or NULL. */
+const char *qp_type_uncovered(const struct ibv_qp_init_attr *init);
+/* The index of that GID at the port, or -errno. */
+int gid_index(const struct shim_context *c, uint8_t port, const uint8_t gid[16]);
 int qp_to_init(struct shim_qp *q);
 int qp_to_connected(struct shim_qp *q);
 
@@ -472,6 +481,8 @@ void srq_hold(struct shim_qp *q);
 void srq_unhold(struct shim_qp *q);
 /* Whether all receives that the hardware was given have completed. */
 bool srq_is_empty(struct shim_srq *s);
+/* The virtual number of the sender of a datagram into that slot; before srq_take(). */
+uint32_t srq_source(struct shim_srq *s, uint32_t slot, const struct ibv_wc *wc);
 void srq_release(struct shim_srq *s);
 /* The real queue with all that was not consumed, oldest first, and its limit. 0 or -errno. */
 int srq_rebuild(struct shim_srq *s);
@@ -562,6 +573,7 @@ int job_timeout(void);
 /* Notes what the peer said (under ctl); job_step() acts on it. type 0: it cannot be reached. */
 void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const struct peer_qp *e);
 void job_send_report(uint16_t type);
+bool gid_in_order(const uint8_t gid[16], const struct shim_order *o);
 void job_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Whether the other end of q has a part in the job. */
 bool takes_part(const struct shim_qp *q);
@@ -580,6 +592,31 @@ bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16]);
 void resume_start(const struct shim_order *o);
 void resume_rebuild(void);
 void resume_step(void);
+
+/* Datagrams (shim_ud.h). On the data path, under send.lock: the hardware's address handle and
+ * number into wr; false: the number is being asked for. */
+bool ud_translate(struct shim_qp *q, struct ibv_send_wr *wr);
+/* The virtual number of the sender; the receive's buffers begin with the GRH. */
+uint32_t ud_source(const struct ibv_wc *wc, const struct ibv_sge *sge, int num_sge);
+/* Fills in the rest of a marker. 0, or errno. */
+int ud_marker(struct shim_qp *q, struct ibv_send_wr *wr);
+/* What that took; not while a marker is under way. */
+void ud_drop_marker(struct shim_qp *q);
+/* Questions that are not answered in time end. Milliseconds until then, -1: there are none. */
+void ud_step(void);
+int ud_timeout(void);
+/* Suspend: whether partners take part; whether all is done, but for QPs that are not drained. */
+bool ud_choose(void);
+bool ud_quiet(void);
+bool ud_broken(const struct shim_qp *q);
+void ud_abort(void);
+void ud_leave_groups(struct shim_qp *q);
+void ud_release(struct shim_context *c);
+/* Resume: from INIT to where the program had it. 0 or -errno. */
+int ud_connect(struct shim_qp *q);
+void ud_tell_partners(void);
+bool ud_ready(void);
+void ud_job_end(void);
 
 #pragma GCC visibility pop
 

@@ -23,6 +23,9 @@ static bool take_marker(struct shim_qp *q, const struct ibv_wc *wc)
 /* A receive of a shared queue: each QP counts its own. */
 static bool take_shared(struct shim_qp *q, struct ibv_wc *wc, uint32_t slot)
 {
+	if (q->v.srq && q->ud && wc->status == IBV_WC_SUCCESS &&
+	    atomic_load_explicit(&shim.ud_moved, memory_order_acquire))
+		wc->src_qp = srq_source(to_srq(q->v.srq), slot, wc);
 	if (!q->v.srq || !srq_take(to_srq(q->v.srq), slot, q, &wc->wr_id))
 		return false;
 	if (q->v.qp_type != IBV_QPT_UD)
@@ -74,6 +77,19 @@ static __attribute__((noinline)) bool translate_other(struct shim_qp *q, struct 
 	return tag == TAG_SRQ && take_shared(q, wc, (uint32_t)number);
 }
 
+/* Before the receive is retired: then its place in the log may be another one's. */
+static __attribute__((noinline)) void translate_source(struct shim_qp *q, struct ibv_wc *wc,
+						       uint64_t number)
+{
+	const struct shim_recv *e = &q->recv.recv[number & q->recv.mask];
+
+	if (number - atomic_load_explicit(&q->recv.tail, memory_order_relaxed) > q->recv.mask ||
+	    wc->status != IBV_WC_SUCCESS ||
+	    !atomic_load_explicit(&shim.ud_moved, memory_order_acquire))
+		return;
+	wc->src_qp = ud_source(wc, e->sge, e->num_sge);
+}
+
 /* Gives wc its virtual numbers and retires q's log. false: it is neither a send nor a receive of
  * q's, and has not changed. */
 static inline bool translate_own(struct shim_qp *q, struct ibv_wc *wc)
@@ -85,11 +101,13 @@ static inline bool translate_own(struct shim_qp *q, struct ibv_wc *wc)
 		wc->wr_id = q->send.send[number & q->send.mask].wr.wr_id;
 	} else {
 		number -= TAG_RECV;
+		if (unlikely(q->ud != NULL))
+			translate_source(q, wc, number);
 		if (!retire(&q->recv, number))
 			return false;
-		wc->wr_id = q->recv.recv[number & q->recv.mask].wr_id;
-		if (likely(q->v.qp_type != IBV_QPT_UD))
+		if (likely(!q->ud))
 			wc->src_qp = q->dvqpn;
+		wc->wr_id = q->recv.recv[number & q->recv.mask].wr_id;
 	}
 	wc->qp_num = q->v.qp_num;
 	return true;

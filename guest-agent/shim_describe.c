@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What this process has, for the agent's query: regions, QPs, and what is not covered. */
-#include "guest-agent/shim.h"
+#include "guest-agent/shim_ud.h"
 
 #include <string.h>
 
@@ -62,6 +62,7 @@ void shim_describe(uint32_t cookie)
 	shim_send(&p);
 	list_for_each (q, &shim.qps, link)
 		describe_qp(q, cookie);
+	ud_describe(cookie);
 	pthread_mutex_unlock(&shim.ctl);
 	shim_send(&end);
 }

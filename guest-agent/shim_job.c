@@ -108,6 +108,7 @@ void job_end(void)
 	job.state = JOB_IDLE;
 	shim.busy = false;
 	peer_answer_deferred();
+	ud_job_end();
 	pthread_cond_broadcast(&shim.ctl_changed);
 	pthread_mutex_unlock(&shim.ctl);
 }
@@ -165,6 +166,7 @@ void job_fail(int error, const char *fmt, ...)
 		list_for_each (q, &shim.qps, link)
 			if (q->in_job && q->phase != QP_LIVE)
 				undo_hold(q);
+		ud_abort();
 		list_for_each (q, &shim.qps, link)
 			q->in_job = false;
 		job_end();

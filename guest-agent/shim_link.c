@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The agent's socket and the helper thread that reads it. The thread does all of a suspend and a
  * resume, whatever the program does meanwhile: spin on memory, sleep in read(), or nothing. */
-#include "guest-agent/shim.h"
+#include "guest-agent/shim_ud.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +33,8 @@ struct shim shim = {
 	.cqs = LIST_INIT(shim.cqs),
 	.srqs = LIST_INIT(shim.srqs),
 	.qps = LIST_INIT(shim.qps),
+	.ahs = LIST_INIT(shim.ahs),
+	.partners = LIST_INIT(shim.partners),
 	.peers = LIST_INIT(shim.peers),
 	.call = PTHREAD_MUTEX_INITIALIZER,
 	.call_done = PTHREAD_COND_INITIALIZER,
@@ -343,8 +345,10 @@ static void agent_again(void)
 /* Milliseconds, -1: for ever. */
 static int wait_time(void)
 {
-	int ms = job_timeout();
+	int ms = job_timeout(), ud_ms = ud_timeout();
 
+	if (ud_ms >= 0 && (ms < 0 || ud_ms < ms))
+		ms = ud_ms;
 	return shim.agent_lost && (ms < 0 || ms > AGENT_AGAIN_MS) ? AGENT_AGAIN_MS : ms;
 }
 
@@ -374,6 +378,7 @@ static void *helper_main(void *arg)
 		else if (fds[0].revents && !read_agent())
 			agent_gone();
 		job_step();
+		ud_step();
 		peer_flush();
 	}
 	return NULL;

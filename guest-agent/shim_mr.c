@@ -114,6 +114,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *ibpd, void *addr, size_t length, 
 		return NULL;
 	m->pd = to_pd(ibpd);
 	m->iova = iova;
+	if (iova != (uintptr_t)addr)
+		atomic_store(&shim.odd_iova, true);
 	m->access = access;
 	m->v.context = ibpd->context;
 	m->v.pd = ibpd;

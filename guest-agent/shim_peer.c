@@ -2,6 +2,7 @@
 /* The processes at the other end: finding them by GID and QPN, their keys, and the packets that
  * both ends exchange (peer_proto.h). Nothing that a peer says is used before it is checked. */
 #include "guest-agent/shim_cm.h"
+#include "guest-agent/shim_ud.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -259,7 +260,7 @@ static void resolve_end(struct shim_qp *q, int result)
 static void resolve_for_peer(const struct peer_head *h, const struct peer_qp *e, bool late)
 {
 	struct shim_qp *q = qp_by_vqpn(e->dst_vqpn);
-	struct shim_peer *peer = q ? peer_get(h) : NULL;
+	struct shim_peer *peer = q && !q->ud ? peer_get(h) : NULL;
 
 	if (!peer) {
 		reply_gone(h, e->dst_vqpn, e->src_vqpn);
@@ -464,14 +465,20 @@ void peer_delivered(const struct shim_relay *r)
 			peer_key_get(&h, entries);
 		break;
 	case PEER_GONE:
-		peer_gone(&h);
+		if (h.about >= PEER_UD_RESOLVE)
+			ud_gone(&h);
+		else
+			peer_gone(&h);
 		break;
 	case PEER_CM_DISCONNECT:
 		if (h.count == 1)
 			cm_peer_disconnected(&h, entries);
 		break;
 	default:
-		peer_qp_packet(&h, entries);
+		if (h.type >= PEER_UD_RESOLVE)
+			ud_delivered(&h, entries);
+		else
+			peer_qp_packet(&h, entries);
 	}
 	pthread_mutex_unlock(&shim.ctl);
 }
@@ -487,6 +494,7 @@ void peer_unreachable(const uint8_t dgid[16])
 		resolve_end(q, RESOLVE_GONE);
 		job_qp_event(q, 0, 0, NULL);
 	}
+	ud_unreachable(dgid);
 	pthread_mutex_unlock(&shim.ctl);
 }
 

@@ -212,6 +212,8 @@ static int hand_over_send(struct shim_qp *q, uint64_t number)
 	struct ibv_send_wr wr = e->wr, *bad;
 
 	wr.wr_id = TAG_SEND | number;
+	if (q->ud && !ud_translate(q, &wr))
+		return EAGAIN;
 	if (!translate_remote(q, &wr)) {
 		if (q->key_wanted != wanted_key(&e->wr)) {
 			q->key_wanted = wanted_key(&e->wr);
@@ -279,7 +281,7 @@ static int post_list(struct shim_qp *q, struct ibv_send_wr *wr, struct ibv_send_
 		q->messages += consumes_receive(wr->opcode);
 		s->head++;
 	}
-	s->direct = direct_until(s, q->real);
+	s->direct = q->ud ? 0 : direct_until(s, q->real);
 	*bad = wr;
 	return rc;
 }
@@ -418,8 +420,10 @@ int send_post_marker(struct shim_qp *q)
 	struct ibv_send_wr *bad, wr = {.wr_id = TAG_MARKER,
 				       .opcode = IBV_WR_RDMA_WRITE,
 				       .send_flags = IBV_SEND_SIGNALED};
-	int rc;
+	int rc = q->ud ? ud_marker(q, &wr) : 0;
 
+	if (rc)
+		return rc;
 	lock_take(&q->send.lock);
 	q->marker_at = q->send.posted;
 	q->marker = true;

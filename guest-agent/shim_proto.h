@@ -38,6 +38,7 @@ enum shim_msg_type {
 	SHIM_WILL,      /* shim_relay with one peer_qp, no answer: to be sent when the process has
 			 * ended */
 	SHIM_WILL_DROP, /* the same packet: not any more */
+	SHIM_PEER_INFO, /* shim_peer_info: in a query, one for each other end of datagrams */
 
 	/* Agent to shim. */
 	SHIM_DELIVER = 64, /* shim_relay: from the peer */
@@ -132,6 +133,11 @@ struct shim_qp_info {
 	uint64_t unacked_bytes; /* of these */
 	uint32_t dqpn;          /* the hardware's number of the other end, as far as we know */
 	uint32_t reserved;
+};
+
+struct shim_peer_info {
+	struct shim_head head;
+	uint8_t sgid[16], dgid[16];
 };
 
 enum shim_role { SHIM_ROLE_MOVER = 1, SHIM_ROLE_PEER = 2 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Queue pairs: what modify_qp sets is remembered, so that the QP can be built again. */
-#include "guest-agent/shim.h"
+#include "guest-agent/shim_ud.h"
 
 #include <errno.h>
 #include <string.h>
@@ -153,6 +153,7 @@ static void qp_free(struct shim_qp *q)
 	queue_free(&q->send);
 	queue_free(&q->recv);
 	builder_free(q->builder);
+	ud_free(q);
 	free(q);
 }
 
@@ -186,11 +187,11 @@ static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
 	return 0;
 }
 
-/* Why a migration must be refused while the QP exists, or NULL. */
-static const char *type_uncovered(const struct ibv_qp_init_attr *init)
+const char *qp_type_uncovered(const struct ibv_qp_init_attr *init)
 {
-	if (init->qp_type != IBV_QPT_RC && init->qp_type != IBV_QPT_UC)
-		return "only connected (RC and UC) QPs are covered";
+	if (init->qp_type != IBV_QPT_RC && init->qp_type != IBV_QPT_UC &&
+	    init->qp_type != IBV_QPT_UD)
+		return "only RC, UC and UD QPs are covered";
 	return NULL;
 }
 
@@ -209,8 +210,12 @@ struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
 	q->init = *init;
 	if (ex)
 		q->ex = *ex;
-	q->uncovered = type_uncovered(init);
+	q->uncovered = qp_type_uncovered(init);
 	q->v.pd = pd;
+	if (ud_init(q)) {
+		free(q);
+		return NULL;
+	}
 	ctl_enter();
 	rc = qp_set_up(q, init);
 	if (!rc) {
@@ -291,6 +296,8 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 		return rc;
 	}
 	pthread_mutex_lock(&shim.ctl);
+	if (q->ud)
+		ud_bye(q);
 	table_set(&shim.qp_by_vqpn, q->v.qp_num, 0, TABLE_MAX / TABLE_CHUNK);
 	list_del(&q->link);
 	context_forget_events(q->ctx, &q->v);
@@ -337,7 +344,8 @@ static void qp_forget(struct shim_qp *q)
 	q->connected = q->resolved = false;
 	q->peer = NULL;
 	q->dvqpn = q->dqpn = 0;
-	q->uncovered = type_uncovered(&q->init);
+	q->uncovered = qp_type_uncovered(&q->init);
+	ud_reset(q);
 }
 
 static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask)
@@ -419,8 +427,9 @@ int qp_to_init(struct shim_qp *q)
 
 	a.qp_state = IBV_QPS_INIT;
 	a.qp_access_flags |= MARKER_ACCESS;
-	rc = real_verbs.modify_qp(
-		q->real, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	rc = real_verbs.modify_qp(q->real, &a,
+				  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					  (q->ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
 	if (rc)
 		return -rc;
 	lock_take(&q->recv.lock);
@@ -432,17 +441,17 @@ int qp_to_init(struct shim_qp *q)
 	return 0;
 }
 
-static int gid_index(const struct shim_qp *q, uint8_t port, const uint8_t gid[16])
+int gid_index(const struct shim_context *c, uint8_t port, const uint8_t gid[16])
 {
 	struct ibv_port_attr attr;
 	union ibv_gid g;
-	struct verbs_context *v = verbs_get_ctx_op(q->ctx->real, query_port);
+	struct verbs_context *v = verbs_get_ctx_op(c->real, query_port);
 
 	memset(&attr, 0, sizeof(attr));
-	if (!v || v->query_port(q->ctx->real, port, &attr, sizeof(attr)))
+	if (!v || v->query_port(c->real, port, &attr, sizeof(attr)))
 		return -ENODEV;
 	for (int i = 0; i < attr.gid_tbl_len; i++)
-		if (!real_verbs.query_gid(q->ctx->real, port, i, &g) && !memcmp(g.raw, gid, 16))
+		if (!real_verbs.query_gid(c->real, port, i, &g) && !memcmp(g.raw, gid, 16))
 			return i;
 	return -EADDRNOTAVAIL;
 }
@@ -450,7 +459,7 @@ static int gid_index(const struct shim_qp *q, uint8_t port, const uint8_t gid[16
 /* The path may be another one now. */
 static int remap_path(const struct shim_qp *q, struct ibv_qp_attr *a)
 {
-	int index = gid_index(q, a->port_num, q->sgid);
+	int index = gid_index(q->ctx, a->port_num, q->sgid);
 
 	if (index < 0)
 		return index;

@@ -120,6 +120,8 @@ static int build_qp(struct shim_qp *q)
 			rc = -real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
 		else if (q->v.state != IBV_QPS_RESET)
 			rc = qp_to_init(q);
+		if (!rc && q->ud && q->v.state != IBV_QPS_RESET && q->v.state != IBV_QPS_ERR)
+			rc = ud_connect(q);
 		if (rc)
 			return rc;
 		q->psn = random_psn();
@@ -195,6 +197,7 @@ void resume_rebuild(void)
 	job.step_us = now_us();
 	job.state = JOB_CONNECT;
 	tell_peers();
+	ud_tell_partners();
 	resume_step();
 }
 
@@ -300,14 +303,18 @@ static void advance(struct shim_qp *q)
 
 void resume_step(void)
 {
+	bool all = true, ud = ud_ready();
 	struct shim_qp *q;
-	bool all = true;
 
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job)
 			continue;
-		if (q->phase == QP_CONNECTING)
+		if (q->phase == QP_CONNECTING && !q->ud) {
 			advance(q);
+		} else if (q->phase == QP_CONNECTING && ud) {
+			qp_unhold(q);
+			job.report.qps++;
+		}
 		if (job.error)
 			return;
 		all &= q->phase == QP_LIVE;

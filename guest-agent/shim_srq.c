@@ -5,10 +5,7 @@
  *
  * How many receives a QP may still take cannot be said of one QP alone. So a peer that is stuck is
  * only told a count (PEER_FROZEN) when posts are held back and the hardware has none left: then
- * nothing more can be consumed, and what each QP has received is final.
- *
- * Address handles, multicast: they work, with keys translated, but do not survive a migration yet;
- * a process that uses them says so in `query`. */
+ * nothing more can be consumed, and what each QP has received is final. */
 #include "guest-agent/shim.h"
 
 #include <errno.h>
@@ -126,6 +123,18 @@ bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *q, uint64_t *re
 	}
 	lock_give(&s->lock);
 	return taken;
+}
+
+uint32_t srq_source(struct shim_srq *s, uint32_t slot, const struct ibv_wc *wc)
+{
+	size_t each = s->max_sge ? s->max_sge : 1;
+	uint32_t qpn = wc->src_qp;
+
+	lock_take(&s->lock);
+	if (slot < s->slots)
+		qpn = ud_source(wc, s->sge + slot * each, s->log[slot].num_sge);
+	lock_give(&s->lock);
+	return qpn;
 }
 
 static uint32_t in_use(const struct shim_srq *s)
@@ -405,62 +414,4 @@ int ibv_destroy_srq(struct ibv_srq *ibsrq)
 	if (!rc)
 		srq_free(s);
 	return rc;
-}
-
-/* The object's place is taken by the real one. */
-#define FORWARD(ours, call)                                                                        \
-	do {                                                                                       \
-		int ret_;                                                                          \
-		if (!shim_ours((ours)->context))                                                   \
-			return real_verbs.call;                                                    \
-		ctl_enter();                                                                       \
-		ret_ = ({                                                                          \
-			FORWARD_TO_REAL;                                                           \
-			real_verbs.call;                                                           \
-		});                                                                                \
-		ctl_exit();                                                                        \
-		return ret_;                                                                       \
-	} while (0)
-
-#define FORWARD_TO_REAL qp = to_qp(qp)->real
-int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	FORWARD(qp, attach_mcast(qp, gid, lid));
-}
-
-int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	FORWARD(qp, detach_mcast(qp, gid, lid));
-}
-#undef FORWARD_TO_REAL
-
-/* Address handles are the real ones: only UD QPs use them, and these are not covered. */
-struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
-{
-	struct ibv_ah *ah;
-
-	if (!shim_ours(pd->context))
-		return real_verbs.create_ah(pd, attr);
-	ctl_enter();
-	ah = real_verbs.create_ah(to_pd(pd)->real, attr);
-	ctl_exit();
-	return ah;
-}
-
-struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
-				     uint8_t port)
-{
-	struct ibv_ah *ah;
-
-	if (!shim_ours(pd->context))
-		return real_verbs.create_ah_from_wc(pd, wc, grh, port);
-	ctl_enter();
-	ah = real_verbs.create_ah_from_wc(to_pd(pd)->real, wc, grh, port);
-	ctl_exit();
-	return ah;
-}
-
-int ibv_destroy_ah(struct ibv_ah *ah)
-{
-	return real_verbs.destroy_ah(ah);
 }

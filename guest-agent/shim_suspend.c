@@ -5,7 +5,7 @@
  * Sends that the other end cannot take for want of receives (RNR) never end. After a while it is
  * asked to freeze its receives and to say how many there were; then it is known which sends were
  * executed and which were not, and these are replayed. */
-#include "guest-agent/shim.h"
+#include "guest-agent/shim_ud.h"
 
 #include <errno.h>
 
@@ -46,9 +46,10 @@ static int choose(void)
 		any |= c->in_job;
 	}
 	list_for_each (q, &shim.qps, link) {
-		q->in_job = mover ? q->ctx->in_job
-				  : (q->connected || q->resolved) &&
-					    gid_in_order(q->dgid, &job.order);
+		q->in_job = mover   ? q->ctx->in_job
+			    : q->ud ? ud_sends_to(q, &job.order)
+				    : (q->connected || q->resolved) &&
+					      gid_in_order(q->dgid, &job.order);
 		if (!q->in_job)
 			continue;
 		any = true;
@@ -61,6 +62,7 @@ static int choose(void)
 	list_for_each (q, &shim.qps, link)
 		if (q->in_job)
 			q->ctx->in_job = true;
+	any |= ud_choose();
 	job.empty = !any;
 	if (any && shim.uncovered_objects) {
 		job_fail(-EOPNOTSUPP, "not covered: %s", shim.uncovered_why);
@@ -215,6 +217,8 @@ static bool drained(struct shim_qp *q)
 	mark(q);
 	if (q->said.frozen_by == job.migration)
 		find_stuck(q);
+	else if (q->ud && now - q->progress_us > FREEZE_AFTER_US && ud_broken(q))
+		return true;
 	else if (q->v.qp_type == IBV_QPT_RC && q->paired && !q->asked_freeze &&
 		 now - q->progress_us > FREEZE_AFTER_US) {
 		q->asked_freeze = true;
@@ -291,6 +295,8 @@ static bool quiet(struct shim_qp *q)
 		q->drained = drained(q);
 	if (job.error) /* it may be known only now that the sends cannot end */
 		return false;
+	if (q->ud)
+		return false; /* ud_quiet() says when */
 	if (!q->paired || q->said.gone)
 		return q->drained;
 	if (q->said.freeze_by == job.migration && !q->told_frozen)
@@ -330,8 +336,9 @@ void suspend_drain(void)
 			q->phase = QP_QUIET;
 		if (job.error)
 			return;
-		all &= q->phase == QP_QUIET;
+		all &= q->ud || q->phase == QP_QUIET;
 	}
+	all = ud_quiet() && all;
 	if (!all || job.state != JOB_DRAIN)
 		return;
 	job.report.drain_us = (uint32_t)(now_us() - job.step_us);
@@ -378,6 +385,7 @@ static void release_device(struct shim_context *c)
 	list_for_each (ch, &shim.channels, link)
 		if (ch->ctx == c)
 			channel_close(ch);
+	ud_release(c);
 	list_for_each (pd, &shim.pds, link)
 		if (pd->ctx == c && pd->real)
 			real_verbs.dealloc_pd(TAKE(pd->real));
@@ -424,14 +432,18 @@ void job_release(void)
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job)
 			continue;
+		q->phase = QP_RELEASED;
+		if (q->ud && job.role != SHIM_ROLE_MOVER)
+			continue; /* it receives from others */
 		lock_take(&q->recv.lock);
 		queue_hold(&q->recv, true);
 		lock_give(&q->recv.lock);
 		note_lost(q);
 		if (q->stuck)
 			retire_stuck(q);
+		ud_leave_groups(q);
 		qp_destroy_real(q);
-		q->phase = QP_RELEASED;
+		ud_drop_marker(q);
 	}
 	harvest_all(false);
 	job.state = JOB_RELEASED;

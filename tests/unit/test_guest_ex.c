@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "guest-agent/shim.h"
+#include "tests/unit/guest_ud_stub.h"
 
 #define CAP     4
 #define QPN     0x31
@@ -87,6 +88,12 @@ void channel_forget(struct shim_channel *ch, struct shim_cq *c)
 {
 	(void)ch;
 	(void)c;
+}
+uint32_t srq_source(struct shim_srq *s, uint32_t slot, const struct ibv_wc *wc)
+{
+	(void)s;
+	(void)slot;
+	return wc->src_qp;
 }
 bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *qp, uint64_t *ret_wr_id)
 {

@@ -217,11 +217,40 @@ static void what_is_no_packet_is_dropped(void **state)
 	assert_int_equal(last.type, PEER_GONE);
 }
 
+/* Those that it exchanged datagrams with cannot see that it has died: all processes there hear. */
+static void the_end_of_a_process_is_told(void **state)
+{
+	struct body b = resolve(theirs);
+	char packet[512] = "";
+	struct shim_relay *r = (void *)packet;
+
+	(void)state;
+	b.head.type = PEER_UD_RESOLVE;
+	r->head.bytes = sizeof(*r) + sizeof(b);
+	memcpy(packet + sizeof(*r), &b, sizeof(b));
+	shims[2].agent = &a;
+	agent_relay_note(&shims[2], r);
+	agent_relay_note(&shims[2], r);
+	agent_relay_ended(&shims[2]);
+	assert_int_equal(to_host, 1);
+	assert_int_equal(last.type, PEER_GONE);
+	assert_int_equal(last.about, PEER_UD_ENDED);
+	assert_int_equal(last.src_instance, 102);
+	assert_memory_equal(last.dgid, theirs, 16);
+	/* And what comes of it at the other end. */
+	memcpy(last.dgid, ours, 16);
+	from_host(&last, sizeof(last));
+	assert_int_equal(to_shim[1] + to_shim[2], 2);
+	agent_relay_ended(&shims[2]);
+	assert_int_equal(to_host, 1);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(f, setup)
 	const struct CMUnitTest tests[] = {
 		T(by_gid),
+		T(the_end_of_a_process_is_told),
 		T(by_slot_and_instance),
 		T(a_reused_slot_is_another_process),
 		T(gone_is_not_answered),

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "guest-agent/shim.h"
+#include "tests/unit/guest_ud_stub.h"
 
 #define CAP      4
 #define LKEY     0x1200

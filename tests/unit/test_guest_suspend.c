@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "guest-agent/shim.h"
+#include "tests/unit/guest_ud_stub.h"
 
 #define QPN       0x31
 #define VQPN      0x11

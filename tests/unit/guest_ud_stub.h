@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the data path and the suspend need of shim_ud*.c, for tests that have no datagrams. */
+#ifndef IBVMIG_TESTS_GUEST_UD_STUB_H
+#define IBVMIG_TESTS_GUEST_UD_STUB_H
+
+#include <errno.h>
+
+#include "guest-agent/shim_ud.h"
+
+bool ud_translate(struct shim_qp *qp, struct ibv_send_wr *wr)
+{
+	(void)qp;
+	(void)wr;
+	return true;
+}
+uint32_t ud_source(const struct ibv_wc *wc, const struct ibv_sge *sge, int num_sge)
+{
+	(void)sge;
+	(void)num_sge;
+	return wc->src_qp;
+}
+int ud_marker(struct shim_qp *qp, struct ibv_send_wr *wr)
+{
+	(void)qp;
+	(void)wr;
+	return ENOSYS;
+}
+void ud_drop_marker(struct shim_qp *qp)
+{
+	(void)qp;
+}
+bool ud_sends_to(struct shim_qp *qp, const struct shim_order *o)
+{
+	(void)qp;
+	(void)o;
+	return false;
+}
+bool ud_choose(void)
+{
+	return false;
+}
+bool ud_quiet(void)
+{
+	return true;
+}
+bool ud_broken(const struct shim_qp *qp)
+{
+	(void)qp;
+	return false;
+}
+void ud_leave_groups(struct shim_qp *qp)
+{
+	(void)qp;
+}
+void ud_release(struct shim_context *c)
+{
+	(void)c;
+}
+
+#endif

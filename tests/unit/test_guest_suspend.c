@@ -37,6 +37,7 @@ static struct {
 	struct ibv_wc wc[DONE_MAX];
 	unsigned wc_head, wc_tail, sends, recvs;
 	uint64_t send_id[DONE_MAX], recv_id[DONE_MAX];
+	uint32_t sq_psn, rq_psn;
 } hw;
 static unsigned told[32], reports;
 static uint64_t said_received;
@@ -104,11 +105,23 @@ static int hw_destroy_srq(struct ibv_srq *s)
 	return 0;
 }
 
+static int hw_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask,
+		       struct ibv_qp_init_attr *init)
+{
+	(void)qp;
+	(void)mask;
+	(void)init;
+	a->sq_psn = hw.sq_psn;
+	a->rq_psn = hw.rq_psn;
+	return 0;
+}
+
 /* What the files under test need from the others. */
 const struct shim_real *shim_real(void)
 {
 	static const struct shim_real verbs = {.create_srq = hw_create_srq,
-					       .destroy_srq = hw_destroy_srq};
+					       .destroy_srq = hw_destroy_srq,
+					       .query_qp = hw_query_qp};
 
 	return &verbs;
 }
@@ -436,6 +449,60 @@ static void a_count_on_a_shared_queue_is_told_when_it_is_empty(void **state)
 	assert_int_equal(hw.recvs, 4);
 }
 
+/* UC: what the peer has sent up to the hold, as it says. */
+static void peer_sent(uint64_t messages, uint32_t end_psn)
+{
+	q->said.drained_by = MIGRATION;
+	q->said.sent = messages;
+	q->said.end_psn = end_psn;
+	q->said.end_psn_known = true;
+}
+
+static void uc_waits_for_the_last_packet(void **state)
+{
+	(void)state;
+	q->v.qp_type = IBV_QPT_UC;
+	hw.sq_psn = 0x1234;
+	suspend_enter();
+	other_is_quiet();
+	suspend_drain();
+	assert_int_equal(told[PEER_DRAINED], 1);
+	assert_true(q->end_psn_known);
+	assert_int_equal(q->end_psn, 0x1234);
+	hw.rq_psn = 7;
+	peer_sent(1, 9);
+	suspend_drain();
+	assert_int_equal(job.state, JOB_DRAIN);
+	atomic_store(&q->recv.tail, 1); /* the message is there, a WRITE behind it is not */
+	suspend_drain();
+	assert_int_equal(job.state, JOB_DRAIN);
+	hw.rq_psn = 9;
+	suspend_drain();
+	assert_int_equal(job.state, JOB_QUIET);
+}
+
+static void uc_gives_up_what_is_lost(void **state)
+{
+	(void)state;
+	q->v.qp_type = IBV_QPT_UC;
+	suspend_enter();
+	other_is_quiet();
+	peer_sent(5, 9);
+	atomic_store(&q->recv.tail, 3);
+	suspend_drain();
+	q->arrival_us -= STALL_US;
+	hw.rq_psn = 8; /* something came */
+	suspend_drain();
+	assert_int_equal(job.state, JOB_DRAIN);
+	q->arrival_us -= STALL_US;
+	suspend_drain();
+	assert_int_equal(job.state, JOB_QUIET);
+	assert_int_equal(told[PEER_FREEZE], 0);
+	/* And does not wait for it again. */
+	job_release();
+	assert_int_equal(q->recv_lost, 2);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -445,6 +512,8 @@ int main(void)
 		T(an_atomic_with_a_completion_is_waited_for),
 		T(an_atomic_behind_a_stuck_send_is_not_in_flight),
 		T(a_count_on_a_shared_queue_is_told_when_it_is_empty),
+		T(uc_waits_for_the_last_packet),
+		T(uc_gives_up_what_is_lost),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

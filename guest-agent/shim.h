@@ -104,6 +104,9 @@ struct shim_cq {
 	int cqe, vector; /* as asked for */
 	bool armed;      /* the program waits for an event */
 	bool armed_solicited;
+	/* That many of the hardware's next events may be of completions that the program has had:
+	 * perftest takes an event without a completion for an error. */
+	unsigned doubtful;
 	struct list event; /* in channel.events */
 	uint32_t events;   /* given to the program; it acknowledges each */
 	/* The completion between ibv_start_poll and ibv_end_poll, which hold the lock. */
@@ -413,6 +416,11 @@ struct ibv_cq *cq_take_real(struct shim_cq *cq);
 void cq_forget_qp(struct shim_cq *cq, const struct shim_qp *q);
 /* All completions of the hardware into the software queue. */
 void cq_harvest(struct shim_cq *cq);
+/* The same, and an event of ours if the program waits for one: where the hardware makes none, since
+ * the real CQ is gone or new. */
+void cq_announce(struct shim_cq *cq);
+/* An event of the hardware has come. Whether the program is to have it: one for each arming. */
+bool cq_event(struct shim_cq *cq);
 /* A completion that the hardware will not make. */
 void cq_push(struct shim_cq *cq, const struct ibv_wc *wc);
 void cq_arm(struct shim_cq *cq);

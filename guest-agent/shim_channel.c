@@ -156,24 +156,12 @@ static struct shim_cq *take_real(struct ibv_comp_channel *real)
 	return arg;
 }
 
-/* Whether the program waits for an event of cq; it is one event for each arming. */
-static bool disarm(struct shim_cq *cq)
-{
-	bool armed;
-
-	lock_take(&cq->lock);
-	armed = cq->armed;
-	cq->armed = false;
-	lock_give(&cq->lock);
-	return armed;
-}
-
 void channel_take_events(struct ibv_comp_channel *real)
 {
 	struct shim_cq *cq;
 
 	while ((cq = take_real(real)))
-		if (cq->channel && disarm(cq))
+		if (cq->channel && cq_event(cq))
 			channel_push(cq->channel, cq);
 }
 
@@ -183,7 +171,7 @@ static struct shim_cq *take_event(struct shim_channel *ch)
 
 	pthread_mutex_lock(&ch->lock);
 	cq = pop_locked(ch);
-	while (!cq && (cq = take_real(ch->real)) && !disarm(cq))
+	while (!cq && (cq = take_real(ch->real)) && !cq_event(cq))
 		cq = NULL;
 	pthread_mutex_unlock(&ch->lock);
 	return cq;

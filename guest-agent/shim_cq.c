@@ -6,10 +6,11 @@
 #include <errno.h>
 #include <string.h>
 
-#define SOFT_MIN     64
-#define EXTRA_CQES   1 /* for the marker; the queue is harvested before it is posted */
-#define POLL_AT_ONCE 16
-#define QPN_NONE     UINT32_MAX
+#define SOFT_MIN       64
+#define EXTRA_CQES     1 /* for the marker; the queue is harvested before it is posted */
+#define POLL_AT_ONCE   16
+#define QPN_NONE       UINT32_MAX
+#define EVENTS_DOUBTED 4 /* after a migration; more cannot be on their way */
 
 /* The completion of our own marker ends all sends before it. */
 static bool take_marker(struct shim_qp *q, const struct ibv_wc *wc)
@@ -228,32 +229,75 @@ static void soft_push(struct shim_cq *cq, const struct ibv_wc *wc)
 	cq->soft[cq->soft_head++ & (cq->soft_room - 1)] = *wc;
 }
 
-void cq_harvest(struct shim_cq *cq)
+/* Under the lock. Events are not made here: a completion may be older than the program's wait. */
+static void harvest(struct shim_cq *cq)
 {
 	struct ibv_wc wc[POLL_AT_ONCE];
-	bool event = false;
 	int n;
 
-	lock_take(&cq->lock);
 	/* Room first: a completion taken from the hardware must not be lost. */
 	while (cq->real && (cq->soft_room - (cq->soft_head - cq->soft_tail) >= POLL_AT_ONCE ||
 			    !soft_grow(cq))) {
 		n = cq->real->context->ops.poll_cq(cq->real, POLL_AT_ONCE, wc);
 		if (n <= 0)
 			break;
-		for (int i = 0; i < n; i++) {
-			if (!translate_any(cq, &wc[i]))
-				continue;
-			soft_push(cq, &wc[i]);
-			event = true;
-		}
+		for (int i = 0; i < n; i++)
+			if (translate_any(cq, &wc[i]))
+				soft_push(cq, &wc[i]);
 	}
-	event = event && cq->armed && cq->channel;
+}
+
+void cq_harvest(struct shim_cq *cq)
+{
+	lock_take(&cq->lock);
+	harvest(cq);
+	lock_give(&cq->lock);
+}
+
+/* Under the lock: whether the program waits and has something to find. */
+static bool take_arming(struct shim_cq *cq)
+{
+	if (!cq->armed || !cq->channel || cq->soft_tail == cq->soft_head)
+		return false;
+	cq->armed = false;
+	return true;
+}
+
+void cq_announce(struct shim_cq *cq)
+{
+	bool event;
+
+	lock_take(&cq->lock);
+	harvest(cq);
+	event = take_arming(cq);
 	if (event)
-		cq->armed = false;
+		cq->doubtful = EVENTS_DOUBTED;
 	lock_give(&cq->lock);
 	if (event)
 		channel_push(cq->channel, cq);
+}
+
+bool cq_event(struct shim_cq *cq)
+{
+	bool due;
+
+	lock_take(&cq->lock);
+	if (!cq->doubtful) {
+		due = cq->armed;
+		cq->armed = false;
+	} else {
+		if (!cq->ctx->in_job)
+			cq->doubtful--;
+		harvest(cq);
+		due = take_arming(cq);
+		if (cq->armed && cq->real) { /* the program waits on */
+			cq->real->context->ops.req_notify_cq(cq->real, cq->armed_solicited);
+			harvest(cq);
+			due = take_arming(cq);
+		}
+	}
+	lock_give(&cq->lock);
+	return due;
 }
 
 void cq_push(struct shim_cq *cq, const struct ibv_wc *wc)
@@ -274,6 +318,7 @@ void cq_push(struct shim_cq *cq, const struct ibv_wc *wc)
 void cq_arm(struct shim_cq *cq)
 {
 	lock_take(&cq->lock);
+	cq->doubtful = EVENTS_DOUBTED;
 	if (cq->real)
 		cq->real->context->ops.req_notify_cq(cq->real, 0);
 	lock_give(&cq->lock);

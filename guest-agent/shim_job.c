@@ -100,7 +100,8 @@ void job_end(void)
 		if (!cq->ctx->in_job || !cq->armed)
 			continue;
 		cq_arm(cq);
-		cq_harvest(cq);
+		if (job.role == SHIM_ROLE_MOVER)
+			cq_announce(cq);
 	}
 	pthread_mutex_lock(&shim.ctl);
 	list_for_each (c, &shim.contexts, link)

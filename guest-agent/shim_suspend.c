@@ -138,6 +138,16 @@ static void harvest_all(bool arm)
 	}
 }
 
+/* The program sleeps on descriptors that show it only ours now. */
+static void take_all_events(void)
+{
+	struct shim_channel *ch;
+
+	list_for_each (ch, &shim.channels, link)
+		if (ch->ctx->in_job && ch->real)
+			channel_take_events(ch->real);
+}
+
 /* All callers are out of the control verbs: posts stop here. */
 void suspend_enter(void)
 {
@@ -320,6 +330,7 @@ void suspend_drain(void)
 	bool all = true;
 
 	harvest_all(true);
+	take_all_events();
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job)
 			continue;
@@ -381,6 +392,7 @@ static void release_device(struct shim_context *c)
 		lock_give(&cq->lock);
 		if (real)
 			real_verbs.destroy_cq(real);
+		cq_announce(cq);
 	}
 	list_for_each (ch, &shim.channels, link)
 		if (ch->ctx == c)

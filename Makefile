@@ -85,6 +85,9 @@ help:
 	@echo '                ONLY="name..." runs only the test programs whose name contains one of the words'
 	@echo 'make soak N=20  that many migrations in a row, report in build/soak/report.json'
 	@echo 'make bench      five measured migrations, report in build/bench/'
+	@echo 'make bench-apps unmodified applications, each migrated three times, in build/bench/apps.json'
+	@echo '                ONLY="word..." runs the rows whose name contains one of the words'
+	@echo 'make bench-checked N=200  checked traffic over that many migrations, in build/bench/checked.json'
 	@echo 'make bench-shim the cost of the shim on the data path, in instructions, in build/bench/shim.json'
 	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS (default 30)'
 	@echo 'make lint       clang-format, cppcheck'
@@ -109,6 +112,16 @@ testbins: $(TESTBINS)
 soak: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/demo/soak $(or $(N),20)
+
+bench-apps:
+	$(Q)tests/lab/deps bench
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/bench/apps $(ONLY)
+
+bench-checked: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/bench/checked $(or $(N),200)
+.PHONY: bench-apps bench-checked
 
 bench: deps
 	$(Q)$(MAKE) --no-print-directory all

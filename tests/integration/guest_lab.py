@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 IMAGE = pathlib.Path(os.environ.get("LAB_IMAGE", ROOT / "build/lab-image/initrd.gz"))
 RESET = b"\xff"
-BOOT_S = 60
+BOOT_S = 180 # 4 s where nothing else runs
 
 
 def lab_env():

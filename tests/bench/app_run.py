@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs one row of the application matrix in two guests: bare, and under the shim with swaps."""
+import asyncio
+import re
+import time
+
+from app_rows import count_messages
+from guest_lab import GuestError, ipv4_of
+
+SWAPS = 3
+TRIES = 5       # to make a program run for long enough
+FIT_S = 9       # a run that is a number of messages shall take about that long
+START_S = 30
+END_S = 90
+PACKETS = 40    # that arrive at the device: traffic runs. Connecting takes fewer
+
+ARRIVED = "cat /sys/class/infiniband/*/ports/1/hw_counters/rcvd_pkts 2>/dev/null || echo 0"
+LISTENS_CM = "rdma resource show cm_id | grep LISTEN | grep -q ':{port} '"
+
+
+class Ended(Exception):
+    """The programs have ended before all swaps were made."""
+
+
+class Run:
+    """One start of the row's programs. Output and exit code are in files of their guests."""
+
+    count = 0
+
+    def __init__(self, lab, row, amount, shim):
+        Run.count += 1
+        self.lab, self.row, self.name = lab, row, f"app{Run.count}"
+        self.server, self.client = (lab.peer, lab.mover)
+        if row.server_moves:
+            self.server, self.client = lab.mover, lab.peer
+        self.words = {"@RUN": "ibvmig-run" if shim else "", "@PORT": str(19000 + Run.count),
+                      "@HOST": f"10.77.0.{self.server.number}", "@VF": ipv4_of(self.server.vguid),
+                      "@N": str(amount), "@LAST": str(amount - 1)}
+        self.port = self.words["@PORT"]
+
+    def fill(self, command):
+        for word, value in self.words.items():
+            command = command.replace(word, value)
+        return " ".join(command.split())
+
+    async def begin(self, guest, role, command):
+        name = f"/tmp/{self.name}-{role}"
+        # a session of its own: what it starts can be ended with it
+        await guest.sh(f"echo '{command}' >{name}.sh; (setsid sh {name}.sh >{name}.out 2>&1; "
+                       f"echo $? >{name}.rc) </dev/null >/dev/null 2>&1 &")
+
+    async def start(self):
+        if self.row.server:
+            await self.begin(self.server, "server", self.fill(self.row.server))
+            listens = LISTENS_CM.format(port=self.port) if self.row.cm else f"netstat -tln | grep -q ':{self.port} '"
+            await self.server.until(f"{listens} || test -s /tmp/{self.name}-server.rc", START_S)
+        await self.begin(self.client, "client", self.fill(self.row.client))
+
+    async def ended(self):
+        text = await self.client.sh(f"cat /tmp/{self.name}-client.rc 2>/dev/null; true")
+        if self.row.server and not text:
+            text = await self.server.sh(f"cat /tmp/{self.name}-server.rc 2>/dev/null; true")
+        return bool(text)
+
+    async def traffic(self):
+        """Until packets arrive. Ended: the programs have, before."""
+        end = time.monotonic() + START_S
+        enough = any if self.row.transport in ("UC", "UD") else all # no acknowledgements
+        base = [await self.arrived(g) for g in self.lab.guests]
+        while True:
+            now = [await self.arrived(g) for g in self.lab.guests]
+            if enough(b >= a + PACKETS for a, b in zip(base, now)):
+                return
+            if await self.ended():
+                raise Ended
+            if time.monotonic() > end:
+                raise GuestError(f"no traffic within {START_S} s: packets {base} then {now}")
+            await asyncio.sleep(0.1)
+
+    async def arrived(self, guest):
+        return max(map(int, (await guest.sh(ARRIVED)).split()))
+
+    async def end(self):
+        """Exit codes and outputs of client and server. A server that is a daemon is ended."""
+        sides = [(self.client, "client")] + ([(self.server, "server")] if self.row.server else [])
+        result = []
+        for guest, role in sides:
+            name = f"/tmp/{self.name}-{role}"
+            if role == "server" and self.row.daemon:
+                await self.kill(guest, role)
+            try:
+                await guest.until(f"test -s {name}.rc", END_S)
+                code = int(await guest.sh(f"cat {name}.rc"))
+            except GuestError:
+                code = "still running"
+                await self.kill(guest, role)
+            result.append((code, await guest.sh(f"tail -c 6000 {name}.out")))
+        return result
+
+    async def kill(self, guest, role):
+        name = f"{self.name}-{role}.sh"
+        await guest.sh(f"for p in $(pgrep -f '[s]h /tmp/{name}'); do kill -9 -$p; done; true")
+
+    def fine(self, ends):
+        codes = [c for c, _ in ends]
+        if self.row.daemon:
+            codes = codes[:1]
+        return all(c == 0 for c in codes) and bool(re.search(self.fill(self.row.must), ends[0][1]))
+
+
+def summary(run, ends):
+    fine = run.fine(ends)
+    out = {"exit_codes": [c for c, _ in ends], "check_passed": fine,
+           "messages": count_messages(run.row, ends[0][1])}
+    if not fine:
+        out["output"] = [text[-700:] for _, text in ends]
+    return out
+
+
+async def bare(lab, row):
+    """Without shim and swaps, and the amount of work that takes long enough for these."""
+    amount = 4 if row.seconds else row.amount
+    while True:
+        run = Run(lab, row, amount, False)
+        start = time.monotonic()
+        await run.start()
+        ends = await run.end()
+        seconds = time.monotonic() - start
+        result = summary(run, ends)
+        if row.seconds or not result["check_passed"] or seconds > FIT_S / 3 or amount >= row.most:
+            break
+        amount *= 8
+    result["seconds"] = round(seconds, 1)
+    fit = row.amount if row.seconds else min(row.most, int(amount * max(1, FIT_S / seconds)))
+    return result, fit
+
+
+async def swap_all(lab, run, record):
+    await run.traffic()
+    for _ in range(SWAPS):
+        if await run.ended():
+            raise Ended
+        suspended, resumed, times = await lab.swap(deadline_ms=15000)
+        if not all(a["qps"] for a in suspended):
+            raise GuestError(f"the swap had no part for it: {[a['qps'] for a in suspended]} QPs")
+        record["swaps"] += 1
+        record["suspend_ms"].append(times[0])
+        record["resume_ms"].append(times[2])
+        record["qps"] = suspended[0]["qps"]
+        try:
+            await run.traffic()
+        except Ended:
+            if record["swaps"] < SWAPS:
+                raise
+
+
+async def covered(lab, row, amount):
+    """Under the shim. Programs that end too early get more to do."""
+    for _ in range(TRIES):
+        record = {"amount": amount, "swaps": 0, "suspend_ms": [], "resume_ms": [], "qps": 0}
+        run = Run(lab, row, amount, True)
+        await run.start()
+        try:
+            await swap_all(lab, run, record)
+        except GuestError as e:
+            record["error"] = str(e)[:600]
+            listed = [u for g in lab.guests for u in (await g.ask("query"))["uncovered"]]
+            record["uncovered"] = sorted({u["why"] for u in listed})
+        except Ended:
+            pass
+        ends = await run.end()
+        record.update(summary(run, ends))
+        if record["swaps"] >= SWAPS or "error" in record or not record["check_passed"]:
+            return record
+        amount = min(amount * (2 if row.seconds else 4), row.most)
+    record["error"] = "it ended before three swaps, however long it was made"
+    return record

@@ -82,7 +82,7 @@ def domain_xml(spec, meta, shared):
         type="kvm" if kvm else "qemu", cpu="host-passthrough" if kvm else "maximum",
         name=spec["name"], metadata=meta, memory=spec["memory"], mac=spec["mac"],
         backing=backing if shared else "", kernel=kernel, initrd=conf.IMAGE,
-        cmdline=escape(f"console=ttyS0 panic=-1 quiet mitigations=off nokaslr lab.ip={spec['ip']}/16 lab.name={spec['name']} "
+        cmdline=escape(f"console=ttyS0 panic=-1 quiet mitigations=off nokaslr no_timer_check lab.ip={spec['ip']}/16 lab.name={spec['name']} "
                        f"{spec['cmdline']}".strip()),
         ports="\n".join(f"    <controller type='pci' index='{i}' model='pcie-root-port'/>"
                         for i in range(1, 4 + ROOT_PORTS)),

@@ -359,8 +359,10 @@ static bool silent(void)
 
 static struct rdma_cm_event *hear(enum rdma_cm_event_type type, struct rdma_cm_id *id)
 {
+	struct pollfd p = {.fd = channel->fd, .events = POLLIN};
 	struct rdma_cm_event *e = NULL;
 
+	assert_int_equal(poll(&p, 1, WAIT_MS), 1);
 	assert_int_equal(rdma_get_cm_event(channel, &e), 0);
 	assert_int_equal(e->event, type);
 	if (id)

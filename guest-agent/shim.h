@@ -531,6 +531,8 @@ bool cm_opens_device(const void *return_address);
 void cm_forget_qp(const struct ibv_qp *qp);
 /* Whether connections that the job concerns are being made (under ctl). */
 bool cm_making(void);
+/* Whether connections of this process, with or without a QP of ours, lead to what moves. */
+bool cm_concerned(void);
 /* The job's ids: before QPs are destroyed, when devices are open again, when all is connected. */
 void cm_release(void);
 void cm_rebuild(void);

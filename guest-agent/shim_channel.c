@@ -168,12 +168,16 @@ void channel_take_events(struct ibv_comp_channel *real)
 static struct shim_cq *take_event(struct shim_channel *ch)
 {
 	struct shim_cq *cq;
+	int cancel;
 
+	/* A thread that sleeps in ibv_get_cq_event() may be cancelled, but not with the lock. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&ch->lock);
 	cq = pop_locked(ch);
 	while (!cq && (cq = take_real(ch->real)) && !cq_event(cq))
 		cq = NULL;
 	pthread_mutex_unlock(&ch->lock);
+	pthread_setcancelstate(cancel, NULL);
 	return cq;
 }
 

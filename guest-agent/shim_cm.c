@@ -106,25 +106,39 @@ static void put_back(struct cm_id *id)
 void cm_enter(struct cm_id *id)
 {
 	ctl_enter();
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	put_back(id);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 }
 
 void cm_exit(struct cm_id *id)
 {
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	cm_pull(id);
 	pull_objects(id);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	ctl_exit();
 }
 
-void cm_set(struct cm_id *id, enum cm_state state)
+enum cm_state cm_set(struct cm_id *id, enum cm_state state)
 {
-	pthread_mutex_lock(&cm.lock);
+	enum cm_state before;
+
+	cm_lock();
+	before = id->state;
 	id->state = state;
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
+	return before;
+}
+
+enum cm_state cm_get(struct cm_id *id)
+{
+	enum cm_state state;
+
+	cm_lock();
+	state = id->state;
+	cm_unlock();
+	return state;
 }
 
 /* Of librdmacm: why an event says that it failed. */
@@ -185,10 +199,10 @@ int cm_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **ret_id,
 		free(id);
 		return cm_error(id ? -rc : ENOMEM);
 	}
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	cm_pull(id);
 	list_add(&cm.ids, &id->link);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	*ret_id = &id->v;
 	return 0;
 }
@@ -206,9 +220,9 @@ static void drop_events(struct cm_id *id)
 	struct list events;
 
 	list_init(&events);
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	cm_take_events(id, &events);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	while (events.next != &events) {
 		struct cm_event *e = list_entry(events.next, struct cm_event, link);
 		struct rdma_cm_id *child = e->v.id;
@@ -223,25 +237,25 @@ static void drop_events(struct cm_id *id)
 
 int cm_destroy(struct cm_id *id)
 {
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	id->dying = true;
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	if (id->v.event)
 		cm_ack(id->v.event);
 	drop_events(id);
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	while (id->told != id->acked)
 		pthread_cond_wait(&cm.changed, &cm.lock);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	ctl_enter();
 	cm_say_disconnect(id);
 	pthread_mutex_lock(&cm.service);
 	if (id->first)
 		real_cm.destroy_id(id->first);
 	real_cm.destroy_id(id->real);
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_del(&id->link);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	pthread_mutex_unlock(&cm.service);
 	ctl_exit();
 	drop_events(id); /* of what the thread had just taken */
@@ -268,8 +282,7 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 		enum cm_state before_;                                                             \
 		int ret_, saved_;                                                                  \
 		cm_enter(id);                                                                      \
-		before_ = (id)->state;                                                             \
-		cm_set(id, CM_RESOLVING);                                                          \
+		before_ = cm_set(id, CM_RESOLVING);                                                \
 		ret_ = real_cm.call;                                                               \
 		saved_ = errno;                                                                    \
 		if (ret_)                                                                          \
@@ -301,7 +314,7 @@ int cm_resolve_route(struct cm_id *id, int timeout_ms)
 	if (!id->real->verbs)
 		return cm_error(EINVAL);
 	/* The kernel takes the path and tells of it by the same event. */
-	if (timeout_ms > 0 && id->state == CM_RESOLVED &&
+	if (timeout_ms > 0 && cm_get(id) == CM_RESOLVED &&
 	    !cm_cached_path(id, &path, (unsigned)timeout_ms) &&
 	    !cm_set_path(id, &path, sizeof(path)))
 		return 0;
@@ -498,10 +511,10 @@ void cm_forget_qp(const struct ibv_qp *qp)
 
 	/* The thread may just be handing it to modify_qp(). */
 	pthread_mutex_lock(&cm.service);
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_for_each (id, &cm.ids, link)
 		if (id->real->qp == qp)
 			id->real->qp = NULL;
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	pthread_mutex_unlock(&cm.service);
 }

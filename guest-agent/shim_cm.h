@@ -112,6 +112,7 @@ struct cm_id {
 	bool redo_route;  /* its address is resolved, next is the route */
 	bool resolving;   /* the events of this are not the program's */
 	uint64_t moves_until_us;
+	unsigned round; /* of the thread's, in which it was looked at */
 	int backlog, timeout_ms;
 	uint32_t vqpn;  /* of its QP, 0: not known */
 	uint32_t dvqpn; /* of the other end's, 0: not known */
@@ -131,11 +132,16 @@ struct cm {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	struct list channels, ids;
-	int epoll, wake; /* of the thread */
-	bool pending;    /* ids wait to be made again */
+	int epoll, wake;     /* of the thread */
+	atomic_bool pending; /* ids wait to be made again */
 };
 
 extern struct cm cm;
+
+/* cm.lock. A thread is not cancelled while it holds it: programs cancel those that sleep in
+ * rdma_get_cm_event(), and under the lock descriptors are read and written. */
+void cm_lock(void);
+void cm_unlock(void);
 
 #define to_cm_id(p) container_of(p, struct cm_id, v)
 
@@ -165,7 +171,9 @@ struct cm_id *cm_id_new(struct cm_channel *ch, void *context);
 void cm_id_free(struct cm_id *id);
 /* Copies what librdmacm has found out to what the program sees, and back what the program set. */
 void cm_pull(struct cm_id *id);
-void cm_set(struct cm_id *id, enum cm_state state);
+/* What it was before. */
+enum cm_state cm_set(struct cm_id *id, enum cm_state state);
+enum cm_state cm_get(struct cm_id *id);
 int cm_error(int error);
 int cm_destroy(struct cm_id *id);
 int cm_ack(struct rdma_cm_event *e);

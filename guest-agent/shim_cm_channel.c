@@ -26,6 +26,24 @@ struct cm cm = {
 };
 
 static bool active;
+static __thread int cancel_before;
+
+void cm_lock(void)
+{
+	int before;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	pthread_mutex_lock(&cm.lock);
+	cancel_before = before;
+}
+
+void cm_unlock(void)
+{
+	int before = cancel_before;
+
+	pthread_mutex_unlock(&cm.lock);
+	pthread_setcancelstate(before, NULL);
+}
 
 void cm_wake(void)
 {
@@ -40,11 +58,11 @@ struct cm_channel *cm_channel_find(const struct rdma_event_channel *v)
 {
 	struct cm_channel *ch, *found = NULL;
 
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_for_each (ch, &cm.channels, link)
 		if (&ch->v == v)
 			found = ch;
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	return found;
 }
 
@@ -69,9 +87,9 @@ int cm_channel_new(struct cm_channel **ret_channel)
 		return rc;
 	}
 	fcntl(ch->real->fd, F_SETFL, fcntl(ch->real->fd, F_GETFL) | O_NONBLOCK);
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_add(&cm.channels, &ch->link);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	epoll_ctl(cm.epoll, EPOLL_CTL_ADD, ch->real->fd, &e);
 	*ret_channel = ch;
 	return 0;
@@ -80,11 +98,11 @@ int cm_channel_new(struct cm_channel **ret_channel)
 void cm_channel_free(struct cm_channel *ch)
 {
 	epoll_ctl(cm.epoll, EPOLL_CTL_DEL, ch->real->fd, NULL);
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_del(&ch->link);
 	while (ch->busy)
 		pthread_cond_wait(&cm.changed, &cm.lock);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	real_cm.destroy_event_channel(ch->real);
 	close(ch->v.fd);
 	free(ch);
@@ -265,12 +283,12 @@ static bool take_event(struct cm_channel *ch)
 		free(e);
 		return false;
 	}
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	taken = accept_event(ch, real, e);
 	if (!taken && real->event == RDMA_CM_EVENT_CONNECT_REQUEST)
 		orphan = real->id;
 	pthread_cond_broadcast(&cm.changed);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	real_cm.ack_cm_event(real);
 	if (orphan) /* its listener is going: so does it */
 		real_cm.destroy_id(orphan);
@@ -288,10 +306,10 @@ void cm_channel_service(struct cm_channel *ch)
 
 void cm_event_ack(struct cm_event *e, bool told)
 {
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	e->id->acked += told;
 	pthread_cond_broadcast(&cm.changed);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	free(e);
 }
 
@@ -299,14 +317,14 @@ static struct cm_event *next(struct cm_channel *ch)
 {
 	struct cm_event *e = NULL;
 
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	if (ch->events.next != &ch->events) {
 		e = list_entry(ch->events.next, struct cm_event, link);
 		unqueue(ch, e);
 		e->id->told++;
 		cm_pull(to_cm_id(e->v.id));
 	}
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	return e;
 }
 
@@ -331,22 +349,22 @@ static struct cm_channel *grab(const void *pointer)
 {
 	struct cm_channel *ch, *found = NULL;
 
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_for_each (ch, &cm.channels, link)
 		if (ch == pointer)
 			found = ch;
 	if (found)
 		found->busy = true;
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	return found;
 }
 
 static void let_go(struct cm_channel *ch)
 {
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	ch->busy = false;
 	pthread_cond_broadcast(&cm.changed);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 }
 
 static void *cm_main(void *arg)
@@ -358,7 +376,8 @@ static void *cm_main(void *arg)
 	(void)arg;
 	prctl(PR_SET_NAME, "ibvmig-cm");
 	for (;;) {
-		int n = epoll_wait(cm.epoll, e, EPOLL_EVENTS_MAX, cm.pending ? AGAIN_MS : -1);
+		int n = epoll_wait(cm.epoll, e, EPOLL_EVENTS_MAX,
+				   atomic_load(&cm.pending) ? AGAIN_MS : -1);
 
 		ctl_enter();
 		for (int i = 0; i < n; i++) {

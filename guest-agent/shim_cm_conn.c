@@ -11,8 +11,7 @@
 		enum cm_state was_;                                                                \
 		int ret_, saved_;                                                                  \
 		cm_enter(id);                                                                      \
-		was_ = (id)->state;                                                                \
-		cm_set(id, next);                                                                  \
+		was_ = cm_set(id, next);                                                           \
 		ret_ = real_cm.call;                                                               \
 		saved_ = errno;                                                                    \
 		if (ret_)                                                                          \
@@ -24,21 +23,21 @@
 
 static void note_qp(struct cm_id *id, const struct rdma_conn_param *param)
 {
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	id->vqpn = id->v.qp ? id->v.qp->qp_num : param ? param->qp_num : 0;
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 }
 
 int cm_wait_ready(struct cm_id *id)
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	while (id->redo)
 		pthread_cond_wait(&cm.changed, &cm.lock);
 	if (id->detached)
 		rc = cm_error(EINVAL);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	return rc;
 }
 
@@ -130,12 +129,12 @@ void cm_say_disconnect(struct cm_id *id)
 	struct cm_ends ends;
 	bool say;
 
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	say = id->detached && id->ends.known && !id->lost &&
 	      (id->state == CM_CONNECTED || id->state == CM_DISCONNECTING);
 	ends = id->ends;
 	id->ends.known = false;
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	if (say)
 		peer_send_disconnect(&ends, SHIM_SEND);
 	if (ends.known)
@@ -153,7 +152,7 @@ static int disconnect_detached(struct cm_id *id)
 	if (rc)
 		return cm_error(rc);
 	cm_say_disconnect(id);
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	first = id->state == CM_CONNECTED;
 	if (first)
 		cm_push(id, RDMA_CM_EVENT_DISCONNECTED, 0);
@@ -161,7 +160,7 @@ static int disconnect_detached(struct cm_id *id)
 		cm_push(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
 	id->timewait_told = true;
 	id->state = CM_CLOSED;
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	return first ? cm_complete(id) : 0;
 }
 
@@ -175,9 +174,9 @@ int rdma_disconnect(struct rdma_cm_id *rid)
 		return real_cm.disconnect(rid);
 	ctl_enter(); /* a migration that is under way ends first */
 	detached = id->detached;
-	rc = detached                    ? 0
-	     : id->state == CM_CONNECTED ? BEGIN(id, CM_DISCONNECTING, disconnect(id->real))
-					 : CM_CALL(id, disconnect(id->real));
+	rc = detached                     ? 0
+	     : cm_get(id) == CM_CONNECTED ? BEGIN(id, CM_DISCONNECTING, disconnect(id->real))
+					  : CM_CALL(id, disconnect(id->real));
 	ctl_exit();
 	if (detached)
 		return disconnect_detached(id);
@@ -234,12 +233,12 @@ static int move_to(struct cm_id *id, struct cm_channel *to)
 	}
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	cm_take_events(id, &events);
 	id->channel = to;
 	id->v.channel = &to->v;
 	cm_requeue(to, &events);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	return 0;
 }
 
@@ -276,11 +275,11 @@ int rdma_migrate_id(struct rdma_cm_id *rid, struct rdma_event_channel *channel)
 	to = channel ? cm_channel_find(channel) : NULL;
 	if (channel ? !to : id->sync)
 		return cm_error(EINVAL);
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	/* Events of the old channel must have been acknowledged, as in librdmacm. */
 	while (id->told - id->acked > (id->sync && rid->event))
 		pthread_cond_wait(&cm.changed, &cm.lock);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	return cm_migrate(id, to);
 }
 

@@ -175,9 +175,9 @@ static int join(struct cm_id *id, struct sockaddr *addr, uint32_t flags, void *c
 		free(j);
 		return rc;
 	}
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_add(&id->joins, &j->link);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	return cm_complete(id);
 }
 
@@ -207,13 +207,13 @@ int rdma_leave_multicast(struct rdma_cm_id *rid, struct sockaddr *addr)
 		return real_cm.leave_multicast(rid, addr);
 	if (cm_wait_ready(id))
 		return -1;
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_for_each (j, &id->joins, link)
 		if (!memcmp(&j->addr, addr, address_bytes(addr)))
 			found = j;
 	if (found)
 		list_del(&found->link);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	free(found);
 	return CM_CALL(id, leave_multicast(id->real, addr));
 }

@@ -41,7 +41,7 @@ bool cm_making(void)
 	struct cm_id *id;
 	bool making = false;
 
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_for_each (ch, &cm.channels, link) {
 		struct pollfd p = {.fd = ch->real->fd, .events = POLLIN};
 
@@ -49,23 +49,27 @@ bool cm_making(void)
 	}
 	list_for_each (id, &cm.ids, link)
 		making |= !id->detached && !id->dying && being_made(id) && job_will_concern(id);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	return making;
 }
 
+/* Programs may name a QP that they do not connect themselves (UCX): then the agents find the
+ * process by its number. */
 static void note_ends(struct cm_id *id, const struct shim_qp *q)
 {
+	const struct rdma_ib_addr *a = &id->real->route.addr.addr.ibaddr;
+	bool connected = q && q->peer;
 	struct cm_ends *e = &id->ends;
 
-	e->known = q->peer != NULL;
+	e->known = id->vqpn && (connected || id->dvqpn);
 	if (!e->known)
 		return;
-	e->vqpn = q->v.qp_num;
-	e->dvqpn = q->dvqpn;
-	memcpy(e->sgid, q->sgid, 16);
-	memcpy(e->dgid, q->dgid, 16);
-	e->slot = q->peer->slot;
-	e->instance = q->peer->instance;
+	e->vqpn = id->vqpn;
+	e->dvqpn = connected ? q->dvqpn : id->dvqpn;
+	memcpy(e->sgid, connected ? q->sgid : a->sgid.raw, 16);
+	memcpy(e->dgid, connected ? q->dgid : a->dgid.raw, 16);
+	e->slot = connected ? q->peer->slot : 0;
+	e->instance = connected ? q->peer->instance : 0;
 	if (id->state == CM_CONNECTED)
 		peer_send_disconnect(e, SHIM_WILL);
 }
@@ -77,12 +81,32 @@ static void detach(struct cm_id *id, const struct shim_qp *q)
 
 	cm_pull(id);
 	id->detached = true;
-	if (q)
+	if (r->qp_type != IBV_QPT_UD)
 		note_ends(id, q);
 	r->qp = NULL;
 	r->srq = NULL;
 	r->send_cq = r->recv_cq = NULL;
 	r->send_cq_channel = r->recv_cq_channel = NULL;
+}
+
+/* Whether the other end of a connection moves: the kernel there knows it no more. */
+static bool moves_away(const struct cm_id *id)
+{
+	return job.role != SHIM_ROLE_MOVER && id->state == CM_CONNECTED &&
+	       id->real->qp_type != IBV_QPT_UD &&
+	       gid_in_order(id->real->route.addr.addr.ibaddr.dgid.raw, &job.order);
+}
+
+bool cm_concerned(void)
+{
+	struct cm_id *id;
+	bool any = false;
+
+	cm_lock();
+	list_for_each (id, &cm.ids, link)
+		any |= !id->detached && moves_away(id);
+	cm_unlock();
+	return any;
 }
 
 static void release_one(struct cm_id *id)
@@ -92,8 +116,7 @@ static void release_one(struct cm_id *id)
 	bool connection = id->state == CM_CONNECTED || id->state == CM_DISCONNECTING ||
 			  id->state == CM_CLOSED;
 
-	if (id->detached || (!mover && (!q || !q->in_job || id->state != CM_CONNECTED ||
-					q->v.qp_type == IBV_QPT_UD)))
+	if (id->detached || (!mover && !moves_away(id)))
 		return;
 	if (connection && id->joins.next == &id->joins) {
 		detach(id, q);
@@ -108,10 +131,10 @@ void cm_release(void)
 	struct cm_id *id;
 
 	pthread_mutex_lock(&shim.ctl);
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_for_each (id, &cm.ids, link)
 		release_one(id);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	pthread_mutex_unlock(&shim.ctl);
 }
 
@@ -125,9 +148,10 @@ void cm_rebuild(void)
 	list_for_each (id, &cm.ids, link) {
 		if (!id->moves || id->redo || cm_alive(id))
 			continue;
-		if (cm_redo(id))
-			id->redo = true;
-		cm.pending |= id->redo;
+		if (!cm_redo(id))
+			continue;
+		id->redo = true;
+		atomic_store(&cm.pending, true);
 	}
 	pthread_mutex_unlock(&cm.service);
 }
@@ -159,17 +183,17 @@ void cm_resumed(void)
 	bool wake = false;
 
 	pthread_mutex_lock(&shim.ctl);
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_for_each (id, &cm.ids, link) {
 		wake |= id->redo;
 		if (!id->detached || id->parted)
 			continue;
 		q = id->vqpn ? qp_by_vqpn(id->vqpn) : NULL;
-		id->lost |= q && (!q->paired || q->said.gone);
+		id->lost |= q && q->connected && (!q->paired || q->said.gone);
 		id->parted = id->kernel_ends = wake = true;
 		push_end(id);
 	}
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	pthread_mutex_unlock(&shim.ctl);
 	if (wake)
 		cm_wake();
@@ -204,7 +228,8 @@ static bool hidden_answer(struct cm_id *id, const struct rdma_cm_event *e)
 	case RDMA_CM_EVENT_ADDR_ERROR:
 	case RDMA_CM_EVENT_ROUTE_ERROR: /* again, from the start */
 		id->resolving = false;
-		id->moves = cm.pending = true;
+		id->moves = true;
+		atomic_store(&cm.pending, true);
 		return true;
 	default:
 		return false;
@@ -221,44 +246,69 @@ bool cm_hidden(struct cm_id *id, const struct rdma_cm_event *e)
 		return hidden_join(id, e);
 	if (e->event != RDMA_CM_EVENT_DEVICE_REMOVAL || !id->moves || now_us() > id->moves_until_us)
 		return false;
-	id->redo = cm.pending = true;
+	id->redo = true;
+	atomic_store(&cm.pending, true);
 	return true;
 }
 
 /* The device may never come back with that address: then the program is told. */
 static void redo_or_give_up(struct cm_id *id)
 {
-	if (now_us() <= id->moves_until_us && cm_redo(id)) {
-		cm.pending = true;
+	if (now_us() <= id->moves_until_us) {
+		if (cm_redo(id))
+			atomic_store(&cm.pending, true);
 		return;
 	}
-	if (!id->redo || id->resolving)
-		return;
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	id->redo = id->moves = false;
 	cm_push(id, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
 	pthread_cond_broadcast(&cm.changed);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	shim_log("an rdma_cm_id could not be made again on the new device");
+}
+
+struct work {
+	struct cm_id *id; /* NULL: no more. It stays while cm.service is held */
+	bool ends, route, redo;
+};
+
+/* Each id once in a round. */
+static struct work next_work(unsigned round)
+{
+	struct work w = {.id = NULL};
+	struct cm_id *id;
+
+	cm_lock();
+	list_for_each (id, &cm.ids, link) {
+		if (w.id || id->dying || id->round == round)
+			continue;
+		w.ends = id->kernel_ends;
+		w.route = id->redo_route;
+		w.redo = id->redo && !id->resolving;
+		id->kernel_ends = id->redo_route = false;
+		id->round = round;
+		if (w.ends || w.route || w.redo)
+			w.id = id;
+	}
+	cm_unlock();
+	return w;
 }
 
 void cm_background(void)
 {
-	struct cm_id *id;
+	static unsigned round;
+	struct work w;
 
 	pthread_mutex_lock(&cm.service);
-	cm.pending = false;
-	list_for_each (id, &cm.ids, link) {
-		if (id->dying)
-			continue;
-		if (id->kernel_ends)
-			real_cm.disconnect(id->real);
-		id->kernel_ends = false;
-		if (id->redo_route)
-			real_cm.resolve_route(id->real, id->timeout_ms);
-		id->redo_route = false;
-		if (id->redo && !id->resolving)
-			redo_or_give_up(id);
+	atomic_store(&cm.pending, false);
+	round++;
+	while ((w = next_work(round)).id) {
+		if (w.ends)
+			real_cm.disconnect(w.id->real);
+		if (w.route)
+			real_cm.resolve_route(w.id->real, w.id->timeout_ms);
+		if (w.redo)
+			redo_or_give_up(w.id);
 	}
 	pthread_mutex_unlock(&cm.service);
 }
@@ -267,17 +317,17 @@ void cm_tell_agent(void)
 {
 	struct cm_id *id;
 
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_for_each (id, &cm.ids, link)
 		if (id->detached && id->ends.known && id->state == CM_CONNECTED)
 			peer_send_disconnect(&id->ends, SHIM_WILL);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 }
 
 static bool ends_match(const struct cm_ends *k, const struct peer_head *h, const struct peer_qp *e)
 {
 	return k->known && k->vqpn == e->dst_vqpn && k->dvqpn == e->src_vqpn &&
-	       k->slot == h->src_slot && k->instance == h->src_instance &&
+	       (!k->slot || (k->slot == h->src_slot && k->instance == h->src_instance)) &&
 	       !memcmp(k->dgid, h->sgid, 16);
 }
 
@@ -296,7 +346,7 @@ void cm_peer_disconnected(const struct peer_head *h, const struct peer_qp *e)
 {
 	struct cm_id *id;
 
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_for_each (id, &cm.ids, link) {
 		if (id->state != CM_CONNECTED)
 			continue;
@@ -309,7 +359,7 @@ void cm_peer_disconnected(const struct peer_head *h, const struct peer_qp *e)
 		id->state = CM_CLOSED;
 		cm_push(id, RDMA_CM_EVENT_DISCONNECTED, 0);
 	}
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 }
 
 /* On InfiniBand, paths of the CM within a subnet have no GRH: the id knows the GIDs. */
@@ -319,7 +369,7 @@ bool cm_find_gids(const struct shim_qp *q, uint32_t dqpn, uint8_t ret_sgid[16],
 	struct cm_id *id;
 	bool found = false;
 
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	list_for_each (id, &cm.ids, link) {
 		const struct rdma_ib_addr *a = &id->real->route.addr.addr.ibaddr;
 
@@ -330,6 +380,6 @@ bool cm_find_gids(const struct shim_qp *q, uint32_t dqpn, uint8_t ret_sgid[16],
 		memcpy(ret_sgid, a->sgid.raw, 16);
 		memcpy(ret_dgid, a->dgid.raw, 16);
 	}
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	return found;
 }

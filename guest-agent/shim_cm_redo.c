@@ -81,7 +81,9 @@ static int repeat(struct cm_id *id, struct rdma_cm_id *real)
 		real_cm.set_option(real, o->level, o->name, o->value, o->bytes);
 	}
 	if (id->state == CM_RESOLVED && id->joins.next == &id->joins) {
-		id->resolving = true;
+		cm_lock();
+		id->resolving = true; /* before its events can come */
+		cm_unlock();
 		return real_cm.resolve_addr(real, &addr.src_addr, &addr.dst_addr, id->timeout_ms)
 			       ? -errno
 			       : 0;
@@ -102,18 +104,20 @@ int cm_redo(struct cm_id *id)
 		return -errno;
 	rc = repeat(id, real);
 	if (rc) {
+		cm_lock();
 		id->resolving = false;
+		cm_unlock();
 		real_cm.destroy_id(real);
 		return rc;
 	}
-	pthread_mutex_lock(&cm.lock);
+	cm_lock();
 	id->real = real;
 	id->redo = id->resolving;
 	id->moves = false;
 	if (!id->first)
 		id->first = TAKE(old);
 	pthread_cond_broadcast(&cm.changed);
-	pthread_mutex_unlock(&cm.lock);
+	cm_unlock();
 	if (old)
 		real_cm.destroy_id(old);
 	return 0;

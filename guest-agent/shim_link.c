@@ -42,11 +42,14 @@ struct shim shim = {
 };
 
 static __thread unsigned ctl_depth;
+static __thread int ctl_cancel;
 
+/* A thread that were cancelled inside would be waited for by each suspend from then on. */
 void ctl_enter(void)
 {
 	if (ctl_depth++)
 		return;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &ctl_cancel);
 	pthread_mutex_lock(&shim.ctl);
 	while (shim.busy)
 		pthread_cond_wait(&shim.ctl_changed, &shim.ctl);
@@ -65,6 +68,7 @@ void ctl_exit(void)
 	pthread_mutex_unlock(&shim.ctl);
 	if (wake)
 		shim_wake_helper();
+	pthread_setcancelstate(ctl_cancel, NULL);
 }
 
 void shim_wake_helper(void)
@@ -143,8 +147,9 @@ int shim_call(void *packet, void *answer, size_t bytes, unsigned timeout_ms)
 	struct shim_head *h = packet;
 	struct shim_call c = {.cookie = shim_cookie(), .answer = answer, .bytes = bytes};
 	struct timespec until = in_ms(timeout_ms);
-	int rc = 0;
+	int rc = 0, cancel;
 
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	h->cookie = c.cookie;
 	pthread_mutex_lock(&shim.call);
 	list_add(&shim.calls, &c.link);
@@ -155,6 +160,7 @@ int shim_call(void *packet, void *answer, size_t bytes, unsigned timeout_ms)
 		rc = pthread_cond_timedwait(&shim.call_done, &shim.call, &until);
 	list_del(&c.link);
 	pthread_mutex_unlock(&shim.call);
+	pthread_setcancelstate(cancel, NULL);
 	if (!c.done)
 		return -ETIMEDOUT;
 	return ((struct shim_head *)answer)->status;

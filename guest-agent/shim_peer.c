@@ -505,11 +505,13 @@ static void ask_peer(struct shim_qp *q)
 {
 	struct timespec until;
 	bool busy = false;
+	int cancel;
 
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += RESOLVE_MS / 1000;
 	peer_send_qp(q, PEER_RESOLVE, 0);
 	ctl_exit();
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&shim.call);
 	while (q->resolve == RESOLVE_WAITS && !shim.agent_lost &&
 	       !pthread_cond_timedwait(&shim.call_done, &shim.call, &until)) {
@@ -520,6 +522,7 @@ static void ask_peer(struct shim_qp *q)
 	if (q->resolve == RESOLVE_WAITS)
 		q->resolve = RESOLVE_GONE;
 	pthread_mutex_unlock(&shim.call);
+	pthread_setcancelstate(cancel, NULL);
 	ctl_enter();
 }
 

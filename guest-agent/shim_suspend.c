@@ -63,6 +63,7 @@ static int choose(void)
 		if (q->in_job)
 			q->ctx->in_job = true;
 	any |= ud_choose();
+	any |= cm_concerned();
 	job.empty = !any;
 	if (any && shim.uncovered_objects) {
 		job_fail(-EOPNOTSUPP, "not covered: %s", shim.uncovered_why);

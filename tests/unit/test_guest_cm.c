@@ -339,10 +339,10 @@ static void heard(void)
 		pthread_mutex_lock(&played.lock);
 		bool all = played.acked == played.head;
 		pthread_mutex_unlock(&played.lock);
-		pthread_mutex_lock(&cm.lock);
+		cm_lock();
 		struct cm_channel *ch = container_of(channel, struct cm_channel, v);
 		all &= !ch->busy;
-		pthread_mutex_unlock(&cm.lock);
+		cm_unlock();
 		if (all)
 			return;
 		poll(NULL, 0, 1);
@@ -416,7 +416,7 @@ static int setup(void **state)
 	qp.v.qp_num = VQPN;
 	qp.dvqpn = DVQPN;
 	qp.peer = &peer;
-	qp.in_job = qp.paired = true;
+	qp.in_job = qp.paired = qp.connected = true;
 	qp.dgid[15] = 9;
 	channel = rdma_create_event_channel();
 	return channel == NULL;
@@ -585,9 +585,31 @@ static void connections_of_others_stay_with_the_kernel(void **state)
 	struct rdma_cm_id *id = connected();
 
 	(void)state;
-	qp.in_job = false;
+	to_cm_id(id)->real->route.addr.addr.ibaddr.dgid.raw[15] = 1;
+	assert_false(cm_concerned());
 	migrate(SHIM_ROLE_PEER);
 	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_DISCONNECTED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, id));
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+/* A QP that the program does not connect (UCX): the CM's own numbers and GIDs serve. */
+static void a_connection_without_a_connected_qp_migrates(void **state)
+{
+	struct rdma_cm_id *id = connected();
+	struct peer_head h = {.src_slot = SLOT + 1, .src_instance = 1};
+	struct peer_qp e = {.dst_vqpn = VQPN, .src_vqpn = DVQPN};
+
+	(void)state;
+	qp.peer = NULL;
+	qp.connected = qp.paired = qp.in_job = false;
+	job.role = SHIM_ROLE_PEER;
+	assert_true(cm_concerned());
+	migrate(SHIM_ROLE_PEER);
+	assert_true(silent());
+	assert_int_equal(wills, 1);
+	h.sgid[15] = 9;
+	cm_peer_disconnected(&h, &e);
 	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, id));
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
@@ -717,6 +739,39 @@ static void a_resolved_id_is_resolved_again(void **state)
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
 
+static void *sleeper(void *arg)
+{
+	struct rdma_cm_event **e = arg;
+
+	rdma_get_cm_event(channel, e);
+	return NULL;
+}
+
+/* rping ends like that. */
+static void a_sleeper_may_be_cancelled(void **state)
+{
+	struct rdma_cm_id *id = new_id();
+	struct rdma_cm_event *e;
+	void *result;
+	pthread_t t;
+
+	(void)state;
+#ifdef __SANITIZE_ADDRESS__
+	skip(); /* it takes the stack of a cancelled thread for a stray write */
+#endif
+	for (int i = 0; i < 200; i++) {
+		assert_int_equal(pthread_create(&t, NULL, sleeper, &e), 0);
+		if (i % 2) /* just when there is an event */
+			kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_CHANGE, NULL, NULL);
+		assert_int_equal(pthread_cancel(t), 0);
+		assert_int_equal(pthread_join(t, &result), 0);
+		heard();
+		if (result != PTHREAD_CANCELED)
+			rdma_ack_cm_event(e);
+	}
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
 /* Resolves the route of an id whose address is resolved; the kernel's event is the same. */
 static void resolve_route(struct rdma_cm_id *id)
 {
@@ -789,6 +844,7 @@ int main(void)
 		T(who_had_no_other_end_any_more_hears_it),
 		T(destroying_tells_the_peer),
 		T(connections_of_others_stay_with_the_kernel),
+		T(a_connection_without_a_connected_qp_migrates),
 		T(listeners_are_made_again),
 		T(a_listener_waits_for_its_address),
 		T(one_that_cannot_be_made_again_is_given_up),
@@ -796,6 +852,7 @@ int main(void)
 		T(what_is_being_made_is_waited_for),
 		T(a_resolved_id_is_resolved_again),
 		T(routes_come_from_the_path_records),
+		T(a_sleeper_may_be_cancelled),
 		T(bad_arguments_fail),
 	};
 

@@ -138,6 +138,10 @@ void ctl_exit(void)
 void cm_release(void)
 {
 }
+bool cm_concerned(void)
+{
+	return false;
+}
 void shim_log(const char *fmt, ...)
 {
 	(void)fmt;

@@ -8,10 +8,12 @@ from app_rows import count_messages
 from guest_lab import GuestError, ipv4_of
 
 SWAPS = 3
+REJECTED_MAX = 3
 TRIES = 5       # to make a program run for long enough
 FIT_S = 9       # a run that is a number of messages shall take about that long
 START_S = 30
 END_S = 90
+FAILED_S = 5    # for the server of a client that has failed
 PACKETS = 40    # that arrive at the device: traffic runs. Connecting takes fewer
 
 ARRIVED = "cat /sys/class/infiniband/*/ports/1/hw_counters/rcvd_pkts 2>/dev/null || echo 0"
@@ -88,8 +90,9 @@ class Run:
             name = f"/tmp/{self.name}-{role}"
             if role == "server" and self.row.daemon:
                 await self.kill(guest, role)
+            failed = result and result[0][0] != 0
             try:
-                await guest.until(f"test -s {name}.rc", END_S)
+                await guest.until(f"test -s {name}.rc", FAILED_S if failed else END_S)
                 code = int(await guest.sh(f"cat {name}.rc"))
             except GuestError:
                 code = "still running"
@@ -117,20 +120,31 @@ def summary(run, ends):
     return out
 
 
+def not_connected(row, ends):
+    """perftest -R connects twice, and fails if the second comes before the server listens again."""
+    return " -R" in row.client and ends[0][0] != 0 and \
+        bool(re.search("REJECTED|Unexpected CM event", ends[0][1]))
+
+
 async def bare(lab, row):
     """Without shim and swaps, and the amount of work that takes long enough for these."""
-    amount = 4 if row.seconds else row.amount
+    amount, rejected = 4 if row.seconds else row.amount, 0
     while True:
         run = Run(lab, row, amount, False)
         start = time.monotonic()
         await run.start()
         ends = await run.end()
         seconds = time.monotonic() - start
+        if not_connected(row, ends) and rejected < REJECTED_MAX:
+            rejected += 1
+            continue
         result = summary(run, ends)
         if row.seconds or not result["check_passed"] or seconds > FIT_S / 3 or amount >= row.most:
             break
         amount *= 8
     result["seconds"] = round(seconds, 1)
+    if rejected:
+        result["rejected_before"] = rejected
     fit = row.amount if row.seconds else min(row.most, int(amount * max(1, FIT_S / seconds)))
     return result, fit
 
@@ -156,7 +170,9 @@ async def swap_all(lab, run, record):
 
 async def covered(lab, row, amount):
     """Under the shim. Programs that end too early get more to do."""
-    for _ in range(TRIES):
+    tries = rejected = 0
+    while tries < TRIES:
+        tries += 1
         record = {"amount": amount, "swaps": 0, "suspend_ms": [], "resume_ms": [], "qps": 0}
         run = Run(lab, row, amount, True)
         await run.start()
@@ -169,7 +185,13 @@ async def covered(lab, row, amount):
         except Ended:
             pass
         ends = await run.end()
+        if not record["swaps"] and not_connected(row, ends) and rejected < REJECTED_MAX:
+            rejected += 1
+            tries -= 1
+            continue
         record.update(summary(run, ends))
+        if rejected:
+            record["rejected_before"] = rejected
         if record["swaps"] >= SWAPS or "error" in record or not record["check_passed"]:
             return record
         amount = min(amount * (2 if row.seconds else 4), row.most)

@@ -17,6 +17,10 @@ FAILED_S = 5    # for the server of a client that has failed
 PACKETS = 40    # that arrive at the device: traffic runs. Connecting takes fewer
 
 ARRIVED = "cat /sys/class/infiniband/*/ports/1/hw_counters/rcvd_pkts 2>/dev/null || echo 0"
+# where the threads of programs are: name, kernel function, system call
+WHERE = ("for t in /proc/[0-9]*/task/*; do [ ! -s ${t%/task/*}/cmdline ] || "
+         "echo $(cat $t/comm $t/wchan $t/syscall | cut -c1-60); done 2>/dev/null | "
+         "grep -v -E '^(sh|init|nc|cat|cut|grep|sleep|guest_|ibvmig-agent) '; true")
 LISTENS_CM = "rdma resource show cm_id | grep LISTEN | grep -q ':{port} '"
 
 
@@ -32,6 +36,7 @@ class Run:
     def __init__(self, lab, row, amount, shim):
         Run.count += 1
         self.lab, self.row, self.name = lab, row, f"app{Run.count}"
+        self.hangs = []
         self.server, self.client = (lab.peer, lab.mover)
         if row.server_moves:
             self.server, self.client = lab.mover, lab.peer
@@ -96,6 +101,7 @@ class Run:
                 code = int(await guest.sh(f"cat {name}.rc"))
             except GuestError:
                 code = "still running"
+                self.hangs.append(await guest.sh(WHERE))
                 await self.kill(guest, role)
             result.append((code, await guest.sh(f"tail -c 6000 {name}.out")))
         return result
@@ -117,6 +123,8 @@ def summary(run, ends):
            "messages": count_messages(run.row, ends[0][1])}
     if not fine:
         out["output"] = [text[-700:] for _, text in ends]
+    if run.hangs:
+        out["hangs"] = run.hangs
     return out
 
 

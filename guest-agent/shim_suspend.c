@@ -297,6 +297,18 @@ static bool arrived(struct shim_qp *q)
 					  : atomic_load(&q->recv.tail) >= q->said.sent;
 }
 
+/* Whether the other end may count on us already: it has been asked for, and its answer, which pairs
+ * us with it, may be on the way. BUSY means that it does not. */
+static bool asks(struct shim_qp *q)
+{
+	bool waits;
+
+	pthread_mutex_lock(&shim.call);
+	waits = q->resolve == RESOLVE_WAITS && !q->resolve_busy;
+	pthread_mutex_unlock(&shim.call);
+	return waits;
+}
+
 /* Whether nothing is under way any more in either direction. */
 static bool quiet(struct shim_qp *q)
 {
@@ -309,7 +321,7 @@ static bool quiet(struct shim_qp *q)
 	if (q->ud)
 		return false; /* ud_quiet() says when */
 	if (!q->paired || q->said.gone)
-		return q->drained;
+		return q->drained && (q->said.gone || !asks(q));
 	if (q->said.freeze_by == job.migration && !q->told_frozen)
 		freeze(q);
 	if (q->drained && !q->told_drained) {

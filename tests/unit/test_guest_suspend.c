@@ -20,6 +20,7 @@
 
 struct shim_job job;
 struct shim shim = {
+	.call = PTHREAD_MUTEX_INITIALIZER,
 	.contexts = LIST_INIT(shim.contexts),
 	.pds = LIST_INIT(shim.pds),
 	.mrs = LIST_INIT(shim.mrs),
@@ -29,7 +30,6 @@ struct shim shim = {
 	.qps = LIST_INIT(shim.qps),
 	.peers = LIST_INIT(shim.peers),
 	.ctl = PTHREAD_MUTEX_INITIALIZER,
-	.call = PTHREAD_MUTEX_INITIALIZER,
 };
 
 /* The hardware, and what the peer was told. */
@@ -511,6 +511,39 @@ static void uc_gives_up_what_is_lost(void **state)
 	assert_int_equal(q->recv_lost, 2);
 }
 
+/* The other end is paired with us since our question came; its answer is on the way. */
+static void a_question_under_way_is_waited_for(void **state)
+{
+	(void)state;
+	q->peer = NULL;
+	q->resolve = RESOLVE_WAITS;
+	suspend_enter();
+	other_is_quiet();
+	suspend_drain();
+	assert_int_equal(reports, 0);
+	q->peer = &peer;
+	q->resolve = RESOLVE_DONE;
+	suspend_drain();
+	assert_int_equal(told[PEER_DRAINED], 1);
+	assert_int_equal(reports, 0);
+	peer_received(0);
+	assert_int_equal(reports, 1);
+}
+
+/* Who answers BUSY, or not at all, is not paired with us. */
+static void who_does_not_answer_is_not_waited_for(void **state)
+{
+	(void)state;
+	q->peer = NULL;
+	q->resolve = RESOLVE_WAITS;
+	q->resolve_busy = true;
+	suspend_enter();
+	other_is_quiet();
+	suspend_drain();
+	assert_int_equal(reports, 1);
+	assert_int_equal(told[PEER_DRAINED], 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -519,6 +552,8 @@ int main(void)
 		T(an_atomic_that_may_have_been_executed_fails_the_suspend),
 		T(an_atomic_with_a_completion_is_waited_for),
 		T(an_atomic_behind_a_stuck_send_is_not_in_flight),
+		T(a_question_under_way_is_waited_for),
+		T(who_does_not_answer_is_not_waited_for),
 		T(a_count_on_a_shared_queue_is_told_when_it_is_empty),
 		T(uc_waits_for_the_last_packet),
 		T(uc_gives_up_what_is_lost),

@@ -15,3 +15,4 @@ endef
 $(foreach t,domain vf hold agent provider journal migrate,$(eval $(call daemon_test,$(t))))
 $(eval $(call testprogram,test_daemon_qps,tests/unit/test_daemon_qps.c daemon/qps.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_repath,tests/unit/test_daemon_repath.c daemon/repath.c,$(NET_LIBS)))
+$(eval $(call testprogram,test_fuzz_domain,tests/fuzz/replay.c tests/fuzz/fuzz_domain.c,$(DAEMON_LIBS)))

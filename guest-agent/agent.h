@@ -82,8 +82,12 @@ struct agent_shim *agent_shim_by_qpn(struct agent *a, uint32_t vqpn);
 	for (unsigned slot_ = 1; slot_ <= SHIM_SLOT_MAX; slot_++)                                  \
 		if (((s) = (a)->slots[slot_]))
 
+/* A process's text as ASCII without control characters, which logs and JSON can take: other bytes
+ * become '?'. At most max bytes are read and room - 1 are written. */
+void agent_text(char *to, size_t room, const char *from, size_t max);
+
 /* agent_relay.c: packets between shims, in this guest or through the host. */
-void agent_relay_from_shim(struct agent *a, const struct shim_relay *r);
+void agent_relay_from_shim(struct agent *a, const struct agent_shim *s, const struct shim_relay *r);
 /* A process may die without a word to those that it exchanges datagrams with: notes who they are,
  * and tells them. */
 void agent_relay_note(struct agent_shim *s, const struct shim_relay *r);

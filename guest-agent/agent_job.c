@@ -252,11 +252,13 @@ static void job_one_done(struct agent_shim *s)
 
 void agent_job_report(struct agent_shim *s, const struct shim_report *r)
 {
+	char why[SHIM_TEXT_MAX + 1];
+
+	agent_text(why, sizeof(why), r->why, sizeof(r->why));
 	if (job.state == JOB_NONE || job.state == JOB_DEVICE || r->migration != job.order.migration)
 		return;
 	if (r->head.type == SHIM_ABORTED && (job.state == JOB_QUIET || job.state == JOB_RELEASE)) {
-		job_fail(-ECANCELED, "process %d (%s): %.*s", s->pid, s->comm, SHIM_TEXT_MAX,
-			 r->why);
+		job_fail(-ECANCELED, "process %d (%s): %s", s->pid, s->comm, why);
 		if (job.state == JOB_QUIET)
 			job_next();
 		else if (s->job_pending)
@@ -266,8 +268,7 @@ void agent_job_report(struct agent_shim *s, const struct shim_report *r)
 	if (!s->job_pending || r->head.type != step_report[job.state])
 		return;
 	if (r->head.status)
-		job_fail(r->head.status, "process %d (%s): %.*s", s->pid, s->comm, SHIM_TEXT_MAX,
-			 r->why);
+		job_fail(r->head.status, "process %d (%s): %s", s->pid, s->comm, why);
 	else
 		add_report(r);
 	job_one_done(s);

@@ -124,7 +124,7 @@ static void set_text(struct json_object *o, const char *key, const char *text, s
 {
 	char copy[SHIM_TEXT_MAX + 1];
 
-	snprintf(copy, sizeof(copy), "%.*s", (int)max, text);
+	agent_text(copy, sizeof(copy), text, max);
 	json_set_str(o, key, copy);
 }
 

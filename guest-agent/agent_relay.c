@@ -131,7 +131,7 @@ static void route(struct agent *a, const struct peer_head *body, size_t bytes, b
 	route(a, &gone, sizeof(gone), false);
 }
 
-void agent_relay_from_shim(struct agent *a, const struct shim_relay *r)
+void agent_relay_from_shim(struct agent *a, const struct agent_shim *s, const struct shim_relay *r)
 {
 	static struct delivery d;
 	size_t bytes = r->head.bytes - sizeof(*r);
@@ -139,10 +139,26 @@ void agent_relay_from_shim(struct agent *a, const struct shim_relay *r)
 	if (bytes > sizeof(d.body))
 		return;
 	memcpy(&d.body, r->body, bytes);
-	if (body_valid(&d.body.head, bytes))
-		route(a, &d.body.head, bytes, false);
-	else
+	if (!body_valid(&d.body.head, bytes))
 		log_warn("a process sent a relay packet of %zu bytes that is not one", bytes);
+	else if (d.body.head.src_slot != s->slot || d.body.head.src_instance != s->instance)
+		log_warn("process %d (%s) sent a relay packet in the name of slot %u", s->pid,
+			 s->comm, d.body.head.src_slot);
+	else
+		route(a, &d.body.head, bytes, false);
+}
+
+/* Hosts know who may speak for a GID, the body's writer need not be honest. */
+static bool gid_is(struct json_object *msg, const char *key, const uint8_t gid[16])
+{
+	const char *text = json_opt_str(msg, key, "");
+	struct ib_gid said;
+	uint8_t bytes[16];
+
+	if (ib_gid_parse(text, &said))
+		return false;
+	ib_gid_to_bytes(&said, bytes);
+	return !memcmp(bytes, gid, 16);
 }
 
 void agent_relay_note(struct agent_shim *s, const struct shim_relay *r)
@@ -196,6 +212,11 @@ void agent_relay_from_host(struct agent *a, struct json_object *msg)
 		log_warn("the host relayed a packet of %zu characters that is not one of version "
 			 "%u",
 			 strlen(text), PEER_PROTO_VERSION);
+		return;
+	}
+	if (!gid_is(msg, "from", d.body.head.sgid) || !gid_is(msg, "to", d.body.head.dgid)) {
+		log_warn("a relayed packet from %s to %s bears other GIDs",
+			 json_opt_str(msg, "from", "?"), json_opt_str(msg, "to", "?"));
 		return;
 	}
 	route(a, &d.body.head, bytes, true);

@@ -15,6 +15,7 @@
 #define OUT_BYTES_MAX (8u << 20)
 #define SOCKET_BUFFER (1 << 20)
 #define BACKLOG       64
+#define QPS_MAX       (1u << 18) /* of one process: the most that an HCA has */
 
 struct agent_packet {
 	struct agent_packet *next;
@@ -32,6 +33,15 @@ struct agent_shim *agent_shim_by_slot(struct agent *a, unsigned slot, uint64_t i
 struct agent_shim *agent_shim_by_qpn(struct agent *a, uint32_t vqpn)
 {
 	return vqpn <= SHIM_QPN_MAX ? a->slots[a->slot_of_qpn[vqpn]] : NULL;
+}
+
+void agent_text(char *to, size_t room, const char *from, size_t max)
+{
+	size_t n = 0;
+
+	for (; n < max && n + 1 < room && from[n]; n++)
+		to[n] = from[n] >= ' ' && from[n] <= '~' ? from[n] : '?';
+	to[n] = '\0';
 }
 
 static void packets_free(struct agent_packet *p)
@@ -167,8 +177,7 @@ static int shim_hello(struct agent_shim *s, const struct shim_hello *h)
 	if (getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &cred, &n))
 		return -errno;
 	s->pid = cred.pid;
-	memcpy(s->comm, h->comm, sizeof(s->comm));
-	s->comm[sizeof(s->comm) - 1] = '\0';
+	agent_text(s->comm, sizeof(s->comm), h->comm, sizeof(h->comm));
 	if (h->version != SHIM_PROTO_VERSION)
 		rc = -EPROTONOSUPPORT;
 	else
@@ -196,6 +205,8 @@ static int shim_qp_add(struct agent_shim *s, const struct shim_qp_number *q)
 		answer.head.status = -EINVAL;
 	} else if (s->agent->slot_of_qpn[q->vqpn]) {
 		answer.head.status = -EADDRINUSE;
+	} else if (s->qps == QPS_MAX) {
+		answer.head.status = -ENOSPC;
 	} else { /* told anew to a new agent, or created */
 		s->agent->slot_of_qpn[q->vqpn] = s->slot;
 		s->qps++;
@@ -243,6 +254,14 @@ static bool packet_valid(const struct agent_shim *s, const struct shim_head *h, 
 	return s->slot || h->type == SHIM_HELLO;
 }
 
+static void shim_says(const struct agent_shim *s, const struct shim_log *l)
+{
+	char text[SHIM_TEXT_MAX + 1];
+
+	agent_text(text, sizeof(text), l->text, sizeof(l->text));
+	agent_log(s->agent, LOG_WARN, "process %d (%s): %s", s->pid, s->comm, text);
+}
+
 static int shim_packet(struct agent_shim *s, const struct shim_head *h)
 {
 	const void *p = h;
@@ -260,7 +279,7 @@ static int shim_packet(struct agent_shim *s, const struct shim_head *h)
 		return 0;
 	case SHIM_SEND:
 		agent_relay_note(s, p);
-		agent_relay_from_shim(s->agent, p);
+		agent_relay_from_shim(s->agent, s, p);
 		return 0;
 	case SHIM_WILL:
 		agent_will_keep(s, p);
@@ -269,8 +288,7 @@ static int shim_packet(struct agent_shim *s, const struct shim_head *h)
 		agent_will_drop(s, p);
 		return 0;
 	case SHIM_LOG:
-		agent_log(s->agent, LOG_WARN, "process %d (%s): %.*s", s->pid, s->comm,
-			  SHIM_TEXT_MAX, ((const struct shim_log *)p)->text);
+		shim_says(s, p);
 		return 0;
 	case SHIM_PROCESS:
 		agent_query_process(s, p);

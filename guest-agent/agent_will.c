@@ -69,7 +69,7 @@ void agent_will_end(struct agent_shim *s, bool send)
 
 		s->wills = w->next;
 		if (send)
-			agent_relay_from_shim(s->agent, &w->packet);
+			agent_relay_from_shim(s->agent, s, &w->packet);
 		free(w);
 	}
 	s->will_count = 0;

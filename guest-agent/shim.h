@@ -44,9 +44,10 @@ struct shim_context {
 	unsigned guid_count;
 	uint64_t guid[SHIM_GIDS_MAX]; /* interface ids of its first GIDs */
 	bool in_job, released;
-	struct list events; /* struct shim_event: taken from a device that was given back */
-	int soft_events;    /* eventfd, as a semaphore: one for each of them */
-	unsigned cm_opens;  /* of librdmacm: then it stays until the process ends */
+	unsigned generation; /* of the process that has opened it */
+	struct list events;  /* struct shim_event: taken from a device that was given back */
+	int soft_events;     /* eventfd, as a semaphore: one for each of them */
+	unsigned cm_opens;   /* of librdmacm: then it stays until the process ends */
 	struct shim_table qp_by_qpn; /* hardware's QPN to struct shim_qp * */
 	struct verbs_context verbs;  /* the last: it may grow */
 };
@@ -185,7 +186,8 @@ struct shim_route {
 	struct shim_path path;
 };
 
-/* A process that QPs of ours are connected to. */
+/* A process that QPs of ours are connected to. Freed when none is and another takes its place:
+ * peer_used() in shim_peer.c must know all who hold one. */
 struct shim_peer {
 	struct list link;
 	uint8_t gid[16];
@@ -296,7 +298,8 @@ struct shim_call {
 };
 
 struct shim {
-	int agent; /* socket, -1: none: all verbs pass through */
+	unsigned generation; /* 0, and one more in each child of a fork */
+	int agent;           /* socket, -1: none: all verbs pass through */
 	bool agent_lost;
 	uint16_t slot;
 	uint64_t instance;
@@ -316,6 +319,7 @@ struct shim {
 	_Atomic(unsigned) ud_asks; /* questions that posts wait for */
 	_Atomic(bool) ud_moved;    /* some partner's number is not the hardware's */
 	_Atomic(bool) odd_iova;    /* some region has addresses of its own */
+	unsigned peer_chunks;      /* of all peers' tables of keys */
 	unsigned uncovered_objects;
 	char uncovered_why[SHIM_TEXT_MAX];
 
@@ -335,6 +339,12 @@ extern struct shim shim;
 #define to_qp(p)      container_of(p, struct shim_qp, v)
 #define to_srq(p)     container_of(p, struct shim_srq, v)
 
+/* Whether it is the parent's: calls on it fail with EBADF. */
+static inline bool shim_inherited(const struct shim_context *c)
+{
+	return __builtin_expect(shim.generation != 0, 0) && c->generation != shim.generation;
+}
+
 /* A parent domain is another name of its PD. */
 static inline struct shim_pd *to_pd(struct ibv_pd *p)
 {
@@ -342,6 +352,9 @@ static inline struct shim_pd *to_pd(struct ibv_pd *p)
 
 	return pd->base ? pd->base : pd;
 }
+
+/* shim_dl.c: dlopen() without our own libraries in between. */
+void *shim_dlopen_real(const char *name, int flags);
 
 /* shim_real.c: the verbs below us. */
 struct shim_real {
@@ -356,7 +369,18 @@ const struct shim_real *shim_real(void);
 /* Whether the context is one of our shadows; all others pass through. */
 bool shim_ours(const struct ibv_context *context);
 
+/* shim_fork.c */
+/* Before the first device is opened. 0 or -1. */
+int fork_watch(void);
+/* A descriptor of the device or of ours, which children must not use. */
+void fork_keep_fd(int fd);
+void fork_drop_fd(int fd); /* before it is closed */
+/* What polls an inherited CQ: -EBADF. */
+int fork_no_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+
 /* shim_link.c: the agent and the helper thread. */
+/* As before the first call; what there was is left where it is. */
+void shim_reset(void);
 /* Connects once per process. false: there is no agent, step aside. */
 bool shim_start(void);
 void shim_send(const void *packet);
@@ -471,6 +495,7 @@ struct ibv_cq_ex *shim_create_cq_ex(struct ibv_context *context, struct ibv_cq_i
 
 /* shim_refuse.c: the operations that fail with EOPNOTSUPP. */
 void refuse_set_ops(struct verbs_context *v);
+void refuse_devx(const char *verb); /* sets errno */
 
 /* shim_domain.c */
 struct ibv_td *shim_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *init);
@@ -499,6 +524,9 @@ int srq_rebuild(struct shim_srq *s);
 #define RESOLVE_MS      2000
 #define RESOLVE_BUSY_MS 120000
 int peer_connect(struct shim_qp *q);
+/* In a child: nobody has said anything. */
+void peer_reset(void);
+void ud_forget_all(void);
 void peer_delivered(const struct shim_relay *r);
 void peer_unreachable(const uint8_t dgid[16]);
 /* One packet for one QP, at once; or, in the helper thread, together with others like it until

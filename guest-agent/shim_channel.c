@@ -16,14 +16,17 @@ int channel_open(struct shim_channel *ch)
 	if (!ch->real)
 		return -errno;
 	fcntl(ch->real->fd, F_SETFL, fcntl(ch->real->fd, F_GETFL) | O_NONBLOCK);
+	fork_keep_fd(ch->real->fd);
 	return 0;
 }
 
 void channel_close(struct shim_channel *ch)
 {
 	pthread_mutex_lock(&ch->lock);
-	if (ch->real)
+	if (ch->real) {
+		fork_drop_fd(ch->real->fd);
 		real_verbs.destroy_comp_channel(TAKE(ch->real));
+	}
 	pthread_mutex_unlock(&ch->lock);
 }
 
@@ -36,6 +39,8 @@ void channel_attach(struct shim_channel *ch, bool on)
 
 static void channel_free(struct shim_channel *ch)
 {
+	fork_drop_fd(ch->v.fd);
+	fork_drop_fd(ch->soft);
 	if (ch->v.fd >= 0)
 		close(ch->v.fd);
 	if (ch->soft >= 0)
@@ -51,6 +56,8 @@ static int channel_set_up(struct shim_channel *ch)
 	list_init(&ch->events);
 	ch->v.fd = epoll_create1(EPOLL_CLOEXEC);
 	ch->soft = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+	fork_keep_fd(ch->v.fd);
+	fork_keep_fd(ch->soft);
 	if (ch->v.fd < 0 || ch->soft < 0 || epoll_ctl(ch->v.fd, EPOLL_CTL_ADD, ch->soft, &e))
 		return -errno;
 	return channel_open(ch);
@@ -93,6 +100,8 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	if (!shim_ours(channel->context))
 		return real_verbs.destroy_comp_channel(channel);
 	ch = to_channel(channel);
+	if (shim_inherited(ch->ctx))
+		return EBADF;
 	if (ch->v.refcnt)
 		return EBUSY;
 	ctl_enter();
@@ -190,6 +199,10 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void 
 	if (!shim_ours(channel->context))
 		return real_verbs.get_cq_event(channel, cq, cq_context);
 	ch = to_channel(channel);
+	if (shim_inherited(ch->ctx)) {
+		errno = EBADF;
+		return -1;
+	}
 	while (!(found = take_event(ch))) {
 		if (fcntl(ch->v.fd, F_GETFL) & O_NONBLOCK) {
 			errno = EAGAIN;

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/eventfd.h>
 
 #undef ibv_query_port
@@ -125,6 +126,9 @@ int context_open(struct shim_context *c, struct ibv_device *device)
 		return rc;
 	}
 	fcntl(c->own_channel->fd, F_SETFL, fcntl(c->own_channel->fd, F_GETFL) | O_NONBLOCK);
+	fork_keep_fd(c->own_channel->fd);
+	fork_keep_fd(c->real->cmd_fd);
+	fork_keep_fd(c->real->async_fd);
 	context_attach_async(c);
 	c->released = false;
 	return 0;
@@ -133,6 +137,9 @@ int context_open(struct shim_context *c, struct ibv_device *device)
 void context_close(struct shim_context *c)
 {
 	epoll_ctl(c->async_fd, EPOLL_CTL_DEL, c->real->async_fd, NULL);
+	fork_drop_fd(c->own_channel->fd);
+	fork_drop_fd(c->real->cmd_fd);
+	fork_drop_fd(c->real->async_fd);
 	real_verbs.destroy_comp_channel(c->own_channel);
 	c->own_channel = NULL;
 	real_verbs.close_device(c->real);
@@ -151,14 +158,31 @@ static struct shim_event *pop_event(struct shim_context *c)
 	return e;
 }
 
+/* On pages of its own, which a child of a fork has whatever the program has registered. */
+static struct shim_context *context_new(void)
+{
+	void *p = mmap(NULL, sizeof(struct shim_context), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
 static void context_free(struct shim_context *c)
 {
 	while (c->events.next != &c->events)
 		free(pop_event(c));
 	table_free(&c->qp_by_qpn);
+	fork_drop_fd(c->soft_events);
+	fork_drop_fd(c->async_fd);
 	close(c->soft_events);
 	close(c->async_fd);
-	free(c);
+	munmap(c, sizeof(*c));
+}
+
+/* Tells our devices from real ones, which have NULL there. */
+static void device_mark(struct ibv_context *context)
+{
+	(void)context;
 }
 
 static void context_set_up(struct shim_context *c, struct ibv_device *device)
@@ -166,6 +190,8 @@ static void context_set_up(struct shim_context *c, struct ibv_device *device)
 	struct ibv_context *v = &c->verbs.context;
 
 	c->device = *device;
+	c->device._ops._dummy2 = device_mark;
+	c->generation = shim.generation;
 	c->node_guid = real_verbs.get_device_guid(device);
 	*v = *c->real;
 	v->device = &c->device;
@@ -193,14 +219,9 @@ static void context_set_up(struct shim_context *c, struct ibv_device *device)
 /* The program may hand in the device of a shadow: the real one of that name is meant. */
 static struct shim_context *shadow_of(const struct ibv_device *device)
 {
-	struct shim_context *c, *found = NULL;
-
-	pthread_mutex_lock(&shim.ctl);
-	list_for_each (c, &shim.contexts, link)
-		if (&c->device == device)
-			found = c;
-	pthread_mutex_unlock(&shim.ctl);
-	return found;
+	return device->_ops._dummy2 == device_mark
+		       ? container_of(device, struct shim_context, device)
+		       : NULL;
 }
 
 /* librdmacm opens each device once and gives its context to all ids. The device that comes after a
@@ -237,12 +258,14 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	shadow = shadow_of(device);
 	if (shadow)
 		device = shadow->real->device;
-	c = calloc(1, sizeof(*c));
+	c = context_new();
 	rc = c ? 0 : -ENOMEM;
 	if (c) {
 		list_init(&c->events);
 		c->async_fd = epoll_create1(EPOLL_CLOEXEC);
 		c->soft_events = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+		fork_keep_fd(c->async_fd);
+		fork_keep_fd(c->soft_events);
 		rc = c->async_fd < 0 || c->soft_events < 0 ||
 				     epoll_ctl(c->async_fd, EPOLL_CTL_ADD, c->soft_events, &watch)
 			     ? -errno
@@ -271,6 +294,8 @@ int ibv_close_device(struct ibv_context *context)
 	if (!shim_ours(context))
 		return real_verbs.close_device(context);
 	c = to_context(context);
+	if (shim_inherited(c))
+		return EBADF;
 	if (c->cm_opens)
 		return 0; /* the program may still hold objects on it */
 	ctl_enter();
@@ -507,6 +532,10 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
 	if (!shim_ours(context))
 		return real_verbs.get_async_event(context, event);
 	c = to_context(context);
+	if (shim_inherited(c)) {
+		errno = EBADF;
+		return -1;
+	}
 	for (;;) {
 		if (!take_async_event(c, event))
 			return 0;

@@ -12,8 +12,11 @@
 
 static int take_one(struct shim_cq *cq)
 {
-	int n = shim_poll_cq(&cq->v, 1, &cq->now);
+	int n;
 
+	if (shim_inherited(cq->ctx))
+		return EBADF;
+	n = shim_poll_cq(&cq->v, 1, &cq->now);
 	if (n != 1)
 		return n ? EIO : ENOENT;
 	cq->vex.wr_id = cq->now.wr_id;

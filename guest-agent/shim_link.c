@@ -390,15 +390,6 @@ static void *helper_main(void *arg)
 	return NULL;
 }
 
-/* A child has no helper thread, and what it does with our objects is undefined as with real ones.
- * It must not hold the socket: the agent would take it for its parent. */
-static void in_child(void)
-{
-	close(shim.agent);
-	shim.agent = -1;
-	shim.agent_lost = true;
-}
-
 static int start_helper(void)
 {
 	sigset_t all, before;
@@ -409,7 +400,6 @@ static int start_helper(void)
 		return -errno;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_atfork(NULL, NULL, in_child);
 	rc = pthread_create(&shim.helper, NULL, helper_main, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return -rc;
@@ -422,7 +412,7 @@ static void start(void)
 	if (fd < 0)
 		return;
 	shim.agent = fd;
-	if (say_hello(fd) || start_helper()) {
+	if (fork_watch() || say_hello(fd) || start_helper()) {
 		close(fd);
 		shim.agent = -1;
 		return;
@@ -431,10 +421,33 @@ static void start(void)
 		shim_log("FAULT INJECTION is on (IBVMIG_FAULT=%.40s)", getenv("IBVMIG_FAULT"));
 }
 
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool started;
+
 bool shim_start(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, start);
+	pthread_mutex_lock(&start_lock);
+	if (!started)
+		start();
+	started = true;
+	pthread_mutex_unlock(&start_lock);
 	return shim.agent >= 0;
+}
+
+void shim_reset(void)
+{
+	struct list *lists[] = {&shim.contexts, &shim.pds,      &shim.mrs,  &shim.channels,
+				&shim.cqs,      &shim.srqs,     &shim.qps,  &shim.ahs,
+				&shim.peers,    &shim.partners, &shim.calls};
+
+	memset(&shim, 0, sizeof(shim));
+	shim.agent = shim.kick = -1;
+	pthread_mutex_init(&shim.ctl, NULL);
+	pthread_cond_init(&shim.ctl_changed, NULL);
+	pthread_mutex_init(&shim.call, NULL);
+	pthread_cond_init(&shim.call_done, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+		list_init(lists[i]);
+	pthread_mutex_init(&start_lock, NULL);
+	started = false;
 }

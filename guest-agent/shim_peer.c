@@ -9,7 +9,8 @@
 #include <string.h>
 
 #define PEERS_MAX       4096
-#define PEER_CHUNKS_MAX 256 /* 1 Mi keys of one peer */
+#define PEER_CHUNKS_MAX 256  /* 1 Mi keys of one peer */
+#define ALL_CHUNKS_MAX  4096 /* of all peers together: 128 MiB */
 #define KEYS_PER_PACKET ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_key))
 #define QPS_PER_PACKET  ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_qp))
 #define DEFERRED_MAX    4096
@@ -53,6 +54,13 @@ static struct {
 	struct peer_qp qp;
 } deferred[DEFERRED_MAX];
 static unsigned deferred_count;
+
+void peer_reset(void)
+{
+	batch.packet.p.head.count = 0;
+	batch.peer = NULL;
+	deferred_count = 0;
+}
 
 static void address(const uint8_t sgid[16], const uint8_t dgid[16], const struct shim_peer *peer,
 		    struct packet *p, uint16_t type, size_t each)
@@ -202,13 +210,67 @@ static struct shim_peer *peer_find(const struct peer_head *h)
 	return NULL;
 }
 
+static void peer_set_key(struct shim_peer *p, struct peer_key key)
+{
+	unsigned before = p->keys.chunks, limit = before + ALL_CHUNKS_MAX - shim.peer_chunks;
+
+	table_set(&p->keys, key.vkey >> 8, key_entry(key.vkey, key.key),
+		  limit < PEER_CHUNKS_MAX ? limit : PEER_CHUNKS_MAX);
+	shim.peer_chunks += p->keys.chunks - before;
+}
+
+static bool peer_used(const struct shim_peer *p)
+{
+	struct shim_qp *q;
+
+	list_for_each (q, &shim.qps, link)
+		if (q->peer == p)
+			return true;
+	return false;
+}
+
+static void peer_forget(struct shim_peer *p)
+{
+	if (batch.peer == p) {
+		peer_flush();
+		batch.peer = NULL;
+	}
+	list_del(&p->link);
+	shim.peer_chunks -= p->keys.chunks;
+	table_free(&p->keys);
+	free(p);
+}
+
+/* Whom the newcomer replaces: a process that had its slot, which is therefore gone, or, where there
+ * are too many, the first that nobody is connected to. NULL: nobody. */
+static struct shim_peer *peer_replaced(const struct peer_head *h)
+{
+	struct shim_peer *p, *unused = NULL;
+	unsigned n = 0;
+
+	list_for_each (p, &shim.peers, link) {
+		n++;
+		if (p->slot == h->src_slot && !memcmp(p->gid, h->sgid, 16) && !peer_used(p))
+			return p;
+	}
+	if (n < PEERS_MAX)
+		return NULL;
+	list_for_each (p, &shim.peers, link)
+		if (!unused && !peer_used(p))
+			unused = p;
+	return unused;
+}
+
 static struct shim_peer *peer_get(const struct peer_head *h)
 {
-	struct shim_peer *p = peer_find(h), *each;
+	struct shim_peer *p = peer_find(h), *old, *each;
 	unsigned n = 0;
 
 	if (p)
 		return p;
+	old = peer_replaced(h);
+	if (old)
+		peer_forget(old);
 	list_for_each (each, &shim.peers, link)
 		n++;
 	p = n < PEERS_MAX ? calloc(1, sizeof(*p)) : NULL;
@@ -267,10 +329,10 @@ static void resolve_for_peer(const struct peer_head *h, const struct peer_qp *e,
 		return;
 	}
 	if (!q->real || q->phase != QP_LIVE || job_concerns(q, h->sgid)) {
-		if (deferred_count < DEFERRED_MAX) {
-			deferred[deferred_count].head = *h;
-			deferred[deferred_count++].qp = *e;
-		}
+		if (deferred_count == DEFERRED_MAX)
+			return; /* the asker goes on without cover */
+		deferred[deferred_count].head = *h;
+		deferred[deferred_count++].qp = *e;
 		answer_peer(q, peer, h, e, PEER_BUSY);
 		return;
 	}
@@ -342,14 +404,24 @@ static void flush_waiting(struct shim_peer *peer)
 	}
 }
 
+/* Whether a QP of ours has just asked somebody there. */
+static bool asked_there(const uint8_t gid[16])
+{
+	struct shim_qp *q;
+
+	list_for_each (q, &shim.qps, link)
+		if (q->resolve == RESOLVE_WAITS && !memcmp(q->dgid, gid, 16))
+			return true;
+	return false;
+}
+
 static void peer_keys(const struct peer_head *h, const struct peer_key *keys)
 {
-	/* Keys come before the first answer. */
-	struct shim_peer *peer = peer_get(h);
+	/* Keys come before the first answer; a stranger's are not kept. */
+	struct shim_peer *peer = asked_there(h->sgid) ? peer_get(h) : peer_find(h);
 
 	for (unsigned i = 0; peer && i < h->count; i++)
-		table_set(&peer->keys, keys[i].vkey >> 8, key_entry(keys[i].vkey, keys[i].key),
-			  PEER_CHUNKS_MAX);
+		peer_set_key(peer, keys[i]);
 	if (peer)
 		flush_waiting(peer);
 }
@@ -375,7 +447,8 @@ static void all_gone(const struct peer_head *h)
 	struct shim_qp *q;
 
 	list_for_each (q, &shim.qps, link) {
-		if (q->peer && q->peer->slot == h->src_slot && q->peer->instance == h->src_instance)
+		if (q->peer && q->peer->slot == h->src_slot &&
+		    q->peer->instance == h->src_instance && !memcmp(q->peer->gid, h->sgid, 16))
 			job_qp_event(q, PEER_GONE, h->migration, NULL);
 	}
 }
@@ -388,7 +461,7 @@ static void peer_gone(const struct peer_head *h)
 		all_gone(h);
 		return;
 	}
-	if (!q || q->dvqpn != h->dst_vqpn)
+	if (!q || q->dvqpn != h->dst_vqpn || memcmp(q->dgid, h->sgid, 16))
 		return;
 	switch (h->about) {
 	case PEER_RESOLVE:
@@ -396,8 +469,7 @@ static void peer_gone(const struct peer_head *h)
 		break;
 	case PEER_KEY_GET:
 		if (q->peer && q->key_wanted) {
-			table_set(&q->peer->keys, q->key_wanted >> 8,
-				  key_entry(q->key_wanted, KEY_NONE), PEER_CHUNKS_MAX);
+			peer_set_key(q->peer, (struct peer_key){q->key_wanted, KEY_NONE});
 			flush_waiting(q->peer);
 		}
 		break;
@@ -474,11 +546,18 @@ void peer_delivered(const struct shim_relay *r)
 		if (h.count == 1)
 			cm_peer_disconnected(&h, entries);
 		break;
-	default:
+	case PEER_DRAINED:
+	case PEER_FREEZE:
+	case PEER_FROZEN:
+	case PEER_ABORT:
+	case PEER_CONNECT:
+	case PEER_READY:
+		peer_qp_packet(&h, entries);
+		break;
+	default: /* or of a newer build, or none at all */
 		if (h.type >= PEER_UD_RESOLVE)
 			ud_delivered(&h, entries);
-		else
-			peer_qp_packet(&h, entries);
+		break;
 	}
 	pthread_mutex_unlock(&shim.ctl);
 }

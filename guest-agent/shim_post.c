@@ -402,6 +402,8 @@ int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n)
 	struct ibv_send_wr *bad = wr, *failed;
 	int rc = ENOMEM;
 
+	if (shim_inherited(q->ctx))
+		return EBADF;
 	lock_take(&s->lock);
 	if (s->head - atomic_load_explicit(&s->tail, memory_order_acquire) + n <= s->cap)
 		rc = post_list(q, wr, &bad);

@@ -42,7 +42,7 @@ static void *find(void *lib, const char *name, const char *version, bool is_int)
 static void load(void)
 {
 	/* A program may dlopen() libibverbs itself: then RTLD_NEXT does not see it. */
-	void *lib = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
+	void *lib = shim_dlopen_real("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
 	void *f;
 
 #define REAL_VERB(ret, name, version, ...)                                                         \
@@ -60,5 +60,6 @@ const struct shim_real *shim_real(void)
 
 bool shim_ours(const struct ibv_context *context)
 {
-	return context && context->ops.poll_cq == shim_poll_cq;
+	return context &&
+	       (context->ops.poll_cq == shim_poll_cq || context->ops.poll_cq == fork_no_poll_cq);
 }

@@ -17,6 +17,7 @@ enum refusal {
 	REFUSE_NULL_MR,
 	REFUSE_RATE,
 	REFUSE_ADVISE,
+	REFUSE_DEVX,
 };
 
 static const char *const reasons[] = {
@@ -31,6 +32,7 @@ static const char *const reasons[] = {
 	[REFUSE_NULL_MR] = "null regions are not covered",
 	[REFUSE_RATE] = "packet pacing is not covered",
 	[REFUSE_ADVISE] = "on-demand paging is not covered",
+	[REFUSE_DEVX] = "commands to the device (DEVX) are not covered",
 };
 
 _Static_assert(ARRAY_SIZE(reasons) <= 32, "one bit for each");
@@ -107,6 +109,11 @@ void refuse_set_ops(struct verbs_context *v)
 	v->alloc_null_mr = no_alloc_null_mr;
 	v->modify_qp_rate_limit = no_modify_qp_rate_limit;
 	v->advise_mr = no_advise_mr;
+}
+
+void refuse_devx(const char *verb)
+{
+	refuse(REFUSE_DEVX, verb);
 }
 
 /* The device of a descriptor that another process has opened: under the shim there is none. */

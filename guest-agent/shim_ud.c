@@ -18,6 +18,15 @@ struct shim_node *_Atomic shim_nodes[UD_NODES_MAX];
 static struct shim_node *_Atomic hash[HASH_SLOTS];
 static unsigned node_count;
 
+void nodes_reset(void)
+{
+	if (!node_count)
+		return;
+	memset(shim_nodes, 0, sizeof(shim_nodes));
+	memset(hash, 0, sizeof(hash));
+	node_count = 0;
+}
+
 static uint32_t hash_of(uint64_t x)
 {
 	x *= 0x9e3779b97f4a7c15ull; /* 2^64 over the golden ratio */

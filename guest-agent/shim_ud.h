@@ -99,6 +99,9 @@ static inline uint64_t ud_key(const struct shim_node *n, uint32_t vqpn)
 
 extern struct shim_node *_Atomic shim_nodes[UD_NODES_MAX];
 
+/* Forgets all, in a child of a fork. */
+void nodes_reset(void);
+
 /* shim_ud.c: nodes and numbers; all but ud_translate() and ud_source() under ctl. */
 struct shim_node *node_find(const uint8_t gid[16]);
 /* NULL: too many, or no memory. */

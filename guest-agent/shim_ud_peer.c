@@ -27,6 +27,12 @@ static struct {
 } deferred[DEFERRED_MAX];
 static unsigned deferred_count;
 
+void ud_forget_all(void)
+{
+	deferred_count = 0;
+	nodes_reset();
+}
+
 static void send_packet(const uint8_t sgid[16], const uint8_t dgid[16], struct ud_packet *p,
 			uint16_t type)
 {

@@ -20,6 +20,8 @@ struct rig {
 /* Starts this program again with the played libibverbs and, with shim, the built libibvmig.so.
  * Returns only where this has been done already, or -errno. */
 int rig_exec(char **argv, bool shim);
+/* With the shim above the libibverbs of this machine. */
+int rig_exec_real(char **argv);
 /* Starts the played agent under the shim and opens everything. 0 or -errno. */
 int rig_open(struct rig *r);
 /* Whether the shim is between: its QPs are not the played ones. */

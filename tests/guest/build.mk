@@ -2,3 +2,4 @@
 $(eval $(call testtool,rdma_check,tests/guest/rdma_check.c tests/guest/rdma_message.c tests/guest/rdma_conn.c tests/guest/rdma_stats.c,-libverbs -lpthread))
 $(eval $(call testtool,rdma_hcawrite,tests/guest/rdma_hcawrite.c tests/guest/rdma_conn.c,-libverbs))
 $(eval $(call testtool,rdma_cm,tests/guest/rdma_cm.c,-lrdmacm -libverbs))
+$(eval $(call testtool,rdma_badargs,tests/guest/rdma_badargs.c,-libverbs))

@@ -109,16 +109,39 @@ static void from_shim(const void *body, size_t bytes)
 
 	r->head.bytes = (uint32_t)(sizeof(*r) + bytes);
 	memcpy(packet + sizeof(*r), body, bytes);
-	agent_relay_from_shim(&a, r);
+	agent_relay_from_shim(&a, &shims[2], r);
 }
 
-static void from_host(const void *body, size_t bytes)
+static void set_gid(struct json_object *msg, const char *key, const uint8_t bytes[16])
+{
+	char text[IB_GID_TEXT];
+	struct ib_gid gid;
+
+	ib_gid_from_bytes(bytes, &gid);
+	ib_gid_format(&gid, text);
+	json_set_str(msg, key, text);
+}
+
+static void from_host_as(const void *body, size_t bytes, const uint8_t from[16],
+			 const uint8_t to[16])
 {
 	struct json_object *msg AUTO_JSON = json_object_new_object();
 	char *text AUTO_FREE = base64_encode(body, bytes);
 
+	set_gid(msg, "from", from);
+	set_gid(msg, "to", to);
 	json_set_str(msg, "body", text);
 	agent_relay_from_host(&a, msg);
+}
+
+static void from_host(const void *body, size_t bytes)
+{
+	const struct peer_head *h = body;
+
+	if (bytes < sizeof(*h))
+		from_host_as(body, bytes, theirs, ours);
+	else
+		from_host_as(body, bytes, h->sgid, h->dgid);
 }
 
 static void by_gid(void **state)
@@ -190,6 +213,22 @@ static void without_a_host_nobody_waits(void **state)
 	assert_int_equal(unreachable, 2);
 }
 
+static void nobody_speaks_for_others(void **state)
+{
+	struct body b = resolve(ours);
+
+	(void)state;
+	memcpy(b.head.sgid, theirs, 16);
+	from_host_as(&b, sizeof(b), ours, ours);
+	from_host_as(&b, sizeof(b), theirs, theirs);
+	b.head.src_slot = 1; /* another process of this guest */
+	from_shim(&b, sizeof(b));
+	b.head.src_slot = 2;
+	b.head.src_instance = 101; /* the one before it */
+	from_shim(&b, sizeof(b));
+	assert_int_equal(to_shim[1] + to_shim[2] + to_host, 0);
+}
+
 static void what_is_no_packet_is_dropped(void **state)
 {
 	struct body b = resolve(ours);
@@ -255,6 +294,7 @@ int main(void)
 		T(a_reused_slot_is_another_process),
 		T(gone_is_not_answered),
 		T(without_a_host_nobody_waits),
+		T(nobody_speaks_for_others),
 		T(what_is_no_packet_is_dropped),
 	};
 

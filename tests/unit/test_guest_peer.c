@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Packets of peers that lie: numbers out of range, counts that do not fit, other people's QPs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "tests/unit/peer_world.h"
+
+#define CHUNK_KEYS (TABLE_CHUNK << 8) /* key numbers in one chunk of a table */
+
+static int setup(void **state)
+{
+	(void)state;
+	world_begin();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	world_end();
+	return 0;
+}
+
+static struct peer_head head(uint16_t type, uint16_t count, const uint8_t from[16], uint16_t slot,
+			     uint64_t instance)
+{
+	struct peer_head h = {.version = PEER_PROTO_VERSION,
+			      .type = type,
+			      .count = count,
+			      .src_slot = slot,
+			      .src_instance = instance,
+			      .dst_vqpn = VQPN_A,
+			      .src_vqpn = THEIRS};
+
+	memcpy(h.sgid, from, 16);
+	memcpy(h.dgid, our_gid, 16);
+	return h;
+}
+
+static void say_qp(uint16_t type, const uint8_t from[16], uint64_t instance, struct peer_qp e)
+{
+	struct peer_head h = head(type, 1, from, 7, instance);
+
+	world_deliver(&h, &e, sizeof(e));
+}
+
+static void say_keys(const uint8_t from[16], uint64_t instance, const struct peer_key *keys,
+		     uint16_t n)
+{
+	struct peer_head h = head(PEER_KEYS, n, from, 7, instance);
+
+	world_deliver(&h, keys, n * sizeof(*keys));
+}
+
+static void say_gone(const uint8_t from[16], uint16_t about, uint32_t src_vqpn, uint32_t dst_vqpn)
+{
+	struct peer_head h = head(PEER_GONE, 0, from, 7, 107);
+
+	h.about = about;
+	h.src_vqpn = src_vqpn;
+	h.dst_vqpn = dst_vqpn;
+	world_deliver(&h, NULL, 0);
+}
+
+/* A is connected to THEIRS of instance 107. */
+static struct shim_qp *connected(void)
+{
+	struct shim_qp *q = &world_qp[0];
+
+	world_asks(q);
+	say_qp(PEER_RESOLVED, their_gid, 107,
+	       (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS, .qpn = 0x55});
+	assert_int_equal(q->resolve, RESOLVE_DONE);
+	assert_non_null(q->peer);
+	return q;
+}
+
+static void an_answer_connects(void **state)
+{
+	const struct peer_key key = {0x5600, 0x4400};
+	struct shim_qp *q = &world_qp[0];
+	uint32_t hw = 0;
+
+	(void)state;
+	world_asks(q);
+	say_keys(their_gid, 107, &key, 1);
+	connected();
+	assert_int_equal(q->dqpn, 0x55);
+	assert_true(key_get(&q->peer->keys, 0x5600, &hw));
+	assert_int_equal(hw, 0x4400);
+	assert_int_equal(world_peers(), 1);
+}
+
+static void numbers_beyond_24_bits_are_no_qps(void **state)
+{
+	struct shim_qp *q = &world_qp[0];
+	const uint32_t wrong[] = {SHIM_QPN_MAX + 1, UINT32_MAX, 0x80000011};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+		for (uint16_t type = 0; type < 40; type++)
+			say_qp(type, their_gid, 107,
+			       (struct peer_qp){.dst_vqpn = wrong[i], .src_vqpn = wrong[i]});
+		say_gone(their_gid, PEER_DRAINED, wrong[i], wrong[i]);
+	}
+	assert_int_equal(world.events, 0);
+	world_asks(q);
+	say_qp(PEER_RESOLVED, their_gid, 107,
+	       (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS, .qpn = SHIM_QPN_MAX + 1});
+	assert_int_equal(q->resolve, RESOLVE_GONE);
+	/* who asks with such a number is believed no more than 24 bits of it */
+	say_qp(PEER_RESOLVE, their_gid, 107,
+	       (struct peer_qp){.dst_vqpn = VQPN_B, .src_vqpn = 1, .qpn = UINT32_MAX});
+	assert_true(world_qp[1].dqpn <= SHIM_QPN_MAX);
+}
+
+static void counts_must_fit_the_bytes(void **state)
+{
+	struct peer_qp e[2] = {{.dst_vqpn = VQPN_A, .src_vqpn = THEIRS}};
+	struct peer_head h;
+
+	(void)state;
+	connected();
+	for (uint16_t type = 0; type < 40; type++) {
+		for (unsigned count = 0; count < 5; count++) {
+			h = head(type, (uint16_t)(count < 4 ? count : UINT16_MAX), their_gid, 7,
+				 107);
+			for (size_t bytes = 0; bytes < sizeof(e); bytes++)
+				if (bytes != count * sizeof(e[0]))
+					world_deliver(&h, e, bytes);
+		}
+	}
+	assert_int_equal(world.events, 0);
+}
+
+static void types_of_other_builds_are_ignored(void **state)
+{
+	(void)state;
+	connected();
+	for (unsigned type = PEER_BUSY + 1; type < 70; type++)
+		say_qp((uint16_t)type, their_gid, 107,
+		       (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS});
+	say_qp(0, their_gid, 107, (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS});
+	assert_int_equal(world.events, 0);
+	say_qp(PEER_FREEZE, their_gid, 107,
+	       (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS});
+	assert_int_equal(world.events, 1);
+}
+
+static void strangers_say_nothing_of_our_qps(void **state)
+{
+	const struct peer_qp e = {.dst_vqpn = VQPN_A, .src_vqpn = THEIRS, .qpn = 0x66};
+	struct shim_qp *q = connected();
+	struct shim_peer *peer = q->peer;
+
+	(void)state;
+	for (uint16_t type = PEER_RESOLVED; type <= PEER_BUSY; type++) {
+		if (type == PEER_GONE || type == PEER_KEYS || type == PEER_KEY_GET)
+			continue;
+		say_qp(type, stranger_gid, 107, e); /* its slot and instance are easily known */
+		say_qp(type, their_gid, 108, e);    /* another process there */
+	}
+	say_gone(stranger_gid, PEER_DRAINED, VQPN_A, THEIRS);
+	say_gone(stranger_gid, PEER_DRAINED, 0, 0);
+	assert_int_equal(world.events, 0);
+	assert_ptr_equal(q->peer, peer);
+	assert_int_equal(q->dqpn, 0x55);
+	say_gone(their_gid, PEER_DRAINED, VQPN_A, THEIRS);
+	say_gone(their_gid, PEER_DRAINED, 0, 0);
+	assert_int_equal(world.events, 2);
+}
+
+static void keys_of_strangers_are_not_kept(void **state)
+{
+	const struct peer_key key = {RKEY, 0x4400};
+
+	(void)state;
+	say_keys(stranger_gid, 107, &key, 1);
+	assert_int_equal(world_peers(), 0);
+	connected();
+	say_keys(stranger_gid, 107, &key, 1);
+	assert_int_equal(world_peers(), 1);
+	assert_int_equal(shim.peer_chunks, 0);
+}
+
+/* One peer, and all together, may only fill so much memory. */
+static void keys_have_bounds(void **state)
+{
+	struct shim_qp *q = connected();
+	struct peer_key key = {0};
+
+	(void)state;
+	for (uint64_t k = 0; k <= UINT32_MAX; k += CHUNK_KEYS) {
+		key.vkey = (uint32_t)k;
+		say_keys(their_gid, 107, &key, 1);
+	}
+	assert_int_equal(q->peer->keys.chunks, 256);
+	assert_int_equal(shim.peer_chunks, 256);
+}
+
+/* A process that starts again and again has one place, not one for each life. */
+static void who_has_gone_makes_room(void **state)
+{
+	struct peer_qp e = {.dst_vqpn = VQPN_B, .src_vqpn = 1, .qpn = 2};
+	struct shim_peer *a = connected()->peer;
+	struct peer_head h;
+
+	(void)state;
+	for (uint64_t instance = 200; instance < 300; instance++)
+		say_qp(PEER_RESOLVE, their_gid, instance, e);
+	assert_int_equal(world_peers(), 3); /* A's, B's, and the one that B had before */
+	assert_ptr_equal(world_qp[0].peer, a);
+	for (unsigned slot = 8; slot < 5000; slot++) {
+		h = head(PEER_RESOLVE, 1, stranger_gid, (uint16_t)slot, slot);
+		world_deliver(&h, &e, sizeof(e));
+	}
+	assert_int_equal(world_peers(), 4096);
+	assert_ptr_equal(world_qp[0].peer, a);
+	assert_int_equal(world_qp[1].peer->slot, 4999);
+}
+
+static void only_who_is_connected_gets_a_key(void **state)
+{
+	const struct peer_key key = {RKEY, 0};
+	struct peer_head h = head(PEER_KEY_GET, 1, their_gid, 7, 107);
+
+	(void)state;
+	connected();
+	world.sent = 0;
+	world_deliver(&h, &key, sizeof(key));
+	assert_int_equal(world.sent, 1);
+	assert_int_equal(world.last.type, PEER_KEYS);
+	h.dst_vqpn = VQPN_B; /* is connected to nobody */
+	world_deliver(&h, &key, sizeof(key));
+	h = head(PEER_KEY_GET, 1, stranger_gid, 7, 107);
+	world_deliver(&h, &key, sizeof(key));
+	assert_int_equal(world.sent, 1);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(an_answer_connects),
+		T(numbers_beyond_24_bits_are_no_qps),
+		T(counts_must_fit_the_bytes),
+		T(types_of_other_builds_are_ignored),
+		T(strangers_say_nothing_of_our_qps),
+		T(keys_of_strangers_are_not_kept),
+		T(keys_have_bounds),
+		T(who_has_gone_makes_room),
+		T(only_who_is_connected_gets_a_key),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -4,6 +4,7 @@
 #include "guest-agent/shim.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #define SOFT_MIN       64
@@ -338,11 +339,17 @@ int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	return rc;
 }
 
+/* What is out of range is for the device to refuse. */
+static int with_extra(int cqe)
+{
+	return cqe > 0 && cqe < INT_MAX ? cqe + EXTRA_CQES : cqe;
+}
+
 int cq_create_real(struct shim_cq *cq)
 {
 	struct ibv_comp_channel *channel = cq->channel ? cq->channel->real : cq->ctx->own_channel;
 
-	cq->real = real_verbs.create_cq(cq->ctx->real, cq->cqe + EXTRA_CQES, cq, channel,
+	cq->real = real_verbs.create_cq(cq->ctx->real, with_extra(cq->cqe), cq, channel,
 					cq->vector);
 	if (!cq->real) /* the device's maximum was asked for */
 		cq->real = real_verbs.create_cq(cq->ctx->real, cq->cqe, cq, channel, cq->vector);
@@ -412,7 +419,7 @@ int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 		return real_verbs.resize_cq(ibcq, cqe);
 	cq = to_cq(ibcq);
 	ctl_enter();
-	rc = real_verbs.resize_cq(cq->real, cqe + EXTRA_CQES);
+	rc = real_verbs.resize_cq(cq->real, with_extra(cqe));
 	if (!rc) {
 		cq->cqe = cqe;
 		cq->v.cqe = cq->real->cqe;

@@ -3,6 +3,7 @@
 #include "guest-agent/shim_ud.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #define MARKER_SLOTS    1 /* of the send queue */
@@ -53,7 +54,8 @@ static int create_once(struct shim_qp *q, struct ibv_qp **ret_real, struct ibv_q
 	a.send_cq = q->send_cq ? q->send_cq->real : NULL;
 	a.recv_cq = q->recv_cq ? q->recv_cq->real : NULL;
 	a.srq = a.srq ? to_srq(a.srq)->real : NULL;
-	a.cap.max_send_wr += MARKER_SLOTS;
+	if (a.cap.max_send_wr < INT_MAX) /* more is for the device to refuse */
+		a.cap.max_send_wr += MARKER_SLOTS;
 	real = real_create(q, &a);
 	if (!real && errno == EINVAL) { /* the device's maximum was asked for */
 		a.cap = q->init.cap;

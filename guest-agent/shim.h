@@ -257,7 +257,7 @@ struct shim_qp {
 	/* One migration. */
 	enum qp_phase phase;
 	bool in_job;
-	bool marker;        /* posted, not completed */
+	atomic_bool marker; /* posted, not completed */
 	uint64_t marker_at; /* sends before this number have ended when it completes */
 	bool paired;        /* the other end takes part */
 	bool drained, stuck, told_drained, told_received, asked_freeze, told_frozen;

@@ -100,7 +100,9 @@ static struct peer_qp describe(const struct shim_qp *q)
 				.flags = (q->stuck ? PEER_STUCK : 0u) | (drain ? PEER_PSN : 0u) |
 					 (q->v.state < IBV_QPS_RTR ? PEER_UNCONNECTED : 0u) |
 					 (q->phase == QP_LIVE ? PEER_REPLY : 0u),
-				.recv_posted = q->v.srq ? received : q->recv.posted,
+				.recv_posted = q->v.srq       ? received
+					       : q->recv.held ? q->recv.posted
+							      : 0, /* final under a hold only */
 				.sent = q->sent,
 				.received = received};
 }
@@ -298,10 +300,15 @@ static void reply_gone(const struct peer_head *h, uint32_t dst_vqpn, uint32_t sr
 static void answer_peer(const struct shim_qp *q, struct shim_peer *peer, const struct peer_head *h,
 			const struct peer_qp *e, uint16_t type)
 {
-	struct shim_qp to = *q;
+	/* No copy of the whole: the program may be posting. */
+	struct shim_qp to = {.ctx = q->ctx,
+			     .real = q->real,
+			     .psn = q->psn,
+			     .phase = q->phase,
+			     .peer = peer,
+			     .dvqpn = e->src_vqpn,
+			     .v = {.qp_num = q->v.qp_num, .state = q->v.state}};
 
-	to.peer = peer;
-	to.dvqpn = e->src_vqpn;
 	memcpy(to.sgid, h->dgid, 16);
 	memcpy(to.dgid, h->sgid, 16);
 	if (type == PEER_RESOLVED)

@@ -76,10 +76,11 @@ void queue_hold(struct shim_queue *q, bool on)
 
 /* Up to which number posts may take the short way: as far as the log has room, if the hardware has
  * got all before it. */
-static uint64_t direct_until(const struct shim_queue *q, const struct ibv_qp *real)
+static uint64_t direct_until(const struct shim_queue *q, const struct shim_qp *qp)
 {
-	if (q->held || q->posted != q->head || !real ||
-	    (real->qp_type != IBV_QPT_RC && real->qp_type != IBV_QPT_UC))
+	/* Without a hold there is a real QP, and it stays. */
+	if (q->held || q->posted != q->head ||
+	    (qp->v.qp_type != IBV_QPT_RC && qp->v.qp_type != IBV_QPT_UC))
 		return 0;
 	return atomic_load_explicit(&q->tail, memory_order_acquire) + q->cap;
 }
@@ -281,7 +282,7 @@ static int post_list(struct shim_qp *q, struct ibv_send_wr *wr, struct ibv_send_
 		q->messages += consumes_receive(wr->opcode);
 		s->head++;
 	}
-	s->direct = q->ud ? 0 : direct_until(s, q->real);
+	s->direct = direct_until(s, q);
 	*bad = wr;
 	return rc;
 }
@@ -493,10 +494,11 @@ static int recv_list(struct shim_qp *q, struct ibv_recv_wr *wr, struct ibv_recv_
 			rc = hand_over_recv(q, r->head);
 		if (rc)
 			break;
-		r->posted += !r->held;
+		if (!r->held)
+			r->posted++;
 		r->head++;
 	}
-	r->direct = q->v.srq ? 0 : direct_until(r, q->real);
+	r->direct = q->v.srq ? 0 : direct_until(r, q);
 	*bad = wr;
 	return rc;
 }

@@ -118,8 +118,9 @@ void qp_destroy_real(struct shim_qp *q)
 static int claim_number(uint32_t vqpn)
 {
 	struct shim_qp_number n = {.head = {.bytes = sizeof(n), .type = SHIM_QP_ADD}, .vqpn = vqpn};
+	struct shim_qp_number answer;
 
-	return shim_call(&n, &n, sizeof(n), CALL_MS);
+	return shim_call(&n, &answer, sizeof(answer), CALL_MS);
 }
 
 static void release_number(uint32_t vqpn)

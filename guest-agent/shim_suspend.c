@@ -116,11 +116,14 @@ static void hold(struct shim_qp *q)
 static void mark(struct shim_qp *q)
 {
 	struct shim_queue *s = &q->send;
+	bool silent;
 
-	if (q->marker || q->v.state != IBV_QPS_RTS || shim.fault & SHIM_FAULT_NO_MARKER ||
-	    s->posted == atomic_load(&s->tail) || send_signalled(q, s->posted - 1))
+	if (q->marker || q->v.state != IBV_QPS_RTS || shim.fault & SHIM_FAULT_NO_MARKER)
 		return;
-	if (!send_post_marker(q))
+	lock_take(&s->lock); /* the program may log over what has ended meanwhile */
+	silent = s->posted != atomic_load(&s->tail) && !send_signalled(q, s->posted - 1);
+	lock_give(&s->lock);
+	if (silent && !send_post_marker(q))
 		job.report.markers++;
 }
 
@@ -177,8 +180,8 @@ void suspend_enter(void)
 	job.step_us = now_us();
 }
 
-/* Under the peer's frozen count: where the sends stop. */
-static void find_stuck(struct shim_qp *q)
+/* Under the queue's lock. true: a send that is not signalled may not be repeated. */
+static bool look_for_stuck(struct shim_qp *q)
 {
 	struct shim_queue *s = &q->send;
 	uint64_t tail = atomic_load(&s->tail), at = tail, sent = sent_before(q, tail);
@@ -187,23 +190,33 @@ static void find_stuck(struct shim_qp *q)
 	while (at < s->posted && sent + send_takes_receive(q, at) <= taken)
 		sent += send_takes_receive(q, at++);
 	if (at == s->posted)
-		return; /* all can be taken: wait on */
+		return false; /* all can be taken: wait on */
 	for (uint64_t i = tail; i < at; i++) {
 		enum ibv_wr_opcode op = s->send[i & s->mask].wr.opcode;
 
 		if (send_signalled(q, i))
-			return; /* its completion will come */
-		if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-			job_fail(-EBUSY,
-				 "QP 0x%x has an atomic operation in flight that may not "
-				 "be repeated",
-				 q->v.qp_num);
-			return;
-		}
+			return false; /* its completion will come */
+		if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD)
+			return true;
 	}
 	q->stuck = true;
 	q->stuck_at = at;
 	q->sent = sent;
+	return false;
+}
+
+/* Under the peer's frozen count: where the sends stop. */
+static void find_stuck(struct shim_qp *q)
+{
+	bool atomic;
+
+	lock_take(&q->send.lock);
+	atomic = look_for_stuck(q);
+	lock_give(&q->send.lock);
+	if (atomic)
+		job_fail(-EBUSY,
+			 "QP 0x%x has an atomic operation in flight that may not be repeated",
+			 q->v.qp_num);
 }
 
 static bool drained(struct shim_qp *q)
@@ -374,11 +387,15 @@ void suspend_drain(void)
 static void retire_stuck(struct shim_qp *q)
 {
 	struct shim_queue *s = &q->send;
-	uint64_t done = atomic_load(&s->tail), sent = sent_before(q, done);
+	uint64_t done, sent;
 
+	lock_take(&s->lock);
+	done = atomic_load(&s->tail);
+	sent = sent_before(q, done);
 	while (done < q->stuck_at && sent + send_takes_receive(q, done) <= q->said.received)
 		sent += send_takes_receive(q, done++);
 	atomic_store(&s->tail, done);
+	lock_give(&s->lock);
 }
 
 static void release_device(struct shim_context *c)

@@ -21,3 +21,22 @@ bench-shim:
 	$(Q)tests/lab/deps valgrind
 	$(Q)$(MAKE) --no-print-directory all testbins
 	$(Q)tests/bench/shim
+
+# The shim's own code with a sanitizer, on the played libibverbs: build/tests/guest_race.NAME
+# $(call sanitized,NAME,FLAGS); not built where the compiler has no runtime for it
+RACE_SRC := tests/unit/guest_race.c tests/fake/agent.c $(SHIM_SRC) common/util.c
+sanitized_obj = $(patsubst %.c,$(BUILD)/obj-$(1)/%.o,$(2))
+define sanitized
+$(BUILD)/obj-$(1)/%.o: %.c
+	$$(call say,CC,$$@) mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $(2) -O1 -MMD -MP -c -o $$@ $$<
+$(BUILD)/tests/fake-$(1)/libibverbs.so.1: $(call sanitized_obj,$(1),$(FAKE_SRC)) tests/fake/verbs.map
+	$$(call say,LD,$$@) mkdir -p $$(@D) && $$(CC) $(2) -shared -Wl,-soname,libibverbs.so.1 \
+		-Wl,--version-script,tests/fake/verbs.map -o $$@ $(call sanitized_obj,$(1),$(FAKE_SRC)) -lpthread
+$(BUILD)/tests/guest_race.$(1): $(call sanitized_obj,$(1),$(RACE_SRC)) $(BUILD)/tests/fake-$(1)/libibverbs.so.1
+	$$(call say,LD,$$@) $$(CC) $(2) -o $$@ $(call sanitized_obj,$(1),$(RACE_SRC)) \
+		-Wl,-rpath,'$$$$ORIGIN/fake-$(1)' $(BUILD)/tests/fake-$(1)/libibverbs.so.1 -lpthread -ldl
+TESTBINS += $(if $(shell echo 'int main(void){return 0;}' | $(CC) $(firstword $(2)) -x c -o /dev/null - 2>&1),,$(BUILD)/tests/guest_race.$(1))
+-include $(patsubst %.o,%.d,$(call sanitized_obj,$(1),$(RACE_SRC) $(FAKE_SRC)))
+endef
+$(eval $(call sanitized,tsan,-fsanitize=thread))
+$(eval $(call sanitized,asan,-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined))

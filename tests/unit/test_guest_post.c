@@ -164,12 +164,12 @@ static int setup(void **state)
 	real_ctx.ops.req_notify_cq = hw_req_notify;
 	real_qp.context = real_cq.context = &real_ctx;
 	real_qp.qp_num = QPN;
-	real_qp.qp_type = IBV_QPT_RC;
 	cq.ctx = q->ctx = &ctx;
 	cq.real = &real_cq;
 	q->real = &real_qp;
 	q->send_cq = q->recv_cq = &cq;
 	q->v.qp_num = VQPN;
+	q->v.qp_type = IBV_QPT_RC;
 	q->v.state = IBV_QPS_RTS;
 	q->peer = &peer;
 	table_set(&ctx.qp_by_qpn, QPN, (uintptr_t)q, TABLE_MAX / TABLE_CHUNK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The data path of a QP: every work request is logged, then handed to the hardware with the
  * hardware's keys; its completion retires it. While a migration runs it is only logged. */
-#include "guest-agent/shim.h"
+#include "guest-agent/shim_queue.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -74,9 +74,7 @@ void queue_hold(struct shim_queue *q, bool on)
 	q->direct = 0; /* the next post finds out */
 }
 
-/* Up to which number posts may take the short way: as far as the log has room, if the hardware has
- * got all before it. */
-static uint64_t direct_until(const struct shim_queue *q, const struct shim_qp *qp)
+uint64_t queue_direct_until(const struct shim_queue *q, const struct shim_qp *qp)
 {
 	/* Without a hold there is a real QP, and it stays. */
 	if (q->held || q->posted != q->head ||
@@ -144,24 +142,18 @@ static int log_send(struct shim_qp *q, const struct ibv_send_wr *wr)
 	return rc;
 }
 
-/* A program mostly uses one region at a time: the entry of the last key is kept, which is still
- * right when it holds the key that is looked for. */
-static inline uint32_t local_key(struct shim_queue *s, uint32_t vkey)
+uint32_t queue_other_key(struct shim_queue *q, uint32_t vkey)
 {
-	uint64_t e = atomic_load_explicit(s->lkey, memory_order_acquire);
+	uint64_t e;
 
-	if (unlikely(e >> 32 != vkey)) {
-		s->lkey = table_entry(&shim.keys, vkey >> 8);
-		if (!s->lkey)
-			s->lkey = &no_key;
-		e = atomic_load_explicit(s->lkey, memory_order_acquire);
-		if (e >> 32 != vkey)
-			return KEY_NONE;
-	}
-	return (uint32_t)e;
+	q->lkey = table_entry(&shim.keys, vkey >> 8);
+	if (!q->lkey)
+		q->lkey = &no_key;
+	e = atomic_load_explicit(q->lkey, memory_order_acquire);
+	return e >> 32 == vkey ? (uint32_t)e : KEY_NONE;
 }
 
-static void translate_sges(struct shim_queue *s, const struct ibv_sge *sge, int n)
+void queue_translate(struct shim_queue *s, const struct ibv_sge *sge, int n)
 {
 	for (int i = 0; i < n; i++) {
 		s->translated[i] = sge[i];
@@ -223,14 +215,13 @@ static int hand_over_send(struct shim_qp *q, uint64_t number)
 		return EAGAIN;
 	}
 	if (!(wr.send_flags & IBV_SEND_INLINE)) {
-		translate_sges(s, wr.sg_list, wr.num_sge);
+		queue_translate(s, wr.sg_list, wr.num_sge);
 		wr.sg_list = s->translated;
 	}
 	return q->real->context->ops.post_send(q->real, &wr, &bad);
 }
 
-/* An error that comes after the post has been taken can only be told by a completion. */
-static void fail_later(struct shim_qp *q, struct shim_cq *cq, struct ibv_wc wc, int rc)
+void queue_fail_later(struct shim_qp *q, struct shim_cq *cq, struct ibv_wc wc, int rc)
 {
 	shim_log(
 		"QP 0x%x: a post that was put off during a migration fails: error %d, wr_id 0x%llx",
@@ -250,9 +241,10 @@ void send_flush(struct shim_qp *q)
 		if (rc == EAGAIN)
 			return;
 		if (rc)
-			fail_later(q, q->send_cq,
-				   (struct ibv_wc){.wr_id = s->send[s->posted & s->mask].wr.wr_id},
-				   rc);
+			queue_fail_later(
+				q, q->send_cq,
+				(struct ibv_wc){.wr_id = s->send[s->posted & s->mask].wr.wr_id},
+				rc);
 		s->posted++;
 	}
 }
@@ -282,7 +274,7 @@ static int post_list(struct shim_qp *q, struct ibv_send_wr *wr, struct ibv_send_
 		q->messages += consumes_receive(wr->opcode);
 		s->head++;
 	}
-	s->direct = direct_until(s, q);
+	s->direct = queue_direct_until(s, q);
 	*bad = wr;
 	return rc;
 }
@@ -312,11 +304,6 @@ static __attribute__((noinline)) int post_send_wait(struct shim_queue *s, struct
 struct wr_fields {
 	uint64_t word[2];
 };
-/* Copied as words, so that the compiler does not take them to pieces. */
-struct sge_words {
-	uint64_t word[2];
-};
-_Static_assert(sizeof(struct sge_words) == sizeof(struct ibv_sge), "layout");
 _Static_assert(offsetof(struct ibv_send_wr, wr) - WR_FIELDS == sizeof(struct wr_fields), "layout");
 
 /* What most programs post: one WR of one entry, which is not inline. */
@@ -327,7 +314,8 @@ static inline bool is_plain_send(const struct shim_queue *s, const struct ibv_se
 }
 
 /* What post_list() does, with only those fields that a SEND has. */
-static inline struct ibv_send_wr *log_plain_send(struct shim_queue *s, const struct ibv_send_wr *wr)
+static inline struct ibv_send_wr *log_plain_send(struct shim_queue *s, const struct ibv_send_wr *wr,
+						 uint32_t lkey)
 {
 	struct ibv_send_wr *log = &s->send[s->head & s->mask].wr;
 	const struct ibv_sge *from = wr->sg_list;
@@ -341,7 +329,7 @@ static inline struct ibv_send_wr *log_plain_send(struct shim_queue *s, const str
 	memcpy(&sge, from, sizeof(sge));
 	memcpy(log->sg_list, &sge, sizeof(sge));
 	memcpy(&s->hw_sge, &sge, sizeof(sge));
-	s->hw_sge.lkey = local_key(s, from->lkey);
+	s->hw_sge.lkey = lkey;
 	s->hw_send.wr_id = TAG_SEND | s->head;
 	return log;
 }
@@ -365,35 +353,39 @@ static inline int hand_over_plain(struct shim_queue *s, struct ibv_send_wr *wr,
 	return lock_give_return(&s->lock, 0);
 }
 
-/* The same for RDMA; gives the lock back. */
-static __attribute__((noinline)) int post_plain_rdma(struct shim_queue *s, struct ibv_send_wr *wr,
-						     struct ibv_send_wr **bad)
+/* The same for RDMA, and for another key than the last one; gives the lock back. */
+static __attribute__((noinline)) int post_plain_other(struct shim_queue *s, struct ibv_send_wr *wr,
+						      struct ibv_send_wr **bad)
 {
 	const struct shim_qp *q = container_of(s, struct shim_qp, send);
-	struct ibv_send_wr *log;
+	bool rdma = wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_READ;
 	uint32_t key = wr->wr.rdma.rkey;
+	struct ibv_send_wr *log;
 
-	if ((wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_READ) ||
-	    !remote_key(q, &key))
+	if (rdma ? !remote_key(q, &key) : wr->opcode != IBV_WR_SEND)
 		return post_send_any(s, wr, bad);
-	log = log_plain_send(s, wr);
-	log->wr.rdma.remote_addr = s->hw_send.wr.rdma.remote_addr = wr->wr.rdma.remote_addr;
-	log->wr.rdma.rkey = wr->wr.rdma.rkey;
-	s->hw_send.wr.rdma.rkey = key;
-	return hand_over_plain(s, wr, bad, false);
+	log = log_plain_send(s, wr, local_key(s, wr->sg_list->lkey));
+	if (rdma) {
+		log->wr.rdma.remote_addr = s->hw_send.wr.rdma.remote_addr = wr->wr.rdma.remote_addr;
+		log->wr.rdma.rkey = wr->wr.rdma.rkey;
+		s->hw_send.wr.rdma.rkey = key;
+	}
+	return hand_over_plain(s, wr, bad, !rdma);
 }
 
 int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct shim_queue *s = shortest_base(&to_qp(ibqp)->send);
+	uint64_t key;
 
 	if (unlikely(!lock_try(&s->lock)))
 		return post_send_wait(s, wr, bad);
 	if (unlikely(!is_plain_send(s, wr)))
 		return post_send_any(s, wr, bad);
-	if (unlikely(wr->opcode != IBV_WR_SEND))
-		return post_plain_rdma(s, wr, bad);
-	log_plain_send(s, wr);
+	key = last_key(s);
+	if (unlikely(wr->opcode != IBV_WR_SEND || key >> 32 != wr->sg_list->lkey))
+		return post_plain_other(s, wr, bad);
+	log_plain_send(s, wr, (uint32_t)key);
 	return hand_over_plain(s, wr, bad, true);
 }
 
@@ -413,7 +405,7 @@ int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n)
 		return rc;
 	/* Some are with the hardware: the caller cannot be told that none is. */
 	for (failed = bad; failed; failed = failed->next)
-		fail_later(q, q->send_cq, (struct ibv_wc){.wr_id = failed->wr_id}, rc);
+		queue_fail_later(q, q->send_cq, (struct ibv_wc){.wr_id = failed->wr_id}, rc);
 	return 0;
 }
 
@@ -435,134 +427,4 @@ int send_post_marker(struct shim_qp *q)
 		q->marker = false;
 	lock_give(&q->send.lock);
 	return rc;
-}
-
-static int log_recv(struct shim_queue *r, const struct ibv_recv_wr *wr)
-{
-	uint64_t tail = atomic_load_explicit(&r->tail, memory_order_acquire);
-	struct shim_recv *e = &r->recv[r->head & r->mask];
-	struct ibv_sge *sge = e->sge;
-
-	if (r->head - tail >= r->cap)
-		return ENOMEM;
-	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > r->max_sge)
-		return EINVAL;
-	e->wr_id = wr->wr_id;
-	e->num_sge = wr->num_sge;
-	for (int i = 0; i < wr->num_sge; i++)
-		sge[i] = wr->sg_list[i];
-	return 0;
-}
-
-static int hand_over_recv(struct shim_qp *q, uint64_t number)
-{
-	struct shim_queue *r = &q->recv;
-	const struct shim_recv *e = &r->recv[number & r->mask];
-	struct ibv_recv_wr *bad,
-		wr = {.wr_id = TAG_RECV | number, .sg_list = r->translated, .num_sge = e->num_sge};
-
-	translate_sges(r, e->sge, e->num_sge);
-	return q->real->context->ops.post_recv(q->real, &wr, &bad);
-}
-
-void recv_flush(struct shim_qp *q)
-{
-	struct shim_queue *r = &q->recv;
-
-	while (q->real && !r->held && r->posted < r->head) {
-		int rc = hand_over_recv(q, r->posted);
-
-		if (rc)
-			fail_later(q, q->recv_cq,
-				   (struct ibv_wc){.wr_id = r->recv[r->posted & r->mask].wr_id,
-						   .opcode = IBV_WC_RECV},
-				   rc);
-		r->posted++;
-	}
-}
-
-static int recv_list(struct shim_qp *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-	struct shim_queue *r = &q->recv;
-	int rc = 0;
-
-	for (; wr; wr = wr->next) {
-		rc = q->v.srq ? EINVAL : log_recv(r, wr);
-		if (!rc && r->held && q->v.state == IBV_QPS_RESET)
-			rc = EINVAL;
-		if (!rc && !r->held)
-			rc = hand_over_recv(q, r->head);
-		if (rc)
-			break;
-		if (!r->held)
-			r->posted++;
-		r->head++;
-	}
-	r->direct = q->v.srq ? 0 : direct_until(r, q);
-	*bad = wr;
-	return rc;
-}
-
-/* Gives the lock back. */
-static __attribute__((noinline)) int post_recv_any(struct shim_queue *r, struct ibv_recv_wr *wr,
-						   struct ibv_recv_wr **bad)
-{
-	struct ibv_recv_wr *first_bad;
-	int rc = recv_list(container_of(r, struct shim_qp, recv), wr, &first_bad);
-
-	lock_give(&r->lock);
-	if (rc)
-		*bad = first_bad;
-	return rc;
-}
-
-static __attribute__((noinline)) int post_recv_wait(struct shim_queue *r, struct ibv_recv_wr *wr,
-						    struct ibv_recv_wr **bad)
-{
-	lock_wait(&r->lock);
-	return post_recv_any(r, wr, bad);
-}
-
-static inline bool is_plain_recv(const struct shim_queue *r, const struct ibv_recv_wr *wr)
-{
-	return r->head < r->direct && wr && !wr->next && wr->num_sge == 1;
-}
-
-/* What recv_list() does. */
-static inline void log_plain_recv(struct shim_queue *r, const struct ibv_recv_wr *wr)
-{
-	struct shim_recv *log = &r->recv[r->head & r->mask];
-	const struct ibv_sge *from = wr->sg_list;
-	struct sge_words sge;
-
-	log->wr_id = wr->wr_id;
-	log->num_sge = 1;
-	memcpy(&sge, from, sizeof(sge));
-	memcpy(log->sge, &sge, sizeof(sge));
-	memcpy(&r->hw_sge, &sge, sizeof(sge));
-	r->hw_sge.lkey = local_key(r, from->lkey);
-	r->hw_recv.wr_id = TAG_RECV | r->head;
-}
-
-int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-	struct shim_queue *r = shortest_base(&to_qp(ibqp)->recv);
-	struct shim_qp *q = container_of(r, struct shim_qp, recv);
-	int rc;
-
-	if (unlikely(!lock_try(&r->lock)))
-		return post_recv_wait(r, wr, bad);
-	if (unlikely(!is_plain_recv(r, wr)))
-		return post_recv_any(r, wr, bad);
-	log_plain_recv(r, wr);
-	r->plain_recv = wr;
-	r->plain_bad_recv = bad;
-	rc = q->real->context->ops.post_recv(q->real, &r->hw_recv, bad);
-	if (unlikely(rc)) {
-		*r->plain_bad_recv = r->plain_recv;
-		return lock_give_return(&r->lock, rc);
-	}
-	r->posted++;
-	r->head++;
-	return lock_give_return(&r->lock, 0);
 }

@@ -21,6 +21,7 @@ bench-shim:
 	$(Q)tests/lab/deps valgrind
 	$(Q)$(MAKE) --no-print-directory all testbins
 	$(Q)tests/bench/shim
+	$(Q)tests/bench/shim_guest
 
 # The shim's own code with a sanitizer, on the played libibverbs: build/tests/guest_race.NAME
 # $(call sanitized,NAME,FLAGS); not built where the compiler has no runtime for it

@@ -374,6 +374,24 @@ static void the_short_way_ends_with_its_reasons(void **state)
 	assert_int_equal(send_one(5, IBV_WR_SEND, 0, 0), ENOMEM);
 }
 
+static void keys_may_alternate(void **state)
+{
+	const uint32_t other = 0x1300, hw_other = 0x9a00;
+	struct ibv_sge sge = {.length = 1};
+	struct ibv_send_wr *bad, wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
+	struct ibv_recv_wr *bad_recv, recv = {.sg_list = &sge, .num_sge = 1};
+
+	(void)state;
+	table_set(&shim.keys, other >> 8, key_entry(other, hw_other), TABLE_MAX / TABLE_CHUNK);
+	for (int i = 0; i < CAP; i++) {
+		sge.lkey = i & 1 ? other : LKEY;
+		assert_int_equal(shim_post_send(&q->v, &wr, &bad), 0);
+		assert_int_equal(hw.sge[i].lkey, i & 1 ? hw_other : HW_LKEY);
+		assert_int_equal(shim_post_recv(&q->v, &recv, &bad_recv), 0);
+		assert_int_equal(q->recv.hw_sge.lkey, i == 0 ? 0 : i & 1 ? hw_other : HW_LKEY);
+	}
+}
+
 static void a_qp_that_is_gone_is_not_remembered(void **state)
 {
 	struct ibv_wc wc[4];
@@ -518,6 +536,7 @@ int main(void)
 		T(an_unknown_lkey_becomes_no_key),
 		T(the_short_way_does_the_same),
 		T(the_short_way_ends_with_its_reasons),
+		T(keys_may_alternate),
 		T(a_qp_that_is_gone_is_not_remembered),
 		T(the_marker_ends_what_was_before_it),
 		T(harvested_completions_come_first),

@@ -58,15 +58,15 @@ void cq_forget_qp(struct shim_cq *cq, const struct shim_qp *q)
 	lock_give(&cq->lock);
 }
 
-/* Ends number and all before it. false: it is not under way. */
-static inline bool retire(struct shim_queue *queue, uint64_t number)
+static inline bool under_way(const struct shim_queue *queue, uint64_t number)
 {
-	uint64_t tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
+	return number - atomic_load_explicit(&queue->tail, memory_order_relaxed) <= queue->mask;
+}
 
-	if (number - tail > queue->mask)
-		return false;
+/* Ends number and all before it: their places in the log are free for posts of other threads. */
+static inline void retire(struct shim_queue *queue, uint64_t number)
+{
 	atomic_store_explicit(&queue->tail, number + 1, memory_order_release);
-	return true;
 }
 
 /* Neither a send nor a receive of the QP's own. */
@@ -79,37 +79,40 @@ static __attribute__((noinline)) bool translate_other(struct shim_qp *q, struct 
 	return tag == TAG_SRQ && take_shared(q, wc, (uint32_t)number);
 }
 
-/* Before the receive is retired: then its place in the log may be another one's. */
-static __attribute__((noinline)) void translate_source(struct shim_qp *q, struct ibv_wc *wc,
-						       uint64_t number)
+/* A receive of a UD QP. */
+static bool translate_datagram(struct shim_qp *q, struct ibv_wc *wc)
 {
+	uint64_t number = wc->wr_id - TAG_RECV;
 	const struct shim_recv *e = &q->recv.recv[number & q->recv.mask];
 
-	if (number - atomic_load_explicit(&q->recv.tail, memory_order_relaxed) > q->recv.mask ||
-	    wc->status != IBV_WC_SUCCESS ||
-	    !atomic_load_explicit(&shim.ud_moved, memory_order_acquire))
-		return;
-	wc->src_qp = ud_source(wc, e->sge, e->num_sge);
+	if (!under_way(&q->recv, number))
+		return false;
+	if (wc->status == IBV_WC_SUCCESS &&
+	    atomic_load_explicit(&shim.ud_moved, memory_order_acquire))
+		wc->src_qp = ud_source(wc, e->sge, e->num_sge);
+	wc->wr_id = e->wr_id;
+	wc->qp_num = q->v.qp_num;
+	retire(&q->recv, number);
+	return true;
 }
 
-/* Gives wc its virtual numbers and retires q's log. false: it is neither a send nor a receive of
- * q's, and has not changed. */
+/* Gives wc its virtual numbers and retires q's log. false: translate_any() must look at it, it has
+ * not changed. Calls nothing, so that shim_poll_cq() needs not save registers. */
 static inline bool translate_own(struct shim_qp *q, struct ibv_wc *wc)
 {
 	uint64_t number = wc->wr_id;
 
 	/* TAG_SEND is 0, and with another tag a number is far out of the log. */
-	if (retire(&q->send, number)) {
+	if (under_way(&q->send, number)) {
 		wc->wr_id = q->send.send[number & q->send.mask].wr.wr_id;
+		retire(&q->send, number);
 	} else {
 		number -= TAG_RECV;
-		if (unlikely(q->ud != NULL))
-			translate_source(q, wc, number);
-		if (!retire(&q->recv, number))
+		if (unlikely(q->ud != NULL) || !under_way(&q->recv, number))
 			return false;
-		if (likely(!q->ud))
-			wc->src_qp = q->dvqpn;
 		wc->wr_id = q->recv.recv[number & q->recv.mask].wr_id;
+		wc->src_qp = q->dvqpn;
+		retire(&q->recv, number);
 	}
 	wc->qp_num = q->v.qp_num;
 	return true;
@@ -122,7 +125,7 @@ static __attribute__((noinline)) bool translate_any(struct shim_cq *cq, struct i
 
 	if (!q)
 		return false; /* it was destroyed */
-	if (translate_own(q, wc))
+	if (translate_own(q, wc) || (q->ud && translate_datagram(q, wc)))
 		return true;
 	wc->qp_num = q->v.qp_num;
 	return translate_other(q, wc);

@@ -177,11 +177,13 @@ struct shim_qp_ex {
 	uint64_t send_ops;
 };
 
+enum route_state { ROUTE_NONE, ROUTE_ASKED, ROUTE_KNOWN, ROUTE_FAILED };
+
 /* One way from a port of ours to a GID: its path record. Never freed, so a pointer stays good. */
 struct shim_route {
 	uint8_t sgid[16], dgid[16];
 	uint16_t pkey;
-	enum { ROUTE_NONE, ROUTE_ASKED, ROUTE_KNOWN, ROUTE_FAILED } state;
+	_Atomic(enum route_state) state; /* after .path */
 	uint32_t cookie;
 	struct shim_path path;
 };

@@ -98,8 +98,11 @@ void route_ask(struct shim_route *r, bool reconnect)
 
 	memcpy(p.sgid, r->sgid, 16);
 	memcpy(p.dgid, r->dgid, 16);
-	r->cookie = p.head.cookie = shim_cookie();
+	p.head.cookie = shim_cookie();
+	pthread_mutex_lock(&shim.call);
+	r->cookie = p.head.cookie;
 	r->state = ROUTE_ASKED;
+	pthread_mutex_unlock(&shim.call);
 	shim_send(&p);
 }
 
@@ -110,8 +113,8 @@ void route_answered(const struct shim_path *p)
 
 	if (!r || r->state != ROUTE_ASKED || r->cookie != p->head.cookie)
 		return;
-	r->state = p->head.status ? ROUTE_FAILED : ROUTE_KNOWN;
 	r->path = *p;
+	r->state = p->head.status ? ROUTE_FAILED : ROUTE_KNOWN;
 }
 
 enum ibv_mtu route_mtu(unsigned bytes)

@@ -116,10 +116,11 @@ static int build_qp(struct shim_qp *q)
 		if (rc)
 			return rc;
 		q->recv.posted = atomic_load(&q->recv.tail);
-		if (q->v.state == IBV_QPS_ERR)
-			rc = -real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
-		else if (q->v.state != IBV_QPS_RESET)
+		/* From RESET, Linux allows no other state (qp_state_table in ib_core). */
+		if (q->v.state != IBV_QPS_RESET)
 			rc = qp_to_init(q);
+		if (!rc && q->v.state == IBV_QPS_ERR)
+			rc = -real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
 		if (!rc && q->ud && q->v.state != IBV_QPS_RESET && q->v.state != IBV_QPS_ERR)
 			rc = ud_connect(q);
 		if (rc)

@@ -197,6 +197,7 @@ struct shim_peer {
 	uint64_t instance;
 	struct shim_table keys; /* its virtual keys to the hardware's */
 	bool keys_told;         /* in this job */
+	bool stops;             /* it has said so, or has gone */
 };
 
 struct shim_srq_recv {
@@ -311,8 +312,9 @@ struct shim {
 
 	pthread_mutex_t ctl;
 	pthread_cond_t ctl_changed;
-	unsigned users; /* callers inside a control verb */
-	bool busy;      /* a job runs: new callers wait */
+	unsigned users;   /* callers inside a control verb */
+	bool busy;        /* a job runs: new callers wait */
+	bool no_connects; /* rdma_connect() waits, other verbs do not */
 	struct list contexts, pds, mrs, channels, cqs, srqs, qps, ahs, peers, partners;
 	struct shim_table keys;       /* our virtual keys to the hardware's lkeys */
 	struct shim_table qp_by_vqpn; /* to struct shim_qp *; under ctl */
@@ -601,7 +603,8 @@ struct shim_job {
 	bool empty;   /* concerns nothing of this process */
 	bool waiting; /* QPs are in QP_WAIT_PEER */
 	bool again;   /* a QP is to be connected again after an error */
-	bool making;  /* JOB_ENTER waits for connections of librdmacm */
+	bool making;  /* JOB_ENTER waits for connections of librdmacm, or for the mover */
+	uint64_t mover_first_us; /* until then */
 };
 
 extern struct shim_job job;

@@ -53,6 +53,20 @@ int rdma_listen(struct rdma_cm_id *rid, int backlog)
 	return BEGIN(id, CM_LISTENING, listen(id->real, backlog));
 }
 
+/* While a suspend waits for the connections that are being made, no more are begun with the mover,
+ * who might not be there any more to accept. */
+static void wait_for_connects(void)
+{
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pthread_mutex_lock(&shim.ctl);
+	while (shim.no_connects)
+		pthread_cond_wait(&shim.ctl_changed, &shim.ctl);
+	pthread_mutex_unlock(&shim.ctl);
+	pthread_setcancelstate(cancel, NULL);
+}
+
 int rdma_connect(struct rdma_cm_id *rid, struct rdma_conn_param *param)
 {
 	struct cm_id *id = to_cm_id(rid);
@@ -60,6 +74,7 @@ int rdma_connect(struct rdma_cm_id *rid, struct rdma_conn_param *param)
 
 	if (NOT_OURS)
 		return real_cm.connect(rid, param);
+	wait_for_connects();
 	if (cm_wait_ready(id))
 		return -1;
 	note_qp(id, param);

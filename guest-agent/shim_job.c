@@ -107,7 +107,7 @@ void job_end(void)
 	list_for_each (c, &shim.contexts, link)
 		c->in_job = false;
 	job.state = JOB_IDLE;
-	shim.busy = false;
+	shim.busy = shim.no_connects = false;
 	peer_answer_deferred();
 	ud_job_end();
 	pthread_cond_broadcast(&shim.ctl_changed);
@@ -189,6 +189,8 @@ static void job_begin(const struct shim_order *o)
 	job.start_us = now_us();
 	/* The agent waits a little longer than we do. */
 	job.deadline_us = job.start_us + o->deadline_ms * 900ull;
+	/* One that has nothing to say, or cannot, is not waited for longer. */
+	job.mover_first_us = job.start_us + o->deadline_ms * 250ull;
 }
 
 static void suspend_start(const struct shim_order *o)
@@ -301,23 +303,46 @@ static void wait_peer_step(void)
 		rebuild_waiting(rebuild);
 }
 
+/* Whether a process of the mover has said nothing yet of this migration (under ctl). */
+static bool peers_late(void)
+{
+	struct shim_peer *p;
+	struct shim_qp *q;
+	bool late = false;
+
+	list_for_each (p, &shim.peers, link)
+		p->stops = false;
+	list_for_each (q, &shim.qps, link)
+		if (q->peer && (q->said.drained_by == job.migration ||
+				q->said.freeze_by == job.migration || q->said.gone))
+			q->peer->stops = true;
+	list_for_each (q, &shim.qps, link)
+		late |= takes_part(q) && gid_in_order(q->dgid, &job.order) && !q->peer->stops;
+	return late;
+}
+
 /* Whether no one is inside a control verb. Connections that librdmacm makes are waited for, and
- * meanwhile nobody is kept out: making one takes many verbs, of both ends. */
+ * meanwhile nobody is kept out: making one takes many verbs, of both ends. Where connections lead
+ * to the mover, it stops first, since one that it makes needs us; we begin no more of them
+ * ourselves. */
 static bool enter_clear(void)
 {
-	bool making, clear;
+	bool making, late, wait, clear;
 
 	pthread_mutex_lock(&shim.ctl);
 	making = cm_making();
-	if (shim.busy == making) {
-		shim.busy = !making;
+	late = !making && now_us() < job.mover_first_us && cm_concerned() && peers_late();
+	wait = making || late;
+	if (shim.busy == wait) {
+		shim.busy = !wait;
 		pthread_cond_broadcast(&shim.ctl_changed);
 	}
 	clear = shim.busy && !shim.users;
+	shim.no_connects = wait && job.role == SHIM_ROLE_PEER;
 	pthread_mutex_unlock(&shim.ctl);
 	snprintf(job.report.why, sizeof(job.report.why), "%s",
 		 making ? "a connection of librdmacm is being made" : "");
-	job.making = making;
+	job.making = wait;
 	return clear;
 }
 

@@ -41,7 +41,7 @@ static void ah_free(struct shim_ah *ah)
 	free(ah);
 }
 
-static void reap(void)
+void ah_reap(void)
 {
 	struct list *at = shim.ahs.next;
 
@@ -141,7 +141,7 @@ static struct shim_ah *ah_new(struct ibv_pd *pd, const struct ibv_ah_attr *attr)
 	ah->v.context = pd->context;
 	ah->v.pd = pd;
 	pthread_mutex_lock(&shim.ctl);
-	reap();
+	ah_reap();
 	if (ah->attr.is_global && !ah->multicast)
 		ah->node = node_get(ah->attr.grh.dgid.raw);
 	if (ah->node) {
@@ -198,7 +198,7 @@ int ibv_destroy_ah(struct ibv_ah *ibah)
 		ud_check_all_covered();
 	ah->dead = true;
 	shim.dead_ahs++;
-	reap();
+	ah_reap();
 	pthread_mutex_unlock(&shim.ctl);
 	ctl_exit();
 	return 0;

@@ -303,6 +303,8 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 		ud_bye(q);
 	table_set(&shim.qp_by_vqpn, q->v.qp_num, 0, TABLE_MAX / TABLE_CHUNK);
 	list_del(&q->link);
+	if (q->ud)
+		ah_reap();
 	context_forget_events(q->ctx, &q->v);
 	pthread_mutex_unlock(&shim.ctl);
 	srq_unhold(q);

@@ -10,6 +10,7 @@
 #define TOLD_ROOM_MIN   64
 #define TOLD_ROOM_MAX   (1u << 20)
 #define ASK_AGAIN_US    1000000
+#define PROBE_AGAIN_US  10000000
 #define MULTICAST_QPN   0xffffffu
 #define GRH_BYTES       40
 #define WELL_KNOWN_QPNS 2 /* QP0 and QP1 are the same everywhere */
@@ -124,8 +125,10 @@ struct shim_partner *partner_find(const struct peer_head *h)
 
 	list_for_each (p, &shim.partners, link)
 		if (p->slot == h->src_slot && p->instance == h->src_instance && !p->gone &&
-		    !memcmp(p->node->gid, h->sgid, 16) && !memcmp(p->sgid, h->dgid, 16))
+		    !memcmp(p->node->gid, h->sgid, 16) && !memcmp(p->sgid, h->dgid, 16)) {
+			p->silent = false;
 			return p;
+		}
 	return NULL;
 }
 
@@ -239,6 +242,8 @@ void ud_free(struct shim_qp *q)
 {
 	if (!q->ud)
 		return;
+	q->marker = false;
+	ud_drop_marker(q);
 	free(q->ud->told);
 	free(q->ud->groups);
 	free(TAKE(q->ud));
@@ -418,13 +423,38 @@ struct shim_context *ud_context(const uint8_t sgid[16])
 	return NULL;
 }
 
+static bool sends_from(const struct shim_context *c)
+{
+	struct shim_qp *q;
+
+	list_for_each (q, &shim.qps, link)
+		if (q->ud && q->ctx == c)
+			return true;
+	return false;
+}
+
+/* Whether its guest is still there: a VM that is destroyed tells nobody, and must not be named as
+ * a peer for ever. Known at the next query. */
+static void probe(struct shim_partner *p)
+{
+	uint64_t now = now_us();
+
+	if (p->probed_us && now - p->probed_us < PROBE_AGAIN_US)
+		return;
+	p->probed_us = now;
+	ud_send_head(p, PEER_UD_ASK, 0);
+}
+
 void ud_describe(uint32_t cookie)
 {
 	struct shim_peer_info i = {.head = {sizeof(i), SHIM_PEER_INFO, 0, cookie, 0}};
 	struct shim_partner *p;
 
 	list_for_each (p, &shim.partners, link) {
-		if (p->gone || !p->numbers)
+		if (p->gone || !p->numbers || !sends_from(ud_context(p->sgid)))
+			continue;
+		probe(p);
+		if (p->silent)
 			continue;
 		memcpy(i.sgid, p->sgid, 16);
 		memcpy(i.dgid, p->node->gid, 16);

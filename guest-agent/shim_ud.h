@@ -44,6 +44,8 @@ struct shim_partner {
 	uint64_t instance;
 	unsigned numbers; /* of it that are known */
 	bool in_job, gone;
+	bool silent; /* no way to its guest; until it is heard again */
+	uint64_t probed_us;
 	bool told_drained;
 	uint64_t told_us; /* when it was last told numbers, or asked for them */
 	struct {          /* by which migration it said so last */
@@ -143,7 +145,9 @@ void ud_bye(struct shim_qp *q);
 void ud_send_head(struct shim_partner *p, uint16_t type, uint64_t migration);
 void ud_send_numbers(struct shim_partner *p, uint64_t migration);
 
-/* shim_ah.c. The real one, or a new one where the path has changed. 0 or -errno. */
+/* shim_ah.c. Under ctl: handles that only held sends kept. */
+void ah_reap(void);
+/* The real one, or a new one where the path has changed. 0 or -errno. */
 int ah_build(struct shim_ah *ah);
 
 #endif

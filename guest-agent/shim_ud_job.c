@@ -36,7 +36,7 @@ bool ud_choose(void)
 	list_for_each (p, &shim.partners, link) {
 		const uint8_t *moves = job.role == SHIM_ROLE_MOVER ? p->sgid : p->node->gid;
 
-		p->in_job = !p->gone && p->numbers && gid_in_order(moves, &job.order);
+		p->in_job = !p->gone && !p->silent && p->numbers && gid_in_order(moves, &job.order);
 		p->told_drained = false;
 		p->told_us = 0;
 		if (!p->in_job)
@@ -365,6 +365,7 @@ void ud_job_end(void)
 	list_for_each (p, &shim.partners, link)
 		p->in_job = false;
 	partners_reap();
+	ah_reap();
 	list_for_each (q, &shim.qps, link)
 		ud_drop_marker(q);
 	ud.any = false;

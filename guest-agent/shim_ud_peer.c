@@ -298,9 +298,13 @@ void ud_unreachable(const uint8_t gid[16])
 	struct shim_partner *p;
 
 	end_asks(gid, 0);
-	list_for_each (p, &shim.partners, link)
-		if (p->in_job && !memcmp(p->node->gid, gid, 16))
+	list_for_each (p, &shim.partners, link) {
+		if (memcmp(p->node->gid, gid, 16))
+			continue;
+		p->silent = true;
+		if (p->in_job)
 			p->said.drained_by = p->said.numbers_by = p->said.have_by = job.migration;
+	}
 }
 
 int ud_timeout(void)
@@ -348,8 +352,14 @@ static void take_received(const struct shim_context *ctx)
 static void numbers(const struct peer_head *h, const struct peer_qp *e, struct shim_partner *p)
 {
 	struct shim_context *c = ud_context(p->sgid);
+	bool change = false;
 
-	if (c)
+	for (unsigned i = 0; i < h->count; i++) {
+		uint64_t entry = table_get(&p->node->real, e[i].src_vqpn);
+
+		change |= !(entry & NODE_KNOWN) || ((uint32_t)entry & SHIM_QPN_MAX) != e[i].qpn;
+	}
+	if (c && change)
 		take_received(c);
 	for (unsigned i = 0; i < h->count; i++)
 		node_learn(p->node, p, e[i].src_vqpn, e[i].qpn);

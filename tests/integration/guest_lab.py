@@ -423,10 +423,10 @@ class Pair:
         return json.loads(text or "{}")
 
     async def kill(self, guest, signal="KILL"):
-        """The rdma_check of this pair in that guest."""
+        """The program of this pair in that guest; it has an output file (@OUT)."""
         for g, name, _, _ in self.sides:
             if g is guest:
-                await g.sh(f"for p in $(pidof rdma_check); do grep -q /tmp/{name}.json "
+                await g.sh(f"for p in $(pidof {self.command.split()[0]}); do grep -q /tmp/{name}.json "
                            f"/proc/$p/cmdline && kill -{signal} $p; done; true")
 
     async def until_sent(self, more):

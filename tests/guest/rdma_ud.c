@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Checked datagrams: a client asks, a server answers whoever the completion names, and both see
+ * that the sender's QPN is the one that they were told. A datagram that is lost ends it with an
+ * error; most sends are not signalled.
+ *
+ *   rdma_ud [-p TCP-PORT] [-g GID-INDEX] [-o FILE] [-e] [-m]          server
+ *   rdma_ud [-p TCP-PORT] [-g GID-INDEX] [-o FILE] [-e] [-m] HOST     client; SIGTERM ends both
+ *
+ *   -o FILE  result and live status, JSON; "corrupt" counts senders that are not the other end,
+ *            "writes" what came by multicast
+ *   -m       the server is in a group, and the client sends to it, too: one pair of a network
+ *   -e       sleep on a completion channel */
+#include "tests/guest/rdma_conn.h"
+#include "tests/guest/rdma_stats.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define RECEIVES     64
+#define SENDS        64
+#define WINDOW       8  /* questions without an answer */
+#define SIGNAL_EVERY 5  /* sends */
+#define GROUP_EVERY  8  /* questions also go to the group */
+#define NEW_AH_EVERY 16 /* answers */
+#define GRH_BYTES    40
+#define SLOT_BYTES   256
+#define QKEY         0x11111111
+#define LOST_US      30000000
+#define STATUS_US    100000
+
+struct numbers {
+	uint8_t gid[16];
+	uint32_t qpn, reserved;
+};
+
+/* All-nodes (RFC 4291, 2.7.1): a network device takes its packets without being asked to. */
+static const union ibv_gid group = {.raw = {0xff, 0x02, [15] = 1}};
+
+static struct stats stats;
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static struct ibv_cq *cq;
+static struct ibv_comp_channel *channel;
+static struct ibv_mr *mr;
+static struct ibv_qp *qp, *group_qp;
+static struct ibv_ah *to_peer, *to_group;
+static struct numbers me, peer;
+static uint8_t memory[SLOT_BYTES * (2 * RECEIVES + SENDS)];
+static uint64_t posted, completed;
+static bool server, multicast;
+static volatile sig_atomic_t stop_asked;
+
+static struct ibv_qp *make_qp(void)
+{
+	struct ibv_qp_init_attr init = {.send_cq = cq,
+					.recv_cq = cq,
+					.cap = {SENDS, RECEIVES, 1, 1, 0},
+					.qp_type = IBV_QPT_UD};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY};
+	struct ibv_qp *q = ibv_create_qp(pd, &init);
+
+	if (!q ||
+	    ibv_modify_qp(q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY))
+		die("create_qp or INIT: %s", strerror(errno));
+	a.qp_state = IBV_QPS_RTR;
+	if (ibv_modify_qp(q, &a, IBV_QP_STATE))
+		die("RTR: %s", strerror(errno));
+	a.qp_state = IBV_QPS_RTS;
+	if (ibv_modify_qp(q, &a, IBV_QP_STATE | IBV_QP_SQ_PSN))
+		die("RTS: %s", strerror(errno));
+	return q;
+}
+
+static uint8_t *slot(uint64_t index)
+{
+	return memory + index * SLOT_BYTES;
+}
+
+static void post_receive(struct ibv_qp *q, uint64_t index)
+{
+	struct ibv_sge sge = {(uintptr_t)slot(index), SLOT_BYTES, mr->lkey};
+	struct ibv_recv_wr *bad, wr = {.wr_id = index, .sg_list = &sge, .num_sge = 1};
+
+	if (ibv_post_recv(q, &wr, &bad))
+		die("post_recv failed");
+}
+
+static struct ibv_ah *make_ah(const uint8_t gid[16], int gid_index)
+{
+	struct ibv_ah_attr a = {.is_global = 1,
+				.port_num = 1,
+				.grh = {.hop_limit = 4, .sgid_index = (uint8_t)gid_index}};
+	struct ibv_ah *ah;
+
+	memcpy(a.grh.dgid.raw, gid, 16);
+	ah = ibv_create_ah(pd, &a);
+	if (!ah)
+		die("create_ah: %s", strerror(errno));
+	return ah;
+}
+
+static void send_number(struct ibv_ah *ah, uint32_t qpn, uint64_t n)
+{
+	uint8_t *from = slot(2 * RECEIVES + posted % SENDS);
+	struct ibv_sge sge = {(uintptr_t)from, sizeof n, mr->lkey};
+	struct ibv_send_wr *bad, wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
+
+	memcpy(from, &n, sizeof n);
+	wr.wr_id = ++posted;
+	wr.send_flags = posted % SIGNAL_EVERY ? 0 : IBV_SEND_SIGNALED;
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = qpn;
+	wr.wr.ud.remote_qkey = QKEY;
+	if (ibv_post_send(qp, &wr, &bad))
+		die("post_send failed");
+}
+
+/* To whom the completion says that it came from. */
+static void answer(const struct ibv_wc *wc, uint64_t n)
+{
+	struct ibv_ah *before = to_peer;
+
+	if (!to_peer || n % NEW_AH_EVERY == 0) {
+		to_peer = ibv_create_ah_from_wc(pd, (struct ibv_wc *)wc,
+						(struct ibv_grh *)(void *)slot(wc->wr_id), 1);
+		if (!to_peer)
+			die("create_ah_from_wc: %s", strerror(errno));
+		if (before)
+			ibv_destroy_ah(before);
+	}
+	send_number(to_peer, wc->src_qp, n);
+	stats.sent++;
+}
+
+static void on_receive(const struct ibv_wc *wc)
+{
+	uint64_t n;
+
+	memcpy(&n, slot(wc->wr_id) + GRH_BYTES, sizeof n);
+	if (wc->src_qp != peer.qpn) {
+		stats.corrupt++;
+		stats_complain(&stats, "datagram %llu is of QP %u, not %u", (unsigned long long)n,
+			       wc->src_qp, peer.qpn);
+	}
+	if (group_qp && wc->qp_num == group_qp->qp_num) {
+		stats.writes++;
+		post_receive(group_qp, wc->wr_id);
+		return;
+	}
+	stats_arrival(&stats);
+	stats.received++;
+	if (n != stats.received) {
+		stats.lost++;
+		stats_complain(&stats, "datagram %llu came, expected was %llu",
+			       (unsigned long long)n, (unsigned long long)stats.received);
+		stats.received = n;
+	}
+	if (server)
+		answer(wc, n);
+	post_receive(qp, wc->wr_id);
+}
+
+static unsigned poll_all(void)
+{
+	struct ibv_wc wc[16];
+	int n = ibv_poll_cq(cq, 16, wc);
+
+	for (int i = 0; i < n; i++) {
+		if (wc[i].status)
+			die("completion with status %s", ibv_wc_status_str(wc[i].status));
+		if (wc[i].opcode & IBV_WC_RECV)
+			on_receive(&wc[i]);
+		else
+			completed = wc[i].wr_id;
+	}
+	if (n < 0)
+		die("poll_cq failed");
+	return (unsigned)n;
+}
+
+static void wait_a_little(void)
+{
+	struct pollfd p = {.events = POLLIN};
+	struct ibv_cq *which;
+	void *context;
+
+	if (!channel) {
+		usleep(200);
+		return;
+	}
+	p.fd = channel->fd;
+	if (poll(&p, 1, 20) > 0 && !ibv_get_cq_event(channel, &which, &context)) {
+		ibv_ack_cq_events(which, 1);
+		if (ibv_req_notify_cq(which, 0))
+			die("req_notify_cq failed");
+	}
+}
+
+static void ask(void)
+{
+	if (stats.sent - stats.received >= WINDOW || posted - completed + 2 > SENDS - SIGNAL_EVERY)
+		return;
+	send_number(to_peer, peer.qpn, ++stats.sent);
+	if (multicast && stats.sent % GROUP_EVERY == 0)
+		send_number(to_group, 0xffffff, stats.sent);
+}
+
+static void run(int fd, const char *output)
+{
+	uint64_t shown = 0, now;
+	char c;
+
+	stats.last_us = stats_now_us();
+	if (channel && ibv_req_notify_cq(cq, 0))
+		die("req_notify_cq failed");
+	for (;;) {
+		unsigned n = poll_all();
+
+		now = stats_now_us();
+		if (!server && !stop_asked)
+			ask();
+		if (now - shown > STATUS_US) {
+			stats_write(&stats, output, false);
+			shown = now;
+		}
+		if (!server && stop_asked && stats.received == stats.sent)
+			return;
+		if (server && !n && recv(fd, &c, 1, MSG_DONTWAIT | MSG_PEEK) >= 0)
+			return;
+		if (!server && now - stats.last_us > LOST_US)
+			die("%llu sent, %llu answered", (unsigned long long)stats.sent,
+			    (unsigned long long)stats.received);
+		if (!n)
+			wait_a_little();
+	}
+}
+
+static void set_up(int gid_index, bool events)
+{
+	union ibv_gid gid;
+
+	ctx = conn_open(NULL);
+	pd = ibv_alloc_pd(ctx);
+	channel = events ? ibv_create_comp_channel(ctx) : NULL;
+	cq = ibv_create_cq(ctx, 2 * (SENDS + RECEIVES), NULL, channel, 0);
+	mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+	if (!cq || !mr || ibv_query_gid(ctx, 1, gid_index, &gid))
+		die("create_cq, reg_mr or query_gid: %s", strerror(errno));
+	qp = make_qp();
+	for (uint64_t i = 0; i < RECEIVES; i++)
+		post_receive(qp, i);
+	memcpy(me.gid, gid.raw, 16);
+	me.qpn = qp->qp_num;
+	if (!server) {
+		to_group = make_ah(group.raw, gid_index);
+		return;
+	}
+	if (!multicast)
+		return;
+	group_qp = make_qp();
+	if (ibv_attach_mcast(group_qp, &group, 0))
+		die("attach_mcast: %s", strerror(errno));
+	for (uint64_t i = 0; i < RECEIVES; i++)
+		post_receive(group_qp, RECEIVES + i);
+}
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	stop_asked = 1;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned port = 18700;
+	int c, fd, gid_index = 0;
+	const char *output = NULL;
+	bool events = false;
+	uint64_t total = 0;
+
+	while ((c = getopt(argc, argv, "p:g:o:em")) != -1) {
+		if (c == 'p')
+			port = (unsigned)atoi(optarg);
+		else if (c == 'g')
+			gid_index = atoi(optarg);
+		else if (c == 'o')
+			output = optarg;
+		else if (c == 'e')
+			events = true;
+		else if (c == 'm')
+			multicast = true;
+		else
+			die("usage: see the head of rdma_ud.c");
+	}
+	server = !argv[optind];
+	signal(SIGTERM, on_signal);
+	set_up(gid_index, events);
+	fd = conn_tcp(argv[optind], port);
+	conn_swap(fd, &me, &peer, sizeof me);
+	if (!server)
+		to_peer = make_ah(peer.gid, gid_index);
+	run(fd, output);
+	conn_swap(fd, &stats.sent, &total, sizeof total);
+	if (total != stats.received)
+		stats.lost++;
+	stats_write(&stats, output, true);
+	printf("sent %llu received %llu lost %llu corrupt %llu multicast %llu%s%s\n",
+	       (unsigned long long)stats.sent, (unsigned long long)stats.received,
+	       (unsigned long long)stats.lost, (unsigned long long)stats.corrupt,
+	       (unsigned long long)stats.writes, stats.first_error[0] ? "; first: " : "",
+	       stats.first_error);
+	return stats.lost || stats.corrupt ? 1 : 0;
+}

@@ -381,6 +381,14 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index
 	FORWARD(context, _query_gid_ex(context, port, index, entry, flags, bytes));
 }
 
+/* Private of libibverbs (its headers do not declare it; *type is an enum of RoCE v1 and v2):
+ * pyverbs calls it, and it takes what lies before a context of libibverbs' own. */
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type);
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type)
+{
+	FORWARD(context, query_gid_type(context, port, index, type));
+}
+
 ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
 			     uint32_t flags, size_t bytes)
 {

@@ -90,6 +90,7 @@ help:
 	@echo 'make bench-checked N=200  checked traffic over that many migrations, in build/bench/checked.json'
 	@echo 'make bench-shim the cost of the shim on the data path, in instructions, in build/bench/shim.json'
 	@echo 'make bench-race RUNS=20  posts and polls from many threads during migrations, under TSan and ASan'
+	@echo 'make bench-qps  what a suspend and a resume cost by the number of QPs, in build/bench/qps.json, .svg'
 	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS (default 30)'
 	@echo 'make lint       clang-format, cppcheck'
 	@echo 'make install    DESTDIR, PREFIX and SYSCONF are respected'

@@ -23,8 +23,10 @@
 /* As in the kernel's net/neighbour.h: the link-layer address is known. */
 #define NUD_VALID_STATES                                                                           \
 	(NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY)
-#define NETDEV_MAX   32
-#define UEVENT_GROUP 1
+#define NETDEV_MAX    32
+#define UEVENT_GROUP  1
+#define IS_OURS_KNOWN 64  /* GUIDs remembered */
+#define IS_OURS_MS    100 /* and for how long */
 
 /* A line of sysfs. 0 or -errno. */
 static int read_line(char *ret_line, size_t max, const char *device, unsigned port,
@@ -192,16 +194,36 @@ bool agent_device_met(const uint8_t sgid[16], const uint8_t dgid[16])
 	return false;
 }
 
+/* Each packet of a shim asks this, so thousands do while QPs connect, and the answer takes dozens
+ * of reads in sysfs. GIDs come and go without an event that tells when the table is complete: what
+ * was found is believed for a moment only. */
+static bool guid_is_here(uint64_t guid)
+{
+	static struct {
+		uint64_t guid, until_ms;
+		bool here;
+	} known[IS_OURS_KNOWN];
+	uint64_t now = now_ms();
+	unsigned at = (unsigned)((guid * 0x9e3779b97f4a7c15ull) >> 32) % IS_OURS_KNOWN;
+	char name[SHIM_DEVICE_MAX];
+
+	if (known[at].guid != guid || now >= known[at].until_ms) {
+		known[at].guid = guid;
+		known[at].here = agent_device_find(guid, name) != -ENODEV;
+		known[at].until_ms = now + IS_OURS_MS;
+	}
+	return known[at].here;
+}
+
 bool agent_device_is_ours(struct agent *a, const uint8_t gid[16])
 {
-	char name[SHIM_DEVICE_MAX];
 	struct ib_gid g;
 
 	ib_gid_from_bytes(gid, &g);
 	for (unsigned i = 0; i < a->vf_count; i++)
 		if (a->vf[i] == g.guid)
 			return true;
-	return agent_device_find(g.guid, name) != -ENODEV;
+	return guid_is_here(g.guid);
 }
 
 static struct {

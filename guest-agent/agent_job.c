@@ -98,6 +98,8 @@ static void answer_resume(void)
 	json_set_u64(o, "port_active_us", job.port_active_us);
 	json_set_u64(o, "rebuild_us", r->rebuild_us);
 	json_set_u64(o, "connect_us", r->connect_us);
+	json_set_u64(o, "before_us", r->before_us);
+	json_set_u64(o, "work_us", r->work_us);
 	agent_path_counters(paths);
 	json_set(o, "paths", paths);
 	agent_answer(job.agent, job.id, o);
@@ -241,6 +243,8 @@ static void add_report(const struct shim_report *r)
 	sum->close_us = max_u32(sum->close_us, r->close_us);
 	sum->rebuild_us = max_u32(sum->rebuild_us, r->rebuild_us);
 	sum->connect_us = max_u32(sum->connect_us, r->connect_us);
+	sum->before_us = max_u32(sum->before_us, r->before_us);
+	sum->work_us = max_u32(sum->work_us, r->work_us);
 }
 
 static void job_one_done(struct agent_shim *s)

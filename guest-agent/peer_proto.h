@@ -31,6 +31,7 @@ enum peer_msg_type {
 	PEER_CONNECT,   /* peer_qp: my new QP is .qpn and starts at .psn */
 	PEER_READY,     /* peer_qp: my QP takes your packets */
 	PEER_BUSY,      /* peer_qp: PEER_RESOLVED will come when a migration of mine is over */
+	PEER_PREPARED,  /* peer_qp: what PEER_CONNECT will say when my resume is asked for */
 	PEER_CM_DISCONNECT = 32, /* peer_qp: rdma_disconnect() of a connection that has migrated */
 
 	/* Datagrams: between processes, that is: slots. PEER_UD_RESOLVE is for the process that

@@ -49,7 +49,13 @@ struct shim_context {
 	int soft_events;     /* eventfd, as a semaphore: one for each of them */
 	unsigned cm_opens;   /* of librdmacm: then it stays until the process ends */
 	struct shim_table qp_by_qpn; /* hardware's QPN to struct shim_qp * */
-	struct verbs_context verbs;  /* the last: it may grow */
+	struct {                     /* what was looked up in its GID table in this job */
+		uint8_t gid[16], port;
+		int index;
+	} gid_at[SHIM_GIDS_MAX];
+	unsigned gids_at;
+	bool gids_kept;
+	struct verbs_context verbs; /* the last: it may grow */
 };
 
 /* An asynchronous event that waits for the program. */
@@ -72,6 +78,7 @@ struct shim_mr {
 	struct list link;
 	struct shim_pd *pd; /* borrowed */
 	struct ibv_mr *real;
+	uint64_t number; /* grows with each registration */
 	uint64_t iova;
 	unsigned access;
 	bool iova_given;
@@ -105,6 +112,7 @@ struct shim_cq {
 	int cqe, vector; /* as asked for */
 	bool armed;      /* the program waits for an event */
 	bool armed_solicited;
+	_Atomic(bool) awaited; /* armed by the helper, and no event has come since */
 	/* That many of the hardware's next events may be of completions that the program has had:
 	 * perftest takes an event without a completion for an error. */
 	unsigned doubtful;
@@ -198,6 +206,9 @@ struct shim_peer {
 	struct shim_table keys; /* its virtual keys to the hardware's */
 	bool keys_told;         /* in this job */
 	bool stops;             /* it has said so, or has gone */
+	/* It knows our keys on that device of the regions before this number. */
+	const struct shim_context *keys_ctx; /* only compared: may be gone */
+	uint64_t keys_next;
 };
 
 struct shim_srq_recv {
@@ -265,6 +276,8 @@ struct shim_qp {
 	bool paired;        /* the other end takes part */
 	bool drained, stuck, told_drained, told_received, asked_freeze, told_frozen;
 	bool local_up;     /* takes the peer's packets again */
+	bool connecting;   /* in the batch that is under way */
+	int connect_error; /* of the last try, -errno */
 	bool psn_override; /* the peer expects .psn when the program goes to RTS */
 	uint64_t stuck_at; /* first send that the peer cannot take */
 	uint64_t sent_all; /* messages at the hardware when the hold began */
@@ -279,7 +292,8 @@ struct shim_qp {
 	uint64_t waits_for; /* QP_WAIT_PEER: the migration */
 	uint32_t psn;
 	struct { /* what the peer said, valid where .by is the job's migration */
-		uint64_t drained_by, freeze_by, frozen_by, abort_by, connect_by, ready_by;
+		uint64_t drained_by, freeze_by, frozen_by, abort_by, connect_by, ready_by,
+			prepared_by;
 		uint64_t sent, received, recv_posted;
 		uint32_t qpn, psn, end_psn;
 		bool end_psn_known;
@@ -324,6 +338,7 @@ struct shim {
 	_Atomic(bool) ud_moved;    /* some partner's number is not the hardware's */
 	_Atomic(bool) odd_iova;    /* some region has addresses of its own */
 	unsigned peer_chunks;      /* of all peers' tables of keys */
+	uint64_t mr_count;         /* regions ever registered */
 	unsigned uncovered_objects;
 	char uncovered_why[SHIM_TEXT_MAX];
 
@@ -433,6 +448,19 @@ void channel_forget(struct shim_channel *ch, struct shim_cq *cq);
 /* Takes the events of a real channel, passes those on that the program waits for. */
 void channel_take_events(struct ibv_comp_channel *real);
 
+/* shim_batch.c: the same call for many objects, several at a time. */
+struct shim_batch {
+	int (*run)(void *object); /* in any thread; 0 or -errno */
+	void **object;            /* owned */
+	size_t count, room;
+	_Atomic(size_t) next;
+	_Atomic(int) error; /* the first, and whose it was */
+	void *failed;
+};
+void batch_add(struct shim_batch *b, void *object);
+/* For all that were added; the batch is empty after it. 0 or the first error. */
+int batch_run(struct shim_batch *b);
+
 /* shim_cq.c */
 /* On a shadow. NULL and errno. */
 struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
@@ -465,8 +493,11 @@ struct shim_qp *qp_by_vqpn(uint32_t vqpn); /* under ctl */
 /* Why a migration must be refused while such a QP exists, or NULL. */
 const char *qp_type_uncovered(const struct ibv_qp_init_attr *init);
 /* The index of that GID at the port, or -errno. */
-int gid_index(const struct shim_context *c, uint8_t port, const uint8_t gid[16]);
+int gid_index(struct shim_context *c, uint8_t port, const uint8_t gid[16]);
 int qp_to_init(struct shim_qp *q);
+/* The device's GID table may have changed: it is looked at anew; keep: and then once for each GID,
+ * as long as a resume takes. */
+void qp_keep_gids(struct shim_context *c, bool keep);
 int qp_to_connected(struct shim_qp *q);
 
 /* shim_post.c */
@@ -605,6 +636,9 @@ struct shim_job {
 	bool again;   /* a QP is to be connected again after an error */
 	bool making;  /* JOB_ENTER waits for connections of librdmacm, or for the mover */
 	uint64_t mover_first_us; /* until then */
+	bool built;              /* all QPs are */
+	bool more;               /* QPs are to be built or connected at once */
+	uint32_t before_us;      /* what was done for the resume before it was asked for */
 };
 
 extern struct shim_job job;
@@ -634,6 +668,7 @@ void job_agent_gone(void);
 bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16]);
 void resume_start(const struct shim_order *o);
 void resume_rebuild(void);
+void resume_prepare(void);
 void resume_step(void);
 
 /* Datagrams (shim_ud.h). On the data path, under send.lock: the hardware's address handle and

@@ -156,13 +156,16 @@ void channel_forget(struct shim_channel *ch, struct shim_cq *cq)
 /* Acknowledged at once: a real CQ must be free to go at any time. NULL: no event. */
 static struct shim_cq *take_real(struct ibv_comp_channel *real)
 {
+	struct shim_cq *shadow;
 	struct ibv_cq *cq;
 	void *arg;
 
 	if (!real || real_verbs.get_cq_event(real, &cq, &arg))
 		return NULL;
+	shadow = arg;
+	atomic_store(&shadow->awaited, false);
 	real_verbs.ack_cq_events(cq, 1);
-	return arg;
+	return shadow;
 }
 
 void channel_take_events(struct ibv_comp_channel *real)

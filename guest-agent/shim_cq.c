@@ -321,6 +321,7 @@ void cq_push(struct shim_cq *cq, const struct ibv_wc *wc)
 
 void cq_arm(struct shim_cq *cq)
 {
+	atomic_store(&cq->awaited, true);
 	lock_take(&cq->lock);
 	cq->doubtful = EVENTS_DOUBTED;
 	if (cq->real)

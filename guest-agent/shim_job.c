@@ -52,8 +52,11 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
 		q->said.abort_by = migration;
 		q->said.drained_by = q->said.freeze_by = q->said.frozen_by = 0;
 		break;
+	case PEER_PREPARED:
 	case PEER_CONNECT:
-		q->said.connect_by = migration;
+		if (type == PEER_CONNECT)
+			q->said.connect_by = migration;
+		q->said.prepared_by = migration;
 		q->said.qpn = e->qpn & SHIM_QPN_MAX;
 		q->said.psn = e->psn & SHIM_QPN_MAX;
 		q->said.unconnected = e->flags & PEER_UNCONNECTED;
@@ -218,6 +221,19 @@ static void report_not_quiet(const struct shim_order *o)
 	shim_send(&r);
 }
 
+/* Nobody waits for a peer, which keeps its device, to give its QPs back. */
+static void release(void)
+{
+	if (job.role == SHIM_ROLE_MOVER || job.empty) {
+		job_release();
+		job_send_report(SHIM_RELEASED);
+		return;
+	}
+	job_send_report(SHIM_RELEASED);
+	job_release();
+	resume_prepare();
+}
+
 void job_order(const struct shim_order *o)
 {
 	bool ours = o->migration == job.migration;
@@ -228,10 +244,9 @@ void job_order(const struct shim_order *o)
 		break;
 	case SHIM_RELEASE:
 		if (job.state == JOB_QUIET && ours) {
-			job_release();
 			/* The counts of the first step have been reported. */
 			job.report.qps = job.report.unacked = job.report.markers = 0;
-			job_send_report(SHIM_RELEASED);
+			release();
 		} else {
 			report_not_quiet(o);
 		}
@@ -403,6 +418,8 @@ int job_timeout(void)
 	default:
 		if (job.state == JOB_ENTER && job.making)
 			return TICK_MS;
+		if (job.state == JOB_CONNECT && job.more)
+			return 0;
 		if (job.state == JOB_CONNECT && job.again)
 			return CONNECT_AGAIN_US / 1000;
 		return now >= job.deadline_us ? 0 : (int)((job.deadline_us - now) / 1000) + 1;

@@ -89,8 +89,10 @@ static int mr_set_up(struct shim_mr *m)
 		return rc;
 	pthread_mutex_lock(&shim.ctl);
 	rc = key_alloc(&shim.keys, m->real->lkey, &shim.key_start, &m->v.lkey);
-	if (!rc)
+	if (!rc) {
+		m->number = shim.mr_count++;
 		list_add(&shim.mrs, &m->link);
+	}
 	pthread_mutex_unlock(&shim.ctl);
 	if (rc) {
 		real_verbs.dereg_mr(m->real);
@@ -175,6 +177,11 @@ int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, 
 		table_set(&shim.keys, m->v.lkey >> 8, key_entry(m->v.lkey, m->real->lkey),
 			  TABLE_MAX / TABLE_CHUNK);
 		m->v.rkey = m->real->rkey ? m->v.lkey : 0;
+		pthread_mutex_lock(&shim.ctl);
+		list_del(&m->link); /* the newest now: peers are told its key again */
+		m->number = shim.mr_count++;
+		list_add(&shim.mrs, &m->link);
+		pthread_mutex_unlock(&shim.ctl);
 	}
 	ctl_exit();
 	return rc;

@@ -13,6 +13,7 @@
 #define ALL_CHUNKS_MAX  4096 /* of all peers together: 128 MiB */
 #define KEYS_PER_PACKET ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_key))
 #define QPS_PER_PACKET  ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_qp))
+#define BATCHES         64 /* of 48 KiB, touched as far as they are filled */
 #define DEFERRED_MAX    4096
 
 /* How every packet begins; a prefix of those below. */
@@ -37,13 +38,14 @@ struct qps_packet {
 	struct peer_qp qps[QPS_PER_PACKET];
 };
 
-/* What the helper thread has to tell one process, until it is told something else. */
-static struct {
+/* What the helper thread has to tell a process, until it is told something else. QPs that lead to
+ * several processes in turn fill several of these, each process always the same one. */
+static struct batch {
 	struct qps_packet packet;
 	struct shim_peer *peer; /* borrowed */
 	uint8_t sgid[16], dgid[16];
 	uint16_t type;
-} batch;
+} batches[BATCHES];
 
 _Static_assert(sizeof(struct qps_packet) <= SHIM_MSG_MAX, "fits in a packet");
 _Static_assert(sizeof(struct key_packet) <= SHIM_MSG_MAX, "fits in a packet");
@@ -57,8 +59,10 @@ static unsigned deferred_count;
 
 void peer_reset(void)
 {
-	batch.packet.p.head.count = 0;
-	batch.peer = NULL;
+	for (size_t i = 0; i < BATCHES; i++) {
+		batches[i].packet.p.head.count = 0;
+		batches[i].peer = NULL;
+	}
 	deferred_count = 0;
 }
 
@@ -131,38 +135,50 @@ void peer_send_disconnect(const struct cm_ends *ends, uint16_t how)
 	shim_send(&small);
 }
 
-void peer_flush(void)
+static struct batch *batch_of(const struct shim_peer *p)
 {
-	struct peer_head *h = &batch.packet.p.head;
+	return &batches[((uintptr_t)p * 0x9e3779b97f4a7c15ull >> 32) % BATCHES];
+}
+
+static void flush(struct batch *b)
+{
+	struct peer_head *h = &b->packet.p.head;
 
 	if (!h->count)
 		return;
 	/* An answer to one entry names its QP, an answer to several means all of the process. */
-	h->dst_vqpn = h->count == 1 ? batch.packet.qps[0].dst_vqpn : 0;
-	h->src_vqpn = h->count == 1 ? batch.packet.qps[0].src_vqpn : 0;
-	send_to(batch.sgid, batch.dgid, batch.peer, &batch.packet.p, batch.type,
-		sizeof(struct peer_qp));
+	h->dst_vqpn = h->count == 1 ? b->packet.qps[0].dst_vqpn : 0;
+	h->src_vqpn = h->count == 1 ? b->packet.qps[0].src_vqpn : 0;
+	send_to(b->sgid, b->dgid, b->peer, &b->packet.p, b->type, sizeof(struct peer_qp));
 	h->count = 0;
+}
+
+void peer_flush(void)
+{
+	for (size_t i = 0; i < BATCHES; i++)
+		flush(&batches[i]);
 }
 
 void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
 {
-	struct peer_head *h = &batch.packet.p.head;
+	struct batch *b = batch_of(q->peer);
+	struct peer_head *h = &b->packet.p.head;
 
-	if (batch.type != type || h->migration != migration || batch.peer != q->peer ||
-	    memcmp(batch.sgid, q->sgid, 16) || memcmp(batch.dgid, q->dgid, 16) ||
+	if (b->type != type || h->migration != migration || b->peer != q->peer ||
+	    memcmp(b->sgid, q->sgid, 16) || memcmp(b->dgid, q->dgid, 16) ||
 	    h->count == QPS_PER_PACKET)
-		peer_flush();
-	batch.type = type;
+		flush(b);
+	b->type = type;
 	h->migration = migration;
-	batch.peer = q->peer;
-	memcpy(batch.sgid, q->sgid, 16);
-	memcpy(batch.dgid, q->dgid, 16);
-	batch.packet.qps[h->count++] = describe(q);
+	b->peer = q->peer;
+	memcpy(b->sgid, q->sgid, 16);
+	memcpy(b->dgid, q->dgid, 16);
+	b->packet.qps[h->count++] = describe(q);
 }
 
-/* All keys of the regions on q's device that the peer may use. */
-void peer_send_keys(struct shim_qp *q)
+/* The keys of the regions on q's device that the peer may use, from the first-th that was ever
+ * registered on. Regions are in that order in the list, and the newest are asked for first. */
+static void send_keys_from(struct shim_qp *q, uint64_t first)
 {
 	static struct key_packet p;
 	struct shim_mr *m;
@@ -170,7 +186,11 @@ void peer_send_keys(struct shim_qp *q)
 
 	peer_flush(); /* the order is kept */
 	memset(&p.p.head, 0, sizeof(p.p.head));
-	list_for_each (m, &shim.mrs, link) {
+	m = list_entry(shim.mrs.prev, struct shim_mr, link);
+	while (&m->link != &shim.mrs && m->number >= first)
+		m = list_entry(m->link.prev, struct shim_mr, link);
+	for (m = list_entry(m->link.next, struct shim_mr, link); &m->link != &shim.mrs;
+	     m = list_entry(m->link.next, struct shim_mr, link)) {
 		if (m->pd->ctx != q->ctx || !m->v.rkey || !m->real)
 			continue;
 		p.keys[n++] = (struct peer_key){m->v.rkey, m->real->rkey};
@@ -183,6 +203,21 @@ void peer_send_keys(struct shim_qp *q)
 	p.p.head.count = (uint16_t)n;
 	if (n)
 		send_to(q->sgid, q->dgid, q->peer, &p.p, PEER_KEYS, sizeof(struct peer_key));
+}
+
+void peer_send_keys(struct shim_qp *q)
+{
+	send_keys_from(q, 0);
+}
+
+/* A process that connects many QPs to us is told each key once, not once for each QP. */
+static void send_new_keys(struct shim_qp *q)
+{
+	struct shim_peer *p = q->peer;
+
+	send_keys_from(q, p->keys_ctx == q->ctx ? p->keys_next : 0);
+	p->keys_ctx = q->ctx;
+	p->keys_next = shim.mr_count;
 }
 
 static void send_one_key(struct shim_qp *q, uint16_t type, struct peer_key key)
@@ -233,9 +268,11 @@ static bool peer_used(const struct shim_peer *p)
 
 static void peer_forget(struct shim_peer *p)
 {
-	if (batch.peer == p) {
-		peer_flush();
-		batch.peer = NULL;
+	struct batch *b = batch_of(p);
+
+	if (b->peer == p) {
+		flush(b);
+		b->peer = NULL;
 	}
 	list_del(&p->link);
 	shim.peer_chunks -= p->keys.chunks;
@@ -312,7 +349,7 @@ static void answer_peer(const struct shim_qp *q, struct shim_peer *peer, const s
 	memcpy(to.sgid, h->dgid, 16);
 	memcpy(to.dgid, h->sgid, 16);
 	if (type == PEER_RESOLVED)
-		peer_send_keys(&to);
+		send_new_keys(&to);
 	peer_send_qp(&to, type, 0);
 }
 
@@ -557,6 +594,7 @@ void peer_delivered(const struct shim_relay *r)
 	case PEER_FREEZE:
 	case PEER_FROZEN:
 	case PEER_ABORT:
+	case PEER_PREPARED:
 	case PEER_CONNECT:
 	case PEER_READY:
 		peer_qp_packet(&h, entries);

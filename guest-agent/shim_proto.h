@@ -159,7 +159,10 @@ struct shim_report {
 	uint64_t migration;
 	uint32_t qps, unacked, markers, replayed;
 	uint64_t dirtied_bytes;
-	uint32_t drain_us, dirty_us, close_us, rebuild_us, connect_us, reserved;
+	uint32_t drain_us, dirty_us, close_us, rebuild_us, connect_us;
+	uint32_t before_us; /* what was done for the resume before it was ordered */
+	uint32_t work_us;   /* what was done in it, without waiting for others */
+	uint32_t reserved;
 	char why[SHIM_TEXT_MAX]; /* with a status other than 0 */
 };
 

@@ -8,7 +8,7 @@
 
 #define MARKER_SLOTS    1 /* of the send queue */
 #define QP_NUMBER_TRIES 64
-#define CALL_MS         2000
+#define CALL_MS         30000 /* an agent that is gone is noticed at once */
 /* Always on: the peer's marker is an RDMA WRITE of zero bytes. */
 #define MARKER_ACCESS IBV_ACCESS_REMOTE_WRITE
 
@@ -68,8 +68,13 @@ static int create_once(struct shim_qp *q, struct ibv_qp **ret_real, struct ibv_q
 	return 0;
 }
 
+/* Around what several threads may write: tables of QPNs, and the contexts' .gid_at. */
+static pthread_mutex_t several = PTHREAD_MUTEX_INITIALIZER;
+
 static int qp_bind_real(struct shim_qp *q, struct ibv_qp *real)
 {
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&several);
+
 	q->real = real;
 	return table_set(&q->ctx->qp_by_qpn, real->qp_num, (uintptr_t)q, TABLE_MAX / TABLE_CHUNK);
 }
@@ -446,7 +451,38 @@ int qp_to_init(struct shim_qp *q)
 	return 0;
 }
 
-int gid_index(const struct shim_context *c, uint8_t port, const uint8_t gid[16])
+void qp_keep_gids(struct shim_context *c, bool keep)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&several);
+
+	c->gids_at = 0;
+	c->gids_kept = keep;
+}
+
+/* -ENOENT: not looked up yet. */
+static int known_gid(struct shim_context *c, uint8_t port, const uint8_t gid[16])
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&several);
+
+	for (unsigned i = 0; i < c->gids_at; i++)
+		if (c->gid_at[i].port == port && !memcmp(c->gid_at[i].gid, gid, 16))
+			return c->gid_at[i].index;
+	return -ENOENT;
+}
+
+static void note_gid(struct shim_context *c, uint8_t port, const uint8_t gid[16], int index)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&several);
+
+	if (!c->gids_kept || c->gids_at == SHIM_GIDS_MAX)
+		return;
+	memcpy(c->gid_at[c->gids_at].gid, gid, 16);
+	c->gid_at[c->gids_at].port = port;
+	c->gid_at[c->gids_at++].index = index;
+}
+
+/* The kernel is asked for each entry. */
+static int find_gid(const struct shim_context *c, uint8_t port, const uint8_t gid[16])
 {
 	struct ibv_port_attr attr;
 	union ibv_gid g;
@@ -459,6 +495,18 @@ int gid_index(const struct shim_context *c, uint8_t port, const uint8_t gid[16])
 		if (!real_verbs.query_gid(c->real, port, i, &g) && !memcmp(g.raw, gid, 16))
 			return i;
 	return -EADDRNOTAVAIL;
+}
+
+int gid_index(struct shim_context *c, uint8_t port, const uint8_t gid[16])
+{
+	int index = known_gid(c, port, gid);
+
+	if (index != -ENOENT)
+		return index;
+	index = find_gid(c, port, gid);
+	if (index >= 0)
+		note_gid(c, port, gid, index);
+	return index;
 }
 
 /* The path may be another one now. */

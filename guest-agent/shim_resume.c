@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#define AT_ONCE 256 /* QPs: then the other ends hear of it */
+
 static struct ibv_device *find_device(struct ibv_device **list, const char *name)
 {
 	for (size_t i = 0; list && list[i]; i++)
@@ -43,8 +45,20 @@ static int open_contexts(void)
 	return rc;
 }
 
+static int build_cq(void *object)
+{
+	struct shim_cq *cq = object;
+	int rc;
+
+	lock_take(&cq->lock);
+	rc = cq_create_real(cq);
+	lock_give(&cq->lock);
+	return rc;
+}
+
 static int build_cqs(void)
 {
+	struct shim_batch batch = {.run = build_cq};
 	struct shim_channel *ch;
 	struct shim_cq *cq;
 	int rc = 0;
@@ -53,23 +67,22 @@ static int build_cqs(void)
 		if (ch->ctx->in_job && !ch->real && (rc = channel_open(ch)))
 			return rc;
 	}
-	list_for_each (cq, &shim.cqs, link) {
-		if (!cq->ctx->in_job || cq->real)
-			continue;
-		lock_take(&cq->lock);
-		rc = cq_create_real(cq);
-		lock_give(&cq->lock);
-		if (rc)
-			return rc;
-	}
-	return 0;
+	list_for_each (cq, &shim.cqs, link)
+		if (cq->ctx->in_job && !cq->real)
+			batch_add(&batch, cq);
+	return batch_run(&batch);
+}
+
+static int build_region(void *object)
+{
+	return mr_register(object);
 }
 
 static int build_regions(void)
 {
+	struct shim_batch batch = {.run = build_region};
 	struct shim_pd *pd;
 	struct shim_mr *m;
-	int rc = 0;
 
 	list_for_each (pd, &shim.pds, link) {
 		if (!pd->ctx->in_job || pd->real)
@@ -78,11 +91,10 @@ static int build_regions(void)
 		if (!pd->real)
 			return -errno;
 	}
-	list_for_each (m, &shim.mrs, link) {
-		if (m->pd->ctx->in_job && !m->real && (rc = mr_register(m)))
-			return rc;
-	}
-	return 0;
+	list_for_each (m, &shim.mrs, link)
+		if (m->pd->ctx->in_job && !m->real)
+			batch_add(&batch, m);
+	return batch_run(&batch);
 }
 
 /* With their receives, before any QP on them is connected. */
@@ -106,76 +118,111 @@ static uint32_t random_psn(void)
 	return psn & 0xffffff;
 }
 
-static int build_qp(struct shim_qp *q)
+/* The real QP as far as it can come without the other end: INIT, with its receives. */
+static int build_qp(void *object)
 {
+	struct shim_qp *q = object;
 	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
 	int rc;
 
-	if (!q->real) {
-		rc = qp_create_real(q);
-		if (rc)
-			return rc;
-		q->recv.posted = atomic_load(&q->recv.tail);
-		/* From RESET, Linux allows no other state (qp_state_table in ib_core). */
-		if (q->v.state != IBV_QPS_RESET)
-			rc = qp_to_init(q);
-		if (!rc && q->v.state == IBV_QPS_ERR)
-			rc = -real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
-		if (!rc && q->ud && q->v.state != IBV_QPS_RESET && q->v.state != IBV_QPS_ERR)
-			rc = ud_connect(q);
-		if (rc)
-			return rc;
-		q->psn = random_psn();
-	}
-	/* Who was not paired when QPs were released stays alone: a number that is told after that
-	 * comes from an end that takes no part. */
-	q->again_us = 0;
-	q->phase = QP_CONNECTING;
-	return 0;
+	if (q->real)
+		return 0;
+	rc = qp_create_real(q);
+	if (rc)
+		return rc;
+	q->recv.posted = atomic_load(&q->recv.tail);
+	q->psn = random_psn();
+	/* From RESET, Linux allows no other state (qp_state_table in ib_core). */
+	if (q->v.state != IBV_QPS_RESET)
+		rc = qp_to_init(q);
+	if (!rc && q->v.state == IBV_QPS_ERR)
+		rc = -real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
+	if (!rc && q->ud && q->v.state != IBV_QPS_RESET && q->v.state != IBV_QPS_ERR)
+		rc = ud_connect(q);
+	if (rc)
+		qp_destroy_real(q);
+	return rc;
 }
 
-static int build_qps(void)
+/* An end that keeps its device builds its QPs while the other has none, and that one knows their
+ * numbers when it comes back: it can connect each QP as soon as it has built it. */
+void resume_prepare(void)
 {
+	struct shim_batch batch = {.run = build_qp};
+	uint64_t start = now_us();
 	struct shim_qp *q;
-	int rc = 0;
 
-	list_for_each (q, &shim.qps, link) {
-		if (!q->in_job || q->phase == QP_LIVE)
-			continue;
-		rc = build_qp(q);
-		if (rc) {
-			job_fail(rc, "QP 0x%x cannot be built again: %s", q->v.qp_num,
-				 strerror(-rc));
-			return rc;
-		}
-	}
-	return 0;
+	list_for_each (q, &shim.qps, link)
+		if (q->in_job)
+			batch_add(&batch, q);
+	batch_run(&batch); /* what fails is tried again, and told, by the resume */
+	list_for_each (q, &shim.qps, link)
+		if (q->in_job && q->paired && !q->said.gone && q->real)
+			peer_queue_qp(q, PEER_PREPARED, job.migration);
+	peer_flush();
+	job.before_us = (uint32_t)(now_us() - start);
 }
 
-/* Numbers and keys to the other ends, and the path records of all ways, each once. */
-static void tell_peers(void)
+/* The path records of all ways, each once; they come while QPs are built. */
+static void ask_routes(void)
 {
-	struct shim_peer *p;
 	struct shim_route *r;
 	struct shim_qp *q;
 
-	list_for_each (p, &shim.peers, link)
-		p->keys_told = false;
 	list_for_each (q, &shim.qps, link) {
-		if (!q->in_job || !q->paired || q->said.gone || q->phase != QP_CONNECTING)
+		if (!q->in_job || !q->paired || q->said.gone || !q->connected)
 			continue;
-		r = q->connected ? route_get(q->sgid, q->dgid, q->pkey) : NULL;
+		r = route_get(q->sgid, q->dgid, q->pkey);
 		if (r && r->state != ROUTE_ASKED)
 			route_ask(r, true);
-		if (!q->peer->keys_told)
-			peer_send_keys(q);
-		q->peer->keys_told = true;
-		peer_queue_qp(q, PEER_CONNECT, job.migration);
 	}
+}
+
+static void tell_peer(struct shim_qp *q)
+{
+	if (!q->paired || q->said.gone)
+		return;
+	if (!q->peer->keys_told)
+		peer_send_keys(q);
+	q->peer->keys_told = true;
+	peer_queue_qp(q, PEER_CONNECT, job.migration);
+}
+
+/* The next part of the QPs that are not there yet. Who was not paired when QPs were released stays
+ * alone: a number that is told after that comes from an end that takes no part. */
+static bool build_some(void)
+{
+	struct shim_batch batch = {.run = build_qp};
+	struct shim_qp *q, *part[AT_ONCE];
+	unsigned n = 0;
+	int rc;
+
+	list_for_each (q, &shim.qps, link) {
+		if (!q->in_job || q->phase != QP_RELEASED)
+			continue;
+		if (n == AT_ONCE)
+			break;
+		part[n++] = q;
+		if (!q->real)
+			batch_add(&batch, q);
+	}
+	rc = batch_run(&batch);
+	if (rc) {
+		q = batch.failed;
+		job_fail(rc, "QP 0x%x cannot be built again: %s", q->v.qp_num, strerror(-rc));
+		return false;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		part[i]->again_us = 0;
+		part[i]->phase = QP_CONNECTING;
+		tell_peer(part[i]);
+	}
+	return n == AT_ONCE;
 }
 
 void resume_rebuild(void)
 {
+	uint64_t start = now_us();
 	int rc;
 
 	/* A device that has just come is not complete for libibverbs at once: again, soon. */
@@ -192,14 +239,27 @@ void resume_rebuild(void)
 		return;
 	}
 	cm_rebuild();
-	if (build_qps())
-		return;
-	job.report.rebuild_us = (uint32_t)(now_us() - job.step_us);
-	job.step_us = now_us();
+	job.report.work_us += (uint32_t)(now_us() - start);
 	job.state = JOB_CONNECT;
-	tell_peers();
-	ud_tell_partners();
 	resume_step();
+}
+
+/* What an earlier try has built is there still, but the other ends are told again. */
+static void begin_again(void)
+{
+	struct shim_context *c;
+	struct shim_peer *p;
+	struct shim_qp *q;
+
+	list_for_each (c, &shim.contexts, link)
+		qp_keep_gids(c, true);
+	list_for_each (p, &shim.peers, link) {
+		p->keys_told = false;
+		p->keys_ctx = NULL; /* all are new */
+	}
+	list_for_each (q, &shim.qps, link)
+		if (q->in_job && q->phase == QP_CONNECTING)
+			q->phase = QP_RELEASED;
 }
 
 void resume_start(const struct shim_order *o)
@@ -230,6 +290,11 @@ void resume_start(const struct shim_order *o)
 	job.start_us = job.step_us = now_us();
 	job.deadline_us = job.start_us + o->deadline_ms * 950ull;
 	job.state = JOB_REBUILD;
+	job.report.before_us = job.before_us;
+	job.before_us = 0;
+	job.built = false;
+	begin_again();
+	ask_routes();
 	resume_rebuild();
 }
 
@@ -240,9 +305,10 @@ static bool route_pending(const struct shim_qp *q)
 	return r && r->state == ROUTE_ASKED;
 }
 
-/* The other end's numbers are there: take its packets. */
-static void bring_up(struct shim_qp *q)
+/* The other end's numbers are there: take its packets. In any thread. */
+static int connect_qp(void *object)
 {
+	struct shim_qp *q = object;
 	int rc = 0;
 
 	if (q->said.unconnected) {
@@ -252,12 +318,20 @@ static void bring_up(struct shim_qp *q)
 	}
 	if (q->connected && q->v.state >= IBV_QPS_RTR && q->v.state != IBV_QPS_ERR)
 		rc = qp_to_connected(q);
-	if (rc) {
+	q->connect_error = rc;
+	return rc;
+}
+
+static void brought_up(struct shim_qp *q)
+{
+	if (q->connect_error) {
 		/* On RoCE the address may not be resolved yet: again, until the deadline. */
 		snprintf(job.report.why, sizeof(job.report.why),
-			 "QP 0x%x cannot be connected again: %s", q->v.qp_num, strerror(-rc));
+			 "QP 0x%x cannot be connected again: %s", q->v.qp_num,
+			 strerror(-q->connect_error));
 		q->again_us = now_us() + CONNECT_AGAIN_US;
 		job.again = true;
+		qp_keep_gids(q->ctx, true); /* or the table was not complete */
 		return;
 	}
 	q->again_us = 0;
@@ -285,44 +359,87 @@ static void replay(struct shim_qp *q)
 	job.report.qps++;
 }
 
-static void advance(struct shim_qp *q)
+static bool alone(const struct shim_qp *q)
 {
-	bool alone = !q->paired || q->said.gone;
+	return !q->paired || q->said.gone;
+}
 
-	if (!q->local_up && alone) {
+/* Whether q can be connected now. */
+static bool may_connect(struct shim_qp *q, uint64_t now)
+{
+	if (!q->in_job || q->phase != QP_CONNECTING || q->local_up || q->ud)
+		return false;
+	if (alone(q)) {
 		q->said.qpn = q->dqpn; /* nobody is there: errors as before */
 		q->said.psn = random_psn();
 	}
-	if (!q->local_up && now_us() >= q->again_us && !route_pending(q) &&
-	    (alone || q->said.connect_by == job.migration))
-		bring_up(q);
-	if (job.error)
-		return;
-	if (q->local_up && (alone || q->said.ready_by == job.migration))
-		replay(q);
+	return now >= q->again_us && !route_pending(q) &&
+	       (alone(q) || q->said.connect_by == job.migration ||
+		q->said.prepared_by == job.migration);
+}
+
+/* A part of those that can be: their other ends hear of it before the next part is begun. */
+static bool connect_some(void)
+{
+	struct shim_batch batch = {.run = connect_qp};
+	struct shim_qp *q, *end = NULL;
+	uint64_t now = now_us();
+	unsigned n = 0;
+
+	list_for_each (q, &shim.qps, link) {
+		q->connecting = n < AT_ONCE && may_connect(q, now);
+		if (!q->connecting)
+			continue;
+		batch_add(&batch, q);
+		end = q;
+		n++;
+	}
+	batch_run(&batch);
+	list_for_each (q, &shim.qps, link) {
+		if (q->connecting)
+			brought_up(q);
+		if (q == end)
+			break;
+	}
+	peer_flush();
+	return n == AT_ONCE;
 }
 
 void resume_step(void)
 {
-	bool all = true, ud = ud_ready();
+	uint64_t start = now_us();
+	struct shim_context *c;
 	struct shim_qp *q;
+	bool all = true, more = build_some(), ud;
 
+	if (job.error)
+		return;
+	if (!more && !job.built) {
+		job.built = true;
+		job.report.rebuild_us = (uint32_t)(now_us() - job.step_us);
+		job.step_us = now_us();
+		ud_tell_partners();
+	}
+	job.more = connect_some() || more;
+	ud = job.built && ud_ready();
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job)
 			continue;
-		if (q->phase == QP_CONNECTING && !q->ud) {
-			advance(q);
-		} else if (q->phase == QP_CONNECTING && ud) {
+		if (q->phase == QP_CONNECTING && q->ud && ud) {
 			qp_unhold(q);
 			job.report.qps++;
+		} else if (q->phase == QP_CONNECTING && q->local_up &&
+			   (alone(q) || q->said.ready_by == job.migration)) {
+			replay(q);
 		}
-		if (job.error)
-			return;
 		all &= q->phase == QP_LIVE;
 	}
+	job.report.work_us += (uint32_t)(now_us() - start);
 	if (!all || job.state != JOB_CONNECT)
 		return;
 	job.report.connect_us = (uint32_t)(now_us() - job.step_us);
+	list_for_each (c, &shim.contexts, link)
+		qp_keep_gids(c, false);
 	cm_resumed();
 	job_end();
 	job_send_report(SHIM_RESUMED);

@@ -105,7 +105,7 @@ static void hold(struct shim_qp *q)
 	q->arrival_us = 0;
 	/* Of an earlier attempt; for this one they cannot come before our own PEER_DRAINED. */
 	q->said.gone = q->said.unreachable = false;
-	q->said.abort_by = q->said.connect_by = q->said.ready_by = 0;
+	q->said.abort_by = q->said.connect_by = q->said.prepared_by = q->said.ready_by = 0;
 	q->progress_us = now_us();
 	q->progress_tail = atomic_load(&s->tail);
 	job.report.qps++;
@@ -135,7 +135,7 @@ static void harvest_all(bool arm)
 		if (!cq->ctx->in_job)
 			continue;
 		cq_harvest(cq);
-		if (!arm)
+		if (!arm || atomic_load(&cq->awaited)) /* a system call for each CQ */
 			continue;
 		cq_arm(cq);
 		cq_harvest(cq);
@@ -156,6 +156,7 @@ static void take_all_events(void)
 void suspend_enter(void)
 {
 	struct shim_channel *ch;
+	struct shim_cq *cq;
 	struct shim_qp *q;
 
 	if (choose())
@@ -175,6 +176,8 @@ void suspend_enter(void)
 	list_for_each (q, &shim.qps, link)
 		if (q->in_job)
 			hold(q);
+	list_for_each (cq, &shim.cqs, link)
+		atomic_store(&cq->awaited, false); /* or for the program, solicited events only */
 	harvest_all(false);
 	job.state = JOB_DRAIN;
 	job.step_us = now_us();
@@ -398,8 +401,31 @@ static void retire_stuck(struct shim_qp *q)
 	lock_give(&s->lock);
 }
 
+static int release_region(void *object)
+{
+	struct shim_mr *m = object;
+
+	real_verbs.dereg_mr(TAKE(m->real));
+	return 0;
+}
+
+static int release_cq(void *object)
+{
+	struct shim_cq *cq = object;
+	struct ibv_cq *real;
+
+	lock_take(&cq->lock);
+	real = cq_take_real(cq);
+	lock_give(&cq->lock);
+	if (real)
+		real_verbs.destroy_cq(real);
+	cq_announce(cq);
+	return 0;
+}
+
 static void release_device(struct shim_context *c)
 {
+	struct shim_batch regions = {.run = release_region}, cqs = {.run = release_cq};
 	struct shim_mr *m;
 	struct shim_cq *cq;
 	struct shim_srq *s;
@@ -411,19 +437,12 @@ static void release_device(struct shim_context *c)
 			srq_release(s);
 	list_for_each (m, &shim.mrs, link)
 		if (m->pd->ctx == c && m->real)
-			real_verbs.dereg_mr(TAKE(m->real));
-	list_for_each (cq, &shim.cqs, link) {
-		struct ibv_cq *real;
-
-		if (cq->ctx != c)
-			continue;
-		lock_take(&cq->lock);
-		real = cq_take_real(cq);
-		lock_give(&cq->lock);
-		if (real)
-			real_verbs.destroy_cq(real);
-		cq_announce(cq);
-	}
+			batch_add(&regions, m);
+	batch_run(&regions);
+	list_for_each (cq, &shim.cqs, link)
+		if (cq->ctx == c)
+			batch_add(&cqs, cq);
+	batch_run(&cqs);
 	list_for_each (ch, &shim.channels, link)
 		if (ch->ctx == c)
 			channel_close(ch);
@@ -456,8 +475,18 @@ static void note_lost(struct shim_qp *q)
 		q->recv_lost = q->said.sent > tail ? q->said.sent - tail : 0;
 }
 
+static int release_qp(void *object)
+{
+	struct shim_qp *q = object;
+
+	qp_destroy_real(q);
+	ud_drop_marker(q);
+	return 0;
+}
+
 void job_release(void)
 {
+	struct shim_batch qps = {.run = release_qp};
 	struct shim_context *c;
 	struct shim_qp *q;
 	uint64_t start = now_us();
@@ -484,9 +513,9 @@ void job_release(void)
 		if (q->stuck)
 			retire_stuck(q);
 		ud_leave_groups(q);
-		qp_destroy_real(q);
-		ud_drop_marker(q);
+		batch_add(&qps, q);
 	}
+	batch_run(&qps);
 	harvest_all(false);
 	job.state = JOB_RELEASED;
 	if (job.role != SHIM_ROLE_MOVER)

@@ -49,3 +49,12 @@ endif
 .PHONY: bench-race
 bench-race: $(BUILD)/tests/guest_race.tsan $(BUILD)/tests/guest_race.asan
 	$(Q)tests/integration/guest_race $(or $(RUNS),20) tsan asan
+
+$(eval $(call testtool,qps_played,tests/bench/qps_played.c $(RIG),$(COMMON) -libverbs -lpthread -ldl))
+$(BUILD)/tests/qps_played: | $(FAKE) $(BUILD)/lib/libibvmig.so
+
+.PHONY: bench-qps
+bench-qps:
+	$(Q)tests/lab/deps
+	$(Q)$(MAKE) --no-print-directory all testbins
+	$(Q)tests/bench/qps

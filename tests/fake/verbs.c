@@ -22,6 +22,24 @@ static struct fake_qp *qps[FAKE_QPS];
 static struct ibv_mr *mrs[FAKE_MRS];
 /* Numbers are not given out twice: after a migration all are new. */
 static uint32_t last_qpn = 0x100, last_key = 0x100;
+static unsigned next_qp, next_mr; /* where a free slot is looked for: they are found in turn */
+static uint64_t guid = FAKE_GUID;
+static unsigned call_us;
+
+static struct {
+	_Atomic(uint64_t) create_qp, modify_qp, query_gid;
+} calls;
+
+struct fake_calls fake_calls(void)
+{
+	return (struct fake_calls){calls.create_qp, calls.modify_qp, calls.query_gid};
+}
+
+static void firmware(void)
+{
+	if (call_us)
+		usleep(call_us);
+}
 
 void fake_lock(void)
 {
@@ -79,7 +97,7 @@ void ibv_free_device_list(struct ibv_device **list)
 __be64 ibv_get_device_guid(struct ibv_device *d)
 {
 	(void)d;
-	return htobe64(FAKE_GUID);
+	return htobe64(guid);
 }
 
 static int query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *attr, size_t bytes)
@@ -109,12 +127,13 @@ int ibv_query_port(struct ibv_context *c, uint8_t port, struct _compat_ibv_port_
 int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid)
 {
 	(void)c;
+	calls.query_gid++;
 	if (port != 1 || index) {
 		errno = EINVAL;
 		return -1;
 	}
 	gid->global.subnet_prefix = htobe64(0xfe80000000000000ull);
-	gid->global.interface_id = htobe64(FAKE_GUID);
+	gid->global.interface_id = htobe64(guid);
 	return 0;
 }
 
@@ -193,6 +212,10 @@ struct ibv_context *ibv_open_device(struct ibv_device *d)
 
 	if (!v)
 		return NULL;
+	if (getenv(FAKE_GUID_ENV))
+		guid = strtoull(getenv(FAKE_GUID_ENV), NULL, 16);
+	if (getenv(FAKE_CALL_ENV))
+		call_us = (unsigned)atoi(getenv(FAKE_CALL_ENV));
 	c->device = d;
 	c->cmd_fd = -1;
 	c->async_fd = eventfd(0, EFD_CLOEXEC);
@@ -260,11 +283,13 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 	m->pd = pd;
 	m->addr = addr;
 	m->length = length;
+	firmware();
 	fake_lock();
-	while (i < FAKE_MRS && mrs[i])
+	while (i < FAKE_MRS && mrs[(next_mr + i) % FAKE_MRS])
 		i++;
+	next_mr = (next_mr + i) % FAKE_MRS;
 	if (i < FAKE_MRS)
-		mrs[i] = m;
+		mrs[next_mr] = m;
 	last_key++;
 	m->lkey = last_key << 8 | (last_key * 7 & 0xff);
 	m->rkey = access & ~(unsigned)IBV_ACCESS_LOCAL_WRITE ? m->lkey : 0;
@@ -284,6 +309,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 
 int ibv_dereg_mr(struct ibv_mr *m)
 {
+	firmware();
 	fake_lock();
 	for (unsigned i = 0; i < FAKE_MRS; i++)
 		if (mrs[i] == m)
@@ -397,11 +423,15 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	q->v.recv_cq = init->recv_cq;
 	q->v.qp_type = init->qp_type;
 	q->sig_all = init->sq_sig_all;
+	calls.create_qp++;
+	firmware();
 	fake_lock();
-	while (i < FAKE_QPS && qps[i])
+	while (i < FAKE_QPS && qps[(next_qp + i) % FAKE_QPS])
 		i++;
+	next_qp = (next_qp + i) % FAKE_QPS;
 	if (i < FAKE_QPS)
-		qps[i] = q;
+		qps[next_qp] = q;
+	q->slot = next_qp;
 	q->v.qp_num = ++last_qpn;
 	fake_unlock();
 	if (i == FAKE_QPS) {
@@ -416,6 +446,8 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct fake_qp *q = (struct fake_qp *)ibqp;
 
+	calls.modify_qp++;
+	firmware();
 	fake_lock();
 	if (mask & IBV_QP_DEST_QPN)
 		q->dest = attr->dest_qp_num;
@@ -438,10 +470,9 @@ int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 
 int ibv_destroy_qp(struct ibv_qp *ibqp)
 {
+	firmware();
 	fake_lock();
-	for (unsigned i = 0; i < FAKE_QPS; i++)
-		if (qps[i] && &qps[i]->v == ibqp)
-			qps[i] = NULL;
+	qps[((struct fake_qp *)ibqp)->slot] = NULL;
 	fake_unlock();
 	free(ibqp);
 	return 0;

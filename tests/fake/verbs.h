@@ -14,8 +14,17 @@
 #define FAKE_DEVICE   "fake0"
 #define FAKE_GUID     0x0002c90300000001ull
 #define FAKE_RING     4096 /* entries of a CQ, sends and receives of a QP; a power of 2 */
-#define FAKE_QPS      512
-#define FAKE_MRS      1024
+#define FAKE_QPS      8192
+#define FAKE_MRS      8192
+#define FAKE_GUID_ENV "FAKE_VERBS_GUID" /* hexadecimal, in place of FAKE_GUID */
+/* What a call that changes the hardware takes: microseconds of sleep, as for firmware to answer. */
+#define FAKE_CALL_ENV "FAKE_VERBS_CALL_US"
+
+/* Calls so far, as fake_calls() tells (found by dlsym(): no libibverbs but this one has it). */
+struct fake_calls {
+	uint64_t create_qp, modify_qp, query_gid;
+};
+struct fake_calls fake_calls(void);
 
 struct fake_cq {
 	struct ibv_cq v;
@@ -37,6 +46,7 @@ struct fake_recv {
 struct fake_qp {
 	struct ibv_qp v;
 	uint32_t dest;
+	unsigned slot;
 	uint32_t send_head, send_tail, recv_head, recv_tail;
 	bool sig_all;
 	struct fake_send send[FAKE_RING];

@@ -4,3 +4,4 @@ $(eval $(call testtool,rdma_hcawrite,tests/guest/rdma_hcawrite.c tests/guest/rdm
 $(eval $(call testtool,rdma_cm,tests/guest/rdma_cm.c,-lrdmacm -libverbs))
 $(eval $(call testtool,rdma_badargs,tests/guest/rdma_badargs.c,-libverbs))
 $(eval $(call testtool,rdma_ud,tests/guest/rdma_ud.c tests/guest/rdma_conn.c tests/guest/rdma_stats.c,-libverbs))
+$(eval $(call testtool,rdma_scale,tests/guest/rdma_scale.c tests/guest/rdma_conn.c tests/guest/rdma_stats.c,-libverbs))

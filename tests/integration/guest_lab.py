@@ -91,8 +91,9 @@ class Guest:
         binary = f"{qemu}/usr/bin/qemu-system-x86_64" if qemu else "qemu-system-x86_64"
         extra = ["-L", f"{qemu}/usr/share/qemu", "-L", f"{qemu}/usr/share/seabios"] if qemu else []
         accel = "kvm" if env.get("LAB_ACCEL") == "kvm" else "tcg,thread=multi"
-        return [binary, *extra, "-accel", accel, "-cpu", "max", "-smp", "1", "-M", "q35",
-                "-m", str(self.lab.memory_mib), "-nodefaults", "-display", "none", "-no-reboot",
+        return [binary, *extra, "-accel", accel, "-cpu", "max", "-smp", str(self.lab.cpus),
+                "-M", "q35", "-m", str(self.lab.memory_mib),
+                "-nodefaults", "-display", "none", "-no-reboot",
                 "-serial", f"file:{self.path('log')}",
                 "-qmp", f"unix:{self.path('qmp')},server=on,wait=off",
                 "-kernel", env["LAB_KERNEL"], "-initrd", str(self.lab.image),
@@ -316,8 +317,8 @@ class Guest:
 
 
 class Lab:
-    def __init__(self, names=("mover", "peer"), image=IMAGE, memory_mib=160, ipv4=False):
-        self.image, self.memory_mib, self.ipv4 = image, memory_mib, ipv4
+    def __init__(self, names=("mover", "peer"), image=IMAGE, memory_mib=160, ipv4=False, cpus=1):
+        self.image, self.memory_mib, self.ipv4, self.cpus = image, memory_mib, ipv4, cpus
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ibvmig-guest-"))
         self.guests = [Guest(self, n, i + 1, 0x00a1b2fffe000001 + i)
                        for i, n in enumerate(names)]

@@ -139,7 +139,7 @@ static void types_of_other_builds_are_ignored(void **state)
 {
 	(void)state;
 	connected();
-	for (unsigned type = PEER_BUSY + 1; type < 70; type++)
+	for (unsigned type = PEER_PREPARED + 1; type < 70; type++)
 		say_qp((uint16_t)type, their_gid, 107,
 		       (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS});
 	say_qp(0, their_gid, 107, (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS});

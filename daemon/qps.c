@@ -21,7 +21,7 @@ static void copy_text(struct json_object *to, struct json_object *from, const ch
 	char copy[TEXT_MAX];
 	size_t n = 0;
 
-	for (; text[n] && n < sizeof copy - 1; n++)
+	for (; n < sizeof copy - 1 && text[n]; n++)
 		copy[n] = text[n] >= ' ' && text[n] <= '~' ? text[n] : '?';
 	copy[n] = '\0';
 	json_set_str(to, key, copy);

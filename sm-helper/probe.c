@@ -195,7 +195,9 @@ static bool sa_path(struct probe *m, ib_portid_t *sm, const struct ib_gid *sgid,
 	};
 	ibmad_gid_t from, to;
 
+	/* cppcheck-suppress uninitvar ; these are written */
 	ib_gid_to_bytes(sgid, from);
+	/* cppcheck-suppress uninitvar */
 	ib_gid_to_bytes(dgid, to);
 	mad_set_array(data, 0, IB_SA_PR_DGID_F, to);
 	mad_set_array(data, 0, IB_SA_PR_SGID_F, from);

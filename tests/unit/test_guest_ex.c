@@ -146,8 +146,10 @@ struct ibv_qp *qp_create(struct ibv_pd *domain, struct ibv_qp_init_attr *init,
 {
 	q = calloc(1, sizeof(*q));
 	assert_non_null(q);
+	assert_non_null(ex);
 	q->ctx = &ctx;
 	q->real = &real_qp;
+	/* cppcheck-suppress ctunullpointer ; asserted above */
 	q->ex = *ex;
 	q->init = *init;
 	q->send_cq = q->recv_cq = &cq;

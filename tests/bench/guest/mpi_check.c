@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* An MPI program that checks what it receives: mpi_check SECONDS. Two ranks send each other messages
- * of 1 byte to 256 KiB (eager and rendezvous), whose bytes follow from their number, and agree on
- * sums. Rank 0 decides when the time is over. Prints "mpi_check: N rounds, M bytes, 0 wrong". */
+/* An MPI program that checks what it receives: mpi_check SECONDS. Two ranks send each other
+ * messages of 1 byte to 256 KiB (eager and rendezvous), whose bytes follow from their number, and
+ * agree on sums. Rank 0 decides when the time is over. Prints "mpi_check: N rounds, M bytes, 0
+ * wrong". */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>

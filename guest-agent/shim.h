@@ -211,6 +211,27 @@ struct shim_peer {
 	uint64_t keys_next;
 };
 
+/* What a memory window gives access to. */
+struct shim_binding {
+	bool bound;
+	struct shim_qp *q;  /* borrowed; that it was bound on, NULL: it is gone */
+	struct shim_mr *mr; /* borrowed */
+	uint64_t addr, length;
+	unsigned access;
+	uint32_t rkey, real_rkey; /* virtual, and the hardware's */
+};
+
+struct shim_mw {
+	struct list link;
+	struct shim_pd *pd; /* borrowed */
+	struct ibv_mw *real;
+	uint32_t index;          /* of its keys */
+	struct shim_binding now; /* when all that was posted is done */
+	bool placed;             /* now.bound: the hardware has it so */
+	bool stale;              /* the hardware may have something else: allocate it anew */
+	struct ibv_mw v;
+};
+
 struct shim_srq_recv {
 	uint64_t wr_id;
 	uint64_t number; /* 1, 2, 3 … in the order of the posts; 0: the slot is free */
@@ -234,6 +255,9 @@ struct shim_srq {
 	struct ibv_sge *translated; /* owned; max_sge: scratch for the hardware's keys */
 	struct ibv_srq v;
 };
+
+/* Of a request of our own. */
+enum bind_state { BIND_WAITS, BIND_DONE, BIND_FAILED };
 
 enum qp_phase { QP_LIVE, QP_DRAINING, QP_QUIET, QP_RELEASED, QP_CONNECTING, QP_WAIT_PEER };
 
@@ -272,6 +296,7 @@ struct shim_qp {
 	enum qp_phase phase;
 	bool in_job;
 	atomic_bool marker; /* posted, not completed */
+	_Atomic(enum bind_state) bind_state;
 	uint64_t marker_at; /* sends before this number have ended when it completes */
 	bool paired;        /* the other end takes part */
 	bool drained, stuck, told_drained, told_received, asked_freeze, told_frozen;
@@ -356,6 +381,7 @@ extern struct shim shim;
 #define to_channel(p) container_of(p, struct shim_channel, v)
 #define to_cq(p)      container_of(p, struct shim_cq, v)
 #define to_qp(p)      container_of(p, struct shim_qp, v)
+#define to_mw(p)      container_of(p, struct shim_mw, v)
 #define to_srq(p)     container_of(p, struct shim_srq, v)
 
 /* Whether it is the parent's: calls on it fail with EBADF. */
@@ -555,6 +581,35 @@ void srq_release(struct shim_srq *s);
 /* The real queue with all that was not consumed, oldest first, and its limit. 0 or -errno. */
 int srq_rebuild(struct shim_srq *s);
 
+/* shim_mw.c */
+struct ibv_mw *shim_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int shim_dealloc_mw(struct ibv_mw *mw);
+int shim_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *ibmw, struct ibv_mw_bind *bind);
+/* Under the queue's lock: hands IBV_WR_BIND_MW or IBV_WR_LOCAL_INV, logged as number, to the
+ * hardware. 0 or errno. */
+int mw_hand_over(struct shim_qp *q, uint64_t number, const struct ibv_send_wr *wr);
+/* The peer may have invalidated a key of ours: gives the completion the virtual one. */
+void mw_invalidated(struct shim_context *ctx, struct ibv_wc *wc);
+/* Requests of q from number on have failed. */
+void mw_failed(struct shim_qp *q, uint64_t number);
+void mw_forget_qp(struct shim_qp *q);
+void mw_forget_mr(struct shim_mr *m);
+void mw_forget_all(void); /* in a child: they are the parent's */
+/* Why the windows of a device could not be bound again, or NULL. */
+const char *mw_uncovered(const struct shim_context *ctx);
+/* Before the job's QPs go, once it is known what of theirs was executed. device: it goes as well.
+ */
+void mw_release(bool device);
+/* Allocates those that have gone; 0 or -errno. */
+int mw_rebuild(void);
+/* q is in RTS again: binds what belongs to it, and says of which types. 0 or -errno. */
+int mw_bind_again(struct shim_qp *q, unsigned *ret_types);
+/* Fills in keys of windows that peers may use, from *skip on, which moves on. How many. */
+unsigned mw_keys(const struct shim_context *ctx, struct peer_key *keys, unsigned room,
+		 unsigned *skip);
+/* *ret_key is changed where rkey is a window's. false: it will be, and is told then. */
+bool mw_key(uint32_t rkey, uint32_t *ret_key);
+
 /* shim_peer.c */
 #define RESOLVE_MS      2000
 #define RESOLVE_BUSY_MS 120000
@@ -570,6 +625,9 @@ void peer_send_qp(struct shim_qp *q, uint16_t type, uint64_t migration);
 void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration);
 void peer_flush(void);
 void peer_send_keys(struct shim_qp *q);
+void peer_send_window_keys(struct shim_qp *q);
+/* The peer forgets all keys of ours: those of a device that has gone. */
+void peer_drop_keys(struct shim_qp *q);
 void peer_want_key(struct shim_qp *q, uint32_t vkey);
 void peer_answer_deferred(void);
 

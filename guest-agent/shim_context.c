@@ -199,6 +199,11 @@ static void context_set_up(struct shim_context *c, struct ibv_device *device)
 	v->ops.post_send = shim_post_send;
 	v->ops.post_recv = shim_post_recv;
 	v->ops.post_srq_recv = shim_post_srq_recv;
+	if (c->real->ops.alloc_mw) {
+		v->ops.alloc_mw = shim_alloc_mw;
+		v->ops.bind_mw = shim_bind_mw;
+		v->ops.dealloc_mw = shim_dealloc_mw;
+	}
 	v->ops.poll_cq = shim_poll_cq;
 	v->ops.req_notify_cq = shim_req_notify_cq;
 	v->cmd_fd = -1;

@@ -12,10 +12,16 @@
 #define POLL_AT_ONCE   16
 #define QPN_NONE       UINT32_MAX
 #define EVENTS_DOUBTED 4 /* after a migration; more cannot be on their way */
+/* rdma_rxe gives the kernel's flag (Linux 6.1, rxe_resp.c), which means another thing here. */
+#define INVALIDATES (IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK)
 
 /* The completion of our own marker ends all sends before it. */
 static bool take_marker(struct shim_qp *q, const struct ibv_wc *wc)
 {
+	if (wc->wr_id & ~TAG_MASK) { /* not the marker: a window that is bound again */
+		q->bind_state = wc->status == IBV_WC_SUCCESS ? BIND_DONE : BIND_FAILED;
+		return false;
+	}
 	if (wc->status == IBV_WC_SUCCESS && q->marker)
 		atomic_store_explicit(&q->send.tail, q->marker_at, memory_order_release);
 	q->marker = false;
@@ -32,6 +38,8 @@ static bool take_shared(struct shim_qp *q, struct ibv_wc *wc, uint32_t slot)
 		return false;
 	if (q->v.qp_type != IBV_QPT_UD)
 		wc->src_qp = q->dvqpn;
+	if (unlikely(wc->wc_flags & INVALIDATES))
+		mw_invalidated(q->ctx, wc);
 	return true;
 }
 
@@ -96,6 +104,28 @@ static bool translate_datagram(struct shim_qp *q, struct ibv_wc *wc)
 	return true;
 }
 
+/* A send that has failed, or a receive that may have invalidated a window. */
+static bool translate_window(struct shim_qp *q, struct ibv_wc *wc)
+{
+	uint64_t number = wc->wr_id;
+
+	if (under_way(&q->send, number)) {
+		wc->wr_id = q->send.send[number & q->send.mask].wr.wr_id;
+		mw_failed(q, number); /* once it is retired it counts as done */
+		retire(&q->send, number);
+	} else {
+		number -= TAG_RECV;
+		if (q->ud || !under_way(&q->recv, number))
+			return false;
+		wc->wr_id = q->recv.recv[number & q->recv.mask].wr_id;
+		wc->src_qp = q->dvqpn;
+		mw_invalidated(q->ctx, wc);
+		retire(&q->recv, number);
+	}
+	wc->qp_num = q->v.qp_num;
+	return true;
+}
+
 /* Gives wc its virtual numbers and retires q's log. false: translate_any() must look at it, it has
  * not changed. Calls nothing, so that shim_poll_cq() needs not save registers. */
 static inline bool translate_own(struct shim_qp *q, struct ibv_wc *wc)
@@ -104,11 +134,14 @@ static inline bool translate_own(struct shim_qp *q, struct ibv_wc *wc)
 
 	/* TAG_SEND is 0, and with another tag a number is far out of the log. */
 	if (under_way(&q->send, number)) {
+		if (unlikely(wc->status != IBV_WC_SUCCESS))
+			return false;
 		wc->wr_id = q->send.send[number & q->send.mask].wr.wr_id;
 		retire(&q->send, number);
 	} else {
 		number -= TAG_RECV;
-		if (unlikely(q->ud != NULL) || !under_way(&q->recv, number))
+		if (unlikely(q->ud != NULL || wc->wc_flags & INVALIDATES) ||
+		    !under_way(&q->recv, number))
 			return false;
 		wc->wr_id = q->recv.recv[number & q->recv.mask].wr_id;
 		wc->src_qp = q->dvqpn;
@@ -125,7 +158,7 @@ static __attribute__((noinline)) bool translate_any(struct shim_cq *cq, struct i
 
 	if (!q)
 		return false; /* it was destroyed */
-	if (translate_own(q, wc) || (q->ud && translate_datagram(q, wc)))
+	if (translate_own(q, wc) || (q->ud && translate_datagram(q, wc)) || translate_window(q, wc))
 		return true;
 	wc->qp_num = q->v.qp_num;
 	return translate_other(q, wc);

@@ -45,7 +45,7 @@ static void cut_fds(void)
 	}
 }
 
-/* The data path of inherited objects. */
+/* The data path of inherited objects, and memory windows, which are called the same way. */
 static int no_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	(void)qp;
@@ -82,6 +82,29 @@ static int no_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 	return EBADF;
 }
 
+static struct ibv_mw *no_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	(void)pd;
+	(void)type;
+	errno = EBADF;
+	return NULL;
+}
+
+static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	(void)qp;
+	(void)mw;
+	(void)bind;
+	errno = EBADF;
+	return EBADF;
+}
+
+static int no_dealloc_mw(struct ibv_mw *mw)
+{
+	(void)mw;
+	return EBADF;
+}
+
 /* Contexts have pages of their own (context_new), which no registration takes from a child. So the
  * data path itself need not ask whose process it is in. */
 static void cut_ops(void)
@@ -96,6 +119,9 @@ static void cut_ops(void)
 		ops->post_srq_recv = no_post_srq_recv;
 		ops->poll_cq = fork_no_poll_cq;
 		ops->req_notify_cq = no_req_notify_cq;
+		ops->alloc_mw = no_alloc_mw;
+		ops->bind_mw = no_bind_mw;
+		ops->dealloc_mw = no_dealloc_mw;
 	}
 }
 
@@ -113,6 +139,7 @@ static void in_child(void)
 	memset(&job, 0, sizeof(job));
 	peer_reset();
 	ud_forget_all();
+	mw_forget_all();
 	shim.generation = generation;
 }
 

@@ -198,6 +198,7 @@ int ibv_dereg_mr(struct ibv_mr *ibmr)
 	ctl_enter();
 	rc = real_verbs.dereg_mr(m->real);
 	if (!rc) {
+		mw_forget_mr(m);
 		pthread_mutex_lock(&shim.ctl);
 		table_set(&shim.keys, m->v.lkey >> 8, 0, TABLE_MAX / TABLE_CHUNK);
 		list_del(&m->link);

@@ -176,6 +176,19 @@ void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
 	b->packet.qps[h->count++] = describe(q);
 }
 
+void peer_send_window_keys(struct shim_qp *q)
+{
+	static struct key_packet p;
+	unsigned n, done = 0;
+
+	peer_flush(); /* the order is kept */
+	while ((n = mw_keys(q->ctx, p.keys, KEYS_PER_PACKET, &done))) {
+		memset(&p.p.head, 0, sizeof(p.p.head));
+		p.p.head.count = (uint16_t)n;
+		send_to(q->sgid, q->dgid, q->peer, &p.p, PEER_KEYS, sizeof(struct peer_key));
+	}
+}
+
 /* The keys of the regions on q's device that the peer may use, from the first-th that was ever
  * registered on. Regions are in that order in the list, and the newest are asked for first. */
 static void send_keys_from(struct shim_qp *q, uint64_t first)
@@ -208,14 +221,28 @@ static void send_keys_from(struct shim_qp *q, uint64_t first)
 void peer_send_keys(struct shim_qp *q)
 {
 	send_keys_from(q, 0);
+	peer_send_window_keys(q);
 }
 
-/* A process that connects many QPs to us is told each key once, not once for each QP. */
+void peer_drop_keys(struct shim_qp *q)
+{
+	struct packet p = {0};
+
+	peer_flush();
+	send_to(q->sgid, q->dgid, q->peer, &p, PEER_KEYS_DROP, 0);
+	q->peer->keys_ctx = NULL; /* it knows none */
+}
+
+/* A process that connects many QPs to us is told each key once, not once for each QP. Those of
+ * windows that are bound later it asks for. */
 static void send_new_keys(struct shim_qp *q)
 {
 	struct shim_peer *p = q->peer;
 
-	send_keys_from(q, p->keys_ctx == q->ctx ? p->keys_next : 0);
+	if (p->keys_ctx == q->ctx)
+		send_keys_from(q, p->keys_next);
+	else
+		peer_send_keys(q);
 	p->keys_ctx = q->ctx;
 	p->keys_next = shim.mr_count;
 }
@@ -482,7 +509,8 @@ static void peer_key_get(const struct peer_head *h, const struct peer_key *key)
 	list_for_each (m, &shim.mrs, link)
 		if (m->v.rkey == key->vkey && m->v.rkey && m->real)
 			answer.key = m->real->rkey;
-	send_one_key(q, PEER_KEYS, answer);
+	if (mw_key(key->vkey, &answer.key))
+		send_one_key(q, PEER_KEYS, answer);
 }
 
 /* The answer to a packet about several QPs: the whole process has gone. */
@@ -557,9 +585,9 @@ void peer_delivered(const struct shim_relay *r)
 	if (r->head.bytes < sizeof(*r) + sizeof(h))
 		return;
 	memcpy(&h, r->body, sizeof(h));
-	each = h.type == PEER_KEYS || h.type == PEER_KEY_GET ? sizeof(struct peer_key)
-	       : h.type == PEER_GONE                         ? 0
-							     : sizeof(struct peer_qp);
+	each = h.type == PEER_KEYS || h.type == PEER_KEY_GET     ? sizeof(struct peer_key)
+	       : h.type == PEER_GONE || h.type == PEER_KEYS_DROP ? 0
+								 : sizeof(struct peer_qp);
 	if (h.version != PEER_PROTO_VERSION || bytes != sizeof(h) + h.count * each)
 		return;
 	pthread_mutex_lock(&shim.ctl);
@@ -575,6 +603,10 @@ void peer_delivered(const struct shim_relay *r)
 		break;
 	case PEER_KEYS:
 		peer_keys(&h, entries);
+		break;
+	case PEER_KEYS_DROP:
+		if (peer_find(&h))
+			table_clear(&peer_find(&h)->keys);
 		break;
 	case PEER_KEY_GET:
 		if (h.count == 1)

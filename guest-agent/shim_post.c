@@ -205,6 +205,8 @@ static int hand_over_send(struct shim_qp *q, uint64_t number)
 	struct ibv_send_wr wr = e->wr, *bad;
 
 	wr.wr_id = TAG_SEND | number;
+	if (unlikely(wr.opcode == IBV_WR_BIND_MW || wr.opcode == IBV_WR_LOCAL_INV))
+		return mw_hand_over(q, number, &wr);
 	if (q->ud && !ud_translate(q, &wr))
 		return EAGAIN;
 	if (!translate_remote(q, &wr)) {

@@ -313,6 +313,7 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	context_forget_events(q->ctx, &q->v);
 	pthread_mutex_unlock(&shim.ctl);
 	srq_unhold(q);
+	mw_forget_qp(q);
 	release_number(q->v.qp_num);
 	cq_purge(q->send_cq, q);
 	if (q->recv_cq != q->send_cq)

@@ -83,6 +83,7 @@ static int build_regions(void)
 	struct shim_batch batch = {.run = build_region};
 	struct shim_pd *pd;
 	struct shim_mr *m;
+	int rc;
 
 	list_for_each (pd, &shim.pds, link) {
 		if (!pd->ctx->in_job || pd->real)
@@ -94,7 +95,8 @@ static int build_regions(void)
 	list_for_each (m, &shim.mrs, link)
 		if (m->pd->ctx->in_job && !m->real)
 			batch_add(&batch, m);
-	return batch_run(&batch);
+	rc = batch_run(&batch);
+	return rc ? rc : mw_rebuild();
 }
 
 /* With their receives, before any QP on them is connected. */
@@ -182,8 +184,10 @@ static void tell_peer(struct shim_qp *q)
 {
 	if (!q->paired || q->said.gone)
 		return;
-	if (!q->peer->keys_told)
+	if (!q->peer->keys_told) {
+		peer_drop_keys(q);
 		peer_send_keys(q);
+	}
 	q->peer->keys_told = true;
 	peer_queue_qp(q, PEER_CONNECT, job.migration);
 }
@@ -305,6 +309,23 @@ static bool route_pending(const struct shim_qp *q)
 	return r && r->state == ROUTE_ASKED;
 }
 
+/* Before the peer may use them; all who may use one of type 1. 0 or -errno. */
+static int bind_windows(struct shim_qp *q)
+{
+	unsigned types = 0;
+	int rc = mw_bind_again(q, &types);
+	struct shim_qp *other;
+
+	if (types & IBV_MW_TYPE_1)
+		list_for_each (other, &shim.qps, link)
+			if (other->in_job && other->paired && !other->said.gone &&
+			    other->peer != q->peer)
+				peer_send_window_keys(other);
+	if (types && q->paired && !q->said.gone)
+		peer_send_window_keys(q);
+	return rc;
+}
+
 /* The other end's numbers are there: take its packets. In any thread. */
 static int connect_qp(void *object)
 {
@@ -324,6 +345,8 @@ static int connect_qp(void *object)
 
 static void brought_up(struct shim_qp *q)
 {
+	int rc;
+
 	if (q->connect_error) {
 		/* On RoCE the address may not be resolved yet: again, until the deadline. */
 		snprintf(job.report.why, sizeof(job.report.why),
@@ -332,6 +355,12 @@ static void brought_up(struct shim_qp *q)
 		q->again_us = now_us() + CONNECT_AGAIN_US;
 		job.again = true;
 		qp_keep_gids(q->ctx, true); /* or the table was not complete */
+		return;
+	}
+	rc = bind_windows(q);
+	if (rc) {
+		job_fail(rc, "memory windows of QP 0x%x cannot be bound again: %s", q->v.qp_num,
+			 strerror(-rc));
 		return;
 	}
 	q->again_us = 0;
@@ -421,6 +450,8 @@ void resume_step(void)
 		ud_tell_partners();
 	}
 	job.more = connect_some() || more;
+	if (job.error)
+		return;
 	ud = job.built && ud_ready();
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job)

@@ -65,6 +65,14 @@ static int choose(void)
 	any |= ud_choose();
 	any |= cm_concerned();
 	job.empty = !any;
+	list_for_each (c, &shim.contexts, link) {
+		const char *why = mover && c->in_job ? mw_uncovered(c) : NULL;
+
+		if (why) {
+			job_fail(-EOPNOTSUPP, "not covered: %s", why);
+			return job.error;
+		}
+	}
 	if (any && shim.uncovered_objects) {
 		job_fail(-EOPNOTSUPP, "not covered: %s", shim.uncovered_why);
 		return job.error;
@@ -500,6 +508,10 @@ void job_release(void)
 			context_keep_events(c);
 	harvest_all(false);
 	cm_release();
+	list_for_each (q, &shim.qps, link)
+		if (q->in_job && q->stuck)
+			retire_stuck(q);
+	mw_release(job.role == SHIM_ROLE_MOVER);
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job)
 			continue;
@@ -510,8 +522,6 @@ void job_release(void)
 		queue_hold(&q->recv, true);
 		lock_give(&q->recv.lock);
 		note_lost(q);
-		if (q->stuck)
-			retire_stuck(q);
 		ud_leave_groups(q);
 		batch_add(&qps, q);
 	}

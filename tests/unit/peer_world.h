@@ -30,8 +30,9 @@ static struct ibv_mr world_real_mr;
 
 /* What was told to whom. */
 static struct {
-	unsigned sent, events;
-	size_t bytes; /* of all that was sent */
+	unsigned sent, events, keys;
+	unsigned windows; /* whose keys there are to tell */
+	size_t bytes;     /* of all that was sent */
 	unsigned last_event;
 	struct peer_head last;
 } world;
@@ -61,6 +62,8 @@ void shim_send(const void *packet)
 	world.sent++;
 	world.bytes += r->head.bytes;
 	memcpy(&world.last, r->body, sizeof(world.last));
+	if (world.last.type == PEER_KEYS)
+		world.keys += world.last.count;
 }
 bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16])
 {
@@ -108,6 +111,22 @@ void ud_gone(const struct peer_head *h)
 void ud_unreachable(const uint8_t gid[16])
 {
 	(void)gid;
+}
+unsigned mw_keys(const struct shim_context *ctx, struct peer_key *keys, unsigned room,
+		 unsigned *skip)
+{
+	unsigned n = 0;
+
+	(void)ctx;
+	for (; *skip < world.windows && n < room; n++)
+		keys[n] = (struct peer_key){0x100 + (*skip)++, 0x200};
+	return n;
+}
+bool mw_key(uint32_t rkey, uint32_t *ret_key)
+{
+	(void)rkey;
+	(void)ret_key;
+	return true;
 }
 bool cm_find_gids(const struct shim_qp *q, uint32_t dqpn, uint8_t ret_sgid[16],
 		  uint8_t ret_dgid[16])

@@ -71,8 +71,8 @@ static bool inherited_is_refused(void)
 	void *arg;
 
 	return post(&rig) == EBADF && receive(&rig) == EBADF && ibv_poll_cq(rig.cq, 1, &wc) < 0 &&
-	       ibv_req_notify_cq(rig.cq, 0) == EBADF &&
-	       ibv_get_cq_event(channel, &cq, &arg) == -1 && errno == EBADF &&
+	       ibv_req_notify_cq(rig.cq, 0) == EBADF && !ibv_alloc_mw(rig.pd, IBV_MW_TYPE_1) &&
+	       errno == EBADF && ibv_get_cq_event(channel, &cq, &arg) == -1 && errno == EBADF &&
 	       ibv_get_async_event(rig.context, &event) == -1 && errno == EBADF &&
 	       ibv_destroy_comp_channel(channel) == EBADF && ibv_close_device(rig.context) == EBADF;
 }

@@ -239,6 +239,46 @@ static void only_who_is_connected_gets_a_key(void **state)
 	assert_int_equal(world.sent, 1);
 }
 
+static unsigned keys_told(void)
+{
+	unsigned before = world.keys;
+
+	say_qp(PEER_RESOLVE, their_gid, 107,
+	       (struct peer_qp){.dst_vqpn = VQPN_B, .src_vqpn = THEIRS + 1, .qpn = 0x56});
+	return world.keys - before;
+}
+
+static void keys_are_told_again_after_a_drop(void **state)
+{
+	struct shim_qp *q = connected();
+
+	(void)state;
+	world.windows = 1;
+	shim.mr_count = 1;
+	assert_int_equal(keys_told(), 2); /* the region and the window */
+	assert_int_equal(keys_told(), 0);
+	peer_drop_keys(q);
+	assert_int_equal(world.last.type, PEER_KEYS_DROP);
+	assert_int_equal(keys_told(), 2);
+	assert_int_equal(keys_told(), 0);
+}
+
+static void dropped_keys_are_forgotten(void **state)
+{
+	const struct peer_key key = {0x5600, 0x4400};
+	struct peer_head drop = head(PEER_KEYS_DROP, 0, stranger_gid, 7, 107);
+	struct shim_qp *q = connected();
+	uint32_t hw;
+
+	(void)state;
+	say_keys(their_gid, 107, &key, 1);
+	world_deliver(&drop, NULL, 0);
+	assert_true(key_get(&q->peer->keys, 0x5600, &hw));
+	drop = head(PEER_KEYS_DROP, 0, their_gid, 7, 107);
+	world_deliver(&drop, NULL, 0);
+	assert_false(key_get(&q->peer->keys, 0x5600, &hw));
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -252,6 +292,8 @@ int main(void)
 		T(keys_have_bounds),
 		T(who_has_gone_makes_room),
 		T(only_who_is_connected_gets_a_key),
+		T(keys_are_told_again_after_a_drop),
+		T(dropped_keys_are_forgotten),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -122,7 +122,8 @@ class Guest:
             *self.command(env, append), env=env_vars, stdin=subprocess.DEVNULL,
             stderr=open(self.path("err"), "wb"))
         self.qmp_reader, self.qmp_writer = await self.open("qmp")
-        await self.qmp_line()
+        while "QMP" not in await self.qmp_line():
+            pass # an event may come before the greeting
         self.qmp_waits = asyncio.Queue()
         self.tasks = [asyncio.create_task(self.qmp_loop())]
         await self.qmp("qmp_capabilities")

@@ -52,6 +52,13 @@ struct walk walk_lid(struct fabric *f, uint32_t sw, uint16_t lid, walk_fetch *fe
 	return w;
 }
 
+bool walk_reached(const struct fabric *f, const struct walk *w, uint32_t end)
+{
+	uint32_t pf = f->end[end].pf;
+
+	return w->verdict == WALK_ARRIVED && (w->end == end || (pf != FABRIC_NONE && w->end == pf));
+}
+
 static int describe(const struct fabric *f, const struct walk *w, uint32_t from, uint16_t lid,
 		    uint32_t end, char *text, size_t room)
 {
@@ -78,7 +85,7 @@ int walk_verify(struct fabric *f, uint16_t lid, uint32_t end, unsigned sources, 
 			continue;
 		w = walk_lid(f, f->end[from].sw, lid, fetch, arg);
 		++*ret_walks;
-		if (w.verdict != WALK_ARRIVED || w.end != end)
+		if (!walk_reached(f, &w, end))
 			return describe(f, &w, from, lid, end, ret_text, room);
 	}
 	return 0;

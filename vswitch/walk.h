@@ -27,6 +27,9 @@ typedef int walk_fetch(void *arg, struct fabric *f, uint32_t sw, unsigned block)
 /* From switch `sw` on. fetch may be NULL. */
 struct walk walk_lid(struct fabric *f, uint32_t sw, uint16_t lid, walk_fetch *fetch, void *arg);
 
+/* Whether the walk has ended at the link of CA port `end`, its own or that of its PF. */
+bool walk_reached(const struct fabric *f, const struct walk *w, uint32_t end);
+
 /* Walks from up to `sources` CA ports (spread evenly over all) to lid; all must arrive at CA port
  * `end`. 0, or -EHOSTUNREACH with one line in ret_text that names source, last switch and what is
  * wrong. *ret_walks: how many were made. */

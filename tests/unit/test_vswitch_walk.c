@@ -109,7 +109,7 @@ static void test_routes(void **state)
 
 static void change(struct fabric *f, uint32_t sw, uint16_t lid, uint8_t port)
 {
-	f->sw[sw].lft[lid] = port;
+	assert_int_equal(fabric_set_entry(f, sw, lid, port), 0);
 }
 
 static void test_walks(void **state)

@@ -1,13 +1,15 @@
 # libibvmigsm.so: OpenSM's event plugin. OpenSM's symbols come from the program that loads it.
 OSM_CFLAGS := -isystem /usr/include/infiniband
 SM_PLUGIN_SRC := sm-helper/plugin.c sm-helper/plugin_view.c sm-helper/plugin_tables.c \
-                 sm-helper/plugin_paths.c sm-helper/plugin_assign.c sm-helper/proto_check.c
+                 sm-helper/plugin_paths.c sm-helper/plugin_records.c sm-helper/plugin_assign.c sm-helper/proto_check.c
 $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread,$(OSM_CFLAGS)))
 
 # ibvmig-sm: registry, REST, verification.
 SM_SRC := sm-helper/main.c sm-helper/rest.c sm-helper/notice.c sm-helper/ops.c sm-helper/ops_bind.c sm-helper/ops_move.c \
-          sm-helper/client.c sm-helper/registry.c sm-helper/probe.c
+          sm-helper/client.c sm-helper/registry.c sm-helper/probe.c \
+          sm-helper/path_table.c sm-helper/path_service.c sm-helper/path_wire.c sm-helper/path_server.c
 $(eval $(call program,ibvmig-sm,$(SM_SRC),$(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad))
 $(eval $(call testtool,fabric_setlft,tests/integration/fabric_setlft.c,-libmad -libumad))
 $(eval $(call testprogram,test_sm_proto,tests/unit/test_sm_proto.c sm-helper/proto_check.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_sm_registry,tests/unit/test_sm_registry.c sm-helper/registry.c,$(COMMON_LIBS) -lsqlite3))
+$(eval $(call testprogram,test_sm_paths,tests/unit/test_sm_paths.c sm-helper/path_table.c sm-helper/path_wire.c,$(COMMON_LIBS)))

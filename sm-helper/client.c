@@ -165,6 +165,71 @@ int client_assign(struct client *c, const struct sm_target *targets, unsigned co
 		    &ret_reply->h, sizeof *ret_reply, deadline_ms + DEADLINE_SLACK_MS, error);
 }
 
+int client_records(struct client *c, const struct sm_record_key *keys, unsigned count,
+		   struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
+{
+	struct sm_records_request req = {.count = count};
+	int rc;
+
+	if (count < 1 || count > SM_RECORDS_MAX)
+		return fail(error, -EINVAL, "%u records; allowed is 1 to %u", count,
+			    SM_RECORDS_MAX);
+	memcpy(req.key, keys, count * sizeof *keys);
+	rc = call(c, SM_OP_RECORDS, &req.head,
+		  offsetof(struct sm_records_request, key) + count * sizeof *keys, &ret_reply->h,
+		  sizeof *ret_reply, CALL_MS, error);
+	if (!rc && ret_reply->count != count)
+		return fail(error, -EPROTO, "the plugin's list of records is damaged");
+	return rc;
+}
+
+/* The call is one of waiting: sent, then poll() for the answer or for stop_fd. */
+static int await_change(struct client *c, struct sm_watch_request *req, int stop_fd,
+			struct sm_watch_reply *reply)
+{
+	struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
+
+	*reply = (struct sm_watch_reply){0};
+	if (send(c->fd, req, sizeof *req, MSG_NOSIGNAL) != sizeof *req)
+		return -EPIPE;
+	while (poll(p, 2, -1) < 0)
+		if (errno != EINTR)
+			return -EIO;
+	if (p[1].revents)
+		return -ECANCELED;
+	if (recv(c->fd, reply, sizeof *reply, 0) < (ssize_t)sizeof reply->h)
+		return -EIO;
+	return reply->h.head.magic == SM_PROTO_MAGIC && reply->h.head.id == req->head.id &&
+			       !reply->h.error
+		       ? 0
+		       : -EPROTO;
+}
+
+int client_watch(struct client *c, struct client_epoch *epoch, int stop_fd,
+		 char error[static CLIENT_ERROR_MAX])
+{
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&c->lock);
+	struct sm_watch_request req = {
+		.head = {SM_PROTO_MAGIC, SM_PROTO_VERSION, SM_OP_WATCH, ++c->next_id, sizeof req},
+		.instance = epoch->instance,
+		.generation = epoch->generation,
+	};
+	struct sm_watch_reply reply;
+	int rc;
+
+	if (c->fd < 0 && (rc = connect_plugin(c, error)))
+		return rc;
+	rc = await_change(c, &req, stop_fd, &reply);
+	if (rc) {
+		disconnect(c);
+		return rc == -ECANCELED ? rc
+					: fail(error, -ECONNRESET,
+					       "the OpenSM plugin at %s watches no more", c->path);
+	}
+	*epoch = (struct client_epoch){reply.instance, reply.generation};
+	return 0;
+}
+
 static int add_endport(struct fabric *f, const struct sm_endport *e)
 {
 	struct fabric_end end = {

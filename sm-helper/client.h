@@ -30,5 +30,12 @@ int client_assign(struct client *c, const struct sm_target *targets, unsigned co
 /* Replaces *f (zeroed or filled) by what OpenSM knows now, LFTs left out. */
 int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_epoch,
 		  char error[static CLIENT_ERROR_MAX]);
+/* Path records of up to SM_RECORDS_MAX pairs, in their order. */
+int client_records(struct client *c, const struct sm_record_key *keys, unsigned count,
+		   struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX]);
+/* Waits until OpenSM's state is another one than *epoch, which it then becomes; {0, 0}: what it is
+ * now. -ECANCELED as soon as stop_fd is readable. For a client that no other thread uses. */
+int client_watch(struct client *c, struct client_epoch *epoch, int stop_fd,
+		 char error[static CLIENT_ERROR_MAX]);
 
 #endif

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
+#include "sm-helper/path_server.h"
 #include "sm-helper/rest.h"
 
 #include <errno.h>
@@ -19,18 +20,20 @@
 #define DEFAULT_PLUGIN "/run/ibvmig/sm-plugin.sock"
 #define DEFAULT_STATE  "/var/lib/ibvmig"
 #define WORKERS        4
+#define PATH_WORKERS   2 /* of their own: a silent SA holds no bind or move up */
 #define SERVERS_MAX    8
 #define HEALTH_MS      1000
 
 static const char *const conf_keys[] = {
-	"listen",  "plugin-socket", "state-dir",      "caching",
-	"umad-ca", "umad-port",     "verify-sources", NULL,
+	"listen",    "plugin-socket",  "state-dir",    "caching", "umad-ca",
+	"umad-port", "verify-sources", "paths-listen", NULL,
 };
 
 struct daemon {
 	sd_event *loop;
-	struct work_pool *pool;
+	struct work_pool *pool, *path_pool;
 	struct http_server *server[SERVERS_MAX];
+	struct path_server *path_server[SERVERS_MAX];
 	struct ops ops;
 	struct rest rest;
 	struct loop_timer *health;
@@ -133,7 +136,10 @@ static int open_ops(struct daemon *d, const struct conf *conf)
 	    (rc = open_state(d, conf)) ||
 	    (rc = client_new(conf_get(conf, "plugin-socket", DEFAULT_PLUGIN), &d->ops.client)))
 		return rc;
-	return probe_new(conf_get(conf, "umad-ca", NULL), port, &d->ops.probe);
+	if ((rc = probe_new(conf_get(conf, "umad-ca", NULL), port, &d->ops.probe)))
+		return rc;
+	return path_service_new(conf_get(conf, "plugin-socket", DEFAULT_PLUGIN), d->ops.probe,
+				conf_get_bool(conf, "caching", true), &d->ops.paths);
 }
 
 static int open_listener(struct daemon *d, unsigned i, const char *where)
@@ -149,12 +155,41 @@ static int open_listener(struct daemon *d, unsigned i, const char *where)
 	return rc;
 }
 
+static int open_path_listener(struct daemon *d, unsigned i, const char *where)
+{
+	int fd = *where == '/' ? http_listen_unix(where, 0660) : http_listen_tcp(where);
+	int rc = fd < 0 ? fd
+			: path_server_new(d->loop, fd, d->ops.paths, d->path_pool, d->rest.caching,
+					  &d->path_server[i]);
+
+	if (rc < 0)
+		log_error("paths-listen \"%s\": %s; a value is a path, or ADDR:PORT", where,
+			  strerror(-rc));
+	else
+		log_info("answers batches of path queries on %s", where);
+	return rc;
+}
+
+static int open_path_listeners(struct daemon *d, const struct conf *conf)
+{
+	const char *where;
+	int rc = 0;
+
+	for (unsigned i = 0; rc >= 0 && i < SERVERS_MAX; i++) {
+		if (!(where = conf_nth(conf, "paths-listen", i)))
+			break;
+		rc = open_path_listener(d, i, where);
+	}
+	return rc;
+}
+
 static int start(struct daemon *d, const struct conf *conf)
 {
 	unsigned i = 0;
 	int rc = loop_new(&d->loop);
 
-	if (rc || (rc = work_pool_new(d->loop, WORKERS, &d->pool)) || (rc = open_ops(d, conf)))
+	if (rc || (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
+	    (rc = work_pool_new(d->loop, PATH_WORKERS, &d->path_pool)) || (rc = open_ops(d, conf)))
 		return rc;
 	d->rest = (struct rest){
 		.ops = &d->ops,
@@ -169,6 +204,8 @@ static int start(struct daemon *d, const struct conf *conf)
 		if ((rc = open_listener(d, i, where ? where : DEFAULT_LISTEN)) < 0)
 			return rc;
 	} while (++i < SERVERS_MAX);
+	if ((rc = open_path_listeners(d, conf)) < 0)
+		return rc;
 	if ((rc = loop_timer_new(d->loop, health_due, d, &d->health)))
 		return rc;
 	loop_timer_arm(d->health, 0);
@@ -181,6 +218,10 @@ static void stop(struct daemon *d)
 		http_server_free(d->server[i]);
 	loop_timer_free(d->health);
 	work_pool_free(d->pool);
+	work_pool_free(d->path_pool);
+	for (unsigned i = 0; i < SERVERS_MAX; i++)
+		path_server_free(d->path_server[i]);
+	path_service_free(d->ops.paths);
 	client_free(d->ops.client);
 	probe_free(d->ops.probe);
 	registry_close(d->ops.registry);

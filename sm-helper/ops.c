@@ -120,6 +120,7 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
 
 	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
 	o->epoch = (struct client_epoch){0};
+	path_service_expire(o->paths);
 	if (*ret_unknown)
 		o->reconciled = false;
 	return rc ? fail_plugin(e, rc, text) : 0;
@@ -230,22 +231,6 @@ int ops_verify(struct ops *o, const struct reg_vf *place, uint64_t guid, uint16_
 				rc ? "%s" : "%sLID %u answers as 0x%016" PRIx64, rc ? text : "",
 				lid, rc ? 0 : shown);
 	return 0;
-}
-
-int ops_path(struct ops *o, const struct ib_gid *sgid, const struct ib_gid *dgid, uint16_t pkey,
-	     struct probe_path *ret_path, struct op_error *e)
-{
-	struct sm_status_reply s = {0};
-	char text[CLIENT_ERROR_MAX];
-	int rc;
-
-	/* Without the plugin the SM's LID is the one that the port was told. */
-	if (client_status(o->client, &s, text))
-		s.sm_lid = 0;
-	rc = probe_path(o->probe, s.sm_lid, sgid, dgid, pkey, ret_path, text);
-	if (rc == -ENOENT)
-		return ops_fail(e, rc, 404, "no-path", "%s", text);
-	return rc ? ops_fail(e, rc, 503, "sa-unavailable", "%s", text) : 0;
 }
 
 struct undecided {

@@ -5,6 +5,7 @@
 #define IBVMIG_SM_OPS_H
 
 #include "sm-helper/client.h"
+#include "sm-helper/path_service.h"
 #include "sm-helper/probe.h"
 #include "sm-helper/registry.h"
 
@@ -23,7 +24,8 @@ struct op_error {
 };
 
 struct ops {
-	struct client *client; /* owned, as the next two */
+	struct client *client; /* owned, as the next three */
+	struct path_service *paths;
 	struct registry *registry;
 	struct probe *probe;
 	unsigned verify_sources; /* CA ports that each verification walks from, at most */
@@ -60,10 +62,6 @@ int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, str
 int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e);
 int ops_move(struct ops *o, const struct move_request *m, struct move_result *ret_result,
 	     struct op_error *e);
-/* pkey 0: any partition. */
-int ops_path(struct ops *o, const struct ib_gid *sgid, const struct ib_gid *dgid, uint16_t pkey,
-	     struct probe_path *ret_path, struct op_error *e);
-
 /* Finishes or drops what an earlier process left half done, once OpenSM is there. For a timer. */
 int ops_reconcile(struct ops *o, struct op_error *e);
 

@@ -31,6 +31,8 @@ union any_request {
 	struct sm_page_request page;
 	struct sm_lft_request lft;
 	struct sm_assign_request assign;
+	struct sm_records_request records;
+	struct sm_watch_request watch;
 };
 
 union any_reply {
@@ -40,6 +42,7 @@ union any_reply {
 	struct sm_links_reply links;
 	struct sm_lft_reply lft;
 	struct sm_assign_reply assign;
+	struct sm_records_reply records;
 };
 
 int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
@@ -73,6 +76,29 @@ void plugin_gate_leave(struct plugin *p)
 	pthread_mutex_unlock(&p->gate);
 }
 
+void plugin_changed(struct plugin *p)
+{
+	atomic_fetch_add(&p->count.generation, 1);
+	eventfd_write(p->changed_fd, 1);
+}
+
+/* Answers client i if what it watches is past. False: it is gone. */
+static bool serve_watch(struct plugin *p, int i)
+{
+	struct sm_watch_request *w = &p->watch[i];
+	struct sm_watch_reply reply = {
+		.h.head = {SM_PROTO_MAGIC, SM_PROTO_VERSION, SM_OP_WATCH, w->head.id, sizeof reply},
+		.instance = p->instance,
+		.generation = atomic_load(&p->count.generation),
+	};
+
+	if (!w->head.op || (w->instance == reply.instance && w->generation == reply.generation))
+		return true;
+	w->head.op = 0;
+	return send(p->client_fd[i], &reply, sizeof reply, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+	       sizeof reply;
+}
+
 static int dispatch(struct plugin *p, const union any_request *req, union any_reply *reply)
 {
 	switch (req->head.op) {
@@ -86,14 +112,17 @@ static int dispatch(struct plugin *p, const union any_request *req, union any_re
 		return plugin_lft(p, &req->lft, &reply->lft);
 	case SM_OP_ASSIGN:
 		return plugin_assign(p, &req->assign, &reply->assign);
+	case SM_OP_RECORDS:
+		return plugin_records(p, &req->records, &reply->records);
 	default:
 		return plugin_refuse(&reply->h, -EPROTO, "operation %u is unknown", req->head.op);
 	}
 }
 
-/* One request, one reply. False: the client is gone. */
-static bool serve(struct plugin *p, int fd)
+/* One request of client i, one reply. False: the client is gone. */
+static bool serve(struct plugin *p, int i)
 {
+	int fd = p->client_fd[i];
 	static union any_request req; /* only our thread comes here */
 	static union any_reply reply;
 	ssize_t got = recv(fd, &req, sizeof req, MSG_TRUNC | MSG_DONTWAIT);
@@ -109,6 +138,10 @@ static bool serve(struct plugin *p, int fd)
 		.id = (size_t)got >= sizeof req.head ? req.head.id : 0,
 	};
 	rc = proto_check_request(&req, (size_t)got, reply.h.reason);
+	if (!rc && req.head.op == SM_OP_WATCH) {
+		p->watch[i] = req.watch;
+		return serve_watch(p, i);
+	}
 	if (!rc)
 		rc = dispatch(p, &req, &reply);
 	reply.h.error = rc < 0 ? rc : 0;
@@ -126,31 +159,48 @@ static void accept_client(struct plugin *p)
 	for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
 		if (p->client_fd[i] < 0) {
 			p->client_fd[i] = fd;
+			p->watch[i].head.op = 0;
 			return;
 		}
 	close(fd);
 }
 
+static void close_client(struct plugin *p, int i)
+{
+	close(p->client_fd[i]);
+	p->client_fd[i] = -1;
+	p->watch[i].head.op = 0;
+}
+
+static void serve_clients(struct plugin *p, const struct pollfd pfd[PLUGIN_CLIENTS_MAX])
+{
+	for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
+		if (p->client_fd[i] >= 0 && pfd[i].revents && !serve(p, i))
+			close_client(p, i);
+	for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
+		if (p->client_fd[i] >= 0 && !serve_watch(p, i))
+			close_client(p, i);
+}
+
 static void *serve_thread(void *arg)
 {
 	struct plugin *p = arg;
-	struct pollfd pfd[2 + PLUGIN_CLIENTS_MAX];
+	struct pollfd pfd[3 + PLUGIN_CLIENTS_MAX];
+	eventfd_t changes;
 
 	for (;;) {
 		pfd[0] = (struct pollfd){.fd = p->stop_fd, .events = POLLIN};
 		pfd[1] = (struct pollfd){.fd = p->listen_fd, .events = POLLIN};
+		pfd[2] = (struct pollfd){.fd = p->changed_fd, .events = POLLIN};
 		for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
-			pfd[2 + i] = (struct pollfd){.fd = p->client_fd[i], .events = POLLIN};
+			pfd[3 + i] = (struct pollfd){.fd = p->client_fd[i], .events = POLLIN};
 		if (poll(pfd, ARRAY_SIZE(pfd), -1) < 0 && errno != EINTR)
 			return NULL;
 		if (pfd[0].revents)
 			return NULL;
-		for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
-			if (p->client_fd[i] >= 0 && pfd[2 + i].revents &&
-			    !serve(p, p->client_fd[i])) {
-				close(p->client_fd[i]);
-				p->client_fd[i] = -1;
-			}
+		if (pfd[2].revents & POLLIN)
+			eventfd_read(p->changed_fd, &changes);
+		serve_clients(p, pfd + 3);
 		if (pfd[1].revents & POLLIN)
 			accept_client(p);
 	}
@@ -233,7 +283,8 @@ static int start(struct plugin *p)
 		return rc;
 	if ((p->listen_fd = listen_on(p->path)) < 0)
 		return p->listen_fd;
-	if ((p->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0)
+	if ((p->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0 ||
+	    (p->changed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
 		return -errno;
 	if ((rc = hook_path_requests(p)))
 		return rc;
@@ -249,7 +300,7 @@ static void *plugin_create(osm_opensm_t *osm)
 	if (!p)
 		return NULL;
 	p->osm = osm;
-	p->listen_fd = p->stop_fd = -1;
+	p->listen_fd = p->stop_fd = p->changed_fd = -1;
 	memset(p->client_fd, -1, sizeof p->client_fd);
 	pthread_mutex_init(&p->gate, NULL);
 	pthread_cond_init(&p->sweep_ended, NULL);
@@ -265,6 +316,8 @@ static void *plugin_create(osm_opensm_t *osm)
 			close(p->listen_fd);
 		if (p->stop_fd >= 0)
 			close(p->stop_fd);
+		if (p->changed_fd >= 0)
+			close(p->changed_fd);
 		free(p);
 		return NULL;
 	}
@@ -285,7 +338,8 @@ static void plugin_delete(void *arg)
 	close(p->listen_fd);
 	close(p->stop_fd);
 	unlink(p->path);
-	/* p stays: the dispatcher's registration points to it until osm_sa_destroy() */
+	/* p stays: the dispatcher's registration points to it until osm_sa_destroy(). So does
+	 * changed_fd: a sweep may still end. */
 }
 
 static void sweep_over(struct plugin *p, bool ready)
@@ -293,7 +347,7 @@ static void sweep_over(struct plugin *p, bool ready)
 	pthread_mutex_lock(&p->gate);
 	p->sweeping = false;
 	p->ready = p->ready || ready;
-	atomic_fetch_add(&p->count.generation, 1);
+	plugin_changed(p);
 	pthread_cond_broadcast(&p->sweep_ended);
 	pthread_mutex_unlock(&p->gate);
 }

@@ -24,6 +24,8 @@ struct plugin {
 	char path[108];    /* sun_path */
 	int listen_fd, stop_fd;
 	int client_fd[PLUGIN_CLIENTS_MAX]; /* -1: free */
+	int changed_fd;                    /* wakes our thread for those who watch */
+	struct sm_watch_request watch[PLUGIN_CLIENTS_MAX]; /* head.op 0: does not watch */
 	pthread_t thread;
 	struct plugin_counters count;
 	uint64_t instance; /* when it was loaded, CLOCK_REALTIME in microseconds */
@@ -41,6 +43,9 @@ struct plugin {
 int plugin_gate_enter(struct plugin *p, uint64_t deadline_us);
 void plugin_gate_leave(struct plugin *p);
 
+/* The subnet has changed: a new generation. Any thread. */
+void plugin_changed(struct plugin *p);
+
 /* Each fills the reply (zeroed, head set) behind its head and returns the number of bytes of the
  * packet, or -errno with reason filled. */
 int plugin_status(struct plugin *p, struct sm_status_reply *reply);
@@ -50,6 +55,8 @@ int plugin_links(struct plugin *p, const struct sm_page_request *req, struct sm_
 int plugin_lft(struct plugin *p, const struct sm_lft_request *req, struct sm_lft_reply *reply);
 int plugin_assign(struct plugin *p, const struct sm_assign_request *req,
 		  struct sm_assign_reply *reply);
+int plugin_records(struct plugin *p, const struct sm_records_request *req,
+		   struct sm_records_reply *reply);
 
 /* Sets reason and returns error. */
 int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)

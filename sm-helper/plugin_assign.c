@@ -400,7 +400,7 @@ static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 	/* Files, and with fsync: never with the lock held. */
 	osm_db_store(osm->sm.lid_mgr.p_g2l, osm->subn.opt.fsync_high_avail_files);
 	osm_db_store(osm->subn.p_neighbor, osm->subn.opt.fsync_high_avail_files);
-	atomic_fetch_add(&b->p->count.generation, 1);
+	plugin_changed(b->p);
 	if (!rc && (b->req->flags & SM_ASSIGN_FORCED_SWEEP)) {
 		osm_log(&osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");
 		osm->subn.force_heavy_sweep = TRUE;

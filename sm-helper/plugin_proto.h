@@ -15,6 +15,7 @@
 #define SM_LINKS_MAX       1024
 #define SM_LFT_BLOCKS      256
 #define SM_PATHS_MAX       256 /* changed paths that a reply tells */
+#define SM_RECORDS_MAX     256 /* path records asked for at once */
 #define SM_DESC_MAX        64
 #define SM_REASON_MAX      192
 #define SM_DEADLINE_MAX_MS 60000
@@ -25,6 +26,8 @@ enum sm_op {
 	SM_OP_LINKS = 3,
 	SM_OP_LFT = 4,
 	SM_OP_ASSIGN = 5,
+	SM_OP_RECORDS = 6,
+	SM_OP_WATCH = 7,
 	SM_OP_COUNT
 };
 
@@ -175,6 +178,49 @@ struct sm_assign_reply {
 	uint32_t path_count;                    /* the first of paths_changed */
 	uint32_t pad;
 	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
+};
+
+/* SM_OP_RECORDS: path records as OpenSM's SA would give them, without an SA query. */
+struct sm_record_key {
+	uint64_t sguid, dguid; /* port GUIDs */
+	uint16_t pkey;         /* 0: whichever both ports have */
+	uint8_t pad[6];
+};
+
+struct sm_record {
+	int16_t error; /* 0; -ENOENT: the SA knows no such path; -EOPNOTSUPP: only the SA can tell
+			*/
+	uint16_t dlid, slid, pkey;
+	uint8_t sl, mtu, rate; /* IBA codes */
+	uint8_t pad[5];
+};
+
+struct sm_records_request {
+	struct sm_head head;
+	uint32_t count; /* 1 to SM_RECORDS_MAX */
+	uint32_t pad;
+	struct sm_record_key key[SM_RECORDS_MAX]; /* only count of them are sent */
+};
+
+struct sm_records_reply {
+	struct sm_reply_head h;
+	uint64_t instance, generation; /* that all records are of */
+	uint64_t prefix;               /* of the subnet's GIDs */
+	uint32_t count;                /* the request's */
+	uint32_t pad;
+	struct sm_record record[SM_RECORDS_MAX]; /* request's order; only count of them are sent */
+};
+
+/* SM_OP_WATCH: answered as soon as the state is another one than this. Until then the connection
+ * carries nothing else; its end says that OpenSM has ended. */
+struct sm_watch_request {
+	struct sm_head head;
+	uint64_t instance, generation; /* 0, 0: answered at once */
+};
+
+struct sm_watch_reply {
+	struct sm_reply_head h;
+	uint64_t instance, generation;
 };
 
 #endif

@@ -214,7 +214,6 @@ int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
 	uint8_t record[IB_SA_DATA_SIZE] = {0};
 	ib_portid_t sm = {.qp = 1, .qkey = IB_DEFAULT_QP1_QKEY};
-	uint64_t start = now_ms();
 	int rc = open_port(m, error);
 
 	if (rc)
@@ -223,10 +222,11 @@ int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
 	if (!sm.lid)
 		return fail(error, -ENODEV, "no subnet manager is known");
 	mad_rpc_set_timeout(m->mad, SA_TIMEOUT_MS);
-	if (!sa_path(m, &sm, sgid, dgid, pkey, record))
-		return now_ms() - start >= SA_TIMEOUT_MS
-			       ? fail(error, -ETIMEDOUT, "the SA at LID %d does not answer", sm.lid)
-			       : fail(error, -ENOENT, "the SA at LID %d knows no such path",
+	errno = 0;
+	if (!sa_path(m, &sm, sgid, dgid, pkey, record)) /* EIO: an answer that says no */
+		return errno == EIO
+			       ? fail(error, -ENOENT, "the SA at LID %d knows no such path", sm.lid)
+			       : fail(error, -ETIMEDOUT, "the SA at LID %d does not answer",
 				      sm.lid);
 	parse_path(record, ret_path);
 	return 0;

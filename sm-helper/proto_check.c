@@ -77,6 +77,23 @@ static int check_assign(const struct sm_assign_request *r, size_t bytes, char *r
 	return 0;
 }
 
+static int check_records(const struct sm_records_request *r, size_t bytes, char *reason)
+{
+	const size_t fixed = offsetof(struct sm_records_request, key);
+
+	if (bytes < fixed)
+		return refuse(reason, -EPROTO,
+			      "a request for records of %zu bytes; it has at least %zu", bytes,
+			      fixed);
+	if (r->count < 1 || r->count > SM_RECORDS_MAX)
+		return refuse(reason, -EINVAL, "%u records; allowed is 1 to %u", r->count,
+			      SM_RECORDS_MAX);
+	if (bytes != fixed + r->count * sizeof r->key[0])
+		return refuse(reason, -EPROTO, "a request for %u records has %zu bytes, not %zu",
+			      r->count, fixed + r->count * sizeof r->key[0], bytes);
+	return 0;
+}
+
 int proto_check_request(const void *packet, size_t bytes, char reason[static SM_REASON_MAX])
 {
 	static const size_t size[SM_OP_COUNT] = {
@@ -84,6 +101,7 @@ int proto_check_request(const void *packet, size_t bytes, char reason[static SM_
 		[SM_OP_ENDPORTS] = sizeof(struct sm_page_request),
 		[SM_OP_LINKS] = sizeof(struct sm_page_request),
 		[SM_OP_LFT] = sizeof(struct sm_lft_request),
+		[SM_OP_WATCH] = sizeof(struct sm_watch_request),
 	};
 	const struct sm_head *h = packet;
 
@@ -99,6 +117,8 @@ int proto_check_request(const void *packet, size_t bytes, char reason[static SM_
 		return refuse(reason, -EPROTO, "the head says %u bytes, %zu came", h->bytes, bytes);
 	if (h->op == SM_OP_ASSIGN)
 		return check_assign(packet, bytes, reason);
+	if (h->op == SM_OP_RECORDS)
+		return check_records(packet, bytes, reason);
 	if (h->op < 1 || h->op >= SM_OP_COUNT)
 		return refuse(reason, -EPROTO, "operation %u is unknown", h->op);
 	if (bytes != size[h->op])

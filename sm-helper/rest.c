@@ -180,6 +180,15 @@ static struct json_object *status_sm(const struct sm_status_reply *s, int rc, co
 	return sm;
 }
 
+static void add_path_counts(struct json_object *c, struct path_counts n)
+{
+	json_set_u64(c, "path_cache_hits", n.hits);
+	json_set_u64(c, "path_cache_misses", n.misses);
+	json_set_u64(c, "path_sa_queries", n.sa_queries);
+	json_set_u64(c, "path_refreshed", n.refreshed);
+	json_set_u64(c, "path_expired", n.expired);
+}
+
 static void run_status(struct job *j)
 {
 	struct ops *o = j->rest->ops;
@@ -197,7 +206,7 @@ static void run_status(struct job *j)
 	json_set_u64(c, "sa_path_requests", s.sa_path_requests);
 	json_set_u64(c, "repath_notices", s.repath_notices + atomic_load(&o->host_notices));
 	json_set_u64(c, "moves", atomic_load(&o->moves));
-	json_set_u64(c, "path_cache_hits", 0);
+	add_path_counts(c, path_service_counts(o->paths));
 	j->reply = json_object_new_object();
 	json_set(j->reply, "sm", status_sm(&s, rc, error));
 	json_set_bool(j->reply, "caching", j->rest->caching);
@@ -353,32 +362,51 @@ static void run_move(struct job *j)
 	json_set_u64(j->reply, "lock_us", res.lock_us);
 }
 
-static void run_path(struct job *j)
+static struct json_object *path_json(const struct path_value *p, bool caching)
 {
-	struct ib_gid sgid, dgid;
-	struct probe_path p;
-	uint16_t wanted = 0;
+	struct json_object *o = json_object_new_object();
 	char pkey[8];
 
-	if (ib_gid_parse(j->arg[0], &sgid) || ib_gid_parse(j->arg[1], &dgid)) {
-		bad_request(j, "sgid and dgid must be GIDs such as fe80::0002:c903:0000:0001");
+	snprintf(pkey, sizeof pkey, "0x%04x", p->pkey);
+	json_set_u64(o, "dlid", p->dlid);
+	json_set_u64(o, "slid", p->slid);
+	json_set_u64(o, "sl", p->sl);
+	json_set_u64(o, "mtu", notice_mtu_bytes(p->mtu));
+	json_set_u64(o, "rate", p->rate);
+	json_set_str(o, "pkey", pkey);
+	json_set_bool(o, "cacheable", caching);
+	return o;
+}
+
+/* The line that says what is wrong, or NULL. */
+static const char *read_path_query(const char *sgid, const char *dgid, const char *pkey,
+				   struct path_query *q)
+{
+	*q = (struct path_query){0};
+	if (!sgid || !dgid || ib_gid_parse(sgid, &q->sgid) || ib_gid_parse(dgid, &q->dgid))
+		return "sgid and dgid must be GIDs such as fe80::0002:c903:0000:0001";
+	if (pkey && *pkey && ib_pkey_parse(pkey, &q->pkey))
+		return "pkey must be 0x0001 to 0xffff without 0x8000";
+	return NULL;
+}
+
+static void run_path(struct job *j)
+{
+	char text[CLIENT_ERROR_MAX];
+	struct path_answer a = {.error = -EAGAIN};
+	struct path_query q;
+
+	read_path_query(j->arg[0], j->arg[1], j->arg[2], &q);
+	path_service_fill(j->rest->ops->paths, &q, 1, &a, text);
+	if (!a.error) {
+		j->reply = path_json(&a.path, j->rest->caching);
 		return;
 	}
-	if (*j->arg[2] && ib_pkey_parse(j->arg[2], &wanted)) {
-		bad_request(j, "pkey must be 0x0001 to 0xffff without 0x8000");
-		return;
-	}
-	if (ops_path(j->rest->ops, &sgid, &dgid, wanted, &p, &j->error))
-		return;
-	snprintf(pkey, sizeof pkey, "0x%04x", p.pkey);
-	j->reply = json_object_new_object();
-	json_set_u64(j->reply, "dlid", p.dlid);
-	json_set_u64(j->reply, "slid", p.slid);
-	json_set_u64(j->reply, "sl", p.sl);
-	json_set_u64(j->reply, "mtu", notice_mtu_bytes(p.mtu));
-	json_set_u64(j->reply, "rate", p.rate);
-	json_set_str(j->reply, "pkey", pkey);
-	json_set_bool(j->reply, "cacheable", j->rest->caching);
+	j->error = (struct op_error){503, "sa-unavailable", ""};
+	if (a.error == -ENOENT)
+		j->error = (struct op_error){404, "no-path", ""};
+	snprintf(j->error.detail, sizeof j->error.detail, "%s",
+		 *text ? text : "the subnet manager knows no such path");
 }
 
 static void run_subscribe(struct job *j)
@@ -412,12 +440,27 @@ static void get_vguid(struct http_request *req)
 	submit(req, run_vguid, (const char *[ARGS_MAX]){req->param});
 }
 
+/* What is in the cache is answered here, at once. */
 static void get_path(struct http_request *req)
 {
-	submit(req, run_path,
-	       (const char *[ARGS_MAX]){http_query(req->exchange, "sgid"),
-					http_query(req->exchange, "dgid"),
-					http_query(req->exchange, "pkey")});
+	struct rest *rest = req->user;
+	const char *arg[ARGS_MAX] = {
+		http_query(req->exchange, "sgid"),
+		http_query(req->exchange, "dgid"),
+		http_query(req->exchange, "pkey"),
+	};
+	struct path_query q;
+	struct path_answer a;
+	const char *wrong = read_path_query(arg[0], arg[1], arg[2], &q);
+
+	if (wrong)
+		http_fail(req->exchange, 400, "bad-request", "%s", wrong);
+	else if (!path_service_lookup(rest->ops->paths, &q, 1, &a) && !a.error)
+		http_reply(req->exchange, 200, path_json(&a.path, rest->caching));
+	else if (a.error == -ENOENT)
+		http_fail(req->exchange, 404, "no-path", "the subnet manager knows no such path");
+	else
+		submit(req, run_path, arg);
 }
 
 static void post_bind(struct http_request *req)

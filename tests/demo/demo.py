@@ -120,6 +120,8 @@ class Demo:
         os.environ.pop("IBVMIG_FAULT", None)
         if fault and fault not in guest_faults:
             os.environ["IBVMIG_FAULT"] = fault
+        # ibvmig-sm has a cache of its own, which would answer all that the agents ask
+        os.environ["IBVMIG_LAB_CACHING"] = "no" if fault == "cache-off" else "yes"
         self.cmdline = ["--cmdline", f"lab.fault={fault}"] if fault in guest_faults else []
         self.lab = Lab(self.dir / "lab")
         self.traffic, self.dead = None, False

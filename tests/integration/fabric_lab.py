@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -92,6 +93,51 @@ class UnixHTTP(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
+class Paths:
+    """A client of ibvmig-sm's path record service (docs/wire.md, "Path records")."""
+
+    def __init__(self, path):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(40)
+        self.sock.connect(path)
+        self.serial = 0
+
+    def close(self):
+        self.sock.close()
+
+    def read(self, n):
+        data = b""
+        while len(data) < n:
+            more = self.sock.recv(n - len(data))
+            if not more:
+                raise ConnectionError("closed by the service")
+            data += more
+        return data
+
+    @staticmethod
+    def question(serial, pairs, prefix=0xfe80000000000000, magic=0x69627071, count=None):
+        head = struct.pack(">IHHIHH", magic, 1, len(pairs) if count is None else count, serial, 0, 0)
+        return head + b"".join(struct.pack(">QQQQH6x", prefix, s, prefix, d, *(k or [0]))
+                               for s, d, *k in pairs)
+
+    def ask(self, pairs, **more):
+        """pairs: (source GUID, destination GUID[, pkey]); a list of dicts, None for no path."""
+        self.serial += 1
+        self.sock.sendall(self.question(self.serial, pairs, **more))
+        magic, version, count, serial, flags, _ = struct.unpack(">IHHIHH", self.read(16))
+        if (magic, version, count, serial) != (0x69627071, 1, len(pairs), self.serial):
+            raise AssertionError(f"head {magic:x} {version} {count} {serial}")
+        self.cacheable = bool(flags & 1)
+        out = []
+        for _ in pairs:
+            status, sl, mtu, rate, dlid, slid, pkey, _ = struct.unpack(">BBBBHHHH", self.read(12))
+            if status > 1:
+                raise TimeoutError("the service cannot tell now")
+            out.append(None if status else {"sl": sl, "mtu": mtu, "rate": rate, "dlid": dlid,
+                                            "slid": slid, "pkey": pkey})
+        return out
+
+
 class View:
     """The fabric as independent tools see it: nodes, links, LIDs, LFTs."""
 
@@ -161,9 +207,11 @@ class Lab:
         self.dir = BUILD / "tests" / f"{name}.{os.getpid()}"
         self.net = net or Net()
         self.routing = os.environ.get("ROUTING", "minhop")
+        self.partitions = None  # text of OpenSM's partition file
         self.processes = []
         self.sim = self.osm = self.smd = None
         self.sock = str(self.dir / "sm.sock")
+        self.paths_sock = str(self.dir / "p.sock")
         self.plugin_sock = str(self.dir / "plugin.sock")
         if len(self.plugin_sock) > 100:  # sun_path
             self.plugin_sock = os.path.relpath(self.plugin_sock, self.dir)
@@ -192,6 +240,10 @@ class Lab:
         self.start_sm()
 
     def start_opensm(self):
+        partitions = "/nonexistent"
+        if self.partitions:
+            partitions = self.dir / "partitions.conf"
+            partitions.write_text(self.partitions)
         # ibsim numbers the switches in the order of the file
         roots = [i for i, n in enumerate(self.net.switch) if n.startswith("spine")]
         (self.dir / "roots").write_text("".join(f"0x{0x200000 + i:016x}\n" for i in roots))
@@ -201,7 +253,7 @@ class Lab:
             f"routing_engine {self.routing}\n"
             + (f"root_guid_file {self.dir}/roots\n" if self.routing in ("updn", "dnup") else "") +
             f"dump_files_dir {self.dir}/\n"
-            "partition_config_file /nonexistent\nqos_policy_file /nonexistent\n"
+            f"partition_config_file {partitions}\nqos_policy_file /nonexistent\n"
             "log_flags 0x03\nforce_log_flush TRUE\nsweep_interval 10\n")
         env = self.env("smhost", LD_LIBRARY_PATH=str(BUILD / "lib"),
                        OSM_CACHE_DIR=str(self.dir / "cache"), OSM_TMP_DIR=str(self.dir))
@@ -210,6 +262,7 @@ class Lab:
 
     def start_sm(self, fault="", **conf):
         lines = [f"listen = {self.sock}", f"plugin-socket = {self.plugin_sock}",
+                 f"paths-listen = {self.paths_sock}",
                  f"state-dir = {self.dir}/state"]
         lines += [f"{k.replace('_', '-')} = {v}" for k, v in conf.items()]
         (self.dir / "sm.conf").write_text("\n".join(lines) + "\n")
@@ -242,8 +295,9 @@ class Lab:
 
     def stop_sm(self, sig=signal.SIGTERM):
         self.end(self.smd, sig)
-        if os.path.exists(self.sock):
-            os.unlink(self.sock)
+        for path in (self.sock, self.paths_sock):
+            if os.path.exists(path):
+                os.unlink(path)
 
     def stop(self, keep=False):
         for p in reversed(list(self.processes)):

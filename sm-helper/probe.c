@@ -9,9 +9,9 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define SMP_TIMEOUT_MS    500
-#define SA_TIMEOUT_MS     2000
-#define PATH_RECORD_BYTES 64
+#define SMP_TIMEOUT_MS 500
+#define SA_TIMEOUT_MS  2000
+#define TRIES          3
 
 struct probe {
 	pthread_mutex_t lock; /* libibmad has one receive queue for a port */
@@ -98,16 +98,32 @@ static ib_portid_t directed(const struct probe_route *to)
 	return id;
 }
 
+/* Whether a query that failed is sent again: where nothing came for the whole of timeout_ms since
+ * try_ms, for the MAD or its answer may be lost. libibmad tries again by itself where the kernel
+ * says that time is over; that counts. */
+static bool is_lost(uint64_t start_ms, uint64_t try_ms, unsigned timeout_ms)
+{
+	uint64_t now = now_ms();
+
+	return errno != EIO && now - try_ms >= timeout_ms - 1 &&
+	       now - start_ms < (uint64_t)(TRIES - 1) * timeout_ms + timeout_ms / 2;
+}
+
 /* A SubnGet. Lock held by the caller. */
 static int query(struct probe *m, ib_portid_t *to, unsigned attr, unsigned mod, uint8_t *data,
 		 char *error)
 {
+	uint64_t start = now_ms(), try;
 	int rc = open_port(m, error);
 
 	if (rc)
 		return rc;
-	if (smp_query_via(data, to, attr, mod, SMP_TIMEOUT_MS, m->mad))
-		return 0;
+	do {
+		try = now_ms();
+		errno = 0;
+		if (smp_query_via(data, to, attr, mod, SMP_TIMEOUT_MS, m->mad))
+			return 0;
+	} while (is_lost(start, try, SMP_TIMEOUT_MS));
 	return fail(error, -EIO, "no answer to an SMP to %s", portid2str(to));
 }
 
@@ -214,7 +230,9 @@ int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
 	uint8_t record[IB_SA_DATA_SIZE] = {0};
 	ib_portid_t sm = {.qp = 1, .qkey = IB_DEFAULT_QP1_QKEY};
+	uint64_t start = now_ms(), try;
 	int rc = open_port(m, error);
+	bool there;
 
 	if (rc)
 		return rc;
@@ -222,12 +240,15 @@ int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
 	if (!sm.lid)
 		return fail(error, -ENODEV, "no subnet manager is known");
 	mad_rpc_set_timeout(m->mad, SA_TIMEOUT_MS);
-	errno = 0;
-	if (!sa_path(m, &sm, sgid, dgid, pkey, record)) /* EIO: an answer that says no */
-		return errno == EIO
-			       ? fail(error, -ENOENT, "the SA at LID %d knows no such path", sm.lid)
-			       : fail(error, -ETIMEDOUT, "the SA at LID %d does not answer",
-				      sm.lid);
+	do {
+		try = now_ms();
+		errno = 0;
+		there = sa_path(m, &sm, sgid, dgid, pkey, record);
+	} while (!there && is_lost(start, try, SA_TIMEOUT_MS));
+	if (!there && errno == EIO) /* an answer, and it says no */
+		return fail(error, -ENOENT, "the SA at LID %d knows no such path", sm.lid);
+	if (!there)
+		return fail(error, -ETIMEDOUT, "the SA at LID %d does not answer", sm.lid);
 	parse_path(record, ret_path);
 	return 0;
 }

@@ -15,7 +15,7 @@
  *   -s SEED (0) of all that is left to chance   -S  all QPs on one shared receive queue
  *   -w SLOTS (64) of each ring, a power of 2: memory is 4 x SLOTS x MAX-BYTES for each QP
  *   -k PERCENT (0) of the receives make those after it wait up to 30 ms to be posted again (RNR)
- *   -A  atomics as well
+ *   -A  atomics as well   -T EXPONENT (17)  of the QPs' timeout, as the verbs have it
  *
  * Message n of a QP has a kind and a size that both sides can compute from n. SEND carries header
  * and payload; WRITE_IMM puts them into a ring at the peer; before some SENDs goes a WRITE into the
@@ -382,6 +382,22 @@ static void on_receive(struct side *s, const struct ibv_wc *wc)
 	return_receive(wc->wr_id);
 }
 
+/* A QP that the other end's requests have brought to ERR tells why by an event only. */
+static const char *events_until_now(void)
+{
+	static char text[256];
+	struct ibv_async_event e;
+
+	fcntl(ctx->async_fd, F_SETFL, O_NONBLOCK);
+	while (!ibv_get_async_event(ctx, &e)) {
+		size_t n = strlen(text);
+
+		snprintf(text + n, sizeof text - n, " %s,", ibv_event_type_str(e.event_type));
+		ibv_ack_async_event(&e);
+	}
+	return text;
+}
+
 static void on_completion(const struct ibv_wc *wc)
 {
 	struct side *s = sides;
@@ -391,9 +407,8 @@ static void on_completion(const struct ibv_wc *wc)
 	if (s == sides + opt.qps)
 		die("completion of unknown QP %u", wc->qp_num);
 	if (wc->status)
-		die("completion of %s with status %s (%d)",
-		    wc->opcode & IBV_WC_RECV ? "a receive" : "a send",
-		    ibv_wc_status_str(wc->status), wc->status);
+		die("a completion with status %s (%d); events of the device:%s",
+		    ibv_wc_status_str(wc->status), wc->status, events_until_now());
 	if (wc->opcode & IBV_WC_RECV) {
 		on_receive(s, wc);
 		return;
@@ -726,7 +741,7 @@ static void parse(int argc, char **argv)
 	const char *comma;
 	int c;
 
-	while ((c = getopt(argc, argv, "d:g:p:q:t:r:m:D:o:eR:z:uxls:w:SAk:")) != -1) {
+	while ((c = getopt(argc, argv, "d:g:p:q:t:r:m:D:o:eR:z:uxls:w:SAk:T:")) != -1) {
 		switch (c) {
 		case 'd':
 			opt.device = optarg;
@@ -784,6 +799,9 @@ static void parse(int argc, char **argv)
 			break;
 		case 'x':
 			opt.extended = true;
+			break;
+		case 'T':
+			conn_timeout = (uint8_t)number(optarg, 1, 31, 'T');
 			break;
 		case 'D':
 			comma = strchr(optarg, ',');

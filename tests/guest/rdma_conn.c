@@ -14,6 +14,9 @@
 #define CONNECT_TRIES 300
 #define CONNECT_PAUSE 100000 /* us */
 
+uint8_t conn_timeout = 17; /* 0.5 s: rxe 6.1 mishandles READs that are sent again, and TCG guests
+			      stall */
+
 void die(const char *fmt, ...)
 {
 	va_list ap;
@@ -128,8 +131,7 @@ void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *
 		       (uc ? 0 : IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
 	       "RTR");
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-				 .timeout = 17, /* 0.5 s: rxe 6.1 mishandles READs that are sent
-						   again, and TCG guests stall */
+				 .timeout = conn_timeout,
 				 .retry_cnt = 7,
 				 .rnr_retry = 7,
 				 .sq_psn = me->psn,

@@ -461,8 +461,12 @@ void context_forget_events(struct shim_context *c, const void *object);
 
 /* shim_mr.c */
 int mr_register(struct shim_mr *m);
-/* Writes each page that the HCA may have written, without changing it. Bytes. */
-uint64_t mr_dirty(const struct shim_mr *m);
+
+/* shim_dirty.c: writes each page that the HCA may have written, without changing it. Bytes. What is
+ * no longer mapped is left out. */
+uint64_t dirty_region(const struct shim_mr *m);
+/* Of all contexts that take part in the job; pages that are in several regions once. */
+uint64_t dirty_job(void);
 
 /* shim_channel.c */
 int channel_open(struct shim_channel *ch);

@@ -4,17 +4,9 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
-
-#define PAGE_BYTES 4096u
-#define DIRTY_STEP (64u << 20) /* asked of the kernel at a time */
-
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
-#endif
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
@@ -163,6 +155,8 @@ int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, 
 	ctl_enter();
 	rc = real_verbs.rereg_mr(m->real, flags, pd ? to_pd(pd)->real : NULL, addr, length, access);
 	if (!rc) {
+		if (flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS))
+			dirty_region(m);
 		if (flags & IBV_REREG_MR_CHANGE_PD) {
 			m->pd = to_pd(pd);
 			m->v.pd = pd;
@@ -198,6 +192,7 @@ int ibv_dereg_mr(struct ibv_mr *ibmr)
 	ctl_enter();
 	rc = real_verbs.dereg_mr(m->real);
 	if (!rc) {
+		dirty_region(m);
 		mw_forget_mr(m);
 		pthread_mutex_lock(&shim.ctl);
 		table_set(&shim.keys, m->v.lkey >> 8, 0, TABLE_MAX / TABLE_CHUNK);
@@ -207,63 +202,4 @@ int ibv_dereg_mr(struct ibv_mr *ibmr)
 	}
 	ctl_exit();
 	return rc;
-}
-
-/* A write that changes nothing, also beside a thread that writes there. Not an OR with 0, which
- * compilers may turn into a load. Whole pages, whatever lies in them: no matter for sanitizers. */
-__attribute__((no_sanitize("address", "thread"))) static void touch(char *from, char *to)
-{
-	for (char *p = from; p < to; p += PAGE_BYTES) {
-		char now = __atomic_load_n(p, __ATOMIC_RELAXED);
-
-		__atomic_compare_exchange_n(p, &now, now, false, __ATOMIC_RELAXED,
-					    __ATOMIC_RELAXED);
-	}
-}
-
-/* The program may have unmapped part of a region that it still has registered: pages that cannot
- * be read are left out, in ever smaller pieces. */
-static uint64_t dirty_range(char *from, char *to)
-{
-	size_t pages = (size_t)(to - from) / PAGE_BYTES;
-
-	if (!pages)
-		return 0;
-	if (!madvise(from, (size_t)(to - from), MADV_POPULATE_READ)) {
-		touch(from, to);
-		return (uint64_t)(to - from);
-	}
-	if (errno == EINVAL) { /* an older kernel: mincore() tells mapped from unmapped */
-		unsigned char *resident AUTO_FREE = malloc(pages);
-
-		if (resident && !mincore(from, (size_t)(to - from), resident)) {
-			touch(from, to);
-			return (uint64_t)(to - from);
-		}
-	}
-	if (pages == 1)
-		return 0;
-	return dirty_range(from, from + pages / 2 * PAGE_BYTES) +
-	       dirty_range(from + pages / 2 * PAGE_BYTES, to);
-}
-
-uint64_t mr_dirty(const struct shim_mr *m)
-{
-	uintptr_t from = (uintptr_t)m->v.addr & ~(uintptr_t)(PAGE_BYTES - 1);
-	uintptr_t to = ((uintptr_t)m->v.addr + m->v.length + PAGE_BYTES - 1) &
-		       ~(uintptr_t)(PAGE_BYTES - 1);
-	uint64_t bytes = 0;
-
-	/* A region of which the HCA writes nothing; remote atomics write as well. */
-	if (!(m->access &
-	      (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) ||
-	    to < from)
-		return 0;
-	while (from < to) {
-		uintptr_t step = to - from < DIRTY_STEP ? to - from : DIRTY_STEP;
-
-		bytes += dirty_range((char *)from, (char *)(from + step));
-		from += step;
-	}
-	return bytes;
 }

@@ -464,16 +464,6 @@ static void release_device(struct shim_context *c)
 	pthread_mutex_unlock(&shim.ctl);
 }
 
-/* The HCA's writes are not seen by the hypervisor's dirty tracking: the CPU repeats them. */
-static void dirty_all(void)
-{
-	struct shim_mr *m;
-
-	list_for_each (m, &shim.mrs, link)
-		if (m->pd->ctx->in_job)
-			job.report.dirtied_bytes += mr_dirty(m);
-}
-
 /* What was lost on UC is not waited for again: both ends go on counting. */
 static void note_lost(struct shim_qp *q)
 {
@@ -535,7 +525,6 @@ void job_release(void)
 			release_device(c);
 	job.report.close_us = (uint32_t)(now_us() - start);
 	start = now_us();
-	if (!(shim.fault & SHIM_FAULT_NO_DIRTYING))
-		dirty_all();
+	job.report.dirtied_bytes = dirty_job();
 	job.report.dirty_us = (uint32_t)(now_us() - start);
 }

@@ -1,28 +1,106 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The pages that the HCA may have written are really written again, and nothing else. A page that
- * is written while it is protected raises SIGSEGV, which is noted. */
+/* The pages that the HCA may have written are really written again, and nothing else. The memory is
+ * a private mapping of a file: a page that is written becomes anonymous, which pagemap tells. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include <signal.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "guest-agent/shim.h"
 
-#define PAGE  4096u
-#define PAGES 64u
+#undef ibv_reg_mr
+
+#define PAGE         4096u
+#define PAGES        64u
+#define PAGEMAP_FILE (1ull << 61) /* Documentation/admin-guide/mm/pagemap.rst */
+#define PAGEMAP_HERE (1ull << 63)
 
 struct shim shim;
 
-/* What the file under test needs from the others. */
+static char *memory;
+static int prot[PAGES];   /* what the test has made of each page; -1: unmapped */
+static bool old_kernel;   /* which does not know MADV_POPULATE_WRITE */
+static unsigned released; /* pages that were written when the device let go of its region */
+static struct shim_context context;
+static struct ibv_pd real_pd;
+static struct shim_pd pd;
+
+static bool is_written(unsigned page)
+{
+	int map = open("/proc/self/pagemap", O_RDONLY);
+	uint64_t entry = 0;
+	off_t at = (off_t)(((uintptr_t)memory / PAGE + page) * sizeof(entry));
+
+	assert_true(map >= 0);
+	assert_int_equal(pread(map, &entry, sizeof(entry), at), sizeof(entry));
+	close(map);
+	return entry & PAGEMAP_HERE && !(entry & PAGEMAP_FILE);
+}
+
+static unsigned count(unsigned from, unsigned to)
+{
+	unsigned n = 0;
+
+	for (unsigned i = from; i < to; i++)
+		n += is_written(i);
+	return n;
+}
+
+/* In the place of libc's: populates nothing, so that what is written later is seen. */
+int madvise(void *addr, size_t length, int advice)
+{
+	size_t first = (size_t)((char *)addr - memory) / PAGE;
+
+	(void)advice;
+	errno = EINVAL;
+	if (old_kernel)
+		return -1;
+	if ((char *)addr < memory || first >= PAGES)
+		return 0;
+	for (size_t i = first; i < first + length / PAGE; i++) {
+		errno = prot[i] < 0 ? ENOMEM : EINVAL;
+		if (prot[i] != (PROT_READ | PROT_WRITE))
+			return -1;
+	}
+	return 0;
+}
+
+/* What the files under test need from the others. */
+static struct ibv_mr *play_reg_mr(struct ibv_pd *p, void *addr, size_t length, uint64_t iova,
+				  unsigned access)
+{
+	struct ibv_mr *mr = calloc(1, sizeof(*mr));
+
+	(void)addr, (void)length, (void)iova, (void)access;
+	mr->pd = p;
+	mr->lkey = mr->rkey = 0x1234;
+	return mr;
+}
+static int play_dereg_mr(struct ibv_mr *mr)
+{
+	released = count(0, PAGES);
+	free(mr);
+	return 0;
+}
+static int play_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *p, void *addr, size_t length,
+			 int access)
+{
+	(void)mr, (void)flags, (void)p, (void)addr, (void)length, (void)access;
+	released = count(0, PAGES);
+	return 0;
+}
 const struct shim_real *shim_real(void)
 {
-	static const struct shim_real none;
+	static const struct shim_real played = {
+		.reg_mr_iova2 = play_reg_mr, .dereg_mr = play_dereg_mr, .rereg_mr = play_rereg_mr};
 
-	return &none;
+	return &played;
 }
 bool shim_ours(const struct ibv_context *c)
 {
@@ -42,31 +120,37 @@ void shim_set_uncovered(const char *why)
 {
 	(void)why;
 }
-
-static char *memory;
-static volatile sig_atomic_t written[PAGES];
-
-static void on_write(int sig, siginfo_t *info, void *context)
+void mw_forget_mr(struct shim_mr *m)
 {
-	size_t at = (size_t)((char *)info->si_addr - memory) / PAGE;
+	(void)m;
+}
 
-	(void)sig;
-	(void)context;
-	if ((char *)info->si_addr < memory || at >= PAGES)
-		_exit(99);
-	written[at] = 1;
-	mprotect(memory + at * PAGE, PAGE, PROT_READ | PROT_WRITE);
+static char content(size_t at)
+{
+	return (char)(at * 7 + at / PAGE);
 }
 
 static int setup(void **state)
 {
+	int fd = memfd_create("region", MFD_CLOEXEC);
+
 	(void)state;
-	memory = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		      0);
+	assert_true(fd >= 0 && !ftruncate(fd, PAGES * PAGE));
+	memory = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	for (size_t i = 0; i < PAGES * PAGE; i++)
-		memory[i] = (char)(i * 7 + i / PAGE);
-	memset((void *)written, 0, sizeof(written));
-	return mprotect(memory, PAGES * PAGE, PROT_READ);
+		memory[i] = content(i);
+	munmap(memory, PAGES * PAGE);
+	memory = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	close(fd);
+	assert_int_equal(count(0, PAGES), 0);
+	for (size_t i = 0; i < PAGES; i++)
+		prot[i] = PROT_READ | PROT_WRITE;
+	old_kernel = false;
+	memset(&shim, 0, sizeof(shim));
+	list_init(&shim.mrs);
+	context = (struct shim_context){.in_job = true};
+	pd = (struct shim_pd){.ctx = &context, .real = &real_pd, .v.context = &context.verbs.context};
+	return 0;
 }
 
 static int teardown(void **state)
@@ -75,25 +159,26 @@ static int teardown(void **state)
 	return munmap(memory, PAGES * PAGE);
 }
 
-static unsigned count(unsigned from, unsigned to)
+static void protect(unsigned from, unsigned pages, int how)
 {
-	unsigned n = 0;
+	char *at = memory + from * PAGE;
 
-	for (unsigned i = from; i < to; i++)
-		n += written[i] != 0;
-	return n;
+	assert_int_equal(how < 0 ? munmap(at, pages * PAGE) : mprotect(at, pages * PAGE, how), 0);
+	for (unsigned i = from; i < from + pages; i++)
+		prot[i] = how;
 }
 
 static uint64_t dirty(size_t from, size_t bytes, unsigned access)
 {
 	struct shim_mr m = {.access = access, .v = {.addr = memory + from, .length = bytes}};
-	struct sigaction on = {.sa_sigaction = on_write, .sa_flags = SA_SIGINFO}, before;
-	uint64_t done;
 
-	sigaction(SIGSEGV, &on, &before); /* cmocka has its own */
-	done = mr_dirty(&m);
-	sigaction(SIGSEGV, &before, NULL);
-	return done;
+	return dirty_region(&m);
+}
+
+static void assert_unchanged(unsigned from, unsigned to)
+{
+	for (size_t i = from * PAGE; i < to * PAGE; i++)
+		assert_int_equal(memory[i], content(i));
 }
 
 static void each_page_is_written_and_none_is_changed(void **state)
@@ -101,8 +186,7 @@ static void each_page_is_written_and_none_is_changed(void **state)
 	(void)state;
 	assert_int_equal(dirty(0, PAGES * PAGE, IBV_ACCESS_LOCAL_WRITE), PAGES * PAGE);
 	assert_int_equal(count(0, PAGES), PAGES);
-	for (size_t i = 0; i < PAGES * PAGE; i++)
-		assert_int_equal(memory[i], (char)(i * 7 + i / PAGE));
+	assert_unchanged(0, PAGES);
 }
 
 static void pages_that_are_touched_in_part_count(void **state)
@@ -118,6 +202,7 @@ static void what_the_hca_only_reads_is_left_alone(void **state)
 	(void)state;
 	assert_int_equal(dirty(0, PAGES * PAGE, IBV_ACCESS_REMOTE_READ), 0);
 	assert_int_equal(dirty(0, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+	assert_int_equal(dirty(0, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), 0);
 	assert_int_equal(count(0, PAGES), 0);
 }
 
@@ -126,15 +211,98 @@ static void what_the_hca_only_reads_is_left_alone(void **state)
 static void holes_are_left_out(void **state)
 {
 	(void)state;
-	munmap(memory + 5 * PAGE, 3 * PAGE);
-	munmap(memory + 63 * PAGE, PAGE);
+	protect(5, 3, -1);
+	protect(63, 1, -1);
 	assert_int_equal(dirty(0, PAGES * PAGE, IBV_ACCESS_LOCAL_WRITE), (PAGES - 4) * PAGE);
 	assert_int_equal(count(0, PAGES), PAGES - 4);
 }
 
-void mw_forget_mr(struct shim_mr *m)
+/* It has protected a part: the HCA may have written there before, and writes there still. */
+static void protected_pages_are_written(void **state)
 {
-	(void)m;
+	(void)state;
+	protect(9, 4, PROT_READ);
+	protect(40, 1, PROT_NONE);
+	assert_int_equal(dirty(0, PAGES * PAGE, IBV_ACCESS_LOCAL_WRITE), PAGES * PAGE);
+	assert_int_equal(count(0, PAGES), PAGES);
+	protect(40, 1, PROT_READ);
+	assert_unchanged(0, PAGES);
+}
+
+static void a_kernel_without_the_advice_does_as_well(void **state)
+{
+	(void)state;
+	old_kernel = true;
+	protect(5, 3, -1);
+	protect(9, 4, PROT_READ);
+	assert_int_equal(dirty(0, PAGES * PAGE, IBV_ACCESS_LOCAL_WRITE), (PAGES - 3) * PAGE);
+	assert_int_equal(count(0, PAGES), PAGES - 3);
+	assert_unchanged(0, 5);
+	assert_unchanged(8, PAGES);
+}
+
+static void pages_of_several_regions_are_written_once(void **state)
+{
+	struct shim_context other = {0};
+	struct shim_pd other_pd = {.ctx = &other};
+	struct shim_mr m[] = {
+		{.pd = &pd, .v = {.addr = memory + 20 * PAGE, .length = 10 * PAGE}},
+		{.pd = &pd, .v = {.addr = memory + 4 * PAGE + 5, .length = 2 * PAGE}},
+		{.pd = &pd, .v = {.addr = memory + 25 * PAGE, .length = 10 * PAGE}},
+		{.pd = &pd, .v = {.addr = memory + 21 * PAGE, .length = PAGE}},
+		{.pd = &pd, .v = {.addr = memory + 35 * PAGE, .length = 1}},
+		{.pd = &other_pd, .v = {.addr = memory + 50 * PAGE, .length = PAGE}},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(m); i++) {
+		m[i].access = IBV_ACCESS_LOCAL_WRITE;
+		list_add(&shim.mrs, &m[i].link);
+	}
+	shim.fault = SHIM_FAULT_NO_DIRTYING;
+	assert_int_equal(dirty_job(), 0);
+	assert_int_equal(count(0, PAGES), 0);
+	shim.fault = 0;
+	assert_int_equal(dirty_job(), (3 + 16) * PAGE);
+	assert_int_equal(count(4, 7), 3);
+	assert_int_equal(count(20, 36), 16);
+	assert_int_equal(count(0, PAGES), 19);
+}
+
+static void without_regions_there_is_nothing_to_do(void **state)
+{
+	(void)state;
+	assert_int_equal(dirty_job(), 0);
+}
+
+/* A migration may be under way, and the suspend will not know of this region any more. */
+static void a_region_that_is_given_back_is_written(void **state)
+{
+	struct ibv_mr *mr = ibv_reg_mr(&pd.v, memory, 8 * PAGE, IBV_ACCESS_LOCAL_WRITE);
+
+	(void)state;
+	assert_non_null(mr);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(released, 0); /* not before the HCA has let go of it */
+	assert_int_equal(count(0, 8), 8);
+	assert_int_equal(count(0, PAGES), 8);
+}
+
+static void so_is_one_that_is_registered_elsewhere(void **state)
+{
+	struct ibv_mr *mr = ibv_reg_mr(&pd.v, memory, 8 * PAGE, IBV_ACCESS_LOCAL_WRITE);
+
+	(void)state;
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory + 30 * PAGE,
+				      2 * PAGE, 0),
+			 0);
+	assert_int_equal(released, 0);
+	assert_int_equal(count(0, 8), 8);
+	assert_int_equal(count(0, PAGES), 8);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0), 0);
+	assert_int_equal(count(30, 32), 2);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(count(0, PAGES), 10);
 }
 
 int main(void)
@@ -145,6 +313,12 @@ int main(void)
 		T(pages_that_are_touched_in_part_count),
 		T(what_the_hca_only_reads_is_left_alone),
 		T(holes_are_left_out),
+		T(protected_pages_are_written),
+		T(a_kernel_without_the_advice_does_as_well),
+		T(pages_of_several_regions_are_written_once),
+		T(without_regions_there_is_nothing_to_do),
+		T(a_region_that_is_given_back_is_written),
+		T(so_is_one_that_is_registered_elsewhere),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -88,6 +88,7 @@ help:
 	@echo 'make bench-apps unmodified applications, each migrated three times, in build/bench/apps.json'
 	@echo '                ONLY="word..." runs the rows whose name contains one of the words'
 	@echo 'make bench-checked N=200  checked traffic over that many migrations, in build/bench/checked.json'
+	@echo 'make bench-pages what an HCA writes behind the dirty log during a migration, in build/bench/pages.json'
 	@echo 'make bench-shim the cost of the shim on the data path, in instructions, in build/bench/shim.json'
 	@echo 'make bench-race RUNS=20  posts and polls from many threads during migrations, under TSan and ASan'
 	@echo 'make bench-qps  what a suspend and a resume cost by the number of QPs, in build/bench/qps.json, .svg'
@@ -123,7 +124,11 @@ bench-apps:
 bench-checked: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/checked $(or $(N),200)
-.PHONY: bench-apps bench-checked
+
+bench-pages: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/bench/pages
+.PHONY: bench-apps bench-checked bench-pages
 
 bench: deps
 	$(Q)$(MAKE) --no-print-directory all

@@ -17,6 +17,7 @@ BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 IMAGE = pathlib.Path(os.environ.get("LAB_IMAGE", ROOT / "build/lab-image/initrd.gz"))
 RESET = b"\xff"
 BOOT_S = 180 # 4 s where nothing else runs
+STEP_S = 60  # for what takes well below 1 s there
 
 
 def lab_env():
@@ -160,22 +161,23 @@ class Guest:
 
     async def qmp(self, command, **arguments):
         self.qmp_writer.write(json.dumps({"execute": command, "arguments": arguments}).encode())
-        answer = await asyncio.wait_for(self.qmp_waits.get(), 20)
+        answer = await asyncio.wait_for(self.qmp_waits.get(), STEP_S)
         if "error" in answer:
             raise GuestError(f"{command}: {answer['error']['desc']}")
         return answer["return"]
 
-    async def plug(self):
-        """A new NIC in the place of the VF, with the VF's MAC."""
+    async def plug(self, **more):
+        """A new NIC in the place of the VF, with the VF's MAC. more: further options of the device."""
         self.plugged += 1
         await self.qmp("netdev_add", type="stream", id=f"vf{self.plugged}", **self.wire("vf"))
         await self.qmp("device_add", driver="virtio-net-pci", id="vf", bus="vfslot",
-                       netdev=f"vf{self.plugged}", mac=mac_of(self.vguid), rombar=0, romfile="")
+                       netdev=f"vf{self.plugged}", mac=mac_of(self.vguid), rombar=0, romfile="",
+                       **more)
 
     async def unplug(self):
         self.deleted.clear()
         await self.qmp("device_del", id="vf")
-        await asyncio.wait_for(self.deleted.wait(), 20)
+        await asyncio.wait_for(self.deleted.wait(), STEP_S)
         await self.qmp("netdev_del", id=f"vf{self.plugged}")
 
     # commands in the guest
@@ -215,13 +217,13 @@ class Guest:
         self.exec_writer.write(f"{name} {data}\n".encode())
         return self.jobs[name]
 
-    async def sh(self, command, seconds=30, check=True):
+    async def sh(self, command, seconds=STEP_S, check=True):
         code, out = await asyncio.wait_for(self.begin(command), seconds)
         if check and code:
             raise GuestError(f"{self.name}: {command}: exit {code}: {out[-500:]}")
         return out
 
-    async def until(self, command, seconds=20):
+    async def until(self, command, seconds=STEP_S):
         """Until the command succeeds; a guest has no better event for files and devices."""
         end = time.monotonic() + seconds
         while True:

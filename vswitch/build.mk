@@ -1,7 +1,8 @@
 # libvswitch: model of a fabric and its LFTs, plans, walks. Pure, no I/O.
 VSWITCH_SRC := vswitch/plan.c vswitch/fabric.c vswitch/lft.c vswitch/walk.c vswitch/lids.c \
                vswitch/gen.c vswitch/gen_parse.c vswitch/route.c vswitch/check.c vswitch/moves.c \
-               vswitch/waves.c vswitch/deps.c
+               vswitch/waves.c vswitch/deps.c vswitch/scan.c vswitch/topo_read.c vswitch/lfts_read.c \
+               vswitch/text_write.c
 $(eval $(call archive,libvswitch,$(VSWITCH_SRC)))
 VSWITCH := $(BUILD)/lib/libvswitch.a
 $(eval $(call testprogram,test_vswitch_plan,tests/unit/test_vswitch_plan.c,$(VSWITCH)))
@@ -9,3 +10,6 @@ $(eval $(call testprogram,test_vswitch_walk,tests/unit/test_vswitch_walk.c,$(VSW
 $(eval $(call testprogram,test_vswitch_gen,tests/unit/test_vswitch_gen.c,$(VSWITCH) $(COMMON)))
 $(eval $(call testprogram,test_vswitch_lids,tests/unit/test_vswitch_lids.c,$(VSWITCH) $(COMMON)))
 $(eval $(call testprogram,test_vswitch_moves,tests/unit/test_vswitch_moves.c,$(VSWITCH) $(COMMON)))
+$(eval $(call testprogram,test_vswitch_text,tests/unit/test_vswitch_text.c,$(VSWITCH) $(COMMON)))
+$(eval $(call testprogram,test_fuzz_topo,tests/fuzz/replay.c tests/fuzz/fuzz_topo.c,$(VSWITCH) $(COMMON)))
+$(eval $(call testprogram,test_fuzz_lfts,tests/fuzz/replay.c tests/fuzz/fuzz_lfts.c,$(VSWITCH) $(COMMON)))

@@ -153,6 +153,57 @@ static void test_random_swaps(void **state)
 		random_swaps(i);
 }
 
+/* How far the moved LIDs are from every switch, all together, once the plan is done. */
+static unsigned long hops_after(struct fabric *f, struct moves_plan *p)
+{
+	unsigned long hops = 0;
+
+	assert_int_equal(moves_apply(f, p), 0);
+	for (unsigned i = 0; i < p->moves; i++)
+		for (uint32_t sw = 0; sw < f->switches; sw++) {
+			struct walk w = walk_lid(f, sw, p->move[i].lid, NULL, NULL);
+
+			assert_int_equal(w.verdict, WALK_ARRIVED);
+			hops += w.hops;
+		}
+	moves_undo(p);
+	assert_int_equal(moves_apply(f, p), 0);
+	return hops;
+}
+
+/* What is kept of the old routes makes none longer, and saves SMPs. */
+static void test_fewest(void **state)
+{
+	struct moves_plan all = {0}, few = {0};
+	unsigned saved = 0;
+
+	(void)state;
+	srand(8);
+	for (unsigned i = 0; i < ARRAY_SIZE(nets); i++) {
+		struct fabric_error e;
+		struct move m[2];
+		struct fabric f;
+
+		make(nets[i].text, nets[i].engine, &f);
+		for (unsigned k = 0; k < 100; k++) {
+			uint32_t vm = random_vf(&f), to = random_vf(&f);
+
+			if (vm == to)
+				continue;
+			moves_swap(&f, vm, to, m, &e);
+			assert_int_equal(moves_plan(&f, m, 2, MOVES_ALL, &all, &e), 0);
+			assert_int_equal(moves_plan(&f, m, 2, MOVES_FEWEST, &few, &e), 0);
+			assert_true(few.smps <= all.smps);
+			saved += all.smps - few.smps;
+			assert_true(hops_after(&f, &few) <= hops_after(&f, &all));
+		}
+		fabric_clear(&f);
+	}
+	assert_true(saved > 100);
+	moves_free(&all);
+	moves_free(&few);
+}
+
 /* A batch is what its moves are one after the other, with one SMP for each block. */
 static void test_batches(void **state)
 {
@@ -387,9 +438,9 @@ int main(void)
 {
 	const struct CMUnitTest vswitch_moves[] = {
 		cmocka_unit_test(test_random_swaps), cmocka_unit_test(test_batches),
-		cmocka_unit_test(test_counts),       cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_bad_batches),  cmocka_unit_test(test_cycles),
-		cmocka_unit_test(test_plan_cycle),
+		cmocka_unit_test(test_fewest),       cmocka_unit_test(test_counts),
+		cmocka_unit_test(test_copies),       cmocka_unit_test(test_bad_batches),
+		cmocka_unit_test(test_cycles),       cmocka_unit_test(test_plan_cycle),
 	};
 
 	return RUN_TESTS(vswitch_moves);

@@ -146,15 +146,13 @@ int client_status(struct client *c, struct sm_status_reply *ret_status,
 }
 
 int client_assign(struct client *c, const struct sm_target *targets, unsigned count, uint32_t flags,
-		  unsigned deadline_ms, const struct client_epoch *seen,
-		  struct sm_assign_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
+		  unsigned deadline_ms, struct sm_assign_reply *ret_reply,
+		  char error[static CLIENT_ERROR_MAX])
 {
 	struct sm_assign_request req = {
 		.flags = flags,
 		.deadline_ms = deadline_ms,
 		.count = count,
-		.instance = seen ? seen->instance : 0,
-		.generation = seen ? seen->generation : 0,
 	};
 
 	if (count > SM_ASSIGN_MAX)
@@ -228,6 +226,18 @@ int client_watch(struct client *c, struct client_epoch *epoch, int stop_fd,
 	}
 	*epoch = (struct client_epoch){reply.instance, reply.generation};
 	return 0;
+}
+
+int client_sweep(struct client *c, uint64_t *ret_before, char error[static CLIENT_ERROR_MAX])
+{
+	struct sm_sweep_request req = {0};
+	struct sm_sweep_reply reply;
+	int rc = call(c, SM_OP_SWEEP, &req.head, sizeof req, &reply.h, sizeof reply, CALL_MS,
+		      error);
+
+	if (!rc)
+		*ret_before = reply.heavy_sweeps;
+	return rc;
 }
 
 static int add_endport(struct fabric *f, const struct sm_endport *e)

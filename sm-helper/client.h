@@ -23,10 +23,11 @@ void client_free(struct client *c);
  * sent; -ECONNRESET, -ETIMEDOUT: it is unknown what the plugin did; others are the plugin's. */
 int client_status(struct client *c, struct sm_status_reply *ret_status,
 		  char error[static CLIENT_ERROR_MAX]);
-/* seen: what the targets were made from, or NULL. */
 int client_assign(struct client *c, const struct sm_target *targets, unsigned count, uint32_t flags,
-		  unsigned deadline_ms, const struct client_epoch *seen,
-		  struct sm_assign_reply *ret_reply, char error[static CLIENT_ERROR_MAX]);
+		  unsigned deadline_ms, struct sm_assign_reply *ret_reply,
+		  char error[static CLIENT_ERROR_MAX]);
+/* Asks for a heavy sweep; *ret_before: how many had begun until then. */
+int client_sweep(struct client *c, uint64_t *ret_before, char error[static CLIENT_ERROR_MAX]);
 /* Replaces *f (zeroed or filled) by what OpenSM knows now, LFTs left out. */
 int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_epoch,
 		  char error[static CLIENT_ERROR_MAX]);

@@ -14,9 +14,7 @@
 #define SHOW_US       500000
 #define SHOW_POLL_US  5000
 #define SWEEP_POLL_US 2000
-/* How long a link may be down before OpenSM has heard of it. */
-#define NO_ANSWER_US      3000000
-#define NO_ANSWER_POLL_US 100000
+#define AGAIN_POLL_US 100000
 
 int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, const char *fmt, ...)
 {
@@ -99,25 +97,58 @@ static int refresh(struct ops *o, struct op_error *e)
 
 bool ops_again(int rc, uint64_t start_us, struct op_error *e)
 {
-	uint64_t patience_us = rc == -ESTALE ? OPS_DEADLINE_MS * 1000ull
-			       : rc == -ENOTCONN || rc == -EREMOTEIO || rc == -EIO ? NO_ANSWER_US
-										   : 0;
+	bool passes = rc == -ESTALE || rc == -EAGAIN || rc == -ENOTCONN || rc == -EREMOTEIO ||
+		      rc == -EIO;
 
-	if (now_us() >= start_us + patience_us)
+	if (!passes || now_us() >= start_us + OPS_DEADLINE_MS * 1000ull)
 		return false;
-	if (rc != -ESTALE)
-		usleep(NO_ANSWER_POLL_US);
+	usleep(rc == -ESTALE ? SWEEP_POLL_US : AGAIN_POLL_US);
 	*e = (struct op_error){0};
 	return true;
+}
+
+int ops_sweep(struct ops *o, struct op_error *e)
+{
+	uint64_t before, give_up = now_us() + OPS_DEADLINE_MS * 1000ull;
+	struct sm_status_reply s;
+	char text[CLIENT_ERROR_MAX];
+	int rc = client_sweep(o->client, &before, text);
+
+	while (!rc && !(rc = client_status(o->client, &s, text)) &&
+	       (s.heavy_sweeps <= before || s.sweeping)) {
+		if (now_us() >= give_up)
+			return ops_fail(e, -EBUSY, 503, "sm-busy",
+					"OpenSM has not finished a heavy sweep within %u ms",
+					OPS_DEADLINE_MS);
+		usleep(SWEEP_POLL_US);
+	}
+	return rc ? fail_plugin(e, rc, text) : 0;
+}
+
+/* What o->fabric shows at the place of a target. */
+static void expect(const struct ops *o, struct sm_target *t)
+{
+	uint32_t end = fabric_end_at(&o->fabric, t->switch_guid, t->switch_port);
+
+	if (!o->epoch.instance || end == FABRIC_NONE)
+		return;
+	t->was_guid = o->fabric.end[end].port_guid;
+	t->was_lid = o->fabric.end[end].lid;
 }
 
 int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, uint32_t flags,
 	       struct sm_assign_reply *r, bool *ret_unknown, struct op_error *e)
 {
+	struct sm_target t[SM_ASSIGN_MAX];
 	char text[CLIENT_ERROR_MAX];
-	int rc = client_assign(o->client, targets, count, flags, OPS_DEADLINE_MS,
-			       o->epoch.instance ? &o->epoch : NULL, r, text);
+	int rc;
 
+	for (unsigned i = 0; i < count && i < SM_ASSIGN_MAX; i++) {
+		t[i] = targets[i];
+		t[i].was_guid = t[i].was_lid = 0;
+		expect(o, &t[i]);
+	}
+	rc = client_assign(o->client, t, count, flags, OPS_DEADLINE_MS, r, text);
 	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
 	o->epoch = (struct client_epoch){0};
 	path_service_expire(o->paths);

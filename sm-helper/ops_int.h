@@ -12,14 +12,18 @@ int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, cons
 int ops_begin(struct ops *o, struct op_error *e);
 
 /* Whether an operation that began at start_us and ended with rc starts again: a sweep has changed
- * what it was made from, or a link on the way is down and OpenSM does not know it yet (OpenSM's
- * tables are then as before the batch, and its sweep brings the switches in line). Clears *e then.
- */
+ * what it was made from or is not done with a port yet, or a link on the way is down and OpenSM
+ * does not know it yet (OpenSM's tables are then as before the batch, and its sweep brings the
+ * switches in line). Clears *e then, after a pause. */
 bool ops_again(int rc, uint64_t start_us, struct op_error *e);
 
-/* Batch in the plugin, made from o->fabric; -ESTALE if that is the subnet's past (with o->epoch
- * zeroed before the call, that does not matter). o->fabric is stale afterwards. *ret_unknown: the
- * outcome is not known. */
+/* A heavy sweep from its beginning to its end; for what OpenSM may not have been told: it ignores a
+ * switch's traps after ten within ten seconds. */
+int ops_sweep(struct ops *o, struct op_error *e);
+
+/* Batch in the plugin, made from o->fabric; -ESTALE if one of its places does not look as there any
+ * more (with o->epoch zeroed before the call, that does not matter). o->fabric is stale afterwards.
+ * *ret_unknown: the outcome is not known. */
 int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, uint32_t flags,
 	       struct sm_assign_reply *r, bool *ret_unknown, struct op_error *e);
 

@@ -7,8 +7,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define VERIFY_US      2000000
-#define VERIFY_POLL_US 100000
+#define VERIFY_US       2000000
+#define VERIFY_SWEEP_US 500000
+#define VERIFY_POLL_US  100000
 
 /* What the registry allows. 0: go on; 1: the vGUID is there already. */
 static int check_move(struct ops *o, const struct move_request *m, struct reg_entry *ret_entry,
@@ -117,16 +118,25 @@ static int verify_once(struct ops *o, const struct reg_entry *x, const struct sm
 }
 
 /* A link that goes down or comes up just now is no reason to take a move back: what is wrong must
- * stay wrong for a while. */
+ * stay wrong for a while, and after a sweep. */
 static int verify(struct ops *o, const struct reg_entry *x, const struct sm_assign_reply *r,
 		  struct move_result *res, struct op_error *e)
 {
-	uint64_t give_up = now_us() + VERIFY_US;
+	uint64_t start = now_us(), give_up = start + VERIFY_US;
+	struct op_error ignored;
+	bool swept = false;
 	int rc;
 
 	do {
 		*e = (struct op_error){0};
 		rc = verify_once(o, x, r, res, e);
+		if (rc && !swept && now_us() > start + VERIFY_SWEEP_US) {
+			log_notice("move: not verified (%s): a heavy sweep is asked for",
+				   e->detail);
+			ops_sweep(o, &ignored);
+			give_up = now_us() + VERIFY_US;
+			swept = true;
+		}
 	} while (rc && now_us() < give_up && !usleep(VERIFY_POLL_US));
 	return rc;
 }

@@ -43,6 +43,7 @@ union any_reply {
 	struct sm_lft_reply lft;
 	struct sm_assign_reply assign;
 	struct sm_records_reply records;
+	struct sm_sweep_reply sweep;
 };
 
 int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
@@ -62,17 +63,22 @@ int plugin_gate_enter(struct plugin *p, uint64_t deadline_us)
 		.tv_nsec = (long)(deadline_us % 1000000) * 1000,
 	};
 
+	int rc = 0;
+
 	pthread_mutex_lock(&p->gate);
-	while (p->sweeping)
-		if (pthread_cond_clockwait(&p->sweep_ended, &p->gate, CLOCK_MONOTONIC, &until)) {
-			pthread_mutex_unlock(&p->gate);
-			return -EBUSY;
-		}
-	return 0;
+	p->batch_waits = true;
+	while (p->sweeping && !rc)
+		rc = pthread_cond_clockwait(&p->sweep_ended, &p->gate, CLOCK_MONOTONIC, &until);
+	p->batch_waits = false;
+	if (!p->sweeping)
+		return 0;
+	plugin_gate_leave(p);
+	return -EBUSY;
 }
 
 void plugin_gate_leave(struct plugin *p)
 {
+	pthread_cond_signal(&p->batch_ended);
 	pthread_mutex_unlock(&p->gate);
 }
 
@@ -99,6 +105,16 @@ static bool serve_watch(struct plugin *p, int i)
 	       sizeof reply;
 }
 
+static void sweep_begins(struct plugin *p)
+{
+	pthread_mutex_lock(&p->gate);
+	if (p->batch_waits)
+		pthread_cond_wait(&p->batch_ended, &p->gate);
+	p->sweeping = true;
+	pthread_mutex_unlock(&p->gate);
+	atomic_fetch_add(&p->count.heavy_sweeps, 1);
+}
+
 static int dispatch(struct plugin *p, const union any_request *req, union any_reply *reply)
 {
 	switch (req->head.op) {
@@ -114,6 +130,8 @@ static int dispatch(struct plugin *p, const union any_request *req, union any_re
 		return plugin_assign(p, &req->assign, &reply->assign);
 	case SM_OP_RECORDS:
 		return plugin_records(p, &req->records, &reply->records);
+	case SM_OP_SWEEP:
+		return plugin_sweep(p, &reply->sweep);
 	default:
 		return plugin_refuse(&reply->h, -EPROTO, "operation %u is unknown", req->head.op);
 	}
@@ -304,6 +322,7 @@ static void *plugin_create(osm_opensm_t *osm)
 	memset(p->client_fd, -1, sizeof p->client_fd);
 	pthread_mutex_init(&p->gate, NULL);
 	pthread_cond_init(&p->sweep_ended, NULL);
+	pthread_cond_init(&p->batch_ended, NULL);
 	atomic_store(&p->count.generation, 1);
 	clock_gettime(CLOCK_REALTIME, &now);
 	p->instance = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
@@ -360,10 +379,7 @@ static void plugin_report(void *arg, osm_epi_event_id_t event, void *data)
 
 	switch (event) {
 	case OSM_EVENT_ID_HEAVY_SWEEP_START:
-		pthread_mutex_lock(&p->gate);
-		p->sweeping = true;
-		pthread_mutex_unlock(&p->gate);
-		atomic_fetch_add(&p->count.heavy_sweeps, 1);
+		sweep_begins(p);
 		break;
 	case OSM_EVENT_ID_SUBNET_UP:
 		sweep_over(p, true);

@@ -31,11 +31,12 @@ struct plugin {
 	uint64_t instance; /* when it was loaded, CLOCK_REALTIME in microseconds */
 
 	/* A batch and a heavy sweep exclude each other: discovery in the middle of a batch would
-	 * find GUIDs that the tables do not have yet. Held by a batch; a sweep takes it to start.
-	 */
+	 * find GUIDs that the tables do not have yet. Held by a batch; a sweep takes it to start,
+	 * and lets a batch that has waited for the last sweep go first: sweeps that follow each
+	 * other without a pause keep no VM waiting. */
 	pthread_mutex_t gate;
-	pthread_cond_t sweep_ended;
-	bool sweeping, ready; /* guarded by gate */
+	pthread_cond_t sweep_ended, batch_ended;
+	bool sweeping, ready, batch_waits; /* guarded by gate */
 };
 
 /* Waits until no heavy sweep runs and keeps new ones out. 0, or -EBUSY after deadline_us
@@ -53,6 +54,7 @@ int plugin_endports(struct plugin *p, const struct sm_page_request *req,
 		    struct sm_endports_reply *reply);
 int plugin_links(struct plugin *p, const struct sm_page_request *req, struct sm_links_reply *reply);
 int plugin_lft(struct plugin *p, const struct sm_lft_request *req, struct sm_lft_reply *reply);
+int plugin_sweep(struct plugin *p, struct sm_sweep_reply *reply);
 int plugin_assign(struct plugin *p, const struct sm_assign_request *req,
 		  struct sm_assign_reply *reply);
 int plugin_records(struct plugin *p, const struct sm_records_request *req,

@@ -274,6 +274,12 @@ static void forget_block(const struct batch *b, const struct touched_block *t)
 	}
 }
 
+static void request_sweep(osm_opensm_t *osm)
+{
+	osm->subn.force_heavy_sweep = TRUE;
+	osm_sm_signal(&osm->sm, OSM_SIGNAL_SWEEP);
+}
+
 /* Everything that was sent is sent again with what stood there before. -EREMOTEIO: all is as it
  * was; -EIO: not. */
 static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
@@ -305,10 +311,8 @@ static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
 	snprintf(h->reason + at, sizeof h->reason - at, "%s",
 		 rc ? "; taking it back failed as well: a heavy sweep is requested"
 		    : "; taken back");
-	if (rc) {
-		osm->subn.force_heavy_sweep = TRUE;
-		osm_sm_signal(&osm->sm, OSM_SIGNAL_SWEEP);
-	}
+	if (rc)
+		request_sweep(osm);
 	return rc ? -EIO : -EREMOTEIO;
 }
 
@@ -403,23 +407,26 @@ static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 	plugin_changed(b->p);
 	if (!rc && (b->req->flags & SM_ASSIGN_FORCED_SWEEP)) {
 		osm_log(&osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");
-		osm->subn.force_heavy_sweep = TRUE;
-		osm_sm_signal(&osm->sm, OSM_SIGNAL_SWEEP);
+		request_sweep(osm);
 	}
 	return rc;
 }
 
-static int refuse_state(struct plugin *p, const struct sm_assign_request *req,
-			struct sm_reply_head *h)
+static int refuse_state(struct plugin *p, struct sm_reply_head *h)
 {
 	if (p->osm->subn.sm_state != IB_SMINFO_STATE_MASTER)
 		return plugin_refuse(h, -EHOSTDOWN, "this OpenSM is not the master");
 	if (!p->ready)
 		return plugin_refuse(h, -EAGAIN, "OpenSM has not finished its first sweep");
-	if (req->generation &&
-	    (req->instance != p->instance || req->generation != atomic_load(&p->count.generation)))
-		return plugin_refuse(h, -ESTALE, "the subnet has changed since it was read");
 	return 0;
+}
+
+int plugin_sweep(struct plugin *p, struct sm_sweep_reply *r)
+{
+	r->heavy_sweeps = atomic_load(&p->count.heavy_sweeps);
+	osm_log(&p->osm->log, OSM_LOG_INFO, "ibvmig: a heavy sweep is asked for\n");
+	request_sweep(p->osm);
+	return sizeof *r;
 }
 
 int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct sm_assign_reply *r)
@@ -432,7 +439,7 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 		return plugin_refuse(&r->h, -EBUSY, "a heavy sweep has run for over %u ms",
 				     req->deadline_ms);
 	b = (struct batch){.p = p, .req = req};
-	rc = refuse_state(p, req, &r->h);
+	rc = refuse_state(p, &r->h);
 	if (!rc)
 		rc = run(&b, r, deadline);
 	r->switches_updated = b.switches;

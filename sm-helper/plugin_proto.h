@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 2
+#define SM_PROTO_VERSION 4
 
 #define SM_ASSIGN_MAX      64 /* ports in one batch */
 #define SM_ENDPORTS_MAX    256
@@ -28,6 +28,7 @@ enum sm_op {
 	SM_OP_ASSIGN = 5,
 	SM_OP_RECORDS = 6,
 	SM_OP_WATCH = 7,
+	SM_OP_SWEEP = 8,
 	SM_OP_COUNT
 };
 
@@ -143,9 +144,11 @@ enum sm_assign_flag {
 struct sm_target {
 	uint64_t switch_guid; /* where the VF hangs: node GUID of the (v)switch */
 	uint64_t node_guid, port_guid;
-	uint16_t lid; /* 0: the one that the place has now */
+	uint64_t was_guid; /* port GUID that the place must have before, else -ESTALE; 0: any */
+	uint16_t lid;      /* 0: the one that the place has now */
+	uint16_t was_lid;  /* likewise */
 	uint8_t switch_port;
-	uint8_t pad[5];
+	uint8_t pad[3];
 };
 
 struct sm_assign_request {
@@ -154,8 +157,18 @@ struct sm_assign_request {
 	uint32_t deadline_ms; /* waiting for a sweep to end, and for the answers to the SMPs */
 	uint32_t count;
 	uint32_t pad;
-	uint64_t instance, generation; /* that the targets were made from; 0: any. Else -ESTALE */
 	struct sm_target target[SM_ASSIGN_MAX]; /* only count of them are sent */
+};
+
+/* SM_OP_SWEEP: asks OpenSM for a heavy sweep and does not wait for it. It is over when heavy_sweeps
+ * is larger than here and sweeping is 0. */
+struct sm_sweep_request {
+	struct sm_head head;
+};
+
+struct sm_sweep_reply {
+	struct sm_reply_head h;
+	uint64_t heavy_sweeps; /* begun before */
 };
 
 /* A path between a GUID that has moved and another port, as it is now. */

@@ -47,6 +47,13 @@ int tables_find(struct plugin *p, struct place *place, struct sm_reply_head *h)
 		.port_guid = cl_ntoh64(place->port->guid),
 		.lid = cl_ntoh16(place->port->lid),
 	};
+	if ((want->was_guid && want->was_guid != place->before.port_guid) ||
+	    (want->was_lid && want->was_lid != place->before.lid))
+		return plugin_refuse(h, -ESTALE,
+				     "port %u of switch 0x%016" PRIx64 " shows 0x%016" PRIx64
+				     " with LID %u since it was looked at",
+				     want->switch_port, want->switch_guid, place->before.port_guid,
+				     place->before.lid);
 	if (!place->before.lid)
 		return plugin_refuse(h, -EAGAIN, "%s has no LID yet", place->node->print_desc);
 	if (!place->want.lid)

@@ -198,6 +198,27 @@ class View:
         return [(self.ports[a][1], self.ports[b][1]) for a in self.cas() for b in self.cas()
                 if a != b and self.walk(a, self.lid[b]) != b]
 
+    def broken_why(self, lab):
+        """One line for each CA that somebody does not reach: what it shows, what the switches hold,
+        what OpenSM's file says."""
+        known = (lab.dir / "cache/guid2lid").read_text().split("\n")
+        bad = {}
+        for source, destination in self.broken():
+            bad.setdefault(destination, []).append(source)
+        out = []
+        for a in self.cas():
+            name, lid = self.ports[a][1], self.lid[a]
+            if name not in bad:
+                continue
+            entries = {self.ports[s][1]: t.get(lid) for s, t in self.lft.items()}
+            guid = f"0x{self.guid[a]:016x}"
+            at = self.links.get((a, 1))
+            out.append(f"{name} (GUID {guid}, LID {lid}, at {at and (self.ports[at[0]][1], at[1])}) "
+                       f"from {len(bad[name])} CAs; LID {lid}: {entries}; same LID: "
+                       f"{[self.ports[b][1] for b in self.cas() if b != a and self.lid[b] == lid]}; "
+                       f"file: {[x for x in known if guid in x or f'{lid:#06x}' in x]}")
+        return out
+
     def tables(self):
         return {s: dict(t) for s, t in self.lft.items()}
 
@@ -375,6 +396,14 @@ class VF:
         if url:
             d["url"] = f"http://127.0.0.1:1/{self.host}"
         return d
+
+
+def ended(signum, _frame):
+    """So that Lab.stop() runs when the test is told to end."""
+    sys.exit(128 + signum)
+
+
+signal.signal(signal.SIGTERM, ended)
 
 
 class Tap:

@@ -92,6 +92,7 @@ help:
 	@echo 'make bench-shim the cost of the shim on the data path, in instructions, in build/bench/shim.json'
 	@echo 'make bench-race RUNS=20  posts and polls from many threads during migrations, under TSan and ASan'
 	@echo 'make bench-qps  what a suspend and a resume cost by the number of QPs, in build/bench/qps.json, .svg'
+	@echo 'make bench-paths  path records, from the SA and from the cache: lookups/s and a flood, in build/bench/paths.json'
 	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS (default 30)'
 	@echo 'make lint       clang-format, cppcheck'
 	@echo 'make install    DESTDIR, PREFIX and SYSCONF are respected'
@@ -129,6 +130,11 @@ bench-pages: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/pages
 .PHONY: bench-apps bench-checked bench-pages
+
+bench-paths: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/bench/paths
+.PHONY: bench-paths
 
 bench: deps
 	$(Q)$(MAKE) --no-print-directory all

@@ -13,3 +13,6 @@ $(eval $(call testtool,fabric_setlft,tests/integration/fabric_setlft.c,-libmad -
 $(eval $(call testprogram,test_sm_proto,tests/unit/test_sm_proto.c sm-helper/proto_check.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_sm_registry,tests/unit/test_sm_registry.c sm-helper/registry.c,$(COMMON_LIBS) -lsqlite3))
 $(eval $(call testprogram,test_sm_paths,tests/unit/test_sm_paths.c sm-helper/path_table.c sm-helper/path_wire.c,$(COMMON_LIBS)))
+$(eval $(call testtool,sa_flood,tests/bench/sa_flood.c sm-helper/path_wire.c,$(COMMON) -libumad -lm))
+$(eval $(call testprogram,test_fuzz_smproto,tests/fuzz/replay.c tests/fuzz/fuzz_smproto.c sm-helper/proto_check.c sm-helper/path_wire.c,$(COMMON_LIBS)))
+$(eval $(call testprogram,test_fuzz_mad,tests/fuzz/replay.c tests/fuzz/fuzz_mad.c sm-helper/probe.c,$(COMMON_LIBS) -libmad -libumad))

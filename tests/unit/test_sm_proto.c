@@ -147,13 +147,34 @@ static void test_noise(void **state)
 	}
 }
 
+static void test_records(void **state)
+{
+	static struct sm_records_request r;
+	const size_t fixed = offsetof(struct sm_records_request, key), one = sizeof r.key[0];
+	const unsigned counts[] = {0, 1, SM_RECORDS_MAX, SM_RECORDS_MAX + 1};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
+		bool good = counts[i] >= 1 && counts[i] <= SM_RECORDS_MAX;
+		size_t bytes = fixed + (good ? counts[i] : 1) * one;
+
+		r.count = counts[i];
+		r.head = (struct sm_head){SM_PROTO_MAGIC, SM_PROTO_VERSION, SM_OP_RECORDS, 1,
+					  (uint32_t)bytes};
+		assert_int_equal(check(&r, bytes), good ? 0 : -EINVAL);
+		r.head.bytes--;
+		assert_int_equal(check(&r, bytes - 1), good ? -EPROTO : -EINVAL);
+	}
+	r.head.bytes = sizeof r.head;
+	assert_int_equal(check(&r, sizeof r.head), -EPROTO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_proto[] = {
-		cmocka_unit_test(test_heads),
-		cmocka_unit_test(test_batch_length),
-		cmocka_unit_test(test_batch_numbers),
-		cmocka_unit_test(test_noise),
+		cmocka_unit_test(test_heads),         cmocka_unit_test(test_batch_length),
+		cmocka_unit_test(test_batch_numbers), cmocka_unit_test(test_noise),
+		cmocka_unit_test(test_records),
 	};
 
 	return RUN_TESTS(sm_proto);

@@ -2,7 +2,7 @@
 VSWITCH_SRC := vswitch/plan.c vswitch/fabric.c vswitch/lft.c vswitch/walk.c vswitch/lids.c \
                vswitch/gen.c vswitch/gen_parse.c vswitch/route.c vswitch/check.c vswitch/moves.c \
                vswitch/waves.c vswitch/deps.c vswitch/scan.c vswitch/topo_read.c vswitch/lfts_read.c \
-               vswitch/text_write.c
+               vswitch/text_write.c vswitch/address.c vswitch/rank.c vswitch/cost.c
 $(eval $(call archive,libvswitch,$(VSWITCH_SRC)))
 VSWITCH := $(BUILD)/lib/libvswitch.a
 $(eval $(call testprogram,test_vswitch_plan,tests/unit/test_vswitch_plan.c,$(VSWITCH)))
@@ -13,3 +13,6 @@ $(eval $(call testprogram,test_vswitch_moves,tests/unit/test_vswitch_moves.c,$(V
 $(eval $(call testprogram,test_vswitch_text,tests/unit/test_vswitch_text.c,$(VSWITCH) $(COMMON)))
 $(eval $(call testprogram,test_fuzz_topo,tests/fuzz/replay.c tests/fuzz/fuzz_topo.c,$(VSWITCH) $(COMMON)))
 $(eval $(call testprogram,test_fuzz_lfts,tests/fuzz/replay.c tests/fuzz/fuzz_lfts.c,$(VSWITCH) $(COMMON)))
+VSWITCH_CMD := vswitch/main.c vswitch/cmd_net.c vswitch/cmd_plan.c vswitch/cmd_cost.c
+$(eval $(call program,ibvmig-vswitch,$(VSWITCH_CMD),$(VSWITCH) $(COMMON)))
+$(eval $(call testprogram,test_vswitch_rank,tests/unit/test_vswitch_rank.c,$(VSWITCH) $(COMMON)))

@@ -11,6 +11,7 @@
 #include <sys/un.h>
 
 #define CALL_MS           5000
+#define TOPOLOGY_MS       (SM_READ_WAIT_MS + CALL_MS)
 #define DEADLINE_SLACK_MS 7000 /* an undo in the plugin may take 5 s more */
 #define FABRIC_TRIES      5
 
@@ -265,7 +266,7 @@ static int read_endports(struct client *c, struct fabric *f, struct sm_endport *
 	int rc = r ? 0 : -ENOMEM;
 
 	while (!rc) {
-		rc = call(c, SM_OP_ENDPORTS, &req.head, sizeof req, &r->h, sizeof *r, CALL_MS,
+		rc = call(c, SM_OP_ENDPORTS, &req.head, sizeof req, &r->h, sizeof *r, TOPOLOGY_MS,
 			  error);
 		if (rc)
 			break;
@@ -302,7 +303,8 @@ static int read_links(struct client *c, struct fabric *f, const struct client_ep
 	int rc = r ? 0 : -ENOMEM;
 
 	while (!rc) {
-		rc = call(c, SM_OP_LINKS, &req.head, sizeof req, &r->h, sizeof *r, CALL_MS, error);
+		rc = call(c, SM_OP_LINKS, &req.head, sizeof req, &r->h, sizeof *r, TOPOLOGY_MS,
+			  error);
 		if (rc)
 			break;
 		if (r->instance != epoch->instance || r->generation != epoch->generation)

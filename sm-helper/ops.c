@@ -53,25 +53,11 @@ static int fail_plugin(struct op_error *e, int rc, const char *text)
 	return ops_fail(e, rc, 500, "sm-failed", "%s", text);
 }
 
-/* A topology that is read during a sweep is in the past at its end. */
-static int await_sweep(struct ops *o, struct sm_status_reply *ret_status,
-		       char text[static CLIENT_ERROR_MAX])
-{
-	uint64_t give_up = now_us() + OPS_DEADLINE_MS * 1000ull;
-	int rc;
-
-	do {
-		rc = client_status(o->client, ret_status, text);
-	} while (!rc && ret_status->sweeping && ret_status->ready && now_us() < give_up &&
-		 !usleep(SWEEP_POLL_US));
-	return rc;
-}
-
 static int refresh(struct ops *o, struct op_error *e)
 {
 	struct sm_status_reply s;
 	char text[CLIENT_ERROR_MAX];
-	int rc = await_sweep(o, &s, text);
+	int rc = client_status(o->client, &s, text);
 
 	if (rc)
 		return fail_plugin(e, rc, text);

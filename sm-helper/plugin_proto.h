@@ -19,6 +19,7 @@
 #define SM_DESC_MAX        64
 #define SM_REASON_MAX      192
 #define SM_DEADLINE_MAX_MS 60000
+#define SM_READ_WAIT_MS    10000
 
 enum sm_op {
 	SM_OP_STATUS = 1,
@@ -72,7 +73,8 @@ struct sm_status_reply {
 	char plugin_version[16], opensm_version[32], engine[16];
 };
 
-/* SM_OP_ENDPORTS: switches (port 0) and CA ports, in the order of their GUIDs. */
+/* SM_OP_ENDPORTS: switches (port 0) and CA ports, in the order of their GUIDs. Like SM_OP_LINKS it
+ * is answered between two heavy sweeps; -EBUSY if one runs for over SM_READ_WAIT_MS. */
 struct sm_page_request {
 	struct sm_head head;
 	uint32_t first; /* index of the first record wanted */

@@ -12,6 +12,14 @@
 #include <opensm/osm_port.h>
 #include <opensm/osm_switch.h>
 
+/* In the middle of a sweep OpenSM's tables are neither what was nor what is. */
+static int begin_read(struct plugin *p, struct sm_reply_head *h)
+{
+	if (!plugin_gate_enter(p, now_us() + SM_READ_WAIT_MS * 1000ull))
+		return 0;
+	return plugin_refuse(h, -EBUSY, "a heavy sweep has run for over %u ms", SM_READ_WAIT_MS);
+}
+
 static void copy_text(char *to, size_t room, const char *from)
 {
 	snprintf(to, room, "%s", from ? from : "");
@@ -76,7 +84,10 @@ int plugin_endports(struct plugin *p, const struct sm_page_request *req,
 {
 	cl_qmap_t *ports = &p->osm->subn.port_guid_tbl;
 	uint32_t index = 0;
+	int rc = begin_read(p, &r->h);
 
+	if (rc)
+		return rc;
 	cl_plock_acquire(&p->osm->lock);
 	r->instance = p->instance;
 	r->generation = atomic_load(&p->count.generation);
@@ -88,6 +99,7 @@ int plugin_endports(struct plugin *p, const struct sm_page_request *req,
 			fill_endport(&r->endport[r->count++], (osm_port_t *)i);
 	}
 	cl_plock_release(&p->osm->lock);
+	plugin_gate_leave(p);
 	return (int)(offsetof(struct sm_endports_reply, endport) + r->count * sizeof r->endport[0]);
 }
 
@@ -115,7 +127,10 @@ static void fill_links(struct sm_links_reply *r, const osm_node_t *node, uint32_
 int plugin_links(struct plugin *p, const struct sm_page_request *req, struct sm_links_reply *r)
 {
 	cl_qmap_t *switches = &p->osm->subn.sw_guid_tbl;
+	int rc = begin_read(p, &r->h);
 
+	if (rc)
+		return rc;
 	cl_plock_acquire(&p->osm->lock);
 	r->instance = p->instance;
 	r->generation = atomic_load(&p->count.generation);
@@ -123,6 +138,7 @@ int plugin_links(struct plugin *p, const struct sm_page_request *req, struct sm_
 	     i = cl_qmap_next(i))
 		fill_links(r, ((osm_switch_t *)i)->p_node, req->first);
 	cl_plock_release(&p->osm->lock);
+	plugin_gate_leave(p);
 	return (int)(offsetof(struct sm_links_reply, link) + r->count * sizeof r->link[0]);
 }
 

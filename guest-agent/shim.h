@@ -85,14 +85,17 @@ struct shim_mr {
 	struct ibv_mr v;
 };
 
-/* A completion channel. .v.fd is an epoll descriptor that holds the real channel and .soft. */
+/* A completion channel. .v.fd is an epoll descriptor that holds the real channel and .soft. What
+ * the program can see there, ibv_get_cq_event() must give. */
 struct shim_channel {
 	struct list link;
 	struct shim_context *ctx; /* borrowed */
 	struct ibv_comp_channel *real;
 	pthread_mutex_t lock;
-	int soft;           /* eventfd, as a semaphore: one for each element of .events */
-	struct list events; /* struct shim_cq.event */
+	atomic_bool attached; /* the program sees the hardware's events */
+	bool helped;          /* the helper takes them: a migration is under way */
+	int soft;             /* eventfd, as a semaphore: one for each element of .events */
+	struct list events;   /* struct shim_cq.event */
 	struct ibv_comp_channel v;
 };
 
@@ -110,14 +113,16 @@ struct shim_cq {
 	uint32_t soft_room;    /* power of 2, or 0 */
 	uint32_t soft_head, soft_tail;
 	int cqe, vector; /* as asked for */
-	bool armed;      /* the program waits for an event */
+	/* Events: shim_arm.c */
+	bool armed; /* the program waits for one */
 	bool armed_solicited;
-	_Atomic(bool) awaited; /* armed by the helper, and no event has come since */
-	/* That many of the hardware's next events may be of completions that the program has had:
-	 * perftest takes an event without a completion for an error. */
-	unsigned doubtful;
-	struct list event; /* in channel.events */
-	uint32_t events;   /* given to the program; it acknowledges each */
+	bool asked;            /* and the hardware has been told so, and has made none since */
+	bool stray;            /* the hardware may make one that the program has not asked for */
+	_Atomic(bool) awaited; /* armed for the helper, and no event has come since */
+	uint32_t mark;         /* in .soft: completions before it may be older than the arming */
+	atomic_bool perhaps;   /* under channel.lock: all that .event is for may be older, too */
+	struct list event;     /* in channel.events */
+	uint32_t events;       /* given to the program; it acknowledges each */
 	/* The completion between ibv_start_poll and ibv_end_poll, which hold the lock. */
 	pthread_mutex_t poll_lock;
 	struct ibv_wc now;
@@ -468,15 +473,31 @@ uint64_t dirty_region(const struct shim_mr *m);
 /* Of all contexts that take part in the job; pages that are in several regions once. */
 uint64_t dirty_job(void);
 
+/* Whether the program is to have an event. PERHAPS: it may have been given before the program's
+ * arming what it is for. perftest takes an event without a completion for an error. */
+enum cq_due { CQ_NO, CQ_PERHAPS, CQ_YES };
+
 /* shim_channel.c */
 int channel_open(struct shim_channel *ch);
 void channel_close(struct shim_channel *ch);
-/* Whether the program sees events of the hardware (false while the helper does). */
-void channel_attach(struct shim_channel *ch, bool on);
-void channel_push(struct shim_channel *ch, struct shim_cq *cq);
+/* A job begins: the helper takes the hardware's events from now on, the program sees ours. What it
+ * may have seen becomes ours. */
+void channel_detach(struct shim_channel *ch);
+/* The job ends, for the channel first, then for each of its CQs: the program sees the hardware's
+ * events again, where these are what it asked for (else as soon as it asks, channel_arm()). */
+void channel_unhelp(struct shim_channel *ch);
+void channel_go_on(struct shim_channel *ch, struct shim_cq *cq);
+/* An event of ours. */
+void channel_push(struct shim_channel *ch, struct shim_cq *cq, enum cq_due due);
+/* One that was only CQ_PERHAPS is taken back, since the program has polled all: it waits on. */
+void channel_retract(struct shim_channel *ch, struct shim_cq *cq);
 void channel_forget(struct shim_channel *ch, struct shim_cq *cq);
-/* Takes the events of a real channel, passes those on that the program waits for. */
-void channel_take_events(struct ibv_comp_channel *real);
+/* ibv_req_notify_cq() where events may be on their way that are none for this arming. errno. */
+int channel_arm(struct shim_channel *ch, struct shim_cq *cq, int solicited_only);
+/* For the helper: what has come of the hardware, to the program as far as it waits for it. */
+void channel_take_events(struct shim_channel *ch);
+/* The same where no program waits. */
+void channel_drop_events(struct ibv_comp_channel *real);
 
 /* shim_batch.c: the same call for many objects, several at a time. */
 struct shim_batch {
@@ -502,15 +523,31 @@ struct ibv_cq *cq_take_real(struct shim_cq *cq);
 void cq_forget_qp(struct shim_cq *cq, const struct shim_qp *q);
 /* All completions of the hardware into the software queue. */
 void cq_harvest(struct shim_cq *cq);
-/* The same, and an event of ours if the program waits for one: where the hardware makes none, since
- * the real CQ is gone or new. */
+void cq_harvest_locked(struct shim_cq *cq); /* under its lock */
+/* Under its lock: wc at the end of the software queue. false: no memory. */
+bool cq_add(struct shim_cq *cq, const struct ibv_wc *wc);
+int shim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc);
+
+/* shim_arm.c: which events the program gets. */
+/* All completions of the hardware into the software queue, and an event of ours if the program
+ * waits for one: the real CQ is gone. */
 void cq_announce(struct shim_cq *cq);
-/* An event of the hardware has come. Whether the program is to have it: one for each arming. */
-bool cq_event(struct shim_cq *cq);
+/* A job begins: as cq_harvest(), of what may be older than the program's arming. */
+void cq_harvest_old(struct shim_cq *cq);
+/* Under channel.lock: an event of the hardware has come. seen: the program may have seen it. */
+enum cq_due cq_event(struct shim_cq *cq, bool seen);
 /* A completion that the hardware will not make. */
 void cq_push(struct shim_cq *cq, const struct ibv_wc *wc);
-void cq_arm(struct shim_cq *cq);
-int shim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc);
+/* The helper wants the next event. */
+void cq_watch(struct shim_cq *cq);
+/* Under channel.lock, after a job: the program's arming, on the CQ that there is now.
+ * ret_clean: whether the hardware makes events for the program only. */
+enum cq_due cq_go_on(struct shim_cq *cq, bool *ret_clean);
+/* Under channel.lock: the program has polled all before it took its event, and waits on (CQ_NO), if
+ * there is nothing else by now. */
+enum cq_due cq_wait_on(struct shim_cq *cq);
+/* For channel_arm(): errno. */
+int cq_arm_anew(struct shim_cq *cq, int solicited_only);
 int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only);
 
 /* shim_qp.c */
@@ -723,6 +760,8 @@ void qp_unhold(struct shim_qp *q);
 void job_release(void);
 void suspend_enter(void);
 void suspend_drain(void);
+/* Events of the hardware, while the program does not see them. */
+void suspend_take_events(void);
 bool job_wants_channels(void);
 /* A suspend that nobody can end any more is undone. */
 void job_agent_gone(void);

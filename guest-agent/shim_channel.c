@@ -10,13 +10,20 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#define ARM_TRIES 8
+
 int channel_open(struct shim_channel *ch)
 {
-	ch->real = real_verbs.create_comp_channel(ch->ctx->real);
-	if (!ch->real)
+	struct ibv_comp_channel *real = real_verbs.create_comp_channel(ch->ctx->real);
+
+	if (!real)
 		return -errno;
-	fcntl(ch->real->fd, F_SETFL, fcntl(ch->real->fd, F_GETFL) | O_NONBLOCK);
-	fork_keep_fd(ch->real->fd);
+	fcntl(real->fd, F_SETFL, fcntl(real->fd, F_GETFL) | O_NONBLOCK);
+	fork_keep_fd(real->fd);
+	/* A thread of the program that finds it reads from it with the lock held. */
+	pthread_mutex_lock(&ch->lock);
+	ch->real = real;
+	pthread_mutex_unlock(&ch->lock);
 	return 0;
 }
 
@@ -24,17 +31,22 @@ void channel_close(struct shim_channel *ch)
 {
 	pthread_mutex_lock(&ch->lock);
 	if (ch->real) {
+		atomic_store(&ch->attached, false);
 		fork_drop_fd(ch->real->fd);
 		real_verbs.destroy_comp_channel(TAKE(ch->real));
 	}
 	pthread_mutex_unlock(&ch->lock);
 }
 
-void channel_attach(struct shim_channel *ch, bool on)
+/* Under the lock. */
+static void attach(struct shim_channel *ch)
 {
 	struct epoll_event e = {.events = EPOLLIN};
 
-	epoll_ctl(ch->v.fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, ch->real->fd, &e);
+	if (ch->helped || !ch->real || atomic_load(&ch->attached))
+		return;
+	if (!epoll_ctl(ch->v.fd, EPOLL_CTL_ADD, ch->real->fd, &e))
+		atomic_store(&ch->attached, true);
 }
 
 static void channel_free(struct shim_channel *ch)
@@ -79,7 +91,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 	ctl_enter();
 	rc = channel_set_up(ch);
 	if (!rc) {
-		channel_attach(ch, true);
+		attach(ch);
 		pthread_mutex_lock(&shim.ctl);
 		list_add(&shim.channels, &ch->link);
 		pthread_mutex_unlock(&shim.ctl);
@@ -114,41 +126,65 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	return 0;
 }
 
-void channel_push(struct shim_channel *ch, struct shim_cq *cq)
+static bool queued(const struct shim_cq *cq)
+{
+	return cq->event.next != &cq->event;
+}
+
+/* Under the lock. */
+static void queue(struct shim_channel *ch, struct shim_cq *cq, enum cq_due due)
 {
 	uint64_t one = 1;
 
-	pthread_mutex_lock(&ch->lock);
-	if (cq->event.next == &cq->event) {
-		list_add(&ch->events, &cq->event);
-		if (write(ch->soft, &one, sizeof(one)) < 0)
-			list_del(&cq->event);
+	if (queued(cq)) {
+		if (due == CQ_YES)
+			atomic_store(&cq->perhaps, false);
+		return;
 	}
-	pthread_mutex_unlock(&ch->lock);
+	list_add(&ch->events, &cq->event);
+	atomic_store(&cq->perhaps, due == CQ_PERHAPS);
+	if (write(ch->soft, &one, sizeof(one)) < 0)
+		list_del(&cq->event);
 }
 
-static struct shim_cq *pop_locked(struct shim_channel *ch)
+/* Under the lock. */
+static void unqueue(struct shim_channel *ch, struct shim_cq *cq)
 {
 	uint64_t one;
-	struct shim_cq *cq;
 
-	if (ch->events.next == &ch->events || read(ch->soft, &one, sizeof(one)) < 0)
-		return NULL;
-	cq = list_entry(ch->events.next, struct shim_cq, event);
 	list_del(&cq->event);
-	return cq;
+	atomic_store(&cq->perhaps, false);
+	if (read(ch->soft, &one, sizeof(one)) < 0) {
+		/* one for each element: it is there */
+	}
+}
+
+void channel_push(struct shim_channel *ch, struct shim_cq *cq, enum cq_due due)
+{
+	pthread_mutex_lock(&ch->lock);
+	queue(ch, cq, due);
+	pthread_mutex_unlock(&ch->lock);
 }
 
 void channel_forget(struct shim_channel *ch, struct shim_cq *cq)
 {
-	uint64_t one;
+	pthread_mutex_lock(&ch->lock);
+	if (queued(cq))
+		unqueue(ch, cq);
+	pthread_mutex_unlock(&ch->lock);
+}
+
+void channel_retract(struct shim_channel *ch, struct shim_cq *cq)
+{
+	enum cq_due due;
 
 	pthread_mutex_lock(&ch->lock);
-	if (cq->event.next != &cq->event) {
-		list_del(&cq->event);
-		if (read(ch->soft, &one, sizeof(one)) < 0) {
-			/* taken by a reader that found the list empty */
-		}
+	if (queued(cq) && atomic_load(&cq->perhaps)) {
+		due = cq_wait_on(cq);
+		if (due == CQ_NO)
+			unqueue(ch, cq);
+		else
+			atomic_store(&cq->perhaps, due == CQ_PERHAPS);
 	}
 	pthread_mutex_unlock(&ch->lock);
 }
@@ -168,13 +204,103 @@ static struct shim_cq *take_real(struct ibv_comp_channel *real)
 	return shadow;
 }
 
-void channel_take_events(struct ibv_comp_channel *real)
+/* Under the lock: those of the hardware become ours. How many of them were mine, which are dropped;
+ * mine may be NULL. */
+static unsigned take_all(struct shim_channel *ch, const struct shim_cq *mine)
+{
+	struct shim_cq *cq;
+	enum cq_due due;
+	unsigned n = 0;
+
+	while ((cq = take_real(ch->real))) {
+		if (cq == mine) {
+			n++;
+			continue;
+		}
+		due = cq_event(cq, atomic_load(&ch->attached));
+		if (due)
+			queue(ch, cq, due);
+	}
+	return n;
+}
+
+void channel_take_events(struct shim_channel *ch)
+{
+	pthread_mutex_lock(&ch->lock);
+	take_all(ch, NULL);
+	pthread_mutex_unlock(&ch->lock);
+}
+
+void channel_drop_events(struct ibv_comp_channel *real)
+{
+	while (take_real(real))
+		;
+}
+
+void channel_detach(struct shim_channel *ch)
+{
+	pthread_mutex_lock(&ch->lock);
+	ch->helped = true;
+	if (atomic_load(&ch->attached)) {
+		epoll_ctl(ch->v.fd, EPOLL_CTL_DEL, ch->real->fd, NULL);
+		take_all(ch, NULL);
+		atomic_store(&ch->attached, false);
+	}
+	pthread_mutex_unlock(&ch->lock);
+}
+
+void channel_unhelp(struct shim_channel *ch)
+{
+	pthread_mutex_lock(&ch->lock);
+	ch->helped = false;
+	pthread_mutex_unlock(&ch->lock);
+}
+
+void channel_go_on(struct shim_channel *ch, struct shim_cq *cq)
+{
+	enum cq_due due;
+	bool clean;
+
+	pthread_mutex_lock(&ch->lock);
+	due = cq_go_on(cq, &clean);
+	if (due)
+		queue(ch, cq, due);
+	if (clean)
+		attach(ch);
+	pthread_mutex_unlock(&ch->lock);
+}
+
+/* The arming takes place when the hardware has been told and nothing from before is on its way: an
+ * event that comes in between is for completions that the program finds when it polls now. */
+int channel_arm(struct shim_channel *ch, struct shim_cq *cq, int solicited_only)
+{
+	int rc, cancel, tries = ARM_TRIES;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pthread_mutex_lock(&ch->lock);
+	do {
+		rc = cq_arm_anew(cq, solicited_only);
+	} while (!rc && tries-- && take_all(ch, cq));
+	attach(ch);
+	pthread_mutex_unlock(&ch->lock);
+	pthread_setcancelstate(cancel, NULL);
+	return rc;
+}
+
+/* Under the lock. */
+static struct shim_cq *next_event(struct shim_channel *ch)
 {
 	struct shim_cq *cq;
 
-	while ((cq = take_real(real)))
-		if (cq->channel && cq_event(cq))
-			channel_push(cq->channel, cq);
+	if (ch->events.next != &ch->events) {
+		cq = list_entry(ch->events.next, struct shim_cq, event);
+		unqueue(ch, cq);
+		return cq;
+	}
+	while ((cq = take_real(ch->real)))
+		if (cq_event(cq, atomic_load(&ch->attached)))
+			return cq;
+	return NULL;
 }
 
 static struct shim_cq *take_event(struct shim_channel *ch)
@@ -185,9 +311,9 @@ static struct shim_cq *take_event(struct shim_channel *ch)
 	/* A thread that sleeps in ibv_get_cq_event() may be cancelled, but not with the lock. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&ch->lock);
-	cq = pop_locked(ch);
-	while (!cq && (cq = take_real(ch->real)) && !cq_event(cq))
-		cq = NULL;
+	cq = next_event(ch);
+	if (cq)
+		cq->events++; /* ibv_destroy_cq() waits from now on */
 	pthread_mutex_unlock(&ch->lock);
 	pthread_setcancelstate(cancel, NULL);
 	return cq;
@@ -215,7 +341,6 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void 
 		if (poll(&p, 1, -1) < 0)
 			return -1;
 	}
-	found->events++;
 	*cq = &found->v;
 	*cq_context = found->v.cq_context;
 	return 0;

@@ -7,11 +7,10 @@
 #include <limits.h>
 #include <string.h>
 
-#define SOFT_MIN       64
-#define EXTRA_CQES     1 /* for the marker; the queue is harvested before it is posted */
-#define POLL_AT_ONCE   16
-#define QPN_NONE       UINT32_MAX
-#define EVENTS_DOUBTED 4 /* after a migration; more cannot be on their way */
+#define SOFT_MIN     64
+#define EXTRA_CQES   1 /* for the marker; the queue is harvested before it is posted */
+#define POLL_AT_ONCE 16
+#define QPN_NONE     UINT32_MAX
 /* rdma_rxe gives the kernel's flag (Linux 6.1, rxe_resp.c), which means another thing here. */
 #define INVALIDATES (IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK)
 
@@ -202,6 +201,7 @@ static int soft_grow(struct shim_cq *cq)
 
 	if (!grown)
 		return -ENOMEM;
+	cq->mark -= cq->soft_tail;
 	while (cq->soft_tail != cq->soft_head)
 		grown[n++] = cq->soft[cq->soft_tail++ & (cq->soft_room - 1)];
 	free(cq->soft);
@@ -222,14 +222,17 @@ static int poll_real(struct shim_cq *cq, int n, struct ibv_wc *wc)
 static __attribute__((noinline)) int poll_any(struct shim_cq *cq, int n, struct ibv_wc *wc)
 {
 	int got = soft_pop(cq, n, wc), more;
+	bool empty = cq->soft_tail == cq->soft_head;
 
-	if (cq->soft_tail == cq->soft_head)
+	if (empty)
 		cq->direct = cq->real;
 	if (got < n && cq->real) {
 		more = poll_real(cq, n - got, wc + got);
 		got = more >= 0 ? got + more : got ? got : more;
 	}
 	lock_give(&cq->lock);
+	if (empty && atomic_load(&cq->perhaps))
+		channel_retract(cq->channel, cq);
 	return got;
 }
 
@@ -266,8 +269,7 @@ static void soft_push(struct shim_cq *cq, const struct ibv_wc *wc)
 	cq->soft[cq->soft_head++ & (cq->soft_room - 1)] = *wc;
 }
 
-/* Under the lock. Events are not made here: a completion may be older than the program's wait. */
-static void harvest(struct shim_cq *cq)
+void cq_harvest_locked(struct shim_cq *cq)
 {
 	struct ibv_wc wc[POLL_AT_ONCE];
 	int n;
@@ -287,93 +289,16 @@ static void harvest(struct shim_cq *cq)
 void cq_harvest(struct shim_cq *cq)
 {
 	lock_take(&cq->lock);
-	harvest(cq);
+	cq_harvest_locked(cq);
 	lock_give(&cq->lock);
 }
 
-/* Under the lock: whether the program waits and has something to find. */
-static bool take_arming(struct shim_cq *cq)
+bool cq_add(struct shim_cq *cq, const struct ibv_wc *wc)
 {
-	if (!cq->armed || !cq->channel || cq->soft_tail == cq->soft_head)
+	if (cq->soft_head - cq->soft_tail >= cq->soft_room && soft_grow(cq))
 		return false;
-	cq->armed = false;
+	soft_push(cq, wc);
 	return true;
-}
-
-void cq_announce(struct shim_cq *cq)
-{
-	bool event;
-
-	lock_take(&cq->lock);
-	harvest(cq);
-	event = take_arming(cq);
-	if (event)
-		cq->doubtful = EVENTS_DOUBTED;
-	lock_give(&cq->lock);
-	if (event)
-		channel_push(cq->channel, cq);
-}
-
-bool cq_event(struct shim_cq *cq)
-{
-	bool due;
-
-	lock_take(&cq->lock);
-	if (!cq->doubtful) {
-		due = cq->armed;
-		cq->armed = false;
-	} else {
-		if (!cq->ctx->in_job)
-			cq->doubtful--;
-		harvest(cq);
-		due = take_arming(cq);
-		if (cq->armed && cq->real) { /* the program waits on */
-			cq->real->context->ops.req_notify_cq(cq->real, cq->armed_solicited);
-			harvest(cq);
-			due = take_arming(cq);
-		}
-	}
-	lock_give(&cq->lock);
-	return due;
-}
-
-void cq_push(struct shim_cq *cq, const struct ibv_wc *wc)
-{
-	bool event;
-
-	lock_take(&cq->lock);
-	if (cq->soft_head - cq->soft_tail < cq->soft_room || !soft_grow(cq))
-		soft_push(cq, wc);
-	event = cq->armed && cq->channel;
-	if (event)
-		cq->armed = false;
-	lock_give(&cq->lock);
-	if (event)
-		channel_push(cq->channel, cq);
-}
-
-void cq_arm(struct shim_cq *cq)
-{
-	atomic_store(&cq->awaited, true);
-	lock_take(&cq->lock);
-	cq->doubtful = EVENTS_DOUBTED;
-	if (cq->real)
-		cq->real->context->ops.req_notify_cq(cq->real, 0);
-	lock_give(&cq->lock);
-}
-
-int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
-{
-	struct shim_cq *cq = to_cq(ibcq);
-	int rc = 0;
-
-	lock_take(&cq->lock);
-	cq->armed = cq->channel != NULL;
-	cq->armed_solicited = solicited_only;
-	if (cq->real)
-		rc = cq->real->context->ops.req_notify_cq(cq->real, solicited_only);
-	lock_give(&cq->lock);
-	return rc;
 }
 
 /* What is out of range is for the device to refuse. */
@@ -390,6 +315,8 @@ int cq_create_real(struct shim_cq *cq)
 					cq->vector);
 	if (!cq->real) /* the device's maximum was asked for */
 		cq->real = real_verbs.create_cq(cq->ctx->real, cq->cqe, cq, channel, cq->vector);
+	cq->asked = cq->stray = false;
+	atomic_store(&cq->awaited, false);
 	return cq->real ? 0 : -errno;
 }
 

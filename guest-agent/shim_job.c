@@ -24,7 +24,7 @@ void job_send_report(uint16_t type)
 
 bool job_wants_channels(void)
 {
-	return job.state == JOB_DRAIN;
+	return job.state >= JOB_DRAIN && !job.empty;
 }
 
 void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const struct peer_qp *e)
@@ -97,15 +97,11 @@ void job_end(void)
 	struct shim_cq *cq;
 
 	list_for_each (ch, &shim.channels, link)
-		if (ch->ctx->in_job && ch->real)
-			channel_attach(ch, true);
-	list_for_each (cq, &shim.cqs, link) {
-		if (!cq->ctx->in_job || !cq->armed)
-			continue;
-		cq_arm(cq);
-		if (job.role == SHIM_ROLE_MOVER)
-			cq_announce(cq);
-	}
+		if (ch->ctx->in_job)
+			channel_unhelp(ch);
+	list_for_each (cq, &shim.cqs, link)
+		if (cq->ctx->in_job && cq->channel)
+			channel_go_on(cq->channel, cq);
 	pthread_mutex_lock(&shim.ctl);
 	list_for_each (c, &shim.contexts, link)
 		c->in_job = false;

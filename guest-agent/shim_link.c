@@ -229,8 +229,8 @@ static bool read_agent(void)
 	}
 }
 
-/* The real channels, while a drain waits for completions. Fills fds from 2 on. */
-static nfds_t watch_channels(struct pollfd *fds, struct ibv_comp_channel **channels)
+/* The real channels, whose events the program does not see. Fills fds from 2 on. */
+static nfds_t watch_channels(struct pollfd *fds)
 {
 	struct shim_context *c;
 	struct shim_channel *ch;
@@ -239,18 +239,22 @@ static nfds_t watch_channels(struct pollfd *fds, struct ibv_comp_channel **chann
 	if (!job_wants_channels())
 		return n;
 	list_for_each (c, &shim.contexts, link) {
-		if (c->in_job && c->own_channel && n < POLL_FDS_MAX) {
-			channels[n] = c->own_channel;
+		if (c->in_job && c->own_channel && n < POLL_FDS_MAX)
 			fds[n++] = (struct pollfd){.fd = c->own_channel->fd, .events = POLLIN};
-		}
 	}
 	list_for_each (ch, &shim.channels, link) {
-		if (ch->ctx->in_job && ch->real && n < POLL_FDS_MAX) {
-			channels[n] = ch->real;
+		if (ch->ctx->in_job && ch->real && n < POLL_FDS_MAX)
 			fds[n++] = (struct pollfd){.fd = ch->real->fd, .events = POLLIN};
-		}
 	}
 	return n;
+}
+
+static bool any_readable(const struct pollfd *fds, nfds_t n)
+{
+	for (nfds_t i = 0; i < n; i++)
+		if (fds[i].revents)
+			return true;
+	return false;
 }
 
 static int connect_agent(void)
@@ -360,7 +364,6 @@ static int wait_time(void)
 
 static void *helper_main(void *arg)
 {
-	static struct ibv_comp_channel *channels[POLL_FDS_MAX];
 	static struct pollfd fds[POLL_FDS_MAX];
 	uint64_t count;
 
@@ -370,15 +373,14 @@ static void *helper_main(void *arg)
 	for (;;) {
 		fds[0] = (struct pollfd){.fd = shim.agent_lost ? -1 : shim.agent, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = shim.kick, .events = POLLIN};
-		nfds_t n = watch_channels(fds, channels);
+		nfds_t n = watch_channels(fds);
 
 		if (poll(fds, n, wait_time()) < 0)
 			continue;
 		if (fds[1].revents && read(shim.kick, &count, sizeof(count)) < 0)
 			continue;
-		for (nfds_t i = 2; i < n; i++)
-			if (fds[i].revents)
-				channel_take_events(channels[i]);
+		if (any_readable(fds + 2, n - 2))
+			suspend_take_events();
 		if (shim.agent_lost)
 			agent_again();
 		else if (fds[0].revents && !read_agent())

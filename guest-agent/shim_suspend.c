@@ -145,19 +145,22 @@ static void harvest_all(bool arm)
 		cq_harvest(cq);
 		if (!arm || atomic_load(&cq->awaited)) /* a system call for each CQ */
 			continue;
-		cq_arm(cq);
+		cq_watch(cq);
 		cq_harvest(cq);
 	}
 }
 
-/* The program sleeps on descriptors that show it only ours now. */
-static void take_all_events(void)
+void suspend_take_events(void)
 {
 	struct shim_channel *ch;
+	struct shim_context *c;
 
+	list_for_each (c, &shim.contexts, link)
+		if (c->in_job && c->own_channel)
+			channel_drop_events(c->own_channel);
 	list_for_each (ch, &shim.channels, link)
 		if (ch->ctx->in_job && ch->real)
-			channel_take_events(ch->real);
+			channel_take_events(ch);
 }
 
 /* All callers are out of the control verbs: posts stop here. */
@@ -180,13 +183,16 @@ void suspend_enter(void)
 	}
 	list_for_each (ch, &shim.channels, link)
 		if (ch->ctx->in_job)
-			channel_attach(ch, false);
+			channel_detach(ch);
 	list_for_each (q, &shim.qps, link)
 		if (q->in_job)
 			hold(q);
-	list_for_each (cq, &shim.cqs, link)
+	list_for_each (cq, &shim.cqs, link) {
+		if (!cq->ctx->in_job)
+			continue;
 		atomic_store(&cq->awaited, false); /* or for the program, solicited events only */
-	harvest_all(false);
+		cq_harvest_old(cq);
+	}
 	job.state = JOB_DRAIN;
 	job.step_us = now_us();
 }
@@ -367,7 +373,7 @@ void suspend_drain(void)
 	bool all = true;
 
 	harvest_all(true);
-	take_all_events();
+	suspend_take_events();
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job)
 			continue;
@@ -517,6 +523,7 @@ void job_release(void)
 	}
 	batch_run(&qps);
 	harvest_all(false);
+	suspend_take_events(); /* of a CQ that goes they are gone, too */
 	job.state = JOB_RELEASED;
 	if (job.role != SHIM_ROLE_MOVER)
 		return;

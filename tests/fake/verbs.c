@@ -197,9 +197,11 @@ static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 
 static int req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
-	(void)solicited_only;
+	struct fake_cq *cq = (struct fake_cq *)ibcq;
+
 	fake_lock();
-	((struct fake_cq *)ibcq)->armed = true;
+	cq->solicited_only = solicited_only && (cq->solicited_only || !cq->armed);
+	cq->armed = true;
 	fake_unlock();
 	return 0;
 }
@@ -358,13 +360,13 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
 	(void)n;
 }
 
-void fake_complete(struct fake_cq *cq, const struct ibv_wc *wc)
+void fake_complete(struct fake_cq *cq, const struct ibv_wc *wc, bool solicited)
 {
 	struct fake_channel *ch = (struct fake_channel *)cq->v.channel;
 	uint64_t one = 1;
 
 	cq->ring[cq->head++ & (FAKE_RING - 1)] = *wc;
-	if (!cq->armed || !ch)
+	if (!cq->armed || !ch || (cq->solicited_only && !solicited && !wc->status))
 		return;
 	cq->armed = false;
 	ch->event[ch->head++ & (FAKE_RING - 1)] = &cq->v;

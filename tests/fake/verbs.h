@@ -29,7 +29,7 @@ struct fake_calls fake_calls(void);
 struct fake_cq {
 	struct ibv_cq v;
 	uint32_t head, tail;
-	bool armed;
+	bool armed, solicited_only;
 	struct ibv_wc ring[FAKE_RING];
 };
 
@@ -66,8 +66,8 @@ void fake_unlock(void);
 struct fake_qp *fake_qp_by_number(uint32_t qpn);
 struct ibv_mr *fake_mr_by_key(uint32_t key, uint64_t addr, uint64_t length);
 struct fake_qp *fake_qp_at(unsigned slot);
-/* A completion, and the event for who waits for one. */
-void fake_complete(struct fake_cq *cq, const struct ibv_wc *wc);
+/* A completion, and the event for who waits for one, as errors and solicited messages are. */
+void fake_complete(struct fake_cq *cq, const struct ibv_wc *wc, bool solicited);
 
 /* verbs_wire.c */
 void fake_wire_start(void);

@@ -27,7 +27,7 @@ static void tell(struct fake_qp *q, const struct fake_send *s, enum ibv_wc_statu
 			    .qp_num = q->v.qp_num};
 
 	if (q->sig_all || s->wr.send_flags & IBV_SEND_SIGNALED || status)
-		fake_complete((struct fake_cq *)q->v.send_cq, &wc);
+		fake_complete((struct fake_cq *)q->v.send_cq, &wc, false);
 }
 
 /* The message arrives: its data, and the completion of the receive. */
@@ -47,7 +47,7 @@ static enum ibv_wc_status deliver(struct fake_qp *from, struct fake_qp *to,
 		return IBV_WC_REM_OP_ERR;
 	memcpy((void *)(uintptr_t)r->sge.addr, (void *)(uintptr_t)s->sge.addr, s->sge.length);
 	to->recv_tail++;
-	fake_complete((struct fake_cq *)to->v.recv_cq, &wc);
+	fake_complete((struct fake_cq *)to->v.recv_cq, &wc, s->wr.send_flags & IBV_SEND_SOLICITED);
 	return IBV_WC_SUCCESS;
 }
 

@@ -206,28 +206,42 @@ uint64_t dirty_job(void)
 {
 	return 0;
 }
-void channel_take_events(struct ibv_comp_channel *real)
+void channel_take_events(struct shim_channel *ch)
+{
+	(void)ch;
+}
+void channel_drop_events(struct ibv_comp_channel *real)
 {
 	(void)real;
 }
-void channel_attach(struct shim_channel *ch, bool on)
+void channel_detach(struct shim_channel *ch)
 {
 	(void)ch;
-	(void)on;
 }
 void channel_close(struct shim_channel *ch)
 {
 	(void)ch;
 }
-void channel_push(struct shim_channel *ch, struct shim_cq *c)
+void channel_push(struct shim_channel *ch, struct shim_cq *c, enum cq_due due)
 {
 	(void)ch;
 	(void)c;
+	(void)due;
 }
 void channel_forget(struct shim_channel *ch, struct shim_cq *c)
 {
 	(void)ch;
 	(void)c;
+}
+void channel_retract(struct shim_channel *ch, struct shim_cq *c)
+{
+	(void)ch;
+	(void)c;
+}
+int channel_arm(struct shim_channel *ch, struct shim_cq *c, int solicited_only)
+{
+	(void)ch;
+	return cq_arm_anew(c, solicited_only);
 }
 void peer_want_key(struct shim_qp *qp, uint32_t vkey)
 {

@@ -62,6 +62,8 @@ static int run(const char *port, const char *socket_path)
 	static struct agent a = {.listener = -1};
 	int rc;
 
+	a.started_ms = now_ms();
+	a.socket_path = socket_path;
 	if (parse_faults(getenv("IBVMIG_FAULT"), &a.fault))
 		return 2;
 	if ((rc = loop_new(&a.loop)) || (rc = agent_shim_listen(&a, socket_path)) ||

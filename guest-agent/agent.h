@@ -22,7 +22,9 @@ struct agent_shim;
 
 struct agent {
 	sd_event *loop; /* owned */
-	unsigned fault; /* enum shim_fault */
+	uint64_t started_ms;
+	const char *socket_path; /* where the shims connect */
+	unsigned fault;          /* enum shim_fault */
 
 	/* agent_host.c */
 	struct agent_host *host; /* owned */
@@ -67,6 +69,8 @@ struct agent_shim {
 	unsigned will_count;
 	struct agent_met *met; /* owned; whom it exchanges datagrams with */
 	unsigned met_count;
+	/* It has come while others were suspended, and is being suspended like them. */
+	enum { JOIN_NONE, JOIN_QUIET, JOIN_RELEASE } join;
 };
 
 int agent_shim_listen(struct agent *a, const char *path);
@@ -136,8 +140,16 @@ void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg);
 void agent_resume(struct agent *a, uint64_t id, struct json_object *msg);
 void agent_job_report(struct agent_shim *s, const struct shim_report *r);
 void agent_job_forget_shim(struct agent_shim *s);
-/* A process that has just said hello, so that it takes part in a suspend that already runs. */
-void agent_job_new_shim(struct agent_shim *s);
+/* A process that has just said hello, so that it takes part in a suspend that already runs.
+ * suspended: as in struct shim_hello. */
+void agent_job_new_shim(struct agent_shim *s, uint64_t suspended);
+/* Whether a process that starts now must not open a device. */
+bool agent_job_holds(void);
+
+/* agent_settle.c: true: processes of an agent before us have not found us yet; run() is called for
+ * the request when they have, or after a while. */
+bool agent_settle(struct agent *a, uint64_t id, struct json_object *msg,
+		  void (*run)(struct agent *a, uint64_t id, struct json_object *msg));
 
 /* agent_device.c: RDMA devices of this guest, from sysfs. */
 /* The device (name) whose port shows a GID with this interface id and is ACTIVE. 0, -ENODEV, or

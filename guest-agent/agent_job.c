@@ -42,8 +42,11 @@ static struct {
 	char failed_why[256];
 	struct {
 		uint64_t migration; /* 0: nothing is suspended */
+		bool partly;        /* known only from processes of an agent before us */
+		struct shim_order order;
 		struct shim_report sum;
 	} suspended;
+	struct shim_order last_resume; /* for processes that come late to it */
 } job;
 
 static void job_step(enum job_state state, uint16_t order);
@@ -67,6 +70,7 @@ static void order_all(uint16_t type, bool wait)
 	agent_for_each_shim(job.agent, s)
 	{
 		s->job_pending = wait;
+		s->join = JOIN_NONE;
 		job.pending += wait;
 		agent_shim_send(s, &job.order);
 	}
@@ -125,6 +129,7 @@ static void walk_back(void)
 	job.error = 0;
 	job.order.moved = 0;
 	job.suspended.migration = job.order.migration;
+	job.suspended.order = job.order;
 	job.sum = (struct shim_report){0};
 	job.start_us = now_us();
 	loop_timer_arm(job.deadline, job.order.deadline_ms);
@@ -172,6 +177,8 @@ static void job_next(void)
 		break;
 	case JOB_RELEASE:
 		job.suspended.migration = job.order.migration;
+		job.suspended.partly = false;
+		job.suspended.order = job.order;
 		job.suspended.sum = job.sum;
 		log_info("%s: suspended %u QPs in %" PRIu64 " us", job.migration, job.sum.qps,
 			 now_us() - job.start_us);
@@ -179,10 +186,12 @@ static void job_next(void)
 		job_end();
 		break;
 	case JOB_DEVICE:
+		job.last_resume = job.order;
 		job_step(JOB_RESUME, SHIM_RESUME);
 		break;
 	case JOB_RESUME:
 		job.suspended.migration = 0;
+		job.suspended.partly = false;
 		log_info("%s: resumed %u QPs in %" PRIu64 " us", job.migration, job.sum.qps,
 			 now_us() - job.start_us);
 		if (job.id)
@@ -254,11 +263,38 @@ static void job_one_done(struct agent_shim *s)
 		job_next();
 }
 
+static void send_order(struct agent_shim *s, const struct shim_order *order, uint16_t type)
+{
+	struct shim_order o = *order;
+
+	o.head = (struct shim_head){.bytes = sizeof(o), .type = type};
+	agent_shim_send(s, &o);
+}
+
+/* A process that starts while its guest is suspended takes the same steps, alone: it has no QPs,
+ * and the host does not wait for it. */
+static void join_report(struct agent_shim *s, const struct shim_report *r, const char *why)
+{
+	if (s->join == JOIN_QUIET && r->head.type == SHIM_QUIET && !r->head.status) {
+		s->join = JOIN_RELEASE;
+		send_order(s, job.state == JOB_NONE ? &job.suspended.order : &job.order,
+			   SHIM_RELEASE);
+		return;
+	}
+	if (r->head.status)
+		log_warn("process %d (%s) has come late to a suspend: %s", s->pid, s->comm, why);
+	s->join = JOIN_NONE;
+}
+
 void agent_job_report(struct agent_shim *s, const struct shim_report *r)
 {
 	char why[SHIM_TEXT_MAX + 1];
 
 	agent_text(why, sizeof(why), r->why, sizeof(r->why));
+	if (s->join != JOIN_NONE) {
+		join_report(s, r, why);
+		return;
+	}
 	if (job.state == JOB_NONE || job.state == JOB_DEVICE || r->migration != job.order.migration)
 		return;
 	if (r->head.type == SHIM_ABORTED && (job.state == JOB_QUIET || job.state == JOB_RELEASE)) {
@@ -285,16 +321,50 @@ void agent_job_forget_shim(struct agent_shim *s)
 		job_one_done(s);
 }
 
-void agent_job_new_shim(struct agent_shim *s)
+bool agent_job_holds(void)
 {
-	struct shim_order order = job.order;
+	if (job.state == JOB_NONE)
+		return job.suspended.migration && job.suspended.order.role == SHIM_ROLE_MOVER;
+	return job.state != JOB_RESUME && job.order.role == SHIM_ROLE_MOVER;
+}
 
-	if (job.state != JOB_QUIET)
-		return;
-	order.head = (struct shim_head){.bytes = sizeof(order), .type = SHIM_SUSPEND};
+static void join_step(struct agent_shim *s, uint16_t type)
+{
 	s->job_pending = true;
 	job.pending++;
-	agent_shim_send(s, &order);
+	send_order(s, &job.order, type);
+}
+
+/* It has released its QPs on the order of an agent before us: it is told what has come since. */
+static void rejoin(struct agent_shim *s, uint64_t suspended)
+{
+	static const uint16_t orders[] = {[JOB_QUIET] = SHIM_SUSPEND,
+					  [JOB_RELEASE] = SHIM_RELEASE,
+					  [JOB_RESUME] = SHIM_RESUME};
+
+	if (job.state != JOB_NONE && job.order.migration == suspended) {
+		if (job.state != JOB_DEVICE) /* else the next step is for it, too */
+			join_step(s, orders[job.state]);
+	} else if (job.last_resume.migration == suspended) {
+		log_notice("process %d (%s) comes late to a resume", s->pid, s->comm);
+		send_order(s, &job.last_resume, SHIM_RESUME);
+	} else if (!job.suspended.migration) {
+		job.suspended.migration = suspended;
+		job.suspended.partly = true;
+	}
+}
+
+void agent_job_new_shim(struct agent_shim *s, uint64_t suspended)
+{
+	if (suspended) {
+		rejoin(s, suspended);
+	} else if (job.state == JOB_QUIET) {
+		join_step(s, SHIM_SUSPEND);
+	} else if (agent_job_holds()) {
+		s->join = JOIN_QUIET;
+		send_order(s, job.state == JOB_NONE ? &job.suspended.order : &job.order,
+			   SHIM_SUSPEND);
+	}
 }
 
 static int parse_vguids(struct json_object *msg, struct shim_order *o, struct json_reader *r)
@@ -401,7 +471,7 @@ void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg)
 	struct shim_order order;
 	const char *name;
 
-	if (job_parse(a, id, msg, &order, &name))
+	if (agent_settle(a, id, msg, agent_suspend) || job_parse(a, id, msg, &order, &name))
 		return;
 	if ((job.state == JOB_QUIET || job.state == JOB_RELEASE) &&
 	    order.migration == job.order.migration) {
@@ -410,12 +480,12 @@ void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg)
 	}
 	if (refuse_busy(a, id))
 		return;
-	if (job.suspended.migration == order.migration) {
+	if (job.suspended.migration == order.migration && !job.suspended.partly) {
 		job.id = id;
 		answer_suspend();
 		return;
 	}
-	if (job.suspended.migration) {
+	if (job.suspended.migration && job.suspended.migration != order.migration) {
 		agent_answer_error(a, id,
 				   "already suspended by another migration: resume that first");
 		return;
@@ -456,7 +526,7 @@ void agent_resume(struct agent *a, uint64_t id, struct json_object *msg)
 	struct shim_order order;
 	const char *name;
 
-	if (job_parse(a, id, msg, &order, &name))
+	if (agent_settle(a, id, msg, agent_resume) || job_parse(a, id, msg, &order, &name))
 		return;
 	if (job.state == JOB_QUIET) {
 		job_fail(-ECANCELED, "the host asked for a resume before the suspend was through");

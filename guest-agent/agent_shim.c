@@ -191,9 +191,10 @@ static int shim_hello(struct agent_shim *s, const struct shim_hello *h)
 	w.head.status = rc;
 	w.slot = s->slot;
 	w.instance = s->instance;
+	w.held = !rc && !h->suspended && agent_job_holds();
 	agent_shim_send(s, &w);
 	if (!rc)
-		agent_job_new_shim(s);
+		agent_job_new_shim(s, h->suspended);
 	return 0;
 }
 

@@ -2,7 +2,7 @@
 AGENT_SRC := guest-agent/agent.c guest-agent/agent_host.c guest-agent/agent_shim.c \
 	     guest-agent/agent_relay.c guest-agent/agent_path.c guest-agent/path_cache.c guest-agent/agent_notice.c \
 	     guest-agent/agent_query.c \
-	     guest-agent/agent_job.c guest-agent/agent_device.c guest-agent/agent_ballast.c guest-agent/agent_holders.c guest-agent/agent_will.c
+	     guest-agent/agent_job.c guest-agent/agent_settle.c guest-agent/agent_device.c guest-agent/agent_ballast.c guest-agent/agent_holders.c guest-agent/agent_will.c
 $(eval $(call program,ibvmig-agent,$(AGENT_SRC),$(BUILD)/lib/libnet.a $(COMMON) -ljson-c -lsystemd -lpthread))
 
 SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_lock.c guest-agent/shim_link.c guest-agent/shim_describe.c \

@@ -318,8 +318,10 @@ struct shim_qp {
 	uint32_t arrival_psn;
 	uint32_t end_psn; /* UC: of the packet after the last one sent */
 	bool end_psn_known;
-	uint64_t again_us;  /* not before this time: connect again after an error */
-	uint64_t waits_for; /* QP_WAIT_PEER: the migration */
+	uint64_t again_us;                 /* not before this time: connect again after an error */
+	uint64_t asked_us, unreachable_us; /* when the other end was told last; resume: since when
+					    * there has been no way to it, 0: there is */
+	uint64_t waits_for;                /* QP_WAIT_PEER: the migration */
 	uint32_t psn;
 	struct { /* what the peer said, valid where .by is the job's migration */
 		uint64_t drained_by, freeze_by, frozen_by, abort_by, connect_by, ready_by,
@@ -359,6 +361,7 @@ struct shim {
 	unsigned users;   /* callers inside a control verb */
 	bool busy;        /* a job runs: new callers wait */
 	bool no_connects; /* rdma_connect() waits, other verbs do not */
+	bool held;        /* this guest is suspended, or will be: no device may be opened */
 	struct list contexts, pds, mrs, channels, cqs, srqs, qps, ahs, peers, partners;
 	struct shim_table keys;       /* our virtual keys to the hardware's lkeys */
 	struct shim_table qp_by_vqpn; /* to struct shim_qp *; under ctl */
@@ -450,6 +453,9 @@ void shim_describe(uint32_t cookie);
 /* Around each control verb: waits while a job runs. One inside another does nothing; nor does one
  * in the helper thread. */
 void ctl_enter(void);
+/* The same for who opens or looks for devices: waits also while the guest is suspended, although
+ * nothing of this process is. Whether it has waited. */
+bool ctl_enter_device(void);
 void ctl_exit(void);
 
 /* shim_context.c */
@@ -709,6 +715,8 @@ void peer_send_disconnect(const struct cm_ends *ends, uint16_t how);
 void cm_tell_agent(void);
 
 #define CONNECT_AGAIN_US 50000
+#define RESUME_TICK_MS   1000    /* while other ends are waited for */
+#define ASK_PEER_US      1000000 /* who has not answered is asked again: it may have died */
 #define OPEN_AGAIN_MS    5
 
 /* shim_job.c, shim_suspend.c, shim_resume.c: in the helper thread only. */
@@ -765,6 +773,8 @@ void suspend_take_events(void);
 bool job_wants_channels(void);
 /* A suspend that nobody can end any more is undone. */
 void job_agent_gone(void);
+/* The migration for which this process has released its QPs, 0: none. */
+uint64_t job_suspended(void);
 /* Whether a connection of q with that GID would be part of the job: not now, then. */
 bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16]);
 void resume_start(const struct shim_order *o);

@@ -75,7 +75,7 @@ int cm_channel_new(struct cm_channel **ret_channel)
 		return -ENOMEM;
 	list_init(&ch->events);
 	ch->v.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
-	ctl_enter();
+	ctl_enter_device(); /* librdmacm lists the devices on its first call, and once only */
 	ch->real = ch->v.fd < 0 ? NULL : real_cm.create_event_channel();
 	ctl_exit();
 	if (!ch->real) {

@@ -43,7 +43,7 @@ struct ibv_context **rdma_get_devices(int *count)
 
 	if (NOT_OURS)
 		return real_cm.get_devices(count);
-	ctl_enter();
+	ctl_enter_device();
 	list = real_cm.get_devices(count);
 	ctl_exit();
 	return list;

@@ -245,16 +245,45 @@ static struct shim_context *opened_before(const struct ibv_device *device)
 	return found;
 }
 
+/* Programs that start while the guest has no device for a moment would give up. */
+struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+	struct ibv_device **list;
+
+	/* librdmacm asks with its own lock held, in calls that have waited before (shim_cm.c). */
+	if (cm_opens_device(__builtin_return_address(0)) || !shim_start())
+		return real_verbs.get_device_list(num_devices);
+	ctl_enter_device();
+	list = real_verbs.get_device_list(num_devices);
+	ctl_exit();
+	return list;
+}
+
+/* The device may have been replaced since the program got its list: the one with its name is meant.
+ * *ret_list: to be freed when it is open. */
+static struct ibv_device *newest(struct ibv_device *device, struct ibv_device ***ret_list)
+{
+	struct ibv_device **list = real_verbs.get_device_list(NULL);
+
+	*ret_list = list;
+	for (size_t i = 0; list && list[i]; i++)
+		if (!strcmp(list[i]->name, device->name))
+			return list[i];
+	return device;
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+	struct ibv_device **list = NULL;
 	struct epoll_event watch = {.events = EPOLLIN};
 	bool by_cm = cm_opens_device(__builtin_return_address(0));
 	struct shim_context *c, *shadow;
+	bool waited;
 	int rc;
 
 	if (!device || !shim_start())
 		return real_verbs.open_device(device);
-	ctl_enter();
+	waited = by_cm ? (ctl_enter(), false) : ctl_enter_device();
 	c = by_cm ? opened_before(device) : NULL;
 	if (c) {
 		ctl_exit();
@@ -263,6 +292,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	shadow = shadow_of(device);
 	if (shadow)
 		device = shadow->real->device;
+	else if (waited)
+		device = newest(device, &list);
 	c = context_new();
 	rc = c ? 0 : -ENOMEM;
 	if (c) {
@@ -286,6 +317,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	} else if (c) {
 		context_free(TAKE(c));
 	}
+	if (list)
+		real_verbs.free_device_list(list);
 	ctl_exit();
 	if (rc)
 		errno = -rc;

@@ -29,6 +29,8 @@ bool job_wants_channels(void)
 
 void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const struct peer_qp *e)
 {
+	if (e)
+		q->unreachable_us = 0;
 	switch (type) {
 	case PEER_DRAINED:
 		q->said.drained_by = migration;
@@ -106,7 +108,7 @@ void job_end(void)
 	list_for_each (c, &shim.contexts, link)
 		c->in_job = false;
 	job.state = JOB_IDLE;
-	shim.busy = shim.no_connects = false;
+	shim.busy = shim.no_connects = shim.held = false;
 	peer_answer_deferred();
 	ud_job_end();
 	pthread_cond_broadcast(&shim.ctl_changed);
@@ -117,7 +119,9 @@ void job_end_empty(void)
 {
 	pthread_mutex_lock(&shim.ctl);
 	job.state = JOB_IDLE;
+	shim.held = false;
 	peer_answer_deferred();
+	pthread_cond_broadcast(&shim.ctl_changed);
 	pthread_mutex_unlock(&shim.ctl);
 }
 
@@ -192,8 +196,18 @@ static void job_begin(const struct shim_order *o)
 	job.mover_first_us = job.start_us + o->deadline_ms * 250ull;
 }
 
+/* An agent that has just started does not know that it is done. */
+static bool is_done(const struct shim_order *o)
+{
+	return job.state == JOB_RELEASED && o->migration == job.migration;
+}
+
 static void suspend_start(const struct shim_order *o)
 {
+	if (is_done(o)) {
+		job_send_report(SHIM_QUIET);
+		return;
+	}
 	if (job.state != JOB_IDLE) {
 		struct shim_report busy = {.head = {sizeof(busy), SHIM_QUIET, 0, 0, -EBUSY},
 					   .migration = o->migration,
@@ -204,6 +218,7 @@ static void suspend_start(const struct shim_order *o)
 	job_begin(o);
 	pthread_mutex_lock(&shim.ctl);
 	shim.busy = true;
+	shim.held = job.role == SHIM_ROLE_MOVER;
 	job.state = JOB_ENTER;
 	pthread_mutex_unlock(&shim.ctl);
 }
@@ -243,6 +258,8 @@ void job_order(const struct shim_order *o)
 			/* The counts of the first step have been reported. */
 			job.report.qps = job.report.unacked = job.report.markers = 0;
 			release();
+		} else if (is_done(o)) {
+			job_send_report(SHIM_RELEASED);
 		} else {
 			report_not_quiet(o);
 		}
@@ -259,8 +276,19 @@ void job_order(const struct shim_order *o)
 	}
 }
 
+uint64_t job_suspended(void)
+{
+	return job.state >= JOB_RELEASED ? job.migration : 0;
+}
+
 void job_agent_gone(void)
 {
+	pthread_mutex_lock(&shim.ctl);
+	if (job.state == JOB_IDLE && shim.held) {
+		shim.held = false; /* the order that was to follow will not come */
+		pthread_cond_broadcast(&shim.ctl_changed);
+	}
+	pthread_mutex_unlock(&shim.ctl);
 	if (job.state == JOB_ENTER || job.state == JOB_DRAIN || job.state == JOB_QUIET)
 		job_fail(-ECONNRESET, "the agent has gone");
 }
@@ -400,6 +428,7 @@ void job_step(void)
 int job_timeout(void)
 {
 	uint64_t now = now_us();
+	int left = now >= job.deadline_us ? 0 : (int)((job.deadline_us - now) / 1000) + 1;
 
 	switch (job.state) {
 	case JOB_IDLE:
@@ -411,13 +440,15 @@ int job_timeout(void)
 		return OPEN_AGAIN_MS;
 	case JOB_DRAIN:
 		return TICK_MS;
-	default:
-		if (job.state == JOB_ENTER && job.making)
-			return TICK_MS;
-		if (job.state == JOB_CONNECT && job.more)
+	case JOB_ENTER:
+		return job.making ? TICK_MS : left;
+	case JOB_CONNECT:
+		if (job.more)
 			return 0;
-		if (job.state == JOB_CONNECT && job.again)
+		if (job.again)
 			return CONNECT_AGAIN_US / 1000;
-		return now >= job.deadline_us ? 0 : (int)((job.deadline_us - now) / 1000) + 1;
+		return left < RESUME_TICK_MS ? left : RESUME_TICK_MS;
+	default:
+		return left;
 	}
 }

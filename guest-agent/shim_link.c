@@ -41,6 +41,7 @@ struct shim shim = {
 	.calls = LIST_INIT(shim.calls),
 };
 
+/* Verbs call verbs (librdmacm opens devices): only the outermost one waits. */
 static __thread unsigned ctl_depth;
 static __thread int ctl_cancel;
 
@@ -55,6 +56,23 @@ void ctl_enter(void)
 		pthread_cond_wait(&shim.ctl_changed, &shim.ctl);
 	shim.users++;
 	pthread_mutex_unlock(&shim.ctl);
+}
+
+bool ctl_enter_device(void)
+{
+	/* Our own thread must not wait for what only it can end. */
+	bool waits = !pthread_equal(pthread_self(), shim.helper), waited = false;
+
+	if (ctl_depth++)
+		return false;
+	pthread_mutex_lock(&shim.ctl);
+	while (waits && (shim.busy || shim.held)) {
+		waited = true;
+		pthread_cond_wait(&shim.ctl_changed, &shim.ctl);
+	}
+	shim.users++;
+	pthread_mutex_unlock(&shim.ctl);
+	return waited;
 }
 
 void ctl_exit(void)
@@ -301,7 +319,8 @@ static int say_hello(int fd)
 			       .version = SHIM_PROTO_VERSION,
 			       .pid = getpid(),
 			       .slot = shim.slot,
-			       .instance = shim.instance};
+			       .instance = shim.instance,
+			       .suspended = job_suspended()};
 	const struct timeval limit = {.tv_sec = HELLO_MS / 1000}, none = {0};
 	struct shim_welcome w;
 
@@ -315,6 +334,9 @@ static int say_hello(int fd)
 		return w.head.status;
 	shim.slot = w.slot;
 	shim.instance = w.instance;
+	pthread_mutex_lock(&shim.ctl);
+	shim.held |= w.held != 0;
+	pthread_mutex_unlock(&shim.ctl);
 	shim.fault = w.fault | own_faults();
 	return 0;
 }

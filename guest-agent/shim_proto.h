@@ -9,7 +9,7 @@
 
 #include "guest-agent/peer_proto.h"
 
-#define SHIM_PROTO_VERSION 1
+#define SHIM_PROTO_VERSION 2
 #define SHIM_SOCKET        "/run/ibvmig/agent.sock"
 #define SHIM_SOCKET_ENV    "IBVMIG_SOCKET"
 #define SHIM_MSG_MAX       (64u << 10)
@@ -67,13 +67,14 @@ struct shim_hello {
 	uint64_t instance;
 	uint16_t slot;
 	uint16_t reserved[3];
+	uint64_t suspended; /* the migration for which this process has released its QPs, 0: none */
 };
 
 struct shim_welcome {
 	struct shim_head head;
 	uint16_t slot;
 	uint16_t fault; /* enum shim_fault of the agent */
-	uint32_t reserved;
+	uint32_t held;  /* 1: a suspend runs; SHIM_SUSPEND follows, open no device before it ends */
 	uint64_t instance; /* never the same for two processes, also after a slot is used again */
 };
 

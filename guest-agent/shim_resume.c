@@ -8,7 +8,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define AT_ONCE 256 /* QPs: then the other ends hear of it */
+#define AT_ONCE        256     /* QPs: then the other ends hear of it */
+#define UNREACHABLE_US 5000000 /* a daemon on the way may be restarting */
+#define ALONE_US       1000000 /* then a QP without a peer need not connect any more */
 
 static struct ibv_device *find_device(struct ibv_device **list, const char *name)
 {
@@ -217,7 +219,9 @@ static bool build_some(void)
 		return false;
 	}
 	for (unsigned i = 0; i < n; i++) {
-		part[i]->again_us = 0;
+		part[i]->again_us = part[i]->unreachable_us = 0;
+		part[i]->asked_us = now_us();
+		part[i]->said.unreachable = false;
 		part[i]->phase = QP_CONNECTING;
 		tell_peer(part[i]);
 	}
@@ -343,15 +347,27 @@ static int connect_qp(void *object)
 	return rc;
 }
 
+/* No way leads to a peer that has gone, as if the QP had noticed by itself: all that is posted ends
+ * with an error. */
+static int give_up(struct shim_qp *q)
+{
+	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+
+	q->v.state = IBV_QPS_ERR;
+	return -real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
+}
+
 static void brought_up(struct shim_qp *q)
 {
-	int rc;
+	int rc = q->connect_error;
 
-	if (q->connect_error) {
+	if (rc && q->said.gone && rc != -EADDRNOTAVAIL && rc != -ENODEV &&
+	    now_us() - job.step_us > ALONE_US)
+		rc = q->connect_error = give_up(q);
+	if (rc) {
 		/* On RoCE the address may not be resolved yet: again, until the deadline. */
 		snprintf(job.report.why, sizeof(job.report.why),
-			 "QP 0x%x cannot be connected again: %s", q->v.qp_num,
-			 strerror(-q->connect_error));
+			 "QP 0x%x cannot be connected again: %s", q->v.qp_num, strerror(-rc));
 		q->again_us = now_us() + CONNECT_AGAIN_US;
 		job.again = true;
 		qp_keep_gids(q->ctx, true); /* or the table was not complete */
@@ -391,6 +407,34 @@ static void replay(struct shim_qp *q)
 static bool alone(const struct shim_qp *q)
 {
 	return !q->paired || q->said.gone;
+}
+
+/* Nothing of the other end has come for a while: it is asked again, and one that cannot be reached
+ * for long is given up, as one that is known to have gone. */
+static void ask_again(struct shim_qp *q, uint64_t now)
+{
+	if (q->said.unreachable && !q->unreachable_us)
+		q->unreachable_us = now;
+	if (q->said.unreachable && now - q->unreachable_us > UNREACHABLE_US) {
+		shim_log("QP 0x%x: its peer cannot be reached any more", q->v.qp_num);
+		q->said.gone = true;
+	} else if (now - q->asked_us > ASK_PEER_US) {
+		q->said.unreachable = false;
+		q->asked_us = now;
+		peer_queue_qp(q, q->local_up ? PEER_READY : PEER_CONNECT, job.migration);
+	}
+}
+
+/* What was prepared before the resume does not show that its end still lives. */
+static void ask_silent(void)
+{
+	struct shim_qp *q;
+	uint64_t now = now_us();
+
+	list_for_each (q, &shim.qps, link)
+		if (q->in_job && q->phase == QP_CONNECTING && !q->ud && !alone(q) &&
+		    (q->local_up ? q->said.ready_by : q->said.connect_by) != job.migration)
+			ask_again(q, now);
 }
 
 /* Whether q can be connected now. */
@@ -449,6 +493,7 @@ void resume_step(void)
 		job.step_us = now_us();
 		ud_tell_partners();
 	}
+	ask_silent();
 	job.more = connect_some() || more;
 	if (job.error)
 		return;

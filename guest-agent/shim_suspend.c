@@ -114,7 +114,7 @@ static void hold(struct shim_qp *q)
 	/* Of an earlier attempt; for this one they cannot come before our own PEER_DRAINED. */
 	q->said.gone = q->said.unreachable = false;
 	q->said.abort_by = q->said.connect_by = q->said.prepared_by = q->said.ready_by = 0;
-	q->progress_us = now_us();
+	q->progress_us = q->asked_us = now_us();
 	q->progress_tail = atomic_load(&s->tail);
 	job.report.qps++;
 	job.report.unacked += (uint32_t)(s->posted - q->progress_tail);
@@ -339,6 +339,21 @@ static bool asks(struct shim_qp *q)
 	return waits;
 }
 
+/* What was said last, to an end that does not answer: if its process has died, that is the answer.
+ */
+static void remind(struct shim_qp *q)
+{
+	uint64_t now = now_us();
+
+	if (now - q->asked_us < ASK_PEER_US)
+		return;
+	q->asked_us = now;
+	if (q->told_drained)
+		peer_queue_qp(q, PEER_DRAINED, job.migration);
+	else if (q->asked_freeze && q->said.frozen_by != job.migration)
+		peer_queue_qp(q, PEER_FREEZE, job.migration);
+}
+
 /* Whether nothing is under way any more in either direction. */
 static bool quiet(struct shim_qp *q)
 {
@@ -364,7 +379,10 @@ static bool quiet(struct shim_qp *q)
 		q->told_received = true;
 		peer_queue_qp(q, PEER_DRAINED, job.migration);
 	}
-	return q->drained && received && (!q->stuck || q->said.received >= q->sent);
+	if (q->drained && received && (!q->stuck || q->said.received >= q->sent))
+		return true;
+	remind(q);
+	return false;
 }
 
 void suspend_drain(void)

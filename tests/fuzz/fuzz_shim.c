@@ -114,6 +114,16 @@ int agent_device_watch(struct agent *a, void (*changed)(struct agent *a))
 	(void)changed;
 	return 0;
 }
+bool agent_settle(struct agent *a, uint64_t id, struct json_object *msg,
+		  void (*run)(struct agent *a, uint64_t id, struct json_object *msg))
+{
+	(void)a;
+	(void)id;
+	(void)msg;
+	(void)run;
+	return false;
+}
+
 void agent_notice_moved(struct json_object *resume)
 {
 	(void)resume;

@@ -166,10 +166,12 @@ class Guest:
             raise GuestError(f"{command}: {answer['error']['desc']}")
         return answer["return"]
 
-    async def plug(self, **more):
-        """A new NIC in the place of the VF, with the VF's MAC. more: further options of the device."""
+    async def plug(self, alone=False, **more):
+        """A new NIC in the place of the VF, with the VF's MAC; alone: nobody is at its cable. more:
+        further options of the device."""
         self.plugged += 1
-        await self.qmp("netdev_add", type="stream", id=f"vf{self.plugged}", **self.wire("vf"))
+        netdev = {"type": "hubport", "hubid": 1} if alone else {"type": "stream", **self.wire("vf")}
+        await self.qmp("netdev_add", id=f"vf{self.plugged}", **netdev)
         await self.qmp("device_add", driver="virtio-net-pci", id="vf", bus="vfslot",
                        netdev=f"vf{self.plugged}", mac=mac_of(self.vguid), rombar=0, romfile="",
                        **more)
@@ -331,7 +333,7 @@ class Lab:
 
     def relay(self, sender, msg):
         for g in self.guests:
-            if msg["to"] in g.gids:
+            if msg["to"] in g.gids and g.process.returncode is None:
                 if g.name not in self.drop_relays_to:
                     g.host_send(msg)
                 return

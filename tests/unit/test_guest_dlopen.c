@@ -34,7 +34,7 @@ static void versions(void *lib)
 		{"ibv_reg_mr", "IBVERBS_1.1", "libibvmig.so"},
 		{"ibv_reg_mr_iova2", "IBVERBS_1.8", "libibvmig.so"},
 		{"ibv_create_comp_channel", "IBVERBS_1.0", "libibvmig.so"},
-		{"ibv_get_device_list", "IBVERBS_1.1", "libibverbs.so"},
+		{"ibv_get_device_list", "IBVERBS_1.1", "libibvmig.so"},
 		{"ibv_free_device_list", "IBVERBS_1.1", "libibverbs.so"},
 	};
 	bool all = true;

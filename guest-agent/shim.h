@@ -770,6 +770,8 @@ void suspend_enter(void);
 void suspend_drain(void);
 /* Events of the hardware, while the program does not see them. */
 void suspend_take_events(void);
+/* What the drain still waits for. */
+void suspend_why(char *text, size_t max);
 bool job_wants_channels(void);
 /* A suspend that nobody can end any more is undone. */
 void job_agent_gone(void);

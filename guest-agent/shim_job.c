@@ -392,10 +392,11 @@ void job_step(void)
 	memcpy(why, job.report.why, sizeof(why));
 	if (job.state != JOB_IDLE && job.state != JOB_QUIET && job.state != JOB_RELEASED &&
 	    now_us() > job.deadline_us) {
+		if (job.state == JOB_DRAIN && !why[0])
+			suspend_why(why, sizeof(why));
 		job_fail(-ETIMEDOUT, "not done within %u ms (%s)", job.order.deadline_ms,
-			 job.report.why[0]        ? why
+			 why[0]                   ? why
 			 : job.state == JOB_ENTER ? "a verb of the program does not return"
-			 : job.state == JOB_DRAIN ? "sends do not end or the peer is not quiet"
 						  : "QPs are not connected");
 		return;
 	}

@@ -65,6 +65,7 @@ bool ctl_enter_device(void)
 
 	if (ctl_depth++)
 		return false;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &ctl_cancel);
 	pthread_mutex_lock(&shim.ctl);
 	while (waits && (shim.busy || shim.held)) {
 		waited = true;

@@ -385,6 +385,37 @@ static bool quiet(struct shim_qp *q)
 	return false;
 }
 
+void suspend_why(char *text, size_t max)
+{
+	struct shim_qp *q;
+
+	list_for_each (q, &shim.qps, link) {
+		if (!q->in_job || q->phase != QP_DRAINING)
+			continue;
+		if (!q->drained)
+			snprintf(text, max, "QP 0x%x: %llu sends do not end", q->v.qp_num,
+				 (unsigned long long)(q->send.posted - atomic_load(&q->send.tail)));
+		else if (q->ud)
+			snprintf(text, max, "QP 0x%x: not all who exchange datagrams are quiet",
+				 q->v.qp_num);
+		else if (!q->paired)
+			snprintf(text, max, "QP 0x%x: no answer about its other end (QP 0x%x)",
+				 q->v.qp_num, q->dvqpn);
+		else if (q->said.drained_by != job.migration)
+			snprintf(text, max,
+				 "QP 0x%x: the other end (QP 0x%x) does not say that it is quiet",
+				 q->v.qp_num, q->dvqpn);
+		else
+			snprintf(text, max,
+				 "QP 0x%x: %llu messages have come, the other end (QP "
+				 "0x%x) has sent %llu",
+				 q->v.qp_num, (unsigned long long)atomic_load(&q->recv.tail),
+				 q->dvqpn, (unsigned long long)q->said.sent);
+		return;
+	}
+	snprintf(text, max, "nothing is left to wait for");
+}
+
 void suspend_drain(void)
 {
 	struct shim_qp *q;

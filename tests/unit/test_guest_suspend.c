@@ -557,6 +557,42 @@ static void who_does_not_answer_is_not_waited_for(void **state)
 	assert_int_equal(told[PEER_DRAINED], 0);
 }
 
+/* Whoever does not answer may have died: that would be the answer. */
+static void an_end_that_is_silent_is_asked_again(void **state)
+{
+	(void)state;
+	suspend_enter();
+	other_is_quiet();
+	suspend_drain();
+	suspend_drain();
+	assert_int_equal(told[PEER_DRAINED], 1);
+	q->asked_us -= ASK_PEER_US;
+	suspend_drain();
+	suspend_drain();
+	assert_int_equal(told[PEER_DRAINED], 2);
+	assert_int_equal(reports, 0);
+	q->said.gone = true;
+	suspend_drain();
+	assert_int_equal(reports, 1);
+}
+
+static void who_has_stuck_sends_asks_again_too(void **state)
+{
+	(void)state;
+	send_one(IBV_WR_SEND, 0);
+	suspend_enter();
+	other_is_quiet();
+	q->progress_us -= STALL_US;
+	suspend_drain();
+	assert_int_equal(told[PEER_FREEZE], 1);
+	q->asked_us -= ASK_PEER_US;
+	suspend_drain();
+	assert_int_equal(told[PEER_FREEZE], 2);
+	q->said.gone = true;
+	suspend_drain();
+	assert_int_equal(reports, 1);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -570,6 +606,8 @@ int main(void)
 		T(a_count_on_a_shared_queue_is_told_when_it_is_empty),
 		T(uc_waits_for_the_last_packet),
 		T(uc_gives_up_what_is_lost),
+		T(an_end_that_is_silent_is_asked_again),
+		T(who_has_stuck_sends_asks_again_too),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -45,7 +45,7 @@ def perftest(program, options="", transport="RC", cm=False, size=4096, **more):
     how = "-R" if cm else "-x 0"
     seconds = "-e" not in options.split() # perftest counts messages then, or time
     amount = "-D @N -f 1" if seconds else "-n @N"
-    command = f"@RUN {program} {how} -u 18 -p @PORT {amount} -F {size} {options}"
+    command = f"@RUN {program} {how} -u 21 -p @PORT {amount} -F {size} {options}"
     name = " ".join(f"{program} {options} {'-R' if cm else ''}".split())
     return Row(name, transport, command, command + (" @VF" if cm else " @HOST"), NO_CHECK, PERFTEST,
                PERFTEST, cm=cm, seconds=seconds, amount=10 if seconds else 400, **more)

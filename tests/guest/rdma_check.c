@@ -15,7 +15,7 @@
  *   -s SEED (0) of all that is left to chance   -S  all QPs on one shared receive queue
  *   -w SLOTS (64) of each ring, a power of 2: memory is 4 x SLOTS x MAX-BYTES for each QP
  *   -k PERCENT (0) of the receives make those after it wait up to 30 ms to be posted again (RNR)
- *   -A  atomics as well   -T EXPONENT (17)  of the QPs' timeout, as the verbs have it
+ *   -A  atomics as well   -T EXPONENT (21) of the QPs' timeout, 4.096 us * 2^n
  *
  * Message n of a QP has a kind and a size that both sides can compute from n. SEND carries header
  * and payload; WRITE_IMM puts them into a ring at the peer; before some SENDs goes a WRITE into the

@@ -13,9 +13,7 @@
 
 #define CONNECT_TRIES 300
 #define CONNECT_PAUSE 100000 /* us */
-
-uint8_t conn_timeout = 17; /* 0.5 s: rxe 6.1 mishandles READs that are sent again, and TCG guests
-			      stall */
+#define MODIFY_TRIES  20
 
 void die(const char *fmt, ...)
 {
@@ -102,9 +100,16 @@ struct ibv_context *conn_open(const char *device)
 	return ctx;
 }
 
+uint8_t conn_timeout = 21; /* 9 s: rxe 6.1 mishandles READs and atomics that are sent again, and TCG
+			    * guests stall for seconds on a loaded machine */
+
+/* Linux resolves the other end's address within a second, or not: on a loaded machine, again. */
 static void modify(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, const char *to)
 {
-	int rc = ibv_modify_qp(qp, a, mask);
+	int rc = ETIMEDOUT;
+
+	for (int i = 0; i < MODIFY_TRIES && rc == ETIMEDOUT; i++)
+		rc = ibv_modify_qp(qp, a, mask);
 
 	if (rc)
 		die("modify QP %u to %s: %s", qp->qp_num, to, strerror(rc));

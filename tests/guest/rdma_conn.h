@@ -23,8 +23,9 @@ int conn_tcp(const char *host, unsigned port);
 /* Whole buffers both ways. */
 void conn_swap(int fd, const void *mine, void *theirs, size_t bytes);
 
+extern uint8_t conn_timeout; /* of QPs: 4.096 us * 2^n; 8 times that and a dead peer is known */
+
 struct ibv_context *conn_open(const char *device); /* NULL: the first */
-extern uint8_t conn_timeout; /* of RC QPs, as ibv_modify_qp() has it: 4.096 us x 2^N */
 void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *peer,
 	     int gid_index);
 

@@ -11,13 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 IMAGE = pathlib.Path(os.environ.get("LAB_IMAGE", ROOT / "build/lab-image/initrd.gz"))
 RESET = b"\xff"
+# Only what is broken takes that long: a loaded machine must not fail these tests.
 BOOT_S = 180 # 4 s where nothing else runs
-STEP_S = 60  # for what takes well below 1 s there
+WAIT_S = 120 # for an answer, a command, a state
 
 
 def lab_env():
@@ -134,7 +136,8 @@ class Guest:
         self.tasks.append(asyncio.create_task(self.host_loop()))
 
     async def open(self, what):
-        for _ in range(500):
+        end = time.monotonic() + WAIT_S
+        while time.monotonic() < end:
             if self.process.returncode is not None:
                 raise GuestError(f"QEMU of {self.name} ended: "
                                  + pathlib.Path(self.path("err")).read_text()[-400:])
@@ -161,7 +164,7 @@ class Guest:
 
     async def qmp(self, command, **arguments):
         self.qmp_writer.write(json.dumps({"execute": command, "arguments": arguments}).encode())
-        answer = await asyncio.wait_for(self.qmp_waits.get(), STEP_S)
+        answer = await asyncio.wait_for(self.qmp_waits.get(), WAIT_S)
         if "error" in answer:
             raise GuestError(f"{command}: {answer['error']['desc']}")
         return answer["return"]
@@ -179,7 +182,7 @@ class Guest:
     async def unplug(self):
         self.deleted.clear()
         await self.qmp("device_del", id="vf")
-        await asyncio.wait_for(self.deleted.wait(), STEP_S)
+        await asyncio.wait_for(self.deleted.wait(), WAIT_S)
         await self.qmp("netdev_del", id=f"vf{self.plugged}")
 
     # commands in the guest
@@ -219,13 +222,13 @@ class Guest:
         self.exec_writer.write(f"{name} {data}\n".encode())
         return self.jobs[name]
 
-    async def sh(self, command, seconds=STEP_S, check=True):
+    async def sh(self, command, seconds=WAIT_S, check=True):
         code, out = await asyncio.wait_for(self.begin(command), seconds)
         if check and code:
             raise GuestError(f"{self.name}: {command}: exit {code}: {out[-500:]}")
         return out
 
-    async def until(self, command, seconds=STEP_S):
+    async def until(self, command, seconds=WAIT_S):
         """Until the command succeeds; a guest has no better event for files and devices."""
         end = time.monotonic() + seconds
         while True:
@@ -272,7 +275,7 @@ class Guest:
             if not future.done():
                 future.set_result(msg)
 
-    async def call(self, op, seconds=15, **fields):
+    async def call(self, op, seconds=WAIT_S, **fields):
         self.last_id += 1
         n = self.last_id
         self.answers[n] = asyncio.get_running_loop().create_future()
@@ -282,7 +285,7 @@ class Guest:
         finally:
             del self.answers[n]
 
-    async def ask(self, op, seconds=15, **fields):
+    async def ask(self, op, seconds=WAIT_S, **fields):
         answer = await self.call(op, seconds, **fields)
         if not answer.get("ok"):
             raise GuestError(f"{self.name}: {op}: {answer.get('error')}")
@@ -290,10 +293,11 @@ class Guest:
 
     async def hello(self, path_cache=True):
         """The agent may start later than the host: the reset and hello are said again."""
-        for _ in range(60):
+        end = time.monotonic() + WAIT_S
+        while time.monotonic() < end:
             self.host_writer.write(RESET)
             try:
-                return await self.ask("hello", 1, version=1, path_cache=path_cache,
+                return await self.ask("hello", 3, version=1, path_cache=path_cache,
                                       vfs=[{"vguid": text_of(v), "pkey": "0xffff"}
                                            for v in self.vguids])
             except asyncio.TimeoutError:
@@ -305,6 +309,11 @@ class Guest:
         await self.until("for d in /sys/class/infiniband/*; do "
                          f"grep -q {gid_of(self.vguid)} $d/ports/1/gids/* 2>/dev/null && "
                          "grep -q ACTIVE $d/ports/1/state && exit 0; done; exit 1")
+
+    async def meet(self, other):
+        """The kernel gives the other's address one second to be resolved when a QP is connected."""
+        await self.until("for n in $(cat /sys/class/infiniband/*/ports/1/gid_attrs/ndevs/0); do "
+                         f"ping6 -c 1 -W 1 {gid_of(other.vguid)}%$n && exit 0; done; exit 1")
 
     def tail(self, lines):
         try:
@@ -349,6 +358,7 @@ class Lab:
         await self.mover.plug()
         await asyncio.gather(*(g.hello(path_cache) for g in self.guests))
         await asyncio.gather(*(g.rdma_up() for g in self.guests))
+        await asyncio.gather(self.mover.meet(self.peer), self.peer.meet(self.mover))
 
     async def stop(self):
         await asyncio.gather(*(g.stop() for g in self.guests), return_exceptions=True)
@@ -357,14 +367,14 @@ class Lab:
         else:
             shutil.rmtree(self.dir, ignore_errors=True)
 
-    async def both(self, op, seconds=20, **fields):
+    async def both(self, op, seconds=WAIT_S, **fields):
         """The same request to mover and peer at the same time; both answers."""
         fields["vguids"] = [text_of(v) for v in self.mover.vguids]
         return await asyncio.gather(
             self.mover.call(op, seconds, role="mover", **fields),
             self.peer.call(op, seconds, role="peer", **fields))
 
-    async def swap(self, deadline_ms=8000):
+    async def swap(self, deadline_ms=40000):
         """Suspend, another NIC in the place of the VF, resume. The answers and the times in ms."""
         self.migrations += 1
         name = f"00000000-0000-4000-8000-{self.migrations:012x}"
@@ -417,7 +427,7 @@ class Pair:
         return not any([await g.sh(f"cat /tmp/{name}.rc 2>/dev/null; true")
                         for g, name, _, _ in self.sides])
 
-    async def end(self, seconds=60):
+    async def end(self, seconds=WAIT_S):
         """Exit codes and outputs, client and server."""
         for g, name, _, _ in self.sides:
             await g.until(f"test -s /tmp/{name}.rc", seconds)
@@ -439,10 +449,10 @@ class Pair:
         """Until both sides have sent that many messages more than now."""
         for side in self.sides:
             start = (await self.status(side)).get("sent", 0)
-            end = time.monotonic() + 30
+            end = time.monotonic() + WAIT_S
             while await self.running():
                 if time.monotonic() > end:
-                    raise GuestError(f"{self.name}: no {more} messages in 30 s: "
+                    raise GuestError(f"{self.name}: no {more} messages in {WAIT_S} s: "
                                      f"{await self.status(side)}")
                 if (await self.status(side)).get("sent", 0) >= start + more:
                     break
@@ -479,16 +489,27 @@ class Results:
             print(f"# {line}")
 
 
+def came_to_its_end(test, error):
+    """The name of a result: what ended the program, and where."""
+    here = [f for f in traceback.extract_tb(error.__traceback__)
+            if pathlib.Path(f.filename).parent.name == "integration"]
+    where = f"{pathlib.Path(here[-1].filename).name}:{here[-1].lineno}" if here else "?"
+    text = " ".join(f"{type(error).__name__}: {error}".split()).replace("#", "")[:300]
+    return f"{pathlib.Path(sys.argv[0]).name} {test}: came to its end ({text}, {where})"
+
+
 async def run_in_lab(results, tests, ipv4):
     lab = Lab(ipv4=ipv4)
+    at = "start of the lab"
     try:
         await lab.start()
         for test in tests:
             if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
                 continue
+            at = test.__name__
             await test(lab)
-    except (GuestError, asyncio.TimeoutError) as e:
-        results.result(False, "the test came to its end", repr(e))
+    except Exception as e: # whatever it is, its name is all that a log may show
+        results.result(False, came_to_its_end(at, e), "".join(traceback.format_exception(e)))
     finally:
         for g in lab.guests if not results.all or not all(results.all) else ():
             print(f"# --- {g.name}, log of the guest")

@@ -3,15 +3,19 @@
  * while a played agent orders one migration after the other. Built with TSan and with ASan; what
  * is lost or comes twice is seen here, what is not synchronised the sanitizer sees.
  *
- * Each pair of QPs (A, B) sends both ways. Two threads post on each QP, two poll each CQ. A message
+ * Each pair of QPs (A, B) sends both ways. Two threads post on each QP, two poll each CQ; those of
+ * the second pair sleep on a completion channel, without a limit, when there is nothing. A message
  * holds its sender and number; a buffer is used again when a completion says so.
  *
  * guest_race MIGRATIONS */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "common/util.h"
 #include "guest-agent/shim.h"
@@ -47,6 +51,7 @@ struct poster {
 struct end {
 	struct ibv_qp *qp;
 	struct ibv_cq *cq;
+	struct ibv_comp_channel *channel; /* NULL: polled all the time */
 	struct ibv_mr *mr, *send_mr;
 	struct end *peer;
 	unsigned index;
@@ -60,6 +65,7 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static atomic_bool stop, stop_polling;
 static atomic_uint failures;
+static int stopped = -1; /* eventfd: readable when .stop_polling is set */
 
 static void fail(const char *what, unsigned end, unsigned long long number)
 {
@@ -113,27 +119,52 @@ static void sent(struct end *e, const struct ibv_wc *wc)
 		;
 }
 
+static int poll_some(struct end *e)
+{
+	struct ibv_wc wc[4];
+	int n = ibv_poll_cq(e->cq, 1 + (int)(e->index & 3), wc);
+
+	for (int i = 0; i < n; i++) {
+		if (wc[i].status || wc[i].qp_num != e->qp->qp_num)
+			fail("a bad completion", e->index, wc[i].status);
+		else if (wc[i].wr_id & RECV_ID)
+			received(e, (unsigned)(wc[i].wr_id & (RECV_ID - 1)));
+		else
+			sent(e, &wc[i]);
+	}
+	return n;
+}
+
+static void sleep_for_event(struct end *e)
+{
+	struct pollfd p[] = {{.fd = e->channel->fd, .events = POLLIN},
+			     {.fd = stopped, .events = POLLIN}};
+	struct ibv_cq *cq;
+	void *arg;
+
+	if (poll(p, 2, -1) > 0 && p[0].revents && !ibv_get_cq_event(e->channel, &cq, &arg))
+		ibv_ack_cq_events(cq, 1);
+}
+
 static void *poller(void *arg)
 {
 	struct end *e = arg;
-	struct ibv_wc wc[4];
 	bool last;
 	int n;
 
 	/* A message has arrived when its send has ended: the last look finds it. */
 	do {
 		last = atomic_load(&stop_polling);
-		n = ibv_poll_cq(e->cq, 1 + (int)(e->index & 3), wc);
-		for (int i = 0; i < n; i++) {
-			if (wc[i].status || wc[i].qp_num != e->qp->qp_num)
-				fail("a bad completion", e->index, wc[i].status);
-			else if (wc[i].wr_id & RECV_ID)
-				received(e, (unsigned)(wc[i].wr_id & (RECV_ID - 1)));
-			else
-				sent(e, &wc[i]);
-		}
-		if (n <= 0)
+		n = poll_some(e);
+		if (n <= 0 && e->channel) {
+			if (ibv_req_notify_cq(e->cq, 0))
+				fail("a CQ cannot be armed", e->index, 0);
+			n = poll_some(e);
+			if (n <= 0)
+				sleep_for_event(e);
+		} else if (n <= 0) {
 			sched_yield();
+		}
 	} while (n > 0 || !last);
 	return NULL;
 }
@@ -211,7 +242,12 @@ static int open_end(struct end *e)
 					.cap = {POSTERS * WINDOW, RECVS, 1, 1, 0}};
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-	e->cq = ibv_create_cq(context, 4 * POSTERS * WINDOW, NULL, NULL, 0);
+	if (e->index / 2 % 2) {
+		e->channel = ibv_create_comp_channel(context);
+		if (!e->channel || fcntl(e->channel->fd, F_SETFL, O_NONBLOCK))
+			return -errno;
+	}
+	e->cq = ibv_create_cq(context, 4 * POSTERS * WINDOW, NULL, e->channel, 0);
 	e->mr = ibv_reg_mr_iova2(pd, e->inbox,
 				 offsetof(struct end, posters) - offsetof(struct end, inbox),
 				 (uintptr_t)e->inbox, access);
@@ -260,7 +296,8 @@ static int open_all(void)
 	int rc;
 
 	setenv(FAKE_WIRE_ENV, "1", 1);
-	rc = fake_agent_start();
+	stopped = eventfd(0, EFD_CLOEXEC);
+	rc = stopped < 0 ? -errno : fake_agent_start();
 	list = rc ? NULL : ibv_get_device_list(NULL);
 	context = list ? ibv_open_device(list[0]) : NULL;
 	pd = context ? ibv_alloc_pd(context) : NULL;
@@ -346,6 +383,7 @@ static int run(unsigned migrations)
 	if (!rc && !wait_for(0, true))
 		fail("sends do not end", 0, 0);
 	atomic_store(&stop_polling, true);
+	eventfd_write(stopped, 1);
 	for (unsigned i = 0; i < 2 * ENDS; i++)
 		pthread_join(polling[i], NULL);
 	check_all();

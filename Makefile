@@ -92,6 +92,7 @@ help:
 	@echo 'make bench-shim the cost of the shim on the data path, in instructions, in build/bench/shim.json'
 	@echo 'make bench-race RUNS=20  posts and polls from many threads during migrations, under TSan and ASan'
 	@echo 'make bench-qps  what a suspend and a resume cost by the number of QPs, in build/bench/qps.json, .svg'
+	@echo 'make bench-vswitch  plans, memory, the cost table of the vSwitch paper, in build/bench/vswitch.json'
 	@echo 'make bench-paths  path records, from the SA and from the cache: lookups/s and a flood, in build/bench/paths.json'
 	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS (default 30)'
 	@echo 'make lint       clang-format, cppcheck'
@@ -130,6 +131,11 @@ bench-pages: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/pages
 .PHONY: bench-apps bench-checked bench-pages
+
+bench-vswitch: $(BUILD)/tests/vswitch_bench
+	$(Q)mkdir -p $(BUILD)/bench && $< >$(BUILD)/bench/vswitch.json.new && mv $(BUILD)/bench/vswitch.json.new $(BUILD)/bench/vswitch.json
+	@echo '  report  $(BUILD)/bench/vswitch.json'
+.PHONY: bench-vswitch
 
 bench-paths: deps
 	$(Q)$(MAKE) --no-print-directory all

@@ -16,3 +16,4 @@ $(eval $(call testprogram,test_fuzz_lfts,tests/fuzz/replay.c tests/fuzz/fuzz_lft
 VSWITCH_CMD := vswitch/main.c vswitch/cmd_net.c vswitch/cmd_plan.c vswitch/cmd_cost.c
 $(eval $(call program,ibvmig-vswitch,$(VSWITCH_CMD),$(VSWITCH) $(COMMON)))
 $(eval $(call testprogram,test_vswitch_rank,tests/unit/test_vswitch_rank.c,$(VSWITCH) $(COMMON)))
+$(eval $(call testtool,vswitch_bench,tests/bench/vswitch_bench.c,$(VSWITCH) $(COMMON)))

@@ -53,7 +53,8 @@ static void print_ranks(const struct cmd *c, const struct fabric *f, const struc
 
 static int rank(const struct cmd *c, const struct fabric *f, uint32_t vm, struct fabric_error *e)
 {
-	bool *busy AUTO_FREE = calloc(f->ends + 1u, 1), *may AUTO_FREE = calloc(f->ends + 1u, 1);
+	bool *busy AUTO_FREE = calloc(f->ends + 1u, 1);
+	bool *may AUTO_FREE = calloc(f->ends + 1u, 1);
 	struct rank *r AUTO_FREE = NULL;
 	unsigned count;
 	int rc;

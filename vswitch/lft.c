@@ -45,7 +45,7 @@ void lft_clear(struct lft_store *s)
 	memset(s, 0, sizeof *s);
 }
 
-/* Twice the buckets, once there are two blocks for each. */
+/* Twice the buckets, once there are four blocks for each. */
 static int grow_buckets(struct lft_store *s)
 {
 	uint32_t n = s->buckets ? s->buckets * 2 : 256;
@@ -104,7 +104,7 @@ int lft_hold(struct lft_store *s, const uint8_t data[64], uint32_t *ret_block)
 {
 	uint32_t h = hash(data), i;
 
-	if (s->live >= 2 * s->buckets && grow_buckets(s))
+	if (s->live >= 4 * s->buckets && grow_buckets(s))
 		return -ENOMEM;
 	for (i = s->bucket[h % s->buckets]; i != LFT_NONE; i = block_of(s, i)->next)
 		if (!memcmp(lft_data(s, i), data, IB_LFT_BLOCK)) {

@@ -257,6 +257,35 @@ static void test_batches(void **state)
 	fabric_clear(&b);
 }
 
+/* 5,832 hosts: both LIDs after each move from everywhere, and a sample of the others. */
+static void test_large(void **state)
+{
+	struct moves_plan p = {0};
+	struct fabric_error e = {""};
+	struct check_result c;
+	struct move m[2];
+	struct fabric f;
+
+	(void)state;
+	srand(9);
+	make("5832", ROUTE_FTREE, &f);
+	for (unsigned i = 0; i < 200; i++) {
+		uint32_t vm = (uint32_t)rand() % f.ends,
+			 to = (vm + 1 + (uint32_t)rand() % 5831) % f.ends;
+
+		assert_int_equal(moves_swap(&f, vm, to, m, &e), 0);
+		assert_int_equal(moves_plan(&f, m, 2, i % 2, &p, &e), 0);
+		assert_true(p.smps <= 2 * f.switches);
+		assert_int_equal(moves_apply(&f, &p), 0);
+		if (check_lid(&f, f.end[to].lid, to, &c, &e) ||
+		    check_lid(&f, f.end[vm].lid, vm, &c, &e) ||
+		    (i % 20 == 0 && check_fabric(&f, 97, &c, &e)))
+			fail_msg("move %u: %s", i, e.text);
+	}
+	moves_free(&p);
+	fabric_clear(&f);
+}
+
 /* The paper's cases on its 324 hosts: the same leaf costs one SMP where old entries still lead
  * there; another leaf at most two for each switch. */
 static void test_counts(void **state)
@@ -439,8 +468,9 @@ int main(void)
 	const struct CMUnitTest vswitch_moves[] = {
 		cmocka_unit_test(test_random_swaps), cmocka_unit_test(test_batches),
 		cmocka_unit_test(test_fewest),       cmocka_unit_test(test_counts),
-		cmocka_unit_test(test_copies),       cmocka_unit_test(test_bad_batches),
-		cmocka_unit_test(test_cycles),       cmocka_unit_test(test_plan_cycle),
+		cmocka_unit_test(test_large),        cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_bad_batches),  cmocka_unit_test(test_cycles),
+		cmocka_unit_test(test_plan_cycle),
 	};
 
 	return RUN_TESTS(vswitch_moves);

@@ -260,17 +260,17 @@ static int check_answers(const struct batch *b, struct sm_reply_head *h)
 }
 
 /* A switch that did not answer may have taken the block or not. What OpenSM believes to be in it is
- * made to differ from both, until an answer says what is there: without one, the next sweep writes
- * the block. */
+ * made to differ from what it shall hold, until an answer says what is there: without one, the next
+ * sweep writes the block. Port 0 stands for "unknown", as in OpenSM's own writing of a block: where
+ * a LID is routed, OpenSM looks at the port that its entry names, and one beyond the switch's ports
+ * makes it read beyond its table. No VF's LID leads to port 0. */
 static void forget_block(const struct batch *b, const struct touched_block *t)
 {
 	for (unsigned i = 0; i < b->relabels; i++) {
 		uint16_t lid = b->plan[i].lid;
 
 		if (lid / IB_LFT_BLOCK == t->block)
-			t->sw->lft[lid] = t->before[lid % IB_LFT_BLOCK] == VSWITCH_NO_PATH
-						  ? VSWITCH_NO_PATH - 1
-						  : VSWITCH_NO_PATH;
+			t->sw->lft[lid] = 0;
 	}
 }
 

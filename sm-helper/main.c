@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
+#include "sm-helper/notice.h"
 #include "sm-helper/path_server.h"
 #include "sm-helper/rest.h"
 
@@ -23,6 +24,7 @@
 #define PATH_WORKERS   2 /* of their own: a silent SA holds no bind or move up */
 #define SERVERS_MAX    8
 #define HEALTH_MS      1000
+#define RENOTICE_MS    200 /* then 0.8, 3.2, 12.8, 51.2 s */
 
 static const char *const conf_keys[] = {
 	"listen",    "plugin-socket",  "state-dir",    "caching", "umad-ca",
@@ -136,6 +138,8 @@ static int open_ops(struct daemon *d, const struct conf *conf)
 	    (rc = open_state(d, conf)) ||
 	    (rc = client_new(conf_get(conf, "plugin-socket", DEFAULT_PLUGIN), &d->ops.client)))
 		return rc;
+	if ((rc = outbox_new(notice_send, notice_lost, &d->ops, RENOTICE_MS, &d->ops.outbox)))
+		return rc;
 	if ((rc = probe_new(conf_get(conf, "umad-ca", NULL), port, &d->ops.probe)))
 		return rc;
 	return path_service_new(conf_get(conf, "plugin-socket", DEFAULT_PLUGIN), d->ops.probe,
@@ -222,6 +226,7 @@ static void stop(struct daemon *d)
 	for (unsigned i = 0; i < SERVERS_MAX; i++)
 		path_server_free(d->path_server[i]);
 	path_service_free(d->ops.paths);
+	outbox_free(d->ops.outbox);
 	client_free(d->ops.client);
 	probe_free(d->ops.probe);
 	registry_close(d->ops.registry);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define NOTICE_MS 2000
+#define SETTLE_MS 500
 
 struct hosts {
 	struct reg_subscription *list; /* owned */
@@ -26,19 +27,25 @@ static void collect(void *arg, const struct reg_subscription *s)
 	h->list[h->count++] = *s;
 }
 
-static bool tell(struct ops *o, const struct reg_subscription *s, struct json_object *body)
+int notice_send(void *arg, const char *url, struct json_object *body, char *error)
 {
 	struct json_object *answer AUTO_JSON = NULL;
-	char error[HTTP_ERROR_MAX];
 
-	if (!http_call(s->url, "POST", "/v1/peer/repath", body, NOTICE_MS, &answer, error))
-		return true;
-	log_warn("notice to %s (%s) failed: %s; it gets no more until it subscribes again", s->host,
-		 s->url, error);
-	registry_unsubscribe(o->registry, s->host);
-	return false;
+	(void)arg;
+	return http_call(url, "POST", "/v1/peer/repath", body, NOTICE_MS, &answer, error);
 }
 
+void notice_lost(void *arg, const char *host, const char *url, const char *error)
+{
+	struct ops *o = arg;
+
+	log_warn("notice to %s (%s) failed %d times: %s; it gets no more until it subscribes again",
+		 host, url, OUTBOX_TRIES, error);
+	registry_unsubscribe(o->registry, host);
+}
+
+/* The caller's answer waits for the first attempts, so that who has heard of a move by its answer
+ * finds the hosts told; a host that does not answer holds it up for SETTLE_MS. */
 static unsigned tell_all(struct ops *o, struct json_object *body)
 {
 	struct hosts h = {0};
@@ -46,9 +53,9 @@ static unsigned tell_all(struct ops *o, struct json_object *body)
 
 	registry_each_subscription(o->registry, collect, &h);
 	for (size_t i = 0; i < h.count; i++)
-		told += tell(o, &h.list[i], body);
+		told += outbox_post(o->outbox, h.list[i].host, h.list[i].url, body);
 	free(h.list);
-	atomic_fetch_add(&o->host_notices, told);
+	outbox_settle(o->outbox, SETTLE_MS);
 	return told;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Tells the hosts that have subscribed what happened to paths (docs/wire.md, "Fabric"): one notice
- * a host, however many VMs it has. A host that cannot be reached is forgotten until it subscribes
- * again, so that it holds nobody up twice. Blocking, from worker threads. */
+ * a host, however many VMs it has, sent until the host acknowledges it (sm-helper/outbox.h).
+ * Blocking, from worker threads. */
 #ifndef IBVMIG_SM_NOTICE_H
 #define IBVMIG_SM_NOTICE_H
 
@@ -9,7 +9,11 @@
 
 #include <json-c/json.h>
 
-/* After a move that changed paths. How many hosts have taken it. */
+/* For outbox_new(); arg: a struct ops. */
+int notice_send(void *arg, const char *url, struct json_object *body, char *error);
+void notice_lost(void *arg, const char *host, const char *url, const char *error);
+
+/* After a move that changed paths. To how many hosts it goes. */
 unsigned notice_moved(struct ops *o, uint64_t vguid, const struct move_result *res);
 /* The vGUID is bound to nothing any more. */
 unsigned notice_gone(struct ops *o, uint64_t vguid);

@@ -5,6 +5,7 @@
 #define IBVMIG_SM_OPS_H
 
 #include "sm-helper/client.h"
+#include "sm-helper/outbox.h"
 #include "sm-helper/path_service.h"
 #include "sm-helper/probe.h"
 #include "sm-helper/registry.h"
@@ -24,7 +25,8 @@ struct op_error {
 };
 
 struct ops {
-	struct client *client; /* owned, as the next three */
+	struct client *client; /* owned, as the next four */
+	struct outbox *outbox;
 	struct path_service *paths;
 	struct registry *registry;
 	struct probe *probe;
@@ -35,7 +37,7 @@ struct ops {
 	struct client_epoch epoch; /* of fabric; all 0: none yet, or stale */
 	uint64_t instance;         /* the OpenSM process that was seen last */
 	bool reconciled;
-	atomic_ullong moves, host_notices;
+	atomic_ullong moves, subscriptions; /* subscriptions: requests */
 };
 
 struct move_request {

@@ -189,6 +189,18 @@ static void add_path_counts(struct json_object *c, struct path_counts n)
 	json_set_u64(c, "path_expired", n.expired);
 }
 
+static void add_notice_counts(struct json_object *c, struct ops *o)
+{
+	struct outbox_counts n = outbox_counts(o->outbox);
+
+	json_set_u64(c, "subscriptions", atomic_load(&o->subscriptions));
+	json_set_u64(c, "notices_sent", n.sent);
+	json_set_u64(c, "notices_acked", n.acked);
+	json_set_u64(c, "notices_retried", n.retried);
+	json_set_u64(c, "notices_lost", n.lost);
+	json_set_u64(c, "notices_pending", n.pending);
+}
+
 static void run_status(struct job *j)
 {
 	struct ops *o = j->rest->ops;
@@ -204,7 +216,8 @@ static void run_status(struct job *j)
 	json_set_u64(c, "lft_changes", s.lft_changes);
 	json_set_u64(c, "port_info_smps", s.port_info_smps);
 	json_set_u64(c, "sa_path_requests", s.sa_path_requests);
-	json_set_u64(c, "repath_notices", s.repath_notices + atomic_load(&o->host_notices));
+	json_set_u64(c, "repath_notices", s.repath_notices + outbox_counts(o->outbox).acked);
+	add_notice_counts(c, o);
 	json_set_u64(c, "moves", atomic_load(&o->moves));
 	add_path_counts(c, path_service_counts(o->paths));
 	j->reply = json_object_new_object();
@@ -417,6 +430,7 @@ static void run_subscribe(struct job *j)
 	json_reader_init(&r, j->body);
 	need_text(&r, "host", host);
 	need_text(&r, "url", url);
+	atomic_fetch_add(&j->rest->ops->subscriptions, 1);
 	if (r.error)
 		bad_request(j, r.message);
 	else if (registry_subscribe(j->rest->ops->registry, host, url))

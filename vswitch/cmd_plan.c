@@ -63,11 +63,10 @@ static int rank(const struct cmd *c, const struct fabric *f, uint32_t vm, struct
 		return fabric_fail(e, -ENOMEM, "no memory");
 	rc = mark_busy(f, c->busy, busy, e);
 	busy[vm] = true;
-	if (rc)
-		return rc;
 	rank_free(f, busy, may);
-	rc = rank_hosts(f, vm, busy, may, c->copy, c->balance ? MOVES_ALL : MOVES_FEWEST, &r,
-			&count, e);
+	if (!rc)
+		rc = rank_hosts(f, vm, busy, may, c->copy, c->balance ? MOVES_ALL : MOVES_FEWEST,
+				&r, &count, e);
 	if (!rc)
 		print_ranks(c, f, r, count);
 	return rc;

@@ -15,6 +15,9 @@
 #define QPS_PER_PACKET  ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_qp))
 #define BATCHES         64 /* of 48 KiB, touched as far as they are filled */
 #define DEFERRED_MAX    4096
+/* Who has no agent is refused at once; a guest that only gets no CPU answers late, and without its
+ * answer the QP cannot move for as long as it lives. */
+#define ANSWER_S 15
 
 /* How every packet begins; a prefix of those below. */
 struct packet {
@@ -664,7 +667,7 @@ static void ask_peer(struct shim_qp *q)
 	int cancel;
 
 	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += RESOLVE_MS / 1000;
+	until.tv_sec += ANSWER_S;
 	peer_send_qp(q, PEER_RESOLVE, 0);
 	ctl_exit();
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);

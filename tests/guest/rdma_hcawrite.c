@@ -143,7 +143,7 @@ static void deregister(void)
 	result_close(f, temporary);
 }
 
-/* With -g the second half of the addresses is left free behind the first. */
+/* With -g nothing is in the second half yet, and nobody else takes its addresses. */
 static void map_memory(void)
 {
 	int fd = opt.file ? open(opt.file, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
@@ -158,8 +158,9 @@ static void map_memory(void)
 		      0);
 	if (memory == MAP_FAILED || (!opt.huge && madvise(memory, bytes, MADV_NOHUGEPAGE)))
 		die("%zu bytes of memory: %s", bytes, strerror(errno));
-	if (opt.grow && munmap(memory + bytes / 2, bytes - bytes / 2))
-		die("munmap: %s", strerror(errno));
+	if (opt.grow && mmap(memory + bytes / 2, bytes - bytes / 2, PROT_NONE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+		die("mmap: %s", strerror(errno));
 	if (mlock(memory, opt.grow ? bytes / 2 : bytes)) /* which also makes them present */
 		die("mlock: %s", strerror(errno));
 }
@@ -186,6 +187,7 @@ static void register_memory(void)
 		mrs[1] = reg(pd, quarter, opt.bytes - quarter);
 	} else if (opt.grow) {
 		mrs[0] = reg(pd, 0, opt.bytes / 2);
+		munmap(memory + opt.bytes / 2, opt.bytes - opt.bytes / 2);
 		if (mremap(memory, opt.bytes / 2, opt.bytes, 0) != memory ||
 		    mlock(memory, opt.bytes))
 			die("mremap: %s", strerror(errno));

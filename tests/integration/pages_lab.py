@@ -56,7 +56,10 @@ class Region:
         await guest.sh(f"({self.env} ibvmig-run rdma_hcawrite {self.options} {out}.pages {out}.json "
                        f">{out}.out 2>&1 & echo $! >{out}.pid) </dev/null >/dev/null 2>&1")
         await guest.until(f"tail -c 3 {out}.pages 2>/dev/null | grep -q ']}}' || "
-                          f"{{ cat {out}.out; exit 1; }}", SECONDS)
+                          f"! kill -0 $(cat {out}.pid) 2>/dev/null", SECONDS)
+        said = await guest.sh(f"cat {out}.out")
+        if said:
+            raise GuestError(f"rdma_hcawrite {self.options}: {said}")
         text = ""
         while not text.endswith("]}\n"):  # the channel carries so much at a time
             text += await guest.sh(f"tail -c +{len(text) + 1} {out}.pages | head -c {CHUNK}", SECONDS)

@@ -53,6 +53,7 @@ class Region:
 
     async def start(self, guest):
         out = f"/tmp/{self.name}"
+        await guest.sh(f"rm -f {out}.*")  # of another process: its pages are no longer its own
         await guest.sh(f"({self.env} ibvmig-run rdma_hcawrite {self.options} {out}.pages {out}.json "
                        f">{out}.out 2>&1 & echo $! >{out}.pid) </dev/null >/dev/null 2>&1")
         await guest.until(f"tail -c 3 {out}.pages 2>/dev/null | grep -q ']}}' || "

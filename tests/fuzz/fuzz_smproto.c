@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What the plugin lets in from its socket, and ibvmig-sm from those of the path record service: a
  * request that is let in names no more than its bytes hold, and nothing twice. The input: one byte
- * that chooses (even: plugin, odd: path records), then the packet. */
+ * that chooses (even: plugin, odd: path records), then the packet; version 0 in a packet for the
+ * plugin stands for the one that it speaks, so that the corpus outlives a new version. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -36,11 +37,13 @@ static void check_assign(const struct sm_assign_request *r, size_t size)
 	}
 }
 
-static void check_plugin(const void *packet, size_t size)
+static void check_plugin(void *packet, size_t size)
 {
 	char reason[SM_REASON_MAX] = "";
-	const struct sm_head *h = packet;
+	struct sm_head *h = packet;
 
+	if (size >= sizeof *h && !h->version)
+		h->version = SM_PROTO_VERSION;
 	if (proto_check_request(packet, size, reason)) {
 		must(*reason && memchr(reason, 0, sizeof reason));
 		return;

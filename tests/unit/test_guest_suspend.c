@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "guest-agent/shim.h"
+#include "tests/unit/guest_channel_stub.h"
 #include "tests/unit/guest_ud_stub.h"
 
 #define QPN       0x31
@@ -227,21 +228,6 @@ void channel_push(struct shim_channel *ch, struct shim_cq *c, enum cq_due due)
 	(void)ch;
 	(void)c;
 	(void)due;
-}
-void channel_forget(struct shim_channel *ch, struct shim_cq *c)
-{
-	(void)ch;
-	(void)c;
-}
-void channel_retract(struct shim_channel *ch, struct shim_cq *c)
-{
-	(void)ch;
-	(void)c;
-}
-int channel_arm(struct shim_channel *ch, struct shim_cq *c, int solicited_only)
-{
-	(void)ch;
-	return cq_arm_anew(c, solicited_only);
 }
 void peer_want_key(struct shim_qp *qp, uint32_t vkey)
 {

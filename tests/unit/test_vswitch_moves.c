@@ -8,11 +8,10 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "tests/unit/vswitch_nets.h"
 #include "vswitch/check.h"
 #include "vswitch/deps.h"
-#include "vswitch/gen.h"
 #include "vswitch/plan.h"
-#include "vswitch/route.h"
 #include "vswitch/walk.h"
 
 static const struct {
@@ -32,18 +31,6 @@ static unsigned moves_wanted(void)
 	const char *n = getenv("MOVES");
 
 	return n ? (unsigned)atoi(n) : 1000;
-}
-
-static void make(const char *text, enum route_engine engine, struct fabric *f)
-{
-	struct fabric_error e = {""};
-	struct gen_spec spec;
-	int rc = gen_parse(text, &spec, &e);
-
-	rc = rc ? rc : gen_fabric(&spec, f, &e);
-	rc = rc ? rc : route_fabric(f, engine, &e);
-	if (rc)
-		fail_msg("%s: %s", text, e.text);
 }
 
 static uint8_t *tables(const struct fabric *f, size_t *ret_bytes)

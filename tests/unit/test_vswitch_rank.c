@@ -7,24 +7,11 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "tests/unit/vswitch_nets.h"
 #include "vswitch/address.h"
 #include "vswitch/check.h"
 #include "vswitch/cost.h"
-#include "vswitch/gen.h"
 #include "vswitch/rank.h"
-#include "vswitch/route.h"
-
-static void make(const char *text, enum route_engine engine, struct fabric *f)
-{
-	struct fabric_error e = {""};
-	struct gen_spec spec;
-	int rc = gen_parse(text, &spec, &e);
-
-	rc = rc ? rc : gen_fabric(&spec, f, &e);
-	rc = rc ? rc : route_fabric(f, engine, &e);
-	if (rc)
-		fail_msg("%s: %s", text, e.text);
-}
 
 static uint32_t named(const struct fabric *f, const char *name)
 {

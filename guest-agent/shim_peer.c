@@ -583,6 +583,7 @@ void peer_delivered(const struct shim_relay *r)
 	struct peer_head h;
 	const void *entries = r->body + sizeof(h);
 	size_t bytes = r->head.bytes - sizeof(*r);
+	struct shim_peer *peer;
 	size_t each;
 
 	if (r->head.bytes < sizeof(*r) + sizeof(h))
@@ -608,8 +609,8 @@ void peer_delivered(const struct shim_relay *r)
 		peer_keys(&h, entries);
 		break;
 	case PEER_KEYS_DROP:
-		if (peer_find(&h))
-			table_clear(&peer_find(&h)->keys);
+		if ((peer = peer_find(&h)))
+			table_clear(&peer->keys);
 		break;
 	case PEER_KEY_GET:
 		if (h.count == 1)

@@ -430,11 +430,12 @@ static void run_subscribe(struct job *j)
 	json_reader_init(&r, j->body);
 	need_text(&r, "host", host);
 	need_text(&r, "url", url);
-	atomic_fetch_add(&j->rest->ops->subscriptions, 1);
 	if (r.error)
 		bad_request(j, r.message);
 	else if (registry_subscribe(j->rest->ops->registry, host, url))
 		registry_broken(j);
+	else
+		atomic_fetch_add(&j->rest->ops->subscriptions, 1);
 	j->reply = json_object_new_object();
 	json_set_bool(j->reply, "caching", j->rest->caching);
 }

@@ -1,37 +1,52 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/client.h"
 #include "common/util.h"
+#include "sm-helper/backend.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <poll.h>
-#include <stdarg.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
-#define CALL_MS           5000
-#define TOPOLOGY_MS       (SM_READ_WAIT_MS + CALL_MS)
-#define DEADLINE_SLACK_MS 7000 /* an undo in the plugin may take 5 s more */
-#define FABRIC_TRIES      5
-
-struct client {
-	char *path; /* owned */
-	pthread_mutex_t lock;
-	int fd; /* -1: not connected */
-	uint32_t next_id;
+static const struct backend *const backends[] = {
+	&backend_plugin,
+	&backend_none,
 };
 
-int client_new(const char *path, struct client **ret_client)
+struct client {
+	const struct backend *backend; /* borrowed */
+	void *self;                    /* owned */
+};
+
+const struct backend *backend_find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(backends); i++)
+		if (!strcmp(backends[i]->name, name))
+			return backends[i];
+	return NULL;
+}
+
+void backend_names(char *text, size_t room)
+{
+	size_t at = 0;
+
+	*text = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(backends) && at < room; i++)
+		at += (size_t)snprintf(text + at, room - at, "%s%s", i ? ", " : "",
+				       backends[i]->name);
+}
+
+int client_new(const struct backend *backend, const struct backend_conf *conf,
+	       struct client **ret_client)
 {
 	struct client *c = calloc(1, sizeof *c);
+	int rc = c ? 0 : -ENOMEM;
 
-	if (!c || !(c->path = strdup(path))) {
+	if (!rc && backend->open)
+		rc = backend->open(conf, &c->self);
+	if (rc) {
 		free(c);
-		return -ENOMEM;
+		return rc;
 	}
-	pthread_mutex_init(&c->lock, NULL);
-	c->fd = -1;
+	c->backend = backend;
 	*ret_client = c;
 	return 0;
 }
@@ -40,318 +55,66 @@ void client_free(struct client *c)
 {
 	if (!c)
 		return;
-	if (c->fd >= 0)
-		close(c->fd);
-	free(c->path);
+	if (c->backend->close)
+		c->backend->close(c->self);
 	free(c);
 }
 
-static int fail(char *error, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
-static int fail(char *error, int rc, const char *fmt, ...)
+const struct backend *client_backend(const struct client *c)
 {
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(error, CLIENT_ERROR_MAX, fmt, ap);
-	va_end(ap);
-	return rc;
+	return c->backend;
 }
 
-static int connect_plugin(struct client *c, char *error)
+/* The backend cannot do what was asked for. */
+static int refuse(const struct client *c, const char *what, char *error)
 {
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	int fd AUTO_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return fail(error, -errno, "socket: %s", strerror(errno));
-	if (strlen(c->path) >= sizeof a.sun_path)
-		return fail(error, -ENAMETOOLONG, "plugin-socket \"%s\" is longer than %zu bytes",
-			    c->path, sizeof a.sun_path - 1);
-	strcpy(a.sun_path, c->path);
-	if (connect(fd, (struct sockaddr *)&a, sizeof a))
-		return fail(error, -ECONNREFUSED,
-			    "no OpenSM plugin at %s (%s): is OpenSM running with event_plugin_name "
-			    "ibvmigsm and event_plugin_options ibvmig-socket=%s? Its log says why "
-			    "a plugin is not loaded",
-			    c->path, strerror(errno), c->path);
-	c->fd = TAKE_FD(fd);
-	return 0;
-}
-
-static void disconnect(struct client *c)
-{
-	close(c->fd);
-	c->fd = -1;
-}
-
-static int transfer(struct client *c, struct sm_head *req, struct sm_reply_head *reply, size_t room,
-		    unsigned wait_ms)
-{
-	struct pollfd p = {.fd = c->fd, .events = POLLIN};
-	ssize_t n;
-
-	if (send(c->fd, req, req->bytes, MSG_NOSIGNAL) != (ssize_t)req->bytes)
-		return -EPIPE;
-	n = poll(&p, 1, (int)wait_ms);
-	if (n <= 0)
-		return n ? -EIO : -ETIMEDOUT;
-	memset(reply, 0, room);
-	n = recv(c->fd, reply, room, MSG_TRUNC);
-	if (n < (ssize_t)sizeof *reply || n > (ssize_t)room)
-		return n <= 0 ? -EIO : -EPROTO;
-	return reply->head.magic == SM_PROTO_MAGIC && reply->head.id == req->id &&
-			       (reply->head.version == SM_PROTO_VERSION || reply->error)
-		       ? 0
-		       : -EPROTO;
-}
-
-/* Fills the head, sends, waits. An old connection that turns out to be dead (OpenSM was restarted)
- * is replaced once: a request that could not be sent has not been executed. */
-static int call(struct client *c, uint16_t op, struct sm_head *req, size_t bytes,
-		struct sm_reply_head *reply, size_t room, unsigned wait_ms, char *error)
-{
-	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&c->lock);
-	bool fresh = c->fd < 0;
-	int rc;
-
-	*req = (struct sm_head){SM_PROTO_MAGIC, SM_PROTO_VERSION, op, ++c->next_id,
-				(uint32_t)bytes};
-	if (fresh && (rc = connect_plugin(c, error)))
-		return rc;
-	rc = transfer(c, req, reply, room, wait_ms);
-	if (rc == -EPIPE && !fresh) {
-		disconnect(c);
-		if ((rc = connect_plugin(c, error)))
-			return rc;
-		rc = transfer(c, req, reply, room, wait_ms);
-	}
-	if (rc) {
-		disconnect(c);
-		return fail(error, rc == -ETIMEDOUT ? rc : -ECONNRESET,
-			    rc == -ETIMEDOUT ? "the OpenSM plugin at %s does not answer"
-			    : rc == -EPROTO  ? "the OpenSM plugin at %s is of another version"
-					     : "the OpenSM plugin at %s has closed the connection",
-			    c->path);
-	}
-	return reply->error ? fail(error, reply->error, "%.*s", SM_REASON_MAX, reply->reason) : 0;
+	snprintf(error, CLIENT_ERROR_MAX, "backend %s cannot %s", c->backend->name, what);
+	return -ECONNREFUSED;
 }
 
 int client_status(struct client *c, struct sm_status_reply *ret_status,
 		  char error[static CLIENT_ERROR_MAX])
 {
-	struct sm_status_request req = {0};
-
-	return call(c, SM_OP_STATUS, &req.head, sizeof req, &ret_status->h, sizeof *ret_status,
-		    CALL_MS, error);
+	memset(ret_status, 0, sizeof *ret_status);
+	return c->backend->status(c->self, ret_status, error);
 }
 
 int client_assign(struct client *c, const struct sm_target *targets, unsigned count, uint32_t flags,
 		  unsigned deadline_ms, struct sm_assign_reply *ret_reply,
 		  char error[static CLIENT_ERROR_MAX])
 {
-	struct sm_assign_request req = {
-		.flags = flags,
-		.deadline_ms = deadline_ms,
-		.count = count,
-	};
-
-	if (count > SM_ASSIGN_MAX)
-		return fail(error, -EINVAL, "a batch of %u; allowed is %u", count, SM_ASSIGN_MAX);
-	memcpy(req.target, targets, count * sizeof *targets);
-	return call(c, SM_OP_ASSIGN, &req.head,
-		    offsetof(struct sm_assign_request, target) + count * sizeof *targets,
-		    &ret_reply->h, sizeof *ret_reply, deadline_ms + DEADLINE_SLACK_MS, error);
-}
-
-int client_records(struct client *c, const struct sm_record_key *keys, unsigned count,
-		   struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
-{
-	struct sm_records_request req = {.count = count};
-	int rc;
-
-	if (count < 1 || count > SM_RECORDS_MAX)
-		return fail(error, -EINVAL, "%u records; allowed is 1 to %u", count,
-			    SM_RECORDS_MAX);
-	memcpy(req.key, keys, count * sizeof *keys);
-	rc = call(c, SM_OP_RECORDS, &req.head,
-		  offsetof(struct sm_records_request, key) + count * sizeof *keys, &ret_reply->h,
-		  sizeof *ret_reply, CALL_MS, error);
-	if (!rc && ret_reply->count != count)
-		return fail(error, -EPROTO, "the plugin's list of records is damaged");
-	return rc;
-}
-
-/* The call is one of waiting: sent, then poll() for the answer or for stop_fd. */
-static int await_change(struct client *c, struct sm_watch_request *req, int stop_fd,
-			struct sm_watch_reply *reply)
-{
-	struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
-
-	*reply = (struct sm_watch_reply){0};
-	if (send(c->fd, req, sizeof *req, MSG_NOSIGNAL) != sizeof *req)
-		return -EPIPE;
-	while (poll(p, 2, -1) < 0)
-		if (errno != EINTR)
-			return -EIO;
-	if (p[1].revents)
-		return -ECANCELED;
-	if (recv(c->fd, reply, sizeof *reply, 0) < (ssize_t)sizeof reply->h)
-		return -EIO;
-	return reply->h.head.magic == SM_PROTO_MAGIC && reply->h.head.id == req->head.id &&
-			       !reply->h.error
-		       ? 0
-		       : -EPROTO;
-}
-
-int client_watch(struct client *c, struct client_epoch *epoch, int stop_fd,
-		 char error[static CLIENT_ERROR_MAX])
-{
-	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&c->lock);
-	struct sm_watch_request req = {
-		.head = {SM_PROTO_MAGIC, SM_PROTO_VERSION, SM_OP_WATCH, ++c->next_id, sizeof req},
-		.instance = epoch->instance,
-		.generation = epoch->generation,
-	};
-	struct sm_watch_reply reply;
-	int rc;
-
-	if (c->fd < 0 && (rc = connect_plugin(c, error)))
-		return rc;
-	rc = await_change(c, &req, stop_fd, &reply);
-	if (rc) {
-		disconnect(c);
-		return rc == -ECANCELED ? rc
-					: fail(error, -ECONNRESET,
-					       "the OpenSM plugin at %s watches no more", c->path);
-	}
-	*epoch = (struct client_epoch){reply.instance, reply.generation};
-	return 0;
+	if (!c->backend->assign)
+		return refuse(c, "change addresses", error);
+	return c->backend->assign(c->self, targets, count, flags, deadline_ms, ret_reply, error);
 }
 
 int client_sweep(struct client *c, uint64_t *ret_before, char error[static CLIENT_ERROR_MAX])
 {
-	struct sm_sweep_request req = {0};
-	struct sm_sweep_reply reply;
-	int rc = call(c, SM_OP_SWEEP, &req.head, sizeof req, &reply.h, sizeof reply, CALL_MS,
-		      error);
-
-	if (!rc)
-		*ret_before = reply.heavy_sweeps;
-	return rc;
-}
-
-static int add_endport(struct fabric *f, const struct sm_endport *e)
-{
-	struct fabric_end end = {
-		.node_guid = e->node_guid,
-		.port_guid = e->port_guid,
-		.lid = e->lid,
-		.port = e->port,
-	};
-
-	if (e->type == SM_NODE_SWITCH)
-		return fabric_add_switch(f, e->node_guid, e->lid, e->ports, e->desc);
-	memcpy(end.desc, e->desc, sizeof end.desc);
-	return fabric_add_end(f, &end);
-}
-
-/* A page after the other, until all are there or the generation changes (-EAGAIN). The places of CA
- * ports are kept in attach: their switch may come later. */
-static int read_endports(struct client *c, struct fabric *f, struct sm_endport **attach,
-			 struct client_epoch *epoch, char *error)
-{
-	struct sm_endports_reply *r AUTO_FREE = malloc(sizeof *r);
-	struct sm_page_request req = {0};
-	int rc = r ? 0 : -ENOMEM;
-
-	while (!rc) {
-		rc = call(c, SM_OP_ENDPORTS, &req.head, sizeof req, &r->h, sizeof *r, TOPOLOGY_MS,
-			  error);
-		if (rc)
-			break;
-		if (req.first &&
-		    (r->instance != epoch->instance || r->generation != epoch->generation))
-			return -EAGAIN;
-		*epoch = (struct client_epoch){r->instance, r->generation};
-		if (r->count > SM_ENDPORTS_MAX || r->total > UINT16_MAX)
-			return fail(error, -EPROTO, "the plugin's list of ports is damaged");
-		for (uint32_t i = 0; !rc && i < r->count; i++) {
-			uint32_t index = f->ends;
-
-			rc = add_endport(f, &r->endport[i]);
-			if (rc || f->ends == index)
-				continue;
-			struct sm_endport *grown = realloc(*attach, f->ends * sizeof *grown);
-			if (!grown)
-				return -ENOMEM;
-			*attach = grown;
-			grown[index] = r->endport[i];
-		}
-		req.first += r->count;
-		if (!r->count || req.first >= r->total)
-			break;
-	}
-	return rc;
-}
-
-static int read_links(struct client *c, struct fabric *f, const struct client_epoch *epoch,
-		      char *error)
-{
-	struct sm_links_reply *r AUTO_FREE = malloc(sizeof *r);
-	struct sm_page_request req = {0};
-	int rc = r ? 0 : -ENOMEM;
-
-	while (!rc) {
-		rc = call(c, SM_OP_LINKS, &req.head, sizeof req, &r->h, sizeof *r, TOPOLOGY_MS,
-			  error);
-		if (rc)
-			break;
-		if (r->instance != epoch->instance || r->generation != epoch->generation)
-			return -EAGAIN;
-		if (r->count > SM_LINKS_MAX)
-			return fail(error, -EPROTO, "the plugin's list of links is damaged");
-		for (uint32_t i = 0; !rc && i < r->count; i++)
-			rc = fabric_link(f, r->link[i].guid[0], r->link[i].port[0],
-					 r->link[i].guid[1], r->link[i].port[1]);
-		req.first += r->count;
-		if (!r->count || req.first >= r->total)
-			break;
-	}
-	return rc;
-}
-
-static int read_fabric(struct client *c, struct fabric *f, struct client_epoch *epoch, char *error)
-{
-	struct sm_endport *attach AUTO_FREE = NULL;
-	int rc = read_endports(c, f, &attach, epoch, error);
-
-	if (!rc)
-		rc = read_links(c, f, epoch, error);
-	for (uint32_t i = 0; !rc && i < f->ends; i++)
-		if (attach[i].peer_guid)
-			rc = fabric_attach(f, i, attach[i].peer_guid, attach[i].peer_port);
-	return rc;
+	if (!c->backend->sweep)
+		return refuse(c, "ask for a sweep", error);
+	return c->backend->sweep(c->self, ret_before, error);
 }
 
 int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_epoch,
 		  char error[static CLIENT_ERROR_MAX])
 {
-	struct fabric fresh = {0};
-	int rc = -EAGAIN;
+	if (!c->backend->fabric)
+		return refuse(c, "read the topology", error);
+	return c->backend->fabric(c->self, f, ret_epoch, error);
+}
 
-	for (int i = 0; rc == -EAGAIN && i < FABRIC_TRIES; i++) {
-		fabric_clear(&fresh);
-		*error = '\0';
-		rc = read_fabric(c, &fresh, ret_epoch, error);
-	}
-	if (rc) {
-		fabric_clear(&fresh);
-		if (!*error)
-			fail(error, rc, "the topology in OpenSM cannot be read: %s", strerror(-rc));
-		return rc;
-	}
-	fabric_clear(f);
-	*f = fresh;
-	return 0;
+int client_records(struct client *c, const struct sm_record_key *keys, unsigned count,
+		   struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
+{
+	if (!c->backend->records)
+		return refuse(c, "compute path records", error);
+	return c->backend->records(c->self, keys, count, ret_reply, error);
+}
+
+int client_watch(struct client *c, struct client_epoch *epoch, int stop_fd,
+		 char error[static CLIENT_ERROR_MAX])
+{
+	if (!c->backend->watch)
+		return refuse(c, "watch the subnet", error);
+	return c->backend->watch(c->self, epoch, stop_fd, error);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Calls to the plugin in OpenSM. Blocking, from worker threads; one at a time, in turn. Connects by
- * itself whenever it is not connected. */
+/* Calls to the subnet manager, through whichever backend is configured (sm-helper/backend.h).
+ * Blocking, from worker threads; one at a time, in turn. Connects by itself whenever it is not
+ * connected. */
 #ifndef IBVMIG_SM_CLIENT_H
 #define IBVMIG_SM_CLIENT_H
 
@@ -15,12 +16,18 @@ struct client_epoch {
 };
 
 struct client; /* owned by the caller of client_new() */
+struct backend;
+struct backend_conf;
 
-int client_new(const char *path, struct client **ret_client);
+/* backend, and what conf points to: borrowed. 0 or -errno. */
+int client_new(const struct backend *backend, const struct backend_conf *conf,
+	       struct client **ret_client);
 void client_free(struct client *c);
+const struct backend *client_backend(const struct client *c);
 
-/* All: 0 or -errno with one line in error. -ECONNREFUSED: nobody is at the socket, nothing was
- * sent; -ECONNRESET, -ETIMEDOUT: it is unknown what the plugin did; others are the plugin's. */
+/* All: 0 or -errno with one line in error. -ECONNREFUSED: nobody is there, or the backend does not
+ * do that; nothing was sent. -ECONNRESET, -ETIMEDOUT: it is unknown what was done; others are the
+ * subnet manager's (sm-helper/plugin_proto.h). A status may tell something even then. */
 int client_status(struct client *c, struct sm_status_reply *ret_status,
 		  char error[static CLIENT_ERROR_MAX]);
 int client_assign(struct client *c, const struct sm_target *targets, unsigned count, uint32_t flags,

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
+#include "sm-helper/backend.h"
 #include "sm-helper/notice.h"
 #include "sm-helper/path_server.h"
 #include "sm-helper/rest.h"
@@ -27,8 +28,8 @@
 #define RENOTICE_MS    200 /* then 0.8, 3.2, 12.8, 51.2 s */
 
 static const char *const conf_keys[] = {
-	"listen",    "plugin-socket",  "state-dir",    "caching", "umad-ca",
-	"umad-port", "verify-sources", "paths-listen", NULL,
+	"listen",  "backend",   "plugin-socket",  "state-dir",    "caching",
+	"umad-ca", "umad-port", "verify-sources", "paths-listen", NULL,
 };
 
 struct daemon {
@@ -61,7 +62,8 @@ static void health_done(void *arg)
 		log_warn("no VM can be bound or moved: %s", d->trouble.detail);
 		strcpy(d->told, d->trouble.detail);
 	} else if (!d->trouble.status && (*d->told || !d->was_healthy)) {
-		log_notice("OpenSM's plugin answers, %u switches", d->ops.fabric.switches);
+		log_notice("backend %s answers, %u switches", client_backend(d->ops.client)->name,
+			   d->ops.fabric.switches);
 		*d->told = '\0';
 	}
 	d->was_healthy = !d->trouble.status;
@@ -125,6 +127,32 @@ static int number(const struct conf *conf, const char *key, uint64_t fallback, u
 	return 0;
 }
 
+static const struct backend *choose_backend(const struct conf *conf)
+{
+	const char *name = conf_get(conf, "backend", BACKEND_DEFAULT);
+	const struct backend *backend = backend_find(name);
+	char names[128];
+
+	backend_names(names, sizeof names);
+	if (!backend)
+		log_error("backend is \"%s\"; allowed is one of %s", name, names);
+	return backend;
+}
+
+static int open_backend(struct daemon *d, const struct conf *conf)
+{
+	const struct backend *backend = choose_backend(conf);
+	const struct backend_conf bc = {
+		.plugin_socket = conf_get(conf, "plugin-socket", DEFAULT_PLUGIN),
+		.probe = d->ops.probe,
+	};
+	int rc = backend ? client_new(backend, &bc, &d->ops.client) : -EINVAL;
+
+	return rc ? rc
+		  : path_service_new(backend, &bc, d->ops.probe,
+				     conf_get_bool(conf, "caching", true), &d->ops.paths);
+}
+
 static int open_ops(struct daemon *d, const struct conf *conf)
 {
 	unsigned port;
@@ -136,14 +164,10 @@ static int open_ops(struct daemon *d, const struct conf *conf)
 	    (rc = number(conf, "verify-sources", OPS_VERIFY_DEFAULT, IB_LID_UCAST_MAX,
 			 &d->ops.verify_sources)) ||
 	    (rc = open_state(d, conf)) ||
-	    (rc = client_new(conf_get(conf, "plugin-socket", DEFAULT_PLUGIN), &d->ops.client)))
+	    (rc = outbox_new(notice_send, notice_lost, &d->ops, RENOTICE_MS, &d->ops.outbox)) ||
+	    (rc = probe_new(conf_get(conf, "umad-ca", NULL), port, &d->ops.probe)))
 		return rc;
-	if ((rc = outbox_new(notice_send, notice_lost, &d->ops, RENOTICE_MS, &d->ops.outbox)))
-		return rc;
-	if ((rc = probe_new(conf_get(conf, "umad-ca", NULL), port, &d->ops.probe)))
-		return rc;
-	return path_service_new(conf_get(conf, "plugin-socket", DEFAULT_PLUGIN), d->ops.probe,
-				conf_get_bool(conf, "caching", true), &d->ops.paths);
+	return open_backend(d, conf);
 }
 
 static int open_listener(struct daemon *d, unsigned i, const char *where)
@@ -198,7 +222,7 @@ static int start(struct daemon *d, const struct conf *conf)
 	d->rest = (struct rest){
 		.ops = &d->ops,
 		.pool = d->pool,
-		.caching = conf_get_bool(conf, "caching", true),
+		.caching = path_service_caches(d->ops.paths),
 	};
 	do {
 		const char *where = conf_nth(conf, "listen", i);

@@ -2,6 +2,7 @@
 #include "sm-helper/path_service.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "sm-helper/backend.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -280,15 +281,15 @@ static void *watch_thread(void *arg)
 	}
 }
 
-int path_service_new(const char *plugin_path, struct probe *probe, bool on,
-		     struct path_service **ret_service)
+int path_service_new(const struct backend *backend, const struct backend_conf *conf,
+		     struct probe *probe, bool on, struct path_service **ret_service)
 {
 	struct path_service *s = calloc(1, sizeof *s);
 	int rc = s ? 0 : -ENOMEM;
 
 	if (rc)
 		return rc;
-	s->on = on;
+	s->on = on = on && backend->watch && backend->records;
 	s->probe = probe;
 	s->serial = 1;
 	pthread_mutex_init(&s->lock, NULL);
@@ -296,8 +297,8 @@ int path_service_new(const char *plugin_path, struct probe *probe, bool on,
 	s->table = path_table_new(on ? TABLE_ROOM : 1);
 	if (s->stop_fd < 0 || !s->table)
 		rc = -ENOMEM;
-	if (!rc && !(rc = client_new(plugin_path, &s->ask)))
-		rc = client_new(plugin_path, &s->watch);
+	if (!rc && !(rc = client_new(backend, conf, &s->ask)))
+		rc = client_new(backend, conf, &s->watch);
 	if (!rc && on) {
 		rc = -pthread_create(&s->thread, NULL, watch_thread, s);
 		s->started = !rc;
@@ -325,6 +326,11 @@ void path_service_free(struct path_service *s)
 	path_table_free(s->table);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
+}
+
+bool path_service_caches(const struct path_service *s)
+{
+	return s->on;
 }
 
 struct path_counts path_service_counts(struct path_service *s)

@@ -34,10 +34,12 @@ struct path_counts {
 	uint64_t expired;    /* states of the subnet that have passed */
 };
 
-/* plugin_path as for client_new(). probe is borrowed. on false: nothing is kept, each question goes
- * to the SA. 0 or -errno. */
-int path_service_new(const char *plugin_path, struct probe *probe, bool on,
-		     struct path_service **ret_service);
+/* backend and conf as for client_new(). probe is borrowed. on false, or a backend that cannot tell
+ * changes of the subnet: nothing is kept, each question goes to the SA. 0 or -errno. */
+int path_service_new(const struct backend *backend, const struct backend_conf *conf,
+		     struct probe *probe, bool on, struct path_service **ret_service);
+/* Whether records are kept. */
+bool path_service_caches(const struct path_service *s);
 void path_service_free(struct path_service *s);
 
 /* From the cache only; does not block. Fills ret_answers where known, and says where it is not:

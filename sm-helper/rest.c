@@ -3,6 +3,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "sm-helper/backend.h"
 #include "sm-helper/notice.h"
 
 #include <errno.h>
@@ -161,16 +162,18 @@ static const char *state_text(unsigned state)
 	return state < ARRAY_SIZE(text) ? text[state] : "unknown";
 }
 
-static struct json_object *status_sm(const struct sm_status_reply *s, int rc, const char *error)
+static struct json_object *status_sm(struct ops *o, const struct sm_status_reply *s, int rc,
+				     const char *error)
 {
 	struct json_object *sm = json_object_new_object();
 
+	json_set_str(sm, "backend", client_backend(o->client)->name);
 	json_set_bool(sm, "plugin", !rc);
-	json_set_str(sm, "state", rc ? "unknown" : state_text(s->sm_state));
+	json_set_str(sm, "state", s->instance ? state_text(s->sm_state) : "unknown");
 	json_set_str(sm, "error", rc ? error : NULL);
-	if (rc)
+	if (!s->instance)
 		return sm;
-	json_set_bool(sm, "ready", s->ready && s->sm_state == 3);
+	json_set_bool(sm, "ready", !rc && s->ready && s->sm_state == 3);
 	json_set_bool(sm, "sweeping", s->sweeping);
 	json_set_str(sm, "plugin_version", s->plugin_version);
 	json_set_str(sm, "opensm_version", s->opensm_version);
@@ -209,8 +212,6 @@ static void run_status(struct job *j)
 	struct json_object *c = json_object_new_object();
 	int rc = client_status(o->client, &s, error);
 
-	if (rc)
-		memset(&s, 0, sizeof s);
 	json_set_u64(c, "heavy_sweeps", s.heavy_sweeps);
 	json_set_u64(c, "lft_smps", s.lft_smps);
 	json_set_u64(c, "lft_changes", s.lft_changes);
@@ -221,7 +222,7 @@ static void run_status(struct job *j)
 	json_set_u64(c, "moves", atomic_load(&o->moves));
 	add_path_counts(c, path_service_counts(o->paths));
 	j->reply = json_object_new_object();
-	json_set(j->reply, "sm", status_sm(&s, rc, error));
+	json_set(j->reply, "sm", status_sm(o, &s, rc, error));
 	json_set_bool(j->reply, "caching", j->rest->caching);
 	json_set(j->reply, "counters", c);
 	json_set_u64(j->reply, "switches", s.switches);

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Who carries out what ibvmig-sm wants of a subnet: one struct of functions for each way to a
+ * subnet manager, one table of them (docs/fabric.md, "Backends"). Used through sm-helper/client.h.
+ *
+ * All functions: 0 or -errno with one line in error, blocking, from any worker thread; the meaning
+ * of arguments and errors is that of the client_* function of the same name. */
+#ifndef IBVMIG_SM_BACKEND_H
+#define IBVMIG_SM_BACKEND_H
+
+#include "sm-helper/client.h"
+
+struct probe;
+
+/* What the configuration says. All borrowed for the life of the process. */
+struct backend_conf {
+	const char *plugin_socket;
+	struct probe *probe;
+};
+
+/* A NULL member: this backend cannot do that, and the call is refused. */
+struct backend {
+	const char *name;
+	int (*open)(const struct backend_conf *conf, void **ret_self); /* NULL: without a state */
+	void (*close)(void *self);
+	/* On an error *ret_status (zeroed before) may still tell what is known. */
+	int (*status)(void *self, struct sm_status_reply *ret_status, char *error);
+	int (*assign)(void *self, const struct sm_target *targets, unsigned count, uint32_t flags,
+		      unsigned deadline_ms, struct sm_assign_reply *ret_reply, char *error);
+	int (*sweep)(void *self, uint64_t *ret_before, char *error);
+	int (*fabric)(void *self, struct fabric *f, struct client_epoch *ret_epoch, char *error);
+	int (*records)(void *self, const struct sm_record_key *keys, unsigned count,
+		       struct sm_records_reply *ret_reply, char *error);
+	/* Tells every change of the subnet; without it no path record may be kept. */
+	int (*watch)(void *self, struct client_epoch *epoch, int stop_fd, char *error);
+};
+
+extern const struct backend backend_plugin, backend_none;
+
+#define BACKEND_DEFAULT "opensm-plugin"
+
+/* NULL: none has this name. */
+const struct backend *backend_find(const char *name);
+/* The names of all, with ", " between them; cut to room bytes with the NUL. */
+void backend_names(char *text, size_t room);
+
+#endif

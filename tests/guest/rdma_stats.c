@@ -35,11 +35,17 @@ void stats_arrival(struct stats *s)
 void stats_complain(struct stats *s, const char *fmt, ...)
 {
 	va_list ap;
+	uint64_t ms;
+	int n;
 
 	if (s->first_error[0])
 		return;
+	ms = clock_us(CLOCK_REALTIME) / 1000;
+	n = snprintf(s->first_error, sizeof s->first_error,
+		     "at %02" PRIu64 ":%02" PRIu64 ":%02" PRIu64 ".%03" PRIu64 " ",
+		     ms / 3600000 % 24, ms / 60000 % 60, ms / 1000 % 60, ms % 1000);
 	va_start(ap, fmt);
-	vsnprintf(s->first_error, sizeof s->first_error, fmt, ap);
+	vsnprintf(s->first_error + n, sizeof s->first_error - (size_t)n, fmt, ap);
 	va_end(ap);
 }
 

@@ -19,7 +19,8 @@ struct stats {
 	uint64_t last_us; /* of the latest arrival */
 	uint64_t max_gap_us, gap_count;
 	struct stats_gap gaps[STATS_GAPS]; /* of at least STATS_GAP_MIN_US; the latest ones */
-	char first_error[160];             /* of the first message that was not as it should be */
+	char first_error[176]; /* of the first message that was not as it should be, with the time,
+				  UTC */
 };
 
 uint64_t stats_now_us(void);

@@ -1,5 +1,5 @@
 # Workloads that run in the lab's guests; they know nothing of ibvmig.
-$(eval $(call testtool,rdma_check,tests/guest/rdma_check.c tests/guest/rdma_message.c tests/guest/rdma_conn.c tests/guest/rdma_stats.c,-libverbs -lpthread))
+$(eval $(call testtool,rdma_check,tests/guest/rdma_check.c tests/guest/rdma_check_options.c tests/guest/rdma_message.c tests/guest/rdma_conn.c tests/guest/rdma_stats.c,-libverbs -lpthread))
 $(eval $(call testtool,rdma_hcawrite,tests/guest/rdma_hcawrite.c tests/guest/rdma_conn.c,-libverbs))
 $(eval $(call testtool,rdma_cm,tests/guest/rdma_cm.c,-lrdmacm -libverbs))
 $(eval $(call testtool,rdma_badargs,tests/guest/rdma_badargs.c,-libverbs))

@@ -2,22 +2,7 @@
 /* Checked RDMA traffic: both sides send numbered, checksummed messages over RC (or UC) QPs, until
  * the time is over or SIGTERM, and count exactly what was lost, doubled or changed.
  *
- *   rdma_check [options]          waits for its peer
- *   rdma_check [options] HOST     connects to it over TCP (for numbers and the final count only)
- *
- *   -d DEVICE  -g GID-INDEX (0)  -p TCP-PORT (18700)  -q QPS (1)  -t SECONDS (0: until SIGTERM)
- *   -r MESSAGES/S per QP (500)   -m MAX-BYTES (16384)  -e  sleep on a completion channel
- *   -D MIB,MIB/S  dirty that much memory at that rate   -o FILE  result and live status, JSON
- *   -R RECEIVES (64) posted at a time   -z FILE  sleep as long as FILE exists: with few receives,
- *   the peer's sends then wait for receives (RNR)   -u  over UC, without READs
- *   -x  extended verbs: ibv_create_qp_ex and ibv_wr_*, ibv_create_cq_ex and ibv_start_poll
- *   -l  sizes from 1 byte on, each power of 2 as likely as the others, also of READs
- *   -s SEED (0) of all that is left to chance   -S  all QPs on one shared receive queue
- *   -w SLOTS (64) of each ring, a power of 2: memory is 4 x SLOTS x MAX-BYTES for each QP
- *   -k PERCENT (0) of the receives make those after it wait up to 30 ms to be posted again (RNR)
- *   -A  atomics as well   -N  no READs: rxe of Linux 6.1 mishandles READs and atomics that it sends
- *   again, as it does after RNR (docs/guest.md)   -T EXPONENT (21) of the QPs' timeout, 4.096 us *
- * 2^n
+ * What it can be told is in rdma_check_options.h.
  *
  * Message n of a QP has a kind and a size that both sides can compute from n. SEND carries header
  * and payload; WRITE_IMM puts them into a ring at the peer; before some SENDs goes a WRITE into the
@@ -27,6 +12,7 @@
  * Messages that are too short for the header are a few bytes of their number. Each atomic adds 1 to
  * a counter of the peer's and must return the number of those before it.
  * How far a side has come is told to its peer by inline WRITEs of one number. */
+#include "tests/guest/rdma_check_options.h"
 #include "tests/guest/rdma_conn.h"
 #include "tests/guest/rdma_message.h"
 #include "tests/guest/rdma_stats.h"
@@ -43,17 +29,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SLOTS_MAX      64 /* of the ring, and receives posted */
 #define SQ_ENTRIES     (3 * SLOTS_MAX)
-#define WINDOW         (opt.slots / 4) /* messages that the peer program has not acknowledged */
-#define FIXED_BYTES    65536           /* of the region for READs, at least */
-#define QPS_MAX        256
-#define SIGNAL_AT_MOST 7            /* unsignalled sends in a row */
-#define CLEAR          0xdd         /* what a checked ring slot is filled with */
-#define STATUS_EVERY   100000       /* us */
-#define STALL_LOOK     10000        /* us */
-#define FINISH_US      20000000     /* for the last acknowledgements */
-#define READ_FLAG      (1ull << 63) /* in wr_id: this completion is a READ's */
+#define WINDOW         (check_options.slots / 4) /* messages that the peer program has not acknowledged */
+#define FIXED_BYTES    65536                     /* of the region for READs, at least */
+#define SIGNAL_AT_MOST 7                         /* unsignalled sends in a row */
+#define CLEAR          0xdd                      /* what a checked ring slot is filled with */
+#define STATUS_EVERY   100000                    /* us */
+#define STALL_LOOK     10000                     /* us */
+#define FINISH_US      20000000                  /* for the last acknowledgements */
+#define READ_FLAG      (1ull << 63)              /* in wr_id: this completion is a READ's */
 #define ATOMIC_FLAG    (1ull << 62)
 #define WITHHOLD_US    30000
 
@@ -85,14 +69,6 @@ struct withheld {
 	uint64_t until_us;
 };
 
-static struct {
-	const char *device, *host, *output, *stall;
-	unsigned port, qps, rate, dirty_mib, dirty_rate, receives, slots, withhold;
-	int gid_index;
-	double seconds;
-	bool events, uc, extended, srq, atomics, no_reads;
-} opt = {.port = 18700, .qps = 1, .rate = 500, .slots = SLOTS_MAX};
-
 static struct stats stats;
 static struct side sides[QPS_MAX];
 static struct withheld withheld;
@@ -107,7 +83,7 @@ static volatile sig_atomic_t stop_asked;
 
 static uint8_t *slot(uint8_t *ring, uint64_t n)
 {
-	return ring + (n % opt.slots) * message_rules.max_bytes;
+	return ring + (n % check_options.slots) * message_rules.max_bytes;
 }
 
 /* A receive's id is its QP's index and its place in that QP's ring, whichever QP it serves. */
@@ -142,7 +118,7 @@ static void return_receive(uint64_t id)
 {
 	uint64_t random = chance(CHANCE_WITHHOLD, ++receives_done);
 
-	if (!withheld.count && random % 100 >= opt.withhold) {
+	if (!withheld.count && random % 100 >= check_options.withhold) {
 		post_receive(id);
 		return;
 	}
@@ -213,7 +189,8 @@ static void post_write(struct side *s, uint64_t n, enum ibv_wr_opcode opcode, ui
 	struct ibv_send_wr wr = {.opcode = opcode, .imm_data = (uint32_t)n};
 
 	message_fill((struct message *)(void *)from, n);
-	wr.wr.rdma.remote_addr = s->peer.ring_addr + (n % opt.slots) * message_rules.max_bytes;
+	wr.wr.rdma.remote_addr = s->peer.ring_addr +
+				 (n % check_options.slots) * message_rules.max_bytes;
 	wr.wr.rdma.rkey = s->peer.ring_rkey;
 	post(s, &wr, from, bytes);
 	stats.writes++;
@@ -289,9 +266,9 @@ static void send_next(struct side *s)
 	struct message *m = (void *)slot(s->send_ring, n);
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND};
 
-	if (n % 16 == 0 && !s->read_pending && !opt.no_reads)
+	if (n % 16 == 0 && !s->read_pending && !check_options.no_reads)
 		post_read(s);
-	if (opt.atomics && n % 4 == 1 && !s->atomic_pending)
+	if (check_options.atomics && n % 4 == 1 && !s->atomic_pending)
 		post_atomic(s);
 	if (kind_of(n) == KIND_WRITE_IMM) {
 		post_write(s, n, IBV_WR_RDMA_WRITE_WITH_IMM, bytes);
@@ -309,7 +286,7 @@ static void send_next(struct side *s)
 static void check_slot(struct side *s, uint64_t n)
 {
 	struct message *m = (void *)slot(s->ring, n);
-	uint8_t *old = slot(s->ring, n + opt.slots / 2);
+	uint8_t *old = slot(s->ring, n + check_options.slots / 2);
 
 	if (!message_intact(m, n)) {
 		stats.corrupt++;
@@ -353,7 +330,8 @@ static void on_send_message(struct side *s, struct message *m, uint32_t bytes)
 {
 	uint64_t n = message_number(m, bytes, s->received + 1);
 
-	if (n > s->received + opt.slots || bytes != bytes_of(n) || !message_intact(m, n)) {
+	if (n > s->received + check_options.slots || bytes != bytes_of(n) ||
+	    !message_intact(m, n)) {
 		stats.corrupt++;
 		stats_complain(&stats, "message after %llu is not intact",
 			       (unsigned long long)s->received);
@@ -404,9 +382,9 @@ static void on_completion(const struct ibv_wc *wc)
 {
 	struct side *s = sides;
 
-	while (s < sides + opt.qps && s->qp->qp_num != wc->qp_num)
+	while (s < sides + check_options.qps && s->qp->qp_num != wc->qp_num)
 		s++;
-	if (s == sides + opt.qps)
+	if (s == sides + check_options.qps)
 		die("completion of unknown QP %u", wc->qp_num);
 	if (wc->status)
 		die("a completion with status %s (%d); events of the device:%s",
@@ -479,7 +457,7 @@ static void wait_a_little(uint64_t until_us)
 	struct ibv_cq *which;
 	void *context;
 
-	if (!opt.events) {
+	if (!check_options.events) {
 		usleep(200);
 		return;
 	}
@@ -493,7 +471,8 @@ static void wait_a_little(uint64_t until_us)
 
 static struct ibv_srq *make_srq(void)
 {
-	struct ibv_srq_init_attr init = {.attr = {.max_wr = opt.qps * SLOTS_MAX, .max_sge = 1}};
+	struct ibv_srq_init_attr init = {
+		.attr = {.max_wr = check_options.qps * SLOTS_MAX, .max_sge = 1}};
 	struct ibv_srq *s = ibv_create_srq(pd, &init);
 
 	if (!s)
@@ -513,10 +492,10 @@ static struct ibv_qp *create_extended(const struct ibv_qp_init_attr *init)
 		.pd = pd,
 		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE |
 				  IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-				  (opt.no_reads ? 0 : IBV_QP_EX_WITH_RDMA_READ) |
-				  (opt.atomics ? IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-							 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
-					       : 0),
+				  (check_options.no_reads ? 0 : IBV_QP_EX_WITH_RDMA_READ) |
+				  (check_options.atomics ? IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+								   IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+							 : 0),
 	};
 
 	return ibv_create_qp_ex(ctx, &ex);
@@ -528,21 +507,21 @@ static void make_side(struct side *s)
 {
 	size_t fixed = message_rules.max_bytes > FIXED_BYTES ? message_rules.max_bytes
 							     : FIXED_BYTES;
-	size_t ring = (size_t)opt.slots * message_rules.max_bytes,
+	size_t ring = (size_t)check_options.slots * message_rules.max_bytes,
 	       bytes = 4 * ring + 2 * fixed + 4096;
 	unsigned access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-			  (opt.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+			  (check_options.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
 	struct ibv_qp_init_attr init = {
 		.send_cq = cq,
 		.recv_cq = cq,
 		.srq = srq,
 		.cap = {SQ_ENTRIES, SLOTS_MAX, 1, 1, sizeof(uint64_t)},
-		.qp_type = opt.uc ? IBV_QPT_UC : IBV_QPT_RC,
+		.qp_type = check_options.uc ? IBV_QPT_UC : IBV_QPT_RC,
 	};
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
-		.qp_access_flags = opt.uc ? IBV_ACCESS_REMOTE_WRITE : access,
+		.qp_access_flags = check_options.uc ? IBV_ACCESS_REMOTE_WRITE : access,
 	};
 	union ibv_gid gid;
 
@@ -551,9 +530,9 @@ static void make_side(struct side *s)
 		die("no memory for %zu bytes", bytes);
 	memset(s->memory, CLEAR, bytes);
 	s->mr = ibv_reg_mr(pd, s->memory, bytes, (int)(IBV_ACCESS_LOCAL_WRITE | access));
-	s->qp = opt.extended ? create_extended(&init) : ibv_create_qp(pd, &init);
-	s->qpx = opt.extended && s->qp ? ibv_qp_to_qp_ex(s->qp) : NULL;
-	if (!s->mr || !s->qp || (opt.extended && !s->qpx))
+	s->qp = check_options.extended ? create_extended(&init) : ibv_create_qp(pd, &init);
+	s->qpx = check_options.extended && s->qp ? ibv_qp_to_qp_ex(s->qp) : NULL;
+	if (!s->mr || !s->qp || (check_options.extended && !s->qpx))
 		die("reg_mr or create_qp: %s", strerror(errno));
 	s->send_ring = s->memory;
 	s->recv_ring = s->memory + ring;
@@ -567,7 +546,7 @@ static void make_side(struct side *s)
 	*s->acked = *s->added_to = 0;
 	for (size_t i = 0; i < fixed; i++)
 		s->fixed[i] = (uint8_t)mix(i);
-	if (ibv_query_gid(ctx, 1, opt.gid_index, &gid) ||
+	if (ibv_query_gid(ctx, 1, check_options.gid_index, &gid) ||
 	    ibv_modify_qp(s->qp, &a,
 			  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
 		die("query_gid or modify_qp: %s", strerror(errno));
@@ -582,16 +561,16 @@ static void make_side(struct side *s)
 	};
 	memcpy(s->me.gid, gid.raw, 16);
 	s->next_send = 1;
-	for (uint64_t i = 0; i < opt.receives; i++)
+	for (uint64_t i = 0; i < check_options.receives; i++)
 		post_receive((uint64_t)(s - sides) * SLOTS_MAX + i);
 }
 
 static void connect_all(int fd)
 {
-	for (unsigned i = 0; i < opt.qps; i++) {
+	for (unsigned i = 0; i < check_options.qps; i++) {
 		make_side(&sides[i]);
 		conn_swap(fd, &sides[i].me, &sides[i].peer, sizeof sides[i].me);
-		conn_up(sides[i].qp, &sides[i].me, &sides[i].peer, opt.gid_index);
+		conn_up(sides[i].qp, &sides[i].me, &sides[i].peer, check_options.gid_index);
 	}
 	conn_swap(fd, "go", (char[2]){0}, 2);
 }
@@ -599,11 +578,11 @@ static void connect_all(int fd)
 /* Memory whose contents do not compress, complete before the first message is sent. */
 static uint64_t *fill_memory(void)
 {
-	size_t words = ((size_t)opt.dirty_mib << 20) / sizeof(uint64_t);
+	size_t words = ((size_t)check_options.dirty_mib << 20) / sizeof(uint64_t);
 	uint64_t *region = malloc(words * sizeof *region);
 
 	if (!region)
-		die("no memory for -D %u MiB", opt.dirty_mib);
+		die("no memory for -D %u MiB", check_options.dirty_mib);
 	for (size_t i = 0; i < words; i++)
 		region[i] = mix(i);
 	return region;
@@ -612,9 +591,9 @@ static uint64_t *fill_memory(void)
 /* Touches pages of a region round and round, so that a live migration has something to do. */
 static void *dirty(void *arg)
 {
-	size_t pages = (size_t)opt.dirty_mib << 8, at = 0;
+	size_t pages = (size_t)check_options.dirty_mib << 8, at = 0;
 	volatile uint8_t *region = arg;
-	uint64_t turn = 1, per_10ms = ((uint64_t)opt.dirty_rate << 8) / 100;
+	uint64_t turn = 1, per_10ms = ((uint64_t)check_options.dirty_rate << 8) / 100;
 
 	for (;; usleep(10000))
 		for (uint64_t i = 0; i < per_10ms; i++, at = (at + 1) % pages)
@@ -634,11 +613,11 @@ static uint64_t send_due(uint64_t now)
 {
 	uint64_t next = UINT64_MAX;
 
-	for (struct side *s = sides; s < sides + opt.qps; s++) {
+	for (struct side *s = sides; s < sides + check_options.qps; s++) {
 		tell(s);
 		if (now >= s->next_due_us && may_send(s)) {
 			send_next(s);
-			s->next_due_us += 1000000u / opt.rate;
+			s->next_due_us += 1000000u / check_options.rate;
 			if (s->next_due_us + 100000 < now) /* do not catch up after an outage */
 				s->next_due_us = now;
 		}
@@ -653,9 +632,9 @@ static void run(int fd)
 	uint64_t start = stats_now_us(), shown = 0, now, due;
 
 	stats.last_us = start;
-	for (struct side *s = sides; s < sides + opt.qps; s++)
+	for (struct side *s = sides; s < sides + check_options.qps; s++)
 		s->next_due_us = start;
-	if (opt.events && ibv_req_notify_cq(cq, 0))
+	if (check_options.events && ibv_req_notify_cq(cq, 0))
 		die("req_notify_cq failed");
 	for (;;) {
 		bool idle = poll_all() == 0;
@@ -664,13 +643,14 @@ static void run(int fd)
 		repost_withheld(now);
 		due = send_due(now);
 		if (now - shown > STATUS_EVERY) {
-			stats_write(&stats, opt.output, false);
+			stats_write(&stats, check_options.output, false);
 			shown = now;
 			if (stop_asked || tcp_says_stop(fd) ||
-			    (opt.seconds > 0 && (double)(now - start) > opt.seconds * 1e6))
+			    (check_options.seconds > 0 &&
+			     (double)(now - start) > check_options.seconds * 1e6))
 				return;
 		}
-		while (opt.stall && !access(opt.stall, F_OK))
+		while (check_options.stall && !access(check_options.stall, F_OK))
 			usleep(STALL_LOOK);
 		if (idle)
 			wait_a_little(due);
@@ -696,18 +676,18 @@ static void finish(int fd)
 	uint64_t mine[QPS_MAX] = {0}, theirs[QPS_MAX] = {0}, end = stats_now_us() + FINISH_US;
 	bool complete = false;
 
-	for (unsigned i = 0; i < opt.qps; i++)
+	for (unsigned i = 0; i < check_options.qps; i++)
 		mine[i] = sides[i].next_send - 1;
 	conn_swap(fd, mine, theirs, sizeof mine);
 	while (!complete && stats_now_us() < end) {
 		poll_all();
 		repost_withheld(stats_now_us());
 		complete = true;
-		for (unsigned i = 0; i < opt.qps; i++)
+		for (unsigned i = 0; i < check_options.qps; i++)
 			complete &= sides[i].received >= theirs[i] && !sides[i].atomic_pending;
 		usleep(200);
 	}
-	for (unsigned i = 0; i < opt.qps; i++)
+	for (unsigned i = 0; i < check_options.qps; i++)
 		if (sides[i].received < theirs[i]) {
 			stats.lost += theirs[i] - sides[i].received;
 			stats_complain(&stats, "QP %u: the peer sent %llu, %llu arrived", i,
@@ -715,10 +695,10 @@ static void finish(int fd)
 				       (unsigned long long)sides[i].received);
 		}
 	/* nobody goes before both have all */
-	for (unsigned i = 0; i < opt.qps; i++)
+	for (unsigned i = 0; i < check_options.qps; i++)
 		mine[i] = sides[i].atomics;
 	conn_swap(fd, mine, theirs, sizeof mine);
-	for (unsigned i = 0; i < opt.qps; i++)
+	for (unsigned i = 0; i < check_options.qps; i++)
 		check_counter(i, theirs[i]);
 }
 
@@ -728,110 +708,12 @@ static void on_signal(int sig)
 	stop_asked = 1;
 }
 
-static unsigned number(const char *text, unsigned min, unsigned max, char option)
-{
-	char *end;
-	unsigned long v = strtoul(text, &end, 10);
-
-	if (end == text || (*end && *end != ',') || v < min || v > max)
-		die("-%c %s: allowed is %u to %u", option, text, min, max);
-	return (unsigned)v;
-}
-
-static void parse(int argc, char **argv)
-{
-	const char *comma;
-	int c;
-
-	while ((c = getopt(argc, argv, "d:g:p:q:t:r:m:D:o:eR:z:uxls:w:SANk:T:")) != -1) {
-		switch (c) {
-		case 'd':
-			opt.device = optarg;
-			break;
-		case 'g':
-			opt.gid_index = (int)number(optarg, 0, 255, 'g');
-			break;
-		case 'p':
-			opt.port = number(optarg, 1, 65535, 'p');
-			break;
-		case 'q':
-			opt.qps = number(optarg, 1, QPS_MAX, 'q');
-			break;
-		case 't':
-			opt.seconds = atof(optarg);
-			break;
-		case 'r':
-			opt.rate = number(optarg, 1, 1000000, 'r');
-			break;
-		case 'm':
-			message_rules.max_bytes = number(optarg, 256, 4 << 20, 'm') & ~7u;
-			break;
-		case 'o':
-			opt.output = optarg;
-			break;
-		case 'R':
-			opt.receives = number(optarg, 1, SLOTS_MAX, 'R');
-			break;
-		case 'l':
-			message_rules.log_sizes = true;
-			break;
-		case 's':
-			message_rules.seed = number(optarg, 0, UINT32_MAX, 's');
-			break;
-		case 'w':
-			opt.slots = number(optarg, 4, SLOTS_MAX, 'w');
-			break;
-		case 'S':
-			opt.srq = true;
-			break;
-		case 'A':
-			opt.atomics = true;
-			break;
-		case 'k':
-			opt.withhold = number(optarg, 0, 100, 'k');
-			break;
-		case 'z':
-			opt.stall = optarg;
-			break;
-		case 'N':
-			opt.no_reads = true;
-			break;
-		case 'u':
-			opt.uc = opt.no_reads = true;
-			break;
-		case 'e':
-			opt.events = true;
-			break;
-		case 'x':
-			opt.extended = true;
-			break;
-		case 'T':
-			conn_timeout = (uint8_t)number(optarg, 1, 31, 'T');
-			break;
-		case 'D':
-			comma = strchr(optarg, ',');
-			opt.dirty_mib = number(optarg, 1, 65536, 'D');
-			opt.dirty_rate = comma ? number(comma + 1, 0, 100000, 'D') : 0;
-			break;
-		default:
-			die("usage: see the head of rdma_check.c");
-		}
-	}
-	opt.host = argv[optind];
-	if (opt.slots & (opt.slots - 1))
-		die("-w %u: a power of 2 is needed", opt.slots);
-	if (opt.uc && opt.atomics)
-		die("-A needs RC: it does not go with -u");
-	if (!opt.receives || opt.receives > opt.slots)
-		opt.receives = opt.slots;
-}
-
 static struct ibv_cq *make_cq(uint32_t cqe)
 {
 	struct ibv_cq_init_attr_ex attr = {
 		.cqe = cqe, .channel = channel, .wc_flags = IBV_WC_STANDARD_FLAGS};
 
-	if (!opt.extended)
+	if (!check_options.extended)
 		return ibv_create_cq(ctx, (int)cqe, NULL, channel, 0);
 	cqx = ibv_create_cq_ex(ctx, &attr);
 	return cqx ? ibv_cq_ex_to_cq(cqx) : NULL;
@@ -842,23 +724,23 @@ int main(int argc, char **argv)
 	pthread_t dirtier;
 	int fd;
 
-	parse(argc, argv);
+	check_options_parse(argc, argv);
 	signal(SIGTERM, on_signal);
 	signal(SIGINT, on_signal);
-	ctx = conn_open(opt.device);
+	ctx = conn_open(check_options.device);
 	pd = ibv_alloc_pd(ctx);
-	channel = opt.events ? ibv_create_comp_channel(ctx) : NULL;
-	cq = make_cq(opt.qps * (SQ_ENTRIES + SLOTS_MAX));
-	if (!pd || !cq || (opt.events && !channel))
+	channel = check_options.events ? ibv_create_comp_channel(ctx) : NULL;
+	cq = make_cq(check_options.qps * (SQ_ENTRIES + SLOTS_MAX));
+	if (!pd || !cq || (check_options.events && !channel))
 		die("alloc_pd, create_comp_channel or create_cq: %s", strerror(errno));
-	if (opt.dirty_mib && pthread_create(&dirtier, NULL, dirty, fill_memory()))
+	if (check_options.dirty_mib && pthread_create(&dirtier, NULL, dirty, fill_memory()))
 		die("no thread");
-	srq = opt.srq ? make_srq() : NULL;
-	fd = conn_tcp(opt.host, opt.port);
+	srq = check_options.srq ? make_srq() : NULL;
+	fd = conn_tcp(check_options.host, check_options.port);
 	connect_all(fd);
 	run(fd);
 	finish(fd);
-	stats_write(&stats, opt.output, true);
+	stats_write(&stats, check_options.output, true);
 	printf("sent %llu received %llu lost %llu duplicated %llu corrupt %llu max gap %.1f "
 	       "ms%s%s\n",
 	       (unsigned long long)stats.sent, (unsigned long long)stats.received,

@@ -27,6 +27,16 @@ void die(const char *fmt, ...)
 	exit(1);
 }
 
+unsigned option_number(const char *text, unsigned min, unsigned max, char option)
+{
+	char *end;
+	unsigned long v = strtoul(text, &end, 10);
+
+	if (end == text || *end || v < min || v > max)
+		die("-%c %s: allowed is %u to %u", option, text, min, max);
+	return (unsigned)v;
+}
+
 static int try_connect(const struct sockaddr_in *a)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0);

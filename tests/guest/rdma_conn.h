@@ -18,6 +18,9 @@ struct conn_qp {
 /* One line on stderr and exit status 1: for a workload nothing can be mended. */
 void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 
+/* What follows -option; dies with the allowed range. */
+unsigned option_number(const char *text, unsigned min, unsigned max, char option);
+
 /* host NULL: waits for one peer; else tries for 30 s. A connected socket. */
 int conn_tcp(const char *host, unsigned port);
 /* Whole buffers both ways. */

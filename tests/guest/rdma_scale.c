@@ -320,16 +320,6 @@ static void on_signal(int sig)
 	stop_asked = 1;
 }
 
-static unsigned number(const char *text, unsigned min, unsigned max, char option)
-{
-	char *end;
-	unsigned long v = strtoul(text, &end, 10);
-
-	if (end == text || *end || v < min || v > max)
-		die("-%c %s: allowed is %u to %u", option, text, min, max);
-	return (unsigned)v;
-}
-
 static void parse(int argc, char **argv)
 {
 	int c;
@@ -340,22 +330,22 @@ static void parse(int argc, char **argv)
 			opt.device = optarg;
 			break;
 		case 'g':
-			opt.gid_index = (int)number(optarg, 0, 255, 'g');
+			opt.gid_index = (int)option_number(optarg, 0, 255, 'g');
 			break;
 		case 'p':
-			opt.port = number(optarg, 1, 65535, 'p');
+			opt.port = option_number(optarg, 1, 65535, 'p');
 			break;
 		case 'q':
-			opt.qps = number(optarg, 1, OBJECTS_MAX, 'q');
+			opt.qps = option_number(optarg, 1, OBJECTS_MAX, 'q');
 			break;
 		case 'k':
-			opt.regions = number(optarg, 1, OBJECTS_MAX, 'k');
+			opt.regions = option_number(optarg, 1, OBJECTS_MAX, 'k');
 			break;
 		case 'c':
-			opt.cqs = number(optarg, 1, OBJECTS_MAX, 'c');
+			opt.cqs = option_number(optarg, 1, OBJECTS_MAX, 'c');
 			break;
 		case 'r':
-			opt.rate = number(optarg, 1, 1000000, 'r');
+			opt.rate = option_number(optarg, 1, 1000000, 'r');
 			break;
 		case 'o':
 			opt.output = optarg;

@@ -88,6 +88,7 @@ help:
 	@echo 'make bench-apps unmodified applications, each migrated three times, in build/bench/apps.json'
 	@echo '                ONLY="word..." runs the rows whose name contains one of the words'
 	@echo 'make bench-checked N=200  checked traffic over that many migrations, in build/bench/checked.json'
+	@echo 'make bench-rxe N=10  what rdma_rxe makes of requests that it sends again, without a migration, in build/bench/rxe.json'
 	@echo 'make bench-pages what an HCA writes behind the dirty log during a migration, in build/bench/pages.json'
 	@echo 'make bench-shim the cost of the shim on the data path, in instructions, in build/bench/shim.json'
 	@echo 'make bench-race RUNS=20  posts and polls from many threads during migrations, under TSan and ASan'
@@ -130,7 +131,11 @@ bench-checked: deps
 bench-pages: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/pages
-.PHONY: bench-apps bench-checked bench-pages
+
+bench-rxe: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/bench/rxe_retries $(or $(N),10)
+.PHONY: bench-apps bench-checked bench-pages bench-rxe
 
 bench-vswitch: $(BUILD)/tests/vswitch_bench
 	$(Q)mkdir -p $(BUILD)/bench && $< >$(BUILD)/bench/vswitch.json.new && mv $(BUILD)/bench/vswitch.json.new $(BUILD)/bench/vswitch.json

@@ -91,6 +91,9 @@ static void set_other(struct check_options *o, int c)
 	case 'k':
 		o->withhold = option_number(optarg, 0, 100, 'k');
 		break;
+	case 'n':
+		conn_rnr_timer = (uint8_t)option_number(optarg, 0, 31, 'n');
+		break;
 	case 'z':
 		o->stall = optarg;
 		break;
@@ -107,7 +110,7 @@ void check_options_parse(int argc, char **argv)
 	struct check_options *o = &check_options;
 	int c;
 
-	while ((c = getopt(argc, argv, "d:g:p:q:t:T:o:r:m:ls:w:uxeSANR:k:z:D:")) != -1)
+	while ((c = getopt(argc, argv, "d:g:p:q:t:T:o:r:m:ls:w:uxeSANR:k:n:z:D:")) != -1)
 		if (!set_traffic(o, c))
 			set_other(o, c);
 	o->host = argv[optind];

@@ -27,6 +27,7 @@
  *
  *   -R RECEIVES (SLOTS)           posted at a time
  *   -k PERCENT (0)                of the receives make those after it wait up to 30 ms (RNR)
+ *   -n CODE (24)                  of the time after which the peer tries again (RNR), 41 ms
  *   -z FILE                       sleep as long as FILE exists: the peer's sends then wait (RNR)
  *   -D MIB,MIB/S                  dirty that much memory at that rate */
 #ifndef IBVMIG_TESTS_RDMA_CHECK_OPTIONS_H
@@ -45,7 +46,7 @@ extern struct check_options {
 	bool events, uc, extended, srq, atomics, no_reads;
 } check_options;
 
-/* Fills check_options, message_rules and conn_timeout, or dies. */
+/* Fills check_options, message_rules, conn_timeout and conn_rnr_timer, or dies. */
 void check_options_parse(int argc, char **argv);
 
 #endif

@@ -116,7 +116,7 @@ uint8_t conn_timeout = 21; /* 9 s: rxe 6.1 mishandles READs and atomics that are
 /* 41 ms. Each time that it ends rxe begins anew with all that is not acknowledged, and an ACK that
  * comes just then makes it send a request under another PSN (rxe_req.c, req_retry, Linux 6.1): the
  * other end executes it twice, or calls it invalid. So this should happen seldom. */
-#define RNR_TIMER 24
+uint8_t conn_rnr_timer = 24;
 
 /* Linux resolves the other end's address within a second, or not: on a loaded machine, again. */
 static void modify(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, const char *to)
@@ -139,7 +139,7 @@ void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *
 		.dest_qp_num = peer->qpn,
 		.rq_psn = peer->psn,
 		.max_dest_rd_atomic = 4,
-		.min_rnr_timer = RNR_TIMER,
+		.min_rnr_timer = conn_rnr_timer,
 		.ah_attr = {.is_global = 1,
 			    .port_num = 1,
 			    .grh = {.hop_limit = 4, .sgid_index = (uint8_t)gid_index}},

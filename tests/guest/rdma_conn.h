@@ -26,7 +26,8 @@ int conn_tcp(const char *host, unsigned port);
 /* Whole buffers both ways. */
 void conn_swap(int fd, const void *mine, void *theirs, size_t bytes);
 
-extern uint8_t conn_timeout; /* of QPs: 4.096 us * 2^n; 8 times that and a dead peer is known */
+extern uint8_t conn_timeout;   /* of QPs: 4.096 us * 2^n; 8 times that and a dead peer is known */
+extern uint8_t conn_rnr_timer; /* its code, IBA 1.4 table 45: 12 is 0.64 ms, 24 is 41 ms */
 
 struct ibv_context *conn_open(const char *device); /* NULL: the first */
 void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *peer,

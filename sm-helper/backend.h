@@ -15,6 +15,7 @@ struct probe;
 struct backend_conf {
 	const char *plugin_socket;
 	struct probe *probe;
+	bool umad_writes;
 };
 
 /* A NULL member: this backend cannot do that, and the call is refused. */
@@ -34,7 +35,7 @@ struct backend {
 	int (*watch)(void *self, struct client_epoch *epoch, int stop_fd, char *error);
 };
 
-extern const struct backend backend_plugin, backend_none;
+extern const struct backend backend_plugin, backend_umad, backend_none;
 
 #define BACKEND_DEFAULT "opensm-plugin"
 

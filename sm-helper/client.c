@@ -8,6 +8,7 @@
 
 static const struct backend *const backends[] = {
 	&backend_plugin,
+	&backend_umad,
 	&backend_none,
 };
 

@@ -28,7 +28,7 @@
 #define RENOTICE_MS    200 /* then 0.8, 3.2, 12.8, 51.2 s */
 
 static const char *const conf_keys[] = {
-	"listen",  "backend",   "plugin-socket",  "state-dir",    "caching",
+	"listen",  "backend",   "plugin-socket",  "umad-writes",  "state-dir", "caching",
 	"umad-ca", "umad-port", "verify-sources", "paths-listen", NULL,
 };
 
@@ -145,6 +145,7 @@ static int open_backend(struct daemon *d, const struct conf *conf)
 	const struct backend_conf bc = {
 		.plugin_socket = conf_get(conf, "plugin-socket", DEFAULT_PLUGIN),
 		.probe = d->ops.probe,
+		.umad_writes = conf_get_bool(conf, "umad-writes", false),
 	};
 	int rc = backend ? client_new(backend, &bc, &d->ops.client) : -EINVAL;
 

@@ -285,10 +285,10 @@ int path_service_new(const struct backend *backend, const struct backend_conf *c
 		     struct probe *probe, bool on, struct path_service **ret_service)
 {
 	struct path_service *s = calloc(1, sizeof *s);
-	int rc = s ? 0 : -ENOMEM;
+	int rc = 0;
 
-	if (rc)
-		return rc;
+	if (!s)
+		return -ENOMEM;
 	s->on = on = on && backend->watch && backend->records;
 	s->probe = probe;
 	s->serial = 1;

@@ -12,6 +12,8 @@
 #define SMP_TIMEOUT_MS 500
 #define SA_TIMEOUT_MS  2000
 #define TRIES          3
+#define PORTS_MAX      254
+#define IB_ATTR_NOTICE 0x02 /* libibmad has no name for it */
 
 struct probe {
 	pthread_mutex_t lock; /* libibmad has one receive queue for a port */
@@ -164,6 +166,184 @@ int probe_lft_block(struct probe *m, const struct probe_route *to, unsigned bloc
 	return query(m, &id, IB_ATTR_LINEARFORWTBL, block, ret_data, error);
 }
 
+static uint16_t own_sm_lid(struct probe *m)
+{
+	umad_port_t port;
+	uint16_t lid;
+
+	if (umad_get_port(m->ca, (int)m->port, &port) < 0)
+		return 0;
+	lid = (uint16_t)port.sm_lid;
+	umad_release_port(&port);
+	return lid;
+}
+
+int probe_node(struct probe *m, const struct probe_route *to, struct probe_node *ret_node,
+	       char error[static PROBE_ERROR_MAX])
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	uint8_t data[IB_SMP_DATA_SIZE] = {0};
+	ib_portid_t id = directed(to);
+	int rc = query(m, &id, IB_ATTR_NODE_INFO, 0, data, error);
+	unsigned type, ports, port;
+
+	if (rc)
+		return rc;
+	type = mad_get_field(data, 0, IB_NODE_TYPE_F);
+	ports = mad_get_field(data, 0, IB_NODE_NPORTS_F);
+	port = mad_get_field(data, 0, IB_NODE_LOCAL_PORT_F);
+	if (type < IB_NODE_CA || type > IB_NODE_ROUTER || !ports || ports > PORTS_MAX ||
+	    port > ports || (!port && type != IB_NODE_SWITCH))
+		return fail(error, -EPROTO, "node at %s: type %u, %u ports, port %u cannot be",
+			    portid2str(&id), type, ports, port);
+	*ret_node = (struct probe_node){
+		.node_guid = mad_get_field64(data, 0, IB_NODE_GUID_F),
+		.port_guid = mad_get_field64(data, 0, IB_NODE_PORT_GUID_F),
+		.is_switch = type == IB_NODE_SWITCH,
+		.ports = (uint8_t)ports,
+		.port = (uint8_t)port,
+	};
+	return 0;
+}
+
+int probe_node_desc(struct probe *m, const struct probe_route *to,
+		    char ret_desc[static PROBE_DESC_MAX], char error[static PROBE_ERROR_MAX])
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	uint8_t data[IB_SMP_DATA_SIZE] = {0};
+	ib_portid_t id = directed(to);
+	int rc = query(m, &id, IB_ATTR_NODE_DESC, 0, data, error);
+	size_t n = 0;
+
+	if (rc)
+		return rc;
+	while (n < PROBE_DESC_MAX - 1 && data[n] >= ' ' && data[n] < 0x7f)
+		n++;
+	memcpy(ret_desc, data, n);
+	ret_desc[n] = '\0';
+	return 0;
+}
+
+/* Lock held. The attribute as it is in data, for who wants to write it. */
+static int read_port(struct probe *m, ib_portid_t *id, unsigned port, uint8_t *data,
+		     struct probe_port *ret_port, char *error)
+{
+	int rc = query(m, id, IB_ATTR_PORT_INFO, port, data, error);
+	unsigned lid;
+
+	if (rc)
+		return rc;
+	lid = mad_get_field(data, 0, IB_PORT_LID_F);
+	*ret_port = (struct probe_port){
+		.lid = (uint16_t)(ib_lid_is_unicast(lid) ? lid : 0),
+		.lmc = (uint8_t)mad_get_field(data, 0, IB_PORT_LMC_F),
+		.state = (uint8_t)mad_get_field(data, 0, IB_PORT_STATE_F),
+	};
+	return 0;
+}
+
+int probe_port_info(struct probe *m, const struct probe_route *to, unsigned port,
+		    struct probe_port *ret_port, char error[static PROBE_ERROR_MAX])
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	uint8_t data[IB_SMP_DATA_SIZE] = {0};
+	ib_portid_t id = directed(to);
+
+	return read_port(m, &id, port, data, ret_port, error);
+}
+
+int probe_set_lid(struct probe *m, const struct probe_route *to, unsigned port, uint16_t lid,
+		  char error[static PROBE_ERROR_MAX])
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	uint8_t data[IB_SMP_DATA_SIZE] = {0};
+	ib_portid_t id = directed(to);
+	struct probe_port is;
+	int rc = read_port(m, &id, port, data, &is, error);
+
+	if (rc)
+		return rc;
+	/* IBA 1.4, 14.2.5.6: 0 leaves these three as they are */
+	mad_set_field(data, 0, IB_PORT_STATE_F, 0);
+	mad_set_field(data, 0, IB_PORT_PHYS_STATE_F, 0);
+	mad_set_field(data, 0, IB_PORT_LINK_DOWN_DEF_F, 0);
+	mad_set_field(data, 0, IB_PORT_LID_F, lid);
+	if (!smp_set_via(data, &id, IB_ATTR_PORT_INFO, port, SMP_TIMEOUT_MS, m->mad))
+		return fail(error, -EIO,
+			    "port %u at %s has not taken LID %u (does the subnet use an M_Key?)",
+			    port, portid2str(&id), lid);
+	return 0;
+}
+
+int probe_sm(struct probe *m, struct probe_sm *ret_sm, char error[static PROBE_ERROR_MAX])
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	uint8_t data[IB_SMP_DATA_SIZE] = {0};
+	ib_portid_t id = {0};
+	int rc = open_port(m, error);
+
+	if (rc)
+		return rc;
+	if (!(id.lid = own_sm_lid(m)))
+		return fail(error, -ENODEV, "no subnet manager is known");
+	if ((rc = query(m, &id, IB_ATTR_SMINFO, 0, data, error)))
+		return rc;
+	*ret_sm = (struct probe_sm){
+		.guid = mad_get_field64(data, 0, IB_SMINFO_GUID_F),
+		.lid = (uint16_t)id.lid,
+		.state = (uint8_t)mad_get_field(data, 0, IB_SMINFO_STATE_F),
+		.activity = mad_get_field(data, 0, IB_SMINFO_ACT_F),
+	};
+	return 0;
+}
+
+/* Trap 144 of our own port, with the capability mask that it has: IBA 1.4, 13.4.8.2 and 14.2.5.1.
+ */
+static void put_notice(uint8_t data[IB_SMP_DATA_SIZE], const umad_port_t *own)
+{
+	const uint16_t lid = (uint16_t)own->base_lid;
+
+	memset(data, 0, IB_SMP_DATA_SIZE);
+	data[0] = 0x80 | 4; /* generic, informational */
+	data[3] = IB_NODE_CA;
+	data[5] = 144;
+	data[6] = data[12] = (uint8_t)(lid >> 8);
+	data[7] = data[13] = (uint8_t)lid;
+	memcpy(data + 16, &own->capmask, sizeof own->capmask); /* big-endian as it is */
+}
+
+int probe_ask_sweep(struct probe *m, char error[static PROBE_ERROR_MAX])
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	ib_rpc_t rpc = {
+		.mgtclass = IB_SMI_CLASS,
+		.method = IB_MAD_METHOD_TRAP,
+		.attr = {.id = IB_ATTR_NOTICE},
+		.datasz = IB_SMP_DATA_SIZE,
+		.dataoffs = IB_SMP_DATA_OFFS,
+	};
+	uint64_t mad[(sizeof(struct ib_user_mad) + IB_MAD_SIZE) / 8 + 1] = {0};
+	uint8_t data[IB_SMP_DATA_SIZE];
+	ib_portid_t sm = {0};
+	umad_port_t own;
+	int rc = open_port(m, error);
+
+	if (rc)
+		return rc;
+	if (umad_get_port(m->ca, (int)m->port, &own) < 0)
+		return fail(error, -ENODEV, "our own port is gone");
+	sm.lid = (int)own.sm_lid;
+	put_notice(data, &own);
+	umad_release_port(&own);
+	/* its TrapRepress is nothing to wait for: what the sweep does shows */
+	if (mad_build_pkt(mad, &rpc, &sm, NULL, data) < 0 ||
+	    umad_send(mad_rpc_portid(m->mad), mad_rpc_class_agent(m->mad, IB_SMI_CLASS), mad,
+		      IB_MAD_SIZE, 0, 0) < 0)
+		return fail(error, -EIO, "a trap to the subnet manager at LID %d cannot be sent",
+			    sm.lid);
+	return 0;
+}
+
 static uint16_t be16_at(const uint8_t *p)
 {
 	return (uint16_t)(p[0] << 8 | p[1]);
@@ -186,18 +366,6 @@ static void parse_path(const uint8_t *r, struct probe_path *path)
 		.mtu = r[54] & 0x3f,
 		.rate = r[55] & 0x3f,
 	};
-}
-
-static uint16_t own_sm_lid(struct probe *m)
-{
-	umad_port_t port;
-	uint16_t lid;
-
-	if (umad_get_port(m->ca, (int)m->port, &port) < 0)
-		return 0;
-	lid = (uint16_t)port.sm_lid;
-	umad_release_port(&port);
-	return lid;
 }
 
 /* SubnAdmGet(PathRecord): the record in data, which also holds the question. */

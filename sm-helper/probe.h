@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Our own eyes on the fabric: read-only SMPs and SA queries over libibumad. Blocking, from worker
- * threads; one query at a time. Opens the port when it is first needed. */
+/* Our own eyes on the fabric: SMPs and SA queries over libibumad. Blocking, from worker threads;
+ * one query at a time. Opens the port when it is first needed. Only probe_set_lid() writes. */
 #ifndef IBVMIG_SM_PROBE_H
 #define IBVMIG_SM_PROBE_H
 
 #include "common/ib.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PROBE_ERROR_MAX 256
+#define PROBE_DESC_MAX  64
 
 struct probe; /* owned by the caller of probe_new() */
 
@@ -27,11 +29,47 @@ struct probe_path {
 	uint8_t sl, mtu, rate; /* mtu, rate: IBA codes */
 };
 
-/* All: 0 or -errno with one line in error; -ENODEV when there is no port. */
+/* What a node says of itself, and the port that the route has come in by. */
+struct probe_node {
+	uint64_t node_guid, port_guid;
+	bool is_switch;      /* else a CA or a router */
+	uint8_t ports, port; /* number of ports; that port, 0 for a switch's own */
+};
+
+struct probe_port {
+	uint16_t lid; /* 0: none */
+	uint8_t lmc;
+	uint8_t state; /* IBA PortState: 1 down, 4 active */
+};
+
+struct probe_sm {
+	uint64_t guid;
+	uint16_t lid;
+	uint8_t state;     /* IBA SMInfo: 3 master */
+	uint32_t activity; /* grows with each SMP that OpenSM sends */
+};
+
+/* All: 0 or -errno with one line in error; -ENODEV when there is no port, -EIO when there is no
+ * answer, -EPROTO when it cannot be. */
 int probe_own_guid(struct probe *m, uint64_t *ret_port_guid, char error[static PROBE_ERROR_MAX]);
 int probe_node_info(struct probe *m, const struct probe_route *to, uint64_t *ret_node_guid,
 		    uint64_t *ret_port_guid, char error[static PROBE_ERROR_MAX]);
-/* The same to a LID: answers only if the LFTs lead there. */
+int probe_node(struct probe *m, const struct probe_route *to, struct probe_node *ret_node,
+	       char error[static PROBE_ERROR_MAX]);
+int probe_node_desc(struct probe *m, const struct probe_route *to,
+		    char ret_desc[static PROBE_DESC_MAX], char error[static PROBE_ERROR_MAX]);
+int probe_port_info(struct probe *m, const struct probe_route *to, unsigned port,
+		    struct probe_port *ret_port, char error[static PROBE_ERROR_MAX]);
+/* PortInfo with another LID; nothing else of the port changes. */
+int probe_set_lid(struct probe *m, const struct probe_route *to, unsigned port, uint16_t lid,
+		  char error[static PROBE_ERROR_MAX]);
+/* The subnet manager that our port knows. -ENODEV: none. */
+int probe_sm(struct probe *m, struct probe_sm *ret_sm, char error[static PROBE_ERROR_MAX]);
+/* Asks it for a heavy sweep, by trap 144 (capability mask) of our own port: the one notice that a
+ * CA may send of itself and that OpenSM answers so. It ignores more than ten in ten seconds. 0: the
+ * trap is on its way; it may get lost. */
+int probe_ask_sweep(struct probe *m, char error[static PROBE_ERROR_MAX]);
+/* The same as probe_node_info() to a LID: answers only if the LFTs lead there. */
 int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
 			char error[static PROBE_ERROR_MAX]);
 int probe_lft_block(struct probe *m, const struct probe_route *to, unsigned block,

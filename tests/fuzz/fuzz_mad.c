@@ -117,9 +117,13 @@ static void ask(struct probe *m, unsigned which)
 	char error[PROBE_ERROR_MAX] = "";
 	uint8_t block[64];
 	struct probe_path p = {0};
+	char desc[PROBE_DESC_MAX];
+	struct probe_node n;
+	struct probe_port pi;
+	struct probe_sm sm;
 	int rc = 0;
 
-	switch (which % 4) {
+	switch (which % 8) {
 	case 0:
 		rc = probe_node_info(m, &to, &node, &port, error);
 		must(!rc || (node == 1 && port == 2));
@@ -130,6 +134,21 @@ static void ask(struct probe *m, unsigned which)
 		break;
 	case 2:
 		rc = probe_lft_block(m, &to, 3, block, error);
+		break;
+	case 4:
+		rc = probe_node(m, &to, &n, error);
+		must(rc || (n.ports && n.port <= n.ports && (n.is_switch || n.port)));
+		break;
+	case 5:
+		rc = probe_node_desc(m, &to, desc, error);
+		must(rc || strlen(desc) < sizeof desc);
+		break;
+	case 6:
+		rc = probe_port_info(m, &to, 1, &pi, error);
+		must(rc || pi.lid <= IB_LID_UCAST_MAX);
+		break;
+	case 7:
+		rc = probe_sm(m, &sm, error);
 		break;
 	default:
 		rc = probe_path(m, 1, &gid, &gid, 0xffff, &p, error);

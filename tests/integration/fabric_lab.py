@@ -229,6 +229,7 @@ class Lab:
         self.net = net or Net()
         self.routing = os.environ.get("ROUTING", "minhop")
         self.partitions = None  # text of OpenSM's partition file
+        self.plugin = True  # OpenSM has ours
         self.processes = []
         self.sim = self.osm = self.smd = None
         self.sock = str(self.dir / "sm.sock")
@@ -250,7 +251,7 @@ class Lab:
         self.processes.append(p)
         return p
 
-    def start(self):
+    def start(self, **conf):
         shutil.rmtree(self.dir, ignore_errors=True)
         (self.dir / "cache").mkdir(parents=True)
         (self.dir / "net").write_text(self.net.text())
@@ -258,7 +259,7 @@ class Lab:
                               stdin=subprocess.PIPE)
         wait_for("ibsim", lambda: b"simulator ready" in (self.dir / "ibsim.out").read_bytes())
         self.start_opensm()
-        self.start_sm()
+        self.start_sm(**conf)
 
     def start_opensm(self):
         partitions = "/nonexistent"
@@ -269,8 +270,8 @@ class Lab:
         roots = [i for i, n in enumerate(self.net.switch) if n.startswith("spine")]
         (self.dir / "roots").write_text("".join(f"0x{0x200000 + i:016x}\n" for i in roots))
         (self.dir / "opensm.conf").write_text(
-            "event_plugin_name ibvmigsm\n"
-            f"event_plugin_options ibvmig-socket={self.plugin_sock}\n"
+            ("event_plugin_name ibvmigsm\n"
+             f"event_plugin_options ibvmig-socket={self.plugin_sock}\n" if self.plugin else "") +
             f"routing_engine {self.routing}\n"
             + (f"root_guid_file {self.dir}/roots\n" if self.routing in ("updn", "dnup") else "") +
             f"dump_files_dir {self.dir}/\n"

@@ -8,12 +8,12 @@ $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread
 SM_BACKENDS := sm-helper/backend_plugin.c sm-helper/backend_umad.c sm-helper/backend_none.c \
                sm-helper/discover.c
 SM_SRC := sm-helper/main.c sm-helper/rest.c sm-helper/notice.c sm-helper/ops.c sm-helper/ops_bind.c sm-helper/ops_move.c \
-          sm-helper/client.c $(SM_BACKENDS) sm-helper/registry.c sm-helper/probe.c \
+          sm-helper/client.c $(SM_BACKENDS) sm-helper/registry.c sm-helper/registry_claim.c sm-helper/probe.c \
           sm-helper/path_table.c sm-helper/path_service.c sm-helper/path_wire.c sm-helper/path_server.c sm-helper/outbox.c
 $(eval $(call program,ibvmig-sm,$(SM_SRC),$(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad))
 $(eval $(call testtool,fabric_setlft,tests/integration/fabric_setlft.c,-libmad -libumad))
 $(eval $(call testprogram,test_sm_proto,tests/unit/test_sm_proto.c sm-helper/proto_check.c,$(COMMON_LIBS)))
-$(eval $(call testprogram,test_sm_registry,tests/unit/test_sm_registry.c sm-helper/registry.c,$(COMMON_LIBS) -lsqlite3))
+$(eval $(call testprogram,test_sm_registry,tests/unit/test_sm_registry.c sm-helper/registry.c sm-helper/registry_claim.c,$(COMMON_LIBS) -lsqlite3))
 $(eval $(call testprogram,test_sm_paths,tests/unit/test_sm_paths.c sm-helper/path_table.c sm-helper/path_wire.c,$(COMMON_LIBS)))
 $(eval $(call testtool,sa_flood,tests/bench/sa_flood.c sm-helper/path_wire.c,$(COMMON) -libumad -lm))
 $(eval $(call testprogram,test_fuzz_smproto,tests/fuzz/replay.c tests/fuzz/fuzz_smproto.c sm-helper/proto_check.c sm-helper/path_wire.c,$(COMMON_LIBS)))

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "sm-helper/registry.h"
+#include "sm-helper/registry_int.h"
 #include "common/log.h"
 #include "common/util.h"
 
 #include <errno.h>
-#include <sqlite3.h>
 #include <string.h>
-
-struct registry {
-	sqlite3 *db; /* owned; opened in serialized mode */
-};
 
 /* GUIDs are stored as SQLite's signed 64-bit integers, bit by bit. */
 static const char schema[] =
@@ -27,13 +22,24 @@ static const char schema[] =
 	" to_switch INTEGER NOT NULL, to_port INTEGER NOT NULL) STRICT;"
 	"CREATE UNIQUE INDEX IF NOT EXISTS vguid_parked ON vguid (parked);"
 	"CREATE TABLE IF NOT EXISTS subscription (host TEXT PRIMARY KEY, url TEXT NOT NULL) "
-	"STRICT;";
+	"STRICT;"
+	"CREATE TABLE IF NOT EXISTS claim ("
+	" vguid INTEGER PRIMARY KEY, vm TEXT NOT NULL, name TEXT NOT NULL,"
+	" slot INTEGER NOT NULL, since_ms INTEGER NOT NULL, UNIQUE (vm, slot)) STRICT;"
+	"CREATE TABLE IF NOT EXISTS allocated (id INTEGER PRIMARY KEY, vguid INTEGER NOT NULL) "
+	"STRICT;"
+	"CREATE TRIGGER IF NOT EXISTS bind_of_claimed BEFORE INSERT ON vguid WHEN EXISTS"
+	" (SELECT 1 FROM claim WHERE vguid = NEW.vguid AND vm <> NEW.vm)"
+	" BEGIN SELECT RAISE(ABORT, 'the vGUID is claimed by another VM'); END;"
+	"CREATE TRIGGER IF NOT EXISTS claim_of_bound BEFORE INSERT ON claim WHEN EXISTS"
+	" (SELECT 1 FROM vguid WHERE vguid = NEW.vguid AND vm <> NEW.vm)"
+	" BEGIN SELECT RAISE(ABORT, 'the vGUID is bound by another VM'); END;";
 
 #define COLUMNS                                                                                    \
 	"vguid, vm, name, pkey, lid, since_ms, host, url, vf, parked, parked_node, switch,"        \
 	" port, intent, to_host, to_url, to_vf, to_parked, to_parked_node, to_switch, to_port"
 
-static int failed(struct registry *r)
+int registry_failed(struct registry *r)
 {
 	log_error("registry: %s", sqlite3_errmsg(r->db));
 	return -EIO;
@@ -46,6 +52,7 @@ int registry_open(const char *path, struct registry **ret_registry, char **ret_e
 
 	if (!r)
 		return -ENOMEM;
+	pthread_mutex_init(&r->claims, NULL);
 	if (sqlite3_open_v2(path, &r->db,
 			    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX,
 			    NULL) == SQLITE_OK &&
@@ -68,10 +75,11 @@ void registry_close(struct registry *r)
 	if (!r)
 		return;
 	sqlite3_close(r->db);
+	pthread_mutex_destroy(&r->claims);
 	free(r);
 }
 
-static void get_text(sqlite3_stmt *s, int column, char to[static REG_TEXT_MAX])
+void registry_get_text(sqlite3_stmt *s, int column, char to[static REG_TEXT_MAX])
 {
 	const char *text = (const char *)sqlite3_column_text(s, column);
 
@@ -80,9 +88,9 @@ static void get_text(sqlite3_stmt *s, int column, char to[static REG_TEXT_MAX])
 
 static void get_vf(sqlite3_stmt *s, int column, struct reg_vf *vf)
 {
-	get_text(s, column, vf->host);
-	get_text(s, column + 1, vf->url);
-	get_text(s, column + 2, vf->vf);
+	registry_get_text(s, column, vf->host);
+	registry_get_text(s, column + 1, vf->url);
+	registry_get_text(s, column + 2, vf->vf);
 	vf->parked_guid = (uint64_t)sqlite3_column_int64(s, column + 3);
 	vf->parked_node = (uint64_t)sqlite3_column_int64(s, column + 4);
 	vf->switch_guid = (uint64_t)sqlite3_column_int64(s, column + 5);
@@ -93,8 +101,8 @@ static void get_entry(sqlite3_stmt *s, struct reg_entry *e)
 {
 	memset(e, 0, sizeof *e);
 	e->vguid = (uint64_t)sqlite3_column_int64(s, 0);
-	get_text(s, 1, e->vm);
-	get_text(s, 2, e->name);
+	registry_get_text(s, 1, e->vm);
+	registry_get_text(s, 2, e->name);
 	e->pkey = (uint16_t)sqlite3_column_int(s, 3);
 	e->lid = (uint16_t)sqlite3_column_int(s, 4);
 	e->since_ms = (uint64_t)sqlite3_column_int64(s, 5);
@@ -126,7 +134,7 @@ static int find_one(struct registry *r, const char *sql, uint64_t guid, struct r
 			get_entry(s, ret_entry);
 	}
 	sqlite3_finalize(s);
-	return rc == SQLITE_ROW ? 0 : rc == SQLITE_DONE ? -ENOENT : failed(r);
+	return rc == SQLITE_ROW ? 0 : rc == SQLITE_DONE ? -ENOENT : registry_failed(r);
 }
 
 int registry_find(struct registry *r, uint64_t vguid, struct reg_entry *ret_entry)
@@ -169,7 +177,7 @@ int registry_put(struct registry *r, const struct reg_entry *e)
 		rc = sqlite3_step(s);
 	}
 	sqlite3_finalize(s);
-	return rc == SQLITE_DONE ? 0 : failed(r);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
 }
 
 int registry_delete(struct registry *r, uint64_t vguid)
@@ -182,7 +190,7 @@ int registry_delete(struct registry *r, uint64_t vguid)
 		rc = sqlite3_step(s);
 	}
 	sqlite3_finalize(s);
-	return rc == SQLITE_DONE ? 0 : failed(r);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
 }
 
 int registry_each(struct registry *r, void (*fn)(void *arg, const struct reg_entry *e), void *arg)
@@ -200,7 +208,7 @@ int registry_each(struct registry *r, void (*fn)(void *arg, const struct reg_ent
 		fn(arg, &e);
 	}
 	sqlite3_finalize(s);
-	return rc == SQLITE_DONE ? 0 : failed(r);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
 }
 
 int registry_subscribe(struct registry *r, const char *host, const char *url)
@@ -218,7 +226,7 @@ int registry_subscribe(struct registry *r, const char *host, const char *url)
 		rc = sqlite3_step(s);
 	}
 	sqlite3_finalize(s);
-	return rc == SQLITE_DONE ? 0 : failed(r);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
 }
 
 int registry_unsubscribe(struct registry *r, const char *host)
@@ -232,7 +240,7 @@ int registry_unsubscribe(struct registry *r, const char *host)
 		rc = sqlite3_step(s);
 	}
 	sqlite3_finalize(s);
-	return rc == SQLITE_DONE ? 0 : failed(r);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
 }
 
 int registry_each_subscription(struct registry *r,
@@ -247,10 +255,10 @@ int registry_each_subscription(struct registry *r,
 		rc = sqlite3_step(s);
 		if (rc != SQLITE_ROW)
 			break;
-		get_text(s, 0, sub.host);
-		get_text(s, 1, sub.url);
+		registry_get_text(s, 0, sub.host);
+		registry_get_text(s, 1, sub.url);
 		fn(arg, &sub);
 	}
 	sqlite3_finalize(s);
-	return rc == SQLITE_DONE ? 0 : failed(r);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "sm-helper/registry.h"
+#include "sm-helper/registry_claim.h"
 
 static char dir[64], path[96];
 
@@ -165,6 +165,136 @@ static void test_bad_file(void **state)
 	assert_non_null(strstr(error, path));
 }
 
+static bool never(void *arg, uint64_t guid)
+{
+	(void)arg;
+	(void)guid;
+	return false;
+}
+
+static bool is_it(void *arg, uint64_t guid)
+{
+	return guid == *(uint64_t *)arg;
+}
+
+static struct reg_claim claim_of(const char *vm, unsigned slot, uint64_t vguid)
+{
+	struct reg_claim c = {.vguid = vguid, .slot = slot};
+
+	snprintf(c.vm, sizeof c.vm, "%s", vm);
+	snprintf(c.name, sizeof c.name, "name-of-%s", vm);
+	return c;
+}
+
+/* A vGUID has one holder, known by name and since when, also to a new process. */
+static void test_claims(void **state)
+{
+	struct reg_claim a = claim_of("vm-a", 0, 0x8000000000000100),
+			 b = claim_of("vm-b", 0, a.vguid);
+	struct reg_claim holder, c = claim_of("vm-a", 0, 7);
+	struct registry *r = open_registry();
+
+	(void)state;
+	assert_int_equal(registry_claim(r, &a, &holder), 0);
+	assert_true(holder.since_ms > 0);
+	uint64_t since = holder.since_ms;
+	registry_close(r);
+	r = open_registry();
+	assert_int_equal(registry_claim(r, &a, &holder), 0); /* again */
+	assert_int_equal(holder.since_ms, since);
+	assert_int_equal(registry_claim(r, &b, &holder), -EEXIST);
+	assert_string_equal(holder.vm, "vm-a");
+	assert_string_equal(holder.name, "name-of-vm-a");
+	assert_int_equal(registry_claim(r, &c, &holder), -EBUSY); /* its port has one */
+	assert_int_equal(holder.vguid, a.vguid);
+	a.slot = 1;
+	assert_int_equal(registry_claim(r, &a, &holder), -EBUSY); /* it is that of port 0 */
+	assert_int_equal(registry_release(r, a.vguid, "vm-b", &holder), -EPERM);
+	assert_string_equal(holder.vm, "vm-a");
+	assert_int_equal(registry_release(r, a.vguid, "vm-a", &holder), 0);
+	assert_int_equal(registry_release(r, a.vguid, "vm-a", &holder), -ENOENT);
+	assert_int_equal(registry_claim(r, &b, &holder), 0);
+	registry_close(r);
+}
+
+/* Bound and claimed exclude each other, for other VMs; a claim outlives its bindings. */
+static void test_claim_and_bind(void **state)
+{
+	struct reg_claim mine = claim_of("vm-1", 0, 50), other = claim_of("vm-2", 0, 50), holder;
+	struct reg_entry e = entry(50, 100), got;
+	struct registry *r = open_registry();
+
+	(void)state;
+	assert_int_equal(registry_put(r, &e), 0); /* by vm-1 */
+	assert_int_equal(registry_claim(r, &other, &holder), -EEXIST);
+	assert_string_equal(holder.vm, "vm-1");
+	assert_int_equal(registry_claim(r, &mine, &holder), 0);
+	assert_int_equal(registry_release(r, 50, "vm-1", &holder), -EBUSY);
+	assert_int_equal(registry_delete(r, 50), 0);
+	strcpy(e.vm, "vm-2");
+	assert_int_equal(registry_put(r, &e), -EIO);
+	assert_int_equal(registry_find(r, 50, &got), -ENOENT);
+	assert_int_equal(registry_release(r, 50, "vm-1", &holder), 0);
+	assert_int_equal(registry_put(r, &e), 0);
+	registry_close(r);
+}
+
+/* All of a range is given, each once; what is released comes last; then it is full. */
+static void test_allocate(void **state)
+{
+	const struct claim_range range = {0x100, 0x107};
+	struct reg_claim holder, want = claim_of("vm", 0, 0), taken = claim_of("x", 0, 0x101);
+	struct reg_entry e = entry(0x103, 0x104); /* bound, and a parked GUID of the range */
+	struct registry *r = open_registry();
+	uint64_t in_fabric = 0x105;
+	static const uint64_t expect[] = {0x100, 0x102, 0x106, 0x107};
+
+	(void)state;
+	assert_int_equal(registry_claim(r, &taken, &holder), 0);
+	assert_int_equal(registry_put(r, &e), 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(expect); i++) {
+		want.slot = i;
+		assert_int_equal(registry_allocate(r, &want, &range, is_it, &in_fabric, &holder),
+				 0);
+		assert_int_equal(holder.vguid, expect[i]);
+	}
+	assert_int_equal(registry_allocate(r, &want, &range, is_it, &in_fabric, &holder), 0);
+	assert_int_equal(holder.vguid, 0x107); /* again */
+	want.slot = 9;
+	assert_int_equal(registry_allocate(r, &want, &range, is_it, &in_fabric, &holder), -ENOSPC);
+	assert_int_equal(registry_release(r, 0x106, "vm", &holder), 0);
+	assert_int_equal(registry_release(r, 0x100, "vm", &holder), 0);
+	registry_close(r);
+	r = open_registry();
+	assert_int_equal(registry_allocate(r, &want, &range, is_it, &in_fabric, &holder), 0);
+	assert_int_equal(holder.vguid, 0x100);
+	want.slot = 10;
+	assert_int_equal(registry_allocate(r, &want, &range, never, NULL, &holder), 0);
+	assert_int_equal(holder.vguid, 0x105);
+	registry_close(r);
+}
+
+static void test_range(void **state)
+{
+	struct claim_range r;
+	const char *why;
+
+	(void)state;
+	assert_int_equal(claim_range_parse("0x0002c90300000100 - 0x0002c903000001ff", &r, &why), 0);
+	assert_true(r.first == 0x0002c90300000100 && r.last == 0x0002c903000001ff);
+	assert_int_equal(claim_range_parse("0x0002c90300000100-0x0002c90300000100", &r, &why), 0);
+	assert_int_equal(claim_range_parse("0x0002c90300000100", &r, &why), -EINVAL);
+	assert_int_equal(claim_range_parse("-", &r, &why), -EINVAL);
+	assert_int_equal(claim_range_parse("0x0002c90300000200-0x0002c90300000100", &r, &why),
+			 -EINVAL);
+	assert_non_null(strstr(why, "below"));
+	assert_int_equal(claim_range_parse("0x0002c90300000000-0x0002c90300100000", &r, &why),
+			 -EINVAL);
+	assert_non_null(strstr(why, "1048576"));
+	assert_int_equal(claim_range_parse("0x7fffffffffffffff-0x8000000000000001", &r, &why),
+			 -EINVAL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_registry[] = {
@@ -173,6 +303,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_subscriptions, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bad_file, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_claims, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_claim_and_bind, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_allocate, setup, teardown),
+		cmocka_unit_test(test_range),
 	};
 
 	return RUN_TESTS(sm_registry);

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Shared by registry.c and registry_claim.c. */
+#ifndef IBVMIG_SM_REGISTRY_INT_H
+#define IBVMIG_SM_REGISTRY_INT_H
+
+#include "sm-helper/registry.h"
+
+#include <pthread.h>
+#include <sqlite3.h>
+
+struct registry {
+	sqlite3 *db;            /* owned; opened in serialized mode */
+	pthread_mutex_t claims; /* holds changes of claims apart */
+};
+
+/* Logs what SQLite says; -EIO. */
+int registry_failed(struct registry *r);
+void registry_get_text(sqlite3_stmt *s, int column, char to[static REG_TEXT_MAX]);
+
+#endif

@@ -16,13 +16,13 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define SM_MASTER   3
-#define FRESH_MS    2000 /* a topology may be used for so long */
-#define FRESH_TIMES 20   /* or for so many times what it took to read it, if that is longer */
-#define POLL_US     20000
-#define TRAP_MS                                                                                    \
-	2000 /* the SM is asked again; it bears ten in ten seconds, and a trap may be lost */
-#define QUIET_MS     300 /* an SM that has sent nothing for so long has ended its sweep */
+#define SM_MASTER    3
+#define FRESH_MS     2000 /* a topology may be used for so long */
+#define FRESH_TIMES  20   /* or for so many times what it took to read it, if that is longer */
+#define POLL_US      20000
+#define TRAP_MS      2000 /* the SM is asked again: a trap may be lost; it bears ten in ten seconds */
+#define STILL_MS     1000 /* an SM without a word for so long is not in a sweep */
+#define ANSWERS      3    /* to us and to other SMs, between two looks */
 #define SWEEP_END_MS 10000
 #define WALK_SOURCES 256 /* CA ports from which LFTs are walked */
 
@@ -153,6 +153,24 @@ static void make_stale(struct umad *u)
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&u->lock);
 
 	u->fresh_until_ms = 0;
+}
+
+/* Watches whether the SM sends SMPs. */
+struct stillness {
+	uint32_t activity;
+	uint64_t since_ms; /* 0: not looked yet */
+};
+
+/* For how long it has sent none but answers to such questions as this, which it counts, too. */
+static uint64_t still_ms(struct umad *u, struct stillness *s)
+{
+	char text[PROBE_ERROR_MAX];
+	struct probe_sm sm = {0};
+
+	if (probe_sm(u->probe, &sm, text) || !s->since_ms || sm.activity - s->activity > ANSWERS)
+		s->since_ms = now_ms();
+	s->activity = sm.activity;
+	return now_ms() - s->since_ms;
 }
 
 /* ---- a batch ---- */
@@ -346,14 +364,37 @@ static bool all_settled(struct batch *b, char *why)
 	return true;
 }
 
+/* The VF that the batch is for, the first one, must have the LID that is wanted; of other VFs the
+ * SM's own table of GUIDs and LIDs has the last word. */
+static bool as_wanted(const struct batch *b, char *why)
+{
+	if (!b->t[0].lid || b->lid[0] == b->t[0].lid)
+		return true;
+	snprintf(why, PROBE_ERROR_MAX, "it has given 0x%016" PRIx64 " LID %u, not %u",
+		 b->t[0].port_guid, b->lid[0], b->t[0].lid);
+	return false;
+}
+
+/* In the middle of a sweep the SM may know a GUID that is new to it by the LID that it has found,
+ * before it gives it one of its own. So a LID that is left to the SM and has not changed is only
+ * believed once the SM is still. */
+static bool may_change(const struct batch *b)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		if (b->shown[i] && !b->t[i].lid && b->lid[i] == b->f.end[b->end[i]].lid)
+			return true;
+	return false;
+}
+
 /* A sweep, and what it makes of the batch. Where all is of one mind already, nothing is asked. */
 static int let_sweep(struct batch *b, unsigned deadline_ms)
 {
 	char why[PROBE_ERROR_MAX] = "", text[PROBE_ERROR_MAX];
-	uint64_t start = now_ms(), asked = 0;
+	uint64_t start = now_ms(), asked = 0, still;
+	struct stillness s = {0};
 	int rc;
 
-	if (!b->want_sweep && all_settled(b, why))
+	if (!b->want_sweep && all_settled(b, why) && !may_change(b))
 		return 0;
 	do {
 		if (!asked || now_ms() - asked >= TRAP_MS) {
@@ -362,7 +403,9 @@ static int let_sweep(struct batch *b, unsigned deadline_ms)
 			asked = now_ms();
 		}
 		usleep(POLL_US);
-		if (all_settled(b, why))
+		still = still_ms(b->u, &s);
+		if (all_settled(b, why) && as_wanted(b, why) &&
+		    (!may_change(b) || still >= STILL_MS))
 			return 0;
 	} while (now_ms() - start < deadline_ms);
 	return fail(b->error, -EIO, "the subnet manager has not taken it within %u ms: %s",
@@ -375,15 +418,7 @@ static int carry_out(struct batch *b, unsigned deadline_ms)
 
 	if (rc || (rc = write_lids(b)))
 		return rc;
-	if ((rc = let_sweep(b, deadline_ms)))
-		return rc;
-	/* The SM's own table of GUIDs and LIDs has the last word. Of the VF that the batch is for,
-	 * the first one, it must be the same. */
-	if (b->t[0].lid && b->lid[0] != b->t[0].lid)
-		return fail(b->error, -EEXIST,
-			    "the subnet manager has given 0x%016" PRIx64 " LID %u, not %u",
-			    b->t[0].port_guid, b->lid[0], b->t[0].lid);
-	return 0;
+	return let_sweep(b, deadline_ms);
 }
 
 static int umad_assign(void *self, const struct sm_target *targets, unsigned count, uint32_t flags,
@@ -429,11 +464,12 @@ static int umad_assign(void *self, const struct sm_target *targets, unsigned cou
  * than there are nodes, and then none for a while. */
 static int umad_sweep(void *self, uint64_t *ret_before, char *error)
 {
-	uint64_t give_up = now_ms() + SWEEP_END_MS, quiet_since = now_ms();
+	uint64_t give_up = now_ms() + SWEEP_END_MS;
 	char text[PROBE_ERROR_MAX];
+	struct stillness s = {0};
 	struct umad *u = self;
-	struct probe_sm first, sm;
-	uint32_t last, nodes;
+	struct probe_sm first;
+	uint32_t nodes;
 	int rc;
 
 	if ((rc = probe_sm(u->probe, &first, text)) || (rc = probe_ask_sweep(u->probe, text)))
@@ -441,15 +477,9 @@ static int umad_sweep(void *self, uint64_t *ret_before, char *error)
 	pthread_mutex_lock(&u->lock);
 	nodes = u->switches + u->endports;
 	pthread_mutex_unlock(&u->lock);
-	last = first.activity;
 	do {
 		usleep(POLL_US);
-		if ((rc = probe_sm(u->probe, &sm, text)))
-			return fail_probe(error, rc, text);
-		if (sm.activity != last)
-			quiet_since = now_ms();
-		last = sm.activity;
-	} while ((last - first.activity < nodes || now_ms() < quiet_since + QUIET_MS) &&
+	} while ((still_ms(u, &s) < STILL_MS || s.activity - first.activity < nodes) &&
 		 now_ms() < give_up);
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&u->lock);
 	*ret_before = u->sweeps++;

@@ -25,11 +25,12 @@
 #define PATH_WORKERS   2 /* of their own: a silent SA holds no bind or move up */
 #define SERVERS_MAX    8
 #define HEALTH_MS      1000
-#define RENOTICE_MS    200 /* then 0.8, 3.2, 12.8, 51.2 s */
+#define ASK_MS         60000 /* a reconciliation asks every host */
+#define RENOTICE_MS    200   /* then 0.8, 3.2, 12.8, 51.2 s */
 
 static const char *const conf_keys[] = {
-	"listen",  "backend",   "plugin-socket",  "umad-writes",  "state-dir", "caching",
-	"umad-ca", "umad-port", "verify-sources", "paths-listen", NULL,
+	"listen",  "backend",   "plugin-socket",  "umad-writes",  "state-dir",   "caching",
+	"umad-ca", "umad-port", "verify-sources", "paths-listen", "vguid-range", NULL,
 };
 
 struct daemon {
@@ -171,6 +172,16 @@ static int open_ops(struct daemon *d, const struct conf *conf)
 	return open_backend(d, conf);
 }
 
+static int read_range(const struct conf *conf, struct claim_range *ret_range)
+{
+	const char *text = conf_get(conf, "vguid-range", NULL), *why;
+	int rc = text ? claim_range_parse(text, ret_range, &why) : 0;
+
+	if (rc)
+		log_error("vguid-range is \"%s\": %s", text, why);
+	return rc;
+}
+
 static int open_listener(struct daemon *d, unsigned i, const char *where)
 {
 	int fd = *where == '/' ? http_listen_unix(where, 0660) : http_listen_tcp(where);
@@ -225,6 +236,9 @@ static int start(struct daemon *d, const struct conf *conf)
 		.pool = d->pool,
 		.caching = path_service_caches(d->ops.paths),
 	};
+	pthread_mutex_init(&d->rest.binding, NULL);
+	if ((rc = read_range(conf, &d->rest.range)))
+		return rc;
 	do {
 		const char *where = conf_nth(conf, "listen", i);
 
@@ -274,28 +288,99 @@ static int run_daemon(const struct conf *conf)
 	return rc < 0;
 }
 
-/* ibvmig-sm status: what the running daemon says, for a person. */
-static int run_status(const struct conf *conf)
+/* One call to the running daemon; says on stderr why it failed. */
+static int ask_daemon(const struct conf *conf, const char *method, const char *path,
+		      struct json_object *body, struct json_object **ret_answer)
 {
 	const char *where = conf_get(conf, "listen", DEFAULT_LISTEN);
 	char *base AUTO_FREE = strf(*where == '/' ? "unix:%s" : "http://%s", where);
-	struct json_object *answer AUTO_JSON = NULL;
-	char error[HTTP_ERROR_MAX];
+	char error[HTTP_ERROR_MAX] = "no memory";
 
-	if (!base || http_call(base, "GET", "/v1/status", NULL, 10000, &answer, error)) {
-		fprintf(stderr, "ibvmig-sm: %s: %s\n", where, base ? error : "no memory");
-		return 1;
-	}
+	if (base && !http_call(base, method, path, body, ASK_MS, ret_answer, error))
+		return 0;
+	fprintf(stderr, "ibvmig-sm: %s: %s\n", where, error);
+	return -EIO;
+}
+
+static void print_json(struct json_object *answer)
+{
 	puts(json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PRETTY |
 							    JSON_C_TO_STRING_SPACED |
 							    JSON_C_TO_STRING_NOSLASHESCAPE));
+}
+
+/* ibvmig-sm status: what the running daemon says, for a person. */
+static int run_status(const struct conf *conf, const char *word)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	(void)word;
+	if (ask_daemon(conf, "GET", "/v1/status", NULL, &answer))
+		return 1;
+	print_json(answer);
 	return !json_opt_bool(json_opt(answer, "sm"), "plugin", false);
+}
+
+/* ibvmig-sm vguids: who holds what since when. */
+static int run_vguids(const struct conf *conf, const char *word)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	(void)word;
+	if (ask_daemon(conf, "GET", "/v1/vguids", NULL, &answer))
+		return 1;
+	print_json(answer);
+	return 0;
+}
+
+/* ibvmig-sm reconcile [release]: 0 if nothing is leaked (any more). */
+static int run_reconcile(const struct conf *conf, const char *word)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object();
+	struct json_object *answer AUTO_JSON = NULL, *list;
+	int leaked = 0;
+
+	json_set_bool(body, "release", word != NULL);
+	if (ask_daemon(conf, "POST", "/v1/reconcile", body, &answer))
+		return 1;
+	print_json(answer);
+	list = json_opt(answer, "vguids");
+	for (size_t i = 0; i < json_object_array_length(list); i++)
+		leaked |= str_eq(json_opt_str(json_object_array_get_idx(list, i), "verdict", ""),
+				 "leaked");
+	return leaked;
+}
+
+static const struct {
+	const char *name, *word; /* word: what may follow, or NULL */
+	int (*run)(const struct conf *conf, const char *word);
+} commands[] = {
+	{"status", NULL, run_status},
+	{"vguids", NULL, run_vguids},
+	{"reconcile", "release", run_reconcile},
+};
+
+/* The index of a command with its arguments, ARRAY_SIZE(commands) for none of them. */
+static size_t find_command(int argc, char **argv)
+{
+	size_t i = 0;
+
+	while (i < ARRAY_SIZE(commands) && strcmp(argv[0], commands[i].name) != 0)
+		i++;
+	if (i < ARRAY_SIZE(commands) && argc > 1 &&
+	    (argc > 2 || !str_eq(commands[i].word, argv[1])))
+		return ARRAY_SIZE(commands);
+	return i;
 }
 
 static int usage(FILE *to)
 {
 	fputs("usage: ibvmig-sm [-c FILE]         run the daemon (default " DEFAULT_CONF ")\n"
 	      "       ibvmig-sm [-c FILE] status  show what the running daemon says\n"
+	      "       ibvmig-sm [-c FILE] vguids  show who holds which vGUID since when\n"
+	      "       ibvmig-sm [-c FILE] reconcile [release]\n"
+	      "                                   ask all hosts which vGUIDs they use; release "
+	      "those that leaked\n"
 	      "       ibvmig-sm --version\n",
 	      to);
 	return to == stderr ? 2 : 0;
@@ -312,6 +397,7 @@ int main(int argc, char **argv)
 	const char *path = DEFAULT_CONF;
 	char *error AUTO_FREE = NULL;
 	struct conf *conf;
+	size_t command = 0;
 	int c, rc;
 
 	log_init("ibvmig-sm");
@@ -324,14 +410,16 @@ int main(int argc, char **argv)
 			return usage(stderr);
 		path = optarg;
 	}
-	if (optind < argc && (strcmp(argv[optind], "status") || optind + 1 < argc))
+	if (optind < argc)
+		command = find_command(argc - optind, argv + optind);
+	if (command == ARRAY_SIZE(commands))
 		return usage(stderr);
 	if (conf_load(path, conf_keys, &conf, &error)) {
 		log_error("%s", error ? error : "no memory");
 		return 1;
 	}
 	http_client_init();
-	rc = optind < argc ? run_status(conf) : run_daemon(conf);
+	rc = optind < argc ? commands[command].run(conf, argv[optind + 1]) : run_daemon(conf);
 	conf_free(conf);
 	return rc;
 }

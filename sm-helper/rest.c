@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "sm-helper/rest.h"
+#include "sm-helper/rest_int.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -9,20 +9,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-#define ARGS_MAX 3
-
-/* A call on its way through a worker. */
-struct job {
-	struct rest *rest;
-	struct http_exchange *exchange;
-	void (*run)(struct job *j);
-	struct json_object *body; /* owned; NULL without one */
-	char arg[ARGS_MAX][HTTP_PARAM_MAX];
-	struct json_object *reply; /* owned until it is sent */
-	struct op_error error;     /* status 0: none */
-	uint64_t gone;             /* vGUID to tell the hosts of when the answer is out; 0: none */
-};
 
 static void job_run(void *arg)
 {
@@ -69,9 +55,9 @@ static void job_done(void *arg)
 	free(j);
 }
 
-/* arg: up to ARGS_MAX strings of the request, NULL for one that is not there. */
-static void submit(struct http_request *req, void (*run)(struct job *j),
-		   const char *const arg[ARGS_MAX])
+/* arg: up to REST_ARGS_MAX strings of the request, NULL for one that is not there. */
+void rest_submit(struct http_request *req, void (*run)(struct job *j),
+		 const char *const arg[REST_ARGS_MAX])
 {
 	struct rest *rest = req->user;
 	struct job *j = calloc(1, sizeof *j);
@@ -83,7 +69,7 @@ static void submit(struct http_request *req, void (*run)(struct job *j),
 	j->rest = rest;
 	j->exchange = req->exchange;
 	j->run = run;
-	for (size_t i = 0; arg && i < ARGS_MAX; i++)
+	for (size_t i = 0; arg && i < REST_ARGS_MAX; i++)
 		snprintf(j->arg[i], sizeof j->arg[i], "%s", arg[i] ? arg[i] : "");
 	j->body = json_object_get(req->body);
 	if (work_submit(rest->pool, job_run, job_done, j)) {
@@ -92,7 +78,7 @@ static void submit(struct http_request *req, void (*run)(struct job *j),
 	}
 }
 
-static void bad_request(struct job *j, const char *text)
+void rest_bad_request(struct job *j, const char *text)
 {
 	j->error.status = 400;
 	snprintf(j->error.code, sizeof j->error.code, "bad-request");
@@ -100,7 +86,7 @@ static void bad_request(struct job *j, const char *text)
 }
 
 /* A required string of 1 to REG_TEXT_MAX - 1 bytes. */
-static void need_text(struct json_reader *r, const char *key, char to[static REG_TEXT_MAX])
+void rest_need_text(struct json_reader *r, const char *key, char to[static REG_TEXT_MAX])
 {
 	const char *text = json_need_str(r, key);
 
@@ -133,11 +119,11 @@ static uint16_t need_pkey(struct json_reader *r)
 /* host, vf and parked_guid of an object; url where the object has it and it is wanted. */
 static void need_vf(struct json_reader *r, bool url, struct reg_vf *vf)
 {
-	need_text(r, "host", vf->host);
-	need_text(r, "vf", vf->vf);
+	rest_need_text(r, "host", vf->host);
+	rest_need_text(r, "vf", vf->vf);
 	vf->parked_guid = json_need_guid(r, "parked_guid");
 	if (url)
-		need_text(r, "url", vf->url);
+		rest_need_text(r, "url", vf->url);
 }
 
 static void need_vf_at(struct json_reader *r, const char *key, bool url, struct reg_vf *vf)
@@ -229,68 +215,6 @@ static void run_status(struct job *j)
 	json_set_u64(j->reply, "ports", s.endports);
 }
 
-static struct json_object *entry_json(const struct reg_entry *e)
-{
-	struct json_object *o = json_object_new_object();
-	char pkey[8];
-
-	snprintf(pkey, sizeof pkey, "0x%04x", e->pkey);
-	json_set_guid(o, "vguid", e->vguid);
-	json_set_str(o, "vm", e->vm);
-	json_set_str(o, "name", e->name);
-	json_set_str(o, "host", e->at.host);
-	json_set_str(o, "url", e->at.url);
-	json_set_str(o, "vf", e->at.vf);
-	json_set_guid(o, "parked_guid", e->at.parked_guid);
-	json_set_str(o, "pkey", pkey);
-	json_set_u64(o, "lid", e->lid);
-	json_set_u64(o, "since_ms", e->since_ms);
-	return o;
-}
-
-static void append_entry(void *arg, const struct reg_entry *e)
-{
-	if (e->intent != REG_BIND)
-		json_object_array_add(arg, entry_json(e));
-}
-
-static void registry_broken(struct job *j)
-{
-	j->error = (struct op_error){500, "registry", "the registry cannot be read or written"};
-}
-
-static void run_vguids(struct job *j)
-{
-	struct json_object *list = json_object_new_array();
-
-	j->reply = json_object_new_object();
-	json_set(j->reply, "vguids", list);
-	if (registry_each(j->rest->ops->registry, append_entry, list))
-		registry_broken(j);
-}
-
-static void run_vguid(struct job *j)
-{
-	struct reg_entry e;
-	uint64_t guid;
-	int rc;
-
-	if (ib_guid_parse(j->arg[0], &guid)) {
-		bad_request(j, "the vGUID in the path must be 0x and 16 hex digits");
-		return;
-	}
-	rc = registry_find(j->rest->ops->registry, guid, &e);
-	if (!rc && e.intent != REG_BIND) {
-		j->reply = entry_json(&e);
-	} else if (rc && rc != -ENOENT) {
-		registry_broken(j);
-	} else {
-		j->error = (struct op_error){.status = 404, .code = "not-found"};
-		snprintf(j->error.detail, sizeof j->error.detail, "vGUID %s is bound to no VF",
-			 j->arg[0]);
-	}
-}
-
 static void run_bind(struct job *j)
 {
 	struct reg_entry e = {0};
@@ -299,19 +223,20 @@ static void run_bind(struct job *j)
 
 	json_reader_init(&r, j->body);
 	e.vguid = json_need_guid(&r, "vguid");
-	need_text(&r, "vm", e.vm);
-	need_text(&r, "name", e.name);
+	rest_need_text(&r, "vm", e.vm);
+	rest_need_text(&r, "name", e.name);
 	need_vf(&r, true, &e.at);
 	e.pkey = need_pkey(&r);
 	if (!r.error && e.vguid == e.at.parked_guid) {
-		bad_request(j, "vguid and parked_guid are the same");
+		rest_bad_request(j, "vguid and parked_guid are the same");
 		return;
 	}
 	if (r.error) {
-		bad_request(j, r.message);
+		rest_bad_request(j, r.message);
 		return;
 	}
-	if (ops_bind(j->rest->ops, &e, &lid, &j->error))
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&j->rest->binding);
+	if (rest_check_claim(j, e.vguid, e.vm) || ops_bind(j->rest->ops, &e, &lid, &j->error))
 		return;
 	j->reply = json_object_new_object();
 	json_set_u64(j->reply, "lid", lid);
@@ -325,9 +250,9 @@ static void run_unbind(struct job *j)
 
 	json_reader_init(&r, j->body);
 	vguid = json_need_guid(&r, "vguid");
-	need_text(&r, "vm", vm);
+	rest_need_text(&r, "vm", vm);
 	if (r.error)
-		bad_request(j, r.message);
+		rest_bad_request(j, r.message);
 	else if (!ops_unbind(j->rest->ops, vguid, vm, &j->error))
 		j->gone = vguid;
 }
@@ -342,17 +267,18 @@ static void run_move(struct job *j)
 
 	json_reader_init(&r, j->body);
 	m.vguid = json_need_guid(&r, "vguid");
-	need_text(&r, "vm", m.vm);
+	rest_need_text(&r, "vm", m.vm);
 	need_vf_at(&r, "from", false, &m.from);
 	need_vf_at(&r, "to", true, &m.to);
 	m.pkey = need_pkey(&r);
 	if (!r.error && m.from.parked_guid == m.to.parked_guid &&
 	    strcmp(m.from.host, m.to.host) != 0) {
-		bad_request(j, "\"from\" and \"to\" have the same parked_guid on different hosts");
+		rest_bad_request(
+			j, "\"from\" and \"to\" have the same parked_guid on different hosts");
 		return;
 	}
 	if (r.error) {
-		bad_request(j, r.message);
+		rest_bad_request(j, r.message);
 		return;
 	}
 	if (ops_move(o, &m, &res, &j->error))
@@ -429,12 +355,12 @@ static void run_subscribe(struct job *j)
 	struct json_reader r;
 
 	json_reader_init(&r, j->body);
-	need_text(&r, "host", host);
-	need_text(&r, "url", url);
+	rest_need_text(&r, "host", host);
+	rest_need_text(&r, "url", url);
 	if (r.error)
-		bad_request(j, r.message);
+		rest_bad_request(j, r.message);
 	else if (registry_subscribe(j->rest->ops->registry, host, url))
-		registry_broken(j);
+		rest_registry_broken(j);
 	else
 		atomic_fetch_add(&j->rest->ops->subscriptions, 1);
 	j->reply = json_object_new_object();
@@ -443,24 +369,14 @@ static void run_subscribe(struct job *j)
 
 static void get_status(struct http_request *req)
 {
-	submit(req, run_status, NULL);
-}
-
-static void get_vguids(struct http_request *req)
-{
-	submit(req, run_vguids, NULL);
-}
-
-static void get_vguid(struct http_request *req)
-{
-	submit(req, run_vguid, (const char *[ARGS_MAX]){req->param});
+	rest_submit(req, run_status, NULL);
 }
 
 /* What is in the cache is answered here, at once. */
 static void get_path(struct http_request *req)
 {
 	struct rest *rest = req->user;
-	const char *arg[ARGS_MAX] = {
+	const char *arg[REST_ARGS_MAX] = {
 		http_query(req->exchange, "sgid"),
 		http_query(req->exchange, "dgid"),
 		http_query(req->exchange, "pkey"),
@@ -476,33 +392,36 @@ static void get_path(struct http_request *req)
 	else if (a.error == -ENOENT)
 		http_fail(req->exchange, 404, "no-path", "the subnet manager knows no such path");
 	else
-		submit(req, run_path, arg);
+		rest_submit(req, run_path, arg);
 }
 
 static void post_bind(struct http_request *req)
 {
-	submit(req, run_bind, NULL);
+	rest_submit(req, run_bind, NULL);
 }
 
 static void post_unbind(struct http_request *req)
 {
-	submit(req, run_unbind, NULL);
+	rest_submit(req, run_unbind, NULL);
 }
 
 static void post_move(struct http_request *req)
 {
-	submit(req, run_move, NULL);
+	rest_submit(req, run_move, NULL);
 }
 
 static void post_subscription(struct http_request *req)
 {
-	submit(req, run_subscribe, NULL);
+	rest_submit(req, run_subscribe, NULL);
 }
 
 const struct http_route rest_routes[] = {
 	{"GET", "/v1/status", get_status},
-	{"GET", "/v1/vguids", get_vguids},
-	{"GET", "/v1/vguids/*", get_vguid},
+	{"GET", "/v1/vguids", rest_get_vguids},
+	{"GET", "/v1/vguids/*", rest_get_vguid},
+	{"POST", "/v1/vguids", rest_post_vguid},
+	{"POST", "/v1/release", rest_post_release},
+	{"POST", "/v1/reconcile", rest_post_reconcile},
 	{"GET", "/v1/paths", get_path},
 	{"POST", "/v1/bind", post_bind},
 	{"POST", "/v1/unbind", post_unbind},

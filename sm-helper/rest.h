@@ -6,11 +6,14 @@
 #include "common/http_server.h"
 #include "common/work.h"
 #include "sm-helper/ops.h"
+#include "sm-helper/registry_claim.h"
 
 struct rest {
 	struct ops *ops; /* borrowed, as the next one */
 	struct work_pool *pool;
-	bool caching; /* whether answers to path queries may be cached */
+	bool caching;             /* whether answers to path queries may be cached */
+	struct claim_range range; /* that vGUIDs are allocated from */
+	pthread_mutex_t binding;  /* no bind while a leak is looked at again and released */
 };
 
 extern const struct http_route rest_routes[]; /* user: a struct rest */

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Shared by the files of rest. */
+#ifndef IBVMIG_SM_REST_INT_H
+#define IBVMIG_SM_REST_INT_H
+
+#include "common/json.h"
+#include "sm-helper/rest.h"
+
+#define REST_ARGS_MAX 3
+
+/* A call on its way through a worker. */
+struct job {
+	struct rest *rest;
+	struct http_exchange *exchange;
+	void (*run)(struct job *j);
+	struct json_object *body; /* owned; NULL without one */
+	char arg[REST_ARGS_MAX][HTTP_PARAM_MAX];
+	struct json_object *reply; /* owned until it is sent */
+	struct op_error error;     /* status 0: none */
+	uint64_t gone;             /* vGUID to tell the hosts of when the answer is out; 0: none */
+};
+
+/* arg: up to REST_ARGS_MAX strings of the request, NULL for one that is not there. */
+void rest_submit(struct http_request *req, void (*run)(struct job *j),
+		 const char *const arg[REST_ARGS_MAX]);
+void rest_bad_request(struct job *j, const char *text);
+void rest_registry_broken(struct job *j);
+/* A required string of 1 to REG_TEXT_MAX - 1 bytes. */
+void rest_need_text(struct json_reader *r, const char *key, char to[static REG_TEXT_MAX]);
+
+/* rest_vguids.c */
+void rest_get_vguids(struct http_request *req);
+void rest_get_vguid(struct http_request *req);
+void rest_post_vguid(struct http_request *req);
+void rest_post_release(struct http_request *req);
+void rest_post_reconcile(struct http_request *req);
+/* 0, or -EEXIST (another VM has claimed it) or -EIO with j->error filled. */
+int rest_check_claim(struct job *j, uint64_t vguid, const char *vm);
+
+#endif

@@ -8,14 +8,22 @@
 #define IBVMIG_SM_BACKEND_H
 
 #include "sm-helper/client.h"
+#include "sm-helper/ufm_http.h"
 
 struct probe;
+struct ops;
+struct op_error;
+struct reg_entry;
+struct move_request;
+struct move_result;
 
-/* What the configuration says. All borrowed for the life of the process. */
+/* What the configuration says. It and all that it points to: borrowed for the life of the process.
+ */
 struct backend_conf {
 	const char *plugin_socket;
 	struct probe *probe;
 	bool umad_writes;
+	struct ufm_conf ufm;
 };
 
 /* A NULL member: this backend cannot do that, and the call is refused. */
@@ -33,9 +41,18 @@ struct backend {
 		       struct sm_records_reply *ret_reply, char *error);
 	/* Tells every change of the subnet; without it no path record may be kept. */
 	int (*watch)(void *self, struct client_epoch *epoch, int stop_fd, char *error);
+
+	/* Whole operations, where the subnet manager does the work by itself; as ops_* of the same
+	 * name, which are used without them and call the functions above. */
+	int (*bind)(void *self, struct ops *o, const struct reg_entry *want, uint16_t *ret_lid,
+		    struct op_error *e);
+	int (*unbind)(void *self, struct ops *o, uint64_t vguid, const char *vm,
+		      struct op_error *e);
+	int (*move)(void *self, struct ops *o, const struct move_request *m,
+		    struct move_result *ret_result, struct op_error *e);
 };
 
-extern const struct backend backend_plugin, backend_umad, backend_none;
+extern const struct backend backend_plugin, backend_umad, backend_ufm, backend_none;
 
 #define BACKEND_DEFAULT "opensm-plugin"
 

@@ -5,9 +5,9 @@ SM_PLUGIN_SRC := sm-helper/plugin.c sm-helper/plugin_view.c sm-helper/plugin_tab
 $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread,$(OSM_CFLAGS)))
 
 # ibvmig-sm: registry, REST, verification.
-SM_BACKENDS := sm-helper/backend_plugin.c sm-helper/backend_umad.c sm-helper/backend_none.c \
+SM_BACKENDS := sm-helper/backend_plugin.c sm-helper/backend_umad.c sm-helper/backend_ufm.c sm-helper/ufm_http.c sm-helper/backend_none.c \
                sm-helper/discover.c
-SM_SRC := sm-helper/main.c sm-helper/rest.c sm-helper/rest_vguids.c sm-helper/leaks.c sm-helper/notice.c sm-helper/ops.c sm-helper/ops_bind.c sm-helper/ops_move.c \
+SM_SRC := sm-helper/main.c sm-helper/rest.c sm-helper/rest_vguids.c sm-helper/actions.c sm-helper/leaks.c sm-helper/notice.c sm-helper/ops.c sm-helper/ops_bind.c sm-helper/ops_move.c \
           sm-helper/client.c $(SM_BACKENDS) sm-helper/registry.c sm-helper/registry_claim.c sm-helper/probe.c \
           sm-helper/path_table.c sm-helper/path_service.c sm-helper/path_wire.c sm-helper/path_server.c sm-helper/outbox.c
 $(eval $(call program,ibvmig-sm,$(SM_SRC),$(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad))
@@ -19,5 +19,5 @@ $(eval $(call testtool,sa_flood,tests/bench/sa_flood.c sm-helper/path_wire.c,$(C
 $(eval $(call testprogram,test_fuzz_smproto,tests/fuzz/replay.c tests/fuzz/fuzz_smproto.c sm-helper/proto_check.c sm-helper/path_wire.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_fuzz_mad,tests/fuzz/replay.c tests/fuzz/fuzz_mad.c sm-helper/probe.c,$(COMMON_LIBS) -libmad -libumad))
 $(eval $(call testprogram,test_sm_outbox,tests/unit/test_sm_outbox.c sm-helper/outbox.c,$(COMMON_LIBS) -lpthread))
-$(eval $(call testprogram,test_sm_backend,tests/unit/test_sm_backend.c sm-helper/client.c sm-helper/probe.c $(SM_BACKENDS),$(VSWITCH) $(COMMON_LIBS) -libmad -libumad))
+$(eval $(call testprogram,test_sm_backend,tests/unit/test_sm_backend.c $(filter-out sm-helper/main.c,$(SM_SRC)),$(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad))
 $(eval $(call testprogram,test_sm_leaks,tests/unit/test_sm_leaks.c sm-helper/leaks.c,$(NET_LIBS)))

@@ -9,6 +9,7 @@
 static const struct backend *const backends[] = {
 	&backend_plugin,
 	&backend_umad,
+	&backend_ufm,
 	&backend_none,
 };
 
@@ -64,6 +65,11 @@ void client_free(struct client *c)
 const struct backend *client_backend(const struct client *c)
 {
 	return c->backend;
+}
+
+void *client_self(const struct client *c)
+{
+	return c->self;
 }
 
 /* The backend cannot do what was asked for. */

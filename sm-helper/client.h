@@ -24,6 +24,7 @@ int client_new(const struct backend *backend, const struct backend_conf *conf,
 	       struct client **ret_client);
 void client_free(struct client *c);
 const struct backend *client_backend(const struct client *c);
+void *client_self(const struct client *c); /* for the backend's own functions */
 
 /* All: 0 or -errno with one line in error. -ECONNREFUSED: nobody is there, or the backend does not
  * do that; nothing was sent. -ECONNRESET, -ETIMEDOUT: it is unknown what was done; others are the

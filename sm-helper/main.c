@@ -29,8 +29,10 @@
 #define RENOTICE_MS    200   /* then 0.8, 3.2, 12.8, 51.2 s */
 
 static const char *const conf_keys[] = {
-	"listen",  "backend",   "plugin-socket",  "umad-writes",  "state-dir",   "caching",
-	"umad-ca", "umad-port", "verify-sources", "paths-listen", "vguid-range", NULL,
+	"listen",      "backend",      "plugin-socket",  "umad-writes",       "state-dir",
+	"caching",     "umad-ca",      "umad-port",      "verify-sources",    "paths-listen",
+	"vguid-range", "ufm-url",      "ufm-user",       "ufm-password-file", "ufm-token-file",
+	"ufm-ca-file", "ufm-insecure", "ufm-timeout-ms", "ufm-pkeys",         NULL,
 };
 
 struct daemon {
@@ -38,6 +40,7 @@ struct daemon {
 	struct work_pool *pool, *path_pool;
 	struct http_server *server[SERVERS_MAX];
 	struct path_server *path_server[SERVERS_MAX];
+	struct backend_conf backend_conf;
 	struct ops ops;
 	struct rest rest;
 	struct loop_timer *health;
@@ -140,19 +143,43 @@ static const struct backend *choose_backend(const struct conf *conf)
 	return backend;
 }
 
+static int read_ufm(const struct conf *conf, struct ufm_conf *ret_ufm)
+{
+	const char *text = conf_get(conf, "ufm-timeout-ms", NULL);
+	uint64_t timeout_ms = UFM_TIMEOUT_MS;
+
+	if (text && parse_u64(text, 1, UFM_TIMEOUT_MAX_MS, &timeout_ms)) {
+		log_error("ufm-timeout-ms is \"%s\"; allowed is 1 to %d", text, UFM_TIMEOUT_MAX_MS);
+		return -EINVAL;
+	}
+	*ret_ufm = (struct ufm_conf){
+		.url = conf_get(conf, "ufm-url", NULL),
+		.user = conf_get(conf, "ufm-user", NULL),
+		.password_file = conf_get(conf, "ufm-password-file", NULL),
+		.token_file = conf_get(conf, "ufm-token-file", NULL),
+		.ca_file = conf_get(conf, "ufm-ca-file", NULL),
+		.insecure = conf_get_bool(conf, "ufm-insecure", false),
+		.timeout_ms = (unsigned)timeout_ms,
+		.pkeys = conf_get_bool(conf, "ufm-pkeys", false),
+	};
+	return 0;
+}
+
 static int open_backend(struct daemon *d, const struct conf *conf)
 {
 	const struct backend *backend = choose_backend(conf);
-	const struct backend_conf bc = {
-		.plugin_socket = conf_get(conf, "plugin-socket", DEFAULT_PLUGIN),
-		.probe = d->ops.probe,
-		.umad_writes = conf_get_bool(conf, "umad-writes", false),
-	};
-	int rc = backend ? client_new(backend, &bc, &d->ops.client) : -EINVAL;
+	struct backend_conf *bc = &d->backend_conf;
+	int rc = backend ? read_ufm(conf, &bc->ufm) : -EINVAL;
 
-	return rc ? rc
-		  : path_service_new(backend, &bc, d->ops.probe,
-				     conf_get_bool(conf, "caching", true), &d->ops.paths);
+	if (rc)
+		return rc;
+	bc->plugin_socket = conf_get(conf, "plugin-socket", DEFAULT_PLUGIN);
+	bc->probe = d->ops.probe;
+	bc->umad_writes = conf_get_bool(conf, "umad-writes", false);
+	if ((rc = client_new(backend, bc, &d->ops.client)))
+		return rc;
+	return path_service_new(backend, bc, d->ops.probe, conf_get_bool(conf, "caching", true),
+				&d->ops.paths);
 }
 
 static int open_ops(struct daemon *d, const struct conf *conf)

@@ -17,7 +17,8 @@
 struct path_service {
 	bool on;
 	struct probe *probe;  /* borrowed */
-	struct client *ask;   /* owned, as the next one: one connection for each thread's use */
+	struct client *ask;   /* owned, as the next one: one connection for each thread's use; NULL
+				 with a backend that has no records */
 	struct client *watch; /* used by our thread only */
 	int stop_fd;          /* owned */
 	bool started;
@@ -153,7 +154,7 @@ static int ask_sa(struct path_service *s, const struct path_query *q, struct pat
 	s->count.sa_queries++;
 	pthread_mutex_unlock(&s->lock);
 	/* Without the plugin the SM's LID is the one that the port was told. */
-	if (client_status(s->ask, &sm, text))
+	if (!s->ask || client_status(s->ask, &sm, text))
 		sm.sm_lid = 0;
 	a->error = probe_path(s->probe, sm.sm_lid, &q->sgid, &q->dgid, q->pkey, &p, text);
 	if (a->error && !*error)
@@ -297,7 +298,7 @@ int path_service_new(const struct backend *backend, const struct backend_conf *c
 	s->table = path_table_new(on ? TABLE_ROOM : 1);
 	if (s->stop_fd < 0 || !s->table)
 		rc = -ENOMEM;
-	if (!rc && !(rc = client_new(backend, conf, &s->ask)))
+	if (!rc && backend->records && !(rc = client_new(backend, conf, &s->ask)))
 		rc = client_new(backend, conf, &s->watch);
 	if (!rc && on) {
 		rc = -pthread_create(&s->thread, NULL, watch_thread, s);

@@ -3,6 +3,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "sm-helper/actions.h"
 #include "sm-helper/backend.h"
 #include "sm-helper/notice.h"
 
@@ -236,7 +237,7 @@ static void run_bind(struct job *j)
 		return;
 	}
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&j->rest->binding);
-	if (rest_check_claim(j, e.vguid, e.vm) || ops_bind(j->rest->ops, &e, &lid, &j->error))
+	if (rest_check_claim(j, e.vguid, e.vm) || action_bind(j->rest->ops, &e, &lid, &j->error))
 		return;
 	j->reply = json_object_new_object();
 	json_set_u64(j->reply, "lid", lid);
@@ -253,7 +254,7 @@ static void run_unbind(struct job *j)
 	rest_need_text(&r, "vm", vm);
 	if (r.error)
 		rest_bad_request(j, r.message);
-	else if (!ops_unbind(j->rest->ops, vguid, vm, &j->error))
+	else if (!action_unbind(j->rest->ops, vguid, vm, &j->error))
 		j->gone = vguid;
 }
 
@@ -281,9 +282,10 @@ static void run_move(struct job *j)
 		rest_bad_request(j, r.message);
 		return;
 	}
-	if (ops_move(o, &m, &res, &j->error))
+	if (action_move(o, &m, &res, &j->error))
 		return;
-	if (res.repath_notices)
+	/* who has no traps for it cannot tell which paths, either */
+	if (res.repath_notices || (res.paths_changed && !client_backend(o->client)->watch))
 		res.repath_notices += notice_moved(o, m.vguid, &res);
 	j->reply = json_object_new_object();
 	json_set_u64(j->reply, "lid_before", res.lid_before);

@@ -2,6 +2,7 @@
 /* Who holds which vGUID, since when, and whether that is still so. */
 #include "common/util.h"
 #include "common/log.h"
+#include "sm-helper/actions.h"
 #include "sm-helper/leaks.h"
 #include "sm-helper/notice.h"
 #include "sm-helper/rest_int.h"
@@ -265,7 +266,7 @@ static bool release_leak(struct job *j, const struct reg_entry *e, struct inquir
 			leaks_ask(&q->report[i]);
 	if (leaks_judge(e, q->report, q->reports, wall_ms()) != LEAK_YES)
 		return false;
-	if (ops_unbind(j->rest->ops, e->vguid, e->vm, &error)) {
+	if (action_unbind(j->rest->ops, e->vguid, e->vm, &error)) {
 		log_warn("leak: vGUID 0x%016" PRIx64 " is not released: %s", e->vguid,
 			 error.detail);
 		return false;

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Bind, unbind and move as the configured backend does them: by itself, or through ops. */
+#ifndef IBVMIG_SM_ACTIONS_H
+#define IBVMIG_SM_ACTIONS_H
+
+#include "sm-helper/ops.h"
+
+int action_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e);
+int action_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e);
+int action_move(struct ops *o, const struct move_request *m, struct move_result *ret_result,
+		struct op_error *e);
+
+#endif

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Backend "ufm": UFM Enterprise manages the subnet. Its SM sees by itself that a vGUID is at
+ * another place and gives it a LID; what is left to do is to see to its partition and to wait until
+ * UFM lists the virtual port where the VM is. Nothing is planned here and no SMP is sent. */
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "sm-helper/backend.h"
+#include "sm-helper/ops_int.h"
+#include "sm-helper/ufm_http.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define SM_MASTER  3
+#define VPORTS_MAX 262144u
+#define FRESH_MS   10000 /* the list of vports, for the allocation of vGUIDs */
+#define WAIT_MS    8000  /* until UFM lists a vGUID where it is now; daemons wait 10 s */
+#define POLL_US    250000
+#define PKEY_FULL  0x8000
+#define PKEY_BASE  0x7fff /* the default partition: UFM has it by itself */
+
+struct ufm {
+	struct ufm_http *http; /* owned */
+	bool pkeys;
+	uint64_t instance;
+};
+
+/* A virtual port as UFM lists it. */
+struct vport {
+	uint64_t guid, port_guid; /* port_guid: of the physical port that it is on */
+	uint16_t lid;
+	uint8_t port;
+	bool active;
+};
+
+static int ufm_open(const struct backend_conf *conf, void **ret_self)
+{
+	char error[UFM_ERROR_MAX];
+	struct ufm *u = calloc(1, sizeof *u);
+	int rc;
+
+	if (!u)
+		return -ENOMEM;
+	if ((rc = ufm_http_new(&conf->ufm, &u->http, error))) {
+		log_error("%s", error);
+		free(u);
+		return rc;
+	}
+	u->pkeys = conf->ufm.pkeys;
+	u->instance = wall_ms();
+	*ret_self = u;
+	return 0;
+}
+
+static void ufm_close(void *self)
+{
+	struct ufm *u = self;
+
+	ufm_http_free(u->http);
+	free(u);
+}
+
+/* 16 hex digits, with or without 0x. */
+static int parse_guid(const char *text, uint64_t *ret_guid)
+{
+	char full[IB_GUID_TEXT];
+
+	if (strlen(text) == 16) {
+		snprintf(full, sizeof full, "0x%s", text);
+		text = full;
+	}
+	return ib_guid_parse(text, ret_guid);
+}
+
+static int read_vport(struct json_object *o, struct vport *v)
+{
+	uint64_t lid = json_opt_u64(o, "virtual_port_lid", 0);
+	uint64_t port = json_opt_u64(o, "physical_port_number", 0);
+
+	if (parse_guid(json_opt_str(o, "virtual_port_guid", ""), &v->guid) ||
+	    parse_guid(json_opt_str(o, "port_guid", ""), &v->port_guid) || !port || port > 254)
+		return -EINVAL;
+	v->port = (uint8_t)port;
+	v->lid = (uint16_t)(lid <= IB_LID_UCAST_MAX ? lid : 0);
+	v->active = str_eq(json_opt_str(o, "virtual_port_state", ""), "Active");
+	return 0;
+}
+
+/* All vports; what is not one is left out. *ret_list is owned by the caller. */
+static int list_vports(struct ufm *u, struct vport **ret_list, size_t *ret_n, char *error)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	struct vport *list;
+	size_t n = 0, room;
+	int rc = ufm_http_call(u->http, "GET", "/resources/vports", NULL, &answer, error);
+
+	if (rc)
+		return rc;
+	if (!json_object_is_type(answer, json_type_array) ||
+	    (room = json_object_array_length(answer)) > VPORTS_MAX) {
+		snprintf(error, UFM_ERROR_MAX, "UFM: its list of vports is not one");
+		return -EBADMSG;
+	}
+	if (!(list = calloc(room + 1, sizeof *list))) {
+		snprintf(error, UFM_ERROR_MAX, "no memory for %zu vports", room);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < room; i++)
+		n += !read_vport(json_object_array_get_idx(answer, i), &list[n]);
+	*ret_list = list;
+	*ret_n = n;
+	return 0;
+}
+
+static int ufm_status(void *self, struct sm_status_reply *ret_status, char *error)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	struct ufm *u = self;
+	int rc = ufm_http_call(u->http, "GET", "/app/ufm_version", NULL, &answer, error);
+
+	if (rc) /* what ops know as "nobody there" */
+		return rc == -ETIMEDOUT ? rc : -ECONNREFUSED;
+	snprintf(ret_status->opensm_version, sizeof ret_status->opensm_version, "%s",
+		 json_opt_str(answer, "opensm", ""));
+	snprintf(ret_status->plugin_version, sizeof ret_status->plugin_version, "%s",
+		 json_opt_str(answer, "ufm_release_version", ""));
+	ret_status->instance = u->instance;
+	ret_status->generation = now_ms() / FRESH_MS + 1;
+	ret_status->sm_state = SM_MASTER; /* UFM speaks for the one that is */
+	ret_status->ready = 1;
+	return 0;
+}
+
+/* The vports, attached to nothing: which GUIDs there are. */
+static int ufm_fabric(void *self, struct fabric *f, struct client_epoch *ret_epoch, char *error)
+{
+	struct vport *list AUTO_FREE = NULL;
+	struct ufm *u = self;
+	uint64_t generation = now_ms() / FRESH_MS + 1;
+	size_t n;
+	int rc = list_vports(u, &list, &n, error);
+
+	if (rc)
+		return rc;
+	fabric_clear(f);
+	for (size_t i = 0; !rc && i < n; i++) {
+		const struct fabric_end end = {
+			.node_guid = list[i].guid,
+			.port_guid = list[i].guid,
+			.port = list[i].port,
+		};
+
+		rc = fabric_add_end(f, &end);
+		if (rc == -EEXIST) /* many may share a LID, none a GUID; it is said at its bind */
+			rc = 0;
+	}
+	*ret_epoch = (struct client_epoch){u->instance, generation};
+	return rc;
+}
+
+static int fail_ufm(struct op_error *e, int rc, const char *text)
+{
+	bool away = rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -EPROTO;
+
+	return ops_fail(e, rc, away ? 503 : 500, away ? "sm-unavailable" : "sm-failed", "%s", text);
+}
+
+static int fail_registry(struct op_error *e, int rc)
+{
+	return ops_fail(e, rc, 500, "registry", "the registry cannot be read or written");
+}
+
+/* The one vport that shows this GUID. -ENOENT; -EEXIST: several. */
+static int find_vport(struct ufm *u, uint64_t guid, struct vport *ret_vport, struct op_error *e)
+{
+	struct vport *list AUTO_FREE = NULL;
+	char error[UFM_ERROR_MAX];
+	unsigned found = 0;
+	size_t n;
+	int rc = list_vports(u, &list, &n, error);
+
+	if (rc)
+		return fail_ufm(e, rc, error);
+	for (size_t i = 0; i < n; i++)
+		if (list[i].guid == guid && ++found)
+			*ret_vport = list[i];
+	if (found == 1)
+		return 0;
+	return ops_fail(e, found ? -EEXIST : -ENOENT, found ? 409 : 503,
+			found ? "guid-in-fabric" : "sm-busy",
+			"UFM lists %u virtual ports with GUID 0x%016" PRIx64, found, guid);
+}
+
+/* Until UFM lists the vGUID, active and with a LID, and not on the physical port `not_on` (0: any).
+ */
+static int await_vport(struct ufm *u, uint64_t guid, uint64_t not_on, struct vport *ret_vport,
+		       struct op_error *e)
+{
+	uint64_t give_up = now_ms() + WAIT_MS;
+	struct vport v = {0};
+	int rc;
+
+	do {
+		rc = find_vport(u, guid, &v, e);
+		if (rc && rc != -ENOENT && rc != -EEXIST)
+			return rc;
+		if (!rc && v.active && v.lid && v.port_guid != not_on) {
+			*ret_vport = v;
+			return 0;
+		}
+	} while (now_ms() < give_up && !usleep(POLL_US));
+	if (rc)
+		return rc;
+	return ops_fail(e, -EAGAIN, 503, "sm-busy",
+			"UFM lists vGUID 0x%016" PRIx64 " on port 0x%016" PRIx64
+			", %s, LID %u, for %d ms",
+			guid, v.port_guid, v.active ? "active" : "not active", v.lid, WAIT_MS);
+}
+
+/* ---- partitions ---- */
+
+/* Whether the partition lists the GUID with this membership. A PKey that UFM does not know has no
+ * members. */
+static int is_member(struct ufm *u, uint16_t pkey, uint64_t guid, bool *ret_member, char *error)
+{
+	struct json_object *answer AUTO_JSON = NULL, *list;
+	const char *membership = pkey & PKEY_FULL ? "full" : "limited";
+	char path[64];
+	uint64_t g;
+	int rc;
+
+	*ret_member = false;
+	snprintf(path, sizeof path, "/resources/pkeys/0x%x?guids_data=true", pkey & PKEY_BASE);
+	rc = ufm_http_call(u->http, "GET", path, NULL, &answer, error);
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	list = json_opt(answer, "guids");
+	for (size_t i = 0;
+	     json_object_is_type(list, json_type_array) && i < json_object_array_length(list);
+	     i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+
+		if (!parse_guid(json_opt_str(o, "guid", ""), &g) && g == guid)
+			*ret_member = str_eq(json_opt_str(o, "membership", ""), membership);
+	}
+	return 0;
+}
+
+static int join(struct ufm *u, uint16_t pkey, uint64_t guid, struct op_error *e)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object(), *guids;
+	struct json_object *answer AUTO_JSON = NULL;
+	char error[UFM_ERROR_MAX], text[IB_GUID_TEXT];
+	bool member;
+	int rc;
+
+	if (!u->pkeys || (pkey & PKEY_BASE) == PKEY_BASE)
+		return 0;
+	if ((rc = is_member(u, pkey, guid, &member, error)))
+		return fail_ufm(e, rc, error);
+	if (member)
+		return 0;
+	guids = json_object_new_array();
+	snprintf(text, sizeof text, "%016" PRIx64, guid);
+	json_object_array_add(guids, json_object_new_string(text));
+	json_set(body, "guids", guids);
+	snprintf(text, sizeof text, "0x%x", pkey & PKEY_BASE);
+	json_set_str(body, "pkey", text);
+	json_set_bool(body, "index0", true);
+	json_set_bool(body, "ip_over_ib", true);
+	json_set_str(body, "membership", pkey & PKEY_FULL ? "full" : "limited");
+	rc = ufm_http_call(u->http, "POST", "/resources/pkeys/", body, &answer, error);
+	return rc ? fail_ufm(e, rc, error) : 0;
+}
+
+static int leave(struct ufm *u, uint16_t pkey, uint64_t guid, struct op_error *e)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	char error[UFM_ERROR_MAX], path[80];
+	int rc;
+
+	if (!u->pkeys || (pkey & PKEY_BASE) == PKEY_BASE)
+		return 0;
+	snprintf(path, sizeof path, "/resources/pkeys/0x%x/guids/%016" PRIx64, pkey & PKEY_BASE,
+		 guid);
+	rc = ufm_http_call(u->http, "DELETE", path, NULL, &answer, error);
+	return rc && rc != -ENOENT ? fail_ufm(e, rc, error) : 0;
+}
+
+/* ---- operations ---- */
+
+static int holder_of_vf(struct ops *o, const struct reg_vf *vf, struct op_error *e)
+{
+	struct reg_entry other;
+	int rc = registry_find_vf(o->registry, vf->parked_guid, &other);
+
+	if (rc == -ENOENT)
+		return 0;
+	return rc ? fail_registry(e, rc)
+		  : ops_fail(e, -EBUSY, 409, "vf-in-use",
+			     "VF %s of %s carries vGUID 0x%016" PRIx64 " of VM %s (%s)", vf->vf,
+			     vf->host, other.vguid, other.name, other.vm);
+}
+
+static bool same_vf(const struct reg_vf *a, const struct reg_vf *b)
+{
+	return !strcmp(a->host, b->host) && a->parked_guid == b->parked_guid;
+}
+
+/* *x: what is to be written when UFM shows it. */
+static int check_bind(struct ops *o, const struct reg_entry *want, struct reg_entry *x,
+		      struct op_error *e)
+{
+	int rc = registry_find(o->registry, want->vguid, x);
+
+	if (rc == -ENOENT) {
+		*x = *want;
+		x->since_ms = wall_ms();
+		return holder_of_vf(o, &want->at, e);
+	}
+	if (rc)
+		return fail_registry(e, rc);
+	if (strcmp(x->vm, want->vm))
+		return ops_fail(e, -EEXIST, 409, "duplicate-vguid",
+				"vGUID 0x%016" PRIx64 " belongs to VM %s (%s) on VF %s of %s",
+				x->vguid, x->name, x->vm, x->at.vf, x->at.host);
+	return same_vf(&x->at, &want->at)
+		       ? 0
+		       : ops_fail(e, -EEXIST, 409, "bound-elsewhere",
+				  "vGUID 0x%016" PRIx64
+				  " of this VM is on VF %s of %s: move or unbind it first",
+				  x->vguid, x->at.vf, x->at.host);
+}
+
+static void take_place(struct reg_entry *x, const struct vport *v)
+{
+	x->at.switch_guid = v->port_guid;
+	x->at.switch_port = v->port;
+	x->lid = v->lid;
+}
+
+static int ufm_bind(void *self, struct ops *o, const struct reg_entry *want, uint16_t *ret_lid,
+		    struct op_error *e)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	struct ufm *u = self;
+	struct reg_entry x;
+	struct vport v;
+	int rc;
+
+	if ((rc = check_bind(o, want, &x, e)) || (rc = join(u, want->pkey, want->vguid, e)) ||
+	    (rc = await_vport(u, want->vguid, 0, &v, e)))
+		return rc;
+	take_place(&x, &v);
+	if ((rc = registry_put(o->registry, &x)))
+		return fail_registry(e, rc);
+	*ret_lid = x.lid;
+	return 0;
+}
+
+static int find_of_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry *x,
+		      struct op_error *e)
+{
+	int rc = registry_find(o->registry, vguid, x);
+
+	if (rc == -ENOENT)
+		return ops_fail(e, rc, 404, "not-found",
+				"vGUID 0x%016" PRIx64 " is bound to no VF: bind it first", vguid);
+	if (rc)
+		return fail_registry(e, rc);
+	return strcmp(x->vm, vm)
+		       ? ops_fail(e, -EPERM, 409, "wrong-vm",
+				  "vGUID 0x%016" PRIx64 " belongs to VM %s (%s), not to %s", vguid,
+				  x->name, x->vm, vm)
+		       : 0;
+}
+
+static int ufm_unbind(void *self, struct ops *o, uint64_t vguid, const char *vm, struct op_error *e)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	struct reg_entry x;
+	int rc = find_of_vm(o, vguid, vm, &x, e);
+
+	if (rc == -ENOENT) { /* again */
+		*e = (struct op_error){0};
+		return 0;
+	}
+	if (rc || (rc = leave(self, x.pkey, vguid, e)))
+		return rc;
+	rc = registry_delete(o->registry, vguid);
+	return rc ? fail_registry(e, rc) : 0;
+}
+
+static int check_move(struct ops *o, const struct move_request *m, struct reg_entry *x,
+		      struct op_error *e)
+{
+	int rc = find_of_vm(o, m->vguid, m->vm, x, e);
+
+	if (rc || same_vf(&x->at, &m->to))
+		return rc;
+	if (!same_vf(&x->at, &m->from))
+		return ops_fail(e, -EINVAL, 409, "wrong-host",
+				"vGUID 0x%016" PRIx64 " is on VF %s of %s, not on VF %s of %s",
+				m->vguid, x->at.vf, x->at.host, m->from.vf, m->from.host);
+	return holder_of_vf(o, &m->to, e);
+}
+
+static int ufm_move(void *self, struct ops *o, const struct move_request *m,
+		    struct move_result *ret_result, struct op_error *e)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	struct move_result res = {.verified = true};
+	uint64_t start = now_us();
+	struct reg_entry x;
+	struct vport v;
+	int rc = check_move(o, m, &x, e);
+
+	if (rc)
+		return rc;
+	/* Between hosts it is another physical port; which one, only UFM knows. */
+	rc = await_vport(self, m->vguid, strcmp(x.at.host, m->to.host) ? x.at.switch_guid : 0, &v,
+			 e);
+	if (rc)
+		return rc;
+	res.lid_before = x.lid;
+	res.lid_after = v.lid;
+	if (!same_vf(&x.at, &m->to)) {
+		x.at = m->to;
+		x.since_ms = wall_ms();
+		res.paths_changed = 1; /* at least; UFM does not tell which */
+		atomic_fetch_add(&o->moves, 1);
+	}
+	take_place(&x, &v);
+	if ((rc = registry_put(o->registry, &x)))
+		return fail_registry(e, rc);
+	res.elapsed_us = now_us() - start;
+	log_info("move: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, LID %u -> %u, as UFM lists it",
+		 x.vguid, x.name, x.at.vf, x.at.host, res.lid_before, res.lid_after);
+	*ret_result = res;
+	return 0;
+}
+
+const struct backend backend_ufm = {
+	.name = "ufm",
+	.open = ufm_open,
+	.close = ufm_close,
+	.status = ufm_status,
+	.fabric = ufm_fabric,
+	.bind = ufm_bind,
+	.unbind = ufm_unbind,
+	.move = ufm_move,
+};

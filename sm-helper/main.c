@@ -378,12 +378,29 @@ static int run_reconcile(const struct conf *conf, const char *word)
 	return leaked;
 }
 
+/* ibvmig-sm verify: 0 if the fabric is as the registry has it. */
+static int run_verify(const struct conf *conf, const char *word)
+{
+	struct json_object *answer AUTO_JSON = NULL, *list;
+	int wrong = 0;
+
+	(void)word;
+	if (ask_daemon(conf, "GET", "/v1/verify", NULL, &answer))
+		return 1;
+	print_json(answer);
+	list = json_opt(answer, "vguids");
+	for (size_t i = 0; i < json_object_array_length(list); i++)
+		wrong |= !json_opt_bool(json_object_array_get_idx(list, i), "ok", false);
+	return wrong;
+}
+
 static const struct {
 	const char *name, *word; /* word: what may follow, or NULL */
 	int (*run)(const struct conf *conf, const char *word);
 } commands[] = {
 	{"status", NULL, run_status},
 	{"vguids", NULL, run_vguids},
+	{"verify", NULL, run_verify},
 	{"reconcile", "release", run_reconcile},
 };
 
@@ -405,6 +422,8 @@ static int usage(FILE *to)
 	fputs("usage: ibvmig-sm [-c FILE]         run the daemon (default " DEFAULT_CONF ")\n"
 	      "       ibvmig-sm [-c FILE] status  show what the running daemon says\n"
 	      "       ibvmig-sm [-c FILE] vguids  show who holds which vGUID since when\n"
+	      "       ibvmig-sm [-c FILE] verify  compare the fabric with it, by SMPs and SA "
+	      "queries\n"
 	      "       ibvmig-sm [-c FILE] reconcile [release]\n"
 	      "                                   ask all hosts which vGUIDs they use; release "
 	      "those that leaked\n"

@@ -424,6 +424,7 @@ const struct http_route rest_routes[] = {
 	{"POST", "/v1/vguids", rest_post_vguid},
 	{"POST", "/v1/release", rest_post_release},
 	{"POST", "/v1/reconcile", rest_post_reconcile},
+	{"GET", "/v1/verify", rest_get_verify},
 	{"GET", "/v1/paths", get_path},
 	{"POST", "/v1/bind", post_bind},
 	{"POST", "/v1/unbind", post_unbind},

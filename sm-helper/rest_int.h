@@ -34,6 +34,7 @@ void rest_get_vguid(struct http_request *req);
 void rest_post_vguid(struct http_request *req);
 void rest_post_release(struct http_request *req);
 void rest_post_reconcile(struct http_request *req);
+void rest_get_verify(struct http_request *req);
 /* 0, or -EEXIST (another VM has claimed it) or -EIO with j->error filled. */
 int rest_check_claim(struct job *j, uint64_t vguid, const char *vm);
 

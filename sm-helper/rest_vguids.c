@@ -5,7 +5,10 @@
 #include "sm-helper/actions.h"
 #include "sm-helper/leaks.h"
 #include "sm-helper/notice.h"
+#include "sm-helper/ops_int.h"
+#include "sm-helper/backend.h"
 #include "sm-helper/rest_int.h"
+#include "sm-helper/verify.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -323,6 +326,60 @@ static void run_reconcile(struct job *j)
 	inquiry_free(&q);
 	if (rc)
 		rest_registry_broken(j);
+}
+
+/* ---- verification ---- */
+
+static struct json_object *verify_json(struct verify *v, const struct reg_entry *e)
+{
+	struct json_object *o = entry_json(e);
+	char text[VERIFY_TEXT_MAX] = "";
+	unsigned walks;
+	int rc = verify_entry(v, e, &walks, text);
+
+	json_set_bool(o, "ok", !rc);
+	json_set_str(o, "problem", rc ? text : NULL);
+	json_set_u64(o, "walks", walks);
+	return o;
+}
+
+static void run_verify(struct job *j)
+{
+	struct ops *o = j->rest->ops;
+	struct json_object *list;
+	char error[PROBE_ERROR_MAX];
+	struct inquiry q = {0};
+	struct verify v = {0};
+	int rc;
+
+	if (client_backend(o->client)->bind) {
+		ops_fail(&j->error, -EOPNOTSUPP, 503, "no-umad",
+			 "backend %s: virtual ports are no nodes that an SMP could be sent to",
+			 client_backend(o->client)->name);
+		return;
+	}
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock); /* nothing moves in the meantime */
+	rc = registry_each(o->registry, add_entry, &q);
+	if (rc)
+		rest_registry_broken(j);
+	else if ((rc = verify_begin(&v, o->probe, o->verify_sources, error)))
+		ops_fail(&j->error, rc, 503, "no-umad", "%s", error);
+	if (!rc) {
+		j->reply = json_object_new_object();
+		list = json_object_new_array();
+		for (size_t i = 0; i < q.entries; i++)
+			json_object_array_add(list, verify_json(&v, &q.entry[i]));
+		json_set(j->reply, "vguids", list);
+		json_set_u64(j->reply, "switches", v.f.switches);
+		json_set_u64(j->reply, "ports", v.f.ends);
+	}
+	verify_end(&v);
+	inquiry_free(&q);
+}
+
+void rest_get_verify(struct http_request *req)
+{
+	rest_submit(req, run_verify, NULL);
 }
 
 void rest_get_vguids(struct http_request *req)

@@ -161,10 +161,11 @@ void queue_translate(struct shim_queue *s, const struct ibv_sge *sge, int n)
 	}
 }
 
-/* Where the peer has no shim, its keys are what they are. false: not known yet. */
+/* Where the peer has no shim, its keys are what they are. KEY_NONE is nobody's, and what is posted
+ * with it has no bytes (UCX ends a flush so), or an error. false: not known yet. */
 static bool remote_key(const struct shim_qp *q, uint32_t *key)
 {
-	return !q->peer || key_get(&q->peer->keys, *key, key);
+	return !q->peer || key_get(&q->peer->keys, *key, key) || *key == KEY_NONE;
 }
 
 static bool translate_remote(const struct shim_qp *q, struct ibv_send_wr *wr)

@@ -318,6 +318,21 @@ static void an_unknown_key_is_fetched(void **state)
 	assert_int_equal(hw.wr[1].opcode, IBV_WR_SEND);
 }
 
+/* UCX ends a flush by an RDMA WRITE of no bytes, with no key. */
+static void no_key_is_not_fetched(void **state)
+{
+	struct ibv_sge sge = {0};
+	struct ibv_send_wr *bad, wr = {.wr_id = 1, .sg_list = &sge, .opcode = IBV_WR_RDMA_WRITE};
+
+	(void)state;
+	for (wr.num_sge = 0; wr.num_sge < 2; wr.num_sge++) /* the long way, the short one */
+		assert_int_equal(shim_post_send(&q->v, &wr, &bad), 0);
+	assert_int_equal(hw.sends, 2);
+	assert_int_equal(hw.wr[0].wr.rdma.rkey, KEY_NONE);
+	assert_int_equal(hw.wr[1].wr.rdma.rkey, KEY_NONE);
+	assert_int_equal(keys_asked, 0);
+}
+
 static void an_unknown_lkey_becomes_no_key(void **state)
 {
 	(void)state;
@@ -547,6 +562,7 @@ int main(void)
 		T(held_posts_are_kept_in_order),
 		T(held_posts_of_a_qp_that_cannot_send_fail),
 		T(an_unknown_key_is_fetched),
+		T(no_key_is_not_fetched),
 		T(an_unknown_lkey_becomes_no_key),
 		T(the_short_way_does_the_same),
 		T(the_short_way_ends_with_its_reasons),

@@ -163,7 +163,9 @@ async def swap_all(lab, run, record):
         if await run.ended():
             raise Ended
         suspended, resumed, times = await lab.swap()
-        if not all(a["qps"] for a in suspended):
+        # of datagrams, an end that only receives holds no QP
+        concerned = any if run.row.transport.startswith("UD") else all
+        if not concerned(a["qps"] for a in suspended):
             raise GuestError(f"the swap had no part for it: {[a['qps'] for a in suspended]} QPs")
         record["swaps"] += 1
         record["suspend_ms"].append(times[0])

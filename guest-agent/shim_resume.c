@@ -231,6 +231,7 @@ static bool build_some(void)
 void resume_rebuild(void)
 {
 	uint64_t start = now_us();
+	const char *what = "regions";
 	int rc;
 
 	/* A device that has just come is not complete for libibverbs at once: again, soon. */
@@ -238,12 +239,16 @@ void resume_rebuild(void)
 		return;
 	job.report.why[0] = '\0';
 	rc = build_regions();
-	if (!rc)
+	if (!rc) {
+		what = "completion queues";
 		rc = build_cqs();
-	if (!rc)
+	}
+	if (!rc) {
+		what = "shared receive queues";
 		rc = build_srqs();
+	}
 	if (rc) {
-		job_fail(rc, "regions or queues cannot be built again: %s", strerror(-rc));
+		job_fail(rc, "%s cannot be built again: %s", what, strerror(-rc));
 		return;
 	}
 	cm_rebuild();

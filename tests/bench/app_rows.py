@@ -108,7 +108,7 @@ def mpi(name, transport, options):
                "mpirun --allow-run-as-root -np 2 --host 10.77.0.1,10.77.0.2 "
                "--mca plm_rsh_agent /usr/bin/lab_rsh --mca oob_tcp_if_include eth0 "
                f"{options} @RUN mpi_check @N", "each byte (mpi_check)", r"\d+ bytes, 0 wrong",
-               r"(\d+) rounds", seconds=True, amount=14)
+               r"(\d+) rounds", seconds=True, amount=45)
 
 
 def mpis():

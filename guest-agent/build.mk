@@ -6,7 +6,7 @@ AGENT_SRC := guest-agent/agent.c guest-agent/agent_host.c guest-agent/agent_shim
 $(eval $(call program,ibvmig-agent,$(AGENT_SRC),$(BUILD)/lib/libnet.a $(COMMON) -ljson-c -lsystemd -lpthread))
 
 SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_lock.c guest-agent/shim_link.c guest-agent/shim_describe.c \
-	    guest-agent/shim_context.c guest-agent/shim_mr.c guest-agent/shim_dirty.c guest-agent/shim_channel.c \
+	    guest-agent/shim_context.c guest-agent/shim_mr.c guest-agent/shim_maps.c guest-agent/shim_region.c guest-agent/shim_dirty.c guest-agent/shim_channel.c \
 	    guest-agent/shim_cq.c guest-agent/shim_arm.c guest-agent/shim_qp.c guest-agent/shim_post.c guest-agent/shim_recv.c \
 	    guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_refuse.c guest-agent/shim_fork.c guest-agent/shim_dl.c guest-agent/shim_mlx5.c \
 	    guest-agent/shim_peer.c guest-agent/shim_route.c guest-agent/shim_srq.c guest-agent/shim_mw.c guest-agent/shim_job.c \
@@ -26,6 +26,8 @@ $(eval $(call testprogram,test_guest_post,tests/unit/test_guest_post.c guest-age
 $(eval $(call testprogram,test_guest_ud,tests/unit/test_guest_ud.c guest-agent/shim_ud.c guest-agent/shim_ud_peer.c guest-agent/shim_post.c guest-agent/shim_recv.c guest-agent/shim_cq.c guest-agent/shim_arm.c guest-agent/shim_mw.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_relay,tests/unit/test_guest_relay.c guest-agent/agent_relay.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_guest_dirty,tests/unit/test_guest_dirty.c guest-agent/shim_mr.c guest-agent/shim_dirty.c guest-agent/shim_batch.c guest-agent/shim_domain.c guest-agent/shim_table.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_regions,tests/unit/test_guest_regions.c guest-agent/shim_region.c guest-agent/shim_maps.c guest-agent/shim_mr.c guest-agent/shim_dirty.c guest-agent/shim_batch.c guest-agent/shim_domain.c guest-agent/shim_table.c,$(COMMON) -lpthread))
+$(eval $(call testtool,regions_native,tests/bench/regions_native.c guest-agent/shim_region.c guest-agent/shim_maps.c guest-agent/shim_batch.c,$(COMMON) -lpthread))
 $(eval $(call testtool,pages_native,tests/bench/pages_native.c guest-agent/shim_dirty.c guest-agent/shim_batch.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_path_cache,tests/unit/test_guest_path_cache.c guest-agent/path_cache.c,))
 $(eval $(call testprogram,test_guest_route,tests/unit/test_guest_route.c guest-agent/shim_route.c,$(COMMON) -lpthread))

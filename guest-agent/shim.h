@@ -82,6 +82,7 @@ struct shim_mr {
 	uint64_t iova;
 	unsigned access;
 	bool iova_given;
+	bool gone; /* its memory was not there when it was to be registered again: no .real */
 	struct ibv_mr v;
 };
 
@@ -472,6 +473,14 @@ void context_forget_events(struct shim_context *c, const void *object);
 
 /* shim_mr.c */
 int mr_register(struct shim_mr *m);
+/* It has no memory any more: what uses it fails. */
+void mr_give_up(struct shim_mr *m);
+
+/* shim_region.c: the job's regions. Suspend: fails the job, and returns -EFAULT, where one could
+ * not be registered again. */
+int regions_check(void);
+/* Resume: PDs are there. 0 or -errno. */
+int regions_rebuild(void);
 
 /* shim_dirty.c: writes each page that the HCA may have written, without changing it. Bytes. What is
  * no longer mapped is left out. */

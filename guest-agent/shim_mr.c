@@ -73,6 +73,14 @@ int mr_register(struct shim_mr *m)
 			 TABLE_MAX / TABLE_CHUNK);
 }
 
+void mr_give_up(struct shim_mr *m)
+{
+	m->gone = true;
+	table_set(&shim.keys, m->v.lkey >> 8, key_entry(m->v.lkey, KEY_NONE),
+		  TABLE_MAX / TABLE_CHUNK);
+	mw_forget_mr(m);
+}
+
 static int mr_set_up(struct shim_mr *m)
 {
 	int rc = mr_register(m);
@@ -143,6 +151,28 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
 }
 
+/* One that is gone has nothing that could be changed, but may be given other memory. As the
+ * verb. */
+static int rereg_gone(struct shim_mr *m, int flags, struct ibv_pd *pd, void *addr, size_t length,
+		      int access)
+{
+	struct shim_pd *new_pd = flags & IBV_REREG_MR_CHANGE_PD && pd ? to_pd(pd) : m->pd;
+
+	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
+		errno = EFAULT;
+		return IBV_REREG_MR_ERR_CMD;
+	}
+	if (!addr || !length || (flags & IBV_REREG_MR_CHANGE_PD && !pd)) {
+		errno = EINVAL;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	m->real = real_verbs.reg_mr_iova2(new_pd->real, addr, length, (uintptr_t)addr,
+					  flags & IBV_REREG_MR_CHANGE_ACCESS ? (unsigned)access
+									     : m->access);
+	m->gone = !m->real;
+	return m->real ? 0 : IBV_REREG_MR_ERR_CMD;
+}
+
 int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		 int access)
 {
@@ -153,7 +183,9 @@ int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, 
 		return real_verbs.rereg_mr(ibmr, flags, pd, addr, length, access);
 	m = to_mr(ibmr);
 	ctl_enter();
-	rc = real_verbs.rereg_mr(m->real, flags, pd ? to_pd(pd)->real : NULL, addr, length, access);
+	rc = m->gone ? rereg_gone(m, flags, pd, addr, length, access)
+		     : real_verbs.rereg_mr(m->real, flags, pd ? to_pd(pd)->real : NULL, addr,
+					   length, access);
 	if (!rc) {
 		if (flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS))
 			dirty_region(m);
@@ -190,7 +222,7 @@ int ibv_dereg_mr(struct ibv_mr *ibmr)
 		return real_verbs.dereg_mr(ibmr);
 	m = to_mr(ibmr);
 	ctl_enter();
-	rc = real_verbs.dereg_mr(m->real);
+	rc = m->gone ? 0 : real_verbs.dereg_mr(m->real);
 	if (!rc) {
 		dirty_region(m);
 		mw_forget_mr(m);

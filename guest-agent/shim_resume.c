@@ -75,16 +75,9 @@ static int build_cqs(void)
 	return batch_run(&batch);
 }
 
-static int build_region(void *object)
-{
-	return mr_register(object);
-}
-
 static int build_regions(void)
 {
-	struct shim_batch batch = {.run = build_region};
 	struct shim_pd *pd;
-	struct shim_mr *m;
 	int rc;
 
 	list_for_each (pd, &shim.pds, link) {
@@ -94,10 +87,7 @@ static int build_regions(void)
 		if (!pd->real)
 			return -errno;
 	}
-	list_for_each (m, &shim.mrs, link)
-		if (m->pd->ctx->in_job && !m->real)
-			batch_add(&batch, m);
-	rc = batch_run(&batch);
+	rc = regions_rebuild();
 	return rc ? rc : mw_rebuild();
 }
 

@@ -7,6 +7,7 @@
  *   -o       two regions that overlap       -g       half first, then mremap()ed and all of it
  *   -f       a child that shares the memory looks at it, in place of the process that registers
  *   -r       read-only for the program once it is registered
+ *   -u       the first SIGUSR2 unmaps the memory, which stays registered: {"unmapped":1}
  *
  * Registers SIZE of memory (MiB, or KiB with a K behind it) for remote writes, writes the guest
  * physical addresses of its pages to PAGES-FILE ({"runs":[[address,pages],…]}), and waits. Outside,
@@ -36,7 +37,7 @@
 #define PFN_MASK    ((1ull << 55) - 1)
 
 static struct {
-	bool huge, overlap, grow, child, read_only;
+	bool huge, overlap, grow, child, read_only, unmap;
 	const char *file, *pages, *result, *device;
 	size_t bytes;
 } opt;
@@ -143,6 +144,18 @@ static void deregister(void)
 	result_close(f, temporary);
 }
 
+static void unmap(void)
+{
+	char temporary[256];
+
+	if (munmap(memory, opt.bytes))
+		die("munmap: %s", strerror(errno));
+	FILE *f = result_open(temporary);
+	fprintf(f, "{\"unmapped\":1}\n");
+	result_close(f, temporary);
+	opt.unmap = false;
+}
+
 /* With -g nothing is in the second half yet, and nobody else takes its addresses. */
 static void map_memory(void)
 {
@@ -217,12 +230,13 @@ static void parse(int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "Hs:ogfr")) != -1) {
+	while ((c = getopt(argc, argv, "Hs:ogfru")) != -1) {
 		opt.huge |= c == 'H';
 		opt.overlap |= c == 'o';
 		opt.grow |= c == 'g';
 		opt.child |= c == 'f';
 		opt.read_only |= c == 'r';
+		opt.unmap |= c == 'u';
 		if (c == 's')
 			opt.file = optarg;
 		if (c == '?')
@@ -265,7 +279,9 @@ int main(int argc, char **argv)
 		look(&set);
 	write_pages();
 	while (!sigwait(&set, &sig) && sig != SIGTERM) {
-		if (sig == SIGUSR2)
+		if (sig == SIGUSR2 && opt.unmap)
+			unmap();
+		else if (sig == SIGUSR2)
 			deregister();
 		else if (child)
 			kill(child, SIGUSR1);

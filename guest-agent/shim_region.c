@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Regions in a suspend and a resume, in the helper thread. One that cannot be registered again is
+ * found before anything is given back. A program that unmaps memory after that (ibv_dereg_mr waits
+ * by then) cannot be told any more: its region is gone, all use of it fails. */
+#include "guest-agent/shim_maps.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MAPS "/proc/self/maps"
+
+static struct shim_mr *first_lost(struct shim_maps *maps, enum maps_lost *ret_how,
+				  uintptr_t *ret_at)
+{
+	struct shim_mr *m;
+
+	list_for_each (m, &shim.mrs, link) {
+		if (!m->pd->ctx->in_job || !m->real)
+			continue;
+		*ret_how = maps_lost(maps, m, ret_at);
+		if (*ret_how != MAPS_THERE)
+			return m;
+	}
+	return NULL;
+}
+
+int regions_check(void)
+{
+	struct shim_maps maps = {0};
+	enum maps_lost how;
+	struct shim_mr *m;
+	uintptr_t at;
+	int rc = maps_read(&maps, MAPS);
+
+	/* A process without /proc is not refused for it: the resume will tell. */
+	m = rc ? NULL : first_lost(&maps, &how, &at);
+	if (rc)
+		shim_log(MAPS ": %s: regions are not looked at", strerror(-rc));
+	if (m)
+		job_fail(-EFAULT,
+			 "the region of %zu bytes at %p cannot be registered again: %p is not %s "
+			 "any more: deregister it or end the program",
+			 m->v.length, m->v.addr, (void *)at,
+			 how == MAPS_UNMAPPED ? "mapped" : "writable");
+	maps_free(&maps);
+	return m ? -EFAULT : 0;
+}
+
+static int build_region(void *object)
+{
+	return mr_register(object);
+}
+
+/* What the program has unmapped meanwhile is gone. Else -errno: all must be there. */
+static int give_up_lost(int error)
+{
+	struct shim_mr *m, *first = NULL;
+	struct shim_maps maps = {0};
+	uintptr_t at;
+	unsigned n = 0;
+	int rc = maps_read(&maps, MAPS) ? error : 0;
+
+	list_for_each (m, &shim.mrs, link) {
+		if (rc || !m->pd->ctx->in_job || m->real || m->gone)
+			continue;
+		if (maps_lost(&maps, m, &at) == MAPS_THERE) {
+			job_fail(error, "the region of %zu bytes at %p cannot be registered: %s",
+				 m->v.length, m->v.addr, strerror(-error));
+			rc = error;
+			continue;
+		}
+		mr_give_up(m);
+		first = first ? first : m;
+		n++;
+	}
+	maps_free(&maps);
+	if (first)
+		shim_log("%u regions (first: %zu bytes at %p) are not registered again, as their "
+			 "memory has been unmapped or protected: their use fails",
+			 n, first->v.length, first->v.addr);
+	return rc;
+}
+
+int regions_rebuild(void)
+{
+	struct shim_batch batch = {.run = build_region};
+	struct shim_mr *m;
+	int rc;
+
+	list_for_each (m, &shim.mrs, link)
+		if (m->pd->ctx->in_job && !m->real && !m->gone)
+			batch_add(&batch, m);
+	rc = batch_run(&batch);
+	return rc ? give_up_lost(rc) : 0;
+}

@@ -9,7 +9,7 @@ SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_lo
 	    guest-agent/shim_context.c guest-agent/shim_mr.c guest-agent/shim_maps.c guest-agent/shim_region.c guest-agent/shim_dirty.c guest-agent/shim_channel.c \
 	    guest-agent/shim_cq.c guest-agent/shim_arm.c guest-agent/shim_qp.c guest-agent/shim_post.c guest-agent/shim_recv.c \
 	    guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_refuse.c guest-agent/shim_fork.c guest-agent/shim_dl.c guest-agent/shim_mlx5.c \
-	    guest-agent/shim_peer.c guest-agent/shim_route.c guest-agent/shim_srq.c guest-agent/shim_mw.c guest-agent/shim_job.c \
+	    guest-agent/shim_peer.c guest-agent/shim_keys.c guest-agent/shim_route.c guest-agent/shim_srq.c guest-agent/shim_mw.c guest-agent/shim_job.c \
 	    guest-agent/shim_ah.c guest-agent/shim_ud.c guest-agent/shim_ud_peer.c guest-agent/shim_ud_job.c \
 	    guest-agent/shim_suspend.c guest-agent/shim_resume.c guest-agent/shim_batch.c guest-agent/shim_cm.c \
 	    guest-agent/shim_cm_real.c guest-agent/shim_cm_channel.c guest-agent/shim_cm_conn.c \
@@ -36,6 +36,6 @@ $(eval $(call testprogram,test_guest_srq,tests/unit/test_guest_srq.c guest-agent
 $(eval $(call testprogram,test_guest_mw,tests/unit/test_guest_mw.c guest-agent/shim_mw.c guest-agent/shim_table.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_suspend,tests/unit/test_guest_suspend.c guest-agent/shim_suspend.c guest-agent/shim_batch.c guest-agent/shim_srq.c guest-agent/shim_post.c guest-agent/shim_recv.c guest-agent/shim_cq.c guest-agent/shim_arm.c guest-agent/shim_mw.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_cm,tests/unit/test_guest_cm.c guest-agent/shim_cm.c guest-agent/shim_cm_channel.c guest-agent/shim_cm_conn.c guest-agent/shim_cm_ep.c guest-agent/shim_cm_redo.c guest-agent/shim_cm_job.c guest-agent/shim_cm_route.c guest-agent/shim_route.c,$(COMMON) -lpthread))
-$(eval $(call testprogram,test_guest_peer,tests/unit/test_guest_peer.c guest-agent/shim_peer.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
-$(eval $(call testprogram,test_fuzz_peer,tests/fuzz/replay.c tests/fuzz/fuzz_peer.c guest-agent/shim_peer.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_peer,tests/unit/test_guest_peer.c guest-agent/shim_peer.c guest-agent/shim_keys.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_fuzz_peer,tests/fuzz/replay.c tests/fuzz/fuzz_peer.c guest-agent/shim_peer.c guest-agent/shim_keys.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_fuzz_shim,tests/fuzz/replay.c tests/fuzz/fuzz_shim.c guest-agent/agent_relay.c guest-agent/agent_query.c guest-agent/agent_job.c guest-agent/agent_will.c,$(BUILD)/lib/libnet.a $(COMMON) -ljson-c -lsystemd -lpthread))

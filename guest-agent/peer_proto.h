@@ -21,7 +21,7 @@ enum peer_msg_type {
 		    * of its QPs */
 	PEER_KEY_GET, /* peer_key: .vkey is unknown to the sender; answer PEER_KEYS */
 	PEER_KEYS,    /* peer_key: the hardware's keys of the sender's regions; 0: no such region */
-	PEER_KEYS_DROP, /* head only: forget all my keys, new ones follow */
+	PEER_KEYS_DROP, /* head only: forget all keys that I told from this GID, new ones follow */
 	PEER_DRAINED,   /* peer_qp: my sends have ended; you have received .sent of them; I have
 			 * received .received of yours. PEER_STUCK: the rest waits for receives.
 			 * PEER_PSN (UC): the packet after my last would be .psn */

@@ -202,6 +202,16 @@ struct shim_route {
 	struct shim_path path;
 };
 
+/* What a process at the other end knows of our keys: it keeps them by the GID that we speak from.
+ */
+struct shim_told {
+	const struct shim_context *ctx; /* only compared: may be gone */
+	uint8_t sgid[16];
+	bool told;     /* it knows regions before .next, and windows */
+	uint64_t next; /* number of a region */
+	unsigned pass; /* of peer_tell_windows() */
+};
+
 /* A process that QPs of ours are connected to. Freed when none is and another takes its place:
  * peer_used() in shim_peer.c must know all who hold one. */
 struct shim_peer {
@@ -210,11 +220,9 @@ struct shim_peer {
 	uint16_t slot;
 	uint64_t instance;
 	struct shim_table keys; /* its virtual keys to the hardware's */
-	bool keys_told;         /* in this job */
 	bool stops;             /* it has said so, or has gone */
-	/* It knows our keys on that device of the regions before this number. */
-	const struct shim_context *keys_ctx; /* only compared: may be gone */
-	uint64_t keys_next;
+	struct shim_told told[SHIM_GIDS_MAX];
+	unsigned told_count;
 };
 
 /* What a memory window gives access to. */
@@ -234,7 +242,9 @@ struct shim_mw {
 	uint32_t index;          /* of its keys */
 	struct shim_binding now; /* when all that was posted is done */
 	bool placed;             /* now.bound: the hardware has it so */
+	bool untold;             /* bound again, and peers do not know */
 	bool stale;              /* the hardware may have something else: allocate it anew */
+	struct shim_qp *on;      /* borrowed; .binding of it is this */
 	struct ibv_mw v;
 };
 
@@ -306,13 +316,16 @@ struct shim_qp {
 	uint64_t marker_at; /* sends before this number have ended when it completes */
 	bool paired;        /* the other end takes part */
 	bool drained, stuck, told_drained, told_received, asked_freeze, told_frozen;
-	bool local_up;     /* takes the peer's packets again */
-	bool connecting;   /* in the batch that is under way */
-	int connect_error; /* of the last try, -errno */
-	bool psn_override; /* the peer expects .psn when the program goes to RTS */
-	uint64_t stuck_at; /* first send that the peer cannot take */
-	uint64_t sent_all; /* messages at the hardware when the hold began */
-	uint64_t sent;     /* of these, executed in the end */
+	bool local_up;           /* takes the peer's packets again */
+	bool connecting;         /* in the batch that is under way */
+	bool joined;             /* the real QP is where qp_to_connected() brings it */
+	int connect_error;       /* of the last try, -errno */
+	struct shim_mw *unbound; /* borrowed; that error is about this window */
+	struct shim_mw *binding; /* borrowed; a request of ours is under way for it */
+	bool psn_override;       /* the peer expects .psn when the program goes to RTS */
+	uint64_t stuck_at;       /* first send that the peer cannot take */
+	uint64_t sent_all;       /* messages at the hardware when the hold began */
+	uint64_t sent;           /* of these, executed in the end */
 	uint64_t progress_tail, progress_us;
 	uint64_t arrival_tail, arrival_us; /* UC: the last message that came, and when */
 	uint64_t recv_lost;                /* UC: messages that were sent and never came */
@@ -581,6 +594,9 @@ int qp_to_init(struct shim_qp *q);
  * as long as a resume takes. */
 void qp_keep_gids(struct shim_context *c, bool keep);
 int qp_to_connected(struct shim_qp *q);
+/* A request of ours has failed and with it the real QP, which keeps its number: back to INIT, to be
+ * connected once more. 0 or -errno. */
+int qp_start_over(struct shim_qp *q);
 
 /* shim_post.c */
 int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
@@ -658,11 +674,18 @@ const char *mw_uncovered(const struct shim_context *ctx);
 void mw_release(bool device);
 /* Allocates those that have gone; 0 or -errno. */
 int mw_rebuild(void);
-/* q is in RTS again: binds what belongs to it, and says of which types. 0 or -errno. */
-int mw_bind_again(struct shim_qp *q, unsigned *ret_types);
-/* Fills in keys of windows that peers may use, from *skip on, which moves on. How many. */
-unsigned mw_keys(const struct shim_context *ctx, struct peer_key *keys, unsigned room,
-		 unsigned *skip);
+/* QPs that are .connecting are in RTS again: binds what belongs to them. Where that is not done,
+ * .connect_error says why (-EINPROGRESS: it takes longer), .unbound for which window. */
+void mw_bind_again(void);
+/* The real QP goes, or has come to its end. */
+void mw_stop_binding(struct shim_qp *q);
+/* Whether it has bound some since mw_told(). */
+bool mw_bound_again(void);
+void mw_told(void);
+/* Fills in keys of a device's windows that peers may use, from *skip on, which moves on: those that
+ * have been bound again for this peer, or (NULL) all. How many. */
+unsigned mw_keys(const struct shim_context *ctx, const struct shim_peer *again,
+		 struct peer_key *keys, unsigned room, unsigned *skip);
 /* *ret_key is changed where rkey is a window's. false: it will be, and is told then. */
 bool mw_key(uint32_t rkey, uint32_t *ret_key);
 
@@ -680,12 +703,15 @@ void peer_unreachable(const uint8_t dgid[16]);
 void peer_send_qp(struct shim_qp *q, uint16_t type, uint64_t migration);
 void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration);
 void peer_flush(void);
-void peer_send_keys(struct shim_qp *q);
-void peer_send_window_keys(struct shim_qp *q);
-/* The peer forgets all keys of ours: those of a device that has gone. */
-void peer_drop_keys(struct shim_qp *q);
-void peer_want_key(struct shim_qp *q, uint32_t vkey);
 void peer_answer_deferred(void);
+
+/* shim_keys.c: what peers know of our keys. A resume begins: all may be new. */
+void peer_begin_keys(void);
+/* q's peer forgets what it knows of that GID of ours, and is told all on q's device; once. */
+void peer_tell_keys(struct shim_qp *q);
+/* Windows that are bound again, to all who may use them. */
+void peer_tell_windows(void);
+void peer_want_key(struct shim_qp *q, uint32_t vkey);
 
 /* shim_route.c: path records, from the agent's cache. */
 /* The route, made if it is not there yet. NULL without memory, or above ROUTES_MAX. */

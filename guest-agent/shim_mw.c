@@ -13,7 +13,7 @@
 #include <sched.h>
 #include <string.h>
 
-#define BIND_WAIT_US 2000000 /* a local operation of the HCA: microseconds */
+#define BIND_WAIT_US 5000 /* a local operation of the HCA: microseconds, where it gets a CPU */
 
 /* A request that changed a window. */
 struct mw_op {
@@ -29,6 +29,7 @@ struct mw_op {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list windows = LIST_INIT(windows);
 static struct list ops = LIST_INIT(ops); /* in the order in which they were posted */
+static bool bound_again;                 /* some window is .untold; helper thread only */
 
 /* Under the lock. The key as a lkey means nothing, but LOCAL_INV finds the hardware's by it. */
 static void set_key(const struct shim_mw *w)
@@ -378,6 +379,7 @@ void mw_forget_qp(struct shim_qp *q)
 		op->before.bound &= op->mw->v.type == IBV_MW_TYPE_1;
 	}
 	list_for_each (w, &windows, link) {
+		w->on = w->on == q ? NULL : w->on;
 		if (w->now.q != q)
 			continue;
 		w->now.q = NULL;
@@ -392,6 +394,7 @@ void mw_forget_all(void)
 	pthread_mutex_init(&lock, NULL);
 	list_init(&windows);
 	list_init(&ops);
+	bound_again = false;
 }
 
 const char *mw_uncovered(const struct shim_context *ctx)
@@ -459,51 +462,134 @@ int mw_rebuild(void)
 	return rc;
 }
 
-/* Until the HCA has done it, so that one entry of the CQ is enough. 0 or -errno. */
-static int bind_and_wait(struct shim_qp *q, struct shim_mw *w)
+/* The HCA has failed a request: what it made of the window is not known. */
+static void renew(struct shim_mw *w)
 {
-	uint64_t end = now_us() + BIND_WAIT_US;
-	int rc;
+	struct ibv_mw *other = w->pd->real->context->ops.alloc_mw(w->pd->real, w->v.type);
 
-	q->bind_state = BIND_WAITS;
-	rc = post_bind(q, w, &w->now, TAG_MARKER | 1, IBV_SEND_SIGNALED);
-	while (!rc && q->bind_state == BIND_WAITS) {
-		if (now_us() > end)
-			return -ETIMEDOUT;
-		cq_harvest(q->send_cq);
-		sched_yield();
-	}
-	return rc ? -rc : q->bind_state == BIND_DONE ? 0 : -EIO;
+	if (!other)
+		return;
+	w->real->context->ops.dealloc_mw(w->real);
+	w->real = other;
+	if (w->v.type == IBV_MW_TYPE_2)
+		avoid_low_bits(w, w->now.rkey);
 }
 
-int mw_bind_again(struct shim_qp *q, unsigned *ret_types)
+/* One request at a time, so that one entry of the CQ is enough. 0, -EINPROGRESS while it is under
+ * way, else -errno: it may be tried again. BIND_FAILED: that was the end of the real QP, too. */
+static int bind_and_wait(struct shim_qp *q, struct shim_mw *w)
 {
-	struct shim_mw *w;
+	uint64_t end = q->binding ? 0 : now_us() + BIND_WAIT_US;
 	int rc;
 
-	if (q->v.state != IBV_QPS_RTS)
+	if (q->binding && q->binding != w)
+		return -EINPROGRESS;
+	if (!q->binding) {
+		q->bind_state = BIND_WAITS;
+		rc = post_bind(q, w, &w->now, TAG_MARKER | 1, IBV_SEND_SIGNALED);
+		if (rc)
+			return -rc;
+		q->binding = w;
+		w->on = q;
+	}
+	do {
+		cq_harvest(q->send_cq);
+		sched_yield();
+	} while (q->bind_state == BIND_WAITS && now_us() < end);
+	if (q->bind_state == BIND_WAITS)
+		return -EINPROGRESS;
+	q->binding = NULL;
+	w->on = NULL;
+	if (q->bind_state == BIND_DONE)
 		return 0;
+	renew(w);
+	return -EIO;
+}
+
+static bool can_bind(const struct shim_qp *q)
+{
+	return q->connecting && !q->connect_error && q->v.state == IBV_QPS_RTS;
+}
+
+/* The one that is at it. Type 2: its own. Type 1: any of its PD, the same for many; none: what has
+ * none in this part. */
+static struct shim_qp *binder(const struct shim_mw *w, struct shim_qp **any,
+			      const struct shim_pd **none)
+{
+	struct shim_qp *q = w->on ? w->on : w->now.q;
+
+	if (w->on || w->v.type == IBV_MW_TYPE_2)
+		return q && can_bind(q) ? q : NULL;
+	if (*none == w->pd)
+		return NULL;
+	if (*any && to_pd((*any)->v.pd) == w->pd && can_bind(*any))
+		return *any;
+	list_for_each (q, &shim.qps, link) {
+		if (to_pd(q->v.pd) != w->pd || !can_bind(q))
+			continue;
+		*any = q;
+		return q;
+	}
+	*none = w->pd;
+	return NULL;
+}
+
+void mw_bind_again(void)
+{
+	const struct shim_pd *none = NULL;
+	struct shim_qp *q, *any = NULL;
+	struct shim_mw *w;
+
 	/* Without the lock, which a completion may need: no verb changes the list in a job. */
 	list_for_each (w, &windows, link) {
-		bool here = w->v.type == IBV_MW_TYPE_1 ? to_pd(q->v.pd) == w->pd : w->now.q == q;
-
-		if (!w->real || !w->now.bound || w->placed || !here || !w->pd->ctx->in_job)
+		if (!w->real || !w->now.bound || w->placed || !w->pd->ctx->in_job)
 			continue;
-		rc = bind_and_wait(q, w);
-		if (rc)
-			return rc;
+		q = binder(w, &any, &none);
+		if (!q)
+			continue;
+		q->connect_error = bind_and_wait(q, w);
+		if (q->connect_error) {
+			q->unbound = w;
+			continue;
+		}
 		pthread_mutex_lock(&lock);
-		w->placed = true;
+		w->placed = w->untold = bound_again = true;
 		w->now.real_rkey = w->real->rkey;
 		set_key(w);
 		pthread_mutex_unlock(&lock);
-		*ret_types |= (unsigned)w->v.type;
 	}
-	return 0;
 }
 
-unsigned mw_keys(const struct shim_context *ctx, struct peer_key *keys, unsigned room,
-		 unsigned *skip)
+void mw_stop_binding(struct shim_qp *q)
+{
+	if (q->binding)
+		q->binding->on = NULL;
+	q->binding = NULL;
+	q->bind_state = BIND_WAITS;
+}
+
+bool mw_bound_again(void)
+{
+	return bound_again;
+}
+
+void mw_told(void)
+{
+	struct shim_mw *w;
+
+	list_for_each (w, &windows, link)
+		w->untold = false;
+	bound_again = false;
+}
+
+/* Of type 2 only the other end of its QP may use it. */
+static bool is_for(const struct shim_mw *w, const struct shim_peer *p)
+{
+	return w->v.type == IBV_MW_TYPE_1 || (w->now.q && w->now.q->peer == p);
+}
+
+unsigned mw_keys(const struct shim_context *ctx, const struct shim_peer *again,
+		 struct peer_key *keys, unsigned room, unsigned *skip)
 {
 	struct shim_mw *w;
 	unsigned n = 0, at = 0;
@@ -511,6 +597,8 @@ unsigned mw_keys(const struct shim_context *ctx, struct peer_key *keys, unsigned
 	pthread_mutex_lock(&lock);
 	list_for_each (w, &windows, link) {
 		if (w->pd->ctx != ctx || !w->real || !w->now.bound || !w->placed)
+			continue;
+		if (again && !(w->untold && is_for(w, again)))
 			continue;
 		if (at++ >= *skip && n < room)
 			keys[n++] = (struct peer_key){w->now.rkey, w->real->rkey};

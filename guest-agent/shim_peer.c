@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The processes at the other end: finding them by GID and QPN, their keys, and the packets that
- * both ends exchange (peer_proto.h). Nothing that a peer says is used before it is checked. */
+ * both ends exchange (peer_proto.h); what is told of our own keys is in shim_keys.c. Nothing that a
+ * peer says is used before it is checked. */
 #include "guest-agent/shim_cm.h"
+#include "guest-agent/shim_peer.h"
 #include "guest-agent/shim_ud.h"
 
 #include <endian.h>
@@ -11,7 +13,6 @@
 #define PEERS_MAX       4096
 #define PEER_CHUNKS_MAX 256  /* 1 Mi keys of one peer */
 #define ALL_CHUNKS_MAX  4096 /* of all peers together: 128 MiB */
-#define KEYS_PER_PACKET ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_key))
 #define QPS_PER_PACKET  ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_qp))
 #define BATCHES         64 /* of 48 KiB, touched as far as they are filled */
 #define DEFERRED_MAX    4096
@@ -19,21 +20,9 @@
  * answer the QP cannot move for as long as it lives. */
 #define ANSWER_S 15
 
-/* How every packet begins; a prefix of those below. */
-struct packet {
-	struct shim_relay relay;
-	struct peer_head head;
-	char entries[];
-};
-
 struct qp_packet {
 	struct packet p;
 	struct peer_qp qp;
-};
-
-struct key_packet {
-	struct packet p;
-	struct peer_key keys[KEYS_PER_PACKET];
 };
 
 struct qps_packet {
@@ -51,7 +40,6 @@ static struct batch {
 } batches[BATCHES];
 
 _Static_assert(sizeof(struct qps_packet) <= SHIM_MSG_MAX, "fits in a packet");
-_Static_assert(sizeof(struct key_packet) <= SHIM_MSG_MAX, "fits in a packet");
 
 /* Questions that came while the QP was between two devices. */
 static struct {
@@ -88,8 +76,8 @@ static void address(const uint8_t sgid[16], const uint8_t dgid[16], const struct
 	p->head.dst_instance = peer ? peer->instance : 0;
 }
 
-static void send_to(const uint8_t sgid[16], const uint8_t dgid[16], const struct shim_peer *peer,
-		    struct packet *p, uint16_t type, size_t each)
+void peer_send_to(const uint8_t sgid[16], const uint8_t dgid[16], const struct shim_peer *peer,
+		  struct packet *p, uint16_t type, size_t each)
 {
 	address(sgid, dgid, peer, p, type, each);
 	shim_send(p);
@@ -122,8 +110,8 @@ void peer_send_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
 					     .migration = migration},
 				  .qp = describe(q)};
 
-	send_to(q->sgid, q->dgid, type == PEER_RESOLVE ? NULL : q->peer, &small.p, type,
-		sizeof(small.qp));
+	peer_send_to(q->sgid, q->dgid, type == PEER_RESOLVE ? NULL : q->peer, &small.p, type,
+		     sizeof(small.qp));
 }
 
 void peer_send_disconnect(const struct cm_ends *ends, uint16_t how)
@@ -152,7 +140,7 @@ static void flush(struct batch *b)
 	/* An answer to one entry names its QP, an answer to several means all of the process. */
 	h->dst_vqpn = h->count == 1 ? b->packet.qps[0].dst_vqpn : 0;
 	h->src_vqpn = h->count == 1 ? b->packet.qps[0].src_vqpn : 0;
-	send_to(b->sgid, b->dgid, b->peer, &b->packet.p, b->type, sizeof(struct peer_qp));
+	peer_send_to(b->sgid, b->dgid, b->peer, &b->packet.p, b->type, sizeof(struct peer_qp));
 	h->count = 0;
 }
 
@@ -179,94 +167,7 @@ void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
 	b->packet.qps[h->count++] = describe(q);
 }
 
-void peer_send_window_keys(struct shim_qp *q)
-{
-	static struct key_packet p;
-	unsigned n, done = 0;
-
-	peer_flush(); /* the order is kept */
-	while ((n = mw_keys(q->ctx, p.keys, KEYS_PER_PACKET, &done))) {
-		memset(&p.p.head, 0, sizeof(p.p.head));
-		p.p.head.count = (uint16_t)n;
-		send_to(q->sgid, q->dgid, q->peer, &p.p, PEER_KEYS, sizeof(struct peer_key));
-	}
-}
-
-/* The keys of the regions on q's device that the peer may use, from the first-th that was ever
- * registered on. Regions are in that order in the list, and the newest are asked for first. */
-static void send_keys_from(struct shim_qp *q, uint64_t first)
-{
-	static struct key_packet p;
-	struct shim_mr *m;
-	unsigned n = 0;
-
-	peer_flush(); /* the order is kept */
-	memset(&p.p.head, 0, sizeof(p.p.head));
-	m = list_entry(shim.mrs.prev, struct shim_mr, link);
-	while (&m->link != &shim.mrs && m->number >= first)
-		m = list_entry(m->link.prev, struct shim_mr, link);
-	for (m = list_entry(m->link.next, struct shim_mr, link); &m->link != &shim.mrs;
-	     m = list_entry(m->link.next, struct shim_mr, link)) {
-		if (m->pd->ctx != q->ctx || !m->v.rkey || !m->real)
-			continue;
-		p.keys[n++] = (struct peer_key){m->v.rkey, m->real->rkey};
-		if (n < KEYS_PER_PACKET)
-			continue;
-		p.p.head.count = (uint16_t)n;
-		send_to(q->sgid, q->dgid, q->peer, &p.p, PEER_KEYS, sizeof(struct peer_key));
-		n = 0;
-	}
-	p.p.head.count = (uint16_t)n;
-	if (n)
-		send_to(q->sgid, q->dgid, q->peer, &p.p, PEER_KEYS, sizeof(struct peer_key));
-}
-
-void peer_send_keys(struct shim_qp *q)
-{
-	send_keys_from(q, 0);
-	peer_send_window_keys(q);
-}
-
-void peer_drop_keys(struct shim_qp *q)
-{
-	struct packet p = {0};
-
-	peer_flush();
-	send_to(q->sgid, q->dgid, q->peer, &p, PEER_KEYS_DROP, 0);
-	q->peer->keys_ctx = NULL; /* it knows none */
-}
-
-/* A process that connects many QPs to us is told each key once, not once for each QP. Those of
- * windows that are bound later it asks for. */
-static void send_new_keys(struct shim_qp *q)
-{
-	struct shim_peer *p = q->peer;
-
-	if (p->keys_ctx == q->ctx)
-		send_keys_from(q, p->keys_next);
-	else
-		peer_send_keys(q);
-	p->keys_ctx = q->ctx;
-	p->keys_next = shim.mr_count;
-}
-
-static void send_one_key(struct shim_qp *q, uint16_t type, struct peer_key key)
-{
-	struct {
-		struct packet p;
-		struct peer_key key;
-	} small = {.p.head = {.count = 1, .dst_vqpn = q->dvqpn, .src_vqpn = q->v.qp_num},
-		   .key = key};
-
-	send_to(q->sgid, q->dgid, q->peer, &small.p, type, sizeof(key));
-}
-
-void peer_want_key(struct shim_qp *q, uint32_t vkey)
-{
-	send_one_key(q, PEER_KEY_GET, (struct peer_key){vkey, 0});
-}
-
-static struct shim_peer *peer_find(const struct peer_head *h)
+struct shim_peer *peer_find(const struct peer_head *h)
 {
 	struct shim_peer *p;
 
@@ -360,7 +261,7 @@ static void reply_gone(const struct peer_head *h, uint32_t dst_vqpn, uint32_t sr
 				    .migration = h->migration}};
 	struct shim_peer to = {.slot = h->src_slot, .instance = h->src_instance};
 
-	send_to(h->dgid, h->sgid, &to, &p, PEER_GONE, 0);
+	peer_send_to(h->dgid, h->sgid, &to, &p, PEER_GONE, 0);
 }
 
 /* To the asker, whoever q is connected to. */
@@ -379,7 +280,7 @@ static void answer_peer(const struct shim_qp *q, struct shim_peer *peer, const s
 	memcpy(to.sgid, h->dgid, 16);
 	memcpy(to.dgid, h->sgid, 16);
 	if (type == PEER_RESOLVED)
-		send_new_keys(&to);
+		peer_send_new_keys(&to);
 	peer_send_qp(&to, type, 0);
 }
 
@@ -498,22 +399,6 @@ static void peer_keys(const struct peer_head *h, const struct peer_key *keys)
 		peer_set_key(peer, keys[i]);
 	if (peer)
 		flush_waiting(peer);
-}
-
-static void peer_key_get(const struct peer_head *h, const struct peer_key *key)
-{
-	struct shim_qp *q = qp_by_vqpn(h->dst_vqpn);
-	struct shim_peer *peer = peer_find(h);
-	struct peer_key answer = {key->vkey, KEY_NONE};
-	struct shim_mr *m;
-
-	if (!q || !peer || q->peer != peer)
-		return;
-	list_for_each (m, &shim.mrs, link)
-		if (m->v.rkey == key->vkey && m->v.rkey && m->real)
-			answer.key = m->real->rkey;
-	if (mw_key(key->vkey, &answer.key))
-		send_one_key(q, PEER_KEYS, answer);
 }
 
 /* The answer to a packet about several QPs: the whole process has gone. */

@@ -522,6 +522,15 @@ static int remap_path(const struct shim_qp *q, struct ibv_qp_attr *a)
 	return 0;
 }
 
+int qp_start_over(struct shim_qp *q)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RESET};
+	int rc = real_verbs.modify_qp(q->real, &a, IBV_QP_STATE);
+
+	q->joined = false;
+	return rc ? -rc : qp_to_init(q);
+}
+
 /* RTR and, if the program had got that far, RTS; with fresh PSNs. 0 or -errno. */
 int qp_to_connected(struct shim_qp *q)
 {

@@ -124,6 +124,8 @@ static int build_qp(void *object)
 	rc = qp_create_real(q);
 	if (rc)
 		return rc;
+	q->joined = false;
+	mw_stop_binding(q);
 	q->recv.posted = atomic_load(&q->recv.tail);
 	q->psn = random_psn();
 	/* From RESET, Linux allows no other state (qp_state_table in ib_core). */
@@ -176,11 +178,7 @@ static void tell_peer(struct shim_qp *q)
 {
 	if (!q->paired || q->said.gone)
 		return;
-	if (!q->peer->keys_told) {
-		peer_drop_keys(q);
-		peer_send_keys(q);
-	}
-	q->peer->keys_told = true;
+	peer_tell_keys(q);
 	peer_queue_qp(q, PEER_CONNECT, job.migration);
 }
 
@@ -251,15 +249,11 @@ void resume_rebuild(void)
 static void begin_again(void)
 {
 	struct shim_context *c;
-	struct shim_peer *p;
 	struct shim_qp *q;
 
 	list_for_each (c, &shim.contexts, link)
 		qp_keep_gids(c, true);
-	list_for_each (p, &shim.peers, link) {
-		p->keys_told = false;
-		p->keys_ctx = NULL; /* all are new */
-	}
+	peer_begin_keys();
 	list_for_each (q, &shim.qps, link)
 		if (q->in_job && q->phase == QP_CONNECTING)
 			q->phase = QP_RELEASED;
@@ -308,23 +302,6 @@ static bool route_pending(const struct shim_qp *q)
 	return r && r->state == ROUTE_ASKED;
 }
 
-/* Before the peer may use them; all who may use one of type 1. 0 or -errno. */
-static int bind_windows(struct shim_qp *q)
-{
-	unsigned types = 0;
-	int rc = mw_bind_again(q, &types);
-	struct shim_qp *other;
-
-	if (types & IBV_MW_TYPE_1)
-		list_for_each (other, &shim.qps, link)
-			if (other->in_job && other->paired && !other->said.gone &&
-			    other->peer != q->peer)
-				peer_send_window_keys(other);
-	if (types && q->paired && !q->said.gone)
-		peer_send_window_keys(q);
-	return rc;
-}
-
 /* The other end's numbers are there: take its packets. In any thread. */
 static int connect_qp(void *object)
 {
@@ -336,9 +313,14 @@ static int connect_qp(void *object)
 		q->said.psn = q->attr.rq_psn;
 		q->psn = q->attr.sq_psn;
 	}
-	if (q->connected && q->v.state >= IBV_QPS_RTR && q->v.state != IBV_QPS_ERR)
+	if (q->bind_state == BIND_FAILED && !(rc = qp_start_over(q)))
+		q->bind_state = BIND_WAITS;
+	if (!rc && !q->joined && q->connected && q->v.state >= IBV_QPS_RTR &&
+	    q->v.state != IBV_QPS_ERR)
 		rc = qp_to_connected(q);
+	q->joined |= !rc;
 	q->connect_error = rc;
+	q->unbound = NULL;
 	return rc;
 }
 
@@ -348,10 +330,30 @@ static int give_up(struct shim_qp *q)
 {
 	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
 
+	mw_stop_binding(q);
 	q->v.state = IBV_QPS_ERR;
 	return -real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
 }
 
+/* It is tried again, until the deadline, which says why. */
+static void put_off(struct shim_qp *q)
+{
+	const char *why = strerror(-q->connect_error);
+
+	if (q->unbound)
+		snprintf(job.report.why, sizeof(job.report.why),
+			 "memory window 0x%x cannot be bound again on QP 0x%x: %s",
+			 q->unbound->now.rkey, q->v.qp_num, why);
+	else
+		/* On RoCE the address may not be resolved yet. */
+		snprintf(job.report.why, sizeof(job.report.why),
+			 "QP 0x%x cannot be connected again: %s", q->v.qp_num, why);
+	q->again_us = now_us() + CONNECT_AGAIN_US;
+	job.again = true;
+	qp_keep_gids(q->ctx, true); /* or the table was not complete */
+}
+
+/* Its windows are bound, and told. */
 static void brought_up(struct shim_qp *q)
 {
 	int rc = q->connect_error;
@@ -360,18 +362,7 @@ static void brought_up(struct shim_qp *q)
 	    now_us() - job.step_us > ALONE_US)
 		rc = q->connect_error = give_up(q);
 	if (rc) {
-		/* On RoCE the address may not be resolved yet: again, until the deadline. */
-		snprintf(job.report.why, sizeof(job.report.why),
-			 "QP 0x%x cannot be connected again: %s", q->v.qp_num, strerror(-rc));
-		q->again_us = now_us() + CONNECT_AGAIN_US;
-		job.again = true;
-		qp_keep_gids(q->ctx, true); /* or the table was not complete */
-		return;
-	}
-	rc = bind_windows(q);
-	if (rc) {
-		job_fail(rc, "memory windows of QP 0x%x cannot be bound again: %s", q->v.qp_num,
-			 strerror(-rc));
+		put_off(q);
 		return;
 	}
 	q->again_us = 0;
@@ -463,6 +454,9 @@ static bool connect_some(void)
 		n++;
 	}
 	batch_run(&batch);
+	/* Before the other ends may use them, and hear of their QPs. */
+	mw_bind_again();
+	peer_tell_windows();
 	list_for_each (q, &shim.qps, link) {
 		if (q->connecting)
 			brought_up(q);

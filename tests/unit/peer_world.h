@@ -32,7 +32,9 @@ static struct ibv_mr world_real_mr;
 static struct {
 	unsigned sent, events, keys;
 	unsigned windows; /* whose keys there are to tell */
-	size_t bytes;     /* of all that was sent */
+	unsigned windows_again;
+	unsigned drops;
+	size_t bytes; /* of all that was sent */
 	unsigned last_event;
 	struct peer_head last;
 } world;
@@ -64,6 +66,8 @@ void shim_send(const void *packet)
 	memcpy(&world.last, r->body, sizeof(world.last));
 	if (world.last.type == PEER_KEYS)
 		world.keys += world.last.count;
+	if (world.last.type == PEER_KEYS_DROP)
+		world.drops++;
 }
 bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16])
 {
@@ -112,15 +116,23 @@ void ud_unreachable(const uint8_t gid[16])
 {
 	(void)gid;
 }
-unsigned mw_keys(const struct shim_context *ctx, struct peer_key *keys, unsigned room,
-		 unsigned *skip)
+unsigned mw_keys(const struct shim_context *ctx, const struct shim_peer *again,
+		 struct peer_key *keys, unsigned room, unsigned *skip)
 {
-	unsigned n = 0;
+	unsigned n = 0, of = again ? world.windows_again : world.windows;
 
 	(void)ctx;
-	for (; *skip < world.windows && n < room; n++)
+	for (; *skip < of && n < room; n++)
 		keys[n] = (struct peer_key){0x100 + (*skip)++, 0x200};
 	return n;
+}
+bool mw_bound_again(void)
+{
+	return world.windows_again != 0;
+}
+void mw_told(void)
+{
+	world.windows_again = 0;
 }
 bool mw_key(uint32_t rkey, uint32_t *ret_key)
 {

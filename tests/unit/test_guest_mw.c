@@ -22,6 +22,9 @@ static struct {
 	uint64_t last_addr;
 	unsigned first_index; /* of the next device */
 	uint64_t done_wr_id;  /* of a signalled request that has completed */
+	unsigned types;       /* of windows that were bound */
+	int bind_error;       /* of the post */
+	bool slow, fails;     /* its completion does not come; comes with an error */
 } hw;
 
 static struct shim_context ctx;
@@ -62,6 +65,8 @@ static int hw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
 
 	assert_ptr_equal(qp, &real_qp);
 	*bad = wr;
+	if (hw.bind_error)
+		return hw.bind_error;
 	if (wr->opcode == IBV_WR_LOCAL_INV) {
 		i = (wr->invalidate_rkey >> 8) - 1;
 		hw.invalidates++;
@@ -78,6 +83,7 @@ static int hw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
 		hw.key[i] = wr->bind_mw.rkey;
 		hw.valid[i] = true;
 		hw.binds++;
+		hw.types |= (unsigned)hw.mw[i].type;
 		hw.last_addr = wr->bind_mw.bind_info.addr;
 	}
 	hw.done_wr_id = wr->wr_id;
@@ -92,7 +98,8 @@ static int hw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 						   .rkey = ibv_inc_rkey(mw->rkey),
 						   .bind_info = bind->bind_info}};
 
-	hw_post_send(qp, &wr, &bad);
+	if (hw_post_send(qp, &wr, &bad))
+		return hw.bind_error;
 	mw->rkey = wr.bind_mw.rkey;
 	return 0;
 }
@@ -107,8 +114,10 @@ void ctl_exit(void)
 void cq_harvest(struct shim_cq *c)
 {
 	assert_ptr_equal(c, &cq);
-	if (hw.done_wr_id == (TAG_MARKER | 1))
-		q.bind_state = BIND_DONE;
+	if (hw.done_wr_id != (TAG_MARKER | 1) || hw.slow)
+		return;
+	hw.done_wr_id = 0;
+	q.bind_state = hw.fails ? BIND_FAILED : BIND_DONE;
 }
 /* As the real one does where nothing is in the way. */
 int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -128,6 +137,7 @@ static int setup(void **state)
 	(void)state;
 	memset(&hw, 0, sizeof(hw));
 	memset(&q, 0, sizeof(q));
+	mw_told();
 	real_ctx.ops.alloc_mw = hw_alloc;
 	real_ctx.ops.dealloc_mw = hw_dealloc;
 	real_ctx.ops.bind_mw = hw_bind;
@@ -202,29 +212,45 @@ static void completed(void)
 }
 
 /* Another device in the place of the one that was: its keys are others. */
-static unsigned move(void)
+static void away(void)
 {
-	unsigned types = 0;
-
 	ctx.in_job = q.in_job = true;
 	q.phase = QP_RELEASED;
 	mw_release(true);
 	for (unsigned i = 0; i < HW_MAX; i++)
 		assert_false(hw.used[i]);
 	hw.first_index += 4;
-	hw.binds = 0;
+	hw.binds = hw.types = 0;
 	assert_int_equal(mw_rebuild(), 0);
-	assert_int_equal(mw_bind_again(&q, &types), 0);
+}
+
+/* As a part of a resume does. The error. */
+static int bind_again(void)
+{
+	q.connecting = true;
+	q.connect_error = 0;
+	q.unbound = NULL;
+	mw_bind_again();
+	q.connecting = false;
+	return q.connect_error;
+}
+
+/* The types of windows that were bound again. */
+static unsigned move(void)
+{
+	away();
+	assert_int_equal(bind_again(), 0);
+	assert_null(q.binding);
 	q.phase = QP_LIVE;
 	ctx.in_job = q.in_job = false;
-	return types;
+	return hw.types;
 }
 
 /* What a peer would be told of the window's key. */
 static uint32_t told(uint32_t rkey)
 {
 	struct peer_key keys[HW_MAX];
-	unsigned skip = 0, n = mw_keys(&ctx, keys, HW_MAX, &skip);
+	unsigned skip = 0, n = mw_keys(&ctx, NULL, keys, HW_MAX, &skip);
 	uint32_t key = KEY_NONE;
 
 	assert_int_equal(skip, n);
@@ -416,15 +442,148 @@ static void strange_requests_are_refused(void **state)
 	assert_int_equal(shim_dealloc_mw(two), 0);
 }
 
+static unsigned told_again(const struct shim_peer *p)
+{
+	struct peer_key keys[HW_MAX];
+	unsigned skip = 0;
+
+	return mw_keys(&ctx, p, keys, HW_MAX, &skip);
+}
+
+/* One of type 2 only to the other end of its QP, each once. */
+static void what_is_bound_again_is_told(void **state)
+{
+	struct ibv_mw *one = alloc(IBV_MW_TYPE_1), *two = alloc(IBV_MW_TYPE_2);
+	struct shim_peer own, other;
+
+	(void)state;
+	q.peer = &own;
+	bind1(one);
+	bind2(two, 1);
+	completed();
+	assert_false(mw_bound_again());
+	assert_int_equal(told_again(&own), 0);
+	move();
+	assert_true(mw_bound_again());
+	assert_int_equal(told_again(&own), 2);
+	assert_int_equal(told_again(&other), 1);
+	mw_told();
+	assert_false(mw_bound_again());
+	assert_int_equal(told_again(&own), 0);
+	assert_int_equal(told_again(&other), 0);
+	assert_int_equal(shim_dealloc_mw(one), 0);
+	assert_int_equal(shim_dealloc_mw(two), 0);
+}
+
+/* The HCA, or the machine, is slow: the same request is waited for, and no second one made. */
+static void a_slow_bind_is_waited_for(void **state)
+{
+	struct ibv_mw *one = alloc(IBV_MW_TYPE_1), *two = alloc(IBV_MW_TYPE_2);
+
+	(void)state;
+	bind1(one);
+	bind2(two, 1);
+	completed();
+	away();
+	hw.slow = true;
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(bind_again(), -EINPROGRESS);
+		assert_ptr_equal(q.unbound, to_mw(one));
+	}
+	assert_int_equal(hw.binds, 1);
+	q.connect_error = -EAGAIN; /* not connected in this pass: its window waits for it */
+	q.connecting = true;
+	mw_bind_again();
+	assert_int_equal(q.connect_error, -EAGAIN);
+	hw.slow = false;
+	assert_int_equal(bind_again(), 0);
+	assert_int_equal(hw.binds, 2);
+	assert_true(usable(told(one->rkey)));
+	assert_true(usable(told(two->rkey)));
+	assert_int_equal(shim_dealloc_mw(one), 0);
+	assert_int_equal(shim_dealloc_mw(two), 0);
+}
+
+static void a_bind_that_cannot_be_posted_is_posted_later(void **state)
+{
+	struct ibv_mw *mw = alloc(IBV_MW_TYPE_2);
+
+	(void)state;
+	bind2(mw, 1);
+	completed();
+	away();
+	hw.bind_error = ENOMEM;
+	assert_int_equal(bind_again(), -ENOMEM);
+	assert_ptr_equal(q.unbound, to_mw(mw));
+	assert_int_not_equal(q.bind_state, BIND_FAILED);
+	hw.bind_error = 0;
+	assert_int_equal(bind_again(), 0);
+	assert_true(usable(told(mw->rkey)));
+	assert_int_equal(shim_dealloc_mw(mw), 0);
+}
+
+/* An error of a request is the end of its QP: that begins anew, with another window. */
+static void a_bind_that_fails_is_made_on_a_new_window(void **state)
+{
+	struct ibv_mw *one = alloc(IBV_MW_TYPE_1), *two = alloc(IBV_MW_TYPE_2);
+
+	(void)state;
+	bind1(one);
+	bind2(two, 1);
+	completed();
+	away();
+	hw.fails = true;
+	assert_int_equal(bind_again(), -EIO);
+	assert_int_equal(q.bind_state, BIND_FAILED);
+	assert_int_equal(hw.binds, 1); /* nothing more on that QP */
+	assert_ptr_equal(q.unbound, to_mw(one));
+	assert_null(q.binding);
+	hw.fails = false;
+	assert_int_equal(bind_again(), 0);
+	assert_true(usable(told(one->rkey)));
+	assert_true(usable(told(two->rkey)));
+	assert_int_equal(shim_dealloc_mw(one), 0);
+	assert_int_equal(shim_dealloc_mw(two), 0);
+}
+
+/* Its QP has been given up: another one may bind those of type 1. */
+static void a_window_whose_qp_is_given_up_is_free_again(void **state)
+{
+	struct ibv_mw *mw = alloc(IBV_MW_TYPE_1);
+
+	(void)state;
+	bind1(mw);
+	completed();
+	away();
+	hw.slow = true;
+	assert_int_equal(bind_again(), -EINPROGRESS);
+	assert_ptr_equal(to_mw(mw)->on, &q);
+	mw_stop_binding(&q);
+	assert_null(to_mw(mw)->on);
+	hw.slow = false;
+	assert_int_equal(bind_again(), 0);
+	assert_int_equal(hw.binds, 2);
+	assert_int_equal(shim_dealloc_mw(mw), 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(low_bits_are_the_programs),           T(low_bits_that_are_taken_are_avoided),
-		T(an_invalidated_window_stays_so),      T(the_peer_invalidates),
-		T(what_is_replayed_is_undone_first),    T(type_1_counts_by_itself),
-		T(a_window_goes_with_its_qp_or_region), T(a_request_that_fails_changes_nothing),
+		T(low_bits_are_the_programs),
+		T(low_bits_that_are_taken_are_avoided),
+		T(an_invalidated_window_stays_so),
+		T(the_peer_invalidates),
+		T(what_is_replayed_is_undone_first),
+		T(type_1_counts_by_itself),
+		T(a_window_goes_with_its_qp_or_region),
+		T(a_request_that_fails_changes_nothing),
 		T(strange_requests_are_refused),
+		T(what_is_bound_again_is_told),
+		T(a_slow_bind_is_waited_for),
+		T(a_bind_that_cannot_be_posted_is_posted_later),
+		T(a_bind_that_fails_is_made_on_a_new_window),
+		T(a_window_whose_qp_is_given_up_is_free_again),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

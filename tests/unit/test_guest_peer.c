@@ -248,7 +248,7 @@ static unsigned keys_told(void)
 	return world.keys - before;
 }
 
-static void keys_are_told_again_after_a_drop(void **state)
+static void keys_are_told_again_in_a_resume(void **state)
 {
 	struct shim_qp *q = connected();
 
@@ -257,10 +257,100 @@ static void keys_are_told_again_after_a_drop(void **state)
 	shim.mr_count = 1;
 	assert_int_equal(keys_told(), 2); /* the region and the window */
 	assert_int_equal(keys_told(), 0);
-	peer_drop_keys(q);
-	assert_int_equal(world.last.type, PEER_KEYS_DROP);
-	assert_int_equal(keys_told(), 2);
-	assert_int_equal(keys_told(), 0);
+	peer_begin_keys();
+	world.keys = 0;
+	peer_tell_keys(q);
+	peer_tell_keys(&world_qp[1]); /* another QP to the same process */
+	assert_int_equal(world.drops, 1);
+	assert_int_equal(world.keys, 2);
+	assert_int_equal(keys_told(), 0); /* what is new is told, no more */
+	shim.mr_count = 2;
+	world_mr.number = 1;
+	assert_int_equal(keys_told(), 1);
+}
+
+/* The other end keeps our keys by the GID that we speak from: each GID's are dropped, and told. */
+static void both_moved_devices_are_told(void **state)
+{
+	static const uint8_t second_gid[16] = {0xfe, 0x80, [15] = 4};
+	struct shim_context second = {0};
+	struct shim_pd pd = {.ctx = &second};
+	struct ibv_mr real = {.rkey = HW_RKEY + 0x100};
+	struct shim_mr mr = {.pd = &pd, .real = &real, .v = {.rkey = RKEY + 0x100}};
+	struct shim_qp *a = connected(), *b = &world_qp[1], same = *a;
+
+	(void)state;
+	list_add(&shim.mrs, &mr.link);
+	*b = (struct shim_qp){.link = b->link, .ctx = &second, .peer = a->peer, .v = b->v};
+	memcpy(b->sgid, second_gid, 16);
+	memcpy(b->dgid, their_gid, 16);
+	same.ctx = &second; /* the second one by the first one's GID */
+	for (unsigned i = 0; i < 3; i++) {
+		peer_tell_keys(a);
+		peer_tell_keys(b);
+	}
+	assert_int_equal(world.drops, 2);
+	assert_int_equal(world.keys, 2);
+	assert_memory_equal(world.last.sgid, second_gid, 16);
+	peer_tell_keys(&same);
+	assert_int_equal(world.drops, 2); /* it would forget the other context's */
+	assert_int_equal(world.keys, 3);
+	list_del(&mr.link);
+}
+
+/* Whatever the number of their QPs. */
+static void windows_are_told_to_each_process_once(void **state)
+{
+	struct shim_qp *a = connected(), *b = &world_qp[1];
+	unsigned sent;
+
+	(void)state;
+	b->peer = a->peer;
+	memcpy(b->sgid, a->sgid, 16);
+	memcpy(b->dgid, a->dgid, 16);
+	a->in_job = a->paired = b->in_job = b->paired = true;
+	world.windows_again = 3;
+	sent = world.sent;
+	peer_tell_windows(); /* they are told when the regions are */
+	assert_int_equal(world.sent, sent);
+	peer_tell_keys(a);
+	world.keys = 0;
+	world.windows_again = 3;
+	peer_tell_windows();
+	assert_int_equal(world.keys, 3);
+	peer_tell_windows();
+	assert_int_equal(world.keys, 3);
+	world.windows_again = 1; /* the next part */
+	peer_tell_windows();
+	assert_int_equal(world.keys, 4);
+	a->paired = false;
+	b->said.gone = true;
+	world.windows_again = 1;
+	peer_tell_windows();
+	assert_int_equal(world.keys, 4);
+	a->in_job = false; /* takes no part, but may use one of type 1 */
+	world.windows_again = 1;
+	peer_tell_windows();
+	assert_int_equal(world.keys, 5);
+}
+
+/* More GIDs than are remembered: more is told, nothing is lost. */
+static void what_is_remembered_has_a_bound(void **state)
+{
+	struct shim_qp *q = connected();
+
+	(void)state;
+	for (uint8_t i = 0; i < 3 * SHIM_GIDS_MAX; i++) {
+		q->sgid[14] = i;
+		peer_tell_keys(q);
+	}
+	assert_int_equal(world.drops, 3 * SHIM_GIDS_MAX);
+	assert_int_equal(q->peer->told_count, SHIM_GIDS_MAX);
+	peer_tell_keys(q);
+	assert_int_equal(world.drops, 3 * SHIM_GIDS_MAX);
+	q->sgid[14] = 0;
+	peer_tell_keys(q);
+	assert_int_equal(world.keys, 3 * SHIM_GIDS_MAX + 1);
 }
 
 static void dropped_keys_are_forgotten(void **state)
@@ -292,7 +382,10 @@ int main(void)
 		T(keys_have_bounds),
 		T(who_has_gone_makes_room),
 		T(only_who_is_connected_gets_a_key),
-		T(keys_are_told_again_after_a_drop),
+		T(keys_are_told_again_in_a_resume),
+		T(both_moved_devices_are_told),
+		T(windows_are_told_to_each_process_once),
+		T(what_is_remembered_has_a_bound),
 		T(dropped_keys_are_forgotten),
 	};
 

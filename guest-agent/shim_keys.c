@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What processes at the other end are told of our keys. Each is told each key once, however many
+ * QPs it has; it keeps them by the GID that we speak from. What it does not know it asks for. */
+#include "guest-agent/shim_peer.h"
+
+#include <string.h>
+
+#define KEYS_PER_PACKET ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_key))
+
+static struct key_packet {
+	struct packet p;
+	struct peer_key keys[KEYS_PER_PACKET];
+} packet; /* helper thread only */
+
+_Static_assert(sizeof(struct key_packet) <= SHIM_MSG_MAX, "fits in a packet");
+
+static bool is_gid(const uint8_t a[16], const uint8_t b[16])
+{
+	return !memcmp(a, b, 16);
+}
+
+/* What q's peer knows of q's device by q's GID. Above the bound the oldest is forgotten: what it is
+ * about is told once more. */
+static struct shim_told *told_of(const struct shim_qp *q)
+{
+	struct shim_peer *p = q->peer;
+	struct shim_told *t;
+
+	for (unsigned i = 0; i < p->told_count; i++)
+		if (p->told[i].ctx == q->ctx && is_gid(p->told[i].sgid, q->sgid))
+			return &p->told[i];
+	if (p->told_count == ARRAY_SIZE(p->told))
+		memmove(p->told, p->told + 1, --p->told_count * sizeof(p->told[0]));
+	t = &p->told[p->told_count++];
+	*t = (struct shim_told){.ctx = q->ctx};
+	memcpy(t->sgid, q->sgid, 16);
+	return t;
+}
+
+static void send_packet(const struct shim_qp *q, unsigned n)
+{
+	memset(&packet.p.head, 0, sizeof(packet.p.head));
+	packet.p.head.count = (uint16_t)n;
+	if (n)
+		peer_send_to(q->sgid, q->dgid, q->peer, &packet.p, PEER_KEYS,
+			     sizeof(struct peer_key));
+}
+
+static void send_windows(const struct shim_qp *q, bool again)
+{
+	unsigned n, done = 0;
+
+	peer_flush(); /* the order is kept */
+	while ((n = mw_keys(q->ctx, again ? q->peer : NULL, packet.keys, KEYS_PER_PACKET, &done)))
+		send_packet(q, n);
+}
+
+/* The keys of the regions on q's device that the peer may use, from the first-th that was ever
+ * registered on. Regions are in that order in the list, and the newest are asked for first. */
+static void send_regions(const struct shim_qp *q, uint64_t first)
+{
+	struct shim_mr *m = list_entry(shim.mrs.prev, struct shim_mr, link);
+	unsigned n = 0;
+
+	peer_flush(); /* the order is kept */
+	while (&m->link != &shim.mrs && m->number >= first)
+		m = list_entry(m->link.prev, struct shim_mr, link);
+	for (m = list_entry(m->link.next, struct shim_mr, link); &m->link != &shim.mrs;
+	     m = list_entry(m->link.next, struct shim_mr, link)) {
+		if (m->pd->ctx != q->ctx || !m->v.rkey || !m->real)
+			continue;
+		packet.keys[n++] = (struct peer_key){m->v.rkey, m->real->rkey};
+		if (n < KEYS_PER_PACKET)
+			continue;
+		send_packet(q, n);
+		n = 0;
+	}
+	send_packet(q, n);
+}
+
+/* Those of windows that are bound later it asks for. */
+void peer_send_new_keys(struct shim_qp *q)
+{
+	struct shim_told *t = told_of(q);
+
+	send_regions(q, t->next);
+	if (!t->told)
+		send_windows(q, false);
+	t->told = true;
+	t->next = shim.mr_count;
+}
+
+void peer_begin_keys(void)
+{
+	struct shim_peer *p;
+
+	list_for_each (p, &shim.peers, link)
+		p->told_count = 0;
+}
+
+/* A GID of ours may be that of two contexts. */
+static bool has_dropped(const struct shim_qp *q)
+{
+	const struct shim_peer *p = q->peer;
+
+	for (unsigned i = 0; i < p->told_count; i++)
+		if (p->told[i].told && is_gid(p->told[i].sgid, q->sgid))
+			return true;
+	return false;
+}
+
+void peer_tell_keys(struct shim_qp *q)
+{
+	struct packet drop = {0};
+
+	if (!has_dropped(q)) {
+		peer_flush();
+		peer_send_to(q->sgid, q->dgid, q->peer, &drop, PEER_KEYS_DROP, 0);
+	}
+	if (!told_of(q)->told)
+		peer_send_new_keys(q);
+}
+
+void peer_tell_windows(void)
+{
+	static unsigned pass;
+	struct shim_told *t;
+	struct shim_qp *q;
+
+	if (!mw_bound_again())
+		return;
+	pass++;
+	/* All who may use one of type 1, whether they take part or not. */
+	list_for_each (q, &shim.qps, link) {
+		if (!q->peer || q->said.gone || (q->in_job && !q->paired))
+			continue;
+		t = told_of(q);
+		if (t->pass == pass || (q->in_job && !t->told)) /* then it is told all */
+			continue;
+		t->pass = pass;
+		send_windows(q, true);
+	}
+	mw_told();
+}
+
+static void send_one_key(struct shim_qp *q, uint16_t type, struct peer_key key)
+{
+	struct {
+		struct packet p;
+		struct peer_key key;
+	} small = {.p.head = {.count = 1, .dst_vqpn = q->dvqpn, .src_vqpn = q->v.qp_num},
+		   .key = key};
+
+	peer_send_to(q->sgid, q->dgid, q->peer, &small.p, type, sizeof(key));
+}
+
+void peer_want_key(struct shim_qp *q, uint32_t vkey)
+{
+	send_one_key(q, PEER_KEY_GET, (struct peer_key){vkey, 0});
+}
+
+void peer_key_get(const struct peer_head *h, const struct peer_key *key)
+{
+	struct shim_qp *q = qp_by_vqpn(h->dst_vqpn);
+	struct shim_peer *peer = peer_find(h);
+	struct peer_key answer = {key->vkey, KEY_NONE};
+	struct shim_mr *m;
+
+	if (!q || !peer || q->peer != peer)
+		return;
+	list_for_each (m, &shim.mrs, link)
+		if (m->v.rkey == key->vkey && m->v.rkey && m->real)
+			answer.key = m->real->rkey;
+	if (mw_key(key->vkey, &answer.key))
+		send_one_key(q, PEER_KEYS, answer);
+}

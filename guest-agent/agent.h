@@ -96,6 +96,8 @@ void agent_relay_from_shim(struct agent *a, const struct agent_shim *s, const st
  * and tells them. */
 void agent_relay_note(struct agent_shim *s, const struct shim_relay *r);
 void agent_relay_ended(struct agent_shim *s);
+/* A process has come, or has named a QP (not 0): packets that were held for it. */
+void agent_relay_again(struct agent *a, uint32_t vqpn);
 void agent_relay_from_host(struct agent *a, struct json_object *msg);
 void agent_relay_failed(struct agent *a, struct json_object *msg);
 
@@ -134,6 +136,8 @@ void agent_query_forget_shim(struct agent_shim *s);
 
 /* agent_holders.c: adds the processes without a shim that have an RDMA device open. */
 void agent_holders(struct agent *a, struct json_object *uncovered);
+/* Whether that process, in digits, has one open. */
+bool agent_holds_device(const char *pid);
 
 /* agent_job.c: suspend and resume. */
 void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg);
@@ -147,9 +151,14 @@ void agent_job_new_shim(struct agent_shim *s, uint64_t suspended);
 bool agent_job_holds(void);
 
 /* agent_settle.c: true: processes of an agent before us have not found us yet; run() is called for
- * the request when they have, or after a while. */
+ * the request when they have, with what is left of its deadline, or after a while. A suspend is
+ * refused then, where one of them has a device open. */
 bool agent_settle(struct agent *a, uint64_t id, struct json_object *msg,
 		  void (*run)(struct agent *a, uint64_t id, struct json_object *msg));
+/* A process has been dropped, and may come back. */
+void agent_settle_anew(void);
+/* Whether a process that is not connected may still come, after a restart of the agent. */
+bool agent_unsettled(struct agent *a);
 
 /* agent_device.c: RDMA devices of this guest, from sysfs. */
 /* The device (name) whose port shows a GID with this interface id and is ACTIVE. 0, -ENODEV, or

@@ -11,7 +11,7 @@
 
 #define UVERBS_PATH "/dev/infiniband/uverbs"
 
-static bool holds_device(const char *pid)
+bool agent_holds_device(const char *pid)
 {
 	char *path AUTO_FREE = strf("/proc/%s/fd", pid);
 	DIR *dir = path ? opendir(path) : NULL;
@@ -60,7 +60,7 @@ void agent_holders(struct agent *a, struct json_object *uncovered)
 
 	while (dir && (d = readdir(dir)))
 		if (isdigit((unsigned char)d->d_name[0]) && !has_shim(a, atoi(d->d_name)) &&
-		    holds_device(d->d_name))
+		    agent_holds_device(d->d_name))
 			name(d->d_name, uncovered);
 	if (dir)
 		closedir(dir);

@@ -5,6 +5,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "guest-agent/list.h"
 
 #include <string.h>
 
@@ -21,7 +22,19 @@ struct agent_met {
 	uint8_t sgid[16], dgid[16];
 };
 
-#define MET_MAX 4096 /* of one process; the same as its own limit */
+#define MET_MAX        4096 /* of one process; the same as its own limit */
+#define LATE_BYTES_MAX (1u << 20)
+
+/* A packet for a process that may be there, but has not found this agent yet. */
+struct late {
+	struct list link;
+	size_t bytes;
+	bool from_host;
+	_Alignas(struct peer_head) char body[];
+};
+
+static struct list late = LIST_INIT(late); /* in the order in which they came */
+static size_t late_bytes;
 
 _Static_assert(sizeof(struct delivery) <= SHIM_MSG_MAX, "fits in a packet");
 
@@ -87,6 +100,20 @@ static void unreachable(struct agent *a, const uint8_t dgid[16])
 	agent_for_each_shim(a, s) agent_shim_send(s, &r);
 }
 
+/* Above the bound it is lost: whoever waits for an answer says it again. */
+static void hold(const struct peer_head *body, size_t bytes, bool from_host)
+{
+	struct late *l = late_bytes + bytes <= LATE_BYTES_MAX ? malloc(sizeof(*l) + bytes) : NULL;
+
+	if (!l)
+		return;
+	l->bytes = bytes;
+	l->from_host = from_host;
+	memcpy(l->body, body, bytes);
+	late_bytes += bytes;
+	list_add(&late, &l->link);
+}
+
 /* For whoever in this guest knows the process that it is about. */
 static bool for_all(const struct peer_head *body)
 {
@@ -116,6 +143,10 @@ static void route(struct agent *a, const struct peer_head *body, size_t bytes, b
 	}
 	if (body->type == PEER_GONE)
 		return;
+	if (agent_unsettled(a)) { /* its peer would take it for dead */
+		hold(body, bytes, from_host);
+		return;
+	}
 	struct peer_head gone = {.version = PEER_PROTO_VERSION,
 				 .type = PEER_GONE,
 				 .about = body->type,
@@ -129,6 +160,33 @@ static void route(struct agent *a, const struct peer_head *body, size_t bytes, b
 	memcpy(gone.sgid, body->dgid, 16);
 	memcpy(gone.dgid, body->sgid, 16);
 	route(a, &gone, sizeof(gone), false);
+}
+
+void agent_relay_again(struct agent *a, uint32_t vqpn)
+{
+	size_t left = late_bytes; /* what must be held still comes behind it */
+
+	while (left) {
+		struct late *l = list_entry(late.next, struct late, link);
+		const struct peer_head *body = (const void *)l->body;
+
+		list_del(&l->link);
+		left -= l->bytes;
+		if (vqpn && (body->dst_slot || body->dst_vqpn != vqpn)) {
+			list_add(&late, &l->link);
+			continue;
+		}
+		late_bytes -= l->bytes;
+		route(a, body, l->bytes, l->from_host);
+		free(l);
+	}
+}
+
+/* Nobody comes any more: then they are answered. */
+static void look_at_late(struct agent *a)
+{
+	if (late_bytes && !agent_unsettled(a))
+		agent_relay_again(a, 0);
 }
 
 void agent_relay_from_shim(struct agent *a, const struct agent_shim *s, const struct shim_relay *r)
@@ -146,6 +204,7 @@ void agent_relay_from_shim(struct agent *a, const struct agent_shim *s, const st
 			 s->comm, d.body.head.src_slot);
 	else
 		route(a, &d.body.head, bytes, false);
+	look_at_late(a);
 }
 
 /* Hosts know who may speak for a GID, the body's writer need not be honest. */
@@ -220,6 +279,7 @@ void agent_relay_from_host(struct agent *a, struct json_object *msg)
 		return;
 	}
 	route(a, &d.body.head, bytes, true);
+	look_at_late(a);
 }
 
 void agent_relay_failed(struct agent *a, struct json_object *msg)

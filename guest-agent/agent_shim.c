@@ -125,6 +125,7 @@ void agent_shim_send(struct agent_shim *s, const void *packet)
 	if (s->out_bytes + bytes > OUT_BYTES_MAX || !(p = malloc(sizeof(*p) + bytes))) {
 		log_error("process %d (%s) has not read %llu bytes: it is dropped", s->pid, s->comm,
 			  (unsigned long long)s->out_bytes);
+		agent_settle_anew();
 		shutdown(s->fd, SHUT_RDWR);
 		return;
 	}
@@ -193,8 +194,10 @@ static int shim_hello(struct agent_shim *s, const struct shim_hello *h)
 	w.instance = s->instance;
 	w.held = !rc && !h->suspended && agent_job_holds();
 	agent_shim_send(s, &w);
-	if (!rc)
+	if (!rc) {
+		agent_relay_again(s->agent, 0);
 		agent_job_new_shim(s, h->suspended);
+	}
 	return 0;
 }
 
@@ -211,6 +214,7 @@ static int shim_qp_add(struct agent_shim *s, const struct shim_qp_number *q)
 	} else { /* told anew to a new agent, or created */
 		s->agent->slot_of_qpn[q->vqpn] = s->slot;
 		s->qps++;
+		agent_relay_again(s->agent, q->vqpn);
 	}
 	if (q->head.cookie)
 		agent_shim_send(s, &answer);
@@ -331,6 +335,7 @@ static int shim_ready(sd_event_source *source, int fd, uint32_t events, void *ar
 	    shim_packet(s, &in.head)) {
 		agent_log(s->agent, LOG_WARN, "process %d (%s) sent a bad packet and is dropped",
 			  s->pid, s->comm);
+		agent_settle_anew();
 		shim_gone(s);
 	}
 	return 0;

@@ -17,7 +17,7 @@ static const uint8_t theirs[16] = {0xfe, 0x80, [15] = 2};
 
 static struct agent_shim shims[3];
 static struct agent a;
-static bool connected;
+static bool connected, unsettled;
 
 /* What went where. */
 static unsigned to_host, to_shim[3], unreachable;
@@ -55,6 +55,11 @@ void agent_shim_send(struct agent_shim *s, const void *packet)
 	to_shim[s - shims]++;
 	memcpy(&last, r->body, sizeof(last));
 }
+bool agent_unsettled(struct agent *agent)
+{
+	(void)agent;
+	return unsettled;
+}
 struct agent_shim *agent_shim_by_slot(struct agent *agent, unsigned slot, uint64_t instance)
 {
 	struct agent_shim *s = slot <= SHIM_SLOT_MAX ? agent->slots[slot] : NULL;
@@ -74,6 +79,7 @@ static int setup(void **state)
 	memset(&last, 0, sizeof(last));
 	to_host = unreachable = 0;
 	connected = true;
+	unsettled = false;
 	for (unsigned i = 1; i <= 2; i++) {
 		a.slots[i] = &shims[i];
 		shims[i].slot = (uint16_t)i;
@@ -284,6 +290,89 @@ static void the_end_of_a_process_is_told(void **state)
 	assert_int_equal(to_host, 1);
 }
 
+/* The agent has been started again: a process that is not there may only be slow. */
+static void who_may_still_come_is_not_called_gone(void **state)
+{
+	struct body b = resolve(ours);
+
+	(void)state;
+	unsettled = true;
+	a.slots[1] = NULL;
+	for (uint32_t i = 0; i < 3; i++) {
+		b.head.dst_slot = 1;
+		b.head.dst_instance = 101;
+		b.head.src_vqpn = i;
+		from_host(&b, sizeof(b));
+	}
+	assert_int_equal(to_host, 0);
+	agent_relay_again(&a, 0); /* another process has come */
+	assert_int_equal(to_shim[1], 0);
+	a.slots[1] = &shims[1];
+	agent_relay_again(&a, 0);
+	assert_int_equal(to_shim[1], 3);
+	assert_int_equal(last.src_vqpn, 2); /* in their order */
+	agent_relay_again(&a, 0);
+	assert_int_equal(to_shim[1], 3);
+	assert_int_equal(to_host + to_shim[2], 0);
+}
+
+/* It does not come: all who have asked hear of it. */
+static void who_has_not_come_is_gone(void **state)
+{
+	struct body b = resolve(ours);
+
+	(void)state;
+	unsettled = true;
+	a.slots[1] = NULL;
+	from_shim(&b, sizeof(b));
+	from_shim(&b, sizeof(b));
+	assert_int_equal(to_shim[2], 0);
+	unsettled = false;
+	from_shim(&b, sizeof(b));
+	assert_int_equal(to_shim[2], 3);
+	assert_int_equal(last.type, PEER_GONE);
+}
+
+/* It has said hello, then which QPs it has. */
+static void who_asks_for_a_qp_waits_until_it_is_named(void **state)
+{
+	struct body b = resolve(ours);
+
+	(void)state;
+	unsettled = true;
+	b.head.dst_vqpn = 0x12; /* nobody's so far */
+	from_shim(&b, sizeof(b));
+	a.slots[1] = NULL;
+	b.head.dst_vqpn = 0x11;
+	from_shim(&b, sizeof(b));
+	a.slots[1] = &shims[1];
+	agent_relay_again(&a, 0x10);
+	assert_int_equal(to_shim[1], 0);
+	agent_relay_again(&a, 0x11);
+	assert_int_equal(to_shim[1], 1);
+	assert_int_equal(last.dst_vqpn, 0x11);
+	unsettled = false;
+	agent_relay_again(&a, 0);
+	assert_int_equal(to_shim[1], 1);
+	assert_int_equal(to_shim[2], 1);
+	assert_int_equal(last.type, PEER_GONE);
+}
+
+static void what_is_held_has_a_bound(void **state)
+{
+	struct body b = resolve(ours);
+	unsigned n = (1u << 20) / sizeof(b);
+
+	(void)state;
+	unsettled = true;
+	a.slots[1] = NULL;
+	for (unsigned i = 0; i < n + 10; i++)
+		from_shim(&b, sizeof(b));
+	unsettled = false;
+	agent_relay_again(&a, 0);
+	assert_int_equal(to_shim[2], n);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(f, setup)
@@ -296,6 +385,10 @@ int main(void)
 		T(without_a_host_nobody_waits),
 		T(nobody_speaks_for_others),
 		T(what_is_no_packet_is_dropped),
+		T(who_may_still_come_is_not_called_gone),
+		T(who_has_not_come_is_gone),
+		T(who_asks_for_a_qp_waits_until_it_is_named),
+		T(what_is_held_has_a_bound),
 	};
 
 	log_set_level(LOG_ERROR);

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* librdmacm's listeners and ids without a connection in migrations, and routes from path records,
+ * on a librdmacm that is played (cm_world.h). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "tests/unit/cm_world.h"
+
+static struct rdma_cm_id *listening(void)
+{
+	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_port = PORT};
+	struct rdma_cm_id *id = new_id();
+
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&addr), 0);
+	assert_int_equal(rdma_listen(id, 5), 0);
+	return id;
+}
+
+static void listeners_are_made_again(void **state)
+{
+	struct rdma_cm_id *id = listening(), *old = to_cm_id(id)->real;
+
+	(void)state;
+	played.dead = true;
+	migrate(SHIM_ROLE_MOVER);
+	assert_int_equal(played.listens, 2);
+	assert_int_equal(played.backlog, 5);
+	assert_int_equal(played.bound.sin_port, PORT);
+	assert_ptr_not_equal(to_cm_id(id)->real, old);
+	kernel_says(old, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL, NULL); /* late */
+	heard();
+	assert_true(silent());
+	assert_int_equal(played.listens, 2);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void a_listener_waits_for_its_address(void **state)
+{
+	struct rdma_cm_id *id = listening();
+
+	(void)state;
+	played.dead = true;
+	played.bind_error = EADDRNOTAVAIL;
+	migrate(SHIM_ROLE_MOVER);
+	assert_int_equal(played.listens, 1);
+	played.bind_error = 0;
+	assert_int_equal(rdma_listen(id, 7), 0); /* waits for it */
+	assert_int_equal(played.listens, 3);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void one_that_cannot_be_made_again_is_given_up(void **state)
+{
+	struct rdma_cm_id *id = listening();
+
+	(void)state;
+	played.dead = true;
+	played.bind_error = EADDRNOTAVAIL;
+	job.role = SHIM_ROLE_MOVER;
+	cm_release();
+	to_cm_id(id)->moves_until_us = 0;
+	cm_rebuild();
+	cm_resumed();
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DEVICE_REMOVAL, id));
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void a_device_that_stayed_keeps_its_listeners(void **state)
+{
+	struct rdma_cm_id *id = listening();
+
+	(void)state;
+	migrate(SHIM_ROLE_MOVER);
+	assert_int_equal(played.listens, 1);
+	/* it had not left yet, it seems */
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL, NULL);
+	heard();
+	assert_int_equal(rdma_listen(id, 7), 0);
+	assert_int_equal(played.listens, 3);
+	assert_true(silent());
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void what_is_being_made_is_waited_for(void **state)
+{
+	struct rdma_conn_param param = {.qp_num = VQPN};
+	struct rdma_cm_id *id = new_id();
+
+	(void)state;
+	job.role = SHIM_ROLE_MOVER;
+	assert_false(cm_making());
+	assert_int_equal(rdma_resolve_addr(id, NULL, NULL, 1), 0);
+	assert_true(cm_making());
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ADDR_RESOLVED, id));
+	heard();
+	assert_false(cm_making());
+	assert_int_equal(rdma_connect(id, &param), 0);
+	assert_true(cm_making());
+	job.role = SHIM_ROLE_PEER;
+	assert_false(cm_making()); /* it leads elsewhere */
+	to_cm_id(id)->real->route.addr.addr.ibaddr.dgid.raw[15] = 9;
+	assert_true(cm_making());
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_REJECTED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_REJECTED, id));
+	heard();
+	assert_false(cm_making());
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void a_resolved_id_is_resolved_again(void **state)
+{
+	struct rdma_conn_param param = {.qp_num = VQPN};
+	struct rdma_cm_id *id = new_id();
+
+	(void)state;
+	assert_int_equal(rdma_resolve_addr(id, NULL, NULL, 1), 0);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ADDR_RESOLVED, id));
+	assert_int_equal(rdma_resolve_route(id, 1), 0);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ROUTE_RESOLVED, id));
+	heard();
+	played.dead = true;
+	migrate(SHIM_ROLE_MOVER);
+	assert_int_equal(played.resolves, 2);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL);
+	assert_int_equal(rdma_connect(id, &param), 0);
+	assert_true(silent());
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+/* Resolves the route of an id whose address is resolved; the kernel's event is the same. */
+static void resolve_route(struct rdma_cm_id *id)
+{
+	to_cm_id(id)->state = CM_RESOLVED;
+	assert_int_equal(rdma_resolve_route(id, 1000), 0);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ROUTE_RESOLVED, id));
+}
+
+static void routes_come_from_the_path_records(void **state)
+{
+	struct rdma_cm_id *id = new_id();
+
+	(void)state;
+	assert_int_equal(rdma_resolve_addr(id, NULL, NULL, 1), 0);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ADDR_RESOLVED, id));
+	to_cm_id(id)->real->route.addr.addr.ibaddr.dgid.raw[15] = 9;
+	to_cm_id(id)->real->route.addr.addr.ibaddr.pkey = htobe16(0x8001);
+	record = (struct shim_path){.dlid = 7, .slid = 8, .mtu = 2048, .rate = 16, .sl = 3};
+	resolve_route(id); /* RoCE: the kernel knows better */
+	assert_int_equal(played.route_queries, 1);
+	link_layer = IBV_LINK_LAYER_INFINIBAND;
+	resolve_route(id);
+	assert_int_equal(played.route_queries, 1);
+	assert_int_equal(be16toh(played.path.path.dlid), 7);
+	assert_int_equal(be16toh(played.path.path.slid), 8);
+	assert_int_equal(be16toh(played.path.path.pkey), 0x8001);
+	assert_int_equal(be16toh(played.path.path.qosclass_sl), 3);
+	assert_int_equal(played.path.path.mtu, 2 << 6 | IBV_MTU_2048);
+	assert_int_equal(played.path.path.rate, 2 << 6 | 16);
+	assert_int_equal(played.path.path.dgid.raw[15], 9);
+	record.rate = 0; /* half a record */
+	resolve_route(id);
+	assert_int_equal(played.route_queries, 2);
+	record.dlid = 0; /* none */
+	resolve_route(id);
+	assert_int_equal(played.route_queries, 3);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(listeners_are_made_again),
+		T(a_listener_waits_for_its_address),
+		T(one_that_cannot_be_made_again_is_given_up),
+		T(a_device_that_stayed_keeps_its_listeners),
+		T(what_is_being_made_is_waited_for),
+		T(a_resolved_id_is_resolved_again),
+		T(routes_come_from_the_path_records),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

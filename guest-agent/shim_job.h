@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The job of the helper thread: a suspend or a resume. */
+#ifndef IBVMIG_SHIM_JOB_H
+#define IBVMIG_SHIM_JOB_H
+
+#include "guest-agent/shim_objects.h"
+
+#pragma GCC visibility push(hidden)
+#define CONNECT_AGAIN_US 50000
+#define RESUME_TICK_MS   1000    /* while other ends are waited for */
+#define ASK_PEER_US      1000000 /* who has not answered is asked again: it may have died */
+#define OPEN_AGAIN_MS    5
+
+/* shim_job.c, shim_suspend.c, shim_resume.c: in the helper thread only. */
+enum job_state {
+	JOB_IDLE,
+	JOB_ENTER,
+	JOB_DRAIN,
+	JOB_QUIET,
+	JOB_RELEASED,
+	JOB_REBUILD,
+	JOB_CONNECT
+};
+
+struct shim_job {
+	enum job_state state;
+	uint64_t migration;
+	unsigned role;
+	uint64_t start_us, step_us, deadline_us;
+	struct shim_order order;
+	struct shim_report report;
+	int error;
+	bool empty;   /* concerns nothing of this process */
+	bool waiting; /* QPs are in QP_WAIT_PEER */
+	bool again;   /* a QP is to be connected again after an error */
+	bool making;  /* JOB_ENTER waits for connections of librdmacm, or for the mover */
+	uint64_t mover_first_us; /* until then */
+	bool built;              /* all QPs are */
+	bool more;               /* QPs are to be built or connected at once */
+	uint32_t before_us;      /* what was done for the resume before it was asked for */
+};
+
+extern struct shim_job job;
+
+void job_order(const struct shim_order *o);
+void job_step(void);
+/* Milliseconds until job_step() must be called again, -1: never. */
+int job_timeout(void);
+/* Notes what the peer said (under ctl); job_step() acts on it. type 0: it cannot be reached. */
+void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const struct peer_qp *e);
+void job_send_report(uint16_t type);
+bool gid_in_order(const uint8_t gid[16], const struct shim_order *o);
+void job_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Whether the other end of q has a part in the job. */
+bool takes_part(const struct shim_qp *q);
+bool gid_in_order(const uint8_t gid[16], const struct shim_order *o);
+void job_end(void);
+void job_end_empty(void); /* of a job that concerned nothing here */
+void qp_unhold(struct shim_qp *q);
+void job_release(void);
+void suspend_enter(void);
+void suspend_drain(void);
+/* Events of the hardware, while the program does not see them. */
+void suspend_take_events(void);
+/* What the drain still waits for. */
+void suspend_why(char *text, size_t max);
+bool job_wants_channels(void);
+/* A suspend that nobody can end any more is undone. */
+void job_agent_gone(void);
+/* The migration for which this process has released its QPs, 0: none. */
+uint64_t job_suspended(void);
+/* Whether a connection of q with that GID would be part of the job: not now, then. */
+bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16]);
+void resume_start(const struct shim_order *o);
+void resume_rebuild(void);
+void resume_prepare(void);
+void resume_step(void);
+
+#pragma GCC visibility pop
+
+#endif

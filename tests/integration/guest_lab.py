@@ -20,6 +20,7 @@ RESET = b"\xff"
 # Only what is broken takes that long: a loaded machine must not fail these tests.
 BOOT_S = 600 # 4 s where nothing else runs
 WAIT_S = 120 # for an answer, a command, a state
+ACCEPTS = "00010000" # a socket's flags in /proc/net/unix: __SO_ACCEPTCON
 
 
 def lab_env():
@@ -116,6 +117,17 @@ class Guest:
         return {"addr": {"type": "unix", "path": f"{self.dir}/{name}.sock"},
                 "server": self.is_server}
 
+    async def listens(self, name):
+        """Until the other guest can connect to our cable: QEMU listens in a thread of its own, later than
+        it answers, and the other one's tries once."""
+        path, end = f"{self.dir}/{name}.sock", time.monotonic() + WAIT_S
+        while self.is_server and not any(
+                words[-1] == path and words[3] == ACCEPTS for words in
+                map(str.split, pathlib.Path("/proc/net/unix").read_text().splitlines())):
+            if time.monotonic() > end:
+                raise GuestError(f"{self.name}: QEMU does not listen at {path}")
+            await asyncio.sleep(0.02)
+
     async def start(self, env, append):
         env_vars = dict(os.environ)
         if env.get("LAB_QEMU_ROOT"):
@@ -175,6 +187,8 @@ class Guest:
         self.plugged += 1
         netdev = {"type": "hubport", "hubid": 1} if alone else {"type": "stream", **self.wire("vf")}
         await self.qmp("netdev_add", id=f"vf{self.plugged}", **netdev)
+        if not alone:
+            await self.listens("vf")
         await self.qmp("device_add", driver="virtio-net-pci", id="vf", bus="vfslot",
                        netdev=f"vf{self.plugged}", mac=mac_of(self.vguid), rombar=0, romfile="",
                        **more)
@@ -352,6 +366,7 @@ class Lab:
         env = lab_env()
         append += " lab.vf=ipv4" if self.ipv4 else ""
         await self.peer.start(env, append) # the cables' server first
+        await self.peer.listens("mgmt")
         await self.mover.start(env, append)
         await asyncio.gather(*(g.ping() for g in self.guests))
         await self.peer.plug()

@@ -144,7 +144,7 @@ class View:
     def __init__(self, lab):
         self.ports, self.links, self.lid, self.guid, self.lft = {}, {}, {}, {}, {}
         self.read_topology(lab.tool("ibnetdiscover"))
-        self.read_lfts(lab.tool("dump_fts"))
+        self.read_lfts(lab, lab.tool("dump_fts"))
 
     def read_topology(self, text):
         kind = name = ident = None
@@ -163,16 +163,26 @@ class View:
                     self.lid[ident] = int(re.search(r"# lid (\d+)", m[5])[1])
                     self.guid[ident] = int(m[2], 16)
 
-    def read_lfts(self, text):
+    def read_lfts(self, lab, text):
         table = None
         for line in text.splitlines():
-            m = re.search(r"Unicast lids .* of switch .*[Ll]id (\d+).*guid (0x[0-9a-f]+)", line)
+            m = re.search(r"Unicast lids \[0x0-0x([0-9a-f]+)\] of switch .*[Ll]id \d+.*guid (0x[0-9a-f]+)",
+                          line)
             if m:
-                table = self.lft.setdefault("S-" + f"{int(m[2], 16):016x}", {})
+                ident, top = f"S-{int(m[2], 16):016x}", int(m[1], 16)
+                table = self.lft.setdefault(ident, {})
+                if top % 64 == 0:  # dump_fts leaves out the last LID of such a table
+                    self.read_entry(lab, ident, top)
                 continue
             m = re.match(r"0x([0-9a-f]+) (\d+)", line)
             if m and table is not None:
                 table[int(m[1], 16)] = int(m[2])
+
+    def read_entry(self, lab, ident, lid):
+        block = lab.tool("smpdump", str(self.lid[ident]), "0x19", str(lid // 64))
+        port = bytes.fromhex("".join(block.split()))[lid % 64]
+        if port != NO_PATH:
+            self.lft[ident][lid] = port
 
     def cas(self):
         return [i for i, (kind, _) in self.ports.items() if kind == "Ca"]
@@ -230,6 +240,7 @@ class Lab:
         self.routing = os.environ.get("ROUTING", "minhop")
         self.partitions = None  # text of OpenSM's partition file
         self.plugin = True  # OpenSM has ours
+        self.sim_args = []  # of ibsim, for nets beyond its defaults
         self.processes = []
         self.sim = self.osm = self.smd = None
         self.sock = str(self.dir / "sm.sock")
@@ -255,7 +266,7 @@ class Lab:
         shutil.rmtree(self.dir, ignore_errors=True)
         (self.dir / "cache").mkdir(parents=True)
         (self.dir / "net").write_text(self.net.text())
-        self.sim = self.spawn(["ibsim", "-s", "net"], "ibsim.out", env=self.env(),
+        self.sim = self.spawn(["ibsim", *self.sim_args, "-s", "net"], "ibsim.out", env=self.env(),
                               stdin=subprocess.PIPE)
         wait_for("ibsim", lambda: b"simulator ready" in (self.dir / "ibsim.out").read_bytes())
         self.start_opensm()
@@ -333,10 +344,16 @@ class Lab:
 
     def tool(self, *argv, host="hv0-pf", check=True):
         """What a diagnostic program prints. These programs give up, or leave something out and end with
-        0, when one answer is lost or late; so, with check, they are run up to three times."""
+        0, or wait for ever, when one answer is lost or late; so, with check, they are run up to three
+        times."""
         for tries_left in (2, 1, 0):
-            r = subprocess.run(argv, cwd=self.dir, env=self.env(host), capture_output=True, text=True,
-                               timeout=30)
+            try:
+                r = subprocess.run(argv, cwd=self.dir, env=self.env(host), capture_output=True,
+                                   text=True, timeout=30)
+            except subprocess.TimeoutExpired:
+                if check and tries_left:
+                    continue
+                raise
             lost = "timed out" in r.stderr or "madrpc failed" in r.stderr
             if not (check and lost and tries_left):
                 break

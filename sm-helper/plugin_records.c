@@ -70,8 +70,15 @@ static int read_record(struct plugin *p, const struct sm_record_key *k, struct s
 int plugin_records(struct plugin *p, const struct sm_records_request *req,
 		   struct sm_records_reply *r)
 {
+	bool ready;
+
 	if (p->osm->subn.sm_state != IB_SMINFO_STATE_MASTER)
 		return plugin_refuse(&r->h, -EHOSTDOWN, "this OpenSM is not the master");
+	pthread_mutex_lock(&p->gate);
+	ready = p->ready;
+	pthread_mutex_unlock(&p->gate);
+	if (!ready) /* it knows ports, but no routes to them yet */
+		return plugin_refuse(&r->h, -EAGAIN, "OpenSM has not finished its first sweep");
 	cl_plock_acquire(&p->osm->lock);
 	r->instance = p->instance;
 	r->generation = atomic_load(&p->count.generation);

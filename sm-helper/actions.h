@@ -7,7 +7,8 @@
 
 int action_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e);
 int action_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e);
-int action_move(struct ops *o, const struct move_request *m, struct move_result *ret_result,
-		struct op_error *e);
+/* Several moves need a backend that goes through ops: others are all or nothing for one only. */
+int action_move(struct ops *o, const struct move_request *m, unsigned count,
+		struct move_result *ret_result, struct op_error *e);
 
 #endif

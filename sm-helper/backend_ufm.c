@@ -411,7 +411,8 @@ static int ufm_move(void *self, struct ops *o, const struct move_request *m,
 		    struct move_result *ret_result, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	struct move_result res = {.verified = true};
+	struct move_result res = {.moves = 1, .verified = true};
+	struct moved *moved = &res.move[0];
 	uint64_t start = now_us();
 	struct reg_entry x;
 	struct vport v;
@@ -424,12 +425,11 @@ static int ufm_move(void *self, struct ops *o, const struct move_request *m,
 			 e);
 	if (rc)
 		return rc;
-	res.lid_before = x.lid;
-	res.lid_after = v.lid;
+	*moved = (struct moved){.vguid = x.vguid, .lid_before = x.lid, .lid_after = v.lid};
 	if (!same_vf(&x.at, &m->to)) {
 		x.at = m->to;
 		x.since_ms = wall_ms();
-		res.paths_changed = 1; /* at least; UFM does not tell which */
+		moved->paths_changed = 1; /* at least; UFM does not tell which */
 		atomic_fetch_add(&o->moves, 1);
 	}
 	take_place(&x, &v);
@@ -437,7 +437,7 @@ static int ufm_move(void *self, struct ops *o, const struct move_request *m,
 		return fail_registry(e, rc);
 	res.elapsed_us = now_us() - start;
 	log_info("move: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, LID %u -> %u, as UFM lists it",
-		 x.vguid, x.name, x.at.vf, x.at.host, res.lid_before, res.lid_after);
+		 x.vguid, x.name, x.at.vf, x.at.host, moved->lid_before, moved->lid_after);
 	*ret_result = res;
 	return 0;
 }

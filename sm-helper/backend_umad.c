@@ -450,6 +450,7 @@ static int umad_assign(void *self, const struct sm_target *targets, unsigned cou
 			const struct fabric_end *e = &b.f.end[b.end[i]];
 
 			ret_reply->lid[i] = b.lid[i];
+			ret_reply->changed[i] = (uint16_t)b.f.ends;
 			ret_reply->before[i] = targets[i];
 			ret_reply->before[i].port_guid = e->port_guid;
 			ret_reply->before[i].node_guid = e->node_guid;

@@ -1,7 +1,8 @@
 # libibvmigsm.so: OpenSM's event plugin. OpenSM's symbols come from the program that loads it.
 OSM_CFLAGS := -isystem /usr/include/infiniband
 SM_PLUGIN_SRC := sm-helper/plugin.c sm-helper/plugin_view.c sm-helper/plugin_tables.c \
-                 sm-helper/plugin_paths.c sm-helper/plugin_records.c sm-helper/plugin_assign.c sm-helper/proto_check.c
+                 sm-helper/plugin_paths.c sm-helper/plugin_records.c sm-helper/plugin_lfts.c \
+                 sm-helper/plugin_assign.c sm-helper/proto_check.c
 $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread,$(OSM_CFLAGS)))
 
 # ibvmig-sm: registry, REST, verification.
@@ -21,3 +22,4 @@ $(eval $(call testprogram,test_fuzz_mad,tests/fuzz/replay.c tests/fuzz/fuzz_mad.
 $(eval $(call testprogram,test_sm_outbox,tests/unit/test_sm_outbox.c sm-helper/outbox.c,$(COMMON_LIBS) -lpthread))
 $(eval $(call testprogram,test_sm_backend,tests/unit/test_sm_backend.c $(filter-out sm-helper/main.c,$(SM_SRC)),$(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad))
 $(eval $(call testprogram,test_sm_leaks,tests/unit/test_sm_leaks.c sm-helper/leaks.c,$(NET_LIBS)))
+$(eval $(call testprogram,test_sm_moves,tests/unit/test_sm_moves.c sm-helper/ops.c sm-helper/ops_move.c sm-helper/registry.c,$(VSWITCH) $(COMMON_LIBS) -lsqlite3))

@@ -44,9 +44,7 @@ void notice_lost(void *arg, const char *host, const char *url, const char *error
 	registry_unsubscribe(o->registry, host);
 }
 
-/* The caller's answer waits for the first attempts, so that who has heard of a move by its answer
- * finds the hosts told; a host that does not answer holds it up for SETTLE_MS. */
-static unsigned tell_all(struct ops *o, struct json_object *body)
+static unsigned post_all(struct ops *o, struct json_object *body)
 {
 	struct hosts h = {0};
 	unsigned told = 0;
@@ -55,7 +53,6 @@ static unsigned tell_all(struct ops *o, struct json_object *body)
 	for (size_t i = 0; i < h.count; i++)
 		told += outbox_post(o->outbox, h.list[i].host, h.list[i].url, body);
 	free(h.list);
-	outbox_settle(o->outbox, SETTLE_MS);
 	return told;
 }
 
@@ -76,17 +73,19 @@ unsigned notice_mtu_bytes(unsigned code)
 	return code >= 1 && code <= 5 ? 128u << code : 0;
 }
 
-struct json_object *notice_paths(const struct move_result *res)
+struct json_object *notice_paths(const struct move_result *res, const struct moved *m)
 {
-	struct json_object *list;
+	struct json_object *list = json_object_new_array();
+	unsigned n = 0;
 
-	if (res->path_count < res->paths_changed)
-		return NULL;
-	list = json_object_new_array();
 	for (unsigned i = 0; i < res->path_count; i++) {
 		const struct sm_path *p = &res->path[i];
-		struct json_object *o = json_object_new_object();
+		struct json_object *o;
 
+		if (p->moved != m->vguid)
+			continue;
+		n++;
+		o = json_object_new_object();
 		json_set_guid(o, "peer", p->peer);
 		json_set_u64(o, "sl_to", p->sl_to);
 		json_set_u64(o, "sl_from", p->sl_from);
@@ -94,23 +93,44 @@ struct json_object *notice_paths(const struct move_result *res)
 		json_set_u64(o, "rate", p->rate);
 		json_object_array_add(list, o);
 	}
-	return list;
+	if (n == m->paths_changed)
+		return list;
+	json_object_put(list);
+	return NULL;
 }
 
-unsigned notice_moved(struct ops *o, uint64_t vguid, const struct move_result *res)
+/* The caller's answer waits for the first attempts, so that who has heard of a move by its answer
+ * finds the hosts told; a host that does not answer holds it up for SETTLE_MS. */
+unsigned notice_moved(struct ops *o, const struct move_result *res)
 {
-	struct json_object *body AUTO_JSON = about(vguid), *paths = notice_paths(res);
+	unsigned told = 0;
 
-	json_set_u64(body, "lid", res->lid_after);
-	if (paths)
-		json_set(body, "paths", paths);
-	return tell_all(o, body);
+	for (unsigned i = 0; i < res->moves; i++) {
+		const struct moved *m = &res->move[i];
+		struct json_object *body, *paths;
+
+		if (!m->paths_changed)
+			continue;
+		body = about(m->vguid);
+		json_set_u64(body, "lid", m->lid_after);
+		if ((paths = notice_paths(res, m)))
+			json_set(body, "paths", paths);
+		told += post_all(o, body);
+		json_object_put(body);
+	}
+	if (told)
+		outbox_settle(o->outbox, SETTLE_MS);
+	return told;
 }
 
 unsigned notice_gone(struct ops *o, uint64_t vguid)
 {
 	struct json_object *body AUTO_JSON = about(vguid);
+	unsigned told;
 
 	json_set_bool(body, "gone", true);
-	return tell_all(o, body);
+	told = post_all(o, body);
+	if (told)
+		outbox_settle(o->outbox, SETTLE_MS);
+	return told;
 }

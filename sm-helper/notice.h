@@ -13,12 +13,12 @@
 int notice_send(void *arg, const char *url, struct json_object *body, char *error);
 void notice_lost(void *arg, const char *host, const char *url, const char *error);
 
-/* After a move that changed paths. To how many hosts it goes. */
-unsigned notice_moved(struct ops *o, uint64_t vguid, const struct move_result *res);
+/* After moves: one for each vGUID whose paths have changed. How many notices, to all hosts. */
+unsigned notice_moved(struct ops *o, const struct move_result *res);
 /* The vGUID is bound to nothing any more. */
 unsigned notice_gone(struct ops *o, uint64_t vguid);
 /* What a move changed, for its answer as well. NULL where not all of it is known. */
-struct json_object *notice_paths(const struct move_result *res);
+struct json_object *notice_paths(const struct move_result *res, const struct moved *m);
 unsigned notice_mtu_bytes(unsigned code);
 
 #endif

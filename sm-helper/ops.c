@@ -224,10 +224,15 @@ static int fetch_lft(void *arg, struct fabric *f, uint32_t sw, unsigned block)
 	return rc ? rc : fabric_set_lft(f, sw, block, data);
 }
 
-int ops_verify(struct ops *o, const struct reg_vf *place, uint64_t guid, uint16_t lid,
-	       unsigned *ret_walks, struct op_error *e)
+void ops_forget(struct ops *o)
 {
-	uint32_t end = fabric_end_at(&o->fabric, place->switch_guid, place->switch_port);
+	fabric_forget_lfts(&o->fabric);
+}
+
+int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned *ret_walks,
+	       struct op_error *e)
+{
+	uint32_t end = fabric_end_at(&o->fabric, t->switch_guid, t->switch_port);
 	struct fetch_arg arg = {o, e};
 	char text[256];
 	uint64_t shown;
@@ -236,14 +241,13 @@ int ops_verify(struct ops *o, const struct reg_vf *place, uint64_t guid, uint16_
 	if (end == FABRIC_NONE)
 		return ops_fail(e, -EHOSTUNREACH, 500, "not-verified",
 				"OpenSM's topology shows no VF at port %u of switch 0x%016" PRIx64,
-				place->switch_port, place->switch_guid);
-	fabric_forget_lfts(&o->fabric);
+				t->switch_port, t->switch_guid);
 	rc = walk_verify(&o->fabric, lid, end, o->verify_sources, fetch_lft, &arg, ret_walks, text,
 			 sizeof text);
 	if (rc)
 		return ops_fail(e, rc, 500, "not-verified", "%s", text);
 	rc = probe_node_info_lid(o->probe, lid, &shown, text);
-	if (rc || shown != guid)
+	if (rc || shown != t->port_guid)
 		return ops_fail(e, -EHOSTUNREACH, 500, "not-verified",
 				rc ? "%s" : "%sLID %u answers as 0x%016" PRIx64, rc ? text : "",
 				lid, rc ? 0 : shown);

@@ -16,6 +16,7 @@
 
 #define OPS_DEADLINE_MS    10000 /* for a sweep in progress and the answers to the SMPs */
 #define OPS_VERIFY_DEFAULT 256
+#define OPS_MOVES_MAX      (SM_ASSIGN_MAX / 2)
 
 /* What the REST answer says. */
 struct op_error {
@@ -48,22 +49,30 @@ struct move_request {
 	uint16_t pkey;
 };
 
-struct move_result {
+struct moved {
+	uint64_t vguid;
 	uint16_t lid_before, lid_after;
+	unsigned paths_changed; /* between the vGUID and other ports */
+};
+
+/* Of a batch: SMPs, switches, walks and times are those of all its moves together. */
+struct move_result {
+	struct moved move[OPS_MOVES_MAX]; /* request's order */
+	unsigned moves;
 	uint32_t lft_smps, port_info_smps, switches_updated, switches_total, repath_notices;
 	bool verified;
 	unsigned walks;
-	uint64_t elapsed_us, lock_us;
-	unsigned paths_changed; /* path holds the first path_count of them */
-	unsigned path_count;
+	uint64_t elapsed_us, sm_us, lock_us; /* sm_us: in OpenSM, the answers to SMPs included */
+	unsigned path_count;                 /* the first of all that have changed */
 	struct sm_path path[SM_PATHS_MAX];
 };
 
 /* Each: 0, or -errno with *e filled; then nothing has changed, unless e->detail says otherwise. */
 int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e);
 int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e);
-int ops_move(struct ops *o, const struct move_request *m, struct move_result *ret_result,
-	     struct op_error *e);
+/* 1 to OPS_MOVES_MAX moves in one batch: all of them or none. No vGUID and no VF twice. */
+int ops_move(struct ops *o, const struct move_request *m, unsigned count,
+	     struct move_result *ret_result, struct op_error *e);
 /* Finishes or drops what an earlier process left half done, once OpenSM is there. For a timer. */
 int ops_reconcile(struct ops *o, struct op_error *e);
 

@@ -36,9 +36,11 @@ bool ops_same_place(const struct reg_vf *a, const struct reg_vf *b);
 int ops_check_shows(struct ops *o, const struct reg_vf *vf, uint64_t guid, uint64_t *ret_node_guid,
 		    struct op_error *e);
 
-/* Reads the LFTs from the switches, anew each time, and walks them: all to `lid` must end at this
- * place, and the port there must answer as `guid`. */
-int ops_verify(struct ops *o, const struct reg_vf *place, uint64_t guid, uint16_t lid,
-	       unsigned *ret_walks, struct op_error *e);
+/* Walks the LFTs as the switches hold them: all to `lid` must end at the target's place, and the
+ * port there must answer as its port GUID. Blocks that have been read since ops_forget() are not
+ * read again. */
+int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned *ret_walks,
+	       struct op_error *e);
+void ops_forget(struct ops *o);
 
 #endif

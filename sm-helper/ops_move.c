@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Moves, one or many in a batch: checked against the registry, made into places for the plugin,
+ * carried out and verified together, or not at all. */
 #include "sm-helper/ops_int.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -10,6 +12,52 @@
 #define VERIFY_US       2000000
 #define VERIFY_SWEEP_US 500000
 #define VERIFY_POLL_US  100000
+
+/* A batch on its way. Large: on the heap. */
+struct batch {
+	struct ops *o;
+	const struct move_request *m;      /* borrowed; count of them, as of the next three */
+	unsigned count, going;             /* going: those that are not there */
+	struct reg_entry x[OPS_MOVES_MAX]; /* what the registry says; .to: where it goes */
+	bool there[OPS_MOVES_MAX];         /* the vGUID is where the move would take it */
+	unsigned first[OPS_MOVES_MAX]; /* its place in target[]; what it leaves comes behind it */
+	struct sm_target target[SM_ASSIGN_MAX];
+	unsigned targets;
+	struct sm_assign_reply reply;
+	struct move_result res;
+};
+
+static bool same_vf(const struct reg_vf *a, const struct reg_vf *b)
+{
+	return a->parked_guid == b->parked_guid;
+}
+
+/* Whatever two moves of a batch have in common is an error of who made it. */
+static int check_pair(const struct move_request *m, unsigned k, unsigned i, struct op_error *e)
+{
+	const struct reg_vf *of[] = {&m[i].from, &m[i].to};
+
+	if (m[k].vguid == m[i].vguid)
+		return ops_fail(e, -EINVAL, 400, "bad-request",
+				"moves %u and %u both name vGUID 0x%016" PRIx64, k, i, m[i].vguid);
+	for (unsigned n = 0; n < ARRAY_SIZE(of); n++)
+		if (same_vf(&m[k].from, of[n]) || same_vf(&m[k].to, of[n]))
+			return ops_fail(e, -EINVAL, 400, "bad-request",
+					"moves %u and %u both name VF %s of %s (parked GUID "
+					"0x%016" PRIx64 ")",
+					k, i, of[n]->vf, of[n]->host, of[n]->parked_guid);
+	return 0;
+}
+
+static int check_batch(const struct move_request *m, unsigned count, struct op_error *e)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < count; i++)
+		for (unsigned k = 0; !rc && k < i; k++)
+			rc = check_pair(m, k, i, e);
+	return rc;
+}
 
 /* What the registry allows. 0: go on; 1: the vGUID is there already. */
 static int check_move(struct ops *o, const struct move_request *m, struct reg_entry *ret_entry,
@@ -71,7 +119,7 @@ static int find_destination(struct ops *o, const struct reg_entry *x, struct reg
 			to->parked_guid, to->vf, to->host);
 }
 
-/* The batch: the vGUID and its LID at the destination, the source VF's own GUID and the destination
+/* A move: the vGUID and its LID at the destination, the source VF's own GUID and the destination
  * VF's LID at the source. Both VFs must show these GUIDs already. */
 static int make_targets(struct ops *o, struct reg_entry *x, struct sm_target t[static 2],
 			struct op_error *e)
@@ -98,95 +146,6 @@ static int make_targets(struct ops *o, struct reg_entry *x, struct sm_target t[s
 	if (!x->to.parked_node)
 		x->to.parked_node = x->to.parked_guid - (x->vguid - t[0].node_guid);
 	return 0;
-}
-
-/* Both LIDs, from everywhere. */
-static int verify_once(struct ops *o, const struct reg_entry *x, const struct sm_assign_reply *r,
-		       struct move_result *res, struct op_error *e)
-{
-	unsigned walks = 0;
-	int rc = ops_begin(o, e);
-
-	if (!rc)
-		rc = ops_verify(o, &x->to, x->vguid, r->lid[0], &walks, e);
-	res->walks = walks;
-	if (!rc)
-		rc = ops_verify(o, &x->at, x->at.parked_guid, r->lid[1], &walks, e);
-	res->walks += walks;
-	res->verified = !rc;
-	return rc;
-}
-
-/* A link that goes down or comes up just now is no reason to take a move back: what is wrong must
- * stay wrong for a while, and after a sweep. */
-static int verify(struct ops *o, const struct reg_entry *x, const struct sm_assign_reply *r,
-		  struct move_result *res, struct op_error *e)
-{
-	uint64_t start = now_us(), give_up = start + VERIFY_US;
-	struct op_error ignored;
-	bool swept = false;
-	int rc;
-
-	do {
-		*e = (struct op_error){0};
-		rc = verify_once(o, x, r, res, e);
-		if (rc && !swept && now_us() > start + VERIFY_SWEEP_US) {
-			log_notice("move: not verified (%s): a heavy sweep is asked for",
-				   e->detail);
-			ops_sweep(o, &ignored);
-			give_up = now_us() + VERIFY_US;
-			swept = true;
-		}
-	} while (rc && now_us() < give_up && !usleep(VERIFY_POLL_US));
-	return rc;
-}
-
-/* The batch back; its outcome goes into the error that is reported. */
-static void take_back(struct ops *o, const struct sm_assign_reply *done, struct op_error *e)
-{
-	struct sm_assign_reply r;
-	struct op_error second = {0};
-	size_t at = strlen(e->detail);
-	bool unknown;
-	int rc;
-
-	o->epoch = (struct client_epoch){0};
-	rc = ops_assign(o, done->before, 2, 0, &r, &unknown, &second);
-	snprintf(e->detail + at, sizeof e->detail - at,
-		 rc ? "; taking it back failed: %s" : "; taken back%s", second.detail);
-	log_error("move: %s", e->detail);
-}
-
-static int carry_out(struct ops *o, struct reg_entry *x, struct move_result *res, bool *ret_unknown,
-		     struct op_error *e)
-{
-	struct sm_assign_reply r;
-	struct sm_target t[2];
-	int rc;
-
-	*ret_unknown = false;
-	if ((rc = ops_begin(o, e)) || (rc = find_destination(o, x, &x->to, e)) ||
-	    (rc = make_targets(o, x, t, e)) ||
-	    (rc = ops_assign(o, t, 2, o->fault, &r, ret_unknown, e)))
-		return rc;
-	res->lid_after = r.lid[0];
-	res->lft_smps = r.lft_smps;
-	res->port_info_smps = r.port_info_smps;
-	res->switches_updated = r.switches_updated;
-	res->switches_total = r.switches_total;
-	res->repath_notices = r.repath_notices;
-	res->lock_us = r.lock_us;
-	res->paths_changed = r.paths_changed;
-	res->path_count = r.path_count < SM_PATHS_MAX ? r.path_count : SM_PATHS_MAX;
-	memcpy(res->path, r.path, res->path_count * sizeof r.path[0]);
-	if (o->fault & SM_ASSIGN_NO_SWAP) {
-		log_error("FAULT no-swap: the move is not carried out and not verified");
-		return 0;
-	}
-	rc = verify(o, x, &r, res, e);
-	if (rc)
-		take_back(o, &r, e);
-	return rc;
 }
 
 /* The vGUID belongs where the move would take it: a repetition, or the undo of a move that failed.
@@ -221,74 +180,227 @@ static int stay_targets(struct ops *o, const struct reg_entry *x, const struct r
 	return ops_check_shows(o, &other, from->parked_guid, &t[1].node_guid, e);
 }
 
-static int stay(struct ops *o, const struct reg_entry *x, const struct reg_vf *from,
-		struct move_result *res, struct op_error *e)
+/* All places of the batch. */
+static int find_targets(struct batch *b, struct op_error *e)
 {
-	struct sm_assign_reply r;
-	struct sm_target t[2];
-	unsigned count;
-	bool unknown;
-	int rc;
+	int rc = 0;
 
-	if ((rc = ops_begin(o, e)) || (rc = stay_targets(o, x, from, t, &count, e)) ||
-	    (rc = ops_assign(o, t, count, 0, &r, &unknown, e)))
-		return rc;
-	res->lid_after = r.lid[0];
-	res->lft_smps = r.lft_smps;
-	res->port_info_smps = r.port_info_smps;
-	res->switches_updated = r.switches_updated;
-	res->switches_total = r.switches_total;
-	res->lock_us = r.lock_us;
-	if (!(rc = ops_begin(o, e)))
-		rc = ops_verify(o, &x->at, x->vguid, x->lid, &res->walks, e);
+	b->targets = 0;
+	for (unsigned i = 0; !rc && i < b->count; i++) {
+		struct sm_target *t = &b->target[b->targets];
+		unsigned n = 2;
+
+		b->first[i] = b->targets;
+		if (b->there[i])
+			rc = stay_targets(b->o, &b->x[i], &b->m[i].from, t, &n, e);
+		else if (!(rc = find_destination(b->o, &b->x[i], &b->x[i].to, e)))
+			rc = make_targets(b->o, &b->x[i], t, e);
+		b->targets += n;
+	}
+	return rc;
+}
+
+/* Both LIDs of each move, from everywhere; where nothing moves, that of the vGUID. */
+static int verify_once(struct batch *b, struct move_result *res, struct op_error *e)
+{
+	int rc = ops_begin(b->o, e);
+
+	res->walks = 0;
+	if (!rc)
+		ops_forget(b->o);
+	for (unsigned i = 0; !rc && i < b->count; i++) {
+		unsigned places = b->there[i] ? 1 : 2;
+
+		for (unsigned k = b->first[i]; !rc && k < b->first[i] + places; k++) {
+			unsigned walks = 0;
+
+			rc = ops_verify(b->o, &b->target[k], b->reply.lid[k], &walks, e);
+			res->walks += walks;
+		}
+	}
 	res->verified = !rc;
 	return rc;
 }
 
-int ops_move(struct ops *o, const struct move_request *m, struct move_result *ret_result,
-	     struct op_error *e)
+/* A link that goes down or comes up just now is no reason to take a move back: what is wrong must
+ * stay wrong for a while, and after a sweep. */
+static int verify(struct batch *b, struct move_result *res, struct op_error *e)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	struct move_result res = {0};
-	uint64_t start = now_us();
-	struct reg_entry x;
-	bool unknown = false;
+	uint64_t start = now_us(), give_up = start + VERIFY_US;
+	struct op_error ignored;
+	bool swept = false;
 	int rc;
 
-	if ((rc = ops_begin(o, e)) || (rc = check_move(o, m, &x, e)) < 0)
-		return rc;
-	res.lid_before = x.lid;
-	if (rc) {
-		do {
-			rc = stay(o, &x, &m->from, &res, e);
-		} while (ops_again(rc, start, e));
-	} else {
-		x.to = m->to;
-		if ((rc = find_destination(o, &x, &x.to, e)))
-			return rc;
-		x.intent = REG_MOVE;
-		if (registry_put(o->registry, &x))
-			return ops_fail(e, -EIO, 500, "registry", "the registry cannot be written");
-		do {
-			rc = carry_out(o, &x, &res, &unknown, e);
-		} while (ops_again(rc, start, e));
-		x.intent = REG_NONE;
-		if (!rc) {
-			x.at = x.to;
-			x.since_ms = wall_ms();
-			atomic_fetch_add(&o->moves, 1);
+	do {
+		*e = (struct op_error){0};
+		rc = verify_once(b, res, e);
+		if (rc && !swept && now_us() > start + VERIFY_SWEEP_US) {
+			log_notice("move: not verified (%s): a heavy sweep is asked for",
+				   e->detail);
+			ops_sweep(b->o, &ignored);
+			give_up = now_us() + VERIFY_US;
+			swept = true;
 		}
-		if (!unknown && registry_put(o->registry, &x) && !rc)
-			rc = ops_fail(e, -EIO, 500, "registry", "the registry cannot be written");
+	} while (rc && now_us() < give_up && !usleep(VERIFY_POLL_US));
+	return rc;
+}
+
+/* The batch back; its outcome goes into the error that is reported. */
+static void take_back(struct batch *b, struct op_error *e)
+{
+	struct sm_target before[SM_ASSIGN_MAX];
+	struct op_error second = {0};
+	size_t at = strlen(e->detail);
+	bool unknown;
+	int rc;
+
+	memcpy(before, b->reply.before, sizeof before);
+	b->o->epoch = (struct client_epoch){0};
+	rc = ops_assign(b->o, before, b->targets, 0, &b->reply, &unknown, &second);
+	snprintf(e->detail + at, sizeof e->detail - at,
+		 rc ? "; taking it back failed: %s" : "; taken back%s", second.detail);
+	log_error("move: %s", e->detail);
+}
+
+static void fill_result(const struct batch *b, struct move_result *res)
+{
+	const struct sm_assign_reply *r = &b->reply;
+
+	for (unsigned i = 0; i < b->count; i++) {
+		res->move[i].lid_after = r->lid[b->first[i]];
+		res->move[i].paths_changed = b->there[i] ? 0 : r->changed[b->first[i]];
+	}
+	res->lft_smps = r->lft_smps;
+	res->port_info_smps = r->port_info_smps;
+	res->switches_updated = r->switches_updated;
+	res->switches_total = r->switches_total;
+	res->sm_us = r->elapsed_us;
+	res->lock_us = r->lock_us;
+	if (!b->going)
+		return;
+	res->repath_notices = r->repath_notices;
+	res->path_count = r->path_count < SM_PATHS_MAX ? r->path_count : SM_PATHS_MAX;
+	memcpy(res->path, r->path, res->path_count * sizeof r->path[0]);
+}
+
+static int carry_out(struct batch *b, struct move_result *res, bool *ret_unknown,
+		     struct op_error *e)
+{
+	uint32_t fault = b->going ? b->o->fault : 0;
+	int rc;
+
+	*ret_unknown = false;
+	if ((rc = ops_begin(b->o, e)) || (rc = find_targets(b, e)) ||
+	    (rc = ops_assign(b->o, b->target, b->targets, fault, &b->reply, ret_unknown, e)))
+		return rc;
+	fill_result(b, res);
+	if (fault & SM_ASSIGN_NO_SWAP) {
+		log_error("FAULT no-swap: the move is not carried out and not verified");
+		return 0;
+	}
+	if (!b->going)
+		return verify_once(b, res, e);
+	rc = verify(b, res, e);
+	if (rc)
+		take_back(b, e);
+	return rc;
+}
+
+/* The registry's word on each move, and that its destination is there. */
+static int begin_moves(struct batch *b, struct move_result *res, struct op_error *e)
+{
+	int rc = ops_begin(b->o, e);
+
+	for (unsigned i = 0; !rc && i < b->count; i++) {
+		struct reg_entry *x = &b->x[i];
+
+		if ((rc = check_move(b->o, &b->m[i], x, e)) < 0)
+			return rc;
+		b->there[i] = rc;
+		rc = 0;
+		res->move[i] = (struct moved){.vguid = x->vguid, .lid_before = x->lid};
+		if (b->there[i])
+			continue;
+		b->going++;
+		x->to = b->m[i].to;
+		x->intent = REG_MOVE;
+		rc = find_destination(b->o, x, &x->to, e);
+	}
+	res->moves = b->count;
+	if (!rc && b->going && registry_put_all(b->o->registry, b->x, b->count))
+		rc = ops_fail(e, -EIO, 500, "registry", "the registry cannot be written");
+	return rc;
+}
+
+/* moved: whether the batch has been carried out. */
+static int end_moves(struct batch *b, bool moved, struct op_error *e)
+{
+	for (unsigned i = 0; i < b->count; i++) {
+		struct reg_entry *x = &b->x[i];
+
+		x->intent = REG_NONE;
+		if (!moved || b->there[i])
+			continue;
+		x->at = x->to;
+		x->since_ms = wall_ms();
+	}
+	if (registry_put_all(b->o->registry, b->x, b->count))
+		return ops_fail(e, -EIO, 500, "registry", "the registry cannot be written");
+	return 0;
+}
+
+static void log_moves(const struct batch *b, const struct move_result *res)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		log_info("move: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, LID %u: %u LFT SMPs, "
+			 "%u of %u switches, %s by %u walks, %" PRIu64 " us%s",
+			 b->x[i].vguid, b->x[i].name, b->x[i].at.vf, b->x[i].at.host,
+			 res->move[i].lid_after, res->lft_smps, res->switches_updated,
+			 res->switches_total, res->verified ? "verified" : "NOT verified",
+			 res->walks, res->elapsed_us, b->count > 1 ? ", for the whole batch" : "");
+}
+
+static int run(struct batch *b, struct op_error *e)
+{
+	struct move_result *res = &b->res;
+	uint64_t start = now_us();
+	bool unknown = false;
+	int rc = begin_moves(b, res, e);
+
+	if (rc)
+		return rc;
+	do {
+		rc = carry_out(b, res, &unknown, e);
+	} while (ops_again(rc, start, e));
+	if (b->going && !unknown) {
+		struct op_error second;
+		int rc2 = end_moves(b, !rc, rc ? &second : e);
+
+		rc = rc ? rc : rc2;
 	}
 	if (rc)
 		return rc;
-	res.elapsed_us = now_us() - start;
-	log_info("move: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, LID %u: %u LFT SMPs, %u of %u "
-		 "switches, %s by %u walks, %" PRIu64 " us",
-		 x.vguid, x.name, x.at.vf, x.at.host, res.lid_after, res.lft_smps,
-		 res.switches_updated, res.switches_total,
-		 res.verified ? "verified" : "NOT verified", res.walks, res.elapsed_us);
-	*ret_result = res;
+	atomic_fetch_add(&b->o->moves, b->going);
+	res->elapsed_us = now_us() - start;
+	log_moves(b, res);
 	return 0;
+}
+
+int ops_move(struct ops *o, const struct move_request *m, unsigned count,
+	     struct move_result *ret_result, struct op_error *e)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	struct batch *b AUTO_FREE = calloc(1, sizeof *b);
+	int rc;
+
+	if (!b)
+		return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
+	b->o = o;
+	b->m = m;
+	b->count = count;
+	rc = check_batch(m, count, e);
+	rc = rc ? rc : run(b, e);
+	if (!rc)
+		*ret_result = b->res;
+	return rc;
 }

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define OUTBOX_THREADS  8
-#define OUTBOX_LANE_MAX 64 /* notices that wait for one host; then the host is given up */
+#define OUTBOX_LANE_MAX 128 /* notices that wait for one host; then the host is given up */
 #define OUTBOX_TRIES    6
 
 struct outbox;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A batch of port assignments: tables, LFT blocks and PortInfo together under OpenSM's lock, then
  * the answers are awaited without it, and what failed is undone. */
+#include "sm-helper/plugin_lfts.h"
 #include "sm-helper/plugin_paths.h"
 #include "sm-helper/plugin_tables.h"
 #include "common/ib.h"
 #include "common/util.h"
-#include "vswitch/plan.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -22,21 +23,12 @@
 #define POLL_MS    5
 #define UNDO_US    5000000
 
-struct touched_block {
-	osm_switch_t *sw;
-	uint16_t block;
-	uint8_t before[IB_LFT_BLOCK];
-};
-
 struct batch {
 	struct plugin *p;
 	const struct sm_assign_request *req;
 	struct place place[SM_ASSIGN_MAX];
 	unsigned count;
-	struct vswitch_relabel plan[VSWITCH_RELABEL_MAX];
-	unsigned relabels;
-	struct touched_block *touched; /* owned */
-	unsigned blocks, room, switches;
+	struct lfts lfts; /* its owner */
 	unsigned port_infos;
 	struct paths paths[SM_ASSIGN_MAX]; /* of GUIDs that stay, before the batch */
 	uint64_t lock_us;
@@ -56,44 +48,33 @@ static bool wanted_lid(const struct batch *b, uint16_t lid)
 	return false;
 }
 
+static struct move take_entries(uint16_t lid, uint16_t like)
+{
+	return (struct move){lid, like, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE};
+}
+
 /* A LID takes the entries of the one that was at its new place; a LID that no place has any more
  * loses its entries, as the next sweep would do it. */
-static void make_plan(struct batch *b)
+static unsigned make_moves(const struct batch *b, struct move move[static MOVES_MAX])
 {
-	b->relabels = 0;
+	unsigned n = 0;
+
+	static_assert(MOVES_MAX >= 2 * SM_ASSIGN_MAX, "each place may have two LIDs");
 	for (unsigned i = 0; i < b->count; i++) {
 		const struct place *pl = &b->place[i];
 
 		if (pl->want.lid == pl->before.lid)
 			continue;
-		b->plan[b->relabels++] = (struct vswitch_relabel){pl->want.lid, pl->before.lid};
+		move[n++] = take_entries(pl->want.lid, pl->before.lid);
 		if (!wanted_lid(b, pl->before.lid))
-			b->plan[b->relabels++] = (struct vswitch_relabel){pl->before.lid, 0};
+			move[n++] = take_entries(pl->before.lid, 0);
 	}
-}
-
-static int size_plan(struct batch *b, struct sm_reply_head *h)
-{
-	cl_qmap_t *switches = &b->p->osm->subn.sw_guid_tbl;
-
-	for (cl_map_item_t *i = cl_qmap_head(switches); i != cl_qmap_end(switches);
-	     i = cl_qmap_next(i)) {
-		osm_switch_t *sw = (osm_switch_t *)i;
-		int n = sw->new_lft ? vswitch_plan_count(sw->new_lft, sw->lft_size, b->plan,
-							 b->relabels)
-				    : -ENODATA;
-
-		if (n < 0)
-			return plugin_refuse(h, n, "a LID of the batch is beyond the table of %s",
-					     sw->p_node->print_desc);
-		b->room += (unsigned)n;
-	}
-	b->touched = calloc(b->room ? b->room : 1, sizeof *b->touched);
-	return b->touched ? 0 : plugin_refuse(h, -ENOMEM, "no memory in OpenSM");
+	return n;
 }
 
 static int resolve(struct batch *b, struct sm_reply_head *h)
 {
+	struct move move[MOVES_MAX];
 	int rc;
 
 	if (b->p->osm->subn.opt.lmc)
@@ -107,26 +88,7 @@ static int resolve(struct batch *b, struct sm_reply_head *h)
 	}
 	if ((rc = tables_check(b->p, b->place, b->count, h)))
 		return rc;
-	make_plan(b);
-	return size_plan(b, h);
-}
-
-static int send_block(struct plugin *p, osm_switch_t *sw, uint16_t block)
-{
-	osm_physp_t *port0 = osm_node_get_physp_ptr(sw->p_node, 0);
-	osm_madw_context_t c;
-
-	memset(&c, 0, sizeof c);
-	c.lft_context.node_guid = osm_node_get_node_guid(sw->p_node);
-	c.lft_context.set_method = TRUE;
-	atomic_fetch_add(&p->count.lft_smps, 1);
-	return osm_req_set(&p->osm->sm, osm_physp_get_dr_path_ptr(port0),
-			   sw->new_lft + block * IB_LFT_BLOCK, IB_LFT_BLOCK,
-			   IB_MAD_ATTR_LIN_FWD_TBL, cl_hton32(block), FALSE,
-			   ib_port_info_get_m_key(&port0->port_info), 0, CL_DISP_MSGID_NONE,
-			   &c) == IB_SUCCESS
-		       ? 0
-		       : -EIO;
+	return lfts_plan(b->p, &b->lfts, move, make_moves(b, move), h);
 }
 
 static int send_lid(struct plugin *p, struct place *pl, uint16_t lid)
@@ -178,45 +140,6 @@ static int send_lids(struct batch *b, bool back)
 	return rc;
 }
 
-/* Changes new_lft of one switch and notes the blocks that differ, with what stood there before:
- * what stands there now, except for the LIDs of the plan. */
-static void change_lft(struct batch *b, osm_switch_t *sw)
-{
-	uint8_t saved[VSWITCH_RELABEL_MAX];
-	uint16_t block[VSWITCH_RELABEL_MAX];
-	int n;
-
-	for (unsigned i = 0; i < b->relabels; i++)
-		saved[i] = sw->new_lft[b->plan[i].lid];
-	n = vswitch_plan_apply(sw->new_lft, sw->lft_size, b->plan, b->relabels, block);
-	b->switches += n > 0;
-	for (int k = 0; k < n && b->blocks < b->room; k++) {
-		struct touched_block *t = &b->touched[b->blocks++];
-
-		t->sw = sw;
-		t->block = block[k];
-		memcpy(t->before, sw->new_lft + (size_t)block[k] * IB_LFT_BLOCK, IB_LFT_BLOCK);
-		for (unsigned i = 0; i < b->relabels; i++)
-			if (b->plan[i].lid / IB_LFT_BLOCK == block[k])
-				t->before[b->plan[i].lid % IB_LFT_BLOCK] = saved[i];
-	}
-}
-
-/* All blocks at once, unordered: the only entries that change belong to LIDs nobody uses now. */
-static int send_blocks(struct batch *b)
-{
-	cl_qmap_t *switches = &b->p->osm->subn.sw_guid_tbl;
-	int rc = 0;
-
-	for (cl_map_item_t *i = cl_qmap_head(switches); i != cl_qmap_end(switches);
-	     i = cl_qmap_next(i))
-		change_lft(b, (osm_switch_t *)i);
-	for (unsigned i = 0; i < b->blocks; i++)
-		if (send_block(b->p, b->touched[i].sw, b->touched[i].block))
-			rc = -EIO;
-	return rc;
-}
-
 /* OpenSM signals stats.cond when its last MAD is answered, to one waiter only, which may be its
  * sweeper: so look again every POLL_MS, and pass on a signal that was meant for it. */
 static int await_answers(struct plugin *p, uint64_t deadline_us)
@@ -240,14 +163,10 @@ static int await_answers(struct plugin *p, uint64_t deadline_us)
 /* Whether every SMP was answered and accepted. Lock held. */
 static int check_answers(const struct batch *b, struct sm_reply_head *h)
 {
-	for (unsigned i = 0; i < b->blocks; i++) {
-		const struct touched_block *t = &b->touched[i];
-		size_t at = (size_t)t->block * IB_LFT_BLOCK;
+	int rc = lfts_check(&b->lfts, h);
 
-		if (memcmp(t->sw->lft + at, t->sw->new_lft + at, IB_LFT_BLOCK))
-			return plugin_refuse(h, -EIO, "switch %s did not take LFT block %u",
-					     t->sw->p_node->print_desc, t->block);
-	}
+	if (rc)
+		return rc;
 	for (unsigned i = 0; i < b->count; i++) {
 		const struct place *pl = &b->place[i];
 
@@ -257,21 +176,6 @@ static int check_answers(const struct batch *b, struct sm_reply_head *h)
 					     pl->node->print_desc, pl->want.lid);
 	}
 	return 0;
-}
-
-/* A switch that did not answer may have taken the block or not. What OpenSM believes to be in it is
- * made to differ from what it shall hold, until an answer says what is there: without one, the next
- * sweep writes the block. Port 0 stands for "unknown", as in OpenSM's own writing of a block: where
- * a LID is routed, OpenSM looks at the port that its entry names, and one beyond the switch's ports
- * makes it read beyond its table. No VF's LID leads to port 0. */
-static void forget_block(const struct batch *b, const struct touched_block *t)
-{
-	for (unsigned i = 0; i < b->relabels; i++) {
-		uint16_t lid = b->plan[i].lid;
-
-		if (lid / IB_LFT_BLOCK == t->block)
-			t->sw->lft[lid] = 0;
-	}
 }
 
 static void request_sweep(osm_opensm_t *osm)
@@ -293,13 +197,7 @@ static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
 	for (unsigned i = 0; i < b->count; i++)
 		before[i] = b->place[i].before;
 	tables_assign(b->p, b->place, before, b->count);
-	for (unsigned i = 0; i < b->blocks; i++) {
-		struct touched_block *t = &b->touched[i];
-
-		memcpy(t->sw->new_lft + t->block * IB_LFT_BLOCK, t->before, IB_LFT_BLOCK);
-		forget_block(b, t);
-		send_block(b->p, t->sw, t->block);
-	}
+	lfts_undo(b->p, &b->lfts);
 	send_lids(b, true);
 	cl_plock_release(&osm->lock);
 	rc = await_answers(b->p, deadline_us);
@@ -349,7 +247,7 @@ static int apply(struct batch *b, struct sm_assign_reply *r)
 			osm_log(&osm->log, OSM_LOG_SYS,
 				"ibvmig: FAULT no-swap: LFTs and PortInfo are left alone\n");
 		} else {
-			rc = send_blocks(b);
+			rc = lfts_send(b->p, &b->lfts);
 			if (send_lids(b, false) && !rc)
 				rc = -EIO;
 			if (rc)
@@ -373,6 +271,7 @@ static void report_paths(struct batch *b, struct sm_assign_reply *r)
 		after = paths_read(b->p, b->place[i].want.port_guid);
 		changed = paths_differ(&b->paths[i], &after, b->place[i].want.port_guid, r);
 		paths_free(&after);
+		r->changed[i] = (uint16_t)changed;
 		r->paths_changed += changed;
 		if (changed) {
 			paths_report(b->p, b->place[i].want.port_guid);
@@ -386,12 +285,16 @@ static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 {
 	osm_opensm_t *osm = b->p->osm;
 	int rc = apply(b, r);
+	bool sent = b->lfts.sent || b->port_infos;
 
-	if (rc && !b->blocks && !b->port_infos)
+	if (rc && !sent)
 		return rc; /* refused: nothing has been changed */
-	r->lft_smps = b->blocks;
+	if (b->lfts.sent) {
+		r->lft_smps = b->lfts.plan.smps;
+		r->switches_updated = b->lfts.plan.switches;
+	}
 	r->port_info_smps = b->port_infos;
-	if (!rc && (b->blocks || b->port_infos) && (rc = await_answers(b->p, deadline_us)))
+	if (!rc && sent && (rc = await_answers(b->p, deadline_us)))
 		plugin_refuse(&r->h, rc, "not all switches have answered in time");
 	cl_plock_acquire(&osm->lock);
 	if (!rc)
@@ -442,7 +345,6 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 	rc = refuse_state(p, &r->h);
 	if (!rc)
 		rc = run(&b, r, deadline);
-	r->switches_updated = b.switches;
 	r->switches_total = (uint32_t)cl_qmap_count(&p->osm->subn.sw_guid_tbl);
 	plugin_gate_leave(p);
 	for (unsigned i = 0; i < b.count; i++) {
@@ -450,7 +352,7 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 		r->lid[i] = b.place[i].want.lid;
 		paths_free(&b.paths[i]);
 	}
-	free(b.touched);
+	lfts_free(&b.lfts);
 	r->lock_us = b.lock_us;
 	r->elapsed_us = now_us() - start;
 	return rc ? rc

@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 4
+#define SM_PROTO_VERSION 5
 
-#define SM_ASSIGN_MAX      64 /* ports in one batch */
+#define SM_ASSIGN_MAX      128 /* ports in one batch: 64 moves */
 #define SM_ENDPORTS_MAX    256
 #define SM_LINKS_MAX       1024
 #define SM_LFT_BLOCKS      256
@@ -136,7 +136,8 @@ struct sm_lft_reply {
  * and that failed as well, a heavy sweep will tell. Other errors: nothing was sent. "The VF at this
  * switch port shows these GUIDs and has this LID", for a batch of VFs at once; what is so already
  * costs nothing. The GUIDs must be on the VFs before. A bind is a batch of one that keeps its LID,
- * a move a batch of two that exchange their LIDs. */
+ * a move two places that exchange their LIDs; several moves in one batch touch each block of each
+ * switch once. */
 enum sm_assign_flag {
 	SM_ASSIGN_NO_SWAP = 1 << 0,      /* fault: GUIDs only, neither LFTs nor PortInfo */
 	SM_ASSIGN_FORCED_SWEEP = 1 << 1, /* fault: a heavy sweep afterwards */
@@ -190,6 +191,7 @@ struct sm_assign_reply {
 	uint64_t lock_us, elapsed_us;
 	struct sm_target before[SM_ASSIGN_MAX]; /* what stood at each place; request's order */
 	uint16_t lid[SM_ASSIGN_MAX];            /* what each place has now */
+	uint16_t changed[SM_ASSIGN_MAX];        /* of paths_changed, those of its GUID */
 	uint32_t path_count;                    /* the first of paths_changed */
 	uint32_t pad;
 	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */

@@ -180,6 +180,32 @@ int registry_put(struct registry *r, const struct reg_entry *e)
 	return rc == SQLITE_DONE ? 0 : registry_failed(r);
 }
 
+static int put_in_one(struct registry *r, const struct reg_entry *e, unsigned count)
+{
+	int rc = 0;
+
+	if (sqlite3_exec(r->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
+		return registry_failed(r);
+	for (unsigned i = 0; !rc && i < count; i++)
+		rc = registry_put(r, &e[i]);
+	if (!rc && sqlite3_exec(r->db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK)
+		return 0;
+	rc = rc ? rc : registry_failed(r);
+	sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
+	return rc;
+}
+
+/* A transaction is of the connection: what other threads write meanwhile would be part of it. */
+int registry_put_all(struct registry *r, const struct reg_entry *e, unsigned count)
+{
+	int rc;
+
+	sqlite3_mutex_enter(sqlite3_db_mutex(r->db)); /* SQLite's own, recursive */
+	rc = put_in_one(r, e, count);
+	sqlite3_mutex_leave(sqlite3_db_mutex(r->db));
+	return rc;
+}
+
 int registry_delete(struct registry *r, uint64_t vguid)
 {
 	sqlite3_stmt *s = NULL;

@@ -46,6 +46,8 @@ int registry_find(struct registry *r, uint64_t vguid, struct reg_entry *ret_entr
 int registry_find_vf(struct registry *r, uint64_t parked_guid, struct reg_entry *ret_entry);
 /* Inserts or replaces; durable on return. */
 int registry_put(struct registry *r, const struct reg_entry *e);
+/* All or none. */
+int registry_put_all(struct registry *r, const struct reg_entry *e, unsigned count);
 int registry_delete(struct registry *r, uint64_t vguid);
 
 /* Calls fn for each entry, in the order of the vGUIDs. */

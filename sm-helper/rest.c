@@ -258,50 +258,128 @@ static void run_unbind(struct job *j)
 		j->gone = vguid;
 }
 
-static void run_move(struct job *j)
+static void read_move(struct json_reader *r, struct move_request *m)
 {
-	struct ops *o = j->rest->ops;
-	struct move_request m = {0};
+	m->vguid = json_need_guid(r, "vguid");
+	rest_need_text(r, "vm", m->vm);
+	need_vf_at(r, "from", false, &m->from);
+	need_vf_at(r, "to", true, &m->to);
+	m->pkey = need_pkey(r);
+	if (r->error || m->from.parked_guid != m->to.parked_guid ||
+	    !strcmp(m->from.host, m->to.host))
+		return;
+	r->error = -EINVAL;
+	snprintf(r->message, sizeof r->message,
+		 "\"from\" and \"to\" have the same parked_guid on different hosts");
+}
+
+/* list: an array of moves, or NULL: the object itself is one. Room for OPS_MOVES_MAX. */
+static unsigned read_moves(struct json_reader *r, struct json_object *list, struct move_request *m)
+{
+	size_t count = list ? json_object_array_length(list) : 1;
+
+	if (!list) {
+		read_move(r, m);
+		return 1;
+	}
+	if (count < 1 || count > OPS_MOVES_MAX) {
+		r->error = -EINVAL;
+		snprintf(r->message, sizeof r->message,
+			 "field \"moves\" has %zu entries; allowed is 1 to %d", count,
+			 OPS_MOVES_MAX);
+		return 0;
+	}
+	for (size_t i = 0; !r->error && i < count; i++) {
+		struct json_object *one = json_object_array_get_idx(list, i);
+		struct json_reader inner;
+
+		json_reader_init(&inner, json_object_is_type(one, json_type_object) ? one : NULL);
+		if (inner.obj)
+			read_move(&inner, &m[i]);
+		else
+			inner = (struct json_reader){.error = -EINVAL,
+						     .message = "it must be an object"};
+		r->error = inner.error;
+		if (r->error)
+			snprintf(r->message, sizeof r->message, "moves[%zu]: %.200s", i,
+				 inner.message);
+	}
+	return (unsigned)count;
+}
+
+static void set_moved(struct json_object *o, const struct move_result *res, const struct moved *m)
+{
 	struct json_object *paths;
+
+	json_set_u64(o, "lid_before", m->lid_before);
+	json_set_u64(o, "lid_after", m->lid_after);
+	json_set_u64(o, "paths_changed", m->paths_changed);
+	if (m->paths_changed && (paths = notice_paths(res, m)))
+		json_set(o, "paths", paths);
+}
+
+static struct json_object *moves_json(const struct move_result *res, bool list)
+{
+	struct json_object *o = json_object_new_object();
+	struct json_object *moves = list ? json_object_new_array() : NULL;
+
+	for (unsigned i = 0; list && i < res->moves; i++) {
+		struct json_object *one = json_object_new_object();
+
+		json_set_guid(one, "vguid", res->move[i].vguid);
+		set_moved(one, res, &res->move[i]);
+		json_object_array_add(moves, one);
+	}
+	if (list)
+		json_set(o, "moves", moves);
+	else
+		set_moved(o, res, &res->move[0]);
+	json_set_u64(o, "lft_smps", res->lft_smps);
+	json_set_u64(o, "port_info_smps", res->port_info_smps);
+	json_set_u64(o, "switches_updated", res->switches_updated);
+	json_set_u64(o, "switches_total", res->switches_total);
+	json_set_u64(o, "repath_notices", res->repath_notices);
+	json_set_bool(o, "verified", res->verified);
+	json_set_u64(o, "walks", res->walks);
+	json_set_u64(o, "elapsed_us", res->elapsed_us);
+	json_set_u64(o, "sm_us", res->sm_us);
+	json_set_u64(o, "lock_us", res->lock_us);
+	return o;
+}
+
+/* Large: on the heap. */
+struct moves_call {
+	struct move_request m[OPS_MOVES_MAX];
 	struct move_result res;
+};
+
+static void call_moves(struct job *j, struct moves_call *c)
+{
+	bool many = json_opt(j->body, "moves") != NULL;
 	struct json_reader r;
+	unsigned count;
 
 	json_reader_init(&r, j->body);
-	m.vguid = json_need_guid(&r, "vguid");
-	rest_need_text(&r, "vm", m.vm);
-	need_vf_at(&r, "from", false, &m.from);
-	need_vf_at(&r, "to", true, &m.to);
-	m.pkey = need_pkey(&r);
-	if (!r.error && m.from.parked_guid == m.to.parked_guid &&
-	    strcmp(m.from.host, m.to.host) != 0) {
-		rest_bad_request(
-			j, "\"from\" and \"to\" have the same parked_guid on different hosts");
-		return;
-	}
+	count = read_moves(&r, many ? json_need_array(&r, "moves") : NULL, c->m);
 	if (r.error) {
 		rest_bad_request(j, r.message);
 		return;
 	}
-	if (action_move(o, &m, &res, &j->error))
+	if (action_move(j->rest->ops, c->m, count, &c->res, &j->error))
 		return;
-	/* who has no traps for it cannot tell which paths, either */
-	if (res.repath_notices || (res.paths_changed && !client_backend(o->client)->watch))
-		res.repath_notices += notice_moved(o, m.vguid, &res);
-	j->reply = json_object_new_object();
-	json_set_u64(j->reply, "lid_before", res.lid_before);
-	json_set_u64(j->reply, "lid_after", res.lid_after);
-	json_set_u64(j->reply, "lft_smps", res.lft_smps);
-	json_set_u64(j->reply, "port_info_smps", res.port_info_smps);
-	json_set_u64(j->reply, "switches_updated", res.switches_updated);
-	json_set_u64(j->reply, "switches_total", res.switches_total);
-	json_set_u64(j->reply, "repath_notices", res.repath_notices);
-	json_set_u64(j->reply, "paths_changed", res.paths_changed);
-	if (res.paths_changed && (paths = notice_paths(&res)))
-		json_set(j->reply, "paths", paths);
-	json_set_bool(j->reply, "verified", res.verified);
-	json_set_u64(j->reply, "walks", res.walks);
-	json_set_u64(j->reply, "elapsed_us", res.elapsed_us);
-	json_set_u64(j->reply, "lock_us", res.lock_us);
+	c->res.repath_notices += notice_moved(j->rest->ops, &c->res);
+	j->reply = moves_json(&c->res, many);
+}
+
+static void run_moves(struct job *j)
+{
+	struct moves_call *c = calloc(1, sizeof *c);
+
+	if (c)
+		call_moves(j, c);
+	else
+		j->error = (struct op_error){500, "no-memory", "no memory"};
+	free(c);
 }
 
 static struct json_object *path_json(const struct path_value *p, bool caching)
@@ -409,7 +487,7 @@ static void post_unbind(struct http_request *req)
 
 static void post_move(struct http_request *req)
 {
-	rest_submit(req, run_move, NULL);
+	rest_submit(req, run_moves, NULL);
 }
 
 static void post_subscription(struct http_request *req)

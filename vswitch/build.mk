@@ -1,11 +1,11 @@
 # libvswitch: model of a fabric and its LFTs, plans, walks. Pure, no I/O.
-VSWITCH_SRC := vswitch/plan.c vswitch/fabric.c vswitch/lft.c vswitch/walk.c vswitch/lids.c \
+VSWITCH_SRC := vswitch/fabric.c vswitch/lft.c vswitch/walk.c vswitch/lids.c \
                vswitch/gen.c vswitch/gen_parse.c vswitch/route.c vswitch/check.c vswitch/moves.c \
                vswitch/waves.c vswitch/deps.c vswitch/scan.c vswitch/topo_read.c vswitch/lfts_read.c \
                vswitch/text_write.c vswitch/address.c vswitch/rank.c vswitch/cost.c
 $(eval $(call archive,libvswitch,$(VSWITCH_SRC)))
 VSWITCH := $(BUILD)/lib/libvswitch.a
-$(eval $(call testprogram,test_vswitch_plan,tests/unit/test_vswitch_plan.c,$(VSWITCH)))
+$(eval $(call testprogram,test_vswitch_tables,tests/unit/test_vswitch_tables.c,$(VSWITCH) $(COMMON)))
 $(eval $(call testprogram,test_vswitch_walk,tests/unit/test_vswitch_walk.c,$(VSWITCH)))
 $(eval $(call testprogram,test_vswitch_gen,tests/unit/test_vswitch_gen.c,$(VSWITCH) $(COMMON)))
 $(eval $(call testprogram,test_vswitch_lids,tests/unit/test_vswitch_lids.c,$(VSWITCH) $(COMMON)))

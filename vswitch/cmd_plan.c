@@ -65,8 +65,8 @@ static int rank(const struct cmd *c, const struct fabric *f, uint32_t vm, struct
 	busy[vm] = true;
 	rank_free(f, busy, may);
 	if (!rc)
-		rc = rank_hosts(f, vm, busy, may, c->copy, c->balance ? MOVES_ALL : MOVES_FEWEST,
-				&r, &count, e);
+		rc = rank_hosts(f, vm, busy, may, c->copy, c->fewest ? MOVES_FEWEST : MOVES_ALL, &r,
+				&count, e);
 	if (!rc)
 		print_ranks(c, f, r, count);
 	return rc;
@@ -148,7 +148,7 @@ static int batch(const struct cmd *c, struct fabric *f, const uint32_t *vm, stru
 			n += 2;
 		}
 	}
-	rc = rc ? rc : moves_plan(f, move, n, c->balance ? MOVES_ALL : MOVES_FEWEST, &p, e);
+	rc = rc ? rc : moves_plan(f, move, n, c->fewest ? MOVES_FEWEST : MOVES_ALL, &p, e);
 	if (!rc && c->waves && moves_order(f, &p))
 		rc = fabric_fail(e, -ENOMEM, "no memory");
 	rc = rc ? rc : print_plan(c, f, &p, e);

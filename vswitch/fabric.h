@@ -15,6 +15,7 @@
 #define FABRIC_PORTS_MAX 254
 #define FABRIC_LMC_MAX   7
 #define FABRIC_NONE      UINT32_MAX
+#define VSWITCH_NO_PATH  255 /* the entry of a LID that leads nowhere */
 
 /* Why a call failed, in one line that names what was wrong. */
 struct fabric_error {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The reader of LFT dumps. The number of entries at the end of each table shows that it is whole.
  */
-#include "vswitch/plan.h"
 #include "vswitch/scan.h"
 #include "vswitch/text.h"
 #include "common/ib.h"

@@ -17,7 +17,7 @@ static const struct command {
 	{"check", cmd_check, "FABRIC [--step N] [--deps]",
 	 "walks every LID of a CA port (each Nth) from every switch with CA ports"},
 	{"plan", cmd_plan,
-	 "FABRIC --vm VM... [--to PLACE...] [--busy LIST] [--copy] [--balance] [--waves] [--deps] "
+	 "FABRIC --vm VM... [--to PLACE...] [--busy LIST] [--copy] [--fewest] [--waves] [--deps] "
 	 "[--smps] [--top N]",
 	 "without --to: ranks the hosts that VM could go to; with it: the SMPs of the whole batch"},
 	{"cost", cmd_cost,
@@ -35,7 +35,7 @@ enum {
 	OPT_VM,
 	OPT_TO,
 	OPT_BUSY,
-	OPT_BALANCE,
+	OPT_FEWEST,
 	OPT_WAVES,
 	OPT_COPY,
 	OPT_DEPS,
@@ -59,7 +59,7 @@ static const struct option options[] = {
 	{"vm", required_argument, NULL, OPT_VM},
 	{"to", required_argument, NULL, OPT_TO},
 	{"busy", required_argument, NULL, OPT_BUSY},
-	{"balance", no_argument, NULL, OPT_BALANCE},
+	{"fewest", no_argument, NULL, OPT_FEWEST},
 	{"waves", no_argument, NULL, OPT_WAVES},
 	{"copy", no_argument, NULL, OPT_COPY},
 	{"deps", no_argument, NULL, OPT_DEPS},
@@ -98,10 +98,9 @@ static void usage(FILE *out)
 	      "without a LID\n"
 	      "--busy   LIDs of the ports with VMs, as 5,7,20-31; default: those of --vm\n"
 	      "--copy   the VM takes its LID along (dynamic LIDs); default: LIDs are exchanged\n"
-	      "--balance takes all entries of the other LID, as the OpenSM plugin does; default: "
-	      "old "
-	      "ones\n"
-	      "         that lead there in as few hops stay\n"
+	      "--fewest old entries that lead there in as few hops stay; default: all entries "
+	      "of the\n"
+	      "         other LID are taken, as the OpenSM plugin does\n"
 	      "--waves  from the destination outwards; --smps prints each SMP; --deps looks for "
 	      "cycles of links\n\n"
 	      "Exit status: 0, 1 refused or broken, 2 wrong use. Nothing is sent to any network.\n",
@@ -169,7 +168,7 @@ static bool set_option(struct cmd *c, int option, const char *value)
 	} plain[] = {
 		{OPT_TOPOLOGY, &c->topology, NULL}, {OPT_LFTS, &c->lfts, NULL},
 		{OPT_NET, &c->net, NULL},           {OPT_ROUTING, &c->routing, NULL},
-		{OPT_BUSY, &c->busy, NULL},         {OPT_BALANCE, NULL, &c->balance},
+		{OPT_BUSY, &c->busy, NULL},         {OPT_FEWEST, NULL, &c->fewest},
 		{OPT_WAVES, NULL, &c->waves},       {OPT_COPY, NULL, &c->copy},
 		{OPT_DEPS, NULL, &c->deps},         {OPT_SMPS, NULL, &c->smps},
 	};

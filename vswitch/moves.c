@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "vswitch/moves.h"
-#include "vswitch/plan.h"
 #include "common/ib.h"
 #include "common/util.h"
 
@@ -78,8 +77,9 @@ int moves_copy(const struct fabric *f, uint32_t vm, uint32_t to, struct move *re
 	return rc;
 }
 
-static int check_moves(const struct fabric *f, const struct move *move, unsigned count,
-		       struct fabric_error *e)
+/* What does not depend on where the tables are. */
+static int check_lids(uint32_t switches, const struct move *move, unsigned count,
+		      struct fabric_error *e)
 {
 	if (count > MOVES_MAX)
 		return fabric_fail(e, -EINVAL, "%u LIDs in a batch: at most %d", count, MOVES_MAX);
@@ -89,10 +89,8 @@ static int check_moves(const struct fabric *f, const struct move *move, unsigned
 		if (!ib_lid_is_unicast(m->lid) || (m->like && !ib_lid_is_unicast(m->like)))
 			return fabric_fail(e, -EINVAL, "LID %u like %u: unicast is 1 to %u", m->lid,
 					   m->like, IB_LID_UCAST_MAX);
-		if (m->at_sw != FABRIC_NONE &&
-		    (m->at_sw >= f->switches || m->at_port > f->sw[m->at_sw].ports))
-			return fabric_fail(e, -EINVAL, "LID %u: port %u is beyond the switch",
-					   m->lid, m->at_port);
+		if (m->at_sw != FABRIC_NONE && m->at_sw >= switches)
+			return fabric_fail(e, -EINVAL, "LID %u: a switch that is unknown", m->lid);
 		for (unsigned k = 0; k < i; k++)
 			if (move[k].lid == m->lid)
 				return fabric_fail(e, -EINVAL, "LID %u is twice in the batch",
@@ -101,12 +99,53 @@ static int check_moves(const struct fabric *f, const struct move *move, unsigned
 	return 0;
 }
 
+static int check_ports(const struct fabric *f, const struct move *move, unsigned count,
+		       struct fabric_error *e)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (move[i].at_sw != FABRIC_NONE && move[i].at_port > f->sw[move[i].at_sw].ports)
+			return fabric_fail(e, -EINVAL, "LID %u: port %u is beyond the switch",
+					   move[i].lid, move[i].at_port);
+	return 0;
+}
+
+static const uint8_t *fabric_block(const void *arg, uint32_t sw, unsigned block)
+{
+	return fabric_lft_block(arg, sw, block);
+}
+
+static unsigned fabric_blocks(const void *arg, uint32_t sw)
+{
+	const struct fabric *f = arg;
+
+	return f->sw[sw].lft_blocks;
+}
+
+static const char *fabric_name(const void *arg, uint32_t sw)
+{
+	const struct fabric *f = arg;
+
+	return f->sw[sw].desc;
+}
+
+static struct moves_tables tables_of(const struct fabric *f)
+{
+	return (struct moves_tables){f->switches, fabric_block, fabric_blocks, fabric_name, f};
+}
+
+static int entry(const struct moves_tables *t, uint32_t sw, uint16_t lid)
+{
+	const uint8_t *data = t->block(t->arg, sw, lid / IB_LFT_BLOCK);
+
+	return data ? data[lid % IB_LFT_BLOCK] : -ENODATA;
+}
+
 /* What a move wants at a switch; -ENODATA. */
-static int wanted(const struct fabric *f, const struct move *m, uint32_t sw)
+static int wanted(const struct moves_tables *t, const struct move *m, uint32_t sw)
 {
 	if (sw == m->at_sw)
 		return m->at_port;
-	return m->like ? fabric_lft_entry(f, sw, m->like) : VSWITCH_NO_PATH;
+	return m->like ? entry(t, sw, m->like) : VSWITCH_NO_PATH;
 }
 
 /* The switch behind an entry, FABRIC_NONE where there is none. */
@@ -116,7 +155,8 @@ static uint32_t behind(const struct fabric *f, uint32_t sw, int port)
 }
 
 /* hops[s]: how far the new place is from s if all entries of `like` are taken. */
-static int count_hops(const struct fabric *f, const struct move *m, uint16_t *hops)
+static int count_hops(const struct fabric *f, const struct moves_tables *t, const struct move *m,
+		      uint16_t *hops)
 {
 	uint32_t *stack AUTO_FREE = malloc((f->switches + 1u) * sizeof *stack);
 
@@ -128,7 +168,7 @@ static int count_hops(const struct fabric *f, const struct move *m, uint16_t *ho
 		unsigned h = 0;
 
 		while (at != FABRIC_NONE && !hops[at]) {
-			int port = wanted(f, m, at);
+			int port = wanted(t, m, at);
 
 			hops[at] = FAR; /* met again: a loop */
 			stack[depth++] = at;
@@ -172,83 +212,121 @@ static struct moves_smp *add_smp(struct moves_plan *p, uint32_t sw, uint16_t blo
 	return smp;
 }
 
-/* One LID at one switch. hops is NULL for MOVES_ALL. */
-static int plan_entry(const struct fabric *f, const struct move *m, uint32_t sw,
-		      const uint16_t *hops, struct moves_plan *p, struct fabric_error *e)
+/* A block behind the end of a table that may get longer: nothing in it has a path yet. */
+static bool is_behind_end(const struct moves_tables *t, uint32_t sw, unsigned block)
+{
+	unsigned blocks = t->blocks ? t->blocks(t->arg, sw) : 0;
+
+	return blocks && block >= blocks;
+}
+
+static struct moves_smp *add_new_block(const struct moves_tables *t, struct moves_plan *p,
+				       uint32_t sw, uint16_t block)
+{
+	uint8_t empty[IB_LFT_BLOCK];
+
+	memset(empty, VSWITCH_NO_PATH, sizeof empty);
+	p->grown += !p->smps || p->smp[p->smps - 1].sw != sw ||
+		    p->smp[p->smps - 1].block < t->blocks(t->arg, sw);
+	return add_smp(p, sw, block, empty);
+}
+
+/* One LID at one switch. With a fabric, whose hops are given, an old entry that leads to a switch
+ * which is nearer stays. */
+static int plan_entry(const struct moves_tables *t, const struct move *m, uint32_t sw,
+		      const struct fabric *f, const uint16_t *hops, struct moves_plan *p,
+		      struct fabric_error *e)
 {
 	uint16_t block = m->lid / IB_LFT_BLOCK;
-	const uint8_t *data = fabric_lft_block(f, sw, block);
-	int want = wanted(f, m, sw), have = data ? data[m->lid % IB_LFT_BLOCK] : -ENODATA;
+	const uint8_t *data = t->block(t->arg, sw, block);
+	int want = wanted(t, m, sw), have = data ? data[m->lid % IB_LFT_BLOCK] : -ENODATA;
 	struct moves_smp *smp;
-	uint32_t next;
 
-	/* a table that ends before the LID's block has no entry for it yet */
-	if (have < 0 && block >= f->sw[sw].lft_blocks && f->sw[sw].lft_blocks)
+	if (have < 0 && is_behind_end(t, sw, block))
 		have = VSWITCH_NO_PATH;
 	if (have < 0 || want < 0)
 		return fabric_fail(e, -ENODATA, "switch %s: the LFT entry of LID %u is not known",
-				   f->sw[sw].desc, have < 0 ? m->lid : m->like);
-	next = behind(f, sw, have);
-	if (have == want || (hops && next != FABRIC_NONE && hops[next] < hops[sw]))
+				   t->name(t->arg, sw), have < 0 ? m->lid : m->like);
+	if (have == want)
 		return 0;
-	if (data)
-		smp = add_smp(p, sw, block, data);
-	else {
-		uint8_t empty[IB_LFT_BLOCK];
+	if (hops) {
+		uint32_t next = behind(f, sw, have);
 
-		memset(empty, VSWITCH_NO_PATH, sizeof empty);
-		p->grown += !p->smps || p->smp[p->smps - 1].sw != sw ||
-			    p->smp[p->smps - 1].block < f->sw[sw].lft_blocks;
-		smp = add_smp(p, sw, block, empty);
+		if (next != FABRIC_NONE && hops[next] < hops[sw])
+			return 0;
 	}
+	smp = data ? add_smp(p, sw, block, data) : add_new_block(t, p, sw, block);
 	if (!smp)
 		return fabric_fail(e, -ENOMEM, "no memory");
 	smp->after[m->lid % IB_LFT_BLOCK] = (uint8_t)want;
 	return 0;
 }
 
-static void count_switches(const struct fabric *f, struct moves_plan *p)
+/* hops: of each move at each switch of f, or NULL. */
+static int make_plan(const struct moves_tables *t, const struct move *move, unsigned count,
+		     const struct fabric *f, const uint16_t *hops, struct moves_plan *p,
+		     struct fabric_error *e)
 {
-	p->switches = p->switches_inside = p->smps_inside = 0;
+	int rc;
+
+	memcpy(p->move, move, count * sizeof *move);
+	for (unsigned i = 0; i < count; i++)
+		p->move[i].old_end = f ? fabric_find_lid(f, move[i].lid).end : FABRIC_NONE;
+	p->moves = count;
+	p->smps = p->switches = p->smps_inside = p->switches_inside = 0;
+	p->unordered = p->grown = 0;
+	for (uint32_t s = 0; s < t->switches; s++) {
+		unsigned before = p->smps;
+
+		for (unsigned i = 0; i < count; i++) {
+			rc = plan_entry(t, &move[i], s, f,
+					hops ? hops + (size_t)i * t->switches : NULL, p, e);
+			if (rc)
+				return rc;
+		}
+		p->switches += p->smps > before;
+	}
+	p->waves = p->smps > 0;
+	return 0;
+}
+
+static void count_inside(const struct fabric *f, struct moves_plan *p)
+{
 	for (unsigned i = 0; i < p->smps; i++) {
 		bool inside = f->sw[p->smp[i].sw].inside;
-		bool first = !i || p->smp[i - 1].sw != p->smp[i].sw;
 
 		p->smps_inside += inside;
-		p->switches += first;
-		p->switches_inside += first && inside;
+		p->switches_inside += inside && (!i || p->smp[i - 1].sw != p->smp[i].sw);
 	}
+}
+
+int moves_plan_tables(const struct moves_tables *tables, const struct move *move, unsigned count,
+		      struct moves_plan *p, struct fabric_error *e)
+{
+	int rc = check_lids(tables->switches, move, count, e);
+
+	return rc ? rc : make_plan(tables, move, count, NULL, NULL, p, e);
 }
 
 int moves_plan(const struct fabric *f, const struct move *move, unsigned count,
 	       enum moves_rule rule, struct moves_plan *p, struct fabric_error *e)
 {
+	const struct moves_tables t = tables_of(f);
 	uint16_t *hops AUTO_FREE = NULL;
-	int rc = check_moves(f, move, count, e);
+	int rc = check_lids(f->switches, move, count, e);
 
-	if (rc)
+	if (rc || (rc = check_ports(f, move, count, e)))
 		return rc;
 	if (rule == MOVES_FEWEST) {
 		hops = malloc(((size_t)count * f->switches + 1) * sizeof *hops);
 		for (unsigned i = 0; i < count; i++)
-			if (!hops || count_hops(f, &move[i], hops + (size_t)i * f->switches))
+			if (!hops || count_hops(f, &t, &move[i], hops + (size_t)i * f->switches))
 				return fabric_fail(e, -ENOMEM, "no memory");
 	}
-	memcpy(p->move, move, count * sizeof *move);
-	for (unsigned i = 0; i < count; i++)
-		p->move[i].old_end = fabric_find_lid(f, move[i].lid).end;
-	p->moves = count;
-	p->smps = p->unordered = p->grown = 0;
-	for (uint32_t s = 0; s < f->switches; s++)
-		for (unsigned i = 0; i < count; i++) {
-			rc = plan_entry(f, &move[i], s,
-					hops ? hops + (size_t)i * f->switches : NULL, p, e);
-			if (rc)
-				return rc;
-		}
-	count_switches(f, p);
-	p->waves = p->smps > 0;
-	return 0;
+	rc = make_plan(&t, move, count, f, hops, p, e);
+	if (!rc)
+		count_inside(f, p);
+	return rc;
 }
 
 void moves_free(struct moves_plan *p)

@@ -7,7 +7,7 @@
 
 #include "vswitch/fabric.h"
 
-#define MOVES_MAX 128
+#define MOVES_MAX 256 /* LIDs of a batch: 64 swaps, and the LIDs that these may make nobody's */
 
 /* One LID of a batch. All read the tables as they were before the batch. */
 struct move {
@@ -21,7 +21,8 @@ struct move {
 };
 
 enum moves_rule {
-	MOVES_ALL,   /* the entries of the other LID everywhere: the balance of the routes stays */
+	MOVES_ALL,   /* the entries of the other LID everywhere: routes, lanes and balance are those
+			that the SM made, with the ports exchanged */
 	MOVES_FEWEST /* an old entry stays where it still leads there in as few hops */
 };
 
@@ -55,11 +56,27 @@ int moves_copy(const struct fabric *f, uint32_t vm, uint32_t to, struct move *re
 int moves_to_port(const struct fabric *f, uint16_t lid, uint32_t sw, unsigned port,
 		  struct move *ret_move, struct fabric_error *e);
 
+/* Tables of switches, wherever they are kept. */
+struct moves_tables {
+	uint32_t switches;
+	/* The 64 entries of a block, borrowed until the table changes; NULL: they are not known. */
+	const uint8_t *(*block)(const void *arg, uint32_t sw, unsigned block);
+	/* Blocks of a table that may get longer. NULL: none may, a LID beyond its end is -ENODATA.
+	 */
+	unsigned (*blocks)(const void *arg, uint32_t sw);
+	const char *(*name)(const void *arg, uint32_t sw); /* for errors */
+	const void *arg;
+};
+
 /* 0; -EINVAL (a LID twice, not unicast, a port beyond the switch, above MOVES_MAX), -ENODATA (an
  * LFT block is not known), -ENOMEM. All SMPs are in one wave. *ret_plan is freed by moves_free(),
  * or kept to be filled again. */
 int moves_plan(const struct fabric *f, const struct move *move, unsigned count,
 	       enum moves_rule rule, struct moves_plan *ret_plan, struct fabric_error *e);
+/* The same by MOVES_ALL, for tables without a fabric around them: at_port is not checked, nothing
+ * counts as inside, and no old or new port is known. */
+int moves_plan_tables(const struct moves_tables *tables, const struct move *move, unsigned count,
+		      struct moves_plan *ret_plan, struct fabric_error *e);
 void moves_free(struct moves_plan *plan);
 
 /* Orders the SMPs in waves from the new places outwards: a packet to a moving LID arrives at the

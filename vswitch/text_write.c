@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "vswitch/plan.h"
 #include "vswitch/text.h"
 #include "common/ib.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "vswitch/walk.h"
-#include "vswitch/plan.h"
 #include "common/ib.h"
 
 #include <errno.h>

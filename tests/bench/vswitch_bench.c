@@ -20,6 +20,7 @@
 
 #define PLANS        301
 #define PLAN_GOAL_US 1000
+#define LIDS_MAX     128 /* of a batch */
 #define BYTES_GOAL   100000000
 
 static const char *const nets[] = {"324", "648", "5832", "11664"};
@@ -66,16 +67,16 @@ static double plan_us(const struct fabric *f, unsigned k, enum moves_rule rule, 
 	static double us[PLANS];
 	struct fabric_error e = {""};
 	struct moves_plan p = {0};
-	struct move m[MOVES_MAX];
+	struct move m[LIDS_MAX];
 	unsigned runs = k > 1 ? 31 : PLANS;
 
 	for (unsigned i = 0; i < runs; i++) {
-		uint32_t first = (uint32_t)rand() % f->ends, step = f->ends / MOVES_MAX;
+		uint32_t first = (uint32_t)rand() % f->ends, step = f->ends / LIDS_MAX;
 		double start;
 
 		for (unsigned n = 0; n < k; n++) /* 2 k different ports */
 			if (moves_swap(f, (first + n * step) % f->ends,
-				       (first + (n + MOVES_MAX / 2) * step) % f->ends, m + 2 * n,
+				       (first + (n + LIDS_MAX / 2) * step) % f->ends, m + 2 * n,
 				       &e))
 				die("swap", &e);
 		start = clock_us();
@@ -193,7 +194,7 @@ static void print_speed(const char *net)
 	       "\"plan_ordered_us\": %.1f, \"batch_us\": {",
 	       all, PLAN_GOAL_US, all < PLAN_GOAL_US ? "true" : "false",
 	       plan_us(&f, 1, MOVES_FEWEST, false), plan_us(&f, 1, MOVES_ALL, true));
-	for (unsigned k = 1; k <= MOVES_MAX / 2; k *= 2)
+	for (unsigned k = 1; k <= LIDS_MAX / 2; k *= 2)
 		printf("%s\"%u\": %.1f", k > 1 ? ", " : "", k, plan_us(&f, k, MOVES_ALL, false));
 	printf("}, ");
 	print_rank(&f);

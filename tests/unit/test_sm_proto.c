@@ -60,7 +60,7 @@ static void test_heads(void **state)
 	s.head = good;
 	s.head.version = SM_PROTO_VERSION + 1;
 	assert_int_equal(check(&s, sizeof s), -EPROTO);
-	assert_non_null(strstr(reason, "version 5; this plugin speaks 4"));
+	assert_non_null(strstr(reason, "version 6; this plugin speaks 5"));
 	s.head = good;
 	s.head.bytes++;
 	assert_int_equal(check(&s, sizeof s), -EPROTO);

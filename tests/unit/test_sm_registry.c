@@ -104,6 +104,36 @@ static void test_one_vm_per_vf(void **state)
 	registry_close(r);
 }
 
+/* All or none; what another thread writes meanwhile is neither held back for ever nor lost. */
+static void test_batch(void **state)
+{
+	struct registry *r = open_registry();
+	struct reg_entry e[3] = {entry(1, 11), entry(2, 12), entry(3, 13)}, got;
+
+	(void)state;
+	assert_int_equal(registry_put_all(r, e, 3), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		strcpy(e[i].at.host, "b");
+		e[i].at.parked_guid += 10;
+	}
+	e[2].at.parked_guid = 21; /* that of the first: refused */
+	assert_int_equal(registry_put_all(r, e, 3), -EIO);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(registry_find(r, i + 1, &got), 0);
+		assert_string_equal(got.at.host, "a");
+	}
+	assert_int_equal(registry_subscribe(r, "a", "http://new"), 0); /* nothing is left open */
+	e[2].at.parked_guid = 23;
+	assert_int_equal(registry_put_all(r, e, 3), 0);
+	registry_close(r);
+	r = open_registry();
+	assert_int_equal(registry_find_vf(r, 23, &got), 0);
+	assert_int_equal(got.vguid, 3);
+	assert_int_equal(registry_find_vf(r, 13, &got), -ENOENT);
+	assert_int_equal(registry_put_all(r, e, 1), 0);
+	registry_close(r);
+}
+
 static void count(void *arg, const struct reg_subscription *s)
 {
 	assert_string_equal(s->url, "http://new");
@@ -300,6 +330,7 @@ int main(void)
 	const struct CMUnitTest sm_registry[] = {
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_vm_per_vf, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_subscriptions, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bad_file, setup, teardown),

@@ -8,7 +8,6 @@
 #include "common/util.h"
 #include "vswitch/check.h"
 #include "vswitch/gen.h"
-#include "vswitch/plan.h"
 #include "vswitch/route.h"
 
 static void make(const char *text, struct fabric *f)

@@ -205,7 +205,7 @@ static void test_cost(void **state)
 	assert_int_equal(cost_measure(&f, 100, 16, 1, &c, &e), 0);
 	assert_int_equal(c.drained, 16);
 	assert_true(c.coalesced < c.one_by_one);
-	assert_int_equal(cost_measure(&f, 0, 65, 1, &c, &e), -EINVAL);
+	assert_int_equal(cost_measure(&f, 0, MOVES_MAX / 2 + 1, 1, &c, &e), -EINVAL);
 	fabric_clear(&f);
 }
 

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "vswitch/plan.h"
 #include "vswitch/walk.h"
 
 enum { LEAF0 = 0x100, LEAF1, SPINE };

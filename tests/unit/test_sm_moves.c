@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Batches of moves with a real registry; OpenSM and the fabric are played: two switches with eight
+ * VFs each, what OpenSM's tables say of them, and what the VFs show. */
+#include "tests/unit/tap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "sm-helper/ops.h"
+
+#define VFS 8 /* of a switch, at its ports 2 to 9 */
+#define OWN (2 * VFS)
+
+struct vf_place {
+	uint64_t guid, shown; /* port GUIDs: in OpenSM's tables, on the VF */
+	uint16_t lid;
+};
+
+static struct world {
+	struct vf_place at[2 * VFS + 1]; /* and our own port */
+	uint64_t generation, sweeps;
+	unsigned assigns, targets; /* calls, and how many places the last one named */
+	int fail[4];               /* what the next calls return; 0: carried out */
+	int lost;                  /* carried out, but this is returned */
+	uint16_t lie;              /* a LID that the switches send nowhere */
+} w;
+
+static uint64_t switch_of(unsigned place)
+{
+	return place < VFS || place == OWN ? 0x10 : 0x20;
+}
+
+static uint8_t port_of(unsigned place)
+{
+	return (uint8_t)(place == OWN ? 10 : 2 + place % VFS);
+}
+
+static uint64_t parked(unsigned place)
+{
+	return 0x1001 + 2 * place;
+}
+
+static uint64_t vguid(unsigned vm)
+{
+	return 0x5001 + 2 * vm;
+}
+
+static int place_at(uint64_t sw, unsigned port)
+{
+	for (unsigned i = 0; i <= OWN; i++)
+		if (switch_of(i) == sw && port_of(i) == port)
+			return (int)i;
+	return -1;
+}
+
+/* ---- played: OpenSM ---- */
+
+int client_status(struct client *c, struct sm_status_reply *s, char error[static CLIENT_ERROR_MAX])
+{
+	(void)c;
+	(void)error;
+	*s = (struct sm_status_reply){.instance = 1,
+				      .generation = w.generation,
+				      .heavy_sweeps = w.sweeps,
+				      .sm_state = 3,
+				      .ready = 1};
+	return 0;
+}
+
+int client_sweep(struct client *c, uint64_t *ret_before, char error[static CLIENT_ERROR_MAX])
+{
+	(void)c;
+	(void)error;
+	*ret_before = w.sweeps++;
+	return 0;
+}
+
+int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_epoch,
+		  char error[static CLIENT_ERROR_MAX])
+{
+	(void)c;
+	(void)error;
+	fabric_clear(f);
+	assert_int_equal(fabric_add_switch(f, 0x10, 200, 12, "s0"), 0);
+	assert_int_equal(fabric_add_switch(f, 0x20, 201, 12, "s1"), 0);
+	assert_int_equal(fabric_link(f, 0x10, 1, 0x20, 1), 0);
+	for (unsigned i = 0; i <= OWN; i++) {
+		struct fabric_end e = {.node_guid = w.at[i].guid - 1,
+				       .port_guid = w.at[i].guid,
+				       .lid = w.at[i].lid,
+				       .port = 1,
+				       .desc = "vf"};
+
+		assert_int_equal(fabric_add_end(f, &e), 0);
+		assert_int_equal(fabric_attach(f, i, switch_of(i), port_of(i)), 0);
+	}
+	*ret_epoch = (struct client_epoch){1, w.generation};
+	return 0;
+}
+
+static int assign_one(const struct sm_target *t, struct sm_target *ret_before, uint16_t *ret_lid)
+{
+	int i = place_at(t->switch_guid, t->switch_port);
+	struct vf_place *at;
+
+	assert_true(i >= 0 && i < OWN);
+	at = &w.at[i];
+	if ((t->was_guid && t->was_guid != at->guid) || (t->was_lid && t->was_lid != at->lid))
+		return -ESTALE;
+	*ret_before = *t;
+	ret_before->port_guid = at->guid;
+	ret_before->node_guid = at->guid - 1;
+	ret_before->lid = at->lid;
+	at->guid = t->port_guid;
+	at->lid = t->lid ? t->lid : at->lid;
+	*ret_lid = at->lid;
+	return 0;
+}
+
+int client_assign(struct client *c, const struct sm_target *t, unsigned count, uint32_t flags,
+		  unsigned deadline_ms, struct sm_assign_reply *r,
+		  char error[static CLIENT_ERROR_MAX])
+{
+	struct vf_place saved[2 * VFS + 1];
+	int rc = w.fail[0];
+
+	(void)c;
+	(void)flags;
+	(void)deadline_ms;
+	strcpy(error, "played");
+	w.assigns++;
+	w.targets = count;
+	memmove(w.fail, w.fail + 1, sizeof w.fail - sizeof w.fail[0]);
+	memcpy(saved, w.at, sizeof saved);
+	for (unsigned i = 0; !rc && i < count; i++)
+		rc = assign_one(&t[i], &r->before[i], &r->lid[i]);
+	if (rc) {
+		memcpy(w.at, saved, sizeof saved);
+		return rc;
+	}
+	r->lft_smps = memcmp(saved, w.at, sizeof saved) != 0;
+	w.generation++;
+	return w.lost;
+}
+
+void path_service_expire(struct path_service *s)
+{
+	(void)s;
+}
+
+/* ---- played: the fabric ---- */
+
+int probe_own_guid(struct probe *m, uint64_t *ret_guid, char error[static PROBE_ERROR_MAX])
+{
+	(void)m;
+	(void)error;
+	*ret_guid = w.at[OWN].guid;
+	return 0;
+}
+
+int probe_node_info(struct probe *m, const struct probe_route *to, uint64_t *ret_node,
+		    uint64_t *ret_port, char error[static PROBE_ERROR_MAX])
+{
+	int i = place_at(to->hops == 2 ? 0x10 : 0x20, to->path[to->hops]);
+
+	(void)m;
+	(void)error;
+	assert_true(i >= 0);
+	*ret_port = w.at[i].shown;
+	*ret_node = w.at[i].shown - 1;
+	return 0;
+}
+
+int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port,
+			char error[static PROBE_ERROR_MAX])
+{
+	(void)m;
+	(void)error;
+	for (unsigned i = 0; i <= OWN; i++)
+		if (w.at[i].lid == lid) {
+			*ret_port = w.at[i].shown;
+			return 0;
+		}
+	return -EIO;
+}
+
+int probe_lft_block(struct probe *m, const struct probe_route *to, unsigned block,
+		    uint8_t ret_data[static 64], char error[static PROBE_ERROR_MAX])
+{
+	uint64_t sw = to->hops == 1 ? 0x10 : 0x20;
+
+	(void)m;
+	(void)error;
+	memset(ret_data, VSWITCH_NO_PATH, 64);
+	for (unsigned i = 0; i <= OWN; i++)
+		if (w.at[i].lid / 64 == block && w.at[i].lid != w.lie)
+			ret_data[w.at[i].lid % 64] = switch_of(i) == sw ? port_of(i) : 1;
+	return 0;
+}
+
+/* ---- a host's part ---- */
+
+static char dir[64], path[96];
+static struct ops o;
+
+static struct reg_vf vf(unsigned place)
+{
+	struct reg_vf v = {.parked_guid = parked(place)};
+
+	snprintf(v.host, sizeof v.host, "h%u", place);
+	snprintf(v.vf, sizeof v.vf, "vf%u", place);
+	return v;
+}
+
+static struct move_request way(unsigned vm, unsigned from, unsigned to)
+{
+	struct move_request m = {
+		.vguid = vguid(vm), .vm = "vm", .from = vf(from), .to = vf(to), .pkey = 0xffff};
+
+	return m;
+}
+
+/* What the hosts do before a move, and to undo one. */
+static void show(const struct move_request *m, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		for (unsigned k = 0; k < OWN; k++) {
+			if (parked(k) == m[i].from.parked_guid)
+				w.at[k].shown = parked(k);
+			if (parked(k) == m[i].to.parked_guid)
+				w.at[k].shown = m[i].vguid;
+		}
+}
+
+/* VM n on place n, with LID n + 1. */
+static int setup(void **state)
+{
+	char *error = NULL;
+
+	(void)state;
+	strcpy(dir, "/tmp/test_sm_moves.XXXXXX");
+	if (!mkdtemp(dir))
+		return -1;
+	snprintf(path, sizeof path, "%s/r.db", dir);
+	o = (struct ops){.verify_sources = 0};
+	pthread_mutex_init(&o.lock, NULL);
+	if (registry_open(path, &o.registry, &error))
+		return -1;
+	w = (struct world){.generation = 1};
+	for (unsigned i = 0; i <= OWN; i++)
+		w.at[i] = (struct vf_place){parked(i), parked(i), (uint16_t)(i + 1)};
+	for (unsigned i = 0; i < 4; i++) {
+		struct reg_entry e = {.vguid = vguid(i), .vm = "vm", .lid = w.at[i].lid};
+
+		e.at = vf(i);
+		e.at.switch_guid = switch_of(i);
+		e.at.switch_port = port_of(i);
+		w.at[i].guid = w.at[i].shown = vguid(i);
+		if (registry_put(o.registry, &e))
+			return -1;
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	static const char *const suffix[] = {"", "-wal", "-shm"};
+
+	(void)state;
+	registry_close(o.registry);
+	fabric_clear(&o.fabric);
+	for (size_t i = 0; i < ARRAY_SIZE(suffix); i++) {
+		char *f AUTO_FREE = strf("%s%s", path, suffix[i]);
+
+		unlink(f);
+	}
+	return rmdir(dir);
+}
+
+/* The VM is there for the registry and for OpenSM, with the LID that it always had, and nothing
+ * about it is open. */
+static void assert_at(unsigned vm, unsigned place)
+{
+	struct reg_entry e;
+
+	assert_int_equal(registry_find(o.registry, vguid(vm), &e), 0);
+	assert_int_equal(e.intent, REG_NONE);
+	assert_int_equal(e.at.parked_guid, parked(place));
+	assert_int_equal(w.at[place].guid, vguid(vm));
+	assert_int_equal(w.at[place].lid, vm + 1);
+}
+
+static struct move_result res;
+static struct op_error e;
+
+static int move_all(const struct move_request *m, unsigned n)
+{
+	e = (struct op_error){0};
+	return ops_move(&o, m, n, &res, &e);
+}
+
+/* ---- tests ---- */
+
+static void test_batch(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8), way(1, 1, 9), way(2, 2, 4)};
+	struct move_request mixed[] = {way(0, 0, 8), way(3, 3, 10)};
+
+	(void)state;
+	show(m, 3);
+	assert_int_equal(move_all(m, 3), 0);
+	assert_int_equal(w.assigns, 1);
+	assert_int_equal(w.targets, 6);
+	assert_int_equal(res.moves, 3);
+	assert_true(res.verified);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(res.move[i].vguid, vguid(i));
+		assert_int_equal(res.move[i].lid_after, i + 1);
+	}
+	assert_at(0, 8);
+	assert_at(1, 9);
+	assert_at(2, 4);
+	assert_at(3, 3);
+	assert_int_equal(w.at[0].guid, parked(0)); /* with the LID of the VF that the VM has now */
+	assert_int_equal(w.at[0].lid, 9);
+	assert_int_equal(o.moves, 3);
+	assert_int_equal(move_all(m, 3), 0); /* again */
+	assert_true(res.verified && !res.lft_smps);
+	assert_int_equal(w.targets, 3);
+	assert_int_equal(o.moves, 3);
+	show(mixed + 1, 1); /* one that is there and one that goes */
+	assert_int_equal(move_all(mixed, 2), 0);
+	assert_int_equal(w.targets, 3);
+	assert_at(0, 8);
+	assert_at(3, 10);
+	assert_int_equal(o.moves, 4);
+}
+
+static void test_twice(void **state)
+{
+	struct move_request vm[] = {way(0, 0, 8), way(1, 1, 9), way(0, 0, 10)},
+			    to[] = {way(0, 0, 8), way(1, 1, 9), way(2, 2, 8)},
+			    chain[] = {way(0, 0, 1), way(1, 1, 9)};
+
+	(void)state;
+	show(vm, 2);
+	assert_int_equal(move_all(vm, 3), -EINVAL);
+	assert_int_equal(e.status, 400);
+	assert_string_equal(e.detail, "moves 0 and 2 both name vGUID 0x0000000000005001");
+	assert_int_equal(move_all(to, 3), -EINVAL);
+	assert_string_equal(e.detail, "moves 0 and 2 both name VF vf8 of h8 (parked GUID "
+				      "0x0000000000001011)");
+	assert_int_equal(move_all(chain, 2), -EINVAL);
+	assert_non_null(strstr(e.detail, "moves 0 and 1 both name VF vf1"));
+	assert_int_equal(w.assigns, 0);
+	for (unsigned i = 0; i < 4; i++)
+		assert_at(i, i);
+}
+
+static void assert_nothing_moved(unsigned assigns)
+{
+	assert_int_equal(w.assigns, assigns);
+	for (unsigned i = 0; i < 4; i++)
+		assert_at(i, i);
+}
+
+/* One of a batch cannot be: none is. */
+static void test_refused(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8), way(1, 1, 9)};
+	struct move_request wrong[] = {way(0, 0, 8), way(1, 2, 9)};
+	struct move_request taken[] = {way(0, 0, 8), way(1, 1, 3)};
+
+	(void)state;
+	show(m, 1); /* the second one's VF does not show its vGUID */
+	assert_int_equal(move_all(m, 2), -EINVAL);
+	assert_string_equal(e.code, "guid-not-set");
+	assert_nothing_moved(0);
+	show(m, 2);
+	assert_int_equal(move_all(wrong, 2), -EINVAL);
+	assert_string_equal(e.code, "wrong-host");
+	assert_int_equal(move_all(taken, 2), -EBUSY);
+	assert_string_equal(e.code, "vf-in-use");
+	assert_nothing_moved(0);
+	w.fail[0] = -EEXIST;
+	assert_int_equal(move_all(m, 2), -EEXIST);
+	assert_nothing_moved(1);
+}
+
+/* A sweep that came between is looked at again, an SMP that was not taken is tried again. */
+static void test_again(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8), way(1, 1, 9)};
+
+	(void)state;
+	show(m, 2);
+	w.fail[0] = -ESTALE;
+	w.fail[1] = -EREMOTEIO;
+	assert_int_equal(move_all(m, 2), 0);
+	assert_int_equal(w.assigns, 3);
+	assert_at(0, 8);
+	assert_at(1, 9);
+}
+
+/* The walk finds one LID astray: after a sweep, all of the batch is taken back. */
+static void test_not_verified(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8), way(1, 1, 9)};
+	struct move_request back[] = {way(0, 8, 0), way(1, 9, 1)};
+
+	(void)state;
+	show(m, 2);
+	w.lie = 2;
+	assert_int_equal(move_all(m, 2), -EHOSTUNREACH);
+	assert_string_equal(e.code, "not-verified");
+	assert_non_null(strstr(e.detail, "taken back"));
+	assert_int_equal(w.sweeps, 1);
+	assert_nothing_moved(2);
+	w.lie = 0;
+	show(back, 2);
+	assert_int_equal(move_all(back, 2), 0); /* the hosts' undo */
+	assert_true(!res.lft_smps && res.verified);
+	assert_nothing_moved(3);
+}
+
+/* The connection is gone after the request: OpenSM's tables say what has become of it. */
+static void test_unknown(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8), way(1, 1, 9)};
+	struct reg_entry x;
+
+	(void)state;
+	show(m, 2);
+	w.fail[0] = w.lost = -ECONNRESET; /* not carried out */
+	assert_int_equal(move_all(m, 2), -ECONNRESET);
+	assert_int_equal(registry_find(o.registry, vguid(1), &x), 0);
+	assert_int_equal(x.intent, REG_MOVE);
+	assert_int_equal(ops_reconcile(&o, &e), 0);
+	assert_nothing_moved(1);
+	assert_int_equal(move_all(m, 2), -ECONNRESET); /* carried out */
+	w.lost = 0;
+	assert_int_equal(ops_reconcile(&o, &e), 0);
+	assert_at(0, 8);
+	assert_at(1, 9);
+}
+
+int main(void)
+{
+	const struct CMUnitTest sm_moves[] = {
+		cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_twice, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_not_verified, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
+	};
+
+	return RUN_TESTS(sm_moves);
+}

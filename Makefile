@@ -95,6 +95,8 @@ help:
 	@echo 'make bench-qps  what a suspend and a resume cost by the number of QPs, in build/bench/qps.json, .svg'
 	@echo 'make bench-vswitch  plans, memory, the cost table of the vSwitch paper, in build/bench/vswitch.json'
 	@echo 'make bench-paths  path records, from the SA and from the cache: lookups/s and a flood, in build/bench/paths.json'
+	@echo 'make bench-fabric  moves and batches on OpenSM over ibsim against its heavy sweep, in build/bench/fabric.json'
+	@echo '                NETS="net..." chooses the nets (ibvmig-vswitch --help)'
 	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS (default 30)'
 	@echo 'make lint       clang-format, cppcheck'
 	@echo 'make install    DESTDIR, PREFIX and SYSCONF are respected'
@@ -146,6 +148,11 @@ bench-paths: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/paths
 .PHONY: bench-paths
+
+bench-fabric: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/bench/fabric $(NETS)
+.PHONY: bench-fabric
 
 bench: deps
 	$(Q)$(MAKE) --no-print-directory all

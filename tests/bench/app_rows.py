@@ -98,8 +98,8 @@ def cm_programs():
               "@RUN fi_pingpong -p verbs -e msg -c -S 4096 -I @N -P @PORT @VF", "each byte (-c)",
               r"=\d+", cm=False, amount=300)
     yield Row("fi_pingpong -p verbs;ofi_rxm -e rdm -c", "RC, rdma_cm",
-              "FI_UNIVERSE_SIZE=4 @RUN fi_pingpong -p 'verbs;ofi_rxm' -e rdm -c -S 4096 -I @N -B @PORT",
-              "FI_UNIVERSE_SIZE=4 @RUN fi_pingpong -p 'verbs;ofi_rxm' -e rdm -c -S 4096 -I @N "
+              "FI_UNIVERSE_SIZE=4 @RUN fi_pingpong -p \"verbs;ofi_rxm\" -e rdm -c -S 4096 -I @N -B @PORT",
+              "FI_UNIVERSE_SIZE=4 @RUN fi_pingpong -p \"verbs;ofi_rxm\" -e rdm -c -S 4096 -I @N "
               "-P @PORT @VF", "each byte (-c)", r"=\d+", amount=300)
 
 

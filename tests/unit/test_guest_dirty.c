@@ -149,7 +149,8 @@ static int setup(void **state)
 	memset(&shim, 0, sizeof(shim));
 	list_init(&shim.mrs);
 	context = (struct shim_context){.in_job = true};
-	pd = (struct shim_pd){.ctx = &context, .real = &real_pd, .v.context = &context.verbs.context};
+	pd = (struct shim_pd){
+		.ctx = &context, .real = &real_pd, .v.context = &context.verbs.context};
 	return 0;
 }
 

@@ -88,7 +88,7 @@ static int add_rxe(struct nicd *d, const char *nic, char name[static IF_NAMESIZE
 {
 	int r = -EEXIST;
 
-	for (unsigned i = 0; i < RXE_MAX && r == -EEXIST; i++) {
+	for (unsigned i = 0; i < RXE_MAX && (r == -EEXIST || r == -ENFILE); i++) {
 		struct nl_msg m;
 
 		snprintf(name, IF_NAMESIZE, "rxe%u", i);

@@ -79,16 +79,16 @@ static ssize_t add_lines(struct shim_maps *m, char *text)
 
 int maps_read(struct shim_maps *m, const char *path)
 {
-	char *text AUTO_FREE = malloc(LINE_MAX + 1);
 	int fd AUTO_CLOSE = open(path, O_RDONLY | O_CLOEXEC);
+	char *text AUTO_FREE = fd < 0 ? NULL : malloc(LINE_MAX + 1);
 	size_t kept = 0;
 	ssize_t n;
 
 	m->count = 0;
-	if (!text)
-		return -ENOMEM;
 	if (fd < 0)
 		return -errno;
+	if (!text)
+		return -ENOMEM;
 	while ((n = read(fd, text + kept, LINE_MAX - kept)) > 0) {
 		kept += (size_t)n;
 		text[kept] = '\0';

@@ -7,6 +7,9 @@
 #ifndef IBVMIG_SM_BACKEND_H
 #define IBVMIG_SM_BACKEND_H
 
+#include <stdarg.h>
+#include <stdio.h>
+
 #include "sm-helper/client.h"
 #include "sm-helper/ufm_http.h"
 
@@ -60,5 +63,17 @@ extern const struct backend backend_plugin, backend_umad, backend_ufm, backend_n
 const struct backend *backend_find(const char *name);
 /* The names of all, with ", " between them; cut to room bytes with the NUL. */
 void backend_names(char *text, size_t room);
+
+/* Writes the reason for an operator, CLIENT_ERROR_MAX bytes at most; returns rc. */
+static inline __attribute__((format(printf, 3, 4))) int backend_fail(char *error, int rc,
+								     const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(error, CLIENT_ERROR_MAX, fmt, ap);
+	va_end(ap);
+	return rc;
+}
 
 #endif

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -47,35 +46,25 @@ static void plugin_close(void *self)
 	free(c);
 }
 
-static int fail(char *error, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
-static int fail(char *error, int rc, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(error, CLIENT_ERROR_MAX, fmt, ap);
-	va_end(ap);
-	return rc;
-}
-
 static int connect_plugin(struct plugin_link *c, char *error)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	int fd AUTO_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
-		return fail(error, -errno, "socket: %s", strerror(errno));
+		return backend_fail(error, -errno, "socket: %s", strerror(errno));
 	if (strlen(c->path) >= sizeof a.sun_path)
-		return fail(error, -ENAMETOOLONG, "plugin-socket \"%s\" is longer than %zu bytes",
-			    c->path, sizeof a.sun_path - 1);
+		return backend_fail(error, -ENAMETOOLONG,
+				    "plugin-socket \"%s\" is longer than %zu bytes", c->path,
+				    sizeof a.sun_path - 1);
 	strcpy(a.sun_path, c->path);
 	if (connect(fd, (struct sockaddr *)&a, sizeof a))
-		return fail(error, -ECONNREFUSED,
-			    "no OpenSM plugin at %s (%s): is OpenSM running with event_plugin_name "
-			    "ibvmigsm and event_plugin_options ibvmig-socket=%s? Its log says why "
-			    "a plugin is not loaded",
-			    c->path, strerror(errno), c->path);
+		return backend_fail(
+			error, -ECONNREFUSED,
+			"no OpenSM plugin at %s (%s): is OpenSM running with event_plugin_name "
+			"ibvmigsm and event_plugin_options ibvmig-socket=%s? Its log says why "
+			"a plugin is not loaded",
+			c->path, strerror(errno), c->path);
 	c->fd = TAKE_FD(fd);
 	return 0;
 }
@@ -129,13 +118,16 @@ static int call(struct plugin_link *c, uint16_t op, struct sm_head *req, size_t 
 	}
 	if (rc) {
 		disconnect(c);
-		return fail(error, rc == -ETIMEDOUT ? rc : -ECONNRESET,
-			    rc == -ETIMEDOUT ? "the OpenSM plugin at %s does not answer"
-			    : rc == -EPROTO  ? "the OpenSM plugin at %s is of another version"
-					     : "the OpenSM plugin at %s has closed the connection",
-			    c->path);
+		return backend_fail(error, rc == -ETIMEDOUT ? rc : -ECONNRESET,
+				    rc == -ETIMEDOUT ? "the OpenSM plugin at %s does not answer"
+				    : rc == -EPROTO
+					    ? "the OpenSM plugin at %s is of another version"
+					    : "the OpenSM plugin at %s has closed the connection",
+				    c->path);
 	}
-	return reply->error ? fail(error, reply->error, "%.*s", SM_REASON_MAX, reply->reason) : 0;
+	return reply->error
+		       ? backend_fail(error, reply->error, "%.*s", SM_REASON_MAX, reply->reason)
+		       : 0;
 }
 
 static int plugin_status(void *self, struct sm_status_reply *ret_status,
@@ -163,7 +155,8 @@ static int plugin_assign(void *self, const struct sm_target *targets, unsigned c
 	};
 
 	if (count > SM_ASSIGN_MAX)
-		return fail(error, -EINVAL, "a batch of %u; allowed is %u", count, SM_ASSIGN_MAX);
+		return backend_fail(error, -EINVAL, "a batch of %u; allowed is %u", count,
+				    SM_ASSIGN_MAX);
 	memcpy(req.target, targets, count * sizeof *targets);
 	return call(c, SM_OP_ASSIGN, &req.head,
 		    offsetof(struct sm_assign_request, target) + count * sizeof *targets,
@@ -178,14 +171,14 @@ static int plugin_records(void *self, const struct sm_record_key *keys, unsigned
 	int rc;
 
 	if (count < 1 || count > SM_RECORDS_MAX)
-		return fail(error, -EINVAL, "%u records; allowed is 1 to %u", count,
-			    SM_RECORDS_MAX);
+		return backend_fail(error, -EINVAL, "%u records; allowed is 1 to %u", count,
+				    SM_RECORDS_MAX);
 	memcpy(req.key, keys, count * sizeof *keys);
 	rc = call(c, SM_OP_RECORDS, &req.head,
 		  offsetof(struct sm_records_request, key) + count * sizeof *keys, &ret_reply->h,
 		  sizeof *ret_reply, CALL_MS, error);
 	if (!rc && ret_reply->count != count)
-		return fail(error, -EPROTO, "the plugin's list of records is damaged");
+		return backend_fail(error, -EPROTO, "the plugin's list of records is damaged");
 	return rc;
 }
 
@@ -229,9 +222,10 @@ static int plugin_watch(void *self, struct client_epoch *epoch, int stop_fd,
 	rc = await_change(c, &req, stop_fd, &reply);
 	if (rc) {
 		disconnect(c);
-		return rc == -ECANCELED ? rc
-					: fail(error, -ECONNRESET,
-					       "the OpenSM plugin at %s watches no more", c->path);
+		return rc == -ECANCELED
+			       ? rc
+			       : backend_fail(error, -ECONNRESET,
+					      "the OpenSM plugin at %s watches no more", c->path);
 	}
 	*epoch = (struct client_epoch){reply.instance, reply.generation};
 	return 0;
@@ -284,7 +278,8 @@ static int read_endports(struct plugin_link *c, struct fabric *f, struct sm_endp
 			return -EAGAIN;
 		*epoch = (struct client_epoch){r->instance, r->generation};
 		if (r->count > SM_ENDPORTS_MAX || r->total > UINT16_MAX)
-			return fail(error, -EPROTO, "the plugin's list of ports is damaged");
+			return backend_fail(error, -EPROTO,
+					    "the plugin's list of ports is damaged");
 		for (uint32_t i = 0; !rc && i < r->count; i++) {
 			uint32_t index = f->ends;
 
@@ -319,7 +314,8 @@ static int read_links(struct plugin_link *c, struct fabric *f, const struct clie
 		if (r->instance != epoch->instance || r->generation != epoch->generation)
 			return -EAGAIN;
 		if (r->count > SM_LINKS_MAX)
-			return fail(error, -EPROTO, "the plugin's list of links is damaged");
+			return backend_fail(error, -EPROTO,
+					    "the plugin's list of links is damaged");
 		for (uint32_t i = 0; !rc && i < r->count; i++)
 			rc = fabric_link(f, r->link[i].guid[0], r->link[i].port[0],
 					 r->link[i].guid[1], r->link[i].port[1]);
@@ -359,7 +355,8 @@ static int plugin_fabric(void *self, struct fabric *f, struct client_epoch *ret_
 	if (rc) {
 		fabric_clear(&fresh);
 		if (!*error)
-			fail(error, rc, "the topology in OpenSM cannot be read: %s", strerror(-rc));
+			backend_fail(error, rc, "the topology in OpenSM cannot be read: %s",
+				     strerror(-rc));
 		return rc;
 	}
 	fabric_clear(f);

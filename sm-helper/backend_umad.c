@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <string.h>
 
 #define SM_MASTER    3
@@ -38,22 +37,10 @@ struct umad {
 	uint32_t switches, endports;
 };
 
-static int fail(char *error, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
-static int fail(char *error, int rc, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(error, CLIENT_ERROR_MAX, fmt, ap);
-	va_end(ap);
-	return rc;
-}
-
 /* What a probe says, as the callers of a backend know it. */
 static int fail_probe(char *error, int rc, const char *text)
 {
-	return fail(error, rc == -ENODEV ? -ECONNREFUSED : rc, "%s", text);
+	return backend_fail(error, rc == -ENODEV ? -ECONNREFUSED : rc, "%s", text);
 }
 
 static int umad_open(const struct backend_conf *conf, void **ret_self)
@@ -117,9 +104,10 @@ static int umad_status(void *self, struct sm_status_reply *ret_status, char *err
 	ret_status->sm_state = sm.state;
 	ret_status->ready = sm.state == SM_MASTER;
 	if (!u->writes)
-		return fail(error, -ECONNREFUSED,
-			    "backend umad only reads: no address can be bound or moved. See "
-			    "docs/fabric.md, \"Backends\", before umad-writes is set");
+		return backend_fail(
+			error, -ECONNREFUSED,
+			"backend umad only reads: no address can be bound or moved. See "
+			"docs/fabric.md, \"Backends\", before umad-writes is set");
 	return 0;
 }
 
@@ -201,30 +189,32 @@ static int find_place(struct batch *b, unsigned i)
 
 	b->end[i] = fabric_end_at(&b->f, t->switch_guid, t->switch_port);
 	if (b->end[i] == FABRIC_NONE)
-		return fail(b->error, -ENOENT, "no VF answers at port %u of switch 0x%016" PRIx64,
-			    t->switch_port, t->switch_guid);
+		return backend_fail(b->error, -ENOENT,
+				    "no VF answers at port %u of switch 0x%016" PRIx64,
+				    t->switch_port, t->switch_guid);
 	e = &b->f.end[b->end[i]];
 	for (unsigned k = 0; k < i; k++)
 		if (b->end[k] == b->end[i])
-			return fail(b->error, -EINVAL,
-				    "the VF at port %u of switch 0x%016" PRIx64
-				    " is named twice in one batch",
-				    t->switch_port, t->switch_guid);
+			return backend_fail(b->error, -EINVAL,
+					    "the VF at port %u of switch 0x%016" PRIx64
+					    " is named twice in one batch",
+					    t->switch_port, t->switch_guid);
 	if (t->was_lid && t->was_lid != e->lid)
-		return fail(b->error, -ESTALE, "VF 0x%016" PRIx64 " has LID %u, no longer %u",
-			    e->port_guid, e->lid, t->was_lid);
+		return backend_fail(b->error, -ESTALE,
+				    "VF 0x%016" PRIx64 " has LID %u, no longer %u", e->port_guid,
+				    e->lid, t->was_lid);
 	b->shown[i] = e->port_guid == t->port_guid;
 	if (!b->shown[i] && t->lid)
-		return fail(b->error, -ESTALE,
-			    "the VF at port %u of switch 0x%016" PRIx64 " shows 0x%016" PRIx64
-			    ", not 0x%016" PRIx64,
-			    t->switch_port, t->switch_guid, e->port_guid, t->port_guid);
+		return backend_fail(b->error, -ESTALE,
+				    "the VF at port %u of switch 0x%016" PRIx64
+				    " shows 0x%016" PRIx64 ", not 0x%016" PRIx64,
+				    t->switch_port, t->switch_guid, e->port_guid, t->port_guid);
 	b->lid[i] = e->lid;
 	rc = fabric_route(&b->f, fabric_find_end(&b->f, b->own_guid),
 			  fabric_find_switch(&b->f, t->switch_guid), r->path);
 	if (rc < 0)
-		return fail(b->error, -ENOTCONN, "no route to switch 0x%016" PRIx64,
-			    t->switch_guid);
+		return backend_fail(b->error, -ENOTCONN, "no route to switch 0x%016" PRIx64,
+				    t->switch_guid);
 	r->hops = rc;
 	r->path[++r->hops] = t->switch_port;
 	return 0;
@@ -241,12 +231,13 @@ static int check_lid(struct batch *b, unsigned i)
 	if (!lid)
 		return 0;
 	if (!ib_lid_is_unicast(lid))
-		return fail(b->error, -EINVAL, "LID %u is not one of 1 to %u", lid,
-			    IB_LID_UCAST_MAX);
+		return backend_fail(b->error, -EINVAL, "LID %u is not one of 1 to %u", lid,
+				    IB_LID_UCAST_MAX);
 	for (unsigned k = 0; k < b->count; k++) {
 		ours |= o.end != FABRIC_NONE && b->end[k] == o.end;
 		if (k < i && b->t[k].lid == lid)
-			return fail(b->error, -EINVAL, "LID %u is named twice in one batch", lid);
+			return backend_fail(b->error, -EINVAL, "LID %u is named twice in one batch",
+					    lid);
 	}
 	b->write[i] = ours && lid != b->f.end[b->end[i]].lid;
 	b->want_sweep |= lid != b->f.end[b->end[i]].lid;
@@ -303,8 +294,8 @@ static int write_lids(struct batch *b)
 		}
 		snprintf(cause, sizeof cause, "%s", b->error);
 		back = put_back(b, i);
-		return fail(b->error, back ? -EREMOTEIO : -EIO, "%s%s", cause,
-			    back ? "; taken back" : "; taking it back has failed, too");
+		return backend_fail(b->error, back ? -EREMOTEIO : -EIO, "%s%s", cause,
+				    back ? "; taken back" : "; taking it back has failed, too");
 	}
 	return 0;
 }
@@ -408,8 +399,8 @@ static int let_sweep(struct batch *b, unsigned deadline_ms)
 		    (!may_change(b) || still >= STILL_MS))
 			return 0;
 	} while (now_ms() - start < deadline_ms);
-	return fail(b->error, -EIO, "the subnet manager has not taken it within %u ms: %s",
-		    deadline_ms, why);
+	return backend_fail(b->error, -EIO, "the subnet manager has not taken it within %u ms: %s",
+			    deadline_ms, why);
 }
 
 static int carry_out(struct batch *b, unsigned deadline_ms)
@@ -430,12 +421,13 @@ static int umad_assign(void *self, const struct sm_target *targets, unsigned cou
 	int rc;
 
 	if (!u->writes)
-		return fail(error, -ECONNREFUSED, "backend umad only reads (umad-writes is off)");
+		return backend_fail(error, -ECONNREFUSED,
+				    "backend umad only reads (umad-writes is off)");
 	if (!count || count > SM_ASSIGN_MAX)
-		return fail(error, -EINVAL, "a batch of %u; allowed is 1 to %u", count,
-			    SM_ASSIGN_MAX);
+		return backend_fail(error, -EINVAL, "a batch of %u; allowed is 1 to %u", count,
+				    SM_ASSIGN_MAX);
 	if (flags)
-		return fail(error, -EINVAL, "faults on purpose need backend opensm-plugin");
+		return backend_fail(error, -EINVAL, "faults on purpose need backend opensm-plugin");
 	rc = carry_out(&b, deadline_ms);
 	make_stale(u);
 	if (!rc) {

@@ -64,7 +64,6 @@ void ctl_exit(void);
 /* shim_context.c */
 int context_open(struct shim_context *c, struct ibv_device *device);
 void context_close(struct shim_context *c);
-void context_attach_async(struct shim_context *c);
 bool context_has_guid(const struct shim_context *c, const struct shim_order *o,
 		      unsigned *ret_index);
 int context_query_gids(struct shim_context *c);

@@ -103,34 +103,38 @@ bool context_has_guid(const struct shim_context *c, const struct shim_order *o, 
 	return false;
 }
 
-void context_attach_async(struct shim_context *c)
+/* It never blocks, and shows in what the program sees. */
+static void attach_async(struct shim_context *c, struct ibv_context *real)
 {
 	struct epoll_event e = {.events = EPOLLIN};
 
-	fcntl(c->real->async_fd, F_SETFL, fcntl(c->real->async_fd, F_GETFL) | O_NONBLOCK);
-	epoll_ctl(c->async_fd, EPOLL_CTL_ADD, c->real->async_fd, &e);
+	fcntl(real->async_fd, F_SETFL, fcntl(real->async_fd, F_GETFL) | O_NONBLOCK);
+	epoll_ctl(c->async_fd, EPOLL_CTL_ADD, real->async_fd, &e);
 }
 
 /* The real part: at the start and after each migration. 0 or -errno. */
 int context_open(struct shim_context *c, struct ibv_device *device)
 {
-	c->real = real_verbs.open_device(device);
-	if (!c->real)
+	struct ibv_context *real = real_verbs.open_device(device);
+
+	if (!real)
 		return -errno;
-	c->own_channel = real_verbs.create_comp_channel(c->real);
+	c->own_channel = real_verbs.create_comp_channel(real);
 	if (!c->own_channel) {
 		int rc = -errno;
 
-		real_verbs.close_device(c->real);
-		c->real = NULL;
+		real_verbs.close_device(real);
 		return rc;
 	}
 	fcntl(c->own_channel->fd, F_SETFL, fcntl(c->own_channel->fd, F_GETFL) | O_NONBLOCK);
 	fork_keep_fd(c->own_channel->fd);
-	fork_keep_fd(c->real->cmd_fd);
-	fork_keep_fd(c->real->async_fd);
-	context_attach_async(c);
+	fork_keep_fd(real->cmd_fd);
+	fork_keep_fd(real->async_fd);
+	attach_async(c, real);
+	pthread_mutex_lock(&shim.ctl); /* a thread of the program may wait for events */
+	c->real = real;
 	c->released = false;
+	pthread_mutex_unlock(&shim.ctl);
 	return 0;
 }
 
@@ -551,6 +555,8 @@ void context_forget_events(struct shim_context *c, const void *object)
 	}
 }
 
+/* Also while a job runs: what the descriptor shows must be there to take, or who waits for it would
+ * spin. The device is opened and closed under ctl. */
 static int take_async_event(struct shim_context *c, struct ibv_async_event *event)
 {
 	int rc = -1;
@@ -563,7 +569,7 @@ static int take_async_event(struct shim_context *c, struct ibv_async_event *even
 		*event = e->event;
 		free(e);
 		rc = 0;
-	} else if (c->real && !c->in_job) {
+	} else if (c->real) {
 		rc = take_real_event(c, event);
 	}
 	pthread_mutex_unlock(&shim.ctl);

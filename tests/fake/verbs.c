@@ -25,6 +25,7 @@ static uint32_t last_qpn = 0x100, last_key = 0x100;
 static unsigned next_qp, next_mr; /* where a free slot is looked for: they are found in turn */
 static uint64_t guid = FAKE_GUID;
 static unsigned call_us;
+static struct ibv_context *opened; /* the last */
 
 static struct {
 	_Atomic(uint64_t) create_qp, modify_qp, query_gid;
@@ -220,7 +221,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *d)
 		call_us = (unsigned)atoi(getenv(FAKE_CALL_ENV));
 	c->device = d;
 	c->cmd_fd = -1;
-	c->async_fd = eventfd(0, EFD_CLOEXEC);
+	c->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 	c->num_comp_vectors = 1;
 	c->ops.post_send = wire ? fake_wire_post_send : post_send;
 	c->ops.post_recv = wire ? fake_wire_post_recv : post_recv;
@@ -232,23 +233,44 @@ struct ibv_context *ibv_open_device(struct ibv_device *d)
 	v->sz = sizeof(*v);
 	if (wire)
 		fake_wire_start();
+	fake_lock();
+	opened = c;
+	fake_unlock();
 	return c;
 }
 
 int ibv_close_device(struct ibv_context *c)
 {
+	fake_lock();
+	if (opened == c)
+		opened = NULL;
+	fake_unlock();
 	close(c->async_fd);
 	free(verbs_get_ctx(c));
 	return 0;
 }
 
-/* Nothing ever happens to this device. */
+int fake_lid_change(void)
+{
+	uint64_t one = 1;
+	int rc;
+
+	fake_lock();
+	rc = opened && write(opened->async_fd, &one, sizeof(one)) == sizeof(one) ? 0 : -ENODEV;
+	fake_unlock();
+	return rc;
+}
+
+/* Nothing else ever happens to this device. */
 int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *event)
 {
-	(void)c;
-	(void)event;
-	errno = EAGAIN;
-	return -1;
+	uint64_t one;
+
+	if (read(c->async_fd, &one, sizeof(one)) < 0)
+		return -1;
+	*event = (struct ibv_async_event){.element.port_num = 1,
+					  .event_type = IBV_EVENT_LID_CHANGE};
+	return 0;
 }
 
 void ibv_ack_async_event(struct ibv_async_event *event)

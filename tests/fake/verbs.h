@@ -25,6 +25,9 @@ struct fake_calls {
 	uint64_t create_qp, modify_qp, query_gid;
 };
 struct fake_calls fake_calls(void);
+/* The device that is open has an asynchronous event, IBV_EVENT_LID_CHANGE (found by dlsym(), too).
+ * 0, or -ENODEV: none is open. */
+int fake_lid_change(void);
 
 struct fake_cq {
 	struct ibv_cq v;

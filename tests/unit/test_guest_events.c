@@ -6,6 +6,7 @@
  *
  * Two QPs of the process are connected to each other; each of the rows below is played for a
  * migration that is given up (the device stays), and for a complete one (a new device). */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -460,6 +461,62 @@ static void several_threads(void)
 	fcntl(channel->fd, F_SETFL, O_NONBLOCK);
 }
 
+/* Sleeps in ibv_get_async_event() until an event comes. */
+static void *async_sleeper(void *ret)
+{
+	struct ibv_async_event e;
+
+	if (ibv_get_async_event(context, &e))
+		return NULL;
+	ibv_ack_async_event(&e);
+	pthread_mutex_lock(&shared.lock);
+	shared.messages += e.event_type == IBV_EVENT_LID_CHANGE && e.element.port_num == 1;
+	pthread_cond_broadcast(&shared.changed);
+	pthread_mutex_unlock(&shared.lock);
+	return ret;
+}
+
+static void lid_change(void)
+{
+	int (*change)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "fake_lid_change");
+
+	CHECK(change && !change());
+}
+
+static void async_event_wakes(pthread_t *thread, unsigned n)
+{
+	lid_change();
+	until_messages(n);
+	if (!complaint) /* else it sleeps on */
+		pthread_join(*thread, NULL);
+}
+
+/* An event of the device is there to take whenever the descriptor shows it, also while a suspend
+ * waits for others: who sleeps there would spin else. */
+static void asynchronous_events(void)
+{
+	pthread_t thread;
+
+	shared.messages = 0;
+	for (unsigned n = 1; n <= 4 && !complaint; n += 2) {
+		struct shim_report r;
+
+		pthread_create(&thread, NULL, async_sleeper, NULL);
+		CHECK(!fake_agent_order(SHIM_SUSPEND, ++migration, &r));
+		async_event_wakes(&thread, n);
+		lid_change(); /* of the old device, and nobody takes it before the release */
+		if (whole)
+			CHECK(!fake_agent_order(SHIM_RELEASE, migration, &r));
+		pthread_create(&thread, NULL, async_sleeper, NULL);
+		until_messages(n + 1);
+		if (!complaint)
+			pthread_join(thread, NULL);
+		resume();
+	}
+	pthread_create(&thread, NULL, async_sleeper, NULL);
+	async_event_wakes(&thread, 5);
+}
+
 /* Any event that is left, so that the next row begins afresh. */
 static void clear(void)
 {
@@ -529,6 +586,7 @@ int main(int argc, char **argv)
 	T(unacknowledged_over_the_migration);
 	T(edge_triggered);
 	T(several_threads);
+	T(asynchronous_events);
 	printf("1..%u\n", tests);
 	fflush(stdout);
 	_exit(failed ? 1 : 0); /* threads of the shim and of the device live on */

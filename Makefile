@@ -85,6 +85,7 @@ help:
 	@echo '                ONLY="name..." runs only the test programs whose name contains one of the words'
 	@echo 'make soak N=20  that many migrations in a row, report in build/soak/report.json'
 	@echo 'make bench      five measured migrations, report in build/bench/'
+	@echo 'make check-san  the unit tests, the daemons and the races, built with ASan and UBSan'
 	@echo 'make bench-apps unmodified applications, each migrated three times, in build/bench/apps.json'
 	@echo '                ONLY="word..." runs the rows whose name contains one of the words'
 	@echo 'make bench-checked N=200  checked traffic over that many migrations, in build/bench/checked.json'
@@ -113,6 +114,13 @@ demo: deps
 check: deps
 	$(Q)$(MAKE) --no-print-directory all testbins
 	$(Q)tests/run-all $(ONLY)
+
+# verify_asan_link_order: the shim is preloaded, so it comes before the library of the sanitizer
+check-san: deps
+	$(Q)$(MAKE) --no-print-directory SAN=1 all testbins
+	$(Q)BUILD=build-san ASAN_OPTIONS=verify_asan_link_order=0 UBSAN_OPTIONS=halt_on_error=1 \
+		tests/run-all $(or $(ONLY),build-san/tests/test_ guest_race daemon_pair cli_qps)
+.PHONY: check-san
 
 testbins: $(TESTBINS)
 .PHONY: real-all testbins

@@ -58,3 +58,12 @@ int rig_open(struct rig *r)
 	r->qp = ibv_create_qp(r->pd, &init);
 	return r->qp ? to_rts(r->qp) : -errno;
 }
+
+int rig_close(struct rig *r)
+{
+	bool bad = ibv_destroy_qp(r->qp);
+
+	bad |= ibv_destroy_cq(r->cq) | ibv_dereg_mr(r->mr);
+	bad |= ibv_dealloc_pd(r->pd);
+	return bad | ibv_close_device(r->context) ? -EBUSY : 0;
+}

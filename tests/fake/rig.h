@@ -24,6 +24,8 @@ int rig_exec(char **argv, bool shim);
 int rig_exec_real(char **argv);
 /* Starts the played agent under the shim and opens everything. 0 or -errno. */
 int rig_open(struct rig *r);
+/* Destroys everything. 0, or -EBUSY where something refuses. */
+int rig_close(struct rig *r);
 /* Whether the shim is between: its QPs are not the played ones. */
 bool rig_has_shim(const struct rig *r);
 

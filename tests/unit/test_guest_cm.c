@@ -193,8 +193,8 @@ static void *sleeper(void *arg)
 /* rping ends like that. */
 static void a_sleeper_may_be_cancelled(void **state)
 {
-	struct rdma_cm_id *id = new_id();
 	struct rdma_cm_event *e;
+	struct rdma_cm_id *id;
 	void *result;
 	pthread_t t;
 
@@ -202,6 +202,7 @@ static void a_sleeper_may_be_cancelled(void **state)
 #ifdef __SANITIZE_ADDRESS__
 	skip(); /* it takes the stack of a cancelled thread for a stray write */
 #endif
+	id = new_id();
 	for (int i = 0; i < 200; i++) {
 		assert_int_equal(pthread_create(&t, NULL, sleeper, &e), 0);
 		if (i % 2) /* just when there is an event */

@@ -157,6 +157,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
+	table_free(&shim.keys);
 	return munmap(memory, PAGES * PAGE);
 }
 

@@ -54,22 +54,27 @@ static void versions(void *lib)
 static void opens(void *lib)
 {
 	struct ibv_device **(*get_list)(int *);
+	void (*free_list)(struct ibv_device **);
 	struct ibv_context *(*open_device)(struct ibv_device *);
 	int (*close_device)(struct ibv_context *);
 	struct ibv_device **list;
 	struct ibv_context *c = NULL;
 	void *f[] = {dlvsym(lib, "ibv_get_device_list", "IBVERBS_1.1"),
 		     dlvsym(lib, "ibv_open_device", "IBVERBS_1.1"),
-		     dlvsym(lib, "ibv_close_device", "IBVERBS_1.1")};
+		     dlvsym(lib, "ibv_close_device", "IBVERBS_1.1"),
+		     dlvsym(lib, "ibv_free_device_list", "IBVERBS_1.1")};
 
 	memcpy(&get_list, &f[0], sizeof(f[0]));
 	memcpy(&open_device, &f[1], sizeof(f[1]));
 	memcpy(&close_device, &f[2], sizeof(f[2]));
+	memcpy(&free_list, &f[3], sizeof(f[3]));
 	list = f[0] ? get_list(NULL) : NULL;
 	if (list && list[0] && f[1])
 		c = open_device(list[0]);
 	result(c && is_in((void *)c->ops.poll_cq, "libibvmig.so"), "and what is opened is covered");
 	result(c && !close_device(c), "and closed");
+	if (list && f[3])
+		free_list(list);
 }
 
 int main(int argc, char **argv)

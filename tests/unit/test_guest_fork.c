@@ -149,6 +149,7 @@ int main(int argc, char **argv)
 		       works(&rig),
 	       "and after all the parent's objects are as they were");
 	result(migrates(&rig, 0x55), "and migrate");
+	result(!rig_close(&rig), "and go");
 	printf("1..%u\n", n);
 	return failed ? 1 : 0;
 }

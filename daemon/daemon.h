@@ -14,6 +14,7 @@ struct settings;
 struct journal;
 struct virt;
 struct events;
+struct movers;
 struct relay;
 struct repath;
 struct vm;
@@ -37,6 +38,7 @@ struct daemon {
 	struct virt *virt;         /* locks itself */
 	struct journal *journal;
 	struct events *events;
+	struct movers *movers;
 	struct relay *relay;
 	struct repath *repath;
 	struct vf_table vfs;

@@ -11,6 +11,7 @@
 #include "daemon/events_libvirt.h"
 #include "daemon/journal.h"
 #include "daemon/migrate_step.h"
+#include "daemon/mover.h"
 #include "daemon/provider.h"
 #include "daemon/relay.h"
 #include "daemon/repath.h"
@@ -62,7 +63,7 @@ static int start(struct daemon *d, char **ret_error)
 	if ((rc = events_libvirt_register(d->loop)) ||
 	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
 	    (rc = events_new(d->loop, &d->events)) || (rc = relay_new(d, &d->relay)) ||
-	    (rc = repath_new(d, &d->repath)))
+	    (rc = mover_new(d, &d->movers)) || (rc = repath_new(d, &d->repath)))
 		return rc;
 	migrate_load_open(d);
 	if ((rc = rest_start(d, ret_error)))
@@ -75,6 +76,7 @@ static void stop(struct daemon *d)
 	events_free(d->events);
 	rest_stop(d);
 	virt_free(d->virt);
+	mover_free(TAKE(d->movers));
 	work_pool_free(d->pool);
 	vm_free_all(d);
 	peer_free_all(d);

@@ -374,7 +374,7 @@ void src_on_prepare(struct http_request *req)
 	struct json_reader r, r_to;
 	struct migration *m;
 	struct vm *vm;
-	const char *id, *why;
+	const char *id, *why, *strategy;
 	uint64_t vguid;
 
 	json_reader_init(&r, req->body);
@@ -403,9 +403,8 @@ void src_on_prepare(struct http_request *req)
 		return;
 	}
 	/* The metadata may have been edited since the VM started. */
-	vm->want.strategy = str_eq(json_opt_str(req->body, "strategy", ""), "early")
-				    ? STRATEGY_EARLY
-				    : STRATEGY_LATE;
+	strategy = vm->strategy_once ? vm->strategy_once : json_opt_str(req->body, "strategy", "");
+	vm->want.strategy = str_eq(strategy, "early") ? STRATEGY_EARLY : STRATEGY_LATE;
 	fill_record(m, vm, &to);
 	m->waiting = req->exchange;
 	migrate_save(m, "asked by the destination");

@@ -8,6 +8,7 @@
 #include "daemon/events.h"
 #include "daemon/journal.h"
 #include "daemon/migrate_step.h"
+#include "daemon/mover.h"
 #include "daemon/qps.h"
 #include "daemon/relay.h"
 #include "daemon/repath.h"
@@ -42,6 +43,20 @@ static void get_versions(struct http_request *req)
 	http_reply(req->exchange, 200, o);
 }
 
+static struct json_object *peer_list(const struct settings *s)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (size_t i = 0; i < s->peer_count; i++) {
+		struct json_object *o = json_object_new_object();
+
+		json_set_str(o, "name", s->peers[i].name);
+		json_set_str(o, "url", s->peers[i].url);
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
 struct status_call {
 	struct daemon *d;
 	struct http_exchange *exchange;
@@ -62,6 +77,7 @@ static void status_ready(void *arg)
 	json_set(o, "sm", sm_status(d));
 	json_set_str(o, "vf_error", *d->vf_error ? d->vf_error : NULL);
 	json_set(o, "vfs", vf_status(&d->vfs));
+	json_set(o, "peers", peer_list(d->settings));
 	json_set(o, "vms", vm_list(d));
 	json_set(o, "migrations", journal_migrations(d->journal, false, 5));
 	http_reply(c->exchange, 200, o);
@@ -185,6 +201,8 @@ static void get_journal(struct http_request *req)
 	{"GET", "/v1/vms/*/qps", qps_get},                         \
 	{"GET", "/v1/migrations", get_migrations},                 \
 	{"GET", "/v1/migrations/*", get_migration},                \
+	{"GET", "/v1/jobs", mover_get_jobs},                       \
+	{"GET", "/v1/jobs/*", mover_get_job},                      \
 	{"GET", "/v1/events", get_events},                         \
 	{"GET", "/v1/journal", get_journal},                       \
 	{"POST", "/v1/peer/prepare", src_on_prepare},              \
@@ -207,6 +225,8 @@ static const struct http_route unix_routes[] = {
 	PUBLIC_ROUTES,
 	{"POST", "/v1/hook", dst_hook},
 	{"POST", "/v1/vms/*/attach", post_attach},
+	{"POST", "/v1/vms/*/migrate", mover_post_migrate},
+	{"POST", "/v1/vms/*/abort", mover_post_abort},
 	{"POST", "/v1/migrations/*/resolve", post_resolve},
 	{NULL, NULL, NULL},
 };

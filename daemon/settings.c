@@ -12,9 +12,9 @@
 static char host_name_default[HOST_NAME_MAX + 1];
 
 static const char *const known_keys[] = {
-	"host-name",     "listen", "insecure-peers", "url",         "socket",     "state-dir",
-	"sm-url",        "peer",   "provider-exec",  "libvirt-uri", "hold-bytes", "ballast-bytes",
-	"require-agent", NULL,
+	"host-name",  "listen",        "insecure-peers", "url",           "socket",
+	"state-dir",  "sm-url",        "peer",           "provider-exec", "libvirt-uri",
+	"hold-bytes", "ballast-bytes", "require-agent",  "migrate-uri",   NULL,
 };
 
 static int read_bytes(struct settings *s, const char *key, uint64_t fallback, uint64_t min,
@@ -89,9 +89,15 @@ static int fill(struct settings *s, char **ret_error)
 	s->sm_url = conf_get(c, "sm-url", NULL);
 	s->provider = conf_get(c, "provider-exec", NULL);
 	s->libvirt_uri = conf_get(c, "libvirt-uri", "qemu:///system");
+	s->migrate_uri = conf_get(c, "migrate-uri", "qemu+tls://%s/system");
 	s->require_agent = conf_get_bool(c, "require-agent", true);
 	if (!s->provider) {
 		*ret_error = strf("provider-exec is missing: give the program that prepares VFs");
+		return -EINVAL;
+	}
+	if (!strstr(s->migrate_uri, "%s")) {
+		*ret_error = strf("migrate-uri = %s: must hold %%s in the place of the host's name",
+				  s->migrate_uri);
 		return -EINVAL;
 	}
 	rc = read_bytes(s, "hold-bytes", 8 * MIB, 4 * MIB, 1024 * MIB, &s->hold_bytes, ret_error);

@@ -26,6 +26,7 @@ struct settings {
 	const char *sm_url; /* NULL: no ibvmig-sm (tests only) */
 	const char *provider;
 	const char *libvirt_uri;
+	const char *migrate_uri;     /* of other hosts' libvirt, with %s for the host's name */
 	struct settings_peer *peers; /* owned */
 	size_t peer_count;
 	uint64_t hold_bytes;    /* pre-copy is held while this much remains */

@@ -230,6 +230,15 @@ bool virt_is_connected(struct virt *v)
 
 /* ---- calls ---- */
 
+static virDomainPtr lookup(virConnectPtr conn, const char *uuid)
+{
+	bool is_uuid = strlen(uuid) == VIR_UUID_STRING_BUFLEN - 1 &&
+		       strspn(uuid, "0123456789abcdefABCDEF-") == VIR_UUID_STRING_BUFLEN - 1;
+
+	return is_uuid ? virDomainLookupByUUIDString(conn, uuid)
+		       : virDomainLookupByName(conn, uuid);
+}
+
 /* *ret_conn and *ret_dom are to be given back with domain_put(). */
 static int domain_get(struct virt *v, const char *uuid, virConnectPtr *ret_conn,
 		      virDomainPtr *ret_dom, char *error)
@@ -242,7 +251,7 @@ static int domain_get(struct virt *v, const char *uuid, virConnectPtr *ret_conn,
 			 v->d->settings->libvirt_uri);
 		return -ENOTCONN;
 	}
-	*ret_dom = virDomainLookupByUUIDString(conn, uuid);
+	*ret_dom = lookup(conn, uuid);
 	if (*ret_dom) {
 		*ret_conn = conn;
 		return 0;
@@ -315,6 +324,61 @@ int virt_set_max_speed(struct virt *v, const char *uuid, unsigned long mib_per_s
 		return rc;
 	if (virDomainMigrateSetMaxSpeed(dom, mib_per_s, 0) < 0)
 		rc = from_libvirt(error, "migration speed");
+	domain_put(conn, dom);
+	return rc;
+}
+
+int virt_migrate(struct virt *v, const char *uuid, const char *uri, unsigned mib_per_s,
+		 bool persistent, char *error)
+{
+	unsigned flags = VIR_MIGRATE_LIVE | VIR_MIGRATE_PEER2PEER;
+	virTypedParameterPtr params = NULL;
+	virConnectPtr conn;
+	virDomainPtr dom;
+	int n = 0, max = 0, rc = domain_get(v, uuid, &conn, &dom, error);
+
+	if (rc)
+		return rc;
+	if (persistent)
+		flags |= VIR_MIGRATE_PERSIST_DEST | VIR_MIGRATE_UNDEFINE_SOURCE;
+	if ((mib_per_s && virTypedParamsAddULLong(&params, &n, &max, VIR_MIGRATE_PARAM_BANDWIDTH,
+						  mib_per_s) < 0) ||
+	    virDomainMigrateToURI3(dom, uri, params, (unsigned)n, flags) < 0)
+		rc = from_libvirt(error, "migration");
+	virTypedParamsFree(params, n);
+	domain_put(conn, dom);
+	return rc;
+}
+
+static uint64_t stat(virTypedParameterPtr params, int n, const char *name)
+{
+	unsigned long long value = 0;
+
+	virTypedParamsGetULLong(params, n, name, &value);
+	return value;
+}
+
+int virt_progress(struct virt *v, const char *uuid, struct virt_progress *ret, char *error)
+{
+	virTypedParameterPtr params = NULL;
+	virConnectPtr conn;
+	virDomainPtr dom;
+	int type = 0, n = 0, rc = domain_get(v, uuid, &conn, &dom, error);
+
+	if (rc)
+		return rc;
+	if (virDomainGetJobStats(dom, &type, &params, &n, 0) < 0)
+		rc = from_libvirt(error, "job statistics");
+	else if (type != VIR_DOMAIN_JOB_BOUNDED && type != VIR_DOMAIN_JOB_UNBOUNDED)
+		rc = -ENODATA;
+	else
+		*ret = (struct virt_progress){
+			.total_bytes = stat(params, n, VIR_DOMAIN_JOB_MEMORY_TOTAL),
+			.remaining_bytes = stat(params, n, VIR_DOMAIN_JOB_MEMORY_REMAINING),
+			.bytes_per_s = stat(params, n, VIR_DOMAIN_JOB_MEMORY_BPS),
+			.passes = stat(params, n, VIR_DOMAIN_JOB_MEMORY_ITERATION),
+		};
+	virTypedParamsFree(params, n);
 	domain_put(conn, dom);
 	return rc;
 }

@@ -38,14 +38,26 @@ int virt_new(struct daemon *d, const struct virt_ops *ops, struct virt **ret_vir
 void virt_free(struct virt *v);
 bool virt_is_connected(struct virt *v);
 
-/* The rest blocks: from workers only. 0 or -errno (-ENOTCONN without libvirtd, -ENOENT for an
- * unknown domain, -EIO for libvirt's own refusal); error has libvirt's words. */
+/* The rest blocks: from workers only. uuid: of a domain, or its name. 0 or
+ * -errno (-ENOTCONN without libvirtd, -ENOENT for an unknown domain, -EIO for libvirt's own
+ * refusal); error has libvirt's words. */
 int virt_domain_xml(struct virt *v, const char *uuid, char **ret_xml, char *error);
 /* command: JSON text; *ret_answer is owned by the caller. Errors of QEMU are in the answer. */
 int virt_monitor(struct virt *v, const char *uuid, const char *command, char **ret_answer,
 		 char *error);
 int virt_abort_job(struct virt *v, const char *uuid, char *error);
 int virt_set_max_speed(struct virt *v, const char *uuid, unsigned long mib_per_s, char *error);
+/* What `virsh migrate --live --p2p` does; returns when libvirt is done. mib_per_s: 0 for no limit.
+ * persistent: the definition moves along. */
+int virt_migrate(struct virt *v, const char *uuid, const char *uri, unsigned mib_per_s,
+		 bool persistent, char *error);
+
+struct virt_progress {
+	uint64_t total_bytes, remaining_bytes, bytes_per_s, passes;
+};
+
+/* Of the outgoing migration under way; -ENODATA: there is none. */
+int virt_progress(struct virt *v, const char *uuid, struct virt_progress *ret, char *error);
 /* Of the completed incoming migration, in ms. */
 int virt_downtime_ms(struct virt *v, const char *uuid, uint64_t *ret_ms, char *error);
 /* An array of {"uuid","name"} of the domains that run; owned by the caller. */

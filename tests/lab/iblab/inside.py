@@ -162,7 +162,8 @@ def write_daemon(host, config):
     lines = [f"host-name = {host}",
              f"listen = {conf.host_ip(hosts.index(host))}:{conf.PEER_PORT}",
              "socket = /run/ibvmig/ibvmigd.sock", "state-dir = /var/lib/ibvmig",
-             f"provider-exec = {conf.BUILD}/tests/lab_provider", "insecure-peers = yes"]
+             f"provider-exec = {conf.BUILD}/tests/lab_provider", "insecure-peers = yes",
+             "migrate-uri = qemu+tcp://%s/system"]
     if config["fabric"]:
         lines.append(f"sm-url = http://{conf.SM_IP}:{conf.SM_PORT}")
     lines += [f"peer = {h} http://{conf.host_ip(i)}:{conf.PEER_PORT}"

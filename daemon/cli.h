@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The command line `ibvmig`: what its files share. It shows what the daemon says, and asks it. */
+#ifndef IBVMIG_DAEMON_CLI_H
+#define IBVMIG_DAEMON_CLI_H
+
+#include <json-c/json.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CLI_ARGUMENTS_MAX 2
+
+/* Exit statuses; docs/ibvmig.1 tells them. */
+enum {
+	CLI_OK = 0,
+	CLI_FAILED = 1, /* refused, or found wrong */
+	CLI_USAGE = 2,
+	CLI_BACK = 3,      /* a migration was walked back: the VM runs where it was */
+	CLI_PARKED = 4,    /* a migration waits for an operator */
+	CLI_NO_DAEMON = 5, /* ibvmigd does not answer */
+};
+
+/* A command's options; each also is an index into struct cli's value[]. */
+enum cli_option {
+	OPT_HELP,
+	OPT_SOCKET,
+	OPT_JSON,
+	OPT_QPS,
+	OPT_WATCH,
+	OPT_STRATEGY,
+	OPT_BANDWIDTH,
+	OPT_PERSISTENT,
+	OPT_NO_WAIT,
+	OPTIONS
+};
+
+struct cli {
+	char *base;                          /* owned: "unix:PATH" */
+	const char *value[OPTIONS];          /* borrowed; "" for an option without a value */
+	const char *args[CLI_ARGUMENTS_MAX]; /* borrowed; NULL where there is none */
+};
+
+static inline bool cli_has(const struct cli *c, enum cli_option o)
+{
+	return c->value[o];
+}
+
+/* One call to the daemon. 0 and *ret_answer (owned by the caller), or an exit status, and what is
+ * wrong has been printed. body: borrowed, or NULL. */
+int cli_call(const struct cli *c, const char *method, const char *path, struct json_object *body,
+	     struct json_object **ret_answer);
+/* The same without a word on stderr. */
+int cli_call_quietly(const struct cli *c, const char *path, struct json_object **ret_answer);
+
+/* Parts of what is shown. */
+void cli_print_json(struct json_object *o);
+const char *cli_text(struct json_object *o, const char *key, const char *fallback);
+size_t cli_count(struct json_object *list);
+void cli_print_migration(struct json_object *m);
+
+/* Commands. */
+int cli_status(const struct cli *c);
+int cli_list(const struct cli *c);
+int cli_vf(const struct cli *c);
+int cli_events(const struct cli *c);
+int cli_migrate(const struct cli *c);
+int cli_abort(const struct cli *c);
+int cli_attach(const struct cli *c);
+int cli_resolve(const struct cli *c);
+
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Commands that change something: migrate, with its progress bar, and abort, resolve, attach. */
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/cli.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#define POLL_MS   200
+#define BAR_CELLS 24
+#define MIB       (1024.0 * 1024.0)
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int sig)
+{
+	(void)sig;
+	interrupted = 1;
+}
+
+static int post(const struct cli *c, const char *fmt_path)
+{
+	char *path AUTO_FREE = strf(fmt_path, c->args[0]);
+	struct json_object *answer AUTO_JSON = NULL;
+
+	return cli_call(c, "POST", path, NULL, &answer);
+}
+
+int cli_abort(const struct cli *c)
+{
+	return post(c, "/v1/vms/%s/abort");
+}
+
+int cli_resolve(const struct cli *c)
+{
+	return post(c, "/v1/migrations/%s/resolve");
+}
+
+int cli_attach(const struct cli *c)
+{
+	return post(c, "/v1/vms/%s/attach");
+}
+
+/* ---- migrate ---- */
+
+/* What the bar knows: the last phase shown, for a file; how wide the line was, for a terminal. */
+struct bar {
+	bool terminal;
+	char phase[24];
+	int width;
+};
+
+static const char *phase_of(struct json_object *job)
+{
+	struct json_object *m = json_opt(job, "migration");
+
+	return m ? cli_text(m, "state", "?") : "starting";
+}
+
+static int format_progress(struct json_object *job, char *line, size_t bytes)
+{
+	struct json_object *p = json_opt(job, "progress");
+	double total = (double)json_opt_u64(p, "total_bytes", 0);
+	double left = (double)json_opt_u64(p, "remaining_bytes", 0);
+	double part = total > 0 && left <= total ? 1 - left / total : 0;
+	char cells[BAR_CELLS + 1];
+
+	if (total <= 0)
+		return snprintf(line, bytes, "%s", "");
+	memset(cells, '.', BAR_CELLS);
+	memset(cells, '#', (size_t)(part * BAR_CELLS));
+	cells[BAR_CELLS] = '\0';
+	return snprintf(line, bytes, "[%s] %3.0f%%  %.0f MiB left  %.0f MiB/s  pass %" PRIu64,
+			cells, part * 100, left / MIB,
+			(double)json_opt_u64(p, "bytes_per_s", 0) / MIB,
+			json_opt_u64(p, "passes", 0));
+}
+
+static void show_progress(struct bar *b, struct json_object *job)
+{
+	const char *phase = phase_of(job);
+	char progress[128], line[200];
+	int width;
+
+	format_progress(job, progress, sizeof progress);
+	snprintf(line, sizeof line, "%s to %s  %-8s %s", cli_text(job, "vm", "?"),
+		 cli_text(job, "to", "?"), phase, progress);
+	width = (int)strlen(line);
+	if (b->terminal) {
+		printf("\r%-*s", b->width > width ? b->width : width, line);
+		fflush(stdout);
+		b->width = width;
+	} else if (strcmp(b->phase, phase)) {
+		puts(line);
+		fflush(stdout);
+	}
+	snprintf(b->phase, sizeof b->phase, "%s", phase);
+}
+
+/* Whether job has come to an end, that of the VF's part included; *ret_status says how. */
+static bool has_ended(struct json_object *job, int *ret_status)
+{
+	struct json_object *m = json_opt(job, "migration");
+	const char *state = cli_text(m, "state", "");
+	bool parked = !strcmp(state, "PARKED");
+
+	if (!strcmp(cli_text(job, "state", ""), "running") && !parked)
+		return false;
+	if (m && !parked && strcmp(state, "DONE") && strcmp(state, "ABORTED"))
+		return false;
+	if (parked)
+		*ret_status = CLI_PARKED;
+	else if (m && !strcmp(state, "ABORTED") && strcmp(cli_text(m, "reached", ""), "PREPARE"))
+		*ret_status = CLI_BACK;
+	else
+		*ret_status = strcmp(cli_text(job, "state", ""), "done") ? CLI_FAILED : CLI_OK;
+	return true;
+}
+
+static int tell_end(const struct cli *c, struct json_object *job, int status)
+{
+	struct json_object *m = json_opt(job, "migration");
+	const char *vm = cli_text(job, "vm", "?"), *error = json_opt_str(job, "error", NULL);
+
+	if (cli_has(c, OPT_JSON)) {
+		cli_print_json(job);
+		return status;
+	}
+	if (status == CLI_OK)
+		printf("%s runs on %s\n", vm, cli_text(job, "to", "?"));
+	else if (status == CLI_BACK)
+		printf("%s stays where it was: %s\n", vm, cli_text(m, "reason", "walked back"));
+	else if (status == CLI_FAILED)
+		printf("%s was not migrated\n", vm);
+	if (error)
+		fprintf(stderr, "ibvmig: %s\n", error);
+	cli_print_migration(m);
+	return status;
+}
+
+static int follow(const struct cli *c, uint64_t number)
+{
+	struct bar b = {.terminal = isatty(STDOUT_FILENO) && !cli_has(c, OPT_JSON)};
+	const struct timespec rest = {.tv_nsec = POLL_MS * 1000000l};
+	char *path AUTO_FREE = strf("/v1/jobs/%" PRIu64, number);
+
+	for (;;) {
+		struct json_object *job AUTO_JSON = NULL;
+		int status, rc = cli_call(c, "GET", path, NULL, &job);
+
+		if (rc)
+			return rc;
+		if (!cli_has(c, OPT_JSON))
+			show_progress(&b, job);
+		if (has_ended(job, &status)) {
+			if (b.terminal)
+				puts("");
+			return tell_end(c, job, status);
+		}
+		nanosleep(&rest, NULL);
+		if (interrupted) {
+			fprintf(stderr,
+				"\nibvmig: the migration goes on; `ibvmig abort %s` cancels it\n",
+				c->args[0]);
+			return CLI_FAILED;
+		}
+	}
+}
+
+static int read_bandwidth(const struct cli *c, struct json_object *body)
+{
+	uint64_t mib;
+
+	if (!cli_has(c, OPT_BANDWIDTH))
+		return CLI_OK;
+	if (parse_u64(c->value[OPT_BANDWIDTH], 1, 1u << 20, &mib)) {
+		fprintf(stderr, "ibvmig: --bandwidth %s: must be a number of MiB/s from 1 to %u\n",
+			c->value[OPT_BANDWIDTH], 1u << 20);
+		return CLI_USAGE;
+	}
+	json_set_u64(body, "bandwidth_mib", mib);
+	return CLI_OK;
+}
+
+int cli_migrate(const struct cli *c)
+{
+	char *path AUTO_FREE = strf("/v1/vms/%s/migrate", c->args[0]);
+	struct json_object *body AUTO_JSON = json_object_new_object(), *job AUTO_JSON = NULL;
+	const struct sigaction action = {.sa_handler = on_interrupt};
+	int rc = read_bandwidth(c, body);
+
+	json_set_str(body, "to", c->args[1]);
+	if (cli_has(c, OPT_STRATEGY))
+		json_set_str(body, "strategy", c->value[OPT_STRATEGY]);
+	if (cli_has(c, OPT_PERSISTENT))
+		json_set_bool(body, "persistent", true);
+	if (!rc)
+		rc = cli_call(c, "POST", path, body, &job);
+	if (rc)
+		return rc;
+	if (cli_has(c, OPT_NO_WAIT)) {
+		if (cli_has(c, OPT_JSON))
+			cli_print_json(job);
+		else
+			printf("job %" PRIu64 " started; ibvmig status %s\n",
+			       json_opt_u64(job, "job", 0), c->args[0]);
+		return CLI_OK;
+	}
+	sigaction(SIGINT, &action, NULL);
+	return follow(c, json_opt_u64(job, "job", 0));
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Migrations that an operator asks this daemon to start: libvirt's own job, seen from outside. What
+ * happens to the VF during it is the state machine's matter, as with `virsh migrate`. */
+#ifndef IBVMIG_DAEMON_MOVER_H
+#define IBVMIG_DAEMON_MOVER_H
+
+#include <stdint.h>
+
+/* At a time; more wait for their turn. */
+#define MOVER_THREADS 16
+/* Ended ones that are still told about. */
+#define MOVER_KEPT 64
+
+struct daemon;
+struct movers;
+struct http_request;
+
+int mover_new(struct daemon *d, struct movers **ret_movers);
+/* Does not wait for jobs that run: libvirt carries them on without us. */
+void mover_free(struct movers *ms);
+
+/* Routes. POST /v1/vms/NAME/migrate {"to"[,"strategy","bandwidth_mib","persistent"]} → 202 with the
+ * job as GET /v1/jobs/N shows it; POST /v1/vms/NAME/abort. */
+void mover_post_migrate(struct http_request *req);
+void mover_post_abort(struct http_request *req);
+void mover_get_job(struct http_request *req);
+void mover_get_jobs(struct http_request *req);
+
+#endif

@@ -1,7 +1,7 @@
 # libibvmigsm.so: OpenSM's event plugin. OpenSM's symbols come from the program that loads it.
 OSM_CFLAGS := -isystem /usr/include/infiniband
 SM_PLUGIN_SRC := sm-helper/plugin.c sm-helper/plugin_view.c sm-helper/plugin_tables.c \
-                 sm-helper/plugin_paths.c sm-helper/plugin_records.c sm-helper/plugin_lfts.c \
+                 sm-helper/plugin_paths.c sm-helper/plugin_records.c sm-helper/plugin_lfts.c sm-helper/plugin_wire.c \
                  sm-helper/plugin_assign.c sm-helper/proto_check.c
 $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread,$(OSM_CFLAGS)))
 
@@ -16,6 +16,7 @@ $(eval $(call testtool,fabric_setlft,tests/integration/fabric_setlft.c,-libmad -
 $(eval $(call testprogram,test_sm_proto,tests/unit/test_sm_proto.c sm-helper/proto_check.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_sm_registry,tests/unit/test_sm_registry.c sm-helper/registry.c sm-helper/registry_claim.c,$(COMMON_LIBS) -lsqlite3))
 $(eval $(call testprogram,test_sm_paths,tests/unit/test_sm_paths.c sm-helper/path_table.c sm-helper/path_wire.c,$(COMMON_LIBS)))
+$(eval $(call testtool,umad_lfts,tests/bench/umad_lfts.c,$(COMMON) -libumad))
 $(eval $(call testtool,sa_flood,tests/bench/sa_flood.c sm-helper/path_wire.c,$(COMMON) -libumad -lm))
 $(eval $(call testprogram,test_fuzz_smproto,tests/fuzz/replay.c tests/fuzz/fuzz_smproto.c sm-helper/proto_check.c sm-helper/path_wire.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_fuzz_mad,tests/fuzz/replay.c tests/fuzz/fuzz_mad.c sm-helper/probe.c,$(COMMON_LIBS) -libmad -libumad))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Entry points of the event plugin: socket, thread, OpenSM's events, the count of path requests. */
-#include "sm-helper/plugin.h"
+#include "sm-helper/plugin_wire.h"
 #include "sm-helper/proto_check.h"
 #include "common/util.h"
 
@@ -304,7 +304,7 @@ static int start(struct plugin *p)
 	if ((p->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0 ||
 	    (p->changed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
 		return -errno;
-	if ((rc = hook_path_requests(p)))
+	if ((rc = hook_path_requests(p)) || (rc = wire_hook(p)))
 		return rc;
 	return start_thread(p);
 }

@@ -19,6 +19,8 @@ struct plugin_counters {
 		sa_path_requests, repath_notices;
 };
 
+struct wire_batch;
+
 struct plugin {
 	osm_opensm_t *osm; /* borrowed */
 	char path[108];    /* sun_path */
@@ -37,6 +39,14 @@ struct plugin {
 	pthread_mutex_t gate;
 	pthread_cond_t sweep_ended, batch_ended;
 	bool sweeping, ready, batch_waits; /* guarded by gate */
+
+	struct {
+		pthread_mutex_t lock; /* guards the rest; taken last */
+		pthread_cond_t answered;
+		const struct wire_batch *batch; /* whose answers are awaited, or NULL */
+		unsigned taken;
+		int32_t wake; /* who waits is woken when so many SMPs are on the wire */
+	} wire;               /* plugin_wire.c */
 };
 
 /* Waits until no heavy sweep runs and keeps new ones out. 0, or -EBUSY after deadline_us

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A batch of port assignments: tables, LFT blocks and PortInfo together under OpenSM's lock, then
- * the answers are awaited without it, and what failed is undone. */
+/* A batch of port assignments: planned with OpenSM's lock shared, all tables changed in one
+ * exclusive hold of it, LFT blocks and PortInfo sent and answered without it, and what failed is
+ * undone. */
 #include "sm-helper/plugin_lfts.h"
 #include "sm-helper/plugin_paths.h"
 #include "sm-helper/plugin_tables.h"
@@ -31,8 +32,23 @@ struct batch {
 	struct lfts lfts; /* its owner */
 	unsigned port_infos;
 	struct paths paths[SM_ASSIGN_MAX]; /* of GUIDs that stay, before the batch */
-	uint64_t lock_us;
+	uint64_t locked_at_us, lock_us;    /* lock_us: the longest hold of OpenSM's lock */
 };
+
+static void lock_tables(struct batch *b)
+{
+	cl_plock_excl_acquire(&b->p->osm->lock);
+	b->locked_at_us = now_us();
+}
+
+static void unlock_tables(struct batch *b)
+{
+	uint64_t held = now_us() - b->locked_at_us;
+
+	cl_plock_release(&b->p->osm->lock);
+	if (held > b->lock_us)
+		b->lock_us = held;
+}
 
 static bool place_changes(const struct place *pl)
 {
@@ -72,6 +88,7 @@ static unsigned make_moves(const struct batch *b, struct move move[static MOVES_
 	return n;
 }
 
+/* Places, conflicts, SMPs. Reads only. */
 static int resolve(struct batch *b, struct sm_reply_head *h)
 {
 	struct move move[MOVES_MAX];
@@ -160,22 +177,37 @@ static int await_answers(struct plugin *p, uint64_t deadline_us)
 	return done ? 0 : -ETIMEDOUT;
 }
 
-/* Whether every SMP was answered and accepted. Lock held. */
+/* LFTs as the tables want them, and the answers to all that was sent. */
+static int send_and_await(struct batch *b, uint64_t deadline_us)
+{
+	int rc = lfts_send(b->p, &b->lfts, deadline_us);
+	int rc2 = await_answers(b->p, deadline_us);
+	unsigned next = 0;
+
+	do {
+		lock_tables(b);
+		next = lfts_note(b->p, &b->lfts, next);
+		unlock_tables(b);
+	} while (next);
+	return rc ? rc : rc2;
+}
+
+/* Whether every SMP was answered and accepted. */
 static int check_answers(const struct batch *b, struct sm_reply_head *h)
 {
 	int rc = lfts_check(&b->lfts, h);
 
-	if (rc)
-		return rc;
-	for (unsigned i = 0; i < b->count; i++) {
+	cl_plock_acquire(&b->p->osm->lock);
+	for (unsigned i = 0; !rc && i < b->count; i++) {
 		const struct place *pl = &b->place[i];
 
 		if (pl->before.lid != pl->want.lid && b->port_infos &&
 		    pl->physp->port_info.m_key_violations == cl_hton16(UNANSWERED))
-			return plugin_refuse(h, -EIO, "%s did not take LID %u",
-					     pl->node->print_desc, pl->want.lid);
+			rc = plugin_refuse(h, -EIO, "%s did not take LID %u", pl->node->print_desc,
+					   pl->want.lid);
 	}
-	return 0;
+	cl_plock_release(&b->p->osm->lock);
+	return rc;
 }
 
 static void request_sweep(osm_opensm_t *osm)
@@ -193,18 +225,17 @@ static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
 	osm_opensm_t *osm = b->p->osm;
 	int rc;
 
-	cl_plock_excl_acquire(&osm->lock);
 	for (unsigned i = 0; i < b->count; i++)
 		before[i] = b->place[i].before;
+	lock_tables(b);
 	tables_assign(b->p, b->place, before, b->count);
-	lfts_undo(b->p, &b->lfts);
+	lfts_turn(&b->lfts);
+	lfts_want(&b->lfts);
 	send_lids(b, true);
-	cl_plock_release(&osm->lock);
-	rc = await_answers(b->p, deadline_us);
-	cl_plock_acquire(&osm->lock);
+	unlock_tables(b);
+	rc = send_and_await(b, deadline_us);
 	if (!rc)
 		rc = check_answers(b, &second);
-	cl_plock_release(&osm->lock);
 	size_t at = strlen(h->reason);
 	snprintf(h->reason + at, sizeof h->reason - at, "%s",
 		 rc ? "; taking it back failed as well: a heavy sweep is requested"
@@ -222,91 +253,125 @@ static bool guid_stays(const struct batch *b, uint64_t guid)
 	return false;
 }
 
-/* Tables and SMPs in one hold of the lock. Nothing is sent where nothing changes. */
-static int apply(struct batch *b, struct sm_assign_reply *r)
+/* What is to be done, and the paths as they are before. While the gate is held, OpenSM drops and
+ * finds nothing, so what is found stays valid without the lock. */
+static int prepare(struct batch *b, struct sm_reply_head *h)
 {
 	osm_opensm_t *osm = b->p->osm;
-	struct sm_target want[SM_ASSIGN_MAX];
-	bool changes = false;
-	uint64_t start;
 	int rc;
 
-	cl_plock_excl_acquire(&osm->lock);
-	start = now_us();
-	rc = resolve(b, &r->h);
+	cl_plock_acquire(&osm->lock);
+	rc = resolve(b, h);
+	cl_plock_release(&osm->lock);
+	for (unsigned i = 0; !rc && i < b->count; i++) {
+		uint64_t guid = b->place[i].want.port_guid;
+
+		if (guid == b->place[i].before.port_guid || !guid_stays(b, guid))
+			continue;
+		cl_plock_acquire(&osm->lock);
+		b->paths[i] = paths_read(b->p, guid);
+		cl_plock_release(&osm->lock);
+	}
+	return rc;
+}
+
+static int put_lids(struct batch *b, struct sm_assign_reply *r)
+{
+	if (!(b->req->flags & SM_ASSIGN_NO_SWAP)) {
+		lfts_want(&b->lfts);
+		return send_lids(b, false)
+			       ? plugin_refuse(&r->h, -EIO, "OpenSM could not send an SMP")
+			       : 0;
+	}
+	osm_log(&b->p->osm->log, OSM_LOG_SYS,
+		"ibvmig: FAULT no-swap: LFTs and PortInfo are left alone\n");
+	return 0;
+}
+
+/* All tables in one hold of the lock. *ret_done: something has been changed. */
+static int apply(struct batch *b, struct sm_assign_reply *r, bool *ret_done)
+{
+	struct sm_target want[SM_ASSIGN_MAX];
+	bool changes = false;
+	int rc = prepare(b, &r->h);
+
+	*ret_done = false;
 	for (unsigned i = 0; !rc && i < b->count; i++) {
 		want[i] = b->place[i].want;
 		changes = changes || place_changes(&b->place[i]);
-		if (want[i].port_guid != b->place[i].before.port_guid &&
-		    guid_stays(b, want[i].port_guid))
-			b->paths[i] = paths_read(b->p, want[i].port_guid);
 	}
-	if (!rc && changes) {
+	if (rc || !changes)
+		return rc;
+	lock_tables(b);
+	if (lfts_stale(&b->lfts)) {
+		rc = plugin_refuse(&r->h, -ESTALE, "OpenSM has routed anew since it was looked at");
+	} else {
 		tables_assign(b->p, b->place, want, b->count);
-		if (b->req->flags & SM_ASSIGN_NO_SWAP) {
-			osm_log(&osm->log, OSM_LOG_SYS,
-				"ibvmig: FAULT no-swap: LFTs and PortInfo are left alone\n");
-		} else {
-			rc = lfts_send(b->p, &b->lfts);
-			if (send_lids(b, false) && !rc)
-				rc = -EIO;
-			if (rc)
-				plugin_refuse(&r->h, rc, "OpenSM could not send an SMP");
-		}
+		rc = put_lids(b, r);
+		*ret_done = true;
 	}
-	b->lock_us = now_us() - start;
-	cl_plock_release(&osm->lock);
+	unlock_tables(b);
 	return rc;
+}
+
+static void report_path(struct batch *b, unsigned i, struct sm_assign_reply *r)
+{
+	uint64_t guid = b->place[i].want.port_guid;
+	osm_opensm_t *osm = b->p->osm;
+	struct paths after;
+	unsigned changed;
+
+	cl_plock_acquire(&osm->lock);
+	after = paths_read(b->p, guid);
+	cl_plock_release(&osm->lock);
+	changed = paths_differ(&b->paths[i], &after, guid, r);
+	paths_free(&after);
+	r->changed[i] = (uint16_t)changed;
+	r->paths_changed += changed;
+	if (!changed)
+		return;
+	lock_tables(b);
+	paths_report(b->p, guid);
+	unlock_tables(b);
+	r->repath_notices++;
 }
 
 static void report_paths(struct batch *b, struct sm_assign_reply *r)
 {
-	cl_plock_excl_acquire(&b->p->osm->lock);
-	for (unsigned i = 0; i < b->count; i++) {
-		struct paths after;
-		unsigned changed;
+	for (unsigned i = 0; i < b->count; i++)
+		if (b->paths[i].count)
+			report_path(b, i, r);
+}
 
-		if (!b->paths[i].count)
-			continue;
-		after = paths_read(b->p, b->place[i].want.port_guid);
-		changed = paths_differ(&b->paths[i], &after, b->place[i].want.port_guid, r);
-		paths_free(&after);
-		r->changed[i] = (uint16_t)changed;
-		r->paths_changed += changed;
-		if (changed) {
-			paths_report(b->p, b->place[i].want.port_guid);
-			r->repath_notices++;
-		}
-	}
-	cl_plock_release(&b->p->osm->lock);
+/* Files, and with fsync: never with the lock held. */
+static void store_files(osm_opensm_t *osm)
+{
+	osm_db_store(osm->sm.lid_mgr.p_g2l, osm->subn.opt.fsync_high_avail_files);
+	osm_db_store(osm->subn.p_neighbor, osm->subn.opt.fsync_high_avail_files);
 }
 
 static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 {
 	osm_opensm_t *osm = b->p->osm;
-	int rc = apply(b, r);
-	bool sent = b->lfts.sent || b->port_infos;
+	bool done, swap = !(b->req->flags & SM_ASSIGN_NO_SWAP);
+	int rc = apply(b, r, &done);
 
-	if (rc && !sent)
-		return rc; /* refused: nothing has been changed */
+	if (!done)
+		return rc;
+	if (!rc && swap && (rc = send_and_await(b, deadline_us)))
+		plugin_refuse(&r->h, rc, "not all switches have answered in time");
 	if (b->lfts.sent) {
 		r->lft_smps = b->lfts.plan.smps;
 		r->switches_updated = b->lfts.plan.switches;
 	}
 	r->port_info_smps = b->port_infos;
-	if (!rc && sent && (rc = await_answers(b->p, deadline_us)))
-		plugin_refuse(&r->h, rc, "not all switches have answered in time");
-	cl_plock_acquire(&osm->lock);
 	if (!rc)
 		rc = check_answers(b, &r->h);
-	cl_plock_release(&osm->lock);
 	if (rc)
 		rc = undo(b, &r->h, now_us() + UNDO_US);
-	else if (!(b->req->flags & SM_ASSIGN_NO_SWAP))
+	else if (swap)
 		report_paths(b, r);
-	/* Files, and with fsync: never with the lock held. */
-	osm_db_store(osm->sm.lid_mgr.p_g2l, osm->subn.opt.fsync_high_avail_files);
-	osm_db_store(osm->subn.p_neighbor, osm->subn.opt.fsync_high_avail_files);
+	store_files(osm);
 	plugin_changed(b->p);
 	if (!rc && (b->req->flags & SM_ASSIGN_FORCED_SWEEP)) {
 		osm_log(&osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");

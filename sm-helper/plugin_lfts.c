@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/plugin_lfts.h"
+#include "sm-helper/plugin_wire.h"
 #include "common/ib.h"
 #include "common/util.h"
 
@@ -42,53 +43,63 @@ int lfts_plan(struct plugin *p, struct lfts *l, const struct move *move, unsigne
 	     i = cl_qmap_next(i))
 		l->sw[t.switches++] = (osm_switch_t *)i;
 	rc = moves_plan_tables(&t, move, moves, &l->plan, &e);
-	return rc ? plugin_refuse(h, rc, "%.*s", SM_REASON_MAX - 1, e.text) : 0;
+	if (rc)
+		return plugin_refuse(h, rc, "%.*s", SM_REASON_MAX - 1, e.text);
+	l->taken = calloc(l->plan.smps + 1, sizeof *l->taken);
+	return l->taken ? 0 : plugin_refuse(h, -ENOMEM, "no memory in OpenSM");
 }
 
-static int send_block(struct plugin *p, osm_switch_t *sw, uint16_t block)
+static uint8_t *wanted_block(const struct lfts *l, const struct moves_smp *s)
 {
-	osm_physp_t *port0 = osm_node_get_physp_ptr(sw->p_node, 0);
-	osm_madw_context_t c;
-
-	memset(&c, 0, sizeof c);
-	c.lft_context.node_guid = osm_node_get_node_guid(sw->p_node);
-	c.lft_context.set_method = TRUE;
-	atomic_fetch_add(&p->count.lft_smps, 1);
-	return osm_req_set(&p->osm->sm, osm_physp_get_dr_path_ptr(port0),
-			   sw->new_lft + block * IB_LFT_BLOCK, IB_LFT_BLOCK,
-			   IB_MAD_ATTR_LIN_FWD_TBL, cl_hton32(block), FALSE,
-			   ib_port_info_get_m_key(&port0->port_info), 0, CL_DISP_MSGID_NONE,
-			   &c) == IB_SUCCESS
-		       ? 0
-		       : -EIO;
+	return l->sw[s->sw]->new_lft + s->block * IB_LFT_BLOCK;
 }
 
-int lfts_send(struct plugin *p, struct lfts *l)
+bool lfts_stale(const struct lfts *l)
 {
-	int rc = 0;
+	for (unsigned i = 0; i < l->plan.smps; i++)
+		if (memcmp(wanted_block(l, &l->plan.smp[i]), l->plan.smp[i].before, IB_LFT_BLOCK))
+			return true;
+	return false;
+}
 
-	l->sent = l->plan.smps > 0;
-	for (unsigned i = 0; i < l->plan.smps; i++) {
+void lfts_want(struct lfts *l)
+{
+	for (unsigned i = 0; i < l->plan.smps; i++)
+		memcpy(wanted_block(l, &l->plan.smp[i]), l->plan.smp[i].after, IB_LFT_BLOCK);
+}
+
+int lfts_send(struct plugin *p, struct lfts *l, uint64_t deadline_us)
+{
+	struct wire_batch b = {l->sw, l->plan.smp, l->plan.smps, l->taken};
+
+	if (!b.count)
+		return 0;
+	l->sent = true;
+	return wire_send(p, &b, deadline_us);
+}
+
+unsigned lfts_note(struct plugin *p, const struct lfts *l, unsigned first)
+{
+	unsigned n = 0, i;
+
+	for (i = first; l->sent && i < l->plan.smps && i < first + LFTS_PIECE; i++) {
 		const struct moves_smp *s = &l->plan.smp[i];
 
-		memcpy(l->sw[s->sw]->new_lft + s->block * IB_LFT_BLOCK, s->after, IB_LFT_BLOCK);
+		if (!l->taken[i])
+			continue;
+		memcpy(l->sw[s->sw]->lft + s->block * IB_LFT_BLOCK, s->after, IB_LFT_BLOCK);
+		n++;
 	}
-	for (unsigned i = 0; i < l->plan.smps; i++)
-		if (send_block(p, l->sw[l->plan.smp[i].sw], l->plan.smp[i].block))
-			rc = -EIO;
-	return rc;
+	atomic_fetch_add(&p->count.lft_changes, n);
+	return i < l->plan.smps ? i : 0;
 }
 
 int lfts_check(const struct lfts *l, struct sm_reply_head *h)
 {
-	for (unsigned i = 0; l->sent && i < l->plan.smps; i++) {
-		const osm_switch_t *sw = l->sw[l->plan.smp[i].sw];
-		size_t at = (size_t)l->plan.smp[i].block * IB_LFT_BLOCK;
-
-		if (memcmp(sw->lft + at, sw->new_lft + at, IB_LFT_BLOCK))
+	for (unsigned i = 0; l->sent && i < l->plan.smps; i++)
+		if (!l->taken[i])
 			return plugin_refuse(h, -EIO, "switch %s did not take LFT block %u",
-					     sw->p_node->print_desc, l->plan.smp[i].block);
-	}
+					     name_of(l, l->plan.smp[i].sw), l->plan.smp[i].block);
 	return 0;
 }
 
@@ -107,19 +118,17 @@ static void forget_block(const struct lfts *l, const struct moves_smp *s)
 	}
 }
 
-void lfts_undo(struct plugin *p, struct lfts *l)
+void lfts_turn(struct lfts *l)
 {
-	if (!l->sent)
-		return;
 	moves_undo(&l->plan);
-	for (unsigned i = 0; i < l->plan.smps; i++)
+	for (unsigned i = 0; l->sent && i < l->plan.smps; i++)
 		forget_block(l, &l->plan.smp[i]);
-	lfts_send(p, l);
 }
 
 void lfts_free(struct lfts *l)
 {
 	free(l->sw);
+	free(l->taken);
 	moves_free(&l->plan);
-	l->sw = NULL;
+	*l = (struct lfts){0};
 }

@@ -239,6 +239,7 @@ class Lab:
         self.net = net or Net()
         self.routing = os.environ.get("ROUTING", "minhop")
         self.partitions = None  # text of OpenSM's partition file
+        self.opensm_conf = {}  # more of OpenSM's configuration file
         self.plugin = True  # OpenSM has ours
         self.sim_args = []  # of ibsim, for nets beyond its defaults
         self.processes = []
@@ -287,7 +288,8 @@ class Lab:
             + (f"root_guid_file {self.dir}/roots\n" if self.routing in ("updn", "dnup") else "") +
             f"dump_files_dir {self.dir}/\n"
             f"partition_config_file {partitions}\nqos_policy_file /nonexistent\n"
-            "log_flags 0x03\nforce_log_flush TRUE\nsweep_interval 10\n")
+            "log_flags 0x03\nforce_log_flush TRUE\nsweep_interval 10\n"
+            + "".join(f"{k} {v}\n" for k, v in self.opensm_conf.items()))
         env = self.env("smhost", LD_LIBRARY_PATH=str(BUILD / "lib"),
                        OSM_CACHE_DIR=str(self.dir / "cache"), OSM_TMP_DIR=str(self.dir))
         self.osm = self.spawn(["opensm", "-F", "opensm.conf", "-f", "opensm.log"], "opensm.out",
@@ -311,9 +313,9 @@ class Lab:
                 raise RuntimeError(f"ibvmig-sm has ended: {self.smd.poll()}")
             return None
 
-    def wait_ready(self):
+    def wait_ready(self, seconds=15.0):
         return wait_for("OpenSM ready",
-                        lambda: self.status()["sm"].get("ready") and not self.status()["sm"]["sweeping"])
+                        lambda: self.status()["sm"].get("ready") and not self.status()["sm"]["sweeping"], seconds)
 
     def end(self, p, sig=signal.SIGTERM):
         if p and p.poll() is None:
@@ -342,14 +344,14 @@ class Lab:
         self.sim.stdin.write(command.encode() + b"\n")
         self.sim.stdin.flush()
 
-    def tool(self, *argv, host="hv0-pf", check=True):
+    def tool(self, *argv, host="hv0-pf", check=True, seconds=30):
         """What a diagnostic program prints. These programs give up, or leave something out and end with
         0, or wait for ever, when one answer is lost or late; so, with check, they are run up to three
         times."""
         for tries_left in (2, 1, 0):
             try:
                 r = subprocess.run(argv, cwd=self.dir, env=self.env(host), capture_output=True,
-                                   text=True, timeout=30)
+                                   text=True, timeout=seconds)
             except subprocess.TimeoutExpired:
                 if check and tries_left:
                     continue
@@ -400,10 +402,10 @@ class Lab:
 class VF:
     """A VF of the simulated fabric; set_guid() is what a provider program does."""
 
-    def __init__(self, lab, view, name):
+    def __init__(self, lab, view, name, ident=None):
         self.lab, self.name = lab, name
         self.host = name.split("-")[0]
-        self.ident = next(i for i, (_, n) in view.ports.items() if n == name)
+        self.ident = ident or next(i for i, (_, n) in view.ports.items() if n == name)
         self.parked = view.guid[self.ident]
         self.lid = view.lid[self.ident]
 

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/plugin_wire.h"
+#include "common/ib.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include <opensm/osm_msgdef.h>
+#include <opensm/osm_node.h>
+#include <opensm/osm_port.h>
+#include <opensm/osm_switch.h>
+
+#define POLL_MS 5 /* how late an SMP is noticed that OpenSM has given up: nobody tells us */
+
+/* OpenSM's handler of LFT answers: exported by the program, declared in no header. */
+extern void osm_lft_rcv_process(void *context, void *data);
+
+/* OpenSM carries a request's context to its answer. set_method is a flag there, TRUE in requests of
+ * its own; in ours it is the number of the SMP, and negative. */
+static boolean_t to_mark(unsigned i)
+{
+	return ~(boolean_t)i;
+}
+
+static void take(struct plugin *p, unsigned i, ib_smp_t *smp)
+{
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);
+	const struct wire_batch *b = p->wire.batch;
+
+	/* what comes late, from a batch before, is in no batch or says something else */
+	if (!b || i >= b->count || cl_ntoh32(smp->attr_mod) != b->smp[i].block || b->taken[i] ||
+	    ib_smp_get_status(smp) ||
+	    memcmp(ib_smp_get_payload_ptr(smp), b->smp[i].after, IB_LFT_BLOCK))
+		return;
+	b->taken[i] = true;
+	p->wire.taken++;
+	if (p->wire.taken == b->count || p->osm->stats.qp0_mads_outstanding_on_wire <= p->wire.wake)
+		pthread_cond_signal(&p->wire.answered);
+}
+
+static void handle_lft(void *context, void *data)
+{
+	struct plugin *p = context;
+	osm_madw_t *madw = data;
+	boolean_t mark = osm_madw_get_lft_context_ptr(madw)->set_method;
+
+	if (mark < 0)
+		take(p, (unsigned)~mark, osm_madw_get_smp_ptr(madw));
+	else
+		osm_lft_rcv_process(&p->osm->sm, data);
+}
+
+int wire_hook(struct plugin *p)
+{
+	osm_sm_t *sm = &p->osm->sm;
+
+	pthread_mutex_init(&p->wire.lock, NULL);
+	pthread_cond_init(&p->wire.answered, NULL);
+	cl_disp_unregister(sm->lft_disp_h);
+	sm->lft_disp_h = cl_disp_register(&p->osm->disp, OSM_MSG_MAD_LFT, handle_lft, p);
+	if (sm->lft_disp_h != CL_DISP_INVALID_HANDLE)
+		return 0;
+	sm->lft_disp_h = cl_disp_register(&p->osm->disp, OSM_MSG_MAD_LFT, osm_lft_rcv_process, sm);
+	return -EIO;
+}
+
+/* What OpenSM's sender thread does, counters included: they are its window. */
+static int post(struct plugin *p, const struct wire_batch *b, unsigned i)
+{
+	const struct moves_smp *s = &b->smp[i];
+	osm_switch_t *sw = b->sw[s->sw];
+	osm_physp_t *port0 = osm_node_get_physp_ptr(sw->p_node, 0);
+	osm_stats_t *stats = &p->osm->stats;
+	osm_madw_context_t c;
+	osm_madw_t *madw;
+
+	memset(&c, 0, sizeof c);
+	c.lft_context.node_guid = osm_node_get_node_guid(sw->p_node);
+	c.lft_context.set_method = to_mark(i);
+	madw = osm_prepare_req_set(&p->osm->sm, osm_physp_get_dr_path_ptr(port0), s->after,
+				   IB_LFT_BLOCK, IB_MAD_ATTR_LIN_FWD_TBL, cl_hton32(s->block),
+				   FALSE, ib_port_info_get_m_key(&port0->port_info), 0,
+				   CL_DISP_MSGID_NONE, &c);
+	if (!madw)
+		return -EIO;
+	cl_atomic_inc(&stats->qp0_mads_outstanding);
+	cl_atomic_inc(&stats->qp0_mads_outstanding_on_wire);
+	cl_atomic_inc(&stats->qp0_mads_sent);
+	atomic_fetch_add(&p->count.lft_smps, 1);
+	/* on an error its callback has taken the request out of the first two */
+	return osm_vendor_send(osm_madw_get_bind_handle(madw), madw, TRUE) == IB_SUCCESS ? 0 : -EIO;
+}
+
+/* Wire lock held; let go while waiting. */
+static void wait_a_little(struct plugin *p)
+{
+	uint64_t at = now_us() + POLL_MS * 1000;
+	struct timespec until = {(time_t)(at / 1000000), (long)(at % 1000000) * 1000};
+
+	pthread_cond_clockwait(&p->wire.answered, &p->wire.lock, CLOCK_MONOTONIC, &until);
+}
+
+/* Until at most `busy` SMPs are on the wire. A full window is emptied by half before more is sent:
+ * waking for each answer would cost as much as the answer. */
+static int await_room(struct plugin *p, int32_t busy, uint64_t deadline_us)
+{
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);
+
+	while (p->osm->stats.qp0_mads_outstanding_on_wire > busy) {
+		if (osm_exit_flag || now_us() >= deadline_us)
+			return -ETIMEDOUT;
+		wait_a_little(p);
+	}
+	return 0;
+}
+
+/* Until all are taken, or OpenSM waits for nothing any more. */
+static int await_all(struct plugin *p, const struct wire_batch *b, uint64_t deadline_us)
+{
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);
+
+	while (p->wire.taken < b->count && p->osm->stats.qp0_mads_outstanding) {
+		if (osm_exit_flag || now_us() >= deadline_us)
+			return -ETIMEDOUT;
+		wait_a_little(p);
+	}
+	return 0;
+}
+
+static void set_batch(struct plugin *p, const struct wire_batch *b, int32_t wake)
+{
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);
+
+	p->wire.batch = b;
+	p->wire.taken = 0;
+	p->wire.wake = wake;
+}
+
+int wire_send(struct plugin *p, const struct wire_batch *b, uint64_t deadline_us)
+{
+	int32_t window = (int32_t)p->osm->vl15.max_wire_smps;
+	int rc = 0;
+
+	memset(b->taken, 0, b->count * sizeof *b->taken);
+	set_batch(p, b, window / 2);
+	for (unsigned i = 0; !rc && i < b->count; i++) {
+		if (p->osm->stats.qp0_mads_outstanding_on_wire >= window)
+			rc = await_room(p, window / 2, deadline_us);
+		if (!rc)
+			rc = post(p, b, i);
+	}
+	if (!rc)
+		rc = await_all(p, b, deadline_us);
+	set_batch(p, NULL, 0);
+	return rc;
+}

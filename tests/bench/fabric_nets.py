@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Nets of any size for the fabric benches: made by ibvmig-vswitch, read by umad_lfts, and a model of
+their LFTs that says the least number of SMPs of a batch."""
+import collections
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(TOP / "tests/integration"))
+from fabric_lab import BUILD, NO_PATH, Lab, VF, View  # noqa: E402
+
+BLOCK = 64
+
+
+class Generated:
+    """A net that ibvmig-vswitch made, with what Lab wants of one."""
+    switch = ()
+
+    def __init__(self, spec):
+        out = BUILD / "bench/fabric.net"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([BUILD / "bin/ibvmig-vswitch", "gen", "--net", spec, "--topology", out],
+                       check=True, stdout=subprocess.DEVNULL)
+        topology = out.read_text()
+        out.unlink()
+        name = dict(re.findall(r'^Ca.*"(H-[0-9a-f]+)"\t\t# "([^"]+)"', topology, re.M))
+        pfs = [n for n in name.values() if n.endswith("-pf")]
+        topology = topology.replace(f'"{pfs[-1]}"', '"smhost"').replace(f'"{pfs[-2]}"', '"spare"')
+        name = dict(re.findall(r'^Ca.*"(H-[0-9a-f]+)"\t\t# "([^"]+)"', topology, re.M))
+        topology = re.sub(r'"(H-[0-9a-f]+)"', lambda m: f'"{name[m[1]]}"', topology)
+        self.topology = re.sub(r"lid \d+", "lid 0", topology)
+        self.nodes = len(re.findall(r"^(?:Ca|Switch)", topology, re.M))
+
+    def text(self):
+        return self.topology
+
+
+class Table(bytearray):
+    """A switch's LFT."""
+
+    def get(self, lid, default=NO_PATH):
+        return self[lid] if lid < len(self) and self[lid] != NO_PATH else default
+
+
+class BigView(View):
+    """As View, with the LFTs read by one program in a pipeline and kept as bytes."""
+
+    def read_lfts(self, lab, _text):
+        self.blocks = max(self.lid.values()) // BLOCK + 1
+        routes = lab.dir / "routes"
+        order = self.routes(self.cas_by_name()[lab.tool_host])
+        routes.write_text("".join(f"{self.blocks} {' '.join(map(str, path))}\n" for _, path in order))
+        lab.tool(BUILD / "tests/umad_lfts", routes, "read", lab.dir / "lfts")
+        data = (lab.dir / "lfts").read_bytes()
+        size = self.blocks * BLOCK
+        self.lft = {s: Table(data[i * size:(i + 1) * size]) for i, (s, _) in enumerate(order)}
+
+    def cas_by_name(self):
+        return {n: i for i, (k, n) in self.ports.items() if k == "Ca"}
+
+    def routes(self, source):
+        """(switch, ports of the directed route) of all switches, breadth first."""
+        near = collections.defaultdict(list)
+        for (node, port), (peer, _) in self.links.items():
+            if node[0] == "S" and peer[0] == "S":
+                near[node].append((port, peer))
+        first = self.links[(source, 1)][0]
+        path, queue = {first: [1]}, collections.deque([first])
+        while queue:
+            s = queue.popleft()
+            for port, peer in near[s]:
+                if peer not in path:
+                    path[peer] = path[s] + [port]
+                    queue.append(peer)
+        return list(path.items())
+
+    def tables(self):
+        return {s: Table(t) for s, t in self.lft.items()}
+
+
+class BigLab(Lab):
+    tool_host = "hv0-pf"
+
+    def __init__(self, name, net, **conf):
+        super().__init__(name, net)
+        self.opensm_conf = conf
+        if net.nodes > 1500:
+            self.sim_args = ["-N", "20000", "-S", "2000", "-P", "100000"]
+
+    def view(self):
+        return BigView(self)
+
+    def tool(self, *argv, seconds=300, **kw):
+        return super().tool(*argv, seconds=seconds, **kw) if argv[0] != "dump_fts" else ""
+
+
+class VM:
+    def __init__(self, n, at):
+        self.guid, self.at, self.lid = 0x0002C90300001001 + 2 * n, at, at.lid
+        self.uuid = f"7f3c1a52-0000-4000-8000-00000000{n:04}"
+
+    def base(self):
+        return {"vguid": f"0x{self.guid:016x}", "vm": self.uuid, "pkey": "0xffff"}
+
+
+def exchange(tables, pairs):
+    """Changes the model; the (switch, block) that differ afterwards."""
+    touched = set()
+    for s, t in tables.items():
+        for a, b in pairs:
+            if t[a] != t[b]:
+                touched |= {(s, a // BLOCK), (s, b // BLOCK)}
+                t[a], t[b] = t[b], t[a]
+    return touched
+
+
+def one_by_one(tables, pairs):
+    n = 0
+    for a, b in pairs:
+        n += len({a // BLOCK, b // BLOCK}) * sum(t[a] != t[b] for t in tables.values())
+    return n
+
+
+class Fleet:
+    """VMs on the VFs of a lab, and the model of its LFTs."""
+
+    def __init__(self, lab, view, rng, vms=64, most=None):
+        self.lab, self.rng, self.tables = lab, rng, view.tables()
+        names = [n for k, n in view.ports.values() if k == "Ca" and n not in ("smhost", "spare", lab.tool_host)]
+        if any("-vf" in n for n in names):
+            names = [n for n in names if "-vf" in n]
+        rng.shuffle(names)
+        vf = [VF(lab, view, n, view.cas_by_name()[n]) for n in names[:most or len(names)]]
+        self.lid = {f.name: f.lid for f in vf}
+        self.vms, self.free = [VM(n, f) for n, f in enumerate(vf[:vms])], vf[vms:]
+
+    def bind(self):
+        for vm in self.vms:
+            vm.at.set_guid(vm.guid)
+            status, r = self.lab.call("POST", "/v1/bind", {**vm.base(), "name": "b", **vm.at.json()})
+            if (status, r.get("lid")) != (200, vm.lid):
+                raise AssertionError(f"{status} {r}")
+
+    def move(self, k):
+        """k moves in one call; what the call says, with the model's `single`: the SMPs one by one."""
+        who, to = self.rng.sample(self.vms, k), self.rng.sample(self.free, k)
+        pairs = [(vm.lid, self.lid[f.name]) for vm, f in zip(who, to)]
+        single = one_by_one(self.tables, pairs) if k > 1 else None
+        least = exchange(self.tables, pairs)
+        for vm, f in zip(who, to):
+            vm.at.set_guid(vm.at.parked)
+            f.set_guid(vm.guid)
+        body = [{**vm.base(), "from": vm.at.json(False), "to": f.json()} for vm, f in zip(who, to)]
+        status, r = self.lab.call("POST", "/v1/moves", {"moves": body})
+        if status != 200 or not r["verified"]:
+            raise AssertionError(f"{status} {r}")
+        if (r["lft_smps"], r["switches_updated"]) != (len(least), len({s for s, _ in least})):
+            raise AssertionError(f"{r['lft_smps']} SMPs to {r['switches_updated']} switches; {len(least)} were needed")
+        for vm, f in zip(who, to):
+            self.free[self.free.index(f)] = vm.at
+            self.lid[vm.at.name], self.lid[f.name] = self.lid[f.name], vm.lid
+            vm.at = f
+        return {**r, "single": r["lft_smps"] if single is None else single}
+
+    def wrong(self, view):
+        """How many entries of the switches are not as in the model."""
+        return sum(x != y for s, t in view.lft.items() for x, y in zip(t, self.tables[s])
+                   ) if view.tables() != self.tables else 0

@@ -15,6 +15,7 @@ struct journal;
 struct virt;
 struct events;
 struct movers;
+struct provider;
 struct relay;
 struct repath;
 struct vm;
@@ -35,6 +36,7 @@ struct daemon {
 	sd_event *loop;
 	struct work_pool *pool;    /* locks itself */
 	struct settings *settings; /* constant */
+	struct provider *provider; /* constant; workers call it */
 	struct virt *virt;         /* locks itself */
 	struct journal *journal;
 	struct events *events;

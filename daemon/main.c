@@ -44,7 +44,7 @@ static void load_inventory(struct daemon *d)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 
-	if (!provider_call(d->settings->provider, "inventory", NULL, &answer, d->vf_error) &&
+	if (!provider_inventory(d->provider, &answer, d->vf_error) &&
 	    !vf_table_load(&d->vfs, d->journal, answer, d->vf_error)) {
 		d->vf_error[0] = '\0';
 		log_info("%zu VFs on %zu PFs", d->vfs.vf_count, d->vfs.pf_count);
@@ -57,7 +57,7 @@ static int start(struct daemon *d, char **ret_error)
 {
 	int rc = journal_open(d->settings->state_dir, &d->journal, ret_error);
 
-	if (rc)
+	if (rc || (rc = provider_exec_new(d->settings->provider, &d->provider)))
 		return rc;
 	load_inventory(d);
 	if ((rc = events_libvirt_register(d->loop)) ||
@@ -85,6 +85,7 @@ static void stop(struct daemon *d)
 	repath_free(TAKE(d->repath));
 	vf_table_clear(&d->vfs);
 	journal_close(d->journal);
+	provider_free(TAKE(d->provider));
 	settings_free(d->settings);
 	sd_event_unref(d->loop);
 }

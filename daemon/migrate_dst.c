@@ -193,7 +193,7 @@ int dst_prepare(struct migration *m)
 
 static void release_run(struct job *j)
 {
-	j->rc = provider_release(j->d->settings->provider, str(j, "vf"), j->error);
+	j->rc = provider_release(j->d->provider, str(j, "vf"), j->error);
 }
 
 static void released(struct migration *m, struct job *j)
@@ -246,8 +246,7 @@ static void switch_run(struct job *j)
 	struct json_object *answer = NULL;
 	uint64_t start_us = now_us();
 
-	j->rc = provider_set_guid(j->d->settings->provider, str(j, "vf"), guid(j, "vguid"),
-				  j->error);
+	j->rc = provider_set_guid(j->d->provider, str(j, "vf"), guid(j, "vguid"), j->error);
 	json_set_u64(j->out, "set_guid_us", now_us() - start_us);
 	if (!j->rc)
 		j->rc = sm_call(j->d->settings, "POST", "/v1/moves",
@@ -301,8 +300,7 @@ int dst_switch(struct migration *m)
 
 static void park_run(struct job *j)
 {
-	j->rc = provider_set_guid(j->d->settings->provider, str(j, "vf"), guid(j, "parked_guid"),
-				  j->error);
+	j->rc = provider_set_guid(j->d->provider, str(j, "vf"), guid(j, "parked_guid"), j->error);
 }
 
 static void vf_parked(struct migration *m, struct job *j)

@@ -556,7 +556,7 @@ static void switch_run(struct job *j)
 	uint64_t parked = 0;
 
 	ib_guid_parse(str(j, "parked_guid"), &parked);
-	j->rc = provider_set_guid(j->d->settings->provider, str(j, "vf"), parked, j->error);
+	j->rc = provider_set_guid(j->d->provider, str(j, "vf"), parked, j->error);
 	if (!j->rc)
 		j->rc = http_call(str(j, "url"), "POST", "/v1/peer/switch", json_opt(j->in, "body"),
 				  SWITCH_DEADLINE_MS, &answer, j->error);
@@ -654,7 +654,7 @@ static void outcome_asked(struct migration *m, struct job *j)
 
 static void give_back_run(struct job *j)
 {
-	j->rc = provider_release(j->d->settings->provider, str(j, "vf"), j->error);
+	j->rc = provider_release(j->d->provider, str(j, "vf"), j->error);
 }
 
 static void given_back(struct migration *m, struct job *j)

@@ -133,8 +133,8 @@ static void unswitch_run(struct job *j)
 	j->rc = http_call(str(j, "to_url"), "POST", "/v1/peer/unswitch", body, CALL_DEADLINE_MS,
 			  &answer, j->error);
 	if (!j->rc)
-		j->rc = provider_set_guid(j->d->settings->provider, str(j, "from_vf"),
-					  guid(j, "vguid"), j->error);
+		j->rc = provider_set_guid(j->d->provider, str(j, "from_vf"), guid(j, "vguid"),
+					  j->error);
 	if (j->rc)
 		return;
 	move = json_object_new_object();

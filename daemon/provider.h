@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The VF provider program (docs/wire.md, "VF provider"). Blocks: call it from workers only. */
+/* Where this host's VFs come from. The daemon knows providers by these functions only.
+ *
+ * They block: call them from workers, or before the loop runs. Calls about different VFs may run
+ * at the same time. The same call twice has the effect of one. 0 or -errno; error then says in one
+ * line what failed, why, and what to do. */
 #ifndef IBVMIG_DAEMON_PROVIDER_H
 #define IBVMIG_DAEMON_PROVIDER_H
 
@@ -10,13 +14,55 @@
 #define PROVIDER_DEADLINE_MS 10000
 #define PROVIDER_ANSWER_MAX  (1u << 20)
 
-/* in: borrowed, NULL for {}. *ret_out (owned by the caller) is the answer. 0 or -errno; error says
- * in one line which call failed and why. */
-int provider_call(const char *program, const char *op, struct json_object *in,
-		  struct json_object **ret_out, char error[static HTTP_ERROR_MAX]);
+struct provider {
+	const struct provider_ops *ops;
+};
 
-int provider_set_guid(const char *program, const char *vf, uint64_t guid,
-		      char error[static HTTP_ERROR_MAX]);
-int provider_release(const char *program, const char *vf, char error[static HTTP_ERROR_MAX]);
+/* Objects are those of docs/wire.md, "VF provider"; answers are owned by the caller. */
+struct provider_ops {
+	/* The first call, once; VFs may get their parked GUIDs in it. */
+	int (*inventory)(struct provider *p, struct json_object **ret_out, char *error);
+	/* in: borrowed */
+	int (*prepare)(struct provider *p, struct json_object *in, struct json_object **ret_out,
+		       char *error);
+	/* node and port GUID */
+	int (*set_guid)(struct provider *p, const char *vf, uint64_t guid, char *error);
+	/* undoes prepare; the GUID stays */
+	int (*release)(struct provider *p, const char *vf, char *error);
+	void (*free)(struct provider *p);
+};
+
+static inline int provider_inventory(struct provider *p, struct json_object **ret_out,
+				     char error[static HTTP_ERROR_MAX])
+{
+	return p->ops->inventory(p, ret_out, error);
+}
+
+static inline int provider_prepare(struct provider *p, struct json_object *in,
+				   struct json_object **ret_out, char error[static HTTP_ERROR_MAX])
+{
+	return p->ops->prepare(p, in, ret_out, error);
+}
+
+static inline int provider_set_guid(struct provider *p, const char *vf, uint64_t guid,
+				    char error[static HTTP_ERROR_MAX])
+{
+	return p->ops->set_guid(p, vf, guid, error);
+}
+
+static inline int provider_release(struct provider *p, const char *vf,
+				   char error[static HTTP_ERROR_MAX])
+{
+	return p->ops->release(p, vf, error);
+}
+
+static inline void provider_free(struct provider *p)
+{
+	if (p)
+		p->ops->free(p);
+}
+
+/* A program of the user's, a process per call. program: borrowed. 0 or -ENOMEM. */
+int provider_exec_new(const char *program, struct provider **ret_provider);
 
 #endif

@@ -62,7 +62,7 @@ int vm_work_prepare(struct job *j)
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
 		json_set_str(in, keys[i], str(j, keys[i]));
-	j->rc = provider_call(j->d->settings->provider, "prepare", in, &out, j->error);
+	j->rc = provider_prepare(j->d->provider, in, &out, j->error);
 	if (j->rc)
 		return j->rc;
 	json_reader_init(&r, out);
@@ -100,7 +100,6 @@ static int unbind_vguid(struct job *j, char *error)
 /* The undo of the first steps of an attach, newest first. */
 static void attach_undo(struct job *j, int steps)
 {
-	const struct settings *s = j->d->settings;
 	char error[HTTP_ERROR_MAX];
 
 	if (steps >= 4)
@@ -108,9 +107,9 @@ static void attach_undo(struct job *j, int steps)
 	if (steps >= 3 && unbind_vguid(j, error))
 		log_warn("VM %s: undo of the attach: %s", str(j, "name"), error);
 	if (steps >= 2 &&
-	    provider_set_guid(s->provider, str(j, "vf"), guid(j, "parked_guid"), error))
+	    provider_set_guid(j->d->provider, str(j, "vf"), guid(j, "parked_guid"), error))
 		log_warn("VM %s: undo of the attach: %s", str(j, "name"), error);
-	if (steps >= 1 && provider_release(s->provider, str(j, "vf"), error))
+	if (steps >= 1 && provider_release(j->d->provider, str(j, "vf"), error))
 		log_warn("VM %s: undo of the attach: %s", str(j, "name"), error);
 }
 
@@ -133,13 +132,12 @@ static int check_unique(struct job *j)
 
 void vm_work_attach(struct job *j)
 {
-	const struct settings *s = j->d->settings;
 	int done = 0;
 
 	if (check_unique(j) || vm_work_prepare(j))
 		return;
 	done = 1;
-	j->rc = provider_set_guid(s->provider, str(j, "vf"), guid(j, "vguid"), j->error);
+	j->rc = provider_set_guid(j->d->provider, str(j, "vf"), guid(j, "vguid"), j->error);
 	if (!j->rc) {
 		done = 2;
 		if (!bind_vguid(j)) {
@@ -173,14 +171,14 @@ static void keep_first(struct job *j, int rc, const char *error)
 
 void vm_work_release(struct job *j)
 {
-	const struct settings *s = j->d->settings;
 	char error[HTTP_ERROR_MAX] = "";
 
-	keep_first(j, provider_set_guid(s->provider, str(j, "vf"), guid(j, "parked_guid"), error),
+	keep_first(j,
+		   provider_set_guid(j->d->provider, str(j, "vf"), guid(j, "parked_guid"), error),
 		   error);
 	if (!json_opt_bool(j->in, "keep_binding", false))
 		keep_first(j, unbind_vguid(j, error), error);
-	keep_first(j, provider_release(s->provider, str(j, "vf"), error), error);
+	keep_first(j, provider_release(j->d->provider, str(j, "vf"), error), error);
 }
 
 /* The VF's id, from the metadata: a VM without any has no VF. */

@@ -14,6 +14,7 @@
 
 static char program[] = "/tmp/ibvmig-provider-XXXXXX";
 static char error[HTTP_ERROR_MAX];
+static struct provider *provider;
 
 static void write_program(const char *body)
 {
@@ -32,7 +33,11 @@ static int call(const char *op, struct json_object **ret_out)
 	struct json_object *in AUTO_JSON = json_object_new_object();
 
 	json_set_str(in, "vf", "pf0vf1");
-	return provider_call(program, op, in, ret_out, error);
+	if (!strcmp(op, "inventory"))
+		return provider_inventory(provider, ret_out, error);
+	if (!strcmp(op, "release"))
+		return provider_release(provider, "pf0vf1", error);
+	return provider_prepare(provider, in, ret_out, error);
 }
 
 static void test_answer(void **state)
@@ -99,6 +104,7 @@ static int setup(void **state)
 	int fd = mkstemp(program);
 
 	(void)state;
+	assert_int_equal(provider_exec_new(program, &provider), 0);
 	return fd < 0 ? -1 : close(fd);
 }
 
@@ -106,6 +112,7 @@ static int teardown(void **state)
 {
 	(void)state;
 	unlink(program);
+	provider_free(provider);
 	return 0;
 }
 

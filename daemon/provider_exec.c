@@ -13,6 +13,11 @@
 
 #define STDERR_MAX 4096
 
+struct exec {
+	struct provider base;
+	const char *program; /* borrowed */
+};
+
 struct stream {
 	int fd;
 	char *data; /* owned */
@@ -183,9 +188,11 @@ static int finish(const char *op, struct child *c, int rc, struct json_object **
 	return rc;
 }
 
-int provider_call(const char *program, const char *op, struct json_object *in,
-		  struct json_object **ret_out, char error[static HTTP_ERROR_MAX])
+/* in: borrowed, NULL for {}. *ret_out (owned by the caller) is the answer. */
+static int call(struct provider *p, const char *op, struct json_object *in,
+		struct json_object **ret_out, char *error)
 {
+	const char *program = container_of(p, struct exec, base)->program;
 	uint64_t deadline_ms = now_ms() + PROVIDER_DEADLINE_MS;
 	struct child c = {
 		.in = -1,
@@ -212,20 +219,54 @@ int provider_call(const char *program, const char *op, struct json_object *in,
 	return rc;
 }
 
-int provider_set_guid(const char *program, const char *vf, uint64_t guid,
-		      char error[static HTTP_ERROR_MAX])
+static int inventory(struct provider *p, struct json_object **ret_out, char *error)
+{
+	return call(p, "inventory", NULL, ret_out, error);
+}
+
+static int prepare(struct provider *p, struct json_object *in, struct json_object **ret_out,
+		   char *error)
+{
+	return call(p, "prepare", in, ret_out, error);
+}
+
+static int set_guid(struct provider *p, const char *vf, uint64_t guid, char *error)
 {
 	struct json_object *in AUTO_JSON = json_object_new_object(), *out AUTO_JSON = NULL;
 
 	json_set_str(in, "vf", vf);
 	json_set_guid(in, "guid", guid);
-	return provider_call(program, "set-guid", in, &out, error);
+	return call(p, "set-guid", in, &out, error);
 }
 
-int provider_release(const char *program, const char *vf, char error[static HTTP_ERROR_MAX])
+static int release(struct provider *p, const char *vf, char *error)
 {
 	struct json_object *in AUTO_JSON = json_object_new_object(), *out AUTO_JSON = NULL;
 
 	json_set_str(in, "vf", vf);
-	return provider_call(program, "release", in, &out, error);
+	return call(p, "release", in, &out, error);
+}
+
+static void exec_free(struct provider *p)
+{
+	free(container_of(p, struct exec, base));
+}
+
+int provider_exec_new(const char *program, struct provider **ret_provider)
+{
+	static const struct provider_ops ops = {
+		.inventory = inventory,
+		.prepare = prepare,
+		.set_guid = set_guid,
+		.release = release,
+		.free = exec_free,
+	};
+	struct exec *e = calloc(1, sizeof *e);
+
+	if (!e)
+		return -ENOMEM;
+	e->base.ops = &ops;
+	e->program = program;
+	*ret_provider = &e->base;
+	return 0;
 }

@@ -279,6 +279,7 @@ static void restore_lid(struct ops *o, const struct reg_entry *x)
 		.switch_port = x->at.switch_port,
 		.node_guid = end->node_guid,
 		.port_guid = x->vguid,
+		.parked_guid = x->at.parked_guid,
 		.lid = x->lid,
 	};
 	struct sm_assign_reply r;

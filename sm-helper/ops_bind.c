@@ -72,6 +72,7 @@ static int try_bind(struct ops *o, struct reg_entry *x, bool is_new, bool *ret_u
 {
 	struct sm_target t = {
 		.port_guid = x->vguid,
+		.parked_guid = x->at.parked_guid,
 		.lid = x->lid,
 	};
 	struct sm_assign_reply r;
@@ -163,6 +164,7 @@ int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e
 		.switch_port = x.at.switch_port,
 		.node_guid = x.at.parked_node,
 		.port_guid = x.at.parked_guid,
+		.parked_guid = x.at.parked_guid,
 	};
 	x.intent = REG_UNBIND;
 	if ((rc = registry_put(o->registry, &x)))

@@ -132,12 +132,14 @@ static int make_targets(struct ops *o, struct reg_entry *x, struct sm_target t[s
 		.switch_guid = x->to.switch_guid,
 		.switch_port = x->to.switch_port,
 		.port_guid = x->vguid,
+		.parked_guid = x->to.parked_guid,
 		.lid = x->lid,
 	};
 	t[1] = (struct sm_target){
 		.switch_guid = x->at.switch_guid,
 		.switch_port = x->at.switch_port,
 		.port_guid = x->at.parked_guid,
+		.parked_guid = x->at.parked_guid,
 		.lid = lid_there == x->lid ? 0 : lid_there,
 	};
 	if ((rc = ops_check_shows(o, &x->to, x->vguid, &t[0].node_guid, e)) ||
@@ -161,6 +163,7 @@ static int stay_targets(struct ops *o, const struct reg_entry *x, const struct r
 		.switch_guid = x->at.switch_guid,
 		.switch_port = x->at.switch_port,
 		.port_guid = x->vguid,
+		.parked_guid = x->at.parked_guid,
 		.lid = x->lid,
 	};
 	*ret_count = 1;
@@ -172,6 +175,7 @@ static int stay_targets(struct ops *o, const struct reg_entry *x, const struct r
 		.switch_guid = other.switch_guid,
 		.switch_port = other.switch_port,
 		.port_guid = from->parked_guid,
+		.parked_guid = from->parked_guid,
 		.lid = end == FABRIC_NONE || o->fabric.end[end].lid == x->lid
 			       ? 0
 			       : o->fabric.end[end].lid,

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Entry points of the event plugin: socket, thread, OpenSM's events, the count of path requests. */
+#include "sm-helper/plugin_engine.h"
+#include "sm-helper/plugin_homes.h"
 #include "sm-helper/plugin_wire.h"
 #include "sm-helper/proto_check.h"
 #include "common/util.h"
@@ -113,6 +115,7 @@ static void sweep_begins(struct plugin *p)
 	p->sweeping = true;
 	pthread_mutex_unlock(&p->gate);
 	atomic_fetch_add(&p->count.heavy_sweeps, 1);
+	engines_wrap(p);
 }
 
 static int dispatch(struct plugin *p, const union any_request *req, union any_reply *reply)
@@ -304,7 +307,7 @@ static int start(struct plugin *p)
 	if ((p->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0 ||
 	    (p->changed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
 		return -errno;
-	if ((rc = hook_path_requests(p)) || (rc = wire_hook(p)))
+	if ((rc = homes_open(p)) || (rc = hook_path_requests(p)) || (rc = wire_hook(p)))
 		return rc;
 	return start_thread(p);
 }

@@ -30,7 +30,8 @@ struct plugin {
 	struct sm_watch_request watch[PLUGIN_CLIENTS_MAX]; /* head.op 0: does not watch */
 	pthread_t thread;
 	struct plugin_counters count;
-	uint64_t instance; /* when it was loaded, CLOCK_REALTIME in microseconds */
+	struct homes *homes; /* owned; guarded by OpenSM's lock */
+	uint64_t instance;   /* when it was loaded, CLOCK_REALTIME in microseconds */
 
 	/* A batch and a heavy sweep exclude each other: discovery in the middle of a batch would
 	 * find GUIDs that the tables do not have yet. Held by a batch; a sweep takes it to start,

@@ -23,6 +23,7 @@
 #define UNANSWERED 0xfedc
 #define POLL_MS    5
 #define UNDO_US    5000000
+#define MAKE_MAX   (4 * SM_ASSIGN_MAX) /* the plan takes MOVES_MAX of them */
 
 struct batch {
 	struct plugin *p;
@@ -53,13 +54,15 @@ static void unlock_tables(struct batch *b)
 static bool place_changes(const struct place *pl)
 {
 	return pl->before.port_guid != pl->want.port_guid ||
-	       pl->before.node_guid != pl->want.node_guid || pl->before.lid != pl->want.lid;
+	       pl->before.node_guid != pl->want.node_guid || pl->before.lid != pl->want.lid ||
+	       pl->before.like_guid != pl->home.like;
 }
 
+/* Some place has this LID afterwards. */
 static bool wanted_lid(const struct batch *b, uint16_t lid)
 {
 	for (unsigned i = 0; i < b->count; i++)
-		if (b->place[i].want.lid == lid)
+		if (b->place[i].want.lid == lid || b->place[i].home.own == lid)
 			return true;
 	return false;
 }
@@ -69,20 +72,35 @@ static struct move take_entries(uint16_t lid, uint16_t like)
 	return (struct move){lid, like, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE};
 }
 
-/* A LID takes the entries of the one that was at its new place; a LID that no place has any more
- * loses its entries, as the next sweep would do it. */
-static unsigned make_moves(const struct batch *b, struct move move[static MOVES_MAX])
+/* A copy takes the entries of the port that it is like, but at their common switch. */
+static struct move take_copy(const struct batch *b, const struct place *pl)
+{
+	struct move m = take_entries(pl->want.lid, pl->row);
+
+	if (pl->like) {
+		m.like = cl_ntoh16(pl->like->lid);
+		m.at_sw = lfts_index(&b->lfts, pl->sw);
+		m.at_port = pl->want.switch_port;
+	}
+	return m;
+}
+
+/* The place's own LID takes the entries of the one that was the place's own; a LID that no place
+ * has any more loses its entries, as the next sweep would do it. */
+static unsigned make_moves(const struct batch *b, struct move move[static MAKE_MAX])
 {
 	unsigned n = 0;
 
-	static_assert(MOVES_MAX >= 2 * SM_ASSIGN_MAX, "each place may have two LIDs");
 	for (unsigned i = 0; i < b->count; i++) {
 		const struct place *pl = &b->place[i];
 
-		if (pl->want.lid == pl->before.lid)
-			continue;
-		move[n++] = take_entries(pl->want.lid, pl->before.lid);
-		if (!wanted_lid(b, pl->before.lid))
+		if (pl->home.own != pl->row)
+			move[n++] = take_entries(pl->home.own, pl->row);
+		if (pl->home.like)
+			move[n++] = take_copy(b, pl);
+		if (!wanted_lid(b, pl->row))
+			move[n++] = take_entries(pl->row, 0);
+		if (pl->before.lid != pl->row && !wanted_lid(b, pl->before.lid))
 			move[n++] = take_entries(pl->before.lid, 0);
 	}
 	return n;
@@ -91,7 +109,7 @@ static unsigned make_moves(const struct batch *b, struct move move[static MOVES_
 /* Places, conflicts, SMPs. Reads only. */
 static int resolve(struct batch *b, struct sm_reply_head *h)
 {
-	struct move move[MOVES_MAX];
+	struct move move[MAKE_MAX];
 	int rc;
 
 	if (b->p->osm->subn.opt.lmc)
@@ -103,9 +121,9 @@ static int resolve(struct batch *b, struct sm_reply_head *h)
 		if ((rc = tables_find(b->p, &b->place[i], h)))
 			return rc;
 	}
-	if ((rc = tables_check(b->p, b->place, b->count, h)))
+	if ((rc = tables_check(b->p, b->place, b->count, h)) || (rc = lfts_open(b->p, &b->lfts, h)))
 		return rc;
-	return lfts_plan(b->p, &b->lfts, move, make_moves(b, move), h);
+	return lfts_plan(&b->lfts, move, make_moves(b, move), h);
 }
 
 static int send_lid(struct plugin *p, struct place *pl, uint16_t lid)
@@ -220,15 +238,12 @@ static void request_sweep(osm_opensm_t *osm)
  * was; -EIO: not. */
 static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
 {
-	struct sm_target before[SM_ASSIGN_MAX];
 	struct sm_reply_head second = {0};
 	osm_opensm_t *osm = b->p->osm;
 	int rc;
 
-	for (unsigned i = 0; i < b->count; i++)
-		before[i] = b->place[i].before;
 	lock_tables(b);
-	tables_assign(b->p, b->place, before, b->count);
+	tables_assign(b->p, b->place, b->count, true);
 	lfts_turn(&b->lfts);
 	lfts_want(&b->lfts);
 	send_lids(b, true);
@@ -279,7 +294,7 @@ static int put_lids(struct batch *b, struct sm_assign_reply *r)
 {
 	if (!(b->req->flags & SM_ASSIGN_NO_SWAP)) {
 		lfts_want(&b->lfts);
-		return send_lids(b, false)
+		return lfts_send_tops(b->p, &b->lfts) || send_lids(b, false)
 			       ? plugin_refuse(&r->h, -EIO, "OpenSM could not send an SMP")
 			       : 0;
 	}
@@ -291,22 +306,20 @@ static int put_lids(struct batch *b, struct sm_assign_reply *r)
 /* All tables in one hold of the lock. *ret_done: something has been changed. */
 static int apply(struct batch *b, struct sm_assign_reply *r, bool *ret_done)
 {
-	struct sm_target want[SM_ASSIGN_MAX];
 	bool changes = false;
 	int rc = prepare(b, &r->h);
 
 	*ret_done = false;
-	for (unsigned i = 0; !rc && i < b->count; i++) {
-		want[i] = b->place[i].want;
+	for (unsigned i = 0; !rc && i < b->count; i++)
 		changes = changes || place_changes(&b->place[i]);
-	}
 	if (rc || !changes)
 		return rc;
 	lock_tables(b);
-	if (lfts_stale(&b->lfts)) {
+	rc = lfts_grow(&b->lfts, &r->h);
+	if (!rc && lfts_stale(&b->lfts))
 		rc = plugin_refuse(&r->h, -ESTALE, "OpenSM has routed anew since it was looked at");
-	} else {
-		tables_assign(b->p, b->place, want, b->count);
+	if (!rc) {
+		tables_assign(b->p, b->place, b->count, false);
 		rc = put_lids(b, r);
 		*ret_done = true;
 	}
@@ -362,6 +375,7 @@ static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 		plugin_refuse(&r->h, rc, "not all switches have answered in time");
 	if (b->lfts.sent) {
 		r->lft_smps = b->lfts.plan.smps;
+		r->switch_info_smps = b->lfts.tops;
 		r->switches_updated = b->lfts.plan.switches;
 	}
 	r->port_info_smps = b->port_infos;
@@ -372,6 +386,7 @@ static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 	else if (swap)
 		report_paths(b, r);
 	store_files(osm);
+	homes_store(b->p);
 	plugin_changed(b->p);
 	if (!rc && (b->req->flags & SM_ASSIGN_FORCED_SWEEP)) {
 		osm_log(&osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");

@@ -21,6 +21,13 @@ static const uint8_t *block_of(const void *arg, uint32_t sw, unsigned block)
 		       : NULL;
 }
 
+static unsigned blocks_of(const void *arg, uint32_t sw)
+{
+	const struct lfts *l = arg;
+
+	return l->sw[sw]->lft_size / IB_LFT_BLOCK;
+}
+
 static const char *name_of(const void *arg, uint32_t sw)
 {
 	const struct lfts *l = arg;
@@ -28,25 +35,108 @@ static const char *name_of(const void *arg, uint32_t sw)
 	return l->sw[sw]->p_node->print_desc;
 }
 
-int lfts_plan(struct plugin *p, struct lfts *l, const struct move *move, unsigned moves,
-	      struct sm_reply_head *h)
+int lfts_open(struct plugin *p, struct lfts *l, struct sm_reply_head *h)
 {
 	cl_qmap_t *switches = &p->osm->subn.sw_guid_tbl;
-	struct moves_tables t = {.block = block_of, .name = name_of, .arg = l};
-	struct fabric_error e = {""};
-	int rc;
 
 	l->sw = malloc((cl_qmap_count(switches) + 1) * sizeof *l->sw);
 	if (!l->sw)
 		return plugin_refuse(h, -ENOMEM, "no memory in OpenSM");
 	for (cl_map_item_t *i = cl_qmap_head(switches); i != cl_qmap_end(switches);
 	     i = cl_qmap_next(i))
-		l->sw[t.switches++] = (osm_switch_t *)i;
-	rc = moves_plan_tables(&t, move, moves, &l->plan, &e);
+		l->sw[l->switches++] = (osm_switch_t *)i;
+	return 0;
+}
+
+uint32_t lfts_index(const struct lfts *l, const osm_switch_t *sw)
+{
+	for (uint32_t i = 0; i < l->switches; i++)
+		if (l->sw[i] == sw)
+			return i;
+	return FABRIC_NONE;
+}
+
+/* As OpenSM does it when a LID above all others appears, without wiping what is there. */
+static int make_room(osm_switch_t *sw, uint16_t lid)
+{
+	unsigned size = (lid / IB_LFT_BLOCK + 1u) * IB_LFT_BLOCK;
+	uint8_t **hops, *table;
+
+	if (size > sw->lft_size) {
+		if (!(table = realloc(sw->new_lft, size)))
+			return -ENOMEM;
+		memset(table + sw->lft_size, OSM_NO_PATH, size - sw->lft_size);
+		sw->new_lft = table;
+		if (!(table = realloc(sw->lft, size)))
+			return -ENOMEM;
+		memset(table + sw->lft_size, OSM_NO_PATH, size - sw->lft_size);
+		sw->lft = table;
+		sw->lft_size = (uint16_t)size;
+	}
+	if (lid >= sw->num_hops) {
+		if (!(hops = realloc(sw->hops, (lid + 1u) * sizeof *hops)))
+			return -ENOMEM;
+		memset(hops + sw->num_hops, 0, (lid + 1u - sw->num_hops) * sizeof *hops);
+		sw->hops = hops;
+		sw->num_hops = (uint16_t)(lid + 1);
+	}
+	return 0;
+}
+
+int lfts_plan(struct lfts *l, const struct move *move, unsigned moves, struct sm_reply_head *h)
+{
+	struct moves_tables t = {l->switches, block_of, blocks_of, name_of, l};
+	struct fabric_error e = {""};
+	int rc = moves_plan_tables(&t, move, moves, &l->plan, &e);
+
 	if (rc)
 		return plugin_refuse(h, rc, "%.*s", SM_REASON_MAX - 1, e.text);
+	for (unsigned i = 0; i < moves; i++)
+		if (move[i].like && move[i].lid > l->top)
+			l->top = move[i].lid;
+	for (uint32_t i = 0; i < l->switches; i++)
+		l->tops += l->sw[i]->max_lid_ho < l->top;
 	l->taken = calloc(l->plan.smps + 1, sizeof *l->taken);
 	return l->taken ? 0 : plugin_refuse(h, -ENOMEM, "no memory in OpenSM");
+}
+
+int lfts_grow(struct lfts *l, struct sm_reply_head *h)
+{
+	for (uint32_t i = 0; l->tops && i < l->switches; i++)
+		if (make_room(l->sw[i], l->top))
+			return plugin_refuse(h, -ENOMEM, "no memory in OpenSM");
+	return 0;
+}
+
+/* LinearFDBTop: what is above it is not looked up. */
+static int send_top(struct plugin *p, osm_switch_t *sw, uint16_t lid)
+{
+	osm_physp_t *port0 = osm_node_get_physp_ptr(sw->p_node, 0);
+	ib_switch_info_t si = sw->switch_info;
+	osm_madw_context_t c;
+
+	sw->max_lid_ho = lid;
+	si.lin_top = cl_hton16(lid);
+	memset(&c, 0, sizeof c);
+	c.si_context.node_guid = osm_node_get_node_guid(sw->p_node);
+	c.si_context.set_method = TRUE;
+	c.si_context.lft_top_change = TRUE;
+	return osm_req_set(&p->osm->sm, osm_physp_get_dr_path_ptr(port0), (uint8_t *)&si, sizeof si,
+			   IB_MAD_ATTR_SWITCH_INFO, 0, FALSE,
+			   ib_port_info_get_m_key(&port0->port_info), 0, CL_DISP_MSGID_NONE,
+			   &c) == IB_SUCCESS
+		       ? 0
+		       : -EIO;
+}
+
+int lfts_send_tops(struct plugin *p, struct lfts *l)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; l->tops && i < l->switches; i++)
+		if (l->sw[i]->max_lid_ho < l->top && send_top(p, l->sw[i], l->top))
+			rc = -EIO;
+	return rc;
 }
 
 static uint8_t *wanted_block(const struct lfts *l, const struct moves_smp *s)
@@ -96,6 +186,11 @@ unsigned lfts_note(struct plugin *p, const struct lfts *l, unsigned first)
 
 int lfts_check(const struct lfts *l, struct sm_reply_head *h)
 {
+	for (uint32_t i = 0; l->sent && l->tops && i < l->switches; i++)
+		if (cl_ntoh16(l->sw[i]->switch_info.lin_top) < l->top)
+			return plugin_refuse(h, -EIO,
+					     "switch %s did not take %u as the top of its LFT",
+					     name_of(l, i), l->top);
 	for (unsigned i = 0; l->sent && i < l->plan.smps; i++)
 		if (!l->taken[i])
 			return plugin_refuse(h, -EIO, "switch %s did not take LFT block %u",
@@ -120,6 +215,7 @@ static void forget_block(const struct lfts *l, const struct moves_smp *s)
 
 void lfts_turn(struct lfts *l)
 {
+	l->tops = 0; /* longer tables do no harm */
 	moves_undo(&l->plan);
 	for (unsigned i = 0; l->sent && i < l->plan.smps; i++)
 		forget_block(l, &l->plan.smp[i]);

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 5
+#define SM_PROTO_VERSION 6
 
 #define SM_ASSIGN_MAX      128 /* ports in one batch: 64 moves */
 #define SM_ENDPORTS_MAX    256
@@ -147,9 +147,12 @@ enum sm_assign_flag {
 struct sm_target {
 	uint64_t switch_guid; /* where the VF hangs: node GUID of the (v)switch */
 	uint64_t node_guid, port_guid;
-	uint64_t was_guid; /* port GUID that the place must have before, else -ESTALE; 0: any */
-	uint16_t lid;      /* 0: the one that the place has now */
-	uint16_t was_lid;  /* likewise */
+	uint64_t was_guid;    /* port GUID that the place must have before, else -ESTALE; 0: any */
+	uint64_t parked_guid; /* port GUID that the VF has without a VM; 0: that which it had */
+	uint64_t like_guid;   /* the LID is a copy: it takes the routes of this port, which hangs on
+				 the same switch, and the place's own LID waits; 0: it is no copy */
+	uint16_t lid;         /* 0: the one that the place has now, or of its own after a copy */
+	uint16_t was_lid;     /* likewise */
 	uint8_t switch_port;
 	uint8_t pad[3];
 };
@@ -193,7 +196,7 @@ struct sm_assign_reply {
 	uint16_t lid[SM_ASSIGN_MAX];            /* what each place has now */
 	uint16_t changed[SM_ASSIGN_MAX];        /* of paths_changed, those of its GUID */
 	uint32_t path_count;                    /* the first of paths_changed */
-	uint32_t pad;
+	uint32_t switch_info_smps;         /* LinearFDBTop of switches whose tables got longer */
 	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
 };
 

@@ -12,6 +12,64 @@
 #include <opensm/osm_port.h>
 #include <opensm/osm_switch.h>
 
+static osm_port_t *find_like(struct plugin *p, const struct place *place, uint64_t guid)
+{
+	osm_port_t *port = guid ? osm_get_port_by_guid(&p->osm->subn, cl_hton64(guid)) : NULL;
+	const osm_physp_t *peer = port ? port->p_physp->p_remote_physp : NULL;
+
+	return peer && peer->p_node->sw == place->sw && port != place->port ? port : NULL;
+}
+
+/* The LID that waits while the place shows a copy: that which it has; or, if a sweep has seen the
+ * vGUID here before we were told, that which OpenSM still keeps for the parked GUID. 0: none. */
+static uint16_t waiting_lid(struct plugin *p, const struct place *place)
+{
+	uint16_t min, max, now = place->before.lid;
+
+	if (place->before.port_guid != place->want.parked_guid &&
+	    !osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, place->want.parked_guid, &min, &max) &&
+	    min != place->want.lid && !osm_get_port_by_lid_ho(&p->osm->subn, min))
+		return min;
+	return now != place->want.lid ? now : 0;
+}
+
+/* What the place is a home of, now and afterwards. */
+static void find_home(struct plugin *p, struct place *place)
+{
+	struct sm_target *want = &place->want, *before = &place->before;
+	struct home *after = &place->home;
+	const struct home *h;
+	bool copied;
+
+	after->key = (struct home_key){want->switch_guid, want->switch_port};
+	h = homes_find(p, after->key);
+	copied = h && h->like && h->own != before->lid;
+	place->had_home = h;
+	place->row = copied ? h->own : before->lid;
+	before->like_guid = copied ? h->like : 0;
+	if (!want->parked_guid)
+		want->parked_guid = h ? h->port_guid : before->port_guid;
+	before->parked_guid = want->parked_guid;
+	if (!want->lid)
+		want->lid = place->row;
+	if (h) {
+		place->home_before = place->home = *h;
+	} else {
+		after->port_guid = want->parked_guid;
+		after->node_guid = before->node_guid - before->port_guid + want->parked_guid;
+	}
+	after->like = want->like_guid;
+	after->own = want->lid;
+	if (after->like && !(after->own = copied ? h->own : waiting_lid(p, place))) {
+		/* It came here with its LID while nobody looked: it is the place's own now. */
+		after->own = want->lid;
+		after->like = 0;
+	}
+	if (!h)
+		after->lid = after->like ? after->own : before->lid;
+	place->like = find_like(p, place, after->like);
+}
+
 int tables_find(struct plugin *p, struct place *place, struct sm_reply_head *h)
 {
 	const struct sm_target *want = &place->want;
@@ -56,8 +114,7 @@ int tables_find(struct plugin *p, struct place *place, struct sm_reply_head *h)
 				     place->before.lid);
 	if (!place->before.lid)
 		return plugin_refuse(h, -EAGAIN, "%s has no LID yet", place->node->print_desc);
-	if (!place->want.lid)
-		place->want.lid = place->before.lid;
+	find_home(p, place);
 	return 0;
 }
 
@@ -75,10 +132,50 @@ static int refuse_held(struct sm_reply_head *h, const struct sm_target *t, const
 			     t->port_guid, t->lid, holder->print_desc);
 }
 
-int tables_check(struct plugin *p, const struct place *places, unsigned n, struct sm_reply_head *h)
+/* A LID that a port will want again when it comes back, or that waits behind a copy. */
+static bool is_reserved(struct plugin *p, const struct place *places, unsigned n,
+			const struct sm_target *t)
+{
+	uint16_t min, max;
+
+	for (unsigned i = 0; i < n; i++)
+		if (places[i].before.lid == t->lid)
+			return false;
+	if (!p->osm->sm.lid_mgr.used_lids[t->lid] ||
+	    osm_get_port_by_lid_ho(&p->osm->subn, t->lid)) /* refused below, with its name */
+		return false;
+	return osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, t->port_guid, &min, &max) ||
+	       min != t->lid;
+}
+
+/* The home of a place is what engines saw there before its first VM, unless nobody has that LID any
+ * more: OpenSM may give it to another port. */
+static void choose_homes(struct place *places, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		struct place *x = &places[i];
+		bool stays = x->had_home || x->home.own == x->home.lid;
+
+		for (unsigned k = 0; !stays && k < n; k++)
+			stays = places[k].want.lid == x->home.lid;
+		if (!stays)
+			x->home.lid = x->home.own;
+		x->at_home = x->want.port_guid == x->home.port_guid && !x->home.like &&
+			     x->home.own == x->home.lid;
+	}
+}
+
+int tables_check(struct plugin *p, struct place *places, unsigned n, struct sm_reply_head *h)
 {
 	osm_subn_t *subn = &p->osm->subn;
 
+	for (unsigned i = 0; i < n; i++) {
+		const struct sm_target *t = &places[i].want;
+
+		if (places[i].home.like && is_reserved(p, places, n, t))
+			return plugin_refuse(h, -EADDRINUSE,
+					     "OpenSM keeps LID %u for a port that is away", t->lid);
+	}
 	for (unsigned i = 0; i < n; i++) {
 		const struct sm_target *t = &places[i].want;
 		const osm_node_t *node = osm_get_node_by_guid(subn, cl_hton64(t->node_guid));
@@ -92,10 +189,12 @@ int tables_check(struct plugin *p, const struct place *places, unsigned n, struc
 		if (at_lid && !is_among(places, n, at_lid->p_node))
 			return refuse_held(h, t, at_lid->p_node);
 		for (unsigned k = 0; k < i; k++)
-			if (places[k].want.lid == t->lid)
+			if (places[k].want.lid == t->lid || places[k].home.own == t->lid ||
+			    places[k].want.lid == places[i].home.own)
 				return plugin_refuse(h, -EEXIST, "two ports would have LID %u",
 						     t->lid);
 	}
+	choose_homes(places, n);
 	return 0;
 }
 
@@ -202,12 +301,52 @@ static void put_in(struct plugin *p, struct place *place, const struct sm_target
 	osm_physp_set_base_lid(place->physp, cl_hton16(t->lid));
 }
 
-void tables_assign(struct plugin *p, struct place *places, const struct sm_target *to, unsigned n)
+/* A LID that waits stays the parked GUID's, so that nobody gets it, after a restart neither. */
+static void keep_waiting(struct plugin *p, const struct home *h)
 {
+	if (!h->like)
+		return;
+	p->osm->sm.lid_mgr.used_lids[h->own] = 1;
+	osm_db_guid2lid_set(p->osm->sm.lid_mgr.p_g2l, h->port_guid, h->own, h->own);
+}
+
+static void assign_home(struct plugin *p, const struct place *place, bool back)
+{
+	const struct home *h = back ? &place->home_before : &place->home;
+	uint16_t *seen_as = p->homes->seen_as;
+
+	seen_as[place->before.lid] = place->before.lid;
+	seen_as[place->row] = place->row;
+	if (back ? !place->had_home : place->at_home) {
+		homes_drop(p, place->home.key);
+		return;
+	}
+	homes_put(p, h);
+	keep_waiting(p, h);
+}
+
+/* After assign_home() of all: what one gives up another may have. */
+static void assign_seen(struct plugin *p, const struct place *place, bool back)
+{
+	const struct home *h = back ? &place->home_before : &place->home;
+	uint16_t *seen_as = p->homes->seen_as, lid = back ? place->before.lid : place->want.lid;
+
+	if (back ? !place->had_home : place->at_home)
+		return;
+	seen_as[h->own] = h->lid;
+	if (h->like)
+		seen_as[lid] = place->like ? seen_as[cl_ntoh16(place->like->lid)] : h->lid;
+}
+
+void tables_assign(struct plugin *p, struct place *places, unsigned n, bool back)
+{
+	struct sm_target to[SM_ASSIGN_MAX];
 	osm_port_t *port[SM_ASSIGN_MAX];
 	osm_alias_guid_t *alias[SM_ASSIGN_MAX];
 	bool moved[SM_ASSIGN_MAX];
 
+	for (unsigned i = 0; i < n; i++)
+		to[i] = back ? places[i].before : places[i].want;
 	match_identities(places, to, n, port);
 	for (unsigned i = 0; i < n; i++)
 		if (port[i]->guid != cl_hton64(to[i].port_guid))
@@ -224,6 +363,10 @@ void tables_assign(struct plugin *p, struct place *places, const struct sm_targe
 				own = alias[k];
 		put_in(p, &places[i], &to[i], port[i], own);
 	}
+	for (unsigned i = 0; i < n; i++)
+		assign_home(p, &places[i], back);
+	for (unsigned i = 0; i < n; i++)
+		assign_seen(p, &places[i], back);
 	for (unsigned i = 0; i < n; i++)
 		if (moved[i])
 			reroute_groups(p, port[i]);

@@ -32,6 +32,10 @@ static int check_target(const struct sm_target *t, unsigned i, char *reason)
 	if (t->lid && !ib_lid_is_unicast(t->lid))
 		return refuse(reason, -EINVAL, "target %u: LID %u; allowed is 0 (keep) or %u to %u",
 			      i, t->lid, IB_LID_UCAST_MIN, IB_LID_UCAST_MAX);
+	if (t->like_guid && !t->lid)
+		return refuse(reason, -EINVAL, "target %u: a copy without a LID", i);
+	if (t->like_guid == t->port_guid)
+		return refuse(reason, -EINVAL, "target %u: a copy of itself", i);
 	return 0;
 }
 

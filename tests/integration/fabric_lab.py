@@ -66,6 +66,10 @@ class Net:
         self.switch[sw][1][port] = (hca, 1)
         self.hca.append((hca, sw, port))
 
+    def roots(self):
+        """Node GUIDs of the spines: ibsim numbers the switches in the order of the file."""
+        return [0x200000 + i for i, n in enumerate(self.switch) if n.startswith("spine")]
+
     def text(self):
         def width(a, b):
             return "1xSDR" if a in self.slow or b in self.slow else "4xEDR"
@@ -80,6 +84,28 @@ class Net:
         for name, sw, port in self.hca[1:]:
             out.append(f'Hca 1 "{name}"\n[1] "{sw}"[{port}] # lid 0 {width(name, sw)}\n')
         return "\n".join(out)
+
+
+class Generated:
+    """A net that ibvmig-vswitch generates; its last two PFs are the hosts that Lab needs."""
+
+    def __init__(self, spec):
+        r = subprocess.run([BUILD / "bin/ibvmig-vswitch", "gen", "--net", spec, "--topology", "/dev/stdout"],
+                           check=True, capture_output=True, text=True)
+        name = dict(re.findall(r'^Ca.*"(H-[0-9a-f]+)"\t\t# "([^"]+)"', r.stdout, re.M))
+        pfs = [ident for ident, desc in name.items() if desc.endswith("-pf")]
+        name.update(zip(pfs[-2:], ("spare", "smhost")))
+        text = r.stdout[r.stdout.index("Ca\t"):]
+        self.topology = re.sub(r'"(H-[0-9a-f]+)"', lambda m: f'"{name[m[1]]}"', text)
+        self.topology = re.sub(r"lid \d+", "lid 0", self.topology)
+
+    def roots(self):
+        """Node GUIDs of the switches of the highest level."""
+        level = {int(g, 16): int(n) for g, n in re.findall(r'"S-([0-9a-f]+)"\t\t# "s(\d+)-', self.topology)}
+        return [g for g, n in level.items() if n == max(level.values())]
+
+    def text(self):
+        return self.topology
 
 
 class UnixHTTP(http.client.HTTPConnection):
@@ -278,9 +304,7 @@ class Lab:
         if self.partitions:
             partitions = self.dir / "partitions.conf"
             partitions.write_text(self.partitions)
-        # ibsim numbers the switches in the order of the file
-        roots = [i for i, n in enumerate(self.net.switch) if n.startswith("spine")]
-        (self.dir / "roots").write_text("".join(f"0x{0x200000 + i:016x}\n" for i in roots))
+        (self.dir / "roots").write_text("".join(f"0x{g:016x}\n" for g in getattr(self.net, "roots", list)()))
         (self.dir / "opensm.conf").write_text(
             ("event_plugin_name ibvmigsm\n"
              f"event_plugin_options ibvmig-socket={self.plugin_sock}\n" if self.plugin else "") +

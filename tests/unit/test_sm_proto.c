@@ -60,7 +60,7 @@ static void test_heads(void **state)
 	s.head = good;
 	s.head.version = SM_PROTO_VERSION + 1;
 	assert_int_equal(check(&s, sizeof s), -EPROTO);
-	assert_non_null(strstr(reason, "version 6; this plugin speaks 5"));
+	assert_non_null(strstr(reason, "version 7; this plugin speaks 6"));
 	s.head = good;
 	s.head.bytes++;
 	assert_int_equal(check(&s, sizeof s), -EPROTO);
@@ -111,6 +111,12 @@ static void test_batch_numbers(void **state)
 	REFUSED(flags, 0x80);
 	REFUSED(deadline_ms, 0);
 	REFUSED(deadline_ms, SM_DEADLINE_MAX_MS + 1);
+	REFUSED(target[1].like_guid, r->target[1].port_guid);
+	r = batch(2, &bytes);
+	r->target[1].like_guid = 0x77;
+	assert_int_equal(check(r, bytes), 0);
+	r->target[1].lid = 0; /* a copy of what is asked of OpenSM by number */
+	assert_int_equal(check(r, bytes), -EINVAL);
 	REFUSED(target[1].switch_guid, 0);
 	REFUSED(target[1].node_guid, 0);
 	REFUSED(target[1].port_guid, 0);

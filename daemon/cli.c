@@ -29,6 +29,7 @@ static const struct {
 	[OPT_BANDWIDTH] = {"--bandwidth", "MIB", "of the memory's copy, per second"},
 	[OPT_PERSISTENT] = {"--persistent", NULL, "the VM's definition moves along"},
 	[OPT_NO_WAIT] = {"--no-wait", NULL, "start it and return"},
+	[OPT_SVG] = {"--svg", "FILE", "draw it into FILE"},
 };
 
 /* arguments: in brackets what may be left out; the words also say what completes them. */
@@ -41,6 +42,8 @@ static const struct command {
 	{"status", "[VM]", BIT(OPT_JSON) | BIT(OPT_QPS) | BIT(OPT_WATCH), cli_status,
 	 "this host, its VFs and VMs, or one VM"},
 	{"list", "", BIT(OPT_JSON), cli_list, "the last migrations from and to this host"},
+	{"timeline", "ID", BIT(OPT_JSON) | BIT(OPT_SVG), cli_timeline,
+	 "every phase of a migration, of all who took part, on one clock"},
 	{"vf", "", BIT(OPT_JSON), cli_vf, "the VFs of this host, and which VM has each"},
 	{"migrate", "VM DEST",
 	 BIT(OPT_STRATEGY) | BIT(OPT_BANDWIDTH) | BIT(OPT_PERSISTENT) | BIT(OPT_NO_WAIT) |

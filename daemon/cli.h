@@ -30,6 +30,7 @@ enum cli_option {
 	OPT_BANDWIDTH,
 	OPT_PERSISTENT,
 	OPT_NO_WAIT,
+	OPT_SVG,
 	OPTIONS
 };
 
@@ -60,6 +61,7 @@ void cli_print_migration(struct json_object *m);
 /* Commands. */
 int cli_status(const struct cli *c);
 int cli_list(const struct cli *c);
+int cli_timeline(const struct cli *c);
 int cli_vf(const struct cli *c);
 int cli_events(const struct cli *c);
 int cli_migrate(const struct cli *c);

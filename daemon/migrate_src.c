@@ -6,6 +6,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "daemon/clocks.h"
 #include "daemon/daemon.h"
 #include "daemon/job.h"
 #include "daemon/locate.h"
@@ -378,6 +379,7 @@ int src_hold(struct migration *m)
 	case HOLD_RAISE:
 		m->raised = true;
 		m->hold = (struct hold){0};
+		clocks_measure(m);
 		return hold_job(m, HOLD_RAISING, raise_run, raised);
 	case HOLD_LOOKING:
 		/* Driven by the end of the job, or by the timer after it. */
@@ -427,6 +429,7 @@ static void suspend_all(struct migration *m, struct vm *vm)
 
 	m->suspended = true;
 	m->suspended_us = now_us();
+	migrate_measure(m, "suspend_asked_us");
 	m->step.phase = QUIESCE_WAIT;
 	json_set_str(msg, "migration", m->id);
 	json_set_str(msg, "role", "mover");

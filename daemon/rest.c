@@ -4,6 +4,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "daemon/clocks.h"
 #include "daemon/daemon.h"
 #include "daemon/events.h"
 #include "daemon/journal.h"
@@ -14,6 +15,7 @@
 #include "daemon/repath.h"
 #include "daemon/settings.h"
 #include "daemon/sm.h"
+#include "daemon/timeline.h"
 #include "daemon/vm.h"
 
 #include <errno.h>
@@ -201,6 +203,8 @@ static void get_journal(struct http_request *req)
 	{"GET", "/v1/vms/*/qps", qps_get},                         \
 	{"GET", "/v1/migrations", get_migrations},                 \
 	{"GET", "/v1/migrations/*", get_migration},                \
+	{"GET", "/v1/migrations/*/timeline", timeline_get},        \
+	{"GET", "/v1/clock", clocks_get},                          \
 	{"GET", "/v1/jobs", mover_get_jobs},                       \
 	{"GET", "/v1/jobs/*", mover_get_job},                      \
 	{"GET", "/v1/events", get_events},                         \

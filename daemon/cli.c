@@ -52,6 +52,8 @@ static const struct command {
 	{"abort", "VM", 0, cli_abort, "cancel a VM's migration: it stays where it is"},
 	{"resolve", "ID", 0, cli_resolve, "let a parked migration go on"},
 	{"attach", "VM", 0, cli_attach, "try again to give a VM its VF"},
+	{"doctor", "", BIT(OPT_JSON), cli_doctor,
+	 "what keeps VFs from working or VMs from migrating, and how to mend it"},
 	{"events", "", 0, cli_events, "what happens, one JSON object a line, until stopped"},
 };
 

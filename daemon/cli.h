@@ -63,6 +63,7 @@ int cli_status(const struct cli *c);
 int cli_list(const struct cli *c);
 int cli_timeline(const struct cli *c);
 int cli_vf(const struct cli *c);
+int cli_doctor(const struct cli *c);
 int cli_events(const struct cli *c);
 int cli_migrate(const struct cli *c);
 int cli_abort(const struct cli *c);

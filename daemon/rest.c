@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "daemon/clocks.h"
 #include "daemon/daemon.h"
+#include "daemon/doctor.h"
 #include "daemon/events.h"
 #include "daemon/journal.h"
 #include "daemon/migrate_step.h"
@@ -78,6 +79,7 @@ static void status_ready(void *arg)
 	json_set(o, "libvirt", v);
 	json_set(o, "sm", sm_status(d));
 	json_set_str(o, "vf_error", *d->vf_error ? d->vf_error : NULL);
+	json_set(o, "pfs", vf_pfs(&d->vfs));
 	json_set(o, "vfs", vf_status(&d->vfs));
 	json_set(o, "peers", peer_list(d->settings));
 	json_set(o, "vms", vm_list(d));
@@ -204,6 +206,7 @@ static void get_journal(struct http_request *req)
 	{"GET", "/v1/migrations", get_migrations},                 \
 	{"GET", "/v1/migrations/*", get_migration},                \
 	{"GET", "/v1/migrations/*/timeline", timeline_get},        \
+	{"GET", "/v1/doctor", doctor_get},                         \
 	{"GET", "/v1/clock", clocks_get},                          \
 	{"GET", "/v1/jobs", mover_get_jobs},                       \
 	{"GET", "/v1/jobs/*", mover_get_job},                      \

@@ -307,3 +307,26 @@ struct json_object *vf_status(struct vf_table *t)
 	}
 	return list;
 }
+
+struct json_object *vf_pfs(const struct vf_table *t)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (size_t i = 0; i < t->pf_count; i++) {
+		const struct pf *pf = &t->pfs[i];
+		struct json_object *o = json_object_new_object();
+		struct json_object *pkeys = json_object_new_array();
+
+		for (size_t k = 0; k < pf->pkey_count; k++) {
+			char text[8];
+
+			snprintf(text, sizeof text, "0x%04x", pf->pkeys[k]);
+			json_object_array_add(pkeys, json_object_new_string(text));
+		}
+		json_set_str(o, "name", pf->name);
+		json_set_guid(o, "guid", pf->guid);
+		json_set(o, "pkeys", pkeys);
+		json_object_array_add(list, o);
+	}
+	return list;
+}

@@ -63,5 +63,7 @@ void vf_free_lease(struct vf_table *t, struct vf *vf);
 struct vf *vf_of_vm(struct vf_table *t, const char *vm);
 struct vf *vf_by_name(struct vf_table *t, const char *name);
 struct json_object *vf_status(struct vf_table *t);
+/* [{"name","guid","pkeys"}] */
+struct json_object *vf_pfs(const struct vf_table *t);
 
 #endif

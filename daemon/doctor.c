@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/doctor.h"
+#include "common/http_server.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/qmp.h"
+#include "daemon/settings.h"
+#include "daemon/sm.h"
+#include "daemon/vm.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#define PEER_MS  3000
+#define OVERHEAD (1ull << 30) /* libvirt's own allowance for what a VF maps beside memory */
+
+static const char *const verdicts[] = {"ok", "skipped", "warning", "bad"};
+
+void doctor_add(struct doctor *d, const char *check, enum doctor_verdict v, const char *subject,
+		const char *fix, const char *fmt, ...)
+{
+	struct json_object *o = json_object_new_object();
+	char detail[HTTP_ERROR_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(detail, sizeof detail, fmt, ap);
+	va_end(ap);
+	json_set_str(o, "check", check);
+	json_set_str(o, "subject", subject);
+	json_set_str(o, "verdict", verdicts[v]);
+	json_set_str(o, "detail", detail);
+	json_set_str(o, "fix", fix);
+	json_object_array_add(d->found, o);
+}
+
+static size_t count(struct json_object *list)
+{
+	return json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
+}
+
+/* ---- in a worker ---- */
+
+static void look_at_vm(struct job *j, struct doctor *d, struct json_object *vm, bool ib)
+{
+	struct json_object *args, *value AUTO_JSON = NULL, *memory AUTO_JSON = NULL;
+	const char *uuid = json_opt_str(vm, "uuid", ""), *name = json_opt_str(vm, "name", "?");
+	char *path AUTO_FREE = strf("/run/libvirt/qemu/%s.pid", name), *text AUTO_FREE = NULL;
+	char error[HTTP_ERROR_MAX];
+	uint64_t pid = 0;
+
+	if (ib) {
+		args = json_object_new_object();
+		json_set_str(args, "typename", "vfio-pci");
+		qmp_call(j->d->virt, uuid, "device-list-properties", args, &value, error);
+		doctor_qemu(d, name, value);
+	}
+	if (!json_opt_bool(vm, "vfio", false))
+		return;
+	if (!read_file(path, 64, &text, NULL))
+		text[strcspn(text, "\n")] = '\0';
+	if (!text || parse_u64(text, 1, UINT32_MAX, &pid) ||
+	    qmp_call(j->d->virt, uuid, "query-memory-size-summary", NULL, &memory, error))
+		doctor_add(d, "memlock", DOCTOR_SKIPPED, name, NULL, "its QEMU is not found");
+	else
+		doctor_memlock(d, name, pid, json_opt_u64(memory, "base-memory", 0) + OVERHEAD);
+}
+
+static void look_at_fabric(struct job *j, struct doctor *d, struct json_object *vms)
+{
+	struct json_object *status AUTO_JSON = NULL, *bound AUTO_JSON = NULL;
+	const struct settings *s = j->d->settings;
+	char error[HTTP_ERROR_MAX] = "";
+
+	if (!s->sm_url) {
+		doctor_add(d, "sm", DOCTOR_BAD, "ibvmig-sm", "sm-url = URL in ibvmigd.conf",
+			   "not configured: no address can move");
+	} else {
+		sm_call(s, "GET", "/v1/status", NULL, &status, error);
+		doctor_sm(d, status, error);
+		sm_call(s, "GET", "/v1/vguids", NULL, &bound, error);
+	}
+	doctor_duplicates(d, vms, json_opt(bound, "vguids"));
+}
+
+static void look_at_peers(struct job *j, struct doctor *d, struct json_object *vms)
+{
+	const struct settings *s = j->d->settings;
+
+	for (size_t i = 0; i < s->peer_count; i++) {
+		struct json_object *status AUTO_JSON = NULL;
+		char error[HTTP_ERROR_MAX] = "";
+
+		http_call(s->peers[i].url, "GET", "/v1/status", NULL, PEER_MS, &status, error);
+		doctor_peer(d, s->peers[i].name, vms, status, error);
+	}
+	if (!s->peer_count)
+		doctor_add(d, "peer", DOCTOR_WARNING, "hosts",
+			   "peer = NAME URL in ibvmigd.conf, for each",
+			   "no other host is configured");
+}
+
+static void run(struct job *j)
+{
+	struct json_object *vms = json_opt(j->in, "vms");
+	struct doctor d = {.root = "", .found = json_object_new_array()};
+	bool ib = doctor_has_ib(&d);
+
+	if (virt_is_connected(j->d->virt))
+		doctor_add(&d, "libvirt", DOCTOR_OK, j->d->settings->libvirt_uri, NULL,
+			   "connected");
+	else
+		doctor_add(&d, "libvirt", DOCTOR_BAD, j->d->settings->libvirt_uri,
+			   "systemctl start libvirtd", "libvirtd does not answer");
+	doctor_hook(&d);
+	doctor_ipoib(&d);
+	doctor_ports(&d);
+	doctor_zero_guid(&d);
+	doctor_vfio(&d);
+	doctor_inventory(&d, json_opt(j->in, "vfs"), json_opt_str(j->in, "vf_error", ""));
+	doctor_agents(&d, vms);
+	for (size_t i = 0; i < count(vms); i++)
+		look_at_vm(j, &d, json_object_array_get_idx(vms, i), ib);
+	look_at_fabric(j, &d, vms);
+	look_at_peers(j, &d, vms);
+	json_set(j->out, "checks", d.found);
+}
+
+/* ---- in the loop ---- */
+
+static void done(struct job *j)
+{
+	struct json_object *list = json_opt(j->out, "checks"), *top = json_object_new_object();
+	uint64_t n[ARRAY_SIZE(verdicts)] = {0};
+
+	for (size_t i = 0; i < count(list); i++)
+		for (size_t v = 0; v < ARRAY_SIZE(verdicts); v++)
+			n[v] += str_eq(verdicts[v], json_opt_str(json_object_array_get_idx(list, i),
+								 "verdict", ""));
+	json_set_str(top, "host", j->d->settings->host_name);
+	json_set(top, "checks", json_object_get(list));
+	json_set_u64(top, "bad", n[DOCTOR_BAD]);
+	json_set_u64(top, "warnings", n[DOCTOR_WARNING]);
+	json_set_u64(top, "skipped", n[DOCTOR_SKIPPED]);
+	http_reply(j->owner, 200, top);
+}
+
+static struct json_object *vms_of(struct daemon *d)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (struct vm *vm = d->vms; vm; vm = vm->next) {
+		struct json_object *o;
+
+		if (vm->gone)
+			continue;
+		o = vm_status(vm);
+		/* It holds what the loop goes on writing to; the worker must not share that. */
+		json_object_object_del(o, "migration");
+		json_set_str(o, "pf", *vm->want.pf ? vm->want.pf : NULL);
+		json_set_bool(o, "vfio",
+			      vm->vf && vm->vf->attach && strstr(vm->vf->attach, "vfio"));
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
+void doctor_get(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct json_object *in = json_object_new_object();
+
+	json_set(in, "vms", vms_of(d));
+	json_set(in, "vfs", vf_status(&d->vfs));
+	json_set_str(in, "vf_error", d->vf_error);
+	if (job_start(d, in, run, done, req->exchange, 0))
+		http_fail(req->exchange, 503, "no-memory", "out of memory");
+}

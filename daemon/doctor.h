@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What is known to keep VFs from working or VMs from migrating, looked for on this host. A finding
+ * says what is wrong and how it is mended. */
+#ifndef IBVMIG_DAEMON_DOCTOR_H
+#define IBVMIG_DAEMON_DOCTOR_H
+
+#include <json-c/json.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct http_request;
+
+enum doctor_verdict { DOCTOR_OK, DOCTOR_SKIPPED, DOCTOR_WARNING, DOCTOR_BAD };
+
+struct doctor {
+	const char *root;          /* borrowed: "" for the host itself, a folder in tests */
+	struct json_object *found; /* owned by the holder: [{"check","subject","verdict",…}] */
+};
+
+/* subject: what was looked at. fix: how to mend it, NULL where nothing is to be done. */
+void doctor_add(struct doctor *d, const char *check, enum doctor_verdict v, const char *subject,
+		const char *fix, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+
+/* The host's files, below d->root. */
+void doctor_ipoib(struct doctor *d);     /* ib_ipoib is loaded where a PF has VFs */
+void doctor_ports(struct doctor *d);     /* ports of PFs, and of VFs that the host still drives */
+void doctor_zero_guid(struct doctor *d); /* a VF without GUIDs gets no address */
+void doctor_vfio(struct doctor *d); /* VFs are bound to a driver that QEMU can take them from */
+void doctor_hook(struct doctor *d); /* libvirt's hook is installed */
+/* pid: of the VM's QEMU; needed_bytes: the guest's memory, which a VF pins. */
+void doctor_memlock(struct doctor *d, const char *vm, uint64_t pid, uint64_t needed_bytes);
+
+/* What others tell. vms, vfs: as GET /v1/status has them. why: there is no inventory, or "". */
+void doctor_inventory(struct doctor *d, struct json_object *vfs, const char *why);
+void doctor_agents(struct doctor *d, struct json_object *vms);
+/* status: ibvmig-sm's, or NULL and why. */
+void doctor_sm(struct doctor *d, struct json_object *status, const char *why);
+/* bound: ibvmig-sm's GET /v1/vguids. */
+void doctor_duplicates(struct doctor *d, struct json_object *vms, struct json_object *bound);
+/* status: GET /v1/status of a host that these VMs may go to, or NULL and why. */
+void doctor_peer(struct doctor *d, const char *host, struct json_object *vms,
+		 struct json_object *status, const char *why);
+/* properties: QMP device-list-properties of vfio-pci, or NULL. */
+void doctor_qemu(struct doctor *d, const char *vm, struct json_object *properties);
+/* Whether a PF of this host is InfiniBand's (and not an Ethernet port with RoCE). */
+bool doctor_has_ib(const struct doctor *d);
+
+/* GET /v1/doctor: {"checks":[…],"bad","warnings","skipped"} */
+void doctor_get(struct http_request *req);
+
+#endif

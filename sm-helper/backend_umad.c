@@ -9,6 +9,7 @@
 #include "common/util.h"
 #include "sm-helper/backend.h"
 #include "sm-helper/discover.h"
+#include "sm-helper/lft_reader.h"
 #include "vswitch/walk.h"
 
 #include <errno.h>
@@ -336,11 +337,11 @@ static bool settled(struct batch *b, unsigned i, char *why)
 /* The switches' LFTs, read anew, lead from everywhere to the VF. */
 static bool routed(struct batch *b, unsigned i, char *why)
 {
-	struct discover_lfts lfts = {b->u->probe, b->own_guid};
+	struct lft_reader lfts = {b->u->probe, b->own_guid};
 	unsigned walks;
 
-	return !b->shown[i] || !walk_verify(&b->f, b->lid[i], b->end[i], WALK_SOURCES,
-					    discover_fetch, &lfts, &walks, why, PROBE_ERROR_MAX);
+	return !b->shown[i] || !walk_verify(&b->f, b->lid[i], b->end[i], WALK_SOURCES, lft_fetch,
+					    &lfts, &walks, why, PROBE_ERROR_MAX);
 }
 
 static bool all_settled(struct batch *b, char *why)

@@ -185,18 +185,3 @@ int discover_fabric(struct probe *m, struct fabric *f, unsigned *ret_silent,
 	*ret_silent = w.silent;
 	return 0;
 }
-
-int discover_fetch(void *arg, struct fabric *f, uint32_t sw, unsigned block)
-{
-	const struct discover_lfts *d = arg;
-	char text[PROBE_ERROR_MAX];
-	struct probe_route route;
-	uint8_t data[64];
-	int rc = fabric_route(f, fabric_find_end(f, d->own_guid), sw, route.path);
-
-	if (rc < 0)
-		return rc;
-	route.hops = rc;
-	rc = probe_lft_block(d->m, &route, block, data, text);
-	return rc ? rc : fabric_set_lft(f, sw, block, data);
-}

@@ -15,11 +15,4 @@
 int discover_fabric(struct probe *m, struct fabric *f, unsigned *ret_silent,
 		    char error[static PROBE_ERROR_MAX]);
 
-/* Reads LFT blocks from the switches: a walk_fetch (vswitch/walk.h), arg is one of these. */
-struct discover_lfts {
-	struct probe *m;   /* borrowed */
-	uint64_t own_guid; /* of the port that we look from */
-};
-int discover_fetch(void *arg, struct fabric *f, uint32_t sw, unsigned block);
-
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What all operations need: the state of OpenSM, places, what the fabric really does. */
 #include "sm-helper/ops_int.h"
+#include "sm-helper/lft_reader.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "vswitch/walk.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -122,6 +122,27 @@ static void expect(const struct ops *o, struct sm_target *t)
 	t->was_lid = o->fabric.end[end].lid;
 }
 
+/* After a batch o->fabric is as the plugin says, where nothing else has happened since it was read:
+ * reading a large net again takes longer than the batch. */
+static void follow(struct ops *o, const struct sm_target *t, unsigned count,
+		   const struct sm_assign_reply *r)
+{
+	struct fabric_identity to[SM_ASSIGN_MAX];
+	bool known = o->epoch.instance && o->epoch.instance == r->instance &&
+		     o->epoch.generation == r->generation_before;
+
+	for (unsigned i = 0; known && i < count; i++) {
+		to[i] = (struct fabric_identity){
+			fabric_end_at(&o->fabric, t[i].switch_guid, t[i].switch_port),
+			t[i].node_guid, t[i].port_guid, r->lid[i]};
+		known = to[i].end != FABRIC_NONE;
+	}
+	if (known && !fabric_set_identities(&o->fabric, to, count))
+		o->epoch.generation = r->generation;
+	else
+		o->epoch = (struct client_epoch){0};
+}
+
 int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, uint32_t flags,
 	       struct sm_assign_reply *r, bool *ret_unknown, struct op_error *e)
 {
@@ -136,7 +157,10 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
 	}
 	rc = client_assign(o->client, t, count, flags, OPS_DEADLINE_MS, r, text);
 	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
-	o->epoch = (struct client_epoch){0};
+	if (rc)
+		o->epoch = (struct client_epoch){0};
+	else
+		follow(o, t, count, r);
 	path_service_expire(o->paths);
 	if (*ret_unknown)
 		o->reconciled = false;
@@ -206,24 +230,6 @@ int ops_check_shows(struct ops *o, const struct reg_vf *vf, uint64_t guid, uint6
 	return 0;
 }
 
-struct fetch_arg {
-	struct ops *o;
-	struct op_error *e;
-};
-
-static int fetch_lft(void *arg, struct fabric *f, uint32_t sw, unsigned block)
-{
-	struct fetch_arg *a = arg;
-	char text[PROBE_ERROR_MAX];
-	struct probe_route route;
-	uint8_t data[64];
-	int rc = route_to(a->o, f->sw[sw].guid, 0, &route, a->e);
-
-	if (!rc)
-		rc = probe_lft_block(a->o->probe, &route, block, data, text);
-	return rc ? rc : fabric_set_lft(f, sw, block, data);
-}
-
 void ops_forget(struct ops *o)
 {
 	fabric_forget_lfts(&o->fabric);
@@ -233,8 +239,8 @@ int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned 
 	       struct op_error *e)
 {
 	uint32_t end = fabric_end_at(&o->fabric, t->switch_guid, t->switch_port);
-	struct fetch_arg arg = {o, e};
-	char text[256];
+	struct lft_reader reader = {.m = o->probe};
+	char text[PROBE_ERROR_MAX];
 	uint64_t shown;
 	int rc;
 
@@ -242,8 +248,10 @@ int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned 
 		return ops_fail(e, -EHOSTUNREACH, 500, "not-verified",
 				"OpenSM's topology shows no VF at port %u of switch 0x%016" PRIx64,
 				t->switch_port, t->switch_guid);
-	rc = walk_verify(&o->fabric, lid, end, o->verify_sources, fetch_lft, &arg, ret_walks, text,
-			 sizeof text);
+	rc = probe_own_guid(o->probe, &reader.own_guid, text);
+	if (!rc)
+		rc = walk_verify(&o->fabric, lid, end, o->verify_sources, lft_fetch, &reader,
+				 ret_walks, text, sizeof text);
 	if (rc)
 		return ops_fail(e, rc, 500, "not-verified", "%s", text);
 	rc = probe_node_info_lid(o->probe, lid, &shown, text);

@@ -22,7 +22,8 @@ bool ops_again(int rc, uint64_t start_us, struct op_error *e);
 int ops_sweep(struct ops *o, struct op_error *e);
 
 /* Batch in the plugin, made from o->fabric; -ESTALE if one of its places does not look as there any
- * more (with o->epoch zeroed before the call, that does not matter). o->fabric is stale afterwards.
+ * more (with o->epoch zeroed before the call, that does not matter). Afterwards o->fabric has the
+ * batch in it, or is stale.
  * *ret_unknown: the outcome is not known. */
 int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, uint32_t flags,
 	       struct sm_assign_reply *r, bool *ret_unknown, struct op_error *e);

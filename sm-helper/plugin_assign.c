@@ -422,10 +422,13 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 		return plugin_refuse(&r->h, -EBUSY, "a heavy sweep has run for over %u ms",
 				     req->deadline_ms);
 	b = (struct batch){.p = p, .req = req};
+	r->instance = p->instance;
+	r->generation_before = atomic_load(&p->count.generation);
 	rc = refuse_state(p, &r->h);
 	if (!rc)
 		rc = run(&b, r, deadline);
 	r->switches_total = (uint32_t)cl_qmap_count(&p->osm->subn.sw_guid_tbl);
+	r->generation = atomic_load(&p->count.generation);
 	plugin_gate_leave(p);
 	for (unsigned i = 0; i < b.count; i++) {
 		r->before[i] = b.place[i].before;

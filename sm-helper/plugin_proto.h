@@ -191,7 +191,9 @@ struct sm_assign_reply {
 	uint32_t switches_updated, switches_total;
 	uint32_t paths_changed;  /* ports for which SL, MTU or rate towards a moved GUID changed */
 	uint32_t repath_notices; /* trap 69 */
-	uint64_t lock_us, elapsed_us;
+	uint64_t lock_us, elapsed_us; /* lock_us: OpenSM's lock, the longest exclusive hold */
+	uint64_t instance, generation_before, generation; /* of the batch's beginning and end; equal
+							     where nothing was changed */
 	struct sm_target before[SM_ASSIGN_MAX]; /* what stood at each place; request's order */
 	uint16_t lid[SM_ASSIGN_MAX];            /* what each place has now */
 	uint16_t changed[SM_ASSIGN_MAX];        /* of paths_changed, those of its GUID */

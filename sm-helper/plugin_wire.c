@@ -85,7 +85,7 @@ static int post(struct plugin *p, const struct wire_batch *b, unsigned i)
 				   CL_DISP_MSGID_NONE, &c);
 	if (!madw)
 		return -EIO;
-	cl_atomic_inc(&stats->qp0_mads_outstanding);
+	osm_stats_inc_qp0_outstanding(stats);
 	cl_atomic_inc(&stats->qp0_mads_outstanding_on_wire);
 	cl_atomic_inc(&stats->qp0_mads_sent);
 	atomic_fetch_add(&p->count.lft_smps, 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "sm-helper/probe.h"
+#include "sm-helper/probe_int.h"
 #include "common/util.h"
 
 #include <errno.h>
@@ -9,19 +9,9 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define SMP_TIMEOUT_MS 500
 #define SA_TIMEOUT_MS  2000
-#define TRIES          3
 #define PORTS_MAX      254
 #define IB_ATTR_NOTICE 0x02 /* libibmad has no name for it */
-
-struct probe {
-	pthread_mutex_t lock; /* libibmad has one receive queue for a port */
-	char *ca;             /* owned; NULL: any */
-	unsigned port;
-	struct ibmad_port *mad; /* owned; NULL: not open */
-	uint64_t own_guid;
-};
 
 int probe_new(const char *ca, unsigned port, struct probe **ret_probe)
 {
@@ -59,7 +49,7 @@ static int fail(char *error, int rc, const char *fmt, ...)
 	return rc;
 }
 
-static int open_port(struct probe *m, char *error)
+int probe_open(struct probe *m, char *error)
 {
 	int classes[] = {IB_SMI_CLASS, IB_SMI_DIRECT_CLASS, IB_SA_CLASS};
 	umad_port_t port;
@@ -83,14 +73,14 @@ static int open_port(struct probe *m, char *error)
 int probe_own_guid(struct probe *m, uint64_t *ret_port_guid, char error[static PROBE_ERROR_MAX])
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
-	int rc = open_port(m, error);
+	int rc = probe_open(m, error);
 
 	if (!rc)
 		*ret_port_guid = m->own_guid;
 	return rc;
 }
 
-static ib_portid_t directed(const struct probe_route *to)
+ib_portid_t probe_directed(const struct probe_route *to)
 {
 	ib_portid_t id = {0};
 
@@ -108,7 +98,7 @@ static bool is_lost(uint64_t start_ms, uint64_t try_ms, unsigned timeout_ms)
 	uint64_t now = now_ms();
 
 	return errno != EIO && now - try_ms >= timeout_ms - 1 &&
-	       now - start_ms < (uint64_t)(TRIES - 1) * timeout_ms + timeout_ms / 2;
+	       now - start_ms < (uint64_t)(PROBE_TRIES - 1) * timeout_ms + timeout_ms / 2;
 }
 
 /* A SubnGet. Lock held by the caller. */
@@ -116,16 +106,16 @@ static int query(struct probe *m, ib_portid_t *to, unsigned attr, unsigned mod, 
 		 char *error)
 {
 	uint64_t start = now_ms(), try;
-	int rc = open_port(m, error);
+	int rc = probe_open(m, error);
 
 	if (rc)
 		return rc;
 	do {
 		try = now_ms();
 		errno = 0;
-		if (smp_query_via(data, to, attr, mod, SMP_TIMEOUT_MS, m->mad))
+		if (smp_query_via(data, to, attr, mod, PROBE_SMP_MS, m->mad))
 			return 0;
-	} while (is_lost(start, try, SMP_TIMEOUT_MS));
+	} while (is_lost(start, try, PROBE_SMP_MS));
 	return fail(error, -EIO, "no answer to an SMP to %s", portid2str(to));
 }
 
@@ -134,7 +124,7 @@ int probe_node_info(struct probe *m, const struct probe_route *to, uint64_t *ret
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
-	ib_portid_t id = directed(to);
+	ib_portid_t id = probe_directed(to);
 	int rc = query(m, &id, IB_ATTR_NODE_INFO, 0, data, error);
 
 	if (rc)
@@ -157,15 +147,6 @@ int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
 	return rc;
 }
 
-int probe_lft_block(struct probe *m, const struct probe_route *to, unsigned block,
-		    uint8_t ret_data[static 64], char error[static PROBE_ERROR_MAX])
-{
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
-	ib_portid_t id = directed(to);
-
-	return query(m, &id, IB_ATTR_LINEARFORWTBL, block, ret_data, error);
-}
-
 static uint16_t own_sm_lid(struct probe *m)
 {
 	umad_port_t port;
@@ -183,7 +164,7 @@ int probe_node(struct probe *m, const struct probe_route *to, struct probe_node 
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
-	ib_portid_t id = directed(to);
+	ib_portid_t id = probe_directed(to);
 	int rc = query(m, &id, IB_ATTR_NODE_INFO, 0, data, error);
 	unsigned type, ports, port;
 
@@ -211,7 +192,7 @@ int probe_node_desc(struct probe *m, const struct probe_route *to,
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
-	ib_portid_t id = directed(to);
+	ib_portid_t id = probe_directed(to);
 	int rc = query(m, &id, IB_ATTR_NODE_DESC, 0, data, error);
 	size_t n = 0;
 
@@ -247,7 +228,7 @@ int probe_port_info(struct probe *m, const struct probe_route *to, unsigned port
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
-	ib_portid_t id = directed(to);
+	ib_portid_t id = probe_directed(to);
 
 	return read_port(m, &id, port, data, ret_port, error);
 }
@@ -257,7 +238,7 @@ int probe_set_lid(struct probe *m, const struct probe_route *to, unsigned port, 
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
-	ib_portid_t id = directed(to);
+	ib_portid_t id = probe_directed(to);
 	struct probe_port is;
 	int rc = read_port(m, &id, port, data, &is, error);
 
@@ -268,7 +249,7 @@ int probe_set_lid(struct probe *m, const struct probe_route *to, unsigned port, 
 	mad_set_field(data, 0, IB_PORT_PHYS_STATE_F, 0);
 	mad_set_field(data, 0, IB_PORT_LINK_DOWN_DEF_F, 0);
 	mad_set_field(data, 0, IB_PORT_LID_F, lid);
-	if (!smp_set_via(data, &id, IB_ATTR_PORT_INFO, port, SMP_TIMEOUT_MS, m->mad))
+	if (!smp_set_via(data, &id, IB_ATTR_PORT_INFO, port, PROBE_SMP_MS, m->mad))
 		return fail(error, -EIO,
 			    "port %u at %s has not taken LID %u (does the subnet use an M_Key?)",
 			    port, portid2str(&id), lid);
@@ -280,7 +261,7 @@ int probe_sm(struct probe *m, struct probe_sm *ret_sm, char error[static PROBE_E
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
 	ib_portid_t id = {0};
-	int rc = open_port(m, error);
+	int rc = probe_open(m, error);
 
 	if (rc)
 		return rc;
@@ -326,7 +307,7 @@ int probe_ask_sweep(struct probe *m, char error[static PROBE_ERROR_MAX])
 	uint8_t data[IB_SMP_DATA_SIZE];
 	ib_portid_t sm = {0};
 	umad_port_t own;
-	int rc = open_port(m, error);
+	int rc = probe_open(m, error);
 
 	if (rc)
 		return rc;
@@ -399,7 +380,7 @@ int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
 	uint8_t record[IB_SA_DATA_SIZE] = {0};
 	ib_portid_t sm = {.qp = 1, .qkey = IB_DEFAULT_QP1_QKEY};
 	uint64_t start = now_ms(), try;
-	int rc = open_port(m, error);
+	int rc = probe_open(m, error);
 	bool there;
 
 	if (rc)

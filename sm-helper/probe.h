@@ -72,8 +72,15 @@ int probe_ask_sweep(struct probe *m, char error[static PROBE_ERROR_MAX]);
 /* The same as probe_node_info() to a LID: answers only if the LFTs lead there. */
 int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
 			char error[static PROBE_ERROR_MAX]);
-int probe_lft_block(struct probe *m, const struct probe_route *to, unsigned block,
-		    uint8_t ret_data[static 64], char error[static PROBE_ERROR_MAX]);
+/* LFT blocks, in a pipeline. -EIO: some are not read, `read` tells which. */
+struct probe_block {
+	struct probe_route to;
+	unsigned block;
+	bool read;
+	uint8_t data[IB_LFT_BLOCK];
+};
+int probe_lft_blocks(struct probe *m, struct probe_block *b, unsigned count,
+		     char error[static PROBE_ERROR_MAX]);
 /* PathRecord from the SA at sm_lid (0: the one that our port knows), in a partition (pkey 0: any).
  * -ENOENT: the SA knows no such path; -ETIMEDOUT. */
 int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,

@@ -2,6 +2,7 @@
 #include "sm-helper/verify.h"
 #include "common/util.h"
 #include "sm-helper/discover.h"
+#include "sm-helper/lft_reader.h"
 #include "vswitch/walk.h"
 
 #include <errno.h>
@@ -76,7 +77,7 @@ static int check_sa(struct verify *v, const struct reg_entry *e, char *text)
 int verify_entry(struct verify *v, const struct reg_entry *e, unsigned *ret_walks,
 		 char ret_text[static VERIFY_TEXT_MAX])
 {
-	struct discover_lfts lfts = {v->m, v->own_guid};
+	struct lft_reader lfts = {v->m, v->own_guid};
 	char why[PROBE_ERROR_MAX];
 	uint32_t end = FABRIC_NONE;
 	uint64_t shown;
@@ -85,7 +86,7 @@ int verify_entry(struct verify *v, const struct reg_entry *e, unsigned *ret_walk
 	*ret_walks = 0;
 	if ((rc = check_place(v, e, &end, ret_text)) || (rc = check_sa(v, e, ret_text)))
 		return rc;
-	if (walk_verify(&v->f, e->lid, end, v->sources, discover_fetch, &lfts, ret_walks, why,
+	if (walk_verify(&v->f, e->lid, end, v->sources, lft_fetch, &lfts, ret_walks, why,
 			sizeof why))
 		return wrong(ret_text, "%s", why);
 	if (probe_node_info_lid(v->m, e->lid, &shown, why))

@@ -1,5 +1,5 @@
 # libvswitch: model of a fabric and its LFTs, plans, walks. Pure, no I/O.
-VSWITCH_SRC := vswitch/fabric.c vswitch/lft.c vswitch/walk.c vswitch/lids.c \
+VSWITCH_SRC := vswitch/fabric.c vswitch/fabric_route.c vswitch/lft.c vswitch/walk.c vswitch/lids.c \
                vswitch/gen.c vswitch/gen_parse.c vswitch/route.c vswitch/check.c vswitch/moves.c \
                vswitch/waves.c vswitch/deps.c vswitch/scan.c vswitch/topo_read.c vswitch/lfts_read.c \
                vswitch/text_write.c vswitch/address.c vswitch/rank.c vswitch/cost.c

@@ -79,6 +79,32 @@ static void index_put(struct guid_index *x, uint64_t guid, uint32_t record)
 	x->used++;
 }
 
+/* While the record still has its GUID. What stands behind it, without a gap, moves up where it may.
+ */
+static void index_remove(const struct fabric *f, struct guid_index *x, uint32_t record)
+{
+	uint32_t gap = first_slot(x->room, guid_of(f, x, record)), i;
+
+	while (x->slot[gap] != record)
+		gap = (gap + 1) % x->room;
+	for (i = (gap + 1) % x->room; x->slot[i] != FABRIC_NONE; i = (i + 1) % x->room) {
+		uint32_t home = first_slot(x->room, guid_of(f, x, x->slot[i]));
+
+		if ((i + x->room - home) % x->room < (i + x->room - gap) % x->room)
+			continue;
+		x->slot[gap] = x->slot[i];
+		gap = i;
+	}
+	x->slot[gap] = FABRIC_NONE;
+	x->used--;
+}
+
+static void forget_routes(struct fabric *f)
+{
+	free(f->hop);
+	f->hop = NULL;
+}
+
 /* LIDs of one port, those that nobody had before. */
 static void own_lids(struct fabric *f, uint16_t lid, unsigned lmc, uint32_t owner)
 {
@@ -116,6 +142,7 @@ void fabric_clear(struct fabric *f)
 	free(f->by_node.slot);
 	free(f->by_port.slot);
 	free(f->by_lid);
+	free(f->hop);
 	lft_clear(&f->store);
 	memset(f, 0, sizeof *f);
 }
@@ -157,6 +184,7 @@ int fabric_add_switch(struct fabric *f, uint64_t guid, uint16_t lid, unsigned po
 	for (unsigned i = 0; i <= ports; i++)
 		s->peer[i] = (struct fabric_peer){FABRIC_NONE, FABRIC_NONE, 0};
 	index_put(&f->by_node, guid, f->switches);
+	forget_routes(f);
 	own_lids(f, lid, 0, f->switches | LID_OF_SWITCH);
 	f->switches++;
 	return 0;
@@ -207,6 +235,7 @@ int fabric_link(struct fabric *f, uint64_t guid_a, unsigned port_a, uint64_t gui
 	a->port = (uint8_t)port_b;
 	b->sw = index_get(f, &f->by_node, guid_a);
 	b->port = (uint8_t)port_a;
+	forget_routes(f);
 	return 0;
 }
 
@@ -307,6 +336,31 @@ int fabric_set_lid(struct fabric *f, uint32_t end, uint16_t lid)
 	return 0;
 }
 
+int fabric_set_identities(struct fabric *f, const struct fabric_identity *to, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		struct fabric_end *e = &f->end[to[i].end];
+
+		if (!to[i].node_guid || !to[i].port_guid ||
+		    to[i].lid + (1u << e->lmc) - 1 > IB_LID_UCAST_MAX)
+			return -EINVAL;
+		index_remove(f, &f->by_port, to[i].end);
+		disown_lids(f, e->lid, e->lmc, to[i].end);
+		e->lid = 0;
+	}
+	for (unsigned i = 0; i < count; i++) {
+		struct fabric_end *e = &f->end[to[i].end];
+
+		if (index_get(f, &f->by_port, to[i].port_guid) != FABRIC_NONE ||
+		    fabric_set_lid(f, to[i].end, to[i].lid))
+			return -EEXIST;
+		e->node_guid = to[i].node_guid;
+		e->port_guid = to[i].port_guid;
+		index_put(&f->by_port, e->port_guid, to[i].end);
+	}
+	return 0;
+}
+
 void fabric_swap_lids(struct fabric *f, uint32_t end_a, uint32_t end_b)
 {
 	struct fabric_end *a = &f->end[end_a], *b = &f->end[end_b];
@@ -397,64 +451,11 @@ size_t fabric_bytes(const struct fabric *f)
 {
 	size_t n = f->switches_room * sizeof *f->sw + f->ends_room * sizeof *f->end +
 		   (f->by_node.room + f->by_port.room) * sizeof(uint32_t) +
-		   (f->by_lid ? LIDS * sizeof *f->by_lid : 0) + lft_bytes(&f->store);
+		   (f->by_lid ? LIDS * sizeof *f->by_lid : 0) +
+		   (f->hop ? f->switches * sizeof *f->hop : 0) + lft_bytes(&f->store);
 
 	for (uint32_t i = 0; i < f->switches; i++)
 		n += (f->sw[i].ports + 1u) * sizeof *f->sw[i].peer +
 		     f->sw[i].lft_blocks * sizeof *f->sw[i].lft;
 	return n;
-}
-
-/* Breadth first from the destination, so that came_by[x] is the port that leads x one hop nearer.
- */
-static int distances(const struct fabric *f, uint32_t to, uint32_t until, uint8_t *next_port)
-{
-	uint32_t *queue = malloc(f->switches * sizeof *queue);
-	uint32_t head = 0, tail = 0;
-
-	if (!queue)
-		return -ENOMEM;
-	queue[tail++] = to;
-	next_port[to] = VSWITCH_NO_PATH;
-	while (head < tail && queue[head] != until) {
-		const struct fabric_switch *s = &f->sw[queue[head++]];
-
-		for (unsigned p = 1; p <= s->ports; p++) {
-			uint32_t x = s->peer[p].sw;
-
-			if (x == FABRIC_NONE || next_port[x])
-				continue;
-			next_port[x] = s->peer[p].port;
-			queue[tail++] = x;
-		}
-	}
-	free(queue);
-	return 0;
-}
-
-int fabric_route(const struct fabric *f, uint32_t from, uint32_t sw,
-		 uint8_t ret_path[static FABRIC_HOPS_MAX + 1])
-{
-	uint8_t *next_port;
-	uint32_t at;
-	int hops = 1, rc;
-
-	if (from >= f->ends || sw >= f->switches || (at = f->end[from].sw) == FABRIC_NONE)
-		return -ENETUNREACH;
-	next_port = calloc(f->switches, 1);
-	if (!next_port)
-		return -ENOMEM;
-	rc = distances(f, sw, at, next_port);
-	ret_path[0] = 0;
-	ret_path[1] = f->end[from].port;
-	while (!rc && at != sw) {
-		if (!next_port[at] || hops + 2 > FABRIC_HOPS_MAX) {
-			rc = -ENETUNREACH;
-			break;
-		}
-		ret_path[++hops] = next_port[at];
-		at = f->sw[at].peer[next_port[at]].sw;
-	}
-	free(next_port);
-	return rc ? rc : hops;
 }

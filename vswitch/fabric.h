@@ -56,6 +56,13 @@ struct fabric_end {
 	char desc[FABRIC_DESC_MAX];
 };
 
+/* On the way to a switch: the one before it, FABRIC_NONE at the beginning, and by which port. */
+struct fabric_hop {
+	uint32_t before;
+	bool seen;
+	uint8_t port;
+};
+
 struct guid_index {
 	uint32_t *slot; /* owned; FABRIC_NONE: free */
 	uint32_t room, used;
@@ -69,6 +76,9 @@ struct fabric {
 	struct guid_index by_node, by_port; /* switches by node GUID, CA ports by port GUID */
 	uint32_t *by_lid;                   /* owned; NULL until a LID is known */
 	struct lft_store store;
+	struct fabric_hop *hop; /* owned; of fabric_route(): the last way to each switch from
+				   hop_from; NULL: none are known */
+	uint32_t hop_from;
 };
 
 /* A zeroed fabric is empty. */
@@ -107,6 +117,16 @@ struct fabric_owner {
 struct fabric_owner fabric_find_lid(const struct fabric *f, unsigned lid);
 /* Gives CA port `end` another LID (0: none). 0, -EEXIST (another port has it), -EINVAL. */
 int fabric_set_lid(struct fabric *f, uint32_t end, uint16_t lid);
+/* Who a CA port is now. */
+struct fabric_identity {
+	uint32_t end;
+	uint64_t node_guid, port_guid;
+	uint16_t lid;
+};
+/* Gives CA ports new GUIDs and LIDs, all at once, so that they may exchange them. 0, -EEXIST (a
+ * port not among them has one of them), -EINVAL (a GUID of 0, a LID that cannot be); on an error
+ * the fabric is damaged and good for fabric_clear() only. */
+int fabric_set_identities(struct fabric *f, const struct fabric_identity *to, unsigned count);
 void fabric_swap_lids(struct fabric *f, uint32_t end_a, uint32_t end_b);
 /* The highest LID that anybody has; 0: none. */
 unsigned fabric_top_lid(const struct fabric *f);
@@ -123,8 +143,9 @@ void fabric_forget_lfts(struct fabric *f);
 
 /* The shortest directed route from CA port `from` to switch `sw` (ret_path[1] is the CA's own
  * port, ret_path[n] the port that hop n leaves by) and its number of hops; -ENETUNREACH.
- * To go on to what hangs at a port of sw, append that port. */
-int fabric_route(const struct fabric *f, uint32_t from, uint32_t sw,
+ * To go on to what hangs at a port of sw, append that port. The ways from one switch are computed
+ * once and kept until a link or a switch is added. */
+int fabric_route(struct fabric *f, uint32_t from, uint32_t sw,
 		 uint8_t ret_path[static FABRIC_HOPS_MAX + 1]);
 
 /* What the model has allocated. */

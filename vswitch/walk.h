@@ -21,8 +21,13 @@ struct walk {
 	unsigned hops; /* switches passed */
 };
 
-/* Called when the block of a switch is unknown: must fabric_set_lft() it. 0 or -errno. */
-typedef int walk_fetch(void *arg, struct fabric *f, uint32_t sw, unsigned block);
+struct walk_block {
+	uint32_t sw;
+	unsigned block;
+};
+
+/* Called for blocks that are unknown, each once: must fabric_set_lft() those that it can get. */
+typedef void walk_fetch(void *arg, struct fabric *f, const struct walk_block *want, unsigned count);
 
 /* From switch `sw` on. fetch may be NULL. */
 struct walk walk_lid(struct fabric *f, uint32_t sw, uint16_t lid, walk_fetch *fetch, void *arg);
@@ -31,7 +36,8 @@ struct walk walk_lid(struct fabric *f, uint32_t sw, uint16_t lid, walk_fetch *fe
 bool walk_reached(const struct fabric *f, const struct walk *w, uint32_t end);
 
 /* Walks from up to `sources` CA ports (spread evenly over all) to lid; all must arrive at CA port
- * `end`. 0, or -EHOSTUNREACH with one line in ret_text that names source, last switch and what is
+ * `end`. All go on side by side, so that fetch is called once for each switch on the longest way.
+ * 0, -ENOMEM, or -EHOSTUNREACH with one line in ret_text that names source, last switch and what is
  * wrong. *ret_walks: how many were made. */
 int walk_verify(struct fabric *f, uint16_t lid, uint32_t end, unsigned sources, walk_fetch *fetch,
 		void *arg, unsigned *ret_walks, char *ret_text, size_t room);

@@ -115,7 +115,7 @@ static void ask(struct probe *m, unsigned which)
 	const struct ib_gid gid = {IB_GID_PREFIX_LL, 5};
 	uint64_t node = 1, port = 2;
 	char error[PROBE_ERROR_MAX] = "";
-	uint8_t block[64];
+	struct probe_block block[3] = {{.to = to, .block = 3}, {.to = to}, {.to = to, .block = 1}};
 	struct probe_path p = {0};
 	char desc[PROBE_DESC_MAX];
 	struct probe_node n;
@@ -133,7 +133,8 @@ static void ask(struct probe *m, unsigned which)
 		must(!rc || port == 2);
 		break;
 	case 2:
-		rc = probe_lft_block(m, &to, 3, block, error);
+		rc = probe_lft_blocks(m, block, ARRAY_SIZE(block), error);
+		must(!rc == (block[0].read && block[1].read && block[2].read));
 		break;
 	case 4:
 		rc = probe_node(m, &to, &n, error);

@@ -23,6 +23,8 @@ static struct world {
 	struct vf_place at[2 * VFS + 1]; /* and our own port */
 	uint64_t generation, sweeps;
 	unsigned assigns, targets; /* calls, and how many places the last one named */
+	unsigned reads;            /* of the topology */
+	bool swept;                /* a sweep ends just before the next batch begins */
 	int fail[4];               /* what the next calls return; 0: carried out */
 	int lost;                  /* carried out, but this is returned */
 	uint16_t lie;              /* a LID that the switches send nowhere */
@@ -83,6 +85,7 @@ int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_e
 {
 	(void)c;
 	(void)error;
+	w.reads++;
 	fabric_clear(f);
 	assert_int_equal(fabric_add_switch(f, 0x10, 200, 12, "s0"), 0);
 	assert_int_equal(fabric_add_switch(f, 0x20, 201, 12, "s1"), 0);
@@ -142,7 +145,11 @@ int client_assign(struct client *c, const struct sm_target *t, unsigned count, u
 		return rc;
 	}
 	r->lft_smps = memcmp(saved, w.at, sizeof saved) != 0;
-	w.generation++;
+	w.generation += w.swept;
+	w.swept = false;
+	r->instance = 1;
+	r->generation_before = w.generation;
+	r->generation = ++w.generation;
 	return w.lost;
 }
 
@@ -187,17 +194,20 @@ int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port,
 	return -EIO;
 }
 
-int probe_lft_block(struct probe *m, const struct probe_route *to, unsigned block,
-		    uint8_t ret_data[static 64], char error[static PROBE_ERROR_MAX])
+int probe_lft_blocks(struct probe *m, struct probe_block *b, unsigned count,
+		     char error[static PROBE_ERROR_MAX])
 {
-	uint64_t sw = to->hops == 1 ? 0x10 : 0x20;
-
 	(void)m;
 	(void)error;
-	memset(ret_data, VSWITCH_NO_PATH, 64);
-	for (unsigned i = 0; i <= OWN; i++)
-		if (w.at[i].lid / 64 == block && w.at[i].lid != w.lie)
-			ret_data[w.at[i].lid % 64] = switch_of(i) == sw ? port_of(i) : 1;
+	for (unsigned n = 0; n < count; n++) {
+		uint64_t sw = b[n].to.hops == 1 ? 0x10 : 0x20;
+
+		memset(b[n].data, VSWITCH_NO_PATH, sizeof b[n].data);
+		for (unsigned i = 0; i <= OWN; i++)
+			if (w.at[i].lid / 64 == b[n].block && w.at[i].lid != w.lie)
+				b[n].data[w.at[i].lid % 64] = switch_of(i) == sw ? port_of(i) : 1;
+		b[n].read = true;
+	}
 	return 0;
 }
 
@@ -339,6 +349,31 @@ static void test_batch(void **state)
 	assert_int_equal(o.moves, 4);
 }
 
+/* The topology is read once, and again only when something else than our batches has changed it. */
+static void test_follows(void **state)
+{
+	struct move_request there = way(0, 0, 8), back = way(0, 8, 0), swept = way(1, 1, 9);
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		show(&there, 1);
+		assert_int_equal(move_all(&there, 1), 0);
+		assert_at(0, 8);
+		show(&back, 1);
+		assert_int_equal(move_all(&back, 1), 0);
+		assert_at(0, 0);
+		assert_int_equal(fabric_find_end(&o.fabric, vguid(0)), 0);
+		assert_int_equal(fabric_find_end(&o.fabric, parked(0)), FABRIC_NONE);
+		assert_int_equal(o.fabric.end[8].lid, 9);
+	}
+	assert_int_equal(w.reads, 1);
+	w.swept = true;
+	show(&swept, 1);
+	assert_int_equal(move_all(&swept, 1), 0);
+	assert_true(res.verified);
+	assert_int_equal(w.reads, 2);
+}
+
 static void test_twice(void **state)
 {
 	struct move_request vm[] = {way(0, 0, 8), way(1, 1, 9), way(0, 0, 10)},
@@ -451,6 +486,7 @@ int main(void)
 {
 	const struct CMUnitTest sm_moves[] = {
 		cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_follows, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_again, setup, teardown),

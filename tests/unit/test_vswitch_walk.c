@@ -88,6 +88,44 @@ static void test_many(void **state)
 	fabric_clear(&f);
 }
 
+/* Ports that exchange who they are; indexes follow, however the GUIDs collide. */
+static void test_identities(void **state)
+{
+	enum { N = 3000 };
+	static struct fabric_identity to[N];
+	struct fabric f = {0};
+
+	(void)state;
+	for (uint32_t i = 0; i < N; i++) {
+		struct fabric_end e = {
+			.node_guid = 2 * i + 2, .port_guid = 2 * i + 1, .lid = (uint16_t)(i + 1)};
+
+		assert_int_equal(fabric_add_end(&f, &e), 0);
+	}
+	for (unsigned round = 1; round <= 5; round++) {
+		unsigned n = 0;
+
+		for (uint32_t i = round; i < N; i += round) /* each takes over from the next one */
+			to[n++] = (struct fabric_identity){.end = i};
+		for (unsigned k = 0; k < n; k++) {
+			const struct fabric_end *next = &f.end[to[(k + 1) % n].end];
+
+			to[k].node_guid = next->node_guid;
+			to[k].port_guid = k ? next->port_guid : 100000 + round;
+			to[k].lid = next->lid;
+		}
+		assert_int_equal(fabric_set_identities(&f, to, n), 0);
+		for (uint32_t i = 0; i < N; i++) {
+			assert_int_equal(fabric_find_end(&f, f.end[i].port_guid), i);
+			assert_int_equal(fabric_find_lid(&f, f.end[i].lid).end, i);
+		}
+	}
+	assert_int_equal(f.by_port.used, N);
+	to[0] = (struct fabric_identity){1, 5, f.end[2].port_guid, 1};
+	assert_int_equal(fabric_set_identities(&f, to, 1), -EEXIST);
+	fabric_clear(&f);
+}
+
 static void test_routes(void **state)
 {
 	uint8_t path[FABRIC_HOPS_MAX + 1];
@@ -103,6 +141,9 @@ static void test_routes(void **state)
 	assert_int_equal(fabric_add_switch(&f, 0x900, 20, 4, "island"), 0);
 	assert_int_equal(fabric_route(&f, 0, 3, path), -ENETUNREACH);
 	assert_int_equal(fabric_route(&f, FABRIC_NONE, 0, path), -ENETUNREACH);
+	assert_int_equal(fabric_link(&f, 0x900, 2, SPINE, 4), 0); /* known ways are forgotten */
+	assert_int_equal(fabric_route(&f, 0, 3, path), 3);
+	assert_int_equal(path[3], 4);
 	fabric_clear(&f);
 }
 
@@ -137,6 +178,57 @@ static void test_walks(void **state)
 	fabric_clear(&f);
 }
 
+struct fetched {
+	const struct fabric *from; /* whose LFTs are given */
+	uint32_t silent;           /* this switch gives none */
+	unsigned calls, blocks;
+};
+
+static void fetch(void *arg, struct fabric *f, const struct walk_block *want, unsigned count)
+{
+	struct fetched *x = arg;
+
+	x->calls++;
+	for (unsigned i = 0; i < count; i++) {
+		x->blocks++;
+		assert_int_equal(want[i].block, 0);
+		if (want[i].sw != x->silent)
+			assert_int_equal(fabric_set_lft(f, want[i].sw, 0,
+							fabric_lft_block(x->from, want[i].sw, 0)),
+					 0);
+	}
+}
+
+/* Blocks are fetched side by side, each once; one that cannot be had ends its walks only. */
+static void test_fetch(void **state)
+{
+	struct fabric f, known;
+	struct fetched x = {&known, FABRIC_NONE, 0, 0};
+	char text[256] = "";
+	unsigned walks;
+
+	(void)state;
+	build(&f);
+	build(&known);
+	set_lfts(&known);
+	assert_int_equal(walk_verify(&f, 4, 3, 0, fetch, &x, &walks, text, sizeof text), 0);
+	assert_int_equal(x.calls, 2); /* both leaves, then the spine */
+	assert_int_equal(x.blocks, 3);
+	fabric_forget_lfts(&f);
+	x = (struct fetched){&known, 2, 0, 0};
+	assert_int_equal(walk_verify(&f, 4, 3, 0, fetch, &x, &walks, text, sizeof text),
+			 -EHOSTUNREACH);
+	assert_int_equal(x.blocks, 3);
+	assert_string_equal(text,
+			    "from ca0, a packet to LID 4 (ca3) meets an LFT that cannot be read "
+			    "at switch spine");
+	assert_int_equal(walk_lid(&f, 0, 4, fetch, &x).verdict, WALK_UNKNOWN);
+	x.silent = FABRIC_NONE;
+	assert_int_equal(walk_lid(&f, 0, 4, fetch, &x).end, 3);
+	fabric_clear(&f);
+	fabric_clear(&known);
+}
+
 static void test_verify(void **state)
 {
 	char text[256] = "";
@@ -165,7 +257,8 @@ int main(void)
 	const struct CMUnitTest vswitch_walk[] = {
 		cmocka_unit_test(test_model),  cmocka_unit_test(test_many),
 		cmocka_unit_test(test_routes), cmocka_unit_test(test_walks),
-		cmocka_unit_test(test_verify),
+		cmocka_unit_test(test_verify), cmocka_unit_test(test_identities),
+		cmocka_unit_test(test_fetch),
 	};
 
 	return RUN_TESTS(vswitch_walk);

@@ -77,8 +77,9 @@ int mr_register(struct shim_mr *m);
 /* It has no memory any more: what uses it fails. */
 void mr_give_up(struct shim_mr *m);
 
-/* shim_region.c: the job's regions. Suspend: fails the job, and returns -EFAULT, where one could
- * not be registered again. */
+/* shim_region.c: the job's regions. Suspend of the mover, nothing is held yet: 0; -EAGAIN, look
+ * again soon, where one could not be registered again; that is an error, and has failed the job,
+ * from job.lost_until_us on. */
 int regions_check(void);
 /* Resume: PDs are there. 0 or -errno. */
 int regions_rebuild(void);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define TICK_MS      20
+#define LOST_US      1000000 /* much longer than UCX takes from munmap() to ibv_dereg_mr() */
 #define ASK_AGAIN_US 200000
 #define REBUILD_MS   60000
 
@@ -194,6 +195,9 @@ static void job_begin(const struct shim_order *o)
 	job.deadline_us = job.start_us + o->deadline_ms * 900ull;
 	/* One that has nothing to say, or cannot, is not waited for longer. */
 	job.mover_first_us = job.start_us + o->deadline_ms * 250ull;
+	job.lost_until_us = job.start_us + LOST_US;
+	if (job.lost_until_us > job.mover_first_us)
+		job.lost_until_us = job.mover_first_us;
 }
 
 /* An agent that has just started does not know that it is done. */
@@ -385,6 +389,22 @@ static bool enter_clear(void)
 	return clear;
 }
 
+/* Registration caches (UCX) hear of munmap() and deregister a moment later, which they must be let
+ * in for: the program goes on for a while, and only then the suspend fails. */
+static bool regions_there(void)
+{
+	int rc = regions_check();
+
+	if (rc == -EAGAIN) {
+		pthread_mutex_lock(&shim.ctl);
+		shim.busy = false;
+		pthread_cond_broadcast(&shim.ctl_changed);
+		pthread_mutex_unlock(&shim.ctl);
+		job.making = true;
+	}
+	return !rc;
+}
+
 void job_step(void)
 {
 	char why[SHIM_TEXT_MAX];
@@ -405,7 +425,7 @@ void job_step(void)
 		wait_peer_step();
 		break;
 	case JOB_ENTER:
-		if (enter_clear())
+		if (enter_clear() && regions_there())
 			suspend_enter();
 		if (job.state != JOB_DRAIN)
 			break;

@@ -33,8 +33,10 @@ struct shim_job {
 	bool empty;   /* concerns nothing of this process */
 	bool waiting; /* QPs are in QP_WAIT_PEER */
 	bool again;   /* a QP is to be connected again after an error */
-	bool making;  /* JOB_ENTER waits for connections of librdmacm, or for the mover */
+	bool making;  /* JOB_ENTER waits for connections of librdmacm, the mover, or lost regions */
 	uint64_t mover_first_us; /* until then */
+	uint64_t lost_until_us;  /* regions without memory are waited for */
+	bool lost_told;          /* that one is, in the agent's log */
 	bool built;              /* all QPs are */
 	bool more;               /* QPs are to be built or connected at once */
 	uint32_t before_us;      /* what was done for the resume before it was asked for */

@@ -9,13 +9,29 @@
 
 #define MAPS "/proc/self/maps"
 
+/* Before it is chosen which contexts are in the job. */
+static bool will_go(const struct shim_mr *m)
+{
+	return m->real && context_has_guid(m->pd->ctx, &job.order, NULL);
+}
+
+static bool any_will_go(void)
+{
+	struct shim_mr *m;
+
+	list_for_each (m, &shim.mrs, link)
+		if (will_go(m))
+			return true;
+	return false;
+}
+
 static struct shim_mr *first_lost(struct shim_maps *maps, enum maps_lost *ret_how,
 				  uintptr_t *ret_at)
 {
 	struct shim_mr *m;
 
 	list_for_each (m, &shim.mrs, link) {
-		if (!m->pd->ctx->in_job || !m->real)
+		if (!will_go(m))
 			continue;
 		*ret_how = maps_lost(maps, m, ret_at);
 		if (*ret_how != MAPS_THERE)
@@ -24,26 +40,43 @@ static struct shim_mr *first_lost(struct shim_maps *maps, enum maps_lost *ret_ho
 	return NULL;
 }
 
+/* What is left after the wait is the program's fault. */
+static int say_lost(const struct shim_mr *m, enum maps_lost how, uintptr_t at)
+{
+	const char *what = how == MAPS_UNMAPPED ? "mapped" : "writable";
+
+	if (now_us() >= job.lost_until_us) {
+		job_fail(-EFAULT,
+			 "the region of %zu bytes at %p cannot be registered again: %p is not %s "
+			 "any more: deregister it or end the program",
+			 m->v.length, m->v.addr, (void *)at, what);
+		return -EFAULT;
+	}
+	if (!job.lost_told)
+		shim_log("the region of %zu bytes at %p is to be deregistered: %p is not %s any "
+			 "more; the suspend waits for it",
+			 m->v.length, m->v.addr, (void *)at, what);
+	job.lost_told = true;
+	return -EAGAIN;
+}
+
 int regions_check(void)
 {
 	struct shim_maps maps = {0};
 	enum maps_lost how;
 	struct shim_mr *m;
 	uintptr_t at;
-	int rc = maps_read(&maps, MAPS);
+	int rc;
 
+	if (job.role != SHIM_ROLE_MOVER || !any_will_go())
+		return 0;
+	rc = maps_read(&maps, MAPS);
 	/* A process without /proc is not refused for it: the resume will tell. */
-	m = rc ? NULL : first_lost(&maps, &how, &at);
 	if (rc)
 		shim_log(MAPS ": %s: regions are not looked at", strerror(-rc));
-	if (m)
-		job_fail(-EFAULT,
-			 "the region of %zu bytes at %p cannot be registered again: %p is not %s "
-			 "any more: deregister it or end the program",
-			 m->v.length, m->v.addr, (void *)at,
-			 how == MAPS_UNMAPPED ? "mapped" : "writable");
+	m = rc ? NULL : first_lost(&maps, &how, &at);
 	maps_free(&maps);
-	return m ? -EFAULT : 0;
+	return m ? say_lost(m, how, at) : 0;
 }
 
 static int build_region(void *object)
@@ -51,7 +84,8 @@ static int build_region(void *object)
 	return mr_register(object);
 }
 
-/* What the program has unmapped meanwhile is gone. Else -errno: all must be there. */
+/* What the program has unmapped meanwhile is gone. Else -errno: all must be there. What is there
+ * now may not have been a moment ago, and is tried again. */
 static int give_up_lost(int error)
 {
 	struct shim_mr *m, *first = NULL;
@@ -64,6 +98,9 @@ static int give_up_lost(int error)
 		if (rc || !m->pd->ctx->in_job || m->real || m->gone)
 			continue;
 		if (maps_lost(&maps, m, &at) == MAPS_THERE) {
+			error = mr_register(m);
+			if (!error)
+				continue;
 			job_fail(error, "the region of %zu bytes at %p cannot be registered: %s",
 				 m->v.length, m->v.addr, strerror(-error));
 			rc = error;

@@ -181,9 +181,6 @@ void suspend_enter(void)
 		job_send_report(SHIM_QUIET);
 		return;
 	}
-	/* Before the hold: nothing of the program waits for it. */
-	if (job.role == SHIM_ROLE_MOVER && regions_check())
-		return;
 	list_for_each (ch, &shim.channels, link)
 		if (ch->ctx->in_job)
 			channel_detach(ch);

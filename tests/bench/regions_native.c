@@ -13,6 +13,7 @@
 #define REGIONS 4096ul
 
 struct shim shim;
+struct shim_job job = {.role = SHIM_ROLE_MOVER};
 
 static struct shim_context context = {.in_job = true};
 static struct ibv_pd real_pd;
@@ -49,6 +50,11 @@ void job_fail(int error, const char *fmt, ...)
 void shim_log(const char *fmt, ...)
 {
 	job_fail(0, fmt);
+}
+bool context_has_guid(const struct shim_context *c, const struct shim_order *o, unsigned *ret_index)
+{
+	(void)o, (void)ret_index;
+	return c->in_job;
 }
 int mr_register(struct shim_mr *m)
 {

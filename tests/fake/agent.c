@@ -21,6 +21,7 @@ static struct {
 	int listener, shim;
 	uint64_t reports; /* since the start */
 	struct shim_report last;
+	char heard[4096]; /* lines, since the last order */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
 
 static void answer(const void *packet)
@@ -48,6 +49,34 @@ static void take_report(const struct shim_head *h)
 	pthread_mutex_unlock(&agent.lock);
 }
 
+static void take_log(const struct shim_log *l)
+{
+	size_t n;
+
+	printf("# shim: %s\n", l->text);
+	pthread_mutex_lock(&agent.lock);
+	n = strlen(agent.heard);
+	snprintf(agent.heard + n, sizeof(agent.heard) - n, "%s\n", l->text);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+bool fake_agent_heard(const char *text)
+{
+	bool heard;
+
+	pthread_mutex_lock(&agent.lock);
+	heard = strstr(agent.heard, text);
+	pthread_mutex_unlock(&agent.lock);
+	return heard;
+}
+
+void fake_agent_forget_log(void)
+{
+	pthread_mutex_lock(&agent.lock);
+	agent.heard[0] = '\0';
+	pthread_mutex_unlock(&agent.lock);
+}
+
 static void packet(struct shim_head *h)
 {
 	switch (h->type) {
@@ -59,7 +88,7 @@ static void packet(struct shim_head *h)
 		answer(h);
 		break;
 	case SHIM_LOG:
-		printf("# shim: %s\n", ((struct shim_log *)h)->text);
+		take_log((struct shim_log *)h);
 		break;
 	case SHIM_QUIET:
 	case SHIM_RELEASED:
@@ -132,6 +161,7 @@ int fake_agent_order(uint16_t type, uint64_t migration, struct shim_report *ret_
 
 	pthread_mutex_lock(&agent.lock);
 	before = agent.reports;
+	agent.heard[0] = '\0';
 	answer(&o);
 	while (agent.reports == before)
 		pthread_cond_wait(&agent.changed, &agent.lock);

@@ -4,6 +4,7 @@
 #ifndef IBVMIG_TESTS_FAKE_AGENT_H
 #define IBVMIG_TESTS_FAKE_AGENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "guest-agent/shim_proto.h"
@@ -14,5 +15,9 @@ int fake_agent_start(void);
 /* Sends an order about the played device and waits for the report that answers it; an answer that
  * never comes is the caller's deadline. The report's status, or -errno. */
 int fake_agent_order(uint16_t type, uint64_t migration, struct shim_report *ret_report);
+/* Whether a line of the shim's log has contained the text since the last order, or since its lines
+ * were forgotten. */
+bool fake_agent_heard(const char *text);
+void fake_agent_forget_log(void);
 
 #endif

@@ -27,6 +27,7 @@ struct shim_job job;
 static char *memory;
 static int prot[PAGES];    /* what the test has made of each page; -1: unmapped */
 static int other_error;    /* of the device, for all that could be registered */
+static unsigned only;      /* so many times; 0: always */
 static unsigned asked;     /* registrations that were tried */
 static unsigned there;     /* regions of the device */
 static unsigned forgotten; /* regions that windows were told of */
@@ -56,6 +57,8 @@ static struct ibv_mr *play_reg_mr(struct ibv_pd *p, void *addr, size_t length, u
 	(void)iova;
 	asked++;
 	errno = other_error;
+	if (only && !--only)
+		other_error = 0;
 	if (!can_be((uintptr_t)addr, length, access))
 		errno = EFAULT;
 	if (errno)
@@ -91,6 +94,11 @@ const struct shim_real *shim_real(void)
 bool shim_ours(const struct ibv_context *c)
 {
 	return c != NULL;
+}
+bool context_has_guid(const struct shim_context *c, const struct shim_order *o, unsigned *ret_index)
+{
+	(void)o, (void)ret_index;
+	return c->in_job;
 }
 void ctl_enter(void)
 {
@@ -133,10 +141,12 @@ static int setup(void **state)
 	for (size_t i = 0; i < PAGES; i++)
 		prot[i] = RW;
 	other_error = 0;
+	only = 0;
 	asked = there = forgotten = 0;
 	why[0] = logged[0] = '\0';
 	memset(&shim, 0, sizeof(shim));
 	memset(&job, 0, sizeof(job));
+	job.role = SHIM_ROLE_MOVER;
 	list_init(&shim.mrs);
 	context = (struct shim_context){.in_job = true};
 	pd = (struct shim_pd){
@@ -299,6 +309,34 @@ static void regions_that_stay_are_not_looked_at(void **state)
 	assert_int_equal(regions_check(), 0); /* on demand: nothing needs to be there */
 }
 
+/* Who unmaps may be about to deregister. */
+static void a_lost_region_is_waited_for(void **state)
+{
+	struct ibv_mr *mr = reg(8 * PAGE, 4 * PAGE, IBV_ACCESS_LOCAL_WRITE);
+
+	(void)state;
+	job.lost_until_us = UINT64_MAX;
+	protect(8, 4, -1);
+	assert_int_equal(regions_check(), -EAGAIN);
+	assert_non_null(strstr(logged, "the suspend waits for it"));
+	logged[0] = '\0';
+	assert_int_equal(regions_check(), -EAGAIN);
+	assert_int_equal(logged[0], '\0'); /* that is told once */
+	assert_int_equal(job.error, 0);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(regions_check(), 0);
+}
+
+/* It keeps its device and its regions. */
+static void regions_of_a_peer_are_not_looked_at(void **state)
+{
+	(void)state;
+	reg(8 * PAGE, 4 * PAGE, IBV_ACCESS_LOCAL_WRITE);
+	protect(8, 4, -1);
+	job.role = SHIM_ROLE_PEER;
+	assert_int_equal(regions_check(), 0);
+}
+
 static void a_region_that_is_lost_while_suspended_is_gone(void **state)
 {
 	struct ibv_mr *lost = reg(0, 4 * PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -363,6 +401,21 @@ static void another_error_fails_the_resume_and_names_the_region(void **state)
 	other_error = 0; /* the host tries again */
 	assert_int_equal(regions_rebuild(), 0);
 	assert_int_equal(there, 2);
+	assert_int_not_equal(key_of(mr), KEY_NONE);
+}
+
+/* The program had it unmapped, and something else is there now. */
+static void a_region_that_is_there_again_is_registered(void **state)
+{
+	struct ibv_mr *mr = reg(0, 4 * PAGE, IBV_ACCESS_LOCAL_WRITE);
+
+	(void)state;
+	release();
+	other_error = ENOMEM;
+	only = 1;
+	assert_int_equal(regions_rebuild(), 0);
+	assert_int_equal(job.error, 0);
+	assert_int_equal(there, 1);
 	assert_int_not_equal(key_of(mr), KEY_NONE);
 }
 
@@ -436,8 +489,11 @@ int main(void)
 		T(memory_that_is_read_only_is_refused_for_writing),
 		T(what_the_kernel_would_take_is_accepted),
 		T(regions_that_stay_are_not_looked_at),
+		T(a_lost_region_is_waited_for),
+		T(regions_of_a_peer_are_not_looked_at),
 		T(a_region_that_is_lost_while_suspended_is_gone),
 		T(a_region_that_is_gone_may_be_given_other_memory),
+		T(a_region_that_is_there_again_is_registered),
 		T(another_error_fails_the_resume_and_names_the_region),
 		T(lines_may_be_long_and_many),
 		T(what_is_not_understood_is_an_error),

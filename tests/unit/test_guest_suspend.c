@@ -42,8 +42,6 @@ static struct {
 } hw;
 static unsigned told[32], reports;
 static uint64_t said_received;
-static bool region_lost;
-static unsigned regions_looked_at;
 
 static struct shim_context *ctx;
 static struct shim_cq *cq;
@@ -209,13 +207,6 @@ uint64_t dirty_job(void)
 {
 	return 0;
 }
-int regions_check(void)
-{
-	regions_looked_at++;
-	if (region_lost)
-		job_fail(-EFAULT, "a region is lost");
-	return region_lost ? -EFAULT : 0;
-}
 void channel_take_events(struct shim_channel *ch)
 {
 	(void)ch;
@@ -269,8 +260,7 @@ static int setup(void **state)
 	(void)state;
 	memset(&hw, 0, sizeof(hw));
 	memset(told, 0, sizeof(told));
-	reports = regions_looked_at = 0;
-	region_lost = false;
+	reports = 0;
 	shim.fault = 0;
 	real_ctx.ops.post_send = hw_post_send;
 	real_ctx.ops.post_srq_recv = hw_post_srq;
@@ -590,31 +580,6 @@ static void who_has_stuck_sends_asks_again_too(void **state)
 }
 
 /* It would be found when there is nothing to go back to. */
-static void a_lost_region_is_refused_before_the_hold(void **state)
-{
-	(void)state;
-	region_lost = true;
-	suspend_enter();
-	assert_int_equal(job.error, -EFAULT);
-	assert_int_equal(q->phase, QP_LIVE);
-	assert_false(q->send.held);
-	assert_non_null(q->real);
-}
-
-/* It keeps its device and its regions. */
-static void regions_of_a_peer_are_not_looked_at(void **state)
-{
-	(void)state;
-	job.role = SHIM_ROLE_PEER;
-	region_lost = true;
-	q->dgid[8] = 0;
-	job.order.vguid[0] = 0; /* the GUID of the other end */
-	suspend_enter();
-	assert_int_equal(regions_looked_at, 0);
-	assert_int_equal(job.state, JOB_DRAIN);
-	assert_true(q->send.held);
-}
-
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -630,8 +595,6 @@ int main(void)
 		T(uc_gives_up_what_is_lost),
 		T(an_end_that_is_silent_is_asked_again),
 		T(who_has_stuck_sends_asks_again_too),
-		T(a_lost_region_is_refused_before_the_hold),
-		T(regions_of_a_peer_are_not_looked_at),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -40,7 +40,7 @@ class Run:
         self.server, self.client = (lab.peer, lab.mover)
         if row.server_moves:
             self.server, self.client = lab.mover, lab.peer
-        self.words = {"@RUN": "ibvmig-run" if shim else "", "@PORT": str(19000 + Run.count),
+        self.words = {"@RUN": "ibvmig-run" if shim else "", "@PORT": str(row.port or 19000 + Run.count),
                       "@HOST": f"10.77.0.{self.server.number}", "@VF": ipv4_of(self.server.vguid),
                       "@N": str(amount), "@LAST": str(amount - 1)}
         self.port = self.words["@PORT"]
@@ -93,8 +93,10 @@ class Run:
         result = []
         for guest, role in sides:
             name = f"/tmp/{self.name}-{role}"
-            if role == "server" and self.row.daemon:
+            if role == "server" and self.row.daemon: # nobody is left to tell its exit code
                 await self.kill(guest, role)
+                result.append((None, await guest.sh(f"tail -c 6000 {name}.out")))
+                continue
             failed = result and result[0][0] != 0
             try:
                 await guest.until(f"test -s {name}.rc", FAILED_S if failed else END_S)
@@ -149,7 +151,7 @@ async def bare(lab, row):
         result = summary(run, ends)
         if row.seconds or not result["check_passed"] or seconds > FIT_S / 3 or amount >= row.most:
             break
-        amount *= 8
+        amount = min(amount * 8, row.most)
     result["seconds"] = round(seconds, 1)
     if rejected:
         result["rejected_before"] = rejected

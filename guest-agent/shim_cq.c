@@ -326,6 +326,7 @@ struct ibv_cq *cq_take_real(struct shim_cq *cq)
 	return TAKE(cq->real);
 }
 
+/* It tells the size that was asked for: what a device rounds it up to, the next may not. */
 struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
 			 struct ibv_comp_channel *channel, int vector)
 {
@@ -348,7 +349,7 @@ struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
 					.channel = channel,
 					.cq_context = cq_context,
 					.handle = cq->real->handle,
-					.cqe = cq->real->cqe};
+					.cqe = cqe};
 		pthread_mutex_init(&cq->v.mutex, NULL);
 		pthread_cond_init(&cq->v.cond, NULL);
 		pthread_mutex_lock(&shim.ctl);
@@ -384,10 +385,10 @@ int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	cq = to_cq(ibcq);
 	ctl_enter();
 	rc = real_verbs.resize_cq(cq->real, with_extra(cqe));
-	if (!rc) {
-		cq->cqe = cqe;
-		cq->v.cqe = cq->real->cqe;
-	}
+	if (rc == EINVAL) /* the device's maximum was asked for */
+		rc = real_verbs.resize_cq(cq->real, cqe);
+	if (!rc)
+		cq->cqe = cq->v.cqe = cqe;
 	ctl_exit();
 	return rc;
 }

@@ -269,6 +269,8 @@ static int post_list(struct shim_qp *q, struct ibv_send_wr *wr, struct ibv_send_
 			break;
 		if (!wait) {
 			rc = hand_over_send(q, s->head);
+			if (rc == EAGAIN && q->v.state < IBV_QPS_RTS)
+				rc = EINVAL; /* as the hardware, which has not been asked */
 			if (rc && rc != EAGAIN)
 				break;
 			s->posted += !rc;

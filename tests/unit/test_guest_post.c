@@ -20,6 +20,7 @@
 #define RKEY     0x3400
 #define HW_RKEY  0x7700
 #define DONE_MAX 32
+#define CQE_MAX  100
 
 struct shim shim;
 
@@ -33,7 +34,7 @@ static struct {
 	struct ibv_wc wc[DONE_MAX];
 	unsigned wc_head, wc_tail;
 	unsigned armed;
-	int error;
+	int error, cqe; /* as asked for */
 } hw;
 
 static struct shim_qp *q;
@@ -45,12 +46,35 @@ static struct ibv_qp real_qp;
 static struct ibv_cq real_cq;
 static unsigned keys_asked, events_pushed;
 
+static int hw_resize_cq(struct ibv_cq *c, int cqe)
+{
+	if (cqe > CQE_MAX)
+		return EINVAL;
+	hw.cqe = cqe;
+	for (c->cqe = 1; c->cqe < cqe;)
+		c->cqe = c->cqe * 2 + 1;
+	return 0;
+}
+static struct ibv_cq *hw_create_cq(struct ibv_context *context, int cqe, void *arg,
+				   struct ibv_comp_channel *channel, int vector)
+{
+	(void)context, (void)arg, (void)channel, (void)vector;
+	errno = hw_resize_cq(&real_cq, cqe);
+	return errno ? NULL : &real_cq;
+}
+static int hw_destroy_cq(struct ibv_cq *c)
+{
+	(void)c;
+	return 0;
+}
+
 /* What the files under test need from the others. */
 const struct shim_real *shim_real(void)
 {
-	static const struct shim_real none;
+	static const struct shim_real played = {
+		.create_cq = hw_create_cq, .resize_cq = hw_resize_cq, .destroy_cq = hw_destroy_cq};
 
-	return &none;
+	return &played;
 }
 bool shim_ours(const struct ibv_context *c)
 {
@@ -153,6 +177,7 @@ static int setup(void **state)
 	memset(&hw, 0, sizeof(hw));
 	memset(&cq, 0, sizeof(cq));
 	memset(&ctx, 0, sizeof(ctx));
+	list_init(&shim.cqs);
 	keys_asked = events_pushed = 0;
 	q = calloc(1, sizeof(*q));
 	real_ctx.ops.post_send = hw_post_send;
@@ -300,6 +325,37 @@ static void held_posts_of_a_qp_that_cannot_send_fail(void **state)
 	queue_hold(&q->send, true);
 	q->v.state = IBV_QPS_INIT;
 	assert_int_equal(send_one(1, IBV_WR_SEND, 0, 0), EINVAL);
+}
+
+/* Nor do those that would wait for a key. */
+static void a_qp_that_cannot_send_waits_for_no_key(void **state)
+{
+	(void)state;
+	q->v.state = IBV_QPS_RESET;
+	assert_int_equal(send_one(1, IBV_WR_RDMA_WRITE, 0, 0x5600), EINVAL);
+	assert_int_equal(q->send.head, 0);
+	q->v.state = IBV_QPS_RTS;
+	assert_int_equal(send_one(1, IBV_WR_SEND, 0, 0), 0);
+	assert_int_equal(hw.sends, 1);
+}
+
+/* The queue has room for the marker, which is not the program's. */
+static void a_cq_has_the_size_that_was_asked_for(void **state)
+{
+	struct ibv_cq *c = ibv_create_cq(&ctx.verbs.context, 7, NULL, NULL, 0);
+
+	(void)state;
+	assert_non_null(c);
+	assert_int_equal(c->cqe, 7);
+	assert_int_equal(hw.cqe, 8);
+	assert_int_equal(ibv_resize_cq(c, 20), 0);
+	assert_int_equal(c->cqe, 20);
+	assert_int_equal(hw.cqe, 21);
+	assert_int_equal(ibv_resize_cq(c, CQE_MAX), 0);
+	assert_int_equal(c->cqe, CQE_MAX);
+	assert_int_equal(ibv_resize_cq(c, CQE_MAX + 1), EINVAL);
+	assert_int_equal(c->cqe, CQE_MAX);
+	assert_int_equal(ibv_destroy_cq(c), 0);
 }
 
 static void an_unknown_key_is_fetched(void **state)
@@ -561,6 +617,8 @@ int main(void)
 		T(a_refused_post_leaves_no_trace),
 		T(held_posts_are_kept_in_order),
 		T(held_posts_of_a_qp_that_cannot_send_fail),
+		T(a_qp_that_cannot_send_waits_for_no_key),
+		T(a_cq_has_the_size_that_was_asked_for),
 		T(an_unknown_key_is_fetched),
 		T(no_key_is_not_fetched),
 		T(an_unknown_lkey_becomes_no_key),

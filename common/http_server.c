@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "common/http_server.h"
+#include "common/http_private.h"
 #include "common/json.h"
 #include "common/log.h"
-#include "common/util.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <microhttpd.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <string.h>
@@ -16,51 +14,46 @@
 
 #define CONN_TIMEOUT_S 60
 
-struct http_server {
-	sd_event *loop; /* borrowed */
-	struct MHD_Daemon *mhd;
-	const struct http_route *routes; /* borrowed */
-	void *user;
-	sd_event_source *io, *before; /* owned */
-	sd_event_source *timer;       /* owned */
-	bool stopping;
-	unsigned suspended; /* exchanges whose answer is still to come */
-};
-
-/* Lives until both the handler has answered and libmicrohttpd has finished the request. */
-struct http_exchange {
-	struct http_server *server;
-	struct MHD_Connection *conn; /* NULL when the client is gone */
-	char *body;                  /* owned */
-	size_t body_bytes;
-	bool too_large, handled, answered, suspended, finished;
-	unsigned status;
-	struct json_object *reply; /* owned */
-};
-
 static void exchange_free(struct http_exchange *x)
 {
 	free(x->body);
+	free(x->text);
 	json_object_put(x->reply);
 	free(x);
 }
 
-void http_reply(struct http_exchange *x, unsigned status, struct json_object *body)
+void http_wake(struct http_server *s)
+{
+	sd_event_source_set_enabled(s->before, SD_EVENT_ONESHOT);
+}
+
+static void answer(struct http_exchange *x, unsigned status)
 {
 	if (x->finished) {
-		json_object_put(body);
 		exchange_free(x);
 		return;
 	}
 	x->answered = true;
 	x->status = status;
-	x->reply = body ? body : json_object_new_object();
 	if (x->suspended) {
 		x->suspended = false;
 		x->server->suspended--;
 		MHD_resume_connection(x->conn);
-		sd_event_source_set_enabled(x->server->before, SD_EVENT_ONESHOT);
+		http_wake(x->server);
 	}
+}
+
+void http_reply(struct http_exchange *x, unsigned status, struct json_object *body)
+{
+	x->reply = body ? body : json_object_new_object();
+	answer(x, status);
+}
+
+void http_reply_text(struct http_exchange *x, unsigned status, const char *type, char *text)
+{
+	x->text = text;
+	x->type = type;
+	answer(x, status);
 }
 
 void http_fail(struct http_exchange *x, unsigned status, const char *code, const char *fmt, ...)
@@ -76,6 +69,7 @@ void http_fail(struct http_exchange *x, unsigned status, const char *code, const
 	json_set_str(e, "code", code);
 	json_set_u64(e, "status", status);
 	json_set_str(e, "detail", detail);
+	json_set_str(e, "request_id", x->id);
 	json_object_array_add(list, e);
 	json_set(top, "errors", list);
 	http_reply(x, status, top);
@@ -85,6 +79,98 @@ const char *http_query(struct http_exchange *x, const char *key)
 {
 	return x->conn ? MHD_lookup_connection_value(x->conn, MHD_GET_ARGUMENT_KIND, key) : NULL;
 }
+
+const char *http_header(struct http_exchange *x, const char *name)
+{
+	return x->conn ? MHD_lookup_connection_value(x->conn, MHD_HEADER_KIND, name) : NULL;
+}
+
+void http_server_set_may(struct http_server *s, http_may *may)
+{
+	s->may = may;
+}
+
+const struct http_counters *http_server_counters(const struct http_server *s)
+{
+	return &s->counters;
+}
+
+/* ---- who asks ---- */
+
+static void read_local(struct http_who *who, int fd)
+{
+	struct ucred cred = {.uid = (uid_t)-1, .gid = (gid_t)-1};
+	socklen_t bytes = sizeof cred;
+
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes);
+	who->local = true;
+	who->uid = cred.uid;
+	bytes = sizeof who->groups - sizeof *who->groups;
+	/* More groups than fit, or a kernel before 4.13: the first one alone. */
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, who->groups, &bytes))
+		bytes = 0;
+	who->group_count = bytes / sizeof *who->groups;
+	who->groups[who->group_count++] = cred.gid;
+}
+
+static void read_who(struct http_who *who, struct MHD_Connection *conn)
+{
+	const union MHD_ConnectionInfo *i;
+	struct sockaddr_storage a = {0};
+	socklen_t bytes = sizeof a;
+
+	i = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+	if (!i || getpeername(i->connect_fd, (struct sockaddr *)&a, &bytes))
+		return;
+	if (a.ss_family == AF_UNIX)
+		read_local(who, i->connect_fd);
+	else if (a.ss_family == AF_INET)
+		inet_ntop(AF_INET, &((struct sockaddr_in *)&a)->sin_addr, who->address,
+			  sizeof who->address);
+}
+
+static void on_connection(void *arg, struct MHD_Connection *conn, void **context,
+			  enum MHD_ConnectionNotificationCode what)
+{
+	(void)arg;
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+		free(*context);
+		*context = NULL;
+		return;
+	}
+	*context = calloc(1, sizeof(struct http_who));
+	if (*context)
+		read_who(*context, conn);
+}
+
+/* NULL only without memory. */
+static const struct http_who *who_asks(struct MHD_Connection *conn)
+{
+	const union MHD_ConnectionInfo *i = MHD_get_connection_info(
+		conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	return i ? i->socket_context : NULL;
+}
+
+/* The client's own id of its request, if it is one, or a new one: so that both sides' logs can be
+ * laid side by side. */
+static void set_id(struct http_exchange *x)
+{
+	static uint64_t last;
+	const char *id = http_header(x, "X-Request-Id");
+
+	if (id && *id && strlen(id) < sizeof x->id &&
+	    strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
+		    strlen(id)) {
+		strcpy(x->id, id);
+		return;
+	}
+	if (!last)
+		last = wall_ms() << 16;
+	snprintf(x->id, sizeof x->id, "%016llx", (unsigned long long)++last);
+}
+
+/* ---- routes ---- */
 
 /* Whether url fits the route; the segment at '*' goes to param. */
 static bool route_fits(const char *route, const char *url, char param[static HTTP_PARAM_MAX])
@@ -112,16 +198,32 @@ static bool route_fits(const char *route, const char *url, char param[static HTT
 	}
 }
 
+/* Before anything is done for the request; false: it has been answered. */
+static bool admitted(struct http_exchange *x, const struct http_who *who)
+{
+	x->server->counters.requests++;
+	if (!who)
+		http_fail(x, 503, "no-memory", "out of memory");
+	else if (!http_rate_take(x->server, who, now_us()))
+		http_fail(x, 429, "too-many-requests",
+			  "more than %u requests a second from one client: wait a second",
+			  x->server->rate_per_s);
+	else if (x->too_large)
+		http_fail(x, 413, "too-large", "the body is over %u bytes", HTTP_BODY_MAX);
+	else
+		return true;
+	return false;
+}
+
 static void dispatch(struct http_exchange *x, const char *method, const char *url)
 {
+	const struct http_who *who = who_asks(x->conn);
 	struct json_object *body AUTO_JSON = NULL;
 	char param[HTTP_PARAM_MAX] = "";
 	bool path_known = false;
 
-	if (x->too_large) {
-		http_fail(x, 413, "too-large", "the body is over %u bytes", HTTP_BODY_MAX);
+	if (!admitted(x, who))
 		return;
-	}
 	if (x->body_bytes && json_parse(x->body, x->body_bytes, &body)) {
 		http_fail(x, 400, "bad-json", "the body is not one JSON object");
 		return;
@@ -132,6 +234,10 @@ static void dispatch(struct http_exchange *x, const char *method, const char *ur
 		path_known = true;
 		if (strcmp(r->method, method))
 			continue;
+		if (x->server->may && !x->server->may(who, method, url, x->server->user)) {
+			http_fail(x, 403, "forbidden", "you may not %s %s here", method, url);
+			return;
+		}
 		struct http_request req = {
 			.method = method,
 			.path = url,
@@ -149,16 +255,31 @@ static void dispatch(struct http_exchange *x, const char *method, const char *ur
 		http_fail(x, 404, "not-found", "there is no %s", url);
 }
 
+static struct MHD_Response *make_response(struct http_exchange *x)
+{
+	const char *text = x->text;
+
+	if (x->stream)
+		return http_stream_response(x);
+	if (!text) {
+		text = json_text(x->reply);
+		x->type = "application/json";
+	}
+	return MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_MUST_COPY);
+}
+
 static enum MHD_Result send_reply(struct http_exchange *x)
 {
-	const char *text = json_text(x->reply);
-	struct MHD_Response *resp = MHD_create_response_from_buffer(strlen(text), (void *)text,
-								    MHD_RESPMEM_MUST_COPY);
+	struct MHD_Response *resp = make_response(x);
 	enum MHD_Result rc;
 
 	if (!resp)
 		return MHD_NO;
-	MHD_add_response_header(resp, "Content-Type", "application/json");
+	x->server->counters.refused += x->status >= 400;
+	MHD_add_response_header(resp, "Content-Type", x->type);
+	MHD_add_response_header(resp, "X-Request-Id", x->id);
+	if (x->status == 429)
+		MHD_add_response_header(resp, "Retry-After", "1");
 	rc = MHD_queue_response(x->conn, x->status, resp);
 	MHD_destroy_response(resp);
 	return rc;
@@ -177,6 +298,7 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *conn, const c
 			return MHD_NO;
 		x->server = s;
 		x->conn = conn;
+		set_id(x);
 		return MHD_YES;
 	}
 	if (*bytes) {
@@ -278,11 +400,13 @@ int http_server_new(sd_event *loop, int fd, const struct http_route *routes, voi
 	s->loop = loop;
 	s->routes = routes;
 	s->user = user;
-	s->mhd = MHD_start_daemon(
-		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_access, s,
-		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-		MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONN_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned)CONN_TIMEOUT_S, MHD_OPTION_END);
+	s->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+				  on_access, s, MHD_OPTION_LISTEN_SOCKET, fd,
+				  MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+				  MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONN_MAX,
+				  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)CONN_TIMEOUT_S,
+				  MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)HTTP_CONN_PER_IP,
+				  MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_END);
 	if (!s->mhd) {
 		close(fd);
 		free(s);
@@ -314,6 +438,7 @@ void http_server_free(struct http_server *s)
 	if (s->suspended)
 		return;
 	MHD_stop_daemon(s->mhd);
+	free(s->buckets);
 	free(s);
 }
 

@@ -5,13 +5,34 @@
 #define IBVMIG_COMMON_HTTP_SERVER_H
 
 #include <json-c/json.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
 #include <systemd/sd-event.h>
 
-#define HTTP_BODY_MAX  (1u << 20)
-#define HTTP_CONN_MAX  256
-#define HTTP_PARAM_MAX 64
+#define HTTP_BODY_MAX    (1u << 20)
+#define HTTP_CONN_MAX    256
+#define HTTP_CONN_PER_IP 128
+#define HTTP_PARAM_MAX   64
+#define HTTP_ID_MAX      65
+#define HTTP_ADDRESS_MAX 48
+#define HTTP_GROUPS_MAX  64
+#define HTTP_STREAM_MAX  (256u << 10) /* what a client may leave unread */
 
 struct http_server;
+struct http_stream;
+
+/* Who asks, as the socket tells: for AF_UNIX the process that connected, else its address. */
+struct http_who {
+	bool local;
+	uid_t uid;
+	gid_t groups[HTTP_GROUPS_MAX];
+	unsigned group_count;
+	char address[HTTP_ADDRESS_MAX];
+};
+
+/* Whether a client may ask this of a route. user: as given to http_server_new(). */
+typedef bool http_may(const struct http_who *who, const char *method, const char *path, void *user);
 
 struct http_request {
 	const char *method, *path;      /* borrowed */
@@ -36,14 +57,41 @@ struct http_route {
 int http_server_new(sd_event *loop, int fd, const struct http_route *routes, void *user,
 		    struct http_server **ret_server);
 void http_server_free(struct http_server *s);
+/* Who may do what; without it, everybody everything. */
+void http_server_set_may(struct http_server *s, http_may *may);
+/* Requests a second of one client (a user, or an address), twice that at once; more are answered
+ * with 429. 0: no limit. 0 or -ENOMEM. */
+int http_server_limit(struct http_server *s, unsigned per_s);
+
+struct http_counters {
+	uint64_t requests, refused; /* refused: any status from 400 on */
+};
+
+const struct http_counters *http_server_counters(const struct http_server *s);
 
 /* Takes the ownership of body (NULL: empty object). */
 void http_reply(struct http_exchange *x, unsigned status, struct json_object *body);
-/* {"errors":[{"code","status","detail"}]}; code is a short word such as "not-found". */
+/* The same with another body than JSON: type is constant, text (owned by the call) ends with NUL.
+ */
+void http_reply_text(struct http_exchange *x, unsigned status, const char *type, char *text);
+/* {"errors":[{"code","status","detail","request_id"}]}; code is a short word such as "not-found".
+ */
 void http_fail(struct http_exchange *x, unsigned status, const char *code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 /* The value of a query argument, or NULL. Borrowed until the answer. */
 const char *http_query(struct http_exchange *x, const char *key);
+/* The same of a request's header. */
+const char *http_header(struct http_exchange *x, const char *name);
+
+/* Instead of a reply, from the handler itself: status 200, and a body that goes on with what is
+ * written. gone(arg): the client is gone, and the stream with it; never called after
+ * http_stream_end(). NULL: it has been answered with an error. */
+struct http_stream *http_stream_start(struct http_exchange *x, const char *type,
+				      void (*gone)(void *arg), void *arg);
+/* 0; -ENOBUFS: the client does not read what it is sent, -ENOMEM. Then end it. */
+int http_stream_write(struct http_stream *s, const char *text);
+/* Sends what is left, and ends the answer. The stream is not the caller's any more. */
+void http_stream_end(struct http_stream *s);
 
 /* Listening sockets, close-on-exec. mode is the file mode of the socket; a stale file is replaced.
  * address: "ADDR:PORT". A descriptor or -errno. */

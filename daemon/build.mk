@@ -2,7 +2,7 @@
 DAEMON_PARTS := settings job defer provider_exec journal domain vf events agent qmp virt events_libvirt sm locate \
 		relay repath qps vm vm_work vm_channel hold migrate migrate_record migrate_src migrate_src_undo \
 		migrate_dst migrate_dst_calls migrate_peer peer migrate_events mover clocks timeline timeline_get \
-		doctor doctor_host doctor_fabric rest
+		doctor doctor_host doctor_fabric metrics openapi rest
 DAEMON_LIB   := $(BUILD)/lib/libdaemon.a
 DAEMON_LIBS  := $(DAEMON_LIB) $(NET_LIBS) -lsqlite3 -lxml2 -lvirt-qemu -lvirt
 
@@ -19,3 +19,5 @@ $(eval $(call testprogram,test_daemon_qps,tests/unit/test_daemon_qps.c daemon/qp
 $(eval $(call testprogram,test_daemon_repath,tests/unit/test_daemon_repath.c daemon/repath.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_mover,tests/unit/test_daemon_mover.c daemon/mover.c daemon/job.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_fuzz_domain,tests/fuzz/replay.c tests/fuzz/fuzz_domain.c,$(DAEMON_LIBS)))
+$(BUILD)/obj/daemon/openapi.o: docs/openapi.json
+$(eval $(call testprogram,test_daemon_rest,tests/unit/test_daemon_rest.c,$(DAEMON_LIBS)))

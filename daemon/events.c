@@ -15,31 +15,54 @@ struct waiter {
 	uint64_t since;
 };
 
+struct watcher {
+	struct watcher *next;
+	struct events *events;
+	struct http_stream *stream;
+};
+
 struct events {
 	sd_event *loop;                        /* borrowed */
 	struct json_object *ring[EVENTS_KEPT]; /* owned */
 	uint64_t last;                         /* seq of the newest; 0: none yet */
 	struct waiter *waiters;                /* owned */
 	unsigned waiter_count;
+	struct watcher *watchers; /* owned */
+	unsigned watcher_count;
+	struct loop_timer *beat; /* owned */
 };
+
+static void on_beat(void *arg);
 
 int events_new(sd_event *loop, struct events **ret_events)
 {
 	struct events *e = calloc(1, sizeof *e);
+	int rc;
 
 	if (!e)
 		return -ENOMEM;
 	e->loop = loop;
+	rc = loop_timer_new(loop, on_beat, e, &e->beat);
+	if (rc) {
+		free(e);
+		return rc;
+	}
 	*ret_events = e;
 	return 0;
+}
+
+static uint64_t oldest(const struct events *e, uint64_t since)
+{
+	uint64_t kept = e->last > EVENTS_KEPT ? e->last - EVENTS_KEPT + 1 : 1;
+
+	return since + 1 > kept ? since + 1 : kept;
 }
 
 void events_answer(struct events *e, struct http_exchange *x, uint64_t since)
 {
 	struct json_object *top = json_object_new_object(), *list = json_object_new_array();
-	uint64_t oldest = e->last > EVENTS_KEPT ? e->last - EVENTS_KEPT + 1 : 1;
 
-	for (uint64_t n = since + 1 > oldest ? since + 1 : oldest; n <= e->last; n++)
+	for (uint64_t n = oldest(e, since); n <= e->last; n++)
 		json_object_array_add(list, json_object_get(e->ring[n % EVENTS_KEPT]));
 	json_set_u64(top, "next", e->last);
 	json_set(top, "events", list);
@@ -67,10 +90,101 @@ static void on_timeout(void *arg)
 	waiter_end(arg);
 }
 
+/* ---- streams ---- */
+
+static void watcher_free(struct watcher *w)
+{
+	struct events *e = w->events;
+
+	for (struct watcher **p = &e->watchers; *p; p = &(*p)->next) {
+		if (*p == w) {
+			*p = w->next;
+			break;
+		}
+	}
+	if (!--e->watcher_count)
+		loop_timer_disarm(e->beat);
+	free(w);
+}
+
+static void on_gone(void *arg)
+{
+	watcher_free(arg);
+}
+
+/* A client that does not read is left behind; it may come again with the last number it had. */
+static void watcher_write(struct watcher *w, const char *text)
+{
+	if (!http_stream_write(w->stream, text))
+		return;
+	http_stream_end(w->stream);
+	watcher_free(w);
+}
+
+static void write_event(struct watcher *w, struct json_object *event)
+{
+	char *text AUTO_FREE = strf("id: %llu\nevent: %s\ndata: %s\n\n",
+				    (unsigned long long)json_opt_u64(event, "seq", 0),
+				    json_opt_str(event, "type", "message"), json_text(event));
+
+	watcher_write(w, text ? text : "");
+}
+
+static void each_watcher(struct events *e, struct json_object *event)
+{
+	struct watcher *next;
+
+	for (struct watcher *w = e->watchers; w; w = next) {
+		next = w->next;
+		if (event)
+			write_event(w, event);
+		else
+			watcher_write(w, ": alive\n\n");
+	}
+}
+
+static void on_beat(void *arg)
+{
+	struct events *e = arg;
+
+	each_watcher(e, NULL);
+	if (e->watchers)
+		loop_timer_arm(e->beat, EVENTS_BEAT_MS);
+}
+
+void events_stream(struct events *e, struct http_exchange *x, uint64_t since)
+{
+	struct watcher *w = e->watcher_count < EVENTS_POLL_MAX ? calloc(1, sizeof *w) : NULL;
+	uint64_t n;
+
+	if (!w) {
+		http_fail(x, 503, "too-many", "%d clients have streams already", EVENTS_POLL_MAX);
+		return;
+	}
+	w->events = e;
+	w->stream = http_stream_start(x, "text/event-stream", on_gone, w);
+	if (!w->stream) {
+		free(w);
+		return;
+	}
+	w->next = e->watchers;
+	e->watchers = w;
+	if (!e->watcher_count++)
+		loop_timer_arm(e->beat, EVENTS_BEAT_MS);
+	/* A number from before a restart of the daemon: start over. */
+	for (n = oldest(e, since > e->last ? 0 : since); n <= e->last && e->watchers == w; n++)
+		write_event(w, e->ring[n % EVENTS_KEPT]);
+}
+
 void events_free(struct events *e)
 {
 	if (!e)
 		return;
+	while (e->watchers) {
+		http_stream_end(e->watchers->stream);
+		watcher_free(e->watchers);
+	}
+	loop_timer_free(e->beat);
 	while (e->waiters)
 		waiter_end(e->waiters);
 	for (unsigned i = 0; i < EVENTS_KEPT; i++)
@@ -86,6 +200,7 @@ void events_publish(struct events *e, struct json_object *event)
 	json_set_u64(event, "wall_ms", wall_ms());
 	json_object_put(*slot);
 	*slot = event;
+	each_watcher(e, event);
 	while (e->waiters)
 		waiter_end(e->waiters);
 }

@@ -9,7 +9,8 @@
 
 #define EVENTS_KEPT     1024
 #define EVENTS_POLL_MS  25000
-#define EVENTS_POLL_MAX 64
+#define EVENTS_POLL_MAX 64 /* long polls, and as many streams */
+#define EVENTS_BEAT_MS  15000
 
 struct events;
 struct http_exchange;
@@ -25,5 +26,8 @@ void events_answer(struct events *e, struct http_exchange *x, uint64_t since);
 /* Answers {"next","events":[…]} with what is newer than since, at once or when something comes,
  * after EVENTS_POLL_MS at the latest. */
 void events_wait(struct events *e, struct http_exchange *x, uint64_t since);
+/* Server-Sent Events: what is newer than since and still kept, then all that comes; a comment every
+ * EVENTS_BEAT_MS, so that a client that is gone is noticed. */
+void events_stream(struct events *e, struct http_exchange *x, uint64_t since);
 
 #endif

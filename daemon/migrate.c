@@ -8,6 +8,7 @@
 #include "daemon/daemon.h"
 #include "daemon/events.h"
 #include "daemon/journal.h"
+#include "daemon/metrics.h"
 #include "daemon/migrate_step.h"
 #include "daemon/relay.h"
 
@@ -162,6 +163,7 @@ static void on_end(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 
+	metrics_ended(m);
 	loop_timer_disarm(m->deadline);
 	loop_timer_disarm(m->poll);
 	if (vm && vm->migration == m)

@@ -10,7 +10,9 @@
 #include "daemon/events.h"
 #include "daemon/journal.h"
 #include "daemon/migrate_step.h"
+#include "daemon/metrics.h"
 #include "daemon/mover.h"
+#include "daemon/openapi.h"
 #include "daemon/qps.h"
 #include "daemon/relay.h"
 #include "daemon/repath.h"
@@ -170,17 +172,24 @@ static void post_resolve(struct http_request *req)
 			  "migration %s is not parked on this host", req->param);
 }
 
+/* Long poll, or a stream for who accepts one; that one goes on after the last event it has seen. */
 static void get_events(struct http_request *req)
 {
 	struct daemon *d = req->user;
+	const char *accept = http_header(req->exchange, "Accept");
 	const char *text = http_query(req->exchange, "since");
+	bool stream = accept && strstr(accept, "text/event-stream");
 	uint64_t since = 0;
 
+	if (stream && http_header(req->exchange, "Last-Event-ID"))
+		text = http_header(req->exchange, "Last-Event-ID");
 	if (text && parse_u64(text, 0, UINT64_MAX, &since))
 		http_fail(
 			req->exchange, 400, "bad-field",
 			"since is \"%.40s\"; it must be a number, the \"next\" of the last answer",
 			text);
+	else if (stream)
+		events_stream(d->events, req->exchange, since);
 	else if (text)
 		events_wait(d->events, req->exchange, since);
 	else
@@ -196,40 +205,33 @@ static void get_journal(struct http_request *req)
 	http_reply(req->exchange, 200, o);
 }
 
-/* clang-format off */
-#define PUBLIC_ROUTES                                              \
-	{"GET", "/", get_versions},                                \
-	{"GET", "/v1/status", get_status},                         \
-	{"GET", "/v1/vms", get_vms},                               \
-	{"GET", "/v1/vms/*", get_vm},                              \
-	{"GET", "/v1/vms/*/qps", qps_get},                         \
-	{"GET", "/v1/migrations", get_migrations},                 \
-	{"GET", "/v1/migrations/*", get_migration},                \
-	{"GET", "/v1/migrations/*/timeline", timeline_get},        \
-	{"GET", "/v1/doctor", doctor_get},                         \
-	{"GET", "/v1/clock", clocks_get},                          \
-	{"GET", "/v1/jobs", mover_get_jobs},                       \
-	{"GET", "/v1/jobs/*", mover_get_job},                      \
-	{"GET", "/v1/events", get_events},                         \
-	{"GET", "/v1/journal", get_journal},                       \
-	{"POST", "/v1/peer/prepare", src_on_prepare},              \
-	{"POST", "/v1/peer/switch", dst_on_switch},                \
-	{"POST", "/v1/peer/unswitch", dst_on_unswitch},            \
-	{"POST", "/v1/peer/abort", dst_on_abort},                  \
-	{"POST", "/v1/peer/outcome", src_on_outcome},              \
-	{"POST", "/v1/peer/check", peer_on_check},                 \
-	{"POST", "/v1/peer/suspend", peer_on_suspend},             \
-	{"POST", "/v1/peer/resume", peer_on_resume},               \
-	{"POST", "/v1/peer/relay", relay_receive},                 \
-	{"POST", "/v1/peer/repath", repath_on_notice}
-
-static const struct http_route tcp_routes[] = {
-	PUBLIC_ROUTES,
-	{NULL, NULL, NULL},
-};
-
-static const struct http_route unix_routes[] = {
-	PUBLIC_ROUTES,
+const struct http_route rest_routes[] = {
+	{"GET", "/", get_versions},
+	{"GET", "/openapi.json", openapi_get},
+	{"GET", "/metrics", metrics_get},
+	{"GET", "/v1/status", get_status},
+	{"GET", "/v1/vms", get_vms},
+	{"GET", "/v1/vms/*", get_vm},
+	{"GET", "/v1/vms/*/qps", qps_get},
+	{"GET", "/v1/migrations", get_migrations},
+	{"GET", "/v1/migrations/*", get_migration},
+	{"GET", "/v1/migrations/*/timeline", timeline_get},
+	{"GET", "/v1/doctor", doctor_get},
+	{"GET", "/v1/clock", clocks_get},
+	{"GET", "/v1/jobs", mover_get_jobs},
+	{"GET", "/v1/jobs/*", mover_get_job},
+	{"GET", "/v1/events", get_events},
+	{"GET", "/v1/journal", get_journal},
+	{"POST", "/v1/peer/prepare", src_on_prepare},
+	{"POST", "/v1/peer/switch", dst_on_switch},
+	{"POST", "/v1/peer/unswitch", dst_on_unswitch},
+	{"POST", "/v1/peer/abort", dst_on_abort},
+	{"POST", "/v1/peer/outcome", src_on_outcome},
+	{"POST", "/v1/peer/check", peer_on_check},
+	{"POST", "/v1/peer/suspend", peer_on_suspend},
+	{"POST", "/v1/peer/resume", peer_on_resume},
+	{"POST", "/v1/peer/relay", relay_receive},
+	{"POST", "/v1/peer/repath", repath_on_notice},
 	{"POST", "/v1/hook", dst_hook},
 	{"POST", "/v1/vms/*/attach", post_attach},
 	{"POST", "/v1/vms/*/migrate", mover_post_migrate},
@@ -237,7 +239,51 @@ static const struct http_route unix_routes[] = {
 	{"POST", "/v1/migrations/*/resolve", post_resolve},
 	{NULL, NULL, NULL},
 };
-/* clang-format on */
+
+/* ---- who may do what ---- */
+
+static bool in_group(const struct http_who *who, const struct settings_group *g)
+{
+	for (unsigned i = 0; g->given && i < who->group_count; i++)
+		if (who->groups[i] == g->gid)
+			return true;
+	return false;
+}
+
+bool rest_may(const struct http_who *who, const char *method, const char *path, void *user)
+{
+	const struct settings *s = ((struct daemon *)user)->settings;
+	bool reads = !strcmp(method, "GET");
+
+	/* Other hosts' daemons, and whoever reaches that address. */
+	if (!who->local)
+		return reads || !strncmp(path, "/v1/peer/", 9);
+	if (!who->uid || who->uid == geteuid())
+		return true;
+	if (in_group(who, &s->admin_group))
+		return strncmp(path, "/v1/peer/", 9) && strcmp(path, "/v1/hook");
+	return reads && in_group(who, &s->read_group);
+}
+
+/* The file keeps all others out: only the group that may less, or the only one, can connect. */
+static void give_socket(const struct settings *s)
+{
+	const struct settings_group *g = s->read_group.given ? &s->read_group : &s->admin_group;
+
+	if (g->given && chown(s->socket, (uid_t)-1, g->gid))
+		log_warn("%s: cannot be given to group %u: %s", s->socket, (unsigned)g->gid,
+			 strerror(errno));
+}
+
+static int serve(struct daemon *d, int fd, struct http_server **ret_server)
+{
+	int rc = http_server_new(d->loop, fd, rest_routes, d, ret_server);
+
+	if (rc)
+		return rc;
+	http_server_set_may(*ret_server, rest_may);
+	return http_server_limit(*ret_server, d->settings->requests_per_s);
+}
 
 int rest_start(struct daemon *d, char **ret_error)
 {
@@ -250,7 +296,8 @@ int rest_start(struct daemon *d, char **ret_error)
 		*ret_error = strf("cannot listen on %s: %s", s->socket, strerror(-fd));
 		return fd;
 	}
-	rc = http_server_new(d->loop, fd, unix_routes, d, &d->unix_server);
+	give_socket(s);
+	rc = serve(d, fd, &d->unix_server);
 	if (rc || !s->listen)
 		return rc;
 	fd = http_listen_tcp(s->listen);
@@ -259,7 +306,7 @@ int rest_start(struct daemon *d, char **ret_error)
 				  s->listen, strerror(-fd));
 		return fd;
 	}
-	return http_server_new(d->loop, fd, tcp_routes, d, &d->tcp_server);
+	return serve(d, fd, &d->tcp_server);
 }
 
 void rest_stop(struct daemon *d)

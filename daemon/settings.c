@@ -4,6 +4,7 @@
 #include "common/util.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <limits.h>
 #include <string.h>
 
@@ -12,9 +13,11 @@
 static char host_name_default[HOST_NAME_MAX + 1];
 
 static const char *const known_keys[] = {
-	"host-name",  "listen",        "insecure-peers", "url",           "socket",
-	"state-dir",  "sm-url",        "peer",           "provider-exec", "libvirt-uri",
-	"hold-bytes", "ballast-bytes", "require-agent",  "migrate-uri",   NULL,
+	"host-name",      "listen",      "insecure-peers", "url",
+	"socket",         "state-dir",   "sm-url",         "peer",
+	"provider-exec",  "libvirt-uri", "hold-bytes",     "ballast-bytes",
+	"require-agent",  "migrate-uri", "admin-group",    "read-group",
+	"requests-per-s", NULL,
 };
 
 static int read_bytes(struct settings *s, const char *key, uint64_t fallback, uint64_t min,
@@ -77,6 +80,37 @@ static int read_listen(struct settings *s, char **ret_error)
 	return s->url ? 0 : -ENOMEM;
 }
 
+static int read_group(struct settings *s, const char *key, struct settings_group *ret_group,
+		      char **ret_error)
+{
+	const char *name = conf_get(s->conf, key, NULL);
+	struct group *g = name ? getgrnam(name) : NULL;
+
+	if (name && !g) {
+		*ret_error = strf("%s = %s: there is no such group on this host", key, name);
+		return -EINVAL;
+	}
+	*ret_group = (struct settings_group){.given = g, .gid = g ? g->gr_gid : 0};
+	return 0;
+}
+
+static int read_access(struct settings *s, char **ret_error)
+{
+	const char *rate = conf_get(s->conf, "requests-per-s", "2000");
+	uint64_t n = 0;
+	int rc;
+
+	if (parse_u64(rate, 0, 1000000, &n)) {
+		*ret_error = strf("requests-per-s = %s: must be a number from 0 (no limit) to "
+				  "1000000",
+				  rate);
+		return -EINVAL;
+	}
+	s->requests_per_s = (unsigned)n;
+	rc = read_group(s, "admin-group", &s->admin_group, ret_error);
+	return rc ? rc : read_group(s, "read-group", &s->read_group, ret_error);
+}
+
 static int fill(struct settings *s, char **ret_error)
 {
 	const struct conf *c = s->conf;
@@ -104,6 +138,8 @@ static int fill(struct settings *s, char **ret_error)
 	if (!rc)
 		rc = read_bytes(s, "ballast-bytes", 8 * MIB, 0, 1024 * MIB, &s->ballast_bytes,
 				ret_error);
+	if (!rc)
+		rc = read_access(s, ret_error);
 	if (!rc)
 		rc = read_listen(s, ret_error);
 	return rc ? rc : read_peers(s, ret_error);

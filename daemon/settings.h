@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define SETTINGS_PEERS_MAX 256
 
@@ -14,6 +15,11 @@ struct conf;
 struct settings_peer {
 	char *name; /* owned */
 	char *url;  /* owned */
+};
+
+struct settings_group {
+	bool given;
+	gid_t gid;
 };
 
 struct settings {
@@ -32,6 +38,8 @@ struct settings {
 	uint64_t hold_bytes;    /* pre-copy is held while this much remains */
 	uint64_t ballast_bytes; /* what the agent keeps dirty during HOLD */
 	bool require_agent;
+	struct settings_group admin_group, read_group; /* who may use the socket, beside root */
+	unsigned requests_per_s;                       /* of one client; 0: not limited */
 };
 
 /* 0, or a negative errno; *ret_error (owned by the caller) then says what to change. */

@@ -4,11 +4,14 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/http_client.h"
-#include "common/http_server.h"
+#include "common/http_private.h"
 #include "common/json.h"
 #include "common/loop.h"
 #include "common/util.h"
@@ -34,10 +37,46 @@ static void on_park(struct http_request *req)
 	parked = req->exchange;
 }
 
+/* A stream: "one" at once, more when the test says so. */
+static struct {
+	struct http_stream *stream;
+	bool gone;
+} watched;
+
+static void on_gone(void *arg)
+{
+	(void)arg;
+	watched.stream = NULL;
+	watched.gone = true;
+}
+
+static void on_stream(struct http_request *req)
+{
+	watched.gone = false;
+	watched.stream = http_stream_start(req->exchange, "text/event-stream", on_gone, NULL);
+	http_stream_write(watched.stream, "one\n");
+}
+
+static void on_text(struct http_request *req)
+{
+	http_reply_text(req->exchange, 200, "text/plain", strdup("plain\n"));
+}
+
+/* Who asked last; nobody may ask for what is secret. */
+static struct http_who asked;
+
+static bool may(const struct http_who *who, const char *method, const char *path, void *user)
+{
+	(void)method;
+	(void)user;
+	asked = *who;
+	return strcmp(path, "/v1/secret");
+}
+
 static const struct http_route routes[] = {
-	{"POST", "/v1/echo/*", on_echo},
-	{"GET", "/v1/park", on_park},
-	{0},
+	{"POST", "/v1/echo/*", on_echo}, {"GET", "/v1/stream", on_stream},
+	{"GET", "/v1/text", on_text},    {"GET", "/v1/secret", on_text},
+	{"GET", "/v1/park", on_park},    {0},
 };
 
 struct call {
@@ -151,12 +190,205 @@ static void test_wrong_calls(void **state)
 	assert_string_equal(c[1].error, "GET is not allowed on /v1/echo/x");
 }
 
+/* ---- what is said on the wire ---- */
+
+struct raw {
+	const char *request;
+	size_t enough; /* bytes after which it hangs up; 0: reads to the end */
+	int *keep;     /* instead of hanging up: the socket goes there */
+	char answer[4096];
+	bool done;
+};
+
+static void run_raw(void *arg)
+{
+	struct raw *r = arg;
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd AUTO_CLOSE = socket(AF_UNIX, SOCK_STREAM, 0);
+	size_t got = 0;
+	ssize_t n;
+
+	snprintf(a.sun_path, sizeof a.sun_path, "%.100s", base + 5);
+	if (connect(fd, (struct sockaddr *)&a, sizeof a) ||
+	    write(fd, r->request, strlen(r->request)) < 0)
+		return;
+	while ((!r->enough || got < r->enough) &&
+	       (n = read(fd, r->answer + got, sizeof r->answer - 1 - got)) > 0)
+		got += (size_t)n;
+	r->answer[got] = '\0';
+	if (r->keep)
+		*r->keep = TAKE_FD(fd);
+}
+
+static void raw_done(void *arg)
+{
+	((struct raw *)arg)->done = true;
+}
+
+static void raw_start(struct raw *r)
+{
+	assert_int_equal(work_submit(pool, run_raw, raw_done, r), 0);
+}
+
+static void raw_wait(struct raw *r)
+{
+	while (!r->done)
+		assert_true(sd_event_run(loop, UINT64_MAX) >= 0);
+}
+
+#define GET(path, headers)                                                                         \
+	"GET " path " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" headers "\r\n"
+
+static void expect_raw(const char *request, const char *const *words, size_t n)
+{
+	struct raw r = {.request = request};
+
+	raw_start(&r);
+	raw_wait(&r);
+	for (size_t i = 0; i < n; i++)
+		if (!strstr(r.answer, words[i]))
+			fail_msg("\"%s\" is not in %s", words[i], r.answer);
+}
+
+#define EXPECT(request, ...)                                                                       \
+	expect_raw(request, (const char *const[]){__VA_ARGS__},                                    \
+		   sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+
+static void test_request_ids(void **state)
+{
+	(void)state;
+	EXPECT(GET("/v1/nothing", "X-Request-Id: my-1.2\r\n"), "404", "X-Request-Id: my-1.2\r\n",
+	       "\"request_id\":\"my-1.2\"");
+	/* What could split a header or a log line is not taken over. */
+	EXPECT(GET("/v1/nothing", "X-Request-Id: a b\r\n"), "X-Request-Id: 0",
+	       "\"request_id\":\"0");
+	EXPECT(GET("/v1/text", ""), "X-Request-Id: 0", "Content-Type: text/plain\r\n",
+	       "\r\n\r\nplain");
+}
+
+static void test_who_asks(void **state)
+{
+	gid_t gid = getegid();
+	bool ours = false;
+
+	http_server_set_may(*state, may);
+	EXPECT(GET("/v1/secret", ""), "403", "\"forbidden\"");
+	EXPECT(GET("/v1/text", ""), "200");
+	http_server_set_may(*state, NULL);
+	assert_true(asked.local);
+	assert_int_equal(asked.uid, geteuid());
+	for (unsigned i = 0; i < asked.group_count; i++)
+		ours |= asked.groups[i] == gid;
+	assert_true(ours);
+}
+
+static void test_rate(void **state)
+{
+	struct http_server *server = *state;
+
+	assert_int_equal(http_server_limit(server, 1), 0);
+	EXPECT(GET("/v1/text", ""), "200 OK");
+	for (int i = 0; i < HTTP_BUCKETS; i++)
+		server->buckets[i] = (struct http_bucket){.tokens = -1e9, .filled_us = now_us()};
+	EXPECT(GET("/v1/text", ""), "429", "Retry-After: 1\r\n", "\"too-many-requests\"");
+	assert_int_equal(http_server_limit(server, 0), 0);
+	EXPECT(GET("/v1/text", ""), "200 OK");
+	assert_true(http_server_counters(server)->refused > 0);
+}
+
+static void test_buckets(void **state)
+{
+	struct http_server s = {0};
+	const struct http_who one = {.local = true, .uid = 1}, two = {.address = "10.0.0.1"};
+	unsigned taken = 0;
+
+	(void)state;
+	assert_true(http_rate_take(&s, &one, 1));
+	assert_int_equal(http_server_limit(&s, 10), 0);
+	while (taken < 100 && http_rate_take(&s, &one, 1000000))
+		taken++;
+	assert_int_equal(taken, 20);
+	assert_true(http_rate_take(&s, &two, 1000000));
+	assert_false(http_rate_take(&s, &one, 1050000));
+	assert_true(http_rate_take(&s, &one, 1100000));
+	assert_false(http_rate_take(&s, &one, 1100000));
+	free(s.buckets);
+}
+
+/* More is written later, and then the end. */
+static void write_more(void *arg)
+{
+	(void)arg;
+	assert_int_equal(http_stream_write(watched.stream, "two\n"), 0);
+	http_stream_end(watched.stream);
+}
+
+static void test_stream(void **state)
+{
+	struct raw r = {.request = GET("/v1/stream", "")};
+	struct loop_timer *t;
+
+	(void)state;
+	assert_int_equal(loop_timer_new(loop, write_more, NULL, &t), 0);
+	watched.stream = NULL;
+	raw_start(&r);
+	while (!watched.stream)
+		assert_true(sd_event_run(loop, UINT64_MAX) >= 0);
+	loop_timer_arm(t, 50);
+	raw_wait(&r);
+	loop_timer_free(t);
+	assert_non_null(strstr(r.answer, "Content-Type: text/event-stream\r\n"));
+	assert_non_null(strstr(r.answer, "one\n"));
+	assert_non_null(strstr(r.answer, "two\n"));
+	assert_false(watched.gone);
+}
+
+static void test_stream_of_one_who_left(void **state)
+{
+	struct raw r = {.request = GET("/v1/stream", ""), .enough = 20};
+
+	(void)state;
+	raw_start(&r);
+	raw_wait(&r);
+	for (int i = 0; i < 1000 && !watched.gone; i++) {
+		http_stream_write(watched.stream, "more\n");
+		assert_true(sd_event_run(loop, 10000) >= 0);
+	}
+	assert_true(watched.gone);
+}
+
+static void test_stream_of_one_who_does_not_read(void **state)
+{
+	int fd AUTO_CLOSE = -1;
+	struct raw r = {.request = GET("/v1/stream", ""), .enough = 20, .keep = &fd};
+	char block[4097];
+	int rc = 0;
+
+	(void)state;
+	memset(block, 'x', sizeof block - 1);
+	block[sizeof block - 1] = '\0';
+	raw_start(&r);
+	raw_wait(&r);
+	for (unsigned i = 0; !rc && i < HTTP_STREAM_MAX / 4096 + 2; i++)
+		rc = http_stream_write(watched.stream, block);
+	assert_int_equal(rc, -ENOBUFS);
+	http_stream_end(watched.stream);
+	EXPECT(GET("/v1/text", ""), "200 OK");
+}
+
 int main(void)
 {
 	const struct CMUnitTest common_http[] = {
 		cmocka_unit_test(test_echo),
 		cmocka_unit_test(test_answered_later),
 		cmocka_unit_test(test_wrong_calls),
+		cmocka_unit_test(test_request_ids),
+		cmocka_unit_test(test_who_asks),
+		cmocka_unit_test(test_rate),
+		cmocka_unit_test(test_buckets),
+		cmocka_unit_test(test_stream),
+		cmocka_unit_test(test_stream_of_one_who_left),
+		cmocka_unit_test(test_stream_of_one_who_does_not_read),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

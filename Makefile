@@ -98,6 +98,7 @@ help:
 	@echo 'make bench-paths  path records, from the SA and from the cache: lookups/s and a flood, in build/bench/paths.json'
 	@echo 'make bench-fabric  moves and batches on OpenSM over ibsim against its heavy sweep, in build/bench/fabric.json'
 	@echo '                NETS="net..." chooses the nets (ibvmig-vswitch --help)'
+	@echo 'make bench-moves  N=1000 random moves on each of ten nets, with sweeps, flaps and restarts; all pairs walked after each'
 	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS (default 30)'
 	@echo 'make lint       clang-format, cppcheck'
 	@echo 'make install    DESTDIR, PREFIX and SYSCONF are respected'
@@ -161,6 +162,11 @@ bench-fabric: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/fabric $(NETS)
 .PHONY: bench-fabric
+
+bench-moves: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/bench/moves -n $(or $(N),1000) $(NETS)
+.PHONY: bench-moves
 
 bench: deps
 	$(Q)$(MAKE) --no-print-directory all

@@ -17,7 +17,8 @@
 
 #define SUBSCRIBE_MS       30000
 #define SUBSCRIBE_AGAIN_MS 5000
-#define KEPT_MAX           32
+#define KEPT_MAX           128
+#define NOTICES_MAX        64     /* in one message: the moves of a batch */
 #define KEPT_MS            300000 /* longer than a VM is on its way between two hosts */
 
 struct repath {
@@ -176,23 +177,42 @@ void repath_agent_up(struct vm *vm)
 	}
 }
 
-int repath_notice(struct daemon *d, struct json_object *body, char *error)
+static int check_notice(struct json_object *notice, unsigned i, char *error)
 {
 	struct json_reader r;
 
-	json_reader_init(&r, body);
+	json_reader_init(&r, notice);
 	json_need_guid(&r, "vguid");
-	if (!json_opt_bool(body, "gone", false))
+	if (!json_opt_bool(notice, "gone", false))
 		json_need_u64(&r, "lid", IB_LID_UCAST_MIN, IB_LID_UCAST_MAX);
-	if (r.error) {
-		snprintf(error, HTTP_ERROR_MAX, "%s", r.message);
-		return r.error;
+	if (r.error)
+		snprintf(error, HTTP_ERROR_MAX, "notices[%u]: %.200s", i, r.message);
+	return r.error;
+}
+
+int repath_notice(struct daemon *d, struct json_object *body, char *error)
+{
+	struct json_object *list = json_opt(body, "notices");
+	size_t count = json_object_is_type(list, json_type_array) ? json_object_array_length(list)
+								  : 0;
+	int rc = 0;
+
+	if (count < 1 || count > NOTICES_MAX) {
+		snprintf(error, HTTP_ERROR_MAX, "\"notices\" must be a list of 1 to %d",
+			 NOTICES_MAX);
+		return -EINVAL;
 	}
-	log_info("notice of ibvmig-sm: %.300s", json_text(body));
-	keep(d->repath, body);
-	for (struct vm *vm = d->vms; vm; vm = vm->next)
-		tell(vm, body);
-	return 0;
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = check_notice(json_object_array_get_idx(list, i), (unsigned)i, error);
+	for (size_t i = 0; !rc && i < count; i++) {
+		struct json_object *notice = json_object_array_get_idx(list, i);
+
+		log_info("notice of ibvmig-sm: %.300s", json_text(notice));
+		keep(d->repath, notice);
+		for (struct vm *vm = d->vms; vm; vm = vm->next)
+			tell(vm, notice);
+	}
+	return rc;
 }
 
 void repath_on_notice(struct http_request *req)

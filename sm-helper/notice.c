@@ -44,28 +44,40 @@ void notice_lost(void *arg, const char *host, const char *url, const char *error
 	registry_unsubscribe(o->registry, host);
 }
 
-static unsigned post_all(struct ops *o, struct json_object *body)
+/* The list to each host, in one message; takes over the list. The caller's answer waits for the
+ * first attempts, so that who has heard of a move by its answer finds the hosts told; a host that
+ * does not answer holds it up for SETTLE_MS. */
+static unsigned tell_all(struct ops *o, struct json_object *list)
 {
+	struct json_object *body AUTO_JSON = json_object_new_object();
+	bool empty = !json_object_array_length(list);
 	struct hosts h = {0};
 	unsigned told = 0;
 
+	json_set(body, "notices", list);
+	if (empty)
+		return 0;
 	registry_each_subscription(o->registry, collect, &h);
 	for (size_t i = 0; i < h.count; i++)
 		told += outbox_post(o->outbox, h.list[i].host, h.list[i].url, body);
 	free(h.list);
+	if (told)
+		outbox_settle(o->outbox, SETTLE_MS);
 	return told;
 }
 
-static struct json_object *about(uint64_t vguid)
+/* One more thing to tell; borrowed from the list. */
+static struct json_object *about(struct json_object *list, uint64_t vguid)
 {
-	struct json_object *body = json_object_new_object();
+	struct json_object *notice = json_object_new_object();
 	struct ib_gid gid = {IB_GID_PREFIX_LL, vguid};
 	char text[IB_GID_TEXT];
 
 	ib_gid_format(&gid, text);
-	json_set_guid(body, "vguid", vguid);
-	json_set_str(body, "gid", text);
-	return body;
+	json_set_guid(notice, "vguid", vguid);
+	json_set_str(notice, "gid", text);
+	json_object_array_add(list, notice);
+	return notice;
 }
 
 unsigned notice_mtu_bytes(unsigned code)
@@ -99,38 +111,28 @@ struct json_object *notice_paths(const struct move_result *res, const struct mov
 	return NULL;
 }
 
-/* The caller's answer waits for the first attempts, so that who has heard of a move by its answer
- * finds the hosts told; a host that does not answer holds it up for SETTLE_MS. */
 unsigned notice_moved(struct ops *o, const struct move_result *res)
 {
-	unsigned told = 0;
+	struct json_object *list = json_object_new_array();
 
 	for (unsigned i = 0; i < res->moves; i++) {
 		const struct moved *m = &res->move[i];
-		struct json_object *body, *paths;
+		struct json_object *notice, *paths;
 
 		if (!m->paths_changed)
 			continue;
-		body = about(m->vguid);
-		json_set_u64(body, "lid", m->lid_after);
+		notice = about(list, m->vguid);
+		json_set_u64(notice, "lid", m->lid_after);
 		if ((paths = notice_paths(res, m)))
-			json_set(body, "paths", paths);
-		told += post_all(o, body);
-		json_object_put(body);
+			json_set(notice, "paths", paths);
 	}
-	if (told)
-		outbox_settle(o->outbox, SETTLE_MS);
-	return told;
+	return tell_all(o, list);
 }
 
 unsigned notice_gone(struct ops *o, uint64_t vguid)
 {
-	struct json_object *body AUTO_JSON = about(vguid);
-	unsigned told;
+	struct json_object *list = json_object_new_array();
 
-	json_set_bool(body, "gone", true);
-	told = post_all(o, body);
-	if (told)
-		outbox_settle(o->outbox, SETTLE_MS);
-	return told;
+	json_set_bool(about(list, vguid), "gone", true);
+	return tell_all(o, list);
 }

@@ -24,6 +24,7 @@
 
 #define DEFAULT_SOCKET "/run/ibvmig/sm-plugin.sock"
 #define SOCKET_OPTION  "ibvmig-socket="
+#define IDLE_MS        100 /* without a request: then plugin_idle() */
 
 /* OpenSM's handler of PathRecord requests: exported by the program, declared in no header. */
 extern void osm_pr_rcv_process(void *context, void *data);
@@ -208,6 +209,7 @@ static void *serve_thread(void *arg)
 	struct plugin *p = arg;
 	struct pollfd pfd[3 + PLUGIN_CLIENTS_MAX];
 	eventfd_t changes;
+	int n;
 
 	for (;;) {
 		pfd[0] = (struct pollfd){.fd = p->stop_fd, .events = POLLIN};
@@ -215,8 +217,11 @@ static void *serve_thread(void *arg)
 		pfd[2] = (struct pollfd){.fd = p->changed_fd, .events = POLLIN};
 		for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
 			pfd[3 + i] = (struct pollfd){.fd = p->client_fd[i], .events = POLLIN};
-		if (poll(pfd, ARRAY_SIZE(pfd), -1) < 0 && errno != EINTR)
+		n = poll(pfd, ARRAY_SIZE(pfd), p->neighbors_stale ? IDLE_MS : -1);
+		if (n < 0 && errno != EINTR)
 			return NULL;
+		if (!n)
+			plugin_idle(p);
 		if (pfd[0].revents)
 			return NULL;
 		if (pfd[2].revents & POLLIN)
@@ -354,6 +359,7 @@ static void plugin_delete(void *arg)
 
 	eventfd_write(p->stop_fd, 1);
 	pthread_join(p->thread, NULL);
+	plugin_idle(p);
 	for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
 		if (p->client_fd[i] >= 0)
 			close(p->client_fd[i]);

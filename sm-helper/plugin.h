@@ -29,6 +29,7 @@ struct plugin {
 	int changed_fd;                    /* wakes our thread for those who watch */
 	struct sm_watch_request watch[PLUGIN_CLIENTS_MAX]; /* head.op 0: does not watch */
 	pthread_t thread;
+	bool neighbors_stale; /* our thread's: OpenSM's file of neighbours is to be written */
 	struct plugin_counters count;
 	struct homes *homes; /* owned; guarded by OpenSM's lock */
 	uint64_t instance;   /* when it was loaded, CLOCK_REALTIME in microseconds */
@@ -70,6 +71,9 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req,
 		  struct sm_assign_reply *reply);
 int plugin_records(struct plugin *p, const struct sm_records_request *req,
 		   struct sm_records_reply *reply);
+
+/* Writes what a batch has left for later. Our thread, or when that has ended. */
+void plugin_idle(struct plugin *p);
 
 /* Sets reason and returns error. */
 int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)

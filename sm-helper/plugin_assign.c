@@ -356,11 +356,22 @@ static void report_paths(struct batch *b, struct sm_assign_reply *r)
 			report_path(b, i, r);
 }
 
-/* Files, and with fsync: never with the lock held. */
-static void store_files(osm_opensm_t *osm)
+/* Files, and with fsync: never with the lock held. Who is whose neighbour can wait: OpenSM only
+ * complains of an old file, and writing it takes longer than all the rest on a large net. */
+static void store_files(struct plugin *p)
 {
-	osm_db_store(osm->sm.lid_mgr.p_g2l, osm->subn.opt.fsync_high_avail_files);
-	osm_db_store(osm->subn.p_neighbor, osm->subn.opt.fsync_high_avail_files);
+	const osm_subn_t *subn = &p->osm->subn;
+
+	osm_db_store(p->osm->sm.lid_mgr.p_g2l, subn->opt.fsync_high_avail_files);
+	homes_store(p);
+	p->neighbors_stale = true;
+}
+
+void plugin_idle(struct plugin *p)
+{
+	if (p->neighbors_stale)
+		osm_db_store(p->osm->subn.p_neighbor, p->osm->subn.opt.fsync_high_avail_files);
+	p->neighbors_stale = false;
 }
 
 static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
@@ -385,8 +396,7 @@ static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 		rc = undo(b, &r->h, now_us() + UNDO_US);
 	else if (swap)
 		report_paths(b, r);
-	store_files(osm);
-	homes_store(b->p);
+	store_files(b->p);
 	plugin_changed(b->p);
 	if (!rc && (b->req->flags & SM_ASSIGN_FORCED_SWEEP)) {
 		osm_log(&osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");

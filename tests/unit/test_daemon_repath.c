@@ -108,10 +108,11 @@ static int teardown(void **state)
 
 static int notice(const char *text)
 {
+	char *list AUTO_FREE = strf("{\"notices\":[%s]}", text);
 	struct json_object *body AUTO_JSON = NULL;
 	char error[HTTP_ERROR_MAX];
 
-	assert_int_equal(json_parse(text, strlen(text), &body), 0);
+	assert_int_equal(json_parse(list, strlen(list), &body), 0);
 	return repath_notice(&d, body, error);
 }
 
@@ -168,6 +169,20 @@ static void bad_notices(void **state)
 	assert_int_equal(notice("{\"vguid\":\"0x00a1b2fffe000001\",\"lid\":1,\"paths\":[7,{}]}"),
 			 0);
 	assert_int_equal(messages[1], 1);
+	assert_int_equal(notice(""), -EINVAL);
+	assert_int_equal(notice(NOTICE ",{}"), -EINVAL); /* none of them is told */
+	assert_int_equal(messages[1], 1);
+}
+
+/* All that a batch has changed comes in one message. */
+static void a_batch(void **state)
+{
+	(void)state;
+	assert_int_equal(
+		notice(NOTICE ",{\"vguid\":\"0x00a1b2fffe000007\",\"lid\":18," CHANGED "}"), 0);
+	assert_int_equal(messages[0], 1); /* of the other's move */
+	assert_int_equal(messages[1], 2);
+	assert_string_equal(json_opt_str(first_path(heard[1]), "dguid", ""), "0x00a1b2fffe000007");
 }
 
 /* A VM that is between two hosts when the notice comes hears of it when it has arrived. */
@@ -183,10 +198,10 @@ static void arrival(void **state)
 	assert_int_equal(messages[1], 1);
 	assert_int_equal(json_opt_u64(first_path(heard[1]), "sl", 99), 3);
 	for (int i = 0; i < 100; i++) /* more than are kept */
-		assert_int_equal(notice(NOTICE), 0);
+		assert_int_equal(notice(NOTICE "," NOTICE), 0);
 	messages[1] = 0;
 	repath_agent_up(&vms[1]);
-	assert_int_equal(messages[1], 32);
+	assert_int_equal(messages[1], 128);
 }
 
 static void resume(void **state)
@@ -230,7 +245,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(a_move), T(not_all_known), T(bad_notices), T(arrival), T(resume), T(caching),
+		T(a_move),  T(not_all_known), T(bad_notices), T(a_batch),
+		T(arrival), T(resume),        T(caching),
 	};
 
 	log_set_level(LOG_ERROR);

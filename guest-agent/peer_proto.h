@@ -26,7 +26,7 @@ enum peer_msg_type {
 			 * received .received of yours. PEER_STUCK: the rest waits for receives.
 			 * PEER_PSN (UC): the packet after my last would be .psn */
 	PEER_FREEZE,    /* peer_qp: my sends do not end. Stop posting receives and say how many */
-	PEER_FROZEN,    /* peer_qp: .recv_posted is final */
+	PEER_FROZEN,    /* peer_qp: .recv_posted is final, or UINT64_MAX: not known yet */
 	PEER_ABORT,     /* peer_qp: I go on with the QP that I had */
 	PEER_CONNECT,   /* peer_qp: my new QP is .qpn and starts at .psn */
 	PEER_READY,     /* peer_qp: my QP takes your packets */
@@ -83,6 +83,7 @@ enum peer_qp_flags {
 	PEER_REPLY = 4,       /* PEER_ABORT: my QP is live, answer no more */
 	PEER_UNCONNECTED = 2, /* PEER_CONNECT: my program has not connected to you yet */
 	PEER_PSN = 8,         /* PEER_DRAINED: .psn is valid */
+	PEER_COUNTED = 16,    /* PEER_FROZEN: your first .received messages were executed */
 };
 
 struct peer_key {

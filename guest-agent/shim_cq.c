@@ -33,11 +33,13 @@ static bool take_shared(struct shim_qp *q, struct ibv_wc *wc, uint32_t slot)
 	if (q->v.srq && q->ud && wc->status == IBV_WC_SUCCESS &&
 	    atomic_load_explicit(&shim.ud_moved, memory_order_acquire))
 		wc->src_qp = srq_source(to_srq(q->v.srq), slot, wc);
+	if (wc->status != IBV_WC_SUCCESS)
+		q->uncounted = true;
 	if (!q->v.srq || !srq_take(to_srq(q->v.srq), slot, q, &wc->wr_id))
 		return false;
 	if (q->v.qp_type != IBV_QPT_UD)
 		wc->src_qp = q->dvqpn;
-	if (unlikely(wc->wc_flags & INVALIDATES))
+	if (unlikely(wc->wc_flags & INVALIDATES) && wc->status == IBV_WC_SUCCESS)
 		mw_invalidated(q->ctx, wc);
 	return true;
 }
@@ -103,8 +105,8 @@ static bool translate_datagram(struct shim_qp *q, struct ibv_wc *wc)
 	return true;
 }
 
-/* A send that has failed, or a receive that may have invalidated a window. */
-static bool translate_window(struct shim_qp *q, struct ibv_wc *wc)
+/* One that has failed, or a receive that may have invalidated a window. */
+static bool translate_odd(struct shim_qp *q, struct ibv_wc *wc)
 {
 	uint64_t number = wc->wr_id;
 
@@ -118,7 +120,10 @@ static bool translate_window(struct shim_qp *q, struct ibv_wc *wc)
 			return false;
 		wc->wr_id = q->recv.recv[number & q->recv.mask].wr_id;
 		wc->src_qp = q->dvqpn;
-		mw_invalidated(q->ctx, wc);
+		if (wc->status == IBV_WC_SUCCESS)
+			mw_invalidated(q->ctx, wc);
+		else
+			q->uncounted = true;
 		retire(&q->recv, number);
 	}
 	wc->qp_num = q->v.qp_num;
@@ -131,10 +136,10 @@ static inline bool translate_own(struct shim_qp *q, struct ibv_wc *wc)
 {
 	uint64_t number = wc->wr_id;
 
+	if (unlikely(wc->status != IBV_WC_SUCCESS))
+		return false;
 	/* TAG_SEND is 0, and with another tag a number is far out of the log. */
 	if (under_way(&q->send, number)) {
-		if (unlikely(wc->status != IBV_WC_SUCCESS))
-			return false;
 		wc->wr_id = q->send.send[number & q->send.mask].wr.wr_id;
 		retire(&q->send, number);
 	} else {
@@ -157,7 +162,7 @@ static __attribute__((noinline)) bool translate_any(struct shim_cq *cq, struct i
 
 	if (!q)
 		return false; /* it was destroyed */
-	if (translate_own(q, wc) || (q->ud && translate_datagram(q, wc)) || translate_window(q, wc))
+	if (translate_own(q, wc) || (q->ud && translate_datagram(q, wc)) || translate_odd(q, wc))
 		return true;
 	wc->qp_num = q->v.qp_num;
 	return translate_other(q, wc);

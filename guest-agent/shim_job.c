@@ -43,10 +43,13 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
 		break;
 	case PEER_FREEZE:
 		q->said.freeze_by = migration;
+		q->told_frozen = q->told_executed = false; /* it asks for an answer */
 		break;
 	case PEER_FROZEN:
 		q->said.frozen_by = migration;
 		q->said.recv_posted = e->recv_posted;
+		q->said.executed = e->flags & PEER_COUNTED ? e->received : 0;
+		q->asked_freeze = false;
 		break;
 	case PEER_ABORT:
 		/* Who waits for this answer has forgotten the question, or it was lost. */

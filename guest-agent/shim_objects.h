@@ -294,6 +294,9 @@ struct shim_qp {
 	struct shim_ud *ud; /* owned; NULL: not UD */
 	uint64_t messages;  /* in the log so far that consume a receive of the peer */
 	bool holds_srq;     /* by srq_hold() */
+	/* recv.tail is not the number of the other end's messages that were executed: one has
+	 * failed, or the other end counts from another time on. */
+	atomic_bool uncounted;
 
 	/* The other end. dvqpn is what the program was told, dqpn the hardware's number. */
 	bool connected;        /* by modify_qp to RTR */
@@ -315,7 +318,7 @@ struct shim_qp {
 	_Atomic(enum bind_state) bind_state;
 	uint64_t marker_at; /* sends before this number have ended when it completes */
 	bool paired;        /* the other end takes part */
-	bool drained, stuck, told_drained, told_received, asked_freeze, told_frozen;
+	bool drained, stuck, told_drained, told_received, asked_freeze, told_frozen, told_executed;
 	bool local_up;           /* takes the peer's packets again */
 	bool connecting;         /* in the batch that is under way */
 	bool joined;             /* the real QP is where qp_to_connected() brings it */
@@ -323,9 +326,9 @@ struct shim_qp {
 	struct shim_mw *unbound; /* borrowed; that error is about this window */
 	struct shim_mw *binding; /* borrowed; a request of ours is under way for it */
 	bool psn_override;       /* the peer expects .psn when the program goes to RTS */
-	uint64_t stuck_at;       /* first send that the peer cannot take */
-	uint64_t sent_all;       /* messages at the hardware when the hold began */
-	uint64_t sent;           /* of these, executed in the end */
+	uint64_t stuck_at; /* first send that the peer cannot take; .posted: all are executed */
+	uint64_t sent_all; /* messages at the hardware when the hold began */
+	uint64_t sent;     /* of these, executed in the end */
 	uint64_t progress_tail, progress_us;
 	uint64_t arrival_tail, arrival_us; /* UC: the last message that came, and when */
 	uint64_t recv_lost;                /* UC: messages that were sent and never came */
@@ -341,6 +344,7 @@ struct shim_qp {
 		uint64_t drained_by, freeze_by, frozen_by, abort_by, connect_by, ready_by,
 			prepared_by;
 		uint64_t sent, received, recv_posted;
+		uint64_t executed; /* at least, of our messages; with .frozen_by */
 		uint32_t qpn, psn, end_psn;
 		bool end_psn_known;
 		bool stuck, unconnected, gone, unreachable;

@@ -87,6 +87,7 @@ static struct peer_qp describe(const struct shim_qp *q)
 {
 	bool drain = q->phase == QP_DRAINING && q->end_psn_known;
 	uint64_t received = atomic_load(&q->recv.tail);
+	bool counted = !atomic_load(&q->uncounted); /* which is set before one more is received */
 
 	return (struct peer_qp){.dst_vqpn = q->dvqpn,
 				.src_vqpn = q->v.qp_num,
@@ -94,10 +95,11 @@ static struct peer_qp describe(const struct shim_qp *q)
 				.psn = drain ? q->end_psn : q->psn,
 				.flags = (q->stuck ? PEER_STUCK : 0u) | (drain ? PEER_PSN : 0u) |
 					 (q->v.state < IBV_QPS_RTR ? PEER_UNCONNECTED : 0u) |
-					 (q->phase == QP_LIVE ? PEER_REPLY : 0u),
-				.recv_posted = q->v.srq       ? received
-					       : q->recv.held ? q->recv.posted
-							      : 0, /* final under a hold only */
+					 (q->phase == QP_LIVE ? PEER_REPLY : 0u) |
+					 (counted ? PEER_COUNTED : 0u),
+				.recv_posted = !q->told_frozen ? UINT64_MAX
+					       : q->v.srq      ? received
+							       : q->recv.posted,
 				.sent = q->sent,
 				.received = received};
 }
@@ -311,6 +313,8 @@ static void resolve_for_peer(const struct peer_head *h, const struct peer_qp *e,
 		answer_peer(q, peer, h, e, PEER_BUSY);
 		return;
 	}
+	if (atomic_load(&q->recv.tail)) /* the asker begins to count, and we have done so before */
+		q->uncounted = true;
 	if (!q->connected) {
 		q->peer = peer;
 		q->resolved = true;

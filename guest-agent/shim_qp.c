@@ -352,6 +352,7 @@ static void qp_forget(struct shim_qp *q)
 	queue_reset(&q->send);
 	queue_reset(&q->recv);
 	q->messages = q->recv_lost = 0;
+	q->uncounted = false;
 	q->connected = q->resolved = false;
 	q->peer = NULL;
 	q->dvqpn = q->dqpn = 0;

@@ -28,6 +28,8 @@ struct fake_calls fake_calls(void);
 /* The device that is open has an asynchronous event, IBV_EVENT_LID_CHANGE (found by dlsym(), too).
  * 0, or -ENODEV: none is open. */
 int fake_lid_change(void);
+/* With the wire: while they are lost, sends are executed, and their sender does not know. */
+void fake_lose_acks(bool lose);
 
 struct fake_cq {
 	struct ibv_cq v;
@@ -39,6 +41,7 @@ struct fake_cq {
 struct fake_send {
 	struct ibv_send_wr wr;
 	struct ibv_sge sge; /* one is enough */
+	enum ibv_wc_status status;
 };
 
 struct fake_recv {
@@ -51,6 +54,7 @@ struct fake_qp {
 	uint32_t dest;
 	unsigned slot;
 	uint32_t send_head, send_tail, recv_head, recv_tail;
+	uint32_t acked; /* sends before this one are known to have ended; up to .send_tail */
 	bool sig_all;
 	struct fake_send send[FAKE_RING];
 	struct fake_recv recv[FAKE_RING];

@@ -10,6 +10,7 @@
 static pthread_cond_t kicked = PTHREAD_COND_INITIALIZER;
 static pthread_mutex_t kick_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t kicks;
+static bool lose_acks; /* under the device's lock */
 
 void fake_wire_kick(void)
 {
@@ -19,15 +20,32 @@ void fake_wire_kick(void)
 	pthread_mutex_unlock(&kick_lock);
 }
 
-static void tell(struct fake_qp *q, const struct fake_send *s, enum ibv_wc_status status)
+static void tell(struct fake_qp *q, const struct fake_send *s)
 {
 	struct ibv_wc wc = {.wr_id = s->wr.wr_id,
-			    .status = status,
+			    .status = s->status,
 			    .opcode = s->wr.opcode == IBV_WR_SEND ? IBV_WC_SEND : IBV_WC_RDMA_WRITE,
 			    .qp_num = q->v.qp_num};
 
-	if (q->sig_all || s->wr.send_flags & IBV_SEND_SIGNALED || status)
+	if (q->sig_all || s->wr.send_flags & IBV_SEND_SIGNALED || s->status)
 		fake_complete((struct fake_cq *)q->v.send_cq, &wc, false);
+}
+
+/* What has been executed, unless that is not heard. */
+static void acknowledge(struct fake_qp *q)
+{
+	while (!lose_acks && q->acked != q->send_tail)
+		tell(q, &q->send[q->acked++ & (FAKE_RING - 1)]);
+}
+
+void fake_lose_acks(bool lose)
+{
+	fake_lock();
+	lose_acks = lose;
+	for (unsigned i = 0; i < FAKE_QPS; i++)
+		if (fake_qp_at(i))
+			acknowledge(fake_qp_at(i));
+	fake_unlock();
 }
 
 /* The message arrives: its data, and the completion of the receive. */
@@ -71,7 +89,6 @@ static bool step(struct fake_qp *q)
 {
 	struct fake_send *s = &q->send[q->send_tail & (FAKE_RING - 1)];
 	struct fake_qp *to = fake_qp_by_number(q->dest);
-	enum ibv_wc_status status = IBV_WC_SUCCESS;
 
 	if (q->send_tail == q->send_head || q->v.state != IBV_QPS_RTS || !to ||
 	    to->v.state < IBV_QPS_RTR || to->dest != q->v.qp_num)
@@ -79,12 +96,12 @@ static bool step(struct fake_qp *q)
 	if (s->wr.opcode == IBV_WR_SEND) {
 		if (to->recv_tail == to->recv_head)
 			return false;
-		status = deliver(q, to, s);
+		s->status = deliver(q, to, s);
 	} else {
-		status = write_remote(s);
+		s->status = write_remote(s);
 	}
 	q->send_tail++;
-	tell(q, s, status);
+	acknowledge(q);
 	return true;
 }
 
@@ -137,7 +154,7 @@ int fake_wire_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_
 	for (; wr && !rc; wr = rc ? wr : wr->next) {
 		struct fake_send *s = &q->send[q->send_head & (FAKE_RING - 1)];
 
-		if (q->send_head - q->send_tail == FAKE_RING || wr->num_sge > 1 ||
+		if (q->send_head - q->acked == FAKE_RING || wr->num_sge > 1 ||
 		    q->v.state < IBV_QPS_RTS) {
 			*bad = wr;
 			rc = EINVAL;

@@ -517,6 +517,34 @@ static void asynchronous_events(void)
 	async_event_wakes(&thread, 5);
 }
 
+static void lose_acks(bool lose)
+{
+	void (*fake)(bool) = (void (*)(bool))dlsym(RTLD_DEFAULT, "fake_lose_acks");
+
+	if (CHECK(fake))
+		fake(lose);
+}
+
+/* The hardware never says so, or says so when the suspend has been given up: they end once. */
+static void unacknowledged_sends_end(void)
+{
+	struct ibv_wc wc[8];
+
+	lose_acks(true);
+	for (int i = 0; i < 3; i++)
+		send_to(&from, &to, 0);
+	suspend();
+	lose_acks(false);
+	resume();
+	CHECK(ibv_poll_cq(from.send_cq, 8, wc) == 3);
+	for (int i = 0; i < 3; i++)
+		CHECK(!wc[i].status && wc[i].qp_num == from.qp->qp_num);
+	CHECK(polled(to.cq) == 3);
+	message();
+	CHECK(polled(to.cq) == 1);
+	CHECK(!polled(from.send_cq));
+}
+
 /* Any event that is left, so that the next row begins afresh. */
 static void clear(void)
 {
@@ -587,6 +615,7 @@ int main(int argc, char **argv)
 	T(edge_triggered);
 	T(several_threads);
 	T(asynchronous_events);
+	T(unacknowledged_sends_end);
 	printf("1..%u\n", tests);
 	fflush(stdout);
 	_exit(failed ? 1 : 0); /* threads of the shim and of the device live on */

@@ -62,6 +62,14 @@ static int hw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
 	return 0;
 }
 
+static int hw_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	(void)qp;
+	(void)bad;
+	hw.recv_id[hw.recvs++] = wr->wr_id;
+	return 0;
+}
+
 static int hw_post_srq(struct ibv_srq *s, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	(void)s;
@@ -263,6 +271,7 @@ static int setup(void **state)
 	reports = 0;
 	shim.fault = 0;
 	real_ctx.ops.post_send = hw_post_send;
+	real_ctx.ops.post_recv = hw_post_recv;
 	real_ctx.ops.post_srq_recv = hw_post_srq;
 	real_ctx.ops.poll_cq = hw_poll;
 	real_ctx.ops.req_notify_cq = hw_arm;
@@ -309,14 +318,19 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void send_one(enum ibv_wr_opcode op, unsigned flags)
+static void send_one_as(uint64_t wr_id, enum ibv_wr_opcode op, unsigned flags)
 {
-	struct ibv_send_wr *bad, wr = {.opcode = op, .send_flags = flags};
+	struct ibv_send_wr *bad, wr = {.wr_id = wr_id, .opcode = op, .send_flags = flags};
 
 	/* A peer without a shim: its keys are what they are. */
 	q->peer = NULL;
 	assert_int_equal(shim_post_send(&q->v, &wr, &bad), 0);
 	q->peer = &peer;
+}
+
+static void send_one(enum ibv_wr_opcode op, unsigned flags)
+{
+	send_one_as(0, op, flags);
 }
 
 static void recv_one(uint64_t wr_id)
@@ -332,19 +346,39 @@ static void other_is_quiet(void)
 	other->said.drained_by = MIGRATION;
 }
 
+/* Nothing has moved for long. */
+static void stall(void)
+{
+	q->progress_us -= STALL_US;
+	q->asked_us -= STALL_US;
+}
+
+/* What job_qp_event() makes of an answer to PEER_FREEZE. */
+static void peer_froze(uint64_t recv_posted, uint64_t executed)
+{
+	q->said.frozen_by = MIGRATION;
+	q->said.recv_posted = recv_posted;
+	q->said.executed = executed;
+	q->asked_freeze = false;
+	suspend_drain();
+}
+
 /* Until the peer is asked how many receives it had. */
-static void drain_until_frozen(uint64_t recv_posted)
+static void drain_until_asked(void)
 {
 	suspend_enter();
 	other_is_quiet();
 	suspend_drain();
-	q->progress_us -= STALL_US;
+	stall();
 	suspend_drain();
 	assert_int_equal(told[PEER_FREEZE], 1);
 	assert_int_equal(told[PEER_DRAINED], 0);
-	q->said.frozen_by = MIGRATION;
-	q->said.recv_posted = recv_posted;
-	suspend_drain();
+}
+
+static void drain_until_frozen(uint64_t recv_posted)
+{
+	drain_until_asked();
+	peer_froze(recv_posted, 0);
 }
 
 static void peer_received(uint64_t n)
@@ -422,6 +456,151 @@ static void an_atomic_behind_a_stuck_send_is_not_in_flight(void **state)
 	assert_int_equal(atomic_load(&q->send.tail), 0);
 }
 
+/* Polls n completions of sends: their wr_ids are first, first + 1, ... */
+static void completed(uint64_t first, int n, enum ibv_wc_opcode opcode)
+{
+	struct ibv_wc wc[8];
+
+	assert_int_equal(shim_poll_cq(&cq->v, n, wc), n);
+	for (int i = 0; i < n; i++) {
+		assert_int_equal(wc[i].wr_id, first + (uint64_t)i);
+		assert_int_equal(wc[i].status, IBV_WC_SUCCESS);
+		assert_int_equal(wc[i].opcode, opcode);
+		assert_int_equal(wc[i].qp_num, VQPN);
+	}
+}
+
+static void release_as_peer(void)
+{
+	assert_int_equal(reports, 1);
+	assert_int_equal(job.state, JOB_QUIET);
+	job.role = SHIM_ROLE_PEER;
+	job_release();
+}
+
+/* The hardware would ask again, and get the acknowledgement then: after seconds. */
+static void what_was_executed_needs_no_acknowledgement(void **state)
+{
+	struct ibv_wc wc;
+
+	(void)state;
+	for (uint64_t i = 1; i <= 2; i++)
+		send_one_as(i, IBV_WR_SEND, IBV_SEND_SIGNALED);
+	send_one_as(3, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED);
+	send_one_as(4, IBV_WR_RDMA_WRITE, 0);
+	send_one_as(5, IBV_WR_SEND_WITH_IMM, IBV_SEND_SIGNALED);
+	drain_until_asked();
+	hw_complete(hw.send_id[0], QPN);
+	hw.wc[0].opcode = IBV_WC_SEND;
+	peer_froze(9, 3);
+	assert_true(q->stuck);
+	assert_int_equal(told[PEER_DRAINED], 1);
+	peer_received(3);
+	/* Nothing is given before there is no way back: the hardware has the slots still. */
+	assert_int_equal(atomic_load(&q->send.tail), 1);
+	completed(1, 1, IBV_WC_SEND);
+	assert_int_equal(shim_poll_cq(&cq->v, 1, &wc), 0);
+	hw_complete(hw.send_id[1], QPN); /* after all, just before the release */
+	hw.wc[1].opcode = IBV_WC_SEND;
+	release_as_peer();
+	hw_complete(hw.send_id[2], QPN); /* and after it */
+	completed(2, 1, IBV_WC_SEND);
+	completed(3, 1, IBV_WC_RDMA_WRITE);
+	completed(5, 1, IBV_WC_SEND);
+	assert_int_equal(shim_poll_cq(&cq->v, 1, &wc), 0);
+	assert_int_equal(atomic_load(&q->send.tail), 5);
+}
+
+/* What the peer has got ends, what it has no receive for is replayed. */
+static void executed_in_front_of_a_stuck_send(void **state)
+{
+	(void)state;
+	for (uint64_t i = 1; i <= 3; i++)
+		send_one_as(i, IBV_WR_SEND, IBV_SEND_SIGNALED);
+	drain_until_asked();
+	peer_froze(2, 1);
+	assert_false(q->stuck); /* the second is still on its way */
+	suspend_drain();
+	assert_int_equal(told[PEER_FREEZE], 1);
+	stall();
+	suspend_drain();
+	assert_int_equal(told[PEER_FREEZE], 2); /* has it come? */
+	peer_froze(2, 2);
+	assert_true(q->stuck);
+	assert_int_equal(q->sent, 2);
+	peer_received(2);
+	release_as_peer();
+	completed(1, 2, IBV_WC_SEND);
+	assert_int_equal(atomic_load(&q->send.tail), 2);
+	assert_int_equal(q->send.posted, 3);
+}
+
+/* No message behind it tells that it was executed. */
+static void a_write_at_the_end_is_waited_for(void **state)
+{
+	(void)state;
+	send_one_as(1, IBV_WR_SEND, IBV_SEND_SIGNALED);
+	send_one_as(2, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED);
+	drain_until_asked();
+	peer_froze(9, 1);
+	assert_false(q->stuck);
+	hw_complete(hw.send_id[0], QPN);
+	hw_complete(hw.send_id[1], QPN);
+	suspend_drain();
+	peer_received(1);
+	assert_int_equal(reports, 1);
+}
+
+/* They bring something that only the hardware has. */
+static void reads_and_atomics_are_waited_for(void **state)
+{
+	static const enum ibv_wr_opcode op[] = {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
+						IBV_WR_ATOMIC_FETCH_AND_ADD};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(op); i++) {
+		send_one_as(1, op[i], IBV_SEND_SIGNALED);
+		send_one_as(2, IBV_WR_SEND, IBV_SEND_SIGNALED);
+		drain_until_asked();
+		peer_froze(9, 1);
+		assert_false(q->stuck);
+		assert_int_equal(told[PEER_DRAINED], 0);
+		teardown(state);
+		setup(state);
+	}
+}
+
+/* It counts otherwise than we do: nothing is known by its count. */
+static void counts_that_do_not_fit_are_not_believed(void **state)
+{
+	(void)state;
+	send_one_as(1, IBV_WR_SEND, IBV_SEND_SIGNALED);
+	drain_until_asked();
+	peer_froze(9, 2);
+	assert_false(q->stuck);
+	peer_froze(9, 1);
+	assert_true(q->stuck);
+}
+
+/* A receive that has failed is no message that was executed. */
+static void a_failed_receive_spoils_the_count(void **state)
+{
+	struct ibv_recv_wr *bad, wr = {.wr_id = 1};
+	struct ibv_wc wc;
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(shim_post_recv(&q->v, &wr, &bad), 0);
+	hw_complete(TAG_RECV | 0, QPN);
+	assert_int_equal(shim_poll_cq(&cq->v, 1, &wc), 1);
+	assert_false(q->uncounted);
+	hw_complete(TAG_RECV | 1, QPN);
+	hw.wc[1].status = IBV_WC_WR_FLUSH_ERR;
+	assert_int_equal(shim_poll_cq(&cq->v, 1, &wc), 1);
+	assert_int_equal(wc.wr_id, 1);
+	assert_true(q->uncounted);
+	assert_int_equal(atomic_load(&q->recv.tail), 2);
+}
+
 static void a_count_on_a_shared_queue_is_told_when_it_is_empty(void **state)
 {
 	struct ibv_wc wc[4];
@@ -439,10 +618,12 @@ static void a_count_on_a_shared_queue_is_told_when_it_is_empty(void **state)
 	hw_complete(hw.recv_id[1], QPN);
 	hw_complete(hw.recv_id[0], QPN + 1);
 	suspend_drain();
-	assert_int_equal(told[PEER_FROZEN], 0); /* one is left: anyone may take it */
+	assert_int_equal(told[PEER_FROZEN], 1); /* one is left: anyone may take it */
+	assert_false(q->told_frozen);
 	hw_complete(hw.recv_id[2], QPN);
 	suspend_drain();
-	assert_int_equal(told[PEER_FROZEN], 1);
+	assert_int_equal(told[PEER_FROZEN], 2);
+	assert_true(q->told_frozen);
 	assert_int_equal(said_received, 2);
 	assert_int_equal(atomic_load(&other->recv.tail), 1);
 	peer_received(0);
@@ -568,7 +749,7 @@ static void who_has_stuck_sends_asks_again_too(void **state)
 	send_one(IBV_WR_SEND, 0);
 	suspend_enter();
 	other_is_quiet();
-	q->progress_us -= STALL_US;
+	stall();
 	suspend_drain();
 	assert_int_equal(told[PEER_FREEZE], 1);
 	q->asked_us -= ASK_PEER_US;
@@ -588,6 +769,12 @@ int main(void)
 		T(an_atomic_that_may_have_been_executed_fails_the_suspend),
 		T(an_atomic_with_a_completion_is_waited_for),
 		T(an_atomic_behind_a_stuck_send_is_not_in_flight),
+		T(what_was_executed_needs_no_acknowledgement),
+		T(executed_in_front_of_a_stuck_send),
+		T(a_write_at_the_end_is_waited_for),
+		T(reads_and_atomics_are_waited_for),
+		T(counts_that_do_not_fit_are_not_believed),
+		T(a_failed_receive_spoils_the_count),
 		T(a_question_under_way_is_waited_for),
 		T(who_does_not_answer_is_not_waited_for),
 		T(a_count_on_a_shared_queue_is_told_when_it_is_empty),

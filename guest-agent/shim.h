@@ -196,6 +196,8 @@ void queue_free(struct shim_queue *q);
 void queue_reset(struct shim_queue *q);
 /* Under the queue's lock: whether posts go to the log only. */
 void queue_hold(struct shim_queue *q, bool on);
+/* Under the queue's lock: posts take the long way, and .posted is right. */
+void queue_leave_direct(struct shim_queue *q);
 /* Under the queue's lock: hands the log's rest to the hardware. */
 void send_flush(struct shim_qp *q);
 void recv_flush(struct shim_qp *q);

@@ -139,7 +139,7 @@ static inline bool translate_own(struct shim_qp *q, struct ibv_wc *wc)
 	if (unlikely(wc->status != IBV_WC_SUCCESS))
 		return false;
 	/* TAG_SEND is 0, and with another tag a number is far out of the log. */
-	if (under_way(&q->send, number)) {
+	if (likely(under_way(&q->send, number))) {
 		wc->wr_id = q->send.send[number & q->send.mask].wr.wr_id;
 		retire(&q->send, number);
 	} else {
@@ -252,7 +252,7 @@ int shim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 	struct shim_cq *cq = shortest_base(to_cq(ibcq));
 	int got;
 
-	if (unlikely(!lock_try(&cq->lock)))
+	if (unlikely(lock_missed(&cq->lock)))
 		return poll_wait(cq, n, wc);
 	if (unlikely(!cq->direct))
 		return poll_any(cq, n, wc);

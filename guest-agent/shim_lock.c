@@ -20,13 +20,19 @@ static void futex(struct shim_lock *l, int op, uint32_t value)
  * harm. */
 __attribute__((noinline, cold)) void lock_wait(struct shim_lock *l)
 {
-	while (atomic_exchange_explicit(&l->word, LOCK_WANTED, memory_order_acquire) != LOCK_FREE)
-		futex(l, FUTEX_WAIT, LOCK_WANTED);
+	const uint32_t wanted = LOCK_TAKEN | LOCK_WANTED;
+
+	while (atomic_exchange_explicit(&l->word, wanted, memory_order_acquire) & LOCK_TAKEN)
+		futex(l, FUTEX_WAIT, wanted);
 }
 
 __attribute__((noinline, cold)) int lock_wake(struct shim_lock *l, int rc)
 {
-	atomic_store_explicit(&l->word, LOCK_FREE, memory_order_release);
-	futex(l, FUTEX_WAKE, 1);
+	uint32_t wanted = LOCK_WANTED;
+
+	/* It is free by now. Who has taken it since, wakes one in our place. */
+	if (atomic_compare_exchange_strong_explicit(&l->word, &wanted, LOCK_FREE,
+						    memory_order_relaxed, memory_order_relaxed))
+		futex(l, FUTEX_WAKE, 1);
 	return rc;
 }

@@ -150,7 +150,8 @@ struct shim_queue {
 	bool held;       /* posts go to the log only; set by queue_hold() */
 	uint64_t direct; /* posts below this number take the short way; 0: none */
 	uint32_t cap, mask, max_sge, max_inline;
-	uint64_t head, posted;
+	uint64_t head;
+	uint64_t posted;        /* while .direct is 0; else .head is meant */
 	_Atomic(uint64_t) tail; /* moved under the lock of the CQ */
 	/* Of a QP on a shared receive queue only tail means something: receives completed. */
 	union {
@@ -292,7 +293,7 @@ struct shim_qp {
 	int attr_mask;
 	struct shim_queue send, recv;
 	struct shim_ud *ud; /* owned; NULL: not UD */
-	uint64_t messages;  /* in the log so far that consume a receive of the peer */
+	uint64_t others;    /* in the log so far that consume no receive of the peer */
 	bool holds_srq;     /* by srq_hold() */
 	/* recv.tail is not the number of the other end's messages that were executed: one has
 	 * failed, or the other end counts from another time on. */

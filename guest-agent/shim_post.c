@@ -68,10 +68,17 @@ void queue_reset(struct shim_queue *q)
 	lock_give(&q->lock);
 }
 
+void queue_leave_direct(struct shim_queue *q)
+{
+	if (q->direct)
+		q->posted = q->head;
+	q->direct = 0;
+}
+
 void queue_hold(struct shim_queue *q, bool on)
 {
 	q->held = on;
-	q->direct = 0; /* the next post finds out */
+	queue_leave_direct(q); /* until the next post finds out */
 }
 
 uint64_t queue_direct_until(const struct shim_queue *q, const struct shim_qp *qp)
@@ -239,6 +246,7 @@ void send_flush(struct shim_qp *q)
 	struct shim_queue *s = &q->send;
 	int rc = 0;
 
+	queue_leave_direct(s);
 	while (q->real && !s->held && s->posted < s->head && rc != EAGAIN) {
 		rc = hand_over_send(q, s->posted);
 		if (rc == EAGAIN)
@@ -258,6 +266,7 @@ static int post_list(struct shim_qp *q, struct ibv_send_wr *wr, struct ibv_send_
 	struct shim_queue *s = &q->send;
 	int rc = 0;
 
+	queue_leave_direct(s);
 	for (; wr; wr = wr->next) {
 		bool wait = s->held || s->posted != s->head;
 
@@ -276,7 +285,7 @@ static int post_list(struct shim_qp *q, struct ibv_send_wr *wr, struct ibv_send_
 			s->posted += !rc;
 			rc = 0;
 		}
-		q->messages += consumes_receive(wr->opcode);
+		q->others += !consumes_receive(wr->opcode);
 		s->head++;
 	}
 	s->direct = queue_direct_until(s, q);
@@ -340,7 +349,7 @@ static inline struct ibv_send_wr *log_plain_send(struct shim_queue *s, const str
 }
 
 static inline int hand_over_plain(struct shim_queue *s, struct ibv_send_wr *wr,
-				  struct ibv_send_wr **bad, bool takes_receive)
+				  struct ibv_send_wr **bad, unsigned others)
 {
 	struct shim_qp *q = container_of(s, struct shim_qp, send);
 	int rc;
@@ -352,8 +361,7 @@ static inline int hand_over_plain(struct shim_queue *s, struct ibv_send_wr *wr,
 		*s->plain_bad_send = s->plain_send;
 		return lock_give_return(&s->lock, rc);
 	}
-	q->messages += takes_receive;
-	s->posted++;
+	q->others += others;
 	s->head++;
 	return lock_give_return(&s->lock, 0);
 }
@@ -375,7 +383,7 @@ static __attribute__((noinline)) int post_plain_other(struct shim_queue *s, stru
 		log->wr.rdma.rkey = wr->wr.rdma.rkey;
 		s->hw_send.wr.rdma.rkey = key;
 	}
-	return hand_over_plain(s, wr, bad, !rdma);
+	return hand_over_plain(s, wr, bad, rdma);
 }
 
 int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -383,15 +391,15 @@ int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 	struct shim_queue *s = shortest_base(&to_qp(ibqp)->send);
 	uint64_t key;
 
-	if (unlikely(!lock_try(&s->lock)))
+	if (unlikely(lock_missed(&s->lock)))
 		return post_send_wait(s, wr, bad);
 	if (unlikely(!is_plain_send(s, wr)))
 		return post_send_any(s, wr, bad);
 	key = last_key(s);
-	if (unlikely(wr->opcode != IBV_WR_SEND || key >> 32 != wr->sg_list->lkey))
+	if (unlikely(wr->opcode != IBV_WR_SEND || (uint32_t)(key >> 32) != wr->sg_list->lkey))
 		return post_plain_other(s, wr, bad);
 	log_plain_send(s, wr, (uint32_t)key);
-	return hand_over_plain(s, wr, bad, true);
+	return hand_over_plain(s, wr, bad, 0);
 }
 
 int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n)
@@ -425,6 +433,7 @@ int send_post_marker(struct shim_qp *q)
 	if (rc)
 		return rc;
 	lock_take(&q->send.lock);
+	queue_leave_direct(&q->send);
 	q->marker_at = q->send.posted;
 	q->marker = true;
 	rc = q->real->context->ops.post_send(q->real, &wr, &bad);

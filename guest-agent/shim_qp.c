@@ -103,7 +103,8 @@ void qp_destroy_real(struct shim_qp *q)
 	lock_take(&q->send.lock);
 	lock_take(&q->recv.lock);
 	real = TAKE(q->real);
-	q->send.direct = q->recv.direct = 0;
+	queue_leave_direct(&q->send);
+	queue_leave_direct(&q->recv);
 	lock_give(&q->recv.lock);
 	lock_give(&q->send.lock);
 	if (!real)
@@ -351,7 +352,7 @@ static void qp_forget(struct shim_qp *q)
 {
 	queue_reset(&q->send);
 	queue_reset(&q->recv);
-	q->messages = q->recv_lost = 0;
+	q->others = q->recv_lost = 0;
 	q->uncounted = false;
 	q->connected = q->resolved = false;
 	q->peer = NULL;
@@ -445,8 +446,8 @@ int qp_to_init(struct shim_qp *q)
 	if (rc)
 		return -rc;
 	lock_take(&q->recv.lock);
-	q->recv.posted = atomic_load(&q->recv.tail);
 	queue_hold(&q->recv, false);
+	q->recv.posted = atomic_load(&q->recv.tail);
 	recv_flush(q);
 	queue_hold(&q->recv, true);
 	lock_give(&q->recv.lock);

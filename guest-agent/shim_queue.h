@@ -28,7 +28,7 @@ static inline uint32_t local_key(struct shim_queue *q, uint32_t vkey)
 {
 	uint64_t e = last_key(q);
 
-	return likely(e >> 32 == vkey) ? (uint32_t)e : queue_other_key(q, vkey);
+	return likely((uint32_t)(e >> 32) == vkey) ? (uint32_t)e : queue_other_key(q, vkey);
 }
 
 /* Copied as words, so that the compiler does not take them to pieces. */

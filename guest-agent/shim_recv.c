@@ -25,7 +25,7 @@ static int log_recv(struct shim_queue *r, const struct ibv_recv_wr *wr)
 static int hand_over_recv(struct shim_qp *q, uint64_t number)
 {
 	struct shim_queue *r = &q->recv;
-	const struct shim_recv *e = &r->recv[number & r->mask];
+	const struct shim_recv *e = &r->recv[r->posted & r->mask];
 	struct ibv_recv_wr *bad,
 		wr = {.wr_id = TAG_RECV | number, .sg_list = r->translated, .num_sge = e->num_sge};
 
@@ -37,6 +37,7 @@ void recv_flush(struct shim_qp *q)
 {
 	struct shim_queue *r = &q->recv;
 
+	queue_leave_direct(r);
 	while (q->real && !r->held && r->posted < r->head) {
 		int rc = hand_over_recv(q, r->posted);
 
@@ -55,6 +56,7 @@ static int recv_list(struct shim_qp *q, struct ibv_recv_wr *wr, struct ibv_recv_
 	struct shim_queue *r = &q->recv;
 	int rc = 0;
 
+	queue_leave_direct(r);
 	for (; wr; wr = wr->next) {
 		rc = q->v.srq ? EINVAL : log_recv(r, wr);
 		if (!rc && r->held && q->v.state == IBV_QPS_RESET)
@@ -126,7 +128,6 @@ static inline int hand_over_plain(struct shim_queue *r, struct ibv_recv_wr *wr,
 		*r->plain_bad_recv = r->plain_recv;
 		return lock_give_return(&r->lock, rc);
 	}
-	r->posted++;
 	r->head++;
 	return lock_give_return(&r->lock, 0);
 }
@@ -143,12 +144,12 @@ int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 	struct shim_queue *r = shortest_base(&to_qp(ibqp)->recv);
 	uint64_t key;
 
-	if (unlikely(!lock_try(&r->lock)))
+	if (unlikely(lock_missed(&r->lock)))
 		return post_recv_wait(r, wr, bad);
 	if (unlikely(!is_plain_recv(r, wr)))
 		return post_recv_any(r, wr, bad);
 	key = last_key(r);
-	if (unlikely(key >> 32 != wr->sg_list->lkey))
+	if (unlikely((uint32_t)(key >> 32) != wr->sg_list->lkey))
 		return post_other_key(r, wr, bad);
 	log_plain_recv(r, wr, (uint32_t)key);
 	return hand_over_plain(r, wr, bad);

@@ -104,7 +104,7 @@ static void hold(struct shim_qp *q)
 
 	lock_take(&s->lock);
 	queue_hold(s, true);
-	q->sent_all = q->messages; /* what was never handed over does not count */
+	q->sent_all = s->head - q->others; /* what was never handed over does not count */
 	for (uint64_t i = s->posted; i < s->head; i++)
 		q->sent_all -= send_takes_receive(q, i);
 	lock_give(&s->lock);

@@ -1,12 +1,13 @@
 # The host daemon ibvmigd and its command line ibvmig.
-DAEMON_PARTS := settings job defer provider_exec journal domain vf events agent qmp virt events_libvirt sm locate \
+DAEMON_PARTS := settings job defer provider_exec provider_mlx5 provider_mlx5_conf hca sysfs vf_netlink vf_guid vfio \
+		memlock journal domain vf events agent qmp virt events_libvirt sm locate \
 		relay repath qps vm vm_work vm_channel hold migrate migrate_record migrate_src migrate_src_undo \
 		migrate_dst migrate_dst_calls migrate_peer peer migrate_events mover clocks timeline timeline_get \
 		doctor doctor_host doctor_fabric metrics openapi rest
 DAEMON_LIB   := $(BUILD)/lib/libdaemon.a
-DAEMON_LIBS  := $(DAEMON_LIB) $(NET_LIBS) -lsqlite3 -lxml2 -lvirt-qemu -lvirt
+DAEMON_LIBS  := $(DAEMON_LIB) $(NET_LIBS) -lsqlite3 -lxml2 -lvirt-qemu -lvirt -lnl-3
 
-$(eval $(call archive,libdaemon,$(DAEMON_PARTS:%=daemon/%.c),-I/usr/include/libxml2))
+$(eval $(call archive,libdaemon,$(DAEMON_PARTS:%=daemon/%.c),-I/usr/include/libxml2 -I/usr/include/libnl3))
 $(eval $(call program,ibvmigd,daemon/main.c,$(DAEMON_LIBS),-I/usr/include/libxml2))
 $(eval $(call program,ibvmig,daemon/cli.c daemon/cli_show.c daemon/cli_migrate.c \
 	daemon/cli_timeline.c daemon/cli_svg.c daemon/cli_doctor.c,$(NET_LIBS) -lm))
@@ -15,6 +16,9 @@ define daemon_test
 $(call testprogram,test_daemon_$(1),tests/unit/test_daemon_$(1).c,$(DAEMON_LIBS))
 endef
 $(foreach t,domain vf hold agent provider_exec journal migrate timeline doctor,$(eval $(call daemon_test,$(t))))
+FAKE_HCA := tests/fake/hca.c tests/fake/hca_netlink.c
+$(foreach t,hca provider_mlx5,$(eval $(call testprogram,test_daemon_$(t),tests/unit/test_daemon_$(t).c $(FAKE_HCA),\
+	$(DAEMON_LIBS) -lpthread,-I/usr/include/libnl3)))
 $(eval $(call testprogram,test_daemon_qps,tests/unit/test_daemon_qps.c daemon/qps.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_repath,tests/unit/test_daemon_repath.c daemon/repath.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_mover,tests/unit/test_daemon_mover.c daemon/mover.c daemon/job.c,$(NET_LIBS)))

@@ -13,6 +13,7 @@
 #include "daemon/migrate_step.h"
 #include "daemon/mover.h"
 #include "daemon/provider.h"
+#include "daemon/provider_mlx5.h"
 #include "daemon/relay.h"
 #include "daemon/repath.h"
 #include "daemon/rest.h"
@@ -39,6 +40,12 @@ static int fail(const char *what, char *error, int rc)
 	return 1;
 }
 
+static int provider_new(const struct settings *s, struct provider **ret_provider)
+{
+	return s->mlx5 ? provider_mlx5_new(s->mlx5, ret_provider)
+		       : provider_exec_new(s->provider_exec, ret_provider);
+}
+
 /* At the start, before the loop runs: the only blocking call of its thread. */
 static void load_inventory(struct daemon *d)
 {
@@ -57,7 +64,7 @@ static int start(struct daemon *d, char **ret_error)
 {
 	int rc = journal_open(d->settings->state_dir, &d->journal, ret_error);
 
-	if (rc || (rc = provider_exec_new(d->settings->provider, &d->provider)))
+	if (rc || (rc = provider_new(d->settings, &d->provider)))
 		return rc;
 	load_inventory(d);
 	if ((rc = events_libvirt_register(d->loop)) ||

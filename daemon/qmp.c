@@ -5,7 +5,28 @@
 #include "daemon/virt.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+
+/* What a provider's command says beside "execute" and "arguments" is for the daemon. */
+static int send(struct virt *v, const char *uuid, struct json_object *command, char **ret_text,
+		char *error)
+{
+	struct json_object *bare AUTO_JSON = json_object_new_object();
+	const char *file = json_opt_str(command, "file", NULL);
+	int fd AUTO_CLOSE = file ? open(file, O_RDWR | O_CLOEXEC) : -1;
+
+	if (file && fd < 0) {
+		int rc = -errno;
+
+		snprintf(error, HTTP_ERROR_MAX, "cannot open %s for QEMU: %s", file, strerror(-rc));
+		return rc;
+	}
+	json_set_str(bare, "execute", json_opt_str(command, "execute", ""));
+	if (json_opt(command, "arguments"))
+		json_set(bare, "arguments", json_object_get(json_opt(command, "arguments")));
+	return virt_monitor_fd(v, uuid, json_text(bare), fd, ret_text, error);
+}
 
 static int run(struct virt *v, const char *uuid, struct json_object *command,
 	       struct json_object **ret_value, char *error)
@@ -13,7 +34,7 @@ static int run(struct virt *v, const char *uuid, struct json_object *command,
 	struct json_object *answer AUTO_JSON = NULL, *e;
 	const char *execute = json_opt_str(command, "execute", "?");
 	char *text AUTO_FREE = NULL;
-	int rc = virt_monitor(v, uuid, json_text(command), &text, error);
+	int rc = send(v, uuid, command, &text, error);
 
 	if (rc)
 		return rc;
@@ -86,7 +107,10 @@ int qmp_attach(struct virt *v, const char *uuid, const char *commands, const cha
 			json_set_str(args, "bus", bus);
 			json_set_str(args, "failover_pair_id", QMP_NO_PAIR);
 		}
-		rc = run(v, uuid, c, NULL, error);
+		if (json_opt_bool(c, "pins_memory", false))
+			rc = virt_allow_pinning(v, uuid, error);
+		if (!rc)
+			rc = run(v, uuid, c, NULL, error);
 		if (rc == -EREMOTEIO && already_there(execute, error))
 			rc = 0;
 	}

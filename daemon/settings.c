@@ -2,6 +2,7 @@
 #include "daemon/settings.h"
 #include "common/conf.h"
 #include "common/util.h"
+#include "daemon/provider_mlx5.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -13,11 +14,30 @@
 static char host_name_default[HOST_NAME_MAX + 1];
 
 static const char *const known_keys[] = {
-	"host-name",      "listen",      "insecure-peers", "url",
-	"socket",         "state-dir",   "sm-url",         "peer",
-	"provider-exec",  "libvirt-uri", "hold-bytes",     "ballast-bytes",
-	"require-agent",  "migrate-uri", "admin-group",    "read-group",
-	"requests-per-s", NULL,
+	"host-name",
+	"listen",
+	"insecure-peers",
+	"url",
+	"socket",
+	"state-dir",
+	"sm-url",
+	"peer",
+	"provider-exec",
+	"libvirt-uri",
+	"hold-bytes",
+	"ballast-bytes",
+	"require-agent",
+	"migrate-uri",
+	"admin-group",
+	"read-group",
+	"requests-per-s",
+	"provider",
+	"pf",
+	"vf-policy",
+	"vfio-driver",
+	"vfio-backend",
+	"device-property",
+	NULL,
 };
 
 static int read_bytes(struct settings *s, const char *key, uint64_t fallback, uint64_t min,
@@ -111,6 +131,25 @@ static int read_access(struct settings *s, char **ret_error)
 	return rc ? rc : read_group(s, "read-group", &s->read_group, ret_error);
 }
 
+/* Must be said: the cards of a host, taken unasked, could be its own network. */
+static int read_provider(struct settings *s, char **ret_error)
+{
+	const char *name = conf_get(s->conf, "provider", NULL);
+
+	s->provider_exec = conf_get(s->conf, "provider-exec", NULL);
+	if (!name && s->provider_exec)
+		name = "exec";
+	if (str_eq(name, "exec") && s->provider_exec)
+		return 0;
+	if (str_eq(name, "mlx5") && !s->provider_exec) {
+		s->mlx5 = calloc(1, sizeof *s->mlx5);
+		return s->mlx5 ? mlx5_config_read(s->conf, s->mlx5, ret_error) : -ENOMEM;
+	}
+	*ret_error = strf("where do VFs come from? \"provider = mlx5\" for ConnectX cards, or "
+			  "\"provider-exec = PROGRAM\" for a program that prepares VFs; not both");
+	return -EINVAL;
+}
+
 static int fill(struct settings *s, char **ret_error)
 {
 	const struct conf *c = s->conf;
@@ -121,20 +160,18 @@ static int fill(struct settings *s, char **ret_error)
 	s->socket = conf_get(c, "socket", "/run/ibvmig/ibvmigd.sock");
 	s->state_dir = conf_get(c, "state-dir", "/var/lib/ibvmig");
 	s->sm_url = conf_get(c, "sm-url", NULL);
-	s->provider = conf_get(c, "provider-exec", NULL);
 	s->libvirt_uri = conf_get(c, "libvirt-uri", "qemu:///system");
 	s->migrate_uri = conf_get(c, "migrate-uri", "qemu+tls://%s/system");
 	s->require_agent = conf_get_bool(c, "require-agent", true);
-	if (!s->provider) {
-		*ret_error = strf("provider-exec is missing: give the program that prepares VFs");
-		return -EINVAL;
-	}
 	if (!strstr(s->migrate_uri, "%s")) {
 		*ret_error = strf("migrate-uri = %s: must hold %%s in the place of the host's name",
 				  s->migrate_uri);
 		return -EINVAL;
 	}
-	rc = read_bytes(s, "hold-bytes", 8 * MIB, 4 * MIB, 1024 * MIB, &s->hold_bytes, ret_error);
+	rc = read_provider(s, ret_error);
+	if (!rc)
+		rc = read_bytes(s, "hold-bytes", 8 * MIB, 4 * MIB, 1024 * MIB, &s->hold_bytes,
+				ret_error);
 	if (!rc)
 		rc = read_bytes(s, "ballast-bytes", 8 * MIB, 0, 1024 * MIB, &s->ballast_bytes,
 				ret_error);
@@ -169,6 +206,9 @@ void settings_free(struct settings *s)
 		free(s->peers[i].url);
 	}
 	free(s->peers);
+	if (s->mlx5)
+		mlx5_config_clear(s->mlx5);
+	free(s->mlx5);
 	free(s->url);
 	conf_free(s->conf);
 	free(s);

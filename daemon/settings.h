@@ -11,6 +11,7 @@
 #define SETTINGS_PEERS_MAX 256
 
 struct conf;
+struct mlx5_config;
 
 struct settings_peer {
 	char *name; /* owned */
@@ -29,8 +30,9 @@ struct settings {
 	const char *listen; /* ADDR:PORT, or NULL */
 	const char *socket;
 	const char *state_dir;
-	const char *sm_url; /* NULL: no ibvmig-sm (tests only) */
-	const char *provider;
+	const char *sm_url;        /* NULL: no ibvmig-sm (tests only) */
+	const char *provider_exec; /* the program; NULL with the provider mlx5 */
+	struct mlx5_config *mlx5;  /* owned; NULL with the provider exec */
 	const char *libvirt_uri;
 	const char *migrate_uri;     /* of other hosts' libvirt, with %s for the host's name */
 	struct settings_peer *peers; /* owned */

@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "daemon/daemon.h"
 #include "daemon/job.h"
+#include "daemon/memlock.h"
 #include "daemon/settings.h"
 
 #include <errno.h>
@@ -18,6 +19,7 @@
 #define KEEPALIVE_S        5
 #define KEEPALIVE_MISSED   6
 #define MONITOR_ANSWER_MAX (1u << 20)
+#define QEMU_PID_DIR       "/run/libvirt/qemu"
 
 struct virt {
 	struct daemon *d; /* borrowed */
@@ -282,8 +284,19 @@ int virt_domain_xml(struct virt *v, const char *uuid, char **ret_xml, char *erro
 	return rc;
 }
 
-int virt_monitor(struct virt *v, const char *uuid, const char *command, char **ret_answer,
-		 char *error)
+static int monitor_call(virDomainPtr dom, const char *command, int fd, char **ret_answer)
+{
+	unsigned none = 0;
+	int *fds AUTO_FREE = NULL;
+
+	if (fd < 0)
+		return virDomainQemuMonitorCommand(dom, command, ret_answer, 0);
+	return virDomainQemuMonitorCommandWithFiles(dom, command, 1, &fd, &none, &fds, ret_answer,
+						    0);
+}
+
+int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int fd,
+		    char **ret_answer, char *error)
 {
 	virConnectPtr conn;
 	virDomainPtr dom;
@@ -292,10 +305,29 @@ int virt_monitor(struct virt *v, const char *uuid, const char *command, char **r
 	if (rc)
 		return rc;
 	*ret_answer = NULL;
-	if (virDomainQemuMonitorCommand(dom, command, ret_answer, 0) < 0)
+	if (monitor_call(dom, command, fd, ret_answer) < 0)
 		rc = from_libvirt(error, "monitor command");
 	else if (strlen(*ret_answer) > MONITOR_ANSWER_MAX)
 		rc = -EFBIG;
+	domain_put(conn, dom);
+	return rc;
+}
+
+int virt_monitor(struct virt *v, const char *uuid, const char *command, char **ret_answer,
+		 char *error)
+{
+	return virt_monitor_fd(v, uuid, command, -1, ret_answer, error);
+}
+
+int virt_allow_pinning(struct virt *v, const char *uuid, char *error)
+{
+	virConnectPtr conn;
+	virDomainPtr dom;
+	int rc = domain_get(v, uuid, &conn, &dom, error);
+
+	if (rc)
+		return rc;
+	rc = memlock_lift(QEMU_PID_DIR, virDomainGetName(dom), error);
 	domain_put(conn, dom);
 	return rc;
 }

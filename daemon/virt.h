@@ -45,6 +45,12 @@ int virt_domain_xml(struct virt *v, const char *uuid, char **ret_xml, char *erro
 /* command: JSON text; *ret_answer is owned by the caller. Errors of QEMU are in the answer. */
 int virt_monitor(struct virt *v, const char *uuid, const char *command, char **ret_answer,
 		 char *error);
+/* The same with a descriptor for the monitor, for "getfd"; it stays the caller's. */
+int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int fd,
+		    char **ret_answer, char *error);
+/* Lets QEMU pin the memory of its guest, as a device of VFIO needs. libvirt does so only for
+ * devices that it knows. */
+int virt_allow_pinning(struct virt *v, const char *uuid, char *error);
 int virt_abort_job(struct virt *v, const char *uuid, char *error);
 int virt_set_max_speed(struct virt *v, const char *uuid, unsigned long mib_per_s, char *error);
 /* What `virsh migrate --live --p2p` does; returns when libvirt is done. mib_per_s: 0 for no limit.

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* RLIMIT_MEMLOCK of a running QEMU. */
+#ifndef IBVMIG_DAEMON_MEMLOCK_H
+#define IBVMIG_DAEMON_MEMLOCK_H
+
+/* Lifts the limit of the QEMU whose process is named in pid_dir/NAME.pid, which libvirt writes: a
+ * VF's DMA pins all memory of the guest, and what is mapped for other devices beside it. 0 or
+ * -errno with a line. */
+int memlock_lift(const char *pid_dir, const char *name, char *error);
+
+#endif

@@ -32,6 +32,7 @@ struct backend_conf {
 /* A NULL member: this backend cannot do that, and the call is refused. */
 struct backend {
 	const char *name;
+	bool copies; /* LIDs that no VF has, with a port's routes: dynamic addresses */
 	int (*open)(const struct backend_conf *conf, void **ret_self); /* NULL: without a state */
 	void (*close)(void *self);
 	/* On an error *ret_status (zeroed before) may still tell what is known. */

@@ -366,6 +366,7 @@ static int plugin_fabric(void *self, struct fabric *f, struct client_epoch *ret_
 
 const struct backend backend_plugin = {
 	.name = "opensm-plugin",
+	.copies = true,
 	.open = plugin_open,
 	.close = plugin_close,
 	.status = plugin_status,

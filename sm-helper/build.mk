@@ -9,7 +9,7 @@ $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread
 # ibvmig-sm: registry, REST, verification.
 SM_BACKENDS := sm-helper/backend_plugin.c sm-helper/backend_umad.c sm-helper/backend_ufm.c sm-helper/ufm_http.c sm-helper/backend_none.c \
                sm-helper/discover.c
-SM_SRC := sm-helper/main.c sm-helper/rest.c sm-helper/rest_vguids.c sm-helper/actions.c sm-helper/leaks.c sm-helper/verify.c sm-helper/notice.c sm-helper/ops.c sm-helper/ops_bind.c sm-helper/ops_move.c \
+SM_SRC := sm-helper/main.c sm-helper/rest.c sm-helper/rest_vguids.c sm-helper/actions.c sm-helper/leaks.c sm-helper/verify.c sm-helper/notice.c sm-helper/ops.c sm-helper/dynamic.c sm-helper/ops_bind.c sm-helper/ops_move.c \
           sm-helper/client.c $(SM_BACKENDS) sm-helper/registry.c sm-helper/registry_claim.c sm-helper/probe.c sm-helper/probe_lfts.c sm-helper/lft_reader.c \
           sm-helper/path_table.c sm-helper/path_service.c sm-helper/path_wire.c sm-helper/path_server.c sm-helper/outbox.c
 $(eval $(call program,ibvmig-sm,$(SM_SRC),$(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad))
@@ -24,4 +24,4 @@ $(eval $(call testprogram,test_fuzz_mad,tests/fuzz/replay.c tests/fuzz/fuzz_mad.
 $(eval $(call testprogram,test_sm_outbox,tests/unit/test_sm_outbox.c sm-helper/outbox.c,$(COMMON_LIBS) -lpthread))
 $(eval $(call testprogram,test_sm_backend,tests/unit/test_sm_backend.c $(filter-out sm-helper/main.c,$(SM_SRC)),$(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad))
 $(eval $(call testprogram,test_sm_leaks,tests/unit/test_sm_leaks.c sm-helper/leaks.c,$(NET_LIBS)))
-$(eval $(call testprogram,test_sm_moves,tests/unit/test_sm_moves.c sm-helper/ops.c sm-helper/ops_move.c sm-helper/lft_reader.c sm-helper/registry.c,$(VSWITCH) $(COMMON_LIBS) -lsqlite3))
+$(eval $(call testprogram,test_sm_moves,tests/unit/test_sm_moves.c sm-helper/ops.c sm-helper/dynamic.c sm-helper/ops_move.c sm-helper/lft_reader.c sm-helper/registry.c,$(VSWITCH) $(COMMON_LIBS) -lsqlite3))

@@ -7,6 +7,7 @@
 #include "common/loop.h"
 #include "common/util.h"
 #include "sm-helper/backend.h"
+#include "sm-helper/dynamic.h"
 #include "sm-helper/notice.h"
 #include "sm-helper/path_server.h"
 #include "sm-helper/rest.h"
@@ -32,7 +33,8 @@ static const char *const conf_keys[] = {
 	"listen",      "backend",      "plugin-socket",  "umad-writes",       "state-dir",
 	"caching",     "umad-ca",      "umad-port",      "verify-sources",    "paths-listen",
 	"vguid-range", "ufm-url",      "ufm-user",       "ufm-password-file", "ufm-token-file",
-	"ufm-ca-file", "ufm-insecure", "ufm-timeout-ms", "ufm-pkeys",         NULL,
+	"ufm-ca-file", "ufm-insecure", "ufm-timeout-ms", "ufm-pkeys",         "addresses",
+	"lid-range",   NULL,
 };
 
 struct daemon {
@@ -182,6 +184,34 @@ static int open_backend(struct daemon *d, const struct conf *conf)
 				&d->ops.paths);
 }
 
+/* addresses and lid-range, as far as the backend can do them. */
+static int read_addresses(struct daemon *d, const struct conf *conf)
+{
+	const char *mode = conf_get(conf, "addresses", address_mode_name(ADDRESS_PREPOPULATED));
+	const char *range = conf_get(conf, "lid-range", NULL), *why;
+	const struct backend *backend = client_backend(d->ops.client);
+	struct fabric_error e;
+
+	if (address_mode_parse(mode, &d->ops.addresses, &e) ||
+	    d->ops.addresses == ADDRESS_SHARED_PORT) {
+		log_error("addresses is \"%s\"; allowed is prepopulated or dynamic", mode);
+		return -EINVAL;
+	}
+	if (range && d->ops.addresses != ADDRESS_DYNAMIC) {
+		log_error("lid-range is of no use without addresses = dynamic");
+		return -EINVAL;
+	}
+	if (range && dynamic_range_parse(range, &d->ops.lid_range, &why)) {
+		log_error("lid-range is \"%s\": %s", range, why);
+		return -EINVAL;
+	}
+	if (d->ops.addresses == ADDRESS_DYNAMIC && !backend->copies) {
+		log_error("addresses = dynamic is not possible with backend %s", backend->name);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 static int open_ops(struct daemon *d, const struct conf *conf)
 {
 	unsigned port;
@@ -196,7 +226,8 @@ static int open_ops(struct daemon *d, const struct conf *conf)
 	    (rc = outbox_new(notice_send, notice_lost, &d->ops, RENOTICE_MS, &d->ops.outbox)) ||
 	    (rc = probe_new(conf_get(conf, "umad-ca", NULL), port, &d->ops.probe)))
 		return rc;
-	return open_backend(d, conf);
+	rc = open_backend(d, conf);
+	return rc ? rc : read_addresses(d, conf);
 }
 
 static int read_range(const struct conf *conf, struct claim_range *ret_range)

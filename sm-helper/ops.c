@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What all operations need: the state of OpenSM, places, what the fabric really does. */
+#include "sm-helper/dynamic.h"
 #include "sm-helper/ops_int.h"
 #include "sm-helper/lft_reader.h"
 #include "common/log.h"
@@ -44,6 +45,7 @@ static int fail_plugin(struct op_error *e, int rc, const char *text)
 		{-EAGAIN, 503, "sm-busy"},
 		{-EEXIST, 409, "guid-in-fabric"},
 		{-ENOENT, 409, "unknown-vf"},
+		{-EADDRINUSE, 409, "no-free-lid"},
 		{-EOPNOTSUPP, 409, "not-a-vf"},
 	};
 
@@ -78,6 +80,8 @@ static int refresh(struct ops *o, struct op_error *e)
 	rc = client_fabric(o->client, &o->fabric, &o->epoch, text);
 	if (rc)
 		o->epoch = (struct client_epoch){0};
+	else
+		fabric_find_vswitches(&o->fabric);
 	return rc ? fail_plugin(e, rc, text) : 0;
 }
 
@@ -313,7 +317,7 @@ static int settle(struct ops *o, struct reg_entry *x)
 	enum reg_intent was = x->intent;
 
 	if (was == REG_NONE) {
-		if (present && ops_same_place(&seen, &x->at))
+		if (present && ops_same_place(&seen, &x->at) && !x->dynamic)
 			restore_lid(o, x);
 		return 0;
 	}
@@ -329,8 +333,12 @@ static int settle(struct ops *o, struct reg_entry *x)
 		x->at = x->to;
 		x->since_ms = wall_ms();
 	}
-	if (was == REG_BIND)
-		x->lid = o->fabric.end[fabric_find_end(&o->fabric, x->vguid)].lid;
+	if (was == REG_BIND) {
+		uint16_t lid = o->fabric.end[fabric_find_end(&o->fabric, x->vguid)].lid;
+
+		x->dynamic = x->dynamic && x->lid == lid;
+		x->lid = lid;
+	}
 	return registry_put(o->registry, x);
 }
 
@@ -348,6 +356,10 @@ int ops_begin(struct ops *o, struct op_error *e)
 			break;
 	}
 	free(u.list);
+	if (!rc) {
+		dynamic_restate(o);
+		rc = refresh(o, e);
+	}
 	if (rc)
 		return e->status
 			       ? rc

@@ -9,6 +9,7 @@
 #include "sm-helper/path_service.h"
 #include "sm-helper/probe.h"
 #include "sm-helper/registry.h"
+#include "vswitch/address.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,15 +26,21 @@ struct op_error {
 	char detail[640];
 };
 
+struct lid_range {
+	uint16_t first, last; /* 0: above all LIDs of hosts, and up to the highest unicast LID */
+};
+
 struct ops {
 	struct client *client; /* owned, as the next four */
 	struct outbox *outbox;
 	struct path_service *paths;
 	struct registry *registry;
 	struct probe *probe;
-	unsigned verify_sources; /* CA ports that each verification walks from, at most */
-	uint32_t fault;          /* enum sm_assign_flag */
-	pthread_mutex_t lock;    /* guards all below, and holds changes apart */
+	unsigned verify_sources;     /* CA ports that each verification walks from, at most */
+	uint32_t fault;              /* enum sm_assign_flag */
+	enum address_mode addresses; /* of what is bound from now on */
+	struct lid_range lid_range;  /* ADDRESS_DYNAMIC only */
+	pthread_mutex_t lock;        /* guards all below, and holds changes apart */
 	struct fabric fabric;
 	struct client_epoch epoch; /* of fabric; all 0: none yet, or stale */
 	uint64_t instance;         /* the OpenSM process that was seen last */

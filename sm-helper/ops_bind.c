@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/dynamic.h"
 #include "sm-helper/ops_int.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -83,6 +84,7 @@ static int try_bind(struct ops *o, struct reg_entry *x, bool is_new, bool *ret_u
 		return rc;
 	t.switch_guid = x->at.switch_guid;
 	t.switch_port = x->at.switch_port;
+	t.like_guid = x->dynamic ? dynamic_like(o, &x->at) : 0;
 	if ((rc = ops_check_shows(o, &x->at, x->vguid, &t.node_guid, e)) ||
 	    (rc = ops_assign(o, &t, 1, 0, &r, ret_unknown, e)))
 		return rc;
@@ -104,11 +106,38 @@ static int bind_vguid(struct ops *o, struct reg_entry *x, bool is_new, bool *ret
 	return rc;
 }
 
+/* A new binding, with the intent recorded first. */
+static int bind_new(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
+{
+	x->intent = REG_BIND;
+	x->since_ms = wall_ms();
+	if (registry_put(o->registry, x))
+		return fail_registry(e, -EIO);
+	return bind_vguid(o, x, true, ret_unknown, e);
+}
+
+/* A LID of the range that OpenSM keeps for somebody who is away is left out. */
+static int bind_dynamic(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
+{
+	struct lids lids;
+	int rc = dynamic_lids(o, &lids, e);
+
+	x->dynamic = true;
+	while (!rc && !(rc = dynamic_take(&lids, &x->lid, e))) {
+		rc = bind_new(o, x, ret_unknown, e);
+		if (rc != -EADDRINUSE)
+			break;
+		*e = (struct op_error){0};
+		rc = 0;
+	}
+	return rc;
+}
+
 int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct reg_entry x = *want, old;
-	bool unknown;
+	bool unknown = false;
 	int rc;
 
 	if ((rc = ops_begin(o, e)) || (rc = check_free(o, want, &old, e)) < 0)
@@ -121,11 +150,8 @@ int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, str
 	}
 	if ((rc = find_place(o, &x, e)))
 		return rc;
-	x.intent = REG_BIND;
-	x.since_ms = wall_ms();
-	if ((rc = registry_put(o->registry, &x)))
-		return fail_registry(e, rc);
-	rc = bind_vguid(o, &x, true, &unknown, e);
+	rc = o->addresses == ADDRESS_DYNAMIC ? bind_dynamic(o, &x, &unknown, e)
+					     : bind_new(o, &x, &unknown, e);
 	if (rc) {
 		if (!unknown)
 			registry_delete(o->registry, x.vguid);

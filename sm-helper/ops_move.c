@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Moves, one or many in a batch: checked against the registry, made into places for the plugin,
  * carried out and verified together, or not at all. */
+#include "sm-helper/dynamic.h"
 #include "sm-helper/ops_int.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -119,8 +120,9 @@ static int find_destination(struct ops *o, const struct reg_entry *x, struct reg
 			to->parked_guid, to->vf, to->host);
 }
 
-/* A move: the vGUID and its LID at the destination, the source VF's own GUID and the destination
- * VF's LID at the source. Both VFs must show these GUIDs already. */
+/* A move: the vGUID and its LID at the destination, the source VF's own GUID at the source, with
+ * the destination VF's LID or, where the VM's is dynamic, the LID that has waited there. Both VFs
+ * must show these GUIDs already. */
 static int make_targets(struct ops *o, struct reg_entry *x, struct sm_target t[static 2],
 			struct op_error *e)
 {
@@ -133,6 +135,7 @@ static int make_targets(struct ops *o, struct reg_entry *x, struct sm_target t[s
 		.switch_port = x->to.switch_port,
 		.port_guid = x->vguid,
 		.parked_guid = x->to.parked_guid,
+		.like_guid = x->dynamic ? dynamic_like(o, &x->to) : 0,
 		.lid = x->lid,
 	};
 	t[1] = (struct sm_target){
@@ -140,7 +143,7 @@ static int make_targets(struct ops *o, struct reg_entry *x, struct sm_target t[s
 		.switch_port = x->at.switch_port,
 		.port_guid = x->at.parked_guid,
 		.parked_guid = x->at.parked_guid,
-		.lid = lid_there == x->lid ? 0 : lid_there,
+		.lid = x->dynamic || lid_there == x->lid ? 0 : lid_there,
 	};
 	if ((rc = ops_check_shows(o, &x->to, x->vguid, &t[0].node_guid, e)) ||
 	    (rc = ops_check_shows(o, &x->at, x->at.parked_guid, &t[1].node_guid, e)))
@@ -164,6 +167,7 @@ static int stay_targets(struct ops *o, const struct reg_entry *x, const struct r
 		.switch_port = x->at.switch_port,
 		.port_guid = x->vguid,
 		.parked_guid = x->at.parked_guid,
+		.like_guid = x->dynamic ? dynamic_like(o, &x->at) : 0,
 		.lid = x->lid,
 	};
 	*ret_count = 1;
@@ -176,7 +180,7 @@ static int stay_targets(struct ops *o, const struct reg_entry *x, const struct r
 		.switch_port = other.switch_port,
 		.port_guid = from->parked_guid,
 		.parked_guid = from->parked_guid,
-		.lid = end == FABRIC_NONE || o->fabric.end[end].lid == x->lid
+		.lid = x->dynamic || end == FABRIC_NONE || o->fabric.end[end].lid == x->lid
 			       ? 0
 			       : o->fabric.end[end].lid,
 	};

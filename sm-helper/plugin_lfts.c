@@ -94,8 +94,16 @@ int lfts_plan(struct lfts *l, const struct move *move, unsigned moves, struct sm
 	for (unsigned i = 0; i < moves; i++)
 		if (move[i].like && move[i].lid > l->top)
 			l->top = move[i].lid;
-	for (uint32_t i = 0; i < l->switches; i++)
+	for (uint32_t i = 0; i < l->switches; i++) {
+		unsigned room = cl_ntoh16(l->sw[i]->switch_info.lin_cap);
+
+		if (l->top >= room)
+			return plugin_refuse(h, -ERANGE,
+					     "LID %u does not fit into the LFT of switch %s, which "
+					     "has %u entries",
+					     l->top, name_of(l, i), room);
 		l->tops += l->sw[i]->max_lid_ho < l->top;
+	}
 	l->taken = calloc(l->plan.smps + 1, sizeof *l->taken);
 	return l->taken ? 0 : plugin_refuse(h, -ENOMEM, "no memory in OpenSM");
 }

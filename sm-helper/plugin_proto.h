@@ -149,8 +149,9 @@ struct sm_target {
 	uint64_t node_guid, port_guid;
 	uint64_t was_guid;    /* port GUID that the place must have before, else -ESTALE; 0: any */
 	uint64_t parked_guid; /* port GUID that the VF has without a VM; 0: that which it had */
-	uint64_t like_guid;   /* the LID is a copy: it takes the routes of this port, which hangs on
-				 the same switch, and the place's own LID waits; 0: it is no copy */
+	uint64_t like_guid;   /* the LID is a copy: it takes the routes of this port (of the place's
+				 own LID where this port does not hang on the same switch), and the
+				 place's own LID waits; 0: it is no copy */
 	uint16_t lid;         /* 0: the one that the place has now, or of its own after a copy */
 	uint16_t was_lid;     /* likewise */
 	uint8_t switch_port;

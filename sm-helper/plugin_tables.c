@@ -33,43 +33,6 @@ static uint16_t waiting_lid(struct plugin *p, const struct place *place)
 	return now != place->want.lid ? now : 0;
 }
 
-/* What the place is a home of, now and afterwards. */
-static void find_home(struct plugin *p, struct place *place)
-{
-	struct sm_target *want = &place->want, *before = &place->before;
-	struct home *after = &place->home;
-	const struct home *h;
-	bool copied;
-
-	after->key = (struct home_key){want->switch_guid, want->switch_port};
-	h = homes_find(p, after->key);
-	copied = h && h->like && h->own != before->lid;
-	place->had_home = h;
-	place->row = copied ? h->own : before->lid;
-	before->like_guid = copied ? h->like : 0;
-	if (!want->parked_guid)
-		want->parked_guid = h ? h->port_guid : before->port_guid;
-	before->parked_guid = want->parked_guid;
-	if (!want->lid)
-		want->lid = place->row;
-	if (h) {
-		place->home_before = place->home = *h;
-	} else {
-		after->port_guid = want->parked_guid;
-		after->node_guid = before->node_guid - before->port_guid + want->parked_guid;
-	}
-	after->like = want->like_guid;
-	after->own = want->lid;
-	if (after->like && !(after->own = copied ? h->own : waiting_lid(p, place))) {
-		/* It came here with its LID while nobody looked: it is the place's own now. */
-		after->own = want->lid;
-		after->like = 0;
-	}
-	if (!h)
-		after->lid = after->like ? after->own : before->lid;
-	place->like = find_like(p, place, after->like);
-}
-
 int tables_find(struct plugin *p, struct place *place, struct sm_reply_head *h)
 {
 	const struct sm_target *want = &place->want;
@@ -114,7 +77,6 @@ int tables_find(struct plugin *p, struct place *place, struct sm_reply_head *h)
 				     place->before.lid);
 	if (!place->before.lid)
 		return plugin_refuse(h, -EAGAIN, "%s has no LID yet", place->node->print_desc);
-	find_home(p, place);
 	return 0;
 }
 
@@ -148,6 +110,55 @@ static bool is_reserved(struct plugin *p, const struct place *places, unsigned n
 	       min != t->lid;
 }
 
+/* The LID of a place that shall keep its own: what it has, unless another one gets that. */
+static uint16_t kept_lid(struct plugin *p, const struct place *places, unsigned n, unsigned i)
+{
+	uint16_t lid = 0;
+
+	for (unsigned k = 0; !lid && k < n; k++)
+		if (k != i && places[k].want.lid == places[i].row)
+			lid = waiting_lid(p, &places[i]);
+	return lid ? lid : places[i].row;
+}
+
+/* What the place is a home of, now and afterwards. */
+static void find_home(struct plugin *p, struct place *places, unsigned n, unsigned i)
+{
+	struct place *place = &places[i];
+	struct sm_target *want = &place->want, *before = &place->before;
+	struct home *after = &place->home;
+	const struct home *h;
+	bool copied;
+
+	after->key = (struct home_key){want->switch_guid, want->switch_port};
+	h = homes_find(p, after->key);
+	copied = h && h->like && h->own != before->lid;
+	place->had_home = h;
+	place->row = copied ? h->own : before->lid;
+	before->like_guid = copied ? h->like : 0;
+	if (!want->parked_guid)
+		want->parked_guid = h ? h->port_guid : before->port_guid;
+	before->parked_guid = want->parked_guid;
+	if (!want->lid)
+		want->lid = kept_lid(p, places, n, i);
+	if (h) {
+		place->home_before = place->home = *h;
+	} else {
+		after->port_guid = want->parked_guid;
+		after->node_guid = before->node_guid - before->port_guid + want->parked_guid;
+	}
+	after->like = want->like_guid;
+	after->own = want->lid;
+	if (after->like && !(after->own = copied ? h->own : waiting_lid(p, place))) {
+		/* It came here with its LID while nobody looked: it is the place's own now. */
+		after->own = want->lid;
+		after->like = 0;
+	}
+	if (!h)
+		after->lid = after->like ? after->own : before->lid;
+	place->like = find_like(p, place, after->like);
+}
+
 /* The home of a place is what engines saw there before its first VM, unless nobody has that LID any
  * more: OpenSM may give it to another port. */
 static void choose_homes(struct place *places, unsigned n)
@@ -169,6 +180,8 @@ int tables_check(struct plugin *p, struct place *places, unsigned n, struct sm_r
 {
 	osm_subn_t *subn = &p->osm->subn;
 
+	for (unsigned i = 0; i < n; i++)
+		find_home(p, places, n, i);
 	for (unsigned i = 0; i < n; i++) {
 		const struct sm_target *t = &places[i].want;
 

@@ -37,12 +37,30 @@ static const char schema[] =
 
 #define COLUMNS                                                                                    \
 	"vguid, vm, name, pkey, lid, since_ms, host, url, vf, parked, parked_node, switch,"        \
-	" port, intent, to_host, to_url, to_vf, to_parked, to_parked_node, to_switch, to_port"
+	" port, intent, to_host, to_url, to_vf, to_parked, to_parked_node, to_switch, to_port,"    \
+	" dynamic"
 
 int registry_failed(struct registry *r)
 {
 	log_error("registry: %s", sqlite3_errmsg(r->db));
 	return -EIO;
+}
+
+/* Files that were made before there were dynamic LIDs. */
+static int add_columns(sqlite3 *db, char **ret_why)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(
+		db, "SELECT 1 FROM pragma_table_info('vguid') WHERE name = 'dynamic'", -1, &s,
+		NULL);
+
+	if (rc == SQLITE_OK)
+		rc = sqlite3_step(s);
+	sqlite3_finalize(s);
+	if (rc != SQLITE_DONE)
+		return rc == SQLITE_ROW ? SQLITE_OK : rc;
+	return sqlite3_exec(db, "ALTER TABLE vguid ADD COLUMN dynamic INTEGER NOT NULL DEFAULT 0",
+			    NULL, NULL, ret_why);
 }
 
 int registry_open(const char *path, struct registry **ret_registry, char **ret_error)
@@ -57,7 +75,8 @@ int registry_open(const char *path, struct registry **ret_registry, char **ret_e
 			    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX,
 			    NULL) == SQLITE_OK &&
 	    sqlite3_busy_timeout(r->db, 2000) == SQLITE_OK &&
-	    sqlite3_exec(r->db, schema, NULL, NULL, &why) == SQLITE_OK) {
+	    sqlite3_exec(r->db, schema, NULL, NULL, &why) == SQLITE_OK &&
+	    add_columns(r->db, &why) == SQLITE_OK) {
 		*ret_registry = r;
 		return 0;
 	}
@@ -109,6 +128,7 @@ static void get_entry(sqlite3_stmt *s, struct reg_entry *e)
 	get_vf(s, 6, &e->at);
 	e->intent = (enum reg_intent)sqlite3_column_int(s, 13);
 	get_vf(s, 14, &e->to);
+	e->dynamic = sqlite3_column_int(s, 21);
 }
 
 static void bind_vf(sqlite3_stmt *s, int at, const struct reg_vf *vf)
@@ -153,16 +173,18 @@ int registry_find_vf(struct registry *r, uint64_t parked_guid, struct reg_entry 
 int registry_put(struct registry *r, const struct reg_entry *e)
 {
 	sqlite3_stmt *s = NULL;
-	int rc = sqlite3_prepare_v2(r->db,
-				    "INSERT INTO vguid (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5,"
-				    " ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,"
-				    " ?19, ?20, ?21) ON CONFLICT (vguid) DO UPDATE SET vm = ?2,"
-				    " name = ?3, pkey = ?4, lid = ?5, since_ms = ?6, host = ?7,"
-				    " url = ?8, vf = ?9, parked = ?10, parked_node = ?11,"
-				    " switch = ?12, port = ?13, intent = ?14, to_host = ?15,"
-				    " to_url = ?16, to_vf = ?17, to_parked = ?18,"
-				    " to_parked_node = ?19, to_switch = ?20, to_port = ?21",
-				    -1, &s, NULL);
+	int rc = sqlite3_prepare_v2(
+		r->db,
+		"INSERT INTO vguid (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5,"
+		" ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,"
+		" ?19, ?20, ?21, ?22) ON CONFLICT (vguid) DO UPDATE SET vm = ?2,"
+		" name = ?3, pkey = ?4, lid = ?5, since_ms = ?6, host = ?7,"
+		" url = ?8, vf = ?9, parked = ?10, parked_node = ?11,"
+		" switch = ?12, port = ?13, intent = ?14, to_host = ?15,"
+		" to_url = ?16, to_vf = ?17, to_parked = ?18,"
+		" to_parked_node = ?19, to_switch = ?20, to_port = ?21,"
+		" dynamic = ?22",
+		-1, &s, NULL);
 
 	if (rc == SQLITE_OK) {
 		sqlite3_bind_int64(s, 1, (sqlite3_int64)e->vguid);
@@ -174,6 +196,7 @@ int registry_put(struct registry *r, const struct reg_entry *e)
 		bind_vf(s, 7, &e->at);
 		sqlite3_bind_int(s, 14, e->intent);
 		bind_vf(s, 15, &e->to);
+		sqlite3_bind_int(s, 22, e->dynamic);
 		rc = sqlite3_step(s);
 	}
 	sqlite3_finalize(s);

@@ -4,6 +4,7 @@
 #ifndef IBVMIG_SM_REGISTRY_H
 #define IBVMIG_SM_REGISTRY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define REG_TEXT_MAX 256
@@ -26,6 +27,7 @@ struct reg_entry {
 	uint64_t vguid;
 	char vm[REG_TEXT_MAX], name[REG_TEXT_MAX];
 	uint16_t pkey, lid;
+	bool dynamic;      /* the LID is the VM's, not a VF's: a copy of its host's */
 	uint64_t since_ms; /* wall clock: on this VF since */
 	struct reg_vf at;
 	enum reg_intent intent;

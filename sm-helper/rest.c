@@ -211,6 +211,7 @@ static void run_status(struct job *j)
 	j->reply = json_object_new_object();
 	json_set(j->reply, "sm", status_sm(o, &s, rc, error));
 	json_set_bool(j->reply, "caching", j->rest->caching);
+	json_set_str(j->reply, "addresses", address_mode_name(o->addresses));
 	json_set(j->reply, "counters", c);
 	json_set_u64(j->reply, "switches", s.switches);
 	json_set_u64(j->reply, "ports", s.endports);

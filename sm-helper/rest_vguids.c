@@ -30,6 +30,7 @@ static struct json_object *entry_json(const struct reg_entry *e)
 	json_set_guid(o, "parked_guid", e->at.parked_guid);
 	json_set_str(o, "pkey", pkey);
 	json_set_u64(o, "lid", e->lid);
+	json_set_bool(o, "dynamic", e->dynamic);
 	json_set_u64(o, "since_ms", e->since_ms);
 	return o;
 }

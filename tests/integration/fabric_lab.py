@@ -258,6 +258,12 @@ class View:
     def tables(self):
         return {s: dict(t) for s, t in self.lft.items()}
 
+    def not_copied(self, lid, vf, pf):
+        """Switches at which this LID of a VF has not the entry of the PF's: at their own the VF's port."""
+        at = next((n, p) for (n, p), (peer, _) in self.links.items() if peer == vf)
+        return {s: (t.get(lid), t.get(self.lid[pf])) for s, t in self.lft.items()
+                if t.get(lid) != (at[1] if s == at[0] else t.get(self.lid[pf]))}
+
 
 class Lab:
     def __init__(self, name, net=None):
@@ -446,6 +452,42 @@ class VF:
         if url:
             d["url"] = f"http://127.0.0.1:1/{self.host}"
         return d
+
+
+class VM:
+    """A VM with a vGUID, and what two daemons do for it."""
+
+    def __init__(self, lab, n, at):
+        self.lab, self.at, self.lid = lab, at, at.lid
+        # above all GUIDs of VFs: an engine that goes by GUIDs finds another order on that leaf
+        self.guid = 0x0002C90300000701 + 2 * n
+        self.uuid = f"7f3c1a52-0000-4000-8000-0000000007{n:02}"
+
+    def base(self):
+        return {"vguid": f"0x{self.guid:016x}", "vm": self.uuid, "pkey": "0xffff"}
+
+    def bind(self):
+        """Status and answer; the VM's LID is what is answered."""
+        self.at.set_guid(self.guid)
+        status, r = self.lab.call("POST", "/v1/bind", {**self.base(), "name": "v", **self.at.json()})
+        self.lid = r.get("lid")
+        return status, r
+
+    def body(self, to):
+        return {**self.base(), "from": self.at.json(False), "to": to.json()}
+
+    def move(self, to):
+        """The answer of a move that must succeed."""
+        self.at.set_guid(self.at.parked)
+        to.set_guid(self.guid)
+        status, r = self.lab.call("POST", "/v1/moves", self.body(to))
+        equal((status, r.get("lid_after"), r.get("verified")), (200, self.lid, True), r)
+        self.at = to
+        return r
+
+    def unbind(self):
+        equal(self.lab.call("POST", "/v1/unbind", {"vguid": f"0x{self.guid:016x}", "vm": self.uuid})[0], 200)
+        self.at.set_guid(self.at.parked)
 
 
 def ended(signum, _frame):

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "sm-helper/dynamic.h"
 #include "sm-helper/ops.h"
 
 #define VFS 8 /* of a switch, at its ports 2 to 9 */
@@ -482,6 +483,52 @@ static void test_unknown(void **state)
 	assert_at(1, 9);
 }
 
+static void test_lid_range(void **state)
+{
+	static const char *const bad[] = {"",          "7",       "0 - 5",  "9 - 5",
+					  "1 - 49152", "1 - 5 x", "-3 - 5", "1 - 99999999999"};
+	struct lid_range r;
+	const char *why;
+
+	(void)state;
+	assert_int_equal(dynamic_range_parse("2000 - 2999", &r, &why), 0);
+	assert_int_equal(r.first, 2000);
+	assert_int_equal(r.last, 2999);
+	assert_int_equal(dynamic_range_parse("1-49151", &r, &why), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(dynamic_range_parse(bad[i], &r, &why), -EINVAL);
+}
+
+/* Free is what neither a port nor a bound VM has, from the hosts' highest LID up, or in the range.
+ */
+static void test_free_lids(void **state)
+{
+	struct reg_entry x;
+	struct lids lids;
+	uint16_t lid;
+
+	(void)state;
+	o.addresses = ADDRESS_DYNAMIC;
+	assert_int_equal(ops_reconcile(&o, &e), 0);
+	assert_int_equal(registry_find(o.registry, vguid(0), &x), 0);
+	x.dynamic = true;
+	x.lid = 203; /* its VF does not show that just now */
+	assert_int_equal(registry_put(o.registry, &x), 0);
+	assert_int_equal(dynamic_lids(&o, &lids, &e), 0);
+	for (unsigned want = 202; want < 206; want += 1 + (want == 202)) {
+		assert_int_equal(dynamic_take(&lids, &lid, &e), 0);
+		assert_int_equal(lid, want);
+	}
+	o.lid_range = (struct lid_range){200, 204}; /* both switches, and the VM's */
+	assert_int_equal(dynamic_lids(&o, &lids, &e), 0);
+	assert_int_equal(dynamic_take(&lids, &lid, &e), 0);
+	assert_int_equal(dynamic_take(&lids, &lid, &e), 0);
+	assert_int_equal(lid, 204);
+	assert_int_equal(dynamic_take(&lids, &lid, &e), -ENOSPC);
+	assert_non_null(strstr(e.detail, "0 of the 5 from 200 to 204 are free"));
+	assert_string_equal(e.code, "no-free-lid");
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_moves[] = {
@@ -492,6 +539,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_not_verified, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
+		cmocka_unit_test(test_lid_range),
+		cmocka_unit_test_setup_teardown(test_free_lids, setup, teardown),
 	};
 
 	return RUN_TESTS(sm_moves);

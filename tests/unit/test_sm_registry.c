@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -72,6 +73,7 @@ static void test_round_trip(void **state)
 
 	(void)state;
 	e.intent = REG_MOVE;
+	e.dynamic = true;
 	e.to = e.at;
 	e.to.parked_guid = 0x12;
 	strcpy(e.to.host, "b'; DROP TABLE vguid; --");
@@ -87,6 +89,26 @@ static void test_round_trip(void **state)
 	assert_int_equal(registry_find_vf(r, 0x12, &got), -ENOENT);
 	assert_int_equal(registry_delete(r, e.vguid), 0);
 	assert_int_equal(registry_find(r, e.vguid, &got), -ENOENT);
+	registry_close(r);
+}
+
+/* A file of a release that knew no dynamic LIDs. */
+static void test_old_file(void **state)
+{
+	struct registry *r = open_registry();
+	struct reg_entry e = entry(1, 100), got;
+	sqlite3 *db;
+
+	(void)state;
+	assert_int_equal(registry_put(r, &e), 0);
+	registry_close(r);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "ALTER TABLE vguid DROP COLUMN dynamic", 0, 0, 0),
+			 SQLITE_OK);
+	sqlite3_close(db);
+	r = open_registry();
+	assert_int_equal(registry_find(r, 1, &got), 0);
+	assert_memory_equal(&got, &e, sizeof e);
 	registry_close(r);
 }
 
@@ -330,6 +352,7 @@ int main(void)
 	const struct CMUnitTest sm_registry[] = {
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_vm_per_vf, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_old_file, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_subscriptions, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_killed, setup, teardown),

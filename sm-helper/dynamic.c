@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/dynamic.h"
+#include "sm-helper/ops_int.h"
+#include "common/ib.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "vswitch/address.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+int dynamic_range_parse(const char *text, struct lid_range *ret_range, const char **ret_why)
+{
+	unsigned first, last;
+	int end = 0;
+
+	*ret_why = "it must be two LIDs with a dash between, as 2000 - 2999";
+	if (sscanf(text, "%u - %u %n", &first, &last, &end) != 2 || text[end])
+		return -EINVAL;
+	*ret_why = "LIDs of ports are 1 to 49151, and the second must not be below the first";
+	if (!ib_lid_is_unicast(first) || !ib_lid_is_unicast(last) || last < first)
+		return -EINVAL;
+	*ret_range = (struct lid_range){(uint16_t)first, (uint16_t)last};
+	return 0;
+}
+
+/* LIDs of VMs. */
+static void hold_bound(void *arg, const struct reg_entry *x)
+{
+	struct lids *vms = arg;
+	struct fabric_error ignored;
+
+	if (x->dynamic)
+		lids_hold(vms, x->lid, 0, &ignored);
+}
+
+static void hold(struct lids *l, const struct lids *vms, uint16_t lid, unsigned *top)
+{
+	struct fabric_error ignored;
+
+	if (!lid)
+		return;
+	lids_hold(l, lid, 0, &ignored);
+	if (!lids_held(vms, lid) && lid > *top)
+		*top = lid;
+}
+
+/* Of `l` those that somebody has; returns the highest that is no VM's. */
+static unsigned hold_all(const struct ops *o, const struct lids *vms, struct lids *l)
+{
+	unsigned top = 0;
+
+	for (unsigned i = 0; i < sizeof l->used / sizeof l->used[0]; i++)
+		l->used[i] |= vms->used[i];
+	for (uint32_t i = 0; i < o->fabric.switches; i++)
+		hold(l, vms, o->fabric.sw[i].lid, &top);
+	for (uint32_t i = 0; i < o->fabric.ends; i++)
+		hold(l, vms, o->fabric.end[i].lid, &top);
+	return top;
+}
+
+int dynamic_lids(struct ops *o, struct lids *ret_lids, struct op_error *e)
+{
+	struct fabric_error why;
+	struct lids vms;
+	unsigned top;
+
+	lids_init(&vms, IB_LID_UCAST_MIN, IB_LID_UCAST_MAX, &why);
+	*ret_lids = vms;
+	if (registry_each(o->registry, hold_bound, &vms))
+		return ops_fail(e, -EIO, 500, "registry", "the registry cannot be read");
+	top = hold_all(o, &vms, ret_lids);
+	if (!o->lid_range.first && top == IB_LID_UCAST_MAX)
+		return ops_fail(e, -ENOSPC, 409, "no-free-lid",
+				"LID %u is taken and none is above it: set lid-range", top);
+	ret_lids->first = o->lid_range.first ? o->lid_range.first : (uint16_t)(top + 1);
+	ret_lids->last = o->lid_range.last ? o->lid_range.last : IB_LID_UCAST_MAX;
+	return 0;
+}
+
+int dynamic_take(struct lids *lids, uint16_t *ret_lid, struct op_error *e)
+{
+	struct fabric_error why;
+	int rc = lids_take(lids, 0, ret_lid, &why);
+
+	return rc ? ops_fail(e, rc, 409, "no-free-lid",
+			     "for the VM's LID: %s; make lid-range larger or unbind others",
+			     why.text)
+		  : 0;
+}
+
+uint64_t dynamic_like(const struct ops *o, const struct reg_vf *at)
+{
+	uint32_t end = fabric_end_at(&o->fabric, at->switch_guid, at->switch_port);
+	uint32_t host = end == FABRIC_NONE ? FABRIC_NONE : address_host(&o->fabric, end);
+
+	return host == end ? at->parked_guid : o->fabric.end[host].port_guid;
+}
+
+struct restate {
+	const struct ops *o;
+	struct sm_target *target; /* owned */
+	unsigned count;
+};
+
+static void add(void *arg, const struct reg_entry *x)
+{
+	struct restate *r = arg;
+	const struct fabric *f = &r->o->fabric;
+	uint32_t end = fabric_find_end(f, x->vguid);
+	struct sm_target *grown;
+	struct reg_vf seen = {0};
+
+	if (!x->dynamic || x->intent != REG_NONE || end == FABRIC_NONE ||
+	    !ops_locate(r->o, x->vguid, &seen) || !ops_same_place(&seen, &x->at) ||
+	    !(grown = realloc(r->target, (r->count + 1) * sizeof *grown)))
+		return;
+	if (f->end[end].lid != x->lid)
+		log_notice("vGUID 0x%016" PRIx64 " of %s: LID %u is to be %u again", x->vguid,
+			   x->name, f->end[end].lid, x->lid);
+	r->target = grown;
+	grown[r->count++] = (struct sm_target){
+		.switch_guid = x->at.switch_guid,
+		.switch_port = x->at.switch_port,
+		.node_guid = f->end[end].node_guid,
+		.port_guid = x->vguid,
+		.parked_guid = x->at.parked_guid,
+		.like_guid = dynamic_like(r->o, &x->at),
+		.lid = x->lid,
+	};
+}
+
+void dynamic_restate(struct ops *o)
+{
+	struct sm_assign_reply *reply AUTO_FREE = malloc(sizeof *reply);
+	struct restate r = {.o = o};
+	struct op_error e;
+	bool unknown;
+
+	if (reply)
+		registry_each(o->registry, add, &r);
+	for (unsigned i = 0, n; i < r.count; i += n) {
+		n = r.count - i < SM_ASSIGN_MAX ? r.count - i : SM_ASSIGN_MAX;
+		if (ops_assign(o, r.target + i, n, 0, reply, &unknown, &e))
+			log_error("LIDs or routes of %u VMs, 0x%016" PRIx64
+				  " first, may not be those of the registry: %s",
+				  n, r.target[i].port_guid, e.detail);
+	}
+	free(r.target);
+}

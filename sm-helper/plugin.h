@@ -30,6 +30,8 @@ struct plugin {
 	struct sm_watch_request watch[PLUGIN_CLIENTS_MAX]; /* head.op 0: does not watch */
 	pthread_t thread;
 	bool neighbors_stale; /* our thread's: OpenSM's file of neighbours is to be written */
+	bool uniform;         /* our thread's: plugin_paths.c, of heavy sweep uniform_at */
+	uint64_t uniform_at;
 	struct plugin_counters count;
 	struct homes *homes; /* owned; guarded by OpenSM's lock */
 	uint64_t instance;   /* when it was loaded, CLOCK_REALTIME in microseconds */

@@ -260,12 +260,25 @@ static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
 	return rc ? -EIO : -EREMOTEIO;
 }
 
-static bool guid_stays(const struct batch *b, uint64_t guid)
+/* Where a GUID of the batch is before it, or NULL. */
+static const struct place *place_before(const struct batch *b, uint64_t guid)
 {
 	for (unsigned i = 0; i < b->count; i++)
 		if (b->place[i].before.port_guid == guid)
-			return true;
-	return false;
+			return &b->place[i];
+	return NULL;
+}
+
+/* Paths of GUIDs that go from one place to another, where the move may change them. */
+static void read_paths(struct batch *b)
+{
+	for (unsigned i = 0; i < b->count; i++) {
+		const struct place *to = &b->place[i], *from = place_before(b, to->want.port_guid);
+
+		if (from && from != to &&
+		    !(paths_uniform(b->p) && paths_same_link(b->p, from->physp, to->physp)))
+			b->paths[i] = paths_read(b->p, to->want.port_guid);
+	}
 }
 
 /* What is to be done, and the paths as they are before. While the gate is held, OpenSM drops and
@@ -278,15 +291,8 @@ static int prepare(struct batch *b, struct sm_reply_head *h)
 	cl_plock_acquire(&osm->lock);
 	rc = resolve(b, h);
 	cl_plock_release(&osm->lock);
-	for (unsigned i = 0; !rc && i < b->count; i++) {
-		uint64_t guid = b->place[i].want.port_guid;
-
-		if (guid == b->place[i].before.port_guid || !guid_stays(b, guid))
-			continue;
-		cl_plock_acquire(&osm->lock);
-		b->paths[i] = paths_read(b->p, guid);
-		cl_plock_release(&osm->lock);
-	}
+	if (!rc)
+		read_paths(b);
 	return rc;
 }
 
@@ -330,13 +336,10 @@ static int apply(struct batch *b, struct sm_assign_reply *r, bool *ret_done)
 static void report_path(struct batch *b, unsigned i, struct sm_assign_reply *r)
 {
 	uint64_t guid = b->place[i].want.port_guid;
-	osm_opensm_t *osm = b->p->osm;
 	struct paths after;
 	unsigned changed;
 
-	cl_plock_acquire(&osm->lock);
 	after = paths_read(b->p, guid);
-	cl_plock_release(&osm->lock);
 	changed = paths_differ(&b->paths[i], &after, guid, r);
 	paths_free(&after);
 	r->changed[i] = (uint16_t)changed;

@@ -5,7 +5,11 @@
 #include <string.h>
 
 #include <opensm/osm_inform.h>
+#include <opensm/osm_partition.h>
 #include <opensm/osm_port.h>
+#include <opensm/osm_switch.h>
+
+#define PIECE 512
 
 static bool is_peer(struct plugin *p, const osm_port_t *self, const osm_port_t *peer)
 {
@@ -30,18 +34,111 @@ static bool read_one(struct plugin *p, const osm_port_t *self, const osm_port_t 
 struct paths paths_read(struct plugin *p, uint64_t port_guid)
 {
 	cl_qmap_t *ports = &p->osm->subn.port_guid_tbl;
-	osm_port_t *self = osm_get_port_by_guid(&p->osm->subn, cl_hton64(port_guid));
-	size_t total = cl_qmap_count(ports);
 	struct paths r = {0};
+	osm_port_t *self;
+	size_t total, n = 0;
 
+	cl_plock_acquire(&p->osm->lock);
+	self = osm_get_port_by_guid(&p->osm->subn, cl_hton64(port_guid));
+	total = cl_qmap_count(ports);
 	if (!self || !self->lid || osm_physp_get_port_state(self->p_physp) != IB_LINK_ACTIVE ||
 	    total > PATHS_PORTS_MAX || !(r.view = calloc(total, sizeof *r.view)))
-		return r;
-	for (cl_map_item_t *i = cl_qmap_head(ports); i != cl_qmap_end(ports); i = cl_qmap_next(i))
+		goto out;
+	for (cl_map_item_t *i = cl_qmap_head(ports); i != cl_qmap_end(ports); i = cl_qmap_next(i)) {
+		if (++n % PIECE == 0) { /* no port goes or comes while the gate is held */
+			cl_plock_release(&p->osm->lock);
+			cl_plock_acquire(&p->osm->lock);
+		}
 		if (is_peer(p, self, (osm_port_t *)i) &&
 		    read_one(p, self, (osm_port_t *)i, &r.view[r.count]))
 			r.count++;
+	}
+out:
+	cl_plock_release(&p->osm->lock);
 	return r;
+}
+
+/* What a path takes from a port on its way, as OpenSM computes it: a switch's port 0 says whether
+ * the extended speeds count. */
+struct link_view {
+	uint8_t mtu, rate;
+};
+
+static struct link_view view_link(const osm_physp_t *physp)
+{
+	const osm_node_t *node = physp->p_node;
+	const osm_physp_t *of = node->sw ? osm_node_get_physp_ptr((osm_node_t *)node, 0) : physp;
+	const ib_port_info_t *pi = &physp->port_info;
+
+	return (struct link_view){
+		ib_port_info_get_mtu_cap(pi),
+		ib_port_info_compute_rate(pi, of->port_info.capability_mask &
+						      IB_PORT_CAP_HAS_EXT_SPEEDS)};
+}
+
+static bool same_view(const osm_physp_t *a, const osm_physp_t *b)
+{
+	struct link_view x = view_link(a), y = view_link(b);
+
+	return x.mtu == y.mtu && x.rate == y.rate;
+}
+
+bool paths_same_link(struct plugin *p, const osm_physp_t *a, const osm_physp_t *b)
+{
+	bool same;
+
+	cl_plock_acquire(&p->osm->lock);
+	same = same_view(a, b) && a->p_remote_physp && b->p_remote_physp &&
+	       same_view(a->p_remote_physp, b->p_remote_physp);
+	cl_plock_release(&p->osm->lock);
+	return same;
+}
+
+static bool one_sl(const osm_opensm_t *osm)
+{
+	const cl_qmap_t *prtns = &osm->subn.prtn_pkey_tbl;
+	const osm_prtn_t *first = (const osm_prtn_t *)cl_qmap_head(prtns);
+
+	if (osm->subn.opt.qos || (osm->routing_engine_used && osm->routing_engine_used->path_sl))
+		return false;
+	for (const cl_map_item_t *i = cl_qmap_head(prtns); i != cl_qmap_end(prtns);
+	     i = cl_qmap_next(i))
+		if (((const osm_prtn_t *)i)->sl != first->sl)
+			return false;
+	return true;
+}
+
+/* first: any port between two switches, NULL: none has been seen yet. */
+static bool like_first(const osm_node_t *node, const osm_physp_t **first)
+{
+	for (unsigned n = 1; n < osm_node_get_num_physp(node); n++) {
+		const osm_physp_t *physp = osm_node_get_physp_ptr((osm_node_t *)node, n);
+
+		if (!physp || !physp->p_remote_physp || !physp->p_remote_physp->p_node->sw)
+			continue;
+		if (*first && !same_view(physp, *first))
+			return false;
+		*first = physp;
+	}
+	return true;
+}
+
+bool paths_uniform(struct plugin *p)
+{
+	const cl_qmap_t *switches = &p->osm->subn.sw_guid_tbl;
+	uint64_t sweeps = atomic_load(&p->count.heavy_sweeps);
+	const osm_physp_t *first = NULL;
+
+	if (p->uniform_at == sweeps)
+		return p->uniform;
+	cl_plock_acquire(&p->osm->lock);
+	p->uniform = one_sl(p->osm);
+	for (const cl_map_item_t *i = cl_qmap_head(switches);
+	     p->uniform && i != cl_qmap_end(switches); i = cl_qmap_next(i))
+		p->uniform = like_first(((const osm_switch_t *)i)->p_node, &first);
+	cl_plock_release(&p->osm->lock);
+	p->uniform_at = sweeps;
+	return p->uniform;
 }
 
 void paths_free(struct paths *paths)

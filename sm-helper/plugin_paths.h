@@ -7,7 +7,7 @@
 #include "sm-helper/plugin.h"
 
 /* Above this many ports in the subnet no path is computed and none counts as changed. */
-#define PATHS_PORTS_MAX 1024
+#define PATHS_PORTS_MAX 16384
 
 struct path_view {
 	uint64_t peer;
@@ -19,8 +19,15 @@ struct paths {
 	unsigned count;
 };
 
-/* The paths between the port with this GUID and all other active CA ports. OpenSM's lock is held.
- * Empty without memory or above PATHS_PORTS_MAX. */
+/* Whether paths depend on where a port is by nothing but its own link: SLs are the partition's, and
+ * all links between switches are alike. Found out once after each heavy sweep. The gate is held,
+ * and OpenSM's lock is not; so for the next two. */
+bool paths_uniform(struct plugin *p);
+/* Whether the links of two VFs are alike: then, in a uniform subnet, moving between them changes no
+ * path. */
+bool paths_same_link(struct plugin *p, const osm_physp_t *a, const osm_physp_t *b);
+/* The paths between the port with this GUID and all other active CA ports. OpenSM's lock is shared
+ * with its queries, for 512 ports at a time. Empty without memory or above PATHS_PORTS_MAX. */
 struct paths paths_read(struct plugin *p, uint64_t port_guid);
 void paths_free(struct paths *paths);
 

@@ -37,6 +37,7 @@ static struct {
 	size_t bytes; /* of all that was sent */
 	unsigned last_event;
 	struct peer_head last;
+	struct peer_qp last_qp; /* the first of the last packet about QPs */
 } world;
 
 const struct shim_real *shim_real(void)
@@ -64,6 +65,9 @@ void shim_send(const void *packet)
 	world.sent++;
 	world.bytes += r->head.bytes;
 	memcpy(&world.last, r->body, sizeof(world.last));
+	if (world.last.count && r->head.bytes == sizeof(*r) + sizeof(world.last) +
+							 world.last.count * sizeof(world.last_qp))
+		memcpy(&world.last_qp, r->body + sizeof(world.last), sizeof(world.last_qp));
 	if (world.last.type == PEER_KEYS)
 		world.keys += world.last.count;
 	if (world.last.type == PEER_KEYS_DROP)

@@ -116,6 +116,36 @@ static void numbers_beyond_24_bits_are_no_qps(void **state)
 	assert_true(world_qp[1].dqpn <= SHIM_QPN_MAX);
 }
 
+/* What PEER_FROZEN says of the messages that have come. */
+static bool says_counted(struct shim_qp *q)
+{
+	peer_send_qp(q, PEER_FROZEN, 1);
+	assert_int_equal(world.last.type, PEER_FROZEN);
+	assert_int_equal(world.last_qp.received, atomic_load(&q->recv.tail));
+	return world.last_qp.flags & PEER_COUNTED;
+}
+
+/* An end that connects once more begins to count, and ours has counted before. */
+static void a_count_that_goes_on_is_not_told(void **state)
+{
+	const struct peer_qp again = {.dst_vqpn = VQPN_A, .src_vqpn = THEIRS, .qpn = 0x55};
+	struct shim_qp *q = connected();
+
+	(void)state;
+	say_qp(PEER_RESOLVE, their_gid, 107, again); /* nothing has come so far */
+	assert_true(says_counted(q));
+	assert_true(world.last_qp.recv_posted == UINT64_MAX);
+	atomic_store(&q->recv.tail, 3);
+	assert_true(says_counted(q));
+	say_qp(PEER_RESOLVE, their_gid, 107, again);
+	assert_false(says_counted(q));
+	/* The receives that the hardware has got are a limit only when no more come. */
+	q->recv.posted = 8;
+	q->told_frozen = true;
+	says_counted(q);
+	assert_int_equal(world.last_qp.recv_posted, 8);
+}
+
 static void counts_must_fit_the_bytes(void **state)
 {
 	struct peer_qp e[2] = {{.dst_vqpn = VQPN_A, .src_vqpn = THEIRS}};
@@ -375,6 +405,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(an_answer_connects),
 		T(numbers_beyond_24_bits_are_no_qps),
+		T(a_count_that_goes_on_is_not_told),
 		T(counts_must_fit_the_bytes),
 		T(types_of_other_builds_are_ignored),
 		T(strangers_say_nothing_of_our_qps),

@@ -86,6 +86,7 @@ help:
 	@echo 'make soak N=20  that many migrations in a row, report in build/soak/report.json'
 	@echo 'make bench      five measured migrations, report in build/bench/'
 	@echo 'make check-san  the unit tests, the daemons and the races, built with ASan and UBSan'
+	@echo 'make check-hw   the VF provider on real ConnectX cards; IBVMIG_HW_VF=NAME of a VF that no VM has'
 	@echo 'make bench-apps unmodified applications, each migrated three times, in build/bench/apps.json'
 	@echo '                ONLY="word..." runs the rows whose name contains one of the words'
 	@echo 'make bench-checked N=200  checked traffic over that many migrations, in build/bench/checked.json'
@@ -122,6 +123,12 @@ check-san: deps
 	$(Q)BUILD=build-san ASAN_OPTIONS=verify_asan_link_order=0 UBSAN_OPTIONS=halt_on_error=1 \
 		tests/run-all $(or $(ONLY),build-san/tests/test_ guest_race daemon_pair cli_qps)
 .PHONY: check-san
+
+# no part of check: it needs a card, and a VF that no VM has
+check-hw:
+	$(Q)$(MAKE) --no-print-directory $(BUILD)/tests/hw_provider
+	$(Q)$(BUILD)/tests/hw_provider; s=$$?; [ $$s = 77 ] || exit $$s
+.PHONY: check-hw
 
 testbins: $(TESTBINS)
 .PHONY: real-all testbins

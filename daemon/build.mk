@@ -16,6 +16,7 @@ define daemon_test
 $(call testprogram,test_daemon_$(1),tests/unit/test_daemon_$(1).c,$(DAEMON_LIBS))
 endef
 $(foreach t,domain vf hold agent provider_exec journal migrate timeline doctor,$(eval $(call daemon_test,$(t))))
+$(eval $(call testtool,hw_provider,tests/hw/provider.c,$(DAEMON_LIBS)))
 FAKE_HCA := tests/fake/hca.c tests/fake/hca_netlink.c
 $(foreach t,hca provider_mlx5,$(eval $(call testprogram,test_daemon_$(t),tests/unit/test_daemon_$(t).c $(FAKE_HCA),\
 	$(DAEMON_LIBS) -lpthread,-I/usr/include/libnl3)))

@@ -8,9 +8,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define PCI          "bus/pci/devices"
-#define VENDOR       0x15b3 /* Mellanox, NVIDIA networking */
-#define ETH_HINT_MAX 2
+#define PCI    "bus/pci/devices"
+#define VENDOR 0x15b3 /* Mellanox, NVIDIA networking */
 
 static int refuse(char *error, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 

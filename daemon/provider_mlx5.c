@@ -95,6 +95,22 @@ static struct json_object *vf_json(const struct hca_vf *vf, const struct vf_now 
 	return o;
 }
 
+/* Cards are made so that this does not happen; two ports with one GUID would stop OpenSM. */
+static int check_parked(const struct mlx5 *m, const struct hca_pf *pf, char *error)
+{
+	for (size_t i = 0; i < m->pf_count; i++) {
+		if (m->pfs[i].vfs[0].parked_guid != pf->vfs[0].parked_guid)
+			continue;
+		snprintf(error, HTTP_ERROR_MAX,
+			 "PF %s: its GUID 0x%016llx is too like 0x%016llx of PF %s: their VFs "
+			 "would get the same parked GUIDs",
+			 pf->bdf, (unsigned long long)pf->guid, (unsigned long long)m->pfs[i].guid,
+			 m->pfs[i].bdf);
+		return -EEXIST;
+	}
+	return 0;
+}
+
 /* Into the next place of m->pfs, and into the answer. */
 static int add_pf(struct mlx5 *m, const char *device, const char *name, unsigned want_vfs,
 		  struct json_object *pfs, struct json_object *vfs, char *error)
@@ -103,6 +119,8 @@ static int add_pf(struct mlx5 *m, const char *device, const char *name, unsigned
 	struct vf_now *now AUTO_FREE = NULL;
 	int rc = hca_pf_load(host(m), device, name, want_vfs, pf, error);
 
+	if (!rc)
+		rc = check_parked(m, pf, error);
 	if (!rc) {
 		now = calloc(pf->vf_count, sizeof *now);
 		rc = now ? settle_pf(m, pf, now, error)

@@ -261,11 +261,30 @@ static int read_back(const struct hca_host *h, const struct hca_vf *vf, uint64_t
 	return -EIO;
 }
 
+/* mlx5 does not check the number: beyond its table, which a lower sriov_numvfs makes shorter, it
+ * writes to other memory of the kernel. */
+static int check_there(const struct hca_host *h, const struct hca_vf *vf, char *error)
+{
+	char bdf[SYSFS_NAME_MAX];
+
+	if (!sysfs_link(&h->sysfs, bdf, PCI "/%s/virtfn%u", vf->pf->bdf, vf->index) &&
+	    !strcmp(bdf, vf->bdf))
+		return 0;
+	snprintf(error, HTTP_ERROR_MAX,
+		 "VF %s (%s) is gone: the VFs of PF %s were taken away or made anew; restart "
+		 "ibvmigd",
+		 vf->name, vf->bdf, vf->pf->bdf);
+	return -ENODEV;
+}
+
 int vf_guid_set(const struct hca_host *h, const struct hca_vf *vf, uint64_t guid,
 		char error[static HTTP_ERROR_MAX])
 {
-	int rc = vf->pf->mlx4 ? mlx4_set_guid(h, vf, guid) : mlx5_set_guid(h, vf, guid);
+	int rc = check_there(h, vf, error);
 
+	if (rc)
+		return rc;
+	rc = vf->pf->mlx4 ? mlx4_set_guid(h, vf, guid) : mlx5_set_guid(h, vf, guid);
 	if (rc)
 		return explain(vf, "GUID", rc, error);
 	rc = rebind(h, vf, error);
@@ -277,10 +296,10 @@ int vf_policy_set(const struct hca_host *h, const struct hca_vf *vf, uint32_t po
 {
 	const char *text = policy == IFLA_VF_LINK_STATE_AUTO ? "Follow" : "Up";
 	unsigned ifindex = hca_ipoib(h, vf->pf);
-	int rc;
+	int rc = vf->pf->mlx4 ? 0 : check_there(h, vf, error);
 
-	if (vf->pf->mlx4)
-		return 0;
+	if (rc || vf->pf->mlx4)
+		return rc;
 	rc = ifindex ? vf_netlink_set_policy(&h->netlink, ifindex, vf->index, policy) : -ENXIO;
 	if (no_netlink(rc) && has_ofed(h, vf))
 		rc = sysfs_write(&h->sysfs, text, PCI "/%s/sriov/%u/policy", vf->pf->bdf,

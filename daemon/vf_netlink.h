@@ -24,10 +24,10 @@ struct vf_link {
  * room for the GUIDs of many VFs, and cannot answer. */
 int vf_netlink_get(const struct vf_netlink *t, unsigned ifindex, struct vf_link *links, size_t n);
 
-/* The caller has checked that the VF exists: mlx5 up to this day does not, and writes to memory of
- * others. 0 or the kernel's -errno: -EPERM, -EOPNOTSUPP (not an IPoIB interface of a driver with
- * InfiniBand VFs), -ENODEV, and what firmware errors become (-EINVAL, -EIO, -EREMOTEIO). -ETIMEDOUT
- * where no answer came. */
+/* The caller has checked that the VF exists: mlx5 does not, and writes to other memory. 0 or the
+ * kernel's -errno: -EPERM, -EOPNOTSUPP (not an IPoIB interface of a driver with InfiniBand VFs),
+ * -ENODEV, and what firmware errors become (-EINVAL, -EIO, -EREMOTEIO). -ETIMEDOUT where no answer
+ * came. */
 int vf_netlink_set_guid(const struct vf_netlink *t, unsigned ifindex, unsigned vf, uint64_t guid);
 /* policy: IFLA_VF_LINK_STATE_AUTO (follows the PF's port), _ENABLE, _DISABLE */
 int vf_netlink_set_policy(const struct vf_netlink *t, unsigned ifindex, unsigned vf,

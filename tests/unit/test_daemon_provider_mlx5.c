@@ -333,6 +333,38 @@ static void test_one_bad_pf_of_two(void **state)
 	assert_int_equal(prepare("mlx5_0vf3"), 0);
 }
 
+/* The kernel would write elsewhere: the played one ends the test. */
+static void test_vf_is_gone(void **state)
+{
+	unsigned sets;
+
+	(void)state;
+	start_with(&cx4);
+	sets = h.netlink.sets;
+	h.netlink.vfs = 2;
+	snprintf(error, sizeof error, "%s/bus/pci/devices/%s/virtfn3", h.sys, cx4.bdf);
+	assert_int_equal(unlink(error), 0);
+	assert_says(provider_set_guid(provider, "mlx5_0vf3", VGUID, error), -ENODEV,
+		    "VF mlx5_0vf3 (0000:3b:00.4) is gone", "restart ibvmigd");
+	assert_says(prepare("mlx5_0vf3"), -ENODEV, "is gone", "restart ibvmigd");
+	assert_int_equal(h.netlink.sets, sets);
+}
+
+/* Two cards that differ only where parked GUIDs have the VF's number. */
+static void test_alike_pfs(void **state)
+{
+	struct fake_card twin = cx4;
+
+	(void)state;
+	twin.bdf = "0000:5e:00.0";
+	twin.ibdev = "mlx5_1";
+	twin.guid = cx4.guid ^ 0x100000000;
+	fake_host_add(&h, &twin);
+	start_with(&cx4);
+	assert_int_equal(json_object_array_length(json_opt(out, "pfs")), 1);
+	assert_int_equal(json_object_array_length(json_opt(out, "vfs")), 4);
+}
+
 static void test_firmware_forgets(void **state)
 {
 	(void)state;
@@ -589,6 +621,8 @@ int main(void)
 		TEST(test_no_vf_support),
 		TEST(test_no_ipoib),
 		TEST(test_one_bad_pf_of_two),
+		TEST(test_vf_is_gone),
+		TEST(test_alike_pfs),
 		TEST(test_firmware_forgets),
 		TEST(test_policy_refused),
 		TEST(test_busy),

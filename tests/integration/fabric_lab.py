@@ -275,6 +275,7 @@ class Lab:
         self.plugin = True  # OpenSM has ours
         self.sim_args = []  # of ibsim, for nets beyond its defaults
         self.processes = []
+        self.osm_killed = False
         self.sim = self.osm = self.smd = None
         self.sock = str(self.dir / "sm.sock")
         self.paths_sock = str(self.dir / "p.sock")
@@ -348,6 +349,7 @@ class Lab:
                         lambda: self.status()["sm"].get("ready") and not self.status()["sm"]["sweeping"], seconds)
 
     def end(self, p, sig=signal.SIGTERM):
+        self.osm_killed = self.osm_killed or (p is self.osm and sig == signal.SIGKILL)
         if p and p.poll() is None:
             p.send_signal(sig)
             try:
@@ -425,8 +427,10 @@ class Lab:
         wait_for("the sweep's end", lambda: not self.status()["sm"]["sweeping"])
 
     def errors(self):
+        """Lines of OpenSM's log; not what it says of its file of neighbours after it was killed, perhaps
+        before that was written."""
         return [x for x in (self.dir / "opensm.log").read_text(errors="replace").splitlines()
-                if " ERR " in x]
+                if " ERR " in x and not (self.osm_killed and "subn_validate_neighbor" in x)]
 
 
 class VF:
@@ -466,10 +470,17 @@ class VM:
     def base(self):
         return {"vguid": f"0x{self.guid:016x}", "vm": self.uuid, "pkey": "0xffff"}
 
+    def call(self, path, body):
+        """Once more while ibsim has not set the GUIDs yet: the console answers nothing."""
+        def answer():
+            status, r = self.lab.call("POST", path, body)
+            return "guid-not-set" not in str(r) and (status, r)
+        return wait_for(f"an answer to {path} other than guid-not-set", answer, 20)
+
     def bind(self):
         """Status and answer; the VM's LID is what is answered."""
         self.at.set_guid(self.guid)
-        status, r = self.lab.call("POST", "/v1/bind", {**self.base(), "name": "v", **self.at.json()})
+        status, r = self.call("/v1/bind", {**self.base(), "name": "v", **self.at.json()})
         self.lid = r.get("lid")
         return status, r
 
@@ -480,7 +491,7 @@ class VM:
         """The answer of a move that must succeed."""
         self.at.set_guid(self.at.parked)
         to.set_guid(self.guid)
-        status, r = self.lab.call("POST", "/v1/moves", self.body(to))
+        status, r = self.call("/v1/moves", self.body(to))
         equal((status, r.get("lid_after"), r.get("verified")), (200, self.lid, True), r)
         self.at = to
         return r

@@ -161,10 +161,10 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
 	}
 	rc = client_assign(o->client, t, count, flags, OPS_DEADLINE_MS, r, text);
 	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
-	if (rc)
-		o->epoch = (struct client_epoch){0};
-	else
+	if (!rc)
 		follow(o, t, count, r);
+	else if (rc != -EADDRINUSE) /* a LID was refused: all is as it was, and the next is tried */
+		o->epoch = (struct client_epoch){0};
 	path_service_expire(o->paths);
 	if (*ret_unknown)
 		o->reconciled = false;

@@ -133,7 +133,8 @@ struct sm_lft_reply {
 };
 
 /* SM_OP_ASSIGN. -EREMOTEIO: a switch or port did not take its SMP, all has been taken back; -EIO:
- * and that failed as well, a heavy sweep will tell. Other errors: nothing was sent. "The VF at this
+ * and that failed as well, a heavy sweep will tell. Other errors: nothing was sent; -EADDRINUSE: a
+ * copy's LID is kept for a port that is away. "The VF at this
  * switch port shows these GUIDs and has this LID", for a batch of VFs at once; what is so already
  * costs nothing. The GUIDs must be on the VFs before. A bind is a batch of one that keeps its LID,
  * a move two places that exchange their LIDs; several moves in one batch touch each block of each

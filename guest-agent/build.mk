@@ -11,7 +11,7 @@ SHIM_SRC := guest-agent/shim_real.c guest-agent/shim_table.c guest-agent/shim_lo
 	    guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_refuse.c guest-agent/shim_fork.c guest-agent/shim_dl.c guest-agent/shim_mlx5.c \
 	    guest-agent/shim_peer.c guest-agent/shim_keys.c guest-agent/shim_route.c guest-agent/shim_srq.c guest-agent/shim_mw.c guest-agent/shim_job.c \
 	    guest-agent/shim_ah.c guest-agent/shim_ud.c guest-agent/shim_ud_peer.c guest-agent/shim_ud_job.c \
-	    guest-agent/shim_suspend.c guest-agent/shim_resume.c guest-agent/shim_batch.c guest-agent/shim_cm.c \
+	    guest-agent/shim_suspend.c guest-agent/shim_stuck.c guest-agent/shim_resume.c guest-agent/shim_batch.c guest-agent/shim_cm.c \
 	    guest-agent/shim_cm_real.c guest-agent/shim_cm_channel.c guest-agent/shim_cm_conn.c \
 	    guest-agent/shim_cm_ep.c guest-agent/shim_cm_redo.c guest-agent/shim_cm_job.c guest-agent/shim_cm_route.c
 $(eval $(call shared,libibvmig,$(SHIM_SRC),$(COMMON) -lpthread -ldl,,-Wl$(comma)-z$(comma)defs -Wl$(comma)--version-script$(comma)guest-agent/shim.map))
@@ -34,7 +34,7 @@ $(eval $(call testprogram,test_guest_route,tests/unit/test_guest_route.c guest-a
 $(eval $(call testprogram,test_guest_ex,tests/unit/test_guest_ex.c guest-agent/shim_ex_qp.c guest-agent/shim_ex_cq.c guest-agent/shim_domain.c guest-agent/shim_post.c guest-agent/shim_recv.c guest-agent/shim_cq.c guest-agent/shim_arm.c guest-agent/shim_mw.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_srq,tests/unit/test_guest_srq.c guest-agent/shim_srq.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_mw,tests/unit/test_guest_mw.c guest-agent/shim_mw.c guest-agent/shim_table.c,$(COMMON) -lpthread))
-$(eval $(call testprogram,test_guest_suspend,tests/unit/test_guest_suspend.c guest-agent/shim_suspend.c guest-agent/shim_batch.c guest-agent/shim_srq.c guest-agent/shim_post.c guest-agent/shim_recv.c guest-agent/shim_cq.c guest-agent/shim_arm.c guest-agent/shim_mw.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
+$(eval $(call testprogram,test_guest_suspend,tests/unit/test_guest_suspend.c guest-agent/shim_suspend.c guest-agent/shim_stuck.c guest-agent/shim_batch.c guest-agent/shim_srq.c guest-agent/shim_post.c guest-agent/shim_recv.c guest-agent/shim_cq.c guest-agent/shim_arm.c guest-agent/shim_mw.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_resume,tests/unit/test_guest_resume.c guest-agent/shim_resume.c guest-agent/shim_mw.c guest-agent/shim_batch.c guest-agent/shim_table.c guest-agent/shim_lock.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_cm,tests/unit/test_guest_cm.c guest-agent/shim_cm.c guest-agent/shim_cm_channel.c guest-agent/shim_cm_conn.c guest-agent/shim_cm_ep.c guest-agent/shim_cm_redo.c guest-agent/shim_cm_job.c guest-agent/shim_cm_route.c guest-agent/shim_route.c,$(COMMON) -lpthread))
 $(eval $(call testprogram,test_guest_cm_ids,tests/unit/test_guest_cm_ids.c guest-agent/shim_cm.c guest-agent/shim_cm_channel.c guest-agent/shim_cm_conn.c guest-agent/shim_cm_ep.c guest-agent/shim_cm_redo.c guest-agent/shim_cm_job.c guest-agent/shim_cm_route.c guest-agent/shim_route.c,$(COMMON) -lpthread))

@@ -6,6 +6,7 @@
 #include "guest-agent/shim_objects.h"
 
 #pragma GCC visibility push(hidden)
+#define FREEZE_AFTER_US  100000 /* without progress, in a drain */
 #define CONNECT_AGAIN_US 50000
 #define RESUME_TICK_MS   1000    /* while other ends are waited for */
 #define ASK_PEER_US      1000000 /* who has not answered is asked again: it may have died */
@@ -64,6 +65,16 @@ void suspend_enter(void);
 void suspend_drain(void);
 /* Events of the hardware, while the program does not see them. */
 void suspend_take_events(void);
+/* shim_stuck.c. By the counts that the peer has told: where q's sends stop; .stuck says whether
+ * that is known. Fails the job where an atomic operation may have been executed. */
+void stuck_find(struct shim_qp *q);
+/* Asks the peer for its counts, if nothing moves. */
+void stuck_ask(struct shim_qp *q, uint64_t now);
+/* The peer's question: no more receives are handed over, and it is told the counts. */
+void stuck_freeze(struct shim_qp *q);
+/* In the release, of a QP that is .stuck: sends that the peer has executed are done, behind all
+ * completions that the hardware has made. */
+void stuck_retire(struct shim_qp *q);
 /* What the drain still waits for. */
 void suspend_why(char *text, size_t max);
 bool job_wants_channels(void);

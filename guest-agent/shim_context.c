@@ -210,7 +210,8 @@ static void context_set_up(struct shim_context *c, struct ibv_device *device)
 	}
 	v->ops.poll_cq = shim_poll_cq;
 	v->ops.req_notify_cq = shim_req_notify_cq;
-	v->cmd_fd = -1;
+	/* It may be duplicated for ibv_import_device(), which says EOPNOTSUPP. */
+	v->cmd_fd = c->async_fd;
 	v->async_fd = c->async_fd;
 	v->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pthread_mutex_init(&v->mutex, NULL);

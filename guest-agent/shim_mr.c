@@ -176,6 +176,7 @@ static int rereg_gone(struct shim_mr *m, int flags, struct ibv_pd *pd, void *add
 int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		 int access)
 {
+	struct ibv_pd *real_pd = NULL;
 	struct shim_mr *m;
 	int rc;
 
@@ -183,9 +184,10 @@ int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, 
 		return real_verbs.rereg_mr(ibmr, flags, pd, addr, length, access);
 	m = to_mr(ibmr);
 	ctl_enter();
+	if (flags & IBV_REREG_MR_CHANGE_PD && pd) /* else it may be anything (pyverbs) */
+		real_pd = to_pd(pd)->real;
 	rc = m->gone ? rereg_gone(m, flags, pd, addr, length, access)
-		     : real_verbs.rereg_mr(m->real, flags, pd ? to_pd(pd)->real : NULL, addr,
-					   length, access);
+		     : real_verbs.rereg_mr(m->real, flags, real_pd, addr, length, access);
 	if (!rc) {
 		if (flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS))
 			dirty_region(m);

@@ -640,6 +640,7 @@ static int parent(struct ibv_pd *of, uint32_t mask)
 	C(parent(NULL, 0))                                                                         \
 	C(parent(pd, 1u << 31))                                                                    \
 	C(pointer(ibv_alloc_null_mr(pd)))                                                          \
+	C(number(fcntl(ctx->cmd_fd, F_GETFD) < 0))                                                 \
 	C(pointer(ibv_import_pd(ctx, 4711)))                                                       \
 	C(pointer(ibv_import_mr(pd, 4711)))                                                        \
 	C(pointer(ibv_import_dm(ctx, 4711)))                                                       \

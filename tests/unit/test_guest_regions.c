@@ -78,8 +78,9 @@ static int play_dereg_mr(struct ibv_mr *mr)
 static int play_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *p, void *addr, size_t length,
 			 int access)
 {
-	(void)mr, (void)flags, (void)p, (void)addr, (void)length, (void)access;
-	fail(); /* of a region that is gone there is nothing to change */
+	(void)addr, (void)length, (void)access;
+	assert_non_null(mr); /* of a region that is gone there is nothing to change */
+	assert_ptr_equal(p, flags & IBV_REREG_MR_CHANGE_PD ? &real_pd : NULL);
 	return 0;
 }
 
@@ -385,6 +386,16 @@ static void a_region_that_is_gone_may_be_given_other_memory(void **state)
 	assert_int_not_equal(key_of(mr), KEY_NONE);
 }
 
+static void a_pd_that_is_not_changed_may_be_anything(void **state)
+{
+	struct ibv_mr *mr = reg(0, PAGE, IBV_ACCESS_LOCAL_WRITE);
+
+	(void)state;
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, (void *)8, NULL, 0, 0), 0);
+	assert_ptr_equal(mr->pd, &pd.v);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, &pd.v, NULL, 0, 0), 0);
+}
+
 /* Only what has lost its memory is given up. */
 static void another_error_fails_the_resume_and_names_the_region(void **state)
 {
@@ -493,6 +504,7 @@ int main(void)
 		T(regions_of_a_peer_are_not_looked_at),
 		T(a_region_that_is_lost_while_suspended_is_gone),
 		T(a_region_that_is_gone_may_be_given_other_memory),
+		T(a_pd_that_is_not_changed_may_be_anything),
 		T(a_region_that_is_there_again_is_registered),
 		T(another_error_fails_the_resume_and_names_the_region),
 		T(lines_may_be_long_and_many),

@@ -15,6 +15,9 @@
 #include "tests/fake/rig.h"
 
 #define BYTES 65536
+/* Far from where the kernel places mappings: else the next one, a thread's stack, may fill the gap.
+ */
+#define ALONE ((void *)(1ul << 45))
 /* The suspend waits for a second: a machine that stands still for longer may try again. */
 #define TRIES 10
 
@@ -26,7 +29,7 @@ static const char waits[] = "the suspend waits for it";
 
 static struct ibv_mr *lose(void)
 {
-	void *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p = mmap(ALONE, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ibv_mr *mr = p == MAP_FAILED ? NULL
 					    : ibv_reg_mr(pd, p, BYTES, IBV_ACCESS_LOCAL_WRITE);
 

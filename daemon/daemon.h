@@ -54,4 +54,9 @@ struct daemon {
 	bool recovered;      /* open migrations of the journal have been taken up again */
 };
 
+/* d: zeroed but for settings and loop, which it owns from then on. 0, or -errno with a line in
+ * *ret_error, owned by the caller. */
+int daemon_start(struct daemon *d, char **ret_error);
+void daemon_stop(struct daemon *d);
+
 #endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* How the parts of ibvmigd are put together, and taken apart. */
+#include "daemon/daemon.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "common/work.h"
+#include "daemon/events.h"
+#include "daemon/events_libvirt.h"
+#include "daemon/journal.h"
+#include "daemon/migrate_step.h"
+#include "daemon/mover.h"
+#include "daemon/provider.h"
+#include "daemon/provider_mlx5.h"
+#include "daemon/relay.h"
+#include "daemon/repath.h"
+#include "daemon/rest.h"
+#include "daemon/settings.h"
+#include "daemon/virt.h"
+#include "daemon/vm.h"
+
+/* Each may wait for a peer or libvirt; relays and polls must not queue behind them. */
+#define WORKERS 32
+
+static int provider_new(const struct settings *s, struct provider **ret_provider)
+{
+	return s->mlx5 ? provider_mlx5_new(s->mlx5, ret_provider)
+		       : provider_exec_new(s->provider_exec, ret_provider);
+}
+
+/* At the start, before the loop runs: the only blocking call of its thread. */
+static void load_inventory(struct daemon *d)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	if (!provider_inventory(d->provider, &answer, d->vf_error) &&
+	    !vf_table_load(&d->vfs, d->journal, answer, d->vf_error)) {
+		d->vf_error[0] = '\0';
+		log_info("%zu VFs on %zu PFs", d->vfs.vf_count, d->vfs.pf_count);
+		return;
+	}
+	log_error("no VM gets a VF, and none can come here: %s", d->vf_error);
+}
+
+int daemon_start(struct daemon *d, char **ret_error)
+{
+	int rc = journal_open(d->settings->state_dir, &d->journal, ret_error);
+
+	if (rc || (rc = provider_new(d->settings, &d->provider)))
+		return rc;
+	load_inventory(d);
+	if ((rc = events_libvirt_register(d->loop)) ||
+	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
+	    (rc = events_new(d->loop, &d->events)) || (rc = relay_new(d, &d->relay)) ||
+	    (rc = mover_new(d, &d->movers)) || (rc = repath_new(d, &d->repath)))
+		return rc;
+	migrate_load_open(d);
+	if ((rc = rest_start(d, ret_error)))
+		return rc;
+	return virt_new(d, &vm_virt_ops, &d->virt);
+}
+
+void daemon_stop(struct daemon *d)
+{
+	events_free(d->events);
+	rest_stop(d);
+	virt_free(d->virt);
+	mover_free(TAKE(d->movers));
+	work_pool_free(d->pool);
+	vm_free_all(d);
+	peer_free_all(d);
+	migrate_free_all(d);
+	relay_free(d->relay);
+	repath_free(TAKE(d->repath));
+	vf_table_clear(&d->vfs);
+	journal_close(d->journal);
+	provider_free(TAKE(d->provider));
+	settings_free(d->settings);
+	sd_event_unref(d->loop);
+}

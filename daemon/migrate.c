@@ -351,7 +351,7 @@ static void on_deadline(void *arg)
 	struct migration *m = arg;
 
 	m->step.timed_out = true;
-	if (m->role == DST && m->state == M_PREPARE && m->armed && !m->back) {
+	if (m->role == DST && m->state <= M_SWITCH && m->armed && !m->back && !m->committed) {
 		migrate_drive(m); /* asks the source for a verdict */
 		return;
 	}

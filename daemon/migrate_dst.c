@@ -254,16 +254,33 @@ static void switch_run(struct job *j)
 	json_set(j->out, "answer", answer);
 }
 
+/* Before COMMIT the source hears of it, and decides: QEMU has been released and may be through
+ * already, and a guest that runs here needs the VF here. */
+static void switch_failed(struct migration *m, struct job *j)
+{
+	if (m->committed) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	log_warn("VM %s: migration %s: SWITCH failed, the source decides: %s", m->vm_name, m->id,
+		 j->error);
+	m->reason[0] = '\0';
+	migrate_error(m, j->rc, "%s", j->error);
+	m->switch_ordered = false;
+	migrate_answer_waiting(m, j->rc);
+}
+
 static void switched(struct migration *m, struct job *j)
 {
 	struct vf *vf = our_vf(m);
 	struct json_object *answer = json_opt(j->out, "answer");
 
 	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+		switch_failed(m, j);
 		return;
 	}
 	m->moved = true;
+	m->reason[0] = '\0'; /* of a try before this one */
 	json_set_u64(m->data, "set_guid_us", json_opt_u64(j->out, "set_guid_us", 0));
 	json_set(m->data, "move", json_object_get(answer));
 	if (vf) {
@@ -281,6 +298,11 @@ int dst_switch(struct migration *m)
 
 	if (m->moved)
 		return STEP_DONE;
+	if (m->step.timed_out && !m->step.phase && !m->committed)
+		return ask_verdict(m);
+	/* One that failed is tried again on the source's order, or when the guest runs here. */
+	if (m->step.started && !m->inflight && (m->switch_ordered || m->committed))
+		m->step.started = false;
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = m->parked = true;

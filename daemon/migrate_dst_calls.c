@@ -144,7 +144,12 @@ void dst_on_switch(struct http_request *req)
 
 	if (!m)
 		return;
-	if (m->ended || m->back || !m->armed) {
+	if (m->state == M_PARKED) {
+		http_fail(req->exchange, 409, "parked",
+			  "host %s has parked it (%.300s): there first", m->to.host, m->trouble);
+		return;
+	}
+	if (m->back || !m->armed || m->state == M_ABORTED) {
 		http_fail(req->exchange, 409, "cancelled",
 			  "the destination has given the migration up: %s", m->reason);
 		return;

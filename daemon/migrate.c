@@ -175,6 +175,15 @@ static void on_end(struct migration *m)
 		vm_release(vm, false);
 }
 
+static void arm_deadline(struct migration *m)
+{
+	unsigned ms = migrate_row(m->role, m->state)->deadline_ms;
+
+	loop_timer_disarm(m->deadline);
+	if (ms)
+		loop_timer_arm(m->deadline, ms);
+}
+
 /* The one place where a state is written. */
 static int set_state(struct migration *m, enum migrate_state to, bool back, const char *note)
 {
@@ -202,9 +211,7 @@ static int set_state(struct migration *m, enum migrate_state to, bool back, cons
 	       back && !m->ended ? "undo of " : "", row->name, note ? ": " : "", note ? note : "");
 	publish(m, note);
 	loop_timer_disarm(m->poll);
-	loop_timer_disarm(m->deadline);
-	if (row->deadline_ms)
-		loop_timer_arm(m->deadline, row->deadline_ms);
+	arm_deadline(m);
 	if (m->ended)
 		on_end(m);
 	return rc;
@@ -504,8 +511,16 @@ struct migration *migrate_new(struct daemon *d, enum migrate_role role, const ch
 	m->next = d->migrations;
 	d->migrations = m;
 	collect(d);
-	loop_timer_arm(m->deadline, migrate_row(role, M_PREPARE)->deadline_ms);
+	arm_deadline(m);
 	return m;
+}
+
+int migrate_reload(struct migration *m, struct json_object *record)
+{
+	int rc = migrate_load(m, record);
+
+	arm_deadline(m);
+	return rc;
 }
 
 struct migration *migrate_find(struct daemon *d, const char *id, enum migrate_role role)

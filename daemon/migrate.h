@@ -179,6 +179,10 @@ int migrate_resolve(struct daemon *d, const char *id);
 struct json_object *migrate_status_of_vm(struct vm *vm);
 struct json_object *migrate_record(const struct migration *m);
 int migrate_load(struct migration *m, struct json_object *record);
+/* The same after a restart: the state's deadline runs from now on. */
+int migrate_reload(struct migration *m, struct json_object *record);
+/* It has stopped, and not by migrating: a parked record goes on without it. */
+void migrate_vm_died(struct migration *m);
 
 /* A time in us since the step began goes into the record as name. */
 void migrate_measure(struct migration *m, const char *name);

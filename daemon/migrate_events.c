@@ -212,7 +212,7 @@ void migrate_load_open(struct daemon *d)
 
 		m = migrate_new(d, src ? ROLE_SOURCE : ROLE_DESTINATION, json_opt_str(o, "id", ""),
 				json_opt_str(o, "vm", ""), json_opt_str(o, "name", ""));
-		if (m && migrate_load(m, o))
+		if (m && migrate_reload(m, o))
 			m->ended = true; /* written by another version: left to the operator */
 		else if (m && !m->back)
 			assume_started(m);

@@ -646,11 +646,6 @@ int src_switch(struct migration *m)
 
 /* ---- after the switch: the destination acts ---- */
 
-int src_attach(struct migration *m)
-{
-	return m->committed && (m->attached || m->peer_ended) ? STEP_DONE : STEP_WAIT;
-}
-
 static void ask_outcome_run(struct job *j)
 {
 	struct json_object *answer AUTO_JSON = NULL, *dst;
@@ -658,15 +653,46 @@ static void ask_outcome_run(struct job *j)
 
 	j->rc = http_call(str(j, "url"), "GET", path, NULL, CHECK_DEADLINE_MS, &answer, j->error);
 	dst = json_opt(answer, "destination");
+	json_set_bool(j->out, "committed", !j->rc && json_opt_bool(dst, "committed", false));
+	json_set_bool(j->out, "attached", !j->rc && json_opt_bool(dst, "attached", false));
 	json_set_bool(j->out, "ended", !j->rc && str_eq(json_opt_str(dst, "state", ""), "DONE"));
 }
 
 static void outcome_asked(struct migration *m, struct job *j)
 {
+	if (json_opt_bool(j->out, "committed", false))
+		migrate_set_committed(m);
+	m->attached = m->attached || json_opt_bool(j->out, "attached", false);
 	m->peer_ended = m->peer_ended || json_opt_bool(j->out, "ended", false);
 	m->step.phase = 0;
 	m->step.resting = true;
 	migrate_poll(m, m->peer_ended ? 0 : OUTCOME_POLL_MS);
+}
+
+/* The destination tells us; a lost word is asked for. */
+static int await_outcome(struct migration *m)
+{
+	struct json_object *in;
+
+	if (!m->step.started) {
+		m->step.started = true;
+		m->step.resting = true;
+		migrate_poll(m, OUTCOME_POLL_MS * 5);
+	} else if (!m->step.phase && !m->inflight) {
+		m->step.phase = 1;
+		in = json_object_new_object();
+		json_set_str(in, "migration", m->id);
+		json_set_str(in, "url", m->to.url);
+		return migrate_job(m, in, ask_outcome_run, outcome_asked) ? -ENOMEM : STEP_WAIT;
+	}
+	return STEP_WAIT;
+}
+
+int src_attach(struct migration *m)
+{
+	if (m->committed && (m->attached || m->peer_ended))
+		return STEP_DONE;
+	return await_outcome(m);
 }
 
 static void give_back_run(struct job *j)
@@ -705,17 +731,5 @@ int src_resume(struct migration *m)
 		json_set_str(in, "vf", m->from.vf);
 		return migrate_job(m, in, give_back_run, given_back) ? -ENOMEM : STEP_WAIT;
 	}
-	/* The destination tells us; a lost word is asked for. */
-	if (!m->step.started) {
-		m->step.started = true;
-		m->step.resting = true;
-		migrate_poll(m, OUTCOME_POLL_MS * 5);
-	} else if (!m->step.phase && !m->inflight) {
-		m->step.phase = 1;
-		in = json_object_new_object();
-		json_set_str(in, "migration", m->id);
-		json_set_str(in, "url", m->to.url);
-		return migrate_job(m, in, ask_outcome_run, outcome_asked) ? -ENOMEM : STEP_WAIT;
-	}
-	return STEP_WAIT;
+	return await_outcome(m);
 }

@@ -575,6 +575,19 @@ void migrate_measure(struct migration *m, const char *name)
 	json_set_u64(m->data, name, now_us() - m->step.entered_us);
 }
 
+static void unpark(struct migration *m, const char *note)
+{
+	set_state(m, m->reached, !m->committed, note);
+	migrate_drive(m);
+}
+
+void migrate_vm_died(struct migration *m)
+{
+	m->vm_dead = true;
+	if (m->state == M_PARKED)
+		unpark(m, "the VM has ended");
+}
+
 int migrate_resolve(struct daemon *d, const char *id)
 {
 	int rc = -ENOENT;
@@ -586,8 +599,7 @@ int migrate_resolve(struct daemon *d, const char *id)
 			rc = rc == -ENOENT ? -EINVAL : rc;
 			continue;
 		}
-		set_state(m, m->reached, !m->committed, "resolved by the operator");
-		migrate_drive(m);
+		unpark(m, "resolved by the operator");
 		rc = 0;
 	}
 	return rc;

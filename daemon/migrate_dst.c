@@ -450,23 +450,42 @@ static int resume_wait(struct migration *m, struct vm *vm)
 {
 	if (!m->step.started) {
 		m->step.started = true;
-		if (m->suspended && vm->agent) {
+		if (m->suspended && vm && vm->agent && !m->vm_dead) {
 			m->pending++;
 			ask_resume(m, vm);
-			peers_resume(m, true);
 		}
+		if (m->suspended)
+			peers_resume(m, true);
 	}
-	if (m->step.ask_again) {
+	if (m->step.ask_again && vm) {
 		m->step.ask_again = false;
 		ask_resume(m, vm);
 	}
 	if (m->pending)
 		return STEP_WAIT;
-	if (m->pending_rc)
+	/* The peers of a VM that has died are told, but they have nobody to meet. */
+	if (m->pending_rc && !m->vm_dead)
 		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
 	m->resumed = true;
 	migrate_measure(m, "resume_us");
 	return STEP_DONE;
+}
+
+/* The VM has died on its way: what it had of this host is given back. */
+static void dead_released(struct migration *m, struct job *j)
+{
+	struct vm *vm = migrate_vm(m);
+	struct vf *vf = our_vf(m);
+
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	if (vf)
+		vf_free_lease(&m->d->vfs, vf);
+	if (vm)
+		vm_forget(vm);
+	m->step.phase = 2;
 }
 
 static void finish_run(struct job *j)
@@ -484,20 +503,27 @@ static void finished(struct migration *m, struct job *j)
 
 	if (ms)
 		json_set(m->data, "vm_downtime_ms", json_object_get(ms));
-	m->step.phase = 2;
+	m->step.phase = m->vm_dead ? 0 : 2; /* it may have died meanwhile */
 }
 
 int dst_resume(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 	struct json_object *in;
-	int rc = m->resumed || m->vm_dead || !vm ? STEP_DONE : resume_wait(m, vm);
+	int rc;
 
+	m->vm_dead = m->vm_dead || !vm;
+	rc = m->resumed ? STEP_DONE : resume_wait(m, vm);
 	if (rc || m->step.phase == 1)
 		return rc ? rc : STEP_WAIT;
 	if (m->step.phase == 2)
 		return STEP_DONE;
 	m->step.phase = 1;
+	if (m->vm_dead && our_vf(m))
+		return migrate_job(m, vm_work_lease_input(our_vf(m)), vm_work_release,
+				   dead_released)
+			       ? -ENOMEM
+			       : STEP_WAIT;
 	in = json_object_new_object();
 	json_set_str(in, "vm", m->vm_uuid);
 	return migrate_job(m, in, finish_run, finished) ? -ENOMEM : STEP_WAIT;

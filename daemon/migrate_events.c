@@ -54,11 +54,16 @@ static bool src_changed(struct migration *m, enum virt_change c)
 		migrate_drive(m);
 		return true;
 	case VIRT_STOPPED:
-		m->vm_dead = true;
+		/* What has stayed behind of one that runs elsewhere. */
+		if (m->committed)
+			return true;
+		migrate_vm_died(m);
 		src_job_failed(m, "ended by the VM's end");
 		return true;
 	case VIRT_RESUMED:
-		/* QEMU had sent all, but the destination did not take over. */
+	case VIRT_RESUMED_INCOMING:
+		/* QEMU had sent all, but the destination did not take over: libvirt resumes it as
+		 * one that has migrated, an operator as any other. */
 		if (m->job == JOB_COMPLETED && !m->committed)
 			src_job_failed(m, "taken back by libvirt");
 		return true;
@@ -97,9 +102,9 @@ static bool dst_changed(struct migration *m, enum virt_change c)
 	case VIRT_STOPPED:
 	case VIRT_STOPPED_MIGRATED:
 		if (m->committed) {
-			m->vm_dead = true;
+			migrate_vm_died(m);
 			migrate_drive(m);
-			return false;
+			return true;
 		}
 		if (vm && vm->state == VM_INCOMING)
 			vm_forget(vm);
@@ -115,7 +120,7 @@ bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c)
 {
 	struct migration *m = migrate_open(d, uuid);
 
-	if (!m || m->state == M_PARKED)
+	if (!m || (m->state == M_PARKED && c != VIRT_STOPPED))
 		return false;
 	return m->role == ROLE_SOURCE ? src_changed(m, c) : dst_changed(m, c);
 }
@@ -236,8 +241,8 @@ static void src_recover(struct migration *m, bool here, const char *status)
 {
 	if (m->committed || !here) {
 		/* It left, or is gone: the destination knows. Without one, walk back. */
-		if (!m->committed && !*m->to.url)
-			m->vm_dead = true;
+		if (!m->committed && (m->back || !*m->to.url))
+			migrate_vm_died(m);
 		else
 			migrate_set_committed(m);
 	}
@@ -260,13 +265,15 @@ static void dst_recover(struct migration *m, bool here, const char *status)
 {
 	struct vm *vm = migrate_vm(m);
 
-	if (m->state == M_PARKED)
-		return;
 	/* A running guest is the proof of COMMIT; "active" is QEMU waiting for one. */
-	if (here && vm && vm->state != VM_INCOMING && strcmp(status, "active")) {
+	if (m->committed || (here && vm && vm->state != VM_INCOMING && strcmp(status, "active"))) {
 		m->committed = m->guest_resumed = true;
 		m->committed_us = now_us();
 	}
+	if (m->committed && !here)
+		migrate_vm_died(m);
+	if (m->state == M_PARKED)
+		return;
 	if (m->committed || m->back || (here && !m->committed))
 		migrate_drive(m);
 	else

@@ -261,7 +261,8 @@ int src_quiesce_undo(struct migration *m)
 	}
 	if (m->pending)
 		return STEP_WAIT;
-	if (m->pending_rc)
+	/* Nobody is left for the peers to meet. */
+	if (m->pending_rc && !m->vm_dead)
 		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
 	m->suspended = false;
 	return STEP_DONE;

@@ -173,6 +173,8 @@ static void on_end(struct migration *m)
 		dst_tell_source(m);
 	if (m->state == M_ABORTED && vm && m->vm_dead)
 		vm_release(vm, false);
+	else if (m->state == M_ABORTED && vm && m->device_gone)
+		vm_device_lost(vm);
 }
 
 static void arm_deadline(struct migration *m)

@@ -125,13 +125,15 @@ bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c)
 	return m->role == ROLE_SOURCE ? src_changed(m, c) : dst_changed(m, c);
 }
 
-/* false: this migration has not asked for it, or no longer. */
+/* false: this migration has not asked for it, or no longer. On the way to DETACH a guest may do
+ * late what an earlier one, walked back since, has asked for. */
 static bool device_deleted(struct migration *m)
 {
-	if (!m->device_del_sent)
+	if (!m->device_del_sent && (m->back || m->state >= M_DETACH))
 		return false;
 	m->device_gone = true;
-	m->step.resting = false;
+	if (m->device_del_sent)
+		m->step.resting = false;
 	migrate_drive(m);
 	return true;
 }

@@ -502,9 +502,12 @@ static void device_del_run(struct job *j)
 	j->rc = qmp_device_del(j->d->virt, str(j, "vm"), str(j, "dev_id"), j->error);
 }
 
-static void step_result(struct migration *m, struct job *j)
+/* -ENODEV: it went, and the event was lost. */
+static void device_del_done(struct migration *m, struct job *j)
 {
-	if (j->rc)
+	if (j->rc == -ENODEV)
+		m->device_gone = true;
+	else if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 }
 
@@ -529,8 +532,10 @@ int src_detach(struct migration *m)
 	if (!m->step.started) {
 		m->step.started = m->device_del_sent = true;
 		m->detach_started_us = now_us();
-		return migrate_job(m, vm_input(m), device_del_run, step_result) ? -ENOMEM
-										: STEP_WAIT;
+		if (!m->device_gone)
+			return migrate_job(m, vm_input(m), device_del_run, device_del_done)
+				       ? -ENOMEM
+				       : STEP_WAIT;
 	}
 	if (!m->device_gone)
 		return STEP_WAIT;

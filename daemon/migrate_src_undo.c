@@ -464,6 +464,8 @@ void src_on_outcome(struct http_request *req)
 		note_attached(m);
 	if (json_opt_bool(req->body, "ended", false))
 		m->peer_ended = true;
-	m->step.resting = false;
+	/* It is what ATTACH and RESUME wait for; an undo waits for something else. */
+	if (!m->back)
+		m->step.resting = false;
 	migrate_drive(m);
 }

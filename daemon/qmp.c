@@ -138,6 +138,8 @@ int qmp_device_del(struct virt *v, const char *uuid, const char *dev_id, char *e
 
 	json_set_str(args, "id", dev_id);
 	rc = qmp_call(v, uuid, "device_del", args, NULL, error);
+	if (rc == -EREMOTEIO && says(error, "not found"))
+		return -ENODEV;
 	/* Asked before, and the guest has not answered yet: the event is still to come. */
 	return rc == -EREMOTEIO && says(error, "already in the process") ? 0 : rc;
 }

@@ -25,6 +25,7 @@ int qmp_attach(struct virt *v, const char *uuid, const char *commands, const cha
 	       const char *bus, char *error);
 /* The commands for after DEVICE_DELETED; what is already gone is no error. */
 int qmp_cleanup(struct virt *v, const char *uuid, const char *commands, char *error);
+/* -ENODEV: it is not there. */
 int qmp_device_del(struct virt *v, const char *uuid, const char *dev_id, char *error);
 int qmp_has_device(struct virt *v, const char *uuid, const char *dev_id, bool *ret_has,
 		   char *error);

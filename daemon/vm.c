@@ -388,7 +388,7 @@ static void reattached(struct job *j)
 		j->rc ? j->error : "");
 }
 
-static void device_lost(struct vm *vm)
+void vm_device_lost(struct vm *vm)
 {
 	if (vm->state != VM_ATTACHED || !vm->vf)
 		return;
@@ -407,7 +407,7 @@ static void on_monitor(struct daemon *d, const char *uuid, const char *event,
 	if (vm && !strcmp(event, "DEVICE_DELETED") &&
 	    str_eq(json_opt_str(details, "device", ""), vm->dev_id)) {
 		if (!migrate_device_deleted(d, uuid))
-			device_lost(vm);
+			vm_device_lost(vm);
 		return;
 	}
 	migrate_monitor_event(d, uuid, event, details);

@@ -62,6 +62,8 @@ void vm_attach(struct vm *vm);
 void vm_release(struct vm *vm, bool keep_binding);
 /* The VF has left with, or come with, a migration. */
 void vm_set_vf(struct vm *vm, struct vf *vf);
+/* The guest has removed its VF, and nobody wanted that: it is attached again. */
+void vm_device_lost(struct vm *vm);
 void vm_forget(struct vm *vm);
 void vm_free_all(struct daemon *d);
 const char *vm_state_name(const struct vm *vm);

@@ -153,10 +153,12 @@ static void publish(struct migration *m, const char *note)
 	events_publish(m->d->events, e);
 }
 
-void migrate_save(struct migration *m, const char *note)
+int migrate_save(struct migration *m, const char *note)
 {
-	write_journal(m, note);
+	int rc = write_journal(m, note);
+
 	publish(m, note);
+	return rc;
 }
 
 static void on_end(struct migration *m)
@@ -259,6 +261,17 @@ static void step_failed(struct migration *m)
 		retry(m);
 		return;
 	}
+	/* QEMU has been released and may be through already, and a guest that runs here needs its
+	 * VF here: the source hears of it, and decides. */
+	if (m->role == DST && m->state == M_SWITCH) {
+		log_warn("VM %s: migration %s: SWITCH failed, the source decides: %s", m->vm_name,
+			 m->id, m->trouble);
+		m->switch_ordered = false;
+		m->step.started = true;
+		memcpy(m->reason, m->trouble, sizeof m->reason);
+		migrate_answer_waiting(m, -EIO);
+		return;
+	}
 	migrate_answer_waiting(m, -EIO);
 	if (m->role == SRC)
 		set_state(m, M_CANCEL, false, m->reason);
@@ -282,6 +295,18 @@ int migrate_error(struct migration *m, int rc, const char *fmt, ...)
 	set_reason(m, fmt, ap);
 	va_end(ap);
 	return rc;
+}
+
+void migrate_give_up(struct migration *m, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	set_reason(m, fmt, ap);
+	va_end(ap);
+	migrate_answer_waiting(m, -ECANCELED);
+	set_state(m, m->state, true, m->reason);
+	migrate_drive(m);
 }
 
 void migrate_fail(struct migration *m, int rc, const char *fmt, ...)
@@ -564,6 +589,7 @@ void migrate_set_committed(struct migration *m)
 		return;
 	m->committed = true;
 	m->committed_us = now_us();
+	m->step.resting = false;
 	/* Its QEMU may linger: what is sent to the VM from now on goes to its new host. */
 	if (vm && m->role == SRC) {
 		vm->state = VM_LEAVING;

@@ -152,8 +152,11 @@ void migrate_ask_agent(struct migration *m, struct vm *vm, struct json_object *m
 		       unsigned deadline_ms,
 		       void (*done)(struct migration *m, int rc, struct json_object *answer,
 				    const char *error));
-/* Writes the record without a change of state. */
-void migrate_save(struct migration *m, const char *note);
+/* The destination walks back, because the VM does not come: the source's word, or the VM's end. */
+void migrate_give_up(struct migration *m, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* Writes the record without a change of state. 0 or -errno: it is not durable. */
+int migrate_save(struct migration *m, const char *note);
 /* Runs the step again after a while. */
 void migrate_poll(struct migration *m, unsigned after_ms);
 void migrate_set_committed(struct migration *m);

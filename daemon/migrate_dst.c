@@ -160,7 +160,7 @@ static void verdict(struct migration *m, struct job *j)
 	m->step.phase = 0;
 	m->step.timed_out = false;
 	if (!j->rc && json_opt_bool(j->out, "over", false) && !m->guest_resumed)
-		migrate_fail(m, -ECANCELED, "the source has given the migration up");
+		migrate_give_up(m, "the source has given the migration up");
 	else
 		loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
 }
@@ -254,29 +254,13 @@ static void switch_run(struct job *j)
 	json_set(j->out, "answer", answer);
 }
 
-/* Before COMMIT the source hears of it, and decides: QEMU has been released and may be through
- * already, and a guest that runs here needs the VF here. */
-static void switch_failed(struct migration *m, struct job *j)
-{
-	if (m->committed) {
-		migrate_fail(m, j->rc, "%s", j->error);
-		return;
-	}
-	log_warn("VM %s: migration %s: SWITCH failed, the source decides: %s", m->vm_name, m->id,
-		 j->error);
-	m->reason[0] = '\0';
-	migrate_error(m, j->rc, "%s", j->error);
-	m->switch_ordered = false;
-	migrate_answer_waiting(m, j->rc);
-}
-
 static void switched(struct migration *m, struct job *j)
 {
 	struct vf *vf = our_vf(m);
 	struct json_object *answer = json_opt(j->out, "answer");
 
 	if (j->rc) {
-		switch_failed(m, j);
+		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
 	m->moved = true;

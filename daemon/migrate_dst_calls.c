@@ -159,6 +159,12 @@ void dst_on_switch(struct http_request *req)
 		migrate_answer_waiting(m, 0);
 		return;
 	}
+	/* Its first try may not have been durable. */
+	if (m->state == M_SWITCH && !m->inflight && migrate_save(m, "ordered again")) {
+		http_fail(TAKE(m->waiting), 409, "journal",
+			  "host %s cannot write its journal; is the disk full?", m->to.host);
+		return;
+	}
 	peers_load(m, json_opt(req->body, "peers"));
 	m->suspended = json_opt_bool(req->body, "suspended", false);
 	m->switch_ordered = true;
@@ -184,7 +190,7 @@ void dst_on_unswitch(struct http_request *req)
 		return;
 	}
 	if (!m->back)
-		migrate_fail(m, -ECANCELED, "the source walks the migration back");
+		migrate_give_up(m, "the source walks the migration back");
 	if (m->parked)
 		m->waiting = req->exchange;
 	else
@@ -200,7 +206,7 @@ void dst_on_abort(struct http_request *req)
 		return;
 	http_reply(req->exchange, 200, NULL);
 	if (!m->ended && !m->back)
-		migrate_fail(m, -ECANCELED, "%s", json_opt_str(req->body, "reason", "cancelled"));
+		migrate_give_up(m, "%s", json_opt_str(req->body, "reason", "cancelled"));
 }
 
 /* ---- answers ---- */

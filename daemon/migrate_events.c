@@ -22,6 +22,8 @@ static void src_job_failed(struct migration *m, const char *how)
 	bool was_over = m->job == JOB_FAILED;
 
 	m->job = JOB_FAILED;
+	if (m->state == M_CANCEL)
+		m->step.resting = false;
 	if (m->back || m->state == M_CANCEL || was_over)
 		migrate_drive(m);
 	else
@@ -109,7 +111,7 @@ static bool dst_changed(struct migration *m, enum virt_change c)
 		if (vm && vm->state == VM_INCOMING)
 			vm_forget(vm);
 		if (!m->back)
-			migrate_fail(m, -ECANCELED, "the VM ended here before it had arrived");
+			migrate_give_up(m, "the VM ended here before it had arrived");
 		return true;
 	default:
 		return false;

@@ -661,6 +661,7 @@ static void ask_outcome_run(struct job *j)
 	json_set_bool(j->out, "committed", !j->rc && json_opt_bool(dst, "committed", false));
 	json_set_bool(j->out, "attached", !j->rc && json_opt_bool(dst, "attached", false));
 	json_set_bool(j->out, "ended", !j->rc && str_eq(json_opt_str(dst, "state", ""), "DONE"));
+	json_set_bool(j->out, "gone", !j->rc && str_eq(json_opt_str(dst, "state", ""), "ABORTED"));
 }
 
 static void outcome_asked(struct migration *m, struct job *j)
@@ -669,13 +670,15 @@ static void outcome_asked(struct migration *m, struct job *j)
 		migrate_set_committed(m);
 	m->attached = m->attached || json_opt_bool(j->out, "attached", false);
 	m->peer_ended = m->peer_ended || json_opt_bool(j->out, "ended", false);
+	/* It is paused here, if libvirt has not resumed it. */
+	if (m->state == M_CANCEL && json_opt_bool(j->out, "gone", false))
+		m->job = JOB_FAILED;
 	m->step.phase = 0;
 	m->step.resting = true;
 	migrate_poll(m, m->peer_ended ? 0 : OUTCOME_POLL_MS);
 }
 
-/* The destination tells us; a lost word is asked for. */
-static int await_outcome(struct migration *m)
+int src_await_outcome(struct migration *m)
 {
 	struct json_object *in;
 
@@ -697,7 +700,7 @@ int src_attach(struct migration *m)
 {
 	if (m->committed && (m->attached || m->peer_ended))
 		return STEP_DONE;
-	return await_outcome(m);
+	return src_await_outcome(m);
 }
 
 static void give_back_run(struct job *j)
@@ -736,5 +739,5 @@ int src_resume(struct migration *m)
 		json_set_str(in, "vf", m->from.vf);
 		return migrate_job(m, in, give_back_run, given_back) ? -ENOMEM : STEP_WAIT;
 	}
-	return await_outcome(m);
+	return src_await_outcome(m);
 }

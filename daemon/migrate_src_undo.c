@@ -99,7 +99,10 @@ int src_cancel(struct migration *m)
 {
 	if (m->committed || m->vm_dead || m->job == JOB_NONE || m->job == JOB_FAILED)
 		return STEP_DONE;
-	if (m->step.started || m->job == JOB_COMPLETED)
+	/* QEMU has sent all: the VM arrives, or libvirt takes it back. */
+	if (m->job == JOB_COMPLETED)
+		return src_await_outcome(m);
+	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
 	return migrate_job(m, vm_input(m), abort_run, aborted) ? -ENOMEM : STEP_WAIT;

@@ -40,6 +40,8 @@ void peer_on_suspend(struct http_request *req);
 void peer_on_resume(struct http_request *req);
 void peer_free_all(struct daemon *d);
 
+/* Waits for the destination's word on how far it is, and asks for one that was lost. */
+int src_await_outcome(struct migration *m);
 /* HOLD: a pass has ended. */
 void src_look_now(struct migration *m);
 /* The agent keeps bytes dirty from now on; 0 ends it. */

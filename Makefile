@@ -94,6 +94,7 @@ help:
 	@echo 'make bench-pages what an HCA writes behind the dirty log during a migration, in build/bench/pages.json'
 	@echo 'make bench-shim the cost of the shim on the data path, in instructions, in build/bench/shim.json'
 	@echo 'make bench-race RUNS=20  posts and polls from many threads during migrations, under TSan and ASan'
+	@echo 'make bench-faults  each fault in each state of a migration at three moments, on simulated hosts, in build/bench/faults.json'
 	@echo 'make bench-qps  what a suspend and a resume cost by the number of QPs, in build/bench/qps.json, .svg'
 	@echo 'make bench-vswitch  plans, memory, the cost table of the vSwitch paper, in build/bench/vswitch.json'
 	@echo 'make bench-paths  path records, from the SA and from the cache: lookups/s and a flood, in build/bench/paths.json'

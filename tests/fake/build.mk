@@ -60,3 +60,13 @@ bench-qps:
 	$(Q)tests/lab/deps
 	$(Q)$(MAKE) --no-print-directory all testbins
 	$(Q)tests/bench/qps
+
+# The fault matrix on simulated hosts: the daemon as it is shipped, above played seams.
+SIM_SRC := $(addprefix tests/fake/sim,.c _net.c _fabric.c _libvirt.c _virt.c _guest.c _world.c)
+SIM_WRAP := $(foreach f,clock_gettime poll socket close,-Wl$(comma)--wrap=$(f))
+$(eval $(call testtool,daemon_faults,tests/integration/daemon_faults.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
+
+# All moments of each state; make check takes one.
+.PHONY: bench-faults
+bench-faults: $(BUILD)/tests/daemon_faults
+	$(Q)$< all

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Clock, events, processes and workers of simulated hosts (sim.h). */
+#include "tests/fake/sim.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "common/work.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <ucontext.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#define FIBER_BYTES                       (1u << 20)
+#define FIBER_LEAVES(fake, bottom, bytes) __sanitizer_start_switch_fiber(fake, bottom, bytes)
+#define FIBER_ENTERS(fake, bottom, bytes) __sanitizer_finish_switch_fiber(fake, bottom, bytes)
+#else
+#define FIBER_BYTES                       (256u << 10)
+#define FIBER_LEAVES(fake, bottom, bytes) ((void)(fake), (void)(bottom), (void)(bytes))
+#define FIBER_ENTERS(fake, bottom, bytes) ((void)(fake), (void)(bottom), (void)(bytes))
+#endif
+
+#define PROCS_MAX 8
+#define STEPS_MAX 2000000 /* of a world that does not come to rest */
+#define START_US  (1000 * SIM_S)
+#define WALL_MS   1700000000000ull
+
+struct sim_event {
+	struct sim_event *next;
+	uint64_t at_us, seq;
+	struct sim_proc *owner; /* borrowed, or NULL */
+	unsigned life;
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+struct sim_fiber {
+	ucontext_t context;
+	void *stack; /* owned */
+	struct sim_proc *owner;
+	unsigned life;
+	void (*run)(void *arg), (*done)(void *arg);
+	void *arg;
+	bool ended, sleeping;
+};
+
+struct sim_proc *sim_self;
+
+static uint64_t clock_now_us = START_US;
+static uint64_t last_seq, steps;
+static struct sim_event *events; /* by time, then by age */
+static struct sim_proc *procs[PROCS_MAX];
+static unsigned proc_count;
+static struct sim_fiber *current;
+static ucontext_t main_context;
+static void *spare_stacks[64];
+static unsigned spare_count;
+static const void *main_stack;
+static size_t main_stack_bytes;
+
+uint64_t sim_us(void)
+{
+	return clock_now_us;
+}
+
+uint64_t sim_steps(void)
+{
+	return steps;
+}
+
+/* ---- the clock that all code sees ---- */
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t)
+{
+	uint64_t us = clock_now_us;
+
+	if (id == CLOCK_REALTIME)
+		us += (uint64_t)((int64_t)WALL_MS + (sim_self ? sim_self->wall_offset_ms : 0)) *
+		      1000;
+	t->tv_sec = (time_t)(us / 1000000);
+	t->tv_nsec = (long)(us % 1000000) * 1000;
+	return 0;
+}
+
+/* A worker that sleeps by poll(). */
+int __real_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+	if (n || !current)
+		return __real_poll(fds, n, timeout_ms);
+	sim_sleep((uint64_t)timeout_ms * SIM_MS);
+	return 0;
+}
+
+int __real_socket(int domain, int type, int protocol);
+int __wrap_socket(int domain, int type, int protocol);
+int __wrap_socket(int domain, int type, int protocol)
+{
+	int fd = __real_socket(domain, type, protocol);
+
+	if (fd >= 0 && sim_self && sim_self->fd_count < ARRAY_SIZE(sim_self->fds))
+		sim_self->fds[sim_self->fd_count++] = fd;
+	return fd;
+}
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd)
+{
+	for (unsigned i = 0; sim_self && i < sim_self->fd_count; i++)
+		if (sim_self->fds[i] == fd)
+			sim_self->fds[i--] = sim_self->fds[--sim_self->fd_count];
+	return __real_close(fd);
+}
+
+/* ---- events ---- */
+
+static void insert(struct sim_event *e)
+{
+	struct sim_event **p = &events;
+
+	while (*p && ((*p)->at_us < e->at_us || ((*p)->at_us == e->at_us && (*p)->seq < e->seq)))
+		p = &(*p)->next;
+	e->next = *p;
+	*p = e;
+}
+
+struct sim_event *sim_after(struct sim_proc *owner, uint64_t us, void (*fn)(void *arg), void *arg)
+{
+	struct sim_event *e = calloc(1, sizeof *e);
+
+	*e = (struct sim_event){
+		.at_us = clock_now_us + us,
+		.seq = ++last_seq,
+		.owner = owner,
+		.life = owner ? owner->life : 0,
+		.fn = fn,
+		.arg = arg,
+	};
+	insert(e);
+	return e;
+}
+
+static bool take_out(struct sim_event *e)
+{
+	for (struct sim_event **p = &events; *p; p = &(*p)->next) {
+		if (*p == e) {
+			*p = e->next;
+			return true;
+		}
+	}
+	return false;
+}
+
+void sim_cancel(struct sim_event *e)
+{
+	if (e && take_out(e))
+		free(e);
+}
+
+/* false: not now, and perhaps never. */
+static bool may_run(struct sim_event *e)
+{
+	if (!e->owner)
+		return true;
+	if (!e->owner->up || e->owner->life != e->life) {
+		free(e);
+		return false;
+	}
+	if (e->owner->stopped_until_us > clock_now_us) {
+		e->at_us = e->owner->stopped_until_us;
+		insert(e);
+		return false;
+	}
+	return true;
+}
+
+static void run_first(void)
+{
+	struct sim_event *e = events;
+
+	events = e->next;
+	if (e->at_us > clock_now_us)
+		clock_now_us = e->at_us;
+	if (!may_run(e))
+		return;
+	sim_self = e->owner;
+	e->fn(e->arg);
+	sim_self = NULL;
+	free(e);
+}
+
+static bool reads_sockets(const struct sim_proc *p)
+{
+	return p->up && p->loop && p->stopped_until_us <= clock_now_us;
+}
+
+/* One look at all of them: most events move nothing. */
+static bool sockets_move(void)
+{
+	struct pollfd fds[PROCS_MAX + SIM_CHANNELS];
+	unsigned n = sim_channel_fds(fds);
+
+	for (unsigned i = 0; i < proc_count; i++)
+		if (reads_sockets(procs[i]))
+			fds[n++] = (struct pollfd){.fd = sd_event_get_fd(procs[i]->loop),
+						   .events = POLLIN};
+	return __real_poll(fds, n, 0) > 0;
+}
+
+/* What has come over sockets. */
+static void run_sockets(void)
+{
+	bool more = sockets_move();
+
+	while (more) {
+		more = false;
+		sim_guest_pump();
+		for (unsigned i = 0; i < proc_count; i++) {
+			struct sim_proc *p = procs[i];
+
+			if (!reads_sockets(p))
+				continue;
+			sim_self = p;
+			if (sd_event_run(p->loop, 0) > 0)
+				more = true;
+			sim_self = NULL;
+		}
+	}
+}
+
+bool sim_run(bool (*cond)(void *arg), void *arg, uint64_t until_us, void (*after_each)(void))
+{
+	for (;;) {
+		run_sockets();
+		if (after_each)
+			after_each();
+		if (cond && cond(arg))
+			return true;
+		if (!events || events->at_us > until_us || ++steps > STEPS_MAX)
+			break;
+		run_first();
+	}
+	if (clock_now_us < until_us)
+		clock_now_us = until_us;
+	return false;
+}
+
+/* ---- processes ---- */
+
+void sim_proc_start(struct sim_proc *p, sd_event *loop)
+{
+	bool known = false;
+
+	for (unsigned i = 0; i < proc_count; i++)
+		known = known || procs[i] == p;
+	if (!known)
+		procs[proc_count++] = p;
+	p->up = true;
+	p->life++;
+	p->loop = loop;
+	p->stopped_until_us = 0;
+}
+
+void sim_proc_die(struct sim_proc *p)
+{
+	p->up = false;
+	for (unsigned i = 0; i < p->fd_count; i++)
+		__real_close(p->fds[i]);
+	p->fd_count = 0;
+	sim_net_proc_died(p);
+}
+
+struct sim_proc *sim_proc_of_loop(sd_event *loop)
+{
+	for (unsigned i = 0; i < proc_count; i++)
+		if (procs[i]->up && procs[i]->loop == loop)
+			return procs[i];
+	return NULL;
+}
+
+/* ---- workers ---- */
+
+static void *stack_get(void)
+{
+	if (spare_count)
+		return spare_stacks[--spare_count];
+	void *p = mmap(NULL, FIBER_BYTES, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void stack_put(void *stack)
+{
+	if (spare_count < ARRAY_SIZE(spare_stacks))
+		spare_stacks[spare_count++] = stack;
+	else
+		munmap(stack, FIBER_BYTES);
+}
+
+static void fiber_main(void)
+{
+	struct sim_fiber *f = current;
+
+	FIBER_ENTERS(NULL, &main_stack, &main_stack_bytes);
+	f->run(f->arg);
+	f->ended = true;
+	FIBER_LEAVES(NULL, main_stack, main_stack_bytes);
+	swapcontext(&f->context, &main_context);
+}
+
+static void fiber_done(void *arg)
+{
+	struct sim_fiber *f = arg;
+
+	f->done(f->arg);
+	free(f);
+}
+
+static void fiber_enter(void *arg)
+{
+	struct sim_fiber *f = arg;
+	void *fake = NULL;
+
+	current = f;
+	FIBER_LEAVES(&fake, f->stack, FIBER_BYTES);
+	swapcontext(&main_context, &f->context);
+	FIBER_ENTERS(fake, NULL, NULL);
+	current = NULL;
+	if (f->ended) {
+		stack_put(f->stack);
+		sim_after(f->owner, 0, fiber_done, f);
+	}
+}
+
+struct sim_fiber *sim_fiber(void)
+{
+	return current;
+}
+
+void sim_wait(void)
+{
+	struct sim_fiber *f = current;
+	void *fake = NULL;
+
+	FIBER_LEAVES(&fake, main_stack, main_stack_bytes);
+	swapcontext(&f->context, &main_context);
+	FIBER_ENTERS(fake, &main_stack, &main_stack_bytes);
+}
+
+void sim_wake(struct sim_fiber *f)
+{
+	if (f->owner->up && f->owner->life == f->life)
+		sim_after(f->owner, 0, fiber_enter, f);
+}
+
+void sim_sleep(uint64_t us)
+{
+	/* At the start, in the loop's thread, a daemon may block: it takes no time then. */
+	if (!current)
+		return;
+	sim_after(current->owner, us, fiber_enter, current);
+	sim_wait();
+}
+
+struct work_pool {
+	struct sim_proc *owner;
+};
+
+int work_pool_new(sd_event *loop, unsigned threads, struct work_pool **ret_pool)
+{
+	struct work_pool *p = calloc(1, sizeof *p);
+
+	(void)threads;
+	if (!p)
+		return -ENOMEM;
+	p->owner = sim_proc_of_loop(loop);
+	*ret_pool = p;
+	return 0;
+}
+
+void work_pool_free(struct work_pool *p)
+{
+	free(p);
+}
+
+int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *arg), void *arg)
+{
+	struct sim_fiber *f = calloc(1, sizeof *f);
+
+	if (!f || !(f->stack = stack_get())) {
+		free(f);
+		return -ENOMEM;
+	}
+	f->owner = p->owner;
+	f->life = p->owner->life;
+	f->run = run;
+	f->done = done;
+	f->arg = arg;
+	getcontext(&f->context);
+	f->context.uc_stack.ss_sp = f->stack;
+	f->context.uc_stack.ss_size = FIBER_BYTES;
+	makecontext(&f->context, fiber_main, 0);
+	sim_after(f->owner, 0, fiber_enter, f);
+	return 0;
+}
+
+/* ---- timers (common/loop.h) ---- */
+
+struct loop_timer {
+	struct sim_proc *owner;
+	loop_timer_fn *fn;
+	void *arg;
+	struct sim_event *event; /* owned while armed */
+};
+
+static void timer_fired(void *arg)
+{
+	struct loop_timer *t = arg;
+
+	t->event = NULL;
+	t->fn(t->arg);
+}
+
+int loop_timer_new(sd_event *loop, loop_timer_fn *fn, void *arg, struct loop_timer **ret_timer)
+{
+	struct loop_timer *t = calloc(1, sizeof *t);
+
+	if (!t)
+		return -ENOMEM;
+	*t = (struct loop_timer){.owner = sim_proc_of_loop(loop), .fn = fn, .arg = arg};
+	*ret_timer = t;
+	return 0;
+}
+
+void loop_timer_arm(struct loop_timer *t, uint64_t delay_ms)
+{
+	loop_timer_disarm(t);
+	t->event = sim_after(t->owner, delay_ms * SIM_MS, timer_fired, t);
+}
+
+void loop_timer_disarm(struct loop_timer *t)
+{
+	if (!t)
+		return;
+	sim_cancel(t->event);
+	t->event = NULL;
+}
+
+void loop_timer_free(struct loop_timer *t)
+{
+	loop_timer_disarm(t);
+	free(t);
+}

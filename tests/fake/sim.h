@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Simulated hosts in one process, on a clock of their own: real daemons (all of daemon/) over
+ * played libvirt, QEMU, guests, ibvmig-sm, VFs and network. The seams are the C library's clock,
+ * common/'s timers, workers, HTTP client and server, libvirt's own functions, the VF provider's
+ * call, and the AF_UNIX sockets of guest channels, which are real. Nothing waits and nothing
+ * depends on chance: the same call sequence gives the same run. */
+#ifndef IBVMIG_TESTS_FAKE_SIM_H
+#define IBVMIG_TESTS_FAKE_SIM_H
+
+#include <json-c/json.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+#include "common/frame.h"
+#include "daemon/daemon.h"
+
+#define SIM_MS    1000ull
+#define SIM_S     1000000ull
+#define SIM_HOSTS 3 /* the mover's two, and the one of its peer */
+#define SIM_VFS   2 /* a host */
+
+enum { HOST_A, HOST_B, HOST_C };
+
+/* ---- sim.c: clock, events, processes, fibers ---- */
+
+struct sim_event;
+
+/* A program: while it is stopped its events wait, when it is dead they are gone. */
+struct sim_proc {
+	const char *name;
+	bool up;
+	uint64_t stopped_until_us;
+	int64_t wall_offset_ms; /* of this host's wall clock */
+	int disk_errno;         /* what its writes to files end with; 0: they work */
+	sd_event *loop;         /* of a daemon; NULL otherwise */
+	unsigned life;          /* how often it was started */
+	int fds[64];            /* its sockets, closed when it dies */
+	unsigned fd_count;
+};
+
+extern struct sim_proc *sim_self; /* whose code runs now; NULL: the world's */
+
+uint64_t sim_us(void);
+/* owner NULL: the world. The event is forgotten if that life of the owner ends before. */
+struct sim_event *sim_after(struct sim_proc *owner, uint64_t us, void (*fn)(void *arg), void *arg);
+void sim_cancel(struct sim_event *e);
+/* Runs the world until cond() holds or the time has come; whether it holds. after_each (or NULL) is
+ * called after each event. */
+bool sim_run(bool (*cond)(void *arg), void *arg, uint64_t until_us, void (*after_each)(void));
+void sim_proc_start(struct sim_proc *p, sd_event *loop);
+void sim_proc_die(struct sim_proc *p);
+struct sim_proc *sim_proc_of_loop(sd_event *loop);
+uint64_t sim_steps(void);
+
+struct sim_fiber;
+/* The worker that runs now, or NULL in a loop's thread. */
+struct sim_fiber *sim_fiber(void);
+/* In a worker: gives the processor away until sim_wake(). */
+void sim_wait(void);
+void sim_wake(struct sim_fiber *f);
+void sim_sleep(uint64_t us);
+
+/* ---- sim_net.c ---- */
+
+enum sim_replies { REPLIES_WELL, REPLIES_LATE, REPLIES_DOUBLED, REPLIES_REORDERED, REPLIES_LOST };
+
+struct sim_net {
+	enum sim_replies replies;
+	uint64_t cut_until_us; /* between A and B */
+	uint64_t latency_us;
+	uint64_t calls, lost;
+};
+extern struct sim_net sim_net;
+
+typedef void sim_http_done(void *arg, int rc, struct json_object *answer, const char *error);
+/* A call by somebody who is no daemon: a hook, an operator, a test. */
+void sim_http(int from_host, const char *base, const char *method, const char *path,
+	      struct json_object *body, unsigned timeout_ms, sim_http_done *done, void *arg);
+/* The answer of sim_fabric.c's ibvmig-sm: 200, or an error's status, with a body owned by the
+ * caller. */
+unsigned sim_sm_request(const char *method, const char *path, struct json_object *body,
+			struct json_object **ret_answer, char *error);
+/* Open connections to it break. */
+void sim_net_proc_died(struct sim_proc *p);
+
+/* ---- sim_fabric.c ---- */
+
+struct sim_vf {
+	const char *name;
+	uint64_t parked_guid, guid;
+	bool prepared, vanished;
+};
+
+struct sim_binding {
+	bool bound;
+	uint64_t vguid;
+	char vm[37], name[64], host[64], url[256], vf[64];
+	uint64_t parked_guid;
+	unsigned lid;
+};
+
+struct sim_fabric {
+	struct sim_proc sm;
+	uint64_t opensm_down_until_us;
+	struct sim_binding bindings[4];
+	unsigned moves;
+};
+extern struct sim_fabric sim_fabric;
+
+struct sim_binding *sim_binding(uint64_t vguid);
+/* How many VFs show it. */
+unsigned sim_vfs_with(uint64_t guid);
+
+/* ---- sim_virt.c ---- */
+
+enum sim_vcpu { VCPU_RUNS, VCPU_PAUSED, VCPU_INCOMING };
+enum sim_job {
+	QJOB_NONE,
+	QJOB_SETUP,
+	QJOB_ACTIVE,
+	QJOB_DEVICE,
+	QJOB_COMPLETED,
+	QJOB_CANCELLED,
+	QJOB_FAILED
+};
+
+struct sim_guest;
+
+struct sim_qemu {
+	bool exists;
+	int host;
+	struct sim_guest *guest;
+	enum sim_vcpu vcpu;
+	enum sim_job job;
+	unsigned preset_mib; /* libvirt's migration speed */
+	uint64_t bandwidth, downtime_ms, remaining, passes;
+	bool has_device, has_netdev, deleting;
+	char device_vf[64], device_bus[16];
+	int listen_fd, conn_fd;
+	struct frame_parser parser;
+	char path[108];
+	unsigned life;
+};
+
+struct sim_host {
+	const char *name, *url;
+	struct daemon d;
+	struct sim_proc proc; /* ibvmigd */
+	bool libvirtd_up;
+	struct sim_vf vfs[SIM_VFS];
+	struct sim_qemu qemus[2]; /* by guest */
+	bool device_add_fails;
+};
+extern struct sim_host sim_hosts[SIM_HOSTS];
+
+/* virsh migrate --live --p2p of guest 0. done when it is over; ok tells how. */
+struct sim_migration {
+	bool under_way, ok;
+	int from, to;
+	char error[512];
+};
+extern struct sim_migration sim_migration;
+void sim_migrate(int from, int to);
+/* virsh domjobabort; false: there is no job. */
+bool sim_abort(int host);
+void sim_qemu_start(int host, struct sim_guest *g);
+/* QEMU dies where it runs, or where it waits. */
+void sim_qemu_kill(int host);
+void sim_libvirtd_kill(int host, uint64_t down_us);
+/* virsh resume, destroy of what libvirt leaves to an operator after its own death; true: there was
+ * something. */
+bool sim_virsh_mends(void);
+struct sim_qemu *sim_qemu_of(struct sim_guest *g); /* where its memory is and lives, or NULL */
+unsigned sim_running(struct sim_guest *g);
+
+/* ---- sim_guest.c ---- */
+
+struct sim_guest {
+	const char *name, *uuid;
+	uint64_t vguid;
+	bool mover;
+	bool agent_up, process_dead;
+	bool live; /* its QPs run */
+	char suspended[40];
+	uint64_t ballast_until_us, ballast_bytes;
+	uint64_t channel_stuck_until_us;
+	bool ignores_device_del, port_dead;
+	struct {
+		bool busy, resume, ready;
+		uint64_t id, deadline_us;
+		char migration[40];
+		struct sim_event *timer;
+	} job;
+};
+extern struct sim_guest sim_guests[2]; /* mover, peer */
+extern enum sim_replies sim_agent_replies;
+
+#define SIM_CHANNELS (SIM_HOSTS * 2)
+struct pollfd;
+/* The sockets of all channels, at most SIM_CHANNELS; how many. */
+unsigned sim_channel_fds(struct pollfd *fds);
+void sim_guest_pump(void);
+void sim_guest_agent_kill(struct sim_guest *g, uint64_t down_us);
+void sim_guest_process_kill(struct sim_guest *g);
+/* Its device may be taken away: nothing holds it. */
+bool sim_guest_lets_go(struct sim_guest *g);
+void sim_guest_input(struct sim_guest *g, struct json_object *msg);
+void sim_channel_send(struct sim_guest *g, struct json_object *msg);
+/* QEMU's event when the agent opens or closes its port. */
+void sim_channel_event(struct sim_guest *g, bool open);
+
+/* ---- sim_world.c ---- */
+
+/* Three hosts, one VM on A, one on C that it is connected to; until all are attached. dir: for
+ * journals and sockets. false: they did not come up. */
+bool sim_world_start(const char *dir);
+void sim_daemon_kill(int host);
+void sim_daemon_start(int host);
+
+#endif

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* VFs and the VF provider, ibvmig-sm and its registry, of simulated hosts (sim.h; docs/wire.md). */
+#include "tests/fake/sim.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/provider.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define CALL_US   (10 * SIM_MS) /* a program started, before and after what it does */
+#define FIRST_LID 20
+
+struct sim_fabric sim_fabric = {.sm = {.name = "ibvmig-sm"}};
+
+/* ---- VFs ---- */
+
+static struct sim_vf *vf_named(const char *name)
+{
+	for (int h = 0; h < SIM_HOSTS; h++)
+		for (int i = 0; i < SIM_VFS; i++)
+			if (str_eq(sim_hosts[h].vfs[i].name, name))
+				return &sim_hosts[h].vfs[i];
+	return NULL;
+}
+
+unsigned sim_vfs_with(uint64_t guid)
+{
+	unsigned n = 0;
+
+	for (int h = 0; h < SIM_HOSTS; h++)
+		for (int i = 0; i < SIM_VFS; i++)
+			n += sim_hosts[h].vfs[i].guid == guid;
+	return n;
+}
+
+static struct json_object *inventory(struct sim_host *h)
+{
+	struct json_object *o = json_object_new_object(), *pfs = NULL,
+			   *vfs = json_object_new_array();
+	static const char pf[] = "{\"l\":[{\"name\":\"pf0\",\"guid\":\"0x00fab0fffe000100\","
+				 "\"pkeys\":[\"0x8001\"]}]}";
+
+	json_parse(pf, strlen(pf), &pfs);
+	json_set(o, "pfs", json_object_get(json_opt(pfs, "l")));
+	json_object_put(pfs);
+	for (unsigned i = 0; i < SIM_VFS; i++) {
+		struct json_object *v = json_object_new_object();
+
+		json_set_str(v, "name", h->vfs[i].name);
+		json_set_str(v, "pf", "pf0");
+		json_set_u64(v, "index", i + 1);
+		json_set_guid(v, "parked_guid", h->vfs[i].parked_guid);
+		json_set_guid(v, "guid", h->vfs[i].guid);
+		json_object_array_add(vfs, v);
+	}
+	json_set(o, "vfs", vfs);
+	return o;
+}
+
+static struct json_object *prepare(struct sim_vf *vf)
+{
+	struct json_object *o = NULL;
+	char *text AUTO_FREE = strf(
+		"{\"attach\":[{\"execute\":\"netdev_add\",\"arguments\":{\"id\":\"nd\"}},"
+		"{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vf\",\"vf\":\"%s\"}}],"
+		"\"detach\":[{\"execute\":\"netdev_del\",\"arguments\":{\"id\":\"nd\"}}]}",
+		vf->name);
+
+	vf->prepared = true;
+	json_parse(text, strlen(text), &o);
+	return o;
+}
+
+static struct sim_host *own_host(void)
+{
+	for (int i = 0; i < SIM_HOSTS; i++)
+		if (sim_self == &sim_hosts[i].proc)
+			return &sim_hosts[i];
+	return NULL;
+}
+
+/* A call about one VF: what it does comes between two waits. NULL: it has failed. */
+static struct sim_vf *vf_call(const char *op, const char *name, char *error)
+{
+	struct sim_vf *vf = vf_named(name);
+
+	sim_sleep(CALL_US);
+	if (vf && !vf->vanished)
+		return vf;
+	snprintf(error, HTTP_ERROR_MAX, "the VF provider failed in \"%s\": no such VF", op);
+	return NULL;
+}
+
+static int do_inventory(struct provider *p, struct json_object **ret_out, char *error)
+{
+	(void)p;
+	(void)error;
+	*ret_out = inventory(own_host());
+	return 0;
+}
+
+static int do_prepare(struct provider *p, struct json_object *in, struct json_object **ret_out,
+		      char *error)
+{
+	struct sim_vf *vf = vf_call("prepare", json_opt_str(in, "vf", ""), error);
+
+	(void)p;
+	if (!vf)
+		return -EREMOTEIO;
+	*ret_out = prepare(vf);
+	sim_sleep(CALL_US);
+	return 0;
+}
+
+static int do_set_guid(struct provider *p, const char *name, uint64_t guid, char *error)
+{
+	struct sim_vf *vf = vf_call("set-guid", name, error);
+
+	(void)p;
+	if (!vf)
+		return -EREMOTEIO;
+	vf->guid = guid;
+	sim_sleep(CALL_US);
+	return 0;
+}
+
+static int do_release(struct provider *p, const char *name, char *error)
+{
+	struct sim_vf *vf = vf_call("release", name, error);
+
+	(void)p;
+	if (!vf)
+		return -EREMOTEIO;
+	vf->prepared = false;
+	sim_sleep(CALL_US);
+	return 0;
+}
+
+static void do_free(struct provider *p)
+{
+	(void)p;
+}
+
+int provider_exec_new(const char *program, struct provider **ret_provider)
+{
+	static const struct provider_ops ops = {
+		.inventory = do_inventory,
+		.prepare = do_prepare,
+		.set_guid = do_set_guid,
+		.release = do_release,
+		.free = do_free,
+	};
+	static struct provider played = {.ops = &ops};
+
+	(void)program;
+	*ret_provider = &played;
+	return 0;
+}
+
+/* ---- ibvmig-sm ---- */
+
+static uint64_t guid_of(struct json_object *o, const char *key)
+{
+	uint64_t guid = 0;
+
+	ib_guid_parse(json_opt_str(o, key, ""), &guid);
+	return guid;
+}
+
+struct sim_binding *sim_binding(uint64_t vguid)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(sim_fabric.bindings); i++)
+		if (sim_fabric.bindings[i].bound && sim_fabric.bindings[i].vguid == vguid)
+			return &sim_fabric.bindings[i];
+	return NULL;
+}
+
+static unsigned refuse(char *error, unsigned status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static unsigned refuse(char *error, unsigned status, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(error, HTTP_ERROR_MAX, fmt, ap);
+	va_end(ap);
+	return status;
+}
+
+static struct json_object *binding_json(const struct sim_binding *b)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_guid(o, "vguid", b->vguid);
+	json_set_str(o, "vm", b->vm);
+	json_set_str(o, "name", b->name);
+	json_set_str(o, "host", b->host);
+	json_set_str(o, "url", b->url);
+	json_set_str(o, "vf", b->vf);
+	json_set_u64(o, "lid", b->lid);
+	return o;
+}
+
+static void fill(struct sim_binding *b, struct json_object *end)
+{
+	snprintf(b->host, sizeof b->host, "%s", json_opt_str(end, "host", ""));
+	snprintf(b->url, sizeof b->url, "%s", json_opt_str(end, "url", ""));
+	snprintf(b->vf, sizeof b->vf, "%s", json_opt_str(end, "vf", ""));
+	b->parked_guid = guid_of(end, "parked_guid");
+}
+
+/* The VF must show the vGUID before the SM gives it the LID. */
+static bool shows(const char *vf_name, uint64_t vguid)
+{
+	struct sim_vf *vf = vf_named(vf_name);
+
+	return vf && !vf->vanished && vf->guid == vguid && sim_vfs_with(vguid) == 1;
+}
+
+static struct sim_binding *new_binding(void)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(sim_fabric.bindings); i++) {
+		struct sim_binding *b = &sim_fabric.bindings[i];
+
+		if (b->bound)
+			continue;
+		*b = (struct sim_binding){.bound = true, .lid = FIRST_LID + i};
+		return b;
+	}
+	return NULL;
+}
+
+static unsigned sm_bind(struct json_object *body, struct json_object **ret, char *error)
+{
+	struct sim_binding *b = sim_binding(guid_of(body, "vguid"));
+
+	if (b && strcmp(b->vm, json_opt_str(body, "vm", "")))
+		return refuse(error, 409, "vguid belongs to VM %s", b->name);
+	if (b && b->parked_guid != guid_of(body, "parked_guid"))
+		return refuse(error, 409, "the vGUID is bound on host %s", b->host);
+	if (!shows(json_opt_str(body, "vf", ""), guid_of(body, "vguid")))
+		return refuse(error, 409, "the VF does not show the GUID yet");
+	if (!b)
+		b = new_binding();
+	if (!b)
+		return refuse(error, 500, "the registry is full");
+	b->vguid = guid_of(body, "vguid");
+	snprintf(b->vm, sizeof b->vm, "%s", json_opt_str(body, "vm", ""));
+	snprintf(b->name, sizeof b->name, "%s", json_opt_str(body, "name", ""));
+	fill(b, body);
+	*ret = binding_json(b);
+	return 200;
+}
+
+static unsigned sm_move(struct json_object *body, struct json_object **ret, char *error)
+{
+	struct json_object *from = json_opt(body, "from"), *to = json_opt(body, "to");
+	struct sim_binding *b = sim_binding(guid_of(body, "vguid"));
+
+	if (!b)
+		return refuse(error, 404, "the vGUID is not bound");
+	if (strcmp(b->vm, json_opt_str(body, "vm", "")))
+		return refuse(error, 409, "vguid belongs to VM %s", b->name);
+	if (b->parked_guid != guid_of(to, "parked_guid")) {
+		if (b->parked_guid != guid_of(from, "parked_guid"))
+			return refuse(error, 409, "the vGUID is bound on host %s", b->host);
+		if (!shows(json_opt_str(to, "vf", ""), b->vguid))
+			return refuse(error, 409, "the VF does not show the GUID yet");
+		sim_fabric.moves++;
+		fill(b, to);
+	}
+	*ret = json_object_new_object();
+	json_set_u64(*ret, "lid_before", b->lid);
+	json_set_u64(*ret, "lid_after", b->lid);
+	json_set_u64(*ret, "paths_changed", 0);
+	return 200;
+}
+
+static unsigned sm_unbind(struct json_object *body, struct json_object **ret, char *error)
+{
+	struct sim_binding *b = sim_binding(guid_of(body, "vguid"));
+
+	if (b && strcmp(b->vm, json_opt_str(body, "vm", "")))
+		return refuse(error, 409, "vguid belongs to VM %s", b->name);
+	if (b)
+		b->bound = false;
+	*ret = json_object_new_object();
+	return 200;
+}
+
+static struct json_object *sm_status_json(bool up)
+{
+	struct json_object *o = json_object_new_object(), *sm = json_object_new_object();
+
+	json_set_str(sm, "state", up ? "master" : "down");
+	json_set_bool(sm, "plugin", up);
+	json_set_str(sm, "error", up ? NULL : "OpenSM's plugin does not answer");
+	json_set(o, "sm", sm);
+	json_set_bool(o, "caching", up);
+	return o;
+}
+
+unsigned sim_sm_request(const char *method, const char *path, struct json_object *body,
+			struct json_object **ret_answer, char *error)
+{
+	bool up = sim_fabric.opensm_down_until_us <= sim_us();
+	struct sim_binding *b;
+	uint64_t guid = 0;
+
+	if (!strcmp(path, "/v1/status")) {
+		*ret_answer = sm_status_json(up);
+		return 200;
+	}
+	if (!strcmp(path, "/v1/subscriptions")) {
+		*ret_answer = json_object_new_object();
+		json_set_bool(*ret_answer, "caching", up);
+		return 200;
+	}
+	if (!strcmp(method, "GET") && !strncmp(path, "/v1/vguids/", 11)) {
+		b = ib_guid_parse(path + 11, &guid) ? NULL : sim_binding(guid);
+		if (!b)
+			return refuse(error, 404, "%s is not bound to a VM", path + 11);
+		*ret_answer = binding_json(b);
+		return 200;
+	}
+	if (!up)
+		return refuse(error, 503, "OpenSM's plugin does not answer");
+	if (!strcmp(path, "/v1/bind"))
+		return sm_bind(body, ret_answer, error);
+	if (!strcmp(path, "/v1/moves"))
+		return sm_move(body, ret_answer, error);
+	if (!strcmp(path, "/v1/unbind"))
+		return sm_unbind(body, ret_answer, error);
+	return refuse(error, 404, "unknown");
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Guests of simulated hosts: ibvmig-agent's end of the channel, and the two ends of a connection
+ * between the mover and its peer (sim.h; docs/wire.md, "Guest channel"). */
+#include "tests/fake/sim.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define ANSWER_US  (2 * SIM_MS)
+#define SUSPEND_US (40 * SIM_MS)
+#define DEVICE_US  (10 * SIM_MS) /* how often the agent looks for its device */
+#define BALLAST_US (120 * SIM_S)
+#define LATE_US    (2 * SIM_S)
+
+struct sim_guest sim_guests[2] = {
+	{.name = "g1",
+	 .uuid = "11111111-2222-3333-4444-555555555501",
+	 .vguid = 0x00a1b2fffe000101,
+	 .mover = true,
+	 .agent_up = true,
+	 .live = true},
+	{.name = "g2",
+	 .uuid = "11111111-2222-3333-4444-555555555502",
+	 .vguid = 0x00a1b2fffe000102,
+	 .agent_up = true,
+	 .live = true},
+};
+enum sim_replies sim_agent_replies;
+
+static struct sim_guest *other(struct sim_guest *g)
+{
+	return &sim_guests[g == &sim_guests[0]];
+}
+
+/* ---- the channel ---- */
+
+static bool reads(struct sim_guest *g, struct sim_qemu *q)
+{
+	return g->agent_up && g->channel_stuck_until_us <= sim_us() && q->vcpu == VCPU_RUNS;
+}
+
+static void on_frame(void *arg, struct json_object *msg)
+{
+	sim_guest_input(arg, msg);
+}
+
+static void pump(struct sim_qemu *q)
+{
+	char chunk[65536];
+	ssize_t n;
+	int fd;
+
+	if (q->conn_fd < 0) {
+		fd = accept4(q->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd < 0)
+			return;
+		q->conn_fd = fd;
+	}
+	if (!reads(q->guest, q)) {
+		/* QEMU sees that the daemon has gone, whatever the guest does. */
+		if (recv(q->conn_fd, chunk, 1, MSG_PEEK) != 0)
+			return;
+	}
+	while ((n = recv(q->conn_fd, chunk, sizeof chunk, 0)) > 0) {
+		frame_feed(&q->parser, chunk, (size_t)n, on_frame, q->guest);
+		if (q->conn_fd < 0)
+			return;
+	}
+	if (n == 0) {
+		close(q->conn_fd);
+		q->conn_fd = -1;
+	}
+}
+
+unsigned sim_channel_fds(struct pollfd *fds)
+{
+	unsigned n = 0;
+
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		for (size_t i = 0; i < ARRAY_SIZE(sim_hosts[h].qemus); i++) {
+			struct sim_qemu *q = &sim_hosts[h].qemus[i];
+
+			if (q->exists)
+				fds[n++] = (struct pollfd){.fd = q->conn_fd >= 0 ? q->conn_fd
+										 : q->listen_fd,
+							   .events = POLLIN};
+		}
+	}
+	return n;
+}
+
+void sim_guest_pump(void)
+{
+	for (int h = 0; h < SIM_HOSTS; h++)
+		for (size_t i = 0; i < ARRAY_SIZE(sim_hosts[h].qemus); i++)
+			if (sim_hosts[h].qemus[i].exists)
+				pump(&sim_hosts[h].qemus[i]);
+}
+
+struct message {
+	struct sim_guest *guest;
+	char *bytes; /* owned */
+	size_t n;
+};
+
+static void write_message(void *arg)
+{
+	struct message *m = arg;
+	struct sim_qemu *q = sim_qemu_of(m->guest);
+
+	if (q && q->conn_fd >= 0 && m->guest->agent_up)
+		(void)!send(q->conn_fd, m->bytes, m->n, MSG_NOSIGNAL);
+	free(m->bytes);
+	free(m);
+}
+
+static void send_later(struct sim_guest *g, struct json_object *msg, uint64_t us)
+{
+	struct message *m = calloc(1, sizeof *m);
+	uint64_t stuck = g->channel_stuck_until_us;
+
+	m->guest = g;
+	m->bytes = frame_pack(msg, &m->n);
+	if (stuck > sim_us() + us)
+		us = stuck - sim_us();
+	sim_after(NULL, us, write_message, m);
+}
+
+void sim_channel_send(struct sim_guest *g, struct json_object *msg)
+{
+	static unsigned count;
+	uint64_t us = ANSWER_US;
+
+	if (sim_agent_replies == REPLIES_LATE)
+		us += LATE_US;
+	if (sim_agent_replies == REPLIES_REORDERED)
+		us += ++count % 2 ? 700 * SIM_MS : 0;
+	if (sim_agent_replies != REPLIES_LOST)
+		send_later(g, msg, us);
+	if (sim_agent_replies == REPLIES_DOUBLED)
+		send_later(g, msg, us + 20 * SIM_MS);
+	json_object_put(msg);
+}
+
+/* ---- answers ---- */
+
+static void answer(struct sim_guest *g, uint64_t id, const char *error)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_u64(o, "id", id);
+	json_set_bool(o, "ok", !error);
+	if (error)
+		json_set_str(o, "error", error);
+	else
+		json_set_u64(o, "qps", 1);
+	sim_channel_send(g, o);
+}
+
+static void answer_hello(struct sim_guest *g, uint64_t id)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_u64(o, "id", id);
+	json_set_bool(o, "ok", true);
+	json_set_u64(o, "version", 1);
+	json_set_str(o, "agent", "0.1.0");
+	json_set_str(o, "boot_id", "x");
+	sim_channel_send(g, o);
+}
+
+static void answer_query(struct sim_guest *g, uint64_t id)
+{
+	struct json_object *o = json_object_new_object(), *peers = json_object_new_array();
+
+	if (!g->process_dead && !other(g)->process_dead) {
+		struct json_object *p = json_object_new_object();
+		struct ib_gid gid = {.prefix = 0xfe80000000000000, .guid = other(g)->vguid};
+		char text[IB_GID_TEXT];
+
+		ib_gid_format(&gid, text);
+		json_set_str(p, "dgid", text);
+		json_object_array_add(peers, p);
+	}
+	json_set_u64(o, "id", id);
+	json_set_bool(o, "ok", true);
+	json_set(o, "peers", peers);
+	json_set(o, "uncovered", json_object_new_array());
+	sim_channel_send(g, o);
+}
+
+/* ---- suspend and resume ---- */
+
+static void job_over(struct sim_guest *g, const char *error)
+{
+	uint64_t id = g->job.id;
+
+	g->job.busy = g->job.ready = false;
+	g->job.id = 0;
+	sim_cancel(g->job.timer);
+	g->job.timer = NULL;
+	if (id)
+		answer(g, id, error);
+}
+
+static bool alone(struct sim_guest *g)
+{
+	return g->process_dead || other(g)->process_dead;
+}
+
+static void become_suspended(struct sim_guest *g)
+{
+	g->live = false;
+	memcpy(g->suspended, g->job.migration, sizeof g->suspended);
+	job_over(g, NULL);
+}
+
+/* All is quiet when both ends say so; an end that waits in vain runs on. */
+static void look_for_quiet(void *arg)
+{
+	struct sim_guest *g = arg, *o = other(g);
+	bool both = o->job.busy && !o->job.resume && !strcmp(o->job.migration, g->job.migration);
+
+	g->job.timer = NULL;
+	if (sim_us() >= g->job.deadline_us) {
+		job_over(g, "step \"quiet\" took too long");
+	} else if (alone(g) || both || !strcmp(o->suspended, g->job.migration)) {
+		become_suspended(g);
+		if (both)
+			become_suspended(o);
+	} else {
+		g->job.timer = sim_after(NULL, DEVICE_US, look_for_quiet, g);
+	}
+}
+
+/* The device that the VM has shows the vGUID, and the subnet agrees. */
+static bool device_ready(struct sim_guest *g)
+{
+	struct sim_qemu *q = sim_qemu_of(g);
+	struct sim_binding *b = sim_binding(g->vguid);
+
+	if (g->port_dead || !q || !q->has_device || q->vcpu != VCPU_RUNS || !b ||
+	    strcmp(b->host, sim_hosts[q->host].name) || strcmp(b->vf, q->device_vf))
+		return false;
+	for (unsigned i = 0; i < SIM_VFS; i++)
+		if (!strcmp(sim_hosts[q->host].vfs[i].name, q->device_vf))
+			return sim_hosts[q->host].vfs[i].guid == g->vguid;
+	return false;
+}
+
+static void resumed(struct sim_guest *g)
+{
+	g->live = true;
+	g->suspended[0] = '\0';
+	job_over(g, NULL);
+}
+
+/* Both ends must have been asked: they meet. An end that was not suspended is there already. */
+static void look_for_device(void *arg)
+{
+	struct sim_guest *g = arg, *o = other(g);
+	bool needs_other = !alone(g) && !o->live;
+
+	g->job.timer = NULL;
+	if (sim_us() >= g->job.deadline_us) {
+		job_over(g, g->job.ready ? "the peer did not come" : "no device is ACTIVE");
+		return;
+	}
+	g->job.ready = !g->mover || device_ready(g);
+	if (g->job.ready && (!needs_other || (o->job.busy && o->job.resume && o->job.ready))) {
+		resumed(g);
+		if (needs_other)
+			resumed(o);
+		return;
+	}
+	g->job.timer = sim_after(NULL, DEVICE_US, look_for_device, g);
+}
+
+static bool refuse_busy(struct sim_guest *g, uint64_t id, bool resume, const char *migration)
+{
+	if (!g->job.busy)
+		return false;
+	if (g->job.resume == resume && !strcmp(g->job.migration, migration))
+		g->job.id = id; /* asked again */
+	else
+		answer(g, id, "a step of another suspend or resume is running");
+	return true;
+}
+
+static void job_begin(struct sim_guest *g, uint64_t id, bool resume, struct json_object *msg)
+{
+	g->job.busy = true;
+	g->job.resume = resume;
+	g->job.ready = false;
+	g->job.id = id;
+	g->job.deadline_us = sim_us() + json_opt_u64(msg, "deadline_ms", 0) * SIM_MS;
+	snprintf(g->job.migration, sizeof g->job.migration, "%s",
+		 json_opt_str(msg, "migration", ""));
+}
+
+static void suspend(struct sim_guest *g, uint64_t id, struct json_object *msg)
+{
+	const char *migration = json_opt_str(msg, "migration", "");
+
+	if (refuse_busy(g, id, false, migration))
+		return;
+	if (*g->suspended) {
+		answer(g, id,
+		       strcmp(g->suspended, migration) ? "already suspended by another migration"
+						       : NULL);
+		return;
+	}
+	job_begin(g, id, false, msg);
+	g->job.timer = sim_after(NULL, SUSPEND_US, look_for_quiet, g);
+}
+
+static void resume(struct sim_guest *g, uint64_t id, struct json_object *msg)
+{
+	/* A suspend that is not through yet is taken back first. */
+	if (g->job.busy && !g->job.resume)
+		job_over(g, "the host asked for a resume before the suspend was through");
+	if (refuse_busy(g, id, true, json_opt_str(msg, "migration", "")))
+		return;
+	if (!*g->suspended) {
+		answer(g, id, NULL);
+		return;
+	}
+	job_begin(g, id, true, msg);
+	look_for_device(g);
+}
+
+static void ballast(struct sim_guest *g, uint64_t id, struct json_object *msg)
+{
+	g->ballast_bytes = json_opt_u64(msg, "bytes", 0);
+	g->ballast_until_us = g->ballast_bytes ? sim_us() + BALLAST_US : 0;
+	answer(g, id, NULL);
+}
+
+void sim_guest_input(struct sim_guest *g, struct json_object *msg)
+{
+	const char *op = json_opt_str(msg, "op", "");
+	uint64_t id = json_opt_u64(msg, "id", 0);
+
+	if (!strcmp(op, "hello"))
+		answer_hello(g, id);
+	else if (!strcmp(op, "query"))
+		answer_query(g, id);
+	else if (!strcmp(op, "suspend"))
+		suspend(g, id, msg);
+	else if (!strcmp(op, "resume"))
+		resume(g, id, msg);
+	else if (!strcmp(op, "ballast"))
+		ballast(g, id, msg);
+}
+
+bool sim_guest_lets_go(struct sim_guest *g)
+{
+	return !g->ignores_device_del && (!g->live || g->process_dead);
+}
+
+/* ---- deaths ---- */
+
+static void agent_back(void *arg)
+{
+	struct sim_guest *g = arg;
+
+	g->agent_up = true;
+	sim_channel_event(g, true);
+}
+
+/* The shims keep what is suspended, and take back what is not. */
+void sim_guest_agent_kill(struct sim_guest *g, uint64_t down_us)
+{
+	g->job.id = 0;
+	job_over(g, NULL);
+	g->ballast_until_us = 0;
+	g->agent_up = false;
+	sim_channel_event(g, false);
+	sim_after(NULL, down_us, agent_back, g);
+}
+
+void sim_guest_process_kill(struct sim_guest *g)
+{
+	g->process_dead = true;
+}

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* libvirt's client library as daemon/virt.c uses it, on simulated hosts (sim.h). */
+#include "tests/fake/sim_virt.h"
+#include "common/json.h"
+#include "common/util.h"
+
+#include <libvirt/libvirt-qemu.h>
+#include <libvirt/libvirt.h>
+#include <libvirt/virterror.h>
+#include <string.h>
+
+#define CALL_US     (2 * SIM_MS)
+#define JOB_LOCK_US (30 * SIM_S) /* how long a call waits for an incoming migration */
+#define JOB_LOOK_US (50 * SIM_MS)
+
+/* One daemon's connection to its libvirtd; lives as long as the world. */
+struct _virConnect {
+	struct _virConnect *next;
+	int host;
+	unsigned libvirtd_life, proc_life;
+	bool closed;
+	virConnectDomainEventCallback lifecycle;
+	void *lifecycle_arg;
+	virConnectDomainQemuMonitorEventCallback monitor;
+	void *monitor_arg;
+	virConnectCloseFunc on_close;
+	void *close_arg;
+};
+
+struct _virDomain {
+	int host;
+	struct sim_guest *guest;
+};
+
+static struct _virConnect *conns;
+static struct _virDomain domains[SIM_HOSTS][2];
+static virError last_error;
+
+static int fail(int code, const char *message)
+{
+	static char text[256];
+
+	snprintf(text, sizeof text, "%s", message);
+	last_error = (virError){.code = code, .message = text};
+	return -1;
+}
+
+static bool conn_works(struct _virConnect *c)
+{
+	return !c->closed && sim_hosts[c->host].libvirtd_up &&
+	       c->libvirtd_life == sim_libvirtd_life(c->host);
+}
+
+static int own_host(void)
+{
+	for (int i = 0; i < SIM_HOSTS; i++)
+		if (sim_self == &sim_hosts[i].proc)
+			return i;
+	return -1;
+}
+
+virErrorPtr virGetLastError(void)
+{
+	return &last_error;
+}
+
+void virSetErrorFunc(void *arg, virErrorFunc fn)
+{
+	(void)arg;
+	(void)fn;
+}
+
+void virEventRegisterImpl(virEventAddHandleFunc add, virEventUpdateHandleFunc update,
+			  virEventRemoveHandleFunc remove, virEventAddTimeoutFunc add_timer,
+			  virEventUpdateTimeoutFunc update_timer,
+			  virEventRemoveTimeoutFunc remove_timer)
+{
+	(void)add;
+	(void)update;
+	(void)remove;
+	(void)add_timer;
+	(void)update_timer;
+	(void)remove_timer;
+}
+
+/* ---- connections ---- */
+
+virConnectPtr virConnectOpen(const char *uri)
+{
+	struct _virConnect *c;
+	int host = own_host();
+
+	(void)uri;
+	sim_sleep(CALL_US);
+	if (!sim_hosts[host].libvirtd_up) {
+		fail(VIR_ERR_SYSTEM_ERROR, "Failed to connect socket");
+		return NULL;
+	}
+	c = calloc(1, sizeof *c);
+	c->host = host;
+	c->libvirtd_life = sim_libvirtd_life(host);
+	c->proc_life = sim_hosts[host].proc.life;
+	c->next = conns;
+	conns = c;
+	return c;
+}
+
+int virConnectRef(virConnectPtr c)
+{
+	(void)c;
+	return 0;
+}
+
+int virConnectClose(virConnectPtr c)
+{
+	(void)c;
+	return 0;
+}
+
+int virConnectSetKeepAlive(virConnectPtr c, int interval, unsigned int count)
+{
+	(void)c;
+	(void)interval;
+	(void)count;
+	return 0;
+}
+
+int virConnectRegisterCloseCallback(virConnectPtr c, virConnectCloseFunc fn, void *arg,
+				    virFreeCallback free_fn)
+{
+	(void)free_fn;
+	c->on_close = fn;
+	c->close_arg = arg;
+	return 0;
+}
+
+int virConnectUnregisterCloseCallback(virConnectPtr c, virConnectCloseFunc fn)
+{
+	(void)fn;
+	c->on_close = NULL;
+	return 0;
+}
+
+int virConnectDomainEventRegisterAny(virConnectPtr c, virDomainPtr dom, int id,
+				     virConnectDomainEventGenericCallback fn, void *arg,
+				     virFreeCallback free_fn)
+{
+	(void)dom;
+	(void)id;
+	(void)free_fn;
+	c->lifecycle = (virConnectDomainEventCallback)(void (*)(
+		void))fn; /* as VIR_DOMAIN_EVENT_CALLBACK does */
+	c->lifecycle_arg = arg;
+	return 0;
+}
+
+int virConnectDomainQemuMonitorEventRegister(virConnectPtr c, virDomainPtr dom, const char *event,
+					     virConnectDomainQemuMonitorEventCallback fn, void *arg,
+					     virFreeCallback free_fn, unsigned int flags)
+{
+	(void)dom;
+	(void)event;
+	(void)free_fn;
+	(void)flags;
+	c->monitor = fn;
+	c->monitor_arg = arg;
+	return 0;
+}
+
+static bool conn_lives(struct _virConnect *c, int host)
+{
+	return c->host == host && !c->closed && sim_hosts[host].proc.up &&
+	       c->proc_life == sim_hosts[host].proc.life;
+}
+
+static void close_event(void *arg)
+{
+	struct _virConnect *c = arg;
+
+	if (c->on_close)
+		c->on_close(c, VIR_CONNECT_CLOSE_REASON_EOF, c->close_arg);
+}
+
+void sim_libvirt_conns_broke(int host)
+{
+	for (struct _virConnect *c = conns; c; c = c->next) {
+		if (!conn_lives(c, host))
+			continue;
+		c->closed = true;
+		sim_after(&sim_hosts[host].proc, SIM_MS, close_event, c);
+	}
+}
+
+/* ---- events ---- */
+
+struct event {
+	struct _virConnect *conn;
+	struct _virDomain *dom;
+	int kind, detail;
+	char name[32], details[160];
+};
+
+static void lifecycle_event(void *arg)
+{
+	struct event *e = arg;
+
+	if (e->conn->lifecycle)
+		e->conn->lifecycle(e->conn, e->dom, e->kind, e->detail, e->conn->lifecycle_arg);
+	free(e);
+}
+
+static void monitor_event(void *arg)
+{
+	struct event *e = arg;
+
+	if (e->conn->monitor)
+		e->conn->monitor(e->conn, e->dom, e->name, 0, 0, e->details, e->conn->monitor_arg);
+	free(e);
+}
+
+static struct _virDomain *domain_of(int host, struct sim_guest *g)
+{
+	struct _virDomain *dom = &domains[host][g - sim_guests];
+
+	*dom = (struct _virDomain){.host = host, .guest = g};
+	return dom;
+}
+
+static void emit(int host, struct event what, void (*fn)(void *arg))
+{
+	for (struct _virConnect *c = conns; c; c = c->next) {
+		struct event *e;
+
+		if (!conn_lives(c, host) || !conn_works(c))
+			continue;
+		e = malloc(sizeof *e);
+		*e = what;
+		e->conn = c;
+		sim_after(&sim_hosts[host].proc, SIM_MS, fn, e);
+	}
+}
+
+void sim_lifecycle(int host, struct sim_guest *g, int event, int detail)
+{
+	emit(host, (struct event){.dom = domain_of(host, g), .kind = event, .detail = detail},
+	     lifecycle_event);
+}
+
+void sim_monitor(int host, struct sim_guest *g, const char *event, const char *details)
+{
+	struct event e = {.dom = domain_of(host, g)};
+
+	snprintf(e.name, sizeof e.name, "%s", event);
+	snprintf(e.details, sizeof e.details, "%s", details);
+	emit(host, e, monitor_event);
+}
+
+/* ---- domains ---- */
+
+static struct sim_qemu *qemu_of(virDomainPtr dom)
+{
+	struct sim_qemu *q = &sim_hosts[dom->host].qemus[dom->guest - sim_guests];
+
+	return q->exists ? q : NULL;
+}
+
+virDomainPtr virDomainLookupByUUIDString(virConnectPtr c, const char *uuid)
+{
+	sim_sleep(CALL_US);
+	if (!conn_works(c)) {
+		fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
+		return NULL;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(sim_guests); i++)
+		if (!strcmp(sim_guests[i].uuid, uuid) && sim_hosts[c->host].qemus[i].exists)
+			return domain_of(c->host, &sim_guests[i]);
+	fail(VIR_ERR_NO_DOMAIN, "Domain not found");
+	return NULL;
+}
+
+int virDomainFree(virDomainPtr dom)
+{
+	(void)dom;
+	return 0;
+}
+
+int virDomainGetUUIDString(virDomainPtr dom, char *text)
+{
+	strcpy(text, dom->guest->uuid);
+	return 0;
+}
+
+const char *virDomainGetName(virDomainPtr dom)
+{
+	return dom->guest->name;
+}
+
+char *virDomainGetXMLDesc(virDomainPtr dom, unsigned int flags)
+{
+	struct sim_qemu *q = qemu_of(dom);
+
+	(void)flags;
+	if (q)
+		return sim_domain_xml(dom->guest, q->path);
+	fail(VIR_ERR_NO_DOMAIN, "Domain not found");
+	return NULL;
+}
+
+/* A call that changes a domain waits while a migration comes in. */
+static struct sim_qemu *job_begin(virDomainPtr dom)
+{
+	uint64_t until = sim_us() + JOB_LOCK_US;
+	unsigned life = sim_libvirtd_life(dom->host);
+	struct sim_qemu *q;
+
+	sim_sleep(CALL_US);
+	while ((q = qemu_of(dom)) && q->vcpu == VCPU_INCOMING && sim_us() < until)
+		sim_sleep(JOB_LOOK_US);
+	if (life != sim_libvirtd_life(dom->host) || !sim_hosts[dom->host].libvirtd_up) {
+		fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
+		return NULL;
+	}
+	if (!q) {
+		fail(VIR_ERR_NO_DOMAIN, "Domain not found");
+		return NULL;
+	}
+	if (q->vcpu != VCPU_INCOMING)
+		return q;
+	fail(VIR_ERR_OPERATION_TIMEOUT, "Timed out during operation: cannot acquire state change "
+					"lock");
+	return NULL;
+}
+
+int virDomainQemuMonitorCommand(virDomainPtr dom, const char *command, char **ret_answer,
+				unsigned int flags)
+{
+	struct json_object *msg AUTO_JSON = NULL, *answer AUTO_JSON = NULL;
+	struct sim_qemu *q = job_begin(dom);
+
+	(void)flags;
+	if (!q)
+		return -1;
+	if (json_parse(command, strlen(command), &msg))
+		return fail(VIR_ERR_INTERNAL_ERROR, "no JSON");
+	answer = sim_qmp(q, json_opt_str(msg, "execute", ""), json_opt(msg, "arguments"));
+	*ret_answer = strdup(json_text(answer));
+	sim_sleep(CALL_US);
+	return 0;
+}
+
+int virDomainAbortJob(virDomainPtr dom)
+{
+	sim_sleep(CALL_US);
+	if (!qemu_of(dom))
+		return fail(VIR_ERR_NO_DOMAIN, "Domain not found");
+	if (!sim_abort(dom->host))
+		return fail(VIR_ERR_OPERATION_INVALID, "no job is active on the domain");
+	return 0;
+}
+
+int virDomainMigrateSetMaxSpeed(virDomainPtr dom, unsigned long mib, unsigned int flags)
+{
+	struct sim_qemu *q = job_begin(dom);
+
+	(void)flags;
+	if (!q)
+		return -1;
+	q->preset_mib = (unsigned)mib;
+	if (q->job == QJOB_ACTIVE)
+		q->bandwidth = (uint64_t)mib << 20;
+	sim_sleep(CALL_US);
+	return 0;
+}
+
+int virDomainGetJobStats(virDomainPtr dom, int *type, virTypedParameterPtr *params, int *n,
+			 unsigned int flags)
+{
+	(void)flags;
+	if (!job_begin(dom))
+		return -1;
+	*type = VIR_DOMAIN_JOB_COMPLETED;
+	*params = calloc(1, sizeof **params);
+	*n = 1;
+	snprintf((*params)->field, sizeof(*params)->field, "%s", VIR_DOMAIN_JOB_DOWNTIME);
+	(*params)->type = VIR_TYPED_PARAM_ULLONG;
+	(*params)->value.ul = 30;
+	return 0;
+}
+
+int virTypedParamsGetULLong(virTypedParameterPtr params, int n, const char *name,
+			    unsigned long long *ret)
+{
+	if (n < 1 || strcmp(params->field, name))
+		return 0;
+	*ret = params->value.ul;
+	return 1;
+}
+
+void virTypedParamsFree(virTypedParameterPtr params, int n)
+{
+	(void)n;
+	free(params);
+}
+
+int virConnectListAllDomains(virConnectPtr c, virDomainPtr **ret_list, unsigned int flags)
+{
+	int n = 0;
+
+	(void)flags;
+	sim_sleep(CALL_US);
+	if (!conn_works(c))
+		return fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
+	*ret_list = calloc(3, sizeof **ret_list);
+	for (size_t i = 0; i < ARRAY_SIZE(sim_guests); i++)
+		if (sim_hosts[c->host].qemus[i].exists)
+			(*ret_list)[n++] = domain_of(c->host, &sim_guests[i]);
+	return n;
+}

@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* QEMU, libvirtd and `virsh migrate --live --p2p` on simulated hosts (sim.h). Left out: the moment
+ * in which libvirt itself runs a VM twice, when the destination's answer to Finish is lost. */
+#include "tests/fake/sim_virt.h"
+#include "common/json.h"
+#include "common/util.h"
+
+#include <libvirt/libvirt.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define RAM_BYTES    (24ull << 20)
+#define TRICKLE      (1300ull << 10) /* what a clamped stream sends each second */
+#define TICK_US      (20 * SIM_MS)
+#define STEP_US      (15 * SIM_MS)
+#define UNPLUG_US    (60 * SIM_MS)
+#define KEEPALIVE_US (30 * SIM_S) /* after which libvirtd gives the other one up */
+#define HOOK_MS      15000
+
+struct sim_migration sim_migration;
+
+static unsigned libvirtd_lives[SIM_HOSTS];
+static const char *const job_names[] = {
+	[QJOB_NONE] = "none",     [QJOB_SETUP] = "setup",         [QJOB_ACTIVE] = "active",
+	[QJOB_DEVICE] = "device", [QJOB_COMPLETED] = "completed", [QJOB_CANCELLED] = "cancelled",
+	[QJOB_FAILED] = "failed",
+};
+
+static uint64_t attempt;      /* of virsh: events of an older one do nothing */
+static uint64_t cut_since_us; /* the stream stands since; 0: it flows */
+static bool finish_waits;
+
+static struct sim_guest *const mover = &sim_guests[0];
+
+unsigned sim_libvirtd_life(int host)
+{
+	return libvirtd_lives[host];
+}
+
+static struct sim_qemu *qemu_at(int host, struct sim_guest *g)
+{
+	struct sim_qemu *q = &sim_hosts[host].qemus[g - sim_guests];
+
+	return q->exists ? q : NULL;
+}
+
+struct sim_qemu *sim_qemu_of(struct sim_guest *g)
+{
+	struct sim_qemu *paused = NULL;
+
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		struct sim_qemu *q = qemu_at(h, g);
+
+		if (q && q->vcpu == VCPU_RUNS)
+			return q;
+		if (q && q->vcpu == VCPU_PAUSED && !paused)
+			paused = q;
+	}
+	return paused;
+}
+
+unsigned sim_running(struct sim_guest *g)
+{
+	unsigned n = 0;
+
+	for (int h = 0; h < SIM_HOSTS; h++)
+		n += qemu_at(h, g) && qemu_at(h, g)->vcpu == VCPU_RUNS;
+	return n;
+}
+
+char *sim_domain_xml(struct sim_guest *g, const char *channel)
+{
+	return strf("<domain type='kvm'><name>%s</name><uuid>%s</uuid><metadata>"
+		    "<ibvmig:vf xmlns:ibvmig='urn:ibvmig:1' pf='pf0' vguid='0x%016llx' "
+		    "pkey='0x8001' strategy='late'/></metadata><devices>"
+		    "<controller type='pci' model='pcie-root-port' index='5'/>"
+		    "<channel type='unix'><source mode='bind' path='%s'/>"
+		    "<target type='virtio' name='org.ibvmig.0'/><alias name='channel0'/></channel>"
+		    "</devices></domain>",
+		    g->name, g->uuid, (unsigned long long)g->vguid, channel);
+}
+
+/* ---- QEMU ---- */
+
+static void listen_on(struct sim_qemu *q)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+	unlink(q->path);
+	q->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	q->conn_fd = -1;
+	memcpy(addr.sun_path, q->path, sizeof addr.sun_path);
+	if (bind(q->listen_fd, (struct sockaddr *)&addr, sizeof addr) || listen(q->listen_fd, 4))
+		abort();
+}
+
+static struct sim_qemu *qemu_new(int host, struct sim_guest *g, enum sim_vcpu vcpu)
+{
+	struct sim_qemu *q = &sim_hosts[host].qemus[g - sim_guests];
+	unsigned life = q->life + 1;
+	char path[sizeof q->path];
+
+	memcpy(path, q->path, sizeof path);
+	*q = (struct sim_qemu){
+		.exists = true,
+		.host = host,
+		.guest = g,
+		.vcpu = vcpu,
+		.preset_mib = 1000,
+		.downtime_ms = 300,
+		.life = life,
+	};
+	memcpy(q->path, path, sizeof path);
+	listen_on(q);
+	return q;
+}
+
+static void qemu_gone(struct sim_qemu *q, int detail)
+{
+	q->exists = false;
+	close(q->listen_fd);
+	if (q->conn_fd >= 0)
+		close(q->conn_fd);
+	frame_parser_reset(&q->parser);
+	sim_lifecycle(q->host, q->guest, VIR_DOMAIN_EVENT_STOPPED, detail);
+}
+
+void sim_qemu_start(int host, struct sim_guest *g)
+{
+	qemu_new(host, g, VCPU_RUNS);
+	sim_lifecycle(host, g, VIR_DOMAIN_EVENT_STARTED, VIR_DOMAIN_EVENT_STARTED_BOOTED);
+}
+
+void sim_channel_event(struct sim_guest *g, bool open)
+{
+	struct sim_qemu *q = sim_qemu_of(g);
+
+	if (q)
+		sim_monitor(q->host, g, "VSERPORT_CHANGE",
+			    open ? "{\"id\":\"channel0\",\"open\":true}"
+				 : "{\"id\":\"channel0\",\"open\":false}");
+}
+
+static void set_job(struct sim_qemu *q, enum sim_job job)
+{
+	char details[64];
+
+	q->job = job;
+	snprintf(details, sizeof details, "{\"status\":\"%s\"}", job_names[job]);
+	sim_monitor(q->host, q->guest, "MIGRATION", details);
+}
+
+/* ---- QMP ---- */
+
+static struct json_object *qmp_error(const char *text)
+{
+	struct json_object *o = json_object_new_object(), *e = json_object_new_object();
+
+	json_set_str(e, "class", "GenericError");
+	json_set_str(e, "desc", text);
+	json_set(o, "error", e);
+	return o;
+}
+
+static struct json_object *qmp_return(struct json_object *value)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set(o, "return", value ? value : json_object_new_object());
+	return o;
+}
+
+static bool migrates(const struct sim_qemu *q)
+{
+	return q->job == QJOB_SETUP || q->job == QJOB_ACTIVE || q->job == QJOB_DEVICE;
+}
+
+static struct json_object *device_add(struct sim_qemu *q, struct json_object *args)
+{
+	struct sim_host *h = &sim_hosts[q->host];
+	struct sim_vf *vf = NULL;
+
+	if (migrates(q))
+		return qmp_error("device_add not allowed while migrating");
+	if (q->has_device)
+		return qmp_error("Duplicate device ID 'ibvf0'");
+	for (unsigned i = 0; i < SIM_VFS; i++)
+		if (str_eq(h->vfs[i].name, json_opt_str(args, "vf", "")))
+			vf = &h->vfs[i];
+	if (!vf || vf->vanished || h->device_add_fails)
+		return qmp_error("vfio: no such host device");
+	q->has_device = true;
+	q->deleting = false;
+	snprintf(q->device_vf, sizeof q->device_vf, "%s", vf->name);
+	snprintf(q->device_bus, sizeof q->device_bus, "%s", json_opt_str(args, "bus", ""));
+	return qmp_return(NULL);
+}
+
+static void unplug(void *arg)
+{
+	struct sim_qemu *q = arg;
+
+	if (!q->exists || !q->deleting)
+		return;
+	if (q->vcpu != VCPU_RUNS || !sim_guest_lets_go(q->guest)) {
+		sim_after(NULL, UNPLUG_US, unplug, q);
+		return;
+	}
+	q->deleting = q->has_device = false;
+	sim_monitor(q->host, q->guest, "DEVICE_DELETED", "{\"device\":\"ibvf0\"}");
+}
+
+static struct json_object *device_del(struct sim_qemu *q)
+{
+	if (!q->has_device)
+		return qmp_error("Device 'ibvf0' not found");
+	if (q->deleting)
+		return qmp_error("Device ibvf0 is already in the process of unplug");
+	q->deleting = true;
+	sim_after(NULL, UNPLUG_US, unplug, q);
+	return qmp_return(NULL);
+}
+
+static struct json_object *query_migrate(struct sim_qemu *q)
+{
+	struct json_object *o = json_object_new_object(), *ram = json_object_new_object();
+
+	if (q->job != QJOB_NONE)
+		json_set_str(o, "status", job_names[q->job]);
+	json_set_u64(ram, "remaining", q->remaining);
+	json_set_u64(ram, "dirty-sync-count", q->passes);
+	json_set(o, "ram", ram);
+	return qmp_return(o);
+}
+
+static struct json_object *qom_list(struct sim_qemu *q)
+{
+	struct json_object *list = json_object_new_array(), *o = json_object_new_object();
+
+	json_set_str(o, "name", q->has_device ? "ibvf0" : "type");
+	json_object_array_add(list, o);
+	return qmp_return(list);
+}
+
+static struct json_object *parameters(struct sim_qemu *q)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_u64(o, "max-bandwidth", q->bandwidth);
+	json_set_u64(o, "downtime-limit", q->downtime_ms);
+	return qmp_return(o);
+}
+
+struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json_object *args)
+{
+	bool had = q->has_netdev;
+
+	if (!strcmp(execute, "device_add"))
+		return device_add(q, args);
+	if (!strcmp(execute, "device_del"))
+		return device_del(q);
+	if (!strcmp(execute, "query-migrate"))
+		return query_migrate(q);
+	if (!strcmp(execute, "qom-list"))
+		return qom_list(q);
+	if (!strcmp(execute, "query-migrate-parameters"))
+		return parameters(q);
+	if (!strcmp(execute, "migrate-set-parameters")) {
+		q->bandwidth = json_opt_u64(args, "max-bandwidth", q->bandwidth);
+		q->downtime_ms = json_opt_u64(args, "downtime-limit", q->downtime_ms);
+		return qmp_return(NULL);
+	}
+	if (!strcmp(execute, "netdev_add")) {
+		q->has_netdev = true;
+		return had ? qmp_error("Duplicate ID 'nd' for netdev") : qmp_return(NULL);
+	}
+	if (!strcmp(execute, "netdev_del")) {
+		q->has_netdev = false;
+		return had ? qmp_return(NULL) : qmp_error("Device 'nd' not found");
+	}
+	return qmp_error("The command has not been found");
+}
+
+/* ---- the migration, as the two libvirtds drive it ---- */
+
+static struct sim_qemu *source_qemu(void)
+{
+	return qemu_at(sim_migration.from, mover);
+}
+
+static struct sim_qemu *incoming_qemu(void)
+{
+	struct sim_qemu *q = qemu_at(sim_migration.to, mover);
+
+	return q && q->vcpu == VCPU_INCOMING ? q : NULL;
+}
+
+static void resume_source(struct sim_qemu *q, int detail)
+{
+	if (!q || q->vcpu != VCPU_PAUSED)
+		return;
+	q->vcpu = VCPU_RUNS;
+	sim_monitor(q->host, mover, "RESUME", "{}");
+	sim_lifecycle(q->host, mover, VIR_DOMAIN_EVENT_RESUMED, detail);
+}
+
+static void over(bool ok, const char *why)
+{
+	sim_migration.under_way = false;
+	sim_migration.ok = ok;
+	snprintf(sim_migration.error, sizeof sim_migration.error, "%s", why);
+	attempt++;
+	finish_waits = false;
+}
+
+/* The destination's QEMU is destroyed by its libvirtd: the connection of the source is gone, or it
+ * said so. A libvirtd that is dead itself does it when it is back. */
+static void destroy_incoming(void)
+{
+	struct sim_qemu *q = incoming_qemu();
+
+	if (q && sim_hosts[q->host].libvirtd_up)
+		qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_FAILED);
+}
+
+/* Not when the source's libvirtd is dead: then it is done when that is back. */
+static void give_up(enum sim_job job, const char *why)
+{
+	struct sim_qemu *q = source_qemu();
+
+	destroy_incoming();
+	if (q && migrates(q))
+		set_job(q, job);
+	if (q && sim_hosts[q->host].libvirtd_up)
+		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
+	over(false, why);
+}
+
+static bool stale(void *arg)
+{
+	return (uint64_t)(uintptr_t)arg != attempt;
+}
+
+static void *token(void)
+{
+	return (void *)(uintptr_t)attempt;
+}
+
+/* The wire between the hosts is cut: true, and after a while libvirt gives up. */
+static bool wire_is_cut(void)
+{
+	if (sim_net.cut_until_us <= sim_us()) {
+		cut_since_us = 0;
+		return false;
+	}
+	if (!cut_since_us)
+		cut_since_us = sim_us();
+	if (sim_us() - cut_since_us >= KEEPALIVE_US)
+		give_up(QJOB_FAILED, "connection closed due to keepalive timeout");
+	return true;
+}
+
+static void confirm(void *arg)
+{
+	if (stale(arg))
+		return;
+	qemu_gone(source_qemu(), VIR_DOMAIN_EVENT_STOPPED_MIGRATED);
+	over(true, "");
+}
+
+/* Finish at the destination, and its answer, in one moment. */
+static void finish(void *arg)
+{
+	struct sim_qemu *q;
+
+	if (stale(arg))
+		return;
+	finish_waits = true;
+	if (wire_is_cut()) {
+		sim_after(NULL, TICK_US, finish, arg);
+		return;
+	}
+	q = incoming_qemu();
+	finish_waits = false;
+	q->vcpu = VCPU_RUNS;
+	q->job = QJOB_COMPLETED;
+	sim_monitor(q->host, mover, "RESUME", "{}");
+	sim_lifecycle(q->host, mover, VIR_DOMAIN_EVENT_RESUMED, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
+	sim_after(NULL, STEP_US, confirm, arg);
+}
+
+static void complete(void *arg)
+{
+	struct sim_qemu *q = source_qemu();
+
+	if (stale(arg))
+		return;
+	if (wire_is_cut()) {
+		sim_after(NULL, TICK_US, complete, arg);
+		return;
+	}
+	if (q->has_device) {
+		give_up(QJOB_FAILED, "Unknown savevm section: the VF was still there");
+		return;
+	}
+	set_job(q, QJOB_COMPLETED);
+	sim_after(NULL, STEP_US, finish, arg);
+}
+
+static void switch_over(struct sim_qemu *q, void *arg)
+{
+	set_job(q, QJOB_DEVICE);
+	q->vcpu = VCPU_PAUSED;
+	sim_monitor(q->host, mover, "STOP", "{}");
+	sim_lifecycle(q->host, mover, VIR_DOMAIN_EVENT_SUSPENDED,
+		      VIR_DOMAIN_EVENT_SUSPENDED_MIGRATED);
+	sim_after(NULL, STEP_US, complete, arg);
+}
+
+static uint64_t dirty_bytes(void)
+{
+	return mover->ballast_until_us > sim_us() ? mover->ballast_bytes : 0;
+}
+
+static void next_pass(struct sim_qemu *q)
+{
+	char details[32];
+
+	q->passes++;
+	snprintf(details, sizeof details, "{\"pass\":%u}", (unsigned)q->passes);
+	sim_monitor(q->host, mover, "MIGRATION_PASS", details);
+	q->remaining = dirty_bytes();
+}
+
+static void tick(void *arg)
+{
+	struct sim_qemu *q = source_qemu();
+	uint64_t rate, sent;
+
+	if (stale(arg))
+		return;
+	if (!wire_is_cut()) {
+		rate = q->bandwidth > TRICKLE ? q->bandwidth : TRICKLE;
+		sent = rate * TICK_US / SIM_S;
+		q->remaining = q->remaining > sent ? q->remaining - sent : 0;
+		if (!q->remaining)
+			next_pass(q);
+		if (q->passes > 1 && q->remaining <= rate * q->downtime_ms / 1000) {
+			switch_over(q, arg);
+			return;
+		}
+	}
+	if (!stale(arg))
+		sim_after(NULL, TICK_US, tick, arg);
+}
+
+static void activate(void *arg)
+{
+	struct sim_qemu *q = source_qemu();
+
+	if (stale(arg))
+		return;
+	q->remaining = RAM_BYTES;
+	q->passes = 0;
+	set_job(q, QJOB_ACTIVE);
+	next_pass(q);
+	q->remaining = RAM_BYTES;
+	cut_since_us = 0;
+	sim_after(NULL, TICK_US, tick, arg);
+}
+
+static void set_up(void *arg)
+{
+	struct sim_qemu *q = source_qemu();
+
+	if (stale(arg))
+		return;
+	q->bandwidth = (uint64_t)q->preset_mib << 20;
+	q->downtime_ms = 300;
+	set_job(q, QJOB_SETUP);
+	sim_after(NULL, STEP_US, activate, arg);
+}
+
+static void hook_answered(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	(void)answer;
+	if (stale(arg))
+		return;
+	if (rc) {
+		over(false, error);
+		return;
+	}
+	qemu_new(sim_migration.to, mover, VCPU_INCOMING);
+	sim_lifecycle(sim_migration.to, mover, VIR_DOMAIN_EVENT_STARTED,
+		      VIR_DOMAIN_EVENT_STARTED_MIGRATED);
+	sim_after(NULL, STEP_US, set_up, arg);
+}
+
+void sim_migrate(int from, int to)
+{
+	char *xml AUTO_FREE = sim_domain_xml(mover, sim_hosts[to].qemus[0].path);
+	char *base AUTO_FREE = strf("unix:/ibvmigd-%s.sock", sim_hosts[to].name);
+	struct json_object *body AUTO_JSON = json_object_new_object();
+
+	sim_migration = (struct sim_migration){.under_way = true, .from = from, .to = to};
+	attempt++;
+	if (!sim_hosts[from].libvirtd_up || !sim_hosts[to].libvirtd_up || !source_qemu() ||
+	    source_qemu()->vcpu != VCPU_RUNS) {
+		over(false, "libvirt refuses");
+		return;
+	}
+	json_set_str(body, "name", mover->name);
+	json_set_str(body, "op", "migrate");
+	json_set_str(body, "sub_op", "begin");
+	json_set_str(body, "xml", xml);
+	sim_http(to, base, "POST", "/v1/hook", body, HOOK_MS, hook_answered, token());
+}
+
+bool sim_abort(int host)
+{
+	struct sim_qemu *q = source_qemu();
+
+	if (!sim_migration.under_way || host != sim_migration.from || !q || !migrates(q))
+		return false;
+	give_up(QJOB_CANCELLED, "operation aborted: canceled by client");
+	return true;
+}
+
+/* ---- deaths ---- */
+
+void sim_qemu_kill(int host)
+{
+	struct sim_qemu *q = qemu_at(host, mover);
+	bool at_source = sim_migration.under_way && host == sim_migration.from;
+	bool at_destination = sim_migration.under_way && host == sim_migration.to;
+
+	if (!q)
+		return;
+	qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_CRASHED);
+	if (at_source) {
+		destroy_incoming();
+		over(false, "the domain is gone");
+	} else if (at_destination && q->vcpu == VCPU_INCOMING) {
+		give_up(QJOB_FAILED, "the destination's QEMU is gone");
+	}
+}
+
+static void libvirtd_back(void *arg)
+{
+	int host = (int)(intptr_t)arg;
+	struct sim_qemu *q = qemu_at(host, mover);
+
+	sim_hosts[host].libvirtd_up = true;
+	if (!q || sim_migration.under_way)
+		return;
+	/* Its own recovery: an unfinished incoming VM is killed, an unfinished outgoing one is
+	 * cancelled; one that had been sent stays paused, for an operator. */
+	if (q->vcpu == VCPU_INCOMING) {
+		qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_FAILED);
+	} else if (q->vcpu == VCPU_PAUSED && q->job != QJOB_COMPLETED) {
+		if (migrates(q))
+			q->job = QJOB_CANCELLED;
+		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
+	}
+}
+
+static int home_of_running(void)
+{
+	struct sim_qemu *q = sim_qemu_of(mover);
+
+	return q && q->vcpu == VCPU_RUNS ? q->host : -1;
+}
+
+void sim_libvirtd_kill(int host, uint64_t down_us)
+{
+	struct sim_qemu *q = source_qemu();
+	bool concerned = sim_migration.under_way &&
+			 (host == sim_migration.from || host == sim_migration.to);
+
+	sim_hosts[host].libvirtd_up = false;
+	libvirtd_lives[host]++;
+	sim_libvirt_conns_broke(host);
+	sim_after(NULL, down_us, libvirtd_back, (void *)(intptr_t)host);
+	if (!concerned)
+		return;
+	/* Finish is through: what is left is the source's to remove, or an operator's. */
+	if (home_of_running() == sim_migration.to) {
+		if (host == sim_migration.from)
+			over(true, "");
+		return;
+	}
+	/* A domain that has been sent is not taken back without its own libvirtd. */
+	if (q && q->job == QJOB_COMPLETED && host == sim_migration.from) {
+		destroy_incoming();
+		over(false, "libvirtd is gone");
+	} else {
+		give_up(QJOB_FAILED, "libvirtd is gone");
+	}
+}
+
+bool sim_virsh_mends(void)
+{
+	struct sim_qemu *q = sim_qemu_of(mover);
+	bool did = false;
+
+	if (q && q->vcpu == VCPU_PAUSED && !sim_migration.under_way) {
+		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_UNPAUSED);
+		did = true;
+	}
+	/* It runs elsewhere: what stayed behind is destroyed. */
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		struct sim_qemu *left = qemu_at(h, mover);
+
+		if (left && left->vcpu == VCPU_PAUSED && sim_running(mover)) {
+			qemu_gone(left, VIR_DOMAIN_EVENT_STOPPED_DESTROYED);
+			did = true;
+		}
+	}
+	return did;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The world of sim.h: three hosts with their daemons, started as daemon/main.c starts them. */
+#include "tests/fake/sim.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/journal.h"
+#include "daemon/settings.h"
+#include "daemon/vm.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define START_S 60
+
+struct sim_host sim_hosts[SIM_HOSTS] = {
+	{.name = "hosta", .url = "http://10.0.0.1:7611"},
+	{.name = "hostb", .url = "http://10.0.0.2:7611"},
+	{.name = "hostc", .url = "http://10.0.0.3:7611"},
+};
+
+static char world_dir[80];
+
+/* ---- disks ---- */
+
+static ssize_t failing_pwrite(int fd, const void *data, size_t n, off_t at)
+{
+	if (sim_self && sim_self->disk_errno) {
+		errno = sim_self->disk_errno;
+		return -1;
+	}
+	return pwrite(fd, data, n, at);
+}
+
+static int cheap_fsync(int fd)
+{
+	(void)fd;
+	return 0; /* no power cut happens here */
+}
+
+static void play_disks(void)
+{
+	sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+
+	vfs->xSetSystemCall(vfs, "pwrite", (sqlite3_syscall_ptr)failing_pwrite);
+	vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)failing_pwrite);
+	vfs->xSetSystemCall(vfs, "fsync", (sqlite3_syscall_ptr)cheap_fsync);
+}
+
+/* ---- daemons ---- */
+
+static int write_conf(struct sim_host *h, const char *path)
+{
+	FILE *f AUTO_FILE = fopen(path, "w");
+
+	if (!f)
+		return -errno;
+	fprintf(f,
+		"host-name = %s\nlisten = %s\ninsecure-peers = yes\nsocket = /ibvmigd-%s.sock\n"
+		"state-dir = %s/%s\nsm-url = http://10.0.0.9:7610\nprovider-exec = played\n"
+		"hold-bytes = 8388608\n",
+		h->name, h->url + strlen("http://"), h->name, world_dir, h->name);
+	for (int i = 0; i < SIM_HOSTS; i++)
+		if (&sim_hosts[i] != h)
+			fprintf(f, "peer = %s %s\n", sim_hosts[i].name, sim_hosts[i].url);
+	return 0;
+}
+
+void sim_daemon_start(int host)
+{
+	struct sim_host *h = &sim_hosts[host];
+	char *conf AUTO_FREE = strf("%s/%s.conf", world_dir, h->name);
+	char *error AUTO_FREE = NULL;
+
+	memset(&h->d, 0, sizeof h->d);
+	if (write_conf(h, conf) || settings_load(conf, &h->d.settings, &error) ||
+	    sd_event_new(&h->d.loop) < 0)
+		abort();
+	h->proc.name = h->name;
+	sim_proc_start(&h->proc, h->d.loop);
+	sim_self = &h->proc;
+	if (daemon_start(&h->d, &error)) {
+		/* As systemd sees it: it ends, and is started again. */
+		log_error("%s: ibvmigd does not start: %s", h->name, error);
+		sim_proc_die(&h->proc);
+	}
+	sim_self = NULL;
+}
+
+void sim_daemon_kill(int host)
+{
+	struct sim_host *h = &sim_hosts[host];
+
+	if (!h->proc.up)
+		return;
+	sim_proc_die(&h->proc);
+	journal_close(h->d.journal);
+	h->d = (struct daemon){0};
+}
+
+/* ---- the start ---- */
+
+static bool has_vf(int host, const struct sim_guest *g)
+{
+	struct vm *vm = vm_find(&sim_hosts[host].d, g->uuid);
+
+	return vm && vm->state == VM_ATTACHED && agent_state(vm->agent) == AGENT_UP;
+}
+
+static bool all_attached(void *arg)
+{
+	(void)arg;
+	return has_vf(HOST_A, &sim_guests[0]) && has_vf(HOST_C, &sim_guests[1]);
+}
+
+static void build_host(int i)
+{
+	static char names[SIM_HOSTS][SIM_VFS][16];
+	struct sim_host *h = &sim_hosts[i];
+
+	h->libvirtd_up = true;
+	for (unsigned k = 0; k < SIM_VFS; k++) {
+		snprintf(names[i][k], sizeof names[i][k], "%c-vf%u", "abc"[i], k + 1);
+		h->vfs[k].name = names[i][k];
+		h->vfs[k].parked_guid = 0x00fab0fffe000000ull + (unsigned)(i + 1) * 0x100 + k + 1;
+		h->vfs[k].guid = h->vfs[k].parked_guid;
+	}
+	for (unsigned k = 0; k < ARRAY_SIZE(h->qemus); k++)
+		snprintf(h->qemus[k].path, sizeof h->qemus[k].path, "%s/%s-%s.sock", world_dir,
+			 h->name, sim_guests[k].name);
+}
+
+bool sim_world_start(const char *dir)
+{
+	snprintf(world_dir, sizeof world_dir, "%s", dir);
+	play_disks();
+	sim_proc_start(&sim_fabric.sm, NULL);
+	for (int i = 0; i < SIM_HOSTS; i++)
+		build_host(i);
+	for (int i = 0; i < SIM_HOSTS; i++)
+		sim_daemon_start(i);
+	sim_qemu_start(HOST_A, &sim_guests[0]);
+	sim_qemu_start(HOST_C, &sim_guests[1]);
+	return sim_run(all_attached, NULL, sim_us() + START_S * SIM_S, NULL);
+}

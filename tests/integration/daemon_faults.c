@@ -1,0 +1,852 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The fault matrix: each state of a migration, with each fault at its beginning and a while later,
+ * on simulated hosts (tests/fake/sim.h). After each the world must be right again, or a PARKED
+ * record names the command that makes it so, and it does; then the VM must migrate once more.
+ *
+ * Without arguments each pair of state and fault once, `all` at each of delays_ms, `FAULT STATE MS`
+ * one cell, with its log. The results are in build/bench/faults.json. */
+#include "tests/fake/sim.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/journal.h"
+#include "daemon/migrate.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define QUIET_S  1500 /* of the simulated clock: all retries of all steps together take less */
+#define STAY_S   120
+#define RIGHT_S  240
+#define REACH_S  200
+#define JOBS     4
+#define CPU_S    60
+#define TEXT_MAX 400
+#define DOWN_US  (2 * SIM_S)
+
+static struct sim_guest *const mover = &sim_guests[0], *const peer = &sim_guests[1];
+
+/* ---- the world is right ---- */
+
+static char wrong[TEXT_MAX];
+
+__attribute__((format(printf, 1, 2))) static bool is_wrong(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(wrong, sizeof wrong, fmt, ap);
+	va_end(ap);
+	return false;
+}
+
+/* The host where g must be. */
+static int home(struct sim_guest *g)
+{
+	struct sim_qemu *q = sim_qemu_of(g);
+
+	return q ? q->host : -1;
+}
+
+static bool leases_right(int h, struct sim_guest *g, const char *vf_name)
+{
+	for (size_t i = 0; i < sim_hosts[h].d.vfs.vf_count; i++) {
+		struct vf *vf = &sim_hosts[h].d.vfs.vfs[i];
+		bool ours = vf->leased && !strcmp(vf->vm, g->uuid);
+		bool wanted = vf_name && !strcmp(vf->name, vf_name);
+
+		if (ours != wanted)
+			return is_wrong("host %s %s VF %s for %s", sim_hosts[h].name,
+					ours ? "has leased" : "has not leased", vf->name, g->name);
+		if (ours && *vf->migration)
+			return is_wrong("the lease of VF %s is still a migration's", vf->name);
+	}
+	return true;
+}
+
+static bool vfs_right(struct sim_guest *g, int at, const char *vf_name)
+{
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		for (unsigned i = 0; i < SIM_VFS; i++) {
+			struct sim_vf *vf = &sim_hosts[h].vfs[i];
+			bool wanted = h == at && vf_name && !strcmp(vf->name, vf_name);
+
+			if ((vf->guid == g->vguid) != wanted)
+				return is_wrong("VF %s %s the vGUID of %s", vf->name,
+						wanted ? "does not show" : "shows", g->name);
+			if (wanted && !vf->prepared)
+				return is_wrong("VF %s is not prepared", vf->name);
+			if (!wanted && vf->guid == vf->parked_guid && vf->prepared)
+				return is_wrong("VF %s was not released", vf->name);
+		}
+		if (!leases_right(h, g, h == at ? vf_name : NULL))
+			return false;
+	}
+	return true;
+}
+
+static bool binding_right(struct sim_guest *g, const struct sim_qemu *q)
+{
+	struct sim_binding *b = sim_binding(g->vguid);
+
+	if (!b)
+		return is_wrong("%s is not bound in ibvmig-sm", g->name);
+	if (strcmp(b->host, sim_hosts[q->host].name) || strcmp(b->vf, q->device_vf))
+		return is_wrong("ibvmig-sm has %s on host %s, VF %s, not %s", g->name, b->host,
+				b->vf, q->device_vf);
+	return b->lid == 20u + (unsigned)(b - sim_fabric.bindings)
+		       ? true
+		       : is_wrong("%s has LID %u", g->name, b->lid);
+}
+
+static bool guest_right(struct sim_guest *g)
+{
+	struct sim_qemu *q = sim_qemu_of(g);
+	struct vm *vm;
+
+	if (sim_running(g) != 1)
+		return is_wrong("%s runs on %u hosts", g->name, sim_running(g));
+	if (!sim_hosts[q->host].proc.up)
+		return is_wrong("ibvmigd is down on %s", sim_hosts[q->host].name);
+	if (!q->has_device)
+		return is_wrong("%s has no VF in QEMU on %s", g->name, sim_hosts[q->host].name);
+	vm = vm_find(&sim_hosts[q->host].d, g->uuid);
+	if (!vm || vm->state != VM_ATTACHED || !vm->vf || vm->problem)
+		return is_wrong("%s is \"%s\" at ibvmigd of %s (%s)", g->name,
+				vm ? vm_state_name(vm) : "unknown", sim_hosts[q->host].name,
+				vm && vm->problem ? vm->problem : "-");
+	if (strcmp(vm->vf->name, q->device_vf))
+		return is_wrong("%s has VF %s in QEMU, %s in the daemon", g->name, q->device_vf,
+				vm->vf->name);
+	if (q->preset_mib != 1)
+		return is_wrong("the speed of %s is not preset (%u MiB/s)", g->name, q->preset_mib);
+	if (*g->suspended || !g->live)
+		return is_wrong("%s is suspended", g->name);
+	if (agent_state(vm->agent) != AGENT_UP)
+		return is_wrong("the agent of %s is not connected", g->name);
+	return vfs_right(g, q->host, q->device_vf) && binding_right(g, q);
+}
+
+static bool gone_right(struct sim_guest *g)
+{
+	if (sim_binding(g->vguid))
+		return is_wrong("%s is dead, and still bound", g->name);
+	return vfs_right(g, -1, NULL);
+}
+
+static bool records_right(void)
+{
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next)
+			if (!m->ended)
+				return is_wrong("host %s: migration is %s%s (%.200s)",
+						sim_hosts[h].name, m->back ? "undo of " : "",
+						migrate_state_name(m->state), m->trouble);
+		if (sim_hosts[h].d.peer_watches)
+			return is_wrong("host %s still watches a migration", sim_hosts[h].name);
+	}
+	return true;
+}
+
+static bool vm_may_be_dead;
+
+static bool all_right(void *arg)
+{
+	(void)arg;
+	for (int h = 0; h < SIM_HOSTS; h++)
+		if (!sim_hosts[h].proc.up)
+			return is_wrong("ibvmigd is down on %s", sim_hosts[h].name);
+	if (!records_right())
+		return false;
+	if (vm_may_be_dead && !sim_qemu_of(mover))
+		return gone_right(mover);
+	if (!guest_right(peer))
+		return false;
+	if (mover->ballast_until_us > sim_us())
+		return is_wrong("the ballast is still on");
+	return guest_right(mover);
+}
+
+/* What must never be, not even for a moment. */
+static char broken[TEXT_MAX];
+
+static void never(void)
+{
+	struct sim_qemu *q = sim_qemu_of(mover);
+
+	if (*broken)
+		return;
+	if (sim_vfs_with(mover->vguid) > 1)
+		snprintf(broken, sizeof broken, "two VFs show the vGUID");
+	else if (sim_running(mover) > 1)
+		snprintf(broken, sizeof broken, "the VM runs twice");
+	else if (q && q->vcpu == VCPU_RUNS && mover->live && !mover->process_dead && !q->has_device)
+		snprintf(broken, sizeof broken, "the QPs run without a device");
+	else if (q && mover->live != peer->live && !mover->process_dead)
+		snprintf(broken, sizeof broken, "one end runs without the other");
+}
+
+/* ---- states ---- */
+
+enum scenario {
+	PLAIN,        /* a migration that nothing disturbs */
+	ABORTED_LATE, /* the user aborts it while the addresses move */
+	PARKED_THERE, /* QEMU at the destination takes no device */
+	PARKED_HERE,  /* aborted, and the source's VF has vanished */
+};
+
+static const struct point {
+	const char *name;
+	enum migrate_role role;
+	enum migrate_state state;
+	bool back;
+	enum scenario scenario;
+} points[] = {
+	{"PREPARE", ROLE_SOURCE, M_PREPARE, false, PLAIN},
+	{"HOLD", ROLE_SOURCE, M_HOLD, false, PLAIN},
+	{"QUIESCE", ROLE_SOURCE, M_QUIESCE, false, PLAIN},
+	{"DETACH", ROLE_SOURCE, M_DETACH, false, PLAIN},
+	{"SWITCH", ROLE_SOURCE, M_SWITCH, false, PLAIN},
+	{"ATTACH", ROLE_SOURCE, M_ATTACH, false, PLAIN},
+	{"RESUME", ROLE_SOURCE, M_RESUME, false, PLAIN},
+	{"DONE", ROLE_SOURCE, M_DONE, false, PLAIN},
+	{"CANCEL", ROLE_SOURCE, M_CANCEL, false, ABORTED_LATE},
+	{"undo-SWITCH", ROLE_SOURCE, M_SWITCH, true, ABORTED_LATE},
+	{"undo-DETACH", ROLE_SOURCE, M_DETACH, true, ABORTED_LATE},
+	{"undo-QUIESCE", ROLE_SOURCE, M_QUIESCE, true, ABORTED_LATE},
+	{"undo-HOLD", ROLE_SOURCE, M_HOLD, true, ABORTED_LATE},
+	{"undo-PREPARE", ROLE_SOURCE, M_PREPARE, true, ABORTED_LATE},
+	{"ABORTED", ROLE_SOURCE, M_ABORTED, true, ABORTED_LATE},
+	{"PARKED", ROLE_SOURCE, M_PARKED, true, PARKED_HERE},
+	{"dst-PREPARE", ROLE_DESTINATION, M_PREPARE, false, PLAIN},
+	{"dst-SWITCH", ROLE_DESTINATION, M_SWITCH, false, PLAIN},
+	{"dst-ATTACH", ROLE_DESTINATION, M_ATTACH, false, PLAIN},
+	{"dst-RESUME", ROLE_DESTINATION, M_RESUME, false, PLAIN},
+	{"dst-DONE", ROLE_DESTINATION, M_DONE, false, PLAIN},
+	{"dst-undo-SWITCH", ROLE_DESTINATION, M_SWITCH, true, ABORTED_LATE},
+	{"dst-undo-PREPARE", ROLE_DESTINATION, M_PREPARE, true, ABORTED_LATE},
+	{"dst-ABORTED", ROLE_DESTINATION, M_ABORTED, true, ABORTED_LATE},
+	{"dst-PARKED", ROLE_DESTINATION, M_PARKED, false, PARKED_THERE},
+};
+
+static struct migration *newest(int host, enum migrate_role role)
+{
+	for (struct migration *m = sim_hosts[host].d.migrations; m; m = m->next)
+		if (m->role == role)
+			return m;
+	return NULL;
+}
+
+static bool in_state(enum migrate_role role, enum migrate_state state, bool back)
+{
+	struct migration *m = newest(role == ROLE_SOURCE ? HOST_A : HOST_B, role);
+
+	return m && m->state == state && m->back == back;
+}
+
+static bool at_point(void *arg)
+{
+	const struct point *p = arg;
+
+	return in_state(p->role, p->state, p->back);
+}
+
+static void abort_late(void *arg)
+{
+	(void)arg;
+	if (in_state(ROLE_DESTINATION, M_SWITCH, false) && sim_abort(HOST_A))
+		return;
+	sim_after(NULL, SIM_MS, abort_late, NULL);
+}
+
+static void set_scene(enum scenario s)
+{
+	if (s == ABORTED_LATE || s == PARKED_HERE)
+		sim_after(NULL, SIM_MS, abort_late, NULL);
+	if (s == PARKED_THERE)
+		sim_hosts[HOST_B].device_add_fails = true;
+	if (s == PARKED_HERE)
+		sim_hosts[HOST_A].device_add_fails = true;
+}
+
+/* ---- faults ---- */
+
+static void daemon_back(void *arg)
+{
+	int host = (int)(intptr_t)arg;
+
+	/* systemd tries again. */
+	if (!sim_hosts[host].proc.up)
+		sim_daemon_start(host);
+	if (!sim_hosts[host].proc.up)
+		sim_after(NULL, DOWN_US, daemon_back, arg);
+}
+
+static void kill_daemon(int host)
+{
+	sim_daemon_kill(host);
+	sim_after(NULL, DOWN_US, daemon_back, (void *)(intptr_t)host);
+}
+
+static void sm_back(void *arg)
+{
+	(void)arg;
+	sim_proc_start(&sim_fabric.sm, NULL);
+}
+
+static void kill_sm(int arg)
+{
+	(void)arg;
+	sim_proc_die(&sim_fabric.sm);
+	sim_after(NULL, 5 * SIM_S, sm_back, NULL);
+}
+
+static void stop_daemon(int host)
+{
+	sim_hosts[host].proc.stopped_until_us = sim_us() + 30 * SIM_S;
+}
+
+static void stop_sm(int arg)
+{
+	(void)arg;
+	sim_fabric.sm.stopped_until_us = sim_us() + 30 * SIM_S;
+}
+
+static void kill_opensm(int seconds)
+{
+	sim_fabric.opensm_down_until_us = sim_us() + (unsigned)seconds * SIM_S;
+}
+
+static void kill_libvirtd(int host)
+{
+	sim_libvirtd_kill(host, 3 * SIM_S);
+}
+
+static void kill_agent(int guest)
+{
+	sim_guest_agent_kill(&sim_guests[guest], SIM_S);
+}
+
+static void kill_process(int guest)
+{
+	sim_guest_process_kill(&sim_guests[guest]);
+}
+
+static void cut(int seconds)
+{
+	sim_net.cut_until_us = sim_us() + (unsigned)seconds * SIM_S;
+}
+
+static void stick_channel(int guest)
+{
+	sim_guests[guest].channel_stuck_until_us = sim_us() + 30 * SIM_S;
+}
+
+static void replies_well(void *arg)
+{
+	(void)arg;
+	sim_net.replies = REPLIES_WELL;
+	sim_agent_replies = REPLIES_WELL;
+}
+
+static void replies(int how)
+{
+	sim_net.replies = (enum sim_replies)how;
+	sim_after(NULL, (how == REPLIES_LOST ? 10 : 60) * SIM_S, replies_well, NULL);
+}
+
+static void agent_replies(int how)
+{
+	sim_agent_replies = (enum sim_replies)how;
+	sim_after(NULL, (how == REPLIES_LOST ? 10 : 60) * SIM_S, replies_well, NULL);
+}
+
+static void disk_well(void *arg)
+{
+	((struct sim_proc *)arg)->disk_errno = 0;
+}
+
+static void fail_disk(int host, int error)
+{
+	sim_hosts[host].proc.disk_errno = error;
+	sim_after(NULL, 20 * SIM_S, disk_well, &sim_hosts[host].proc);
+}
+
+static void fill_disk(int host)
+{
+	fail_disk(host, ENOSPC);
+}
+
+static void make_disk_readonly(int host)
+{
+	fail_disk(host, EROFS);
+}
+
+static void jump_clock(int host)
+{
+	sim_hosts[host].proc.wall_offset_ms += 3600 * 1000ll;
+}
+
+static void jump_clock_back(int host)
+{
+	sim_hosts[host].proc.wall_offset_ms -= 3600 * 1000ll;
+}
+
+static void vanish_vf(int host)
+{
+	struct migration *m = newest(HOST_B, ROLE_DESTINATION);
+
+	for (unsigned i = 0; m && i < SIM_VFS; i++)
+		if (!strcmp(sim_hosts[host].vfs[i].name, m->to.vf))
+			sim_hosts[host].vfs[i].vanished = true;
+}
+
+static void ignore_device_del(int arg)
+{
+	(void)arg;
+	mover->ignores_device_del = true;
+}
+
+static void kill_port(int arg)
+{
+	(void)arg;
+	mover->port_dead = true;
+}
+
+static void kill_qemu(int host)
+{
+	vm_may_be_dead = true;
+	sim_qemu_kill(host);
+}
+
+static void user_abort(int host)
+{
+	sim_abort(host);
+}
+
+static const struct fault {
+	const char *name;
+	void (*strike)(int arg);
+	int arg;
+} faults[] = {
+	{"user-abort", user_abort, HOST_A},
+	{"kill-source-ibvmigd", kill_daemon, HOST_A},
+	{"kill-destination-ibvmigd", kill_daemon, HOST_B},
+	{"kill-peer-ibvmigd", kill_daemon, HOST_C},
+	{"kill-ibvmig-sm", kill_sm, 0},
+	{"kill-opensm-15s", kill_opensm, 15},
+	{"kill-opensm-90s", kill_opensm, 90},
+	{"kill-source-libvirtd", kill_libvirtd, HOST_A},
+	{"kill-destination-libvirtd", kill_libvirtd, HOST_B},
+	{"kill-agent", kill_agent, 0},
+	{"kill-peer-agent", kill_agent, 1},
+	{"kill-process", kill_process, 0},
+	{"stop-source-ibvmigd-30s", stop_daemon, HOST_A},
+	{"stop-destination-ibvmigd-30s", stop_daemon, HOST_B},
+	{"stop-peer-ibvmigd-30s", stop_daemon, HOST_C},
+	{"stop-ibvmig-sm-30s", stop_sm, 0},
+	{"cut-1s", cut, 1},
+	{"cut-10s", cut, 10},
+	{"cut-60s", cut, 60},
+	{"channel-stuck-30s", stick_channel, 0},
+	{"peer-channel-stuck-30s", stick_channel, 1},
+	{"replies-late", replies, REPLIES_LATE},
+	{"replies-doubled", replies, REPLIES_DOUBLED},
+	{"replies-reordered", replies, REPLIES_REORDERED},
+	{"replies-lost-10s", replies, REPLIES_LOST},
+	{"agent-replies-late", agent_replies, REPLIES_LATE},
+	{"agent-replies-doubled", agent_replies, REPLIES_DOUBLED},
+	{"agent-replies-reordered", agent_replies, REPLIES_REORDERED},
+	{"agent-replies-lost-10s", agent_replies, REPLIES_LOST},
+	{"source-disk-full-20s", fill_disk, HOST_A},
+	{"destination-disk-full-20s", fill_disk, HOST_B},
+	{"source-disk-read-only-20s", make_disk_readonly, HOST_A},
+	{"destination-disk-read-only-20s", make_disk_readonly, HOST_B},
+	{"source-clock-forward-1h", jump_clock, HOST_A},
+	{"source-clock-back-1h", jump_clock_back, HOST_A},
+	{"destination-clock-forward-1h", jump_clock, HOST_B},
+	{"destination-clock-back-1h", jump_clock_back, HOST_B},
+	{"destination-vf-vanishes", vanish_vf, HOST_B},
+	{"device-del-ignored", ignore_device_del, 0},
+	{"port-never-active", kill_port, 0},
+	{"kill-source-qemu", kill_qemu, HOST_A},
+	{"kill-destination-qemu", kill_qemu, HOST_B},
+};
+
+/* After the state has begun: before anything, amid its first call, and amid a later one. */
+static const unsigned delays_ms[] = {0, 7, 45};
+
+/* ---- one cell ---- */
+
+struct result {
+	bool ran, ok, reached, moved, dead;
+	unsigned parked;
+	double seconds;
+	char text[TEXT_MAX];
+};
+
+/* Its other half waits for an operator. */
+static bool other_half_parked(const struct migration *m)
+{
+	enum migrate_role other = m->role == ROLE_SOURCE ? ROLE_DESTINATION : ROLE_SOURCE;
+
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		struct migration *o = migrate_find(&sim_hosts[h].d, m->id, other);
+
+		if (o && o->state == M_PARKED)
+			return true;
+	}
+	return false;
+}
+
+static bool quiet(void *arg)
+{
+	(void)arg;
+	if (sim_migration.under_way)
+		return false;
+	for (int h = 0; h < SIM_HOSTS; h++)
+		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next)
+			if (!m->ended && m->state != M_PARKED && !other_half_parked(m))
+				return is_wrong("host %s: migration does not end: %s%s (%.200s)",
+						sim_hosts[h].name, m->back ? "undo of " : "",
+						migrate_state_name(m->state), m->trouble);
+	return true;
+}
+
+static void mend_all(void)
+{
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		sim_hosts[h].device_add_fails = false;
+		for (unsigned i = 0; i < SIM_VFS; i++)
+			sim_hosts[h].vfs[i].vanished = false;
+	}
+	mover->ignores_device_del = mover->port_dead = false;
+}
+
+/* The line that an operator reads names the command. */
+static bool names_command(struct sim_host *h, const struct migration *m)
+{
+	struct json_object *both AUTO_JSON = journal_migration(h->d.journal, m->id), *list, *last;
+	char *command AUTO_FREE = strf("ibvmig resolve %s", m->id);
+
+	list = json_opt(json_opt(both, m->role == ROLE_SOURCE ? "source" : "destination"),
+			"transitions");
+	last = list ? json_object_array_get_idx(list, json_object_array_length(list) - 1) : NULL;
+	return str_eq(json_opt_str(last, "state", ""), "PARKED") &&
+	       strstr(json_opt_str(last, "note", ""), command) && *m->trouble;
+}
+
+static bool resolve_refused;
+
+static void resolved(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	(void)arg;
+	(void)answer;
+	if (rc)
+		resolve_refused = is_wrong("resolve is refused: %.200s", error) || true;
+}
+
+/* Runs the command of each PARKED record. */
+static bool resolve_all(struct result *r)
+{
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next) {
+			char *base AUTO_FREE = strf("unix:/ibvmigd-%s.sock", sim_hosts[h].name);
+			char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", m->id);
+
+			if (m->state != M_PARKED)
+				continue;
+			r->parked++;
+			if (!names_command(&sim_hosts[h], m))
+				return is_wrong("a PARKED record names no command");
+			sim_http(h, base, "POST", path, NULL, 10000, resolved, NULL);
+		}
+	}
+	return true;
+}
+
+static bool settle(struct result *r)
+{
+	if (!sim_run(quiet, NULL, sim_us() + QUIET_S * SIM_S, never))
+		return false;
+	mend_all();
+	if (sim_virsh_mends() && !sim_run(quiet, NULL, sim_us() + QUIET_S * SIM_S, never))
+		return false;
+	for (int tries = 0; tries < 3; tries++) {
+		if (sim_run(all_right, NULL, sim_us() + RIGHT_S * SIM_S, never))
+			return true;
+		if (!resolve_all(r) || resolve_refused)
+			return false;
+	}
+	return false;
+}
+
+static bool migrate_again(void)
+{
+	int from = home(mover), to = from == HOST_A ? HOST_B : HOST_A;
+
+	sim_migrate(from, to);
+	if (!sim_run(quiet, NULL, sim_us() + QUIET_S * SIM_S, never))
+		return false;
+	if (!sim_migration.ok)
+		return is_wrong("the next migration fails: %.300s", sim_migration.error);
+	return sim_run(all_right, NULL, sim_us() + RIGHT_S * SIM_S, never);
+}
+
+static bool play(const struct fault *f, const struct point *p, unsigned delay_ms, struct result *r)
+{
+	uint64_t start = sim_us();
+
+	set_scene(p->scenario);
+	sim_migrate(HOST_A, HOST_B);
+	r->reached = sim_run(at_point, (void *)(uintptr_t)p, start + REACH_S * SIM_S, never);
+	if (!r->reached)
+		return is_wrong("the state was not reached");
+	sim_run(NULL, NULL, sim_us() + delay_ms * SIM_MS, never);
+	if (f)
+		f->strike(f->arg);
+	start = sim_us();
+	if (!settle(r))
+		return false;
+	r->seconds = (double)(sim_us() - start) / 1e6;
+	r->moved = home(mover) == HOST_B;
+	r->dead = home(mover) < 0;
+	/* It stays right. */
+	sim_run(NULL, NULL, sim_us() + STAY_S * SIM_S, never);
+	return all_right(NULL) && (r->dead || migrate_again());
+}
+
+static void run_cell(const char *dir, const struct fault *f, const struct point *p,
+		     unsigned delay_ms, struct result *r)
+{
+	mkdir(dir, 0700);
+	if (!sim_world_start(dir) || !all_right(NULL)) {
+		snprintf(r->text, sizeof r->text, "the world does not start: %.300s", wrong);
+	} else {
+		r->ok = play(f, p, delay_ms, r) && !*broken;
+		snprintf(r->text, sizeof r->text, "%.390s", *broken ? broken : r->ok ? "" : wrong);
+	}
+	r->ran = true;
+}
+
+/* ---- all cells ---- */
+
+struct cell {
+	const struct fault *fault; /* NULL: none */
+	const struct point *point;
+	unsigned delay_ms;
+	pid_t pid;
+	struct result *result; /* shared with the process that runs it */
+};
+
+static int unlink_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st;
+	(void)type;
+	(void)ftw;
+	return remove(path);
+}
+
+static void start_cell(const char *dir, struct cell *c, int number)
+{
+	struct rlimit cpu = {.rlim_cur = CPU_S, .rlim_max = CPU_S + 5};
+	char *own AUTO_FREE = strf("%s/cell%d", dir, number);
+
+	fflush(NULL);
+	c->pid = fork();
+	if (c->pid)
+		return;
+	/* Of the processor's time, not of the clock's: a loaded machine is no failure. */
+	setrlimit(RLIMIT_CPU, &cpu);
+	run_cell(own, c->fault, c->point, c->delay_ms, c->result);
+	nftw(own, unlink_one, 16, FTW_DEPTH | FTW_PHYS);
+	_exit(0);
+}
+
+static void end_cell(struct cell *cells, size_t n)
+{
+	int status;
+	pid_t pid = wait(&status);
+
+	for (size_t i = 0; i < n; i++) {
+		struct cell *c = &cells[i];
+
+		if (c->pid != pid || pid <= 0)
+			continue;
+		if (!c->result->ran)
+			snprintf(c->result->text, TEXT_MAX, "the process ended with status 0x%x",
+				 (unsigned)status);
+		c->pid = 0;
+	}
+}
+
+static const char *verdict(const struct result *r)
+{
+	if (!r->ok)
+		return "failed";
+	if (r->dead)
+		return "vm-dead";
+	if (r->parked)
+		return r->moved ? "resolved-moved" : "resolved-stayed";
+	return r->moved ? "moved" : "stayed";
+}
+
+static const char *fault_name(const struct cell *c)
+{
+	return c->fault ? c->fault->name : "none";
+}
+
+static int write_report(const struct cell *cells, size_t n)
+{
+	FILE *f AUTO_FILE = NULL;
+	size_t passed = 0;
+
+	mkdir("build", 0755);
+	mkdir("build/bench", 0755);
+	f = fopen("build/bench/faults.json", "w");
+	if (!f)
+		return -errno;
+	for (size_t i = 0; i < n; i++)
+		passed += cells[i].result->ok;
+	fprintf(f, "{\"cells\":%zu,\"passed\":%zu,\"matrix\":[\n", n, passed);
+	for (size_t i = 0; i < n; i++) {
+		const struct cell *c = &cells[i];
+		struct json_object *o AUTO_JSON = json_object_new_object();
+
+		json_set_str(o, "fault", fault_name(c));
+		json_set_str(o, "state", c->point->name);
+		json_set_u64(o, "after_ms", c->delay_ms);
+		json_set_str(o, "verdict", verdict(c->result));
+		json_set_u64(o, "parked", c->result->parked);
+		json_set_u64(o, "settled_ms", (uint64_t)(c->result->seconds * 1e3));
+		if (!c->result->ok)
+			json_set_str(o, "why", c->result->text);
+		fprintf(f, "%s%s\n", json_text(o), i + 1 < n ? "," : "");
+	}
+	fprintf(f, "]}\n");
+	return 0;
+}
+
+/* One line of TAP for each fault. */
+static unsigned print_rows(const struct cell *cells, size_t n)
+{
+	unsigned failed_rows = 0, row = 0;
+
+	for (size_t i = 0; i < n;) {
+		const char *name = fault_name(&cells[i]);
+		unsigned count = 0, failed = 0;
+		size_t first = i;
+
+		for (; i < n && !strcmp(fault_name(&cells[i]), name); i++, count++)
+			failed += !cells[i].result->ok;
+		printf("%s %u - %s: %u cells\n", failed ? "not ok" : "ok", ++row, name, count);
+		for (size_t k = first; k < i; k++)
+			if (!cells[k].result->ok)
+				printf("# %s %s %u: %s\n", name, cells[k].point->name,
+				       cells[k].delay_ms, cells[k].result->text);
+		failed_rows += failed > 0;
+	}
+	printf("1..%u\n", row);
+	return failed_rows;
+}
+
+static size_t make_cells(struct cell *cells, struct result *results, const char *fault,
+			 const char *state, bool all_delays)
+{
+	size_t n = 0;
+
+	for (size_t f = 0; f < ARRAY_SIZE(faults) + 1; f++) {
+		const struct fault *one = f ? &faults[f - 1] : NULL;
+
+		if (fault && strcmp(one ? one->name : "none", fault))
+			continue;
+		for (size_t p = 0; p < ARRAY_SIZE(points); p++) {
+			if (state && strcmp(points[p].name, state))
+				continue;
+			for (size_t d = 0; d < ARRAY_SIZE(delays_ms); d++) {
+				if (!all_delays && d != (f + p) % ARRAY_SIZE(delays_ms))
+					continue;
+				cells[n] = (struct cell){.fault = one,
+							 .point = &points[p],
+							 .delay_ms = delays_ms[d],
+							 .result = &results[n]};
+				n++;
+			}
+		}
+	}
+	return n;
+}
+
+#define CELLS_MAX (ARRAY_SIZE(points) * (ARRAY_SIZE(faults) + 1) * ARRAY_SIZE(delays_ms))
+
+static int run_all(const char *dir, const char *fault, const char *state, bool all_delays)
+{
+	static struct cell cells[CELLS_MAX];
+	struct result *results = mmap(NULL, CELLS_MAX * sizeof *results, PROT_READ | PROT_WRITE,
+				      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	size_t n = make_cells(cells, results, fault, state, all_delays), running = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (running == JOBS) {
+			end_cell(cells, i);
+			running--;
+		}
+		start_cell(dir, &cells[i], (int)i);
+		running++;
+	}
+	for (; running; running--)
+		end_cell(cells, n);
+	write_report(cells, n);
+	return print_rows(cells, n) != 0;
+}
+
+static int run_one(const char *dir, const char *fault, const char *state, const char *ms)
+{
+	static struct cell cells[CELLS_MAX];
+	static struct result results[CELLS_MAX];
+	size_t n = make_cells(cells, results, fault, state, true);
+	uint64_t delay = 0;
+
+	if (!n || parse_u64(ms, 0, 100000, &delay)) {
+		fprintf(stderr, "there is no fault %s, or no state %s\n", fault, state);
+		return 2;
+	}
+	log_set_level(LOG_DEBUG);
+	run_cell(dir, cells[0].fault, cells[0].point, (unsigned)delay, results);
+	printf("%s: %s%s%s, %u parked, settled after %.3f s, %llu steps\n",
+	       results->ok ? "ok" : "not ok", verdict(results), *results->text ? ": " : "",
+	       results->text, results->parked, results->seconds, (unsigned long long)sim_steps());
+	return !results->ok;
+}
+
+int main(int argc, char **argv)
+{
+	char dir[] = "/dev/shm/ibvmig-faults-XXXXXX", slow[] = "/tmp/ibvmig-faults-XXXXXX";
+	char *own = mkdtemp(dir);
+	int rc;
+
+	if (!own)
+		own = mkdtemp(slow);
+	if (!own) {
+		perror("mkdtemp");
+		return 1;
+	}
+	log_init("faults");
+	log_set_level((enum log_level)0);
+	if (argc > 1 && strcmp(argv[1], "all") && argc != 4) {
+		fprintf(stderr, "usage: %s [all [FAULT [STATE]] | FAULT STATE MS]\n", argv[0]);
+		return 2;
+	}
+	if (argc > 3 && strcmp(argv[1], "all"))
+		rc = run_one(own, argv[1], argv[2], argv[3]);
+	else
+		rc = run_all(own, argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL, argc > 1);
+	nftw(own, unlink_one, 16, FTW_DEPTH | FTW_PHYS);
+	return rc;
+}

@@ -197,8 +197,7 @@ static int explain(const struct hca_vf *vf, const char *what, int rc, char *erro
 	else if (rc == -EINVAL || rc == -EIO || rc == -EREMOTEIO)
 		why = "the firmware of its PF refused it: dmesg has its status and syndrome";
 	else if (rc == -ETIMEDOUT)
-		why = "the kernel did not answer within 5 s: dmesg may show a hanging firmware "
-		      "command";
+		why = "the kernel did not answer: dmesg may show a hanging firmware command";
 	if (!why)
 		return hca_fail(error, rc, "set the %s of VF %s (VF %u of PF %s)", what, vf->name,
 				vf->index, vf->pf->bdf);

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define ANSWER_TIMEOUT_S 5
+/* The kernel has answered when send() returns; this is for a kernel that has not. */
+#define ANSWER_TIMEOUT_S 30
 
 struct request {
 	struct nl_sock *sock;

@@ -103,7 +103,6 @@ static void read_local(struct http_who *who, int fd)
 	socklen_t bytes = sizeof cred;
 
 	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes);
-	who->local = true;
 	who->uid = cred.uid;
 	bytes = sizeof who->groups - sizeof *who->groups;
 	/* More groups than fit, or a kernel before 4.13: the first one alone. */
@@ -113,20 +112,26 @@ static void read_local(struct http_who *who, int fd)
 	who->groups[who->group_count++] = cred.gid;
 }
 
+/* Who cannot be told is nobody: a local user that no rule knows. */
 static void read_who(struct http_who *who, struct MHD_Connection *conn)
 {
-	const union MHD_ConnectionInfo *i;
-	struct sockaddr_storage a = {0};
-	socklen_t bytes = sizeof a;
+	const union MHD_ConnectionInfo *i = MHD_get_connection_info(
+		conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct sockaddr_in a = {0};
+	socklen_t bytes = sizeof(int);
+	int domain = AF_UNIX;
 
-	i = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-	if (!i || getpeername(i->connect_fd, (struct sockaddr *)&a, &bytes))
+	*who = (struct http_who){.local = true, .uid = (uid_t)-1};
+	if (!i || getsockopt(i->connect_fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes))
 		return;
-	if (a.ss_family == AF_UNIX)
+	if (domain == AF_UNIX) {
 		read_local(who, i->connect_fd);
-	else if (a.ss_family == AF_INET)
-		inet_ntop(AF_INET, &((struct sockaddr_in *)&a)->sin_addr, who->address,
-			  sizeof who->address);
+		return;
+	}
+	who->local = false;
+	bytes = sizeof a;
+	if (!getpeername(i->connect_fd, (struct sockaddr *)&a, &bytes) && a.sin_family == AF_INET)
+		inet_ntop(AF_INET, &a.sin_addr, who->address, sizeof who->address);
 }
 
 static void on_connection(void *arg, struct MHD_Connection *conn, void **context,

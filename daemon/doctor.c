@@ -13,8 +13,9 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define PEER_MS  3000
-#define OVERHEAD (1ull << 30) /* libvirt's own allowance for what a VF maps beside memory */
+#define BUDGET_MS 20000 /* who asks waits 30 s */
+#define PEER_MS   3000
+#define OVERHEAD  (1ull << 30) /* libvirt's own allowance for what a VF maps beside memory */
 
 static const char *const verdicts[] = {"ok", "skipped", "warning", "bad"};
 
@@ -42,6 +43,16 @@ static size_t count(struct json_object *list)
 }
 
 /* ---- in a worker ---- */
+
+/* Each host or VM that does not answer costs its time-out: what is left then is told as skipped. */
+static bool out_of_time(struct doctor *d, const char *check, const char *subject, uint64_t start_ms)
+{
+	if (now_ms() - start_ms < BUDGET_MS)
+		return false;
+	doctor_add(d, check, DOCTOR_SKIPPED, subject, NULL,
+		   "not looked at: others have not answered for %d s", BUDGET_MS / 1000);
+	return true;
+}
 
 static void look_at_vm(struct job *j, struct doctor *d, struct json_object *vm, bool ib)
 {
@@ -85,7 +96,8 @@ static void look_at_fabric(struct job *j, struct doctor *d, struct json_object *
 	doctor_duplicates(d, vms, json_opt(bound, "vguids"));
 }
 
-static void look_at_peers(struct job *j, struct doctor *d, struct json_object *vms)
+static void look_at_peers(struct job *j, struct doctor *d, struct json_object *vms,
+			  uint64_t start_ms)
 {
 	const struct settings *s = j->d->settings;
 
@@ -93,6 +105,8 @@ static void look_at_peers(struct job *j, struct doctor *d, struct json_object *v
 		struct json_object *status AUTO_JSON = NULL;
 		char error[HTTP_ERROR_MAX] = "";
 
+		if (out_of_time(d, "peer", s->peers[i].name, start_ms))
+			continue;
 		http_call(s->peers[i].url, "GET", "/v1/status", NULL, PEER_MS, &status, error);
 		doctor_peer(d, s->peers[i].name, vms, status, error);
 	}
@@ -107,6 +121,7 @@ static void run(struct job *j)
 	struct json_object *vms = json_opt(j->in, "vms");
 	struct doctor d = {.root = "", .found = json_object_new_array()};
 	bool ib = doctor_has_ib(&d);
+	uint64_t start_ms = now_ms();
 
 	if (virt_is_connected(j->d->virt))
 		doctor_add(&d, "libvirt", DOCTOR_OK, j->d->settings->libvirt_uri, NULL,
@@ -121,10 +136,14 @@ static void run(struct job *j)
 	doctor_vfio(&d);
 	doctor_inventory(&d, json_opt(j->in, "vfs"), json_opt_str(j->in, "vf_error", ""));
 	doctor_agents(&d, vms);
-	for (size_t i = 0; i < count(vms); i++)
-		look_at_vm(j, &d, json_object_array_get_idx(vms, i), ib);
+	for (size_t i = 0; i < count(vms); i++) {
+		struct json_object *vm = json_object_array_get_idx(vms, i);
+
+		if (!out_of_time(&d, "qemu", json_opt_str(vm, "name", "?"), start_ms))
+			look_at_vm(j, &d, vm, ib);
+	}
 	look_at_fabric(j, &d, vms);
-	look_at_peers(j, &d, vms);
+	look_at_peers(j, &d, vms, start_ms);
 	json_set(j->out, "checks", d.found);
 }
 

@@ -116,7 +116,7 @@ static int read_group(struct settings *s, const char *key, struct settings_group
 
 static int read_access(struct settings *s, char **ret_error)
 {
-	const char *rate = conf_get(s->conf, "requests-per-s", "2000");
+	const char *rate = conf_get(s->conf, "requests-per-s", "5000");
 	uint64_t n = 0;
 	int rc;
 

@@ -6,6 +6,7 @@
 #include "common/json.h"
 #include "common/util.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -65,6 +66,23 @@ static int call(const struct cli *c, const char *method, const char *path, struc
 	int rc = http_call(c->base, method, path, body, ms, ret_answer, error);
 
 	return rc == -ECONNREFUSED ? CLI_NO_DAEMON : rc ? CLI_FAILED : CLI_OK;
+}
+
+char *cli_path(const char *before, const char *name, const char *after)
+{
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *f = open_memstream(&text, &bytes);
+
+	if (!f)
+		return NULL;
+	fputs(before, f);
+	for (; *name; name++)
+		fprintf(f, isalnum((unsigned char)*name) || strchr("-_.~", *name) ? "%c" : "%%%02X",
+			(unsigned char)*name);
+	fputs(after, f);
+	fclose(f);
+	return text;
 }
 
 int cli_call(const struct cli *c, const char *method, const char *path, struct json_object *body,

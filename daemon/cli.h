@@ -45,6 +45,8 @@ static inline bool cli_has(const struct cli *c, enum cli_option o)
 	return c->value[o];
 }
 
+/* before, then name as a path may hold it, then after. Owned by the caller. */
+char *cli_path(const char *before, const char *name, const char *after);
 /* One call to the daemon. 0 and *ret_answer (owned by the caller), or an exit status, and what is
  * wrong has been printed. body: borrowed, or NULL. */
 int cli_call(const struct cli *c, const char *method, const char *path, struct json_object *body,

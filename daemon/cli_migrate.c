@@ -21,9 +21,9 @@ static void on_interrupt(int sig)
 	interrupted = 1;
 }
 
-static int post(const struct cli *c, const char *fmt_path)
+static int post(const struct cli *c, const char *before, const char *after)
 {
-	char *path AUTO_FREE = strf(fmt_path, c->args[0]);
+	char *path AUTO_FREE = cli_path(before, c->args[0], after);
 	struct json_object *answer AUTO_JSON = NULL;
 
 	return cli_call(c, "POST", path, NULL, &answer);
@@ -31,17 +31,17 @@ static int post(const struct cli *c, const char *fmt_path)
 
 int cli_abort(const struct cli *c)
 {
-	return post(c, "/v1/vms/%s/abort");
+	return post(c, "/v1/vms/", "/abort");
 }
 
 int cli_resolve(const struct cli *c)
 {
-	return post(c, "/v1/migrations/%s/resolve");
+	return post(c, "/v1/migrations/", "/resolve");
 }
 
 int cli_attach(const struct cli *c)
 {
-	return post(c, "/v1/vms/%s/attach");
+	return post(c, "/v1/vms/", "/attach");
 }
 
 /* ---- migrate ---- */
@@ -187,7 +187,7 @@ static int read_bandwidth(const struct cli *c, struct json_object *body)
 
 int cli_migrate(const struct cli *c)
 {
-	char *path AUTO_FREE = strf("/v1/vms/%s/migrate", c->args[0]);
+	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/migrate");
 	struct json_object *body AUTO_JSON = json_object_new_object(), *job AUTO_JSON = NULL;
 	const struct sigaction action = {.sa_handler = on_interrupt};
 	int rc = read_bandwidth(c, body);

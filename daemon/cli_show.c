@@ -169,7 +169,7 @@ static void print_qps(struct json_object *top)
 
 static int show_qps(const struct cli *c)
 {
-	char *path AUTO_FREE = strf("/v1/vms/%s/qps", c->args[0]);
+	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/qps");
 	struct json_object *answer AUTO_JSON = NULL;
 	int rc = cli_call(c, "GET", path, NULL, &answer);
 
@@ -185,7 +185,7 @@ static int show_qps(const struct cli *c)
 static int show_status(const struct cli *c)
 {
 	const char *vm = c->args[0];
-	char *path AUTO_FREE = vm ? strf("/v1/vms/%s", vm) : strdup("/v1/status");
+	char *path AUTO_FREE = vm ? cli_path("/v1/vms/", vm, "") : strdup("/v1/status");
 	struct json_object *answer AUTO_JSON = NULL;
 	int rc = cli_call(c, "GET", path, NULL, &answer);
 

@@ -106,7 +106,7 @@ static int write_svg(const char *path, struct json_object *t)
 
 int cli_timeline(const struct cli *c)
 {
-	char *path AUTO_FREE = strf("/v1/migrations/%s/timeline", c->args[0]);
+	char *path AUTO_FREE = cli_path("/v1/migrations/", c->args[0], "/timeline");
 	struct json_object *t AUTO_JSON = NULL;
 	int rc = cli_call(c, "GET", path, NULL, &t);
 

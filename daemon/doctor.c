@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define BUDGET_MS 20000 /* who asks waits 30 s */
-#define PEER_MS   3000
+#define PEER_MS   8000
 #define OVERHEAD  (1ull << 30) /* libvirt's own allowance for what a VF maps beside memory */
 
 static const char *const verdicts[] = {"ok", "skipped", "warning", "bad"};

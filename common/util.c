@@ -122,6 +122,16 @@ int make_parent_dir(const char *path)
 static const char base64_digits[] =
 	"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
+uint64_t checksum64(const void *data, size_t n)
+{
+	const uint8_t *at = data;
+	uint64_t sum = 0xcbf29ce484222325;
+
+	while (n--)
+		sum = (sum ^ *at++) * 0x100000001b3;
+	return sum;
+}
+
 char *base64_encode(const void *data, size_t n)
 {
 	const unsigned char *in = data;

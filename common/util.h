@@ -92,6 +92,9 @@ int read_file(const char *path, size_t max, char **ret_text, size_t *ret_bytes);
  */
 int make_parent_dir(const char *path);
 
+/* FNV-1a: finds what was cut off or mixed up, not what was forged. */
+uint64_t checksum64(const void *data, size_t n);
+
 /* Base 64 of n bytes (RFC 4648), owned by the caller. */
 char *base64_encode(const void *data, size_t n);
 /* 0, -EINVAL on anything that is not base 64, -EMSGSIZE above max bytes. */

@@ -41,6 +41,7 @@ struct backend {
 		      unsigned deadline_ms, struct sm_assign_reply *ret_reply, char *error);
 	int (*sweep)(void *self, uint64_t *ret_before, char *error);
 	int (*fabric)(void *self, struct fabric *f, struct client_epoch *ret_epoch, char *error);
+	int (*intent)(void *self, const struct sm_target *targets, unsigned count, char *error);
 	int (*records)(void *self, const struct sm_record_key *keys, unsigned count,
 		       struct sm_records_reply *ret_reply, char *error);
 	/* Tells every change of the subnet; without it no path record may be kept. */

@@ -163,6 +163,23 @@ static int plugin_assign(void *self, const struct sm_target *targets, unsigned c
 		    &ret_reply->h, sizeof *ret_reply, deadline_ms + DEADLINE_SLACK_MS, error);
 }
 
+static int plugin_intent(void *self, const struct sm_target *targets, unsigned count,
+			 char error[static CLIENT_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct sm_intent_request req = {.count = count};
+	struct sm_intent_reply reply;
+
+	if (count > SM_ASSIGN_MAX)
+		return backend_fail(error, -EINVAL, "%u places; allowed is 0 to %u", count,
+				    SM_ASSIGN_MAX);
+	if (count)
+		memcpy(req.target, targets, count * sizeof *targets);
+	return call(c, SM_OP_INTENT, &req.head,
+		    offsetof(struct sm_intent_request, target) + count * sizeof *targets, &reply.h,
+		    sizeof reply, CALL_MS, error);
+}
+
 static int plugin_records(void *self, const struct sm_record_key *keys, unsigned count,
 			  struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
 {
@@ -373,6 +390,7 @@ const struct backend backend_plugin = {
 	.assign = plugin_assign,
 	.sweep = plugin_sweep,
 	.fabric = plugin_fabric,
+	.intent = plugin_intent,
 	.records = plugin_records,
 	.watch = plugin_watch,
 };

@@ -110,6 +110,14 @@ int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_e
 	return c->backend->fabric(c->self, f, ret_epoch, error);
 }
 
+int client_intent(struct client *c, const struct sm_target *targets, unsigned count,
+		  char error[static CLIENT_ERROR_MAX])
+{
+	if (!c->backend->intent)
+		return refuse(c, "hand a batch over", error);
+	return c->backend->intent(c->self, targets, count, error);
+}
+
 int client_records(struct client *c, const struct sm_record_key *keys, unsigned count,
 		   struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
 {

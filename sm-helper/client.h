@@ -39,6 +39,10 @@ int client_sweep(struct client *c, uint64_t *ret_before, char error[static CLIEN
 /* Replaces *f (zeroed or filled) by what OpenSM knows now, LFTs left out. */
 int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_epoch,
 		  char error[static CLIENT_ERROR_MAX]);
+/* To a standby's plugin: the batch that its master is about to begin; count 0: none. -EPERM: it is
+ * master itself. */
+int client_intent(struct client *c, const struct sm_target *targets, unsigned count,
+		  char error[static CLIENT_ERROR_MAX]);
 /* Path records of up to SM_RECORDS_MAX pairs, in their order. */
 int client_records(struct client *c, const struct sm_record_key *keys, unsigned count,
 		   struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX]);

@@ -34,7 +34,7 @@ static const char *const conf_keys[] = {
 	"caching",     "umad-ca",      "umad-port",      "verify-sources",    "paths-listen",
 	"vguid-range", "ufm-url",      "ufm-user",       "ufm-password-file", "ufm-token-file",
 	"ufm-ca-file", "ufm-insecure", "ufm-timeout-ms", "ufm-pkeys",         "addresses",
-	"lid-range",   NULL,
+	"lid-range",   "peer",         NULL,
 };
 
 struct daemon {
@@ -167,6 +167,21 @@ static int read_ufm(const struct conf *conf, struct ufm_conf *ret_ufm)
 	return 0;
 }
 
+static int open_peer(struct daemon *d, const struct conf *conf)
+{
+	const char *url = conf_get(conf, "peer", NULL);
+
+	if (!url)
+		return 0;
+	if (strncmp(url, "http://", 7) && strncmp(url, "unix:", 5)) {
+		log_error("peer is \"%s\"; allowed is http://HOST:PORT or unix:PATH, where the "
+			  "other ibvmig-sm listens",
+			  url);
+		return -EINVAL;
+	}
+	return peer_new(url, d->ops.registry, d->ops.client, &d->ops.peer);
+}
+
 static int open_backend(struct daemon *d, const struct conf *conf)
 {
 	const struct backend *backend = choose_backend(conf);
@@ -178,7 +193,7 @@ static int open_backend(struct daemon *d, const struct conf *conf)
 	bc->plugin_socket = conf_get(conf, "plugin-socket", DEFAULT_PLUGIN);
 	bc->probe = d->ops.probe;
 	bc->umad_writes = conf_get_bool(conf, "umad-writes", false);
-	if ((rc = client_new(backend, bc, &d->ops.client)))
+	if ((rc = client_new(backend, bc, &d->ops.client)) || (rc = open_peer(d, conf)))
 		return rc;
 	return path_service_new(backend, bc, d->ops.probe, conf_get_bool(conf, "caching", true),
 				&d->ops.paths);
@@ -324,6 +339,7 @@ static void stop(struct daemon *d)
 		path_server_free(d->path_server[i]);
 	path_service_free(d->ops.paths);
 	outbox_free(d->ops.outbox);
+	peer_free(d->ops.peer);
 	client_free(d->ops.client);
 	probe_free(d->ops.probe);
 	registry_close(d->ops.registry);

@@ -16,6 +16,7 @@
 #define SHOW_POLL_US  5000
 #define SWEEP_POLL_US 2000
 #define AGAIN_POLL_US 100000
+#define LOOK_MS       10000
 
 int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, const char *fmt, ...)
 {
@@ -61,11 +62,16 @@ static int refresh(struct ops *o, struct op_error *e)
 	char text[CLIENT_ERROR_MAX];
 	int rc = client_status(o->client, &s, text);
 
+	if (o->peer)
+		peer_sm(o->peer, s.instance, !rc && s.sm_state == 3);
 	if (rc)
 		return fail_plugin(e, rc, text);
-	if (s.sm_state != 3)
+	o->others = s.others;
+	if (s.sm_state != 3) {
+		o->reconciled = false; /* the other one may leave something unfinished */
 		return fail_plugin(e, -EHOSTDOWN,
 				   "this OpenSM is not the master; ask the one that is");
+	}
 	if (!s.ready)
 		return fail_plugin(e, -EAGAIN,
 				   "OpenSM has not finished its first sweep: try again");
@@ -147,6 +153,33 @@ static void follow(struct ops *o, const struct sm_target *t, unsigned count,
 		o->epoch = (struct client_epoch){0};
 }
 
+/* A batch is known where another OpenSM could have to end it, before it begins. */
+static int tell_peer(struct ops *o, const struct sm_target *t, unsigned count, struct op_error *e)
+{
+	char text[CLIENT_ERROR_MAX];
+	int rc = o->peer ? peer_tell(o->peer, t, count, text) : 0;
+
+	if (!rc)
+		return 0;
+	if (rc == -EPERM)
+		return ops_fail(e, -EHOSTDOWN, 503, "sm-not-master", "peer: %.500s", text);
+	if (o->others || !o->others_looked)
+		return ops_fail(e, -EHOSTDOWN, 503, "standby-not-in-sync",
+				"another OpenSM is in the fabric (or not yet looked for) and would "
+				"take over, but the ibvmig-sm beside it cannot be told: %.400s",
+				text);
+	rc = peer_go_alone(o->peer);
+	return rc ? ops_fail(e, rc, 500, "registry", "the registry cannot be written") : 0;
+}
+
+void ops_publish(struct ops *o)
+{
+	char text[CLIENT_ERROR_MAX];
+
+	if (o->peer && peer_tell(o->peer, NULL, 0, text))
+		peer_go_alone(o->peer);
+}
+
 int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, uint32_t flags,
 	       struct sm_assign_reply *r, bool *ret_unknown, struct op_error *e)
 {
@@ -159,6 +192,9 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
 		t[i].was_guid = t[i].was_lid = 0;
 		expect(o, &t[i]);
 	}
+	*ret_unknown = false;
+	if ((rc = tell_peer(o, t, count, e)))
+		return rc;
 	rc = client_assign(o->client, t, count, flags, OPS_DEADLINE_MS, r, text);
 	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
 	if (!rc)
@@ -345,8 +381,12 @@ static int settle(struct ops *o, struct reg_entry *x)
 int ops_begin(struct ops *o, struct op_error *e)
 {
 	struct undecided u = {0};
+	char text[CLIENT_ERROR_MAX];
 	int rc = refresh(o, e);
 
+	if (!rc && o->peer && (rc = peer_lead(o->peer, text)))
+		return ops_fail(e, rc == -EPERM ? -EHOSTDOWN : rc, 503,
+				rc == -EPERM ? "sm-not-master" : "registry-unsure", "%s", text);
 	if (rc || o->reconciled)
 		return rc;
 	rc = registry_each(o->registry, collect, &u);
@@ -368,9 +408,50 @@ int ops_begin(struct ops *o, struct op_error *e)
 	return 0;
 }
 
+/* OpenSM may not have noticed a standby that has come; it looks when it sweeps. */
+static void notice_standby(struct ops *o)
+{
+	uint64_t standby = peer_standby(o->peer), ignored;
+	char text[CLIENT_ERROR_MAX];
+
+	if (!standby || o->others || standby == o->standby)
+		return;
+	o->standby = standby;
+	client_sweep(o->client, &ignored, text);
+}
+
+/* While the peer cannot be told: whether an SM is in the fabric that would take over. What OpenSM
+ * knows of others is of its last sweep, so one is made; here and not in the middle of a move, when
+ * a sweep would find the GUIDs on their way. */
+static void look_for_others(struct ops *o)
+{
+	struct op_error ignored;
+
+	if (peer_ready(o->peer)) {
+		o->others_looked = false;
+		o->looked_ms = 0;
+		return;
+	}
+	if ((o->others_looked && !o->others) || (o->looked_ms && now_ms() < o->looked_ms + LOOK_MS))
+		return;
+	o->looked_ms = now_ms();
+	o->others_looked = !ops_sweep(o, &ignored) && !refresh(o, &ignored);
+}
+
 int ops_reconcile(struct ops *o, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	int rc = ops_begin(o, e);
 
-	return ops_begin(o, e);
+	if (rc || !o->peer)
+		return rc;
+	peer_mend(o->peer);
+	notice_standby(o);
+	look_for_others(o);
+	return 0;
+}
+
+bool ops_may_change(struct ops *o)
+{
+	return !o->peer || peer_ready(o->peer) || (o->others_looked && !o->others);
 }

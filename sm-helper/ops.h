@@ -7,6 +7,7 @@
 #include "sm-helper/client.h"
 #include "sm-helper/outbox.h"
 #include "sm-helper/path_service.h"
+#include "sm-helper/peer.h"
 #include "sm-helper/probe.h"
 #include "sm-helper/registry.h"
 #include "vswitch/address.h"
@@ -31,11 +32,12 @@ struct lid_range {
 };
 
 struct ops {
-	struct client *client; /* owned, as the next four */
+	struct client *client; /* owned, as the next five */
 	struct outbox *outbox;
 	struct path_service *paths;
 	struct registry *registry;
 	struct probe *probe;
+	struct peer *peer;           /* owned; NULL: there is no other ibvmig-sm */
 	unsigned verify_sources;     /* CA ports that each verification walks from, at most */
 	uint32_t fault;              /* enum sm_assign_flag */
 	enum address_mode addresses; /* of what is bound from now on */
@@ -44,6 +46,10 @@ struct ops {
 	struct fabric fabric;
 	struct client_epoch epoch; /* of fabric; all 0: none yet, or stale */
 	uint64_t instance;         /* the OpenSM process that was seen last */
+	atomic_uint others;        /* SMs in the fabric besides it, as it knows */
+	atomic_bool others_looked; /* others is of a sweep since the peer was lost */
+	uint64_t looked_ms;        /* when that sweep was asked for; 0: not yet */
+	uint64_t standby;          /* the peer's OpenSM process for which a sweep was asked */
 	bool reconciled;
 	atomic_ullong moves, subscriptions; /* subscriptions: requests */
 };
@@ -80,6 +86,11 @@ int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e
 /* 1 to OPS_MOVES_MAX moves in one batch: all of them or none. No vGUID and no VF twice. */
 int ops_move(struct ops *o, const struct move_request *m, unsigned count,
 	     struct move_result *ret_result, struct op_error *e);
+/* Whether the other ibvmig-sm is told, or nobody needs to be. Without o->lock. */
+bool ops_may_change(struct ops *o);
+/* What has changed in the registry goes to the other ibvmig-sm, if there is one. Without o->lock.
+ * What it misses now it is told as soon as it is back. */
+void ops_publish(struct ops *o);
 /* Finishes or drops what an earlier process left half done, once OpenSM is there. For a timer. */
 int ops_reconcile(struct ops *o, struct op_error *e);
 

@@ -2,6 +2,7 @@
 /* Entry points of the event plugin: socket, thread, OpenSM's events, the count of path requests. */
 #include "sm-helper/plugin_engine.h"
 #include "sm-helper/plugin_homes.h"
+#include "sm-helper/plugin_master.h"
 #include "sm-helper/plugin_wire.h"
 #include "sm-helper/proto_check.h"
 #include "common/util.h"
@@ -36,6 +37,7 @@ union any_request {
 	struct sm_assign_request assign;
 	struct sm_records_request records;
 	struct sm_watch_request watch;
+	struct sm_intent_request intent;
 };
 
 union any_reply {
@@ -47,6 +49,7 @@ union any_reply {
 	struct sm_assign_reply assign;
 	struct sm_records_reply records;
 	struct sm_sweep_reply sweep;
+	struct sm_intent_reply intent;
 };
 
 int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
@@ -136,6 +139,8 @@ static int dispatch(struct plugin *p, const union any_request *req, union any_re
 		return plugin_records(p, &req->records, &reply->records);
 	case SM_OP_SWEEP:
 		return plugin_sweep(p, &reply->sweep);
+	case SM_OP_INTENT:
+		return plugin_intent(p, &req->intent, &reply->intent);
 	default:
 		return plugin_refuse(&reply->h, -EPROTO, "operation %u is unknown", req->head.op);
 	}
@@ -312,7 +317,8 @@ static int start(struct plugin *p)
 	if ((p->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0 ||
 	    (p->changed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
 		return -errno;
-	if ((rc = homes_open(p)) || (rc = hook_path_requests(p)) || (rc = wire_hook(p)))
+	if ((rc = homes_open(p)) || (rc = master_open(p)) || (rc = hook_path_requests(p)) ||
+	    (rc = wire_hook(p)))
 		return rc;
 	return start_thread(p);
 }
@@ -326,7 +332,8 @@ static void *plugin_create(osm_opensm_t *osm)
 	if (!p)
 		return NULL;
 	p->osm = osm;
-	p->listen_fd = p->stop_fd = p->changed_fd = -1;
+	p->listen_fd = p->stop_fd = p->changed_fd = p->record_fd = -1;
+	master_read_fault(p);
 	memset(p->client_fd, -1, sizeof p->client_fd);
 	pthread_mutex_init(&p->gate, NULL);
 	pthread_cond_init(&p->sweep_ended, NULL);
@@ -345,6 +352,8 @@ static void *plugin_create(osm_opensm_t *osm)
 			close(p->stop_fd);
 		if (p->changed_fd >= 0)
 			close(p->changed_fd);
+		if (p->record_fd >= 0)
+			close(p->record_fd);
 		free(p);
 		return NULL;
 	}
@@ -366,8 +375,8 @@ static void plugin_delete(void *arg)
 	close(p->listen_fd);
 	close(p->stop_fd);
 	unlink(p->path);
-	/* p stays: the dispatcher's registration points to it until osm_sa_destroy(). So does
-	 * changed_fd: a sweep may still end. */
+	/* p stays: the dispatcher's registration points to it until osm_sa_destroy(). So do
+	 * changed_fd and record_fd: a sweep may still end. */
 }
 
 static void sweep_over(struct plugin *p, bool ready)
@@ -390,7 +399,11 @@ static void plugin_report(void *arg, osm_epi_event_id_t event, void *data)
 	case OSM_EVENT_ID_HEAVY_SWEEP_START:
 		sweep_begins(p);
 		break;
+	case OSM_EVENT_ID_HEAVY_SWEEP_DONE: /* the discovery only; nothing is written yet */
+		master_swept(p);
+		break;
 	case OSM_EVENT_ID_SUBNET_UP:
+		master_up(p);
 		sweep_over(p, true);
 		break;
 	case OSM_EVENT_ID_STATE_CHANGE:

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #define PLUGIN_CLIENTS_MAX 8
+#define PLUGIN_DIE_STORE   (1 << 20)
 
 struct plugin_counters {
 	atomic_ullong generation, heavy_sweeps, lft_smps, port_info_smps, lft_changes,
@@ -35,6 +36,11 @@ struct plugin {
 	struct plugin_counters count;
 	struct homes *homes; /* owned; guarded by OpenSM's lock */
 	uint64_t instance;   /* when it was loaded, CLOCK_REALTIME in microseconds */
+
+	/* Of the batch under way, here or at the master whose standby this is: plugin_master.h */
+	int record_fd;
+	struct sm_intent_request record;
+	int die_at; /* fault: -1 never, PLUGIN_DIE_STORE, else after this many SMPs of a batch */
 
 	/* A batch and a heavy sweep exclude each other: discovery in the middle of a batch would
 	 * find GUIDs that the tables do not have yet. Held by a batch; a sweep takes it to start,

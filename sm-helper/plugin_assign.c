@@ -3,6 +3,7 @@
  * exclusive hold of it, LFT blocks and PortInfo sent and answered without it, and what failed is
  * undone. */
 #include "sm-helper/plugin_lfts.h"
+#include "sm-helper/plugin_master.h"
 #include "sm-helper/plugin_paths.h"
 #include "sm-helper/plugin_tables.h"
 #include "common/ib.h"
@@ -309,6 +310,47 @@ static int put_lids(struct batch *b, struct sm_assign_reply *r)
 	return 0;
 }
 
+/* What is about to be, for who comes after this process. Tables locked. */
+static int record(struct batch *b, struct sm_reply_head *h)
+{
+	struct sm_target t[SM_ASSIGN_MAX];
+	int rc;
+
+	for (unsigned i = 0; i < b->count; i++) {
+		t[i] = b->place[i].want;
+		t[i].was_guid = b->place[i].before.port_guid;
+		t[i].was_lid = b->place[i].before.lid;
+	}
+	rc = master_record(b->p, t, b->count);
+	return rc ? plugin_refuse(h, rc, "OpenSM's cache directory cannot be written: %s",
+				  strerror(-rc))
+		  : 0;
+}
+
+/* Fault: the first die_at SMPs of the batch, then the end. Tables changed, not locked. */
+static void cut_short(struct batch *b)
+{
+	unsigned smps = (unsigned)b->p->die_at, lids = 0;
+
+	if (b->lfts.plan.smps > smps)
+		b->lfts.plan.smps = smps;
+	lfts_send(b->p, &b->lfts, now_us() + UNDO_US);
+	lock_tables(b);
+	for (unsigned i = 0; i < b->count && b->lfts.plan.smps + lids < smps; i++)
+		if (b->place[i].want.lid != b->place[i].before.lid) {
+			send_lid(b->p, &b->place[i], b->place[i].want.lid);
+			lids++;
+		}
+	unlock_tables(b);
+	await_answers(b->p, now_us() + UNDO_US);
+	master_die(b->p, "in the middle of a batch");
+}
+
+static bool is_cut_short(const struct batch *b)
+{
+	return b->p->die_at >= 0 && b->p->die_at != PLUGIN_DIE_STORE && b->lfts.plan.smps;
+}
+
 /* All tables in one hold of the lock. *ret_done: something has been changed. */
 static int apply(struct batch *b, struct sm_assign_reply *r, bool *ret_done)
 {
@@ -324,12 +366,18 @@ static int apply(struct batch *b, struct sm_assign_reply *r, bool *ret_done)
 	rc = lfts_grow(&b->lfts, &r->h);
 	if (!rc && lfts_stale(&b->lfts))
 		rc = plugin_refuse(&r->h, -ESTALE, "OpenSM has routed anew since it was looked at");
+	rc = rc ? rc : record(b, &r->h);
 	if (!rc) {
 		tables_assign(b->p, b->place, b->count, false);
-		rc = put_lids(b, r);
+		if (is_cut_short(b))
+			lfts_want(&b->lfts);
+		else
+			rc = put_lids(b, r);
 		*ret_done = true;
 	}
 	unlock_tables(b);
+	if (*ret_done && is_cut_short(b))
+		cut_short(b);
 	return rc;
 }
 
@@ -400,6 +448,13 @@ static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 	else if (swap)
 		report_paths(b, r);
 	store_files(b->p);
+	if (b->p->die_at == PLUGIN_DIE_STORE && b->lfts.sent)
+		master_die(b->p, "after a batch");
+	if (rc != -EIO) { /* else it is not known what stands where, and the record may help */
+		lock_tables(b);
+		master_record(b->p, NULL, 0);
+		unlock_tables(b);
+	}
 	plugin_changed(b->p);
 	if (!rc && (b->req->flags & SM_ASSIGN_FORCED_SWEEP)) {
 		osm_log(&osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");

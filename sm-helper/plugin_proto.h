@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 6
+#define SM_PROTO_VERSION 7
 
 #define SM_ASSIGN_MAX      128 /* ports in one batch: 64 moves */
 #define SM_ENDPORTS_MAX    256
@@ -30,6 +30,7 @@ enum sm_op {
 	SM_OP_RECORDS = 6,
 	SM_OP_WATCH = 7,
 	SM_OP_SWEEP = 8,
+	SM_OP_INTENT = 9,
 	SM_OP_COUNT
 };
 
@@ -69,7 +70,8 @@ struct sm_status_reply {
 	uint8_t sm_state; /* IBA SMInfo: 0 not active, 1 discovering, 2 standby, 3 master */
 	uint8_t ready;    /* a sweep has completed, so the topology is whole */
 	uint8_t sweeping; /* a heavy sweep runs now */
-	uint8_t pad[3];
+	uint8_t others;   /* other SMs in the fabric that are master or would take over */
+	uint8_t pad[2];
 	char plugin_version[16], opensm_version[32], engine[16];
 };
 
@@ -177,6 +179,20 @@ struct sm_sweep_request {
 struct sm_sweep_reply {
 	struct sm_reply_head h;
 	uint64_t heavy_sweeps; /* begun before */
+};
+
+/* SM_OP_INTENT, to a standby: the master is about to carry out this batch, so if it does not live
+ * to end it, who takes over mends its places (sm-helper/takeover.h). It replaces the one before. A
+ * GUID or LID of 0 is not known. -EPERM: this OpenSM is master itself. */
+struct sm_intent_request {
+	struct sm_head head;
+	uint32_t count; /* 0: nothing is under way */
+	uint32_t pad;
+	struct sm_target target[SM_ASSIGN_MAX]; /* only count of them are sent */
+};
+
+struct sm_intent_reply {
+	struct sm_reply_head h;
 };
 
 /* A path between a GUID that has moved and another port, as it is now. */

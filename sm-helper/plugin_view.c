@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What the plugin tells about OpenSM and the subnet; changes nothing. */
-#include "sm-helper/plugin.h"
+#include "sm-helper/plugin_master.h"
 #include "common/ib.h"
 #include "common/util.h"
 
@@ -29,15 +29,18 @@ int plugin_status(struct plugin *p, struct sm_status_reply *r)
 {
 	osm_opensm_t *osm = p->osm;
 	struct osm_routing_engine *engine;
+	unsigned others;
 
 	pthread_mutex_lock(&p->gate);
 	r->ready = p->ready;
 	r->sweeping = p->sweeping;
 	pthread_mutex_unlock(&p->gate);
 	cl_plock_acquire(&osm->lock);
+	others = master_others(p);
 	r->sm_guid = cl_ntoh64(osm->subn.sm_port_guid);
 	r->sm_lid = cl_ntoh16(osm->subn.sm_base_lid);
 	r->sm_state = osm->subn.sm_state;
+	r->others = (uint8_t)(others < UINT8_MAX ? others : UINT8_MAX);
 	r->switches = (uint32_t)cl_qmap_count(&osm->subn.sw_guid_tbl);
 	r->endports = (uint32_t)cl_qmap_count(&osm->subn.port_guid_tbl);
 	engine = osm->routing_engine_used;

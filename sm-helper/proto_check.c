@@ -52,10 +52,39 @@ static int check_pair(const struct sm_target *a, const struct sm_target *b, char
 	return 0;
 }
 
+static int check_targets(const struct sm_target *t, unsigned count, char *reason)
+{
+	int rc;
+
+	for (unsigned i = 0; i < count; i++) {
+		if ((rc = check_target(&t[i], i, reason)))
+			return rc;
+		for (unsigned k = 0; k < i; k++)
+			if ((rc = check_pair(&t[k], &t[i], reason)))
+				return rc;
+	}
+	return 0;
+}
+
+static int check_intent(const struct sm_intent_request *r, size_t bytes, char *reason)
+{
+	const size_t fixed = offsetof(struct sm_intent_request, target);
+
+	if (bytes < fixed)
+		return refuse(reason, -EPROTO, "intent of %zu bytes; it has at least %zu", bytes,
+			      fixed);
+	if (r->count > SM_ASSIGN_MAX)
+		return refuse(reason, -EINVAL, "%u targets; allowed is 0 to %u", r->count,
+			      SM_ASSIGN_MAX);
+	if (bytes != fixed + r->count * sizeof r->target[0])
+		return refuse(reason, -EPROTO, "intent of %u targets has %zu bytes, not %zu",
+			      r->count, fixed + r->count * sizeof r->target[0], bytes);
+	return check_targets(r->target, r->count, reason);
+}
+
 static int check_assign(const struct sm_assign_request *r, size_t bytes, char *reason)
 {
 	const size_t fixed = offsetof(struct sm_assign_request, target);
-	int rc;
 
 	if (bytes < fixed)
 		return refuse(reason, -EPROTO, "assign of %zu bytes; it has at least %zu", bytes,
@@ -71,14 +100,7 @@ static int check_assign(const struct sm_assign_request *r, size_t bytes, char *r
 	if (r->deadline_ms < 1 || r->deadline_ms > SM_DEADLINE_MAX_MS)
 		return refuse(reason, -EINVAL, "deadline %u ms; allowed is 1 to %u", r->deadline_ms,
 			      SM_DEADLINE_MAX_MS);
-	for (unsigned i = 0; i < r->count; i++) {
-		if ((rc = check_target(&r->target[i], i, reason)))
-			return rc;
-		for (unsigned k = 0; k < i; k++)
-			if ((rc = check_pair(&r->target[k], &r->target[i], reason)))
-				return rc;
-	}
-	return 0;
+	return check_targets(r->target, r->count, reason);
 }
 
 static int check_records(const struct sm_records_request *r, size_t bytes, char *reason)
@@ -122,6 +144,8 @@ int proto_check_request(const void *packet, size_t bytes, char reason[static SM_
 		return refuse(reason, -EPROTO, "the head says %u bytes, %zu came", h->bytes, bytes);
 	if (h->op == SM_OP_ASSIGN)
 		return check_assign(packet, bytes, reason);
+	if (h->op == SM_OP_INTENT)
+		return check_intent(packet, bytes, reason);
 	if (h->op == SM_OP_RECORDS)
 		return check_records(packet, bytes, reason);
 	if (h->op < 1 || h->op >= SM_OP_COUNT)

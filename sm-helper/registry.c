@@ -28,6 +28,9 @@ static const char schema[] =
 	" slot INTEGER NOT NULL, since_ms INTEGER NOT NULL, UNIQUE (vm, slot)) STRICT;"
 	"CREATE TABLE IF NOT EXISTS allocated (id INTEGER PRIMARY KEY, vguid INTEGER NOT NULL) "
 	"STRICT;"
+	"CREATE TABLE IF NOT EXISTS replica (id INTEGER PRIMARY KEY CHECK (id = 1),"
+	" seq INTEGER NOT NULL, alone INTEGER NOT NULL) STRICT;"
+	"INSERT OR IGNORE INTO replica VALUES (1, 0, 0);"
 	"CREATE TRIGGER IF NOT EXISTS bind_of_claimed BEFORE INSERT ON vguid WHEN EXISTS"
 	" (SELECT 1 FROM claim WHERE vguid = NEW.vguid AND vm <> NEW.vm)"
 	" BEGIN SELECT RAISE(ABORT, 'the vGUID is claimed by another VM'); END;"
@@ -93,6 +96,7 @@ void registry_close(struct registry *r)
 {
 	if (!r)
 		return;
+	registry_untrack(r);
 	sqlite3_close(r->db);
 	pthread_mutex_destroy(&r->claims);
 	free(r);

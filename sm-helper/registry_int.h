@@ -6,12 +6,17 @@
 #include "sm-helper/registry.h"
 
 #include <pthread.h>
+#define SQLITE_ENABLE_SESSION /* declares what Debian's and Fedora's library has */
+#define SQLITE_ENABLE_PREUPDATE_HOOK
 #include <sqlite3.h>
 
 struct registry {
-	sqlite3 *db;            /* owned; opened in serialized mode */
-	pthread_mutex_t claims; /* holds changes of claims apart */
+	sqlite3 *db;              /* owned; opened in serialized mode */
+	pthread_mutex_t claims;   /* holds changes of claims apart */
+	sqlite3_session *session; /* registry_replica.c; NULL: changes are not kept */
 };
+
+void registry_untrack(struct registry *r);
 
 /* Logs what SQLite says; -EIO. */
 int registry_failed(struct registry *r);

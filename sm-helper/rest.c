@@ -16,6 +16,15 @@ static void job_run(void *arg)
 	struct job *j = arg;
 
 	j->run(j);
+	if (j->body && !j->error.status)
+		ops_publish(j->rest->ops);
+}
+
+bool rest_refuse_follower(struct job *j)
+{
+	struct ops *o = j->rest->ops;
+
+	return o->peer && ops_reconcile(o, &j->error);
 }
 
 static void gone_run(void *arg)
@@ -167,6 +176,7 @@ static struct json_object *status_sm(struct ops *o, const struct sm_status_reply
 	json_set_str(sm, "routing_engine", s->engine);
 	json_set_guid(sm, "guid", s->sm_guid);
 	json_set_u64(sm, "lid", s->sm_lid);
+	json_set_u64(sm, "others", s->others);
 	return sm;
 }
 
@@ -199,6 +209,12 @@ static void run_status(struct job *j)
 	struct json_object *c = json_object_new_object();
 	int rc = client_status(o->client, &s, error);
 
+	if (!rc && s.sm_state == 3 && s.ready && !ops_may_change(o)) {
+		snprintf(error, sizeof error,
+			 "nothing can be changed while the other ibvmig-sm cannot be told: see "
+			 "peer");
+		rc = -EHOSTDOWN;
+	}
 	json_set_u64(c, "heavy_sweeps", s.heavy_sweeps);
 	json_set_u64(c, "lft_smps", s.lft_smps);
 	json_set_u64(c, "lft_changes", s.lft_changes);
@@ -210,6 +226,8 @@ static void run_status(struct job *j)
 	add_path_counts(c, path_service_counts(o->paths));
 	j->reply = json_object_new_object();
 	json_set(j->reply, "sm", status_sm(o, &s, rc, error));
+	if (o->peer)
+		json_set(j->reply, "peer", peer_status(o->peer));
 	json_set_bool(j->reply, "caching", j->rest->caching);
 	json_set_str(j->reply, "addresses", address_mode_name(o->addresses));
 	json_set(j->reply, "counters", c);
@@ -440,6 +458,8 @@ static void run_subscribe(struct job *j)
 	rest_need_text(&r, "url", url);
 	if (r.error)
 		rest_bad_request(j, r.message);
+	else if (rest_refuse_follower(j))
+		return;
 	else if (registry_subscribe(j->rest->ops->registry, host, url))
 		rest_registry_broken(j);
 	else
@@ -509,5 +529,8 @@ const struct http_route rest_routes[] = {
 	{"POST", "/v1/unbind", post_unbind},
 	{"POST", "/v1/moves", post_move},
 	{"POST", "/v1/subscriptions", post_subscription},
+	{"GET", "/v1/peer", rest_get_peer},
+	{"GET", "/v1/peer/registry", rest_get_peer_registry},
+	{"POST", "/v1/peer", rest_post_peer},
 	{0},
 };

@@ -25,6 +25,8 @@ void rest_submit(struct http_request *req, void (*run)(struct job *j),
 		 const char *const arg[REST_ARGS_MAX]);
 void rest_bad_request(struct job *j, const char *text);
 void rest_registry_broken(struct job *j);
+/* Of two ibvmig-sm only the one that leads may change the registry; else j->error is filled. */
+bool rest_refuse_follower(struct job *j);
 /* A required string of 1 to REG_TEXT_MAX - 1 bytes. */
 void rest_need_text(struct json_reader *r, const char *key, char to[static REG_TEXT_MAX]);
 
@@ -35,6 +37,11 @@ void rest_post_vguid(struct http_request *req);
 void rest_post_release(struct http_request *req);
 void rest_post_reconcile(struct http_request *req);
 void rest_get_verify(struct http_request *req);
+/* rest_peer.c */
+void rest_get_peer(struct http_request *req);
+void rest_get_peer_registry(struct http_request *req);
+void rest_post_peer(struct http_request *req);
+
 /* 0, or -EEXIST (another VM has claimed it) or -EIO with j->error filled. */
 int rest_check_claim(struct job *j, uint64_t vguid, const char *vm);
 

@@ -182,6 +182,8 @@ static void run_claim(struct job *j)
 		rest_bad_request(j, r.message);
 		return;
 	}
+	if (rest_refuse_follower(j))
+		return;
 	rc = want.vguid ? registry_claim(j->rest->ops->registry, &want, &holder)
 			: allocate(j, &want, &holder);
 	if (!rc)
@@ -209,6 +211,8 @@ static void run_release(struct job *j)
 		rest_bad_request(j, r.message);
 		return;
 	}
+	if (rest_refuse_follower(j))
+		return;
 	rc = registry_release(j->rest->ops->registry, vguid, vm, &holder);
 	if (rc == -EPERM)
 		held(j, "wrong-vm", &holder, "");

@@ -38,7 +38,7 @@ def wait_for(what, check, seconds=15.0):
 class Net:
     """Hypervisors as small switches (vSwitch) with a PF and VFs, on leaves and spines."""
 
-    def __init__(self, hypervisors=3, vfs=4, leaves=2, spines=2, slow=()):
+    def __init__(self, hypervisors=3, vfs=4, leaves=2, spines=2, slow=(), sms=1):
         self.switch, self.hca = {}, []
         self.slow = set(slow)
         for i in range(leaves):
@@ -57,6 +57,9 @@ class Net:
                 self.attach(f"hv{n}-pf" if k == 0 else f"hv{n}-vf{k}", name, 2 + k)
         self.attach("smhost", "leaf0", 8)
         self.attach("spare", f"leaf{leaves - 1}", 9)
+        if sms > 1:  # a second OpenSM and what is beside it
+            self.attach("smhost2", f"leaf{leaves - 1}", 12)
+            self.attach("spare2", "leaf0", 9 if leaves > 1 else 13)
 
     def link(self, a, pa, b, pb):
         self.switch[a][1][pa] = (b, pb)
@@ -273,6 +276,7 @@ class Lab:
         self.partitions = None  # text of OpenSM's partition file
         self.opensm_conf = {}  # more of OpenSM's configuration file
         self.plugin = True  # OpenSM has ours
+        self.sm_host, self.smd_host = "smhost", "spare"  # where OpenSM and ibvmig-sm run
         self.sim_args = []  # of ibsim, for nets beyond its defaults
         self.processes = []
         self.osm_killed = False
@@ -296,17 +300,23 @@ class Lab:
         self.processes.append(p)
         return p
 
-    def start(self, **conf):
+    def make_dir(self):
         shutil.rmtree(self.dir, ignore_errors=True)
         (self.dir / "cache").mkdir(parents=True)
+
+    def start_sim(self):
+        self.make_dir()
         (self.dir / "net").write_text(self.net.text())
         self.sim = self.spawn(["ibsim", *self.sim_args, "-s", "net"], "ibsim.out", env=self.env(),
                               stdin=subprocess.PIPE)
         wait_for("ibsim", lambda: b"simulator ready" in (self.dir / "ibsim.out").read_bytes())
+
+    def start(self, **conf):
+        self.start_sim()
         self.start_opensm()
         self.start_sm(**conf)
 
-    def start_opensm(self):
+    def start_opensm(self, fault=""):
         partitions = "/nonexistent"
         if self.partitions:
             partitions = self.dir / "partitions.conf"
@@ -321,7 +331,7 @@ class Lab:
             f"partition_config_file {partitions}\nqos_policy_file /nonexistent\n"
             "log_flags 0x03\nforce_log_flush TRUE\nsweep_interval 10\n"
             + "".join(f"{k} {v}\n" for k, v in self.opensm_conf.items()))
-        env = self.env("smhost", LD_LIBRARY_PATH=str(BUILD / "lib"),
+        env = self.env(self.sm_host, IBVMIG_FAULT=fault, LD_LIBRARY_PATH=str(BUILD / "lib"),
                        OSM_CACHE_DIR=str(self.dir / "cache"), OSM_TMP_DIR=str(self.dir))
         self.osm = self.spawn(["opensm", "-F", "opensm.conf", "-f", "opensm.log"], "opensm.out",
                               env=env, stdin=subprocess.DEVNULL)
@@ -333,7 +343,7 @@ class Lab:
         lines += [f"{k.replace('_', '-')} = {v}" for k, v in conf.items()]
         (self.dir / "sm.conf").write_text("\n".join(lines) + "\n")
         self.smd = self.spawn([str(BUILD / "bin/ibvmig-sm"), "-c", "sm.conf"], "sm.out",
-                              env=self.env("spare", IBVMIG_FAULT=fault), stdin=subprocess.DEVNULL)
+                              env=self.env(self.smd_host, IBVMIG_FAULT=fault), stdin=subprocess.DEVNULL)
         wait_for("ibvmig-sm", self.sm_listens)
 
     def sm_listens(self):

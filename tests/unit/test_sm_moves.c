@@ -29,6 +29,10 @@ static struct world {
 	int fail[4];               /* what the next calls return; 0: carried out */
 	int lost;                  /* carried out, but this is returned */
 	uint16_t lie;              /* a LID that the switches send nowhere */
+	uint8_t others,
+		past; /* SMs in the fabric; of these: gone, but OpenSM knows after a sweep */
+	int peer_lead, peer_tell; /* what the other ibvmig-sm makes of it */
+	unsigned told, alone;     /* batches that it was told; changes made without it */
 } w;
 
 static uint64_t switch_of(unsigned place)
@@ -69,6 +73,7 @@ int client_status(struct client *c, struct sm_status_reply *s, char error[static
 				      .generation = w.generation,
 				      .heavy_sweeps = w.sweeps,
 				      .sm_state = 3,
+				      .others = w.others,
 				      .ready = 1};
 	return 0;
 }
@@ -152,6 +157,63 @@ int client_assign(struct client *c, const struct sm_target *t, unsigned count, u
 	r->generation_before = w.generation;
 	r->generation = ++w.generation;
 	return w.lost;
+}
+
+int peer_lead(struct peer *p, char error[static CLIENT_ERROR_MAX])
+{
+	(void)p;
+	strcpy(error, "played");
+	return w.peer_lead;
+}
+
+void peer_sm(struct peer *p, uint64_t instance, bool master)
+{
+	(void)p;
+	assert_int_equal(instance, 1);
+	assert_true(master);
+}
+
+void peer_mend(struct peer *p)
+{
+	(void)p;
+}
+
+bool peer_ready(struct peer *p)
+{
+	(void)p;
+	return !w.peer_tell;
+}
+
+uint64_t peer_standby(struct peer *p)
+{
+	(void)p;
+	return 0;
+}
+
+/* The batch is told before it begins, and the registry has it as begun. */
+int peer_tell(struct peer *p, const struct sm_target *t, unsigned count,
+	      char error[static CLIENT_ERROR_MAX])
+{
+	(void)p;
+	strcpy(error, "played");
+	if (w.peer_tell)
+		return w.peer_tell;
+	w.told++;
+	assert_int_equal(w.told, w.assigns + 1);
+	for (unsigned i = 0; i < count; i++) {
+		int at = place_at(t[i].switch_guid, t[i].switch_port);
+
+		assert_int_equal(t[i].was_guid, w.at[at].guid);
+		assert_int_equal(t[i].was_lid, w.at[at].lid);
+	}
+	return 0;
+}
+
+int peer_go_alone(struct peer *p)
+{
+	(void)p;
+	w.alone++;
+	return 0;
 }
 
 void path_service_expire(struct path_service *s)
@@ -529,11 +591,54 @@ static void test_free_lids(void **state)
 	assert_string_equal(e.code, "no-free-lid");
 }
 
+static void test_peer(void **state)
+{
+	struct move_request there = way(0, 0, 8), back = way(0, 8, 0);
+
+	(void)state;
+	o.peer = (struct peer *)&w;
+	show(&there, 1);
+	assert_int_equal(move_all(&there, 1), 0);
+	assert_int_equal(w.told, 1);
+	assert_at(0, 8);
+
+	show(&back, 1);
+	w.peer_lead = -EAGAIN;
+	assert_int_equal(move_all(&back, 1), -EAGAIN);
+	assert_string_equal(e.code, "registry-unsure");
+	w.peer_lead = -EPERM;
+	assert_int_equal(move_all(&back, 1), -EHOSTDOWN);
+	assert_string_equal(e.code, "sm-not-master");
+	w.peer_lead = 0;
+	w.peer_tell = -EPERM; /* it has become master this moment */
+	assert_int_equal(move_all(&back, 1), -EHOSTDOWN);
+	assert_string_equal(e.code, "sm-not-master");
+	w.peer_tell = -ECONNREFUSED; /* not yet looked for another OpenSM */
+	assert_int_equal(move_all(&back, 1), -EHOSTDOWN);
+	assert_string_equal(e.code, "standby-not-in-sync");
+	assert_false(ops_may_change(&o));
+	w.others = 1; /* there it is */
+	assert_int_equal(ops_reconcile(&o, &e), 0);
+	assert_int_equal(w.sweeps, 1);
+	assert_int_equal(move_all(&back, 1), -EHOSTDOWN);
+	assert_string_equal(e.code, "standby-not-in-sync");
+	assert_int_equal(w.assigns, 1);
+	assert_int_equal(w.alone, 0);
+	w.others = 0; /* as a sweep has found */
+	assert_int_equal(ops_reconcile(&o, &e), 0);
+	assert_true(ops_may_change(&o));
+	assert_int_equal(move_all(&back, 1), 0);
+	assert_int_equal(w.alone, 1);
+	assert_int_equal(w.told, 1);
+	assert_at(0, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_moves[] = {
 		cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_follows, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_peer, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_again, setup, teardown),

@@ -3,39 +3,15 @@
 their LFTs that says the least number of SMPs of a batch."""
 import collections
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(TOP / "tests/integration"))
-from fabric_lab import BUILD, NO_PATH, Lab, VF, View  # noqa: E402
+from fabric_lab import BUILD, NO_PATH, VM, Generated, Lab, VF, View  # noqa: E402
 
 BLOCK = 64
-
-
-class Generated:
-    """A net that ibvmig-vswitch made, with what Lab wants of one."""
-    switch = ()
-
-    def __init__(self, spec):
-        out = BUILD / "bench/fabric.net"
-        out.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([BUILD / "bin/ibvmig-vswitch", "gen", "--net", spec, "--topology", out],
-                       check=True, stdout=subprocess.DEVNULL)
-        topology = out.read_text()
-        out.unlink()
-        name = dict(re.findall(r'^Ca.*"(H-[0-9a-f]+)"\t\t# "([^"]+)"', topology, re.M))
-        pfs = [n for n in name.values() if n.endswith("-pf")]
-        topology = topology.replace(f'"{pfs[-1]}"', '"smhost"').replace(f'"{pfs[-2]}"', '"spare"')
-        name = dict(re.findall(r'^Ca.*"(H-[0-9a-f]+)"\t\t# "([^"]+)"', topology, re.M))
-        topology = re.sub(r'"(H-[0-9a-f]+)"', lambda m: f'"{name[m[1]]}"', topology)
-        self.topology = re.sub(r"lid \d+", "lid 0", topology)
-        self.nodes = len(re.findall(r"^(?:Ca|Switch)", topology, re.M))
-
-    def text(self):
-        return self.topology
 
 
 class Table(bytearray):
@@ -87,7 +63,7 @@ class BigLab(Lab):
     def __init__(self, name, net, **conf):
         super().__init__(name, net)
         self.opensm_conf = conf
-        if net.nodes > 1500:
+        if len(re.findall(r"^(?:Ca|Switch)", net.text(), re.M)) > 1500:
             self.sim_args = ["-N", "20000", "-S", "2000", "-P", "100000"]
 
     def view(self):
@@ -104,15 +80,6 @@ class BigLab(Lab):
 
     def tool(self, *argv, seconds=300, **kw):
         return super().tool(*argv, seconds=seconds, **kw) if argv[0] != "dump_fts" else ""
-
-
-class VM:
-    def __init__(self, n, at):
-        self.guid, self.at, self.lid = 0x0002C90300001001 + 2 * n, at, at.lid
-        self.uuid = f"7f3c1a52-0000-4000-8000-00000000{n:04}"
-
-    def base(self):
-        return {"vguid": f"0x{self.guid:016x}", "vm": self.uuid, "pkey": "0xffff"}
 
 
 def exchange(tables, pairs):
@@ -144,13 +111,14 @@ class Fleet:
         rng.shuffle(names)
         vf = [VF(lab, view, n, view.cas_by_name()[n]) for n in names[:most or len(names)]]
         self.lid = {f.name: f.lid for f in vf}
-        self.vms, self.free = [VM(n, f) for n, f in enumerate(vf[:vms])], vf[vms:]
+        vms = min(vms, len(vf) // 2)
+        self.vms, self.free = [VM(lab, n, f) for n, f in enumerate(vf[:vms])], vf[vms:]
 
     def bind(self):
         for vm in self.vms:
-            vm.at.set_guid(vm.guid)
-            status, r = self.lab.call("POST", "/v1/bind", {**vm.base(), "name": "b", **vm.at.json()})
-            if (status, r.get("lid")) != (200, vm.lid):
+            lid = vm.lid
+            status, r = vm.bind()
+            if (status, vm.lid) != (200, lid):
                 raise AssertionError(f"{status} {r}")
 
     def move(self, k):
@@ -162,8 +130,7 @@ class Fleet:
         for vm, f in zip(who, to):
             vm.at.set_guid(vm.at.parked)
             f.set_guid(vm.guid)
-        body = [{**vm.base(), "from": vm.at.json(False), "to": f.json()} for vm, f in zip(who, to)]
-        status, r = self.lab.call("POST", "/v1/moves", {"moves": body})
+        status, r = self.lab.call("POST", "/v1/moves", {"moves": [vm.body(f) for vm, f in zip(who, to)]})
         if status != 200 or not r["verified"]:
             raise AssertionError(f"{status} {r}")
         if (r["lft_smps"], r["switches_updated"]) != (len(least), len({s for s, _ in least})):

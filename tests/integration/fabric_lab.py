@@ -97,15 +97,17 @@ class Generated:
                            check=True, capture_output=True, text=True)
         name = dict(re.findall(r'^Ca.*"(H-[0-9a-f]+)"\t\t# "([^"]+)"', r.stdout, re.M))
         pfs = [ident for ident, desc in name.items() if desc.endswith("-pf")]
-        name.update(zip(pfs[-2:], ("spare", "smhost")))
         text = r.stdout[r.stdout.index("Ca\t"):]
+        for ident, new in zip(pfs[-2:], ("spare", "smhost")):  # and so they are called in the fabric
+            text = text.replace(f'"{name[ident]}"', f'"{new}"')
+            name[ident] = new
         self.topology = re.sub(r'"(H-[0-9a-f]+)"', lambda m: f'"{name[m[1]]}"', text)
         self.topology = re.sub(r"lid \d+", "lid 0", self.topology)
 
     def roots(self):
-        """Node GUIDs of the switches of the highest level."""
+        """Node GUIDs of the switches of the highest level; without levels, of the first switch."""
         level = {int(g, 16): int(n) for g, n in re.findall(r'"S-([0-9a-f]+)"\t\t# "s(\d+)-', self.topology)}
-        return [g for g, n in level.items() if n == max(level.values())]
+        return [g for g, n in level.items() if n == max(level.values())] or [0x200000]
 
     def text(self):
         return self.topology
@@ -321,12 +323,13 @@ class Lab:
         if self.partitions:
             partitions = self.dir / "partitions.conf"
             partitions.write_text(self.partitions)
-        (self.dir / "roots").write_text("".join(f"0x{g:016x}\n" for g in getattr(self.net, "roots", list)()))
+        roots = getattr(self.net, "roots", list)()
+        (self.dir / "roots").write_text("".join(f"0x{g:016x}\n" for g in roots))
         (self.dir / "opensm.conf").write_text(
             ("event_plugin_name ibvmigsm\n"
              f"event_plugin_options ibvmig-socket={self.plugin_sock}\n" if self.plugin else "") +
             f"routing_engine {self.routing}\n"
-            + (f"root_guid_file {self.dir}/roots\n" if self.routing in ("updn", "dnup") else "") +
+            + (f"root_guid_file {self.dir}/roots\n" if roots and self.routing in ("updn", "dnup") else "") +
             f"dump_files_dir {self.dir}/\n"
             f"partition_config_file {partitions}\nqos_policy_file /nonexistent\n"
             "log_flags 0x03\nforce_log_flush TRUE\nsweep_interval 10\n"

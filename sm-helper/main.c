@@ -30,11 +30,29 @@
 #define RENOTICE_MS    200   /* then 0.8, 3.2, 12.8, 51.2 s */
 
 static const char *const conf_keys[] = {
-	"listen",      "backend",      "plugin-socket",  "umad-writes",       "state-dir",
-	"caching",     "umad-ca",      "umad-port",      "verify-sources",    "paths-listen",
-	"vguid-range", "ufm-url",      "ufm-user",       "ufm-password-file", "ufm-token-file",
-	"ufm-ca-file", "ufm-insecure", "ufm-timeout-ms", "ufm-pkeys",         "addresses",
-	"lid-range",   "peer",         NULL,
+	"listen",
+	"backend",
+	"plugin-socket",
+	"umad-writes",
+	"state-dir",
+	"caching",
+	"umad-ca",
+	"umad-port",
+	"verify-sources",
+	"paths-listen",
+	"vguid-range",
+	"ufm-url",
+	"ufm-user",
+	"ufm-password-file",
+	"ufm-token-file",
+	"ufm-ca-file",
+	"ufm-insecure",
+	"ufm-timeout-ms",
+	"ufm-pkeys",
+	"addresses",
+	"lid-range",
+	"peer",
+	NULL,
 };
 
 struct daemon {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Tells the hosts that have subscribed what happened to paths (docs/wire.md, "Fabric"): one notice
- * a host, however many VMs it has and however many have moved in a batch, sent until the host acknowledges it (sm-helper/outbox.h).
- * Blocking, from worker threads. */
+ * a host, however many VMs it has and however many have moved in a batch, sent until the host
+ * acknowledges it (sm-helper/outbox.h). Blocking, from worker threads. */
 #ifndef IBVMIG_SM_NOTICE_H
 #define IBVMIG_SM_NOTICE_H
 

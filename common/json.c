@@ -145,6 +145,11 @@ bool json_opt_bool(struct json_object *o, const char *key, bool fallback)
 	return json_object_is_type(v, json_type_boolean) ? json_object_get_boolean(v) : fallback;
 }
 
+size_t json_count(struct json_object *list)
+{
+	return json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
+}
+
 void json_set(struct json_object *o, const char *key, struct json_object *value)
 {
 	json_object_object_add(o, key, value);

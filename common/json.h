@@ -44,6 +44,8 @@ const char *json_opt_str(struct json_object *o, const char *key, const char *fal
 uint64_t json_opt_u64(struct json_object *o, const char *key, uint64_t fallback);
 bool json_opt_bool(struct json_object *o, const char *key, bool fallback);
 struct json_object *json_opt(struct json_object *o, const char *key); /* borrowed, or NULL */
+/* Elements of an array; 0 for what is none, NULL too. */
+size_t json_count(struct json_object *list);
 
 /* Setters; they take no ownership of strings. value NULL writes null. */
 void json_set_str(struct json_object *o, const char *key, const char *value);

@@ -187,7 +187,7 @@ static void complete_from(const struct cli *c, const char *path, const char *lis
 	if (cli_call_quietly(c, path, &answer))
 		return;
 	all = json_opt(answer, list);
-	for (size_t i = 0; i < cli_count(all); i++) {
+	for (size_t i = 0; i < json_count(all); i++) {
 		const char *text = cli_text(json_object_array_get_idx(all, i), key, NULL);
 
 		if (text)

@@ -57,7 +57,6 @@ int cli_call_quietly(const struct cli *c, const char *path, struct json_object *
 /* Parts of what is shown. */
 void cli_print_json(struct json_object *o);
 const char *cli_text(struct json_object *o, const char *key, const char *fallback);
-size_t cli_count(struct json_object *list);
 void cli_print_migration(struct json_object *m);
 
 /* Commands. */

@@ -27,13 +27,13 @@ int cli_doctor(const struct cli *c)
 	if (cli_has(c, OPT_JSON))
 		cli_print_json(answer);
 	for (size_t v = 0; !cli_has(c, OPT_JSON) && v < ARRAY_SIZE(order); v++)
-		for (size_t i = 0; i < cli_count(list); i++)
+		for (size_t i = 0; i < json_count(list); i++)
 			if (!strcmp(order[v],
 				    cli_text(json_object_array_get_idx(list, i), "verdict", "")))
 				print_check(json_object_array_get_idx(list, i));
 	if (!cli_has(c, OPT_JSON))
 		printf("%zu checks: %" PRIu64 " bad, %" PRIu64 " warnings, %" PRIu64 " skipped\n",
-		       cli_count(list), json_opt_u64(answer, "bad", 0),
+		       json_count(list), json_opt_u64(answer, "bad", 0),
 		       json_opt_u64(answer, "warnings", 0), json_opt_u64(answer, "skipped", 0));
 	return json_opt_u64(answer, "bad", 0) ? CLI_FAILED : CLI_OK;
 }

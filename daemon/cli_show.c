@@ -23,11 +23,6 @@ const char *cli_text(struct json_object *o, const char *key, const char *fallbac
 	return t ? t : fallback;
 }
 
-size_t cli_count(struct json_object *list)
-{
-	return json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
-}
-
 static void print_time(const char *label, uint64_t ms)
 {
 	time_t s = (time_t)(ms / 1000);
@@ -92,7 +87,7 @@ static void print_vms(struct json_object *top)
 {
 	struct json_object *vms = json_opt(top, "vms");
 
-	for (size_t i = 0; i < cli_count(vms); i++)
+	for (size_t i = 0; i < json_count(vms); i++)
 		print_vm(json_object_array_get_idx(vms, i));
 }
 
@@ -100,7 +95,7 @@ static void print_host(struct json_object *top)
 {
 	struct json_object *virt = json_opt(top, "libvirt"), *sm = json_opt(top, "sm"),
 			   *vfs = json_opt(top, "vfs");
-	size_t n = cli_count(vfs), used = 0;
+	size_t n = json_count(vfs), used = 0;
 
 	for (size_t i = 0; i < n; i++)
 		used += json_opt_str(json_object_array_get_idx(vfs, i), "vm", NULL) != NULL;
@@ -137,7 +132,7 @@ static void print_qp(struct json_object *process, struct json_object *q)
 static void print_process(struct json_object *process)
 {
 	struct json_object *list = json_opt(process, "qps");
-	size_t n = cli_count(list);
+	size_t n = json_count(list);
 
 	for (size_t i = 0; i < n; i++)
 		print_qp(process, json_object_array_get_idx(list, i));
@@ -152,9 +147,9 @@ static void print_qps(struct json_object *top)
 
 	printf("%-15s %7s  %-8s %-8s  %-4s %-5s %8s %12s  %-39s %-8s %s\n", "PROCESS", "PID", "QPN",
 	       "REAL", "TYPE", "STATE", "UNACKED", "BYTES", "PEER", "QPN", "REAL");
-	for (size_t i = 0; i < cli_count(processes); i++)
+	for (size_t i = 0; i < json_count(processes); i++)
 		print_process(json_object_array_get_idx(processes, i));
-	for (size_t i = 0; i < cli_count(uncovered); i++) {
+	for (size_t i = 0; i < json_count(uncovered); i++) {
 		struct json_object *u = json_object_array_get_idx(uncovered, i);
 
 		printf("not covered: %s (pid %" PRIu64 "): %s\n", cli_text(u, "comm", "?"),
@@ -240,7 +235,7 @@ int cli_list(const struct cli *c)
 		return CLI_OK;
 	}
 	list = json_opt(answer, "migrations");
-	for (size_t i = 0; i < cli_count(list); i++) {
+	for (size_t i = 0; i < json_count(list); i++) {
 		struct json_object *m = json_object_array_get_idx(list, i);
 
 		printf("VM %s\n", cli_text(m, "name", "?"));
@@ -264,7 +259,7 @@ int cli_vf(const struct cli *c)
 	if (json_opt_str(answer, "vf_error", NULL))
 		printf("no inventory: %s\n", cli_text(answer, "vf_error", ""));
 	printf("%-16s %-10s %-18s %-18s %s\n", "VF", "PF", "OWN GUID", "VGUID", "VM");
-	for (size_t i = 0; i < cli_count(vfs); i++) {
+	for (size_t i = 0; i < json_count(vfs); i++) {
 		struct json_object *vf = json_object_array_get_idx(vfs, i);
 
 		printf("%-16s %-10s %-18s %-18s %s%s\n", cli_text(vf, "name", "?"),
@@ -289,7 +284,7 @@ int cli_events(const struct cli *c)
 		if (rc)
 			return rc;
 		list = json_opt(answer, "events");
-		for (size_t i = 0; i < cli_count(list); i++)
+		for (size_t i = 0; i < json_count(list); i++)
 			puts(json_text(json_object_array_get_idx(list, i)));
 		fflush(stdout);
 		next = json_opt_u64(answer, "next", 0);

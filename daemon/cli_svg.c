@@ -126,7 +126,7 @@ static double next_x(const struct panel *p, struct json_object *spans, size_t i)
 {
 	double end = get_us(json_object_array_get_idx(spans, i), "end_us");
 
-	for (size_t k = 0; k < cli_count(spans); k++) {
+	for (size_t k = 0; k < json_count(spans); k++) {
 		struct json_object *o = json_object_array_get_idx(spans, k);
 
 		if (k != i && get_us(o, "start_us") >= end)
@@ -168,7 +168,7 @@ static unsigned arrange(struct json_object *spans, unsigned row[static SPANS_MAX
 	double end[SPANS_MAX] = {0};
 	unsigned rows = 0;
 
-	for (size_t i = 0; i < cli_count(spans) && i < SPANS_MAX; i++) {
+	for (size_t i = 0; i < json_count(spans) && i < SPANS_MAX; i++) {
 		struct json_object *s = json_object_array_get_idx(spans, i);
 		unsigned r = 0;
 
@@ -184,7 +184,7 @@ static unsigned arrange(struct json_object *spans, unsigned row[static SPANS_MAX
 /* Marks stand as small triangles; COMMIT is drawn through all lanes by commit_line(). */
 static void draw_marks(FILE *out, const struct panel *p, struct json_object *marks, double y)
 {
-	for (size_t i = 0; i < cli_count(marks); i++) {
+	for (size_t i = 0; i < json_count(marks); i++) {
 		struct json_object *m = json_object_array_get_idx(marks, i);
 		double at = get_us(m, "at_us"), x = x_of(p, at);
 
@@ -210,7 +210,7 @@ static double draw_lane(FILE *out, const struct panel *p, struct json_object *la
 			 : "");
 	if (out) {
 		label(out, LEFT - 10, y + 14, "fill=\"#222222\" text-anchor=\"end\"", name);
-		for (size_t i = 0; i < cli_count(spans) && i < SPANS_MAX; i++)
+		for (size_t i = 0; i < json_count(spans) && i < SPANS_MAX; i++)
 			if (seen(p, json_object_array_get_idx(spans, i)))
 				draw_span(out, p, kind, spans, i, y + row[i] * ROW);
 		draw_marks(out, p, json_opt(lane, "marks"), y);
@@ -223,7 +223,7 @@ static double draw_lanes(FILE *out, const struct panel *p, struct json_object *l
 {
 	double y = p->top + 4;
 
-	for (size_t i = 0; i < cli_count(lanes); i++)
+	for (size_t i = 0; i < json_count(lanes); i++)
 		y = draw_lane(out, p, json_object_array_get_idx(lanes, i), y);
 	return y;
 }
@@ -234,10 +234,10 @@ static double mark_us(struct json_object *lanes, const char *name)
 {
 	double at = -1;
 
-	for (size_t i = 0; i < cli_count(lanes); i++) {
+	for (size_t i = 0; i < json_count(lanes); i++) {
 		struct json_object *marks = json_opt(json_object_array_get_idx(lanes, i), "marks");
 
-		for (size_t k = 0; k < cli_count(marks); k++) {
+		for (size_t k = 0; k < json_count(marks); k++) {
 			struct json_object *m = json_object_array_get_idx(marks, k);
 
 			/* The last one that tells it: the destination, who has seen it. */
@@ -275,12 +275,12 @@ static void draw_panel(FILE *out, const struct panel *p, struct json_object *lan
 /* The span of the time without RDMA, or NULL. */
 static struct json_object *outage(struct json_object *lanes)
 {
-	struct json_object *first = cli_count(lanes) ? json_object_array_get_idx(lanes, 0) : NULL;
+	struct json_object *first = json_count(lanes) ? json_object_array_get_idx(lanes, 0) : NULL;
 
 	if (!str_eq(cli_text(first, "kind", ""), "application"))
 		return NULL;
 	first = json_opt(first, "spans");
-	return cli_count(first) ? json_object_array_get_idx(first, 0) : NULL;
+	return json_count(first) ? json_object_array_get_idx(first, 0) : NULL;
 }
 
 static void title(FILE *out, struct json_object *t)

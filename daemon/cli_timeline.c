@@ -60,7 +60,7 @@ static void print_lane(struct json_object *lane, double length)
 	char cells[CELLS + 1];
 
 	printf("\n%s\n", cli_text(lane, "name", "?"));
-	for (size_t i = 0; i < cli_count(spans); i++) {
+	for (size_t i = 0; i < json_count(spans); i++) {
 		struct json_object *s = json_object_array_get_idx(spans, i);
 		double start = ms(s, "start_us"), end = ms(s, "end_us");
 
@@ -69,7 +69,7 @@ static void print_lane(struct json_object *lane, double length)
 		       cli_text(s, "name", "?"), json_opt(s, "detail") ? ": " : "",
 		       cli_text(s, "detail", ""));
 	}
-	for (size_t i = 0; i < cli_count(marks); i++) {
+	for (size_t i = 0; i < json_count(marks); i++) {
 		struct json_object *m = json_object_array_get_idx(marks, i);
 		double at = ms(m, "at_us");
 
@@ -84,7 +84,7 @@ static void print_text(struct json_object *t)
 
 	print_head(t);
 	printf("%10s %10s %10s\n", "from ms", "to ms", "ms");
-	for (size_t i = 0; i < cli_count(lanes); i++)
+	for (size_t i = 0; i < json_count(lanes); i++)
 		print_lane(json_object_array_get_idx(lanes, i), ms(t, "length_us") + 0.001);
 }
 

@@ -37,11 +37,6 @@ void doctor_add(struct doctor *d, const char *check, enum doctor_verdict v, cons
 	json_object_array_add(d->found, o);
 }
 
-static size_t count(struct json_object *list)
-{
-	return json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
-}
-
 /* ---- in a worker ---- */
 
 /* Each host or VM that does not answer costs its time-out: what is left then is told as skipped. */
@@ -136,7 +131,7 @@ static void run(struct job *j)
 	doctor_vfio(&d);
 	doctor_inventory(&d, json_opt(j->in, "vfs"), json_opt_str(j->in, "vf_error", ""));
 	doctor_agents(&d, vms);
-	for (size_t i = 0; i < count(vms); i++) {
+	for (size_t i = 0; i < json_count(vms); i++) {
 		struct json_object *vm = json_object_array_get_idx(vms, i);
 
 		if (!out_of_time(&d, "qemu", json_opt_str(vm, "name", "?"), start_ms))
@@ -154,7 +149,7 @@ static void done(struct job *j)
 	struct json_object *list = json_opt(j->out, "checks"), *top = json_object_new_object();
 	uint64_t n[ARRAY_SIZE(verdicts)] = {0};
 
-	for (size_t i = 0; i < count(list); i++)
+	for (size_t i = 0; i < json_count(list); i++)
 		for (size_t v = 0; v < ARRAY_SIZE(verdicts); v++)
 			n[v] += str_eq(verdicts[v], json_opt_str(json_object_array_get_idx(list, i),
 								 "verdict", ""));

@@ -8,11 +8,6 @@
 #include <strings.h>
 #include <string.h>
 
-static size_t count(struct json_object *list)
-{
-	return json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
-}
-
 static struct json_object *at(struct json_object *list, size_t i)
 {
 	return json_object_array_get_idx(list, i);
@@ -25,7 +20,7 @@ static const char *str(struct json_object *o, const char *key)
 
 static struct json_object *by_name(struct json_object *list, const char *name)
 {
-	for (size_t i = 0; i < count(list); i++)
+	for (size_t i = 0; i < json_count(list); i++)
 		if (str_eq(str(at(list, i), "name"), name))
 			return at(list, i);
 	return NULL;
@@ -48,12 +43,12 @@ void doctor_inventory(struct doctor *d, struct json_object *vfs, const char *why
 			   "mend what it says, then restart ibvmigd; provider-exec in ibvmigd.conf "
 			   "names the program",
 			   "%s", why);
-	else if (!count(vfs))
+	else if (!json_count(vfs))
 		doctor_add(d, "inventory", DOCTOR_BAD, "provider",
 			   "echo N >/sys/class/infiniband/PF/device/sriov_numvfs, then restart "
 			   "ibvmigd",
 			   "this host has no VF");
-	for (size_t i = 0; i < count(vfs); i++)
+	for (size_t i = 0; i < json_count(vfs); i++)
 		for (size_t k = 0; k < i; k++)
 			if (!strcasecmp(shown(at(vfs, i)), shown(at(vfs, k))))
 				doctor_add(d, "duplicate-guid", DOCTOR_BAD, str(at(vfs, i), "name"),
@@ -64,14 +59,14 @@ void doctor_inventory(struct doctor *d, struct json_object *vfs, const char *why
 					   shown(at(vfs, i)));
 	if (json_object_array_length(d->found) == before)
 		doctor_add(d, "inventory", DOCTOR_OK, "provider", NULL,
-			   "%zu VFs, each with a GUID of its own", count(vfs));
+			   "%zu VFs, each with a GUID of its own", json_count(vfs));
 }
 
 /* ---- VMs ---- */
 
 void doctor_agents(struct doctor *d, struct json_object *vms)
 {
-	for (size_t i = 0; i < count(vms); i++) {
+	for (size_t i = 0; i < json_count(vms); i++) {
 		struct json_object *vm = at(vms, i);
 		const char *state = str(json_opt(vm, "agent"), "state"), *name = str(vm, "name");
 
@@ -91,7 +86,7 @@ void doctor_agents(struct doctor *d, struct json_object *vms)
 			doctor_add(d, "agent", DOCTOR_BAD, name, "start ibvmig-agent in the guest",
 				   "no agent answers in the guest: the VM cannot migrate");
 	}
-	if (!count(vms))
+	if (!json_count(vms))
 		doctor_add(d, "agent", DOCTOR_SKIPPED, "VMs", NULL, "no VM with a VF runs here");
 }
 
@@ -102,7 +97,7 @@ static bool has_property(struct json_object *properties, const char *name)
 
 void doctor_qemu(struct doctor *d, const char *vm, struct json_object *properties)
 {
-	if (!count(properties))
+	if (!json_count(properties))
 		doctor_add(d, "qemu", DOCTOR_SKIPPED, vm, NULL,
 			   "its QEMU has no vfio-pci, or does not answer");
 	else if (has_property(properties, "x-late-detach"))
@@ -146,7 +141,7 @@ void doctor_sm(struct doctor *d, struct json_object *status, const char *why)
 
 static struct json_object *holder(struct json_object *bound, const char *vguid)
 {
-	for (size_t i = 0; i < count(bound); i++)
+	for (size_t i = 0; i < json_count(bound); i++)
 		if (!strcasecmp(str(at(bound, i), "vguid"), vguid))
 			return at(bound, i);
 	return NULL;
@@ -154,7 +149,7 @@ static struct json_object *holder(struct json_object *bound, const char *vguid)
 
 void doctor_duplicates(struct doctor *d, struct json_object *vms, struct json_object *bound)
 {
-	for (size_t i = 0; i < count(vms); i++) {
+	for (size_t i = 0; i < json_count(vms); i++) {
 		struct json_object *vm = at(vms, i), *other, *twin = NULL;
 		const char *vguid = str(vm, "vguid"), *name = str(vm, "name");
 
@@ -188,7 +183,7 @@ static bool has_pkey(struct json_object *pf, const char *pkey)
 	uint16_t want = 0, have;
 
 	ib_pkey_parse(pkey, &want);
-	for (size_t i = 0; i < count(list); i++) {
+	for (size_t i = 0; i < json_count(list); i++) {
 		const char *text = json_object_get_string(at(list, i));
 
 		if (text && !ib_pkey_parse(text, &have) && have == want)
@@ -230,18 +225,18 @@ void doctor_peer(struct doctor *d, const char *host, struct json_object *vms,
 			   "start ibvmigd there; peer in ibvmigd.conf says where it is", "%s", why);
 		return;
 	}
-	for (size_t i = 0; i < count(vfs); i++)
+	for (size_t i = 0; i < json_count(vfs); i++)
 		used += *str(at(vfs, i), "vm") != '\0';
 	if (strcmp(str(status, "version"), IBVMIG_VERSION))
 		doctor_add(d, "peer", DOCTOR_WARNING, host, "install the same version everywhere",
 			   "its ibvmigd is version \"%s\", this one %s", str(status, "version"),
 			   IBVMIG_VERSION);
-	else if (used == count(vfs))
+	else if (used == json_count(vfs))
 		doctor_add(d, "peer", DOCTOR_WARNING, host, "move a VM away from it",
 			   "none of its %zu VFs is free: no VM with a VF can go there", used);
 	else
 		doctor_add(d, "peer", DOCTOR_OK, host, NULL, "answers, %zu of %zu VFs are free",
-			   count(vfs) - used, count(vfs));
-	for (size_t i = 0; i < count(vms); i++)
+			   json_count(vfs) - used, json_count(vfs));
+	for (size_t i = 0; i < json_count(vms); i++)
 		check_vm_there(d, host, at(vms, i), json_opt(status, "pfs"));
 }

@@ -24,11 +24,6 @@ struct timeline {
 		now_us; /* common clock, start_us being the zero of what is told */
 };
 
-static size_t count(struct json_object *list)
-{
-	return json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
-}
-
 static struct json_object *lane_add(struct timeline *t, const char *name, const char *kind)
 {
 	struct json_object *lane = json_object_new_object();
@@ -84,7 +79,7 @@ static struct json_object *step_at(const struct half *h, size_t i)
 {
 	struct json_object *list = json_opt(h->record, "transitions");
 
-	return i < count(list) ? json_object_array_get_idx(list, i) : NULL;
+	return i < json_count(list) ? json_object_array_get_idx(list, i) : NULL;
 }
 
 static int64_t step_us(const struct half *h, struct json_object *step)
@@ -285,14 +280,14 @@ static void add_mover(struct timeline *t, const char *vm)
 
 static struct json_object *lane_of_peer(struct timeline *t, const char *vm)
 {
-	for (size_t i = 0; i < count(t->lanes); i++) {
+	for (size_t i = 0; i < json_count(t->lanes); i++) {
 		struct json_object *lane = json_object_array_get_idx(t->lanes, i);
 
 		if (str_eq(json_opt_str(lane, "kind", ""), "peer") &&
 		    str_eq(json_opt_str(lane, "name", ""), vm))
 			return lane;
 	}
-	return count(t->lanes) < PEERS_SHOWN ? lane_add(t, vm, "peer") : NULL;
+	return json_count(t->lanes) < PEERS_SHOWN ? lane_add(t, vm, "peer") : NULL;
 }
 
 static void add_peers(struct timeline *t)
@@ -300,12 +295,12 @@ static void add_peers(struct timeline *t)
 	struct json_object *suspend = json_opt(t->src.data, "peers_suspend");
 	struct json_object *resume = json_opt(t->dst.data, "peers_resume");
 
-	for (size_t i = 0; i < count(suspend); i++) {
+	for (size_t i = 0; i < json_count(suspend); i++) {
 		struct json_object *a = json_object_array_get_idx(suspend, i);
 
 		suspend_parts(t, lane_of_peer(t, json_opt_str(a, "vm", "peer")), a);
 	}
-	for (size_t i = 0; i < count(resume); i++) {
+	for (size_t i = 0; i < json_count(resume); i++) {
 		struct json_object *a = json_object_array_get_idx(resume, i);
 
 		resume_parts(t, lane_of_peer(t, json_opt_str(a, "vm", "peer")), a);

@@ -168,7 +168,7 @@ static int plugin_intent(void *self, const struct sm_target *targets, unsigned c
 {
 	struct plugin_link *c = self;
 	struct sm_intent_request req = {.count = count};
-	struct sm_intent_reply reply;
+	struct sm_intent_reply reply = {0};
 
 	if (count > SM_ASSIGN_MAX)
 		return backend_fail(error, -EINVAL, "%u places; allowed is 0 to %u", count,

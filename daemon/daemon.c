@@ -10,6 +10,7 @@
 #include "daemon/journal.h"
 #include "daemon/migrate_step.h"
 #include "daemon/mover.h"
+#include "daemon/peer_watch.h"
 #include "daemon/provider.h"
 #include "daemon/provider_mlx5.h"
 #include "daemon/relay.h"
@@ -55,6 +56,7 @@ int daemon_start(struct daemon *d, char **ret_error)
 	    (rc = mover_new(d, &d->movers)) || (rc = repath_new(d, &d->repath)))
 		return rc;
 	migrate_load_open(d);
+	peer_watch_load(d);
 	if ((rc = rest_start(d, ret_error)))
 		return rc;
 	return virt_new(d, &vm_virt_ops, &d->virt);
@@ -68,7 +70,7 @@ void daemon_stop(struct daemon *d)
 	mover_free(TAKE(d->movers));
 	work_pool_free(d->pool);
 	vm_free_all(d);
-	peer_free_all(d);
+	peer_watch_free_all(d);
 	migrate_free_all(d);
 	relay_free(d->relay);
 	repath_free(TAKE(d->repath));

@@ -19,7 +19,8 @@ static const char schema[] =
 	"CREATE INDEX IF NOT EXISTS transitions_id ON transitions(id);"
 	"CREATE TABLE IF NOT EXISTS events(seq INTEGER PRIMARY KEY, vm TEXT, text TEXT,"
 	" wall_ms INTEGER);"
-	"CREATE TABLE IF NOT EXISTS leases(vf TEXT PRIMARY KEY, vm TEXT, data TEXT);";
+	"CREATE TABLE IF NOT EXISTS leases(vf TEXT PRIMARY KEY, vm TEXT, data TEXT);"
+	"CREATE TABLE IF NOT EXISTS watches(id TEXT PRIMARY KEY, data TEXT);";
 
 enum statement {
 	BEGIN,
@@ -36,6 +37,9 @@ enum statement {
 	LEASE_PUT,
 	LEASE_DEL,
 	LEASES,
+	WATCH_PUT,
+	WATCH_DEL,
+	WATCHES,
 	STATEMENTS
 };
 
@@ -58,6 +62,9 @@ static const char *const sql[STATEMENTS] = {
 	[LEASE_PUT] = "INSERT OR REPLACE INTO leases(vf, vm, data) VALUES(?,?,?)",
 	[LEASE_DEL] = "DELETE FROM leases WHERE vf=?",
 	[LEASES] = "SELECT vf, vm, data FROM leases",
+	[WATCH_PUT] = "INSERT OR REPLACE INTO watches(id, data) VALUES(?,?)",
+	[WATCH_DEL] = "DELETE FROM watches WHERE id=?",
+	[WATCHES] = "SELECT data FROM watches",
 };
 
 struct journal {
@@ -294,6 +301,34 @@ struct json_object *journal_leases(struct journal *j)
 		json_set_str(o, "vm", column(st, 1));
 		json_object_array_add(list, o);
 	}
+	sqlite3_reset(st);
+	return list;
+}
+
+int journal_watch_put(struct journal *j, const char *id, const char *data)
+{
+	sqlite3_stmt *st = start(j, WATCH_PUT);
+
+	bind(st, 1, id);
+	bind(st, 2, data);
+	return finish(j, st);
+}
+
+int journal_watch_del(struct journal *j, const char *id)
+{
+	sqlite3_stmt *st = start(j, WATCH_DEL);
+
+	bind(st, 1, id);
+	return finish(j, st);
+}
+
+struct json_object *journal_watches(struct journal *j)
+{
+	sqlite3_stmt *st = start(j, WATCHES);
+	struct json_object *list = json_object_new_array();
+
+	while (sqlite3_step(st) == SQLITE_ROW)
+		json_object_array_add(list, column_json(st, 0));
 	sqlite3_reset(st);
 	return list;
 }

@@ -40,4 +40,10 @@ int journal_lease_del(struct journal *j, const char *vf);
 /* [{"vf","vm",…data}] */
 struct json_object *journal_leases(struct journal *j);
 
+/* Migrations of others that VMs of this host are suspended for. data: JSON text. */
+int journal_watch_put(struct journal *j, const char *id, const char *data);
+int journal_watch_del(struct journal *j, const char *id);
+/* [data]; owned by the caller. */
+struct json_object *journal_watches(struct journal *j);
+
 #endif

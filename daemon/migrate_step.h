@@ -38,7 +38,6 @@ void src_on_outcome(struct http_request *req);
 void peer_on_check(struct http_request *req);
 void peer_on_suspend(struct http_request *req);
 void peer_on_resume(struct http_request *req);
-void peer_free_all(struct daemon *d);
 
 /* Waits for the destination's word on how far it is, and asks for one that was lost. */
 int src_await_outcome(struct migration *m);

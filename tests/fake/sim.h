@@ -189,6 +189,7 @@ struct sim_guest {
 	struct {
 		bool busy, resume, ready;
 		uint64_t id, deadline_us;
+		uint64_t alone_us; /* since when nothing of the other end was to be had */
 		char migration[40];
 		struct sim_event *timer;
 	} job;

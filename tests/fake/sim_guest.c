@@ -14,6 +14,7 @@
 #define ANSWER_US  (2 * SIM_MS)
 #define SUSPEND_US (40 * SIM_MS)
 #define DEVICE_US  (10 * SIM_MS) /* how often the agent looks for its device */
+#define ALONE_US   (6 * SIM_S) /* then who cannot be reached is given up: guest-agent/shim_job.h */
 #define BALLAST_US (120 * SIM_S)
 #define LATE_US    (2 * SIM_S)
 
@@ -260,11 +261,21 @@ static void resumed(struct sim_guest *g)
 	job_over(g, NULL);
 }
 
+/* Nobody has had a way to the other end's VM for a while of this resume. */
+static bool gives_up(struct sim_guest *g)
+{
+	if (sim_qemu_of(other(g)))
+		g->job.alone_us = 0;
+	else if (!g->job.alone_us)
+		g->job.alone_us = sim_us();
+	return g->job.alone_us && sim_us() - g->job.alone_us > ALONE_US;
+}
+
 /* Both ends must have been asked: they meet. An end that was not suspended is there already. */
 static void look_for_device(void *arg)
 {
 	struct sim_guest *g = arg, *o = other(g);
-	bool needs_other = !alone(g) && !o->live;
+	bool needs_other = !alone(g) && !o->live && !gives_up(g);
 
 	g->job.timer = NULL;
 	if (sim_us() >= g->job.deadline_us) {
@@ -297,6 +308,7 @@ static void job_begin(struct sim_guest *g, uint64_t id, bool resume, struct json
 	g->job.busy = true;
 	g->job.resume = resume;
 	g->job.ready = false;
+	g->job.alone_us = 0;
 	g->job.id = id;
 	g->job.deadline_us = sim_us() + json_opt_u64(msg, "deadline_ms", 0) * SIM_MS;
 	snprintf(g->job.migration, sizeof g->job.migration, "%s",

@@ -25,6 +25,7 @@
 #define STAY_S   120
 #define RIGHT_S  240
 #define REACH_S  200
+#define LOST_S   600 /* more than a peer waits for a source that does not answer */
 #define JOBS     4
 #define CPU_S    60
 #define TEXT_MAX 400
@@ -133,11 +134,25 @@ static bool guest_right(struct sim_guest *g)
 	return vfs_right(g, q->host, q->device_vf) && binding_right(g, q);
 }
 
+/* Where nobody is left to say how the migration has ended: the rest waits for an operator, and so
+ * does a peer for a mover that lives and has no VF yet. */
+static bool peer_right(void)
+{
+	if (sim_qemu_of(mover) && !mover->live)
+		return true;
+	if (*peer->suspended || !peer->live)
+		return is_wrong("%s waits for a source that is lost", peer->name);
+	return sim_hosts[HOST_C].d.peer_watches
+		       ? is_wrong("the peer's host still watches a migration")
+		       : true;
+}
+
 static bool gone_right(struct sim_guest *g)
 {
 	if (sim_binding(g->vguid))
 		return is_wrong("%s is dead, and still bound", g->name);
-	return vfs_right(g, -1, NULL);
+	/* Its peer has given its QPs up, and takes part in the next migration. */
+	return vfs_right(g, -1, NULL) && guest_right(peer);
 }
 
 static bool records_right(void)
@@ -154,7 +169,7 @@ static bool records_right(void)
 	return true;
 }
 
-static bool vm_may_be_dead;
+static bool vm_may_be_dead, source_lost;
 
 static bool all_right(void *arg)
 {
@@ -425,6 +440,34 @@ static void kill_qemu(int host)
 	sim_qemu_kill(host);
 }
 
+/* And what tells the peer's guest of it is not there, for longer than anyone asks. */
+static void kill_qemu_and_peer_daemon(int host)
+{
+	kill_qemu(host);
+	sim_daemon_kill(HOST_C);
+	sim_after(NULL, 40 * SIM_S, daemon_back, (void *)(intptr_t)HOST_C);
+}
+
+static void kill_qemu_and_peer_agent(int host)
+{
+	kill_qemu(host);
+	sim_guest_agent_kill(peer, 40 * SIM_S);
+}
+
+static void kill_qemu_and_cut(int host)
+{
+	kill_qemu(host);
+	cut(60);
+}
+
+/* The whole source, for good. */
+static void lose_source(int host)
+{
+	source_lost = true;
+	kill_qemu(host);
+	sim_daemon_kill(host);
+}
+
 static void user_abort(int host)
 {
 	sim_abort(host);
@@ -477,6 +520,10 @@ static const struct fault {
 	{"port-never-active", kill_port, 0},
 	{"kill-source-qemu", kill_qemu, HOST_A},
 	{"kill-destination-qemu", kill_qemu, HOST_B},
+	{"kill-source-qemu-no-peer-ibvmigd-40s", kill_qemu_and_peer_daemon, HOST_A},
+	{"kill-source-qemu-no-peer-agent-40s", kill_qemu_and_peer_agent, HOST_A},
+	{"kill-source-qemu-and-cut-60s", kill_qemu_and_cut, HOST_A},
+	{"lose-source", lose_source, HOST_A},
 };
 
 /* After the state has begun: before anything, amid its first call, and amid a later one. */
@@ -611,6 +658,11 @@ static bool play(const struct fault *f, const struct point *p, unsigned delay_ms
 	sim_run(NULL, NULL, sim_us() + delay_ms * SIM_MS, never);
 	if (f)
 		f->strike(f->arg);
+	if (source_lost) {
+		sim_run(NULL, NULL, sim_us() + LOST_S * SIM_S, never);
+		r->dead = home(mover) < 0;
+		return peer_right();
+	}
 	start = sim_us();
 	if (!settle(r))
 		return false;

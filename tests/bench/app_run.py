@@ -56,12 +56,18 @@ class Run:
         await guest.sh(f"echo '{command}' >{name}.sh; (setsid sh {name}.sh >{name}.out 2>&1; "
                        f"echo $? >{name}.rc) </dev/null >/dev/null 2>&1 &")
 
-    async def start(self):
+    async def start_server(self):
         if self.row.server:
             await self.begin(self.server, "server", self.fill(self.row.server))
             listens = LISTENS_CM.format(port=self.port) if self.row.cm else f"netstat -tln | grep -q ':{self.port} '"
             await self.server.until(f"{listens} || test -s /tmp/{self.name}-server.rc", START_S)
+
+    async def start_client(self):
         await self.begin(self.client, "client", self.fill(self.row.client))
+
+    async def start(self):
+        await self.start_server()
+        await self.start_client()
 
     async def ended(self):
         text = await self.client.sh(f"cat /tmp/{self.name}-client.rc 2>/dev/null; true")
@@ -159,20 +165,30 @@ async def bare(lab, row):
     return result, fit
 
 
+async def swap(lab, record):
+    suspended, _, times = await lab.swap()
+    record["swaps"] += 1
+    record["suspend_ms"].append(times[0])
+    record["resume_ms"].append(times[2])
+    return [a["qps"] for a in suspended]
+
+
 async def swap_all(lab, run, record):
+    await run.start_server()
+    for _ in range(run.row.listening):
+        await swap(lab, record)
+    record["swaps_listening"] = record["swaps"]
+    await run.start_client()
     await run.traffic()
-    for _ in range(SWAPS):
+    while record["swaps"] < SWAPS:
         if await run.ended():
             raise Ended
-        suspended, resumed, times = await lab.swap()
+        qps = await swap(lab, record)
         # of datagrams, an end that only receives holds no QP
         concerned = any if run.row.transport.startswith("UD") else all
-        if not concerned(a["qps"] for a in suspended):
-            raise GuestError(f"the swap had no part for it: {[a['qps'] for a in suspended]} QPs")
-        record["swaps"] += 1
-        record["suspend_ms"].append(times[0])
-        record["resume_ms"].append(times[2])
-        record["qps"] = suspended[0]["qps"]
+        if not concerned(qps):
+            raise GuestError(f"the swap had no part for it: {qps} QPs")
+        record["qps"] = qps[0]
         try:
             await run.traffic()
         except Ended:
@@ -187,7 +203,6 @@ async def covered(lab, row, amount):
         tries += 1
         record = {"amount": amount, "swaps": 0, "suspend_ms": [], "resume_ms": [], "qps": 0}
         run = Run(lab, row, amount, True)
-        await run.start()
         try:
             await swap_all(lab, run, record)
         except GuestError as e:

@@ -100,7 +100,7 @@ help:
 	@echo 'make bench-paths  path records, from the SA and from the cache: lookups/s and a flood, in build/bench/paths.json'
 	@echo 'make bench-fabric  moves and batches on OpenSM over ibsim against its heavy sweep, in build/bench/fabric.json'
 	@echo '                NETS="net..." chooses the nets (ibvmig-vswitch --help)'
-	@echo 'make bench-failover  two OpenSMs, the master killed at every SMP of a batch; STEPS=few for a sample'
+	@echo 'make bench-failover  two OpenSMs, the master killed at every SMP of a batch, a handover; STEPS=few for a sample'
 	@echo 'make bench-moves  N=1000 random moves on each of ten nets, with sweeps, flaps and restarts; all pairs walked after each'
 	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS (default 30)'
 	@echo 'make lint       clang-format, cppcheck'

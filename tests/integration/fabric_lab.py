@@ -279,6 +279,7 @@ class Lab:
         self.opensm_conf = {}  # more of OpenSM's configuration file
         self.plugin = True  # OpenSM has ours
         self.sm_host, self.smd_host = "smhost", "spare"  # where OpenSM and ibvmig-sm run
+        self.preload = UMAD2SIM  # what stands for the kernel in all programs on the fabric
         self.sim_args = []  # of ibsim, for nets beyond its defaults
         self.processes = []
         self.osm_killed = False
@@ -293,7 +294,7 @@ class Lab:
     def env(self, host=None, **more):
         e = dict(os.environ, IBSIM_SOCKNAME=self.sim_name, **more)
         if host:
-            e.update(SIM_HOST=host, LD_PRELOAD=UMAD2SIM)
+            e.update(SIM_HOST=host, LD_PRELOAD=self.preload)
         return e
 
     def spawn(self, argv, out, **kw):

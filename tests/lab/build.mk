@@ -5,3 +5,4 @@ $(eval $(call testtool,lab_provider,tests/lab/provider.c tests/lab/tap.c tests/l
 DATAPATH_SRC := tests/lab/datapath/main.c tests/lab/datapath/fabric.c tests/lab/datapath/fdb.c \
                 tests/lab/datapath/registry.c tests/lab/netlink.c
 $(eval $(call testtool,lab_datapath,$(DATAPATH_SRC),$(NET_LIBS) -libmad -libumad))
+$(eval $(call shared,umad_timeouts,tests/lab/umad_timeouts.c,-libmad -libumad -lpthread))

@@ -11,6 +11,7 @@
 #define LOST_US      1000000 /* much longer than UCX takes from munmap() to ibv_dereg_mr() */
 #define ASK_AGAIN_US 200000
 #define REBUILD_MS   60000
+#define FORGET_US    15000000 /* nobody else is held up, and daemons on the way may be restarting */
 
 struct shim_job job;
 
@@ -76,6 +77,19 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
 	default:
 		q->said.unreachable = true;
 	}
+}
+
+bool job_lost_peer(struct shim_qp *q, uint64_t now, uint64_t after_us)
+{
+	if (!q->said.unreachable)
+		return false;
+	if (!q->unreachable_us)
+		q->unreachable_us = now;
+	if (now - q->unreachable_us <= after_us)
+		return false;
+	shim_log("QP 0x%x: its peer cannot be reached any more", q->v.qp_num);
+	q->said.gone = true;
+	return true;
 }
 
 void qp_unhold(struct shim_qp *q)
@@ -332,7 +346,8 @@ static void wait_peer_step(void)
 	list_for_each (q, &shim.qps, link) {
 		if (q->phase != QP_WAIT_PEER)
 			continue;
-		if (q->said.gone || q->said.abort_by == q->waits_for) {
+		if (q->said.gone || q->said.abort_by == q->waits_for ||
+		    job_lost_peer(q, now, FORGET_US)) {
 			qp_unhold(q);
 			continue;
 		}
@@ -341,6 +356,7 @@ static void wait_peer_step(void)
 			rebuild = q->said.connect_by;
 		} else if (now - q->progress_us > ASK_AGAIN_US) {
 			q->progress_us = now;
+			q->said.unreachable = false;
 			peer_queue_qp(q, PEER_ABORT, q->waits_for);
 		}
 	}

@@ -337,8 +337,8 @@ struct shim_qp {
 	uint32_t end_psn; /* UC: of the packet after the last one sent */
 	bool end_psn_known;
 	uint64_t again_us;                 /* not before this time: connect again after an error */
-	uint64_t asked_us, unreachable_us; /* when the other end was told last; resume: since when
-					    * there has been no way to it, 0: there is */
+	uint64_t asked_us, unreachable_us; /* when the other end was told last; since when there
+					    * has been no way to it, 0: there is */
 	uint64_t waits_for;                /* QP_WAIT_PEER: the migration */
 	uint32_t psn;
 	struct { /* what the peer said, valid where .by is the job's migration */

@@ -207,7 +207,7 @@ static bool build_some(void)
 		return false;
 	}
 	for (unsigned i = 0; i < n; i++) {
-		part[i]->again_us = part[i]->unreachable_us = 0;
+		part[i]->again_us = 0;
 		part[i]->asked_us = now_us();
 		part[i]->said.unreachable = false;
 		part[i]->phase = QP_CONNECTING;
@@ -399,12 +399,7 @@ static bool alone(const struct shim_qp *q)
  * for long is given up, as one that is known to have gone. */
 static void ask_again(struct shim_qp *q, uint64_t now)
 {
-	if (q->said.unreachable && !q->unreachable_us)
-		q->unreachable_us = now;
-	if (q->said.unreachable && now - q->unreachable_us > UNREACHABLE_US) {
-		shim_log("QP 0x%x: its peer cannot be reached any more", q->v.qp_num);
-		q->said.gone = true;
-	} else if (now - q->asked_us > ASK_PEER_US) {
+	if (!job_lost_peer(q, now, UNREACHABLE_US) && now - q->asked_us > ASK_PEER_US) {
 		q->said.unreachable = false;
 		q->asked_us = now;
 		peer_queue_qp(q, q->local_up ? PEER_READY : PEER_CONNECT, job.migration);

@@ -99,6 +99,7 @@ static void hold(struct shim_qp *q)
 	q->arrival_us = 0;
 	/* Of an earlier attempt; for this one they cannot come before our own PEER_DRAINED. */
 	q->said.gone = q->said.unreachable = false;
+	q->unreachable_us = 0;
 	q->said.abort_by = q->said.connect_by = q->said.prepared_by = q->said.ready_by = 0;
 	q->progress_us = q->asked_us = now_us();
 	q->progress_tail = atomic_load(&s->tail);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <libgen.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ static struct {
 	uint64_t reports; /* since the start */
 	struct shim_report last;
 	char heard[4096]; /* lines, since the last order */
+	atomic_bool ways_lost;
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
 
 static void answer(const void *packet)
@@ -77,15 +79,30 @@ void fake_agent_forget_log(void)
 	pthread_mutex_unlock(&agent.lock);
 }
 
+/* Both ends are in this process. */
+static void bring_back(struct shim_relay *r)
+{
+	r->head.type = SHIM_DELIVER;
+	if (atomic_load(&agent.ways_lost)) {
+		r->head.type = SHIM_UNREACHABLE;
+		r->head.bytes = sizeof(*r);
+	}
+	answer(r);
+}
+
+void fake_agent_lose_ways(bool lose)
+{
+	atomic_store(&agent.ways_lost, lose);
+}
+
 static void packet(struct shim_head *h)
 {
 	switch (h->type) {
 	case SHIM_HELLO:
 		welcome(h);
 		break;
-	case SHIM_SEND: /* both ends are in this process */
-		h->type = SHIM_DELIVER;
-		answer(h);
+	case SHIM_SEND:
+		bring_back((struct shim_relay *)h);
 		break;
 	case SHIM_LOG:
 		take_log((struct shim_log *)h);
@@ -148,6 +165,21 @@ int fake_agent_start(void)
 	return -rc;
 }
 
+static int order(const struct shim_order *o, struct shim_report *ret_report)
+{
+	uint64_t before;
+
+	pthread_mutex_lock(&agent.lock);
+	before = agent.reports;
+	agent.heard[0] = '\0';
+	answer(o);
+	while (agent.reports == before)
+		pthread_cond_wait(&agent.changed, &agent.lock);
+	*ret_report = agent.last;
+	pthread_mutex_unlock(&agent.lock);
+	return ret_report->head.status;
+}
+
 int fake_agent_order(uint16_t type, uint64_t migration, struct shim_report *ret_report)
 {
 	struct shim_order o = {.head = {.bytes = sizeof(o), .type = type},
@@ -157,15 +189,19 @@ int fake_agent_order(uint16_t type, uint64_t migration, struct shim_report *ret_
 			       .vguid_count = 1,
 			       .vguid = {FAKE_GUID},
 			       .device = {FAKE_DEVICE}};
-	uint64_t before;
 
-	pthread_mutex_lock(&agent.lock);
-	before = agent.reports;
-	agent.heard[0] = '\0';
-	answer(&o);
-	while (agent.reports == before)
-		pthread_cond_wait(&agent.changed, &agent.lock);
-	*ret_report = agent.last;
-	pthread_mutex_unlock(&agent.lock);
-	return ret_report->head.status;
+	return order(&o, ret_report);
+}
+
+int fake_agent_order_peer(uint16_t type, uint64_t migration, uint64_t vguid,
+			  struct shim_report *ret_report)
+{
+	struct shim_order o = {.head = {.bytes = sizeof(o), .type = type},
+			       .migration = migration,
+			       .role = SHIM_ROLE_PEER,
+			       .deadline_ms = DEADLINE_MS,
+			       .vguid_count = 1,
+			       .vguid = {vguid}};
+
+	return order(&o, ret_report);
 }

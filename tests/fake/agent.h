@@ -15,6 +15,11 @@ int fake_agent_start(void);
 /* Sends an order about the played device and waits for the report that answers it; an answer that
  * never comes is the caller's deadline. The report's status, or -errno. */
 int fake_agent_order(uint16_t type, uint64_t migration, struct shim_report *ret_report);
+/* The same, to a peer of the VM with that vGUID. */
+int fake_agent_order_peer(uint16_t type, uint64_t migration, uint64_t vguid,
+			  struct shim_report *ret_report);
+/* While they are lost, no packet arrives: its sender hears that nobody has a way to that GID. */
+void fake_agent_lose_ways(bool lose);
 /* Whether a line of the shim's log has contained the text since the last order, or since its lines
  * were forgotten. */
 bool fake_agent_heard(const char *text);

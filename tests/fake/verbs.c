@@ -499,5 +499,6 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	qps[((struct fake_qp *)ibqp)->slot] = NULL;
 	fake_unlock();
 	free(ibqp);
+	fake_wire_kick(); /* who sends to it may notice */
 	return 0;
 }

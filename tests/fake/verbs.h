@@ -30,6 +30,9 @@ struct fake_calls fake_calls(void);
 int fake_lid_change(void);
 /* With the wire: while they are lost, sends are executed, and their sender does not know. */
 void fake_lose_acks(bool lose);
+/* With the wire: from now on a send to a QP that does not exist fails as after all retries, and its
+ * QP with it; else it waits for one. */
+void fake_end_retries(void);
 
 struct fake_cq {
 	struct ibv_cq v;

@@ -10,7 +10,7 @@
 static pthread_cond_t kicked = PTHREAD_COND_INITIALIZER;
 static pthread_mutex_t kick_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t kicks;
-static bool lose_acks; /* under the device's lock */
+static bool lose_acks, end_retries; /* under the device's lock */
 
 void fake_wire_kick(void)
 {
@@ -84,14 +84,36 @@ static enum ibv_wc_status write_remote(const struct fake_send *s)
 	return IBV_WC_SUCCESS;
 }
 
+void fake_end_retries(void)
+{
+	fake_lock();
+	end_retries = true;
+	fake_unlock();
+	fake_wire_kick();
+}
+
+/* Nobody acknowledges it. */
+static void give_up(struct fake_qp *q, struct fake_send *s)
+{
+	s->status = IBV_WC_RETRY_EXC_ERR;
+	q->send_tail++;
+	acknowledge(q);
+	q->v.state = IBV_QPS_ERR;
+}
+
 /* Whether the QP's oldest send has ended. */
 static bool step(struct fake_qp *q)
 {
 	struct fake_send *s = &q->send[q->send_tail & (FAKE_RING - 1)];
 	struct fake_qp *to = fake_qp_by_number(q->dest);
 
-	if (q->send_tail == q->send_head || q->v.state != IBV_QPS_RTS || !to ||
-	    to->v.state < IBV_QPS_RTR || to->dest != q->v.qp_num)
+	if (q->send_tail == q->send_head || q->v.state != IBV_QPS_RTS)
+		return false;
+	if (!to && end_retries) {
+		give_up(q, s);
+		return true;
+	}
+	if (!to || to->v.state < IBV_QPS_RTR || to->dest != q->v.qp_num)
 		return false;
 	if (s->wr.opcode == IBV_WR_SEND) {
 		if (to->recv_tail == to->recv_head)

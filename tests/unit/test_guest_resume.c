@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Memory windows in a resume, on hardware that is played here: they are bound and told before the
- * other end hears of the QP, and what does not work is tried again until the deadline. */
+/* A resume on hardware that is played here, mostly memory windows: they are bound and told before
+ * the other end hears of the QP, and what does not work is tried again until the deadline. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -120,6 +120,10 @@ void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
 	assert_int_equal(hw.told, 1);
 	assert_true(q->local_up);
 	hw.ready[q - qps] = true;
+}
+bool job_lost_peer(struct shim_qp *q, uint64_t now, uint64_t after_us)
+{
+	return q->said.unreachable && q->unreachable_us && now - q->unreachable_us > after_us;
 }
 void job_fail(int error, const char *fmt, ...)
 {
@@ -428,6 +432,18 @@ static void a_window_of_a_qp_that_is_given_up_is_bound_by_another(void **state)
 	assert_ptr_equal(hw.bound_on, &qps[1]);
 }
 
+/* A host that tries for long before it says so says it once in a resume: the next one counts on. */
+static void no_way_to_a_peer_is_remembered_by_the_next_try(void **state)
+{
+	(void)state;
+	qps[1].phase = QP_RELEASED;
+	qps[1].said.connect_by = 0;
+	qps[1].unreachable_us = 1;
+	resume_step();
+	assert_int_equal(qps[1].phase, QP_CONNECTING);
+	assert_int_equal(qps[1].unreachable_us, 1);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -436,6 +452,7 @@ int main(void)
 		T(a_slow_request_holds_up_its_qp_alone),
 		T(a_failed_request_begins_its_qp_anew),
 		T(a_window_of_a_qp_that_is_given_up_is_bound_by_another),
+		T(no_way_to_a_peer_is_remembered_by_the_next_try),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

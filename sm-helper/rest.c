@@ -165,11 +165,11 @@ static struct json_object *status_sm(struct ops *o, const struct sm_status_reply
 
 	json_set_str(sm, "backend", client_backend(o->client)->name);
 	json_set_bool(sm, "plugin", !rc);
+	json_set_bool(sm, "ready", !rc && s->ready && s->sm_state == 3);
 	json_set_str(sm, "state", s->instance ? state_text(s->sm_state) : "unknown");
 	json_set_str(sm, "error", rc ? error : NULL);
 	if (!s->instance)
 		return sm;
-	json_set_bool(sm, "ready", !rc && s->ready && s->sm_state == 3);
 	json_set_bool(sm, "sweeping", s->sweeping);
 	json_set_str(sm, "plugin_version", s->plugin_version);
 	json_set_str(sm, "opensm_version", s->opensm_version);

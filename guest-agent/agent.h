@@ -139,6 +139,11 @@ void agent_holders(struct agent *a, struct json_object *uncovered);
 /* Whether that process, in digits, has one open. */
 bool agent_holds_device(const char *pid);
 
+/* agent_kernel.c: adds {"device","module","what"} for each user of our RDMA devices inside the
+ * kernel. 0 or -EIO: the kernel does not tell. */
+int agent_kernel_users(struct agent *a, struct json_object *list);
+void agent_kernel_user_add(struct json_object *list, const char *device, const char *module);
+
 /* agent_job.c: suspend and resume. */
 void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg);
 void agent_resume(struct agent *a, uint64_t id, struct json_object *msg);
@@ -161,8 +166,8 @@ void agent_settle_anew(void);
 bool agent_unsettled(struct agent *a);
 
 /* agent_device.c: RDMA devices of this guest, from sysfs. */
-/* The device (name) whose port shows a GID with this interface id and is ACTIVE. 0, -ENODEV, or
- * -ENETDOWN when it is there but not ACTIVE. */
+/* The device (name) whose port shows a GID with this interface id and is ACTIVE. 0, -ENODEV,
+ * -EAGAIN: it is there but cannot be opened yet, -ENETDOWN: it can (name) but is not ACTIVE. */
 int agent_device_find(uint64_t vguid, char ret_name[static SHIM_DEVICE_MAX]);
 bool agent_device_is_ours(struct agent *a, const uint8_t gid[16]);
 /* Makes address resolution on a RoCE device quick. */

@@ -81,26 +81,34 @@ static bool can_be_opened(const char *device)
 	return found;
 }
 
+/* As agent_device_find(), of one device. */
+static int device_state(const char *device, uint64_t vguid)
+{
+	char state[32] = "";
+
+	if (strlen(device) >= SHIM_DEVICE_MAX || !port_has_guid(device, 1, vguid))
+		return -ENODEV;
+	if (!can_be_opened(device))
+		return -EAGAIN;
+	return read_line(state, sizeof(state), device, 1, "state") || !strstr(state, "ACTIVE")
+		       ? -ENETDOWN
+		       : 0;
+}
+
 int agent_device_find(uint64_t vguid, char ret_name[static SHIM_DEVICE_MAX])
 {
 	DIR *dir = opendir(SYSFS_IB);
 	struct dirent *d;
-	int rc = -ENODEV;
+	int rc = -ENODEV, each;
 
 	if (!dir)
 		return -ENODEV;
 	while (rc && (d = readdir(dir))) {
-		char state[32] = "";
-
-		if (d->d_name[0] == '.' || strlen(d->d_name) >= SHIM_DEVICE_MAX ||
-		    !port_has_guid(d->d_name, 1, vguid))
-			continue;
-		rc = -ENETDOWN;
-		if (read_line(state, sizeof(state), d->d_name, 1, "state") ||
-		    !strstr(state, "ACTIVE") || !can_be_opened(d->d_name))
-			continue;
-		strcpy(ret_name, d->d_name);
-		rc = 0;
+		each = *d->d_name == '.' ? -ENODEV : device_state(d->d_name, vguid);
+		if (!each || each == -ENETDOWN)
+			snprintf(ret_name, SHIM_DEVICE_MAX, "%s", d->d_name);
+		if (!each || rc == -ENODEV || each == -ENETDOWN)
+			rc = each;
 	}
 	closedir(dir);
 	return rc;

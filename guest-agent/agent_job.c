@@ -46,7 +46,8 @@ static struct {
 		struct shim_order order;
 		struct shim_report sum;
 	} suspended;
-	struct shim_order last_resume; /* for processes that come late to it */
+	struct shim_order last_resume;                /* for processes that come late to it */
+	char ahead[SHIM_VGUIDS_MAX][SHIM_DEVICE_MAX]; /* what build_ahead() told last */
 } job;
 
 static void job_step(enum job_state state, uint16_t order);
@@ -74,6 +75,14 @@ static void order_all(uint16_t type, bool wait)
 		job.pending += wait;
 		agent_shim_send(s, &job.order);
 	}
+}
+
+static void send_order(struct agent_shim *s, const struct shim_order *order, uint16_t type)
+{
+	struct shim_order o = *order;
+
+	o.head = (struct shim_head){.bytes = sizeof(o), .type = type};
+	agent_shim_send(s, &o);
 }
 
 static void answer_suspend(void)
@@ -137,8 +146,25 @@ static void walk_back(void)
 	job_device(NULL);
 }
 
+/* Devices that are there, and whose ports are not ACTIVE yet; without names: they have gone. Shims
+ * build on them meanwhile. */
+static void build_ahead(bool there)
+{
+	struct shim_order *o = &job.order;
+	struct agent_shim *s;
+
+	if (!there)
+		memset(o->device, 0, sizeof(o->device));
+	if (!memcmp(o->device, job.ahead, sizeof(job.ahead)))
+		return;
+	memcpy(job.ahead, o->device, sizeof(job.ahead));
+	agent_for_each_shim(job.agent, s) send_order(s, o, SHIM_BUILD);
+}
+
 static void job_failed(void)
 {
+	if (job.state == JOB_DEVICE)
+		build_ahead(false);
 	if (job.state == JOB_RELEASE) {
 		walk_back();
 		return;
@@ -261,14 +287,6 @@ static void job_one_done(struct agent_shim *s)
 	s->job_pending = false;
 	if (!--job.pending || (job.error && job.state == JOB_QUIET))
 		job_next();
-}
-
-static void send_order(struct agent_shim *s, const struct shim_order *order, uint16_t type)
-{
-	struct shim_order o = *order;
-
-	o.head = (struct shim_head){.bytes = sizeof(o), .type = type};
-	agent_shim_send(s, &o);
 }
 
 /* A process that starts while its guest is suspended takes the same steps, alone: it has no QPs,
@@ -453,6 +471,7 @@ static int job_start(struct agent *a, uint64_t id, const struct shim_order *orde
 	job.sum = (struct shim_report){0};
 	job.start_us = now_us();
 	job.port_active_us = 0;
+	memset(job.ahead, 0, sizeof(job.ahead));
 	loop_timer_arm(job.deadline, order->deadline_ms + grace_ms);
 	return 0;
 }
@@ -499,16 +518,24 @@ void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg)
 static void job_device(void *arg)
 {
 	struct shim_order *o = &job.order;
+	bool there = true, active = true;
 
 	(void)arg;
 	if (job.state != JOB_DEVICE)
 		return;
+	memset(o->device, 0, sizeof(o->device));
 	for (unsigned i = 0; o->role == SHIM_ROLE_MOVER && i < o->vguid_count; i++) {
-		if (agent_device_find(o->vguid[i], o->device[i])) {
-			loop_timer_arm(job.recheck, RECHECK_MS);
-			return;
-		}
+		int rc = agent_device_find(o->vguid[i], o->device[i]);
+
+		there &= !rc || rc == -ENETDOWN;
+		active &= !rc;
 	}
+	if (!active) {
+		build_ahead(there);
+		loop_timer_arm(job.recheck, RECHECK_MS);
+		return;
+	}
+	o->sent_us = now_us();
 	loop_timer_disarm(job.recheck);
 	for (unsigned i = 0; o->role == SHIM_ROLE_MOVER && i < o->vguid_count; i++)
 		agent_device_hurry(o->device[i]);

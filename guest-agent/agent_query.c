@@ -34,12 +34,15 @@ static void query_finish(struct query *q)
 {
 	struct json_object *answer = json_object_new_object();
 	struct json_object *counters = json_object_new_object();
+	struct json_object *kernel = json_object_new_array();
 	uint64_t id = q->id;
 
 	agent_holders(q->agent, q->uncovered);
 	json_set(answer, "processes", q->processes);
 	json_set(answer, "peers", q->peers);
 	json_set(answer, "uncovered", q->uncovered);
+	agent_kernel_users(q->agent, kernel);
+	json_set(answer, "kernel", kernel);
 	agent_path_counters(counters);
 	json_set(answer, "paths", counters);
 	if (q->truncated)

@@ -58,23 +58,8 @@ static void to_host(struct agent *a, const struct peer_head *body, size_t bytes)
 
 static bool body_valid(const struct peer_head *h, size_t bytes)
 {
-	size_t each;
-
-	if (bytes < sizeof(*h) || bytes > PEER_BODY_MAX || h->version != PEER_PROTO_VERSION)
-		return false;
-	switch (h->type) {
-	case PEER_GONE:
-	case PEER_KEYS_DROP:
-		each = 0;
-		break;
-	case PEER_KEY_GET:
-	case PEER_KEYS:
-		each = sizeof(struct peer_key);
-		break;
-	default:
-		each = sizeof(struct peer_qp);
-	}
-	return bytes == sizeof(*h) + h->count * each;
+	return bytes >= sizeof(*h) && bytes <= PEER_BODY_MAX && h->version == PEER_PROTO_VERSION &&
+	       bytes == sizeof(*h) + h->count * peer_entry_bytes(h->type);
 }
 
 static void deliver(struct agent *a, struct agent_shim *s, const struct peer_head *body,

@@ -8,6 +8,7 @@
 #ifndef IBVMIG_PEER_PROTO_H
 #define IBVMIG_PEER_PROTO_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define PEER_PROTO_VERSION 1
@@ -21,17 +22,22 @@ enum peer_msg_type {
 		    * of its QPs */
 	PEER_KEY_GET, /* peer_key: .vkey is unknown to the sender; answer PEER_KEYS */
 	PEER_KEYS,    /* peer_key: the hardware's keys of the sender's regions; 0: no such region */
-	PEER_KEYS_DROP, /* head only: forget all keys that I told from this GID, new ones follow */
+	PEER_KEYS_DROP, /* head only: forget all keys and numbers of shared receive queues that I
+			 * told from this GID, new ones follow */
 	PEER_DRAINED,   /* peer_qp: my sends have ended; you have received .sent of them; I have
 			 * received .received of yours. PEER_STUCK: the rest waits for receives.
 			 * PEER_PSN (UC): the packet after my last would be .psn */
-	PEER_FREEZE,    /* peer_qp: my sends do not end. Stop posting receives and say how many */
-	PEER_FROZEN,    /* peer_qp: .recv_posted is final, or UINT64_MAX: not known yet */
-	PEER_ABORT,     /* peer_qp: I go on with the QP that I had */
-	PEER_CONNECT,   /* peer_qp: my new QP is .qpn and starts at .psn */
-	PEER_READY,     /* peer_qp: my QP takes your packets */
-	PEER_BUSY,      /* peer_qp: PEER_RESOLVED will come when a migration of mine is over */
-	PEER_PREPARED,  /* peer_qp: what PEER_CONNECT will say when my resume is asked for */
+	PEER_FREEZE,   /* peer_qp: my sends do not end. Stop posting receives and say how many. XRC:
+			* the queue that is meant is .srqn, .recv_posted messages were before */
+	PEER_FROZEN,   /* peer_qp: .recv_posted is final, or UINT64_MAX: not known yet */
+	PEER_ABORT,    /* peer_qp: I go on with the QP that I had */
+	PEER_CONNECT,  /* peer_qp: my new QP is .qpn and starts at .psn */
+	PEER_READY,    /* peer_qp: my QP takes your packets */
+	PEER_BUSY,     /* peer_qp: PEER_RESOLVED will come when a migration of mine is over */
+	PEER_PREPARED, /* peer_qp: what PEER_CONNECT will say when my resume is asked for */
+	PEER_SRQ_GET,  /* peer_key: of a shared receive queue's number; answer PEER_SRQS */
+	PEER_SRQS,     /* peer_key: the hardware's numbers of the sender's XRC shared receive
+			* queues; more than 24 bits, or all of them: no such queue */
 	PEER_CM_DISCONNECT = 32, /* peer_qp: rdma_disconnect() of a connection that has migrated */
 
 	/* Datagrams: between processes, that is: slots. PEER_UD_RESOLVE is for the process that
@@ -72,7 +78,7 @@ struct peer_qp {
 	uint32_t dst_vqpn, src_vqpn;
 	uint32_t qpn, psn;
 	uint32_t flags; /* enum peer_qp_flags */
-	uint32_t reserved;
+	uint32_t srqn;  /* the receiver's virtual number of a shared receive queue of its own */
 	uint64_t recv_posted; /* receives that the hardware was given */
 	uint64_t sent;        /* messages that consumed one of the receiver's */
 	uint64_t received;    /* receives that were consumed */
@@ -89,6 +95,23 @@ enum peer_qp_flags {
 struct peer_key {
 	uint32_t vkey, key;
 };
+
+/* Of one of the entries behind a head of that type. */
+static inline size_t peer_entry_bytes(uint16_t type)
+{
+	switch (type) {
+	case PEER_GONE:
+	case PEER_KEYS_DROP:
+		return 0;
+	case PEER_KEY_GET:
+	case PEER_KEYS:
+	case PEER_SRQ_GET:
+	case PEER_SRQS:
+		return sizeof(struct peer_key);
+	default:
+		return sizeof(struct peer_qp);
+	}
+}
 
 _Static_assert(sizeof(struct peer_head) == 80, "layout on the wire");
 _Static_assert(sizeof(struct peer_qp) == 48, "layout on the wire");

@@ -90,6 +90,10 @@ uint64_t dirty_region(const struct shim_mr *m);
 /* Of all contexts that take part in the job; pages that are in several regions once. */
 uint64_t dirty_job(void);
 
+/* shim_sleep.c: until fd is readable. 0, or -errno: -EINTR where a read() would say so, after a
+ * signal whose handler was installed without SA_RESTART. */
+int shim_sleep(int fd);
+
 /* Whether the program is to have an event. PERHAPS: it may have been given before the program's
  * arming what it is for. perftest takes an event without a completion for an error. */
 enum cq_due { CQ_NO, CQ_PERHAPS, CQ_YES };
@@ -106,6 +110,9 @@ void channel_unhelp(struct shim_channel *ch);
 void channel_go_on(struct shim_channel *ch, struct shim_cq *cq);
 /* An event of ours. */
 void channel_push(struct shim_channel *ch, struct shim_cq *cq, enum cq_due due);
+/* The program has polled and left completions behind: an event, if it waits for one and nobody has
+ * taken them meanwhile. */
+void channel_left(struct shim_channel *ch, struct shim_cq *cq);
 /* One that was only CQ_PERHAPS is taken back, since the program has polled all: it waits on. */
 void channel_retract(struct shim_channel *ch, struct shim_cq *cq);
 void channel_forget(struct shim_channel *ch, struct shim_cq *cq);
@@ -119,6 +126,7 @@ void channel_drop_events(struct ibv_comp_channel *real);
 /* shim_batch.c: the same call for many objects, several at a time. */
 struct shim_batch {
 	int (*run)(void *object); /* in any thread; 0 or -errno */
+	bool long_calls;          /* worth threads, without a trial */
 	void **object;            /* owned */
 	size_t count, room;
 	_Atomic(size_t) next;
@@ -163,14 +171,17 @@ enum cq_due cq_go_on(struct shim_cq *cq, bool *ret_clean);
 /* Under channel.lock: the program has polled all before it took its event, and waits on (CQ_NO), if
  * there is nothing else by now. */
 enum cq_due cq_wait_on(struct shim_cq *cq);
+/* Under channel.lock: what channel_left() asks. */
+enum cq_due cq_left(struct shim_cq *cq);
 /* For channel_arm(): errno. */
 int cq_arm_anew(struct shim_cq *cq, int solicited_only);
 int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only);
 
 /* shim_qp.c */
-/* A QP on a shadow's domain; *init is updated. ex: NULL for a plain one. NULL and errno. */
-struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
-			 const struct shim_qp_ex *ex);
+/* A QP on a shadow; *init is updated. pd: NULL for the target of an XRC connection. ex: NULL for a
+ * plain one. NULL and errno. */
+struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_pd *pd,
+			 struct ibv_qp_init_attr *init, const struct shim_qp_ex *ex);
 int qp_create_real(struct shim_qp *q);
 void qp_destroy_real(struct shim_qp *q);
 struct shim_qp *qp_by_vqpn(uint32_t vqpn); /* under ctl */
@@ -217,9 +228,12 @@ void builder_free(struct shim_builder *b);
 /* shim_ex_cq.c: ibv_create_cq_ex, ibv_start_poll, ibv_wc_read_* */
 struct ibv_cq_ex *shim_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *init);
 
-/* shim_refuse.c: the operations that fail with EOPNOTSUPP. */
+/* shim_refuse.c: the operations that fail with EOPNOTSUPP. These return it and set errno. */
 void refuse_set_ops(struct verbs_context *v);
-void refuse_devx(const char *verb); /* sets errno */
+int refuse_devx(const char *verb);
+int refuse_shared_xrc(const char *verb); /* with another process */
+int refuse_cm_xrc(const char *verb);
+int refuse_srq_type(const char *verb);
 
 /* shim_domain.c */
 struct ibv_td *shim_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *init);
@@ -233,8 +247,9 @@ int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 /* Under the lock of the CQ: the receive in that slot has completed on q, which counts it. false:
  * there is none. */
 bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *q, uint64_t *ret_wr_id);
-/* Posts to q's shared queue go to the log only until each QP that holds it has let go. */
-void srq_hold(struct shim_qp *q);
+/* Posts to s, which q takes from, go to the log only until each QP that holds it has let go. A QP
+ * holds one at a time. */
+void srq_hold(struct shim_qp *q, struct shim_srq *s);
 void srq_unhold(struct shim_qp *q);
 /* Whether all receives that the hardware was given have completed. */
 bool srq_is_empty(struct shim_srq *s);
@@ -243,6 +258,24 @@ uint32_t srq_source(struct shim_srq *s, uint32_t slot, const struct ibv_wc *wc);
 void srq_release(struct shim_srq *s);
 /* The real queue with all that was not consumed, oldest first, and its limit. 0 or -errno. */
 int srq_rebuild(struct shim_srq *s);
+
+struct ibv_srq *shim_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *init);
+
+/* shim_xrc.c: XRC domains, numbers of shared receive queues, and what a target has received. */
+struct ibv_xrcd *shim_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *init);
+int shim_close_xrcd(struct ibv_xrcd *xrcd);
+int shim_get_srq_num(struct ibv_srq *srq, uint32_t *number);
+/* Of a queue that has its .real and .real_srqn: gives it its virtual number. 0 or -errno. */
+int xrc_number_srq(struct shim_srq *s);
+/* It has been destroyed. */
+void xrc_forget_srq(struct shim_srq *s);
+/* All completions of receives that q has taken from shared queues, into software queues. */
+void xrc_harvest(const struct shim_qp *q);
+/* Its real QP goes: no CQ remembers it. */
+void xrc_forget_qp(const struct shim_qp *q);
+/* The device goes, has come: domains. 0 or -errno. */
+void xrc_release(const struct shim_context *c);
+int xrc_rebuild(void);
 
 /* shim_mw.c */
 struct ibv_mw *shim_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
@@ -270,6 +303,9 @@ int mw_rebuild(void);
 void mw_bind_again(void);
 /* The real QP goes, or has come to its end. */
 void mw_stop_binding(struct shim_qp *q);
+/* The real QP goes back to RESET: its windows of type 2 are to be bound once more. In any thread.
+ */
+void mw_start_over(struct shim_qp *q);
 /* Whether it has bound some since mw_told(). */
 bool mw_bound_again(void);
 void mw_told(void);
@@ -294,6 +330,8 @@ void peer_unreachable(const uint8_t dgid[16]);
 void peer_send_qp(struct shim_qp *q, uint16_t type, uint64_t migration);
 void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration);
 void peer_flush(void);
+/* At once, to the other end of q: q has no part in the migration, and is not to be waited for. */
+void peer_send_gone(const struct shim_qp *q, uint64_t migration);
 void peer_answer_deferred(void);
 
 /* shim_keys.c: what peers know of our keys. A resume begins: all may be new. */
@@ -302,7 +340,8 @@ void peer_begin_keys(void);
 void peer_tell_keys(struct shim_qp *q);
 /* Windows that are bound again, to all who may use them. */
 void peer_tell_windows(void);
-void peer_want_key(struct shim_qp *q, uint32_t vkey);
+/* Asks q's peer for q->wanted. */
+void peer_want(struct shim_qp *q);
 
 /* shim_route.c: path records, from the agent's cache. */
 /* The route, made if it is not there yet. NULL without memory, or above ROUTES_MAX. */

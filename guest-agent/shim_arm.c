@@ -100,6 +100,7 @@ enum cq_due cq_go_on(struct shim_cq *cq, bool *ret_clean)
 	enum cq_due due = CQ_NO;
 
 	lock_take(&cq->lock);
+	cq->direct = NULL; /* poll_any() sees what the program leaves behind */
 	if (!cq->asked)
 		due = wait_on(cq);
 	*ret_clean = cq->armed || !cq->stray;
@@ -117,6 +118,16 @@ enum cq_due cq_wait_on(struct shim_cq *cq)
 		cq->mark = cq->soft_head;
 		due = wait_on(cq);
 	}
+	lock_give(&cq->lock);
+	return due;
+}
+
+enum cq_due cq_left(struct shim_cq *cq)
+{
+	enum cq_due due;
+
+	lock_take(&cq->lock);
+	due = take_arming(cq) ? CQ_PERHAPS : CQ_NO;
 	lock_give(&cq->lock);
 	return due;
 }

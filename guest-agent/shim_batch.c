@@ -7,7 +7,8 @@
 #include <stdlib.h>
 
 #define THREADS_MAX 4    /* with the caller's own */
-#define TRIAL       8    /* calls that show what the others will take */
+#define TRIAL       8    /* calls that show what the others will take, */
+#define TRIAL_US    200  /* or fewer, where they take so long */
 #define WORTH_US    1000 /* of work for each thread: for less, starting it costs too much */
 #define ROOM_MIN    64
 
@@ -50,13 +51,17 @@ static void *work(void *arg)
 /* How many threads the rest is worth, after some calls in this one. */
 static uint64_t threads_for(struct shim_batch *b)
 {
-	uint64_t start = now_us();
-	size_t n = b->count < TRIAL ? b->count : TRIAL;
+	uint64_t start = now_us(), spent = 0;
+	size_t n = 0;
 
-	for (size_t i = 0; i < n; i++)
-		run_one(b, b->object[i]);
+	if (b->long_calls)
+		return b->count;
+	while (n < b->count && n < TRIAL && spent < TRIAL_US) {
+		run_one(b, b->object[n++]);
+		spent = now_us() - start;
+	}
 	atomic_store(&b->next, n);
-	return n ? (now_us() - start) * (b->count - n) / n / WORTH_US : 0;
+	return n ? spent * (b->count - n) / n / WORTH_US : 0;
 }
 
 /* The threads inherit the helper's mask: the program's signals do not get there. */

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -174,6 +173,17 @@ void channel_forget(struct shim_channel *ch, struct shim_cq *cq)
 	pthread_mutex_unlock(&ch->lock);
 }
 
+void channel_left(struct shim_channel *ch, struct shim_cq *cq)
+{
+	enum cq_due due;
+
+	pthread_mutex_lock(&ch->lock);
+	due = cq_left(cq);
+	if (due)
+		queue(ch, cq, due);
+	pthread_mutex_unlock(&ch->lock);
+}
+
 void channel_retract(struct shim_channel *ch, struct shim_cq *cq)
 {
 	enum cq_due due;
@@ -181,10 +191,12 @@ void channel_retract(struct shim_channel *ch, struct shim_cq *cq)
 	pthread_mutex_lock(&ch->lock);
 	if (queued(cq) && atomic_load(&cq->perhaps)) {
 		due = cq_wait_on(cq);
-		if (due == CQ_NO)
+		if (due == CQ_NO) {
 			unqueue(ch, cq);
-		else
+			attach(ch); /* the next event is the hardware's */
+		} else {
 			atomic_store(&cq->perhaps, due == CQ_PERHAPS);
+		}
 	}
 	pthread_mutex_unlock(&ch->lock);
 }
@@ -323,7 +335,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void 
 {
 	struct shim_channel *ch;
 	struct shim_cq *found;
-	struct pollfd p;
+	int rc;
 
 	if (!shim_ours(channel->context))
 		return real_verbs.get_cq_event(channel, cq, cq_context);
@@ -337,9 +349,11 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void 
 			errno = EAGAIN;
 			return -1;
 		}
-		p = (struct pollfd){.fd = ch->v.fd, .events = POLLIN};
-		if (poll(&p, 1, -1) < 0)
+		rc = shim_sleep(ch->v.fd);
+		if (rc) {
+			errno = -rc;
 			return -1;
+		}
 	}
 	*cq = &found->v;
 	*cq_context = found->v.cq_context;

@@ -432,6 +432,8 @@ int rdma_create_qp_ex(struct rdma_cm_id *rid, struct ibv_qp_init_attr_ex *attr)
 
 	if (NOT_OURS)
 		return real_cm.create_qp_ex(rid, attr);
+	if (attr->qp_type == IBV_QPT_XRC_SEND || attr->qp_type == IBV_QPT_XRC_RECV)
+		return refuse_cm_xrc("rdma_create_qp_ex"), -1;
 	if (cm_wait_ready(id))
 		return -1;
 	return CM_CALL(id, create_qp_ex(id->real, attr));
@@ -454,6 +456,8 @@ int rdma_create_srq_ex(struct rdma_cm_id *rid, struct ibv_srq_init_attr_ex *attr
 
 	if (NOT_OURS)
 		return real_cm.create_srq_ex(rid, attr);
+	if (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && attr->srq_type == IBV_SRQT_XRC)
+		return refuse_cm_xrc("rdma_create_srq_ex"), -1;
 	if (cm_wait_ready(id))
 		return -1;
 	return CM_CALL(id, create_srq_ex(id->real, attr));

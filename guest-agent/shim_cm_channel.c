@@ -333,12 +333,10 @@ int cm_next_event(struct cm_channel *ch, struct rdma_cm_event **ret_event)
 	struct cm_event *e;
 
 	while (!(e = next(ch))) {
-		struct pollfd p = {.fd = ch->v.fd, .events = POLLIN};
+		int rc = fcntl(ch->v.fd, F_GETFL) & O_NONBLOCK ? -EAGAIN : shim_sleep(ch->v.fd);
 
-		if (fcntl(ch->v.fd, F_GETFL) & O_NONBLOCK)
-			return cm_error(EAGAIN);
-		if (poll(&p, 1, -1) < 0)
-			return -1;
+		if (rc)
+			return cm_error(-rc);
 	}
 	*ret_event = &e->v;
 	return 0;

@@ -32,7 +32,7 @@ static int op_query_port(struct ibv_context *context, uint8_t port, struct ibv_p
 /* What ibv_device_attr says of things that are refused. */
 static void hide_refused(struct ibv_device_attr *attr)
 {
-	attr->device_cap_flags &= ~(unsigned)(IBV_DEVICE_XRC | IBV_DEVICE_MANAGED_FLOW_STEERING);
+	attr->device_cap_flags &= ~(unsigned)IBV_DEVICE_MANAGED_FLOW_STEERING;
 }
 
 /* attr may be shorter than ours. */
@@ -53,7 +53,6 @@ static void hide_refused_ex(struct ibv_device_attr_ex *attr, size_t bytes)
 	HIDE(tm_caps);
 	HIDE(cq_mod_caps);
 	HIDE(max_dm_size);
-	HIDE(xrc_odp_caps);
 #undef HIDE
 }
 
@@ -219,6 +218,10 @@ static void context_set_up(struct shim_context *c, struct ibv_device *device)
 	c->verbs.query_device_ex = op_query_device_ex;
 	refuse_set_ops(&c->verbs);
 	c->verbs.create_qp_ex = shim_create_qp_ex;
+	c->verbs.create_srq_ex = shim_create_srq_ex;
+	c->verbs.get_srq_num = shim_get_srq_num;
+	c->verbs.open_xrcd = shim_open_xrcd;
+	c->verbs.close_xrcd = shim_close_xrcd;
 	c->verbs.create_cq_ex = shim_create_cq_ex;
 	c->verbs.alloc_td = shim_alloc_td;
 	c->verbs.dealloc_td = shim_dealloc_td;
@@ -580,7 +583,7 @@ static int take_async_event(struct shim_context *c, struct ibv_async_event *even
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
 	struct shim_context *c;
-	struct epoll_event e;
+	int rc;
 
 	if (!shim_ours(context))
 		return real_verbs.get_async_event(context, event);
@@ -594,8 +597,11 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
 			return 0;
 		if (errno != EAGAIN || fcntl(c->async_fd, F_GETFL) & O_NONBLOCK)
 			return -1;
-		if (epoll_wait(c->async_fd, &e, 1, -1) < 0 && errno != EINTR)
+		rc = shim_sleep(c->async_fd);
+		if (rc) {
+			errno = -rc;
 			return -1;
+		}
 	}
 }
 

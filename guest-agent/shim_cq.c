@@ -28,14 +28,17 @@ static bool take_marker(struct shim_qp *q, const struct ibv_wc *wc)
 }
 
 /* A receive of a shared queue: each QP counts its own. */
-static bool take_shared(struct shim_qp *q, struct ibv_wc *wc, uint32_t slot)
+static bool take_shared(struct shim_qp *q, struct ibv_wc *wc, uint64_t number)
 {
+	struct shim_srq *s = srq_of(q, number);
+	uint32_t slot = (uint32_t)number;
+
 	if (q->v.srq && q->ud && wc->status == IBV_WC_SUCCESS &&
 	    atomic_load_explicit(&shim.ud_moved, memory_order_acquire))
-		wc->src_qp = srq_source(to_srq(q->v.srq), slot, wc);
+		wc->src_qp = srq_source(s, slot, wc);
 	if (wc->status != IBV_WC_SUCCESS)
 		q->uncounted = true;
-	if (!q->v.srq || !srq_take(to_srq(q->v.srq), slot, q, &wc->wr_id))
+	if (!s || !srq_take(s, slot, q, &wc->wr_id))
 		return false;
 	if (q->v.qp_type != IBV_QPT_UD)
 		wc->src_qp = q->dvqpn;
@@ -85,7 +88,7 @@ static __attribute__((noinline)) bool translate_other(struct shim_qp *q, struct 
 
 	if (tag == TAG_MARKER)
 		return take_marker(q, wc);
-	return tag == TAG_SRQ && take_shared(q, wc, (uint32_t)number);
+	return tag == TAG_SRQ && take_shared(q, wc, number);
 }
 
 /* A receive of a UD QP. */
@@ -223,20 +226,28 @@ static int poll_real(struct shim_cq *cq, int n, struct ibv_wc *wc)
 	return translate_all(cq, cq->real->context->ops.poll_cq(cq->real, n, wc), wc);
 }
 
-/* Gives the lock back. */
+/* Gives the lock back. After a migration one event may stand for very many completions, and they
+ * may be the last: a program that arms, polls a batch and sleeps, relying on more to come, is told
+ * of what it has left behind. That ends when it has polled all once. */
 static __attribute__((noinline)) int poll_any(struct shim_cq *cq, int n, struct ibv_wc *wc)
 {
 	int got = soft_pop(cq, n, wc), more;
-	bool empty = cq->soft_tail == cq->soft_head;
+	bool left, owed;
 
-	if (empty)
-		cq->direct = cq->real;
 	if (got < n && cq->real) {
 		more = poll_real(cq, n - got, wc + got);
 		got = more >= 0 ? got + more : got ? got : more;
 	}
+	if (got == n && cq->armed)
+		cq_harvest_locked(cq);
+	left = cq->soft_tail != cq->soft_head;
+	owed = left && cq->armed;
+	if (!left && got < n)
+		cq->direct = cq->real;
 	lock_give(&cq->lock);
-	if (empty && atomic_load(&cq->perhaps))
+	if (owed)
+		channel_left(cq->channel, cq);
+	else if (!left && atomic_load(&cq->perhaps))
 		channel_retract(cq->channel, cq);
 	return got;
 }

@@ -7,7 +7,8 @@
 #include <string.h>
 
 #define MASK_COVERED                                                                               \
-	(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+	(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS |             \
+	 IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 #define SEND_OPS_COVERED                                                                           \
 	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |    \
 	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |                                 \
@@ -159,6 +160,14 @@ static void wr_set_ud_addr(struct ibv_qp_ex *qp, struct ibv_ah *ah, uint32_t qpn
 	wr->wr.ud.remote_qkey = qkey;
 }
 
+static void wr_set_xrc_srqn(struct ibv_qp_ex *qp, uint32_t remote_srqn)
+{
+	struct ibv_send_wr *wr = current(to_qp(&qp->qp_base)->builder);
+
+	if (wr)
+		wr->qp_type.xrc.remote_srqn = remote_srqn;
+}
+
 static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t n, const struct ibv_sge *list)
 {
 	struct shim_qp *q = to_qp(&qp->qp_base);
@@ -284,10 +293,32 @@ static void set_ops(struct ibv_qp_ex *x)
 	x->wr_send_imm = wr_send_imm;
 	x->wr_send_inv = wr_send_inv;
 	x->wr_set_ud_addr = wr_set_ud_addr;
+	x->wr_set_xrc_srqn = wr_set_xrc_srqn;
 	x->wr_set_inline_data = wr_set_inline_data;
 	x->wr_set_inline_data_list = wr_set_inline_data_list;
 	x->wr_set_sge = wr_set_sge;
 	x->wr_set_sge_list = wr_set_sge_list;
+}
+
+/* All that is asked for beyond ibv_create_qp(). The target of an XRC connection belongs to a
+ * domain, all others to a PD; what more is named libibverbs does not look at. 0 or errno. */
+static int read_init(const struct ibv_context *context, const struct ibv_qp_init_attr_ex *init,
+		     struct shim_qp_ex *ex)
+{
+	const uint32_t pd = IBV_QP_INIT_ATTR_PD, xrcd = IBV_QP_INIT_ATTR_XRCD;
+	uint32_t mask = init->comp_mask;
+	bool target = init->qp_type == IBV_QPT_XRC_RECV;
+
+	*ex = (struct shim_qp_ex){
+		.mask = mask & ~(target ? pd : xrcd),
+		.create_flags = mask & IBV_QP_INIT_ATTR_CREATE_FLAGS ? init->create_flags : 0,
+		.send_ops = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? init->send_ops_flags : 0,
+		.xrcd = target && mask & xrcd ? init->xrcd : NULL};
+	if (mask & ~(uint32_t)MASK_COVERED || ex->send_ops & ~(uint64_t)SEND_OPS_COVERED)
+		return EOPNOTSUPP;
+	if (target)
+		return ex->xrcd && ex->xrcd->context == context ? 0 : EINVAL;
+	return mask & pd && init->pd && init->pd->context == context ? 0 : EINVAL;
 }
 
 struct ibv_qp *shim_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init)
@@ -299,22 +330,17 @@ struct ibv_qp *shim_create_qp_ex(struct ibv_context *context, struct ibv_qp_init
 					 .cap = init->cap,
 					 .qp_type = init->qp_type,
 					 .sq_sig_all = init->sq_sig_all};
-	uint32_t mask = init->comp_mask;
-	struct shim_qp_ex ex = {
-		.mask = mask,
-		.create_flags = mask & IBV_QP_INIT_ATTR_CREATE_FLAGS ? init->create_flags : 0,
-		.send_ops = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? init->send_ops_flags : 0};
+	struct shim_qp_ex ex;
 	struct ibv_qp *qp;
+	int rc = read_init(context, init, &ex);
 
-	if (mask & ~(uint32_t)MASK_COVERED || ex.send_ops & ~(uint64_t)SEND_OPS_COVERED) {
-		errno = EOPNOTSUPP;
+	if (rc) {
+		errno = rc;
 		return NULL;
 	}
-	if (!(mask & IBV_QP_INIT_ATTR_PD) || !init->pd || init->pd->context != context) {
-		errno = EINVAL;
-		return NULL;
-	}
-	qp = qp_create(init->pd, &plain, &ex);
+	if (ex.xrcd)
+		plain.send_cq = plain.recv_cq = NULL;
+	qp = qp_create(context, ex.xrcd ? NULL : init->pd, &plain, &ex);
 	if (!qp)
 		return NULL;
 	init->cap = plain.cap;

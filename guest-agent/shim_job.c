@@ -29,6 +29,26 @@ bool job_wants_channels(void)
 	return job.state >= JOB_DRAIN && !job.empty;
 }
 
+/* What the other end has built. Ours may be connected already to what it had built ahead, on a
+ * device that has been replaced since: then ours begins anew. */
+static void note_numbers(struct shim_qp *q, const struct peer_qp *e)
+{
+	uint32_t qpn = e->qpn & SHIM_QPN_MAX, psn = e->psn & SHIM_QPN_MAX;
+	/* With an end that is not connected, PSNs are those that the programs know. */
+	bool same = q->said.qpn == qpn && (q->said.psn == psn || q->said.unconnected);
+
+	if (q->phase == QP_CONNECTING && q->joined && !same) {
+		q->start_over = true;
+		q->local_up = false;
+		lock_take(&q->recv.lock); /* posts to a QP in RESET would fail */
+		queue_hold(&q->recv, true);
+		lock_give(&q->recv.lock);
+	}
+	q->said.qpn = qpn;
+	q->said.psn = psn;
+	q->said.unconnected = e->flags & PEER_UNCONNECTED;
+}
+
 void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const struct peer_qp *e)
 {
 	if (e)
@@ -45,6 +65,8 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
 	case PEER_FREEZE:
 		q->said.freeze_by = migration;
 		q->told_frozen = q->told_executed = false; /* it asks for an answer */
+		q->said.next_at = e->recv_posted;
+		q->said.next_srqn = e->srqn;
 		break;
 	case PEER_FROZEN:
 		q->said.frozen_by = migration;
@@ -64,12 +86,13 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
 		if (type == PEER_CONNECT)
 			q->said.connect_by = migration;
 		q->said.prepared_by = migration;
-		q->said.qpn = e->qpn & SHIM_QPN_MAX;
-		q->said.psn = e->psn & SHIM_QPN_MAX;
-		q->said.unconnected = e->flags & PEER_UNCONNECTED;
+		note_numbers(q, e);
+		job.mover_ahead = type == PEER_PREPARED && job.role == SHIM_ROLE_PEER &&
+				  migration == job.migration;
 		break;
 	case PEER_READY:
 		q->said.ready_by = migration;
+		job.mover_ahead = false;
 		break;
 	case PEER_GONE:
 		q->said.gone = true;
@@ -100,7 +123,7 @@ void qp_unhold(struct shim_qp *q)
 	lock_give(&q->recv.lock);
 	lock_take(&q->send.lock);
 	queue_hold(&q->send, false);
-	q->key_wanted = 0;
+	q->wanted.type = 0;
 	send_flush(q);
 	lock_give(&q->send.lock);
 	srq_unhold(q);
@@ -168,7 +191,8 @@ void job_fail(int error, const char *fmt, ...)
 	struct shim_qp *q;
 	va_list ap;
 
-	if (job.error || was == JOB_IDLE)
+	/* What cannot be built ahead is tried again, and told, by the resume. */
+	if (job.error || was == JOB_IDLE || was == JOB_RELEASED)
 		return;
 	job.error = error;
 	va_start(ap, fmt);
@@ -263,7 +287,7 @@ static void release(void)
 	}
 	job_send_report(SHIM_RELEASED);
 	job_release();
-	resume_prepare();
+	ahead_peer();
 }
 
 void job_order(const struct shim_order *o)
@@ -289,6 +313,9 @@ void job_order(const struct shim_order *o)
 		if (ours && job.state < JOB_RELEASED)
 			job_fail(-ECANCELED, "the suspend was given up");
 		break;
+	case SHIM_BUILD:
+		ahead_mover(o);
+		break;
 	case SHIM_RESUME:
 		resume_start(o);
 		break;
@@ -312,6 +339,8 @@ void job_agent_gone(void)
 	pthread_mutex_unlock(&shim.ctl);
 	if (job.state == JOB_ENTER || job.state == JOB_DRAIN || job.state == JOB_QUIET)
 		job_fail(-ECONNRESET, "the agent has gone");
+	else if (job.state == JOB_RELEASED)
+		ahead_give_back();
 }
 
 /* The other end was connected anew while ours waited: the same for ours. */

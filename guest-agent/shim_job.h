@@ -40,7 +40,10 @@ struct shim_job {
 	bool lost_told;          /* that one is, in the agent's log */
 	bool built;              /* all QPs are */
 	bool more;               /* QPs are to be built or connected at once */
-	uint32_t before_us;      /* what was done for the resume before it was asked for */
+	uint32_t before_us; /* what was done for the resume before the mover's device was back */
+	bool ahead;         /* mover: .order's devices are open, and all that is not UD is built */
+	uint64_t ahead_us[2]; /* when that was begun and done */
+	bool mover_ahead;     /* peer: of the mover only what it has built ahead is known */
 };
 
 extern struct shim_job job;
@@ -64,6 +67,9 @@ void job_end(void);
 void job_end_empty(void); /* of a job that concerned nothing here */
 void qp_unhold(struct shim_qp *q);
 void job_release(void);
+/* Of a QP in a job, and of a context without QPs. */
+int release_qp(void *qp);
+void release_device(struct shim_context *c);
 void suspend_enter(void);
 void suspend_drain(void);
 /* Events of the hardware, while the program does not see them. */
@@ -89,8 +95,23 @@ uint64_t job_suspended(void);
 bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16]);
 void resume_start(const struct shim_order *o);
 void resume_rebuild(void);
-void resume_prepare(void);
 void resume_step(void);
+/* The devices that job.order names. 0, or -errno: they are not complete yet. */
+int resume_open_contexts(void);
+/* What QPs need; 0, or -errno and what failed. */
+int resume_build_objects(const char **ret_what);
+/* The real QP as far as it can come without the other end: INIT, with its receives. 0 or -errno. */
+int resume_build_qp(void *qp);
+
+/* shim_ahead.c: what is built before the resume. The peer's QPs, while the mover has no device. */
+void ahead_peer(void);
+/* The mover's objects, on SHIM_BUILD. */
+void ahead_mover(const struct shim_order *o);
+/* Before a resume: what was built ahead is kept if it is on the devices that *o names. Accounts for
+ * the time that it took. */
+void ahead_end(const struct shim_order *o);
+/* Nobody will say any more whether the devices are still there. */
+void ahead_give_back(void);
 
 #pragma GCC visibility pop
 

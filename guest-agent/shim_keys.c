@@ -37,13 +37,12 @@ static struct shim_told *told_of(const struct shim_qp *q)
 	return t;
 }
 
-static void send_packet(const struct shim_qp *q, unsigned n)
+static void send_packet(const struct shim_qp *q, uint16_t type, unsigned n)
 {
 	memset(&packet.p.head, 0, sizeof(packet.p.head));
 	packet.p.head.count = (uint16_t)n;
 	if (n)
-		peer_send_to(q->sgid, q->dgid, q->peer, &packet.p, PEER_KEYS,
-			     sizeof(struct peer_key));
+		peer_send_to(q->sgid, q->dgid, q->peer, &packet.p, type, sizeof(struct peer_key));
 }
 
 static void send_windows(const struct shim_qp *q, bool again)
@@ -52,7 +51,7 @@ static void send_windows(const struct shim_qp *q, bool again)
 
 	peer_flush(); /* the order is kept */
 	while ((n = mw_keys(q->ctx, again ? q->peer : NULL, packet.keys, KEYS_PER_PACKET, &done)))
-		send_packet(q, n);
+		send_packet(q, PEER_KEYS, n);
 }
 
 /* The keys of the regions on q's device that the peer may use, from the first-th that was ever
@@ -72,10 +71,29 @@ static void send_regions(const struct shim_qp *q, uint64_t first)
 		packet.keys[n++] = (struct peer_key){m->v.rkey, m->real->rkey};
 		if (n < KEYS_PER_PACKET)
 			continue;
-		send_packet(q, n);
+		send_packet(q, PEER_KEYS, n);
 		n = 0;
 	}
-	send_packet(q, n);
+	send_packet(q, PEER_KEYS, n);
+}
+
+/* The numbers of XRC shared receive queues on q's device, as above. */
+static void send_srqns(const struct shim_qp *q, uint64_t first)
+{
+	struct shim_srq *s;
+	unsigned n = 0;
+
+	peer_flush(); /* the order is kept */
+	list_for_each (s, &shim.srqs, link) {
+		if (s->pd->ctx != q->ctx || !s->xrcd || !s->real || s->number < first)
+			continue;
+		packet.keys[n++] = (struct peer_key){s->srqn, s->real_srqn};
+		if (n < KEYS_PER_PACKET)
+			continue;
+		send_packet(q, PEER_SRQS, n);
+		n = 0;
+	}
+	send_packet(q, PEER_SRQS, n);
 }
 
 /* Those of windows that are bound later it asks for. */
@@ -86,8 +104,10 @@ void peer_send_new_keys(struct shim_qp *q)
 	send_regions(q, t->next);
 	if (!t->told)
 		send_windows(q, false);
+	send_srqns(q, t->next_srq);
 	t->told = true;
 	t->next = shim.mr_count;
+	t->next_srq = shim.srq_count;
 }
 
 void peer_begin_keys(void)
@@ -154,9 +174,9 @@ static void send_one_key(struct shim_qp *q, uint16_t type, struct peer_key key)
 	peer_send_to(q->sgid, q->dgid, q->peer, &small.p, type, sizeof(key));
 }
 
-void peer_want_key(struct shim_qp *q, uint32_t vkey)
+void peer_want(struct shim_qp *q)
 {
-	send_one_key(q, PEER_KEY_GET, (struct peer_key){vkey, 0});
+	send_one_key(q, q->wanted.type, (struct peer_key){q->wanted.number, 0});
 }
 
 void peer_key_get(const struct peer_head *h, const struct peer_key *key)
@@ -173,4 +193,17 @@ void peer_key_get(const struct peer_head *h, const struct peer_key *key)
 			answer.key = m->real->rkey;
 	if (mw_key(key->vkey, &answer.key))
 		send_one_key(q, PEER_KEYS, answer);
+}
+
+void peer_srq_get(const struct peer_head *h, const struct peer_key *srqn)
+{
+	struct shim_qp *q = qp_by_vqpn(h->dst_vqpn);
+	struct shim_peer *peer = peer_find(h);
+	struct shim_srq *s = srq_by_number(srqn->vkey);
+
+	if (!q || !peer || q->peer != peer || (s && !s->real)) /* it is told in the resume */
+		return;
+	if (s && s->xrcd != q->xrcd) /* no target of its domain: nothing that is sent comes in */
+		s = NULL;
+	send_one_key(q, PEER_SRQS, (struct peer_key){srqn->vkey, s ? s->real_srqn : SRQN_NONE});
 }

@@ -28,6 +28,7 @@ struct shim shim = {
 	.ctl_changed = PTHREAD_COND_INITIALIZER,
 	.contexts = LIST_INIT(shim.contexts),
 	.pds = LIST_INIT(shim.pds),
+	.xrcds = LIST_INIT(shim.xrcds),
 	.mrs = LIST_INIT(shim.mrs),
 	.channels = LIST_INIT(shim.channels),
 	.cqs = LIST_INIT(shim.cqs),
@@ -218,6 +219,7 @@ static void agent_packet(const struct shim_head *h)
 	case SHIM_RELEASE:
 	case SHIM_ABORT:
 	case SHIM_RESUME:
+	case SHIM_BUILD:
 		job_order(p);
 		break;
 	case SHIM_PATH:
@@ -461,9 +463,9 @@ bool shim_start(void)
 
 void shim_reset(void)
 {
-	struct list *lists[] = {&shim.contexts, &shim.pds,      &shim.mrs,  &shim.channels,
-				&shim.cqs,      &shim.srqs,     &shim.qps,  &shim.ahs,
-				&shim.peers,    &shim.partners, &shim.calls};
+	struct list *lists[] = {&shim.contexts, &shim.pds,   &shim.xrcds,    &shim.mrs,
+				&shim.channels, &shim.cqs,   &shim.srqs,     &shim.qps,
+				&shim.ahs,      &shim.peers, &shim.partners, &shim.calls};
 
 	memset(&shim, 0, sizeof(shim));
 	shim.agent = shim.kick = -1;

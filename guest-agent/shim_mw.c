@@ -568,6 +568,21 @@ void mw_stop_binding(struct shim_qp *q)
 	q->bind_state = BIND_WAITS;
 }
 
+void mw_start_over(struct shim_qp *q)
+{
+	struct shim_mw *w;
+
+	pthread_mutex_lock(&lock);
+	mw_stop_binding(q);
+	list_for_each (w, &windows, link) {
+		if (!w->placed || w->v.type != IBV_MW_TYPE_2 || w->now.q != q)
+			continue;
+		renew(w);
+		w->placed = false;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 bool mw_bound_again(void)
 {
 	return bound_again;

@@ -74,6 +74,17 @@ struct shim_pd {
 	struct ibv_pd v;
 };
 
+/* An XRC domain. Only this process has it: shim_xrc.c. */
+struct shim_xrcd {
+	struct list link;
+	struct shim_context *ctx; /* borrowed */
+	struct ibv_xrcd *real;
+	int fd;                 /* owned; of the file that names it, -1: none does */
+	uint64_t device, inode; /* the file's */
+	unsigned opens;         /* by the program, of the same file; under shim.ctl */
+	struct ibv_xrcd v;
+};
+
 struct shim_mr {
 	struct list link;
 	struct shim_pd *pd; /* borrowed */
@@ -106,7 +117,7 @@ struct shim_cq {
 	struct shim_context *ctx;     /* borrowed */
 	struct shim_channel *channel; /* borrowed; NULL: none */
 	struct ibv_cq *real;
-	struct ibv_cq *direct; /* .real while nothing is in .soft; else NULL */
+	struct ibv_cq *direct; /* .real once the program has polled all of .soft; else NULL */
 	uint32_t last_qpn;     /* the hardware's, of the last completion */
 	struct shim_qp *last_qp;
 	struct ibv_wc *polled; /* by the poll under way; in memory as in struct shim_queue */
@@ -190,6 +201,7 @@ struct shim_qp_ex {
 	uint32_t mask; /* enum ibv_qp_init_attr_mask, 0: a plain QP */
 	uint32_t create_flags;
 	uint64_t send_ops;
+	struct ibv_xrcd *xrcd; /* of the program; NULL: not the target of an XRC connection */
 };
 
 enum route_state { ROUTE_NONE, ROUTE_ASKED, ROUTE_KNOWN, ROUTE_FAILED };
@@ -210,6 +222,7 @@ struct shim_told {
 	uint8_t sgid[16];
 	bool told;     /* it knows regions before .next, and windows */
 	uint64_t next; /* number of a region */
+	uint64_t next_srq;
 	unsigned pass; /* of peer_tell_windows() */
 };
 
@@ -221,7 +234,10 @@ struct shim_peer {
 	uint16_t slot;
 	uint64_t instance;
 	struct shim_table keys; /* its virtual keys to the hardware's */
-	bool stops;             /* it has said so, or has gone */
+	/* Owned; NULL before it has told one. Its virtual numbers of shared receive queues: the
+	 * hardware's, and SRQN_KNOWN. */
+	_Atomic(struct shim_table *) srqns;
+	bool stops; /* it has said so, or has gone */
 	struct shim_told told[SHIM_GIDS_MAX];
 	unsigned told_count;
 };
@@ -270,6 +286,10 @@ struct shim_srq {
 	uint32_t *order;            /* owned; scratch */
 	struct ibv_sge *sge;        /* owned; max_sge for each slot */
 	struct ibv_sge *translated; /* owned; max_sge: scratch for the hardware's keys */
+	struct shim_xrcd *xrcd;     /* borrowed; NULL: a basic one, without what follows */
+	struct shim_cq *cq;         /* borrowed; of its completions, whatever QP they are of */
+	uint32_t srqn, real_srqn;   /* the virtual number and the hardware's */
+	uint64_t number;            /* grows with each that is created */
 	struct ibv_srq v;
 };
 
@@ -292,9 +312,10 @@ struct shim_qp {
 	struct ibv_qp_attr attr; /* what modify_qp has set */
 	int attr_mask;
 	struct shim_queue send, recv;
-	struct shim_ud *ud; /* owned; NULL: not UD */
-	uint64_t others;    /* in the log so far that consume no receive of the peer */
-	bool holds_srq;     /* by srq_hold() */
+	struct shim_ud *ud;         /* owned; NULL: not UD */
+	uint64_t others;            /* in the log so far that consume no receive of the peer */
+	struct shim_xrcd *xrcd;     /* borrowed; NULL: not the target of an XRC connection */
+	struct shim_srq *holds_srq; /* borrowed; by srq_hold() */
 	/* recv.tail is not the number of the other end's messages that were executed: one has
 	 * failed, or the other end counts from another time on. */
 	atomic_bool uncounted;
@@ -308,9 +329,12 @@ struct shim_qp {
 	uint32_t dvqpn, dqpn;
 	struct shim_peer *peer; /* borrowed */
 	enum { RESOLVE_NONE, RESOLVE_WAITS, RESOLVE_DONE, RESOLVE_GONE } resolve;
-	bool dqpn_old;       /* dqpn must be asked for again */
-	bool resolve_busy;   /* the peer will answer when its migration is over */
-	uint32_t key_wanted; /* posts wait for this key of the peer */
+	bool dqpn_old;         /* dqpn must be asked for again */
+	bool resolve_busy;     /* the peer will answer when its migration is over */
+	struct {               /* posts wait for this number of the peer's */
+		uint16_t type; /* PEER_KEY_GET, PEER_SRQ_GET; 0: for nothing */
+		uint32_t number;
+	} wanted;
 
 	/* One migration. */
 	enum qp_phase phase;
@@ -323,13 +347,16 @@ struct shim_qp {
 	bool local_up;           /* takes the peer's packets again */
 	bool connecting;         /* in the batch that is under way */
 	bool joined;             /* the real QP is where qp_to_connected() brings it */
+	bool start_over;         /* first to INIT again: the other end has another QP by now */
 	int connect_error;       /* of the last try, -errno */
 	struct shim_mw *unbound; /* borrowed; that error is about this window */
 	struct shim_mw *binding; /* borrowed; a request of ours is under way for it */
 	bool psn_override;       /* the peer expects .psn when the program goes to RTS */
-	uint64_t stuck_at; /* first send that the peer cannot take; .posted: all are executed */
-	uint64_t sent_all; /* messages at the hardware when the hold began */
-	uint64_t sent;     /* of these, executed in the end */
+	uint64_t stuck_at;  /* first send that the peer cannot take; .posted: all are executed */
+	uint64_t sent_all;  /* messages at the hardware when the hold began */
+	uint64_t sent;      /* of these, executed in the end */
+	uint64_t next_at;   /* XRC, asked_freeze: messages before the one that is asked about */
+	uint32_t next_srqn; /* and the virtual number of the queue that it is for */
 	uint64_t progress_tail, progress_us;
 	uint64_t arrival_tail, arrival_us; /* UC: the last message that came, and when */
 	uint64_t recv_lost;                /* UC: messages that were sent and never came */
@@ -346,6 +373,8 @@ struct shim_qp {
 			prepared_by;
 		uint64_t sent, received, recv_posted;
 		uint64_t executed; /* at least, of our messages; with .frozen_by */
+		uint64_t next_at;  /* XRC, with .freeze_by: its .next_at, and .next_srqn */
+		uint32_t next_srqn;
 		uint32_t qpn, psn, end_psn;
 		bool end_psn_known;
 		bool stuck, unconnected, gone, unreachable;
@@ -381,8 +410,9 @@ struct shim {
 	bool busy;        /* a job runs: new callers wait */
 	bool no_connects; /* rdma_connect() waits, other verbs do not */
 	bool held;        /* this guest is suspended, or will be: no device may be opened */
-	struct list contexts, pds, mrs, channels, cqs, srqs, qps, ahs, peers, partners;
+	struct list contexts, pds, xrcds, mrs, channels, cqs, srqs, qps, ahs, peers, partners;
 	struct shim_table keys;       /* our virtual keys to the hardware's lkeys */
+	struct shim_table srqns;      /* virtual SRQ numbers: srq_by_number() */
 	struct shim_table qp_by_vqpn; /* to struct shim_qp *; under ctl */
 	uint32_t key_start;
 	unsigned dead_ahs;         /* that are still in .ahs */
@@ -391,6 +421,8 @@ struct shim {
 	_Atomic(bool) odd_iova;    /* some region has addresses of its own */
 	unsigned peer_chunks;      /* of all peers' tables of keys */
 	uint64_t mr_count;         /* regions ever registered */
+	uint64_t srq_count;        /* numbered shared receive queues ever created */
+	uint32_t srqns_changed;    /* of these, how many could not have the hardware's number */
 	unsigned uncovered_objects;
 	char uncovered_why[SHIM_TEXT_MAX];
 
@@ -410,6 +442,7 @@ extern struct shim shim;
 #define to_qp(p)      container_of(p, struct shim_qp, v)
 #define to_mw(p)      container_of(p, struct shim_mw, v)
 #define to_srq(p)     container_of(p, struct shim_srq, v)
+#define to_xrcd(p)    container_of(p, struct shim_xrcd, v)
 
 /* Whether it is the parent's: calls on it fail with EBADF. */
 static inline bool shim_inherited(const struct shim_context *c)
@@ -417,12 +450,36 @@ static inline bool shim_inherited(const struct shim_context *c)
 	return __builtin_expect(shim.generation != 0, 0) && c->generation != shim.generation;
 }
 
-/* A parent domain is another name of its PD. */
+/* A parent domain is another name of its PD. NULL for none, which a QP may have. */
 static inline struct shim_pd *to_pd(struct ibv_pd *p)
 {
-	struct shim_pd *pd = container_of(p, struct shim_pd, v);
+	struct shim_pd *pd = p ? container_of(p, struct shim_pd, v) : NULL;
 
-	return pd->base ? pd->base : pd;
+	return pd && pd->base ? pd->base : pd;
+}
+
+/* Virtual numbers of XRC shared receive queues, as keys are (shim_table.h). An entry of ours is the
+ * queue, or, with SRQN_GONE, what is left of one that was destroyed: the hardware's number, which
+ * peers may still know for it. */
+#define SRQN_NONE  SHIM_QPN_MAX /* no queue has it */
+#define SRQN_GONE  1ull
+#define SRQN_KNOWN (1ull << 32)
+
+/* Under the lock of the queue's CQ, shim.ctl, or in a job: it stays as long. NULL: there is none.
+ */
+static inline struct shim_srq *srq_by_number(uint32_t srqn)
+{
+	uint64_t e = table_get(&shim.srqns, srqn);
+
+	return e & SRQN_GONE ? NULL : (struct shim_srq *)(uintptr_t)e;
+}
+
+/* The queue that a completion on q is of; number: its wr_id without the tag. */
+static inline struct shim_srq *srq_of(const struct shim_qp *q, uint64_t number)
+{
+	return q->v.srq  ? to_srq(q->v.srq)
+	       : q->xrcd ? srq_by_number((uint32_t)(number >> 32))
+			 : NULL;
 }
 
 #pragma GCC visibility pop

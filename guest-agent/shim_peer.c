@@ -97,9 +97,11 @@ static struct peer_qp describe(const struct shim_qp *q)
 					 (q->v.state < IBV_QPS_RTR ? PEER_UNCONNECTED : 0u) |
 					 (q->phase == QP_LIVE ? PEER_REPLY : 0u) |
 					 (counted ? PEER_COUNTED : 0u),
-				.recv_posted = !q->told_frozen ? UINT64_MAX
-					       : q->v.srq      ? received
-							       : q->recv.posted,
+				.srqn = q->next_srqn,
+				.recv_posted = q->v.qp_type == IBV_QPT_XRC_SEND ? q->next_at
+					       : !q->told_frozen                ? UINT64_MAX
+					       : q->v.srq || q->xrcd            ? received
+										: q->recv.posted,
 				.sent = q->sent,
 				.received = received};
 }
@@ -180,13 +182,30 @@ struct shim_peer *peer_find(const struct peer_head *h)
 	return NULL;
 }
 
+static void peer_set(struct shim_table *t, uint32_t index, uint64_t entry)
+{
+	unsigned before = t->chunks, limit = before + ALL_CHUNKS_MAX - shim.peer_chunks;
+
+	table_set(t, index, entry, limit < PEER_CHUNKS_MAX ? limit : PEER_CHUNKS_MAX);
+	shim.peer_chunks += t->chunks - before;
+}
+
 static void peer_set_key(struct shim_peer *p, struct peer_key key)
 {
-	unsigned before = p->keys.chunks, limit = before + ALL_CHUNKS_MAX - shim.peer_chunks;
+	peer_set(&p->keys, key.vkey >> 8, key_entry(key.vkey, key.key));
+}
 
-	table_set(&p->keys, key.vkey >> 8, key_entry(key.vkey, key.key),
-		  limit < PEER_CHUNKS_MAX ? limit : PEER_CHUNKS_MAX);
-	shim.peer_chunks += p->keys.chunks - before;
+static void peer_set_srqn(struct shim_peer *p, struct peer_key n)
+{
+	struct shim_table *t = atomic_load(&p->srqns);
+
+	if (!t) { /* few processes have any */
+		t = calloc(1, sizeof(*t));
+		if (!t)
+			return;
+		atomic_store_explicit(&p->srqns, t, memory_order_release);
+	}
+	peer_set(t, n.vkey, SRQN_KNOWN | (n.key < SRQN_NONE ? n.key : SRQN_NONE));
 }
 
 static bool peer_used(const struct shim_peer *p)
@@ -201,6 +220,7 @@ static bool peer_used(const struct shim_peer *p)
 
 static void peer_forget(struct shim_peer *p)
 {
+	struct shim_table *srqns = atomic_load(&p->srqns);
 	struct batch *b = batch_of(p);
 
 	if (b->peer == p) {
@@ -210,6 +230,11 @@ static void peer_forget(struct shim_peer *p)
 	list_del(&p->link);
 	shim.peer_chunks -= p->keys.chunks;
 	table_free(&p->keys);
+	if (srqns) {
+		shim.peer_chunks -= srqns->chunks;
+		table_free(srqns);
+		free(srqns);
+	}
 	free(p);
 }
 
@@ -264,6 +289,16 @@ static void reply_gone(const struct peer_head *h, uint32_t dst_vqpn, uint32_t sr
 	struct shim_peer to = {.slot = h->src_slot, .instance = h->src_instance};
 
 	peer_send_to(h->dgid, h->sgid, &to, &p, PEER_GONE, 0);
+}
+
+void peer_send_gone(const struct shim_qp *q, uint64_t migration)
+{
+	struct packet p = {.head = {.about = PEER_DRAINED,
+				    .dst_vqpn = q->v.qp_num,
+				    .src_vqpn = q->dvqpn,
+				    .migration = migration}};
+
+	peer_send_to(q->sgid, q->dgid, q->peer, &p, PEER_GONE, 0);
 }
 
 /* To the asker, whoever q is connected to. */
@@ -368,16 +403,16 @@ static void peer_resolved(const struct peer_head *h, const struct peer_qp *e)
 	resolve_end(q, RESOLVE_DONE);
 }
 
-/* Posts that waited for a key go on. */
+/* Posts that waited for a number go on. */
 static void flush_waiting(struct shim_peer *peer)
 {
 	struct shim_qp *q;
 
 	list_for_each (q, &shim.qps, link) {
-		if (q->peer != peer || !q->key_wanted)
+		if (q->peer != peer || !q->wanted.type)
 			continue;
 		lock_take(&q->send.lock);
-		q->key_wanted = 0;
+		q->wanted.type = 0;
 		send_flush(q);
 		lock_give(&q->send.lock);
 	}
@@ -394,15 +429,43 @@ static bool asked_there(const uint8_t gid[16])
 	return false;
 }
 
+/* Who tells us numbers. They come before the first answer; a stranger's are not kept. */
+static struct shim_peer *teller(const struct peer_head *h)
+{
+	return asked_there(h->sgid) ? peer_get(h) : peer_find(h);
+}
+
 static void peer_keys(const struct peer_head *h, const struct peer_key *keys)
 {
-	/* Keys come before the first answer; a stranger's are not kept. */
-	struct shim_peer *peer = asked_there(h->sgid) ? peer_get(h) : peer_find(h);
+	struct shim_peer *peer = teller(h);
 
 	for (unsigned i = 0; peer && i < h->count; i++)
 		peer_set_key(peer, keys[i]);
 	if (peer)
 		flush_waiting(peer);
+}
+
+/* That a number is nobody's is told to who waits, and not kept: it may become somebody's. */
+static void peer_srqns(struct shim_peer *peer, const struct peer_key *srqns, unsigned count)
+{
+	struct shim_table *t;
+
+	for (unsigned i = 0; i < count; i++)
+		peer_set_srqn(peer, srqns[i]);
+	flush_waiting(peer);
+	t = atomic_load(&peer->srqns);
+	for (unsigned i = 0; t && i < count; i++)
+		if (srqns[i].key >= SRQN_NONE)
+			peer_set(t, srqns[i].vkey, 0);
+}
+
+static void peer_forgets(struct shim_peer *peer)
+{
+	struct shim_table *srqns = atomic_load(&peer->srqns);
+
+	table_clear(&peer->keys);
+	if (srqns)
+		table_clear(srqns);
 }
 
 /* The answer to a packet about several QPs: the whole process has gone. */
@@ -420,6 +483,7 @@ static void all_gone(const struct peer_head *h)
 static void peer_gone(const struct peer_head *h)
 {
 	struct shim_qp *q = qp_by_vqpn(h->src_vqpn);
+	struct peer_key none = {.key = SRQN_NONE};
 
 	if (!h->src_vqpn) {
 		all_gone(h);
@@ -432,10 +496,15 @@ static void peer_gone(const struct peer_head *h)
 		resolve_end(q, RESOLVE_GONE);
 		break;
 	case PEER_KEY_GET:
-		if (q->peer && q->key_wanted) {
-			peer_set_key(q->peer, (struct peer_key){q->key_wanted, KEY_NONE});
+		if (q->peer && q->wanted.type == PEER_KEY_GET) {
+			peer_set_key(q->peer, (struct peer_key){q->wanted.number, KEY_NONE});
 			flush_waiting(q->peer);
 		}
+		break;
+	case PEER_SRQ_GET:
+		none.vkey = q->wanted.number;
+		if (q->peer && q->wanted.type == PEER_SRQ_GET)
+			peer_srqns(q->peer, &none, 1);
 		break;
 	case PEER_CM_DISCONNECT: /* all the better */
 		break;
@@ -444,12 +513,11 @@ static void peer_gone(const struct peer_head *h)
 	}
 }
 
-/* The program has put its QP to ERR, perhaps just before a migration, in which it has no part then:
- * the other end must not wait for it. */
+/* The program has put its QP to ERR, perhaps just before a migration, in which it has no part then,
+ * also where our own suspend has begun: the other end must not wait for it. */
 static bool ended(const struct shim_qp *q, unsigned type)
 {
-	return q->v.state == IBV_QPS_ERR && !q->in_job &&
-	       (type == PEER_DRAINED || type == PEER_FREEZE);
+	return q->v.state == IBV_QPS_ERR && (type == PEER_DRAINED || type == PEER_FREEZE);
 }
 
 static void peer_qp_packet(const struct peer_head *h, const struct peer_qp *entries)
@@ -478,9 +546,7 @@ void peer_delivered(const struct shim_relay *r)
 	if (r->head.bytes < sizeof(*r) + sizeof(h))
 		return;
 	memcpy(&h, r->body, sizeof(h));
-	each = h.type == PEER_KEYS || h.type == PEER_KEY_GET     ? sizeof(struct peer_key)
-	       : h.type == PEER_GONE || h.type == PEER_KEYS_DROP ? 0
-								 : sizeof(struct peer_qp);
+	each = peer_entry_bytes(h.type);
 	if (h.version != PEER_PROTO_VERSION || bytes != sizeof(h) + h.count * each)
 		return;
 	pthread_mutex_lock(&shim.ctl);
@@ -499,7 +565,15 @@ void peer_delivered(const struct shim_relay *r)
 		break;
 	case PEER_KEYS_DROP:
 		if ((peer = peer_find(&h)))
-			table_clear(&peer->keys);
+			peer_forgets(peer);
+		break;
+	case PEER_SRQS:
+		if ((peer = teller(&h)))
+			peer_srqns(peer, entries, h.count);
+		break;
+	case PEER_SRQ_GET:
+		if (h.count == 1)
+			peer_srq_get(&h, entries);
 		break;
 	case PEER_KEY_GET:
 		if (h.count == 1)

@@ -23,8 +23,9 @@ struct shim_peer *peer_find(const struct peer_head *h);
 /* shim_keys.c */
 /* The keys on q's device that its peer does not know yet. */
 void peer_send_new_keys(struct shim_qp *q);
-/* It asks for one. */
+/* It asks for one; or for the number of a shared receive queue. */
 void peer_key_get(const struct peer_head *h, const struct peer_key *key);
+void peer_srq_get(const struct peer_head *h, const struct peer_key *srqn);
 #pragma GCC visibility pop
 
 #endif

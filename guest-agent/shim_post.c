@@ -175,37 +175,63 @@ static bool remote_key(const struct shim_qp *q, uint32_t *key)
 	return !q->peer || key_get(&q->peer->keys, *key, key) || *key == KEY_NONE;
 }
 
-static bool translate_remote(const struct shim_qp *q, struct ibv_send_wr *wr)
+/* The key that a request names, or NULL. */
+static uint32_t *key_of(struct ibv_send_wr *wr)
 {
 	switch (wr->opcode) {
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 	case IBV_WR_RDMA_READ:
-		return remote_key(q, &wr->wr.rdma.rkey);
+		return &wr->wr.rdma.rkey;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return remote_key(q, &wr->wr.atomic.rkey);
+		return &wr->wr.atomic.rkey;
 	case IBV_WR_SEND_WITH_INV:
-		return remote_key(q, &wr->invalidate_rkey);
+		return &wr->invalidate_rkey;
 	default:
-		return true;
+		return NULL;
 	}
 }
 
-static uint32_t wanted_key(const struct ibv_send_wr *wr)
+/* Each XRC request names a queue of the peer: those without a receive have its PD. */
+static bool remote_srqn(const struct shim_qp *q, uint32_t *srqn)
 {
-	switch (wr->opcode) {
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return wr->wr.atomic.rkey;
-	case IBV_WR_SEND_WITH_INV:
-		return wr->invalidate_rkey;
-	default:
-		return wr->wr.rdma.rkey;
-	}
+	struct shim_table *t;
+	uint64_t e;
+
+	if (!q->peer || *srqn >= SRQN_NONE)
+		return true;
+	t = atomic_load_explicit(&q->peer->srqns, memory_order_acquire);
+	e = t ? table_get(t, *srqn) : 0;
+	if (e)
+		*srqn = (uint32_t)e;
+	return e != 0;
 }
 
-/* 0, EAGAIN while a key of the peer is not known, or the error of the real post. */
+/* false, for translate_remote(). */
+static bool wait_for(struct shim_qp *q, uint16_t type, uint32_t number)
+{
+	if (q->wanted.type == type && q->wanted.number == number)
+		return false;
+	q->wanted.type = type;
+	q->wanted.number = number;
+	peer_want(q);
+	return false;
+}
+
+/* false: a number of the peer is not known yet, and has been asked for. */
+static bool translate_remote(struct shim_qp *q, struct ibv_send_wr *wr)
+{
+	uint32_t *key = key_of(wr), *srqn = &wr->qp_type.xrc.remote_srqn;
+
+	if (key && !remote_key(q, key))
+		return wait_for(q, PEER_KEY_GET, *key);
+	if (q->v.qp_type == IBV_QPT_XRC_SEND && !remote_srqn(q, srqn))
+		return wait_for(q, PEER_SRQ_GET, *srqn);
+	return true;
+}
+
+/* 0, EAGAIN while a number of the peer is not known, or the error of the real post. */
 static int hand_over_send(struct shim_qp *q, uint64_t number)
 {
 	struct shim_queue *s = &q->send;
@@ -217,13 +243,8 @@ static int hand_over_send(struct shim_qp *q, uint64_t number)
 		return mw_hand_over(q, number, &wr);
 	if (q->ud && !ud_translate(q, &wr))
 		return EAGAIN;
-	if (!translate_remote(q, &wr)) {
-		if (q->key_wanted != wanted_key(&e->wr)) {
-			q->key_wanted = wanted_key(&e->wr);
-			peer_want_key(q, q->key_wanted);
-		}
+	if (!translate_remote(q, &wr))
 		return EAGAIN;
-	}
 	if (!(wr.send_flags & IBV_SEND_INLINE)) {
 		queue_translate(s, wr.sg_list, wr.num_sge);
 		wr.sg_list = s->translated;
@@ -428,17 +449,22 @@ int send_post_marker(struct shim_qp *q)
 	struct ibv_send_wr *bad, wr = {.wr_id = TAG_MARKER,
 				       .opcode = IBV_WR_RDMA_WRITE,
 				       .send_flags = IBV_SEND_SIGNALED};
+	struct shim_queue *s = &q->send;
 	int rc = q->ud ? ud_marker(q, &wr) : 0;
 
 	if (rc)
 		return rc;
-	lock_take(&q->send.lock);
-	queue_leave_direct(&q->send);
-	q->marker_at = q->send.posted;
+	lock_take(&s->lock);
+	queue_leave_direct(s);
+	if (q->v.qp_type == IBV_QPT_XRC_SEND) { /* that of the send that it is behind */
+		wr.qp_type = s->send[(s->posted - 1) & s->mask].wr.qp_type;
+		remote_srqn(q, &wr.qp_type.xrc.remote_srqn);
+	}
+	q->marker_at = s->posted;
 	q->marker = true;
 	rc = q->real->context->ops.post_send(q->real, &wr, &bad);
 	if (rc)
 		q->marker = false;
-	lock_give(&q->send.lock);
+	lock_give(&s->lock);
 	return rc;
 }

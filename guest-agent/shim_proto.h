@@ -48,6 +48,9 @@ enum shim_msg_type {
 	SHIM_RELEASE,      /* shim_order: all processes are quiet, give the device back */
 	SHIM_ABORT,        /* shim_order: go on as if nothing had been asked */
 	SHIM_RESUME,       /* shim_order */
+	SHIM_BUILD,        /* shim_order, no answer: the mover's devices are there, a port is not
+			    * ACTIVE yet. What needs no packets may be built; without names: what was
+			    * built so is given back, the devices have gone */
 };
 
 struct shim_head {
@@ -151,7 +154,9 @@ struct shim_order {
 	uint32_t vguid_count;
 	uint32_t moved;
 	uint64_t vguid[SHIM_VGUIDS_MAX];
-	char device[SHIM_VGUIDS_MAX][SHIM_DEVICE_MAX]; /* SHIM_RESUME, mover: its new RDMA device */
+	/* SHIM_RESUME and SHIM_BUILD, mover: its new RDMA device */
+	char device[SHIM_VGUIDS_MAX][SHIM_DEVICE_MAX];
+	uint64_t sent_us; /* CLOCK_MONOTONIC, SHIM_RESUME: since then the device is back; 0: now */
 };
 
 /* Counts and times of one step; the agent adds the counts and takes the longest of the times. */

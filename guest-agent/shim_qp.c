@@ -20,9 +20,10 @@ struct shim_qp *qp_by_vqpn(uint32_t vqpn)
 /* As the program asked for it. The marker needs RDMA WRITE, whatever the program uses. */
 static struct ibv_qp *real_create(const struct shim_qp *q, struct ibv_qp_init_attr *init)
 {
-	struct ibv_pd *pd = to_pd(q->v.pd)->real;
-	struct ibv_qp_init_attr_ex ex = {.comp_mask = q->ex.mask | IBV_QP_INIT_ATTR_PD,
+	struct ibv_pd *pd = q->v.pd ? to_pd(q->v.pd)->real : NULL;
+	struct ibv_qp_init_attr_ex ex = {.comp_mask = q->ex.mask,
 					 .pd = pd,
+					 .xrcd = q->xrcd ? q->xrcd->real : NULL,
 					 .create_flags = q->ex.create_flags,
 					 .send_ops_flags = q->ex.send_ops};
 	struct ibv_qp *real;
@@ -36,7 +37,8 @@ static struct ibv_qp *real_create(const struct shim_qp *q, struct ibv_qp_init_at
 	ex.cap = init->cap;
 	ex.qp_type = init->qp_type;
 	ex.sq_sig_all = init->sq_sig_all;
-	if (ex.send_ops_flags && (ex.qp_type == IBV_QPT_RC || ex.qp_type == IBV_QPT_UC))
+	if (ex.send_ops_flags && (ex.qp_type == IBV_QPT_RC || ex.qp_type == IBV_QPT_UC ||
+				  ex.qp_type == IBV_QPT_XRC_SEND))
 		ex.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE;
 	real = ibv_create_qp_ex(q->ctx->real, &ex);
 	if (real)
@@ -54,7 +56,7 @@ static int create_once(struct shim_qp *q, struct ibv_qp **ret_real, struct ibv_q
 	a.send_cq = q->send_cq ? q->send_cq->real : NULL;
 	a.recv_cq = q->recv_cq ? q->recv_cq->real : NULL;
 	a.srq = a.srq ? to_srq(a.srq)->real : NULL;
-	if (a.cap.max_send_wr < INT_MAX) /* more is for the device to refuse */
+	if (a.cap.max_send_wr < INT_MAX && !q->xrcd) /* more is for the device to refuse */
 		a.cap.max_send_wr += MARKER_SLOTS;
 	real = real_create(q, &a);
 	if (!real && errno == EINVAL) { /* the device's maximum was asked for */
@@ -95,6 +97,15 @@ int qp_create_real(struct shim_qp *q)
 	return rc;
 }
 
+/* Completions of receives from shared queues, into software queues. */
+static void harvest_shared(struct shim_qp *q)
+{
+	if (q->xrcd)
+		xrc_harvest(q);
+	else if (q->v.srq)
+		cq_harvest(q->recv_cq);
+}
+
 void qp_destroy_real(struct shim_qp *q)
 {
 	struct ibv_qp *real;
@@ -111,11 +122,12 @@ void qp_destroy_real(struct shim_qp *q)
 		return;
 	qpn = real->qp_num;
 	real_verbs.destroy_qp(real);
-	if (q->v.srq) /* a completion that is dropped would cost the queue a slot */
-		cq_harvest(q->recv_cq);
+	harvest_shared(q); /* a completion that is dropped would cost the queue a slot */
 	table_set(&q->ctx->qp_by_qpn, qpn, 0, TABLE_MAX / TABLE_CHUNK);
 	cq_forget_qp(q->send_cq, q);
 	cq_forget_qp(q->recv_cq, q);
+	if (q->xrcd)
+		xrc_forget_qp(q);
 	q->marker = false;
 	srq_unhold(q);
 }
@@ -166,6 +178,17 @@ static void qp_free(struct shim_qp *q)
 	free(q);
 }
 
+static bool is_xrc(enum ibv_qp_type type)
+{
+	return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+}
+
+/* Of its own. */
+static bool has_receives(const struct shim_qp *q)
+{
+	return !q->init.srq && !is_xrc(q->init.qp_type);
+}
+
 static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
 {
 	struct ibv_qp_cap cap;
@@ -178,8 +201,8 @@ static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
 		cap.max_send_wr -= MARKER_SLOTS;
 	rc = queue_init(&q->send, cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, true);
 	if (!rc)
-		rc = queue_init(&q->recv, init->srq ? 0 : cap.max_recv_wr, cap.max_recv_sge, 0,
-				false);
+		rc = queue_init(&q->recv, has_receives(q) ? cap.max_recv_wr : 0, cap.max_recv_sge,
+				0, false);
 	if (!rc && q->ex.mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 		rc = builder_init(q);
 	if (!rc)
@@ -199,13 +222,13 @@ static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
 const char *qp_type_uncovered(const struct ibv_qp_init_attr *init)
 {
 	if (init->qp_type != IBV_QPT_RC && init->qp_type != IBV_QPT_UC &&
-	    init->qp_type != IBV_QPT_UD)
-		return "only RC, UC and UD QPs are covered";
+	    init->qp_type != IBV_QPT_UD && !is_xrc(init->qp_type))
+		return "only RC, UC, UD and XRC QPs are covered";
 	return NULL;
 }
 
-struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
-			 const struct shim_qp_ex *ex)
+struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_pd *pd,
+			 struct ibv_qp_init_attr *init, const struct shim_qp_ex *ex)
 {
 	struct shim_qp *q;
 	int rc;
@@ -213,12 +236,16 @@ struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return NULL;
-	q->ctx = to_context(pd->context);
+	q->ctx = to_context(context);
 	q->send_cq = init->send_cq ? to_cq(init->send_cq) : NULL;
 	q->recv_cq = init->recv_cq ? to_cq(init->recv_cq) : NULL;
 	q->init = *init;
+	if (is_xrc(init->qp_type))
+		q->init.srq = NULL; /* libibverbs does not look at it */
 	if (ex)
 		q->ex = *ex;
+	if (q->ex.xrcd)
+		q->xrcd = to_xrcd(q->ex.xrcd);
 	q->uncovered = qp_type_uncovered(init);
 	q->v.pd = pd;
 	if (ud_init(q)) {
@@ -228,12 +255,12 @@ struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
 	ctl_enter();
 	rc = qp_set_up(q, init);
 	if (!rc) {
-		q->v.context = pd->context;
+		q->v.context = context;
 		q->v.qp_context = init->qp_context;
 		q->v.pd = pd;
 		q->v.send_cq = init->send_cq;
 		q->v.recv_cq = init->recv_cq;
-		q->v.srq = init->srq;
+		q->v.srq = q->init.srq;
 		pthread_mutex_lock(&shim.ctl);
 		rc = table_set(&shim.qp_by_vqpn, q->v.qp_num, (uintptr_t)q,
 			       TABLE_MAX / TABLE_CHUNK);
@@ -251,7 +278,8 @@ struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
-	return shim_ours(pd->context) ? qp_create(pd, init, NULL) : real_verbs.create_qp(pd, init);
+	return shim_ours(pd->context) ? qp_create(pd->context, pd, init, NULL)
+				      : real_verbs.create_qp(pd, init);
 }
 
 /* A reader of the CQ may just look at the QP: it is done when it lets go of the lock. */
@@ -279,11 +307,9 @@ static void leave_srq(struct shim_qp *q)
 {
 	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
 
-	if (!q->v.srq)
-		return;
-	if (q->v.qp_type == IBV_QPT_RC || q->v.qp_type == IBV_QPT_UC)
+	if ((q->v.srq || q->xrcd) && !q->ud)
 		real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
-	cq_harvest(q->recv_cq);
+	harvest_shared(q);
 }
 
 int ibv_destroy_qp(struct ibv_qp *ibqp)
@@ -319,6 +345,8 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	cq_purge(q->send_cq, q);
 	if (q->recv_cq != q->send_cq)
 		cq_purge(q->recv_cq, q);
+	if (q->xrcd)
+		xrc_forget_qp(q);
 	qp_free(q);
 	ctl_exit();
 	return 0;
@@ -536,12 +564,15 @@ int qp_start_over(struct shim_qp *q)
 /* RTR and, if the program had got that far, RTS; with fresh PSNs. 0 or -errno. */
 int qp_to_connected(struct shim_qp *q)
 {
-	/* What RC needs and UC has no use for (IBA 1.4, 10.2.4.2: modify QP). */
-	const bool rc_qp = q->v.qp_type == IBV_QPT_RC;
-	const int rtr = rc_qp ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0;
-	const int rts = rc_qp ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					IBV_QP_MAX_QP_RD_ATOMIC
-			      : 0;
+	/* What a responder and an initiator of RC need, of which an XRC QP is one, and UC has no
+	 * use for (IBA 1.4, 10.2.4.2: modify QP; qp_state_table of ib_core in Linux). */
+	const enum ibv_qp_type type = q->v.qp_type;
+	const bool responds = type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
+	const bool initiates = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
+	const int rtr = responds ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0;
+	const int rts = (responds || initiates ? IBV_QP_TIMEOUT : 0) |
+			(initiates ? IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+				   : 0);
 	struct ibv_qp_attr a = q->attr;
 	int rc = remap_path(q, &a);
 

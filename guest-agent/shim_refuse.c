@@ -12,7 +12,8 @@ enum refusal {
 	REFUSE_FLOW,
 	REFUSE_COUNTERS,
 	REFUSE_WQ,
-	REFUSE_XRC,
+	REFUSE_SHARED_XRC,
+	REFUSE_CM_XRC,
 	REFUSE_SRQ,
 	REFUSE_NULL_MR,
 	REFUSE_RATE,
@@ -27,8 +28,9 @@ static const char *const reasons[] = {
 	[REFUSE_FLOW] = "flow steering is not covered",
 	[REFUSE_COUNTERS] = "the device's counters do not migrate",
 	[REFUSE_WQ] = "work queues and RSS are not covered",
-	[REFUSE_XRC] = "XRC is not covered",
-	[REFUSE_SRQ] = "of shared receive queues only the basic type is covered",
+	[REFUSE_SHARED_XRC] = "an XRC domain of several processes is not covered",
+	[REFUSE_CM_XRC] = "XRC by librdmacm is not covered",
+	[REFUSE_SRQ] = "of shared receive queues only the basic type and XRC are covered",
 	[REFUSE_NULL_MR] = "null regions are not covered",
 	[REFUSE_RATE] = "packet pacing is not covered",
 	[REFUSE_ADVISE] = "on-demand paging is not covered",
@@ -74,13 +76,8 @@ POINTER_OP(REFUSE_COUNTERS, struct ibv_counters, create_counters, struct ibv_con
 POINTER_OP(REFUSE_WQ, struct ibv_wq, create_wq, struct ibv_context *c, struct ibv_wq_init_attr *a)
 POINTER_OP(REFUSE_WQ, struct ibv_rwq_ind_table, create_rwq_ind_table, struct ibv_context *c,
 	   struct ibv_rwq_ind_table_init_attr *a)
-POINTER_OP(REFUSE_XRC, struct ibv_xrcd, open_xrcd, struct ibv_context *c,
-	   struct ibv_xrcd_init_attr *a)
-INT_OP(REFUSE_XRC, close_xrcd, struct ibv_xrcd *xrcd)
-POINTER_OP(REFUSE_XRC, struct ibv_qp, open_qp, struct ibv_context *c, struct ibv_qp_open_attr *a)
-INT_OP(REFUSE_XRC, get_srq_num, struct ibv_srq *srq, uint32_t *number)
-POINTER_OP(REFUSE_SRQ, struct ibv_srq, create_srq_ex, struct ibv_context *c,
-	   struct ibv_srq_init_attr_ex *a)
+POINTER_OP(REFUSE_SHARED_XRC, struct ibv_qp, open_qp, struct ibv_context *c,
+	   struct ibv_qp_open_attr *a)
 INT_OP(REFUSE_SRQ, post_srq_ops, struct ibv_srq *srq, struct ibv_ops_wr *op,
        struct ibv_ops_wr **bad)
 POINTER_OP(REFUSE_NULL_MR, struct ibv_mr, alloc_null_mr, struct ibv_pd *pd)
@@ -100,20 +97,31 @@ void refuse_set_ops(struct verbs_context *v)
 	v->create_counters = no_create_counters;
 	v->create_wq = no_create_wq;
 	v->create_rwq_ind_table = no_create_rwq_ind_table;
-	v->open_xrcd = no_open_xrcd;
-	v->close_xrcd = no_close_xrcd;
 	v->open_qp = no_open_qp;
-	v->get_srq_num = no_get_srq_num;
-	v->create_srq_ex = no_create_srq_ex;
 	v->post_srq_ops = no_post_srq_ops;
 	v->alloc_null_mr = no_alloc_null_mr;
 	v->modify_qp_rate_limit = no_modify_qp_rate_limit;
 	v->advise_mr = no_advise_mr;
 }
 
-void refuse_devx(const char *verb)
+int refuse_devx(const char *verb)
 {
-	refuse(REFUSE_DEVX, verb);
+	return refuse(REFUSE_DEVX, verb);
+}
+
+int refuse_shared_xrc(const char *verb)
+{
+	return refuse(REFUSE_SHARED_XRC, verb);
+}
+
+int refuse_cm_xrc(const char *verb)
+{
+	return refuse(REFUSE_CM_XRC, verb);
+}
+
+int refuse_srq_type(const char *verb)
+{
+	return refuse(REFUSE_SRQ, verb);
 }
 
 /* The device of a descriptor that another process has opened: under the shim there is none. */

@@ -5,9 +5,11 @@
 #include "guest-agent/shim_maps.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define MAPS "/proc/self/maps"
+#define MAPS       "/proc/self/maps"
+#define LONG_BYTES (16u << 20) /* to pin them takes longer than to start threads */
 
 /* Before it is chosen which contexts are in the job. */
 static bool will_go(const struct shim_mr *m)
@@ -118,15 +120,30 @@ static int give_up_lost(int error)
 	return rc;
 }
 
+static int by_length(const void *a, const void *b)
+{
+	const struct shim_mr *const *x = a, *const *y = b;
+
+	return ((*x)->v.length < (*y)->v.length) - ((*x)->v.length > (*y)->v.length);
+}
+
+/* The largest first: one that is begun last is waited for when all others are done. */
 int regions_rebuild(void)
 {
 	struct shim_batch batch = {.run = build_region};
 	struct shim_mr *m;
+	size_t bytes = 0;
 	int rc;
 
-	list_for_each (m, &shim.mrs, link)
-		if (m->pd->ctx->in_job && !m->real && !m->gone)
-			batch_add(&batch, m);
+	list_for_each (m, &shim.mrs, link) {
+		if (!m->pd->ctx->in_job || m->real || m->gone)
+			continue;
+		batch_add(&batch, m);
+		bytes += m->v.length;
+	}
+	batch.long_calls = bytes >= LONG_BYTES;
+	if (batch.count)
+		qsort(batch.object, batch.count, sizeof(*batch.object), by_length);
 	rc = batch_run(&batch);
 	return rc ? give_up_lost(rc) : 0;
 }

@@ -20,7 +20,7 @@ static struct ibv_device *find_device(struct ibv_device **list, const char *name
 	return NULL;
 }
 
-static int open_contexts(void)
+int resume_open_contexts(void)
 {
 	struct ibv_device **list = real_verbs.get_device_list(NULL), *device;
 	struct shim_context *c;
@@ -95,8 +95,10 @@ static int build_regions(void)
 static int build_srqs(void)
 {
 	struct shim_srq *s;
-	int rc;
+	int rc = xrc_rebuild();
 
+	if (rc)
+		return rc;
 	list_for_each (s, &shim.srqs, link)
 		if (s->pd->ctx->in_job && !s->real && (rc = srq_rebuild(s)))
 			return rc;
@@ -112,8 +114,7 @@ static uint32_t random_psn(void)
 	return psn & 0xffffff;
 }
 
-/* The real QP as far as it can come without the other end: INIT, with its receives. */
-static int build_qp(void *object)
+int resume_build_qp(void *object)
 {
 	struct shim_qp *q = object;
 	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
@@ -124,7 +125,7 @@ static int build_qp(void *object)
 	rc = qp_create_real(q);
 	if (rc)
 		return rc;
-	q->joined = false;
+	q->joined = q->start_over = q->local_up = false;
 	mw_stop_binding(q);
 	q->recv.posted = atomic_load(&q->recv.tail);
 	q->psn = random_psn();
@@ -138,25 +139,6 @@ static int build_qp(void *object)
 	if (rc)
 		qp_destroy_real(q);
 	return rc;
-}
-
-/* An end that keeps its device builds its QPs while the other has none, and that one knows their
- * numbers when it comes back: it can connect each QP as soon as it has built it. */
-void resume_prepare(void)
-{
-	struct shim_batch batch = {.run = build_qp};
-	uint64_t start = now_us();
-	struct shim_qp *q;
-
-	list_for_each (q, &shim.qps, link)
-		if (q->in_job)
-			batch_add(&batch, q);
-	batch_run(&batch); /* what fails is tried again, and told, by the resume */
-	list_for_each (q, &shim.qps, link)
-		if (q->in_job && q->paired && !q->said.gone && q->real)
-			peer_queue_qp(q, PEER_PREPARED, job.migration);
-	peer_flush();
-	job.before_us = (uint32_t)(now_us() - start);
 }
 
 /* The path records of all ways, each once; they come while QPs are built. */
@@ -186,7 +168,7 @@ static void tell_peer(struct shim_qp *q)
  * alone: a number that is told after that comes from an end that takes no part. */
 static bool build_some(void)
 {
-	struct shim_batch batch = {.run = build_qp};
+	struct shim_batch batch = {.run = resume_build_qp};
 	struct shim_qp *q, *part[AT_ONCE];
 	unsigned n = 0;
 	int rc;
@@ -216,31 +198,47 @@ static bool build_some(void)
 	return n == AT_ONCE;
 }
 
-void resume_rebuild(void)
+int resume_build_objects(const char **ret_what)
 {
-	uint64_t start = now_us();
-	const char *what = "regions";
 	int rc;
 
-	/* A device that has just come is not complete for libibverbs at once: again, soon. */
-	if (open_contexts())
-		return;
-	job.report.why[0] = '\0';
+	*ret_what = "regions";
 	rc = build_regions();
 	if (!rc) {
-		what = "completion queues";
+		*ret_what = "completion queues";
 		rc = build_cqs();
 	}
 	if (!rc) {
-		what = "shared receive queues";
+		*ret_what = "shared receive queues";
 		rc = build_srqs();
 	}
+	return rc;
+}
+
+/* What a peer does while the mover tells only what it has built ahead is done before the mover's
+ * device is back. */
+static void note_work(uint64_t start)
+{
+	*(job.mover_ahead ? &job.before_us : &job.report.work_us) += (uint32_t)(now_us() - start);
+}
+
+void resume_rebuild(void)
+{
+	uint64_t start = now_us();
+	const char *what;
+	int rc;
+
+	/* A device that has just come is not complete for libibverbs at once: again, soon. */
+	if (resume_open_contexts())
+		return;
+	job.report.why[0] = '\0';
+	rc = resume_build_objects(&what);
 	if (rc) {
 		job_fail(rc, "%s cannot be built again: %s", what, strerror(-rc));
 		return;
 	}
 	cm_rebuild();
-	job.report.work_us += (uint32_t)(now_us() - start);
+	note_work(start);
 	job.state = JOB_CONNECT;
 	resume_step();
 }
@@ -281,14 +279,13 @@ void resume_start(const struct shim_order *o)
 		shim_send(&none);
 		return;
 	}
+	memset(&job.report, 0, sizeof(job.report));
+	ahead_end(o);
 	job.order = *o;
 	job.error = 0;
-	memset(&job.report, 0, sizeof(job.report));
 	job.start_us = job.step_us = now_us();
 	job.deadline_us = job.start_us + o->deadline_ms * 950ull;
 	job.state = JOB_REBUILD;
-	job.report.before_us = job.before_us;
-	job.before_us = 0;
 	job.built = false;
 	begin_again();
 	ask_routes();
@@ -313,8 +310,12 @@ static int connect_qp(void *object)
 		q->said.psn = q->attr.rq_psn;
 		q->psn = q->attr.sq_psn;
 	}
-	if (q->bind_state == BIND_FAILED && !(rc = qp_start_over(q)))
+	if (q->start_over)
+		mw_start_over(q);
+	if ((q->start_over || q->bind_state == BIND_FAILED) && !(rc = qp_start_over(q))) {
 		q->bind_state = BIND_WAITS;
+		q->start_over = false;
+	}
 	if (!rc && !q->joined && q->connected && q->v.state >= IBV_QPS_RTR &&
 	    q->v.state != IBV_QPS_ERR)
 		rc = qp_to_connected(q);
@@ -494,10 +495,11 @@ void resume_step(void)
 		}
 		all &= q->phase == QP_LIVE;
 	}
-	job.report.work_us += (uint32_t)(now_us() - start);
+	note_work(start);
 	if (!all || job.state != JOB_CONNECT)
 		return;
 	job.report.connect_us = (uint32_t)(now_us() - job.step_us);
+	job.report.before_us = job.before_us;
 	list_for_each (c, &shim.contexts, link)
 		qp_keep_gids(c, false);
 	cm_resumed();

@@ -11,6 +11,10 @@
 #include <errno.h>
 #include <string.h>
 
+#define XRC_MASK                                                                                   \
+	(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |                  \
+	 IBV_SRQ_INIT_ATTR_CQ)
+
 static void srq_free(struct shim_srq *s)
 {
 	free(s->log);
@@ -48,9 +52,33 @@ static int srq_grow(struct shim_srq *s, uint32_t slots)
 	return 0;
 }
 
+static int create_xrc(struct shim_srq *s, struct ibv_srq_init_attr *init)
+{
+	struct ibv_srq_init_attr_ex ex = {.srq_context = init->srq_context,
+					  .attr = init->attr,
+					  .comp_mask = XRC_MASK,
+					  .srq_type = IBV_SRQT_XRC,
+					  .pd = s->pd->real,
+					  .xrcd = s->xrcd->real,
+					  .cq = s->cq->real};
+	int rc;
+
+	s->real = ibv_create_srq_ex(s->pd->ctx->real, &ex);
+	if (!s->real)
+		return -errno;
+	rc = ibv_get_srq_num(s->real, &s->real_srqn);
+	if (rc)
+		real_verbs.destroy_srq(TAKE(s->real));
+	else
+		init->attr = ex.attr;
+	return -rc;
+}
+
 /* The real queue: at the start and after each migration. 0 or -errno. */
 static int create_real(struct shim_srq *s, struct ibv_srq_init_attr *init)
 {
+	if (s->xrcd)
+		return create_xrc(s, init);
 	s->real = real_verbs.create_srq(s->pd->real, init);
 	return s->real ? 0 : -errno;
 }
@@ -69,22 +97,26 @@ static int srq_set_up(struct shim_srq *s, struct ibv_srq_init_attr *init)
 	s->max_sge = real.attr.max_sge;
 	s->translated = calloc(s->max_sge ? s->max_sge : 1, sizeof(*s->translated));
 	rc = s->translated ? srq_grow(s, s->cap) : -ENOMEM;
+	if (!rc && s->xrcd)
+		rc = xrc_number_srq(s);
 	if (rc)
 		real_verbs.destroy_srq(TAKE(s->real));
 	return rc;
 }
 
-struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+/* xrcd and cq: NULL for a basic one. NULL and errno. */
+static struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init,
+				  struct ibv_xrcd *xrcd, struct ibv_cq *cq)
 {
 	struct shim_srq *s;
 	int rc;
 
-	if (!shim_ours(pd->context))
-		return real_verbs.create_srq(pd, init);
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return NULL;
 	s->pd = to_pd(pd);
+	s->xrcd = xrcd ? to_xrcd(xrcd) : NULL;
+	s->cq = cq ? to_cq(cq) : NULL;
 	ctl_enter();
 	rc = srq_set_up(s, init);
 	if (!rc) {
@@ -105,6 +137,53 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init
 		return NULL;
 	}
 	return &s->v;
+}
+
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+{
+	return shim_ours(pd->context) ? srq_create(pd, init, NULL, NULL)
+				      : real_verbs.create_srq(pd, init);
+}
+
+/* 0 or errno, as libibverbs has it. */
+static int init_error(struct ibv_context *context, const struct ibv_srq_init_attr_ex *init,
+		      enum ibv_srq_type type)
+{
+	uint32_t mask = init->comp_mask;
+
+	if (mask >= IBV_SRQ_INIT_ATTR_RESERVED)
+		return EOPNOTSUPP;
+	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
+		return refuse_srq_type("ibv_create_srq_ex");
+	if (!(mask & IBV_SRQ_INIT_ATTR_PD) || !init->pd || init->pd->context != context)
+		return EINVAL;
+	if (type == IBV_SRQT_BASIC)
+		return 0;
+	return (mask & XRC_MASK) == XRC_MASK && init->xrcd && init->xrcd->context == context &&
+			       init->cq && init->cq->context == context
+		       ? 0
+		       : EINVAL;
+}
+
+/* Basic ones that name no more than their PD do not come here (verbs.h). */
+struct ibv_srq *shim_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *init)
+{
+	enum ibv_srq_type type = init->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? init->srq_type
+									  : IBV_SRQT_BASIC;
+	struct ibv_srq_init_attr plain = {.srq_context = init->srq_context, .attr = init->attr};
+	bool xrc = type == IBV_SRQT_XRC;
+	struct ibv_srq *srq;
+	int rc;
+
+	rc = init_error(context, init, type);
+	if (rc) {
+		errno = rc;
+		return NULL;
+	}
+	srq = srq_create(init->pd, &plain, xrc ? init->xrcd : NULL, xrc ? init->cq : NULL);
+	if (srq)
+		init->attr = plain.attr;
+	return srq;
 }
 
 bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *q, uint64_t *ret_wr_id)
@@ -147,8 +226,9 @@ static int hand_over(struct shim_srq *s, uint32_t slot)
 {
 	const struct shim_srq_recv *e = &s->log[slot];
 	const struct ibv_sge *sge = s->sge + (size_t)slot * (s->max_sge ? s->max_sge : 1);
-	struct ibv_recv_wr *bad,
-		wr = {.wr_id = TAG_SRQ | slot, .sg_list = s->translated, .num_sge = e->num_sge};
+	struct ibv_recv_wr *bad, wr = {.wr_id = TAG_SRQ | (uint64_t)s->srqn << 32 | slot,
+				       .sg_list = s->translated,
+				       .num_sge = e->num_sge};
 	int rc;
 
 	for (int i = 0; i < e->num_sge; i++) {
@@ -241,13 +321,12 @@ int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 	return rc;
 }
 
-void srq_hold(struct shim_qp *q)
+void srq_hold(struct shim_qp *q, struct shim_srq *s)
 {
-	struct shim_srq *s = to_srq(q->v.srq);
-
-	if (q->holds_srq)
+	if (q->holds_srq == s)
 		return;
-	q->holds_srq = true;
+	srq_unhold(q);
+	q->holds_srq = s;
 	lock_take(&s->lock);
 	s->holds++;
 	lock_give(&s->lock);
@@ -255,13 +334,11 @@ void srq_hold(struct shim_qp *q)
 
 void srq_unhold(struct shim_qp *q)
 {
-	struct shim_srq *s;
+	struct shim_srq *s = TAKE(q->holds_srq);
 	int rc = 0;
 
-	if (!q->holds_srq)
+	if (!s)
 		return;
-	q->holds_srq = false;
-	s = to_srq(q->v.srq);
 	lock_take(&s->lock);
 	if (!--s->holds && s->real)
 		rc = flush(s);
@@ -403,10 +480,14 @@ int ibv_destroy_srq(struct ibv_srq *ibsrq)
 		return real_verbs.destroy_srq(ibsrq);
 	s = to_srq(ibsrq);
 	ctl_enter();
+	if (s->xrcd) /* what has been received so far is the program's, and nobody knows it later */
+		cq_harvest(s->cq);
 	rc = real_verbs.destroy_srq(s->real);
 	if (!rc) {
 		pthread_mutex_lock(&shim.ctl);
 		list_del(&s->link);
+		if (s->xrcd)
+			xrc_forget_srq(s);
 		context_forget_events(s->pd->ctx, &s->v);
 		pthread_mutex_unlock(&shim.ctl);
 	}

@@ -87,27 +87,67 @@ void stuck_find(struct shim_qp *q)
 			 q->v.qp_num);
 }
 
+/* XRC: any queue of the other end may be the one without receives. It is that of the first message
+ * that is not known to be executed, since nothing overtakes it. */
+static void find_next(struct shim_qp *q)
+{
+	struct shim_queue *s = &q->send;
+	uint64_t tail, known = q->said.frozen_by == job.migration ? q->said.executed : 0;
+
+	lock_take(&s->lock);
+	tail = atomic_load(&s->tail);
+	q->next_at = sent_before(q, tail);
+	q->next_srqn = SRQN_NONE;
+	for (uint64_t i = tail; i < s->posted; i++) {
+		if (!send_takes_receive(q, i))
+			continue;
+		if (q->next_at >= known) {
+			q->next_srqn = s->send[i & s->mask].wr.qp_type.xrc.remote_srqn;
+			break;
+		}
+		q->next_at++;
+	}
+	lock_give(&s->lock);
+}
+
 /* Again, when it has answered and nothing has moved since: it may have received more by now. */
 void stuck_ask(struct shim_qp *q, uint64_t now)
 {
-	if (q->v.qp_type != IBV_QPT_RC || !q->paired || q->asked_freeze ||
+	bool xrc = q->v.qp_type == IBV_QPT_XRC_SEND;
+
+	if ((q->v.qp_type != IBV_QPT_RC && !xrc) || !q->paired || q->asked_freeze ||
 	    now - q->progress_us <= FREEZE_AFTER_US || now - q->asked_us <= FREEZE_AFTER_US)
 		return;
+	if (xrc)
+		find_next(q);
 	q->asked_freeze = true;
 	q->asked_us = now;
 	peer_queue_qp(q, PEER_FREEZE, job.migration);
 }
 
 /* On a shared queue any QP may take the next receive: a count is final only when there is none. If
- * the peer still has something to send, it empties the queue, or ends. Until then it hears at least
- * what has come. */
+ * the peer still has something to send, it empties the queue, or ends. XRC: and it must be the
+ * queue of the next message. */
+static bool takes_no_more(struct shim_qp *q)
+{
+	struct shim_srq *s = q->xrcd ? srq_by_number(q->said.next_srqn) : NULL;
+
+	if (q->v.srq)
+		s = to_srq(q->v.srq);
+	else if (!q->xrcd)
+		return true;
+	else if (!s || s->xrcd != q->xrcd)
+		return false; /* the hardware ends what is sent to it */
+	srq_hold(q, s);
+	return srq_is_empty(s) && (!q->xrcd || atomic_load(&q->recv.tail) == q->said.next_at);
+}
+
+/* Until the count is final it hears at least what has come. */
 void stuck_freeze(struct shim_qp *q)
 {
 	bool tell = !q->told_executed;
 
-	if (q->v.srq)
-		srq_hold(q);
-	if (!q->v.srq || srq_is_empty(to_srq(q->v.srq))) {
+	if (takes_no_more(q)) {
 		lock_take(&q->recv.lock);
 		queue_hold(&q->recv, true);
 		lock_give(&q->recv.lock);

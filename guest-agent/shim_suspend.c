@@ -81,6 +81,14 @@ bool takes_part(const struct shim_qp *q)
 	       q->v.state != IBV_QPS_RESET;
 }
 
+/* The other end has spoken of this migration, and then the program has put its QP to ERR: that end
+ * waits for a QP that takes no part. */
+static bool waited_for(const struct shim_qp *q)
+{
+	return q->v.state == IBV_QPS_ERR && q->peer &&
+	       (q->said.drained_by == job.migration || q->said.freeze_by == job.migration);
+}
+
 static void hold(struct shim_qp *q)
 {
 	struct shim_queue *s = &q->send;
@@ -93,6 +101,8 @@ static void hold(struct shim_qp *q)
 	lock_give(&s->lock);
 	q->phase = QP_DRAINING;
 	q->paired = takes_part(q);
+	if (waited_for(q))
+		peer_send_gone(q, job.migration);
 	q->drained = q->stuck = q->told_drained = q->told_received = false;
 	q->asked_freeze = q->told_frozen = q->told_executed = false;
 	q->local_up = q->end_psn_known = false;
@@ -400,7 +410,7 @@ static int release_cq(void *object)
 	return 0;
 }
 
-static void release_device(struct shim_context *c)
+void release_device(struct shim_context *c)
 {
 	struct shim_batch regions = {.run = release_region}, cqs = {.run = release_cq};
 	struct shim_mr *m;
@@ -424,6 +434,7 @@ static void release_device(struct shim_context *c)
 		if (ch->ctx == c)
 			channel_close(ch);
 	ud_release(c);
+	xrc_release(c);
 	list_for_each (pd, &shim.pds, link)
 		if (pd->ctx == c && pd->real)
 			real_verbs.dealloc_pd(TAKE(pd->real));
@@ -442,7 +453,7 @@ static void note_lost(struct shim_qp *q)
 		q->recv_lost = q->said.sent > tail ? q->said.sent - tail : 0;
 }
 
-static int release_qp(void *object)
+int release_qp(void *object)
 {
 	struct shim_qp *q = object;
 

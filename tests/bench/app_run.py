@@ -161,7 +161,7 @@ async def bare(lab, row):
     result["seconds"] = round(seconds, 1)
     if rejected:
         result["rejected_before"] = rejected
-    fit = row.amount if row.seconds else min(row.most, int(amount * max(1, FIT_S / seconds)))
+    fit = row.amount if row.seconds else min(row.most, int(amount * max(1, FIT_S / seconds)) // row.step * row.step)
     return result, fit
 
 

@@ -2,11 +2,13 @@
 /* One migration of two processes with many QPs between them, on played hardware (tests/fake), under
  * the shim as it is shipped. This program is the agents and the host of both.
  *
- *   qps_played [-q QPS] [-k REGIONS] [-c CALL-US] [-a AWAY-MS] [-l]
+ *   qps_played [-q QPS] [-k REGIONS] [-c CALL-US] [-a AWAY-MS] [-l] [-p | -r]
  *
  * CALL-US is what each call that changes the hardware takes, as for a firmware to answer. The
  * mover's device comes back AWAY-MS after its release; by default when the peer has built all its
- * QPs. -l loses what the peer tells before its resume is ordered. Prints one line of JSON: the
+ * QPs. -l loses what the peer tells before its resume is ordered. -p: the device is there before
+ * its port is ACTIVE, long enough for all that can be done meanwhile; only then it is "back".
+ * -r: it is replaced once more in that time. Prints one line of JSON: the
  * times of each phase as the shims report them, what was sent between them, and
  *
  *   outside_us, inside_us   how long both ends worked to be connected again, before and after the
@@ -41,7 +43,7 @@ enum { MOVER, PEER, ENDS };
 static struct {
 	unsigned qps, regions, call_us;
 	int away_ms; /* -1: until the peer has built all */
-	bool lose;
+	bool lose, port_late, replaced;
 } opt = {.qps = 64, .regions = 1, .away_ms = -1};
 
 struct end {
@@ -52,7 +54,7 @@ struct end {
 };
 
 static struct end ends[ENDS];
-static uint64_t packets, bytes, prepared;
+static uint64_t packets, bytes, prepared[ENDS], ready;
 
 static void fail(const char *what)
 {
@@ -182,8 +184,9 @@ static void relay(int i, struct shim_relay *r)
 	packets++;
 	bytes += r->head.bytes;
 	memcpy(&peer, r->body, sizeof(peer));
+	ready += i == PEER && peer.type == PEER_READY ? peer.count : 0;
 	if (peer.type == PEER_PREPARED) {
-		prepared += peer.count;
+		prepared[i] += peer.count;
 		if (opt.lose)
 			return;
 	}
@@ -244,7 +247,13 @@ static bool never(void)
 
 static bool all_prepared(void)
 {
-	return prepared >= opt.qps;
+	return prepared[PEER] >= opt.qps;
+}
+
+/* Nothing is left that could be done before the port is ACTIVE. */
+static bool all_ahead(void)
+{
+	return prepared[MOVER] >= opt.qps && ready >= opt.qps;
 }
 
 static bool both_reported(void)
@@ -260,25 +269,23 @@ static bool control_readable(void)
 	return poll(p, ENDS, 0) == ENDS;
 }
 
-static void order(uint16_t type)
+static void order(int i, uint16_t type, const char *device)
 {
 	struct shim_order o = {.head = {.bytes = sizeof(o), .type = type},
 			       .migration = MIGRATION,
 			       .deadline_ms = DEADLINE_MS,
+			       .role = i == MOVER ? SHIM_ROLE_MOVER : SHIM_ROLE_PEER,
 			       .vguid_count = 1,
 			       .vguid = {guid_of(MOVER)},
-			       .device = {FAKE_DEVICE}};
+			       .sent_us = now_us()};
 
-	for (int i = 0; i < ENDS; i++) {
-		o.role = i == MOVER ? SHIM_ROLE_MOVER : SHIM_ROLE_PEER;
-		ends[i].reported = false;
-		answer(ends[i].shim, &o);
-	}
+	snprintf(o.device[0], sizeof(o.device[0]), "%s", device);
+	ends[i].reported = false;
+	answer(ends[i].shim, &o);
 }
 
-static void step(uint16_t type)
+static void end_step(void)
 {
-	order(type);
 	serve(both_reported, DEADLINE_MS);
 	for (int i = 0; i < ENDS; i++) {
 		if (ends[i].reported && !ends[i].report.head.status)
@@ -286,6 +293,27 @@ static void step(uint16_t type)
 		errno = ends[i].reported ? -ends[i].report.head.status : ETIMEDOUT;
 		fail(ends[i].report.why);
 	}
+}
+
+static void step(uint16_t type)
+{
+	for (int i = 0; i < ENDS; i++)
+		order(i, type, FAKE_DEVICE);
+	end_step();
+}
+
+/* The peer is ordered at once. */
+static void port_comes_late(void)
+{
+	order(PEER, SHIM_RESUME, "");
+	order(MOVER, SHIM_BUILD, FAKE_DEVICE);
+	serve(all_ahead, PREPARED_MS);
+	if (!opt.replaced)
+		return;
+	order(MOVER, SHIM_BUILD, "");
+	prepared[MOVER] = ready = 0;
+	order(MOVER, SHIM_BUILD, FAKE_DEVICE);
+	serve(all_ahead, PREPARED_MS);
 }
 
 static int start_end(int i, const char *self, char **argv)
@@ -378,7 +406,7 @@ static void show(const char *name, uint64_t value)
 static void run(void)
 {
 	struct shim_report quiet[ENDS], released[ENDS];
-	uint64_t t[6], setup_packets = packets, setup_bytes = bytes, early;
+	uint64_t t[6], setup_packets = packets, setup_bytes = bytes, early, ahead = 0;
 
 	t[0] = now_us();
 	step(SHIM_SUSPEND);
@@ -392,9 +420,17 @@ static void run(void)
 		released[i] = ends[i].report;
 	serve(opt.away_ms < 0 ? all_prepared : never,
 	      opt.away_ms < 0 ? PREPARED_MS : (unsigned)opt.away_ms);
-	early = prepared;
-	t[3] = now_us();
-	step(SHIM_RESUME);
+	early = prepared[PEER];
+	if (opt.port_late) {
+		port_comes_late();
+		ahead = ready;
+		t[3] = now_us();
+		order(MOVER, SHIM_RESUME, FAKE_DEVICE);
+		end_step();
+	} else {
+		t[3] = now_us();
+		step(SHIM_RESUME);
+	}
 	t[4] = now_us();
 	const struct shim_report *m = &ends[MOVER].report, *p = &ends[PEER].report;
 	struct fake_calls calls = end_both();
@@ -418,6 +454,7 @@ static void run(void)
 	show("packets", packets);
 	show("bytes", bytes);
 	show("prepared", early);
+	show("ahead", ahead);
 	show("create_qp", calls.create_qp);
 	show("modify_qp", calls.modify_qp);
 	printf("\"query_gid\":%llu}\n", (unsigned long long)calls.query_gid);
@@ -439,7 +476,7 @@ static void parse(int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "q:k:c:a:l")) >= 0) {
+	while ((c = getopt(argc, argv, "q:k:c:a:lpr")) >= 0) {
 		switch (c) {
 		case 'q':
 			opt.qps = number(optarg, 1, QPS_MAX);
@@ -453,12 +490,18 @@ static void parse(int argc, char **argv)
 		case 'l':
 			opt.lose = true;
 			break;
+		case 'r':
+			opt.replaced = true;
+			/* fall through */
+		case 'p':
+			opt.port_late = true;
+			break;
 		case 'a':
 			opt.away_ms = (int)number(optarg, 0, 10000);
 			break;
 		default:
 			fputs("usage: qps_played [-q QPS] [-k REGIONS] [-c CALL-US] [-a AWAY-MS] "
-			      "[-l]\n",
+			      "[-l] [-p | -r]\n",
 			      stderr);
 			exit(2);
 		}

@@ -24,6 +24,7 @@ static struct {
 	struct shim_report last;
 	char heard[4096]; /* lines, since the last order */
 	atomic_bool ways_lost;
+	atomic_uint dlid, asked; /* of all path records; how many of them were asked for */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
 
 static void answer(const void *packet)
@@ -95,6 +96,19 @@ void fake_agent_lose_ways(bool lose)
 	atomic_store(&agent.ways_lost, lose);
 }
 
+static void give_path(struct shim_path *p)
+{
+	atomic_fetch_add(&agent.asked, 1);
+	p->dlid = p->slid = (uint16_t)atomic_load(&agent.dlid);
+	answer(p);
+}
+
+unsigned fake_agent_paths(unsigned dlid)
+{
+	atomic_store(&agent.dlid, dlid);
+	return atomic_load(&agent.asked);
+}
+
 static void packet(struct shim_head *h)
 {
 	switch (h->type) {
@@ -103,6 +117,9 @@ static void packet(struct shim_head *h)
 		break;
 	case SHIM_SEND:
 		bring_back((struct shim_relay *)h);
+		break;
+	case SHIM_PATH:
+		give_path((struct shim_path *)h);
 		break;
 	case SHIM_LOG:
 		take_log((struct shim_log *)h);
@@ -191,6 +208,21 @@ int fake_agent_order(uint16_t type, uint64_t migration, struct shim_report *ret_
 			       .device = {FAKE_DEVICE}};
 
 	return order(&o, ret_report);
+}
+
+void fake_agent_build(uint64_t migration, bool there)
+{
+	struct shim_order o = {.head = {.bytes = sizeof(o), .type = SHIM_BUILD},
+			       .migration = migration,
+			       .role = SHIM_ROLE_MOVER,
+			       .vguid_count = 1,
+			       .vguid = {FAKE_GUID}};
+
+	if (there)
+		strcpy(o.device[0], FAKE_DEVICE);
+	pthread_mutex_lock(&agent.lock);
+	answer(&o);
+	pthread_mutex_unlock(&agent.lock);
 }
 
 int fake_agent_order_peer(uint16_t type, uint64_t migration, uint64_t vguid,

@@ -18,8 +18,13 @@ int fake_agent_order(uint16_t type, uint64_t migration, struct shim_report *ret_
 /* The same, to a peer of the VM with that vGUID. */
 int fake_agent_order_peer(uint16_t type, uint64_t migration, uint64_t vguid,
 			  struct shim_report *ret_report);
+/* The played device is there, its port is not ACTIVE yet; not there: it has gone again. */
+void fake_agent_build(uint64_t migration, bool there);
 /* While they are lost, no packet arrives: its sender hears that nobody has a way to that GID. */
 void fake_agent_lose_ways(bool lose);
+/* Path records lead to this LID from now on, and nothing else is in them; 0, as at first: not even
+ * that. How many have been asked for. */
+unsigned fake_agent_paths(unsigned dlid);
 /* Whether a line of the shim's log has contained the text since the last order, or since its lines
  * were forgotten. */
 bool fake_agent_heard(const char *text);

@@ -101,6 +101,16 @@ __be64 ibv_get_device_guid(struct ibv_device *d)
 	return htobe64(guid);
 }
 
+/* The LID of its port. */
+static _Atomic(uint16_t) port_lid = 1;
+
+unsigned fake_lid(unsigned lid)
+{
+	if (lid)
+		port_lid = (uint16_t)lid;
+	return port_lid;
+}
+
 static int query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *attr, size_t bytes)
 {
 	struct ibv_port_attr a = {.state = IBV_PORT_ACTIVE,
@@ -108,7 +118,7 @@ static int query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr 
 				  .active_mtu = IBV_MTU_4096,
 				  .gid_tbl_len = 1,
 				  .pkey_tbl_len = 1,
-				  .lid = 1,
+				  .lid = (uint16_t)fake_lid(0),
 				  .link_layer = IBV_LINK_LAYER_INFINIBAND};
 
 	(void)c;
@@ -146,6 +156,7 @@ int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *attr)
 					 .max_sge = 1,
 					 .max_cqe = FAKE_RING,
 					 .max_mr = FAKE_MRS,
+					 .device_cap_flags = IBV_DEVICE_XRC,
 					 .phys_port_cnt = 1};
 	return 0;
 }
@@ -230,6 +241,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *d)
 	pthread_mutex_init(&c->mutex, NULL);
 	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	v->query_port = query_port;
+	fake_xrc_set_ops(v);
 	v->sz = sizeof(*v);
 	if (wire)
 		fake_wire_start();
@@ -433,14 +445,20 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 }
 
 /* Queue pairs */
-struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+struct ibv_qp *fake_create_qp(struct ibv_context *c, struct ibv_pd *pd,
+			      struct ibv_qp_init_attr *init, struct ibv_xrcd *xrcd)
 {
-	struct fake_qp *q = calloc(1, sizeof(*q));
+	bool known = init->qp_type != IBV_QPT_XRC_RECV || xrcd;
+	struct fake_qp *q = known ? calloc(1, sizeof(*q)) : NULL;
 	unsigned i = 0;
 
+	if (!known)
+		errno = EINVAL;
 	if (!q)
 		return NULL;
-	q->v.context = pd->context;
+	q->v.context = c;
+	q->xrcd = xrcd;
+	q->v.srq = init->srq;
 	q->v.qp_context = init->qp_context;
 	q->v.pd = pd;
 	q->v.send_cq = init->send_cq;
@@ -455,6 +473,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	next_qp = (next_qp + i) % FAKE_QPS;
 	if (i < FAKE_QPS)
 		qps[next_qp] = q;
+	fake_use_xrcd(i < FAKE_QPS ? xrcd : NULL, 1);
 	q->slot = next_qp;
 	q->v.qp_num = ++last_qpn;
 	fake_unlock();
@@ -466,15 +485,31 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	return &q->v;
 }
 
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+{
+	return fake_create_qp(pd->context, pd, init, NULL);
+}
+
+/* Nobody calls it below the shim. */
+struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
+{
+	(void)qp;
+	return NULL;
+}
+
 int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct fake_qp *q = (struct fake_qp *)ibqp;
 
+	if (!fake_xrc_mask_ok(ibqp->qp_type, attr, mask))
+		return EINVAL;
 	calls.modify_qp++;
 	firmware();
 	fake_lock();
 	if (mask & IBV_QP_DEST_QPN)
 		q->dest = attr->dest_qp_num;
+	if (mask & IBV_QP_AV)
+		q->dlid = attr->ah_attr.dlid;
 	if (mask & IBV_QP_STATE)
 		q->v.state = attr->qp_state;
 	fake_unlock();
@@ -497,6 +532,7 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	firmware();
 	fake_lock();
 	qps[((struct fake_qp *)ibqp)->slot] = NULL;
+	fake_use_xrcd(((struct fake_qp *)ibqp)->xrcd, -1);
 	fake_unlock();
 	free(ibqp);
 	fake_wire_kick(); /* who sends to it may notice */

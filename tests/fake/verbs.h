@@ -28,11 +28,20 @@ struct fake_calls fake_calls(void);
 /* The device that is open has an asynchronous event, IBV_EVENT_LID_CHANGE (found by dlsym(), too).
  * 0, or -ENODEV: none is open. */
 int fake_lid_change(void);
+/* The LID of its port, which is 1 at first; lid not 0: from now on this. With the wire, a QP that
+ * is connected to another LID, but 0, reaches nobody. */
+unsigned fake_lid(unsigned lid);
 /* With the wire: while they are lost, sends are executed, and their sender does not know. */
 void fake_lose_acks(bool lose);
+/* With the wire: while it is held, nothing is executed. */
+void fake_hold_wire(bool hold);
 /* With the wire: from now on a send to a QP that does not exist fails as after all retries, and its
  * QP with it; else it waits for one. */
 void fake_end_retries(void);
+/* XRC. The next queues have the lowest free numbers from that on; another process has the domain of
+ * that file, -1: of none. 0 or -1. */
+void fake_srqns_from(uint32_t number);
+int fake_open_elsewhere(int fd);
 
 struct fake_cq {
 	struct ibv_cq v;
@@ -55,11 +64,21 @@ struct fake_recv {
 struct fake_qp {
 	struct ibv_qp v;
 	uint32_t dest;
+	uint16_t dlid;
 	unsigned slot;
 	uint32_t send_head, send_tail, recv_head, recv_tail;
 	uint32_t acked; /* sends before this one are known to have ended; up to .send_tail */
 	bool sig_all;
+	struct ibv_xrcd *xrcd;
 	struct fake_send send[FAKE_RING];
+	struct fake_recv recv[FAKE_RING];
+};
+
+struct fake_srq {
+	struct ibv_srq v;
+	uint32_t number, head, tail;
+	struct ibv_xrcd *xrcd; /* NULL: a basic one, which has no number and no CQ */
+	struct fake_cq *cq;
 	struct fake_recv recv[FAKE_RING];
 };
 
@@ -78,6 +97,16 @@ struct ibv_mr *fake_mr_by_key(uint32_t key, uint64_t addr, uint64_t length);
 struct fake_qp *fake_qp_at(unsigned slot);
 /* A completion, and the event for who waits for one, as errors and solicited messages are. */
 void fake_complete(struct fake_cq *cq, const struct ibv_wc *wc, bool solicited);
+
+/* xrcd: of the target of an XRC connection, which has no pd. NULL and errno. */
+struct ibv_qp *fake_create_qp(struct ibv_context *c, struct ibv_pd *pd,
+			      struct ibv_qp_init_attr *init, struct ibv_xrcd *xrcd);
+
+/* verbs_xrc.c */
+struct fake_srq *fake_srq_by_number(uint32_t number);
+void fake_use_xrcd(struct ibv_xrcd *xrcd, int change); /* NULL: none */
+bool fake_xrc_mask_ok(enum ibv_qp_type type, const struct ibv_qp_attr *attr, int mask);
+void fake_xrc_set_ops(struct verbs_context *v);
 
 /* verbs_wire.c */
 void fake_wire_start(void);

@@ -10,7 +10,7 @@
 static pthread_cond_t kicked = PTHREAD_COND_INITIALIZER;
 static pthread_mutex_t kick_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t kicks;
-static bool lose_acks, end_retries; /* under the device's lock */
+static bool lose_acks, end_retries, wire_held; /* under the device's lock */
 
 void fake_wire_kick(void)
 {
@@ -49,10 +49,12 @@ void fake_lose_acks(bool lose)
 }
 
 /* The message arrives: its data, and the completion of the receive. */
-static enum ibv_wc_status deliver(struct fake_qp *from, struct fake_qp *to,
+static enum ibv_wc_status deliver(struct fake_qp *from, struct fake_qp *to, struct fake_srq *srq,
 				  const struct fake_send *s)
 {
-	struct fake_recv *r = &to->recv[to->recv_tail & (FAKE_RING - 1)];
+	struct fake_recv *r = srq ? &srq->recv[srq->tail & (FAKE_RING - 1)]
+				  : &to->recv[to->recv_tail & (FAKE_RING - 1)];
+	struct fake_cq *cq = srq && srq->cq ? srq->cq : (struct fake_cq *)to->v.recv_cq;
 	struct ibv_wc wc = {.wr_id = r->wr_id,
 			    .opcode = IBV_WC_RECV,
 			    .byte_len = s->sge.length,
@@ -64,8 +66,8 @@ static enum ibv_wc_status deliver(struct fake_qp *from, struct fake_qp *to,
 	if (!fake_mr_by_key(r->sge.lkey, r->sge.addr, s->sge.length))
 		return IBV_WC_REM_OP_ERR;
 	memcpy((void *)(uintptr_t)r->sge.addr, (void *)(uintptr_t)s->sge.addr, s->sge.length);
-	to->recv_tail++;
-	fake_complete((struct fake_cq *)to->v.recv_cq, &wc, s->wr.send_flags & IBV_SEND_SOLICITED);
+	*(srq ? &srq->tail : &to->recv_tail) += 1;
+	fake_complete(cq, &wc, s->wr.send_flags & IBV_SEND_SOLICITED);
 	return IBV_WC_SUCCESS;
 }
 
@@ -84,6 +86,14 @@ static enum ibv_wc_status write_remote(const struct fake_send *s)
 	return IBV_WC_SUCCESS;
 }
 
+void fake_hold_wire(bool hold)
+{
+	fake_lock();
+	wire_held = hold;
+	fake_unlock();
+	fake_wire_kick();
+}
+
 void fake_end_retries(void)
 {
 	fake_lock();
@@ -92,10 +102,9 @@ void fake_end_retries(void)
 	fake_wire_kick();
 }
 
-/* Nobody acknowledges it. */
-static void give_up(struct fake_qp *q, struct fake_send *s)
+static void give_up(struct fake_qp *q, struct fake_send *s, enum ibv_wc_status status)
 {
-	s->status = IBV_WC_RETRY_EXC_ERR;
+	s->status = status;
 	q->send_tail++;
 	acknowledge(q);
 	q->v.state = IBV_QPS_ERR;
@@ -106,19 +115,28 @@ static bool step(struct fake_qp *q)
 {
 	struct fake_send *s = &q->send[q->send_tail & (FAKE_RING - 1)];
 	struct fake_qp *to = fake_qp_by_number(q->dest);
+	struct fake_srq *srq;
 
-	if (q->send_tail == q->send_head || q->v.state != IBV_QPS_RTS)
+	if (q->send_tail == q->send_head || q->v.state != IBV_QPS_RTS || wire_held)
 		return false;
 	if (!to && end_retries) {
-		give_up(q, s);
+		give_up(q, s, IBV_WC_RETRY_EXC_ERR); /* nobody acknowledges it */
 		return true;
 	}
-	if (!to || to->v.state < IBV_QPS_RTR || to->dest != q->v.qp_num)
+	if (!to || to->v.state < IBV_QPS_RTR || to->dest != q->v.qp_num ||
+	    (q->dlid && q->dlid != fake_lid(0)))
 		return false;
+	srq = q->v.qp_type == IBV_QPT_XRC_SEND ? fake_srq_by_number(s->wr.qp_type.xrc.remote_srqn)
+					       : (struct fake_srq *)to->v.srq;
+	/* Each XRC request names a queue of the target's domain. */
+	if (q->v.qp_type == IBV_QPT_XRC_SEND && (!to->xrcd || !srq || srq->xrcd != to->xrcd)) {
+		give_up(q, s, IBV_WC_REM_INV_REQ_ERR);
+		return true;
+	}
 	if (s->wr.opcode == IBV_WR_SEND) {
-		if (to->recv_tail == to->recv_head)
+		if (srq ? srq->tail == srq->head : to->recv_tail == to->recv_head)
 			return false;
-		s->status = deliver(q, to, s);
+		s->status = deliver(q, to, srq, s);
 	} else {
 		s->status = write_remote(s);
 	}

@@ -33,7 +33,7 @@ static void check(void)
 
 	must(world_peers() <= 4096);
 	list_for_each (p, &shim.peers, link)
-		chunks += p->keys.chunks;
+		chunks += p->keys.chunks + (p->srqns ? p->srqns->chunks : 0);
 	must(chunks == shim.peer_chunks);
 	for (unsigned i = 0; i < 2; i++) {
 		must(world_qp[i].dqpn <= SHIM_QPN_MAX);

@@ -88,6 +88,13 @@ void agent_path_counters(struct json_object *ret_obj)
 {
 	(void)ret_obj;
 }
+int agent_kernel_users(struct agent *a, struct json_object *list)
+{
+	(void)a;
+	(void)list;
+	return 0;
+}
+
 void agent_holders(struct agent *a, struct json_object *uncovered)
 {
 	(void)a;

@@ -396,6 +396,30 @@ static int make_srq_ex(uint32_t mask, int type)
 	return pointer(ibv_create_srq_ex(ctx, &a));
 }
 
+static int open_xrcd(bool init, uint32_t mask, int fd)
+{
+	struct ibv_xrcd_init_attr a = {.comp_mask = mask, .fd = fd};
+
+	return pointer(ibv_open_xrcd(ctx, init ? &a : NULL));
+}
+
+static int open_qp(void)
+{
+	struct ibv_qp_open_attr a = {.comp_mask = IBV_QP_OPEN_ATTR_NUM};
+
+	return pointer(ibv_open_qp(ctx, &a));
+}
+
+static int make_qp_ex(enum ibv_qp_type type, uint32_t mask)
+{
+	struct ibv_qp_init_attr_ex a = {
+		.qp_type = type, .send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}};
+
+	a.comp_mask = mask;
+	a.pd = mask & IBV_QP_INIT_ATTR_PD ? pd : NULL;
+	return pointer(ibv_create_qp_ex(ctx, &a));
+}
+
 static int limit(uint32_t max_wr, uint32_t at, int mask)
 {
 	struct ibv_srq_attr a = {.max_wr = max_wr, .srq_limit = at};
@@ -613,6 +637,17 @@ static int parent(struct ibv_pd *of, uint32_t mask)
 	C(make_srq_ex(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_XRC))                \
 	C(make_srq_ex(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_TM))                 \
 	C(make_srq_ex(1u << 31, IBV_SRQT_BASIC))                                                   \
+	C(make_srq_ex(IBV_SRQ_INIT_ATTR_CQ, IBV_SRQT_BASIC))                                       \
+	C(make_srq_ex(IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_XRC))                                       \
+	C(open_xrcd(false, 0, 0))                                                                  \
+	C(open_xrcd(true, 0, -1))                                                                  \
+	C(open_xrcd(true, 3, -1))                                                                  \
+	C(open_xrcd(true, 3, 0))                                                                   \
+	C(open_xrcd(true, UINT32_MAX, -1))                                                         \
+	C(open_qp())                                                                               \
+	C(make_qp_ex(IBV_QPT_XRC_RECV, IBV_QP_INIT_ATTR_XRCD))                                     \
+	C(make_qp_ex(IBV_QPT_XRC_RECV, IBV_QP_INIT_ATTR_PD))                                       \
+	C(make_qp_ex(IBV_QPT_XRC_SEND, IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS))     \
 	C(limit(0, 1000, IBV_SRQ_LIMIT))                                                           \
 	C(limit(0, 0, IBV_SRQ_MAX_WR))                                                             \
 	C(limit(0, 0, 0))                                                                          \

@@ -3,7 +3,8 @@
  * connection after the other, with one protection domain for all; `rdma_cm -p PORT ADDRESS` sends
  * numbered messages until the file of -S exists, then disconnects. -e: with endpoints and
  * synchronous ids. -H FILE: the server answers a request when the file exists; the client connects
- * when it does. -n N: so many connections. It knows nothing of ibvmig. */
+ * when it does. -E FILE: before it disconnects, the client puts its QP to ERR and waits for the
+ * file. -n N: so many connections. It knows nothing of ibvmig. */
 #include <errno.h>
 #include <getopt.h>
 #include <netdb.h>
@@ -30,7 +31,7 @@ struct conn {
 };
 
 static struct {
-	const char *port, *bind, *server, *stop, *hold;
+	const char *port, *bind, *server, *stop, *hold, *end;
 	bool endpoints;
 	int connections;
 	struct rdma_event_channel *channel;
@@ -194,6 +195,19 @@ static void serve(struct conn *c)
 	finish(c);
 }
 
+/* What rdma_disconnect() begins with. */
+static void end_qp(struct conn *c)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	if (ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE))
+		die("ibv_modify_qp");
+	printf("in ERR\n");
+	fflush(stdout);
+	while (!exists(o.end))
+		usleep(STEP_MS * 1000);
+}
+
 static void ask(struct conn *c)
 {
 	while (!exists(o.stop) || !c->sent) {
@@ -207,6 +221,8 @@ static void ask(struct conn *c)
 		fflush(stdout);
 		usleep(STEP_MS * 1000);
 	}
+	if (o.end)
+		end_qp(c);
 	if (rdma_disconnect(c->id))
 		die("rdma_disconnect");
 	if (!o.endpoints && !c->over)
@@ -323,7 +339,7 @@ int main(int argc, char **argv)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "p:b:S:H:n:e")) >= 0) {
+	while ((opt = getopt(argc, argv, "p:b:S:H:E:n:e")) >= 0) {
 		switch (opt) {
 		case 'p':
 			o.port = optarg;
@@ -336,6 +352,9 @@ int main(int argc, char **argv)
 			break;
 		case 'H':
 			o.hold = optarg;
+			break;
+		case 'E':
+			o.end = optarg;
 			break;
 		case 'n':
 			o.connections = atoi(optarg);

@@ -67,6 +67,10 @@ class GuestError(Exception):
     pass
 
 
+class Refused(GuestError):
+    """A suspend has failed, and all goes on where it was."""
+
+
 class Guest:
     """One VM: its VF is a virtio-net NIC with the MAC of the vGUID, in a hot-plug slot."""
 
@@ -390,7 +394,8 @@ class Lab:
             self.peer.call(op, seconds, role="peer", **fields))
 
     async def swap(self, deadline_ms=40000):
-        """Suspend, another NIC in the place of the VF, resume. The answers and the times in ms."""
+        """Suspend, another NIC in the place of the VF, resume. The answers and the times in ms. Refused:
+        the suspend has failed, and was walked back as a host does."""
         self.migrations += 1
         name = f"00000000-0000-4000-8000-{self.migrations:012x}"
         t = [time.monotonic()]
@@ -398,7 +403,10 @@ class Lab:
         t.append(time.monotonic())
         bad = [a["error"] for a in suspended if not a["ok"]]
         if bad:
-            raise GuestError(f"suspend: {bad}")
+            back = await self.both("resume", migration=name, deadline_ms=deadline_ms, moved=False)
+            if not all(a["ok"] for a in back):
+                raise GuestError(f"suspend: {bad}, and then: {back}")
+            raise Refused(f"suspend: {bad}")
         await self.mover.unplug()
         await self.mover.plug()
         t.append(time.monotonic())

@@ -211,6 +211,11 @@ bool ctl_enter_device(void)
 void ctl_exit(void)
 {
 }
+int refuse_cm_xrc(const char *verb)
+{
+	(void)verb;
+	return EOPNOTSUPP;
+}
 void shim_log(const char *fmt, ...)
 {
 	(void)fmt;

@@ -11,6 +11,11 @@ void channel_forget(struct shim_channel *ch, struct shim_cq *c)
 	(void)ch;
 	(void)c;
 }
+void channel_left(struct shim_channel *ch, struct shim_cq *c)
+{
+	(void)ch;
+	(void)c;
+}
 void channel_retract(struct shim_channel *ch, struct shim_cq *c)
 {
 	(void)ch;

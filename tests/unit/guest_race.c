@@ -344,6 +344,9 @@ static int migrate(unsigned n)
 		return fake_agent_order(SHIM_ABORT, n, &r) == -ECANCELED ? 0 : -EPROTO;
 	if (!rc)
 		rc = fake_agent_order(SHIM_RELEASE, n, &r);
+	/* One in three, and every second of these on a device that goes once more. */
+	for (unsigned i = 0; !rc && n % 3 == 1 && i < (n % 2 ? 1 : 3); i++)
+		fake_agent_build(n, i % 2 == 0);
 	if (!rc)
 		rc = fake_agent_order(SHIM_RESUME, n, &r);
 	if (rc)

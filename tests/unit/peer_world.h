@@ -38,6 +38,7 @@ static struct {
 	unsigned last_event;
 	struct peer_head last;
 	struct peer_qp last_qp; /* the first of the last packet about QPs */
+	struct peer_key last_key;
 } world;
 
 const struct shim_real *shim_real(void)
@@ -68,6 +69,8 @@ void shim_send(const void *packet)
 	if (world.last.count && r->head.bytes == sizeof(*r) + sizeof(world.last) +
 							 world.last.count * sizeof(world.last_qp))
 		memcpy(&world.last_qp, r->body + sizeof(world.last), sizeof(world.last_qp));
+	if (world.last.count && peer_entry_bytes(world.last.type) == sizeof(world.last_key))
+		memcpy(&world.last_key, r->body + sizeof(world.last), sizeof(world.last_key));
 	if (world.last.type == PEER_KEYS)
 		world.keys += world.last.count;
 	if (world.last.type == PEER_KEYS_DROP)
@@ -173,6 +176,7 @@ static void world_begin(void)
 			     .call_done = PTHREAD_COND_INITIALIZER};
 	list_init(&shim.qps);
 	list_init(&shim.mrs);
+	list_init(&shim.srqs);
 	list_init(&shim.peers);
 	world_real_qp.qp_num = 0x91;
 	world_real_mr.rkey = HW_RKEY;
@@ -220,12 +224,17 @@ static void world_end(void)
 	peer_answer_deferred();
 	while (shim.peers.next != &shim.peers) {
 		struct shim_peer *p = list_entry(shim.peers.next, struct shim_peer, link);
+		struct shim_table *srqns = atomic_load(&p->srqns);
 
 		list_del(&p->link);
 		table_free(&p->keys);
+		if (srqns)
+			table_free(srqns);
+		free(srqns);
 		free(p);
 	}
 	table_free(&shim.qp_by_vqpn);
+	table_free(&shim.srqns);
 }
 
 /* As the agent hands it over. entries: of bytes in all. */

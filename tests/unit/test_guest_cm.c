@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* librdmacm's connections and events in migrations, on a librdmacm that is played (cm_world.h). */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
@@ -215,6 +216,48 @@ static void a_sleeper_may_be_cancelled(void **state)
 	}
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
+
+static atomic_int slept; /* 0: not yet, 1: with an event, or -errno */
+
+static void *signalled_sleeper(void *arg)
+{
+	struct rdma_cm_event **e = arg;
+
+	atomic_store(&slept, rdma_get_cm_event(channel, e) ? -errno : 1);
+	return NULL;
+}
+
+static void handler(int sig)
+{
+	(void)sig;
+}
+
+/* As in the write() that librdmacm sleeps in. */
+static void a_signal_ends_the_sleep_where_its_handler_says_so(void **state)
+{
+	struct rdma_cm_id *id = new_id();
+	struct rdma_cm_event *e;
+	pthread_t t;
+
+	(void)state;
+	for (int restart = 0; restart < 2; restart++) {
+		struct sigaction a = {.sa_handler = handler, .sa_flags = restart ? SA_RESTART : 0};
+
+		assert_int_equal(sigaction(SIGALRM, &a, NULL), 0);
+		atomic_store(&slept, 0);
+		assert_int_equal(pthread_create(&t, NULL, signalled_sleeper, &e), 0);
+		for (int i = 0; i < (restart ? 50 : WAIT_MS) && !atomic_load(&slept); i++) {
+			pthread_kill(t, SIGALRM);
+			poll(NULL, 0, 1);
+		}
+		if (restart)
+			kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_CHANGE, NULL, NULL);
+		pthread_join(t, NULL);
+		assert_int_equal(atomic_load(&slept), restart ? 1 : -EINTR);
+	}
+	rdma_ack_cm_event(e);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
 static void bad_arguments_fail(void **state)
 {
 	struct rdma_event_channel none = {.fd = -1};
@@ -247,6 +290,7 @@ int main(void)
 		T(connections_of_others_stay_with_the_kernel),
 		T(a_connection_without_a_connected_qp_migrates),
 		T(a_sleeper_may_be_cancelled),
+		T(a_signal_ends_the_sleep_where_its_handler_says_so),
 		T(bad_arguments_fail),
 	};
 

@@ -12,11 +12,13 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/util.h"
@@ -257,6 +259,71 @@ static void a_message_over_the_migration_wakes(void)
 	CHECK(event() == to.cq);
 	CHECK(polled(to.cq) == 1);
 	nothing_more();
+}
+
+/* One event for many completions, which only a migration makes of so many: a program that polls a
+ * few of them and then sleeps (perftest -e) is told again. Not of those that it has polled. */
+static void what_a_poll_leaves_wakes(void)
+{
+	struct ibv_wc wc[8];
+
+	for (int all = 0; all < 2; all++) {
+		arm(to.cq);
+		suspend();
+		for (int i = 0; i < 5; i++)
+			send_to(&from, &to, 0);
+		resume();
+		for (int i = 0; i < 5; i++)
+			sent(&from);
+		CHECK(readable(WAIT_MS));
+		CHECK(event() == to.cq);
+		arm(to.cq);
+		CHECK(ibv_poll_cq(to.cq, 2, wc) == 2);
+		if (all) {
+			CHECK(ibv_poll_cq(to.cq, 8, wc) == 3);
+		} else {
+			CHECK(readable(0));
+			CHECK(event() == to.cq);
+			CHECK(!readable(0));
+			arm(to.cq);
+			CHECK(ibv_poll_cq(to.cq, 2, wc) == 2);
+			CHECK(event() == to.cq);
+			arm(to.cq);
+			CHECK(ibv_poll_cq(to.cq, 2, wc) == 1);
+		}
+		sleeps_and_wakes();
+	}
+}
+
+/* Both queues have events of ours when the migration ends, and the program polls all that they are
+ * for: the hardware's next one wakes it. */
+static void it_waits_on_when_it_has_polled_all(void)
+{
+	struct ibv_wc wc[8];
+
+	arm(to.cq);
+	arm(other.cq);
+	suspend();
+	for (int i = 0; i < 3; i++) {
+		send_to(&from, &to, 0);
+		send_to(&other, &other, 0);
+	}
+	resume();
+	for (int i = 0; i < 3; i++) {
+		sent(&from);
+		sent(&other);
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK(readable(WAIT_MS) && event());
+	arm(to.cq);
+	arm(other.cq);
+	CHECK(ibv_poll_cq(to.cq, 1, wc) == 1);
+	CHECK(ibv_poll_cq(other.cq, 1, wc) == 1);
+	CHECK(readable(0));
+	swap();
+	CHECK(polled(to.cq) == 2);
+	CHECK(polled(other.cq) == 2);
+	sleeps_and_wakes();
 }
 
 static void a_message_before_it_wakes(void)
@@ -517,6 +584,134 @@ static void asynchronous_events(void)
 	async_event_wakes(&thread, 5);
 }
 
+enum verb { GET_CQ_EVENT, GET_ASYNC_EVENT };
+
+/* A thread that sleeps in a verb until it returns. */
+static struct {
+	enum verb verb;
+	pthread_t thread;
+	atomic_int tid;
+	atomic_bool ended;
+	int error;
+} one;
+static atomic_uint handled;
+
+static void handler(int sig)
+{
+	(void)sig;
+	atomic_fetch_add(&handled, 1);
+}
+
+static void *one_sleeps(void *unused)
+{
+	struct ibv_async_event e;
+	struct ibv_cq *cq;
+	void *arg;
+	int rc;
+
+	atomic_store(&one.tid, (int)syscall(SYS_gettid));
+	if (one.verb == GET_CQ_EVENT) {
+		rc = ibv_get_cq_event(channel, &cq, &arg);
+		one.error = rc ? errno : 0;
+		if (!rc)
+			ibv_ack_cq_events(cq, 1);
+	} else {
+		rc = ibv_get_async_event(context, &e);
+		one.error = rc ? errno : 0;
+		if (!rc)
+			ibv_ack_async_event(&e);
+	}
+	atomic_store(&one.ended, true);
+	return unused;
+}
+
+/* Until it sleeps, or has ended. */
+static void until_it_sleeps(void)
+{
+	uint64_t until = now_ms() + WAIT_MS;
+	char path[64], state = 0;
+
+	while (state != 'S' && !atomic_load(&one.ended) && CHECK(now_ms() < until)) {
+		AUTO_CLOSE int fd = -1;
+		char text[128] = "", *end;
+
+		sched_yield();
+		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", atomic_load(&one.tid));
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0 || read(fd, text, sizeof(text) - 1) < 0)
+			continue;
+		end = strrchr(text, ')');
+		state = end ? end[2] : 0;
+	}
+}
+
+/* So many signals come while it sleeps, if it still does. */
+static void signals(unsigned n)
+{
+	for (; n && !atomic_load(&one.ended) && !complaint; n--) {
+		uint64_t until = now_ms() + WAIT_MS;
+		unsigned before = atomic_load(&handled);
+
+		until_it_sleeps();
+		if (atomic_load(&one.ended))
+			return;
+		pthread_kill(one.thread, SIGALRM);
+		while (atomic_load(&handled) == before && CHECK(now_ms() < until))
+			sched_yield();
+	}
+}
+
+static void sleep_in(enum verb verb, int flags)
+{
+	struct sigaction a = {.sa_handler = handler, .sa_flags = flags};
+
+	CHECK(!sigaction(SIGALRM, &a, NULL));
+	one.verb = verb;
+	atomic_store(&one.ended, false);
+	atomic_store(&one.tid, 0);
+	pthread_create(&one.thread, NULL, one_sleeps, NULL);
+}
+
+/* As a read() does, which is what the program would sleep in. perftest takes EINTR for an error. */
+static void a_sleeper_goes_on_after_a_signal(void)
+{
+	fcntl(channel->fd, F_SETFL, 0);
+	for (enum verb verb = GET_CQ_EVENT; verb <= GET_ASYNC_EVENT && !complaint; verb++) {
+		arm(to.cq);
+		sleep_in(verb, SA_RESTART);
+		signals(5);
+		suspend();
+		signals(5);
+		resume();
+		signals(5);
+		CHECK(!atomic_load(&one.ended));
+		if (verb == GET_CQ_EVENT)
+			message();
+		else
+			lid_change();
+		if (!complaint)
+			pthread_join(one.thread, NULL);
+		CHECK(!one.error);
+	}
+	fcntl(channel->fd, F_SETFL, O_NONBLOCK);
+}
+
+static void a_signal_may_end_its_sleep(void)
+{
+	uint64_t until = now_ms() + WAIT_MS;
+
+	fcntl(channel->fd, F_SETFL, 0);
+	for (enum verb verb = GET_CQ_EVENT; verb <= GET_ASYNC_EVENT && !complaint; verb++) {
+		sleep_in(verb, verb == GET_CQ_EVENT ? 0 : (int)SA_RESETHAND);
+		while (!atomic_load(&one.ended) && CHECK(now_ms() < until))
+			signals(1);
+		if (!complaint)
+			pthread_join(one.thread, NULL);
+		CHECK(one.error == EINTR);
+	}
+	fcntl(channel->fd, F_SETFL, O_NONBLOCK);
+}
+
 static void lose_acks(bool lose)
 {
 	void (*fake)(bool) = (void (*)(bool))dlsym(RTLD_DEFAULT, "fake_lose_acks");
@@ -609,12 +804,16 @@ int main(int argc, char **argv)
 	T(the_helpers_events_are_not_the_programs);
 	T(a_message_over_the_migration_wakes);
 	T(a_message_before_it_wakes);
+	T(what_a_poll_leaves_wakes);
+	T(it_waits_on_when_it_has_polled_all);
 	T(solicited_only);
 	T(two_queues_on_one_channel);
 	T(unacknowledged_over_the_migration);
 	T(edge_triggered);
 	T(several_threads);
 	T(asynchronous_events);
+	T(a_sleeper_goes_on_after_a_signal);
+	T(a_signal_may_end_its_sleep);
 	T(unacknowledged_sends_end);
 	printf("1..%u\n", tests);
 	fflush(stdout);

@@ -105,10 +105,9 @@ void context_forget_events(struct shim_context *c, const void *object)
 	(void)c;
 	(void)object;
 }
-void peer_want_key(struct shim_qp *qp, uint32_t vkey)
+void peer_want(struct shim_qp *qp)
 {
 	(void)qp;
-	(void)vkey;
 }
 
 static int hw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -138,9 +137,10 @@ static int hw_poll(struct ibv_cq *c, int n, struct ibv_wc *wc)
 }
 
 /* What shim_qp.c does, without the agent and the hardware. */
-struct ibv_qp *qp_create(struct ibv_pd *domain, struct ibv_qp_init_attr *init,
-			 const struct shim_qp_ex *ex)
+struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_pd *domain,
+			 struct ibv_qp_init_attr *init, const struct shim_qp_ex *ex)
 {
+	(void)context;
 	q = calloc(1, sizeof(*q));
 	assert_non_null(q);
 	assert_non_null(ex);

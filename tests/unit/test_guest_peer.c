@@ -54,6 +54,14 @@ static void say_keys(const uint8_t from[16], uint64_t instance, const struct pee
 	world_deliver(&h, keys, n * sizeof(*keys));
 }
 
+static void say_srqn(const uint8_t from[16], uint32_t srqn, uint32_t real)
+{
+	struct peer_head h = head(PEER_SRQS, 1, from, 7, 107);
+	const struct peer_key n = {srqn, real};
+
+	world_deliver(&h, &n, sizeof(n));
+}
+
 static void say_gone(const uint8_t from[16], uint16_t about, uint32_t src_vqpn, uint32_t dst_vqpn)
 {
 	struct peer_head h = head(PEER_GONE, 0, from, 7, 107);
@@ -399,6 +407,118 @@ static void dropped_keys_are_forgotten(void **state)
 	assert_false(key_get(&q->peer->keys, 0x5600, &hw));
 }
 
+/* What a request to that number of q's peer would go to; 0: it waits for an answer. */
+static uint64_t known_srqn(const struct shim_qp *q, uint32_t srqn)
+{
+	struct shim_table *t = atomic_load(&q->peer->srqns);
+
+	return t ? table_get(t, srqn) : 0;
+}
+
+static void srq_numbers_have_bounds(void **state)
+{
+	struct shim_qp *q;
+
+	(void)state;
+	say_srqn(stranger_gid, 5, 6);
+	q = connected();
+	say_srqn(stranger_gid, 5, 6);
+	assert_int_equal(world_peers(), 1);
+	assert_int_equal(known_srqn(q, 5), 0);
+	say_srqn(their_gid, 5, 6);
+	assert_int_equal((uint32_t)known_srqn(q, 5), 6);
+	/* no numbers, or of no queue: which is told, not kept */
+	say_srqn(their_gid, SHIM_QPN_MAX + 1, 6);
+	say_srqn(their_gid, UINT32_MAX, UINT32_MAX);
+	assert_int_equal(known_srqn(q, 6), 0);
+	say_srqn(their_gid, 5, SHIM_QPN_MAX + 7);
+	assert_int_equal(known_srqn(q, 5), 0);
+	for (uint32_t n = 0; n <= SHIM_QPN_MAX; n += TABLE_CHUNK)
+		say_srqn(their_gid, n, 1);
+	assert_int_equal(atomic_load(&q->peer->srqns)->chunks, 256);
+	assert_int_equal(shim.peer_chunks, 256);
+}
+
+static void dropped_srq_numbers_are_forgotten(void **state)
+{
+	struct peer_head drop = head(PEER_KEYS_DROP, 0, their_gid, 7, 107);
+	struct shim_qp *q = connected();
+
+	(void)state;
+	say_srqn(their_gid, 5, 6);
+	world_deliver(&drop, NULL, 0);
+	assert_int_equal(known_srqn(q, 5), 0);
+	say_srqn(their_gid, 5, 7);
+	assert_int_equal((uint32_t)known_srqn(q, 5), 7);
+}
+
+/* The answer to a question about it; UINT32_MAX: none. */
+static uint32_t srqn_told(uint32_t srqn)
+{
+	struct peer_head h = head(PEER_SRQ_GET, 1, their_gid, 7, 107);
+	const struct peer_key n = {srqn, 0};
+	unsigned before = world.sent;
+
+	world_deliver(&h, &n, sizeof(n));
+	if (world.sent == before)
+		return UINT32_MAX;
+	assert_int_equal(world.last.type, PEER_SRQS);
+	assert_int_equal(world.last_key.vkey, srqn);
+	return world.last_key.key;
+}
+
+static void only_targets_of_its_domain_tell_of_a_queue(void **state)
+{
+	struct shim_xrcd ours = {.fd = -1}, other = {.fd = -1};
+	struct ibv_srq real = {0};
+	struct shim_srq s = {.pd = &world_pd, .xrcd = &ours, .real = &real, .real_srqn = 0x77};
+
+	(void)state;
+	table_set(&shim.srqns, 9, (uintptr_t)&s, TABLE_MAX / TABLE_CHUNK);
+	table_set(&shim.srqns, 10, 0x55 << 1 | SRQN_GONE, TABLE_MAX / TABLE_CHUNK);
+	assert_int_equal(srqn_told(9), UINT32_MAX); /* to a stranger */
+	connected()->xrcd = &ours;
+	assert_int_equal(srqn_told(9), 0x77);
+	assert_int_equal(srqn_told(10), SRQN_NONE);
+	assert_int_equal(srqn_told(11), SRQN_NONE);
+	assert_int_equal(srqn_told(UINT32_MAX), SRQN_NONE);
+	world_qp[0].xrcd = &other;
+	assert_int_equal(srqn_told(9), SRQN_NONE);
+	world_qp[0].xrcd = &ours;
+	s.real = NULL; /* it is told in the resume */
+	assert_int_equal(srqn_told(9), UINT32_MAX);
+}
+
+/* Its program has disconnected: whoever waits for it in a suspend hears so, before ours and in it.
+ */
+static void a_qp_in_err_is_not_waited_for(void **state)
+{
+	const struct peer_qp e = {.dst_vqpn = VQPN_A, .src_vqpn = THEIRS};
+	const uint16_t types[] = {PEER_DRAINED, PEER_FREEZE};
+	struct shim_qp *q = connected();
+
+	(void)state;
+	q->v.state = IBV_QPS_ERR;
+	for (unsigned i = 0; i < 4; i++) {
+		q->in_job = i & 1;
+		world.sent = 0;
+		say_qp(types[i / 2], their_gid, 107, e);
+		assert_int_equal(world.sent, 1);
+		assert_int_equal(world.last.type, PEER_GONE);
+		assert_int_equal(world.last.dst_vqpn, VQPN_A);
+		assert_int_equal(world.last.src_vqpn, THEIRS);
+	}
+	assert_int_equal(world.events, 0);
+	say_qp(PEER_ABORT, their_gid, 107, e); /* it asks whether ours is as it was */
+	assert_int_equal(world.events, 1);
+	peer_send_gone(q, 5); /* the same, unasked */
+	assert_int_equal(world.last.type, PEER_GONE);
+	assert_int_equal(world.last.migration, 5);
+	assert_int_equal(world.last.dst_slot, 7);
+	assert_int_equal(world.last.dst_vqpn, VQPN_A);
+	assert_int_equal(world.last.src_vqpn, THEIRS);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -418,6 +538,10 @@ int main(void)
 		T(windows_are_told_to_each_process_once),
 		T(what_is_remembered_has_a_bound),
 		T(dropped_keys_are_forgotten),
+		T(srq_numbers_have_bounds),
+		T(dropped_srq_numbers_are_forgotten),
+		T(only_targets_of_its_domain_tell_of_a_queue),
+		T(a_qp_in_err_is_not_waited_for),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -116,10 +116,9 @@ void context_forget_events(struct shim_context *c, const void *object)
 	(void)c;
 	(void)object;
 }
-void peer_want_key(struct shim_qp *qp, uint32_t vkey)
+void peer_want(struct shim_qp *qp)
 {
 	(void)qp;
-	(void)vkey;
 	keys_asked++;
 }
 

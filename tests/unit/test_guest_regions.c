@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "guest-agent/shim_maps.h"
@@ -20,6 +21,9 @@
 #define PAGE  4096u
 #define PAGES 64u
 #define RW    (PROT_READ | PROT_WRITE)
+
+#define REGIONS_MET 3
+#define MEET_S      30
 
 struct shim shim;
 struct shim_job job;
@@ -31,6 +35,11 @@ static unsigned only;      /* so many times; 0: always */
 static unsigned asked;     /* registrations that were tried */
 static unsigned there;     /* regions of the device */
 static unsigned forgotten; /* regions that windows were told of */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+static unsigned meeting, under_way; /* calls that must be side by side, and are; 0: as they come */
+static bool alone;                  /* they were not, in all the time that there was */
+static size_t first_length;
 static char why[SHIM_TEXT_MAX], logged[256];
 static struct shim_context context;
 static struct ibv_pd real_pd;
@@ -49,17 +58,32 @@ static bool can_be(uintptr_t from, size_t length, unsigned access)
 	return true;
 }
 
+/* Until as many calls are under way as the test asks for. */
+static void meet(size_t length)
+{
+	const struct timespec until = {.tv_sec = time(NULL) + MEET_S};
+
+	if (!under_way++)
+		first_length = length;
+	pthread_cond_broadcast(&more);
+	while (under_way < meeting && !alone)
+		alone = pthread_cond_timedwait(&more, &gate, &until);
+}
+
 static struct ibv_mr *play_reg_mr(struct ibv_pd *p, void *addr, size_t length, uint64_t iova,
 				  unsigned access)
 {
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&gate);
 	struct ibv_mr *mr;
 
 	(void)iova;
+	if (meeting)
+		meet(length);
 	asked++;
 	errno = other_error;
 	if (only && !--only)
 		other_error = 0;
-	if (!can_be((uintptr_t)addr, length, access))
+	if (!meeting && !can_be((uintptr_t)addr, length, access))
 		errno = EFAULT;
 	if (errno)
 		return NULL;
@@ -489,6 +513,44 @@ static void what_is_not_understood_is_an_error(void **state)
 	free(endless);
 }
 
+/* Lengths are played: so much memory would take the test long. */
+static void register_lengths(const size_t lengths[REGIONS_MET], unsigned side_by_side)
+{
+	struct shim_mr *m[REGIONS_MET];
+
+	for (unsigned i = 0; i < REGIONS_MET; i++)
+		m[i] = to_mr(reg(i * PAGE, PAGE, IBV_ACCESS_LOCAL_WRITE));
+	release();
+	for (unsigned i = 0; i < REGIONS_MET; i++)
+		m[i]->v.length = lengths[i];
+	under_way = 0;
+	alone = false;
+	meeting = side_by_side;
+	assert_int_equal(regions_rebuild(), 0);
+	meeting = 0;
+	for (unsigned i = 0; i < REGIONS_MET; i++)
+		m[i]->v.length = PAGE;
+	assert_int_equal(there, REGIONS_MET);
+	assert_false(alone);
+}
+
+static void few_large_regions_are_registered_side_by_side(void **state)
+{
+	static const size_t lengths[REGIONS_MET] = {PAGE, 512u << 20, 256u << 20};
+
+	(void)state;
+	register_lengths(lengths, REGIONS_MET);
+}
+
+static void the_largest_region_is_begun_first(void **state)
+{
+	static const size_t lengths[REGIONS_MET] = {PAGE, 2u << 20, 1u << 20};
+
+	(void)state;
+	register_lengths(lengths, 1);
+	assert_int_equal(first_length, lengths[1]);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -507,6 +569,8 @@ int main(void)
 		T(a_pd_that_is_not_changed_may_be_anything),
 		T(a_region_that_is_there_again_is_registered),
 		T(another_error_fails_the_resume_and_names_the_region),
+		T(few_large_regions_are_registered_side_by_side),
+		T(the_largest_region_is_begun_first),
 		T(lines_may_be_long_and_many),
 		T(what_is_not_understood_is_an_error),
 	};

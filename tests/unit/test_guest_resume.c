@@ -208,6 +208,10 @@ int cq_create_real(struct shim_cq *c)
 	(void)c;
 	return 0;
 }
+int xrc_rebuild(void)
+{
+	return 0;
+}
 int srq_rebuild(struct shim_srq *s)
 {
 	(void)s;
@@ -256,6 +260,10 @@ void cm_rebuild(void)
 }
 void cm_resumed(void)
 {
+}
+void ahead_end(const struct shim_order *o)
+{
+	(void)o;
 }
 
 /* QPs that wait to be connected again, one window that is not bound yet. */

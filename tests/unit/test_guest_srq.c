@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "guest-agent/shim.h"
+#include "tests/unit/guest_refuse_stub.h"
 #include "tests/unit/guest_ud_stub.h"
 
 #define CAP      4
@@ -110,6 +111,16 @@ void context_forget_events(struct shim_context *c, const void *object)
 {
 	(void)c;
 	(void)object;
+}
+
+void cq_harvest(struct shim_cq *c)
+{
+	(void)c;
+}
+void cq_forget_qp(struct shim_cq *c, const struct shim_qp *q)
+{
+	(void)c;
+	(void)q;
 }
 
 static int setup(void **state)
@@ -219,9 +230,9 @@ static void held_posts_wait_for_all_who_hold(void **state)
 {
 	(void)state;
 	post_all(1, 1);
-	srq_hold(&qp[0]);
-	srq_hold(&qp[0]);
-	srq_hold(&qp[1]);
+	srq_hold(&qp[0], s);
+	srq_hold(&qp[0], s);
+	srq_hold(&qp[1], s);
 	post_all(2, 3);
 	assert_int_equal(hw.posts, 1);
 	complete(0, &qp[0]);
@@ -249,7 +260,7 @@ static void what_the_hardware_refuses_leaves_no_trace(void **state)
 static void what_a_flush_had_to_leave_goes_first(void **state)
 {
 	(void)state;
-	srq_hold(&qp[0]);
+	srq_hold(&qp[0], s);
 	post_all(1, 3);
 	hw.error = EIO;
 	hw.posts_left = 1;

@@ -10,6 +10,7 @@
 
 #include "guest-agent/shim.h"
 #include "tests/unit/guest_channel_stub.h"
+#include "tests/unit/guest_refuse_stub.h"
 #include "tests/unit/guest_ud_stub.h"
 
 #define QPN       0x31
@@ -24,6 +25,7 @@ struct shim shim = {
 	.call = PTHREAD_MUTEX_INITIALIZER,
 	.contexts = LIST_INIT(shim.contexts),
 	.pds = LIST_INIT(shim.pds),
+	.xrcds = LIST_INIT(shim.xrcds),
 	.mrs = LIST_INIT(shim.mrs),
 	.channels = LIST_INIT(shim.channels),
 	.cqs = LIST_INIT(shim.cqs),
@@ -169,6 +171,12 @@ void peer_queue_qp(struct shim_qp *qp, uint16_t type, uint64_t migration)
 	told[type]++;
 	said_received = atomic_load(&qp->recv.tail);
 }
+void peer_send_gone(const struct shim_qp *qp, uint64_t migration)
+{
+	assert_ptr_equal(qp, q);
+	assert_int_equal(migration, MIGRATION);
+	told[PEER_GONE]++;
+}
 void job_send_report(uint16_t type)
 {
 	assert_int_equal(type, SHIM_QUIET);
@@ -237,10 +245,9 @@ void channel_push(struct shim_channel *ch, struct shim_cq *c, enum cq_due due)
 	(void)c;
 	(void)due;
 }
-void peer_want_key(struct shim_qp *qp, uint32_t vkey)
+void peer_want(struct shim_qp *qp)
 {
 	(void)qp;
-	(void)vkey;
 }
 
 static struct shim_qp *make_qp(unsigned n)
@@ -760,6 +767,33 @@ static void who_has_stuck_sends_asks_again_too(void **state)
 	assert_int_equal(reports, 1);
 }
 
+/* The program has disconnected between the other end's suspend and ours. */
+static void who_waits_for_a_qp_in_err_is_told(void **state)
+{
+	(void)state;
+	q->v.state = IBV_QPS_ERR;
+	q->said.drained_by = MIGRATION;
+	suspend_enter();
+	assert_int_equal(told[PEER_GONE], 1);
+	other_is_quiet();
+	suspend_drain();
+	assert_int_equal(reports, 1);
+	assert_int_equal(told[PEER_DRAINED], 0);
+}
+
+/* Its guest may have gone long since, and nobody there waits. */
+static void of_a_qp_in_err_nobody_is_told_unasked(void **state)
+{
+	(void)state;
+	q->v.state = IBV_QPS_ERR;
+	q->said.drained_by = MIGRATION - 1;
+	suspend_enter();
+	other_is_quiet();
+	suspend_drain();
+	assert_int_equal(reports, 1);
+	assert_int_equal(told[PEER_GONE], 0);
+}
+
 /* It would be found when there is nothing to go back to. */
 int main(void)
 {
@@ -782,6 +816,8 @@ int main(void)
 		T(uc_gives_up_what_is_lost),
 		T(an_end_that_is_silent_is_asked_again),
 		T(who_has_stuck_sends_asks_again_too),
+		T(who_waits_for_a_qp_in_err_is_told),
+		T(of_a_qp_in_err_nobody_is_told_unasked),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

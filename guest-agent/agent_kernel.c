@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Who uses the VM's RDMA devices inside the kernel: IPoIB, NFS/RDMA, iSER, SRP, NVMe. The kernel
+ * tracks each QP with its owner (RDMA netlink, since 4.17), whatever the protocol above is. */
+#include "guest-agent/agent.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <netlink/attr.h>
+#include <netlink/msg.h>
+#include <netlink/netlink.h>
+#include <rdma/rdma_netlink.h>
+#include <string.h>
+
+#define USERS_MAX 16
+
+static const struct {
+	const char *module, *what;
+} known[] = {
+	{"ib_ipoib", "IPoIB"},
+	{"rpcrdma", "NFS/RDMA"},
+	{"ib_iser", "iSER"},
+	{"ib_srp", "SRP"},
+	{"nvme_rdma", "NVMe/RDMA"},
+	{"nvmet_rdma", "an NVMe/RDMA target"},
+	{"ib_isert", "an iSER target"},
+	{"ib_srpt", "an SRP target"},
+	{"rds_rdma", "RDS"},
+	{"smc", "SMC-R"},
+};
+
+/* The kernel's own management QPs go with the device, and what they receive is used at once. */
+static bool is_infrastructure(const char *module)
+{
+	return !strcmp(module, "ib_core") || !strcmp(module, "ib_cm") ||
+	       !strcmp(module, "mlx5_ib") || !strcmp(module, "mlx4_ib");
+}
+
+static bool is_ours(struct agent *a, const char *device)
+{
+	char name[SHIM_DEVICE_MAX];
+
+	for (unsigned i = 0; i < a->vf_count; i++)
+		if (agent_device_find(a->vf[i], name) != -ENODEV && !strcmp(name, device))
+			return true;
+	return false;
+}
+
+void agent_kernel_user_add(struct json_object *list, const char *device, const char *module)
+{
+	char *what AUTO_FREE = NULL;
+	struct json_object *o;
+
+	if (is_infrastructure(module) || json_count(list) == USERS_MAX)
+		return;
+	for (size_t i = 0; i < json_count(list); i++) {
+		o = json_object_array_get_idx(list, i);
+		if (str_eq(json_opt_str(o, "module", ""), module) &&
+		    str_eq(json_opt_str(o, "device", ""), device))
+			return;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(known) && !what; i++)
+		if (!strcmp(known[i].module, module))
+			what = strf("%s (on %s)", known[i].what, device);
+	if (!what)
+		what = strf("kernel module %s (on %s)", module, device);
+	o = json_object_new_object();
+	json_set_str(o, "device", device);
+	json_set_str(o, "module", module);
+	json_set_str(o, "what", what);
+	json_object_array_add(list, o);
+}
+
+/* ---- RDMA netlink ---- */
+
+struct walk {
+	struct agent *agent;
+	struct json_object *list; /* of what was found, without doubles */
+	uint32_t devices[AGENT_VFS_MAX];
+	unsigned count;
+};
+
+static void text_of(struct nlattr *a, char *ret_text, size_t max)
+{
+	*ret_text = '\0';
+	if (a)
+		nla_strlcpy(ret_text, a, max);
+}
+
+static int on_device(struct nl_msg *msg, void *arg)
+{
+	struct walk *w = arg;
+	struct nlattr *a[RDMA_NLDEV_ATTR_MAX];
+	char name[SHIM_DEVICE_MAX];
+
+	if (nlmsg_parse(nlmsg_hdr(msg), 0, a, RDMA_NLDEV_ATTR_MAX - 1, NULL) ||
+	    !a[RDMA_NLDEV_ATTR_DEV_INDEX])
+		return NL_SKIP;
+	text_of(a[RDMA_NLDEV_ATTR_DEV_NAME], name, sizeof(name));
+	if (w->count < ARRAY_SIZE(w->devices) && is_ours(w->agent, name))
+		w->devices[w->count++] = nla_get_u32(a[RDMA_NLDEV_ATTR_DEV_INDEX]);
+	return NL_OK;
+}
+
+/* A QP of a process has its PID, one of the kernel the module's name. */
+static int on_qps(struct nl_msg *msg, void *arg)
+{
+	struct walk *w = arg;
+	struct nlattr *a[RDMA_NLDEV_ATTR_MAX], *entry;
+	char device[SHIM_DEVICE_MAX], module[64];
+	int rest;
+
+	if (nlmsg_parse(nlmsg_hdr(msg), 0, a, RDMA_NLDEV_ATTR_MAX - 1, NULL) ||
+	    !a[RDMA_NLDEV_ATTR_RES_QP])
+		return NL_SKIP;
+	text_of(a[RDMA_NLDEV_ATTR_DEV_NAME], device, sizeof(device));
+	nla_for_each_nested(entry, a[RDMA_NLDEV_ATTR_RES_QP], rest)
+	{
+		struct nlattr *name = nla_find(nla_data(entry), nla_len(entry),
+					       RDMA_NLDEV_ATTR_RES_KERN_NAME);
+
+		text_of(name, module, sizeof(module));
+		if (*module)
+			agent_kernel_user_add(w->list, device, module);
+	}
+	return NL_OK;
+}
+
+/* Asks for a list and walks it. device: NULL for all. 0 or a negative error of libnl. */
+static int dump(struct nl_sock *sock, int command, const uint32_t *device,
+		int (*each)(struct nl_msg *msg, void *arg), struct walk *w)
+{
+	int type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), rc;
+	struct nl_msg *msg = nlmsg_alloc_simple(type, NLM_F_REQUEST | NLM_F_DUMP);
+
+	if (!msg)
+		return -NLE_NOMEM;
+	if (device)
+		nla_put_u32(msg, RDMA_NLDEV_ATTR_DEV_INDEX, *device);
+	nl_socket_modify_cb(sock, NL_CB_VALID, NL_CB_CUSTOM, each, w);
+	rc = nl_send_auto(sock, msg);
+	nlmsg_free(msg);
+	return rc < 0 ? rc : nl_recvmsgs_default(sock);
+}
+
+int agent_kernel_users(struct agent *a, struct json_object *list)
+{
+	static bool complained;
+	struct nl_sock *sock = nl_socket_alloc();
+	struct walk w = {.agent = a, .list = list};
+	int rc = sock ? nl_connect(sock, NETLINK_RDMA) : -NLE_NOMEM;
+
+	if (!rc)
+		rc = dump(sock, RDMA_NLDEV_CMD_GET, NULL, on_device, &w);
+	for (unsigned i = 0; !rc && i < w.count; i++)
+		rc = dump(sock, RDMA_NLDEV_CMD_RES_QP_GET, &w.devices[i], on_qps, &w);
+	nl_socket_free(sock);
+	if (rc && !complained)
+		log_warn("the kernel does not tell who uses the RDMA devices: %s", nl_geterror(rc));
+	complained = rc;
+	return rc ? -EIO : 0;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Users of the VF in the guest's kernel, as RDMA netlink lists QPs. */
+#include "tests/unit/tap.h"
+
+#include "guest-agent/agent_kernel.c"
+
+/* The guest's first vGUID is on rdma0. */
+int agent_device_find(uint64_t vguid, char ret_name[static SHIM_DEVICE_MAX])
+{
+	if (vguid != 1)
+		return -ENODEV;
+	strcpy(ret_name, "rdma0");
+	return -ENETDOWN; /* a device is there before its port is ACTIVE */
+}
+
+static struct agent agent = {.vf_count = 2, .vf = {2, 1}};
+
+static struct nl_msg *message(uint32_t index, const char *name)
+{
+	struct nl_msg *msg = nlmsg_alloc_simple(RDMA_NLDEV_CMD_GET, 0);
+
+	nla_put_u32(msg, RDMA_NLDEV_ATTR_DEV_INDEX, index);
+	nla_put_string(msg, RDMA_NLDEV_ATTR_DEV_NAME, name);
+	return msg;
+}
+
+static void add_qp(struct nl_msg *msg, const char *module)
+{
+	struct nlattr *entry = nla_nest_start(msg, RDMA_NLDEV_ATTR_RES_QP_ENTRY);
+
+	nla_put_u32(msg, RDMA_NLDEV_ATTR_RES_LQPN, 17);
+	if (module)
+		nla_put_string(msg, RDMA_NLDEV_ATTR_RES_KERN_NAME, module);
+	else
+		nla_put_u32(msg, RDMA_NLDEV_ATTR_RES_PID, 4711);
+	nla_nest_end(msg, entry);
+}
+
+static void test_only_our_devices(void **state)
+{
+	static const char *const names[] = {"rdma1", "rdma0", "rdma2"};
+	struct walk w = {.agent = &agent};
+
+	(void)state;
+	for (uint32_t i = 0; i < ARRAY_SIZE(names); i++) {
+		struct nl_msg *msg = message(i + 5, names[i]);
+
+		on_device(msg, &w);
+		nlmsg_free(msg);
+	}
+	assert_int_equal(w.count, 1);
+	assert_int_equal(w.devices[0], 6);
+}
+
+static void test_modules_by_name(void **state)
+{
+	static const char *const modules[] = {"ib_core", NULL,      "ib_ipoib", "ib_ipoib",
+					      "rpcrdma", "new_one", "mlx5_ib"};
+	struct json_object *list AUTO_JSON = json_object_new_array();
+	struct walk w = {.agent = &agent, .list = list};
+	struct nl_msg *msg = message(6, "rdma0");
+	struct nlattr *qps = nla_nest_start(msg, RDMA_NLDEV_ATTR_RES_QP);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(modules); i++)
+		add_qp(msg, modules[i]);
+	nla_nest_end(msg, qps);
+	on_qps(msg, &w);
+	nlmsg_free(msg);
+	assert_string_equal(
+		json_text(list),
+		"[{\"device\":\"rdma0\",\"module\":\"ib_ipoib\",\"what\":\"IPoIB (on rdma0)\"},"
+		"{\"device\":\"rdma0\",\"module\":\"rpcrdma\",\"what\":\"NFS/RDMA (on rdma0)\"},"
+		"{\"device\":\"rdma0\",\"module\":\"new_one\","
+		"\"what\":\"kernel module new_one (on rdma0)\"}]");
+}
+
+static void test_a_device_without_qps(void **state)
+{
+	struct json_object *list AUTO_JSON = json_object_new_array();
+	struct walk w = {.agent = &agent, .list = list};
+	struct nl_msg *msg = message(6, "rdma0");
+
+	(void)state;
+	on_qps(msg, &w);
+	nlmsg_free(msg);
+	assert_int_equal(json_count(list), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_only_our_devices),
+		cmocka_unit_test(test_modules_by_name),
+		cmocka_unit_test(test_a_device_without_qps),
+	};
+
+	return RUN_TESTS(tests);
+}

@@ -1,10 +1,11 @@
 # libcommon: small, for every program and for the guest. libnet: HTTP, event loop, workers; for daemons only.
 COMMON_SRC := common/log.c common/util.c common/ib.c common/json.c common/frame.c common/conf.c
-NET_SRC    := common/loop.c common/work.c common/http_server.c common/http_stream.c common/http_limit.c common/http_client.c
+NET_SRC    := common/loop.c common/work.c common/http_server.c common/http_stream.c common/http_conn.c common/http_limit.c common/http_client.c \
+              common/tls.c common/tls_watch.c common/tls_conf.c common/roles.c
 $(eval $(call archive,libcommon,$(COMMON_SRC)))
 $(eval $(call archive,libnet,$(NET_SRC)))
 COMMON := $(BUILD)/lib/libcommon.a
 NET    := $(BUILD)/lib/libnet.a
 # link lines: $(COMMON_LIBS) or $(NET_LIBS), in this order after the objects
 COMMON_LIBS := $(COMMON) -ljson-c
-NET_LIBS    := $(NET) $(COMMON) -lmicrohttpd -lcurl-gnutls -lsystemd -ljson-c -lpthread
+NET_LIBS    := $(NET) $(COMMON) -lmicrohttpd -lcurl-gnutls -lgnutls -lsystemd -ljson-c -lpthread

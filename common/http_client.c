@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "common/http_client.h"
 #include "common/json.h"
+#include "common/tls_conf.h"
 #include "common/util.h"
 
 #include <curl/curl.h>
@@ -11,6 +12,17 @@ struct buffer {
 	char *data; /* owned */
 	size_t bytes;
 };
+
+static struct {
+	struct tls *tls; /* borrowed */
+	bool no_plain;
+} secure;
+
+void http_client_secure(struct tls *tls, bool plain)
+{
+	secure.tls = tls;
+	secure.no_plain = !plain;
+}
 
 void http_client_init(void)
 {
@@ -41,6 +53,11 @@ static int curl_errno(CURLcode c)
 		return -ECONNREFUSED;
 	case CURLE_OPERATION_TIMEDOUT:
 		return -ETIMEDOUT;
+	case CURLE_SSL_CONNECT_ERROR:
+	case CURLE_SSL_CERTPROBLEM:
+	case CURLE_SSL_ISSUER_ERROR:
+	case CURLE_PEER_FAILED_VERIFICATION:
+		return -EACCES;
 	default:
 		return -EIO;
 	}
@@ -79,46 +96,112 @@ static int finish(const char *base, const char *path, long status, struct buffer
 	return -EREMOTEIO;
 }
 
+/* ---- one call ---- */
+
+/* Why a URL may not be used at all, or NULL. */
+static const char *why_refused(const char *base)
+{
+	if (!strncmp(base, "https://", 8))
+		return secure.tls ? NULL : "https needs tls-cert, tls-key and tls-ca";
+	if (secure.no_plain && !tls_url_is_local(base))
+		return "only https:// is allowed (or insecure = yes)";
+	return NULL;
+}
+
+/* The site's CA alone, not the system's. */
+static void use_keys(CURL *c, const struct tls_keys *k)
+{
+	curl_easy_setopt(c, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
+	curl_easy_setopt(c, CURLOPT_CAPATH, NULL);
+	curl_easy_setopt(c, CURLOPT_CAINFO, k->path[TLS_CA]);
+	curl_easy_setopt(c, CURLOPT_SSLCERT, k->path[TLS_CERT]);
+	curl_easy_setopt(c, CURLOPT_SSLKEY, k->path[TLS_KEY]);
+}
+
+static void set_up(CURL *c, const char *base, const char *method, struct json_object *body,
+		   unsigned timeout_ms)
+{
+	curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, method);
+	curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+	curl_easy_setopt(c, CURLOPT_PROXY, "");
+	if (!strncmp(base, "unix:", 5))
+		curl_easy_setopt(c, CURLOPT_UNIX_SOCKET_PATH, base + 5);
+	if (body)
+		curl_easy_setopt(c, CURLOPT_POSTFIELDS, json_text(body));
+}
+
+/* TLS 1.3 tells a client what is wrong with its certificate only after the handshake, and curl does
+ * not pass it on. */
+static int explain(CURLcode code, bool tls, const char *base, const char *path, const char *detail,
+		   char *error)
+{
+	if (tls &&
+	    (code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING)) {
+		snprintf(error, HTTP_ERROR_MAX,
+			 "%s%s: it has hung up, perhaps on our certificate (its log says why): %s",
+			 base, path, curl_easy_strerror(code));
+		return -EACCES;
+	}
+	snprintf(error, HTTP_ERROR_MAX, "%s%s: %s%s%s", base, path, curl_easy_strerror(code),
+		 curl_errno(code) == -EACCES ? ": " : "",
+		 curl_errno(code) == -EACCES ? detail : "");
+	return curl_errno(code);
+}
+
+static int perform(CURL *c, const char *base, const char *path, struct json_object **ret_body,
+		   char *error)
+{
+	struct tls_keys *keys = strncmp(base, "https://", 8) ? NULL : tls_keys_get(secure.tls);
+	struct buffer answer = {0};
+	char detail[CURL_ERROR_SIZE] = "";
+	long status = 0;
+	CURLcode code;
+	int rc;
+
+	if (keys)
+		use_keys(c, keys);
+	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, detail);
+	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
+	curl_easy_setopt(c, CURLOPT_WRITEDATA, &answer);
+	code = curl_easy_perform(c);
+	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, NULL);
+	if (code)
+		rc = explain(code, keys, base, path, detail, error);
+	else
+		rc = finish(base, path, status, &answer, ret_body, error);
+	tls_keys_put(keys);
+	free(answer.data);
+	return rc;
+}
+
 int http_call(const char *base, const char *method, const char *path, struct json_object *body,
 	      unsigned timeout_ms, struct json_object **ret_body, char error[static HTTP_ERROR_MAX])
 {
-	bool is_unix = !strncmp(base, "unix:", 5);
-	char *url AUTO_FREE = strf("%s%s", is_unix ? "http://localhost" : base, path);
+	const char *refused = why_refused(base);
+	char *url AUTO_FREE = strf("%s%s", strncmp(base, "unix:", 5) ? base : "http://localhost",
+				   path);
 	struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
-	struct buffer answer = {0};
 	CURL *c = curl_easy_init();
-	long status = 0;
 	int rc;
 
 	*ret_body = NULL;
 	headers = curl_slist_append(headers, "Expect:");
-	if (!c || !url || !headers) {
+	if (refused) {
+		snprintf(error, HTTP_ERROR_MAX, "%s%s: %s", base, path, refused);
+		rc = -EACCES;
+	} else if (!c || !url || !headers) {
 		snprintf(error, HTTP_ERROR_MAX, "out of memory");
-		curl_easy_cleanup(c);
-		curl_slist_free_all(headers);
-		return -ENOMEM;
+		rc = -ENOMEM;
+	} else {
+		curl_easy_setopt(c, CURLOPT_URL, url);
+		curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
+		set_up(c, base, method, body, timeout_ms);
+		rc = perform(c, base, path, ret_body, error);
 	}
-	curl_easy_setopt(c, CURLOPT_URL, url);
-	curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, method);
-	curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
-	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
-	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
-	curl_easy_setopt(c, CURLOPT_WRITEDATA, &answer);
-	curl_easy_setopt(c, CURLOPT_PROXY, "");
-	if (is_unix)
-		curl_easy_setopt(c, CURLOPT_UNIX_SOCKET_PATH, base + 5);
-	if (body)
-		curl_easy_setopt(c, CURLOPT_POSTFIELDS, json_text(body));
-	CURLcode code = curl_easy_perform(c);
-	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
 	curl_easy_cleanup(c);
 	curl_slist_free_all(headers);
-	rc = curl_errno(code);
-	if (rc)
-		snprintf(error, HTTP_ERROR_MAX, "%s%s: %s", base, path, curl_easy_strerror(code));
-	else
-		rc = finish(base, path, status, &answer, ret_body, error);
-	free(answer.data);
 	return rc;
 }

@@ -4,6 +4,7 @@
 #define IBVMIG_COMMON_HTTP_CLIENT_H
 
 #include <json-c/json.h>
+#include <stdbool.h>
 
 #define HTTP_ANSWER_MAX (8u << 20)
 #define HTTP_ERROR_MAX  512
@@ -11,10 +12,17 @@
 /* Once per process, before any thread starts. */
 void http_client_init(void);
 
-/* base: "http://HOST:PORT" or "unix:PATH". body: borrowed, NULL for none. timeout_ms covers all.
+struct tls;
+/* Before any call. tls: borrowed until the last one; NULL: https:// is refused. plain: whether
+ * http:// to other machines is allowed (without this function it is). */
+void http_client_secure(struct tls *tls, bool plain);
+
+/* base: "https://HOST:PORT", "http://HOST:PORT" or "unix:PATH". body: borrowed, NULL for none.
+ * timeout_ms covers all.
  *
  * 0: the status is 2xx and *ret_body (owned by the caller) is its object.
- * -EREMOTEIO: any other status; -ECONNREFUSED, -ETIMEDOUT, -EBADMSG, -EIO as the names say.
+ * -EREMOTEIO: any other status; -ECONNREFUSED, -ETIMEDOUT, -EBADMSG, -EIO as the names say;
+ * -EACCES: TLS, by either side or because the URL may not be used.
  * On an error, error says in one line what went wrong, in the server's own words if it has any. */
 int http_call(const char *base, const char *method, const char *path, struct json_object *body,
 	      unsigned timeout_ms, struct json_object **ret_body,

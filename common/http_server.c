@@ -5,14 +5,13 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <gnutls/abstract.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-
-#define CONN_TIMEOUT_S 60
 
 static void exchange_free(struct http_exchange *x)
 {
@@ -85,76 +84,14 @@ const char *http_header(struct http_exchange *x, const char *name)
 	return x->conn ? MHD_lookup_connection_value(x->conn, MHD_HEADER_KIND, name) : NULL;
 }
 
-void http_server_set_may(struct http_server *s, http_may *may)
+void http_server_set_roles(struct http_server *s, http_roles *roles)
 {
-	s->may = may;
+	s->roles = roles;
 }
 
 const struct http_counters *http_server_counters(const struct http_server *s)
 {
 	return &s->counters;
-}
-
-/* ---- who asks ---- */
-
-static void read_local(struct http_who *who, int fd)
-{
-	struct ucred cred = {.uid = (uid_t)-1, .gid = (gid_t)-1};
-	socklen_t bytes = sizeof cred;
-
-	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes);
-	who->uid = cred.uid;
-	bytes = sizeof who->groups - sizeof *who->groups;
-	/* More groups than fit, or a kernel before 4.13: the first one alone. */
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, who->groups, &bytes))
-		bytes = 0;
-	who->group_count = bytes / sizeof *who->groups;
-	who->groups[who->group_count++] = cred.gid;
-}
-
-/* Who cannot be told is nobody: a local user that no rule knows. */
-static void read_who(struct http_who *who, struct MHD_Connection *conn)
-{
-	const union MHD_ConnectionInfo *i = MHD_get_connection_info(
-		conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-	struct sockaddr_in a = {0};
-	socklen_t bytes = sizeof(int);
-	int domain = AF_UNIX;
-
-	*who = (struct http_who){.local = true, .uid = (uid_t)-1};
-	if (!i || getsockopt(i->connect_fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes))
-		return;
-	if (domain == AF_UNIX) {
-		read_local(who, i->connect_fd);
-		return;
-	}
-	who->local = false;
-	bytes = sizeof a;
-	if (!getpeername(i->connect_fd, (struct sockaddr *)&a, &bytes) && a.sin_family == AF_INET)
-		inet_ntop(AF_INET, &a.sin_addr, who->address, sizeof who->address);
-}
-
-static void on_connection(void *arg, struct MHD_Connection *conn, void **context,
-			  enum MHD_ConnectionNotificationCode what)
-{
-	(void)arg;
-	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
-		free(*context);
-		*context = NULL;
-		return;
-	}
-	*context = calloc(1, sizeof(struct http_who));
-	if (*context)
-		read_who(*context, conn);
-}
-
-/* NULL only without memory. */
-static const struct http_who *who_asks(struct MHD_Connection *conn)
-{
-	const union MHD_ConnectionInfo *i = MHD_get_connection_info(
-		conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-
-	return i ? i->socket_context : NULL;
 }
 
 /* The client's own id of its request, if it is one, or a new one: so that both sides' logs can be
@@ -204,12 +141,12 @@ static bool route_fits(const char *route, const char *url, char param[static HTT
 }
 
 /* Before anything is done for the request; false: it has been answered. */
-static bool admitted(struct http_exchange *x, const struct http_who *who)
+static bool admitted(struct http_exchange *x, const struct http_conn *c)
 {
 	x->server->counters.requests++;
-	if (!who)
+	if (!c || (c->keys && !c->who.names))
 		http_fail(x, 503, "no-memory", "out of memory");
-	else if (!http_rate_take(x->server, who, now_us()))
+	else if (!http_rate_take(x->server, &c->who, now_us()))
 		http_fail(x, 429, "too-many-requests",
 			  "more than %u requests a second from one client: wait a second",
 			  x->server->rate_per_s);
@@ -220,14 +157,35 @@ static bool admitted(struct http_exchange *x, const struct http_who *who)
 	return false;
 }
 
+/* The sentence names who is meant and what would help, as far as that is the caller's business. */
+static bool allowed(struct http_exchange *x, const struct http_who *who, const struct http_route *r)
+{
+	unsigned roles = x->server->roles ? x->server->roles(who, x->server->user) : REST_ALL;
+	int n = who->names ? (int)strcspn(who->names, "\n") : 0;
+
+	if (roles & r->role)
+		return true;
+	if (!roles && who->names)
+		http_fail(x, 403, "no-role",
+			  "the certificate of \"%.*s\" is good, but has no role here: role = ROLE "
+			  "NAME "
+			  "in the configuration gives it one",
+			  n, who->names);
+	else
+		http_fail(x, 403, "forbidden", "%.*s%s may not %s %s: that takes the role %s", n,
+			  n ? who->names : "", n ? "" : "you", r->method, r->path,
+			  rest_role_name(r->role));
+	return false;
+}
+
 static void dispatch(struct http_exchange *x, const char *method, const char *url)
 {
-	const struct http_who *who = who_asks(x->conn);
+	struct http_conn *conn = http_conn_of(x->conn);
 	struct json_object *body AUTO_JSON = NULL;
 	char param[HTTP_PARAM_MAX] = "";
 	bool path_known = false;
 
-	if (!admitted(x, who))
+	if (!admitted(x, conn))
 		return;
 	if (x->body_bytes && json_parse(x->body, x->body_bytes, &body)) {
 		http_fail(x, 400, "bad-json", "the body is not one JSON object");
@@ -239,10 +197,8 @@ static void dispatch(struct http_exchange *x, const char *method, const char *ur
 		path_known = true;
 		if (strcmp(r->method, method))
 			continue;
-		if (x->server->may && !x->server->may(who, method, url, x->server->user)) {
-			http_fail(x, 403, "forbidden", "you may not %s %s here", method, url);
+		if (!allowed(x, &conn->who, r))
 			return;
-		}
 		struct http_request req = {
 			.method = method,
 			.path = url,
@@ -285,6 +241,8 @@ static enum MHD_Result send_reply(struct http_exchange *x)
 	MHD_add_response_header(resp, "X-Request-Id", x->id);
 	if (x->status == 429)
 		MHD_add_response_header(resp, "Retry-After", "1");
+	if (http_conn_is_old(http_conn_of(x->conn)))
+		MHD_add_response_header(resp, "Connection", "close");
 	rc = MHD_queue_response(x->conn, x->status, resp);
 	MHD_destroy_response(resp);
 	return rc;
@@ -323,6 +281,7 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *conn, const c
 	}
 	if (!x->handled) {
 		x->handled = true;
+		http_conn_busy(http_conn_of(conn));
 		dispatch(x, method, url);
 		if (!x->answered) {
 			x->suspended = true;
@@ -340,11 +299,11 @@ static void on_completed(void *arg, struct MHD_Connection *conn, void **state,
 	struct http_exchange *x = *state;
 
 	(void)arg;
-	(void)conn;
 	(void)why;
 	*state = NULL;
 	if (!x)
 		return;
+	http_conn_idle(http_conn_of(conn));
 	x->conn = NULL;
 	x->finished = true;
 	if (x->answered || !x->handled)
@@ -391,8 +350,44 @@ static int on_deferred(sd_event_source *src, void *arg)
 	return 0;
 }
 
-int http_server_new(sd_event *loop, int fd, const struct http_route *routes, void *user,
-		    struct http_server **ret_server)
+/* Connections bring their own keys (http_conn.c), so that these can change. */
+static int no_keys(gnutls_session_t session, const gnutls_datum_t *ca, int n_ca,
+		   const gnutls_pk_algorithm_t *algos, int n_algos, gnutls_pcert_st **ret_cert,
+		   unsigned *ret_n, gnutls_privkey_t *ret_key)
+{
+	(void)session;
+	(void)ca;
+	(void)n_ca;
+	(void)algos;
+	(void)n_algos;
+	(void)ret_cert;
+	(void)ret_n;
+	(void)ret_key;
+	return -1;
+}
+
+static struct MHD_Daemon *start_mhd(struct http_server *s, int fd)
+{
+	const struct MHD_OptionItem tls[] = {
+		{MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)no_keys},
+		{MHD_OPTION_HTTPS_PRIORITIES, 0, (char[]){TLS_PRIORITY}},
+		{MHD_OPTION_END, 0, NULL},
+	};
+	const struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
+	unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (s->tls ? MHD_USE_TLS : 0);
+
+	return MHD_start_daemon(flags, 0, NULL, NULL, on_access, s, MHD_OPTION_LISTEN_SOCKET, fd,
+				MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+				MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONN_MAX,
+				MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
+				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADERS_MAX,
+				MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)HTTP_CONN_PER_IP,
+				MHD_OPTION_NOTIFY_CONNECTION, http_conn_notify, s, MHD_OPTION_ARRAY,
+				s->tls ? tls : none, MHD_OPTION_END);
+}
+
+int http_server_new(sd_event *loop, int fd, struct tls *tls, const struct http_route *routes,
+		    void *user, struct http_server **ret_server)
 {
 	struct http_server *s = calloc(1, sizeof *s);
 	const union MHD_DaemonInfo *info;
@@ -403,15 +398,11 @@ int http_server_new(sd_event *loop, int fd, const struct http_route *routes, voi
 		return -ENOMEM;
 	}
 	s->loop = loop;
+	s->tls = tls;
+	s->request_ms = HTTP_REQUEST_MS;
 	s->routes = routes;
 	s->user = user;
-	s->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-				  on_access, s, MHD_OPTION_LISTEN_SOCKET, fd,
-				  MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-				  MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONN_MAX,
-				  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)CONN_TIMEOUT_S,
-				  MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)HTTP_CONN_PER_IP,
-				  MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_END);
+	s->mhd = start_mhd(s, fd);
 	if (!s->mhd) {
 		close(fd);
 		free(s);
@@ -422,7 +413,9 @@ int http_server_new(sd_event *loop, int fd, const struct http_route *routes, voi
 	    (rc = sd_event_add_io(loop, &s->io, info->epoll_fd, 1 /* EPOLLIN */, on_io, s)) < 0 ||
 	    (rc = sd_event_add_defer(loop, &s->before, on_deferred, s)) < 0 ||
 	    (rc = sd_event_add_time(loop, &s->timer, CLOCK_MONOTONIC, UINT64_MAX, 1000, on_timer,
-				    s)) < 0) {
+				    s)) < 0 ||
+	    (rc = sd_event_add_time(loop, &s->due, CLOCK_MONOTONIC, UINT64_MAX, 100000,
+				    http_conn_late, s)) < 0) {
 		http_server_free(s);
 		return rc;
 	}
@@ -438,6 +431,7 @@ void http_server_free(struct http_server *s)
 	sd_event_source_disable_unref(s->io);
 	sd_event_source_disable_unref(s->before);
 	sd_event_source_disable_unref(s->timer);
+	sd_event_source_disable_unref(s->due);
 	/* libmicrohttpd aborts the process if it is stopped while a connection is suspended. Those
 	 * who still wait see the end of the process instead. */
 	if (s->suspended)

@@ -4,6 +4,8 @@
 #ifndef IBVMIG_COMMON_HTTP_SERVER_H
 #define IBVMIG_COMMON_HTTP_SERVER_H
 
+#include "common/roles.h"
+
 #include <json-c/json.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,22 +19,28 @@
 #define HTTP_ID_MAX      65
 #define HTTP_ADDRESS_MAX 48
 #define HTTP_GROUPS_MAX  64
+#define HTTP_HEADERS_MAX (32u << 10)
+#define HTTP_REQUEST_MS  10000        /* from the connection to its first whole request */
+#define HTTP_IDLE_S      60           /* without a request, then it is closed */
 #define HTTP_STREAM_MAX  (256u << 10) /* what a client may leave unread */
 
 struct http_server;
 struct http_stream;
+struct tls;
 
-/* Who asks, as the socket tells: for AF_UNIX the process that connected, else its address. */
+/* Who asks, as the socket tells: for AF_UNIX the process that connected, else its address, and with
+ * TLS the names in its certificate. */
 struct http_who {
 	bool local;
 	uid_t uid;
 	gid_t groups[HTTP_GROUPS_MAX];
 	unsigned group_count;
 	char address[HTTP_ADDRESS_MAX];
+	char *names; /* borrowed; one a line, the subject's CN first; NULL without TLS */
 };
 
-/* Whether a client may ask this of a route. user: as given to http_server_new(). */
-typedef bool http_may(const struct http_who *who, const char *method, const char *path, void *user);
+/* The roles that a client has; 0: it may do nothing. user: as given to http_server_new(). */
+typedef unsigned http_roles(const struct http_who *who, void *user);
 
 struct http_request {
 	const char *method, *path;      /* borrowed */
@@ -47,24 +55,29 @@ struct http_request {
  * has hung up). */
 typedef void http_handler(struct http_request *req);
 
-/* Ends with a row whose method is NULL. path: whole segments; one segment may be "*". */
+/* Ends with a row whose method is NULL. path: whole segments; one segment may be "*". role: what a
+ * client must have. */
 struct http_route {
 	const char *method, *path;
 	http_handler *handler;
+	enum rest_role role;
 };
 
-/* fd: a listening socket (AF_UNIX or TCP), owned by the server from here on. 0 or -errno. */
-int http_server_new(sd_event *loop, int fd, const struct http_route *routes, void *user,
-		    struct http_server **ret_server);
+/* fd: a listening socket (AF_UNIX or TCP), owned by the server from here on. tls: borrowed, or NULL
+ * for plain HTTP; with it, clients need a certificate of its CA. 0 or -errno. */
+int http_server_new(sd_event *loop, int fd, struct tls *tls, const struct http_route *routes,
+		    void *user, struct http_server **ret_server);
 void http_server_free(struct http_server *s);
-/* Who may do what; without it, everybody everything. */
-void http_server_set_may(struct http_server *s, http_may *may);
+/* Who has which roles; without it, everybody all. */
+void http_server_set_roles(struct http_server *s, http_roles *roles);
 /* Requests a second of one client (a user, or an address), twice that at once; more are answered
  * with 429. 0: no limit. 0 or -ENOMEM. */
 int http_server_limit(struct http_server *s, unsigned per_s);
 
 struct http_counters {
 	uint64_t requests, refused; /* refused: any status from 400 on */
+	uint64_t strangers;         /* TLS: connections without a certificate that we believe */
+	uint64_t late;              /* connections that did not send a whole request in time */
 };
 
 const struct http_counters *http_server_counters(const struct http_server *s);

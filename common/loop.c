@@ -16,6 +16,8 @@ int loop_new(sd_event **ret_loop)
 	sigemptyset(&stop);
 	sigaddset(&stop, SIGTERM);
 	sigaddset(&stop, SIGINT);
+	sigaddset(&stop,
+		  SIGHUP); /* for who has something to read again; else nothing comes of it */
 	pthread_sigmask(SIG_BLOCK, &stop, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	if ((rc = sd_event_add_signal(loop, NULL, SIGTERM, NULL, NULL)) < 0 ||

@@ -26,11 +26,15 @@ static const struct {
 	[OPT_JSON] = {"--json", NULL, "as the daemon answers"},
 	[OPT_QPS] = {"--qps", NULL, "the VM's processes, their QPs and peers"},
 	[OPT_WATCH] = {"--watch", NULL, "again each second, until stopped"},
-	[OPT_STRATEGY] = {"--strategy", "auto|late|early", "instead of the VM's own"},
+	[OPT_STRATEGY] = {"--strategy", "auto|native|late|early", "instead of the VM's own"},
 	[OPT_BANDWIDTH] = {"--bandwidth", "MIB", "of the memory's copy, per second"},
 	[OPT_PERSISTENT] = {"--persistent", NULL, "the VM's definition moves along"},
 	[OPT_NO_WAIT] = {"--no-wait", NULL, "start it and return"},
 	[OPT_SVG] = {"--svg", "FILE", "draw it into FILE"},
+	[OPT_TO] = {"--to", "HOST,...", "only to these hosts"},
+	[OPT_PARALLEL] = {"--parallel", "N", "so many VMs at once (default 2)"},
+	[OPT_DRY_RUN] = {"--dry-run", NULL, "show the plan, move nothing"},
+	[OPT_APPLY] = {"--apply", NULL, "carry the proposals out"},
 };
 
 /* arguments: in brackets what may be left out; the words also say what completes them. */
@@ -50,6 +54,16 @@ static const struct command {
 	 BIT(OPT_STRATEGY) | BIT(OPT_BANDWIDTH) | BIT(OPT_PERSISTENT) | BIT(OPT_NO_WAIT) |
 		 BIT(OPT_JSON),
 	 cli_migrate, "move a VM to another host, and show how far it is"},
+	{"plan", "VM", BIT(OPT_TO) | BIT(OPT_JSON), cli_plan,
+	 "where a VM could go, what that would cost the fabric, and where it cannot go"},
+	{"drain", "HOST",
+	 BIT(OPT_TO) | BIT(OPT_PARALLEL) | BIT(OPT_DRY_RUN) | BIT(OPT_PERSISTENT) |
+		 BIT(OPT_NO_WAIT) | BIT(OPT_JSON),
+	 cli_drain, "move all VMs away from a host"},
+	{"rebalance", "",
+	 BIT(OPT_APPLY) | BIT(OPT_PARALLEL) | BIT(OPT_DRY_RUN) | BIT(OPT_PERSISTENT) |
+		 BIT(OPT_JSON),
+	 cli_rebalance, "moves away from hosts whose links are full"},
 	{"abort", "VM", 0, cli_abort, "cancel a VM's migration: it stays where it is"},
 	{"resolve", "ID", 0, cli_resolve, "let a parked migration go on"},
 	{"attach", "VM", 0, cli_attach, "try again to give a VM its VF"},
@@ -202,7 +216,7 @@ static void complete_argument(const struct cli *c, const char *word)
 		complete_from(c, "/v1/vms", "vms", "name");
 	else if (!strncmp(word, "ID", 2))
 		complete_from(c, "/v1/migrations", "migrations", "id");
-	else if (!strncmp(word, "DEST", 4))
+	else if (!strncmp(word, "DEST", 4) || !strncmp(word, "HOST", 4))
 		complete_from(c, "/v1/status", "peers", "name");
 }
 
@@ -215,7 +229,7 @@ static void complete_options(const struct command *k)
 			puts(options[o].name);
 }
 
-/* The values of an option that has a few: "auto|late|early". */
+/* The values of an option that has a few: "auto|native|late|early". */
 static void complete_value(int o)
 {
 	const char *v = options[o].value;

@@ -31,6 +31,10 @@ enum cli_option {
 	OPT_PERSISTENT,
 	OPT_NO_WAIT,
 	OPT_SVG,
+	OPT_TO,
+	OPT_PARALLEL,
+	OPT_DRY_RUN,
+	OPT_APPLY,
 	OPTIONS
 };
 
@@ -58,6 +62,8 @@ int cli_call_quietly(const struct cli *c, const char *path, struct json_object *
 void cli_print_json(struct json_object *o);
 const char *cli_text(struct json_object *o, const char *key, const char *fallback);
 void cli_print_migration(struct json_object *m);
+/* Which strategy, and why not each better one; before: of each line. */
+void cli_print_choice(struct json_object *choice, const char *before);
 
 /* Commands. */
 int cli_status(const struct cli *c);
@@ -70,5 +76,8 @@ int cli_migrate(const struct cli *c);
 int cli_abort(const struct cli *c);
 int cli_attach(const struct cli *c);
 int cli_resolve(const struct cli *c);
+int cli_plan(const struct cli *c);
+int cli_drain(const struct cli *c);
+int cli_rebalance(const struct cli *c);
 
 #endif

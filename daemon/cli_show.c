@@ -39,6 +39,22 @@ static void print_us(struct json_object *data, const char *key, const char *labe
 		printf("  %s %.1f ms", label, (double)json_opt_u64(data, key, 0) / 1000.0);
 }
 
+void cli_print_choice(struct json_object *choice, const char *before)
+{
+	static const char *const best_first[] = {"native", "late", "early", "cold"};
+	struct json_object *why = json_opt(choice, "why_not");
+
+	if (!choice)
+		return;
+	printf("%sstrategy %s%s%s\n", before, cli_text(choice, "chosen", "?"),
+	       str_eq(cli_text(choice, "asked", ""), "auto") ? "" : ", as asked",
+	       json_object_object_length(why) ? ", because not" : "");
+	for (size_t i = 0; i < ARRAY_SIZE(best_first); i++)
+		if (json_opt(why, best_first[i]))
+			printf("%s  %s: %s\n", before, best_first[i],
+			       cli_text(why, best_first[i], ""));
+}
+
 void cli_print_migration(struct json_object *m)
 {
 	struct json_object *data = json_opt(m, "data"), *from = json_opt(m, "from"),
@@ -49,6 +65,7 @@ void cli_print_migration(struct json_object *m)
 	printf("  migration  %s  %s -> %s  as %s: %s%s\n", cli_text(m, "id", "?"),
 	       cli_text(from, "host", "?"), cli_text(to, "host", "?"), cli_text(m, "role", "?"),
 	       cli_text(m, "state", "?"), json_opt_bool(m, "back", false) ? " (walked back)" : "");
+	cli_print_choice(json_opt(data, "choice"), "             ");
 	if (json_opt_str(m, "reason", NULL))
 		printf("             reason: %s\n", cli_text(m, "reason", ""));
 	if (str_eq(cli_text(m, "state", ""), "PARKED"))

@@ -31,6 +31,7 @@ static void print_head(struct json_object *t)
 	       cli_text(t, "strategy", "?"), cli_text(t, "state", "?"), ms(t, "length_us"));
 	if (json_opt_str(t, "reason", NULL))
 		printf("reason: %s\n", cli_text(t, "reason", ""));
+	cli_print_choice(json_opt(t, "choice"), "");
 	if (json_opt_str(t, "missing", NULL))
 		printf("the other host's half is missing: %s\n", cli_text(t, "missing", ""));
 	else if (json_opt(clock, "offset_us") && json_opt_bool(clock, "measured", false))

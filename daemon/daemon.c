@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* How the parts of ibvmigd are put together, and taken apart. */
 #include "daemon/daemon.h"
+#include "common/http_client.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
 #include "common/work.h"
+#include "daemon/drain.h"
 #include "daemon/events.h"
 #include "daemon/events_libvirt.h"
 #include "daemon/journal.h"
+#include "daemon/lease.h"
 #include "daemon/migrate_step.h"
 #include "daemon/mover.h"
 #include "daemon/peer_watch.h"
@@ -43,17 +46,27 @@ static void load_inventory(struct daemon *d)
 	log_error("no VM gets a VF, and none can come here: %s", d->vf_error);
 }
 
+static int start_tls(struct daemon *d, char **ret_error)
+{
+	const struct tls_conf *t = &d->settings->tls;
+	int rc = t->on ? tls_new(&t->files, &d->tls, ret_error) : 0;
+
+	http_client_secure(d->tls, !t->on || t->insecure);
+	return rc || !t->on ? rc : tls_watch(d->tls, d->loop);
+}
+
 int daemon_start(struct daemon *d, char **ret_error)
 {
 	int rc = journal_open(d->settings->state_dir, &d->journal, ret_error);
 
-	if (rc || (rc = provider_new(d->settings, &d->provider)))
+	if (rc || (rc = start_tls(d, ret_error)) || (rc = provider_new(d->settings, &d->provider)))
 		return rc;
 	load_inventory(d);
 	if ((rc = events_libvirt_register(d->loop)) ||
 	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
 	    (rc = events_new(d->loop, &d->events)) || (rc = relay_new(d, &d->relay)) ||
-	    (rc = mover_new(d, &d->movers)) || (rc = repath_new(d, &d->repath)))
+	    (rc = mover_new(d, &d->movers)) || (rc = drain_new(d, &d->drains)) ||
+	    (rc = lease_keeper_new(d, &d->leases)) || (rc = repath_new(d, &d->repath)))
 		return rc;
 	migrate_load_open(d);
 	peer_watch_load(d);
@@ -67,6 +80,7 @@ void daemon_stop(struct daemon *d)
 	events_free(d->events);
 	rest_stop(d);
 	virt_free(d->virt);
+	drain_free(TAKE(d->drains));
 	mover_free(TAKE(d->movers));
 	work_pool_free(d->pool);
 	vm_free_all(d);
@@ -74,9 +88,11 @@ void daemon_stop(struct daemon *d)
 	migrate_free_all(d);
 	relay_free(d->relay);
 	repath_free(TAKE(d->repath));
+	lease_keeper_free(TAKE(d->leases));
 	vf_table_clear(&d->vfs);
 	journal_close(d->journal);
 	provider_free(TAKE(d->provider));
+	tls_free(d->tls);
 	settings_free(d->settings);
 	sd_event_unref(d->loop);
 }

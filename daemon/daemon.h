@@ -22,6 +22,7 @@ struct vm;
 struct migration;
 struct peer_watch;
 struct work_pool;
+struct tls;
 struct http_server;
 
 /* The last answer of ibvmig-sm's status, for `ibvmig status` and the agents' hello. */
@@ -41,6 +42,8 @@ struct daemon {
 	struct journal *journal;
 	struct events *events;
 	struct movers *movers;
+	struct drains *drains;
+	struct lease_keeper *leases;
 	struct relay *relay;
 	struct repath *repath;
 	struct vf_table vfs;
@@ -49,6 +52,7 @@ struct daemon {
 	struct migration *migrations;    /* list, owned; newest first */
 	struct peer_watch *peer_watches; /* list, owned: VMs suspended for movers */
 	struct sm_state sm;
+	struct tls *tls; /* NULL without TLS; locks itself */
 	struct http_server *unix_server, *tcp_server;
 	unsigned to_inspect; /* VMs that ran at the start and are still to be looked at, and one */
 	bool recovered;      /* open migrations of the journal have been taken up again */

@@ -12,6 +12,7 @@
 
 #include <stdarg.h>
 #include <string.h>
+#include <time.h>
 
 #define BUDGET_MS 20000 /* who asks waits 30 s */
 #define PEER_MS   8000
@@ -91,6 +92,14 @@ static void look_at_fabric(struct job *j, struct doctor *d, struct json_object *
 	doctor_duplicates(d, vms, json_opt(bound, "vguids"));
 }
 
+static void look_at_certificate(struct job *j, struct doctor *d)
+{
+	struct tls_keys *k = j->d->tls ? tls_keys_get(j->d->tls) : NULL;
+
+	doctor_certificate(d, j->d->settings->listen, k, k ? k->not_after : 0, time(NULL));
+	tls_keys_put(k);
+}
+
 static void look_at_peers(struct job *j, struct doctor *d, struct json_object *vms,
 			  uint64_t start_ms)
 {
@@ -125,6 +134,7 @@ static void run(struct job *j)
 		doctor_add(&d, "libvirt", DOCTOR_BAD, j->d->settings->libvirt_uri,
 			   "systemctl start libvirtd", "libvirtd does not answer");
 	doctor_hook(&d);
+	doctor_lease(&d, j->d->settings->lease_dir);
 	doctor_ipoib(&d);
 	doctor_ports(&d);
 	doctor_zero_guid(&d);
@@ -137,6 +147,7 @@ static void run(struct job *j)
 		if (!out_of_time(&d, "qemu", json_opt_str(vm, "name", "?"), start_ms))
 			look_at_vm(j, &d, vm, ib);
 	}
+	look_at_certificate(j, &d);
 	look_at_fabric(j, &d, vms);
 	look_at_peers(j, &d, vms, start_ms);
 	json_set(j->out, "checks", d.found);

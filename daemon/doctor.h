@@ -27,6 +27,7 @@ void doctor_ports(struct doctor *d);     /* ports of PFs, and of VFs that the ho
 void doctor_zero_guid(struct doctor *d); /* a VF without GUIDs gets no address */
 void doctor_vfio(struct doctor *d); /* VFs are bound to a driver that QEMU can take them from */
 void doctor_hook(struct doctor *d); /* libvirt's hook is installed */
+void doctor_lease(struct doctor *d, const char *dir); /* ibvmig-lease runs; dir: lease-dir */
 /* pid: of the VM's QEMU; needed_bytes: the guest's memory, which a VF pins. */
 void doctor_memlock(struct doctor *d, const char *vm, uint64_t pid, uint64_t needed_bytes);
 
@@ -42,6 +43,8 @@ void doctor_peer(struct doctor *d, const char *host, struct json_object *vms,
 		 struct json_object *status, const char *why);
 /* properties: QMP device-list-properties of vfio-pci, or NULL. */
 void doctor_qemu(struct doctor *d, const char *vm, struct json_object *properties);
+/* Of the daemon's certificate. listens: on TCP; tls: with a certificate, that ends at ends_s. */
+void doctor_certificate(struct doctor *d, bool listens, bool tls, int64_t ends_s, int64_t now_s);
 /* Whether a PF of this host is InfiniBand's (and not an Ethernet port with RoCE). */
 bool doctor_has_ib(const struct doctor *d);
 

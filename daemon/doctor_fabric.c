@@ -4,6 +4,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/doctor.h"
+#include "daemon/qmp.h"
 
 #include <strings.h>
 #include <string.h>
@@ -100,7 +101,7 @@ void doctor_qemu(struct doctor *d, const char *vm, struct json_object *propertie
 	if (!json_count(properties))
 		doctor_add(d, "qemu", DOCTOR_SKIPPED, vm, NULL,
 			   "its QEMU has no vfio-pci, or does not answer");
-	else if (has_property(properties, "x-late-detach"))
+	else if (has_property(properties, QMP_LATE_DETACH))
 		doctor_add(d, "qemu", DOCTOR_OK, vm, NULL, "vfio-pci has x-late-detach");
 	else if (has_property(properties, "x-pci-class-code"))
 		doctor_add(d, "qemu", DOCTOR_OK, vm, NULL, "vfio-pci has x-pci-class-code");

@@ -2,6 +2,7 @@
 /* doctor: what the host's own files say. */
 #include "common/util.h"
 #include "daemon/doctor.h"
+#include "daemon/lease.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -107,6 +108,33 @@ void doctor_ipoib(struct doctor *d)
 		doctor_add(d, "ipoib", DOCTOR_BAD, "ib_ipoib",
 			   "modprobe ib_ipoib, and echo ib_ipoib >/etc/modules-load.d/ibvmig.conf",
 			   "not loaded: the GUIDs of VFs are set over the PF's IPoIB interface");
+}
+
+#define DAY_S        86400
+#define EXPIRY_DAYS  30
+#define CERT_SUBJECT "tls-cert"
+#define CERT_FIX     "ibvmig-certs cert NAME on the machine that holds the CA, and copy the files here"
+
+void doctor_certificate(struct doctor *d, bool listens, bool tls, int64_t ends_s, int64_t now_s)
+{
+	int64_t days = (ends_s - now_s) / DAY_S;
+
+	if (!tls && listens)
+		doctor_add(d, "certificate", DOCTOR_WARNING, CERT_SUBJECT,
+			   "tls-cert, tls-key and tls-ca in ibvmigd.conf (ibvmig-certs makes them)",
+			   "none is configured: whoever reaches the daemon's port is believed");
+	else if (!tls)
+		doctor_add(d, "certificate", DOCTOR_SKIPPED, CERT_SUBJECT, NULL,
+			   "other hosts do not reach this daemon: listen is not configured");
+	else if (ends_s <= now_s)
+		doctor_add(d, "certificate", DOCTOR_BAD, CERT_SUBJECT, CERT_FIX,
+			   "it, or its CA, has expired: other hosts refuse this one");
+	else if (days < EXPIRY_DAYS)
+		doctor_add(d, "certificate", DOCTOR_WARNING, CERT_SUBJECT, CERT_FIX,
+			   "it, or its CA, expires in %lld days", (long long)days);
+	else
+		doctor_add(d, "certificate", DOCTOR_OK, CERT_SUBJECT, NULL, "good for %lld days",
+			   (long long)days);
 }
 
 /* ---- ports ---- */
@@ -274,6 +302,18 @@ void doctor_hook(struct doctor *d)
 	doctor_add(d, "hook", DOCTOR_BAD, places[0], "make install, then restart libvirtd",
 		   "libvirt's hook is not installed, or not executable: no VM with a VF can come "
 		   "here");
+}
+
+void doctor_lease(struct doctor *d, const char *dir)
+{
+	char *full AUTO_FREE = strf("%s%s", d->root, dir);
+
+	if (full && lease_is_claimed(full))
+		doctor_add(d, "lease", DOCTOR_OK, dir, NULL, "ibvmig-lease watches it");
+	else
+		doctor_add(d, "lease", DOCTOR_WARNING, dir, "systemctl enable --now ibvmig-lease",
+			   "ibvmig-lease does not run: if ibvmigd dies while a VM with a VF "
+			   "migrates, nobody cancels the migration");
 }
 
 void doctor_memlock(struct doctor *d, const char *vm, uint64_t pid, uint64_t needed_bytes)

@@ -96,20 +96,19 @@ static char *vf_pkey(xmlNodePtr node, struct domain_vf *vf)
 
 static char *vf_rest(xmlNodePtr node, struct domain_vf *vf)
 {
-	static const char *const names[] = {"auto", "late", "early"};
 	char *strategy AUTO_FREE = attr(node, "strategy"), *index AUTO_FREE = attr(node, "index");
 	uint64_t n = 0;
 
 	if (index && parse_u64(index, 0, 15, &n))
 		return strf("index \"%.20s\" is wrong: it must be 0 to 15", index);
 	vf->index = (unsigned)n;
-	for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
-		if (!strategy || !strcmp(strategy, names[i])) {
-			vf->strategy = (enum domain_strategy)i;
-			return NULL;
-		}
-	}
-	return strf("strategy \"%.20s\" is unknown: it must be auto, late or early", strategy);
+	vf->strategy = STRATEGY_AUTO;
+	if (strategy && strategy_parse(strategy, &vf->strategy))
+		return strf(
+			"strategy \"%.20s\" is unknown: it must be auto, native, late, early or "
+			"cold",
+			strategy);
+	return NULL;
 }
 
 /* What is wrong with the metadata, owned by the caller, or NULL. */

@@ -3,6 +3,8 @@
 #ifndef IBVMIG_DAEMON_DOMAIN_H
 #define IBVMIG_DAEMON_DOMAIN_H
 
+#include "daemon/strategy.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,8 +12,6 @@
 #define DOMAIN_XML_MAX (4u << 20)
 #define DOMAIN_CHANNEL "org.ibvmig.0"
 #define DOMAIN_XMLNS   "urn:ibvmig:1"
-
-enum domain_strategy { STRATEGY_AUTO, STRATEGY_LATE, STRATEGY_EARLY };
 
 struct domain_vf {
 	char pf[64];

@@ -175,10 +175,28 @@ static void write_rest(FILE *f, const struct daemon *d)
 			continue;
 		sum.requests += http_server_counters(servers[i])->requests;
 		sum.refused += http_server_counters(servers[i])->refused;
+		sum.strangers += http_server_counters(servers[i])->strangers;
+		sum.late += http_server_counters(servers[i])->late;
 	}
 	one(f, "ibvmig_http_requests_total", "counter", "REST requests.", (double)sum.requests);
 	one(f, "ibvmig_http_refused_total", "counter", "REST requests answered with an error.",
 	    (double)sum.refused);
+	one(f, "ibvmig_http_strangers_total", "counter",
+	    "Connections without a certificate that is believed.", (double)sum.strangers);
+	one(f, "ibvmig_http_late_total", "counter",
+	    "Connections closed because no whole request came in time.", (double)sum.late);
+}
+
+/* Only with TLS: a date that is none would raise alarms. */
+static void write_certificate(FILE *f, const struct daemon *d)
+{
+	struct tls_keys *k = d->tls ? tls_keys_get(d->tls) : NULL;
+
+	if (k)
+		one(f, "ibvmig_certificate_expiry_timestamp_seconds", "gauge",
+		    "When the certificate or its CA ends, in seconds of Unix time.",
+		    (double)k->not_after);
+	tls_keys_put(k);
 }
 
 /* Resident memory now, not its maximum; 0 if the kernel does not tell. */
@@ -219,6 +237,7 @@ void metrics_get(struct http_request *req)
 	for (size_t i = 0; i < ARRAY_SIZE(histograms); i++)
 		write_histogram(f, &histograms[i]);
 	write_rest(f, d);
+	write_certificate(f, d);
 	one(f, "process_resident_memory_bytes", "gauge", "Memory of ibvmigd.", resident_bytes());
 	fclose(f);
 	http_reply_text(req->exchange, 200, TYPE, text);

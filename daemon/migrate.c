@@ -8,6 +8,7 @@
 #include "daemon/daemon.h"
 #include "daemon/events.h"
 #include "daemon/journal.h"
+#include "daemon/lease.h"
 #include "daemon/metrics.h"
 #include "daemon/migrate_step.h"
 #include "daemon/relay.h"
@@ -216,6 +217,7 @@ static int set_state(struct migration *m, enum migrate_state to, bool back, cons
 	publish(m, note);
 	loop_timer_disarm(m->poll);
 	arm_deadline(m);
+	lease_sync(m->d);
 	if (m->ended)
 		on_end(m);
 	return rc;
@@ -332,8 +334,10 @@ static void advance(struct migration *m)
 	} else if (!m->back) {
 		int rc = set_state(m, row->next, false, NULL);
 
-		/* Not durable: do not go on before COMMIT. */
-		if (rc && !m->committed && !m->ended) {
+		/* Not durable: do not go on before COMMIT; but QEMU, once released, may be through
+		 * at any moment, and the destination's SWITCH can be done twice. */
+		bool released = m->role == DST && m->state == M_ATTACH;
+		if (rc && !m->committed && !m->ended && !released) {
 			migrate_error(m, rc, "the journal cannot be written; is the disk full?");
 			step_failed(m);
 		}
@@ -483,6 +487,7 @@ static void migration_free(struct migration *m)
 	loop_timer_free(m->deadline);
 	loop_timer_free(m->poll);
 	json_object_put(m->data);
+	free(m->hook_xml);
 	free(m);
 }
 
@@ -539,6 +544,7 @@ struct migration *migrate_new(struct daemon *d, enum migrate_role role, const ch
 	d->migrations = m;
 	collect(d);
 	arm_deadline(m);
+	lease_sync(d);
 	return m;
 }
 

@@ -56,6 +56,8 @@ enum migrate_job { JOB_NONE, JOB_ACTIVE, JOB_COMPLETED, JOB_FAILED };
 struct migrate_end {
 	char host[64], url[256], vf[VF_NAME_MAX];
 	uint64_t parked_guid;
+	uint64_t port_guid;  /* where VFs share their port's LID: that port; 0: not known */
+	unsigned guid_index; /* and the entry of its GUID table */
 };
 
 /* A host with VMs that the moving VM is connected to. */
@@ -87,7 +89,8 @@ struct migration {
 	char vm_uuid[37], vm_name[64];
 	uint64_t vguid;
 	uint16_t pkey;
-	enum domain_strategy strategy;
+	enum domain_strategy asked, strategy; /* strategy: as asked, until PREPARE has chosen */
+	bool state_there;                     /* the destination's VF takes the state of ours */
 	char dev_id[QMP_DEV_ID], bus[16];
 	struct migrate_end from, to;
 	struct migrate_peer peers[MIGRATE_PEERS_MAX];
@@ -101,6 +104,7 @@ struct migration {
 	/* What has been seen. */
 	enum migrate_job job;
 	bool guest_resumed; /* destination: QEMU's RESUME event */
+	bool guest_stopped; /* source: QEMU has stopped it, to send the rest */
 	bool vm_dead;       /* stopped, but not by migrating */
 	bool peer_ended;    /* the other side has reached its end */
 
@@ -112,11 +116,15 @@ struct migration {
 	char pending_error[HTTP_ERROR_MAX];
 	struct loop_timer *deadline, *poll; /* owned */
 	struct http_exchange *waiting;      /* who asked for the step under way, or NULL */
+	char *hook_xml; /* owned; destination: the domain's, then what libvirt is to take; or NULL
+			 */
 	struct hold hold;
-	uint64_t user_bandwidth, user_downtime_ms; /* what the user had set */
+	uint64_t user_bandwidth, user_downtime_ms; /* what the user has set */
+	uint64_t set_bandwidth;                    /* what we have set last; 0: nothing */
 	uint64_t suspended_us, detach_started_us, committed_us;
 	struct json_object *data; /* owned; measurements, by name */
 	bool driving, again;
+	bool leased; /* daemon/lease.h has a lease of it */
 };
 
 extern const struct migrate_row migrate_table[];

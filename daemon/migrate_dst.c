@@ -8,6 +8,7 @@
 #include "common/util.h"
 #include "daemon/daemon.h"
 #include "daemon/domain.h"
+#include "daemon/domain_device.h"
 #include "daemon/job.h"
 #include "daemon/locate.h"
 #include "daemon/migrate_step.h"
@@ -91,10 +92,27 @@ static void prepare_run(struct job *j)
 	json_set_str(to, "url", j->d->settings->url);
 	json_set_str(to, "vf", str(j, "vf"));
 	json_set_str(to, "parked_guid", str(j, "parked_guid"));
+	vf_copy_entry(to, j->in);
+	json_set_bool(body, "state_there",
+		      qmp_device_flag(json_opt_str(j->out, "attach", ""), QMP_NATIVE));
 	json_set(body, "to", to);
 	j->rc = http_call(source.url, "POST", "/v1/peer/prepare", body, PREPARE_DEADLINE_MS,
 			  &answer, j->error);
 	json_set(j->out, "answer", answer);
+}
+
+/* QEMU loads a device's state only into one that it has started with; one of an earlier migration
+ * has another VF's name. */
+static int change_xml(struct migration *m, const struct vf *vf)
+{
+	bool native = m->strategy == STRATEGY_NATIVE;
+	char *xml AUTO_FREE = TAKE(m->hook_xml);
+	char error[HTTP_ERROR_MAX] = "";
+	int rc = !xml ? -EINVAL
+		      : domain_with_device(xml, native ? vf->attach : NULL, m->dev_id, m->bus,
+					   &m->hook_xml, error);
+
+	return rc ? migrate_error(m, rc, "%s", error) : 0;
 }
 
 static void prepared(struct migration *m, struct job *j)
@@ -113,16 +131,19 @@ static void prepared(struct migration *m, struct job *j)
 		migrate_fail(m, -EPROTO, "the source's answer to prepare has no field \"from\"");
 		return;
 	}
-	snprintf(m->from.host, sizeof m->from.host, "%s", json_opt_str(from, "host", ""));
-	snprintf(m->from.url, sizeof m->from.url, "%s", json_opt_str(from, "url", ""));
-	snprintf(m->from.vf, sizeof m->from.vf, "%s", json_opt_str(from, "vf", ""));
-	ib_guid_parse(json_opt_str(from, "parked_guid", ""), &m->from.parked_guid);
+	migrate_end_load(&m->from, from);
 	snprintf(m->bus, sizeof m->bus, "%s", json_opt_str(answer, "bus", ""));
 	snprintf(vf->bus, sizeof vf->bus, "%s", m->bus);
 	str_set(&vf->attach, json_opt_str(j->out, "attach", "[]"));
 	str_set(&vf->detach, json_opt_str(j->out, "detach", "[]"));
 	vf->lid = (unsigned)json_opt_u64(answer, "lid", 0);
 	vf_save(&m->d->vfs, vf);
+	strategy_parse(json_opt_str(answer, "strategy", ""), &m->strategy);
+	json_set(m->data, "choice", json_object_get(json_opt(answer, "choice")));
+	if (change_xml(m, vf)) {
+		migrate_fail(m, -EINVAL, "%s", m->reason);
+		return;
+	}
 	m->armed = true;
 	migrate_measure(m, "prepare_us");
 	migrate_save(m, "armed");
@@ -134,7 +155,7 @@ static struct json_object *prepare_input(struct migration *m, struct vf *vf)
 	struct json_object *in = vm_work_lease_input(vf);
 
 	json_set_str(in, "migration", m->id);
-	json_set_str(in, "strategy", m->strategy == STRATEGY_EARLY ? "early" : "late");
+	json_set_str(in, "strategy", strategy_name(m->asked));
 	return in;
 }
 
@@ -229,18 +250,6 @@ int dst_prepare_undo(struct migration *m)
 
 /* ---- SWITCH ---- */
 
-static struct json_object *end_json(const struct migrate_end *e, bool with_url)
-{
-	struct json_object *o = json_object_new_object();
-
-	json_set_str(o, "host", e->host);
-	json_set_str(o, "vf", e->vf);
-	json_set_guid(o, "parked_guid", e->parked_guid);
-	if (with_url)
-		json_set_str(o, "url", e->url);
-	return o;
-}
-
 static void switch_run(struct job *j)
 {
 	struct json_object *answer = NULL;
@@ -298,8 +307,8 @@ int dst_switch(struct migration *m)
 	json_set_guid(move, "vguid", m->vguid);
 	json_set_str(move, "vm", m->vm_uuid);
 	json_set_str(move, "pkey", pkey);
-	json_set(move, "from", end_json(&m->from, false));
-	json_set(move, "to", end_json(&m->to, true));
+	json_set(move, "from", migrate_end_json(&m->from));
+	json_set(move, "to", migrate_end_json(&m->to));
 	json_set(in, "move", move);
 	return migrate_job(m, in, switch_run, switched) ? -ENOMEM : STEP_WAIT;
 }
@@ -340,9 +349,16 @@ int dst_switch_undo(struct migration *m)
 static void attach_run(struct job *j)
 {
 	char why[HTTP_ERROR_MAX];
+	bool has = false;
 
-	j->rc = qmp_attach(j->d->virt, str(j, "vm"), str(j, "attach"), str(j, "dev_id"),
-			   str(j, "bus"), j->error);
+	if (json_opt_bool(j->in, "native", false)) {
+		j->rc = qmp_has_device(j->d->virt, str(j, "vm"), str(j, "dev_id"), &has, j->error);
+		if (!j->rc && !has)
+			job_fail(j, -ENODEV, "QEMU was not started with the VF");
+	} else {
+		j->rc = qmp_attach(j->d->virt, str(j, "vm"), str(j, "attach"), str(j, "dev_id"),
+				   str(j, "bus"), j->error);
+	}
 	if (!j->rc && virt_set_max_speed(j->d->virt, str(j, "vm"), SPEED_PRESET_MIB, why))
 		log_warn("VM %s: %s: its next migration may be too quick to be held",
 			 str(j, "name"), why);
@@ -383,6 +399,7 @@ int dst_attach(struct migration *m)
 	m->step.started = true;
 	in = vm_work_lease_input(vf);
 	json_set_str(in, "dev_id", m->dev_id);
+	json_set_bool(in, "native", m->strategy == STRATEGY_NATIVE);
 	return migrate_job(m, in, attach_run, attached) ? -ENOMEM : STEP_WAIT;
 }
 

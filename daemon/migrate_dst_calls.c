@@ -42,17 +42,14 @@ static int start_record(struct daemon *d, const struct domain_info *info, struct
 	}
 	m->vguid = info->vf.vguid;
 	m->pkey = info->vf.pkey;
-	m->strategy = info->vf.strategy;
+	m->asked = m->strategy = info->vf.strategy;
 	snprintf(m->dev_id, sizeof m->dev_id, "ibvf%u", info->vf.index);
 	rc = vf_claim(&d->vfs, info->uuid, info->name, &info->vf, m->id, &vf, error);
 	if (rc) {
 		migrate_fail(m, rc, "%s", error);
 		return rc;
 	}
-	snprintf(m->to.host, sizeof m->to.host, "%s", d->settings->host_name);
-	snprintf(m->to.url, sizeof m->to.url, "%s", d->settings->url);
-	snprintf(m->to.vf, sizeof m->to.vf, "%s", vf->name);
-	m->to.parked_guid = vf->parked_guid;
+	migrate_end_here(&m->to, d, vf);
 	*ret_m = m;
 	return 0;
 }
@@ -64,7 +61,7 @@ static bool may_reuse(const struct migration *m)
 	       !m->switch_ordered && !m->waiting;
 }
 
-static void hook_migrate(struct http_request *req, const struct domain_info *info)
+static void hook_migrate(struct http_request *req, const struct domain_info *info, const char *xml)
 {
 	struct daemon *d = req->user;
 	struct http_exchange *x = req->exchange;
@@ -92,6 +89,7 @@ static void hook_migrate(struct http_request *req, const struct domain_info *inf
 		return;
 	}
 	m->waiting = x;
+	str_set(&m->hook_xml, xml);
 	migrate_save(m, "asked by libvirt's hook");
 	migrate_drive(m);
 }
@@ -118,7 +116,7 @@ void dst_hook(struct http_request *req)
 		log_warn("VM %s: comes without a VF: %s", info->name, info->problem);
 		http_reply(req->exchange, 200, NULL);
 	} else {
-		hook_migrate(req, info);
+		hook_migrate(req, info, xml);
 	}
 	domain_free(info);
 }
@@ -211,19 +209,17 @@ void dst_on_abort(struct http_request *req)
 
 /* ---- answers ---- */
 
-static struct json_object *prepare_answer(const struct migration *m)
+struct json_object *src_prepare_answer(const struct migration *m)
 {
-	struct json_object *o = json_object_new_object(), *from = json_object_new_object();
+	struct json_object *o = json_object_new_object();
 	struct vf *vf = vf_by_name(&m->d->vfs, m->from.vf);
 
-	json_set_str(from, "host", m->from.host);
-	json_set_str(from, "url", m->from.url);
-	json_set_str(from, "vf", m->from.vf);
-	json_set_guid(from, "parked_guid", m->from.parked_guid);
-	json_set(o, "from", from);
+	json_set(o, "from", migrate_end_json(&m->from));
 	json_set_str(o, "bus", m->bus);
 	json_set_u64(o, "lid", vf ? vf->lid : 0);
 	json_set(o, "peers", peers_json(m));
+	json_set_str(o, "strategy", strategy_name(m->strategy));
+	json_set(o, "choice", json_object_get(json_opt(m->data, "choice")));
 	return o;
 }
 
@@ -242,11 +238,13 @@ void migrate_answer_waiting(struct migration *m, int rc)
 	} else if (rc) {
 		http_fail(x, 409, "refused", "ibvmig: VM %s: %s", m->vm_name, m->reason);
 	} else if (m->role == ROLE_SOURCE) {
-		http_reply(x, 200, prepare_answer(m));
+		http_reply(x, 200, src_prepare_answer(m));
 	} else {
 		o = json_object_new_object();
 		if (json_opt(m->data, "move"))
 			json_set(o, "move", json_object_get(json_opt(m->data, "move")));
+		if (m->state == M_PREPARE && m->hook_xml)
+			json_set_str(o, "xml", m->hook_xml);
 		http_reply(x, 200, o);
 	}
 }

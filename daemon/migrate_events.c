@@ -36,8 +36,14 @@ static void src_status(struct migration *m, const char *status)
 		return;
 	if (!strcmp(status, "active") || !strcmp(status, "setup")) {
 		/* From setup on: the sooner the daemon drives, the better. */
-		if (m->job == JOB_NONE && !strcmp(status, "active"))
+		if (m->job == JOB_NONE && !strcmp(status, "active")) {
 			m->job = JOB_ACTIVE;
+			/* An early VF's migration waits for this. */
+			m->step.resting = m->step.resting && m->back;
+		}
+		migrate_drive(m);
+	} else if (!strcmp(status, "pre-switchover") || !strcmp(status, "device")) {
+		m->guest_stopped = true;
 		migrate_drive(m);
 	} else if (!strcmp(status, "completed")) {
 		m->job = JOB_COMPLETED;
@@ -205,8 +211,10 @@ static void assume_started(struct migration *m)
 		return;
 	}
 	m->raised |= m->reached >= M_HOLD;
-	m->suspended |= m->reached >= M_QUIESCE;
-	m->device_del_sent |= m->reached >= M_DETACH;
+	if (m->strategy != STRATEGY_NATIVE) {
+		m->suspended |= m->reached >= M_QUIESCE;
+		m->device_del_sent |= m->reached >= M_DETACH;
+	}
 	m->parked |= m->reached >= M_SWITCH;
 }
 

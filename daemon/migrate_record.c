@@ -4,7 +4,9 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/migrate.h"
+#include "daemon/daemon.h"
 #include "daemon/migrate_step.h"
+#include "daemon/settings.h"
 
 #include <errno.h>
 #include <string.h>
@@ -28,7 +30,7 @@ static bool *flag_at(const struct migration *m, const struct flag *f)
 	return (bool *)((char *)m + f->offset);
 }
 
-static struct json_object *end_json(const struct migrate_end *e)
+struct json_object *migrate_end_json(const struct migrate_end *e)
 {
 	struct json_object *o = json_object_new_object();
 
@@ -37,15 +39,33 @@ static struct json_object *end_json(const struct migrate_end *e)
 	json_set_str(o, "vf", e->vf);
 	if (e->parked_guid)
 		json_set_guid(o, "parked_guid", e->parked_guid);
+	if (!e->port_guid || !e->guid_index)
+		return o;
+	json_set_guid(o, "port_guid", e->port_guid);
+	json_set_u64(o, "guid_index", e->guid_index);
 	return o;
 }
 
-static void end_load(struct migrate_end *e, struct json_object *o)
+void migrate_end_load(struct migrate_end *e, struct json_object *o)
 {
 	snprintf(e->host, sizeof e->host, "%s", json_opt_str(o, "host", ""));
 	snprintf(e->url, sizeof e->url, "%s", json_opt_str(o, "url", ""));
 	snprintf(e->vf, sizeof e->vf, "%s", json_opt_str(o, "vf", ""));
 	ib_guid_parse(json_opt_str(o, "parked_guid", ""), &e->parked_guid);
+	ib_guid_parse(json_opt_str(o, "port_guid", ""), &e->port_guid);
+	e->guid_index = (unsigned)json_opt_u64(o, "guid_index", 0);
+}
+
+void migrate_end_here(struct migrate_end *e, const struct daemon *d, const struct vf *vf)
+{
+	*e = (struct migrate_end){
+		.parked_guid = vf->parked_guid,
+		.port_guid = vf->port_guid,
+		.guid_index = vf->guid_index,
+	};
+	snprintf(e->host, sizeof e->host, "%s", d->settings->host_name);
+	snprintf(e->url, sizeof e->url, "%s", d->settings->url);
+	snprintf(e->vf, sizeof e->vf, "%s", vf->name);
 }
 
 struct json_object *peers_json(const struct migration *m)
@@ -101,11 +121,12 @@ struct json_object *migrate_record(const struct migration *m)
 	if (m->vguid)
 		json_set_guid(o, "vguid", m->vguid);
 	json_set_str(o, "pkey", pkey);
-	json_set_str(o, "strategy", m->strategy == STRATEGY_EARLY ? "early" : "late");
+	json_set_str(o, "strategy", strategy_name(m->strategy));
+	json_set_str(o, "asked", strategy_name(m->asked));
 	json_set_str(o, "dev_id", m->dev_id);
 	json_set_str(o, "bus", m->bus);
-	json_set(o, "from", end_json(&m->from));
-	json_set(o, "to", end_json(&m->to));
+	json_set(o, "from", migrate_end_json(&m->from));
+	json_set(o, "to", migrate_end_json(&m->to));
 	json_set(o, "peers", peers_json(m));
 	json_set_str(o, "reason", *m->reason ? m->reason : NULL);
 	json_set_str(o, "trouble", *m->trouble ? m->trouble : NULL);
@@ -136,14 +157,15 @@ int migrate_load(struct migration *m, struct json_object *o)
 	ib_guid_parse(json_opt_str(o, "vguid", ""), &m->vguid);
 	parse_u64(json_opt_str(o, "pkey", "0"), 0, 0xffff, &pkey);
 	m->pkey = (uint16_t)pkey;
-	m->strategy = strcmp(json_opt_str(o, "strategy", ""), "early") ? STRATEGY_LATE
-								       : STRATEGY_EARLY;
+	m->asked = m->strategy = STRATEGY_AUTO;
+	strategy_parse(json_opt_str(o, "asked", ""), &m->asked);
+	strategy_parse(json_opt_str(o, "strategy", ""), &m->strategy);
 	snprintf(m->dev_id, sizeof m->dev_id, "%s", json_opt_str(o, "dev_id", ""));
 	snprintf(m->bus, sizeof m->bus, "%s", json_opt_str(o, "bus", ""));
 	snprintf(m->reason, sizeof m->reason, "%s", json_opt_str(o, "reason", ""));
 	snprintf(m->trouble, sizeof m->trouble, "%s", json_opt_str(o, "trouble", ""));
-	end_load(&m->from, json_opt(o, "from"));
-	end_load(&m->to, json_opt(o, "to"));
+	migrate_end_load(&m->from, json_opt(o, "from"));
+	migrate_end_load(&m->to, json_opt(o, "to"));
 	peers_load(m, json_opt(o, "peers"));
 	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
 		*flag_at(m, &flags[i]) = json_opt_bool(o, flags[i].name, false);

@@ -5,11 +5,13 @@
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/util.h"
 #include "daemon/clocks.h"
 #include "daemon/daemon.h"
 #include "daemon/job.h"
 #include "daemon/locate.h"
+#include "daemon/migrate_choice.h"
 #include "daemon/migrate_step.h"
 #include "daemon/provider.h"
 #include "daemon/qmp.h"
@@ -30,6 +32,8 @@
 #define BALLAST_INTERVAL   20 /* ms: less than a link of 400 MB/s needs for the ballast */
 #define SWITCH_DEADLINE_MS 35000
 #define OUTCOME_POLL_MS    1000
+#define BEGIN_S            40 /* libvirt starts the destination's QEMU, the VF being away */
+#define BEGIN_POLL_MS      2000
 
 static struct json_object *vm_input(struct migration *m)
 {
@@ -203,30 +207,52 @@ static void prepare_checked(struct migration *m, struct job *j)
 	peers_load(m, json_opt(j->out, "peers"));
 	m->armed = true;
 	migrate_measure(m, "prepare_us");
-	src_set_ballast(m, m->d->settings->ballast_bytes);
+	if (m->strategy == STRATEGY_LATE)
+		src_set_ballast(m, m->d->settings->ballast_bytes);
 	migrate_save(m, "armed");
-	migrate_answer_waiting(m, 0);
+	/* QEMU must not begin before an early VF has left. */
+	if (m->strategy != STRATEGY_EARLY)
+		migrate_answer_waiting(m, 0);
 }
 
-static void prepare_queried(struct migration *m, int rc, struct json_object *answer,
-			    const char *error)
+/* error: why the agent gave no answer. */
+static void prepare_choose(struct migration *m, struct vm *vm, struct json_object *answer,
+			   const char *error)
 {
-	if (!rc)
+	struct strategy_facts facts;
+	int rc;
+
+	choice_facts(vm, answer, &facts);
+	rc = choice_make(m, &facts);
+	if (rc && facts.agent_needed && !facts.agent)
+		snprintf(m->reason, sizeof m->reason, "%s", error);
+	else if (!rc && answer && m->strategy != STRATEGY_NATIVE)
 		rc = read_query(m, answer);
-	else
-		migrate_error(m, rc, "%s", error);
 	if (rc)
 		migrate_fail(m, rc, "%s", m->reason);
 	else if (migrate_job(m, check_input(m, true), check_run, prepare_checked))
 		migrate_fail(m, -ENOMEM, "out of memory");
 }
 
-int src_prepare(struct migration *m)
+static void prepare_queried(struct migration *m, int rc, struct json_object *answer,
+			    const char *error)
 {
 	struct vm *vm = migrate_vm(m);
 
+	if (vm)
+		prepare_choose(m, vm, rc ? NULL : answer, error);
+	else
+		migrate_fail(m, -ENOENT, "the VM has ended");
+}
+
+int src_prepare(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+	char why[HTTP_ERROR_MAX];
+
 	if (m->armed)
-		return m->job == JOB_ACTIVE ? STEP_DONE : STEP_WAIT;
+		return m->job == JOB_ACTIVE || m->strategy == STRATEGY_EARLY ? STEP_DONE
+									     : STEP_WAIT;
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
@@ -234,13 +260,14 @@ int src_prepare(struct migration *m)
 		migrate_ask_agent(m, vm, op_message("query"), QUERY_DEADLINE_MS, prepare_queried);
 		return STEP_WAIT;
 	}
-	if (m->d->settings->require_agent)
-		return migrate_error(m, -ENOENT,
-				     "VM %s has no channel %s: add it to the domain and start "
-				     "ibvmig-agent in the guest",
-				     m->vm_name, DOMAIN_CHANNEL);
-	return migrate_job(m, check_input(m, true), check_run, prepare_checked) ? -ENOMEM
-										: STEP_WAIT;
+	if (!vm)
+		return migrate_error(m, -ENOENT, "the VM has ended");
+	snprintf(why, sizeof why,
+		 "VM %s has no channel %s: add it to the domain and start ibvmig-agent in the "
+		 "guest",
+		 m->vm_name, DOMAIN_CHANNEL);
+	prepare_choose(m, vm, NULL, why);
+	return STEP_WAIT;
 }
 
 /* ---- HOLD ---- */
@@ -254,26 +281,42 @@ enum {
 	HOLD_PACING,
 	HOLD_CLAMP,
 	HOLD_CLAMPING,
+	HOLD_NATIVE, /* until QEMU stops the guest */
 	HOLD_HELD
 };
 
-static void raise_run(struct job *j)
+/* What the migration under way would run with, without us. */
+static int read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_downtime_ms)
 {
 	uint64_t bandwidth = 0, downtime_ms = 0;
 
 	j->rc = qmp_get_migrate(j->d->virt, str(j, "vm"), &bandwidth, &downtime_ms, j->error);
+	/* Another value than our preset is the user's --bandwidth. */
+	*ret_bandwidth = bandwidth == PRESET_BYTES ? FULL_SPEED : bandwidth;
+	*ret_downtime_ms = downtime_ms ? downtime_ms : DOWNTIME_MS;
+	return j->rc;
+}
+
+static void raise_run(struct job *j)
+{
+	uint64_t bandwidth, downtime_ms, slow;
+	bool post_copy = false;
+
+	if (read_user_values(j, &bandwidth, &downtime_ms))
+		return;
+	j->rc = qmp_can_post_copy(j->d->virt, str(j, "vm"), &post_copy, j->error);
 	if (j->rc)
 		return;
-	/* Another value than our preset is the user's --bandwidth. */
-	if (bandwidth == PRESET_BYTES)
-		bandwidth = FULL_SPEED;
+	json_set_bool(j->out, "post_copy", post_copy);
+	slow = hold_approach(bandwidth, j->d->settings->ballast_bytes);
 	json_set_u64(j->out, "bandwidth", bandwidth);
-	json_set_u64(j->out, "downtime_ms", downtime_ms ? downtime_ms : DOWNTIME_MS);
-	/* Slow at first: how much there is to send is not known yet. */
-	if (!json_opt_bool(j->in, "early", false))
-		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"),
-					hold_approach(bandwidth, j->d->settings->ballast_bytes),
-					HOLD_DOWNTIME_MS, j->error);
+	json_set_u64(j->out, "downtime_ms", downtime_ms);
+	if (json_opt_bool(j->in, "native", false))
+		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), bandwidth, 0, j->error);
+	else
+		/* Slow at first: how much there is to send is not known yet. */
+		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), slow, HOLD_DOWNTIME_MS, j->error);
+	json_set_u64(j->out, "set_bandwidth", slow);
 }
 
 static void raised(struct migration *m, struct job *j)
@@ -284,8 +327,16 @@ static void raised(struct migration *m, struct job *j)
 	}
 	m->user_bandwidth = json_opt_u64(j->out, "bandwidth", FULL_SPEED);
 	m->user_downtime_ms = json_opt_u64(j->out, "downtime_ms", DOWNTIME_MS);
+	m->set_bandwidth = json_opt_u64(j->out, "set_bandwidth", 0);
 	m->hold.threshold_bytes = hold_threshold(m->d->settings->hold_bytes, m->user_bandwidth);
-	m->step.phase = m->strategy == STRATEGY_EARLY ? HOLD_HELD : HOLD_LOOK;
+	if (json_opt_bool(j->out, "post_copy", false) && choice_for_post_copy(m)) {
+		migrate_fail(m, -ENOTSUP, "%s", m->reason);
+		return;
+	}
+	if (m->strategy == STRATEGY_NATIVE)
+		m->step.phase = HOLD_NATIVE;
+	else
+		m->step.phase = m->strategy == STRATEGY_EARLY ? HOLD_HELD : HOLD_LOOK;
 }
 
 static void look_run(struct job *j)
@@ -331,14 +382,37 @@ static void looked(struct migration *m, struct job *j)
 	migrate_poll(m, wait_ms);
 }
 
+/* What the user has set since we set ours: migrate-setspeed, migrate-setmaxdowntime. */
+static int read_changes(struct job *j)
+{
+	uint64_t bandwidth = 0, downtime_ms = 0;
+
+	j->rc = qmp_get_migrate(j->d->virt, str(j, "vm"), &bandwidth, &downtime_ms, j->error);
+	if (!j->rc && bandwidth && bandwidth != json_opt_u64(j->in, "set_bandwidth", bandwidth))
+		json_set_u64(j->out, "bandwidth", bandwidth);
+	if (!j->rc && downtime_ms && downtime_ms != HOLD_DOWNTIME_MS)
+		json_set_u64(j->out, "downtime_ms", downtime_ms);
+	return j->rc;
+}
+
+static void keep_changes(struct migration *m, struct job *j)
+{
+	m->user_bandwidth = json_opt_u64(j->out, "bandwidth", m->user_bandwidth);
+	m->user_downtime_ms = json_opt_u64(j->out, "downtime_ms", m->user_downtime_ms);
+}
+
 static void pace_run(struct job *j)
 {
+	if (read_changes(j))
+		return;
 	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), json_opt_u64(j->in, "bandwidth", 0), 0,
 				j->error);
 }
 
 static void paced(struct migration *m, struct job *j)
 {
+	keep_changes(m, j);
+	m->set_bandwidth = json_opt_u64(j->in, "bandwidth", 0);
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 	else
@@ -347,11 +421,15 @@ static void paced(struct migration *m, struct job *j)
 
 static void clamp_run(struct job *j)
 {
+	if (read_changes(j))
+		return;
 	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), HOLD_CLAMP_BYTES_PER_S, 0, j->error);
 }
 
 static void clamped(struct migration *m, struct job *j)
 {
+	keep_changes(m, j);
+	m->set_bandwidth = HOLD_CLAMP_BYTES_PER_S;
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 	else
@@ -364,7 +442,9 @@ static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job 
 	struct json_object *in = vm_input(m);
 
 	m->step.phase = phase;
-	json_set_bool(in, "early", m->strategy == STRATEGY_EARLY);
+	json_set_bool(in, "native", m->strategy == STRATEGY_NATIVE);
+	if (m->set_bandwidth)
+		json_set_u64(in, "set_bandwidth", m->set_bandwidth);
 	json_set_u64(in, "bandwidth",
 		     m->hold.fast
 			     ? m->user_bandwidth
@@ -374,6 +454,9 @@ static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job 
 
 int src_hold(struct migration *m)
 {
+	/* QEMU has not begun. */
+	if (m->strategy == STRATEGY_EARLY && m->job == JOB_NONE)
+		return STEP_DONE;
 	m->step.started = true;
 	switch (m->step.phase) {
 	case HOLD_RAISE:
@@ -392,6 +475,10 @@ int src_hold(struct migration *m)
 		return hold_job(m, HOLD_PACING, pace_run, paced);
 	case HOLD_CLAMP:
 		return hold_job(m, HOLD_CLAMPING, clamp_run, clamped);
+	case HOLD_NATIVE:
+		if (!m->guest_stopped && m->job != JOB_COMPLETED)
+			return STEP_WAIT;
+		/* fall through */
 	case HOLD_HELD:
 		migrate_measure(m, "hold_us");
 		return STEP_DONE;
@@ -478,6 +565,9 @@ int src_quiesce(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 
+	/* The QPs move with the device. */
+	if (m->strategy == STRATEGY_NATIVE)
+		return STEP_DONE;
 	if (!agent_wanted(m, vm))
 		return m->d->settings->require_agent ? migrate_error(m, -ENOENT, "no agent")
 						     : STEP_DONE;
@@ -495,7 +585,33 @@ int src_quiesce(struct migration *m)
 	return STEP_DONE;
 }
 
+/* ---- how far the destination is ---- */
+
+static void ask_outcome_run(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL, *dst;
+	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "migration"));
+
+	j->rc = http_call(str(j, "url"), "GET", path, NULL, CHECK_DEADLINE_MS, &answer, j->error);
+	dst = json_opt(answer, "destination");
+	json_set_bool(j->out, "committed", !j->rc && json_opt_bool(dst, "committed", false));
+	json_set_bool(j->out, "attached", !j->rc && json_opt_bool(dst, "attached", false));
+	json_set_bool(j->out, "ended", !j->rc && str_eq(json_opt_str(dst, "state", ""), "DONE"));
+	json_set_bool(j->out, "gone", !j->rc && str_eq(json_opt_str(dst, "state", ""), "ABORTED"));
+}
+
+static struct json_object *outcome_input(const struct migration *m)
+{
+	struct json_object *in = json_object_new_object();
+
+	json_set_str(in, "migration", m->id);
+	json_set_str(in, "url", m->to.url);
+	return in;
+}
+
 /* ---- DETACH ---- */
+
+enum { DETACH_LEAVES, DETACH_CLEANS, DETACH_CLEANED, DETACH_ANSWERED };
 
 static void device_del_run(struct job *j)
 {
@@ -521,7 +637,51 @@ static void cleaned(struct migration *m, struct job *j)
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 	else
-		m->step.phase = 2;
+		m->step.phase = DETACH_CLEANED;
+}
+
+/* ---- DETACH of an early VF: QEMU has not begun ---- */
+
+static void begin_asked(struct migration *m, struct job *j)
+{
+	if (json_opt_bool(j->out, "gone", false)) {
+		migrate_fail(m, -ECANCELED, "the destination has given the migration up");
+		return;
+	}
+	m->step.resting = true;
+	migrate_poll(m, BEGIN_POLL_MS);
+}
+
+/* The VF has left, so QEMU may begin: the hook gets its answer now. Meanwhile the guest has no
+ * InfiniBand, so that the destination's giving up is asked for, should its word be lost. */
+static int await_begin(struct migration *m)
+{
+	if (m->job != JOB_NONE || m->strategy != STRATEGY_EARLY)
+		return STEP_DONE;
+	if (m->step.phase == DETACH_CLEANED) {
+		m->step.phase = DETACH_ANSWERED;
+		loop_timer_disarm(m->deadline); /* DETACH is done */
+		m->step.asked_us = now_us();
+		migrate_answer_waiting(m, 0);
+		m->step.resting = true;
+		migrate_poll(m, BEGIN_POLL_MS);
+		return STEP_WAIT;
+	}
+	if (m->inflight)
+		return STEP_WAIT;
+	if (now_us() - m->step.asked_us > BEGIN_S * 1000000ull)
+		return migrate_error(m, -ETIMEDOUT,
+				     "the VF has left, but QEMU has not begun to migrate within "
+				     "%d s",
+				     BEGIN_S);
+	return migrate_job(m, outcome_input(m), ask_outcome_run, begin_asked) ? -ENOMEM : STEP_WAIT;
+}
+
+bool src_awaits_begin(const struct migration *m)
+{
+	return m->armed && m->job == JOB_NONE && !m->back && !m->waiting &&
+	       (m->state == M_PREPARE ||
+		(m->state == M_DETACH && m->step.phase == DETACH_ANSWERED));
 }
 
 int src_detach(struct migration *m)
@@ -529,6 +689,8 @@ int src_detach(struct migration *m)
 	struct vm *vm = migrate_vm(m);
 	struct json_object *in;
 
+	if (m->strategy == STRATEGY_NATIVE)
+		return STEP_DONE;
 	if (!m->step.started) {
 		m->step.started = m->device_del_sent = true;
 		m->detach_started_us = now_us();
@@ -539,22 +701,29 @@ int src_detach(struct migration *m)
 	}
 	if (!m->device_gone)
 		return STEP_WAIT;
-	if (!m->step.phase) {
-		m->step.phase = 1;
+	if (m->step.phase == DETACH_LEAVES) {
+		m->step.phase = DETACH_CLEANS;
 		migrate_measure(m, "detach_us");
 		in = vm_input(m);
 		json_set_str(in, "detach", vm && vm->vf && vm->vf->detach ? vm->vf->detach : "[]");
 		return migrate_job(m, in, cleanup_run, cleaned) ? -ENOMEM : STEP_WAIT;
 	}
-	return m->step.phase == 2 ? STEP_DONE : STEP_WAIT;
+	return m->step.phase >= DETACH_CLEANED ? await_begin(m) : STEP_WAIT;
 }
 
 /* ---- SWITCH ---- */
 
 static void release_run(struct job *j)
 {
-	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), json_opt_u64(j->in, "bandwidth", 0),
-				json_opt_u64(j->in, "downtime_ms", 0), j->error);
+	uint64_t bandwidth = json_opt_u64(j->in, "bandwidth", 0);
+	uint64_t downtime_ms = json_opt_u64(j->in, "downtime_ms", 0);
+
+	/* There was no HOLD to read them. */
+	if (!bandwidth ? read_user_values(j, &bandwidth, &downtime_ms) : read_changes(j))
+		return;
+	bandwidth = json_opt_u64(j->out, "bandwidth", bandwidth);
+	downtime_ms = json_opt_u64(j->out, "downtime_ms", downtime_ms);
+	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), bandwidth, downtime_ms, j->error);
 }
 
 /* An ended record of a destination that was restarted since lives in its journal only. */
@@ -631,9 +800,12 @@ int src_switch(struct migration *m)
 		in = vm_input(m);
 		json_set_u64(in, "bandwidth", m->user_bandwidth);
 		json_set_u64(in, "downtime_ms", m->user_downtime_ms);
+		if (m->set_bandwidth)
+			json_set_u64(in, "set_bandwidth", m->set_bandwidth);
 		m->pending = 2;
-		/* After COMMIT there is no QEMU here to be released. */
-		if (m->committed)
+		m->raised = true;
+		/* After COMMIT there is no QEMU here to be released; a native one was not held. */
+		if (m->committed || m->strategy == STRATEGY_NATIVE)
 			m->pending--, json_object_put(in);
 		else if (migrate_job(m, in, release_run, part_done))
 			return -ENOMEM;
@@ -651,19 +823,6 @@ int src_switch(struct migration *m)
 
 /* ---- after the switch: the destination acts ---- */
 
-static void ask_outcome_run(struct job *j)
-{
-	struct json_object *answer AUTO_JSON = NULL, *dst;
-	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "migration"));
-
-	j->rc = http_call(str(j, "url"), "GET", path, NULL, CHECK_DEADLINE_MS, &answer, j->error);
-	dst = json_opt(answer, "destination");
-	json_set_bool(j->out, "committed", !j->rc && json_opt_bool(dst, "committed", false));
-	json_set_bool(j->out, "attached", !j->rc && json_opt_bool(dst, "attached", false));
-	json_set_bool(j->out, "ended", !j->rc && str_eq(json_opt_str(dst, "state", ""), "DONE"));
-	json_set_bool(j->out, "gone", !j->rc && str_eq(json_opt_str(dst, "state", ""), "ABORTED"));
-}
-
 static void outcome_asked(struct migration *m, struct job *j)
 {
 	if (json_opt_bool(j->out, "committed", false))
@@ -673,6 +832,10 @@ static void outcome_asked(struct migration *m, struct job *j)
 	/* It is paused here, if libvirt has not resumed it. */
 	if (m->state == M_CANCEL && json_opt_bool(j->out, "gone", false))
 		m->job = JOB_FAILED;
+	if (m->state == M_ATTACH && !m->committed && json_opt_bool(j->out, "gone", false)) {
+		migrate_fail(m, -ECANCELED, "the destination has given the migration up");
+		return;
+	}
 	m->step.phase = 0;
 	m->step.resting = true;
 	migrate_poll(m, m->peer_ended ? 0 : OUTCOME_POLL_MS);
@@ -680,18 +843,14 @@ static void outcome_asked(struct migration *m, struct job *j)
 
 int src_await_outcome(struct migration *m)
 {
-	struct json_object *in;
-
 	if (!m->step.started) {
 		m->step.started = true;
 		m->step.resting = true;
 		migrate_poll(m, OUTCOME_POLL_MS * 5);
 	} else if (!m->step.phase && !m->inflight) {
 		m->step.phase = 1;
-		in = json_object_new_object();
-		json_set_str(in, "migration", m->id);
-		json_set_str(in, "url", m->to.url);
-		return migrate_job(m, in, ask_outcome_run, outcome_asked) ? -ENOMEM : STEP_WAIT;
+		return migrate_job(m, outcome_input(m), ask_outcome_run, outcome_asked) ? -ENOMEM
+											: STEP_WAIT;
 	}
 	return STEP_WAIT;
 }

@@ -110,22 +110,6 @@ int src_cancel(struct migration *m)
 
 /* ---- the undo of each state ---- */
 
-static struct json_object *move_end(struct job *j, const char *prefix, bool with_url)
-{
-	struct json_object *o = json_object_new_object();
-	const char *const names[] = {"host", "vf", "parked_guid", "url"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		char key[32];
-
-		if (!with_url && !strcmp(names[i], "url"))
-			continue;
-		snprintf(key, sizeof key, "%s_%s", prefix, names[i]);
-		json_set_str(o, names[i], str(j, key));
-	}
-	return o;
-}
-
 /* First the destination's VF drops the vGUID, then ours shows it again. */
 static void unswitch_run(struct job *j)
 {
@@ -133,34 +117,21 @@ static void unswitch_run(struct job *j)
 				 *moved AUTO_JSON = NULL, *move;
 
 	json_set_str(body, "migration", str(j, "migration"));
-	j->rc = http_call(str(j, "to_url"), "POST", "/v1/peer/unswitch", body, CALL_DEADLINE_MS,
-			  &answer, j->error);
+	j->rc = http_call(json_opt_str(json_opt(j->in, "to"), "url", ""), "POST",
+			  "/v1/peer/unswitch", body, CALL_DEADLINE_MS, &answer, j->error);
 	if (!j->rc)
-		j->rc = provider_set_guid(j->d->provider, str(j, "from_vf"), guid(j, "vguid"),
-					  j->error);
+		j->rc = provider_set_guid(j->d->provider,
+					  json_opt_str(json_opt(j->in, "from"), "vf", ""),
+					  guid(j, "vguid"), j->error);
 	if (j->rc)
 		return;
 	move = json_object_new_object();
 	json_set_str(move, "vguid", str(j, "vguid"));
 	json_set_str(move, "vm", str(j, "vm"));
 	json_set_str(move, "pkey", str(j, "pkey"));
-	json_set(move, "from", move_end(j, "to", false));
-	json_set(move, "to", move_end(j, "from", true));
+	json_set(move, "from", json_object_get(json_opt(j->in, "to")));
+	json_set(move, "to", json_object_get(json_opt(j->in, "from")));
 	j->rc = sm_call(j->d->settings, "POST", "/v1/moves", move, &moved, j->error);
-}
-
-static void add_end(struct json_object *in, const char *prefix, const struct migrate_end *e)
-{
-	char key[32];
-
-	snprintf(key, sizeof key, "%s_host", prefix);
-	json_set_str(in, key, e->host);
-	snprintf(key, sizeof key, "%s_url", prefix);
-	json_set_str(in, key, e->url);
-	snprintf(key, sizeof key, "%s_vf", prefix);
-	json_set_str(in, key, e->vf);
-	snprintf(key, sizeof key, "%s_parked_guid", prefix);
-	json_set_guid(in, key, e->parked_guid);
 }
 
 int src_switch_undo(struct migration *m)
@@ -179,8 +150,8 @@ int src_switch_undo(struct migration *m)
 	json_set_str(in, "migration", m->id);
 	json_set_guid(in, "vguid", m->vguid);
 	json_set_str(in, "pkey", pkey);
-	add_end(in, "from", &m->from);
-	add_end(in, "to", &m->to);
+	json_set(in, "from", migrate_end_json(&m->from));
+	json_set(in, "to", migrate_end_json(&m->to));
 	return one_job(m, in, unswitch_run);
 }
 
@@ -318,10 +289,12 @@ int src_prepare_undo(struct migration *m)
 
 static int read_end(struct json_reader *r, struct migrate_end *e)
 {
-	snprintf(e->host, sizeof e->host, "%s", json_need_str(r, "host"));
-	snprintf(e->url, sizeof e->url, "%s", json_need_str(r, "url"));
-	snprintf(e->vf, sizeof e->vf, "%s", json_need_str(r, "vf"));
-	e->parked_guid = json_need_guid(r, "parked_guid");
+	json_need_str(r, "host");
+	json_need_str(r, "url");
+	json_need_str(r, "vf");
+	json_need_guid(r, "parked_guid");
+	if (!r->error)
+		migrate_end_load(e, r->obj);
 	return r->error;
 }
 
@@ -331,13 +304,9 @@ static void fill_record(struct migration *m, struct vm *vm, const struct migrate
 
 	m->vguid = vm->want.vguid;
 	m->pkey = vm->want.pkey;
-	m->strategy = vm->want.strategy;
 	snprintf(m->dev_id, sizeof m->dev_id, "%s", vm->dev_id);
 	snprintf(m->bus, sizeof m->bus, "%s", vm->vf->bus);
-	snprintf(m->from.host, sizeof m->from.host, "%s", d->settings->host_name);
-	snprintf(m->from.url, sizeof m->from.url, "%s", d->settings->url);
-	snprintf(m->from.vf, sizeof m->from.vf, "%s", vm->vf->name);
-	m->from.parked_guid = vm->vf->parked_guid;
+	migrate_end_here(&m->from, d, vm->vf);
 	m->to = *to;
 	vm->migration = m;
 }
@@ -365,8 +334,7 @@ static bool must_wait(struct vm *vm, const char *id)
 
 	if (!open || !strcmp(open->id, id) || open->state == M_PARKED)
 		return false;
-	if (open->role == ROLE_SOURCE && open->state == M_PREPARE && !open->back && open->armed &&
-	    open->job == JOB_NONE)
+	if (open->role == ROLE_SOURCE && src_awaits_begin(open))
 		migrate_fail(open, -ECANCELED, "it never began, and another one was asked for");
 	return open->committed || open->back || open->state == M_CANCEL || open->ended;
 }
@@ -378,7 +346,7 @@ void src_on_prepare(struct http_request *req)
 	struct json_reader r, r_to;
 	struct migration *m;
 	struct vm *vm;
-	const char *id, *why, *strategy;
+	const char *id, *why;
 	uint64_t vguid;
 
 	json_reader_init(&r, req->body);
@@ -400,6 +368,11 @@ void src_on_prepare(struct http_request *req)
 		return;
 	}
 	m = migrate_find(d, id, ROLE_SOURCE);
+	/* Asked again, by libvirt's next try. */
+	if (m && m->strategy == STRATEGY_EARLY && src_awaits_begin(m)) {
+		http_reply(req->exchange, 200, src_prepare_answer(m));
+		return;
+	}
 	if (!m)
 		m = migrate_new(d, ROLE_SOURCE, id, vm->uuid, vm->name);
 	if (!m || m->state != M_PREPARE || m->back || m->waiting) {
@@ -407,9 +380,10 @@ void src_on_prepare(struct http_request *req)
 		return;
 	}
 	/* The metadata may have been edited since the VM started. */
-	strategy = vm->strategy_once ? vm->strategy_once : json_opt_str(req->body, "strategy", "");
-	vm->want.strategy = str_eq(strategy, "early") ? STRATEGY_EARLY : STRATEGY_LATE;
+	strategy_parse(json_opt_str(req->body, "strategy", ""), &vm->want.strategy);
 	fill_record(m, vm, &to);
+	m->asked = m->strategy = vm->has_strategy_once ? vm->strategy_once : vm->want.strategy;
+	m->state_there = json_opt_bool(req->body, "state_there", false);
 	m->waiting = req->exchange;
 	migrate_save(m, "asked by the destination");
 	if (m->armed)
@@ -457,7 +431,7 @@ void src_on_outcome(struct http_request *req)
 	if (m->ended)
 		return;
 	/* QEMU never got to start there; from HOLD on, QEMU here tells by itself. */
-	if (json_opt(req->body, "aborted") && m->state == M_PREPARE && !m->back) {
+	if (json_opt(req->body, "aborted") && m->job == JOB_NONE && !m->back && !m->committed) {
 		migrate_fail(m, -ECANCELED, "%s", json_opt_str(req->body, "aborted", ""));
 		return;
 	}

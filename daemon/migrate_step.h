@@ -41,6 +41,8 @@ void peer_on_resume(struct http_request *req);
 
 /* Waits for the destination's word on how far it is, and asks for one that was lost. */
 int src_await_outcome(struct migration *m);
+/* Armed, and QEMU has not begun; with an early VF that has left. */
+bool src_awaits_begin(const struct migration *m);
 /* HOLD: a pass has ended. */
 void src_look_now(struct migration *m);
 /* The agent keeps bytes dirty from now on; 0 ends it. */
@@ -49,6 +51,8 @@ void src_set_ballast(struct migration *m, uint64_t bytes);
 void src_unprepared(struct vm *vm);
 /* Tells the source how far we are, without waiting for its answer. */
 void dst_tell_source(struct migration *m);
+/* The source's answer to prepare; owned by the caller. */
+struct json_object *src_prepare_answer(const struct migration *m);
 /* What an ended step owes to who asked for it. */
 void migrate_answer_waiting(struct migration *m, int rc);
 
@@ -58,6 +62,11 @@ void peers_suspend(struct migration *m);
 void peers_resume(struct migration *m, bool moved);
 /* {"guid","host","url"}… of a request or record. */
 void peers_load(struct migration *m, struct json_object *list);
+/* One of the two places of a migration, as it is journaled and told: all fields that are known. */
+struct json_object *migrate_end_json(const struct migrate_end *e);
+void migrate_end_load(struct migrate_end *e, struct json_object *o);
+/* A VF of this host. */
+void migrate_end_here(struct migrate_end *e, const struct daemon *d, const struct vf *vf);
 struct json_object *peers_json(const struct migration *m);
 
 #endif

@@ -26,7 +26,7 @@ struct mover {
 	uint64_t number;
 	char name[64], uuid[37]; /* uuid: "" for a VM without a VF */
 	char *to, *uri;          /* owned */
-	const char *strategy;    /* or NULL */
+	const char *strategy;    /* or NULL: the VM's own */
 	uint64_t bandwidth_mib;  /* 0: not limited */
 	bool persistent;
 	char before[37]; /* the VM's latest migration when the job started, or "" */
@@ -116,7 +116,7 @@ static void done(void *arg)
 	mv->ended_ms = wall_ms();
 	mv->d->movers->running--;
 	if (vm)
-		vm->strategy_once = NULL;
+		vm->has_strategy_once = false;
 	if (mv->rc)
 		log_warn("VM %s: the migration to %s that was asked for here failed: %s", mv->name,
 			 mv->uri, mv->error);
@@ -176,9 +176,12 @@ static char *make_uri(const struct settings *s, const char *to)
 	return strf("%.*s%s%s", (int)(spot - s->migrate_uri), s->migrate_uri, to, spot + 2);
 }
 
+/* NULL for what no live migration can be asked for. */
 static const char *known_strategy(const char *text)
 {
-	return str_eq(text, "late") ? "late" : str_eq(text, "early") ? "early" : NULL;
+	enum domain_strategy s;
+
+	return strategy_parse(text, &s) || s == STRATEGY_COLD ? NULL : strategy_name(s);
 }
 
 /* Reads the request into mv; an error is answered here. */
@@ -190,7 +193,7 @@ static int read_request(struct http_request *req, struct mover *mv, const struct
 	uint64_t mib = json_opt_u64(req->body, "bandwidth_mib", 0);
 
 	mv->uri = to && strlen(to) <= TO_MAX ? make_uri(mv->d->settings, to) : NULL;
-	mv->strategy = strategy && strcmp(strategy, "auto") ? known_strategy(strategy) : NULL;
+	mv->strategy = strategy ? known_strategy(strategy) : NULL;
 	mv->bandwidth_mib = mib;
 	mv->persistent = json_opt_bool(req->body, "persistent", false);
 	if (!mv->uri)
@@ -199,10 +202,11 @@ static int read_request(struct http_request *req, struct mover *mv, const struct
 			  to ? to : "");
 	else if (str_eq(to, mv->d->settings->host_name))
 		http_fail(x, 400, "bad-field", "VM %s runs on host %s already", mv->name, to);
-	else if (strategy && strcmp(strategy, "auto") && !mv->strategy)
+	else if (strategy && !mv->strategy)
 		http_fail(x, 400, "bad-field",
-			  "strategy is \"%.20s\"; it must be auto, late or early", strategy);
-	else if (mv->strategy && !vm)
+			  "strategy is \"%.20s\"; it must be auto, native, late or early",
+			  strategy);
+	else if (mv->strategy && strcmp(mv->strategy, "auto") && !vm)
 		http_fail(x, 400, "no-vf", "VM %s has no VF on this host: no strategy applies",
 			  mv->name);
 	else if (mib > BANDWIDTH_MIB_MAX)
@@ -240,12 +244,13 @@ static void launch(struct http_request *req, struct mover *mv, struct vm *vm)
 	mv->number = ms->last + 1;
 	if (vm) {
 		memcpy(mv->uuid, vm->uuid, sizeof mv->uuid);
-		vm->strategy_once = mv->strategy;
+		vm->has_strategy_once = mv->strategy &&
+					!strategy_parse(mv->strategy, &vm->strategy_once);
 		note_before(mv);
 	}
 	if (work_submit(ms->pool, run, done, mv)) {
 		if (vm)
-			vm->strategy_once = NULL;
+			vm->has_strategy_once = false;
 		free_one(mv);
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 		return;
@@ -258,20 +263,11 @@ static void launch(struct http_request *req, struct mover *mv, struct vm *vm)
 	http_reply(req->exchange, 202, mover_json(mv));
 }
 
-void mover_post_migrate(struct http_request *req)
+static void start(struct http_request *req, struct vm *vm, const char *name)
 {
 	struct daemon *d = req->user;
-	struct vm *vm = vm_by_name(d, req->param);
-	const char *name = vm ? vm->name : req->param;
-	const struct mover *other = running_one(d->movers, name);
-	struct mover *mv;
+	struct mover *mv = calloc(1, sizeof *mv);
 
-	if (other) {
-		http_fail(req->exchange, 409, "busy", "VM %s is migrating to %s already", name,
-			  other->to);
-		return;
-	}
-	mv = calloc(1, sizeof *mv);
 	if (!mv) {
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 		return;
@@ -284,6 +280,44 @@ void mover_post_migrate(struct http_request *req)
 	}
 	str_set(&mv->to, json_opt_str(req->body, "to", ""));
 	launch(req, mv, vm);
+}
+
+void mover_post_migrate(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct vm *vm = vm_by_name(d, req->param);
+	const char *name = vm ? vm->name : req->param;
+	const struct mover *other = running_one(d->movers, name);
+
+	if (other)
+		http_fail(req->exchange, 409, "busy", "VM %s is migrating to %s already", name,
+			  other->to);
+	else
+		start(req, vm, name);
+}
+
+void mover_on_migrate(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	const char *name = json_opt_str(req->body, "vm", "");
+	struct vm *vm = vm_by_name(d, name);
+	const struct migration *m = vm ? migrate_open(d, vm->uuid) : NULL;
+	const struct mover *other = running_one(d->movers, name);
+	struct json_object *o;
+
+	if (!*name || strlen(name) >= sizeof((struct mover *)0)->name) {
+		http_fail(req->exchange, 400, "bad-field",
+			  "vm is \"%.80s\"; it must be a VM's name", name);
+	} else if (m && m->state == M_PARKED) {
+		http_fail(req->exchange, 409, "parked",
+			  "an earlier migration of it is PARKED: ibvmig resolve %s", m->id);
+	} else if (m || other) {
+		o = json_object_new_object();
+		json_set_str(o, "busy", other ? other->to : m->to.host);
+		http_reply(req->exchange, 200, o);
+	} else {
+		start(req, vm, name);
+	}
 }
 
 /* ---- asking ---- */
@@ -394,11 +428,21 @@ static void abort_done(struct job *j)
 		http_fail(x, 409, "not-aborted", "%s", j->error);
 }
 
-void mover_post_abort(struct http_request *req)
+static void abort_vm(struct http_request *req, const char *name)
 {
 	struct json_object *in = json_object_new_object();
 
-	json_set_str(in, "name", req->param);
+	json_set_str(in, "name", name);
 	if (job_start(req->user, in, abort_run, abort_done, req->exchange, 0))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
+}
+
+void mover_post_abort(struct http_request *req)
+{
+	abort_vm(req, req->param);
+}
+
+void mover_on_cancel(struct http_request *req)
+{
+	abort_vm(req, json_opt_str(req->body, "vm", ""));
 }

@@ -23,6 +23,10 @@ void mover_free(struct movers *ms);
  * job as GET /v1/jobs/N shows it; POST /v1/vms/NAME/abort. */
 void mover_post_migrate(struct http_request *req);
 void mover_post_abort(struct http_request *req);
+/* The same for another host's daemon, of whose plan it is a part (daemon/drain.h): {"vm","to"[,…]}
+ * → the job, or {"busy": where the VM is migrating to already}; {"vm"}. */
+void mover_on_migrate(struct http_request *req);
+void mover_on_cancel(struct http_request *req);
 void mover_get_job(struct http_request *req);
 void mover_get_jobs(struct http_request *req);
 

@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "daemon/vf_guid.h"
 #include "daemon/vfio.h"
+#include "daemon/vfio_migration.h"
 
 #include <errno.h>
 #include <string.h>
@@ -264,6 +265,23 @@ static int prepare_host(const struct mlx5 *m, const struct hca_vf *vf, uint16_t 
 	return rc ? rc : vfio_bind(host(m), vf, m->config->driver, error);
 }
 
+/* Plain vfio-pci never does. Only a device that QEMU opens itself can be there when the
+ * destination's QEMU starts, which the state needs: one of an IOMMU group, not one whose descriptor
+ * is passed. */
+static void mark_migration(const struct mlx5 *m, const struct hca_vf *vf,
+			   struct json_object *attach)
+{
+	struct json_object *add = json_object_array_get_idx(attach, json_count(attach) - 1);
+	char error[HTTP_ERROR_MAX];
+	bool can = false;
+
+	if (!strcmp(m->config->driver, "vfio-pci") || json_opt(json_opt(add, "arguments"), "fd"))
+		return;
+	if (vfio_migration_probe(host(m), vf, m->config->vfio, &can, error))
+		log_warn("%s: it is taken for one that does not", error);
+	json_set_bool(add, "migrates_state", can);
+}
+
 static int prepare(struct provider *p, struct json_object *in, struct json_object **ret_out,
 		   char *error)
 {
@@ -289,9 +307,11 @@ static int prepare(struct provider *p, struct json_object *in, struct json_objec
 
 		vfio_unbind(host(m), vf, ignored);
 	}
-	if (!rc)
-		*ret_out = TAKE(out);
-	return rc;
+	if (rc)
+		return rc;
+	mark_migration(m, vf, attach);
+	*ret_out = TAKE(out);
+	return 0;
 }
 
 /* ---- the others ---- */

@@ -7,6 +7,7 @@
 #include "daemon/provider.h"
 
 struct conf;
+struct vfio_calls;
 
 enum mlx5_backend {
 	MLX5_AUTO,    /* iommufd where the kernel has a node for each device */
@@ -26,6 +27,7 @@ struct mlx5_config {
 	const char *driver; /* borrowed */
 	uint32_t policy;    /* IFLA_VF_LINK_STATE_AUTO or _ENABLE */
 	enum mlx5_backend backend;
+	const struct vfio_calls *vfio;  /* borrowed; NULL: the kernel's */
 	struct json_object *properties; /* owned; of device_add, beside the provider's own */
 };
 

@@ -80,6 +80,45 @@ static int parse_commands(const char *text, struct json_object **ret_wrapper, ch
 	return -EBADMSG;
 }
 
+/* The device_add of a list, borrowed, or NULL. */
+static struct json_object *device_add(struct json_object *list)
+{
+	for (size_t i = 0; i < json_count(list); i++) {
+		struct json_object *c = json_object_array_get_idx(list, i);
+
+		if (str_eq(json_opt_str(c, "execute", ""), "device_add"))
+			return c;
+	}
+	return NULL;
+}
+
+/* What needs a descriptor cannot be on the command line of a QEMU that libvirt starts. */
+static bool passes_file(struct json_object *list)
+{
+	for (size_t i = 0; i < json_count(list); i++)
+		if (json_opt(json_object_array_get_idx(list, i), "file"))
+			return true;
+	return false;
+}
+
+bool qmp_device_flag(const char *commands, const char *flag)
+{
+	struct json_object *wrapper AUTO_JSON = NULL;
+	char error[HTTP_ERROR_MAX];
+
+	return !parse_commands(commands, &wrapper, error) &&
+	       json_opt_bool(device_add(json_opt(wrapper, "list")), flag, false);
+}
+
+char *qmp_mark_native(struct json_object *commands, bool wanted)
+{
+	struct json_object *c = device_add(commands);
+
+	if (c && json_opt_bool(c, QMP_MIGRATES_STATE, false))
+		json_set_bool(c, QMP_NATIVE, wanted && !passes_file(commands));
+	return strdup(json_text(commands));
+}
+
 /* Not device_add of a vfio device alone: netdev_add and others may stand before it. */
 static bool already_there(const char *execute, const char *error)
 {
@@ -88,6 +127,40 @@ static bool already_there(const char *execute, const char *error)
 	return (adds || !strcmp(execute, "object-add")) &&
 	       (says(error, "Duplicate") || says(error, "already exists") ||
 		says(error, "duplicate"));
+}
+
+/* QEMU refuses to name the properties of a driver that it does not have: device_add will say so. */
+static int driver_has(struct virt *v, const char *uuid, const char *driver, const char *property,
+		      bool *ret_has, char *error)
+{
+	struct json_object *args = json_object_new_object(), *list AUTO_JSON = NULL;
+	int rc;
+
+	json_set_str(args, "typename", driver);
+	rc = qmp_call(v, uuid, "device-list-properties", args, &list, error);
+	*ret_has = false;
+	for (size_t i = 0; !rc && !*ret_has && i < json_count(list); i++)
+		*ret_has = str_eq(json_opt_str(json_object_array_get_idx(list, i), "name", ""),
+				  property);
+	return rc == -EREMOTEIO ? 0 : rc;
+}
+
+/* What makes QEMU allow that the device leaves during a migration: our patch where it is in
+ * (hooks/qemu), else the pair id. */
+static int let_it_leave(struct virt *v, const char *uuid, struct json_object *device_add,
+			char *error)
+{
+	bool patched;
+	int rc = driver_has(v, uuid, json_opt_str(device_add, "driver", ""), QMP_LATE_DETACH,
+			    &patched, error);
+
+	if (rc)
+		return rc;
+	if (patched)
+		json_set(device_add, QMP_LATE_DETACH, json_object_new_boolean(true));
+	else
+		json_set_str(device_add, "failover_pair_id", QMP_NO_PAIR);
+	return 0;
 }
 
 int qmp_attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
@@ -105,9 +178,10 @@ int qmp_attach(struct virt *v, const char *uuid, const char *commands, const cha
 		if (!strcmp(execute, "device_add") && args) {
 			json_set_str(args, "id", dev_id);
 			json_set_str(args, "bus", bus);
-			json_set_str(args, "failover_pair_id", QMP_NO_PAIR);
+			if (!json_opt_bool(c, QMP_NATIVE, false))
+				rc = let_it_leave(v, uuid, args, error);
 		}
-		if (json_opt_bool(c, "pins_memory", false))
+		if (!rc && json_opt_bool(c, "pins_memory", false))
 			rc = virt_allow_pinning(v, uuid, error);
 		if (!rc)
 			rc = run(v, uuid, c, NULL, error);
@@ -154,7 +228,7 @@ int qmp_has_device(struct virt *v, const char *uuid, const char *dev_id, bool *r
 	if (rc)
 		return rc;
 	*ret_has = false;
-	for (size_t i = 0; i < json_object_array_length(list); i++)
+	for (size_t i = 0; i < json_count(list); i++)
 		if (str_eq(json_opt_str(json_object_array_get_idx(list, i), "name", ""), dev_id))
 			*ret_has = true;
 	return 0;
@@ -200,5 +274,22 @@ int qmp_get_migrate(struct virt *v, const char *uuid, uint64_t *ret_max_bandwidt
 		return rc;
 	*ret_max_bandwidth = json_opt_u64(value, "max-bandwidth", 0);
 	*ret_downtime_limit_ms = json_opt_u64(value, "downtime-limit", 0);
+	return 0;
+}
+
+int qmp_can_post_copy(struct virt *v, const char *uuid, bool *ret_can, char *error)
+{
+	struct json_object *list AUTO_JSON = NULL;
+	int rc = qmp_call(v, uuid, "query-migrate-capabilities", NULL, &list, error);
+
+	if (rc)
+		return rc;
+	*ret_can = false;
+	for (size_t i = 0; i < json_count(list); i++) {
+		struct json_object *c = json_object_array_get_idx(list, i);
+
+		if (str_eq(json_opt_str(c, "capability", ""), "postcopy-ram"))
+			*ret_can = json_opt_bool(c, "state", false);
+	}
 	return 0;
 }

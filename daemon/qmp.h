@@ -11,7 +11,14 @@
 
 /* A pair id that no standby device has: it makes QEMU allow device_del while it migrates. */
 #define QMP_NO_PAIR "ibvmig-none"
-#define QMP_DEV_ID  24 /* "ibvf" and a number */
+/* Property of PCI devices in a QEMU with hooks/qemu/x-late-detach.patch: the same, for a device of
+ * any class, and QEMU fails the migration if the device is still there at switchover. */
+#define QMP_LATE_DETACH "x-late-detach"
+#define QMP_DEV_ID      24 /* "ibvf" and a number */
+
+/* What a device_add of attach commands says beside QMP's words. */
+#define QMP_MIGRATES_STATE "migrates_state" /* the provider's: QEMU can migrate its state */
+#define QMP_NATIVE         "native"         /* ours: it is attached so that QEMU does so */
 
 struct virt;
 
@@ -19,8 +26,14 @@ struct virt;
 int qmp_call(struct virt *v, const char *uuid, const char *execute, struct json_object *args,
 	     struct json_object **ret_value, char *error);
 
-/* commands: JSON text of an array of {"execute","arguments"}. device_add gets dev_id, bus and
- * QMP_NO_PAIR. What is already there is left alone. */
+/* Whether the device_add of these commands has this flag. */
+bool qmp_device_flag(const char *commands, const char *flag);
+/* The same commands with device_add flagged as QMP_NATIVE if wanted and QMP_MIGRATES_STATE; owned
+ * by the caller. */
+char *qmp_mark_native(struct json_object *commands, bool wanted);
+/* commands: JSON text of an array of {"execute","arguments"}. device_add gets dev_id, bus and,
+ * unless it is QMP_NATIVE, QMP_LATE_DETACH, or QMP_NO_PAIR where QEMU lacks that. What is already
+ * there is left alone. */
 int qmp_attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
 	       const char *bus, char *error);
 /* The commands for after DEVICE_DELETED; what is already gone is no error. */
@@ -37,6 +50,8 @@ struct qmp_migration {
 };
 
 int qmp_query_migrate(struct virt *v, const char *uuid, struct qmp_migration *ret, char *error);
+/* Whether a migration under way may be switched to post-copy. */
+int qmp_can_post_copy(struct virt *v, const char *uuid, bool *ret_can, char *error);
 /* Bytes per second and ms; 0 leaves a value as it is. */
 int qmp_set_migrate(struct virt *v, const char *uuid, uint64_t max_bandwidth,
 		    uint64_t downtime_limit_ms, char *error);

@@ -55,6 +55,18 @@ static struct json_object *record(uint64_t sguid, uint64_t dguid, struct json_ob
 	return o;
 }
 
+/* Where VFs share the LID of their port, a move changes it: key is the end of the record that the
+ * moved one is. */
+static struct json_object *with_lid(struct json_object *record, const char *key,
+				    struct json_object *move)
+{
+	uint64_t lid = json_opt_u64(move, "lid_after", 0);
+
+	if (lid != json_opt_u64(move, "lid_before", lid))
+		json_set_u64(record, key, lid);
+	return record;
+}
+
 static uint64_t peer_of(struct json_object *path)
 {
 	uint64_t guid = 0;
@@ -93,7 +105,9 @@ struct json_object *repath_of_mover(struct json_object *move, uint64_t vguid)
 		struct json_object *p = json_object_array_get_idx(paths, i);
 
 		if (peer_of(p))
-			json_object_array_add(list, record(vguid, peer_of(p), p, "sl_from"));
+			json_object_array_add(
+				list,
+				with_lid(record(vguid, peer_of(p), p, "sl_from"), "slid", move));
 	}
 	return list;
 }
@@ -108,7 +122,8 @@ struct json_object *repath_of_peer(struct json_object *move, uint64_t vguid, uin
 	if (!json_object_is_type(paths, json_type_array))
 		json_object_array_add(list, record(peer, vguid, NULL, NULL));
 	else if ((p = path_to(paths, peer)))
-		json_object_array_add(list, record(peer, vguid, p, "sl_to"));
+		json_object_array_add(list,
+				      with_lid(record(peer, vguid, p, "sl_to"), "dlid", move));
 	return list;
 }
 

@@ -4,9 +4,12 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "daemon/balance.h"
+#include "daemon/capacity.h"
 #include "daemon/clocks.h"
 #include "daemon/daemon.h"
 #include "daemon/doctor.h"
+#include "daemon/drain.h"
 #include "daemon/events.h"
 #include "daemon/journal.h"
 #include "daemon/migrate_step.h"
@@ -206,38 +209,46 @@ static void get_journal(struct http_request *req)
 }
 
 const struct http_route rest_routes[] = {
-	{"GET", "/", get_versions},
-	{"GET", "/openapi.json", openapi_get},
-	{"GET", "/metrics", metrics_get},
-	{"GET", "/v1/status", get_status},
-	{"GET", "/v1/vms", get_vms},
-	{"GET", "/v1/vms/*", get_vm},
-	{"GET", "/v1/vms/*/qps", qps_get},
-	{"GET", "/v1/migrations", get_migrations},
-	{"GET", "/v1/migrations/*", get_migration},
-	{"GET", "/v1/migrations/*/timeline", timeline_get},
-	{"GET", "/v1/doctor", doctor_get},
-	{"GET", "/v1/clock", clocks_get},
-	{"GET", "/v1/jobs", mover_get_jobs},
-	{"GET", "/v1/jobs/*", mover_get_job},
-	{"GET", "/v1/events", get_events},
-	{"GET", "/v1/journal", get_journal},
-	{"POST", "/v1/peer/prepare", src_on_prepare},
-	{"POST", "/v1/peer/switch", dst_on_switch},
-	{"POST", "/v1/peer/unswitch", dst_on_unswitch},
-	{"POST", "/v1/peer/abort", dst_on_abort},
-	{"POST", "/v1/peer/outcome", src_on_outcome},
-	{"POST", "/v1/peer/check", peer_on_check},
-	{"POST", "/v1/peer/suspend", peer_on_suspend},
-	{"POST", "/v1/peer/resume", peer_on_resume},
-	{"POST", "/v1/peer/relay", relay_receive},
-	{"POST", "/v1/peer/repath", repath_on_notice},
-	{"POST", "/v1/hook", dst_hook},
-	{"POST", "/v1/vms/*/attach", post_attach},
-	{"POST", "/v1/vms/*/migrate", mover_post_migrate},
-	{"POST", "/v1/vms/*/abort", mover_post_abort},
-	{"POST", "/v1/migrations/*/resolve", post_resolve},
-	{NULL, NULL, NULL},
+	{"GET", "/", get_versions, REST_READ_ONLY},
+	{"GET", "/openapi.json", openapi_get, REST_READ_ONLY},
+	{"GET", "/metrics", metrics_get, REST_READ_ONLY},
+	{"GET", "/v1/status", get_status, REST_READ_ONLY},
+	{"GET", "/v1/vms", get_vms, REST_READ_ONLY},
+	{"GET", "/v1/vms/*", get_vm, REST_READ_ONLY},
+	{"GET", "/v1/vms/*/qps", qps_get, REST_READ_ONLY},
+	{"GET", "/v1/migrations", get_migrations, REST_READ_ONLY},
+	{"GET", "/v1/migrations/*", get_migration, REST_READ_ONLY},
+	{"GET", "/v1/migrations/*/timeline", timeline_get, REST_READ_ONLY},
+	{"GET", "/v1/doctor", doctor_get, REST_READ_ONLY},
+	{"GET", "/v1/clock", clocks_get, REST_READ_ONLY},
+	{"GET", "/v1/jobs", mover_get_jobs, REST_READ_ONLY},
+	{"GET", "/v1/jobs/*", mover_get_job, REST_READ_ONLY},
+	{"GET", "/v1/host", capacity_get, REST_READ_ONLY},
+	{"GET", "/v1/balance", balance_get, REST_READ_ONLY},
+	{"GET", "/v1/drains", drain_get_all, REST_READ_ONLY},
+	{"GET", "/v1/drains/*", drain_get, REST_READ_ONLY},
+	{"GET", "/v1/events", get_events, REST_READ_ONLY},
+	{"GET", "/v1/journal", get_journal, REST_READ_ONLY},
+	{"POST", "/v1/peer/prepare", src_on_prepare, REST_PEER},
+	{"POST", "/v1/peer/switch", dst_on_switch, REST_PEER},
+	{"POST", "/v1/peer/unswitch", dst_on_unswitch, REST_PEER},
+	{"POST", "/v1/peer/abort", dst_on_abort, REST_PEER},
+	{"POST", "/v1/peer/outcome", src_on_outcome, REST_PEER},
+	{"POST", "/v1/peer/check", peer_on_check, REST_PEER},
+	{"POST", "/v1/peer/suspend", peer_on_suspend, REST_PEER},
+	{"POST", "/v1/peer/resume", peer_on_resume, REST_PEER},
+	{"POST", "/v1/peer/relay", relay_receive, REST_PEER},
+	{"POST", "/v1/peer/repath", repath_on_notice, REST_PEER},
+	{"POST", "/v1/peer/migrate", mover_on_migrate, REST_PEER},
+	{"POST", "/v1/peer/cancel", mover_on_cancel, REST_PEER},
+	{"POST", "/v1/hook", dst_hook, REST_ROOT},
+	{"POST", "/v1/vms/*/attach", post_attach, REST_NOVA},
+	{"POST", "/v1/vms/*/migrate", mover_post_migrate, REST_NOVA},
+	{"POST", "/v1/vms/*/abort", mover_post_abort, REST_NOVA},
+	{"POST", "/v1/drains", drain_post, REST_NOVA},
+	{"POST", "/v1/drains/*/abort", drain_post_abort, REST_NOVA},
+	{"POST", "/v1/migrations/*/resolve", post_resolve, REST_NOVA},
+	{0},
 };
 
 /* ---- who may do what ---- */
@@ -250,19 +261,20 @@ static bool in_group(const struct http_who *who, const struct settings_group *g)
 	return false;
 }
 
-bool rest_may(const struct http_who *who, const char *method, const char *path, void *user)
+unsigned rest_roles(const struct http_who *who, void *user)
 {
 	const struct settings *s = ((struct daemon *)user)->settings;
-	bool reads = !strcmp(method, "GET");
 
+	if (who->names)
+		return role_table_find(&s->tls.roles, who->names);
 	/* Other hosts' daemons, and whoever reaches that address. */
 	if (!who->local)
-		return reads || !strncmp(path, "/v1/peer/", 9);
+		return REST_READ_ONLY | REST_PEER;
 	if (!who->uid || who->uid == geteuid())
-		return true;
+		return REST_ALL;
 	if (in_group(who, &s->admin_group))
-		return strncmp(path, "/v1/peer/", 9) && strcmp(path, "/v1/hook");
-	return reads && in_group(who, &s->read_group);
+		return REST_READ_ONLY | REST_NOVA;
+	return in_group(who, &s->read_group) ? REST_READ_ONLY : 0;
 }
 
 /* The file keeps all others out: only the group that may less, or the only one, can connect. */
@@ -275,13 +287,13 @@ static void give_socket(const struct settings *s)
 			 strerror(errno));
 }
 
-static int serve(struct daemon *d, int fd, struct http_server **ret_server)
+static int serve(struct daemon *d, int fd, struct tls *tls, struct http_server **ret_server)
 {
-	int rc = http_server_new(d->loop, fd, rest_routes, d, ret_server);
+	int rc = http_server_new(d->loop, fd, tls, rest_routes, d, ret_server);
 
 	if (rc)
 		return rc;
-	http_server_set_may(*ret_server, rest_may);
+	http_server_set_roles(*ret_server, rest_roles);
 	return http_server_limit(*ret_server, d->settings->requests_per_s);
 }
 
@@ -297,7 +309,7 @@ int rest_start(struct daemon *d, char **ret_error)
 		return fd;
 	}
 	give_socket(s);
-	rc = serve(d, fd, &d->unix_server);
+	rc = serve(d, fd, NULL, &d->unix_server);
 	if (rc || !s->listen)
 		return rc;
 	fd = http_listen_tcp(s->listen);
@@ -306,7 +318,7 @@ int rest_start(struct daemon *d, char **ret_error)
 				  s->listen, strerror(-fd));
 		return fd;
 	}
-	return serve(d, fd, &d->tcp_server);
+	return serve(d, fd, d->tls, &d->tcp_server);
 }
 
 void rest_stop(struct daemon *d)

@@ -9,9 +9,10 @@
 struct daemon;
 
 extern const struct http_route rest_routes[];
-/* user: a struct daemon. Root, and the daemon's own user, may do everything on the socket; others
- * what their group may; on TCP everybody may look, and do what peers do. */
-bool rest_may(const struct http_who *who, const char *method, const char *path, void *user);
+/* user: a struct daemon. Root, and the daemon's own user, have all roles on the socket; others what
+ * their group gives them; on TCP who shows a certificate has what the table of roles says. Without
+ * TLS everybody there looks, and does what peers do. */
+unsigned rest_roles(const struct http_who *who, void *user);
 
 /* Listens on the socket and, if configured, on TCP. 0, or -errno and a line in *ret_error (owned
  * by the caller). */

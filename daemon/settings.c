@@ -2,6 +2,7 @@
 #include "daemon/settings.h"
 #include "common/conf.h"
 #include "common/util.h"
+#include "daemon/lease.h"
 #include "daemon/provider_mlx5.h"
 
 #include <errno.h>
@@ -16,10 +17,10 @@ static char host_name_default[HOST_NAME_MAX + 1];
 static const char *const known_keys[] = {
 	"host-name",
 	"listen",
-	"insecure-peers",
 	"url",
 	"socket",
 	"state-dir",
+	"lease-dir",
 	"sm-url",
 	"peer",
 	"provider-exec",
@@ -37,6 +38,7 @@ static const char *const known_keys[] = {
 	"vfio-driver",
 	"vfio-backend",
 	"device-property",
+	TLS_CONF_KEYS,
 	NULL,
 };
 
@@ -67,12 +69,15 @@ static int read_peers(struct settings *s, char **ret_error)
 		size_t name = strcspn(line, " \t");
 		const char *url = line + name + strspn(line + name, " \t");
 
-		if (n == SETTINGS_PEERS_MAX || !name || strncmp(url, "http://", 7)) {
-			*ret_error = strf("peer = %s: must be NAME http://ADDR:PORT, at most %d "
+		if (n == SETTINGS_PEERS_MAX || !name || !*url) {
+			*ret_error = strf("peer = %s: must be NAME https://HOST:PORT, at most %d "
 					  "lines",
 					  line, SETTINGS_PEERS_MAX);
 			return -EINVAL;
 		}
+		int rc = tls_conf_check_url(&s->tls, "peer", url, ret_error);
+		if (rc)
+			return rc;
 		s->peers[n].name = strndup(line, name);
 		s->peers[n].url = strdup(url);
 		s->peer_count = n + 1;
@@ -84,17 +89,19 @@ static int read_listen(struct settings *s, char **ret_error)
 {
 	const char *url = conf_get(s->conf, "url", NULL);
 
+	int rc = tls_conf_read(s->conf, &s->tls, ret_error);
+
 	s->listen = conf_get(s->conf, "listen", NULL);
-	if (s->listen && !conf_get_bool(s->conf, "insecure-peers", false)) {
-		*ret_error = strf("listen = %s: this version has no TLS; set insecure-peers = yes "
-				  "if only trusted hosts reach that address, or remove listen",
-				  s->listen);
-		return -EINVAL;
-	}
+	if (!rc && s->listen)
+		rc = tls_conf_check_listen(&s->tls, "listen", s->listen, ret_error);
+	if (!rc && s->sm_url)
+		rc = tls_conf_check_url(&s->tls, "sm-url", s->sm_url, ret_error);
+	if (rc)
+		return rc;
 	if (url)
 		s->url = strdup(url);
 	else if (s->listen)
-		s->url = strf("http://%s", s->listen);
+		s->url = strf("%s://%s", s->tls.on ? "https" : "http", s->listen);
 	else
 		s->url = strf("unix:%s", s->socket);
 	return s->url ? 0 : -ENOMEM;
@@ -159,6 +166,7 @@ static int fill(struct settings *s, char **ret_error)
 	s->host_name = conf_get(c, "host-name", host_name_default);
 	s->socket = conf_get(c, "socket", "/run/ibvmig/ibvmigd.sock");
 	s->state_dir = conf_get(c, "state-dir", "/var/lib/ibvmig");
+	s->lease_dir = conf_get(c, "lease-dir", LEASE_DIR);
 	s->sm_url = conf_get(c, "sm-url", NULL);
 	s->libvirt_uri = conf_get(c, "libvirt-uri", "qemu:///system");
 	s->migrate_uri = conf_get(c, "migrate-uri", "qemu+tls://%s/system");
@@ -210,6 +218,7 @@ void settings_free(struct settings *s)
 		mlx5_config_clear(s->mlx5);
 	free(s->mlx5);
 	free(s->url);
+	tls_conf_clear(&s->tls);
 	conf_free(s->conf);
 	free(s);
 }

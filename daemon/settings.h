@@ -3,6 +3,8 @@
 #ifndef IBVMIG_DAEMON_SETTINGS_H
 #define IBVMIG_DAEMON_SETTINGS_H
 
+#include "common/tls_conf.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,10 +28,12 @@ struct settings_group {
 struct settings {
 	struct conf *conf; /* owned; holds the strings below */
 	char *url;         /* owned; where other hosts reach this daemon */
+	struct tls_conf tls;
 	const char *host_name;
 	const char *listen; /* ADDR:PORT, or NULL */
 	const char *socket;
 	const char *state_dir;
+	const char *lease_dir;     /* daemon/lease.h */
 	const char *sm_url;        /* NULL: no ibvmig-sm (tests only) */
 	const char *provider_exec; /* the program; NULL with the provider mlx5 */
 	struct mlx5_config *mlx5;  /* owned; NULL with the provider exec */

@@ -374,6 +374,7 @@ struct json_object *timeline_make(struct json_object *source, struct json_object
 	json_set_str(top, "from", json_opt_str(json_opt(m, "from"), "host", "?"));
 	json_set_str(top, "to", json_opt_str(json_opt(m, "to"), "host", "?"));
 	json_set_str(top, "strategy", json_opt_str(m, "strategy", "?"));
+	json_set(top, "choice", json_object_get(json_opt(json_opt(m, "data"), "choice")));
 	json_set_str(top, "state", json_opt_str(m, "state", "?"));
 	json_set_str(top, "reason", json_opt_str(m, "reason", NULL));
 	json_set_u64(top, "start_wall_ms",

@@ -14,13 +14,30 @@ static void copy(char *to, size_t size, const char *from)
 	snprintf(to, size, "%s", from);
 }
 
+/* Whole: by a name that was cut, the provider would be asked for another VF. */
+static void need_name(struct json_reader *r, const char *key, char name[static VF_NAME_MAX])
+{
+	const char *text = json_need_str(r, key);
+
+	if (r->error)
+		return;
+	if (!*text || strlen(text) >= VF_NAME_MAX) {
+		r->error = -EINVAL;
+		snprintf(r->message, sizeof r->message,
+			 "field \"%s\" has %zu bytes; allowed is 1 to %d", key, strlen(text),
+			 VF_NAME_MAX - 1);
+		return;
+	}
+	copy(name, VF_NAME_MAX, text);
+}
+
 static int load_pf(struct pf *pf, struct json_object *o, char *error)
 {
 	struct json_reader r;
 	struct json_object *pkeys;
 
 	json_reader_init(&r, o);
-	copy(pf->name, sizeof pf->name, json_need_str(&r, "name"));
+	need_name(&r, "name", pf->name);
 	pf->guid = json_need_guid(&r, "guid");
 	pkeys = json_need_array(&r, "pkeys");
 	for (size_t i = 0; pkeys && i < json_object_array_length(pkeys); i++) {
@@ -40,13 +57,53 @@ static int load_vf(struct vf *vf, struct json_object *o, char *error)
 	struct json_reader r;
 
 	json_reader_init(&r, o);
-	copy(vf->name, sizeof vf->name, json_need_str(&r, "name"));
-	copy(vf->pf, sizeof vf->pf, json_need_str(&r, "pf"));
+	need_name(&r, "name", vf->name);
+	need_name(&r, "pf", vf->pf);
 	vf->index = (unsigned)json_need_u64(&r, "index", 0, 65535);
 	vf->parked_guid = json_need_guid(&r, "parked_guid");
+	if (json_opt(o, "port_guid"))
+		vf->port_guid = json_need_guid(&r, "port_guid");
+	vf->guid_index = vf->index < UINT8_MAX ? vf->index + 1 : 0; /* entry 0 is the port's own */
+	if (json_opt(o, "guid_index"))
+		vf->guid_index = (unsigned)json_need_u64(&r, "guid_index", 1, 255);
 	if (r.error)
 		snprintf(error, HTTP_ERROR_MAX, "the provider's inventory, vfs: %s", r.message);
 	return r.error;
+}
+
+static struct pf *find_pf(struct vf_table *t, const char *name)
+{
+	for (size_t i = 0; i < t->pf_count; i++)
+		if (!strcmp(t->pfs[i].name, name))
+			return &t->pfs[i];
+	return NULL;
+}
+
+void vf_set_entry(struct json_object *o, const struct vf *vf)
+{
+	if (!vf->port_guid || !vf->guid_index)
+		return;
+	json_set_guid(o, "port_guid", vf->port_guid);
+	json_set_u64(o, "guid_index", vf->guid_index);
+}
+
+void vf_copy_entry(struct json_object *to, struct json_object *from)
+{
+	if (!json_opt(from, "port_guid"))
+		return;
+	json_set(to, "port_guid", json_object_get(json_opt(from, "port_guid")));
+	json_set(to, "guid_index", json_object_get(json_opt(from, "guid_index")));
+}
+
+/* What the provider has not told of a VF, its PF tells. */
+static void find_ports(struct vf_table *t)
+{
+	for (size_t i = 0; i < t->vf_count; i++) {
+		const struct pf *pf = find_pf(t, t->vfs[i].pf);
+
+		if (!t->vfs[i].port_guid && pf)
+			t->vfs[i].port_guid = pf->guid;
+	}
 }
 
 static void load_lease(struct vf_table *t, struct json_object *o)
@@ -115,6 +172,7 @@ int vf_table_load(struct vf_table *t, struct journal *journal, struct json_objec
 		vf_table_clear(t);
 		return rc;
 	}
+	find_ports(t);
 	leases = journal_leases(journal);
 	for (size_t i = 0; i < json_object_array_length(leases); i++)
 		load_lease(t, json_object_array_get_idx(leases, i));
@@ -130,14 +188,6 @@ void vf_table_clear(struct vf_table *t)
 	free(t->pfs);
 	free(t->vfs);
 	*t = (struct vf_table){.journal = t->journal};
-}
-
-static struct pf *find_pf(struct vf_table *t, const char *name)
-{
-	for (size_t i = 0; i < t->pf_count; i++)
-		if (!strcmp(t->pfs[i].name, name))
-			return &t->pfs[i];
-	return NULL;
 }
 
 /* Appends to a line of fixed size; what does not fit is cut. */

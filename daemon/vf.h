@@ -28,6 +28,8 @@ struct vf {
 	char name[VF_NAME_MAX], pf[VF_NAME_MAX];
 	unsigned index;
 	uint64_t parked_guid;
+	uint64_t port_guid;  /* its PF's port; where VFs share that port's LID, the VM's GUID is */
+	unsigned guid_index; /* this entry of that port's GUID table; 0: none */
 	bool leased;
 	/* The lease: */
 	char vm[37], migration[37]; /* migration: "" when the VM has it for good */
@@ -52,6 +54,10 @@ struct vf_table {
 int vf_table_load(struct vf_table *t, struct journal *journal, struct json_object *inventory,
 		  char error[static HTTP_ERROR_MAX]);
 void vf_table_clear(struct vf_table *t);
+
+/* port_guid and guid_index, where both are known. */
+void vf_set_entry(struct json_object *o, const struct vf *vf);
+void vf_copy_entry(struct json_object *to, struct json_object *from);
 
 /* A VF of want->pf for this VM; the one that it has already, if any. *ret_vf is borrowed from t.
  * -EINVAL: no such PF or PKey, -EBUSY: none is free; error names the value and what is allowed. */

@@ -462,6 +462,7 @@ int virt_running(struct virt *v, struct json_object **ret_list, char *error)
 		virDomainGetUUIDString(doms[i], uuid);
 		json_set_str(o, "uuid", uuid);
 		json_set_str(o, "name", virDomainGetName(doms[i]));
+		json_set_u64(o, "memory_bytes", (uint64_t)virDomainGetMaxMemory(doms[i]) << 10);
 		json_object_array_add(*ret_list, o);
 		virDomainFree(doms[i]);
 	}

@@ -66,7 +66,7 @@ struct virt_progress {
 int virt_progress(struct virt *v, const char *uuid, struct virt_progress *ret, char *error);
 /* Of the completed incoming migration, in ms. */
 int virt_downtime_ms(struct virt *v, const char *uuid, uint64_t *ret_ms, char *error);
-/* An array of {"uuid","name"} of the domains that run; owned by the caller. */
+/* An array of {"uuid","name","memory_bytes"} of the domains that run; owned by the caller. */
 int virt_running(struct virt *v, struct json_object **ret_list, char *error);
 
 #endif

@@ -38,10 +38,10 @@ struct vm {
 	struct vf *vf;               /* borrowed from the table, or NULL */
 	struct agent *agent;         /* owned, or NULL */
 	struct migration *migration; /* borrowed; the one under way, or NULL */
-	const char
-		*strategy_once; /* constant text, or NULL: what its next migration is asked for */
-	unsigned paths_asked;   /* path requests of the guest that are under way */
-	bool gone;              /* stopped; removed when its last job is done */
+	bool has_strategy_once; /* what its next migration is asked for, instead of want.strategy */
+	enum domain_strategy strategy_once;
+	unsigned paths_asked; /* path requests of the guest that are under way */
+	bool gone;            /* stopped; removed when its last job is done */
 	unsigned jobs;
 };
 

@@ -38,6 +38,7 @@ struct json_object *vm_work_lease_input(const struct vf *vf)
 	json_set_str(in, "name", vf->vm_name);
 	json_set_str(in, "vf", vf->name);
 	json_set_guid(in, "parked_guid", vf->parked_guid);
+	vf_set_entry(in, vf);
 	json_set_guid(in, "vguid", vf->vguid);
 	json_set_str(in, "pkey", pkey);
 	json_set_str(in, "bus", vf->bus);
@@ -51,11 +52,19 @@ struct json_object *vm_work_input(struct vm *vm)
 	struct json_object *in = vm_work_lease_input(vm->vf);
 
 	json_set_str(in, "dev_id", vm->dev_id);
+	json_set_str(in, "strategy", strategy_name(vm->want.strategy));
 	return in;
+}
+
+/* Attached so, QEMU does not unplug it during a migration: only where that may be wanted. */
+static bool may_be_native(const char *strategy)
+{
+	return !strcmp(strategy, "auto") || !strcmp(strategy, "native");
 }
 
 int vm_work_prepare(struct job *j)
 {
+	char *attach AUTO_FREE = NULL;
 	struct json_object *in AUTO_JSON = json_object_new_object(), *out AUTO_JSON = NULL;
 	struct json_reader r;
 	const char *const keys[] = {"vf", "vguid", "pkey", "vm"};
@@ -66,7 +75,8 @@ int vm_work_prepare(struct job *j)
 	if (j->rc)
 		return j->rc;
 	json_reader_init(&r, out);
-	json_set_str(j->out, "attach", json_text(json_need_array(&r, "attach")));
+	attach = qmp_mark_native(json_need_array(&r, "attach"), may_be_native(str(j, "strategy")));
+	json_set_str(j->out, "attach", attach);
 	json_set_str(j->out, "detach", json_text(json_need_array(&r, "detach")));
 	if (r.error)
 		job_fail(j, r.error, "the VF provider's answer to \"prepare\": %s", r.message);
@@ -80,6 +90,7 @@ static int bind_vguid(struct job *j)
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
 		json_set_str(body, keys[i], str(j, keys[i]));
+	vf_copy_entry(body, j->in);
 	json_set_str(body, "host", j->d->settings->host_name);
 	json_set_str(body, "url", j->d->settings->url);
 	j->rc = sm_call(j->d->settings, "POST", "/v1/bind", body, &answer, j->error);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* libvirt's qemu hook: passes a migration to this host on to ibvmigd and waits for its word.
  *
- * libvirtd runs it as HOOK VM OPERATION SUB-OPERATION EXTRA with the domain XML on stdin. An empty
- * stdout leaves the XML as it is; a failure refuses the migration, and libvirt shows our stderr. */
+ * libvirtd runs it as HOOK VM OPERATION SUB-OPERATION EXTRA with the domain XML on stdin. What is
+ * on stdout replaces it, nothing leaves it as it is; a failure refuses the migration, and libvirt
+ * shows our stderr. */
 #include "common/http_client.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -28,6 +29,12 @@ static char *read_all(void)
 	return xml;
 }
 
+/* What libvirt is to start the destination's QEMU with; nothing: as it was. */
+static int give_xml(const char *xml)
+{
+	return fputs(xml, stdout) < 0 || fflush(stdout) ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *socket = getenv("IBVMIG_SOCKET");
@@ -50,7 +57,7 @@ int main(int argc, char **argv)
 	int rc = http_call(socket ? socket : SOCKET_DEFAULT, "POST", "/v1/hook", body, DEADLINE_MS,
 			   &answer, error);
 	if (!rc)
-		return 0;
+		return give_xml(json_opt_str(answer, "xml", ""));
 	if (rc == -EREMOTEIO)
 		fprintf(stderr, "%s\n", error);
 	else

@@ -37,8 +37,15 @@ struct backend {
 	void (*close)(void *self);
 	/* On an error *ret_status (zeroed before) may still tell what is known. */
 	int (*status)(void *self, struct sm_status_reply *ret_status, char *error);
+	/* For who only wants to see, at once: *ret_age_ms old, 0 if it is of now. Without it:
+	 * status. */
+	int (*look)(void *self, struct sm_status_reply *ret_status, uint64_t *ret_age_ms,
+		    char *error);
 	int (*assign)(void *self, const struct sm_target *targets, unsigned count, uint32_t flags,
 		      unsigned deadline_ms, struct sm_assign_reply *ret_reply, char *error);
+	/* Entries of GUID tables: shared-port addresses. */
+	int (*guids)(void *self, const struct sm_slot *slots, unsigned count, unsigned deadline_ms,
+		     struct sm_guids_reply *ret_reply, char *error);
 	int (*sweep)(void *self, uint64_t *ret_before, char *error);
 	int (*fabric)(void *self, struct fabric *f, struct client_epoch *ret_epoch, char *error);
 	int (*intent)(void *self, const struct sm_target *targets, unsigned count, char *error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Backend "opensm-plugin": the socket of libibvmigsm.so in OpenSM (sm-helper/plugin_proto.h). */
 #include "sm-helper/backend.h"
+#include "sm-helper/look.h"
 #include "common/util.h"
 
 #include <errno.h>
@@ -20,21 +21,8 @@ struct plugin_link {
 	pthread_mutex_t lock;
 	int fd; /* -1: not connected */
 	uint32_t next_id;
+	struct look *look; /* owned */
 };
-
-static int plugin_open(const struct backend_conf *conf, void **ret_self)
-{
-	struct plugin_link *c = calloc(1, sizeof *c);
-
-	if (!c || !(c->path = strdup(conf->plugin_socket))) {
-		free(c);
-		return -ENOMEM;
-	}
-	pthread_mutex_init(&c->lock, NULL);
-	c->fd = -1;
-	*ret_self = c;
-	return 0;
-}
 
 static void plugin_close(void *self)
 {
@@ -42,31 +30,62 @@ static void plugin_close(void *self)
 
 	if (c->fd >= 0)
 		close(c->fd);
+	look_free(c->look);
 	free(c->path);
 	free(c);
 }
 
-static int connect_plugin(struct plugin_link *c, char *error)
+static int plugin_open(const struct backend_conf *conf, void **ret_self)
+{
+	struct plugin_link *c = calloc(1, sizeof *c);
+
+	if (!c)
+		return -ENOMEM;
+	pthread_mutex_init(&c->lock, NULL);
+	c->fd = -1;
+	if (!(c->path = strdup(conf->plugin_socket)) || !(c->look = look_new(c->path))) {
+		plugin_close(c);
+		return -ENOMEM;
+	}
+	*ret_self = c;
+	return 0;
+}
+
+int look_connect(const char *path, int *ret_fd, char *error)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	int fd AUTO_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return backend_fail(error, -errno, "socket: %s", strerror(errno));
-	if (strlen(c->path) >= sizeof a.sun_path)
+	if (strlen(path) >= sizeof a.sun_path)
 		return backend_fail(error, -ENAMETOOLONG,
-				    "plugin-socket \"%s\" is longer than %zu bytes", c->path,
+				    "plugin-socket \"%s\" is longer than %zu bytes", path,
 				    sizeof a.sun_path - 1);
-	strcpy(a.sun_path, c->path);
+	strcpy(a.sun_path, path);
 	if (connect(fd, (struct sockaddr *)&a, sizeof a))
 		return backend_fail(
 			error, -ECONNREFUSED,
 			"no OpenSM plugin at %s (%s): is OpenSM running with event_plugin_name "
 			"ibvmigsm and event_plugin_options ibvmig-socket=%s? Its log says why "
 			"a plugin is not loaded",
-			c->path, strerror(errno), c->path);
-	c->fd = TAKE_FD(fd);
+			path, strerror(errno), path);
+	*ret_fd = TAKE_FD(fd);
 	return 0;
+}
+
+static int connect_plugin(struct plugin_link *c, char *error)
+{
+	return look_connect(c->path, &c->fd, error);
+}
+
+int look_fail(const char *path, int rc, char *error)
+{
+	return backend_fail(error, rc == -ETIMEDOUT ? rc : -ECONNRESET,
+			    rc == -ETIMEDOUT ? "the OpenSM plugin at %s does not answer"
+			    : rc == -EPROTO  ? "the OpenSM plugin at %s is of another version"
+					     : "the OpenSM plugin at %s has closed the connection",
+			    path);
 }
 
 static void disconnect(struct plugin_link *c)
@@ -118,12 +137,7 @@ static int call(struct plugin_link *c, uint16_t op, struct sm_head *req, size_t 
 	}
 	if (rc) {
 		disconnect(c);
-		return backend_fail(error, rc == -ETIMEDOUT ? rc : -ECONNRESET,
-				    rc == -ETIMEDOUT ? "the OpenSM plugin at %s does not answer"
-				    : rc == -EPROTO
-					    ? "the OpenSM plugin at %s is of another version"
-					    : "the OpenSM plugin at %s has closed the connection",
-				    c->path);
+		return look_fail(c->path, rc, error);
 	}
 	return reply->error
 		       ? backend_fail(error, reply->error, "%.*s", SM_REASON_MAX, reply->reason)
@@ -141,6 +155,12 @@ static int plugin_status(void *self, struct sm_status_reply *ret_status,
 	if (rc)
 		memset(ret_status, 0, sizeof *ret_status);
 	return rc;
+}
+
+static int plugin_look(void *self, struct sm_status_reply *ret_status, uint64_t *ret_age_ms,
+		       char *error)
+{
+	return look_status(((struct plugin_link *)self)->look, ret_status, ret_age_ms, error);
 }
 
 static int plugin_assign(void *self, const struct sm_target *targets, unsigned count,
@@ -161,6 +181,22 @@ static int plugin_assign(void *self, const struct sm_target *targets, unsigned c
 	return call(c, SM_OP_ASSIGN, &req.head,
 		    offsetof(struct sm_assign_request, target) + count * sizeof *targets,
 		    &ret_reply->h, sizeof *ret_reply, deadline_ms + DEADLINE_SLACK_MS, error);
+}
+
+static int plugin_guids(void *self, const struct sm_slot *slots, unsigned count,
+			unsigned deadline_ms, struct sm_guids_reply *ret_reply,
+			char error[static CLIENT_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct sm_guids_request req = {.deadline_ms = deadline_ms, .count = count};
+
+	if (count > SM_ASSIGN_MAX)
+		return backend_fail(error, -EINVAL, "a batch of %u; allowed is %u", count,
+				    SM_ASSIGN_MAX);
+	memcpy(req.slot, slots, count * sizeof *slots);
+	return call(c, SM_OP_GUIDS, &req.head,
+		    offsetof(struct sm_guids_request, slot) + count * sizeof *slots, &ret_reply->h,
+		    sizeof *ret_reply, deadline_ms + DEADLINE_SLACK_MS, error);
 }
 
 static int plugin_intent(void *self, const struct sm_target *targets, unsigned count,
@@ -267,6 +303,7 @@ static int add_endport(struct fabric *f, const struct sm_endport *e)
 		.node_guid = e->node_guid,
 		.port_guid = e->port_guid,
 		.lid = e->lid,
+		.lmc = e->lmc,
 		.port = e->port,
 	};
 
@@ -387,7 +424,9 @@ const struct backend backend_plugin = {
 	.open = plugin_open,
 	.close = plugin_close,
 	.status = plugin_status,
+	.look = plugin_look,
 	.assign = plugin_assign,
+	.guids = plugin_guids,
 	.sweep = plugin_sweep,
 	.fabric = plugin_fabric,
 	.intent = plugin_intent,

@@ -86,6 +86,15 @@ int client_status(struct client *c, struct sm_status_reply *ret_status,
 	return c->backend->status(c->self, ret_status, error);
 }
 
+int client_look(struct client *c, struct sm_status_reply *ret_status, uint64_t *ret_age_ms,
+		char error[static CLIENT_ERROR_MAX])
+{
+	*ret_age_ms = 0;
+	memset(ret_status, 0, sizeof *ret_status);
+	return c->backend->look ? c->backend->look(c->self, ret_status, ret_age_ms, error)
+				: c->backend->status(c->self, ret_status, error);
+}
+
 int client_assign(struct client *c, const struct sm_target *targets, unsigned count, uint32_t flags,
 		  unsigned deadline_ms, struct sm_assign_reply *ret_reply,
 		  char error[static CLIENT_ERROR_MAX])
@@ -93,6 +102,15 @@ int client_assign(struct client *c, const struct sm_target *targets, unsigned co
 	if (!c->backend->assign)
 		return refuse(c, "change addresses", error);
 	return c->backend->assign(c->self, targets, count, flags, deadline_ms, ret_reply, error);
+}
+
+int client_guids(struct client *c, const struct sm_slot *slots, unsigned count,
+		 unsigned deadline_ms, struct sm_guids_reply *ret_reply,
+		 char error[static CLIENT_ERROR_MAX])
+{
+	if (!c->backend->guids)
+		return refuse(c, "write GUID tables of ports", error);
+	return c->backend->guids(c->self, slots, count, deadline_ms, ret_reply, error);
 }
 
 int client_sweep(struct client *c, uint64_t *ret_before, char error[static CLIENT_ERROR_MAX])

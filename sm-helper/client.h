@@ -31,9 +31,16 @@ void *client_self(const struct client *c); /* for the backend's own functions */
  * subnet manager's (sm-helper/plugin_proto.h). A status may tell something even then. */
 int client_status(struct client *c, struct sm_status_reply *ret_status,
 		  char error[static CLIENT_ERROR_MAX]);
+/* The same for who only wants to see: does not wait for other calls, nor for an OpenSM that is
+ * busy; then it is what was told last, *ret_age_ms ago. */
+int client_look(struct client *c, struct sm_status_reply *ret_status, uint64_t *ret_age_ms,
+		char error[static CLIENT_ERROR_MAX]);
 int client_assign(struct client *c, const struct sm_target *targets, unsigned count, uint32_t flags,
 		  unsigned deadline_ms, struct sm_assign_reply *ret_reply,
 		  char error[static CLIENT_ERROR_MAX]);
+int client_guids(struct client *c, const struct sm_slot *slots, unsigned count,
+		 unsigned deadline_ms, struct sm_guids_reply *ret_reply,
+		 char error[static CLIENT_ERROR_MAX]);
 /* Asks for a heavy sweep; *ret_before: how many had begun until then. */
 int client_sweep(struct client *c, uint64_t *ret_before, char error[static CLIENT_ERROR_MAX]);
 /* Replaces *f (zeroed or filled) by what OpenSM knows now, LFTs left out. */

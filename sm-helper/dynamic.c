@@ -25,25 +25,41 @@ int dynamic_range_parse(const char *text, struct lid_range *ret_range, const cha
 	return 0;
 }
 
+unsigned dynamic_lmc(const struct ops *o)
+{
+	unsigned lmc = 0;
+
+	for (uint32_t i = 0; i < o->fabric.ends; i++)
+		if (o->fabric.end[i].lmc > lmc)
+			lmc = o->fabric.end[i].lmc;
+	return lmc;
+}
+
+struct held {
+	struct lids lids;
+	unsigned lmc;
+};
+
 /* LIDs of VMs. */
 static void hold_bound(void *arg, const struct reg_entry *x)
 {
-	struct lids *vms = arg;
+	struct held *vms = arg;
 	struct fabric_error ignored;
 
-	if (x->dynamic)
-		lids_hold(vms, x->lid, 0, &ignored);
+	if (x->mode == ADDRESS_DYNAMIC)
+		lids_hold(&vms->lids, x->lid, vms->lmc, &ignored);
 }
 
-static void hold(struct lids *l, const struct lids *vms, uint16_t lid, unsigned *top)
+static void hold(struct lids *l, const struct lids *vms, uint16_t lid, unsigned lmc, unsigned *top)
 {
 	struct fabric_error ignored;
+	unsigned last = lid + (1u << lmc) - 1;
 
 	if (!lid)
 		return;
-	lids_hold(l, lid, 0, &ignored);
-	if (!lids_held(vms, lid) && lid > *top)
-		*top = lid;
+	lids_hold(l, lid, lmc, &ignored);
+	if (!lids_held(vms, lid) && last > *top)
+		*top = last;
 }
 
 /* Of `l` those that somebody has; returns the highest that is no VM's. */
@@ -54,23 +70,23 @@ static unsigned hold_all(const struct ops *o, const struct lids *vms, struct lid
 	for (unsigned i = 0; i < sizeof l->used / sizeof l->used[0]; i++)
 		l->used[i] |= vms->used[i];
 	for (uint32_t i = 0; i < o->fabric.switches; i++)
-		hold(l, vms, o->fabric.sw[i].lid, &top);
+		hold(l, vms, o->fabric.sw[i].lid, 0, &top);
 	for (uint32_t i = 0; i < o->fabric.ends; i++)
-		hold(l, vms, o->fabric.end[i].lid, &top);
+		hold(l, vms, o->fabric.end[i].lid, o->fabric.end[i].lmc, &top);
 	return top;
 }
 
 int dynamic_lids(struct ops *o, struct lids *ret_lids, struct op_error *e)
 {
 	struct fabric_error why;
-	struct lids vms;
+	struct held vms = {.lmc = dynamic_lmc(o)};
 	unsigned top;
 
-	lids_init(&vms, IB_LID_UCAST_MIN, IB_LID_UCAST_MAX, &why);
-	*ret_lids = vms;
+	lids_init(&vms.lids, IB_LID_UCAST_MIN, IB_LID_UCAST_MAX, &why);
+	*ret_lids = vms.lids;
 	if (registry_each(o->registry, hold_bound, &vms))
 		return ops_fail(e, -EIO, 500, "registry", "the registry cannot be read");
-	top = hold_all(o, &vms, ret_lids);
+	top = hold_all(o, &vms.lids, ret_lids);
 	if (!o->lid_range.first && top == IB_LID_UCAST_MAX)
 		return ops_fail(e, -ENOSPC, 409, "no-free-lid",
 				"LID %u is taken and none is above it: set lid-range", top);
@@ -79,10 +95,10 @@ int dynamic_lids(struct ops *o, struct lids *ret_lids, struct op_error *e)
 	return 0;
 }
 
-int dynamic_take(struct lids *lids, uint16_t *ret_lid, struct op_error *e)
+int dynamic_take(struct lids *lids, unsigned lmc, uint16_t *ret_lid, struct op_error *e)
 {
 	struct fabric_error why;
-	int rc = lids_take(lids, 0, ret_lid, &why);
+	int rc = lids_take(lids, lmc, ret_lid, &why);
 
 	return rc ? ops_fail(e, rc, 409, "no-free-lid",
 			     "for the VM's LID: %s; make lid-range larger or unbind others",
@@ -112,7 +128,7 @@ static void add(void *arg, const struct reg_entry *x)
 	struct sm_target *grown;
 	struct reg_vf seen = {0};
 
-	if (!x->dynamic || x->intent != REG_NONE || end == FABRIC_NONE ||
+	if (x->mode != ADDRESS_DYNAMIC || x->intent != REG_NONE || end == FABRIC_NONE ||
 	    !ops_locate(r->o, x->vguid, &seen) || !ops_same_place(&seen, &x->at) ||
 	    !(grown = realloc(r->target, (r->count + 1) * sizeof *grown)))
 		return;

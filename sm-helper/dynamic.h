@@ -13,8 +13,10 @@ int dynamic_range_parse(const char *text, struct lid_range *ret_range, const cha
 /* The LIDs of the range, with those held that a port or a bound vGUID has. Without a range it
  * begins above the highest LID of all that is no VM's. 0, or -errno with *e. */
 int dynamic_lids(struct ops *o, struct lids *ret_lids, struct op_error *e);
-/* The next free one, held from now on. -ENOSPC with *e: how many there are. */
-int dynamic_take(struct lids *lids, uint16_t *ret_lid, struct op_error *e);
+/* The LMC of the subnet's CA ports: VFs have it too. */
+unsigned dynamic_lmc(const struct ops *o);
+/* The next free one, the first of 2^lmc, held from now on. -ENOSPC with *e: how many there are. */
+int dynamic_take(struct lids *lids, unsigned lmc, uint16_t *ret_lid, struct op_error *e);
 
 /* The port whose routes a VM's LID takes at this place: the PF's of its HCA. Where there is none,
  * the VF's own, which it has when no VM does: parked_guid. */

@@ -8,9 +8,8 @@
 #include "common/util.h"
 #include "sm-helper/backend.h"
 #include "sm-helper/dynamic.h"
+#include "sm-helper/listen.h"
 #include "sm-helper/notice.h"
-#include "sm-helper/path_server.h"
-#include "sm-helper/rest.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -19,47 +18,26 @@
 #include <systemd/sd-daemon.h>
 
 #define DEFAULT_CONF   "/etc/ibvmig/ibvmig-sm.conf"
-#define DEFAULT_LISTEN "/run/ibvmig/ibvmig-sm.sock"
 #define DEFAULT_PLUGIN "/run/ibvmig/sm-plugin.sock"
 #define DEFAULT_STATE  "/var/lib/ibvmig"
 #define WORKERS        4
 #define PATH_WORKERS   2 /* of their own: a silent SA holds no bind or move up */
-#define SERVERS_MAX    8
 #define HEALTH_MS      1000
 #define ASK_MS         60000 /* a reconciliation asks every host */
 #define RENOTICE_MS    200   /* then 0.8, 3.2, 12.8, 51.2 s */
 
 static const char *const conf_keys[] = {
-	"listen",
-	"backend",
-	"plugin-socket",
-	"umad-writes",
-	"state-dir",
-	"caching",
-	"umad-ca",
-	"umad-port",
-	"verify-sources",
-	"paths-listen",
-	"vguid-range",
-	"ufm-url",
-	"ufm-user",
-	"ufm-password-file",
-	"ufm-token-file",
-	"ufm-ca-file",
-	"ufm-insecure",
-	"ufm-timeout-ms",
-	"ufm-pkeys",
-	"addresses",
-	"lid-range",
-	"peer",
-	NULL,
+	"listen",      "backend",      "plugin-socket",  "umad-writes",       "state-dir",
+	"caching",     "umad-ca",      "umad-port",      "verify-sources",    "paths-listen",
+	"vguid-range", "ufm-url",      "ufm-user",       "ufm-password-file", "ufm-token-file",
+	"ufm-ca-file", "ufm-insecure", "ufm-timeout-ms", "ufm-pkeys",         "addresses",
+	"lid-range",   "peer",         "requests-per-s", TLS_CONF_KEYS,       NULL,
 };
 
 struct daemon {
 	sd_event *loop;
-	struct work_pool *pool, *path_pool;
-	struct http_server *server[SERVERS_MAX];
-	struct path_server *path_server[SERVERS_MAX];
+	struct work_pool *pool, *path_pool, *look_pool;
+	struct listeners listen;
 	struct backend_conf backend_conf;
 	struct ops ops;
 	struct rest rest;
@@ -188,13 +166,12 @@ static int read_ufm(const struct conf *conf, struct ufm_conf *ret_ufm)
 static int open_peer(struct daemon *d, const struct conf *conf)
 {
 	const char *url = conf_get(conf, "peer", NULL);
+	char *error AUTO_FREE = NULL;
 
 	if (!url)
 		return 0;
-	if (strncmp(url, "http://", 7) && strncmp(url, "unix:", 5)) {
-		log_error("peer is \"%s\"; allowed is http://HOST:PORT or unix:PATH, where the "
-			  "other ibvmig-sm listens",
-			  url);
+	if (tls_conf_check_url(&d->listen.conf, "peer", url, &error)) {
+		log_error("%s (where the other ibvmig-sm listens)", error ? error : "no memory");
 		return -EINVAL;
 	}
 	return peer_new(url, d->ops.registry, d->ops.client, &d->ops.peer);
@@ -225,9 +202,9 @@ static int read_addresses(struct daemon *d, const struct conf *conf)
 	const struct backend *backend = client_backend(d->ops.client);
 	struct fabric_error e;
 
-	if (address_mode_parse(mode, &d->ops.addresses, &e) ||
-	    d->ops.addresses == ADDRESS_SHARED_PORT) {
-		log_error("addresses is \"%s\"; allowed is prepopulated or dynamic", mode);
+	if (address_mode_parse(mode, &d->ops.addresses, &e)) {
+		log_error("addresses is \"%s\"; allowed is prepopulated, dynamic or shared-port",
+			  mode);
 		return -EINVAL;
 	}
 	if (range && d->ops.addresses != ADDRESS_DYNAMIC) {
@@ -238,8 +215,9 @@ static int read_addresses(struct daemon *d, const struct conf *conf)
 		log_error("lid-range is \"%s\": %s", range, why);
 		return -EINVAL;
 	}
-	if (d->ops.addresses == ADDRESS_DYNAMIC && !backend->copies) {
-		log_error("addresses = dynamic is not possible with backend %s", backend->name);
+	if ((d->ops.addresses == ADDRESS_DYNAMIC && !backend->copies) ||
+	    (d->ops.addresses == ADDRESS_SHARED_PORT && !backend->guids)) {
+		log_error("addresses = %s is not possible with backend %s", mode, backend->name);
 		return -EINVAL;
 	}
 	return 0;
@@ -251,6 +229,7 @@ static int open_ops(struct daemon *d, const struct conf *conf)
 	int rc;
 
 	pthread_mutex_init(&d->ops.lock, NULL);
+	d->ops.tell_moved = notice_moved;
 	d->ops.fault = read_faults();
 	if ((rc = number(conf, "umad-port", 0, 254, &port)) ||
 	    (rc = number(conf, "verify-sources", OPS_VERIFY_DEFAULT, IB_LID_UCAST_MAX,
@@ -273,72 +252,26 @@ static int read_range(const struct conf *conf, struct claim_range *ret_range)
 	return rc;
 }
 
-static int open_listener(struct daemon *d, unsigned i, const char *where)
-{
-	int fd = *where == '/' ? http_listen_unix(where, 0660) : http_listen_tcp(where);
-	int rc = fd < 0 ? fd : http_server_new(d->loop, fd, rest_routes, &d->rest, &d->server[i]);
-
-	if (rc < 0)
-		log_error("listen \"%s\": %s; a value is a path, or ADDR:PORT", where,
-			  strerror(-rc));
-	else
-		log_info("listens on %s", where);
-	return rc;
-}
-
-static int open_path_listener(struct daemon *d, unsigned i, const char *where)
-{
-	int fd = *where == '/' ? http_listen_unix(where, 0660) : http_listen_tcp(where);
-	int rc = fd < 0 ? fd
-			: path_server_new(d->loop, fd, d->ops.paths, d->path_pool, d->rest.caching,
-					  &d->path_server[i]);
-
-	if (rc < 0)
-		log_error("paths-listen \"%s\": %s; a value is a path, or ADDR:PORT", where,
-			  strerror(-rc));
-	else
-		log_info("answers batches of path queries on %s", where);
-	return rc;
-}
-
-static int open_path_listeners(struct daemon *d, const struct conf *conf)
-{
-	const char *where;
-	int rc = 0;
-
-	for (unsigned i = 0; rc >= 0 && i < SERVERS_MAX; i++) {
-		if (!(where = conf_nth(conf, "paths-listen", i)))
-			break;
-		rc = open_path_listener(d, i, where);
-	}
-	return rc;
-}
-
 static int start(struct daemon *d, const struct conf *conf)
 {
-	unsigned i = 0;
 	int rc = loop_new(&d->loop);
 
-	if (rc || (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
-	    (rc = work_pool_new(d->loop, PATH_WORKERS, &d->path_pool)) || (rc = open_ops(d, conf)))
+	if (rc || (rc = listen_secure(&d->listen, conf, d->loop)) ||
+	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
+	    (rc = work_pool_new(d->loop, PATH_WORKERS, &d->path_pool)) ||
+	    (rc = work_pool_new(d->loop, 1, &d->look_pool)) || (rc = open_ops(d, conf)))
 		return rc;
 	d->rest = (struct rest){
 		.ops = &d->ops,
 		.pool = d->pool,
+		.look_pool = d->look_pool,
 		.caching = path_service_caches(d->ops.paths),
 	};
 	pthread_mutex_init(&d->rest.binding, NULL);
 	if ((rc = read_range(conf, &d->rest.range)))
 		return rc;
-	do {
-		const char *where = conf_nth(conf, "listen", i);
-
-		if (!where && i)
-			break;
-		if ((rc = open_listener(d, i, where ? where : DEFAULT_LISTEN)) < 0)
-			return rc;
-	} while (++i < SERVERS_MAX);
-	if ((rc = open_path_listeners(d, conf)) < 0)
+	if ((rc = listen_rest(&d->listen, conf, d->loop, &d->rest)) < 0 ||
+	    (rc = listen_paths(&d->listen, conf, d->loop, &d->rest, d->path_pool)) < 0)
 		return rc;
 	if ((rc = loop_timer_new(d->loop, health_due, d, &d->health)))
 		return rc;
@@ -348,16 +281,15 @@ static int start(struct daemon *d, const struct conf *conf)
 
 static void stop(struct daemon *d)
 {
-	for (unsigned i = 0; i < SERVERS_MAX; i++)
-		http_server_free(d->server[i]);
+	listen_stop(&d->listen);
 	loop_timer_free(d->health);
 	work_pool_free(d->pool);
 	work_pool_free(d->path_pool);
-	for (unsigned i = 0; i < SERVERS_MAX; i++)
-		path_server_free(d->path_server[i]);
-	path_service_free(d->ops.paths);
+	work_pool_free(d->look_pool);
 	outbox_free(d->ops.outbox);
 	peer_free(d->ops.peer);
+	listen_clear(&d->listen);
+	path_service_free(d->ops.paths);
 	client_free(d->ops.client);
 	probe_free(d->ops.probe);
 	registry_close(d->ops.registry);
@@ -384,14 +316,17 @@ static int run_daemon(const struct conf *conf)
 static int ask_daemon(const struct conf *conf, const char *method, const char *path,
 		      struct json_object *body, struct json_object **ret_answer)
 {
-	const char *where = conf_get(conf, "listen", DEFAULT_LISTEN);
-	char *base AUTO_FREE = strf(*where == '/' ? "unix:%s" : "http://%s", where);
+	struct listeners listen = {0};
+	int rc = listen_secure(&listen, conf, NULL);
+	char *base AUTO_FREE = rc ? NULL : listen_url(&listen, conf);
 	char error[HTTP_ERROR_MAX] = "no memory";
 
-	if (base && !http_call(base, method, path, body, ASK_MS, ret_answer, error))
-		return 0;
-	fprintf(stderr, "ibvmig-sm: %s: %s\n", where, error);
-	return -EIO;
+	if (base)
+		rc = http_call(base, method, path, body, ASK_MS, ret_answer, error);
+	if (base && rc)
+		fprintf(stderr, "ibvmig-sm: %s: %s\n", base, error);
+	listen_clear(&listen);
+	return base ? rc : -EIO;
 }
 
 static void print_json(struct json_object *answer)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What all operations need: the state of OpenSM, places, what the fabric really does. */
-#include "sm-helper/dynamic.h"
 #include "sm-helper/ops_int.h"
+#include "sm-helper/ops_shared.h"
 #include "sm-helper/lft_reader.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -30,7 +30,7 @@ int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, cons
 	return rc;
 }
 
-static int fail_plugin(struct op_error *e, int rc, const char *text)
+int ops_fail_plugin(struct op_error *e, int rc, const char *text)
 {
 	static const struct {
 		int rc;
@@ -56,7 +56,7 @@ static int fail_plugin(struct op_error *e, int rc, const char *text)
 	return ops_fail(e, rc, 500, "sm-failed", "%s", text);
 }
 
-static int refresh(struct ops *o, struct op_error *e)
+int ops_refresh(struct ops *o, struct op_error *e)
 {
 	struct sm_status_reply s;
 	char text[CLIENT_ERROR_MAX];
@@ -65,16 +65,16 @@ static int refresh(struct ops *o, struct op_error *e)
 	if (o->peer)
 		peer_sm(o->peer, s.instance, !rc && s.sm_state == 3);
 	if (rc)
-		return fail_plugin(e, rc, text);
+		return ops_fail_plugin(e, rc, text);
 	o->others = s.others;
 	if (s.sm_state != 3) {
 		o->reconciled = false; /* the other one may leave something unfinished */
-		return fail_plugin(e, -EHOSTDOWN,
-				   "this OpenSM is not the master; ask the one that is");
+		return ops_fail_plugin(e, -EHOSTDOWN,
+				       "this OpenSM is not the master; ask the one that is");
 	}
 	if (!s.ready)
-		return fail_plugin(e, -EAGAIN,
-				   "OpenSM has not finished its first sweep: try again");
+		return ops_fail_plugin(e, -EAGAIN,
+				       "OpenSM has not finished its first sweep: try again");
 	if (s.instance != o->instance) {
 		if (o->instance)
 			log_notice("OpenSM was restarted");
@@ -88,7 +88,7 @@ static int refresh(struct ops *o, struct op_error *e)
 		o->epoch = (struct client_epoch){0};
 	else
 		fabric_find_vswitches(&o->fabric);
-	return rc ? fail_plugin(e, rc, text) : 0;
+	return rc ? ops_fail_plugin(e, rc, text) : 0;
 }
 
 bool ops_again(int rc, uint64_t start_us, struct op_error *e)
@@ -118,7 +118,7 @@ int ops_sweep(struct ops *o, struct op_error *e)
 					OPS_DEADLINE_MS);
 		usleep(SWEEP_POLL_US);
 	}
-	return rc ? fail_plugin(e, rc, text) : 0;
+	return rc ? ops_fail_plugin(e, rc, text) : 0;
 }
 
 /* What o->fabric shows at the place of a target. */
@@ -172,6 +172,11 @@ static int tell_peer(struct ops *o, const struct sm_target *t, unsigned count, s
 	return rc ? ops_fail(e, rc, 500, "registry", "the registry cannot be written") : 0;
 }
 
+int ops_tell_peer(struct ops *o, struct op_error *e)
+{
+	return tell_peer(o, NULL, 0, e);
+}
+
 void ops_publish(struct ops *o)
 {
 	char text[CLIENT_ERROR_MAX];
@@ -204,7 +209,7 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
 	path_service_expire(o->paths);
 	if (*ret_unknown)
 		o->reconciled = false;
-	return rc ? fail_plugin(e, rc, text) : 0;
+	return rc ? ops_fail_plugin(e, rc, text) : 0;
 }
 
 bool ops_locate(const struct ops *o, uint64_t port_guid, struct reg_vf *ret_vf)
@@ -281,17 +286,20 @@ int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned 
 	uint32_t end = fabric_end_at(&o->fabric, t->switch_guid, t->switch_port);
 	struct lft_reader reader = {.m = o->probe};
 	char text[PROBE_ERROR_MAX];
+	unsigned lids, walks;
 	uint64_t shown;
 	int rc;
 
+	*ret_walks = 0;
 	if (end == FABRIC_NONE)
 		return ops_fail(e, -EHOSTUNREACH, 500, "not-verified",
 				"OpenSM's topology shows no VF at port %u of switch 0x%016" PRIx64,
 				t->switch_port, t->switch_guid);
 	rc = probe_own_guid(o->probe, &reader.own_guid, text);
-	if (!rc)
-		rc = walk_verify(&o->fabric, lid, end, o->verify_sources, lft_fetch, &reader,
-				 ret_walks, text, sizeof text);
+	lids = 1u << o->fabric.end[end].lmc;
+	for (unsigned i = 0; !rc && i < lids; i++, *ret_walks += walks)
+		rc = walk_verify(&o->fabric, (uint16_t)(lid + i), end, o->verify_sources, lft_fetch,
+				 &reader, &walks, text, sizeof text);
 	if (rc)
 		return ops_fail(e, rc, 500, "not-verified", "%s", text);
 	rc = probe_node_info_lid(o->probe, lid, &shown, text);
@@ -302,110 +310,32 @@ int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned 
 	return 0;
 }
 
-struct undecided {
-	struct reg_entry *list; /* owned */
-	size_t count;
-};
-
-static void collect(void *arg, const struct reg_entry *e)
-{
-	struct undecided *u = arg;
-	struct reg_entry *grown = realloc(u->list, (u->count + 1) * sizeof *grown);
-
-	if (!grown)
-		return;
-	u->list = grown;
-	grown[u->count++] = *e;
-}
-
-/* A bound vGUID whose LID is another one after a restart of OpenSM gets its own back. */
-static void restore_lid(struct ops *o, const struct reg_entry *x)
-{
-	const struct fabric_end *end = &o->fabric.end[fabric_find_end(&o->fabric, x->vguid)];
-	struct sm_target t = {
-		.switch_guid = x->at.switch_guid,
-		.switch_port = x->at.switch_port,
-		.node_guid = end->node_guid,
-		.port_guid = x->vguid,
-		.parked_guid = x->at.parked_guid,
-		.lid = x->lid,
-	};
-	struct sm_assign_reply r;
-	struct op_error e;
-	uint16_t found = end->lid;
-	bool unknown;
-
-	if (found == x->lid)
-		return;
-	if (ops_assign(o, &t, 1, 0, &r, &unknown, &e))
-		log_error("vGUID 0x%016" PRIx64 " of %s has LID %u instead of %u: %s", x->vguid,
-			  x->name, found, x->lid, e.detail);
-	else
-		log_notice("vGUID 0x%016" PRIx64 " of %s: LID %u is %u again", x->vguid, x->name,
-			   found, x->lid);
-}
-
-/* OpenSM's tables decide: a batch is in them whole or not at all. */
-static int settle(struct ops *o, struct reg_entry *x)
-{
-	struct reg_vf seen = {0};
-	bool present = ops_locate(o, x->vguid, &seen);
-	enum reg_intent was = x->intent;
-
-	if (was == REG_NONE) {
-		if (present && ops_same_place(&seen, &x->at) && !x->dynamic)
-			restore_lid(o, x);
-		return 0;
-	}
-	log_notice("vGUID 0x%016" PRIx64 " of %s: an unfinished %s is %s", x->vguid, x->name,
-		   was == REG_BIND   ? "bind"
-		   : was == REG_MOVE ? "move"
-				     : "unbind",
-		   present == (was != REG_UNBIND) ? "settled" : "dropped");
-	x->intent = REG_NONE;
-	if (!present && was != REG_MOVE)
-		return registry_delete(o->registry, x->vguid);
-	if (was == REG_MOVE && present && ops_same_place(&seen, &x->to)) {
-		x->at = x->to;
-		x->since_ms = wall_ms();
-	}
-	if (was == REG_BIND) {
-		uint16_t lid = o->fabric.end[fabric_find_end(&o->fabric, x->vguid)].lid;
-
-		x->dynamic = x->dynamic && x->lid == lid;
-		x->lid = lid;
-	}
-	return registry_put(o->registry, x);
-}
-
 int ops_begin(struct ops *o, struct op_error *e)
 {
-	struct undecided u = {0};
 	char text[CLIENT_ERROR_MAX];
-	int rc = refresh(o, e);
+	int rc = ops_refresh(o, e);
 
 	if (!rc && o->peer && (rc = peer_lead(o->peer, text)))
 		return ops_fail(e, rc == -EPERM ? -EHOSTDOWN : rc, 503,
 				rc == -EPERM ? "sm-not-master" : "registry-unsure", "%s", text);
 	if (rc || o->reconciled)
 		return rc;
-	rc = registry_each(o->registry, collect, &u);
-	for (size_t i = 0; !rc && i < u.count; i++) {
-		rc = settle(o, &u.list[i]);
-		if (!rc && !o->epoch.instance && (rc = refresh(o, e)))
-			break;
-	}
-	free(u.list);
-	if (!rc) {
-		dynamic_restate(o);
-		rc = refresh(o, e);
-	}
-	if (rc)
-		return e->status
-			       ? rc
-			       : ops_fail(e, rc, 500, "registry", "the registry cannot be written");
-	o->reconciled = true;
-	return 0;
+	rc = ops_settle(o, e);
+	o->reconciled = !rc;
+	return rc;
+}
+
+/* OpenSM may have forgotten what ports show, in a state that it was not told in. */
+static int restate(struct ops *o, struct op_error *e)
+{
+	int rc;
+
+	if (o->stated.instance == o->epoch.instance && o->stated.generation == o->epoch.generation)
+		return 0;
+	shared_restate(o);
+	if (!(rc = ops_refresh(o, e)))
+		o->stated = o->epoch;
+	return rc;
 }
 
 /* OpenSM may not have noticed a standby that has come; it looks when it sweeps. */
@@ -435,7 +365,7 @@ static void look_for_others(struct ops *o)
 	if ((o->others_looked && !o->others) || (o->looked_ms && now_ms() < o->looked_ms + LOOK_MS))
 		return;
 	o->looked_ms = now_ms();
-	o->others_looked = !ops_sweep(o, &ignored) && !refresh(o, &ignored);
+	o->others_looked = !ops_sweep(o, &ignored) && !ops_refresh(o, &ignored);
 }
 
 int ops_reconcile(struct ops *o, struct op_error *e)
@@ -443,7 +373,7 @@ int ops_reconcile(struct ops *o, struct op_error *e)
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	int rc = ops_begin(o, e);
 
-	if (rc || !o->peer)
+	if (rc || (rc = restate(o, e)) || !o->peer)
 		return rc;
 	peer_mend(o->peer);
 	notice_standby(o);

@@ -31,6 +31,8 @@ struct lid_range {
 	uint16_t first, last; /* 0: above all LIDs of hosts, and up to the highest unicast LID */
 };
 
+struct move_result;
+
 struct ops {
 	struct client *client; /* owned, as the next five */
 	struct outbox *outbox;
@@ -42,14 +44,17 @@ struct ops {
 	uint32_t fault;              /* enum sm_assign_flag */
 	enum address_mode addresses; /* of what is bound from now on */
 	struct lid_range lid_range;  /* ADDRESS_DYNAMIC only */
-	pthread_mutex_t lock;        /* guards all below, and holds changes apart */
+	/* Notices of moves that nobody waits for, under the lock; NULL: none. */
+	unsigned (*tell_moved)(struct ops *o, const struct move_result *res);
+	pthread_mutex_t lock; /* guards all below, and holds changes apart */
 	struct fabric fabric;
-	struct client_epoch epoch; /* of fabric; all 0: none yet, or stale */
-	uint64_t instance;         /* the OpenSM process that was seen last */
-	atomic_uint others;        /* SMs in the fabric besides it, as it knows */
-	atomic_bool others_looked; /* others is of a sweep since the peer was lost */
-	uint64_t looked_ms;        /* when that sweep was asked for; 0: not yet */
-	uint64_t standby;          /* the peer's OpenSM process for which a sweep was asked */
+	struct client_epoch epoch;  /* of fabric; all 0: none yet, or stale */
+	struct client_epoch stated; /* when OpenSM was last told which ports show which vGUIDs */
+	uint64_t instance;          /* the OpenSM process that was seen last */
+	atomic_uint others;         /* SMs in the fabric besides it, as it knows */
+	atomic_bool others_looked;  /* others is of a sweep since the peer was lost */
+	uint64_t looked_ms;         /* when that sweep was asked for; 0: not yet */
+	uint64_t standby;           /* the peer's OpenSM process for which a sweep was asked */
 	bool reconciled;
 	atomic_ullong moves, subscriptions; /* subscriptions: requests */
 };
@@ -72,7 +77,8 @@ struct moved {
 struct move_result {
 	struct moved move[OPS_MOVES_MAX]; /* request's order */
 	unsigned moves;
-	uint32_t lft_smps, port_info_smps, switches_updated, switches_total, repath_notices;
+	uint32_t lft_smps, port_info_smps, guid_smps, switches_updated, switches_total,
+		repath_notices;
 	bool verified;
 	unsigned walks;
 	uint64_t elapsed_us, sm_us, lock_us; /* sm_us: in OpenSM, the answers to SMPs included */

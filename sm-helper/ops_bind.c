@@ -13,9 +13,8 @@ static int fail_registry(struct op_error *e, int rc)
 	return ops_fail(e, rc, 500, "registry", "the registry cannot be read or written");
 }
 
-/* 0: the way is free; 1: exactly this is bound already, *ret_old says how. */
-static int check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
-		      struct op_error *e)
+int ops_check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
+		   struct op_error *e)
 {
 	struct reg_entry other;
 	int rc = registry_find(o->registry, want->vguid, ret_old);
@@ -84,7 +83,7 @@ static int try_bind(struct ops *o, struct reg_entry *x, bool is_new, bool *ret_u
 		return rc;
 	t.switch_guid = x->at.switch_guid;
 	t.switch_port = x->at.switch_port;
-	t.like_guid = x->dynamic ? dynamic_like(o, &x->at) : 0;
+	t.like_guid = x->mode == ADDRESS_DYNAMIC ? dynamic_like(o, &x->at) : 0;
 	if ((rc = ops_check_shows(o, &x->at, x->vguid, &t.node_guid, e)) ||
 	    (rc = ops_assign(o, &t, 1, 0, &r, ret_unknown, e)))
 		return rc;
@@ -122,8 +121,8 @@ static int bind_dynamic(struct ops *o, struct reg_entry *x, bool *ret_unknown, s
 	struct lids lids;
 	int rc = dynamic_lids(o, &lids, e);
 
-	x->dynamic = true;
-	while (!rc && !(rc = dynamic_take(&lids, &x->lid, e))) {
+	x->mode = ADDRESS_DYNAMIC;
+	while (!rc && !(rc = dynamic_take(&lids, dynamic_lmc(o), &x->lid, e))) {
 		rc = bind_new(o, x, ret_unknown, e);
 		if (rc != -EADDRINUSE)
 			break;
@@ -140,7 +139,7 @@ int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, str
 	bool unknown = false;
 	int rc;
 
-	if ((rc = ops_begin(o, e)) || (rc = check_free(o, want, &old, e)) < 0)
+	if ((rc = ops_begin(o, e)) || (rc = ops_check_free(o, want, &old, e)) < 0)
 		return rc;
 	if (rc) { /* again: what is so already costs nothing, what got lost is restored */
 		if ((rc = bind_vguid(o, &old, false, &unknown, e)))
@@ -166,6 +165,20 @@ int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, str
 	return 0;
 }
 
+int ops_check_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry *ret_entry,
+		 struct op_error *e)
+{
+	int rc = registry_find(o->registry, vguid, ret_entry);
+
+	if (rc)
+		return rc == -ENOENT ? rc : fail_registry(e, rc);
+	if (!strcmp(ret_entry->vm, vm))
+		return 0;
+	return ops_fail(e, -EPERM, 409, "wrong-vm",
+			"vGUID 0x%016" PRIx64 " belongs to VM %s (%s), not to %s", vguid,
+			ret_entry->name, ret_entry->vm, vm);
+}
+
 int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
@@ -176,15 +189,11 @@ int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e
 
 	if ((rc = ops_begin(o, e)))
 		return rc;
-	rc = registry_find(o->registry, vguid, &x);
+	rc = ops_check_vm(o, vguid, vm, &x, e);
 	if (rc == -ENOENT)
 		return 0; /* again */
 	if (rc)
-		return fail_registry(e, rc);
-	if (strcmp(x.vm, vm))
-		return ops_fail(e, -EPERM, 409, "wrong-vm",
-				"vGUID 0x%016" PRIx64 " belongs to VM %s (%s), not to %s", vguid,
-				x.name, x.vm, vm);
+		return rc;
 	struct sm_target t = {
 		.switch_guid = x.at.switch_guid,
 		.switch_port = x.at.switch_port,

@@ -8,8 +8,15 @@
 int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
+/* The error of a call to the subnet manager, for who asked. Returns rc. */
+int ops_fail_plugin(struct op_error *e, int rc, const char *text);
+
 /* OpenSM is master and ready, o->fabric is fresh, nothing half done is left. */
 int ops_begin(struct ops *o, struct op_error *e);
+/* The first two of these. */
+int ops_refresh(struct ops *o, struct op_error *e);
+/* The last: finishes what the registry has as begun, as OpenSM's tables say. */
+int ops_settle(struct ops *o, struct op_error *e);
 
 /* Whether an operation that began at start_us and ended with rc starts again: a sweep has changed
  * what it was made from or is not done with a port yet, or a link on the way is down and OpenSM
@@ -28,6 +35,22 @@ int ops_sweep(struct ops *o, struct op_error *e);
 int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, uint32_t flags,
 	       struct sm_assign_reply *r, bool *ret_unknown, struct op_error *e);
 
+/* The other ibvmig-sm, if there is one, has the registry before a change begins that needs no
+ * record of LIDs; -EHOSTDOWN and others: it has not, and nothing may be changed. */
+int ops_tell_peer(struct ops *o, struct op_error *e);
+
+/* What the registry allows; *ret_* say what it has. A bind: 0: the way is free; 1: it is so
+ * already. A move: 0; 1: the vGUID is there already; it may go where one of `batch` leaves, NULL
+ * and 0: nobody does. vGUID of a VM: 0; -ENOENT without *e. */
+int ops_check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
+		   struct op_error *e);
+int ops_check_move(struct ops *o, const struct move_request *m, const struct move_request *batch,
+		   unsigned count, struct reg_entry *ret_entry, struct op_error *e);
+int ops_check_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry *ret_entry,
+		 struct op_error *e);
+/* Whatever two moves of a batch have in common is an error of who made it. */
+int ops_check_batch(const struct move_request *m, unsigned count, struct op_error *e);
+
 /* Where OpenSM sees this port GUID: fills the switch of *ret_vf; false: nowhere. */
 bool ops_locate(const struct ops *o, uint64_t port_guid, struct reg_vf *ret_vf);
 bool ops_same_place(const struct reg_vf *a, const struct reg_vf *b);
@@ -37,9 +60,9 @@ bool ops_same_place(const struct reg_vf *a, const struct reg_vf *b);
 int ops_check_shows(struct ops *o, const struct reg_vf *vf, uint64_t guid, uint64_t *ret_node_guid,
 		    struct op_error *e);
 
-/* Walks the LFTs as the switches hold them: all to `lid` must end at the target's place, and the
- * port there must answer as its port GUID. Blocks that have been read since ops_forget() are not
- * read again. */
+/* Walks the LFTs as the switches hold them: all to `lid`, and to the others of its LMC, must end at
+ * the target's place, and the port there must answer as its port GUID. Blocks that have been read
+ * since ops_forget() are not read again. */
 int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned *ret_walks,
 	       struct op_error *e);
 void ops_forget(struct ops *o);

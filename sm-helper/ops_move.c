@@ -21,9 +21,11 @@ struct batch {
 	unsigned count, going;             /* going: those that are not there */
 	struct reg_entry x[OPS_MOVES_MAX]; /* what the registry says; .to: where it goes */
 	bool there[OPS_MOVES_MAX];         /* the vGUID is where the move would take it */
-	unsigned first[OPS_MOVES_MAX]; /* its place in target[]; what it leaves comes behind it */
+	/* Where the vGUIDs shall be, in the order of the moves; behind them the places that are
+	 * left to nobody, first of those that are going. */
 	struct sm_target target[SM_ASSIGN_MAX];
-	unsigned targets;
+	unsigned targets, checked; /* checked: of these, the first, whose LIDs are verified */
+	bool swept;                /* because OpenSM did not see one of the places */
 	struct sm_assign_reply reply;
 	struct move_result res;
 };
@@ -33,24 +35,27 @@ static bool same_vf(const struct reg_vf *a, const struct reg_vf *b)
 	return a->parked_guid == b->parked_guid;
 }
 
-/* Whatever two moves of a batch have in common is an error of who made it. */
+/* One may go where another one leaves, or both change places; what else two moves of a batch have
+ * in common is an error of who made it. */
 static int check_pair(const struct move_request *m, unsigned k, unsigned i, struct op_error *e)
 {
-	const struct reg_vf *of[] = {&m[i].from, &m[i].to};
+	const struct reg_vf *both = same_vf(&m[k].from, &m[i].from) ? &m[i].from
+				    : same_vf(&m[k].to, &m[i].to)   ? &m[i].to
+								    : NULL;
 
 	if (m[k].vguid == m[i].vguid)
 		return ops_fail(e, -EINVAL, 400, "bad-request",
 				"moves %u and %u both name vGUID 0x%016" PRIx64, k, i, m[i].vguid);
-	for (unsigned n = 0; n < ARRAY_SIZE(of); n++)
-		if (same_vf(&m[k].from, of[n]) || same_vf(&m[k].to, of[n]))
-			return ops_fail(e, -EINVAL, 400, "bad-request",
-					"moves %u and %u both name VF %s of %s (parked GUID "
-					"0x%016" PRIx64 ")",
-					k, i, of[n]->vf, of[n]->host, of[n]->parked_guid);
+	if (both)
+		return ops_fail(e, -EINVAL, 400, "bad-request",
+				"moves %u and %u both go %s VF %s of %s (parked GUID 0x%016" PRIx64
+				")",
+				k, i, both == &m[i].to ? "to" : "from", both->vf, both->host,
+				both->parked_guid);
 	return 0;
 }
 
-static int check_batch(const struct move_request *m, unsigned count, struct op_error *e)
+int ops_check_batch(const struct move_request *m, unsigned count, struct op_error *e)
 {
 	int rc = 0;
 
@@ -60,23 +65,26 @@ static int check_batch(const struct move_request *m, unsigned count, struct op_e
 	return rc;
 }
 
-/* What the registry allows. 0: go on; 1: the vGUID is there already. */
-static int check_move(struct ops *o, const struct move_request *m, struct reg_entry *ret_entry,
-		      struct op_error *e)
+static bool is_of_batch(const struct move_request *batch, unsigned count, uint64_t vguid)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (batch[i].vguid == vguid)
+			return true;
+	return false;
+}
+
+int ops_check_move(struct ops *o, const struct move_request *m, const struct move_request *batch,
+		   unsigned count, struct reg_entry *ret_entry, struct op_error *e)
 {
 	struct reg_entry other;
-	int rc = registry_find(o->registry, m->vguid, ret_entry);
+	int rc = ops_check_vm(o, m->vguid, m->vm, ret_entry, e);
 
 	if (rc == -ENOENT)
 		return ops_fail(e, rc, 404, "not-found",
 				"vGUID 0x%016" PRIx64 " is bound to no VF: bind it first",
 				m->vguid);
 	if (rc)
-		return ops_fail(e, rc, 500, "registry", "the registry cannot be read");
-	if (strcmp(ret_entry->vm, m->vm))
-		return ops_fail(e, -EPERM, 409, "wrong-vm",
-				"vGUID 0x%016" PRIx64 " belongs to VM %s (%s), not to %s", m->vguid,
-				ret_entry->name, ret_entry->vm, m->vm);
+		return rc;
 	if (!strcmp(ret_entry->at.host, m->to.host) &&
 	    ret_entry->at.parked_guid == m->to.parked_guid)
 		return 1;
@@ -89,6 +97,8 @@ static int check_move(struct ops *o, const struct move_request *m, struct reg_en
 				m->vguid, ret_entry->at.vf, ret_entry->at.host,
 				ret_entry->at.parked_guid, m->from.vf, m->from.host);
 	rc = registry_find_vf(o->registry, m->to.parked_guid, &other);
+	if (!rc && is_of_batch(batch, count, other.vguid)) /* it leaves: no two go to one VF */
+		return 0;
 	if (!rc)
 		return ops_fail(e, -EBUSY, 409, "vf-in-use",
 				"VF %s of %s carries vGUID 0x%016" PRIx64 " of VM %s (%s)",
@@ -96,14 +106,31 @@ static int check_move(struct ops *o, const struct move_request *m, struct reg_en
 	return rc == -ENOENT ? 0 : ops_fail(e, rc, 500, "registry", "the registry cannot be read");
 }
 
+/* The VF that another one of the batch leaves for this one. */
+static const struct reg_vf *left_vf(const struct batch *b, const struct reg_vf *to)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		if (!b->there[i] && same_vf(&b->x[i].at, to))
+			return &b->x[i].at;
+	return NULL;
+}
+
 /* Where the destination VF hangs. Normally OpenSM knows it by its parked GUID; when a sweep came
  * between the setting of the GUIDs and this call, it knows it by the vGUID. */
-static int find_destination(struct ops *o, const struct reg_entry *x, struct reg_vf *to,
+static int find_destination(const struct batch *b, const struct reg_entry *x, struct reg_vf *to,
 			    struct op_error *e)
 {
+	const struct ops *o = b->o;
 	uint32_t end = fabric_find_end(&o->fabric, to->parked_guid);
+	const struct reg_vf *left = left_vf(b, to);
 	struct reg_vf seen = {0};
 
+	if (left) {
+		to->switch_guid = left->switch_guid;
+		to->switch_port = left->switch_port;
+		to->parked_node = left->parked_node;
+		return 0;
+	}
 	if (end != FABRIC_NONE && ops_locate(o, to->parked_guid, to)) {
 		to->parked_node = o->fabric.end[end].node_guid;
 		return 0;
@@ -120,72 +147,88 @@ static int find_destination(struct ops *o, const struct reg_entry *x, struct reg
 			to->parked_guid, to->vf, to->host);
 }
 
-/* A move: the vGUID and its LID at the destination, the source VF's own GUID at the source, with
- * the destination VF's LID or, where the VM's is dynamic, the LID that has waited there. Both VFs
- * must show these GUIDs already. */
-static int make_targets(struct ops *o, struct reg_entry *x, struct sm_target t[static 2],
-			struct op_error *e)
+/* Where a vGUID of the batch shall be afterwards. */
+static struct reg_vf *final_place(struct batch *b, unsigned i)
 {
-	uint32_t end = fabric_end_at(&o->fabric, x->to.switch_guid, x->to.switch_port);
-	uint16_t lid_there = end == FABRIC_NONE ? 0 : o->fabric.end[end].lid;
-	int rc;
-
-	t[0] = (struct sm_target){
-		.switch_guid = x->to.switch_guid,
-		.switch_port = x->to.switch_port,
-		.port_guid = x->vguid,
-		.parked_guid = x->to.parked_guid,
-		.like_guid = x->dynamic ? dynamic_like(o, &x->to) : 0,
-		.lid = x->lid,
-	};
-	t[1] = (struct sm_target){
-		.switch_guid = x->at.switch_guid,
-		.switch_port = x->at.switch_port,
-		.port_guid = x->at.parked_guid,
-		.parked_guid = x->at.parked_guid,
-		.lid = x->dynamic || lid_there == x->lid ? 0 : lid_there,
-	};
-	if ((rc = ops_check_shows(o, &x->to, x->vguid, &t[0].node_guid, e)) ||
-	    (rc = ops_check_shows(o, &x->at, x->at.parked_guid, &t[1].node_guid, e)))
-		return rc;
-	if (!x->to.parked_node)
-		x->to.parked_node = x->to.parked_guid - (x->vguid - t[0].node_guid);
-	return 0;
+	return b->there[i] ? &b->x[i].at : &b->x[i].to;
 }
 
-/* The vGUID belongs where the move would take it: a repetition, or the undo of a move that failed.
- * In the latter case a sweep may have found the vGUID at the other VF while it was there. */
-static int stay_targets(struct ops *o, const struct reg_entry *x, const struct reg_vf *from,
-			struct sm_target t[static 2], unsigned *ret_count, struct op_error *e)
+/* It must show the vGUID already. */
+static int add_vguid(struct batch *b, unsigned i, struct op_error *e)
 {
-	uint32_t end = fabric_end_at(&o->fabric, x->at.switch_guid, x->at.switch_port);
-	struct reg_vf other = *from;
+	struct reg_entry *x = &b->x[i];
+	struct reg_vf *at = final_place(b, i);
+	struct sm_target *t = &b->target[b->targets++];
 	int rc;
 
-	t[0] = (struct sm_target){
-		.switch_guid = x->at.switch_guid,
-		.switch_port = x->at.switch_port,
+	*t = (struct sm_target){
+		.switch_guid = at->switch_guid,
+		.switch_port = at->switch_port,
 		.port_guid = x->vguid,
-		.parked_guid = x->at.parked_guid,
-		.like_guid = x->dynamic ? dynamic_like(o, &x->at) : 0,
+		.parked_guid = at->parked_guid,
+		.like_guid = x->mode == ADDRESS_DYNAMIC ? dynamic_like(b->o, at) : 0,
 		.lid = x->lid,
 	};
-	*ret_count = 1;
-	if ((rc = ops_check_shows(o, &x->at, x->vguid, &t[0].node_guid, e)))
-		return rc;
-	if (!ops_locate(o, x->vguid, &other) || ops_same_place(&other, &x->at))
-		return 0;
-	t[1] = (struct sm_target){
-		.switch_guid = other.switch_guid,
-		.switch_port = other.switch_port,
-		.port_guid = from->parked_guid,
-		.parked_guid = from->parked_guid,
-		.lid = x->dynamic || end == FABRIC_NONE || o->fabric.end[end].lid == x->lid
-			       ? 0
-			       : o->fabric.end[end].lid,
+	rc = ops_check_shows(b->o, at, x->vguid, &t->node_guid, e);
+	if (!rc && !at->parked_node)
+		at->parked_node = at->parked_guid - (x->vguid - t->node_guid);
+	return rc;
+}
+
+static uint16_t lid_there(const struct ops *o, const struct reg_vf *at)
+{
+	uint32_t end = fabric_end_at(&o->fabric, at->switch_guid, at->switch_port);
+
+	return end == FABRIC_NONE ? 0 : o->fabric.end[end].lid;
+}
+
+/* The LID for the place that VM i has left: that of the VF where it goes, or, if that one is left
+ * by another VM of the batch as well, of the VF where that goes, and so on. 0: the plugin knows
+ * (LIDs of VMs leave none; or a sweep has given the place one). */
+static uint16_t lid_left(struct batch *b, unsigned i)
+{
+	uint16_t first = b->x[i].lid, lid = 0;
+
+	for (unsigned hops = 0, next = i; hops < b->count && next < b->count; hops++) {
+		if (b->x[next].mode == ADDRESS_DYNAMIC)
+			return 0;
+		lid = lid_there(b->o, final_place(b, next));
+		for (next = 0; next < b->count && b->x[next].lid != lid;)
+			next++;
+	}
+	return lid == first ? 0 : lid;
+}
+
+/* The place that VM i has left; if nobody of the batch comes there, it must show its own GUID. */
+static int add_left(struct batch *b, unsigned i, const struct reg_vf *at, uint64_t parked,
+		    struct op_error *e)
+{
+	struct sm_target *t = &b->target[b->targets];
+
+	for (unsigned k = 0; k < b->count; k++)
+		if (ops_same_place(at, final_place(b, k)))
+			return 0;
+	*t = (struct sm_target){
+		.switch_guid = at->switch_guid,
+		.switch_port = at->switch_port,
+		.port_guid = parked,
+		.parked_guid = parked,
+		.lid = lid_left(b, i),
 	};
-	*ret_count = 2;
-	return ops_check_shows(o, &other, from->parked_guid, &t[1].node_guid, e);
+	b->targets++;
+	return ops_check_shows(b->o, at, parked, &t->node_guid, e);
+}
+
+/* A vGUID that belongs where the move would take it, at a repetition or the undo of a move that
+ * failed, may have been found at the other VF by a sweep while it was there. */
+static int add_strayed(struct batch *b, unsigned i, struct op_error *e)
+{
+	const struct reg_entry *x = &b->x[i];
+	struct reg_vf other = b->m[i].from;
+
+	if (!ops_locate(b->o, x->vguid, &other) || ops_same_place(&other, &x->at))
+		return 0;
+	return add_left(b, i, &other, other.parked_guid, e);
 }
 
 /* All places of the batch. */
@@ -194,21 +237,22 @@ static int find_targets(struct batch *b, struct op_error *e)
 	int rc = 0;
 
 	b->targets = 0;
-	for (unsigned i = 0; !rc && i < b->count; i++) {
-		struct sm_target *t = &b->target[b->targets];
-		unsigned n = 2;
-
-		b->first[i] = b->targets;
+	for (unsigned i = 0; !rc && i < b->count; i++)
+		if (!b->there[i])
+			rc = find_destination(b, &b->x[i], &b->x[i].to, e);
+	for (unsigned i = 0; !rc && i < b->count; i++)
+		rc = add_vguid(b, i, e);
+	for (unsigned i = 0; !rc && i < b->count; i++)
+		if (!b->there[i])
+			rc = add_left(b, i, &b->x[i].at, b->x[i].at.parked_guid, e);
+	b->checked = b->targets;
+	for (unsigned i = 0; !rc && i < b->count; i++)
 		if (b->there[i])
-			rc = stay_targets(b->o, &b->x[i], &b->m[i].from, t, &n, e);
-		else if (!(rc = find_destination(b->o, &b->x[i], &b->x[i].to, e)))
-			rc = make_targets(b->o, &b->x[i], t, e);
-		b->targets += n;
-	}
+			rc = add_strayed(b, i, e);
 	return rc;
 }
 
-/* Both LIDs of each move, from everywhere; where nothing moves, that of the vGUID. */
+/* All LIDs of the places, from everywhere; where nothing moves, that of the vGUID. */
 static int verify_once(struct batch *b, struct move_result *res, struct op_error *e)
 {
 	int rc = ops_begin(b->o, e);
@@ -216,15 +260,11 @@ static int verify_once(struct batch *b, struct move_result *res, struct op_error
 	res->walks = 0;
 	if (!rc)
 		ops_forget(b->o);
-	for (unsigned i = 0; !rc && i < b->count; i++) {
-		unsigned places = b->there[i] ? 1 : 2;
+	for (unsigned i = 0; !rc && i < b->checked; i++) {
+		unsigned walks = 0;
 
-		for (unsigned k = b->first[i]; !rc && k < b->first[i] + places; k++) {
-			unsigned walks = 0;
-
-			rc = ops_verify(b->o, &b->target[k], b->reply.lid[k], &walks, e);
-			res->walks += walks;
-		}
+		rc = ops_verify(b->o, &b->target[i], b->reply.lid[i], &walks, e);
+		res->walks += walks;
 	}
 	res->verified = !rc;
 	return rc;
@@ -275,8 +315,8 @@ static void fill_result(const struct batch *b, struct move_result *res)
 	const struct sm_assign_reply *r = &b->reply;
 
 	for (unsigned i = 0; i < b->count; i++) {
-		res->move[i].lid_after = r->lid[b->first[i]];
-		res->move[i].paths_changed = b->there[i] ? 0 : r->changed[b->first[i]];
+		res->move[i].lid_after = r->lid[i];
+		res->move[i].paths_changed = b->there[i] ? 0 : r->changed[i];
 	}
 	res->lft_smps = r->lft_smps;
 	res->port_info_smps = r->port_info_smps;
@@ -291,6 +331,19 @@ static void fill_result(const struct batch *b, struct move_result *res)
 	memcpy(res->path, r->path, res->path_count * sizeof r->path[0]);
 }
 
+/* A sweep that has met a GUID where it was and then where it went takes both for one port, and sees
+ * nothing at one of the places until the next sweep: that is asked for, once. */
+static int look_again(struct batch *b, int rc)
+{
+	struct op_error ignored;
+
+	if (rc != -ENOENT || b->swept)
+		return rc;
+	b->swept = true;
+	ops_sweep(b->o, &ignored);
+	return -ESTALE;
+}
+
 static int carry_out(struct batch *b, struct move_result *res, bool *ret_unknown,
 		     struct op_error *e)
 {
@@ -298,9 +351,11 @@ static int carry_out(struct batch *b, struct move_result *res, bool *ret_unknown
 	int rc;
 
 	*ret_unknown = false;
-	if ((rc = ops_begin(b->o, e)) || (rc = find_targets(b, e)) ||
-	    (rc = ops_assign(b->o, b->target, b->targets, fault, &b->reply, ret_unknown, e)))
+	if ((rc = ops_begin(b->o, e)) || (rc = find_targets(b, e)))
 		return rc;
+	rc = ops_assign(b->o, b->target, b->targets, fault, &b->reply, ret_unknown, e);
+	if (rc)
+		return look_again(b, rc);
 	fill_result(b, res);
 	if (fault & SM_ASSIGN_NO_SWAP) {
 		log_error("FAULT no-swap: the move is not carried out and not verified");
@@ -322,7 +377,7 @@ static int begin_moves(struct batch *b, struct move_result *res, struct op_error
 	for (unsigned i = 0; !rc && i < b->count; i++) {
 		struct reg_entry *x = &b->x[i];
 
-		if ((rc = check_move(b->o, &b->m[i], x, e)) < 0)
+		if ((rc = ops_check_move(b->o, &b->m[i], b->m, b->count, x, e)) < 0)
 			return rc;
 		b->there[i] = rc;
 		rc = 0;
@@ -332,8 +387,10 @@ static int begin_moves(struct batch *b, struct move_result *res, struct op_error
 		b->going++;
 		x->to = b->m[i].to;
 		x->intent = REG_MOVE;
-		rc = find_destination(b->o, x, &x->to, e);
 	}
+	for (unsigned i = 0; !rc && i < b->count; i++)
+		if (!b->there[i])
+			rc = find_destination(b, &b->x[i], &b->x[i].to, e);
 	res->moves = b->count;
 	if (!rc && b->going && registry_put_all(b->o->registry, b->x, b->count))
 		rc = ops_fail(e, -EIO, 500, "registry", "the registry cannot be written");
@@ -406,7 +463,7 @@ int ops_move(struct ops *o, const struct move_request *m, unsigned count,
 	b->o = o;
 	b->m = m;
 	b->count = count;
-	rc = check_batch(m, count, e);
+	rc = ops_check_batch(m, count, e);
 	rc = rc ? rc : run(b, e);
 	if (!rc)
 		*ret_result = b->res;

@@ -107,6 +107,7 @@ static struct json_object *target_json(const struct sm_target *t)
 	json_set_guid(o, "node_guid", t->node_guid);
 	json_set_guid(o, "guid", t->port_guid);
 	json_set_u64(o, "lid", t->lid);
+	set_hex(o, "parked", t->parked_guid);
 	set_hex(o, "was_guid", t->was_guid);
 	json_set_u64(o, "was_lid", t->was_lid);
 	return o;
@@ -115,7 +116,7 @@ static struct json_object *target_json(const struct sm_target *t)
 static int target_parse(struct json_object *o, struct sm_target *t, char *error)
 {
 	struct json_reader r;
-	uint64_t was = 0;
+	uint64_t was = 0, parked = 0;
 
 	json_reader_init(&r, o);
 	*t = (struct sm_target){
@@ -128,7 +129,10 @@ static int target_parse(struct json_object *o, struct sm_target *t, char *error)
 	};
 	if (parse_u64(json_need_str(&r, "was_guid"), 0, UINT64_MAX, &was) && !r.error)
 		return backend_fail(error, -EINVAL, "field \"was_guid\" is no GUID");
+	if (parse_u64(json_need_str(&r, "parked"), 0, UINT64_MAX, &parked) && !r.error)
+		return backend_fail(error, -EINVAL, "field \"parked\" is no GUID");
 	t->was_guid = was;
+	t->parked_guid = parked;
 	return r.error ? backend_fail(error, r.error, "%s", r.message) : 0;
 }
 
@@ -403,7 +407,7 @@ static int hear_registry(struct peer *p, struct json_object *body, char *error)
 static int hear_batch(struct peer *p, struct json_object *list, char *error)
 {
 	struct sm_target t[SM_ASSIGN_MAX];
-	size_t n = list ? json_object_array_length(list) : 0;
+	size_t n = json_count(list);
 	int rc;
 
 	if (n > SM_ASSIGN_MAX)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Entry points of the event plugin: socket, thread, OpenSM's events, the count of path requests. */
 #include "sm-helper/plugin_engine.h"
+#include "sm-helper/plugin_guid_smps.h"
 #include "sm-helper/plugin_homes.h"
 #include "sm-helper/plugin_master.h"
 #include "sm-helper/plugin_wire.h"
@@ -38,6 +39,7 @@ union any_request {
 	struct sm_records_request records;
 	struct sm_watch_request watch;
 	struct sm_intent_request intent;
+	struct sm_guids_request guids;
 };
 
 union any_reply {
@@ -50,6 +52,7 @@ union any_reply {
 	struct sm_records_reply records;
 	struct sm_sweep_reply sweep;
 	struct sm_intent_reply intent;
+	struct sm_guids_reply guids;
 };
 
 int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
@@ -141,6 +144,8 @@ static int dispatch(struct plugin *p, const union any_request *req, union any_re
 		return plugin_sweep(p, &reply->sweep);
 	case SM_OP_INTENT:
 		return plugin_intent(p, &req->intent, &reply->intent);
+	case SM_OP_GUIDS:
+		return plugin_guids(p, &req->guids, &reply->guids);
 	default:
 		return plugin_refuse(&reply->h, -EPROTO, "operation %u is unknown", req->head.op);
 	}
@@ -318,7 +323,7 @@ static int start(struct plugin *p)
 	    (p->changed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
 		return -errno;
 	if ((rc = homes_open(p)) || (rc = master_open(p)) || (rc = hook_path_requests(p)) ||
-	    (rc = wire_hook(p)))
+	    (rc = wire_hook(p)) || (rc = guid_smps_hook(p)))
 		return rc;
 	return start_thread(p);
 }

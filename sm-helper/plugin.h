@@ -17,10 +17,11 @@
 
 struct plugin_counters {
 	atomic_ullong generation, heavy_sweeps, lft_smps, port_info_smps, lft_changes,
-		sa_path_requests, repath_notices;
+		sa_path_requests, repath_notices, guid_smps;
 };
 
 struct wire_batch;
+struct guid_smp;
 
 struct plugin {
 	osm_opensm_t *osm; /* borrowed */
@@ -56,8 +57,16 @@ struct plugin {
 		const struct wire_batch *batch; /* whose answers are awaited, or NULL */
 		unsigned taken;
 		int32_t wake; /* who waits is woken when so many SMPs are on the wire */
-	} wire;               /* plugin_wire.c */
+		struct guid_smp *guid_smp; /* whose answers are awaited, guid_smps of them */
+		unsigned guid_smps;
+	} wire; /* plugin_wire.c, plugin_guid_smps.c */
 };
+
+/* How many LIDs each CA port has, from its own on. */
+static inline unsigned plugin_lids(const struct plugin *p)
+{
+	return 1u << p->osm->subn.opt.lmc;
+}
 
 /* Waits until no heavy sweep runs and keeps new ones out. 0, or -EBUSY after deadline_us
  * (CLOCK_MONOTONIC), and then nothing is held. */
@@ -77,11 +86,16 @@ int plugin_lft(struct plugin *p, const struct sm_lft_request *req, struct sm_lft
 int plugin_sweep(struct plugin *p, struct sm_sweep_reply *reply);
 int plugin_assign(struct plugin *p, const struct sm_assign_request *req,
 		  struct sm_assign_reply *reply);
+int plugin_guids(struct plugin *p, const struct sm_guids_request *req,
+		 struct sm_guids_reply *reply);
 int plugin_records(struct plugin *p, const struct sm_records_request *req,
 		   struct sm_records_reply *reply);
 
 /* Writes what a batch has left for later. Our thread, or when that has ended. */
 void plugin_idle(struct plugin *p);
+
+/* -EHOSTDOWN or -EAGAIN with reason where nothing may be changed. The gate is held. */
+int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h);
 
 /* Sets reason and returns error. */
 int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)

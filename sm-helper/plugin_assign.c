@@ -68,15 +68,17 @@ static bool wanted_lid(const struct batch *b, uint16_t lid)
 	return false;
 }
 
-static struct move take_entries(uint16_t lid, uint16_t like)
+static struct move take_entries(const struct batch *b, uint16_t lid, uint16_t like)
 {
-	return (struct move){lid, like, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE};
+	uint8_t lmc = b->p->osm->subn.opt.lmc;
+
+	return (struct move){lid, like, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE, lmc, lmc};
 }
 
 /* A copy takes the entries of the port that it is like, but at their common switch. */
 static struct move take_copy(const struct batch *b, const struct place *pl)
 {
-	struct move m = take_entries(pl->want.lid, pl->row);
+	struct move m = take_entries(b, pl->want.lid, pl->row);
 
 	if (pl->like) {
 		m.like = cl_ntoh16(pl->like->lid);
@@ -96,13 +98,13 @@ static unsigned make_moves(const struct batch *b, struct move move[static MAKE_M
 		const struct place *pl = &b->place[i];
 
 		if (pl->home.own != pl->row)
-			move[n++] = take_entries(pl->home.own, pl->row);
+			move[n++] = take_entries(b, pl->home.own, pl->row);
 		if (pl->home.like)
 			move[n++] = take_copy(b, pl);
 		if (!wanted_lid(b, pl->row))
-			move[n++] = take_entries(pl->row, 0);
+			move[n++] = take_entries(b, pl->row, 0);
 		if (pl->before.lid != pl->row && !wanted_lid(b, pl->before.lid))
-			move[n++] = take_entries(pl->before.lid, 0);
+			move[n++] = take_entries(b, pl->before.lid, 0);
 	}
 	return n;
 }
@@ -113,9 +115,6 @@ static int resolve(struct batch *b, struct sm_reply_head *h)
 	struct move move[MAKE_MAX];
 	int rc;
 
-	if (b->p->osm->subn.opt.lmc)
-		return plugin_refuse(h, -EOPNOTSUPP, "OpenSM runs with LMC %u; only 0 can move",
-				     b->p->osm->subn.opt.lmc);
 	b->count = b->req->count;
 	for (unsigned i = 0; i < b->count; i++) {
 		b->place[i].want = b->req->target[i];
@@ -463,7 +462,7 @@ static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 	return rc;
 }
 
-static int refuse_state(struct plugin *p, struct sm_reply_head *h)
+int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h)
 {
 	if (p->osm->subn.sm_state != IB_SMINFO_STATE_MASTER)
 		return plugin_refuse(h, -EHOSTDOWN, "this OpenSM is not the master");
@@ -492,7 +491,7 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 	b = (struct batch){.p = p, .req = req};
 	r->instance = p->instance;
 	r->generation_before = atomic_load(&p->count.generation);
-	rc = refuse_state(p, &r->h);
+	rc = plugin_refuse_state(p, &r->h);
 	if (!rc)
 		rc = run(&b, r, deadline);
 	r->switches_total = (uint32_t)cl_qmap_count(&p->osm->subn.sw_guid_tbl);

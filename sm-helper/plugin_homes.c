@@ -127,7 +127,7 @@ static void restore(struct plugin *p)
 		const char *value = osm_db_lookup(p->homes->db, key);
 		struct home h = {0};
 
-		if (!parse(key, value, &h))
+		if (!parse(key, value, &h) || (h.lid | h.own) % plugin_lids(p))
 			osm_log(&p->osm->log, OSM_LOG_SYS,
 				"ibvmig: file " DOMAIN ": the line of %s is left out: \"%s\"\n",
 				key, value);

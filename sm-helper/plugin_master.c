@@ -93,6 +93,15 @@ int plugin_intent(struct plugin *p, const struct sm_intent_request *req, struct 
 
 /* ---- the first sweep as master ---- */
 
+/* A switch has one LID, unless OpenSM gives its port 0 an LMC as well. */
+static uint16_t lids_of(struct plugin *p, const osm_port_t *port)
+{
+	const osm_switch_t *sw = port->p_node->sw;
+
+	return !sw || osm_switch_sp0_is_lmc_capable(sw, &p->osm->subn) ? (uint16_t)plugin_lids(p)
+								       : 1;
+}
+
 static void fill_port(struct plugin *p, osm_port_t *port, struct takeover_port *t)
 {
 	const osm_physp_t *peer = port->p_node->sw ? NULL : port->p_physp->p_remote_physp;
@@ -100,6 +109,7 @@ static void fill_port(struct plugin *p, osm_port_t *port, struct takeover_port *
 
 	*t = (struct takeover_port){
 		.guid = cl_ntoh64(port->guid),
+		.lids = lids_of(p, port),
 		.lid = cl_ntoh16(osm_physp_get_base_lid(port->p_physp)),
 	};
 	if (peer && peer->p_node->sw) {
@@ -135,7 +145,7 @@ static void drop_past(struct plugin *p, const struct takeover_port *ports, unsig
 	for (unsigned i = 0; i < n; i++) {
 		osm_db_guid2lid_delete(m->p_g2l, ports[i].guid);
 		if (ports[i].gets)
-			m->used_lids[ports[i].gets] = 1;
+			memset(m->used_lids + ports[i].gets, 1, ports[i].lids);
 	}
 	cl_qlist_init(&guids);
 	osm_db_guid2lid_guids(m->p_g2l, &guids);
@@ -144,9 +154,10 @@ static void drop_past(struct plugin *p, const struct takeover_port *ports, unsig
 		uint16_t min, max;
 
 		if (!osm_db_guid2lid_get(m->p_g2l, e->guid, &min, &max)) {
-			if (m->used_lids[min])
+			if (memchr(m->used_lids + min, 1, max - min + 1u))
 				osm_db_guid2lid_delete(m->p_g2l, e->guid);
-			m->used_lids[min] = 1;
+			else
+				memset(m->used_lids + min, 1, max - min + 1u);
 		}
 		free(e);
 	}
@@ -159,7 +170,8 @@ static void write_file(struct plugin *p, const struct takeover_port *ports, unsi
 	drop_past(p, ports, n);
 	for (unsigned i = 0; i < n; i++)
 		if (ports[i].gets)
-			osm_db_guid2lid_set(m->p_g2l, ports[i].guid, ports[i].gets, ports[i].gets);
+			osm_db_guid2lid_set(m->p_g2l, ports[i].guid, ports[i].gets,
+					    (uint16_t)(ports[i].gets + ports[i].lids - 1));
 	/* Coming out of standby, OpenSM empties the table and, so told, reads the file again. */
 	p->osm->subn.opt.honor_guid2lid_file = TRUE;
 	if (osm_db_store(m->p_g2l, p->osm->subn.opt.fsync_high_avail_files))
@@ -198,10 +210,9 @@ void master_swept(struct plugin *p)
 	cl_plock_excl_acquire(&p->osm->lock);
 	if (subn->sm_state == IB_SMINFO_STATE_DISCOVERING || subn->first_time_master_sweep ||
 	    subn->coming_out_of_standby) {
-		if (subn->opt.lmc || subn->opt.reassign_lids)
+		if (subn->opt.reassign_lids)
 			osm_log(&p->osm->log, OSM_LOG_ERROR,
-				"ibvmig: LIDs are left to OpenSM: LMC %u, reassign_lids %d\n",
-				subn->opt.lmc, subn->opt.reassign_lids);
+				"ibvmig: LIDs are left to OpenSM: reassign_lids is TRUE\n");
 		else
 			settle(p);
 	}

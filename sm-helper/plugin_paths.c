@@ -185,6 +185,35 @@ unsigned paths_differ(const struct paths *a, const struct paths *b, uint64_t mov
 	return n;
 }
 
+unsigned paths_of(struct plugin *p, uint64_t guid, struct sm_path path[static SM_PATHS_MAX],
+		  uint32_t *count)
+{
+	cl_qmap_t *all = &p->osm->subn.alias_port_guid_tbl;
+	const osm_port_t *self;
+	struct path_view v;
+	unsigned n = 0;
+
+	cl_plock_acquire(&p->osm->lock);
+	self = osm_get_port_by_alias_guid(&p->osm->subn, cl_hton64(guid));
+	for (cl_map_item_t *i = cl_qmap_head(all);
+	     self && cl_qmap_count(all) <= PATHS_PORTS_MAX && i != cl_qmap_end(all);
+	     i = cl_qmap_next(i)) {
+		const osm_alias_guid_t *a = (osm_alias_guid_t *)i;
+		const osm_port_t *peer = a->p_base_port;
+
+		/* one on the same port has a path to it as well */
+		if (cl_ntoh64(a->alias_guid) == guid || (peer != self && !is_peer(p, self, peer)))
+			continue;
+		n++;
+		if (*count < SM_PATHS_MAX && read_one(p, self, peer, &v))
+			path[(*count)++] = (struct sm_path){
+				guid, cl_ntoh64(a->alias_guid), v.sl_to, v.sl_from, v.mtu, v.rate,
+				{0}};
+	}
+	cl_plock_release(&p->osm->lock);
+	return n;
+}
+
 void paths_report(struct plugin *p, uint64_t port_guid)
 {
 	osm_subn_t *subn = &p->osm->subn;

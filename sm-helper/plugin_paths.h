@@ -36,6 +36,12 @@ void paths_free(struct paths *paths);
 unsigned paths_differ(const struct paths *a, const struct paths *b, uint64_t moved,
 		      struct sm_assign_reply *r);
 
+/* Whether anything has changed is known already: the paths between a port's alias GUID and all
+ * GUIDs of active CA ports, alias GUIDs too, with which it shares a partition. How many there are;
+ * the first of them, up to SM_PATHS_MAX in all, are appended. Above PATHS_PORTS_MAX none counts. */
+unsigned paths_of(struct plugin *p, uint64_t guid, struct sm_path path[static SM_PATHS_MAX],
+		  uint32_t *count);
+
 /* Trap 69 for the GUID, to whoever subscribed with OpenSM. Lock held exclusively. */
 void paths_report(struct plugin *p, uint64_t port_guid);
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 7
+#define SM_PROTO_VERSION 9
 
 #define SM_ASSIGN_MAX      128 /* ports in one batch: 64 moves */
 #define SM_ENDPORTS_MAX    256
@@ -31,6 +31,7 @@ enum sm_op {
 	SM_OP_WATCH = 7,
 	SM_OP_SWEEP = 8,
 	SM_OP_INTENT = 9,
+	SM_OP_GUIDS = 10,
 	SM_OP_COUNT
 };
 
@@ -65,6 +66,7 @@ struct sm_status_reply {
 	uint64_t lft_changes;      /* LFT blocks that OpenSM saw acknowledged, ours included */
 	uint64_t sa_path_requests; /* PathRecord requests that arrived */
 	uint64_t repath_notices;   /* trap 69 */
+	uint64_t guid_smps;        /* GUIDInfo, sent by the plugin */
 	uint32_t switches, endports;
 	uint16_t sm_lid;
 	uint8_t sm_state; /* IBA SMInfo: 0 not active, 1 discovering, 2 standby, 3 master */
@@ -95,7 +97,8 @@ struct sm_endport {
 	uint8_t ports; /* number of ports of the node */
 	uint8_t peer_port;
 	uint8_t mtu, rate; /* IBA codes */
-	uint8_t pad[6];
+	uint8_t lmc;       /* CA port: it has 2^lmc LIDs, from lid on */
+	uint8_t pad[5];
 	char desc[SM_DESC_MAX];
 };
 
@@ -217,6 +220,46 @@ struct sm_assign_reply {
 	uint16_t changed[SM_ASSIGN_MAX];        /* of paths_changed, those of its GUID */
 	uint32_t path_count;                    /* the first of paths_changed */
 	uint32_t switch_info_smps;         /* LinearFDBTop of switches whose tables got longer */
+	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
+};
+
+/* SM_OP_GUIDS. Where VFs share the LID of their port: "this entry of that port's GUID table shows
+ * this GUID", for a batch of entries at once; what is so already costs nothing. A GUID that goes
+ * from one entry to another has left the first, as its port has answered, before it is written to
+ * the second, so both must be in the batch. Neither LFTs nor LIDs change. -EREMOTEIO: a port did
+ * not take its SMP, all has been taken back; -EIO: and that failed as well. Other errors: nothing
+ * was sent; -EEXIST: another port, or an entry that is not in the batch, has the GUID, or an entry
+ * shows a GUID that is neither wanted nor expected; -EOPNOTSUPP: the port has no such entry. */
+struct sm_slot {
+	uint64_t port_guid; /* the port's own GUID */
+	uint64_t guid;      /* what the entry shall show; 0: nothing */
+	uint64_t was_guid;  /* what it may show before, besides `guid` and what is in the batch */
+	uint16_t was_lid;   /* of `guid`, as peers know it; 0: nobody knows one */
+	uint8_t index;      /* 1 to 255: entry 0 is the port's own GUID */
+	uint8_t pad[5];
+};
+
+struct sm_guids_request {
+	struct sm_head head;
+	uint32_t deadline_ms; /* as in sm_assign_request */
+	uint32_t count;
+	struct sm_slot slot[SM_ASSIGN_MAX]; /* only count of them are sent */
+};
+
+struct sm_guids_reply {
+	struct sm_reply_head h;
+	uint32_t guid_smps; /* sent to write entries */
+	uint32_t
+		paths_changed; /* of GUIDs that have another LID than was_lid, to ports and GUIDs */
+	uint32_t repath_notices; /* trap 69 */
+	uint32_t pad;
+	uint64_t lock_us, elapsed_us;                     /* as in sm_assign_reply */
+	uint64_t instance, generation_before, generation; /* likewise */
+	uint64_t before[SM_ASSIGN_MAX];  /* what each entry showed; request's order */
+	uint16_t lid[SM_ASSIGN_MAX];     /* each entry's port's */
+	uint16_t changed[SM_ASSIGN_MAX]; /* of paths_changed, those of its GUID */
+	uint32_t path_count;             /* the first of paths_changed */
+	uint32_t pad2;
 	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
 };
 

@@ -13,7 +13,8 @@
 
 static const osm_port_t *find_port(struct plugin *p, uint64_t guid)
 {
-	const osm_port_t *port = osm_get_port_by_guid(&p->osm->subn, cl_hton64(guid));
+	/* the port's own GUID, or one that it shows besides */
+	const osm_port_t *port = osm_get_port_by_alias_guid(&p->osm->subn, cl_hton64(guid));
 
 	return port && port->lid && osm_node_get_type(port->p_node) == IB_NODE_TYPE_CA &&
 			       osm_physp_get_port_state(port->p_physp) == IB_LINK_ACTIVE

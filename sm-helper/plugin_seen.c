@@ -23,7 +23,7 @@ struct shown {
 	osm_port_t *port;
 	osm_port_t *like; /* whose LID the port's own is a copy of; NULL: of none */
 	uint16_t own;     /* the LID with this place's routes: home->own waits behind a copy only */
-	bool own_free;    /* no other port has it */
+	bool own_free;    /* no other port has it, or one of its LMC */
 	bool plain;       /* somebody else has what it would show: it shows what it has */
 	bool in;          /* the tables */
 	struct identity now;
@@ -45,11 +45,28 @@ static osm_physp_t *ca_behind(osm_switch_t *sw, uint8_t port)
 	return physp && osm_node_get_type(physp->p_node) == IB_NODE_TYPE_CA ? physp : NULL;
 }
 
+/* Whether nobody, or only `self`, has the LIDs of a port from `lid` on. */
+static bool are_free(struct plugin *p, unsigned lid, const osm_port_t *self)
+{
+	for (unsigned k = lid; k < lid + plugin_lids(p); k++) {
+		const osm_port_t *holder = osm_get_port_by_lid_ho(&p->osm->subn, (uint16_t)k);
+
+		if (holder && holder != self)
+			return false;
+	}
+	return true;
+}
+
+static void set_lids(struct plugin *p, unsigned lid, osm_port_t *port)
+{
+	for (unsigned k = lid; k < lid + plugin_lids(p); k++)
+		cl_ptr_vector_set(&p->osm->subn.port_lid_tbl, k, port);
+}
+
 /* A place without a link, or whose port has no LID yet, is not among them. */
 static bool find_place(struct plugin *p, const struct home *h, struct shown *x)
 {
 	osm_physp_t *physp, *like;
-	const osm_port_t *holder;
 
 	*x = (struct shown){.home = h};
 	x->sw = osm_get_switch_by_guid(&p->osm->subn, cl_hton64(h->key.switch_guid));
@@ -61,8 +78,7 @@ static bool find_place(struct plugin *p, const struct home *h, struct shown *x)
 	x->now = (struct identity){osm_node_get_node_guid(x->node), x->port->guid,
 				   cl_ntoh16(x->port->lid)};
 	x->own = h->like ? h->own : x->now.lid;
-	holder = osm_get_port_by_lid_ho(&p->osm->subn, x->own);
-	x->own_free = !holder || holder == x->port;
+	x->own_free = are_free(p, x->own, x->port);
 	x->like = h->like ? osm_get_port_by_guid(&p->osm->subn, cl_hton64(h->like)) : NULL;
 	like = x->like ? x->like->p_physp->p_remote_physp : NULL;
 	if (!like || like->p_node->sw != x->sw)
@@ -76,7 +92,7 @@ static void take_out(struct plugin *p, struct shown *x)
 
 	cl_qmap_remove_item(&subn->port_guid_tbl, &x->port->map_item);
 	cl_qmap_remove_item(&subn->node_guid_tbl, &x->node->map_item);
-	cl_ptr_vector_set(&subn->port_lid_tbl, cl_ntoh16(x->port->lid), NULL);
+	set_lids(p, cl_ntoh16(x->port->lid), NULL);
 	x->in = false;
 }
 
@@ -85,7 +101,7 @@ static bool is_free(struct plugin *p, const struct identity *i)
 	osm_subn_t *subn = &p->osm->subn;
 
 	return !osm_get_node_by_guid(subn, i->node_guid) &&
-	       !osm_get_port_by_guid(subn, i->port_guid) && !osm_get_port_by_lid_ho(subn, i->lid);
+	       !osm_get_port_by_guid(subn, i->port_guid) && are_free(p, i->lid, NULL);
 }
 
 static void put_in(struct plugin *p, struct shown *x, const struct identity *i)
@@ -101,7 +117,7 @@ static void put_in(struct plugin *p, struct shown *x, const struct identity *i)
 	osm_physp_set_base_lid(physp, cl_hton16(i->lid));
 	cl_qmap_insert(&subn->port_guid_tbl, i->port_guid, &x->port->map_item);
 	cl_qmap_insert(&subn->node_guid_tbl, i->node_guid, &x->node->map_item);
-	cl_ptr_vector_set(&subn->port_lid_tbl, i->lid, x->port);
+	set_lids(p, i->lid, x->port);
 	x->in = true;
 }
 
@@ -159,32 +175,37 @@ static uint16_t shown_lid(const osm_port_t *port)
 	return cl_ntoh16(port->lid);
 }
 
-static void add_row(struct seen *s, uint16_t to, uint16_t from)
+static void add_row(struct seen *s, unsigned to, unsigned from)
 {
-	s->row[s->rows++] = (struct seen_row){.to = to, .from = from};
+	s->row[s->rows++] = (struct seen_row){.to = (uint16_t)to, .from = (uint16_t)from};
+}
+
+/* Of the k-th LID of a place. */
+static void add_place_rows(struct seen *s, const struct shown *x, unsigned k)
+{
+	uint16_t base = shown_lid(x->port), now = x->now.lid;
+
+	if (x->own_free)
+		add_row(s, x->own + k, base + k);
+	if (now == x->own)
+		return;
+	add_row(s, now + k, (x->like ? shown_lid(x->like) : base) + k);
+	if (x->like) {
+		s->row[s->rows - 1].sw = x->sw;
+		s->row[s->rows - 1].port = x->home->key.switch_port;
+	}
 }
 
 /* What every LID of the places gets, when homes are shown. Of two rows for one LID the later one
  * counts: a LID that is only shown is nobody's. */
-static void make_rows(struct seen *s)
+static void make_rows(struct seen *s, unsigned lids)
 {
 	for (unsigned i = 0; i < s->count; i++)
-		if (!s->place[i].plain)
-			add_row(s, shown_lid(s->place[i].port), 0);
-	for (unsigned i = 0; i < s->count; i++) {
-		const struct shown *x = &s->place[i];
-		uint16_t base = shown_lid(x->port), own = x->own, now = x->now.lid;
-
-		if (x->own_free)
-			add_row(s, own, base);
-		if (now == own)
-			continue;
-		add_row(s, now, x->like ? shown_lid(x->like) : base);
-		if (x->like) {
-			s->row[s->rows - 1].sw = x->sw;
-			s->row[s->rows - 1].port = x->home->key.switch_port;
-		}
-	}
+		for (unsigned k = 0; !s->place[i].plain && k < lids; k++)
+			add_row(s, shown_lid(s->place[i].port) + k, 0);
+	for (unsigned i = 0; i < s->count; i++)
+		for (unsigned k = 0; k < lids; k++)
+			add_place_rows(s, &s->place[i], k);
 }
 
 /* Engines that keep a route as long as it is a shortest one look for it at the LID that they see.
@@ -192,22 +213,26 @@ static void make_rows(struct seen *s)
 static void show_routes(struct plugin *p, struct seen *s, bool back)
 {
 	cl_qmap_t *switches = &p->osm->subn.sw_guid_tbl;
+	unsigned lids = plugin_lids(p);
 	uint8_t *at = s->lft;
 
 	if (!at)
 		return;
 	for (cl_map_item_t *i = cl_qmap_head(switches); i != cl_qmap_end(switches);
-	     i = cl_qmap_next(i), at += s->count) {
+	     i = cl_qmap_next(i), at += s->count * lids) {
 		uint8_t *lft = ((osm_switch_t *)i)->lft;
 		unsigned size = ((osm_switch_t *)i)->lft_size;
 
-		for (unsigned k = 0; !back && k < s->count; k++)
-			at[k] = s->place[k].own < size ? lft[s->place[k].own] : OSM_NO_PATH;
-		for (unsigned k = 0; k < s->count; k++) {
-			unsigned lid = s->place[k].home->lid;
+		for (unsigned k = 0; !back && k < s->count * lids; k++) {
+			unsigned own = s->place[k / lids].own + k % lids;
+
+			at[k] = own < size ? lft[own] : OSM_NO_PATH;
+		}
+		for (unsigned k = 0; k < s->count * lids; k++) {
+			unsigned lid = s->place[k / lids].home->lid + k % lids;
 			uint8_t was;
 
-			if (s->place[k].plain || lid >= size)
+			if (s->place[k / lids].plain || lid >= size)
 				continue;
 			was = lft[lid];
 			lft[lid] = at[k];
@@ -223,14 +248,14 @@ void seen_show(struct plugin *p, struct seen *s)
 
 	*s = (struct seen){0};
 	if (!room || !(s->place = calloc(room, sizeof *s->place)) ||
-	    !(s->row = calloc(3 * room, sizeof *s->row)))
+	    !(s->row = calloc(3 * room * plugin_lids(p), sizeof *s->row)))
 		return;
 	for (cl_fmap_item_t *i = cl_fmap_head(map); i != cl_fmap_end(map); i = cl_fmap_next(i))
 		if (find_place(p, &((struct home_item *)i)->home, &s->place[s->count]))
 			s->count++;
 	show_identities(p, s);
-	make_rows(s);
-	s->lft = malloc(s->count * cl_qmap_count(&p->osm->subn.sw_guid_tbl) + 1);
+	make_rows(s, plugin_lids(p));
+	s->lft = malloc(s->count * plugin_lids(p) * cl_qmap_count(&p->osm->subn.sw_guid_tbl) + 1);
 	show_routes(p, s, false);
 }
 

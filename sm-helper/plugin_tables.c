@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
 #include <opensm/osm_db_pack.h>
 #include <opensm/osm_mcm_port.h>
@@ -94,6 +95,16 @@ static int refuse_held(struct sm_reply_head *h, const struct sm_target *t, const
 			     t->port_guid, t->lid, holder->print_desc);
 }
 
+/* Whether one of the LIDs from `lid` on is kept for somebody who has it not. */
+static bool is_used(struct plugin *p, unsigned lid)
+{
+	for (unsigned k = lid; k < lid + plugin_lids(p); k++)
+		if (p->osm->sm.lid_mgr.used_lids[k] &&
+		    !osm_get_port_by_lid_ho(&p->osm->subn, (uint16_t)k)) /* else refused later */
+			return true;
+	return false;
+}
+
 /* A LID that a port will want again when it comes back, or that waits behind a copy. */
 static bool is_reserved(struct plugin *p, const struct place *places, unsigned n,
 			const struct sm_target *t)
@@ -103,35 +114,75 @@ static bool is_reserved(struct plugin *p, const struct place *places, unsigned n
 	for (unsigned i = 0; i < n; i++)
 		if (places[i].before.lid == t->lid)
 			return false;
-	if (!p->osm->sm.lid_mgr.used_lids[t->lid] ||
-	    osm_get_port_by_lid_ho(&p->osm->subn, t->lid)) /* refused below, with its name */
-		return false;
-	return osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, t->port_guid, &min, &max) ||
-	       min != t->lid;
+	return is_used(p, t->lid) &&
+	       (osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, t->port_guid, &min, &max) ||
+		min != t->lid);
 }
 
-/* The LID of a place that shall keep its own: what it has, unless another one gets that. */
+/* The ports of a subnet with LMC have runs of LIDs; who has one of these, and is not among the
+ * places: NULL, nobody. */
+static const osm_node_t *lid_holder(struct plugin *p, const struct place *places, unsigned n,
+				    unsigned lid)
+{
+	for (unsigned k = lid; k < lid + plugin_lids(p); k++) {
+		const osm_port_t *port = osm_get_port_by_lid_ho(&p->osm->subn, (uint16_t)k);
+
+		if (port && !is_among(places, n, port->p_node))
+			return port->p_node;
+	}
+	return NULL;
+}
+
+static int check_run(struct plugin *p, const struct sm_target *t, struct sm_reply_head *h)
+{
+	unsigned lids = plugin_lids(p);
+
+	if (t->lid % lids == 0 && t->lid + lids - 1 <= IB_LID_UCAST_MAX)
+		return 0;
+	return plugin_refuse(h, -EINVAL,
+			     "LID %u: with LMC %u a port's LID is a multiple of %u, up to %u",
+			     t->lid, p->osm->subn.opt.lmc, lids, IB_LID_UCAST_MAX + 1 - lids);
+}
+
+/* The place that gets this LID, or n. */
+static unsigned lid_goes_to(const struct place *places, unsigned n, uint16_t lid)
+{
+	unsigned i = 0;
+
+	while (i < n && places[i].want.lid != lid)
+		i++;
+	return i;
+}
+
+/* The LID of a place that shall keep its own: what it has, unless another one gets that; then one
+ * that waits for it, or the one that nobody has any more: that of the place where its own goes, or
+ * where that goes, and so on. A copy comes to a place and leaves that its own. */
 static uint16_t kept_lid(struct plugin *p, const struct place *places, unsigned n, unsigned i)
 {
-	uint16_t lid = 0;
+	uint16_t lid = places[i].row, waiting;
+	unsigned next = lid_goes_to(places, n, lid);
 
-	for (unsigned k = 0; !lid && k < n; k++)
-		if (k != i && places[k].want.lid == places[i].row)
-			lid = waiting_lid(p, &places[i]);
-	return lid ? lid : places[i].row;
+	if (next == n)
+		return lid;
+	waiting = waiting_lid(p, &places[i]);
+	if (waiting && lid_goes_to(places, n, waiting) == n)
+		return waiting;
+	for (unsigned hops = 0; hops < n && next < n && !places[next].want.like_guid; hops++) {
+		lid = places[next].row;
+		next = lid_goes_to(places, n, lid);
+	}
+	return lid;
 }
 
-/* What the place is a home of, now and afterwards. */
-static void find_home(struct plugin *p, struct place *places, unsigned n, unsigned i)
+/* What the place is a home of now. */
+static void find_home(struct plugin *p, struct place *place)
 {
-	struct place *place = &places[i];
 	struct sm_target *want = &place->want, *before = &place->before;
-	struct home *after = &place->home;
 	const struct home *h;
 	bool copied;
 
-	after->key = (struct home_key){want->switch_guid, want->switch_port};
-	h = homes_find(p, after->key);
+	place->home.key = (struct home_key){want->switch_guid, want->switch_port};
+	h = homes_find(p, place->home.key);
 	copied = h && h->like && h->own != before->lid;
 	place->had_home = h;
 	place->row = copied ? h->own : before->lid;
@@ -139,11 +190,22 @@ static void find_home(struct plugin *p, struct place *places, unsigned n, unsign
 	if (!want->parked_guid)
 		want->parked_guid = h ? h->port_guid : before->port_guid;
 	before->parked_guid = want->parked_guid;
+	if (h)
+		place->home_before = place->home = *h;
+}
+
+/* And afterwards. */
+static void change_home(struct plugin *p, struct place *places, unsigned n, unsigned i)
+{
+	struct place *place = &places[i];
+	struct sm_target *want = &place->want, *before = &place->before;
+	const struct home *h = place->had_home ? &place->home_before : NULL;
+	bool copied = before->like_guid;
+	struct home *after = &place->home;
+
 	if (!want->lid)
 		want->lid = kept_lid(p, places, n, i);
-	if (h) {
-		place->home_before = place->home = *h;
-	} else {
+	if (!h) {
 		after->port_guid = want->parked_guid;
 		after->node_guid = before->node_guid - before->port_guid + want->parked_guid;
 	}
@@ -156,6 +218,10 @@ static void find_home(struct plugin *p, struct place *places, unsigned n, unsign
 	}
 	if (!h)
 		after->lid = after->like ? after->own : before->lid;
+	if (after->like && !copied && lid_goes_to(places, n, after->own) < n) {
+		after->own = kept_lid(p, places, n, i); /* the place's goes with its VM */
+		after->lid = h ? h->lid : before->lid;
+	}
 	place->like = find_like(p, place, after->like);
 }
 
@@ -168,7 +234,8 @@ static void choose_homes(struct place *places, unsigned n)
 		bool stays = x->had_home || x->home.own == x->home.lid;
 
 		for (unsigned k = 0; !stays && k < n; k++)
-			stays = places[k].want.lid == x->home.lid;
+			stays = places[k].want.lid == x->home.lid ||
+				places[k].home.own == x->home.lid;
 		if (!stays)
 			x->home.lid = x->home.own;
 		x->at_home = x->want.port_guid == x->home.port_guid && !x->home.like &&
@@ -181,10 +248,15 @@ int tables_check(struct plugin *p, struct place *places, unsigned n, struct sm_r
 	osm_subn_t *subn = &p->osm->subn;
 
 	for (unsigned i = 0; i < n; i++)
-		find_home(p, places, n, i);
+		find_home(p, &places[i]);
+	for (unsigned i = 0; i < n; i++)
+		change_home(p, places, n, i);
 	for (unsigned i = 0; i < n; i++) {
 		const struct sm_target *t = &places[i].want;
+		int rc = check_run(p, t, h);
 
+		if (rc)
+			return rc;
 		if (places[i].home.like && is_reserved(p, places, n, t))
 			return plugin_refuse(h, -EADDRINUSE,
 					     "OpenSM keeps LID %u for a port that is away", t->lid);
@@ -193,17 +265,18 @@ int tables_check(struct plugin *p, struct place *places, unsigned n, struct sm_r
 		const struct sm_target *t = &places[i].want;
 		const osm_node_t *node = osm_get_node_by_guid(subn, cl_hton64(t->node_guid));
 		const osm_port_t *port = osm_get_port_by_guid(subn, cl_hton64(t->port_guid));
-		const osm_port_t *at_lid = osm_get_port_by_lid_ho(subn, t->lid);
+		const osm_node_t *at_lid = lid_holder(p, places, n, t->lid);
 
 		if (node && !is_among(places, n, node))
 			return refuse_held(h, t, node);
 		if (port && !is_among(places, n, port->p_node))
 			return refuse_held(h, t, port->p_node);
-		if (at_lid && !is_among(places, n, at_lid->p_node))
-			return refuse_held(h, t, at_lid->p_node);
+		if (at_lid)
+			return refuse_held(h, t, at_lid);
 		for (unsigned k = 0; k < i; k++)
 			if (places[k].want.lid == t->lid || places[k].home.own == t->lid ||
-			    places[k].want.lid == places[i].home.own)
+			    places[k].want.lid == places[i].home.own ||
+			    places[k].home.own == places[i].home.own)
 				return plugin_refuse(h, -EEXIST, "two ports would have LID %u",
 						     t->lid);
 	}
@@ -258,6 +331,21 @@ static void reroute_groups(struct plugin *p, osm_port_t *port)
 	}
 }
 
+/* The LIDs of a port are its own; NULL: nobody's. */
+static void set_lids(struct plugin *p, unsigned lid, osm_port_t *port)
+{
+	for (unsigned k = lid; k < lid + plugin_lids(p); k++) {
+		cl_ptr_vector_set(&p->osm->subn.port_lid_tbl, k, port);
+		p->osm->sm.lid_mgr.used_lids[k] = port != NULL;
+	}
+}
+
+static void set_guid2lid(struct plugin *p, uint64_t guid, uint16_t lid)
+{
+	osm_db_guid2lid_set(p->osm->sm.lid_mgr.p_g2l, guid, lid,
+			    (uint16_t)(lid + plugin_lids(p) - 1));
+}
+
 static osm_alias_guid_t *take_out(struct plugin *p, const struct place *place)
 {
 	osm_subn_t *subn = &p->osm->subn;
@@ -269,8 +357,7 @@ static osm_alias_guid_t *take_out(struct plugin *p, const struct place *place)
 	cl_qmap_remove_item(&subn->node_guid_tbl, &place->node->map_item);
 	if (alias)
 		cl_qmap_remove_item(&subn->alias_port_guid_tbl, &alias->map_item);
-	cl_ptr_vector_set(&subn->port_lid_tbl, lid, NULL);
-	p->osm->sm.lid_mgr.used_lids[lid] = 0;
+	set_lids(p, lid, NULL);
 	osm_db_guid2lid_delete(p->osm->sm.lid_mgr.p_g2l, cl_ntoh64(port->guid));
 	osm_db_neighbor_delete(subn->p_neighbor, cl_ntoh64(port->guid), place->physp->port_num);
 	return alias;
@@ -306,9 +393,8 @@ static void put_in(struct plugin *p, struct place *place, const struct sm_target
 		alias->alias_guid = port_guid;
 		cl_qmap_insert(&subn->alias_port_guid_tbl, port_guid, &alias->map_item);
 	}
-	cl_ptr_vector_set(&subn->port_lid_tbl, t->lid, port);
-	p->osm->sm.lid_mgr.used_lids[t->lid] = 1;
-	osm_db_guid2lid_set(p->osm->sm.lid_mgr.p_g2l, t->port_guid, t->lid, t->lid);
+	set_lids(p, t->lid, port);
+	set_guid2lid(p, t->port_guid, t->lid);
 	set_neighbors(subn->p_neighbor, place->physp, place->physp->p_remote_physp);
 	/* At once, not with the answer to the PortInfo: path records are made from it. */
 	osm_physp_set_base_lid(place->physp, cl_hton16(t->lid));
@@ -319,8 +405,8 @@ static void keep_waiting(struct plugin *p, const struct home *h)
 {
 	if (!h->like)
 		return;
-	p->osm->sm.lid_mgr.used_lids[h->own] = 1;
-	osm_db_guid2lid_set(p->osm->sm.lid_mgr.p_g2l, h->port_guid, h->own, h->own);
+	memset(p->osm->sm.lid_mgr.used_lids + h->own, 1, plugin_lids(p));
+	set_guid2lid(p, h->port_guid, h->own);
 }
 
 static void assign_home(struct plugin *p, const struct place *place, bool back)
@@ -328,14 +414,33 @@ static void assign_home(struct plugin *p, const struct place *place, bool back)
 	const struct home *h = back ? &place->home_before : &place->home;
 	uint16_t *seen_as = p->homes->seen_as;
 
-	seen_as[place->before.lid] = place->before.lid;
-	seen_as[place->row] = place->row;
+	for (unsigned k = 0; k < plugin_lids(p); k++) {
+		seen_as[place->before.lid + k] = (uint16_t)(place->before.lid + k);
+		seen_as[place->row + k] = (uint16_t)(place->row + k);
+	}
 	if (back ? !place->had_home : place->at_home) {
 		homes_drop(p, place->home.key);
 		return;
 	}
 	homes_put(p, h);
 	keep_waiting(p, h);
+}
+
+/* A VF whose LID is its VM's now has none that waits for its parked GUID: in OpenSM's file it would
+ * be somebody else's. */
+static void drop_waiting(struct plugin *p, const struct place *place, bool back)
+{
+	osm_lid_mgr_t *m = &p->osm->sm.lid_mgr;
+	const struct sm_target *t = back ? &place->before : &place->want;
+	const struct home *h = back ? &place->home_before : &place->home; /* zeroed: none */
+	uint16_t min, max;
+
+	if (h->like || t->port_guid == t->parked_guid ||
+	    osm_db_guid2lid_get(m->p_g2l, t->parked_guid, &min, &max))
+		return;
+	osm_db_guid2lid_delete(m->p_g2l, t->parked_guid);
+	if (!osm_get_port_by_lid_ho(&p->osm->subn, min))
+		memset(m->used_lids + min, 0, max - min + 1u);
 }
 
 /* After assign_home() of all: what one gives up another may have. */
@@ -346,9 +451,12 @@ static void assign_seen(struct plugin *p, const struct place *place, bool back)
 
 	if (back ? !place->had_home : place->at_home)
 		return;
-	seen_as[h->own] = h->lid;
-	if (h->like)
-		seen_as[lid] = place->like ? seen_as[cl_ntoh16(place->like->lid)] : h->lid;
+	for (unsigned k = 0; k < plugin_lids(p); k++) {
+		seen_as[h->own + k] = (uint16_t)(h->lid + k);
+		if (h->like)
+			seen_as[lid + k] = place->like ? seen_as[cl_ntoh16(place->like->lid) + k]
+						       : (uint16_t)(h->lid + k);
+	}
 }
 
 void tables_assign(struct plugin *p, struct place *places, unsigned n, bool back)
@@ -376,6 +484,8 @@ void tables_assign(struct plugin *p, struct place *places, unsigned n, bool back
 				own = alias[k];
 		put_in(p, &places[i], &to[i], port[i], own);
 	}
+	for (unsigned i = 0; i < n; i++)
+		drop_waiting(p, &places[i], back);
 	for (unsigned i = 0; i < n; i++)
 		assign_home(p, &places[i], back);
 	for (unsigned i = 0; i < n; i++)

@@ -54,6 +54,7 @@ int plugin_status(struct plugin *p, struct sm_status_reply *r)
 	r->lft_changes = atomic_load(&p->count.lft_changes);
 	r->sa_path_requests = atomic_load(&p->count.sa_path_requests);
 	r->repath_notices = atomic_load(&p->count.repath_notices);
+	r->guid_smps = atomic_load(&p->count.guid_smps);
 	copy_text(r->plugin_version, sizeof r->plugin_version, IBVMIG_VERSION);
 	copy_text(r->opensm_version, sizeof r->opensm_version, osm->osm_version);
 	return sizeof *r;
@@ -71,6 +72,7 @@ static void fill_endport(struct sm_endport *e, const osm_port_t *port)
 	e->type = osm_node_get_type(node);
 	e->port = physp->port_num;
 	e->ports = node->node_info.num_ports;
+	e->lmc = ib_port_info_get_lmc(pi);
 	e->mtu = ib_port_info_get_neighbor_mtu(pi);
 	e->rate = ib_port_info_compute_rate(pi, pi->capability_mask & IB_PORT_CAP_HAS_EXT_SPEEDS);
 	if (node->sw)

@@ -11,6 +11,7 @@
 
 #define SA_TIMEOUT_MS  2000
 #define PORTS_MAX      254
+#define GUID_BLOCK     8    /* GUIDs in a GUIDInfo */
 #define IB_ATTR_NOTICE 0x02 /* libibmad has no name for it */
 
 int probe_new(const char *ca, unsigned port, struct probe **ret_probe)
@@ -51,7 +52,7 @@ static int fail(char *error, int rc, const char *fmt, ...)
 
 int probe_open(struct probe *m, char *error)
 {
-	int classes[] = {IB_SMI_CLASS, IB_SMI_DIRECT_CLASS, IB_SA_CLASS};
+	int classes[] = {IB_SMI_CLASS, IB_SMI_DIRECT_CLASS, IB_SA_CLASS, IB_PERFORMANCE_CLASS};
 	umad_port_t port;
 
 	if (m->mad)
@@ -145,6 +146,27 @@ int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
 	if (!rc)
 		*ret_port_guid = mad_get_field64(data, 0, IB_NODE_PORT_GUID_F);
 	return rc;
+}
+
+int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index,
+	       uint64_t *ret_guid, char error[static PROBE_ERROR_MAX])
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	uint8_t data[IB_SMP_DATA_SIZE] = {0};
+	ib_portid_t id = {.lid = lid};
+	uint64_t shown;
+	int rc = query(m, &id, IB_ATTR_GUID_INFO, 0, data, error);
+
+	if (rc)
+		return rc;
+	shown = mad_get_field64(data, 0, IB_GI_GUID0_F);
+	if (shown != port_guid)
+		return fail(error, -EPROTO, "LID %u answers as 0x%016" PRIx64, lid, shown);
+	if (index >= GUID_BLOCK &&
+	    (rc = query(m, &id, IB_ATTR_GUID_INFO, index / GUID_BLOCK, data, error)))
+		return rc;
+	*ret_guid = mad_get_field64(data, 0, IB_GI_GUID0_F + (int)(index % GUID_BLOCK));
+	return 0;
 }
 
 static uint16_t own_sm_lid(struct probe *m)

@@ -72,6 +72,22 @@ int probe_ask_sweep(struct probe *m, char error[static PROBE_ERROR_MAX]);
 /* The same as probe_node_info() to a LID: answers only if the LFTs lead there. */
 int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
 			char error[static PROBE_ERROR_MAX]);
+/* What an entry of the GUID table of the port with this GUID shows (GUIDInfo); 0: nothing. -EPROTO:
+ * another port answers at the LID. */
+int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index,
+	       uint64_t *ret_guid, char error[static PROBE_ERROR_MAX]);
+/* Since some reset that nobody knows: differences tell something. The port's own view. */
+struct probe_counters {
+	uint64_t out_bytes, in_bytes;
+	uint32_t wait_ticks; /* PortXmitWait; stays at the top when it gets there */
+	uint64_t read_us;    /* now_us() */
+};
+/* Of a switch's port. */
+int probe_counters(struct probe *m, uint16_t lid, unsigned port, struct probe_counters *ret,
+		   char error[static PROBE_ERROR_MAX]);
+/* The data rate of its link. */
+int probe_link_mbps(struct probe *m, uint16_t lid, unsigned port, unsigned *ret_mbps,
+		    char error[static PROBE_ERROR_MAX]);
 /* LFT blocks, in a pipeline. -EIO: some are not read, `read` tells which. */
 struct probe_block {
 	struct probe_route to;

@@ -103,6 +103,52 @@ static int check_assign(const struct sm_assign_request *r, size_t bytes, char *r
 	return check_targets(r->target, r->count, reason);
 }
 
+static int check_slot(const struct sm_slot *s, unsigned i, char *reason)
+{
+	if (!s->port_guid || !~s->port_guid || !~s->guid || s->guid == s->port_guid)
+		return refuse(reason, -EINVAL,
+			      "entry %u: the port's GUID is 0, all ones or what it shall show", i);
+	if (!s->index)
+		return refuse(reason, -EINVAL, "entry %u: index 0; allowed is 1 to 255", i);
+	return 0;
+}
+
+static int check_guids(const struct sm_guids_request *r, size_t bytes, char *reason)
+{
+	const size_t fixed = offsetof(struct sm_guids_request, slot);
+	int rc = 0;
+
+	if (bytes < fixed)
+		return refuse(reason, -EPROTO, "guids of %zu bytes; it has at least %zu", bytes,
+			      fixed);
+	if (r->count < 1 || r->count > SM_ASSIGN_MAX)
+		return refuse(reason, -EINVAL, "%u entries; allowed is 1 to %u", r->count,
+			      SM_ASSIGN_MAX);
+	if (bytes != fixed + r->count * sizeof r->slot[0])
+		return refuse(reason, -EPROTO, "guids of %u entries has %zu bytes, not %zu",
+			      r->count, fixed + r->count * sizeof r->slot[0], bytes);
+	if (r->deadline_ms < 1 || r->deadline_ms > SM_DEADLINE_MAX_MS)
+		return refuse(reason, -EINVAL, "deadline %u ms; allowed is 1 to %u", r->deadline_ms,
+			      SM_DEADLINE_MAX_MS);
+	for (unsigned i = 0; !rc && i < r->count; i++) {
+		const struct sm_slot *s = &r->slot[i];
+
+		rc = check_slot(s, i, reason);
+		for (unsigned k = 0; !rc && k < i; k++) {
+			const struct sm_slot *o = &r->slot[k];
+
+			if (o->port_guid == s->port_guid && o->index == s->index)
+				rc = refuse(reason, -EINVAL,
+					    "entry %u of port 0x%016" PRIx64 " is named twice",
+					    s->index, s->port_guid);
+			else if (s->guid && o->guid == s->guid)
+				rc = refuse(reason, -EINVAL, "GUID 0x%016" PRIx64 " is named twice",
+					    s->guid);
+		}
+	}
+	return rc;
+}
+
 static int check_records(const struct sm_records_request *r, size_t bytes, char *reason)
 {
 	const size_t fixed = offsetof(struct sm_records_request, key);
@@ -146,6 +192,8 @@ int proto_check_request(const void *packet, size_t bytes, char reason[static SM_
 		return check_assign(packet, bytes, reason);
 	if (h->op == SM_OP_INTENT)
 		return check_intent(packet, bytes, reason);
+	if (h->op == SM_OP_GUIDS)
+		return check_guids(packet, bytes, reason);
 	if (h->op == SM_OP_RECORDS)
 		return check_records(packet, bytes, reason);
 	if (h->op < 1 || h->op >= SM_OP_COUNT)

@@ -49,7 +49,7 @@ int registry_failed(struct registry *r)
 	return -EIO;
 }
 
-/* Files that were made before there were dynamic LIDs. */
+/* Files that were made before there were dynamic LIDs. The column holds an enum address_mode. */
 static int add_columns(sqlite3 *db, char **ret_why)
 {
 	sqlite3_stmt *s = NULL;
@@ -132,7 +132,7 @@ static void get_entry(sqlite3_stmt *s, struct reg_entry *e)
 	get_vf(s, 6, &e->at);
 	e->intent = (enum reg_intent)sqlite3_column_int(s, 13);
 	get_vf(s, 14, &e->to);
-	e->dynamic = sqlite3_column_int(s, 21);
+	e->mode = (enum address_mode)sqlite3_column_int(s, 21);
 }
 
 static void bind_vf(sqlite3_stmt *s, int at, const struct reg_vf *vf)
@@ -200,7 +200,7 @@ int registry_put(struct registry *r, const struct reg_entry *e)
 		bind_vf(s, 7, &e->at);
 		sqlite3_bind_int(s, 14, e->intent);
 		bind_vf(s, 15, &e->to);
-		sqlite3_bind_int(s, 22, e->dynamic);
+		sqlite3_bind_int(s, 22, (int)e->mode);
 		rc = sqlite3_step(s);
 	}
 	sqlite3_finalize(s);
@@ -213,6 +213,9 @@ static int put_in_one(struct registry *r, const struct reg_entry *e, unsigned co
 
 	if (sqlite3_exec(r->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
 		return registry_failed(r);
+	/* VMs may take each other's VFs, of which no two may ever have one. */
+	for (unsigned i = 0; !rc && i < count; i++)
+		rc = registry_delete(r, e[i].vguid);
 	for (unsigned i = 0; !rc && i < count; i++)
 		rc = registry_put(r, &e[i]);
 	if (!rc && sqlite3_exec(r->db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK)

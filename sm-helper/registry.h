@@ -4,6 +4,8 @@
 #ifndef IBVMIG_SM_REGISTRY_H
 #define IBVMIG_SM_REGISTRY_H
 
+#include "vswitch/address.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,6 +21,8 @@ struct reg_vf {
 	char host[REG_TEXT_MAX], url[REG_TEXT_MAX], vf[REG_TEXT_MAX];
 	uint64_t parked_guid; /* port GUID while no VM has it */
 	uint64_t parked_node; /* node GUID then */
+	/* The port of the (v)switch that it hangs on; or, where VFs share the LID of their port
+	 * (ADDRESS_SHARED_PORT), that port's own GUID and the entry of its GUID table. */
 	uint64_t switch_guid;
 	uint8_t switch_port;
 };
@@ -27,8 +31,8 @@ struct reg_entry {
 	uint64_t vguid;
 	char vm[REG_TEXT_MAX], name[REG_TEXT_MAX];
 	uint16_t pkey, lid;
-	bool dynamic;      /* the LID is the VM's, not a VF's: a copy of its host's */
-	uint64_t since_ms; /* wall clock: on this VF since */
+	enum address_mode mode; /* whose the LID is: a VF's, its own (a copy), its host's */
+	uint64_t since_ms;      /* wall clock: on this VF since */
 	struct reg_vf at;
 	enum reg_intent intent;
 	struct reg_vf to; /* REG_MOVE only */
@@ -48,7 +52,7 @@ int registry_find(struct registry *r, uint64_t vguid, struct reg_entry *ret_entr
 int registry_find_vf(struct registry *r, uint64_t parked_guid, struct reg_entry *ret_entry);
 /* Inserts or replaces; durable on return. */
 int registry_put(struct registry *r, const struct reg_entry *e);
-/* All or none. */
+/* All or none; entries may exchange their VFs. */
 int registry_put_all(struct registry *r, const struct reg_entry *e, unsigned count);
 int registry_delete(struct registry *r, uint64_t vguid);
 

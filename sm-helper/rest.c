@@ -47,7 +47,7 @@ static void tell_gone(struct rest *rest, uint64_t vguid)
 		free(j);
 }
 
-static void job_done(void *arg)
+void rest_job_done(void *arg)
 {
 	struct job *j = arg;
 
@@ -65,26 +65,33 @@ static void job_done(void *arg)
 	free(j);
 }
 
-/* arg: up to REST_ARGS_MAX strings of the request, NULL for one that is not there. */
-void rest_submit(struct http_request *req, void (*run)(struct job *j),
-		 const char *const arg[REST_ARGS_MAX])
+struct job *rest_job_new(struct http_request *req, void (*run)(struct job *j),
+			 const char *const arg[REST_ARGS_MAX])
 {
-	struct rest *rest = req->user;
 	struct job *j = calloc(1, sizeof *j);
 
 	if (!j) {
 		http_fail(req->exchange, 500, "no-memory", "no memory");
-		return;
+		return NULL;
 	}
-	j->rest = rest;
+	j->rest = req->user;
 	j->exchange = req->exchange;
 	j->run = run;
 	for (size_t i = 0; arg && i < REST_ARGS_MAX; i++)
 		snprintf(j->arg[i], sizeof j->arg[i], "%s", arg[i] ? arg[i] : "");
 	j->body = json_object_get(req->body);
-	if (work_submit(rest->pool, job_run, job_done, j)) {
+	return j;
+}
+
+void rest_submit(struct http_request *req, void (*run)(struct job *j),
+		 const char *const arg[REST_ARGS_MAX])
+{
+	struct rest *rest = req->user;
+	struct job *j = rest_job_new(req, run, arg);
+
+	if (j && work_submit(rest->pool, job_run, rest_job_done, j)) {
 		j->error.status = 500;
-		job_done(j);
+		rest_job_done(j);
 	}
 }
 
@@ -112,7 +119,7 @@ void rest_need_text(struct json_reader *r, const char *key, char to[static REG_T
 	strcpy(to, text);
 }
 
-static uint16_t need_pkey(struct json_reader *r)
+uint16_t rest_need_pkey(struct json_reader *r)
 {
 	const char *text = json_need_str(r, "pkey");
 	uint16_t pkey = 0;
@@ -126,7 +133,8 @@ static uint16_t need_pkey(struct json_reader *r)
 	return pkey;
 }
 
-/* host, vf and parked_guid of an object; url where the object has it and it is wanted. */
+/* host, vf and parked_guid of an object; url where the object has it and it is wanted; the entry of
+ * a GUID table, where it is said. */
 static void need_vf(struct json_reader *r, bool url, struct reg_vf *vf)
 {
 	rest_need_text(r, "host", vf->host);
@@ -134,9 +142,13 @@ static void need_vf(struct json_reader *r, bool url, struct reg_vf *vf)
 	vf->parked_guid = json_need_guid(r, "parked_guid");
 	if (url)
 		rest_need_text(r, "url", vf->url);
+	if (json_opt(r->obj, "port_guid"))
+		vf->switch_guid = json_need_guid(r, "port_guid");
+	if (json_opt(r->obj, "guid_index"))
+		vf->switch_port = (uint8_t)json_need_u64(r, "guid_index", 1, UINT8_MAX);
 }
 
-static void need_vf_at(struct json_reader *r, const char *key, bool url, struct reg_vf *vf)
+void rest_need_vf_at(struct json_reader *r, const char *key, bool url, struct reg_vf *vf)
 {
 	struct json_object *o = json_need_obj(r, key);
 	struct json_reader inner;
@@ -207,7 +219,8 @@ static void run_status(struct job *j)
 	struct sm_status_reply s = {0};
 	char error[CLIENT_ERROR_MAX] = "";
 	struct json_object *c = json_object_new_object();
-	int rc = client_status(o->client, &s, error);
+	uint64_t age_ms;
+	int rc = client_look(o->client, &s, &age_ms, error);
 
 	if (!rc && s.sm_state == 3 && s.ready && !ops_may_change(o)) {
 		snprintf(error, sizeof error,
@@ -219,6 +232,7 @@ static void run_status(struct job *j)
 	json_set_u64(c, "lft_smps", s.lft_smps);
 	json_set_u64(c, "lft_changes", s.lft_changes);
 	json_set_u64(c, "port_info_smps", s.port_info_smps);
+	json_set_u64(c, "guid_smps", s.guid_smps);
 	json_set_u64(c, "sa_path_requests", s.sa_path_requests);
 	json_set_u64(c, "repath_notices", s.repath_notices + outbox_counts(o->outbox).acked);
 	add_notice_counts(c, o);
@@ -226,6 +240,7 @@ static void run_status(struct job *j)
 	add_path_counts(c, path_service_counts(o->paths));
 	j->reply = json_object_new_object();
 	json_set(j->reply, "sm", status_sm(o, &s, rc, error));
+	json_set_u64(json_opt(j->reply, "sm"), "age_ms", age_ms);
 	if (o->peer)
 		json_set(j->reply, "peer", peer_status(o->peer));
 	json_set_bool(j->reply, "caching", j->rest->caching);
@@ -246,7 +261,7 @@ static void run_bind(struct job *j)
 	rest_need_text(&r, "vm", e.vm);
 	rest_need_text(&r, "name", e.name);
 	need_vf(&r, true, &e.at);
-	e.pkey = need_pkey(&r);
+	e.pkey = rest_need_pkey(&r);
 	if (!r.error && e.vguid == e.at.parked_guid) {
 		rest_bad_request(j, "vguid and parked_guid are the same");
 		return;
@@ -275,130 +290,6 @@ static void run_unbind(struct job *j)
 		rest_bad_request(j, r.message);
 	else if (!action_unbind(j->rest->ops, vguid, vm, &j->error))
 		j->gone = vguid;
-}
-
-static void read_move(struct json_reader *r, struct move_request *m)
-{
-	m->vguid = json_need_guid(r, "vguid");
-	rest_need_text(r, "vm", m->vm);
-	need_vf_at(r, "from", false, &m->from);
-	need_vf_at(r, "to", true, &m->to);
-	m->pkey = need_pkey(r);
-	if (r->error || m->from.parked_guid != m->to.parked_guid ||
-	    !strcmp(m->from.host, m->to.host))
-		return;
-	r->error = -EINVAL;
-	snprintf(r->message, sizeof r->message,
-		 "\"from\" and \"to\" have the same parked_guid on different hosts");
-}
-
-/* list: an array of moves, or NULL: the object itself is one. Room for OPS_MOVES_MAX. */
-static unsigned read_moves(struct json_reader *r, struct json_object *list, struct move_request *m)
-{
-	size_t count = list ? json_object_array_length(list) : 1;
-
-	if (!list) {
-		read_move(r, m);
-		return 1;
-	}
-	if (count < 1 || count > OPS_MOVES_MAX) {
-		r->error = -EINVAL;
-		snprintf(r->message, sizeof r->message,
-			 "field \"moves\" has %zu entries; allowed is 1 to %d", count,
-			 OPS_MOVES_MAX);
-		return 0;
-	}
-	for (size_t i = 0; !r->error && i < count; i++) {
-		struct json_object *one = json_object_array_get_idx(list, i);
-		struct json_reader inner;
-
-		json_reader_init(&inner, json_object_is_type(one, json_type_object) ? one : NULL);
-		if (inner.obj)
-			read_move(&inner, &m[i]);
-		else
-			inner = (struct json_reader){.error = -EINVAL,
-						     .message = "it must be an object"};
-		r->error = inner.error;
-		if (r->error)
-			snprintf(r->message, sizeof r->message, "moves[%zu]: %.200s", i,
-				 inner.message);
-	}
-	return (unsigned)count;
-}
-
-static void set_moved(struct json_object *o, const struct move_result *res, const struct moved *m)
-{
-	struct json_object *paths;
-
-	json_set_u64(o, "lid_before", m->lid_before);
-	json_set_u64(o, "lid_after", m->lid_after);
-	json_set_u64(o, "paths_changed", m->paths_changed);
-	if (m->paths_changed && (paths = notice_paths(res, m)))
-		json_set(o, "paths", paths);
-}
-
-static struct json_object *moves_json(const struct move_result *res, bool list)
-{
-	struct json_object *o = json_object_new_object();
-	struct json_object *moves = list ? json_object_new_array() : NULL;
-
-	for (unsigned i = 0; list && i < res->moves; i++) {
-		struct json_object *one = json_object_new_object();
-
-		json_set_guid(one, "vguid", res->move[i].vguid);
-		set_moved(one, res, &res->move[i]);
-		json_object_array_add(moves, one);
-	}
-	if (list)
-		json_set(o, "moves", moves);
-	else
-		set_moved(o, res, &res->move[0]);
-	json_set_u64(o, "lft_smps", res->lft_smps);
-	json_set_u64(o, "port_info_smps", res->port_info_smps);
-	json_set_u64(o, "switches_updated", res->switches_updated);
-	json_set_u64(o, "switches_total", res->switches_total);
-	json_set_u64(o, "repath_notices", res->repath_notices);
-	json_set_bool(o, "verified", res->verified);
-	json_set_u64(o, "walks", res->walks);
-	json_set_u64(o, "elapsed_us", res->elapsed_us);
-	json_set_u64(o, "sm_us", res->sm_us);
-	json_set_u64(o, "lock_us", res->lock_us);
-	return o;
-}
-
-/* Large: on the heap. */
-struct moves_call {
-	struct move_request m[OPS_MOVES_MAX];
-	struct move_result res;
-};
-
-static void call_moves(struct job *j, struct moves_call *c)
-{
-	bool many = json_opt(j->body, "moves") != NULL;
-	struct json_reader r;
-	unsigned count;
-
-	json_reader_init(&r, j->body);
-	count = read_moves(&r, many ? json_need_array(&r, "moves") : NULL, c->m);
-	if (r.error) {
-		rest_bad_request(j, r.message);
-		return;
-	}
-	if (action_move(j->rest->ops, c->m, count, &c->res, &j->error))
-		return;
-	c->res.repath_notices += notice_moved(j->rest->ops, &c->res);
-	j->reply = moves_json(&c->res, many);
-}
-
-static void run_moves(struct job *j)
-{
-	struct moves_call *c = calloc(1, sizeof *c);
-
-	if (c)
-		call_moves(j, c);
-	else
-		j->error = (struct op_error){500, "no-memory", "no memory"};
-	free(c);
 }
 
 static struct json_object *path_json(const struct path_value *p, bool caching)
@@ -468,9 +359,16 @@ static void run_subscribe(struct job *j)
 	json_set_bool(j->reply, "caching", j->rest->caching);
 }
 
+/* By a worker of its own: all others may be waiting for OpenSM. */
 static void get_status(struct http_request *req)
 {
-	rest_submit(req, run_status, NULL);
+	struct rest *rest = req->user;
+	struct job *j = rest_job_new(req, run_status, NULL);
+
+	if (j && work_submit(rest->look_pool, job_run, rest_job_done, j)) {
+		j->error.status = 500;
+		rest_job_done(j);
+	}
 }
 
 /* What is in the cache is answered here, at once. */
@@ -506,31 +404,35 @@ static void post_unbind(struct http_request *req)
 	rest_submit(req, run_unbind, NULL);
 }
 
-static void post_move(struct http_request *req)
-{
-	rest_submit(req, run_moves, NULL);
-}
-
 static void post_subscription(struct http_request *req)
 {
 	rest_submit(req, run_subscribe, NULL);
 }
 
 const struct http_route rest_routes[] = {
-	{"GET", "/v1/status", get_status},
-	{"GET", "/v1/vguids", rest_get_vguids},
-	{"GET", "/v1/vguids/*", rest_get_vguid},
-	{"POST", "/v1/vguids", rest_post_vguid},
-	{"POST", "/v1/release", rest_post_release},
-	{"POST", "/v1/reconcile", rest_post_reconcile},
-	{"GET", "/v1/verify", rest_get_verify},
-	{"GET", "/v1/paths", get_path},
-	{"POST", "/v1/bind", post_bind},
-	{"POST", "/v1/unbind", post_unbind},
-	{"POST", "/v1/moves", post_move},
-	{"POST", "/v1/subscriptions", post_subscription},
-	{"GET", "/v1/peer", rest_get_peer},
-	{"GET", "/v1/peer/registry", rest_get_peer_registry},
-	{"POST", "/v1/peer", rest_post_peer},
+	{"GET", "/v1/status", get_status, REST_READ_ONLY},
+	{"GET", "/v1/vguids", rest_get_vguids, REST_READ_ONLY},
+	{"GET", "/v1/vguids/*", rest_get_vguid, REST_READ_ONLY},
+	{"POST", "/v1/vguids", rest_post_vguid, REST_NOVA},
+	{"POST", "/v1/release", rest_post_release, REST_NOVA},
+	{"POST", "/v1/reconcile", rest_post_reconcile, REST_NOVA},
+	{"GET", "/v1/verify", rest_get_verify, REST_READ_ONLY},
+	{"GET", "/v1/paths", get_path, REST_READ_ONLY},
+	{"GET", "/v1/loads", rest_get_loads, REST_READ_ONLY},
+	{"POST", "/v1/bind", post_bind, REST_PEER},
+	{"POST", "/v1/unbind", post_unbind, REST_PEER},
+	{"POST", "/v1/moves", rest_post_moves, REST_PEER},
+	{"POST", "/v1/ranks", rest_post_ranks, REST_PEER},
+	{"POST", "/v1/subscriptions", post_subscription, REST_PEER},
+	{"GET", "/v1/peer", rest_get_peer, REST_REPLICA},
+	{"GET", "/v1/peer/registry", rest_get_peer_registry, REST_REPLICA},
+	{"POST", "/v1/peer", rest_post_peer, REST_REPLICA},
 	{0},
 };
+
+unsigned rest_roles(const struct http_who *who, void *user)
+{
+	const struct rest *rest = user;
+
+	return who->names ? role_table_find(rest->roles, who->names) : REST_ALL;
+}

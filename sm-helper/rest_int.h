@@ -10,6 +10,7 @@
 
 /* A call on its way through a worker. */
 struct job {
+	struct job *next; /* of those that wait (rest_moves.c) */
 	struct rest *rest;
 	struct http_exchange *exchange;
 	void (*run)(struct job *j);
@@ -20,6 +21,11 @@ struct job {
 	uint64_t gone;             /* vGUID to tell the hosts of when the answer is out; 0: none */
 };
 
+/* A job that is not submitted; NULL: the request has its error. rest_job_done() in the loop's
+ * thread answers it and frees it. */
+struct job *rest_job_new(struct http_request *req, void (*run)(struct job *j),
+			 const char *const arg[REST_ARGS_MAX]);
+void rest_job_done(void *arg);
 /* arg: up to REST_ARGS_MAX strings of the request, NULL for one that is not there. */
 void rest_submit(struct http_request *req, void (*run)(struct job *j),
 		 const char *const arg[REST_ARGS_MAX]);
@@ -30,6 +36,10 @@ bool rest_refuse_follower(struct job *j);
 /* A required string of 1 to REG_TEXT_MAX - 1 bytes. */
 void rest_need_text(struct json_reader *r, const char *key, char to[static REG_TEXT_MAX]);
 
+/* {"host","vf","parked_guid"[,"url"]} below key, and the partition. */
+void rest_need_vf_at(struct json_reader *r, const char *key, bool url, struct reg_vf *vf);
+uint16_t rest_need_pkey(struct json_reader *r);
+
 /* rest_vguids.c */
 void rest_get_vguids(struct http_request *req);
 void rest_get_vguid(struct http_request *req);
@@ -37,6 +47,12 @@ void rest_post_vguid(struct http_request *req);
 void rest_post_release(struct http_request *req);
 void rest_post_reconcile(struct http_request *req);
 void rest_get_verify(struct http_request *req);
+/* rest_moves.c */
+void rest_post_moves(struct http_request *req);
+/* rest_loads.c */
+void rest_get_loads(struct http_request *req);
+/* rest_ranks.c */
+void rest_post_ranks(struct http_request *req);
 /* rest_peer.c */
 void rest_get_peer(struct http_request *req);
 void rest_get_peer_registry(struct http_request *req);

@@ -30,7 +30,12 @@ static struct json_object *entry_json(const struct reg_entry *e)
 	json_set_guid(o, "parked_guid", e->at.parked_guid);
 	json_set_str(o, "pkey", pkey);
 	json_set_u64(o, "lid", e->lid);
-	json_set_bool(o, "dynamic", e->dynamic);
+	json_set_str(o, "addresses", address_mode_name(e->mode));
+	json_set_bool(o, "dynamic", e->mode == ADDRESS_DYNAMIC);
+	if (e->mode == ADDRESS_SHARED_PORT) {
+		json_set_guid(o, "port_guid", e->at.switch_guid);
+		json_set_u64(o, "guid_index", e->at.switch_port);
+	}
 	json_set_u64(o, "since_ms", e->since_ms);
 	return o;
 }

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <string.h>
 
 struct settling {
 	struct takeover_port *port; /* n of them */
@@ -17,9 +18,12 @@ struct settling {
 
 static bool take(struct settling *s, struct takeover_port *p, uint16_t lid)
 {
-	if (!ib_lid_is_unicast(lid) || s->taken[lid])
+	if (!ib_lid_is_unicast(lid) || !ib_lid_is_unicast(lid + p->lids - 1u) || lid % p->lids)
 		return false;
-	s->taken[lid] = true;
+	for (unsigned i = lid; i < lid + p->lids; i++)
+		if (s->taken[i])
+			return false;
+	memset(s->taken + lid, true, p->lids);
 	p->gets = lid;
 	return true;
 }
@@ -81,7 +85,9 @@ static bool is_past(const struct settling *s)
 		if (!p)
 			continue;
 		any = true;
-		if ((!wants(s, p->guid) && !had(s, p->guid)) || (p->lid && !is_of_batch(s, p->lid)))
+		if ((!wants(s, p->guid) && !had(s, p->guid) &&
+		     p->guid != s->intent[i].parked_guid) ||
+		    (p->lid && !is_of_batch(s, p->lid)))
 			return true;
 	}
 	for (unsigned k = 0; k < s->n; k++)

@@ -12,6 +12,7 @@ struct takeover_port {
 	uint64_t guid;
 	uint64_t switch_guid; /* the switch that it hangs on; 0: none */
 	uint8_t switch_port;
+	uint16_t lids;  /* how many it has with its LMC, at least 1: all below are the first */
 	uint16_t lid;   /* in its PortInfo; 0: none */
 	uint16_t known; /* in OpenSM's file; 0: none */
 	uint16_t gets;  /* out; 0: whichever OpenSM chooses */

@@ -60,6 +60,28 @@ static int check_place(struct verify *v, const struct reg_entry *e, uint32_t *re
 	return 0;
 }
 
+/* The same where it shares the LID of its host's port. */
+static int check_shared(struct verify *v, const struct reg_entry *e, uint32_t *ret_end, char *text)
+{
+	uint32_t end = fabric_find_end(&v->f, e->at.switch_guid);
+	char why[PROBE_ERROR_MAX];
+	uint64_t shown;
+
+	if (end == FABRIC_NONE)
+		return wrong(text, "the port 0x%016" PRIx64 " that shows it is not in the fabric",
+			     e->at.switch_guid);
+	if (v->f.end[end].lid != e->lid)
+		return wrong(text, "%s has LID %u, not %u", v->f.end[end].desc, v->f.end[end].lid,
+			     e->lid);
+	if (probe_guid(v->m, e->lid, e->at.switch_guid, e->at.switch_port, &shown, why))
+		return wrong(text, "%s", why);
+	if (shown != e->vguid)
+		return wrong(text, "entry %u of %s shows 0x%016" PRIx64, e->at.switch_port,
+			     v->f.end[end].desc, shown);
+	*ret_end = end;
+	return 0;
+}
+
 static int check_sa(struct verify *v, const struct reg_entry *e, char *text)
 {
 	const struct ib_gid own = {IB_GID_PREFIX_LL, v->own_guid},
@@ -79,19 +101,22 @@ int verify_entry(struct verify *v, const struct reg_entry *e, unsigned *ret_walk
 {
 	struct lft_reader lfts = {v->m, v->own_guid};
 	char why[PROBE_ERROR_MAX];
+	bool shared = e->mode == ADDRESS_SHARED_PORT;
+	uint64_t shown, guid = shared ? e->at.switch_guid : e->vguid;
 	uint32_t end = FABRIC_NONE;
-	uint64_t shown;
+	unsigned walks;
 	int rc;
 
 	*ret_walks = 0;
-	if ((rc = check_place(v, e, &end, ret_text)) || (rc = check_sa(v, e, ret_text)))
+	rc = shared ? check_shared(v, e, &end, ret_text) : check_place(v, e, &end, ret_text);
+	if (rc || (rc = check_sa(v, e, ret_text)))
 		return rc;
-	if (walk_verify(&v->f, e->lid, end, v->sources, lft_fetch, &lfts, ret_walks, why,
-			sizeof why))
-		return wrong(ret_text, "%s", why);
+	for (unsigned i = 0; i < 1u << v->f.end[end].lmc; i++, *ret_walks += walks)
+		if (walk_verify(&v->f, (uint16_t)(e->lid + i), end, v->sources, lft_fetch, &lfts,
+				&walks, why, sizeof why))
+			return wrong(ret_text, "%s", why);
 	if (probe_node_info_lid(v->m, e->lid, &shown, why))
 		return wrong(ret_text, "%s", why);
-	return shown == e->vguid
-		       ? 0
-		       : wrong(ret_text, "LID %u answers as 0x%016" PRIx64, e->lid, shown);
+	return shown == guid ? 0
+			     : wrong(ret_text, "LID %u answers as 0x%016" PRIx64, e->lid, shown);
 }

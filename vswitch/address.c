@@ -86,14 +86,15 @@ int address_start(struct address *a, const struct fabric *f, uint32_t vf, struct
 	if (f->end[vf].lid)
 		return fabric_fail(e, -EBUSY, "%s has LID %u already", f->end[vf].desc,
 				   f->end[vf].lid);
-	if ((rc = lids_take(&a->lids, 0, &c->lid, e)))
+	if ((rc = lids_take(&a->lids, f->end[vf].lmc, &c->lid, e)))
 		return rc;
 	rc = moves_to_port(f, c->lid, f->end[vf].sw, f->end[vf].sw_port, &c->move[0], e);
 	if (rc) {
-		address_forget(a, c->lid);
+		address_forget(a, c->lid, f->end[vf].lmc);
 		return rc;
 	}
 	c->move[0].new_end = vf;
+	c->move[0].lmc = f->end[vf].lmc;
 	c->moves = 1;
 	return 0;
 }
@@ -129,12 +130,13 @@ int address_stop(const struct address *a, const struct fabric *f, uint32_t vf,
 		return rc;
 	if ((rc = need_lid(f, vf, &c->lid, e)) || a->mode == ADDRESS_PREPOPULATED)
 		return rc;
-	c->move[0] = (struct move){c->lid, 0, FABRIC_NONE, 0, true, FABRIC_NONE, vf};
+	c->move[0] = (struct move){c->lid,      0,  FABRIC_NONE,    0, true,
+				   FABRIC_NONE, vf, f->end[vf].lmc, 0};
 	c->moves = 1;
 	return 0;
 }
 
-void address_forget(struct address *a, uint16_t lid)
+void address_forget(struct address *a, uint16_t lid, unsigned lmc)
 {
-	lids_release(&a->lids, lid, 0);
+	lids_release(&a->lids, lid, lmc);
 }

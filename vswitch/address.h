@@ -37,7 +37,8 @@ int address_init(struct address *a, enum address_mode mode, const struct fabric 
 
 /* A VM starts on VF `vf`. 0; -ENOSPC (dynamic: none is free; *e says how many are), -ENODATA
  * (prepopulated, and this VF has none; or its host has none), -EBUSY (the VF has a dynamic one). A
- * dynamic LID is held from now on: address_forget() if the change is not made. */
+ * dynamic LID, the first of 2^LMC of the VF, is held from now on: address_forget() if the change is
+ * not made. */
 int address_start(struct address *a, const struct fabric *f, uint32_t vf,
 		  struct address_change *ret_change, struct fabric_error *e);
 /* The VM on VF `from` goes to `to`. Errors as above; holds nothing. */
@@ -46,7 +47,7 @@ int address_move(const struct address *a, const struct fabric *f, uint32_t from,
 /* The VM on `vf` ends. The LID is held until address_forget(), when the change has been made. */
 int address_stop(const struct address *a, const struct fabric *f, uint32_t vf,
 		 struct address_change *ret_change, struct fabric_error *e);
-void address_forget(struct address *a, uint16_t lid);
+void address_forget(struct address *a, uint16_t lid, unsigned lmc);
 
 /* The PF beside a VF, or the port itself where it has none. */
 uint32_t address_host(const struct fabric *f, uint32_t vf);

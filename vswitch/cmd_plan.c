@@ -134,20 +134,16 @@ static int batch(const struct cmd *c, struct fabric *f, const uint32_t *vm, stru
 {
 	struct moves_plan p = {0};
 	struct move move[MOVES_MAX];
+	uint32_t to[CMD_MOVES_MAX];
 	unsigned n = 0;
 	int rc = 0;
 
-	for (unsigned i = 0; !rc && i < c->vms; i++) {
-		uint32_t to;
-
-		rc = cmd_find_end(f, c->to[i], &to, e);
-		if (!rc && c->copy)
-			rc = moves_copy(f, vm[i], to, &move[n++], e);
-		else if (!rc) {
-			rc = moves_swap(f, vm[i], to, move + n, e);
-			n += 2;
-		}
-	}
+	for (unsigned i = 0; !rc && i < c->vms; i++)
+		rc = cmd_find_end(f, c->to[i], &to[i], e);
+	for (unsigned i = 0; !rc && c->copy && i < c->vms; i++)
+		rc = moves_copy(f, vm[i], to[i], &move[n++], e);
+	if (!rc && !c->copy)
+		rc = moves_swaps(f, vm, to, c->vms, move, &n, e);
 	rc = rc ? rc : moves_plan(f, move, n, c->fewest ? MOVES_FEWEST : MOVES_ALL, &p, e);
 	if (!rc && c->waves && moves_order(f, &p))
 		rc = fabric_fail(e, -ENOMEM, "no memory");

@@ -106,7 +106,7 @@ static int add_host(struct maker *m, uint64_t sw_guid, unsigned port)
 	}
 	for (unsigned i = 0; !rc && i <= s->vfs; i++) {
 		snprintf(desc, sizeof desc, i ? "hv%u-vf%u" : "hv%u-pf", m->hosts, i);
-		rc = add_end(m, desc, i ? 0 : s->lmc, i <= s->parked, &end);
+		rc = add_end(m, desc, i ? s->vf_lmc : s->lmc, i <= s->parked, &end);
 		if (rc)
 			break;
 		if (s->kind == GEN_VSWITCHES)
@@ -267,7 +267,8 @@ static int check_spec(const struct gen_spec *s, struct fabric_error *e)
 {
 	unsigned long hosts = gen_hosts(s), switches = gen_switches(s);
 	unsigned long vsw = s->kind == GEN_VSWITCHES ? hosts : 0;
-	unsigned long need = switches + vsw + hosts * (s->parked + (1ul << s->lmc));
+	unsigned long vf_lids = hosts * s->parked << s->vf_lmc;
+	unsigned long need = switches + vsw + (hosts << s->lmc) + vf_lids;
 
 	if (!switches || switches > SWITCHES_MAX || !hosts)
 		return fabric_fail(e, -EINVAL, "%lu switches and %lu hosts: 1 to %d can be made",
@@ -278,7 +279,7 @@ static int check_spec(const struct gen_spec *s, struct fabric_error *e)
 				   FABRIC_PORTS_MAX);
 	if (need <= IB_LID_UCAST_MAX)
 		return 0;
-	need -= hosts * s->parked;
+	need -= vf_lids;
 	return fabric_fail(
 		e, -ENOSPC,
 		"%lu hosts with %u prepopulated VFs need %lu LIDs, %d are there: %lu are free "

@@ -26,12 +26,14 @@ struct gen_spec {
 	unsigned vfs;              /* per host */
 	unsigned parked;           /* of these, with a LID of their own from the start */
 	enum gen_vfs kind;
-	unsigned lmc; /* of the hosts' own ports */
+	unsigned lmc;    /* of the hosts' own ports */
+	unsigned vf_lmc; /* of VFs */
 };
 
 /* "324", "648", "5832", "11664" (hosts; 36-port switches), "xgft:18,36/18" (children per level /
  * parents per level above the hosts), "mesh:3x2", "torus:8x8", "irregular:30,3,7" (switches,
- * links, seed); then ",hosts=N,vfs=N,parked=N,lmc=N,vswitch". 0 or -EINVAL. */
+ * links, seed); then ",hosts=N,vfs=N,parked=N,lmc=N,vflmc=N,vswitch". 0 or
+ * -EINVAL. */
 int gen_parse(const char *text, struct gen_spec *ret_spec, struct fabric_error *e);
 
 /* 0, -ENOSPC (more LIDs than there are), -EINVAL, -ENOMEM; then *ret_fabric is empty. */

@@ -106,7 +106,8 @@ static bool parse_option(const char **at, struct gen_spec *s)
 	} option[] = {{"hosts=", &s->hosts, 200},
 		      {"vfs=", &s->vfs, 126},
 		      {"parked=", &s->parked, 126},
-		      {"lmc=", &s->lmc, FABRIC_LMC_MAX}};
+		      {"lmc=", &s->lmc, FABRIC_LMC_MAX},
+		      {"vflmc=", &s->vf_lmc, FABRIC_LMC_MAX}};
 	unsigned long v;
 
 	if (!strncmp(*at, "vswitch", 7)) {
@@ -154,7 +155,7 @@ int gen_parse(const char *text, struct gen_spec *ret_spec, struct fabric_error *
 		return fabric_fail(e, -EINVAL,
 				   "fabric \"%s\": not understood at \"%s\"; it is 324, 648, 5832, "
 				   "11664, xgft:18,36/18, mesh:3x2, torus:8x8 or irregular:30,3,7, "
-				   "then ,hosts= ,vfs= ,parked= ,lmc= or ,vswitch",
+				   "then ,hosts= ,vfs= ,parked= ,lmc= ,vflmc= or ,vswitch",
 				   text, at);
 	if (s.parked > s.vfs)
 		s.parked = s.vfs;

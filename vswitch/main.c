@@ -91,7 +91,7 @@ static void usage(FILE *out)
 	      "(switches,\n"
 	      "         links, seed); then ,hosts=N (per switch) ,vfs=N ,parked=N (VFs with a LID) "
 	      ",lmc=N\n"
-	      "         ,vswitch (HCAs as small switches)\n"
+	      "         ,vflmc=N ,vswitch (HCAs as small switches)\n"
 	      "ENGINE   minhop, updn, dor, ftree; default ftree for trees, dor for meshes, updn "
 	      "else\n"
 	      "VM       a LID, port GUID (0x...) or name; PLACE likewise, or the name of a port "

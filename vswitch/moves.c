@@ -19,48 +19,123 @@ static const struct fabric_end *need_lid(const struct fabric *f, uint32_t end,
 	return NULL;
 }
 
-int moves_swap(const struct fabric *f, uint32_t vm, uint32_t to, struct move ret_move[static 2],
-	       struct fabric_error *e)
+/* The index of a port in the list, or count. */
+static unsigned index_of(const uint32_t *list, unsigned count, uint32_t end)
 {
-	const struct fabric_end *a = need_lid(f, vm, e), *b = need_lid(f, to, e);
+	unsigned i = 0;
+
+	while (i < count && list[i] != end)
+		i++;
+	return i;
+}
+
+static int check_swap(const struct fabric *f, const uint32_t *vm, const uint32_t *to, unsigned i,
+		      struct fabric_error *e)
+{
+	const struct fabric_end *a = need_lid(f, vm[i], e), *b = need_lid(f, to[i], e);
 
 	if (!a || !b)
 		return -EINVAL;
 	if (a == b)
 		return fabric_fail(e, -EINVAL, "%s is where it should go", a->desc);
-	ret_move[0] = (struct move){a->lid, b->lid, FABRIC_NONE, 0, false, to, vm};
-	ret_move[1] = (struct move){b->lid, a->lid, FABRIC_NONE, 0, true, vm, to};
+	if (index_of(vm, i, vm[i]) < i || index_of(to, i, to[i]) < i)
+		return fabric_fail(e, -EINVAL, "%s is twice in the batch",
+				   index_of(vm, i, vm[i]) < i ? a->desc : b->desc);
+	if (a->lmc != b->lmc)
+		return fabric_fail(e, -EINVAL,
+				   "%s has LMC %u and %s has %u: they cannot exchange their LIDs",
+				   a->desc, a->lmc, b->desc, b->lmc);
 	return 0;
 }
 
-/* A LID at this switch whose entries elsewhere lead here: by preference one of the same HCA, which
+/* The LIDs of `from` take the place of those of `to`. */
+static struct move take_place(const struct fabric *f, uint32_t from, uint32_t to, bool parked)
+{
+	return (struct move){
+		.lid = f->end[from].lid,
+		.lmc = f->end[from].lmc,
+		.like = f->end[to].lid,
+		.like_lmc = f->end[to].lmc,
+		.at_sw = FABRIC_NONE,
+		.parked = parked,
+		.new_end = to,
+		.old_end = from,
+	};
+}
+
+int moves_swaps(const struct fabric *f, const uint32_t *vm, const uint32_t *to, unsigned count,
+		struct move *ret_move, unsigned *ret_moves, struct fabric_error *e)
+{
+	unsigned n = 0;
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < count; i++)
+		rc = check_swap(f, vm, to, i, e);
+	for (unsigned i = 0; !rc && i < count; i++) {
+		unsigned first = i, before;
+
+		ret_move[n++] = take_place(f, vm[i], to[i], false);
+		if (index_of(vm, count, to[i]) < count)
+			continue;
+		while ((before = index_of(to, count, vm[first])) < count)
+			first = before;
+		ret_move[n++] = take_place(f, to[i], vm[first], true);
+	}
+	*ret_moves = n;
+	return rc;
+}
+
+int moves_swap(const struct fabric *f, uint32_t vm, uint32_t to, struct move ret_move[static 2],
+	       struct fabric_error *e)
+{
+	unsigned n;
+
+	return moves_swaps(f, &vm, &to, 1, ret_move, &n, e);
+}
+
+/* LIDs at this switch whose entries elsewhere lead here: by preference those of the same HCA, which
  * is the CA port of the same link, or the PF of the same vSwitch. */
-static uint16_t lid_at(const struct fabric *f, uint32_t sw, unsigned port)
+static uint16_t lid_at(const struct fabric *f, uint32_t sw, unsigned port, uint8_t *ret_lmc)
 {
 	const struct fabric_switch *s = &f->sw[sw];
+	uint32_t end = s->peer[port].end;
 
-	if (s->peer[port].end != FABRIC_NONE && f->end[s->peer[port].end].lid)
-		return f->end[s->peer[port].end].lid;
 	for (unsigned p = 1; s->inside && p <= s->ports; p++)
-		if (s->peer[p].end != FABRIC_NONE && f->end[s->peer[p].end].lid)
-			return f->end[s->peer[p].end].lid;
-	return s->lid;
+		if (end == FABRIC_NONE || !f->end[end].lid)
+			end = s->peer[p].end;
+	if (end == FABRIC_NONE || !f->end[end].lid) {
+		*ret_lmc = 0;
+		return s->lid;
+	}
+	*ret_lmc = f->end[end].lmc;
+	return f->end[end].lid;
 }
 
 int moves_to_port(const struct fabric *f, uint16_t lid, uint32_t sw, unsigned port,
 		  struct move *ret_move, struct fabric_error *e)
 {
 	uint16_t like;
+	uint8_t like_lmc;
 
 	if (sw >= f->switches || port < 1 || port > f->sw[sw].ports)
 		return fabric_fail(e, -EINVAL, "port %u is beyond the switch", port);
-	like = lid_at(f, sw, port);
+	like = lid_at(f, sw, port, &like_lmc);
+	if (like == lid) {
+		like = f->sw[sw].lid;
+		like_lmc = 0;
+	}
 	if (!like)
 		return fabric_fail(e, -ENODATA, "nothing at switch %s has a LID to be like",
 				   f->sw[sw].desc);
 	*ret_move = (struct move){
-		lid,   like == lid ? f->sw[sw].lid : like, sw,         (uint8_t)port,
-		false, f->sw[sw].peer[port].end,           FABRIC_NONE};
+		.lid = lid,
+		.like = like,
+		.like_lmc = like_lmc,
+		.at_sw = sw,
+		.at_port = (uint8_t)port,
+		.new_end = f->sw[sw].peer[port].end,
+		.old_end = FABRIC_NONE,
+	};
 	return 0;
 }
 
@@ -74,28 +149,45 @@ int moves_copy(const struct fabric *f, uint32_t vm, uint32_t to, struct move *re
 		return a ? fabric_fail(e, -EINVAL, "the destination has no link") : -EINVAL;
 	rc = moves_to_port(f, a->lid, f->end[to].sw, f->end[to].sw_port, ret_move, e);
 	ret_move->new_end = to;
+	ret_move->lmc = a->lmc;
 	return rc;
+}
+
+static bool is_run(unsigned lid, unsigned lmc)
+{
+	return lmc <= FABRIC_LMC_MAX && ib_lid_is_unicast(lid) && lid % (1u << lmc) == 0 &&
+	       ib_lid_is_unicast(lid + (1u << lmc) - 1);
 }
 
 /* What does not depend on where the tables are. */
 static int check_lids(uint32_t switches, const struct move *move, unsigned count,
 		      struct fabric_error *e)
 {
+	bool seen[IB_LID_UCAST_MAX + 1] = {false};
+	unsigned lids = 0;
+
 	if (count > MOVES_MAX)
-		return fabric_fail(e, -EINVAL, "%u LIDs in a batch: at most %d", count, MOVES_MAX);
+		return fabric_fail(e, -EINVAL, "%u moves in a batch: at most %d", count, MOVES_MAX);
 	for (unsigned i = 0; i < count; i++) {
 		const struct move *m = &move[i];
 
-		if (!ib_lid_is_unicast(m->lid) || (m->like && !ib_lid_is_unicast(m->like)))
-			return fabric_fail(e, -EINVAL, "LID %u like %u: unicast is 1 to %u", m->lid,
-					   m->like, IB_LID_UCAST_MAX);
+		if (!is_run(m->lid, m->lmc) || (m->like && !is_run(m->like, m->like_lmc)))
+			return fabric_fail(e, -EINVAL,
+					   "LID %u (LMC %u) like %u (LMC %u): unicast is 1 to %u, "
+					   "and a multiple of 2^LMC",
+					   m->lid, m->lmc, m->like, m->like_lmc, IB_LID_UCAST_MAX);
 		if (m->at_sw != FABRIC_NONE && m->at_sw >= switches)
 			return fabric_fail(e, -EINVAL, "LID %u: a switch that is unknown", m->lid);
-		for (unsigned k = 0; k < i; k++)
-			if (move[k].lid == m->lid)
-				return fabric_fail(e, -EINVAL, "LID %u is twice in the batch",
-						   m->lid);
+		for (unsigned lid = m->lid; lid < m->lid + (1u << m->lmc); lid++) {
+			if (seen[lid])
+				return fabric_fail(e, -EINVAL, "LID %u is twice in the batch", lid);
+			seen[lid] = true;
+			lids++;
+		}
 	}
+	if (lids > MOVES_LIDS_MAX)
+		return fabric_fail(e, -EINVAL, "%u LIDs in a batch, with LMCs: at most %d", lids,
+				   MOVES_LIDS_MAX);
 	return 0;
 }
 
@@ -262,24 +354,46 @@ static int plan_entry(const struct moves_tables *t, const struct move *m, uint32
 	return 0;
 }
 
-/* hops: of each move at each switch of f, or NULL. */
-static int make_plan(const struct moves_tables *t, const struct move *move, unsigned count,
-		     const struct fabric *f, const uint16_t *hops, struct moves_plan *p,
-		     struct fabric_error *e)
+/* One move for each LID. 0 or -ENOMEM. */
+static int spread(const struct move *move, unsigned count, struct moves_plan *p)
+{
+	struct move *lids;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		n += 1u << move[i].lmc;
+	if (!(lids = realloc(p->move, (n + 1) * sizeof *lids)))
+		return -ENOMEM;
+	p->move = lids;
+	p->moves = n;
+	for (unsigned i = 0; i < count; i++)
+		for (unsigned k = 0; k < 1u << move[i].lmc; k++, lids++) {
+			*lids = move[i];
+			lids->lid = (uint16_t)(move[i].lid + k);
+			if (move[i].like)
+				lids->like = (uint16_t)(move[i].like +
+							k % (1u << move[i].like_lmc));
+			lids->lmc = lids->like_lmc = 0;
+			lids->old_end = FABRIC_NONE;
+			if (k)
+				lids->new_end = FABRIC_NONE;
+		}
+	return 0;
+}
+
+/* hops: of each of p->move at each switch of f, or NULL. */
+static int make_plan(const struct moves_tables *t, const struct fabric *f, const uint16_t *hops,
+		     struct moves_plan *p, struct fabric_error *e)
 {
 	int rc;
 
-	memcpy(p->move, move, count * sizeof *move);
-	for (unsigned i = 0; i < count; i++)
-		p->move[i].old_end = f ? fabric_find_lid(f, move[i].lid).end : FABRIC_NONE;
-	p->moves = count;
 	p->smps = p->switches = p->smps_inside = p->switches_inside = 0;
 	p->unordered = p->grown = 0;
 	for (uint32_t s = 0; s < t->switches; s++) {
 		unsigned before = p->smps;
 
-		for (unsigned i = 0; i < count; i++) {
-			rc = plan_entry(t, &move[i], s, f,
+		for (unsigned i = 0; i < p->moves; i++) {
+			rc = plan_entry(t, &p->move[i], s, f,
 					hops ? hops + (size_t)i * t->switches : NULL, p, e);
 			if (rc)
 				return rc;
@@ -305,7 +419,20 @@ int moves_plan_tables(const struct moves_tables *tables, const struct move *move
 {
 	int rc = check_lids(tables->switches, move, count, e);
 
-	return rc ? rc : make_plan(tables, move, count, NULL, NULL, p, e);
+	if (rc)
+		return rc;
+	if (spread(move, count, p))
+		return fabric_fail(e, -ENOMEM, "no memory");
+	return make_plan(tables, NULL, NULL, p, e);
+}
+
+static void find_ends(const struct fabric *f, const struct move *move, unsigned count,
+		      struct moves_plan *p)
+{
+	struct move *first = p->move;
+
+	for (unsigned i = 0; i < count; first += 1u << move[i++].lmc)
+		first->old_end = fabric_find_lid(f, first->lid).end;
 }
 
 int moves_plan(const struct fabric *f, const struct move *move, unsigned count,
@@ -317,13 +444,16 @@ int moves_plan(const struct fabric *f, const struct move *move, unsigned count,
 
 	if (rc || (rc = check_ports(f, move, count, e)))
 		return rc;
+	if (spread(move, count, p))
+		return fabric_fail(e, -ENOMEM, "no memory");
+	find_ends(f, move, count, p);
 	if (rule == MOVES_FEWEST) {
-		hops = malloc(((size_t)count * f->switches + 1) * sizeof *hops);
-		for (unsigned i = 0; i < count; i++)
-			if (!hops || count_hops(f, &t, &move[i], hops + (size_t)i * f->switches))
+		hops = malloc(((size_t)p->moves * f->switches + 1) * sizeof *hops);
+		for (unsigned i = 0; i < p->moves; i++)
+			if (!hops || count_hops(f, &t, &p->move[i], hops + (size_t)i * f->switches))
 				return fabric_fail(e, -ENOMEM, "no memory");
 	}
-	rc = make_plan(&t, move, count, f, hops, p, e);
+	rc = make_plan(&t, f, hops, p, e);
 	if (!rc)
 		count_inside(f, p);
 	return rc;
@@ -332,6 +462,7 @@ int moves_plan(const struct fabric *f, const struct move *move, unsigned count,
 void moves_free(struct moves_plan *p)
 {
 	free(p->smp);
+	free(p->move);
 	memset(p, 0, sizeof *p);
 }
 

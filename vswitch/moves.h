@@ -7,9 +7,10 @@
 
 #include "vswitch/fabric.h"
 
-#define MOVES_MAX 256 /* LIDs of a batch: 64 swaps, and the LIDs that these may make nobody's */
+#define MOVES_MAX      256  /* of a batch: 64 swaps, and the LIDs that these may make nobody's */
+#define MOVES_LIDS_MAX 4096 /* LIDs of a batch, those of LMCs counted one by one */
 
-/* One LID of a batch. All read the tables as they were before the batch. */
+/* The LIDs of one port in a batch. All read the tables as they were before the batch. */
 struct move {
 	uint16_t lid;
 	uint16_t like;    /* whose entries it takes; 0: none, it becomes unreachable */
@@ -18,6 +19,8 @@ struct move {
 	bool parked;      /* nobody uses it: no order is kept for it */
 	uint32_t new_end; /* the CA port that has it afterwards, FABRIC_NONE: none */
 	uint32_t old_end; /* and that had it; set by moves_plan() */
+	uint8_t lmc; /* 2^lmc LIDs from `lid` on go together, the n-th like the n-th of `like` */
+	uint8_t like_lmc; /* and begin again when these are fewer */
 };
 
 enum moves_rule {
@@ -34,7 +37,7 @@ struct moves_smp {
 };
 
 struct moves_plan {
-	struct move move[MOVES_MAX];
+	struct move *move; /* owned; one for each LID, so lmc is 0; ports only in a run's first */
 	unsigned moves;
 	struct moves_smp *smp; /* owned; by wave */
 	unsigned smps, room;
@@ -45,8 +48,13 @@ struct moves_plan {
 	unsigned unordered; /* SMPs of the last wave that wait for each other in a circle */
 };
 
-/* The two moves of a swap: the VM at CA port `vm` goes to VF `to`, whose LID goes back. 0, or
- * -EINVAL (no LID at one of them). */
+/* VMs at CA ports vm[] go to the VFs to[], all at once: one may go where another one leaves, and
+ * two may change places. A VF's LID that no VM of the batch has goes to the place that its VM, or
+ * the first of its chain, leaves. Fills ret_move, room for 2 * count. 0, or -EINVAL (no LID at one
+ * of them, LMCs that differ, a port twice). */
+int moves_swaps(const struct fabric *f, const uint32_t *vm, const uint32_t *to, unsigned count,
+		struct move *ret_move, unsigned *ret_moves, struct fabric_error *e);
+/* The two moves of one. */
 int moves_swap(const struct fabric *f, uint32_t vm, uint32_t to, struct move ret_move[static 2],
 	       struct fabric_error *e);
 /* The one move of a copy: the LID of `vm` to the place of VF `to`, which has none. */
@@ -68,9 +76,9 @@ struct moves_tables {
 	const void *arg;
 };
 
-/* 0; -EINVAL (a LID twice, not unicast, a port beyond the switch, above MOVES_MAX), -ENODATA (an
- * LFT block is not known), -ENOMEM. All SMPs are in one wave. *ret_plan is freed by moves_free(),
- * or kept to be filled again. */
+/* 0; -EINVAL (a LID twice, not unicast, no multiple of 2^lmc, a port beyond the switch, above
+ * MOVES_MAX or MOVES_LIDS_MAX), -ENODATA (an LFT block is not known), -ENOMEM. All SMPs are in one
+ * wave. *ret_plan is freed by moves_free(), or kept to be filled again. */
 int moves_plan(const struct fabric *f, const struct move *move, unsigned count,
 	       enum moves_rule rule, struct moves_plan *ret_plan, struct fabric_error *e);
 /* The same by MOVES_ALL, for tables without a fabric around them: at_port is not checked, nothing

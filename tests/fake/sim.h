@@ -127,6 +127,15 @@ enum sim_job {
 
 struct sim_guest;
 
+/* How the mover is set up, and what virsh is asked for. */
+struct sim_mover {
+	const char *strategy;    /* of its metadata */
+	bool migrates_state;     /* VFs give their state to QEMU */
+	bool post_copy;          /* virsh migrate --postcopy */
+	const char *kernel_user; /* of its VF, or NULL */
+};
+extern struct sim_mover sim_mover;
+
 struct sim_qemu {
 	bool exists;
 	int host;
@@ -136,6 +145,7 @@ struct sim_qemu {
 	unsigned preset_mib; /* libvirt's migration speed */
 	uint64_t bandwidth, downtime_ms, remaining, passes;
 	bool has_device, has_netdev, deleting;
+	bool native; /* the device's state migrates; it is not unplugged meanwhile */
 	char device_vf[64], device_bus[16];
 	int listen_fd, conn_fd;
 	struct frame_parser parser;

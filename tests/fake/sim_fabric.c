@@ -65,9 +65,10 @@ static struct json_object *prepare(struct sim_vf *vf)
 	struct json_object *o = NULL;
 	char *text AUTO_FREE = strf(
 		"{\"attach\":[{\"execute\":\"netdev_add\",\"arguments\":{\"id\":\"nd\"}},"
-		"{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vf\",\"vf\":\"%s\"}}],"
+		"{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vf\",\"vf\":\"%s\"},"
+		"\"migrates_state\":%s}],"
 		"\"detach\":[{\"execute\":\"netdev_del\",\"arguments\":{\"id\":\"nd\"}}]}",
-		vf->name);
+		vf->name, sim_mover.migrates_state ? "true" : "false");
 
 	vf->prepared = true;
 	json_parse(text, strlen(text), &o);

@@ -192,6 +192,14 @@ static void answer_query(struct sim_guest *g, uint64_t id)
 	json_set_bool(o, "ok", true);
 	json_set(o, "peers", peers);
 	json_set(o, "uncovered", json_object_new_array());
+	if (g->mover && sim_mover.kernel_user) {
+		struct json_object *kernel = json_object_new_array();
+		struct json_object *k = json_object_new_object();
+
+		json_set_str(k, "what", sim_mover.kernel_user);
+		json_object_array_add(kernel, k);
+		json_set(o, "kernel", kernel);
+	}
 	sim_channel_send(g, o);
 }
 

@@ -295,6 +295,12 @@ const char *virDomainGetName(virDomainPtr dom)
 	return dom->guest->name;
 }
 
+unsigned long virDomainGetMaxMemory(virDomainPtr dom)
+{
+	(void)dom;
+	return 24 << 10;
+}
+
 char *virDomainGetXMLDesc(virDomainPtr dom, unsigned int flags)
 {
 	struct sim_qemu *q = qemu_of(dom);

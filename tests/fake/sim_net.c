@@ -84,10 +84,12 @@ int http_listen_tcp(const char *address)
 	return listen_at("http://", address);
 }
 
-int http_server_new(sd_event *loop, int fd, const struct http_route *routes, void *user,
-		    struct http_server **ret_server)
+int http_server_new(sd_event *loop, int fd, struct tls *tls, const struct http_route *routes,
+		    void *user, struct http_server **ret_server)
 {
 	struct http_server *s = &servers[fd];
+
+	(void)tls;
 
 	*s = (struct http_server){
 		.routes = routes,
@@ -104,10 +106,16 @@ void http_server_free(struct http_server *s)
 	(void)s;
 }
 
-void http_server_set_may(struct http_server *s, http_may *may)
+void http_server_set_roles(struct http_server *s, http_roles *roles)
 {
 	(void)s;
-	(void)may;
+	(void)roles;
+}
+
+void http_client_secure(struct tls *tls, bool plain)
+{
+	(void)tls;
+	(void)plain;
 }
 
 int http_server_limit(struct http_server *s, unsigned per_s)

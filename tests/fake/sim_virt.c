@@ -14,11 +14,13 @@
 #define TRICKLE      (1300ull << 10) /* what a clamped stream sends each second */
 #define TICK_US      (20 * SIM_MS)
 #define STEP_US      (15 * SIM_MS)
+#define STATE_US     (100 * SIM_MS) /* to send a device's state */
 #define UNPLUG_US    (60 * SIM_MS)
 #define KEEPALIVE_US (30 * SIM_S) /* after which libvirtd gives the other one up */
 #define HOOK_MS      15000
 
 struct sim_migration sim_migration;
+struct sim_mover sim_mover = {.strategy = "late"};
 
 static unsigned libvirtd_lives[SIM_HOSTS];
 static const char *const job_names[] = {
@@ -73,12 +75,12 @@ char *sim_domain_xml(struct sim_guest *g, const char *channel)
 {
 	return strf("<domain type='kvm'><name>%s</name><uuid>%s</uuid><metadata>"
 		    "<ibvmig:vf xmlns:ibvmig='urn:ibvmig:1' pf='pf0' vguid='0x%016llx' "
-		    "pkey='0x8001' strategy='late'/></metadata><devices>"
+		    "pkey='0x8001' strategy='%s'/></metadata><devices>"
 		    "<controller type='pci' model='pcie-root-port' index='5'/>"
 		    "<channel type='unix'><source mode='bind' path='%s'/>"
 		    "<target type='virtio' name='org.ibvmig.0'/><alias name='channel0'/></channel>"
 		    "</devices></domain>",
-		    g->name, g->uuid, (unsigned long long)g->vguid, channel);
+		    g->name, g->uuid, (unsigned long long)g->vguid, sim_mover.strategy, channel);
 }
 
 /* ---- QEMU ---- */
@@ -191,6 +193,7 @@ static struct json_object *device_add(struct sim_qemu *q, struct json_object *ar
 	if (!vf || vf->vanished || h->device_add_fails)
 		return qmp_error("vfio: no such host device");
 	q->has_device = true;
+	q->native = !json_opt(args, "failover_pair_id");
 	q->deleting = false;
 	snprintf(q->device_vf, sizeof q->device_vf, "%s", vf->name);
 	snprintf(q->device_bus, sizeof q->device_bus, "%s", json_opt_str(args, "bus", ""));
@@ -215,6 +218,8 @@ static struct json_object *device_del(struct sim_qemu *q)
 {
 	if (!q->has_device)
 		return qmp_error("Device 'ibvf0' not found");
+	if (q->native && migrates(q))
+		return qmp_error("device_del not allowed while migrating");
 	if (q->deleting)
 		return qmp_error("Device ibvf0 is already in the process of unplug");
 	q->deleting = true;
@@ -252,6 +257,16 @@ static struct json_object *parameters(struct sim_qemu *q)
 	return qmp_return(o);
 }
 
+static struct json_object *capabilities(void)
+{
+	struct json_object *list = json_object_new_array(), *o = json_object_new_object();
+
+	json_set_str(o, "capability", "postcopy-ram");
+	json_set_bool(o, "state", sim_mover.post_copy);
+	json_object_array_add(list, o);
+	return qmp_return(list);
+}
+
 struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json_object *args)
 {
 	bool had = q->has_netdev;
@@ -266,6 +281,8 @@ struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json
 		return qom_list(q);
 	if (!strcmp(execute, "query-migrate-parameters"))
 		return parameters(q);
+	if (!strcmp(execute, "query-migrate-capabilities"))
+		return capabilities();
 	if (!strcmp(execute, "migrate-set-parameters")) {
 		q->bandwidth = json_opt_u64(args, "max-bandwidth", q->bandwidth);
 		q->downtime_ms = json_opt_u64(args, "downtime-limit", q->downtime_ms);
@@ -400,8 +417,8 @@ static void complete(void *arg)
 		sim_after(NULL, TICK_US, complete, arg);
 		return;
 	}
-	if (q->has_device) {
-		give_up(QJOB_FAILED, "Unknown savevm section: the VF was still there");
+	if (q->has_device != (incoming_qemu() && incoming_qemu()->has_device)) {
+		give_up(QJOB_FAILED, "Unknown savevm section: the VF is at one end only");
 		return;
 	}
 	set_job(q, QJOB_COMPLETED);
@@ -415,7 +432,7 @@ static void switch_over(struct sim_qemu *q, void *arg)
 	sim_monitor(q->host, mover, "STOP", "{}");
 	sim_lifecycle(q->host, mover, VIR_DOMAIN_EVENT_SUSPENDED,
 		      VIR_DOMAIN_EVENT_SUSPENDED_MIGRATED);
-	sim_after(NULL, STEP_US, complete, arg);
+	sim_after(NULL, q->has_device ? STATE_US : STEP_US, complete, arg);
 }
 
 static uint64_t dirty_bytes(void)
@@ -482,16 +499,32 @@ static void set_up(void *arg)
 	sim_after(NULL, STEP_US, activate, arg);
 }
 
+/* A device on the command line, as the hook has put it into the XML. */
+static void start_with_device(struct sim_qemu *q, const char *xml)
+{
+	static const char key[] = "&quot;vf&quot;:&quot;";
+	const char *vf = strstr(xml, key);
+
+	if (!vf || !strstr(xml, "<qemu:arg value=\"-device\"/>"))
+		return;
+	vf += strlen(key);
+	q->has_device = q->has_netdev = q->native = true;
+	snprintf(q->device_vf, sizeof q->device_vf, "%.*s", (int)strcspn(vf, "&"), vf);
+	snprintf(q->device_bus, sizeof q->device_bus, "pci.5");
+}
+
 static void hook_answered(void *arg, int rc, struct json_object *answer, const char *error)
 {
-	(void)answer;
+	struct sim_qemu *q;
+
 	if (stale(arg))
 		return;
 	if (rc) {
 		over(false, error);
 		return;
 	}
-	qemu_new(sim_migration.to, mover, VCPU_INCOMING);
+	q = qemu_new(sim_migration.to, mover, VCPU_INCOMING);
+	start_with_device(q, json_opt_str(answer, "xml", ""));
 	sim_lifecycle(sim_migration.to, mover, VIR_DOMAIN_EVENT_STARTED,
 		      VIR_DOMAIN_EVENT_STARTED_MIGRATED);
 	sim_after(NULL, STEP_US, set_up, arg);

@@ -58,10 +58,12 @@ static int write_conf(struct sim_host *h, const char *path)
 	if (!f)
 		return -errno;
 	fprintf(f,
-		"host-name = %s\nlisten = %s\ninsecure-peers = yes\nsocket = /ibvmigd-%s.sock\n"
-		"state-dir = %s/%s\nsm-url = http://10.0.0.9:7610\nprovider-exec = played\n"
+		"host-name = %s\nlisten = %s\ninsecure = yes\nsocket = /ibvmigd-%s.sock\n"
+		"state-dir = %s/%s\nlease-dir = %s/%s-leases\nsm-url = "
+		"http://10.0.0.9:7610\nprovider-exec = played\n"
 		"hold-bytes = 8388608\n",
-		h->name, h->url + strlen("http://"), h->name, world_dir, h->name);
+		h->name, h->url + strlen("http://"), h->name, world_dir, h->name, world_dir,
+		h->name);
 	for (int i = 0; i < SIM_HOSTS; i++)
 		if (&sim_hosts[i] != h)
 			fprintf(f, "peer = %s %s\n", sim_hosts[i].name, sim_hosts[i].url);

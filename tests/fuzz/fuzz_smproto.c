@@ -37,6 +37,21 @@ static void check_assign(const struct sm_assign_request *r, size_t size)
 	}
 }
 
+static void check_guids(const struct sm_guids_request *r, size_t size)
+{
+	must(r->count >= 1 && r->count <= SM_ASSIGN_MAX);
+	must(offsetof(struct sm_guids_request, slot) + r->count * sizeof r->slot[0] == size);
+	for (uint32_t i = 0; i < r->count; i++) {
+		const struct sm_slot *s = &r->slot[i];
+
+		must(s->port_guid && s->index);
+		for (uint32_t k = 0; k < i; k++) {
+			must(r->slot[k].port_guid != s->port_guid || r->slot[k].index != s->index);
+			must(!s->guid || r->slot[k].guid != s->guid);
+		}
+	}
+}
+
 static void check_plugin(void *packet, size_t size)
 {
 	char reason[SM_REASON_MAX] = "";
@@ -51,6 +66,8 @@ static void check_plugin(void *packet, size_t size)
 	must(h->bytes == size && h->op >= 1 && h->op < SM_OP_COUNT);
 	if (h->op == SM_OP_ASSIGN)
 		check_assign(packet, size);
+	if (h->op == SM_OP_GUIDS)
+		check_guids(packet, size);
 	if (h->op == SM_OP_RECORDS) {
 		const struct sm_records_request *r = packet;
 

@@ -3,9 +3,10 @@
  * on simulated hosts (tests/fake/sim.h). After each the world must be right again, or a PARKED
  * record names the command that makes it so, and it does; then the VM must migrate once more.
  *
- * Without arguments each pair of state and fault once, `all` at each of delays_ms, `FAULT STATE MS`
- * one cell, with its log. The results are in build/bench/faults.json. */
-#include "tests/fake/sim.h"
+ * Without arguments each pair of state and fault once for each strategy, `all` at each of
+ * delays_ms, `STRATEGY FAULT STATE MS` one cell, with its log. The results are in
+ * build/bench/faults.json. */
+#include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -21,7 +22,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define QUIET_S  1500 /* of the simulated clock: all retries of all steps together take less */
 #define STAY_S   120
 #define RIGHT_S  240
 #define REACH_S  200
@@ -33,179 +33,7 @@
 
 static struct sim_guest *const mover = &sim_guests[0], *const peer = &sim_guests[1];
 
-/* ---- the world is right ---- */
-
-static char wrong[TEXT_MAX];
-
-__attribute__((format(printf, 1, 2))) static bool is_wrong(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(wrong, sizeof wrong, fmt, ap);
-	va_end(ap);
-	return false;
-}
-
-/* The host where g must be. */
-static int home(struct sim_guest *g)
-{
-	struct sim_qemu *q = sim_qemu_of(g);
-
-	return q ? q->host : -1;
-}
-
-static bool leases_right(int h, struct sim_guest *g, const char *vf_name)
-{
-	for (size_t i = 0; i < sim_hosts[h].d.vfs.vf_count; i++) {
-		struct vf *vf = &sim_hosts[h].d.vfs.vfs[i];
-		bool ours = vf->leased && !strcmp(vf->vm, g->uuid);
-		bool wanted = vf_name && !strcmp(vf->name, vf_name);
-
-		if (ours != wanted)
-			return is_wrong("host %s %s VF %s for %s", sim_hosts[h].name,
-					ours ? "has leased" : "has not leased", vf->name, g->name);
-		if (ours && *vf->migration)
-			return is_wrong("the lease of VF %s is still a migration's", vf->name);
-	}
-	return true;
-}
-
-static bool vfs_right(struct sim_guest *g, int at, const char *vf_name)
-{
-	for (int h = 0; h < SIM_HOSTS; h++) {
-		for (unsigned i = 0; i < SIM_VFS; i++) {
-			struct sim_vf *vf = &sim_hosts[h].vfs[i];
-			bool wanted = h == at && vf_name && !strcmp(vf->name, vf_name);
-
-			if ((vf->guid == g->vguid) != wanted)
-				return is_wrong("VF %s %s the vGUID of %s", vf->name,
-						wanted ? "does not show" : "shows", g->name);
-			if (wanted && !vf->prepared)
-				return is_wrong("VF %s is not prepared", vf->name);
-			if (!wanted && vf->guid == vf->parked_guid && vf->prepared)
-				return is_wrong("VF %s was not released", vf->name);
-		}
-		if (!leases_right(h, g, h == at ? vf_name : NULL))
-			return false;
-	}
-	return true;
-}
-
-static bool binding_right(struct sim_guest *g, const struct sim_qemu *q)
-{
-	struct sim_binding *b = sim_binding(g->vguid);
-
-	if (!b)
-		return is_wrong("%s is not bound in ibvmig-sm", g->name);
-	if (strcmp(b->host, sim_hosts[q->host].name) || strcmp(b->vf, q->device_vf))
-		return is_wrong("ibvmig-sm has %s on host %s, VF %s, not %s", g->name, b->host,
-				b->vf, q->device_vf);
-	return b->lid == 20u + (unsigned)(b - sim_fabric.bindings)
-		       ? true
-		       : is_wrong("%s has LID %u", g->name, b->lid);
-}
-
-static bool guest_right(struct sim_guest *g)
-{
-	struct sim_qemu *q = sim_qemu_of(g);
-	struct vm *vm;
-
-	if (sim_running(g) != 1)
-		return is_wrong("%s runs on %u hosts", g->name, sim_running(g));
-	if (!sim_hosts[q->host].proc.up)
-		return is_wrong("ibvmigd is down on %s", sim_hosts[q->host].name);
-	if (!q->has_device)
-		return is_wrong("%s has no VF in QEMU on %s", g->name, sim_hosts[q->host].name);
-	vm = vm_find(&sim_hosts[q->host].d, g->uuid);
-	if (!vm || vm->state != VM_ATTACHED || !vm->vf || vm->problem)
-		return is_wrong("%s is \"%s\" at ibvmigd of %s (%s)", g->name,
-				vm ? vm_state_name(vm) : "unknown", sim_hosts[q->host].name,
-				vm && vm->problem ? vm->problem : "-");
-	if (strcmp(vm->vf->name, q->device_vf))
-		return is_wrong("%s has VF %s in QEMU, %s in the daemon", g->name, q->device_vf,
-				vm->vf->name);
-	if (q->preset_mib != 1)
-		return is_wrong("the speed of %s is not preset (%u MiB/s)", g->name, q->preset_mib);
-	if (*g->suspended || !g->live)
-		return is_wrong("%s is suspended", g->name);
-	if (agent_state(vm->agent) != AGENT_UP)
-		return is_wrong("the agent of %s is not connected", g->name);
-	return vfs_right(g, q->host, q->device_vf) && binding_right(g, q);
-}
-
-/* Where nobody is left to say how the migration has ended: the rest waits for an operator, and so
- * does a peer for a mover that lives and has no VF yet. */
-static bool peer_right(void)
-{
-	if (sim_qemu_of(mover) && !mover->live)
-		return true;
-	if (*peer->suspended || !peer->live)
-		return is_wrong("%s waits for a source that is lost", peer->name);
-	return sim_hosts[HOST_C].d.peer_watches
-		       ? is_wrong("the peer's host still watches a migration")
-		       : true;
-}
-
-static bool gone_right(struct sim_guest *g)
-{
-	if (sim_binding(g->vguid))
-		return is_wrong("%s is dead, and still bound", g->name);
-	/* Its peer has given its QPs up, and takes part in the next migration. */
-	return vfs_right(g, -1, NULL) && guest_right(peer);
-}
-
-static bool records_right(void)
-{
-	for (int h = 0; h < SIM_HOSTS; h++) {
-		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next)
-			if (!m->ended)
-				return is_wrong("host %s: migration is %s%s (%.200s)",
-						sim_hosts[h].name, m->back ? "undo of " : "",
-						migrate_state_name(m->state), m->trouble);
-		if (sim_hosts[h].d.peer_watches)
-			return is_wrong("host %s still watches a migration", sim_hosts[h].name);
-	}
-	return true;
-}
-
-static bool vm_may_be_dead, source_lost;
-
-static bool all_right(void *arg)
-{
-	(void)arg;
-	for (int h = 0; h < SIM_HOSTS; h++)
-		if (!sim_hosts[h].proc.up)
-			return is_wrong("ibvmigd is down on %s", sim_hosts[h].name);
-	if (!records_right())
-		return false;
-	if (vm_may_be_dead && !sim_qemu_of(mover))
-		return gone_right(mover);
-	if (!guest_right(peer))
-		return false;
-	if (mover->ballast_until_us > sim_us())
-		return is_wrong("the ballast is still on");
-	return guest_right(mover);
-}
-
-/* What must never be, not even for a moment. */
-static char broken[TEXT_MAX];
-
-static void never(void)
-{
-	struct sim_qemu *q = sim_qemu_of(mover);
-
-	if (*broken)
-		return;
-	if (sim_vfs_with(mover->vguid) > 1)
-		snprintf(broken, sizeof broken, "two VFs show the vGUID");
-	else if (sim_running(mover) > 1)
-		snprintf(broken, sizeof broken, "the VM runs twice");
-	else if (q && q->vcpu == VCPU_RUNS && mover->live && !mover->process_dead && !q->has_device)
-		snprintf(broken, sizeof broken, "the QPs run without a device");
-	else if (q && mover->live != peer->live && !mover->process_dead)
-		snprintf(broken, sizeof broken, "one end runs without the other");
-}
+static bool source_lost;
 
 /* ---- states ---- */
 
@@ -436,7 +264,7 @@ static void kill_port(int arg)
 
 static void kill_qemu(int host)
 {
-	vm_may_be_dead = true;
+	sim_vm_may_be_dead = true;
 	sim_qemu_kill(host);
 }
 
@@ -538,34 +366,6 @@ struct result {
 	char text[TEXT_MAX];
 };
 
-/* Its other half waits for an operator. */
-static bool other_half_parked(const struct migration *m)
-{
-	enum migrate_role other = m->role == ROLE_SOURCE ? ROLE_DESTINATION : ROLE_SOURCE;
-
-	for (int h = 0; h < SIM_HOSTS; h++) {
-		struct migration *o = migrate_find(&sim_hosts[h].d, m->id, other);
-
-		if (o && o->state == M_PARKED)
-			return true;
-	}
-	return false;
-}
-
-static bool quiet(void *arg)
-{
-	(void)arg;
-	if (sim_migration.under_way)
-		return false;
-	for (int h = 0; h < SIM_HOSTS; h++)
-		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next)
-			if (!m->ended && m->state != M_PARKED && !other_half_parked(m))
-				return is_wrong("host %s: migration does not end: %s%s (%.200s)",
-						sim_hosts[h].name, m->back ? "undo of " : "",
-						migrate_state_name(m->state), m->trouble);
-	return true;
-}
-
 static void mend_all(void)
 {
 	for (int h = 0; h < SIM_HOSTS; h++) {
@@ -596,7 +396,7 @@ static void resolved(void *arg, int rc, struct json_object *answer, const char *
 	(void)arg;
 	(void)answer;
 	if (rc)
-		resolve_refused = is_wrong("resolve is refused: %.200s", error) || true;
+		resolve_refused = sim_is_wrong("resolve is refused: %.200s", error) || true;
 }
 
 /* Runs the command of each PARKED record. */
@@ -611,7 +411,7 @@ static bool resolve_all(struct result *r)
 				continue;
 			r->parked++;
 			if (!names_command(&sim_hosts[h], m))
-				return is_wrong("a PARKED record names no command");
+				return sim_is_wrong("a PARKED record names no command");
 			sim_http(h, base, "POST", path, NULL, 10000, resolved, NULL);
 		}
 	}
@@ -620,13 +420,14 @@ static bool resolve_all(struct result *r)
 
 static bool settle(struct result *r)
 {
-	if (!sim_run(quiet, NULL, sim_us() + QUIET_S * SIM_S, never))
+	if (!sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never))
 		return false;
 	mend_all();
-	if (sim_virsh_mends() && !sim_run(quiet, NULL, sim_us() + QUIET_S * SIM_S, never))
+	if (sim_virsh_mends() &&
+	    !sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never))
 		return false;
 	for (int tries = 0; tries < 3; tries++) {
-		if (sim_run(all_right, NULL, sim_us() + RIGHT_S * SIM_S, never))
+		if (sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, sim_never))
 			return true;
 		if (!resolve_all(r) || resolve_refused)
 			return false;
@@ -636,14 +437,14 @@ static bool settle(struct result *r)
 
 static bool migrate_again(void)
 {
-	int from = home(mover), to = from == HOST_A ? HOST_B : HOST_A;
+	int from = sim_home(mover), to = from == HOST_A ? HOST_B : HOST_A;
 
 	sim_migrate(from, to);
-	if (!sim_run(quiet, NULL, sim_us() + QUIET_S * SIM_S, never))
+	if (!sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never))
 		return false;
 	if (!sim_migration.ok)
-		return is_wrong("the next migration fails: %.300s", sim_migration.error);
-	return sim_run(all_right, NULL, sim_us() + RIGHT_S * SIM_S, never);
+		return sim_is_wrong("the next migration fails: %.300s", sim_migration.error);
+	return sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, sim_never);
 }
 
 static bool play(const struct fault *f, const struct point *p, unsigned delay_ms, struct result *r)
@@ -652,37 +453,61 @@ static bool play(const struct fault *f, const struct point *p, unsigned delay_ms
 
 	set_scene(p->scenario);
 	sim_migrate(HOST_A, HOST_B);
-	r->reached = sim_run(at_point, (void *)(uintptr_t)p, start + REACH_S * SIM_S, never);
+	r->reached = sim_run(at_point, (void *)(uintptr_t)p, start + REACH_S * SIM_S, sim_never);
 	if (!r->reached)
-		return is_wrong("the state was not reached");
-	sim_run(NULL, NULL, sim_us() + delay_ms * SIM_MS, never);
+		return sim_is_wrong("the state was not reached");
+	sim_run(NULL, NULL, sim_us() + delay_ms * SIM_MS, sim_never);
 	if (f)
 		f->strike(f->arg);
 	if (source_lost) {
-		sim_run(NULL, NULL, sim_us() + LOST_S * SIM_S, never);
-		r->dead = home(mover) < 0;
-		return peer_right();
+		sim_run(NULL, NULL, sim_us() + LOST_S * SIM_S, sim_never);
+		r->dead = sim_home(mover) < 0;
+		return sim_peer_right();
 	}
 	start = sim_us();
 	if (!settle(r))
 		return false;
 	r->seconds = (double)(sim_us() - start) / 1e6;
-	r->moved = home(mover) == HOST_B;
-	r->dead = home(mover) < 0;
+	r->moved = sim_home(mover) == HOST_B;
+	r->dead = sim_home(mover) < 0;
 	/* It stays right. */
-	sim_run(NULL, NULL, sim_us() + STAY_S * SIM_S, never);
-	return all_right(NULL) && (r->dead || migrate_again());
+	sim_run(NULL, NULL, sim_us() + STAY_S * SIM_S, sim_never);
+	return sim_all_right(NULL) && (r->dead || migrate_again());
 }
 
-static void run_cell(const char *dir, const struct fault *f, const struct point *p,
+/* Each strategy goes through all faults, where it has the state for long enough to be struck in it.
+ */
+static const struct {
+	const char *name;
+	bool migrates_state;
+	unsigned passed; /* states that it only passes, if it comes to them at all */
+} strategies[] = {
+	{"late", false, 0},
+	{"early", false, 1u << M_HOLD},
+	/* Nothing is attached, so nothing parks for a VF that cannot be. */
+	{"native", true, 1u << M_QUIESCE | 1u << M_DETACH | 1u << M_PARKED},
+};
+
+static bool only_passes(size_t strategy, const struct point *p)
+{
+	return (p->role == ROLE_SOURCE || p->state == M_PARKED) &&
+	       strategies[strategy].passed & 1u << p->state;
+}
+
+static void run_cell(const char *dir, size_t strategy, const struct fault *f, const struct point *p,
 		     unsigned delay_ms, struct result *r)
 {
+	sim_mover.strategy = strategies[strategy].name;
+	sim_mover.migrates_state = strategies[strategy].migrates_state;
 	mkdir(dir, 0700);
-	if (!sim_world_start(dir) || !all_right(NULL)) {
-		snprintf(r->text, sizeof r->text, "the world does not start: %.300s", wrong);
+	if (!sim_world_start(dir) || !sim_all_right(NULL)) {
+		snprintf(r->text, sizeof r->text, "the world does not start: %.300s", sim_wrong);
 	} else {
-		r->ok = play(f, p, delay_ms, r) && !*broken;
-		snprintf(r->text, sizeof r->text, "%.390s", *broken ? broken : r->ok ? "" : wrong);
+		r->ok = play(f, p, delay_ms, r) && !*sim_broken;
+		snprintf(r->text, sizeof r->text, "%.390s",
+			 *sim_broken ? sim_broken
+			 : r->ok     ? ""
+				     : sim_wrong);
 	}
 	r->ran = true;
 }
@@ -690,6 +515,7 @@ static void run_cell(const char *dir, const struct fault *f, const struct point 
 /* ---- all cells ---- */
 
 struct cell {
+	size_t strategy;           /* index */
 	const struct fault *fault; /* NULL: none */
 	const struct point *point;
 	unsigned delay_ms;
@@ -716,7 +542,7 @@ static void start_cell(const char *dir, struct cell *c, int number)
 		return;
 	/* Of the processor's time, not of the clock's: a loaded machine is no failure. */
 	setrlimit(RLIMIT_CPU, &cpu);
-	run_cell(own, c->fault, c->point, c->delay_ms, c->result);
+	run_cell(own, c->strategy, c->fault, c->point, c->delay_ms, c->result);
 	nftw(own, unlink_one, 16, FTW_DEPTH | FTW_PHYS);
 	_exit(0);
 }
@@ -754,6 +580,11 @@ static const char *fault_name(const struct cell *c)
 	return c->fault ? c->fault->name : "none";
 }
 
+static bool same_row(const struct cell *a, const struct cell *b)
+{
+	return a->fault == b->fault && a->strategy == b->strategy;
+}
+
 static int write_report(const struct cell *cells, size_t n)
 {
 	FILE *f AUTO_FILE = NULL;
@@ -771,6 +602,7 @@ static int write_report(const struct cell *cells, size_t n)
 		const struct cell *c = &cells[i];
 		struct json_object *o AUTO_JSON = json_object_new_object();
 
+		json_set_str(o, "strategy", strategies[c->strategy].name);
 		json_set_str(o, "fault", fault_name(c));
 		json_set_str(o, "state", c->point->name);
 		json_set_u64(o, "after_ms", c->delay_ms);
@@ -795,36 +627,38 @@ static unsigned print_rows(const struct cell *cells, size_t n)
 		unsigned count = 0, failed = 0;
 		size_t first = i;
 
-		for (; i < n && !strcmp(fault_name(&cells[i]), name); i++, count++)
+		for (; i < n && same_row(&cells[i], &cells[first]); i++, count++)
 			failed += !cells[i].result->ok;
-		printf("%s %u - %s: %u cells\n", failed ? "not ok" : "ok", ++row, name, count);
+		printf("%s %u - %s, %s: %u cells\n", failed ? "not ok" : "ok", ++row,
+		       strategies[cells[first].strategy].name, name, count);
 		for (size_t k = first; k < i; k++)
 			if (!cells[k].result->ok)
-				printf("# %s %s %u: %s\n", name, cells[k].point->name,
-				       cells[k].delay_ms, cells[k].result->text);
+				printf("# %s %s %s %u: %s\n", strategies[cells[k].strategy].name,
+				       name, cells[k].point->name, cells[k].delay_ms,
+				       cells[k].result->text);
 		failed_rows += failed > 0;
 	}
 	printf("1..%u\n", row);
 	return failed_rows;
 }
 
-static size_t make_cells(struct cell *cells, struct result *results, const char *fault,
-			 const char *state, bool all_delays)
+static size_t add_cells(struct cell *cells, struct result *results, size_t n, size_t strategy,
+			const char *fault, const char *state, bool all_delays)
 {
-	size_t n = 0;
-
 	for (size_t f = 0; f < ARRAY_SIZE(faults) + 1; f++) {
 		const struct fault *one = f ? &faults[f - 1] : NULL;
 
 		if (fault && strcmp(one ? one->name : "none", fault))
 			continue;
 		for (size_t p = 0; p < ARRAY_SIZE(points); p++) {
-			if (state && strcmp(points[p].name, state))
+			if ((state && strcmp(points[p].name, state)) ||
+			    only_passes(strategy, &points[p]))
 				continue;
 			for (size_t d = 0; d < ARRAY_SIZE(delays_ms); d++) {
 				if (!all_delays && d != (f + p) % ARRAY_SIZE(delays_ms))
 					continue;
-				cells[n] = (struct cell){.fault = one,
+				cells[n] = (struct cell){.strategy = strategy,
+							 .fault = one,
 							 .point = &points[p],
 							 .delay_ms = delays_ms[d],
 							 .result = &results[n]};
@@ -835,14 +669,29 @@ static size_t make_cells(struct cell *cells, struct result *results, const char 
 	return n;
 }
 
-#define CELLS_MAX (ARRAY_SIZE(points) * (ARRAY_SIZE(faults) + 1) * ARRAY_SIZE(delays_ms))
+/* strategy, fault, state: NULL for all. */
+static size_t make_cells(struct cell *cells, struct result *results, const char *strategy,
+			 const char *fault, const char *state, bool all_delays)
+{
+	size_t n = 0;
 
-static int run_all(const char *dir, const char *fault, const char *state, bool all_delays)
+	for (size_t s = 0; s < ARRAY_SIZE(strategies); s++)
+		if (!strategy || !strcmp(strategies[s].name, strategy))
+			n = add_cells(cells, results, n, s, fault, state, all_delays);
+	return n;
+}
+
+#define CELLS_MAX                                                                                  \
+	(ARRAY_SIZE(strategies) * ARRAY_SIZE(points) * (ARRAY_SIZE(faults) + 1) *                  \
+	 ARRAY_SIZE(delays_ms))
+
+static int run_all(const char *dir, const char *strategy, const char *fault, const char *state,
+		   bool all_delays)
 {
 	static struct cell cells[CELLS_MAX];
 	struct result *results = mmap(NULL, CELLS_MAX * sizeof *results, PROT_READ | PROT_WRITE,
 				      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	size_t n = make_cells(cells, results, fault, state, all_delays), running = 0;
+	size_t n = make_cells(cells, results, strategy, fault, state, all_delays), running = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		if (running == JOBS) {
@@ -858,19 +707,21 @@ static int run_all(const char *dir, const char *fault, const char *state, bool a
 	return print_rows(cells, n) != 0;
 }
 
-static int run_one(const char *dir, const char *fault, const char *state, const char *ms)
+static int run_one(const char *dir, const char *strategy, const char *fault, const char *state,
+		   const char *ms)
 {
 	static struct cell cells[CELLS_MAX];
 	static struct result results[CELLS_MAX];
-	size_t n = make_cells(cells, results, fault, state, true);
+	size_t n = make_cells(cells, results, strategy, fault, state, true);
 	uint64_t delay = 0;
 
 	if (!n || parse_u64(ms, 0, 100000, &delay)) {
-		fprintf(stderr, "there is no fault %s, or no state %s\n", fault, state);
+		fprintf(stderr, "there is no strategy %s, fault %s, or state %s\n", strategy, fault,
+			state);
 		return 2;
 	}
 	log_set_level(LOG_DEBUG);
-	run_cell(dir, cells[0].fault, cells[0].point, (unsigned)delay, results);
+	run_cell(dir, cells[0].strategy, cells[0].fault, cells[0].point, (unsigned)delay, results);
 	printf("%s: %s%s%s, %u parked, settled after %.3f s, %llu steps\n",
 	       results->ok ? "ok" : "not ok", verdict(results), *results->text ? ": " : "",
 	       results->text, results->parked, results->seconds, (unsigned long long)sim_steps());
@@ -891,14 +742,17 @@ int main(int argc, char **argv)
 	}
 	log_init("faults");
 	log_set_level((enum log_level)0);
-	if (argc > 1 && strcmp(argv[1], "all") && argc != 4) {
-		fprintf(stderr, "usage: %s [all [FAULT [STATE]] | FAULT STATE MS]\n", argv[0]);
+	if (argc > 1 && strcmp(argv[1], "all") && argc != 5) {
+		fprintf(stderr,
+			"usage: %s [all [STRATEGY [FAULT [STATE]]] | STRATEGY FAULT STATE MS]\n",
+			argv[0]);
 		return 2;
 	}
-	if (argc > 3 && strcmp(argv[1], "all"))
-		rc = run_one(own, argv[1], argv[2], argv[3]);
+	if (argc > 4 && strcmp(argv[1], "all"))
+		rc = run_one(own, argv[1], argv[2], argv[3], argv[4]);
 	else
-		rc = run_all(own, argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL, argc > 1);
+		rc = run_all(own, argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL,
+			     argc > 4 ? argv[4] : NULL, argc > 1);
 	nftw(own, unlink_one, 16, FTW_DEPTH | FTW_PHYS);
 	return rc;
 }

@@ -174,6 +174,7 @@ class View:
 
     def __init__(self, lab):
         self.ports, self.links, self.lid, self.guid, self.lft = {}, {}, {}, {}, {}
+        self.lmc = {}  # a CA port's LIDs are 2^lmc, from lid on
         self.read_topology(lab.tool("ibnetdiscover"))
         self.read_lfts(lab, lab.tool("dump_fts"))
 
@@ -191,7 +192,8 @@ class View:
             if m and kind:
                 self.links[(ident, int(m[1]))] = (m[3], int(m[4]))
                 if kind == "Ca":
-                    self.lid[ident] = int(re.search(r"# lid (\d+)", m[5])[1])
+                    lid = re.search(r"# lid (\d+) lmc (\d)", m[5])
+                    self.lid[ident], self.lmc[ident] = int(lid[1]), int(lid[2])
                     self.guid[ident] = int(m[2], 16)
 
     def read_lfts(self, lab, text):
@@ -215,6 +217,13 @@ class View:
         if port != NO_PATH:
             self.lft[ident][lid] = port
 
+    def lids(self, ident):
+        return range(self.lid[ident], self.lid[ident] + (1 << self.lmc.get(ident, 0)))
+
+    def top(self):
+        """The highest LID that a port has."""
+        return max(lid for ident in self.lid for lid in self.lids(ident))
+
     def cas(self):
         return [i for i, (kind, _) in self.ports.items() if kind == "Ca"]
 
@@ -235,9 +244,9 @@ class View:
         return node
 
     def broken(self):
-        """(source, destination) names of all pairs of CAs that do not reach each other's LID."""
+        """(source, destination) names of all pairs of CAs that do not reach each other's LIDs."""
         return [(self.ports[a][1], self.ports[b][1]) for a in self.cas() for b in self.cas()
-                if a != b and self.walk(a, self.lid[b]) != b]
+                if a != b and any(self.walk(a, lid) != b for lid in self.lids(b))]
 
     def broken_why(self, lab):
         """One line for each CA that somebody does not reach: what it shows, what the switches hold,
@@ -264,10 +273,12 @@ class View:
         return {s: dict(t) for s, t in self.lft.items()}
 
     def not_copied(self, lid, vf, pf):
-        """Switches at which this LID of a VF has not the entry of the PF's: at their own the VF's port."""
+        """(switch, LID) of a VF, from this one on, that has not the entry of the PF's, or at the VF's own
+        switch its port."""
         at = next((n, p) for (n, p), (peer, _) in self.links.items() if peer == vf)
-        return {s: (t.get(lid), t.get(self.lid[pf])) for s, t in self.lft.items()
-                if t.get(lid) != (at[1] if s == at[0] else t.get(self.lid[pf]))}
+        return {(s, lid + k): (t.get(lid + k), t.get(like)) for s, t in self.lft.items()
+                for k, like in enumerate(self.lids(pf))
+                if t.get(lid + k) != (at[1] if s == at[0] else t.get(like))}
 
 
 class Lab:

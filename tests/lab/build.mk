@@ -6,3 +6,4 @@ DATAPATH_SRC := tests/lab/datapath/main.c tests/lab/datapath/fabric.c tests/lab/
                 tests/lab/datapath/registry.c tests/lab/netlink.c
 $(eval $(call testtool,lab_datapath,$(DATAPATH_SRC),$(NET_LIBS) -libmad -libumad))
 $(eval $(call shared,umad_timeouts,tests/lab/umad_timeouts.c,-libmad -libumad -lpthread))
+$(eval $(call shared,umad_guids,tests/lab/umad_guids.c,-libmad -libumad -lpthread))

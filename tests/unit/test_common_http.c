@@ -65,18 +65,20 @@ static void on_text(struct http_request *req)
 /* Who asked last; nobody may ask for what is secret. */
 static struct http_who asked;
 
-static bool may(const struct http_who *who, const char *method, const char *path, void *user)
+static unsigned roles(const struct http_who *who, void *user)
 {
-	(void)method;
 	(void)user;
 	asked = *who;
-	return strcmp(path, "/v1/secret");
+	return REST_READ_ONLY;
 }
 
 static const struct http_route routes[] = {
-	{"POST", "/v1/echo/*", on_echo}, {"GET", "/v1/stream", on_stream},
-	{"GET", "/v1/text", on_text},    {"GET", "/v1/secret", on_text},
-	{"GET", "/v1/park", on_park},    {0},
+	{"POST", "/v1/echo/*", on_echo, REST_READ_ONLY},
+	{"GET", "/v1/stream", on_stream, REST_READ_ONLY},
+	{"GET", "/v1/text", on_text, REST_READ_ONLY},
+	{"GET", "/v1/secret", on_text, REST_ROOT},
+	{"GET", "/v1/park", on_park, REST_READ_ONLY},
+	{0},
 };
 
 struct call {
@@ -125,7 +127,7 @@ static int setup(void **state)
 	snprintf(path, sizeof path, "/tmp/ibvmig-http-%d", getpid());
 	snprintf(base, sizeof base, "unix:%s", path);
 	if (loop_new(&loop) || work_pool_new(loop, 4, &pool) ||
-	    http_server_new(loop, http_listen_unix(path, 0600), routes, NULL, &server))
+	    http_server_new(loop, http_listen_unix(path, 0600), NULL, routes, NULL, &server))
 		return -1;
 	*state = server;
 	return 0;
@@ -271,10 +273,10 @@ static void test_who_asks(void **state)
 	gid_t gid = getegid();
 	bool ours = false;
 
-	http_server_set_may(*state, may);
-	EXPECT(GET("/v1/secret", ""), "403", "\"forbidden\"");
+	http_server_set_roles(*state, roles);
+	EXPECT(GET("/v1/secret", ""), "403", "\"forbidden\"", "the role root");
 	EXPECT(GET("/v1/text", ""), "200");
-	http_server_set_may(*state, NULL);
+	http_server_set_roles(*state, NULL);
 	assert_true(asked.local);
 	assert_int_equal(asked.uid, geteuid());
 	for (unsigned i = 0; i < asked.group_count; i++)
@@ -376,6 +378,21 @@ static void test_stream_of_one_who_does_not_read(void **state)
 	EXPECT(GET("/v1/text", ""), "200 OK");
 }
 
+/* A request that is begun and not ended. */
+static void test_half_a_request(void **state)
+{
+	struct raw r = {.request = "GET /v1/te"};
+	struct http_server *server = *state;
+	uint64_t late = server->counters.late;
+
+	server->request_ms = 200;
+	raw_start(&r);
+	raw_wait(&r);
+	server->request_ms = HTTP_REQUEST_MS;
+	assert_int_equal(server->counters.late, late + 1);
+	EXPECT(GET("/v1/text", ""), "200 OK");
+}
+
 int main(void)
 {
 	const struct CMUnitTest common_http[] = {
@@ -386,6 +403,7 @@ int main(void)
 		cmocka_unit_test(test_who_asks),
 		cmocka_unit_test(test_rate),
 		cmocka_unit_test(test_buckets),
+		cmocka_unit_test(test_half_a_request),
 		cmocka_unit_test(test_stream),
 		cmocka_unit_test(test_stream_of_one_who_left),
 		cmocka_unit_test(test_stream_of_one_who_does_not_read),

@@ -2,6 +2,7 @@
 /* Each trap is set, and found; without it, all is well. The host's files are a folder. */
 #include "tests/unit/tap.h"
 
+#include <errno.h>
 #include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/doctor.h"
+#include "daemon/lease.h"
 
 #define PF "/sys/class/infiniband/mlx5_0"
 #define VF "/sys/class/infiniband/mlx5_2"
@@ -216,6 +218,23 @@ static void test_vfio(void **state)
 	expect("vfio", "bad", "no driver");
 }
 
+static void test_lease(void **state)
+{
+	char *dir AUTO_FREE = strf("%s/leases", root);
+	int claim;
+
+	(void)state;
+	doctor_lease(&d, "/leases");
+	expect("lease", "warning", "systemctl enable --now ibvmig-lease");
+	claim = lease_claim(dir);
+	assert_true(claim >= 0);
+	assert_int_equal(lease_claim(dir), -EWOULDBLOCK);
+	doctor_lease(&d, "/leases");
+	assert_non_null(finding("lease", "ok"));
+	close(claim);
+	assert_false(lease_is_claimed(dir));
+}
+
 static void test_hook(void **state)
 {
 	char *hook AUTO_FREE = strf("%s/etc/libvirt/hooks/qemu.d/ibvmig", root);
@@ -406,6 +425,23 @@ static void test_qemu(void **state)
 	expect("qemu", "skipped", "g1");
 }
 
+static void test_certificate(void **state)
+{
+	const int64_t now = 1800000000, day = 86400;
+
+	(void)state;
+	doctor_certificate(&d, true, true, now + 30 * day, now);
+	expect_well();
+	doctor_certificate(&d, true, true, now + 30 * day - 1, now);
+	expect("certificate", "warning", "expires in 29 days");
+	doctor_certificate(&d, true, true, now, now);
+	expect("certificate", "bad", "has expired");
+	doctor_certificate(&d, true, false, 0, now);
+	expect("certificate", "warning", "ibvmig-certs");
+	doctor_certificate(&d, false, false, 0, now);
+	expect("certificate", "skipped", "listen");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -415,6 +451,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_zero_guids, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_vfio, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_hook, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lease, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_memlock, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_host_without_hca, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_inventory, setup, teardown),
@@ -423,6 +460,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_duplicate_vguids, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_peers, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_qemu, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_certificate, setup, teardown),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

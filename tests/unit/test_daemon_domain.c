@@ -65,7 +65,7 @@ static void test_bad_metadata_says_why(void **state)
 		{VF("pf='pf0' vguid='0x00a1b2fffe000101'"), {"pkey is missing", "0x0001"}},
 		{VF("pf='pf0' vguid='0x00a1b2fffe000101' pkey='0x8000'"), {"0x8000", "0xffff"}},
 		{VF("pf='pf0' vguid='0x00a1b2fffe000101' pkey='8001x'"), {"8001x", "0xffff"}},
-		{VF(GOOD " strategy='fast'"), {"\"fast\"", "auto, late or early"}},
+		{VF(GOOD " strategy='fast'"), {"\"fast\"", "auto, native, late, early or cold"}},
 		{VF("pf='pf0' vguid='0x00a1b2fffe000101' pkey='0x8001' index='16'"),
 		 {"\"16\"", "0 to 15"}},
 		{VF(GOOD) VF(GOOD), {"2 <ibvmig:vf>", "one VF"}},

@@ -79,6 +79,12 @@ struct vm *vm_by_name(struct daemon *daemon, const char *name)
 	return strcmp(name, "g1") ? NULL : &g1;
 }
 
+struct migration *migrate_open(struct daemon *daemon, const char *uuid)
+{
+	(void)uuid;
+	return daemon->migrations;
+}
+
 struct json_object *migrate_record(const struct migration *m)
 {
 	struct json_object *o = json_object_new_object();
@@ -88,10 +94,10 @@ struct json_object *migrate_record(const struct migration *m)
 }
 
 static const struct http_route routes[] = {
-	{"POST", "/v1/vms/*/migrate", mover_post_migrate},
-	{"POST", "/v1/vms/*/abort", mover_post_abort},
-	{"GET", "/v1/jobs", mover_get_jobs},
-	{"GET", "/v1/jobs/*", mover_get_job},
+	{"POST", "/v1/vms/*/migrate", mover_post_migrate, REST_NOVA},
+	{"POST", "/v1/vms/*/abort", mover_post_abort, REST_NOVA},
+	{"GET", "/v1/jobs", mover_get_jobs, REST_NOVA},
+	{"GET", "/v1/jobs/*", mover_get_job, REST_NOVA},
 	{0},
 };
 
@@ -169,7 +175,7 @@ static int setup(void **state)
 	snprintf(path, sizeof path, "/tmp/ibvmig-mover-%d", getpid());
 	snprintf(base, sizeof base, "unix:%s", path);
 	if (loop_new(&d.loop) || work_pool_new(d.loop, 4, &d.pool) || mover_new(&d, &d.movers) ||
-	    http_server_new(d.loop, http_listen_unix(path, 0600), routes, &d, &server))
+	    http_server_new(d.loop, http_listen_unix(path, 0600), NULL, routes, &d, &server))
 		return -1;
 	*state = server;
 	return 0;
@@ -197,7 +203,8 @@ static void test_goes_well(void **state)
 		  NULL);
 	n = json_opt_u64(job, "job", 0);
 	assert_string_equal(json_opt_str(job, "state", ""), "running");
-	assert_string_equal(g1.strategy_once, "early");
+	assert_true(g1.has_strategy_once);
+	assert_int_equal(g1.strategy_once, STRATEGY_EARLY);
 	job = ask("GET", "/v1/jobs/1", NULL, NULL);
 	assert_int_equal(json_opt_u64(json_opt(job, "progress"), "remaining_bytes", 0), 40);
 	let_go(0);
@@ -205,7 +212,7 @@ static void test_goes_well(void **state)
 	assert_string_equal(json_opt_str(job, "state", ""), "done");
 	assert_null(json_opt_str(job, "error", NULL));
 	assert_null(json_opt(job, "progress"));
-	assert_null(g1.strategy_once);
+	assert_false(g1.has_strategy_once);
 	assert_string_equal(played.uri, "qemu+tcp://hostb/system");
 	assert_int_equal(played.mib, 80);
 	assert_true(played.persistent);
@@ -259,7 +266,7 @@ static void test_refusals(void **state)
 		{"/v1/vms/g1/migrate", "{\"to\":\"a b\"}", "\"a b\""},
 		{"/v1/vms/g1/migrate", "{\"to\":\"hosta\"}", "runs on host hosta already"},
 		{"/v1/vms/g1/migrate", "{\"to\":\"b\",\"strategy\":\"best\"}",
-		 "auto, late or early"},
+		 "auto, native, late or early"},
 		{"/v1/vms/plain/migrate", "{\"to\":\"b\",\"strategy\":\"late\"}", "no VF"},
 		{"/v1/vms/g1/migrate", "{\"to\":\"b\",\"bandwidth_mib\":99999999}", "99999999"},
 	};

@@ -218,6 +218,17 @@ static void resume(void **state)
 	assert_int_equal(json_opt_u64(json_object_array_get_idx(mine, 0), "sl", 99), 4);
 	assert_int_equal(json_opt_u64(json_object_array_get_idx(theirs, 0), "sl", 99), 3);
 	assert_int_equal(json_object_array_length(others), 0);
+	/* without a change of the LID, none is told */
+	assert_null(json_opt(json_object_array_get_idx(mine, 0), "slid"));
+	assert_null(json_opt(json_object_array_get_idx(theirs, 0), "dlid"));
+	json_set_u64(move, "lid_before", 7);
+	json_set_u64(move, "lid_after", 10);
+	struct json_object *mine10 AUTO_JSON = repath_of_mover(move, MOVED);
+	struct json_object *theirs10 AUTO_JSON = repath_of_peer(move, MOVED, PEER);
+	assert_int_equal(json_opt_u64(json_object_array_get_idx(mine10, 0), "slid", 0), 10);
+	assert_null(json_opt(json_object_array_get_idx(mine10, 0), "dlid"));
+	assert_int_equal(json_opt_u64(json_object_array_get_idx(theirs10, 0), "dlid", 0), 10);
+	assert_null(json_opt(json_object_array_get_idx(theirs10, 0), "slid"));
 	text = "{\"paths_changed\":0}";
 	assert_int_equal(json_parse(text, strlen(text), &same), 0);
 	assert_null(repath_of_mover(same, MOVED));

@@ -92,15 +92,17 @@ static void test_nothing_else_is_documented(void **state)
 	}
 }
 
-static bool listed(struct json_object *roles, const char *role)
+/* The one role that the document's security of an operation names. */
+static const char *documented_role(struct json_object *operation)
 {
-	for (size_t i = 0; i < json_object_array_length(roles); i++)
-		if (!strcmp(json_object_get_string(json_object_array_get_idx(roles, i)), role))
-			return true;
-	return false;
+	struct json_object *list = json_opt(operation, "security"), *roles;
+
+	assert_int_equal(json_object_array_length(list), 1);
+	roles = json_opt(json_object_array_get_idx(list, 0), "certificate");
+	assert_int_equal(json_object_array_length(roles), 1);
+	return json_object_get_string(json_object_array_get_idx(roles, 0));
 }
 
-/* What the document says of roles is what is decided. */
 static void test_roles_are_documented(void **state)
 {
 	struct json_object *doc AUTO_JSON = document();
@@ -108,19 +110,12 @@ static void test_roles_are_documented(void **state)
 	(void)state;
 	for (const struct http_route *r = rest_routes; r->method; r++) {
 		struct json_object *o = operation(json_opt(doc, "paths"), r);
-		struct json_object *roles = json_opt(o, "x-roles");
-		const struct {
-			const char *role;
-			const struct http_who *who;
-		} all[] = {{"admin", &admin}, {"read", &reader}, {"peer", &far}};
 
 		assert_non_null(json_opt_str(o, "operationId", NULL));
 		assert_non_null(json_opt(json_opt(o, "responses"), "default"));
-		for (size_t i = 0; i < ARRAY_SIZE(all); i++)
-			if (listed(roles, all[i].role) !=
-			    rest_may(all[i].who, r->method, r->path, &d))
-				fail_msg("%s %s for %s: %s", r->method, r->path, all[i].role,
-					 json_text(roles));
+		if (strcmp(documented_role(o), rest_role_name(r->role)))
+			fail_msg("%s %s is documented for %s, takes %s", r->method, r->path,
+				 documented_role(o), rest_role_name(r->role));
 	}
 }
 
@@ -156,23 +151,75 @@ static void test_references(void **state)
 	check_refs(doc, doc);
 }
 
+static bool may(const struct http_who *who, const char *method, const char *path)
+{
+	const struct http_route *r = rest_routes;
+
+	while (strcmp(r->method, method) || strcmp(r->path, path))
+		r++;
+	return rest_roles(who, &d) & r->role;
+}
+
 static void test_who_may(void **state)
 {
 	(void)state;
-	assert_true(rest_may(&root, "POST", "/v1/hook", &d));
-	assert_true(rest_may(&root, "POST", "/v1/peer/relay", &d));
-	assert_true(rest_may(&admin, "POST", "/v1/vms/g1/migrate", &d));
-	assert_false(rest_may(&admin, "POST", "/v1/hook", &d));
-	assert_true(rest_may(&reader, "GET", "/v1/status", &d));
-	assert_false(rest_may(&reader, "POST", "/v1/vms/g1/migrate", &d));
-	assert_false(rest_may(&stranger, "GET", "/v1/status", &d));
-	assert_false(rest_may(&far, "POST", "/v1/vms/g1/abort", &d));
-	assert_true(rest_may(&far, "POST", "/v1/peer/check", &d));
+	assert_true(may(&root, "POST", "/v1/hook"));
+	assert_true(may(&root, "POST", "/v1/peer/relay"));
+	assert_true(may(&admin, "POST", "/v1/vms/*/migrate"));
+	assert_false(may(&admin, "POST", "/v1/hook"));
+	assert_false(may(&admin, "POST", "/v1/peer/switch"));
+	assert_true(may(&reader, "GET", "/v1/status"));
+	assert_false(may(&reader, "POST", "/v1/vms/*/migrate"));
+	assert_false(may(&stranger, "GET", "/v1/status"));
+	assert_false(may(&far, "POST", "/v1/vms/*/abort"));
+	assert_true(may(&far, "POST", "/v1/peer/check"));
 	settings.read_group.given = settings.admin_group.given = false;
-	assert_false(rest_may(&reader, "GET", "/v1/status", &d));
-	assert_false(rest_may(&stranger, "GET", "/v1/status", &d));
-	assert_true(rest_may(&root, "GET", "/v1/status", &d));
+	assert_false(may(&reader, "GET", "/v1/status"));
+	assert_false(may(&stranger, "GET", "/v1/status"));
+	assert_true(may(&root, "GET", "/v1/status"));
 	settings.read_group.given = settings.admin_group.given = true;
+}
+
+/* A certificate counts for what the table says, and for nothing else. */
+static void test_who_may_by_certificate(void **state)
+{
+	struct http_who who = {.address = "10.0.0.2",
+			       .names = "hosta\nhosta.cloud.example\n10.0.0.2"};
+	struct role_table *t = &settings.tls.roles;
+
+	(void)state;
+	assert_false(may(&who, "GET", "/v1/status"));
+	assert_int_equal(role_table_add(t, "read-only prometheus"), 0);
+	assert_int_equal(role_table_add(t, "peer *.cloud.example"), 0);
+	assert_int_equal(role_table_add(t, "nova  nova.example"), 0);
+	assert_true(may(&who, "GET", "/v1/status"));
+	assert_true(may(&who, "POST", "/v1/peer/switch"));
+	assert_false(may(&who, "POST", "/v1/vms/*/migrate"));
+	assert_false(may(&who, "POST", "/v1/hook"));
+	who.names = "NOVA.example";
+	assert_true(may(&who, "POST", "/v1/vms/*/migrate"));
+	assert_false(may(&who, "POST", "/v1/peer/switch"));
+	who.names = "prometheus\nnova.example";
+	assert_true(may(&who, "POST", "/v1/vms/*/migrate"));
+	who.names = "prometheus";
+	assert_true(may(&who, "GET", "/metrics"));
+	assert_false(may(&who, "POST", "/v1/vms/*/migrate"));
+	who.names = "cloud.example\nxcloud.example\n.cloud.example\n*.cloud.example.org";
+	assert_false(may(&who, "GET", "/v1/status"));
+	role_table_clear(t);
+}
+
+static void test_bad_roles(void **state)
+{
+	static const char *const lines[] = {"",       "peer",    "root x",   "king x",   "peer a b",
+					    "peer *", "peer *.", "peer a*b", "peer **.x"};
+	struct role_table t = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
+		if (!role_table_add(&t, lines[i]))
+			fail_msg("\"%s\" is taken", lines[i]);
+	assert_int_equal(t.count, 0);
 }
 
 int main(void)
@@ -183,6 +230,8 @@ int main(void)
 		cmocka_unit_test(test_roles_are_documented),
 		cmocka_unit_test(test_references),
 		cmocka_unit_test(test_who_may),
+		cmocka_unit_test(test_who_may_by_certificate),
+		cmocka_unit_test(test_bad_roles),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -23,6 +23,7 @@ static const char inventory[] =
 	"\"vfs\":[{\"name\":\"pf0vf1\",\"pf\":\"pf0\",\"index\":1,"
 	"\"parked_guid\":\"0x00fab0fffe000101\",\"guid\":\"0x00fab0fffe000101\"},"
 	"{\"name\":\"pf0vf2\",\"pf\":\"pf0\",\"index\":2,"
+	"\"port_guid\":\"0x00fab0fffe000901\",\"guid_index\":7,"
 	"\"parked_guid\":\"0x00fab0fffe000102\",\"guid\":\"0x00fab0fffe000102\"}]}";
 
 static int load(const char *text)
@@ -57,6 +58,29 @@ static void test_claims_say_what_is_allowed(void **state)
 	assert_string_equal(error, "pkey 0x9001 is not in the PKey table of pf0, which has 0xffff, "
 				   "0x8001");
 	assert_null(vf);
+}
+
+/* Which entry of which GUID table a VF is: the provider's word, else the PF's port and VF 0 in
+ * entry 1. */
+static void test_entries(void **state)
+{
+	struct json_object *o AUTO_JSON = json_object_new_object();
+	struct json_object *copy AUTO_JSON = json_object_new_object();
+
+	(void)state;
+	assert_int_equal(table.vfs[0].port_guid, 0x00fab0fffe000100);
+	assert_int_equal(table.vfs[0].guid_index, 2);
+	vf_set_entry(o, &table.vfs[1]);
+	vf_copy_entry(copy, o);
+	assert_string_equal(json_opt_str(copy, "port_guid", ""), "0x00fab0fffe000901");
+	assert_int_equal(json_opt_u64(copy, "guid_index", 0), 7);
+	table.vfs[0].guid_index = 0; /* a VF beyond the table's end has none, and none is told */
+	json_object_put(o);
+	o = json_object_new_object();
+	vf_set_entry(o, &table.vfs[0]);
+	vf_copy_entry(o, o);
+	assert_int_equal(json_object_object_length(o), 0);
+	table.vfs[0].guid_index = 2;
 }
 
 static void test_leases_are_exclusive_and_durable(void **state)
@@ -142,6 +166,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_claims_say_what_is_allowed),
+		cmocka_unit_test(test_entries),
 		cmocka_unit_test(test_leases_are_exclusive_and_durable),
 		cmocka_unit_test(test_bad_inventories),
 	};

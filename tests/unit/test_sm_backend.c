@@ -2,7 +2,11 @@
 #include "tests/unit/tap.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "sm-helper/backend.h"
 
@@ -73,12 +77,109 @@ static void test_plugin_absent(void **state)
 	client_free(c);
 }
 
+/* ---- a plugin that is played, and may be silent ---- */
+
+struct played {
+	int listens, fd;
+	char path[64];
+	pthread_t thread;
+	unsigned answers;
+	uint64_t generation; /* of the last answer */
+};
+
+static void *answer(void *arg)
+{
+	struct played *p = arg;
+
+	if (p->fd < 0)
+		p->fd = accept(p->listens, NULL, NULL);
+	for (unsigned i = 0; i < p->answers; i++) {
+		struct sm_status_request req;
+		struct sm_status_reply r = {.instance = 5, .generation = ++p->generation};
+
+		if (recv(p->fd, &req, sizeof req, 0) != sizeof req)
+			return NULL;
+		r.h.head = req.head;
+		r.h.head.bytes = sizeof r;
+		send(p->fd, &r, sizeof r, MSG_NOSIGNAL);
+	}
+	return p;
+}
+
+static void begin_answers(struct played *p, unsigned count)
+{
+	p->answers = count;
+	assert_int_equal(pthread_create(&p->thread, NULL, answer, p), 0);
+}
+
+static void end_answers(struct played *p)
+{
+	void *done;
+
+	assert_int_equal(pthread_join(p->thread, &done), 0);
+	assert_non_null(done);
+}
+
+static void play(struct played *p)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+	*p = (struct played){.fd = -1};
+	snprintf(p->path, sizeof p->path, "/tmp/test_sm_backend.%d", getpid());
+	strcpy(a.sun_path, p->path);
+	unlink(p->path);
+	p->listens = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(p->listens, (struct sockaddr *)&a, sizeof a), 0);
+	assert_int_equal(listen(p->listens, 4), 0);
+}
+
+/* A plugin that waits for a sweep answers nobody: then a look tells what was so before, and how
+ * long ago; what it says later is not taken for the answer to a later question; when it has ended,
+ * it says nothing more. */
+static void test_look(void **state)
+{
+	struct played p;
+	struct sm_status_reply s;
+	char error[CLIENT_ERROR_MAX];
+	uint64_t age;
+
+	(void)state;
+	play(&p);
+	const struct backend_conf conf = {.plugin_socket = p.path};
+	struct client *c = open_client("opensm-plugin", &conf);
+
+	begin_answers(&p, 1);
+	while (client_look(c, &s, &age, error) == -ETIMEDOUT)
+		; /* on a machine that stands still */
+	end_answers(&p);
+	assert_int_equal(s.generation, 1);
+	for (unsigned i = 0; i < 2; i++) { /* silence */
+		assert_int_equal(client_look(c, &s, &age, error), 0);
+		assert_int_equal(s.generation, 1);
+		assert_true(age > 0);
+	}
+	begin_answers(&p, 2);
+	do {
+		assert_int_equal(client_look(c, &s, &age, error), 0);
+		assert_true(s.generation == 3 || age > 0);
+	} while (s.generation != 3);
+	end_answers(&p);
+	close(p.fd);
+	close(p.listens);
+	unlink(p.path);
+	assert_int_equal(client_look(c, &s, &age, error), -ECONNREFUSED);
+	assert_int_equal(s.generation, 0);
+	assert_non_null(strstr(error, p.path));
+	client_free(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_backend[] = {
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_none),
 		cmocka_unit_test(test_plugin_absent),
+		cmocka_unit_test(test_look),
 	};
 
 	return RUN_TESTS(sm_backend);

@@ -110,6 +110,34 @@ int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_e
 	return 0;
 }
 
+/* No VF here shares its port's LID. */
+int client_guids(struct client *c, const struct sm_slot *slots, unsigned count,
+		 unsigned deadline_ms, struct sm_guids_reply *ret_reply,
+		 char error[static CLIENT_ERROR_MAX])
+{
+	(void)c;
+	(void)slots;
+	(void)count;
+	(void)deadline_ms;
+	(void)ret_reply;
+	(void)error;
+	fail();
+	return -ECONNREFUSED;
+}
+
+int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index,
+	       uint64_t *ret_guid, char error[static PROBE_ERROR_MAX])
+{
+	(void)m;
+	(void)lid;
+	(void)port_guid;
+	(void)index;
+	(void)ret_guid;
+	(void)error;
+	fail();
+	return -EIO;
+}
+
 static int assign_one(const struct sm_target *t, struct sm_target *ret_before, uint16_t *ret_lid)
 {
 	int i = place_at(t->switch_guid, t->switch_port);
@@ -296,16 +324,18 @@ static struct move_request way(unsigned vm, unsigned from, unsigned to)
 	return m;
 }
 
-/* What the hosts do before a move, and to undo one. */
+/* What the hosts do before a move, and to undo one: all that is left shows its own GUID before a
+ * vGUID is shown anywhere else. */
 static void show(const struct move_request *m, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
-		for (unsigned k = 0; k < OWN; k++) {
+		for (unsigned k = 0; k < OWN; k++)
 			if (parked(k) == m[i].from.parked_guid)
 				w.at[k].shown = parked(k);
+	for (unsigned i = 0; i < n; i++)
+		for (unsigned k = 0; k < OWN; k++)
 			if (parked(k) == m[i].to.parked_guid)
 				w.at[k].shown = m[i].vguid;
-		}
 }
 
 /* VM n on place n, with LID n + 1. */
@@ -441,7 +471,7 @@ static void test_twice(void **state)
 {
 	struct move_request vm[] = {way(0, 0, 8), way(1, 1, 9), way(0, 0, 10)},
 			    to[] = {way(0, 0, 8), way(1, 1, 9), way(2, 2, 8)},
-			    chain[] = {way(0, 0, 1), way(1, 1, 9)};
+			    from[] = {way(0, 0, 8), way(1, 0, 9)};
 
 	(void)state;
 	show(vm, 2);
@@ -449,10 +479,10 @@ static void test_twice(void **state)
 	assert_int_equal(e.status, 400);
 	assert_string_equal(e.detail, "moves 0 and 2 both name vGUID 0x0000000000005001");
 	assert_int_equal(move_all(to, 3), -EINVAL);
-	assert_string_equal(e.detail, "moves 0 and 2 both name VF vf8 of h8 (parked GUID "
+	assert_string_equal(e.detail, "moves 0 and 2 both go to VF vf8 of h8 (parked GUID "
 				      "0x0000000000001011)");
-	assert_int_equal(move_all(chain, 2), -EINVAL);
-	assert_non_null(strstr(e.detail, "moves 0 and 1 both name VF vf1"));
+	assert_int_equal(move_all(from, 2), -EINVAL);
+	assert_non_null(strstr(e.detail, "moves 0 and 1 both go from VF vf0"));
 	assert_int_equal(w.assigns, 0);
 	for (unsigned i = 0; i < 4; i++)
 		assert_at(i, i);
@@ -463,6 +493,152 @@ static void assert_nothing_moved(unsigned assigns)
 	assert_int_equal(w.assigns, assigns);
 	for (unsigned i = 0; i < 4; i++)
 		assert_at(i, i);
+}
+
+/* A VM goes where another one leaves: the LID of the VF at the end goes where the first one was,
+ * and each place is named once. */
+static void test_chain(void **state)
+{
+	struct move_request m[] = {way(1, 1, 2), way(0, 0, 1), way(2, 2, 9)};
+	struct move_request back[] = {way(1, 2, 1), way(2, 9, 2), way(0, 1, 0)};
+	struct move_request taken[] = {way(0, 0, 1), way(2, 2, 9)};
+
+	(void)state;
+	show(taken, 1); /* VM 1 stays where VM 0 wants to be */
+	assert_int_equal(move_all(taken, 2), -EBUSY);
+	assert_string_equal(e.code, "vf-in-use");
+	w.at[1].shown = vguid(1);
+	show(m, 3);
+	assert_int_equal(move_all(m, 3), 0);
+	assert_int_equal(w.targets, 4);
+	assert_true(res.verified);
+	assert_at(0, 1);
+	assert_at(1, 2);
+	assert_at(2, 9);
+	assert_int_equal(w.at[0].guid, parked(0));
+	assert_int_equal(w.at[0].lid, 10);
+	assert_int_equal(move_all(m, 3), 0); /* again */
+	assert_int_equal(w.targets, 3);
+	show(back, 3);
+	assert_int_equal(move_all(back, 3), 0);
+	for (unsigned i = 0; i < 4; i++)
+		assert_at(i, i);
+	assert_int_equal(w.at[9].lid, 10);
+	assert_int_equal(w.at[9].guid, parked(9));
+}
+
+/* Two change places; and a circle that is undone by the hosts after it was refused, once as it was,
+ * once found by a sweep where they had been. */
+static void test_circle(void **state)
+{
+	struct move_request m[] = {way(0, 0, 1), way(1, 1, 0), way(3, 3, 8)};
+	struct move_request back[] = {way(0, 1, 0), way(1, 0, 1), way(3, 8, 3)};
+
+	(void)state;
+	show(m, 3);
+	w.fail[0] = -EEXIST;
+	assert_int_equal(move_all(m, 3), -EEXIST);
+	for (unsigned swept = 0; swept < 2; swept++) {
+		for (unsigned i = 0; swept && i < OWN; i++)
+			w.at[i].guid = w.at[i].shown;
+		if (swept) { /* OpenSM gives LIDs by GUIDs */
+			w.at[0].lid = 2;
+			w.at[1].lid = 1;
+			w.at[8].lid = 4;
+			w.at[3].lid = 60;
+			w.generation++;
+		}
+		show(back, 3);
+		assert_int_equal(move_all(back, 3), 0);
+		for (unsigned i = 0; i < 4; i++)
+			assert_at(i, i);
+		show(m, 3);
+	}
+	assert_int_equal(move_all(m, 2), 0);
+	assert_int_equal(w.targets, 2);
+	assert_at(0, 1);
+	assert_at(1, 0);
+}
+
+/* Batches of any shape, of which some fail and are undone, and some end before the answer. */
+static void random_batch(unsigned *at)
+{
+	struct move_request m[4], back[4];
+	bool used[OWN] = {false};
+	unsigned n = 0, to[4], outcome = (unsigned)rand() % 5;
+	int rc;
+
+	for (unsigned vm = 0; vm < 4; vm++)
+		if (rand() % 2) /* it stays */
+			used[at[vm]] = true;
+		else
+			m[n++].vguid = vm;
+	for (unsigned i = 0; i < n; i++) {
+		unsigned vm = (unsigned)m[i].vguid;
+
+		do {
+			to[i] = rand() % 2 ? at[rand() % 4] : (unsigned)rand() % OWN;
+		} while (used[to[i]] || to[i] == at[vm]);
+		used[to[i]] = true;
+		m[i] = way(vm, at[vm], to[i]);
+		back[i] = way(vm, to[i], at[vm]);
+	}
+	show(m, n);
+	w.fail[0] = outcome == 1 ? -EEXIST : outcome == 2 ? -ECONNRESET : 0;
+	w.lost = outcome == 3 ? -ECONNRESET : 0;
+	w.swept = outcome == 4;
+	rc = n ? move_all(m, n) : 0;
+	assert_int_equal(rc, n ? w.lost + (outcome == 1   ? -EEXIST
+					   : outcome == 2 ? -ECONNRESET
+							  : 0)
+			       : 0);
+	w.fail[0] = w.lost = 0;
+	if (rc) { /* the hosts' undo, whatever has become of it */
+		assert_int_equal(ops_reconcile(&o, &e), 0);
+		show(back, n);
+		assert_int_equal(move_all(back, n), 0);
+	}
+	for (unsigned i = 0; !rc && i < n; i++)
+		at[(m[i].vguid - vguid(0)) / 2] = to[i];
+}
+
+static void test_random_chains(void **state)
+{
+	unsigned at[] = {0, 1, 2, 3};
+
+	(void)state;
+	srand(3);
+	for (unsigned round = 0; round < 300; round++) {
+		bool lid[2 * OWN] = {false};
+
+		random_batch(at);
+		for (unsigned vm = 0; vm < 4; vm++)
+			assert_at(vm, at[vm]);
+		for (unsigned i = 0; i <= OWN; i++) { /* none lost, none twice */
+			assert_true(w.at[i].lid <= OWN + 1 && !lid[w.at[i].lid]);
+			lid[w.at[i].lid] = true;
+		}
+	}
+}
+
+/* The process ends in a batch with a chain; one VM of it is nowhere when it is back. */
+static void test_settled_chain(void **state)
+{
+	struct move_request m[] = {way(0, 0, 1), way(1, 1, 9)};
+	struct reg_entry x;
+
+	(void)state;
+	show(m, 2);
+	w.lost = -ECONNRESET;
+	assert_int_equal(move_all(m, 2), -ECONNRESET);
+	w.lost = 0;
+	w.at[9].guid = parked(9);
+	w.generation++;
+	assert_int_equal(ops_reconcile(&o, &e), 0);
+	assert_at(0, 1);
+	assert_int_equal(registry_find(o.registry, vguid(1), &x), 0);
+	assert_int_equal(x.intent, REG_NONE);
+	assert_int_equal(x.at.parked_guid, parked(9));
 }
 
 /* One of a batch cannot be: none is. */
@@ -500,6 +676,24 @@ static void test_again(void **state)
 	assert_int_equal(move_all(m, 2), 0);
 	assert_int_equal(w.assigns, 3);
 	assert_at(0, 8);
+	assert_at(1, 9);
+}
+
+/* A place that OpenSM does not see is looked for once more, after a sweep. */
+static void test_unseen(void **state)
+{
+	struct move_request m[] = {way(0, 0, 1), way(1, 1, 9)};
+
+	(void)state;
+	show(m, 2);
+	w.fail[0] = w.fail[1] = -ENOENT; /* still not there after a sweep */
+	assert_int_equal(move_all(m, 2), -ENOENT);
+	assert_string_equal(e.code, "unknown-vf");
+	assert_int_equal(w.sweeps, 1);
+	w.fail[0] = -ENOENT;
+	assert_int_equal(move_all(m, 2), 0);
+	assert_int_equal(w.sweeps, 2);
+	assert_at(0, 1);
 	assert_at(1, 9);
 }
 
@@ -573,20 +767,20 @@ static void test_free_lids(void **state)
 	o.addresses = ADDRESS_DYNAMIC;
 	assert_int_equal(ops_reconcile(&o, &e), 0);
 	assert_int_equal(registry_find(o.registry, vguid(0), &x), 0);
-	x.dynamic = true;
+	x.mode = ADDRESS_DYNAMIC;
 	x.lid = 203; /* its VF does not show that just now */
 	assert_int_equal(registry_put(o.registry, &x), 0);
 	assert_int_equal(dynamic_lids(&o, &lids, &e), 0);
 	for (unsigned want = 202; want < 206; want += 1 + (want == 202)) {
-		assert_int_equal(dynamic_take(&lids, &lid, &e), 0);
+		assert_int_equal(dynamic_take(&lids, 0, &lid, &e), 0);
 		assert_int_equal(lid, want);
 	}
 	o.lid_range = (struct lid_range){200, 204}; /* both switches, and the VM's */
 	assert_int_equal(dynamic_lids(&o, &lids, &e), 0);
-	assert_int_equal(dynamic_take(&lids, &lid, &e), 0);
-	assert_int_equal(dynamic_take(&lids, &lid, &e), 0);
+	assert_int_equal(dynamic_take(&lids, 0, &lid, &e), 0);
+	assert_int_equal(dynamic_take(&lids, 0, &lid, &e), 0);
 	assert_int_equal(lid, 204);
-	assert_int_equal(dynamic_take(&lids, &lid, &e), -ENOSPC);
+	assert_int_equal(dynamic_take(&lids, 0, &lid, &e), -ENOSPC);
 	assert_non_null(strstr(e.detail, "0 of the 5 from 200 to 204 are free"));
 	assert_string_equal(e.code, "no-free-lid");
 }
@@ -640,8 +834,13 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_follows, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_peer, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_twice, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_chain, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_circle, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_random_chains, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_settled_chain, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unseen, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_not_verified, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
 		cmocka_unit_test(test_lid_range),

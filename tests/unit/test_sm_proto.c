@@ -205,12 +205,65 @@ static void test_records(void **state)
 	assert_int_equal(check(&r, sizeof r.head), -EPROTO);
 }
 
+static struct sm_guids_request *entries(unsigned count, size_t *ret_bytes)
+{
+	static struct sm_guids_request r;
+
+	memset(&r, 0, sizeof r);
+	*ret_bytes = offsetof(struct sm_guids_request, slot) + count * sizeof r.slot[0];
+	r.head = (struct sm_head){SM_PROTO_MAGIC, SM_PROTO_VERSION, SM_OP_GUIDS, 1,
+				  (uint32_t)*ret_bytes};
+	r.deadline_ms = 1000;
+	r.count = count;
+	for (unsigned i = 0; i < count && i < SM_ASSIGN_MAX; i++)
+		r.slot[i] = (struct sm_slot){.port_guid = 0x10, .index = (uint8_t)(i + 1)};
+	return &r;
+}
+
+static void test_guids(void **state)
+{
+	struct sm_guids_request *r;
+	size_t bytes;
+
+	(void)state;
+	r = entries(SM_ASSIGN_MAX, &bytes); /* that all show nothing is no GUID named twice */
+	assert_int_equal(check(r, bytes), 0);
+	for (size_t n = 0; n < bytes; n += n < 64 ? 1 : 97)
+		assert_int_equal(check(r, n), -EPROTO);
+	r->count--;
+	assert_int_equal(check(r, bytes), -EPROTO);
+	r = entries(0, &bytes);
+	assert_int_equal(check(r, bytes), -EINVAL);
+	r = entries(2, &bytes);
+	r->deadline_ms = SM_DEADLINE_MAX_MS + 1;
+	assert_int_equal(check(r, bytes), -EINVAL);
+	r = entries(2, &bytes);
+	r->slot[1].index = r->slot[0].index;
+	assert_int_equal(check(r, bytes), -EINVAL);
+	r->slot[1].port_guid++;
+	assert_int_equal(check(r, bytes), 0);
+	r->slot[0].guid = r->slot[1].guid = 0x77;
+	assert_int_equal(check(r, bytes), -EINVAL);
+	r = entries(2, &bytes);
+	r->slot[1].index = 0;
+	assert_int_equal(check(r, bytes), -EINVAL);
+	r = entries(2, &bytes);
+	r->slot[1].guid = r->slot[1].port_guid;
+	assert_int_equal(check(r, bytes), -EINVAL);
+	r->slot[1].guid = UINT64_MAX;
+	assert_int_equal(check(r, bytes), -EINVAL);
+	r->slot[1].guid = 0;
+	r->slot[1].port_guid = 0;
+	assert_int_equal(check(r, bytes), -EINVAL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_proto[] = {
 		cmocka_unit_test(test_heads),         cmocka_unit_test(test_batch_length),
 		cmocka_unit_test(test_batch_numbers), cmocka_unit_test(test_noise),
 		cmocka_unit_test(test_intent),        cmocka_unit_test(test_records),
+		cmocka_unit_test(test_guids),
 	};
 
 	return RUN_TESTS(sm_proto);

@@ -73,7 +73,7 @@ static void test_round_trip(void **state)
 
 	(void)state;
 	e.intent = REG_MOVE;
-	e.dynamic = true;
+	e.mode = ADDRESS_DYNAMIC;
 	e.to = e.at;
 	e.to.parked_guid = 0x12;
 	strcpy(e.to.host, "b'; DROP TABLE vguid; --");
@@ -146,6 +146,14 @@ static void test_batch(void **state)
 	}
 	assert_int_equal(registry_subscribe(r, "a", "http://new"), 0); /* nothing is left open */
 	e[2].at.parked_guid = 23;
+	assert_int_equal(registry_put_all(r, e, 3), 0);
+	e[0].at.parked_guid = 22; /* two exchange their VFs, and back */
+	e[1].at.parked_guid = 21;
+	assert_int_equal(registry_put_all(r, e, 3), 0);
+	assert_int_equal(registry_find_vf(r, 22, &got), 0);
+	assert_int_equal(got.vguid, 1);
+	e[0].at.parked_guid = 21;
+	e[1].at.parked_guid = 22;
 	assert_int_equal(registry_put_all(r, e, 3), 0);
 	registry_close(r);
 	r = open_registry();

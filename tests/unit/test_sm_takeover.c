@@ -14,7 +14,7 @@
 
 static struct takeover_port port[PORTS];
 static struct sm_target batch[SM_ASSIGN_MAX];
-static unsigned seed;
+static unsigned seed, lids = 1; /* lids: of each port, with its LMC */
 
 static unsigned any(unsigned below)
 {
@@ -41,7 +41,8 @@ static void start(void)
 			.guid = i < 4 ? vguid(i) : parked(i),
 			.switch_guid = 0x10 + i % 3,
 			.switch_port = (uint8_t)(1 + i),
-			.lid = (uint16_t)(60 + 3 * i + (i > 5)),
+			.lids = (uint16_t)lids,
+			.lid = (uint16_t)((60 + 3 * i + (i > 5)) * lids),
 		};
 	for (unsigned i = 0; i < PORTS; i++)
 		port[i].known = port[i].lid;
@@ -75,7 +76,9 @@ static struct takeover_result settle(unsigned count)
 	assert_int_equal(takeover_settle(port, PORTS, batch, count, &r), 0);
 	for (unsigned i = 0; i < PORTS; i++)
 		for (unsigned k = 0; k < i; k++)
-			assert_true(!port[i].gets || port[i].gets != port[k].gets);
+			assert_true(!port[i].gets || !port[k].gets ||
+				    port[i].gets + port[i].lids <= port[k].gets ||
+				    port[k].gets + port[k].lids <= port[i].gets);
 	return r;
 }
 
@@ -96,7 +99,7 @@ static void cut_short(unsigned moves)
 	for (unsigned i = 0; i < PORTS; i++) {
 		was[i] = port[i].lid;
 		if (!any(3)) /* what OpenSM's file says is of long ago */
-			port[i].known = any(2) ? 0 : (uint16_t)(60 + any(60));
+			port[i].known = any(2) ? 0 : (uint16_t)(60 + any(60 * lids));
 	}
 	for (unsigned i = 0; i < moves; i++) {
 		uint16_t a = port[i].lid, b = port[4 + i].lid;
@@ -127,9 +130,11 @@ static void test_cut_short(void **state)
 	for (seed = 1; seed < 20000; seed += 7) {
 		unsigned was = seed;
 
+		lids = 1u << seed % 3;
 		cut_short(1 + any(4));
 		seed = was;
 	}
+	lids = 1;
 }
 
 /* Nothing was sent, and nothing was undone: the move is carried out. */
@@ -251,13 +256,38 @@ static void test_place_gone(void **state)
 	assert_int_equal(port[0].gets, 250);
 }
 
+/* A subnet whose LMC has become 1: ports have LIDs that are no multiple of 2, or that another one
+ * needs now; who cannot keep what it has waits for OpenSM's choice, and nobody gets half of it. */
+static void test_other_lmc(void **state)
+{
+	(void)state;
+	lids = 2;
+	start();
+	lids = 1;
+	port[12].lids = 1; /* a switch, on the second LID of port 1 */
+	port[12].lid = (uint16_t)(port[1].lid + 1);
+	port[0].lid++;
+	port[0].known = 0;
+	port[2].known = (uint16_t)(port[2].lid + 1);
+	settle(0);
+	assert_int_equal(port[0].gets, 0);
+	assert_int_equal(port[1].gets, port[1].lid);
+	assert_int_equal(port[2].gets, port[2].lid);
+	assert_int_equal(port[12].gets, port[12].known);
+	port[12].lid = 0;
+	port[12].lids = 2;
+	port[12].known = 0xbfff;
+	settle(0);
+	assert_int_equal(port[12].gets, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cut_short),  cmocka_unit_test(test_replayed),
 		cmocka_unit_test(test_stale_file), cmocka_unit_test(test_file_fills),
 		cmocka_unit_test(test_doubled),    cmocka_unit_test(test_past),
-		cmocka_unit_test(test_place_gone),
+		cmocka_unit_test(test_place_gone), cmocka_unit_test(test_other_lmc),
 	};
 
 	return RUN_TESTS(tests);

@@ -23,6 +23,8 @@ static const struct {
 	{"mesh:8x8,vfs=1", ROUTE_MINHOP},
 	{"irregular:20,2,1,hosts=2,vfs=2", ROUTE_UPDN},
 	{"irregular:30,3,2,vfs=2,vswitch", ROUTE_MINHOP},
+	{"xgft:3,4,3/2,2,vfs=2,lmc=2,vflmc=2,vswitch", ROUTE_UPDN},
+	{"irregular:20,3,5,hosts=2,vfs=2,lmc=1,vflmc=3", ROUTE_MINHOP},
 };
 
 static unsigned moves_wanted(void)
@@ -332,13 +334,130 @@ static void copy_on(const char *text, enum route_engine engine)
 		if (check_fabric(&f, 1, &c, &e))
 			fail_msg("%s, copy %u: %s", text, i, e.text);
 	}
-	struct move gone = {lid, 0, FABRIC_NONE, 0, true, FABRIC_NONE, FABRIC_NONE};
+	struct move gone = {lid, 0, FABRIC_NONE, 0, true, FABRIC_NONE, FABRIC_NONE, 0, 0};
 	assert_int_equal(moves_plan(&f, &gone, 1, MOVES_ALL, &p, &e), 0);
 	assert_int_equal(p.smps, f.switches);
 	assert_int_equal(moves_apply(&f, &p), 0);
 	assert_int_equal(fabric_lft_entry(&f, 0, lid), VSWITCH_NO_PATH);
 	assert_int_equal(f.end[at].lid, 0);
 	moves_free(&p);
+	fabric_clear(&f);
+}
+
+/* What the ports show after a batch, computed without a plan: VM i is at to[i], and of the LIDs
+ * that are left each goes where the chain begins. */
+static void expect_lids(const struct fabric *f, const uint32_t *vm, const uint32_t *to, unsigned k,
+			uint16_t *ret_lid)
+{
+	for (uint32_t i = 0; i < f->ends; i++)
+		ret_lid[i] = f->end[i].lid;
+	for (unsigned i = 0; i < k; i++)
+		ret_lid[to[i]] = f->end[vm[i]].lid;
+	for (unsigned i = 0; i < k; i++) {
+		uint32_t left = vm[i], end = to[i];
+		bool first = true;
+
+		for (unsigned n = 0; n < k; n++)
+			first = first && to[n] != left;
+		for (unsigned n = 0; first && n < k; n++)
+			if (vm[n] == end) {
+				end = to[n];
+				n = UINT32_MAX; /* begins again at 0 */
+			}
+		if (first)
+			ret_lid[left] = f->end[end].lid;
+	}
+}
+
+/* k VMs to places of which some are left in the same batch: chains, and exchanges in a circle. */
+static void draw_chains(const struct fabric *f, unsigned k, uint32_t *vm, uint32_t *to)
+{
+	bool *is_vm AUTO_FREE = calloc(f->ends, 1), *is_to AUTO_FREE = calloc(f->ends, 1);
+
+	for (unsigned i = 0; i < k; i++) {
+		do {
+			vm[i] = random_vf(f);
+		} while (is_vm[vm[i]]);
+		is_vm[vm[i]] = true;
+	}
+	for (unsigned i = 0; i < k; i++) {
+		do {
+			to[i] = rand() % 2 ? vm[(unsigned)rand() % k] : random_vf(f);
+		} while (is_to[to[i]] || to[i] == vm[i]);
+		is_to[to[i]] = true;
+	}
+}
+
+/* One batch with chains: each block of each switch once, all pairs walk afterwards, and undone it
+ * is as before. */
+static void chain(struct fabric *f, unsigned k)
+{
+	uint16_t *lid AUTO_FREE = calloc(f->ends, sizeof *lid);
+	struct moves_plan p = {0};
+	struct fabric_error e = {""};
+	struct check_result c;
+	uint32_t vm[16], to[16];
+	struct move m[32];
+	size_t bytes;
+	unsigned n;
+
+	draw_chains(f, k, vm, to);
+	expect_lids(f, vm, to, k, lid);
+	assert_int_equal(moves_swaps(f, vm, to, k, m, &n, &e), 0);
+	assert_true(n <= 2 * k);
+	assert_int_equal(moves_plan(f, m, n, MOVES_ALL, &p, &e), 0);
+	for (unsigned i = 0; i < p.smps; i++)
+		for (unsigned x = 0; x < i; x++)
+			assert_true(p.smp[x].sw != p.smp[i].sw || p.smp[x].block != p.smp[i].block);
+	assert_int_equal(moves_order(f, &p), 0);
+	uint8_t *before AUTO_FREE = tables(f, &bytes);
+	send_and_watch(f, &p, !p.unordered);
+	assert_int_equal(moves_apply(f, &p), 0);
+	for (uint32_t i = 0; i < f->ends; i++)
+		assert_int_equal(f->end[i].lid, lid[i]);
+	if (check_fabric(f, 1, &c, &e))
+		fail_msg("%u in a batch: %s", k, e.text);
+	if (rand() % 2) {
+		moves_undo(&p);
+		send_and_watch(f, &p, false);
+		uint8_t *after AUTO_FREE = tables(f, &bytes);
+		assert_memory_equal(before, after, bytes);
+		assert_int_equal(moves_apply(f, &p), 0);
+	}
+	moves_free(&p);
+}
+
+static void test_chains(void **state)
+{
+	static const unsigned some[] = {0, 3, 6, 7};
+
+	(void)state;
+	srand(11);
+	for (unsigned i = 0; i < ARRAY_SIZE(some); i++) {
+		struct fabric f;
+
+		make(nets[some[i]].text, nets[some[i]].engine, &f);
+		for (unsigned round = 0; round < 60; round++)
+			chain(&f, 2 + (unsigned)rand() % 7);
+		fabric_clear(&f);
+	}
+}
+
+static void test_bad_chains(void **state)
+{
+	uint32_t vm[] = {1, 2}, same[] = {3, 3}, there[] = {2, 2};
+	struct fabric_error e;
+	struct move m[4];
+	struct fabric f;
+	unsigned n;
+
+	(void)state;
+	make("xgft:3,3/2,vfs=1,vflmc=1", ROUTE_MINHOP, &f);
+	assert_int_equal(moves_swaps(&f, vm, same, 2, m, &n, &e), -EINVAL);
+	assert_string_equal(e.text, "hv1-vf1 is twice in the batch");
+	assert_int_equal(moves_swaps(&f, vm, there, 2, m, &n, &e), -EINVAL);
+	assert_string_equal(e.text, "hv0-vf1 has LMC 1 and hv1-pf has 0: they cannot exchange "
+				    "their LIDs");
 	fabric_clear(&f);
 }
 
@@ -360,10 +479,10 @@ static void test_bad_batches(void **state)
 
 	(void)state;
 	make("xgft:3,3/2", ROUTE_MINHOP, &f);
-	struct move twice[] = {{6, 7, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE},
-			       {6, 8, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE}};
-	struct move multicast = {0xc000, 7, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE};
-	struct move port = {6, 7, 0, 99, false, FABRIC_NONE, FABRIC_NONE};
+	struct move twice[] = {{6, 7, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE, 0, 0},
+			       {6, 8, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE, 0, 0}};
+	struct move multicast = {0xc000, 7, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE, 0, 0};
+	struct move port = {6, 7, 0, 99, false, FABRIC_NONE, FABRIC_NONE, 0, 0};
 	struct move m[2];
 
 	assert_int_equal(moves_plan(&f, twice, 2, MOVES_ALL, &p, &e), -EINVAL);
@@ -471,7 +590,7 @@ static void test_plan_cycle(void **state)
 	assert_int_equal(deps_plan_cycle(&d, &f, &p, text, sizeof text), 0);
 	/* one move, by hand, all the way round: to host 1 from 2 over 3, 4 and 0 */
 	p.smps = p.moves = 0;
-	m[0] = (struct move){f.end[1].lid, f.end[1].lid, FABRIC_NONE, 0, false, 1, 1};
+	m[0] = (struct move){f.end[1].lid, f.end[1].lid, FABRIC_NONE, 0, false, 1, 1, 0, 0};
 	assert_int_equal(moves_plan(&f, m, 1, MOVES_ALL, &p, &e), 0);
 	assert_int_equal(p.smps, 0);
 	struct moves_smp smp[5];
@@ -482,7 +601,7 @@ static void test_plan_cycle(void **state)
 		if (i != 1)
 			smp[i].after[f.end[1].lid] = 1; /* up the ring */
 	}
-	struct moves_plan round = {.move = {m[0]}, .moves = 1, .smp = smp, .smps = 5, .waves = 1};
+	struct moves_plan round = {.move = m, .moves = 1, .smp = smp, .smps = 5, .waves = 1};
 	size_t bytes;
 	uint8_t *before AUTO_FREE = tables(&f, &bytes);
 	assert_int_equal(deps_plan_cycle(&d, &f, &round, text, sizeof text), 1);
@@ -500,6 +619,7 @@ int main(void)
 		cmocka_unit_test(test_random_swaps), cmocka_unit_test(test_batches),
 		cmocka_unit_test(test_fewest),       cmocka_unit_test(test_counts),
 		cmocka_unit_test(test_large),        cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_chains),       cmocka_unit_test(test_bad_chains),
 		cmocka_unit_test(test_bad_batches),  cmocka_unit_test(test_cycles),
 		cmocka_unit_test(test_plan_cycle),   cmocka_unit_test(test_deadlocks),
 	};

@@ -69,11 +69,11 @@ static void test_dynamic(void **state)
 	assert_int_equal(f.end[named(&f, "hv7-vf2")].lid, lid);
 	assert_int_equal(address_stop(&a, &f, named(&f, "hv7-vf2"), &c, &e), 0);
 	apply(&f, &c);
-	address_forget(&a, c.lid);
+	address_forget(&a, c.lid, 0);
 	assert_int_equal(fabric_find_lid(&f, lid).end, FABRIC_NONE);
 	assert_int_equal(address_start(&a, &f, named(&f, "hv3-vf1"), &c, &e), 0);
 	assert_int_equal(c.lid, lid);
-	address_forget(&a, c.lid);
+	address_forget(&a, c.lid, 0);
 	/* VFs may outnumber LIDs; then the error says how many are free */
 	assert_int_equal(address_init(&a, ADDRESS_DYNAMIC, &f, top + 2, top + 3, &e), 0);
 	assert_int_equal(address_start(&a, &f, named(&f, "hv3-vf1"), &c, &e), 0);

@@ -47,7 +47,7 @@ static struct moves_tables tables(table lft)
 
 static struct move relabel(uint16_t lid, uint16_t like)
 {
-	return (struct move){lid, like, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE};
+	return (struct move){lid, like, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE, 0, 0};
 }
 
 static void fill(table lft)
@@ -193,7 +193,7 @@ static void test_refusals(void **state)
 	struct move twice[] = {relabel(5, 6), relabel(5, 7)},
 		    beyond[] = {relabel(5, 6), relabel(ENTRIES, 5)};
 	struct move zero = relabel(0, 6), multicast = relabel(0xc000, 5),
-		    like = relabel(5, ENTRIES), at = {5, 6, SWITCHES, 1, false, 0, 0};
+		    like = relabel(5, ENTRIES), at = {5, 6, SWITCHES, 1, false, 0, 0, 0, 0};
 	struct moves_plan p = {0};
 	struct fabric_error e;
 

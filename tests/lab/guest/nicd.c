@@ -22,7 +22,9 @@
 static const uint8_t vf_mac[] = {0x02, 0xa1, 0xb2};
 
 /* rxe takes the largest IB MTU that fits with its headers: 4096 needs 4200. */
-#define VF_MTU   4200
+#define VF_MTU 4200
+/* Packets that wait for the NIC: rxe holds back requests (64 a QP), but not what answers a READ. */
+#define VF_QUEUE 16384
 #define RXE_MAX  16 /* rxe0 to rxe15: a name stays taken until its last user is gone */
 #define NICS_MAX 32
 
@@ -42,6 +44,7 @@ static int link_up(struct nicd *d, int ifindex)
 
 	nl_msg_init(&m, RTM_NEWLINK, 0, &info, sizeof(info));
 	nl_msg_put_u32(&m, IFLA_MTU, VF_MTU);
+	nl_msg_put_u32(&m, IFLA_TXQLEN, VF_QUEUE);
 	return nl_call(d->route, &m);
 }
 

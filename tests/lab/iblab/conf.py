@@ -16,6 +16,7 @@ LAB_DIR = os.path.realpath(os.environ.get("LAB_DIR") or os.path.join(TOP, "build
 
 # Inside the lab LAB_DIR is mounted here, so that paths of sockets stay short.
 INSIDE = "/run/lab"
+TLS_DIR = INSIDE + "/sm/tls"  # the site's CA and everybody's certificates
 DEFAULT_HOSTS = "hosta hostb hostc"
 HOSTS_MAX = 6
 VFS_PER_PF = 4
@@ -40,6 +41,12 @@ def say(text):
 
 def host_ip(index):
     return f"10.77.0.{index + 1}"
+
+
+def tls_lines(name, hosts):
+    """What the configuration of a daemon on this node says of TLS."""
+    return [f"tls-cert = {TLS_DIR}/{name}.pem", f"tls-key = {TLS_DIR}/{name}.key", f"tls-ca = {TLS_DIR}/ca.pem",
+            "role = peer sm"] + [f"role = peer {h}" for h in hosts]
 
 
 def vm_ip(number):
@@ -92,7 +99,8 @@ def locked(name):
 
 
 def lab_env():
-    """What tests/lab/deps found out: QEMU, kernel, accelerator."""
+    """What tests/lab/deps found out: QEMU, kernel, accelerator. LAB_QEMU_ROOT of the environment
+    is another QEMU than that (`make qemu`)."""
     env = {}
     try:
         with open(os.path.join(CACHE, "lab.env"), encoding="utf-8") as f:
@@ -102,6 +110,7 @@ def lab_env():
                     env[key] = value
     except FileNotFoundError:
         raise LabError("the lab's QEMU and kernel are not there: run tests/lab/deps") from None
+    env["LAB_QEMU_ROOT"] = os.environ.get("LAB_QEMU_ROOT", env.get("LAB_QEMU_ROOT", ""))
     return env
 
 

@@ -150,14 +150,14 @@ def start_opensm():
     ns.service_start_wait("opensm@sm", lambda: "SUBNET UP" in read(f"{INSIDE}/log/opensm.log"), 20)
 
 
-def start_ibvmig_sm():
+def start_ibvmig_sm(hosts):
     program = os.path.join(conf.BUILD, "bin", "ibvmig-sm")
     if not os.path.exists(program):
         return False
     write("/etc/ibvmig/ibvmig-sm.conf",
           f"listen = {conf.SM_IP}:{conf.SM_PORT}\nlisten = /run/ibvmig/ibvmig-sm.sock\n"
           f"plugin-socket = {PLUGIN_SOCKET}\nstate-dir = {INSIDE}/sm/state\n"
-          f"caching = {os.environ.get('IBVMIG_LAB_CACHING', 'yes')}\n")
+          f"caching = {os.environ.get('IBVMIG_LAB_CACHING', 'yes')}\n" + "\n".join(conf.tls_lines("sm", hosts)) + "\n")
     env = {**sim_env(TOOLS_CA), "IBVMIG_FAULT": os.environ.get("IBVMIG_FAULT", "")}
     ns.service_define("ibvmig-sm", "sm", [program, "-c", "/etc/ibvmig/ibvmig-sm.conf"], env,
                       cwd=f"{INSIDE}/sm")
@@ -176,7 +176,7 @@ def start_datapath(hosts):
     program = os.path.join(conf.BUILD, "tests", "lab_datapath")
     if not os.path.exists(program):
         return False
-    argv = [program, "--registry", f"http://{conf.SM_IP}:{conf.SM_PORT}"] + hosts
+    argv = [program, "--registry", "unix:/run/ibvmig/ibvmig-sm.sock"] + hosts
     ns.service_define("datapath", "sm", argv, sim_env(TOOLS_CA), cwd=f"{INSIDE}/sm")
     ns.service_start_wait("datapath@sm", lambda: "fabric is known" in read(ns.log_file("datapath@sm")), 15)
     return True
@@ -188,7 +188,7 @@ def bring_up(hosts, report):
     start_ibsim(hosts)
     start_opensm()
     report.say("OpenSM has brought the fabric up")
-    if start_ibvmig_sm():
+    if start_ibvmig_sm(hosts):
         report.say("ibvmig-sm answers")
     else:
         report.say("ibvmig-sm is not built, so it is not started")

@@ -148,13 +148,20 @@ def write_host(host, config):
 
 
 def install_hook(path):
-    """libvirt's hook: the repository's script, or the program itself. Taken anew at each lab up."""
-    for hook in (os.path.join(conf.TOP, "hooks", "qemu"), os.path.join(conf.BUILD, "bin", "ibvmig-hook")):
-        if os.path.exists(hook):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            shutil.copy(hook, path)
-            os.chmod(path, 0o755)
-            return
+    """libvirt's hook, taken anew at each lab up."""
+    hook = os.path.join(conf.BUILD, "bin", "ibvmig-hook")
+    if os.path.exists(hook):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        shutil.copy(hook, path)
+        os.chmod(path, 0o755)
+
+
+def make_certs(hosts):
+    certs = [os.path.join(conf.TOP, "hooks", "ibvmig-certs"), "-d", conf.TLS_DIR]
+    sh(*certs, "ca")
+    sh(*certs, "cert", "sm", conf.SM_IP)
+    for i, host in enumerate(hosts):
+        sh(*certs, "cert", host, conf.host_ip(i))
 
 
 def write_daemon(host, config):
@@ -162,13 +169,13 @@ def write_daemon(host, config):
     lines = [f"host-name = {host}",
              f"listen = {conf.host_ip(hosts.index(host))}:{conf.PEER_PORT}",
              "socket = /run/ibvmig/ibvmigd.sock", "state-dir = /var/lib/ibvmig",
-             f"provider-exec = {conf.BUILD}/tests/lab_provider", "insecure-peers = yes",
+             f"provider-exec = {conf.BUILD}/tests/lab_provider",
              "migrate-uri = qemu+tcp://%s/system"]
     if config["fabric"]:
-        lines.append(f"sm-url = http://{conf.SM_IP}:{conf.SM_PORT}")
-    lines += [f"peer = {h} http://{conf.host_ip(i)}:{conf.PEER_PORT}"
+        lines.append(f"sm-url = https://{conf.SM_IP}:{conf.SM_PORT}")
+    lines += [f"peer = {h} https://{conf.host_ip(i)}:{conf.PEER_PORT}"
               for i, h in enumerate(hosts) if h != host]
-    lines += config.get("daemon_conf", [])
+    lines += conf.tls_lines(host, hosts) + config.get("daemon_conf", [])
     write(host_dir(host, "etc-ibvmig", "ibvmigd.conf"), "\n".join(lines) + "\n")
 
 
@@ -218,6 +225,10 @@ def start_daemon(host):
     program = os.path.join(conf.BUILD, "bin", "ibvmigd")
     if not os.path.exists(program):
         return False
+    ns.service_define("ibvmig-lease", host,
+                      [os.path.join(conf.BUILD, "bin", "ibvmig-lease"), "-c", "/etc/ibvmig/ibvmigd.conf"], cwd="/")
+    ns.service_start_wait(
+        f"ibvmig-lease@{host}", lambda: os.path.isdir(host_dir(host, "run-ibvmig", "leases")), 15)
     ns.service_define("ibvmigd", host, [program, "-c", "/etc/ibvmig/ibvmigd.conf"],
                       {"IBVMIG_LOG": os.environ.get("IBVMIG_LOG", "info")}, cwd="/")
     ns.service_start_wait(
@@ -231,6 +242,7 @@ def build_up(report, config):
     sh("hostname", "sm")
     qemu_env = mount_qemu(env)
     hosts = config["hosts"]
+    make_certs(hosts)
     for host in hosts:
         write_host(host, config)
     net.bring_up(hosts)

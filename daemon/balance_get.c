@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* GET /v1/balance: asks ibvmig-sm how full the links are, and the hosts what they have. */
+#include "common/http_server.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/balance.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/settings.h"
+#include "daemon/sm.h"
+
+#define HOST_DEADLINE_MS 3000
+
+/* A host that does not answer is left out, and its link with it. */
+static void add_host(struct json_object *hosts, const char *url)
+{
+	struct json_object *answer = NULL;
+	char error[HTTP_ERROR_MAX];
+
+	if (!http_call(url, "GET", "/v1/host", NULL, HOST_DEADLINE_MS, &answer, error))
+		json_object_array_add(hosts, answer);
+}
+
+static void run(struct job *j)
+{
+	const struct settings *s = j->d->settings;
+	struct json_object *loads AUTO_JSON = NULL, *hosts AUTO_JSON = json_object_new_array();
+
+	if (!s->sm_url) {
+		job_fail(j, -1, "sm-url is not configured: nobody knows how full links are");
+		return;
+	}
+	j->rc = sm_call(s, "GET", "/v1/loads", NULL, &loads, j->error);
+	if (j->rc)
+		return;
+	add_host(hosts, s->url);
+	for (size_t i = 0; i < s->peer_count; i++)
+		if (!str_eq(s->peers[i].name, s->host_name))
+			add_host(hosts, s->peers[i].url);
+	json_set(j->out, "balance", balance_moves(json_opt(loads, "links"), hosts));
+}
+
+static void done(struct job *j)
+{
+	struct http_exchange *x = j->owner;
+
+	if (j->rc)
+		http_fail(x, 503, "no-loads", "%s", j->error);
+	else
+		http_reply(x, 200, json_object_get(json_opt(j->out, "balance")));
+}
+
+void balance_get(struct http_request *req)
+{
+	if (job_start(req->user, NULL, run, done, req->exchange, 0))
+		http_fail(req->exchange, 503, "no-memory", "out of memory");
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What a host has, and what it could take: GET /v1/host, which plans of moves are made from. */
+#ifndef IBVMIG_DAEMON_CAPACITY_H
+#define IBVMIG_DAEMON_CAPACITY_H
+
+struct http_request;
+
+/* {"host","memory_bytes","memory_available_bytes","pfs","vfs","domains":[{"uuid","name",
+ * "memory_bytes"[,"vf","pf","vguid","pkey"]}]}: the domains that run, with or without a VF. 503
+ * without libvirtd. */
+void capacity_get(struct http_request *req);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/domain_device.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/domain.h"
+
+#include <errno.h>
+#include <libxml/parser.h>
+#include <libxml/tree.h>
+#include <string.h>
+
+#define QEMU_NS  "http://libvirt.org/schemas/domain/qemu/1.0"
+#define MARK     "IBVMIG_ARGS" /* an environment variable that says how many arguments are ours */
+#define ARGS_MAX 64
+
+static void free_doc(xmlDocPtr *doc)
+{
+	xmlFreeDoc(*doc);
+}
+
+static bool is(xmlNodePtr node, const char *name)
+{
+	return node->type == XML_ELEMENT_NODE && !strcmp((const char *)node->name, name);
+}
+
+static xmlNodePtr child(xmlNodePtr parent, const char *name)
+{
+	for (xmlNodePtr n = parent->children; n; n = n->next)
+		if (is(n, name))
+			return n;
+	return NULL;
+}
+
+/* Ours are the last arguments, as many as the mark says. false: there is no mark. */
+static bool remove_ours(xmlNodePtr line)
+{
+	uint64_t ours = 0;
+	bool marked;
+
+	for (xmlNodePtr n = line->children, next; n; n = next) {
+		xmlChar *name = xmlGetProp(n, (const xmlChar *)"name");
+		xmlChar *value = xmlGetProp(n, (const xmlChar *)"value");
+
+		next = n->next;
+		if (is(n, "env") && name && value && !strcmp((char *)name, MARK) &&
+		    !parse_u64((char *)value, 1, ARGS_MAX, &ours)) {
+			xmlUnlinkNode(n);
+			xmlFreeNode(n);
+		}
+		xmlFree(name);
+		xmlFree(value);
+	}
+	marked = ours;
+	for (xmlNodePtr n = ours ? line->last : NULL, before; n && ours; n = before) {
+		before = n->prev;
+		if (!is(n, "arg"))
+			continue;
+		xmlUnlinkNode(n);
+		xmlFreeNode(n);
+		ours--;
+	}
+	return marked;
+}
+
+static xmlNodePtr command_line(xmlNodePtr root)
+{
+	xmlNodePtr line = child(root, "commandline");
+	xmlNsPtr ns = xmlSearchNsByHref(root->doc, root, (const xmlChar *)QEMU_NS);
+
+	if (line)
+		return line;
+	if (!ns)
+		ns = xmlNewNs(root, (const xmlChar *)QEMU_NS, (const xmlChar *)"qemu");
+	return ns ? xmlNewChild(root, ns, (const xmlChar *)"commandline", NULL) : NULL;
+}
+
+static void add(xmlNodePtr line, const char *element, const char *name, const char *value)
+{
+	xmlNodePtr n = xmlNewChild(line, line->ns, (const xmlChar *)element, NULL);
+
+	if (name)
+		xmlNewProp(n, (const xmlChar *)"name", (const xmlChar *)name);
+	xmlNewProp(n, (const xmlChar *)"value", (const xmlChar *)value);
+}
+
+/* QMP's words are QEMU's own arguments, as JSON (-device and -netdev: 6.2, -object: 6.0). */
+static const char *option_of(struct json_object *command)
+{
+	const char *execute = json_opt_str(command, "execute", "");
+
+	if (json_opt(command, "file"))
+		return NULL;
+	if (!strcmp(execute, "device_add"))
+		return "-device";
+	if (!strcmp(execute, "netdev_add"))
+		return "-netdev";
+	return !strcmp(execute, "object-add") ? "-object" : NULL;
+}
+
+static int add_commands(xmlNodePtr line, const char *commands, const char *dev_id, const char *bus,
+			char *error)
+{
+	char *wrapped AUTO_FREE = strf("{\"list\":%s}", commands), count[16];
+	struct json_object *wrapper AUTO_JSON = NULL, *list;
+	unsigned n = 0;
+
+	if (!line || !wrapped || json_parse(wrapped, strlen(wrapped), &wrapper))
+		return -EBADMSG;
+	list = json_opt(wrapper, "list");
+	for (size_t i = 0; i < json_count(list) && n < ARGS_MAX; i++) {
+		struct json_object *c = json_object_array_get_idx(list, i);
+		struct json_object *args = json_opt(c, "arguments");
+		const char *option = option_of(c);
+
+		if (!option || !args) {
+			snprintf(error, HTTP_ERROR_MAX,
+				 "%s of the VF provider cannot be an argument of QEMU",
+				 json_opt_str(c, "execute", "a command"));
+			return -EOPNOTSUPP;
+		}
+		if (!strcmp(option, "-device")) {
+			json_set_str(args, "id", dev_id);
+			json_set_str(args, "bus", bus);
+		}
+		add(line, "arg", NULL, option);
+		add(line, "arg", NULL, json_text(args));
+		n += 2;
+	}
+	snprintf(count, sizeof count, "%u", n);
+	add(line, "env", MARK, count);
+	return 0;
+}
+
+static char *print(xmlDocPtr doc)
+{
+	xmlChar *text = NULL;
+	char *copy;
+	int n;
+
+	xmlDocDumpMemory(doc, &text, &n);
+	copy = text ? strdup((char *)text) : NULL;
+	xmlFree(text);
+	return copy;
+}
+
+int domain_with_device(const char *xml, const char *commands, const char *dev_id, const char *bus,
+		       char **ret_xml, char error[static HTTP_ERROR_MAX])
+{
+	size_t bytes = strlen(xml);
+	xmlDocPtr doc __attribute__((cleanup(free_doc))) =
+		bytes > DOMAIN_XML_MAX
+			? NULL
+			: xmlReadMemory(xml, (int)bytes, "domain.xml", NULL,
+					XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING);
+	xmlNodePtr root = doc ? xmlDocGetRootElement(doc) : NULL, line;
+	bool changed = false;
+	int rc = 0;
+
+	if (!root || !is(root, "domain")) {
+		snprintf(error, HTTP_ERROR_MAX, "the domain XML cannot be parsed");
+		return -EBADMSG;
+	}
+	line = child(root, "commandline");
+	if (line)
+		changed = remove_ours(line);
+	if (commands) {
+		rc = add_commands(command_line(root), commands, dev_id, bus, error);
+		changed = true;
+	}
+	*ret_xml = !rc && changed ? print(doc) : NULL;
+	return rc;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/migrate_choice.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/migrate.h"
+#include "daemon/qmp.h"
+#include "daemon/settings.h"
+
+#include <errno.h>
+
+void choice_facts(struct vm *vm, struct json_object *query, struct strategy_facts *ret_facts)
+{
+	struct json_object *kernel = json_opt(query, "kernel");
+	const char *attach = vm->vf && vm->vf->attach ? vm->vf->attach : "[]";
+
+	*ret_facts = (struct strategy_facts){
+		.state_here = qmp_device_flag(attach, QMP_MIGRATES_STATE),
+		.fixed = qmp_device_flag(attach, QMP_NATIVE),
+		.agent = query,
+		.agent_needed = vm->d->settings->require_agent,
+	};
+	if (json_count(kernel))
+		ret_facts->kernel_user = json_opt_str(json_object_array_get_idx(kernel, 0), "what",
+						      "a kernel module");
+}
+
+static int choose(struct migration *m, const struct strategy_facts *facts)
+{
+	struct strategy_choice c;
+	char why[HTTP_ERROR_MAX];
+	int rc = strategy_choose(m->asked, facts, &c);
+
+	json_set(m->data, "choice", strategy_json(m->asked, &c));
+	if (rc) {
+		strategy_refusal(m->asked, &c, why, sizeof why);
+		return migrate_error(m, rc, "VM %s cannot migrate so: %s", m->vm_name, why);
+	}
+	m->strategy = c.chosen;
+	for (int s = STRATEGY_NATIVE; s < (int)c.chosen; s++)
+		if (*c.why_not[s])
+			log_info("VM %s: migration %s: %s, not %s: %s", m->vm_name, m->id,
+				 strategy_name(c.chosen), strategy_name((enum domain_strategy)s),
+				 c.why_not[s]);
+	return 0;
+}
+
+int choice_make(struct migration *m, struct strategy_facts *facts)
+{
+	facts->state_there = m->state_there;
+	return choose(m, facts);
+}
+
+int choice_for_post_copy(struct migration *m)
+{
+	bool native = m->strategy == STRATEGY_NATIVE;
+	struct strategy_facts f = {.state_here = native,
+				   .state_there = native,
+				   .fixed = native,
+				   .agent = true,
+				   .post_copy = true};
+	int rc = choose(m, &f);
+
+	/* What is to leave early then had to leave before QEMU began. */
+	if (!rc && native)
+		rc = migrate_error(m, -ENOTSUP,
+				   "VM %s cannot migrate so: its VF migrates by itself, which QEMU "
+				   "cannot do with post-copy; ask for strategy early, or leave out "
+				   "--postcopy",
+				   m->vm_name);
+	return rc;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/strategy.h"
+#include "common/json.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const char *const names[] = {
+	[STRATEGY_AUTO] = "auto",   [STRATEGY_NATIVE] = "native", [STRATEGY_LATE] = "late",
+	[STRATEGY_EARLY] = "early", [STRATEGY_COLD] = "cold",
+};
+
+const char *strategy_name(enum domain_strategy s)
+{
+	return names[s];
+}
+
+int strategy_parse(const char *text, enum domain_strategy *ret_strategy)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
+		if (!str_eq(text, names[i]))
+			continue;
+		*ret_strategy = (enum domain_strategy)i;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+/* ---- what each one needs; why: "" if it is possible ---- */
+
+typedef void needs(const struct strategy_facts *f, char why[static STRATEGY_WHY_MAX]);
+
+static void say(char why[static STRATEGY_WHY_MAX], const char *text)
+{
+	snprintf(why, STRATEGY_WHY_MAX, "%s", text);
+}
+
+static void native_needs(const struct strategy_facts *f, char why[static STRATEGY_WHY_MAX])
+{
+	if (!f->state_here)
+		say(why, "the VF's driver at the source cannot migrate its state");
+	else if (!f->fixed)
+		say(why, "the VF was attached to be unplugged: it can be native once the VM has "
+			 "been started, or has arrived, with strategy native or auto");
+	else if (!f->state_there)
+		say(why, "the VF at the destination cannot take another one's state");
+	else if (f->post_copy)
+		say(why, "QEMU cannot migrate a VFIO device's state with post-copy");
+}
+
+/* Both take the VF away: the guest has to stop using it first. */
+static void unplug_needs(const struct strategy_facts *f, char why[static STRATEGY_WHY_MAX])
+{
+	if (!f->agent && f->agent_needed)
+		say(why, "no agent answers in the guest");
+}
+
+static void late_needs(const struct strategy_facts *f, char why[static STRATEGY_WHY_MAX])
+{
+	unplug_needs(f, why);
+	if (*why)
+		return;
+	if (f->fixed)
+		say(why, "the VF was attached to migrate by itself, and QEMU unplugs no such "
+			 "device while it migrates");
+	else if (f->kernel_user)
+		snprintf(why, STRATEGY_WHY_MAX,
+			 "%.100s uses the VF inside the guest's kernel: what the device writes "
+			 "for it during the copy would be lost",
+			 f->kernel_user);
+	else if (f->post_copy)
+		say(why, "with post-copy the guest may leave before the VF has");
+}
+
+static void cold_needs(const struct strategy_facts *f, char why[static STRATEGY_WHY_MAX])
+{
+	(void)f;
+	say(why, "a live migration is not cold: shut the VM down here, and start it there");
+}
+
+static needs *const table[] = {
+	[STRATEGY_NATIVE] = native_needs,
+	[STRATEGY_LATE] = late_needs,
+	[STRATEGY_EARLY] = unplug_needs,
+	[STRATEGY_COLD] = cold_needs,
+};
+
+int strategy_choose(enum domain_strategy asked, const struct strategy_facts *f,
+		    struct strategy_choice *ret_choice)
+{
+	struct strategy_choice c = {.chosen = asked};
+	int first = asked == STRATEGY_AUTO ? STRATEGY_NATIVE : (int)asked;
+	int last = asked == STRATEGY_AUTO ? STRATEGY_COLD : (int)asked;
+
+	for (int s = first; s <= last; s++) {
+		table[s](f, c.why_not[s]);
+		if (*c.why_not[s])
+			continue;
+		c.chosen = (enum domain_strategy)s;
+		*ret_choice = c;
+		return 0;
+	}
+	*ret_choice = c;
+	return -ENOTSUP;
+}
+
+/* ---- in words ---- */
+
+struct json_object *strategy_json(enum domain_strategy asked, const struct strategy_choice *c)
+{
+	struct json_object *o = json_object_new_object(), *why = json_object_new_object();
+
+	for (int s = STRATEGY_NATIVE; s <= STRATEGY_COLD; s++)
+		if (*c->why_not[s])
+			json_set_str(why, names[s], c->why_not[s]);
+	json_set_str(o, "asked", names[asked]);
+	json_set_str(o, "chosen", names[c->chosen]);
+	json_set(o, "why_not", why);
+	return o;
+}
+
+void strategy_refusal(enum domain_strategy asked, const struct strategy_choice *c, char *text,
+		      unsigned bytes)
+{
+	unsigned n = 0;
+
+	if (asked != STRATEGY_AUTO) {
+		snprintf(text, bytes, "strategy %s is not possible: %s", names[asked],
+			 c->why_not[asked]);
+		return;
+	}
+	for (int s = STRATEGY_NATIVE; s <= STRATEGY_COLD && n < bytes; s++)
+		n += (unsigned)snprintf(text + n, bytes - n, "%s%s: %s",
+					n ? "; " : "no strategy is possible: ", names[s],
+					c->why_not[s]);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "tests/fake/sim_right.h"
+#include "common/util.h"
+#include "daemon/migrate.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+static struct sim_guest *const mover = &sim_guests[0], *const peer = &sim_guests[1];
+
+char sim_wrong[SIM_WRONG_MAX];
+
+bool sim_is_wrong(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(sim_wrong, sizeof sim_wrong, fmt, ap);
+	va_end(ap);
+	return false;
+}
+
+/* The host where g must be. */
+int sim_home(struct sim_guest *g)
+{
+	struct sim_qemu *q = sim_qemu_of(g);
+
+	return q ? q->host : -1;
+}
+
+static bool leases_right(int h, struct sim_guest *g, const char *vf_name)
+{
+	for (size_t i = 0; i < sim_hosts[h].d.vfs.vf_count; i++) {
+		struct vf *vf = &sim_hosts[h].d.vfs.vfs[i];
+		bool ours = vf->leased && !strcmp(vf->vm, g->uuid);
+		bool wanted = vf_name && !strcmp(vf->name, vf_name);
+
+		if (ours != wanted)
+			return sim_is_wrong("host %s %s VF %s for %s", sim_hosts[h].name,
+					    ours ? "has leased" : "has not leased", vf->name,
+					    g->name);
+		if (ours && *vf->migration)
+			return sim_is_wrong("the lease of VF %s is still a migration's", vf->name);
+	}
+	return true;
+}
+
+static bool vfs_right(struct sim_guest *g, int at, const char *vf_name)
+{
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		for (unsigned i = 0; i < SIM_VFS; i++) {
+			struct sim_vf *vf = &sim_hosts[h].vfs[i];
+			bool wanted = h == at && vf_name && !strcmp(vf->name, vf_name);
+
+			if ((vf->guid == g->vguid) != wanted)
+				return sim_is_wrong("VF %s %s the vGUID of %s", vf->name,
+						    wanted ? "does not show" : "shows", g->name);
+			if (wanted && !vf->prepared)
+				return sim_is_wrong("VF %s is not prepared", vf->name);
+			if (!wanted && vf->guid == vf->parked_guid && vf->prepared)
+				return sim_is_wrong("VF %s was not released", vf->name);
+		}
+		if (!leases_right(h, g, h == at ? vf_name : NULL))
+			return false;
+	}
+	return true;
+}
+
+static bool binding_right(struct sim_guest *g, const struct sim_qemu *q)
+{
+	struct sim_binding *b = sim_binding(g->vguid);
+
+	if (!b)
+		return sim_is_wrong("%s is not bound in ibvmig-sm", g->name);
+	if (strcmp(b->host, sim_hosts[q->host].name) || strcmp(b->vf, q->device_vf))
+		return sim_is_wrong("ibvmig-sm has %s on host %s, VF %s, not %s", g->name, b->host,
+				    b->vf, q->device_vf);
+	return b->lid == 20u + (unsigned)(b - sim_fabric.bindings)
+		       ? true
+		       : sim_is_wrong("%s has LID %u", g->name, b->lid);
+}
+
+static bool guest_right(struct sim_guest *g)
+{
+	struct sim_qemu *q = sim_qemu_of(g);
+	struct vm *vm;
+
+	if (sim_running(g) != 1)
+		return sim_is_wrong("%s runs on %u hosts", g->name, sim_running(g));
+	if (!sim_hosts[q->host].proc.up)
+		return sim_is_wrong("ibvmigd is down on %s", sim_hosts[q->host].name);
+	if (!q->has_device)
+		return sim_is_wrong("%s has no VF in QEMU on %s", g->name, sim_hosts[q->host].name);
+	vm = vm_find(&sim_hosts[q->host].d, g->uuid);
+	if (!vm || vm->state != VM_ATTACHED || !vm->vf || vm->problem)
+		return sim_is_wrong("%s is \"%s\" at ibvmigd of %s (%s)", g->name,
+				    vm ? vm_state_name(vm) : "unknown", sim_hosts[q->host].name,
+				    vm && vm->problem ? vm->problem : "-");
+	if (strcmp(vm->vf->name, q->device_vf))
+		return sim_is_wrong("%s has VF %s in QEMU, %s in the daemon", g->name, q->device_vf,
+				    vm->vf->name);
+	if (q->preset_mib != 1)
+		return sim_is_wrong("the speed of %s is not preset (%u MiB/s)", g->name,
+				    q->preset_mib);
+	if (*g->suspended || !g->live)
+		return sim_is_wrong("%s is suspended", g->name);
+	if (agent_state(vm->agent) != AGENT_UP)
+		return sim_is_wrong("the agent of %s is not connected", g->name);
+	return vfs_right(g, q->host, q->device_vf) && binding_right(g, q);
+}
+
+/* Where nobody is left to say how the migration has ended: the rest waits for an operator, and so
+ * does a peer for a mover that lives and has no VF yet. */
+bool sim_peer_right(void)
+{
+	if (sim_qemu_of(mover) && !mover->live)
+		return true;
+	if (*peer->suspended || !peer->live)
+		return sim_is_wrong("%s waits for a source that is lost", peer->name);
+	return sim_hosts[HOST_C].d.peer_watches
+		       ? sim_is_wrong("the peer's host still watches a migration")
+		       : true;
+}
+
+static bool gone_right(struct sim_guest *g)
+{
+	if (sim_binding(g->vguid))
+		return sim_is_wrong("%s is dead, and still bound", g->name);
+	/* Its peer has given its QPs up, and takes part in the next migration. */
+	return vfs_right(g, -1, NULL) && guest_right(peer);
+}
+
+static bool records_right(void)
+{
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next)
+			if (!m->ended)
+				return sim_is_wrong("host %s: migration is %s%s (%.200s)",
+						    sim_hosts[h].name, m->back ? "undo of " : "",
+						    migrate_state_name(m->state), m->trouble);
+		if (sim_hosts[h].d.peer_watches)
+			return sim_is_wrong("host %s still watches a migration", sim_hosts[h].name);
+	}
+	return true;
+}
+
+bool sim_vm_may_be_dead;
+
+bool sim_all_right(void *arg)
+{
+	(void)arg;
+	for (int h = 0; h < SIM_HOSTS; h++)
+		if (!sim_hosts[h].proc.up)
+			return sim_is_wrong("ibvmigd is down on %s", sim_hosts[h].name);
+	if (!records_right())
+		return false;
+	if (sim_vm_may_be_dead && !sim_qemu_of(mover))
+		return gone_right(mover);
+	if (!guest_right(peer))
+		return false;
+	if (mover->ballast_until_us > sim_us())
+		return sim_is_wrong("the ballast is still on");
+	return guest_right(mover);
+}
+
+/* What must never be, not even for a moment. */
+char sim_broken[SIM_WRONG_MAX];
+
+void sim_never(void)
+{
+	struct sim_qemu *q = sim_qemu_of(mover);
+
+	if (*sim_broken)
+		return;
+	if (sim_vfs_with(mover->vguid) > 1)
+		snprintf(sim_broken, sizeof sim_broken, "two VFs show the vGUID");
+	else if (sim_running(mover) > 1)
+		snprintf(sim_broken, sizeof sim_broken, "the VM runs twice");
+	else if (q && q->vcpu == VCPU_RUNS && mover->live && !mover->process_dead && !q->has_device)
+		snprintf(sim_broken, sizeof sim_broken, "the QPs run without a device");
+	else if (q && mover->live != peer->live && !mover->process_dead)
+		snprintf(sim_broken, sizeof sim_broken, "one end runs without the other");
+}
+
+/* Its other half waits for an operator. */
+static bool other_half_parked(const struct migration *m)
+{
+	enum migrate_role other = m->role == ROLE_SOURCE ? ROLE_DESTINATION : ROLE_SOURCE;
+
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		struct migration *o = migrate_find(&sim_hosts[h].d, m->id, other);
+
+		if (o && o->state == M_PARKED)
+			return true;
+	}
+	return false;
+}
+
+bool sim_quiet(void *arg)
+{
+	(void)arg;
+	if (sim_migration.under_way)
+		return false;
+	for (int h = 0; h < SIM_HOSTS; h++)
+		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next)
+			if (!m->ended && m->state != M_PARKED && !other_half_parked(m))
+				return sim_is_wrong(
+					"host %s: migration does not end: %s%s (%.200s)",
+					sim_hosts[h].name, m->back ? "undo of " : "",
+					migrate_state_name(m->state), m->trouble);
+	return true;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What must hold of simulated hosts (sim.h) whatever has happened to them. */
+#ifndef IBVMIG_TESTS_FAKE_SIM_RIGHT_H
+#define IBVMIG_TESTS_FAKE_SIM_RIGHT_H
+
+#include "tests/fake/sim.h"
+
+#define SIM_WRONG_MAX 400
+#define SIM_QUIET_S   1500 /* of the simulated clock: all retries of all steps together take less */
+
+extern char sim_wrong[SIM_WRONG_MAX];  /* what the last of these that failed has seen */
+extern char sim_broken[SIM_WRONG_MAX]; /* what sim_never() has seen, or "" */
+extern bool sim_vm_may_be_dead;
+
+/* Notes it in sim_wrong; returns false. */
+bool sim_is_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The host where g is, or -1. */
+int sim_home(struct sim_guest *g);
+/* Conditions for sim_run(). All is as it was before a migration, wherever the mover is. */
+bool sim_all_right(void *arg);
+/* No migration goes on, but those that wait for an operator. */
+bool sim_quiet(void *arg);
+/* Of a peer whose mover's source is lost for good. */
+bool sim_peer_right(void);
+/* What must never be, not even for a moment: for sim_run(), after each event. */
+void sim_never(void);
+
+#endif

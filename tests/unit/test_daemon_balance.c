@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Moves away from full links. */
+#include "tests/unit/tap.h"
+
+#include <string.h>
+
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/balance.h"
+
+/* A link of 25 Gb/s with two VMs behind it, whose vGUIDs are "NAME1" and "NAME2". */
+#define LINK(host, in, out, wait, in1, out1, in2, out2)                                            \
+	"{\"mbps\":25000,\"in_mbps\":" #in ",\"out_mbps\":" #out ",\"wait_per_s\":" #wait          \
+	",\"ports\":[{\"guid\":\"" host "1\",\"in_mbps\":" #in1 ",\"out_mbps\":" #out1             \
+	"},{\"guid\":\"" host "2\",\"in_mbps\":" #in2 ",\"out_mbps\":" #out2 "}]}"
+#define HOST(host, vf)                                                                             \
+	"{\"host\":\"" host "\",\"memory_available_bytes\":1073741824,"                            \
+	"\"pfs\":[{\"name\":\"p\",\"pkeys\":[\"1\"]}],\"vfs\":[" vf "],\"domains\":["              \
+	"{\"name\":\"" host "1\",\"vguid\":\"" host "1\",\"pf\":\"p\",\"pkey\":\"1\"},"            \
+	"{\"name\":\"" host "2\",\"vguid\":\"" host "2\",\"pf\":\"p\",\"pkey\":\"1\"}]}"
+#define FREE "{\"pf\":\"p\"}"
+
+static struct json_object *balance(const char *links, const char *hosts)
+{
+	char *text AUTO_FREE = strf("{\"l\":[%s],\"h\":[%s]}", links, hosts);
+	struct json_object *o AUTO_JSON = NULL;
+
+	assert_int_equal(json_parse(text, strlen(text), &o), 0);
+	return balance_moves(json_opt(o, "l"), json_opt(o, "h"));
+}
+
+static struct json_object *nth(struct json_object *o, const char *list, size_t i)
+{
+	return json_object_array_get_idx(json_opt(o, list), i);
+}
+
+/* Two VMs send 12 Gb/s each through one link: one goes where next to nothing is. */
+static void test_one_leaves(void **state)
+{
+	struct json_object *o AUTO_JSON = balance(
+		LINK("a", 0, 24000, 0, 0, 12000, 0, 12000) "," LINK(
+			"b", 0, 9000, 0, 0, 9000, 0, 0) "," LINK("c", 100, 100, 0, 0, 0, 0, 0),
+		HOST("a", FREE) "," HOST("b", FREE) "," HOST("c", FREE));
+	struct json_object *m = nth(o, "moves", 0), *l = nth(o, "links", 0);
+
+	(void)state;
+	assert_int_equal(json_count(json_opt(o, "moves")), 1);
+	assert_string_equal(json_opt_str(m, "from", ""), "a");
+	assert_string_equal(json_opt_str(m, "to", ""), "c");
+	assert_int_equal(json_opt_u64(m, "out_mbps", 0), 12000);
+	assert_true(json_opt_bool(l, "full", false));
+	assert_int_equal(json_opt_u64(l, "out_mbps", 0), 24000);
+	assert_int_equal(json_opt_u64(l, "out_after", 0), 12000);
+	assert_int_equal(json_opt_u64(nth(o, "links", 2), "out_after", 0), 12100);
+}
+
+static void test_nothing_is_full(void **state)
+{
+	struct json_object *o AUTO_JSON = balance(
+		LINK("a", 0, 19000, 0, 0, 19000, 0, 0) "," LINK("b", 0, 0, 0, 0, 0, 0, 0),
+		HOST("a", FREE) "," HOST("b", FREE));
+
+	(void)state;
+	assert_int_equal(json_count(json_opt(o, "moves")), 0);
+	assert_false(json_opt_bool(nth(o, "links", 0), "full", true));
+}
+
+/* What arrives counts as well, and a port that waits is full whatever its rate. */
+static void test_waiting(void **state)
+{
+	struct json_object *o AUTO_JSON = balance(
+		LINK("a", 10000, 0, 250000, 4000, 0, 6000, 0) "," LINK("b", 0, 0, 0, 0, 0, 0, 0),
+		HOST("a", FREE) "," HOST("b", FREE));
+
+	(void)state;
+	assert_int_equal(json_count(json_opt(o, "moves")), 1);
+	assert_int_equal(json_opt_u64(nth(o, "links", 0), "in_after", 0) +
+				 json_opt_u64(nth(o, "links", 1), "in_after", 0),
+			 10000);
+}
+
+/* One VM that fills the link alone would only take the trouble along. */
+static void test_no_help(void **state)
+{
+	struct json_object *o AUTO_JSON = balance(
+		LINK("a", 0, 24000, 0, 0, 24000, 0, 0) "," LINK("b", 0, 500, 0, 0, 0, 0, 0),
+		HOST("a", FREE) "," HOST("b", FREE));
+
+	(void)state;
+	assert_int_equal(json_count(json_opt(o, "moves")), 0);
+}
+
+static void test_no_room(void **state)
+{
+	struct json_object *o AUTO_JSON = balance(
+		LINK("a", 0, 24000, 0, 0, 12000, 0, 12000) "," LINK("b", 0, 0, 0, 0, 0, 0, 0),
+		HOST("a", FREE) "," HOST("b", ""));
+
+	(void)state;
+	assert_int_equal(json_count(json_opt(o, "moves")), 0);
+	assert_true(json_opt_bool(nth(o, "links", 0), "full", false));
+}
+
+/* Links that lead to no host of ours, and hosts without a link. */
+static void test_strangers(void **state)
+{
+	struct json_object *o AUTO_JSON = balance(LINK("x", 0, 25000, 0, 0, 9, 0, 9),
+						  HOST("a", FREE));
+	struct json_object *none AUTO_JSON = balance("", "");
+
+	(void)state;
+	assert_int_equal(json_count(json_opt(o, "links")), 0);
+	assert_int_equal(json_count(json_opt(o, "moves")), 0);
+	assert_int_equal(json_count(json_opt(none, "moves")), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one_leaves), cmocka_unit_test(test_nothing_is_full),
+		cmocka_unit_test(test_waiting),    cmocka_unit_test(test_no_help),
+		cmocka_unit_test(test_no_room),    cmocka_unit_test(test_strangers),
+	};
+
+	return RUN_TESTS(tests);
+}

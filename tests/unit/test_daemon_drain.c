@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Drains over played hosts: the job with its real REST, client and workers; each host's ibvmigd is
+ * a server here that has VMs, VFs and jobs of its own. */
+#include "tests/unit/tap.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/http_client.h"
+#include "common/http_server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "common/work.h"
+#include "daemon/daemon.h"
+#include "daemon/drain.h"
+#include "daemon/settings.h"
+
+#define HOSTS      3
+#define VMS        8
+#define DEADLINE_S 20
+
+enum { A, B, C };
+
+/* What becomes of a migration that is asked for. */
+enum fate { GOES, REFUSED_BESIDE_OTHERS, NEVER_ENDS, FORGOTTEN_AND_GONE, PARKS };
+
+struct played_vm {
+	char name[16];
+	int host;
+	enum fate fate;
+	bool moving, refused;
+	int to;
+	unsigned polls;
+	uint64_t job;
+	unsigned asked;
+};
+
+static struct played_host {
+	const char *name;
+	char url[128];
+	struct http_server *server;
+	unsigned free_vfs;
+} hosts[HOSTS] = {{.name = "hosta"}, {.name = "hostb"}, {.name = "hostc"}};
+
+static struct played_vm vms[VMS];
+static unsigned vm_count, most_moving;
+static uint64_t last_job;
+static struct settings_peer peers[HOSTS];
+static struct settings settings = {.host_name = "hosta", .peers = peers, .peer_count = HOSTS - 1};
+static struct daemon d = {.settings = &settings};
+
+/* ---- the hosts ---- */
+
+static struct json_object *parse(const char *text)
+{
+	struct json_object *o = NULL;
+
+	assert_int_equal(json_parse(text, strlen(text), &o), 0);
+	return o;
+}
+
+static void get_host(struct http_request *req)
+{
+	struct played_host *h = req->user;
+	struct json_object *o, *list = json_object_new_array(), *vfs = json_object_new_array();
+
+	o = parse("{\"memory_available_bytes\":1073741824,\"pfs\":[{\"name\":\"pf0\",\"pkeys\":["
+		  "\"0x8001\"]}]}");
+	json_set_str(o, "host", h->name);
+	for (unsigned i = 0; i < vm_count; i++) {
+		struct json_object *v;
+
+		if (&hosts[vms[i].host] != h)
+			continue;
+		v = parse("{\"memory_bytes\":1048576,\"pf\":\"pf0\",\"pkey\":\"0x8001\","
+			  "\"vguid\":\"0x0000000000000001\"}");
+		json_set_str(v, "name", vms[i].name);
+		json_set_str(v, "uuid", vms[i].name);
+		json_object_array_add(list, v);
+	}
+	for (unsigned i = 0; i < h->free_vfs; i++)
+		json_object_array_add(vfs, parse("{\"pf\":\"pf0\",\"parked_guid\":\"0x2\"}"));
+	json_set(o, "domains", list);
+	json_set(o, "vfs", vfs);
+	http_reply(req->exchange, 200, o);
+}
+
+static struct played_vm *vm_named(const char *name)
+{
+	for (unsigned i = 0; i < vm_count; i++)
+		if (!strcmp(vms[i].name, name))
+			return &vms[i];
+	return NULL;
+}
+
+static unsigned moving(void)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < vm_count; i++)
+		n += vms[i].moving;
+	return n;
+}
+
+static struct json_object *job_json(const struct played_vm *v, const char *state)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_u64(o, "job", v->job);
+	json_set_str(o, "vm", v->name);
+	json_set_str(o, "state", state);
+	return o;
+}
+
+static void post_migrate(struct http_request *req)
+{
+	struct played_vm *v = vm_named(json_opt_str(req->body, "vm", ""));
+
+	assert_non_null(v);
+	assert_ptr_equal(req->user, &hosts[v->host]);
+	assert_false(v->moving);
+	v->asked++;
+	/* Which of several requests arrives first is a matter of chance: the first is refused
+	 * whoever moves yet, and the second has to find nobody else. */
+	v->refused = v->fate == REFUSED_BESIDE_OTHERS && (v->asked == 1 || moving());
+	v->moving = true;
+	v->polls = 0;
+	v->job = ++last_job;
+	v->to = !strcmp(json_opt_str(req->body, "to", ""), "hostb") ? B : C;
+	if (moving() > most_moving)
+		most_moving = moving();
+	http_reply(req->exchange, 202, job_json(v, "running"));
+}
+
+static void arrive(struct played_vm *v)
+{
+	v->moving = false;
+	v->host = v->to;
+}
+
+static void get_job(struct http_request *req)
+{
+	struct json_object *o;
+	struct played_vm *v = NULL;
+
+	for (unsigned i = 0; i < vm_count; i++)
+		if (vms[i].job == strtoull(req->param, NULL, 10))
+			v = &vms[i];
+	assert_non_null(v);
+	if (v->fate == FORGOTTEN_AND_GONE && v->moving) {
+		arrive(v);
+		http_fail(req->exchange, 404, "not-found", "there is no such job");
+		return;
+	}
+	if (v->moving && v->refused) {
+		v->moving = false;
+		o = job_json(v, "failed");
+		json_set_str(o, "error", "peer VM is migrating itself");
+	} else if (v->moving && v->fate == PARKS) {
+		v->moving = false;
+		o = job_json(v, "done");
+		json_set(o, "migration", parse("{\"state\":\"PARKED\",\"trouble\":\"disk full\"}"));
+	} else if (!v->moving) {
+		o = job_json(v, "failed");
+		json_set_str(o, "error", "cancelled by the user");
+	} else if (v->fate != NEVER_ENDS && ++v->polls > 1) {
+		arrive(v);
+		o = job_json(v, "done");
+	} else {
+		o = job_json(v, "running");
+	}
+	http_reply(req->exchange, 200, o);
+}
+
+static void post_cancel(struct http_request *req)
+{
+	vm_named(json_opt_str(req->body, "vm", ""))->moving = false;
+	http_reply(req->exchange, 202, NULL);
+}
+
+static void post_ranks(struct http_request *req)
+{
+	http_fail(req->exchange, 503, "sm-unavailable", "OpenSM is away");
+}
+
+static const struct http_route host_routes[] = {
+	{"GET", "/v1/host", get_host, REST_NOVA},
+	{"GET", "/v1/jobs/*", get_job, REST_NOVA},
+	{"POST", "/v1/peer/migrate", post_migrate, REST_NOVA},
+	{"POST", "/v1/peer/cancel", post_cancel, REST_NOVA},
+	{"POST", "/v1/ranks", post_ranks, REST_NOVA},
+	{0},
+};
+
+/* ---- asking ---- */
+
+static const struct http_route routes[] = {
+	{"GET", "/v1/drains", drain_get_all, REST_NOVA},
+	{"GET", "/v1/drains/*", drain_get, REST_NOVA},
+	{"POST", "/v1/drains", drain_post, REST_NOVA},
+	{"POST", "/v1/drains/*/abort", drain_post_abort, REST_NOVA},
+	{0},
+};
+
+static char base[128];
+
+struct call {
+	const char *method, *path, *body;
+	int rc;
+	char error[HTTP_ERROR_MAX];
+	struct json_object *answer;
+	bool done;
+};
+
+static void run_call(void *arg)
+{
+	struct call *c = arg;
+	struct json_object *body AUTO_JSON = c->body ? parse(c->body) : NULL;
+
+	c->rc = http_call(base, c->method, c->path, body, 5000, &c->answer, c->error);
+}
+
+static void call_done(void *arg)
+{
+	((struct call *)arg)->done = true;
+}
+
+/* The answer, or with ret_error the refusal, lives until the next call. */
+static struct json_object *ask(const char *method, const char *path, const char *body,
+			       const char **ret_error)
+{
+	static struct call c;
+
+	json_object_put(c.answer);
+	c = (struct call){.method = method, .path = path, .body = body};
+	assert_int_equal(work_submit(d.pool, run_call, call_done, &c), 0);
+	while (!c.done)
+		assert_true(sd_event_run(d.loop, UINT64_MAX) >= 0);
+	if (ret_error)
+		*ret_error = c.rc ? c.error : NULL;
+	else if (c.rc)
+		fail_msg("%s %s: %s", method, path, c.error);
+	return c.answer;
+}
+
+static struct json_object *look(uint64_t number)
+{
+	char *path AUTO_FREE = strf("/v1/drains/%llu", (unsigned long long)number);
+
+	return ask("GET", path, NULL, NULL);
+}
+
+/* Until it is in another state than "running". */
+static struct json_object *end_of(uint64_t number)
+{
+	uint64_t until = now_ms() + DEADLINE_S * 1000;
+	struct json_object *o;
+
+	do
+		o = look(number);
+	while (str_eq(json_opt_str(o, "state", ""), "running") && now_ms() < until);
+	return o;
+}
+
+static uint64_t count(struct json_object *drain, const char *state)
+{
+	return json_opt_u64(json_opt(drain, "counts"), state, 0);
+}
+
+static struct json_object *move_of(struct json_object *drain, const char *vm)
+{
+	struct json_object *list = json_opt(drain, "moves");
+
+	for (size_t i = 0; i < json_count(list); i++)
+		if (str_eq(json_opt_str(json_object_array_get_idx(list, i), "vm", ""), vm))
+			return json_object_array_get_idx(list, i);
+	return NULL;
+}
+
+static uint64_t begin(const char *body)
+{
+	return json_opt_u64(ask("POST", "/v1/drains", body, NULL), "drain", 0);
+}
+
+/* n VMs on hosta. */
+static void reset(unsigned n)
+{
+	memset(vms, 0, sizeof vms);
+	vm_count = n;
+	most_moving = 0;
+	hosts[A].free_vfs = 0;
+	hosts[B].free_vfs = hosts[C].free_vfs = VMS;
+	for (unsigned i = 0; i < n; i++)
+		snprintf(vms[i].name, sizeof vms[i].name, "g%u", i);
+}
+
+static bool all_gone(void)
+{
+	for (unsigned i = 0; i < vm_count; i++)
+		if (vms[i].host == A)
+			return false;
+	return true;
+}
+
+/* ---- tests ---- */
+
+static void test_all_go(void **state)
+{
+	struct json_object *o;
+
+	(void)state;
+	reset(5);
+	o = end_of(begin("{\"host\":\"hosta\",\"parallel\":3}"));
+	assert_string_equal(json_opt_str(o, "state", ""), "done");
+	assert_int_equal(count(o, "done"), 5);
+	assert_true(all_gone());
+	assert_true(most_moving <= 3 && most_moving > 1);
+	/* Without ibvmig-sm's word it goes on, and says so. */
+	assert_false(json_opt_bool(o, "ranked", true));
+	assert_non_null(strstr(json_opt_str(o, "rank_error", ""), "OpenSM is away"));
+	o = end_of(begin("{\"host\":\"hosta\"}"));
+	assert_int_equal(json_count(json_opt(o, "moves")), 0);
+	assert_string_equal(json_opt_str(o, "state", ""), "done");
+}
+
+static void test_another_host(void **state)
+{
+	struct json_object *o;
+
+	(void)state;
+	reset(2);
+	vms[0].host = B;
+	o = end_of(begin("{\"host\":\"hostb\",\"to\":[\"hostc\"]}"));
+	assert_int_equal(count(o, "done"), 1);
+	assert_int_equal(vms[0].host, C);
+	assert_int_equal(vms[1].host, A);
+}
+
+static void test_dry_run(void **state)
+{
+	struct json_object *o;
+
+	(void)state;
+	reset(2);
+	o = ask("POST", "/v1/drains", "{\"host\":\"hosta\",\"dry_run\":true}", NULL);
+	assert_string_equal(json_opt_str(o, "state", ""), "planned");
+	assert_int_equal(json_count(json_opt(o, "moves")), 2);
+	assert_int_equal(vms[0].asked + vms[1].asked, 0);
+}
+
+static void test_one_cannot(void **state)
+{
+	struct json_object *o;
+
+	(void)state;
+	reset(3);
+	hosts[B].free_vfs = hosts[C].free_vfs = 1;
+	o = end_of(begin("{\"host\":\"hosta\"}"));
+	assert_int_equal(count(o, "done"), 2);
+	assert_int_equal(count(o, "cannot"), 1);
+	assert_string_equal(json_opt_str(move_of(o, "g2"), "reason", ""),
+			    "hostb has no free VF on pf0; hostc has no free VF on pf0");
+}
+
+/* Two that talk to each other: the second one is refused at first, and goes alone afterwards. */
+static void test_refused_beside_another(void **state)
+{
+	struct json_object *o;
+
+	(void)state;
+	reset(3);
+	vms[1].fate = REFUSED_BESIDE_OTHERS;
+	o = end_of(begin("{\"host\":\"hosta\",\"parallel\":3}"));
+	assert_int_equal(count(o, "done"), 3);
+	assert_int_equal(vms[1].asked, 2);
+	assert_int_equal(vms[0].asked + vms[2].asked, 2);
+}
+
+static void test_a_host_forgets(void **state)
+{
+	(void)state;
+	reset(1);
+	vms[0].fate = FORGOTTEN_AND_GONE;
+	assert_int_equal(count(end_of(begin("{\"host\":\"hosta\"}")), "done"), 1);
+	assert_int_equal(vms[0].asked, 1);
+}
+
+static void test_parked(void **state)
+{
+	struct json_object *o;
+
+	(void)state;
+	reset(2);
+	vms[0].fate = PARKS;
+	o = end_of(begin("{\"host\":\"hosta\"}"));
+	assert_int_equal(count(o, "parked"), 1);
+	assert_int_equal(count(o, "done"), 1);
+	assert_string_equal(json_opt_str(move_of(o, "g0"), "reason", ""), "disk full");
+}
+
+static void wait_moving(unsigned n)
+{
+	uint64_t until = now_ms() + DEADLINE_S * 1000;
+
+	while (moving() < n && now_ms() < until)
+		assert_true(sd_event_run(d.loop, UINT64_MAX) >= 0);
+	assert_int_equal(moving(), n);
+}
+
+static void test_stop_and_cancel(void **state)
+{
+	char path[64];
+	uint64_t n;
+	struct json_object *o;
+
+	(void)state;
+	reset(4);
+	vms[0].fate = NEVER_ENDS;
+	n = begin("{\"host\":\"hosta\",\"parallel\":1}");
+	wait_moving(1);
+	/* Asked again: the one that runs. */
+	assert_int_equal(begin("{\"host\":\"hosta\"}"), n);
+	snprintf(path, sizeof path, "/v1/drains/%llu/abort", (unsigned long long)n);
+	o = ask("POST", path, "{}", NULL);
+	assert_int_equal(count(o, "running"), 1);
+	assert_string_equal(json_opt_str(o, "state", ""), "running");
+	ask("POST", path, "{\"cancel\":true}", NULL);
+	o = end_of(n);
+	assert_string_equal(json_opt_str(o, "state", ""), "stopped");
+	assert_int_equal(count(o, "cancelled"), 4);
+	assert_int_equal(vms[1].asked + vms[2].asked + vms[3].asked, 0);
+	assert_string_equal(json_opt_str(move_of(o, "g0"), "reason", ""), "cancelled by the user");
+}
+
+static void test_moves(void **state)
+{
+	struct json_object *o;
+
+	(void)state;
+	reset(3);
+	vms[2].host = B;
+	o = end_of(begin("{\"moves\":[{\"vm\":\"g1\",\"from\":\"hosta\",\"to\":\"hostb\"},"
+			 "{\"vm\":\"g2\",\"from\":\"hostb\",\"to\":\"hostc\"}]}"));
+	assert_int_equal(count(o, "done"), 2);
+	assert_int_equal(vms[0].host, A);
+	assert_int_equal(vms[1].host, B);
+	assert_int_equal(vms[2].host, C);
+}
+
+static void test_bad_requests(void **state)
+{
+	static const char *const bad[][2] = {
+		{"{}", "host"},
+		{"{\"host\":\"hosta\",\"parallel\":0}", "1 to 16"},
+		{"{\"host\":\"hosta\",\"parallel\":17}", "1 to 16"},
+		{"{\"host\":\"nowhere\"}", "nowhere"},
+		{"{\"host\":\"hosta\",\"to\":[\"nowhere\"]}", "nowhere"},
+		{"{\"host\":\"hosta\",\"to\":[\"hosta\"]}", "to leave"},
+		{"{\"host\":\"hosta\",\"to\":\"hostb\"}", "to must be a list"},
+		{"{\"host\":\"hosta\",\"to\":[]}", "to must be a list"},
+		{"{\"vms\":[\"ghost\"]}", "ghost"},
+		{"{\"host\":\"hosta\",\"moves\":[{}]}", "host"},
+		{"{\"moves\":[{\"vm\":\"g0\",\"from\":\"x\",\"to\":\"hostb\"}]}", "\"x\""},
+		{"{\"moves\":[7]}", "from"},
+	};
+	const char *error;
+
+	(void)state;
+	reset(1);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		ask("POST", "/v1/drains", bad[i][0], &error);
+		if (!error || !strstr(error, bad[i][1]))
+			fail_msg("%s: %s", bad[i][0], error ? error : "accepted");
+	}
+	ask("GET", "/v1/drains/9999", NULL, &error);
+	assert_non_null(error);
+	assert_int_equal(vms[0].asked, 0);
+}
+
+static int serve(const char *name, const struct http_route *r, void *user, char url[128],
+		 struct http_server **ret_server)
+{
+	snprintf(url, 128, "unix:/tmp/ibvmig-drain-%d-%s", getpid(), name);
+	return http_server_new(d.loop, http_listen_unix(url + 5, 0600), NULL, r, user, ret_server);
+}
+
+static struct http_server *own_server;
+
+static int setup(void **state)
+{
+	(void)state;
+	setenv("IBVMIG_LOG", "error", 1);
+	log_init("test");
+	http_client_init();
+	if (loop_new(&d.loop) || work_pool_new(d.loop, 8, &d.pool) || drain_new(&d, &d.drains) ||
+	    serve("own", routes, &d, base, &own_server))
+		return -1;
+	for (int i = 0; i < HOSTS; i++) {
+		if (serve(hosts[i].name, host_routes, &hosts[i], hosts[i].url, &hosts[i].server))
+			return -1;
+		if (i)
+			peers[i - 1] = (struct settings_peer){(char *)hosts[i].name, hosts[i].url};
+	}
+	settings.sm_url = settings.url = hosts[A].url;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	drain_free(d.drains);
+	work_pool_free(d.pool);
+	http_server_free(own_server);
+	unlink(base + 5);
+	for (int i = 0; i < HOSTS; i++) {
+		http_server_free(hosts[i].server);
+		unlink(hosts[i].url + 5);
+	}
+	sd_event_unref(d.loop);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_all_go),
+		cmocka_unit_test(test_another_host),
+		cmocka_unit_test(test_dry_run),
+		cmocka_unit_test(test_one_cannot),
+		cmocka_unit_test(test_refused_beside_another),
+		cmocka_unit_test(test_a_host_forgets),
+		cmocka_unit_test(test_parked),
+		cmocka_unit_test(test_stop_and_cancel),
+		cmocka_unit_test(test_moves),
+		cmocka_unit_test(test_bad_requests),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests_name("drain", tests, setup, teardown);
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Which VM goes where. */
+#include "tests/unit/tap.h"
+
+#include <string.h>
+
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/plan.h"
+
+static struct json_object *parse(const char *text)
+{
+	struct json_object *o = NULL;
+	char *wrapped AUTO_FREE = strf("{\"x\":%s}", text);
+
+	assert_int_equal(json_parse(wrapped, strlen(wrapped), &o), 0);
+	struct json_object *x = json_object_get(json_opt(o, "x"));
+	json_object_put(o);
+	return x;
+}
+
+#define DOMAIN(n, vf) "{\"name\":\"" n "\",\"uuid\":\"u-" n "\",\"memory_bytes\":1048576" vf "}"
+#define VF(guid)      ",\"pf\":\"pf0\",\"pkey\":\"0x8001\",\"vguid\":\"" guid "\""
+#define HOST(n, available, vfs)                                                                    \
+	"{\"host\":\"" n "\",\"memory_available_bytes\":" available                                \
+	",\"pfs\":[{\"name\":\"pf0\",\"pkeys\":[\"0x8001\"]}],\"vfs\":[" vfs "]}"
+#define FREE   "{\"name\":\"a\",\"pf\":\"pf0\",\"vm\":null,\"migration\":null}"
+#define TAKEN  "{\"name\":\"b\",\"pf\":\"pf0\",\"vm\":\"other\",\"migration\":null}"
+#define PLENTY "1073741824"
+
+static struct json_object *plan(const char *domains, const char *targets, const char *ranks)
+{
+	char *text AUTO_FREE = strf("{\"domains\":%s}", domains);
+	struct json_object *s AUTO_JSON = parse(text), *t AUTO_JSON = parse(targets);
+	struct json_object *r AUTO_JSON = ranks ? parse(ranks) : NULL;
+
+	return plan_moves(s, t, r, NULL);
+}
+
+static const char *field(struct json_object *moves, size_t i, const char *key)
+{
+	return json_opt_str(json_object_array_get_idx(moves, i), key, "");
+}
+
+static void test_cheapest_first(void **state)
+{
+	struct json_object *m AUTO_JSON = plan(
+		"[" DOMAIN("g1", VF("0x1")) "]",
+		"[" HOST("b", PLENTY, FREE) "," HOST("c", PLENTY, FREE) "]",
+		"{\"0x1\":{\"b\":{\"switches\":4},\"c\":{\"switches\":2}}}");
+
+	(void)state;
+	assert_int_equal(json_count(m), 1);
+	assert_string_equal(field(m, 0, "to"), "c");
+	assert_string_equal(field(m, 0, "uuid"), "u-g1");
+	assert_int_equal(
+		json_opt_u64(json_opt(json_object_array_get_idx(m, 0), "cost"), "switches", 0), 2);
+}
+
+/* A VF that one VM of the plan takes is gone for the next. */
+static void test_vfs_are_counted(void **state)
+{
+	struct json_object *m AUTO_JSON = plan(
+		"[" DOMAIN("g1", VF("0x1")) "," DOMAIN("g2", VF("0x2")) "," DOMAIN("g3",
+										   VF("0x3")) "]",
+		"[" HOST("b", PLENTY, FREE) "," HOST("c", PLENTY, TAKEN "," FREE) "]", NULL);
+
+	(void)state;
+	assert_string_not_equal(field(m, 0, "to"), field(m, 1, "to"));
+	assert_string_equal(field(m, 2, "to"), "");
+	assert_non_null(strstr(field(m, 2, "reason"), "b has no free VF on pf0"));
+	assert_non_null(strstr(field(m, 2, "reason"), "c has no free VF on pf0"));
+}
+
+static void test_memory_is_counted(void **state)
+{
+	/* 256 MiB stay the host's; room for one of the two. */
+	struct json_object *m AUTO_JSON = plan("[" DOMAIN("g1", "") "," DOMAIN("g2", "") "]",
+					       "[" HOST("b", "270000000", "") "]", NULL);
+
+	(void)state;
+	assert_string_equal(field(m, 0, "to"), "b");
+	assert_string_equal(field(m, 1, "to"), "");
+	assert_non_null(strstr(field(m, 1, "reason"), "b has 0 MiB to give, not 1"));
+}
+
+static void test_partition(void **state)
+{
+	struct json_object *m AUTO_JSON = plan(
+		"[" DOMAIN("g1", ",\"pf\":\"pf0\",\"pkey\":\"0x8002\",\"vguid\":\"0x1\"") "]",
+		"[" HOST("b", PLENTY, FREE) ",{\"host\":\"c\",\"error\":\"refused\"}]", NULL);
+
+	(void)state;
+	assert_string_equal(field(m, 0, "reason"), "b lacks PKey 0x8002 on pf0; c does not answer");
+}
+
+/* Where nothing else tells them apart, VMs are spread. */
+static void test_spread(void **state)
+{
+	struct json_object *m AUTO_JSON = plan(
+		"[" DOMAIN("g1", "") "," DOMAIN("g2", "") "," DOMAIN("g3", "") "," DOMAIN("g4",
+											  "") "]",
+		"[" HOST("b", PLENTY, "") "," HOST("c", PLENTY, "") "]", NULL);
+	unsigned at_b = 0;
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++)
+		at_b += !strcmp(field(m, i, "to"), "b");
+	assert_int_equal(at_b, 2);
+}
+
+static void test_nobody(void **state)
+{
+	struct json_object *m AUTO_JSON = plan("[" DOMAIN("g1", "") "]", "[]", NULL);
+	struct json_object *none AUTO_JSON = plan("[]", "[]", NULL);
+
+	(void)state;
+	assert_string_equal(field(m, 0, "reason"), "there is no other host");
+	assert_int_equal(json_count(none), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cheapest_first),
+		cmocka_unit_test(test_vfs_are_counted),
+		cmocka_unit_test(test_memory_is_counted),
+		cmocka_unit_test(test_partition),
+		cmocka_unit_test(test_spread),
+		cmocka_unit_test(test_nobody),
+	};
+
+	return RUN_TESTS(tests);
+}

@@ -86,15 +86,20 @@ help:
 	@echo 'make soak N=20  that many migrations in a row, report in build/soak/report.json'
 	@echo 'make bench      five measured migrations, report in build/bench/'
 	@echo 'make check-san  the unit tests, the daemons and the races, built with ASan and UBSan'
+	@echo 'make qemu       QEMU with hooks/qemu/x-late-detach.patch, from the source package of the lab, in build/qemu'
+	@echo 'make check-qemu late detach on it; `make check` does it too once it is built'
+	@echo 'make check-openstack-unit  the Nova driver on the fixtures of the installed Nova'
 	@echo 'make check-hw   the VF provider on real ConnectX cards; IBVMIG_HW_VF=NAME of a VF that no VM has'
 	@echo 'make bench-apps unmodified applications, each migrated three times, in build/bench/apps.json'
 	@echo '                ONLY="word..." runs the rows whose name contains one of the words'
 	@echo 'make bench-checked N=200  checked traffic over that many migrations, in build/bench/checked.json'
 	@echo 'make bench-rxe N=10  what rdma_rxe makes of requests that it sends again, without a migration, in build/bench/rxe.json'
+	@echo 'make bench-flags  what users add to virsh migrate, and native migrations, on the lab with checked traffic'
 	@echo 'make bench-pages what an HCA writes behind the dirty log during a migration, in build/bench/pages.json'
 	@echo 'make bench-shim the cost of the shim on the data path, in instructions, in build/bench/shim.json'
 	@echo 'make bench-race RUNS=20  posts and polls from many threads during migrations, under TSan and ASan'
 	@echo 'make bench-faults  each fault in each state of a migration at three moments, on simulated hosts, in build/bench/faults.json'
+	@echo 'make bench-daemon  64 migrations at once with 500 requests/s meanwhile, 10,000 more, and idling, in build/bench/daemon.json'
 	@echo 'make bench-qps  what a suspend and a resume cost by the number of QPs, in build/bench/qps.json, .svg'
 	@echo 'make bench-vswitch  plans, memory, the cost table of the vSwitch paper, in build/bench/vswitch.json'
 	@echo 'make bench-paths  path records, from the SA and from the cache: lookups/s and a flood, in build/bench/paths.json'
@@ -126,6 +131,20 @@ check-san: deps
 		tests/run-all $(or $(ONLY),build-san/tests/test_ guest_race daemon_pair cli_qps)
 .PHONY: check-san
 
+qemu:
+	$(Q)tests/lab/deps qemu
+	$(Q)hooks/qemu/build build/cache/qemu-source build/cache/qemu-tools $(BUILD)/qemu
+
+check-qemu: qemu
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/run-all tests/qemu
+.PHONY: qemu check-qemu
+
+check-openstack-unit:
+	$(Q)tests/lab/deps nova
+	$(Q)openstack/run-tests $(BUILD) build/cache/nova $(ONLY)
+.PHONY: check-openstack-unit
+
 # no part of check: it needs a card, and a VF that no VM has
 check-hw:
 	$(Q)$(MAKE) --no-print-directory $(BUILD)/tests/hw_provider
@@ -148,6 +167,10 @@ bench-checked: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/checked $(or $(N),200)
 
+bench-flags: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/bench/flags $(ONLY)
+
 bench-pages: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/pages
@@ -155,7 +178,12 @@ bench-pages: deps
 bench-rxe: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/rxe_retries $(or $(N),10)
-.PHONY: bench-apps bench-checked bench-pages bench-rxe
+.PHONY: bench-apps bench-checked bench-flags bench-pages bench-rxe
+
+bench-daemon: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/bench/daemon
+.PHONY: bench-daemon
 
 bench-vswitch: $(BUILD)/tests/vswitch_bench
 	$(Q)mkdir -p $(BUILD)/bench && $< >$(BUILD)/bench/vswitch.json.new && mv $(BUILD)/bench/vswitch.json.new $(BUILD)/bench/vswitch.json

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The group [ibvmig] of nova.conf."""
+from keystoneauth1 import loading as ks_loading
+from oslo_config import cfg
+
+group = cfg.OptGroup(
+    'ibvmig', title='InfiniBand VFs that ibvmigd owns',
+    help='nova-compute asks the ibvmigd of its own host. cafile, certfile and keyfile are for mutual TLS: '
+         'a certificate with the role "nova" in ibvmigd.conf.')
+
+opts = [
+    cfg.URIOpt('endpoint', default='https://127.0.0.1:7611', schemes=['http', 'https'],
+               help='REST API of this host\'s ibvmigd (its "listen").'),
+    cfg.DictOpt('pf_by_physnet', default={},
+                help='PF of this host (its name in "ibvmig status") for each physical network, as '
+                     'ib0net:mlx5_0. A network that is not named has the PF of its own name.'),
+    cfg.StrOpt('default_pkey', default='0xffff', regex=r'^0x[0-9a-fA-F]{4}$',
+               help='PKey of ports whose binding:profile has no "pkey".'),
+    cfg.IntOpt('request_timeout', default=10, min=1,
+               help='Seconds for one request to ibvmigd.'),
+    cfg.IntOpt('confirm_timeout', default=60, min=1,
+               help='Seconds until a VM that has arrived, or has been walked back, has its VF.'),
+]
+
+
+def register_opts(conf):
+    """Registers the group once; the options of keystoneauth's session (certificates) with it."""
+    conf.register_group(group)
+    conf.register_opts(opts, group=group)
+    ks_loading.register_session_conf_options(conf, group.name)
+
+
+def list_opts():
+    """For oslo-config-generator."""
+    return [(group, opts + ks_loading.get_session_conf_options())]

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""IB ports: what they are called in the domain, and that Nova itself plugs nothing."""
+import re
+
+from lxml import etree
+import nova.conf
+from nova import exception
+from nova.network import model as network_model
+from nova.virt.libvirt import config as vconfig
+from nova.virt.libvirt import vif as libvirt_vif
+
+CONF = nova.conf.CONF
+NAMESPACE = 'urn:ibvmig:1'
+IB = network_model.VIF_TYPE_IB_HOSTDEV
+
+
+def split(vifs):
+    """(IB ports, the others)."""
+    ib = [v for v in vifs or [] if v['type'] == IB]
+    return ib, network_model.NetworkInfo([v for v in vifs or [] if v['type'] != IB])
+
+
+def vguid(vif):
+    """binding:profile's "vguid", or the port's MAC as EUI-64 (ff:fe in the middle). 0x and 16 hex digits."""
+    given = (vif['profile'] or {}).get('vguid')
+    if given is None:
+        digits = vif['address'].replace(':', '').lower()
+        given = '0x%sfffe%s' % (digits[:6], digits[6:])
+    if not re.fullmatch('0x[0-9a-fA-F]{16}', given) or not int(given, 16):
+        raise exception.InvalidInput(reason='port %s: vguid %s: must be 0x and 16 hex digits, not all zero'
+                                            % (vif['id'], given))
+    return given.lower()
+
+
+def pkey(vif):
+    """binding:profile's "pkey", or [ibvmig] default_pkey."""
+    given = (vif['profile'] or {}).get('pkey', CONF.ibvmig.default_pkey)
+    if not re.fullmatch('0x[0-9a-fA-F]{4}', given):
+        raise exception.InvalidInput(reason='port %s: pkey %s: must be 0x and 4 hex digits' % (vif['id'], given))
+    return given.lower()
+
+
+def pf(vif):
+    """The PF on this host that serves the port's physical network."""
+    physnet = (vif['profile'] or {}).get('physical_network') or vif.get_physical_network()
+    if not physnet:
+        raise exception.NetworkMissingPhysicalNetwork(network_uuid=vif['network']['id'])
+    return CONF.ibvmig.pf_by_physnet.get(physnet, physnet)
+
+
+class VfMetadata(vconfig.LibvirtConfigObject):
+    """<ibvmig:vf>: by it ibvmigd gives the VM its VF, at its start and after each migration."""
+
+    def __init__(self, vif):
+        super().__init__(root_name='vf', ns_prefix='ibvmig', ns_uri=NAMESPACE)
+        self.attributes = {'pf': pf(vif), 'vguid': vguid(vif), 'pkey': pkey(vif), 'index': '0'}
+
+    def format_dom(self):
+        node = etree.Element('{%s}vf' % NAMESPACE, nsmap={'ibvmig': NAMESPACE})
+        for name, value in self.attributes.items():
+            node.set(name, value)
+        return node
+
+
+class IbvmigVifDriver(libvirt_vif.LibvirtGenericVIFDriver):
+    """Upstream's calls ebrctl for IB ports and describes them as <hostdev>; here ibvmigd owns the VFs."""
+
+    def get_config_ib_hostdev(self, instance, vif, image_meta, flavor, virt_type):
+        raise exception.InvalidInput(reason='InfiniBand port %s cannot be attached to, or detached from, a server: '
+                                            'give it when the server is created' % vif['id'])
+
+    def plug_ib_hostdev(self, instance, vif):
+        """ibvmigd does it when the domain starts."""
+
+    def unplug_ib_hostdev(self, instance, vif):
+        """ibvmigd does it when the domain ends, or has left."""

@@ -6,9 +6,8 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "daemon/daemon.h"
-#include "daemon/defer.h"
 #include "daemon/job.h"
-#include "daemon/migrate_step.h"
+#include "daemon/migrate_src.h"
 #include "daemon/provider.h"
 #include "daemon/qmp.h"
 #include "daemon/settings.h"
@@ -33,16 +32,6 @@ static uint64_t guid(struct job *j, const char *key)
 
 	ib_guid_parse(str(j, key), &value);
 	return value;
-}
-
-static struct json_object *vm_input(struct migration *m)
-{
-	struct json_object *in = json_object_new_object();
-
-	json_set_str(in, "vm", m->vm_uuid);
-	json_set_str(in, "dev_id", m->dev_id);
-	json_set_str(in, "bus", m->bus);
-	return in;
 }
 
 static void undo_result(struct migration *m, struct job *j)
@@ -105,7 +94,7 @@ int src_cancel(struct migration *m)
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
-	return migrate_job(m, vm_input(m), abort_run, aborted) ? -ENOMEM : STEP_WAIT;
+	return migrate_job(m, src_vm_input(m), abort_run, aborted) ? -ENOMEM : STEP_WAIT;
 }
 
 /* ---- the undo of each state ---- */
@@ -146,7 +135,7 @@ int src_switch_undo(struct migration *m)
 		return STEP_DONE;
 	}
 	snprintf(pkey, sizeof pkey, "0x%04x", m->pkey);
-	in = vm_input(m);
+	in = src_vm_input(m);
 	json_set_str(in, "migration", m->id);
 	json_set_guid(in, "vguid", m->vguid);
 	json_set_str(in, "pkey", pkey);
@@ -186,7 +175,7 @@ int src_detach_undo(struct migration *m)
 		migrate_poll(m, DEVICE_DELETED_MS);
 		return STEP_WAIT;
 	}
-	in = vm_input(m);
+	in = src_vm_input(m);
 	json_set_str(in, "attach", vm && vm->vf && vm->vf->attach ? vm->vf->attach : "[]");
 	json_set_str(in, "detach", vm && vm->vf && vm->vf->detach ? vm->vf->detach : "[]");
 	return one_job(m, in, reattach_run);
@@ -255,7 +244,7 @@ int src_hold_undo(struct migration *m)
 		m->raised = false;
 		return STEP_DONE;
 	}
-	return one_job(m, vm_input(m), preset_run);
+	return one_job(m, src_vm_input(m), preset_run);
 }
 
 /* The destination's lease would run out by itself: its silence does not stop us. */
@@ -286,126 +275,6 @@ int src_prepare_undo(struct migration *m)
 }
 
 /* ---- what others tell ---- */
-
-static int read_end(struct json_reader *r, struct migrate_end *e)
-{
-	json_need_str(r, "host");
-	json_need_str(r, "url");
-	json_need_str(r, "vf");
-	json_need_guid(r, "parked_guid");
-	if (!r->error)
-		migrate_end_load(e, r->obj);
-	return r->error;
-}
-
-static void fill_record(struct migration *m, struct vm *vm, const struct migrate_end *to)
-{
-	struct daemon *d = m->d;
-
-	m->vguid = vm->want.vguid;
-	m->pkey = vm->want.pkey;
-	snprintf(m->dev_id, sizeof m->dev_id, "%s", vm->dev_id);
-	snprintf(m->bus, sizeof m->bus, "%s", vm->vf->bus);
-	migrate_end_here(&m->from, d, vm->vf);
-	m->to = *to;
-	vm->migration = m;
-}
-
-/* Why this VM cannot migrate now, or NULL. */
-static const char *cannot_migrate(struct vm *vm, uint64_t vguid, const char *id)
-{
-	struct migration *open;
-
-	if (vm->state != VM_ATTACHED || !vm->vf)
-		return "it has no VF attached here";
-	if (vm->want.vguid != vguid)
-		return "it has another vGUID here than its domain XML says: restart it";
-	open = migrate_open(vm->d, vm->uuid);
-	if (open && strcmp(open->id, id))
-		return "an earlier migration of it has not ended: wait, or see ibvmig status";
-	return NULL;
-}
-
-/* libvirt may be done with the last migration before we are; and one that never began is superseded
- * by the next. true: ask again. */
-static bool must_wait(struct vm *vm, const char *id)
-{
-	struct migration *open = migrate_open(vm->d, vm->uuid);
-
-	if (!open || !strcmp(open->id, id) || open->state == M_PARKED)
-		return false;
-	if (open->role == ROLE_SOURCE && src_awaits_begin(open))
-		migrate_fail(open, -ECANCELED, "it never began, and another one was asked for");
-	return open->committed || open->back || open->state == M_CANCEL || open->ended;
-}
-
-void src_on_prepare(struct http_request *req)
-{
-	struct daemon *d = req->user;
-	struct migrate_end to = {0};
-	struct json_reader r, r_to;
-	struct migration *m;
-	struct vm *vm;
-	const char *id, *why;
-	uint64_t vguid;
-
-	json_reader_init(&r, req->body);
-	id = json_need_str(&r, "migration");
-	vm = vm_find(d, json_need_str(&r, "vm"));
-	vguid = json_need_guid(&r, "vguid");
-	json_reader_init(&r_to, json_need_obj(&r, "to"));
-	if (r.error || read_end(&r_to, &to)) {
-		http_fail(req->exchange, 400, "bad-field", "%s%s", r.message, r_to.message);
-		return;
-	}
-	if (vm && must_wait(vm, id) && defer_request(req, src_on_prepare))
-		return;
-	why = vm ? cannot_migrate(vm, vguid, id) : "ibvmigd there does not know it";
-	if (why) {
-		http_fail(req->exchange, 409, "cannot-migrate", "VM %s on host %s: %s",
-			  vm ? vm->name : json_opt_str(req->body, "name", "?"),
-			  d->settings->host_name, why);
-		return;
-	}
-	m = migrate_find(d, id, ROLE_SOURCE);
-	/* Asked again, by libvirt's next try. */
-	if (m && m->strategy == STRATEGY_EARLY && src_awaits_begin(m)) {
-		http_reply(req->exchange, 200, src_prepare_answer(m));
-		return;
-	}
-	if (!m)
-		m = migrate_new(d, ROLE_SOURCE, id, vm->uuid, vm->name);
-	if (!m || m->state != M_PREPARE || m->back || m->waiting) {
-		http_fail(req->exchange, 409, "cannot-migrate", "migration %s is under way", id);
-		return;
-	}
-	/* The metadata may have been edited since the VM started. */
-	strategy_parse(json_opt_str(req->body, "strategy", ""), &vm->want.strategy);
-	fill_record(m, vm, &to);
-	m->asked = m->strategy = vm->has_strategy_once ? vm->strategy_once : vm->want.strategy;
-	m->state_there = json_opt_bool(req->body, "state_there", false);
-	m->waiting = req->exchange;
-	migrate_save(m, "asked by the destination");
-	if (m->armed)
-		migrate_answer_waiting(m, 0);
-	migrate_drive(m);
-}
-
-void src_unprepared(struct vm *vm)
-{
-	struct migration *m = migrate_new(vm->d, ROLE_SOURCE, NULL, vm->uuid, vm->name);
-	struct migrate_end nowhere = {0};
-
-	if (!m)
-		return;
-	fill_record(m, vm, &nowhere);
-	m->job = JOB_ACTIVE;
-	migrate_fail(m, -EPROTO,
-		     "VM %s leaves without its VF being prepared: the libvirt hook of ibvmig is "
-		     "not installed at the destination (or this is a save to a file: detach the VF "
-		     "first); the job is cancelled, the VM stays",
-		     vm->name);
-}
 
 static void note_attached(struct migration *m)
 {

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the steps of the host that the VM leaves share: migrate_src*.c. */
+#ifndef IBVMIG_DAEMON_MIGRATE_SRC_H
+#define IBVMIG_DAEMON_MIGRATE_SRC_H
+
+#include "daemon/migrate_step.h"
+
+#define SRC_QUERY_MS 3000 /* an agent that is well answers `query` and `ballast` at once */
+
+/* {vm,dev_id,bus}: the input of a job about the VM's device. Owned by the caller. */
+struct json_object *src_vm_input(struct migration *m);
+/* {"op"}; owned by the caller. */
+struct json_object *src_op_message(const char *op);
+
+/* Whether the VM's agent is to be asked. */
+bool src_agent_wanted(struct migration *m, struct vm *vm);
+/* The agent's answer to `query`: its peers go into the record. 0, or -errno with a reason: who
+ * cannot be suspended. */
+int src_read_query(struct migration *m, struct json_object *answer);
+/* A job that finds the hosts of peers that are not here, and asks each peer's agent through its
+ * host; sm: ibvmig-sm is asked as well. → peers */
+struct json_object *src_check_input(struct migration *m, bool sm);
+void src_check_run(struct job *j);
+
+/* In a job: what the migration under way would run with, without us. 0 or j->rc. */
+int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_downtime_ms);
+/* In a job: what the user has set since we set ours (migrate-setspeed, migrate-setmaxdowntime).
+ * in: set_bandwidth → bandwidth, downtime_ms, if they have changed. 0 or j->rc. */
+int src_read_changes(struct job *j);
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* HOLD at the host that the VM leaves: pre-copy is kept from ending until little is left. */
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/clocks.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/migrate_choice.h"
+#include "daemon/migrate_src.h"
+#include "daemon/qmp.h"
+#include "daemon/settings.h"
+
+#include <errno.h>
+
+#define MIB              (1ull << 20)
+#define PRESET_BYTES     MIB /* what vm_work_attach() sets */
+#define FULL_SPEED       (1000 * MIB)
+#define DOWNTIME_MS      300
+#define HOLD_DOWNTIME_MS 1
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+enum {
+	HOLD_RAISE,
+	HOLD_RAISING,
+	HOLD_LOOK,
+	HOLD_LOOKING,
+	HOLD_PACE,
+	HOLD_PACING,
+	HOLD_CLAMP,
+	HOLD_CLAMPING,
+	HOLD_NATIVE, /* until QEMU stops the guest */
+	HOLD_HELD
+};
+
+int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_downtime_ms)
+{
+	uint64_t bandwidth = 0, downtime_ms = 0;
+
+	j->rc = qmp_get_migrate(j->d->virt, str(j, "vm"), &bandwidth, &downtime_ms, j->error);
+	/* Another value than our preset is the user's --bandwidth. */
+	*ret_bandwidth = bandwidth == PRESET_BYTES ? FULL_SPEED : bandwidth;
+	*ret_downtime_ms = downtime_ms ? downtime_ms : DOWNTIME_MS;
+	return j->rc;
+}
+
+static void raise_run(struct job *j)
+{
+	uint64_t bandwidth, downtime_ms, slow;
+	bool post_copy = false;
+
+	if (src_read_user_values(j, &bandwidth, &downtime_ms))
+		return;
+	j->rc = qmp_can_post_copy(j->d->virt, str(j, "vm"), &post_copy, j->error);
+	if (j->rc)
+		return;
+	json_set_bool(j->out, "post_copy", post_copy);
+	slow = hold_approach(bandwidth, j->d->settings->ballast_bytes);
+	json_set_u64(j->out, "bandwidth", bandwidth);
+	json_set_u64(j->out, "downtime_ms", downtime_ms);
+	if (json_opt_bool(j->in, "native", false))
+		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), bandwidth, 0, j->error);
+	else
+		/* Slow at first: how much there is to send is not known yet. */
+		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), slow, HOLD_DOWNTIME_MS, j->error);
+	json_set_u64(j->out, "set_bandwidth", slow);
+}
+
+static void raised(struct migration *m, struct job *j)
+{
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	m->user_bandwidth = json_opt_u64(j->out, "bandwidth", FULL_SPEED);
+	m->user_downtime_ms = json_opt_u64(j->out, "downtime_ms", DOWNTIME_MS);
+	m->set_bandwidth = json_opt_u64(j->out, "set_bandwidth", 0);
+	m->hold.threshold_bytes = hold_threshold(m->d->settings->hold_bytes, m->user_bandwidth);
+	if (json_opt_bool(j->out, "post_copy", false) && choice_for_post_copy(m)) {
+		migrate_fail(m, -ENOTSUP, "%s", m->reason);
+		return;
+	}
+	if (m->strategy == STRATEGY_NATIVE)
+		m->step.phase = HOLD_NATIVE;
+	else
+		m->step.phase = m->strategy == STRATEGY_EARLY ? HOLD_HELD : HOLD_LOOK;
+}
+
+static void look_run(struct job *j)
+{
+	struct qmp_migration q;
+
+	j->rc = qmp_query_migrate(j->d->virt, str(j, "vm"), &q, j->error);
+	if (j->rc)
+		return;
+	json_set_str(j->out, "status", q.status);
+	json_set_u64(j->out, "remaining", q.remaining_bytes);
+	json_set_u64(j->out, "passes", q.passes);
+	json_set_u64(j->out, "at_us", now_us());
+}
+
+static void looked(struct migration *m, struct job *j)
+{
+	uint64_t remaining = json_opt_u64(j->out, "remaining", 0);
+	unsigned wait_ms = HOLD_POLL_MAX_MS;
+
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	m->step.phase = HOLD_LOOK;
+	/* Not active any more: the event says what became of it. */
+	if (str_eq(json_opt_str(j->out, "status", ""), "active") &&
+	    hold_reached(&m->hold, remaining, json_opt_u64(j->out, "passes", 0),
+			 json_opt_u64(j->out, "at_us", 0), &wait_ms)) {
+		json_set_u64(m->data, "hold_remaining_bytes", remaining);
+		json_set_u64(m->data, "hold_passes", json_opt_u64(j->out, "passes", 0));
+		m->step.phase = HOLD_CLAMP;
+		return;
+	}
+	if (json_opt_u64(j->out, "passes", 0) &&
+	    hold_is_near(remaining, m->user_bandwidth) == m->hold.fast) {
+		m->hold.fast = !m->hold.fast;
+		m->step.phase = HOLD_PACE;
+		return;
+	}
+	m->step.phase = HOLD_LOOKING;
+	m->step.resting = true;
+	migrate_poll(m, wait_ms);
+}
+
+int src_read_changes(struct job *j)
+{
+	uint64_t bandwidth = 0, downtime_ms = 0;
+
+	j->rc = qmp_get_migrate(j->d->virt, str(j, "vm"), &bandwidth, &downtime_ms, j->error);
+	if (!j->rc && bandwidth && bandwidth != json_opt_u64(j->in, "set_bandwidth", bandwidth))
+		json_set_u64(j->out, "bandwidth", bandwidth);
+	if (!j->rc && downtime_ms && downtime_ms != HOLD_DOWNTIME_MS)
+		json_set_u64(j->out, "downtime_ms", downtime_ms);
+	return j->rc;
+}
+
+static void keep_changes(struct migration *m, struct job *j)
+{
+	m->user_bandwidth = json_opt_u64(j->out, "bandwidth", m->user_bandwidth);
+	m->user_downtime_ms = json_opt_u64(j->out, "downtime_ms", m->user_downtime_ms);
+}
+
+static void pace_run(struct job *j)
+{
+	if (src_read_changes(j))
+		return;
+	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), json_opt_u64(j->in, "bandwidth", 0), 0,
+				j->error);
+}
+
+static void paced(struct migration *m, struct job *j)
+{
+	keep_changes(m, j);
+	m->set_bandwidth = json_opt_u64(j->in, "bandwidth", 0);
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	else
+		m->step.phase = HOLD_LOOK;
+}
+
+static void clamp_run(struct job *j)
+{
+	if (src_read_changes(j))
+		return;
+	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), HOLD_CLAMP_BYTES_PER_S, 0, j->error);
+}
+
+static void clamped(struct migration *m, struct job *j)
+{
+	keep_changes(m, j);
+	m->set_bandwidth = HOLD_CLAMP_BYTES_PER_S;
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	else
+		m->step.phase = HOLD_HELD;
+}
+
+static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job *j),
+		    void (*done)(struct migration *m, struct job *j))
+{
+	struct json_object *in = src_vm_input(m);
+
+	m->step.phase = phase;
+	json_set_bool(in, "native", m->strategy == STRATEGY_NATIVE);
+	if (m->set_bandwidth)
+		json_set_u64(in, "set_bandwidth", m->set_bandwidth);
+	json_set_u64(in, "bandwidth",
+		     m->hold.fast
+			     ? m->user_bandwidth
+			     : hold_approach(m->user_bandwidth, m->d->settings->ballast_bytes));
+	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
+}
+
+int src_hold(struct migration *m)
+{
+	/* QEMU has not begun. */
+	if (m->strategy == STRATEGY_EARLY && m->job == JOB_NONE)
+		return STEP_DONE;
+	m->step.started = true;
+	switch (m->step.phase) {
+	case HOLD_RAISE:
+		m->raised = true;
+		m->hold = (struct hold){0};
+		clocks_measure(m);
+		return hold_job(m, HOLD_RAISING, raise_run, raised);
+	case HOLD_LOOKING:
+		/* Driven by the end of the job, or by the timer after it. */
+		if (m->inflight)
+			return STEP_WAIT;
+		/* fall through */
+	case HOLD_LOOK:
+		return hold_job(m, HOLD_LOOKING, look_run, looked);
+	case HOLD_PACE:
+		return hold_job(m, HOLD_PACING, pace_run, paced);
+	case HOLD_CLAMP:
+		return hold_job(m, HOLD_CLAMPING, clamp_run, clamped);
+	case HOLD_NATIVE:
+		if (!m->guest_stopped && m->job != JOB_COMPLETED)
+			return STEP_WAIT;
+		/* fall through */
+	case HOLD_HELD:
+		migrate_measure(m, "hold_us");
+		return STEP_DONE;
+	default:
+		return STEP_WAIT;
+	}
+}
+
+void src_look_now(struct migration *m)
+{
+	if (m->step.failures)
+		return;
+	m->step.resting = false;
+	migrate_drive(m);
+}

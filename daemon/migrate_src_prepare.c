@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* PREPARE at the host that the VM leaves: the agent and its peers are asked, a strategy is chosen.
+ */
+#include "common/http_server.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/defer.h"
+#include "daemon/job.h"
+#include "daemon/locate.h"
+#include "daemon/migrate_choice.h"
+#include "daemon/migrate_src.h"
+#include "daemon/settings.h"
+#include "daemon/sm.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define CHECK_DEADLINE_MS 7000
+#define BALLAST_INTERVAL  20 /* ms: less than a link of 400 MB/s needs for the ballast */
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+/* ---- peers of the agent's answer to query ---- */
+
+static int add_peer(struct migration *m, uint64_t guid)
+{
+	struct vm *vm = vm_by_guid(m->d, guid);
+	struct migrate_peer *p;
+
+	for (unsigned i = 0; i < m->peer_count; i++)
+		if (m->peers[i].guid == guid)
+			return 0;
+	if (m->peer_count == MIGRATE_PEERS_MAX)
+		return -E2BIG;
+	p = &m->peers[m->peer_count++];
+	*p = (struct migrate_peer){.guid = guid};
+	if (!vm)
+		return 0;
+	snprintf(p->host, sizeof p->host, "%s", m->d->settings->host_name);
+	snprintf(p->url, sizeof p->url, "%s", m->d->settings->url);
+	return 0;
+}
+
+int src_read_query(struct migration *m, struct json_object *answer)
+{
+	struct json_object *list = json_opt(answer, "peers"), *un = json_opt(answer, "uncovered");
+
+	if (json_object_is_type(un, json_type_array) && json_object_array_length(un)) {
+		struct json_object *o = json_object_array_get_idx(un, 0);
+
+		return migrate_error(m, -EBUSY,
+				     "process %llu (%.40s) in VM %s uses InfiniBand in a way that "
+				     "cannot be moved: %.200s; stop it, or start it under "
+				     "ibvmig-run",
+				     (unsigned long long)json_opt_u64(o, "pid", 0),
+				     json_opt_str(o, "comm", "?"), m->vm_name,
+				     json_opt_str(o, "why", "it is not under ibvmig-run"));
+	}
+	m->peer_count = 0;
+	for (size_t i = 0;
+	     json_object_is_type(list, json_type_array) && i < json_object_array_length(list);
+	     i++) {
+		struct ib_gid gid;
+		const char *text = json_opt_str(json_object_array_get_idx(list, i), "dgid", "");
+
+		if (!ib_gid_parse(text, &gid) && gid.guid != m->vguid && add_peer(m, gid.guid))
+			return migrate_error(m, -E2BIG,
+					     "VM %s is connected to more than %d others, which is "
+					     "the limit",
+					     m->vm_name, MIGRATE_PEERS_MAX);
+	}
+	return 0;
+}
+
+/* Finds the hosts of peers that are not here, and asks each peer's agent through its host. */
+static int check_peer(struct job *j, struct json_object *o)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL;
+	struct json_object *guids = json_object_new_array();
+	const char *guid = json_opt_str(o, "guid", "");
+	char why[HTTP_ERROR_MAX];
+	struct location l = {0};
+	uint64_t value = 0;
+
+	ib_guid_parse(guid, &value);
+	if (!*json_opt_str(o, "url", "")) {
+		if (locate_guid(j->d->settings, value, &l, why))
+			return job_fail(j, -ENOENT,
+					"the VM is connected to GUID %s, but %.300s; without its "
+					"agent the connection would break",
+					guid, why);
+		json_set_str(o, "url", l.url);
+		json_set_str(o, "host", l.host);
+	}
+	json_object_array_add(guids, json_object_new_string(guid));
+	json_set_str(body, "migration", str(j, "migration"));
+	json_set_str(body, "vguid", str(j, "vguid"));
+	json_set(body, "guids", guids);
+	if (http_call(json_opt_str(o, "url", ""), "POST", "/v1/peer/check", body, CHECK_DEADLINE_MS,
+		      &answer, why))
+		return job_fail(j, -EHOSTUNREACH, "host %.60s: %.400s",
+				json_opt_str(o, "host", "?"), why);
+	return 0;
+}
+
+void src_check_run(struct job *j)
+{
+	struct json_object *peers = json_opt(j->in, "peers");
+	bool caching;
+
+	if (json_opt_bool(j->in, "sm", false))
+		j->rc = sm_check(j->d->settings, &caching, j->error);
+	for (size_t i = 0; !j->rc && i < json_object_array_length(peers); i++)
+		check_peer(j, json_object_array_get_idx(peers, i));
+	json_set(j->out, "peers", json_object_get(peers));
+}
+
+struct json_object *src_check_input(struct migration *m, bool sm)
+{
+	struct json_object *in = json_object_new_object();
+
+	json_set_str(in, "migration", m->id);
+	json_set_guid(in, "vguid", m->vguid);
+	json_set(in, "peers", peers_json(m));
+	json_set_bool(in, "sm", sm);
+	return in;
+}
+
+bool src_agent_wanted(struct migration *m, struct vm *vm)
+{
+	if (!vm || !vm->agent)
+		return false;
+	return m->d->settings->require_agent || agent_state(vm->agent) == AGENT_UP;
+}
+
+/* ---- PREPARE ---- */
+
+void src_set_ballast(struct migration *m, uint64_t bytes)
+{
+	struct vm *vm = migrate_vm(m);
+	struct json_object *msg;
+
+	m->ballast = bytes;
+	if (!vm || agent_state(vm->agent) != AGENT_UP)
+		return;
+	msg = src_op_message("ballast");
+	json_set_u64(msg, "bytes", bytes);
+	json_set_u64(msg, "interval_ms", BALLAST_INTERVAL);
+	migrate_ask_agent(m, vm, msg, SRC_QUERY_MS, NULL);
+}
+
+static void prepare_checked(struct migration *m, struct job *j)
+{
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	peers_load(m, json_opt(j->out, "peers"));
+	m->armed = true;
+	migrate_measure(m, "prepare_us");
+	if (m->strategy == STRATEGY_LATE)
+		src_set_ballast(m, m->d->settings->ballast_bytes);
+	migrate_save(m, "armed");
+	/* QEMU must not begin before an early VF has left. */
+	if (m->strategy != STRATEGY_EARLY)
+		migrate_answer_waiting(m, 0);
+}
+
+/* error: why the agent gave no answer. */
+static void prepare_choose(struct migration *m, struct vm *vm, struct json_object *answer,
+			   const char *error)
+{
+	struct strategy_facts facts;
+	int rc;
+
+	choice_facts(vm, answer, &facts);
+	rc = choice_make(m, &facts);
+	if (rc && facts.agent_needed && !facts.agent)
+		snprintf(m->reason, sizeof m->reason, "%s", error);
+	else if (!rc && answer && m->strategy != STRATEGY_NATIVE)
+		rc = src_read_query(m, answer);
+	if (rc)
+		migrate_fail(m, rc, "%s", m->reason);
+	else if (migrate_job(m, src_check_input(m, true), src_check_run, prepare_checked))
+		migrate_fail(m, -ENOMEM, "out of memory");
+}
+
+static void prepare_queried(struct migration *m, int rc, struct json_object *answer,
+			    const char *error)
+{
+	struct vm *vm = migrate_vm(m);
+
+	if (vm)
+		prepare_choose(m, vm, rc ? NULL : answer, error);
+	else
+		migrate_fail(m, -ENOENT, "the VM has ended");
+}
+
+int src_prepare(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+	char why[HTTP_ERROR_MAX];
+
+	if (m->armed)
+		return m->job == JOB_ACTIVE || m->strategy == STRATEGY_EARLY ? STEP_DONE
+									     : STEP_WAIT;
+	if (m->step.started)
+		return STEP_WAIT;
+	m->step.started = true;
+	if (src_agent_wanted(m, vm)) {
+		migrate_ask_agent(m, vm, src_op_message("query"), SRC_QUERY_MS, prepare_queried);
+		return STEP_WAIT;
+	}
+	if (!vm)
+		return migrate_error(m, -ENOENT, "the VM has ended");
+	snprintf(why, sizeof why,
+		 "VM %s has no channel %s: add it to the domain and start ibvmig-agent in the "
+		 "guest",
+		 m->vm_name, DOMAIN_CHANNEL);
+	prepare_choose(m, vm, NULL, why);
+	return STEP_WAIT;
+}
+
+/* ---- the destination asks for it ---- */
+
+static int read_end(struct json_reader *r, struct migrate_end *e)
+{
+	json_need_str(r, "host");
+	json_need_str(r, "url");
+	json_need_str(r, "vf");
+	json_need_guid(r, "parked_guid");
+	if (!r->error)
+		migrate_end_load(e, r->obj);
+	return r->error;
+}
+
+static void fill_record(struct migration *m, struct vm *vm, const struct migrate_end *to)
+{
+	struct daemon *d = m->d;
+
+	m->vguid = vm->want.vguid;
+	m->pkey = vm->want.pkey;
+	snprintf(m->dev_id, sizeof m->dev_id, "%s", vm->dev_id);
+	snprintf(m->bus, sizeof m->bus, "%s", vm->vf->bus);
+	migrate_end_here(&m->from, d, vm->vf);
+	m->to = *to;
+	vm->migration = m;
+}
+
+/* Why this VM cannot migrate now, or NULL. */
+static const char *cannot_migrate(struct vm *vm, uint64_t vguid, const char *id)
+{
+	struct migration *open;
+
+	if (vm->state != VM_ATTACHED || !vm->vf)
+		return "it has no VF attached here";
+	if (vm->want.vguid != vguid)
+		return "it has another vGUID here than its domain XML says: restart it";
+	open = migrate_open(vm->d, vm->uuid);
+	if (open && strcmp(open->id, id))
+		return "an earlier migration of it has not ended: wait, or see ibvmig status";
+	return NULL;
+}
+
+/* libvirt may be done with the last migration before we are; and one that never began is superseded
+ * by the next. true: ask again. */
+static bool must_wait(struct vm *vm, const char *id)
+{
+	struct migration *open = migrate_open(vm->d, vm->uuid);
+
+	if (!open || !strcmp(open->id, id) || open->state == M_PARKED)
+		return false;
+	if (open->role == ROLE_SOURCE && src_awaits_begin(open))
+		migrate_fail(open, -ECANCELED, "it never began, and another one was asked for");
+	return open->committed || open->back || open->state == M_CANCEL || open->ended;
+}
+
+void src_on_prepare(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct migrate_end to = {0};
+	struct json_reader r, r_to;
+	struct migration *m;
+	struct vm *vm;
+	const char *id, *why;
+	uint64_t vguid;
+
+	json_reader_init(&r, req->body);
+	id = json_need_str(&r, "migration");
+	vm = vm_find(d, json_need_str(&r, "vm"));
+	vguid = json_need_guid(&r, "vguid");
+	json_reader_init(&r_to, json_need_obj(&r, "to"));
+	if (r.error || read_end(&r_to, &to)) {
+		http_fail(req->exchange, 400, "bad-field", "%s%s", r.message, r_to.message);
+		return;
+	}
+	if (vm && must_wait(vm, id) && defer_request(req, src_on_prepare))
+		return;
+	why = vm ? cannot_migrate(vm, vguid, id) : "ibvmigd there does not know it";
+	if (why) {
+		http_fail(req->exchange, 409, "cannot-migrate", "VM %s on host %s: %s",
+			  vm ? vm->name : json_opt_str(req->body, "name", "?"),
+			  d->settings->host_name, why);
+		return;
+	}
+	m = migrate_find(d, id, ROLE_SOURCE);
+	/* Asked again, by libvirt's next try. */
+	if (m && m->strategy == STRATEGY_EARLY && src_awaits_begin(m)) {
+		http_reply(req->exchange, 200, src_prepare_answer(m));
+		return;
+	}
+	if (!m)
+		m = migrate_new(d, ROLE_SOURCE, id, vm->uuid, vm->name);
+	if (!m || m->state != M_PREPARE || m->back || m->waiting) {
+		http_fail(req->exchange, 409, "cannot-migrate", "migration %s is under way", id);
+		return;
+	}
+	/* The metadata may have been edited since the VM started. */
+	strategy_parse(json_opt_str(req->body, "strategy", ""), &vm->want.strategy);
+	fill_record(m, vm, &to);
+	m->asked = m->strategy = vm->has_strategy_once ? vm->strategy_once : vm->want.strategy;
+	m->state_there = json_opt_bool(req->body, "state_there", false);
+	m->waiting = req->exchange;
+	migrate_save(m, "asked by the destination");
+	if (m->armed)
+		migrate_answer_waiting(m, 0);
+	migrate_drive(m);
+}
+
+void src_unprepared(struct vm *vm)
+{
+	struct migration *m = migrate_new(vm->d, ROLE_SOURCE, NULL, vm->uuid, vm->name);
+	struct migrate_end nowhere = {0};
+
+	if (!m)
+		return;
+	fill_record(m, vm, &nowhere);
+	m->job = JOB_ACTIVE;
+	migrate_fail(m, -EPROTO,
+		     "VM %s leaves without its VF being prepared: the libvirt hook of ibvmig is "
+		     "not installed at the destination (or this is a save to a file: detach the VF "
+		     "first); the job is cancelled, the VM stays",
+		     vm->name);
+}

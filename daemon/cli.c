@@ -52,7 +52,7 @@ static const struct command {
 	{"vf", "", BIT(OPT_JSON), cli_vf, "the VFs of this host, and which VM has each"},
 	{"migrate", "VM DEST",
 	 BIT(OPT_STRATEGY) | BIT(OPT_BANDWIDTH) | BIT(OPT_PERSISTENT) | BIT(OPT_NO_WAIT) |
-		 BIT(OPT_JSON),
+		 BIT(OPT_DRY_RUN) | BIT(OPT_JSON),
 	 cli_migrate, "move a VM to another host, and show how far it is"},
 	{"plan", "VM", BIT(OPT_TO) | BIT(OPT_JSON), cli_plan,
 	 "where a VM could go, what that would cost the fabric, and where it cannot go"},

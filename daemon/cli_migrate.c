@@ -185,6 +185,84 @@ static int read_bandwidth(const struct cli *c, struct json_object *body)
 	return CLI_OK;
 }
 
+/* ---- migrate --dry-run ---- */
+
+static void print_lines(struct json_object *list, const char *before)
+{
+	for (size_t i = 0; i < json_count(list); i++)
+		printf("  %-9s  %s\n", before,
+		       json_object_get_string(json_object_array_get_idx(list, i)));
+}
+
+/* A shared port's VFs all have its LID, which stays behind. */
+static void print_addresses(struct json_object *o)
+{
+	bool stays = str_eq(cli_text(o, "addresses", ""), "shared-port");
+
+	printf("  VF         %s; there a free one of %s\n", cli_text(o, "vf", "?"),
+	       cli_text(o, "pf", "?"));
+	printf("  addresses  vGUID %s and PKey %s move along, LID %" PRIu64 " %s\n",
+	       cli_text(o, "vguid", "?"), cli_text(o, "pkey", "?"), json_opt_u64(o, "lid", 0),
+	       stays ? "becomes that of the port there" : "too");
+}
+
+static void print_peers(struct json_object *peers)
+{
+	for (size_t i = 0; i < json_count(peers); i++) {
+		struct json_object *p = json_object_array_get_idx(peers, i);
+
+		printf("  peer       %s  %s on %s: %s\n", cli_text(p, "guid", "?"),
+		       cli_text(p, "vm", "?"), cli_text(p, "host", "?"),
+		       json_opt_str(p, "problem", "its connections are held meanwhile"));
+	}
+}
+
+static void print_fabric(struct json_object *o)
+{
+	struct json_object *cost = json_opt(o, "cost");
+	const char *why = json_opt_str(o, "rank_error", NULL);
+
+	if (cost)
+		printf("  fabric     %" PRIu64 " SMPs to %" PRIu64 " switches%s\n",
+		       json_opt_u64(cost, "smps", 0), json_opt_u64(cost, "switches", 0),
+		       json_opt_bool(cost, "same_leaf", false) ? ", same leaf" : "");
+	else if (why)
+		printf("  fabric     what it would cost is not known: %s\n", why);
+}
+
+static int print_preview(struct json_object *o)
+{
+	bool possible = json_opt_bool(o, "possible", false);
+
+	printf("%s %s from %s to %s, %.0f MiB\n", cli_text(o, "vm", "?"),
+	       possible ? "would go" : "cannot go", cli_text(o, "from", "?"),
+	       cli_text(o, "to", "?"), (double)json_opt_u64(o, "memory_bytes", 0) / MIB);
+	print_lines(json_opt(o, "blocked"), "blocked");
+	cli_print_choice(json_opt(o, "choice"), "  ");
+	print_lines(json_opt(o, "notes"), "note");
+	if (json_opt(o, "vf")) {
+		print_addresses(o);
+		print_fabric(o);
+	}
+	print_peers(json_opt(o, "peers"));
+	return possible ? CLI_OK : CLI_FAILED;
+}
+
+static int preview(const struct cli *c, const char *path, struct json_object *body)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	int rc;
+
+	json_set_bool(body, "dry_run", true);
+	rc = cli_call(c, "POST", path, body, &answer);
+	if (rc)
+		return rc;
+	if (!cli_has(c, OPT_JSON))
+		return print_preview(answer);
+	cli_print_json(answer);
+	return json_opt_bool(answer, "possible", false) ? CLI_OK : CLI_FAILED;
+}
+
 int cli_migrate(const struct cli *c)
 {
 	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/migrate");
@@ -197,6 +275,8 @@ int cli_migrate(const struct cli *c)
 		json_set_str(body, "strategy", c->value[OPT_STRATEGY]);
 	if (cli_has(c, OPT_PERSISTENT))
 		json_set_bool(body, "persistent", true);
+	if (!rc && cli_has(c, OPT_DRY_RUN))
+		return preview(c, path, body);
 	if (!rc)
 		rc = cli_call(c, "POST", path, body, &job);
 	if (rc)

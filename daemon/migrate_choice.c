@@ -26,6 +26,21 @@ void choice_facts(struct vm *vm, struct json_object *query, struct strategy_fact
 						      "a kernel module");
 }
 
+void choice_uncovered(struct json_object *query, const char *vm_name, char *why, unsigned bytes)
+{
+	struct json_object *list = json_opt(query, "uncovered"), *o;
+
+	*why = '\0';
+	if (!json_count(list))
+		return;
+	o = json_object_array_get_idx(list, 0);
+	snprintf(why, bytes,
+		 "process %llu (%.40s) in VM %s uses InfiniBand in a way that cannot be moved: "
+		 "%.200s; stop it, or start it under ibvmig-run",
+		 (unsigned long long)json_opt_u64(o, "pid", 0), json_opt_str(o, "comm", "?"),
+		 vm_name, json_opt_str(o, "why", "it is not under ibvmig-run"));
+}
+
 static int choose(struct migration *m, const struct strategy_facts *facts)
 {
 	struct strategy_choice c;

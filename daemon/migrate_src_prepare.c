@@ -48,19 +48,12 @@ static int add_peer(struct migration *m, uint64_t guid)
 
 int src_read_query(struct migration *m, struct json_object *answer)
 {
-	struct json_object *list = json_opt(answer, "peers"), *un = json_opt(answer, "uncovered");
+	struct json_object *list = json_opt(answer, "peers");
+	char why[HTTP_ERROR_MAX];
 
-	if (json_object_is_type(un, json_type_array) && json_object_array_length(un)) {
-		struct json_object *o = json_object_array_get_idx(un, 0);
-
-		return migrate_error(m, -EBUSY,
-				     "process %llu (%.40s) in VM %s uses InfiniBand in a way that "
-				     "cannot be moved: %.200s; stop it, or start it under "
-				     "ibvmig-run",
-				     (unsigned long long)json_opt_u64(o, "pid", 0),
-				     json_opt_str(o, "comm", "?"), m->vm_name,
-				     json_opt_str(o, "why", "it is not under ibvmig-run"));
-	}
+	choice_uncovered(answer, m->vm_name, why, sizeof why);
+	if (*why)
+		return migrate_error(m, -EBUSY, "%s", why);
 	m->peer_count = 0;
 	for (size_t i = 0;
 	     json_object_is_type(list, json_type_array) && i < json_object_array_length(list);

@@ -8,6 +8,7 @@
 #include "daemon/daemon.h"
 #include "daemon/job.h"
 #include "daemon/migrate.h"
+#include "daemon/preview.h"
 #include "daemon/settings.h"
 #include "daemon/virt.h"
 #include "daemon/vm.h"
@@ -289,7 +290,9 @@ void mover_post_migrate(struct http_request *req)
 	const char *name = vm ? vm->name : req->param;
 	const struct mover *other = running_one(d->movers, name);
 
-	if (other)
+	if (json_opt_bool(req->body, "dry_run", false))
+		preview_post(req);
+	else if (other)
 		http_fail(req->exchange, 409, "busy", "VM %s is migrating to %s already", name,
 			  other->to);
 	else

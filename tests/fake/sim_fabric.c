@@ -304,6 +304,33 @@ static struct json_object *sm_status_json(bool up)
 	return o;
 }
 
+/* What a move to each free VF would cost: the same for all. */
+static unsigned sm_ranks(struct json_object *body, struct json_object **ret)
+{
+	struct json_object *vguids = json_opt(body, "vguids"), *free_vfs = json_opt(body, "free");
+	struct json_object *ranks = json_object_new_array();
+
+	for (size_t i = 0; i < json_count(vguids); i++) {
+		struct json_object *one = json_object_new_object(), *to = json_object_new_array();
+
+		for (size_t k = 0; k < json_count(free_vfs); k++) {
+			struct json_object *r = json_object_new_object();
+
+			json_set(r, "parked_guid",
+				 json_object_get(json_object_array_get_idx(free_vfs, k)));
+			json_set_u64(r, "switches", 3);
+			json_set_u64(r, "smps", 5);
+			json_object_array_add(to, r);
+		}
+		json_set(one, "vguid", json_object_get(json_object_array_get_idx(vguids, i)));
+		json_set(one, "to", to);
+		json_object_array_add(ranks, one);
+	}
+	*ret = json_object_new_object();
+	json_set(*ret, "ranks", ranks);
+	return 200;
+}
+
 unsigned sim_sm_request(const char *method, const char *path, struct json_object *body,
 			struct json_object **ret_answer, char *error)
 {
@@ -335,5 +362,7 @@ unsigned sim_sm_request(const char *method, const char *path, struct json_object
 		return sm_move(body, ret_answer, error);
 	if (!strcmp(path, "/v1/unbind"))
 		return sm_unbind(body, ret_answer, error);
+	if (!strcmp(path, "/v1/ranks"))
+		return sm_ranks(body, ret_answer);
 	return refuse(error, 404, "unknown");
 }

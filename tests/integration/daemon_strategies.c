@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Which strategy a migration takes, and why not a better one, on simulated hosts
- * (tests/fake/sim.h); afterwards the world must be right (tests/fake/sim_right.h). */
+ * (tests/fake/sim.h), and that a dry run has said so; afterwards the world must be right
+ * (tests/fake/sim_right.h). */
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
-#include "common/log.h"
 #include "common/util.h"
 #include "daemon/migrate.h"
+#include "tests/fake/sim_scene.h"
 
-#include <ftw.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 
 #define IPOIB "IPoIB (on mlx5_0)"
 
@@ -110,11 +108,58 @@ static bool chosen_right(const struct scene *s)
 							   left_early ? "" : " not");
 }
 
-static bool play(const struct scene *s, const char *dir)
+/* ---- what a dry run says before ---- */
+
+static struct json_object *said;
+
+static void hear(void *arg, int rc, struct json_object *answer, const char *error)
 {
+	(void)arg;
+	said = rc ? json_object_new_object() : json_object_get(answer);
+	json_set_str(said, "error", rc ? error : NULL);
+}
+
+static bool has_heard(void *arg)
+{
+	(void)arg;
+	return said;
+}
+
+static bool ask_before(void)
+{
+	struct json_object *body = json_object_new_object();
+
+	json_set_str(body, "to", sim_hosts[HOST_B].name);
+	json_set_bool(body, "dry_run", true);
+	sim_http(HOST_A, sim_hosts[HOST_A].url, "POST", "/v1/vms/g1/migrate", body, 30000, hear,
+		 NULL);
+	return sim_run(has_heard, NULL, sim_us() + 60 * SIM_S, watch)
+		       ? true
+		       : sim_is_wrong("the dry run is not answered");
+}
+
+/* Whether QEMU may switch to post-copy is known only when it has begun. */
+static bool said_right(const struct scene *s)
+{
+	struct json_object *choice = json_opt(said, "choice");
+	const char *chosen = json_opt_str(choice, "chosen", "");
+
+	if (s->mover.post_copy)
+		return true;
+	if (json_opt_bool(said, "possible", false) != (s->chosen != NULL))
+		return sim_is_wrong("the dry run says something else: %.300s", json_text(said));
+	if (s->chosen ? strcmp(chosen, s->chosen) != 0 : !strstr(json_text(said), s->word))
+		return sim_is_wrong("the dry run has chosen %s: %.300s", chosen, json_text(said));
+	return true;
+}
+
+static bool play(const void *arg, const char *dir)
+{
+	const struct scene *s = arg;
+
 	sim_mover = s->mover;
-	mkdir(dir, 0700);
-	if (!sim_world_start(dir) || !sim_all_right(NULL))
+	if (!sim_world_start(dir) || !sim_all_right(NULL) || !ask_before() ||
+	    !sim_all_right(NULL) || !said_right(s))
 		return false;
 	sim_migrate(HOST_A, HOST_B);
 	if (!sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, watch) ||
@@ -125,57 +170,11 @@ static bool play(const struct scene *s, const char *dir)
 	return chosen_right(s) && !*sim_broken;
 }
 
-static int unlink_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
-
-/* The world is built of globals: a process for each scene. */
-static bool run(const struct scene *s, const char *dir)
-{
-	int status = 1;
-	pid_t pid;
-
-	fflush(NULL);
-	pid = fork();
-	if (!pid) {
-		bool ok = play(s, dir);
-
-		if (!ok)
-			printf("# %s: %s%s\n", s->name, sim_wrong, sim_broken);
-		fflush(NULL);
-		nftw(dir, unlink_one, 16, FTW_DEPTH | FTW_PHYS);
-		_exit(!ok);
-	}
-	waitpid(pid, &status, 0);
-	return !status;
-}
-
 int main(int argc, char **argv)
 {
-	char dir[] = "/tmp/ibvmig-strategies-XXXXXX";
-	unsigned bad = 0, n = 0;
+	struct sim_scene list[ARRAY_SIZE(scenes)];
 
-	if (!mkdtemp(dir)) {
-		perror("mkdtemp");
-		return 1;
-	}
-	log_init("strategies");
-	log_set_level(argc > 1 ? LOG_DEBUG : (enum log_level)0);
-	for (size_t i = 0; i < ARRAY_SIZE(scenes); i++) {
-		char *own AUTO_FREE = strf("%s/%zu", dir, i);
-		bool ok;
-
-		if (argc > 1 && strcmp(argv[1], scenes[i].name))
-			continue;
-		ok = run(&scenes[i], own);
-		printf("%s %u - %s\n", ok ? "ok" : "not ok", ++n, scenes[i].name);
-		bad += !ok;
-	}
-	printf("1..%u\n", n);
-	rmdir(dir);
-	return bad != 0;
+	for (size_t i = 0; i < ARRAY_SIZE(scenes); i++)
+		list[i] = (struct sim_scene){scenes[i].name, play, &scenes[i]};
+	return sim_scenes(list, ARRAY_SIZE(scenes), argc, argv);
 }

@@ -18,6 +18,7 @@
 #include "daemon/daemon.h"
 #include "daemon/migrate.h"
 #include "daemon/mover.h"
+#include "daemon/preview.h"
 #include "daemon/settings.h"
 #include "daemon/vm.h"
 
@@ -77,6 +78,11 @@ struct vm *vm_by_name(struct daemon *daemon, const char *name)
 {
 	(void)daemon;
 	return strcmp(name, "g1") ? NULL : &g1;
+}
+
+void preview_post(struct http_request *req)
+{
+	http_reply(req->exchange, 200, json_object_new_object());
 }
 
 struct migration *migrate_open(struct daemon *daemon, const char *uuid)
@@ -281,6 +287,8 @@ static void test_refusals(void **state)
 		if (!strstr(error, bad[i].word))
 			fail_msg("%s: \"%s\" lacks \"%s\"", bad[i].body, error, bad[i].word);
 	}
+	assert_int_equal(played.calls, calls);
+	ask("POST", "/v1/vms/g1/migrate", "{\"to\":\"hostb\",\"dry_run\":true}", NULL);
 	assert_int_equal(played.calls, calls);
 	job = ask("POST", "/v1/vms/g1/migrate", "{\"to\":\"hostb\"}", NULL);
 	uint64_t n = json_opt_u64(job, "job", 0);

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/preview.h"
+#include "common/http_server.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/drain.h"
+#include "daemon/job.h"
+#include "daemon/locate.h"
+#include "daemon/migrate.h"
+#include "daemon/migrate_choice.h"
+#include "daemon/settings.h"
+#include "daemon/sm.h"
+#include "daemon/vm.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define QUERY_MS 3000
+#define PEER_MS  7000
+
+/* answer grows while the VM, its guest, the hosts and the fabric are asked, in this order. */
+struct preview {
+	struct daemon *d; /* borrowed */
+	struct http_exchange *exchange;
+	char uuid[37];              /* "" for a VM without a VF */
+	struct json_object *in;     /* owned until the worker has it */
+	struct json_object *answer; /* owned */
+	enum domain_strategy asked;
+};
+
+static const char *str(struct json_object *o, const char *key)
+{
+	return json_opt_str(o, key, "");
+}
+
+static void add_line(struct json_object *answer, const char *list, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static void add_line(struct json_object *answer, const char *list, const char *fmt, ...)
+{
+	char text[HTTP_ERROR_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	json_object_array_add(json_opt(answer, list), json_object_new_string(text));
+}
+
+/* ---- the hosts and the fabric: a worker ---- */
+
+/* Where the vGUID's LID goes is a matter of how VFs are addressed. */
+static void ask_addresses(struct job *j, struct json_object *answer)
+{
+	struct json_object *o AUTO_JSON = NULL;
+	char path[64], why[HTTP_ERROR_MAX];
+	bool caching;
+
+	if (sm_check(j->d->settings, &caching, why))
+		add_line(answer, "blocked", "%s", why);
+	snprintf(path, sizeof path, "/v1/vguids/%.40s", str(answer, "vguid"));
+	if (sm_call(j->d->settings, "GET", path, NULL, &o, why))
+		return;
+	if (json_opt(o, "lid"))
+		json_set(answer, "lid", json_object_get(json_opt(o, "lid")));
+	json_set_str(answer, "addresses", json_opt_str(o, "addresses", NULL));
+}
+
+static void locate_peer(struct job *j, struct json_object *peer)
+{
+	struct location l = {0};
+	char why[HTTP_ERROR_MAX];
+	uint64_t guid = 0;
+
+	ib_guid_parse(str(peer, "guid"), &guid);
+	if (locate_guid(j->d->settings, guid, &l, why)) {
+		json_set_str(peer, "problem", why);
+		return;
+	}
+	json_set_str(peer, "host", l.host);
+	json_set_str(peer, "vm", l.name);
+	json_set_str(peer, "url", l.url);
+}
+
+/* Its agent is asked through its host, as PREPARE does. */
+static void check_peer(struct json_object *answer, struct json_object *peer)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object(), *o AUTO_JSON = NULL;
+	struct json_object *guids = json_object_new_array();
+	char why[HTTP_ERROR_MAX];
+
+	json_object_array_add(guids, json_object_new_string(str(peer, "guid")));
+	json_set_str(body, "migration", "");
+	json_set_str(body, "vguid", str(answer, "vguid"));
+	json_set(body, "guids", guids);
+	if (http_call(str(peer, "url"), "POST", "/v1/peer/check", body, PEER_MS, &o, why))
+		json_set_str(peer, "problem", why);
+}
+
+static void ask_peers(struct job *j, struct json_object *answer)
+{
+	struct json_object *peers = json_opt(answer, "peers");
+
+	for (size_t i = 0; i < json_count(peers); i++) {
+		struct json_object *peer = json_object_array_get_idx(peers, i);
+
+		locate_peer(j, peer);
+		if (!*str(peer, "problem"))
+			check_peer(answer, peer);
+		json_object_object_del(peer, "url");
+		if (*str(peer, "problem"))
+			add_line(answer, "blocked", "its peer %s on %s: %s", str(peer, "guid"),
+				 json_opt_str(peer, "host", "no known host"), str(peer, "problem"));
+	}
+}
+
+static void take_plan(struct job *j, struct json_object *answer)
+{
+	struct json_object *move = json_object_array_get_idx(json_opt(j->out, "moves"), 0);
+
+	if (*str(move, "reason"))
+		add_line(answer, "blocked", "%s", str(move, "reason"));
+	json_set_u64(answer, "memory_bytes", json_opt_u64(move, "memory_bytes", 0));
+	json_set(answer, "cost", json_object_get(json_opt(move, "cost")));
+	json_set_str(answer, "rank_error", json_opt_str(j->out, "rank_error", NULL));
+}
+
+static void look_around(struct job *j)
+{
+	struct json_object *answer = json_opt(j->in, "answer");
+
+	drain_plan_run(j);
+	if (j->rc)
+		return;
+	take_plan(j, answer);
+	if (*str(answer, "vguid"))
+		ask_addresses(j, answer);
+	ask_peers(j, answer);
+}
+
+static void looked(struct job *j)
+{
+	struct preview *p = j->owner;
+	struct json_object *answer = json_opt(j->in, "answer");
+
+	if (j->rc) {
+		http_fail(p->exchange, j->rc == -ENOENT ? 404 : 503, "no-preview", "%s", j->error);
+	} else {
+		json_set_bool(answer, "possible", !json_count(json_opt(answer, "blocked")));
+		http_reply(p->exchange, 200, json_object_get(answer));
+	}
+	free(p);
+}
+
+static void ask_hosts(struct preview *p)
+{
+	json_set(p->in, "answer", TAKE(p->answer));
+	if (!job_start(p->d, TAKE(p->in), look_around, looked, p, 0))
+		return;
+	http_fail(p->exchange, 503, "no-memory", "out of memory");
+	free(p);
+}
+
+/* ---- the VM and its guest: the loop ---- */
+
+static bool has_guid(struct json_object *peers, const char *text)
+{
+	for (size_t i = 0; i < json_count(peers); i++)
+		if (str_eq(str(json_object_array_get_idx(peers, i), "guid"), text))
+			return true;
+	return false;
+}
+
+static void list_peers(struct preview *p, const struct vm *vm, struct json_object *query)
+{
+	struct json_object *list = json_opt(query, "peers"), *peers = json_opt(p->answer, "peers");
+
+	for (size_t i = 0; i < json_count(list) && json_count(peers) < MIGRATE_PEERS_MAX; i++) {
+		struct json_object *peer;
+		char text[IB_GUID_TEXT];
+		struct ib_gid gid;
+
+		if (ib_gid_parse(str(json_object_array_get_idx(list, i), "dgid"), &gid) ||
+		    gid.guid == vm->want.vguid)
+			continue;
+		ib_guid_format(gid.guid, text);
+		if (has_guid(peers, text))
+			continue;
+		peer = json_object_new_object();
+		json_set_str(peer, "guid", text);
+		json_object_array_add(peers, peer);
+	}
+}
+
+/* query: the agent's answer, or NULL, and error says why there is none. */
+static void choose(struct preview *p, struct vm *vm, struct json_object *query, const char *error)
+{
+	struct strategy_facts f;
+	struct strategy_choice c;
+	char why[HTTP_ERROR_MAX];
+
+	choice_facts(vm, query, &f);
+	/* What the destination's VF can is seen when it is prepared. */
+	f.state_there = f.state_here;
+	if (strategy_choose(p->asked, &f, &c)) {
+		strategy_refusal(p->asked, &c, why, sizeof why);
+		add_line(p->answer, "blocked", "%s", f.agent_needed && !f.agent ? error : why);
+	} else if (c.chosen == STRATEGY_NATIVE) {
+		add_line(p->answer, "notes",
+			 "native if the VF there takes the state of this one, which is seen when "
+			 "it is prepared");
+	} else if (query) {
+		choice_uncovered(query, vm->name, why, sizeof why);
+		if (*why)
+			add_line(p->answer, "blocked", "%s", why);
+		list_peers(p, vm, query);
+	}
+	json_set(p->answer, "choice", strategy_json(p->asked, &c));
+}
+
+static void queried(void *arg, int rc, struct json_object *query, const char *error)
+{
+	struct preview *p = arg;
+	struct vm *vm = vm_find(p->d, p->uuid);
+
+	if (vm && vm->vf)
+		choose(p, vm, rc ? NULL : query, error);
+	else
+		add_line(p->answer, "blocked", "the VM has ended");
+	ask_hosts(p);
+}
+
+static void ask_guest(struct preview *p, struct vm *vm)
+{
+	struct json_object *msg;
+	char why[HTTP_ERROR_MAX];
+
+	if (vm->agent && agent_state(vm->agent) == AGENT_UP) {
+		msg = json_object_new_object();
+		json_set_str(msg, "op", "query");
+		agent_request(vm->agent, msg, QUERY_MS, queried, p);
+		return;
+	}
+	snprintf(why, sizeof why,
+		 "no ibvmig-agent answers in VM %s: start it in the guest, with the channel %s",
+		 vm->name, DOMAIN_CHANNEL);
+	choose(p, vm, NULL, why);
+	ask_hosts(p);
+}
+
+static void tell_vm(struct preview *p, const struct vm *vm)
+{
+	const struct migration *m = migrate_open(p->d, vm->uuid);
+	char pkey[8];
+
+	if (m)
+		add_line(p->answer, "blocked",
+			 "migration %s of it is in %s: `ibvmig status %s` shows it", m->id,
+			 migrate_state_name(m->state), vm->name);
+	if (!vm->vf) {
+		add_line(p->answer, "notes", "it runs without its VF (%s), and would go so",
+			 vm->problem ? vm->problem : vm_state_name(vm));
+		return;
+	}
+	snprintf(pkey, sizeof pkey, "0x%04x", vm->want.pkey);
+	json_set_str(p->answer, "vf", vm->vf->name);
+	json_set_str(p->answer, "pf", vm->want.pf);
+	json_set_guid(p->answer, "vguid", vm->want.vguid);
+	json_set_u64(p->answer, "lid", vm->vf->lid);
+	json_set_str(p->answer, "pkey", pkey);
+}
+
+/* ---- what is asked for ---- */
+
+static struct json_object *end_json(const char *host, const char *url)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_str(o, "host", host);
+	json_set_str(o, "url", url);
+	return o;
+}
+
+/* Of a daemon/drain.h plan for this VM and this host alone. */
+static struct json_object *plan_input(const struct settings *s, const char *vm, const char *to)
+{
+	struct json_object *in = json_object_new_object(), *targets = json_object_new_array(),
+			   *vms = json_object_new_array();
+
+	json_object_array_add(targets, end_json(to, settings_peer_url(s, to)));
+	json_object_array_add(vms, json_object_new_string(vm));
+	json_set(in, "from", end_json(s->host_name, s->url));
+	json_set(in, "targets", targets);
+	json_set(in, "vms", vms);
+	return in;
+}
+
+static void begin(struct preview *p, const char *name, const char *to)
+{
+	static const char *const lists[] = {"blocked", "notes", "peers"};
+
+	p->in = plan_input(p->d->settings, name, to);
+	p->answer = json_object_new_object();
+	json_set_str(p->answer, "vm", name);
+	json_set_str(p->answer, "from", p->d->settings->host_name);
+	json_set_str(p->answer, "to", to);
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+		json_set(p->answer, lists[i], json_object_new_array());
+}
+
+void preview_post(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct vm *vm = vm_by_name(d, req->param);
+	const char *to = str(req->body, "to"), *strategy = str(req->body, "strategy");
+	enum domain_strategy asked = vm ? vm->want.strategy : STRATEGY_AUTO;
+	struct preview *p;
+
+	if (str_eq(to, d->settings->host_name)) {
+		http_fail(req->exchange, 400, "bad-field", "VM %s runs on host %s already",
+			  req->param, to);
+	} else if (!settings_peer_url(d->settings, to)) {
+		http_fail(req->exchange, 400, "unknown-host",
+			  "to is \"%.60s\"; a dry run needs the name of a peer of ibvmigd.conf",
+			  to);
+	} else if (*strategy && strategy_parse(strategy, &asked)) {
+		http_fail(req->exchange, 400, "bad-field",
+			  "strategy is \"%.20s\"; it must be auto, native, late or early",
+			  strategy);
+	} else if (!(p = calloc(1, sizeof *p))) {
+		http_fail(req->exchange, 503, "no-memory", "out of memory");
+	} else {
+		*p = (struct preview){.d = d, .exchange = req->exchange, .asked = asked};
+		begin(p, vm ? vm->name : req->param, to);
+		if (vm) {
+			memcpy(p->uuid, vm->uuid, sizeof p->uuid);
+			tell_vm(p, vm);
+		}
+		if (vm && vm->vf)
+			ask_guest(p, vm);
+		else
+			ask_hosts(p);
+	}
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What operators ask of simulated hosts (tests/fake/sim.h): dry runs that find something in the
+ * way. What a dry run says of strategies is in daemon_strategies.c. */
+#include "tests/fake/sim_right.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/vm.h"
+#include "tests/fake/sim_scene.h"
+
+#include <string.h>
+
+static struct sim_guest *const mover = &sim_guests[0], *const peer = &sim_guests[1];
+
+/* ---- calls ---- */
+
+static struct json_object *answer;
+static char refusal[512];
+static bool answered;
+
+static void hear(void *arg, int rc, struct json_object *a, const char *error)
+{
+	(void)arg;
+	answer = rc ? NULL : json_object_get(a);
+	snprintf(refusal, sizeof refusal, "%s", rc ? error : "");
+	answered = true;
+}
+
+static bool has_answered(void *arg)
+{
+	(void)arg;
+	return answered;
+}
+
+/* body: JSON text, or NULL. The answer lives until the next call; false: it was refused. */
+static bool ask(int host, const char *method, const char *path, const char *body)
+{
+	struct json_object *o = NULL;
+
+	json_object_put(TAKE(answer));
+	answered = false;
+	if (body)
+		json_parse(body, strlen(body), &o);
+	sim_http(host, sim_hosts[host].url, method, path, o, 30000, hear, NULL);
+	return sim_run(has_answered, NULL, sim_us() + 60 * SIM_S, sim_never) && answer;
+}
+
+/* ---- dry runs ---- */
+
+#define DRY_RUN_TO_B "{\"to\":\"hostb\",\"dry_run\":true}"
+
+static bool start(const char *dir)
+{
+	sim_mover = (struct sim_mover){.strategy = "auto"};
+	return sim_world_start(dir) && sim_all_right(NULL);
+}
+
+static bool dry_run(void)
+{
+	if (!ask(HOST_A, "POST", "/v1/vms/g1/migrate", DRY_RUN_TO_B))
+		return sim_is_wrong("refused: %s", refusal);
+	for (int h = 0; h < SIM_HOSTS; h++)
+		if (sim_hosts[h].d.migrations)
+			return sim_is_wrong("host %s has a migration", sim_hosts[h].name);
+	return true;
+}
+
+static bool blocked_by(const char *word)
+{
+	struct json_object *list = json_opt(answer, "blocked");
+
+	return !json_opt_bool(answer, "possible", true) && strstr(json_text(list), word)
+		       ? true
+		       : sim_is_wrong("\"%s\" is not in the way: %.300s", word, json_text(answer));
+}
+
+static bool says(struct json_object *o, const char *key, const char *value)
+{
+	return str_eq(json_opt_str(o, key, ""), value)
+		       ? true
+		       : sim_is_wrong("%s is %s, not %s", key, json_opt_str(o, key, "-"), value);
+}
+
+static bool play_possible(const void *arg, const char *dir)
+{
+	struct json_object *first;
+
+	(void)arg;
+	if (!start(dir) || !dry_run())
+		return false;
+	first = json_object_array_get_idx(json_opt(answer, "peers"), 0);
+	if (json_opt_u64(json_opt(answer, "cost"), "smps", 0) != 5 ||
+	    json_opt_u64(answer, "lid", 0) != sim_binding(mover->vguid)->lid ||
+	    json_count(json_opt(answer, "peers")) != 1 || json_opt(first, "problem"))
+		return sim_is_wrong("not what is there: %.300s", json_text(answer));
+	return says(answer, "vf", "a-vf1") && says(answer, "to", "hostb") &&
+	       says(first, "host", "hostc") && says(first, "vm", peer->name) && sim_all_right(NULL);
+}
+
+/* All of hostb's VFs are another VM's. */
+static bool play_no_vf(const void *arg, const char *dir)
+{
+	struct vf_table *t = &sim_hosts[HOST_B].d.vfs;
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	for (size_t i = 0; i < t->vf_count; i++) {
+		t->vfs[i].leased = true;
+		snprintf(t->vfs[i].vm, sizeof t->vfs[i].vm, "another");
+		snprintf(t->vfs[i].vm_name, sizeof t->vfs[i].vm_name, "another");
+	}
+	return dry_run() && blocked_by("hostb has no free VF on pf0");
+}
+
+static bool peer_agent_is_away(void *arg)
+{
+	struct vm *vm = vm_find(&sim_hosts[HOST_C].d, peer->uuid);
+
+	(void)arg;
+	return agent_state(vm->agent) != AGENT_UP;
+}
+
+static bool play_no_peer(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir))
+		return false;
+	sim_guest_agent_kill(peer, 600 * SIM_S);
+	return sim_run(peer_agent_is_away, NULL, sim_us() + 60 * SIM_S, sim_never) && dry_run() &&
+	       blocked_by("no ibvmig-agent answers in it");
+}
+
+static bool play_no_sm(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir))
+		return false;
+	sim_fabric.opensm_down_until_us = sim_us() + 600 * SIM_S;
+	return dry_run() && blocked_by("OpenSM's plugin does not answer");
+}
+
+static bool play_no_host(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir))
+		return false;
+	sim_daemon_kill(HOST_B);
+	return dry_run() && blocked_by("hostb does not answer");
+}
+
+static bool play_bad_requests(const void *arg, const char *dir)
+{
+	static const struct {
+		const char *vm, *body, *word;
+	} bad[] = {
+		{"g1", "{\"to\":\"hostx\",\"dry_run\":true}", "hostx"},
+		{"g1", "{\"to\":\"hosta\",\"dry_run\":true}", "runs on host hosta already"},
+		{"g1", "{\"to\":\"hostb\",\"strategy\":\"best\",\"dry_run\":true}", "late or"},
+		{"nobody", DRY_RUN_TO_B, "no VM nobody runs on hosta"},
+	};
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		char *path AUTO_FREE = strf("/v1/vms/%s/migrate", bad[i].vm);
+
+		if (ask(HOST_A, "POST", path, bad[i].body) || !strstr(refusal, bad[i].word))
+			return sim_is_wrong("%s: \"%.200s\"", bad[i].body, refusal);
+	}
+	return true;
+}
+
+static const struct sim_scene scenes[] = {
+	{"dry run: nothing in the way", play_possible, NULL},
+	{"dry run: no free VF there", play_no_vf, NULL},
+	{"dry run: a peer without an agent", play_no_peer, NULL},
+	{"dry run: OpenSM is away", play_no_sm, NULL},
+	{"dry run: the destination's ibvmigd is away", play_no_host, NULL},
+	{"dry run: what cannot be asked for", play_bad_requests, NULL},
+};
+
+int main(int argc, char **argv)
+{
+	return sim_scenes(scenes, ARRAY_SIZE(scenes), argc, argv);
+}

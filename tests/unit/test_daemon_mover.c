@@ -22,6 +22,8 @@
 #include "daemon/settings.h"
 #include "daemon/vm.h"
 
+#define CALL_MS 60000 /* only a fault takes so long */
+
 static struct settings settings = {.host_name = "hosta", .migrate_uri = "qemu+tcp://%s/system"};
 static struct daemon d = {.settings = &settings};
 static struct vm g1 = {
@@ -122,7 +124,7 @@ static void run_call(void *arg)
 
 	if (c->body)
 		json_parse(c->body, strlen(c->body), &body);
-	c->rc = http_call(base, c->method, c->path, body, 5000, &c->answer, c->error);
+	c->rc = http_call(base, c->method, c->path, body, CALL_MS, &c->answer, c->error);
 }
 
 static void call_done(void *arg)

@@ -21,7 +21,8 @@
 
 static volatile char selector = ALLOW; /* read by the kernel at each system call */
 static volatile unsigned syscalls, allocations;
-static volatile bool counting;
+static _Thread_local volatile bool
+	counting; /* what a thread of the shim does is not the data path */
 static struct rig rig;
 
 #ifndef __SANITIZE_ADDRESS__

@@ -661,11 +661,16 @@ static void signals(unsigned n)
 	}
 }
 
-static void sleep_in(enum verb verb, int flags)
+static void handle_signals(int flags)
 {
 	struct sigaction a = {.sa_handler = handler, .sa_flags = flags};
 
 	CHECK(!sigaction(SIGALRM, &a, NULL));
+}
+
+static void sleep_in(enum verb verb, int flags)
+{
+	handle_signals(flags);
 	one.verb = verb;
 	atomic_store(&one.ended, false);
 	atomic_store(&one.tid, 0);
@@ -702,9 +707,13 @@ static void a_signal_may_end_its_sleep(void)
 
 	fcntl(channel->fd, F_SETFL, 0);
 	for (enum verb verb = GET_CQ_EVENT; verb <= GET_ASYNC_EVENT && !complaint; verb++) {
-		sleep_in(verb, verb == GET_CQ_EVENT ? 0 : (int)SA_RESETHAND);
-		while (!atomic_load(&one.ended) && CHECK(now_ms() < until))
+		int flags = verb == GET_CQ_EVENT ? 0 : (int)SA_RESETHAND;
+
+		sleep_in(verb, flags);
+		while (!atomic_load(&one.ended) && CHECK(now_ms() < until)) {
+			handle_signals(flags); /* one that came before it slept has taken it */
 			signals(1);
+		}
 		if (!complaint)
 			pthread_join(one.thread, NULL);
 		CHECK(one.error == EINTR);

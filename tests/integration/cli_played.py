@@ -59,7 +59,7 @@ class Played:
 
     def run(self, *args, **kw):
         return subprocess.run([BIN / "ibvmig", "--socket", self.socket, *args], text=True,
-                              capture_output=True, timeout=30, **kw)
+                              capture_output=True, timeout=120, **kw)
 
     def close(self):
         self.server.shutdown()

@@ -4,6 +4,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/daemon.h"
+#include "daemon/drained.h"
 #include "daemon/job.h"
 #include "daemon/settings.h"
 #include "daemon/vm.h"
@@ -73,6 +74,7 @@ static void looked(struct job *j)
 		if (vm && vm->vf)
 			add_vf(o, vm);
 	}
+	drained_tell(j->d, j->out);
 	json_set_str(j->out, "host", j->d->settings->host_name);
 	json_set(j->out, "pfs", vf_pfs(&j->d->vfs));
 	json_set(j->out, "vfs", vf_status(&j->d->vfs));

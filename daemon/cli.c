@@ -60,6 +60,7 @@ static const struct command {
 	 BIT(OPT_TO) | BIT(OPT_PARALLEL) | BIT(OPT_DRY_RUN) | BIT(OPT_PERSISTENT) |
 		 BIT(OPT_NO_WAIT) | BIT(OPT_JSON),
 	 cli_drain, "move all VMs away from a host"},
+	{"undrain", "HOST", 0, cli_undrain, "let VMs migrate to a host that was drained"},
 	{"rebalance", "",
 	 BIT(OPT_APPLY) | BIT(OPT_PARALLEL) | BIT(OPT_DRY_RUN) | BIT(OPT_PERSISTENT) |
 		 BIT(OPT_JSON),

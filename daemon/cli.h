@@ -78,6 +78,7 @@ int cli_attach(const struct cli *c);
 int cli_resolve(const struct cli *c);
 int cli_plan(const struct cli *c);
 int cli_drain(const struct cli *c);
+int cli_undrain(const struct cli *c);
 int cli_rebalance(const struct cli *c);
 
 #endif

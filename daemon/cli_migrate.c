@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Commands that change something: migrate, with its progress bar, and abort, resolve, attach. */
+/* Commands that change something: migrate, with its progress bar, and abort, resolve, attach,
+ * undrain. */
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/cli.h"
@@ -37,6 +38,11 @@ int cli_abort(const struct cli *c)
 int cli_resolve(const struct cli *c)
 {
 	return post(c, "/v1/migrations/", "/resolve");
+}
+
+int cli_undrain(const struct cli *c)
+{
+	return post(c, "/v1/hosts/", "/undrain");
 }
 
 int cli_attach(const struct cli *c)

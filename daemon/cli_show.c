@@ -122,6 +122,11 @@ static void print_host(struct json_object *top)
 	       json_opt_bool(sm, "ok", false) ? "ok" : "NOT OK", used, n);
 	if (json_opt_str(sm, "error", NULL))
 		printf("  fabric     %s\n", cli_text(sm, "error", ""));
+	if (json_opt_bool(top, "drained", false)) {
+		print_time("  drained    since ", json_opt_u64(top, "drained_since_ms", 0));
+		printf(": no VM can migrate here; ibvmig undrain %s ends that\n",
+		       cli_text(top, "host", "?"));
+	}
 	if (json_opt_str(top, "vf_error", NULL))
 		printf("  VFs        %s\n", cli_text(top, "vf_error", ""));
 }

@@ -7,6 +7,7 @@
 #include "common/util.h"
 #include "common/work.h"
 #include "daemon/drain.h"
+#include "daemon/drained.h"
 #include "daemon/events.h"
 #include "daemon/events_libvirt.h"
 #include "daemon/journal.h"
@@ -68,6 +69,7 @@ int daemon_start(struct daemon *d, char **ret_error)
 	    (rc = mover_new(d, &d->movers)) || (rc = drain_new(d, &d->drains)) ||
 	    (rc = lease_keeper_new(d, &d->leases)) || (rc = repath_new(d, &d->repath)))
 		return rc;
+	drained_load(d);
 	migrate_load_open(d);
 	peer_watch_load(d);
 	if ((rc = rest_start(d, ret_error)))

@@ -55,6 +55,7 @@ struct daemon {
 	struct tls *tls; /* NULL without TLS; locks itself */
 	struct http_server *unix_server, *tcp_server;
 	unsigned to_inspect; /* VMs that ran at the start and are still to be looked at, and one */
+	uint64_t drained_ms; /* wall clock: since when no migration may come here; 0: they may */
 	bool recovered;      /* open migrations of the journal have been taken up again */
 };
 

@@ -4,6 +4,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/daemon.h"
+#include "daemon/drained.h"
 #include "daemon/job.h"
 #include "daemon/qmp.h"
 #include "daemon/settings.h"
@@ -147,6 +148,7 @@ static void run(struct job *j)
 		if (!out_of_time(&d, "qemu", json_opt_str(vm, "name", "?"), start_ms))
 			look_at_vm(j, &d, vm, ib);
 	}
+	doctor_drained(&d, j->d->settings->host_name, json_opt_bool(j->in, "drained", false));
 	look_at_certificate(j, &d);
 	look_at_fabric(j, &d, vms);
 	look_at_peers(j, &d, vms, start_ms);
@@ -200,6 +202,7 @@ void doctor_get(struct http_request *req)
 	json_set(in, "vms", vms_of(d));
 	json_set(in, "vfs", vf_status(&d->vfs));
 	json_set_str(in, "vf_error", d->vf_error);
+	drained_tell(d, in);
 	if (job_start(d, in, run, done, req->exchange, 0))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 }

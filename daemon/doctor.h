@@ -43,6 +43,8 @@ void doctor_peer(struct doctor *d, const char *host, struct json_object *vms,
 		 struct json_object *status, const char *why);
 /* properties: QMP device-list-properties of vfio-pci, or NULL. */
 void doctor_qemu(struct doctor *d, const char *vm, struct json_object *properties);
+/* This host, as GET /v1/status has it. */
+void doctor_drained(struct doctor *d, const char *host, bool drained);
 /* Of the daemon's certificate. listens: on TCP; tls: with a certificate, that ends at ends_s. */
 void doctor_certificate(struct doctor *d, bool listens, bool tls, int64_t ends_s, int64_t now_s);
 /* Whether a PF of this host is InfiniBand's (and not an Ethernet port with RoCE). */

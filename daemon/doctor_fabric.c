@@ -232,6 +232,9 @@ void doctor_peer(struct doctor *d, const char *host, struct json_object *vms,
 		doctor_add(d, "peer", DOCTOR_WARNING, host, "install the same version everywhere",
 			   "its ibvmigd is version \"%s\", this one %s", str(status, "version"),
 			   IBVMIG_VERSION);
+	else if (json_opt_bool(status, "drained", false))
+		doctor_add(d, "peer", DOCTOR_WARNING, host, "ibvmig undrain, when VMs may go there",
+			   "it is drained: no VM can go there");
 	else if (used == json_count(vfs))
 		doctor_add(d, "peer", DOCTOR_WARNING, host, "move a VM away from it",
 			   "none of its %zu VFs is free: no VM with a VF can go there", used);

@@ -110,6 +110,17 @@ void doctor_ipoib(struct doctor *d)
 			   "not loaded: the GUIDs of VFs are set over the PF's IPoIB interface");
 }
 
+void doctor_drained(struct doctor *d, const char *host, bool drained)
+{
+	char *fix AUTO_FREE = strf("ibvmig undrain %s, when VMs may come again", host);
+
+	if (drained)
+		doctor_add(d, "drained", DOCTOR_WARNING, host, fix,
+			   "it is drained: no VM can migrate to it");
+	else
+		doctor_add(d, "drained", DOCTOR_OK, host, NULL, "it takes VMs");
+}
+
 #define DAY_S        86400
 #define EXPIRY_DAYS  30
 #define CERT_SUBJECT "tls-cert"

@@ -4,6 +4,7 @@
 #include "common/util.h"
 #include "daemon/daemon.h"
 #include "daemon/drain.h"
+#include "daemon/drained.h"
 #include "daemon/job.h"
 #include "daemon/plan.h"
 #include "daemon/settings.h"
@@ -160,6 +161,9 @@ void drain_plan_run(struct job *j)
 				   *targets AUTO_JSON = json_object_new_array();
 	struct json_object *moves;
 
+	if (json_opt_bool(j->in, "mark", false) &&
+	    drained_set(j, str(from, "host"), str(from, "url"), true))
+		return;
 	if (http_call(str(from, "url"), "GET", "/v1/host", NULL, HOST_DEADLINE_MS, &source,
 		      j->error)) {
 		char why[HTTP_ERROR_MAX];

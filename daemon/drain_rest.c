@@ -154,11 +154,6 @@ void drain_post_abort(struct http_request *req)
 
 /* ---- what is asked for ---- */
 
-static const char *url_of(const struct settings *s, const char *host)
-{
-	return str_eq(host, s->host_name) ? s->url : settings_peer_url(s, host);
-}
-
 static struct json_object *end_json(const char *host, const char *url)
 {
 	struct json_object *o = json_object_new_object();
@@ -183,7 +178,7 @@ static int read_targets(struct http_request *req, const char *from, struct json_
 
 	for (size_t i = 0; i < json_count(to); i++) {
 		const char *host = json_object_get_string(json_object_array_get_idx(to, i));
-		const char *url = host ? url_of(s, host) : NULL;
+		const char *url = host ? settings_host_url(s, host) : NULL;
 
 		if (!url)
 			return unknown_host(req->exchange, "to", host ? host : "");
@@ -212,11 +207,11 @@ static int read_moves(struct http_request *req, struct drain *dr, struct json_ob
 	for (size_t i = 0; i < json_count(moves); i++) {
 		struct json_object *m = json_object_array_get_idx(moves, i), *o;
 		const char *from = json_opt_str(m, "from", ""), *to = json_opt_str(m, "to", "");
-		const char *url = url_of(dr->d->settings, from);
+		const char *url = settings_host_url(dr->d->settings, from);
 
 		if (!url)
 			return unknown_host(req->exchange, "moves: from", from);
-		if (!url_of(dr->d->settings, to))
+		if (!settings_host_url(dr->d->settings, to))
 			return unknown_host(req->exchange, "moves: to", to);
 		o = end_json(from, url);
 		json_object_object_del(o, "host");
@@ -267,7 +262,7 @@ static void planned(struct job *j)
 static int plan(struct http_request *req, struct drain *dr)
 {
 	struct json_object *in = json_object_new_object(), *targets = json_object_new_array();
-	const char *url = url_of(dr->d->settings, dr->host);
+	const char *url = settings_host_url(dr->d->settings, dr->host);
 	struct json_object *vms = json_opt(req->body, "vms");
 	int rc = url ? 0 : unknown_host(req->exchange, "host", dr->host);
 
@@ -279,6 +274,8 @@ static int plan(struct http_request *req, struct drain *dr)
 	json_set(in, "from", end_json(dr->host, url));
 	if (vms)
 		json_set(in, "vms", json_object_get(vms));
+	/* From before the plan on: nothing may come while the VMs leave. */
+	json_set_bool(in, "mark", !vms && !dr->dry_run);
 	dr->calls++;
 	if (job_start(dr->d, in, drain_plan_run, planned, dr, 0)) {
 		dr->calls--;

@@ -20,7 +20,8 @@ static const char schema[] =
 	"CREATE TABLE IF NOT EXISTS events(seq INTEGER PRIMARY KEY, vm TEXT, text TEXT,"
 	" wall_ms INTEGER);"
 	"CREATE TABLE IF NOT EXISTS leases(vf TEXT PRIMARY KEY, vm TEXT, data TEXT);"
-	"CREATE TABLE IF NOT EXISTS watches(id TEXT PRIMARY KEY, data TEXT);";
+	"CREATE TABLE IF NOT EXISTS watches(id TEXT PRIMARY KEY, data TEXT);"
+	"CREATE TABLE IF NOT EXISTS drained(one INTEGER PRIMARY KEY, since_ms INTEGER);";
 
 enum statement {
 	BEGIN,
@@ -40,6 +41,8 @@ enum statement {
 	WATCH_PUT,
 	WATCH_DEL,
 	WATCHES,
+	DRAINED_PUT,
+	DRAINED,
 	STATEMENTS
 };
 
@@ -65,6 +68,8 @@ static const char *const sql[STATEMENTS] = {
 	[WATCH_PUT] = "INSERT OR REPLACE INTO watches(id, data) VALUES(?,?)",
 	[WATCH_DEL] = "DELETE FROM watches WHERE id=?",
 	[WATCHES] = "SELECT data FROM watches",
+	[DRAINED_PUT] = "INSERT OR REPLACE INTO drained(one, since_ms) VALUES(1,?)",
+	[DRAINED] = "SELECT since_ms FROM drained",
 };
 
 struct journal {
@@ -331,4 +336,23 @@ struct json_object *journal_watches(struct journal *j)
 		json_object_array_add(list, column_json(st, 0));
 	sqlite3_reset(st);
 	return list;
+}
+
+int journal_set_drained(struct journal *j, uint64_t since_ms)
+{
+	sqlite3_stmt *st = start(j, DRAINED_PUT);
+
+	sqlite3_bind_int64(st, 1, (int64_t)since_ms);
+	return finish(j, st);
+}
+
+uint64_t journal_drained(struct journal *j)
+{
+	sqlite3_stmt *st = start(j, DRAINED);
+	uint64_t since_ms = 0;
+
+	if (sqlite3_step(st) == SQLITE_ROW)
+		since_ms = (uint64_t)sqlite3_column_int64(st, 0);
+	sqlite3_reset(st);
+	return since_ms;
 }

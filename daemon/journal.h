@@ -40,6 +40,10 @@ int journal_lease_del(struct journal *j, const char *vf);
 /* [{"vf","vm",…data}] */
 struct json_object *journal_leases(struct journal *j);
 
+/* Since when (wall clock) this host takes no migrations; 0: it takes them. */
+uint64_t journal_drained(struct journal *j);
+int journal_set_drained(struct journal *j, uint64_t since_ms);
+
 /* Migrations of others that VMs of this host are suspended for. data: JSON text. */
 int journal_watch_put(struct journal *j, const char *id, const char *data);
 int journal_watch_del(struct journal *j, const char *id);

@@ -96,12 +96,19 @@ static void hook_migrate(struct http_request *req, const struct domain_info *inf
 
 void dst_hook(struct http_request *req)
 {
+	const struct daemon *d = req->user;
 	struct domain_info *info = NULL;
 	const char *xml = json_opt_str(req->body, "xml", "");
 
 	if (!str_eq(json_opt_str(req->body, "op", ""), "migrate") ||
 	    !str_eq(json_opt_str(req->body, "sub_op", ""), "begin")) {
 		http_reply(req->exchange, 200, NULL);
+		return;
+	}
+	if (d->drained_ms) {
+		http_fail(req->exchange, 409, "drained",
+			  "ibvmig: host %s is drained and takes no VM: ibvmig undrain %s ends that",
+			  d->settings->host_name, d->settings->host_name);
 		return;
 	}
 	if (domain_parse(xml, strlen(xml), &info)) {

@@ -81,6 +81,8 @@ bool plan_fits(struct json_object *target, struct json_object *domain, char *why
 	*why = '\0';
 	if (*str(target, "error"))
 		snprintf(why, bytes, "%s does not answer", host);
+	else if (json_opt_bool(target, "drained", false))
+		snprintf(why, bytes, "%s is drained (ibvmig undrain %s ends that)", host, host);
 	else if (room < need)
 		snprintf(why, bytes, "%s has %" PRIu64 " MiB to give, not %" PRIu64, host,
 			 room >> 20, need >> 20);

@@ -10,6 +10,7 @@
 #include "daemon/daemon.h"
 #include "daemon/doctor.h"
 #include "daemon/drain.h"
+#include "daemon/drained.h"
 #include "daemon/events.h"
 #include "daemon/journal.h"
 #include "daemon/migrate_step.h"
@@ -83,6 +84,7 @@ static void status_ready(void *arg)
 	json_set_str(o, "url", d->settings->url);
 	json_set(o, "libvirt", v);
 	json_set(o, "sm", sm_status(d));
+	drained_tell(d, o);
 	json_set_str(o, "vf_error", *d->vf_error ? d->vf_error : NULL);
 	json_set(o, "pfs", vf_pfs(&d->vfs));
 	json_set(o, "vfs", vf_status(&d->vfs));
@@ -241,12 +243,14 @@ const struct http_route rest_routes[] = {
 	{"POST", "/v1/peer/repath", repath_on_notice, REST_PEER},
 	{"POST", "/v1/peer/migrate", mover_on_migrate, REST_PEER},
 	{"POST", "/v1/peer/cancel", mover_on_cancel, REST_PEER},
+	{"POST", "/v1/peer/drained", drained_on_set, REST_PEER},
 	{"POST", "/v1/hook", dst_hook, REST_ROOT},
 	{"POST", "/v1/vms/*/attach", post_attach, REST_NOVA},
 	{"POST", "/v1/vms/*/migrate", mover_post_migrate, REST_NOVA},
 	{"POST", "/v1/vms/*/abort", mover_post_abort, REST_NOVA},
 	{"POST", "/v1/drains", drain_post, REST_NOVA},
 	{"POST", "/v1/drains/*/abort", drain_post_abort, REST_NOVA},
+	{"POST", "/v1/hosts/*/undrain", drained_post_undrain, REST_NOVA},
 	{"POST", "/v1/migrations/*/resolve", post_resolve, REST_NOVA},
 	{0},
 };

@@ -230,3 +230,8 @@ const char *settings_peer_url(const struct settings *s, const char *host_name)
 			return s->peers[i].url;
 	return NULL;
 }
+
+const char *settings_host_url(const struct settings *s, const char *host_name)
+{
+	return str_eq(host_name, s->host_name) ? s->url : settings_peer_url(s, host_name);
+}

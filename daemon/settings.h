@@ -54,5 +54,7 @@ void settings_free(struct settings *s);
 
 /* The URL of a configured host, or NULL. */
 const char *settings_peer_url(const struct settings *s, const char *host_name);
+/* The same; this host's own URL for its own name. */
+const char *settings_host_url(const struct settings *s, const char *host_name);
 
 #endif

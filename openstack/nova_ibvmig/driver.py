@@ -75,6 +75,8 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         host = self._ibvmig.status(context)
         if not host['libvirt']['connected']:
             return 'ibvmigd on %s has no connection to libvirt' % host['host']
+        if host.get('drained'):
+            return 'host %s is drained: ibvmig undrain %s ends that' % (host['host'], host['host'])
         if not host['sm']['ok']:
             return 'ibvmigd on %s cannot move addresses: %s' % (host['host'], host['sm'].get('error'))
         if host.get('vf_error'):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What operators ask of simulated hosts (tests/fake/sim.h): dry runs that find something in the
- * way. What a dry run says of strategies is in daemon_strategies.c. */
+ * way, drained hosts. What a dry run says of strategies is in daemon_strategies.c. */
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -171,6 +171,44 @@ static bool play_bad_requests(const void *arg, const char *dir)
 	return true;
 }
 
+/* ---- drained hosts ---- */
+
+static bool migrates_to_b(void)
+{
+	sim_migrate(HOST_A, HOST_B);
+	return sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
+	       sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never);
+}
+
+static bool tells_drained(int host, bool drained)
+{
+	if (!ask(host, "GET", "/v1/status", NULL))
+		return sim_is_wrong("no status: %s", refusal);
+	return json_opt_bool(answer, "drained", !drained) == drained &&
+			       !json_opt(answer, "drained_since_ms") == !drained
+		       ? true
+		       : sim_is_wrong("status: %.300s", json_text(answer));
+}
+
+/* Marked, killed, started again: still marked, until the mark is ended from another host. */
+static bool play_drained(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir) || !ask(HOST_A, "POST", "/v1/drains", "{\"host\":\"hostb\"}"))
+		return sim_is_wrong("no drain: %s", refusal);
+	sim_daemon_kill(HOST_B);
+	sim_daemon_start(HOST_B);
+	if (!sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) ||
+	    !tells_drained(HOST_B, true) || !dry_run() || !blocked_by("hostb is drained"))
+		return false;
+	if (!migrates_to_b() || sim_migration.ok ||
+	    !strstr(sim_migration.error, "host hostb is drained and takes no VM"))
+		return sim_is_wrong("it migrates: %s", sim_migration.error);
+	if (!ask(HOST_A, "POST", "/v1/hosts/hostb/undrain", NULL) || !tells_drained(HOST_B, false))
+		return sim_is_wrong("no undrain: %s", refusal);
+	return migrates_to_b() && sim_home(mover) == HOST_B ? true : sim_is_wrong("it stays");
+}
+
 static const struct sim_scene scenes[] = {
 	{"dry run: nothing in the way", play_possible, NULL},
 	{"dry run: no free VF there", play_no_vf, NULL},
@@ -178,6 +216,7 @@ static const struct sim_scene scenes[] = {
 	{"dry run: OpenSM is away", play_no_sm, NULL},
 	{"dry run: the destination's ibvmigd is away", play_no_host, NULL},
 	{"dry run: what cannot be asked for", play_bad_requests, NULL},
+	{"a drained host takes no VM until undrain, restarts included", play_drained, NULL},
 };
 
 int main(int argc, char **argv)

@@ -401,6 +401,12 @@ static void test_peers(void **state)
 	expect("peer", "warning", "0.0.9");
 	peer(PEER(IBVMIG_VERSION, "pf0", "\"0x8001\"", ""));
 	expect("peer", "warning", "none of its 1 VFs is free");
+	peer("{\"version\":\"" IBVMIG_VERSION "\",\"drained\":true}");
+	expect("peer", "warning", "it is drained");
+	doctor_drained(&d, "hosta", false);
+	expect_well();
+	doctor_drained(&d, "hosta", true);
+	expect("drained", "warning", "no VM can migrate to it");
 	doctor_peer(&d, "hostb", NULL, NULL, "no route to host");
 	expect("peer", "bad", "no route to host");
 }

@@ -16,6 +16,7 @@
 #include "common/work.h"
 #include "daemon/daemon.h"
 #include "daemon/drain.h"
+#include "daemon/drained.h"
 #include "daemon/settings.h"
 
 #define HOSTS      3
@@ -51,6 +52,7 @@ static struct played_host {
 	char url[128];
 	struct http_server *server;
 	unsigned free_vfs;
+	bool drained;
 } hosts[HOSTS] = {{.name = "hosta"}, {.name = "hostb"}, {.name = "hostc"}};
 
 static struct played_vm vms[VMS];
@@ -78,6 +80,7 @@ static void get_host(struct http_request *req)
 	o = parse("{\"memory_available_bytes\":1073741824,\"pfs\":[{\"name\":\"pf0\",\"pkeys\":["
 		  "\"0x8001\"]}]}");
 	json_set_str(o, "host", h->name);
+	json_set_bool(o, "drained", h->drained);
 	for (unsigned i = 0; i < vm_count; i++) {
 		struct json_object *v;
 
@@ -195,6 +198,12 @@ static void post_cancel(struct http_request *req)
 	http_reply(req->exchange, 202, NULL);
 }
 
+static void post_drained(struct http_request *req)
+{
+	((struct played_host *)req->user)->drained = json_opt_bool(req->body, "drained", false);
+	http_reply(req->exchange, 200, NULL);
+}
+
 static void post_ranks(struct http_request *req)
 {
 	http_fail(req->exchange, 503, "sm-unavailable", "OpenSM is away");
@@ -205,6 +214,7 @@ static const struct http_route host_routes[] = {
 	{"GET", "/v1/jobs/*", get_job, REST_NOVA},
 	{"POST", "/v1/peer/migrate", post_migrate, REST_NOVA},
 	{"POST", "/v1/peer/cancel", post_cancel, REST_NOVA},
+	{"POST", "/v1/peer/drained", post_drained, REST_NOVA},
 	{"POST", "/v1/ranks", post_ranks, REST_NOVA},
 	{0},
 };
@@ -216,6 +226,7 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/drains/*", drain_get, REST_NOVA},
 	{"POST", "/v1/drains", drain_post, REST_NOVA},
 	{"POST", "/v1/drains/*/abort", drain_post_abort, REST_NOVA},
+	{"POST", "/v1/hosts/*/undrain", drained_post_undrain, REST_NOVA},
 	{0},
 };
 
@@ -307,6 +318,7 @@ static void reset(unsigned n)
 	most_moving = 0;
 	hosts[A].free_vfs = 0;
 	hosts[B].free_vfs = hosts[C].free_vfs = VMS;
+	hosts[A].drained = hosts[B].drained = hosts[C].drained = false;
 	for (unsigned i = 0; i < n; i++)
 		snprintf(vms[i].name, sizeof vms[i].name, "g%u", i);
 }
@@ -340,6 +352,41 @@ static void test_all_go(void **state)
 	o = end_of(begin("{\"host\":\"hosta\"}"));
 	assert_int_equal(json_count(json_opt(o, "moves")), 0);
 	assert_string_equal(json_opt_str(o, "state", ""), "done");
+}
+
+/* The host that is emptied takes nobody, whoever runs the drain, until that is ended. */
+static void test_the_mark(void **state)
+{
+	const char *error;
+
+	(void)state;
+	reset(1);
+	ask("POST", "/v1/drains", "{\"host\":\"hosta\",\"dry_run\":true}", NULL);
+	ask("POST", "/v1/drains", "{\"vms\":[\"g0\"],\"dry_run\":true}", NULL);
+	end_of(begin("{\"moves\":[{\"vm\":\"g0\",\"from\":\"hosta\",\"to\":\"hostb\"}]}"));
+	assert_false(hosts[A].drained);
+	end_of(begin("{\"host\":\"hostb\",\"to\":[\"hosta\",\"hostc\"]}"));
+	assert_true(hosts[B].drained);
+	assert_false(hosts[A].drained || hosts[C].drained);
+	ask("POST", "/v1/hosts/hostx/undrain", NULL, &error);
+	assert_non_null(strstr(error, "\"hostx\" is neither this host nor a peer"));
+	ask("POST", "/v1/hosts/hostb/undrain", NULL, NULL);
+	assert_false(hosts[B].drained);
+}
+
+static void test_drained_ones_are_left_out(void **state)
+{
+	struct json_object *o;
+
+	(void)state;
+	reset(1);
+	hosts[B].drained = true;
+	o = ask("POST", "/v1/drains", "{\"host\":\"hosta\",\"dry_run\":true}", NULL);
+	assert_string_equal(json_opt_str(move_of(o, "g0"), "to", ""), "hostc");
+	hosts[C].drained = true;
+	o = ask("POST", "/v1/drains", "{\"host\":\"hosta\",\"dry_run\":true}", NULL);
+	assert_non_null(strstr(json_opt_str(move_of(o, "g0"), "reason", ""),
+			       "hostc is drained (ibvmig undrain hostc ends that)"));
 }
 
 static void test_another_host(void **state)
@@ -543,6 +590,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_go),
+		cmocka_unit_test(test_the_mark),
+		cmocka_unit_test(test_drained_ones_are_left_out),
 		cmocka_unit_test(test_another_host),
 		cmocka_unit_test(test_dry_run),
 		cmocka_unit_test(test_one_cannot),

@@ -92,6 +92,21 @@ static void test_leases(void **state)
 	journal_close(j);
 }
 
+static void test_drained_survives_a_reopen(void **state)
+{
+	struct journal *j = open_it();
+
+	(void)state;
+	assert_int_equal(journal_drained(j), 0);
+	assert_int_equal(journal_set_drained(j, 1800000000123), 0);
+	journal_close(j);
+	j = open_it();
+	assert_int_equal(journal_drained(j), 1800000000123);
+	assert_int_equal(journal_set_drained(j, 0), 0);
+	assert_int_equal(journal_drained(j), 0);
+	journal_close(j);
+}
+
 static void test_hostile_text(void **state)
 {
 	struct journal *j = open_it();
@@ -141,6 +156,7 @@ int main(void)
 		cmocka_unit_test(test_steps_survive_a_reopen),
 		cmocka_unit_test(test_ended_ones_are_not_open),
 		cmocka_unit_test(test_leases),
+		cmocka_unit_test(test_drained_survives_a_reopen),
 		cmocka_unit_test(test_hostile_text),
 		cmocka_unit_test(test_unusable_place),
 	};

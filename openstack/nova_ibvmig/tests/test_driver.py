@@ -25,7 +25,7 @@ class Daemon(object):
     def __init__(self):
         self.pfs = [{'name': 'physnet4', 'pkeys': ['0xffff', PKEY]}]
         self.vfs = [{'name': 'vf0', 'pf': 'physnet4', 'vm': None}]
-        self.sm = {'ok': True}
+        self.sm, self.drained = {'ok': True}, False
         self.vm_state, self.agent, self.problem, self.migration = 'attached', 'up', None, None
         self.dead_after = None  # it answers that many requests, then fails
         self.asked = []
@@ -37,6 +37,7 @@ class Daemon(object):
             return {'errors': [{'code': 'sm-busy', 'status': 503, 'detail': 'played: not now', 'request_id': 'r'}]}
         if request.path == '/v1/status':
             return {'host': 'played', 'libvirt': {'connected': True}, 'sm': self.sm, 'vf_error': None,
+                    'drained': self.drained,
                     'pfs': self.pfs, 'vfs': self.vfs}
         if self.vm_state is None:
             context.status_code = 404
@@ -119,6 +120,11 @@ class TestLiveMigration(IbServers):
         server = self._boot()
         self.daemon.vfs[0]['vm'] = 'other'
         self._check_fails(server, 'ibvmig_check_destination', 'PF physnet4 of played has no free VF')
+
+    def test_drained(self):
+        server = self._boot()
+        self.daemon.drained = True
+        self._check_fails(server, 'ibvmig_check_destination', 'host played is drained: ibvmig undrain played')
 
     def test_no_pkey_there(self):
         server = self._boot()

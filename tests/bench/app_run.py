@@ -18,7 +18,7 @@ PACKETS = 40    # that arrive at the device: traffic runs. Connecting takes fewe
 
 ARRIVED = "cat /sys/class/infiniband/*/ports/1/hw_counters/rcvd_pkts 2>/dev/null || echo 0"
 # where the threads of programs are: name, kernel function, system call
-WHERE = ("for t in /proc/[0-9]*/task/*; do [ ! -s ${t%/task/*}/cmdline ] || "
+WHERE = ("for t in /proc/[0-9]*/task/*; do [ -z \"$(cat ${t%/task/*}/cmdline)\" ] || "
          "echo $(cat $t/comm $t/wchan $t/syscall | cut -c1-60); done 2>/dev/null | "
          "grep -v -E '^(sh|init|nc|cat|cut|grep|sleep|guest_|ibvmig-agent) '; true")
 LISTENS_CM = "rdma resource show cm_id | grep LISTEN | grep -q ':{port} '"
@@ -53,7 +53,7 @@ class Run:
     async def begin(self, guest, role, command):
         name = f"/tmp/{self.name}-{role}"
         # a session of its own: what it starts can be ended with it
-        await guest.sh(f"echo '{command}' >{name}.sh; (setsid sh {name}.sh >{name}.out 2>&1; "
+        await guest.sh(f"echo 'echo $$ >{name}.pid; {command}' >{name}.sh; (setsid sh {name}.sh >{name}.out 2>&1; "
                        f"echo $? >{name}.rc) </dev/null >/dev/null 2>&1 &")
 
     async def start_server(self):
@@ -115,8 +115,9 @@ class Run:
         return result
 
     async def kill(self, guest, role):
-        name = f"{self.name}-{role}.sh"
-        await guest.sh(f"for p in $(pgrep -f '[s]h /tmp/{name}'); do kill -9 -$p; done; true")
+        name = f"/tmp/{self.name}-{role}"
+        await guest.sh(f"test -s {name}.rc || kill -9 -$(cat {name}.pid)")
+        await guest.until(f"test -s {name}.rc")
 
     def fine(self, ends):
         codes = [c for c, _ in ends]
@@ -187,6 +188,8 @@ async def swap_all(lab, run, record):
         # of datagrams, an end that only receives holds no QP
         concerned = any if run.row.transport.startswith("UD") else all
         if not concerned(qps):
+            if await run.ended():
+                raise Ended
             raise GuestError(f"the swap had no part for it: {qps} QPs")
         record["qps"] = qps[0]
         try:

@@ -361,6 +361,7 @@ struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
 	ctl_enter();
 	rc = cqe > 0 ? cq_create_real(cq) : -EINVAL;
 	if (!rc) {
+		cq->direct = cq->real; /* nothing is left behind in it */
 		cq->v = (struct ibv_cq){.context = context,
 					.channel = channel,
 					.cq_context = cq_context,

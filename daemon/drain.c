@@ -287,6 +287,7 @@ static void end(struct drain *dr)
 			set_state(&dr->moves[i], MOVE_BACK, "the drain was ended before its turn");
 	dr->state = dr->stop ? DRAIN_STOPPED : DRAIN_ENDED;
 	dr->ended_ms = wall_ms();
+	drain_forget(dr);
 	log_notice("drain %llu: %zu VMs have gone, %zu have not", (unsigned long long)dr->number,
 		   drain_count(dr, MOVE_DONE), dr->count - drain_count(dr, MOVE_DONE));
 }
@@ -319,7 +320,7 @@ int drain_begin(struct drain *dr)
 {
 	int rc = loop_timer_new(dr->d->loop, tick, dr, &dr->timer);
 
-	if (rc)
+	if (rc || (rc = drain_save(dr)))
 		return rc;
 	dr->state = DRAIN_RUNS;
 	log_notice("drain %llu: %zu VMs, %u at once", (unsigned long long)dr->number, dr->count,
@@ -332,6 +333,7 @@ void drain_stop(struct drain *dr, bool cancel)
 {
 	dr->stop = true;
 	dr->cancel |= cancel;
+	drain_forget(dr);
 	if (dr->state == DRAIN_RUNS)
 		loop_timer_arm(dr->timer, 0);
 }

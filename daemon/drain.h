@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Many moves as one job: a host is emptied, or a few VMs go where they are told to. Whoever runs
- * the job, each VM's move is its own host's (daemon/mover.h), so the loss of the job loses no VM,
- * and the same request again goes on with what is left. */
+ * the job, each VM's move is its own host's (daemon/mover.h), so the loss of the job loses no VM; a
+ * daemon that starts takes up what it was running. */
 #ifndef IBVMIG_DAEMON_DRAIN_H
 #define IBVMIG_DAEMON_DRAIN_H
 
@@ -18,6 +18,7 @@ struct drains;
 struct http_request;
 struct job;
 
+/* With those of the journal, which are planned again for what is left. */
 int drain_new(struct daemon *d, struct drains **ret_drains);
 /* Moves that run go on without us. */
 void drain_free(struct drains *ds);

@@ -60,6 +60,10 @@ struct drain {
 	unsigned calls;           /* under way */
 	struct loop_timer *timer; /* owned */
 	uint64_t started_ms, ended_ms;
+	char *asked;          /* owned; JSON: the plan's input, or {"moves"}; NULL of a dry run */
+	bool taken_up;        /* begun by an earlier life of this daemon */
+	char *error;          /* owned; why it has failed, or NULL */
+	uint64_t patience_ms; /* taken up: until then hosts may be silent */
 	struct http_exchange *asker; /* waits for the plan, or NULL */
 };
 
@@ -68,6 +72,12 @@ int drain_take_moves(struct drain *dr, struct json_object *list);
 /* 0 or -errno. */
 int drain_begin(struct drain *dr);
 void drain_stop(struct drain *dr, bool cancel);
+
+/* drain_again.c. While it runs, what was asked for is in the journal. 0 or -errno. */
+int drain_save(const struct drain *dr);
+void drain_forget(const struct drain *dr);
+/* saved: of the journal. NULL: out of memory. */
+struct drain *drain_restore(struct daemon *d, struct json_object *saved);
 size_t drain_count(const struct drain *dr, enum drain_move_state state);
 
 #endif

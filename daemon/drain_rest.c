@@ -7,6 +7,7 @@
 #include "daemon/drain.h"
 #include "daemon/drain_int.h"
 #include "daemon/job.h"
+#include "daemon/journal.h"
 #include "daemon/settings.h"
 
 #include <errno.h>
@@ -19,9 +20,20 @@ struct drains {
 
 int drain_new(struct daemon *d, struct drains **ret_drains)
 {
-	(void)d;
-	*ret_drains = calloc(1, sizeof **ret_drains);
-	return *ret_drains ? 0 : -ENOMEM;
+	struct json_object *saved AUTO_JSON = journal_drains(d->journal);
+	struct drains *ds = calloc(1, sizeof *ds);
+
+	for (size_t i = 0; ds && i < json_count(saved); i++) {
+		struct drain *dr = drain_restore(d, json_object_array_get_idx(saved, i));
+
+		if (!dr)
+			continue;
+		dr->next = ds->list;
+		ds->list = dr;
+		ds->last = dr->number > ds->last ? dr->number : ds->last;
+	}
+	*ret_drains = ds;
+	return ds ? 0 : -ENOMEM;
 }
 
 static void free_one(struct drain *dr)
@@ -30,6 +42,8 @@ static void free_one(struct drain *dr)
 		json_object_put(dr->moves[i].show);
 	free(dr->moves);
 	free(dr->rank_error);
+	free(dr->asked);
+	free(dr->error);
 	loop_timer_free(dr->timer);
 	free(dr);
 }
@@ -90,6 +104,8 @@ static struct json_object *drain_json(const struct drain *dr, bool whole)
 		json_set_u64(o, "ended_ms", dr->ended_ms);
 	json_set_bool(o, "ranked", dr->ranked);
 	json_set_str(o, "rank_error", dr->rank_error);
+	json_set_str(o, "error", dr->error);
+	json_set_bool(o, "taken_up", dr->taken_up);
 	for (size_t i = 0; i < ARRAY_SIZE(counts); i++)
 		json_set_u64(n, counts[i].name, drain_count(dr, counts[i].state));
 	json_set(o, "counts", n);
@@ -199,6 +215,16 @@ static int read_targets(struct http_request *req, const char *from, struct json_
 	return 0;
 }
 
+/* As text: the object is a worker's, or goes on changing. key: NULL: o is all. */
+static void note_asked(struct drain *dr, const char *key, struct json_object *o)
+{
+	struct json_object *top AUTO_JSON = key ? json_object_new_object() : json_object_get(o);
+
+	if (key)
+		json_set(top, key, json_object_get(o));
+	str_set(&dr->asked, json_text(top));
+}
+
 /* {"vm","from","to"}… of a caller that has planned by itself, completed by "url". */
 static int read_moves(struct http_request *req, struct drain *dr, struct json_object *moves)
 {
@@ -220,6 +246,7 @@ static int read_moves(struct http_request *req, struct drain *dr, struct json_ob
 		json_set_str(o, "to", to);
 		json_object_array_add(list, o);
 	}
+	note_asked(dr, "moves", list);
 	if (!drain_take_moves(dr, list))
 		return 0;
 	http_fail(req->exchange, 503, "no-memory", "out of memory");
@@ -236,7 +263,8 @@ static void reply_and_begin(struct drain *dr)
 		rc = drain_begin(dr);
 	if (rc) {
 		dr->state = DRAIN_FAILED;
-		http_fail(TAKE(dr->asker), 503, "no-memory", "out of memory");
+		http_fail(TAKE(dr->asker), 503, "not-begun", "the drain cannot be begun: %s",
+			  strerror(-rc));
 		return;
 	}
 	http_reply(TAKE(dr->asker), dr->dry_run ? 200 : 202, drain_json(dr, true));
@@ -276,6 +304,7 @@ static int plan(struct http_request *req, struct drain *dr)
 		json_set(in, "vms", json_object_get(vms));
 	/* From before the plan on: nothing may come while the VMs leave. */
 	json_set_bool(in, "mark", !vms && !dr->dry_run);
+	note_asked(dr, NULL, in);
 	dr->calls++;
 	if (job_start(dr->d, in, drain_plan_run, planned, dr, 0)) {
 		dr->calls--;
@@ -321,7 +350,8 @@ static int check(struct http_request *req, uint64_t parallel)
 static struct drain *running_one(struct daemon *d, const char *host)
 {
 	for (struct drain *dr = d->drains->list; dr; dr = dr->next)
-		if (dr->state == DRAIN_RUNS && str_eq(dr->host, host))
+		if ((dr->state == DRAIN_RUNS || (dr->state == DRAIN_PLANS && dr->taken_up)) &&
+		    str_eq(dr->host, host))
 			return dr;
 	return NULL;
 }

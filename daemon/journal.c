@@ -21,7 +21,8 @@ static const char schema[] =
 	" wall_ms INTEGER);"
 	"CREATE TABLE IF NOT EXISTS leases(vf TEXT PRIMARY KEY, vm TEXT, data TEXT);"
 	"CREATE TABLE IF NOT EXISTS watches(id TEXT PRIMARY KEY, data TEXT);"
-	"CREATE TABLE IF NOT EXISTS drained(one INTEGER PRIMARY KEY, since_ms INTEGER);";
+	"CREATE TABLE IF NOT EXISTS drained(one INTEGER PRIMARY KEY, since_ms INTEGER);"
+	"CREATE TABLE IF NOT EXISTS drains(number INTEGER PRIMARY KEY, data TEXT);";
 
 enum statement {
 	BEGIN,
@@ -43,6 +44,9 @@ enum statement {
 	WATCHES,
 	DRAINED_PUT,
 	DRAINED,
+	DRAIN_PUT,
+	DRAIN_DEL,
+	DRAINS,
 	STATEMENTS
 };
 
@@ -70,6 +74,9 @@ static const char *const sql[STATEMENTS] = {
 	[WATCHES] = "SELECT data FROM watches",
 	[DRAINED_PUT] = "INSERT OR REPLACE INTO drained(one, since_ms) VALUES(1,?)",
 	[DRAINED] = "SELECT since_ms FROM drained",
+	[DRAIN_PUT] = "INSERT OR REPLACE INTO drains(number, data) VALUES(?,?)",
+	[DRAIN_DEL] = "DELETE FROM drains WHERE number=?",
+	[DRAINS] = "SELECT data FROM drains ORDER BY number",
 };
 
 struct journal {
@@ -327,15 +334,43 @@ int journal_watch_del(struct journal *j, const char *id)
 	return finish(j, st);
 }
 
-struct json_object *journal_watches(struct journal *j)
+/* Of a statement that yields one column of JSON. */
+static struct json_object *all_data(struct journal *j, enum statement s)
 {
-	sqlite3_stmt *st = start(j, WATCHES);
+	sqlite3_stmt *st = start(j, s);
 	struct json_object *list = json_object_new_array();
 
 	while (sqlite3_step(st) == SQLITE_ROW)
 		json_object_array_add(list, column_json(st, 0));
 	sqlite3_reset(st);
 	return list;
+}
+
+struct json_object *journal_watches(struct journal *j)
+{
+	return all_data(j, WATCHES);
+}
+
+int journal_drain_put(struct journal *j, uint64_t number, const char *data)
+{
+	sqlite3_stmt *st = start(j, DRAIN_PUT);
+
+	sqlite3_bind_int64(st, 1, (int64_t)number);
+	bind(st, 2, data);
+	return finish(j, st);
+}
+
+int journal_drain_del(struct journal *j, uint64_t number)
+{
+	sqlite3_stmt *st = start(j, DRAIN_DEL);
+
+	sqlite3_bind_int64(st, 1, (int64_t)number);
+	return finish(j, st);
+}
+
+struct json_object *journal_drains(struct journal *j)
+{
+	return all_data(j, DRAINS);
 }
 
 int journal_set_drained(struct journal *j, uint64_t since_ms)

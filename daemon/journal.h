@@ -44,6 +44,12 @@ struct json_object *journal_leases(struct journal *j);
 uint64_t journal_drained(struct journal *j);
 int journal_set_drained(struct journal *j, uint64_t since_ms);
 
+/* Drains that this daemon runs. data: JSON text. */
+int journal_drain_put(struct journal *j, uint64_t number, const char *data);
+int journal_drain_del(struct journal *j, uint64_t number);
+/* [data]; owned by the caller. */
+struct json_object *journal_drains(struct journal *j);
+
 /* Migrations of others that VMs of this host are suspended for. data: JSON text. */
 int journal_watch_put(struct journal *j, const char *id, const char *data);
 int journal_watch_del(struct journal *j, const char *id);

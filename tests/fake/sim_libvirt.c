@@ -40,7 +40,7 @@ static int fail(int code, const char *message)
 {
 	static char text[256];
 
-	snprintf(text, sizeof text, "%s", message);
+	snprintf(text, sizeof text, "%.250s", message);
 	last_error = (virError){.code = code, .message = text};
 	return -1;
 }
@@ -264,7 +264,7 @@ static struct sim_qemu *qemu_of(virDomainPtr dom)
 	return q->exists ? q : NULL;
 }
 
-virDomainPtr virDomainLookupByUUIDString(virConnectPtr c, const char *uuid)
+static virDomainPtr find_domain(virConnectPtr c, const char *name_or_uuid)
 {
 	sim_sleep(CALL_US);
 	if (!conn_works(c)) {
@@ -272,10 +272,22 @@ virDomainPtr virDomainLookupByUUIDString(virConnectPtr c, const char *uuid)
 		return NULL;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(sim_guests); i++)
-		if (!strcmp(sim_guests[i].uuid, uuid) && sim_hosts[c->host].qemus[i].exists)
+		if ((!strcmp(sim_guests[i].uuid, name_or_uuid) ||
+		     !strcmp(sim_guests[i].name, name_or_uuid)) &&
+		    sim_hosts[c->host].qemus[i].exists)
 			return domain_of(c->host, &sim_guests[i]);
 	fail(VIR_ERR_NO_DOMAIN, "Domain not found");
 	return NULL;
+}
+
+virDomainPtr virDomainLookupByUUIDString(virConnectPtr c, const char *uuid)
+{
+	return find_domain(c, uuid);
+}
+
+virDomainPtr virDomainLookupByName(virConnectPtr c, const char *name)
+{
+	return find_domain(c, name);
 }
 
 int virDomainFree(virDomainPtr dom)
@@ -362,6 +374,34 @@ int virDomainAbortJob(virDomainPtr dom)
 	if (!sim_abort(dom->host))
 		return fail(VIR_ERR_OPERATION_INVALID, "no job is active on the domain");
 	return 0;
+}
+
+static int host_of_uri(const char *uri)
+{
+	for (int i = 0; i < SIM_HOSTS; i++)
+		if (strstr(uri, sim_hosts[i].name))
+			return i;
+	return -1;
+}
+
+/* Peer to peer: it goes on without who has asked. */
+int virDomainMigrateToURI3(virDomainPtr dom, const char *uri, virTypedParameterPtr params,
+			   unsigned int n, unsigned int flags)
+{
+	int to = host_of_uri(uri);
+
+	(void)params;
+	(void)n;
+	(void)flags;
+	sim_sleep(CALL_US);
+	if (!qemu_of(dom))
+		return fail(VIR_ERR_NO_DOMAIN, "Domain not found");
+	if (to < 0 || sim_migration.under_way || !dom->guest->mover)
+		return fail(VIR_ERR_OPERATION_INVALID, "it cannot migrate there, or does already");
+	sim_migrate(dom->host, to);
+	while (sim_migration.under_way)
+		sim_sleep(CALL_US);
+	return sim_migration.ok ? 0 : fail(VIR_ERR_OPERATION_FAILED, sim_migration.error);
 }
 
 int virDomainMigrateSetMaxSpeed(virDomainPtr dom, unsigned long mib, unsigned int flags)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What operators ask of simulated hosts (tests/fake/sim.h): dry runs that find something in the
- * way, drained hosts. What a dry run says of strategies is in daemon_strategies.c. */
+ * way, drained hosts, and
+ * drains whose daemon is killed. What a dry run says of strategies is in daemon_strategies.c. */
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/util.h"
+#include "daemon/migrate.h"
 #include "daemon/vm.h"
 #include "tests/fake/sim_scene.h"
 
@@ -209,6 +211,87 @@ static bool play_drained(const void *arg, const char *dir)
 	return migrates_to_b() && sim_home(mover) == HOST_B ? true : sim_is_wrong("it stays");
 }
 
+/* ---- a drain whose daemon is killed ---- */
+
+/* When, and which of them runs it. */
+struct killing {
+	int runs, host;
+	bool (*now)(void *arg);
+};
+
+static bool at_once(void *arg)
+{
+	(void)arg;
+	return true;
+}
+
+static bool in_state(enum migrate_state state)
+{
+	struct migration *m = sim_hosts[HOST_A].d.migrations;
+
+	return m && m->state == state;
+}
+
+static bool in_hold(void *arg)
+{
+	(void)arg;
+	return in_state(M_HOLD);
+}
+
+static bool in_attach(void *arg)
+{
+	(void)arg;
+	return in_state(M_ATTACH);
+}
+
+static bool has_moved(void *arg)
+{
+	(void)arg;
+	return in_state(M_DONE) && !sim_migration.under_way;
+}
+
+static bool drain_is_over(int host, uint64_t number)
+{
+	char *path AUTO_FREE = strf("/v1/drains/%llu", (unsigned long long)number);
+	const char *state;
+
+	if (!ask(host, "GET", path, NULL))
+		return sim_is_wrong("the drain is not known: %s", refusal);
+	state = json_opt_str(answer, "state", "");
+	return str_eq(state, "done") ||
+	       sim_is_wrong("the drain is %s: %.300s", state, json_text(answer));
+}
+
+/* It is taken up under its number, and the host is empty at its end. */
+static bool play_killed_drain(const void *arg, const char *dir)
+{
+	const struct killing *k = arg;
+	uint64_t number, until_us;
+
+	if (!start(dir) || !ask(k->runs, "POST", "/v1/drains", "{\"host\":\"hosta\"}"))
+		return sim_is_wrong("no drain: %s", refusal);
+	number = json_opt_u64(answer, "drain", 0);
+	if (!sim_run(k->now, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("the moment does not come");
+	sim_daemon_kill(k->host);
+	sim_run(NULL, NULL, sim_us() + 2 * SIM_S, sim_never);
+	sim_daemon_start(k->host);
+	until_us = sim_us() + SIM_QUIET_S * SIM_S;
+	while (!drain_is_over(k->runs, number))
+		if (sim_us() > until_us)
+			return false;
+	return sim_run(sim_all_right, NULL, until_us, sim_never) && !*sim_broken &&
+			       sim_home(mover) != HOST_A && tells_drained(HOST_A, true)
+		       ? true
+		       : sim_is_wrong("%s is on host %d", mover->name, sim_home(mover));
+}
+
+static const struct killing killings[] = {
+	{HOST_C, HOST_C, at_once},   {HOST_C, HOST_C, in_hold}, {HOST_C, HOST_C, in_attach},
+	{HOST_C, HOST_C, has_moved}, {HOST_A, HOST_A, at_once}, {HOST_A, HOST_A, in_hold},
+	{HOST_A, HOST_A, in_attach}, {HOST_C, HOST_A, in_hold},
+};
+
 static const struct sim_scene scenes[] = {
 	{"dry run: nothing in the way", play_possible, NULL},
 	{"dry run: no free VF there", play_no_vf, NULL},
@@ -217,6 +300,15 @@ static const struct sim_scene scenes[] = {
 	{"dry run: the destination's ibvmigd is away", play_no_host, NULL},
 	{"dry run: what cannot be asked for", play_bad_requests, NULL},
 	{"a drained host takes no VM until undrain, restarts included", play_drained, NULL},
+	{"another host's drain, killed as it begins", play_killed_drain, &killings[0]},
+	{"another host's drain, killed in HOLD", play_killed_drain, &killings[1]},
+	{"another host's drain, killed in ATTACH", play_killed_drain, &killings[2]},
+	{"another host's drain, killed before it has seen the end", play_killed_drain,
+	 &killings[3]},
+	{"the host's own drain, killed as it begins", play_killed_drain, &killings[4]},
+	{"the host's own drain, killed in HOLD", play_killed_drain, &killings[5]},
+	{"the host's own drain, killed in ATTACH", play_killed_drain, &killings[6]},
+	{"another host's drain, the source killed in HOLD", play_killed_drain, &killings[7]},
 };
 
 int main(int argc, char **argv)

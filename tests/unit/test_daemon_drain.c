@@ -17,6 +17,7 @@
 #include "daemon/daemon.h"
 #include "daemon/drain.h"
 #include "daemon/drained.h"
+#include "daemon/journal.h"
 #include "daemon/settings.h"
 
 #define HOSTS      3
@@ -60,7 +61,8 @@ static unsigned vm_count, most_moving;
 static uint64_t last_job;
 static struct settings_peer peers[HOSTS];
 static struct settings settings = {.host_name = "hosta", .peers = peers, .peer_count = HOSTS - 1};
-static struct daemon d = {.settings = &settings};
+static struct daemon d = {.settings = &settings, .recovered = true};
+static char state_dir[] = "/tmp/ibvmig-drain-XXXXXX";
 
 /* ---- the hosts ---- */
 
@@ -278,7 +280,7 @@ static struct json_object *look(uint64_t number)
 	return ask("GET", path, NULL, NULL);
 }
 
-/* Until it is in another state than "running". */
+/* Until it is in another state than "planning" or "running". */
 static struct json_object *end_of(uint64_t number)
 {
 	uint64_t until = now_ms() + DEADLINE_S * 1000;
@@ -286,7 +288,9 @@ static struct json_object *end_of(uint64_t number)
 
 	do
 		o = look(number);
-	while (str_eq(json_opt_str(o, "state", ""), "running") && now_ms() < until);
+	while ((str_eq(json_opt_str(o, "state", ""), "running") ||
+		str_eq(json_opt_str(o, "state", ""), "planning")) &&
+	       now_ms() < until);
 	return o;
 }
 
@@ -552,12 +556,65 @@ static int serve(const char *name, const struct http_route *r, void *user, char 
 
 static struct http_server *own_server;
 
+/* What the journal has of a drain that runs; it is then cancelled. */
+static struct json_object *saved_of(const char *body)
+{
+	struct json_object *saved, *none AUTO_JSON = NULL;
+	char *path AUTO_FREE = NULL;
+	uint64_t n;
+
+	reset(1);
+	vms[0].fate = NEVER_ENDS;
+	n = begin(body);
+	saved = journal_drains(d.journal);
+	assert_int_equal(json_count(saved), 1);
+	path = strf("/v1/drains/%llu/abort", (unsigned long long)n);
+	ask("POST", path, "{\"cancel\":true}", NULL);
+	none = journal_drains(d.journal);
+	assert_int_equal(json_count(none), 0);
+	end_of(n);
+	return saved;
+}
+
+/* A daemon that starts takes the drains of its journal up. */
+static void test_taken_up(void **state)
+{
+	static const char *const bodies[] = {
+		"{\"host\":\"hosta\"}",
+		"{\"moves\":[{\"vm\":\"g0\",\"from\":\"hosta\",\"to\":\"hostc\"}]}"};
+	struct drains *own = d.drains;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
+		struct json_object *saved AUTO_JSON = saved_of(bodies[i]), *none AUTO_JSON = NULL;
+		struct json_object *one = json_object_array_get_idx(saved, 0), *o;
+
+		reset(1);
+		json_set_u64(one, "number", 500);
+		assert_int_equal(journal_drain_put(d.journal, 500, json_text(one)), 0);
+		assert_int_equal(drain_new(&d, &d.drains), 0);
+		o = end_of(500);
+		assert_string_equal(json_opt_str(o, "state", ""), "done");
+		assert_true(json_opt_bool(o, "taken_up", false));
+		assert_int_equal(count(o, "done"), 1);
+		assert_true(all_gone());
+		none = journal_drains(d.journal);
+		assert_int_equal(json_count(none), 0);
+		drain_free(d.drains);
+		d.drains = own;
+	}
+}
+
 static int setup(void **state)
 {
+	char *error = NULL;
+
 	(void)state;
 	setenv("IBVMIG_LOG", "error", 1);
 	log_init("test");
 	http_client_init();
+	if (!mkdtemp(state_dir) || journal_open(state_dir, &d.journal, &error))
+		return -1;
 	if (loop_new(&d.loop) || work_pool_new(d.loop, 8, &d.pool) || drain_new(&d, &d.drains) ||
 	    serve("own", routes, &d, base, &own_server))
 		return -1;
@@ -573,6 +630,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+	char *path AUTO_FREE = NULL;
+
 	(void)state;
 	drain_free(d.drains);
 	work_pool_free(d.pool);
@@ -583,7 +642,9 @@ static int teardown(void **state)
 		unlink(hosts[i].url + 5);
 	}
 	sd_event_unref(d.loop);
-	return 0;
+	journal_close(d.journal);
+	path = strf("rm -r %s", state_dir);
+	return system(path);
 }
 
 int main(void)
@@ -600,6 +661,7 @@ int main(void)
 		cmocka_unit_test(test_parked),
 		cmocka_unit_test(test_stop_and_cancel),
 		cmocka_unit_test(test_moves),
+		cmocka_unit_test(test_taken_up),
 		cmocka_unit_test(test_bad_requests),
 	};
 

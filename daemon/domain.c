@@ -111,6 +111,23 @@ static char *vf_rest(xmlNodePtr node, struct domain_vf *vf)
 	return NULL;
 }
 
+static char *vf_pci(xmlNodePtr node, struct domain_vf *vf)
+{
+	char *pci AUTO_FREE = attr(node, "pci");
+	unsigned n[4];
+	int end = 0;
+
+	if (!pci)
+		return NULL;
+	if (strlen(pci) != strlen("0000:3b:00.2") ||
+	    sscanf(pci, "%4x:%2x:%2x.%1o%n", &n[0], &n[1], &n[2], &n[3], &end) != 4 || pci[end])
+		return strf("pci \"%.40s\" is malformed: it must be a PCI address as "
+			    "0000:3b:00.2",
+			    pci);
+	strcpy(vf->pci, pci);
+	return NULL;
+}
+
 /* What is wrong with the metadata, owned by the caller, or NULL. */
 static char *parse_vf(xmlNodePtr node, struct domain_vf *vf)
 {
@@ -120,6 +137,8 @@ static char *parse_vf(xmlNodePtr node, struct domain_vf *vf)
 		problem = vf_vguid(node, vf);
 	if (!problem)
 		problem = vf_pkey(node, vf);
+	if (!problem)
+		problem = vf_pci(node, vf);
 	return problem ? problem : vf_rest(node, vf);
 }
 

@@ -18,6 +18,7 @@ struct domain_vf {
 	uint64_t vguid;
 	uint16_t pkey;
 	unsigned index; /* 0 to 15; the device's id in QEMU is "ibvf" and this */
+	char pci[16];   /* the VF's address on the host that reads this; "": any free one of pf */
 	enum domain_strategy strategy;
 };
 

@@ -90,6 +90,7 @@ static struct json_object *vf_json(const struct hca_vf *vf, const struct vf_now 
 	json_set_str(o, "name", vf->name);
 	json_set_str(o, "pf", vf->pf->name);
 	json_set_u64(o, "index", vf->index);
+	json_set_str(o, "pci", vf->bdf);
 	json_set_guid(o, "parked_guid", vf->parked_guid);
 	if (now->known)
 		json_set_guid(o, "guid", now->guid);

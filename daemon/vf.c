@@ -63,6 +63,7 @@ static int load_vf(struct vf *vf, struct json_object *o, char *error)
 	vf->parked_guid = json_need_guid(&r, "parked_guid");
 	if (json_opt(o, "port_guid"))
 		vf->port_guid = json_need_guid(&r, "port_guid");
+	copy(vf->pci, sizeof vf->pci, json_opt_str(o, "pci", ""));
 	vf->guid_index = vf->index < UINT8_MAX ? vf->index + 1 : 0; /* entry 0 is the port's own */
 	if (json_opt(o, "guid_index"))
 		vf->guid_index = (unsigned)json_need_u64(&r, "guid_index", 1, 255);
@@ -241,6 +242,39 @@ static struct vf *find_free(struct vf_table *t, const char *pf)
 	return NULL;
 }
 
+/* The free VF at this address. -EINVAL, -EBUSY: as vf_claim(). */
+static int find_pci(struct vf_table *t, const char *pf, const char *pci, struct vf **ret_vf,
+		    char *error)
+{
+	snprintf(error, HTTP_ERROR_MAX, "pci \"%s\" is no VF of %s, which has ", pci, pf);
+	for (size_t i = 0; i < t->vf_count; i++) {
+		struct vf *vf = &t->vfs[i];
+
+		if (strcmp(vf->pf, pf))
+			continue;
+		append(error, ", ", *vf->pci ? vf->pci : "one without an address");
+		if (strcasecmp(vf->pci, pci))
+			continue;
+		if (vf->leased) {
+			snprintf(error, HTTP_ERROR_MAX, "VF %s (%s) belongs to VM %s already",
+				 vf->name, vf->pci, vf->vm_name);
+			return -EBUSY;
+		}
+		*ret_vf = vf;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static int find_wanted(struct vf_table *t, const struct domain_vf *want, struct vf **ret_vf,
+		       char *error)
+{
+	if (*want->pci)
+		return find_pci(t, want->pf, want->pci, ret_vf, error);
+	*ret_vf = find_free(t, want->pf);
+	return *ret_vf ? 0 : none_free(t, want->pf, error);
+}
+
 static int check_duplicate(struct vf_table *t, const char *vm, uint64_t vguid, char *error)
 {
 	for (size_t i = 0; i < t->vf_count; i++) {
@@ -269,10 +303,10 @@ int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const stru
 	rc = check_pkey(pf, want->pkey, error);
 	if (!rc)
 		rc = check_duplicate(t, vm, want->vguid, error);
+	if (!rc && !vf)
+		rc = find_wanted(t, want, &vf, error);
 	if (rc)
 		return rc;
-	if (!vf && !(vf = find_free(t, want->pf)))
-		return none_free(t, want->pf, error);
 	vf->leased = true;
 	copy(vf->vm, sizeof vf->vm, vm);
 	copy(vf->vm_name, sizeof vf->vm_name, vm_name);
@@ -348,6 +382,7 @@ struct json_object *vf_status(struct vf_table *t)
 		json_set_str(o, "name", vf->name);
 		json_set_str(o, "pf", vf->pf);
 		json_set_u64(o, "index", vf->index);
+		json_set_str(o, "pci", *vf->pci ? vf->pci : NULL);
 		json_set_guid(o, "parked_guid", vf->parked_guid);
 		json_set_str(o, "vm", vf->leased ? vf->vm_name : NULL);
 		json_set_str(o, "migration", *vf->migration ? vf->migration : NULL);

@@ -11,6 +11,7 @@
 
 #define VF_NAME_MAX  64
 #define VF_PKEYS_MAX 128
+#define VF_PCI_MAX   16
 #define VF_PFS_MAX   64
 #define VF_VFS_MAX   4096
 
@@ -27,6 +28,7 @@ struct pf {
 struct vf {
 	char name[VF_NAME_MAX], pf[VF_NAME_MAX];
 	unsigned index;
+	char pci[VF_PCI_MAX]; /* address on this host, as 0000:3b:00.2; "": not told */
 	uint64_t parked_guid;
 	uint64_t port_guid;  /* its PF's port; where VFs share that port's LID, the VM's GUID is */
 	unsigned guid_index; /* this entry of that port's GUID table; 0: none */
@@ -59,8 +61,9 @@ void vf_table_clear(struct vf_table *t);
 void vf_set_entry(struct json_object *o, const struct vf *vf);
 void vf_copy_entry(struct json_object *to, struct json_object *from);
 
-/* A VF of want->pf for this VM; the one that it has already, if any. *ret_vf is borrowed from t.
- * -EINVAL: no such PF or PKey, -EBUSY: none is free; error names the value and what is allowed. */
+/* A VF of want->pf for this VM: the one that it has already, if any, else that of want->pci, where
+ * one is wanted. *ret_vf is borrowed from t.
+ * -EINVAL: no such PF, VF or PKey, -EBUSY: not free; error names the value and what is allowed. */
 int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const struct domain_vf *want,
 	     const char *migration, struct vf **ret_vf, char error[static HTTP_ERROR_MAX]);
 /* Makes the present lease of vf durable. */

@@ -18,6 +18,7 @@
 #define CONSOLE_MS  5000
 #define PF          "pf0"
 #define PF_VFS      4
+#define PCI         "0000:77:00." /* and the VF's number: addresses where no host has a device */
 #define PARKED_BASE 0x00fab0fffe000000ull
 #define HOSTS_MAX   64
 
@@ -132,10 +133,12 @@ static void inventory(struct provider *p)
 	for (unsigned n = 1; n <= PF_VFS; n++) {
 		struct json_object *vf = json_object_new_object();
 		char *name AUTO_FREE = strf(PF "vf%u", n);
+		char *pci AUTO_FREE = strf(PCI "%u", n);
 
 		json_set_str(vf, "name", name);
 		json_set_str(vf, "pf", PF);
 		json_set_u64(vf, "index", n);
+		json_set_str(vf, "pci", pci);
 		json_set_guid(vf, "parked_guid", parked_guid(p, n));
 		json_set_guid(vf, "guid", present_guid(p, n));
 		json_object_array_add(vfs, vf);

@@ -29,7 +29,7 @@ static struct domain_info *parse(const char *metadata, const char *devices)
 
 static void test_good_metadata(void **state)
 {
-	struct domain_info *info = parse(VF(GOOD " strategy='early'"), "");
+	struct domain_info *info = parse(VF(GOOD " strategy='early' pci='0000:77:00.1'"), "");
 
 	(void)state;
 	assert_true(info->wants_vf);
@@ -38,6 +38,7 @@ static void test_good_metadata(void **state)
 	assert_int_equal(info->vf.vguid, 0x00a1b2fffe000101);
 	assert_int_equal(info->vf.pkey, 0x8001);
 	assert_int_equal(info->vf.index, 3);
+	assert_string_equal(info->vf.pci, "0000:77:00.1");
 	assert_int_equal(info->vf.strategy, STRATEGY_EARLY);
 	domain_free(info);
 }
@@ -68,6 +69,8 @@ static void test_bad_metadata_says_why(void **state)
 		{VF(GOOD " strategy='fast'"), {"\"fast\"", "auto, native, late, early or cold"}},
 		{VF("pf='pf0' vguid='0x00a1b2fffe000101' pkey='0x8001' index='16'"),
 		 {"\"16\"", "0 to 15"}},
+		{VF(GOOD " pci='77:00.1'"), {"\"77:00.1\"", "0000:3b:00.2"}},
+		{VF(GOOD " pci='0000:77:00.x'"), {"\"0000:77:00.x\"", "0000:3b:00.2"}},
 		{VF(GOOD) VF(GOOD), {"2 <ibvmig:vf>", "one VF"}},
 	};
 

@@ -22,7 +22,7 @@ static const char inventory[] =
 	"\"pkeys\":[\"0xffff\",\"0x8001\"]}],"
 	"\"vfs\":[{\"name\":\"pf0vf1\",\"pf\":\"pf0\",\"index\":1,"
 	"\"parked_guid\":\"0x00fab0fffe000101\",\"guid\":\"0x00fab0fffe000101\"},"
-	"{\"name\":\"pf0vf2\",\"pf\":\"pf0\",\"index\":2,"
+	"{\"name\":\"pf0vf2\",\"pf\":\"pf0\",\"index\":2,\"pci\":\"0000:3b:00.2\","
 	"\"port_guid\":\"0x00fab0fffe000901\",\"guid_index\":7,"
 	"\"parked_guid\":\"0x00fab0fffe000102\",\"guid\":\"0x00fab0fffe000102\"}]}";
 
@@ -114,6 +114,33 @@ static void test_leases_are_exclusive_and_durable(void **state)
 	assert_int_equal(claim(VM3, 0x13, "pf0", 0x8001, &b), 0);
 }
 
+static int claim_pci(const char *vm, uint64_t vguid, const char *pci, struct vf **ret_vf)
+{
+	struct domain_vf want = {.pf = "pf0", .vguid = vguid, .pkey = 0x8001};
+
+	snprintf(want.pci, sizeof want.pci, "%s", pci);
+	return vf_claim(&table, vm, vm, &want, "", ret_vf, error);
+}
+
+static void test_a_vf_by_its_address(void **state)
+{
+	struct vf *vf = NULL;
+
+	(void)state;
+	for (size_t i = 0; i < table.vf_count; i++)
+		if (table.vfs[i].leased)
+			vf_free_lease(&table, &table.vfs[i]);
+	assert_int_equal(claim_pci(VM1, 0x11, "0000:3b:00.9", &vf), -EINVAL);
+	assert_string_equal(error, "pci \"0000:3b:00.9\" is no VF of pf0, which has one without an "
+				   "address, 0000:3b:00.2");
+	assert_int_equal(claim_pci(VM1, 0x11, "0000:3B:00.2", &vf), 0);
+	assert_string_equal(vf->name, "pf0vf2");
+	assert_int_equal(claim_pci(VM2, 0x12, "0000:3b:00.2", &vf), -EBUSY);
+	assert_string_equal(error, "VF pf0vf2 (0000:3b:00.2) belongs to VM " VM1 " already");
+	assert_int_equal(claim_pci(VM1, 0x11, "0000:3b:00.2", &vf), 0); /* its own */
+	vf_free_lease(&table, vf);
+}
+
 static void test_bad_inventories(void **state)
 {
 	static const struct {
@@ -168,6 +195,7 @@ int main(void)
 		cmocka_unit_test(test_claims_say_what_is_allowed),
 		cmocka_unit_test(test_entries),
 		cmocka_unit_test(test_leases_are_exclusive_and_durable),
+		cmocka_unit_test(test_a_vf_by_its_address),
 		cmocka_unit_test(test_bad_inventories),
 	};
 

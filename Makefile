@@ -89,6 +89,7 @@ help:
 	@echo 'make qemu       QEMU with hooks/qemu/x-late-detach.patch, from the source package of the lab, in build/qemu'
 	@echo 'make check-qemu late detach on it; `make check` does it too once it is built'
 	@echo 'make check-openstack-unit  the Nova driver on the fixtures of the installed Nova'
+	@echo 'make check-openstack  a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json'
 	@echo 'make check-hw   the VF provider on real ConnectX cards; IBVMIG_HW_VF=NAME of a VF that no VM has'
 	@echo 'make bench-apps unmodified applications, each migrated three times, in build/bench/apps.json'
 	@echo '                ONLY="word..." runs the rows whose name contains one of the words'
@@ -144,6 +145,12 @@ check-openstack-unit:
 	$(Q)tests/lab/deps nova
 	$(Q)openstack/run-tests $(BUILD) build/cache/nova $(ONLY)
 .PHONY: check-openstack-unit
+
+check-openstack:
+	$(Q)tests/lab/deps nova-full
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)openstack/check/run
+.PHONY: check-openstack
 
 # no part of check: it needs a card, and a VF that no VM has
 check-hw:

@@ -4,11 +4,13 @@
 ibvmigd does the work on libvirt's own hook and events, so nothing here begins it: Nova's steps check
 before, and wait and report after. Each is an event of the server's live-migration action."""
 import nova.conf
+from nova import context as nova_context
 from nova import exception
 from nova.compute import utils as compute_utils
 from nova.network import model as network_model
 from nova.virt.libvirt import driver as libvirt_driver
 from oslo_log import log as logging
+from oslo_serialization import jsonutils
 
 from nova_ibvmig import client
 from nova_ibvmig import conf as ibvmig_conf
@@ -30,6 +32,7 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         super().__init__(virtapi, read_only)
         self.vif_driver = ib_vif.IbvmigVifDriver(self._host)
         self._ibvmig = client.Client(CONF)
+        self._vfs = []
 
     def _event(self, context, verb, instance):
         """Shown by `openstack server event show`, with our reason where it fails."""
@@ -44,7 +47,25 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
             raise exception.InvalidInput(reason='a server can have one InfiniBand port, not %d: %s'
                                                 % (len(ib), ', '.join(v['id'] for v in ib)))
         guest.metadata.extend(ib_vif.VfMetadata(v) for v in ib)
+        if ib:
+            guest.add_device(ib_vif.Channel(ib_vif.AGENT_CHANNEL))  # ibvmigd and the agent in the guest
         return guest
+
+    # ---- the host's VFs ----
+
+    def _get_pci_passthrough_devices(self):
+        devices = jsonutils.loads(super()._get_pci_passthrough_devices())
+        listed = {d['address'] for d in devices}
+        return jsonutils.dumps(devices + [ib_vif.pci_device(v) for v in self._host_vfs()
+                                          if v.get('pci') and v['pci'] not in listed])
+
+    def _host_vfs(self):
+        """What ibvmigd said last: while it is away its VFs, which servers have, are not gone."""
+        try:
+            self._vfs = self._ibvmig.status(nova_context.get_admin_context())['vfs']
+        except exception.MigrationError as e:
+            LOG.warning('the VFs of this host are taken to be what they were: %s', e.format_message())
+        return self._vfs
 
     # ---- before ----
 
@@ -114,6 +135,11 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
             if vif['vnic_type'] in network_model.VNIC_TYPES_DIRECT_PASSTHROUGH and vif['type'] != ib_vif.IB:
                 self.detach_interface(context, instance, vif)
 
+    def _live_migration_operation(self, context, instance, dest, block_migration, migrate_data, guest,
+                                  device_names):
+        super()._live_migration_operation(context, instance, dest, block_migration, migrate_data,
+                                          ib_vif.ArrivingGuest(guest, migrate_data), device_names)
+
     def _reattach_instance_vifs(self, context, instance, network_info):
         """After success at the destination, after a rollback at the source; ibvmigd has begun already."""
         ib, others = ib_vif.split(network_info)
@@ -146,13 +172,16 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
             self._left(context, instance, network_info, 'rollback')
 
     def _left(self, context, instance, network_info, verb):
-        """This host gives its VF back by itself, once the other has confirmed: only reported. What has
-        happened to the VM is decided, so a failure here must not be its failure."""
+        """This host gives its VF back by itself, once the other has confirmed, which Nova's next steps must
+        not wait for: only reported. What has happened to the VM is decided, so a failure here must not be its
+        failure."""
         ib, _ = ib_vif.split(network_info)
         if not ib:
             return
         try:
             with self._event(context, verb, instance):
-                self._ibvmig.wait_vm(context, instance.uuid, lambda vm: vm is None, CONF.ibvmig.request_timeout)
+                vm = self._ibvmig.vm(context, instance.uuid)
+                if (client.migration_of(vm) or {}).get('state') == 'PARKED':
+                    raise exception.MigrationError(reason=client.tell(vm))
         except exception.MigrationError as e:
             LOG.warning('its VF is not given back yet: %s', e.format_message(), instance=instance)

@@ -12,6 +12,9 @@ from nova.virt.libvirt import vif
 RELIED_ON = [
     (driver.LibvirtDriver, '__init__', ['self', 'virtapi']),
     (driver.LibvirtDriver, '_get_guest_config', ['self', 'instance', 'network_info']),
+    (driver.LibvirtDriver, '_get_pci_passthrough_devices', ['self']),
+    (driver.LibvirtDriver, '_live_migration_operation',
+     ['self', 'context', 'instance', 'dest', 'block_migration', 'migrate_data', 'guest', 'device_names']),
     (driver.LibvirtDriver, 'check_can_live_migrate_destination', ['self', 'context', 'instance']),
     (driver.LibvirtDriver, 'check_can_live_migrate_source', ['self', 'context', 'instance']),
     (driver.LibvirtDriver, '_detach_direct_passthrough_vifs', ['self', 'context', 'migrate_data', 'instance']),

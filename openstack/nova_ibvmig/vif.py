@@ -11,6 +11,7 @@ from nova.virt.libvirt import vif as libvirt_vif
 
 CONF = nova.conf.CONF
 NAMESPACE = 'urn:ibvmig:1'
+AGENT_CHANNEL = 'org.ibvmig.0'
 IB = network_model.VIF_TYPE_IB_HOSTDEV
 
 
@@ -54,12 +55,57 @@ class VfMetadata(vconfig.LibvirtConfigObject):
     def __init__(self, vif):
         super().__init__(root_name='vf', ns_prefix='ibvmig', ns_uri=NAMESPACE)
         self.attributes = {'pf': pf(vif), 'vguid': vguid(vif), 'pkey': pkey(vif), 'index': '0'}
+        slot = (vif['profile'] or {}).get('pci_slot')
+        if slot:
+            self.attributes['pci'] = slot  # the VF that Nova has claimed
 
     def format_dom(self):
         node = etree.Element('{%s}vf' % NAMESPACE, nsmap={'ibvmig': NAMESPACE})
         for name, value in self.attributes.items():
             node.set(name, value)
         return node
+
+
+class Channel(vconfig.LibvirtConfigGuestChannel):
+    """A virtio-serial port of the guest. libvirt chooses its socket on the host, anew after each migration."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.type, self.target_name, self.source_path = 'unix', name, ''
+
+    def format_dom(self):
+        node = super().format_dom()
+        node.remove(node.find('source'))
+        return node
+
+
+def pci_device(vf):
+    """A VF of ibvmigd's that libvirt does not list (a provider program's), as Nova describes PCI devices. No
+    vendor has the number ffff: [pci] device_spec chooses such VFs by it."""
+    return {'address': vf['pci'], 'dev_id': 'ibvmig_' + vf['name'], 'label': 'ibvmig_' + vf['name'],
+            'vendor_id': 'ffff', 'product_id': 'ffff', 'dev_type': 'type-VF', 'parent_ifname': vf['pf'],
+            'numa_node': None}
+
+
+class ArrivingGuest(object):
+    """The guest as it will be at the destination: its metadata name the VF that Nova has claimed there."""
+
+    def __init__(self, guest, migrate_data):
+        self._guest = guest
+        vifs = migrate_data.vifs if 'vifs' in migrate_data and migrate_data.vifs else []
+        self._pci = {vguid(v.source_vif): v.profile.get('pci_slot') for v in vifs
+                     if v.source_vif['type'] == IB}
+
+    def __getattr__(self, name):
+        return getattr(self._guest, name)
+
+    def get_xml_desc(self, *args, **kwargs):
+        domain = etree.fromstring(self._guest.get_xml_desc(*args, **kwargs))
+        for node in domain.iterfind('./metadata//{%s}vf' % NAMESPACE):
+            slot = self._pci.get(node.get('vguid'))
+            if slot:
+                node.set('pci', slot)
+        return etree.tostring(domain, encoding='unicode')
 
 
 class IbvmigVifDriver(libvirt_vif.LibvirtGenericVIFDriver):

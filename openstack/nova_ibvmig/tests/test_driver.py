@@ -3,17 +3,22 @@
 
 fakelibvirt's domains migrate at once, so the daemon's part is only what it answers."""
 import re
+from unittest import mock
 
 import fixtures
 from lxml import etree
+from oslo_serialization import jsonutils
 import requests_mock
 
+from nova import context
+from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.api import client as api_client
 from nova.tests.functional.libvirt import base
 from nova.tests.functional.libvirt import test_pci_sriov_servers as sriov
 
 from nova_ibvmig import driver  # noqa: F401  registers the options
+from nova_ibvmig import vif as ib_vif
 
 VGUID = '0x00a1b2fffe000501'
 PKEY = '0x8001'
@@ -102,7 +107,7 @@ class TestLiveMigration(IbServers):
         events = self._events(server)
         self.assertEqual({'ibvmig_check_destination', 'ibvmig_check_source', 'ibvmig_arm', 'ibvmig_confirm',
                           'ibvmig_release'}, set(events))
-        self.assertEqual({'Success'}, {e['result'] for n, e in events.items() if n != 'ibvmig_release'})
+        self.assertEqual({'Success'}, {e['result'] for e in events.values()})
 
     def test_domain_has_no_hostdev(self):
         server = self._boot()
@@ -202,7 +207,8 @@ class TestPorts(IbServers):
         self.start_compute('h1')
         server = self._create_server(networks='none', host='h0')
         server = self._live_migrate(server, 'completed')
-        self.assertEqual(('h1', [], {}), (server['OS-EXT-SRV-ATTR:host'], self.daemon.asked, self._events(server)))
+        asked = [path for path in self.daemon.asked if path != '/v1/status']  # which VFs there are
+        self.assertEqual(('h1', [], {}), (server['OS-EXT-SRV-ATTR:host'], asked, self._events(server)))
 
     def test_beside_an_ordinary_port(self):
         self.start_compute('h0', pci_info=fakelibvirt.HostPCIDevicesInfo(num_pfs=1, num_vfs=4))
@@ -235,9 +241,34 @@ class TestPorts(IbServers):
         self._bad_profile('pkey 8001: must be 0x and 4 hex digits', pkey='8001')
 
 
+class TestDevices(IbServers):
+
+    def _devices(self):
+        self.start_compute('h0', pci_info=fakelibvirt.HostPCIDevicesInfo(num_pfs=1, num_vfs=1))
+        return {d['address']: d for d in jsonutils.loads(
+            self.computes['h0'].driver._get_pci_passthrough_devices())}
+
+    def test_a_providers_vfs_are_devices(self):
+        self.daemon.vfs = [{'name': 'pf0vf1', 'pf': 'pf0', 'pci': '0000:77:00.1'},
+                           {'name': 'pf0vf2', 'pf': 'pf0', 'pci': None},
+                           {'name': 'vf0', 'pf': 'physnet4', 'pci': '0000:81:00.1'}]
+        devices = self._devices()
+        self.assertEqual(('ffff', 'type-VF', 'ibvmig_pf0vf1'), tuple(
+            devices['0000:77:00.1'][k] for k in ('vendor_id', 'dev_type', 'label')))
+        self.assertNotEqual('ffff', devices['0000:81:00.1']['vendor_id'])  # libvirt has told it
+
+    def test_they_stay_while_the_daemon_is_away(self):
+        self.daemon.vfs = [{'name': 'pf0vf1', 'pf': 'pf0', 'pci': '0000:77:00.1'}]
+        before = self._devices()
+        self.daemon.dead_after = 0
+        after = jsonutils.loads(self.computes['h0'].driver._get_pci_passthrough_devices())
+        self.assertEqual(set(before), {d['address'] for d in after})
+
+
 class TestMetadata(IbServers):
 
-    def _metadata(self, **profile):
+    def _domain(self, **profile):
+        """What libvirt is given: the fixtures' domains forget what they do not know."""
         caught = []
         real = fakelibvirt.Connection.defineXML
 
@@ -246,15 +277,41 @@ class TestMetadata(IbServers):
             return real(conn, xml)
         self.useFixture(fixtures.MonkeyPatch('nova.tests.fixtures.libvirt.Connection.defineXML', define))
         self._boot(**profile)
-        return etree.fromstring(caught[0]).find('./metadata/{urn:ibvmig:1}vf')
+        return etree.fromstring(caught[0])
+
+    def _metadata(self, **profile):
+        return self._domain(**profile).find('./metadata/{urn:ibvmig:1}vf')
+
+    def test_the_agents_channel(self):
+        channel = self._domain().find('./devices/channel')
+        self.assertEqual('org.ibvmig.0', channel.find('target').get('name'))
+        self.assertIsNone(channel.find('source'))  # libvirt's choice
+
+    def test_the_vf_that_nova_claimed(self):
+        self.assertRegex(self._metadata().get('pci'), '^0000:81:00.[1-9]$')
+
+    def test_the_vf_that_nova_claimed_there(self):
+        """The destination's XML names the destination's VF."""
+        server = self._boot()
+        guest = mock.Mock()
+        guest.get_xml_desc.return_value = (
+            '<domain><metadata><ibvmig:vf xmlns:ibvmig="urn:ibvmig:1" vguid="%s" pci="0000:81:00.4"/></metadata>'
+            '</domain>' % VGUID)
+        there = objects.VIFMigrateData(profile={'pci_slot': '0000:82:00.1'}, source_vif=objects.Instance.get_by_uuid(
+            context.get_admin_context(), server['id'], expected_attrs=['info_cache']).get_network_info()[0])
+        arriving = ib_vif.ArrivingGuest(guest, objects.LibvirtLiveMigrateData(vifs=[there]))
+        vf = etree.fromstring(arriving.get_xml_desc(dump_migratable=True)).find('./metadata/{urn:ibvmig:1}vf')
+        self.assertEqual('0000:82:00.1', vf.get('pci'))
+        self.assertIs(guest.migrate, arriving.migrate)
 
     def test_from_the_profile(self):
         vf = self._metadata(vguid=VGUID.upper().replace('X', 'x'), pkey=PKEY)
-        self.assertEqual({'pf': 'physnet4', 'vguid': VGUID, 'pkey': PKEY, 'index': '0'}, dict(vf.attrib))
+        self.assertEqual({'pf': 'physnet4', 'vguid': VGUID, 'pkey': PKEY, 'index': '0'},
+                         {k: v for k, v in vf.attrib.items() if k != 'pci'})
 
     def test_from_mac_and_configuration(self):
         self.flags(pf_by_physnet={'physnet4': 'mlx5_0'}, default_pkey='0x8002', group='ibvmig')
         vf = self._metadata(other='x')
         mac = self.neutron.network_4_port_1['mac_address'].replace(':', '')
         self.assertEqual({'pf': 'mlx5_0', 'vguid': '0x%sfffe%s' % (mac[:6], mac[6:]), 'pkey': '0x8002',
-                          'index': '0'}, dict(vf.attrib))
+                          'index': '0'}, {k: v for k, v in vf.attrib.items() if k != 'pci'})

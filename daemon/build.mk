@@ -1,5 +1,5 @@
 # The host daemon ibvmigd and its command line ibvmig.
-DAEMON_PARTS := settings job defer provider_exec provider_mlx5 provider_mlx5_conf hca sysfs vf_netlink vf_guid vfio vfio_migration \
+DAEMON_PARTS := settings job defer cold cold_restore domain_saved provider_exec provider_mlx5 provider_mlx5_conf hca sysfs vf_netlink vf_guid vfio vfio_migration \
 		memlock journal domain domain_device vf events agent qmp virt events_libvirt sm locate \
 		relay repath qps strategy vm vm_work vm_channel hold migrate migrate_record migrate_choice migrate_src migrate_src_prepare migrate_src_hold migrate_src_undo \
 		migrate_dst migrate_dst_calls migrate_peer peer peer_watch migrate_events mover preview capacity plan drain drain_plan drain_rest drain_again drained balance balance_get lease lease_keep clocks timeline timeline_get \
@@ -10,13 +10,13 @@ DAEMON_LIBS  := $(DAEMON_LIB) $(NET_LIBS) -lsqlite3 -lxml2 -lvirt-qemu -lvirt -l
 $(eval $(call archive,libdaemon,$(DAEMON_PARTS:%=daemon/%.c),-I/usr/include/libxml2 -I/usr/include/libnl3))
 $(eval $(call program,ibvmigd,daemon/main.c,$(DAEMON_LIBS),-I/usr/include/libxml2))
 $(eval $(call program,ibvmig-lease,daemon/lease_main.c,$(DAEMON_LIBS)))
-$(eval $(call program,ibvmig,daemon/cli.c daemon/cli_show.c daemon/cli_migrate.c \
+$(eval $(call program,ibvmig,daemon/cli.c daemon/cli_show.c daemon/cli_migrate.c daemon/cli_save.c \
 	daemon/cli_drain.c daemon/cli_timeline.c daemon/cli_svg.c daemon/cli_doctor.c,$(NET_LIBS) -lm))
 
 define daemon_test
 $(call testprogram,test_daemon_$(1),tests/unit/test_daemon_$(1).c,$(DAEMON_LIBS))
 endef
-$(foreach t,domain domain_device vf hold strategy agent provider_exec journal migrate timeline doctor plan drain balance lease,$(eval $(call daemon_test,$(t))))
+$(foreach t,domain domain_device domain_saved vf hold strategy agent provider_exec journal migrate timeline doctor plan drain balance lease,$(eval $(call daemon_test,$(t))))
 $(eval $(call testtool,hw_provider,tests/hw/provider.c,$(DAEMON_LIBS)))
 FAKE_HCA := tests/fake/hca.c tests/fake/hca_netlink.c
 $(foreach t,hca provider_mlx5 vfio_migration,$(eval $(call testprogram,test_daemon_$(t),tests/unit/test_daemon_$(t).c $(FAKE_HCA),\

@@ -66,7 +66,12 @@ static const struct command {
 		 BIT(OPT_JSON),
 	 cli_rebalance, "moves away from hosts whose links are full"},
 	{"abort", "VM", 0, cli_abort, "cancel a VM's migration: it stays where it is"},
-	{"resolve", "ID", 0, cli_resolve, "let a parked migration go on"},
+	{"resolve", "ID", 0, cli_resolve,
+	 "let a parked migration go on, or give a saved VM's address up"},
+	{"save", "VM FILE", BIT(OPT_JSON), cli_save,
+	 "save a VM to a file; its address is kept for it"},
+	{"restore", "FILE", BIT(OPT_JSON), cli_restore,
+	 "start a saved VM on this host, with its address and connections"},
 	{"attach", "VM", 0, cli_attach, "try again to give a VM its VF"},
 	{"doctor", "", BIT(OPT_JSON), cli_doctor,
 	 "what keeps VFs from working or VMs from migrating, and how to mend it"},
@@ -103,8 +108,14 @@ char *cli_path(const char *before, const char *name, const char *after)
 int cli_call(const struct cli *c, const char *method, const char *path, struct json_object *body,
 	     struct json_object **ret_answer)
 {
+	return cli_call_within(c, method, path, body, CALL_MS, ret_answer);
+}
+
+int cli_call_within(const struct cli *c, const char *method, const char *path,
+		    struct json_object *body, unsigned ms, struct json_object **ret_answer)
+{
 	char error[HTTP_ERROR_MAX];
-	int rc = call(c, method, path, body, CALL_MS, ret_answer, error);
+	int rc = call(c, method, path, body, ms, ret_answer, error);
 
 	if (rc == CLI_NO_DAEMON)
 		fprintf(stderr,

@@ -55,6 +55,9 @@ char *cli_path(const char *before, const char *name, const char *after);
  * wrong has been printed. body: borrowed, or NULL. */
 int cli_call(const struct cli *c, const char *method, const char *path, struct json_object *body,
 	     struct json_object **ret_answer);
+/* The same, with ms for the answer. */
+int cli_call_within(const struct cli *c, const char *method, const char *path,
+		    struct json_object *body, unsigned ms, struct json_object **ret_answer);
 /* The same without a word on stderr. */
 int cli_call_quietly(const struct cli *c, const char *path, struct json_object **ret_answer);
 
@@ -73,6 +76,8 @@ int cli_vf(const struct cli *c);
 int cli_doctor(const struct cli *c);
 int cli_events(const struct cli *c);
 int cli_migrate(const struct cli *c);
+int cli_save(const struct cli *c);
+int cli_restore(const struct cli *c);
 int cli_abort(const struct cli *c);
 int cli_attach(const struct cli *c);
 int cli_resolve(const struct cli *c);

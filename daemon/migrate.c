@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
+#include "daemon/cold.h"
 #include "daemon/daemon.h"
 #include "daemon/events.h"
 #include "daemon/journal.h"
@@ -32,6 +33,7 @@ const struct migrate_row migrate_table[] = {
 	{M_HOLD, "HOLD", SRC, 0, src_hold, src_hold_undo, M_QUIESCE},
 	{M_QUIESCE, "QUIESCE", SRC, 20000, src_quiesce, src_quiesce_undo, M_DETACH},
 	{M_DETACH, "DETACH", SRC, 15000, src_detach, src_detach_undo, M_SWITCH},
+	{M_SAVED, "SAVED", SRC, 0, src_saved, NULL, M_SWITCH},
 	{M_SWITCH, "SWITCH", SRC, 45000, src_switch, src_switch_undo, M_ATTACH},
 	{M_ATTACH, "ATTACH", SRC, 0, src_attach, NULL, M_RESUME},
 	{M_RESUME, "RESUME", SRC, 0, src_resume, NULL, M_DONE},
@@ -83,9 +85,12 @@ void migrate_dump_states(FILE *out)
 	}
 }
 
-/* The row before this one on the way forward, or NULL at its beginning. */
+/* The row before this one on the way forward, or NULL at its beginning. SAVED is a detour behind
+ * DETACH. */
 static const struct migrate_row *row_before(enum migrate_role role, enum migrate_state state)
 {
+	if (state == M_SAVED)
+		return migrate_row(role, M_DETACH);
 	for (size_t i = 0; i < ARRAY_SIZE(migrate_table); i++) {
 		const struct migrate_row *r = &migrate_table[i];
 
@@ -113,7 +118,8 @@ bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migra
 		return to == from || from == M_CANCEL || (before && to == before->state) ||
 		       (from == M_PREPARE && to == M_ABORTED);
 	}
-	return to == row->next || (to == M_CANCEL && !committed) || (from == M_CANCEL && committed);
+	return to == row->next || (from == M_DETACH && to == M_SAVED) ||
+	       (to == M_CANCEL && !committed) || (from == M_CANCEL && committed);
 }
 
 /* ---- the record ---- */
@@ -174,7 +180,9 @@ static void on_end(struct migration *m)
 	migrate_answer_waiting(m, m->state == M_DONE ? 0 : -ECANCELED);
 	if (m->role == DST)
 		dst_tell_source(m);
-	if (m->state == M_ABORTED && vm && m->vm_dead)
+	if (m->state == M_ABORTED && !vm && m->file)
+		cold_release(m);
+	else if (m->state == M_ABORTED && vm && m->vm_dead)
 		vm_release(vm, false);
 	else if (m->state == M_ABORTED && vm && m->device_gone)
 		vm_device_lost(vm);
@@ -332,7 +340,8 @@ static void advance(struct migration *m)
 	if (m->state == M_CANCEL) {
 		set_state(m, m->reached, !m->committed, m->committed ? "QEMU had finished" : NULL);
 	} else if (!m->back) {
-		int rc = set_state(m, row->next, false, NULL);
+		bool save = m->state == M_DETACH && m->file;
+		int rc = set_state(m, save ? M_SAVED : row->next, false, NULL);
 
 		/* Not durable: do not go on before COMMIT; but QEMU, once released, may be through
 		 * at any moment, and the destination's SWITCH can be done twice. */
@@ -488,6 +497,7 @@ static void migration_free(struct migration *m)
 	loop_timer_free(m->poll);
 	json_object_put(m->data);
 	free(m->hook_xml);
+	free(m->file);
 	free(m);
 }
 
@@ -629,6 +639,10 @@ int migrate_resolve(struct daemon *d, const char *id)
 	for (struct migration *m = d->migrations; m; m = m->next) {
 		if (strcmp(m->id, id))
 			continue;
+		if (cold_give_up(m)) {
+			rc = 0;
+			continue;
+		}
 		if (m->state != M_PARKED) {
 			rc = rc == -ENOENT ? -EINVAL : rc;
 			continue;

@@ -24,6 +24,8 @@ enum migrate_state {
 	M_HOLD,    /* the same; pre-copy runs, and is held when little remains */
 	M_QUIESCE, /* VF, LID: source; QPs drained at both ends; guest runs */
 	M_DETACH,  /* VF: nobody; LID: source; QPs saved; guest runs */
+	M_SAVED,   /* strategy cold. VF: nobody's, kept at the source; LID: source; QPs saved; the
+		    * guest becomes a file */
 	M_SWITCH,  /* VF: nobody; LID moves; guest stops, and resumes at the destination */
 	M_ATTACH,  /* VF, LID: destination; QPs saved; guest runs at the destination after COMMIT */
 	M_RESUME,  /* VF, LID: destination; QPs are rebuilt at both ends */
@@ -118,6 +120,9 @@ struct migration {
 	struct http_exchange *waiting;      /* who asked for the step under way, or NULL */
 	char *hook_xml; /* owned; destination: the domain's, then what libvirt is to take; or NULL
 			 */
+	char *file;     /* owned; strategy cold: where the VM is saved; else NULL */
+	bool saved;     /* the file is whole, and the VM has ended here */
+	bool let_go;    /* the peers do not wait for it any more */
 	struct hold hold;
 	uint64_t user_bandwidth, user_downtime_ms; /* what the user has set */
 	uint64_t set_bandwidth;                    /* what we have set last; 0: nothing */
@@ -126,6 +131,12 @@ struct migration {
 	bool driving, again;
 	bool leased; /* daemon/lease.h has a lease of it */
 };
+
+/* Its VF leaves before QEMU begins. */
+static inline bool migrate_vf_first(const struct migration *m)
+{
+	return m->strategy == STRATEGY_EARLY || m->strategy == STRATEGY_COLD;
+}
 
 extern const struct migrate_row migrate_table[];
 const struct migrate_row *migrate_row(enum migrate_role role, enum migrate_state state);

@@ -64,6 +64,7 @@ static int choose(struct migration *m, const struct strategy_facts *facts)
 int choice_make(struct migration *m, struct strategy_facts *facts)
 {
 	facts->state_there = m->state_there;
+	facts->save = m->file;
 	return choose(m, facts);
 }
 

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
+#include "daemon/cold.h"
 #include "daemon/daemon.h"
 #include "daemon/domain.h"
 #include "daemon/domain_device.h"
@@ -57,8 +58,14 @@ static struct vf *our_vf(struct migration *m)
 static int find_source(struct job *j, struct location *source)
 {
 	char why[HTTP_ERROR_MAX];
-	int rc = locate_guid(j->d->settings, guid(j, "vguid"), source, j->error);
+	int rc;
 
+	/* The image of a saved VM tells where it was saved. */
+	if (*str(j, "source")) {
+		snprintf(source->url, sizeof source->url, "%s", str(j, "source"));
+		return 0;
+	}
+	rc = locate_guid(j->d->settings, guid(j, "vguid"), source, j->error);
 	if (!rc && !str_eq(source->vm, str(j, "vm")))
 		return job_fail(j, -EEXIST,
 				"vguid %s belongs to another VM, on host %s: a vGUID must be "
@@ -156,6 +163,8 @@ static struct json_object *prepare_input(struct migration *m, struct vf *vf)
 
 	json_set_str(in, "migration", m->id);
 	json_set_str(in, "strategy", strategy_name(m->asked));
+	if (m->asked == STRATEGY_COLD)
+		json_set_str(in, "source", m->from.url);
 	return in;
 }
 
@@ -196,6 +205,12 @@ static int ask_verdict(struct migration *m)
 	return migrate_job(m, in, verdict_run, verdict) ? -ENOMEM : STEP_WAIT;
 }
 
+/* Of a saved VM the source has nothing to say. */
+static int over_time(struct migration *m)
+{
+	return m->strategy == STRATEGY_COLD ? cold_look_for_vm(m) : ask_verdict(m);
+}
+
 int dst_prepare(struct migration *m)
 {
 	struct vf *vf = our_vf(m);
@@ -203,7 +218,7 @@ int dst_prepare(struct migration *m)
 	if (m->armed && m->switch_ordered)
 		return STEP_DONE;
 	if (m->armed)
-		return m->step.timed_out && !m->step.phase ? ask_verdict(m) : STEP_WAIT;
+		return m->step.timed_out && !m->step.phase ? over_time(m) : STEP_WAIT;
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;

@@ -4,9 +4,11 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "daemon/cold.h"
 #include "daemon/daemon.h"
 #include "daemon/defer.h"
 #include "daemon/domain.h"
+#include "daemon/domain_saved.h"
 #include "daemon/job.h"
 #include "daemon/migrate_step.h"
 #include "daemon/settings.h"
@@ -18,8 +20,8 @@
 
 /* ---- the hook ---- */
 
-static int start_record(struct daemon *d, const struct domain_info *info, struct migration **ret_m,
-			char *error)
+static int start_record(struct daemon *d, const struct domain_info *info,
+			const struct domain_saved *saved, struct migration **ret_m, char *error)
 {
 	struct migration *m;
 	struct vf *vf;
@@ -35,14 +37,18 @@ static int start_record(struct daemon *d, const struct domain_info *info, struct
 		snprintf(error, HTTP_ERROR_MAX, "it has VF %s of this host already", vf->name);
 		return -EALREADY;
 	}
-	m = migrate_new(d, ROLE_DESTINATION, NULL, info->uuid, info->name);
+	m = migrate_new(d, ROLE_DESTINATION, saved ? saved->id : NULL, info->uuid, info->name);
 	if (!m) {
 		snprintf(error, HTTP_ERROR_MAX, "out of memory");
 		return -ENOMEM;
 	}
 	m->vguid = info->vf.vguid;
 	m->pkey = info->vf.pkey;
-	m->asked = m->strategy = info->vf.strategy;
+	m->asked = m->strategy = saved ? STRATEGY_COLD : info->vf.strategy;
+	if (saved) {
+		snprintf(m->from.host, sizeof m->from.host, "%s", saved->host);
+		snprintf(m->from.url, sizeof m->from.url, "%s", saved->url);
+	}
 	snprintf(m->dev_id, sizeof m->dev_id, "ibvf%u", info->vf.index);
 	rc = vf_claim(&d->vfs, info->uuid, info->name, &info->vf, m->id, &vf, error);
 	if (rc) {
@@ -61,7 +67,8 @@ static bool may_reuse(const struct migration *m)
 	       !m->switch_ordered && !m->waiting;
 }
 
-static void hook_migrate(struct http_request *req, const struct domain_info *info, const char *xml)
+void dst_begin(struct http_request *req, const struct domain_info *info, const char *xml,
+	       const struct domain_saved *saved)
 {
 	struct daemon *d = req->user;
 	struct http_exchange *x = req->exchange;
@@ -83,7 +90,7 @@ static void hook_migrate(struct http_request *req, const struct domain_info *inf
 		m->armed = false;
 		m->step = (struct migrate_step){.entered_us = now_us()};
 		m->serial++;
-	} else if (start_record(d, info, &m, error)) {
+	} else if (start_record(d, info, saved, &m, error)) {
 		http_fail(x, 409, "refused", "ibvmig: VM %s cannot come to host %s: %s", info->name,
 			  d->settings->host_name, error);
 		return;
@@ -100,7 +107,9 @@ void dst_hook(struct http_request *req)
 	struct domain_info *info = NULL;
 	const char *xml = json_opt_str(req->body, "xml", "");
 
-	if (!str_eq(json_opt_str(req->body, "op", ""), "migrate") ||
+	bool restore = str_eq(json_opt_str(req->body, "op", ""), "restore");
+
+	if ((!restore && !str_eq(json_opt_str(req->body, "op", ""), "migrate")) ||
 	    !str_eq(json_opt_str(req->body, "sub_op", ""), "begin")) {
 		http_reply(req->exchange, 200, NULL);
 		return;
@@ -122,8 +131,10 @@ void dst_hook(struct http_request *req)
 		/* Such a VM has no VF at its source either. */
 		log_warn("VM %s: comes without a VF: %s", info->name, info->problem);
 		http_reply(req->exchange, 200, NULL);
+	} else if (restore) {
+		cold_hook(req, info, xml);
 	} else {
-		hook_migrate(req, info, xml);
+		dst_begin(req, info, xml, NULL);
 	}
 	domain_free(info);
 }

@@ -3,6 +3,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "daemon/cold.h"
 #include "daemon/daemon.h"
 #include "daemon/job.h"
 #include "daemon/journal.h"
@@ -32,7 +33,7 @@ static void src_job_failed(struct migration *m, const char *how)
 
 static void src_status(struct migration *m, const char *status)
 {
-	if (m->committed)
+	if (m->committed || cold_ignores_job(m))
 		return;
 	if (!strcmp(status, "active") || !strcmp(status, "setup")) {
 		/* From setup on: the sooner the daemon drives, the better. */
@@ -55,6 +56,8 @@ static void src_status(struct migration *m, const char *status)
 
 static bool src_changed(struct migration *m, enum virt_change c)
 {
+	if (cold_vm_changed(m, c))
+		return true;
 	switch (c) {
 	case VIRT_STOPPED_MIGRATED:
 		m->job = JOB_COMPLETED;
@@ -251,6 +254,10 @@ static void probe_run(struct job *j)
 
 static void src_recover(struct migration *m, bool here, const char *status)
 {
+	if (m->state == M_SAVED && !m->back && !m->committed) {
+		cold_recover(m);
+		return;
+	}
 	if (m->committed || !here) {
 		/* It left, or is gone: the destination knows. Without one, walk back. */
 		if (!m->committed && (m->back || !*m->to.url))
@@ -279,14 +286,22 @@ static void dst_recover(struct migration *m, bool here, const char *status)
 
 	/* A running guest is the proof of COMMIT; "active" is QEMU waiting for one. */
 	if (m->committed || (here && vm && vm->state != VM_INCOMING && strcmp(status, "active"))) {
+		bool news = !m->committed;
+
 		m->committed = m->guest_resumed = true;
 		m->committed_us = now_us();
+		if (news && m->state != M_PARKED) {
+			migrate_save(m, "COMMIT");
+			dst_tell_source(m);
+		}
 	}
 	if (m->committed && !here)
 		migrate_vm_died(m);
 	if (m->state == M_PARKED)
 		return;
-	if (m->committed || m->back || (here && !m->committed))
+	/* libvirt may only be about to start it: its hook has had our answer. */
+	bool comes = here || (m->strategy == STRATEGY_COLD && m->armed);
+	if (m->committed || m->back || comes)
 		migrate_drive(m);
 	else
 		migrate_fail(m, -EINTR, "ibvmigd was restarted at the destination");

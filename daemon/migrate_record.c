@@ -22,6 +22,7 @@ static const struct flag {
 	FLAG(back),   FLAG(committed), FLAG(ended),           FLAG(armed),          FLAG(ballast),
 	FLAG(raised), FLAG(suspended), FLAG(device_del_sent), FLAG(device_gone),    FLAG(parked),
 	FLAG(moved),  FLAG(attached),  FLAG(resumed),         FLAG(switch_ordered), FLAG(vm_dead),
+	FLAG(saved),  FLAG(let_go),
 #undef FLAG
 };
 
@@ -123,6 +124,7 @@ struct json_object *migrate_record(const struct migration *m)
 	json_set_str(o, "pkey", pkey);
 	json_set_str(o, "strategy", strategy_name(m->strategy));
 	json_set_str(o, "asked", strategy_name(m->asked));
+	json_set_str(o, "file", m->file);
 	json_set_str(o, "dev_id", m->dev_id);
 	json_set_str(o, "bus", m->bus);
 	json_set(o, "from", migrate_end_json(&m->from));
@@ -160,6 +162,7 @@ int migrate_load(struct migration *m, struct json_object *o)
 	m->asked = m->strategy = STRATEGY_AUTO;
 	strategy_parse(json_opt_str(o, "asked", ""), &m->asked);
 	strategy_parse(json_opt_str(o, "strategy", ""), &m->strategy);
+	str_set(&m->file, json_opt_str(o, "file", NULL));
 	snprintf(m->dev_id, sizeof m->dev_id, "%s", json_opt_str(o, "dev_id", ""));
 	snprintf(m->bus, sizeof m->bus, "%s", json_opt_str(o, "bus", ""));
 	snprintf(m->reason, sizeof m->reason, "%s", json_opt_str(o, "reason", ""));

@@ -22,6 +22,11 @@ int src_read_query(struct migration *m, struct json_object *answer);
 struct json_object *src_check_input(struct migration *m, bool sm);
 void src_check_run(struct job *j);
 
+/* Why this VM cannot migrate now, or NULL. id: of the migration that may be under way, or NULL. */
+const char *src_cannot_migrate(struct vm *vm, uint64_t vguid, const char *id);
+/* What PREPARE begins with: the VM's addresses, its VF, and where it goes. */
+void src_fill_record(struct migration *m, struct vm *vm, const struct migrate_end *to);
+
 /* In a job: what the migration under way would run with, without us. 0 or j->rc. */
 int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_downtime_ms);
 /* In a job: what the user has set since we set ours (migrate-setspeed, migrate-setmaxdowntime).

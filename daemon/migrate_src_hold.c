@@ -204,7 +204,7 @@ static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job 
 int src_hold(struct migration *m)
 {
 	/* QEMU has not begun. */
-	if (m->strategy == STRATEGY_EARLY && m->job == JOB_NONE)
+	if (migrate_vf_first(m) && m->job == JOB_NONE)
 		return STEP_DONE;
 	m->step.started = true;
 	switch (m->step.phase) {

@@ -5,6 +5,7 @@
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
+#include "daemon/cold.h"
 #include "daemon/daemon.h"
 #include "daemon/defer.h"
 #include "daemon/job.h"
@@ -160,7 +161,7 @@ static void prepare_checked(struct migration *m, struct job *j)
 		src_set_ballast(m, m->d->settings->ballast_bytes);
 	migrate_save(m, "armed");
 	/* QEMU must not begin before an early VF has left. */
-	if (m->strategy != STRATEGY_EARLY)
+	if (!migrate_vf_first(m))
 		migrate_answer_waiting(m, 0);
 }
 
@@ -200,8 +201,7 @@ int src_prepare(struct migration *m)
 	char why[HTTP_ERROR_MAX];
 
 	if (m->armed)
-		return m->job == JOB_ACTIVE || m->strategy == STRATEGY_EARLY ? STEP_DONE
-									     : STEP_WAIT;
+		return m->job == JOB_ACTIVE || migrate_vf_first(m) ? STEP_DONE : STEP_WAIT;
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
@@ -232,7 +232,7 @@ static int read_end(struct json_reader *r, struct migrate_end *e)
 	return r->error;
 }
 
-static void fill_record(struct migration *m, struct vm *vm, const struct migrate_end *to)
+void src_fill_record(struct migration *m, struct vm *vm, const struct migrate_end *to)
 {
 	struct daemon *d = m->d;
 
@@ -245,8 +245,7 @@ static void fill_record(struct migration *m, struct vm *vm, const struct migrate
 	vm->migration = m;
 }
 
-/* Why this VM cannot migrate now, or NULL. */
-static const char *cannot_migrate(struct vm *vm, uint64_t vguid, const char *id)
+const char *src_cannot_migrate(struct vm *vm, uint64_t vguid, const char *id)
 {
 	struct migration *open;
 
@@ -255,7 +254,7 @@ static const char *cannot_migrate(struct vm *vm, uint64_t vguid, const char *id)
 	if (vm->want.vguid != vguid)
 		return "it has another vGUID here than its domain XML says: restart it";
 	open = migrate_open(vm->d, vm->uuid);
-	if (open && strcmp(open->id, id))
+	if (open && (!id || strcmp(open->id, id)))
 		return "an earlier migration of it has not ended: wait, or see ibvmig status";
 	return NULL;
 }
@@ -292,9 +291,11 @@ void src_on_prepare(struct http_request *req)
 		http_fail(req->exchange, 400, "bad-field", "%s%s", r.message, r_to.message);
 		return;
 	}
+	if (cold_answer_prepare(req, id, &to))
+		return;
 	if (vm && must_wait(vm, id) && defer_request(req, src_on_prepare))
 		return;
-	why = vm ? cannot_migrate(vm, vguid, id) : "ibvmigd there does not know it";
+	why = vm ? src_cannot_migrate(vm, vguid, id) : "ibvmigd there does not know it";
 	if (why) {
 		http_fail(req->exchange, 409, "cannot-migrate", "VM %s on host %s: %s",
 			  vm ? vm->name : json_opt_str(req->body, "name", "?"),
@@ -315,7 +316,7 @@ void src_on_prepare(struct http_request *req)
 	}
 	/* The metadata may have been edited since the VM started. */
 	strategy_parse(json_opt_str(req->body, "strategy", ""), &vm->want.strategy);
-	fill_record(m, vm, &to);
+	src_fill_record(m, vm, &to);
 	m->asked = m->strategy = vm->has_strategy_once ? vm->strategy_once : vm->want.strategy;
 	m->state_there = json_opt_bool(req->body, "state_there", false);
 	m->waiting = req->exchange;
@@ -332,11 +333,12 @@ void src_unprepared(struct vm *vm)
 
 	if (!m)
 		return;
-	fill_record(m, vm, &nowhere);
+	src_fill_record(m, vm, &nowhere);
 	m->job = JOB_ACTIVE;
-	migrate_fail(m, -EPROTO,
-		     "VM %s leaves without its VF being prepared: the libvirt hook of ibvmig is "
-		     "not installed at the destination (or this is a save to a file: detach the VF "
-		     "first); the job is cancelled, the VM stays",
-		     vm->name);
+	migrate_fail(
+		m, -EPROTO,
+		"VM %s leaves without its VF being prepared: the libvirt hook of ibvmig is "
+		"not installed at the destination (or this is a save to a file, for which there "
+		"is ibvmig save); the job is cancelled, the VM stays",
+		vm->name);
 }

@@ -5,6 +5,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "daemon/cold.h"
 #include "daemon/daemon.h"
 #include "daemon/job.h"
 #include "daemon/migrate_src.h"
@@ -299,6 +300,10 @@ void src_on_outcome(struct http_request *req)
 	http_reply(req->exchange, 200, NULL);
 	if (m->ended)
 		return;
+	if (json_opt(req->body, "aborted") && m->state == M_SAVED && !m->back) {
+		cold_not_restored(m);
+		return;
+	}
 	/* QEMU never got to start there; from HOLD on, QEMU here tells by itself. */
 	if (json_opt(req->body, "aborted") && m->job == JOB_NONE && !m->back && !m->committed) {
 		migrate_fail(m, -ECANCELED, "%s", json_opt_str(req->body, "aborted", ""));

@@ -5,6 +5,8 @@
 
 #include "daemon/migrate.h"
 
+struct domain_info;
+struct domain_saved;
 struct http_request;
 
 int src_prepare(struct migration *m);
@@ -15,6 +17,7 @@ int src_quiesce(struct migration *m);
 int src_quiesce_undo(struct migration *m);
 int src_detach(struct migration *m);
 int src_detach_undo(struct migration *m);
+int src_saved(struct migration *m);
 int src_switch(struct migration *m);
 int src_switch_undo(struct migration *m);
 int src_attach(struct migration *m);
@@ -49,6 +52,10 @@ void src_look_now(struct migration *m);
 void src_set_ballast(struct migration *m, uint64_t bytes);
 /* A QEMU migration of a VM with a VF that nobody prepared. */
 void src_unprepared(struct vm *vm);
+/* libvirt's hook says that the VM comes: a record is made, and answers the hook when it is armed.
+ * saved: the mark of a VM that is restored; NULL: it migrates. */
+void dst_begin(struct http_request *req, const struct domain_info *info, const char *xml,
+	       const struct domain_saved *saved);
 /* Tells the source how far we are, without waiting for its answer. */
 void dst_tell_source(struct migration *m);
 /* The source's answer to prepare; owned by the caller. */

@@ -7,6 +7,7 @@
 #include "daemon/balance.h"
 #include "daemon/capacity.h"
 #include "daemon/clocks.h"
+#include "daemon/cold.h"
 #include "daemon/daemon.h"
 #include "daemon/doctor.h"
 #include "daemon/drain.h"
@@ -248,6 +249,8 @@ const struct http_route rest_routes[] = {
 	{"POST", "/v1/vms/*/attach", post_attach, REST_NOVA},
 	{"POST", "/v1/vms/*/migrate", mover_post_migrate, REST_NOVA},
 	{"POST", "/v1/vms/*/abort", mover_post_abort, REST_NOVA},
+	{"POST", "/v1/vms/*/save", cold_post_save, REST_ROOT},
+	{"POST", "/v1/restore", cold_post_restore, REST_ROOT},
 	{"POST", "/v1/drains", drain_post, REST_NOVA},
 	{"POST", "/v1/drains/*/abort", drain_post_abort, REST_NOVA},
 	{"POST", "/v1/hosts/*/undrain", drained_post_undrain, REST_NOVA},

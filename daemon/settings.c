@@ -10,36 +10,25 @@
 #include <limits.h>
 #include <string.h>
 
-#define MIB (1ull << 20)
+#define MIB               (1ull << 20)
+#define SAVED_PEERS_MAX_S 86400
 
 static char host_name_default[HOST_NAME_MAX + 1];
 
 static const char *const known_keys[] = {
-	"host-name",
-	"listen",
-	"url",
-	"socket",
-	"state-dir",
-	"lease-dir",
-	"sm-url",
-	"peer",
-	"provider-exec",
-	"libvirt-uri",
-	"hold-bytes",
-	"ballast-bytes",
-	"require-agent",
-	"migrate-uri",
-	"admin-group",
-	"read-group",
-	"requests-per-s",
-	"provider",
-	"pf",
-	"vf-policy",
-	"vfio-driver",
-	"vfio-backend",
-	"device-property",
-	TLS_CONF_KEYS,
-	NULL,
+	"host-name",     "listen",
+	"url",           "socket",
+	"state-dir",     "lease-dir",
+	"sm-url",        "peer",
+	"provider-exec", "libvirt-uri",
+	"hold-bytes",    "ballast-bytes",
+	"require-agent", "saved-peers-s",
+	"migrate-uri",   "admin-group",
+	"read-group",    "requests-per-s",
+	"provider",      "pf",
+	"vf-policy",     "vfio-driver",
+	"vfio-backend",  "device-property",
+	TLS_CONF_KEYS,   NULL,
 };
 
 static int read_bytes(struct settings *s, const char *key, uint64_t fallback, uint64_t min,
@@ -56,6 +45,20 @@ static int read_bytes(struct settings *s, const char *key, uint64_t fallback, ui
 	*ret_error = strf("%s = %s: must be a number of bytes from %llu to %llu", key, text,
 			  (unsigned long long)min, (unsigned long long)max);
 	return -EINVAL;
+}
+
+static int read_saved(struct settings *s, char **ret_error)
+{
+	const char *text = conf_get(s->conf, "saved-peers-s", "60");
+	uint64_t n = 0;
+
+	if (parse_u64(text, 0, SAVED_PEERS_MAX_S, &n)) {
+		*ret_error = strf("saved-peers-s = %s: must be a number of seconds from 0 to %d",
+				  text, SAVED_PEERS_MAX_S);
+		return -EINVAL;
+	}
+	s->saved_peers_s = (unsigned)n;
+	return 0;
 }
 
 static int read_peers(struct settings *s, char **ret_error)
@@ -183,6 +186,8 @@ static int fill(struct settings *s, char **ret_error)
 	if (!rc)
 		rc = read_bytes(s, "ballast-bytes", 8 * MIB, 0, 1024 * MIB, &s->ballast_bytes,
 				ret_error);
+	if (!rc)
+		rc = read_saved(s, ret_error);
 	if (!rc)
 		rc = read_access(s, ret_error);
 	if (!rc)

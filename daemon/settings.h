@@ -44,6 +44,7 @@ struct settings {
 	uint64_t hold_bytes;    /* pre-copy is held while this much remains */
 	uint64_t ballast_bytes; /* what the agent keeps dirty during HOLD */
 	bool require_agent;
+	unsigned saved_peers_s; /* so long the peers of a saved VM wait for it */
 	struct settings_group admin_group, read_group; /* who may use the socket, beside root */
 	unsigned requests_per_s;                       /* of one client; 0: not limited */
 };

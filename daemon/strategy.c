@@ -75,8 +75,10 @@ static void late_needs(const struct strategy_facts *f, char why[static STRATEGY_
 
 static void cold_needs(const struct strategy_facts *f, char why[static STRATEGY_WHY_MAX])
 {
-	(void)f;
-	say(why, "a live migration is not cold: shut the VM down here, and start it there");
+	if (f->save)
+		unplug_needs(f, why);
+	else
+		say(why, "a live migration is not cold: ibvmig save here, ibvmig restore there");
 }
 
 static needs *const table[] = {

@@ -25,6 +25,7 @@ struct strategy_facts {
 	bool fixed;                   /* QEMU does not unplug the VF while it migrates */
 	bool agent;                   /* the guest's agent answers */
 	bool agent_needed;       /* without one, QPs and memory would be lost (require-agent) */
+	bool save;               /* to a file: not a live migration */
 	bool post_copy;          /* QEMU may switch to post-copy: memory is pulled, not held */
 	const char *kernel_user; /* of the VF, in the guest, in words; NULL: none. Borrowed */
 };

@@ -5,6 +5,7 @@
 #include "common/loop.h"
 #include "common/util.h"
 #include "daemon/daemon.h"
+#include "daemon/domain_saved.h"
 #include "daemon/job.h"
 #include "daemon/memlock.h"
 #include "daemon/settings.h"
@@ -241,18 +242,25 @@ static virDomainPtr lookup(virConnectPtr conn, const char *uuid)
 		       : virDomainLookupByName(conn, uuid);
 }
 
+static virConnectPtr conn_need(struct virt *v, char *error)
+{
+	virConnectPtr conn = conn_get(v);
+
+	if (!conn)
+		snprintf(error, HTTP_ERROR_MAX, "libvirtd is not reachable at %s",
+			 v->d->settings->libvirt_uri);
+	return conn;
+}
+
 /* *ret_conn and *ret_dom are to be given back with domain_put(). */
 static int domain_get(struct virt *v, const char *uuid, virConnectPtr *ret_conn,
 		      virDomainPtr *ret_dom, char *error)
 {
-	virConnectPtr conn = conn_get(v);
+	virConnectPtr conn = conn_need(v, error);
 	int rc;
 
-	if (!conn) {
-		snprintf(error, HTTP_ERROR_MAX, "libvirtd is not reachable at %s",
-			 v->d->settings->libvirt_uri);
+	if (!conn)
 		return -ENOTCONN;
-	}
 	*ret_dom = lookup(conn, uuid);
 	if (*ret_dom) {
 		*ret_conn = conn;
@@ -379,6 +387,51 @@ int virt_migrate(struct virt *v, const char *uuid, const char *uri, unsigned mib
 		rc = from_libvirt(error, "migration");
 	virTypedParamsFree(params, n);
 	domain_put(conn, dom);
+	return rc;
+}
+
+int virt_save(struct virt *v, const char *uuid, const char *file, const struct domain_saved *mark,
+	      char *error)
+{
+	char *xml AUTO_FREE = NULL, *marked AUTO_FREE = NULL;
+	virConnectPtr conn;
+	virDomainPtr dom;
+	int rc = domain_get(v, uuid, &conn, &dom, error);
+
+	if (rc)
+		return rc;
+	xml = virDomainGetXMLDesc(dom, VIR_DOMAIN_XML_SECURE | VIR_DOMAIN_XML_MIGRATABLE);
+	marked = xml ? domain_saved_mark(xml, mark) : NULL;
+	if (!marked || virDomainSaveFlags(dom, file, marked, 0) < 0)
+		rc = from_libvirt(error, "save");
+	domain_put(conn, dom);
+	return rc;
+}
+
+int virt_image_xml(struct virt *v, const char *file, char **ret_xml, char *error)
+{
+	virConnectPtr conn = conn_need(v, error);
+	int rc = 0;
+
+	if (!conn)
+		return -ENOTCONN;
+	*ret_xml = virDomainSaveImageGetXMLDesc(conn, file, 0);
+	if (!*ret_xml)
+		rc = from_libvirt(error, "saved VM");
+	virConnectClose(conn);
+	return rc;
+}
+
+int virt_restore(struct virt *v, const char *file, char *error)
+{
+	virConnectPtr conn = conn_need(v, error);
+	int rc = 0;
+
+	if (!conn)
+		return -ENOTCONN;
+	if (virDomainRestore(conn, file) < 0)
+		rc = from_libvirt(error, "restore");
+	virConnectClose(conn);
 	return rc;
 }
 

@@ -12,6 +12,7 @@
 #define VIRT_UUID_TEXT 37
 
 struct daemon;
+struct domain_saved;
 struct virt;
 
 enum virt_change {
@@ -57,6 +58,16 @@ int virt_set_max_speed(struct virt *v, const char *uuid, unsigned long mib_per_s
  * persistent: the definition moves along. */
 int virt_migrate(struct virt *v, const char *uuid, const char *uri, unsigned mib_per_s,
 		 bool persistent, char *error);
+
+/* The running VM's memory and XML go into file (an absolute path of this host), and the VM ends, as
+ * `virsh save` does; returns when that is done. mark goes into its metadata. A VM that could not be
+ * saved runs on. */
+int virt_save(struct virt *v, const char *uuid, const char *file, const struct domain_saved *mark,
+	      char *error);
+/* The XML in what virt_save() has made, once that is whole; *ret_xml is owned by the caller. */
+int virt_image_xml(struct virt *v, const char *file, char **ret_xml, char *error);
+/* Starts the VM of that file again, as `virsh restore` does. */
+int virt_restore(struct virt *v, const char *file, char *error);
 
 struct virt_progress {
 	uint64_t total_bytes, remaining_bytes, bytes_per_s, passes;

@@ -4,7 +4,9 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "daemon/cold.h"
 #include "daemon/daemon.h"
+#include "daemon/domain_saved.h"
 #include "daemon/events.h"
 #include "daemon/journal.h"
 #include "daemon/migrate.h"
@@ -75,6 +77,7 @@ static void vm_free(struct vm *vm)
 	free(vm->name);
 	free(vm->channel_alias);
 	free(vm->problem);
+	free(vm->saved_id);
 	free(vm);
 }
 
@@ -164,6 +167,7 @@ static void attach_done(struct job *j)
 	vm_set_vf(vm, vm->vf);
 	vm_note(vm, false, "VF %s attached as %s on %s, vGUID 0x%016llx, LID %u", vm->vf->name,
 		vm->dev_id, vm->vf->bus, (unsigned long long)vm->want.vguid, vm->vf->lid);
+	cold_resume_alone(vm);
 	/* It was stopped while the VF was being attached. */
 	if (leaving)
 		vm_release(vm, false);
@@ -278,6 +282,14 @@ static void adopt(struct vm *vm, bool has_device)
 	}
 }
 
+static void note_saved(struct vm *vm, const char *xml)
+{
+	struct domain_saved saved;
+
+	if (domain_saved_parse(xml, &saved))
+		str_set(&vm->saved_id, saved.id);
+}
+
 static void inspect_done(struct job *j)
 {
 	struct daemon *d = j->d;
@@ -300,7 +312,9 @@ static void inspect_done(struct job *j)
 		} else if (info->problem) {
 			set_problem(vm, info->problem);
 		} else {
+			note_saved(vm, xml);
 			adopt(vm, json_opt_bool(j->out, "has_device", false));
+			cold_vm_started(vm);
 		}
 	}
 	domain_free(info);

@@ -35,6 +35,7 @@ struct vm {
 	char root_port[16];
 	char *channel_alias;         /* owned, or NULL */
 	char *problem;               /* owned, or NULL */
+	char *saved_id;              /* owned; of the save that it was restored from, or NULL */
 	struct vf *vf;               /* borrowed from the table, or NULL */
 	struct agent *agent;         /* owned, or NULL */
 	struct migration *migration; /* borrowed; the one under way, or NULL */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* libvirt's qemu hook: passes a migration to this host on to ibvmigd and waits for its word.
+/* libvirt's qemu hook: passes a migration to this host, or a restore of a saved VM, on to ibvmigd
+ * and waits for its word.
  *
  * libvirtd runs it as HOOK VM OPERATION SUB-OPERATION EXTRA with the domain XML on stdin. What is
  * on stdout replaces it, nothing leaves it as it is; a failure refuses the migration, and libvirt
@@ -42,7 +43,8 @@ int main(int argc, char **argv)
 	char error[HTTP_ERROR_MAX];
 	char *xml AUTO_FREE = NULL;
 
-	if (argc < 4 || strcmp(argv[2], "migrate") || strcmp(argv[3], "begin"))
+	if (argc < 4 || (strcmp(argv[2], "migrate") && strcmp(argv[2], "restore")) ||
+	    strcmp(argv[3], "begin"))
 		return 0;
 	xml = read_all();
 	/* A VM that does not ask for a VF must not depend on our daemon. */

@@ -150,6 +150,7 @@ struct sim_qemu {
 	int listen_fd, conn_fd;
 	struct frame_parser parser;
 	char path[108];
+	char mark[400]; /* of the save that it was restored from, in its metadata */
 	unsigned life;
 };
 
@@ -172,6 +173,22 @@ struct sim_migration {
 };
 extern struct sim_migration sim_migration;
 void sim_migrate(int from, int to);
+/* ---- sim_save.c ---- */
+
+/* The file that guest 0 is saved to. */
+struct sim_image {
+	bool saving, whole;
+	int host; /* that saves, or has saved */
+	char mark[400];
+	bool restoring, restored;
+	int to;
+	char error[512]; /* why the last one was not restored */
+};
+extern struct sim_image sim_image;
+extern uint64_t sim_load_us; /* from the hook to the VM */
+/* virsh restore; sim_image tells when it is over, and how. */
+void sim_restore(int host);
+
 /* virsh domjobabort; false: there is no job. */
 bool sim_abort(int host);
 void sim_qemu_start(int host, struct sim_guest *g);
@@ -205,6 +222,7 @@ struct sim_guest {
 	} job;
 };
 extern struct sim_guest sim_guests[2]; /* mover, peer */
+extern bool sim_connection_ended;      /* an end has given the other one up */
 extern enum sim_replies sim_agent_replies;
 
 #define SIM_CHANNELS (SIM_HOSTS * 2)

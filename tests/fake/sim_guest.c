@@ -32,6 +32,7 @@ struct sim_guest sim_guests[2] = {
 	 .live = true},
 };
 enum sim_replies sim_agent_replies;
+bool sim_connection_ended;
 
 static struct sim_guest *other(struct sim_guest *g)
 {
@@ -283,7 +284,8 @@ static bool gives_up(struct sim_guest *g)
 static void look_for_device(void *arg)
 {
 	struct sim_guest *g = arg, *o = other(g);
-	bool needs_other = !alone(g) && !o->live && !gives_up(g);
+	bool alone_now = gives_up(g);
+	bool needs_other = !alone(g) && !o->live && !alone_now && !sim_connection_ended;
 
 	g->job.timer = NULL;
 	if (sim_us() >= g->job.deadline_us) {
@@ -292,6 +294,7 @@ static void look_for_device(void *arg)
 	}
 	g->job.ready = !g->mover || device_ready(g);
 	if (g->job.ready && (!needs_other || (o->job.busy && o->job.resume && o->job.ready))) {
+		sim_connection_ended |= alone_now && !o->live;
 		resumed(g);
 		if (needs_other)
 			resumed(o);

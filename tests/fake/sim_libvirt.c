@@ -319,7 +319,7 @@ char *virDomainGetXMLDesc(virDomainPtr dom, unsigned int flags)
 
 	(void)flags;
 	if (q)
-		return sim_domain_xml(dom->guest, q->path);
+		return sim_domain_xml(dom->guest, q->path, q->mark);
 	fail(VIR_ERR_NO_DOMAIN, "Domain not found");
 	return NULL;
 }
@@ -402,6 +402,49 @@ int virDomainMigrateToURI3(virDomainPtr dom, const char *uri, virTypedParameterP
 	while (sim_migration.under_way)
 		sim_sleep(CALL_US);
 	return sim_migration.ok ? 0 : fail(VIR_ERR_OPERATION_FAILED, sim_migration.error);
+}
+
+int virDomainSaveFlags(virDomainPtr dom, const char *to, const char *xml, unsigned int flags)
+{
+	struct sim_qemu *q = job_begin(dom);
+	unsigned life = sim_libvirtd_life(dom->host);
+
+	(void)to;
+	(void)flags;
+	if (!q)
+		return -1;
+	if (!sim_save(q, xml))
+		return fail(VIR_ERR_OPERATION_INVALID, "another job is active");
+	while (sim_image.saving)
+		sim_sleep(JOB_LOOK_US);
+	if (life != sim_libvirtd_life(dom->host))
+		return fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
+	return sim_image.whole ? 0
+			       : fail(VIR_ERR_OPERATION_ABORTED,
+				      "operation aborted: job 'domain save' canceled by client");
+}
+
+char *virDomainSaveImageGetXMLDesc(virConnectPtr c, const char *file, unsigned int flags)
+{
+	(void)file;
+	(void)flags;
+	sim_sleep(CALL_US);
+	if (conn_works(c) && sim_image.whole)
+		return sim_domain_xml(&sim_guests[0], "", sim_image.mark);
+	fail(VIR_ERR_OPERATION_FAILED, "save image is incomplete");
+	return NULL;
+}
+
+int virDomainRestore(virConnectPtr c, const char *from)
+{
+	(void)from;
+	sim_sleep(CALL_US);
+	if (!conn_works(c))
+		return fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
+	sim_restore(c->host);
+	while (sim_image.restoring)
+		sim_sleep(JOB_LOOK_US);
+	return sim_image.restored ? 0 : fail(VIR_ERR_OPERATION_FAILED, sim_image.error);
 }
 
 int virDomainMigrateSetMaxSpeed(virDomainPtr dom, unsigned long mib, unsigned int flags)

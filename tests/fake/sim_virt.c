@@ -71,16 +71,17 @@ unsigned sim_running(struct sim_guest *g)
 	return n;
 }
 
-char *sim_domain_xml(struct sim_guest *g, const char *channel)
+char *sim_domain_xml(struct sim_guest *g, const char *channel, const char *mark)
 {
 	return strf("<domain type='kvm'><name>%s</name><uuid>%s</uuid><metadata>"
 		    "<ibvmig:vf xmlns:ibvmig='urn:ibvmig:1' pf='pf0' vguid='0x%016llx' "
-		    "pkey='0x8001' strategy='%s'/></metadata><devices>"
+		    "pkey='0x8001' strategy='%s'/>%s</metadata><devices>"
 		    "<controller type='pci' model='pcie-root-port' index='5'/>"
 		    "<channel type='unix'><source mode='bind' path='%s'/>"
 		    "<target type='virtio' name='org.ibvmig.0'/><alias name='channel0'/></channel>"
 		    "</devices></domain>",
-		    g->name, g->uuid, (unsigned long long)g->vguid, sim_mover.strategy, channel);
+		    g->name, g->uuid, (unsigned long long)g->vguid, sim_mover.strategy, mark,
+		    channel);
 }
 
 /* ---- QEMU ---- */
@@ -97,7 +98,7 @@ static void listen_on(struct sim_qemu *q)
 		abort();
 }
 
-static struct sim_qemu *qemu_new(int host, struct sim_guest *g, enum sim_vcpu vcpu)
+struct sim_qemu *sim_qemu_new(int host, struct sim_guest *g, enum sim_vcpu vcpu)
 {
 	struct sim_qemu *q = &sim_hosts[host].qemus[g - sim_guests];
 	unsigned life = q->life + 1;
@@ -118,7 +119,7 @@ static struct sim_qemu *qemu_new(int host, struct sim_guest *g, enum sim_vcpu vc
 	return q;
 }
 
-static void qemu_gone(struct sim_qemu *q, int detail)
+void sim_qemu_gone(struct sim_qemu *q, int detail)
 {
 	q->exists = false;
 	close(q->listen_fd);
@@ -130,7 +131,7 @@ static void qemu_gone(struct sim_qemu *q, int detail)
 
 void sim_qemu_start(int host, struct sim_guest *g)
 {
-	qemu_new(host, g, VCPU_RUNS);
+	sim_qemu_new(host, g, VCPU_RUNS);
 	sim_lifecycle(host, g, VIR_DOMAIN_EVENT_STARTED, VIR_DOMAIN_EVENT_STARTED_BOOTED);
 }
 
@@ -144,7 +145,7 @@ void sim_channel_event(struct sim_guest *g, bool open)
 				 : "{\"id\":\"channel0\",\"open\":false}");
 }
 
-static void set_job(struct sim_qemu *q, enum sim_job job)
+void sim_set_job(struct sim_qemu *q, enum sim_job job)
 {
 	char details[64];
 
@@ -338,7 +339,7 @@ static void destroy_incoming(void)
 	struct sim_qemu *q = incoming_qemu();
 
 	if (q && sim_hosts[q->host].libvirtd_up)
-		qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_FAILED);
+		sim_qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_FAILED);
 }
 
 /* Not when the source's libvirtd is dead: then it is done when that is back. */
@@ -348,7 +349,7 @@ static void give_up(enum sim_job job, const char *why)
 
 	destroy_incoming();
 	if (q && migrates(q))
-		set_job(q, job);
+		sim_set_job(q, job);
 	if (q && sim_hosts[q->host].libvirtd_up)
 		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
 	over(false, why);
@@ -382,7 +383,7 @@ static void confirm(void *arg)
 {
 	if (stale(arg))
 		return;
-	qemu_gone(source_qemu(), VIR_DOMAIN_EVENT_STOPPED_MIGRATED);
+	sim_qemu_gone(source_qemu(), VIR_DOMAIN_EVENT_STOPPED_MIGRATED);
 	over(true, "");
 }
 
@@ -421,13 +422,13 @@ static void complete(void *arg)
 		give_up(QJOB_FAILED, "Unknown savevm section: the VF is at one end only");
 		return;
 	}
-	set_job(q, QJOB_COMPLETED);
+	sim_set_job(q, QJOB_COMPLETED);
 	sim_after(NULL, STEP_US, finish, arg);
 }
 
 static void switch_over(struct sim_qemu *q, void *arg)
 {
-	set_job(q, QJOB_DEVICE);
+	sim_set_job(q, QJOB_DEVICE);
 	q->vcpu = VCPU_PAUSED;
 	sim_monitor(q->host, mover, "STOP", "{}");
 	sim_lifecycle(q->host, mover, VIR_DOMAIN_EVENT_SUSPENDED,
@@ -480,7 +481,7 @@ static void activate(void *arg)
 		return;
 	q->remaining = RAM_BYTES;
 	q->passes = 0;
-	set_job(q, QJOB_ACTIVE);
+	sim_set_job(q, QJOB_ACTIVE);
 	next_pass(q);
 	q->remaining = RAM_BYTES;
 	cut_since_us = 0;
@@ -495,7 +496,7 @@ static void set_up(void *arg)
 		return;
 	q->bandwidth = (uint64_t)q->preset_mib << 20;
 	q->downtime_ms = 300;
-	set_job(q, QJOB_SETUP);
+	sim_set_job(q, QJOB_SETUP);
 	sim_after(NULL, STEP_US, activate, arg);
 }
 
@@ -523,7 +524,7 @@ static void hook_answered(void *arg, int rc, struct json_object *answer, const c
 		over(false, error);
 		return;
 	}
-	q = qemu_new(sim_migration.to, mover, VCPU_INCOMING);
+	q = sim_qemu_new(sim_migration.to, mover, VCPU_INCOMING);
 	start_with_device(q, json_opt_str(answer, "xml", ""));
 	sim_lifecycle(sim_migration.to, mover, VIR_DOMAIN_EVENT_STARTED,
 		      VIR_DOMAIN_EVENT_STARTED_MIGRATED);
@@ -532,7 +533,7 @@ static void hook_answered(void *arg, int rc, struct json_object *answer, const c
 
 void sim_migrate(int from, int to)
 {
-	char *xml AUTO_FREE = sim_domain_xml(mover, sim_hosts[to].qemus[0].path);
+	char *xml AUTO_FREE = sim_domain_xml(mover, sim_hosts[to].qemus[0].path, "");
 	char *base AUTO_FREE = strf("unix:/ibvmigd-%s.sock", sim_hosts[to].name);
 	struct json_object *body AUTO_JSON = json_object_new_object();
 
@@ -554,6 +555,8 @@ bool sim_abort(int host)
 {
 	struct sim_qemu *q = source_qemu();
 
+	if (sim_save_abort(host))
+		return true;
 	if (!sim_migration.under_way || host != sim_migration.from || !q || !migrates(q))
 		return false;
 	give_up(QJOB_CANCELLED, "operation aborted: canceled by client");
@@ -570,7 +573,7 @@ void sim_qemu_kill(int host)
 
 	if (!q)
 		return;
-	qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_CRASHED);
+	sim_qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_CRASHED);
 	if (at_source) {
 		destroy_incoming();
 		over(false, "the domain is gone");
@@ -590,7 +593,7 @@ static void libvirtd_back(void *arg)
 	/* Its own recovery: an unfinished incoming VM is killed, an unfinished outgoing one is
 	 * cancelled; one that had been sent stays paused, for an operator. */
 	if (q->vcpu == VCPU_INCOMING) {
-		qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_FAILED);
+		sim_qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_FAILED);
 	} else if (q->vcpu == VCPU_PAUSED && q->job != QJOB_COMPLETED) {
 		if (migrates(q))
 			q->job = QJOB_CANCELLED;
@@ -614,6 +617,7 @@ void sim_libvirtd_kill(int host, uint64_t down_us)
 	sim_hosts[host].libvirtd_up = false;
 	libvirtd_lives[host]++;
 	sim_libvirt_conns_broke(host);
+	sim_save_libvirtd_died(host);
 	sim_after(NULL, down_us, libvirtd_back, (void *)(intptr_t)host);
 	if (!concerned)
 		return;
@@ -646,7 +650,7 @@ bool sim_virsh_mends(void)
 		struct sim_qemu *left = qemu_at(h, mover);
 
 		if (left && left->vcpu == VCPU_PAUSED && sim_running(mover)) {
-			qemu_gone(left, VIR_DOMAIN_EVENT_STOPPED_DESTROYED);
+			sim_qemu_gone(left, VIR_DOMAIN_EVENT_STOPPED_DESTROYED);
 			did = true;
 		}
 	}

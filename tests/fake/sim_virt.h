@@ -11,8 +11,18 @@ void sim_monitor(int host, struct sim_guest *g, const char *event, const char *d
 void sim_libvirt_conns_broke(int host);
 
 unsigned sim_libvirtd_life(int host);
-/* Owned by the caller. */
-char *sim_domain_xml(struct sim_guest *g, const char *channel);
+/* mark: an element of the metadata, or "". Owned by the caller. */
+char *sim_domain_xml(struct sim_guest *g, const char *channel, const char *mark);
+struct sim_qemu *sim_qemu_new(int host, struct sim_guest *g, enum sim_vcpu vcpu);
+/* detail: of the event STOPPED. */
+void sim_qemu_gone(struct sim_qemu *q, int detail);
+void sim_set_job(struct sim_qemu *q, enum sim_job job);
+
+/* virsh save of guest 0, with this XML; false: it is refused. */
+bool sim_save(struct sim_qemu *q, const char *xml);
+bool sim_save_abort(int host);
+void sim_save_libvirtd_died(int host);
+
 struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json_object *args);
 
 #endif

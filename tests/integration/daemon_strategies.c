@@ -53,7 +53,7 @@ static const struct scene {
 	 NULL,
 	 "post-copy",
 	 false},
-	{"cold", {.strategy = "cold"}, NULL, "shut the VM down", false},
+	{"cold", {.strategy = "cold"}, NULL, "ibvmig save here", false},
 };
 
 static bool left_early;

@@ -73,6 +73,20 @@ static void test_way_back(void **state)
 	assert_true(migrate_edge_ok(SRC, M_CANCEL, M_ATTACH, false, true));
 }
 
+/* A detour behind DETACH, there and back. */
+static void test_saved(void **state)
+{
+	(void)state;
+	assert_true(migrate_edge_ok(SRC, M_DETACH, M_SAVED, false, false));
+	assert_true(migrate_edge_ok(SRC, M_SAVED, M_SWITCH, false, true));
+	assert_true(migrate_edge_ok(SRC, M_SAVED, M_CANCEL, false, false));
+	assert_true(migrate_edge_ok(SRC, M_CANCEL, M_SAVED, true, false));
+	assert_true(migrate_edge_ok(SRC, M_SAVED, M_DETACH, true, false));
+	assert_false(migrate_edge_ok(SRC, M_QUIESCE, M_SAVED, false, false));
+	assert_false(migrate_edge_ok(SRC, M_SWITCH, M_SAVED, true, false));
+	assert_false(migrate_edge_ok(DST, M_PREPARE, M_SAVED, false, false));
+}
+
 /* What the operator's manual shows is what the program does. */
 static void test_manual_has_the_table(void **state)
 {
@@ -132,6 +146,7 @@ int main(void)
 		cmocka_unit_test(test_never_back_after_commit),
 		cmocka_unit_test(test_way_back),
 		cmocka_unit_test(test_manual_has_the_table),
+		cmocka_unit_test(test_saved),
 		cmocka_unit_test(test_record_survives),
 	};
 

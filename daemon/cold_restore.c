@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "common/http_server.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "daemon/cold.h"
+#include "daemon/daemon.h"
+#include "daemon/domain_saved.h"
+#include "daemon/settings.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define RESUME_MS 25000
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+/* ---- the hook ---- */
+
+/* A VM that this host has saved itself: it comes back as after a migration that was given up. */
+static void hook_here(struct http_request *req, const struct migration *m)
+{
+	const char *host = req->user ? ((struct daemon *)req->user)->settings->host_name : "";
+
+	if (m->state == M_SAVED && m->saved && !m->back && !m->committed && !*m->to.url)
+		http_reply(req->exchange, 200, NULL);
+	else if (m->state == M_SAVED && *m->to.url)
+		http_fail(req->exchange, 409, "busy",
+			  "ibvmig: VM %s is being restored on host %s, not on %s", m->vm_name,
+			  m->to.host, host);
+	else
+		http_fail(req->exchange, 409, "busy",
+			  "ibvmig: VM %s cannot be restored on host %s now: its record is %s; see "
+			  "ibvmig list",
+			  m->vm_name, host, migrate_state_name(m->state));
+}
+
+void cold_hook(struct http_request *req, const struct domain_info *info, const char *xml)
+{
+	struct daemon *d = req->user;
+	struct migration *m;
+	struct domain_saved saved;
+
+	if (!domain_saved_parse(xml, &saved)) {
+		http_reply(req->exchange, 200, NULL); /* saved when it had no VF */
+		return;
+	}
+	m = migrate_find(d, saved.id, ROLE_SOURCE);
+	if (m && !m->ended) {
+		hook_here(req, m);
+	} else if (!strcmp(saved.host, d->settings->host_name)) {
+		log_warn("VM %s: its save %s has ended before: its programs go on without the "
+			 "connections that they had",
+			 info->name, saved.id);
+		http_reply(req->exchange, 200, NULL);
+	} else {
+		dst_begin(req, info, xml, &saved);
+	}
+}
+
+/* ---- it is here ---- */
+
+void cold_vm_started(struct vm *vm)
+{
+	struct migration *m = migrate_open(vm->d, vm->uuid);
+
+	if (!m || !vm->d->recovered || m->strategy != STRATEGY_COLD)
+		return;
+	vm->migration = m;
+	if (m->role == ROLE_DESTINATION)
+		migrate_drive(m);
+	else if (m->state == M_SAVED && m->saved && !m->back && !m->committed)
+		migrate_fail(m, -ECANCELED, "the VM runs on this host again");
+}
+
+static void resumed_alone(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	struct vm *vm = arg;
+
+	(void)answer;
+	if (rc)
+		log_warn("VM %s: its programs could not be resumed: %s", vm->name, error);
+}
+
+void cold_resume_alone(struct vm *vm)
+{
+	struct json_object *msg, *list;
+	char text[IB_GUID_TEXT];
+
+	if (!vm->saved_id || !vm->agent)
+		return;
+	msg = json_object_new_object();
+	list = json_object_new_array();
+	ib_guid_format(vm->want.vguid, text);
+	json_object_array_add(list, json_object_new_string(text));
+	json_set_str(msg, "op", "resume");
+	json_set_str(msg, "migration", vm->saved_id);
+	json_set_str(msg, "role", "mover");
+	json_set(msg, "vguids", list);
+	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
+	json_set_bool(msg, "moved", true);
+	agent_request(vm->agent, msg, RESUME_MS, resumed_alone, vm);
+}
+
+/* ---- or not ---- */
+
+static void look_run(struct job *j)
+{
+	struct json_object *list AUTO_JSON = NULL;
+
+	j->rc = virt_running(j->d->virt, &list, j->error);
+	for (size_t i = 0; i < json_count(list); i++)
+		if (str_eq(json_opt_str(json_object_array_get_idx(list, i), "uuid", ""),
+			   str(j, "vm")))
+			json_set_bool(j->out, "here", true);
+}
+
+static void looked(struct migration *m, struct job *j)
+{
+	m->step.phase = 0;
+	m->step.timed_out = false;
+	if (!j->rc && !json_opt_bool(j->out, "here", false) && !m->guest_resumed)
+		migrate_give_up(m, "libvirt has not restored the VM");
+	else
+		loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
+}
+
+int cold_look_for_vm(struct migration *m)
+{
+	struct json_object *in = json_object_new_object();
+
+	m->step.phase = 1;
+	json_set_str(in, "vm", m->vm_uuid);
+	return migrate_job(m, in, look_run, looked) ? -ENOMEM : STEP_WAIT;
+}
+
+/* ---- the request ---- */
+
+static void restore_run(struct job *j)
+{
+	char *xml AUTO_FREE = NULL;
+	struct domain_info *info = NULL;
+	struct domain_saved saved;
+
+	j->rc = virt_image_xml(j->d->virt, str(j, "file"), &xml, j->error);
+	if (j->rc)
+		return;
+	if (domain_parse(xml, strlen(xml), &info)) {
+		job_fail(j, -EBADMSG, "%s: its domain XML cannot be parsed", str(j, "file"));
+		return;
+	}
+	json_set_str(j->out, "vm", info->name);
+	json_set_str(j->out, "uuid", info->uuid);
+	domain_free(info);
+	if (domain_saved_parse(xml, &saved))
+		json_set_str(j->out, "migration", saved.id);
+	j->rc = virt_restore(j->d->virt, str(j, "file"), j->error);
+}
+
+/* What the hook has prepared for it is given back at once. */
+static void not_restored(struct job *j)
+{
+	struct migration *m = migrate_open(j->d, json_opt_str(j->out, "uuid", ""));
+
+	if (m && m->role == ROLE_DESTINATION && m->strategy == STRATEGY_COLD && m->armed &&
+	    !m->committed && !m->back)
+		migrate_give_up(m, "libvirt has not restored the VM: %s", j->error);
+}
+
+static void restore_done(struct job *j)
+{
+	struct http_exchange *x = j->owner;
+
+	if (!j->rc) {
+		http_reply(x, 200, json_object_get(j->out));
+		return;
+	}
+	not_restored(j);
+	http_fail(x, j->rc == -ENOTCONN ? 503 : 409, "not-restored", "%s", j->error);
+}
+
+void cold_post_restore(struct http_request *req)
+{
+	const char *file = json_opt_str(req->body, "file", "");
+	struct json_object *in;
+
+	if (*file != '/') {
+		http_fail(req->exchange, 400, "bad-field",
+			  "file is \"%.200s\"; it must be an absolute path of this host", file);
+		return;
+	}
+	in = json_object_new_object();
+	json_set_str(in, "file", file);
+	if (job_start(req->user, in, restore_run, restore_done, req->exchange, 0))
+		http_fail(req->exchange, 503, "no-memory", "out of memory");
+}

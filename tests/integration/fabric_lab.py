@@ -15,15 +15,19 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 UMAD2SIM = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so"
 NO_PATH = 255
+WAIT_S = 60.0  # only a fault takes so long
+# Of infiniband-diags. They wait for one second, and retransmit then: on a loaded machine ibsim answers later.
+DIAGS = ("dump_fts", "ibnetdiscover", "perfquery", "saquery", "smpdump", "smpquery")
 
 
-def wait_for(what, check, seconds=15.0):
+def wait_for(what, check, seconds=WAIT_S, every_s=0.02):
     """Polls check() until it is true; the value of check(), or TimeoutError that names what."""
     end = time.monotonic() + seconds
     while True:
@@ -32,7 +36,7 @@ def wait_for(what, check, seconds=15.0):
             return value
         if time.monotonic() > end:
             raise TimeoutError(f"not within {seconds} s: {what}")
-        time.sleep(0.02)
+        time.sleep(every_s)
 
 
 class Net:
@@ -115,7 +119,7 @@ class Generated:
 
 class UnixHTTP(http.client.HTTPConnection):
     def __init__(self, path):
-        super().__init__("localhost", timeout=40)
+        super().__init__("localhost", timeout=2 * WAIT_S)
         self.path = path
 
     def connect(self):
@@ -129,7 +133,7 @@ class Paths:
 
     def __init__(self, path):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(40)
+        self.sock.settimeout(2 * WAIT_S)
         self.sock.connect(path)
         self.serial = 0
 
@@ -294,6 +298,7 @@ class Lab:
         self.sim_args = []  # of ibsim, for nets beyond its defaults
         self.processes = []
         self.osm_killed = False
+        self.console_lock, self.commands = threading.Lock(), 0
         self.sim = self.osm = self.smd = None
         self.sock = str(self.dir / "sm.sock")
         self.paths_sock = str(self.dir / "p.sock")
@@ -320,10 +325,11 @@ class Lab:
 
     def start_sim(self):
         self.make_dir()
+        self.commands = 0
         (self.dir / "net").write_text(self.net.text())
         self.sim = self.spawn(["ibsim", *self.sim_args, "-s", "net"], "ibsim.out", env=self.env(),
                               stdin=subprocess.PIPE)
-        wait_for("ibsim", lambda: b"simulator ready" in (self.dir / "ibsim.out").read_bytes())
+        wait_for("ibsim's first prompt", self.prompts)
 
     def start(self, **conf):
         self.start_sim()
@@ -369,7 +375,7 @@ class Lab:
                 raise RuntimeError(f"ibvmig-sm has ended: {self.smd.poll()}")
             return None
 
-    def wait_ready(self, seconds=15.0):
+    def wait_ready(self, seconds=WAIT_S):
         return wait_for("OpenSM ready",
                         lambda: self.status()["sm"].get("ready") and not self.status()["sm"]["sweeping"], seconds)
 
@@ -378,7 +384,7 @@ class Lab:
         if p and p.poll() is None:
             p.send_signal(sig)
             try:
-                p.wait(10)
+                p.wait(WAIT_S)
             except subprocess.TimeoutExpired:
                 p.kill()
                 p.wait()
@@ -398,13 +404,22 @@ class Lab:
             shutil.rmtree(self.dir, ignore_errors=True)
 
     def console(self, command):
-        self.sim.stdin.write(command.encode() + b"\n")
-        self.sim.stdin.flush()
+        """ibsim has done it when this returns: it asks for the next command then."""
+        with self.console_lock:
+            self.sim.stdin.write(command.encode() + b"\n")
+            self.sim.stdin.flush()
+            self.commands += 1
+            wait_for(f"ibsim's prompt after {command}", lambda: self.prompts() > self.commands, every_s=0.001)
 
-    def tool(self, *argv, host="hv0-pf", check=True, seconds=30):
+    def prompts(self):
+        return (self.dir / "ibsim.out").read_bytes().count(b"sim> ")
+
+    def tool(self, *argv, host="hv0-pf", check=True, seconds=2 * WAIT_S):
         """What a diagnostic program prints. These programs give up, or leave something out and end with
         0, or wait for ever, when one answer is lost or late; so, with check, they are run up to three
         times."""
+        if argv[0] in DIAGS:
+            argv = (argv[0], "--timeout", "5000", *argv[1:])
         for tries_left in (2, 1, 0):
             try:
                 r = subprocess.run(argv, cwd=self.dir, env=self.env(host), capture_output=True,
@@ -496,11 +511,7 @@ class VM:
         return {"vguid": f"0x{self.guid:016x}", "vm": self.uuid, "pkey": "0xffff"}
 
     def call(self, path, body):
-        """Once more while ibsim has not set the GUIDs yet: the console answers nothing."""
-        def answer():
-            status, r = self.lab.call("POST", path, body)
-            return "guid-not-set" not in str(r) and (status, r)
-        return wait_for(f"an answer to {path} other than guid-not-set", answer, 20)
+        return self.lab.call("POST", path, body)
 
     def bind(self):
         """Status and answer; the VM's LID is what is answered."""

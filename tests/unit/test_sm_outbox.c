@@ -16,7 +16,7 @@
 static atomic_uint attempts, wrong_order, lost_hosts;
 static atomic_int last;  /* number of the notice that a host took last */
 static atomic_int fail;  /* how many more attempts to "later" fail */
-static atomic_bool gate; /* "gate" answers when it is open */
+static atomic_bool gate; /* "gate" and "never" answer when it is open */
 
 static int play(void *arg, const char *url, struct json_object *body, char *error)
 {
@@ -25,12 +25,12 @@ static int play(void *arg, const char *url, struct json_object *body, char *erro
 	assert_ptr_equal(arg, &attempts);
 	atomic_fetch_add(&attempts, 1);
 	strcpy(error, "played");
+	while ((!strcmp(url, "gate") || !strcmp(url, "never")) && !atomic_load(&gate))
+		usleep(1000);
 	if (!strcmp(url, "never"))
 		return -ECONNREFUSED;
 	if (!strcmp(url, "later") && atomic_fetch_sub(&fail, 1) > 0)
 		return -ETIMEDOUT;
-	while (!strcmp(url, "gate") && !atomic_load(&gate))
-		usleep(1000);
 	if (strcmp(url, "now") && atomic_exchange(&last, number) != number - 1)
 		atomic_fetch_add(&wrong_order, 1);
 	return 0;
@@ -53,6 +53,7 @@ static struct outbox *begin(void)
 	atomic_store(&wrong_order, 0);
 	atomic_store(&lost_hosts, 0);
 	atomic_store(&last, 0);
+	atomic_store(&gate, true);
 	assert_int_equal(outbox_new(play, lost, &attempts, 1, &b), 0);
 	return b;
 }
@@ -124,9 +125,11 @@ static void test_lost(void **state)
 	struct outbox_counts c;
 
 	(void)state;
+	atomic_store(&gate, false); /* not before both are there */
 	assert_true(post(b, "dead", "never", 1));
 	assert_true(post(b, "dead", "never", 2));
 	assert_true(post(b, "host", "now", 1));
+	atomic_store(&gate, true);
 	c = await_empty(b);
 	assert_int_equal(c.lost, 2);
 	assert_int_equal(c.acked, 1);

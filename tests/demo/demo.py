@@ -11,7 +11,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(TOP / "tests/e2e"))
 sys.dont_write_bytecode = True
-from labtest import BUILD, Failure, Lab, wait_for  # noqa: E402
+from labtest import BUILD, WAIT_S, Failure, Lab, wait_for  # noqa: E402
 
 MOVER, PEER = "g1", "g2"
 MOVER_VGUID, PEER_VGUID = "0x00a1b2fffe000101", "0x00a1b2fffe000102"
@@ -21,7 +21,7 @@ MOVER_MIB, FILLED_MIB, DIRTY_MIB_S, BANDWIDTH_MIB_S = 512, 288, 8, 80
 PEER_MIB = 256
 HCA_MIB, HCA_STOP_MIB = 8, 128
 RUN = "IBVMIG_LOG=info ibvmig-run"
-DONE_S, TRAFFIC_S = 60, 20
+DONE_S, TRAFFIC_S = 60, 20  # where traffic is broken on purpose
 
 
 class Traffic:
@@ -38,7 +38,7 @@ class Traffic:
         self.lab.guest(MOVER, f"{RUN} rdma_check -e -r 300 -m 4096 {extra} "
                               f"-D {filled_mib},{DIRTY_MIB_S} -o /tmp/check.json {self.peer_ip} "
                               ">/tmp/check.log 2>&1 & echo $! >/tmp/check.pid")
-        self.wait_progress("checked traffic starts", 90)
+        self.wait_progress("checked traffic starts", WAIT_S)
 
     def counts(self, vm):
         c = self.lab.guest_json(vm, "/tmp/check.json")
@@ -55,7 +55,7 @@ class Traffic:
         before = {vm: received(vm) for vm in (MOVER, PEER)}
         wait_for(what, deadline_s, lambda: all(received(vm) > before[vm] + 20 for vm in before), 0.2)
 
-    def stop_check(self, deadline_s=60):
+    def stop_check(self, deadline_s=WAIT_S):
         """The final counts of both ends, exact; of a program that does not end, what it had so far."""
         self.lab.guest(MOVER, "kill -TERM $(cat /tmp/check.pid)", check=False)
         out = {}
@@ -75,7 +75,7 @@ class Traffic:
             self.lab.guest(vm, f"rm -f /tmp/{name}.rc; ({RUN} {cmd} >/tmp/{name}.log 2>&1; "
                                f"echo $? >/tmp/{name}.rc) & echo started")
             if vm == PEER:
-                wait_for(f"{name} listens", 20, lambda: self.lab.guest(
+                wait_for(f"{name} listens", WAIT_S, lambda: self.lab.guest(
                     vm, f"cat /tmp/{name}.log; netstat -ltn", check=False).stdout.count(
                         PORTS[name]) or None, 0.2)
 
@@ -147,7 +147,7 @@ class Demo:
     def start_hca_region(self):
         self.lab.guest(MOVER, f"{RUN} rdma_hcawrite {HCA_MIB} /tmp/hca.pages /tmp/hca.json "
                               ">/tmp/hca.log 2>&1 & echo $! >/tmp/hca.pid")
-        pages = wait_for("the region for the HCA", 20, lambda: self.lab.guest_json(MOVER, "/tmp/hca.pages"))
+        pages = wait_for("the region for the HCA", WAIT_S, lambda: self.lab.guest_json(MOVER, "/tmp/hca.pages"))
         (self.dir / "hca.pages").write_text(json.dumps(pages))
 
     def start_hca(self):
@@ -164,7 +164,7 @@ class Demo:
     def stale_pages(self, newest):
         """Pages of the region that do not hold what the HCA wrote last."""
         self.lab.guest(MOVER, "rm -f /tmp/hca.json; kill -USR1 $(cat /tmp/hca.pid)")
-        r = wait_for("the region is checked", 20, lambda: self.lab.guest_json(MOVER, "/tmp/hca.json"))
+        r = wait_for("the region is checked", WAIT_S, lambda: self.lab.guest_json(MOVER, "/tmp/hca.json"))
         if r["newest"] != newest:
             return r["pages"]
         return r["stale"]
@@ -185,10 +185,11 @@ class Demo:
         self.lab.migrate(MOVER, to, "--bandwidth", BANDWIDTH_MIB_S)
         total_ms = (time.monotonic() - start) * 1000
         alive, record = True, {"data": {}}
+        done_s, traffic_s = (DONE_S, TRAFFIC_S) if self.fault == "no-swap" else (WAIT_S, WAIT_S)
         try:
-            record = self.lab.wait_done(MOVER, self.lab.came_from[MOVER], DONE_S)
+            record = self.lab.wait_done(MOVER, self.lab.came_from[MOVER], done_s)
             total_ms = (time.monotonic() - start) * 1000
-            self.traffic.wait_progress("traffic goes on", TRAFFIC_S)
+            self.traffic.wait_progress("traffic goes on", traffic_s)
         except Failure as e:
             # that the VM runs at the destination is not enough: told as red, not as a crash
             print(f"  {e}", flush=True)
@@ -201,7 +202,7 @@ class Demo:
              "heavy_sweeps_caused": then["heavy_sweeps"] - counters["heavy_sweeps"],
              "sa_queries": then["sa_path_requests"] - counters["sa_path_requests"]}
         if writer:
-            out, _ = writer.communicate(timeout=30)
+            out, _ = writer.communicate(timeout=WAIT_S)
             if writer.returncode:
                 raise Failure(f"the HCA: {out.strip()}")
             m["stale_pages"] = self.stale_pages(int(out.strip().splitlines()[-1]))

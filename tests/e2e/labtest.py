@@ -14,6 +14,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent.parent
 BUILD = TOP / os.environ.get("BUILD", "build")
 LAB = TOP / "tests/lab/lab"
+WAIT_S = 180  # only a fault takes so long
 UMAD2SIM = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so"
 
 
@@ -84,7 +85,7 @@ class Lab:
         self.is_up = False
 
     # -- the lab itself
-    def lab(self, *args, deadline_s=60, check=True, **kw):
+    def lab(self, *args, deadline_s=WAIT_S, check=True, **kw):
         p = subprocess.run([str(LAB), *map(str, args)], env=self.env, capture_output=True, text=True,
                            timeout=deadline_s, stdin=subprocess.DEVNULL, **kw)
         if check and p.returncode:
@@ -95,7 +96,7 @@ class Lab:
     def up(self):
         self.is_up = True
         # it ends with this process, also when that is killed
-        self.lab("up", "--owner", os.getpid(), *self.up_options, deadline_s=180)
+        self.lab("up", "--owner", os.getpid(), *self.up_options, deadline_s=3 * WAIT_S)
 
     def down(self):
         if self.is_up:
@@ -114,10 +115,10 @@ class Lab:
         return "\n".join(text)
 
     # -- hosts
-    def sh(self, host, *cmd, deadline_s=60, check=True):
+    def sh(self, host, *cmd, deadline_s=WAIT_S, check=True):
         return self.lab("sh", host, *cmd, deadline_s=deadline_s, check=check)
 
-    def virsh(self, host, *cmd, deadline_s=60, check=True):
+    def virsh(self, host, *cmd, deadline_s=WAIT_S, check=True):
         return self.sh(host, "virsh", *cmd, deadline_s=deadline_s, check=check)
 
     def popen(self, host, *cmd, **kw):
@@ -165,7 +166,7 @@ class Lab:
     # -- VMs
     def vm(self, name, host, *options):
         self.lab("vm", "define", name, host, *options)
-        self.lab("vm", "start", name, deadline_s=180)
+        self.lab("vm", "start", name, deadline_s=3 * WAIT_S)
         self.where[name] = host
 
     def vm_ip(self, vm):
@@ -177,7 +178,7 @@ class Lab:
         out = self.guest(vm, "cat /sys/class/infiniband/*/ports/1/gids/0", check=False).stdout.split()
         return "0x" + out[0].replace(":", "")[16:] if out and ":" in out[0] else None
 
-    def guest(self, vm, command, deadline_s=60, check=True):
+    def guest(self, vm, command, deadline_s=WAIT_S, check=True):
         return self.lab("guest", "--timeout", deadline_s, vm, command, deadline_s=deadline_s + 5, check=check)
 
     def guest_json(self, vm, path):
@@ -187,18 +188,27 @@ class Lab:
         except ValueError:
             return None
 
-    def wait_vf(self, vm, deadline_s=120):
+    def wait_vf(self, vm, deadline_s=2 * WAIT_S):
         """Until the daemon has attached the VF and the agent has answered it."""
         def ready():
             v = self.vm_status(self.where[vm], vm)
             return v if v and v["state"] == "attached" and v["agent"]["state"] == "up" else None
         return wait_for(f"{vm}: VF and agent on {self.where[vm]}", deadline_s, ready, 0.2)
 
+    def await_migration(self, vm, host, old, states, abort=False):
+        """Until host's migration of vm, another one than old, is in one of the states; with abort, it is aborted at
+        once. Seen and done by one process beside the daemon: some states last a second only. Failure when a later
+        one than all of them is seen."""
+        p = self.sh(host, "/usr/bin/python3", "-c", AWAIT_MIGRATION, vm, old or "", ",".join(states), WAIT_S,
+                    "abort" if abort else "", deadline_s=WAIT_S + 30, check=False)
+        if p.returncode:
+            raise Failure(f"{vm}: {' or '.join(states)} was not seen: {p.stdout}{p.stderr}")
+
     def migrate_start(self, vm, to, *options):
         return self.popen(self.where[vm], "virsh", "migrate", "--live", "--p2p", *options, vm,
                           f"qemu+tcp://{to}/system")
 
-    def migrate(self, vm, to, *options, deadline_s=180):
+    def migrate(self, vm, to, *options, deadline_s=3 * WAIT_S):
         """Plain `virsh migrate --live`; returns the seconds and libvirt's output, Failure if it failed."""
         start = time.monotonic()
         p = self.migrate_start(vm, to, *options)
@@ -212,13 +222,13 @@ class Lab:
         self.came_from[vm], self.where[vm] = self.where[vm], to
         return time.monotonic() - start, out
 
-    def migrate_by_daemon(self, vm, to, *options, deadline_s=180):
+    def migrate_by_daemon(self, vm, to, *options, deadline_s=3 * WAIT_S):
         """The same by `ibvmig migrate`; returns what it shows."""
         out = self.sh(self.where[vm], BUILD / "bin/ibvmig", "migrate", vm, to, *options, deadline_s=deadline_s).stdout
         self.came_from[vm], self.where[vm] = self.where[vm], to
         return out
 
-    def wait_done(self, vm, host, deadline_s=60, state="DONE"):
+    def wait_done(self, vm, host, deadline_s=WAIT_S, state="DONE"):
         """The record of the latest migration of vm that host knows, once it is in this state. What both
         sides measured is in its "data"; names that both have are the source's."""
         def done():
@@ -230,11 +240,43 @@ class Lab:
 
 
 REST_GET = """
-import http.client, socket, sys
+import http.client, socket, sys, time
+end = time.monotonic() + 60
 class C(http.client.HTTPConnection):
     def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX); self.sock.settimeout(30)
-        self.sock.connect(path)
+        while True:
+            self.sock = socket.socket(socket.AF_UNIX); self.sock.settimeout(120)
+            try:
+                return self.sock.connect(path)
+            except (FileNotFoundError, ConnectionRefusedError): # it has just been started
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.05)
 path = sys.argv[2] if len(sys.argv) > 2 else '/run/ibvmig/ibvmigd.sock'
 c = C('localhost'); c.request('GET', sys.argv[1]); print(c.getresponse().read().decode())
+"""
+
+AWAIT_MIGRATION = """
+import http.client, json, socket, sys, time
+ORDER = ['PREPARE', 'HOLD', 'QUIESCE', 'DETACH', 'SWITCH', 'ATTACH', 'RESUME', 'DONE', 'CANCEL', 'ABORTED', 'PARKED']
+class C(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX); self.sock.settimeout(120)
+        self.sock.connect('/run/ibvmig/ibvmigd.sock')
+def ask(method, path):
+    c.request(method, path, '{}' if method == 'POST' else None); r = c.getresponse()
+    return r.status, json.loads(r.read())
+vm, old, states, seconds, abort = sys.argv[1], sys.argv[2], sys.argv[3].split(','), float(sys.argv[4]), sys.argv[5]
+c, end = C('localhost'), time.monotonic() + seconds
+while True:
+    m = next((v for v in ask('GET', '/v1/status')[1]['vms'] if v['name'] == vm), {}).get('migration') or {}
+    new = m.get('id') not in (None, old)
+    if new and m['state'] in states:
+        break
+    if new and ORDER.index(m['state']) > ORDER.index(states[-1]) or time.monotonic() > end:
+        sys.exit(str(m))
+    time.sleep(0.005)
+if abort:
+    status, answer = ask('POST', f'/v1/vms/{vm}/abort')
+    sys.exit(str(answer) if status >= 300 else 0)
 """

@@ -21,6 +21,7 @@ DEFAULT_HOSTS = "hosta hostb hostc"
 HOSTS_MAX = 6
 VFS_PER_PF = 4
 PKEYS = ["0xffff", "0x8001"]
+READY_S = 120  # for a program to start or end: only a fault takes so long
 PEER_PORT = 7611
 SM_PORT = 7612
 SM_IP = "10.77.0.254"

@@ -99,7 +99,7 @@ class Console:
             for c in (*commands, token):
                 f.write(c + "\n")
                 f.flush()
-        conf.wait_until(lambda: token in read(IBSIM_OUT), 10, "ibsim's console", 0.005)
+        conf.wait_until(lambda: token in read(IBSIM_OUT), conf.READY_S, "ibsim's console", 0.005)
 
 
 def read(path):
@@ -125,7 +125,7 @@ def start_ibsim(hosts):
     # the FIFO is opened for writing as well, so that ibsim never sees its end
     ns.service_define("ibsim", "sm", ["sh", "-c", f"exec ibsim -s -S 256 -N 2048 {INSIDE}/sm/net <>{CONSOLE}"],
                       cwd=f"{INSIDE}/sm")
-    ns.service_start_wait("ibsim@sm", lambda: "simulator ready" in read(IBSIM_OUT), 10)
+    ns.service_start_wait("ibsim@sm", lambda: "simulator ready" in read(IBSIM_OUT), conf.READY_S)
     commands = []
     for i, host in enumerate(hosts):
         for vf in range(1 + conf.VFS_PER_PF):
@@ -147,7 +147,7 @@ def start_opensm():
            "OSM_TMP_DIR": f"{INSIDE}/sm/dump", "IBVMIG_FAULT": os.environ.get("IBVMIG_FAULT", "")}
     ns.service_define("opensm", "sm", ["opensm", "-F", f"{INSIDE}/sm/opensm.conf", "-f",
                                        f"{INSIDE}/log/opensm.log"], env, cwd=f"{INSIDE}/sm")
-    ns.service_start_wait("opensm@sm", lambda: "SUBNET UP" in read(f"{INSIDE}/log/opensm.log"), 20)
+    ns.service_start_wait("opensm@sm", lambda: "SUBNET UP" in read(f"{INSIDE}/log/opensm.log"), conf.READY_S)
 
 
 def start_ibvmig_sm(hosts):
@@ -161,7 +161,7 @@ def start_ibvmig_sm(hosts):
     env = {**sim_env(TOOLS_CA), "IBVMIG_FAULT": os.environ.get("IBVMIG_FAULT", "")}
     ns.service_define("ibvmig-sm", "sm", [program, "-c", "/etc/ibvmig/ibvmig-sm.conf"], env,
                       cwd=f"{INSIDE}/sm")
-    ns.service_start_wait("ibvmig-sm@sm", lambda: accepts(conf.SM_IP, conf.SM_PORT), 15)
+    ns.service_start_wait("ibvmig-sm@sm", lambda: accepts(conf.SM_IP, conf.SM_PORT), conf.READY_S)
     return True
 
 
@@ -178,7 +178,7 @@ def start_datapath(hosts):
         return False
     argv = [program, "--registry", "unix:/run/ibvmig/ibvmig-sm.sock"] + hosts
     ns.service_define("datapath", "sm", argv, sim_env(TOOLS_CA), cwd=f"{INSIDE}/sm")
-    ns.service_start_wait("datapath@sm", lambda: "fabric is known" in read(ns.log_file("datapath@sm")), 15)
+    ns.service_start_wait("datapath@sm", lambda: "fabric is known" in read(ns.log_file("datapath@sm")), conf.READY_S)
     return True
 
 

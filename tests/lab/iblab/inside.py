@@ -208,9 +208,9 @@ def start_libvirt(host, qemu_env):
                       [LIBVIRTD, "--listen", "--pid-file", "/run/libvirt/libvirtd.pid"], qemu_env,
                       cwd="/")
     ns.service_start_wait(
-        name, lambda: listens(host_dir(host, "run-libvirt", "libvirt-sock")), 30)
+        name, lambda: listens(host_dir(host, "run-libvirt", "libvirt-sock")), conf.READY_S)
     # answered only when the QEMU driver is ready
-    ns.run(host, ["virsh", "version"], timeout=90)
+    ns.run(host, ["virsh", "version"], timeout=conf.READY_S)
 
 
 def keep_caps(host):
@@ -228,11 +228,11 @@ def start_daemon(host):
     ns.service_define("ibvmig-lease", host,
                       [os.path.join(conf.BUILD, "bin", "ibvmig-lease"), "-c", "/etc/ibvmig/ibvmigd.conf"], cwd="/")
     ns.service_start_wait(
-        f"ibvmig-lease@{host}", lambda: os.path.isdir(host_dir(host, "run-ibvmig", "leases")), 15)
+        f"ibvmig-lease@{host}", lambda: os.path.isdir(host_dir(host, "run-ibvmig", "leases")), conf.READY_S)
     ns.service_define("ibvmigd", host, [program, "-c", "/etc/ibvmig/ibvmigd.conf"],
                       {"IBVMIG_LOG": os.environ.get("IBVMIG_LOG", "info")}, cwd="/")
     ns.service_start_wait(
-        f"ibvmigd@{host}", lambda: os.path.exists(host_dir(host, "run-ibvmig", "ibvmigd.sock")), 15)
+        f"ibvmigd@{host}", lambda: listens(host_dir(host, "run-ibvmig", "ibvmigd.sock")), conf.READY_S)
     return True
 
 

@@ -85,7 +85,7 @@ def environment(extra=None):
     return env
 
 
-def run(node, argv, check=True, timeout=60, **kwargs):
+def run(node, argv, check=True, timeout=conf.READY_S, **kwargs):
     """Runs a program on a node and returns the CompletedProcess with its text output."""
     try:
         p = subprocess.run(
@@ -164,7 +164,7 @@ def service_signal(name, number):
     return True
 
 
-def service_stop(name, number=signal.SIGTERM, seconds=15):
+def service_stop(name, number=signal.SIGTERM, seconds=conf.READY_S):
     if service_signal(name, number):
         conf.wait_until(lambda: service_pid(name) is None, seconds, f"{name}: end after signal {number}")
 
@@ -180,8 +180,8 @@ def down():
     try:
         # process 1 of a PID namespace is gone only after all others in it
         signal.pidfd_send_signal(fd, signal.SIGKILL)
-        if not select.select([fd], [], [], 30)[0]:
-            raise LabError(f"the lab's init (process {pid}) does not end within 30 s")
+        if not select.select([fd], [], [], conf.READY_S)[0]:
+            raise LabError(f"the lab's init (process {pid}) does not end within {conf.READY_S} s")
     finally:
         os.close(fd)
     return True

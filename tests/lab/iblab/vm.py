@@ -9,7 +9,7 @@ from . import conf, guest, ns
 from .conf import INSIDE, LabError
 
 ROOT_PORTS = 6
-BOOT_S = 120
+BOOT_S = 400  # only a fault takes so long
 MEMORY_MIN, MEMORY_MAX = 112, 4096  # MiB; below, the image does not fit
 
 DOMAIN = """\

@@ -88,6 +88,7 @@ static void look_at_fabric(struct job *j, struct doctor *d, struct json_object *
 	} else {
 		sm_call(s, "GET", "/v1/status", NULL, &status, error);
 		doctor_sm(d, status, error);
+		doctor_sm_certificate(d, status, time(NULL));
 		sm_call(s, "GET", "/v1/vguids", NULL, &bound, error);
 	}
 	doctor_duplicates(d, vms, json_opt(bound, "vguids"));

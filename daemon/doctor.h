@@ -47,6 +47,8 @@ void doctor_qemu(struct doctor *d, const char *vm, struct json_object *propertie
 void doctor_drained(struct doctor *d, const char *host, bool drained);
 /* Of the daemon's certificate. listens: on TCP; tls: with a certificate, that ends at ends_s. */
 void doctor_certificate(struct doctor *d, bool listens, bool tls, int64_t ends_s, int64_t now_s);
+/* Of ibvmig-sm's, where its status tells when that ends. */
+void doctor_sm_certificate(struct doctor *d, struct json_object *status, int64_t now_s);
 /* Whether a PF of this host is InfiniBand's (and not an Ethernet port with RoCE). */
 bool doctor_has_ib(const struct doctor *d);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* doctor: what the host's own files say. */
+#include "common/json.h"
 #include "common/util.h"
 #include "daemon/doctor.h"
 #include "daemon/lease.h"
@@ -126,10 +127,31 @@ void doctor_drained(struct doctor *d, const char *host, bool drained)
 #define CERT_SUBJECT "tls-cert"
 #define CERT_FIX     "ibvmig-certs cert NAME on the machine that holds the CA, and copy the files here"
 
-void doctor_certificate(struct doctor *d, bool listens, bool tls, int64_t ends_s, int64_t now_s)
+static void expiry(struct doctor *d, const char *subject, int64_t ends_s, int64_t now_s)
 {
 	int64_t days = (ends_s - now_s) / DAY_S;
 
+	if (ends_s <= now_s)
+		doctor_add(d, "certificate", DOCTOR_BAD, subject, CERT_FIX,
+			   "it, or its CA, has expired: hosts refuse who shows it");
+	else if (days < EXPIRY_DAYS)
+		doctor_add(d, "certificate", DOCTOR_WARNING, subject, CERT_FIX,
+			   "it, or its CA, expires in %lld days", (long long)days);
+	else
+		doctor_add(d, "certificate", DOCTOR_OK, subject, NULL, "good for %lld days",
+			   (long long)days);
+}
+
+void doctor_sm_certificate(struct doctor *d, struct json_object *status, int64_t now_s)
+{
+	uint64_t ends_ms = json_opt_u64(status, "certificate_ends_ms", 0);
+
+	if (ends_ms)
+		expiry(d, "ibvmig-sm", (int64_t)(ends_ms / 1000), now_s);
+}
+
+void doctor_certificate(struct doctor *d, bool listens, bool tls, int64_t ends_s, int64_t now_s)
+{
 	if (!tls && listens)
 		doctor_add(d, "certificate", DOCTOR_WARNING, CERT_SUBJECT,
 			   "tls-cert, tls-key and tls-ca in ibvmigd.conf (ibvmig-certs makes them)",
@@ -137,15 +159,8 @@ void doctor_certificate(struct doctor *d, bool listens, bool tls, int64_t ends_s
 	else if (!tls)
 		doctor_add(d, "certificate", DOCTOR_SKIPPED, CERT_SUBJECT, NULL,
 			   "other hosts do not reach this daemon: listen is not configured");
-	else if (ends_s <= now_s)
-		doctor_add(d, "certificate", DOCTOR_BAD, CERT_SUBJECT, CERT_FIX,
-			   "it, or its CA, has expired: other hosts refuse this one");
-	else if (days < EXPIRY_DAYS)
-		doctor_add(d, "certificate", DOCTOR_WARNING, CERT_SUBJECT, CERT_FIX,
-			   "it, or its CA, expires in %lld days", (long long)days);
 	else
-		doctor_add(d, "certificate", DOCTOR_OK, CERT_SUBJECT, NULL, "good for %lld days",
-			   (long long)days);
+		expiry(d, CERT_SUBJECT, ends_s, now_s);
 }
 
 /* ---- ports ---- */

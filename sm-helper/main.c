@@ -265,6 +265,7 @@ static int start(struct daemon *d, const struct conf *conf)
 		.ops = &d->ops,
 		.pool = d->pool,
 		.look_pool = d->look_pool,
+		.tls = d->listen.tls,
 		.caching = path_service_caches(d->ops.paths),
 	};
 	pthread_mutex_init(&d->rest.binding, NULL);

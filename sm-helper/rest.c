@@ -2,6 +2,7 @@
 #include "sm-helper/rest_int.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/tls.h"
 #include "common/util.h"
 #include "sm-helper/actions.h"
 #include "sm-helper/backend.h"
@@ -213,6 +214,15 @@ static void add_notice_counts(struct json_object *c, struct ops *o)
 	json_set_u64(c, "notices_pending", n.pending);
 }
 
+static void tell_certificate(struct json_object *o, struct tls *tls)
+{
+	struct tls_keys *k = tls ? tls_keys_get(tls) : NULL;
+
+	if (k)
+		json_set_u64(o, "certificate_ends_ms", (uint64_t)k->not_after * 1000);
+	tls_keys_put(k);
+}
+
 static void run_status(struct job *j)
 {
 	struct ops *o = j->rest->ops;
@@ -248,6 +258,7 @@ static void run_status(struct job *j)
 	json_set(j->reply, "counters", c);
 	json_set_u64(j->reply, "switches", s.switches);
 	json_set_u64(j->reply, "ports", s.endports);
+	tell_certificate(j->reply, j->rest->tls);
 }
 
 static void run_bind(struct job *j)

@@ -14,6 +14,7 @@ struct rest {
 	struct ops *ops;                    /* borrowed, as the next one */
 	struct work_pool *pool, *look_pool; /* look_pool: of what must be answered at once */
 	const struct role_table *roles;     /* borrowed: of certificates */
+	struct tls *tls;                    /* borrowed; NULL without TLS */
 	bool caching;                       /* whether answers to path queries may be cached */
 	struct claim_range range;           /* that vGUIDs are allocated from */
 	struct job *waiting;                /* owned; single moves that wait for their batch */

@@ -431,6 +431,13 @@ static void test_qemu(void **state)
 	expect("qemu", "skipped", "g1");
 }
 
+static void sm_certificate(const char *text)
+{
+	struct json_object *status AUTO_JSON = parse(text);
+
+	doctor_sm_certificate(&d, status, 1800000000);
+}
+
 static void test_certificate(void **state)
 {
 	const int64_t now = 1800000000, day = 86400;
@@ -446,6 +453,15 @@ static void test_certificate(void **state)
 	expect("certificate", "warning", "ibvmig-certs");
 	doctor_certificate(&d, false, false, 0, now);
 	expect("certificate", "skipped", "listen");
+	sm_certificate("{\"certificate_ends_ms\":1802592000000}");
+	expect_well();
+	sm_certificate("{\"certificate_ends_ms\":1802591999000}");
+	expect("certificate", "warning", "expires in 29 days");
+	sm_certificate("{\"certificate_ends_ms\":1800000000000}");
+	expect("certificate", "bad", "has expired");
+	/* It is on AF_UNIX, or has no certificate. */
+	sm_certificate("{}");
+	assert_int_equal(json_object_array_length(d.found), 0);
 }
 
 int main(void)

@@ -306,6 +306,14 @@ bool cold_give_up(struct migration *m)
 	return true;
 }
 
+bool cold_keeps(const struct daemon *d, uint64_t vguid)
+{
+	for (const struct migration *m = d->migrations; m; m = m->next)
+		if (m->state == M_SAVED && m->vguid == vguid)
+			return true;
+	return false;
+}
+
 static void released(struct job *j)
 {
 	struct vf *vf = vf_by_name(&j->d->vfs, str(j, "vf"));
@@ -327,12 +335,23 @@ void cold_release(struct migration *m)
 
 /* ---- the request ---- */
 
+static unsigned saves(const struct daemon *d)
+{
+	unsigned n = 0;
+
+	for (const struct migration *m = d->migrations; m; m = m->next)
+		n += m->file && m->role == ROLE_SOURCE && !m->ended && !m->saved;
+	return n;
+}
+
 static const char *cannot_save(struct vm *vm, const char *file)
 {
 	if (!vm)
 		return "no such VM with <ibvmig:vf> metadata runs on this host";
 	if (!file || *file != '/' || strlen(file) >= FILE_MAX)
 		return "file must be an absolute path of at most 1023 bytes";
+	if (saves(vm->d) >= COLD_JOBS_MAX)
+		return "8 other VMs are being saved: try again when one is through";
 	return src_cannot_migrate(vm, vm->want.vguid, NULL);
 }
 

@@ -7,6 +7,9 @@
 
 #include "daemon/migrate_step.h"
 
+/* Saves, and restores, under way at a time; each keeps a worker until its file is through. */
+#define COLD_JOBS_MAX 8
+
 struct domain_info;
 
 /* Routes. POST /v1/vms/NAME/save {"file"} → the record, once the VM is saved; POST /v1/restore
@@ -27,6 +30,8 @@ bool cold_ignores_job(const struct migration *m);
 void cold_recover(struct migration *m);
 /* The operator gives the saved VM's connections and address up. false: it is not in that state. */
 bool cold_give_up(struct migration *m);
+/* Whether a saved VM's address is kept here. */
+bool cold_keeps(const struct daemon *d, uint64_t vguid);
 /* It has ended without the VM: its VF and address are given back. */
 void cold_release(struct migration *m);
 

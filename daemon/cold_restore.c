@@ -25,7 +25,8 @@ static const char *str(struct job *j, const char *key)
 /* A VM that this host has saved itself: it comes back as after a migration that was given up. */
 static void hook_here(struct http_request *req, const struct migration *m)
 {
-	const char *host = req->user ? ((struct daemon *)req->user)->settings->host_name : "";
+	const struct daemon *d = req->user;
+	const char *host = d->settings->host_name;
 
 	if (m->state == M_SAVED && m->saved && !m->back && !m->committed && !*m->to.url)
 		http_reply(req->exchange, 200, NULL);
@@ -176,6 +177,7 @@ static void restore_done(struct job *j)
 {
 	struct http_exchange *x = j->owner;
 
+	j->d->restores--;
 	if (!j->rc) {
 		http_reply(x, 200, json_object_get(j->out));
 		return;
@@ -186,6 +188,7 @@ static void restore_done(struct job *j)
 
 void cold_post_restore(struct http_request *req)
 {
+	struct daemon *d = req->user;
 	const char *file = json_opt_str(req->body, "file", "");
 	struct json_object *in;
 
@@ -194,8 +197,16 @@ void cold_post_restore(struct http_request *req)
 			  "file is \"%.200s\"; it must be an absolute path of this host", file);
 		return;
 	}
+	if (d->restores >= COLD_JOBS_MAX) {
+		http_fail(req->exchange, 503, "busy",
+			  "%u other VMs are being restored: try again when one is through",
+			  d->restores);
+		return;
+	}
 	in = json_object_new_object();
 	json_set_str(in, "file", file);
-	if (job_start(req->user, in, restore_run, restore_done, req->exchange, 0))
+	if (job_start(d, in, restore_run, restore_done, req->exchange, 0))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
+	else
+		d->restores++;
 }

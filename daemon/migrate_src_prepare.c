@@ -19,7 +19,8 @@
 #include <string.h>
 
 #define CHECK_DEADLINE_MS 7000
-#define BALLAST_INTERVAL  20 /* ms: less than a link of 400 MB/s needs for the ballast */
+#define SAVE_QUERY_MS     15000 /* no hook of libvirt waits for a save */
+#define BALLAST_INTERVAL  20    /* ms: less than a link of 400 MB/s needs for the ballast */
 
 static const char *str(struct job *j, const char *key)
 {
@@ -206,7 +207,8 @@ int src_prepare(struct migration *m)
 		return STEP_WAIT;
 	m->step.started = true;
 	if (src_agent_wanted(m, vm)) {
-		migrate_ask_agent(m, vm, src_op_message("query"), SRC_QUERY_MS, prepare_queried);
+		migrate_ask_agent(m, vm, src_op_message("query"),
+				  m->file ? SAVE_QUERY_MS : SRC_QUERY_MS, prepare_queried);
 		return STEP_WAIT;
 	}
 	if (!vm)

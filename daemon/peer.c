@@ -4,6 +4,7 @@
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
+#include "daemon/cold.h"
 #include "daemon/daemon.h"
 #include "daemon/defer.h"
 #include "daemon/migrate_step.h"
@@ -110,7 +111,9 @@ static void ask_agent(struct daemon *d, struct peer_call *c, const char *guid_te
 	ib_guid_parse(guid_text, &guid);
 	vm = vm_by_guid(d, guid);
 	if (!vm) {
-		call_error(c, -ENOENT, guid_text, "is not on this host");
+		call_error(c, -ENOENT, guid_text,
+			   cold_keeps(d, guid) ? "is saved to a file: restore it first"
+					       : "is not on this host");
 		c->still_suspended |= !d->recovered; /* or it is not known yet */
 		return;
 	}

@@ -23,6 +23,7 @@ IP = labconf.SM_IP
 PORTS = {"mariadb": 3306, "rabbitmq": 5672, "keystone": 5000, "placement": 8778, "glance": 9292, "neutron": 9696,
          "nova-api": 8774}
 START_S = 240
+BANDWIDTH_MIB_S = 32  # so that pre-copy lasts: an abort must come in time
 
 CLIENT = {"OS_AUTH_URL": f"http://{IP}:5000/v3", "OS_USERNAME": "admin", "OS_PASSWORD": "secret",
           "OS_PROJECT_NAME": "admin", "OS_USER_DOMAIN_ID": "default", "OS_PROJECT_DOMAIN_ID": "default",
@@ -84,7 +85,7 @@ def compute(host, ip, virt_type):
             "libvirt": {"virt_type": virt_type, "cpu_mode": "host-passthrough" if virt_type == "kvm" else "none",
                         "hw_machine_type": "x86_64=q35", "num_pcie_ports": 12, "images_type": "qcow2",
                         "live_migration_scheme": "tcp", "live_migration_inbound_addr": ip,
-                        "live_migration_with_native_tls": False, "mem_stats_period_seconds": 0},
+                        "live_migration_with_native_tls": False, "live_migration_bandwidth": BANDWIDTH_MIB_S, "mem_stats_period_seconds": 0},
             "vnc": {"enabled": False},
             # at a live migration's destination Nova would take the guest's kernel for a disk of a wrong format
             "workarounds": {"disable_deep_image_inspection": True},
@@ -160,13 +161,16 @@ class Cloud:
         self.service(name, "sm", argv, env)
         wait_for(f"{name}, see log/{name}@sm.log", START_S, lambda: self.listens(name), 0.5)
 
-    def run(self, *argv, env=None, deadline_s=START_S):
-        """A program on the control plane's node; its standard output."""
-        settings = [f"{k}={v}" for k, v in {**CLIENT, **(env or {})}.items()]
-        return self.lab.sh("sm", "env", *settings, *argv, deadline_s=deadline_s).stdout
+    def as_client(self, *argv):
+        """The program with what it needs to know of the cloud, for the control plane's node."""
+        return ["env", *(f"{k}={v}" for k, v in CLIENT.items()), *map(str, argv)]
 
-    def openstack(self, *args, deadline_s=120):
-        return self.run("openstack", *map(str, args), deadline_s=deadline_s)
+    def run(self, *argv, deadline_s=START_S, check=True):
+        """A program on the control plane's node; its standard output."""
+        return self.lab.sh("sm", *self.as_client(*argv), deadline_s=deadline_s, check=check).stdout
+
+    def openstack(self, *args, deadline_s=120, check=True):
+        return self.run("openstack", *args, deadline_s=deadline_s, check=check)
 
     def show(self, *args):
         return json.loads(self.openstack(*args, "-f", "json"))

@@ -9,8 +9,13 @@ from keystoneauth1 import noauth
 
 from nova import exception
 
-# Only reads: what libvirt's hook and events have begun is asked about, never begun twice.
+from nova_ibvmig import health
+
 POLL_S = 0.3
+SERVICE_TYPE, MICROVERSION = 'ib-migration', '1.0'
+# Safe to ask again: a GET that did not get through, was one too many, or met a daemon that is busy.
+RETRIES = {'connect_retries': 2, 'status_code_retries': 2, 'retriable_status_codes': [429, 503]}
+NEEDED = {'status': ('host', 'libvirt', 'sm', 'pfs', 'vfs'), 'vm': ('host', 'state', 'agent')}
 
 
 def _why(response):
@@ -22,33 +27,48 @@ def _why(response):
 
 
 class Client(object):
-    """The daemon of this host."""
+    """The daemon of this host, over mutual TLS ([ibvmig] cafile, certfile, keyfile). Only reads: what libvirt's hook
+    and events have begun is asked about, never begun twice."""
 
     def __init__(self, conf):
         self._conf = conf.ibvmig
+        self._endpoint = self._conf.endpoint
         session = ks_loading.load_session_from_conf_options(conf, 'ibvmig', auth=noauth.NoAuth())
-        self._http = adapter.Adapter(session, endpoint_override=self._conf.endpoint, raise_exc=False,
-                                     connect_retries=2)
+        self._http = adapter.Adapter(session, endpoint_override=self._endpoint, raise_exc=False,
+                                     service_type=SERVICE_TYPE, default_microversion=MICROVERSION)
 
-    def _get(self, path, context, none_for_404=False):
+    def _fail(self, reason):
+        raise exception.MigrationError(reason='ibvmigd at %s %s' % (self._endpoint, reason))
+
+    def _get(self, path, context, needed, none_for_404=False):
         try:
-            response = self._http.get(path, timeout=self._conf.request_timeout,
+            response = self._http.get(path, timeout=self._conf.request_timeout, **RETRIES,
                                       headers={'X-Request-Id': context.global_id or context.request_id})
-        except ks_exc.ClientException as e:
-            raise exception.MigrationError(reason='ibvmigd at %s does not answer: %s' % (self._conf.endpoint, e))
+        except (ks_exc.ClientException, OSError) as e:  # OSError: a certificate's file that is not there
+            self._fail('does not answer: %s' % e)
         if none_for_404 and response.status_code == 404:
             return None
         if response.status_code != 200:
             raise exception.MigrationError(reason='ibvmigd: ' + _why(response))
-        return response.json()
+        return self._checked(response, needed)
+
+    def _checked(self, response, needed):
+        try:
+            answer = response.json()
+        except ValueError:
+            self._fail('does not answer in JSON: is it ibvmigd?')
+        missing = [k for k in needed if not isinstance(answer, dict) or k not in answer]
+        if missing:
+            self._fail('answers without %s: its version does not fit nova_ibvmig' % ', '.join(missing))
+        return answer
 
     def status(self, context):
         """The host: VFs, PFs, whether the subnet manager's side is reached."""
-        return self._get('/v1/status', context)
+        return self._get('/v1/status', context, NEEDED['status'])
 
     def vm(self, context, uuid):
         """The VM's VF, agent and last migration on this host; None: it has no VF metadata, or is not here."""
-        return self._get('/v1/vms/' + uuid, context, none_for_404=True)
+        return self._get('/v1/vms/' + uuid, context, NEEDED['vm'], none_for_404=True)
 
     def wait_vm(self, context, uuid, settled, seconds):
         """The VM once settled(vm) is true. MigrationError with what was seen last after that many seconds."""
@@ -58,27 +78,5 @@ class Client(object):
             if settled(vm):
                 return vm
             if time.monotonic() > end:
-                raise exception.MigrationError(reason='after %d s %s' % (seconds, tell(vm)))
+                raise exception.MigrationError(reason='after %d s %s' % (seconds, health.tell(vm)))
             time.sleep(POLL_S)
-
-
-def migration_of(vm):
-    """The VM's migration that has not ended, or None."""
-    migration = (vm or {}).get('migration')
-    return migration if migration and not migration.get('ended') else None
-
-
-def tell(vm):
-    """One line on a VM: where its VF is, and what is wrong."""
-    if vm is None:
-        return 'ibvmigd knows of no VF of this VM'
-    parts = ['the VM is %s on %s' % (vm['state'], vm['host'])]
-    migration = migration_of(vm)
-    if migration:
-        parts.append('its migration is in %s' % migration['state'])
-        parts += [m for m in (migration.get('reason'), migration.get('trouble')) if m]
-        if migration['state'] == 'PARKED':
-            parts.append('mend it, then: ibvmig resolve %s' % migration['id'])
-    elif vm.get('problem'):
-        parts.append(vm['problem'])
-    return ': '.join(parts)

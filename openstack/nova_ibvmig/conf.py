@@ -16,10 +16,18 @@ opts = [
                      'ib0net:mlx5_0. A network that is not named has the PF of its own name.'),
     cfg.StrOpt('default_pkey', default='0xffff', regex=r'^0x[0-9a-fA-F]{4}$',
                help='PKey of ports whose binding:profile has no "pkey".'),
-    cfg.IntOpt('request_timeout', default=10, min=1,
-               help='Seconds for one request to ibvmigd.'),
-    cfg.IntOpt('confirm_timeout', default=60, min=1,
-               help='Seconds until a VM that has arrived, or has been walked back, has its VF.'),
+    cfg.IntOpt('request_timeout', default=10, min=1, max=60,
+               help='Seconds for one request to ibvmigd. One that does not get through is sent twice more.'),
+    cfg.IntOpt('attach_timeout', default=60, min=1, max=600,
+               help='Seconds until a server that has been started (created, rebooted, resized, evacuated, '
+                    'unshelved) has its VF. Without it the server is stopped and the action fails, unless '
+                    '[DEFAULT] vif_plugging_is_fatal is off.'),
+    cfg.IntOpt('confirm_timeout', default=60, min=1, max=600,
+               help='Seconds until a server that has arrived by a live migration, or has been walked back, has '
+                    'its VF.'),
+    cfg.IntOpt('release_timeout', default=20, min=1, max=600,
+               help='Seconds until this host has given the VF and its addresses back when a server has stopped. '
+                    'Not a failure of the server, but where it starts next they may be missing.'),
 ]
 
 

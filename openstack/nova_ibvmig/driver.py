@@ -2,10 +2,10 @@
 """LibvirtDriver for VMs with InfiniBand VFs that migrate with them attached.
 
 ibvmigd does the work on libvirt's own hook and events, so nothing here begins it: Nova's steps check
-before, and wait and report after. Each is an event of the server's live-migration action."""
-import nova.conf
+before, and wait and report after. Each is an event of the server's action."""
 from nova import context as nova_context
 from nova import exception
+import nova.conf
 from nova.compute import utils as compute_utils
 from nova.network import model as network_model
 from nova.virt.libvirt import driver as libvirt_driver
@@ -14,16 +14,33 @@ from oslo_serialization import jsonutils
 
 from nova_ibvmig import client
 from nova_ibvmig import conf as ibvmig_conf
+from nova_ibvmig import health
 from nova_ibvmig import vif as ib_vif
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
+RESOURCE_CLASS = 'CUSTOM_IB_VF'
 ibvmig_conf.register_opts(CONF)
 
 
 def _source_vifs(migrate_data):
     return [v.source_vif for v in (migrate_data.vifs if 'vifs' in migrate_data and migrate_data.vifs else [])
             if 'source_vif' in v and v.source_vif]
+
+
+class Event(compute_utils.EventReporter):
+    """Shown by `openstack server event show`, with our reason where it fails. Where the server has no action to show
+    it in (its host boots), nothing is shown."""
+
+    def __init__(self, context, verb, instance):
+        super().__init__(context, 'ibvmig_' + verb, CONF.host, instance.uuid)
+
+    def __enter__(self):
+        try:
+            return super().__enter__()
+        except exception.InstanceActionNotFound:
+            self.instance_uuids = ()
+            return self
 
 
 class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
@@ -33,23 +50,6 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         self.vif_driver = ib_vif.IbvmigVifDriver(self._host)
         self._ibvmig = client.Client(CONF)
         self._vfs = []
-
-    def _event(self, context, verb, instance):
-        """Shown by `openstack server event show`, with our reason where it fails."""
-        return compute_utils.EventReporter(context, 'ibvmig_' + verb, CONF.host, instance.uuid)
-
-    # ---- the domain ----
-
-    def _get_guest_config(self, instance, network_info, *args, **kwargs):
-        ib, others = ib_vif.split(network_info)
-        guest = super()._get_guest_config(instance, others, *args, **kwargs)
-        if len(ib) > 1:
-            raise exception.InvalidInput(reason='a server can have one InfiniBand port, not %d: %s'
-                                                % (len(ib), ', '.join(v['id'] for v in ib)))
-        guest.metadata.extend(ib_vif.VfMetadata(v) for v in ib)
-        if ib:
-            guest.add_device(ib_vif.Channel(ib_vif.AGENT_CHANNEL))  # ibvmigd and the agent in the guest
-        return guest
 
     # ---- the host's VFs ----
 
@@ -67,59 +67,108 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
             LOG.warning('the VFs of this host are taken to be what they were: %s', e.format_message())
         return self._vfs
 
-    # ---- before ----
+    def update_provider_tree(self, provider_tree, nodename, allocations=None):
+        known = provider_tree.data(nodename).inventory.get(RESOURCE_CLASS, {}).get('total', 0)
+        super().update_provider_tree(provider_tree, nodename, allocations=allocations)
+        vfs = self._inventory(known)
+        if vfs['total']:
+            inventory = dict(provider_tree.data(nodename).inventory, **{RESOURCE_CLASS: vfs})
+            provider_tree.update_inventory(nodename, inventory)
+
+    def _inventory(self, known):
+        """The host's VFs, all of them reserved while its ibvmigd is not well; known: how many there were."""
+        try:
+            host = self._ibvmig.status(nova_context.get_admin_context())
+            problem, total = health.of_host(host), len(host['vfs'])
+        except exception.MigrationError as e:
+            problem, total = e.kwargs['reason'], 0
+        if problem:
+            LOG.warning('no server is to come for its VFs: %s', problem)
+            total = known or total
+        return {'total': total, 'reserved': total if problem else 0, 'min_unit': 1, 'max_unit': total,
+                'step_size': 1, 'allocation_ratio': 1.0}
+
+    # ---- the domain ----
+
+    def _get_guest_config(self, instance, network_info, *args, **kwargs):
+        ib, others = ib_vif.split(network_info)
+        guest = super()._get_guest_config(instance, others, *args, **kwargs)
+        if len(ib) > 1:
+            raise exception.InvalidInput(reason='a server can have one InfiniBand port, not %d: %s'
+                                                % (len(ib), ', '.join(v['id'] for v in ib)))
+        guest.metadata.extend(ib_vif.VfMetadata(v) for v in ib)
+        if ib:
+            guest.add_device(ib_vif.Channel(ib_vif.AGENT_CHANNEL))  # ibvmigd and the agent in the guest
+        return guest
+
+    def _create_guest_with_network(self, context, xml, instance, network_info, *args, **kwargs):
+        """Every start of a server: created, rebooted, resized, rebuilt, evacuated, unshelved, rescued."""
+        guest = super()._create_guest_with_network(context, xml, instance, network_info, *args, **kwargs)
+        ib, _ = ib_vif.split(network_info)
+        if ib and guest.is_active():
+            self._started(context, instance, guest)
+        return guest
+
+    def _started(self, context, instance, guest):
+        """Without its VF it does not run, as with upstream, whose domains do not start without their <hostdev>."""
+        try:
+            with Event(context, 'attach', instance):
+                self._wait_vf(context, instance, CONF.ibvmig.attach_timeout)
+        except exception.MigrationError as e:
+            if not CONF.vif_plugging_is_fatal:
+                LOG.warning('it runs without its VF: %s', e.format_message(), instance=instance)
+                return
+            guest.poweroff()
+            raise exception.InstanceDeployFailure(reason=e.kwargs['reason'])
+
+    def _destroy(self, instance):
+        """Every stop. Whoever starts the server next, here or elsewhere, needs the addresses that it had."""
+        super()._destroy(instance)
+        ib, _ = ib_vif.split(instance.get_network_info())
+        if ib:
+            self._wait_given_back(instance._context or nova_context.get_admin_context(), instance)
+
+    def _wait_given_back(self, context, instance):
+        try:
+            self._ibvmig.wait_vm(context, instance.uuid, lambda vm: vm is None, CONF.ibvmig.release_timeout)
+        except exception.MigrationError as e:
+            LOG.warning('its VF is not given back yet: %s', e.format_message(), instance=instance)
+
+    def suspend(self, context, instance):
+        """Also a snapshot that is not live. Nova would detach the VF under the guest's connections."""
+        ib, _ = ib_vif.split(instance.get_network_info())
+        if ib:
+            raise exception.InstanceFaultRollback(exception.InstanceSuspendFailure(
+                reason='a server with an InfiniBand port cannot be suspended: its connections would not outlive it; '
+                       'pause, stop or shelve it'))
+        super().suspend(context, instance)
+
+    # ---- before a live migration ----
 
     def check_can_live_migrate_destination(self, context, instance, *args, **kwargs):
         data = super().check_can_live_migrate_destination(context, instance, *args, **kwargs)
         ib, _ = ib_vif.split(instance.get_network_info())
         if ib:
-            self._check(context, instance, 'check_destination', self._destination_problem, ib)
+            with Event(context, 'check_destination', instance):
+                self._pre_check(lambda: health.of_destination(
+                    self._ibvmig.status(context), [(ib_vif.pf(v), ib_vif.pkey(v)) for v in ib]))
         return data
 
     def check_can_live_migrate_source(self, context, instance, *args, **kwargs):
         data = super().check_can_live_migrate_source(context, instance, *args, **kwargs)
         ib, _ = ib_vif.split(instance.get_network_info())
         if ib:
-            self._check(context, instance, 'check_source', self._source_problem, ib)
+            with Event(context, 'check_source', instance):
+                self._pre_check(lambda: health.of_source(self._ibvmig.vm(context, instance.uuid)))
         return data
 
-    def _check(self, context, instance, verb, problem_of, vifs):
-        with self._event(context, verb, instance):
-            try:
-                problem = problem_of(context, instance, vifs)
-            except exception.MigrationError as e:
-                problem = e.format_message()
-            if problem:
-                raise exception.MigrationPreCheckError(reason=problem)
-
-    def _destination_problem(self, context, instance, vifs):
-        host = self._ibvmig.status(context)
-        if not host['libvirt']['connected']:
-            return 'ibvmigd on %s has no connection to libvirt' % host['host']
-        if host.get('drained'):
-            return 'host %s is drained: ibvmig undrain %s ends that' % (host['host'], host['host'])
-        if not host['sm']['ok']:
-            return 'ibvmigd on %s cannot move addresses: %s' % (host['host'], host['sm'].get('error'))
-        if host.get('vf_error'):
-            return 'ibvmigd on %s: %s' % (host['host'], host['vf_error'])
-        for vif in vifs:
-            name, key = ib_vif.pf(vif), ib_vif.pkey(vif)
-            pf = next((p for p in host['pfs'] if p['name'] == name), None)
-            if not pf:
-                return '%s has no PF %s, only %s' % (host['host'], name, ', '.join(p['name'] for p in host['pfs']))
-            if key not in [k.lower() for k in pf['pkeys']]:
-                return 'PF %s of %s has no PKey %s' % (name, host['host'], key)
-            if not any(v['pf'] == name and not v.get('vm') for v in host['vfs']):
-                return 'PF %s of %s has no free VF' % (name, host['host'])
-        return None
-
-    def _source_problem(self, context, instance, vifs):
-        vm = self._ibvmig.vm(context, instance.uuid)
-        if not vm or vm['state'] != 'attached' or client.migration_of(vm):
-            return client.tell(vm)
-        if vm['agent']['state'] != 'up':
-            return 'no ibvmig-agent answers in the guest (%s)' % vm['agent']['state']
-        return None
+    def _pre_check(self, find_problem):
+        try:
+            problem = find_problem()
+        except exception.MigrationError as e:
+            problem = e.kwargs['reason']
+        if problem:
+            raise exception.MigrationPreCheckError(reason=problem)
 
     # ---- the VF, which stays attached until libvirt's pre-copy has nearly ended ----
 
@@ -127,8 +176,8 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         """Upstream detaches all of them here, before pre-copy."""
         ib, _ = ib_vif.split(_source_vifs(migrate_data))
         if ib:
-            with self._event(context, 'arm', instance):
-                problem = self._source_problem(context, instance, ib)
+            with Event(context, 'arm', instance):
+                problem = health.of_source(self._ibvmig.vm(context, instance.uuid))
                 if problem:
                     raise exception.MigrationError(reason=problem)
         for vif in _source_vifs(migrate_data):
@@ -140,24 +189,27 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         super()._live_migration_operation(context, instance, dest, block_migration, migrate_data,
                                           ib_vif.ArrivingGuest(guest, migrate_data), device_names)
 
+    def live_migration_force_complete(self, instance):
+        """Upstream pauses the guest, and then it could not quiesce; or goes to post-copy, for which the VF would have
+        to leave first. ibvmigd lets pre-copy end after its first pass, whatever the guest writes."""
+        ib, _ = ib_vif.split(instance.get_network_info())
+        if ib:
+            LOG.info('nothing to force: ibvmigd ends the pre-copy', instance=instance)
+        else:
+            super().live_migration_force_complete(instance)
+
     def _reattach_instance_vifs(self, context, instance, network_info):
         """After success at the destination, after a rollback at the source; ibvmigd has begun already."""
         ib, others = ib_vif.split(network_info)
         if ib:
-            with self._event(context, 'confirm', instance):
-                self._confirm(context, instance)
+            with Event(context, 'confirm', instance):
+                self._wait_vf(context, instance, CONF.ibvmig.confirm_timeout)
         super()._reattach_instance_vifs(context, instance, others)
 
-    def _confirm(self, context, instance):
-        def settled(vm):
-            migration = client.migration_of(vm)
-            if migration:
-                return migration['state'] == 'PARKED'
-            return vm is not None and vm['state'] in ('attached', 'without-vf')
-
-        vm = self._ibvmig.wait_vm(context, instance.uuid, settled, CONF.ibvmig.confirm_timeout)
-        if client.migration_of(vm) or vm['state'] != 'attached':
-            raise exception.MigrationError(reason=client.tell(vm))
+    def _wait_vf(self, context, instance, seconds):
+        vm = self._ibvmig.wait_vm(context, instance.uuid, health.has_settled, seconds)
+        if not health.has_vf(vm):
+            raise exception.MigrationError(reason=health.tell(vm))
 
     # ---- after ----
 
@@ -179,9 +231,9 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         if not ib:
             return
         try:
-            with self._event(context, verb, instance):
+            with Event(context, verb, instance):
                 vm = self._ibvmig.vm(context, instance.uuid)
-                if (client.migration_of(vm) or {}).get('state') == 'PARKED':
-                    raise exception.MigrationError(reason=client.tell(vm))
+                if (health.migration_of(vm) or {}).get('state') == 'PARKED':
+                    raise exception.MigrationError(reason=health.tell(vm))
         except exception.MigrationError as e:
             LOG.warning('its VF is not given back yet: %s', e.format_message(), instance=instance)

@@ -11,10 +11,16 @@ from nova.virt.libvirt import vif
 # class, method, the parameters that the driver names or passes on by position
 RELIED_ON = [
     (driver.LibvirtDriver, '__init__', ['self', 'virtapi']),
+    (driver.LibvirtDriver, 'update_provider_tree', ['self', 'provider_tree', 'nodename', 'allocations']),
     (driver.LibvirtDriver, '_get_guest_config', ['self', 'instance', 'network_info']),
     (driver.LibvirtDriver, '_get_pci_passthrough_devices', ['self']),
     (driver.LibvirtDriver, '_live_migration_operation',
      ['self', 'context', 'instance', 'dest', 'block_migration', 'migrate_data', 'guest', 'device_names']),
+    (driver.LibvirtDriver, '_create_guest_with_network',
+     ['self', 'context', 'xml', 'instance', 'network_info']),
+    (driver.LibvirtDriver, '_destroy', ['self', 'instance']),
+    (driver.LibvirtDriver, 'suspend', ['self', 'context', 'instance']),
+    (driver.LibvirtDriver, 'live_migration_force_complete', ['self', 'instance']),
     (driver.LibvirtDriver, 'check_can_live_migrate_destination', ['self', 'context', 'instance']),
     (driver.LibvirtDriver, 'check_can_live_migrate_source', ['self', 'context', 'instance']),
     (driver.LibvirtDriver, '_detach_direct_passthrough_vifs', ['self', 'context', 'migrate_data', 'instance']),

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Servers with an IB port on computes of Nova's own fixtures, and their ibvmigds, played by requests_mock.
+
+fakelibvirt's domains start, stop and migrate at once: what a daemon says of a VM follows from the domains of its host,
+except where a test spoils it."""
+import re
+import time
+
+import fixtures
+from lxml import etree
+import requests_mock
+
+from nova.tests.fixtures import libvirt as fakelibvirt
+from nova.tests.functional.api import client as api_client
+from nova.tests.functional.libvirt import base
+from nova.tests.functional.libvirt import test_pci_sriov_servers as sriov
+
+from nova_ibvmig import driver  # noqa: F401  registers the options
+
+VGUID = '0x00a1b2fffe000501'
+PKEY = '0x8001'
+PATIENCE = 240  # looks, 0.5 s apart at least: a loaded machine is no failure
+ENDED = ('cancelled', 'completed', 'error', 'failed')
+
+
+def error(context, status, code, detail):
+    context.status_code = status
+    return {'errors': [{'code': code, 'status': status, 'detail': detail, 'request_id': 'r'}]}
+
+
+class Daemon(object):
+    """The ibvmigd of one host. Each field is one that a test may spoil."""
+
+    def __init__(self, computes, host):
+        self._computes, self.host = computes, host
+        self.pfs = [{'name': 'physnet4', 'pkeys': ['0xffff', PKEY]}]
+        self.vfs = [{'name': 'vf0', 'pf': 'physnet4', 'pci': None, 'vm': None}]
+        self.sm = {'ok': True}
+        self.fails = False
+        self.vm = {}       # of what GET /v1/vms/UUID says
+        self.left = None   # instead of 404, of a VM that is gone
+        self.vm_then = []  # instead of that, one look each
+        self.asked = []
+        self.gone = set()  # VMs that Nova has seen gone
+
+    def _runs(self, uuid):
+        try:
+            domain = self._computes[self.host].driver._host.get_connection().lookupByUUIDString(uuid)
+        except (KeyError, fakelibvirt.libvirtError):
+            return False
+        return domain._state in (fakelibvirt.VIR_DOMAIN_RUNNING, fakelibvirt.VIR_DOMAIN_PAUSED)
+
+    def answer(self, request, context):
+        self.asked.append(request.path)
+        if self.fails:
+            return error(context, 500, 'sm-failed', 'played: not now')
+        if request.path == '/v1/status':
+            return {'host': self.host, 'libvirt': {'connected': True}, 'sm': self.sm, 'vf_error': None,
+                    'pfs': self.pfs, 'vfs': self.vfs}
+        uuid = request.path.rsplit('/', 1)[1]
+        if self._runs(uuid):
+            spoilt = self.vm_then.pop(0) if self.vm_then else self.vm
+        elif self.left:
+            spoilt = self.left
+        else:
+            self.gone.add(uuid)
+            return error(context, 404, 'not-found', 'none')
+        return dict({'uuid': uuid, 'host': self.host, 'state': 'attached', 'problem': None, 'agent': {'state': 'up'},
+                     'migration': None}, **spoilt)
+
+
+class IbServers(sriov._PCIServersWithMigrationTestBase):
+    PCI_DEVICE_SPEC = sriov.SRIOVServersTest.PCI_DEVICE_SPEC
+    PCI_ALIAS = []
+    ADMIN_API = True
+    microversion = 'latest'
+
+    def setUp(self):
+        super().setUp()
+        self.neutron = self.useFixture(base.LibvirtNeutronFixture(self))
+        self.useFixture(fixtures.MonkeyPatch('nova.tests.fixtures.libvirt.Domain.abortJob', self._abort_job))
+        self.daemons = {}
+        mock = requests_mock.Mocker(real_http=True)
+        mock.start()
+        self.addCleanup(mock.stop)
+        mock.get(re.compile('^https://h[01]:7611/'), json=self._answer)
+
+    def _answer(self, request, context):
+        return self.daemons[request.hostname].answer(request, context)
+
+    def _setup_compute_service(self):
+        self.flags(compute_driver='ibvmig.IbvmigLibvirtDriver')
+
+    def start_compute(self, hostname='h0', **kwargs):
+        self.daemons[hostname] = Daemon(self.computes, hostname)
+        self.flags(endpoint='https://%s:7611' % hostname, group='ibvmig')
+        kwargs.setdefault('pci_info', fakelibvirt.HostPCIDevicesInfo(num_pfs=1, num_vfs=4))
+        return super().start_compute(hostname=hostname, **kwargs)
+
+    # ---- libvirt ----
+
+    def _migrate_stub(self, domain, destination, params, flags):
+        """Upstream leaves the VM running at the source too."""
+        super()._migrate_stub(domain, destination, params, flags)
+        domain.destroy()
+
+    def _abort_job(self, domain):
+        domain._job_type = fakelibvirt.VIR_DOMAIN_JOB_CANCELLED
+
+    def _domain(self, server, host):
+        return self.computes[host].driver._host.get_connection().lookupByUUIDString(server['id'])
+
+    def _metadata(self, host):
+        """What the domains of that host are defined with from now on: <ibvmig:vf> of each, or None."""
+        caught = []
+        conn = self.computes[host].driver._host.get_connection()
+        real = conn.defineXML
+
+        def define(xml):
+            root = etree.fromstring(xml)
+            channels = [t.get('name') for t in root.findall('./devices/channel/target')]
+            caught.append((root.find('./metadata/{urn:ibvmig:1}vf'), channels))
+            return real(xml)
+        conn.defineXML = define
+        return caught
+
+    # ---- the API ----
+
+    def _port(self, **profile):
+        port = dict(self.neutron.network_4_port_1)
+        port['binding:vif_type'] = 'ib_hostdev'
+        port['binding:profile'] = dict(port.get('binding:profile') or {}, **profile)
+        self.neutron.create_port({'port': port})
+        return port
+
+    def _boot(self, hosts=('h0', 'h1')):
+        for host in hosts:
+            self.start_compute(host)
+        port = self._port(vguid=VGUID, pkey=PKEY)
+        return self._create_server(networks=[{'port': port['id']}], host='h0')
+
+    def _all_events(self, server, action):
+        """By name, of the newest action of that kind."""
+        action = next(a for a in self.admin_api.get_instance_actions(server['id']) if a['action'] == action)
+        detail = self.admin_api.api_get('/servers/%s/os-instance-actions/%s' % (server['id'], action['request_id']))
+        return {e['event']: e for e in detail.body['instanceAction']['events']}
+
+    def _events(self, server, action='live-migration'):
+        """Ours, without "ibvmig_"."""
+        return {name[7:]: e for name, e in self._all_events(server, action).items() if name.startswith('ibvmig_')}
+
+    def _results(self, server, action='live-migration'):
+        return {name: e['result'] for name, e in self._events(server, action).items()}
+
+    def _refused(self, call, *args):
+        """The API's 202 is a call in these fixtures: a refusal comes back through it."""
+        return str(self.assertRaises(api_client.OpenStackApiException, call, *args))
+
+    def _idle(self, server):
+        return self._wait_for_server_parameter(server, {'OS-EXT-STS:task_state': None})
+
+    def _wait_for_server_parameter(self, server, expected_params, max_retries=PATIENCE, api=None):
+        return super()._wait_for_server_parameter(server, expected_params, max(max_retries, PATIENCE), api)
+
+    def _wait_for_migration_status(self, server, expected_statuses):
+        """Of the newest migration; one that has ended otherwise is not waited for."""
+        for _ in range(PATIENCE):
+            newest = max((m for m in self.admin_api.api_get('/os-migrations').body['migrations']
+                          if m['instance_uuid'] == server['id']), key=lambda m: m['id'], default={'status': 'none'})
+            if newest['status'] in expected_statuses:
+                return newest
+            if newest['status'] in ENDED:
+                break
+            time.sleep(0.5)
+        self.fail('the migration is %s, not %s' % (newest['status'], ' or '.join(expected_statuses)))

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Everything else that starts, stops and moves a server: its VF is there each time, and the host that it has left has
+given its own back."""
+import fixtures
+
+from nova_ibvmig.tests import played
+
+MOVE = 'nova.virt.libvirt.driver.LibvirtDriver.migrate_disk_and_power_off'
+
+
+def _power_off(driver, context, instance, *args, **kwargs):
+    """Without the disks, which these fixtures do not have."""
+    driver.power_off(instance)
+    return '{}'
+
+
+class TestLifecycle(played.IbServers):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MonkeyPatch(MOVE, _power_off))
+
+    def _with_vf(self, defined, pf='physnet4', vguid=played.VGUID, pkey=played.PKEY):
+        """The newest definition has the server's addresses and its agent's channel."""
+        vf, channels = defined[-1]
+        self.assertEqual((pf, vguid, pkey, '0'), tuple(vf.get(k) for k in ('pf', 'vguid', 'pkey', 'index')))
+        self.assertIn('org.ibvmig.0', channels)
+
+    def test_created_from_mac_and_configuration(self):
+        self.start_compute('h0')
+        self.flags(pf_by_physnet={'physnet4': 'mlx5_0'}, default_pkey='0x8002', group='ibvmig')
+        defined = self._metadata('h0')
+        server = self._create_server(networks=[{'port': self._port()['id']}], host='h0')
+        mac = self.neutron.network_4_port_1['mac_address'].replace(':', '')
+        self._with_vf(defined, 'mlx5_0', '0x%sfffe%s' % (mac[:6], mac[6:]), '0x8002')
+        self.assertEqual({'attach': 'Success'}, self._results(server, 'create'))
+
+    def test_created_without_its_vf(self):
+        self.start_compute('h0')
+        self.daemons['h0'].vm = {'state': 'without-vf', 'problem': 'no VF was free'}
+        server = self._create_server(networks=[{'port': self._port()['id']}], host='h0', expected_state='ERROR')
+        self.assertIn('the VM is without-vf on h0: no VF was free',
+                      self._events(server, 'create')['attach']['details'])
+        self.assertEqual([], self.computes['h0'].driver._host.get_connection().listAllDomains(0))
+
+    def test_created_without_its_vf_where_that_is_not_fatal(self):
+        self.flags(vif_plugging_is_fatal=False)
+        self.start_compute('h0')
+        self.daemons['h0'].vm = {'state': 'without-vf', 'problem': 'no VF was free'}
+        server = self._create_server(networks=[{'port': self._port()['id']}], host='h0')
+        self.assertEqual({'attach': 'Error'}, self._results(server, 'create'))
+
+    def test_stop_start_reboot_rebuild(self):
+        server = self._boot(hosts=['h0'])
+        self._stop_server(server)
+        self.assertIn(server['id'], self.daemons['h0'].gone)
+        defined = self._metadata('h0')
+        self._start_server(server)
+        self._reboot_server(server, hard=True)
+        self._rebuild_server(server, '155d900f-4e14-4e4c-a73d-069cbf4541e6')
+        self.assertEqual(3, len(defined))
+        self._with_vf(defined)
+        for action in ('start', 'reboot', 'rebuild'):
+            self.assertEqual({'attach': 'Success'}, self._results(server, action))
+
+    def test_stop_with_a_vf_that_stays(self):
+        """Waited for, but the server is stopped all the same."""
+        self.flags(release_timeout=1, group='ibvmig')
+        server = self._boot(hosts=['h0'])
+        self.daemons['h0'].left = {'state': 'leaving'}
+        self._stop_server(server)
+        self.assertIn('its VF is not given back yet: Migration error: after 1 s the VM is leaving on h0',
+                      self.stdlog.logger.output)
+
+    def test_start_without_its_vf(self):
+        """It stays stopped, says why, and starts once that is mended."""
+        server = self._boot(hosts=['h0'])
+        self._stop_server(server)
+        self.daemons['h0'].vm = {'state': 'without-vf', 'problem': 'no VF was free'}
+        self._refused(self.api.post_server_action, server['id'], {'os-start': None})
+        self.assertEqual('SHUTOFF', self._idle(server)['status'])
+        self.assertIn('no VF was free', self._events(server, 'start')['attach']['details'])
+        self.daemons['h0'].vm = {}
+        self._start_server(server)
+
+    def test_cold_migration_and_revert(self):
+        server = self._boot()
+        defined = self._metadata('h1')
+        server = self._migrate_server(server)
+        self.assertEqual('h1', server['OS-EXT-SRV-ATTR:host'])
+        self.assertIn(server['id'], self.daemons['h0'].gone)
+        self._with_vf(defined)
+        self.assertEqual({'attach': 'Success'}, self._results(server, 'migrate'))
+        defined = self._metadata('h0')
+        server = self._revert_resize(server)
+        self.assertEqual('h0', server['OS-EXT-SRV-ATTR:host'])
+        self._with_vf(defined)
+        self.assertEqual({'attach': 'Success'}, self._results(server, 'revertResize'))
+
+    def test_resize(self):
+        server = self._boot()
+        defined = self._metadata('h1')
+        server = self._resize_server(server, self.api.get_flavors()[1]['id'])
+        server = self._confirm_resize(server)
+        self.assertEqual(('h1', 'ACTIVE'), (server['OS-EXT-SRV-ATTR:host'], server['status']))
+        self._with_vf(defined)
+
+    def test_evacuate(self):
+        server = self._boot()
+        self.api.put_service(self.computes['h0'].service_ref.uuid, {'forced_down': True})
+        self.computes['h0'].stop()
+        defined = self._metadata('h1')
+        server = self._evacuate_server(server, expected_host='h1')
+        self._with_vf(defined)
+        self.assertEqual({'attach': 'Success'}, self._results(server, 'evacuate'))
+
+    def test_shelve(self):
+        server = self._boot()
+        self._shelve_server(server)
+        self.assertIn(server['id'], self.daemons['h0'].gone)
+        self.api.put_service(self.computes['h0'].service_ref.uuid, {'status': 'disabled'})
+        defined = self._metadata('h1')
+        server = self._unshelve_server(server)
+        self.assertEqual('h1', server['OS-EXT-SRV-ATTR:host'])
+        self._with_vf(defined)
+        self.assertEqual({'attach': 'Success'}, self._results(server, 'unshelve'))
+
+    def test_suspend(self):
+        server = self._boot(hosts=['h0'])
+        self._refused(self.api.post_server_action, server['id'], {'suspend': {}})
+        self.assertEqual('ACTIVE', self._idle(server)['status'])
+        self.assertIn('cannot be suspended',
+                      self._all_events(server, 'suspend')['compute_suspend_instance']['details'])
+        self.assertTrue(self.daemons['h0']._runs(server['id']))

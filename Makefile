@@ -88,8 +88,9 @@ help:
 	@echo 'make check-san  the unit tests, the daemons and the races, built with ASan and UBSan'
 	@echo 'make qemu       QEMU with hooks/qemu/x-late-detach.patch, from the source package of the lab, in build/qemu'
 	@echo 'make check-qemu late detach on it; `make check` does it too once it is built'
-	@echo 'make check-openstack-unit  the Nova driver on the fixtures of the installed Nova'
 	@echo 'make check-openstack  a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json'
+	@echo 'make check-openstack-unit  the Nova driver on the fixtures of the installed Nova; .ci/run has it in make check'
+	@echo 'make check-openstack-upstream  functional tests of Nova itself, on our driver'
 	@echo 'make check-hw   the VF provider on real ConnectX cards; IBVMIG_HW_VF=NAME of a VF that no VM has'
 	@echo 'make bench-apps unmodified applications, each migrated three times, in build/bench/apps.json'
 	@echo '                ONLY="word..." runs the rows whose name contains one of the words'
@@ -143,8 +144,12 @@ check-qemu: qemu
 
 check-openstack-unit:
 	$(Q)tests/lab/deps nova
-	$(Q)openstack/run-tests $(BUILD) build/cache/nova $(ONLY)
-.PHONY: check-openstack-unit
+	$(Q)BUILD=$(BUILD) openstack/run-tests $(ONLY)
+
+check-openstack-upstream:
+	$(Q)tests/lab/deps nova
+	$(Q)BUILD=$(BUILD) openstack/run-tests --upstream $(ONLY)
+.PHONY: check-openstack-unit check-openstack-upstream
 
 check-openstack:
 	$(Q)tests/lab/deps nova-full

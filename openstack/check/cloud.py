@@ -85,7 +85,8 @@ def compute(host, ip, virt_type):
             "libvirt": {"virt_type": virt_type, "cpu_mode": "host-passthrough" if virt_type == "kvm" else "none",
                         "hw_machine_type": "x86_64=q35", "num_pcie_ports": 12, "images_type": "qcow2",
                         "live_migration_scheme": "tcp", "live_migration_inbound_addr": ip,
-                        "live_migration_with_native_tls": False, "live_migration_bandwidth": BANDWIDTH_MIB_S, "mem_stats_period_seconds": 0},
+                        "live_migration_with_native_tls": False, "live_migration_bandwidth": BANDWIDTH_MIB_S,
+                        "mem_stats_period_seconds": 0},
             "vnc": {"enabled": False},
             # at a live migration's destination Nova would take the guest's kernel for a disk of a wrong format
             "workarounds": {"disable_deep_image_inspection": True},
@@ -149,7 +150,8 @@ class Cloud:
 
     def service(self, name, node, argv, env=None):
         spec = {"node": node, "argv": [str(a) for a in argv], "cwd": "/", "log": f"log/{name}@{node}.log",
-                "env": {"LC_ALL": "C.UTF-8", "PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}}
+                "env": {"LC_ALL": "C.UTF-8", "PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": "1",
+                        **(env or {})}}
         (self.lab.dir / "services" / f"{name}@{node}.json").write_text(json.dumps(spec))
         self.lab.lab("service", "start", f"{name}@{node}")
 
@@ -239,11 +241,13 @@ class Cloud:
         for host in self.hosts:
             self.lab.sh(host, "mkdir", "-p", f"{STATE}/instances")
             self.nova("nova-compute", "nova.cmd.compute", host, "--config-file", f"{INSIDE}/{host}/nova.conf")
-        wait_for("both nova-computes are up, see log/nova-compute@*.log", START_S, lambda: sum(
-            s["State"] == "up" for s in self.show("compute", "service", "list", "--service", "nova-compute"))
-            == len(self.hosts), 2)
+        wait_for("Nova knows the hosts, see log/nova-compute@*.log", START_S, self.hosts_known, 1)
+
+    def hosts_known(self):
+        """A host that has told of its resources is only used once it is mapped to the cell."""
         self.run(*entry("nova.cmd.manage", "nova-manage", "--config-file", f"{INSIDE}/nova.conf"), "cell_v2",
                  "discover_hosts")
+        return sum(h["State"] == "up" for h in self.show("hypervisor", "list")) == len(self.hosts)
 
     def start(self, said):
         """said(text) is called with each thing that is there. The lab must have been started with DAEMON_CONF."""
@@ -252,7 +256,8 @@ class Cloud:
             rabbit = pool.submit(self.start_rabbitmq)
             self.start_mariadb()
             said("MariaDB answers")
-            jobs = [pool.submit(f) for f in (self.start_keystone, self.sync_placement, self.sync_glance, self.sync_nova)]
+            jobs = [pool.submit(f) for f in (self.start_keystone, self.sync_placement, self.sync_glance,
+                                             self.sync_nova)]
             for job in [rabbit, *jobs]:
                 job.result()
         said("RabbitMQ, keystone and all databases are there")

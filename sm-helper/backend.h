@@ -49,6 +49,8 @@ struct backend {
 	int (*sweep)(void *self, uint64_t *ret_before, char *error);
 	int (*fabric)(void *self, struct fabric *f, struct client_epoch *ret_epoch, char *error);
 	int (*intent)(void *self, const struct sm_target *targets, unsigned count, char *error);
+	int (*parked)(void *self, uint32_t first, uint32_t flags, struct sm_parked_reply *ret_reply,
+		      char *error);
 	int (*records)(void *self, const struct sm_record_key *keys, unsigned count,
 		       struct sm_records_reply *ret_reply, char *error);
 	/* Tells every change of the subnet; without it no path record may be kept. */

@@ -216,6 +216,20 @@ static int plugin_intent(void *self, const struct sm_target *targets, unsigned c
 		    sizeof reply, CALL_MS, error);
 }
 
+static int plugin_parked(void *self, uint32_t first, uint32_t flags,
+			 struct sm_parked_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct sm_parked_request req = {.first = first, .flags = flags};
+	int rc = call(c, SM_OP_PARKED, &req.head, sizeof req, &ret_reply->h, sizeof *ret_reply,
+		      CALL_MS, error);
+
+	if (!rc && ret_reply->count > SM_PARKED_MAX)
+		return backend_fail(error, -EPROTO,
+				    "the plugin's list of parked entries is damaged");
+	return rc;
+}
+
 static int plugin_records(void *self, const struct sm_record_key *keys, unsigned count,
 			  struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
 {
@@ -430,6 +444,7 @@ const struct backend backend_plugin = {
 	.sweep = plugin_sweep,
 	.fabric = plugin_fabric,
 	.intent = plugin_intent,
+	.parked = plugin_parked,
 	.records = plugin_records,
 	.watch = plugin_watch,
 };

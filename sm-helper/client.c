@@ -136,6 +136,14 @@ int client_intent(struct client *c, const struct sm_target *targets, unsigned co
 	return c->backend->intent(c->self, targets, count, error);
 }
 
+int client_parked(struct client *c, uint32_t first, uint32_t flags,
+		  struct sm_parked_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
+{
+	if (!c->backend->parked)
+		return refuse(c, "park a batch", error);
+	return c->backend->parked(c->self, first, flags, ret_reply, error);
+}
+
 int client_records(struct client *c, const struct sm_record_key *keys, unsigned count,
 		   struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
 {

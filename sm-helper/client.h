@@ -50,6 +50,9 @@ int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_e
  * master itself. */
 int client_intent(struct client *c, const struct sm_target *targets, unsigned count,
 		  char error[static CLIENT_ERROR_MAX]);
+/* What failed batches have left, from entry `first` on; flags: enum sm_parked_flag. */
+int client_parked(struct client *c, uint32_t first, uint32_t flags,
+		  struct sm_parked_reply *ret_reply, char error[static CLIENT_ERROR_MAX]);
 /* Path records of up to SM_RECORDS_MAX pairs, in their order. */
 int client_records(struct client *c, const struct sm_record_key *keys, unsigned count,
 		   struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX]);

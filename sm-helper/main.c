@@ -7,6 +7,7 @@
 #include "common/loop.h"
 #include "common/util.h"
 #include "sm-helper/backend.h"
+#include "sm-helper/cli.h"
 #include "sm-helper/dynamic.h"
 #include "sm-helper/listen.h"
 #include "sm-helper/notice.h"
@@ -23,8 +24,7 @@
 #define WORKERS        4
 #define PATH_WORKERS   2 /* of their own: a silent SA holds no bind or move up */
 #define HEALTH_MS      1000
-#define ASK_MS         60000 /* a reconciliation asks every host */
-#define RENOTICE_MS    200   /* then 0.8, 3.2, 12.8, 51.2 s */
+#define RENOTICE_MS    200 /* then 0.8, 3.2, 12.8, 51.2 s */
 
 static const char *const conf_keys[] = {
 	"listen",      "backend",      "plugin-socket",  "umad-writes",       "state-dir",
@@ -52,7 +52,8 @@ static void health_run(void *arg)
 	struct daemon *d = arg;
 
 	d->trouble = (struct op_error){0};
-	ops_reconcile(&d->ops, &d->trouble);
+	if (!ops_reconcile(&d->ops, &d->trouble))
+		parked_watch(&d->ops);
 }
 
 /* Says it once when OpenSM goes or comes. */
@@ -229,6 +230,7 @@ static int open_ops(struct daemon *d, const struct conf *conf)
 	int rc;
 
 	pthread_mutex_init(&d->ops.lock, NULL);
+	pthread_mutex_init(&d->ops.parked.lock, NULL);
 	d->ops.tell_moved = notice_moved;
 	d->ops.fault = read_faults();
 	if ((rc = number(conf, "umad-port", 0, 254, &port)) ||
@@ -295,6 +297,7 @@ static void stop(struct daemon *d)
 	probe_free(d->ops.probe);
 	registry_close(d->ops.registry);
 	fabric_clear(&d->ops.fabric);
+	parked_clear(&d->ops.parked);
 	sd_event_unref(d->loop);
 }
 
@@ -313,96 +316,15 @@ static int run_daemon(const struct conf *conf)
 	return rc < 0;
 }
 
-/* One call to the running daemon; says on stderr why it failed. */
-static int ask_daemon(const struct conf *conf, const char *method, const char *path,
-		      struct json_object *body, struct json_object **ret_answer)
-{
-	struct listeners listen = {0};
-	int rc = listen_secure(&listen, conf, NULL);
-	char *base AUTO_FREE = rc ? NULL : listen_url(&listen, conf);
-	char error[HTTP_ERROR_MAX] = "no memory";
-
-	if (base)
-		rc = http_call(base, method, path, body, ASK_MS, ret_answer, error);
-	if (base && rc)
-		fprintf(stderr, "ibvmig-sm: %s: %s\n", base, error);
-	listen_clear(&listen);
-	return base ? rc : -EIO;
-}
-
-static void print_json(struct json_object *answer)
-{
-	puts(json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PRETTY |
-							    JSON_C_TO_STRING_SPACED |
-							    JSON_C_TO_STRING_NOSLASHESCAPE));
-}
-
-/* ibvmig-sm status: what the running daemon says, for a person. */
-static int run_status(const struct conf *conf, const char *word)
-{
-	struct json_object *answer AUTO_JSON = NULL;
-
-	(void)word;
-	if (ask_daemon(conf, "GET", "/v1/status", NULL, &answer))
-		return 1;
-	print_json(answer);
-	return !json_opt_bool(json_opt(answer, "sm"), "plugin", false);
-}
-
-/* ibvmig-sm vguids: who holds what since when. */
-static int run_vguids(const struct conf *conf, const char *word)
-{
-	struct json_object *answer AUTO_JSON = NULL;
-
-	(void)word;
-	if (ask_daemon(conf, "GET", "/v1/vguids", NULL, &answer))
-		return 1;
-	print_json(answer);
-	return 0;
-}
-
-/* ibvmig-sm reconcile [release]: 0 if nothing is leaked (any more). */
-static int run_reconcile(const struct conf *conf, const char *word)
-{
-	struct json_object *body AUTO_JSON = json_object_new_object();
-	struct json_object *answer AUTO_JSON = NULL, *list;
-	int leaked = 0;
-
-	json_set_bool(body, "release", word != NULL);
-	if (ask_daemon(conf, "POST", "/v1/reconcile", body, &answer))
-		return 1;
-	print_json(answer);
-	list = json_opt(answer, "vguids");
-	for (size_t i = 0; i < json_object_array_length(list); i++)
-		leaked |= str_eq(json_opt_str(json_object_array_get_idx(list, i), "verdict", ""),
-				 "leaked");
-	return leaked;
-}
-
-/* ibvmig-sm verify: 0 if the fabric is as the registry has it. */
-static int run_verify(const struct conf *conf, const char *word)
-{
-	struct json_object *answer AUTO_JSON = NULL, *list;
-	int wrong = 0;
-
-	(void)word;
-	if (ask_daemon(conf, "GET", "/v1/verify", NULL, &answer))
-		return 1;
-	print_json(answer);
-	list = json_opt(answer, "vguids");
-	for (size_t i = 0; i < json_object_array_length(list); i++)
-		wrong |= !json_opt_bool(json_object_array_get_idx(list, i), "ok", false);
-	return wrong;
-}
-
 static const struct {
-	const char *name, *word; /* word: what may follow, or NULL */
+	const char *name, *word[2]; /* word: what may follow */
 	int (*run)(const struct conf *conf, const char *word);
 } commands[] = {
-	{"status", NULL, run_status},
-	{"vguids", NULL, run_vguids},
-	{"verify", NULL, run_verify},
-	{"reconcile", "release", run_reconcile},
+	{"status", {NULL}, cli_status},
+	{"vguids", {NULL}, cli_vguids},
+	{"verify", {NULL}, cli_verify},
+	{"parked", {"undo", "commit"}, cli_parked},
+	{"reconcile", {"release"}, cli_reconcile},
 };
 
 /* The index of a command with its arguments, ARRAY_SIZE(commands) for none of them. */
@@ -413,7 +335,8 @@ static size_t find_command(int argc, char **argv)
 	while (i < ARRAY_SIZE(commands) && strcmp(argv[0], commands[i].name) != 0)
 		i++;
 	if (i < ARRAY_SIZE(commands) && argc > 1 &&
-	    (argc > 2 || !str_eq(commands[i].word, argv[1])))
+	    (argc > 2 ||
+	     !(str_eq(commands[i].word[0], argv[1]) || str_eq(commands[i].word[1], argv[1]))))
 		return ARRAY_SIZE(commands);
 	return i;
 }
@@ -425,6 +348,10 @@ static int usage(FILE *to)
 	      "       ibvmig-sm [-c FILE] vguids  show who holds which vGUID since when\n"
 	      "       ibvmig-sm [-c FILE] verify  compare the fabric with it, by SMPs and SA "
 	      "queries\n"
+	      "       ibvmig-sm [-c FILE] parked [undo|commit]\n"
+	      "                                   show what a batch has left that could not be "
+	      "taken "
+	      "back; take it back, or carry it out\n"
 	      "       ibvmig-sm [-c FILE] reconcile [release]\n"
 	      "                                   ask all hosts which vGUIDs they use; release "
 	      "those that leaked\n"

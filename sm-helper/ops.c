@@ -67,6 +67,7 @@ int ops_refresh(struct ops *o, struct op_error *e)
 	if (rc)
 		return ops_fail_plugin(e, rc, text);
 	o->others = s.others;
+	o->parked_at_sm = s.parked;
 	if (s.sm_state != 3) {
 		o->reconciled = false; /* the other one may leave something unfinished */
 		return ops_fail_plugin(e, -EHOSTDOWN,

@@ -6,6 +6,7 @@
 
 #include "sm-helper/client.h"
 #include "sm-helper/outbox.h"
+#include "sm-helper/parked.h"
 #include "sm-helper/path_service.h"
 #include "sm-helper/peer.h"
 #include "sm-helper/probe.h"
@@ -56,7 +57,11 @@ struct ops {
 	uint64_t looked_ms;         /* when that sweep was asked for; 0: not yet */
 	uint64_t standby;           /* the peer's OpenSM process for which a sweep was asked */
 	bool reconciled;
+	unsigned parked_at_sm;           /* entries, as OpenSM's plugin said last */
+	struct client_epoch parked_seen; /* when they were asked for */
+	uint64_t parked_looked_ms;
 	atomic_ullong moves, subscriptions; /* subscriptions: requests */
+	struct parked parked;               /* has a lock of its own */
 };
 
 struct move_request {

@@ -216,6 +216,7 @@ int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e
 	}
 	log_info("unbind: vGUID 0x%016" PRIx64 " of %s from VF %s of %s", vguid, x.name, x.at.vf,
 		 x.at.host);
+	parked_drop_move(&o->parked, vguid);
 	rc = registry_delete(o->registry, vguid);
 	return rc ? fail_registry(e, rc) : 0;
 }

@@ -26,6 +26,7 @@ struct batch {
 	struct sm_target target[SM_ASSIGN_MAX];
 	unsigned targets, checked; /* checked: of these, the first, whose LIDs are verified */
 	bool swept;                /* because OpenSM did not see one of the places */
+	bool parked;               /* it, or its way back, could not be taken back at some time */
 	struct sm_assign_reply reply;
 	struct move_result res;
 };
@@ -304,7 +305,8 @@ static void take_back(struct batch *b, struct op_error *e)
 
 	memcpy(before, b->reply.before, sizeof before);
 	b->o->epoch = (struct client_epoch){0};
-	rc = ops_assign(b->o, before, b->targets, 0, &b->reply, &unknown, &second);
+	rc = ops_assign(b->o, before, b->targets, SM_ASSIGN_BACK, &b->reply, &unknown, &second);
+	b->parked = b->parked || rc == -EIO;
 	snprintf(e->detail + at, sizeof e->detail - at,
 		 rc ? "; taking it back failed: %s" : "; taken back%s", second.detail);
 	log_error("move: %s", e->detail);
@@ -436,7 +438,12 @@ static int run(struct batch *b, struct op_error *e)
 		return rc;
 	do {
 		rc = carry_out(b, res, &unknown, e);
+		b->parked = b->parked || rc == -EIO;
 	} while (ops_again(rc, start, e));
+	if (rc && b->parked)
+		parked_add_moves(&b->o->parked, b->m, b->count);
+	for (unsigned i = 0; !rc && i < b->count; i++)
+		parked_drop_move(&b->o->parked, b->m[i].vguid);
 	if (b->going && !unknown) {
 		struct op_error second;
 		int rc2 = end_moves(b, !rc, rc ? &second : e);

@@ -4,6 +4,7 @@
 #include "sm-helper/plugin_guid_smps.h"
 #include "sm-helper/plugin_homes.h"
 #include "sm-helper/plugin_master.h"
+#include "sm-helper/plugin_parked.h"
 #include "sm-helper/plugin_wire.h"
 #include "sm-helper/proto_check.h"
 #include "common/util.h"
@@ -40,6 +41,7 @@ union any_request {
 	struct sm_watch_request watch;
 	struct sm_intent_request intent;
 	struct sm_guids_request guids;
+	struct sm_parked_request parked;
 };
 
 union any_reply {
@@ -53,6 +55,7 @@ union any_reply {
 	struct sm_sweep_reply sweep;
 	struct sm_intent_reply intent;
 	struct sm_guids_reply guids;
+	struct sm_parked_reply parked;
 };
 
 int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
@@ -146,6 +149,8 @@ static int dispatch(struct plugin *p, const union any_request *req, union any_re
 		return plugin_intent(p, &req->intent, &reply->intent);
 	case SM_OP_GUIDS:
 		return plugin_guids(p, &req->guids, &reply->guids);
+	case SM_OP_PARKED:
+		return plugin_parked(p, &req->parked, &reply->parked);
 	default:
 		return plugin_refuse(&reply->h, -EPROTO, "operation %u is unknown", req->head.op);
 	}
@@ -374,6 +379,7 @@ static void plugin_delete(void *arg)
 	eventfd_write(p->stop_fd, 1);
 	pthread_join(p->thread, NULL);
 	plugin_idle(p);
+	parked_free(p);
 	for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
 		if (p->client_fd[i] >= 0)
 			close(p->client_fd[i]);

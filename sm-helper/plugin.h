@@ -14,6 +14,8 @@
 
 #define PLUGIN_CLIENTS_MAX 8
 #define PLUGIN_DIE_STORE   (1 << 20)
+/* Stands in our copy of PortInfo.M_KeyViolations from the Set until its answer overwrites it. */
+#define PLUGIN_UNANSWERED 0xfedc
 
 struct plugin_counters {
 	atomic_ullong generation, heavy_sweeps, lft_smps, port_info_smps, lft_changes,
@@ -22,6 +24,7 @@ struct plugin_counters {
 
 struct wire_batch;
 struct guid_smp;
+struct parked;
 
 struct plugin {
 	osm_opensm_t *osm; /* borrowed */
@@ -35,8 +38,9 @@ struct plugin {
 	bool uniform;         /* our thread's: plugin_paths.c, of heavy sweep uniform_at */
 	uint64_t uniform_at;
 	struct plugin_counters count;
-	struct homes *homes; /* owned; guarded by OpenSM's lock */
-	uint64_t instance;   /* when it was loaded, CLOCK_REALTIME in microseconds */
+	struct homes *homes;   /* owned; guarded by OpenSM's lock */
+	struct parked *parked; /* owned; our thread's: plugin_parked.h. NULL: nothing */
+	uint64_t instance;     /* when it was loaded, CLOCK_REALTIME in microseconds */
 
 	/* Of the batch under way, here or at the master whose standby this is: plugin_master.h */
 	int record_fd;
@@ -88,6 +92,8 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req,
 		  struct sm_assign_reply *reply);
 int plugin_guids(struct plugin *p, const struct sm_guids_request *req,
 		 struct sm_guids_reply *reply);
+int plugin_parked(struct plugin *p, const struct sm_parked_request *req,
+		  struct sm_parked_reply *reply);
 int plugin_records(struct plugin *p, const struct sm_records_request *req,
 		   struct sm_records_reply *reply);
 

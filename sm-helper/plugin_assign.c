@@ -4,6 +4,7 @@
  * undone. */
 #include "sm-helper/plugin_lfts.h"
 #include "sm-helper/plugin_master.h"
+#include "sm-helper/plugin_parked.h"
 #include "sm-helper/plugin_paths.h"
 #include "sm-helper/plugin_tables.h"
 #include "common/ib.h"
@@ -20,11 +21,9 @@
 #include <opensm/osm_port.h>
 #include <opensm/osm_switch.h>
 
-/* Stands in our copy of PortInfo.M_KeyViolations from the Set until its answer overwrites it. */
-#define UNANSWERED 0xfedc
-#define POLL_MS    5
-#define UNDO_US    5000000
-#define MAKE_MAX   (4 * SM_ASSIGN_MAX) /* the plan takes MOVES_MAX of them */
+#define POLL_MS  5
+#define UNDO_US  5000000
+#define MAKE_MAX (4 * SM_ASSIGN_MAX) /* the plan takes MOVES_MAX of them */
 
 struct batch {
 	struct plugin *p;
@@ -144,7 +143,7 @@ static int send_lid(struct plugin *p, struct place *pl, uint16_t lid)
 	set.pi.base_lid = cl_hton16(lid);
 	set.pi.master_sm_base_lid = subn->sm_base_lid;
 	set.pi.m_key = subn->opt.m_key;
-	own->m_key_violations = cl_hton16(UNANSWERED);
+	own->m_key_violations = cl_hton16(PLUGIN_UNANSWERED);
 	memset(&c, 0, sizeof c);
 	c.pi_context.node_guid = osm_node_get_node_guid(pl->node);
 	c.pi_context.port_guid = pl->physp->port_guid;
@@ -220,7 +219,7 @@ static int check_answers(const struct batch *b, struct sm_reply_head *h)
 		const struct place *pl = &b->place[i];
 
 		if (pl->before.lid != pl->want.lid && b->port_infos &&
-		    pl->physp->port_info.m_key_violations == cl_hton16(UNANSWERED))
+		    pl->physp->port_info.m_key_violations == cl_hton16(PLUGIN_UNANSWERED))
 			rc = plugin_refuse(h, -EIO, "%s did not take LID %u", pl->node->print_desc,
 					   pl->want.lid);
 	}
@@ -255,9 +254,11 @@ static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
 	snprintf(h->reason + at, sizeof h->reason - at, "%s",
 		 rc ? "; taking it back failed as well: a heavy sweep is requested"
 		    : "; taken back");
-	if (rc)
-		request_sweep(osm);
-	return rc ? -EIO : -EREMOTEIO;
+	if (!rc)
+		return -EREMOTEIO;
+	parked_keep(b->p, &b->lfts, b->place, b->count, b->req->flags & SM_ASSIGN_BACK, h->reason);
+	request_sweep(osm);
+	return -EIO;
 }
 
 /* Where a GUID of the batch is before it, or NULL. */

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 9
+#define SM_PROTO_VERSION 10
 
 #define SM_ASSIGN_MAX      128 /* ports in one batch: 64 moves */
 #define SM_ENDPORTS_MAX    256
@@ -16,6 +16,7 @@
 #define SM_LFT_BLOCKS      256
 #define SM_PATHS_MAX       256 /* changed paths that a reply tells */
 #define SM_RECORDS_MAX     256 /* path records asked for at once */
+#define SM_PARKED_MAX      1024
 #define SM_DESC_MAX        64
 #define SM_REASON_MAX      192
 #define SM_DEADLINE_MAX_MS 60000
@@ -32,6 +33,7 @@ enum sm_op {
 	SM_OP_SWEEP = 8,
 	SM_OP_INTENT = 9,
 	SM_OP_GUIDS = 10,
+	SM_OP_PARKED = 11,
 	SM_OP_COUNT
 };
 
@@ -73,7 +75,7 @@ struct sm_status_reply {
 	uint8_t ready;    /* a sweep has completed, so the topology is whole */
 	uint8_t sweeping; /* a heavy sweep runs now */
 	uint8_t others;   /* other SMs in the fabric that are master or would take over */
-	uint8_t pad[2];
+	uint16_t parked;  /* as the total of SM_OP_PARKED, or UINT16_MAX */
 	char plugin_version[16], opensm_version[32], engine[16];
 };
 
@@ -147,7 +149,9 @@ struct sm_lft_reply {
 enum sm_assign_flag {
 	SM_ASSIGN_NO_SWAP = 1 << 0,      /* fault: GUIDs only, neither LFTs nor PortInfo */
 	SM_ASSIGN_FORCED_SWEEP = 1 << 1, /* fault: a heavy sweep afterwards */
-	SM_ASSIGN_FLAGS = SM_ASSIGN_NO_SWAP | SM_ASSIGN_FORCED_SWEEP
+	SM_ASSIGN_BACK = 1 << 2,         /* takes an earlier batch back: SM_OP_PARKED tells before
+					    and after of that one */
+	SM_ASSIGN_FLAGS = SM_ASSIGN_NO_SWAP | SM_ASSIGN_FORCED_SWEEP | SM_ASSIGN_BACK
 };
 
 struct sm_target {
@@ -261,6 +265,38 @@ struct sm_guids_reply {
 	uint32_t path_count;             /* the first of paths_changed */
 	uint32_t pad2;
 	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
+};
+
+/* SM_OP_PARKED: what batches have left that failed and whose undo failed as well (-EIO): all that
+ * they were to change, the whole of it until the last of it is settled, then nothing. A heavy sweep
+ * writes what is not settled. */
+enum sm_parked_flag {
+	SM_PARKED_DROP_GONE = 1 << 0
+}; /* entries with `gone` do not count any more */
+
+struct sm_parked_request {
+	struct sm_head head;
+	uint32_t first; /* index of the first entry wanted */
+	uint32_t flags;
+};
+
+struct sm_parked_entry {
+	uint64_t switch_guid;   /* whose LFT it is; or where the port hangs */
+	uint16_t lid;           /* 0: no LFT entry, but the LID of the port behind switch_port */
+	uint16_t before, after; /* the batch: a port of the switch (255: none), or a LID */
+	uint16_t wanted;        /* what OpenSM wants there now, likewise */
+	uint8_t switch_port;    /* lid 0 only */
+	uint8_t settled;        /* it has told since that it holds what is wanted */
+	uint8_t gone;           /* OpenSM sees the switch or port no more, and routes past it */
+	uint8_t pad[5];
+};
+
+struct sm_parked_reply {
+	struct sm_reply_head h;
+	uint64_t instance, since_ms; /* since_ms: wall clock, the last of these batches */
+	uint32_t total, count;
+	char why[SM_REASON_MAX];                     /* it failed */
+	struct sm_parked_entry entry[SM_PARKED_MAX]; /* only count of them are sent */
 };
 
 /* SM_OP_RECORDS: path records as OpenSM's SA would give them, without an SA query. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What the plugin tells about OpenSM and the subnet; changes nothing. */
 #include "sm-helper/plugin_master.h"
+#include "sm-helper/plugin_parked.h"
 #include "common/ib.h"
 #include "common/util.h"
 
@@ -55,6 +56,7 @@ int plugin_status(struct plugin *p, struct sm_status_reply *r)
 	r->sa_path_requests = atomic_load(&p->count.sa_path_requests);
 	r->repath_notices = atomic_load(&p->count.repath_notices);
 	r->guid_smps = atomic_load(&p->count.guid_smps);
+	r->parked = parked_count(p);
 	copy_text(r->plugin_version, sizeof r->plugin_version, IBVMIG_VERSION);
 	copy_text(r->opensm_version, sizeof r->opensm_version, osm->osm_version);
 	return sizeof *r;

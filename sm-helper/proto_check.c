@@ -175,6 +175,7 @@ int proto_check_request(const void *packet, size_t bytes, char reason[static SM_
 		[SM_OP_LFT] = sizeof(struct sm_lft_request),
 		[SM_OP_WATCH] = sizeof(struct sm_watch_request),
 		[SM_OP_SWEEP] = sizeof(struct sm_sweep_request),
+		[SM_OP_PARKED] = sizeof(struct sm_parked_request),
 	};
 	const struct sm_head *h = packet;
 

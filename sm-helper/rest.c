@@ -255,6 +255,7 @@ static void run_status(struct job *j)
 		json_set(j->reply, "peer", peer_status(o->peer));
 	json_set_bool(j->reply, "caching", j->rest->caching);
 	json_set_str(j->reply, "addresses", address_mode_name(o->addresses));
+	json_set(j->reply, "parked", rest_parked_json(&o->parked));
 	json_set(j->reply, "counters", c);
 	json_set_u64(j->reply, "switches", s.switches);
 	json_set_u64(j->reply, "ports", s.endports);
@@ -433,6 +434,7 @@ const struct http_route rest_routes[] = {
 	{"POST", "/v1/bind", post_bind, REST_PEER},
 	{"POST", "/v1/unbind", post_unbind, REST_PEER},
 	{"POST", "/v1/moves", rest_post_moves, REST_PEER},
+	{"POST", "/v1/parked", rest_post_parked, REST_NOVA},
 	{"POST", "/v1/ranks", rest_post_ranks, REST_PEER},
 	{"POST", "/v1/subscriptions", post_subscription, REST_PEER},
 	{"GET", "/v1/peer", rest_get_peer, REST_REPLICA},

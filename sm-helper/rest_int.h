@@ -49,6 +49,9 @@ void rest_post_reconcile(struct http_request *req);
 void rest_get_verify(struct http_request *req);
 /* rest_moves.c */
 void rest_post_moves(struct http_request *req);
+/* rest_parked.c */
+void rest_post_parked(struct http_request *req);
+struct json_object *rest_parked_json(struct parked *k); /* NULL: nothing is parked */
 /* rest_loads.c */
 void rest_get_loads(struct http_request *req);
 /* rest_ranks.c */

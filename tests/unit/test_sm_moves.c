@@ -138,6 +138,31 @@ int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index
 	return -EIO;
 }
 
+/* Nothing is parked here: tests/unit/test_sm_parked.c. */
+int client_parked(struct client *c, uint32_t first, uint32_t flags,
+		  struct sm_parked_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
+{
+	(void)c;
+	(void)first;
+	(void)flags;
+	(void)ret_reply;
+	(void)error;
+	fail();
+	return -ECONNREFUSED;
+}
+
+int probe_port_info(struct probe *m, const struct probe_route *to, unsigned port,
+		    struct probe_port *ret_port, char error[static PROBE_ERROR_MAX])
+{
+	(void)m;
+	(void)to;
+	(void)port;
+	(void)ret_port;
+	(void)error;
+	fail();
+	return -EIO;
+}
+
 static int assign_one(const struct sm_target *t, struct sm_target *ret_before, uint16_t *ret_lid)
 {
 	int i = place_at(t->switch_guid, t->switch_port);

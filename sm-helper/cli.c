@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What ibvmig-sm's commands ask of the running daemon, and how they show it. */
+#include "sm-helper/cli.h"
+#include "common/http_client.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "sm-helper/listen.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ASK_MS 60000 /* a reconciliation asks every host */
+
+/* One call to the running daemon; says on stderr why it failed. */
+static int ask_daemon(const struct conf *conf, const char *method, const char *path,
+		      struct json_object *body, struct json_object **ret_answer)
+{
+	struct listeners listen = {0};
+	int rc = listen_secure(&listen, conf, NULL);
+	char *base AUTO_FREE = rc ? NULL : listen_url(&listen, conf);
+	char error[HTTP_ERROR_MAX] = "no memory";
+
+	if (base)
+		rc = http_call(base, method, path, body, ASK_MS, ret_answer, error);
+	if (base && rc)
+		fprintf(stderr, "ibvmig-sm: %s: %s\n", base, error);
+	listen_clear(&listen);
+	return base ? rc : -EIO;
+}
+
+static void print_json(struct json_object *answer)
+{
+	puts(json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PRETTY |
+							    JSON_C_TO_STRING_SPACED |
+							    JSON_C_TO_STRING_NOSLASHESCAPE));
+}
+
+int cli_status(const struct conf *conf, const char *word)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	(void)word;
+	if (ask_daemon(conf, "GET", "/v1/status", NULL, &answer))
+		return 1;
+	print_json(answer);
+	return !json_opt_bool(json_opt(answer, "sm"), "plugin", false);
+}
+
+int cli_vguids(const struct conf *conf, const char *word)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	(void)word;
+	if (ask_daemon(conf, "GET", "/v1/vguids", NULL, &answer))
+		return 1;
+	print_json(answer);
+	return 0;
+}
+
+int cli_reconcile(const struct conf *conf, const char *word)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object();
+	struct json_object *answer AUTO_JSON = NULL, *list;
+	int leaked = 0;
+
+	json_set_bool(body, "release", word != NULL);
+	if (ask_daemon(conf, "POST", "/v1/reconcile", body, &answer))
+		return 1;
+	print_json(answer);
+	list = json_opt(answer, "vguids");
+	for (size_t i = 0; i < json_object_array_length(list); i++)
+		leaked |= str_eq(json_opt_str(json_object_array_get_idx(list, i), "verdict", ""),
+				 "leaked");
+	return leaked;
+}
+
+int cli_verify(const struct conf *conf, const char *word)
+{
+	struct json_object *answer AUTO_JSON = NULL, *list;
+	int wrong = 0;
+
+	(void)word;
+	if (ask_daemon(conf, "GET", "/v1/verify", NULL, &answer))
+		return 1;
+	print_json(answer);
+	list = json_opt(answer, "vguids");
+	for (size_t i = 0; i < json_object_array_length(list); i++)
+		wrong |= !json_opt_bool(json_object_array_get_idx(list, i), "ok", false);
+	return wrong;
+}
+
+/* A port that an entry names, or a port's own LID. */
+static const char *held(struct json_object *entry, const char *key, char text[static 8])
+{
+	struct json_object *value = json_opt(entry, key);
+
+	if (!value)
+		return str_eq(key, "holds") && str_eq(json_opt_str(entry, "state", ""), "unknown")
+			       ? "?"
+			       : "none";
+	snprintf(text, 8, "%d", json_object_get_int(value));
+	return text;
+}
+
+static void print_held(struct json_object *entry)
+{
+	struct json_object *lid = json_opt(entry, "lid");
+	char what[24], holds[8], before[8], after[8];
+
+	snprintf(what, sizeof what, lid ? "LID %d" : "port %d",
+		 json_object_get_int(lid ? lid : json_opt(entry, "port")));
+	printf("%-20s %-18s %-10s %-8s %-8s %-8s %s%s\n", json_opt_str(entry, "switch", "-"),
+	       json_opt_str(entry, "switch_guid", "-"), what, held(entry, "holds", holds),
+	       held(entry, "before", before), held(entry, "after", after),
+	       json_opt_str(entry, "state", "-"),
+	       json_opt_bool(entry, "gone", false) ? ", gone" : "");
+}
+
+static void print_list(struct json_object *list)
+{
+	for (size_t i = 0; i < json_count(list); i++)
+		print_held(json_object_array_get_idx(list, i));
+}
+
+static void print_parked(struct json_object *parked)
+{
+	struct json_object *moves = json_opt(parked, "moves");
+
+	printf("%s\n", json_opt_str(parked, "why", ""));
+	for (size_t i = 0; i < json_count(moves); i++) {
+		struct json_object *m = json_object_array_get_idx(moves, i);
+		struct json_object *from = json_opt(m, "from"), *to = json_opt(m, "to");
+
+		printf("vGUID %s of VM %s: from %s of %s to %s of %s\n",
+		       json_opt_str(m, "vguid", "-"), json_opt_str(m, "vm", "-"),
+		       json_opt_str(from, "vf", "-"), json_opt_str(from, "host", "-"),
+		       json_opt_str(to, "vf", "-"), json_opt_str(to, "host", "-"));
+	}
+	printf("%-20s %-18s %-10s %-8s %-8s %-8s %s\n", "SWITCH", "GUID", "WHAT", "HOLDS", "BEFORE",
+	       "AFTER", "STATE");
+	print_list(json_opt(parked, "entries"));
+	print_list(json_opt(parked, "ports"));
+}
+
+int cli_parked(const struct conf *conf, const char *word)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object();
+	struct json_object *answer AUTO_JSON = NULL, *parked;
+
+	json_set_str(body, "action", word);
+	if (ask_daemon(conf, word ? "POST" : "GET", word ? "/v1/parked" : "/v1/status",
+		       word ? body : NULL, &answer))
+		return 1;
+	parked = json_opt(answer, "parked");
+	if (parked)
+		print_parked(parked);
+	else
+		puts("nothing is parked");
+	return parked != NULL;
+}

@@ -47,17 +47,6 @@ static void look(struct job *j)
 	json_set(j->out, "domains", domains);
 }
 
-static void add_vf(struct json_object *o, const struct vm *vm)
-{
-	char pkey[8];
-
-	snprintf(pkey, sizeof pkey, "0x%04x", vm->want.pkey);
-	json_set_str(o, "vf", vm->vf->name);
-	json_set_str(o, "pf", vm->want.pf);
-	json_set_guid(o, "vguid", vm->want.vguid);
-	json_set_str(o, "pkey", pkey);
-}
-
 static void looked(struct job *j)
 {
 	struct http_exchange *x = j->owner;
@@ -71,8 +60,8 @@ static void looked(struct job *j)
 		struct json_object *o = json_object_array_get_idx(domains, i);
 		const struct vm *vm = vm_find(j->d, json_opt_str(o, "uuid", ""));
 
-		if (vm && vm->vf)
-			add_vf(o, vm);
+		if (vm && vm_has_vfs(vm))
+			vm_set_vfs(o, vm);
 	}
 	drained_tell(j->d, j->out);
 	json_set_str(j->out, "host", j->d->settings->host_name);

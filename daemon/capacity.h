@@ -6,8 +6,8 @@
 struct http_request;
 
 /* {"host","memory_bytes","memory_available_bytes","pfs","vfs","domains":[{"uuid","name",
- * "memory_bytes"[,"vf","pf","vguid","pkey"]}]}: the domains that run, with or without a VF. 503
- * without libvirtd. */
+ * "memory_bytes"[,vm_set_vfs()]}]}: the domains that run, with or without VFs. 503 without
+ * libvirtd. */
 void capacity_get(struct http_request *req);
 
 #endif

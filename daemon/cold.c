@@ -67,7 +67,7 @@ static void save_run(struct job *j)
 
 static struct json_object *save_input(struct migration *m)
 {
-	struct json_object *in = src_vm_input(m);
+	struct json_object *in = migrate_input(m);
 
 	json_set_str(in, "file", m->file);
 	json_set_str(in, "id", m->id);
@@ -88,7 +88,8 @@ static void kept(struct migration *m)
 	migrate_measure(m, "save_us");
 	snprintf(note, sizeof note, "saved to %s", m->file);
 	migrate_save(m, note);
-	log_notice("VM %s: %s; its address and VF %s are kept", m->vm_name, note, m->from.vf);
+	log_notice("VM %s: %s; its %u VFs and their addresses are kept", m->vm_name, note,
+		   m->vf_count);
 	if (x)
 		http_reply(x, 200, migrate_record(m));
 }
@@ -163,7 +164,7 @@ void cold_not_restored(struct migration *m)
 	if (!*m->to.url || m->committed)
 		return;
 	snprintf(note, sizeof note, "host %s has not restored it", m->to.host);
-	m->to = (struct migrate_end){0};
+	m->to = (struct migrate_host){0};
 	migrate_save(m, note);
 	migrate_drive(m);
 }
@@ -260,7 +261,7 @@ void cold_recover(struct migration *m)
 }
 
 /* Why a saved VM cannot be restored at to, or NULL. */
-static const char *cannot_restore(const struct migration *m, const struct migrate_end *to)
+static const char *cannot_restore(const struct migration *m, const struct migrate_host *to)
 {
 	if (m->ended)
 		return "it has been restored already, and that file is old";
@@ -271,21 +272,21 @@ static const char *cannot_restore(const struct migration *m, const struct migrat
 	return NULL;
 }
 
-bool cold_answer_prepare(struct http_request *req, const char *id, const struct migrate_end *to)
+bool cold_answer_prepare(struct http_request *req, struct migration *asked)
 {
 	struct daemon *d = req->user;
-	struct migration *m = migrate_find(d, id, ROLE_SOURCE);
+	struct migration *m = migrate_find(d, asked->id, ROLE_SOURCE);
 	const char *why;
 
 	if (!m || !m->file)
 		return false;
-	why = cannot_restore(m, to);
+	why = cannot_restore(m, &asked->to);
 	if (why) {
 		http_fail(req->exchange, 409, "cannot-restore", "VM %s on host %s: %s", m->vm_name,
 			  d->settings->host_name, why);
 		return true;
 	}
-	m->to = *to;
+	src_set_destination(m, asked);
 	if (migrate_save(m, "a host restores it"))
 		http_fail(req->exchange, 409, "journal",
 			  "host %s cannot write its journal; is the disk full?",
@@ -308,18 +309,19 @@ bool cold_give_up(struct migration *m)
 
 bool cold_keeps(const struct daemon *d, uint64_t vguid)
 {
-	for (const struct migration *m = d->migrations; m; m = m->next)
-		if (m->state == M_SAVED && m->vguid == vguid)
+	for (struct migration *m = d->migrations; m; m = m->next)
+		if (m->state == M_SAVED && migrate_vf(m, vguid))
 			return true;
 	return false;
 }
 
 static void released(struct job *j)
 {
-	struct vf *vf = vf_by_name(&j->d->vfs, str(j, "vf"));
+	const char *name = vf_text_of(job_vf(j, 0), "vf");
+	struct vf *vf = vf_by_name(&j->d->vfs, name);
 
 	if (j->rc)
-		log_warn("VF %s of the saved VM %s was not given back cleanly: %s", str(j, "vf"),
+		log_warn("VF %s of the saved VM %s was not given back cleanly: %s", name,
 			 str(j, "name"), j->error);
 	if (vf && vf->leased && !strcmp(vf->vm, str(j, "vm")) && !vm_find(j->d, vf->vm))
 		vf_free_lease(&j->d->vfs, vf);
@@ -327,10 +329,13 @@ static void released(struct job *j)
 
 void cold_release(struct migration *m)
 {
-	struct vf *vf = vf_by_name(&m->d->vfs, m->from.vf);
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->vfs[i]);
 
-	if (vf && vf->leased && !strcmp(vf->vm, m->vm_uuid))
-		job_start(m->d, vm_work_lease_input(vf), vm_work_release, released, NULL, 0);
+		if (vf)
+			job_start(m->d, vm_work_lease_input(vf), vm_work_release, released, NULL,
+				  0);
+	}
 }
 
 /* ---- the request ---- */
@@ -352,7 +357,7 @@ static const char *cannot_save(struct vm *vm, const char *file)
 		return "file must be an absolute path of at most 1023 bytes";
 	if (saves(vm->d) >= COLD_JOBS_MAX)
 		return "8 other VMs are being saved: try again when one is through";
-	return src_cannot_migrate(vm, vm->want.vguid, NULL);
+	return src_cannot_migrate(vm, NULL);
 }
 
 void cold_post_save(struct http_request *req)
@@ -360,7 +365,6 @@ void cold_post_save(struct http_request *req)
 	struct daemon *d = req->user;
 	struct vm *vm = vm_by_name(d, req->param);
 	const char *file = json_opt_str(req->body, "file", NULL), *why = cannot_save(vm, file);
-	const struct migrate_end nowhere = {0};
 	struct migration *m;
 
 	if (why) {
@@ -373,7 +377,7 @@ void cold_post_save(struct http_request *req)
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 		return;
 	}
-	src_fill_record(m, vm, &nowhere);
+	src_fill_record(m, vm, NULL);
 	m->asked = m->strategy = STRATEGY_COLD;
 	str_set(&m->file, file);
 	m->waiting = req->exchange;

@@ -20,7 +20,7 @@ void cold_post_restore(struct http_request *req);
 /* ---- the host that saves; src_saved() is in migrate_step.h ---- */
 
 /* Of /v1/peer/prepare. true: it is about a VM that was saved here, and has been answered. */
-bool cold_answer_prepare(struct http_request *req, const char *id, const struct migrate_end *to);
+bool cold_answer_prepare(struct http_request *req, struct migration *asked);
 /* The destination has not restored the VM after all. */
 void cold_not_restored(struct migration *m);
 /* libvirt's and QEMU's word on a VM that is being saved. true: nothing else is to be done. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "common/http_server.h"
-#include "common/ib.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/loop.h"
@@ -90,19 +89,15 @@ static void resumed_alone(void *arg, int rc, struct json_object *answer, const c
 
 void cold_resume_alone(struct vm *vm)
 {
-	struct json_object *msg, *list;
-	char text[IB_GUID_TEXT];
+	struct json_object *msg;
 
 	if (!vm->saved_id || !vm->agent)
 		return;
 	msg = json_object_new_object();
-	list = json_object_new_array();
-	ib_guid_format(vm->want.vguid, text);
-	json_object_array_add(list, json_object_new_string(text));
 	json_set_str(msg, "op", "resume");
 	json_set_str(msg, "migration", vm->saved_id);
 	json_set_str(msg, "role", "mover");
-	json_set(msg, "vguids", list);
+	json_set(msg, "vguids", vm_guids(vm));
 	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
 	json_set_bool(msg, "moved", true);
 	agent_request(vm->agent, msg, RESUME_MS, resumed_alone, vm);

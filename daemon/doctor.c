@@ -175,6 +175,17 @@ static void done(struct job *j)
 	http_reply(j->owner, 200, top);
 }
 
+static bool uses_vfio(const struct vm *vm)
+{
+	for (unsigned i = 0; i < vm->vf_count; i++) {
+		const struct vf *vf = vm->vfs[i].lease;
+
+		if (vf && vf->attach && strstr(vf->attach, "vfio"))
+			return true;
+	}
+	return false;
+}
+
 static struct json_object *vms_of(struct daemon *d)
 {
 	struct json_object *list = json_object_new_array();
@@ -187,9 +198,7 @@ static struct json_object *vms_of(struct daemon *d)
 		o = vm_status(vm);
 		/* It holds what the loop goes on writing to; the worker must not share that. */
 		json_object_object_del(o, "migration");
-		json_set_str(o, "pf", *vm->want.pf ? vm->want.pf : NULL);
-		json_set_bool(o, "vfio",
-			      vm->vf && vm->vf->attach && strstr(vm->vf->attach, "vfio"));
+		json_set_bool(o, "vfio", uses_vfio(vm));
 		json_object_array_add(list, o);
 	}
 	return list;

@@ -94,20 +94,15 @@ static char *vf_pkey(xmlNodePtr node, struct domain_vf *vf)
 	return NULL;
 }
 
-static char *vf_rest(xmlNodePtr node, struct domain_vf *vf)
+static char *vf_index(xmlNodePtr node, struct domain_vf *vf)
 {
-	char *strategy AUTO_FREE = attr(node, "strategy"), *index AUTO_FREE = attr(node, "index");
+	char *index AUTO_FREE = attr(node, "index");
 	uint64_t n = 0;
 
-	if (index && parse_u64(index, 0, 15, &n))
-		return strf("index \"%.20s\" is wrong: it must be 0 to 15", index);
+	if (index && parse_u64(index, 0, DOMAIN_VFS_MAX - 1, &n))
+		return strf("index \"%.20s\" is wrong: it must be 0 to %d", index,
+			    DOMAIN_VFS_MAX - 1);
 	vf->index = (unsigned)n;
-	vf->strategy = STRATEGY_AUTO;
-	if (strategy && strategy_parse(strategy, &vf->strategy))
-		return strf(
-			"strategy \"%.20s\" is unknown: it must be auto, native, late, early or "
-			"cold",
-			strategy);
 	return NULL;
 }
 
@@ -128,7 +123,7 @@ static char *vf_pci(xmlNodePtr node, struct domain_vf *vf)
 	return NULL;
 }
 
-/* What is wrong with the metadata, owned by the caller, or NULL. */
+/* What is wrong with one element, owned by the caller, or NULL. */
 static char *parse_vf(xmlNodePtr node, struct domain_vf *vf)
 {
 	char *problem = vf_pf(node, vf);
@@ -139,28 +134,88 @@ static char *parse_vf(xmlNodePtr node, struct domain_vf *vf)
 		problem = vf_pkey(node, vf);
 	if (!problem)
 		problem = vf_pci(node, vf);
-	return problem ? problem : vf_rest(node, vf);
+	return problem ? problem : vf_index(node, vf);
+}
+
+/* They leave together: one strategy, said once or alike. */
+static char *parse_strategy(xmlNodePtr node, struct domain_info *info, bool *said)
+{
+	char *text AUTO_FREE = attr(node, "strategy");
+	enum domain_strategy strategy;
+
+	if (!text)
+		return NULL;
+	if (strategy_parse(text, &strategy))
+		return strf(
+			"strategy \"%.20s\" is unknown: it must be auto, native, late, early or "
+			"cold",
+			text);
+	if (*said && strategy != info->strategy)
+		return strf("strategy \"%s\" of one VF and \"%s\" of another: all VFs of a VM "
+			    "leave together, give one strategy",
+			    strategy_name(info->strategy), text);
+	info->strategy = strategy;
+	*said = true;
+	return NULL;
+}
+
+static char *check_twins(const struct domain_info *info)
+{
+	for (unsigned i = 1; i < info->vf_count; i++) {
+		if (info->vfs[i].index == info->vfs[i - 1].index)
+			return strf("index %u is that of two <ibvmig:vf> elements: each needs its "
+				    "own, 0 to %d",
+				    info->vfs[i].index, DOMAIN_VFS_MAX - 1);
+		for (unsigned k = 0; k < i; k++)
+			if (info->vfs[i].vguid == info->vfs[k].vguid)
+				return strf("vguid 0x%016llx is that of two <ibvmig:vf> elements: "
+					    "a vGUID must be unique in the subnet",
+					    (unsigned long long)info->vfs[i].vguid);
+	}
+	return NULL;
+}
+
+static int by_index(const void *a, const void *b)
+{
+	const struct domain_vf *x = a, *y = b;
+
+	return (int)x->index - (int)y->index;
+}
+
+static char *parse_vfs(xmlNodeSetPtr nodes, struct domain_info *info)
+{
+	char *problem = NULL;
+	bool said = false;
+
+	if (nodes->nodeNr > DOMAIN_VFS_MAX)
+		return strf("there are %d <ibvmig:vf> elements; a VM can have %d VFs",
+			    nodes->nodeNr, DOMAIN_VFS_MAX);
+	info->vf_count = (unsigned)nodes->nodeNr;
+	for (unsigned i = 0; !problem && i < info->vf_count; i++) {
+		problem = parse_vf(nodes->nodeTab[i], &info->vfs[i]);
+		if (!problem)
+			problem = parse_strategy(nodes->nodeTab[i], info, &said);
+	}
+	if (problem)
+		return problem;
+	qsort(info->vfs, info->vf_count, sizeof *info->vfs, by_index);
+	return check_twins(info);
 }
 
 static void parse_metadata(xmlXPathContextPtr x, struct domain_info *info)
 {
 	xmlXPathObjectPtr r AUTO_RESULT = NULL;
-	int n;
 
 	xmlXPathRegisterNs(x, (const xmlChar *)"ibvmig", (const xmlChar *)DOMAIN_XMLNS);
 	r = xmlXPathEvalExpression((const xmlChar *)"/domain/metadata//ibvmig:vf", x);
-	n = r && r->nodesetval ? r->nodesetval->nodeNr : 0;
-	info->wants_vf = n > 0;
-	if (n > 1)
-		info->problem = strf("there are %d <ibvmig:vf> elements; this version attaches "
-				     "one VF to a VM",
-				     n);
-	else if (n == 1)
-		info->problem = parse_vf(r->nodesetval->nodeTab[0], &info->vf);
+	info->strategy = STRATEGY_AUTO;
+	info->wants_vf = r && r->nodesetval && r->nodesetval->nodeNr > 0;
+	if (info->wants_vf)
+		info->problem = parse_vfs(r->nodesetval, info);
 }
 
 /* libvirt names root port N "pci.N"; a port holds one device, at the bus of that number. */
-static void find_root_port(xmlXPathContextPtr x, struct domain_info *info)
+static void find_root_ports(xmlXPathContextPtr x, struct domain_info *info)
 {
 	xmlXPathObjectPtr ports AUTO_RESULT = xmlXPathEvalExpression(
 		(const xmlChar *)"/domain/devices/controller[@type='pci'][@model='pcie-root-port']",
@@ -183,13 +238,11 @@ static void find_root_port(xmlXPathContextPtr x, struct domain_info *info)
 			is_port[n] = false;
 		xmlFree(bus);
 	}
-	/* The last one: libvirt gives out the first ones for its own hot-plug. */
-	for (unsigned i = ROOT_PORTS_MAX - 1; i > 0; i--) {
-		if (is_port[i]) {
-			snprintf(info->root_port, sizeof info->root_port, "pci.%u", i);
-			return;
-		}
-	}
+	/* The last ones: libvirt gives out the first ones for its own hot-plug. */
+	for (unsigned i = ROOT_PORTS_MAX - 1; i > 0 && info->root_port_count < DOMAIN_VFS_MAX; i--)
+		if (is_port[i])
+			snprintf(info->root_ports[info->root_port_count++],
+				 sizeof *info->root_ports, "pci.%u", i);
 }
 
 static int parse_identity(xmlXPathContextPtr x, struct domain_info *info)
@@ -218,7 +271,7 @@ int domain_parse(const char *xml, size_t bytes, struct domain_info **ret_info)
 		return -EBADMSG;
 	}
 	parse_metadata(x, info);
-	find_root_port(x, info);
+	find_root_ports(x, info);
 	info->channel_path = text_at(x, "/domain/devices/channel[target/@name='" DOMAIN_CHANNEL
 					"']/source/@path");
 	info->channel_alias = text_at(x, "/domain/devices/channel[target/@name='" DOMAIN_CHANNEL
@@ -236,4 +289,9 @@ void domain_free(struct domain_info *info)
 	free(info->channel_path);
 	free(info->channel_alias);
 	free(info);
+}
+
+void domain_dev_id(const struct domain_vf *vf, char ret_id[static QMP_DEV_ID])
+{
+	snprintf(ret_id, QMP_DEV_ID, "ibvf%u", vf->index);
 }

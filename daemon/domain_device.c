@@ -97,38 +97,56 @@ static const char *option_of(struct json_object *command)
 	return !strcmp(execute, "object-add") ? "-object" : NULL;
 }
 
-static int add_commands(xmlNodePtr line, const char *commands, const char *dev_id, const char *bus,
-			char *error)
+/* *n: arguments added so far. */
+static int add_command(xmlNodePtr line, struct json_object *c, const struct domain_plug *plug,
+		       unsigned *n, char *error)
 {
-	char *wrapped AUTO_FREE = strf("{\"list\":%s}", commands), count[16];
-	struct json_object *wrapper AUTO_JSON = NULL, *list;
-	unsigned n = 0;
+	struct json_object *args = json_opt(c, "arguments");
+	const char *option = option_of(c);
 
-	if (!line || !wrapped || json_parse(wrapped, strlen(wrapped), &wrapper))
+	if (!option || !args || *n + 2 > ARGS_MAX) {
+		snprintf(error, HTTP_ERROR_MAX,
+			 "%s of the VF provider cannot be an argument of QEMU",
+			 json_opt_str(c, "execute", "a command"));
+		return -EOPNOTSUPP;
+	}
+	if (!strcmp(option, "-device")) {
+		json_set_str(args, "id", plug->dev_id);
+		json_set_str(args, "bus", plug->bus);
+	}
+	add(line, "arg", NULL, option);
+	add(line, "arg", NULL, json_text(args));
+	*n += 2;
+	return 0;
+}
+
+static int add_device(xmlNodePtr line, const struct domain_plug *plug, unsigned *n, char *error)
+{
+	char *wrapped AUTO_FREE = strf("{\"list\":%s}", plug->commands);
+	struct json_object *wrapper AUTO_JSON = NULL, *list;
+	int rc = 0;
+
+	if (!wrapped || json_parse(wrapped, strlen(wrapped), &wrapper))
 		return -EBADMSG;
 	list = json_opt(wrapper, "list");
-	for (size_t i = 0; i < json_count(list) && n < ARGS_MAX; i++) {
-		struct json_object *c = json_object_array_get_idx(list, i);
-		struct json_object *args = json_opt(c, "arguments");
-		const char *option = option_of(c);
+	for (size_t i = 0; !rc && i < json_count(list); i++)
+		rc = add_command(line, json_object_array_get_idx(list, i), plug, n, error);
+	return rc;
+}
 
-		if (!option || !args) {
-			snprintf(error, HTTP_ERROR_MAX,
-				 "%s of the VF provider cannot be an argument of QEMU",
-				 json_opt_str(c, "execute", "a command"));
-			return -EOPNOTSUPP;
-		}
-		if (!strcmp(option, "-device")) {
-			json_set_str(args, "id", dev_id);
-			json_set_str(args, "bus", bus);
-		}
-		add(line, "arg", NULL, option);
-		add(line, "arg", NULL, json_text(args));
-		n += 2;
-	}
-	snprintf(count, sizeof count, "%u", n);
-	add(line, "env", MARK, count);
-	return 0;
+static int add_devices(xmlNodePtr line, const struct domain_plug *plugs, unsigned count,
+		       char *error)
+{
+	char text[16];
+	unsigned n = 0;
+	int rc = line ? 0 : -EBADMSG;
+
+	for (unsigned i = 0; !rc && i < count; i++)
+		rc = add_device(line, &plugs[i], &n, error);
+	snprintf(text, sizeof text, "%u", n);
+	if (!rc)
+		add(line, "env", MARK, text);
+	return rc;
 }
 
 static char *print(xmlDocPtr doc)
@@ -143,8 +161,8 @@ static char *print(xmlDocPtr doc)
 	return copy;
 }
 
-int domain_with_device(const char *xml, const char *commands, const char *dev_id, const char *bus,
-		       char **ret_xml, char error[static HTTP_ERROR_MAX])
+int domain_with_devices(const char *xml, const struct domain_plug *plugs, unsigned count,
+			char **ret_xml, char error[static HTTP_ERROR_MAX])
 {
 	size_t bytes = strlen(xml);
 	xmlDocPtr doc __attribute__((cleanup(free_doc))) =
@@ -163,8 +181,8 @@ int domain_with_device(const char *xml, const char *commands, const char *dev_id
 	line = child(root, "commandline");
 	if (line)
 		changed = remove_ours(line);
-	if (commands) {
-		rc = add_commands(command_line(root), commands, dev_id, bus, error);
+	if (count) {
+		rc = add_devices(command_line(root), plugs, count, error);
 		changed = true;
 	}
 	*ret_xml = !rc && changed ? print(doc) : NULL;

@@ -184,7 +184,7 @@ static void on_end(struct migration *m)
 		cold_release(m);
 	else if (m->state == M_ABORTED && vm && m->vm_dead)
 		vm_release(vm, false);
-	else if (m->state == M_ABORTED && vm && m->device_gone)
+	else if (m->state == M_ABORTED && vm && migrate_devices_gone(m))
 		vm_device_lost(vm);
 }
 
@@ -609,7 +609,8 @@ void migrate_set_committed(struct migration *m)
 	/* Its QEMU may linger: what is sent to the VM from now on goes to its new host. */
 	if (vm && m->role == SRC) {
 		vm->state = VM_LEAVING;
-		relay_set_route(m->d->relay, m->vguid, m->to.url);
+		for (unsigned i = 0; i < m->vf_count; i++)
+			relay_set_route(m->d->relay, m->vfs[i].vguid, m->to.url);
 	}
 	migrate_save(m, "COMMIT");
 }

@@ -55,11 +55,25 @@ struct migrate_row {
 /* What QEMU's migration job at the source is known to do. */
 enum migrate_job { JOB_NONE, JOB_ACTIVE, JOB_COMPLETED, JOB_FAILED };
 
+struct migrate_host {
+	char host[64], url[256];
+};
+
+/* A VF of one of the two hosts. */
 struct migrate_end {
-	char host[64], url[256], vf[VF_NAME_MAX];
+	char vf[VF_NAME_MAX];
 	uint64_t parked_guid;
 	uint64_t port_guid;  /* where VFs share their port's LID: that port; 0: not known */
 	unsigned guid_index; /* and the entry of its GUID table */
+};
+
+/* One of the VM's VFs: what stays, and what it is at both ends. */
+struct migrate_vf {
+	uint64_t vguid;
+	uint16_t pkey;
+	char dev_id[QMP_DEV_ID], bus[16];
+	struct migrate_end from, to;
+	bool device_gone; /* source: QEMU has it no more */
 };
 
 /* A host with VMs that the moving VM is connected to. */
@@ -89,19 +103,18 @@ struct migration {
 	enum migrate_state state, reached; /* reached: the furthest state, for walking back */
 	bool back, committed, ended;
 	char vm_uuid[37], vm_name[64];
-	uint64_t vguid;
-	uint16_t pkey;
+	struct migrate_vf vfs[DOMAIN_VFS_MAX]; /* all of them move, or none */
+	unsigned vf_count;
 	enum domain_strategy asked, strategy; /* strategy: as asked, until PREPARE has chosen */
-	bool state_there;                     /* the destination's VF takes the state of ours */
-	char dev_id[QMP_DEV_ID], bus[16];
-	struct migrate_end from, to;
+	bool state_there;                     /* the destination's VFs take the state of ours */
+	struct migrate_host from, to;
 	struct migrate_peer peers[MIGRATE_PEERS_MAX];
 	unsigned peer_count;
 	char reason[HTTP_ERROR_MAX];  /* why it is walked back, or "" */
 	char trouble[HTTP_ERROR_MAX]; /* what the last try of a step ran into, or "" */
 
 	/* What has been done to the world; undo() looks here. */
-	bool armed, ballast, raised, suspended, device_del_sent, device_gone, parked, moved;
+	bool armed, ballast, raised, suspended, device_del_sent, parked, moved;
 	bool attached, resumed, switch_ordered;
 	/* What has been seen. */
 	enum migrate_job job;
@@ -185,8 +198,8 @@ struct vm *migrate_vm(struct migration *m);
 bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c);
 void migrate_monitor_event(struct daemon *d, const char *uuid, const char *event,
 			   struct json_object *details);
-/* The VF of a VM has left QEMU. false: no migration wanted that. */
-bool migrate_device_deleted(struct daemon *d, const char *uuid);
+/* A VF of a VM has left QEMU. false: no migration wanted that. */
+bool migrate_device_deleted(struct daemon *d, const char *uuid, const char *dev_id);
 void migrate_vm_known(struct vm *vm);
 void migrate_agent_changed(struct vm *vm);
 

@@ -13,11 +13,18 @@
 void choice_facts(struct vm *vm, struct json_object *query, struct strategy_facts *ret_facts)
 {
 	struct json_object *kernel = json_opt(query, "kernel");
-	const char *attach = vm->vf && vm->vf->attach ? vm->vf->attach : "[]";
+	unsigned with_state = 0, fixed = 0;
 
+	for (unsigned i = 0; i < vm->vf_count; i++) {
+		const struct vf *vf = vm->vfs[i].lease;
+		const char *attach = vf && vf->attach ? vf->attach : "[]";
+
+		with_state += qmp_device_flag(attach, QMP_MIGRATES_STATE);
+		fixed += qmp_device_flag(attach, QMP_NATIVE);
+	}
 	*ret_facts = (struct strategy_facts){
-		.state_here = qmp_device_flag(attach, QMP_MIGRATES_STATE),
-		.fixed = qmp_device_flag(attach, QMP_NATIVE),
+		.state_here = with_state && with_state == vm->vf_count,
+		.fixed = fixed,
 		.agent = query,
 		.agent_needed = vm->d->settings->require_agent,
 	};

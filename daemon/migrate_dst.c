@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The steps of the host that the VM comes to. */
 #include "common/http_server.h"
-#include "common/ib.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/loop.h"
@@ -10,7 +9,7 @@
 #include "daemon/daemon.h"
 #include "daemon/domain.h"
 #include "daemon/domain_device.h"
-#include "daemon/job.h"
+#include "daemon/job_vfs.h"
 #include "daemon/locate.h"
 #include "daemon/migrate_step.h"
 #include "daemon/provider.h"
@@ -37,26 +36,31 @@ static const char *str(struct job *j, const char *key)
 	return json_opt_str(j->in, key, "");
 }
 
-static uint64_t guid(struct job *j, const char *key)
+/* All leases are there. The first one that is not goes into the reason. */
+static int check_leases(struct migration *m)
 {
-	uint64_t value = 0;
-
-	ib_guid_parse(str(j, key), &value);
-	return value;
+	for (unsigned i = 0; i < m->vf_count; i++)
+		if (!migrate_lease(m, &m->vfs[i]))
+			return migrate_error(m, -ENOENT, "the lease of VF %s is gone",
+					     m->vfs[i].to.vf);
+	return 0;
 }
 
-static struct vf *our_vf(struct migration *m)
+static bool has_leases(const struct migration *m)
 {
-	struct vf *vf = vf_by_name(&m->d->vfs, m->to.vf);
-
-	return vf && vf->leased && !strcmp(vf->vm, m->vm_uuid) ? vf : NULL;
+	for (unsigned i = 0; i < m->vf_count; i++)
+		if (migrate_lease(m, &m->vfs[i]))
+			return true;
+	return false;
 }
 
 /* ---- PREPARE ---- */
 
-/* no_vf: the VM runs at its source without a VF, so there is nothing for us to do. */
+/* The VM's host has all its vGUIDs. no_vf: the VM runs at its source without a VF, so there is
+ * nothing for us to do. */
 static int find_source(struct job *j, struct location *source)
 {
+	const char *vguid = vf_text_of(job_vf(j, 0), "vguid");
 	char why[HTTP_ERROR_MAX];
 	int rc;
 
@@ -65,12 +69,12 @@ static int find_source(struct job *j, struct location *source)
 		snprintf(source->url, sizeof source->url, "%s", str(j, "source"));
 		return 0;
 	}
-	rc = locate_guid(j->d->settings, guid(j, "vguid"), source, j->error);
+	rc = locate_guid(j->d->settings, vf_guid_of(job_vf(j, 0), "vguid"), source, j->error);
 	if (!rc && !str_eq(source->vm, str(j, "vm")))
 		return job_fail(j, -EEXIST,
 				"vguid %s belongs to another VM, on host %s: a vGUID must be "
 				"unique in the subnet",
-				str(j, "vguid"), source->host);
+				vguid, source->host);
 	if (rc == -ENOENT && !locate_vm(j->d->settings, str(j, "vm"), source, why)) {
 		json_set_bool(j->out, "no_vf", true);
 		return j->rc = -ENODEV;
@@ -78,12 +82,32 @@ static int find_source(struct job *j, struct location *source)
 	return j->rc = rc;
 }
 
+/* Whether QEMU would take the state of every one. */
+static bool states_there(const struct job *j)
+{
+	for (size_t i = 0; i < job_vf_count(j); i++)
+		if (!qmp_device_flag(vf_text_of(job_vf(j, i), "attach"), QMP_NATIVE))
+			return false;
+	return true;
+}
+
+static struct json_object *prepare_body(struct job *j)
+{
+	struct json_object *body = json_object_new_object();
+	const char *const keys[] = {"migration", "vm", "name", "strategy"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		json_set_str(body, keys[i], str(j, keys[i]));
+	json_set(body, "to", json_object_get(json_opt(j->in, "to")));
+	json_set(body, "vfs", json_object_get(json_opt(j->in, "record")));
+	json_set_bool(body, "state_there", states_there(j));
+	return body;
+}
+
 static void prepare_run(struct job *j)
 {
-	struct json_object *body AUTO_JSON = json_object_new_object(), *answer = NULL;
-	struct json_object *to = json_object_new_object();
+	struct json_object *body AUTO_JSON = NULL, *answer = NULL;
 	struct location source = {0};
-	const char *const keys[] = {"migration", "vm", "name", "vguid", "strategy"};
 
 	if (find_source(j, &source))
 		return;
@@ -91,18 +115,9 @@ static void prepare_run(struct job *j)
 		job_fail(j, -EALREADY, "it runs on this host already");
 		return;
 	}
-	if (vm_work_prepare(j))
+	if (job_each_vf(j, vm_work_prepare))
 		return;
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-		json_set_str(body, keys[i], str(j, keys[i]));
-	json_set_str(to, "host", j->d->settings->host_name);
-	json_set_str(to, "url", j->d->settings->url);
-	json_set_str(to, "vf", str(j, "vf"));
-	json_set_str(to, "parked_guid", str(j, "parked_guid"));
-	vf_copy_entry(to, j->in);
-	json_set_bool(body, "state_there",
-		      qmp_device_flag(json_opt_str(j->out, "attach", ""), QMP_NATIVE));
-	json_set(body, "to", to);
+	body = prepare_body(j);
 	j->rc = http_call(source.url, "POST", "/v1/peer/prepare", body, PREPARE_DEADLINE_MS,
 			  &answer, j->error);
 	json_set(j->out, "answer", answer);
@@ -110,45 +125,75 @@ static void prepare_run(struct job *j)
 
 /* QEMU loads a device's state only into one that it has started with; one of an earlier migration
  * has another VF's name. */
-static int change_xml(struct migration *m, const struct vf *vf)
+static int change_xml(struct migration *m)
 {
 	bool native = m->strategy == STRATEGY_NATIVE;
 	char *xml AUTO_FREE = TAKE(m->hook_xml);
+	struct domain_plug plugs[DOMAIN_VFS_MAX];
 	char error[HTTP_ERROR_MAX] = "";
-	int rc = !xml ? -EINVAL
-		      : domain_with_device(xml, native ? vf->attach : NULL, m->dev_id, m->bus,
-					   &m->hook_xml, error);
+	int rc;
 
+	for (unsigned i = 0; i < m->vf_count; i++)
+		plugs[i] = (struct domain_plug){.commands = migrate_lease(m, &m->vfs[i])->attach,
+						.dev_id = m->vfs[i].dev_id,
+						.bus = m->vfs[i].bus};
+	rc = !xml ? -EINVAL
+		  : domain_with_devices(xml, plugs, native ? m->vf_count : 0, &m->hook_xml, error);
 	return rc ? migrate_error(m, rc, "%s", error) : 0;
+}
+
+/* What the source says of a VF, and what the provider has said of ours. */
+static int keep_vf(struct migration *m, struct migrate_vf *v, struct json_object *answer,
+		   struct json_object *prepared)
+{
+	struct vf *vf = migrate_lease(m, v);
+	struct json_object *from = json_opt(answer, "from");
+
+	if (!vf || !from)
+		return -EPROTO;
+	migrate_end_load(&v->from, from);
+	snprintf(v->bus, sizeof v->bus, "%s", json_opt_str(answer, "bus", ""));
+	snprintf(vf->bus, sizeof vf->bus, "%s", v->bus);
+	json_set_u64(prepared, "lid", json_opt_u64(answer, "lid", 0));
+	vm_work_keep(&m->d->vfs, vf, prepared);
+	return 0;
+}
+
+static struct json_object *answer_of(struct json_object *answer, uint64_t vguid)
+{
+	struct json_object *list = json_opt(answer, "vfs");
+
+	for (size_t i = 0; i < json_count(list); i++)
+		if (vf_guid_of(json_object_array_get_idx(list, i), "vguid") == vguid)
+			return json_object_array_get_idx(list, i);
+	return NULL;
+}
+
+static int keep_answer(struct migration *m, struct job *j)
+{
+	struct json_object *answer = json_opt(j->out, "answer");
+	int rc = 0;
+
+	migrate_host_load(&m->from, json_opt(answer, "from"));
+	for (unsigned i = 0; !rc && i < m->vf_count; i++)
+		rc = keep_vf(m, &m->vfs[i], answer_of(answer, m->vfs[i].vguid), job_vf(j, i));
+	if (rc)
+		return migrate_error(m, rc,
+				     "the source's answer to prepare lacks a VF of the VM: do both "
+				     "hosts run the same version of ibvmigd?");
+	strategy_parse(json_opt_str(answer, "strategy", ""), &m->strategy);
+	json_set(m->data, "choice", json_object_get(json_opt(answer, "choice")));
+	return change_xml(m);
 }
 
 static void prepared(struct migration *m, struct job *j)
 {
-	struct json_object *answer = json_opt(j->out, "answer"), *from = json_opt(answer, "from");
-	struct vf *vf = our_vf(m);
-
-	if (j->rc) {
-		if (json_opt_bool(j->out, "no_vf", false))
-			migrate_fail(m, j->rc, "it runs without a VF at its source");
-		else
-			migrate_fail(m, j->rc, "%s", j->error);
+	if (j->rc && json_opt_bool(j->out, "no_vf", false)) {
+		migrate_fail(m, j->rc, "it runs without a VF at its source");
 		return;
 	}
-	if (!vf || !from) {
-		migrate_fail(m, -EPROTO, "the source's answer to prepare has no field \"from\"");
-		return;
-	}
-	migrate_end_load(&m->from, from);
-	snprintf(m->bus, sizeof m->bus, "%s", json_opt_str(answer, "bus", ""));
-	snprintf(vf->bus, sizeof vf->bus, "%s", m->bus);
-	str_set(&vf->attach, json_opt_str(j->out, "attach", "[]"));
-	str_set(&vf->detach, json_opt_str(j->out, "detach", "[]"));
-	vf->lid = (unsigned)json_opt_u64(answer, "lid", 0);
-	vf_save(&m->d->vfs, vf);
-	strategy_parse(json_opt_str(answer, "strategy", ""), &m->strategy);
-	json_set(m->data, "choice", json_object_get(json_opt(answer, "choice")));
-	if (change_xml(m, vf)) {
-		migrate_fail(m, -EINVAL, "%s", m->reason);
+	if (j->rc || keep_answer(m, j)) {
+		migrate_fail(m, -EINVAL, "%s", j->rc ? j->error : m->reason);
 		return;
 	}
 	m->armed = true;
@@ -157,12 +202,13 @@ static void prepared(struct migration *m, struct job *j)
 	migrate_answer_waiting(m, 0);
 }
 
-static struct json_object *prepare_input(struct migration *m, struct vf *vf)
+static struct json_object *prepare_input(struct migration *m)
 {
-	struct json_object *in = vm_work_lease_input(vf);
+	struct json_object *in = migrate_input(m);
 
-	json_set_str(in, "migration", m->id);
 	json_set_str(in, "strategy", strategy_name(m->asked));
+	json_set(in, "to", migrate_host_json(&m->to));
+	json_set(in, "record", migrate_vfs_json(m));
 	if (m->asked == STRATEGY_COLD)
 		json_set_str(in, "source", m->from.url);
 	return in;
@@ -213,7 +259,7 @@ static int over_time(struct migration *m)
 
 int dst_prepare(struct migration *m)
 {
-	struct vf *vf = our_vf(m);
+	int rc;
 
 	if (m->armed && m->switch_ordered)
 		return STEP_DONE;
@@ -222,35 +268,27 @@ int dst_prepare(struct migration *m)
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
-	if (!vf)
-		return migrate_error(m, -ENOENT, "the lease of VF %s is gone", m->to.vf);
-	return migrate_job(m, prepare_input(m, vf), prepare_run, prepared) ? -ENOMEM : STEP_WAIT;
-}
-
-static void release_run(struct job *j)
-{
-	j->rc = provider_release(j->d->provider, str(j, "vf"), j->error);
+	rc = check_leases(m);
+	if (rc)
+		return rc;
+	return migrate_job(m, prepare_input(m), prepare_run, prepared) ? -ENOMEM : STEP_WAIT;
 }
 
 static void released(struct migration *m, struct job *j)
 {
-	struct vf *vf = our_vf(m);
-
 	if (j->rc) {
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	if (vf)
-		vf_free_lease(&m->d->vfs, vf);
+	migrate_free_leases(m);
 	m->step.phase = 100;
 }
 
 int dst_prepare_undo(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
-	struct json_object *in;
 
-	if (m->step.phase == 100 || !our_vf(m)) {
+	if (m->step.phase == 100 || !has_leases(m)) {
 		if (vm && vm->state == VM_INCOMING)
 			vm_forget(vm);
 		return STEP_DONE;
@@ -258,29 +296,46 @@ int dst_prepare_undo(struct migration *m)
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
-	in = json_object_new_object();
-	json_set_str(in, "vf", m->to.vf);
-	return migrate_job(m, in, release_run, released) ? -ENOMEM : STEP_WAIT;
+	return migrate_job(m, migrate_input(m), migrate_release_run, released) ? -ENOMEM
+									       : STEP_WAIT;
 }
 
 /* ---- SWITCH ---- */
+
+static int show_guid(struct job *j, struct json_object *vf, char *error)
+{
+	return provider_set_guid(j->d->provider, vf_text_of(vf, "vf"), vf_guid_of(vf, "vguid"),
+				 error);
+}
 
 static void switch_run(struct job *j)
 {
 	struct json_object *answer = NULL;
 	uint64_t start_us = now_us();
 
-	j->rc = provider_set_guid(j->d->provider, str(j, "vf"), guid(j, "vguid"), j->error);
+	job_each_vf(j, show_guid);
 	json_set_u64(j->out, "set_guid_us", now_us() - start_us);
 	if (!j->rc)
 		j->rc = sm_call(j->d->settings, "POST", "/v1/moves",
-				json_object_get(json_opt(j->in, "move")), &answer, j->error);
+				json_object_get(json_opt(j->in, "moves")), &answer, j->error);
 	json_set(j->out, "answer", answer);
+}
+
+static void keep_lids(struct migration *m, struct json_object *answer)
+{
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		struct json_object *moved = repath_move_of(answer, m->vfs[i].vguid);
+		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+
+		if (!vf)
+			continue;
+		vf->lid = (unsigned)json_opt_u64(moved, "lid_after", vf->lid);
+		vf_save(&m->d->vfs, vf);
+	}
 }
 
 static void switched(struct migration *m, struct job *j)
 {
-	struct vf *vf = our_vf(m);
 	struct json_object *answer = json_opt(j->out, "answer");
 
 	if (j->rc) {
@@ -291,18 +346,14 @@ static void switched(struct migration *m, struct job *j)
 	m->reason[0] = '\0'; /* of a try before this one */
 	json_set_u64(m->data, "set_guid_us", json_opt_u64(j->out, "set_guid_us", 0));
 	json_set(m->data, "move", json_object_get(answer));
-	if (vf) {
-		vf->lid = (unsigned)json_opt_u64(answer, "lid_after", vf->lid);
-		vf_save(&m->d->vfs, vf);
-	}
+	keep_lids(m, answer);
 	migrate_measure(m, "switch_us");
 	migrate_answer_waiting(m, 0);
 }
 
 int dst_switch(struct migration *m)
 {
-	struct json_object *in, *move;
-	char pkey[8];
+	struct json_object *in;
 
 	if (m->moved)
 		return STEP_DONE;
@@ -314,26 +365,23 @@ int dst_switch(struct migration *m)
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = m->parked = true;
-	snprintf(pkey, sizeof pkey, "0x%04x", m->pkey);
-	in = json_object_new_object();
-	move = json_object_new_object();
-	json_set_str(in, "vf", m->to.vf);
-	json_set_guid(in, "vguid", m->vguid);
-	json_set_guid(move, "vguid", m->vguid);
-	json_set_str(move, "vm", m->vm_uuid);
-	json_set_str(move, "pkey", pkey);
-	json_set(move, "from", migrate_end_json(&m->from));
-	json_set(move, "to", migrate_end_json(&m->to));
-	json_set(in, "move", move);
+	in = migrate_input(m);
+	json_set(in, "moves", migrate_moves(m, false));
 	return migrate_job(m, in, switch_run, switched) ? -ENOMEM : STEP_WAIT;
+}
+
+static int park(struct job *j, struct json_object *vf, char *error)
+{
+	return provider_set_guid(j->d->provider, vf_text_of(vf, "vf"),
+				 vf_guid_of(vf, "parked_guid"), error);
 }
 
 static void park_run(struct job *j)
 {
-	j->rc = provider_set_guid(j->d->provider, str(j, "vf"), guid(j, "parked_guid"), j->error);
+	job_each_vf(j, park);
 }
 
-static void vf_parked(struct migration *m, struct job *j)
+static void vfs_parked(struct migration *m, struct job *j)
 {
 	if (j->rc) {
 		migrate_fail(m, j->rc, "%s", j->error);
@@ -346,34 +394,34 @@ static void vf_parked(struct migration *m, struct job *j)
 /* The move in the subnet is the source's to take back, once both VFs are right. */
 int dst_switch_undo(struct migration *m)
 {
-	struct json_object *in;
-
 	if (!m->parked)
 		return STEP_DONE;
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
-	in = json_object_new_object();
-	json_set_str(in, "vf", m->to.vf);
-	json_set_guid(in, "parked_guid", m->to.parked_guid);
-	return migrate_job(m, in, park_run, vf_parked) ? -ENOMEM : STEP_WAIT;
+	return migrate_job(m, migrate_input(m), park_run, vfs_parked) ? -ENOMEM : STEP_WAIT;
 }
 
 /* ---- ATTACH ---- */
 
+/* With strategy native QEMU has started with it. */
+static int find_native(struct job *j, struct json_object *vf, char *error)
+{
+	bool has = false;
+	int rc = qmp_has_device(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), &has, error);
+
+	if (rc || has)
+		return rc;
+	snprintf(error, HTTP_ERROR_MAX, "QEMU was not started with the VF");
+	return -ENODEV;
+}
+
 static void attach_run(struct job *j)
 {
+	bool native = json_opt_bool(j->in, "native", false);
 	char why[HTTP_ERROR_MAX];
-	bool has = false;
 
-	if (json_opt_bool(j->in, "native", false)) {
-		j->rc = qmp_has_device(j->d->virt, str(j, "vm"), str(j, "dev_id"), &has, j->error);
-		if (!j->rc && !has)
-			job_fail(j, -ENODEV, "QEMU was not started with the VF");
-	} else {
-		j->rc = qmp_attach(j->d->virt, str(j, "vm"), str(j, "attach"), str(j, "dev_id"),
-				   str(j, "bus"), j->error);
-	}
+	job_each_vf(j, native ? find_native : vm_work_plug);
 	if (!j->rc && virt_set_max_speed(j->d->virt, str(j, "vm"), SPEED_PRESET_MIB, why))
 		log_warn("VM %s: %s: its next migration may be too quick to be held",
 			 str(j, "name"), why);
@@ -382,7 +430,6 @@ static void attach_run(struct job *j)
 static void attached(struct migration *m, struct job *j)
 {
 	struct vm *vm = migrate_vm(m);
-	struct vf *vf = our_vf(m);
 
 	if (j->rc) {
 		migrate_fail(m, j->rc, "%s", j->error);
@@ -390,10 +437,16 @@ static void attached(struct migration *m, struct job *j)
 	}
 	json_set_u64(m->data, "attach_us", now_us() - m->committed_us);
 	m->attached = true;
-	if (vm && vf) {
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+
+		if (!vf)
+			continue;
 		vf->migration[0] = '\0';
 		vf_save(&m->d->vfs, vf);
-		vm_set_vf(vm, vf);
+	}
+	if (vm && vm_take_leases(vm)) {
+		vm_attached(vm);
 		vm->migration = m;
 	}
 	dst_tell_source(m);
@@ -402,18 +455,18 @@ static void attached(struct migration *m, struct job *j)
 int dst_attach(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
-	struct vf *vf = our_vf(m);
 	struct json_object *in;
+	int rc;
 
 	if (m->attached || m->vm_dead)
 		return STEP_DONE;
 	if (!m->guest_resumed || m->step.started || !vm)
 		return STEP_WAIT;
-	if (!vf)
-		return migrate_error(m, -ENOENT, "the lease of VF %s is gone", m->to.vf);
+	rc = check_leases(m);
+	if (rc)
+		return rc;
 	m->step.started = true;
-	in = vm_work_lease_input(vf);
-	json_set_str(in, "dev_id", m->dev_id);
+	in = migrate_input(m);
 	json_set_bool(in, "native", m->strategy == STRATEGY_NATIVE);
 	return migrate_job(m, in, attach_run, attached) ? -ENOMEM : STEP_WAIT;
 }
@@ -444,12 +497,9 @@ static void agent_resumed(struct migration *m, int rc, struct json_object *answe
 
 static void ask_resume(struct migration *m, struct vm *vm)
 {
-	struct json_object *msg = json_object_new_object(), *list = json_object_new_array();
-	struct json_object *paths = repath_of_mover(json_opt(m->data, "move"), m->vguid);
-	char text[IB_GUID_TEXT];
+	struct json_object *msg = json_object_new_object(), *list = migrate_guids(m);
+	struct json_object *paths = repath_of_mover(json_opt(m->data, "move"), list);
 
-	ib_guid_format(m->vguid, text);
-	json_object_array_add(list, json_object_new_string(text));
 	json_set_str(msg, "op", "resume");
 	json_set_str(msg, "migration", m->id);
 	json_set_str(msg, "role", "mover");
@@ -491,14 +541,12 @@ static int resume_wait(struct migration *m, struct vm *vm)
 static void dead_released(struct migration *m, struct job *j)
 {
 	struct vm *vm = migrate_vm(m);
-	struct vf *vf = our_vf(m);
 
 	if (j->rc) {
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	if (vf)
-		vf_free_lease(&m->d->vfs, vf);
+	migrate_free_leases(m);
 	if (vm)
 		vm_forget(vm);
 	m->step.phase = 2;
@@ -535,11 +583,9 @@ int dst_resume(struct migration *m)
 	if (m->step.phase == 2)
 		return STEP_DONE;
 	m->step.phase = 1;
-	if (m->vm_dead && our_vf(m))
-		return migrate_job(m, vm_work_lease_input(our_vf(m)), vm_work_release,
-				   dead_released)
-			       ? -ENOMEM
-			       : STEP_WAIT;
+	if (m->vm_dead && has_leases(m))
+		return migrate_job(m, migrate_input(m), vm_work_release, dead_released) ? -ENOMEM
+											: STEP_WAIT;
 	in = json_object_new_object();
 	json_set_str(in, "vm", m->vm_uuid);
 	return migrate_job(m, in, finish_run, finished) ? -ENOMEM : STEP_WAIT;

@@ -20,42 +20,63 @@
 
 /* ---- the hook ---- */
 
-static int start_record(struct daemon *d, const struct domain_info *info,
-			const struct domain_saved *saved, struct migration **ret_m, char *error)
+static void fill_record(struct migration *m, const struct domain_info *info,
+			const struct domain_saved *saved)
 {
-	struct migration *m;
-	struct vf *vf;
-	int rc;
+	m->vf_count = info->vf_count;
+	for (unsigned i = 0; i < info->vf_count; i++) {
+		m->vfs[i] = (struct migrate_vf){.vguid = info->vfs[i].vguid,
+						.pkey = info->vfs[i].pkey};
+		domain_dev_id(&info->vfs[i], m->vfs[i].dev_id);
+	}
+	m->asked = m->strategy = saved ? STRATEGY_COLD : info->strategy;
+	migrate_host_here(&m->to, m->d);
+	if (!saved)
+		return;
+	snprintf(m->from.host, sizeof m->from.host, "%s", saved->host);
+	snprintf(m->from.url, sizeof m->from.url, "%s", saved->url);
+}
+
+/* Why this host has none for it, or 0. */
+static int check_host(struct daemon *d, const struct domain_info *info, char *error)
+{
+	struct vf *vf = vf_of_vm(&d->vfs, info->uuid, 0);
 
 	if (*d->vf_error) {
 		snprintf(error, HTTP_ERROR_MAX, "%s", d->vf_error);
 		return -ENODEV;
 	}
 	/* Its lease would be taken for the migration's, and given back with it. */
-	vf = vf_of_vm(&d->vfs, info->uuid);
 	if (vf) {
 		snprintf(error, HTTP_ERROR_MAX, "it has VF %s of this host already", vf->name);
 		return -EALREADY;
 	}
+	return 0;
+}
+
+static int start_record(struct daemon *d, const struct domain_info *info,
+			const struct domain_saved *saved, struct migration **ret_m, char *error)
+{
+	struct vf *vfs[DOMAIN_VFS_MAX];
+	struct migration *m;
+	int rc = check_host(d, info, error);
+
+	if (rc)
+		return rc;
 	m = migrate_new(d, ROLE_DESTINATION, saved ? saved->id : NULL, info->uuid, info->name);
 	if (!m) {
 		snprintf(error, HTTP_ERROR_MAX, "out of memory");
 		return -ENOMEM;
 	}
-	m->vguid = info->vf.vguid;
-	m->pkey = info->vf.pkey;
-	m->asked = m->strategy = saved ? STRATEGY_COLD : info->vf.strategy;
-	if (saved) {
-		snprintf(m->from.host, sizeof m->from.host, "%s", saved->host);
-		snprintf(m->from.url, sizeof m->from.url, "%s", saved->url);
-	}
-	snprintf(m->dev_id, sizeof m->dev_id, "ibvf%u", info->vf.index);
-	rc = vf_claim(&d->vfs, info->uuid, info->name, &info->vf, m->id, &vf, error);
+	fill_record(m, info, saved);
+	rc = vf_claim(&d->vfs, info->uuid, info->name, info->vfs, info->vf_count, m->id, vfs,
+		      error);
 	if (rc) {
 		migrate_fail(m, rc, "%s", error);
 		return rc;
 	}
-	migrate_end_here(&m->to, d, vf);
+	for (unsigned i = 0; i < info->vf_count; i++)
+		migrate_end_here(&m->vfs[i].to, vfs[i]);
 	*ret_m = m;
 	return 0;
 }
@@ -229,12 +250,15 @@ void dst_on_abort(struct http_request *req)
 
 struct json_object *src_prepare_answer(const struct migration *m)
 {
-	struct json_object *o = json_object_new_object();
-	struct vf *vf = vf_by_name(&m->d->vfs, m->from.vf);
+	struct json_object *o = json_object_new_object(), *vfs = migrate_vfs_json(m);
 
-	json_set(o, "from", migrate_end_json(&m->from));
-	json_set_str(o, "bus", m->bus);
-	json_set_u64(o, "lid", vf ? vf->lid : 0);
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+
+		json_set_u64(json_object_array_get_idx(vfs, i), "lid", vf ? vf->lid : 0);
+	}
+	json_set(o, "from", migrate_host_json(&m->from));
+	json_set(o, "vfs", vfs);
 	json_set(o, "peers", peers_json(m));
 	json_set_str(o, "strategy", strategy_name(m->strategy));
 	json_set(o, "choice", json_object_get(json_opt(m->data, "choice")));

@@ -138,22 +138,23 @@ bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c)
 
 /* false: this migration has not asked for it, or no longer. On the way to DETACH a guest may do
  * late what an earlier one, walked back since, has asked for. */
-static bool device_deleted(struct migration *m)
+static bool device_deleted(struct migration *m, const char *dev_id)
 {
 	if (!m->device_del_sent && (m->back || m->state >= M_DETACH))
 		return false;
-	m->device_gone = true;
+	for (unsigned i = 0; i < m->vf_count; i++)
+		m->vfs[i].device_gone |= !strcmp(m->vfs[i].dev_id, dev_id);
 	if (m->device_del_sent)
 		m->step.resting = false;
 	migrate_drive(m);
 	return true;
 }
 
-bool migrate_device_deleted(struct daemon *d, const char *uuid)
+bool migrate_device_deleted(struct daemon *d, const char *uuid, const char *dev_id)
 {
 	struct migration *m = migrate_open(d, uuid);
 
-	return m && m->role == ROLE_SOURCE && device_deleted(m);
+	return m && m->role == ROLE_SOURCE && device_deleted(m, dev_id);
 }
 
 void migrate_monitor_event(struct daemon *d, const char *uuid, const char *event,

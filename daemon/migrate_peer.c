@@ -5,6 +5,7 @@
 #include "common/util.h"
 #include "daemon/job.h"
 #include "daemon/migrate_step.h"
+#include "daemon/repath.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -98,7 +99,7 @@ static void add_move(struct json_object *body, const struct migration *m)
 {
 	struct json_object *move = json_opt(m->data, "move"), *copy = NULL;
 
-	if (json_opt_u64(move, "paths_changed", 0) &&
+	if (repath_changed(move) &&
 	    !json_object_deep_copy(move, &copy, json_c_shallow_copy_default))
 		json_set(body, "move", copy);
 }
@@ -114,7 +115,7 @@ static void ask_all(struct migration *m, const char *path, bool suspend, bool mo
 		in = json_object_new_object();
 		body = json_object_new_object();
 		json_set_str(body, "migration", m->id);
-		json_set_guid(body, "vguid", m->vguid);
+		json_set(body, "vguids", migrate_guids(m));
 		json_set(body, "guids", guids_at(m, m->peers[i].url));
 		json_set_bool(body, "moved", moved);
 		json_set_str(body, "url", moved ? m->to.url : m->from.url);

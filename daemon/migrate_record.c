@@ -11,6 +11,9 @@
 #include <errno.h>
 #include <string.h>
 
+/* 1 (not written): one VF, its fields among the record's own. 2: vfs. */
+#define RECORD_VERSION 2
+
 static const struct flag {
 	const char *name;
 	size_t offset;
@@ -19,54 +22,16 @@ static const struct flag {
 	{                                                                                          \
 #f, offsetof(struct migration, f)                                                  \
 	}
-	FLAG(back),   FLAG(committed), FLAG(ended),           FLAG(armed),          FLAG(ballast),
-	FLAG(raised), FLAG(suspended), FLAG(device_del_sent), FLAG(device_gone),    FLAG(parked),
-	FLAG(moved),  FLAG(attached),  FLAG(resumed),         FLAG(switch_ordered), FLAG(vm_dead),
-	FLAG(saved),  FLAG(let_go),
+	FLAG(back),           FLAG(committed), FLAG(ended),     FLAG(armed),
+	FLAG(ballast),        FLAG(raised),    FLAG(suspended), FLAG(device_del_sent),
+	FLAG(parked),         FLAG(moved),     FLAG(attached),  FLAG(resumed),
+	FLAG(switch_ordered), FLAG(vm_dead),   FLAG(saved),     FLAG(let_go),
 #undef FLAG
 };
 
 static bool *flag_at(const struct migration *m, const struct flag *f)
 {
 	return (bool *)((char *)m + f->offset);
-}
-
-struct json_object *migrate_end_json(const struct migrate_end *e)
-{
-	struct json_object *o = json_object_new_object();
-
-	json_set_str(o, "host", e->host);
-	json_set_str(o, "url", e->url);
-	json_set_str(o, "vf", e->vf);
-	if (e->parked_guid)
-		json_set_guid(o, "parked_guid", e->parked_guid);
-	if (!e->port_guid || !e->guid_index)
-		return o;
-	json_set_guid(o, "port_guid", e->port_guid);
-	json_set_u64(o, "guid_index", e->guid_index);
-	return o;
-}
-
-void migrate_end_load(struct migrate_end *e, struct json_object *o)
-{
-	snprintf(e->host, sizeof e->host, "%s", json_opt_str(o, "host", ""));
-	snprintf(e->url, sizeof e->url, "%s", json_opt_str(o, "url", ""));
-	snprintf(e->vf, sizeof e->vf, "%s", json_opt_str(o, "vf", ""));
-	ib_guid_parse(json_opt_str(o, "parked_guid", ""), &e->parked_guid);
-	ib_guid_parse(json_opt_str(o, "port_guid", ""), &e->port_guid);
-	e->guid_index = (unsigned)json_opt_u64(o, "guid_index", 0);
-}
-
-void migrate_end_here(struct migrate_end *e, const struct daemon *d, const struct vf *vf)
-{
-	*e = (struct migrate_end){
-		.parked_guid = vf->parked_guid,
-		.port_guid = vf->port_guid,
-		.guid_index = vf->guid_index,
-	};
-	snprintf(e->host, sizeof e->host, "%s", d->settings->host_name);
-	snprintf(e->url, sizeof e->url, "%s", d->settings->url);
-	snprintf(e->vf, sizeof e->vf, "%s", vf->name);
 }
 
 struct json_object *peers_json(const struct migration *m)
@@ -110,25 +75,20 @@ static const char *role_name(const struct migration *m)
 struct json_object *migrate_record(const struct migration *m)
 {
 	struct json_object *o = json_object_new_object();
-	char pkey[8];
 
-	snprintf(pkey, sizeof pkey, "0x%04x", m->pkey);
+	json_set_u64(o, "version", RECORD_VERSION);
 	json_set_str(o, "id", m->id);
 	json_set_str(o, "role", role_name(m));
 	json_set_str(o, "state", migrate_state_name(m->state));
 	json_set_str(o, "reached", migrate_state_name(m->reached));
 	json_set_str(o, "vm", m->vm_uuid);
 	json_set_str(o, "name", m->vm_name);
-	if (m->vguid)
-		json_set_guid(o, "vguid", m->vguid);
-	json_set_str(o, "pkey", pkey);
 	json_set_str(o, "strategy", strategy_name(m->strategy));
 	json_set_str(o, "asked", strategy_name(m->asked));
 	json_set_str(o, "file", m->file);
-	json_set_str(o, "dev_id", m->dev_id);
-	json_set_str(o, "bus", m->bus);
-	json_set(o, "from", migrate_end_json(&m->from));
-	json_set(o, "to", migrate_end_json(&m->to));
+	json_set(o, "from", migrate_host_json(&m->from));
+	json_set(o, "to", migrate_host_json(&m->to));
+	json_set(o, "vfs", migrate_vfs_json(m));
 	json_set(o, "peers", peers_json(m));
 	json_set_str(o, "reason", *m->reason ? m->reason : NULL);
 	json_set_str(o, "trouble", *m->trouble ? m->trouble : NULL);
@@ -151,24 +111,20 @@ static int state_load(const char *name, enum migrate_state *ret)
 
 int migrate_load(struct migration *m, struct json_object *o)
 {
-	uint64_t pkey = 0;
-
+	if (json_opt_u64(o, "version", 1) > RECORD_VERSION)
+		return -EINVAL;
 	if (state_load(json_opt_str(o, "state", ""), &m->state) ||
 	    state_load(json_opt_str(o, "reached", ""), &m->reached))
 		return -EINVAL;
-	ib_guid_parse(json_opt_str(o, "vguid", ""), &m->vguid);
-	parse_u64(json_opt_str(o, "pkey", "0"), 0, 0xffff, &pkey);
-	m->pkey = (uint16_t)pkey;
 	m->asked = m->strategy = STRATEGY_AUTO;
 	strategy_parse(json_opt_str(o, "asked", ""), &m->asked);
 	strategy_parse(json_opt_str(o, "strategy", ""), &m->strategy);
 	str_set(&m->file, json_opt_str(o, "file", NULL));
-	snprintf(m->dev_id, sizeof m->dev_id, "%s", json_opt_str(o, "dev_id", ""));
-	snprintf(m->bus, sizeof m->bus, "%s", json_opt_str(o, "bus", ""));
 	snprintf(m->reason, sizeof m->reason, "%s", json_opt_str(o, "reason", ""));
 	snprintf(m->trouble, sizeof m->trouble, "%s", json_opt_str(o, "trouble", ""));
-	migrate_end_load(&m->from, json_opt(o, "from"));
-	migrate_end_load(&m->to, json_opt(o, "to"));
+	migrate_host_load(&m->from, json_opt(o, "from"));
+	migrate_host_load(&m->to, json_opt(o, "to"));
+	migrate_vfs_load(m, o);
 	peers_load(m, json_opt(o, "peers"));
 	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
 		*flag_at(m, &flags[i]) = json_opt_bool(o, flags[i].name, false);

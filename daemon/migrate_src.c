@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The steps of the host that the VM leaves, on the way forward. PREPARE and HOLD have files of
  * their own, and the way back has. */
-#include "common/ib.h"
 #include "common/json.h"
 #include "common/loop.h"
 #include "common/util.h"
 #include "daemon/daemon.h"
-#include "daemon/job.h"
+#include "daemon/job_vfs.h"
 #include "daemon/migrate_src.h"
 #include "daemon/provider.h"
 #include "daemon/qmp.h"
 #include "daemon/settings.h"
+#include "daemon/vm_work.h"
 
 #include <errno.h>
 #include <string.h>
@@ -22,29 +22,9 @@
 #define BEGIN_S            40 /* libvirt starts the destination's QEMU, the VF being away */
 #define BEGIN_POLL_MS      2000
 
-struct json_object *src_vm_input(struct migration *m)
-{
-	struct json_object *in = json_object_new_object();
-
-	json_set_str(in, "vm", m->vm_uuid);
-	json_set_str(in, "dev_id", m->dev_id);
-	json_set_str(in, "bus", m->bus);
-	return in;
-}
-
 static const char *str(struct job *j, const char *key)
 {
 	return json_opt_str(j->in, key, "");
-}
-
-static struct json_object *vguid_list(const struct migration *m)
-{
-	struct json_object *list = json_object_new_array();
-	char text[IB_GUID_TEXT];
-
-	ib_guid_format(m->vguid, text);
-	json_object_array_add(list, json_object_new_string(text));
-	return list;
 }
 
 struct json_object *src_op_message(const char *op)
@@ -80,7 +60,7 @@ static void suspend_all(struct migration *m, struct vm *vm)
 	m->step.phase = QUIESCE_WAIT;
 	json_set_str(msg, "migration", m->id);
 	json_set_str(msg, "role", "mover");
-	json_set(msg, "vguids", vguid_list(m));
+	json_set(msg, "vguids", migrate_guids(m));
 	json_set_u64(msg, "deadline_ms", SUSPEND_MS - 1000);
 	m->pending++;
 	migrate_ask_agent(m, vm, msg, SUSPEND_MS, suspended);
@@ -173,23 +153,43 @@ static struct json_object *outcome_input(const struct migration *m)
 
 enum { DETACH_LEAVES, DETACH_CLEANS, DETACH_CLEANED, DETACH_ANSWERED };
 
-static void device_del_run(struct job *j)
+/* -ENODEV: it went, and the event was lost. */
+static int unplug(struct job *j, struct json_object *vf, char *error)
 {
-	j->rc = qmp_device_del(j->d->virt, str(j, "vm"), str(j, "dev_id"), j->error);
+	int rc;
+
+	if (json_opt_bool(vf, "gone", false))
+		return 0;
+	rc = qmp_device_del(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), error);
+	json_set_bool(vf, "gone", rc == -ENODEV);
+	return rc == -ENODEV ? 0 : rc;
 }
 
-/* -ENODEV: it went, and the event was lost. */
-static void device_del_done(struct migration *m, struct job *j)
+static void unplug_run(struct job *j)
 {
-	if (j->rc == -ENODEV)
-		m->device_gone = true;
-	else if (j->rc)
+	job_each_vf(j, unplug);
+}
+
+static void unplugged(struct migration *m, struct job *j)
+{
+	for (unsigned i = 0; i < m->vf_count; i++)
+		m->vfs[i].device_gone |= json_opt_bool(job_vf(j, i), "gone", false);
+	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 }
 
-static void cleanup_run(struct job *j)
+static struct json_object *unplug_input(const struct migration *m)
 {
-	j->rc = qmp_cleanup(j->d->virt, str(j, "vm"), str(j, "detach"), j->error);
+	struct json_object *in = migrate_input(m), *vfs = json_opt(in, "vfs");
+
+	for (unsigned i = 0; i < m->vf_count; i++)
+		json_set_bool(json_object_array_get_idx(vfs, i), "gone", m->vfs[i].device_gone);
+	return in;
+}
+
+static void clean_run(struct job *j)
+{
+	job_each_vf(j, vm_work_clean);
 }
 
 static void cleaned(struct migration *m, struct job *j)
@@ -200,7 +200,7 @@ static void cleaned(struct migration *m, struct job *j)
 		m->step.phase = DETACH_CLEANED;
 }
 
-/* ---- DETACH of an early VF: QEMU has not begun ---- */
+/* ---- DETACH of an early VM: QEMU has not begun ---- */
 
 static void begin_asked(struct migration *m, struct job *j)
 {
@@ -246,27 +246,21 @@ bool src_awaits_begin(const struct migration *m)
 
 int src_detach(struct migration *m)
 {
-	struct vm *vm = migrate_vm(m);
-	struct json_object *in;
-
 	if (m->strategy == STRATEGY_NATIVE)
 		return STEP_DONE;
 	if (!m->step.started) {
 		m->step.started = m->device_del_sent = true;
 		m->detach_started_us = now_us();
-		if (!m->device_gone)
-			return migrate_job(m, src_vm_input(m), device_del_run, device_del_done)
-				       ? -ENOMEM
-				       : STEP_WAIT;
+		if (migrate_devices_gone(m) < m->vf_count)
+			return migrate_job(m, unplug_input(m), unplug_run, unplugged) ? -ENOMEM
+										      : STEP_WAIT;
 	}
-	if (!m->device_gone)
+	if (migrate_devices_gone(m) < m->vf_count)
 		return STEP_WAIT;
 	if (m->step.phase == DETACH_LEAVES) {
 		m->step.phase = DETACH_CLEANS;
 		migrate_measure(m, "detach_us");
-		in = src_vm_input(m);
-		json_set_str(in, "detach", vm && vm->vf && vm->vf->detach ? vm->vf->detach : "[]");
-		return migrate_job(m, in, cleanup_run, cleaned) ? -ENOMEM : STEP_WAIT;
+		return migrate_job(m, migrate_input(m), clean_run, cleaned) ? -ENOMEM : STEP_WAIT;
 	}
 	return m->step.phase >= DETACH_CLEANED ? await_begin(m) : STEP_WAIT;
 }
@@ -297,15 +291,18 @@ static bool has_moved(struct job *j)
 	       str_eq(json_opt_str(json_opt(answer, "destination"), "state", ""), "DONE");
 }
 
-/* First the source's VF drops the vGUID, then the destination's shows it: never both. */
+static int drop_guid(struct job *j, struct json_object *vf, char *error)
+{
+	return provider_set_guid(j->d->provider, vf_text_of(vf, "vf"),
+				 vf_guid_of(vf, "parked_guid"), error);
+}
+
+/* First the source's VFs drop the vGUIDs, then the destination's show them: never both. */
 static void switch_run(struct job *j)
 {
 	struct json_object *answer = NULL;
-	uint64_t parked = 0;
 
-	ib_guid_parse(str(j, "parked_guid"), &parked);
-	j->rc = provider_set_guid(j->d->provider, str(j, "vf"), parked, j->error);
-	if (!j->rc)
+	if (!job_each_vf(j, drop_guid))
 		j->rc = http_call(str(j, "url"), "POST", "/v1/peer/switch", json_opt(j->in, "body"),
 				  SWITCH_DEADLINE_MS, &answer, j->error);
 	if (j->rc == -EREMOTEIO && has_moved(j))
@@ -337,11 +334,8 @@ static void switched(struct migration *m, struct job *j)
 
 static struct json_object *switch_input(struct migration *m)
 {
-	struct json_object *in = json_object_new_object(), *body = json_object_new_object();
+	struct json_object *in = migrate_input(m), *body = json_object_new_object();
 
-	json_set_str(in, "vf", m->from.vf);
-	json_set_guid(in, "parked_guid", m->from.parked_guid);
-	json_set_str(in, "migration", m->id);
 	json_set_str(in, "url", m->to.url);
 	json_set_str(body, "migration", m->id);
 	json_set(body, "peers", peers_json(m));
@@ -357,7 +351,7 @@ int src_switch(struct migration *m)
 	if (!m->step.started) {
 		m->step.started = m->parked = true;
 		src_set_ballast(m, 0);
-		in = src_vm_input(m);
+		in = migrate_input(m);
 		json_set_u64(in, "bandwidth", m->user_bandwidth);
 		json_set_u64(in, "downtime_ms", m->user_downtime_ms);
 		if (m->set_bandwidth)
@@ -422,22 +416,15 @@ int src_attach(struct migration *m)
 	return src_await_outcome(m);
 }
 
-static void give_back_run(struct job *j)
-{
-	j->rc = provider_release(j->d->provider, str(j, "vf"), j->error);
-}
-
 static void given_back(struct migration *m, struct job *j)
 {
 	struct vm *vm = migrate_vm(m);
-	struct vf *vf = vf_by_name(&m->d->vfs, m->from.vf);
 
 	if (j->rc) {
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	if (vf && vf->leased && !strcmp(vf->vm, m->vm_uuid))
-		vf_free_lease(&m->d->vfs, vf);
+	migrate_free_leases(m);
 	if (vm)
 		vm_forget(vm);
 	m->step.phase = 3;
@@ -445,8 +432,6 @@ static void given_back(struct migration *m, struct job *j)
 
 int src_resume(struct migration *m)
 {
-	struct json_object *in;
-
 	if (m->step.phase == 3)
 		return STEP_DONE;
 	if (m->peer_ended && !m->step.phase) {
@@ -454,9 +439,9 @@ int src_resume(struct migration *m)
 		migrate_measure(m, "resume_us");
 		if (m->suspended_us)
 			json_set_u64(m->data, "outage_us", now_us() - m->suspended_us);
-		in = json_object_new_object();
-		json_set_str(in, "vf", m->from.vf);
-		return migrate_job(m, in, give_back_run, given_back) ? -ENOMEM : STEP_WAIT;
+		return migrate_job(m, migrate_input(m), migrate_release_run, given_back)
+			       ? -ENOMEM
+			       : STEP_WAIT;
 	}
 	return src_await_outcome(m);
 }

@@ -7,8 +7,6 @@
 
 #define SRC_QUERY_MS 3000 /* an agent that is well answers `query` and `ballast` at once */
 
-/* {vm,dev_id,bus}: the input of a job about the VM's device. Owned by the caller. */
-struct json_object *src_vm_input(struct migration *m);
 /* {"op"}; owned by the caller. */
 struct json_object *src_op_message(const char *op);
 
@@ -22,10 +20,12 @@ int src_read_query(struct migration *m, struct json_object *answer);
 struct json_object *src_check_input(struct migration *m, bool sm);
 void src_check_run(struct job *j);
 
-/* Why this VM cannot migrate now, or NULL. id: of the migration that may be under way, or NULL. */
-const char *src_cannot_migrate(struct vm *vm, uint64_t vguid, const char *id);
-/* What PREPARE begins with: the VM's addresses, its VF, and where it goes. */
-void src_fill_record(struct migration *m, struct vm *vm, const struct migrate_end *to);
+/* Why this VM cannot migrate now, or NULL. asked: what the destination has told (its id, url and
+ * VFs); NULL: nobody has. */
+const char *src_cannot_migrate(struct vm *vm, const struct migration *asked);
+/* What PREPARE begins with: the VM's addresses, its VFs, and where they go. */
+void src_fill_record(struct migration *m, struct vm *vm, struct migration *asked);
+void src_set_destination(struct migration *m, struct migration *asked);
 
 /* In a job: what the migration under way would run with, without us. 0 or j->rc. */
 int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_downtime_ms);

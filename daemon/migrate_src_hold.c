@@ -188,7 +188,7 @@ static void clamped(struct migration *m, struct job *j)
 static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job *j),
 		    void (*done)(struct migration *m, struct job *j))
 {
-	struct json_object *in = src_vm_input(m);
+	struct json_object *in = migrate_input(m);
 
 	m->step.phase = phase;
 	json_set_bool(in, "native", m->strategy == STRATEGY_NATIVE);

@@ -63,7 +63,7 @@ int src_read_query(struct migration *m, struct json_object *answer)
 		struct ib_gid gid;
 		const char *text = json_opt_str(json_object_array_get_idx(list, i), "dgid", "");
 
-		if (!ib_gid_parse(text, &gid) && gid.guid != m->vguid && add_peer(m, gid.guid))
+		if (!ib_gid_parse(text, &gid) && !migrate_vf(m, gid.guid) && add_peer(m, gid.guid))
 			return migrate_error(m, -E2BIG,
 					     "VM %s is connected to more than %d others, which is "
 					     "the limit",
@@ -94,7 +94,7 @@ static int check_peer(struct job *j, struct json_object *o)
 	}
 	json_object_array_add(guids, json_object_new_string(guid));
 	json_set_str(body, "migration", str(j, "migration"));
-	json_set_str(body, "vguid", str(j, "vguid"));
+	json_set(body, "vguids", json_object_get(json_opt(j->in, "vguids")));
 	json_set(body, "guids", guids);
 	if (http_call(json_opt_str(o, "url", ""), "POST", "/v1/peer/check", body, CHECK_DEADLINE_MS,
 		      &answer, why))
@@ -120,7 +120,7 @@ struct json_object *src_check_input(struct migration *m, bool sm)
 	struct json_object *in = json_object_new_object();
 
 	json_set_str(in, "migration", m->id);
-	json_set_guid(in, "vguid", m->vguid);
+	json_set(in, "vguids", migrate_guids(m));
 	json_set(in, "peers", peers_json(m));
 	json_set_bool(in, "sm", sm);
 	return in;
@@ -223,40 +223,54 @@ int src_prepare(struct migration *m)
 
 /* ---- the destination asks for it ---- */
 
-static int read_end(struct json_reader *r, struct migrate_end *e)
+static void fill_vf(struct migrate_vf *v, const struct vm_vf *ours)
 {
-	json_need_str(r, "host");
-	json_need_str(r, "url");
-	json_need_str(r, "vf");
-	json_need_guid(r, "parked_guid");
-	if (!r->error)
-		migrate_end_load(e, r->obj);
-	return r->error;
+	*v = (struct migrate_vf){.vguid = ours->want.vguid, .pkey = ours->want.pkey};
+	snprintf(v->dev_id, sizeof v->dev_id, "%s", ours->dev_id);
+	snprintf(v->bus, sizeof v->bus, "%s", ours->lease->bus);
+	migrate_end_here(&v->from, ours->lease);
 }
 
-void src_fill_record(struct migration *m, struct vm *vm, const struct migrate_end *to)
+void src_set_destination(struct migration *m, struct migration *asked)
 {
-	struct daemon *d = m->d;
+	m->to = asked->to;
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		const struct migrate_vf *wanted = migrate_vf(asked, m->vfs[i].vguid);
 
-	m->vguid = vm->want.vguid;
-	m->pkey = vm->want.pkey;
-	snprintf(m->dev_id, sizeof m->dev_id, "%s", vm->dev_id);
-	snprintf(m->bus, sizeof m->bus, "%s", vm->vf->bus);
-	migrate_end_here(&m->from, d, vm->vf);
-	m->to = *to;
+		if (wanted)
+			m->vfs[i].to = wanted->to;
+	}
+}
+
+void src_fill_record(struct migration *m, struct vm *vm, struct migration *asked)
+{
+	m->vf_count = vm->vf_count;
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		fill_vf(&m->vfs[i], &vm->vfs[i]);
+	migrate_host_here(&m->from, m->d);
+	if (asked)
+		src_set_destination(m, asked);
 	vm->migration = m;
 }
 
-const char *src_cannot_migrate(struct vm *vm, uint64_t vguid, const char *id)
+static bool same_guids(const struct vm *vm, const struct migration *asked)
+{
+	for (unsigned i = 0; i < asked->vf_count; i++)
+		if (!vm_has_guid(vm, asked->vfs[i].vguid))
+			return false;
+	return asked->vf_count == vm->vf_count;
+}
+
+const char *src_cannot_migrate(struct vm *vm, const struct migration *asked)
 {
 	struct migration *open;
 
-	if (vm->state != VM_ATTACHED || !vm->vf)
+	if (vm->state != VM_ATTACHED || !vm_has_vfs(vm))
 		return "it has no VF attached here";
-	if (vm->want.vguid != vguid)
-		return "it has another vGUID here than its domain XML says: restart it";
+	if (asked && !same_guids(vm, asked))
+		return "it has other vGUIDs here than its domain XML says: restart it";
 	open = migrate_open(vm->d, vm->uuid);
-	if (open && (!id || strcmp(open->id, id)))
+	if (open && (!asked || strcmp(open->id, asked->id)))
 		return "an earlier migration of it has not ended: wait, or see ibvmig status";
 	return NULL;
 }
@@ -274,52 +288,61 @@ static bool must_wait(struct vm *vm, const char *id)
 	return open->committed || open->back || open->state == M_CANCEL || open->ended;
 }
 
-void src_on_prepare(struct http_request *req)
+/* The destination's words, checked; 0 or -EINVAL with a line in why. */
+static int read_request(struct json_object *body, struct migration *ret_asked, char *why)
 {
-	struct daemon *d = req->user;
-	struct migrate_end to = {0};
-	struct json_reader r, r_to;
-	struct migration *m;
-	struct vm *vm;
-	const char *id, *why;
-	uint64_t vguid;
+	struct json_object *to, *vfs;
+	struct json_reader r;
 
-	json_reader_init(&r, req->body);
-	id = json_need_str(&r, "migration");
-	vm = vm_find(d, json_need_str(&r, "vm"));
-	vguid = json_need_guid(&r, "vguid");
-	json_reader_init(&r_to, json_need_obj(&r, "to"));
-	if (r.error || read_end(&r_to, &to)) {
-		http_fail(req->exchange, 400, "bad-field", "%s%s", r.message, r_to.message);
-		return;
+	json_reader_init(&r, body);
+	snprintf(ret_asked->id, sizeof ret_asked->id, "%s", json_need_str(&r, "migration"));
+	snprintf(ret_asked->vm_uuid, sizeof ret_asked->vm_uuid, "%s", json_need_str(&r, "vm"));
+	to = json_need_obj(&r, "to");
+	vfs = json_need_array(&r, "vfs");
+	for (size_t i = 0; !r.error && i < json_count(vfs); i++) {
+		struct json_reader one;
+
+		json_reader_init(&one, json_object_array_get_idx(vfs, i));
+		json_need_guid(&one, "vguid");
+		json_reader_init(&one, json_need_obj(&one, "to"));
+		json_need_str(&one, "vf");
+		json_need_guid(&one, "parked_guid");
+		r = one.error ? one : r;
 	}
-	if (cold_answer_prepare(req, id, &to))
-		return;
-	if (vm && must_wait(vm, id) && defer_request(req, src_on_prepare))
-		return;
-	why = vm ? src_cannot_migrate(vm, vguid, id) : "ibvmigd there does not know it";
-	if (why) {
-		http_fail(req->exchange, 409, "cannot-migrate", "VM %s on host %s: %s",
-			  vm ? vm->name : json_opt_str(req->body, "name", "?"),
-			  d->settings->host_name, why);
-		return;
-	}
-	m = migrate_find(d, id, ROLE_SOURCE);
+	snprintf(why, HTTP_ERROR_MAX, "%s", r.message);
+	if (r.error)
+		return r.error;
+	migrate_host_load(&ret_asked->to, to);
+	migrate_vfs_load(ret_asked, body);
+	return 0;
+}
+
+static struct migration *find_or_begin(struct vm *vm, const char *id)
+{
+	struct migration *m = migrate_find(vm->d, id, ROLE_SOURCE);
+
+	return m ? m : migrate_new(vm->d, ROLE_SOURCE, id, vm->uuid, vm->name);
+}
+
+static void prepare(struct http_request *req, struct vm *vm, struct migration *asked)
+{
+	struct migration *m = migrate_find(vm->d, asked->id, ROLE_SOURCE);
+
 	/* Asked again, by libvirt's next try. */
 	if (m && m->strategy == STRATEGY_EARLY && src_awaits_begin(m)) {
 		http_reply(req->exchange, 200, src_prepare_answer(m));
 		return;
 	}
-	if (!m)
-		m = migrate_new(d, ROLE_SOURCE, id, vm->uuid, vm->name);
+	m = find_or_begin(vm, asked->id);
 	if (!m || m->state != M_PREPARE || m->back || m->waiting) {
-		http_fail(req->exchange, 409, "cannot-migrate", "migration %s is under way", id);
+		http_fail(req->exchange, 409, "cannot-migrate", "migration %s is under way",
+			  asked->id);
 		return;
 	}
 	/* The metadata may have been edited since the VM started. */
-	strategy_parse(json_opt_str(req->body, "strategy", ""), &vm->want.strategy);
-	src_fill_record(m, vm, &to);
-	m->asked = m->strategy = vm->has_strategy_once ? vm->strategy_once : vm->want.strategy;
+	strategy_parse(json_opt_str(req->body, "strategy", ""), &vm->strategy);
+	src_fill_record(m, vm, asked);
+	m->asked = m->strategy = vm->has_strategy_once ? vm->strategy_once : vm->strategy;
 	m->state_there = json_opt_bool(req->body, "state_there", false);
 	m->waiting = req->exchange;
 	migrate_save(m, "asked by the destination");
@@ -328,14 +351,39 @@ void src_on_prepare(struct http_request *req)
 	migrate_drive(m);
 }
 
+void src_on_prepare(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct migration *asked AUTO_FREE = calloc(1, sizeof *asked);
+	char error[HTTP_ERROR_MAX] = "out of memory";
+	const char *why;
+	struct vm *vm;
+
+	if (!asked || read_request(req->body, asked, error)) {
+		http_fail(req->exchange, 400, "bad-field", "%s", error);
+		return;
+	}
+	if (cold_answer_prepare(req, asked))
+		return;
+	vm = vm_find(d, asked->vm_uuid);
+	if (vm && must_wait(vm, asked->id) && defer_request(req, src_on_prepare))
+		return;
+	why = vm ? src_cannot_migrate(vm, asked) : "ibvmigd there does not know it";
+	if (why)
+		http_fail(req->exchange, 409, "cannot-migrate", "VM %s on host %s: %s",
+			  vm ? vm->name : json_opt_str(req->body, "name", "?"),
+			  d->settings->host_name, why);
+	else
+		prepare(req, vm, asked);
+}
+
 void src_unprepared(struct vm *vm)
 {
 	struct migration *m = migrate_new(vm->d, ROLE_SOURCE, NULL, vm->uuid, vm->name);
-	struct migrate_end nowhere = {0};
 
 	if (!m)
 		return;
-	src_fill_record(m, vm, &nowhere);
+	src_fill_record(m, vm, NULL);
 	m->job = JOB_ACTIVE;
 	migrate_fail(
 		m, -EPROTO,

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The way back at the source, and what other daemons tell it. */
 #include "common/http_server.h"
-#include "common/ib.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
 #include "daemon/cold.h"
 #include "daemon/daemon.h"
-#include "daemon/job.h"
+#include "daemon/job_vfs.h"
 #include "daemon/migrate_src.h"
 #include "daemon/provider.h"
 #include "daemon/qmp.h"
 #include "daemon/settings.h"
 #include "daemon/sm.h"
+#include "daemon/vm_work.h"
 
 #include <errno.h>
 #include <string.h>
@@ -25,14 +25,6 @@
 static const char *str(struct job *j, const char *key)
 {
 	return json_opt_str(j->in, key, "");
-}
-
-static uint64_t guid(struct job *j, const char *key)
-{
-	uint64_t value = 0;
-
-	ib_guid_parse(str(j, key), &value);
-	return value;
 }
 
 static void undo_result(struct migration *m, struct job *j)
@@ -95,39 +87,34 @@ int src_cancel(struct migration *m)
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
-	return migrate_job(m, src_vm_input(m), abort_run, aborted) ? -ENOMEM : STEP_WAIT;
+	return migrate_job(m, migrate_input(m), abort_run, aborted) ? -ENOMEM : STEP_WAIT;
 }
 
 /* ---- the undo of each state ---- */
 
-/* First the destination's VF drops the vGUID, then ours shows it again. */
+static int show_guid(struct job *j, struct json_object *vf, char *error)
+{
+	return provider_set_guid(j->d->provider, vf_text_of(vf, "vf"), vf_guid_of(vf, "vguid"),
+				 error);
+}
+
+/* First the destination's VFs drop the vGUIDs, then ours show them again. */
 static void unswitch_run(struct job *j)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL,
-				 *moved AUTO_JSON = NULL, *move;
+				 *moved AUTO_JSON = NULL;
 
 	json_set_str(body, "migration", str(j, "migration"));
-	j->rc = http_call(json_opt_str(json_opt(j->in, "to"), "url", ""), "POST",
-			  "/v1/peer/unswitch", body, CALL_DEADLINE_MS, &answer, j->error);
-	if (!j->rc)
-		j->rc = provider_set_guid(j->d->provider,
-					  json_opt_str(json_opt(j->in, "from"), "vf", ""),
-					  guid(j, "vguid"), j->error);
-	if (j->rc)
-		return;
-	move = json_object_new_object();
-	json_set_str(move, "vguid", str(j, "vguid"));
-	json_set_str(move, "vm", str(j, "vm"));
-	json_set_str(move, "pkey", str(j, "pkey"));
-	json_set(move, "from", json_object_get(json_opt(j->in, "to")));
-	json_set(move, "to", json_object_get(json_opt(j->in, "from")));
-	j->rc = sm_call(j->d->settings, "POST", "/v1/moves", move, &moved, j->error);
+	j->rc = http_call(str(j, "url"), "POST", "/v1/peer/unswitch", body, CALL_DEADLINE_MS,
+			  &answer, j->error);
+	if (!job_each_vf(j, show_guid))
+		j->rc = sm_call(j->d->settings, "POST", "/v1/moves",
+				json_object_get(json_opt(j->in, "moves")), &moved, j->error);
 }
 
 int src_switch_undo(struct migration *m)
 {
 	struct json_object *in;
-	char pkey[8];
 
 	if (!m->parked)
 		return STEP_DONE;
@@ -135,51 +122,30 @@ int src_switch_undo(struct migration *m)
 		m->parked = m->moved = false;
 		return STEP_DONE;
 	}
-	snprintf(pkey, sizeof pkey, "0x%04x", m->pkey);
-	in = src_vm_input(m);
-	json_set_str(in, "migration", m->id);
-	json_set_guid(in, "vguid", m->vguid);
-	json_set_str(in, "pkey", pkey);
-	json_set(in, "from", migrate_end_json(&m->from));
-	json_set(in, "to", migrate_end_json(&m->to));
+	in = migrate_input(m);
+	json_set_str(in, "url", m->to.url);
+	json_set(in, "moves", migrate_moves(m, true));
 	return one_job(m, in, unswitch_run);
-}
-
-static void reattach_run(struct job *j)
-{
-	bool has = false;
-
-	j->rc = qmp_has_device(j->d->virt, str(j, "vm"), str(j, "dev_id"), &has, j->error);
-	if (j->rc || has)
-		return;
-	j->rc = qmp_cleanup(j->d->virt, str(j, "vm"), str(j, "detach"), j->error);
-	if (!j->rc)
-		j->rc = qmp_attach(j->d->virt, str(j, "vm"), str(j, "attach"), str(j, "dev_id"),
-				   str(j, "bus"), j->error);
 }
 
 int src_detach_undo(struct migration *m)
 {
-	struct vm *vm = migrate_vm(m);
-	struct json_object *in;
-
 	if (!m->device_del_sent || m->vm_dead)
 		return STEP_DONE;
 	if (m->step.phase == 100) {
-		m->device_del_sent = m->device_gone = false;
+		m->device_del_sent = false;
+		for (unsigned i = 0; i < m->vf_count; i++)
+			m->vfs[i].device_gone = false;
 		return STEP_DONE;
 	}
-	/* The guest may still be giving the device up: a while for the event. */
-	if (!m->device_gone && !m->step.phase) {
+	/* The guest may still be giving a device up: a while for the event. */
+	if (migrate_devices_gone(m) < m->vf_count && !m->step.phase) {
 		m->step.phase = 1;
 		m->step.resting = true;
 		migrate_poll(m, DEVICE_DELETED_MS);
 		return STEP_WAIT;
 	}
-	in = src_vm_input(m);
-	json_set_str(in, "attach", vm && vm->vf && vm->vf->attach ? vm->vf->attach : "[]");
-	json_set_str(in, "detach", vm && vm->vf && vm->vf->detach ? vm->vf->detach : "[]");
-	return one_job(m, in, reattach_run);
+	return one_job(m, migrate_input(m), vm_work_reattach);
 }
 
 static void agent_resumed(struct migration *m, int rc, struct json_object *answer,
@@ -196,15 +162,12 @@ static void agent_resumed(struct migration *m, int rc, struct json_object *answe
 
 static void ask_resume(struct migration *m, struct vm *vm)
 {
-	struct json_object *msg = json_object_new_object(), *list = json_object_new_array();
-	char text[IB_GUID_TEXT];
+	struct json_object *msg = json_object_new_object();
 
-	ib_guid_format(m->vguid, text);
-	json_object_array_add(list, json_object_new_string(text));
 	json_set_str(msg, "op", "resume");
 	json_set_str(msg, "migration", m->id);
 	json_set_str(msg, "role", "mover");
-	json_set(msg, "vguids", list);
+	json_set(msg, "vguids", migrate_guids(m));
 	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
 	json_set_bool(msg, "moved", false);
 	m->pending++;
@@ -245,7 +208,7 @@ int src_hold_undo(struct migration *m)
 		m->raised = false;
 		return STEP_DONE;
 	}
-	return one_job(m, src_vm_input(m), preset_run);
+	return one_job(m, migrate_input(m), preset_run);
 }
 
 /* The destination's lease would run out by itself: its silence does not stop us. */

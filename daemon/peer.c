@@ -82,16 +82,26 @@ static void agent_answered(void *arg, int rc, struct json_object *answer, const 
 	call_finish(c);
 }
 
+/* The mover's vGUIDs; owned by the caller. A watch of an older journal names one. */
+static struct json_object *movers(struct json_object *body)
+{
+	struct json_object *list = json_opt(body, "vguids");
+
+	if (json_object_is_type(list, json_type_array))
+		return json_object_get(list);
+	list = json_object_new_array();
+	json_object_array_add(list, json_object_new_string(json_opt_str(body, "vguid", "")));
+	return list;
+}
+
 static struct json_object *agent_message(struct vm *vm, struct json_object *body, const char *op)
 {
-	struct json_object *msg = json_object_new_object(), *list = json_object_new_array(), *paths;
-	uint64_t mover = 0;
+	struct json_object *msg = json_object_new_object(), *list = movers(body), *paths;
+	struct json_object *own AUTO_JSON = vm_guids(vm);
 
-	ib_guid_parse(json_opt_str(body, "vguid", ""), &mover);
-	paths = repath_of_peer(json_opt(body, "move"), mover, vm->want.vguid);
+	paths = repath_of_peer(json_opt(body, "move"), list, own);
 	if (paths)
 		json_set(msg, "paths", paths);
-	json_object_array_add(list, json_object_new_string(json_opt_str(body, "vguid", "")));
 	json_set_str(msg, "op", op);
 	json_set_str(msg, "migration", json_opt_str(body, "migration", ""));
 	json_set_str(msg, "role", "peer");
@@ -101,22 +111,10 @@ static struct json_object *agent_message(struct vm *vm, struct json_object *body
 	return msg;
 }
 
-static void ask_agent(struct daemon *d, struct peer_call *c, const char *guid_text,
-		      struct json_object *body, const char *op)
+static void ask_agent(struct peer_call *c, struct vm *vm, struct json_object *body, const char *op)
 {
 	struct peer_agent *a;
-	uint64_t guid = 0;
-	struct vm *vm;
 
-	ib_guid_parse(guid_text, &guid);
-	vm = vm_by_guid(d, guid);
-	if (!vm) {
-		call_error(c, -ENOENT, guid_text,
-			   cold_keeps(d, guid) ? "is saved to a file: restore it first"
-					       : "is not on this host");
-		c->still_suspended |= !d->recovered; /* or it is not known yet */
-		return;
-	}
 	/* A resume waits for an agent that is just restarting; the others must not. */
 	if (!vm->agent || (strcmp(op, "resume") && agent_state(vm->agent) != AGENT_UP)) {
 		call_error(c, -ENOENT, vm->name, "no ibvmig-agent answers in it: start it there");
@@ -137,6 +135,43 @@ static void ask_agent(struct daemon *d, struct peer_call *c, const char *guid_te
 		      query ? QUERY_DEADLINE_MS : AGENT_DEADLINE_MS, agent_answered, a);
 }
 
+static uint64_t guid_at(struct json_object *guids, size_t i)
+{
+	const char *text = json_object_get_string(json_object_array_get_idx(guids, i));
+	uint64_t guid = 0;
+
+	ib_guid_parse(text ? text : "", &guid);
+	return guid;
+}
+
+/* A VM with several of the GUIDs is asked once. */
+static bool asked_before(struct json_object *guids, size_t i, const struct vm *vm)
+{
+	while (i--)
+		if (vm_has_guid(vm, guid_at(guids, i)))
+			return true;
+	return false;
+}
+
+static void ask_each(struct daemon *d, struct peer_call *c, struct json_object *guids,
+		     struct json_object *body, const char *op)
+{
+	for (size_t i = 0; i < json_count(guids); i++) {
+		struct vm *vm = vm_by_guid(d, guid_at(guids, i));
+
+		if (vm && !asked_before(guids, i, vm)) {
+			ask_agent(c, vm, body, op);
+		} else if (!vm) {
+			call_error(c, -ENOENT,
+				   json_object_get_string(json_object_array_get_idx(guids, i)),
+				   cold_keeps(d, guid_at(guids, i))
+					   ? "is saved to a file: restore it first"
+					   : "is not on this host");
+			c->still_suspended |= !d->recovered; /* or it is not known yet */
+		}
+	}
+}
+
 static void ask_agents(struct http_request *req, const char *op)
 {
 	struct peer_call *c = calloc(1, sizeof *c);
@@ -144,7 +179,8 @@ static void ask_agents(struct http_request *req, const char *op)
 	struct json_reader r;
 
 	json_reader_init(&r, req->body);
-	json_need_guid(&r, "vguid");
+	if (!json_opt(req->body, "vguids"))
+		json_need_guid(&r, "vguid");
 	guids = json_need_array(&r, "guids");
 	if (r.error || !c) {
 		http_fail(req->exchange, 400, "bad-field", "%s", r.message);
@@ -157,11 +193,7 @@ static void ask_agents(struct http_request *req, const char *op)
 		c->resumes = strf("%s", json_opt_str(req->body, "migration", ""));
 	c->vms = json_object_new_array();
 	c->pending = 1; /* ourselves, until all are asked */
-	for (size_t i = 0; i < json_object_array_length(guids); i++) {
-		const char *text = json_object_get_string(json_object_array_get_idx(guids, i));
-
-		ask_agent(req->user, c, text ? text : "", req->body, op);
-	}
+	ask_each(req->user, c, guids, req->body, op);
 	c->pending--;
 	call_finish(c);
 }
@@ -170,14 +202,9 @@ static void ask_agents(struct http_request *req, const char *op)
 static struct migration *busy_peer(struct daemon *d, struct json_object *guids, const char *id)
 {
 	for (size_t i = 0; i < json_object_array_length(guids); i++) {
-		const char *text = json_object_get_string(json_object_array_get_idx(guids, i));
-		uint64_t guid = 0;
-		struct vm *vm;
-		struct migration *m;
+		struct vm *vm = vm_by_guid(d, guid_at(guids, i));
+		struct migration *m = vm ? migrate_open(d, vm->uuid) : NULL;
 
-		ib_guid_parse(text ? text : "", &guid);
-		vm = vm_by_guid(d, guid);
-		m = vm ? migrate_open(d, vm->uuid) : NULL;
 		if (m && strcmp(m->id, id))
 			return m;
 	}
@@ -216,7 +243,7 @@ void peer_on_resume(struct http_request *req)
 	struct daemon *d = req->user;
 	struct migration *m = migrate_find(d, json_opt_str(req->body, "migration", ""),
 					   ROLE_SOURCE);
-	uint64_t mover = 0;
+	struct json_object *list AUTO_JSON = movers(req->body);
 
 	peer_watch_heard(d, json_opt_str(req->body, "migration", ""));
 	/* We may be the source as well, and not have heard of COMMIT yet. */
@@ -225,7 +252,9 @@ void peer_on_resume(struct http_request *req)
 		migrate_drive(m);
 	}
 	/* From now on, what our VMs send to the mover goes to its new host. */
-	if (!ib_guid_parse(json_opt_str(req->body, "vguid", ""), &mover))
-		relay_set_route(d->relay, mover, json_opt_str(req->body, "url", ""));
+	for (size_t i = 0; i < json_count(list); i++)
+		if (guid_at(list, i))
+			relay_set_route(d->relay, guid_at(list, i),
+					json_opt_str(req->body, "url", ""));
 	ask_agents(req, "resume");
 }

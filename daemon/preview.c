@@ -88,12 +88,13 @@ static void locate_peer(struct job *j, struct json_object *peer)
 static void check_peer(struct json_object *answer, struct json_object *peer)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object(), *o AUTO_JSON = NULL;
-	struct json_object *guids = json_object_new_array();
+	struct json_object *guids = json_object_new_array(), *movers = json_object_new_array();
 	char why[HTTP_ERROR_MAX];
 
 	json_object_array_add(guids, json_object_new_string(str(peer, "guid")));
 	json_set_str(body, "migration", "");
-	json_set_str(body, "vguid", str(answer, "vguid"));
+	json_object_array_add(movers, json_object_new_string(str(answer, "vguid")));
+	json_set(body, "vguids", movers);
 	json_set(body, "guids", guids);
 	if (http_call(str(peer, "url"), "POST", "/v1/peer/check", body, PEER_MS, &o, why))
 		json_set_str(peer, "problem", why);
@@ -183,7 +184,7 @@ static void list_peers(struct preview *p, const struct vm *vm, struct json_objec
 		struct ib_gid gid;
 
 		if (ib_gid_parse(str(json_object_array_get_idx(list, i), "dgid"), &gid) ||
-		    gid.guid == vm->want.vguid)
+		    vm_has_guid(vm, gid.guid))
 			continue;
 		ib_guid_format(gid.guid, text);
 		if (has_guid(peers, text))
@@ -225,7 +226,7 @@ static void queried(void *arg, int rc, struct json_object *query, const char *er
 	struct preview *p = arg;
 	struct vm *vm = vm_find(p->d, p->uuid);
 
-	if (vm && vm->vf)
+	if (vm && vm_has_vfs(vm))
 		choose(p, vm, rc ? NULL : query, error);
 	else
 		add_line(p->answer, "blocked", "the VM has ended");
@@ -253,23 +254,17 @@ static void ask_guest(struct preview *p, struct vm *vm)
 static void tell_vm(struct preview *p, const struct vm *vm)
 {
 	const struct migration *m = migrate_open(p->d, vm->uuid);
-	char pkey[8];
 
 	if (m)
 		add_line(p->answer, "blocked",
 			 "migration %s of it is in %s: `ibvmig status %s` shows it", m->id,
 			 migrate_state_name(m->state), vm->name);
-	if (!vm->vf) {
+	if (!vm_has_vfs(vm)) {
 		add_line(p->answer, "notes", "it runs without its VF (%s), and would go so",
 			 vm->problem ? vm->problem : vm_state_name(vm));
 		return;
 	}
-	snprintf(pkey, sizeof pkey, "0x%04x", vm->want.pkey);
-	json_set_str(p->answer, "vf", vm->vf->name);
-	json_set_str(p->answer, "pf", vm->want.pf);
-	json_set_guid(p->answer, "vguid", vm->want.vguid);
-	json_set_u64(p->answer, "lid", vm->vf->lid);
-	json_set_str(p->answer, "pkey", pkey);
+	vm_set_vfs(p->answer, vm);
 }
 
 /* ---- what is asked for ---- */
@@ -315,7 +310,7 @@ void preview_post(struct http_request *req)
 	struct daemon *d = req->user;
 	struct vm *vm = vm_by_name(d, req->param);
 	const char *to = str(req->body, "to"), *strategy = str(req->body, "strategy");
-	enum domain_strategy asked = vm ? vm->want.strategy : STRATEGY_AUTO;
+	enum domain_strategy asked = vm ? vm->strategy : STRATEGY_AUTO;
 	struct preview *p;
 
 	if (str_eq(to, d->settings->host_name)) {
@@ -338,7 +333,7 @@ void preview_post(struct http_request *req)
 			memcpy(p->uuid, vm->uuid, sizeof p->uuid);
 			tell_vm(p, vm);
 		}
-		if (vm && vm->vf)
+		if (vm && vm_has_vfs(vm))
 			ask_guest(p, vm);
 		else
 			ask_hosts(p);

@@ -377,7 +377,7 @@ void relay_from_guest(struct relay *r, struct vm *vm, struct json_object *msg)
 	const char *wrong = check(msg);
 	struct json_object *copy;
 
-	if (!wrong && guid_of(msg, "from") != vm->want.vguid)
+	if (!wrong && !vm_has_guid(vm, guid_of(msg, "from")))
 		wrong = "field \"from\" is not a GID of this VM";
 	if (wrong) {
 		vm_channel_relay_failed(vm, json_opt_str(msg, "to", ""), wrong);

@@ -92,15 +92,49 @@ static struct json_object *everything(void)
 	return json_object_new_string("all");
 }
 
-struct json_object *repath_of_mover(struct json_object *move, uint64_t vguid)
+struct json_object *repath_move_of(struct json_object *answer, uint64_t vguid)
 {
-	struct json_object *paths = json_opt(move, "paths"), *list;
+	struct json_object *moves = json_opt(answer, "moves");
+
+	for (size_t i = 0; i < json_count(moves); i++) {
+		struct json_object *one = json_object_array_get_idx(moves, i);
+		uint64_t guid = 0;
+
+		ib_guid_parse(json_opt_str(one, "vguid", ""), &guid);
+		if (guid == vguid)
+			return one;
+	}
+	return moves ? NULL : answer;
+}
+
+bool repath_changed(struct json_object *answer)
+{
+	struct json_object *moves = json_opt(answer, "moves");
+	uint64_t changed = json_opt_u64(answer, "paths_changed", 0);
+
+	for (size_t i = 0; i < json_count(moves); i++)
+		changed += json_opt_u64(json_object_array_get_idx(moves, i), "paths_changed", 0);
+	return changed;
+}
+
+static uint64_t guid_at(struct json_object *list, size_t i)
+{
+	const char *text = json_object_get_string(json_object_array_get_idx(list, i));
+	uint64_t guid = 0;
+
+	ib_guid_parse(text ? text : "", &guid);
+	return guid;
+}
+
+/* false: more has changed than is listed. */
+static bool add_of_mover(struct json_object *list, struct json_object *move, uint64_t vguid)
+{
+	struct json_object *paths = json_opt(move, "paths");
 
 	if (!json_opt_u64(move, "paths_changed", 0))
-		return NULL;
+		return true;
 	if (!json_object_is_type(paths, json_type_array))
-		return everything();
-	list = json_object_new_array();
+		return false;
 	for (size_t i = 0; i < json_object_array_length(paths); i++) {
 		struct json_object *p = json_object_array_get_idx(paths, i);
 
@@ -109,21 +143,52 @@ struct json_object *repath_of_mover(struct json_object *move, uint64_t vguid)
 				list,
 				with_lid(record(vguid, peer_of(p), p, "sl_from"), "slid", move));
 	}
-	return list;
+	return true;
 }
 
-struct json_object *repath_of_peer(struct json_object *move, uint64_t vguid, uint64_t peer)
+struct json_object *repath_of_mover(struct json_object *answer, struct json_object *vguids)
 {
-	struct json_object *paths = json_opt(move, "paths"), *list, *p;
+	struct json_object *list;
+	bool all = true;
 
-	if (!json_opt_u64(move, "paths_changed", 0))
+	if (!repath_changed(answer))
 		return NULL;
 	list = json_object_new_array();
+	for (size_t i = 0; i < json_count(vguids); i++)
+		all &= add_of_mover(list, repath_move_of(answer, guid_at(vguids, i)),
+				    guid_at(vguids, i));
+	if (all)
+		return list;
+	json_object_put(list);
+	return everything();
+}
+
+static void add_of_peer(struct json_object *list, struct json_object *move, uint64_t vguid,
+			uint64_t peer)
+{
+	struct json_object *paths = json_opt(move, "paths"), *p;
+
+	if (!json_opt_u64(move, "paths_changed", 0))
+		return;
 	if (!json_object_is_type(paths, json_type_array))
 		json_object_array_add(list, record(peer, vguid, NULL, NULL));
 	else if ((p = path_to(paths, peer)))
 		json_object_array_add(list,
 				      with_lid(record(peer, vguid, p, "sl_to"), "dlid", move));
+}
+
+struct json_object *repath_of_peer(struct json_object *answer, struct json_object *vguids,
+				   struct json_object *peers)
+{
+	struct json_object *list;
+
+	if (!repath_changed(answer))
+		return NULL;
+	list = json_object_new_array();
+	for (size_t i = 0; i < json_count(vguids); i++)
+		for (size_t k = 0; k < json_count(peers); k++)
+			add_of_peer(list, repath_move_of(answer, guid_at(vguids, i)),
+				    guid_at(vguids, i), guid_at(peers, k));
 	return list;
 }
 
@@ -141,15 +206,19 @@ static struct json_object *unpath(uint64_t vguid)
 
 static struct json_object *repath(struct vm *vm, struct json_object *body, uint64_t vguid)
 {
-	struct json_object *paths = json_opt(body, "paths"), *msg, *list, *r;
+	struct json_object *paths = json_opt(body, "paths"), *msg, *list;
 
 	if (!json_object_is_type(paths, json_type_array))
 		return unpath(vguid);
-	r = record(vm->want.vguid, vguid, path_to(paths, vm->want.vguid), "sl_to");
-	copy_number(r, "dlid", body, "lid");
 	msg = json_object_new_object();
 	list = json_object_new_array();
-	json_object_array_add(list, r);
+	for (unsigned i = 0; i < vm->vf_count; i++) {
+		uint64_t own = vm->vfs[i].want.vguid;
+		struct json_object *r = record(own, vguid, path_to(paths, own), "sl_to");
+
+		copy_number(r, "dlid", body, "lid");
+		json_object_array_add(list, r);
+	}
 	json_set_str(msg, "op", "repath");
 	json_set(msg, "paths", list);
 	return msg;
@@ -163,7 +232,7 @@ static void tell(struct vm *vm, struct json_object *body)
 
 	ib_guid_parse(json_opt_str(body, "vguid", ""), &vguid);
 	/* What the VM's own move changes comes with its resume. */
-	if (vm->gone || agent_state(vm->agent) != AGENT_UP || vm->want.vguid == vguid)
+	if (vm->gone || agent_state(vm->agent) != AGENT_UP || vm_has_guid(vm, vguid))
 		return;
 	agent_send(vm->agent,
 		   json_opt_bool(body, "gone", false) ? unpath(vguid) : repath(vm, body, vguid));

@@ -5,6 +5,7 @@
 #define IBVMIG_DAEMON_REPATH_H
 
 #include <json-c/json.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct daemon;
@@ -25,9 +26,15 @@ void repath_agent_up(struct vm *vm);
 /* ibvmig-sm's word on caching has changed: all agents hear of it. */
 void repath_tell_caching(struct daemon *d);
 
-/* Field `paths` of a resume, from the answer of ibvmig-sm's move (NULL: none). Owned by the caller;
- * NULL: no path has changed. */
-struct json_object *repath_of_mover(struct json_object *move, uint64_t vguid);
-struct json_object *repath_of_peer(struct json_object *move, uint64_t vguid, uint64_t peer);
+/* ibvmig-sm's answer about one vGUID of a batch of moves (an answer that is no batch is about the
+ * only one); borrowed, NULL: none. */
+struct json_object *repath_move_of(struct json_object *answer, uint64_t vguid);
+bool repath_changed(struct json_object *answer);
+/* Field `paths` of a resume, from the answer of ibvmig-sm's moves (NULL: none): of the mover with
+ * vguids ([GUID…]), and of a peer with these GUIDs. Owned by the caller; NULL: no path has changed.
+ */
+struct json_object *repath_of_mover(struct json_object *answer, struct json_object *vguids);
+struct json_object *repath_of_peer(struct json_object *answer, struct json_object *vguids,
+				   struct json_object *peers);
 
 #endif

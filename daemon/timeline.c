@@ -232,27 +232,43 @@ static void add_qemu(struct timeline *t)
 	span_add(t, lane, "VM stopped", commit - down, commit, "%.0f ms", (double)down / 1000);
 }
 
-static void add_vf(struct timeline *t)
+static void add_vf(struct timeline *t, const char *name, struct json_object *vf)
 {
 	int64_t prepare = entered(&t->src, "PREPARE"), detach = entered(&t->src, "DETACH");
 	int64_t commit = noted(&t->dst, "COMMIT"), attach = us(t->dst.data, "attach_us");
 	int64_t done = entered(&t->dst, "DONE");
-	struct json_object *lane;
+	struct json_object *lane = lane_add(t, name, "vf");
 
-	if (!detach || !us(t->src.data, "detach_us"))
-		return;
-	lane = lane_add(t, "VF", "vf");
-	span_add(t, lane, json_opt_str(json_opt(t->src.record, "from"), "vf", "VF"), prepare,
+	span_add(t, lane, json_opt_str(json_opt(vf, "from"), "vf", "VF"), prepare,
 		 detach + us(t->src.data, "detach_us"), "of the source");
 	if (commit && attach)
-		span_add(t, lane, json_opt_str(json_opt(t->src.record, "to"), "vf", "VF"),
-			 commit + attach, done ? done : t->now_us, "of the destination");
+		span_add(t, lane, json_opt_str(json_opt(vf, "to"), "vf", "VF"), commit + attach,
+			 done ? done : t->now_us, "of the destination");
+}
+
+/* A lane for each; a record of an older version is about the only one itself. */
+static void add_vfs(struct timeline *t)
+{
+	struct json_object *vfs = json_opt(t->src.record, "vfs");
+
+	if (!entered(&t->src, "DETACH") || !us(t->src.data, "detach_us"))
+		return;
+	if (json_count(vfs) < 2)
+		add_vf(t, "VF", vfs ? json_object_array_get_idx(vfs, 0) : t->src.record);
+	for (size_t i = 0; json_count(vfs) > 1 && i < json_count(vfs); i++) {
+		struct json_object *vf = json_object_array_get_idx(vfs, i);
+		char name[32];
+
+		snprintf(name, sizeof name, "VF %s", json_opt_str(vf, "dev_id", "?"));
+		add_vf(t, name, vf);
+	}
 }
 
 static void add_fabric(struct timeline *t)
 {
 	int64_t start = entered(&t->dst, "SWITCH"), set = us(t->dst.data, "set_guid_us");
-	struct json_object *move = json_opt(t->dst.data, "move"), *lane;
+	struct json_object *move = json_opt(t->dst.data, "move"), *moves = json_opt(move, "moves");
+	struct json_object *first = moves ? json_object_array_get_idx(moves, 0) : move, *lane;
 
 	if (!start || !move)
 		return;
@@ -261,7 +277,7 @@ static void add_fabric(struct timeline *t)
 	start += set;
 	span_add(t, lane, "move LID and vGUID", start, start + us(move, "elapsed_us"),
 		 "LID %llu, %llu LFT SMPs to %llu of %llu switches, %.1f ms in OpenSM",
-		 number(move, "lid_after"), number(move, "lft_smps"),
+		 number(first, "lid_after"), number(move, "lft_smps"),
 		 number(move, "switches_updated"), number(move, "switches_total"),
 		 (double)us(move, "sm_us") / 1000);
 }
@@ -386,7 +402,7 @@ struct json_object *timeline_make(struct json_object *source, struct json_object
 	add_host(&t, &t.src, "from");
 	add_host(&t, &t.dst, "to");
 	add_qemu(&t);
-	add_vf(&t);
+	add_vfs(&t);
 	add_fabric(&t);
 	add_mover(&t, vm);
 	add_peers(&t);

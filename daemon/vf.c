@@ -291,11 +291,12 @@ static int check_duplicate(struct vf_table *t, const char *vm, uint64_t vguid, c
 	return 0;
 }
 
-int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const struct domain_vf *want,
-	     const char *migration, struct vf **ret_vf, char error[static HTTP_ERROR_MAX])
+static int claim_one(struct vf_table *t, const char *vm, const char *vm_name,
+		     const struct domain_vf *want, const char *migration, struct vf **ret_vf,
+		     char *error)
 {
 	struct pf *pf = find_pf(t, want->pf);
-	struct vf *vf = vf_of_vm(t, vm);
+	struct vf *vf = vf_of_vm(t, vm, want->vguid);
 	int rc;
 
 	if (!pf)
@@ -321,6 +322,46 @@ int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const stru
 	}
 	*ret_vf = vf;
 	return 0;
+}
+
+int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const struct domain_vf *wants,
+	     unsigned count, const char *migration, struct vf **ret_vfs,
+	     char error[static HTTP_ERROR_MAX])
+{
+	struct vf *vfs[DOMAIN_VFS_MAX] = {NULL};
+	bool had[DOMAIN_VFS_MAX];
+	unsigned n = 0;
+	int rc = 0;
+
+	for (; n < count; n++) {
+		had[n] = vf_of_vm(t, vm, wants[n].vguid) != NULL;
+		rc = claim_one(t, vm, vm_name, &wants[n], migration, &vfs[n], error);
+		if (rc)
+			break;
+	}
+	if (!rc)
+		memcpy(ret_vfs, vfs, count * sizeof *vfs);
+	while (rc && n--)
+		if (!had[n])
+			vf_free_lease(t, vfs[n]);
+	return rc;
+}
+
+struct json_object *vf_lease_json(const struct vf *vf)
+{
+	struct json_object *o = json_object_new_object();
+	char pkey[8];
+
+	snprintf(pkey, sizeof pkey, "0x%04x", vf->pkey);
+	json_set_str(o, "vf", vf->name);
+	json_set_guid(o, "parked_guid", vf->parked_guid);
+	vf_set_entry(o, vf);
+	json_set_guid(o, "vguid", vf->vguid);
+	json_set_str(o, "pkey", pkey);
+	json_set_str(o, "bus", vf->bus);
+	json_set_str(o, "attach", vf->attach ? vf->attach : "[]");
+	json_set_str(o, "detach", vf->detach ? vf->detach : "[]");
+	return o;
 }
 
 int vf_save(struct vf_table *t, struct vf *vf)
@@ -355,10 +396,11 @@ void vf_free_lease(struct vf_table *t, struct vf *vf)
 	str_set(&vf->detach, NULL);
 }
 
-struct vf *vf_of_vm(struct vf_table *t, const char *vm)
+struct vf *vf_of_vm(struct vf_table *t, const char *vm, uint64_t vguid)
 {
 	for (size_t i = 0; i < t->vf_count; i++)
-		if (t->vfs[i].leased && !strcmp(t->vfs[i].vm, vm))
+		if (t->vfs[i].leased && !strcmp(t->vfs[i].vm, vm) &&
+		    (!vguid || t->vfs[i].vguid == vguid))
 			return &t->vfs[i];
 	return NULL;
 }

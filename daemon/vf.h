@@ -61,15 +61,21 @@ void vf_table_clear(struct vf_table *t);
 void vf_set_entry(struct json_object *o, const struct vf *vf);
 void vf_copy_entry(struct json_object *to, struct json_object *from);
 
-/* A VF of want->pf for this VM: the one that it has already, if any, else that of want->pci, where
- * one is wanted. *ret_vf is borrowed from t.
- * -EINVAL: no such PF, VF or PKey, -EBUSY: not free; error names the value and what is allowed. */
-int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const struct domain_vf *want,
-	     const char *migration, struct vf **ret_vf, char error[static HTTP_ERROR_MAX]);
+/* A VF for each of wants for this VM, all or none: the one that it has already with that vGUID,
+ * else that of its pci, where one is wanted, else a free one of its pf. ret_vfs: count of them,
+ * borrowed from t. -EINVAL: no such PF, VF or PKey, -EBUSY: not free; error names the value and
+ * what is allowed. */
+int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const struct domain_vf *wants,
+	     unsigned count, const char *migration, struct vf **ret_vfs,
+	     char error[static HTTP_ERROR_MAX]);
+/* {vf,parked_guid[,port_guid,guid_index],vguid,pkey,bus,attach,detach}: a leased VF for a job.
+ * Owned by the caller. */
+struct json_object *vf_lease_json(const struct vf *vf);
 /* Makes the present lease of vf durable. */
 int vf_save(struct vf_table *t, struct vf *vf);
 void vf_free_lease(struct vf_table *t, struct vf *vf);
-struct vf *vf_of_vm(struct vf_table *t, const char *vm);
+/* The one that the VM has leased with this vGUID; 0: any. Or NULL. */
+struct vf *vf_of_vm(struct vf_table *t, const char *vm, uint64_t vguid);
 struct vf *vf_by_name(struct vf_table *t, const char *name);
 struct json_object *vf_status(struct vf_table *t);
 /* [{"name","guid","pkeys"}] */

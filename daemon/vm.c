@@ -26,10 +26,23 @@ struct vm *vm_find(struct daemon *d, const char *uuid)
 	return NULL;
 }
 
+struct json_object *vm_guids(const struct vm *vm)
+{
+	struct json_object *list = json_object_new_array();
+	char text[IB_GUID_TEXT];
+
+	for (unsigned i = 0; i < vm->vf_count; i++) {
+		ib_guid_format(vm->vfs[i].want.vguid, text);
+		json_object_array_add(list, json_object_new_string(text));
+	}
+	return list;
+}
+
 struct vm *vm_by_guid(struct daemon *d, uint64_t vguid)
 {
 	for (struct vm *vm = d->vms; vm; vm = vm->next)
-		if (!vm->gone && vm->want.vguid == vguid && vm->vf && vm->state != VM_LEAVING)
+		if (!vm->gone && vm_has_guid(vm, vguid) && vm_has_vfs(vm) &&
+		    vm->state != VM_LEAVING)
 			return vm;
 	return NULL;
 }
@@ -95,11 +108,28 @@ static void collect(struct daemon *d)
 	}
 }
 
+static void drop_leases(struct vm *vm)
+{
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		vm->vfs[i].lease = NULL;
+}
+
+static void free_leases(struct vm *vm)
+{
+	for (unsigned i = 0; i < vm->vf_count; i++) {
+		struct vf *vf = vm->vfs[i].lease;
+
+		if (vf && vf->leased && !strcmp(vf->vm, vm->uuid))
+			vf_free_lease(&vm->d->vfs, vf);
+	}
+	drop_leases(vm);
+}
+
 /* Only marks it: callers up the stack may still hold it. The next discovery or job collects. */
 void vm_forget(struct vm *vm)
 {
 	vm->gone = true;
-	vm->vf = NULL;
+	drop_leases(vm);
 	vm->migration = NULL;
 }
 
@@ -132,72 +162,114 @@ static void set_problem(struct vm *vm, const char *problem)
 
 /* ---- attach ---- */
 
-void vm_set_vf(struct vm *vm, struct vf *vf)
+bool vm_take_leases(struct vm *vm)
 {
-	vm->vf = vf;
-	vm->state = vf ? VM_ATTACHED : VM_WITHOUT;
-	if (vf && !vf->since_ms) {
+	struct vf *vfs[DOMAIN_VFS_MAX];
+
+	for (unsigned i = 0; i < vm->vf_count; i++) {
+		vfs[i] = vf_of_vm(&vm->d->vfs, vm->uuid, vm->vfs[i].want.vguid);
+		if (!vfs[i])
+			return false;
+	}
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		vm->vfs[i].lease = vfs[i];
+	return vm->vf_count;
+}
+
+void vm_attached(struct vm *vm)
+{
+	vm->state = VM_ATTACHED;
+	str_set(&vm->problem, NULL);
+	for (unsigned i = 0; i < vm->vf_count; i++) {
+		struct vf *vf = vm->vfs[i].lease;
+
+		if (vf->since_ms)
+			continue;
 		vf->since_ms = wall_ms();
 		vf_save(&vm->d->vfs, vf);
 	}
-	str_set(&vm->problem, NULL);
+}
+
+static void note_attached(struct vm *vm, struct vm_vf *v)
+{
+	vm_note(vm, false, "VF %s attached as %s on %s, vGUID 0x%016llx, LID %u", v->lease->name,
+		v->dev_id, v->lease->bus, (unsigned long long)v->want.vguid, v->lease->lid);
+}
+
+static void attach_failed(struct vm *vm, struct job *j)
+{
+	bool leaving = vm->state == VM_LEAVING;
+
+	/* What QEMU has not let go of stays the VM's until it ends. */
+	if (!json_opt_bool(j->out, "stuck", false))
+		free_leases(vm);
+	set_problem(vm, j->error);
+	if (leaving)
+		vm_release(vm, false);
 }
 
 static void attach_done(struct job *j)
 {
 	struct vm *vm = j->owner;
-	struct vf_table *t = &j->d->vfs;
 	bool leaving = vm->state == VM_LEAVING;
 
 	vm->jobs--;
-	if (vm->gone || !vm->vf)
+	if (vm->gone || !vm_has_vfs(vm))
 		return;
 	if (j->rc) {
-		vf_free_lease(t, vm->vf);
-		vm->vf = NULL;
-		set_problem(vm, j->error);
-		if (leaving)
-			vm_forget(vm);
+		attach_failed(vm, j);
 		return;
 	}
-	str_set(&vm->vf->attach, json_opt_str(j->out, "attach", "[]"));
-	str_set(&vm->vf->detach, json_opt_str(j->out, "detach", "[]"));
-	vm->vf->lid = (unsigned)json_opt_u64(j->out, "lid", 0);
-	vf_save(t, vm->vf);
-	vm_set_vf(vm, vm->vf);
-	vm_note(vm, false, "VF %s attached as %s on %s, vGUID 0x%016llx, LID %u", vm->vf->name,
-		vm->dev_id, vm->vf->bus, (unsigned long long)vm->want.vguid, vm->vf->lid);
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		vm_work_keep(&vm->d->vfs, vm->vfs[i].lease, job_vf(j, i));
+	vm_attached(vm);
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		note_attached(vm, &vm->vfs[i]);
 	cold_resume_alone(vm);
-	/* It was stopped while the VF was being attached. */
+	/* It was stopped while they were being attached. */
 	if (leaving)
 		vm_release(vm, false);
 }
 
-void vm_attach(struct vm *vm)
+static int claim(struct vm *vm, char *error)
 {
-	struct daemon *d = vm->d;
-	char error[HTTP_ERROR_MAX] = "";
+	struct domain_vf wants[DOMAIN_VFS_MAX];
+	struct vf *vfs[DOMAIN_VFS_MAX];
 	int rc;
 
-	if (*d->vf_error) {
-		set_problem(vm, d->vf_error);
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		wants[i] = vm->vfs[i].want;
+	rc = vf_claim(&vm->d->vfs, vm->uuid, vm->name, wants, vm->vf_count, "", vfs, error);
+	for (unsigned i = 0; !rc && i < vm->vf_count; i++) {
+		vm->vfs[i].lease = vfs[i];
+		strcpy(vfs[i]->bus, vm->root_ports[i]);
+	}
+	return rc;
+}
+
+void vm_attach(struct vm *vm)
+{
+	char error[HTTP_ERROR_MAX] = "";
+
+	if (*vm->d->vf_error) {
+		set_problem(vm, vm->d->vf_error);
 		return;
 	}
-	if (!*vm->root_port) {
-		set_problem(vm, "no pcie-root-port is free: add <controller type='pci' "
-				"model='pcie-root-port'/> to the domain");
-		return;
-	}
-	rc = vf_claim(&d->vfs, vm->uuid, vm->name, &vm->want, "", &vm->vf, error);
-	if (rc) {
+	if (vm->root_port_count < vm->vf_count) {
+		snprintf(error, sizeof error,
+			 "%s: add <controller type='pci' model='pcie-root-port'/> to the domain",
+			 vm->root_port_count ? "each VF needs a free pcie-root-port"
+					     : "no pcie-root-port is free");
 		set_problem(vm, error);
 		return;
 	}
-	strcpy(vm->vf->bus, vm->root_port);
+	if (claim(vm, error)) {
+		set_problem(vm, error);
+		return;
+	}
 	vm->state = VM_ATTACHING;
 	if (start_job(vm, vm_work_input(vm), vm_work_attach, attach_done)) {
-		vf_free_lease(&d->vfs, vm->vf);
-		vm->vf = NULL;
+		free_leases(vm);
 		set_problem(vm, "out of memory");
 	}
 }
@@ -211,8 +283,7 @@ static void release_done(struct job *j)
 	vm->jobs--;
 	if (j->rc)
 		vm_note(vm, true, "the VF was not given back cleanly: %s", j->error);
-	if (vm->vf && !strcmp(vm->vf->vm, vm->uuid))
-		vf_free_lease(&j->d->vfs, vm->vf);
+	free_leases(vm);
 	vm_note(vm, false, "VF released");
 	vm_forget(vm);
 	collect(j->d);
@@ -222,7 +293,7 @@ void vm_release(struct vm *vm, bool keep_binding)
 {
 	struct json_object *in;
 
-	if (!vm->vf) {
+	if (!vm_has_vfs(vm)) {
 		vm_forget(vm);
 		return;
 	}
@@ -239,6 +310,20 @@ void vm_release(struct vm *vm, bool keep_binding)
 
 /* ---- discovery ---- */
 
+/* What it has already stays its own. */
+static void set_wanted(struct vm *vm, const struct domain_info *info)
+{
+	if (!vm_has_vfs(vm))
+		vm->vf_count = info->problem ? 0 : info->vf_count;
+	for (unsigned i = 0; !vm_has_vfs(vm) && i < vm->vf_count; i++) {
+		vm->vfs[i] = (struct vm_vf){.want = info->vfs[i]};
+		domain_dev_id(&info->vfs[i], vm->vfs[i].dev_id);
+	}
+	vm->strategy = info->strategy;
+	memcpy(vm->root_ports, info->root_ports, sizeof vm->root_ports);
+	vm->root_port_count = info->root_port_count;
+}
+
 static struct vm *add_vm(struct daemon *d, const struct domain_info *info, bool incoming)
 {
 	struct vm *vm = vm_find(d, info->uuid);
@@ -254,31 +339,40 @@ static struct vm *add_vm(struct daemon *d, const struct domain_info *info, bool 
 	strcpy(vm->uuid, info->uuid);
 	str_set(&vm->name, info->name);
 	str_set(&vm->channel_alias, info->channel_alias);
-	vm->want = info->vf;
-	strcpy(vm->root_port, info->root_port);
-	snprintf(vm->dev_id, sizeof vm->dev_id, "ibvf%u", info->vf.index);
+	set_wanted(vm, info);
 	if (info->channel_path && !vm->agent)
 		vm_channel_open(vm, info->channel_path, incoming);
 	return vm;
 }
 
-/* A VM that was there before this daemon started, or before libvirtd did. */
-static void adopt(struct vm *vm, bool has_device)
+/* A VM that was there before this daemon started, or before libvirtd did. devices: whether each of
+ * its VFs is in QEMU. */
+static void adopt(struct vm *vm, struct json_object *devices)
 {
-	struct vf *vf = vf_of_vm(&vm->d->vfs, vm->uuid);
+	unsigned there = 0, unexplained = 0;
+	bool leased;
 
-	if (vm->vf || vm->migration)
+	if ((vm_has_vfs(vm) && vm->state != VM_WITHOUT) || vm->migration)
 		return;
-	if (vf && migrate_open(vm->d, vm->uuid)) {
-		vm_set_vf(vm, vf); /* where the VF is, the open migration knows */
-	} else if (vf && has_device) {
-		vm_set_vf(vm, vf);
-		vm_note(vm, false, "found with VF %s attached", vf->name);
-	} else if (has_device) {
+	for (unsigned i = 0; i < vm->vf_count; i++) {
+		if (!json_object_get_boolean(json_object_array_get_idx(devices, i)))
+			continue;
+		there++;
+		unexplained += !vf_of_vm(&vm->d->vfs, vm->uuid, vm->vfs[i].want.vguid);
+	}
+	leased = vm_take_leases(vm);
+	if (leased && migrate_open(vm->d, vm->uuid)) {
+		vm_attached(vm); /* where the VFs are, the open migration knows */
+	} else if (leased && there == vm->vf_count) {
+		vm_attached(vm);
+		for (unsigned i = 0; i < vm->vf_count; i++)
+			vm_note(vm, false, "found with VF %s attached", vm->vfs[i].lease->name);
+	} else if (unexplained) {
+		drop_leases(vm);
 		set_problem(vm, "it has a VF device that no lease explains: shut the VM down and "
 				"start it again");
 	} else {
-		vm_attach(vm);
+		vm_attach(vm); /* what of it is done already is left alone */
 	}
 }
 
@@ -313,7 +407,7 @@ static void inspect_done(struct job *j)
 			set_problem(vm, info->problem);
 		} else {
 			note_saved(vm, xml);
-			adopt(vm, json_opt_bool(j->out, "has_device", false));
+			adopt(vm, json_opt(j->out, "devices"));
 			cold_vm_started(vm);
 		}
 	}
@@ -404,23 +498,31 @@ static void reattached(struct job *j)
 
 void vm_device_lost(struct vm *vm)
 {
-	if (vm->state != VM_ATTACHED || !vm->vf)
+	if (vm->state != VM_ATTACHED || !vm_has_vfs(vm))
 		return;
-	vm_note(vm, true, "the guest has removed VF %s; attaching it again", vm->vf->name);
+	vm_note(vm, true, "the guest has removed a VF; attaching it again");
 	start_job(vm, vm_work_input(vm), vm_work_reattach, reattached);
+}
+
+static bool is_vf(const struct vm *vm, const char *device)
+{
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		if (!strcmp(vm->vfs[i].dev_id, device))
+			return true;
+	return false;
 }
 
 static void on_monitor(struct daemon *d, const char *uuid, const char *event,
 		       struct json_object *details)
 {
 	struct vm *vm = vm_find(d, uuid);
+	const char *device = json_opt_str(details, "device", "");
 
 	if (vm && vm->agent && !strcmp(event, "VSERPORT_CHANGE") &&
 	    str_eq(json_opt_str(details, "id", ""), vm->channel_alias))
 		agent_guest_opened(vm->agent, json_opt_bool(details, "open", false));
-	if (vm && !strcmp(event, "DEVICE_DELETED") &&
-	    str_eq(json_opt_str(details, "device", ""), vm->dev_id)) {
-		if (!migrate_device_deleted(d, uuid))
+	if (vm && !strcmp(event, "DEVICE_DELETED") && is_vf(vm, device)) {
+		if (!migrate_device_deleted(d, uuid, device))
 			vm_device_lost(vm);
 		return;
 	}
@@ -434,25 +536,50 @@ const struct virt_ops vm_virt_ops = {
 	.monitor = on_monitor,
 };
 
-struct json_object *vm_status(struct vm *vm)
+static struct json_object *vf_json(const struct vm_vf *v)
 {
 	struct json_object *o = json_object_new_object();
 	char pkey[8];
 
-	snprintf(pkey, sizeof pkey, "0x%04x", vm->want.pkey);
+	snprintf(pkey, sizeof pkey, "0x%04x", v->want.pkey);
+	json_set_u64(o, "index", v->want.index);
+	json_set_str(o, "pf", v->want.pf);
+	json_set_guid(o, "vguid", v->want.vguid);
+	json_set_str(o, "pkey", pkey);
+	json_set_str(o, "vf", v->lease ? v->lease->name : NULL);
+	if (v->lease && v->lease->lid)
+		json_set_u64(o, "lid", v->lease->lid);
+	if (v->lease)
+		json_set_u64(o, "since_ms", v->lease->since_ms);
+	return o;
+}
+
+void vm_set_vfs(struct json_object *o, const struct vm *vm)
+{
+	static const char *const keys[] = {"vguid", "pf", "pkey", "vf", "lid", "since_ms"};
+	struct json_object *list = json_object_new_array(), *first;
+
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		json_object_array_add(list, vf_json(&vm->vfs[i]));
+	first = json_count(list) ? json_object_array_get_idx(list, 0) : NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		if (json_opt(first, keys[i]))
+			json_set(o, keys[i], json_object_get(json_opt(first, keys[i])));
+	json_set(o, "vfs", list);
+}
+
+struct json_object *vm_status(struct vm *vm)
+{
+	struct json_object *o = json_object_new_object();
+
 	json_set_str(o, "uuid", vm->uuid);
 	json_set_str(o, "name", vm->name);
 	json_set_str(o, "state", vm_state_name(vm));
 	json_set_str(o, "host", vm->d->settings->host_name);
-	if (vm->want.vguid)
-		json_set_guid(o, "vguid", vm->want.vguid);
-	json_set_str(o, "pkey", vm->want.pkey ? pkey : NULL);
-	json_set_str(o, "vf", vm->vf ? vm->vf->name : NULL);
+	json_set_str(o, "pkey", NULL);
+	json_set_str(o, "vf", NULL);
+	vm_set_vfs(o, vm);
 	json_set_str(o, "problem", vm->problem);
-	if (vm->vf && vm->vf->lid)
-		json_set_u64(o, "lid", vm->vf->lid);
-	if (vm->vf)
-		json_set_u64(o, "since_ms", vm->vf->since_ms);
 	json_set(o, "agent", agent_status(vm->agent));
 	json_set(o, "migration", migrate_status_of_vm(vm));
 	return o;

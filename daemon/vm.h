@@ -24,22 +24,30 @@ enum vm_state {
 	VM_LEAVING,  /* stopped here; the VF is being given back */
 };
 
+/* One of a VM's VFs. */
+struct vm_vf {
+	struct domain_vf want;
+	char dev_id[QMP_DEV_ID];
+	struct vf *lease; /* borrowed from the table, or NULL */
+};
+
 struct vm {
 	struct vm *next;
 	struct daemon *d; /* borrowed */
 	char uuid[37];
 	char *name; /* owned */
 	enum vm_state state;
-	struct domain_vf want;
-	char dev_id[QMP_DEV_ID];
-	char root_port[16];
+	struct vm_vf vfs[DOMAIN_VFS_MAX]; /* it has all of them, or none */
+	unsigned vf_count;
+	enum domain_strategy strategy;
+	char root_ports[DOMAIN_VFS_MAX][16];
+	unsigned root_port_count;
 	char *channel_alias;         /* owned, or NULL */
 	char *problem;               /* owned, or NULL */
 	char *saved_id;              /* owned; of the save that it was restored from, or NULL */
-	struct vf *vf;               /* borrowed from the table, or NULL */
 	struct agent *agent;         /* owned, or NULL */
 	struct migration *migration; /* borrowed; the one under way, or NULL */
-	bool has_strategy_once; /* what its next migration is asked for, instead of want.strategy */
+	bool has_strategy_once;      /* what its next migration is asked for, instead of strategy */
 	enum domain_strategy strategy_once;
 	unsigned paths_asked; /* path requests of the guest that are under way */
 	bool gone;            /* stopped; removed when its last job is done */
@@ -49,25 +57,46 @@ struct vm {
 extern const struct virt_ops vm_virt_ops;
 
 struct vm *vm_find(struct daemon *d, const char *uuid);
+/* Whether VFs of this host are leased to it. */
+static inline bool vm_has_vfs(const struct vm *vm)
+{
+	return vm->vf_count && vm->vfs[0].lease;
+}
+
+static inline bool vm_has_guid(const struct vm *vm, uint64_t vguid)
+{
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		if (vm->vfs[i].want.vguid == vguid)
+			return true;
+	return false;
+}
+
+/* [vGUID…] of all its VFs; owned by the caller. */
+struct json_object *vm_guids(const struct vm *vm);
 /* The one that has this vGUID here and now: not one that has left for another host. */
 struct vm *vm_by_guid(struct daemon *d, uint64_t vguid);
 struct vm *vm_by_name(struct daemon *d, const char *name);
 /* Logs, journals and publishes what happened to a VM. */
 void vm_note(struct vm *vm, bool bad, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Looks at a running domain, and gives it its VF if it asks for one. */
+/* Looks at a running domain, and gives it its VFs if it asks for any. */
 void vm_discover(struct daemon *d, const char *uuid, const char *name, bool incoming);
-/* Claims a VF and attaches it. */
+/* Claims its VFs and attaches them. */
 void vm_attach(struct vm *vm);
-/* Gives the VF of a VM that does not run here any more back; keep_binding: the vGUID lives on
+/* Gives the VFs of a VM that does not run here any more back; keep_binding: the vGUIDs live on
  * elsewhere. */
 void vm_release(struct vm *vm, bool keep_binding);
-/* The VF has left with, or come with, a migration. */
-void vm_set_vf(struct vm *vm, struct vf *vf);
-/* The guest has removed its VF, and nobody wanted that: it is attached again. */
+/* The VFs that are leased to it are its own from now on. false: some are missing. */
+bool vm_take_leases(struct vm *vm);
+/* It has its VFs, in QEMU too. */
+void vm_attached(struct vm *vm);
+/* The guest has removed a VF, and nobody wanted that: it is attached again. */
 void vm_device_lost(struct vm *vm);
 void vm_forget(struct vm *vm);
 void vm_free_all(struct daemon *d);
 const char *vm_state_name(const struct vm *vm);
+/* "vfs":[{"index","pf","vguid","pkey","vf"[,"lid","since_ms"]}…], and the fields of the first VF
+ * as o's own: most VMs have one. */
+void vm_set_vfs(struct json_object *o, const struct vm *vm);
 struct json_object *vm_status(struct vm *vm);
 
 #endif

@@ -19,17 +19,24 @@
 #define PATHS_MAX    64
 #define LOG_TEXT_MAX 512
 
+static struct json_object *hello_vf(const struct domain_vf *want)
+{
+	struct json_object *o = json_object_new_object();
+	char pkey[8];
+
+	snprintf(pkey, sizeof pkey, "0x%04x", want->pkey);
+	json_set_guid(o, "vguid", want->vguid);
+	json_set_str(o, "pkey", pkey);
+	return o;
+}
+
 static struct json_object *hello(void *arg)
 {
 	struct vm *vm = arg;
 	struct json_object *msg = json_object_new_object(), *list = json_object_new_array();
-	struct json_object *vf = json_object_new_object();
-	char pkey[8];
 
-	snprintf(pkey, sizeof pkey, "0x%04x", vm->want.pkey);
-	json_set_guid(vf, "vguid", vm->want.vguid);
-	json_set_str(vf, "pkey", pkey);
-	json_object_array_add(list, vf);
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		json_object_array_add(list, hello_vf(&vm->vfs[i].want));
 	json_set(msg, "vfs", list);
 	if (vm->d->sm.caching_known)
 		json_set_bool(msg, "path_cache", vm->d->sm.caching);
@@ -113,7 +120,7 @@ static void ask_path(struct vm *vm, struct json_object *msg)
 		refuse(vm, id, "pkey must be 0x0001 to 0xffff without 0x8000");
 		return;
 	}
-	if (sgid.guid != vm->want.vguid) {
+	if (!vm_has_guid(vm, sgid.guid)) {
 		refuse(vm, id, "sgid is not a GID of this VM");
 		return;
 	}

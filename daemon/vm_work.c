@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/vm_work.h"
-#include "common/ib.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -13,6 +12,7 @@
 #include "daemon/vm.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 
 static const char *str(struct job *j, const char *key)
@@ -20,40 +20,48 @@ static const char *str(struct job *j, const char *key)
 	return json_opt_str(j->in, key, "");
 }
 
-static uint64_t guid(struct job *j, const char *key)
+static struct json_object *new_input(const char *vm, const char *name)
 {
-	uint64_t value = 0;
+	struct json_object *in = json_object_new_object();
 
-	ib_guid_parse(str(j, key), &value);
-	return value;
+	json_set_str(in, "vm", vm);
+	json_set_str(in, "name", name);
+	json_set(in, "vfs", json_object_new_array());
+	return in;
+}
+
+static void add_vf(struct json_object *in, const struct vf *vf, const char *dev_id)
+{
+	struct json_object *o = vf_lease_json(vf);
+
+	json_set_str(o, "dev_id", dev_id);
+	json_object_array_add(json_opt(in, "vfs"), o);
 }
 
 struct json_object *vm_work_lease_input(const struct vf *vf)
 {
-	struct json_object *in = json_object_new_object();
-	char pkey[8];
+	struct json_object *in = new_input(vf->vm, vf->vm_name);
 
-	snprintf(pkey, sizeof pkey, "0x%04x", vf->pkey);
-	json_set_str(in, "vm", vf->vm);
-	json_set_str(in, "name", vf->vm_name);
-	json_set_str(in, "vf", vf->name);
-	json_set_guid(in, "parked_guid", vf->parked_guid);
-	vf_set_entry(in, vf);
-	json_set_guid(in, "vguid", vf->vguid);
-	json_set_str(in, "pkey", pkey);
-	json_set_str(in, "bus", vf->bus);
-	json_set_str(in, "attach", vf->attach ? vf->attach : "[]");
-	json_set_str(in, "detach", vf->detach ? vf->detach : "[]");
+	add_vf(in, vf, NULL);
 	return in;
 }
 
 struct json_object *vm_work_input(struct vm *vm)
 {
-	struct json_object *in = vm_work_lease_input(vm->vf);
+	struct json_object *in = new_input(vm->uuid, vm->name);
 
-	json_set_str(in, "dev_id", vm->dev_id);
-	json_set_str(in, "strategy", strategy_name(vm->want.strategy));
+	json_set_str(in, "strategy", strategy_name(vm->strategy));
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		add_vf(in, vm->vfs[i].lease, vm->vfs[i].dev_id);
 	return in;
+}
+
+void vm_work_keep(struct vf_table *t, struct vf *vf, struct json_object *o)
+{
+	str_set(&vf->attach, json_opt_str(o, "attach", "[]"));
+	str_set(&vf->detach, json_opt_str(o, "detach", "[]"));
+	vf->lid = (unsigned)json_opt_u64(o, "lid", 0);
+	vf_save(t, vf);
 }
 
 /* Attached so, QEMU does not unplug it during a migration: only where that may be wanted. */
@@ -62,152 +70,258 @@ static bool may_be_native(const char *strategy)
 	return !strcmp(strategy, "auto") || !strcmp(strategy, "native");
 }
 
-int vm_work_prepare(struct job *j)
+/* What the VF's commands become in the object, as text. */
+static int read_commands(struct job *j, struct json_object *vf, struct json_object *answer,
+			 char *error)
 {
 	char *attach AUTO_FREE = NULL;
-	struct json_object *in AUTO_JSON = json_object_new_object(), *out AUTO_JSON = NULL;
 	struct json_reader r;
-	const char *const keys[] = {"vf", "vguid", "pkey", "vm"};
 
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-		json_set_str(in, keys[i], str(j, keys[i]));
-	j->rc = provider_prepare(j->d->provider, in, &out, j->error);
-	if (j->rc)
-		return j->rc;
-	json_reader_init(&r, out);
+	json_reader_init(&r, answer);
 	attach = qmp_mark_native(json_need_array(&r, "attach"), may_be_native(str(j, "strategy")));
-	json_set_str(j->out, "attach", attach);
-	json_set_str(j->out, "detach", json_text(json_need_array(&r, "detach")));
+	json_set_str(vf, "attach", attach);
+	json_set_str(vf, "detach", json_text(json_need_array(&r, "detach")));
 	if (r.error)
-		job_fail(j, r.error, "the VF provider's answer to \"prepare\": %s", r.message);
-	return j->rc;
+		snprintf(error, HTTP_ERROR_MAX, "the VF provider's answer to \"prepare\": %s",
+			 r.message);
+	return r.error;
 }
 
-static int bind_vguid(struct job *j)
+int vm_work_prepare(struct job *j, struct json_object *vf, char *error)
 {
-	const char *const keys[] = {"vguid", "vm", "name", "vf", "parked_guid", "pkey"};
-	struct json_object *body = json_object_new_object(), *answer AUTO_JSON = NULL;
+	struct json_object *in AUTO_JSON = json_object_new_object(), *out AUTO_JSON = NULL;
+	const char *const keys[] = {"vf", "vguid", "pkey"};
+	int rc;
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-		json_set_str(body, keys[i], str(j, keys[i]));
-	vf_copy_entry(body, j->in);
+		json_set_str(in, keys[i], vf_text_of(vf, keys[i]));
+	json_set_str(in, "vm", str(j, "vm"));
+	rc = provider_prepare(j->d->provider, in, &out, error);
+	return rc ? rc : read_commands(j, vf, out, error);
+}
+
+static int bind_vguid(struct job *j, struct json_object *vf, char *error)
+{
+	const char *const keys[] = {"vguid", "vf", "parked_guid", "pkey"};
+	struct json_object *body = json_object_new_object(), *answer AUTO_JSON = NULL;
+	int rc;
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		json_set_str(body, keys[i], vf_text_of(vf, keys[i]));
+	vf_copy_entry(body, vf);
+	json_set_str(body, "vm", str(j, "vm"));
+	json_set_str(body, "name", str(j, "name"));
 	json_set_str(body, "host", j->d->settings->host_name);
 	json_set_str(body, "url", j->d->settings->url);
-	j->rc = sm_call(j->d->settings, "POST", "/v1/bind", body, &answer, j->error);
-	if (!j->rc)
-		json_set_u64(j->out, "lid", json_opt_u64(answer, "lid", 0));
-	return j->rc;
+	rc = sm_call(j->d->settings, "POST", "/v1/bind", body, &answer, error);
+	if (!rc)
+		json_set_u64(vf, "lid", json_opt_u64(answer, "lid", 0));
+	return rc;
 }
 
-static int unbind_vguid(struct job *j, char *error)
+static int unbind_vguid(struct job *j, struct json_object *vf, char *error)
 {
 	struct json_object *body = json_object_new_object(), *answer AUTO_JSON = NULL;
 
-	json_set_str(body, "vguid", str(j, "vguid"));
+	json_set_str(body, "vguid", vf_text_of(vf, "vguid"));
 	json_set_str(body, "vm", str(j, "vm"));
 	return sm_call(j->d->settings, "POST", "/v1/unbind", body, &answer, error);
 }
 
-/* The undo of the first steps of an attach, newest first. */
-static void attach_undo(struct job *j, int steps)
-{
-	char error[HTTP_ERROR_MAX];
-
-	if (steps >= 4)
-		qmp_cleanup(j->d->virt, str(j, "vm"), json_opt_str(j->out, "detach", "[]"), error);
-	if (steps >= 3 && unbind_vguid(j, error))
-		log_warn("VM %s: undo of the attach: %s", str(j, "name"), error);
-	if (steps >= 2 &&
-	    provider_set_guid(j->d->provider, str(j, "vf"), guid(j, "parked_guid"), error))
-		log_warn("VM %s: undo of the attach: %s", str(j, "name"), error);
-	if (steps >= 1 && provider_release(j->d->provider, str(j, "vf"), error))
-		log_warn("VM %s: undo of the attach: %s", str(j, "name"), error);
-}
-
 /* Before a VF shows the vGUID: nobody else may have it. */
-static int check_unique(struct job *j)
+static int check_unique(struct job *j, struct json_object *vf, char *error)
 {
 	struct location l;
 	char why[HTTP_ERROR_MAX];
 
-	if (locate_guid(j->d->settings, guid(j, "vguid"), &l, why) || str_eq(l.vm, str(j, "vm")))
+	if (locate_guid(j->d->settings, vf_guid_of(vf, "vguid"), &l, why) ||
+	    str_eq(l.vm, str(j, "vm")))
 		return 0; /* unknown: bind has the last word */
-	return job_fail(j, -EEXIST,
-			"vguid %s belongs to VM %s (%s) on host %s: a vGUID must be unique in the "
-			"subnet",
-			str(j, "vguid"), l.name, l.vm, l.host);
+	snprintf(error, HTTP_ERROR_MAX,
+		 "vguid %s belongs to VM %s (%s) on host %s: a vGUID must be unique in the subnet",
+		 vf_text_of(vf, "vguid"), l.name, l.vm, l.host);
+	return -EEXIST;
 }
+
+/* ---- attach ---- */
 
 /* The VM must not converge before the daemon drives: docs/migration.md, "Hold". */
 #define SPEED_PRESET_MIB 1
+#define UNPLUG_MS        10000
+#define LOOK_MS          100
+
+enum { SHOWN_NOT, SHOWN_PREPARED, SHOWN_GUID, SHOWN_BOUND };
+
+/* The undo of the first steps of show(), newest first. */
+static void hide(struct job *j, struct json_object *vf, int steps)
+{
+	const char *name = vf_text_of(vf, "vf");
+	char error[HTTP_ERROR_MAX];
+
+	if (steps >= SHOWN_BOUND && unbind_vguid(j, vf, error))
+		log_warn("VM %s: undo of the attach: %s", str(j, "name"), error);
+	if (steps >= SHOWN_GUID &&
+	    provider_set_guid(j->d->provider, name, vf_guid_of(vf, "parked_guid"), error))
+		log_warn("VM %s: undo of the attach: %s", str(j, "name"), error);
+	if (steps >= SHOWN_PREPARED && provider_release(j->d->provider, name, error))
+		log_warn("VM %s: undo of the attach: %s", str(j, "name"), error);
+}
+
+/* All but QEMU's part: the VF shows the vGUID, in the subnet too. */
+static int show(struct job *j, struct json_object *vf, char *error)
+{
+	int steps = SHOWN_NOT, rc = check_unique(j, vf, error);
+
+	if (!rc)
+		rc = vm_work_prepare(j, vf, error);
+	if (!rc) {
+		steps = SHOWN_PREPARED;
+		rc = provider_set_guid(j->d->provider, vf_text_of(vf, "vf"),
+				       vf_guid_of(vf, "vguid"), error);
+	}
+	if (!rc) {
+		steps = SHOWN_GUID;
+		rc = bind_vguid(j, vf, error);
+	}
+	if (rc)
+		hide(j, vf, steps);
+	json_set_bool(vf, "shown", !rc);
+	return rc;
+}
+
+int vm_work_plug(struct job *j, struct json_object *vf, char *error)
+{
+	return qmp_attach(j->d->virt, str(j, "vm"), vf_text_of(vf, "attach"),
+			  vf_text_of(vf, "dev_id"), vf_text_of(vf, "bus"), error);
+}
+
+int vm_work_clean(struct job *j, struct json_object *vf, char *error)
+{
+	return qmp_cleanup(j->d->virt, str(j, "vm"), vf_text_of(vf, "detach"), error);
+}
+
+int vm_work_replug(struct job *j, struct json_object *vf, char *error)
+{
+	bool has = false;
+	int rc = qmp_has_device(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), &has, error);
+
+	if (rc || has)
+		return rc;
+	rc = vm_work_clean(j, vf, error);
+	return rc ? rc : vm_work_plug(j, vf, error);
+}
+
+/* Out of QEMU, of a VM that does not get all of its VFs. -ETIMEDOUT: the guest keeps it. */
+static int unplug(struct job *j, struct json_object *vf, char *error)
+{
+	const char *vm = str(j, "vm"), *dev_id = vf_text_of(vf, "dev_id");
+	uint64_t start_ms = now_ms();
+	bool has = true;
+	int rc = qmp_device_del(j->d->virt, vm, dev_id, error);
+
+	while (!rc && has && now_ms() - start_ms < UNPLUG_MS) {
+		rc = qmp_has_device(j->d->virt, vm, dev_id, &has, error);
+		if (!rc && has)
+			poll(NULL, 0, LOOK_MS);
+	}
+	if (rc && rc != -ENODEV)
+		return rc;
+	if (!rc && has)
+		return -ETIMEDOUT;
+	vm_work_clean(j, vf, error);
+	return 0;
+}
+
+/* What failed stays in j->rc and j->error. plugged: QEMU was given them. */
+static void attach_undo(struct job *j, bool plugged)
+{
+	bool stuck = false;
+
+	for (size_t i = job_vf_count(j); i-- && !stuck;) {
+		struct json_object *vf = job_vf(j, i);
+		char error[HTTP_ERROR_MAX] = "the guest does not give it up";
+
+		if (!json_opt_bool(vf, "shown", false))
+			continue;
+		stuck = plugged && unplug(j, vf, error);
+		if (stuck)
+			log_warn("VM %s: undo of the attach: VF %s stays in QEMU: %s",
+				 str(j, "name"), vf_text_of(vf, "vf"), error);
+		else
+			hide(j, vf, SHOWN_BOUND);
+	}
+	json_set_bool(j->out, "stuck", stuck);
+}
 
 void vm_work_attach(struct job *j)
 {
-	int done = 0;
+	bool plugged = false;
 
-	if (check_unique(j) || vm_work_prepare(j))
-		return;
-	done = 1;
-	j->rc = provider_set_guid(j->d->provider, str(j, "vf"), guid(j, "vguid"), j->error);
+	if (!job_each_vf(j, show))
+		j->rc = virt_set_max_speed(j->d->virt, str(j, "vm"), SPEED_PRESET_MIB, j->error);
 	if (!j->rc) {
-		done = 2;
-		if (!bind_vguid(j)) {
-			done = 3;
-			j->rc = virt_set_max_speed(j->d->virt, str(j, "vm"), SPEED_PRESET_MIB,
-						   j->error);
-		}
-	}
-	if (!j->rc) {
-		done = 4;
-		j->rc = qmp_attach(j->d->virt, str(j, "vm"), json_opt_str(j->out, "attach", "[]"),
-				   str(j, "dev_id"), str(j, "bus"), j->error);
+		plugged = true;
+		job_each_vf(j, vm_work_plug);
 	}
 	if (j->rc)
-		attach_undo(j, done);
+		attach_undo(j, plugged);
 }
 
 void vm_work_reattach(struct job *j)
 {
-	j->rc = qmp_cleanup(j->d->virt, str(j, "vm"), str(j, "detach"), j->error);
-	if (!j->rc)
-		j->rc = qmp_attach(j->d->virt, str(j, "vm"), str(j, "attach"), str(j, "dev_id"),
-				   str(j, "bus"), j->error);
+	job_each_vf(j, vm_work_replug);
 }
 
-static void keep_first(struct job *j, int rc, const char *error)
+/* ---- release ---- */
+
+static void keep_first(int *ret_rc, int rc, char *ret_error, const char *error)
 {
-	if (rc && !j->rc)
-		job_fail(j, rc, "%s", error);
+	if (!rc || *ret_rc)
+		return;
+	*ret_rc = rc;
+	snprintf(ret_error, HTTP_ERROR_MAX, "%s", error);
+}
+
+static int release(struct job *j, struct json_object *vf, char *error)
+{
+	const char *name = vf_text_of(vf, "vf");
+	char why[HTTP_ERROR_MAX] = "";
+	int rc = 0;
+
+	keep_first(&rc, provider_set_guid(j->d->provider, name, vf_guid_of(vf, "parked_guid"), why),
+		   error, why);
+	if (!json_opt_bool(j->in, "keep_binding", false))
+		keep_first(&rc, unbind_vguid(j, vf, why), error, why);
+	keep_first(&rc, provider_release(j->d->provider, name, why), error, why);
+	return rc;
 }
 
 void vm_work_release(struct job *j)
 {
-	char error[HTTP_ERROR_MAX] = "";
-
-	keep_first(j,
-		   provider_set_guid(j->d->provider, str(j, "vf"), guid(j, "parked_guid"), error),
-		   error);
-	if (!json_opt_bool(j->in, "keep_binding", false))
-		keep_first(j, unbind_vguid(j, error), error);
-	keep_first(j, provider_release(j->d->provider, str(j, "vf"), error), error);
+	job_each_vf(j, release);
 }
 
-/* The VF's id, from the metadata: a VM without any has no VF. */
-static int find_device(struct job *j)
+/* ---- looking ---- */
+
+/* Which of the VFs that the metadata asks for are in QEMU; without any there are none. */
+static int find_devices(struct job *j)
 {
 	const char *xml = json_opt_str(j->out, "xml", "");
+	struct json_object *devices = json_object_new_array();
 	struct domain_info *info = NULL;
 	char id[QMP_DEV_ID];
-	bool has = false;
 
+	json_set(j->out, "devices", devices);
 	if (domain_parse(xml, strlen(xml), &info))
 		return job_fail(j, -EBADMSG, "its domain XML cannot be parsed");
-	if (info->wants_vf) {
-		snprintf(id, sizeof id, "ibvf%u", info->vf.index);
+	for (unsigned i = 0; !j->rc && !info->problem && i < info->vf_count; i++) {
+		bool has = false;
+
+		domain_dev_id(&info->vfs[i], id);
 		j->rc = qmp_has_device(j->d->virt, str(j, "vm"), id, &has, j->error);
+		json_object_array_add(devices, json_object_new_boolean(has));
 	}
 	domain_free(info);
-	json_set_bool(j->out, "has_device", has);
 	return j->rc;
 }
 
@@ -220,7 +334,7 @@ void vm_work_inspect(struct job *j)
 		return;
 	json_set_str(j->out, "xml", xml);
 	if (!json_opt_bool(j->in, "incoming", false))
-		find_device(j);
+		find_devices(j);
 }
 
 void vm_work_list(struct job *j)
@@ -233,11 +347,12 @@ void vm_work_list(struct job *j)
 
 static void sweep_done(struct job *j)
 {
-	struct vf *vf = vf_by_name(&j->d->vfs, str(j, "vf"));
+	const char *name = vf_text_of(job_vf(j, 0), "vf");
+	struct vf *vf = vf_by_name(&j->d->vfs, name);
 
 	if (j->rc)
 		log_warn("VF %s of VM %s, which does not run here, was not given back cleanly: %s",
-			 str(j, "vf"), str(j, "name"), j->error);
+			 name, str(j, "name"), j->error);
 	if (vf && vf->leased && !strcmp(vf->vm, str(j, "vm")) && !vm_find(j->d, vf->vm))
 		vf_free_lease(&j->d->vfs, vf);
 }

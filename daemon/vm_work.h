@@ -1,32 +1,42 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The blocking sequences for a VM's VF, run by workers (daemon/job.h). */
+/* The blocking sequences for a VM's VFs, run by workers (daemon/job.h). */
 #ifndef IBVMIG_DAEMON_VM_WORK_H
 #define IBVMIG_DAEMON_VM_WORK_H
 
-#include "daemon/job.h"
+#include "daemon/job_vfs.h"
 
-struct vm;
-struct vf;
 struct daemon;
+struct vf;
+struct vf_table;
+struct vm;
 
-/* {vm,name,vf,parked_guid,vguid,pkey,dev_id,bus,attach,detach}; vm->vf must be set. */
+/* {vm,name,strategy,vfs:[vf_lease_json() and dev_id]}; the VM must have its VFs. */
 struct json_object *vm_work_input(struct vm *vm);
-/* The same for a lease whose VM does not run. */
+/* The same for one lease, whose VM does not run: without strategy and dev_id. */
 struct json_object *vm_work_lease_input(const struct vf *vf);
+/* What a worker has learnt of a VF goes into its lease. o: its object of the job. */
+void vm_work_keep(struct vf_table *t, struct vf *vf, struct json_object *o);
 
-/* → attach, detach, lid. Undoes what it did when it fails. */
+/* Gives the VM all its VFs, or none: undoes what it did when it fails. → attach, detach, lid of
+ * each VF. out.stuck: QEMU keeps a VF of an attach that failed, and nothing of it is undone. */
 void vm_work_attach(struct job *j);
-/* Only QEMU's part: the VF has left it while its lease and binding live on. */
+/* Only QEMU's part: VFs have left it while their leases and bindings live on. */
 void vm_work_reattach(struct job *j);
-/* keep_binding: the vGUID is not unbound. Goes on after errors; the first one is reported. */
+/* keep_binding: the vGUIDs are not unbound. Goes on after errors. */
 void vm_work_release(struct job *j);
-/* in: vm, incoming → xml, has_device */
+/* in: vm, incoming → xml, devices (whether QEMU has it, for each VF of the metadata) */
 void vm_work_inspect(struct job *j);
 /* → list */
 void vm_work_list(struct job *j);
 
-/* {vf,vguid,pkey,vm} for the provider → its two command lists as text in out. */
-int vm_work_prepare(struct job *j);
+/* Of one VF, for job_each_vf(). The provider's part; its two command lists go into vf as text: */
+int vm_work_prepare(struct job *j, struct json_object *vf, char *error);
+/* into QEMU; what is there already is left alone: */
+int vm_work_plug(struct job *j, struct json_object *vf, char *error);
+/* the provider's commands for after DEVICE_DELETED: */
+int vm_work_clean(struct job *j, struct json_object *vf, char *error);
+/* both of them, where QEMU has it no more: */
+int vm_work_replug(struct job *j, struct json_object *vf, char *error);
 
 /* Leases whose VM does not run here (list: those that do) and that no open migration explains are
  * given back. */

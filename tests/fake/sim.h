@@ -18,7 +18,8 @@
 #define SIM_MS    1000ull
 #define SIM_S     1000000ull
 #define SIM_HOSTS 3 /* the mover's two, and the one of its peer */
-#define SIM_VFS   2 /* a host */
+#define SIM_VFS   4 /* a host: two of each of its two PFs */
+#define SIM_RAILS 2 /* VFs of a VM, at most: the first of pf0, the second of pf1 */
 
 enum { HOST_A, HOST_B, HOST_C };
 
@@ -103,7 +104,7 @@ struct sim_binding {
 struct sim_fabric {
 	struct sim_proc sm;
 	uint64_t opensm_down_until_us;
-	struct sim_binding bindings[4];
+	struct sim_binding bindings[6];
 	unsigned moves;
 };
 extern struct sim_fabric sim_fabric;
@@ -133,8 +134,15 @@ struct sim_mover {
 	bool migrates_state;     /* VFs give their state to QEMU */
 	bool post_copy;          /* virsh migrate --postcopy */
 	const char *kernel_user; /* of its VF, or NULL */
+	bool two_vfs;
 };
 extern struct sim_mover sim_mover;
+
+struct sim_device {
+	bool there, deleting;
+	bool native; /* its state migrates; it is not unplugged meanwhile */
+	char vf[64], bus[16];
+};
 
 struct sim_qemu {
 	bool exists;
@@ -144,9 +152,8 @@ struct sim_qemu {
 	enum sim_job job;
 	unsigned preset_mib; /* libvirt's migration speed */
 	uint64_t bandwidth, downtime_ms, remaining, passes;
-	bool has_device, has_netdev, deleting;
-	bool native; /* the device's state migrates; it is not unplugged meanwhile */
-	char device_vf[64], device_bus[16];
+	struct sim_device devices[SIM_RAILS]; /* by the index in its id */
+	bool netdevs[SIM_VFS];
 	int listen_fd, conn_fd;
 	struct frame_parser parser;
 	char path[108];
@@ -161,7 +168,7 @@ struct sim_host {
 	bool libvirtd_up;
 	struct sim_vf vfs[SIM_VFS];
 	struct sim_qemu qemus[2]; /* by guest */
-	bool device_add_fails;
+	bool device_add_fails;    /* of a VM's last VF */
 };
 extern struct sim_host sim_hosts[SIM_HOSTS];
 
@@ -200,12 +207,14 @@ void sim_libvirtd_kill(int host, uint64_t down_us);
 bool sim_virsh_mends(void);
 struct sim_qemu *sim_qemu_of(struct sim_guest *g); /* where its memory is and lives, or NULL */
 unsigned sim_running(struct sim_guest *g);
+/* How many devices a QEMU has. */
+unsigned sim_devices(const struct sim_qemu *q);
 
 /* ---- sim_guest.c ---- */
 
 struct sim_guest {
 	const char *name, *uuid;
-	uint64_t vguid;
+	uint64_t vguids[SIM_RAILS];
 	bool mover;
 	bool agent_up, process_dead;
 	bool live; /* its QPs run */
@@ -223,6 +232,8 @@ struct sim_guest {
 };
 extern struct sim_guest sim_guests[2]; /* mover, peer */
 extern bool sim_connection_ended;      /* an end has given the other one up */
+/* How many VFs it has. */
+unsigned sim_rails(const struct sim_guest *g);
 extern enum sim_replies sim_agent_replies;
 
 #define SIM_CHANNELS (SIM_HOSTS * 2)

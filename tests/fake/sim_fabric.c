@@ -41,6 +41,8 @@ static struct json_object *inventory(struct sim_host *h)
 	struct json_object *o = json_object_new_object(), *pfs = NULL,
 			   *vfs = json_object_new_array();
 	static const char pf[] = "{\"l\":[{\"name\":\"pf0\",\"guid\":\"0x00fab0fffe000100\","
+				 "\"pkeys\":[\"0x8001\"]},"
+				 "{\"name\":\"pf1\",\"guid\":\"0x00fab0fffe000200\","
 				 "\"pkeys\":[\"0x8001\"]}]}";
 
 	json_parse(pf, strlen(pf), &pfs);
@@ -50,8 +52,8 @@ static struct json_object *inventory(struct sim_host *h)
 		struct json_object *v = json_object_new_object();
 
 		json_set_str(v, "name", h->vfs[i].name);
-		json_set_str(v, "pf", "pf0");
-		json_set_u64(v, "index", i + 1);
+		json_set_str(v, "pf", i < SIM_VFS / 2 ? "pf0" : "pf1");
+		json_set_u64(v, "index", i % (SIM_VFS / 2) + 1);
 		json_set_guid(v, "parked_guid", h->vfs[i].parked_guid);
 		json_set_guid(v, "guid", h->vfs[i].guid);
 		json_object_array_add(vfs, v);
@@ -64,11 +66,11 @@ static struct json_object *prepare(struct sim_vf *vf)
 {
 	struct json_object *o = NULL;
 	char *text AUTO_FREE = strf(
-		"{\"attach\":[{\"execute\":\"netdev_add\",\"arguments\":{\"id\":\"nd\"}},"
+		"{\"attach\":[{\"execute\":\"netdev_add\",\"arguments\":{\"id\":\"%s\"}},"
 		"{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vf\",\"vf\":\"%s\"},"
 		"\"migrates_state\":%s}],"
-		"\"detach\":[{\"execute\":\"netdev_del\",\"arguments\":{\"id\":\"nd\"}}]}",
-		vf->name, sim_mover.migrates_state ? "true" : "false");
+		"\"detach\":[{\"execute\":\"netdev_del\",\"arguments\":{\"id\":\"%s\"}}]}",
+		vf->name, vf->name, sim_mover.migrates_state ? "true" : "false", vf->name);
 
 	vf->prepared = true;
 	json_parse(text, strlen(text), &o);
@@ -83,12 +85,18 @@ static struct sim_host *own_host(void)
 	return NULL;
 }
 
+/* The two VFs of a VM take as long as one, so that the moments of a migration are the same. */
+static void pass_time(void)
+{
+	sim_sleep(CALL_US / sim_rails(&sim_guests[0]));
+}
+
 /* A call about one VF: what it does comes between two waits. NULL: it has failed. */
 static struct sim_vf *vf_call(const char *op, const char *name, char *error)
 {
 	struct sim_vf *vf = vf_named(name);
 
-	sim_sleep(CALL_US);
+	pass_time();
 	if (vf && !vf->vanished)
 		return vf;
 	snprintf(error, HTTP_ERROR_MAX, "the VF provider failed in \"%s\": no such VF", op);
@@ -112,7 +120,7 @@ static int do_prepare(struct provider *p, struct json_object *in, struct json_ob
 	if (!vf)
 		return -EREMOTEIO;
 	*ret_out = prepare(vf);
-	sim_sleep(CALL_US);
+	pass_time();
 	return 0;
 }
 
@@ -124,7 +132,7 @@ static int do_set_guid(struct provider *p, const char *name, uint64_t guid, char
 	if (!vf)
 		return -EREMOTEIO;
 	vf->guid = guid;
-	sim_sleep(CALL_US);
+	pass_time();
 	return 0;
 }
 
@@ -136,7 +144,7 @@ static int do_release(struct provider *p, const char *name, char *error)
 	if (!vf)
 		return -EREMOTEIO;
 	vf->prepared = false;
-	sim_sleep(CALL_US);
+	pass_time();
 	return 0;
 }
 
@@ -256,27 +264,55 @@ static unsigned sm_bind(struct json_object *body, struct json_object **ret, char
 	return 200;
 }
 
-static unsigned sm_move(struct json_object *body, struct json_object **ret, char *error)
+static unsigned check_move(struct json_object *move, char *error)
 {
-	struct json_object *from = json_opt(body, "from"), *to = json_opt(body, "to");
-	struct sim_binding *b = sim_binding(guid_of(body, "vguid"));
+	struct json_object *from = json_opt(move, "from"), *to = json_opt(move, "to");
+	struct sim_binding *b = sim_binding(guid_of(move, "vguid"));
 
 	if (!b)
 		return refuse(error, 404, "the vGUID is not bound");
-	if (strcmp(b->vm, json_opt_str(body, "vm", "")))
+	if (strcmp(b->vm, json_opt_str(move, "vm", "")))
 		return refuse(error, 409, "vguid belongs to VM %s", b->name);
+	if (b->parked_guid == guid_of(to, "parked_guid"))
+		return 200;
+	if (b->parked_guid != guid_of(from, "parked_guid"))
+		return refuse(error, 409, "the vGUID is bound on host %s", b->host);
+	if (!shows(json_opt_str(to, "vf", ""), b->vguid))
+		return refuse(error, 409, "the VF does not show the GUID yet");
+	return 200;
+}
+
+static struct json_object *do_move(struct json_object *move)
+{
+	struct json_object *to = json_opt(move, "to"), *o = json_object_new_object();
+	struct sim_binding *b = sim_binding(guid_of(move, "vguid"));
+
 	if (b->parked_guid != guid_of(to, "parked_guid")) {
-		if (b->parked_guid != guid_of(from, "parked_guid"))
-			return refuse(error, 409, "the vGUID is bound on host %s", b->host);
-		if (!shows(json_opt_str(to, "vf", ""), b->vguid))
-			return refuse(error, 409, "the VF does not show the GUID yet");
 		sim_fabric.moves++;
 		fill(b, to);
 	}
+	json_set_guid(o, "vguid", b->vguid);
+	json_set_u64(o, "lid_before", b->lid);
+	json_set_u64(o, "lid_after", b->lid);
+	json_set_u64(o, "paths_changed", 0);
+	return o;
+}
+
+/* All or none. */
+static unsigned sm_moves(struct json_object *body, struct json_object **ret, char *error)
+{
+	struct json_object *moves = json_opt(body, "moves"), *list;
+	unsigned status = json_count(moves) ? 200 : refuse(error, 400, "no moves");
+
+	for (size_t i = 0; status == 200 && i < json_count(moves); i++)
+		status = check_move(json_object_array_get_idx(moves, i), error);
+	if (status != 200)
+		return status;
+	list = json_object_new_array();
+	for (size_t i = 0; i < json_count(moves); i++)
+		json_object_array_add(list, do_move(json_object_array_get_idx(moves, i)));
 	*ret = json_object_new_object();
-	json_set_u64(*ret, "lid_before", b->lid);
-	json_set_u64(*ret, "lid_after", b->lid);
-	json_set_u64(*ret, "paths_changed", 0);
+	json_set(*ret, "moves", list);
 	return 200;
 }
 
@@ -359,7 +395,7 @@ unsigned sim_sm_request(const char *method, const char *path, struct json_object
 	if (!strcmp(path, "/v1/bind"))
 		return sm_bind(body, ret_answer, error);
 	if (!strcmp(path, "/v1/moves"))
-		return sm_move(body, ret_answer, error);
+		return sm_moves(body, ret_answer, error);
 	if (!strcmp(path, "/v1/unbind"))
 		return sm_unbind(body, ret_answer, error);
 	if (!strcmp(path, "/v1/ranks"))

@@ -21,18 +21,23 @@
 struct sim_guest sim_guests[2] = {
 	{.name = "g1",
 	 .uuid = "11111111-2222-3333-4444-555555555501",
-	 .vguid = 0x00a1b2fffe000101,
+	 .vguids = {0x00a1b2fffe000101, 0x00a1b2fffe000201},
 	 .mover = true,
 	 .agent_up = true,
 	 .live = true},
 	{.name = "g2",
 	 .uuid = "11111111-2222-3333-4444-555555555502",
-	 .vguid = 0x00a1b2fffe000102,
+	 .vguids = {0x00a1b2fffe000102},
 	 .agent_up = true,
 	 .live = true},
 };
 enum sim_replies sim_agent_replies;
 bool sim_connection_ended;
+
+unsigned sim_rails(const struct sim_guest *g)
+{
+	return g->mover && sim_mover.two_vfs ? 2 : 1;
+}
 
 static struct sim_guest *other(struct sim_guest *g)
 {
@@ -176,13 +181,18 @@ static void answer_hello(struct sim_guest *g, uint64_t id)
 	sim_channel_send(g, o);
 }
 
+static bool alone(struct sim_guest *g)
+{
+	return g->process_dead || other(g)->process_dead;
+}
+
 static void answer_query(struct sim_guest *g, uint64_t id)
 {
 	struct json_object *o = json_object_new_object(), *peers = json_object_new_array();
 
-	if (!g->process_dead && !other(g)->process_dead) {
+	for (unsigned i = 0; !alone(g) && i < sim_rails(other(g)); i++) {
 		struct json_object *p = json_object_new_object();
-		struct ib_gid gid = {.prefix = 0xfe80000000000000, .guid = other(g)->vguid};
+		struct ib_gid gid = {.prefix = 0xfe80000000000000, .guid = other(g)->vguids[i]};
 		char text[IB_GID_TEXT];
 
 		ib_gid_format(&gid, text);
@@ -218,11 +228,6 @@ static void job_over(struct sim_guest *g, const char *error)
 		answer(g, id, error);
 }
 
-static bool alone(struct sim_guest *g)
-{
-	return g->process_dead || other(g)->process_dead;
-}
-
 static void become_suspended(struct sim_guest *g)
 {
 	g->live = false;
@@ -248,19 +253,28 @@ static void look_for_quiet(void *arg)
 	}
 }
 
-/* The device that the VM has shows the vGUID, and the subnet agrees. */
-static bool device_ready(struct sim_guest *g)
+static bool shows(int host, const char *vf, uint64_t vguid)
+{
+	for (unsigned i = 0; i < SIM_VFS; i++)
+		if (!strcmp(sim_hosts[host].vfs[i].name, vf))
+			return sim_hosts[host].vfs[i].guid == vguid;
+	return false;
+}
+
+/* The devices that the VM has show the vGUIDs, and the subnet agrees. */
+static bool devices_ready(struct sim_guest *g)
 {
 	struct sim_qemu *q = sim_qemu_of(g);
-	struct sim_binding *b = sim_binding(g->vguid);
+	bool ready = !g->port_dead && q && q->vcpu == VCPU_RUNS;
 
-	if (g->port_dead || !q || !q->has_device || q->vcpu != VCPU_RUNS || !b ||
-	    strcmp(b->host, sim_hosts[q->host].name) || strcmp(b->vf, q->device_vf))
-		return false;
-	for (unsigned i = 0; i < SIM_VFS; i++)
-		if (!strcmp(sim_hosts[q->host].vfs[i].name, q->device_vf))
-			return sim_hosts[q->host].vfs[i].guid == g->vguid;
-	return false;
+	for (unsigned i = 0; ready && i < sim_rails(g); i++) {
+		struct sim_binding *b = sim_binding(g->vguids[i]);
+
+		ready = q->devices[i].there && b && !strcmp(b->host, sim_hosts[q->host].name) &&
+			!strcmp(b->vf, q->devices[i].vf) &&
+			shows(q->host, q->devices[i].vf, g->vguids[i]);
+	}
+	return ready;
 }
 
 static void resumed(struct sim_guest *g)
@@ -292,7 +306,7 @@ static void look_for_device(void *arg)
 		job_over(g, g->job.ready ? "the peer did not come" : "no device is ACTIVE");
 		return;
 	}
-	g->job.ready = !g->mover || device_ready(g);
+	g->job.ready = !g->mover || devices_ready(g);
 	if (g->job.ready && (!needs_other || (o->job.busy && o->job.resume && o->job.ready))) {
 		sim_connection_ended |= alone_now && !o->live;
 		resumed(g);
@@ -324,6 +338,23 @@ static void job_begin(struct sim_guest *g, uint64_t id, bool resume, struct json
 	g->job.deadline_us = sim_us() + json_opt_u64(msg, "deadline_ms", 0) * SIM_MS;
 	snprintf(g->job.migration, sizeof g->job.migration, "%s",
 		 json_opt_str(msg, "migration", ""));
+}
+
+/* The request is about all VFs of the mover. */
+static bool names_all(struct json_object *msg)
+{
+	struct json_object *list = json_opt(msg, "vguids");
+	unsigned found = 0;
+
+	for (unsigned i = 0; i < sim_rails(&sim_guests[0]); i++) {
+		char text[IB_GUID_TEXT];
+
+		ib_guid_format(sim_guests[0].vguids[i], text);
+		for (size_t k = 0; k < json_count(list); k++)
+			found += str_eq(json_object_get_string(json_object_array_get_idx(list, k)),
+					text);
+	}
+	return found == sim_rails(&sim_guests[0]);
 }
 
 static void suspend(struct sim_guest *g, uint64_t id, struct json_object *msg)
@@ -373,6 +404,8 @@ void sim_guest_input(struct sim_guest *g, struct json_object *msg)
 		answer_hello(g, id);
 	else if (!strcmp(op, "query"))
 		answer_query(g, id);
+	else if ((!strcmp(op, "suspend") || !strcmp(op, "resume")) && !names_all(msg))
+		answer(g, id, "the request does not name all VFs of the mover");
 	else if (!strcmp(op, "suspend"))
 		suspend(g, id, msg);
 	else if (!strcmp(op, "resume"))

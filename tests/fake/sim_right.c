@@ -28,56 +28,97 @@ int sim_home(struct sim_guest *g)
 	return q ? q->host : -1;
 }
 
-static bool leases_right(int h, struct sim_guest *g, const char *vf_name)
+/* The index of the VM's VF that is this one, or -1. */
+static int rail_of(struct sim_guest *g, int at, int host, const char *vf_name)
+{
+	struct sim_qemu *q = sim_qemu_of(g);
+
+	for (unsigned i = 0; q && host == at && i < sim_rails(g); i++)
+		if (!strcmp(q->devices[i].vf, vf_name))
+			return (int)i;
+	return -1;
+}
+
+static bool leases_right(int h, struct sim_guest *g, int at)
 {
 	for (size_t i = 0; i < sim_hosts[h].d.vfs.vf_count; i++) {
 		struct vf *vf = &sim_hosts[h].d.vfs.vfs[i];
 		bool ours = vf->leased && !strcmp(vf->vm, g->uuid);
-		bool wanted = vf_name && !strcmp(vf->name, vf_name);
+		int rail = rail_of(g, at, h, vf->name);
 
-		if (ours != wanted)
+		if (ours != (rail >= 0))
 			return sim_is_wrong("host %s %s VF %s for %s", sim_hosts[h].name,
 					    ours ? "has leased" : "has not leased", vf->name,
 					    g->name);
+		if (ours && vf->vguid != g->vguids[rail])
+			return sim_is_wrong("VF %s is leased for another vGUID", vf->name);
 		if (ours && *vf->migration)
 			return sim_is_wrong("the lease of VF %s is still a migration's", vf->name);
 	}
 	return true;
 }
 
-static bool vfs_right(struct sim_guest *g, int at, const char *vf_name)
+static bool shows_one_of(const struct sim_vf *vf, const struct sim_guest *g)
+{
+	bool shows = false;
+
+	for (unsigned i = 0; i < sim_rails(g); i++)
+		shows |= vf->guid == g->vguids[i];
+	return shows;
+}
+
+/* at: the host that has all of its VFs; -1: none has any. */
+static bool vfs_right(struct sim_guest *g, int at)
 {
 	for (int h = 0; h < SIM_HOSTS; h++) {
 		for (unsigned i = 0; i < SIM_VFS; i++) {
 			struct sim_vf *vf = &sim_hosts[h].vfs[i];
-			bool wanted = h == at && vf_name && !strcmp(vf->name, vf_name);
+			int rail = rail_of(g, at, h, vf->name);
 
-			if ((vf->guid == g->vguid) != wanted)
+			if (rail < 0 ? shows_one_of(vf, g) : vf->guid != g->vguids[rail])
 				return sim_is_wrong("VF %s %s the vGUID of %s", vf->name,
-						    wanted ? "does not show" : "shows", g->name);
-			if (wanted && !vf->prepared)
+						    rail < 0 ? "shows" : "does not show", g->name);
+			if (rail >= 0 && !vf->prepared)
 				return sim_is_wrong("VF %s is not prepared", vf->name);
-			if (!wanted && vf->guid == vf->parked_guid && vf->prepared)
+			if (rail < 0 && vf->guid == vf->parked_guid && vf->prepared)
 				return sim_is_wrong("VF %s was not released", vf->name);
 		}
-		if (!leases_right(h, g, h == at ? vf_name : NULL))
+		if (!leases_right(h, g, at))
 			return false;
 	}
 	return true;
 }
 
-static bool binding_right(struct sim_guest *g, const struct sim_qemu *q)
+static bool binding_right(struct sim_guest *g, const struct sim_qemu *q, unsigned rail)
 {
-	struct sim_binding *b = sim_binding(g->vguid);
+	struct sim_binding *b = sim_binding(g->vguids[rail]);
+	const char *vf = q->devices[rail].vf;
 
 	if (!b)
 		return sim_is_wrong("%s is not bound in ibvmig-sm", g->name);
-	if (strcmp(b->host, sim_hosts[q->host].name) || strcmp(b->vf, q->device_vf))
+	if (strcmp(b->host, sim_hosts[q->host].name) || strcmp(b->vf, vf))
 		return sim_is_wrong("ibvmig-sm has %s on host %s, VF %s, not %s", g->name, b->host,
-				    b->vf, q->device_vf);
+				    b->vf, vf);
 	return b->lid == 20u + (unsigned)(b - sim_fabric.bindings)
 		       ? true
 		       : sim_is_wrong("%s has LID %u", g->name, b->lid);
+}
+
+static bool rail_right(struct sim_guest *g, const struct sim_qemu *q, const struct vm *vm,
+		       unsigned rail)
+{
+	const struct vf *lease = vm->vfs[rail].lease;
+	const struct sim_device *device = &q->devices[rail];
+
+	if (!device->there)
+		return sim_is_wrong("%s has no VF %u in QEMU on %s", g->name, rail,
+				    sim_hosts[q->host].name);
+	if (!lease || strcmp(lease->name, device->vf))
+		return sim_is_wrong("%s has VF %s in QEMU, %s in the daemon", g->name, device->vf,
+				    lease ? lease->name : "none");
+	if (strcmp(lease->bus, device->bus))
+		return sim_is_wrong("VF %s is at %s, not %s", device->vf, device->bus, lease->bus);
+	return binding_right(g, q, rail);
 }
 
 static bool guest_right(struct sim_guest *g)
@@ -89,16 +130,14 @@ static bool guest_right(struct sim_guest *g)
 		return sim_is_wrong("%s runs on %u hosts", g->name, sim_running(g));
 	if (!sim_hosts[q->host].proc.up)
 		return sim_is_wrong("ibvmigd is down on %s", sim_hosts[q->host].name);
-	if (!q->has_device)
-		return sim_is_wrong("%s has no VF in QEMU on %s", g->name, sim_hosts[q->host].name);
 	vm = vm_find(&sim_hosts[q->host].d, g->uuid);
-	if (!vm || vm->state != VM_ATTACHED || !vm->vf || vm->problem)
+	if (!vm || vm->state != VM_ATTACHED || vm->vf_count != sim_rails(g) || vm->problem)
 		return sim_is_wrong("%s is \"%s\" at ibvmigd of %s (%s)", g->name,
 				    vm ? vm_state_name(vm) : "unknown", sim_hosts[q->host].name,
 				    vm && vm->problem ? vm->problem : "-");
-	if (strcmp(vm->vf->name, q->device_vf))
-		return sim_is_wrong("%s has VF %s in QEMU, %s in the daemon", g->name, q->device_vf,
-				    vm->vf->name);
+	for (unsigned i = 0; i < sim_rails(g); i++)
+		if (!rail_right(g, q, vm, i))
+			return false;
 	if (q->preset_mib != 1)
 		return sim_is_wrong("the speed of %s is not preset (%u MiB/s)", g->name,
 				    q->preset_mib);
@@ -106,7 +145,7 @@ static bool guest_right(struct sim_guest *g)
 		return sim_is_wrong("%s is suspended", g->name);
 	if (agent_state(vm->agent) != AGENT_UP)
 		return sim_is_wrong("the agent of %s is not connected", g->name);
-	return vfs_right(g, q->host, q->device_vf) && binding_right(g, q);
+	return vfs_right(g, q->host);
 }
 
 /* Where nobody is left to say how the migration has ended: the rest waits for an operator, and so
@@ -124,10 +163,11 @@ bool sim_peer_right(void)
 
 static bool gone_right(struct sim_guest *g)
 {
-	if (sim_binding(g->vguid))
-		return sim_is_wrong("%s is dead, and still bound", g->name);
+	for (unsigned i = 0; i < sim_rails(g); i++)
+		if (sim_binding(g->vguids[i]))
+			return sim_is_wrong("%s is dead, and still bound", g->name);
 	/* Its peer has given its QPs up, and takes part in the next migration. */
-	return vfs_right(g, -1, NULL) && guest_right(peer);
+	return vfs_right(g, -1) && guest_right(peer);
 }
 
 static bool records_right(void)
@@ -172,11 +212,15 @@ void sim_never(void)
 
 	if (*sim_broken)
 		return;
-	if (sim_vfs_with(mover->vguid) > 1)
-		snprintf(sim_broken, sizeof sim_broken, "two VFs show the vGUID");
-	else if (sim_running(mover) > 1)
+	for (unsigned i = 0; i < sim_rails(mover); i++)
+		if (sim_vfs_with(mover->vguids[i]) > 1)
+			snprintf(sim_broken, sizeof sim_broken, "two VFs show one vGUID");
+	if (*sim_broken)
+		return;
+	if (sim_running(mover) > 1)
 		snprintf(sim_broken, sizeof sim_broken, "the VM runs twice");
-	else if (q && q->vcpu == VCPU_RUNS && mover->live && !mover->process_dead && !q->has_device)
+	else if (q && q->vcpu == VCPU_RUNS && mover->live && !mover->process_dead &&
+		 sim_devices(q) < sim_rails(mover))
 		snprintf(sim_broken, sizeof sim_broken, "the QPs run without a device");
 	else if (q && mover->live != peer->live && !mover->process_dead && !sim_connection_ended)
 		snprintf(sim_broken, sizeof sim_broken, "one end runs without the other");

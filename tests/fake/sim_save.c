@@ -57,7 +57,7 @@ static void written(void *arg)
 
 	if (stale(arg))
 		return;
-	if (!q || q->has_device) {
+	if (!q || sim_devices(q)) {
 		save_over(QJOB_FAILED);
 		return;
 	}

@@ -71,17 +71,26 @@ unsigned sim_running(struct sim_guest *g)
 	return n;
 }
 
+static char *vf_xml(struct sim_guest *g, unsigned rail)
+{
+	if (rail >= sim_rails(g))
+		return strdup("");
+	return strf("<ibvmig:vf xmlns:ibvmig='urn:ibvmig:1' pf='pf%u' vguid='0x%016llx' "
+		    "pkey='0x8001' index='%u' strategy='%s'/>",
+		    rail, (unsigned long long)g->vguids[rail], rail, sim_mover.strategy);
+}
+
 char *sim_domain_xml(struct sim_guest *g, const char *channel, const char *mark)
 {
-	return strf("<domain type='kvm'><name>%s</name><uuid>%s</uuid><metadata>"
-		    "<ibvmig:vf xmlns:ibvmig='urn:ibvmig:1' pf='pf0' vguid='0x%016llx' "
-		    "pkey='0x8001' strategy='%s'/>%s</metadata><devices>"
-		    "<controller type='pci' model='pcie-root-port' index='5'/>"
+	char *first AUTO_FREE = vf_xml(g, 0), *second AUTO_FREE = vf_xml(g, 1);
+
+	return strf("<domain type='kvm'><name>%s</name><uuid>%s</uuid><metadata>%s%s%s</metadata>"
+		    "<devices><controller type='pci' model='pcie-root-port' index='5'/>"
+		    "<controller type='pci' model='pcie-root-port' index='6'/>"
 		    "<channel type='unix'><source mode='bind' path='%s'/>"
 		    "<target type='virtio' name='org.ibvmig.0'/><alias name='channel0'/></channel>"
 		    "</devices></domain>",
-		    g->name, g->uuid, (unsigned long long)g->vguid, sim_mover.strategy, mark,
-		    channel);
+		    g->name, g->uuid, first, second, mark, channel);
 }
 
 /* ---- QEMU ---- */
@@ -179,52 +188,101 @@ static bool migrates(const struct sim_qemu *q)
 	return q->job == QJOB_SETUP || q->job == QJOB_ACTIVE || q->job == QJOB_DEVICE;
 }
 
+unsigned sim_devices(const struct sim_qemu *q)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < SIM_RAILS; i++)
+		n += q->devices[i].there;
+	return n;
+}
+
+/* "ibvf0" or "ibvf1". */
+static struct sim_device *device_named(struct sim_qemu *q, const char *id)
+{
+	return !strcmp(id, "ibvf0") ? &q->devices[0] : !strcmp(id, "ibvf1") ? &q->devices[1] : NULL;
+}
+
+static int vf_slot(int host, const char *name)
+{
+	for (int i = 0; i < SIM_VFS; i++)
+		if (str_eq(sim_hosts[host].vfs[i].name, name))
+			return i;
+	return -1;
+}
+
 static struct json_object *device_add(struct sim_qemu *q, struct json_object *args)
 {
 	struct sim_host *h = &sim_hosts[q->host];
-	struct sim_vf *vf = NULL;
+	struct sim_device *d = device_named(q, json_opt_str(args, "id", ""));
+	int slot = vf_slot(q->host, json_opt_str(args, "vf", ""));
 
 	if (migrates(q))
 		return qmp_error("device_add not allowed while migrating");
-	if (q->has_device)
-		return qmp_error("Duplicate device ID 'ibvf0'");
-	for (unsigned i = 0; i < SIM_VFS; i++)
-		if (str_eq(h->vfs[i].name, json_opt_str(args, "vf", "")))
-			vf = &h->vfs[i];
-	if (!vf || vf->vanished || h->device_add_fails)
+	if (!d || d->there)
+		return qmp_error("Duplicate device ID");
+	if (slot < 0 || !q->netdevs[slot] || h->vfs[slot].vanished ||
+	    (h->device_add_fails && d == &q->devices[sim_rails(q->guest) - 1]))
 		return qmp_error("vfio: no such host device");
-	q->has_device = true;
-	q->native = !json_opt(args, "failover_pair_id");
-	q->deleting = false;
-	snprintf(q->device_vf, sizeof q->device_vf, "%s", vf->name);
-	snprintf(q->device_bus, sizeof q->device_bus, "%s", json_opt_str(args, "bus", ""));
+	*d = (struct sim_device){.there = true, .native = !json_opt(args, "failover_pair_id")};
+	snprintf(d->vf, sizeof d->vf, "%s", h->vfs[slot].name);
+	snprintf(d->bus, sizeof d->bus, "%s", json_opt_str(args, "bus", ""));
 	return qmp_return(NULL);
 }
 
+static void deleted(struct sim_qemu *q, unsigned rail)
+{
+	char details[32];
+
+	q->devices[rail].deleting = q->devices[rail].there = false;
+	snprintf(details, sizeof details, "{\"device\":\"ibvf%u\"}", rail);
+	sim_monitor(q->host, q->guest, "DEVICE_DELETED", details);
+}
+
+/* A guest gives one up after the other. */
 static void unplug(void *arg)
 {
 	struct sim_qemu *q = arg;
+	unsigned rail = 0;
 
-	if (!q->exists || !q->deleting)
+	while (rail < SIM_RAILS && !q->devices[rail].deleting)
+		rail++;
+	if (!q->exists || rail == SIM_RAILS)
 		return;
-	if (q->vcpu != VCPU_RUNS || !sim_guest_lets_go(q->guest)) {
-		sim_after(NULL, UNPLUG_US, unplug, q);
-		return;
-	}
-	q->deleting = q->has_device = false;
-	sim_monitor(q->host, q->guest, "DEVICE_DELETED", "{\"device\":\"ibvf0\"}");
+	if (q->vcpu == VCPU_RUNS && sim_guest_lets_go(q->guest))
+		deleted(q, rail);
+	sim_after(NULL, UNPLUG_US, unplug, q);
 }
 
-static struct json_object *device_del(struct sim_qemu *q)
+static struct json_object *device_del(struct sim_qemu *q, struct json_object *args)
 {
-	if (!q->has_device)
-		return qmp_error("Device 'ibvf0' not found");
-	if (q->native && migrates(q))
+	struct sim_device *d = device_named(q, json_opt_str(args, "id", ""));
+	bool busy = false;
+
+	if (!d || !d->there)
+		return qmp_error("Device not found");
+	if (d->native && migrates(q))
 		return qmp_error("device_del not allowed while migrating");
-	if (q->deleting)
-		return qmp_error("Device ibvf0 is already in the process of unplug");
-	q->deleting = true;
-	sim_after(NULL, UNPLUG_US, unplug, q);
+	if (d->deleting)
+		return qmp_error("Device is already in the process of unplug");
+	for (unsigned i = 0; i < SIM_RAILS; i++)
+		busy |= q->devices[i].deleting;
+	d->deleting = true;
+	if (!busy)
+		sim_after(NULL, UNPLUG_US, unplug, q);
+	return qmp_return(NULL);
+}
+
+static struct json_object *netdev(struct sim_qemu *q, struct json_object *args, bool wanted)
+{
+	int slot = vf_slot(q->host, json_opt_str(args, "id", ""));
+
+	if (slot < 0 || q->netdevs[slot] == wanted)
+		return qmp_error(wanted ? "Duplicate ID of netdev" : "Device not found");
+	for (unsigned i = 0; !wanted && i < SIM_RAILS; i++)
+		if (q->devices[i].there && !strcmp(q->devices[i].vf, json_opt_str(args, "id", "")))
+			return qmp_error("the device of the netdev is still there");
+	q->netdevs[slot] = wanted;
 	return qmp_return(NULL);
 }
 
@@ -242,10 +300,14 @@ static struct json_object *query_migrate(struct sim_qemu *q)
 
 static struct json_object *qom_list(struct sim_qemu *q)
 {
-	struct json_object *list = json_object_new_array(), *o = json_object_new_object();
+	struct json_object *list = json_object_new_array();
 
-	json_set_str(o, "name", q->has_device ? "ibvf0" : "type");
-	json_object_array_add(list, o);
+	for (unsigned i = 0; i < SIM_RAILS; i++) {
+		struct json_object *o = json_object_new_object();
+
+		json_set_str(o, "name", !q->devices[i].there ? "type" : i ? "ibvf1" : "ibvf0");
+		json_object_array_add(list, o);
+	}
 	return qmp_return(list);
 }
 
@@ -270,12 +332,10 @@ static struct json_object *capabilities(void)
 
 struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json_object *args)
 {
-	bool had = q->has_netdev;
-
 	if (!strcmp(execute, "device_add"))
 		return device_add(q, args);
 	if (!strcmp(execute, "device_del"))
-		return device_del(q);
+		return device_del(q, args);
 	if (!strcmp(execute, "query-migrate"))
 		return query_migrate(q);
 	if (!strcmp(execute, "qom-list"))
@@ -289,14 +349,10 @@ struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json
 		q->downtime_ms = json_opt_u64(args, "downtime-limit", q->downtime_ms);
 		return qmp_return(NULL);
 	}
-	if (!strcmp(execute, "netdev_add")) {
-		q->has_netdev = true;
-		return had ? qmp_error("Duplicate ID 'nd' for netdev") : qmp_return(NULL);
-	}
-	if (!strcmp(execute, "netdev_del")) {
-		q->has_netdev = false;
-		return had ? qmp_return(NULL) : qmp_error("Device 'nd' not found");
-	}
+	if (!strcmp(execute, "netdev_add"))
+		return netdev(q, args, true);
+	if (!strcmp(execute, "netdev_del"))
+		return netdev(q, args, false);
 	return qmp_error("The command has not been found");
 }
 
@@ -418,7 +474,7 @@ static void complete(void *arg)
 		sim_after(NULL, TICK_US, complete, arg);
 		return;
 	}
-	if (q->has_device != (incoming_qemu() && incoming_qemu()->has_device)) {
+	if (sim_devices(q) != (incoming_qemu() ? sim_devices(incoming_qemu()) : 0)) {
 		give_up(QJOB_FAILED, "Unknown savevm section: the VF is at one end only");
 		return;
 	}
@@ -433,7 +489,7 @@ static void switch_over(struct sim_qemu *q, void *arg)
 	sim_monitor(q->host, mover, "STOP", "{}");
 	sim_lifecycle(q->host, mover, VIR_DOMAIN_EVENT_SUSPENDED,
 		      VIR_DOMAIN_EVENT_SUSPENDED_MIGRATED);
-	sim_after(NULL, q->has_device ? STATE_US : STEP_US, complete, arg);
+	sim_after(NULL, sim_devices(q) ? STATE_US : STEP_US, complete, arg);
 }
 
 static uint64_t dirty_bytes(void)
@@ -500,18 +556,31 @@ static void set_up(void *arg)
 	sim_after(NULL, STEP_US, activate, arg);
 }
 
-/* A device on the command line, as the hook has put it into the XML. */
-static void start_with_device(struct sim_qemu *q, const char *xml)
+/* Devices on the command line, as the hook has put them into the XML. */
+static void start_with_devices(struct sim_qemu *q, const char *xml)
 {
-	static const char key[] = "&quot;vf&quot;:&quot;";
-	const char *vf = strstr(xml, key);
+	static const char vf_key[] = "&quot;vf&quot;:&quot;", id_key[] = "&quot;id&quot;:&quot;",
+			  bus_key[] = "&quot;bus&quot;:&quot;";
 
-	if (!vf || !strstr(xml, "<qemu:arg value=\"-device\"/>"))
-		return;
-	vf += strlen(key);
-	q->has_device = q->has_netdev = q->native = true;
-	snprintf(q->device_vf, sizeof q->device_vf, "%.*s", (int)strcspn(vf, "&"), vf);
-	snprintf(q->device_bus, sizeof q->device_bus, "pci.5");
+	while ((xml = strstr(xml, vf_key))) {
+		const char *id = strstr(xml, id_key), *bus = strstr(xml, bus_key);
+		char name[8] = "";
+		struct sim_device *d;
+		int slot;
+
+		xml += strlen(vf_key);
+		snprintf(name, sizeof name, "%.5s", id ? id + strlen(id_key) : "");
+		d = device_named(q, name);
+		if (!d || !bus)
+			continue;
+		bus += strlen(bus_key);
+		*d = (struct sim_device){.there = true, .native = true};
+		snprintf(d->vf, sizeof d->vf, "%.*s", (int)strcspn(xml, "&"), xml);
+		snprintf(d->bus, sizeof d->bus, "%.*s", (int)strcspn(bus, "&"), bus);
+		slot = vf_slot(q->host, d->vf);
+		if (slot >= 0)
+			q->netdevs[slot] = true;
+	}
 }
 
 static void hook_answered(void *arg, int rc, struct json_object *answer, const char *error)
@@ -525,7 +594,7 @@ static void hook_answered(void *arg, int rc, struct json_object *answer, const c
 		return;
 	}
 	q = sim_qemu_new(sim_migration.to, mover, VCPU_INCOMING);
-	start_with_device(q, json_opt_str(answer, "xml", ""));
+	start_with_devices(q, json_opt_str(answer, "xml", ""));
 	sim_lifecycle(sim_migration.to, mover, VIR_DOMAIN_EVENT_STARTED,
 		      VIR_DOMAIN_EVENT_STARTED_MIGRATED);
 	sim_after(NULL, STEP_US, set_up, arg);

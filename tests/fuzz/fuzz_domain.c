@@ -19,9 +19,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (domain_parse((const char *)data, size, &info))
 		return 0;
 	if (info->wants_vf && !info->problem &&
-	    (!info->vf.vguid || info->vf.vguid == UINT64_MAX || info->vf.index > 15 ||
-	     !(info->vf.pkey & 0x7fff) || !*info->vf.pf))
+	    (!info->vf_count || info->vf_count > DOMAIN_VFS_MAX))
 		abort();
+	for (unsigned i = 0; !info->problem && i < info->vf_count; i++) {
+		const struct domain_vf *vf = &info->vfs[i];
+
+		if (!vf->vguid || vf->vguid == UINT64_MAX || vf->index >= DOMAIN_VFS_MAX ||
+		    !(vf->pkey & 0x7fff) || !*vf->pf || (i && vf->index <= vf[-1].index))
+			abort();
+	}
 	domain_free(info);
 	return 0;
 }

@@ -150,12 +150,12 @@ static bool save(void)
 /* The VM is a file; its address and VF are kept for it, and its peer waits. */
 static bool kept_right(void)
 {
-	struct sim_binding *b = sim_binding(mover->vguid);
-	struct vf *vf = vf_of_vm(&sim_hosts[HOST_A].d.vfs, mover->uuid);
+	struct sim_binding *b = sim_binding(mover->vguids[0]);
+	struct vf *vf = vf_of_vm(&sim_hosts[HOST_A].d.vfs, mover->uuid, 0);
 
 	if (sim_home(mover) >= 0 || !sim_image.whole || !is_kept())
 		return sim_is_wrong("it is not saved");
-	if (!b || strcmp(b->host, "hosta") || sim_vfs_with(mover->vguid) != 1 || !vf)
+	if (!b || strcmp(b->host, "hosta") || sim_vfs_with(mover->vguids[0]) != 1 || !vf)
 		return sim_is_wrong("its address is not kept");
 	return !peer->live || sim_is_wrong("its peer does not wait");
 }
@@ -272,7 +272,7 @@ static bool given_up(void)
 	path = strf("/v1/migrations/%s/resolve", record(HOST_A, ROLE_SOURCE)->id);
 	sim_vm_may_be_dead = true;
 	return ask_and_wait(HOST_A, path) && gets_right() &&
-	       (!sim_binding(mover->vguid) || sim_is_wrong("its address is still kept"));
+	       (!sim_binding(mover->vguids[0]) || sim_is_wrong("its address is still kept"));
 }
 
 /* A file whose record has ended: the VM comes back, without its connections. */

@@ -246,7 +246,7 @@ static void vanish_vf(int host)
 	struct migration *m = newest(HOST_B, ROLE_DESTINATION);
 
 	for (unsigned i = 0; m && i < SIM_VFS; i++)
-		if (!strcmp(sim_hosts[host].vfs[i].name, m->to.vf))
+		if (!strcmp(sim_hosts[host].vfs[i].name, m->vfs[m->vf_count - 1].to.vf))
 			sim_hosts[host].vfs[i].vanished = true;
 }
 
@@ -479,13 +479,14 @@ static bool play(const struct fault *f, const struct point *p, unsigned delay_ms
  */
 static const struct {
 	const char *name;
-	bool migrates_state;
+	bool migrates_state, two_vfs;
 	unsigned passed; /* states that it only passes, if it comes to them at all */
 } strategies[] = {
-	{"late", false, 0},
-	{"early", false, 1u << M_HOLD},
+	{"late", false, false, 0},
+	{"early", false, false, 1u << M_HOLD},
 	/* Nothing is attached, so nothing parks for a VF that cannot be. */
-	{"native", true, 1u << M_QUIESCE | 1u << M_DETACH | 1u << M_PARKED},
+	{"native", true, false, 1u << M_QUIESCE | 1u << M_DETACH | 1u << M_PARKED},
+	{"late-two-vfs", false, true, 0},
 };
 
 static bool only_passes(size_t strategy, const struct point *p)
@@ -497,7 +498,8 @@ static bool only_passes(size_t strategy, const struct point *p)
 static void run_cell(const char *dir, size_t strategy, const struct fault *f, const struct point *p,
 		     unsigned delay_ms, struct result *r)
 {
-	sim_mover.strategy = strategies[strategy].name;
+	sim_mover.strategy = strategies[strategy].two_vfs ? "late" : strategies[strategy].name;
+	sim_mover.two_vfs = strategies[strategy].two_vfs;
 	sim_mover.migrates_state = strategies[strategy].migrates_state;
 	mkdir(dir, 0700);
 	if (!sim_world_start(dir) || !sim_all_right(NULL)) {
@@ -642,6 +644,16 @@ static unsigned print_rows(const struct cell *cells, size_t n)
 	return failed_rows;
 }
 
+/* One moment of each state and fault; of two VFs, every third of these. */
+static bool in_sample(size_t strategy, size_t fault, size_t point, size_t delay)
+{
+	const size_t n = ARRAY_SIZE(delays_ms);
+
+	if (strategies[strategy].two_vfs)
+		return (fault + point) % n == 0 && (fault + point) / n % n == delay;
+	return (fault + point) % n == delay;
+}
+
 static size_t add_cells(struct cell *cells, struct result *results, size_t n, size_t strategy,
 			const char *fault, const char *state, bool all_delays)
 {
@@ -655,7 +667,7 @@ static size_t add_cells(struct cell *cells, struct result *results, size_t n, si
 			    only_passes(strategy, &points[p]))
 				continue;
 			for (size_t d = 0; d < ARRAY_SIZE(delays_ms); d++) {
-				if (!all_delays && d != (f + p) % ARRAY_SIZE(delays_ms))
+				if (!all_delays && !in_sample(strategy, f, p, d))
 					continue;
 				cells[n] = (struct cell){.strategy = strategy,
 							 .fault = one,

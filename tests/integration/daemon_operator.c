@@ -91,7 +91,7 @@ static bool play_possible(const void *arg, const char *dir)
 		return false;
 	first = json_object_array_get_idx(json_opt(answer, "peers"), 0);
 	if (json_opt_u64(json_opt(answer, "cost"), "smps", 0) != 5 ||
-	    json_opt_u64(answer, "lid", 0) != sim_binding(mover->vguid)->lid ||
+	    json_opt_u64(answer, "lid", 0) != sim_binding(mover->vguids[0])->lid ||
 	    json_count(json_opt(answer, "peers")) != 1 || json_opt(first, "problem"))
 		return sim_is_wrong("not what is there: %.300s", json_text(answer));
 	return says(answer, "vf", "a-vf1") && says(answer, "to", "hostb") &&

@@ -53,6 +53,13 @@ static const struct scene {
 	 NULL,
 	 "post-copy",
 	 false},
+	{"late, two VFs", {.strategy = "late", .two_vfs = true}, "late", NULL, false},
+	{"early, two VFs", {.strategy = "early", .two_vfs = true}, "early", NULL, true},
+	{"auto, two VFs that can",
+	 {.strategy = "auto", .migrates_state = true, .two_vfs = true},
+	 "native",
+	 NULL,
+	 false},
 	{"cold", {.strategy = "cold"}, NULL, "ibvmig save here", false},
 };
 
@@ -63,7 +70,8 @@ static void watch(void)
 	struct sim_qemu *q = &sim_hosts[HOST_A].qemus[0];
 
 	sim_never();
-	left_early |= sim_migration.under_way && q->exists && q->job == QJOB_NONE && !q->has_device;
+	left_early |= sim_migration.under_way && q->exists && q->job == QJOB_NONE &&
+		      !sim_devices(q);
 }
 
 static struct json_object *record(void)

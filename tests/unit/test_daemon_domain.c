@@ -27,6 +27,26 @@ static struct domain_info *parse(const char *metadata, const char *devices)
 #define VF(attributes) "<ibvmig:vf xmlns:ibvmig='urn:ibvmig:1' " attributes "/>"
 #define GOOD           "pf='pf0' vguid='0x00a1b2fffe000101' pkey='0x8001' index='3'"
 
+#define OTHER "pf='pf1' vguid='0x00a1b2fffe000102' pkey='0x8001' index='1'"
+#define TWIN  "pf='pf1' vguid='0x00a1b2fffe000101' pkey='0x8001' index='4'"
+
+/* By index, however the metadata has them; one strategy is enough. */
+static void test_two_rails(void **state)
+{
+	struct domain_info *info = parse(VF(GOOD) VF(OTHER " strategy='early'"), "");
+	char id[QMP_DEV_ID];
+
+	(void)state;
+	assert_null(info->problem);
+	assert_int_equal(info->vf_count, 2);
+	assert_string_equal(info->vfs[0].pf, "pf1");
+	assert_int_equal(info->vfs[1].vguid, 0x00a1b2fffe000101);
+	assert_int_equal(info->strategy, STRATEGY_EARLY);
+	domain_dev_id(&info->vfs[1], id);
+	assert_string_equal(id, "ibvf3");
+	domain_free(info);
+}
+
 static void test_good_metadata(void **state)
 {
 	struct domain_info *info = parse(VF(GOOD " strategy='early' pci='0000:77:00.1'"), "");
@@ -34,12 +54,12 @@ static void test_good_metadata(void **state)
 	(void)state;
 	assert_true(info->wants_vf);
 	assert_null(info->problem);
-	assert_string_equal(info->vf.pf, "pf0");
-	assert_int_equal(info->vf.vguid, 0x00a1b2fffe000101);
-	assert_int_equal(info->vf.pkey, 0x8001);
-	assert_int_equal(info->vf.index, 3);
-	assert_string_equal(info->vf.pci, "0000:77:00.1");
-	assert_int_equal(info->vf.strategy, STRATEGY_EARLY);
+	assert_string_equal(info->vfs[0].pf, "pf0");
+	assert_int_equal(info->vfs[0].vguid, 0x00a1b2fffe000101);
+	assert_int_equal(info->vfs[0].pkey, 0x8001);
+	assert_int_equal(info->vfs[0].index, 3);
+	assert_int_equal(info->strategy, STRATEGY_EARLY);
+	assert_string_equal(info->vfs[0].pci, "0000:77:00.1");
 	domain_free(info);
 }
 
@@ -68,10 +88,16 @@ static void test_bad_metadata_says_why(void **state)
 		{VF("pf='pf0' vguid='0x00a1b2fffe000101' pkey='8001x'"), {"8001x", "0xffff"}},
 		{VF(GOOD " strategy='fast'"), {"\"fast\"", "auto, native, late, early or cold"}},
 		{VF("pf='pf0' vguid='0x00a1b2fffe000101' pkey='0x8001' index='16'"),
-		 {"\"16\"", "0 to 15"}},
+		 {"\"16\"", "0 to 7"}},
 		{VF(GOOD " pci='77:00.1'"), {"\"77:00.1\"", "0000:3b:00.2"}},
 		{VF(GOOD " pci='0000:77:00.x'"), {"\"0000:77:00.x\"", "0000:3b:00.2"}},
-		{VF(GOOD) VF(GOOD), {"2 <ibvmig:vf>", "one VF"}},
+		{VF(GOOD) VF(GOOD), {"index 3", "0 to 7"}},
+		{VF(GOOD) VF(TWIN), {"0x00a1b2fffe000101", "unique"}},
+		{VF(GOOD " strategy='late'") VF(OTHER " strategy='early'"),
+		 {"\"late\"", "\"early\""}},
+		{VF(OTHER) VF(OTHER) VF(OTHER) VF(OTHER) VF(OTHER) VF(OTHER) VF(OTHER) VF(OTHER)
+			 VF(OTHER),
+		 {"9 <ibvmig:vf>", "8 VFs"}},
 	};
 
 	(void)state;
@@ -114,10 +140,12 @@ static void test_free_root_port(void **state)
 			     "<interface><address type='pci' bus='0x00' slot='1'/></interface>");
 
 	(void)state;
-	assert_string_equal(info->root_port, "pci.2");
+	assert_int_equal(info->root_port_count, 2);
+	assert_string_equal(info->root_ports[0], "pci.2");
+	assert_string_equal(info->root_ports[1], "pci.1");
 	domain_free(info);
 	info = parse(VF(GOOD), PORT("1") "<disk><address type='pci' bus='0x01'/></disk>");
-	assert_string_equal(info->root_port, "");
+	assert_int_equal(info->root_port_count, 0);
 	domain_free(info);
 }
 
@@ -158,6 +186,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good_metadata),
+		cmocka_unit_test(test_two_rails),
 		cmocka_unit_test(test_foreign_metadata_is_not_ours),
 		cmocka_unit_test(test_bad_metadata_says_why),
 		cmocka_unit_test(test_long_pf_is_refused),

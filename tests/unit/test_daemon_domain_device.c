@@ -18,9 +18,10 @@ static char error[HTTP_ERROR_MAX];
 
 static char *with(const char *xml, const char *commands)
 {
+	const struct domain_plug plug = {.commands = commands, .dev_id = "ibvf0", .bus = "pci.5"};
 	char *out = NULL;
 
-	assert_int_equal(domain_with_device(xml, commands, "ibvf0", "pci.5", &out, error), 0);
+	assert_int_equal(domain_with_devices(xml, &plug, commands ? 1 : 0, &out, error), 0);
 	return out;
 }
 
@@ -46,6 +47,25 @@ static void test_added(void **state)
 	assert_null(strstr(xml, "failover_pair_id"));
 	assert_null(strstr(xml, "migrates_state"));
 	assert_int_equal(count(xml, "<qemu:arg "), 4);
+}
+
+static void test_each_at_its_place(void **state)
+{
+	const struct domain_plug plugs[] = {
+		{.commands = COMMANDS, .dev_id = "ibvf0", .bus = "pci.6"},
+		{.commands = COMMANDS, .dev_id = "ibvf1", .bus = "pci.5"},
+	};
+	char *xml AUTO_FREE = NULL, *bare AUTO_FREE = NULL;
+
+	(void)state;
+	assert_int_equal(domain_with_devices("<domain/>", plugs, 2, &xml, error), 0);
+	assert_non_null(
+		strstr(xml, "&quot;id&quot;:&quot;ibvf0&quot;,&quot;bus&quot;:&quot;pci.6"));
+	assert_non_null(
+		strstr(xml, "&quot;id&quot;:&quot;ibvf1&quot;,&quot;bus&quot;:&quot;pci.5"));
+	assert_int_equal(count(xml, "<qemu:arg "), 8);
+	assert_int_equal(domain_with_devices(xml, NULL, 0, &bare, error), 0);
+	assert_int_equal(count(bare, "<qemu:arg "), 0);
 }
 
 /* Of the VM's next migration: what the last one has added goes, what the user has stays. */
@@ -94,19 +114,18 @@ static void test_a_mark_of_more_than_there_is(void **state)
 
 static void test_what_cannot_be(void **state)
 {
+	const struct domain_plug plug = {
+		.commands = "[{\"execute\":\"getfd\",\"arguments\":{},\"file\":\"/x\"}]",
+		.dev_id = "ibvf0",
+		.bus = "pci.5",
+	};
 	char *out = NULL;
 
 	(void)state;
-	assert_int_equal(
-		domain_with_device("<domain/>",
-				   "[{\"execute\":\"getfd\",\"arguments\":{},\"file\":\"/x\"}]",
-				   "ibvf0", "pci.5", &out, error),
-		-EOPNOTSUPP);
+	assert_int_equal(domain_with_devices("<domain/>", &plug, 1, &out, error), -EOPNOTSUPP);
 	assert_non_null(strstr(error, "getfd"));
-	assert_int_equal(domain_with_device("<pool/>", NULL, "ibvf0", "pci.5", &out, error),
-			 -EBADMSG);
-	assert_int_equal(domain_with_device("<domain", NULL, "ibvf0", "pci.5", &out, error),
-			 -EBADMSG);
+	assert_int_equal(domain_with_devices("<pool/>", NULL, 0, &out, error), -EBADMSG);
+	assert_int_equal(domain_with_devices("<domain", NULL, 0, &out, error), -EBADMSG);
 	assert_null(out);
 }
 
@@ -114,6 +133,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_added),
+		cmocka_unit_test(test_each_at_its_place),
 		cmocka_unit_test(test_replaced_and_removed),
 		cmocka_unit_test(test_nothing_to_change),
 		cmocka_unit_test(test_a_mark_of_more_than_there_is),

@@ -9,6 +9,7 @@
 #include "common/util.h"
 #include "daemon/daemon.h"
 #include "daemon/migrate.h"
+#include "daemon/migrate_step.h"
 
 #define SRC ROLE_SOURCE
 #define DST ROLE_DESTINATION
@@ -113,11 +114,14 @@ static void test_record_survives(void **state)
 	m = migrate_new(&d, SRC, "m1", "u1", "g1");
 	m->state = M_DETACH;
 	m->reached = M_DETACH;
-	m->vguid = 0x11;
+	m->vf_count = 2;
+	m->vfs[0].vguid = 0x11;
+	m->vfs[1].vguid = 0x12;
+	m->vfs[1].device_gone = true;
 	m->suspended = m->device_del_sent = m->armed = true;
-	strcpy(m->bus, "pci.7");
+	strcpy(m->vfs[1].bus, "pci.7");
 	strcpy(m->to.url, "http://10.0.0.2:7611");
-	m->to.parked_guid = 0x22;
+	m->vfs[1].to.parked_guid = 0x22;
 	m->peers[0] = (struct migrate_peer){.guid = 0x33, .url = "http://10.0.0.3:7611"};
 	m->peer_count = 1;
 	struct json_object *o AUTO_JSON = migrate_record(m);
@@ -125,15 +129,56 @@ static void test_record_survives(void **state)
 	n = migrate_new(&d, SRC, "m2", "u1", "g1");
 	assert_int_equal(migrate_load(n, o), 0);
 	assert_int_equal(n->state, M_DETACH);
-	assert_int_equal(n->vguid, 0x11);
+	assert_int_equal(n->vf_count, 2);
+	assert_int_equal(n->vfs[0].vguid, 0x11);
+	assert_int_equal(n->vfs[1].vguid, 0x12);
+	assert_int_equal(migrate_devices_gone(n), 1);
 	assert_true(n->suspended && n->device_del_sent && n->armed && !n->committed);
-	assert_string_equal(n->bus, "pci.7");
+	assert_string_equal(n->vfs[1].bus, "pci.7");
 	assert_string_equal(n->to.url, "http://10.0.0.2:7611");
-	assert_int_equal(n->to.parked_guid, 0x22);
+	assert_int_equal(n->vfs[1].to.parked_guid, 0x22);
 	assert_int_equal(n->peer_count, 1);
 	assert_int_equal(n->peers[0].guid, 0x33);
+	json_set_u64(o, "version", 3);
+	assert_true(migrate_load(n, o) < 0);
+	json_set_u64(o, "version", 2);
 	json_set_str(o, "state", "NONSENSE");
 	assert_true(migrate_load(n, o) < 0);
+	migrate_free_all(&d);
+	sd_event_unref(d.loop);
+}
+
+/* Of a version that knew one VF. */
+static void test_old_record_is_read(void **state)
+{
+	static const char text[] =
+		"{\"id\":\"m1\",\"role\":\"source\",\"state\":\"DETACH\",\"reached\":\"DETACH\","
+		"\"vguid\":\"0x0000000000000011\",\"pkey\":\"0x8001\",\"dev_id\":\"ibvf3\","
+		"\"bus\":\"pci.7\",\"from\":{\"host\":\"hosta\",\"url\":\"http://10.0.0.1:7611\","
+		"\"vf\":\"pf0vf1\",\"parked_guid\":\"0x0000000000000021\"},\"to\":{\"host\":"
+		"\"hostb\","
+		"\"url\":\"http://10.0.0.2:7611\",\"vf\":\"pf0vf2\","
+		"\"parked_guid\":\"0x0000000000000022\",\"port_guid\":\"0x0000000000000031\","
+		"\"guid_index\":3},\"device_gone\":true,\"armed\":true}";
+	static struct daemon d;
+	struct json_object *o AUTO_JSON = NULL;
+	struct migration *m;
+
+	(void)state;
+	assert_true(sd_event_new(&d.loop) >= 0);
+	assert_int_equal(json_parse(text, strlen(text), &o), 0);
+	m = migrate_new(&d, SRC, "m1", "u1", "g1");
+	assert_int_equal(migrate_load(m, o), 0);
+	assert_int_equal(m->vf_count, 1);
+	assert_int_equal(m->vfs[0].vguid, 0x11);
+	assert_int_equal(m->vfs[0].pkey, 0x8001);
+	assert_string_equal(m->vfs[0].dev_id, "ibvf3");
+	assert_string_equal(m->vfs[0].bus, "pci.7");
+	assert_string_equal(m->vfs[0].from.vf, "pf0vf1");
+	assert_int_equal(m->vfs[0].to.parked_guid, 0x22);
+	assert_int_equal(m->vfs[0].to.guid_index, 3);
+	assert_string_equal(m->to.url, "http://10.0.0.2:7611");
+	assert_true(m->vfs[0].device_gone && m->armed);
 	migrate_free_all(&d);
 	sd_event_unref(d.loop);
 }
@@ -148,6 +193,7 @@ int main(void)
 		cmocka_unit_test(test_manual_has_the_table),
 		cmocka_unit_test(test_saved),
 		cmocka_unit_test(test_record_survives),
+		cmocka_unit_test(test_old_record_is_read),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

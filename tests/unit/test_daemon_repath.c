@@ -9,6 +9,7 @@
 #include "common/http_server.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/ib.h"
 #include "common/loop.h"
 #include "common/util.h"
 #include "daemon/daemon.h"
@@ -21,6 +22,31 @@
 #define MOVED 0x00a1b2fffe000001ull
 #define PEER  0x00a1b2fffe000002ull
 #define FAR   0x00a1b2fffe000003ull
+
+/* The vGUIDs of who has one VF. */
+static struct json_object *only(uint64_t guid)
+{
+	struct json_object *list = json_object_new_array();
+	char text[IB_GUID_TEXT];
+
+	ib_guid_format(guid, text);
+	json_object_array_add(list, json_object_new_string(text));
+	return list;
+}
+
+static struct json_object *of_mover(struct json_object *answer)
+{
+	struct json_object *mover AUTO_JSON = only(MOVED);
+
+	return repath_of_mover(answer, mover);
+}
+
+static struct json_object *of_peer(struct json_object *answer, uint64_t peer)
+{
+	struct json_object *mover AUTO_JSON = only(MOVED), *list AUTO_JSON = only(peer);
+
+	return repath_of_peer(answer, mover, list);
+}
 
 static struct daemon d;
 static struct vm vms[3]; /* the mover, a peer, one whose path has not changed */
@@ -85,7 +111,8 @@ static int setup(void **state)
 	for (size_t i = 0; i < 3; i++) {
 		vms[i].d = &d;
 		vms[i].next = i < 2 ? &vms[i + 1] : NULL;
-		vms[i].want.vguid = guid[i];
+		vms[i].vfs[0].want.vguid = guid[i];
+		vms[i].vf_count = 1;
 		vms[i].agent = (struct agent *)((char *)1 + i);
 		states[i] = AGENT_UP;
 		messages[i] = 0;
@@ -211,9 +238,9 @@ static void resume(void **state)
 
 	(void)state;
 	assert_int_equal(json_parse(text, strlen(text), &move), 0);
-	struct json_object *mine AUTO_JSON = repath_of_mover(move, MOVED);
-	struct json_object *theirs AUTO_JSON = repath_of_peer(move, MOVED, PEER);
-	struct json_object *others AUTO_JSON = repath_of_peer(move, MOVED, FAR);
+	struct json_object *mine AUTO_JSON = of_mover(move);
+	struct json_object *theirs AUTO_JSON = of_peer(move, PEER);
+	struct json_object *others AUTO_JSON = of_peer(move, FAR);
 	assert_int_equal(json_object_array_length(mine), 1);
 	assert_int_equal(json_opt_u64(json_object_array_get_idx(mine, 0), "sl", 99), 4);
 	assert_int_equal(json_opt_u64(json_object_array_get_idx(theirs, 0), "sl", 99), 3);
@@ -223,22 +250,50 @@ static void resume(void **state)
 	assert_null(json_opt(json_object_array_get_idx(theirs, 0), "dlid"));
 	json_set_u64(move, "lid_before", 7);
 	json_set_u64(move, "lid_after", 10);
-	struct json_object *mine10 AUTO_JSON = repath_of_mover(move, MOVED);
-	struct json_object *theirs10 AUTO_JSON = repath_of_peer(move, MOVED, PEER);
+	struct json_object *mine10 AUTO_JSON = of_mover(move);
+	struct json_object *theirs10 AUTO_JSON = of_peer(move, PEER);
 	assert_int_equal(json_opt_u64(json_object_array_get_idx(mine10, 0), "slid", 0), 10);
 	assert_null(json_opt(json_object_array_get_idx(mine10, 0), "dlid"));
 	assert_int_equal(json_opt_u64(json_object_array_get_idx(theirs10, 0), "dlid", 0), 10);
 	assert_null(json_opt(json_object_array_get_idx(theirs10, 0), "slid"));
 	text = "{\"paths_changed\":0}";
 	assert_int_equal(json_parse(text, strlen(text), &same), 0);
-	assert_null(repath_of_mover(same, MOVED));
-	assert_null(repath_of_peer(NULL, MOVED, PEER));
+	assert_null(of_mover(same));
+	assert_null(of_peer(NULL, PEER));
 	text = "{\"paths_changed\":1000}";
 	assert_int_equal(json_parse(text, strlen(text), &many), 0);
-	struct json_object *all AUTO_JSON = repath_of_mover(many, MOVED);
-	struct json_object *one AUTO_JSON = repath_of_peer(many, MOVED, PEER);
+	struct json_object *all AUTO_JSON = of_mover(many);
+	struct json_object *one AUTO_JSON = of_peer(many, PEER);
 	assert_false(json_object_is_type(all, json_type_array));
 	assert_null(json_opt(json_object_array_get_idx(one, 0), "sl"));
+}
+
+/* Two VFs, of which one has another path to one of the peer's two. */
+static void several_vfs(void **state)
+{
+	const char *text = "{\"moves\":[{\"vguid\":\"0x00a1b2fffe000001\",\"paths_changed\":0},"
+			   "{\"vguid\":\"0x00a1b2fffe000009\",\"lid_after\":5,"
+			   "\"paths_changed\":1,\"paths\":[{\"peer\":\"0x00a1b2fffe000002\","
+			   "\"sl_to\":3,\"sl_from\":4}]}]}";
+	struct json_object *answer AUTO_JSON = NULL;
+	struct json_object *mover AUTO_JSON = only(MOVED), *peer AUTO_JSON = only(FAR);
+
+	(void)state;
+	json_object_array_add(mover, json_object_new_string("0x00a1b2fffe000009"));
+	json_object_array_add(peer, json_object_new_string("0x00a1b2fffe000002"));
+	assert_int_equal(json_parse(text, strlen(text), &answer), 0);
+	assert_true(repath_changed(answer));
+	assert_int_equal(json_opt_u64(repath_move_of(answer, 0x00a1b2fffe000009), "lid_after", 0),
+			 5);
+	assert_null(repath_move_of(answer, PEER));
+	struct json_object *mine AUTO_JSON = repath_of_mover(answer, mover);
+	struct json_object *theirs AUTO_JSON = repath_of_peer(answer, mover, peer);
+	assert_int_equal(json_count(mine), 1);
+	assert_string_equal(json_opt_str(json_object_array_get_idx(mine, 0), "sguid", ""),
+			    "0x00a1b2fffe000009");
+	assert_int_equal(json_count(theirs), 1);
+	assert_string_equal(json_opt_str(json_object_array_get_idx(theirs, 0), "sguid", ""),
+			    "0x00a1b2fffe000002");
 }
 
 static void caching(void **state)
@@ -257,7 +312,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(a_move),  T(not_all_known), T(bad_notices), T(a_batch),
-		T(arrival), T(resume),        T(caching),
+		T(arrival), T(resume),        T(several_vfs), T(caching),
 	};
 
 	log_set_level(LOG_ERROR);

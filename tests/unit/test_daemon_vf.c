@@ -40,7 +40,7 @@ static int claim(const char *vm, uint64_t vguid, const char *pf, uint16_t pkey, 
 
 	snprintf(want.pf, sizeof want.pf, "%s", pf);
 	error[0] = '\0';
-	return vf_claim(&table, vm, vm, &want, "", ret_vf, error);
+	return vf_claim(&table, vm, vm, &want, 1, "", ret_vf, error);
 }
 
 #define VM1 "11111111-2222-3333-4444-555555555551"
@@ -104,13 +104,13 @@ static void test_leases_are_exclusive_and_durable(void **state)
 	assert_int_equal(vf_save(&table, a), 0);
 	vf_table_clear(&table);
 	assert_int_equal(load(inventory), 0);
-	a = vf_of_vm(&table, VM1);
+	a = vf_of_vm(&table, VM1, 0);
 	assert_non_null(a);
 	assert_string_equal(a->bus, "pci.7");
 	assert_int_equal(a->vguid, 0x11);
 	assert_int_equal(a->pkey, 0x8001);
 	vf_free_lease(&table, a);
-	assert_null(vf_of_vm(&table, VM1));
+	assert_null(vf_of_vm(&table, VM1, 0));
 	assert_int_equal(claim(VM3, 0x13, "pf0", 0x8001, &b), 0);
 }
 
@@ -119,7 +119,7 @@ static int claim_pci(const char *vm, uint64_t vguid, const char *pci, struct vf 
 	struct domain_vf want = {.pf = "pf0", .vguid = vguid, .pkey = 0x8001};
 
 	snprintf(want.pci, sizeof want.pci, "%s", pci);
-	return vf_claim(&table, vm, vm, &want, "", ret_vf, error);
+	return vf_claim(&table, vm, vm, &want, 1, "", ret_vf, error);
 }
 
 static void test_a_vf_by_its_address(void **state)
@@ -139,6 +139,29 @@ static void test_a_vf_by_its_address(void **state)
 	assert_string_equal(error, "VF pf0vf2 (0000:3b:00.2) belongs to VM " VM1 " already");
 	assert_int_equal(claim_pci(VM1, 0x11, "0000:3b:00.2", &vf), 0); /* its own */
 	vf_free_lease(&table, vf);
+}
+
+/* All VFs that a VM asks for, or none. */
+static void test_several_for_one_vm(void **state)
+{
+	struct domain_vf wants[3] = {{.pf = "pf0", .vguid = 0x21, .pkey = 0x8001},
+				     {.pf = "pf0", .vguid = 0x22, .pkey = 0x8001},
+				     {.pf = "pf0", .vguid = 0x23, .pkey = 0x8001}};
+	struct vf *vfs[3] = {NULL}, *again[2];
+
+	(void)state;
+	for (size_t i = 0; i < table.vf_count; i++)
+		vf_free_lease(&table, &table.vfs[i]);
+	assert_int_equal(vf_claim(&table, VM1, "g1", wants, 3, "", vfs, error), -EBUSY);
+	assert_null(vf_of_vm(&table, VM1, 0));
+	assert_int_equal(vf_claim(&table, VM1, "g1", wants, 2, "", vfs, error), 0);
+	assert_ptr_not_equal(vfs[0], vfs[1]);
+	assert_ptr_equal(vf_of_vm(&table, VM1, 0x22), vfs[1]);
+	/* What it had before stays its own when the next one fails. */
+	assert_int_equal(vf_claim(&table, VM1, "g1", wants, 3, "", again, error), -EBUSY);
+	assert_int_equal(vf_claim(&table, VM1, "g1", wants, 2, "", again, error), 0);
+	assert_ptr_equal(again[0], vfs[0]);
+	assert_ptr_equal(again[1], vfs[1]);
 }
 
 static void test_bad_inventories(void **state)
@@ -196,6 +219,7 @@ int main(void)
 		cmocka_unit_test(test_entries),
 		cmocka_unit_test(test_leases_are_exclusive_and_durable),
 		cmocka_unit_test(test_a_vf_by_its_address),
+		cmocka_unit_test(test_several_for_one_vm),
 		cmocka_unit_test(test_bad_inventories),
 	};
 

@@ -16,7 +16,8 @@
 #include <sys/un.h>
 #include <time.h>
 
-#define HELLO_MS       2000
+/* An agent that listens may be starved; a program without its welcome has no cover. */
+#define HELLO_MS       20000
 #define AGENT_AGAIN_MS 300
 #define POLL_FDS_MAX   256
 #define SOCKET_BUFFER  (1 << 20)

@@ -27,7 +27,7 @@
 
 #define DEFAULT_SOCKET "/run/ibvmig/sm-plugin.sock"
 #define SOCKET_OPTION  "ibvmig-socket="
-#define IDLE_MS        100 /* without a request: then plugin_idle() */
+#define IDLE_MS        100 /* without a request: then plugin_store() writes all */
 
 /* OpenSM's handler of PathRecord requests: exported by the program, declared in no header. */
 extern void osm_pr_rcv_process(void *context, void *data);
@@ -235,8 +235,7 @@ static void *serve_thread(void *arg)
 		n = poll(pfd, ARRAY_SIZE(pfd), p->neighbors_stale ? IDLE_MS : -1);
 		if (n < 0 && errno != EINTR)
 			return NULL;
-		if (!n)
-			plugin_idle(p);
+		plugin_store(p, !n);
 		if (pfd[0].revents)
 			return NULL;
 		if (pfd[2].revents & POLLIN)
@@ -378,7 +377,7 @@ static void plugin_delete(void *arg)
 
 	eventfd_write(p->stop_fd, 1);
 	pthread_join(p->thread, NULL);
-	plugin_idle(p);
+	plugin_store(p, true);
 	parked_free(p);
 	for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
 		if (p->client_fd[i] >= 0)

@@ -34,8 +34,9 @@ struct plugin {
 	int changed_fd;                    /* wakes our thread for those who watch */
 	struct sm_watch_request watch[PLUGIN_CLIENTS_MAX]; /* head.op 0: does not watch */
 	pthread_t thread;
-	bool neighbors_stale; /* our thread's: OpenSM's file of neighbours is to be written */
-	bool uniform;         /* our thread's: plugin_paths.c, of heavy sweep uniform_at */
+	uint64_t lids_stale_us; /* our thread's: since when guid2lid's file is old; 0: it is not */
+	bool neighbors_stale;   /* the same: OpenSM's file of neighbours is to be written */
+	bool uniform;           /* our thread's: plugin_paths.c, of heavy sweep uniform_at */
 	uint64_t uniform_at;
 	struct plugin_counters count;
 	struct homes *homes;   /* owned; guarded by OpenSM's lock */
@@ -97,8 +98,9 @@ int plugin_parked(struct plugin *p, const struct sm_parked_request *req,
 int plugin_records(struct plugin *p, const struct sm_records_request *req,
 		   struct sm_records_reply *reply);
 
-/* Writes what a batch has left for later. Our thread, or when that has ended. */
-void plugin_idle(struct plugin *p);
+/* Writes the files that batches have left for later: all of them where nobody waits (idle), else
+ * what has waited for long. Our thread, or when that has ended. */
+void plugin_store(struct plugin *p, bool idle);
 
 /* -EHOSTDOWN or -EAGAIN with reason where nothing may be changed. The gate is held. */
 int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h);

@@ -21,9 +21,10 @@
 #include <opensm/osm_port.h>
 #include <opensm/osm_switch.h>
 
-#define POLL_MS  5
-#define UNDO_US  5000000
-#define MAKE_MAX (4 * SM_ASSIGN_MAX) /* the plan takes MOVES_MAX of them */
+#define POLL_MS       5
+#define UNDO_US       5000000
+#define LIDS_STALE_US 1000000             /* how old guid2lid may get while batches go on */
+#define MAKE_MAX      (4 * SM_ASSIGN_MAX) /* the plan takes MOVES_MAX of them */
 
 struct batch {
 	struct plugin *p;
@@ -407,22 +408,29 @@ static void report_paths(struct batch *b, struct sm_assign_reply *r)
 			report_path(b, i, r);
 }
 
-/* Files, and with fsync: never with the lock held. Who is whose neighbour can wait: OpenSM only
- * complains of an old file, and writing it takes longer than all the rest on a large net. */
+/* Files, and with fsync: never with the lock held. Those that grow with the subnet wait for
+ * plugin_store(): guid2lid since a new master goes by what the ports show (plugin_master.c), and
+ * who is whose neighbour since OpenSM only complains where that is old. */
 static void store_files(struct plugin *p)
 {
-	const osm_subn_t *subn = &p->osm->subn;
-
-	osm_db_store(p->osm->sm.lid_mgr.p_g2l, subn->opt.fsync_high_avail_files);
 	homes_store(p);
 	p->neighbors_stale = true;
+	if (!p->lids_stale_us)
+		p->lids_stale_us = now_us();
 }
 
-void plugin_idle(struct plugin *p)
+void plugin_store(struct plugin *p, bool idle)
 {
-	if (p->neighbors_stale)
-		osm_db_store(p->osm->subn.p_neighbor, p->osm->subn.opt.fsync_high_avail_files);
-	p->neighbors_stale = false;
+	bool sync = p->osm->subn.opt.fsync_high_avail_files;
+
+	if (p->lids_stale_us && (idle || now_us() > p->lids_stale_us + LIDS_STALE_US)) {
+		osm_db_store(p->osm->sm.lid_mgr.p_g2l, sync);
+		p->lids_stale_us = 0;
+	}
+	if (p->neighbors_stale && idle) {
+		osm_db_store(p->osm->subn.p_neighbor, sync);
+		p->neighbors_stale = false;
+	}
 }
 
 static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <opensm/osm_log.h>
 #include <opensm/osm_msgdef.h>
 #include <opensm/osm_node.h>
 #include <opensm/osm_port.h>
@@ -24,20 +25,24 @@ static boolean_t to_mark(unsigned i)
 	return ~(boolean_t)i;
 }
 
-static void take(struct plugin *p, unsigned i, ib_smp_t *smp)
+/* True: whoever waits for answers has been woken. */
+static bool take(struct plugin *p, unsigned i, ib_smp_t *smp)
 {
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);
 	const struct wire_batch *b = p->wire.batch;
 
 	/* what comes late, from a batch before, is in no batch or says something else */
-	if (!b || i >= b->count || cl_ntoh32(smp->attr_mod) != b->smp[i].block || b->taken[i] ||
-	    ib_smp_get_status(smp) ||
-	    memcmp(ib_smp_get_payload_ptr(smp), b->smp[i].after, IB_LFT_BLOCK))
-		return;
-	b->taken[i] = true;
-	p->wire.taken++;
-	if (p->wire.taken == b->count || p->osm->stats.qp0_mads_outstanding_on_wire <= p->wire.wake)
-		pthread_cond_signal(&p->wire.answered);
+	if (b && i < b->count && cl_ntoh32(smp->attr_mod) == b->smp[i].block && !b->taken[i] &&
+	    !ib_smp_get_status(smp) &&
+	    !memcmp(ib_smp_get_payload_ptr(smp), b->smp[i].after, IB_LFT_BLOCK)) {
+		b->taken[i] = true;
+		p->wire.taken++;
+	}
+	if (b && p->wire.taken < b->count &&
+	    p->osm->stats.qp0_mads_outstanding_on_wire > p->wire.wake)
+		return false;
+	pthread_cond_signal(&p->wire.answered);
+	return true;
 }
 
 static void handle_lft(void *context, void *data)
@@ -51,6 +56,78 @@ static void handle_lft(void *context, void *data)
 	else
 		osm_lft_rcv_process(&p->osm->sm, data);
 }
+
+/* ---- answers past OpenSM's dispatcher ---- */
+
+/* What osm_vendor_bind() gives out, as far as it is needed. The struct is libosmvendor's own, so
+ * nothing of it is believed before what must be in it has been found there. */
+struct bind_info {
+	osm_vendor_t *vendor;
+	void *context;
+	osm_mad_pool_t *pool;
+	osm_vend_mad_recv_callback_t receive;
+	osm_vend_mad_send_err_callback_t send_error;
+	ib_net64_t port_guid;
+};
+
+/* OpenSM's, and whose it is: the callback's context is OpenSM's too. */
+static osm_vend_mad_recv_callback_t receive_other;
+static struct plugin *receiver;
+
+/* Whether it is an SMP of ours, and its number in the batch. */
+static bool own_smp(osm_madw_t *request, unsigned *ret_smp)
+{
+	ib_smp_t *smp = request ? osm_madw_get_smp_ptr(request) : NULL;
+
+	if (!smp || smp->attr_id != IB_MAD_ATTR_LIN_FWD_TBL || smp->method != IB_MAD_METHOD_SET ||
+	    osm_madw_get_lft_context_ptr(request)->set_method >= 0)
+		return false;
+	*ret_smp = (unsigned)~osm_madw_get_lft_context_ptr(request)->set_method;
+	return true;
+}
+
+/* In the thread that reads the port. For each answer OpenSM wakes its sender, which has nothing to
+ * send, and a thread of its dispatcher: more work than the SMP itself. Ours wake the sender only
+ * when there is room for many. */
+static void receive(osm_madw_t *madw, void *context, osm_madw_t *request)
+{
+	struct plugin *p = receiver;
+	ib_smp_t *smp = osm_madw_get_smp_ptr(madw);
+	unsigned i;
+
+	if (!own_smp(request, &i) || ib_smp_get_status(smp)) { /* a refusal is logged there */
+		receive_other(madw, context, request);
+		return;
+	}
+	cl_atomic_inc(&p->osm->stats.qp0_mads_rcvd);
+	cl_atomic_dec(&p->osm->stats.qp0_mads_outstanding_on_wire);
+	if (take(p, i, smp))
+		osm_vl15_poll(&p->osm->vl15);
+	osm_mad_pool_put(&p->osm->mad_pool, request);
+	osm_mad_pool_put(&p->osm->mad_pool, madw);
+	osm_stats_dec_qp0_outstanding(&p->osm->stats);
+}
+
+/* Once OpenSM has opened its port. It unbinds before plugins end. */
+static void hook_receive(struct plugin *p)
+{
+	osm_opensm_t *osm = p->osm;
+	struct bind_info *b = (struct bind_info *)osm->sm.mad_ctrl.h_bind;
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&osm->p_vendor->cb_mutex);
+
+	receiver = p;
+	if (b->vendor != osm->p_vendor || b->context != &osm->sm.mad_ctrl ||
+	    b->pool != &osm->mad_pool || b->port_guid != osm->subn.sm_port_guid) {
+		osm_log(&osm->log, OSM_LOG_SYS,
+			"ibvmig: libosmvendor is not the one that is known: answers to LFT blocks "
+			"take OpenSM's way, which is slower\n");
+		return;
+	}
+	receive_other = b->receive;
+	b->receive = receive;
+}
+
+/* ---- sending ---- */
 
 int wire_hook(struct plugin *p)
 {
@@ -143,6 +220,8 @@ int wire_send(struct plugin *p, const struct wire_batch *b, uint64_t deadline_us
 	int32_t window = (int32_t)p->osm->vl15.max_wire_smps;
 	int rc = 0;
 
+	if (!receiver)
+		hook_receive(p);
 	memset(b->taken, 0, b->count * sizeof *b->taken);
 	set_batch(p, b, window / 2);
 	for (unsigned i = 0; !rc && i < b->count; i++) {

@@ -64,7 +64,7 @@ class BigLab(Lab):
         super().__init__(name, net)
         self.opensm_conf = conf
         if len(re.findall(r"^(?:Ca|Switch)", net.text(), re.M)) > 1500:
-            self.sim_args = ["-N", "20000", "-S", "2000", "-P", "100000"]
+            self.sim_args, self.sim_seconds = ["-N", "20000", "-S", "2000", "-P", "100000"], 300.0
 
     def view(self):
         return BigView(self)

@@ -295,7 +295,7 @@ class Lab:
         self.plugin = True  # OpenSM has ours
         self.sm_host, self.smd_host = "smhost", "spare"  # where OpenSM and ibvmig-sm run
         self.preload = UMAD2SIM  # what stands for the kernel in all programs on the fabric
-        self.sim_args = []  # of ibsim, for nets beyond its defaults
+        self.sim_args, self.sim_seconds = [], WAIT_S  # of ibsim, for nets beyond its defaults
         self.processes = []
         self.osm_killed = False
         self.console_lock, self.commands = threading.Lock(), 0
@@ -329,7 +329,7 @@ class Lab:
         (self.dir / "net").write_text(self.net.text())
         self.sim = self.spawn(["ibsim", *self.sim_args, "-s", "net"], "ibsim.out", env=self.env(),
                               stdin=subprocess.PIPE)
-        wait_for("ibsim's first prompt", self.prompts)
+        wait_for("ibsim's first prompt", self.prompts, self.sim_seconds)
 
     def start(self, **conf):
         self.start_sim()
@@ -465,6 +465,14 @@ class Lab:
                 if not tries_left:
                     raise
         wait_for("the sweep's end", lambda: not self.status()["sm"]["sweeping"])
+
+    def known_lids(self):
+        """LIDs by GUID, of OpenSM's file; it is not there for a moment while it is replaced."""
+        try:
+            text = (self.dir / "cache/guid2lid").read_text()
+        except FileNotFoundError:
+            return {}
+        return {int(g, 16): int(lid, 16) for g, lid in re.findall(r"^(0x\w+) (0x\w+) ", text, re.M)}
 
     def errors(self):
         """Lines of OpenSM's log; not what it says of its file of neighbours after it was killed, perhaps

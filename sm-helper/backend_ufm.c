@@ -167,11 +167,6 @@ static int fail_ufm(struct op_error *e, int rc, const char *text)
 	return ops_fail(e, rc, away ? 503 : 500, away ? "sm-unavailable" : "sm-failed", "%s", text);
 }
 
-static int fail_registry(struct op_error *e, int rc)
-{
-	return ops_fail(e, rc, 500, "registry", "the registry cannot be read or written");
-}
-
 /* The one vport that shows this GUID. -ENOENT; -EEXIST: several. */
 static int find_vport(struct ufm *u, uint64_t guid, struct vport *ret_vport, struct op_error *e)
 {
@@ -298,7 +293,7 @@ static int holder_of_vf(struct ops *o, const struct reg_vf *vf, struct op_error 
 
 	if (rc == -ENOENT)
 		return 0;
-	return rc ? fail_registry(e, rc)
+	return rc ? ops_fail_registry(e, rc)
 		  : ops_fail(e, -EBUSY, 409, "vf-in-use",
 			     "VF %s of %s carries vGUID 0x%016" PRIx64 " of VM %s (%s)", vf->vf,
 			     vf->host, other.vguid, other.name, other.vm);
@@ -321,7 +316,7 @@ static int check_bind(struct ops *o, const struct reg_entry *want, struct reg_en
 		return holder_of_vf(o, &want->at, e);
 	}
 	if (rc)
-		return fail_registry(e, rc);
+		return ops_fail_registry(e, rc);
 	if (strcmp(x->vm, want->vm))
 		return ops_fail(e, -EEXIST, 409, "duplicate-vguid",
 				"vGUID 0x%016" PRIx64 " belongs to VM %s (%s) on VF %s of %s",
@@ -355,7 +350,7 @@ static int ufm_bind(void *self, struct ops *o, const struct reg_entry *want, uin
 		return rc;
 	take_place(&x, &v);
 	if ((rc = registry_put(o->registry, &x)))
-		return fail_registry(e, rc);
+		return ops_fail_registry(e, rc);
 	*ret_lid = x.lid;
 	return 0;
 }
@@ -369,7 +364,7 @@ static int find_of_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_
 		return ops_fail(e, rc, 404, "not-found",
 				"vGUID 0x%016" PRIx64 " is bound to no VF: bind it first", vguid);
 	if (rc)
-		return fail_registry(e, rc);
+		return ops_fail_registry(e, rc);
 	return strcmp(x->vm, vm)
 		       ? ops_fail(e, -EPERM, 409, "wrong-vm",
 				  "vGUID 0x%016" PRIx64 " belongs to VM %s (%s), not to %s", vguid,
@@ -390,7 +385,7 @@ static int ufm_unbind(void *self, struct ops *o, uint64_t vguid, const char *vm,
 	if (rc || (rc = leave(self, x.pkey, vguid, e)))
 		return rc;
 	rc = registry_delete(o->registry, vguid);
-	return rc ? fail_registry(e, rc) : 0;
+	return rc ? ops_fail_registry(e, rc) : 0;
 }
 
 static int check_move(struct ops *o, const struct move_request *m, struct reg_entry *x,
@@ -434,7 +429,7 @@ static int ufm_move(void *self, struct ops *o, const struct move_request *m,
 	}
 	take_place(&x, &v);
 	if ((rc = registry_put(o->registry, &x)))
-		return fail_registry(e, rc);
+		return ops_fail_registry(e, rc);
 	res.elapsed_us = now_us() - start;
 	log_info("move: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, LID %u -> %u, as UFM lists it",
 		 x.vguid, x.name, x.at.vf, x.at.host, moved->lid_before, moved->lid_after);

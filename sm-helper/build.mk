@@ -9,7 +9,7 @@ $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread
 # ibvmig-sm: registry, REST, verification.
 SM_BACKENDS := sm-helper/backend_plugin.c sm-helper/look.c sm-helper/backend_umad.c sm-helper/backend_ufm.c sm-helper/ufm_http.c sm-helper/backend_none.c \
                sm-helper/discover.c
-SM_SRC := sm-helper/main.c sm-helper/cli.c sm-helper/listen.c sm-helper/rest.c sm-helper/rest_vguids.c sm-helper/rest_loads.c sm-helper/rest_moves.c sm-helper/rest_ranks.c sm-helper/actions.c sm-helper/leaks.c sm-helper/verify.c sm-helper/notice.c sm-helper/ops.c sm-helper/ops_settle.c sm-helper/dynamic.c sm-helper/ops_bind.c sm-helper/ops_move.c sm-helper/ops_shared.c sm-helper/parked.c sm-helper/rest_parked.c \
+SM_SRC := sm-helper/main.c sm-helper/cli.c sm-helper/listen.c sm-helper/rest.c sm-helper/rest_vguids.c sm-helper/rest_loads.c sm-helper/rest_moves.c sm-helper/rest_ranks.c sm-helper/actions.c sm-helper/leaks.c sm-helper/verify.c sm-helper/notice.c sm-helper/ops.c sm-helper/ops_settle.c sm-helper/dynamic.c sm-helper/ops_bind.c sm-helper/ops_batch.c sm-helper/ops_move.c sm-helper/ops_shared.c sm-helper/parked.c sm-helper/rest_parked.c \
           sm-helper/client.c $(SM_BACKENDS) sm-helper/registry.c sm-helper/registry_claim.c sm-helper/registry_replica.c sm-helper/probe.c sm-helper/probe_lfts.c sm-helper/probe_perf.c sm-helper/lft_reader.c \
           sm-helper/path_table.c sm-helper/path_service.c sm-helper/path_wire.c sm-helper/path_server.c sm-helper/outbox.c \
           sm-helper/peer.c sm-helper/rest_peer.c
@@ -28,5 +28,5 @@ $(eval $(call testprogram,test_sm_backend,tests/unit/test_sm_backend.c $(filter-
 $(eval $(call testprogram,test_sm_replica,tests/unit/test_sm_replica.c sm-helper/registry.c sm-helper/registry_claim.c sm-helper/registry_replica.c,$(COMMON_LIBS) -lsqlite3))
 $(eval $(call testprogram,test_sm_takeover,tests/unit/test_sm_takeover.c sm-helper/takeover.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_sm_leaks,tests/unit/test_sm_leaks.c sm-helper/leaks.c,$(NET_LIBS)))
-$(eval $(call testprogram,test_sm_moves,tests/unit/test_sm_moves.c sm-helper/parked.c sm-helper/ops.c sm-helper/ops_settle.c sm-helper/dynamic.c sm-helper/ops_bind.c sm-helper/ops_move.c sm-helper/ops_shared.c sm-helper/lft_reader.c sm-helper/registry.c sm-helper/registry_replica.c,$(VSWITCH) $(COMMON_LIBS) -lsqlite3))
+$(eval $(call testprogram,test_sm_moves,tests/unit/test_sm_moves.c sm-helper/parked.c sm-helper/ops.c sm-helper/ops_settle.c sm-helper/dynamic.c sm-helper/ops_bind.c sm-helper/ops_batch.c sm-helper/ops_move.c sm-helper/ops_shared.c sm-helper/lft_reader.c sm-helper/registry.c sm-helper/registry_replica.c,$(VSWITCH) $(COMMON_LIBS) -lsqlite3))
 $(eval $(call testprogram,test_sm_parked,tests/unit/test_sm_parked.c sm-helper/parked.c,$(VSWITCH) $(COMMON_LIBS)))

@@ -85,7 +85,7 @@ int dynamic_lids(struct ops *o, struct lids *ret_lids, struct op_error *e)
 	lids_init(&vms.lids, IB_LID_UCAST_MIN, IB_LID_UCAST_MAX, &why);
 	*ret_lids = vms.lids;
 	if (registry_each(o->registry, hold_bound, &vms))
-		return ops_fail(e, -EIO, 500, "registry", "the registry cannot be read");
+		return ops_fail_registry(e, -EIO);
 	top = hold_all(o, &vms.lids, ret_lids);
 	if (!o->lid_range.first && top == IB_LID_UCAST_MAX)
 		return ops_fail(e, -ENOSPC, 409, "no-free-lid",

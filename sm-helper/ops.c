@@ -30,6 +30,11 @@ int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, cons
 	return rc;
 }
 
+int ops_fail_registry(struct op_error *e, int rc)
+{
+	return ops_fail(e, rc, 500, "registry", "the registry cannot be read or written");
+}
+
 int ops_fail_plugin(struct op_error *e, int rc, const char *text)
 {
 	static const struct {
@@ -170,7 +175,7 @@ static int tell_peer(struct ops *o, const struct sm_target *t, unsigned count, s
 				"take over, but the ibvmig-sm beside it cannot be told: %.400s",
 				text);
 	rc = peer_go_alone(o->peer);
-	return rc ? ops_fail(e, rc, 500, "registry", "the registry cannot be written") : 0;
+	return rc ? ops_fail_registry(e, rc) : 0;
 }
 
 int ops_tell_peer(struct ops *o, struct op_error *e)

@@ -8,19 +8,15 @@
 #include <inttypes.h>
 #include <string.h>
 
-static int fail_registry(struct op_error *e, int rc)
-{
-	return ops_fail(e, rc, 500, "registry", "the registry cannot be read or written");
-}
-
-int ops_check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
-		   struct op_error *e)
+/* 0: the way is free; 1: it is so already, *ret_old says what the registry has. */
+static int check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
+		      struct op_error *e)
 {
 	struct reg_entry other;
 	int rc = registry_find(o->registry, want->vguid, ret_old);
 
 	if (rc && rc != -ENOENT)
-		return fail_registry(e, rc);
+		return ops_fail_registry(e, rc);
 	if (!rc && strcmp(ret_old->vm, want->vm))
 		return ops_fail(e, -EEXIST, 409, "duplicate-vguid",
 				"vGUID 0x%016" PRIx64 " belongs to VM %s (%s) on VF %s of %s",
@@ -45,8 +41,102 @@ int ops_check_free(struct ops *o, const struct reg_entry *want, struct reg_entry
 		return ops_fail(e, -EINVAL, 409, "parked-guid",
 				"parked GUID 0x%016" PRIx64 " is the vGUID of VM %s (%s)",
 				want->at.parked_guid, other.name, other.vm);
-	return rc == -ENOENT ? 0 : fail_registry(e, rc);
+	return rc == -ENOENT ? 0 : ops_fail_registry(e, rc);
 }
+
+int ops_check_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry *ret_entry,
+		 struct op_error *e)
+{
+	int rc = registry_find(o->registry, vguid, ret_entry);
+
+	if (rc)
+		return rc == -ENOENT ? rc : ops_fail_registry(e, rc);
+	if (!strcmp(ret_entry->vm, vm))
+		return 0;
+	return ops_fail(e, -EPERM, 409, "wrong-vm",
+			"vGUID 0x%016" PRIx64 " belongs to VM %s (%s), not to %s", vguid,
+			ret_entry->name, ret_entry->vm, vm);
+}
+
+int ops_record_bind(struct ops *o, struct reg_entry *x, struct op_error *e)
+{
+	x->intent = REG_BIND;
+	x->since_ms = wall_ms();
+	return registry_put(o->registry, x) ? ops_fail_registry(e, -EIO) : 0;
+}
+
+/* Again: what is so already costs nothing, what got lost is restored. */
+static int bind_again(struct ops *o, const struct bind_kind *kind, struct reg_entry *x,
+		      uint16_t *ret_lid, struct op_error *e)
+{
+	bool unknown = false;
+	int rc = kind->again(o, x, &unknown, e);
+
+	if (!rc)
+		*ret_lid = x->lid;
+	return rc;
+}
+
+int ops_bind_as(struct ops *o, const struct bind_kind *kind, const struct reg_entry *want,
+		uint16_t *ret_lid, struct op_error *e)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	struct reg_entry x = *want, old;
+	bool unknown = false;
+	int rc;
+
+	if ((rc = ops_begin(o, e)) || (rc = check_free(o, want, &old, e)) < 0)
+		return rc;
+	if (rc)
+		return bind_again(o, kind, &old, ret_lid, e);
+	rc = kind->bind(o, &x, &unknown, e);
+	if (rc) {
+		if (!unknown)
+			registry_delete(o->registry, x.vguid);
+		return rc;
+	}
+	x.intent = REG_NONE;
+	if ((rc = registry_put(o->registry, &x)))
+		return ops_fail_registry(e, rc);
+	log_info("bind: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, LID %u", x.vguid, x.name,
+		 x.at.vf, x.at.host, x.lid);
+	*ret_lid = x.lid;
+	return 0;
+}
+
+int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, const char *vm,
+		  struct op_error *e)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	struct reg_entry x;
+	bool unknown;
+	int rc;
+
+	if ((rc = ops_begin(o, e)))
+		return rc;
+	rc = ops_check_vm(o, vguid, vm, &x, e);
+	if (rc == -ENOENT)
+		return 0; /* again */
+	if (rc)
+		return rc;
+	x.intent = REG_UNBIND;
+	if ((rc = registry_put(o->registry, &x)))
+		return ops_fail_registry(e, rc);
+	rc = kind->unbind(o, &x, &unknown, e);
+	if (rc && rc != -ENOENT) { /* else the VF has left the fabric: there is nothing to undo */
+		x.intent = REG_NONE;
+		if (!unknown)
+			registry_put(o->registry, &x);
+		return rc;
+	}
+	log_info("unbind: vGUID 0x%016" PRIx64 " of %s from VF %s of %s", vguid, x.name, x.at.vf,
+		 x.at.host);
+	parked_drop_move(&o->parked, vguid);
+	rc = registry_delete(o->registry, vguid);
+	return rc ? ops_fail_registry(e, rc) : 0;
+}
+
+/* ---- with LIDs of their own ---- */
 
 /* Where the VF is: OpenSM knows it by its parked GUID, or, after a sweep since the GUID was set, by
  * its new one. */
@@ -108,11 +198,9 @@ static int bind_vguid(struct ops *o, struct reg_entry *x, bool is_new, bool *ret
 /* A new binding, with the intent recorded first. */
 static int bind_new(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
 {
-	x->intent = REG_BIND;
-	x->since_ms = wall_ms();
-	if (registry_put(o->registry, x))
-		return fail_registry(e, -EIO);
-	return bind_vguid(o, x, true, ret_unknown, e);
+	int rc = ops_record_bind(o, x, e);
+
+	return rc ? rc : bind_vguid(o, x, true, ret_unknown, e);
 }
 
 /* A LID of the range that OpenSM keeps for somebody who is away is left out. */
@@ -132,91 +220,49 @@ static int bind_dynamic(struct ops *o, struct reg_entry *x, bool *ret_unknown, s
 	return rc;
 }
 
-int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e)
+static int bind_own(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	struct reg_entry x = *want, old;
-	bool unknown = false;
-	int rc;
-
-	if ((rc = ops_begin(o, e)) || (rc = ops_check_free(o, want, &old, e)) < 0)
-		return rc;
-	if (rc) { /* again: what is so already costs nothing, what got lost is restored */
-		if ((rc = bind_vguid(o, &old, false, &unknown, e)))
-			return rc;
-		*ret_lid = old.lid;
-		return 0;
-	}
-	if ((rc = find_place(o, &x, e)))
-		return rc;
-	rc = o->addresses == ADDRESS_DYNAMIC ? bind_dynamic(o, &x, &unknown, e)
-					     : bind_new(o, &x, &unknown, e);
-	if (rc) {
-		if (!unknown)
-			registry_delete(o->registry, x.vguid);
-		return rc;
-	}
-	x.intent = REG_NONE;
-	if ((rc = registry_put(o->registry, &x)))
-		return fail_registry(e, rc);
-	log_info("bind: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, LID %u", x.vguid, x.name,
-		 x.at.vf, x.at.host, x.lid);
-	*ret_lid = x.lid;
-	return 0;
-}
-
-int ops_check_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry *ret_entry,
-		 struct op_error *e)
-{
-	int rc = registry_find(o->registry, vguid, ret_entry);
+	int rc = find_place(o, x, e);
 
 	if (rc)
-		return rc == -ENOENT ? rc : fail_registry(e, rc);
-	if (!strcmp(ret_entry->vm, vm))
-		return 0;
-	return ops_fail(e, -EPERM, 409, "wrong-vm",
-			"vGUID 0x%016" PRIx64 " belongs to VM %s (%s), not to %s", vguid,
-			ret_entry->name, ret_entry->vm, vm);
+		return rc;
+	return o->addresses == ADDRESS_DYNAMIC ? bind_dynamic(o, x, ret_unknown, e)
+					       : bind_new(o, x, ret_unknown, e);
+}
+
+static int bind_own_again(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
+{
+	return bind_vguid(o, x, false, ret_unknown, e);
+}
+
+static int unbind_own(struct ops *o, const struct reg_entry *x, bool *ret_unknown,
+		      struct op_error *e)
+{
+	struct sm_target t = {
+		.switch_guid = x->at.switch_guid,
+		.switch_port = x->at.switch_port,
+		.node_guid = x->at.parked_node,
+		.port_guid = x->at.parked_guid,
+		.parked_guid = x->at.parked_guid,
+	};
+	struct sm_assign_reply r;
+
+	o->epoch = (struct client_epoch){0};
+	return ops_assign(o, &t, 1, 0, &r, ret_unknown, e);
+}
+
+static const struct bind_kind own = {
+	.bind = bind_own,
+	.again = bind_own_again,
+	.unbind = unbind_own,
+};
+
+int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e)
+{
+	return ops_bind_as(o, &own, want, ret_lid, e);
 }
 
 int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	struct sm_assign_reply r;
-	struct reg_entry x;
-	bool unknown;
-	int rc;
-
-	if ((rc = ops_begin(o, e)))
-		return rc;
-	rc = ops_check_vm(o, vguid, vm, &x, e);
-	if (rc == -ENOENT)
-		return 0; /* again */
-	if (rc)
-		return rc;
-	struct sm_target t = {
-		.switch_guid = x.at.switch_guid,
-		.switch_port = x.at.switch_port,
-		.node_guid = x.at.parked_node,
-		.port_guid = x.at.parked_guid,
-		.parked_guid = x.at.parked_guid,
-	};
-	x.intent = REG_UNBIND;
-	if ((rc = registry_put(o->registry, &x)))
-		return fail_registry(e, rc);
-	o->epoch = (struct client_epoch){0};
-	rc = ops_assign(o, &t, 1, 0, &r, &unknown, e);
-	if (rc == -ENOENT)
-		rc = 0; /* the VF has left the fabric: nothing to rename */
-	if (rc) {
-		x.intent = REG_NONE;
-		if (!unknown)
-			registry_put(o->registry, &x);
-		return rc;
-	}
-	log_info("unbind: vGUID 0x%016" PRIx64 " of %s from VF %s of %s", vguid, x.name, x.at.vf,
-		 x.at.host);
-	parked_drop_move(&o->parked, vguid);
-	rc = registry_delete(o->registry, vguid);
-	return rc ? fail_registry(e, rc) : 0;
+	return ops_unbind_as(o, &own, vguid, vm, e);
 }

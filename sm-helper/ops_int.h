@@ -8,7 +8,8 @@
 int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
-/* The error of a call to the subnet manager, for who asked. Returns rc. */
+/* The error of a call to the registry, or to the subnet manager, for who asked. Returns rc. */
+int ops_fail_registry(struct op_error *e, int rc);
 int ops_fail_plugin(struct op_error *e, int rc, const char *text);
 
 /* OpenSM is master and ready, o->fabric is fresh, nothing half done is left. */
@@ -39,17 +40,28 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
  * record of LIDs; -EHOSTDOWN and others: it has not, and nothing may be changed. */
 int ops_tell_peer(struct ops *o, struct op_error *e);
 
-/* What the registry allows; *ret_* say what it has. A bind: 0: the way is free; 1: it is so
- * already. A move: 0; 1: the vGUID is there already; it may go where one of `batch` leaves, NULL
- * and 0: nobody does. vGUID of a VM: 0; -ENOENT without *e. */
-int ops_check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
-		   struct op_error *e);
-int ops_check_move(struct ops *o, const struct move_request *m, const struct move_request *batch,
-		   unsigned count, struct reg_entry *ret_entry, struct op_error *e);
+/* Whether the vGUID is bound for this VM. 0; -ENOENT without *e: to none. */
 int ops_check_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry *ret_entry,
 		 struct op_error *e);
-/* Whatever two moves of a batch have in common is an error of who made it. */
-int ops_check_batch(const struct move_request *m, unsigned count, struct op_error *e);
+
+/* How one kind of addresses is bound. Each: 0, or -errno with *e; *ret_unknown: the outcome is not
+ * known. */
+struct bind_kind {
+	/* Finds the place of x, calls ops_record_bind(), and puts the vGUID there. */
+	int (*bind)(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e);
+	/* The last again, of what the registry has as bound. */
+	int (*again)(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e);
+	/* -ENOENT: the place is gone. */
+	int (*unbind)(struct ops *o, const struct reg_entry *x, bool *ret_unknown,
+		      struct op_error *e);
+};
+/* As ops_bind() and ops_unbind(), and like these without the lock. */
+int ops_bind_as(struct ops *o, const struct bind_kind *kind, const struct reg_entry *want,
+		uint16_t *ret_lid, struct op_error *e);
+int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, const char *vm,
+		  struct op_error *e);
+/* The intent, before anything is done. */
+int ops_record_bind(struct ops *o, struct reg_entry *x, struct op_error *e);
 
 /* Where OpenSM sees this port GUID: fills the switch of *ret_vf; false: nowhere. */
 bool ops_locate(const struct ops *o, uint64_t port_guid, struct reg_vf *ret_vf);

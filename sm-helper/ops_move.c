@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Moves, one or many in a batch: checked against the registry, made into places for the plugin,
+/* Moves of VMs with LIDs of their own, one or many in a batch: made into places for the plugin,
  * carried out and verified together, or not at all. */
 #include "sm-helper/dynamic.h"
+#include "sm-helper/ops_batch.h"
 #include "sm-helper/ops_int.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -14,97 +15,9 @@
 #define VERIFY_SWEEP_US 500000
 #define VERIFY_POLL_US  100000
 
-/* A batch on its way. Large: on the heap. */
-struct batch {
-	struct ops *o;
-	const struct move_request *m;      /* borrowed; count of them, as of the next three */
-	unsigned count, going;             /* going: those that are not there */
-	struct reg_entry x[OPS_MOVES_MAX]; /* what the registry says; .to: where it goes */
-	bool there[OPS_MOVES_MAX];         /* the vGUID is where the move would take it */
-	/* Where the vGUIDs shall be, in the order of the moves; behind them the places that are
-	 * left to nobody, first of those that are going. */
-	struct sm_target target[SM_ASSIGN_MAX];
-	unsigned targets, checked; /* checked: of these, the first, whose LIDs are verified */
-	bool swept;                /* because OpenSM did not see one of the places */
-	bool parked;               /* it, or its way back, could not be taken back at some time */
-	struct sm_assign_reply reply;
-	struct move_result res;
-};
-
 static bool same_vf(const struct reg_vf *a, const struct reg_vf *b)
 {
 	return a->parked_guid == b->parked_guid;
-}
-
-/* One may go where another one leaves, or both change places; what else two moves of a batch have
- * in common is an error of who made it. */
-static int check_pair(const struct move_request *m, unsigned k, unsigned i, struct op_error *e)
-{
-	const struct reg_vf *both = same_vf(&m[k].from, &m[i].from) ? &m[i].from
-				    : same_vf(&m[k].to, &m[i].to)   ? &m[i].to
-								    : NULL;
-
-	if (m[k].vguid == m[i].vguid)
-		return ops_fail(e, -EINVAL, 400, "bad-request",
-				"moves %u and %u both name vGUID 0x%016" PRIx64, k, i, m[i].vguid);
-	if (both)
-		return ops_fail(e, -EINVAL, 400, "bad-request",
-				"moves %u and %u both go %s VF %s of %s (parked GUID 0x%016" PRIx64
-				")",
-				k, i, both == &m[i].to ? "to" : "from", both->vf, both->host,
-				both->parked_guid);
-	return 0;
-}
-
-int ops_check_batch(const struct move_request *m, unsigned count, struct op_error *e)
-{
-	int rc = 0;
-
-	for (unsigned i = 0; !rc && i < count; i++)
-		for (unsigned k = 0; !rc && k < i; k++)
-			rc = check_pair(m, k, i, e);
-	return rc;
-}
-
-static bool is_of_batch(const struct move_request *batch, unsigned count, uint64_t vguid)
-{
-	for (unsigned i = 0; i < count; i++)
-		if (batch[i].vguid == vguid)
-			return true;
-	return false;
-}
-
-int ops_check_move(struct ops *o, const struct move_request *m, const struct move_request *batch,
-		   unsigned count, struct reg_entry *ret_entry, struct op_error *e)
-{
-	struct reg_entry other;
-	int rc = ops_check_vm(o, m->vguid, m->vm, ret_entry, e);
-
-	if (rc == -ENOENT)
-		return ops_fail(e, rc, 404, "not-found",
-				"vGUID 0x%016" PRIx64 " is bound to no VF: bind it first",
-				m->vguid);
-	if (rc)
-		return rc;
-	if (!strcmp(ret_entry->at.host, m->to.host) &&
-	    ret_entry->at.parked_guid == m->to.parked_guid)
-		return 1;
-	if (strcmp(ret_entry->at.host, m->from.host) ||
-	    ret_entry->at.parked_guid != m->from.parked_guid)
-		return ops_fail(e, -EINVAL, 409, "wrong-host",
-				"vGUID 0x%016" PRIx64
-				" is on VF %s of %s (parked GUID 0x%016" PRIx64
-				"), not on VF %s of %s",
-				m->vguid, ret_entry->at.vf, ret_entry->at.host,
-				ret_entry->at.parked_guid, m->from.vf, m->from.host);
-	rc = registry_find_vf(o->registry, m->to.parked_guid, &other);
-	if (!rc && is_of_batch(batch, count, other.vguid)) /* it leaves: no two go to one VF */
-		return 0;
-	if (!rc)
-		return ops_fail(e, -EBUSY, 409, "vf-in-use",
-				"VF %s of %s carries vGUID 0x%016" PRIx64 " of VM %s (%s)",
-				m->to.vf, m->to.host, other.vguid, other.name, other.vm);
-	return rc == -ENOENT ? 0 : ops_fail(e, rc, 500, "registry", "the registry cannot be read");
 }
 
 /* The VF that another one of the batch leaves for this one. */
@@ -118,9 +31,10 @@ static const struct reg_vf *left_vf(const struct batch *b, const struct reg_vf *
 
 /* Where the destination VF hangs. Normally OpenSM knows it by its parked GUID; when a sweep came
  * between the setting of the GUIDs and this call, it knows it by the vGUID. */
-static int find_destination(const struct batch *b, const struct reg_entry *x, struct reg_vf *to,
-			    struct op_error *e)
+static int find_destination(struct batch *b, unsigned i, struct op_error *e)
 {
+	const struct reg_entry *x = &b->x[i];
+	struct reg_vf *to = &b->x[i].to;
 	const struct ops *o = b->o;
 	uint32_t end = fabric_find_end(&o->fabric, to->parked_guid);
 	const struct reg_vf *left = left_vf(b, to);
@@ -240,7 +154,7 @@ static int find_targets(struct batch *b, struct op_error *e)
 	b->targets = 0;
 	for (unsigned i = 0; !rc && i < b->count; i++)
 		if (!b->there[i])
-			rc = find_destination(b, &b->x[i], &b->x[i].to, e);
+			rc = find_destination(b, i, e);
 	for (unsigned i = 0; !rc && i < b->count; i++)
 		rc = add_vguid(b, i, e);
 	for (unsigned i = 0; !rc && i < b->count; i++)
@@ -346,9 +260,9 @@ static int look_again(struct batch *b, int rc)
 	return -ESTALE;
 }
 
-static int carry_out(struct batch *b, struct move_result *res, bool *ret_unknown,
-		     struct op_error *e)
+static int assign_and_verify(struct batch *b, bool *ret_unknown, struct op_error *e)
 {
+	struct move_result *res = &b->res;
 	uint32_t fault = b->going ? b->o->fault : 0;
 	int rc;
 
@@ -371,53 +285,18 @@ static int carry_out(struct batch *b, struct move_result *res, bool *ret_unknown
 	return rc;
 }
 
-/* The registry's word on each move, and that its destination is there. */
-static int begin_moves(struct batch *b, struct move_result *res, struct op_error *e)
+static int carry_out(struct batch *b, bool *ret_unknown, struct op_error *e)
 {
-	int rc = ops_begin(b->o, e);
+	int rc = assign_and_verify(b, ret_unknown, e);
 
-	for (unsigned i = 0; !rc && i < b->count; i++) {
-		struct reg_entry *x = &b->x[i];
-
-		if ((rc = ops_check_move(b->o, &b->m[i], b->m, b->count, x, e)) < 0)
-			return rc;
-		b->there[i] = rc;
-		rc = 0;
-		res->move[i] = (struct moved){.vguid = x->vguid, .lid_before = x->lid};
-		if (b->there[i])
-			continue;
-		b->going++;
-		x->to = b->m[i].to;
-		x->intent = REG_MOVE;
-	}
-	for (unsigned i = 0; !rc && i < b->count; i++)
-		if (!b->there[i])
-			rc = find_destination(b, &b->x[i], &b->x[i].to, e);
-	res->moves = b->count;
-	if (!rc && b->going && registry_put_all(b->o->registry, b->x, b->count))
-		rc = ops_fail(e, -EIO, 500, "registry", "the registry cannot be written");
+	b->parked = b->parked || rc == -EIO;
 	return rc;
 }
 
-/* moved: whether the batch has been carried out. */
-static int end_moves(struct batch *b, bool moved, struct op_error *e)
+static void log_moves(const struct batch *b)
 {
-	for (unsigned i = 0; i < b->count; i++) {
-		struct reg_entry *x = &b->x[i];
+	const struct move_result *res = &b->res;
 
-		x->intent = REG_NONE;
-		if (!moved || b->there[i])
-			continue;
-		x->at = x->to;
-		x->since_ms = wall_ms();
-	}
-	if (registry_put_all(b->o->registry, b->x, b->count))
-		return ops_fail(e, -EIO, 500, "registry", "the registry cannot be written");
-	return 0;
-}
-
-static void log_moves(const struct batch *b, const struct move_result *res)
-{
 	for (unsigned i = 0; i < b->count; i++)
 		log_info("move: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, LID %u: %u LFT SMPs, "
 			 "%u of %u switches, %s by %u walks, %" PRIu64 " us%s",
@@ -427,52 +306,15 @@ static void log_moves(const struct batch *b, const struct move_result *res)
 			 res->walks, res->elapsed_us, b->count > 1 ? ", for the whole batch" : "");
 }
 
-static int run(struct batch *b, struct op_error *e)
-{
-	struct move_result *res = &b->res;
-	uint64_t start = now_us();
-	bool unknown = false;
-	int rc = begin_moves(b, res, e);
-
-	if (rc)
-		return rc;
-	do {
-		rc = carry_out(b, res, &unknown, e);
-		b->parked = b->parked || rc == -EIO;
-	} while (ops_again(rc, start, e));
-	if (rc && b->parked)
-		parked_add_moves(&b->o->parked, b->m, b->count);
-	for (unsigned i = 0; !rc && i < b->count; i++)
-		parked_drop_move(&b->o->parked, b->m[i].vguid);
-	if (b->going && !unknown) {
-		struct op_error second;
-		int rc2 = end_moves(b, !rc, rc ? &second : e);
-
-		rc = rc ? rc : rc2;
-	}
-	if (rc)
-		return rc;
-	atomic_fetch_add(&b->o->moves, b->going);
-	res->elapsed_us = now_us() - start;
-	log_moves(b, res);
-	return 0;
-}
-
 int ops_move(struct ops *o, const struct move_request *m, unsigned count,
 	     struct move_result *ret_result, struct op_error *e)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	struct batch *b AUTO_FREE = calloc(1, sizeof *b);
-	int rc;
+	static const struct batch_kind kind = {
+		.chains = true,
+		.find = find_destination,
+		.carry_out = carry_out,
+		.log = log_moves,
+	};
 
-	if (!b)
-		return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
-	b->o = o;
-	b->m = m;
-	b->count = count;
-	rc = ops_check_batch(m, count, e);
-	rc = rc ? rc : run(b, e);
-	if (!rc)
-		*ret_result = b->res;
-	return rc;
+	return batch_move(o, &kind, m, count, ret_result, e);
 }

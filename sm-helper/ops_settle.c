@@ -155,6 +155,5 @@ int ops_settle(struct ops *o, struct op_error *e)
 		o->stated = (struct client_epoch){0};
 		rc = ops_refresh(o, e);
 	}
-	return rc && !e->status ? ops_fail(e, rc, 500, "registry", "the registry cannot be written")
-				: rc;
+	return rc && !e->status ? ops_fail_registry(e, rc) : rc;
 }

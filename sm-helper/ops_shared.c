@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/ops_shared.h"
+#include "sm-helper/ops_batch.h"
 #include "sm-helper/ops_int.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -7,11 +8,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-static int fail_registry(struct op_error *e)
-{
-	return ops_fail(e, -EIO, 500, "registry", "the registry cannot be read or written");
-}
 
 /* 0: no such port, or it has none. */
 static uint16_t lid_of(const struct ops *o, uint64_t port_guid)
@@ -138,93 +134,42 @@ static int bind_entry(struct ops *o, struct reg_entry *x, bool *ret_unknown, str
 	return rc;
 }
 
+static int bind_new(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
+{
+	int rc = need_place(o, &x->at, e);
+
+	x->mode = ADDRESS_SHARED_PORT;
+	x->lid = lid_of(o, x->at.switch_guid);
+	if (rc || (rc = ops_record_bind(o, x, e)))
+		return rc;
+	return bind_entry(o, x, ret_unknown, e);
+}
+
+static int unbind(struct ops *o, const struct reg_entry *x, bool *ret_unknown, struct op_error *e)
+{
+	struct sm_slot slot = park(&x->at, x->vguid);
+	struct sm_guids_reply r;
+
+	return assign(o, &slot, 1, &r, ret_unknown, e);
+}
+
+static const struct bind_kind binds = {
+	.bind = bind_new,
+	.again = bind_entry,
+	.unbind = unbind,
+};
+
 int shared_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	struct reg_entry x = *want, old;
-	bool unknown = false;
-	int rc;
-
-	if ((rc = ops_begin(o, e)) || (rc = ops_check_free(o, want, &old, e)) < 0)
-		return rc;
-	if (rc) {
-		if ((rc = bind_entry(o, &old, &unknown, e)))
-			return rc;
-		*ret_lid = old.lid;
-		return 0;
-	}
-	if ((rc = need_place(o, &x.at, e)))
-		return rc;
-	x.mode = ADDRESS_SHARED_PORT;
-	x.intent = REG_BIND;
-	x.since_ms = wall_ms();
-	x.lid = lid_of(o, x.at.switch_guid);
-	if (registry_put(o->registry, &x))
-		return fail_registry(e);
-	rc = bind_entry(o, &x, &unknown, e);
-	if (rc) {
-		if (!unknown)
-			registry_delete(o->registry, x.vguid);
-		return rc;
-	}
-	x.intent = REG_NONE;
-	if (registry_put(o->registry, &x))
-		return fail_registry(e);
-	log_info("bind: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, which has LID %u", x.vguid,
-		 x.name, x.at.vf, x.at.host, x.lid);
-	*ret_lid = x.lid;
-	return 0;
+	return ops_bind_as(o, &binds, want, ret_lid, e);
 }
 
 int shared_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	struct sm_guids_reply r;
-	struct sm_slot slot;
-	struct reg_entry x;
-	bool unknown;
-	int rc;
-
-	if ((rc = ops_begin(o, e)))
-		return rc;
-	rc = ops_check_vm(o, vguid, vm, &x, e);
-	if (rc == -ENOENT)
-		return 0; /* again */
-	if (rc)
-		return rc;
-	slot = park(&x.at, vguid);
-	x.intent = REG_UNBIND;
-	if (registry_put(o->registry, &x))
-		return fail_registry(e);
-	rc = assign(o, &slot, 1, &r, &unknown, e);
-	if (rc == -ENOENT)
-		rc = 0; /* the port has left the fabric */
-	if (rc) {
-		x.intent = REG_NONE;
-		if (!unknown)
-			registry_put(o->registry, &x);
-		return rc;
-	}
-	log_info("unbind: vGUID 0x%016" PRIx64 " of %s from VF %s of %s", vguid, x.name, x.at.vf,
-		 x.at.host);
-	return registry_delete(o->registry, vguid) ? fail_registry(e) : 0;
+	return ops_unbind_as(o, &binds, vguid, vm, e);
 }
 
 /* ---- moves ---- */
-
-/* Large: on the heap. */
-struct batch {
-	struct ops *o;
-	const struct move_request *m;      /* borrowed; count of them, as of the next three */
-	unsigned count, going;             /* going: those that are not there */
-	struct reg_entry x[OPS_MOVES_MAX]; /* what the registry says; .to: where it goes */
-	bool there[OPS_MOVES_MAX];         /* the vGUID is where the move would take it */
-	unsigned first[OPS_MOVES_MAX];     /* its entry in slot[] */
-	struct sm_slot slot[SM_ASSIGN_MAX];
-	unsigned slots;
-	struct sm_guids_reply reply;
-	struct move_result res;
-};
 
 /* A repetition, or the undo of a move that failed: the vGUID belongs where it is in the registry,
  * and not where the caller says that it comes from, unless that VF has another VM by now. */
@@ -255,52 +200,9 @@ static void make_slots(struct batch *b)
 	}
 }
 
-/* The registry's word on each move, and that its destination is there. */
-static int begin_moves(struct batch *b, struct op_error *e)
-{
-	int rc = ops_begin(b->o, e);
-
-	for (unsigned i = 0; !rc && i < b->count; i++) {
-		struct reg_entry *x = &b->x[i];
-
-		if ((rc = ops_check_move(b->o, &b->m[i], NULL, 0, x, e)) < 0)
-			return rc;
-		b->there[i] = rc;
-		rc = 0;
-		b->res.move[i] = (struct moved){.vguid = x->vguid, .lid_before = x->lid};
-		if (b->there[i])
-			continue;
-		b->going++;
-		x->to = b->m[i].to;
-		x->intent = REG_MOVE;
-		rc = need_place(b->o, &x->to, e);
-	}
-	b->res.moves = b->count;
-	if (!rc && b->going && registry_put_all(b->o->registry, b->x, b->count))
-		rc = fail_registry(e);
-	return rc;
-}
-
-static int end_moves(struct batch *b, bool moved, struct op_error *e)
-{
-	for (unsigned i = 0; i < b->count; i++) {
-		struct reg_entry *x = &b->x[i];
-
-		x->intent = REG_NONE;
-		if (!moved)
-			continue;
-		x->lid = b->res.move[i].lid_after;
-		if (b->there[i])
-			continue;
-		x->at = x->to;
-		x->since_ms = wall_ms();
-	}
-	return registry_put_all(b->o->registry, b->x, b->count) ? fail_registry(e) : 0;
-}
-
 static void fill_result(struct batch *b)
 {
-	const struct sm_guids_reply *r = &b->reply;
+	const struct sm_guids_reply *r = &b->guids;
 	struct move_result *res = &b->res;
 
 	for (unsigned i = 0; i < b->count; i++) {
@@ -327,10 +229,10 @@ static void take_back(struct batch *b, struct op_error *e)
 
 	for (unsigned i = 0; i < b->slots; i++) {
 		back[i] = b->slot[i];
-		back[i].guid = b->reply.before[i];
+		back[i].guid = b->guids.before[i];
 		back[i].was_guid = b->slot[i].guid;
 	}
-	rc = assign(b->o, back, b->slots, &b->reply, &unknown, &second);
+	rc = assign(b->o, back, b->slots, &b->guids, &unknown, &second);
 	snprintf(e->detail + at, sizeof e->detail - at,
 		 rc ? "; taking it back failed: %s" : "; taken back%s", second.detail);
 	log_error("move: %s", e->detail);
@@ -344,7 +246,7 @@ static int carry_out(struct batch *b, bool *ret_unknown, struct op_error *e)
 	if (rc)
 		return rc;
 	make_slots(b);
-	if ((rc = assign(b->o, b->slot, b->slots, &b->reply, ret_unknown, e)))
+	if ((rc = assign(b->o, b->slot, b->slots, &b->guids, ret_unknown, e)))
 		return rc;
 	fill_result(b);
 	rc = verify(b->o, b->slot, b->slots, e);
@@ -354,51 +256,29 @@ static int carry_out(struct batch *b, bool *ret_unknown, struct op_error *e)
 	return rc;
 }
 
-static int run(struct batch *b, struct op_error *e)
+static int find_destination(struct batch *b, unsigned i, struct op_error *e)
 {
-	uint64_t start = now_us();
-	bool unknown = false;
-	int rc = begin_moves(b, e);
+	return need_place(b->o, &b->x[i].to, e);
+}
 
-	if (rc)
-		return rc;
-	do {
-		rc = carry_out(b, &unknown, e);
-	} while (ops_again(rc, start, e));
-	if (!unknown) {
-		struct op_error second;
-		int rc2 = end_moves(b, !rc, rc ? &second : e);
-
-		rc = rc ? rc : rc2;
-	}
-	if (rc)
-		return rc;
-	atomic_fetch_add(&b->o->moves, b->going);
-	b->res.elapsed_us = now_us() - start;
+static void log_moves(const struct batch *b)
+{
 	for (unsigned i = 0; i < b->count; i++)
 		log_info("move: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, LID %u is now %u",
 			 b->x[i].vguid, b->x[i].name, b->x[i].at.vf, b->x[i].at.host,
 			 b->res.move[i].lid_before, b->res.move[i].lid_after);
-	return 0;
 }
 
 int shared_move(struct ops *o, const struct move_request *m, unsigned count,
 		struct move_result *ret_result, struct op_error *e)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	struct batch *b AUTO_FREE = calloc(1, sizeof *b);
-	int rc;
+	static const struct batch_kind kind = {
+		.find = find_destination,
+		.carry_out = carry_out,
+		.log = log_moves,
+	};
 
-	if (!b)
-		return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
-	b->o = o;
-	b->m = m;
-	b->count = count;
-	rc = ops_check_batch(m, count, e);
-	rc = rc ? rc : run(b, e);
-	if (!rc)
-		*ret_result = b->res;
-	return rc;
+	return batch_move(o, &kind, m, count, ret_result, e);
 }
 
 /* ---- after a restart ---- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/plugin_guid_smps.h"
+#include "sm-helper/plugin_wire.h"
 #include "common/util.h"
 
 #include <errno.h>
@@ -13,12 +14,6 @@
 
 /* OpenSM's handler of GUIDInfo answers: exported by the program, declared in no header. */
 extern void osm_gi_rcv_process(void *context, void *data);
-
-/* set_method is a flag in requests of OpenSM's own; in ours the number of the SMP, and negative. */
-static boolean_t to_mark(unsigned i)
-{
-	return ~(boolean_t)i;
-}
 
 static void take(struct plugin *p, unsigned i, ib_smp_t *smp)
 {
@@ -75,7 +70,7 @@ static int post(struct plugin *p, struct guid_smp *s, unsigned i)
 	c.gi_context.node_guid = osm_node_get_node_guid(s->physp->p_node);
 	c.gi_context.port_guid = s->physp->port_guid;
 	c.gi_context.port_num = osm_physp_get_port_num(s->physp);
-	c.gi_context.set_method = to_mark(i);
+	c.gi_context.set_method = wire_mark(i);
 	if (s->set) {
 		memcpy(payload, &s->info, sizeof s->info);
 		atomic_fetch_add(&p->count.guid_smps, 1);

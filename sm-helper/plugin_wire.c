@@ -18,13 +18,6 @@
 /* OpenSM's handler of LFT answers: exported by the program, declared in no header. */
 extern void osm_lft_rcv_process(void *context, void *data);
 
-/* OpenSM carries a request's context to its answer. set_method is a flag there, TRUE in requests of
- * its own; in ours it is the number of the SMP, and negative. */
-static boolean_t to_mark(unsigned i)
-{
-	return ~(boolean_t)i;
-}
-
 /* True: whoever waits for answers has been woken. */
 static bool take(struct plugin *p, unsigned i, ib_smp_t *smp)
 {
@@ -155,7 +148,7 @@ static int post(struct plugin *p, const struct wire_batch *b, unsigned i)
 
 	memset(&c, 0, sizeof c);
 	c.lft_context.node_guid = osm_node_get_node_guid(sw->p_node);
-	c.lft_context.set_method = to_mark(i);
+	c.lft_context.set_method = wire_mark(i);
 	madw = osm_prepare_req_set(&p->osm->sm, osm_physp_get_dr_path_ptr(port0), s->after,
 				   IB_LFT_BLOCK, IB_MAD_ATTR_LIN_FWD_TBL, cl_hton32(s->block),
 				   FALSE, ib_port_info_get_m_key(&port0->port_info), 0,

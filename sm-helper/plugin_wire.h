@@ -17,6 +17,13 @@ struct wire_batch {
 	bool *taken; /* of each SMP: the switch has answered that it holds `after` */
 };
 
+/* OpenSM carries a request's context to its answer. set_method is a flag there, TRUE in requests of
+ * its own; in ours it is the number of the SMP, and negative. */
+static inline boolean_t wire_mark(unsigned smp)
+{
+	return ~(boolean_t)smp;
+}
+
 /* Stands between OpenSM's dispatcher and its handler of LFT answers. At load time. 0 or -EIO. */
 int wire_hook(struct plugin *p);
 

@@ -94,7 +94,7 @@ static int ranking_begin(struct ranking *g, struct ops *o, struct json_object *f
 	if (!g->busy || !g->may || !g->block)
 		return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
 	if (registry_each(o->registry, mark_busy, g))
-		return ops_fail(e, -EIO, 500, "registry", "the registry cannot be read");
+		return ops_fail_registry(e, -EIO);
 	fabric_find_vswitches(&g->v.f);
 	mark_free(g, free_vfs);
 	mark_blocks(g);
@@ -135,7 +135,7 @@ static int rank_one(struct ranking *g, struct ops *o, uint64_t vguid, struct jso
 	if (rc == -ENOENT || (!rc && vm == FABRIC_NONE))
 		return 0;
 	if (rc)
-		return ops_fail(e, rc, 500, "registry", "the registry cannot be read");
+		return ops_fail_registry(e, rc);
 	rc = rank_hosts(&g->v.f, vm, g->busy, g->may, x.mode == ADDRESS_DYNAMIC, MOVES_ALL, &r,
 			&count, &text);
 	if (rc)

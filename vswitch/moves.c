@@ -163,7 +163,7 @@ static bool is_run(unsigned lid, unsigned lmc)
 static int check_lids(uint32_t switches, const struct move *move, unsigned count,
 		      struct fabric_error *e)
 {
-	bool seen[IB_LID_UCAST_MAX + 1] = {false};
+	uint64_t seen[IB_LID_UCAST_MAX / 64 + 1] = {0}; /* a bit for each LID */
 	unsigned lids = 0;
 
 	if (count > MOVES_MAX)
@@ -179,9 +179,9 @@ static int check_lids(uint32_t switches, const struct move *move, unsigned count
 		if (m->at_sw != FABRIC_NONE && m->at_sw >= switches)
 			return fabric_fail(e, -EINVAL, "LID %u: a switch that is unknown", m->lid);
 		for (unsigned lid = m->lid; lid < m->lid + (1u << m->lmc); lid++) {
-			if (seen[lid])
+			if (seen[lid / 64] >> lid % 64 & 1)
 				return fabric_fail(e, -EINVAL, "LID %u is twice in the batch", lid);
-			seen[lid] = true;
+			seen[lid / 64] |= 1ull << lid % 64;
 			lids++;
 		}
 	}

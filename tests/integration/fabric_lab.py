@@ -289,6 +289,7 @@ class Lab:
     def __init__(self, name, net=None):
         self.dir = BUILD / "tests" / f"{name}.{os.getpid()}"
         self.net = net or Net()
+        self.build = BUILD  # with the plugin and ibvmig-sm
         self.routing = os.environ.get("ROUTING", "minhop")
         self.partitions = None  # text of OpenSM's partition file
         self.opensm_conf = {}  # more of OpenSM's configuration file
@@ -352,7 +353,7 @@ class Lab:
             f"partition_config_file {partitions}\nqos_policy_file /nonexistent\n"
             "log_flags 0x03\nforce_log_flush TRUE\nsweep_interval 10\n"
             + "".join(f"{k} {v}\n" for k, v in self.opensm_conf.items()))
-        env = self.env(self.sm_host, IBVMIG_FAULT=fault, LD_LIBRARY_PATH=str(BUILD / "lib"),
+        env = self.env(self.sm_host, IBVMIG_FAULT=fault, LD_LIBRARY_PATH=str(self.build / "lib"),
                        OSM_CACHE_DIR=str(self.dir / "cache"), OSM_TMP_DIR=str(self.dir))
         self.osm = self.spawn(["opensm", "-F", "opensm.conf", "-f", "opensm.log"], "opensm.out",
                               env=env, stdin=subprocess.DEVNULL)
@@ -363,7 +364,7 @@ class Lab:
                  f"state-dir = {self.dir}/state"]
         lines += [f"{k.replace('_', '-')} = {v}" for k, v in conf.items()]
         (self.dir / "sm.conf").write_text("\n".join(lines) + "\n")
-        self.smd = self.spawn([str(BUILD / "bin/ibvmig-sm"), "-c", "sm.conf"], "sm.out",
+        self.smd = self.spawn([str(self.build / "bin/ibvmig-sm"), "-c", "sm.conf"], "sm.out",
                               env=self.env(self.smd_host, IBVMIG_FAULT=fault), stdin=subprocess.DEVNULL)
         wait_for("ibvmig-sm", self.sm_listens)
 

@@ -17,18 +17,16 @@ uint64_t hold_threshold(uint64_t max_bytes, uint64_t bandwidth_bytes_per_s)
 	return bytes < max_bytes ? bytes : max_bytes;
 }
 
-bool hold_is_near(uint64_t remaining_bytes, uint64_t bandwidth_bytes_per_s)
+uint64_t hold_limit(uint64_t user_bytes_per_s, uint64_t ballast_bytes, uint64_t remaining_bytes)
 {
-	return remaining_bytes <= HOLD_NEAR_BYTES || remaining_bytes <= bandwidth_bytes_per_s / 10;
-}
+	uint64_t limit = ballast_bytes * 5 / 2;
 
-uint64_t hold_approach(uint64_t bandwidth_bytes_per_s, uint64_t ballast_bytes)
-{
-	uint64_t slow = ballast_bytes * 5;
-
-	if (slow < HOLD_BYTES_MIN)
-		slow = HOLD_BYTES_MIN;
-	return slow < bandwidth_bytes_per_s ? slow : bandwidth_bytes_per_s;
+	if (limit < HOLD_BYTES_MIN)
+		limit = HOLD_BYTES_MIN;
+	/* In steps, for each is a command to QEMU. */
+	while (limit < user_bytes_per_s && limit * 2 <= remaining_bytes)
+		limit *= 2;
+	return limit < user_bytes_per_s ? limit : user_bytes_per_s;
 }
 
 bool hold_reached(struct hold *h, uint64_t remaining_bytes, uint64_t passes, uint64_t at_us,

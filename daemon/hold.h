@@ -13,13 +13,9 @@
 
 #define HOLD_BYTES_MIN (6ull << 20)
 
-/* Near the end means: this much or less is left, or what the link sends in 100 ms if that is more.
- */
-#define HOLD_NEAR_BYTES (64ull << 20)
-
 struct hold {
 	uint64_t threshold_bytes;
-	bool fast; /* max-bandwidth is the user's, not that of hold_approach() */
+	uint64_t limit;                   /* max-bandwidth wanted, bytes/s; see hold_limit() */
 	uint64_t last_remaining, last_us; /* of the poll before; 0: none yet */
 };
 
@@ -27,12 +23,11 @@ struct hold {
  * enough to last for the detach, and for a late look, all the same. max_bytes: hold-bytes. */
 uint64_t hold_threshold(uint64_t max_bytes, uint64_t bandwidth_bytes_per_s);
 
-/* Whether the end of the pass may come before anybody can react. */
-bool hold_is_near(uint64_t remaining_bytes, uint64_t bandwidth_bytes_per_s);
-
-/* The bandwidth for the end of pre-copy: at full speed QEMU sends the whole ballast, and finds it
- * clean, before a busy guest has dirtied it again; so a pass over it shall take 200 ms. */
-uint64_t hold_approach(uint64_t bandwidth_bytes_per_s, uint64_t ballast_bytes);
+/* The bandwidth while this much is left (0: not known): all of it in a second, so that the end
+ * comes no quicker than looks do, and no less than what sends the ballast in 400 ms. Zero pages
+ * pass any limit, so a guest that has little else is left with the ballast at once: that has to
+ * last until a late look, and be dirtied again by a busy guest meanwhile. At most the user's. */
+uint64_t hold_limit(uint64_t user_bytes_per_s, uint64_t ballast_bytes, uint64_t remaining_bytes);
 
 /* One look at query-migrate. true: clamp now. Otherwise *ret_wait_ms is when to look again: half
  * the time that the rest above the threshold takes at the rate seen, within the limits above. */

@@ -58,7 +58,7 @@ static void raise_run(struct job *j)
 	if (j->rc)
 		return;
 	json_set_bool(j->out, "post_copy", post_copy);
-	slow = hold_approach(bandwidth, j->d->settings->ballast_bytes);
+	slow = hold_limit(bandwidth, j->d->settings->ballast_bytes, 0);
 	json_set_u64(j->out, "bandwidth", bandwidth);
 	json_set_u64(j->out, "downtime_ms", downtime_ms);
 	if (json_opt_bool(j->in, "native", false))
@@ -121,9 +121,8 @@ static void looked(struct migration *m, struct job *j)
 		m->step.phase = HOLD_CLAMP;
 		return;
 	}
-	if (json_opt_u64(j->out, "passes", 0) &&
-	    hold_is_near(remaining, m->user_bandwidth) == m->hold.fast) {
-		m->hold.fast = !m->hold.fast;
+	m->hold.limit = hold_limit(m->user_bandwidth, m->d->settings->ballast_bytes, remaining);
+	if (json_opt_u64(j->out, "passes", 0) && m->hold.limit != m->set_bandwidth) {
 		m->step.phase = HOLD_PACE;
 		return;
 	}
@@ -194,10 +193,7 @@ static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job 
 	json_set_bool(in, "native", m->strategy == STRATEGY_NATIVE);
 	if (m->set_bandwidth)
 		json_set_u64(in, "set_bandwidth", m->set_bandwidth);
-	json_set_u64(in, "bandwidth",
-		     m->hold.fast
-			     ? m->user_bandwidth
-			     : hold_approach(m->user_bandwidth, m->d->settings->ballast_bytes));
+	json_set_u64(in, "bandwidth", m->hold.limit);
 	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
 }
 

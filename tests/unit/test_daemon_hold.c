@@ -83,13 +83,17 @@ static void test_slow_links_hold_less(void **state)
 static void test_the_end_is_approached_slowly(void **state)
 {
 	(void)state;
-	assert_true(hold_is_near(64 * MIB, 80 * MIB));
-	assert_false(hold_is_near(65 * MIB, 80 * MIB));
-	assert_true(hold_is_near(100 * MIB, 1000 * MIB));
-	assert_false(hold_is_near(101 * MIB, 1000 * MIB));
-	assert_int_equal(hold_approach(1000 * MIB, 8 * MIB), 40 * MIB);
-	assert_int_equal(hold_approach(16 * MIB, 8 * MIB), 16 * MIB);
-	assert_int_equal(hold_approach(1000 * MIB, 0), HOLD_BYTES_MIN);
+	assert_int_equal(hold_limit(1000 * MIB, 8 * MIB, 4096 * MIB), 1000 * MIB);
+	assert_int_equal(hold_limit(1000 * MIB, 8 * MIB, 700 * MIB), 640 * MIB);
+	assert_int_equal(hold_limit(1000 * MIB, 8 * MIB, 128 * MIB), 80 * MIB);
+	assert_int_equal(hold_limit(1000 * MIB, 8 * MIB, 40 * MIB), 40 * MIB);
+	assert_int_equal(hold_limit(1000 * MIB, 8 * MIB, 39 * MIB), 20 * MIB);
+	/* The ballast alone: 400 ms. */
+	assert_int_equal(hold_limit(1000 * MIB, 8 * MIB, 8 * MIB), 20 * MIB);
+	assert_int_equal(hold_limit(1000 * MIB, 8 * MIB, 0), 20 * MIB);
+	assert_int_equal(hold_limit(16 * MIB, 8 * MIB, 4096 * MIB), 16 * MIB);
+	assert_int_equal(hold_limit(100 * MIB, 8 * MIB, 4096 * MIB), 100 * MIB);
+	assert_int_equal(hold_limit(1000 * MIB, 0, 0), HOLD_BYTES_MIN);
 }
 
 int main(void)

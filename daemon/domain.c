@@ -2,6 +2,7 @@
 #include "daemon/domain.h"
 #include "common/ib.h"
 #include "common/util.h"
+#include "daemon/domain_xml.h"
 
 #include <errno.h>
 #include <libxml/parser.h>
@@ -11,11 +12,6 @@
 #include <strings.h>
 
 #define ROOT_PORTS_MAX 256
-
-static void free_doc(xmlDocPtr *doc)
-{
-	xmlFreeDoc(*doc);
-}
 
 static void free_xpath(xmlXPathContextPtr *x)
 {
@@ -27,7 +23,6 @@ static void free_result(xmlXPathObjectPtr *r)
 	xmlXPathFreeObject(*r);
 }
 
-#define AUTO_DOC    __attribute__((cleanup(free_doc)))
 #define AUTO_XPATH  __attribute__((cleanup(free_xpath)))
 #define AUTO_RESULT __attribute__((cleanup(free_result)))
 

@@ -3,6 +3,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/domain.h"
+#include "daemon/domain_xml.h"
 
 #include <errno.h>
 #include <libxml/parser.h>
@@ -12,24 +13,6 @@
 #define QEMU_NS  "http://libvirt.org/schemas/domain/qemu/1.0"
 #define MARK     "IBVMIG_ARGS" /* an environment variable that says how many arguments are ours */
 #define ARGS_MAX 64
-
-static void free_doc(xmlDocPtr *doc)
-{
-	xmlFreeDoc(*doc);
-}
-
-static bool is(xmlNodePtr node, const char *name)
-{
-	return node->type == XML_ELEMENT_NODE && !strcmp((const char *)node->name, name);
-}
-
-static xmlNodePtr child(xmlNodePtr parent, const char *name)
-{
-	for (xmlNodePtr n = parent->children; n; n = n->next)
-		if (is(n, name))
-			return n;
-	return NULL;
-}
 
 /* Ours are the last arguments, as many as the mark says. false: there is no mark. */
 static bool remove_ours(xmlNodePtr line)
@@ -42,7 +25,7 @@ static bool remove_ours(xmlNodePtr line)
 		xmlChar *value = xmlGetProp(n, (const xmlChar *)"value");
 
 		next = n->next;
-		if (is(n, "env") && name && value && !strcmp((char *)name, MARK) &&
+		if (domain_xml_is(n, "env") && name && value && !strcmp((char *)name, MARK) &&
 		    !parse_u64((char *)value, 1, ARGS_MAX, &ours)) {
 			xmlUnlinkNode(n);
 			xmlFreeNode(n);
@@ -53,7 +36,7 @@ static bool remove_ours(xmlNodePtr line)
 	marked = ours;
 	for (xmlNodePtr n = ours ? line->last : NULL, before; n && ours; n = before) {
 		before = n->prev;
-		if (!is(n, "arg"))
+		if (!domain_xml_is(n, "arg"))
 			continue;
 		xmlUnlinkNode(n);
 		xmlFreeNode(n);
@@ -64,7 +47,7 @@ static bool remove_ours(xmlNodePtr line)
 
 static xmlNodePtr command_line(xmlNodePtr root)
 {
-	xmlNodePtr line = child(root, "commandline");
+	xmlNodePtr line = domain_xml_child(root, "commandline");
 	xmlNsPtr ns = xmlSearchNsByHref(root->doc, root, (const xmlChar *)QEMU_NS);
 
 	if (line)
@@ -149,42 +132,30 @@ static int add_devices(xmlNodePtr line, const struct domain_plug *plugs, unsigne
 	return rc;
 }
 
-static char *print(xmlDocPtr doc)
-{
-	xmlChar *text = NULL;
-	char *copy;
-	int n;
-
-	xmlDocDumpMemory(doc, &text, &n);
-	copy = text ? strdup((char *)text) : NULL;
-	xmlFree(text);
-	return copy;
-}
-
 int domain_with_devices(const char *xml, const struct domain_plug *plugs, unsigned count,
 			char **ret_xml, char error[static HTTP_ERROR_MAX])
 {
 	size_t bytes = strlen(xml);
-	xmlDocPtr doc __attribute__((cleanup(free_doc))) =
-		bytes > DOMAIN_XML_MAX
-			? NULL
-			: xmlReadMemory(xml, (int)bytes, "domain.xml", NULL,
-					XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING);
+	xmlDocPtr doc AUTO_DOC = bytes > DOMAIN_XML_MAX
+					 ? NULL
+					 : xmlReadMemory(xml, (int)bytes, "domain.xml", NULL,
+							 XML_PARSE_NONET | XML_PARSE_NOERROR |
+								 XML_PARSE_NOWARNING);
 	xmlNodePtr root = doc ? xmlDocGetRootElement(doc) : NULL, line;
 	bool changed = false;
 	int rc = 0;
 
-	if (!root || !is(root, "domain")) {
+	if (!root || !domain_xml_is(root, "domain")) {
 		snprintf(error, HTTP_ERROR_MAX, "the domain XML cannot be parsed");
 		return -EBADMSG;
 	}
-	line = child(root, "commandline");
+	line = domain_xml_child(root, "commandline");
 	if (line)
 		changed = remove_ours(line);
 	if (count) {
 		rc = add_devices(command_line(root), plugs, count, error);
 		changed = true;
 	}
-	*ret_xml = !rc && changed ? print(doc) : NULL;
+	*ret_xml = !rc && changed ? domain_xml_print(doc) : NULL;
 	return rc;
 }

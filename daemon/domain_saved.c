@@ -2,31 +2,12 @@
 #include "daemon/domain_saved.h"
 #include "common/util.h"
 #include "daemon/domain.h"
+#include "daemon/domain_xml.h"
 
 #include <libxml/parser.h>
 #include <libxml/tree.h>
 #include <stdio.h>
 #include <string.h>
-
-static void free_doc(xmlDocPtr *doc)
-{
-	xmlFreeDoc(*doc);
-}
-
-#define AUTO_DOC __attribute__((cleanup(free_doc)))
-
-static bool is(xmlNodePtr n, const char *name)
-{
-	return n->type == XML_ELEMENT_NODE && !strcmp((const char *)n->name, name);
-}
-
-static xmlNodePtr child(xmlNodePtr parent, const char *name)
-{
-	for (xmlNodePtr n = parent ? parent->children : NULL; n; n = n->next)
-		if (is(n, name))
-			return n;
-	return NULL;
-}
 
 /* The <domain>, or NULL. */
 static xmlNodePtr read_domain(const char *xml, xmlDocPtr *ret_doc)
@@ -39,15 +20,16 @@ static xmlNodePtr read_domain(const char *xml, xmlDocPtr *ret_doc)
 	*ret_doc = xmlReadMemory(xml, (int)bytes, "domain.xml", NULL,
 				 XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING);
 	root = *ret_doc ? xmlDocGetRootElement(*ret_doc) : NULL;
-	return root && is(root, "domain") ? root : NULL;
+	return root && domain_xml_is(root, "domain") ? root : NULL;
 }
 
 static xmlNodePtr find_mark(xmlNodePtr domain)
 {
-	xmlNodePtr metadata = child(domain, "metadata");
+	xmlNodePtr metadata = domain_xml_child(domain, "metadata");
 
 	for (xmlNodePtr n = metadata ? metadata->children : NULL; n; n = n->next)
-		if (is(n, "saved") && n->ns && !strcmp((char *)n->ns->href, DOMAIN_SAVED_XMLNS))
+		if (domain_xml_is(n, "saved") && n->ns &&
+		    !strcmp((char *)n->ns->href, DOMAIN_SAVED_XMLNS))
 			return n;
 	return NULL;
 }
@@ -76,23 +58,11 @@ bool domain_saved_parse(const char *xml, struct domain_saved *ret_saved)
 	return true;
 }
 
-static char *print(xmlDocPtr doc)
-{
-	xmlChar *text = NULL;
-	char *copy;
-	int n;
-
-	xmlDocDumpMemory(doc, &text, &n);
-	copy = text ? strdup((char *)text) : NULL;
-	xmlFree(text);
-	return copy;
-}
-
 char *domain_saved_mark(const char *xml, const struct domain_saved *saved)
 {
 	xmlDocPtr doc AUTO_DOC = NULL;
 	xmlNodePtr domain = read_domain(xml, &doc), old = domain ? find_mark(domain) : NULL, mark,
-		   metadata = child(domain, "metadata");
+		   metadata = domain_xml_child(domain, "metadata");
 
 	if (!domain)
 		return NULL;
@@ -108,5 +78,5 @@ char *domain_saved_mark(const char *xml, const struct domain_saved *saved)
 	xmlNewProp(mark, (const xmlChar *)"id", (const xmlChar *)saved->id);
 	xmlNewProp(mark, (const xmlChar *)"host", (const xmlChar *)saved->host);
 	xmlNewProp(mark, (const xmlChar *)"url", (const xmlChar *)saved->url);
-	return print(doc);
+	return domain_xml_print(doc);
 }

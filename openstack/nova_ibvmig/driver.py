@@ -174,20 +174,45 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
 
     def _detach_direct_passthrough_vifs(self, context, migrate_data, instance):
         """Upstream detaches all of them here, before pre-copy."""
-        ib, _ = ib_vif.split(_source_vifs(migrate_data))
-        if ib:
-            with Event(context, 'arm', instance):
-                problem = health.of_source(self._ibvmig.vm(context, instance.uuid))
-                if problem:
-                    raise exception.MigrationError(reason=problem)
         for vif in _source_vifs(migrate_data):
             if vif['vnic_type'] in network_model.VNIC_TYPES_DIRECT_PASSTHROUGH and vif['type'] != ib_vif.IB:
                 self.detach_interface(context, instance, vif)
 
     def _live_migration_operation(self, context, instance, dest, block_migration, migrate_data, guest,
                                   device_names):
-        super()._live_migration_operation(context, instance, dest, block_migration, migrate_data,
-                                          ib_vif.ArrivingGuest(guest, migrate_data), device_names)
+        def migrate(guest):
+            operation(context, instance, dest, block_migration, migrate_data, guest, device_names)
+
+        operation = super()._live_migration_operation
+        ib, _ = ib_vif.split(_source_vifs(migrate_data))
+        if not ib:
+            migrate(guest)
+            return
+        earlier = self._arm(context, instance)
+        with Event(context, 'migrate', instance):
+            try:
+                migrate(ib_vif.ArrivingGuest(guest, migrate_data))
+            except libvirt_driver.libvirt.libvirtError as e:
+                raise exception.MigrationError(reason=self._why_failed(context, instance, earlier, e)) from e
+
+    def _arm(self, context, instance):
+        """The id of the server's last migration, or None."""
+        with Event(context, 'arm', instance):
+            vm = self._ibvmig.vm(context, instance.uuid)
+            problem = health.of_source(vm)
+            if problem:
+                LOG.error('Live migration is not begun: %s', problem, instance=instance)
+                raise exception.MigrationError(reason=problem)
+            return health.last_migration(vm)
+
+    def _why_failed(self, context, instance, earlier, error):
+        """libvirt's job has ended with that error: what ibvmigd says of it, once it has walked back, and libvirt."""
+        try:
+            vm = self._ibvmig.wait_vm(context, instance.uuid, health.has_ended, CONF.ibvmig.confirm_timeout)
+            told = health.why_failed(vm, earlier)
+        except exception.MigrationError as e:
+            told = e.kwargs['reason']
+        return health.with_libvirt(told, str(error))
 
     def live_migration_force_complete(self, instance):
         """Upstream pauses the guest, and then it could not quiesce; or goes to post-copy, for which the VF would have

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What ibvmigd's answers mean for a server with InfiniBand ports: one sentence on what is wrong, or None. Pure."""
-
+import re
 
 DOCTOR = ' (`ibvmig doctor` there says more)'
 
@@ -50,11 +50,16 @@ def has_vf(vm):
     return vm is not None and vm['state'] == 'attached' and not migration_of(vm)
 
 
+def has_ended(vm):
+    """No migration of it is under way, or one waits for somebody to do something."""
+    migration = migration_of(vm)
+    return not migration or migration['state'] == 'PARKED'
+
+
 def has_settled(vm):
     """Nothing more will happen to its VF by itself: it is there, or somebody has to do something."""
-    migration = migration_of(vm)
-    if migration:
-        return migration['state'] == 'PARKED'
+    if migration_of(vm):
+        return has_ended(vm)
     return vm is not None and vm['state'] in ('attached', 'without-vf')
 
 
@@ -62,6 +67,28 @@ def migration_of(vm):
     """The VM's migration that has not ended, or None."""
     migration = (vm or {}).get('migration')
     return migration if migration and not migration.get('ended') else None
+
+
+def last_migration(vm):
+    """The id of the VM's newest migration on this host, ended or not, or None."""
+    return ((vm or {}).get('migration') or {}).get('id')
+
+
+def why_failed(vm, earlier):
+    """Why the migration of this VM, which has ended or is parked, failed; None: ibvmigd has begun none since the one
+    with the id `earlier`, or does not say."""
+    if last_migration(vm) in (None, earlier):
+        return None
+    return tell(vm) if migration_of(vm) else vm['migration'].get('reason')
+
+
+def with_libvirt(told, error):
+    """What ibvmigd and libvirt say of a failure, in one line. An event's details have 255 bytes: so what matters comes
+    first, and what the hook has said comes without the command line that libvirt tells with it."""
+    error = re.sub(r'.*Child process \(.*\) unexpected [^:]*: ', '', error, flags=re.DOTALL).strip()
+    if not told or told in error:
+        return error
+    return '%s (libvirt: %s)' % (told, error)
 
 
 def tell(vm):

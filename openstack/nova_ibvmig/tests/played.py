@@ -28,6 +28,10 @@ def error(context, status, code, detail):
     return {'errors': [{'code': code, 'status': status, 'detail': detail, 'request_id': 'r'}]}
 
 
+def not_now(context):
+    return error(context, 500, 'sm-failed', 'played: not now')
+
+
 class Daemon(object):
     """The ibvmigd of one host. Each field is one that a test may spoil."""
 
@@ -39,7 +43,7 @@ class Daemon(object):
         self.fails = False
         self.vm = {}       # of what GET /v1/vms/UUID says
         self.left = None   # instead of 404, of a VM that is gone
-        self.vm_then = []  # instead of that, one look each
+        self.vm_then = []  # instead of vm, one look each; None: it fails
         self.asked = []
         self.gone = set()  # VMs that Nova has seen gone
 
@@ -53,13 +57,15 @@ class Daemon(object):
     def answer(self, request, context):
         self.asked.append(request.path)
         if self.fails:
-            return error(context, 500, 'sm-failed', 'played: not now')
+            return not_now(context)
         if request.path == '/v1/status':
             return {'host': self.host, 'libvirt': {'connected': True}, 'sm': self.sm, 'vf_error': None,
                     'pfs': self.pfs, 'vfs': self.vfs}
         uuid = request.path.rsplit('/', 1)[1]
         if self._runs(uuid):
             spoilt = self.vm_then.pop(0) if self.vm_then else self.vm
+            if spoilt is None:
+                return not_now(context)
         elif self.left:
             spoilt = self.left
         else:
@@ -104,6 +110,14 @@ class IbServers(sriov._PCIServersWithMigrationTestBase):
         super()._migrate_stub(domain, destination, params, flags)
         domain.destroy()
 
+    def _migration_fails(self, words, meanwhile=lambda: None):
+        """libvirt's migrations do, with these words, after that."""
+        def migrate(domain, destination, params, flags):
+            domain._job_type = fakelibvirt.VIR_DOMAIN_JOB_NONE  # as libvirt once there is none any more
+            meanwhile()
+            raise fakelibvirt.make_libvirtError(fakelibvirt.libvirtError, words)
+        self.useFixture(fixtures.MonkeyPatch('nova.tests.fixtures.libvirt.Domain.migrateToURI3', migrate))
+
     def _abort_job(self, domain):
         domain._job_type = fakelibvirt.VIR_DOMAIN_JOB_CANCELLED
 
@@ -139,10 +153,11 @@ class IbServers(sriov._PCIServersWithMigrationTestBase):
         port = self._port(vguid=VGUID, pkey=PKEY)
         return self._create_server(networks=[{'port': port['id']}], host='h0')
 
-    def _all_events(self, server, action):
-        """By name, of the newest action of that kind."""
-        action = next(a for a in self.admin_api.get_instance_actions(server['id']) if a['action'] == action)
-        detail = self.admin_api.api_get('/servers/%s/os-instance-actions/%s' % (server['id'], action['request_id']))
+    def _all_events(self, server, action, api=None):
+        """By name, of the newest action of that kind, as an administrator or as api's user sees them."""
+        api = api or self.admin_api
+        action = next(a for a in api.get_instance_actions(server['id']) if a['action'] == action)
+        detail = api.api_get('/servers/%s/os-instance-actions/%s' % (server['id'], action['request_id']))
         return {e['event']: e for e in detail.body['instanceAction']['events']}
 
     def _events(self, server, action='live-migration'):

@@ -21,7 +21,7 @@ class TestLiveMigration(played.IbServers):
         server = self._boot()
         server = self._live_migrate(server, 'completed')
         self.assertEqual('h1', server['OS-EXT-SRV-ATTR:host'])
-        self.assertEqual(dict.fromkeys(['check_destination', 'check_source', 'arm', 'confirm', 'release'], 'Success'),
+        self.assertEqual(dict.fromkeys(['check_destination', 'check_source', 'arm', 'migrate', 'confirm', 'release'], 'Success'),
                          self._results(server))
         self.assertEqual([], played.etree.fromstring(
             self._domain(server, 'h1').XMLDesc(0)).findall('./devices/hostdev'))
@@ -57,6 +57,51 @@ class TestLiveMigration(played.IbServers):
         events = self._events(server)
         self.assertEqual(('Error', 'Success'), (events['arm']['result'], events['confirm']['result']))
         self.assertIn('the VM is without-vf on h0', events['arm']['details'])
+
+    def _libvirt_fails(self, server, reason, words='canceled by client', meanwhile=lambda: None, confirmed='Success'):
+        """libvirt says these words; `server event show` is to give that reason."""
+        self._migration_fails(words, meanwhile)
+        self._migrate(server)
+        self._wait_for_migration_status(server, ['failed', 'error'])
+        self.assertEqual('h0', self._idle(server)['OS-EXT-SRV-ATTR:host'])
+        events = self._events(server)
+        self.assertEqual(('Error', 'Migration error: ' + reason),
+                         (events['migrate']['result'], events['migrate']['details']))
+        self.assertEqual(confirmed, events['confirm']['result'])
+
+    def test_libvirt_refuses(self):
+        server = self._boot()
+        self._libvirt_fails(
+            server, 'no VF is free', 'Hook script execution failed: internal error: Child process (LC_ALL=C '
+            'hooks/qemu x migrate begin -) unexpected exit status 1: no VF is free\n')
+        owner = self.api_fixture.api
+        owner.microversion = 'latest'
+        event = self._all_events(server, 'live-migration', owner)['ibvmig_migrate']
+        self.assertEqual('Error', event['result'])
+        self.assertEqual(set(), {'details', 'traceback', 'host'} & set(event), 'Nova shows administrators these')
+
+    def test_walked_back(self):
+        """ibvmigd's reason, once it has one, and libvirt's."""
+        def walk_back():
+            daemon = self.daemons['h0']
+            daemon.vm_then = 2 * [{'migration': {'id': 'm1', 'state': 'UNDO_SWITCH', 'ended': False}}]
+            daemon.vm = {'migration': {'id': 'm1', 'state': 'ABORTED', 'ended': True, 'reason': 'the peer g2 is gone'}}
+        self._libvirt_fails(self._boot(), 'the peer g2 is gone (libvirt: canceled by client)', meanwhile=walk_back)
+
+    def test_the_reason_of_an_earlier_migration_is_not_told(self):
+        server = self._boot()
+        self.daemons['h0'].vm = {'migration': {'id': 'm0', 'state': 'ABORTED', 'ended': True, 'reason': 'of old'}}
+        self._libvirt_fails(server, 'no route to h1', 'no route to h1')
+
+    def test_daemon_fails_when_libvirt_does(self):
+        self._libvirt_fails(self._boot(), 'ibvmigd: played: not now (sm-failed) (libvirt: no route to h1)',
+                            'no route to h1', lambda: self.daemons['h0'].vm_then.append(None))
+
+    def test_parked_when_libvirt_fails(self):
+        def park():
+            self.daemons['h0'].vm = {'migration': {'id': 'm1', 'state': 'PARKED', 'ended': False, 'reason': 'VF busy'}}
+        self._libvirt_fails(self._boot(), 'the VM is attached on h0: its migration is in PARKED: VF busy: mend it, '
+                            'then: ibvmig resolve m1 (libvirt: canceled by client)', meanwhile=park, confirmed='Error')
 
     def test_parked_at_the_destination(self):
         server = self._boot()

@@ -62,6 +62,30 @@ class TestVm(unittest.TestCase):
                               (True, vm()), (True, vm(state='without-vf')), (True, vm(**migration('PARKED')))):
             self.assertEqual(settled, health.has_settled(seen), seen)
 
+    def test_ended(self):
+        """Else libvirt's failure would be told before its cause is known."""
+        for ended, seen in ((True, None), (True, vm(state='attaching')), (False, vm(**migration('UNDO_SWITCH'))),
+                            (True, vm(**migration('PARKED'))), (True, vm(**migration('ABORTED', ended=True)))):
+            self.assertEqual(ended, health.has_ended(seen), seen)
+
+    def test_why_failed(self):
+        aborted = vm(**migration('ABORTED', ended=True, reason='the peer g2 migrates'))
+        self.assertEqual('the peer g2 migrates', health.why_failed(aborted, None))
+        self.assertEqual('the peer g2 migrates', health.why_failed(aborted, 'm0'))
+        self.assertIsNone(health.why_failed(aborted, 'm1'), 'that was an earlier one')
+        self.assertIsNone(health.why_failed(vm(), None))
+        self.assertIsNone(health.why_failed(None, 'm1'))
+        self.assertIn('mend it, then: ibvmig resolve m1',
+                      health.why_failed(vm(**migration('PARKED', reason='port stays DOWN')), None))
+
+    def test_with_libvirt(self):
+        hook = ('Hook script execution failed: internal error: Child process (LC_ALL=C PATH=/bin '
+                '/etc/libvirt/hooks/qemu g1 migrate begin -) unexpected exit status 1: no VF (of pf0) is free\n')
+        self.assertEqual('no VF (of pf0) is free', health.with_libvirt(None, hook))
+        self.assertEqual('no VF (of pf0) is free', health.with_libvirt('no VF (of pf0) is free', hook))
+        self.assertEqual('the peer g2 migrates (libvirt: canceled by client)',
+                         health.with_libvirt('the peer g2 migrates', 'canceled by client'))
+
     def test_parked_names_the_way_out(self):
         parked = vm(state='incoming', **migration('PARKED', reason='port stays DOWN', trouble='19 tries'))
         self.assertFalse(health.has_vf(parked))

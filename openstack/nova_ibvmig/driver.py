@@ -93,11 +93,8 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
     def _get_guest_config(self, instance, network_info, *args, **kwargs):
         ib, others = ib_vif.split(network_info)
         guest = super()._get_guest_config(instance, others, *args, **kwargs)
-        if len(ib) > 1:
-            raise exception.InvalidInput(reason='a server can have one InfiniBand port, not %d: %s'
-                                                % (len(ib), ', '.join(v['id'] for v in ib)))
-        guest.metadata.extend(ib_vif.VfMetadata(v) for v in ib)
         if ib:
+            guest.metadata.append(ib_vif.VfsMetadata(ib))
             guest.add_device(ib_vif.Channel(ib_vif.AGENT_CHANNEL))  # ibvmigd and the agent in the guest
         return guest
 

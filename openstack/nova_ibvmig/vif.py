@@ -49,21 +49,26 @@ def pf(vif):
     return CONF.ibvmig.pf_by_physnet.get(physnet, physnet)
 
 
-class VfMetadata(vconfig.LibvirtConfigObject):
-    """<ibvmig:vf>: by it ibvmigd gives the VM its VF, at its start and after each migration."""
+class VfsMetadata(vconfig.LibvirtConfigObject):
+    """<ibvmig:vfs>, with a <vf> for each IB port: by them ibvmigd gives the VM its VFs, at its start and after each
+    migration. In one element, because libvirt keeps one of a namespace."""
 
-    def __init__(self, vif):
-        super().__init__(root_name='vf', ns_prefix='ibvmig', ns_uri=NAMESPACE)
-        self.attributes = {'pf': pf(vif), 'vguid': vguid(vif), 'pkey': pkey(vif), 'index': '0'}
-        slot = (vif['profile'] or {}).get('pci_slot')
-        if slot:
-            self.attributes['pci'] = slot  # the VF that Nova has claimed
+    def __init__(self, vifs):
+        super().__init__(root_name='vfs', ns_prefix='ibvmig', ns_uri=NAMESPACE)
+        self.vfs = [_attributes(vif, index) for index, vif in enumerate(vifs)]
 
     def format_dom(self):
-        node = etree.Element('{%s}vf' % NAMESPACE, nsmap={'ibvmig': NAMESPACE})
-        for name, value in self.attributes.items():
-            node.set(name, value)
+        node = super().format_dom()
+        node.extend(self._new_node('vf', **attributes) for attributes in self.vfs)
         return node
+
+
+def _attributes(vif, index):
+    attributes = {'pf': pf(vif), 'vguid': vguid(vif), 'pkey': pkey(vif), 'index': str(index)}
+    slot = (vif['profile'] or {}).get('pci_slot')
+    if slot:
+        attributes['pci'] = slot  # the VF that Nova has claimed
+    return attributes
 
 
 class Channel(vconfig.LibvirtConfigGuestChannel):

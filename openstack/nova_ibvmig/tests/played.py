@@ -118,6 +118,13 @@ class IbServers(sriov._PCIServersWithMigrationTestBase):
             raise fakelibvirt.make_libvirtError(fakelibvirt.libvirtError, words)
         self.useFixture(fixtures.MonkeyPatch('nova.tests.fixtures.libvirt.Domain.migrateToURI3', migrate))
 
+    def _disks_are_not_shared(self):
+        driver = 'nova.virt.libvirt.driver.LibvirtDriver.'
+        self.useFixture(fixtures.MockPatch(driver + '_check_shared_storage_test_file', return_value=False))
+        self.useFixture(fixtures.MockPatch(driver + '_get_instance_disk_info', return_value=[]))
+        self.useFixture(fixtures.MockPatch('nova.virt.libvirt.utils.get_instance_path_at_destination',
+                                           return_value=self.useFixture(fixtures.TempDir()).join('there')))
+
     def _abort_job(self, domain):
         domain._job_type = fakelibvirt.VIR_DOMAIN_JOB_CANCELLED
 
@@ -125,7 +132,7 @@ class IbServers(sriov._PCIServersWithMigrationTestBase):
         return self.computes[host].driver._host.get_connection().lookupByUUIDString(server['id'])
 
     def _metadata(self, host):
-        """What the domains of that host are defined with from now on: <ibvmig:vf> of each, or None."""
+        """What the domains of that host are defined with from now on: ([<ibvmig:vf>...], [channel...]) of each."""
         caught = []
         conn = self.computes[host].driver._host.get_connection()
         real = conn.defineXML
@@ -133,15 +140,15 @@ class IbServers(sriov._PCIServersWithMigrationTestBase):
         def define(xml):
             root = etree.fromstring(xml)
             channels = [t.get('name') for t in root.findall('./devices/channel/target')]
-            caught.append((root.find('./metadata/{urn:ibvmig:1}vf'), channels))
+            caught.append((root.findall('./metadata/{urn:ibvmig:1}vfs/{urn:ibvmig:1}vf'), channels))
             return real(xml)
         conn.defineXML = define
         return caught
 
     # ---- the API ----
 
-    def _port(self, **profile):
-        port = dict(self.neutron.network_4_port_1)
+    def _port(self, like=None, **profile):
+        port = dict(like or self.neutron.network_4_port_1)
         port['binding:vif_type'] = 'ib_hostdev'
         port['binding:profile'] = dict(port.get('binding:profile') or {}, **profile)
         self.neutron.create_port({'port': port})

@@ -4,7 +4,7 @@ from unittest import mock
 
 from oslo_serialization import jsonutils
 
-from nova import context
+from nova.network import model as network_model
 from nova import objects
 
 from nova_ibvmig import vif as ib_vif
@@ -32,20 +32,22 @@ class TestDevices(played.IbServers):
     def test_the_vf_that_nova_claimed(self):
         self.start_compute('h0')
         defined = self._metadata('h0')
-        server = self._create_server(networks=[{'port': self._port(vguid=played.VGUID)['id']}], host='h0')
-        self.assertRegex(defined[0][0].get('pci'), '^0000:81:00.[1-9]$')
-        self._there(server)
+        self._create_server(networks=[{'port': self._port(vguid=played.VGUID)['id']}], host='h0')
+        (vf,), _ = defined[0]
+        self.assertRegex(vf.get('pci'), '^0000:81:00.[1-9]$')
 
-    def _there(self, server):
-        """The destination's XML names the destination's VF."""
+    def test_the_vfs_that_nova_claimed_at_the_destination(self):
+        """Each vGUID's, whatever the order."""
+        vguids = ['0x00a1b2fffe000501', '0x00a1b2fffe000502']
+        slots = ['0000:82:00.1', '0000:82:00.2']
+        there = [objects.VIFMigrateData(profile={'pci_slot': slot}, source_vif=network_model.VIF(
+            type='ib_hostdev', profile={'vguid': vguid})) for slot, vguid in zip(slots, vguids)]
         guest = mock.Mock()
         guest.get_xml_desc.return_value = (
-            '<domain><metadata><ibvmig:vf xmlns:ibvmig="urn:ibvmig:1" vguid="%s" pci="0000:81:00.4"/></metadata>'
-            '</domain>' % played.VGUID)
-        there = objects.VIFMigrateData(profile={'pci_slot': '0000:82:00.1'}, source_vif=objects.Instance.get_by_uuid(
-            context.get_admin_context(), server['id'], expected_attrs=['info_cache']).get_network_info()[0])
-        arriving = ib_vif.ArrivingGuest(guest, objects.LibvirtLiveMigrateData(vifs=[there]))
-        vf = played.etree.fromstring(arriving.get_xml_desc(dump_migratable=True)).find(
-            './metadata/{urn:ibvmig:1}vf')
-        self.assertEqual('0000:82:00.1', vf.get('pci'))
+            '<domain><metadata><i:vfs xmlns:i="urn:ibvmig:1"><i:vf vguid="%s" pci="0000:81:00.5"/>'
+            '<i:vf vguid="%s" pci="0000:81:00.4"/></i:vfs></metadata></domain>' % tuple(reversed(vguids)))
+        arriving = ib_vif.ArrivingGuest(guest, objects.LibvirtLiveMigrateData(vifs=there))
+        xml = played.etree.fromstring(arriving.get_xml_desc(dump_migratable=True))
+        self.assertEqual(dict(zip(vguids, slots)), {
+            vf.get('vguid'): vf.get('pci') for vf in xml.iter('{urn:ibvmig:1}vf')})
         self.assertIs(guest.migrate, arriving.migrate)

@@ -168,12 +168,7 @@ class TestLiveMigration(played.IbServers):
             asked.append(flags)
             real(domain, destination, params, flags)
         self.useFixture(played.fixtures.MonkeyPatch('nova.tests.fixtures.libvirt.Domain.migrateToURI3', migrate))
-        driver = 'nova.virt.libvirt.driver.LibvirtDriver.'
-        self.useFixture(played.fixtures.MockPatch(driver + '_check_shared_storage_test_file', return_value=False))
-        self.useFixture(played.fixtures.MockPatch(driver + '_get_instance_disk_info', return_value=[]))
-        self.useFixture(played.fixtures.MockPatch(
-            'nova.virt.libvirt.utils.get_instance_path_at_destination',
-            return_value=self.useFixture(played.fixtures.TempDir()).join('there')))
+        self._disks_are_not_shared()
         server = self._live_migrate(server, 'completed')
         self.assertEqual('h1', server['OS-EXT-SRV-ATTR:host'])
         self.assertTrue(asked[0] & played.fakelibvirt.VIR_MIGRATE_NON_SHARED_INC)
@@ -216,11 +211,6 @@ class TestPorts(played.IbServers):
         server = self._create_server(networks=[{'port': p['id']} for p in ports], host='h0', expected_state='ERROR')
         self.assertIn(words, server['fault']['message'])
 
-    def test_two_ib_ports(self):
-        other = dict(self.neutron.network_4_port_2, **{'binding:vif_type': 'ib_hostdev'})
-        self.neutron.create_port({'port': other})
-        self._fault([self._port(), other], 'a server can have one InfiniBand port, not 2')
-
     def test_bad_vguid(self):
         self._fault([self._port(vguid='0x' + '0' * 16)], 'vguid 0x0000000000000000: must be 0x and 16 hex digits')
 
@@ -228,7 +218,69 @@ class TestPorts(played.IbServers):
         """Ports of a running server: refused, and the server is as before."""
         server = self._boot(hosts=['h0'])
         self._refused(self._detach_interface, server, self.neutron.network_4_port_1['id'])
-        other = dict(self.neutron.network_4_port_2, **{'binding:vif_type': 'ib_hostdev'})
-        self.neutron.create_port({'port': other})
+        other = self._port(self.neutron.network_4_port_2)
         self._refused(self._attach_interface, server, other['id'])
         self.assertEqual('ACTIVE', self._idle(server)['status'])
+
+
+class TestSeveralPorts(played.IbServers):
+    """Two IB ports of one server, beside an ordinary one."""
+
+    def setUp(self):
+        super().setUp()
+        for host in ('h0', 'h1'):
+            self.start_compute(host)
+            self.daemons[host].vfs = 2 * self.daemons[host].vfs
+        self.ports = [self._port(vguid=played.VGUID, pkey=played.PKEY),
+                      self._port(self.neutron.network_4_port_2, vguid='0x00a1b2fffe000502')]
+        self.defined = self._metadata('h0')
+        self.server = self._create_server(networks=[{'port': p['id']} for p in [self.neutron.port_1] + self.ports],
+                                          host='h0')
+
+    def _is_on(self, here, there):
+        """All bindings and claims."""
+        for port in self.ports:
+            bindings = self.neutron._port_bindings[port['id']]
+            self.assertEqual({here: 'ACTIVE'}, {host: b['status'] for host, b in bindings.items()})
+        slots = {self.neutron._port_bindings[p['id']][here]['profile']['pci_slot'] for p in self.ports}
+        self.assertEqual(2, len(slots))
+        self.assertPCIDeviceCounts(here, total=5, free=2)  # nor is their PF free
+        self.assertPCIDeviceCounts(there, total=5, free=5)
+
+    def test_created(self):
+        vfs, channels = self.defined[0]
+        self.assertEqual([('0', 'physnet4', played.VGUID, played.PKEY),
+                          ('1', 'physnet4', '0x00a1b2fffe000502', '0xffff')],
+                         [tuple(vf.get(k) for k in ('index', 'pf', 'vguid', 'pkey')) for vf in vfs])
+        slots = [self.neutron._port_bindings[p['id']]['h0']['profile']['pci_slot'] for p in self.ports]
+        self.assertEqual(slots, [vf.get('pci') for vf in vfs])
+        self.assertEqual(1, channels.count('org.ibvmig.0'))
+        self.assertEqual([self.neutron.port_1['mac_address']], [
+            n['mac'] for n in self._domain(self.server, 'h0')._def['devices']['nics']])
+
+    def test_there_and_back(self):
+        self._is_on('h0', 'h1')
+        for here, there in (('h1', 'h0'), ('h0', 'h1')):
+            self.server = self._live_migrate(self.server, 'completed')
+            self.assertEqual(here, self.server['OS-EXT-SRV-ATTR:host'])
+            self.assertEqual({'Success'}, set(self._results(self.server).values()))
+            self._is_on(here, there)
+
+    def test_one_vf_is_not_enough(self):
+        self.daemons['h1'].vfs = self.daemons['h1'].vfs[:1]
+        self._refused(self._live_migrate, self.server)
+        self._idle(self.server)
+        self.assertIn('PF physnet4 of h1 has 1 free VF, needed: 2',
+                      self._events(self.server)['check_destination']['details'])
+        self._is_on('h0', 'h1')
+
+    def test_walked_back(self):
+        """Nova gives the destination's claims back there, which it only asks for where disks are not shared."""
+        self._disks_are_not_shared()
+        self._migration_fails('canceled by client')
+        self.daemons['h1'].left = {'state': 'incoming', 'migration': {'id': 'm1', 'state': 'PARKED', 'ended': False,
+                                                                      'reason': 'port stays DOWN'}}
+        self.server = self._live_migrate(self.server, 'failed')
+        self.assertEqual(('h0', 'ACTIVE'), (self.server['OS-EXT-SRV-ATTR:host'], self._idle(self.server)['status']))
+        self._wait_for_assert(lambda: self._is_on('h0', 'h1'), max_retries=played.PATIENCE)
+        self.assertIn('port stays DOWN: mend it', self._events(self.server)['rollback']['details'])

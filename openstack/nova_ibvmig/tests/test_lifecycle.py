@@ -22,7 +22,7 @@ class TestLifecycle(played.IbServers):
 
     def _with_vf(self, defined, pf='physnet4', vguid=played.VGUID, pkey=played.PKEY):
         """The newest definition has the server's addresses and its agent's channel."""
-        vf, channels = defined[-1]
+        (vf,), channels = defined[-1]
         self.assertEqual((pf, vguid, pkey, '0'), tuple(vf.get(k) for k in ('pf', 'vguid', 'pkey', 'index')))
         self.assertIn('org.ibvmig.0', channels)
 

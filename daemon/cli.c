@@ -73,6 +73,8 @@ static const struct command {
 	{"restore", "FILE", BIT(OPT_JSON), cli_restore,
 	 "start a saved VM on this host, with its address and connections"},
 	{"attach", "VM", 0, cli_attach, "try again to give a VM its VF"},
+	{"fence", "UUID HOST", 0, cli_fence,
+	 "that host is off: let go what a VM has there, so that it can start elsewhere"},
 	{"doctor", "", BIT(OPT_JSON), cli_doctor,
 	 "what keeps VFs from working or VMs from migrating, and how to mend it"},
 	{"events", "", 0, cli_events, "what happens, one JSON object a line, until stopped"},

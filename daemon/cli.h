@@ -80,6 +80,7 @@ int cli_save(const struct cli *c);
 int cli_restore(const struct cli *c);
 int cli_abort(const struct cli *c);
 int cli_attach(const struct cli *c);
+int cli_fence(const struct cli *c);
 int cli_resolve(const struct cli *c);
 int cli_plan(const struct cli *c);
 int cli_drain(const struct cli *c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Commands that change something: migrate, with its progress bar, and abort, resolve, attach,
- * undrain. */
+ * undrain, fence. */
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/cli.h"
@@ -48,6 +48,21 @@ int cli_undrain(const struct cli *c)
 int cli_attach(const struct cli *c)
 {
 	return post(c, "/v1/vms/", "/attach");
+}
+
+int cli_fence(const struct cli *c)
+{
+	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/fence");
+	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL;
+	struct json_object *list;
+	int rc;
+
+	json_set_str(body, "host", c->args[1]);
+	rc = cli_call(c, "POST", path, body, &answer);
+	list = json_opt(answer, "vguids");
+	for (size_t i = 0; !rc && i < json_count(list); i++)
+		printf("%s\n", json_object_get_string(json_object_array_get_idx(list, i)));
+	return rc;
 }
 
 /* ---- migrate ---- */

@@ -13,6 +13,7 @@
 #include "daemon/drain.h"
 #include "daemon/drained.h"
 #include "daemon/events.h"
+#include "daemon/fence.h"
 #include "daemon/journal.h"
 #include "daemon/migrate_step.h"
 #include "daemon/metrics.h"
@@ -249,6 +250,7 @@ const struct http_route rest_routes[] = {
 	{"POST", "/v1/vms/*/attach", post_attach, REST_NOVA},
 	{"POST", "/v1/vms/*/migrate", mover_post_migrate, REST_NOVA},
 	{"POST", "/v1/vms/*/abort", mover_post_abort, REST_NOVA},
+	{"POST", "/v1/vms/*/fence", fence_post, REST_NOVA},
 	{"POST", "/v1/vms/*/save", cold_post_save, REST_ROOT},
 	{"POST", "/v1/restore", cold_post_restore, REST_ROOT},
 	{"POST", "/v1/drains", drain_post, REST_NOVA},

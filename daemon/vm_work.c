@@ -119,12 +119,19 @@ static int bind_vguid(struct job *j, struct json_object *vf, char *error)
 	return rc;
 }
 
+/* From this VF of this host only: the VM may run elsewhere by now, if this host was taken for dead.
+ */
 static int unbind_vguid(struct job *j, struct json_object *vf, char *error)
 {
 	struct json_object *body = json_object_new_object(), *answer AUTO_JSON = NULL;
+	struct json_object *from = json_object_new_object();
 
+	json_set_str(from, "host", j->d->settings->host_name);
+	json_set_str(from, "vf", vf_text_of(vf, "vf"));
+	json_set_str(from, "parked_guid", vf_text_of(vf, "parked_guid"));
 	json_set_str(body, "vguid", vf_text_of(vf, "vguid"));
 	json_set_str(body, "vm", str(j, "vm"));
+	json_set(body, "from", from);
 	return sm_call(j->d->settings, "POST", "/v1/unbind", body, &answer, error);
 }
 

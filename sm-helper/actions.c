@@ -27,14 +27,15 @@ int action_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, 
 		       : ops_bind(o, want, ret_lid, e);
 }
 
-int action_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e)
+int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
+		  struct op_error *e)
 {
 	const struct backend *b = client_backend(o->client);
 
 	if (is_shared(o, vguid))
-		return shared_unbind(o, vguid, vm, e);
-	return b->unbind ? b->unbind(client_self(o->client), o, vguid, vm, e)
-			 : ops_unbind(o, vguid, vm, e);
+		return shared_unbind(o, vguid, vm, from, e);
+	return b->unbind ? b->unbind(client_self(o->client), o, vguid, vm, from, e)
+			 : ops_unbind(o, vguid, vm, from, e);
 }
 
 int action_move(struct ops *o, const struct move_request *m, unsigned count,

@@ -6,7 +6,9 @@
 #include "sm-helper/ops.h"
 
 int action_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e);
-int action_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e);
+/* from: as in ops_unbind(). */
+int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
+		  struct op_error *e);
 /* Several moves need a backend that goes through ops: others are all or nothing for one only. */
 int action_move(struct ops *o, const struct move_request *m, unsigned count,
 		struct move_result *ret_result, struct op_error *e);

@@ -17,6 +17,7 @@ struct probe;
 struct ops;
 struct op_error;
 struct reg_entry;
+struct reg_vf;
 struct move_request;
 struct move_result;
 
@@ -61,7 +62,7 @@ struct backend {
 	int (*bind)(void *self, struct ops *o, const struct reg_entry *want, uint16_t *ret_lid,
 		    struct op_error *e);
 	int (*unbind)(void *self, struct ops *o, uint64_t vguid, const char *vm,
-		      struct op_error *e);
+		      const struct reg_vf *from, struct op_error *e);
 	int (*move)(void *self, struct ops *o, const struct move_request *m,
 		    struct move_result *ret_result, struct op_error *e);
 };

@@ -372,7 +372,8 @@ static int find_of_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_
 		       : 0;
 }
 
-static int ufm_unbind(void *self, struct ops *o, uint64_t vguid, const char *vm, struct op_error *e)
+static int ufm_unbind(void *self, struct ops *o, uint64_t vguid, const char *vm,
+		      const struct reg_vf *from, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct reg_entry x;
@@ -382,7 +383,8 @@ static int ufm_unbind(void *self, struct ops *o, uint64_t vguid, const char *vm,
 		*e = (struct op_error){0};
 		return 0;
 	}
-	if (rc || (rc = leave(self, x.pkey, vguid, e)))
+	if (rc || (from && (rc = ops_check_at(&x, from, e))) ||
+	    (rc = leave(self, x.pkey, vguid, e)))
 		return rc;
 	rc = registry_delete(o->registry, vguid);
 	return rc ? ops_fail_registry(e, rc) : 0;
@@ -395,10 +397,8 @@ static int check_move(struct ops *o, const struct move_request *m, struct reg_en
 
 	if (rc || same_vf(&x->at, &m->to))
 		return rc;
-	if (!same_vf(&x->at, &m->from))
-		return ops_fail(e, -EINVAL, 409, "wrong-host",
-				"vGUID 0x%016" PRIx64 " is on VF %s of %s, not on VF %s of %s",
-				m->vguid, x->at.vf, x->at.host, m->from.vf, m->from.host);
+	if ((rc = ops_check_at(x, &m->from, e)))
+		return rc;
 	return holder_of_vf(o, &m->to, e);
 }
 

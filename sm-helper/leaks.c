@@ -59,7 +59,7 @@ void leaks_ask(struct leak_report *r)
 			 "%.300s answers, but not as the daemon of %.200s", r->url, r->host);
 }
 
-static bool has(const struct leak_report *r, uint64_t guid)
+bool leaks_has(const struct leak_report *r, uint64_t guid)
 {
 	for (size_t i = 0; i < r->guids; i++)
 		if (r->guid[i] == guid)
@@ -80,9 +80,9 @@ enum leak_verdict leaks_judge(const struct reg_entry *e, const struct leak_repor
 		bool own = !strcmp(r->host, e->at.host);
 
 		silent |= !r->answered;
-		if (r->answered && own && has(r, e->vguid))
+		if (r->answered && own && leaks_has(r, e->vguid))
 			return LEAK_NO;
-		if (r->answered && has(r, e->vguid))
+		if (r->answered && leaks_has(r, e->vguid))
 			v = LEAK_ELSEWHERE;
 		else if (r->answered && own && v == LEAK_UNKNOWN)
 			v = LEAK_YES;

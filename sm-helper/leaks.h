@@ -34,6 +34,7 @@ enum leak_verdict {
 void leaks_ask(struct leak_report *r);
 /* From the answer to GET /v1/status. 0, -EBADMSG, -ENOMEM. */
 int leaks_read(struct leak_report *r, struct json_object *status);
+bool leaks_has(const struct leak_report *r, uint64_t guid);
 enum leak_verdict leaks_judge(const struct reg_entry *e, const struct leak_report *report, size_t n,
 			      uint64_t wall_now_ms);
 const char *leaks_text(enum leak_verdict v);

@@ -93,7 +93,10 @@ struct move_result {
 
 /* Each: 0, or -errno with *e filled; then nothing has changed, unless e->detail says otherwise. */
 int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e);
-int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e);
+/* from: who unbinds; where the vGUID is on another VF or host by now, it stays. NULL: from
+ * anywhere. */
+int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
+	       struct op_error *e);
 /* 1 to OPS_MOVES_MAX moves in one batch: all of them or none. No vGUID and no VF twice. */
 int ops_move(struct ops *o, const struct move_request *m, unsigned count,
 	     struct move_result *ret_result, struct op_error *e);

@@ -66,14 +66,8 @@ static int check_move(struct ops *o, const struct move_request *m, const struct 
 	if (!strcmp(ret_entry->at.host, m->to.host) &&
 	    ret_entry->at.parked_guid == m->to.parked_guid)
 		return 1;
-	if (strcmp(ret_entry->at.host, m->from.host) ||
-	    ret_entry->at.parked_guid != m->from.parked_guid)
-		return ops_fail(e, -EINVAL, 409, "wrong-host",
-				"vGUID 0x%016" PRIx64
-				" is on VF %s of %s (parked GUID 0x%016" PRIx64
-				"), not on VF %s of %s",
-				m->vguid, ret_entry->at.vf, ret_entry->at.host,
-				ret_entry->at.parked_guid, m->from.vf, m->from.host);
+	if ((rc = ops_check_at(ret_entry, &m->from, e)))
+		return rc;
 	rc = registry_find_vf(o->registry, m->to.parked_guid, &other);
 	if (!rc && is_of_batch(batch, count, other.vguid)) /* it leaves: no two go to one VF */
 		return 0;

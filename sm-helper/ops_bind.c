@@ -58,6 +58,16 @@ int ops_check_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry
 			ret_entry->name, ret_entry->vm, vm);
 }
 
+int ops_check_at(const struct reg_entry *x, const struct reg_vf *vf, struct op_error *e)
+{
+	if (!strcmp(x->at.host, vf->host) && x->at.parked_guid == vf->parked_guid)
+		return 0;
+	return ops_fail(e, -EINVAL, 409, "wrong-host",
+			"vGUID 0x%016" PRIx64 " is on VF %s of %s (parked GUID 0x%016" PRIx64
+			"), not on VF %s of %s",
+			x->vguid, x->at.vf, x->at.host, x->at.parked_guid, vf->vf, vf->host);
+}
+
 int ops_record_bind(struct ops *o, struct reg_entry *x, struct op_error *e)
 {
 	x->intent = REG_BIND;
@@ -105,7 +115,7 @@ int ops_bind_as(struct ops *o, const struct bind_kind *kind, const struct reg_en
 }
 
 int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, const char *vm,
-		  struct op_error *e)
+		  const struct reg_vf *from, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct reg_entry x;
@@ -117,7 +127,7 @@ int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, c
 	rc = ops_check_vm(o, vguid, vm, &x, e);
 	if (rc == -ENOENT)
 		return 0; /* again */
-	if (rc)
+	if (rc || (from && (rc = ops_check_at(&x, from, e))))
 		return rc;
 	x.intent = REG_UNBIND;
 	if ((rc = registry_put(o->registry, &x)))
@@ -262,7 +272,8 @@ int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, str
 	return ops_bind_as(o, &own, want, ret_lid, e);
 }
 
-int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e)
+int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
+	       struct op_error *e)
 {
-	return ops_unbind_as(o, &own, vguid, vm, e);
+	return ops_unbind_as(o, &own, vguid, vm, from, e);
 }

@@ -44,6 +44,9 @@ int ops_tell_peer(struct ops *o, struct op_error *e);
 int ops_check_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry *ret_entry,
 		 struct op_error *e);
 
+/* Whether the vGUID is bound to this VF, by host and parked GUID; else *e says where it is. */
+int ops_check_at(const struct reg_entry *x, const struct reg_vf *vf, struct op_error *e);
+
 /* How one kind of addresses is bound. Each: 0, or -errno with *e; *ret_unknown: the outcome is not
  * known. */
 struct bind_kind {
@@ -59,7 +62,7 @@ struct bind_kind {
 int ops_bind_as(struct ops *o, const struct bind_kind *kind, const struct reg_entry *want,
 		uint16_t *ret_lid, struct op_error *e);
 int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, const char *vm,
-		  struct op_error *e);
+		  const struct reg_vf *from, struct op_error *e);
 /* The intent, before anything is done. */
 int ops_record_bind(struct ops *o, struct reg_entry *x, struct op_error *e);
 

@@ -164,9 +164,10 @@ int shared_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, 
 	return ops_bind_as(o, &binds, want, ret_lid, e);
 }
 
-int shared_unbind(struct ops *o, uint64_t vguid, const char *vm, struct op_error *e)
+int shared_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
+		  struct op_error *e)
 {
-	return ops_unbind_as(o, &binds, vguid, vm, e);
+	return ops_unbind_as(o, &binds, vguid, vm, from, e);
 }
 
 /* ---- moves ---- */

@@ -291,16 +291,20 @@ static void run_bind(struct job *j)
 
 static void run_unbind(struct job *j)
 {
+	bool said = json_opt(j->body, "from");
 	char vm[REG_TEXT_MAX] = "";
+	struct reg_vf from = {0};
 	struct json_reader r;
 	uint64_t vguid;
 
 	json_reader_init(&r, j->body);
 	vguid = json_need_guid(&r, "vguid");
 	rest_need_text(&r, "vm", vm);
+	if (said)
+		rest_need_vf_at(&r, "from", false, &from);
 	if (r.error)
 		rest_bad_request(j, r.message);
-	else if (!action_unbind(j->rest->ops, vguid, vm, &j->error))
+	else if (!action_unbind(j->rest->ops, vguid, vm, said ? &from : NULL, &j->error))
 		j->gone = vguid;
 }
 
@@ -427,6 +431,7 @@ const struct http_route rest_routes[] = {
 	{"GET", "/v1/vguids/*", rest_get_vguid, REST_READ_ONLY},
 	{"POST", "/v1/vguids", rest_post_vguid, REST_NOVA},
 	{"POST", "/v1/release", rest_post_release, REST_NOVA},
+	{"POST", "/v1/fence", rest_post_fence, REST_NOVA | REST_PEER},
 	{"POST", "/v1/reconcile", rest_post_reconcile, REST_NOVA},
 	{"GET", "/v1/verify", rest_get_verify, REST_READ_ONLY},
 	{"GET", "/v1/paths", get_path, REST_READ_ONLY},

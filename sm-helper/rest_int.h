@@ -46,6 +46,7 @@ void rest_get_vguid(struct http_request *req);
 void rest_post_vguid(struct http_request *req);
 void rest_post_release(struct http_request *req);
 void rest_post_reconcile(struct http_request *req);
+void rest_post_fence(struct http_request *req);
 void rest_get_verify(struct http_request *req);
 /* rest_moves.c */
 void rest_post_moves(struct http_request *req);

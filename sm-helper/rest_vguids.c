@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Who holds which vGUID, since when, and whether that is still so. */
+/* Who holds which vGUID, since when, whether that is still so, and the end of it. */
 #include "common/util.h"
 #include "common/log.h"
 #include "sm-helper/actions.h"
@@ -279,7 +279,7 @@ static bool release_leak(struct job *j, const struct reg_entry *e, struct inquir
 			leaks_ask(&q->report[i]);
 	if (leaks_judge(e, q->report, q->reports, wall_ms()) != LEAK_YES)
 		return false;
-	if (action_unbind(j->rest->ops, e->vguid, e->vm, &error)) {
+	if (action_unbind(j->rest->ops, e->vguid, e->vm, &e->at, &error)) {
 		log_warn("leak: vGUID 0x%016" PRIx64 " is not released: %s", e->vguid,
 			 error.detail);
 		return false;
@@ -336,6 +336,93 @@ static void run_reconcile(struct job *j)
 	inquiry_free(&q);
 	if (rc)
 		rest_registry_broken(j);
+}
+
+/* ---- a host that is off ---- */
+
+/* Of what the registry has, only what this VM has there; elsewhere it must have nothing. */
+static int keep_fenced(struct job *j, struct inquiry *q, const char *vm, const char *host)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < q->entries; i++) {
+		const struct reg_entry *e = &q->entry[i];
+
+		if (strcmp(e->vm, vm))
+			continue;
+		if (strcmp(e->at.host, host))
+			return ops_fail(&j->error, -EINVAL, 409, "wrong-host",
+					"vGUID 0x%016" PRIx64 " of this VM is on VF %s of %s, not "
+					"on %s",
+					e->vguid, e->at.vf, e->at.host, host);
+		q->entry[kept++] = *e;
+	}
+	q->entries = kept;
+	return 0;
+}
+
+/* Whoever says that the host is off may be wrong: its daemon is asked. */
+static int check_off(struct job *j, const struct inquiry *q)
+{
+	const struct reg_vf *at = &q->entry[0].at;
+	struct leak_report r = {0};
+	int rc = 0;
+
+	strcpy(r.host, at->host);
+	strcpy(r.url, at->url);
+	leaks_ask(&r);
+	for (size_t i = 0; !rc && r.answered && i < q->entries; i++)
+		if (leaks_has(&r, q->entry[i].vguid))
+			rc = ops_fail(&j->error, -EBUSY, 409, "not-fenced",
+				      "host %s is not off: its ibvmigd (%s) answers and has vGUID "
+				      "0x%016" PRIx64 " in use",
+				      at->host, at->url, q->entry[i].vguid);
+	free(r.guid);
+	return rc;
+}
+
+static void let_go(struct job *j, const struct inquiry *q)
+{
+	struct json_object *list = json_object_new_array();
+	struct ops *o = j->rest->ops;
+	char text[IB_GUID_TEXT];
+
+	j->reply = json_object_new_object();
+	json_set(j->reply, "vguids", list);
+	for (size_t i = 0; i < q->entries; i++) {
+		const struct reg_entry *e = &q->entry[i];
+
+		if (action_unbind(o, e->vguid, e->vm, &e->at, &j->error))
+			return;
+		log_notice("fence: vGUID 0x%016" PRIx64 " of %s is taken from %s, which is off",
+			   e->vguid, e->name, e->at.host);
+		notice_gone(o, e->vguid);
+		ib_guid_format(e->vguid, text);
+		json_object_array_add(list, json_object_new_string(text));
+	}
+}
+
+static void run_fence(struct job *j)
+{
+	char vm[REG_TEXT_MAX] = "", host[REG_TEXT_MAX] = "";
+	struct inquiry q = {0};
+	struct json_reader r;
+
+	json_reader_init(&r, j->body);
+	rest_need_text(&r, "vm", vm);
+	rest_need_text(&r, "host", host);
+	if (r.error) {
+		rest_bad_request(j, r.message);
+		return;
+	}
+	if (rest_refuse_follower(j))
+		return;
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&j->rest->binding);
+	if (registry_each(j->rest->ops->registry, add_entry, &q))
+		rest_registry_broken(j);
+	else if (!keep_fenced(j, &q, vm, host) && (!q.entries || !check_off(j, &q)))
+		let_go(j, &q);
+	inquiry_free(&q);
 }
 
 /* ---- verification ---- */
@@ -410,6 +497,11 @@ void rest_post_vguid(struct http_request *req)
 void rest_post_release(struct http_request *req)
 {
 	rest_submit(req, run_release, NULL);
+}
+
+void rest_post_fence(struct http_request *req)
+{
+	rest_submit(req, run_fence, NULL);
 }
 
 void rest_post_reconcile(struct http_request *req)

@@ -319,11 +319,34 @@ static unsigned sm_moves(struct json_object *body, struct json_object **ret, cha
 static unsigned sm_unbind(struct json_object *body, struct json_object **ret, char *error)
 {
 	struct sim_binding *b = sim_binding(guid_of(body, "vguid"));
+	struct json_object *from = json_opt(body, "from");
 
 	if (b && strcmp(b->vm, json_opt_str(body, "vm", "")))
 		return refuse(error, 409, "vguid belongs to VM %s", b->name);
+	if (b && from &&
+	    (strcmp(b->host, json_opt_str(from, "host", "")) ||
+	     b->parked_guid != guid_of(from, "parked_guid")))
+		return refuse(error, 409, "the vGUID is bound on host %s", b->host);
 	if (b)
 		b->bound = false;
+	*ret = json_object_new_object();
+	return 200;
+}
+
+/* That the host is off is believed; sm-helper/rest_vguids.c asks it. */
+static unsigned sm_fence(struct json_object *body, struct json_object **ret, char *error)
+{
+	const char *host = json_opt_str(body, "host", "");
+
+	for (size_t i = 0; i < ARRAY_SIZE(sim_fabric.bindings); i++) {
+		struct sim_binding *b = &sim_fabric.bindings[i];
+
+		if (!b->bound || strcmp(b->vm, json_opt_str(body, "vm", "")))
+			continue;
+		if (strcmp(b->host, host))
+			return refuse(error, 409, "the vGUID is bound on host %s", b->host);
+		b->bound = false;
+	}
 	*ret = json_object_new_object();
 	return 200;
 }
@@ -398,6 +421,8 @@ unsigned sim_sm_request(const char *method, const char *path, struct json_object
 		return sm_moves(body, ret_answer, error);
 	if (!strcmp(path, "/v1/unbind"))
 		return sm_unbind(body, ret_answer, error);
+	if (!strcmp(path, "/v1/fence"))
+		return sm_fence(body, ret_answer, error);
 	if (!strcmp(path, "/v1/ranks"))
 		return sm_ranks(body, ret_answer);
 	return refuse(error, 404, "unknown");

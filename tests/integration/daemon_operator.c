@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What operators ask of simulated hosts (tests/fake/sim.h): dry runs that find something in the
- * way, drained hosts, and
- * drains whose daemon is killed. What a dry run says of strategies is in daemon_strategies.c. */
+ * way, drained hosts, drains whose daemon is killed, and VMs whose host is lost. What a dry run
+ * says of strategies is in daemon_strategies.c. */
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -292,7 +292,90 @@ static const struct killing killings[] = {
 	{HOST_A, HOST_A, in_attach}, {HOST_C, HOST_A, in_hold},
 };
 
+/* ---- a VM whose host is lost ---- */
+
+/* Its ibvmigd, its VMs, and what its VFs showed. */
+static void lose_power(int host)
+{
+	sim_daemon_kill(host);
+	sim_qemu_kill(host);
+	for (unsigned i = 0; i < SIM_VFS; i++) {
+		sim_hosts[host].vfs[i].guid = sim_hosts[host].vfs[i].parked_guid;
+		sim_hosts[host].vfs[i].prepared = false;
+	}
+}
+
+static bool is_in(int host, enum vm_state state)
+{
+	struct vm *vm = vm_find(&sim_hosts[host].d, mover->uuid);
+
+	return vm && vm->state == state;
+}
+
+static bool runs_without(void *arg)
+{
+	(void)arg;
+	return is_in(HOST_B, VM_WITHOUT);
+}
+
+static bool runs_with(void *arg)
+{
+	(void)arg;
+	return is_in(HOST_B, VM_ATTACHED);
+}
+
+static bool leases_nothing(void *arg)
+{
+	const struct vf_table *t = &sim_hosts[HOST_A].d.vfs;
+
+	(void)arg;
+	for (size_t i = 0; i < t->vf_count; i++)
+		if (t->vfs[i].leased)
+			return false;
+	return t->vf_count;
+}
+
+static bool wait_until(bool (*is)(void *arg), const char *what)
+{
+	return sim_run(is, NULL, sim_us() + 60 * SIM_S, sim_never) ? true
+								   : sim_is_wrong("%s", what);
+}
+
+static bool bound_to_b(void)
+{
+	struct sim_binding *b = sim_binding(mover->vguids[0]);
+
+	return b && !strcmp(b->host, "hostb")
+		       ? true
+		       : sim_is_wrong("the vGUID is on %s", b ? b->host : "-");
+}
+
+/* Only once somebody vouches for that it is off; and when it is back, it takes nothing away. */
+static bool play_lost_host(const void *arg, const char *dir)
+{
+	char *fence AUTO_FREE = strf("/v1/vms/%s/fence", mover->uuid);
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	lose_power(HOST_A);
+	sim_qemu_start(HOST_B, mover);
+	if (!wait_until(runs_without, "it takes the vGUID of a host that nobody has fenced"))
+		return false;
+	if (ask(HOST_B, "POST", fence, "{}") || !strstr(refusal, "host is missing") ||
+	    ask(HOST_B, "POST", fence, "{\"host\":\"hostc\"}") || !strstr(refusal, "hosta"))
+		return sim_is_wrong("fenced without the right host's name: %s", refusal);
+	if (!ask(HOST_B, "POST", fence, "{\"host\":\"hosta\"}") ||
+	    !ask(HOST_B, "POST", "/v1/vms/g1/attach", NULL))
+		return sim_is_wrong("refused: %s", refusal);
+	if (!wait_until(runs_with, "it gets no VF"))
+		return false;
+	sim_daemon_start(HOST_A);
+	return wait_until(leases_nothing, "hosta keeps its lease") && bound_to_b();
+}
+
 static const struct sim_scene scenes[] = {
+	{"a lost host's VM starts elsewhere, and the host comes back", play_lost_host, NULL},
 	{"dry run: nothing in the way", play_possible, NULL},
 	{"dry run: no free VF there", play_no_vf, NULL},
 	{"dry run: a peer without an agent", play_no_peer, NULL},

@@ -33,6 +33,17 @@ const struct home *homes_find(const struct plugin *p, struct home_key key)
 	return i ? &i->home : NULL;
 }
 
+bool homes_show(const struct plugin *p, uint64_t port_guid)
+{
+	const cl_fmap_t *map = &p->homes->map;
+
+	for (const cl_fmap_item_t *i = cl_fmap_head(map); i != cl_fmap_end(map);
+	     i = cl_fmap_next(i))
+		if (((const struct home_item *)i)->home.port_guid == port_guid)
+			return true;
+	return false;
+}
+
 /* OpenSM's files have a number as the first word of a line. */
 static void key_text(struct home_key key, char text[static 32])
 {

@@ -50,6 +50,9 @@ int homes_open(struct plugin *p);
 /* NULL: this place is at home. Borrowed until the next change. */
 const struct home *homes_find(const struct plugin *p, struct home_key key);
 
+/* Whether engines see this port GUID at some place that is not at home. */
+bool homes_show(const struct plugin *p, uint64_t port_guid);
+
 /* 0 or -ENOMEM: the record is as it was. */
 int homes_put(struct plugin *p, const struct home *h);
 void homes_drop(struct plugin *p, struct home_key key);

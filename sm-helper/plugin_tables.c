@@ -194,6 +194,23 @@ static void find_home(struct plugin *p, struct place *place)
 		place->home_before = place->home = *h;
 }
 
+/* Of a place that had none: what engines have seen there so far. That may be the vGUID, where a
+ * sweep has come before the call, unless another place shows it to them for good. */
+static struct home first_home(const struct plugin *p, const struct place *place)
+{
+	const struct sm_target *before = &place->before;
+	uint64_t parked = place->want.parked_guid;
+	struct home h = {.key = place->home.key,
+			 .port_guid = before->port_guid,
+			 .node_guid = before->node_guid};
+
+	if (homes_show(p, before->port_guid)) {
+		h.port_guid = parked;
+		h.node_guid = before->node_guid - before->port_guid + parked;
+	}
+	return h;
+}
+
 /* And afterwards. */
 static void change_home(struct plugin *p, struct place *places, unsigned n, unsigned i)
 {
@@ -205,10 +222,8 @@ static void change_home(struct plugin *p, struct place *places, unsigned n, unsi
 
 	if (!want->lid)
 		want->lid = kept_lid(p, places, n, i);
-	if (!h) {
-		after->port_guid = want->parked_guid;
-		after->node_guid = before->node_guid - before->port_guid + want->parked_guid;
-	}
+	if (!h)
+		*after = first_home(p, place);
 	after->like = want->like_guid;
 	after->own = want->lid;
 	if (after->like && !(after->own = copied ? h->own : waiting_lid(p, place))) {
@@ -401,12 +416,12 @@ static void put_in(struct plugin *p, struct place *place, const struct sm_target
 }
 
 /* A LID that waits stays the parked GUID's, so that nobody gets it, after a restart neither. */
-static void keep_waiting(struct plugin *p, const struct home *h)
+static void keep_waiting(struct plugin *p, const struct home *h, uint64_t parked_guid)
 {
 	if (!h->like)
 		return;
 	memset(p->osm->sm.lid_mgr.used_lids + h->own, 1, plugin_lids(p));
-	set_guid2lid(p, h->port_guid, h->own);
+	set_guid2lid(p, parked_guid, h->own);
 }
 
 static void assign_home(struct plugin *p, const struct place *place, bool back)
@@ -423,7 +438,7 @@ static void assign_home(struct plugin *p, const struct place *place, bool back)
 		return;
 	}
 	homes_put(p, h);
-	keep_waiting(p, h);
+	keep_waiting(p, h, place->want.parked_guid);
 }
 
 /* A VF whose LID is its VM's now has none that waits for its parked GUID: in OpenSM's file it would

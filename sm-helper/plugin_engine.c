@@ -2,6 +2,7 @@
 #include "sm-helper/plugin_engine.h"
 #include "sm-helper/plugin_homes.h"
 #include "sm-helper/plugin_seen.h"
+#include "common/util.h"
 
 #include <stdlib.h>
 
@@ -44,6 +45,8 @@ static int build_tables(void *arg)
 	struct seen seen;
 	int rc = 1;
 
+	srand(1); /* lash draws the order of its pairs: the same one, or a quiet sweep changes SLs
+		   */
 	seen_show(e->p, &seen);
 	if (e->inner.ucast_build_fwd_tables)
 		rc = e->inner.ucast_build_fwd_tables(e->inner.context);
@@ -91,14 +94,28 @@ static ib_net16_t seen_as(const struct plugin *p, ib_net16_t lid)
 	return ib_lid_is_unicast(l) ? cl_hton16(p->homes->seen_as[l]) : lid;
 }
 
+/* dfsssp spreads the paths of a layer over several SLs by rand(), anew at each question: what one
+ * is told, the next one is not, and each path would seem to change with each move. With a seed of
+ * the pair's the choice is the pair's. */
+static uint8_t dfsssp_sl(const struct engine *e, uint8_t hint, ib_net16_t slid, ib_net16_t dlid)
+{
+	static pthread_mutex_t draw = PTHREAD_MUTEX_INITIALIZER;
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&draw);
+
+	srand((unsigned)cl_ntoh16(slid) << 16 | cl_ntoh16(dlid));
+	return e->inner.path_sl(e->inner.context, hint, slid, dlid);
+}
+
 /* Under OpenSM's lock, shared at least. */
 static uint8_t path_sl(void *arg, uint8_t hint, const ib_net16_t slid, const ib_net16_t dlid)
 {
 	const struct engine *e = arg;
-	bool map = knows_lids(e->inner.type);
 
-	return e->inner.path_sl(e->inner.context, hint, map ? seen_as(e->p, slid) : slid,
-				map ? seen_as(e->p, dlid) : dlid);
+	if (!knows_lids(e->inner.type))
+		return e->inner.path_sl(e->inner.context, hint, slid, dlid);
+	if (e->inner.type == OSM_ROUTING_ENGINE_TYPE_DFSSSP)
+		return dfsssp_sl(e, hint, seen_as(e->p, slid), seen_as(e->p, dlid));
+	return e->inner.path_sl(e->inner.context, hint, seen_as(e->p, slid), seen_as(e->p, dlid));
 }
 
 static ib_api_status_t mcast_build_stree(void *arg, osm_mgrp_box_t *box)

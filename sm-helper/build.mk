@@ -16,6 +16,7 @@ SM_SRC := sm-helper/main.c sm-helper/cli.c sm-helper/listen.c sm-helper/rest.c s
 $(eval $(call program,ibvmig-sm,$(SM_SRC),$(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad))
 $(eval $(call testtool,fabric_setlft,tests/integration/fabric_setlft.c,-libmad -libumad))
 $(eval $(call testtool,fabric_sa,tests/integration/fabric_sa.c,-libmad -libumad))
+$(eval $(call testtool,fabric_ping,tests/integration/fabric_ping.c,-libmad -libumad))
 $(eval $(call testprogram,test_sm_proto,tests/unit/test_sm_proto.c sm-helper/proto_check.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_sm_registry,tests/unit/test_sm_registry.c sm-helper/registry.c sm-helper/registry_claim.c sm-helper/registry_replica.c,$(COMMON_LIBS) -lsqlite3))
 $(eval $(call testprogram,test_sm_paths,tests/unit/test_sm_paths.c sm-helper/path_table.c sm-helper/path_wire.c,$(COMMON_LIBS)))

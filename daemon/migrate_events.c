@@ -54,6 +54,17 @@ static void src_status(struct migration *m, const char *status)
 	}
 }
 
+/* Of a QEMU that was released the guest may have arrived before it died: the destination knows. */
+static void src_vm_ended(struct migration *m)
+{
+	if (m->state == M_SWITCH || m->state == M_ATTACH) {
+		m->job = m->back ? JOB_FAILED : JOB_COMPLETED;
+		migrate_fail(m, -ECANCELED, "QEMU's migration was ended by the VM's end");
+	} else {
+		src_job_failed(m, "ended by the VM's end");
+	}
+}
+
 static bool src_changed(struct migration *m, enum virt_change c)
 {
 	if (cold_vm_changed(m, c))
@@ -69,7 +80,7 @@ static bool src_changed(struct migration *m, enum virt_change c)
 		if (m->committed)
 			return true;
 		migrate_vm_died(m);
-		src_job_failed(m, "ended by the VM's end");
+		src_vm_ended(m);
 		return true;
 	case VIRT_RESUMED:
 	case VIRT_RESUMED_INCOMING:

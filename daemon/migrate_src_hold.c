@@ -11,12 +11,14 @@
 #include "daemon/settings.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define MIB              (1ull << 20)
 #define PRESET_BYTES     MIB /* what vm_work_attach() sets */
 #define FULL_SPEED       (1000 * MIB)
 #define DOWNTIME_MS      300
 #define HOLD_DOWNTIME_MS 1
+#define NATIVE_POLL_MS   1000
 
 static const char *str(struct job *j, const char *key)
 {
@@ -32,7 +34,9 @@ enum {
 	HOLD_PACING,
 	HOLD_CLAMP,
 	HOLD_CLAMPING,
-	HOLD_NATIVE, /* until QEMU stops the guest */
+	HOLD_NATIVE,
+	HOLD_NATIVE_WAIT,
+	HOLD_NATIVE_LOOKING,
 	HOLD_HELD
 };
 
@@ -131,6 +135,21 @@ static void looked(struct migration *m, struct job *j)
 	migrate_poll(m, wait_ms);
 }
 
+/* QEMU's events tell it sooner, unless libvirt is away when they come. */
+static void native_looked(struct migration *m, struct job *j)
+{
+	const char *status = json_opt_str(j->out, "status", "");
+
+	m->step.phase = HOLD_NATIVE;
+	if (!strcmp(status, "completed")) {
+		m->job = JOB_COMPLETED;
+	} else if (!strcmp(status, "none") || !strcmp(status, "cancelled") ||
+		   !strcmp(status, "failed")) {
+		m->job = JOB_FAILED;
+		migrate_fail(m, -ECANCELED, "QEMU's migration has ended (%s)", status);
+	}
+}
+
 int src_read_changes(struct job *j)
 {
 	uint64_t bandwidth = 0, downtime_ms = 0;
@@ -197,12 +216,23 @@ static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job 
 	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
 }
 
+/* QEMU has stopped the guest, or it has gone with its VF while nobody looked. */
+static bool native_is_over(const struct migration *m)
+{
+	if (m->strategy != STRATEGY_NATIVE)
+		return false;
+	return m->committed ||
+	       (m->step.phase >= HOLD_NATIVE && (m->guest_stopped || m->job == JOB_COMPLETED));
+}
+
 int src_hold(struct migration *m)
 {
 	/* QEMU has not begun. */
 	if (migrate_vf_first(m) && m->job == JOB_NONE)
 		return STEP_DONE;
 	m->step.started = true;
+	if (native_is_over(m))
+		m->step.phase = HOLD_HELD;
 	switch (m->step.phase) {
 	case HOLD_RAISE:
 		m->raised = true;
@@ -221,9 +251,11 @@ int src_hold(struct migration *m)
 	case HOLD_CLAMP:
 		return hold_job(m, HOLD_CLAMPING, clamp_run, clamped);
 	case HOLD_NATIVE:
-		if (!m->guest_stopped && m->job != JOB_COMPLETED)
-			return STEP_WAIT;
-		/* fall through */
+		m->step.phase = HOLD_NATIVE_WAIT;
+		migrate_poll(m, NATIVE_POLL_MS);
+		return STEP_WAIT;
+	case HOLD_NATIVE_WAIT:
+		return hold_job(m, HOLD_NATIVE_LOOKING, look_run, native_looked);
 	case HOLD_HELD:
 		migrate_measure(m, "hold_us");
 		return STEP_DONE;

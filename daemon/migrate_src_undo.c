@@ -79,11 +79,13 @@ static void aborted(struct migration *m, struct job *j)
 
 int src_cancel(struct migration *m)
 {
-	if (m->committed || m->vm_dead || m->job == JOB_NONE || m->job == JOB_FAILED)
+	if (m->committed || m->job == JOB_NONE || m->job == JOB_FAILED)
 		return STEP_DONE;
 	/* QEMU has sent all: the VM arrives, or libvirt takes it back. */
 	if (m->job == JOB_COMPLETED)
 		return src_await_outcome(m);
+	if (m->vm_dead)
+		return STEP_DONE;
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;

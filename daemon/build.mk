@@ -1,6 +1,6 @@
 # The host daemon ibvmigd and its command line ibvmig.
 DAEMON_PARTS := settings job job_vfs defer cold cold_restore domain_saved domain_xml provider_exec provider_mlx5 provider_mlx5_conf hca sysfs vf_netlink vf_guid vfio vfio_migration \
-		memlock journal domain domain_device vf events agent qmp virt events_libvirt sm locate \
+		memlock journal durable domain domain_device vf events agent qmp virt events_libvirt sm locate \
 		relay repath qps strategy vm vm_work vm_channel hold migrate migrate_record migrate_vfs migrate_choice migrate_src migrate_src_prepare migrate_src_hold migrate_src_undo \
 		migrate_dst migrate_dst_calls migrate_peer peer peer_watch migrate_events mover fence preview capacity plan drain drain_plan drain_rest drain_again drained balance balance_get lease lease_keep clocks timeline timeline_get \
 		doctor doctor_host doctor_fabric metrics openapi rest daemon
@@ -17,6 +17,7 @@ define daemon_test
 $(call testprogram,test_daemon_$(1),tests/unit/test_daemon_$(1).c,$(DAEMON_LIBS))
 endef
 $(foreach t,domain domain_device domain_saved vf hold strategy agent provider_exec journal migrate timeline doctor plan drain balance lease,$(eval $(call daemon_test,$(t))))
+$(eval $(call testprogram,test_daemon_durable,tests/unit/test_daemon_durable.c,$(DAEMON_LIBS) -Wl$(comma)--wrap=fdatasync))
 $(eval $(call testtool,hw_provider,tests/hw/provider.c,$(DAEMON_LIBS)))
 FAKE_HCA := tests/fake/hca.c tests/fake/hca_netlink.c
 $(foreach t,hca provider_mlx5 vfio_migration,$(eval $(call testprogram,test_daemon_$(t),tests/unit/test_daemon_$(t).c $(FAKE_HCA),\

@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "daemon/daemon.h"
 #include "daemon/domain_saved.h"
+#include "daemon/durable.h"
 #include "daemon/migrate_src.h"
 #include "daemon/qmp.h"
 #include "daemon/settings.h"
@@ -91,7 +92,7 @@ static void kept(struct migration *m)
 	log_notice("VM %s: %s; its %u VFs and their addresses are kept", m->vm_name, note,
 		   m->vf_count);
 	if (x)
-		http_reply(x, 200, migrate_record(m));
+		durable_reply(m->d->durable, x, 200, migrate_record(m));
 }
 
 /* error: of the save, or what a restart has found. */
@@ -292,7 +293,7 @@ bool cold_answer_prepare(struct http_request *req, struct migration *asked)
 			  "host %s cannot write its journal; is the disk full?",
 			  d->settings->host_name);
 	else
-		http_reply(req->exchange, 200, src_prepare_answer(m));
+		durable_reply(d->durable, req->exchange, 200, src_prepare_answer(m));
 	m->step.resting = true;
 	migrate_poll(m, ASK_MS);
 	return true;

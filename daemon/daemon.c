@@ -8,6 +8,7 @@
 #include "common/work.h"
 #include "daemon/drain.h"
 #include "daemon/drained.h"
+#include "daemon/durable.h"
 #include "daemon/events.h"
 #include "daemon/events_libvirt.h"
 #include "daemon/journal.h"
@@ -60,7 +61,8 @@ int daemon_start(struct daemon *d, char **ret_error)
 {
 	int rc = journal_open(d->settings->state_dir, &d->journal, ret_error);
 
-	if (rc || (rc = start_tls(d, ret_error)) || (rc = provider_new(d->settings, &d->provider)))
+	if (rc || (rc = durable_new(d->loop, d->journal, &d->durable)) ||
+	    (rc = start_tls(d, ret_error)) || (rc = provider_new(d->settings, &d->provider)))
 		return rc;
 	load_inventory(d);
 	if ((rc = events_libvirt_register(d->loop)) ||
@@ -85,6 +87,7 @@ void daemon_stop(struct daemon *d)
 	drain_free(TAKE(d->drains));
 	mover_free(TAKE(d->movers));
 	work_pool_free(d->pool);
+	durable_free(d->durable);
 	vm_free_all(d);
 	peer_watch_free_all(d);
 	migrate_free_all(d);

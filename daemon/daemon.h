@@ -12,6 +12,7 @@
 
 struct settings;
 struct journal;
+struct durable;
 struct virt;
 struct events;
 struct movers;
@@ -40,6 +41,7 @@ struct daemon {
 	struct provider *provider; /* constant; workers call it */
 	struct virt *virt;         /* locks itself */
 	struct journal *journal;
+	struct durable *durable;
 	struct events *events;
 	struct movers *movers;
 	struct drains *drains;

@@ -6,6 +6,7 @@
 #include "daemon/daemon.h"
 #include "daemon/drain.h"
 #include "daemon/drain_int.h"
+#include "daemon/durable.h"
 #include "daemon/job.h"
 #include "daemon/journal.h"
 #include "daemon/settings.h"
@@ -267,7 +268,8 @@ static void reply_and_begin(struct drain *dr)
 			  strerror(-rc));
 		return;
 	}
-	http_reply(TAKE(dr->asker), dr->dry_run ? 200 : 202, drain_json(dr, true));
+	durable_reply(dr->d->durable, TAKE(dr->asker), dr->dry_run ? 200 : 202,
+		      drain_json(dr, true));
 }
 
 static void planned(struct job *j)

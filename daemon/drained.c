@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "daemon/daemon.h"
+#include "daemon/durable.h"
 #include "daemon/job.h"
 #include "daemon/journal.h"
 #include "daemon/settings.h"
@@ -51,7 +52,7 @@ void drained_on_set(struct http_request *req)
 	if (!d->drained_ms != !since_ms)
 		log_notice("this host takes %s migrations", drained ? "no" : "again");
 	d->drained_ms = since_ms;
-	http_reply(req->exchange, 200, NULL);
+	durable_reply(d->durable, req->exchange, 200, NULL);
 }
 
 /* ---- undrain ---- */

@@ -3,6 +3,7 @@
 #include "common/util.h"
 #include "common/work.h"
 #include "daemon/daemon.h"
+#include "daemon/durable.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -29,11 +30,20 @@ static void job_done(void *arg)
 	job_free(j);
 }
 
+/* A journal that cannot be made durable is for the state machine to judge (migrate.c). */
+static void job_submit(void *arg, int rc)
+{
+	struct job *j = arg;
+
+	(void)rc;
+	if (work_submit(j->d->pool, job_run, job_done, j))
+		abort(); /* some bytes: the kernel's overcommit ends the process elsewhere */
+}
+
 int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *j),
 	      void (*done)(struct job *j), void *owner, uint64_t serial)
 {
 	struct job *j = calloc(1, sizeof *j);
-	int rc = -ENOMEM;
 
 	if (!j) {
 		json_object_put(in);
@@ -42,11 +52,12 @@ int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *
 	*j = (struct job){.d = d, .run = run, .done = done, .owner = owner, .serial = serial};
 	j->in = in ? in : json_object_new_object();
 	j->out = json_object_new_object();
-	if (j->in && j->out)
-		rc = work_submit(d->pool, job_run, job_done, j);
-	if (rc)
+	if (!j->in || !j->out) {
 		job_free(j);
-	return rc;
+		return -ENOMEM;
+	}
+	durable_then(d->durable, job_submit, j);
+	return 0;
 }
 
 int job_fail(struct job *j, int rc, const char *fmt, ...)

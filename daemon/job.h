@@ -23,7 +23,8 @@ struct job {
 	void (*done)(struct job *j); /* in the loop's thread; the job is freed afterwards */
 };
 
-/* Takes the ownership of in (NULL: empty object). 0 or -ENOMEM, done() is not called then. */
+/* run() begins when all that is in the journal now is durable. Takes the ownership of in (NULL:
+ * empty object). 0 or -ENOMEM, done() is not called then. */
 int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *j),
 	      void (*done)(struct job *j), void *owner, uint64_t serial);
 

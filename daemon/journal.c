@@ -5,12 +5,16 @@
 #include "common/util.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#define CHECKPOINT_PAGES 1000 /* of the WAL, about 4 MiB: SQLite's own default */
+#define BUSY_MS          2000
+
 static const char schema[] =
-	"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
 	"CREATE TABLE IF NOT EXISTS migrations(id TEXT, role TEXT, vm TEXT, state TEXT,"
 	" ended INTEGER, updated_ms INTEGER, record TEXT, PRIMARY KEY(id, role));"
 	"CREATE INDEX IF NOT EXISTS migrations_updated ON migrations(updated_ms);"
@@ -82,7 +86,51 @@ static const char *const sql[STATEMENTS] = {
 struct journal {
 	sqlite3 *db;                    /* owned */
 	sqlite3_stmt *stmt[STATEMENTS]; /* owned */
+	sqlite3 *copier;  /* owned; of journal_sync()'s thread: moves the WAL into db */
+	int wal_fd;       /* owned; the same */
+	bool sync_failed; /* the same */
+	_Atomic uint64_t written;
+	_Atomic int wal_pages;
 };
+
+/* SQLite's word that a write is in the WAL; with it, nothing but copy_wal() empties that. */
+static int on_written(void *arg, sqlite3 *db, const char *name, int wal_pages)
+{
+	struct journal *j = arg;
+
+	(void)db;
+	(void)name;
+	j->wal_pages = wal_pages;
+	j->written++;
+	return SQLITE_OK;
+}
+
+static int open_db(const char *path, sqlite3 **ret_db)
+{
+	int rc = sqlite3_open(path, ret_db);
+
+	if (rc)
+		return rc;
+	sqlite3_busy_timeout(*ret_db, BUSY_MS);
+	return sqlite3_exec(*ret_db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", NULL,
+			    NULL, NULL);
+}
+
+static int open_files(struct journal *j, const char *path)
+{
+	char *wal AUTO_FREE = strf("%s-wal", path);
+	int rc = open_db(path, &j->db);
+
+	if (!rc)
+		rc = sqlite3_exec(j->db, schema, NULL, NULL, NULL);
+	if (!rc)
+		rc = open_db(path, &j->copier);
+	if (rc)
+		return rc;
+	sqlite3_wal_hook(j->db, on_written, j);
+	j->wal_fd = wal ? open(wal, O_RDWR | O_CLOEXEC) : -1;
+	return j->wal_fd < 0 ? SQLITE_CANTOPEN : SQLITE_OK;
+}
 
 int journal_open(const char *state_dir, struct journal **ret_journal, char **ret_error)
 {
@@ -90,19 +138,18 @@ int journal_open(const char *state_dir, struct journal **ret_journal, char **ret
 	struct journal *j = calloc(1, sizeof *j);
 	int rc;
 
-	if (!j || !path)
+	if (!j || !path) {
+		free(j);
 		return -ENOMEM;
-	mkdir(state_dir, 0700);
-	rc = sqlite3_open(path, &j->db);
-	if (!rc) {
-		sqlite3_busy_timeout(j->db, 2000);
-		rc = sqlite3_exec(j->db, schema, NULL, NULL, NULL);
 	}
+	j->wal_fd = -1;
+	mkdir(state_dir, 0700);
+	rc = open_files(j, path);
 	for (int i = 0; !rc && i < STATEMENTS; i++)
 		rc = sqlite3_prepare_v3(j->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &j->stmt[i],
 					NULL);
 	if (rc) {
-		*ret_error = strf("cannot open the journal %s: %s", path, sqlite3_errmsg(j->db));
+		*ret_error = strf("cannot open the journal %s: %s", path, sqlite3_errstr(rc));
 		journal_close(j);
 		return -EIO;
 	}
@@ -116,8 +163,39 @@ void journal_close(struct journal *j)
 		return;
 	for (int i = 0; i < STATEMENTS; i++)
 		sqlite3_finalize(j->stmt[i]);
+	sqlite3_close(j->copier);
 	sqlite3_close(j->db);
+	if (j->wal_fd >= 0)
+		close(j->wal_fd);
 	free(j);
+}
+
+uint64_t journal_written(const struct journal *j)
+{
+	return j->written;
+}
+
+static int copy_wal(struct journal *j, int mode)
+{
+	return sqlite3_wal_checkpoint_v2(j->copier, NULL, mode, NULL, NULL) ? -EIO : 0;
+}
+
+int journal_sync(struct journal *j)
+{
+	int rc;
+
+	/* What the kernel could not write once, it takes for written afterwards, in the WAL: it is
+	 * written anew, to the database. */
+	if (j->sync_failed)
+		rc = copy_wal(j, SQLITE_CHECKPOINT_TRUNCATE);
+	else
+		rc = fdatasync(j->wal_fd) ? -errno : 0;
+	j->sync_failed = rc;
+	if (rc)
+		log_error("journal: cannot be made durable: %s", strerror(-rc));
+	else if (j->wal_pages >= CHECKPOINT_PAGES)
+		copy_wal(j, SQLITE_CHECKPOINT_PASSIVE);
+	return rc;
 }
 
 static sqlite3_stmt *start(struct journal *j, enum statement s)

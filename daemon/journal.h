@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Durable state: SQLite in WAL mode, synchronous=FULL. What a function has returned 0 for survives
- * kill -9 and a power cut. */
+/* Durable state: SQLite in WAL mode. What a function has returned 0 for survives kill -9, and a
+ * power cut once journal_sync() has returned 0 after it (daemon/durable.h calls it). One thread
+ * writes and reads; another one syncs. */
 #ifndef IBVMIG_DAEMON_JOURNAL_H
 #define IBVMIG_DAEMON_JOURNAL_H
 
@@ -22,6 +23,13 @@ struct journal_step {
 
 int journal_open(const char *state_dir, struct journal **ret_journal, char **ret_error);
 void journal_close(struct journal *j);
+
+/* How many writes there have been. Any thread. */
+uint64_t journal_written(const struct journal *j);
+/* Blocks until all that was written before the call is on the disk: fdatasync() of the WAL, which
+ * SQLite leaves out with synchronous=NORMAL. One thread at a time, not necessarily the writer. 0 or
+ * -errno: nothing that was written since the last 0 can be relied on. */
+int journal_sync(struct journal *j);
 
 int journal_step(struct journal *j, const struct journal_step *s);
 /* What happened to a VM outside of migrations. */

@@ -7,6 +7,7 @@
 #include "common/util.h"
 #include "daemon/cold.h"
 #include "daemon/daemon.h"
+#include "daemon/durable.h"
 #include "daemon/events.h"
 #include "daemon/journal.h"
 #include "daemon/lease.h"
@@ -124,6 +125,8 @@ bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migra
 
 /* ---- the record ---- */
 
+static void saved(void *arg, int rc);
+
 static int write_journal(struct migration *m, const char *note)
 {
 	struct json_object *record AUTO_JSON = migrate_record(m);
@@ -140,7 +143,13 @@ static int write_journal(struct migration *m, const char *note)
 		.mono_us = now_us(),
 	};
 
-	return journal_step(m->d->journal, &s);
+	int rc = journal_step(m->d->journal, &s);
+
+	if (!rc) {
+		m->saving++;
+		durable_then(m->d->durable, saved, m);
+	}
+	return rc;
 }
 
 static void publish(struct migration *m, const char *note)
@@ -331,6 +340,28 @@ void migrate_fail(struct migration *m, int rc, const char *fmt, ...)
 	migrate_drive(m);
 }
 
+/* Its record is not durable. Before COMMIT it goes no further; but QEMU, once released, may be
+ * through at any moment, and the destination's SWITCH can be done twice. */
+static void not_durable(struct migration *m, int rc)
+{
+	bool released = m->role == DST && m->state == M_ATTACH;
+
+	if (m->back || m->committed || m->ended || m->state == M_CANCEL || released)
+		return;
+	migrate_error(m, rc, "the journal cannot be written; is the disk full?");
+	step_failed(m);
+}
+
+static void saved(void *arg, int rc)
+{
+	struct migration *m = arg;
+
+	m->saving--;
+	if (rc)
+		not_durable(m, rc);
+	migrate_drive(m);
+}
+
 /* ---- the driver ---- */
 
 static void advance(struct migration *m)
@@ -343,13 +374,8 @@ static void advance(struct migration *m)
 		bool save = m->state == M_DETACH && m->file;
 		int rc = set_state(m, save ? M_SAVED : row->next, false, NULL);
 
-		/* Not durable: do not go on before COMMIT; but QEMU, once released, may be through
-		 * at any moment, and the destination's SWITCH can be done twice. */
-		bool released = m->role == DST && m->state == M_ATTACH;
-		if (rc && !m->committed && !m->ended && !released) {
-			migrate_error(m, rc, "the journal cannot be written; is the disk full?");
-			step_failed(m);
-		}
+		if (rc)
+			not_durable(m, rc);
 	} else {
 		row = row_before(m->role, m->state);
 		set_state(m, row ? row->state : M_ABORTED, true, row ? NULL : m->reason);
@@ -363,7 +389,7 @@ static int run_step(struct migration *m)
 	/* What was under way when it failed must be over before it is undone. */
 	if ((m->back || m->state == M_CANCEL) && !m->step.started && m->inflight)
 		return STEP_WAIT;
-	if (m->step.resting)
+	if (m->saving || m->step.resting)
 		return STEP_WAIT;
 	if (m->back)
 		return row->undo ? row->undo(m) : STEP_DONE;
@@ -509,7 +535,7 @@ static void collect(struct daemon *d)
 	for (struct migration **p = &d->migrations; *p;) {
 		struct migration *m = *p;
 
-		if (++kept <= MIGRATE_KEPT || !m->ended || m->inflight || m->driving) {
+		if (++kept <= MIGRATE_KEPT || !m->ended || m->inflight || m->saving || m->driving) {
 			p = &m->next;
 			continue;
 		}

@@ -126,6 +126,7 @@ struct migration {
 	struct migrate_step step;
 	uint64_t serial;   /* of the step; a job of an older one is ignored */
 	unsigned inflight; /* jobs and agent requests under way */
+	unsigned saving;   /* writes of its record that are not durable yet */
 	unsigned pending;  /* of them, those that the step waits for together */
 	int pending_rc;
 	char pending_error[HTTP_ERROR_MAX];
@@ -187,7 +188,8 @@ void migrate_ask_agent(struct migration *m, struct vm *vm, struct json_object *m
 /* The destination walks back, because the VM does not come: the source's word, or the VM's end. */
 void migrate_give_up(struct migration *m, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Writes the record without a change of state. 0 or -errno: it is not durable. */
+/* Writes the record without a change of state; no step runs until it is durable. 0 or -errno: it
+ * cannot be written. */
 int migrate_save(struct migration *m, const char *note);
 /* Runs the step again after a while. */
 void migrate_poll(struct migration *m, unsigned after_ms);

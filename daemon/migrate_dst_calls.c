@@ -9,6 +9,7 @@
 #include "daemon/defer.h"
 #include "daemon/domain.h"
 #include "daemon/domain_saved.h"
+#include "daemon/durable.h"
 #include "daemon/job.h"
 #include "daemon/migrate_step.h"
 #include "daemon/settings.h"
@@ -231,7 +232,7 @@ void dst_on_unswitch(struct http_request *req)
 	if (m->parked)
 		m->waiting = req->exchange;
 	else
-		http_reply(req->exchange, 200, NULL);
+		durable_reply(m->d->durable, req->exchange, 200, NULL);
 	migrate_drive(m);
 }
 
@@ -241,9 +242,9 @@ void dst_on_abort(struct http_request *req)
 
 	if (!m || refuse_committed(req, m))
 		return;
-	http_reply(req->exchange, 200, NULL);
 	if (!m->ended && !m->back)
 		migrate_give_up(m, "%s", json_opt_str(req->body, "reason", "cancelled"));
+	durable_reply(m->d->durable, req->exchange, 200, NULL);
 }
 
 /* ---- answers ---- */
@@ -274,20 +275,20 @@ void migrate_answer_waiting(struct migration *m, int rc)
 		return;
 	if (rc == -EIO && m->role == ROLE_DESTINATION && m->state == M_PREPARE && !m->from.url[0] &&
 	    str_eq(m->reason, "it runs without a VF at its source")) {
-		http_reply(x, 200, NULL);
+		durable_reply(m->d->durable, x, 200, NULL);
 	} else if (rc && m->role == ROLE_SOURCE) {
 		http_fail(x, 409, "refused", "%s", m->reason);
 	} else if (rc) {
 		http_fail(x, 409, "refused", "ibvmig: VM %s: %s", m->vm_name, m->reason);
 	} else if (m->role == ROLE_SOURCE) {
-		http_reply(x, 200, src_prepare_answer(m));
+		durable_reply(m->d->durable, x, 200, src_prepare_answer(m));
 	} else {
 		o = json_object_new_object();
 		if (json_opt(m->data, "move"))
 			json_set(o, "move", json_object_get(json_opt(m->data, "move")));
 		if (m->state == M_PREPARE && m->hook_xml)
 			json_set_str(o, "xml", m->hook_xml);
-		http_reply(x, 200, o);
+		durable_reply(m->d->durable, x, 200, o);
 	}
 }
 

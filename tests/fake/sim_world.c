@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #define START_S 60
+#define SYNC_US (5 * SIM_MS)
 
 struct sim_host sim_hosts[SIM_HOSTS] = {
 	{.name = "hosta", .url = "http://10.0.0.1:7611"},
@@ -34,10 +35,17 @@ static ssize_t failing_pwrite(int fd, const void *data, size_t n, off_t at)
 	return pwrite(fd, data, n, at);
 }
 
-static int cheap_fsync(int fd)
+/* What a daemon waits for the disk: no power cut happens here, but it is the time in which others'
+ * events come. */
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
 {
 	(void)fd;
-	return 0; /* no power cut happens here */
+	sim_sleep(SYNC_US);
+	if (!sim_self || !sim_self->disk_errno)
+		return 0;
+	errno = sim_self->disk_errno;
+	return -1;
 }
 
 static void play_disks(void)
@@ -46,7 +54,6 @@ static void play_disks(void)
 
 	vfs->xSetSystemCall(vfs, "pwrite", (sqlite3_syscall_ptr)failing_pwrite);
 	vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)failing_pwrite);
-	vfs->xSetSystemCall(vfs, "fsync", (sqlite3_syscall_ptr)cheap_fsync);
 }
 
 /* ---- daemons ---- */

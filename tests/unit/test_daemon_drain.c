@@ -16,6 +16,7 @@
 #include "common/work.h"
 #include "daemon/daemon.h"
 #include "daemon/drain.h"
+#include "daemon/durable.h"
 #include "daemon/drained.h"
 #include "daemon/journal.h"
 #include "daemon/settings.h"
@@ -615,7 +616,8 @@ static int setup(void **state)
 	http_client_init();
 	if (!mkdtemp(state_dir) || journal_open(state_dir, &d.journal, &error))
 		return -1;
-	if (loop_new(&d.loop) || work_pool_new(d.loop, 8, &d.pool) || drain_new(&d, &d.drains) ||
+	if (loop_new(&d.loop) || durable_new(d.loop, d.journal, &d.durable) ||
+	    work_pool_new(d.loop, 8, &d.pool) || drain_new(&d, &d.drains) ||
 	    serve("own", routes, &d, base, &own_server))
 		return -1;
 	for (int i = 0; i < HOSTS; i++) {
@@ -635,6 +637,7 @@ static int teardown(void **state)
 	(void)state;
 	drain_free(d.drains);
 	work_pool_free(d.pool);
+	durable_free(d.durable);
 	http_server_free(own_server);
 	unlink(base + 5);
 	for (int i = 0; i < HOSTS; i++) {

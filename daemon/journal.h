@@ -35,9 +35,11 @@ int journal_step(struct journal *j, const struct journal_step *s);
 /* What happened to a VM outside of migrations. */
 int journal_event(struct journal *j, const char *vm, const char *text);
 
-/* Records, newest first; only_open: those that have not ended. Owned by the caller, NULL on an
- * error. */
-struct json_object *journal_migrations(struct journal *j, bool only_open, unsigned limit);
+/* Records that have not ended, newest first, at most limit. Owned by the caller. */
+struct json_object *journal_open_migrations(struct journal *j, unsigned limit);
+/* All records, newest first, at most limit, to be sent on: an array of texts that nobody has
+ * parsed, so no field of it can be read. Owned by the caller. */
+struct json_object *journal_latest_migrations(struct journal *j, unsigned limit);
 /* {…record, "transitions":[…]} for each role of this id, or NULL. */
 struct json_object *journal_migration(struct journal *j, const char *id);
 struct json_object *journal_events(struct journal *j, unsigned limit);

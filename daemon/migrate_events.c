@@ -235,7 +235,7 @@ static void assume_started(struct migration *m)
 
 void migrate_load_open(struct daemon *d)
 {
-	struct json_object *list AUTO_JSON = journal_migrations(d->journal, true, RECOVER_MAX);
+	struct json_object *list AUTO_JSON = journal_open_migrations(d->journal, RECOVER_MAX);
 
 	for (size_t i = 0; i < json_object_array_length(list); i++) {
 		struct json_object *o = json_object_array_get_idx(list, i);

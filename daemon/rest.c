@@ -92,7 +92,7 @@ static void status_ready(void *arg)
 	json_set(o, "vfs", vf_status(&d->vfs));
 	json_set(o, "peers", peer_list(d->settings));
 	json_set(o, "vms", vm_list(d));
-	json_set(o, "migrations", journal_migrations(d->journal, false, 5));
+	json_set(o, "migrations", journal_latest_migrations(d->journal, 5));
 	http_reply(c->exchange, 200, o);
 	free(c);
 }
@@ -152,7 +152,7 @@ static void get_migrations(struct http_request *req)
 	struct daemon *d = req->user;
 	struct json_object *o = json_object_new_object();
 
-	json_set(o, "migrations", journal_migrations(d->journal, false, LIST_MAX));
+	json_set(o, "migrations", journal_latest_migrations(d->journal, LIST_MAX));
 	http_reply(req->exchange, 200, o);
 }
 

@@ -3,6 +3,7 @@
 #include "sm-helper/plugin_engine.h"
 #include "sm-helper/plugin_guid_smps.h"
 #include "sm-helper/plugin_homes.h"
+#include "sm-helper/plugin_keep.h"
 #include "sm-helper/plugin_master.h"
 #include "sm-helper/plugin_parked.h"
 #include "sm-helper/plugin_wire.h"
@@ -125,6 +126,7 @@ static void sweep_begins(struct plugin *p)
 	p->sweeping = true;
 	pthread_mutex_unlock(&p->gate);
 	atomic_fetch_add(&p->count.heavy_sweeps, 1);
+	keep_remember(p);
 	engines_wrap(p);
 }
 
@@ -410,7 +412,8 @@ static void plugin_report(void *arg, osm_epi_event_id_t event, void *data)
 		sweep_begins(p);
 		break;
 	case OSM_EVENT_ID_HEAVY_SWEEP_DONE: /* the discovery only; nothing is written yet */
-		master_swept(p);
+		if (!master_swept(p))
+			keep_swept(p);
 		break;
 	case OSM_EVENT_ID_SUBNET_UP:
 		master_up(p);

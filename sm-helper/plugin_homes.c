@@ -10,7 +10,7 @@
 
 #define DOMAIN "ibvmig-homes"
 
-static int compare_keys(const void *a, const void *b)
+int homes_compare(const void *a, const void *b)
 {
 	const struct home_key *x = a, *y = b;
 
@@ -154,7 +154,7 @@ int homes_open(struct plugin *p)
 
 	if (!h)
 		return -ENOMEM;
-	cl_fmap_init(&h->map, compare_keys);
+	cl_fmap_init(&h->map, homes_compare);
 	for (unsigned i = 0; i < ARRAY_SIZE(h->seen_as); i++)
 		h->seen_as[i] = (uint16_t)i;
 	p->homes = h;

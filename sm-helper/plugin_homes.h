@@ -44,6 +44,9 @@ struct home_item {
 	struct home home;
 };
 
+/* Of two struct home_key: an order, as qsort() wants it. */
+int homes_compare(const void *a, const void *b);
+
 /* Reads the file. 0 or -ENOMEM; a line that makes no sense is logged and left out. */
 int homes_open(struct plugin *p);
 

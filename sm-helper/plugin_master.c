@@ -203,13 +203,15 @@ static void settle(struct plugin *p)
 		intent[r.intent], n, r.kept, r.doubled);
 }
 
-void master_swept(struct plugin *p)
+bool master_swept(struct plugin *p)
 {
 	osm_subn_t *subn = &p->osm->subn;
+	bool first;
 
 	cl_plock_excl_acquire(&p->osm->lock);
-	if (subn->sm_state == IB_SMINFO_STATE_DISCOVERING || subn->first_time_master_sweep ||
-	    subn->coming_out_of_standby) {
+	first = subn->sm_state == IB_SMINFO_STATE_DISCOVERING || subn->first_time_master_sweep ||
+		subn->coming_out_of_standby;
+	if (first) {
 		if (subn->opt.reassign_lids)
 			osm_log(&p->osm->log, OSM_LOG_ERROR,
 				"ibvmig: LIDs are left to OpenSM: reassign_lids is TRUE\n");
@@ -217,6 +219,7 @@ void master_swept(struct plugin *p)
 			settle(p);
 	}
 	cl_plock_release(&p->osm->lock);
+	return first;
 }
 
 void master_up(struct plugin *p)

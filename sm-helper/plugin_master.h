@@ -20,8 +20,8 @@ int plugin_intent(struct plugin *p, const struct sm_intent_request *req,
 		  struct sm_intent_reply *reply);
 
 /* A heavy sweep has found all ports and written nothing yet. If it is the first one as master,
- * OpenSM's file of LIDs is brought in line with the ports. */
-void master_swept(struct plugin *p);
+ * OpenSM's file of LIDs is brought in line with the ports; else false. */
+bool master_swept(struct plugin *p);
 
 /* A heavy sweep is over, and no batch has begun since: what was recorded before is settled. */
 void master_up(struct plugin *p);

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/plugin_keep.h"
+#include "sm-helper/plugin_homes.h"
+#include "common/util.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include <opensm/osm_db_pack.h>
+#include <opensm/osm_log.h>
+#include <opensm/osm_node.h>
+#include <opensm/osm_port.h>
+#include <opensm/osm_switch.h>
+
+/* What OpenSM's tables had at a place that a CA port hangs on. */
+struct kept {
+	struct home_key key;
+	uint64_t node_guid, port_guid;
+	uint16_t lid;
+};
+
+struct keep {
+	struct kept *place; /* owned; in the order of homes_compare() */
+	unsigned count;
+};
+
+/* What a sweep has found, by LID. */
+struct lids_seen {
+	uint16_t shown[UINT16_MAX + 1];          /* by how many ports */
+	bool places[UINT16_MAX + 1];             /* some place's own */
+	const osm_port_t *taken[UINT16_MAX + 1]; /* by the port that keeps it; NULL: by none */
+};
+
+static void keep_free(struct plugin *p)
+{
+	if (p->keep)
+		free(p->keep->place);
+	free(p->keep);
+	p->keep = NULL;
+}
+
+static int compare(const void *a, const void *b)
+{
+	return homes_compare(&((const struct kept *)a)->key, &((const struct kept *)b)->key);
+}
+
+static const struct kept *find(const struct kept *place, unsigned count, struct home_key key)
+{
+	struct kept like = {.key = key};
+
+	return count ? bsearch(&like, place, count, sizeof *place, compare) : NULL;
+}
+
+/* Where a CA port hangs; false: it is none, or not on a switch. */
+static bool place_of(const osm_port_t *port, struct home_key *ret_key)
+{
+	const osm_physp_t *peer = port->p_physp && !port->p_node->sw ? port->p_physp->p_remote_physp
+								     : NULL;
+
+	if (!peer || !peer->p_node->sw)
+		return false;
+	*ret_key = (struct home_key){cl_ntoh64(osm_node_get_node_guid(peer->p_node)),
+				     peer->port_num};
+	return true;
+}
+
+/* ---- before ---- */
+
+static unsigned add_known(struct plugin *p, struct kept *place)
+{
+	cl_qmap_t *map = &p->osm->subn.port_guid_tbl;
+	unsigned n = 0;
+
+	for (cl_map_item_t *i = cl_qmap_head(map); i != cl_qmap_end(map); i = cl_qmap_next(i)) {
+		const osm_port_t *port = (const osm_port_t *)i;
+		struct home_key key;
+
+		if (port->lid && place_of(port, &key))
+			place[n++] = (struct kept){key,
+						   cl_ntoh64(osm_node_get_node_guid(port->p_node)),
+						   cl_ntoh64(port->guid), cl_ntoh16(port->lid)};
+	}
+	qsort(place, n, sizeof *place, compare);
+	return n;
+}
+
+/* A place at which the last sweep saw nothing is as it was, as long as nobody else has its LID. */
+static unsigned add_unseen(struct plugin *p, struct kept *place, unsigned n)
+{
+	unsigned known = n;
+
+	for (unsigned i = 0; p->keep && i < p->keep->count; i++) {
+		const struct kept *old = &p->keep->place[i];
+
+		if (!find(place, known, old->key) &&
+		    !osm_get_port_by_lid_ho(&p->osm->subn, old->lid))
+			place[n++] = *old;
+	}
+	qsort(place, n, sizeof *place, compare);
+	return n;
+}
+
+static struct keep *remember(struct plugin *p)
+{
+	size_t room = cl_qmap_count(&p->osm->subn.port_guid_tbl) + (p->keep ? p->keep->count : 0);
+	struct keep *k = calloc(1, sizeof *k);
+
+	if (!k || !(k->place = calloc(room + 1, sizeof *k->place))) {
+		free(k);
+		return NULL; /* then OpenSM chooses LIDs as it does without us */
+	}
+	k->count = add_unseen(p, k->place, add_known(p, k->place));
+	return k;
+}
+
+void keep_remember(struct plugin *p)
+{
+	struct keep *k = NULL;
+
+	cl_plock_acquire(&p->osm->lock);
+	if (p->osm->subn.sm_state == IB_SMINFO_STATE_MASTER)
+		k = remember(p);
+	cl_plock_release(&p->osm->lock);
+	keep_free(p);
+	p->keep = k;
+}
+
+/* ---- after ---- */
+
+static uint16_t own_lid(const struct plugin *p, const struct kept *k)
+{
+	const struct home *h = homes_find(p, k->key);
+
+	return h && h->like ? h->own : k->lid;
+}
+
+static uint16_t file_lid(struct plugin *p, uint64_t guid)
+{
+	uint16_t min, max;
+
+	return osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, guid, &min, &max) ? 0 : min;
+}
+
+static uint16_t shown_lid(const osm_port_t *port)
+{
+	return cl_ntoh16(osm_physp_get_base_lid(port->p_physp));
+}
+
+static bool is_found(const osm_port_t *port)
+{
+	return port->discovery_count && port->p_physp;
+}
+
+static void see(struct plugin *p, struct lids_seen *s)
+{
+	cl_qmap_t *map = &p->osm->subn.port_guid_tbl;
+
+	for (cl_map_item_t *i = cl_qmap_head(map); i != cl_qmap_end(map); i = cl_qmap_next(i))
+		if (is_found((const osm_port_t *)i))
+			s->shown[shown_lid((const osm_port_t *)i)]++;
+	for (unsigned i = 0; i < p->keep->count; i++)
+		s->places[own_lid(p, &p->keep->place[i])] = true;
+}
+
+/* The LID of its place, if this port shows another GUID there than before, and OpenSM would give it
+ * another LID; else 0. A LID of a GUID alone, as a VM's dynamic one, goes where the GUID is. */
+static uint16_t lid_to_keep(struct plugin *p, const struct lids_seen *s, const osm_port_t *port,
+			    const struct kept *k)
+{
+	uint64_t guid = cl_ntoh64(port->guid);
+	uint16_t lid = shown_lid(port), own = own_lid(p, k), known = file_lid(p, guid);
+
+	if (guid == k->port_guid || lid != k->lid || own == known)
+		return 0;
+	if (s->taken[own] || s->shown[own] > (own == lid))
+		return 0;
+	return !known || s->places[known] ? own : 0;
+}
+
+static void log_kept(struct plugin *p, const osm_port_t *port, const struct kept *k, uint16_t lid)
+{
+	osm_log(&p->osm->log, OSM_LOG_SYS,
+		"ibvmig: port %u of switch 0x%016" PRIx64 " shows 0x%016" PRIx64
+		" instead of 0x%016" PRIx64 " and keeps LID %u\n",
+		k->key.switch_port, k->key.switch_guid, cl_ntoh64(port->guid), k->port_guid, lid);
+}
+
+/* The home of a place outlives the GUID that it shows. */
+static void keep_home(struct plugin *p, const osm_port_t *port, const struct kept *k, uint16_t lid)
+{
+	const struct home *h = homes_find(p, k->key);
+
+	if (!h)
+		homes_put(p, &(struct home){k->key, k->node_guid, k->port_guid, lid, lid, 0});
+	else if (h->port_guid == cl_ntoh64(port->guid) && h->lid == lid && !h->like)
+		homes_drop(p, k->key);
+}
+
+static void keep_lid(struct plugin *p, struct lids_seen *s, const osm_port_t *port,
+		     const struct kept *k, uint16_t lid)
+{
+	osm_lid_mgr_t *m = &p->osm->sm.lid_mgr;
+	uint16_t known = file_lid(p, cl_ntoh64(port->guid));
+
+	if (known && !s->taken[known])
+		memset(m->used_lids + known, 0, plugin_lids(p));
+	s->taken[lid] = port;
+	memset(m->used_lids + lid, 1, plugin_lids(p));
+	osm_db_guid2lid_set(m->p_g2l, cl_ntoh64(port->guid), lid,
+			    (uint16_t)(lid + plugin_lids(p) - 1));
+	log_kept(p, port, k, lid);
+	keep_home(p, port, k, lid);
+}
+
+/* Entries of GUIDs whose LID their place has kept. */
+static void drop_past(struct plugin *p, const struct lids_seen *s)
+{
+	osm_db_domain_t *file = p->osm->sm.lid_mgr.p_g2l;
+	cl_qlist_t guids;
+
+	cl_qlist_init(&guids);
+	osm_db_guid2lid_guids(file, &guids);
+	while (!cl_is_qlist_empty(&guids)) {
+		osm_db_guid_elem_t *e = (osm_db_guid_elem_t *)cl_qlist_remove_head(&guids);
+		const osm_port_t *keeper = s->taken[file_lid(p, e->guid)];
+
+		if (keeper && cl_ntoh64(keeper->guid) != e->guid)
+			osm_db_guid2lid_delete(file, e->guid);
+		free(e);
+	}
+}
+
+static void keep_lids(struct plugin *p, struct lids_seen *s)
+{
+	cl_qmap_t *map = &p->osm->subn.port_guid_tbl;
+	bool any = false;
+
+	see(p, s);
+	for (cl_map_item_t *i = cl_qmap_head(map); i != cl_qmap_end(map); i = cl_qmap_next(i)) {
+		const osm_port_t *port = (const osm_port_t *)i;
+		const struct kept *k = NULL;
+		struct home_key key;
+		uint16_t lid;
+
+		if (is_found(port) && place_of(port, &key))
+			k = find(p->keep->place, p->keep->count, key);
+		if (!k || !(lid = lid_to_keep(p, s, port, k)))
+			continue;
+		keep_lid(p, s, port, k, lid);
+		any = true;
+	}
+	if (any)
+		drop_past(p, s);
+}
+
+void keep_swept(struct plugin *p)
+{
+	struct lids_seen *s AUTO_FREE = p->keep ? calloc(1, sizeof *s) : NULL;
+
+	if (!s || p->osm->subn.opt.reassign_lids)
+		return;
+	cl_plock_excl_acquire(&p->osm->lock);
+	keep_lids(p, s);
+	cl_plock_release(&p->osm->lock);
+	homes_store(p);
+}

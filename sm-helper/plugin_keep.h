@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A place keeps its LID while the GUID of its VF changes. The hosts set GUIDs before they call, and
+ * a heavy sweep may come in between: OpenSM would take what shows a parked GUID for a new port,
+ * keep the LID that it has for the vGUID, and give it a third one. So what OpenSM's tables say of
+ * each place is remembered when a sweep begins; where its port still has that LID when all ports
+ * are found, that is the LID of the GUID that it shows by then. LIDs change places in batches only.
+ */
+#ifndef IBVMIG_SM_PLUGIN_KEEP_H
+#define IBVMIG_SM_PLUGIN_KEEP_H
+
+#include "sm-helper/plugin.h"
+
+/* A heavy sweep begins; no batch is under way. Takes OpenSM's lock. */
+void keep_remember(struct plugin *p);
+
+/* It has found all ports and written nothing yet: guid2lid, and the homes of the places, follow the
+ * GUIDs. Not for the first sweep as master (plugin_master.h). Takes OpenSM's lock. */
+void keep_swept(struct plugin *p);
+
+#endif

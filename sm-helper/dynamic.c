@@ -114,54 +114,90 @@ uint64_t dynamic_like(const struct ops *o, const struct reg_vf *at)
 	return host == end ? at->parked_guid : o->fabric.end[host].port_guid;
 }
 
+struct told {
+	struct reg_entry x;
+	struct sm_target target;
+};
+
 struct restate {
 	const struct ops *o;
-	struct sm_target *target; /* owned */
+	struct told *vm; /* owned */
 	unsigned count;
 };
+
+static struct sm_target target_of(const struct ops *o, const struct reg_entry *x)
+{
+	const struct fabric_end *end = &o->fabric.end[fabric_find_end(&o->fabric, x->vguid)];
+
+	if (end->lid != x->lid)
+		log_notice("vGUID 0x%016" PRIx64 " of %s: LID %u is to be %u again", x->vguid,
+			   x->name, end->lid, x->lid);
+	return (struct sm_target){
+		.switch_guid = x->at.switch_guid,
+		.switch_port = x->at.switch_port,
+		.node_guid = end->node_guid,
+		.port_guid = x->vguid,
+		.parked_guid = x->at.parked_guid,
+		.like_guid = dynamic_like(o, &x->at),
+		.lid = x->lid,
+		.own_lid = x->at.lid,
+	};
+}
 
 static void add(void *arg, const struct reg_entry *x)
 {
 	struct restate *r = arg;
-	const struct fabric *f = &r->o->fabric;
-	uint32_t end = fabric_find_end(f, x->vguid);
-	struct sm_target *grown;
+	struct told *grown;
 	struct reg_vf seen = {0};
 
-	if (x->mode != ADDRESS_DYNAMIC || x->intent != REG_NONE || end == FABRIC_NONE ||
+	if (x->mode != ADDRESS_DYNAMIC || x->intent != REG_NONE ||
 	    !ops_locate(r->o, x->vguid, &seen) || !ops_same_place(&seen, &x->at) ||
-	    !(grown = realloc(r->target, (r->count + 1) * sizeof *grown)))
+	    !(grown = realloc(r->vm, (r->count + 1) * sizeof *grown)))
 		return;
-	if (f->end[end].lid != x->lid)
-		log_notice("vGUID 0x%016" PRIx64 " of %s: LID %u is to be %u again", x->vguid,
-			   x->name, f->end[end].lid, x->lid);
-	r->target = grown;
-	grown[r->count++] = (struct sm_target){
-		.switch_guid = x->at.switch_guid,
-		.switch_port = x->at.switch_port,
-		.node_guid = f->end[end].node_guid,
-		.port_guid = x->vguid,
-		.parked_guid = x->at.parked_guid,
-		.like_guid = dynamic_like(r->o, &x->at),
-		.lid = x->lid,
-	};
+	r->vm = grown;
+	grown[r->count++] = (struct told){*x, target_of(r->o, x)};
 }
 
-void dynamic_restate(struct ops *o)
+/* One batch; which LIDs wait at the VFs goes into the registry where that did not know. */
+static int restate(struct ops *o, struct told *vm, unsigned n, struct sm_assign_reply *reply,
+		   struct op_error *e)
+{
+	struct sm_target target[SM_ASSIGN_MAX];
+	bool unknown;
+	int rc;
+
+	for (unsigned i = 0; i < n; i++)
+		target[i] = vm[i].target;
+	if ((rc = ops_assign(o, target, n, 0, reply, &unknown, e)))
+		return rc;
+	for (unsigned i = 0; i < n; i++) {
+		if (vm[i].x.at.lid == reply->own_lid[i])
+			continue;
+		vm[i].x.at.lid = reply->own_lid[i];
+		registry_put(o->registry, &vm[i].x);
+	}
+	return 0;
+}
+
+int dynamic_restate(struct ops *o, struct op_error *e)
 {
 	struct sm_assign_reply *reply AUTO_FREE = malloc(sizeof *reply);
 	struct restate r = {.o = o};
-	struct op_error e;
-	bool unknown;
+	struct op_error why;
+	int rc = 0;
 
 	if (reply)
 		registry_each(o->registry, add, &r);
-	for (unsigned i = 0, n; i < r.count; i += n) {
+	for (unsigned i = 0, n; rc != -EHOSTDOWN && i < r.count; i += n) {
 		n = r.count - i < SM_ASSIGN_MAX ? r.count - i : SM_ASSIGN_MAX;
-		if (ops_assign(o, r.target + i, n, 0, reply, &unknown, &e))
+		if ((rc = restate(o, r.vm + i, n, reply, &why)))
 			log_error("LIDs or routes of %u VMs, 0x%016" PRIx64
 				  " first, may not be those of the registry: %s",
-				  n, r.target[i].port_guid, e.detail);
+				  n, r.vm[i].x.vguid, why.detail);
 	}
-	free(r.target);
+	free(r.vm);
+	if (rc != -EHOSTDOWN)
+		return 0;
+	*e = why;
+	return rc;
 }

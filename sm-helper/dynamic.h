@@ -22,8 +22,9 @@ int dynamic_take(struct lids *lids, unsigned lmc, uint16_t *ret_lid, struct op_e
  * the VF's own, which it has when no VM does: parked_guid. */
 uint64_t dynamic_like(const struct ops *o, const struct reg_vf *at);
 
-/* Tells OpenSM again which LIDs are copies of which, in few batches: what it knows already costs
- * nothing. What cannot be told is logged. o->fabric is stale afterwards. */
-void dynamic_restate(struct ops *o);
+/* Tells OpenSM again which LIDs are copies of which, and which wait at their VFs, in few batches:
+ * what it knows already costs nothing. o->fabric is stale afterwards. 0; -EHOSTDOWN with *e:
+ * nothing may be changed now, to be called again. What is refused otherwise is logged. */
+int dynamic_restate(struct ops *o, struct op_error *e);
 
 #endif

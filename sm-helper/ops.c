@@ -234,6 +234,13 @@ bool ops_same_place(const struct reg_vf *a, const struct reg_vf *b)
 	return a->switch_guid == b->switch_guid && a->switch_port == b->switch_port;
 }
 
+uint16_t ops_lid_at(const struct ops *o, const struct reg_vf *at)
+{
+	uint32_t end = fabric_end_at(&o->fabric, at->switch_guid, at->switch_port);
+
+	return end == FABRIC_NONE ? 0 : o->fabric.end[end].lid;
+}
+
 /* The directed route from our own port to a switch, and on through port `on` if it is not 0. */
 static int route_to(struct ops *o, uint64_t switch_guid, unsigned on, struct probe_route *ret_route,
 		    struct op_error *e)
@@ -316,7 +323,8 @@ int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned 
 	return 0;
 }
 
-int ops_begin(struct ops *o, struct op_error *e)
+/* OpenSM is master and ready, and the registry is the newest. */
+static int lead(struct ops *o, struct op_error *e)
 {
 	char text[CLIENT_ERROR_MAX];
 	int rc = ops_refresh(o, e);
@@ -324,11 +332,22 @@ int ops_begin(struct ops *o, struct op_error *e)
 	if (!rc && o->peer && (rc = peer_lead(o->peer, text)))
 		return ops_fail(e, rc == -EPERM ? -EHOSTDOWN : rc, 503,
 				rc == -EPERM ? "sm-not-master" : "registry-unsure", "%s", text);
-	if (rc || o->reconciled)
-		return rc;
-	rc = ops_settle(o, e);
+	return rc;
+}
+
+static int settle_once(struct ops *o, struct op_error *e)
+{
+	int rc = o->reconciled ? 0 : ops_settle(o, e);
+
 	o->reconciled = !rc;
 	return rc;
+}
+
+int ops_begin(struct ops *o, struct op_error *e)
+{
+	int rc = lead(o, e);
+
+	return rc ? rc : settle_once(o, e);
 }
 
 /* OpenSM may have forgotten what ports show, in a state that it was not told in. */
@@ -377,14 +396,17 @@ static void look_for_others(struct ops *o)
 int ops_reconcile(struct ops *o, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	int rc = ops_begin(o, e);
+	int rc = lead(o, e);
 
-	if (rc || (rc = restate(o, e)) || !o->peer)
+	if (rc)
 		return rc;
-	peer_mend(o->peer);
-	notice_standby(o);
-	look_for_others(o);
-	return 0;
+	if (o->peer) { /* first: what is to be settled may need one who can be told, or nobody */
+		peer_mend(o->peer);
+		notice_standby(o);
+		look_for_others(o);
+	}
+	rc = settle_once(o, e);
+	return rc ? rc : restate(o, e);
 }
 
 bool ops_may_change(struct ops *o)

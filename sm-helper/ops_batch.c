@@ -104,9 +104,7 @@ static int begin(struct batch *b, const struct batch_kind *kind, struct op_error
 
 	for (unsigned i = 0; !rc && i < b->count; i++)
 		rc = begin_move(b, kind, i, e);
-	for (unsigned i = 0; !rc && i < b->count; i++)
-		if (!b->there[i])
-			rc = kind->find(b, i, e);
+	rc = rc ? rc : kind->find(b, e);
 	b->res.moves = b->count;
 	if (!rc && b->going && registry_put_all(b->o->registry, b->x, b->count))
 		rc = ops_fail_registry(e, -EIO);

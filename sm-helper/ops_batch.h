@@ -37,8 +37,8 @@ struct batch {
 /* What differs. With ops.lock held; 0, or -errno with *e filled. */
 struct batch_kind {
 	bool chains; /* a VM may go where another one of the batch leaves */
-	/* The destination of move i, as o->fabric has it, into x[i].to. */
-	int (*find)(struct batch *b, unsigned i, struct op_error *e);
+	/* The destinations of those that are going, as o->fabric has them, into x[].to. */
+	int (*find)(struct batch *b, struct op_error *e);
 	/* All moves, verified, or none, and res but for its times. *ret_unknown: the outcome is not
 	 * known. What ops_again() lets pass is tried again. */
 	int (*carry_out)(struct batch *b, bool *ret_unknown, struct op_error *e);

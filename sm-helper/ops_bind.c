@@ -174,6 +174,7 @@ static int try_bind(struct ops *o, struct reg_entry *x, bool is_new, bool *ret_u
 		.port_guid = x->vguid,
 		.parked_guid = x->at.parked_guid,
 		.lid = x->lid,
+		.own_lid = x->at.lid,
 	};
 	struct sm_assign_reply r;
 	int rc;
@@ -188,6 +189,7 @@ static int try_bind(struct ops *o, struct reg_entry *x, bool is_new, bool *ret_u
 	    (rc = ops_assign(o, &t, 1, 0, &r, ret_unknown, e)))
 		return rc;
 	x->lid = r.lid[0];
+	x->at.lid = x->mode == ADDRESS_DYNAMIC ? r.own_lid[0] : 0;
 	if (!x->at.parked_node) /* a VF's node GUID keeps its distance from the port GUID */
 		x->at.parked_node = x->at.parked_guid - (x->vguid - t.node_guid);
 	return 0;
@@ -220,6 +222,7 @@ static int bind_dynamic(struct ops *o, struct reg_entry *x, bool *ret_unknown, s
 	int rc = dynamic_lids(o, &lids, e);
 
 	x->mode = ADDRESS_DYNAMIC;
+	x->at.lid = ops_lid_at(o, &x->at);
 	while (!rc && !(rc = dynamic_take(&lids, dynamic_lmc(o), &x->lid, e))) {
 		rc = bind_new(o, x, ret_unknown, e);
 		if (rc != -EADDRINUSE)
@@ -254,6 +257,7 @@ static int unbind_own(struct ops *o, const struct reg_entry *x, bool *ret_unknow
 		.node_guid = x->at.parked_node,
 		.port_guid = x->at.parked_guid,
 		.parked_guid = x->at.parked_guid,
+		.own_lid = x->at.lid,
 	};
 	struct sm_assign_reply r;
 

@@ -69,6 +69,8 @@ int ops_record_bind(struct ops *o, struct reg_entry *x, struct op_error *e);
 /* Where OpenSM sees this port GUID: fills the switch of *ret_vf; false: nowhere. */
 bool ops_locate(const struct ops *o, uint64_t port_guid, struct reg_vf *ret_vf);
 bool ops_same_place(const struct reg_vf *a, const struct reg_vf *b);
+/* The LID of the port at this place, as OpenSM has it; 0: there is none. */
+uint16_t ops_lid_at(const struct ops *o, const struct reg_vf *at);
 
 /* Asks the VF itself which GUIDs it shows; they must be `guid`, or it is a 409 that says what to
  * do. Returns its node GUID. */

@@ -68,6 +68,54 @@ static struct reg_vf *final_place(struct batch *b, unsigned i)
 	return b->there[i] ? &b->x[i].at : &b->x[i].to;
 }
 
+/* The LID for the place that VM i has left: that of the VF where it goes, or, if that one is left
+ * by another VM of the batch as well, of the VF where that goes, and so on. 0: the plugin knows (a
+ * sweep has given the place one; or it waits where a dynamic LID leaves, *ret_waits as far as is
+ * known). */
+static uint16_t lid_left(struct batch *b, unsigned i, uint16_t *ret_waits)
+{
+	uint16_t first = b->x[i].lid, lid = 0;
+
+	*ret_waits = 0;
+	for (unsigned hops = 0, next = i; hops < b->count && next < b->count; hops++) {
+		if (b->x[next].mode == ADDRESS_DYNAMIC) {
+			*ret_waits = b->x[next].at.lid;
+			return 0;
+		}
+		lid = ops_lid_at(b->o, final_place(b, next));
+		for (next = 0; next < b->count && b->x[next].lid != lid;)
+			next++;
+	}
+	return lid == first ? 0 : lid;
+}
+
+/* The LID that waits where VM i goes with its dynamic one; 0: not known. */
+static uint16_t lid_waiting(struct batch *b, unsigned i)
+{
+	const struct reg_vf *to = final_place(b, i);
+	uint16_t lid = ops_lid_at(b->o, to), waits;
+
+	for (unsigned k = 0; k < b->count; k++)
+		if (!b->there[k] && same_vf(&b->x[k].at, to)) {
+			lid = lid_left(b, k, &waits);
+			return lid ? lid : waits;
+		}
+	return lid == b->x[i].lid ? to->lid : lid;
+}
+
+static int find_destinations(struct batch *b, struct op_error *e)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < b->count; i++)
+		if (!b->there[i])
+			rc = find_destination(b, i, e);
+	for (unsigned i = 0; !rc && i < b->count; i++)
+		if (b->x[i].mode == ADDRESS_DYNAMIC)
+			final_place(b, i)->lid = lid_waiting(b, i);
+	return rc;
+}
+
 /* It must show the vGUID already. */
 static int add_vguid(struct batch *b, unsigned i, struct op_error *e)
 {
@@ -83,6 +131,7 @@ static int add_vguid(struct batch *b, unsigned i, struct op_error *e)
 		.parked_guid = at->parked_guid,
 		.like_guid = x->mode == ADDRESS_DYNAMIC ? dynamic_like(b->o, at) : 0,
 		.lid = x->lid,
+		.own_lid = at->lid,
 	};
 	rc = ops_check_shows(b->o, at, x->vguid, &t->node_guid, e);
 	if (!rc && !at->parked_node)
@@ -90,35 +139,12 @@ static int add_vguid(struct batch *b, unsigned i, struct op_error *e)
 	return rc;
 }
 
-static uint16_t lid_there(const struct ops *o, const struct reg_vf *at)
-{
-	uint32_t end = fabric_end_at(&o->fabric, at->switch_guid, at->switch_port);
-
-	return end == FABRIC_NONE ? 0 : o->fabric.end[end].lid;
-}
-
-/* The LID for the place that VM i has left: that of the VF where it goes, or, if that one is left
- * by another VM of the batch as well, of the VF where that goes, and so on. 0: the plugin knows
- * (LIDs of VMs leave none; or a sweep has given the place one). */
-static uint16_t lid_left(struct batch *b, unsigned i)
-{
-	uint16_t first = b->x[i].lid, lid = 0;
-
-	for (unsigned hops = 0, next = i; hops < b->count && next < b->count; hops++) {
-		if (b->x[next].mode == ADDRESS_DYNAMIC)
-			return 0;
-		lid = lid_there(b->o, final_place(b, next));
-		for (next = 0; next < b->count && b->x[next].lid != lid;)
-			next++;
-	}
-	return lid == first ? 0 : lid;
-}
-
 /* The place that VM i has left; if nobody of the batch comes there, it must show its own GUID. */
 static int add_left(struct batch *b, unsigned i, const struct reg_vf *at, uint64_t parked,
 		    struct op_error *e)
 {
 	struct sm_target *t = &b->target[b->targets];
+	uint16_t waits, lid = lid_left(b, i, &waits);
 
 	for (unsigned k = 0; k < b->count; k++)
 		if (ops_same_place(at, final_place(b, k)))
@@ -128,7 +154,8 @@ static int add_left(struct batch *b, unsigned i, const struct reg_vf *at, uint64
 		.switch_port = at->switch_port,
 		.port_guid = parked,
 		.parked_guid = parked,
-		.lid = lid_left(b, i),
+		.lid = lid,
+		.own_lid = waits,
 	};
 	b->targets++;
 	return ops_check_shows(b->o, at, parked, &t->node_guid, e);
@@ -149,12 +176,10 @@ static int add_strayed(struct batch *b, unsigned i, struct op_error *e)
 /* All places of the batch. */
 static int find_targets(struct batch *b, struct op_error *e)
 {
-	int rc = 0;
+	int rc;
 
 	b->targets = 0;
-	for (unsigned i = 0; !rc && i < b->count; i++)
-		if (!b->there[i])
-			rc = find_destination(b, i, e);
+	rc = find_destinations(b, e);
 	for (unsigned i = 0; !rc && i < b->count; i++)
 		rc = add_vguid(b, i, e);
 	for (unsigned i = 0; !rc && i < b->count; i++)
@@ -226,13 +251,15 @@ static void take_back(struct batch *b, struct op_error *e)
 	log_error("move: %s", e->detail);
 }
 
-static void fill_result(const struct batch *b, struct move_result *res)
+static void fill_result(struct batch *b, struct move_result *res)
 {
 	const struct sm_assign_reply *r = &b->reply;
 
 	for (unsigned i = 0; i < b->count; i++) {
 		res->move[i].lid_after = r->lid[i];
 		res->move[i].paths_changed = b->there[i] ? 0 : r->changed[i];
+		if (b->x[i].mode == ADDRESS_DYNAMIC)
+			final_place(b, i)->lid = r->own_lid[i];
 	}
 	res->lft_smps = r->lft_smps;
 	res->port_info_smps = r->port_info_smps;
@@ -311,7 +338,7 @@ int ops_move(struct ops *o, const struct move_request *m, unsigned count,
 {
 	static const struct batch_kind kind = {
 		.chains = true,
-		.find = find_destination,
+		.find = find_destinations,
 		.carry_out = carry_out,
 		.log = log_moves,
 	};

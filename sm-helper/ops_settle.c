@@ -25,8 +25,9 @@ static void collect(void *arg, const struct reg_entry *e)
 	grown[u->count++] = *e;
 }
 
-/* A bound vGUID whose LID is another one after a restart of OpenSM gets its own back. */
-static void restore_lid(struct ops *o, const struct reg_entry *x)
+/* A bound vGUID whose LID is another one after a restart of OpenSM gets its own back. -EHOSTDOWN:
+ * nothing may be changed now. */
+static int restore_lid(struct ops *o, const struct reg_entry *x, struct op_error *e)
 {
 	const struct fabric_end *end = &o->fabric.end[fabric_find_end(&o->fabric, x->vguid)];
 	struct sm_target t = {
@@ -38,18 +39,25 @@ static void restore_lid(struct ops *o, const struct reg_entry *x)
 		.lid = x->lid,
 	};
 	struct sm_assign_reply r;
-	struct op_error e;
+	struct op_error why;
 	uint16_t found = end->lid;
 	bool unknown;
+	int rc;
 
 	if (found == x->lid)
-		return;
-	if (ops_assign(o, &t, 1, 0, &r, &unknown, &e))
-		log_error("vGUID 0x%016" PRIx64 " of %s has LID %u instead of %u: %s", x->vguid,
-			  x->name, found, x->lid, e.detail);
-	else
+		return 0;
+	rc = ops_assign(o, &t, 1, 0, &r, &unknown, &why);
+	if (!rc) {
 		log_notice("vGUID 0x%016" PRIx64 " of %s: LID %u is %u again", x->vguid, x->name,
 			   found, x->lid);
+		return 0;
+	}
+	log_error("vGUID 0x%016" PRIx64 " of %s has LID %u instead of %u: %s", x->vguid, x->name,
+		  found, x->lid, why.detail);
+	if (rc != -EHOSTDOWN)
+		return 0;
+	*e = why;
+	return rc;
 }
 
 static bool is_shown_at(const struct ops *o, const struct reg_entry *x, const struct reg_vf *at)
@@ -135,8 +143,8 @@ static int restore_lids(struct ops *o, const struct undecided *u, struct op_erro
 
 		if (x->intent == REG_NONE && x->mode == ADDRESS_PREPOPULATED &&
 		    is_shown_at(o, x, &x->at))
-			restore_lid(o, x);
-		if (!o->epoch.instance)
+			rc = restore_lid(o, x, e);
+		if (!rc && !o->epoch.instance)
 			rc = ops_refresh(o, e);
 	}
 	return rc;
@@ -150,8 +158,8 @@ int ops_settle(struct ops *o, struct op_error *e)
 	rc = rc ? rc : settle_all(o, &u);
 	rc = rc ? rc : restore_lids(o, &u, e);
 	free(u.list);
+	rc = rc ? rc : dynamic_restate(o, e);
 	if (!rc) {
-		dynamic_restate(o);
 		o->stated = (struct client_epoch){0};
 		rc = ops_refresh(o, e);
 	}

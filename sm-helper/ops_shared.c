@@ -257,9 +257,14 @@ static int carry_out(struct batch *b, bool *ret_unknown, struct op_error *e)
 	return rc;
 }
 
-static int find_destination(struct batch *b, unsigned i, struct op_error *e)
+static int find_destinations(struct batch *b, struct op_error *e)
 {
-	return need_place(b->o, &b->x[i].to, e);
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < b->count; i++)
+		if (!b->there[i])
+			rc = need_place(b->o, &b->x[i].to, e);
+	return rc;
 }
 
 static void log_moves(const struct batch *b)
@@ -274,7 +279,7 @@ int shared_move(struct ops *o, const struct move_request *m, unsigned count,
 		struct move_result *ret_result, struct op_error *e)
 {
 	static const struct batch_kind kind = {
-		.find = find_destination,
+		.find = find_destinations,
 		.carry_out = carry_out,
 		.log = log_moves,
 	};

@@ -110,6 +110,7 @@ static struct json_object *target_json(const struct sm_target *t)
 	set_hex(o, "parked", t->parked_guid);
 	set_hex(o, "was_guid", t->was_guid);
 	json_set_u64(o, "was_lid", t->was_lid);
+	json_set_u64(o, "own_lid", t->own_lid);
 	return o;
 }
 
@@ -126,6 +127,7 @@ static int target_parse(struct json_object *o, struct sm_target *t, char *error)
 		.port_guid = json_need_guid(&r, "guid"),
 		.lid = (uint16_t)json_need_u64(&r, "lid", 0, IB_LID_UCAST_MAX),
 		.was_lid = (uint16_t)json_need_u64(&r, "was_lid", 0, IB_LID_UCAST_MAX),
+		.own_lid = (uint16_t)json_need_u64(&r, "own_lid", 0, IB_LID_UCAST_MAX),
 	};
 	if (parse_u64(json_need_str(&r, "was_guid"), 0, UINT64_MAX, &was) && !r.error)
 		return backend_fail(error, -EINVAL, "field \"was_guid\" is no GUID");

@@ -509,6 +509,7 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 	for (unsigned i = 0; i < b.count; i++) {
 		r->before[i] = b.place[i].before;
 		r->lid[i] = b.place[i].want.lid;
+		r->own_lid[i] = b.place[i].home.own;
 		paths_free(&b.paths[i]);
 	}
 	lfts_free(&b.lfts);

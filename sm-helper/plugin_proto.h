@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 10
+#define SM_PROTO_VERSION 11
 
 #define SM_ASSIGN_MAX      128 /* ports in one batch: 64 moves */
 #define SM_ENDPORTS_MAX    256
@@ -164,8 +164,10 @@ struct sm_target {
 				 place's own LID waits; 0: it is no copy */
 	uint16_t lid;         /* 0: the one that the place has now, or of its own after a copy */
 	uint16_t was_lid;     /* likewise */
+	uint16_t own_lid; /* of a copy, or without `lid`: which LID is the place's own, as far as
+			     ibvmig-sm knows; counts where OpenSM does not know it. 0: not known */
 	uint8_t switch_port;
-	uint8_t pad[3];
+	uint8_t pad;
 };
 
 struct sm_assign_request {
@@ -221,6 +223,7 @@ struct sm_assign_reply {
 							     where nothing was changed */
 	struct sm_target before[SM_ASSIGN_MAX]; /* what stood at each place; request's order */
 	uint16_t lid[SM_ASSIGN_MAX];            /* what each place has now */
+	uint16_t own_lid[SM_ASSIGN_MAX];        /* its own one: another where `lid` is a copy */
 	uint16_t changed[SM_ASSIGN_MAX];        /* of paths_changed, those of its GUID */
 	uint32_t path_count;                    /* the first of paths_changed */
 	uint32_t switch_info_smps;         /* LinearFDBTop of switches whose tables got longer */

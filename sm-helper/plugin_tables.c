@@ -21,19 +21,6 @@ static osm_port_t *find_like(struct plugin *p, const struct place *place, uint64
 	return peer && peer->p_node->sw == place->sw && port != place->port ? port : NULL;
 }
 
-/* The LID that waits while the place shows a copy: that which it has; or, if a sweep has seen the
- * vGUID here before we were told, that which OpenSM still keeps for the parked GUID. 0: none. */
-static uint16_t waiting_lid(struct plugin *p, const struct place *place)
-{
-	uint16_t min, max, now = place->before.lid;
-
-	if (place->before.port_guid != place->want.parked_guid &&
-	    !osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, place->want.parked_guid, &min, &max) &&
-	    min != place->want.lid && !osm_get_port_by_lid_ho(&p->osm->subn, min))
-		return min;
-	return now != place->want.lid ? now : 0;
-}
-
 int tables_find(struct plugin *p, struct place *place, struct sm_reply_head *h)
 {
 	const struct sm_target *want = &place->want;
@@ -133,6 +120,23 @@ static const osm_node_t *lid_holder(struct plugin *p, const struct place *places
 	return NULL;
 }
 
+/* The LID that waits while place i shows a copy: what the registry has, if another OpenSM was told
+ * of it; or that which OpenSM still keeps for the parked GUID, if a sweep has seen the vGUID here
+ * before we were told; or that which it has. 0: none. */
+static uint16_t waiting_lid(struct plugin *p, const struct place *places, unsigned n, unsigned i)
+{
+	const struct place *place = &places[i];
+	uint16_t min, max, now = place->before.lid, told = place->want.own_lid;
+
+	if (told && told != place->want.lid && !lid_holder(p, places, n, told))
+		return told;
+	if (place->before.port_guid != place->want.parked_guid &&
+	    !osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, place->want.parked_guid, &min, &max) &&
+	    min != place->want.lid && !osm_get_port_by_lid_ho(&p->osm->subn, min))
+		return min;
+	return now != place->want.lid ? now : 0;
+}
+
 static int check_run(struct plugin *p, const struct sm_target *t, struct sm_reply_head *h)
 {
 	unsigned lids = plugin_lids(p);
@@ -164,7 +168,7 @@ static uint16_t kept_lid(struct plugin *p, const struct place *places, unsigned 
 
 	if (next == n)
 		return lid;
-	waiting = waiting_lid(p, &places[i]);
+	waiting = waiting_lid(p, places, n, i);
 	if (waiting && lid_goes_to(places, n, waiting) == n)
 		return waiting;
 	for (unsigned hops = 0; hops < n && next < n && !places[next].want.like_guid; hops++) {
@@ -174,16 +178,25 @@ static uint16_t kept_lid(struct plugin *p, const struct place *places, unsigned 
 	return lid;
 }
 
-/* What the place is a home of now. */
-static void find_home(struct plugin *p, struct place *place)
+/* The LID that waits here, as the home has it, is of an earlier time as master: another one, as the
+ * registry knows; or somebody has it. */
+static bool is_stale(struct plugin *p, const struct place *places, unsigned n, const struct home *h,
+		     uint16_t told)
 {
+	return (told && told != h->own) || lid_holder(p, places, n, h->own);
+}
+
+/* What place i is a home of now. */
+static void find_home(struct plugin *p, struct place *places, unsigned n, unsigned i)
+{
+	struct place *place = &places[i];
 	struct sm_target *want = &place->want, *before = &place->before;
 	const struct home *h;
 	bool copied;
 
 	place->home.key = (struct home_key){want->switch_guid, want->switch_port};
 	h = homes_find(p, place->home.key);
-	copied = h && h->like && h->own != before->lid;
+	copied = h && h->like && h->own != before->lid && !is_stale(p, places, n, h, want->own_lid);
 	place->had_home = h;
 	place->row = copied ? h->own : before->lid;
 	before->like_guid = copied ? h->like : 0;
@@ -226,7 +239,7 @@ static void change_home(struct plugin *p, struct place *places, unsigned n, unsi
 		*after = first_home(p, place);
 	after->like = want->like_guid;
 	after->own = want->lid;
-	if (after->like && !(after->own = copied ? h->own : waiting_lid(p, place))) {
+	if (after->like && !(after->own = copied ? h->own : waiting_lid(p, places, n, i))) {
 		/* It came here with its LID while nobody looked: it is the place's own now. */
 		after->own = want->lid;
 		after->like = 0;
@@ -263,7 +276,7 @@ int tables_check(struct plugin *p, struct place *places, unsigned n, struct sm_r
 	osm_subn_t *subn = &p->osm->subn;
 
 	for (unsigned i = 0; i < n; i++)
-		find_home(p, &places[i]);
+		find_home(p, places, n, i);
 	for (unsigned i = 0; i < n; i++)
 		change_home(p, places, n, i);
 	for (unsigned i = 0; i < n; i++) {
@@ -415,11 +428,36 @@ static void put_in(struct plugin *p, struct place *place, const struct sm_target
 	osm_physp_set_base_lid(place->physp, cl_hton16(t->lid));
 }
 
+/* Entries of guid2lid for others than this GUID: of a file that is older than what was told. */
+static void drop_others(struct plugin *p, uint64_t guid, uint16_t lid)
+{
+	osm_db_domain_t *file = p->osm->sm.lid_mgr.p_g2l;
+	cl_qlist_t guids;
+
+	cl_qlist_init(&guids);
+	osm_db_guid2lid_guids(file, &guids);
+	while (!cl_is_qlist_empty(&guids)) {
+		osm_db_guid_elem_t *e = (osm_db_guid_elem_t *)cl_qlist_remove_head(&guids);
+		uint16_t min, max;
+
+		if (e->guid != guid && !osm_db_guid2lid_get(file, e->guid, &min, &max) &&
+		    min == lid)
+			osm_db_guid2lid_delete(file, e->guid);
+		free(e);
+	}
+}
+
 /* A LID that waits stays the parked GUID's, so that nobody gets it, after a restart neither. */
 static void keep_waiting(struct plugin *p, const struct home *h, uint64_t parked_guid)
 {
+	uint16_t min, max;
+
 	if (!h->like)
 		return;
+	if (p->osm->sm.lid_mgr.used_lids[h->own] &&
+	    (osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, parked_guid, &min, &max) ||
+	     min != h->own))
+		drop_others(p, parked_guid, h->own);
 	memset(p->osm->sm.lid_mgr.used_lids + h->own, 1, plugin_lids(p));
 	set_guid2lid(p, parked_guid, h->own);
 }

@@ -41,7 +41,7 @@ static const char schema[] =
 #define COLUMNS                                                                                    \
 	"vguid, vm, name, pkey, lid, since_ms, host, url, vf, parked, parked_node, switch,"        \
 	" port, intent, to_host, to_url, to_vf, to_parked, to_parked_node, to_switch, to_port,"    \
-	" dynamic"
+	" dynamic, own_lid, to_own_lid"
 
 int registry_failed(struct registry *r)
 {
@@ -49,21 +49,34 @@ int registry_failed(struct registry *r)
 	return -EIO;
 }
 
-/* Files that were made before there were dynamic LIDs. The column holds an enum address_mode. */
-static int add_columns(sqlite3 *db, char **ret_why)
+static int add_column(sqlite3 *db, const char *name, char **ret_why)
 {
 	sqlite3_stmt *s = NULL;
-	int rc = sqlite3_prepare_v2(
-		db, "SELECT 1 FROM pragma_table_info('vguid') WHERE name = 'dynamic'", -1, &s,
-		NULL);
+	char sql[128];
+	int rc = sqlite3_prepare_v2(db, "SELECT 1 FROM pragma_table_info('vguid') WHERE name = ?1",
+				    -1, &s, NULL);
 
+	if (rc == SQLITE_OK)
+		rc = sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_step(s);
 	sqlite3_finalize(s);
 	if (rc != SQLITE_DONE)
 		return rc == SQLITE_ROW ? SQLITE_OK : rc;
-	return sqlite3_exec(db, "ALTER TABLE vguid ADD COLUMN dynamic INTEGER NOT NULL DEFAULT 0",
-			    NULL, NULL, ret_why);
+	snprintf(sql, sizeof sql, "ALTER TABLE vguid ADD COLUMN %s INTEGER NOT NULL DEFAULT 0",
+		 name);
+	return sqlite3_exec(db, sql, NULL, NULL, ret_why);
+}
+
+/* What files of earlier releases have not. "dynamic" holds an enum address_mode. */
+static int add_columns(sqlite3 *db, char **ret_why)
+{
+	static const char *const name[] = {"dynamic", "own_lid", "to_own_lid"};
+	int rc = SQLITE_OK;
+
+	for (size_t i = 0; rc == SQLITE_OK && i < ARRAY_SIZE(name); i++)
+		rc = add_column(db, name[i], ret_why);
+	return rc;
 }
 
 int registry_open(const char *path, struct registry **ret_registry, char **ret_error)
@@ -133,6 +146,8 @@ static void get_entry(sqlite3_stmt *s, struct reg_entry *e)
 	e->intent = (enum reg_intent)sqlite3_column_int(s, 13);
 	get_vf(s, 14, &e->to);
 	e->mode = (enum address_mode)sqlite3_column_int(s, 21);
+	e->at.lid = (uint16_t)sqlite3_column_int(s, 22);
+	e->to.lid = (uint16_t)sqlite3_column_int(s, 23);
 }
 
 static void bind_vf(sqlite3_stmt *s, int at, const struct reg_vf *vf)
@@ -181,13 +196,13 @@ int registry_put(struct registry *r, const struct reg_entry *e)
 		r->db,
 		"INSERT INTO vguid (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5,"
 		" ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,"
-		" ?19, ?20, ?21, ?22) ON CONFLICT (vguid) DO UPDATE SET vm = ?2,"
+		" ?19, ?20, ?21, ?22, ?23, ?24) ON CONFLICT (vguid) DO UPDATE SET vm = ?2,"
 		" name = ?3, pkey = ?4, lid = ?5, since_ms = ?6, host = ?7,"
 		" url = ?8, vf = ?9, parked = ?10, parked_node = ?11,"
 		" switch = ?12, port = ?13, intent = ?14, to_host = ?15,"
 		" to_url = ?16, to_vf = ?17, to_parked = ?18,"
 		" to_parked_node = ?19, to_switch = ?20, to_port = ?21,"
-		" dynamic = ?22",
+		" dynamic = ?22, own_lid = ?23, to_own_lid = ?24",
 		-1, &s, NULL);
 
 	if (rc == SQLITE_OK) {
@@ -201,6 +216,8 @@ int registry_put(struct registry *r, const struct reg_entry *e)
 		sqlite3_bind_int(s, 14, e->intent);
 		bind_vf(s, 15, &e->to);
 		sqlite3_bind_int(s, 22, (int)e->mode);
+		sqlite3_bind_int(s, 23, e->at.lid);
+		sqlite3_bind_int(s, 24, e->to.lid);
 		rc = sqlite3_step(s);
 	}
 	sqlite3_finalize(s);

@@ -25,6 +25,8 @@ struct reg_vf {
 	 * (ADDRESS_SHARED_PORT), that port's own GUID and the entry of its GUID table. */
 	uint64_t switch_guid;
 	uint8_t switch_port;
+	uint16_t lid; /* ADDRESS_DYNAMIC: of the VF itself, waits while the VM is there; 0: not
+			 known */
 };
 
 struct reg_entry {

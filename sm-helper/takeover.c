@@ -31,7 +31,8 @@ static bool take(struct settling *s, struct takeover_port *p, uint16_t lid)
 static bool is_of_batch(const struct settling *s, uint16_t lid)
 {
 	for (unsigned i = 0; i < s->count; i++)
-		if (lid && (s->intent[i].lid == lid || s->intent[i].was_lid == lid))
+		if (lid && (s->intent[i].lid == lid || s->intent[i].was_lid == lid ||
+			    s->intent[i].own_lid == lid))
 			return true;
 	return false;
 }
@@ -131,7 +132,7 @@ static void mend(struct settling *s)
 		const struct sm_target *t = p ? wants(s, p->guid) : NULL;
 
 		if (t)
-			take(s, p, t->lid);
+			take(s, p, t->lid ? t->lid : t->own_lid);
 	}
 	for (unsigned i = 0; i < s->count; i++) {
 		struct takeover_port *p = s->at[i];

@@ -76,6 +76,8 @@ static void test_round_trip(void **state)
 	e.mode = ADDRESS_DYNAMIC;
 	e.to = e.at;
 	e.to.parked_guid = 0x12;
+	e.at.lid = 0xbfff;
+	e.to.lid = 53;
 	strcpy(e.to.host, "b'; DROP TABLE vguid; --");
 	assert_int_equal(registry_put(r, &e), 0);
 	registry_close(r);
@@ -103,7 +105,11 @@ static void test_old_file(void **state)
 	assert_int_equal(registry_put(r, &e), 0);
 	registry_close(r);
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, "ALTER TABLE vguid DROP COLUMN dynamic", 0, 0, 0),
+	assert_int_equal(sqlite3_exec(db,
+				      "ALTER TABLE vguid DROP COLUMN dynamic;"
+				      "ALTER TABLE vguid DROP COLUMN own_lid;"
+				      "ALTER TABLE vguid DROP COLUMN to_own_lid",
+				      0, 0, 0),
 			 SQLITE_OK);
 	sqlite3_close(db);
 	r = open_registry();

@@ -157,6 +157,37 @@ static void test_replayed(void **state)
 	assert_int_equal(port[4].gets, a);
 }
 
+/* VM 0 takes its dynamic LID along; the LID of the VF that it leaves waits there, and no port has
+ * it. */
+static void test_waiting(void **state)
+{
+	(void)state;
+	for (unsigned round = 0; round < 3000; round++) {
+		uint16_t waits = 300, own;
+
+		seed = round;
+		start();
+		own = port[4].lid;
+		record(1);
+		batch[0].own_lid = own;
+		batch[1].lid = 0;
+		batch[1].own_lid = waits;
+		show(0, any(3));
+		if (any(2))
+			port[0].lid = waits;
+		if (any(2))
+			port[4].lid = batch[0].lid;
+		if (!any(3))
+			port[0].known = port[4].known = (uint16_t)(60 + any(60));
+		settle(2);
+		for (unsigned i = 0; i <= 4; i += 4)
+			if (port[i].guid == vguid(0))
+				assert_int_equal(port[i].gets, batch[0].lid);
+		assert_true(port[0].gets == waits || port[0].gets == batch[0].lid);
+		assert_true(port[4].gets == own || port[4].gets == batch[0].lid);
+	}
+}
+
 /* The file of an SM that was away: it says nothing against ports that have a LID. */
 static void test_stale_file(void **state)
 {
@@ -285,9 +316,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cut_short),  cmocka_unit_test(test_replayed),
-		cmocka_unit_test(test_stale_file), cmocka_unit_test(test_file_fills),
-		cmocka_unit_test(test_doubled),    cmocka_unit_test(test_past),
-		cmocka_unit_test(test_place_gone), cmocka_unit_test(test_other_lmc),
+		cmocka_unit_test(test_waiting),    cmocka_unit_test(test_stale_file),
+		cmocka_unit_test(test_file_fills), cmocka_unit_test(test_doubled),
+		cmocka_unit_test(test_past),       cmocka_unit_test(test_place_gone),
+		cmocka_unit_test(test_other_lmc),
 	};
 
 	return RUN_TESTS(tests);

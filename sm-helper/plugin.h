@@ -48,7 +48,8 @@ struct plugin {
 	/* Of the batch under way, here or at the master whose standby this is: plugin_master.h */
 	int record_fd;
 	struct sm_intent_request record;
-	int die_at; /* fault: -1 never, PLUGIN_DIE_STORE, else after this many SMPs of a batch */
+	bool may_die; /* fault: as master_arm() says */
+	int die_at;   /* -1: never; PLUGIN_DIE_STORE; else after this many SMPs of the batch */
 
 	/* A batch and a heavy sweep exclude each other: discovery in the middle of a batch would
 	 * find GUIDs that the tables do not have yet. Held by a batch; a sweep takes it to start,

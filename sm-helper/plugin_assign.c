@@ -498,6 +498,7 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 		return plugin_refuse(&r->h, -EBUSY, "a heavy sweep has run for over %u ms",
 				     req->deadline_ms);
 	b = (struct batch){.p = p, .req = req};
+	master_arm(p);
 	r->instance = p->instance;
 	r->generation_before = atomic_load(&p->count.generation);
 	rc = plugin_refuse_state(p, &r->h);

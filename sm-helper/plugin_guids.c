@@ -6,6 +6,7 @@
  * one is refused. */
 #include "sm-helper/plugin_alias.h"
 #include "sm-helper/plugin_guid_smps.h"
+#include "sm-helper/plugin_master.h"
 #include "sm-helper/plugin_paths.h"
 #include "common/util.h"
 
@@ -242,9 +243,23 @@ static unsigned make_smps(struct batch *b, bool second, struct guid_smp smp[stat
 	return n;
 }
 
+/* Fault: of all SMPs of the batch the first die_at ones, then the end. */
+static void cut_short(struct batch *b, struct guid_smp *smp, unsigned n)
+{
+	unsigned die_at = (unsigned)b->p->die_at, sent = b->r->guid_smps;
+
+	if (b->p->die_at < 0 || die_at > sent + n)
+		return;
+	guid_smps_send(b->p, smp, die_at > sent ? die_at - sent : 0, now_us() + UNDO_US);
+	master_die(b->p, "in the middle of a batch");
+}
+
 static int send_smps(struct batch *b, struct guid_smp *smp, unsigned n, uint64_t deadline_us)
 {
-	int rc = n ? guid_smps_send(b->p, smp, n, deadline_us) : 0;
+	int rc;
+
+	cut_short(b, smp, n);
+	rc = n ? guid_smps_send(b->p, smp, n, deadline_us) : 0;
 
 	b->r->guid_smps += n;
 	for (unsigned k = 0; rc && k < n; k++)
@@ -390,6 +405,8 @@ static int carry_out(struct batch *b)
 		rc = undo(b, false);
 	else if (put_in(b, b->deadline_us))
 		rc = undo(b, true);
+	if (b->p->die_at == PLUGIN_DIE_STORE)
+		master_die(b->p, "after a batch");
 	plugin_changed(b->p);
 	return rc;
 }
@@ -416,6 +433,7 @@ int plugin_guids(struct plugin *p, const struct sm_guids_request *req, struct sm
 	if (plugin_gate_enter(p, b.deadline_us))
 		return plugin_refuse(&r->h, -EBUSY, "a heavy sweep has run for over %u ms",
 				     req->deadline_ms);
+	master_arm(p);
 	r->instance = p->instance;
 	r->generation_before = atomic_load(&p->count.generation);
 	rc = plugin_refuse_state(p, &r->h);

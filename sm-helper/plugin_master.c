@@ -24,10 +24,17 @@ struct record_file {
 	struct sm_intent_request record;
 };
 
-int master_open(struct plugin *p)
+/* Owned by the caller; NULL without memory. */
+static char *cache_path(const char *name)
 {
 	const char *dir = getenv("OSM_CACHE_DIR");
-	char *path AUTO_FREE = strf("%s/ibvmig-intent", dir ? dir : OSM_DEFAULT_CACHE_DIR);
+
+	return strf("%s/%s", dir ? dir : OSM_DEFAULT_CACHE_DIR, name);
+}
+
+int master_open(struct plugin *p)
+{
+	char *path AUTO_FREE = cache_path("ibvmig-intent");
 	char reason[SM_REASON_MAX];
 	struct record_file f = {0};
 	int rc;
@@ -244,15 +251,26 @@ unsigned master_others(const struct plugin *p)
 
 void master_read_fault(struct plugin *p)
 {
-	const char *text = getenv("IBVMIG_FAULT"), *at = text ? strstr(text, "die-at-") : NULL;
+	const char *text = getenv("IBVMIG_FAULT");
 
 	p->die_at = -1;
-	if (!at)
+	p->may_die = text && strstr(text, "die-at");
+	if (p->may_die)
+		osm_log(&p->osm->log, OSM_LOG_ERROR,
+			"ibvmig: FAULT die-at is on (IBVMIG_FAULT): this OpenSM is for tests\n");
+}
+
+void master_arm(struct plugin *p)
+{
+	char *path AUTO_FREE = p->may_die ? cache_path("ibvmig-die-at") : NULL;
+	FILE *f = path ? fopen(path, "re") : NULL;
+	char word[16] = "";
+
+	if (!f)
 		return;
-	at += strlen("die-at-");
-	p->die_at = strncmp(at, "store", 5) ? (int)strtol(at, NULL, 10) : PLUGIN_DIE_STORE;
-	osm_log(&p->osm->log, OSM_LOG_ERROR,
-		"ibvmig: FAULT die-at-%s is on (IBVMIG_FAULT): this OpenSM is for tests\n", at);
+	if (fscanf(f, "%15s", word) == 1)
+		p->die_at = strcmp(word, "store") ? (int)strtol(word, NULL, 10) : PLUGIN_DIE_STORE;
+	fclose(f);
 }
 
 void master_die(struct plugin *p, const char *where)

@@ -29,9 +29,11 @@ void master_up(struct plugin *p);
 /* Other SMs that would take over, or are masters too. Lock held. */
 unsigned master_others(const struct plugin *p);
 
-/* IBVMIG_FAULT=die-at-N: which SMP of a batch is the last one before this process kills itself; N
- * "store": after the files are written. Says so in the log. */
+/* IBVMIG_FAULT=die-at: says so in the log. Then, before each batch, master_arm() reads the file
+ * ibvmig-die-at in OpenSM's cache directory: after how many SMPs of the batch this process kills
+ * itself, or "store": after its end, before it is answered. Without the file it lives. */
 void master_read_fault(struct plugin *p);
+void master_arm(struct plugin *p);
 void master_die(struct plugin *p, const char *where) __attribute__((noreturn));
 
 #endif

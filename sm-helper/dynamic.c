@@ -141,6 +141,7 @@ static struct sm_target target_of(const struct ops *o, const struct reg_entry *x
 		.like_guid = dynamic_like(o, &x->at),
 		.lid = x->lid,
 		.own_lid = x->at.lid,
+		.was_own_lid = x->at.lid,
 	};
 }
 

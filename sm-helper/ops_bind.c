@@ -175,6 +175,7 @@ static int try_bind(struct ops *o, struct reg_entry *x, bool is_new, bool *ret_u
 		.parked_guid = x->at.parked_guid,
 		.lid = x->lid,
 		.own_lid = x->at.lid,
+		.was_own_lid = is_new ? 0 : reg_own_lid(x),
 	};
 	struct sm_assign_reply r;
 	int rc;
@@ -258,6 +259,7 @@ static int unbind_own(struct ops *o, const struct reg_entry *x, bool *ret_unknow
 		.port_guid = x->at.parked_guid,
 		.parked_guid = x->at.parked_guid,
 		.own_lid = x->at.lid,
+		.was_own_lid = reg_own_lid(x),
 	};
 	struct sm_assign_reply r;
 

@@ -103,6 +103,20 @@ static uint16_t lid_waiting(struct batch *b, unsigned i)
 	return lid == b->x[i].lid ? to->lid : lid;
 }
 
+/* The LID that is the own one of a place before the batch; 0: not known. */
+static uint16_t own_before(const struct batch *b, const struct reg_vf *at, uint64_t vguid)
+{
+	uint32_t end = fabric_end_at(&b->o->fabric, at->switch_guid, at->switch_port);
+
+	for (unsigned k = 0; k < b->count; k++)
+		if (same_vf(&b->x[k].at, at))
+			return reg_own_lid(&b->x[k]);
+	/* unless a sweep has seen the VM here */
+	return end == FABRIC_NONE || b->o->fabric.end[end].port_guid == vguid
+		       ? 0
+		       : b->o->fabric.end[end].lid;
+}
+
 static int find_destinations(struct batch *b, struct op_error *e)
 {
 	int rc = 0;
@@ -132,6 +146,7 @@ static int add_vguid(struct batch *b, unsigned i, struct op_error *e)
 		.like_guid = x->mode == ADDRESS_DYNAMIC ? dynamic_like(b->o, at) : 0,
 		.lid = x->lid,
 		.own_lid = at->lid,
+		.was_own_lid = own_before(b, at, x->vguid),
 	};
 	rc = ops_check_shows(b->o, at, x->vguid, &t->node_guid, e);
 	if (!rc && !at->parked_node)
@@ -156,6 +171,7 @@ static int add_left(struct batch *b, unsigned i, const struct reg_vf *at, uint64
 		.parked_guid = parked,
 		.lid = lid,
 		.own_lid = waits,
+		.was_own_lid = own_before(b, at, b->x[i].vguid),
 	};
 	b->targets++;
 	return ops_check_shows(b->o, at, parked, &t->node_guid, e);

@@ -37,6 +37,7 @@ static int restore_lid(struct ops *o, const struct reg_entry *x, struct op_error
 		.port_guid = x->vguid,
 		.parked_guid = x->at.parked_guid,
 		.lid = x->lid,
+		.was_own_lid = x->lid,
 	};
 	struct sm_assign_reply r;
 	struct op_error why;

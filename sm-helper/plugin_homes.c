@@ -100,6 +100,19 @@ void homes_drop(struct plugin *p, struct home_key key)
 		osm_db_delete(p->homes->db, text);
 }
 
+void homes_drop_waiting(struct plugin *p, uint16_t lid, struct home_key but)
+{
+	cl_fmap_t *map = &p->homes->map;
+
+	for (cl_fmap_item_t *i = cl_fmap_head(map), *next; i != cl_fmap_end(map); i = next) {
+		const struct home *h = &((struct home_item *)i)->home;
+
+		next = cl_fmap_next(i);
+		if (h->like && h->own == lid && homes_compare(&h->key, &but))
+			homes_drop(p, h->key);
+	}
+}
+
 void homes_store(struct plugin *p)
 {
 	if (p->homes->db)

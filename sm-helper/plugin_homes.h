@@ -59,6 +59,8 @@ bool homes_show(const struct plugin *p, uint64_t port_guid);
 /* 0 or -ENOMEM: the record is as it was. */
 int homes_put(struct plugin *p, const struct home *h);
 void homes_drop(struct plugin *p, struct home_key key);
+/* All but this one at which `lid` would wait behind a copy. */
+void homes_drop_waiting(struct plugin *p, uint16_t lid, struct home_key but);
 
 /* Writes the file if something has changed. */
 void homes_store(struct plugin *p);

@@ -166,8 +166,10 @@ struct sm_target {
 	uint16_t was_lid;     /* likewise */
 	uint16_t own_lid; /* of a copy, or without `lid`: which LID is the place's own, as far as
 			     ibvmig-sm knows; counts where OpenSM does not know it. 0: not known */
+	uint16_t was_own_lid; /* and before: what OpenSM knows from another time as master is not so
+			       */
 	uint8_t switch_port;
-	uint8_t pad;
+	uint8_t pad[7];
 };
 
 struct sm_assign_request {

@@ -196,7 +196,8 @@ static void find_home(struct plugin *p, struct place *places, unsigned n, unsign
 
 	place->home.key = (struct home_key){want->switch_guid, want->switch_port};
 	h = homes_find(p, place->home.key);
-	copied = h && h->like && h->own != before->lid && !is_stale(p, places, n, h, want->own_lid);
+	copied = h && h->like && h->own != before->lid &&
+		 !is_stale(p, places, n, h, want->was_own_lid);
 	place->had_home = h;
 	place->row = copied ? h->own : before->lid;
 	before->like_guid = copied ? h->like : 0;
@@ -428,11 +429,14 @@ static void put_in(struct plugin *p, struct place *place, const struct sm_target
 	osm_physp_set_base_lid(place->physp, cl_hton16(t->lid));
 }
 
-/* Entries of guid2lid for others than this GUID: of a file that is older than what was told. */
-static void drop_others(struct plugin *p, uint64_t guid, uint16_t lid)
+/* What else says that this LID waits for a GUID, files that are older than what was told: guid2lid,
+ * and homes of other places. */
+static void drop_others(struct plugin *p, const struct home *h, uint64_t guid)
 {
 	osm_db_domain_t *file = p->osm->sm.lid_mgr.p_g2l;
 	cl_qlist_t guids;
+
+	homes_drop_waiting(p, h->own, h->key);
 
 	cl_qlist_init(&guids);
 	osm_db_guid2lid_guids(file, &guids);
@@ -441,7 +445,7 @@ static void drop_others(struct plugin *p, uint64_t guid, uint16_t lid)
 		uint16_t min, max;
 
 		if (e->guid != guid && !osm_db_guid2lid_get(file, e->guid, &min, &max) &&
-		    min == lid)
+		    min == h->own)
 			osm_db_guid2lid_delete(file, e->guid);
 		free(e);
 	}
@@ -457,7 +461,7 @@ static void keep_waiting(struct plugin *p, const struct home *h, uint64_t parked
 	if (p->osm->sm.lid_mgr.used_lids[h->own] &&
 	    (osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, parked_guid, &min, &max) ||
 	     min != h->own))
-		drop_others(p, parked_guid, h->own);
+		drop_others(p, h, parked_guid);
 	memset(p->osm->sm.lid_mgr.used_lids + h->own, 1, plugin_lids(p));
 	set_guid2lid(p, parked_guid, h->own);
 }

@@ -32,9 +32,11 @@ static int check_target(const struct sm_target *t, unsigned i, char *reason)
 	if (t->lid && !ib_lid_is_unicast(t->lid))
 		return refuse(reason, -EINVAL, "target %u: LID %u; allowed is 0 (keep) or %u to %u",
 			      i, t->lid, IB_LID_UCAST_MIN, IB_LID_UCAST_MAX);
-	if (t->own_lid && !ib_lid_is_unicast(t->own_lid))
-		return refuse(reason, -EINVAL, "target %u: own LID %u; allowed is %u to %u", i,
-			      t->own_lid, IB_LID_UCAST_MIN, IB_LID_UCAST_MAX);
+	if ((t->own_lid && !ib_lid_is_unicast(t->own_lid)) ||
+	    (t->was_own_lid && !ib_lid_is_unicast(t->was_own_lid)))
+		return refuse(reason, -EINVAL,
+			      "target %u: own LID %u, before %u; allowed is %u to %u", i,
+			      t->own_lid, t->was_own_lid, IB_LID_UCAST_MIN, IB_LID_UCAST_MAX);
 	if (t->like_guid && !t->lid)
 		return refuse(reason, -EINVAL, "target %u: a copy without a LID", i);
 	if (t->like_guid == t->port_guid)

@@ -40,6 +40,13 @@ struct reg_entry {
 	struct reg_vf to; /* REG_MOVE only */
 };
 
+/* The LID of the VF itself where the VM is, as far as is known; 0: not. Not with
+ * ADDRESS_SHARED_PORT. */
+static inline uint16_t reg_own_lid(const struct reg_entry *e)
+{
+	return e->mode == ADDRESS_DYNAMIC ? e->at.lid : e->lid;
+}
+
 struct reg_subscription {
 	char host[REG_TEXT_MAX], url[REG_TEXT_MAX];
 };

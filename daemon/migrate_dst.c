@@ -316,8 +316,8 @@ static void switch_run(struct job *j)
 	job_each_vf(j, show_guid);
 	json_set_u64(j->out, "set_guid_us", now_us() - start_us);
 	if (!j->rc)
-		j->rc = sm_call(j->d->settings, "POST", "/v1/moves",
-				json_object_get(json_opt(j->in, "moves")), &answer, j->error);
+		j->rc = sm_change(j->d->settings, "/v1/moves",
+				  json_object_get(json_opt(j->in, "moves")), &answer, j->error);
 	json_set(j->out, "answer", answer);
 }
 

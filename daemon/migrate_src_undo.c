@@ -110,8 +110,8 @@ static void unswitch_run(struct job *j)
 	j->rc = http_call(str(j, "url"), "POST", "/v1/peer/unswitch", body, CALL_DEADLINE_MS,
 			  &answer, j->error);
 	if (!job_each_vf(j, show_guid))
-		j->rc = sm_call(j->d->settings, "POST", "/v1/moves",
-				json_object_get(json_opt(j->in, "moves")), &moved, j->error);
+		j->rc = sm_change(j->d->settings, "/v1/moves",
+				  json_object_get(json_opt(j->in, "moves")), &moved, j->error);
 }
 
 int src_switch_undo(struct migration *m)

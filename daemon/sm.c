@@ -12,8 +12,8 @@
 
 #define FRESH_MS 2000
 
-int sm_call(const struct settings *s, const char *method, const char *path,
-	    struct json_object *body, struct json_object **ret_answer, char *error)
+static int call(const struct settings *s, const char *method, const char *path,
+		struct json_object *body, unsigned ms, struct json_object **ret_answer, char *error)
 {
 	struct json_object *owned AUTO_JSON = body;
 
@@ -21,7 +21,7 @@ int sm_call(const struct settings *s, const char *method, const char *path,
 		*ret_answer = json_object_new_object();
 		return 0;
 	}
-	int rc = http_call(s->sm_url, method, path, owned, SM_DEADLINE_MS, ret_answer, error);
+	int rc = http_call(s->sm_url, method, path, owned, ms, ret_answer, error);
 
 	if (rc && rc != -EREMOTEIO) {
 		char line[HTTP_ERROR_MAX];
@@ -30,6 +30,18 @@ int sm_call(const struct settings *s, const char *method, const char *path,
 		memcpy(error, line, sizeof line);
 	}
 	return rc;
+}
+
+int sm_call(const struct settings *s, const char *method, const char *path,
+	    struct json_object *body, struct json_object **ret_answer, char *error)
+{
+	return call(s, method, path, body, SM_DEADLINE_MS, ret_answer, error);
+}
+
+int sm_change(const struct settings *s, const char *path, struct json_object *body,
+	      struct json_object **ret_answer, char *error)
+{
+	return call(s, "POST", path, body, SM_CHANGE_MS, ret_answer, error);
 }
 
 int sm_check(const struct settings *s, bool *ret_caching, char *error)

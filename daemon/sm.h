@@ -8,7 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SM_DEADLINE_MS 10000
+#define SM_DEADLINE_MS 10000 /* of a question */
+/* Of a bind, unbind or move: ibvmig-sm answers within 18 s, its undo included (docs/wire.md). */
+#define SM_CHANGE_MS 20000
 
 struct daemon;
 struct settings;
@@ -16,6 +18,9 @@ struct settings;
 /* Blocks. Without sm-url: 0 and an empty answer. body: owned by the call. */
 int sm_call(const struct settings *s, const char *method, const char *path,
 	    struct json_object *body, struct json_object **ret_answer, char *error);
+/* The same for POST of a change. */
+int sm_change(const struct settings *s, const char *path, struct json_object *body,
+	      struct json_object **ret_answer, char *error);
 /* Blocks. Whether moves are possible; -EHOSTDOWN with the reason if not. */
 int sm_check(const struct settings *s, bool *ret_caching, char *error);
 

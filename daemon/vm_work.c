@@ -113,7 +113,7 @@ static int bind_vguid(struct job *j, struct json_object *vf, char *error)
 	json_set_str(body, "name", str(j, "name"));
 	json_set_str(body, "host", j->d->settings->host_name);
 	json_set_str(body, "url", j->d->settings->url);
-	rc = sm_call(j->d->settings, "POST", "/v1/bind", body, &answer, error);
+	rc = sm_change(j->d->settings, "/v1/bind", body, &answer, error);
 	if (!rc)
 		json_set_u64(vf, "lid", json_opt_u64(answer, "lid", 0));
 	return rc;
@@ -132,7 +132,7 @@ static int unbind_vguid(struct job *j, struct json_object *vf, char *error)
 	json_set_str(body, "vguid", vf_text_of(vf, "vguid"));
 	json_set_str(body, "vm", str(j, "vm"));
 	json_set(body, "from", from);
-	return sm_call(j->d->settings, "POST", "/v1/unbind", body, &answer, error);
+	return sm_change(j->d->settings, "/v1/unbind", body, &answer, error);
 }
 
 /* Before a VF shows the vGUID: nobody else may have it. */

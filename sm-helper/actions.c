@@ -38,7 +38,7 @@ int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct re
 			 : ops_unbind(o, vguid, vm, from, e);
 }
 
-int action_move(struct ops *o, const struct move_request *m, unsigned count,
+int action_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 		struct move_result *ret_result, struct op_error *e)
 {
 	const struct backend *b = client_backend(o->client);
@@ -47,7 +47,7 @@ int action_move(struct ops *o, const struct move_request *m, unsigned count,
 	for (unsigned i = 0; i < count; i++)
 		shared += is_shared(o, m[i].vguid);
 	if (shared == count)
-		return shared_move(o, m, count, ret_result, e);
+		return shared_move(o, m, count, deadline_us, ret_result, e);
 	if (shared) {
 		*e = (struct op_error){409, "mixed-addresses",
 				       "some of the vGUIDs share their host's LID and some do "
@@ -55,7 +55,7 @@ int action_move(struct ops *o, const struct move_request *m, unsigned count,
 		return -EINVAL;
 	}
 	if (!b->move)
-		return ops_move(o, m, count, ret_result, e);
+		return ops_move(o, m, count, deadline_us, ret_result, e);
 	if (count == 1)
 		return b->move(client_self(o->client), o, m, ret_result, e);
 	*e = (struct op_error){.status = 409, .code = "one-move"};

@@ -17,6 +17,7 @@
 #define SWEEP_POLL_US 2000
 #define AGAIN_POLL_US 100000
 #define LOOK_MS       10000
+#define STEP_MIN_MS   1000
 
 int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, const char *fmt, ...)
 {
@@ -61,6 +62,27 @@ int ops_fail_plugin(struct op_error *e, int rc, const char *text)
 	return ops_fail(e, rc, 500, "sm-failed", "%s", text);
 }
 
+int ops_start(struct ops *o, uint64_t deadline_us, struct op_error *e)
+{
+	uint64_t now = now_us(), until = deadline_us ? deadline_us : now + OPS_ANSWER_MS * 1000ull;
+
+	o->give_up_us = until - OPS_UNDO_MS * 1000ull;
+	if (o->give_up_us > now)
+		return 0;
+	return ops_fail(e, -EBUSY, 503, "sm-busy",
+			"other changes have taken the time that was given; nothing was done: call "
+			"again");
+}
+
+unsigned ops_left_ms(const struct ops *o)
+{
+	uint64_t now = now_us(), left = o->give_up_us > now ? (o->give_up_us - now) / 1000 : 0;
+
+	return left < STEP_MIN_MS       ? STEP_MIN_MS
+	       : left > OPS_DEADLINE_MS ? OPS_DEADLINE_MS
+					: (unsigned)left;
+}
+
 int ops_refresh(struct ops *o, struct op_error *e)
 {
 	struct sm_status_reply s;
@@ -97,12 +119,12 @@ int ops_refresh(struct ops *o, struct op_error *e)
 	return rc ? ops_fail_plugin(e, rc, text) : 0;
 }
 
-bool ops_again(int rc, uint64_t start_us, struct op_error *e)
+bool ops_again(const struct ops *o, int rc, struct op_error *e)
 {
 	bool passes = rc == -ESTALE || rc == -EAGAIN || rc == -ENOTCONN || rc == -EREMOTEIO ||
 		      rc == -EIO;
 
-	if (!passes || now_us() >= start_us + OPS_DEADLINE_MS * 1000ull)
+	if (!passes || now_us() >= o->give_up_us)
 		return false;
 	usleep(rc == -ESTALE ? SWEEP_POLL_US : AGAIN_POLL_US);
 	*e = (struct op_error){0};
@@ -111,7 +133,8 @@ bool ops_again(int rc, uint64_t start_us, struct op_error *e)
 
 int ops_sweep(struct ops *o, struct op_error *e)
 {
-	uint64_t before, give_up = now_us() + OPS_DEADLINE_MS * 1000ull;
+	unsigned wait_ms = ops_left_ms(o);
+	uint64_t before, give_up = now_us() + wait_ms * 1000ull;
 	struct sm_status_reply s;
 	char text[CLIENT_ERROR_MAX];
 	int rc = client_sweep(o->client, &before, text);
@@ -121,7 +144,7 @@ int ops_sweep(struct ops *o, struct op_error *e)
 		if (now_us() >= give_up)
 			return ops_fail(e, -EBUSY, 503, "sm-busy",
 					"OpenSM has not finished a heavy sweep within %u ms",
-					OPS_DEADLINE_MS);
+					wait_ms);
 		usleep(SWEEP_POLL_US);
 	}
 	return rc ? ops_fail_plugin(e, rc, text) : 0;
@@ -206,7 +229,7 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
 	*ret_unknown = false;
 	if ((rc = tell_peer(o, t, count, e)))
 		return rc;
-	rc = client_assign(o->client, t, count, flags, OPS_DEADLINE_MS, r, text);
+	rc = client_assign(o->client, t, count, flags, ops_left_ms(o), r, text);
 	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
 	if (!rc)
 		follow(o, t, count, r);
@@ -396,9 +419,9 @@ static void look_for_others(struct ops *o)
 int ops_reconcile(struct ops *o, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	int rc = lead(o, e);
+	int rc = ops_start(o, 0, e);
 
-	if (rc)
+	if (rc || (rc = lead(o, e)))
 		return rc;
 	if (o->peer) { /* first: what is to be settled may need one who can be told, or nobody */
 		peer_mend(o->peer);

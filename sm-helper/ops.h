@@ -17,7 +17,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#define OPS_DEADLINE_MS    10000 /* for a sweep in progress and the answers to the SMPs */
+#define OPS_DEADLINE_MS    10000 /* for a sweep in progress and the answers to the SMPs, at most */
+#define OPS_ANSWER_MS      18000 /* a change is answered within this */
+#define OPS_UNDO_MS        8000  /* of it, kept for taking back what has failed */
 #define OPS_VERIFY_DEFAULT 256
 #define OPS_MOVES_MAX      (SM_ASSIGN_MAX / 2)
 
@@ -48,6 +50,7 @@ struct ops {
 	/* Notices of moves that nobody waits for, under the lock; NULL: none. */
 	unsigned (*tell_moved)(struct ops *o, const struct move_result *res);
 	pthread_mutex_t lock; /* guards all below, and holds changes apart */
+	uint64_t give_up_us;  /* of what has it: when it tries no more; ops_start() */
 	struct fabric fabric;
 	struct client_epoch epoch;  /* of fabric; all 0: none yet, or stale */
 	struct client_epoch stated; /* when OpenSM was last told which ports show which vGUIDs */
@@ -97,8 +100,10 @@ int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, str
  * anywhere. */
 int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
 	       struct op_error *e);
-/* 1 to OPS_MOVES_MAX moves in one batch: all of them or none. No vGUID and no VF twice. */
-int ops_move(struct ops *o, const struct move_request *m, unsigned count,
+/* 1 to OPS_MOVES_MAX moves in one batch: all of them or none. No vGUID and no VF twice.
+ * deadline_us: CLOCK_MONOTONIC, when the outcome must be known: OPS_UNDO_MS before it the last try
+ * begins. 0: OPS_ANSWER_MS from now on, as with the others. */
+int ops_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 	     struct move_result *ret_result, struct op_error *e);
 /* Whether the other ibvmig-sm is told, or nobody needs to be. Without o->lock. */
 bool ops_may_change(struct ops *o);

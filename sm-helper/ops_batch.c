@@ -153,7 +153,7 @@ static int run(struct batch *b, const struct batch_kind *kind, struct op_error *
 		return rc;
 	do {
 		rc = kind->carry_out(b, &unknown, e);
-	} while (ops_again(rc, start, e));
+	} while (ops_again(b->o, rc, e));
 	note_parked(b, !rc);
 	if (!unknown) {
 		struct op_error second;
@@ -170,7 +170,8 @@ static int run(struct batch *b, const struct batch_kind *kind, struct op_error *
 }
 
 int batch_move(struct ops *o, const struct batch_kind *kind, const struct move_request *m,
-	       unsigned count, struct move_result *ret_result, struct op_error *e)
+	       unsigned count, uint64_t deadline_us, struct move_result *ret_result,
+	       struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct batch *b AUTO_FREE = calloc(1, sizeof *b);
@@ -182,6 +183,7 @@ int batch_move(struct ops *o, const struct batch_kind *kind, const struct move_r
 	b->m = m;
 	b->count = count;
 	rc = check_batch(m, count, e);
+	rc = rc ? rc : ops_start(o, deadline_us, e);
 	rc = rc ? rc : run(b, kind, e);
 	if (!rc)
 		*ret_result = b->res;

@@ -47,6 +47,7 @@ struct batch_kind {
 
 /* As ops_move(). */
 int batch_move(struct ops *o, const struct batch_kind *kind, const struct move_request *m,
-	       unsigned count, struct move_result *ret_result, struct op_error *e);
+	       unsigned count, uint64_t deadline_us, struct move_result *ret_result,
+	       struct op_error *e);
 
 #endif

@@ -95,7 +95,8 @@ int ops_bind_as(struct ops *o, const struct bind_kind *kind, const struct reg_en
 	bool unknown = false;
 	int rc;
 
-	if ((rc = ops_begin(o, e)) || (rc = check_free(o, want, &old, e)) < 0)
+	if ((rc = ops_start(o, 0, e)) || (rc = ops_begin(o, e)) ||
+	    (rc = check_free(o, want, &old, e)) < 0)
 		return rc;
 	if (rc)
 		return bind_again(o, kind, &old, ret_lid, e);
@@ -122,7 +123,7 @@ int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, c
 	bool unknown;
 	int rc;
 
-	if ((rc = ops_begin(o, e)))
+	if ((rc = ops_start(o, 0, e)) || (rc = ops_begin(o, e)))
 		return rc;
 	rc = ops_check_vm(o, vguid, vm, &x, e);
 	if (rc == -ENOENT)
@@ -199,12 +200,11 @@ static int try_bind(struct ops *o, struct reg_entry *x, bool is_new, bool *ret_u
 static int bind_vguid(struct ops *o, struct reg_entry *x, bool is_new, bool *ret_unknown,
 		      struct op_error *e)
 {
-	uint64_t start = now_us();
 	int rc;
 
 	do {
 		rc = try_bind(o, x, is_new, ret_unknown, e);
-	} while (ops_again(rc, start, e));
+	} while (ops_again(o, rc, e));
 	return rc;
 }
 

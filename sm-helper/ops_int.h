@@ -12,6 +12,11 @@ int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, cons
 int ops_fail_registry(struct op_error *e, int rc);
 int ops_fail_plugin(struct op_error *e, int rc, const char *text);
 
+/* The first of every operation: how long it may try (ops.h). -EBUSY with *e: that time is over. */
+int ops_start(struct ops *o, uint64_t deadline_us, struct op_error *e);
+/* For the next step of it, milliseconds; never so short that a healthy subnet could not do it. */
+unsigned ops_left_ms(const struct ops *o);
+
 /* OpenSM is master and ready, o->fabric is fresh, nothing half done is left. */
 int ops_begin(struct ops *o, struct op_error *e);
 /* The first two of these. */
@@ -19,11 +24,11 @@ int ops_refresh(struct ops *o, struct op_error *e);
 /* The last: finishes what the registry has as begun, as OpenSM's tables say. */
 int ops_settle(struct ops *o, struct op_error *e);
 
-/* Whether an operation that began at start_us and ended with rc starts again: a sweep has changed
+/* Whether an operation that ended with rc starts again: a sweep has changed
  * what it was made from or is not done with a port yet, or a link on the way is down and OpenSM
  * does not know it yet (OpenSM's tables are then as before the batch, and its sweep brings the
  * switches in line). Clears *e then, after a pause. */
-bool ops_again(int rc, uint64_t start_us, struct op_error *e);
+bool ops_again(const struct ops *o, int rc, struct op_error *e);
 
 /* A heavy sweep from its beginning to its end; for what OpenSM may not have been told: it ignores a
  * switch's traps after ten within ten seconds. */

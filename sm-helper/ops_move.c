@@ -245,7 +245,8 @@ static int verify(struct batch *b, struct move_result *res, struct op_error *e)
 			give_up = now_us() + VERIFY_US;
 			swept = true;
 		}
-	} while (rc && now_us() < give_up && !usleep(VERIFY_POLL_US));
+	} while (rc && now_us() < give_up && now_us() < b->o->give_up_us &&
+		 !usleep(VERIFY_POLL_US));
 	return rc;
 }
 
@@ -349,7 +350,7 @@ static void log_moves(const struct batch *b)
 			 res->walks, res->elapsed_us, b->count > 1 ? ", for the whole batch" : "");
 }
 
-int ops_move(struct ops *o, const struct move_request *m, unsigned count,
+int ops_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 	     struct move_result *ret_result, struct op_error *e)
 {
 	static const struct batch_kind kind = {
@@ -359,5 +360,5 @@ int ops_move(struct ops *o, const struct move_request *m, unsigned count,
 		.log = log_moves,
 	};
 
-	return batch_move(o, &kind, m, count, ret_result, e);
+	return batch_move(o, &kind, m, count, deadline_us, ret_result, e);
 }

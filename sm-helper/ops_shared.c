@@ -69,7 +69,7 @@ static int assign(struct ops *o, const struct sm_slot *slots, unsigned count,
 	*ret_unknown = false;
 	if (rc)
 		return rc;
-	rc = client_guids(o->client, slots, count, OPS_DEADLINE_MS, r, text);
+	rc = client_guids(o->client, slots, count, ops_left_ms(o), r, text);
 	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
 	path_service_expire(o->paths);
 	follow(&o->epoch, r, rc);
@@ -125,12 +125,11 @@ static int try_bind(struct ops *o, struct reg_entry *x, bool *ret_unknown, struc
 
 static int bind_entry(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
 {
-	uint64_t start = now_us();
 	int rc;
 
 	do {
 		rc = try_bind(o, x, ret_unknown, e);
-	} while (ops_again(rc, start, e));
+	} while (ops_again(o, rc, e));
 	return rc;
 }
 
@@ -275,7 +274,7 @@ static void log_moves(const struct batch *b)
 			 b->res.move[i].lid_before, b->res.move[i].lid_after);
 }
 
-int shared_move(struct ops *o, const struct move_request *m, unsigned count,
+int shared_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 		struct move_result *ret_result, struct op_error *e)
 {
 	static const struct batch_kind kind = {
@@ -284,7 +283,7 @@ int shared_move(struct ops *o, const struct move_request *m, unsigned count,
 		.log = log_moves,
 	};
 
-	return batch_move(o, &kind, m, count, ret_result, e);
+	return batch_move(o, &kind, m, count, deadline_us, ret_result, e);
 }
 
 /* ---- after a restart ---- */

@@ -146,7 +146,9 @@ static int collect(struct ops *o, uint32_t flags, struct look *l, struct op_erro
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&o->lock);
 	char text[CLIENT_ERROR_MAX] = "no memory", ignored[PROBE_ERROR_MAX];
 	uint64_t own = 0;
-	int rc = ops_begin(o, e);
+	int rc = ops_start(o, 0, e);
+
+	rc = rc ? rc : ops_begin(o, e);
 
 	if (rc)
 		return rc;
@@ -305,8 +307,9 @@ void parked_watch(struct ops *o)
 static int sweep(struct ops *o, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	int rc = ops_begin(o, e);
+	int rc = ops_start(o, 0, e);
 
+	rc = rc ? rc : ops_begin(o, e);
 	return rc ? rc : ops_sweep(o, e);
 }
 

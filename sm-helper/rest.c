@@ -81,6 +81,7 @@ struct job *rest_job_new(struct http_request *req, void (*run)(struct job *j),
 	for (size_t i = 0; arg && i < REST_ARGS_MAX; i++)
 		snprintf(j->arg[i], sizeof j->arg[i], "%s", arg[i] ? arg[i] : "");
 	j->body = json_object_get(req->body);
+	j->arrived_us = now_us();
 	return j;
 }
 

@@ -18,6 +18,7 @@ struct job {
 	char arg[REST_ARGS_MAX][HTTP_PARAM_MAX];
 	struct json_object *reply; /* owned until it is sent */
 	struct op_error error;     /* status 0: none */
+	uint64_t arrived_us;       /* CLOCK_MONOTONIC */
 	uint64_t gone;             /* vGUID to tell the hosts of when the answer is out; 0: none */
 };
 

@@ -107,6 +107,12 @@ struct moves_call {
 	struct move_result res;
 };
 
+/* What waits for others is answered in time as well. */
+static uint64_t deadline_of(const struct job *j)
+{
+	return j->arrived_us + OPS_ANSWER_MS * 1000ull;
+}
+
 static void call_moves(struct job *j, struct moves_call *c)
 {
 	bool many = json_opt(j->body, "moves") != NULL;
@@ -119,7 +125,7 @@ static void call_moves(struct job *j, struct moves_call *c)
 		rest_bad_request(j, r.message);
 		return;
 	}
-	if (action_move(j->rest->ops, c->m, count, &c->res, &j->error))
+	if (action_move(j->rest->ops, c->m, count, deadline_of(j), &c->res, &j->error))
 		return;
 	c->res.repath_notices += notice_moved(j->rest->ops, &c->res);
 	j->reply = moves_json(&c->res, many ? -1 : 0);
@@ -170,6 +176,14 @@ static unsigned read_gathered(struct gathered *g, struct job *ret_job[static GAT
 	return n;
 }
 
+/* Time is left to try each alone then; the first has waited longest. */
+static uint64_t half_of(uint64_t deadline_us)
+{
+	uint64_t now = now_us(), give_up = deadline_us - OPS_UNDO_MS * 1000ull;
+
+	return give_up > now ? deadline_us - (give_up - now) / 2 : deadline_us;
+}
+
 static void gathered_run(void *arg)
 {
 	struct gathered *g = arg;
@@ -178,7 +192,8 @@ static void gathered_run(void *arg)
 	struct op_error error = {0};
 	unsigned n = read_gathered(g, job);
 
-	if (n > 1 && !action_move(o, g->call.m, n, &g->call.res, &error)) {
+	if (n > 1 &&
+	    !action_move(o, g->call.m, n, half_of(deadline_of(job[0])), &g->call.res, &error)) {
 		g->call.res.repath_notices += notice_moved(o, &g->call.res);
 		for (unsigned i = 0; i < n; i++)
 			job[i]->reply = moves_json(&g->call.res, (int)i);

@@ -132,7 +132,7 @@ static void move_again(struct job *j, bool back, struct again *a)
 		a->m[i].from = a->m[i].to;
 		a->m[i].to = from;
 	}
-	if (!action_move(o, a->m, count, &a->res, &j->error))
+	if (!action_move(o, a->m, count, 0, &a->res, &j->error))
 		notice_moved(o, &a->res);
 }
 

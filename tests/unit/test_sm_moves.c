@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "daemon/sm.h"
 #include "sm-helper/dynamic.h"
 #include "sm-helper/ops.h"
 
@@ -26,9 +27,10 @@ static struct world {
 	unsigned assigns, targets; /* calls, and how many places the last one named */
 	unsigned reads;            /* of the topology */
 	bool swept;                /* a sweep ends just before the next batch begins */
-	int fail[4];               /* what the next calls return; 0: carried out */
-	int lost;                  /* carried out, but this is returned */
-	uint16_t lie;              /* a LID that the switches send nowhere */
+	int fail[4]; /* what the next calls return, the last one for good; 0: carried out */
+	unsigned deadline_ms; /* of the last call */
+	int lost;             /* carried out, but this is returned */
+	uint16_t lie;         /* a LID that the switches send nowhere */
 	uint8_t others,
 		past; /* SMs in the fabric; of these: gone, but OpenSM knows after a sweep */
 	int peer_lead, peer_tell; /* what the other ibvmig-sm makes of it */
@@ -191,8 +193,8 @@ int client_assign(struct client *c, const struct sm_target *t, unsigned count, u
 
 	(void)c;
 	(void)flags;
-	(void)deadline_ms;
 	strcpy(error, "played");
+	w.deadline_ms = deadline_ms;
 	w.assigns++;
 	w.targets = count;
 	memmove(w.fail, w.fail + 1, sizeof w.fail - sizeof w.fail[0]);
@@ -423,11 +425,12 @@ static void assert_at(unsigned vm, unsigned place)
 
 static struct move_result res;
 static struct op_error e;
+static uint64_t deadline_us; /* of ops_move(); 0: as it comes */
 
 static int move_all(const struct move_request *m, unsigned n)
 {
 	e = (struct op_error){0};
-	return ops_move(&o, m, n, &res, &e);
+	return ops_move(&o, m, n, deadline_us, &res, &e);
 }
 
 /* ---- tests ---- */
@@ -704,6 +707,33 @@ static void test_again(void **state)
 	assert_at(1, 9);
 }
 
+/* What fails is tried as long as its undo has time, each time for what is left; after that not at
+ * all. The daemons wait longer than the answer may take. */
+static void test_deadline(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8)};
+
+	(void)state;
+	assert_true(SM_CHANGE_MS >= OPS_ANSWER_MS + 1000);
+	show(m, 1);
+	for (unsigned i = 0; i < ARRAY_SIZE(w.fail); i++)
+		w.fail[i] = -EREMOTEIO;
+	deadline_us = now_us() + (OPS_UNDO_MS + 1500) * 1000;
+	assert_int_equal(move_all(m, 1), -EREMOTEIO);
+	assert_true(now_us() < deadline_us);
+	assert_true(w.assigns > 0);
+	assert_true(w.deadline_ms <= 1500);
+	w.assigns = w.told = 0;
+	assert_int_equal(move_all(m, 1), -EBUSY);
+	assert_string_equal(e.code, "sm-busy");
+	assert_int_equal(w.assigns, 0);
+	deadline_us = 0;
+	memset(w.fail, 0, sizeof w.fail);
+	assert_int_equal(move_all(m, 1), 0);
+	assert_true(w.deadline_ms <= OPS_ANSWER_MS - OPS_UNDO_MS);
+	assert_at(0, 8);
+}
+
 /* A place that OpenSM does not see is looked for once more, after a sweep. */
 static void test_unseen(void **state)
 {
@@ -865,6 +895,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_settled_chain, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_deadline, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unseen, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_not_verified, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),

@@ -29,6 +29,14 @@ static uint64_t guid_of(unsigned sw)
 	return 0x10 + sw;
 }
 
+int ops_start(struct ops *p, uint64_t deadline_us, struct op_error *ret)
+{
+	(void)p;
+	(void)ret;
+	assert_int_equal(deadline_us, 0);
+	return 0;
+}
+
 int ops_begin(struct ops *p, struct op_error *ret)
 {
 	(void)p;

@@ -3,13 +3,15 @@
  *
  * What is written, with umad-writes only: the LID of a VF whose vGUID has moved, and then the SM is
  * asked for a heavy sweep, which finds vGUID and LID together at the new place, as it has them in
- * its own tables, and routes to it. LFTs are the SM's: an entry written by somebody else is one
- * that the SM does not know of (docs/fabric.md, "Backends"). */
+ * its own tables, and routes to it; or entries of GUID tables, through its SA. LFTs are the SM's:
+ * an entry written by somebody else is one that the SM does not know of (docs/fabric.md,
+ * "Backends"). */
 #include "common/log.h"
 #include "common/util.h"
 #include "sm-helper/backend.h"
 #include "sm-helper/discover.h"
 #include "sm-helper/lft_reader.h"
+#include "sm-helper/umad_guids.h"
 #include "vswitch/walk.h"
 
 #include <errno.h>
@@ -454,6 +456,43 @@ static int umad_assign(void *self, const struct sm_target *targets, unsigned cou
 	return rc;
 }
 
+/* SL, MTU and rate of a GUID with another LID may be others, and nobody tells which. */
+static void fill_guids(struct umad *u, const struct sm_slot *slots, unsigned count,
+		       struct sm_guids_reply *r)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&u->lock);
+
+	r->instance = u->instance;
+	r->generation_before = r->generation = u->generation;
+	for (unsigned i = 0; i < count; i++)
+		if (slots[i].guid && slots[i].was_lid && slots[i].was_lid != r->lid[i]) {
+			r->changed[i] = (uint16_t)u->endports;
+			r->paths_changed += u->endports;
+		}
+}
+
+static int umad_guids(void *self, const struct sm_slot *slots, unsigned count, unsigned deadline_ms,
+		      struct sm_guids_reply *ret_reply, char *error)
+{
+	struct umad *u = self;
+	char text[PROBE_ERROR_MAX];
+	uint64_t start = now_us();
+	int rc;
+
+	if (!u->writes)
+		return backend_fail(error, -ECONNREFUSED,
+				    "backend umad only reads (umad-writes is off)");
+	if (!count || count > SM_ASSIGN_MAX)
+		return backend_fail(error, -EINVAL, "a batch of %u; allowed is 1 to %u", count,
+				    SM_ASSIGN_MAX);
+	memset(ret_reply, 0, sizeof *ret_reply);
+	if ((rc = umad_guids_write(u->probe, slots, count, deadline_ms, ret_reply, text)))
+		return fail_probe(error, rc, text);
+	fill_guids(u, slots, count, ret_reply);
+	ret_reply->elapsed_us = now_us() - start;
+	return 0;
+}
+
 /* Returns when the sweep is over, as far as one can tell from outside: the SM has sent more SMPs
  * than there are nodes, and then none for a while. */
 static int umad_sweep(void *self, uint64_t *ret_before, char *error)
@@ -487,6 +526,7 @@ const struct backend backend_umad = {
 	.close = umad_close,
 	.status = umad_status,
 	.assign = umad_assign,
+	.guids = umad_guids,
 	.sweep = umad_sweep,
 	.fabric = umad_fabric,
 };

@@ -7,7 +7,7 @@ SM_PLUGIN_SRC := sm-helper/plugin.c sm-helper/plugin_view.c sm-helper/plugin_tab
 $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread,$(OSM_CFLAGS)))
 
 # ibvmig-sm: registry, REST, verification.
-SM_BACKENDS := sm-helper/backend_plugin.c sm-helper/look.c sm-helper/backend_umad.c sm-helper/backend_ufm.c sm-helper/ufm_http.c sm-helper/backend_none.c \
+SM_BACKENDS := sm-helper/backend_plugin.c sm-helper/look.c sm-helper/backend_umad.c sm-helper/umad_guids.c sm-helper/backend_ufm.c sm-helper/ufm_http.c sm-helper/backend_none.c \
                sm-helper/discover.c
 SM_SRC := sm-helper/main.c sm-helper/cli.c sm-helper/listen.c sm-helper/rest.c sm-helper/rest_vguids.c sm-helper/rest_loads.c sm-helper/rest_moves.c sm-helper/rest_ranks.c sm-helper/actions.c sm-helper/leaks.c sm-helper/verify.c sm-helper/notice.c sm-helper/ops.c sm-helper/ops_settle.c sm-helper/dynamic.c sm-helper/ops_bind.c sm-helper/ops_batch.c sm-helper/ops_move.c sm-helper/ops_shared.c sm-helper/parked.c sm-helper/rest_parked.c \
           sm-helper/client.c $(SM_BACKENDS) sm-helper/registry.c sm-helper/registry_claim.c sm-helper/registry_replica.c sm-helper/probe.c sm-helper/probe_lfts.c sm-helper/probe_perf.c sm-helper/lft_reader.c \

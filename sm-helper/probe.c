@@ -11,7 +11,6 @@
 
 #define SA_TIMEOUT_MS  2000
 #define PORTS_MAX      254
-#define GUID_BLOCK     8    /* GUIDs in a GUIDInfo */
 #define IB_ATTR_NOTICE 0x02 /* libibmad has no name for it */
 
 int probe_new(const char *ca, unsigned port, struct probe **ret_probe)
@@ -148,8 +147,8 @@ int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
 	return rc;
 }
 
-int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index,
-	       uint64_t *ret_guid, char error[static PROBE_ERROR_MAX])
+int probe_guid_block(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned block,
+		     uint64_t ret_guid[static PROBE_GUID_BLOCK], char error[static PROBE_ERROR_MAX])
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
@@ -162,11 +161,22 @@ int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index
 	shown = mad_get_field64(data, 0, IB_GI_GUID0_F);
 	if (shown != port_guid)
 		return fail(error, -EPROTO, "LID %u answers as 0x%016" PRIx64, lid, shown);
-	if (index >= GUID_BLOCK &&
-	    (rc = query(m, &id, IB_ATTR_GUID_INFO, index / GUID_BLOCK, data, error)))
+	if (block && (rc = query(m, &id, IB_ATTR_GUID_INFO, block, data, error)))
 		return rc;
-	*ret_guid = mad_get_field64(data, 0, IB_GI_GUID0_F + (int)(index % GUID_BLOCK));
+	for (int i = 0; i < PROBE_GUID_BLOCK; i++)
+		ret_guid[i] = mad_get_field64(data, 0, IB_GI_GUID0_F + i);
 	return 0;
+}
+
+int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index,
+	       uint64_t *ret_guid, char error[static PROBE_ERROR_MAX])
+{
+	uint64_t guid[PROBE_GUID_BLOCK];
+	int rc = probe_guid_block(m, lid, port_guid, index / PROBE_GUID_BLOCK, guid, error);
+
+	if (!rc)
+		*ret_guid = guid[index % PROBE_GUID_BLOCK];
+	return rc;
 }
 
 static uint16_t own_sm_lid(struct probe *m)
@@ -371,36 +381,13 @@ static void parse_path(const uint8_t *r, struct probe_path *path)
 	};
 }
 
-/* SubnAdmGet(PathRecord): the record in data, which also holds the question. */
-static bool sa_path(struct probe *m, ib_portid_t *sm, const struct ib_gid *sgid,
-		    const struct ib_gid *dgid, uint16_t pkey, uint8_t data[IB_SA_DATA_SIZE])
+/* A question to the SA at sm_lid (0: the one that our port knows), sent again where it got lost;
+ * data: the record of the question, then of the answer. -EACCES: an answer, and it says no. */
+static int call_sa(struct probe *m, uint16_t sm_lid, ib_sa_call_t *call,
+		   uint8_t data[static IB_SA_DATA_SIZE], char *error)
 {
-	ib_sa_call_t call = {
-		.method = IB_MAD_METHOD_GET,
-		.attrid = IB_SA_ATTR_PATHRECORD,
-		.mask = PR_DGID | PR_SGID | PR_NUMB_PATH | (pkey ? PR_PKEY : 0),
-	};
-	ibmad_gid_t from, to;
-
-	/* cppcheck-suppress uninitvar ; these are written */
-	ib_gid_to_bytes(sgid, from);
-	/* cppcheck-suppress uninitvar */
-	ib_gid_to_bytes(dgid, to);
-	mad_set_array(data, 0, IB_SA_PR_DGID_F, to);
-	mad_set_array(data, 0, IB_SA_PR_SGID_F, from);
-	mad_set_field(data, 0, IB_SA_PR_NPATH_F, 1);
-	data[PR_PKEY_AT] = (uint8_t)(pkey >> 8);
-	data[PR_PKEY_AT + 1] = (uint8_t)pkey;
-	return sa_rpc_call(m->mad, data, sm, &call, 0) != NULL;
-}
-
-int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
-	       const struct ib_gid *dgid, uint16_t pkey, struct probe_path *ret_path,
-	       char error[static PROBE_ERROR_MAX])
-{
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
-	uint8_t record[IB_SA_DATA_SIZE] = {0};
 	ib_portid_t sm = {.qp = 1, .qkey = IB_DEFAULT_QP1_QKEY};
+	uint8_t question[IB_SA_DATA_SIZE];
 	uint64_t start = now_ms(), try;
 	int rc = probe_open(m, error);
 	bool there;
@@ -411,15 +398,72 @@ int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
 	if (!sm.lid)
 		return fail(error, -ENODEV, "no subnet manager is known");
 	mad_rpc_set_timeout(m->mad, SA_TIMEOUT_MS);
+	memcpy(question, data, sizeof question);
 	do {
+		memcpy(data, question, sizeof question);
 		try = now_ms();
 		errno = 0;
-		there = sa_path(m, &sm, sgid, dgid, pkey, record);
+		there = sa_rpc_call(m->mad, data, &sm, call, 0) != NULL;
 	} while (!there && is_lost(start, try, SA_TIMEOUT_MS));
-	if (!there && errno == EIO) /* an answer, and it says no */
-		return fail(error, -ENOENT, "the SA at LID %d knows no such path", sm.lid);
-	if (!there)
-		return fail(error, -ETIMEDOUT, "the SA at LID %d does not answer", sm.lid);
+	if (there)
+		return 0;
+	return errno == EIO ? fail(error, -EACCES, "the SA at LID %d refuses", sm.lid)
+			    : fail(error, -ETIMEDOUT, "the SA at LID %d does not answer", sm.lid);
+}
+
+int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
+	       const struct ib_gid *dgid, uint16_t pkey, struct probe_path *ret_path,
+	       char error[static PROBE_ERROR_MAX])
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	ib_sa_call_t call = {
+		.method = IB_MAD_METHOD_GET,
+		.attrid = IB_SA_ATTR_PATHRECORD,
+		.mask = PR_DGID | PR_SGID | PR_NUMB_PATH | (pkey ? PR_PKEY : 0),
+	};
+	uint8_t record[IB_SA_DATA_SIZE] = {0};
+	ibmad_gid_t from, to;
+	int rc;
+
+	/* cppcheck-suppress uninitvar ; these are written */
+	ib_gid_to_bytes(sgid, from);
+	/* cppcheck-suppress uninitvar */
+	ib_gid_to_bytes(dgid, to);
+	mad_set_array(record, 0, IB_SA_PR_DGID_F, to);
+	mad_set_array(record, 0, IB_SA_PR_SGID_F, from);
+	mad_set_field(record, 0, IB_SA_PR_NPATH_F, 1);
+	record[PR_PKEY_AT] = (uint8_t)(pkey >> 8);
+	record[PR_PKEY_AT + 1] = (uint8_t)pkey;
+	if ((rc = call_sa(m, sm_lid, &call, record, error)))
+		return rc == -EACCES ? fail(error, -ENOENT, "the SA knows no such path") : rc;
 	parse_path(record, ret_path);
+	return 0;
+}
+
+/* A GUIDInfoRecord: LID, block and eight GUIDs, each a component: IBA 1.4, 15.2.5.18. */
+#define GIR_LID_BLOCK 3ull
+#define GIR_GUID0     4 /* bit of the first */
+#define GIR_GUIDS_AT  8
+#define SA_ATTR_GIR   0x30
+#define SA_DELETE     0x15
+
+int probe_write_guids(struct probe *m, uint16_t lid, unsigned block, bool set, uint8_t mask,
+		      uint64_t guid[static PROBE_GUID_BLOCK], char error[static PROBE_ERROR_MAX])
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	uint8_t record[IB_SA_DATA_SIZE] = {(uint8_t)(lid >> 8), (uint8_t)lid, (uint8_t)block};
+	ib_sa_call_t call = {
+		.method = set ? IB_MAD_METHOD_SET : SA_DELETE,
+		.attrid = SA_ATTR_GIR,
+		.mask = GIR_LID_BLOCK | (uint64_t)mask << GIR_GUID0,
+	};
+	int rc;
+
+	for (int i = 0; i < PROBE_GUID_BLOCK; i++)
+		mad_set_field64(record + GIR_GUIDS_AT, 0, IB_GI_GUID0_F + i, guid[i]);
+	if ((rc = call_sa(m, 0, &call, record, error)))
+		return rc;
+	for (int i = 0; i < PROBE_GUID_BLOCK; i++)
+		guid[i] = mad_get_field64(record + GIR_GUIDS_AT, 0, IB_GI_GUID0_F + i);
 	return 0;
 }

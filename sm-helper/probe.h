@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Our own eyes on the fabric: SMPs and SA queries over libibumad. Blocking, from worker threads;
- * one query at a time. Opens the port when it is first needed. Only probe_set_lid() writes. */
+ * one query at a time. Opens the port when it is first needed. Only probe_set_lid() and
+ * probe_write_guids() write. */
 #ifndef IBVMIG_SM_PROBE_H
 #define IBVMIG_SM_PROBE_H
 
@@ -11,6 +12,8 @@
 
 #define PROBE_ERROR_MAX 256
 #define PROBE_DESC_MAX  64
+
+#define PROBE_GUID_BLOCK 8 /* entries of a GUID table in a GUIDInfo */
 
 struct probe; /* owned by the caller of probe_new() */
 
@@ -76,6 +79,17 @@ int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
  * another port answers at the LID. */
 int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index,
 	       uint64_t *ret_guid, char error[static PROBE_ERROR_MAX]);
+/* The whole block that the entries from block * PROBE_GUID_BLOCK on are in. */
+int probe_guid_block(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned block,
+		     uint64_t ret_guid[static PROBE_GUID_BLOCK],
+		     char error[static PROBE_ERROR_MAX]);
+/* SubnAdmSet (or, not set, SubnAdmDelete) of a GUIDInfoRecord: of the port at this LID, those
+ * entries of a block that have a bit in mask, the first the lowest. guid: what they shall be, and
+ * what the SA then says that they are; an entry that it has refused, as another port has that GUID,
+ * is not what was asked for. The port is written to by the SM, later. -EACCES: the SA has refused
+ * all; -ETIMEDOUT. */
+int probe_write_guids(struct probe *m, uint16_t lid, unsigned block, bool set, uint8_t mask,
+		      uint64_t guid[static PROBE_GUID_BLOCK], char error[static PROBE_ERROR_MAX]);
 /* Since some reset that nobody knows: differences tell something. The port's own view. */
 struct probe_counters {
 	uint64_t out_bytes, in_bytes;

@@ -121,12 +121,16 @@ class Fleet:
             if (status, vm.lid) != (200, lid):
                 raise AssertionError(f"{status} {r}")
 
+    def change(self, who, to):
+        """Changes the model; the (switch, block) that differ afterwards, and the SMPs one by one."""
+        pairs = [(vm.lid, self.lid[f.name]) for vm, f in zip(who, to)]
+        single = one_by_one(self.tables, pairs) if len(who) > 1 else None
+        return exchange(self.tables, pairs), single
+
     def move(self, k):
         """k moves in one call; what the call says, with the model's `single`: the SMPs one by one."""
         who, to = self.rng.sample(self.vms, k), self.rng.sample(self.free, k)
-        pairs = [(vm.lid, self.lid[f.name]) for vm, f in zip(who, to)]
-        single = one_by_one(self.tables, pairs) if k > 1 else None
-        least = exchange(self.tables, pairs)
+        least, single = self.change(who, to)
         for vm, f in zip(who, to):
             vm.at.set_guid(vm.at.parked)
             f.set_guid(vm.guid)
@@ -137,11 +141,67 @@ class Fleet:
             raise AssertionError(f"{r['lft_smps']} SMPs to {r['switches_updated']} switches; {len(least)} were needed")
         for vm, f in zip(who, to):
             self.free[self.free.index(f)] = vm.at
-            self.lid[vm.at.name], self.lid[f.name] = self.lid[f.name], vm.lid
+            self.arrive(vm, f)
             vm.at = f
         return {**r, "single": r["lft_smps"] if single is None else single}
+
+    def arrive(self, vm, f):
+        self.lid[vm.at.name], self.lid[f.name] = self.lid[f.name], vm.lid
+
+    def again(self, view):
+        """Routes may be others now: the model is what the switches hold."""
+        self.tables = view.tables()
+        self.lid = {n: view.lid[i] for n, i in view.cas_by_name().items()}
 
     def wrong(self, view):
         """How many entries of the switches are not as in the model."""
         return sum(x != y for s, t in view.lft.items() for x, y in zip(t, self.tables[s])
                    ) if view.tables() != self.tables else 0
+
+
+class DynamicFleet(Fleet):
+    """VMs with LIDs of their own, whose entries are copies of those of the PF of the host where they are."""
+
+    def bind(self):
+        known = set(self.lid.values())
+        for vm in self.vms:
+            status, r = vm.bind()
+            if status != 200 or vm.lid in known:
+                raise AssertionError(f"{status} {r}")
+            known.add(vm.lid)
+        view = self.lab.view()
+        self.link = {n: next(x for x, (peer, _) in view.links.items() if peer == i)
+                     for n, i in view.cas_by_name().items()}
+        pf = {}  # of each vSwitch: what hangs on the lowest port of those with CAs
+        for (s, _), (peer, _) in sorted(view.links.items()):
+            if view.ports[peer][0] == "Ca":
+                pf.setdefault(s, view.lid[peer])
+        self.pf = {n: pf[s] for n, (s, _) in self.link.items()}
+        self.again(view)
+
+    def copy(self, vm, f):
+        """The VM's LID gets the entries of its place; (switch, block) that differ afterwards."""
+        touched, (own, port) = set(), self.link[f.name]
+        for s, t in self.tables.items():
+            entry = port if s == own else t[self.pf[f.name]]
+            if t[vm.lid] != entry:
+                touched.add((s, vm.lid // BLOCK))
+                t[vm.lid] = entry
+        return touched
+
+    def change(self, who, to):
+        each = [self.copy(vm, f) for vm, f in zip(who, to)]
+        return set().union(*each), sum(map(len, each))
+
+    def arrive(self, vm, f):
+        """LIDs stay: the VM's goes along, the VF's waits."""
+
+    def again(self, view):
+        self.tables, cas = view.tables(), view.cas_by_name()
+        for vm in self.vms:
+            at = cas[vm.at.name]
+            if self.copy(vm, vm.at):
+                raise AssertionError(f"entries of LID {vm.lid} are not those of {vm.at.host}'s PF")
+            lost = [s for s in view.cas() if s != at and view.walk(s, vm.at.lid) != at]
+            if lost:
+                raise AssertionError(f"{len(lost)} CAs do not reach LID {vm.at.lid}, which waits at {vm.at.name}")

@@ -13,7 +13,7 @@ from nova_ibvmig import health
 
 POLL_S = 0.3
 SERVICE_TYPE, MICROVERSION = 'ib-migration', '1.0'
-# Safe to ask again: a GET that did not get through, was one too many, or met a daemon that is busy.
+# Safe to ask again, as all that is asked here: what did not get through, was one too many, or met a daemon that is busy.
 RETRIES = {'connect_retries': 2, 'status_code_retries': 2, 'retriable_status_codes': [429, 503]}
 NEEDED = {'status': ('host', 'libvirt', 'sm', 'pfs', 'vfs'), 'vm': ('host', 'state', 'agent')}
 
@@ -27,8 +27,8 @@ def _why(response):
 
 
 class Client(object):
-    """The daemon of this host, over mutual TLS ([ibvmig] cafile, certfile, keyfile). Only reads: what libvirt's hook
-    and events have begun is asked about, never begun twice."""
+    """The daemon of this host, over mutual TLS ([ibvmig] cafile, certfile, keyfile). Reads, but for fence(): what
+    libvirt's hook and events have begun is asked about, never begun twice."""
 
     def __init__(self, conf):
         self._conf = conf.ibvmig
@@ -40,19 +40,22 @@ class Client(object):
     def _fail(self, reason):
         raise exception.MigrationError(reason='ibvmigd at %s %s' % (self._endpoint, reason))
 
-    def _get(self, path, context, needed, none_for_404=False):
+    def _request(self, path, method, context, **kwargs):
         try:
-            response = self._http.get(path, timeout=self._conf.request_timeout, **RETRIES,
+            return self._http.request(path, method, timeout=self._conf.request_timeout, **RETRIES, **kwargs,
                                       headers={'X-Request-Id': context.global_id or context.request_id})
         except (ks_exc.ClientException, OSError) as e:  # OSError: a certificate's file that is not there
             self._fail('does not answer: %s' % e)
+
+    def _get(self, path, context, needed, none_for_404=False):
+        response = self._request(path, 'GET', context)
         if none_for_404 and response.status_code == 404:
             return None
-        if response.status_code != 200:
-            raise exception.MigrationError(reason='ibvmigd: ' + _why(response))
         return self._checked(response, needed)
 
     def _checked(self, response, needed):
+        if response.status_code != 200:
+            raise exception.MigrationError(reason='ibvmigd: ' + _why(response))
         try:
             answer = response.json()
         except ValueError:
@@ -69,6 +72,10 @@ class Client(object):
     def vm(self, context, uuid):
         """The VM's VF, agent and last migration on this host; None: it has no VF metadata, or is not here."""
         return self._get('/v1/vms/' + uuid, context, NEEDED['vm'], none_for_404=True)
+
+    def fence(self, context, uuid, host):
+        """That host is off: what the VM has bound there is let go, so that it can start here. Again: nothing more."""
+        self._checked(self._request('/v1/vms/%s/fence' % uuid, 'POST', context, json={'host': host}), ('vguids',))
 
     def wait_vm(self, context, uuid, settled, seconds):
         """The VM once settled(vm) is true. MigrationError with what was seen last after that many seconds."""

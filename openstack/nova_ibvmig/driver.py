@@ -118,6 +118,15 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
             guest.poweroff()
             raise exception.InstanceDeployFailure(reason=e.kwargs['reason'])
 
+    def rebuild(self, context, instance, *args, evacuate=False, **kwargs):
+        """Upstream leaves it to the compute manager. An evacuated server's addresses are still bound on the host that
+        it was on, which is off: whoever evacuates it has made sure of that."""
+        ib, _ = ib_vif.split(instance.get_network_info())
+        if evacuate and ib:
+            with Event(context, 'fence', instance):
+                self._ibvmig.fence(context, instance.uuid, instance.host)
+        super().rebuild(context, instance, *args, evacuate=evacuate, **kwargs)
+
     def _destroy(self, instance):
         """Every stop. Whoever starts the server next, here or elsewhere, needs the addresses that it had."""
         super()._destroy(instance)

@@ -18,6 +18,7 @@ RELIED_ON = [
      ['self', 'context', 'instance', 'dest', 'block_migration', 'migrate_data', 'guest', 'device_names']),
     (driver.LibvirtDriver, '_create_guest_with_network',
      ['self', 'context', 'xml', 'instance', 'network_info']),
+    (driver.LibvirtDriver, 'rebuild', ['self', 'context', 'instance']),
     (driver.LibvirtDriver, '_destroy', ['self', 'instance']),
     (driver.LibvirtDriver, 'suspend', ['self', 'context', 'instance']),
     (driver.LibvirtDriver, 'live_migration_force_complete', ['self', 'instance']),

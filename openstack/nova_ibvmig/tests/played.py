@@ -45,6 +45,8 @@ class Daemon(object):
         self.left = None   # instead of 404, of a VM that is gone
         self.vm_then = []  # instead of vm, one look each; None: it fails
         self.asked = []
+        self.fenced = []   # (VM, host that is off)
+        self.fence = None  # instead of letting go: its refusal
         self.gone = set()  # VMs that Nova has seen gone
 
     def _runs(self, uuid):
@@ -54,6 +56,10 @@ class Daemon(object):
             return False
         return domain._state in (fakelibvirt.VIR_DOMAIN_RUNNING, fakelibvirt.VIR_DOMAIN_PAUSED)
 
+    def _fence(self, uuid, host, context):
+        self.fenced.append((uuid, host))
+        return error(context, 409, 'not-fenced', self.fence) if self.fence else {'vguids': [VGUID]}
+
     def answer(self, request, context):
         self.asked.append(request.path)
         if self.fails:
@@ -61,7 +67,9 @@ class Daemon(object):
         if request.path == '/v1/status':
             return {'host': self.host, 'libvirt': {'connected': True}, 'sm': self.sm, 'vf_error': None,
                     'pfs': self.pfs, 'vfs': self.vfs}
-        uuid = request.path.rsplit('/', 1)[1]
+        uuid = request.path.split('/')[3]
+        if request.method == 'POST':
+            return self._fence(uuid, request.json()['host'], context)
         if self._runs(uuid):
             spoilt = self.vm_then.pop(0) if self.vm_then else self.vm
             if spoilt is None:
@@ -89,7 +97,7 @@ class IbServers(sriov._PCIServersWithMigrationTestBase):
         mock = requests_mock.Mocker(real_http=True)
         mock.start()
         self.addCleanup(mock.stop)
-        mock.get(re.compile('^https://h[01]:7611/'), json=self._answer)
+        mock.register_uri(requests_mock.ANY, re.compile('^https://h[01]:7611/'), json=self._answer)
 
     def _answer(self, request, context):
         return self.daemons[request.hostname].answer(request, context)

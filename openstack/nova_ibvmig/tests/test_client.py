@@ -95,6 +95,16 @@ class TestClient(unittest.TestCase):
         self.assertIsNone(self._client().vm(CONTEXT, 'u'))
         self._fails('HTTP 404')  # status is always there
 
+    def test_fence(self):
+        self.http.post('https://127.0.0.1:7611/v1/vms/u/fence', [
+            {'exc': requests.exceptions.ConnectTimeout('slow')}, {'json': {'vguids': []}}])
+        self._client().fence(CONTEXT, 'u', 'h0')
+        self.assertEqual(({'host': 'h0'}, 'req-1'),
+                         (self.http.last_request.json(), self.http.last_request.headers['X-Request-Id']))
+        refusal = {'errors': [{'code': 'not-fenced', 'detail': 'host h0 is not off'}]}
+        self.http.post(requests_mock.ANY, json=refusal, status_code=409)
+        self._fails('host h0 is not off (not-fenced)', lambda: self._client().fence(CONTEXT, 'u', 'h0'))
+
     def test_wait(self):
         self._answers({'json': dict(VM, state='attaching')}, {'json': VM})
         with mock.patch.object(client, 'POLL_S', 0):

@@ -105,14 +105,31 @@ class TestLifecycle(played.IbServers):
         self.assertEqual(('h1', 'ACTIVE'), (server['OS-EXT-SRV-ATTR:host'], server['status']))
         self._with_vf(defined)
 
-    def test_evacuate(self):
+    def _lose_host(self):
         server = self._boot()
         self.api.put_service(self.computes['h0'].service_ref.uuid, {'forced_down': True})
         self.computes['h0'].stop()
-        defined = self._metadata('h1')
+        return server, self._metadata('h1')
+
+    def test_evacuate(self):
+        """Its addresses are taken from the host that is off."""
+        server, defined = self._lose_host()
         server = self._evacuate_server(server, expected_host='h1')
         self._with_vf(defined)
-        self.assertEqual({'attach': 'Success'}, self._results(server, 'evacuate'))
+        self.assertEqual({'fence': 'Success', 'attach': 'Success'}, self._results(server, 'evacuate'))
+        self.assertEqual([(server['id'], 'h0')], self.daemons['h1'].fenced)
+
+    def test_evacuate_from_a_host_that_is_not_off(self):
+        """It is not started a second time, and can be evacuated once that host is off."""
+        server, defined = self._lose_host()
+        self.daemons['h1'].fence = 'host h0 is not off'
+        self._refused(self._evacuate_server, server)
+        self.assertEqual('h0', self._wait_for_state_change(server, 'ERROR')['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual([], defined)
+        self.assertIn('host h0 is not off (not-fenced)', self._events(server, 'evacuate')['fence']['details'])
+        self.daemons['h1'].fence = None
+        server = self._evacuate_server(server, expected_host='h1')
+        self._with_vf(defined)
 
     def test_shelve(self):
         server = self._boot()

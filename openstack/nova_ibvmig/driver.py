@@ -136,7 +136,8 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
 
     def _wait_given_back(self, context, instance):
         try:
-            self._ibvmig.wait_vm(context, instance.uuid, lambda vm: vm is None, CONF.ibvmig.release_timeout)
+            with Event(context, 'release', instance):
+                self._ibvmig.wait_vm(context, instance.uuid, lambda vm: vm is None, CONF.ibvmig.release_timeout)
         except exception.MigrationError as e:
             LOG.warning('its VF is not given back yet: %s', e.format_message(), instance=instance)
 

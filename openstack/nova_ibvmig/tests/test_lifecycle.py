@@ -60,17 +60,17 @@ class TestLifecycle(played.IbServers):
         self._rebuild_server(server, '155d900f-4e14-4e4c-a73d-069cbf4541e6')
         self.assertEqual(3, len(defined))
         self._with_vf(defined)
+        self.assertEqual({'release': 'Success'}, self._results(server, 'stop'))
         for action in ('start', 'reboot', 'rebuild'):
-            self.assertEqual({'attach': 'Success'}, self._results(server, action))
+            self.assertEqual({'release': 'Success', 'attach': 'Success'}, self._results(server, action))
 
     def test_stop_with_a_vf_that_stays(self):
-        """Waited for, but the server is stopped all the same."""
+        """Waited for and told, but the server is stopped all the same."""
         self.flags(release_timeout=1, group='ibvmig')
         server = self._boot(hosts=['h0'])
         self.daemons['h0'].left = {'state': 'leaving'}
         self._stop_server(server)
-        self.assertIn('its VF is not given back yet: Migration error: after 1 s the VM is leaving on h0',
-                      self.stdlog.logger.output)
+        self.assertIn('after 1 s the VM is leaving on h0', self._events(server, 'stop')['release']['details'])
 
     def test_start_without_its_vf(self):
         """It stays stopped, says why, and starts once that is mended."""
@@ -90,12 +90,12 @@ class TestLifecycle(played.IbServers):
         self.assertEqual('h1', server['OS-EXT-SRV-ATTR:host'])
         self.assertIn(server['id'], self.daemons['h0'].gone)
         self._with_vf(defined)
-        self.assertEqual({'attach': 'Success'}, self._results(server, 'migrate'))
+        self.assertEqual({'release': 'Success', 'attach': 'Success'}, self._results(server, 'migrate'))
         defined = self._metadata('h0')
         server = self._revert_resize(server)
         self.assertEqual('h0', server['OS-EXT-SRV-ATTR:host'])
         self._with_vf(defined)
-        self.assertEqual({'attach': 'Success'}, self._results(server, 'revertResize'))
+        self.assertEqual({'release': 'Success', 'attach': 'Success'}, self._results(server, 'revertResize'))
 
     def test_resize(self):
         server = self._boot()

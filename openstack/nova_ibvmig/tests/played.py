@@ -49,7 +49,7 @@ class Daemon(object):
         self.fence = None  # instead of letting go: its refusal
         self.gone = set()  # VMs that Nova has seen gone
 
-    def _runs(self, uuid):
+    def runs(self, uuid):
         try:
             domain = self._computes[self.host].driver._host.get_connection().lookupByUUIDString(uuid)
         except (KeyError, fakelibvirt.libvirtError):
@@ -70,7 +70,7 @@ class Daemon(object):
         uuid = request.path.split('/')[3]
         if request.method == 'POST':
             return self._fence(uuid, request.json()['host'], context)
-        if self._runs(uuid):
+        if self.runs(uuid):
             spoilt = self.vm_then.pop(0) if self.vm_then else self.vm
             if spoilt is None:
                 return not_now(context)

@@ -79,6 +79,7 @@ class TestLifecycle(played.IbServers):
         self.daemons['h0'].vm = {'state': 'without-vf', 'problem': 'no VF was free'}
         self._refused(self.api.post_server_action, server['id'], {'os-start': None})
         self.assertEqual('SHUTOFF', self._idle(server)['status'])
+        self.assertFalse(self.daemons['h0'].runs(server['id']))
         self.assertIn('no VF was free', self._events(server, 'start')['attach']['details'])
         self.daemons['h0'].vm = {}
         self._start_server(server)
@@ -148,4 +149,4 @@ class TestLifecycle(played.IbServers):
         self.assertEqual('ACTIVE', self._idle(server)['status'])
         self.assertIn('cannot be suspended',
                       self._all_events(server, 'suspend')['compute_suspend_instance']['details'])
-        self.assertTrue(self.daemons['h0']._runs(server['id']))
+        self.assertTrue(self.daemons['h0'].runs(server['id']))

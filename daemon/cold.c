@@ -36,17 +36,13 @@ static const char *str(struct job *j, const char *key)
  * → here, image, status (of QEMU's job) */
 static void look_run(struct job *j)
 {
-	struct json_object *list AUTO_JSON = NULL;
 	struct domain_saved mark = {0};
 	struct qmp_migration q;
 	char *xml AUTO_FREE = NULL, why[HTTP_ERROR_MAX];
 	bool here = false;
-	int rc = virt_running(j->d->virt, &list, why);
+	int rc = virt_is_running(j->d->virt, str(j, "vm"), &here, why);
 
 	json_set_bool(j->out, "looked", !rc);
-	for (size_t i = 0; i < json_count(list); i++)
-		here |= str_eq(json_opt_str(json_object_array_get_idx(list, i), "uuid", ""),
-			       str(j, "vm"));
 	json_set_bool(j->out, "here", here);
 	if (here && !qmp_query_migrate(j->d->virt, str(j, "vm"), &q, why))
 		json_set_str(j->out, "status", q.status);

@@ -107,13 +107,10 @@ void cold_resume_alone(struct vm *vm)
 
 static void look_run(struct job *j)
 {
-	struct json_object *list AUTO_JSON = NULL;
+	bool here = false;
 
-	j->rc = virt_running(j->d->virt, &list, j->error);
-	for (size_t i = 0; i < json_count(list); i++)
-		if (str_eq(json_opt_str(json_object_array_get_idx(list, i), "uuid", ""),
-			   str(j, "vm")))
-			json_set_bool(j->out, "here", true);
+	j->rc = virt_is_running(j->d->virt, str(j, "vm"), &here, j->error);
+	json_set_bool(j->out, "here", here);
 }
 
 static void looked(struct migration *m, struct job *j)

@@ -255,13 +255,12 @@ static void probe_run(struct job *j)
 {
 	struct qmp_migration q;
 	const char *vm = json_opt_str(j->in, "vm", "");
-	char *xml AUTO_FREE = NULL;
+	bool here = true; /* unless libvirt says otherwise */
 
-	j->rc = virt_domain_xml(j->d->virt, vm, &xml, j->error);
-	if (j->rc)
-		return;
-	j->rc = qmp_query_migrate(j->d->virt, vm, &q, j->error);
-	json_set_str(j->out, "status", j->rc ? "" : q.status);
+	virt_is_running(j->d->virt, vm, &here, j->error);
+	json_set_bool(j->out, "here", here);
+	if (here && !qmp_query_migrate(j->d->virt, vm, &q, j->error))
+		json_set_str(j->out, "status", q.status);
 }
 
 static void src_recover(struct migration *m, bool here, const char *status)
@@ -322,7 +321,7 @@ static void dst_recover(struct migration *m, bool here, const char *status)
 static void probe_done(struct job *j)
 {
 	struct migration *m = j->owner;
-	bool here = j->rc != -ENOENT;
+	bool here = json_opt_bool(j->out, "here", true);
 	const char *status = json_opt_str(j->out, "status", "");
 
 	m->inflight--;

@@ -491,6 +491,23 @@ int virt_downtime_ms(struct virt *v, const char *uuid, uint64_t *ret_ms, char *e
 	return rc;
 }
 
+int virt_is_running(struct virt *v, const char *uuid, bool *ret_running, char *error)
+{
+	virConnectPtr conn;
+	virDomainPtr dom;
+	int active = 0, rc = domain_get(v, uuid, &conn, &dom, error);
+
+	if (!rc) {
+		active = virDomainIsActive(dom);
+		rc = active < 0 ? from_libvirt(error, "domain state") : 0;
+		domain_put(conn, dom);
+	}
+	if (rc && rc != -ENOENT)
+		return rc;
+	*ret_running = !rc && active;
+	return 0;
+}
+
 int virt_running(struct virt *v, struct json_object **ret_list, char *error)
 {
 	virConnectPtr conn = conn_get(v);

@@ -77,6 +77,9 @@ struct virt_progress {
 int virt_progress(struct virt *v, const char *uuid, struct virt_progress *ret, char *error);
 /* Of the completed incoming migration, in ms. */
 int virt_downtime_ms(struct virt *v, const char *uuid, uint64_t *ret_ms, char *error);
+/* Whether it runs here, or is paused: a domain may be defined and shut off. One that is unknown
+ * does not run; ret_running is untouched where libvirt cannot tell. */
+int virt_is_running(struct virt *v, const char *uuid, bool *ret_running, char *error);
 /* An array of {"uuid","name","memory_bytes"} of the domains that run; owned by the caller. */
 int virt_running(struct virt *v, struct json_object **ret_list, char *error);
 

@@ -135,6 +135,7 @@ struct sim_mover {
 	bool post_copy;          /* virsh migrate --postcopy */
 	const char *kernel_user; /* of its VF, or NULL */
 	bool two_vfs;
+	bool persistent; /* its definition stays on each host where it has run */
 };
 extern struct sim_mover sim_mover;
 

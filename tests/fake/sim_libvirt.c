@@ -264,6 +264,13 @@ static struct sim_qemu *qemu_of(virDomainPtr dom)
 	return q->exists ? q : NULL;
 }
 
+static bool is_defined(int host, size_t guest)
+{
+	const struct sim_qemu *q = &sim_hosts[host].qemus[guest];
+
+	return q->exists || (sim_guests[guest].mover && sim_mover.persistent && q->life);
+}
+
 static virDomainPtr find_domain(virConnectPtr c, const char *name_or_uuid)
 {
 	sim_sleep(CALL_US);
@@ -274,7 +281,7 @@ static virDomainPtr find_domain(virConnectPtr c, const char *name_or_uuid)
 	for (size_t i = 0; i < ARRAY_SIZE(sim_guests); i++)
 		if ((!strcmp(sim_guests[i].uuid, name_or_uuid) ||
 		     !strcmp(sim_guests[i].name, name_or_uuid)) &&
-		    sim_hosts[c->host].qemus[i].exists)
+		    is_defined(c->host, i))
 			return domain_of(c->host, &sim_guests[i]);
 	fail(VIR_ERR_NO_DOMAIN, "Domain not found");
 	return NULL;
@@ -320,8 +327,16 @@ char *virDomainGetXMLDesc(virDomainPtr dom, unsigned int flags)
 	(void)flags;
 	if (q)
 		return sim_domain_xml(dom->guest, q->path, q->mark);
+	if (is_defined(dom->host, (size_t)(dom->guest - sim_guests)))
+		return sim_domain_xml(dom->guest, "", "");
 	fail(VIR_ERR_NO_DOMAIN, "Domain not found");
 	return NULL;
+}
+
+int virDomainIsActive(virDomainPtr dom)
+{
+	sim_sleep(CALL_US);
+	return qemu_of(dom) != NULL;
 }
 
 /* A call that changes a domain waits while a migration comes in. */
@@ -339,7 +354,10 @@ static struct sim_qemu *job_begin(virDomainPtr dom)
 		return NULL;
 	}
 	if (!q) {
-		fail(VIR_ERR_NO_DOMAIN, "Domain not found");
+		if (is_defined(dom->host, (size_t)(dom->guest - sim_guests)))
+			fail(VIR_ERR_OPERATION_INVALID, "domain is not running");
+		else
+			fail(VIR_ERR_NO_DOMAIN, "Domain not found");
 		return NULL;
 	}
 	if (q->vcpu != VCPU_INCOMING)

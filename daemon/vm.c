@@ -143,6 +143,14 @@ void vm_free_all(struct daemon *d)
 	}
 }
 
+/* Its QEMU has ended; that of its next start, if there was one meanwhile, is looked at now. */
+static void forget_left(struct vm *vm)
+{
+	vm_forget(vm);
+	if (vm->again)
+		vm_discover(vm->d, vm->uuid, vm->name, vm->again_incoming);
+}
+
 static int start_job(struct vm *vm, struct json_object *in, void (*run)(struct job *j),
 		     void (*done)(struct job *j))
 {
@@ -226,8 +234,11 @@ static void attach_done(struct job *j)
 	for (unsigned i = 0; i < vm->vf_count; i++)
 		note_attached(vm, &vm->vfs[i]);
 	cold_resume_alone(vm);
-	/* It was stopped while they were being attached. */
-	if (leaving)
+	/* It was stopped while they were being attached. Started again, its next QEMU may have got
+	 * them: adopt() looks. */
+	if (leaving && vm->again)
+		forget_left(vm);
+	else if (leaving)
 		vm_release(vm, false);
 }
 
@@ -285,7 +296,7 @@ static void release_done(struct job *j)
 		vm_note(vm, true, "the VF was not given back cleanly: %s", j->error);
 	free_leases(vm);
 	vm_note(vm, false, "VF released");
-	vm_forget(vm);
+	forget_left(vm);
 	collect(j->d);
 }
 
@@ -294,7 +305,7 @@ void vm_release(struct vm *vm, bool keep_binding)
 	struct json_object *in;
 
 	if (!vm_has_vfs(vm)) {
-		vm_forget(vm);
+		forget_left(vm);
 		return;
 	}
 	if (vm->state == VM_ATTACHING) {
@@ -302,6 +313,8 @@ void vm_release(struct vm *vm, bool keep_binding)
 		vm->state = VM_LEAVING;
 		return;
 	}
+	if (vm->state == VM_LEAVING)
+		return; /* stopped again before all was given back */
 	vm->state = VM_LEAVING;
 	in = vm_work_input(vm);
 	json_set_bool(in, "keep_binding", keep_binding);
@@ -384,6 +397,18 @@ static void note_saved(struct vm *vm, const char *xml)
 		str_set(&vm->saved_id, saved.id);
 }
 
+/* Started again before what its last QEMU had is given back: forget_left() goes on with it. */
+static bool comes_too_early(struct daemon *d, const struct domain_info *info, bool incoming)
+{
+	struct vm *vm = vm_find(d, info->uuid);
+
+	if (!vm || vm->state != VM_LEAVING)
+		return false;
+	vm->again = true;
+	vm->again_incoming = incoming;
+	return true;
+}
+
 static void inspect_done(struct job *j)
 {
 	struct daemon *d = j->d;
@@ -399,7 +424,8 @@ static void inspect_done(struct job *j)
 	if (!j->rc && domain_parse(xml, strlen(xml), &info))
 		log_warn("VM %s: its domain XML cannot be parsed",
 			 json_opt_str(j->in, "name", "?"));
-	if (info && info->wants_vf && (vm = add_vm(d, info, incoming))) {
+	if (info && info->wants_vf && !comes_too_early(d, info, incoming) &&
+	    (vm = add_vm(d, info, incoming))) {
 		if (incoming) {
 			vm->state = VM_INCOMING;
 			migrate_vm_known(vm);

@@ -50,7 +50,9 @@ struct vm {
 	bool has_strategy_once;      /* what its next migration is asked for, instead of strategy */
 	enum domain_strategy strategy_once;
 	unsigned paths_asked; /* path requests of the guest that are under way */
-	bool gone;            /* stopped; removed when its last job is done */
+	bool again;           /* started once more while LEAVING; again_incoming: by a migration */
+	bool again_incoming;
+	bool gone; /* stopped; removed when its last job is done */
 	unsigned jobs;
 };
 

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What libvirt and its users do to a VM beside a migration, on simulated hosts (tests/fake/sim.h):
+ * VMs that are stopped and started at once, definitions that stay where a VM has been. Afterwards
+ * the world must be right (tests/fake/sim_right.h). */
+#include "tests/fake/sim_right.h"
+#include "common/util.h"
+#include "daemon/migrate.h"
+#include "daemon/vm.h"
+#include "tests/fake/sim_scene.h"
+
+static struct sim_guest *const mover = &sim_guests[0];
+
+static bool start(struct sim_mover how, const char *dir)
+{
+	sim_mover = how;
+	return sim_world_start(dir) && sim_all_right(NULL);
+}
+
+/* after_each: as in sim_run(); a guest that boots runs without its VF for a while. */
+static bool gets_right(int home, void (*after_each)(void))
+{
+	if (!sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, after_each) ||
+	    *sim_broken)
+		return false;
+	return sim_home(mover) == home ||
+	       sim_is_wrong("the VM is on host %d, not %d", sim_home(mover), home);
+}
+
+/* ---- stopped and started ---- */
+
+static struct vm *known(void)
+{
+	return vm_find(&sim_hosts[HOST_A].d, mover->uuid);
+}
+
+static bool is_leaving(void *arg)
+{
+	(void)arg;
+	return known() && known()->state == VM_LEAVING;
+}
+
+static bool is_attaching(void *arg)
+{
+	(void)arg;
+	return known() && known()->state == VM_ATTACHING;
+}
+
+/* Another guest, with programs of its own: the connections of the last one are gone. */
+static void boots(void)
+{
+	mover->suspended[0] = '\0';
+	mover->live = true;
+	sim_qemu_start(HOST_A, mover);
+}
+
+static bool destroyed_until(bool (*cond)(void *arg))
+{
+	sim_qemu_kill(HOST_A);
+	return sim_run(cond, NULL, sim_us() + 60 * SIM_S, NULL) ||
+	       sim_is_wrong("the moment does not come");
+}
+
+/* ms: after the daemon has begun to give the VF back. */
+static bool play_restarted(const void *arg, const char *dir)
+{
+	uint64_t ms = *(const uint64_t *)arg;
+
+	if (!start((struct sim_mover){.strategy = "auto"}, dir) || !destroyed_until(is_leaving))
+		return false;
+	sim_run(NULL, NULL, sim_us() + ms * SIM_MS, NULL);
+	boots();
+	return gets_right(HOST_A, NULL);
+}
+
+/* And again, while the next one's VF is being attached. */
+static bool play_restarted_twice(const void *arg, const char *dir)
+{
+	uint64_t ms = *(const uint64_t *)arg;
+
+	if (!start((struct sim_mover){.strategy = "auto"}, dir) || !destroyed_until(is_leaving))
+		return false;
+	boots();
+	if (!sim_run(is_attaching, NULL, sim_us() + 60 * SIM_S, NULL))
+		return sim_is_wrong("it is not attached again");
+	sim_run(NULL, NULL, sim_us() + ms * SIM_MS, NULL);
+	sim_qemu_kill(HOST_A);
+	boots();
+	return gets_right(HOST_A, NULL);
+}
+
+/* Stopped for good before the first stop is dealt with: the VF is free. */
+static bool play_stopped_twice(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start((struct sim_mover){.strategy = "auto"}, dir) || !destroyed_until(is_leaving))
+		return false;
+	boots();
+	sim_run(NULL, NULL, sim_us() + 3 * SIM_MS, NULL);
+	sim_qemu_kill(HOST_A);
+	sim_vm_may_be_dead = true;
+	sim_run(NULL, NULL, sim_us() + 30 * SIM_S, NULL);
+	return sim_all_right(NULL);
+}
+
+/* ---- a definition that stays ---- */
+
+static bool source_is_in(void *arg)
+{
+	const struct migration *m = sim_hosts[HOST_A].d.migrations;
+
+	return m && m->state == *(const enum migrate_state *)arg;
+}
+
+/* The source is killed, and comes back when the VM runs at the destination, but is defined here. */
+static bool play_defined(const void *arg, const char *dir)
+{
+	if (!start((struct sim_mover){.strategy = "late", .persistent = true}, dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(source_is_in, (void *)(uintptr_t)arg, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("the state is not reached");
+	sim_daemon_kill(HOST_A);
+	sim_run(NULL, NULL, sim_us() + 20 * SIM_S, sim_never);
+	if (sim_home(mover) != HOST_B)
+		return sim_is_wrong("it has not migrated: %s", sim_migration.error);
+	sim_daemon_start(HOST_A);
+	return gets_right(HOST_B, sim_never);
+}
+
+static const uint64_t delays_ms[] = {0, 1, 4, 20};
+static const enum migrate_state states[] = {M_SWITCH, M_ATTACH, M_RESUME};
+
+static const struct sim_scene scenes[] = {
+	{"started again as its VF begins to be given back", play_restarted, &delays_ms[0]},
+	{"a ms later", play_restarted, &delays_ms[1]},
+	{"4 ms later", play_restarted, &delays_ms[2]},
+	{"20 ms later", play_restarted, &delays_ms[3]},
+	{"stopped and started again as it is attached", play_restarted_twice, &delays_ms[0]},
+	{"the same a ms later", play_restarted_twice, &delays_ms[1]},
+	{"the same 4 ms later", play_restarted_twice, &delays_ms[2]},
+	{"the same 20 ms later", play_restarted_twice, &delays_ms[3]},
+	{"started and stopped as its VF is given back", play_stopped_twice, NULL},
+	{"a persistent VM has left while its daemon was dead, from SWITCH", play_defined,
+	 &states[0]},
+	{"from ATTACH", play_defined, &states[1]},
+	{"from RESUME", play_defined, &states[2]},
+};
+
+int main(int argc, char **argv)
+{
+	return sim_scenes(scenes, ARRAY_SIZE(scenes), argc, argv);
+}

@@ -117,7 +117,7 @@ void doctor_drained(struct doctor *d, const char *host, bool drained)
 
 	if (drained)
 		doctor_add(d, "drained", DOCTOR_WARNING, host, fix,
-			   "it is drained: no VM can migrate to it");
+			   "it is drained: no VM with a VF can migrate to it, or start there");
 	else
 		doctor_add(d, "drained", DOCTOR_OK, host, NULL, "it takes VMs");
 }

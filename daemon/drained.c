@@ -50,7 +50,7 @@ void drained_on_set(struct http_request *req)
 		return;
 	}
 	if (!d->drained_ms != !since_ms)
-		log_notice("this host takes %s migrations", drained ? "no" : "again");
+		log_notice("this host takes %s VMs with a VF", drained ? "no" : "again");
 	d->drained_ms = since_ms;
 	durable_reply(d->durable, req->exchange, 200, NULL);
 }

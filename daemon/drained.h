@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The mark of a host that is drained: it takes no migration until an operator ends that. It is in
- * the journal, so it outlives the daemon. */
+/* The mark of a host that is drained: no VM with a VF migrates to it, starts or is restored there,
+ * until an operator ends that. It is in the journal, so it outlives the daemon. */
 #ifndef IBVMIG_DAEMON_DRAINED_H
 #define IBVMIG_DAEMON_DRAINED_H
 

@@ -50,7 +50,7 @@ int journal_lease_del(struct journal *j, const char *vf);
 /* [{"vf","vm",…data}] */
 struct json_object *journal_leases(struct journal *j);
 
-/* Since when (wall clock) this host takes no migrations; 0: it takes them. */
+/* Since when (wall clock) this host takes no VMs; 0: it takes them. */
 uint64_t journal_drained(struct journal *j);
 int journal_set_drained(struct journal *j, uint64_t since_ms);
 

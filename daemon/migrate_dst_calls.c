@@ -123,23 +123,40 @@ void dst_begin(struct http_request *req, const struct domain_info *info, const c
 	migrate_drive(m);
 }
 
+/* The phases of libvirt's hook that concern us; any other is none. prepare comes with each start of
+ * a QEMU, behind restore and migrate too. */
+enum hook_phase { HOOK_NONE, HOOK_MIGRATE, HOOK_RESTORE, HOOK_PREPARE };
+
+static enum hook_phase read_phase(struct json_object *body)
+{
+	static const char *const names[] = {
+		[HOOK_MIGRATE] = "migrate", [HOOK_RESTORE] = "restore", [HOOK_PREPARE] = "prepare"};
+
+	for (unsigned i = HOOK_MIGRATE; i < ARRAY_SIZE(names); i++)
+		if (str_eq(json_opt_str(body, "op", ""), names[i]) &&
+		    str_eq(json_opt_str(body, "sub_op", ""), "begin"))
+			return (enum hook_phase)i;
+	return HOOK_NONE;
+}
+
+/* The mark does not stop one that was let in before it. */
+static bool is_shut_out(struct daemon *d, const struct domain_info *info, enum hook_phase phase)
+{
+	const struct migration *m = migrate_open(d, info->uuid);
+
+	return d->drained_ms &&
+	       !(phase == HOOK_PREPARE && m && m->role == ROLE_DESTINATION && m->armed);
+}
+
 void dst_hook(struct http_request *req)
 {
-	const struct daemon *d = req->user;
+	struct daemon *d = req->user;
+	enum hook_phase phase = read_phase(req->body);
 	struct domain_info *info = NULL;
 	const char *xml = json_opt_str(req->body, "xml", "");
 
-	bool restore = str_eq(json_opt_str(req->body, "op", ""), "restore");
-
-	if ((!restore && !str_eq(json_opt_str(req->body, "op", ""), "migrate")) ||
-	    !str_eq(json_opt_str(req->body, "sub_op", ""), "begin")) {
+	if (!phase) {
 		http_reply(req->exchange, 200, NULL);
-		return;
-	}
-	if (d->drained_ms) {
-		http_fail(req->exchange, 409, "drained",
-			  "ibvmig: host %s is drained and takes no VM: ibvmig undrain %s ends that",
-			  d->settings->host_name, d->settings->host_name);
 		return;
 	}
 	if (domain_parse(xml, strlen(xml), &info)) {
@@ -149,11 +166,17 @@ void dst_hook(struct http_request *req)
 	}
 	if (!info->wants_vf) {
 		http_reply(req->exchange, 200, NULL);
+	} else if (is_shut_out(d, info, phase)) {
+		http_fail(req->exchange, 409, "drained",
+			  "ibvmig: host %s is drained and takes no VM: ibvmig undrain %s ends that",
+			  d->settings->host_name, d->settings->host_name);
+	} else if (phase == HOOK_PREPARE) {
+		http_reply(req->exchange, 200, NULL); /* the VF comes once the VM runs */
 	} else if (info->problem) {
 		/* Such a VM has no VF at its source either. */
 		log_warn("VM %s: comes without a VF: %s", info->name, info->problem);
 		http_reply(req->exchange, 200, NULL);
-	} else if (restore) {
+	} else if (phase == HOOK_RESTORE) {
 		cold_hook(req, info, xml);
 	} else {
 		dst_begin(req, info, xml, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* libvirt's qemu hook: passes a migration to this host, or a restore of a saved VM, on to ibvmigd
- * and waits for its word.
+/* libvirt's qemu hook: passes a migration to this host, a restore of a saved VM, or any start, on
+ * to ibvmigd and waits for its word.
  *
  * libvirtd runs it as HOOK VM OPERATION SUB-OPERATION EXTRA with the domain XML on stdin. What is
  * on stdout replaces it, nothing leaves it as it is; a failure refuses the migration, and libvirt
@@ -12,10 +12,11 @@
 #include <errno.h>
 #include <string.h>
 
-#define SOCKET_DEFAULT "unix:/run/ibvmig/ibvmigd.sock"
-#define DEADLINE_MS    15000
-#define XML_MAX        (900u << 10)
-#define METADATA       "urn:ibvmig:1"
+#define SOCKET_DEFAULT    "unix:/run/ibvmig/ibvmigd.sock"
+#define DEADLINE_MS       15000
+#define START_DEADLINE_MS 3000
+#define XML_MAX           (900u << 10)
+#define METADATA          "urn:ibvmig:1"
 
 static char *read_all(void)
 {
@@ -43,7 +44,9 @@ int main(int argc, char **argv)
 	char error[HTTP_ERROR_MAX];
 	char *xml AUTO_FREE = NULL;
 
-	if (argc < 4 || (strcmp(argv[2], "migrate") && strcmp(argv[2], "restore")) ||
+	bool starts = argc >= 4 && !strcmp(argv[2], "prepare");
+
+	if (argc < 4 || (!starts && strcmp(argv[2], "migrate") && strcmp(argv[2], "restore")) ||
 	    strcmp(argv[3], "begin"))
 		return 0;
 	xml = read_all();
@@ -56,8 +59,10 @@ int main(int argc, char **argv)
 	json_set_str(body, "op", argv[2]);
 	json_set_str(body, "sub_op", argv[3]);
 	json_set_str(body, "xml", xml);
-	int rc = http_call(socket ? socket : SOCKET_DEFAULT, "POST", "/v1/hook", body, DEADLINE_MS,
-			   &answer, error);
+	int rc = http_call(socket ? socket : SOCKET_DEFAULT, "POST", "/v1/hook", body,
+			   starts ? START_DEADLINE_MS : DEADLINE_MS, &answer, error);
+	if (rc && rc != -EREMOTEIO && starts)
+		return 0; /* it gets its VF when the daemon is back */
 	if (!rc)
 		return give_xml(json_opt_str(answer, "xml", ""));
 	if (rc == -EREMOTEIO)

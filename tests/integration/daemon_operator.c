@@ -8,6 +8,7 @@
 #include "daemon/migrate.h"
 #include "daemon/vm.h"
 #include "tests/fake/sim_scene.h"
+#include "tests/fake/sim_virt.h"
 
 #include <string.h>
 
@@ -192,6 +193,23 @@ static bool tells_drained(int host, bool drained)
 		       : sim_is_wrong("status: %.300s", json_text(answer));
 }
 
+/* What libvirt's hook is told when the mover is to start, or to be restored, on host B. */
+static bool hook_says(const char *op, bool refused)
+{
+	char *xml AUTO_FREE = sim_domain_xml(mover, "/channel", "");
+	struct json_object *o AUTO_JSON = json_object_new_object();
+	bool ok;
+
+	json_set_str(o, "name", mover->name);
+	json_set_str(o, "op", op);
+	json_set_str(o, "sub_op", "begin");
+	json_set_str(o, "xml", xml);
+	ok = ask(HOST_B, "POST", "/v1/hook", json_text(o));
+	if (refused ? !ok && strstr(refusal, "ibvmig undrain hostb") : ok)
+		return true;
+	return sim_is_wrong("%s: %s", op, ok ? "it is let in" : refusal);
+}
+
 /* Marked, killed, started again: still marked, until the mark is ended from another host. */
 static bool play_drained(const void *arg, const char *dir)
 {
@@ -206,8 +224,12 @@ static bool play_drained(const void *arg, const char *dir)
 	if (!migrates_to_b() || sim_migration.ok ||
 	    !strstr(sim_migration.error, "host hostb is drained and takes no VM"))
 		return sim_is_wrong("it migrates: %s", sim_migration.error);
+	if (!hook_says("prepare", true) || !hook_says("restore", true))
+		return false;
 	if (!ask(HOST_A, "POST", "/v1/hosts/hostb/undrain", NULL) || !tells_drained(HOST_B, false))
 		return sim_is_wrong("no undrain: %s", refusal);
+	if (!hook_says("prepare", false) || !hook_says("restore", false))
+		return false;
 	return migrates_to_b() && sim_home(mover) == HOST_B ? true : sim_is_wrong("it stays");
 }
 

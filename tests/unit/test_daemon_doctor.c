@@ -406,7 +406,7 @@ static void test_peers(void **state)
 	doctor_drained(&d, "hosta", false);
 	expect_well();
 	doctor_drained(&d, "hosta", true);
-	expect("drained", "warning", "no VM can migrate to it");
+	expect("drained", "warning", "no VM with a VF can migrate to it, or start there");
 	doctor_peer(&d, "hostb", NULL, NULL, "no route to host");
 	expect("peer", "bad", "no route to host");
 }

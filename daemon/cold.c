@@ -58,7 +58,9 @@ static void save_run(struct job *j)
 	snprintf(mark.id, sizeof mark.id, "%s", str(j, "id"));
 	snprintf(mark.host, sizeof mark.host, "%s", j->d->settings->host_name);
 	snprintf(mark.url, sizeof mark.url, "%s", j->d->settings->url);
-	j->rc = virt_save(j->d->virt, str(j, "vm"), str(j, "file"), &mark, j->error);
+	j->rc = qmp_refuse_save(j->d->virt, str(j, "vm"), false, j->error);
+	if (!j->rc)
+		j->rc = virt_save(j->d->virt, str(j, "vm"), str(j, "file"), &mark, j->error);
 	look_run(j);
 }
 
@@ -77,8 +79,7 @@ static void kept(struct migration *m)
 	char note[FILE_MAX + 32];
 	struct vm *vm = migrate_vm(m);
 
-	m->saved = m->raised =
-		true; /* raised: the speed of the VM that starts again is not preset */
+	m->saved = true;
 	m->step.phase = SAVE_KEEPS;
 	if (vm)
 		vm_forget(vm);
@@ -232,6 +233,7 @@ int src_saved(struct migration *m)
 	if (m->step.phase == SAVE_WRITES)
 		return STEP_WAIT;
 	m->step.phase = SAVE_WRITES;
+	m->raised = true; /* the guards are off, also of the QEMU that a restore starts */
 	return migrate_job(m, save_input(m), saves ? save_run : look_run,
 			   saves ? save_done : look_done)
 		       ? -ENOMEM

@@ -23,7 +23,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define SPEED_PRESET_MIB    1
 #define PREPARE_DEADLINE_MS 12000
 #define ASK_DEADLINE_MS     4000
 #define RESUME_MS           25000
@@ -422,8 +421,9 @@ static void attach_run(struct job *j)
 	char why[HTTP_ERROR_MAX];
 
 	job_each_vf(j, native ? find_native : vm_work_plug);
-	if (!j->rc && virt_set_max_speed(j->d->virt, str(j, "vm"), SPEED_PRESET_MIB, why))
-		log_warn("VM %s: %s: its next migration may be too quick to be held",
+	if (!j->rc && vm_work_guard(j, why))
+		log_warn("VM %s: %s: its next migration may be too quick to be held, and nothing "
+			 "keeps virsh from saving it with its VF",
 			 str(j, "name"), why);
 }
 

@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define SPEED_PRESET_MIB  1
 #define RESUME_MS         25000
 #define CALL_DEADLINE_MS  15000
 #define DEVICE_DELETED_MS 3000
@@ -197,9 +196,9 @@ int src_quiesce_undo(struct migration *m)
 	return STEP_DONE;
 }
 
-static void preset_run(struct job *j)
+static void guard_run(struct job *j)
 {
-	j->rc = virt_set_max_speed(j->d->virt, str(j, "vm"), SPEED_PRESET_MIB, j->error);
+	j->rc = vm_work_guard(j, j->error);
 }
 
 int src_hold_undo(struct migration *m)
@@ -210,7 +209,7 @@ int src_hold_undo(struct migration *m)
 		m->raised = false;
 		return STEP_DONE;
 	}
-	return one_job(m, migrate_input(m), preset_run);
+	return one_job(m, migrate_input(m), guard_run);
 }
 
 /* The destination's lease would run out by itself: its silence does not stop us. */

@@ -8,6 +8,9 @@
 #include <fcntl.h>
 #include <string.h>
 
+/* Ends QEMU's "No TLS credentials with id '...'", which virsh shows. */
+#define SAVE_REFUSED "ibvmig: a VM with a VF is saved by ibvmig save"
+
 /* What a provider's command says beside "execute" and "arguments" is for the daemon. */
 static int send(struct virt *v, const char *uuid, struct json_object *command, char **ret_text,
 		char *error)
@@ -261,6 +264,14 @@ int qmp_set_migrate(struct virt *v, const char *uuid, uint64_t max_bandwidth,
 		json_set_u64(args, "max-bandwidth", max_bandwidth);
 	if (downtime_limit_ms)
 		json_set_u64(args, "downtime-limit", downtime_limit_ms);
+	return qmp_call(v, uuid, "migrate-set-parameters", args, NULL, error);
+}
+
+int qmp_refuse_save(struct virt *v, const char *uuid, bool refuse, char *error)
+{
+	struct json_object *args = json_object_new_object();
+
+	json_set_str(args, "tls-creds", refuse ? SAVE_REFUSED : "");
 	return qmp_call(v, uuid, "migrate-set-parameters", args, NULL, error);
 }
 

@@ -55,6 +55,12 @@ int qmp_can_post_copy(struct virt *v, const char *uuid, bool *ret_can, char *err
 /* Bytes per second and ms; 0 leaves a value as it is. */
 int qmp_set_migrate(struct virt *v, const char *uuid, uint64_t max_bandwidth,
 		    uint64_t downtime_limit_ms, char *error);
+/* Whether QEMU refuses to be saved to a file (`virsh save`, managedsave, dump, a snapshot with
+ * memory), also while no ibvmigd lives: it would save the VF's device, or lose it, and the file
+ * could not be restored. By the TLS credentials that its next migration is to use: there are none
+ * of that name, and the name is what the user reads. For live migrations libvirt sets its own, and
+ * these again when one has failed (qemuMigrationParamsDisableTLS, qemuMigrationParamsReset). */
+int qmp_refuse_save(struct virt *v, const char *uuid, bool refuse, char *error);
 int qmp_get_migrate(struct virt *v, const char *uuid, uint64_t *ret_max_bandwidth,
 		    uint64_t *ret_downtime_limit_ms, char *error);
 

@@ -152,7 +152,6 @@ static int check_unique(struct job *j, struct json_object *vf, char *error)
 
 /* ---- attach ---- */
 
-/* The VM must not converge before the daemon drives: docs/migration.md, "Hold". */
 #define SPEED_PRESET_MIB 1
 #define UNPLUG_MS        10000
 #define LOOK_MS          100
@@ -260,12 +259,19 @@ static void attach_undo(struct job *j, bool plugged)
 	json_set_bool(j->out, "stuck", stuck);
 }
 
+int vm_work_guard(struct job *j, char *error)
+{
+	int rc = virt_set_max_speed(j->d->virt, str(j, "vm"), SPEED_PRESET_MIB, error);
+
+	return rc ? rc : qmp_refuse_save(j->d->virt, str(j, "vm"), true, error);
+}
+
 void vm_work_attach(struct job *j)
 {
 	bool plugged = false;
 
 	if (!job_each_vf(j, show))
-		j->rc = virt_set_max_speed(j->d->virt, str(j, "vm"), SPEED_PRESET_MIB, j->error);
+		j->rc = vm_work_guard(j, j->error);
 	if (!j->rc) {
 		plugged = true;
 		job_each_vf(j, vm_work_plug);

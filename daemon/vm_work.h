@@ -29,6 +29,11 @@ void vm_work_inspect(struct job *j);
 /* → list */
 void vm_work_list(struct job *j);
 
+/* What holds for a VM as long as it has VFs, whether or not ibvmigd lives: a migration crawls until
+ * it is driven (docs/migration.md, "Hold"), and QEMU refuses to be saved to a file. 0, or -errno
+ * with a line in error. */
+int vm_work_guard(struct job *j, char *error);
+
 /* Of one VF, for job_each_vf(). The provider's part; its two command lists go into vf as text: */
 int vm_work_prepare(struct job *j, struct json_object *vf, char *error);
 /* into QEMU; what is there already is left alone: */

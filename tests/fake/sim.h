@@ -152,6 +152,7 @@ struct sim_qemu {
 	enum sim_vcpu vcpu;
 	enum sim_job job;
 	unsigned preset_mib; /* libvirt's migration speed */
+	bool refuses_save;   /* by TLS credentials that nobody has */
 	uint64_t bandwidth, downtime_ms, remaining, passes;
 	struct sim_device devices[SIM_RAILS]; /* by the index in its id */
 	bool netdevs[SIM_VFS];

@@ -431,6 +431,9 @@ int virDomainSaveFlags(virDomainPtr dom, const char *to, const char *xml, unsign
 	(void)flags;
 	if (!q)
 		return -1;
+	if (q->refuses_save)
+		return fail(VIR_ERR_OPERATION_FAILED, "job 'domain save' failed: No TLS "
+						      "credentials");
 	if (!sim_save(q, xml))
 		return fail(VIR_ERR_OPERATION_INVALID, "another job is active");
 	while (sim_image.saving)

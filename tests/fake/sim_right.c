@@ -141,6 +141,8 @@ static bool guest_right(struct sim_guest *g)
 	if (q->preset_mib != 1)
 		return sim_is_wrong("the speed of %s is not preset (%u MiB/s)", g->name,
 				    q->preset_mib);
+	if (!q->refuses_save)
+		return sim_is_wrong("a plain save of %s is not refused", g->name);
 	if (*g->suspended || !g->live)
 		return sim_is_wrong("%s is suspended", g->name);
 	if (agent_state(vm->agent) != AGENT_UP)

@@ -347,6 +347,8 @@ struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json
 	if (!strcmp(execute, "migrate-set-parameters")) {
 		q->bandwidth = json_opt_u64(args, "max-bandwidth", q->bandwidth);
 		q->downtime_ms = json_opt_u64(args, "downtime-limit", q->downtime_ms);
+		if (json_opt(args, "tls-creds"))
+			q->refuses_save = *json_opt_str(args, "tls-creds", "");
 		return qmp_return(NULL);
 	}
 	if (!strcmp(execute, "netdev_add"))

@@ -35,6 +35,18 @@ struct json_object *src_op_message(const char *op)
 	return msg;
 }
 
+void src_query(struct migration *m, struct vm *vm,
+	       void (*done)(struct migration *m, int rc, struct json_object *answer,
+			    const char *error))
+{
+	/* libvirt's hook waits for a migration, nobody for a save. */
+	unsigned ms = m->file ? MIGRATE_SAVE_QUERY_MS : SRC_QUERY_MS;
+	struct json_object *msg = src_op_message("query");
+
+	json_set_u64(msg, "deadline_ms", ms - MIGRATE_AGENT_MARGIN_MS);
+	migrate_ask_agent(m, vm, msg, ms, done);
+}
+
 /* ---- QUIESCE ---- */
 
 enum { QUIESCE_QUERY, QUIESCE_LOCATE, QUIESCE_SUSPEND, QUIESCE_WAIT };
@@ -67,8 +79,15 @@ static void suspend_all(struct migration *m, struct vm *vm)
 	peers_suspend(m);
 }
 
+/* Each of its requests has a deadline of its own; the state's is for the one that comes now. */
+static void deadline_again(struct migration *m)
+{
+	loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
+}
+
 static void located(struct migration *m, struct job *j)
 {
+	deadline_again(m);
 	if (j->rc) {
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
@@ -83,6 +102,7 @@ static void queried_again(struct migration *m, int rc, struct json_object *answe
 {
 	bool known = true;
 
+	deadline_again(m);
 	if (!rc)
 		rc = src_read_query(m, answer);
 	else
@@ -113,7 +133,7 @@ int src_quiesce(struct migration *m)
 						     : STEP_DONE;
 	if (!m->step.started) {
 		m->step.started = true;
-		migrate_ask_agent(m, vm, src_op_message("query"), SRC_QUERY_MS, queried_again);
+		src_query(m, vm, queried_again);
 	}
 	if (m->step.phase == QUIESCE_SUSPEND)
 		suspend_all(m, vm);

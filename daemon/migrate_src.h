@@ -5,10 +5,14 @@
 
 #include "daemon/migrate_step.h"
 
-#define SRC_QUERY_MS 3000 /* an agent that is well answers `query` and `ballast` at once */
+#define SRC_QUERY_MS 4000 /* an agent that is well answers `query` and `ballast` at once */
 
 /* {"op"}; owned by the caller. */
 struct json_object *src_op_message(const char *op);
+/* Asks the mover's agent `query`. */
+void src_query(struct migration *m, struct vm *vm,
+	       void (*done)(struct migration *m, int rc, struct json_object *answer,
+			    const char *error));
 
 /* Whether the VM's agent is to be asked. */
 bool src_agent_wanted(struct migration *m, struct vm *vm);

@@ -18,9 +18,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define CHECK_DEADLINE_MS 7000
-#define SAVE_QUERY_MS     15000 /* no hook of libvirt waits for a save */
-#define BALLAST_INTERVAL  20    /* ms: less than a link of 400 MB/s needs for the ballast */
+#define CHECK_WAY_MS     2000
+#define BALLAST_INTERVAL 20 /* ms: less than a link of 400 MB/s needs for the ballast */
 
 static const char *str(struct job *j, const char *key)
 {
@@ -80,6 +79,8 @@ static int check_peer(struct job *j, struct json_object *o)
 	const char *guid = json_opt_str(o, "guid", "");
 	char why[HTTP_ERROR_MAX];
 	struct location l = {0};
+	unsigned ms = json_opt_bool(j->in, "save", false) ? MIGRATE_SAVE_QUERY_MS
+							  : MIGRATE_PEER_QUERY_MS;
 	uint64_t value = 0;
 
 	ib_guid_parse(guid, &value);
@@ -96,7 +97,8 @@ static int check_peer(struct job *j, struct json_object *o)
 	json_set_str(body, "migration", str(j, "migration"));
 	json_set(body, "vguids", json_object_get(json_opt(j->in, "vguids")));
 	json_set(body, "guids", guids);
-	if (http_call(json_opt_str(o, "url", ""), "POST", "/v1/peer/check", body, CHECK_DEADLINE_MS,
+	json_set_u64(body, "deadline_ms", ms);
+	if (http_call(json_opt_str(o, "url", ""), "POST", "/v1/peer/check", body, ms + CHECK_WAY_MS,
 		      &answer, why))
 		return job_fail(j, -EHOSTUNREACH, "host %.60s: %.400s",
 				json_opt_str(o, "host", "?"), why);
@@ -123,6 +125,7 @@ struct json_object *src_check_input(struct migration *m, bool sm)
 	json_set(in, "vguids", migrate_guids(m));
 	json_set(in, "peers", peers_json(m));
 	json_set_bool(in, "sm", sm);
+	json_set_bool(in, "save", m->file);
 	return in;
 }
 
@@ -207,8 +210,7 @@ int src_prepare(struct migration *m)
 		return STEP_WAIT;
 	m->step.started = true;
 	if (src_agent_wanted(m, vm)) {
-		migrate_ask_agent(m, vm, src_op_message("query"),
-				  m->file ? SAVE_QUERY_MS : SRC_QUERY_MS, prepare_queried);
+		src_query(m, vm, prepare_queried);
 		return STEP_WAIT;
 	}
 	if (!vm)

@@ -5,6 +5,12 @@
 
 #include "daemon/migrate.h"
 
+/* For an agent's answer to `query`: a peer's, which libvirt's hook waits for, and any agent's when
+ * a VM is saved, which nobody waits for. The agent itself is told a second less. */
+#define MIGRATE_PEER_QUERY_MS   5000
+#define MIGRATE_SAVE_QUERY_MS   15000
+#define MIGRATE_AGENT_MARGIN_MS 1000
+
 struct domain_info;
 struct domain_saved;
 struct http_request;

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define AGENT_DEADLINE_MS 15000
-#define QUERY_DEADLINE_MS 3000 /* less than who asks waits */
+#define QUERY_MAX_MS      60000
 
 /* A request to some agents of this host; the answer goes out when all have answered. */
 struct peer_call {
@@ -94,6 +94,18 @@ static struct json_object *movers(struct json_object *body)
 	return list;
 }
 
+/* How long an agent has for its answer: less than who asks us waits. */
+static unsigned deadline_ms(struct json_object *body, const char *op)
+{
+	uint64_t ms = json_opt_u64(body, "deadline_ms", MIGRATE_PEER_QUERY_MS);
+
+	if (strcmp(op, "query"))
+		return AGENT_DEADLINE_MS;
+	if (ms < MIGRATE_PEER_QUERY_MS)
+		return MIGRATE_PEER_QUERY_MS;
+	return ms < QUERY_MAX_MS ? (unsigned)ms : QUERY_MAX_MS;
+}
+
 static struct json_object *agent_message(struct vm *vm, struct json_object *body, const char *op)
 {
 	struct json_object *msg = json_object_new_object(), *list = movers(body), *paths;
@@ -106,7 +118,7 @@ static struct json_object *agent_message(struct vm *vm, struct json_object *body
 	json_set_str(msg, "migration", json_opt_str(body, "migration", ""));
 	json_set_str(msg, "role", "peer");
 	json_set(msg, "vguids", list);
-	json_set_u64(msg, "deadline_ms", AGENT_DEADLINE_MS - 1000);
+	json_set_u64(msg, "deadline_ms", deadline_ms(body, op) - MIGRATE_AGENT_MARGIN_MS);
 	json_set_bool(msg, "moved", json_opt_bool(body, "moved", false));
 	return msg;
 }
@@ -127,12 +139,11 @@ static void ask_agent(struct peer_call *c, struct vm *vm, struct json_object *bo
 		c->still_suspended = true;
 		return;
 	}
-	bool query = !strcmp(op, "query");
 	a->call = c;
 	snprintf(a->name, sizeof a->name, "%s", vm->name);
 	c->pending++;
-	agent_request(vm->agent, agent_message(vm, body, op),
-		      query ? QUERY_DEADLINE_MS : AGENT_DEADLINE_MS, agent_answered, a);
+	agent_request(vm->agent, agent_message(vm, body, op), deadline_ms(body, op), agent_answered,
+		      a);
 }
 
 static uint64_t guid_at(struct json_object *guids, size_t i)

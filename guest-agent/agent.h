@@ -127,7 +127,8 @@ void agent_path_cache(struct agent *a, uint64_t id, struct json_object *msg);
 void agent_notice_moved(struct json_object *resume);
 
 /* agent_query.c */
-void agent_query(struct agent *a, uint64_t id);
+/* deadline_ms: within which the host wants the answer; 0: it does not say. */
+void agent_query(struct agent *a, uint64_t id, uint64_t deadline_ms);
 void agent_query_process(struct agent_shim *s, const struct shim_process *p);
 void agent_query_qp(struct agent_shim *s, const struct shim_qp_info *q);
 void agent_query_peer(struct agent_shim *s, const struct shim_peer_info *p);

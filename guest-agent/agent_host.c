@@ -220,8 +220,7 @@ static void op_hello(struct agent *a, uint64_t id, struct json_object *msg)
 
 static void op_query(struct agent *a, uint64_t id, struct json_object *msg)
 {
-	(void)msg;
-	agent_query(a, id);
+	agent_query(a, id, json_opt_u64(msg, "deadline_ms", 0));
 }
 
 static void op_relay(struct agent *a, uint64_t id, struct json_object *msg)

@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define QUERIES_MAX 8
-#define ANSWER_MS   3000
+#define ANSWER_MS   3000 /* where the host does not say */
+#define WAIT_MAX_MS 60000
 #define PEERS_MAX   4096
 #define TEXT_MAX    (900u << 10) /* of QPs in one answer, below the limit of a frame */
 
@@ -92,11 +93,13 @@ static struct query *query_new(struct agent *a)
 	return NULL;
 }
 
-void agent_query(struct agent *a, uint64_t id)
+void agent_query(struct agent *a, uint64_t id, uint64_t deadline_ms)
 {
 	struct query *q = query_new(a);
 	struct agent_shim *s;
 
+	if (!deadline_ms || deadline_ms > WAIT_MAX_MS)
+		deadline_ms = deadline_ms ? WAIT_MAX_MS : ANSWER_MS;
 	if (!q) {
 		agent_answer_error(a, id, "%d queries are running already", QUERIES_MAX);
 		return;
@@ -110,7 +113,7 @@ void agent_query(struct agent *a, uint64_t id)
 		agent_shim_send(s, &ask);
 	}
 	if (q->pending)
-		loop_timer_arm(q->timer, ANSWER_MS);
+		loop_timer_arm(q->timer, deadline_ms);
 	else
 		query_finish(q);
 }

@@ -186,7 +186,7 @@ static void host_asks(unsigned what)
 	json_set_u64(msg, "deadline_ms", 1000);
 	json_set_bool(msg, "moved", true);
 	if (what == QUERY)
-		agent_query(&agent, ++requests);
+		agent_query(&agent, ++requests, 0);
 	else if (what == SUSPEND)
 		agent_suspend(&agent, ++requests, msg);
 	else

@@ -300,6 +300,14 @@ static bool abort_save(void)
 		       : sim_is_wrong("%.300s (%.80s)", reply.error, sim_wrong);
 }
 
+/* No hook of libvirt waits for a save: agents of busy guests have time for their answers. */
+static bool slow_agents(void)
+{
+	mover->channel_stuck_until_us = sim_us() + 10 * SIM_S;
+	peer->channel_stuck_until_us = sim_us() + 22 * SIM_S;
+	return restore_there();
+}
+
 /* A guest that does not let its VF go: nothing is saved, and nothing lost. */
 static bool stuck_device(void)
 {
@@ -339,6 +347,7 @@ static const struct scene {
 	{"given up by the operator", given_up},
 	{"restored after that, without connections", alone},
 	{"the user aborts the save", abort_save},
+	{"agents that answer late", slow_agents},
 	{"a device that stays", stuck_device},
 	{"the daemon dies while libvirt loads", slow_load},
 };

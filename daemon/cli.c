@@ -35,6 +35,7 @@ static const struct {
 	[OPT_PARALLEL] = {"--parallel", "N", "so many VMs at once (default 2)"},
 	[OPT_DRY_RUN] = {"--dry-run", NULL, "show the plan, move nothing"},
 	[OPT_APPLY] = {"--apply", NULL, "carry the proposals out"},
+	[OPT_SOURCE_LOST] = {"--source-lost", NULL, "the host that saved it is off for good"},
 };
 
 /* arguments: in brackets what may be left out; the words also say what completes them. */
@@ -70,7 +71,7 @@ static const struct command {
 	 "let a parked migration go on, or give a saved VM's address up"},
 	{"save", "VM FILE", BIT(OPT_JSON), cli_save,
 	 "save a VM to a file; its address is kept for it"},
-	{"restore", "FILE", BIT(OPT_JSON), cli_restore,
+	{"restore", "FILE", BIT(OPT_JSON) | BIT(OPT_SOURCE_LOST), cli_restore,
 	 "start a saved VM on this host, with its address and connections"},
 	{"attach", "VM", 0, cli_attach, "try again to give a VM its VF"},
 	{"fence", "UUID HOST", 0, cli_fence,

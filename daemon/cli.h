@@ -35,6 +35,7 @@ enum cli_option {
 	OPT_PARALLEL,
 	OPT_DRY_RUN,
 	OPT_APPLY,
+	OPT_SOURCE_LOST,
 	OPTIONS
 };
 

@@ -31,6 +31,8 @@ static int post_file(const struct cli *c, const char *path, const char *name,
 	char *file AUTO_FREE = absolute(name);
 
 	json_set_str(body, "file", file);
+	if (cli_has(c, OPT_SOURCE_LOST))
+		json_set_bool(body, "source_lost", true);
 	return cli_call_within(c, "POST", path, body, SAVE_MS, ret_answer);
 }
 

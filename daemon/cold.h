@@ -13,7 +13,7 @@
 struct domain_info;
 
 /* Routes. POST /v1/vms/NAME/save {"file"} → the record, once the VM is saved; POST /v1/restore
- * {"file"} → {"vm","migration"}, once libvirt has started it. */
+ * {"file"[,"source_lost"]} → {"vm","migration"}, once libvirt has started it. */
 void cold_post_save(struct http_request *req);
 void cold_post_restore(struct http_request *req);
 

@@ -8,11 +8,14 @@
 #include "daemon/daemon.h"
 #include "daemon/domain_saved.h"
 #include "daemon/settings.h"
+#include "daemon/sm.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define RESUME_MS 25000
+#define RESUME_MS   25000
+#define ALONE_TRIES 20 /* 8 minutes: peers' hosts wait 3 for a silent host */
+#define ASK_MS      7000
 
 static const char *str(struct job *j, const char *key)
 {
@@ -78,12 +81,17 @@ void cold_vm_started(struct vm *vm)
 		migrate_fail(m, -ECANCELED, "the VM runs on this host again");
 }
 
+/* Peers may still wait for a host that is lost (daemon/peer_watch.c): asked again until they look
+ * for us too. A refusal comes at once, and stays. */
 static void resumed_alone(void *arg, int rc, struct json_object *answer, const char *error)
 {
 	struct vm *vm = arg;
+	bool has_waited = now_us() - vm->alone_asked_us > RESUME_MS * 500ull;
 
 	(void)answer;
-	if (rc)
+	if (rc && has_waited && vm->alone_tries < ALONE_TRIES)
+		cold_resume_alone(vm);
+	else if (rc)
 		log_warn("VM %s: its programs could not be resumed: %s", vm->name, error);
 }
 
@@ -100,6 +108,8 @@ void cold_resume_alone(struct vm *vm)
 	json_set(msg, "vguids", vm_guids(vm));
 	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
 	json_set_bool(msg, "moved", true);
+	vm->alone_tries++;
+	vm->alone_asked_us = now_us();
 	agent_request(vm->agent, msg, RESUME_MS, resumed_alone, vm);
 }
 
@@ -134,9 +144,54 @@ int cold_look_for_vm(struct migration *m)
 
 /* ---- the request ---- */
 
+/* Whether the host that saved it still has the record. One that answers without it has lost its
+ * journal, and its VFs were parked when it started. */
+static bool has_record(const struct domain_saved *saved)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	char *path AUTO_FREE = strf("/v1/migrations/%s", saved->id);
+	char why[HTTP_ERROR_MAX];
+
+	return !http_call(saved->url, "GET", path, NULL, ASK_MS, &answer, why);
+}
+
+static int fence(struct job *j, const char *vm, const char *host)
+{
+	struct json_object *body = json_object_new_object(), *answer AUTO_JSON = NULL;
+
+	json_set_str(body, "vm", vm);
+	json_set_str(body, "host", host);
+	return j->rc = sm_call(j->d->settings, "POST", "/v1/fence", body, &answer, j->error);
+}
+
+/* The operator says that the host is off which keeps the VM's address: it starts here as one whose
+ * record has ended. *ret_xml: what libvirt is to start, owned by the caller. */
+static int take_over(struct job *j, const struct domain_info *info, const char *xml,
+		     struct domain_saved *saved, char **ret_xml)
+{
+	const struct settings *s = j->d->settings;
+
+	if (!strcmp(saved->host, s->host_name))
+		return job_fail(j, -EINVAL,
+				"this host has saved it: restore it without "
+				"--source-lost");
+	if (has_record(saved))
+		return job_fail(j, -EBUSY,
+				"host %s, which saved it, is not lost: it answers. Restore it "
+				"without --source-lost, or give its address up there: ibvmig "
+				"resolve %s",
+				saved->host, saved->id);
+	if (fence(j, info->uuid, saved->host))
+		return j->rc;
+	snprintf(saved->host, sizeof saved->host, "%s", s->host_name);
+	snprintf(saved->url, sizeof saved->url, "%s", s->url);
+	*ret_xml = domain_saved_mark(xml, saved);
+	return 0;
+}
+
 static void restore_run(struct job *j)
 {
-	char *xml AUTO_FREE = NULL;
+	char *xml AUTO_FREE = NULL, *own AUTO_FREE = NULL;
 	struct domain_info *info = NULL;
 	struct domain_saved saved;
 
@@ -149,10 +204,14 @@ static void restore_run(struct job *j)
 	}
 	json_set_str(j->out, "vm", info->name);
 	json_set_str(j->out, "uuid", info->uuid);
-	domain_free(info);
-	if (domain_saved_parse(xml, &saved))
+	if (domain_saved_parse(xml, &saved)) {
 		json_set_str(j->out, "migration", saved.id);
-	j->rc = virt_restore(j->d->virt, str(j, "file"), j->error);
+		if (json_opt_bool(j->in, "source_lost", false))
+			take_over(j, info, xml, &saved, &own);
+	}
+	domain_free(info);
+	if (!j->rc)
+		j->rc = virt_restore(j->d->virt, str(j, "file"), own, j->error);
 }
 
 /* What the hook has prepared for it is given back at once. */
@@ -197,6 +256,7 @@ void cold_post_restore(struct http_request *req)
 	}
 	in = json_object_new_object();
 	json_set_str(in, "file", file);
+	json_set_bool(in, "source_lost", json_opt_bool(req->body, "source_lost", false));
 	if (job_start(d, in, restore_run, restore_done, req->exchange, 0))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 	else

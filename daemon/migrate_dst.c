@@ -103,6 +103,19 @@ static struct json_object *prepare_body(struct job *j)
 	return body;
 }
 
+/* The host that saved the VM is silent. */
+static void name_way_out(struct job *j)
+{
+	char why[HTTP_ERROR_MAX];
+
+	memcpy(why, j->error, sizeof why);
+	snprintf(j->error, sizeof j->error,
+		 "the host that saved it does not answer (%.200s): start ibvmigd there. If it is "
+		 "lost, and off, for two VFs with one vGUID break each other's traffic: ibvmig "
+		 "restore FILE --source-lost",
+		 why);
+}
+
 static void prepare_run(struct job *j)
 {
 	struct json_object *body AUTO_JSON = NULL, *answer = NULL;
@@ -120,6 +133,8 @@ static void prepare_run(struct job *j)
 	j->rc = http_call(source.url, "POST", "/v1/peer/prepare", body, PREPARE_DEADLINE_MS,
 			  &answer, j->error);
 	json_set(j->out, "answer", answer);
+	if (j->rc && j->rc != -EREMOTEIO && *str(j, "source"))
+		name_way_out(j);
 }
 
 /* QEMU loads a device's state only into one that it has started with; one of an earlier migration

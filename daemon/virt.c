@@ -415,21 +415,21 @@ int virt_image_xml(struct virt *v, const char *file, char **ret_xml, char *error
 
 	if (!conn)
 		return -ENOTCONN;
-	*ret_xml = virDomainSaveImageGetXMLDesc(conn, file, 0);
+	*ret_xml = virDomainSaveImageGetXMLDesc(conn, file, VIR_DOMAIN_SAVE_IMAGE_XML_SECURE);
 	if (!*ret_xml)
 		rc = from_libvirt(error, "saved VM");
 	virConnectClose(conn);
 	return rc;
 }
 
-int virt_restore(struct virt *v, const char *file, char *error)
+int virt_restore(struct virt *v, const char *file, const char *xml, char *error)
 {
 	virConnectPtr conn = conn_need(v, error);
 	int rc = 0;
 
 	if (!conn)
 		return -ENOTCONN;
-	if (virDomainRestore(conn, file) < 0)
+	if (virDomainRestoreFlags(conn, file, xml, 0) < 0)
 		rc = from_libvirt(error, "restore");
 	virConnectClose(conn);
 	return rc;

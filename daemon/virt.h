@@ -66,8 +66,9 @@ int virt_save(struct virt *v, const char *uuid, const char *file, const struct d
 	      char *error);
 /* The XML in what virt_save() has made, once that is whole; *ret_xml is owned by the caller. */
 int virt_image_xml(struct virt *v, const char *file, char **ret_xml, char *error);
-/* Starts the VM of that file again, as `virsh restore` does. */
-int virt_restore(struct virt *v, const char *file, char *error);
+/* Starts the VM of that file again, as `virsh restore` does. xml: instead of the file's own, or
+ * NULL. */
+int virt_restore(struct virt *v, const char *file, const char *xml, char *error);
 
 struct virt_progress {
 	uint64_t total_bytes, remaining_bytes, bytes_per_s, passes;

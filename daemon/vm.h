@@ -42,9 +42,11 @@ struct vm {
 	enum domain_strategy strategy;
 	char root_ports[DOMAIN_VFS_MAX][16];
 	unsigned root_port_count;
-	char *channel_alias;         /* owned, or NULL */
-	char *problem;               /* owned, or NULL */
-	char *saved_id;              /* owned; of the save that it was restored from, or NULL */
+	char *channel_alias;  /* owned, or NULL */
+	char *problem;        /* owned, or NULL */
+	char *saved_id;       /* owned; of the save that it was restored from, or NULL */
+	unsigned alone_tries; /* cold_resume_alone(): how often it was asked, and when last */
+	uint64_t alone_asked_us;
 	struct agent *agent;         /* owned, or NULL */
 	struct migration *migration; /* borrowed; the one under way, or NULL */
 	bool has_strategy_once;      /* what its next migration is asked for, instead of strategy */

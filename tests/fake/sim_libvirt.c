@@ -456,12 +456,15 @@ char *virDomainSaveImageGetXMLDesc(virConnectPtr c, const char *file, unsigned i
 	return NULL;
 }
 
-int virDomainRestore(virConnectPtr c, const char *from)
+int virDomainRestoreFlags(virConnectPtr c, const char *from, const char *xml, unsigned int flags)
 {
 	(void)from;
+	(void)flags;
 	sim_sleep(CALL_US);
 	if (!conn_works(c))
 		return fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
+	if (xml)
+		sim_image_mark(xml);
 	sim_restore(c->host);
 	while (sim_image.restoring)
 		sim_sleep(JOB_LOOK_US);

@@ -68,8 +68,7 @@ static void written(void *arg)
 	sim_qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_SAVED);
 }
 
-/* What the daemon has put into the metadata. */
-static void take_mark(const char *xml)
+void sim_image_mark(const char *xml)
 {
 	const char *start = strstr(xml, "<ibvmig-saved:saved"), *end;
 
@@ -83,7 +82,7 @@ bool sim_save(struct sim_qemu *q, const char *xml)
 	if (q->vcpu != VCPU_RUNS || sim_image.saving || sim_migration.under_way)
 		return false;
 	sim_image = (struct sim_image){.saving = true, .host = q->host};
-	take_mark(xml);
+	sim_image_mark(xml);
 	q->vcpu = VCPU_PAUSED;
 	sim_monitor(q->host, mover, "STOP", "{}");
 	sim_lifecycle(q->host, mover, VIR_DOMAIN_EVENT_SUSPENDED,

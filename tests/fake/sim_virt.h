@@ -20,6 +20,8 @@ void sim_set_job(struct sim_qemu *q, enum sim_job job);
 
 /* virsh save of guest 0, with this XML; false: it is refused. */
 bool sim_save(struct sim_qemu *q, const char *xml);
+/* The image has the mark that the daemon has put into this XML's metadata. */
+void sim_image_mark(const char *xml);
 bool sim_save_abort(int host);
 void sim_save_libvirtd_died(int host);
 

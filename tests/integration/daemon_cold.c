@@ -42,14 +42,21 @@ static void answered(void *arg, int rc, struct json_object *answer, const char *
 	snprintf(reply.error, sizeof reply.error, "%s", rc ? error : "");
 }
 
-static void ask(int host, const char *path)
+static void ask_about(int host, const char *path, bool source_lost)
 {
 	char *base AUTO_FREE = strf("unix:/ibvmigd-%s.sock", sim_hosts[host].name);
 	struct json_object *body AUTO_JSON = json_object_new_object();
 
 	reply.came = false;
 	json_set_str(body, "file", FILE_NAME);
+	if (source_lost)
+		json_set_bool(body, "source_lost", true);
 	sim_http(host, base, "POST", path, body, CALL_MS, answered, NULL);
+}
+
+static void ask(int host, const char *path)
+{
+	ask_about(host, path, false);
 }
 
 static bool has_answer(void *arg)
@@ -58,11 +65,22 @@ static bool has_answer(void *arg)
 	return reply.came;
 }
 
+static bool wait_for_answer(const char *path)
+{
+	return sim_run(has_answer, NULL, sim_us() + SETTLE_S * SIM_S, sim_never) ||
+	       sim_is_wrong("%s is not answered", path);
+}
+
 static bool ask_and_wait(int host, const char *path)
 {
 	ask(host, path);
-	return sim_run(has_answer, NULL, sim_us() + SETTLE_S * SIM_S, sim_never) ||
-	       sim_is_wrong("%s is not answered", path);
+	return wait_for_answer(path);
+}
+
+static bool restore_lost(int host)
+{
+	ask_about(host, "/v1/restore", true);
+	return wait_for_answer("/v1/restore");
 }
 
 /* ---- the record ---- */
@@ -222,6 +240,36 @@ static bool no_source(void)
 	return gets_right() && runs_on(HOST_B);
 }
 
+/* Host A is off: its VFs are gone, and it answers nothing. */
+static void lose_a(void)
+{
+	sim_daemon_kill(HOST_A);
+	sim_net.cut_until_us = sim_us() + 3600 * SIM_S;
+	for (unsigned i = 0; i < SIM_VFS; i++)
+		sim_hosts[HOST_A].vfs[i].guid = sim_hosts[HOST_A].vfs[i].parked_guid;
+}
+
+/* Restored elsewhere all the same; what the lost host still has when it comes back harms nobody. */
+static bool lost_source(void)
+{
+	char *resolve AUTO_FREE = NULL;
+
+	if (!save() || !restore_lost(HOST_B) || !strstr(reply.error, "it answers"))
+		return sim_is_wrong("taken from a host that answers: %.200s", reply.error);
+	resolve = strf("/v1/migrations/%s/resolve", record(HOST_A, ROLE_SOURCE)->id);
+	lose_a();
+	if (!ask_and_wait(HOST_B, "/v1/restore") || !strstr(reply.error, "--source-lost"))
+		return sim_is_wrong("it does not name the way out: %.300s", reply.error);
+	if (!restore_lost(HOST_B) || reply.rc)
+		return sim_is_wrong("not restored: %.300s", reply.error);
+	sim_run(NULL, NULL, sim_us() + 600 * SIM_S, NULL);
+	sim_net.cut_until_us = 0;
+	sim_daemon_start(HOST_A);
+	if (!settles() || !ask_and_wait(HOST_A, resolve) || reply.rc)
+		return sim_is_wrong("resolve: %.300s", reply.error);
+	return gets_right() && runs_on(HOST_B);
+}
+
 static bool old_file(void)
 {
 	if (!restore_here())
@@ -341,6 +389,7 @@ static const struct scene {
 	{"saved, restored there, and migrated back", restore_there},
 	{"plain virsh restore", plain_virsh},
 	{"refused while the host that saved it is silent", no_source},
+	{"the host that saved it is lost", lost_source},
 	{"an old file is refused elsewhere", old_file},
 	{"peers wait for a minute", long_wait},
 	{"the VM is started instead", boots_instead},

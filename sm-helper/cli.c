@@ -123,6 +123,28 @@ static void print_list(struct json_object *list)
 		print_held(json_object_array_get_idx(list, i));
 }
 
+static const char *shown(struct json_object *entry, const char *key)
+{
+	bool unknown = str_eq(key, "holds") && str_eq(json_opt_str(entry, "state", ""), "unknown");
+
+	return json_opt_str(entry, key, unknown ? "?" : "none");
+}
+
+static void print_guids(struct json_object *list)
+{
+	if (json_count(list))
+		printf("%-20s %-18s %-5s %-18s %-18s %-18s %s\n", "VF", "PORT", "ENTRY", "HOLDS",
+		       "BEFORE", "AFTER", "STATE");
+	for (size_t i = 0; i < json_count(list); i++) {
+		struct json_object *g = json_object_array_get_idx(list, i);
+
+		printf("%-20s %-18s %-5d %-18s %-18s %-18s %s\n", json_opt_str(g, "vf", "-"),
+		       json_opt_str(g, "port_guid", "-"),
+		       json_object_get_int(json_opt(g, "guid_index")), shown(g, "holds"),
+		       shown(g, "before"), shown(g, "after"), json_opt_str(g, "state", "-"));
+	}
+}
+
 static void print_parked(struct json_object *parked)
 {
 	struct json_object *moves = json_opt(parked, "moves");
@@ -141,6 +163,7 @@ static void print_parked(struct json_object *parked)
 	       "AFTER", "STATE");
 	print_list(json_opt(parked, "entries"));
 	print_list(json_opt(parked, "ports"));
+	print_guids(json_opt(parked, "guids"));
 }
 
 int cli_parked(const struct conf *conf, const char *word)

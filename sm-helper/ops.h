@@ -67,14 +67,6 @@ struct ops {
 	struct parked parked;               /* has a lock of its own */
 };
 
-struct move_request {
-	uint64_t vguid;
-	char vm[REG_TEXT_MAX];
-	struct reg_vf from; /* host, vf, parked_guid */
-	struct reg_vf to;   /* and url */
-	uint16_t pkey;
-};
-
 struct moved {
 	uint64_t vguid;
 	uint16_t lid_before, lid_after;

@@ -138,9 +138,9 @@ static int end(struct batch *b, bool moved, struct op_error *e)
 static void note_parked(struct batch *b, bool moved)
 {
 	if (!moved && b->parked)
-		parked_add_moves(&b->o->parked, b->m, b->count);
+		parked_add_moves(b->o, b->m, b->count);
 	for (unsigned i = 0; moved && i < b->count; i++)
-		parked_drop_move(&b->o->parked, b->m[i].vguid);
+		parked_drop_move(b->o, b->m[i].vguid);
 }
 
 static int run(struct batch *b, const struct batch_kind *kind, struct op_error *e)

@@ -142,7 +142,7 @@ int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, c
 	}
 	log_info("unbind: vGUID 0x%016" PRIx64 " of %s from VF %s of %s", vguid, x.name, x.at.vf,
 		 x.at.host);
-	parked_drop_move(&o->parked, vguid);
+	parked_drop_move(o, vguid);
 	rc = registry_delete(o->registry, vguid);
 	return rc ? ops_fail_registry(e, rc) : 0;
 }

@@ -156,6 +156,7 @@ int ops_settle(struct ops *o, struct op_error *e)
 	struct undecided u = {0};
 	int rc = registry_each(o->registry, collect, &u);
 
+	parked_load_moves(o);
 	rc = rc ? rc : settle_all(o, &u);
 	rc = rc ? rc : restore_lids(o, &u, e);
 	free(u.list);

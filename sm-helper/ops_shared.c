@@ -233,6 +233,7 @@ static void take_back(struct batch *b, struct op_error *e)
 		back[i].was_guid = b->slot[i].guid;
 	}
 	rc = assign(b->o, back, b->slots, &b->guids, &unknown, &second);
+	b->parked = b->parked || rc == -EIO;
 	snprintf(e->detail + at, sizeof e->detail - at,
 		 rc ? "; taking it back failed: %s" : "; taken back%s", second.detail);
 	log_error("move: %s", e->detail);
@@ -246,8 +247,10 @@ static int carry_out(struct batch *b, bool *ret_unknown, struct op_error *e)
 	if (rc)
 		return rc;
 	make_slots(b);
-	if ((rc = assign(b->o, b->slot, b->slots, &b->guids, ret_unknown, e)))
+	if ((rc = assign(b->o, b->slot, b->slots, &b->guids, ret_unknown, e))) {
+		b->parked = b->parked || rc == -EIO;
 		return rc;
+	}
 	fill_result(b);
 	rc = verify(b->o, b->slot, b->slots, e);
 	b->res.verified = !rc;

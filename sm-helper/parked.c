@@ -17,6 +17,8 @@ struct look {
 	struct parked_entry *entry; /* owned */
 	struct probe_route *route;  /* owned; of each entry, to its switch or port; hops -1: none */
 	uint32_t entries, room;
+	struct parked_guid *guid; /* owned */
+	unsigned guids;
 	uint64_t since_ms;
 	char why[SM_REASON_MAX];
 };
@@ -25,15 +27,18 @@ static void look_free(struct look *l)
 {
 	free(l->entry);
 	free(l->route);
+	free(l->guid);
 }
 
 void parked_clear(struct parked *k)
 {
 	free(k->entry);
+	free(k->guid);
 	free(k->move);
 	k->entry = NULL;
+	k->guid = NULL;
 	k->move = NULL;
-	k->entries = k->moves = 0;
+	k->entries = k->guids = k->moves = 0;
 }
 
 enum parked_state parked_state(const struct parked_entry *e)
@@ -45,6 +50,15 @@ enum parked_state parked_state(const struct parked_entry *e)
 	return e->holds == e->of.after ? PARKED_NEW : PARKED_OTHER;
 }
 
+enum parked_state parked_guid_state(const struct parked_guid *g)
+{
+	if (!g->read)
+		return PARKED_UNKNOWN;
+	return g->holds == g->before  ? PARKED_OLD
+	       : g->holds == g->after ? PARKED_NEW
+				      : PARKED_OTHER;
+}
+
 const char *parked_state_name(enum parked_state s)
 {
 	static const char *const name[PARKED_STATES] = {"old", "new", "other", "unknown"};
@@ -54,30 +68,51 @@ const char *parked_state_name(enum parked_state s)
 
 /* ---- moves ---- */
 
-static void drop_move(struct parked *k, uint64_t vguid)
+static bool drop_move(struct parked *k, uint64_t vguid)
 {
 	for (unsigned i = 0; i < k->moves; i++)
-		if (k->move[i].vguid == vguid)
-			k->move[i--] = k->move[--k->moves];
+		if (k->move[i].vguid == vguid) {
+			k->move[i] = k->move[--k->moves];
+			return true;
+		}
+	return false;
 }
 
-void parked_drop_move(struct parked *k, uint64_t vguid)
+void parked_drop_move(struct ops *o, uint64_t vguid)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&k->lock);
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->parked.lock);
 
-	drop_move(k, vguid);
+	if (drop_move(&o->parked, vguid))
+		registry_delete_move(o->registry, vguid);
 }
 
-void parked_add_moves(struct parked *k, const struct move_request *m, unsigned count)
+static void add_move(void *arg, const struct move_request *m)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&k->lock);
+	struct parked *k = arg;
 
 	if (!k->move && !(k->move = calloc(OPS_MOVES_MAX, sizeof *k->move)))
 		return;
-	for (unsigned i = 0; i < count; i++)
-		drop_move(k, m[i].vguid);
-	for (unsigned i = 0; i < count && k->moves < OPS_MOVES_MAX; i++)
-		k->move[k->moves++] = m[i];
+	drop_move(k, m->vguid);
+	if (k->moves < OPS_MOVES_MAX)
+		k->move[k->moves++] = *m;
+}
+
+void parked_add_moves(struct ops *o, const struct move_request *m, unsigned count)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->parked.lock);
+
+	for (unsigned i = 0; i < count; i++) {
+		add_move(&o->parked, &m[i]);
+		registry_put_move(o->registry, &m[i]);
+	}
+}
+
+void parked_load_moves(struct ops *o)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->parked.lock);
+
+	o->parked.moves = 0;
+	registry_each_move(o->registry, add_move, &o->parked);
 }
 
 unsigned parked_moves(struct parked *k, struct move_request *ret_move)
@@ -141,6 +176,37 @@ static void find_route(struct ops *o, uint64_t own, struct parked_entry *e, stru
 		to->path[++to->hops] = e->of.switch_port;
 }
 
+static void add_guid(struct ops *o, struct look *l, const struct reg_vf *at, uint64_t before,
+		     uint64_t after)
+{
+	uint32_t end = fabric_find_end(&o->fabric, at->switch_guid);
+
+	l->guid[l->guids++] = (struct parked_guid){
+		.at = *at,
+		.lid = end == FABRIC_NONE ? 0 : o->fabric.end[end].lid,
+		.before = before,
+		.after = after,
+	};
+}
+
+/* OpenSM keeps no list of these: the moves tell which entries are in doubt. */
+static int collect_guids(struct ops *o, struct look *l)
+{
+	struct move_request *m AUTO_FREE = calloc(OPS_MOVES_MAX, sizeof *m);
+	unsigned moves = m ? parked_moves(&o->parked, m) : 0;
+	struct reg_entry x;
+
+	if (!m || !(l->guid = calloc(2 * moves + 1, sizeof *l->guid)))
+		return -ENOMEM;
+	for (unsigned i = 0; i < moves; i++) {
+		if (registry_find(o->registry, m[i].vguid, &x) || x.mode != ADDRESS_SHARED_PORT)
+			continue;
+		add_guid(o, l, &m[i].from, x.vguid, 0);
+		add_guid(o, l, &m[i].to, 0, x.vguid);
+	}
+	return 0;
+}
+
 static int collect(struct ops *o, uint32_t flags, struct look *l, struct op_error *e)
 {
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&o->lock);
@@ -152,7 +218,7 @@ static int collect(struct ops *o, uint32_t flags, struct look *l, struct op_erro
 
 	if (rc)
 		return rc;
-	if ((rc = read_list(o, flags, l, text)))
+	if ((rc = read_list(o, flags, l, text)) || (rc = collect_guids(o, l)))
 		return ops_fail_plugin(e, rc, text);
 	probe_own_guid(o->probe, &own, ignored);
 	for (uint32_t i = 0; i < l->entries; i++)
@@ -221,6 +287,18 @@ static void read_ports(struct ops *o, struct look *l)
 	}
 }
 
+static void read_guids(struct ops *o, struct look *l)
+{
+	char ignored[PROBE_ERROR_MAX];
+
+	for (unsigned i = 0; i < l->guids; i++) {
+		struct parked_guid *g = &l->guid[i];
+
+		g->read = g->lid && !probe_guid(o->probe, g->lid, g->at.switch_guid,
+						g->at.switch_port, &g->holds, ignored);
+	}
+}
+
 static int open_first(const void *va, const void *vb)
 {
 	const struct parked_entry *a = va, *b = vb;
@@ -243,6 +321,9 @@ static void publish(struct parked *k, struct look *l)
 	if (l->entries)
 		qsort(l->entry, l->entries, sizeof *l->entry, open_first);
 	free(k->entry);
+	free(k->guid);
+	k->guid = TAKE(l->guid);
+	k->guids = l->guids;
 	k->entry = TAKE(l->entry);
 	k->entries = l->entries;
 	k->looked_ms = wall_ms();
@@ -260,6 +341,7 @@ static int look(struct ops *o, uint32_t flags, struct op_error *e)
 	if (!rc) {
 		read_lfts(o, &l);
 		read_ports(o, &l);
+		read_guids(o, &l);
 		publish(&o->parked, &l);
 	}
 	look_free(&l);

@@ -6,6 +6,7 @@
 #define IBVMIG_SM_PARKED_H
 
 #include "sm-helper/plugin_proto.h"
+#include "sm-helper/registry.h"
 #include "vswitch/fabric.h"
 
 #include <pthread.h>
@@ -31,26 +32,41 @@ struct parked_entry {
 	uint16_t holds;             /* a port, or a LID, as of.before */
 };
 
+/* An entry of a port's GUID table that a parked move was to change (ADDRESS_SHARED_PORT). */
+struct parked_guid {
+	struct reg_vf at;
+	uint16_t lid;           /* of the port; 0: OpenSM sees it no more */
+	uint64_t before, after; /* 0: nothing */
+	bool read;              /* it has answered */
+	uint64_t holds;
+};
+
 /* A zeroed one with its lock initialised holds nothing. */
 struct parked {
 	pthread_mutex_t lock;       /* guards all; ops.lock may be taken before it, never after */
 	struct parked_entry *entry; /* owned; those that are not settled first */
 	uint32_t entries;
+	struct parked_guid *guid; /* owned; two of each such move */
+	unsigned guids;
 	uint64_t since_ms, looked_ms; /* wall clock; looked_ms: when the switches were asked */
 	char why[SM_REASON_MAX];
-	struct move_request *move; /* owned; of VMs that have not moved by any other call since */
+	struct move_request *move; /* owned; of VMs that have not moved by any other call since:
+				      what the registry has, too */
 	unsigned moves;
 };
 
 void parked_clear(struct parked *k);
 enum parked_state parked_state(const struct parked_entry *e);
+enum parked_state parked_guid_state(const struct parked_guid *g);
 /* "old", "new", "other", "unknown" */
 const char *parked_state_name(enum parked_state s);
 
-/* The moves of a batch that was parked; a vGUID whose place is sure again, if it is of one.
- * ops.lock may be held. */
-void parked_add_moves(struct parked *k, const struct move_request *m, unsigned count);
-void parked_drop_move(struct parked *k, uint64_t vguid);
+/* The moves of a batch that was parked; a vGUID whose place is sure again, if it is of one. The
+ * registry has them, so that they outlive this process, and a take-over: parked_load_moves(), of
+ * who begins to lead. ops.lock may be held. */
+void parked_add_moves(struct ops *o, const struct move_request *m, unsigned count);
+void parked_drop_move(struct ops *o, uint64_t vguid);
+void parked_load_moves(struct ops *o);
 /* Copies them to room for OPS_MOVES_MAX; returns how many. */
 unsigned parked_moves(struct parked *k, struct move_request *ret_move);
 

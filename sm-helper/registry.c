@@ -23,6 +23,13 @@ static const char schema[] =
 	"CREATE UNIQUE INDEX IF NOT EXISTS vguid_parked ON vguid (parked);"
 	"CREATE TABLE IF NOT EXISTS subscription (host TEXT PRIMARY KEY, url TEXT NOT NULL) "
 	"STRICT;"
+	"CREATE TABLE IF NOT EXISTS parked_move ("
+	" vguid INTEGER PRIMARY KEY, vm TEXT NOT NULL, pkey INTEGER NOT NULL,"
+	" host TEXT NOT NULL, url TEXT NOT NULL, vf TEXT NOT NULL, parked INTEGER NOT NULL,"
+	" parked_node INTEGER NOT NULL, switch INTEGER NOT NULL, port INTEGER NOT NULL,"
+	" to_host TEXT NOT NULL, to_url TEXT NOT NULL, to_vf TEXT NOT NULL,"
+	" to_parked INTEGER NOT NULL, to_parked_node INTEGER NOT NULL,"
+	" to_switch INTEGER NOT NULL, to_port INTEGER NOT NULL) STRICT;"
 	"CREATE TABLE IF NOT EXISTS claim ("
 	" vguid INTEGER PRIMARY KEY, vm TEXT NOT NULL, name TEXT NOT NULL,"
 	" slot INTEGER NOT NULL, since_ms INTEGER NOT NULL, UNIQUE (vm, slot)) STRICT;"
@@ -253,10 +260,10 @@ int registry_put_all(struct registry *r, const struct reg_entry *e, unsigned cou
 	return rc;
 }
 
-int registry_delete(struct registry *r, uint64_t vguid)
+static int delete_one(struct registry *r, const char *sql, uint64_t vguid)
 {
 	sqlite3_stmt *s = NULL;
-	int rc = sqlite3_prepare_v2(r->db, "DELETE FROM vguid WHERE vguid = ?1", -1, &s, NULL);
+	int rc = sqlite3_prepare_v2(r->db, sql, -1, &s, NULL);
 
 	if (rc == SQLITE_OK) {
 		sqlite3_bind_int64(s, 1, (sqlite3_int64)vguid);
@@ -264,6 +271,11 @@ int registry_delete(struct registry *r, uint64_t vguid)
 	}
 	sqlite3_finalize(s);
 	return rc == SQLITE_DONE ? 0 : registry_failed(r);
+}
+
+int registry_delete(struct registry *r, uint64_t vguid)
+{
+	return delete_one(r, "DELETE FROM vguid WHERE vguid = ?1", vguid);
 }
 
 int registry_each(struct registry *r, void (*fn)(void *arg, const struct reg_entry *e), void *arg)
@@ -279,6 +291,54 @@ int registry_each(struct registry *r, void (*fn)(void *arg, const struct reg_ent
 			break;
 		get_entry(s, &e);
 		fn(arg, &e);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
+}
+
+int registry_put_move(struct registry *r, const struct move_request *m)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db,
+				    "INSERT OR REPLACE INTO parked_move VALUES (?1, ?2, ?3, ?4, ?5,"
+				    " ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+				    -1, &s, NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_int64(s, 1, (sqlite3_int64)m->vguid);
+		sqlite3_bind_text(s, 2, m->vm, -1, SQLITE_STATIC);
+		sqlite3_bind_int(s, 3, m->pkey);
+		bind_vf(s, 4, &m->from);
+		bind_vf(s, 11, &m->to);
+		rc = sqlite3_step(s);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
+}
+
+int registry_delete_move(struct registry *r, uint64_t vguid)
+{
+	return delete_one(r, "DELETE FROM parked_move WHERE vguid = ?1", vguid);
+}
+
+int registry_each_move(struct registry *r, void (*fn)(void *arg, const struct move_request *m),
+		       void *arg)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db, "SELECT * FROM parked_move ORDER BY vguid", -1, &s,
+				    NULL);
+
+	while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+		struct move_request m = {0};
+
+		if ((rc = sqlite3_step(s)) != SQLITE_ROW)
+			break;
+		m.vguid = (uint64_t)sqlite3_column_int64(s, 0);
+		registry_get_text(s, 1, m.vm);
+		m.pkey = (uint16_t)sqlite3_column_int(s, 2);
+		get_vf(s, 3, &m.from);
+		get_vf(s, 10, &m.to);
+		fn(arg, &m);
 	}
 	sqlite3_finalize(s);
 	return rc == SQLITE_DONE ? 0 : registry_failed(r);

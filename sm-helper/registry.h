@@ -47,6 +47,15 @@ static inline uint16_t reg_own_lid(const struct reg_entry *e)
 	return e->mode == ADDRESS_DYNAMIC ? e->at.lid : e->lid;
 }
 
+/* A move as it is asked for. */
+struct move_request {
+	uint64_t vguid;
+	char vm[REG_TEXT_MAX];
+	struct reg_vf from; /* host, vf, parked_guid */
+	struct reg_vf to;   /* and url */
+	uint16_t pkey;
+};
+
 struct reg_subscription {
 	char host[REG_TEXT_MAX], url[REG_TEXT_MAX];
 };
@@ -67,6 +76,13 @@ int registry_delete(struct registry *r, uint64_t vguid);
 
 /* Calls fn for each entry, in the order of the vGUIDs. */
 int registry_each(struct registry *r, void (*fn)(void *arg, const struct reg_entry *e), void *arg);
+
+/* Moves whose batch was parked, and which nobody has ended yet (sm-helper/parked.h): one a vGUID.
+ * As above. */
+int registry_put_move(struct registry *r, const struct move_request *m);
+int registry_delete_move(struct registry *r, uint64_t vguid);
+int registry_each_move(struct registry *r, void (*fn)(void *arg, const struct move_request *m),
+		       void *arg);
 
 int registry_subscribe(struct registry *r, const char *host, const char *url);
 /* 0 also if there is none. */

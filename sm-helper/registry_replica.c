@@ -7,7 +7,8 @@
 #include <errno.h>
 #include <limits.h>
 
-static const char *const tables[] = {"vguid", "claim", "subscription", "allocated", "replica"};
+static const char *const tables[] = {"vguid",        "parked_move", "claim",
+				     "subscription", "allocated",   "replica"};
 
 static int run(struct registry *r, const char *sql)
 {

@@ -74,6 +74,36 @@ static struct json_object *entries_json(const struct parked *k, bool ports)
 	return list;
 }
 
+static void set_guid(struct json_object *o, const char *key, uint64_t guid)
+{
+	if (guid)
+		json_set_guid(o, key, guid);
+	else
+		json_set(o, key, NULL);
+}
+
+static struct json_object *guids_json(const struct parked *k)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (unsigned i = 0; i < k->guids; i++) {
+		const struct parked_guid *g = &k->guid[i];
+		struct json_object *o = json_object_new_object();
+
+		json_set_guid(o, "port_guid", g->at.switch_guid);
+		json_set_u64(o, "guid_index", g->at.switch_port);
+		json_set_str(o, "host", g->at.host);
+		json_set_str(o, "vf", g->at.vf);
+		json_set_str(o, "state", parked_state_name(parked_guid_state(g)));
+		if (g->read)
+			set_guid(o, "holds", g->holds);
+		set_guid(o, "before", g->before);
+		set_guid(o, "after", g->after);
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
 static struct json_object *counts_json(const struct parked *k)
 {
 	struct json_object *o = json_object_new_object();
@@ -81,6 +111,8 @@ static struct json_object *counts_json(const struct parked *k)
 
 	for (uint32_t i = 0; i < k->entries; i++)
 		n[parked_state(&k->entry[i])]++;
+	for (unsigned i = 0; i < k->guids; i++)
+		n[parked_guid_state(&k->guid[i])]++;
 	for (unsigned s = 0; s < PARKED_STATES; s++)
 		json_set_u64(o, parked_state_name(s), n[s]);
 	return o;
@@ -101,6 +133,7 @@ struct json_object *rest_parked_json(struct parked *k)
 	json_set(o, "counts", counts_json(k));
 	json_set(o, "entries", entries_json(k, false));
 	json_set(o, "ports", entries_json(k, true));
+	json_set(o, "guids", guids_json(k));
 	return o;
 }
 
@@ -122,8 +155,8 @@ static void move_again(struct job *j, bool back, struct again *a)
 	if (!count) {
 		j->error = (struct op_error){
 			409, "nothing-parked",
-			"no move is parked; one from before a restart of ibvmig-sm, or that its "
-			"host has taken back, is to be asked for anew (POST /v1/moves)"};
+			"no move is parked; one that its host has taken back is to be asked for "
+			"anew (POST /v1/moves)"};
 		return;
 	}
 	for (unsigned i = 0; back && i < count; i++) {

@@ -19,7 +19,10 @@ static struct world {
 	uint8_t lft[SWITCHES][2 * IB_LFT_BLOCK];
 	bool silent[SWITCHES];
 	uint16_t port_lid;
-	int begin; /* what ops_begin() says */
+	int begin;                   /* what ops_begin() says */
+	struct move_request move[8]; /* in the registry */
+	uint64_t shown;              /* by entry 3 of our own port; the others do not answer */
+	unsigned moves;
 } w;
 static struct ops o;
 static struct op_error e;
@@ -110,6 +113,51 @@ int probe_port_info(struct probe *m, const struct probe_route *to, unsigned port
 	assert_int_equal(port, 0);
 	assert_int_equal(to->path[to->hops], 7);
 	*ret_port = (struct probe_port){.lid = w.port_lid};
+	return 0;
+}
+
+int registry_find(struct registry *r, uint64_t vguid, struct reg_entry *ret_entry)
+{
+	(void)r;
+	*ret_entry = (struct reg_entry){.vguid = vguid, .mode = ADDRESS_SHARED_PORT};
+	return vguid == 7 ? 0 : -ENOENT;
+}
+
+int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index,
+	       uint64_t *ret_guid, char error[static PROBE_ERROR_MAX])
+{
+	(void)m;
+	(void)error;
+	assert_int_equal(lid, 1);
+	assert_int_equal(port_guid, 0x1001);
+	*ret_guid = w.shown;
+	return index == 3 ? 0 : -EIO;
+}
+
+/* The registry: what it has is what parked_load_moves() finds. */
+int registry_put_move(struct registry *r, const struct move_request *m)
+{
+	(void)r;
+	registry_delete_move(r, m->vguid);
+	w.move[w.moves++] = *m;
+	return 0;
+}
+
+int registry_delete_move(struct registry *r, uint64_t vguid)
+{
+	(void)r;
+	for (unsigned i = 0; i < w.moves; i++)
+		if (w.move[i].vguid == vguid)
+			w.move[i--] = w.move[--w.moves];
+	return 0;
+}
+
+int registry_each_move(struct registry *r, void (*fn)(void *arg, const struct move_request *m),
+		       void *arg)
+{
+	(void)r;
+	for (unsigned i = 0; i < w.moves; i++)
+		fn(arg, &w.move[i]);
 	return 0;
 }
 
@@ -255,19 +303,49 @@ static void test_moves(void **state)
 	static struct move_request got[OPS_MOVES_MAX];
 
 	(void)state;
-	parked_drop_move(&o.parked, 1);
-	parked_add_moves(&o.parked, m, 2);
+	parked_drop_move(&o, 1);
+	parked_add_moves(&o, m, 2);
 	m[1].pkey = 7;
-	parked_add_moves(&o.parked, m + 1, 2); /* one of them again */
+	parked_add_moves(&o, m + 1, 2); /* one of them again */
 	assert_int_equal(parked_moves(&o.parked, got), 3);
 	assert_int_equal(got[1].vguid, 2);
 	assert_int_equal(got[1].pkey, 7);
-	parked_drop_move(&o.parked, 1);
-	parked_drop_move(&o.parked, 9);
-	assert_int_equal(parked_moves(&o.parked, got), 2);
-	parked_drop_move(&o.parked, 2);
-	parked_drop_move(&o.parked, 3);
+	parked_clear(&o.parked); /* another process */
 	assert_int_equal(parked_moves(&o.parked, got), 0);
+	parked_load_moves(&o);
+	parked_load_moves(&o);
+	assert_int_equal(parked_moves(&o.parked, got), 3);
+	parked_drop_move(&o, 1);
+	parked_drop_move(&o, 9);
+	assert_int_equal(parked_moves(&o.parked, got), 2);
+	parked_drop_move(&o, 2);
+	parked_drop_move(&o, 3);
+	parked_load_moves(&o);
+	assert_int_equal(parked_moves(&o.parked, got), 0);
+}
+
+/* Entries of GUID tables: those of the parked moves, as their ports say; one port is not there. */
+static void test_guids(void **state)
+{
+	struct move_request m = {.vguid = 7,
+				 .from = {.switch_guid = 0x1001, .switch_port = 3},
+				 .to = {.switch_guid = 0x2001, .switch_port = 4}};
+	const uint64_t shows[] = {7, 0, 8};
+	const enum parked_state want[] = {PARKED_OLD, PARKED_NEW, PARKED_OTHER};
+
+	(void)state;
+	parked_add_moves(&o, &m, 1);
+	for (unsigned i = 0; i < ARRAY_SIZE(shows); i++) {
+		w.shown = shows[i];
+		assert_int_equal(parked_look(&o, &e), 0);
+		assert_int_equal(o.parked.guids, 2);
+		assert_int_equal(parked_guid_state(&o.parked.guid[0]), want[i]);
+		assert_int_equal(parked_guid_state(&o.parked.guid[1]), PARKED_UNKNOWN);
+		assert_int_equal(o.parked.guid[1].lid, 0);
+	}
+	parked_drop_move(&o, 7);
+	assert_int_equal(parked_look(&o, &e), 0);
+	assert_int_equal(o.parked.guids, 0);
 }
 
 int main(void)
@@ -276,6 +354,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_states, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_when, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_settle, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_guids, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_moves, setup, teardown),
 	};
 

@@ -94,6 +94,42 @@ static void test_round_trip(void **state)
 	registry_close(r);
 }
 
+static void take_move(void *arg, const struct move_request *m)
+{
+	struct move_request **at = arg;
+
+	*(*at)++ = *m;
+}
+
+/* Moves that were parked: one a vGUID, the last; all fields come back. */
+static void test_moves(void **state)
+{
+	struct registry *r = open_registry();
+	struct reg_entry e = entry(0xf000000000000001, 0x8000000000000011);
+	struct move_request a = {.vguid = e.vguid, .pkey = 0xffff, .from = e.at, .to = e.at}, b = a;
+	struct move_request got[3] = {0}, *end = got;
+
+	(void)state;
+	strcpy(a.vm, "vm");
+	a.to.parked_guid = 0x12;
+	a.to.switch_port = 1;
+	b.vguid = 5;
+	assert_int_equal(registry_put_move(r, &b), 0);
+	assert_int_equal(registry_put_move(r, &b), 0);
+	assert_int_equal(registry_put_move(r, &a), 0);
+	registry_close(r);
+	r = open_registry();
+	assert_int_equal(registry_each_move(r, take_move, &end), 0);
+	assert_int_equal(end - got, 2);
+	assert_memory_equal(&got[0], &a, sizeof a);
+	assert_memory_equal(&got[1], &b, sizeof b);
+	assert_int_equal(registry_delete_move(r, a.vguid), 0);
+	end = got;
+	assert_int_equal(registry_each_move(r, take_move, &end), 0);
+	assert_int_equal(end - got, 1);
+	registry_close(r);
+}
+
 /* A file of a release that knew no dynamic LIDs. */
 static void test_old_file(void **state)
 {
@@ -367,6 +403,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_vm_per_vf, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_old_file, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_moves, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_subscriptions, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_killed, setup, teardown),

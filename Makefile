@@ -154,6 +154,7 @@ check-openstack-upstream:
 check-openstack:
 	$(Q)tests/lab/deps nova-full
 	$(Q)$(MAKE) --no-print-directory all
+	$(Q)openstack/check/interrupted
 	$(Q)openstack/check/run
 .PHONY: check-openstack
 

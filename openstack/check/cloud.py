@@ -22,7 +22,7 @@ PYTHON = "/usr/bin/python3"
 IP = labconf.SM_IP
 PORTS = {"mariadb": 3306, "rabbitmq": 5672, "keystone": 5000, "placement": 8778, "glance": 9292, "neutron": 9696,
          "nova-api": 8774}
-START_S = 240
+START_S = 600  # only a fault takes so long
 BANDWIDTH_MIB_S = 32  # so that pre-copy lasts: an abort must come in time
 
 CLIENT = {"OS_AUTH_URL": f"http://{IP}:5000/v3", "OS_USERNAME": "admin", "OS_PASSWORD": "secret",
@@ -123,7 +123,7 @@ class Cloud:
         path.write_text(text)
 
     def write_files(self):
-        shutil.rmtree(self.dir, ignore_errors=True)
+        self.remove()
         self.write("keystone.conf", ini(KEYSTONE))
         self.write("placement/placement.conf", ini(PLACEMENT))
         self.write("glance.conf", ini(GLANCE))
@@ -136,6 +136,10 @@ class Cloud:
         for name in ("fernet", "credential", "images", "locks", "mysql", "rabbitmq"):
             (self.dir / name).mkdir(exist_ok=True)
         self.make_site()
+
+    def remove(self):
+        """Databases, images and all else; what the services have logged stays with the lab."""
+        shutil.rmtree(self.dir, ignore_errors=True)
 
     def make_site(self):
         """Nova with our driver beside its own, as links."""
@@ -156,6 +160,8 @@ class Cloud:
         self.lab.lab("service", "start", f"{name}@{node}")
 
     def listens(self, name):
+        if not self.lab.is_up:
+            raise Failure(f"{name} is waited for, but the lab has ended")
         code = f"import socket; socket.create_connection(({IP!r}, {PORTS[name]}), 2)"
         return self.lab.sh("sm", PYTHON, "-c", code, check=False).returncode == 0
 
@@ -171,7 +177,7 @@ class Cloud:
         """A program on the control plane's node; its standard output."""
         return self.lab.sh("sm", *self.as_client(*argv), deadline_s=deadline_s, check=check).stdout
 
-    def openstack(self, *args, deadline_s=120, check=True):
+    def openstack(self, *args, deadline_s=START_S, check=True):
         return self.run("openstack", *args, deadline_s=deadline_s, check=check)
 
     def show(self, *args):

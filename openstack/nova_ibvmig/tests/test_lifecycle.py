@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Everything else that starts, stops and moves a server: its VF is there each time, and the host that it has left has
 given its own back."""
+from unittest import mock
+
 import fixtures
+
+from nova import context
+from nova import exception
+from nova import objects
 
 from nova_ibvmig.tests import played
 
@@ -63,6 +69,20 @@ class TestLifecycle(played.IbServers):
         self.assertEqual({'release': 'Success'}, self._results(server, 'stop'))
         for action in ('start', 'reboot', 'rebuild'):
             self.assertEqual({'release': 'Success', 'attach': 'Success'}, self._results(server, action))
+
+    def test_start_by_no_action(self):
+        """As when a host boots (resume_guests_state_on_host_boot): there is nowhere to show an event."""
+        server = self._boot(hosts=['h0'])
+        instance = objects.Instance.get_by_uuid(context.get_admin_context(), server['id'])
+        by_nobody = context.RequestContext(project_id=instance.project_id, is_admin=True)
+        started = mock.Mock()
+        self.computes['h0'].driver._started(by_nobody, instance, started)
+        self.assertEqual([], started.method_calls)
+        self.daemons['h0'].vm = {'state': 'without-vf', 'problem': 'no VF was free'}
+        self.assertRaises(exception.InstanceDeployFailure, self.computes['h0'].driver._started, by_nobody, instance,
+                          started)
+        started.poweroff.assert_called_once_with()
+        self.assertEqual({'attach': 'Success'}, self._results(server, 'create'))
 
     def test_stop_with_a_vf_that_stays(self):
         """Waited for and told, but the server is stopped all the same."""

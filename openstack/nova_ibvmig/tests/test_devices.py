@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """VFs as Nova's PCI devices: those that libvirt does not list, and that ibvmigd takes the one that Nova has claimed."""
+import unittest
 from unittest import mock
 
 from oslo_serialization import jsonutils
@@ -9,6 +10,15 @@ from nova import objects
 
 from nova_ibvmig import vif as ib_vif
 from nova_ibvmig.tests import played
+
+
+class TestChannel(unittest.TestCase):
+
+    def test_libvirt_chooses_its_socket(self):
+        """A path here would be the other host's after a migration."""
+        channel = played.etree.fromstring(ib_vif.Channel(ib_vif.AGENT_CHANNEL).to_xml())
+        self.assertEqual(('unix', 'org.ibvmig.0'), (channel.get('type'), channel.find('target').get('name')))
+        self.assertIsNone(channel.find('source'))
 
 
 class TestDevices(played.IbServers):

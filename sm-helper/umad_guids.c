@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define POLL_US 2000
+#define UNDO_MS 5000 /* as the plugin's */
 
 struct work {
 	struct probe *m; /* borrowed, as slot and error */
@@ -228,7 +229,7 @@ static int write_all(struct work *w)
 }
 
 /* As it was; how that went goes into the error. */
-static int take_back(struct work *w, int rc, unsigned deadline_ms)
+static int take_back(struct work *w, int rc)
 {
 	char cause[PROBE_ERROR_MAX];
 	bool back;
@@ -237,7 +238,7 @@ static int take_back(struct work *w, int rc, unsigned deadline_ms)
 		return rc;
 	snprintf(cause, sizeof cause, "%s", w->error);
 	memcpy(w->after, w->before, sizeof w->after);
-	w->give_up_ms = now_ms() + deadline_ms;
+	w->give_up_ms = now_ms() + UNDO_MS;
 	back = !write_all(w);
 	return fail(w, back ? -EREMOTEIO : -EIO, "%.*s%s", PROBE_ERROR_MAX - 64, cause,
 		    back ? "; taken back" : "; taking it back has failed, too");
@@ -260,7 +261,7 @@ int umad_guids_write(struct probe *m, const struct sm_slot *slots, unsigned coun
 	if (rc)
 		return rc;
 	if ((rc = write_all(&w)))
-		return take_back(&w, rc, deadline_ms);
+		return take_back(&w, rc);
 	ret_reply->guid_smps = w.writes;
 	memcpy(ret_reply->before, w.before, sizeof w.before);
 	memcpy(ret_reply->lid, w.lid, sizeof w.lid);

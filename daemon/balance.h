@@ -12,10 +12,11 @@
 struct http_request;
 
 /* Pure. links: of ibvmig-sm's GET /v1/loads; hosts: of GET /v1/host, from which what the proposals
- * take is taken out. → {"links":[{"host","mbps","in_mbps","out_mbps","wait_per_s","full":bool,
+ * take is taken out. → {"links":[{"host","pf","mbps","in_mbps","out_mbps","wait_per_s","full":bool,
  * "in_after","out_after"}],"moves":[{"vm","from","to","in_mbps","out_mbps"}]}, owned by the caller.
- * A move is proposed if it makes the fuller one of its two links less full than the source's is;
- * the best one first, until no link is full or nothing helps. */
+ * A VM takes the traffic of all its VFs along, to the links of the same PFs, none of which may be
+ * full. A move is proposed if afterwards the source's link, and the fullest of those, are less full
+ * than the source's is; the best one first, until no link is full or nothing helps. */
 struct json_object *balance_moves(struct json_object *links, struct json_object *hosts);
 
 /* GET /v1/balance. */

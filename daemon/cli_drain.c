@@ -362,7 +362,7 @@ static void print_balance(struct json_object *balance)
 	for (size_t i = 0; i < json_count(links); i++) {
 		struct json_object *l = json_object_array_get_idx(links, i);
 
-		printf("%-16s %5.0f Gb/s", cli_text(l, "host", "?"),
+		printf("%-16s %-8s %5.0f Gb/s", cli_text(l, "host", "?"), cli_text(l, "pf", "?"),
 		       (double)json_opt_u64(l, "mbps", 0) / 1000);
 		print_rates(l, "in_mbps", "out_mbps");
 		printf("  then");

@@ -216,14 +216,14 @@ static void print_lines(struct json_object *list, const char *before)
 }
 
 /* A shared port's VFs all have its LID, which stays behind. */
-static void print_addresses(struct json_object *o)
+static void print_address(struct json_object *vf)
 {
-	bool stays = str_eq(cli_text(o, "addresses", ""), "shared-port");
+	bool stays = str_eq(cli_text(vf, "addresses", ""), "shared-port");
 
-	printf("  VF         %s; there a free one of %s\n", cli_text(o, "vf", "?"),
-	       cli_text(o, "pf", "?"));
+	printf("  VF         %s; there a free one of %s\n", cli_text(vf, "vf", "?"),
+	       cli_text(vf, "pf", "?"));
 	printf("  addresses  vGUID %s and PKey %s move along, LID %" PRIu64 " %s\n",
-	       cli_text(o, "vguid", "?"), cli_text(o, "pkey", "?"), json_opt_u64(o, "lid", 0),
+	       cli_text(vf, "vguid", "?"), cli_text(vf, "pkey", "?"), json_opt_u64(vf, "lid", 0),
 	       stays ? "becomes that of the port there" : "too");
 }
 
@@ -254,6 +254,7 @@ static void print_fabric(struct json_object *o)
 static int print_preview(struct json_object *o)
 {
 	bool possible = json_opt_bool(o, "possible", false);
+	struct json_object *vfs = json_opt(o, "vfs");
 
 	printf("%s %s from %s to %s, %.0f MiB\n", cli_text(o, "vm", "?"),
 	       possible ? "would go" : "cannot go", cli_text(o, "from", "?"),
@@ -261,10 +262,10 @@ static int print_preview(struct json_object *o)
 	print_lines(json_opt(o, "blocked"), "blocked");
 	cli_print_choice(json_opt(o, "choice"), "  ");
 	print_lines(json_opt(o, "notes"), "note");
-	if (json_opt(o, "vf")) {
-		print_addresses(o);
+	for (size_t i = 0; i < json_count(vfs); i++)
+		print_address(json_object_array_get_idx(vfs, i));
+	if (json_count(vfs))
 		print_fabric(o);
-	}
 	print_peers(json_opt(o, "peers"));
 	return possible ? CLI_OK : CLI_FAILED;
 }

@@ -86,15 +86,28 @@ void cli_print_migration(struct json_object *m)
 	puts("");
 }
 
+static void print_vf(struct json_object *vf)
+{
+	printf("VF %-12s vGUID %s  LID %" PRIu64 "  PKey %s", cli_text(vf, "vf", "-"),
+	       cli_text(vf, "vguid", "-"), json_opt_u64(vf, "lid", 0), cli_text(vf, "pkey", "-"));
+}
+
+/* The first VF's fields are the VM's own too; each other one has a line. */
 static void print_vm(struct json_object *vm)
 {
-	printf("VM %-12s %-10s VF %-12s vGUID %s  LID %" PRIu64 "  PKey %s  agent %s",
-	       cli_text(vm, "name", "?"), cli_text(vm, "state", "?"), cli_text(vm, "vf", "-"),
-	       cli_text(vm, "vguid", "-"), json_opt_u64(vm, "lid", 0), cli_text(vm, "pkey", "-"),
-	       cli_text(json_opt(vm, "agent"), "state", "?"));
+	struct json_object *vfs = json_opt(vm, "vfs");
+
+	printf("VM %-12s %-10s ", cli_text(vm, "name", "?"), cli_text(vm, "state", "?"));
+	print_vf(vm);
+	printf("  agent %s", cli_text(json_opt(vm, "agent"), "state", "?"));
 	if (json_opt(vm, "since_ms"))
 		print_time("  since ", json_opt_u64(vm, "since_ms", 0));
 	puts("");
+	for (size_t i = 1; i < json_count(vfs); i++) {
+		printf("%27s", "");
+		print_vf(json_object_array_get_idx(vfs, i));
+		puts("");
+	}
 	if (json_opt_str(vm, "problem", NULL))
 		printf("  problem    %s\n", cli_text(vm, "problem", ""));
 	cli_print_migration(json_opt(vm, "migration"));

@@ -148,31 +148,45 @@ static struct json_object *holder(struct json_object *bound, const char *vguid)
 	return NULL;
 }
 
+/* The one of the first n VMs that asks for it too, or NULL. */
+static struct json_object *twin_of(struct json_object *vms, size_t n, const char *vguid)
+{
+	for (size_t i = 0; i < n; i++)
+		if (holder(json_opt(at(vms, i), "vfs"), vguid))
+			return at(vms, i);
+	return NULL;
+}
+
+static void check_vguid(struct doctor *d, struct json_object *vm, const char *vguid,
+			struct json_object *twin, struct json_object *bound)
+{
+	struct json_object *other = holder(bound, vguid);
+	const char *name = str(vm, "name");
+
+	if (twin)
+		doctor_add(d, "duplicate-vguid", DOCTOR_BAD, name,
+			   "give one of them another vguid in its metadata",
+			   "VMs %s and %s both ask for vGUID %s", name, str(twin, "name"), vguid);
+	else if (other && strcmp(str(other, "vm"), str(vm, "uuid")))
+		doctor_add(d, "duplicate-vguid", DOCTOR_BAD, name,
+			   "give one of them another vguid in its metadata",
+			   "vGUID %s is that of VM %s on host %s", vguid, str(other, "name"),
+			   str(other, "host"));
+	else
+		doctor_add(d, "duplicate-vguid", DOCTOR_OK, name, NULL, "%s is this VM's alone",
+			   vguid);
+}
+
 void doctor_duplicates(struct doctor *d, struct json_object *vms, struct json_object *bound)
 {
 	for (size_t i = 0; i < json_count(vms); i++) {
-		struct json_object *vm = at(vms, i), *other, *twin = NULL;
-		const char *vguid = str(vm, "vguid"), *name = str(vm, "name");
+		struct json_object *vm = at(vms, i), *vfs = json_opt(vm, "vfs");
 
-		if (!*vguid)
-			continue;
-		other = holder(bound, vguid);
-		for (size_t k = 0; k < i && !twin; k++)
-			if (!strcasecmp(str(at(vms, k), "vguid"), vguid))
-				twin = at(vms, k);
-		if (twin)
-			doctor_add(d, "duplicate-vguid", DOCTOR_BAD, name,
-				   "give one of them another vguid in its metadata",
-				   "VMs %s and %s both ask for vGUID %s", name, str(twin, "name"),
-				   vguid);
-		else if (other && strcmp(str(other, "vm"), str(vm, "uuid")))
-			doctor_add(d, "duplicate-vguid", DOCTOR_BAD, name,
-				   "give one of them another vguid in its metadata",
-				   "vGUID %s is that of VM %s on host %s", vguid,
-				   str(other, "name"), str(other, "host"));
-		else
-			doctor_add(d, "duplicate-vguid", DOCTOR_OK, name, NULL,
-				   "%s is this VM's alone", vguid);
+		for (size_t k = 0; k < json_count(vfs); k++) {
+			const char *vguid = str(at(vfs, k), "vguid");
+
+			check_vguid(d, vm, vguid, twin_of(vms, i, vguid), bound);
+		}
 	}
 }
 
@@ -193,26 +207,44 @@ static bool has_pkey(struct json_object *pf, const char *pkey)
 	return false;
 }
 
-static void check_vm_there(struct doctor *d, const char *host, struct json_object *vm,
-			   struct json_object *pfs)
+static void check_vf_there(struct doctor *d, const char *host, const char *subject,
+			   struct json_object *vf, struct json_object *pfs)
 {
-	struct json_object *pf = by_name(pfs, str(vm, "pf"));
-	char *subject AUTO_FREE = strf("%s on %s", str(vm, "name"), host);
+	struct json_object *pf = by_name(pfs, str(vf, "pf"));
 
-	if (!*str(vm, "pf"))
-		return;
 	if (!pf)
 		doctor_add(d, "pkey", DOCTOR_BAD, subject,
 			   "name the PFs alike on all hosts (the provider's inventory)",
-			   "host %s has no PF \"%s\"", host, str(vm, "pf"));
-	else if (!has_pkey(pf, str(vm, "pkey")))
+			   "host %s has no PF \"%s\"", host, str(vf, "pf"));
+	else if (!has_pkey(pf, str(vf, "pkey")))
 		doctor_add(d, "pkey", DOCTOR_BAD, subject,
 			   "add the host's port to the partition in the SM's partitions.conf",
 			   "PF %s of host %s does not have PKey %s: the VM cannot go there",
-			   str(vm, "pf"), host, str(vm, "pkey"));
+			   str(vf, "pf"), host, str(vf, "pkey"));
 	else
-		doctor_add(d, "pkey", DOCTOR_OK, subject, NULL, "PF %s has PKey %s", str(vm, "pf"),
-			   str(vm, "pkey"));
+		doctor_add(d, "pkey", DOCTOR_OK, subject, NULL, "PF %s has PKey %s", str(vf, "pf"),
+			   str(vf, "pkey"));
+}
+
+/* One of the VFs before the n-th needs the same there. */
+static bool said_before(struct json_object *vfs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (str_eq(str(at(vfs, i), "pf"), str(at(vfs, n), "pf")) &&
+		    str_eq(str(at(vfs, i), "pkey"), str(at(vfs, n), "pkey")))
+			return true;
+	return false;
+}
+
+static void check_vm_there(struct doctor *d, const char *host, struct json_object *vm,
+			   struct json_object *pfs)
+{
+	char *subject AUTO_FREE = strf("%s on %s", str(vm, "name"), host);
+	struct json_object *vfs = json_opt(vm, "vfs");
+
+	for (size_t i = 0; i < json_count(vfs); i++)
+		if (!said_before(vfs, i))
+			check_vf_there(d, host, subject, at(vfs, i), pfs);
 }
 
 void doctor_peer(struct doctor *d, const char *host, struct json_object *vms,

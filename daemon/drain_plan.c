@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define HOST_DEADLINE_MS 3000
-#define RANKED_AT_ONCE   64 /* VMs in a call: it must end within ibvmig-sm's deadline */
+#define RANKED_AT_ONCE   64 /* VFs in a call: it must end within ibvmig-sm's deadline */
 
 static const char *str(struct json_object *o, const char *key)
 {
@@ -52,21 +52,35 @@ static void add_free_vfs(struct json_object *list, struct json_object *target)
 	json_object_put(seen);
 }
 
-static const char *host_of_vf(struct json_object *targets, const char *parked_guid)
+/* The target that has this VF, and the PF that it is of; false: none has. */
+static bool find_vf(struct json_object *targets, const char *parked_guid, const char **ret_host,
+		    const char **ret_pf)
 {
 	for (size_t i = 0; i < json_count(targets); i++) {
 		struct json_object *t = json_object_array_get_idx(targets, i);
 		struct json_object *vfs = json_opt(t, "vfs");
 
-		for (size_t k = 0; k < json_count(vfs); k++)
-			if (str_eq(str(json_object_array_get_idx(vfs, k), "parked_guid"),
-				   parked_guid))
-				return str(t, "host");
+		for (size_t k = 0; k < json_count(vfs); k++) {
+			struct json_object *vf = json_object_array_get_idx(vfs, k);
+
+			if (!str_eq(str(vf, "parked_guid"), parked_guid))
+				continue;
+			*ret_host = str(t, "host");
+			*ret_pf = str(vf, "pf");
+			return true;
+		}
 	}
-	return NULL;
+	return false;
 }
 
-/* ibvmig-sm speaks of VFs, the plan of hosts: {vguid: {host: cost}}; the cheapest PF of a host. */
+static struct json_object *child(struct json_object *o, const char *key)
+{
+	if (!json_opt(o, key))
+		json_set(o, key, json_object_new_object());
+	return json_opt(o, key);
+}
+
+/* ibvmig-sm speaks of VFs, the plan of hosts and their PFs: {vguid: {host: {pf: cost}}}. */
 static void by_host(struct json_object *ranks, struct json_object *targets,
 		    struct json_object *answer)
 {
@@ -74,16 +88,16 @@ static void by_host(struct json_object *ranks, struct json_object *targets,
 
 	for (size_t i = 0; i < json_count(list); i++) {
 		struct json_object *one = json_object_array_get_idx(list, i);
-		struct json_object *to = json_opt(one, "to"), *hosts = json_object_new_object();
+		struct json_object *to = json_opt(one, "to");
+		struct json_object *hosts = child(ranks, str(one, "vguid"));
 
 		for (size_t k = 0; k < json_count(to); k++) {
 			struct json_object *r = json_object_array_get_idx(to, k);
-			const char *host = host_of_vf(targets, str(r, "parked_guid"));
+			const char *host, *pf;
 
-			if (host && !json_opt(hosts, host))
-				json_set(hosts, host, json_object_get(r));
+			if (find_vf(targets, str(r, "parked_guid"), &host, &pf))
+				json_set(child(hosts, host), pf, json_object_get(r));
 		}
-		json_set(ranks, str(one, "vguid"), hosts);
 	}
 }
 
@@ -101,7 +115,16 @@ static int ask_ranks(struct job *j, struct json_object *vguids, struct json_obje
 	return rc;
 }
 
-/* NULL where the fabric cannot tell; why is in j->error then. */
+static void add_vguids(struct json_object *list, struct json_object *domain)
+{
+	struct json_object *vfs = json_opt(domain, "vfs");
+
+	for (size_t i = 0; i < json_count(vfs); i++)
+		json_object_array_add(list, json_object_new_string(str(
+						    json_object_array_get_idx(vfs, i), "vguid")));
+}
+
+/* NULL where the fabric cannot tell; why is in j->error then. A VM's VFs are in one call. */
 static struct json_object *rank_all(struct job *j, struct json_object *source,
 				    struct json_object *targets)
 {
@@ -113,13 +136,10 @@ static struct json_object *rank_all(struct job *j, struct json_object *source,
 	for (size_t i = 0; i < json_count(targets); i++)
 		add_free_vfs(free_vfs, json_object_array_get_idx(targets, i));
 	for (size_t i = 0; !rc && i < json_count(domains); i++) {
-		const char *vguid = str(json_object_array_get_idx(domains, i), "vguid");
-
 		if (!vguids)
 			vguids = json_object_new_array();
-		if (*vguid)
-			json_object_array_add(vguids, json_object_new_string(vguid));
-		if (json_count(vguids) == RANKED_AT_ONCE ||
+		add_vguids(vguids, json_object_array_get_idx(domains, i));
+		if (json_count(vguids) >= RANKED_AT_ONCE ||
 		    (i + 1 == json_count(domains) && json_count(vguids)))
 			rc = ask_ranks(j, TAKE(vguids), free_vfs, targets, ranks);
 	}

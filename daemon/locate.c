@@ -20,18 +20,32 @@ static void fill(struct location *l, const char *host, const char *url, const ch
 	snprintf(l->vm, sizeof l->vm, "%s", vm);
 }
 
-/* Whether one of the VMs in a daemon's answer has key = value. */
+static bool has_field(struct json_object *o, const char *key, const char *value)
+{
+	return str_eq(json_opt_str(o, key, ""), value);
+}
+
+/* Whether the VM, or one of its VFs, has key = value. */
+static bool is_it(struct json_object *vm, const char *key, const char *value)
+{
+	struct json_object *vfs = json_opt(vm, "vfs");
+
+	for (size_t i = 0; i < json_count(vfs); i++)
+		if (has_field(json_object_array_get_idx(vfs, i), key, value))
+			return true;
+	return has_field(vm, key, value);
+}
+
+/* Whether a daemon's answer has such a VM. */
 static bool has_vm(struct json_object *answer, const char *key, const char *value,
 		   struct location *ret, const char *host, const char *url)
 {
 	struct json_object *list = json_opt(answer, "vms");
 
-	for (size_t i = 0;
-	     json_object_is_type(list, json_type_array) && i < json_object_array_length(list);
-	     i++) {
+	for (size_t i = 0; i < json_count(list); i++) {
 		struct json_object *vm = json_object_array_get_idx(list, i);
 
-		if (!str_eq(json_opt_str(vm, key, ""), value))
+		if (!is_it(vm, key, value))
 			continue;
 		fill(ret, host, url, json_opt_str(vm, "uuid", ""), json_opt_str(vm, "name", ""));
 		return true;

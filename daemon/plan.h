@@ -18,12 +18,13 @@ bool plan_fits(struct json_object *target, struct json_object *domain, char *why
 void plan_give(struct json_object *target, struct json_object *domain);
 
 /* Gives each domain of `source` for which `wanted` (an array of names; NULL: all) has its name the
- * cheapest host of `targets` that still can take it: [{"vm","uuid","memory_bytes"[,"vguid"],"to",
+ * cheapest host of `targets` that still can take it: [{"vm","uuid","memory_bytes","vguids","to",
  * "cost"}], or "to" null and "reason". The biggest VM chooses first. What is given away is taken
- * out of `targets`. ranks: {vguid: {host: {"switches","smps","load"}}}; a host that is not in it
- * comes last. Where `wanted` is given, "candidates" has all hosts: {"host","reason","cost"}. Of
- * hosts that cost the same, the one with the fewest VMs of this plan, then that with the most
- * memory. Owned by the caller. */
+ * out of `targets`. ranks: {vguid: {host: {pf: {"switches","smps","load","same_leaf"}}}}; "cost"
+ * is that of all VFs of a domain: switches and SMPs summed, the load of the fullest link. A host
+ * that has no rank for one of them comes last. Where `wanted` is given, "candidates" has all hosts:
+ * {"host","reason","cost"}. Of hosts that cost the same, the one with the fewest VMs of this plan,
+ * then that with the most memory. Owned by the caller. */
 struct json_object *plan_moves(struct json_object *source, struct json_object *targets,
 			       struct json_object *ranks, struct json_object *wanted);
 

@@ -52,20 +52,29 @@ static void add_line(struct json_object *answer, const char *list, const char *f
 /* ---- the hosts and the fabric: a worker ---- */
 
 /* Where the vGUID's LID goes is a matter of how VFs are addressed. */
-static void ask_addresses(struct job *j, struct json_object *answer)
+static void ask_address(struct job *j, struct json_object *vf)
 {
 	struct json_object *o AUTO_JSON = NULL;
 	char path[64], why[HTTP_ERROR_MAX];
+
+	snprintf(path, sizeof path, "/v1/vguids/%.40s", str(vf, "vguid"));
+	if (sm_call(j->d->settings, "GET", path, NULL, &o, why))
+		return;
+	if (json_opt(o, "lid"))
+		json_set(vf, "lid", json_object_get(json_opt(o, "lid")));
+	json_set_str(vf, "addresses", json_opt_str(o, "addresses", NULL));
+}
+
+static void ask_fabric(struct job *j, struct json_object *answer)
+{
+	struct json_object *vfs = json_opt(answer, "vfs");
+	char why[HTTP_ERROR_MAX];
 	bool caching;
 
 	if (sm_check(j->d->settings, &caching, why))
 		add_line(answer, "blocked", "%s", why);
-	snprintf(path, sizeof path, "/v1/vguids/%.40s", str(answer, "vguid"));
-	if (sm_call(j->d->settings, "GET", path, NULL, &o, why))
-		return;
-	if (json_opt(o, "lid"))
-		json_set(answer, "lid", json_object_get(json_opt(o, "lid")));
-	json_set_str(answer, "addresses", json_opt_str(o, "addresses", NULL));
+	for (size_t i = 0; i < json_count(vfs); i++)
+		ask_address(j, json_object_array_get_idx(vfs, i));
 }
 
 static void locate_peer(struct job *j, struct json_object *peer)
@@ -89,11 +98,14 @@ static void check_peer(struct json_object *answer, struct json_object *peer)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object(), *o AUTO_JSON = NULL;
 	struct json_object *guids = json_object_new_array(), *movers = json_object_new_array();
+	struct json_object *vfs = json_opt(answer, "vfs");
 	char why[HTTP_ERROR_MAX];
 
 	json_object_array_add(guids, json_object_new_string(str(peer, "guid")));
 	json_set_str(body, "migration", "");
-	json_object_array_add(movers, json_object_new_string(str(answer, "vguid")));
+	for (size_t i = 0; i < json_count(vfs); i++)
+		json_object_array_add(movers, json_object_new_string(str(
+						      json_object_array_get_idx(vfs, i), "vguid")));
 	json_set(body, "vguids", movers);
 	json_set(body, "guids", guids);
 	if (http_call(str(peer, "url"), "POST", "/v1/peer/check", body, PEER_MS, &o, why))
@@ -136,8 +148,8 @@ static void look_around(struct job *j)
 	if (j->rc)
 		return;
 	take_plan(j, answer);
-	if (*str(answer, "vguid"))
-		ask_addresses(j, answer);
+	if (json_count(json_opt(answer, "vfs")))
+		ask_fabric(j, answer);
 	ask_peers(j, answer);
 }
 
@@ -210,8 +222,8 @@ static void choose(struct preview *p, struct vm *vm, struct json_object *query, 
 		add_line(p->answer, "blocked", "%s", f.agent_needed && !f.agent ? error : why);
 	} else if (c.chosen == STRATEGY_NATIVE) {
 		add_line(p->answer, "notes",
-			 "native if the VF there takes the state of this one, which is seen when "
-			 "it is prepared");
+			 "native if each VF there takes the state of the one here, which is seen "
+			 "when it is prepared");
 	} else if (query) {
 		choice_uncovered(query, vm->name, why, sizeof why);
 		if (*why)
@@ -260,7 +272,7 @@ static void tell_vm(struct preview *p, const struct vm *vm)
 			 "migration %s of it is in %s: `ibvmig status %s` shows it", m->id,
 			 migrate_state_name(m->state), vm->name);
 	if (!vm_has_vfs(vm)) {
-		add_line(p->answer, "notes", "it runs without its VF (%s), and would go so",
+		add_line(p->answer, "notes", "it runs without a VF (%s), and would go so",
 			 vm->problem ? vm->problem : vm_state_name(vm));
 		return;
 	}

@@ -363,7 +363,12 @@ static struct json_object *sm_status_json(bool up)
 	return o;
 }
 
-/* What a move to each free VF would cost: the same for all. */
+static unsigned pf_of(uint64_t parked_guid)
+{
+	return (parked_guid & 0xff) <= SIM_VFS / 2 ? 0 : 1;
+}
+
+/* What a move to each free VF would cost: the same for all of a PF. */
 static unsigned sm_ranks(struct json_object *body, struct json_object **ret)
 {
 	struct json_object *vguids = json_opt(body, "vguids"), *free_vfs = json_opt(body, "free");
@@ -374,11 +379,14 @@ static unsigned sm_ranks(struct json_object *body, struct json_object **ret)
 
 		for (size_t k = 0; k < json_count(free_vfs); k++) {
 			struct json_object *r = json_object_new_object();
+			uint64_t guid = 0;
 
-			json_set(r, "parked_guid",
-				 json_object_get(json_object_array_get_idx(free_vfs, k)));
+			ib_guid_parse(
+				json_object_get_string(json_object_array_get_idx(free_vfs, k)),
+				&guid);
+			json_set_guid(r, "parked_guid", guid);
 			json_set_u64(r, "switches", 3);
-			json_set_u64(r, "smps", 5);
+			json_set_u64(r, "smps", pf_of(guid) ? 7 : 5);
 			json_object_array_add(to, r);
 		}
 		json_set(one, "vguid", json_object_get(json_object_array_get_idx(vguids, i)));

@@ -99,20 +99,48 @@ static bool play_possible(const void *arg, const char *dir)
 	       says(first, "host", "hostc") && says(first, "vm", peer->name) && sim_all_right(NULL);
 }
 
-/* All of hostb's VFs are another VM's. */
-static bool play_no_vf(const void *arg, const char *dir)
+/* hostb's VFs of this PF are another VM's. */
+static void take_vfs(const char *pf)
 {
 	struct vf_table *t = &sim_hosts[HOST_B].d.vfs;
 
-	(void)arg;
-	if (!start(dir))
-		return false;
 	for (size_t i = 0; i < t->vf_count; i++) {
+		if (strcmp(t->vfs[i].pf, pf))
+			continue;
 		t->vfs[i].leased = true;
 		snprintf(t->vfs[i].vm, sizeof t->vfs[i].vm, "another");
 		snprintf(t->vfs[i].vm_name, sizeof t->vfs[i].vm_name, "another");
 	}
+}
+
+static bool play_no_vf(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir))
+		return false;
+	take_vfs("pf0");
 	return dry_run() && blocked_by("hostb has no free VF on pf0");
+}
+
+/* The cost of both VFs, each on its own PF; the peer is asked for both of the mover's vGUIDs. */
+static bool play_two_vfs(const void *arg, const char *dir)
+{
+	struct json_object *vfs;
+
+	(void)arg;
+	sim_mover = (struct sim_mover){.strategy = "auto", .two_vfs = true};
+	if (!sim_world_start(dir) || !sim_all_right(NULL) || !dry_run())
+		return false;
+	vfs = json_opt(answer, "vfs");
+	for (unsigned i = 0; i < SIM_RAILS; i++)
+		if (json_opt_u64(json_object_array_get_idx(vfs, i), "lid", 0) !=
+		    sim_binding(mover->vguids[i])->lid)
+			return sim_is_wrong("not its LIDs: %.300s", json_text(answer));
+	if (!json_opt_bool(answer, "possible", false) ||
+	    json_opt_u64(json_opt(answer, "cost"), "smps", 0) != 5 + 7)
+		return sim_is_wrong("not what is there: %.300s", json_text(answer));
+	take_vfs("pf1");
+	return dry_run() && blocked_by("hostb has no free VF on pf1") && sim_all_right(NULL);
 }
 
 static bool peer_agent_is_away(void *arg)
@@ -400,6 +428,7 @@ static const struct sim_scene scenes[] = {
 	{"a lost host's VM starts elsewhere, and the host comes back", play_lost_host, NULL},
 	{"dry run: nothing in the way", play_possible, NULL},
 	{"dry run: no free VF there", play_no_vf, NULL},
+	{"dry run: two VFs, and the second one's PF is full", play_two_vfs, NULL},
 	{"dry run: a peer without an agent", play_no_peer, NULL},
 	{"dry run: OpenSM is away", play_no_sm, NULL},
 	{"dry run: the destination's ibvmigd is away", play_no_host, NULL},

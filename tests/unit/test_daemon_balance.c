@@ -13,11 +13,14 @@
 	"{\"mbps\":25000,\"in_mbps\":" #in ",\"out_mbps\":" #out ",\"wait_per_s\":" #wait          \
 	",\"ports\":[{\"guid\":\"" host "1\",\"in_mbps\":" #in1 ",\"out_mbps\":" #out1             \
 	"},{\"guid\":\"" host "2\",\"in_mbps\":" #in2 ",\"out_mbps\":" #out2 "}]}"
+#define VF(guid, pf) "{\"vguid\":\"" guid "\",\"pf\":\"" pf "\",\"pkey\":\"1\"}"
 #define HOST(host, vf)                                                                             \
 	"{\"host\":\"" host "\",\"memory_available_bytes\":1073741824,"                            \
 	"\"pfs\":[{\"name\":\"p\",\"pkeys\":[\"1\"]}],\"vfs\":[" vf "],\"domains\":["              \
-	"{\"name\":\"" host "1\",\"vguid\":\"" host "1\",\"pf\":\"p\",\"pkey\":\"1\"},"            \
-	"{\"name\":\"" host "2\",\"vguid\":\"" host "2\",\"pf\":\"p\",\"pkey\":\"1\"}]}"
+	"{\"name\":\"" host                                                                        \
+	"1\",\"vfs\":[" VF(host "1", "p") "]},"                                                    \
+					  "{\"name\":\"" host                                      \
+					  "2\",\"vfs\":[" VF(host "2", "p") "]}]}"
 #define FREE "{\"pf\":\"p\"}"
 
 static struct json_object *balance(const char *links, const char *hosts)
@@ -101,6 +104,77 @@ static void test_no_room(void **state)
 	assert_true(json_opt_bool(nth(o, "links", 0), "full", false));
 }
 
+/* The link of one PF, of 25 Gb/s, behind which two ports are; what the second one sends is said. */
+#define RAIL(out, one, two, of_two)                                                                \
+	"{\"mbps\":25000,\"out_mbps\":" #out ",\"ports\":[{\"guid\":\"" one "\"},{\"guid\":\"" two \
+	"\",\"out_mbps\":" #of_two "}]}"
+#define RAILS(host, vfs, domains)                                                                  \
+	"{\"host\":\"" host "\",\"memory_available_bytes\":1073741824,\"pfs\":["                   \
+	"{\"name\":\"p\",\"pkeys\":[\"1\"]},{\"name\":\"q\",\"pkeys\":[\"1\"]}],\"vfs\":[" vfs     \
+	"],\"domains\":[" domains "]}"
+#define OWN(guid, pf, vm) "{\"parked_guid\":\"" guid "\",\"pf\":\"" pf "\",\"vm\":" vm "}"
+
+/* VM g sends 12 and 8 Gb/s by the PFs p and q of host a, whose p is full; what host b's q sends,
+ * and who has its VF, is said. */
+static struct json_object *two_rails(const char *b_q_out, const char *b_q_vm)
+{
+	char *links AUTO_FREE = strf(
+		RAIL(24000, "ap", "g1", 12000) "," RAIL(8000, "aq", "g2", 8000) "," RAIL(
+			1000, "bp", "x",
+			0) ","
+			   "{\"mbps\":25000,\"out_mbps\":%s,\"ports\":[{\"guid\":\"bq\"}]}",
+		b_q_out);
+	char *hosts AUTO_FREE = strf(
+		RAILS("a", "",
+		      "{\"name\":\"g\",\"vfs\":[" VF("g1", "p") "," VF(
+			      "g2", "q") "]}") "," RAILS("b",
+							 OWN("bp", "p", "null") "," OWN("bq", "q",
+											"%s"),
+							 ""),
+		b_q_vm);
+
+	return balance(links, hosts);
+}
+
+static void expect_link(struct json_object *l, const char *host, const char *pf, unsigned out_after)
+{
+	assert_string_equal(json_opt_str(l, "host", ""), host);
+	assert_string_equal(json_opt_str(l, "pf", ""), pf);
+	assert_int_equal(json_opt_u64(l, "out_after", 0), out_after);
+}
+
+/* A VM takes the traffic of all its VFs along, to the links of the same PFs. */
+static void test_both_rails(void **state)
+{
+	struct json_object *o AUTO_JSON = two_rails("500", "null");
+	struct json_object *m = nth(o, "moves", 0);
+
+	(void)state;
+	assert_int_equal(json_count(json_opt(o, "moves")), 1);
+	assert_string_equal(json_opt_str(m, "vm", ""), "g");
+	assert_string_equal(json_opt_str(m, "to", ""), "b");
+	assert_int_equal(json_opt_u64(m, "out_mbps", 0), 20000);
+	expect_link(nth(o, "links", 0), "a", "p", 12000);
+	expect_link(nth(o, "links", 1), "a", "q", 0);
+	expect_link(nth(o, "links", 2), "b", "p", 13000);
+	expect_link(nth(o, "links", 3), "b", "q", 8500);
+}
+
+/* The second rail counts as the first one does: full, too full with it, or without a free VF. */
+static void test_second_rail(void **state)
+{
+	struct json_object *full AUTO_JSON = two_rails("500,\"wait_per_s\":250000", "null");
+	struct json_object *too_much AUTO_JSON = two_rails("18000", "null");
+	struct json_object *taken AUTO_JSON = two_rails("500", "\"other\"");
+
+	(void)state;
+	assert_int_equal(json_count(json_opt(full, "moves")), 0);
+	assert_int_equal(json_count(json_opt(too_much, "moves")), 0);
+	assert_int_equal(json_count(json_opt(taken, "moves")), 0);
+	expect_link(nth(taken, "links", 0), "a", "p", 24000);
+	expect_link(nth(taken, "links", 1), "a", "q", 8000);
+}
+
 /* Links that lead to no host of ours, and hosts without a link. */
 static void test_strangers(void **state)
 {
@@ -120,6 +194,7 @@ int main(void)
 		cmocka_unit_test(test_one_leaves), cmocka_unit_test(test_nothing_is_full),
 		cmocka_unit_test(test_waiting),    cmocka_unit_test(test_no_help),
 		cmocka_unit_test(test_no_room),    cmocka_unit_test(test_strangers),
+		cmocka_unit_test(test_both_rails), cmocka_unit_test(test_second_rail),
 	};
 
 	return RUN_TESTS(tests);

@@ -355,16 +355,17 @@ static void test_sm(void **state)
 
 static void test_duplicate_vguids(void **state)
 {
-	struct json_object *vms AUTO_JSON = parse("[{\"uuid\":\"u1\",\"name\":\"g1\",\"vguid\":"
-						  "\"0x00a1b2fffe000101\"}]");
+	struct json_object *vms AUTO_JSON = parse(
+		"[{\"uuid\":\"u1\",\"name\":\"g1\",\"vfs\":[{\"vguid\":\"0x2\"},{\"vguid\":"
+		"\"0x00a1b2fffe000101\"}]}]");
 	struct json_object *ours AUTO_JSON = parse("[{\"vguid\":\"0x00A1B2fffe000101\",\"vm\":"
 						   "\"u1\"}]");
 	struct json_object *others AUTO_JSON = parse("[{\"vguid\":\"0x00a1b2fffe000101\",\"vm\":"
 						     "\"u2\",\"name\":\"g9\",\"host\":\"hostc\"}]");
 	struct json_object *both AUTO_JSON = parse(
-		"[{\"uuid\":\"u1\",\"name\":\"g1\",\"vguid\":\"0x1"
-		"\"},{\"uuid\":\"u2\",\"name\":\"g2\",\"vguid\":"
-		"\"0x1\"}]");
+		"[{\"uuid\":\"u1\",\"name\":\"g1\",\"vfs\":[{\"vguid\":\"0x3\"},{\"vguid\":\"0x1"
+		"\"}]},{\"uuid\":\"u2\",\"name\":\"g2\",\"vfs\":[{\"vguid\":\"0x2\"},{\"vguid\":"
+		"\"0x1\"}]}]");
 
 	(void)state;
 	doctor_duplicates(&d, vms, ours);
@@ -377,8 +378,9 @@ static void test_duplicate_vguids(void **state)
 
 static void peer(const char *text)
 {
-	struct json_object *vms AUTO_JSON = parse("[{\"name\":\"g1\",\"pf\":\"pf0\",\"pkey\":"
-						  "\"0x8001\"}]");
+	struct json_object *vms AUTO_JSON = parse(
+		"[{\"name\":\"g1\",\"vfs\":[{\"pf\":\"pf0\",\"pkey\":\"0xffff\"},{\"pf\":\"pf0\","
+		"\"pkey\":\"0x8001\"}]}]");
 	struct json_object *status AUTO_JSON = parse(text);
 
 	doctor_peer(&d, "hostb", vms, status, "");

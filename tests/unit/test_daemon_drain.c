@@ -89,8 +89,8 @@ static void get_host(struct http_request *req)
 
 		if (&hosts[vms[i].host] != h)
 			continue;
-		v = parse("{\"memory_bytes\":1048576,\"pf\":\"pf0\",\"pkey\":\"0x8001\","
-			  "\"vguid\":\"0x0000000000000001\"}");
+		v = parse("{\"memory_bytes\":1048576,\"vfs\":[{\"pf\":\"pf0\",\"pkey\":\"0x8001\","
+			  "\"vguid\":\"0x0000000000000001\"}]}");
 		json_set_str(v, "name", vms[i].name);
 		json_set_str(v, "uuid", vms[i].name);
 		json_object_array_add(list, v);

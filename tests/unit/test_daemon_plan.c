@@ -19,12 +19,16 @@ static struct json_object *parse(const char *text)
 	return x;
 }
 
-#define DOMAIN(n, vf) "{\"name\":\"" n "\",\"uuid\":\"u-" n "\",\"memory_bytes\":1048576" vf "}"
-#define VF(guid)      ",\"pf\":\"pf0\",\"pkey\":\"0x8001\",\"vguid\":\"" guid "\""
+#define DOMAIN(n, vf)       "{\"name\":\"" n "\",\"uuid\":\"u-" n "\",\"memory_bytes\":1048576" vf "}"
+#define ONE(pf, pkey, guid) "{\"pf\":\"" pf "\",\"pkey\":\"" pkey "\",\"vguid\":\"" guid "\"}"
+#define VFS(list)           ",\"vfs\":[" list "]"
+#define VF(guid)            VFS(ONE("pf0", "0x8001", guid))
 #define HOST(n, available, vfs)                                                                    \
 	"{\"host\":\"" n "\",\"memory_available_bytes\":" available                                \
-	",\"pfs\":[{\"name\":\"pf0\",\"pkeys\":[\"0x8001\"]}],\"vfs\":[" vfs "]}"
+	",\"pfs\":[{\"name\":\"pf0\",\"pkeys\":[\"0x8001\"]},{\"name\":\"pf1\",\"pkeys\":["        \
+	"\"0xffff\"]}],\"vfs\":[" vfs "]}"
 #define FREE   "{\"name\":\"a\",\"pf\":\"pf0\",\"vm\":null,\"migration\":null}"
+#define FREE1  "{\"name\":\"c\",\"pf\":\"pf1\",\"vm\":null,\"migration\":null}"
 #define TAKEN  "{\"name\":\"b\",\"pf\":\"pf0\",\"vm\":\"other\",\"migration\":null}"
 #define PLENTY "1073741824"
 
@@ -47,7 +51,7 @@ static void test_cheapest_first(void **state)
 	struct json_object *m AUTO_JSON = plan(
 		"[" DOMAIN("g1", VF("0x1")) "]",
 		"[" HOST("b", PLENTY, FREE) "," HOST("c", PLENTY, FREE) "]",
-		"{\"0x1\":{\"b\":{\"switches\":4},\"c\":{\"switches\":2}}}");
+		"{\"0x1\":{\"b\":{\"pf0\":{\"switches\":4}},\"c\":{\"pf0\":{\"switches\":2}}}}");
 
 	(void)state;
 	assert_int_equal(json_count(m), 1);
@@ -87,11 +91,88 @@ static void test_memory_is_counted(void **state)
 static void test_partition(void **state)
 {
 	struct json_object *m AUTO_JSON = plan(
-		"[" DOMAIN("g1", ",\"pf\":\"pf0\",\"pkey\":\"0x8002\",\"vguid\":\"0x1\"") "]",
+		"[" DOMAIN("g1", VFS(ONE("pf0", "0x8002", "0x1"))) "]",
 		"[" HOST("b", PLENTY, FREE) ",{\"host\":\"c\",\"error\":\"refused\"}]", NULL);
 
 	(void)state;
 	assert_string_equal(field(m, 0, "reason"), "b lacks PKey 0x8002 on pf0; c does not answer");
+}
+
+#define TWO_PFS VFS(ONE("pf0", "0x8001", "0x1") "," ONE("pf1", "0xffff", "0x2"))
+#define TWO_VFS VFS(ONE("pf0", "0x8001", "0x1") "," ONE("pf0", "0x8001", "0x2"))
+
+static void test_each_vf_is_needed(void **state)
+{
+	struct json_object *pfs AUTO_JSON = plan(
+		"[" DOMAIN("g1", TWO_PFS) "]",
+		"[" HOST("b", PLENTY, FREE "," FREE) "," HOST("c", PLENTY, FREE "," FREE1) "]",
+		NULL);
+	struct json_object *vfs AUTO_JSON = plan(
+		"[" DOMAIN("g1", TWO_VFS) "]",
+		"[" HOST("b", PLENTY, FREE "," TAKEN) "," HOST("c", PLENTY, FREE1) "]", NULL);
+	struct json_object *vguids = json_opt(json_object_array_get_idx(pfs, 0), "vguids");
+
+	(void)state;
+	assert_string_equal(field(pfs, 0, "to"), "c");
+	assert_int_equal(json_count(vguids), 2);
+	assert_string_equal(json_object_get_string(json_object_array_get_idx(vguids, 1)), "0x2");
+	assert_string_equal(field(vfs, 0, "to"), "");
+	assert_string_equal(field(vfs, 0, "reason"),
+			    "b has 1 free VF on pf0, not 2; c has no free VF on pf0");
+}
+
+/* What one VM of the plan takes, all its VFs, is gone for the next. */
+static void test_all_are_given(void **state)
+{
+	struct json_object *m AUTO_JSON = plan(
+		"[" DOMAIN("g1", TWO_VFS) "," DOMAIN("g2", VF("0x3")) "]",
+		"[" HOST("b", PLENTY, FREE "," FREE) "]", NULL);
+
+	(void)state;
+	assert_string_equal(field(m, 0, "to"), "b");
+	assert_string_equal(field(m, 1, "reason"), "b has no free VF on pf0");
+}
+
+/* The first VF would go to b, the second one to c: what counts is both, each on its own PF. */
+static void test_cost_of_all(void **state)
+{
+	const char *ranks =
+		"{\"0x1\":{\"b\":{\"pf0\":{\"switches\":1,\"smps\":2,\"load\":1,\"same_leaf\":true}"
+		"},"
+		"\"c\":{\"pf0\":{\"switches\":3,\"smps\":3,\"load\":1}}},"
+		"\"0x2\":{\"b\":{\"pf0\":{\"switches\":0},\"pf1\":{\"switches\":9,\"smps\":9,"
+		"\"load\":1}},\"c\":{\"pf1\":{\"switches\":2,\"smps\":4,\"load\":7}}}}";
+	struct json_object *m AUTO_JSON = plan(
+		"[" DOMAIN("g1", TWO_PFS) "]",
+		"[" HOST("b", PLENTY, FREE "," FREE1) "," HOST("c", PLENTY, FREE "," FREE1) "]",
+		ranks);
+	struct json_object *cost = json_opt(json_object_array_get_idx(m, 0), "cost");
+
+	(void)state;
+	assert_string_equal(field(m, 0, "to"), "c");
+	assert_int_equal(json_opt_u64(cost, "switches", 0), 5);
+	assert_int_equal(json_opt_u64(cost, "smps", 0), 7);
+	assert_int_equal(json_opt_u64(cost, "load", 0), 7);
+	assert_false(json_opt_bool(cost, "same_leaf", true));
+}
+
+/* Of one of its VFs the fabric cannot tell: that host comes last, and has no cost. */
+static void test_half_a_rank(void **state)
+{
+	const char *ranks =
+		"{\"0x1\":{\"b\":{\"pf0\":{\"switches\":1}},\"c\":{\"pf0\":{\"switches\":"
+		"5}}},\"0x2\":{\"c\":{\"pf1\":{\"switches\":5}}}}";
+	struct json_object *m AUTO_JSON = plan(
+		"[" DOMAIN("g1", TWO_PFS) "]",
+		"[" HOST("b", PLENTY, FREE "," FREE1) "," HOST("c", PLENTY, FREE "," FREE1) "]",
+		ranks);
+	struct json_object *only_b AUTO_JSON = plan(
+		"[" DOMAIN("g1", TWO_PFS) "]", "[" HOST("b", PLENTY, FREE "," FREE1) "]", ranks);
+
+	(void)state;
+	assert_string_equal(field(m, 0, "to"), "c");
+	assert_string_equal(field(only_b, 0, "to"), "b");
+	assert_null(json_opt(json_object_array_get_idx(only_b, 0), "cost"));
 }
 
 /* Where nothing else tells them apart, VMs are spread. */
@@ -126,6 +207,10 @@ int main(void)
 		cmocka_unit_test(test_vfs_are_counted),
 		cmocka_unit_test(test_memory_is_counted),
 		cmocka_unit_test(test_partition),
+		cmocka_unit_test(test_each_vf_is_needed),
+		cmocka_unit_test(test_all_are_given),
+		cmocka_unit_test(test_cost_of_all),
+		cmocka_unit_test(test_half_a_rank),
 		cmocka_unit_test(test_spread),
 		cmocka_unit_test(test_nobody),
 	};

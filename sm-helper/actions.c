@@ -54,12 +54,6 @@ int action_move(struct ops *o, const struct move_request *m, unsigned count, uin
 				       "not: move them in two calls"};
 		return -EINVAL;
 	}
-	if (!b->move)
-		return ops_move(o, m, count, deadline_us, ret_result, e);
-	if (count == 1)
-		return b->move(client_self(o->client), o, m, ret_result, e);
-	*e = (struct op_error){.status = 409, .code = "one-move"};
-	snprintf(e->detail, sizeof e->detail, "backend %s moves one VM a call, not %u", b->name,
-		 count);
-	return -EOPNOTSUPP;
+	return b->move ? b->move(client_self(o->client), o, m, count, ret_result, e)
+		       : ops_move(o, m, count, deadline_us, ret_result, e);
 }

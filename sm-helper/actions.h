@@ -9,8 +9,8 @@ int action_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, 
 /* from: as in ops_unbind(). */
 int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
 		  struct op_error *e);
-/* Several moves need a backend that goes through ops: others are all or nothing for one only, and
- * have times of their own. deadline_us: as in ops_move(). */
+/* All or nothing; ret_result NULL: only whether they may begin. deadline_us: as in ops_move(); a
+ * backend that does not go through ops has times of its own. */
 int action_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 		struct move_result *ret_result, struct op_error *e);
 

@@ -63,7 +63,7 @@ struct backend {
 		    struct op_error *e);
 	int (*unbind)(void *self, struct ops *o, uint64_t vguid, const char *vm,
 		      const struct reg_vf *from, struct op_error *e);
-	int (*move)(void *self, struct ops *o, const struct move_request *m,
+	int (*move)(void *self, struct ops *o, const struct move_request *m, unsigned count,
 		    struct move_result *ret_result, struct op_error *e);
 };
 

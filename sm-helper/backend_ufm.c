@@ -7,6 +7,7 @@
 #include "common/util.h"
 #include "sm-helper/backend.h"
 #include "sm-helper/ops_int.h"
+#include "sm-helper/ops_batch.h"
 #include "sm-helper/ufm_http.h"
 
 #include <errno.h>
@@ -188,12 +189,11 @@ static int find_vport(struct ufm *u, uint64_t guid, struct vport *ret_vport, str
 			"UFM lists %u virtual ports with GUID 0x%016" PRIx64, found, guid);
 }
 
-/* Until UFM lists the vGUID, active and with a LID, and not on the physical port `not_on` (0: any).
- */
-static int await_vport(struct ufm *u, uint64_t guid, uint64_t not_on, struct vport *ret_vport,
-		       struct op_error *e)
+/* Until UFM lists the vGUID, active and with a LID, and not on the physical port `not_on` (0: any);
+ * at most until now_ms() is give_up_ms, but looks once. */
+static int await_vport(struct ufm *u, uint64_t guid, uint64_t not_on, uint64_t give_up_ms,
+		       struct vport *ret_vport, struct op_error *e)
 {
-	uint64_t give_up = now_ms() + WAIT_MS;
 	struct vport v = {0};
 	int rc;
 
@@ -205,7 +205,7 @@ static int await_vport(struct ufm *u, uint64_t guid, uint64_t not_on, struct vpo
 			*ret_vport = v;
 			return 0;
 		}
-	} while (now_ms() < give_up && !usleep(POLL_US));
+	} while (now_ms() < give_up_ms && !usleep(POLL_US));
 	if (rc)
 		return rc;
 	return ops_fail(e, -EAGAIN, 503, "sm-busy",
@@ -346,7 +346,7 @@ static int ufm_bind(void *self, struct ops *o, const struct reg_entry *want, uin
 	int rc;
 
 	if ((rc = check_bind(o, want, &x, e)) || (rc = join(u, want->pkey, want->vguid, e)) ||
-	    (rc = await_vport(u, want->vguid, 0, &v, e)))
+	    (rc = await_vport(u, want->vguid, 0, now_ms() + WAIT_MS, &v, e)))
 		return rc;
 	take_place(&x, &v);
 	if ((rc = registry_put(o->registry, &x)))
@@ -402,39 +402,92 @@ static int check_move(struct ops *o, const struct move_request *m, struct reg_en
 	return holder_of_vf(o, &m->to, e);
 }
 
-static int ufm_move(void *self, struct ops *o, const struct move_request *m,
-		    struct move_result *ret_result, struct op_error *e)
+/* Moves on their way. Large: on the heap. */
+struct ufm_moves {
+	struct reg_entry x[OPS_MOVES_MAX]; /* what the registry says, then what it shall say */
+	struct move_result res;
+};
+
+static int check_moves(struct ops *o, const struct move_request *m, unsigned count,
+		       struct reg_entry *ret_x, struct op_error *e)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	struct move_result res = {.moves = 1, .verified = true};
-	struct moved *moved = &res.move[0];
-	uint64_t start = now_us();
-	struct reg_entry x;
+	int rc = batch_check(m, count, e);
+
+	for (unsigned i = 0; !rc && i < count; i++)
+		rc = check_move(o, &m[i], &ret_x[i], e);
+	return rc;
+}
+
+/* Until UFM lists it where it is now, which goes into x and *ret_moved. Between hosts it is another
+ * physical port; which one, only UFM knows. */
+static int await_move(struct ufm *u, const struct move_request *m, uint64_t give_up_ms,
+		      struct reg_entry *x, struct moved *ret_moved, struct op_error *e)
+{
+	uint64_t not_on = strcmp(x->at.host, m->to.host) ? x->at.switch_guid : 0;
 	struct vport v;
-	int rc = check_move(o, m, &x, e);
+	int rc = await_vport(u, m->vguid, not_on, give_up_ms, &v, e);
 
 	if (rc)
 		return rc;
-	/* Between hosts it is another physical port; which one, only UFM knows. */
-	rc = await_vport(self, m->vguid, strcmp(x.at.host, m->to.host) ? x.at.switch_guid : 0, &v,
-			 e);
+	*ret_moved = (struct moved){.vguid = x->vguid, .lid_before = x->lid, .lid_after = v.lid};
+	if (!same_vf(&x->at, &m->to)) {
+		x->at = m->to;
+		x->since_ms = wall_ms();
+		ret_moved->paths_changed = 1; /* at least; UFM does not tell which */
+	}
+	take_place(x, &v);
+	return 0;
+}
+
+static void log_moves(struct ops *o, const struct ufm_moves *b)
+{
+	for (unsigned i = 0; i < b->res.moves; i++) {
+		const struct moved *moved = &b->res.move[i];
+		const struct reg_entry *x = &b->x[i];
+
+		if (moved->paths_changed)
+			atomic_fetch_add(&o->moves, 1);
+		log_info("move: vGUID 0x%016" PRIx64
+			 " of %s to VF %s of %s, LID %u -> %u, as UFM lists it",
+			 x->vguid, x->name, x->at.vf, x->at.host, moved->lid_before,
+			 moved->lid_after);
+	}
+}
+
+/* In turn: what is waited for, UFM does by itself. The registry has all of them or none. */
+static int await_moves(struct ufm *u, struct ops *o, const struct move_request *m, unsigned count,
+		       struct ufm_moves *b, struct move_result *ret_result, struct op_error *e)
+{
+	uint64_t start = now_us(), give_up_ms = now_ms() + WAIT_MS;
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < count; i++)
+		rc = await_move(u, &m[i], give_up_ms, &b->x[i], &b->res.move[i], e);
+	if (!rc && registry_put_all(o->registry, b->x, count))
+		rc = ops_fail_registry(e, -EIO);
 	if (rc)
 		return rc;
-	*moved = (struct moved){.vguid = x.vguid, .lid_before = x.lid, .lid_after = v.lid};
-	if (!same_vf(&x.at, &m->to)) {
-		x.at = m->to;
-		x.since_ms = wall_ms();
-		moved->paths_changed = 1; /* at least; UFM does not tell which */
-		atomic_fetch_add(&o->moves, 1);
-	}
-	take_place(&x, &v);
-	if ((rc = registry_put(o->registry, &x)))
-		return ops_fail_registry(e, rc);
-	res.elapsed_us = now_us() - start;
-	log_info("move: vGUID 0x%016" PRIx64 " of %s to VF %s of %s, LID %u -> %u, as UFM lists it",
-		 x.vguid, x.name, x.at.vf, x.at.host, moved->lid_before, moved->lid_after);
-	*ret_result = res;
+	b->res.moves = count;
+	b->res.verified = true;
+	b->res.elapsed_us = now_us() - start;
+	log_moves(o, b);
+	*ret_result = b->res;
 	return 0;
+}
+
+static int ufm_move(void *self, struct ops *o, const struct move_request *m, unsigned count,
+		    struct move_result *ret_result, struct op_error *e)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	struct ufm_moves *b AUTO_FREE = calloc(1, sizeof *b);
+	int rc;
+
+	if (!b)
+		return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
+	rc = check_moves(o, m, count, b->x, e);
+	if (!rc && ret_result)
+		rc = await_moves(self, o, m, count, b, ret_result, e);
+	return rc;
 }
 
 const struct backend backend_ufm = {

@@ -92,7 +92,9 @@ int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, str
  * anywhere. */
 int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
 	       struct op_error *e);
-/* 1 to OPS_MOVES_MAX moves in one batch: all of them or none. No vGUID and no VF twice.
+/* 1 to OPS_MOVES_MAX moves in one batch: all of them or none. No vGUID and no VF twice. ret_result
+ * NULL: nothing is done; 0 if all may begin and their destinations are in the fabric, whatever
+ * GUIDs the VFs show.
  * deadline_us: CLOCK_MONOTONIC, when the outcome must be known: OPS_UNDO_MS before it the last try
  * begins. 0: OPS_ANSWER_MS from now on, as with the others. */
 int ops_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,

@@ -32,7 +32,7 @@ static int check_pair(const struct move_request *m, unsigned k, unsigned i, stru
 	return 0;
 }
 
-static int check_batch(const struct move_request *m, unsigned count, struct op_error *e)
+int batch_check(const struct move_request *m, unsigned count, struct op_error *e)
 {
 	int rc = 0;
 
@@ -97,8 +97,8 @@ static int begin_move(struct batch *b, const struct batch_kind *kind, unsigned i
 	return 0;
 }
 
-/* That all may begin, and their destinations are there; then the registry knows of it. */
-static int begin(struct batch *b, const struct batch_kind *kind, struct op_error *e)
+/* That all may begin, and their destinations are there. */
+static int look(struct batch *b, const struct batch_kind *kind, struct op_error *e)
 {
 	int rc = ops_begin(b->o, e);
 
@@ -106,6 +106,14 @@ static int begin(struct batch *b, const struct batch_kind *kind, struct op_error
 		rc = begin_move(b, kind, i, e);
 	rc = rc ? rc : kind->find(b, e);
 	b->res.moves = b->count;
+	return rc;
+}
+
+/* The registry knows of it then. */
+static int begin(struct batch *b, const struct batch_kind *kind, struct op_error *e)
+{
+	int rc = look(b, kind, e);
+
 	if (!rc && b->going && registry_put_all(b->o->registry, b->x, b->count))
 		rc = ops_fail_registry(e, -EIO);
 	return rc;
@@ -182,8 +190,10 @@ int batch_move(struct ops *o, const struct batch_kind *kind, const struct move_r
 	b->o = o;
 	b->m = m;
 	b->count = count;
-	rc = check_batch(m, count, e);
+	rc = batch_check(m, count, e);
 	rc = rc ? rc : ops_start(o, deadline_us, e);
+	if (!rc && !ret_result)
+		return look(b, kind, e);
 	rc = rc ? rc : run(b, kind, e);
 	if (!rc)
 		*ret_result = b->res;

@@ -45,6 +45,8 @@ struct batch_kind {
 	void (*log)(const struct batch *b);
 };
 
+/* That no two of the moves name one vGUID, or come from or go to one VF. */
+int batch_check(const struct move_request *m, unsigned count, struct op_error *e);
 /* As ops_move(). */
 int batch_move(struct ops *o, const struct batch_kind *kind, const struct move_request *m,
 	       unsigned count, uint64_t deadline_us, struct move_result *ret_result,

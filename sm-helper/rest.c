@@ -440,6 +440,7 @@ const struct http_route rest_routes[] = {
 	{"POST", "/v1/bind", post_bind, REST_PEER},
 	{"POST", "/v1/unbind", post_unbind, REST_PEER},
 	{"POST", "/v1/moves", rest_post_moves, REST_PEER},
+	{"POST", "/v1/moves/check", rest_post_moves_check, REST_PEER},
 	{"POST", "/v1/parked", rest_post_parked, REST_NOVA},
 	{"POST", "/v1/ranks", rest_post_ranks, REST_PEER},
 	{"POST", "/v1/subscriptions", post_subscription, REST_PEER},

@@ -51,6 +51,7 @@ void rest_post_fence(struct http_request *req);
 void rest_get_verify(struct http_request *req);
 /* rest_moves.c */
 void rest_post_moves(struct http_request *req);
+void rest_post_moves_check(struct http_request *req);
 /* rest_parked.c */
 void rest_post_parked(struct http_request *req);
 struct json_object *rest_parked_json(struct parked *k); /* NULL: nothing is parked */

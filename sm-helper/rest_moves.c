@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* POST /v1/moves: one move, or a batch, or single ones that come at the same time. */
+/* POST /v1/moves: the moves of a VM, or of several that come at the same time. */
 #include "common/log.h"
 #include "common/util.h"
 #include "sm-helper/actions.h"
@@ -69,13 +69,18 @@ static void set_moved(struct json_object *o, const struct move_result *res, cons
 		json_set(o, "paths", paths);
 }
 
-/* one: the move that is told of, -1 for a list of all. */
-static struct json_object *moves_json(const struct move_result *res, int one)
+/* What a call asked for: some moves of a batch, one after the other. */
+struct asked {
+	unsigned first, count;
+	bool list; /* it is answered as it was asked: a list, or the one move */
+};
+
+static struct json_object *moves_json(const struct move_result *res, const struct asked *asked)
 {
 	struct json_object *o = json_object_new_object();
-	struct json_object *moves = one < 0 ? json_object_new_array() : NULL;
+	struct json_object *moves = asked->list ? json_object_new_array() : NULL;
 
-	for (unsigned i = 0; moves && i < res->moves; i++) {
+	for (unsigned i = asked->first; moves && i < asked->first + asked->count; i++) {
 		struct json_object *m = json_object_new_object();
 
 		json_set_guid(m, "vguid", res->move[i].vguid);
@@ -85,7 +90,7 @@ static struct json_object *moves_json(const struct move_result *res, int one)
 	if (moves)
 		json_set(o, "moves", moves);
 	else
-		set_moved(o, res, &res->move[one]);
+		set_moved(o, res, &res->move[asked->first]);
 	json_set_u64(o, "batch", res->moves);
 	json_set_u64(o, "lft_smps", res->lft_smps);
 	json_set_u64(o, "port_info_smps", res->port_info_smps);
@@ -113,22 +118,33 @@ static uint64_t deadline_of(const struct job *j)
 	return j->arrived_us + OPS_ANSWER_MS * 1000ull;
 }
 
-static void call_moves(struct job *j, struct moves_call *c)
+/* The moves of a call's body, to m[asked->first]; false: j has its error. Room for OPS_MOVES_MAX.
+ */
+static bool read_call(struct job *j, struct move_request *m, struct asked *asked)
 {
-	bool many = json_opt(j->body, "moves") != NULL;
+	struct json_object *list = NULL;
 	struct json_reader r;
-	unsigned count;
 
 	json_reader_init(&r, j->body);
-	count = read_moves(&r, many ? json_need_array(&r, "moves") : NULL, c->m);
-	if (r.error) {
+	asked->list = json_opt(j->body, "moves");
+	if (asked->list)
+		list = json_need_array(&r, "moves");
+	if (!r.error)
+		asked->count = read_moves(&r, list, &m[asked->first]);
+	if (r.error)
 		rest_bad_request(j, r.message);
-		return;
-	}
-	if (action_move(j->rest->ops, c->m, count, deadline_of(j), &c->res, &j->error))
+	return !r.error;
+}
+
+static void call_moves(struct job *j, struct moves_call *c)
+{
+	struct asked asked = {0};
+
+	if (!read_call(j, c->m, &asked) ||
+	    action_move(j->rest->ops, c->m, asked.count, deadline_of(j), &c->res, &j->error))
 		return;
 	c->res.repath_notices += notice_moved(j->rest->ops, &c->res);
-	j->reply = moves_json(&c->res, many ? -1 : 0);
+	j->reply = moves_json(&c->res, &asked);
 }
 
 static void run_moves(struct job *j)
@@ -150,7 +166,7 @@ static void run_moves(struct job *j)
  * still go out). Those that come meanwhile would have to wait anyway; they go together as one
  * batch. */
 #define MOVES_AT_ONCE 2
-#define GATHERED_MAX  16 /* what goes wrong with one holds the others up */
+#define GATHERED_MAX  16 /* moves: what goes wrong with one holds the others up */
 
 struct gathered {
 	struct rest *rest;
@@ -159,19 +175,17 @@ struct gathered {
 };
 
 /* The jobs whose moves can be read, into g->call; the others have their error. */
-static unsigned read_gathered(struct gathered *g, struct job *ret_job[static GATHERED_MAX])
+static unsigned read_gathered(struct gathered *g, struct job *ret_job[static GATHERED_MAX],
+			      struct asked ret_asked[static GATHERED_MAX])
 {
-	unsigned n = 0;
+	unsigned n = 0, moves = 0;
 
 	for (struct job *j = g->jobs; j; j = j->next) {
-		struct json_reader r;
-
-		json_reader_init(&r, j->body);
-		read_moves(&r, NULL, &g->call.m[n]);
-		if (r.error)
-			rest_bad_request(j, r.message);
-		else
-			ret_job[n++] = j;
+		ret_asked[n] = (struct asked){.first = moves};
+		if (!read_call(j, g->call.m, &ret_asked[n]))
+			continue;
+		moves += ret_asked[n].count;
+		ret_job[n++] = j;
 	}
 	return n;
 }
@@ -189,14 +203,16 @@ static void gathered_run(void *arg)
 	struct gathered *g = arg;
 	struct ops *o = g->rest->ops;
 	struct job *job[GATHERED_MAX];
+	struct asked asked[GATHERED_MAX];
 	struct op_error error = {0};
-	unsigned n = read_gathered(g, job);
+	unsigned n = read_gathered(g, job, asked);
+	unsigned moves = n ? asked[n - 1].first + asked[n - 1].count : 0;
 
 	if (n > 1 &&
-	    !action_move(o, g->call.m, n, half_of(deadline_of(job[0])), &g->call.res, &error)) {
+	    !action_move(o, g->call.m, moves, half_of(deadline_of(job[0])), &g->call.res, &error)) {
 		g->call.res.repath_notices += notice_moved(o, &g->call.res);
 		for (unsigned i = 0; i < n; i++)
-			job[i]->reply = moves_json(&g->call.res, (int)i);
+			job[i]->reply = moves_json(&g->call.res, &asked[i]);
 	} else if (error.status == 503) {
 		/* The subnet manager's state: it is the same for each of them. */
 		for (unsigned i = 0; i < n; i++)
@@ -204,7 +220,7 @@ static void gathered_run(void *arg)
 	} else {
 		/* One is no batch; and of a batch that failed, the others need not fail. */
 		if (n > 1)
-			log_notice("a batch of %u moves failed, each is tried alone: %s", n,
+			log_notice("%u calls' moves failed together, each is tried alone: %s", n,
 				   error.detail);
 		for (unsigned i = 0; i < n; i++)
 			run_moves(job[i]);
@@ -241,12 +257,19 @@ static void refuse_all(struct job *jobs)
 	}
 }
 
-/* The first of those that wait, up to GATHERED_MAX. */
+static size_t count_moves(struct job *j)
+{
+	size_t n = json_count(json_opt(j->body, "moves"));
+
+	return n ? n : 1;
+}
+
+/* The first of those that wait: GATHERED_MAX moves, or one call that has more. */
 static struct job *take_waiting(struct rest *rest)
 {
-	struct job *first = rest->waiting, **p = &rest->waiting;
+	struct job *first = rest->waiting, **p = &first->next;
 
-	for (unsigned n = 0; *p && n < GATHERED_MAX; n++)
+	for (size_t n = count_moves(first); *p && (n += count_moves(*p)) <= GATHERED_MAX;)
 		p = &(*p)->next;
 	rest->waiting = *p;
 	*p = NULL;
@@ -279,10 +302,6 @@ void rest_post_moves(struct http_request *req)
 	struct rest *rest = req->user;
 	struct job *j, **p = &rest->waiting;
 
-	if (json_opt(req->body, "moves")) {
-		rest_submit(req, run_moves, NULL);
-		return;
-	}
 	j = rest_job_new(req, run_moves, NULL);
 	if (!j)
 		return;
@@ -290,4 +309,22 @@ void rest_post_moves(struct http_request *req)
 		p = &(*p)->next;
 	*p = j;
 	start_gathered(rest);
+}
+
+static void run_check(struct job *j)
+{
+	struct moves_call *c AUTO_FREE = calloc(1, sizeof *c);
+	struct asked asked = {0};
+
+	if (!c)
+		j->error = (struct op_error){500, "no-memory", "no memory"};
+	else if (read_call(j, c->m, &asked))
+		action_move(j->rest->ops, c->m, asked.count, deadline_of(j), NULL, &j->error);
+	j->reply = json_object_new_object();
+}
+
+/* Of /v1/moves' body: whether it would begin. */
+void rest_post_moves_check(struct http_request *req)
+{
+	rest_submit(req, run_check, NULL);
 }

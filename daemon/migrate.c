@@ -422,15 +422,17 @@ void migrate_drive(struct migration *m)
 static void on_deadline(void *arg)
 {
 	struct migration *m = arg;
+	char kept[HTTP_ERROR_MAX / 2];
 
 	m->step.timed_out = true;
 	if (m->role == DST && m->state <= M_SWITCH && m->armed && !m->back && !m->committed) {
 		migrate_drive(m); /* asks the source for a verdict */
 		return;
 	}
-	migrate_fail(m, -ETIMEDOUT, "%s%s was not done within %u s", m->back ? "undo of " : "",
+	src_name_kept(m, kept, sizeof kept);
+	migrate_fail(m, -ETIMEDOUT, "%s%s was not done within %u s%s", m->back ? "undo of " : "",
 		     migrate_state_name(m->state),
-		     migrate_row(m->role, m->state)->deadline_ms / 1000);
+		     migrate_row(m->role, m->state)->deadline_ms / 1000, kept);
 }
 
 static void on_poll(void *arg)

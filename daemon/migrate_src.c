@@ -220,6 +220,23 @@ static void cleaned(struct migration *m, struct job *j)
 		m->step.phase = DETACH_CLEANED;
 }
 
+void src_name_kept(const struct migration *m, char *text, size_t bytes)
+{
+	size_t n = 0;
+
+	*text = '\0';
+	if (m->role != ROLE_SOURCE || m->state != M_DETACH || m->back || !m->device_del_sent)
+		return;
+	for (unsigned i = 0; i < m->vf_count && n < bytes; i++)
+		if (!m->vfs[i].device_gone)
+			n += (size_t)snprintf(text + n, bytes - n, "%s%s",
+					      n ? ", " : ": the guest keeps VF ",
+					      m->vfs[i].from.vf);
+	if (n && n < bytes)
+		snprintf(text + n, bytes - n,
+			 ": end what uses it there (ibvmig status %s --qps shows it)", m->vm_name);
+}
+
 /* ---- DETACH of an early VM: QEMU has not begun ---- */
 
 static void begin_asked(struct migration *m, struct job *j)

@@ -105,13 +105,26 @@ static int check_peer(struct job *j, struct json_object *o)
 	return 0;
 }
 
+/* Whether ibvmig-sm would take the addresses where they are to go: once QEMU is released it may be
+ * too late to stay. A VM that is saved goes nowhere yet. */
+static int check_fabric(struct job *j)
+{
+	struct json_object *moves = json_opt(j->in, "moves"), *answer AUTO_JSON = NULL;
+	bool caching;
+
+	j->rc = sm_check(j->d->settings, &caching, j->error);
+	if (!j->rc && moves)
+		j->rc = sm_call(j->d->settings, "POST", "/v1/moves/check", json_object_get(moves),
+				&answer, j->error);
+	return j->rc;
+}
+
 void src_check_run(struct job *j)
 {
 	struct json_object *peers = json_opt(j->in, "peers");
-	bool caching;
 
 	if (json_opt_bool(j->in, "sm", false))
-		j->rc = sm_check(j->d->settings, &caching, j->error);
+		check_fabric(j);
 	for (size_t i = 0; !j->rc && i < json_object_array_length(peers); i++)
 		check_peer(j, json_object_array_get_idx(peers, i));
 	json_set(j->out, "peers", json_object_get(peers));
@@ -126,6 +139,8 @@ struct json_object *src_check_input(struct migration *m, bool sm)
 	json_set(in, "peers", peers_json(m));
 	json_set_bool(in, "sm", sm);
 	json_set_bool(in, "save", m->file);
+	if (sm && !m->file)
+		json_set(in, "moves", migrate_moves(m, false));
 	return in;
 }
 

@@ -155,7 +155,8 @@ static void agent_resumed(struct migration *m, int rc, struct json_object *answe
 	m->pending--;
 	if (!rc)
 		json_set(m->data, "resume", json_object_get(answer));
-	else if (!m->pending_rc) {
+	else {
+		/* Before what peers say: it is the mover that they wait for. */
 		m->pending_rc = rc;
 		snprintf(m->pending_error, sizeof m->pending_error, "%s", error);
 	}

@@ -237,16 +237,38 @@ static void job_step(enum job_state state, uint16_t order)
 		job_next();
 }
 
+/* What is wrong with each vGUID whose device is not ready. */
+static void name_missing(char *text, size_t bytes)
+{
+	const struct shim_order *o = &job.order;
+	size_t n = 0;
+
+	for (unsigned i = 0; i < o->vguid_count && n < bytes; i++) {
+		char device[SHIM_DEVICE_MAX] = "", guid[IB_GUID_TEXT];
+		int rc = agent_device_find(o->vguid[i], device);
+
+		ib_guid_format(o->vguid[i], guid);
+		if (rc == -ENETDOWN)
+			n += (size_t)snprintf(text + n, bytes - n,
+					      "%sthe port of %s, with vGUID %s, is not ACTIVE",
+					      n ? "; " : "", device, guid);
+		else if (rc)
+			n += (size_t)snprintf(text + n, bytes - n,
+					      "%sno RDMA device of this guest shows vGUID %s",
+					      n ? "; " : "", guid);
+	}
+}
+
 static void job_deadline(void *arg)
 {
 	struct agent_shim *s;
 
 	(void)arg;
 	if (job.state == JOB_DEVICE) {
-		job_fail(-ETIMEDOUT,
-			 "no RDMA device of this guest shows the GIDs of the %u vGUIDs and is "
-			 "ACTIVE after %u ms",
-			 job.order.vguid_count, job.order.deadline_ms);
+		char missing[sizeof(job.why) - 32] = "no device was ready";
+
+		name_missing(missing, sizeof(missing));
+		job_fail(-ETIMEDOUT, "%s after %u ms", missing, job.order.deadline_ms);
 	} else {
 		agent_for_each_shim(job.agent, s) if (s->job_pending) job_fail(
 			-ETIMEDOUT, "process %d (%s) has not finished step \"%s\" in %u ms", s->pid,

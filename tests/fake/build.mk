@@ -71,6 +71,7 @@ $(eval $(call testtool,daemon_faults,tests/integration/daemon_faults.c $(SIM_SRC
 $(eval $(call testtool,daemon_strategies,tests/integration/daemon_strategies.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_operator,tests/integration/daemon_operator.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_lifecycle,tests/integration/daemon_lifecycle.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
+$(eval $(call testtool,daemon_vfs,tests/integration/daemon_vfs.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_cold,tests/integration/daemon_cold.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 
 # All moments of each state; make check takes one.

@@ -91,6 +91,7 @@ struct sim_vf {
 	const char *name;
 	uint64_t parked_guid, guid;
 	bool prepared, vanished;
+	bool unfit; /* the provider does not prepare it */
 };
 
 struct sim_binding {
@@ -106,6 +107,8 @@ struct sim_fabric {
 	uint64_t opensm_down_until_us;
 	struct sim_binding bindings[6];
 	unsigned moves;
+	uint64_t unseen_guid; /* of a VF that OpenSM does not see: no move leads there; 0: it sees
+				 all */
 };
 extern struct sim_fabric sim_fabric;
 
@@ -223,7 +226,7 @@ struct sim_guest {
 	char suspended[40];
 	uint64_t ballast_until_us, ballast_bytes;
 	uint64_t channel_stuck_until_us;
-	bool ignores_device_del, port_dead;
+	bool ignores_device_del, port_dead; /* of its last VF */
 	struct {
 		bool busy, resume, ready;
 		uint64_t id, deadline_us;
@@ -245,8 +248,8 @@ unsigned sim_channel_fds(struct pollfd *fds);
 void sim_guest_pump(void);
 void sim_guest_agent_kill(struct sim_guest *g, uint64_t down_us);
 void sim_guest_process_kill(struct sim_guest *g);
-/* Its device may be taken away: nothing holds it. */
-bool sim_guest_lets_go(struct sim_guest *g);
+/* Its device may be taken away: nothing holds it. rail: the index of the VF. */
+bool sim_guest_lets_go(struct sim_guest *g, unsigned rail);
 void sim_guest_input(struct sim_guest *g, struct json_object *msg);
 void sim_channel_send(struct sim_guest *g, struct json_object *msg);
 /* QEMU's event when the agent opens or closes its port. */

@@ -119,6 +119,10 @@ static int do_prepare(struct provider *p, struct json_object *in, struct json_ob
 	(void)p;
 	if (!vf)
 		return -EREMOTEIO;
+	if (vf->unfit) {
+		snprintf(error, HTTP_ERROR_MAX, "it shares its IOMMU group");
+		return -EREMOTEIO;
+	}
 	*ret_out = prepare(vf);
 	pass_time();
 	return 0;
@@ -210,6 +214,7 @@ static struct json_object *binding_json(const struct sim_binding *b)
 	json_set_str(o, "url", b->url);
 	json_set_str(o, "vf", b->vf);
 	json_set_u64(o, "lid", b->lid);
+	json_set_str(o, "addresses", "prepopulated");
 	return o;
 }
 
@@ -277,9 +282,21 @@ static unsigned check_move(struct json_object *move, char *error)
 		return 200;
 	if (b->parked_guid != guid_of(from, "parked_guid"))
 		return refuse(error, 409, "the vGUID is bound on host %s", b->host);
-	if (!shows(json_opt_str(to, "vf", ""), b->vguid))
-		return refuse(error, 409, "the VF does not show the GUID yet");
+	if (guid_of(to, "parked_guid") == sim_fabric.unseen_guid)
+		return refuse(error, 409, "OpenSM sees no port of VF %s of %s",
+			      json_opt_str(to, "vf", ""), json_opt_str(to, "host", ""));
 	return 200;
+}
+
+static unsigned check_shows(struct json_object *move, char *error)
+{
+	struct json_object *to = json_opt(move, "to");
+	struct sim_binding *b = sim_binding(guid_of(move, "vguid"));
+
+	return b->parked_guid == guid_of(to, "parked_guid") ||
+			       shows(json_opt_str(to, "vf", ""), b->vguid)
+		       ? 200
+		       : refuse(error, 409, "the VF does not show the GUID yet");
 }
 
 static struct json_object *do_move(struct json_object *move)
@@ -298,14 +315,32 @@ static struct json_object *do_move(struct json_object *move)
 	return o;
 }
 
-/* All or none. */
-static unsigned sm_moves(struct json_object *body, struct json_object **ret, char *error)
+static unsigned check_moves(struct json_object *moves, char *error)
 {
-	struct json_object *moves = json_opt(body, "moves"), *list;
 	unsigned status = json_count(moves) ? 200 : refuse(error, 400, "no moves");
 
 	for (size_t i = 0; status == 200 && i < json_count(moves); i++)
 		status = check_move(json_object_array_get_idx(moves, i), error);
+	return status;
+}
+
+static unsigned sm_check_moves(struct json_object *body, struct json_object **ret, char *error)
+{
+	unsigned status = check_moves(json_opt(body, "moves"), error);
+
+	if (status == 200)
+		*ret = json_object_new_object();
+	return status;
+}
+
+/* All or none. */
+static unsigned sm_moves(struct json_object *body, struct json_object **ret, char *error)
+{
+	struct json_object *moves = json_opt(body, "moves"), *list;
+	unsigned status = check_moves(moves, error);
+
+	for (size_t i = 0; status == 200 && i < json_count(moves); i++)
+		status = check_shows(json_object_array_get_idx(moves, i), error);
 	if (status != 200)
 		return status;
 	list = json_object_new_array();
@@ -427,6 +462,8 @@ unsigned sim_sm_request(const char *method, const char *path, struct json_object
 		return sm_bind(body, ret_answer, error);
 	if (!strcmp(path, "/v1/moves"))
 		return sm_moves(body, ret_answer, error);
+	if (!strcmp(path, "/v1/moves/check"))
+		return sm_check_moves(body, ret_answer, error);
 	if (!strcmp(path, "/v1/unbind"))
 		return sm_unbind(body, ret_answer, error);
 	if (!strcmp(path, "/v1/fence"))

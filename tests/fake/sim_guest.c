@@ -303,7 +303,10 @@ static void look_for_device(void *arg)
 
 	g->job.timer = NULL;
 	if (sim_us() >= g->job.deadline_us) {
-		job_over(g, g->job.ready ? "the peer did not come" : "no device is ACTIVE");
+		char *dead AUTO_FREE = strf("no port with vGUID 0x%016llx is ACTIVE",
+					    (unsigned long long)g->vguids[sim_rails(g) - 1]);
+
+		job_over(g, g->job.ready ? "the peer did not come" : dead);
 		return;
 	}
 	g->job.ready = !g->mover || devices_ready(g);
@@ -414,9 +417,11 @@ void sim_guest_input(struct sim_guest *g, struct json_object *msg)
 		ballast(g, id, msg);
 }
 
-bool sim_guest_lets_go(struct sim_guest *g)
+bool sim_guest_lets_go(struct sim_guest *g, unsigned rail)
 {
-	return !g->ignores_device_del && (!g->live || g->process_dead);
+	bool ignores = g->ignores_device_del && rail == sim_rails(g) - 1;
+
+	return !ignores && (!g->live || g->process_dead);
 }
 
 /* ---- deaths ---- */

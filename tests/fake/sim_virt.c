@@ -249,7 +249,7 @@ static void unplug(void *arg)
 		rail++;
 	if (!q->exists || rail == SIM_RAILS)
 		return;
-	if (q->vcpu == VCPU_RUNS && sim_guest_lets_go(q->guest))
+	if (q->vcpu == VCPU_RUNS && sim_guest_lets_go(q->guest, rail))
 		deleted(q, rail);
 	sim_after(NULL, UNPLUG_US, unplug, q);
 }

@@ -132,10 +132,14 @@ static bool play_two_vfs(const void *arg, const char *dir)
 	if (!sim_world_start(dir) || !sim_all_right(NULL) || !dry_run())
 		return false;
 	vfs = json_opt(answer, "vfs");
-	for (unsigned i = 0; i < SIM_RAILS; i++)
-		if (json_opt_u64(json_object_array_get_idx(vfs, i), "lid", 0) !=
-		    sim_binding(mover->vguids[i])->lid)
+	for (unsigned i = 0; i < SIM_RAILS; i++) {
+		struct json_object *v = json_object_array_get_idx(vfs, i);
+
+		if (json_opt_u64(v, "lid", 0) != sim_binding(mover->vguids[i])->lid)
 			return sim_is_wrong("not its LIDs: %.300s", json_text(answer));
+		if (!says(v, "addresses", "prepopulated"))
+			return false;
+	}
 	if (!json_opt_bool(answer, "possible", false) ||
 	    json_opt_u64(json_opt(answer, "cost"), "smps", 0) != 5 + 7)
 		return sim_is_wrong("not what is there: %.300s", json_text(answer));

@@ -166,3 +166,37 @@ int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *
 	pthread_mutex_unlock(&p->lock);
 	return 0;
 }
+
+/* ---- several at once ---- */
+
+struct each {
+	void (*each)(void *arg, size_t i);
+	void *arg;
+	size_t i;
+};
+
+static void *each_run(void *arg)
+{
+	const struct each *e = arg;
+
+	e->each(e->arg, e->i);
+	return NULL;
+}
+
+void work_each(size_t n, void (*each)(void *arg, size_t i), void *arg)
+{
+	struct each e[WORK_EACH_MAX];
+	pthread_t thread[WORK_EACH_MAX];
+	bool started[WORK_EACH_MAX] = {0};
+
+	for (size_t i = 0; i < n; i++)
+		e[i] = (struct each){.each = each, .arg = arg, .i = i};
+	for (size_t i = 1; i < n; i++)
+		started[i] = !pthread_create(&thread[i], NULL, each_run, &e[i]);
+	for (size_t i = 0; i < n; i++)
+		if (!started[i])
+			each(arg, i);
+	for (size_t i = 0; i < n; i++)
+		if (started[i])
+			pthread_join(thread[i], NULL);
+}

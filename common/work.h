@@ -20,4 +20,10 @@ void work_pool_free(struct work_pool *p);
  * 0 or -ENOMEM (nothing is called then). */
 int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *arg), void *arg);
 
+#define WORK_EACH_MAX 16
+
+/* In a worker: each(arg, 0) to each(arg, n - 1), n at most WORK_EACH_MAX, all at once in threads of
+ * their own (one after the other where there can be none), and waits for them. */
+void work_each(size_t n, void (*each)(void *arg, size_t i), void *arg);
+
 #endif

@@ -2,6 +2,8 @@
 #include "daemon/job_vfs.h"
 #include "common/ib.h"
 #include "common/json.h"
+#include "common/work.h"
+#include "daemon/domain.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,10 +42,16 @@ static void add_error(struct job *j, struct json_object *vf, const char *error)
 			 vf_text_of(vf, "vf"), error);
 }
 
+/* What one VF has come to goes into j. */
+static void add_result(struct job *j, size_t i, int rc, const char *error)
+{
+	if (rc)
+		add_error(j, job_vf(j, i), error);
+	j->rc = j->rc ? j->rc : rc;
+}
+
 int job_each_vf(struct job *j, int (*one)(struct job *j, struct json_object *vf, char *error))
 {
-	int first = 0;
-
 	if (j->rc)
 		return j->rc;
 	j->error[0] = '\0';
@@ -51,9 +59,37 @@ int job_each_vf(struct job *j, int (*one)(struct job *j, struct json_object *vf,
 		char error[HTTP_ERROR_MAX] = "";
 		int rc = one(j, job_vf(j, i), error);
 
-		if (rc)
-			add_error(j, job_vf(j, i), error);
-		first = first ? first : rc;
+		add_result(j, i, rc, error);
 	}
-	return j->rc = first;
+	return j->rc;
+}
+
+struct at_once {
+	struct job *j;
+	int (*one)(struct job *j, struct json_object *vf, char *error);
+	struct {
+		int rc;
+		char error[HTTP_ERROR_MAX];
+	} of[DOMAIN_VFS_MAX];
+};
+
+static void one_of_them(void *arg, size_t i)
+{
+	struct at_once *a = arg;
+
+	a->of[i].rc = a->one(a->j, job_vf(a->j, i), a->of[i].error);
+}
+
+int job_vfs_at_once(struct job *j, int (*one)(struct job *j, struct json_object *vf, char *error))
+{
+	struct at_once a = {.j = j, .one = one};
+	size_t n = job_vf_count(j) < DOMAIN_VFS_MAX ? job_vf_count(j) : DOMAIN_VFS_MAX;
+
+	if (j->rc)
+		return j->rc;
+	j->error[0] = '\0';
+	work_each(n, one_of_them, &a);
+	for (size_t i = 0; i < n; i++)
+		add_result(j, i, a.of[i].rc, a.of[i].error);
+	return j->rc;
 }

@@ -17,6 +17,10 @@ size_t job_vf_count(const struct job *j);
  * the VFs' names where there are several. Returns j->rc; does nothing if that is set already. */
 int job_each_vf(struct job *j, int (*one)(struct job *j, struct json_object *vf, char *error));
 
+/* The same, for all VFs at once: one() reads only the texts of its own vf, and calls what locks
+ * itself. */
+int job_vfs_at_once(struct job *j, int (*one)(struct job *j, struct json_object *vf, char *error));
+
 /* A GUID or text of such an object; 0 and "" where it has none. */
 uint64_t vf_guid_of(struct json_object *vf, const char *key);
 const char *vf_text_of(struct json_object *vf, const char *key);

@@ -327,7 +327,7 @@ static void switch_run(struct job *j)
 	struct json_object *answer = NULL;
 	uint64_t start_us = now_us();
 
-	job_each_vf(j, show_guid);
+	job_vfs_at_once(j, show_guid);
 	json_set_u64(j->out, "set_guid_us", now_us() - start_us);
 	if (!j->rc)
 		j->rc = sm_change(j->d->settings, "/v1/moves",
@@ -392,7 +392,7 @@ static int park(struct job *j, struct json_object *vf, char *error)
 
 static void park_run(struct job *j)
 {
-	job_each_vf(j, park);
+	job_vfs_at_once(j, park);
 }
 
 static void vfs_parked(struct migration *m, struct job *j)

@@ -339,7 +339,7 @@ static void switch_run(struct job *j)
 {
 	struct json_object *answer = NULL;
 
-	if (!job_each_vf(j, drop_guid))
+	if (!job_vfs_at_once(j, drop_guid))
 		j->rc = http_call(str(j, "url"), "POST", "/v1/peer/switch", json_opt(j->in, "body"),
 				  SWITCH_DEADLINE_MS, &answer, j->error);
 	if (j->rc == -EREMOTEIO && has_moved(j))

@@ -108,7 +108,7 @@ static void unswitch_run(struct job *j)
 	json_set_str(body, "migration", str(j, "migration"));
 	j->rc = http_call(str(j, "url"), "POST", "/v1/peer/unswitch", body, CALL_DEADLINE_MS,
 			  &answer, j->error);
-	if (!job_each_vf(j, show_guid))
+	if (!job_vfs_at_once(j, show_guid))
 		j->rc = sm_change(j->d->settings, "/v1/moves",
 				  json_object_get(json_opt(j->in, "moves")), &moved, j->error);
 }

@@ -413,6 +413,13 @@ int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *
 	return 0;
 }
 
+/* Fibers have one processor: one after the other. */
+void work_each(size_t n, void (*each)(void *arg, size_t i), void *arg)
+{
+	for (size_t i = 0; i < n; i++)
+		each(arg, i);
+}
+
 /* ---- timers (common/loop.h) ---- */
 
 struct loop_timer {

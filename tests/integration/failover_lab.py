@@ -16,6 +16,7 @@ CONF = {"log_flags": "0x87", "sminfo_polling_timeout": 400, "polling_retry_numbe
         "transaction_timeout": 1000}
 
 
+HIGHEST = 15  # of sm_priority
 KINDS = ("a VF's LID", "VFs' LIDs in a chain", "a dynamic LID", "both in a chain", "entries of GUID tables")
 
 
@@ -154,7 +155,7 @@ class Pair:
         b.sim_name, b.console, b.tables_file = a.sim_name, a.console, a.tables_file
         b.sm_host, b.smd_host = "smhost2", "spare2"
         a.other, b.other = b, a
-        a.priority = 15
+        a.priority = HIGHEST
         for lab in (a, b):
             lab.preload = f"{BUILD}/lib/umad_timeouts.so {BUILD}/lib/umad_guids.so {UMAD2SIM}"
         self.vf, self.port, self.vms = {}, {}, []  # port: entries of GUID tables
@@ -169,15 +170,22 @@ class Pair:
 
     def start_opensm(self, lab, higher=False):
         """One that comes beside a master stays standby, or is the higher one, which is master after the
-        other's next sweep. Of equal ones the first is the higher."""
+        other's next sweep. Of equal ones the first is the higher, so every second end of a master takes one from
+        the priority; where none is left, the new one is a high one, and is handed over to."""
         other = lab.other.osm
-        if other is not None and other.poll() is None:
+        beside = other is not None and other.poll() is None
+        if beside:
             lab.priority = lab.other.priority + (1 if higher else -(lab is self.a))
+        used_up = lab.priority < 0
+        if used_up:
+            lab.priority = HIGHEST - 1
         lab.opensm_conf = {**CONF, "sm_priority": lab.priority}
         self.die_file(lab).unlink(missing_ok=True)
         lab.start_opensm("die-at")
         if lab.smd is not None and lab.smd.poll() is None:
             wait_for("OpenSM has found its place", lambda: lab.status()["sm"].get("state") in ("master", "standby"))
+        if beside and used_up:
+            self.wait_handover(lab)
 
     def die_file(self, lab):
         return lab.dir / "cache/ibvmig-die-at"
@@ -260,8 +268,7 @@ class Pair:
 
     def master(self):
         """Who is master, with a standby in sync. ibsim sends the trap that tells of an SM once, where hardware
-        repeats it: what the master has missed a sweep finds. It may also have taken IsSM from a live master, when it
-        found that one's dead forerunner: then whoever is started beside it leads."""
+        repeats it: what the master has missed a sweep finds."""
         def synced():
             return next((lab for lab in (self.a, self.b) if lab.osm.poll() is None and self.in_sync(lab)), None)
 
@@ -278,8 +285,17 @@ class Pair:
             vm.lab = lab
         return lab
 
-    def wait_master(self, lab):
-        wait_for("the standby is master", lambda: self.is_master(lab), 30)
+    def wait_handover(self, lab):
+        """A live master has heard of the higher one (master()), or finds it by a sweep."""
+        try:
+            self.wait_master(lab, 15)
+        except TimeoutError:
+            self.missed.append(lab.other.sm_host)
+            lab.other.sweep()
+            self.wait_master(lab)
+
+    def wait_master(self, lab, seconds=30):
+        wait_for("the standby is master", lambda: self.is_master(lab), seconds)
         for vm in self.vms:
             vm.lab = lab
 

@@ -104,11 +104,14 @@ static bool play_stopped_twice(const void *arg, const char *dir)
 
 /* ---- a definition that stays ---- */
 
+/* In SWITCH the record is on the disk before QEMU is released: killed until then, the VM stays. */
 static bool source_is_in(void *arg)
 {
 	const struct migration *m = sim_hosts[HOST_A].d.migrations;
+	const struct sim_qemu *q = &sim_hosts[HOST_A].qemus[0];
+	enum migrate_state state = *(const enum migrate_state *)arg;
 
-	return m && m->state == *(const enum migrate_state *)arg;
+	return m && m->state == state && (state != M_SWITCH || q->job >= QJOB_DEVICE);
 }
 
 /* The source is killed, and comes back when the VM runs at the destination, but is defined here. */

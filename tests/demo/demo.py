@@ -25,48 +25,53 @@ DONE_S, TRAFFIC_S = 60, 20  # where traffic is broken on purpose
 
 
 class Traffic:
-    """The applications: rdma_check in both guests and unmodified ones beside it."""
+    """The applications: rdma_check in both guests and unmodified ones beside it. name: of rdma_check's files in
+    /tmp; a second rdma_check needs one of its own."""
 
-    def __init__(self, lab):
-        self.lab = lab
+    def __init__(self, lab, name="check"):
+        self.lab, self.name = lab, name
         self.peer_ip = lab.vm_ip(PEER)
 
-    def start_check(self, *options, filled_mib=FILLED_MIB):
-        extra = " ".join(options)
-        self.lab.guest(PEER, f"{RUN} rdma_check -e -r 300 -m 4096 {extra} -o /tmp/check.json "
-                             ">/tmp/check.log 2>&1 & echo $! >/tmp/check.pid")
-        self.lab.guest(MOVER, f"{RUN} rdma_check -e -r 300 -m 4096 {extra} "
-                              f"-D {filled_mib},{DIRTY_MIB_S} -o /tmp/check.json {self.peer_ip} "
-                              ">/tmp/check.log 2>&1 & echo $! >/tmp/check.pid")
+    def start_check(self, *options, filled_mib=FILLED_MIB, device=None):
+        """device: {VM: its RDMA device}; without it each end takes its first. filled_mib: 0 for a mover that dirties
+        nothing."""
+        extra = " ".join(map(str, options))
+        dirty = f"-D {filled_mib},{DIRTY_MIB_S} " if filled_mib else ""
+        on = {vm: f"-d {name}" for vm, name in (device or {}).items()}
+        self.lab.guest(PEER, f"{RUN} rdma_check -e -r 300 -m 4096 {extra} {on.get(PEER, '')} -o /tmp/{self.name}.json "
+                             f">/tmp/{self.name}.log 2>&1 & echo $! >/tmp/{self.name}.pid")
+        self.lab.guest(MOVER, f"{RUN} rdma_check -e -r 300 -m 4096 {extra} {on.get(MOVER, '')} "
+                              f"{dirty}-o /tmp/{self.name}.json {self.peer_ip} "
+                              f">/tmp/{self.name}.log 2>&1 & echo $! >/tmp/{self.name}.pid")
         self.wait_progress("checked traffic starts", WAIT_S)
 
     def counts(self, vm):
-        c = self.lab.guest_json(vm, "/tmp/check.json")
+        c = self.lab.guest_json(vm, f"/tmp/{self.name}.json")
         if not c:
-            log = self.lab.guest(vm, "cat /tmp/check.log", check=False).stdout
+            log = self.lab.guest(vm, f"cat /tmp/{self.name}.log", check=False).stdout
             raise Failure(f"{vm}: rdma_check has no result: {log.strip()[-400:]}")
         return c
 
     def wait_progress(self, what, deadline_s):
         """Until both ends receive messages that they had not before."""
         def received(vm):
-            c = self.lab.guest_json(vm, "/tmp/check.json")
+            c = self.lab.guest_json(vm, f"/tmp/{self.name}.json")
             return c["received"] if c else 0
         before = {vm: received(vm) for vm in (MOVER, PEER)}
         wait_for(what, deadline_s, lambda: all(received(vm) > before[vm] + 20 for vm in before), 0.2)
 
     def stop_check(self, deadline_s=WAIT_S):
         """The final counts of both ends, exact; of a program that does not end, what it had so far."""
-        self.lab.guest(MOVER, "kill -TERM $(cat /tmp/check.pid)", check=False)
+        self.lab.guest(MOVER, f"kill -TERM $(cat /tmp/{self.name}.pid)", check=False)
         out = {}
         for vm in (MOVER, PEER):
             try:
                 out[vm] = wait_for(f"{vm}: rdma_check ends", deadline_s, lambda vm=vm: (
                     lambda c: c if c and c["ended"] else None)(
-                        self.lab.guest_json(vm, "/tmp/check.json")), 0.3)
+                        self.lab.guest_json(vm, f"/tmp/{self.name}.json")), 0.3)
             except Failure:
                 out[vm] = dict(self.counts(vm), died=self.lab.guest(
-                    vm, "tail -c 400 /tmp/check.log", check=False).stdout)
+                    vm, f"tail -c 400 /tmp/{self.name}.log", check=False).stdout)
         return out
 
     def start_app(self, name, server, client):

@@ -63,14 +63,15 @@ def free_number():
     raise LabError("254 VMs are defined: undefine one first")
 
 
-def metadata(args, vguid):
+def metadata(args, vguids):
     if args.metadata:
         return args.metadata
-    if not vguid:
+    if not vguids:
         return ""
     strategy = f" strategy='{args.strategy}'" if args.strategy else ""
-    return (f"<ibvmig:vf xmlns:ibvmig='urn:ibvmig:1' pf={quoteattr(args.pf)} vguid={quoteattr(vguid)} "
-            f"pkey={quoteattr(args.pkey)} index='0'{strategy}/>")
+    vfs = "".join(f"<ibvmig:vf pf={quoteattr(args.pf)} vguid={quoteattr(vguid)} pkey={quoteattr(args.pkey)} "
+                  f"index='{i}'{strategy}/>" for i, vguid in enumerate(vguids))
+    return f"<ibvmig:vfs xmlns:ibvmig='urn:ibvmig:1'>{vfs}</ibvmig:vfs>"
 
 
 def domain_xml(spec, meta, shared):
@@ -98,19 +99,18 @@ def define(args):
         if args.name in vms:
             raise LabError(f"VM {args.name} is defined already: lab vm undefine {args.name} first")
         n = free_number()
-        vguid = args.vguid
-        if vguid == "auto":
-            vguid = conf.guid_text(0x00A1B2FFFE000100 + n)
-        spec = {"name": args.name, "number": n, "host": args.host, "memory": args.mem, "vguid": vguid,
+        auto = conf.guid_text(0x00A1B2FFFE000100 + n)
+        vguids = [auto if vguid == "auto" else vguid for vguid in args.vguid]
+        spec = {"name": args.name, "number": n, "host": args.host, "memory": args.mem, "vguids": vguids,
                 "mac": f"52:54:00:77:00:{n:02x}", "ip": conf.vm_ip(n), "cmdline": args.cmdline}
-        xml = domain_xml(spec, metadata(args, vguid), args.shared_mem)
+        xml = domain_xml(spec, metadata(args, vguids), args.shared_mem)
         with open(conf.path("vms", args.name + ".xml"), "w", encoding="utf-8") as f:
             f.write(xml)
         ns.run(args.host, ["virsh", "define", f"{INSIDE}/vms/{args.name}.xml"])
         vms[args.name] = spec
         conf.save("vms/vms.json", vms)
     conf.say(f"lab: {args.name} is defined on {args.host}: {args.mem} MiB, management {spec['ip']}"
-          + (f", vGUID {vguid}" if vguid else ""))
+          + "".join(f", vGUID {vguid}" for vguid in vguids))
 
 
 def make_image():

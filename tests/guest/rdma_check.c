@@ -627,6 +627,15 @@ static uint64_t send_due(uint64_t now)
 	return next;
 }
 
+static void show(bool ended)
+{
+	stats.received_least = sides[0].received;
+	for (unsigned i = 1; i < check_options.qps; i++)
+		if (sides[i].received < stats.received_least)
+			stats.received_least = sides[i].received;
+	stats_write(&stats, check_options.output, ended);
+}
+
 static void run(int fd)
 {
 	uint64_t start = stats_now_us(), shown = 0, now, due;
@@ -643,7 +652,7 @@ static void run(int fd)
 		repost_withheld(now);
 		due = send_due(now);
 		if (now - shown > STATUS_EVERY) {
-			stats_write(&stats, check_options.output, false);
+			show(false);
 			shown = now;
 			if (stop_asked || tcp_says_stop(fd) ||
 			    (check_options.seconds > 0 &&
@@ -740,7 +749,7 @@ int main(int argc, char **argv)
 	connect_all(fd);
 	run(fd);
 	finish(fd);
-	stats_write(&stats, check_options.output, true);
+	show(true);
 	printf("sent %llu received %llu lost %llu duplicated %llu corrupt %llu max gap %.1f "
 	       "ms%s%s\n",
 	       (unsigned long long)stats.sent, (unsigned long long)stats.received,

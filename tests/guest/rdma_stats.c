@@ -75,11 +75,12 @@ void stats_write(const struct stats *s, const char *path, bool ended)
 	fprintf(f,
 		"{\"ended\":%s,\"sent\":%" PRIu64 ",\"received\":%" PRIu64 ",\"lost\":%" PRIu64
 		",\"duplicated\":%" PRIu64 ",\"corrupt\":%" PRIu64 ",\"writes\":%" PRIu64
-		",\"reads\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"idle_ms\":%" PRIu64
-		",\"max_gap_ms\":%.1f,\"gap_count\":%" PRIu64 ",\"first_error\":\"%s\",\"gaps\":",
+		",\"reads\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"received_least\":%" PRIu64
+		",\"idle_ms\":%" PRIu64 ",\"max_gap_ms\":%.1f,\"gap_count\":%" PRIu64
+		",\"first_error\":\"%s\",\"gaps\":",
 		ended ? "true" : "false", s->sent, s->received, s->lost, s->duplicated, s->corrupt,
-		s->writes, s->reads, s->bytes, idle / 1000, (double)s->max_gap_us / 1e3,
-		s->gap_count, s->first_error);
+		s->writes, s->reads, s->bytes, s->received_least, idle / 1000,
+		(double)s->max_gap_us / 1e3, s->gap_count, s->first_error);
 	write_gaps(s, f);
 	fputs("}\n", f);
 	if (!fclose(f))

@@ -16,7 +16,8 @@ struct stats_gap {
 struct stats {
 	uint64_t sent, received, lost, duplicated, corrupt;
 	uint64_t writes, reads, bytes;
-	uint64_t last_us; /* of the latest arrival */
+	uint64_t received_least; /* by the QP that has received the fewest */
+	uint64_t last_us;        /* of the latest arrival */
 	uint64_t max_gap_us, gap_count;
 	struct stats_gap gaps[STATS_GAPS]; /* of at least STATS_GAP_MIN_US; the latest ones */
 	char first_error[176]; /* of the first message that was not as it should be, with the time,

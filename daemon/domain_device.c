@@ -4,6 +4,7 @@
 #include "common/util.h"
 #include "daemon/domain.h"
 #include "daemon/domain_xml.h"
+#include "daemon/qmp.h"
 
 #include <errno.h>
 #include <libxml/parser.h>
@@ -96,6 +97,10 @@ static int add_command(xmlNodePtr line, struct json_object *c, const struct doma
 	if (!strcmp(option, "-device")) {
 		json_set_str(args, "id", plug->dev_id);
 		json_set_str(args, "bus", plug->bus);
+		if (plug->leaves_by && !strcmp(plug->leaves_by, QMP_LATE_DETACH))
+			json_set_bool(args, QMP_LATE_DETACH, true);
+		else if (plug->leaves_by)
+			json_set_str(args, QMP_PAIR_ID, QMP_NO_PAIR);
 	}
 	add(line, "arg", NULL, option);
 	add(line, "arg", NULL, json_text(args));

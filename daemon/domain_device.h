@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The VFs' devices on the command line of a QEMU that waits for a migration: strategy native. */
+/* The VFs' devices on the command line of a QEMU that waits for a migration: strategy native, and
+ * pre-attach. */
 #ifndef IBVMIG_DAEMON_DOMAIN_DEVICE_H
 #define IBVMIG_DAEMON_DOMAIN_DEVICE_H
 
@@ -9,6 +10,8 @@
 struct domain_plug {
 	const char *commands; /* the provider's attach commands, JSON text */
 	const char *dev_id, *bus;
+	const char *leaves_by; /* QMP_PAIR_ID or QMP_LATE_DETACH, so that it can be unplugged while
+				* QEMU migrates; NULL: not */
 };
 
 /* The domain's XML without what an earlier call has added and with these devices (count 0: none) as

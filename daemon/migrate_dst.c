@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <string.h>
 
+#define PRE_ATTACHED        "pre_attached" /* in the record's data */
 #define PREPARE_DEADLINE_MS 12000
 #define ASK_DEADLINE_MS     4000
 #define RESUME_MS           25000
@@ -137,22 +138,50 @@ static void prepare_run(struct job *j)
 		name_way_out(j);
 }
 
+static int put_devices(struct migration *m, const char *xml, unsigned count, const char *leaves_by,
+		       char *error)
+{
+	struct domain_plug plugs[DOMAIN_VFS_MAX];
+
+	for (unsigned i = 0; i < count; i++)
+		plugs[i] = (struct domain_plug){.commands = migrate_lease(m, &m->vfs[i])->attach,
+						.dev_id = m->vfs[i].dev_id,
+						.bus = m->vfs[i].bus,
+						.leaves_by = leaves_by};
+	return domain_with_devices(xml, plugs, count, &m->hook_xml, error);
+}
+
+/* What cannot be on a command line is added when the guest runs. */
+static bool pre_attach(struct migration *m, const char *xml)
+{
+	const char *leaves_by = m->d->settings->pre_attach;
+	char why[HTTP_ERROR_MAX] = "";
+
+	if (!leaves_by || m->strategy == STRATEGY_COLD)
+		return false;
+	for (unsigned i = 0; i < m->vf_count; i++)
+		if (qmp_device_flag(migrate_lease(m, &m->vfs[i])->attach, QMP_NATIVE))
+			return false;
+	if (put_devices(m, xml, m->vf_count, leaves_by, why)) {
+		log_notice("VM %s: not attached before it runs: %s", m->vm_name, why);
+		return false;
+	}
+	json_set_bool(m->data, PRE_ATTACHED, true);
+	return true;
+}
+
 /* QEMU loads a device's state only into one that it has started with; one of an earlier migration
  * has another VF's name. */
 static int change_xml(struct migration *m)
 {
-	bool native = m->strategy == STRATEGY_NATIVE;
+	unsigned count = m->strategy == STRATEGY_NATIVE ? m->vf_count : 0;
 	char *xml AUTO_FREE = TAKE(m->hook_xml);
-	struct domain_plug plugs[DOMAIN_VFS_MAX];
 	char error[HTTP_ERROR_MAX] = "";
 	int rc;
 
-	for (unsigned i = 0; i < m->vf_count; i++)
-		plugs[i] = (struct domain_plug){.commands = migrate_lease(m, &m->vfs[i])->attach,
-						.dev_id = m->vfs[i].dev_id,
-						.bus = m->vfs[i].bus};
-	rc = !xml ? -EINVAL
-		  : domain_with_devices(xml, plugs, native ? m->vf_count : 0, &m->hook_xml, error);
+	if (xml && !count && pre_attach(m, xml))
+		return 0;
+	rc = !xml ? -EINVAL : put_devices(m, xml, count, NULL, error);
 	return rc ? migrate_error(m, rc, "%s", error) : 0;
 }
 
@@ -430,12 +459,24 @@ static int find_native(struct job *j, struct json_object *vf, char *error)
 	return -ENODEV;
 }
 
+/* One that QEMU has started with is there already; the guest has yet to look for it. */
+static int find_or_plug(struct job *j, struct json_object *vf, char *error)
+{
+	bool has = false;
+	int rc = qmp_has_device(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), &has, error);
+
+	if (rc || has)
+		return rc;
+	return vm_work_plug(j, vf, error);
+}
+
 static void attach_run(struct job *j)
 {
 	bool native = json_opt_bool(j->in, "native", false);
+	bool pre_attached = json_opt_bool(j->in, PRE_ATTACHED, false);
 	char why[HTTP_ERROR_MAX];
 
-	job_each_vf(j, native ? find_native : vm_work_plug);
+	job_each_vf(j, native ? find_native : pre_attached ? find_or_plug : vm_work_plug);
 	if (!j->rc && vm_work_guard(j, why))
 		log_warn("VM %s: %s: its next migration may be too quick to be held, and nothing "
 			 "keeps virsh from saving it with its VF",
@@ -483,6 +524,7 @@ int dst_attach(struct migration *m)
 	m->step.started = true;
 	in = migrate_input(m);
 	json_set_bool(in, "native", m->strategy == STRATEGY_NATIVE);
+	json_set_bool(in, PRE_ATTACHED, json_opt_bool(m->data, PRE_ATTACHED, false));
 	return migrate_job(m, in, attach_run, attached) ? -ENOMEM : STEP_WAIT;
 }
 
@@ -522,6 +564,8 @@ static void ask_resume(struct migration *m, struct vm *vm)
 	json_set(msg, "vguids", list);
 	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
 	json_set_bool(msg, "moved", true);
+	if (json_opt_bool(m->data, PRE_ATTACHED, false))
+		json_set_bool(msg, "rescan", true);
 	if (paths)
 		json_set(msg, "paths", paths);
 	m->step.asked_us = now_us();

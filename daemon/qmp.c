@@ -162,7 +162,7 @@ static int let_it_leave(struct virt *v, const char *uuid, struct json_object *de
 	if (patched)
 		json_set(device_add, QMP_LATE_DETACH, json_object_new_boolean(true));
 	else
-		json_set_str(device_add, "failover_pair_id", QMP_NO_PAIR);
+		json_set_str(device_add, QMP_PAIR_ID, QMP_NO_PAIR);
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define QMP_PAIR_ID "failover_pair_id"
 /* A pair id that no standby device has: it makes QEMU allow device_del while it migrates. */
 #define QMP_NO_PAIR "ibvmig-none"
 /* Property of PCI devices in a QEMU with hooks/qemu/x-late-detach.patch: the same, for a device of

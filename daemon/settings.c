@@ -4,6 +4,7 @@
 #include "common/util.h"
 #include "daemon/lease.h"
 #include "daemon/provider_mlx5.h"
+#include "daemon/qmp.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -16,19 +17,13 @@
 static char host_name_default[HOST_NAME_MAX + 1];
 
 static const char *const known_keys[] = {
-	"host-name",     "listen",
-	"url",           "socket",
-	"state-dir",     "lease-dir",
-	"sm-url",        "peer",
-	"provider-exec", "libvirt-uri",
-	"hold-bytes",    "ballast-bytes",
-	"require-agent", "saved-peers-s",
-	"migrate-uri",   "admin-group",
-	"read-group",    "requests-per-s",
-	"provider",      "pf",
-	"vf-policy",     "vfio-driver",
-	"vfio-backend",  "device-property",
-	TLS_CONF_KEYS,   NULL,
+	"host-name",     "listen",         "url",          "socket",
+	"state-dir",     "lease-dir",      "sm-url",       "peer",
+	"provider-exec", "libvirt-uri",    "hold-bytes",   "ballast-bytes",
+	"require-agent", "saved-peers-s",  "migrate-uri",  "admin-group",
+	"read-group",    "requests-per-s", "provider",     "pf",
+	"vf-policy",     "vfio-driver",    "vfio-backend", "device-property",
+	"pre-attach",    TLS_CONF_KEYS,    NULL,
 };
 
 static int read_bytes(struct settings *s, const char *key, uint64_t fallback, uint64_t min,
@@ -59,6 +54,24 @@ static int read_saved(struct settings *s, char **ret_error)
 	}
 	s->saved_peers_s = (unsigned)n;
 	return 0;
+}
+
+/* How QEMU lets a device leave: only the administrator knows it before QEMU is there. */
+static int read_pre_attach(struct settings *s, char **ret_error)
+{
+	const char *text = conf_get(s->conf, "pre-attach", "no");
+
+	if (!strcmp(text, QMP_PAIR_ID) || !strcmp(text, QMP_LATE_DETACH)) {
+		s->pre_attach = text;
+		return 0;
+	}
+	if (!strcmp(text, "no"))
+		return 0;
+	*ret_error = strf("pre-attach = %s: must be no, " QMP_PAIR_ID " or " QMP_LATE_DETACH
+			  ": the property by which this host's QEMU lets a device leave while it "
+			  "migrates",
+			  text);
+	return -EINVAL;
 }
 
 static int read_peers(struct settings *s, char **ret_error)
@@ -188,6 +201,8 @@ static int fill(struct settings *s, char **ret_error)
 				ret_error);
 	if (!rc)
 		rc = read_saved(s, ret_error);
+	if (!rc)
+		rc = read_pre_attach(s, ret_error);
 	if (!rc)
 		rc = read_access(s, ret_error);
 	if (!rc)

@@ -173,6 +173,8 @@ int agent_device_find(uint64_t vguid, char ret_name[static SHIM_DEVICE_MAX]);
 bool agent_device_is_ours(struct agent *a, const uint8_t gid[16]);
 /* Makes address resolution on a RoCE device quick. */
 void agent_device_hurry(const char *device);
+/* Has the kernel look for new PCI devices, in a thread of its own. */
+void agent_device_rescan(void);
 /* Whether the link-layer address of a RoCE peer is known; asks for it if not. ib_core sleeps a
  * whole second (drivers/infiniband/core/addr.c) where the neighbour answers between its look at the
  * neighbour table and its wait, so no QP is connected before. True on InfiniBand. */

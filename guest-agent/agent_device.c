@@ -6,17 +6,20 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <arpa/inet.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #define SYSFS_IB             "/sys/class/infiniband"
 #define SYSFS_VERBS          "/sys/class/infiniband_verbs"
+#define PCI_RESCAN           "/sys/bus/pci/rescan"
 #define GIDS_LOOKED_AT       16 /* a vGUID's GID is among the first; IBA 1.4, 4.1.1: at index 0 */
 #define NEIGHBOUR_RETRANS_MS 50
 #define DISCARD_PORT         9
@@ -120,6 +123,25 @@ static void netdev_of(const char *device, char ret_name[static NETDEV_MAX])
 	*ret_name = '\0';
 	if (read_line(ret_name, NETDEV_MAX, device, 1, "gid_attrs/ndevs/0"))
 		*ret_name = '\0';
+}
+
+static void *rescan(void *arg)
+{
+	int fd AUTO_CLOSE = open(PCI_RESCAN, O_WRONLY | O_CLOEXEC);
+
+	(void)arg;
+	if (fd < 0 || write(fd, "1", 1) != 1)
+		log_warn("%s: %s: the new VF is not found", PCI_RESCAN, strerror(errno));
+	return NULL;
+}
+
+/* The write returns when drivers have found their devices: a second and more. */
+void agent_device_rescan(void)
+{
+	pthread_t thread;
+
+	if (!pthread_create(&thread, NULL, rescan, NULL))
+		pthread_detach(thread);
 }
 
 /* RoCE resolves addresses when a QP connects, so inside the outage, and one lost solicitation costs

@@ -589,6 +589,8 @@ void agent_resume(struct agent *a, uint64_t id, struct json_object *msg)
 	if (refuse_busy(a, id) || job_start(a, id, &order, name, 0))
 		return;
 	agent_notice_moved(msg);
+	if (json_opt_bool(msg, "rescan", false))
+		agent_device_rescan();
 	job.state = JOB_DEVICE;
 	job_device(NULL);
 }

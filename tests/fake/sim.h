@@ -139,12 +139,15 @@ struct sim_mover {
 	const char *kernel_user; /* of its VF, or NULL */
 	bool two_vfs;
 	bool persistent; /* its definition stays on each host where it has run */
+	bool pre_attach; /* all hosts have a QEMU with x-late-detach, and pre-attach = that */
 };
 extern struct sim_mover sim_mover;
 
 struct sim_device {
 	bool there, deleting;
-	bool native; /* its state migrates; it is not unplugged meanwhile */
+	bool native;      /* its state migrates; it is not unplugged meanwhile */
+	bool late_detach; /* x-late-detach: QEMU does not switch over with it */
+	bool unseen;      /* QEMU started with it; the guest has not looked since */
 	char vf[64], bus[16];
 };
 

@@ -270,7 +270,8 @@ static bool devices_ready(struct sim_guest *g)
 	for (unsigned i = 0; ready && i < sim_rails(g); i++) {
 		struct sim_binding *b = sim_binding(g->vguids[i]);
 
-		ready = q->devices[i].there && b && !strcmp(b->host, sim_hosts[q->host].name) &&
+		ready = q->devices[i].there && !q->devices[i].unseen && b &&
+			!strcmp(b->host, sim_hosts[q->host].name) &&
 			!strcmp(b->vf, q->devices[i].vf) &&
 			shows(q->host, q->devices[i].vf, g->vguids[i]);
 	}
@@ -376,8 +377,19 @@ static void suspend(struct sim_guest *g, uint64_t id, struct json_object *msg)
 	g->job.timer = sim_after(NULL, SUSPEND_US, look_for_quiet, g);
 }
 
+/* A guest hears of no device that QEMU has started with. */
+static void rescan(struct sim_guest *g)
+{
+	struct sim_qemu *q = sim_qemu_of(g);
+
+	for (unsigned i = 0; q && i < SIM_RAILS; i++)
+		q->devices[i].unseen = false;
+}
+
 static void resume(struct sim_guest *g, uint64_t id, struct json_object *msg)
 {
+	if (json_opt_bool(msg, "rescan", false))
+		rescan(g);
 	/* A suspend that is not through yet is taken back first. */
 	if (g->job.busy && !g->job.resume)
 		job_over(g, "the host asked for a resume before the suspend was through");

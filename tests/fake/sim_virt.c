@@ -224,7 +224,8 @@ static struct json_object *device_add(struct sim_qemu *q, struct json_object *ar
 	if (slot < 0 || !q->netdevs[slot] || h->vfs[slot].vanished ||
 	    (h->device_add_fails && d == &q->devices[sim_rails(q->guest) - 1]))
 		return qmp_error("vfio: no such host device");
-	*d = (struct sim_device){.there = true, .native = !json_opt(args, "failover_pair_id")};
+	*d = (struct sim_device){.there = true, .late_detach = json_opt(args, "x-late-detach")};
+	d->native = !d->late_detach && !json_opt(args, "failover_pair_id");
 	snprintf(d->vf, sizeof d->vf, "%s", h->vfs[slot].name);
 	snprintf(d->bus, sizeof d->bus, "%s", json_opt_str(args, "bus", ""));
 	return qmp_return(NULL);
@@ -311,6 +312,15 @@ static struct json_object *qom_list(struct sim_qemu *q)
 	return qmp_return(list);
 }
 
+static struct json_object *properties(void)
+{
+	struct json_object *list = json_object_new_array(), *o = json_object_new_object();
+
+	json_set_str(o, "name", sim_mover.pre_attach ? "x-late-detach" : "x-none");
+	json_object_array_add(list, o);
+	return qmp_return(list);
+}
+
 static struct json_object *parameters(struct sim_qemu *q)
 {
 	struct json_object *o = json_object_new_object();
@@ -338,6 +348,8 @@ struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json
 		return device_del(q, args);
 	if (!strcmp(execute, "query-migrate"))
 		return query_migrate(q);
+	if (!strcmp(execute, "device-list-properties"))
+		return properties();
 	if (!strcmp(execute, "qom-list"))
 		return qom_list(q);
 	if (!strcmp(execute, "query-migrate-parameters"))
@@ -466,6 +478,14 @@ static void finish(void *arg)
 	sim_after(NULL, STEP_US, confirm, arg);
 }
 
+static bool must_leave(const struct sim_qemu *q)
+{
+	for (unsigned i = 0; i < SIM_RAILS; i++)
+		if (q->devices[i].there && q->devices[i].late_detach)
+			return true;
+	return false;
+}
+
 static void complete(void *arg)
 {
 	struct sim_qemu *q = source_qemu();
@@ -476,7 +496,11 @@ static void complete(void *arg)
 		sim_after(NULL, TICK_US, complete, arg);
 		return;
 	}
-	if (sim_devices(q) != (incoming_qemu() ? sim_devices(incoming_qemu()) : 0)) {
+	if (must_leave(q)) {
+		give_up(QJOB_FAILED, "a device with x-late-detach is still there");
+		return;
+	}
+	if (sim_devices(q) > (incoming_qemu() ? sim_devices(incoming_qemu()) : 0)) {
 		give_up(QJOB_FAILED, "Unknown savevm section: the VF is at one end only");
 		return;
 	}
@@ -558,6 +582,14 @@ static void set_up(void *arg)
 	sim_after(NULL, STEP_US, activate, arg);
 }
 
+/* Of the device whose bus this is: its properties come before its argument's end. */
+static bool has_late_detach(const char *bus)
+{
+	const char *property = strstr(bus, "x-late-detach"), *end = strchr(bus, '>');
+
+	return property && property < end;
+}
+
 /* Devices on the command line, as the hook has put them into the XML. */
 static void start_with_devices(struct sim_qemu *q, const char *xml)
 {
@@ -576,7 +608,9 @@ static void start_with_devices(struct sim_qemu *q, const char *xml)
 		if (!d || !bus)
 			continue;
 		bus += strlen(bus_key);
-		*d = (struct sim_device){.there = true, .native = true};
+		*d = (struct sim_device){.there = true, .late_detach = has_late_detach(bus)};
+		d->native = !d->late_detach;
+		d->unseen = d->late_detach;
 		snprintf(d->vf, sizeof d->vf, "%.*s", (int)strcspn(xml, "&"), xml);
 		snprintf(d->bus, sizeof d->bus, "%.*s", (int)strcspn(bus, "&"), bus);
 		slot = vf_slot(q->host, d->vf);

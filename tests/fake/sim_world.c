@@ -71,6 +71,8 @@ static int write_conf(struct sim_host *h, const char *path)
 		"hold-bytes = 8388608\n",
 		h->name, h->url + strlen("http://"), h->name, world_dir, h->name, world_dir,
 		h->name);
+	if (sim_mover.pre_attach)
+		fputs("pre-attach = x-late-detach\n", f);
 	for (int i = 0; i < SIM_HOSTS; i++)
 		if (&sim_hosts[i] != h)
 			fprintf(f, "peer = %s %s\n", sim_hosts[i].name, sim_hosts[i].url);

@@ -111,6 +111,10 @@ int agent_device_find(uint64_t vguid, char ret_name[static SHIM_DEVICE_MAX])
 	strcpy(ret_name, "rxe0");
 	return 0;
 }
+void agent_device_rescan(void)
+{
+}
+
 void agent_device_hurry(const char *device)
 {
 	(void)device;

@@ -60,6 +60,17 @@ static const struct scene {
 	 "native",
 	 NULL,
 	 false},
+	{"late, pre-attached", {.strategy = "late", .pre_attach = true}, "late", NULL, false},
+	{"early, two VFs, pre-attached",
+	 {.strategy = "early", .two_vfs = true, .pre_attach = true},
+	 "early",
+	 NULL,
+	 true},
+	{"native, with pre-attach",
+	 {.strategy = "native", .migrates_state = true, .pre_attach = true},
+	 "native",
+	 NULL,
+	 false},
 	{"cold", {.strategy = "cold"}, NULL, "ibvmig save here", false},
 };
 
@@ -114,6 +125,18 @@ static bool chosen_right(const struct scene *s)
 	return left_early == s->left_before ? true
 					    : sim_is_wrong("the VF has%s left before QEMU began",
 							   left_early ? "" : " not");
+}
+
+/* The VF was in QEMU from its start; a native one always is. */
+static bool pre_attached_right(const struct scene *s)
+{
+	struct json_object *r AUTO_JSON = record(),
+			      *there = json_opt(json_opt(r, "data"), "destination");
+	bool wanted = s->mover.pre_attach && !str_eq(s->chosen, "native");
+
+	return !s->chosen || json_opt_bool(there, "pre_attached", false) == wanted
+		       ? true
+		       : sim_is_wrong("the VF was%s in QEMU from its start", wanted ? " not" : "");
 }
 
 /* ---- what a dry run says before ---- */
@@ -175,7 +198,7 @@ static bool play(const void *arg, const char *dir)
 		return false;
 	if (sim_home(&sim_guests[0]) != (s->chosen ? HOST_B : HOST_A))
 		return sim_is_wrong("the VM is on the wrong host");
-	return chosen_right(s) && !*sim_broken;
+	return chosen_right(s) && pre_attached_right(s) && !*sim_broken;
 }
 
 int main(int argc, char **argv)

@@ -7,6 +7,7 @@
 
 #include "common/util.h"
 #include "daemon/domain_device.h"
+#include "daemon/qmp.h"
 
 #define NS " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'"
 #define COMMANDS                                                                                   \
@@ -66,6 +67,22 @@ static void test_each_at_its_place(void **state)
 	assert_int_equal(count(xml, "<qemu:arg "), 8);
 	assert_int_equal(domain_with_devices(xml, NULL, 0, &bare, error), 0);
 	assert_int_equal(count(bare, "<qemu:arg "), 0);
+}
+
+/* So that it can leave again in the VM's next migration. */
+static void test_leaves_by(void **state)
+{
+	struct domain_plug plug = {
+		.commands = COMMANDS, .dev_id = "ibvf0", .bus = "pci.5", .leaves_by = QMP_PAIR_ID};
+	char *pair AUTO_FREE = NULL, *patched AUTO_FREE = NULL;
+
+	(void)state;
+	assert_int_equal(domain_with_devices("<domain/>", &plug, 1, &pair, error), 0);
+	assert_non_null(strstr(pair, "&quot;failover_pair_id&quot;:&quot;ibvmig-none&quot;"));
+	plug.leaves_by = QMP_LATE_DETACH;
+	assert_int_equal(domain_with_devices("<domain/>", &plug, 1, &patched, error), 0);
+	assert_non_null(strstr(patched, "&quot;x-late-detach&quot;:true"));
+	assert_null(strstr(patched, "failover_pair_id"));
 }
 
 /* Of the VM's next migration: what the last one has added goes, what the user has stays. */
@@ -134,6 +151,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_added),
 		cmocka_unit_test(test_each_at_its_place),
+		cmocka_unit_test(test_leaves_by),
 		cmocka_unit_test(test_replaced_and_removed),
 		cmocka_unit_test(test_nothing_to_change),
 		cmocka_unit_test(test_a_mark_of_more_than_there_is),

@@ -23,6 +23,7 @@
 #define RETRIES_MAX    20
 #define RETRY_FIRST_MS 200
 #define RETRY_LAST_MS  3000
+#define REWRITE_MS     1000
 
 #define SRC ROLE_SOURCE
 #define DST ROLE_DESTINATION
@@ -145,11 +146,26 @@ static int write_journal(struct migration *m, const char *note)
 
 	int rc = journal_step(m->d->journal, &s);
 
-	if (!rc) {
-		m->saving++;
-		durable_then(m->d->durable, saved, m);
+	m->behind = rc;
+	if (rc) {
+		if (note != m->behind_note)
+			snprintf(m->behind_note, sizeof m->behind_note, "%s", note ? note : "");
+		loop_timer_arm(m->rewrite, REWRITE_MS);
+		return rc;
 	}
-	return rc;
+	loop_timer_disarm(m->rewrite);
+	m->saving++;
+	durable_then(m->d->durable, saved, m);
+	return 0;
+}
+
+/* An end, or PARKED with its command, comes into the journal once the disk takes it: a restarted
+ * daemon would take up an open record again. */
+static void on_rewrite(void *arg)
+{
+	struct migration *m = arg;
+
+	write_journal(m, *m->behind_note ? m->behind_note : NULL);
 }
 
 static void publish(struct migration *m, const char *note)
@@ -523,6 +539,7 @@ static void migration_free(struct migration *m)
 {
 	loop_timer_free(m->deadline);
 	loop_timer_free(m->poll);
+	loop_timer_free(m->rewrite);
 	json_object_put(m->data);
 	free(m->hook_xml);
 	free(m->file);
@@ -537,7 +554,8 @@ static void collect(struct daemon *d)
 	for (struct migration **p = &d->migrations; *p;) {
 		struct migration *m = *p;
 
-		if (++kept <= MIGRATE_KEPT || !m->ended || m->inflight || m->saving || m->driving) {
+		if (++kept <= MIGRATE_KEPT || !m->ended || m->inflight || m->saving || m->behind ||
+		    m->driving) {
 			p = &m->next;
 			continue;
 		}
@@ -561,7 +579,8 @@ struct migration *migrate_new(struct daemon *d, enum migrate_role role, const ch
 	struct migration *m = calloc(1, sizeof *m);
 
 	if (!m || loop_timer_new(d->loop, on_deadline, m, &m->deadline) ||
-	    loop_timer_new(d->loop, on_poll, m, &m->poll)) {
+	    loop_timer_new(d->loop, on_poll, m, &m->poll) ||
+	    loop_timer_new(d->loop, on_rewrite, m, &m->rewrite)) {
 		if (m)
 			migration_free(m);
 		return NULL;

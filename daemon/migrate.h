@@ -131,7 +131,10 @@ struct migration {
 	int pending_rc;
 	char pending_error[HTTP_ERROR_MAX];
 	struct loop_timer *deadline, *poll; /* owned */
-	struct http_exchange *waiting;      /* who asked for the step under way, or NULL */
+	struct loop_timer *rewrite;         /* owned; runs while the journal is behind */
+	bool behind; /* the journal did not take the latest; what it is to be told with it: */
+	char behind_note[HTTP_ERROR_MAX + 64];
+	struct http_exchange *waiting; /* who asked for the step under way, or NULL */
 	char *hook_xml; /* owned; destination: the domain's, then what libvirt is to take; or NULL
 			 */
 	char *file;     /* owned; strategy cold: where the VM is saved; else NULL */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "tests/fake/sim_right.h"
+#include "common/json.h"
 #include "common/util.h"
+#include "daemon/journal.h"
 #include "daemon/migrate.h"
 
 #include <stdarg.h>
@@ -242,6 +244,22 @@ static bool other_half_parked(const struct migration *m)
 	return false;
 }
 
+/* What a restarted daemon would take up. */
+static bool journal_agrees(struct daemon *d, const char *host)
+{
+	struct json_object *open AUTO_JSON = NULL;
+	size_t n = 0;
+
+	if (!d->journal)
+		return true;
+	for (struct migration *m = d->migrations; m; m = m->next)
+		n += !m->ended;
+	open = journal_open_migrations(d->journal, 64);
+	return n == json_object_array_length(open) ||
+	       sim_is_wrong("host %s: %zu open records, %zu in its journal", host, n,
+			    json_object_array_length(open));
+}
+
 bool sim_quiet(void *arg)
 {
 	(void)arg;
@@ -254,5 +272,8 @@ bool sim_quiet(void *arg)
 					"host %s: migration does not end: %s%s (%.200s)",
 					sim_hosts[h].name, m->back ? "undo of " : "",
 					migrate_state_name(m->state), m->trouble);
+	for (int h = 0; h < SIM_HOSTS; h++)
+		if (!journal_agrees(&sim_hosts[h].d, sim_hosts[h].name))
+			return false;
 	return true;
 }

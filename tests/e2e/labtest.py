@@ -153,11 +153,15 @@ class Lab:
         return self.sh("sm", "sh", "-c", 'cd /run/lab/sm && SIM_HOST=tools LD_PRELOAD="$0" exec "$@"',
                        UMAD2SIM, *cmd, check=check)
 
-    def fabric_ports(self):
-        """All CA ports as the switches' side shows them now: {port GUID: (node name, LID)}."""
+    def fabric_port_list(self):
+        """All CA ports as the switches' side shows them now: [(port GUID, node name, LID)]."""
         out = self.sim("ibnetdiscover").stdout
         found = re.findall(r'^Ca\s.*?# "([^"]*)"\n\[1\]\(([0-9a-f]+)\).*?# lid (\d+)', out, re.M)
-        return {int(guid, 16): (name, int(lid)) for name, guid, lid in found}
+        return [(int(guid, 16), name, int(lid)) for name, guid, lid in found]
+
+    def fabric_ports(self):
+        """The same as {port GUID: (node name, LID)}."""
+        return {guid: (name, lid) for guid, name, lid in self.fabric_port_list()}
 
     def fabric_lid(self, vguid):
         """The LID of the port that shows this vGUID, or None."""

@@ -247,6 +247,17 @@ static const struct {
 	{"release", release},
 };
 
+/* A test's fault: this host's provider does not do this. */
+static void refuse_if_asked(const struct provider *p, const char *op)
+{
+	char *path AUTO_FREE = strf(LAB "/hosts/%s/refuse", p->host);
+	char *text AUTO_FREE = NULL;
+	size_t n;
+
+	if (!read_file(path, IF_NAMESIZE, &text, &n) && str_eq(text, op))
+		fail("%s: refused, as %s has it", op, path);
+}
+
 static struct json_object *read_input(void)
 {
 	char buf[INPUT_MAX];
@@ -269,6 +280,7 @@ int main(int argc, char **argv)
 		if (strcmp(argv[1], ops[i].name))
 			continue;
 		provider_init(&p);
+		refuse_if_asked(&p, ops[i].name);
 		p.in = read_input();
 		p.out = json_object_new_object();
 		ops[i].run(&p);

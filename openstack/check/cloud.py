@@ -59,7 +59,7 @@ GLANCE = {"DEFAULT": {"bind_host": IP, "enabled_backends": "file:file", "workers
 NOVA = {"DEFAULT": {"transport_url": f"rabbit://guest:guest@{IP}:5672/", "state_path": f"{INSIDE}/nova",
                     "my_ip": IP, "osapi_compute_workers": 1, "osapi_compute_listen": IP,
                     "instance_name_template": "g%x",  # as the lab names its VMs
-                    "vif_plugging_is_fatal": False, "vif_plugging_timeout": 0},
+                    "vif_plugging_timeout": 0},
         "wsgi": {"api_paste_config": f"{CACHE}/nova/usr/share/nova-common/api-paste.ini"},
         "api": {"auth_strategy": "keystone"},
         "api_database": {"connection": database("nova_api")}, "database": {"connection": database("nova")},
@@ -80,7 +80,9 @@ NOVA = {"DEFAULT": {"transport_url": f"rabbit://guest:guest@{IP}:5672/", "state_
 def compute(host, ip, virt_type):
     """What nova.conf of a host has more than the others."""
     return {"DEFAULT": {"host": host, "my_ip": ip, "state_path": STATE, "instances_path": f"{STATE}/instances",
-                        "compute_driver": "ibvmig_lab.LabDriver"},
+                        "compute_driver": "ibvmig_lab.LabDriver",
+                        # never by itself: while an ibvmigd is stopped, the scheduler would refuse in our place
+                        "update_resources_interval": -1},
             "oslo_concurrency": {"lock_path": f"{STATE}/locks"},
             "libvirt": {"virt_type": virt_type, "cpu_mode": "host-passthrough" if virt_type == "kvm" else "none",
                         "hw_machine_type": "x86_64=q35", "num_pcie_ports": 12, "images_type": "qcow2",
@@ -95,7 +97,8 @@ def compute(host, ip, virt_type):
                     "report_in_placement": False},
             "ibvmig": {"endpoint": f"https://{ip}:{labconf.PEER_PORT}", "pf_by_physnet": "ib0net:pf0",
                        "cafile": f"{labconf.TLS_DIR}/ca.pem", "certfile": f"{labconf.TLS_DIR}/nova.pem",
-                       "keyfile": f"{labconf.TLS_DIR}/nova.key"}}
+                       "keyfile": f"{labconf.TLS_DIR}/nova.key", "confirm_timeout": 300,
+                       "attach_timeout": 300}}
 
 
 def ini(sections):
@@ -133,7 +136,7 @@ class Cloud:
         kvm = labconf.lab_env()["LAB_ACCEL"] == "kvm"
         for number, host in enumerate(self.hosts):
             self.write(f"{host}/nova.conf", ini(compute(host, labconf.host_ip(number), "kvm" if kvm else "qemu")))
-        for name in ("fernet", "credential", "images", "locks", "mysql", "rabbitmq"):
+        for name in ("fernet", "credential", "images", "locks", "mysql", "rabbitmq", "breaks"):
             (self.dir / name).mkdir(exist_ok=True)
         self.make_site()
 

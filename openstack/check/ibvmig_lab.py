@@ -1,7 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The driver, and for the lab's guests the port over which the lab gives them commands (docs/lab.md)."""
+"""The driver, and what the check needs beside it: for the lab's guests the port over which the lab gives them commands
+(docs/lab.md), and places where a live migration waits while the check breaks something (verbs.py)."""
+import os
+import time
+
 from nova_ibvmig import vif as ib_vif
 from nova_ibvmig.driver import IbvmigLibvirtDriver
+
+BREAKS = '/run/lab/openstack/breaks'
+
+
+def halt(step):
+    """Nothing, but where the check has made a file of that name: renames it to STEP.reached, and waits until that is
+    gone."""
+    try:
+        os.rename(f'{BREAKS}/{step}', f'{BREAKS}/{step}.reached')
+    except FileNotFoundError:
+        return
+    while os.path.exists(f'{BREAKS}/{step}.reached'):
+        time.sleep(0.05)
 
 
 class LabDriver(IbvmigLibvirtDriver):
@@ -9,3 +26,15 @@ class LabDriver(IbvmigLibvirtDriver):
         guest = super()._get_guest_config(*args, **kwargs)
         guest.add_device(ib_vif.Channel('org.ibvmig.lab.0'))
         return guest
+
+    def pre_live_migration(self, *args, **kwargs):
+        halt('pre')
+        return super().pre_live_migration(*args, **kwargs)
+
+    def post_live_migration_at_source(self, *args, **kwargs):
+        halt('post')
+        super().post_live_migration_at_source(*args, **kwargs)
+
+    def rollback_live_migration_at_destination(self, *args, **kwargs):
+        halt('rollback')
+        super().rollback_live_migration_at_destination(*args, **kwargs)

@@ -27,7 +27,7 @@ with tempfile.NamedTemporaryFile() as disk:
     root = image("guest", disk.name, "raw", kernel_id=image("kernel", kernel, "aki"),
                  ramdisk_id=image("initrd", initrd, "ari"), os_command_line=cmdline, hw_rng_model="virtio")
 flavor = cloud.compute.create_flavor(name="small", ram=int(memory), vcpus=1, disk=1)
-cloud.compute.create_flavor_extra_specs(flavor, {"hw_rng:allowed": "True"})
+cloud.compute.create_flavor_extra_specs(flavor, {"hw_rng:allowed": "True", "resources:CUSTOM_IB_VF": "1"})
 print(json.dumps({
     "image": root, "flavor": flavor.id,
     "management": port("management"),

@@ -124,8 +124,8 @@ class Lab:
     def popen(self, host, *cmd, **kw):
         """A command on a host that goes on beside the scenario."""
         return subprocess.Popen([str(LAB), "sh", host, *map(str, cmd)], env=self.env, text=True,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, **kw)
+                                **{"stdin": subprocess.DEVNULL, **kw}, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT)
 
     def status(self, host):
         return json.loads(self.sh(host, BUILD / "bin/ibvmig", "status", "--json").stdout)

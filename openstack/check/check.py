@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the steps of make check-openstack share: the lab, the cloud in it, the server and its peer, and what Nova,
+Neutron, placement and ibvmigd say of them."""
+import json
+import subprocess
+import sys
+import time
+from functools import cached_property
+from pathlib import Path
+
+from cloud import DAEMON_CONF, TOP, Cloud, Failure, database, labconf, wait_for
+sys.path.insert(0, str(TOP / "tests/demo"))
+from demo import MOVER, MOVER_VGUID, PEER, PEER_VGUID, Traffic  # noqa: E402
+from labtest import Lab, Tap  # noqa: E402
+
+HERE = TOP / "openstack/check"
+SERVER = "mover"
+PKEY, MEMORY_MIB = "0x8001", 384
+DONE_S = 300  # a loaded machine has guests that rebuild their QPs in 10 s and more, and steps of Nova that take minutes
+
+
+class Check:
+    """One run: the lab, the cloud in it, the server, and what was seen."""
+
+    def __init__(self, folder):
+        self.dir = Path(folder)
+        self.dir.mkdir(parents=True, exist_ok=True)
+        self.tap, self.start_s = Tap(), time.monotonic()
+        conf = [DAEMON_CONF, f"provider-exec = {HERE / 'provider'}"]
+        self.lab = Lab(self.dir / "lab", up_options=[w for line in conf for w in ("--daemon-conf", line)])
+        self.cloud = Cloud(self.lab, ["hosta", "hostb"])
+        self.traffic = Traffic.__new__(Traffic)
+        self.report = {"steps_s": {}, "migrations": [], "failures": []}
+
+    def said(self, text):
+        self.report["steps_s"][text] = round(time.monotonic() - self.start_s, 1)
+        print(f"# {self.report['steps_s'][text]:6.1f} s: {text}", flush=True)
+
+    def down(self):
+        self.lab.down()
+        self.cloud.remove()
+
+    # -- the server and its peer
+
+    def adopt(self):
+        """The lab's own list of VMs: so that it can talk to the server's guest as to its own."""
+        spec = {"name": MOVER, "number": 1, "host": "hosta", "memory": MEMORY_MIB, "vguid": MOVER_VGUID,
+                "mac": "52:54:00:77:00:01", "ip": labconf.vm_ip(1), "cmdline": ""}
+        (self.lab.dir / "vms/vms.json").write_text(json.dumps({MOVER: spec}))
+
+    def create(self):
+        kernel = labconf.KERNEL if Path(labconf.KERNEL).exists() else labconf.lab_env()["LAB_KERNEL"]
+        cmdline = ("console=ttyS0 panic=-1 quiet mitigations=off nokaslr no_timer_check "
+                   f"lab.ip={labconf.vm_ip(1)}/16 lab.name={MOVER}")
+        made = json.loads(self.cloud.run("/usr/bin/python3", HERE / "resources.py", kernel, labconf.IMAGE, cmdline,
+                                         MOVER_VGUID, PKEY, MEMORY_MIB))
+        self.cloud.openstack("server", "create", "--flavor", made["flavor"], "--image", made["image"], "--port",
+                             made["management"], "--port", made["ib"], "--config-drive", "false", "--host", "hosta",
+                             "--wait", SERVER)
+        self.lab.where[MOVER] = self.server()["OS-EXT-SRV-ATTR:host"]
+
+    def up(self):
+        self.lab.up()
+        self.said("the lab is up")
+        self.cloud.start(self.said)
+        self.adopt()
+        self.lab.vm(PEER, "hostc", "--mem", 256, "--vguid", PEER_VGUID)
+        self.lab.wait_vf(PEER)
+        self.create()
+        self.lab.wait_vf(MOVER)
+        self.said("the server is up, its VF attached")
+        self.traffic = Traffic(self.lab)
+        self.traffic.start_check("-q", "2", filled_mib=96)
+        self.said("checked traffic runs")
+
+    # -- what is asked for
+
+    def other_host(self):
+        return next(h for h in self.cloud.hosts if h != self.lab.where[MOVER])
+
+    def ask(self, to, check=True):
+        """openstack server migrate, until the server is at rest again."""
+        self.cloud.openstack("server", "migrate", "--live-migration", "--host", to, "--wait", SERVER,
+                             deadline_s=3 * DONE_S, check=check)
+
+    # -- what is seen
+
+    def address(self):
+        return {"vguid": self.lab.vm_gid_guid(MOVER), "lid": self.lab.fabric_lid(MOVER_VGUID)}
+
+    @cached_property
+    def reader(self):
+        return self.lab.popen("sm", *self.cloud.as_client("/usr/bin/python3", HERE / "books.py", SERVER,
+                                                          database("nova")), stdin=subprocess.PIPE)
+
+    def read(self, question):
+        """What books.py answers."""
+        print(question, file=self.reader.stdin, flush=True)
+        line = self.reader.stdout.readline()
+        if not line.startswith(("{", '"')):
+            raise Failure(f"books.py: {question}: {line}{self.reader.communicate()[0]}")
+        return json.loads(line)
+
+    def server(self):
+        return self.read("server")
+
+    def events(self, action="live-migration"):
+        """{event: [result, host, details]} of the server's latest action of that kind, so far."""
+        return self.read(f"events {action}")["events"]
+
+    def shown(self, action="live-migration"):
+        """The same, as `openstack server event show` has it."""
+        shown = self.cloud.show("server", "event", "show", SERVER, self.read(f"events {action}")["request"])
+        return {e["event"]: [e["result"], e["host"], e["details"]] for e in shown["events"]}
+
+    def becomes(self, name, see, want):
+        """Checks that see() is `want` before long."""
+        try:
+            wait_for(name, DONE_S, lambda: see() == want, 0.5)
+        except Failure:
+            pass
+        self.tap.equal(name, see(), want)
+
+    def claims(self, name):
+        """ibvmigd, Nova's database, placement and Neutron name the same host, and the same VF; nobody has anything on
+        another one."""
+        server, to = self.server()["id"], self.lab.where[MOVER]
+        vf = wait_for(f"{name}: the VF of {MOVER}", DONE_S, lambda: self.vfs_of(to), 0.3)[0]
+
+        def see():
+            vfs = {h: v for h in self.cloud.hosts if (v := self.vfs_of(h))}
+            return {"ibvmigd": vfs, **self.read("claims")}
+        self.becomes(f"{name}: one VF, the same for ibvmigd, Nova, placement and Neutron", see, {
+            "ibvmigd": {to: [vf]}, "nova": {to: [[vf, "allocated", server]]}, "neutron": {to: [vf, "ACTIVE"]},
+            "placement": {to: {server: {"VCPU": 1, "MEMORY_MB": MEMORY_MIB, "DISK_GB": 1, "CUSTOM_IB_VF": 1}}}})
+
+    def vfs_of(self, host):
+        """PCI addresses of the VFs that VMs have there."""
+        return [v["pci"] for v in self.lab.status(host)["vfs"] if v.get("vm")]
+
+    def stays(self, name, before):
+        """The server is where it was, with its VF, LID and traffic; the destination's VF is free."""
+        server = self.server()
+        self.tap.equal(f"{name}: the server stays, active", (server["OS-EXT-SRV-ATTR:host"], server["status"]),
+                       (self.lab.where[MOVER], "ACTIVE"))
+        self.at_rest(name, before)
+
+    def at_rest(self, name, before):
+        """The server has what it should have where it is."""
+        self.lab.wait_vf(MOVER)
+        self.tap.equal(f"{name}: LID and vGUID", self.address(), before)
+        self.claims(name)
+        self.traffic.wait_progress(f"{name}: traffic goes on", 60)

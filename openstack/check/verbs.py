@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Verbs of the driver fail once each, and `openstack server event show` says why."""
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Callable
+
+from check import DONE_S, HERE, MOVER, SERVER
+from cloud import BUILD, Failure, labconf, wait_for
+
+
+@dataclass
+class Break:
+    """What is broken, and mended when the event has been read. With a step: once Nova is there (ibvmig_lab.py)."""
+    spoil: Callable
+    mend: Callable
+    step: str = ""
+
+
+class Verbs:
+    def __init__(self, check):
+        self.check, self.lab = check, check.lab
+        self.breaks = check.cloud.dir / "breaks"
+
+    # -- one migration that fails
+
+    def at(self, brk):
+        """Breaks it when Nova has come to its step, and lets Nova go on."""
+        reached = self.breaks / f"{brk.step}.reached"
+        try:
+            wait_for(f"Nova comes to {brk.step}", DONE_S, reached.exists)
+            brk.spoil()
+        finally:
+            for path in (self.breaks / brk.step, reached):
+                path.unlink(missing_ok=True)
+
+    def meanwhile(self, breaks):
+        """Asks for the migration, and breaks things before and during it."""
+        later = [b for b in breaks if b.step]
+        for b in later:
+            (self.breaks / b.step).touch()
+        for b in breaks:
+            if not b.step:
+                b.spoil()
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(self.check.ask, self.check.other_host(), False)
+            for b in later:
+                self.at(b)
+            asked.result()
+
+    def seen(self, name, wanted, action="live-migration"):
+        """That these events failed with these words: {event: words}."""
+        def ended():
+            return {e for e, v in self.check.events(action).items() if v[0]}
+        try:  # Nova does not wait for all of them
+            wait_for(name, DONE_S, lambda: set(wanted) <= ended(), 0.5)
+        except Failure:
+            pass
+        got = self.check.shown(action)
+        for event, words in wanted.items():
+            result, _, details = got.get(event, (None, None, None))
+            self.check.tap.equal(f"{name}: {event}", result, "Error")
+            self.check.tap.check(f"{name}: {event} says why", words in (details or ""),
+                                 f"got {details!r}, want {words!r}")
+            self.check.report["failures"].append({"failure": name, "event": event, "details": details})
+
+    def fails(self, name, wanted, *breaks):
+        """The server stays, and goes on."""
+        before = self.check.address()
+        self.meanwhile(breaks)
+        self.seen(name, wanted)
+        for b in breaks:
+            b.mend()
+        self.check.stays(name, before)
+        self.check.said(f"failed: {name}")
+
+    # -- what is broken
+
+    def daemon(self, host, step=""):
+        service = f"ibvmigd@{host}"
+
+        def start():
+            self.lab.lab("service", "start", service)
+            wait_for(service, DONE_S, lambda: self.lab.sh(host, BUILD / "bin/ibvmig", "status", check=False)
+                     .returncode == 0, 0.3)
+        return Break(lambda: self.lab.lab("service", "stop", service), start, step)
+
+    def sm(self):
+        def well(yes):
+            hosts = self.check.cloud.hosts + ["hostc"]
+            wait_for("ibvmig-sm's state is seen by all", DONE_S, lambda: all(
+                self.lab.status(h)["sm"]["ok"] == yes for h in hosts), 0.5)
+        return Break(lambda: (self.lab.lab("service", "stop", "ibvmig-sm@sm"), well(False)),
+                     lambda: (self.lab.lab("service", "start", "ibvmig-sm@sm"), well(True)))
+
+    def agent(self, step=""):
+        def known(up):
+            def see():
+                vm = self.lab.vm_status(self.lab.where[MOVER], MOVER)
+                return vm and (vm["agent"]["state"] == "up") == up
+            wait_for(f"{MOVER}'s agent is seen to be {'up' if up else 'away'}", DONE_S, see, 0.2)
+        return Break(lambda: (self.lab.guest(MOVER, "mv /usr/bin/ibvmig-agent /tmp/; killall ibvmig-agent"),
+                              known(False)),
+                     lambda: (self.lab.guest(MOVER, "mv /tmp/ibvmig-agent /usr/bin/"), known(True)), step)
+
+    def provider(self, host, op, words):
+        path = self.breaks / f"{host}-{op}"
+        return Break(lambda: path.write_text(words + "\n"), path.unlink)
+
+    # -- verb by verb
+
+    def check_destination(self):
+        self.fails("ibvmigd of the destination is stopped", {"ibvmig_check_destination": "does not answer"},
+                   self.daemon(self.check.other_host()))
+        self.fails("ibvmig-sm is stopped", {"ibvmig_check_destination": "cannot move addresses"}, self.sm())
+
+    def check_source(self):
+        self.fails("the guest has no agent", {"ibvmig_check_source": "no ibvmig-agent answers"}, self.agent())
+
+    def arm(self):
+        self.fails("the agent ends after the checks", {"ibvmig_arm": "no ibvmig-agent answers"}, self.agent("pre"))
+
+    def migrate(self):
+        """libvirt's job: refused by the hook (PREPARE)."""
+        to = self.check.other_host()
+        self.fails("the destination's provider refuses, then its ibvmigd ends", {
+            "ibvmig_migrate": "no cable", "ibvmig_rollback": "does not answer"},
+                   self.provider(to, "prepare", "no cable"), self.daemon(to, "rollback"))
+
+    def switch(self):
+        """The same, walked back after the VF had left (SWITCH)."""
+        to = self.check.other_host()
+        self.fails("the destination's VF does not take the vGUID", {"ibvmig_migrate": "table is full"},
+                   self.provider(to, "set-guid", "table is full"))
+
+    def release(self):
+        """The server has left; its host's ibvmigd does not answer Nova."""
+        name, before, origin, to = "ibvmigd of the source ends at last", self.check.address(), \
+            self.lab.where[MOVER], self.check.other_host()
+        daemon = self.daemon(origin, "post")
+
+        def stop():
+            self.lab.wait_done(MOVER, origin, DONE_S)
+            daemon.spoil()
+        self.meanwhile([Break(stop, daemon.mend, "post")])
+        self.lab.where[MOVER] = to
+        self.seen(name, {"ibvmig_release": "does not answer"})
+        daemon.mend()
+        self.check.stays(name, before)
+        self.check.said(f"failed: {name}")
+
+    def abort_in_hold(self):
+        name, before, origin = "abort in HOLD", self.check.address(), self.lab.where[MOVER]
+        url = f"https://{labconf.host_ip(self.check.cloud.hosts.index(origin))}:{labconf.PEER_PORT}"
+        aborter = self.lab.popen("sm", *self.check.cloud.as_client(
+            "/usr/bin/python3", HERE / "abort.py", SERVER, url, labconf.TLS_DIR))
+        if aborter.stdout.readline() != "ready\n":
+            raise Failure(f"{name}: {aborter.communicate()[0]}")
+        self.check.ask(self.check.other_host(), check=False)
+        out, _ = aborter.communicate(timeout=330)
+        self.check.tap.check(f"{name}: asked for in time", aborter.returncode == 0, out)
+        record = self.lab.wait_done(MOVER, origin, DONE_S, state="ABORTED")
+        states = [t["state"] for t in self.lab.rest(origin, f"/v1/migrations/{record['id']}")["source"]["transitions"]]
+        self.check.tap.check(f"{name}: before the VF had left", "HOLD" in states and "QUIESCE" not in states, states)
+        self.check.tap.equal(f"{name}: Nova's verdict", self.check.read("verdict"), "cancelled")
+        self.check.stays(name, before)
+        self.check.report["failures"].append({"failure": name, "events": self.check.events()})
+        self.check.said(name)

@@ -90,7 +90,8 @@ static uint64_t look_at(const struct lease_holder *h, const char *uuid, uint64_t
 
 	if (!read_deadline(h->dir, uuid, &deadline_us))
 		return now_us + LEASE_RETRY_MS * 1000;
-	if (deadline_us > now_us && deadline_us <= now_us + LEASE_MS * 1000)
+	/* Written after now_us was read, it is later than now_us + LEASE_MS. */
+	if (deadline_us > now_us && deadline_us <= now_us + 2 * LEASE_MS * 1000)
 		return deadline_us;
 	rc = h->cut(h->arg, uuid);
 	if (rc)

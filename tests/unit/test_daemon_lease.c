@@ -107,6 +107,16 @@ static void test_again(void **state)
 	assert_false(there(VM));
 }
 
+/* Taken anew between the reading of the clock and of the file. */
+static void test_renewed_meanwhile(void **state)
+{
+	(void)state;
+	lease_put(dir, VM, 10 * S + LEASE_MS * 1000 + 300);
+	assert_in_range(lease_look(&holder, 10 * S), LEASE_MS, LEASE_MS + 1);
+	assert_int_equal(played.calls, 0);
+	assert_true(there(VM));
+}
+
 static void write_text(const char *name, const char *text)
 {
 	char *path AUTO_FREE = strf("%s/%s", dir, name);
@@ -178,6 +188,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_nothing, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_runs_out, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_renewed_meanwhile, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_odd_files, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_when_there_is_one, setup, teardown),
 	};

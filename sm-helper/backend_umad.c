@@ -415,6 +415,17 @@ static int carry_out(struct batch *b, unsigned deadline_ms)
 	return let_sweep(b, deadline_ms);
 }
 
+static int may_write(const struct umad *u, unsigned count, char *error)
+{
+	if (!u->writes)
+		return backend_fail(error, -ECONNREFUSED,
+				    "backend umad only reads (umad-writes is off)");
+	if (!count || count > SM_ASSIGN_MAX)
+		return backend_fail(error, -EINVAL, "a batch of %u; allowed is 1 to %u", count,
+				    SM_ASSIGN_MAX);
+	return 0;
+}
+
 static int umad_assign(void *self, const struct sm_target *targets, unsigned count, uint32_t flags,
 		       unsigned deadline_ms, struct sm_assign_reply *ret_reply, char *error)
 {
@@ -423,12 +434,8 @@ static int umad_assign(void *self, const struct sm_target *targets, unsigned cou
 	uint64_t start = now_us();
 	int rc;
 
-	if (!u->writes)
-		return backend_fail(error, -ECONNREFUSED,
-				    "backend umad only reads (umad-writes is off)");
-	if (!count || count > SM_ASSIGN_MAX)
-		return backend_fail(error, -EINVAL, "a batch of %u; allowed is 1 to %u", count,
-				    SM_ASSIGN_MAX);
+	if ((rc = may_write(u, count, error)))
+		return rc;
 	if (flags)
 		return backend_fail(error, -EINVAL, "faults on purpose need backend opensm-plugin");
 	rc = carry_out(&b, deadline_ms);
@@ -479,12 +486,8 @@ static int umad_guids(void *self, const struct sm_slot *slots, unsigned count, u
 	uint64_t start = now_us();
 	int rc;
 
-	if (!u->writes)
-		return backend_fail(error, -ECONNREFUSED,
-				    "backend umad only reads (umad-writes is off)");
-	if (!count || count > SM_ASSIGN_MAX)
-		return backend_fail(error, -EINVAL, "a batch of %u; allowed is 1 to %u", count,
-				    SM_ASSIGN_MAX);
+	if ((rc = may_write(u, count, error)))
+		return rc;
 	memset(ret_reply, 0, sizeof *ret_reply);
 	if ((rc = umad_guids_write(u->probe, slots, count, deadline_ms, ret_reply, text)))
 		return fail_probe(error, rc, text);

@@ -10,6 +10,7 @@
 
 #include "guest-agent/shim.h"
 #include "tests/unit/guest_refuse_stub.h"
+#include "tests/unit/guest_shim_stub.h"
 #include "tests/unit/guest_ud_stub.h"
 
 #define CAP      4
@@ -92,25 +93,6 @@ const struct shim_real *shim_real(void)
 					       .query_srq = hw_query};
 
 	return &verbs;
-}
-bool shim_ours(const struct ibv_context *c)
-{
-	return c != NULL;
-}
-void ctl_enter(void)
-{
-}
-void ctl_exit(void)
-{
-}
-void shim_log(const char *fmt, ...)
-{
-	(void)fmt;
-}
-void context_forget_events(struct shim_context *c, const void *object)
-{
-	(void)c;
-	(void)object;
 }
 
 void cq_harvest(struct shim_cq *c)

@@ -11,6 +11,7 @@
 #include "guest-agent/shim.h"
 #include "tests/unit/guest_channel_stub.h"
 #include "tests/unit/guest_refuse_stub.h"
+#include "tests/unit/guest_shim_stub.h"
 #include "tests/unit/guest_ud_stub.h"
 
 #define QPN       0x31
@@ -136,26 +137,12 @@ const struct shim_real *shim_real(void)
 
 	return &verbs;
 }
-bool shim_ours(const struct ibv_context *c)
-{
-	return c != NULL;
-}
-void ctl_enter(void)
-{
-}
-void ctl_exit(void)
-{
-}
 void cm_release(void)
 {
 }
 bool cm_concerned(void)
 {
 	return false;
-}
-void shim_log(const char *fmt, ...)
-{
-	(void)fmt;
 }
 bool context_has_guid(const struct shim_context *c, const struct shim_order *o, unsigned *index)
 {
@@ -209,11 +196,6 @@ void qp_destroy_real(struct shim_qp *qp)
 void context_keep_events(struct shim_context *c)
 {
 	(void)c;
-}
-void context_forget_events(struct shim_context *c, const void *object)
-{
-	(void)c;
-	(void)object;
 }
 void context_close(struct shim_context *c)
 {

@@ -10,6 +10,8 @@
 
 #include "guest-agent/shim_ud.h"
 #include "tests/unit/guest_channel_stub.h"
+#include "tests/unit/guest_shim_stub.h"
+#include "tests/unit/guest_srq_stub.h"
 
 #define CAP      8
 #define QPN      0x31 /* the hardware's */
@@ -67,10 +69,6 @@ void shim_send(const void *packet)
 		memcpy(&told_qp[told_count], r->body + sizeof(*told), sizeof(*told_qp));
 	told_count++;
 }
-void shim_log(const char *fmt, ...)
-{
-	(void)fmt;
-}
 void shim_wake_helper(void)
 {
 }
@@ -80,40 +78,11 @@ const struct shim_real *shim_real(void)
 
 	return &none;
 }
-bool shim_ours(const struct ibv_context *c)
-{
-	return c != NULL;
-}
-void ctl_enter(void)
-{
-}
-void ctl_exit(void)
-{
-}
 void channel_push(struct shim_channel *ch, struct shim_cq *c, enum cq_due due)
 {
 	(void)ch;
 	(void)c;
 	(void)due;
-}
-uint32_t srq_source(struct shim_srq *s, uint32_t slot, const struct ibv_wc *wc)
-{
-	(void)s;
-	(void)slot;
-	return wc->src_qp;
-}
-bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *qp, uint64_t *ret_wr_id)
-{
-	(void)s;
-	(void)slot;
-	(void)qp;
-	(void)ret_wr_id;
-	return false;
-}
-void context_forget_events(struct shim_context *c, const void *object)
-{
-	(void)c;
-	(void)object;
 }
 void peer_want(struct shim_qp *qp)
 {

@@ -68,6 +68,9 @@ void cli_print_migration(struct json_object *m)
 	cli_print_choice(json_opt(data, "choice"), "             ");
 	if (json_opt_str(m, "reason", NULL))
 		printf("             reason: %s\n", cli_text(m, "reason", ""));
+	if (!str_eq(cli_text(m, "state", ""), "PARKED") && json_opt_u64(m, "failures", 0))
+		printf("             failed %" PRIu64 " times, is tried again: %s\n",
+		       json_opt_u64(m, "failures", 0), cli_text(m, "trouble", "?"));
 	if (str_eq(cli_text(m, "state", ""), "PARKED"))
 		printf("             PARKED: %s; when that is mended: ibvmig resolve %s\n",
 		       cli_text(m, "trouble", "?"), cli_text(m, "id", "?"));

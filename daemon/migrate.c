@@ -19,8 +19,10 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* About 40 s in all: a host that restarts its daemon, or a network that is cut for a moment. */
+/* About 40 s in all: a host that restarts its daemon, or a network that is cut for a moment. Of
+ * tries that take long themselves, no more than an OpenSM needs that is started again. */
 #define RETRIES_MAX    20
+#define RETRIES_S      90
 #define RETRY_FIRST_MS 200
 #define RETRY_LAST_MS  3000
 #define REWRITE_MS     1000
@@ -226,7 +228,8 @@ static void arm_deadline(struct migration *m)
 static int set_state(struct migration *m, enum migrate_state to, bool back, const char *note)
 {
 	const struct migrate_row *row = migrate_row(m->role, to);
-	unsigned failures = to == m->state && back == m->back ? m->step.failures : 0;
+	bool same = to == m->state && back == m->back;
+	const struct migrate_step was = m->step;
 
 	if (!migrate_edge_ok(m->role, m->state, to, back, m->committed)) {
 		log_error("migration %s: edge %s to %s (%s) refused: a defect", m->id,
@@ -239,7 +242,9 @@ static int set_state(struct migration *m, enum migrate_state to, bool back, cons
 	if (!back && to < M_DONE)
 		m->reached = to;
 	m->ended = to == M_DONE || to == M_ABORTED;
-	m->step = (struct migrate_step){.entered_us = now_us(), .failures = failures};
+	m->step = (struct migrate_step){.entered_us = now_us(),
+					.failures = same ? was.failures : 0,
+					.failed_us = same ? was.failed_us : 0};
 	m->serial++;
 	m->pending = 0;
 	m->pending_rc = 0;
@@ -272,7 +277,9 @@ static void retry(struct migration *m)
 {
 	unsigned n = ++m->step.failures;
 
-	if (n > RETRIES_MAX) {
+	if (n == 1)
+		m->step.failed_us = now_us();
+	if (n > RETRIES_MAX || now_us() - m->step.failed_us > RETRIES_S * 1000000ull) {
 		park(m);
 		return;
 	}

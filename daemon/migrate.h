@@ -87,11 +87,13 @@ struct migrate_peer {
 struct migrate_step {
 	unsigned phase;
 	bool started, timed_out;
-	bool resting;      /* failed, and waits for its next try */
-	unsigned failures; /* not zeroed by a retry */
-	bool ask_again;    /* the mover's agent, while its peers still wait */
+	bool resting;       /* failed, and waits for its next try */
+	unsigned failures;  /* not zeroed by a retry, as the next */
+	uint64_t failed_us; /* when it failed first; 0: it has not */
+	bool ask_again;     /* the mover's agent, while its peers still wait */
 	unsigned asked_again;
 	uint64_t asked_us;
+	uint64_t heard_us; /* of the other host, last */
 	uint64_t entered_us;
 };
 

@@ -92,6 +92,7 @@ struct json_object *migrate_record(const struct migration *m)
 	json_set(o, "peers", peers_json(m));
 	json_set_str(o, "reason", *m->reason ? m->reason : NULL);
 	json_set_str(o, "trouble", *m->trouble ? m->trouble : NULL);
+	json_set_u64(o, "failures", m->step.failures);
 	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
 		json_set_bool(o, flags[i].name, *flag_at(m, &flags[i]));
 	json_set(o, "data", json_object_get(m->data));

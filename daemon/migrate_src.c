@@ -21,6 +21,7 @@
 #define OUTCOME_POLL_MS    1000
 #define BEGIN_S            40 /* libvirt starts the destination's QEMU, the VF being away */
 #define BEGIN_POLL_MS      2000
+#define BEGIN_SILENT_S     20 /* of a destination that cannot be asked whether it still waits */
 
 static const char *str(struct job *j, const char *key)
 {
@@ -158,6 +159,7 @@ static void ask_outcome_run(struct job *j)
 	json_set_bool(j->out, "attached", !j->rc && json_opt_bool(dst, "attached", false));
 	json_set_bool(j->out, "ended", !j->rc && str_eq(json_opt_str(dst, "state", ""), "DONE"));
 	json_set_bool(j->out, "gone", !j->rc && str_eq(json_opt_str(dst, "state", ""), "ABORTED"));
+	json_set_str(j->out, "why", json_opt_str(dst, "reason", NULL));
 }
 
 static struct json_object *outcome_input(const struct migration *m)
@@ -237,21 +239,49 @@ void src_name_kept(const struct migration *m, char *text, size_t bytes)
 			 ": end what uses it there (ibvmig status %s --qps shows it)", m->vm_name);
 }
 
-/* ---- DETACH of an early VM: QEMU has not begun ---- */
+/* ---- QEMU has not begun ---- */
 
-static void begin_asked(struct migration *m, struct job *j)
+static void ask_later(struct migration *m)
 {
-	if (json_opt_bool(j->out, "gone", false)) {
-		migrate_fail(m, -ECANCELED, "the destination has given the migration up");
-		return;
-	}
 	m->step.resting = true;
 	migrate_poll(m, BEGIN_POLL_MS);
 }
 
-/* The VF has left, so QEMU may begin: the hook gets its answer now. Meanwhile the guest has no
- * InfiniBand, so that the destination's giving up is asked for, should its word be lost. */
-static int await_begin(struct migration *m)
+/* A destination that was restarted meanwhile walks back, or has lost its record. */
+static void begin_asked(struct migration *m, struct job *j)
+{
+	if (j->rc == -EREMOTEIO)
+		migrate_fail(m, -ECANCELED, "host %s does not know the migration any more: %.300s",
+			     m->to.host, j->error);
+	else if (json_opt_bool(j->out, "gone", false))
+		migrate_fail(m, -ECANCELED, "host %s has given the migration up: %.300s",
+			     m->to.host,
+			     json_opt_str(j->out, "why", "its record does not say why"));
+	else if (j->rc && now_us() - m->step.heard_us > BEGIN_SILENT_S * 1000000ull)
+		migrate_fail(m, j->rc,
+			     "ibvmigd on host %s has not answered for %d s, before QEMU began: "
+			     "%.300s",
+			     m->to.host, BEGIN_SILENT_S, j->error);
+	else
+		ask_later(m);
+	if (!j->rc)
+		m->step.heard_us = now_us();
+}
+
+int src_await_begin(struct migration *m)
+{
+	if (!m->step.heard_us) {
+		m->step.heard_us = now_us();
+		ask_later(m);
+		return STEP_WAIT;
+	}
+	if (m->inflight)
+		return STEP_WAIT;
+	return migrate_job(m, outcome_input(m), ask_outcome_run, begin_asked) ? -ENOMEM : STEP_WAIT;
+}
+
+/* An early VM's VF has left, so QEMU may begin: the hook gets its answer now. */
+static int await_begin_early(struct migration *m)
 {
 	if (m->job != JOB_NONE || m->strategy != STRATEGY_EARLY)
 		return STEP_DONE;
@@ -260,18 +290,13 @@ static int await_begin(struct migration *m)
 		loop_timer_disarm(m->deadline); /* DETACH is done */
 		m->step.asked_us = now_us();
 		migrate_answer_waiting(m, 0);
-		m->step.resting = true;
-		migrate_poll(m, BEGIN_POLL_MS);
-		return STEP_WAIT;
 	}
-	if (m->inflight)
-		return STEP_WAIT;
 	if (now_us() - m->step.asked_us > BEGIN_S * 1000000ull)
 		return migrate_error(m, -ETIMEDOUT,
 				     "the VF has left, but QEMU has not begun to migrate within "
 				     "%d s",
 				     BEGIN_S);
-	return migrate_job(m, outcome_input(m), ask_outcome_run, begin_asked) ? -ENOMEM : STEP_WAIT;
+	return src_await_begin(m);
 }
 
 bool src_awaits_begin(const struct migration *m)
@@ -299,7 +324,7 @@ int src_detach(struct migration *m)
 		migrate_measure(m, "detach_us");
 		return migrate_job(m, migrate_input(m), clean_run, cleaned) ? -ENOMEM : STEP_WAIT;
 	}
-	return m->step.phase >= DETACH_CLEANED ? await_begin(m) : STEP_WAIT;
+	return m->step.phase >= DETACH_CLEANED ? await_begin_early(m) : STEP_WAIT;
 }
 
 /* ---- SWITCH ---- */

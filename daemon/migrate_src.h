@@ -31,6 +31,10 @@ const char *src_cannot_migrate(struct vm *vm, const struct migration *asked);
 void src_fill_record(struct migration *m, struct vm *vm, struct migration *asked);
 void src_set_destination(struct migration *m, struct migration *asked);
 
+/* Armed: waits for QEMU to begin, and asks the destination now and then whether it still waits. Its
+ * word that was lost with it would keep the VM from its next migration until the deadline. */
+int src_await_begin(struct migration *m);
+
 /* In a job: what the migration under way would run with, without us. 0 or j->rc. */
 int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_downtime_ms);
 /* In a job: what the user has set since we set ours (migrate-setspeed, migrate-setmaxdowntime).

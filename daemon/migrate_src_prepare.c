@@ -220,7 +220,7 @@ int src_prepare(struct migration *m)
 	char why[HTTP_ERROR_MAX];
 
 	if (m->armed)
-		return m->job == JOB_ACTIVE || migrate_vf_first(m) ? STEP_DONE : STEP_WAIT;
+		return m->job == JOB_ACTIVE || migrate_vf_first(m) ? STEP_DONE : src_await_begin(m);
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;

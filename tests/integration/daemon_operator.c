@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What operators ask of simulated hosts (tests/fake/sim.h): dry runs that find something in the
- * way, drained hosts, drains whose daemon is killed, and VMs whose host is lost. What a dry run
- * says of strategies is in daemon_strategies.c. */
+ * way, drained hosts, drains whose daemon is killed, and VMs whose host is lost; and how soon they
+ * hear of what fails. What a dry run says of strategies is in daemon_strategies.c. */
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -428,7 +428,109 @@ static bool play_lost_host(const void *arg, const char *dir)
 	return wait_until(leases_nothing, "hosta keeps its lease") && bound_to_b();
 }
 
+/* ---- what fails is told soon, and in words ---- */
+
+static struct migration *newest(int host)
+{
+	return sim_hosts[host].d.migrations;
+}
+
+static bool source_is_armed(void *arg)
+{
+	(void)arg;
+	return newest(HOST_A) && newest(HOST_A)->armed;
+}
+
+static bool source_has_ended(void *arg)
+{
+	(void)arg;
+	return newest(HOST_A)->ended;
+}
+
+/* How the destination's ibvmigd is lost in PREPARE: after how long it is back (0: never), within
+ * what time the source walks back, and the words that it has for it. */
+struct loss {
+	unsigned back_s, within_s;
+	const char *word;
+};
+
+static void start_there(void *arg)
+{
+	(void)arg;
+	sim_daemon_start(HOST_B);
+}
+
+static bool play_lost_destination(const void *arg, const char *dir)
+{
+	const struct loss *l = arg;
+
+	if (!start(dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(source_is_armed, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("it is not armed");
+	sim_daemon_kill(HOST_B);
+	if (l->back_s)
+		sim_after(NULL, l->back_s * SIM_S, start_there, NULL);
+	if (!sim_run(source_has_ended, NULL, sim_us() + l->within_s * SIM_S, sim_never))
+		return sim_is_wrong("in %s after %u s", migrate_state_name(newest(HOST_A)->state),
+				    l->within_s);
+	if (!strstr(newest(HOST_A)->reason, l->word))
+		return sim_is_wrong("the reason is \"%s\"", newest(HOST_A)->reason);
+	if (!l->back_s)
+		sim_daemon_start(HOST_B);
+	return sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
+	       !*sim_broken;
+}
+
+static const struct loss losses[] = {
+	{1, 5, "host hostb has given the migration up: ibvmigd was restarted"},
+	{0, 30, "ibvmigd on host hostb has not answered for 20 s"},
+};
+
+static bool has_failed(void *arg)
+{
+	(void)arg;
+	return newest(HOST_B) && newest(HOST_B)->step.failures;
+}
+
+static bool is_parked(void *arg)
+{
+	(void)arg;
+	return newest(HOST_B)->state == M_PARKED;
+}
+
+/* Each try takes the agent 24 s: told from the first one on, and not repeated for minutes. */
+static bool play_no_link(const void *arg, const char *dir)
+{
+	struct json_object *m;
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	mover->port_dead = true;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(has_failed, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("no try has failed");
+	if (!ask(HOST_B, "GET", "/v1/vms/g1", NULL))
+		return sim_is_wrong("no status: %s", refusal);
+	m = json_opt(answer, "migration");
+	if (!says(m, "state", "RESUME") || json_opt_u64(m, "failures", 0) != 1 ||
+	    !*json_opt_str(m, "trouble", ""))
+		return sim_is_wrong("the first try is not told: %.300s", json_text(m));
+	if (!sim_run(is_parked, NULL, sim_us() + 120 * SIM_S, sim_never))
+		return sim_is_wrong("in %s", migrate_state_name(newest(HOST_B)->state));
+	mover->port_dead = false;
+	migrate_resolve(&sim_hosts[HOST_B].d, newest(HOST_B)->id);
+	return sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
+	       sim_home(mover) == HOST_B && !*sim_broken;
+}
+
 static const struct sim_scene scenes[] = {
+	{"the destination's ibvmigd is killed in PREPARE, and is back", play_lost_destination,
+	 &losses[0]},
+	{"the same, and it does not come back", play_lost_destination, &losses[1]},
+	{"the destination's VF gets no link", play_no_link, NULL},
 	{"a lost host's VM starts elsewhere, and the host comes back", play_lost_host, NULL},
 	{"dry run: nothing in the way", play_possible, NULL},
 	{"dry run: no free VF there", play_no_vf, NULL},

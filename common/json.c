@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "common/json.h"
+#include "common/util.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -148,6 +149,17 @@ bool json_opt_bool(struct json_object *o, const char *key, bool fallback)
 size_t json_count(struct json_object *list)
 {
 	return json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
+}
+
+struct json_object *json_find(struct json_object *list, const char *key, const char *text)
+{
+	for (size_t i = 0; i < json_count(list); i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+
+		if (str_eq(json_opt_str(o, key, NULL), text))
+			return o;
+	}
+	return NULL;
 }
 
 void json_set(struct json_object *o, const char *key, struct json_object *value)

@@ -46,6 +46,9 @@ bool json_opt_bool(struct json_object *o, const char *key, bool fallback);
 struct json_object *json_opt(struct json_object *o, const char *key); /* borrowed, or NULL */
 /* Elements of an array; 0 for what is none, NULL too. */
 size_t json_count(struct json_object *list);
+/* The first object of an array whose field key is this text; borrowed, or NULL. A field that is
+ * absent, or no string, is no text, not even "". */
+struct json_object *json_find(struct json_object *list, const char *key, const char *text);
 
 /* Setters; they take no ownership of strings. value NULL writes null. */
 void json_set_str(struct json_object *o, const char *key, const char *value);

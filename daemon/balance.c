@@ -34,25 +34,15 @@ static uint64_t num(struct json_object *o, const char *key)
 	return json_opt_u64(o, key, 0);
 }
 
-static struct json_object *find(struct json_object *list, const char *key, const char *value)
-{
-	for (size_t i = 0; i < json_count(list); i++) {
-		struct json_object *o = json_object_array_get_idx(list, i);
-
-		if (*value && str_eq(str(o, key), value))
-			return o;
-	}
-	return NULL;
-}
-
 /* The PF of the host's VF that shows, or has as its own, this GUID; NULL: it has none. */
 static const char *pf_of(struct json_object *host, const char *guid)
 {
 	struct json_object *domains = json_opt(host, "domains");
-	struct json_object *vf = find(json_opt(host, "vfs"), "parked_guid", guid);
+	struct json_object *vf = json_find(json_opt(host, "vfs"), "parked_guid", guid);
 
 	for (size_t i = 0; !vf && i < json_count(domains); i++)
-		vf = find(json_opt(json_object_array_get_idx(domains, i), "vfs"), "vguid", guid);
+		vf = json_find(json_opt(json_object_array_get_idx(domains, i), "vfs"), "vguid",
+			       guid);
 	return vf ? str(vf, "pf") : NULL;
 }
 
@@ -120,8 +110,8 @@ static void leave_all(struct balance *b, struct choice *c, struct json_object *h
 	for (size_t i = 0; i < json_count(vfs) && c->shares < DOMAIN_VFS_MAX; i++) {
 		struct json_object *vf = json_object_array_get_idx(vfs, i);
 		struct link *l = link_of(b, host, str(vf, "pf"));
-		struct json_object *port = find(l ? json_opt(l->from, "ports") : NULL, "guid",
-						str(vf, "vguid"));
+		struct json_object *port = json_find(l ? json_opt(l->from, "ports") : NULL, "guid",
+						     str(vf, "vguid"));
 
 		if (!port)
 			continue;

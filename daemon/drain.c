@@ -58,17 +58,11 @@ static void set_state(struct drain_move *m, enum drain_move_state state, const c
 /* Whether the VM still runs at its source; without an answer it is taken for there. */
 static bool still_there(struct job *j, const char *url)
 {
-	struct json_object *answer AUTO_JSON = NULL, *domains;
+	struct json_object *answer AUTO_JSON = NULL;
 	char error[HTTP_ERROR_MAX];
 
-	if (http_call(url, "GET", "/v1/host", NULL, CALL_MS, &answer, error))
-		return true;
-	domains = json_opt(answer, "domains");
-	for (size_t i = 0; i < json_count(domains); i++)
-		if (str_eq(json_opt_str(json_object_array_get_idx(domains, i), "name", ""),
-			   json_opt_str(j->in, "vm", "")))
-			return true;
-	return false;
+	return http_call(url, "GET", "/v1/host", NULL, CALL_MS, &answer, error) ||
+	       json_find(json_opt(answer, "domains"), "name", json_opt_str(j->in, "vm", ""));
 }
 
 static bool has_failed(struct json_object *job)

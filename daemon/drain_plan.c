@@ -58,17 +58,13 @@ static bool find_vf(struct json_object *targets, const char *parked_guid, const 
 {
 	for (size_t i = 0; i < json_count(targets); i++) {
 		struct json_object *t = json_object_array_get_idx(targets, i);
-		struct json_object *vfs = json_opt(t, "vfs");
+		struct json_object *vf = json_find(json_opt(t, "vfs"), "parked_guid", parked_guid);
 
-		for (size_t k = 0; k < json_count(vfs); k++) {
-			struct json_object *vf = json_object_array_get_idx(vfs, k);
-
-			if (!str_eq(str(vf, "parked_guid"), parked_guid))
-				continue;
-			*ret_host = str(t, "host");
-			*ret_pf = str(vf, "pf");
-			return true;
-		}
+		if (!vf)
+			continue;
+		*ret_host = str(t, "host");
+		*ret_pf = str(vf, "pf");
+		return true;
 	}
 	return false;
 }
@@ -150,16 +146,6 @@ static struct json_object *rank_all(struct job *j, struct json_object *source,
 	return NULL;
 }
 
-static bool runs_there(struct json_object *source, const char *name)
-{
-	struct json_object *domains = json_opt(source, "domains");
-
-	for (size_t i = 0; i < json_count(domains); i++)
-		if (str_eq(str(json_object_array_get_idx(domains, i), "name"), name))
-			return true;
-	return false;
-}
-
 static int check_wanted(struct job *j, struct json_object *source)
 {
 	struct json_object *vms = json_opt(j->in, "vms");
@@ -167,7 +153,7 @@ static int check_wanted(struct job *j, struct json_object *source)
 	for (size_t i = 0; i < json_count(vms); i++) {
 		const char *name = json_object_get_string(json_object_array_get_idx(vms, i));
 
-		if (!runs_there(source, name ? name : ""))
+		if (!name || !json_find(json_opt(source, "domains"), "name", name))
 			return job_fail(j, -ENOENT, "no VM %.80s runs on %.60s", name ? name : "?",
 					str(source, "host"));
 	}

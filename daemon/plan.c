@@ -17,17 +17,6 @@ static const char *str(struct json_object *o, const char *key)
 
 /* ---- what a host can take ---- */
 
-static struct json_object *find_named(struct json_object *list, const char *name)
-{
-	for (size_t i = 0; i < json_count(list); i++) {
-		struct json_object *o = json_object_array_get_idx(list, i);
-
-		if (str_eq(str(o, "name"), name))
-			return o;
-	}
-	return NULL;
-}
-
 static bool has_text(struct json_object *list, const char *text)
 {
 	for (size_t i = 0; i < json_count(list); i++)
@@ -100,7 +89,7 @@ static bool vf_fits(struct json_object *target, struct json_object *domain, stru
 		    char *why, size_t bytes)
 {
 	const char *name = str(vf, "pf"), *host = str(target, "host");
-	struct json_object *pf = find_named(json_opt(target, "pfs"), name);
+	struct json_object *pf = json_find(json_opt(target, "pfs"), "name", name);
 	unsigned need = count_needed(domain, name), have = count_free(target, name);
 
 	if (!pf)

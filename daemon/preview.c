@@ -178,14 +178,6 @@ static void ask_hosts(struct preview *p)
 
 /* ---- the VM and its guest: the loop ---- */
 
-static bool has_guid(struct json_object *peers, const char *text)
-{
-	for (size_t i = 0; i < json_count(peers); i++)
-		if (str_eq(str(json_object_array_get_idx(peers, i), "guid"), text))
-			return true;
-	return false;
-}
-
 static void list_peers(struct preview *p, const struct vm *vm, struct json_object *query)
 {
 	struct json_object *list = json_opt(query, "peers"), *peers = json_opt(p->answer, "peers");
@@ -199,7 +191,7 @@ static void list_peers(struct preview *p, const struct vm *vm, struct json_objec
 		    vm_has_guid(vm, gid.guid))
 			continue;
 		ib_guid_format(gid.guid, text);
-		if (has_guid(peers, text))
+		if (json_find(peers, "guid", text))
 			continue;
 		peer = json_object_new_object();
 		json_set_str(peer, "guid", text);

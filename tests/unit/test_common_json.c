@@ -64,12 +64,28 @@ static void test_errors_name_the_field(void **state)
 	assert_string_equal(r.message, "field \"x\" must be a string, but is missing");
 }
 
+static void test_find_by_a_field(void **state)
+{
+	const char *text =
+		"{\"list\":[{\"name\":7},{},{\"name\":\"b\",\"n\":1},{\"name\":\"b\",\"n\":2}]}";
+	struct json_object *o AUTO_JSON = parse(text), *list = json_opt(o, "list");
+
+	(void)state;
+	assert_int_equal(json_opt_u64(json_find(list, "name", "b"), "n", 0), 1);
+	assert_null(json_find(list, "name", "a"));
+	assert_null(json_find(list, "name", "7"));
+	assert_null(json_find(list, "other", ""));
+	assert_null(json_find(o, "list", "b"));
+	assert_null(json_find(NULL, "name", "b"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest common_json[] = {
 		cmocka_unit_test(test_only_one_object),
 		cmocka_unit_test(test_depth_is_bounded),
 		cmocka_unit_test(test_errors_name_the_field),
+		cmocka_unit_test(test_find_by_a_field),
 	};
 
 	return RUN_TESTS(common_json);

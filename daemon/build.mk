@@ -25,6 +25,7 @@ $(foreach t,hca provider_mlx5 vfio_migration,$(eval $(call testprogram,test_daem
 $(eval $(call testprogram,test_daemon_qps,tests/unit/test_daemon_qps.c daemon/qps.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_repath,tests/unit/test_daemon_repath.c daemon/repath.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_mover,tests/unit/test_daemon_mover.c daemon/mover.c daemon/job.c daemon/strategy.c,$(NET_LIBS)))
+$(eval $(call testprogram,test_daemon_qmp,tests/unit/test_daemon_qmp.c daemon/qmp.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_fuzz_qmp,tests/fuzz/replay.c tests/fuzz/fuzz_qmp.c daemon/qmp.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_fuzz_provider,tests/fuzz/replay.c tests/fuzz/fuzz_provider.c daemon/vf.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_fuzz_domain,tests/fuzz/replay.c tests/fuzz/fuzz_domain.c,$(DAEMON_LIBS)))

@@ -19,14 +19,6 @@ static const char *str(struct json_object *o, const char *key)
 	return json_opt_str(o, key, "");
 }
 
-static struct json_object *by_name(struct json_object *list, const char *name)
-{
-	for (size_t i = 0; i < json_count(list); i++)
-		if (str_eq(str(at(list, i), "name"), name))
-			return at(list, i);
-	return NULL;
-}
-
 /* ---- this host's VFs ---- */
 
 /* What the VF shows: its VM's vGUID, or its own GUID. */
@@ -91,19 +83,14 @@ void doctor_agents(struct doctor *d, struct json_object *vms)
 		doctor_add(d, "agent", DOCTOR_SKIPPED, "VMs", NULL, "no VM with a VF runs here");
 }
 
-static bool has_property(struct json_object *properties, const char *name)
-{
-	return by_name(properties, name);
-}
-
 void doctor_qemu(struct doctor *d, const char *vm, struct json_object *properties)
 {
 	if (!json_count(properties))
 		doctor_add(d, "qemu", DOCTOR_SKIPPED, vm, NULL,
 			   "its QEMU has no vfio-pci, or does not answer");
-	else if (has_property(properties, QMP_LATE_DETACH))
+	else if (json_find(properties, "name", QMP_LATE_DETACH))
 		doctor_add(d, "qemu", DOCTOR_OK, vm, NULL, "vfio-pci has x-late-detach");
-	else if (has_property(properties, "x-pci-class-code"))
+	else if (json_find(properties, "name", QMP_CLASS_CODE))
 		doctor_add(d, "qemu", DOCTOR_OK, vm, NULL, "vfio-pci has x-pci-class-code");
 	else
 		doctor_add(d, "qemu", DOCTOR_BAD, vm,
@@ -210,7 +197,7 @@ static bool has_pkey(struct json_object *pf, const char *pkey)
 static void check_vf_there(struct doctor *d, const char *host, const char *subject,
 			   struct json_object *vf, struct json_object *pfs)
 {
-	struct json_object *pf = by_name(pfs, str(vf, "pf"));
+	struct json_object *pf = json_find(pfs, "name", str(vf, "pf"));
 
 	if (!pf)
 		doctor_add(d, "pkey", DOCTOR_BAD, subject,

@@ -11,6 +11,10 @@
 /* Ends QEMU's "No TLS credentials with id '...'", which virsh shows. */
 #define SAVE_REFUSED "ibvmig: a VM with a VF is saved by ibvmig save"
 
+#define CLASS_ETHERNET 0x020000 /* PCI class code */
+/* Of QEMU's words for a pair id at a device of another class (hw/pci/pci.c). */
+#define CLASS_REFUSED "not an Ethernet device"
+
 /* What a provider's command says beside "execute" and "arguments" is for the daemon. */
 static int send(struct virt *v, const char *uuid, struct json_object *command, char **ret_text,
 		char *error)
@@ -86,13 +90,7 @@ static int parse_commands(const char *text, struct json_object **ret_wrapper, ch
 /* The device_add of a list, borrowed, or NULL. */
 static struct json_object *device_add(struct json_object *list)
 {
-	for (size_t i = 0; i < json_count(list); i++) {
-		struct json_object *c = json_object_array_get_idx(list, i);
-
-		if (str_eq(json_opt_str(c, "execute", ""), "device_add"))
-			return c;
-	}
-	return NULL;
+	return json_find(list, "execute", "device_add");
 }
 
 /* What needs a descriptor cannot be on the command line of a QEMU that libvirt starts. */
@@ -133,41 +131,40 @@ static bool already_there(const char *execute, const char *error)
 }
 
 /* QEMU refuses to name the properties of a driver that it does not have: device_add will say so. */
-static int driver_has(struct virt *v, const char *uuid, const char *driver, const char *property,
-		      bool *ret_has, char *error)
+static int properties_of(struct virt *v, const char *uuid, const char *driver,
+			 struct json_object **ret_list, char *error)
 {
-	struct json_object *args = json_object_new_object(), *list AUTO_JSON = NULL;
+	struct json_object *args = json_object_new_object();
 	int rc;
 
 	json_set_str(args, "typename", driver);
-	rc = qmp_call(v, uuid, "device-list-properties", args, &list, error);
-	*ret_has = false;
-	for (size_t i = 0; !rc && !*ret_has && i < json_count(list); i++)
-		*ret_has = str_eq(json_opt_str(json_object_array_get_idx(list, i), "name", ""),
-				  property);
+	rc = qmp_call(v, uuid, "device-list-properties", args, ret_list, error);
 	return rc == -EREMOTEIO ? 0 : rc;
 }
 
 /* What makes QEMU allow that the device leaves during a migration: our patch where it is in
- * (hooks/qemu), else the pair id. */
-static int let_it_leave(struct virt *v, const char *uuid, struct json_object *device_add,
-			char *error)
+ * (hooks/qemu), else the pair id. That one is for Ethernet devices, which a VF says to be where
+ * QEMU can have it say so, and the provider's own word is not another one. */
+static int let_it_leave(struct virt *v, const char *uuid, struct json_object *args, char *error)
 {
-	bool patched;
-	int rc = driver_has(v, uuid, json_opt_str(device_add, "driver", ""), QMP_LATE_DETACH,
-			    &patched, error);
+	struct json_object *properties AUTO_JSON = NULL;
+	int rc = properties_of(v, uuid, json_opt_str(args, "driver", ""), &properties, error);
 
 	if (rc)
 		return rc;
-	if (patched)
-		json_set(device_add, QMP_LATE_DETACH, json_object_new_boolean(true));
-	else
-		json_set_str(device_add, QMP_PAIR_ID, QMP_NO_PAIR);
+	if (json_find(properties, "name", QMP_LATE_DETACH)) {
+		json_set_bool(args, QMP_LATE_DETACH, true);
+		return 0;
+	}
+	json_set_str(args, QMP_PAIR_ID, QMP_NO_PAIR);
+	if (json_find(properties, "name", QMP_CLASS_CODE) && !json_opt(args, QMP_CLASS_CODE))
+		json_set_u64(args, QMP_CLASS_CODE, CLASS_ETHERNET);
 	return 0;
 }
 
-int qmp_attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
-	       const char *bus, char *error)
+/* One pass over the commands; leaves: the device is to be one that may leave, if it can be. */
+static int attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
+		  const char *bus, bool leaves, char *error)
 {
 	struct json_object *wrapper AUTO_JSON = NULL, *list;
 	int rc = parse_commands(commands, &wrapper, error);
@@ -181,7 +178,7 @@ int qmp_attach(struct virt *v, const char *uuid, const char *commands, const cha
 		if (!strcmp(execute, "device_add") && args) {
 			json_set_str(args, "id", dev_id);
 			json_set_str(args, "bus", bus);
-			if (!json_opt_bool(c, QMP_NATIVE, false))
+			if (leaves && !json_opt_bool(c, QMP_NATIVE, false))
 				rc = let_it_leave(v, uuid, args, error);
 		}
 		if (!rc && json_opt_bool(c, "pins_memory", false))
@@ -192,6 +189,15 @@ int qmp_attach(struct virt *v, const char *uuid, const char *commands, const cha
 			rc = 0;
 	}
 	return rc;
+}
+
+int qmp_attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
+	       const char *bus, bool *ret_stays, char *error)
+{
+	int rc = attach(v, uuid, commands, dev_id, bus, true, error);
+
+	*ret_stays = rc == -EREMOTEIO && says(error, CLASS_REFUSED);
+	return *ret_stays ? attach(v, uuid, commands, dev_id, bus, false, error) : rc;
 }
 
 int qmp_cleanup(struct virt *v, const char *uuid, const char *commands, char *error)
@@ -230,10 +236,7 @@ int qmp_has_device(struct virt *v, const char *uuid, const char *dev_id, bool *r
 	rc = qmp_call(v, uuid, "qom-list", args, &list, error);
 	if (rc)
 		return rc;
-	*ret_has = false;
-	for (size_t i = 0; i < json_count(list); i++)
-		if (str_eq(json_opt_str(json_object_array_get_idx(list, i), "name", ""), dev_id))
-			*ret_has = true;
+	*ret_has = json_find(list, "name", dev_id);
 	return 0;
 }
 
@@ -295,12 +298,6 @@ int qmp_can_post_copy(struct virt *v, const char *uuid, bool *ret_can, char *err
 
 	if (rc)
 		return rc;
-	*ret_can = false;
-	for (size_t i = 0; i < json_count(list); i++) {
-		struct json_object *c = json_object_array_get_idx(list, i);
-
-		if (str_eq(json_opt_str(c, "capability", ""), "postcopy-ram"))
-			*ret_can = json_opt_bool(c, "state", false);
-	}
+	*ret_can = json_opt_bool(json_find(list, "capability", "postcopy-ram"), "state", false);
 	return 0;
 }

@@ -15,7 +15,9 @@
 /* Property of PCI devices in a QEMU with hooks/qemu/x-late-detach.patch: the same, for a device of
  * any class, and QEMU fails the migration if the device is still there at switchover. */
 #define QMP_LATE_DETACH "x-late-detach"
-#define QMP_DEV_ID      24 /* "ibvf" and a number */
+/* Property of vfio-pci since QEMU 10.1: the PCI class that the guest, and the pair id, see. */
+#define QMP_CLASS_CODE "x-pci-class-code"
+#define QMP_DEV_ID     24 /* "ibvf" and a number */
 
 /* What a device_add of attach commands says beside QMP's words. */
 #define QMP_MIGRATES_STATE "migrates_state" /* the provider's: QEMU can migrate its state */
@@ -33,10 +35,12 @@ bool qmp_device_flag(const char *commands, const char *flag);
  * by the caller. */
 char *qmp_mark_native(struct json_object *commands, bool wanted);
 /* commands: JSON text of an array of {"execute","arguments"}. device_add gets dev_id, bus and,
- * unless it is QMP_NATIVE, QMP_LATE_DETACH, or QMP_NO_PAIR where QEMU lacks that. What is already
- * there is left alone. */
+ * unless it is QMP_NATIVE, what lets the device leave while QEMU migrates: QMP_LATE_DETACH, or
+ * where QEMU lacks that QMP_NO_PAIR, with an Ethernet device's class where QEMU has QMP_CLASS_CODE.
+ * If QEMU allows this for no device of its class, it gets none of it: *ret_stays, and QEMU refuses
+ * to migrate with it. What is already there is left alone. */
 int qmp_attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
-	       const char *bus, char *error);
+	       const char *bus, bool *ret_stays, char *error);
 /* The commands for after DEVICE_DELETED; what is already gone is no error. */
 int qmp_cleanup(struct virt *v, const char *uuid, const char *commands, char *error);
 /* -ENODEV: it is not there. */

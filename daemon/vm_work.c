@@ -197,8 +197,15 @@ static int show(struct job *j, struct json_object *vf, char *error)
 
 int vm_work_plug(struct job *j, struct json_object *vf, char *error)
 {
-	return qmp_attach(j->d->virt, str(j, "vm"), vf_text_of(vf, "attach"),
-			  vf_text_of(vf, "dev_id"), vf_text_of(vf, "bus"), error);
+	bool stays = false;
+	int rc = qmp_attach(j->d->virt, str(j, "vm"), vf_text_of(vf, "attach"),
+			    vf_text_of(vf, "dev_id"), vf_text_of(vf, "bus"), &stays, error);
+
+	if (!rc && stays)
+		log_warn("VM %s: its QEMU lets no VF of this class leave during a migration: with "
+			 "VF %s it does not migrate live (ibvmig doctor)",
+			 str(j, "name"), vf_text_of(vf, "vf"));
+	return rc;
 }
 
 int vm_work_clean(struct job *j, struct json_object *vf, char *error)
@@ -370,20 +377,12 @@ static void sweep_done(struct job *j)
 		vf_free_lease(&j->d->vfs, vf);
 }
 
-static bool in_list(struct json_object *list, const char *uuid)
-{
-	for (size_t i = 0; list && i < json_object_array_length(list); i++)
-		if (str_eq(json_opt_str(json_object_array_get_idx(list, i), "uuid", ""), uuid))
-			return true;
-	return false;
-}
-
 void vm_sweep_leases(struct daemon *d, struct json_object *list)
 {
 	for (size_t i = 0; i < d->vfs.vf_count; i++) {
 		struct vf *vf = &d->vfs.vfs[i];
 
-		if (!vf->leased || *vf->migration || in_list(list, vf->vm) ||
+		if (!vf->leased || *vf->migration || json_find(list, "uuid", vf->vm) ||
 		    migrate_open(d, vf->vm))
 			continue;
 		log_notice("VF %s: VM %s does not run here any more; giving the VF back", vf->name,

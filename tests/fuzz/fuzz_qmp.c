@@ -50,16 +50,17 @@ static void ask(char *error)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char *input AUTO_FREE = strndup((const char *)data, size), error[HTTP_ERROR_MAX];
+	bool stays;
 
 	if (!input || strstr(input, "\"file\"")) /* it would open what it names */
 		return 0;
 	text = input;
 	ask(error);
 	qmp_device_flag(input, QMP_MIGRATES_STATE);
-	qmp_attach(NULL, "uuid", input, "ibvf0", "pci.5", error);
+	qmp_attach(NULL, "uuid", input, "ibvf0", "pci.5", &stays, error);
 	qmp_cleanup(NULL, "uuid", input, error);
 	text = "{\"return\":{}}";
-	qmp_attach(NULL, "uuid", input, "ibvf0", "pci.5", error);
+	qmp_attach(NULL, "uuid", input, "ibvf0", "pci.5", &stays, error);
 	qmp_cleanup(NULL, "uuid", input, error);
 	return 0;
 }

@@ -279,6 +279,8 @@ int cli_list(const struct cli *c)
 		printf("VM %s\n", cli_text(m, "name", "?"));
 		cli_print_migration(m);
 	}
+	printf("the newest %zu migrations; the journal keeps %" PRIu64 " that have ended\n",
+	       json_count(list), json_opt_u64(answer, "keeps", 0));
 	return CLI_OK;
 }
 

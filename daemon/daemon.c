@@ -59,7 +59,8 @@ static int start_tls(struct daemon *d, char **ret_error)
 
 int daemon_start(struct daemon *d, char **ret_error)
 {
-	int rc = journal_open(d->settings->state_dir, &d->journal, ret_error);
+	int rc = journal_open(d->settings->state_dir, d->settings->keep_migrations, &d->journal,
+			      ret_error);
 
 	if (rc || (rc = durable_new(d->loop, d->journal, &d->durable)) ||
 	    (rc = start_tls(d, ret_error)) || (rc = provider_new(d->settings, &d->provider)))

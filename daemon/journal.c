@@ -18,6 +18,7 @@ static const char schema[] =
 	"CREATE TABLE IF NOT EXISTS migrations(id TEXT, role TEXT, vm TEXT, state TEXT,"
 	" ended INTEGER, updated_ms INTEGER, record TEXT, PRIMARY KEY(id, role));"
 	"CREATE INDEX IF NOT EXISTS migrations_updated ON migrations(updated_ms);"
+	"CREATE INDEX IF NOT EXISTS migrations_ended ON migrations(ended);"
 	"CREATE TABLE IF NOT EXISTS transitions(seq INTEGER PRIMARY KEY, id TEXT, role TEXT,"
 	" state TEXT, direction TEXT, note TEXT, wall_ms INTEGER, mono_us INTEGER);"
 	"CREATE INDEX IF NOT EXISTS transitions_id ON transitions(id);"
@@ -34,7 +35,10 @@ enum statement {
 	ROLLBACK,
 	MIGRATION_PUT,
 	TRANSITION_ADD,
+	OLD_TRANSITIONS_DEL,
+	OLD_MIGRATION_DEL,
 	EVENT_ADD,
+	OLD_EVENTS_DEL,
 	MIGRATIONS_ALL,
 	MIGRATIONS_OPEN,
 	MIGRATION_GET,
@@ -62,7 +66,16 @@ static const char *const sql[STATEMENTS] = {
 			  " updated_ms, record) VALUES(?,?,?,?,?,?,?)",
 	[TRANSITION_ADD] = "INSERT INTO transitions(id, role, state, direction, note, wall_ms,"
 			   " mono_us) VALUES(?,?,?,?,?,?,?)",
+	/* A write gives a row a new id (OR REPLACE), so they tell what was written last whatever
+	 * the wall clock does. */
+	[OLD_TRANSITIONS_DEL] = "DELETE FROM transitions WHERE (id, role) = (SELECT id, role"
+				" FROM migrations WHERE ended=1 ORDER BY rowid DESC"
+				" LIMIT 1 OFFSET ?)",
+	[OLD_MIGRATION_DEL] = "DELETE FROM migrations WHERE rowid = (SELECT rowid"
+			      " FROM migrations WHERE ended=1 ORDER BY rowid DESC"
+			      " LIMIT 1 OFFSET ?)",
 	[EVENT_ADD] = "INSERT INTO events(vm, text, wall_ms) VALUES(?,?,?)",
+	[OLD_EVENTS_DEL] = "DELETE FROM events WHERE seq <= (SELECT MAX(seq) FROM events) - ?",
 	[MIGRATIONS_ALL] = "SELECT record FROM migrations ORDER BY updated_ms DESC LIMIT ?",
 	[MIGRATIONS_OPEN] = "SELECT record FROM migrations WHERE ended=0"
 			    " ORDER BY updated_ms DESC LIMIT ?",
@@ -86,6 +99,7 @@ static const char *const sql[STATEMENTS] = {
 struct journal {
 	sqlite3 *db;                    /* owned */
 	sqlite3_stmt *stmt[STATEMENTS]; /* owned */
+	unsigned keep;
 	sqlite3 *copier;  /* owned; of journal_sync()'s thread: moves the WAL into db */
 	int wal_fd;       /* owned; the same */
 	bool sync_failed; /* the same */
@@ -132,7 +146,10 @@ static int open_files(struct journal *j, const char *path)
 	return j->wal_fd < 0 ? SQLITE_CANTOPEN : SQLITE_OK;
 }
 
-int journal_open(const char *state_dir, struct journal **ret_journal, char **ret_error)
+static int delete_old(struct journal *j);
+
+int journal_open(const char *state_dir, unsigned keep, struct journal **ret_journal,
+		 char **ret_error)
 {
 	char *path AUTO_FREE = strf("%s/ibvmigd.db", state_dir);
 	struct journal *j = calloc(1, sizeof *j);
@@ -143,11 +160,16 @@ int journal_open(const char *state_dir, struct journal **ret_journal, char **ret
 		return -ENOMEM;
 	}
 	j->wal_fd = -1;
+	j->keep = keep;
 	mkdir(state_dir, 0700);
 	rc = open_files(j, path);
 	for (int i = 0; !rc && i < STATEMENTS; i++)
 		rc = sqlite3_prepare_v3(j->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &j->stmt[i],
 					NULL);
+	/* A full disk does not keep ibvmigd from what it has under way: the next end tries again.
+	 */
+	if (!rc)
+		delete_old(j);
 	if (rc) {
 		*ret_error = strf("cannot open the journal %s: %s", path, sqlite3_errstr(rc));
 		journal_close(j);
@@ -250,6 +272,49 @@ static int add_transition(struct journal *j, const struct journal_step *s)
 	return finish(j, st);
 }
 
+static int end_transaction(struct journal *j, int rc)
+{
+	if (!rc)
+		rc = finish(j, start(j, COMMIT));
+	if (rc)
+		finish(j, start(j, ROLLBACK));
+	return rc;
+}
+
+static int delete_beyond(struct journal *j, enum statement s)
+{
+	sqlite3_stmt *st = start(j, s);
+
+	sqlite3_bind_int64(st, 1, j->keep);
+	return finish(j, st);
+}
+
+/* In a transaction. One end leaves one too many; at the start there may be more, of a daemon that
+ * kept more. */
+static int delete_old_migrations(struct journal *j)
+{
+	int rc;
+
+	do {
+		rc = delete_beyond(j, OLD_TRANSITIONS_DEL);
+		if (!rc)
+			rc = delete_beyond(j, OLD_MIGRATION_DEL);
+	} while (!rc && sqlite3_changes(j->db));
+	return rc;
+}
+
+static int delete_old(struct journal *j)
+{
+	int rc = finish(j, start(j, BEGIN));
+
+	if (rc)
+		return rc;
+	rc = delete_old_migrations(j);
+	if (!rc)
+		rc = delete_beyond(j, OLD_EVENTS_DEL);
+	return end_transaction(j, rc);
+}
+
 int journal_step(struct journal *j, const struct journal_step *s)
 {
 	int rc = finish(j, start(j, BEGIN));
@@ -259,21 +324,22 @@ int journal_step(struct journal *j, const struct journal_step *s)
 	rc = put_migration(j, s);
 	if (!rc)
 		rc = add_transition(j, s);
-	if (!rc)
-		rc = finish(j, start(j, COMMIT));
-	if (rc)
-		finish(j, start(j, ROLLBACK));
-	return rc;
+	if (!rc && s->ended)
+		rc = delete_old_migrations(j);
+	return end_transaction(j, rc);
 }
 
 int journal_event(struct journal *j, const char *vm, const char *text)
 {
 	sqlite3_stmt *st = start(j, EVENT_ADD);
 
+	int rc;
+
 	bind(st, 1, vm);
 	bind(st, 2, text);
 	sqlite3_bind_int64(st, 3, (int64_t)wall_ms());
-	return finish(j, st);
+	rc = finish(j, st);
+	return rc ? rc : delete_beyond(j, OLD_EVENTS_DEL);
 }
 
 static struct json_object *column_json(sqlite3_stmt *st, int col)

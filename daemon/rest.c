@@ -153,7 +153,19 @@ static void get_migrations(struct http_request *req)
 	struct json_object *o = json_object_new_object();
 
 	json_set(o, "migrations", journal_latest_migrations(d->journal, LIST_MAX));
+	json_set_u64(o, "keeps", d->settings->keep_migrations);
 	http_reply(req->exchange, 200, o);
+}
+
+void rest_no_migration(struct http_request *req, const char *id)
+{
+	const struct daemon *d = req->user;
+
+	http_fail(
+		req->exchange, 404, "not-found",
+		"the journal of host %s has no migration %s, or no longer: it keeps the newest %u "
+		"that have ended (keep-migrations in ibvmigd.conf)",
+		d->settings->host_name, id, d->settings->keep_migrations);
 }
 
 static void get_migration(struct http_request *req)
@@ -164,8 +176,7 @@ static void get_migration(struct http_request *req)
 	if (o)
 		http_reply(req->exchange, 200, o);
 	else
-		http_fail(req->exchange, 404, "not-found", "the journal has no migration %s",
-			  req->param);
+		rest_no_migration(req, req->param);
 }
 
 static void post_resolve(struct http_request *req)

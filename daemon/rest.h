@@ -14,6 +14,9 @@ extern const struct http_route rest_routes[];
  * TLS everybody there looks, and does what peers do. */
 unsigned rest_roles(const struct http_who *who, void *user);
 
+/* 404: the journal does not have this migration, or not any more. */
+void rest_no_migration(struct http_request *req, const char *id);
+
 /* Listens on the socket and, if configured, on TCP. 0, or -errno and a line in *ret_error (owned
  * by the caller). */
 int rest_start(struct daemon *d, char **ret_error);

@@ -13,17 +13,19 @@
 
 #define MIB               (1ull << 20)
 #define SAVED_PEERS_MAX_S 86400
+#define KEEP_MIN          100
+#define KEEP_MAX          100000
 
 static char host_name_default[HOST_NAME_MAX + 1];
 
 static const char *const known_keys[] = {
-	"host-name",     "listen",         "url",          "socket",
-	"state-dir",     "lease-dir",      "sm-url",       "peer",
-	"provider-exec", "libvirt-uri",    "hold-bytes",   "ballast-bytes",
-	"require-agent", "saved-peers-s",  "migrate-uri",  "admin-group",
-	"read-group",    "requests-per-s", "provider",     "pf",
-	"vf-policy",     "vfio-driver",    "vfio-backend", "device-property",
-	"pre-attach",    TLS_CONF_KEYS,    NULL,
+	"host-name",     "listen",          "url",          "socket",
+	"state-dir",     "lease-dir",       "sm-url",       "peer",
+	"provider-exec", "libvirt-uri",     "hold-bytes",   "ballast-bytes",
+	"require-agent", "saved-peers-s",   "migrate-uri",  "admin-group",
+	"read-group",    "requests-per-s",  "provider",     "pf",
+	"vf-policy",     "vfio-driver",     "vfio-backend", "device-property",
+	"pre-attach",    "keep-migrations", TLS_CONF_KEYS,  NULL,
 };
 
 static int read_bytes(struct settings *s, const char *key, uint64_t fallback, uint64_t min,
@@ -40,6 +42,21 @@ static int read_bytes(struct settings *s, const char *key, uint64_t fallback, ui
 	*ret_error = strf("%s = %s: must be a number of bytes from %llu to %llu", key, text,
 			  (unsigned long long)min, (unsigned long long)max);
 	return -EINVAL;
+}
+
+/* Other hosts ask for what has ended here for as long as they are not done with it themselves. */
+static int read_keep(struct settings *s, char **ret_error)
+{
+	const char *text = conf_get(s->conf, "keep-migrations", "1000");
+	uint64_t n = 0;
+
+	if (parse_u64(text, KEEP_MIN, KEEP_MAX, &n)) {
+		*ret_error = strf("keep-migrations = %s: must be a number of records from %d to %d",
+				  text, KEEP_MIN, KEEP_MAX);
+		return -EINVAL;
+	}
+	s->keep_migrations = (unsigned)n;
+	return 0;
 }
 
 static int read_saved(struct settings *s, char **ret_error)
@@ -199,6 +216,8 @@ static int fill(struct settings *s, char **ret_error)
 	if (!rc)
 		rc = read_bytes(s, "ballast-bytes", 8 * MIB, 0, 1024 * MIB, &s->ballast_bytes,
 				ret_error);
+	if (!rc)
+		rc = read_keep(s, ret_error);
 	if (!rc)
 		rc = read_saved(s, ret_error);
 	if (!rc)

@@ -44,9 +44,10 @@ struct settings {
 	uint64_t hold_bytes;    /* pre-copy is held while this much remains */
 	uint64_t ballast_bytes; /* what the agent keeps dirty during HOLD */
 	bool require_agent;
-	const char *pre_attach; /* borrowed from conf: the property that lets a device leave, for
-				 * VFs that QEMU starts with at a destination; NULL: device_add */
-	unsigned saved_peers_s; /* so long the peers of a saved VM wait for it */
+	const char *pre_attach;   /* borrowed from conf: the property that lets a device leave, for
+				   * VFs that QEMU starts with at a destination; NULL: device_add */
+	unsigned keep_migrations; /* that have ended, in the journal */
+	unsigned saved_peers_s;   /* so long the peers of a saved VM wait for it */
 	struct settings_group admin_group, read_group; /* who may use the socket, beside root */
 	unsigned requests_per_s;                       /* of one client; 0: not limited */
 };

@@ -6,6 +6,7 @@
 #include "daemon/daemon.h"
 #include "daemon/job.h"
 #include "daemon/journal.h"
+#include "daemon/rest.h"
 #include "daemon/timeline.h"
 
 #define CALL_MS 5000
@@ -51,8 +52,7 @@ void timeline_get(struct http_request *req)
 	const char *url;
 
 	if (!halves) {
-		http_fail(req->exchange, 404, "not-found", "the journal has no migration %s",
-			  req->param);
+		rest_no_migration(req, req->param);
 		return;
 	}
 	url = source ? json_opt_str(json_opt(source, "to"), "url", "")

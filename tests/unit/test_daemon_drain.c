@@ -614,7 +614,7 @@ static int setup(void **state)
 	setenv("IBVMIG_LOG", "error", 1);
 	log_init("test");
 	http_client_init();
-	if (!mkdtemp(state_dir) || journal_open(state_dir, &d.journal, &error))
+	if (!mkdtemp(state_dir) || journal_open(state_dir, 100, &d.journal, &error))
 		return -1;
 	if (loop_new(&d.loop) || durable_new(d.loop, d.journal, &d.durable) ||
 	    work_pool_new(d.loop, 8, &d.pool) || drain_new(&d, &d.drains) ||

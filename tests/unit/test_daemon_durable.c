@@ -246,7 +246,7 @@ static int setup(void **state)
 	(void)state;
 	/* The error that is provoked is no news. */
 	return !freopen("/dev/null", "w", stderr) || !mkdtemp(dir) || loop_new(&d.loop) ||
-	       journal_open(dir, &d.journal, &error) ||
+	       journal_open(dir, 100, &d.journal, &error) ||
 	       durable_new(d.loop, d.journal, &d.durable) || work_pool_new(d.loop, 2, &d.pool);
 }
 

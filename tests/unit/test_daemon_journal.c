@@ -4,10 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/json.h"
+#include "common/util.h"
 #include "daemon/journal.h"
+
+#define KEEP 20
 
 static char dir[] = "/tmp/ibvmig-journal-XXXXXX";
 
@@ -16,7 +20,7 @@ static struct journal *open_it(void)
 	struct journal *j = NULL;
 	char *error = NULL;
 
-	if (journal_open(dir, &j, &error))
+	if (journal_open(dir, KEEP, &j, &error))
 		fail_msg("%s", error);
 	return j;
 }
@@ -107,6 +111,125 @@ static void test_drained_survives_a_reopen(void **state)
 	journal_close(j);
 }
 
+/* ---- what is kept ---- */
+
+/* A migration from its first state to its last, whose records are of a real one's size. wall_ms: of
+ * a clock that may go anywhere. */
+static void play(struct journal *j, unsigned number, const char *last, bool ended, uint64_t wall_ms)
+{
+	static const char *const states[] = {"PREPARE", "HOLD", "SWITCH"};
+	char id[37], record[2200];
+	struct journal_step s = step("", false);
+
+	snprintf(id, sizeof id, "kept-%06u", number);
+	snprintf(record, sizeof record, "{\"id\":\"%s\",\"data\":\"%02000u\"}", id, number);
+	s.id = id;
+	s.record = record;
+	s.wall_ms = wall_ms;
+	for (size_t i = 0; i <= ARRAY_SIZE(states); i++) {
+		s.state = i < ARRAY_SIZE(states) ? states[i] : last;
+		s.ended = i == ARRAY_SIZE(states) && ended;
+		assert_int_equal(journal_step(j, &s), 0);
+	}
+}
+
+static bool is_there(struct journal *j, unsigned number)
+{
+	struct json_object *m AUTO_JSON = NULL, *list;
+	char id[37];
+
+	snprintf(id, sizeof id, "kept-%06u", number);
+	m = journal_migration(j, id);
+	list = json_opt(json_opt(m, "source"), "transitions");
+	if (m)
+		assert_true(json_count(list) >= 4);
+	return m;
+}
+
+static void expect_range(struct journal *j, unsigned gone, unsigned first, unsigned last)
+{
+	for (unsigned i = gone; i < first; i++)
+		assert_false(is_there(j, i));
+	for (unsigned i = first; i <= last; i++)
+		assert_true(is_there(j, i));
+}
+
+static void test_the_newest_ended_ones_are_kept(void **state)
+{
+	struct journal *j = open_it();
+
+	(void)state;
+	play(j, 0, "PARKED", false, 1);
+	for (unsigned i = 1; i <= KEEP + 10; i++)
+		play(j, i, i % 2 ? "DONE" : "ABORTED", true, 100000 - i);
+	expect_range(j, 1, 11, KEEP + 10);
+	assert_true(is_there(j, 0));
+	/* An end that is written twice takes no room of another one. */
+	struct journal_step again = step("DONE", true);
+	again.id = "kept-000030";
+	again.record = "{}";
+	journal_step(j, &again);
+	assert_true(is_there(j, 11));
+	journal_close(j);
+}
+
+static void test_fewer_are_kept_after_a_restart(void **state)
+{
+	struct journal *j = NULL;
+	char *error = NULL;
+
+	(void)state;
+	assert_int_equal(journal_open(dir, 5, &j, &error), 0);
+	expect_range(j, 1, KEEP + 6, KEEP + 10);
+	assert_true(is_there(j, 0)); /* PARKED */
+	journal_close(j);
+}
+
+static void test_events_are_kept_as_long(void **state)
+{
+	struct journal *j = open_it();
+	char text[16];
+
+	(void)state;
+	for (unsigned i = 0; i < 3 * KEEP; i++) {
+		snprintf(text, sizeof text, "%u", i);
+		assert_int_equal(journal_event(j, "u1", text), 0);
+	}
+	struct json_object *list AUTO_JSON = journal_events(j, 10 * KEEP);
+	assert_int_equal(json_count(list), KEEP);
+	assert_string_equal(json_opt_str(json_object_array_get_idx(list, KEEP - 1), "text", ""),
+			    "40");
+	journal_close(j);
+}
+
+static off_t size_of(const char *name)
+{
+	char *path AUTO_FREE = strf("%s/%s", dir, name);
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	return st.st_size;
+}
+
+static void test_the_file_does_not_grow(void **state)
+{
+	struct journal *j = open_it();
+	off_t before = 0;
+
+	(void)state;
+	for (unsigned i = 1000; i < 3000; i++) {
+		play(j, i, "DONE", true, i);
+		if (i % 20 == 0)
+			assert_int_equal(journal_sync(j), 0);
+		if (i == 1600)
+			before = size_of("ibvmigd.db");
+	}
+	assert_true(before > 0);
+	assert_int_equal(size_of("ibvmigd.db"), before);
+	assert_true(size_of("ibvmigd.db-wal") < 16 << 20);
+	journal_close(j);
+}
+
 static void test_hostile_text(void **state)
 {
 	struct journal *j = open_it();
@@ -126,7 +249,7 @@ static void test_unusable_place(void **state)
 	char *error = NULL;
 
 	(void)state;
-	assert_true(journal_open("/dev/null/x", &j, &error) < 0);
+	assert_true(journal_open("/dev/null/x", KEEP, &j, &error) < 0);
 	assert_non_null(strstr(error, "/dev/null/x"));
 	free(error);
 }
@@ -157,7 +280,11 @@ int main(void)
 		cmocka_unit_test(test_ended_ones_are_not_open),
 		cmocka_unit_test(test_leases),
 		cmocka_unit_test(test_drained_survives_a_reopen),
+		cmocka_unit_test(test_the_newest_ended_ones_are_kept),
+		cmocka_unit_test(test_fewer_are_kept_after_a_restart),
+		cmocka_unit_test(test_the_file_does_not_grow),
 		cmocka_unit_test(test_hostile_text),
+		cmocka_unit_test(test_events_are_kept_as_long),
 		cmocka_unit_test(test_unusable_place),
 	};
 

@@ -192,7 +192,7 @@ static int setup(void **state)
 	char *why = NULL;
 
 	(void)state;
-	if (!mkdtemp(dir) || journal_open(dir, &journal, &why))
+	if (!mkdtemp(dir) || journal_open(dir, 100, &journal, &why))
 		return -1;
 	return load(inventory);
 }

@@ -6,7 +6,11 @@
 #include "common/log.h"
 #include "common/util.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <infiniband/verbs.h>
+#include <net/if.h>
+#include <net/if_arp.h>
 #include <netlink/attr.h>
 #include <netlink/msg.h>
 #include <netlink/netlink.h>
@@ -72,6 +76,48 @@ void agent_kernel_user_add(struct json_object *list, const char *device, const c
 	json_object_array_add(list, o);
 }
 
+/* ---- interfaces of IPoIB ---- */
+
+/* A number in a file of sysfs, decimal or with 0x; 0 where there is none. */
+static unsigned long read_number(const char *dir, const char *interface, const char *name)
+{
+	char *path AUTO_FREE = strf("%s/%s/%s", dir, interface, name), *text AUTO_FREE = NULL;
+
+	if (!path || read_file(path, 4096, &text, NULL))
+		return 0;
+	return strtoul(text, NULL, 0);
+}
+
+/* net: the folder of the device's interfaces. One that is up has a QP, also where the kernel lists
+ * none: mlx5 makes those of its own IPoIB below ib_core. */
+static void add_ipoib(struct json_object *list, const char *device, const char *net)
+{
+	DIR *dir = opendir(net);
+	struct dirent *d;
+
+	while (dir && (d = readdir(dir)))
+		if (*d->d_name != '.' && read_number(net, d->d_name, "type") == ARPHRD_INFINIBAND &&
+		    read_number(net, d->d_name, "flags") & IFF_UP)
+			agent_kernel_user_add(list, device, "ib_ipoib");
+	if (dir)
+		closedir(dir);
+}
+
+static void add_ipoib_of_all(struct agent *a, struct json_object *list)
+{
+	char device[SHIM_DEVICE_MAX];
+
+	for (unsigned i = 0; i < a->vf_count; i++) {
+		char *net AUTO_FREE = NULL;
+
+		if (agent_device_find(a->vf[i], device) == -ENODEV)
+			continue;
+		net = strf("/sys/class/infiniband/%s/device/net", device);
+		if (net)
+			add_ipoib(list, device, net);
+	}
+}
+
 /* ---- RDMA netlink ---- */
 
 struct walk {
@@ -103,6 +149,14 @@ static int on_device(struct nl_msg *msg, void *arg)
 	return NL_OK;
 }
 
+/* Nothing is written for a QP in RESET: IPoIB keeps one while its interface is down. */
+static bool is_idle(struct nlattr *entry)
+{
+	struct nlattr *state = nla_find(nla_data(entry), nla_len(entry), RDMA_NLDEV_ATTR_RES_STATE);
+
+	return state && nla_get_u8(state) == IBV_QPS_RESET;
+}
+
 /* A QP of a process has its PID, one of the kernel the module's name. */
 static int on_qps(struct nl_msg *msg, void *arg)
 {
@@ -121,7 +175,7 @@ static int on_qps(struct nl_msg *msg, void *arg)
 					       RDMA_NLDEV_ATTR_RES_KERN_NAME);
 
 		text_of(name, module, sizeof(module));
-		if (*module)
+		if (*module && !is_idle(entry))
 			agent_kernel_user_add(w->list, device, module);
 	}
 	return NL_OK;
@@ -156,6 +210,7 @@ int agent_kernel_users(struct agent *a, struct json_object *list)
 	for (unsigned i = 0; !rc && i < w.count; i++)
 		rc = dump(sock, RDMA_NLDEV_CMD_RES_QP_GET, &w.devices[i], on_qps, &w);
 	nl_socket_free(sock);
+	add_ipoib_of_all(a, list);
 	if (rc && !complained)
 		log_warn("the kernel does not tell who uses the RDMA devices: %s", nl_geterror(rc));
 	complained = rc;

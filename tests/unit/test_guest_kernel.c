@@ -2,6 +2,9 @@
 /* Users of the VF in the guest's kernel, as RDMA netlink lists QPs. */
 #include "tests/unit/tap.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "guest-agent/agent_kernel.c"
 
 /* The guest's first vGUID is on rdma0. */
@@ -24,11 +27,12 @@ static struct nl_msg *message(uint32_t index, const char *name)
 	return msg;
 }
 
-static void add_qp(struct nl_msg *msg, const char *module)
+static void add_qp(struct nl_msg *msg, const char *module, enum ibv_qp_state state)
 {
 	struct nlattr *entry = nla_nest_start(msg, RDMA_NLDEV_ATTR_RES_QP_ENTRY);
 
 	nla_put_u32(msg, RDMA_NLDEV_ATTR_RES_LQPN, 17);
+	nla_put_u8(msg, RDMA_NLDEV_ATTR_RES_STATE, (uint8_t)state);
 	if (module)
 		nla_put_string(msg, RDMA_NLDEV_ATTR_RES_KERN_NAME, module);
 	else
@@ -63,7 +67,8 @@ static void test_modules_by_name(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(modules); i++)
-		add_qp(msg, modules[i]);
+		add_qp(msg, modules[i], IBV_QPS_RTS);
+	add_qp(msg, "ib_srp", IBV_QPS_RESET);
 	nla_nest_end(msg, qps);
 	on_qps(msg, &w);
 	nlmsg_free(msg);
@@ -87,12 +92,74 @@ static void test_a_device_without_qps(void **state)
 	assert_int_equal(json_count(list), 0);
 }
 
+static void write_line(const char *dir, const char *interface, const char *name, const char *text)
+{
+	char *path AUTO_FREE = strf("%s/%s/%s", dir, interface, name);
+	FILE *f AUTO_FILE = fopen(path, "w");
+
+	assert_non_null(f);
+	fputs(text, f);
+}
+
+/* An interface as sysfs shows it. */
+static void set_interface(const char *dir, const char *name, const char *type, const char *flags)
+{
+	char *path AUTO_FREE = strf("%s/%s", dir, name);
+
+	mkdir(path, 0700);
+	write_line(dir, name, "type", type);
+	write_line(dir, name, "flags", flags);
+}
+
+static void remove_interface(const char *dir, const char *name)
+{
+	char *path AUTO_FREE = strf("%s/%s", dir, name), *type AUTO_FREE = strf("%s/type", path),
+		   *flags AUTO_FREE = strf("%s/flags", path);
+
+	unlink(type);
+	unlink(flags);
+	rmdir(path);
+}
+
+static unsigned found_in(const char *net)
+{
+	struct json_object *list AUTO_JSON = json_object_new_array();
+
+	add_ipoib(list, "rdma0", net);
+	if (json_count(list))
+		assert_string_equal(json_text(list),
+				    "[{\"device\":\"rdma0\",\"module\":\"ib_ipoib\","
+				    "\"what\":\"IPoIB (on rdma0)\"}]");
+	return (unsigned)json_count(list);
+}
+
+static void test_interfaces_that_are_up(void **state)
+{
+	char dir[] = "/tmp/ibvmig-net-XXXXXX";
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(found_in("/nowhere"), 0);
+	set_interface(dir, "eth0", "1\n", "0x1003\n");
+	set_interface(dir, "ib0", "32\n", "0x1002\n");
+	assert_int_equal(found_in(dir), 0);
+	set_interface(dir, "ib0.8001", "32\n", "0x1043\n");
+	assert_int_equal(found_in(dir), 1);
+	set_interface(dir, "ib0", "32\n", "0x1003\n");
+	assert_int_equal(found_in(dir), 1); /* named once */
+	remove_interface(dir, "eth0");
+	remove_interface(dir, "ib0");
+	remove_interface(dir, "ib0.8001");
+	rmdir(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_only_our_devices),
 		cmocka_unit_test(test_modules_by_name),
 		cmocka_unit_test(test_a_device_without_qps),
+		cmocka_unit_test(test_interfaces_that_are_up),
 	};
 
 	return RUN_TESTS(tests);

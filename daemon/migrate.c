@@ -412,7 +412,7 @@ static int run_step(struct migration *m)
 	/* What was under way when it failed must be over before it is undone. */
 	if ((m->back || m->state == M_CANCEL) && !m->step.started && m->inflight)
 		return STEP_WAIT;
-	if (m->saving || m->step.resting)
+	if (m->saving || m->step.resting || m->unprobed)
 		return STEP_WAIT;
 	if (m->back)
 		return row->undo ? row->undo(m) : STEP_DONE;
@@ -447,6 +447,11 @@ static void on_deadline(void *arg)
 	struct migration *m = arg;
 	char kept[HTTP_ERROR_MAX / 2];
 
+	/* What took long was libvirtd's absence, and it is not known what there is to fail. */
+	if (m->unprobed) {
+		arm_deadline(m);
+		return;
+	}
 	m->step.timed_out = true;
 	if (m->role == DST && m->state <= M_SWITCH && m->armed && !m->back && !m->committed) {
 		migrate_drive(m); /* asks the source for a verdict */
@@ -462,6 +467,10 @@ static void on_poll(void *arg)
 {
 	struct migration *m = arg;
 
+	if (m->unprobed) {
+		migrate_probe(m);
+		return;
+	}
 	m->step.resting = false;
 	migrate_drive(m);
 }

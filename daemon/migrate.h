@@ -148,7 +148,8 @@ struct migration {
 	uint64_t suspended_us, detach_started_us, committed_us;
 	struct json_object *data; /* owned; measurements, by name */
 	bool driving, again;
-	bool leased; /* daemon/lease.h has a lease of it */
+	bool unprobed; /* after a restart: no step runs until libvirt has told where the VM is */
+	bool leased;   /* daemon/lease.h has a lease of it */
 };
 
 /* Its VF leaves before QEMU begins. */
@@ -215,6 +216,8 @@ void migrate_agent_changed(struct vm *vm);
 void migrate_load_open(struct daemon *d);
 void migrate_recover_after(struct daemon *d, size_t vms);
 void migrate_recover(struct daemon *d);
+/* Asks libvirt (again) where the VM of an open migration is, and goes on from there. */
+void migrate_probe(struct migration *m);
 /* An operator says that a parked migration may go on. -ENOENT, -EINVAL if it is not parked. */
 int migrate_resolve(struct daemon *d, const char *id);
 

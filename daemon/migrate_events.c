@@ -14,7 +14,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define RECOVER_MAX 256
+#define RECOVER_MAX    256
+#define PROBE_AGAIN_MS 2000
 
 /* ---- source ---- */
 
@@ -244,9 +245,12 @@ void migrate_load_open(struct daemon *d)
 
 		m = migrate_new(d, src ? ROLE_SOURCE : ROLE_DESTINATION, json_opt_str(o, "id", ""),
 				json_opt_str(o, "vm", ""), json_opt_str(o, "name", ""));
-		if (m && migrate_reload(m, o))
+		if (!m)
+			continue;
+		m->unprobed = true;
+		if (migrate_reload(m, o))
 			m->ended = true; /* written by another version: left to the operator */
-		else if (m && !m->back)
+		else if (!m->back)
 			assume_started(m);
 	}
 }
@@ -255,9 +259,9 @@ static void probe_run(struct job *j)
 {
 	struct qmp_migration q;
 	const char *vm = json_opt_str(j->in, "vm", "");
-	bool here = true; /* unless libvirt says otherwise */
+	bool here = false;
 
-	virt_is_running(j->d->virt, vm, &here, j->error);
+	j->rc = virt_is_running(j->d->virt, vm, &here, j->error);
 	json_set_bool(j->out, "here", here);
 	if (here && !qmp_query_migrate(j->d->virt, vm, &q, j->error))
 		json_set_str(j->out, "status", q.status);
@@ -321,16 +325,32 @@ static void dst_recover(struct migration *m, bool here, const char *status)
 static void probe_done(struct job *j)
 {
 	struct migration *m = j->owner;
-	bool here = json_opt_bool(j->out, "here", true);
+	bool here = json_opt_bool(j->out, "here", false);
 	const char *status = json_opt_str(j->out, "status", "");
 
 	m->inflight--;
+	m->unprobed = j->rc;
+	if (j->rc) {
+		log_warn("VM %s: migration %s waits in %s: %s", m->vm_name, m->id,
+			 migrate_state_name(m->state), j->error);
+		migrate_poll(m, PROBE_AGAIN_MS);
+		return;
+	}
 	log_notice("VM %s: migration %s taken up again in %s", m->vm_name, m->id,
 		   migrate_state_name(m->state));
 	if (m->role == ROLE_SOURCE)
 		src_recover(m, here, status);
 	else
 		dst_recover(m, here, status);
+}
+
+void migrate_probe(struct migration *m)
+{
+	struct json_object *in = json_object_new_object();
+
+	json_set_str(in, "vm", m->vm_uuid);
+	if (!job_start(m->d, in, probe_run, probe_done, m, 0))
+		m->inflight++;
 }
 
 void migrate_recover_after(struct daemon *d, size_t vms)
@@ -346,11 +366,7 @@ void migrate_recover(struct daemon *d)
 	if (d->recovered || !d->to_inspect || --d->to_inspect)
 		return;
 	d->recovered = true;
-	for (struct migration *m = d->migrations; m; m = m->next) {
-		struct json_object *in = json_object_new_object();
-
-		json_set_str(in, "vm", m->vm_uuid);
-		if (!m->ended && !job_start(d, in, probe_run, probe_done, m, 0))
-			m->inflight++;
-	}
+	for (struct migration *m = d->migrations; m; m = m->next)
+		if (!m->ended)
+			migrate_probe(m);
 }

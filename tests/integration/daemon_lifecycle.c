@@ -130,6 +130,38 @@ static bool play_defined(const void *arg, const char *dir)
 	return gets_right(HOST_B, sim_never);
 }
 
+/* ---- libvirtd goes as open migrations are taken up again ---- */
+
+static bool source_is_taken_up(void *arg)
+{
+	const struct daemon *d = &sim_hosts[HOST_A].d;
+
+	(void)arg;
+	return d->recovered && d->migrations && d->migrations->inflight;
+}
+
+/* Whether the VM, which runs at the destination, is still here cannot be asked: nothing is undone
+ * on a guess, and no operator is needed. */
+static bool play_unknown(const void *arg, const char *dir)
+{
+	if (!start((struct sim_mover){.strategy = "late"}, dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(source_is_in, (void *)(uintptr_t)arg, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("the state is not reached");
+	sim_daemon_kill(HOST_A);
+	sim_run(NULL, NULL, sim_us() + 20 * SIM_S, sim_never);
+	sim_daemon_start(HOST_A);
+	if (!sim_run(source_is_taken_up, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("it is not taken up");
+	sim_libvirtd_kill(HOST_A, 90 * SIM_S);
+	sim_run(NULL, NULL, sim_us() + 80 * SIM_S, sim_never);
+	if (sim_hosts[HOST_A].d.migrations->back)
+		return sim_is_wrong("it is walked back: %s",
+				    sim_hosts[HOST_A].d.migrations->reason);
+	return gets_right(HOST_B, sim_never);
+}
+
 static const uint64_t delays_ms[] = {0, 1, 4, 20};
 static const enum migrate_state states[] = {M_SWITCH, M_ATTACH, M_RESUME};
 
@@ -147,6 +179,8 @@ static const struct sim_scene scenes[] = {
 	 &states[0]},
 	{"from ATTACH", play_defined, &states[1]},
 	{"from RESUME", play_defined, &states[2]},
+	{"libvirtd goes as the migration is taken up in SWITCH", play_unknown, &states[0]},
+	{"in ATTACH", play_unknown, &states[1]},
 };
 
 int main(int argc, char **argv)

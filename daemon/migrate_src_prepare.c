@@ -71,35 +71,66 @@ int src_read_query(struct migration *m, struct json_object *answer)
 	return 0;
 }
 
-/* Finds the hosts of peers that are not here, and asks each peer's agent through its host. */
-static int check_peer(struct job *j, struct json_object *o)
+/* The host of a peer that is not here. */
+static int find_peer(struct job *j, struct json_object *o)
 {
-	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL;
-	struct json_object *guids = json_object_new_array();
 	const char *guid = json_opt_str(o, "guid", "");
 	char why[HTTP_ERROR_MAX];
 	struct location l = {0};
-	unsigned ms = json_opt_bool(j->in, "save", false) ? MIGRATE_SAVE_QUERY_MS
-							  : MIGRATE_PEER_QUERY_MS;
 	uint64_t value = 0;
 
+	if (*json_opt_str(o, "url", ""))
+		return 0;
 	ib_guid_parse(guid, &value);
-	if (!*json_opt_str(o, "url", "")) {
-		if (locate_guid(j->d->settings, value, &l, why))
-			return job_fail(j, -ENOENT,
-					"the VM is connected to GUID %s, but %.300s; without its "
-					"agent the connection would break",
-					guid, why);
-		json_set_str(o, "url", l.url);
-		json_set_str(o, "host", l.host);
+	if (locate_guid(j->d->settings, value, &l, why))
+		return job_fail(j, -ENOENT,
+				"the VM is connected to GUID %s, but %.300s; without its "
+				"agent the connection would break",
+				guid, why);
+	json_set_str(o, "url", l.url);
+	json_set_str(o, "host", l.host);
+	return 0;
+}
+
+/* The GUIDs of the peers at url from the i-th peer on; NULL: they have been asked with one before
+ * it. */
+static struct json_object *guids_from(struct json_object *peers, size_t i, const char *url)
+{
+	struct json_object *guids = NULL;
+
+	for (size_t k = 0; k < json_object_array_length(peers); k++) {
+		struct json_object *o = json_object_array_get_idx(peers, k);
+
+		if (!str_eq(json_opt_str(o, "url", ""), url))
+			continue;
+		if (k < i)
+			return NULL;
+		if (!guids)
+			guids = json_object_new_array();
+		json_object_array_add(guids, json_object_get(json_opt(o, "guid")));
 	}
-	json_object_array_add(guids, json_object_new_string(guid));
+	return guids;
+}
+
+/* Asks the agents of all peers of one host, through it. */
+static int check_host(struct job *j, struct json_object *peers, size_t i)
+{
+	struct json_object *o = json_object_array_get_idx(peers, i);
+	const char *url = json_opt_str(o, "url", "");
+	struct json_object *guids = guids_from(peers, i, url);
+	struct json_object *body AUTO_JSON = NULL, *answer AUTO_JSON = NULL;
+	char why[HTTP_ERROR_MAX];
+	unsigned ms = json_opt_bool(j->in, "save", false) ? MIGRATE_SAVE_QUERY_MS
+							  : MIGRATE_PEER_QUERY_MS;
+
+	if (!guids)
+		return 0;
+	body = json_object_new_object();
 	json_set_str(body, "migration", str(j, "migration"));
 	json_set(body, "vguids", json_object_get(json_opt(j->in, "vguids")));
 	json_set(body, "guids", guids);
 	json_set_u64(body, "deadline_ms", ms);
-	if (http_call(json_opt_str(o, "url", ""), "POST", "/v1/peer/check", body, ms + CHECK_WAY_MS,
-		      &answer, why))
+	if (http_call(url, "POST", "/v1/peer/check", body, ms + CHECK_WAY_MS, &answer, why))
 		return job_fail(j, -EHOSTUNREACH, "host %.60s: %.400s",
 				json_opt_str(o, "host", "?"), why);
 	return 0;
@@ -126,7 +157,9 @@ void src_check_run(struct job *j)
 	if (json_opt_bool(j->in, "sm", false))
 		check_fabric(j);
 	for (size_t i = 0; !j->rc && i < json_object_array_length(peers); i++)
-		check_peer(j, json_object_array_get_idx(peers, i));
+		find_peer(j, json_object_array_get_idx(peers, i));
+	for (size_t i = 0; !j->rc && i < json_object_array_length(peers); i++)
+		check_host(j, peers, i);
 	json_set(j->out, "peers", json_object_get(peers));
 }
 

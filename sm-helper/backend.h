@@ -47,7 +47,8 @@ struct backend {
 	/* Entries of GUID tables: shared-port addresses. */
 	int (*guids)(void *self, const struct sm_slot *slots, unsigned count, unsigned deadline_ms,
 		     struct sm_guids_reply *ret_reply, char *error);
-	int (*sweep)(void *self, uint64_t *ret_before, char *error);
+	/* Asks for a heavy sweep; it is over as soon as the status says that none runs. */
+	int (*sweep)(void *self, char *error);
 	int (*fabric)(void *self, struct fabric *f, struct client_epoch *ret_epoch, char *error);
 	int (*intent)(void *self, const struct sm_target *targets, unsigned count, char *error);
 	int (*parked)(void *self, uint32_t first, uint32_t flags, struct sm_parked_reply *ret_reply,

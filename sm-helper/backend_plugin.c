@@ -298,17 +298,13 @@ static int plugin_watch(void *self, struct client_epoch *epoch, int stop_fd,
 	return 0;
 }
 
-static int plugin_sweep(void *self, uint64_t *ret_before, char error[static CLIENT_ERROR_MAX])
+static int plugin_sweep(void *self, char error[static CLIENT_ERROR_MAX])
 {
-	struct plugin_link *c = self;
 	struct sm_sweep_request req = {0};
-	struct sm_sweep_reply reply;
-	int rc = call(c, SM_OP_SWEEP, &req.head, sizeof req, &reply.h, sizeof reply, CALL_MS,
-		      error);
+	struct sm_sweep_reply reply = {0};
 
-	if (!rc)
-		*ret_before = reply.heavy_sweeps;
-	return rc;
+	return call(self, SM_OP_SWEEP, &req.head, sizeof req, &reply.h, sizeof reply, CALL_MS,
+		    error);
 }
 
 static int add_endport(struct fabric *f, const struct sm_endport *e)

@@ -22,7 +22,7 @@
 #define FRESH_MS     2000 /* a topology may be used for so long */
 #define FRESH_TIMES  20   /* or for so many times what it took to read it, if that is longer */
 #define POLL_US      20000
-#define TRAP_MS      2000 /* the SM is asked again: a trap may be lost; it bears ten in ten seconds */
+#define TRAP_MS      2000 /* an SM that does nothing is asked again: a trap may be lost */
 #define STILL_MS     1000 /* an SM without a word for so long is not in a sweep */
 #define ANSWERS      3    /* to us and to other SMs, between two looks */
 #define SWEEP_END_MS 10000
@@ -380,18 +380,19 @@ static bool may_change(const struct batch *b)
 	return false;
 }
 
-/* A sweep, and what it makes of the batch. Where all is of one mind already, nothing is asked. */
+/* A sweep, and what it makes of the batch. Where all is of one mind already, nothing is asked. Nor
+ * is an SM that works: a trap makes OpenSM begin its discovery again. */
 static int let_sweep(struct batch *b, unsigned deadline_ms)
 {
 	char why[PROBE_ERROR_MAX] = "", text[PROBE_ERROR_MAX];
-	uint64_t start = now_ms(), asked = 0, still;
+	uint64_t start = now_ms(), asked = 0, still = 0;
 	struct stillness s = {0};
 	int rc;
 
 	if (!b->want_sweep && all_settled(b, why) && !may_change(b))
 		return 0;
 	do {
-		if (!asked || now_ms() - asked >= TRAP_MS) {
+		if (!asked || (now_ms() - asked >= TRAP_MS && still >= STILL_MS)) {
 			if ((rc = probe_ask_sweep(b->u->probe, text)))
 				return fail_probe(b->error, rc, text);
 			asked = now_ms();
@@ -498,7 +499,7 @@ static int umad_guids(void *self, const struct sm_slot *slots, unsigned count, u
 
 /* Returns when the sweep is over, as far as one can tell from outside: the SM has sent more SMPs
  * than there are nodes, and then none for a while. */
-static int umad_sweep(void *self, uint64_t *ret_before, char *error)
+static int umad_sweep(void *self, char *error)
 {
 	uint64_t give_up = now_ms() + SWEEP_END_MS;
 	char text[PROBE_ERROR_MAX];
@@ -518,7 +519,7 @@ static int umad_sweep(void *self, uint64_t *ret_before, char *error)
 	} while ((still_ms(u, &s) < STILL_MS || s.activity - first.activity < nodes) &&
 		 now_ms() < give_up);
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&u->lock);
-	*ret_before = u->sweeps++;
+	u->sweeps++;
 	u->fresh_until_ms = 0;
 	return 0;
 }

@@ -113,11 +113,11 @@ int client_guids(struct client *c, const struct sm_slot *slots, unsigned count,
 	return c->backend->guids(c->self, slots, count, deadline_ms, ret_reply, error);
 }
 
-int client_sweep(struct client *c, uint64_t *ret_before, char error[static CLIENT_ERROR_MAX])
+int client_sweep(struct client *c, char error[static CLIENT_ERROR_MAX])
 {
 	if (!c->backend->sweep)
 		return refuse(c, "ask for a sweep", error);
-	return c->backend->sweep(c->self, ret_before, error);
+	return c->backend->sweep(c->self, error);
 }
 
 int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_epoch,

@@ -41,8 +41,9 @@ int client_assign(struct client *c, const struct sm_target *targets, unsigned co
 int client_guids(struct client *c, const struct sm_slot *slots, unsigned count,
 		 unsigned deadline_ms, struct sm_guids_reply *ret_reply,
 		 char error[static CLIENT_ERROR_MAX]);
-/* Asks for a heavy sweep; *ret_before: how many had begun until then. */
-int client_sweep(struct client *c, uint64_t *ret_before, char error[static CLIENT_ERROR_MAX]);
+/* Asks for a heavy sweep. All has been looked at since then when client_status() says that none
+ * runs. */
+int client_sweep(struct client *c, char error[static CLIENT_ERROR_MAX]);
 /* Replaces *f (zeroed or filled) by what OpenSM knows now, LFTs left out. */
 int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_epoch,
 		  char error[static CLIENT_ERROR_MAX]);

@@ -134,13 +134,12 @@ bool ops_again(const struct ops *o, int rc, struct op_error *e)
 int ops_sweep(struct ops *o, struct op_error *e)
 {
 	unsigned wait_ms = ops_left_ms(o);
-	uint64_t before, give_up = now_us() + wait_ms * 1000ull;
+	uint64_t give_up = now_us() + wait_ms * 1000ull;
 	struct sm_status_reply s;
 	char text[CLIENT_ERROR_MAX];
-	int rc = client_sweep(o->client, &before, text);
+	int rc = client_sweep(o->client, text);
 
-	while (!rc && !(rc = client_status(o->client, &s, text)) &&
-	       (s.heavy_sweeps <= before || s.sweeping)) {
+	while (!rc && !(rc = client_status(o->client, &s, text)) && s.sweeping) {
 		if (now_us() >= give_up)
 			return ops_fail(e, -EBUSY, 503, "sm-busy",
 					"OpenSM has not finished a heavy sweep within %u ms",
@@ -389,13 +388,13 @@ static int restate(struct ops *o, struct op_error *e)
 /* OpenSM may not have noticed a standby that has come; it looks when it sweeps. */
 static void notice_standby(struct ops *o)
 {
-	uint64_t standby = peer_standby(o->peer), ignored;
+	uint64_t standby = peer_standby(o->peer);
 	char text[CLIENT_ERROR_MAX];
 
 	if (!standby || o->others || standby == o->standby)
 		return;
 	o->standby = standby;
-	client_sweep(o->client, &ignored, text);
+	client_sweep(o->client, text);
 }
 
 /* While the peer cannot be told: whether an SM is in the fabric that would take over. What OpenSM

@@ -124,8 +124,8 @@ static void sweep_begins(struct plugin *p)
 	if (p->batch_waits)
 		pthread_cond_wait(&p->batch_ended, &p->gate);
 	p->sweeping = true;
-	pthread_mutex_unlock(&p->gate);
 	atomic_fetch_add(&p->count.heavy_sweeps, 1);
+	pthread_mutex_unlock(&p->gate);
 	keep_remember(p);
 	engines_wrap(p);
 }
@@ -395,6 +395,8 @@ static void sweep_over(struct plugin *p, bool ready)
 {
 	pthread_mutex_lock(&p->gate);
 	p->sweeping = false;
+	/* what was asked for after the discovery OpenSM still knows, and sweeps again */
+	p->sweep_asked = p->sweep_asked && ready && p->osm->subn.force_heavy_sweep;
 	p->ready = p->ready || ready;
 	plugin_changed(p);
 	pthread_cond_broadcast(&p->sweep_ended);

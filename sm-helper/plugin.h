@@ -58,6 +58,7 @@ struct plugin {
 	pthread_mutex_t gate;
 	pthread_cond_t sweep_ended, batch_ended;
 	bool sweeping, ready, batch_waits; /* guarded by gate */
+	bool sweep_asked;                  /* by us, and not over; likewise */
 
 	struct {
 		pthread_mutex_t lock; /* guards the rest; taken last */
@@ -107,6 +108,9 @@ void plugin_store(struct plugin *p, bool idle);
 
 /* -EHOSTDOWN or -EAGAIN with reason where nothing may be changed. The gate is held. */
 int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h);
+
+/* OpenSM is to make a heavy sweep. The gate is held. */
+void plugin_request_sweep(struct plugin *p);
 
 /* Sets reason and returns error. */
 int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)

@@ -228,18 +228,11 @@ static int check_answers(const struct batch *b, struct sm_reply_head *h)
 	return rc;
 }
 
-static void request_sweep(osm_opensm_t *osm)
-{
-	osm->subn.force_heavy_sweep = TRUE;
-	osm_sm_signal(&osm->sm, OSM_SIGNAL_SWEEP);
-}
-
 /* Everything that was sent is sent again with what stood there before. -EREMOTEIO: all is as it
  * was; -EIO: not. */
 static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
 {
 	struct sm_reply_head second = {0};
-	osm_opensm_t *osm = b->p->osm;
 	int rc;
 
 	lock_tables(b);
@@ -258,7 +251,7 @@ static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
 	if (!rc)
 		return -EREMOTEIO;
 	parked_keep(b->p, &b->lfts, b->place, b->count, b->req->flags & SM_ASSIGN_BACK, h->reason);
-	request_sweep(osm);
+	plugin_request_sweep(b->p);
 	return -EIO;
 }
 
@@ -435,7 +428,6 @@ void plugin_store(struct plugin *p, bool idle)
 
 static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 {
-	osm_opensm_t *osm = b->p->osm;
 	bool done, swap = !(b->req->flags & SM_ASSIGN_NO_SWAP);
 	int rc = apply(b, r, &done);
 
@@ -465,8 +457,8 @@ static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 	}
 	plugin_changed(b->p);
 	if (!rc && (b->req->flags & SM_ASSIGN_FORCED_SWEEP)) {
-		osm_log(&osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");
-		request_sweep(osm);
+		osm_log(&b->p->osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");
+		plugin_request_sweep(b->p);
 	}
 	return rc;
 }
@@ -480,11 +472,21 @@ int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h)
 	return 0;
 }
 
+void plugin_request_sweep(struct plugin *p)
+{
+	p->sweep_asked = true;
+	p->osm->subn.force_heavy_sweep = TRUE;
+	osm_sm_signal(&p->osm->sm, OSM_SIGNAL_SWEEP);
+}
+
 int plugin_sweep(struct plugin *p, struct sm_sweep_reply *r)
 {
-	r->heavy_sweeps = atomic_load(&p->count.heavy_sweeps);
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->gate);
+
+	if (p->osm->subn.sm_state != IB_SMINFO_STATE_MASTER)
+		return plugin_refuse(&r->h, -EHOSTDOWN, "this OpenSM is not the master");
 	osm_log(&p->osm->log, OSM_LOG_INFO, "ibvmig: a heavy sweep is asked for\n");
-	request_sweep(p->osm);
+	plugin_request_sweep(p);
 	return sizeof *r;
 }
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 11
+#define SM_PROTO_VERSION 12
 
 #define SM_ASSIGN_MAX      128 /* ports in one batch: 64 moves */
 #define SM_ENDPORTS_MAX    256
@@ -73,7 +73,7 @@ struct sm_status_reply {
 	uint16_t sm_lid;
 	uint8_t sm_state; /* IBA SMInfo: 0 not active, 1 discovering, 2 standby, 3 master */
 	uint8_t ready;    /* a sweep has completed, so the topology is whole */
-	uint8_t sweeping; /* a heavy sweep runs now */
+	uint8_t sweeping; /* a heavy sweep runs now, or SM_OP_SWEEP's has not been made yet */
 	uint8_t others;   /* other SMs in the fabric that are master or would take over */
 	uint16_t parked;  /* as the total of SM_OP_PARKED, or UINT16_MAX */
 	char plugin_version[16], opensm_version[32], engine[16];
@@ -181,15 +181,16 @@ struct sm_assign_request {
 	struct sm_target target[SM_ASSIGN_MAX]; /* only count of them are sent */
 };
 
-/* SM_OP_SWEEP: asks OpenSM for a heavy sweep and does not wait for it. It is over when heavy_sweeps
- * is larger than here and sweeping is 0. */
+/* SM_OP_SWEEP: asks OpenSM for a heavy sweep and does not wait for it. All has been discovered
+ * since when the status says that sweeping is 0; heavy_sweeps may be the same as before, for
+ * OpenSM, asked while it discovers, begins again within the sweep that runs. -EHOSTDOWN: it is not
+ * master. */
 struct sm_sweep_request {
 	struct sm_head head;
 };
 
 struct sm_sweep_reply {
 	struct sm_reply_head h;
-	uint64_t heavy_sweeps; /* begun before */
 };
 
 /* SM_OP_INTENT, to a standby: the master is about to carry out this batch, so if it does not live

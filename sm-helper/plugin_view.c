@@ -34,7 +34,8 @@ int plugin_status(struct plugin *p, struct sm_status_reply *r)
 
 	pthread_mutex_lock(&p->gate);
 	r->ready = p->ready;
-	r->sweeping = p->sweeping;
+	r->sweeping = p->sweeping || p->sweep_asked;
+	r->heavy_sweeps = atomic_load(&p->count.heavy_sweeps);
 	pthread_mutex_unlock(&p->gate);
 	cl_plock_acquire(&osm->lock);
 	others = master_others(p);
@@ -49,7 +50,6 @@ int plugin_status(struct plugin *p, struct sm_status_reply *r)
 	cl_plock_release(&osm->lock);
 	r->instance = p->instance;
 	r->generation = atomic_load(&p->count.generation);
-	r->heavy_sweeps = atomic_load(&p->count.heavy_sweeps);
 	r->lft_smps = atomic_load(&p->count.lft_smps);
 	r->port_info_smps = atomic_load(&p->count.port_info_smps);
 	r->lft_changes = atomic_load(&p->count.lft_changes);

@@ -23,7 +23,8 @@ struct vf_place {
 
 static struct world {
 	struct vf_place at[2 * VFS + 1]; /* and our own port */
-	uint64_t generation, sweeps;
+	uint64_t generation;
+	unsigned sweeps, sweeping; /* asked for; how often the status still says that one runs */
 	unsigned assigns, targets; /* calls, and how many places the last one named */
 	unsigned reads;            /* of the topology */
 	bool swept;                /* a sweep ends just before the next batch begins */
@@ -73,18 +74,19 @@ int client_status(struct client *c, struct sm_status_reply *s, char error[static
 	(void)error;
 	*s = (struct sm_status_reply){.instance = 1,
 				      .generation = w.generation,
-				      .heavy_sweeps = w.sweeps,
+				      .sweeping = w.sweeping && w.sweeping--,
 				      .sm_state = 3,
 				      .others = w.others,
 				      .ready = 1};
 	return 0;
 }
 
-int client_sweep(struct client *c, uint64_t *ret_before, char error[static CLIENT_ERROR_MAX])
+int client_sweep(struct client *c, char error[static CLIENT_ERROR_MAX])
 {
 	(void)c;
 	(void)error;
-	*ret_before = w.sweeps++;
+	w.sweeps++;
+	w.sweeping = 3;
 	return 0;
 }
 
@@ -745,6 +747,7 @@ static void test_unseen(void **state)
 	assert_int_equal(move_all(m, 2), -ENOENT);
 	assert_string_equal(e.code, "unknown-vf");
 	assert_int_equal(w.sweeps, 1);
+	assert_int_equal(w.sweeping, 0); /* it has been waited for */
 	w.fail[0] = -ENOENT;
 	assert_int_equal(move_all(m, 2), 0);
 	assert_int_equal(w.sweeps, 2);

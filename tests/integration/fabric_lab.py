@@ -454,18 +454,28 @@ class Lab:
         return self.status()["counters"]
 
     def sweep(self):
-        """One heavy sweep, asked for by SIGHUP, to its end. OpenSM forgets a SIGHUP that comes while a
-        sweep starts, so it is sent again after a second."""
-        before = self.counters()["heavy_sweeps"]
-        for tries_left in reversed(range(10)):
-            self.osm.send_signal(signal.SIGHUP)
-            try:
-                wait_for("a heavy sweep", lambda: self.counters()["heavy_sweeps"] > before, 1)
-                break
-            except TimeoutError:
-                if not tries_left:
-                    raise
-        wait_for("the sweep's end", lambda: not self.status()["sm"]["sweeping"])
+        """One heavy sweep that begins from now on, to its end. It is asked for by SIGHUP where none runs, and
+        again after a second without one: OpenSM forgets a SIGHUP that comes while a sweep starts, and begins
+        anew with one that comes while it discovers, without counting that as another sweep."""
+        before, again = self.counters()["heavy_sweeps"], 0
+
+        def swept():
+            nonlocal again
+            s, now = self.status(), time.monotonic()
+            if s["sm"]["sweeping"]:
+                again = now + 1
+            elif s["counters"]["heavy_sweeps"] > before:
+                return True
+            elif now >= again and not s["sm"].get("age_ms"):
+                self.osm.send_signal(signal.SIGHUP)
+                again = now + 1
+            return False
+        wait_for("a heavy sweep", swept, 5 * WAIT_S)
+
+    def change(self, command):
+        """A change of links on ibsim's console, to the end of a heavy sweep that knows of it."""
+        self.console(command)
+        self.sweep()
 
     def known_lids(self):
         """LIDs by GUID, of OpenSM's file; it is not there for a moment while it is replaced."""

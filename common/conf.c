@@ -97,7 +97,8 @@ int conf_load(const char *path, const char *const *known, struct conf **ret_conf
 
 	*ret_error = NULL;
 	if (rc)
-		*ret_error = strf("%s: %s", path, strerror(-rc));
+		*ret_error = strf("%s: %s%s", path, strerror(-rc),
+				  rc == -ENOENT ? "; -c FILE names another one" : "");
 	for (char *line, *rest = c ? c->text : NULL; !rc && (line = strsep(&rest, "\n"));)
 		rc = add_line(c, line, path, ++number, known, ret_error);
 	if (rc) {
@@ -124,11 +125,19 @@ const char *conf_nth(const struct conf *c, const char *key, size_t n)
 	return NULL;
 }
 
-bool conf_get_bool(const struct conf *c, const char *key, bool fallback)
+int conf_read_bool(const struct conf *c, const char *key, bool *value, char **ret_error)
 {
+	static const char *const words[][2] = {
+		{"no", "yes"}, {"false", "true"}, {"off", "on"}, {"0", "1"}};
 	const char *v = conf_get(c, key, NULL);
 
+	for (size_t i = 0; v && i < ARRAY_SIZE(words); i++)
+		if (!strcmp(v, words[i][0]) || !strcmp(v, words[i][1])) {
+			*value = !strcmp(v, words[i][1]);
+			return 0;
+		}
 	if (!v)
-		return fallback;
-	return !strcmp(v, "yes") || !strcmp(v, "true") || !strcmp(v, "1") || !strcmp(v, "on");
+		return 0;
+	*ret_error = strf("%s = %s: must be yes or no", key, v);
+	return -EINVAL;
 }

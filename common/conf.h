@@ -20,7 +20,8 @@ void conf_free(struct conf *c);
 const char *conf_get(const struct conf *c, const char *key, const char *fallback);
 /* The n-th value of a repeated key, or NULL. Borrowed from c. */
 const char *conf_nth(const struct conf *c, const char *key, size_t n);
-/* yes, true, 1, on; anything else is false. */
-bool conf_get_bool(const struct conf *c, const char *key, bool fallback);
+/* *value: what the key says (yes, true, on, 1; no, false, off, 0); as it was without the key. 0, or
+ * -EINVAL with a line in *ret_error (owned by the caller) for another word. */
+int conf_read_bool(const struct conf *c, const char *key, bool *value, char **ret_error);
 
 #endif

@@ -56,7 +56,9 @@ static int pem_read(struct pem *p, int *ret_fd, char path[static TLS_PATH_MAX], 
 	if (!rc && (fd < 0 || write(fd, p->text, p->bytes) != (ssize_t)p->bytes))
 		rc = -errno;
 	if (rc) {
-		*ret_error = strf("%s: %s", p->file, strerror(-rc));
+		*ret_error = strf("%s: %s (tls-cert, tls-key and tls-ca name such files, which "
+				  "ibvmig-certs makes)",
+				  p->file, strerror(-rc));
 		return rc;
 	}
 	snprintf(path, TLS_PATH_MAX, "/proc/self/fd/%d", fd);

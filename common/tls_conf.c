@@ -25,10 +25,12 @@ static int read_files(const struct conf *c, struct tls_conf *t, char **ret_error
 
 int tls_conf_read(const struct conf *c, struct tls_conf *ret_conf, char **ret_error)
 {
-	struct tls_conf t = {.insecure = conf_get_bool(c, "insecure", false)};
-	int rc = read_files(c, &t, ret_error);
+	struct tls_conf t = {0};
+	int rc = conf_read_bool(c, "insecure", &t.insecure, ret_error);
 	const char *line;
 
+	if (!rc)
+		rc = read_files(c, &t, ret_error);
 	for (size_t i = 0; !rc && (line = conf_nth(c, "role", i)); i++) {
 		rc = role_table_add(&t.roles, line);
 		if (rc == -EINVAL)

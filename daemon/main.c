@@ -76,5 +76,9 @@ int main(int argc, char **argv)
 			return opt == 'h' ? 0 : 2;
 		}
 	}
+	if (optind < argc) {
+		fprintf(stderr, "ibvmigd: %s is no option\n%s", argv[optind], usage);
+		return 2;
+	}
 	return run(config);
 }

@@ -325,7 +325,9 @@ int rest_start(struct daemon *d, char **ret_error)
 	make_parent_dir(s->socket);
 	fd = http_listen_unix(s->socket, 0660);
 	if (fd < 0) {
-		*ret_error = strf("cannot listen on %s: %s", s->socket, strerror(-fd));
+		*ret_error = strf("socket = %s: cannot listen: %s; it must be a path in a folder "
+				  "where sockets can be made",
+				  s->socket, strerror(-fd));
 		return fd;
 	}
 	give_socket(s);
@@ -334,7 +336,8 @@ int rest_start(struct daemon *d, char **ret_error)
 		return rc;
 	fd = http_listen_tcp(s->listen);
 	if (fd < 0) {
-		*ret_error = strf("cannot listen on %s (it must be ADDR:PORT of this host): %s",
+		*ret_error = strf("listen = %s: cannot listen: %s; it must be ADDR:PORT of this "
+				  "host, with a port that nobody has",
 				  s->listen, strerror(-fd));
 		return fd;
 	}

@@ -203,13 +203,15 @@ static int fill(struct settings *s, char **ret_error)
 	s->sm_url = conf_get(c, "sm-url", NULL);
 	s->libvirt_uri = conf_get(c, "libvirt-uri", "qemu:///system");
 	s->migrate_uri = conf_get(c, "migrate-uri", "qemu+tls://%s/system");
-	s->require_agent = conf_get_bool(c, "require-agent", true);
+	s->require_agent = true;
 	if (!strstr(s->migrate_uri, "%s")) {
 		*ret_error = strf("migrate-uri = %s: must hold %%s in the place of the host's name",
 				  s->migrate_uri);
 		return -EINVAL;
 	}
-	rc = read_provider(s, ret_error);
+	rc = conf_read_bool(c, "require-agent", &s->require_agent, ret_error);
+	if (!rc)
+		rc = read_provider(s, ret_error);
 	if (!rc)
 		rc = read_bytes(s, "hold-bytes", 8 * MIB, 4 * MIB, 1024 * MIB, &s->hold_bytes,
 				ret_error);

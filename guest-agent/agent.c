@@ -66,8 +66,13 @@ static int run(const char *port, const char *socket_path)
 	a.socket_path = socket_path;
 	if (parse_faults(getenv("IBVMIG_FAULT"), &a.fault))
 		return 2;
-	if ((rc = loop_new(&a.loop)) || (rc = agent_shim_listen(&a, socket_path)) ||
-	    (rc = agent_host_open(&a, port))) {
+	if (!(rc = loop_new(&a.loop)) && (rc = agent_shim_listen(&a, socket_path))) {
+		log_error("--socket %s: cannot listen: %s; it must be a path in a folder where "
+			  "sockets can be made",
+			  socket_path, strerror(-rc));
+		return 1;
+	}
+	if (rc || (rc = agent_host_open(&a, port))) {
 		log_error("cannot start: %s", strerror(-rc));
 		return 1;
 	}

@@ -39,9 +39,12 @@ static int open_socket(const struct listeners *l, const char *key, const char *w
 		log_error("%s = %s: there is no TLS on this one: give it a path, or an address of "
 			  "this machine, or set insecure = yes",
 			  key, where);
+	else if (fd < 0 && error)
+		log_error("%s", error);
 	else if (fd < 0)
-		log_error("%s = %s: %s; a value is a path, or ADDR:PORT", key, where,
-			  error ? error : strerror(-fd));
+		log_error(
+			"%s = %s: cannot listen: %s; a value is a path, or ADDR:PORT of this host",
+			key, where, strerror(-fd));
 	return fd;
 }
 

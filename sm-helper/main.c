@@ -130,6 +130,16 @@ static int number(const struct conf *conf, const char *key, uint64_t fallback, u
 	return 0;
 }
 
+static int flag(const struct conf *conf, const char *key, bool *value)
+{
+	char *error AUTO_FREE = NULL;
+	int rc = conf_read_bool(conf, key, value, &error);
+
+	if (rc)
+		log_error("%s", error ? error : strerror(-rc));
+	return rc;
+}
+
 static const struct backend *choose_backend(const struct conf *conf)
 {
 	const char *name = conf_get(conf, "backend", BACKEND_DEFAULT);
@@ -146,6 +156,7 @@ static int read_ufm(const struct conf *conf, struct ufm_conf *ret_ufm)
 {
 	const char *text = conf_get(conf, "ufm-timeout-ms", NULL);
 	uint64_t timeout_ms = UFM_TIMEOUT_MS;
+	int rc;
 
 	if (text && parse_u64(text, 1, UFM_TIMEOUT_MAX_MS, &timeout_ms)) {
 		log_error("ufm-timeout-ms is \"%s\"; allowed is 1 to %d", text, UFM_TIMEOUT_MAX_MS);
@@ -157,11 +168,10 @@ static int read_ufm(const struct conf *conf, struct ufm_conf *ret_ufm)
 		.password_file = conf_get(conf, "ufm-password-file", NULL),
 		.token_file = conf_get(conf, "ufm-token-file", NULL),
 		.ca_file = conf_get(conf, "ufm-ca-file", NULL),
-		.insecure = conf_get_bool(conf, "ufm-insecure", false),
 		.timeout_ms = (unsigned)timeout_ms,
-		.pkeys = conf_get_bool(conf, "ufm-pkeys", false),
 	};
-	return 0;
+	rc = flag(conf, "ufm-insecure", &ret_ufm->insecure);
+	return rc ? rc : flag(conf, "ufm-pkeys", &ret_ufm->pkeys);
 }
 
 static int open_peer(struct daemon *d, const struct conf *conf)
@@ -182,17 +192,18 @@ static int open_backend(struct daemon *d, const struct conf *conf)
 {
 	const struct backend *backend = choose_backend(conf);
 	struct backend_conf *bc = &d->backend_conf;
+	bool caching = true;
 	int rc = backend ? read_ufm(conf, &bc->ufm) : -EINVAL;
 
 	if (rc)
 		return rc;
 	bc->plugin_socket = conf_get(conf, "plugin-socket", DEFAULT_PLUGIN);
 	bc->probe = d->ops.probe;
-	bc->umad_writes = conf_get_bool(conf, "umad-writes", false);
-	if ((rc = client_new(backend, bc, &d->ops.client)) || (rc = open_peer(d, conf)))
+	if ((rc = flag(conf, "umad-writes", &bc->umad_writes)) ||
+	    (rc = flag(conf, "caching", &caching)) ||
+	    (rc = client_new(backend, bc, &d->ops.client)) || (rc = open_peer(d, conf)))
 		return rc;
-	return path_service_new(backend, bc, d->ops.probe, conf_get_bool(conf, "caching", true),
-				&d->ops.paths);
+	return path_service_new(backend, bc, d->ops.probe, caching, &d->ops.paths);
 }
 
 /* addresses and lid-range, as far as the backend can do them. */

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* ibvmigd.conf: what the installed file says of the defaults, and what an operator reads of a value
+ * that is wrong. */
+#include "tests/unit/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/conf.h"
+#include "common/util.h"
+#include "daemon/settings.h"
+
+#define EXAMPLE  "hooks/ibvmigd.conf"
+#define PROVIDER "provider-exec = /bin/true\n"
+
+static int load(const char *text, struct settings **ret, char **ret_error)
+{
+	char path[] = "/tmp/test-settings.XXXXXX";
+	int fd = mkstemp(path), rc;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	rc = settings_load(path, ret, ret_error);
+	unlink(path);
+	return rc;
+}
+
+/* The example from a line on, with its keys no longer comments: "#key = value". */
+static char *uncommented(const char *from)
+{
+	char *text AUTO_FREE = NULL, *out = calloc(1, CONF_FILE_MAX), *rest, *line;
+	size_t used = 0;
+
+	assert_int_equal(read_file(EXAMPLE, CONF_FILE_MAX, &text, NULL), 0);
+	rest = strstr(text, from);
+	if (!rest)
+		fail_msg("%s has no line %s", EXAMPLE, from);
+	while ((line = strsep(&rest, "\n")))
+		if (*line == '#' && line[1] != ' ' && !strstr(line, "-group = "))
+			used += (size_t)sprintf(out + used, "%s\n", line + 1);
+	return out;
+}
+
+static void test_example_has_the_defaults(void **state)
+{
+	char *text AUTO_FREE = uncommented("# What follows are the defaults"), *all AUTO_FREE;
+	struct settings *said = NULL, *unsaid = NULL;
+	char *error = NULL;
+
+	(void)state;
+	all = strf("%s%s", PROVIDER, text);
+	if (load(all, &said, &error))
+		fail_msg("%s", error);
+	assert_int_equal(load(PROVIDER, &unsaid, &error), 0);
+	assert_string_equal(said->socket, unsaid->socket);
+	assert_string_equal(said->state_dir, unsaid->state_dir);
+	assert_string_equal(said->lease_dir, unsaid->lease_dir);
+	assert_string_equal(said->libvirt_uri, unsaid->libvirt_uri);
+	assert_string_equal(said->migrate_uri, unsaid->migrate_uri);
+	assert_true(said->hold_bytes == unsaid->hold_bytes);
+	assert_true(said->ballast_bytes == unsaid->ballast_bytes);
+	assert_null(said->pre_attach);
+	assert_int_equal(said->saved_peers_s, unsaid->saved_peers_s);
+	assert_int_equal(said->requests_per_s, unsaid->requests_per_s);
+	assert_int_equal(said->keep_migrations, unsaid->keep_migrations);
+	settings_free(said);
+	settings_free(unsaid);
+}
+
+/* line: wrong; says: what the message must have beside the line itself, namely the way out. */
+static const struct {
+	const char *line, *says;
+} wrong[] = {
+	{"insecure = maybe", "must be yes or no"},
+	{"require-agent = ture", "must be yes or no"},
+	{"hold-bytes = 24M", "from 4194304 to"},
+	{"pre-attach = yes", "failover_pair_id or x-late-detach"},
+	{"saved-peers-s = forever", "must be"},
+	{"requests-per-s = -1", "must be"},
+	{"migrate-uri = qemu+tls://hostb/system", "must hold %s"},
+	{"listen = 192.0.2.1:7611", "ibvmig-certs"},
+	{"sm-url = 192.0.2.9", "must be https://HOST:PORT"},
+	{"peer = node2", "must be NAME https://HOST:PORT"},
+	{"role = boss node1", "ROLE is read-only, nova, peer"},
+	{"admin-group = ibvmig-no-such", "no such group"},
+};
+
+static void test_messages_name_value_and_way_out(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+		char *text AUTO_FREE = strf("%s%s\n", PROVIDER, wrong[i].line);
+		char *error AUTO_FREE = NULL;
+		struct settings *s = NULL;
+
+		assert_int_equal(load(text, &s, &error), -EINVAL);
+		if (!error || !strstr(error, wrong[i].line) || !strstr(error, wrong[i].says))
+			fail_msg("%s: %s", wrong[i].line, error ? error : "no message");
+	}
+}
+
+static void test_words_for_yes_and_no(void **state)
+{
+	static const char *const words[][2] = {
+		{"yes", "no"}, {"true", "false"}, {"on", "off"}, {"1", "0"}};
+
+	(void)state;
+	for (size_t i = 0; i < 2 * ARRAY_SIZE(words); i++) {
+		char *text AUTO_FREE = strf("%srequire-agent = %s\n", PROVIDER,
+					    words[i / 2][i % 2]);
+		char *error AUTO_FREE = NULL;
+		struct settings *s = NULL;
+
+		assert_int_equal(load(text, &s, &error), 0);
+		assert_int_equal(s->require_agent, i % 2 == 0);
+		settings_free(s);
+	}
+}
+
+static void test_no_file(void **state)
+{
+	char *error AUTO_FREE = NULL;
+	struct settings *s = NULL;
+
+	(void)state;
+	assert_int_equal(settings_load("/no/such.conf", &s, &error), -ENOENT);
+	assert_string_equal(error, "/no/such.conf: No such file or directory; -c FILE names "
+				   "another one");
+}
+
+int main(void)
+{
+	const struct CMUnitTest daemon_settings[] = {
+		cmocka_unit_test(test_example_has_the_defaults),
+		cmocka_unit_test(test_messages_name_value_and_way_out),
+		cmocka_unit_test(test_words_for_yes_and_no),
+		cmocka_unit_test(test_no_file),
+	};
+
+	return RUN_TESTS(daemon_settings);
+}

@@ -38,12 +38,13 @@ static void sync_run(void *arg)
 static void sync_done(void *arg)
 {
 	struct durable *p = arg;
-	int rc = p->rc;
+	const uint64_t covered = p->covered; /* fn() may start the next sync */
+	const int rc = p->rc;
 
 	p->running = false;
 	if (!rc)
-		p->durable = p->covered;
-	while (p->first && p->first->write <= p->covered) {
+		p->durable = covered;
+	while (p->first && p->first->write <= covered) {
 		struct waiter *w = p->first;
 
 		if (!(p->first = w->next))

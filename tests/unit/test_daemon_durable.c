@@ -144,6 +144,36 @@ static void test_the_loop_writes_and_reads_while_the_disk_is_slow(void **state)
 	assert_int_equal(disk.syncs, syncs + 2);
 }
 
+/* Who hears that its write is durable writes again, and the disk is at that before it returns. */
+static void write_more(void *arg, int rc)
+{
+	struct heard *more = arg;
+
+	(void)rc;
+	disk_hold(true, 0);
+	write_event("more");
+	durable_then(d.durable, hear, more);
+	disk_waits();
+}
+
+static void test_what_is_written_by_a_waiter_is_not_durable_yet(void **state)
+{
+	struct heard more = {0}, last = {0};
+
+	(void)state;
+	disk_hold(true, 0);
+	write_event("first");
+	durable_then(d.durable, write_more, &more);
+	durable_then(d.durable, hear, &last);
+	assert_true(disk_waits());
+	disk_hold(false, 0);
+	run_until(&last.calls, 1);
+	assert_int_equal(more.calls, 0);
+	disk_hold(false, 0);
+	run_until(&more.calls, 1);
+	assert_int_equal(more.rc, 0);
+}
+
 static unsigned jobs_run, jobs_done;
 
 static void job_runs(struct job *j)
@@ -268,6 +298,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nothing_written_is_durable_at_once),
 		cmocka_unit_test(test_the_loop_writes_and_reads_while_the_disk_is_slow),
+		cmocka_unit_test(test_what_is_written_by_a_waiter_is_not_durable_yet),
 		cmocka_unit_test(test_a_job_begins_when_what_was_written_is_durable),
 		cmocka_unit_test(test_a_failed_sync_is_told_and_the_next_one_writes_anew),
 		cmocka_unit_test(test_the_wal_does_not_grow_without_end),

@@ -1,8 +1,8 @@
 # ibvmig. `make help` lists the targets; each folder's build.mk says what is built there.
-# SAN=1 builds with ASan and UBSan into build-san/, V=1 shows the commands.
+# SAN=1 builds with ASan and UBSan into build-san/, SAN=thread with TSan into build-tsan/; V=1 shows the commands.
 
 CC       ?= cc
-BUILD    ?= $(if $(SAN),build-san,build)
+BUILD    ?= $(if $(SAN),$(if $(filter thread,$(SAN)),build-tsan,build-san),build)
 PREFIX   ?= /usr/local
 SYSCONF  ?= /etc
 DESTDIR  ?=
@@ -15,7 +15,7 @@ CFLAGS   ?= -O2 -g
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
             $(if $(or $(CI),$(WERROR)),-Werror)
 comma    := ,
-SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer)
+SANFLAGS := $(if $(SAN),-fsanitize=$(if $(filter thread,$(SAN)),thread,address$(comma)undefined) -fno-omit-frame-pointer)
 ALL_CFLAGS = -std=c17 -D_GNU_SOURCE -DIBVMIG_VERSION='"$(VERSION)"' -fPIC -fvisibility=default \
              -I. $(WARN) $(SANFLAGS) $(CFLAGS)
 
@@ -86,6 +86,7 @@ help:
 	@echo 'make soak N=20  that many migrations in a row, report in build/soak/report.json'
 	@echo 'make bench      five measured migrations, report in build/bench/'
 	@echo 'make check-san  the unit tests, the daemons and the races, built with ASan and UBSan'
+	@echo 'make check-tsan the unit tests of common/ and daemon/, and real daemons under load, built with TSan'
 	@echo 'make qemu       QEMU with hooks/qemu/x-late-detach.patch, from the source package of the lab, in build/qemu'
 	@echo 'make check-qemu late detach on it; `make check` does it too once it is built'
 	@echo 'make check-openstack  a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json'
@@ -114,7 +115,7 @@ help:
 	@echo 'make lint       clang-format, cppcheck'
 	@echo 'make install    DESTDIR, PREFIX and SYSCONF are respected'
 	@echo 'make clean      remove build/'
-	@echo 'SAN=1 builds with ASan and UBSan into build-san/; V=1 shows the commands'
+	@echo 'SAN=1 builds with ASan and UBSan into build-san/, SAN=thread with TSan into build-tsan/; V=1 shows the commands'
 
 deps:
 	$(Q)tests/lab/deps
@@ -133,6 +134,14 @@ check-san: deps
 	$(Q)BUILD=build-san ASAN_OPTIONS=verify_asan_link_order=0 UBSAN_OPTIONS=halt_on_error=1 \
 		tests/run-all $(or $(ONLY),build-san/tests/test_ guest_race daemon_pair cli_qps)
 .PHONY: check-san
+
+# Of real threads: the simulated hosts have none.
+check-tsan: deps
+	$(Q)$(MAKE) --no-print-directory SAN=thread tsan-parts
+	$(Q)BUILD=build-tsan TSAN_OPTIONS=halt_on_error=1 tests/run-all \
+		$(or $(ONLY),build-tsan/tests/test_common build-tsan/tests/test_daemon daemon_load daemon_pair daemon_tls)
+tsan-parts: $(filter $(BUILD)/bin/% $(BUILD)/tests/test_common_% $(BUILD)/tests/test_daemon_%,$(ALL) $(TESTBINS))
+.PHONY: check-tsan tsan-parts
 
 qemu:
 	$(Q)tests/lab/deps qemu

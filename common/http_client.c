@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "common/http_client.h"
+#include "common/http_server.h"
 #include "common/json.h"
 #include "common/tls_conf.h"
 #include "common/util.h"
@@ -63,14 +64,14 @@ static int curl_errno(CURLcode c)
 	}
 }
 
-/* The detail of the first error in an answer that follows our error format. */
-static const char *first_detail(struct json_object *body)
+/* A field of the first error in an answer that follows our error format; or NULL. */
+static const char *first_error(struct json_object *body, const char *key)
 {
 	struct json_object *list = json_opt(body, "errors");
 
 	if (!json_object_is_type(list, json_type_array) || !json_object_array_length(list))
 		return NULL;
-	return json_opt_str(json_object_array_get_idx(list, 0), "detail", NULL);
+	return json_opt_str(json_object_array_get_idx(list, 0), key, NULL);
 }
 
 static int finish(const char *base, const char *path, long status, struct buffer *b,
@@ -87,8 +88,13 @@ static int finish(const char *base, const char *path, long status, struct buffer
 		snprintf(error, HTTP_ERROR_MAX, "%s%s answered without a JSON object", base, path);
 		return -EBADMSG;
 	}
-	const char *detail = rc ? NULL : first_detail(body);
-	if (detail)
+	const char *detail = rc ? NULL : first_error(body, "detail");
+	if (detail && str_eq(first_error(body, "code"), HTTP_NO_ROUTE))
+		snprintf(error, HTTP_ERROR_MAX,
+			 "%s has no %s: another version of ibvmig runs there, which must be "
+			 "upgraded first (docs/hosts.md, Upgrade)",
+			 base, path);
+	else if (detail)
 		snprintf(error, HTTP_ERROR_MAX, "%s", detail);
 	else
 		snprintf(error, HTTP_ERROR_MAX, "%s%s answered with status %ld", base, path,

@@ -213,7 +213,7 @@ static void dispatch(struct http_exchange *x, const char *method, const char *ur
 	if (path_known)
 		http_fail(x, 405, "bad-method", "%s is not allowed on %s", method, url);
 	else
-		http_fail(x, 404, "not-found", "there is no %s", url);
+		http_fail(x, 404, HTTP_NO_ROUTE, "there is no %s", url);
 }
 
 static struct MHD_Response *make_response(struct http_exchange *x)

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
+#define HTTP_NO_ROUTE    "no-route" /* the code of what this version does not have */
 #define HTTP_BODY_MAX    (1u << 20)
 #define HTTP_CONN_MAX    256
 #define HTTP_CONN_PER_IP 128

@@ -7,6 +7,7 @@
 #include "daemon/drained.h"
 #include "daemon/job.h"
 #include "daemon/settings.h"
+#include "daemon/virt.h"
 #include "daemon/vm.h"
 
 #include <errno.h>

@@ -24,6 +24,7 @@
 #include "daemon/settings.h"
 #include "daemon/virt.h"
 #include "daemon/vm.h"
+#include "daemon/vm_discover.h"
 
 /* Each may wait for a peer or libvirt; relays and polls must not queue behind them. */
 #define WORKERS 32

@@ -9,6 +9,7 @@
 #include "daemon/qmp.h"
 #include "daemon/settings.h"
 #include "daemon/sm.h"
+#include "daemon/virt.h"
 #include "daemon/vm.h"
 
 #include <stdarg.h>

@@ -26,6 +26,7 @@
 #include "daemon/sm.h"
 #include "daemon/timeline.h"
 #include "daemon/vm.h"
+#include "daemon/vm_discover.h"
 
 #include <errno.h>
 #include <string.h>

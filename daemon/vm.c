@@ -6,15 +6,13 @@
 #include "common/util.h"
 #include "daemon/cold.h"
 #include "daemon/daemon.h"
-#include "daemon/domain_saved.h"
 #include "daemon/events.h"
 #include "daemon/journal.h"
 #include "daemon/migrate.h"
 #include "daemon/settings.h"
-#include "daemon/vm_channel.h"
+#include "daemon/vm_discover.h"
 #include "daemon/vm_work.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -94,7 +92,7 @@ static void vm_free(struct vm *vm)
 	free(vm);
 }
 
-static void collect(struct daemon *d)
+void vm_collect(struct daemon *d)
 {
 	for (struct vm **p = &d->vms; *p;) {
 		struct vm *vm = *p;
@@ -108,7 +106,7 @@ static void collect(struct daemon *d)
 	}
 }
 
-static void drop_leases(struct vm *vm)
+void vm_drop_leases(struct vm *vm)
 {
 	for (unsigned i = 0; i < vm->vf_count; i++)
 		vm->vfs[i].lease = NULL;
@@ -122,14 +120,14 @@ static void free_leases(struct vm *vm)
 		if (vf && vf->leased && !strcmp(vf->vm, vm->uuid))
 			vf_free_lease(&vm->d->vfs, vf);
 	}
-	drop_leases(vm);
+	vm_drop_leases(vm);
 }
 
 /* Only marks it: callers up the stack may still hold it. The next discovery or job collects. */
 void vm_forget(struct vm *vm)
 {
 	vm->gone = true;
-	drop_leases(vm);
+	vm_drop_leases(vm);
 	vm->migration = NULL;
 }
 
@@ -161,7 +159,7 @@ static int start_job(struct vm *vm, struct json_object *in, void (*run)(struct j
 	return rc;
 }
 
-static void set_problem(struct vm *vm, const char *problem)
+void vm_without(struct vm *vm, const char *problem)
 {
 	str_set(&vm->problem, problem);
 	vm->state = VM_WITHOUT;
@@ -211,7 +209,7 @@ static void attach_failed(struct vm *vm, struct job *j)
 	/* What QEMU has not let go of stays the VM's until it ends. */
 	if (!json_opt_bool(j->out, "stuck", false))
 		free_leases(vm);
-	set_problem(vm, j->error);
+	vm_without(vm, j->error);
 	if (leaving)
 		vm_release(vm, false);
 }
@@ -263,7 +261,7 @@ void vm_attach(struct vm *vm)
 	char error[HTTP_ERROR_MAX] = "";
 
 	if (*vm->d->vf_error) {
-		set_problem(vm, vm->d->vf_error);
+		vm_without(vm, vm->d->vf_error);
 		return;
 	}
 	if (vm->root_port_count < vm->vf_count) {
@@ -271,17 +269,17 @@ void vm_attach(struct vm *vm)
 			 "%s: add <controller type='pci' model='pcie-root-port'/> to the domain",
 			 vm->root_port_count ? "each VF needs a free pcie-root-port"
 					     : "no pcie-root-port is free");
-		set_problem(vm, error);
+		vm_without(vm, error);
 		return;
 	}
 	if (claim(vm, error)) {
-		set_problem(vm, error);
+		vm_without(vm, error);
 		return;
 	}
 	vm->state = VM_ATTACHING;
 	if (start_job(vm, vm_work_input(vm), vm_work_attach, attach_done)) {
 		free_leases(vm);
-		set_problem(vm, "out of memory");
+		vm_without(vm, "out of memory");
 	}
 }
 
@@ -297,7 +295,7 @@ static void release_done(struct job *j)
 	free_leases(vm);
 	vm_note(vm, false, "VF released");
 	forget_left(vm);
-	collect(j->d);
+	vm_collect(j->d);
 }
 
 void vm_release(struct vm *vm, bool keep_binding)
@@ -319,193 +317,6 @@ void vm_release(struct vm *vm, bool keep_binding)
 	in = vm_work_input(vm);
 	json_set_bool(in, "keep_binding", keep_binding);
 	start_job(vm, in, vm_work_release, release_done);
-}
-
-/* ---- discovery ---- */
-
-/* What it has already stays its own. */
-static void set_wanted(struct vm *vm, const struct domain_info *info)
-{
-	if (!vm_has_vfs(vm))
-		vm->vf_count = info->problem ? 0 : info->vf_count;
-	for (unsigned i = 0; !vm_has_vfs(vm) && i < vm->vf_count; i++) {
-		vm->vfs[i] = (struct vm_vf){.want = info->vfs[i]};
-		domain_dev_id(&info->vfs[i], vm->vfs[i].dev_id);
-	}
-	vm->strategy = info->strategy;
-	memcpy(vm->root_ports, info->root_ports, sizeof vm->root_ports);
-	vm->root_port_count = info->root_port_count;
-}
-
-static struct vm *add_vm(struct daemon *d, const struct domain_info *info, bool incoming)
-{
-	struct vm *vm = vm_find(d, info->uuid);
-
-	if (!vm) {
-		vm = calloc(1, sizeof *vm);
-		if (!vm)
-			return NULL;
-		vm->d = d;
-		vm->next = d->vms;
-		d->vms = vm;
-	}
-	strcpy(vm->uuid, info->uuid);
-	str_set(&vm->name, info->name);
-	str_set(&vm->channel_alias, info->channel_alias);
-	set_wanted(vm, info);
-	if (info->channel_path && !vm->agent)
-		vm_channel_open(vm, info->channel_path, incoming);
-	return vm;
-}
-
-/* A VM that was there before this daemon started, or before libvirtd did. devices: whether each of
- * its VFs is in QEMU. */
-static void adopt(struct vm *vm, struct json_object *devices)
-{
-	unsigned there = 0, unexplained = 0;
-	bool leased;
-
-	if ((vm_has_vfs(vm) && vm->state != VM_WITHOUT) || vm->migration)
-		return;
-	for (unsigned i = 0; i < vm->vf_count; i++) {
-		if (!json_object_get_boolean(json_object_array_get_idx(devices, i)))
-			continue;
-		there++;
-		unexplained += !vf_of_vm(&vm->d->vfs, vm->uuid, vm->vfs[i].want.vguid);
-	}
-	leased = vm_take_leases(vm);
-	if (leased && migrate_open(vm->d, vm->uuid)) {
-		vm_attached(vm); /* where the VFs are, the open migration knows */
-	} else if (leased && there == vm->vf_count) {
-		vm_attached(vm);
-		for (unsigned i = 0; i < vm->vf_count; i++)
-			vm_note(vm, false, "found with VF %s attached", vm->vfs[i].lease->name);
-	} else if (unexplained) {
-		drop_leases(vm);
-		set_problem(vm, "it has a VF device that no lease explains: shut the VM down and "
-				"start it again");
-	} else {
-		vm_attach(vm); /* what of it is done already is left alone */
-	}
-}
-
-static void note_saved(struct vm *vm, const char *xml)
-{
-	struct domain_saved saved;
-
-	if (domain_saved_parse(xml, &saved))
-		str_set(&vm->saved_id, saved.id);
-}
-
-/* Started again before what its last QEMU had is given back: forget_left() goes on with it. */
-static bool comes_too_early(struct daemon *d, const struct domain_info *info, bool incoming)
-{
-	struct vm *vm = vm_find(d, info->uuid);
-
-	if (!vm || vm->state != VM_LEAVING)
-		return false;
-	vm->again = true;
-	vm->again_incoming = incoming;
-	return true;
-}
-
-static void inspect_done(struct job *j)
-{
-	struct daemon *d = j->d;
-	const char *xml = json_opt_str(j->out, "xml", "");
-	bool incoming = json_opt_bool(j->in, "incoming", false);
-	struct domain_info *info = NULL;
-	struct vm *vm;
-
-	collect(d);
-	if (j->rc && j->rc != -ENOENT && j->rc != -ENOTCONN)
-		log_warn("VM %s: cannot be inspected: %s", json_opt_str(j->in, "name", "?"),
-			 j->error);
-	if (!j->rc && domain_parse(xml, strlen(xml), &info))
-		log_warn("VM %s: its domain XML cannot be parsed",
-			 json_opt_str(j->in, "name", "?"));
-	if (info && info->wants_vf && !comes_too_early(d, info, incoming) &&
-	    (vm = add_vm(d, info, incoming))) {
-		if (incoming) {
-			vm->state = VM_INCOMING;
-			migrate_vm_known(vm);
-		} else if (info->problem) {
-			set_problem(vm, info->problem);
-		} else {
-			note_saved(vm, xml);
-			adopt(vm, json_opt(j->out, "devices"));
-			cold_vm_started(vm);
-		}
-	}
-	domain_free(info);
-	migrate_recover(d);
-}
-
-void vm_discover(struct daemon *d, const char *uuid, const char *name, bool incoming)
-{
-	struct json_object *in = json_object_new_object();
-
-	json_set_str(in, "vm", uuid);
-	json_set_str(in, "name", name);
-	json_set_bool(in, "incoming", incoming);
-	job_start(d, in, vm_work_inspect, inspect_done, NULL, 0);
-}
-
-static void list_done(struct job *j)
-{
-	struct json_object *list = json_opt(j->out, "list");
-	size_t n = list ? json_object_array_length(list) : 0;
-
-	if (j->rc) {
-		log_warn("libvirt: %s", j->error);
-		return;
-	}
-	for (size_t i = 0; i < n; i++) {
-		struct json_object *o = json_object_array_get_idx(list, i);
-
-		vm_discover(j->d, json_opt_str(o, "uuid", ""), json_opt_str(o, "name", ""), false);
-	}
-	vm_sweep_leases(j->d, list);
-	migrate_recover_after(j->d, n);
-}
-
-static void on_connected(struct daemon *d)
-{
-	job_start(d, NULL, vm_work_list, list_done, NULL, 0);
-}
-
-static void on_lost(struct daemon *d)
-{
-	(void)d;
-}
-
-static void on_changed(struct daemon *d, const char *uuid, const char *name, enum virt_change c)
-{
-	struct vm *vm = vm_find(d, uuid);
-
-	log_debug("VM %s: lifecycle %d", name, c);
-	if (migrate_vm_changed(d, uuid, c))
-		return;
-	switch (c) {
-	case VIRT_STARTED:
-		vm_discover(d, uuid, name, false);
-		break;
-	case VIRT_STARTED_INCOMING:
-		vm_discover(d, uuid, name, true);
-		break;
-	case VIRT_RESUMED_INCOMING:
-		/* Arrived without a migration of ours: it had no VF at the source. */
-		vm_discover(d, uuid, name, false);
-		break;
-	case VIRT_STOPPED:
-	case VIRT_STOPPED_MIGRATED:
-		if (vm)
-			vm_release(vm, c == VIRT_STOPPED_MIGRATED);
-		break;
-	case VIRT_RESUMED:
-	case VIRT_SUSPENDED:
-		break;
-	}
 }
 
 /* The guest has given it up by itself, or so late that a migration had been walked back already. */
@@ -530,37 +341,7 @@ void vm_device_lost(struct vm *vm)
 	start_job(vm, vm_work_input(vm), vm_work_reattach, reattached);
 }
 
-static bool is_vf(const struct vm *vm, const char *device)
-{
-	for (unsigned i = 0; i < vm->vf_count; i++)
-		if (!strcmp(vm->vfs[i].dev_id, device))
-			return true;
-	return false;
-}
-
-static void on_monitor(struct daemon *d, const char *uuid, const char *event,
-		       struct json_object *details)
-{
-	struct vm *vm = vm_find(d, uuid);
-	const char *device = json_opt_str(details, "device", "");
-
-	if (vm && vm->agent && !strcmp(event, "VSERPORT_CHANGE") &&
-	    str_eq(json_opt_str(details, "id", ""), vm->channel_alias))
-		agent_guest_opened(vm->agent, json_opt_bool(details, "open", false));
-	if (vm && !strcmp(event, "DEVICE_DELETED") && is_vf(vm, device)) {
-		if (!migrate_device_deleted(d, uuid, device))
-			vm_device_lost(vm);
-		return;
-	}
-	migrate_monitor_event(d, uuid, event, details);
-}
-
-const struct virt_ops vm_virt_ops = {
-	.connected = on_connected,
-	.lost = on_lost,
-	.changed = on_changed,
-	.monitor = on_monitor,
-};
+/* ---- what others see of it ---- */
 
 static struct json_object *vf_json(const struct vm_vf *v)
 {

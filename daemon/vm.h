@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The VMs of this host that ask for a VF: found, given their VF, watched, released. */
+/* The VMs of this host that ask for a VF: given their VF, and released (found: vm_discover.h). */
 #ifndef IBVMIG_DAEMON_VM_H
 #define IBVMIG_DAEMON_VM_H
 
 #include "daemon/agent.h"
 #include "daemon/domain.h"
 #include "daemon/qmp.h"
-#include "daemon/virt.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,8 +57,6 @@ struct vm {
 	unsigned jobs;
 };
 
-extern const struct virt_ops vm_virt_ops;
-
 struct vm *vm_find(struct daemon *d, const char *uuid);
 /* Whether VFs of this host are leased to it. */
 static inline bool vm_has_vfs(const struct vm *vm)
@@ -82,8 +79,6 @@ struct vm *vm_by_guid(struct daemon *d, uint64_t vguid);
 struct vm *vm_by_name(struct daemon *d, const char *name);
 /* Logs, journals and publishes what happened to a VM. */
 void vm_note(struct vm *vm, bool bad, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Looks at a running domain, and gives it its VFs if it asks for any. */
-void vm_discover(struct daemon *d, const char *uuid, const char *name, bool incoming);
 /* Claims its VFs and attaches them. */
 void vm_attach(struct vm *vm);
 /* Gives the VFs of a VM that does not run here any more back; keep_binding: the vGUIDs live on
@@ -95,7 +90,14 @@ bool vm_take_leases(struct vm *vm);
 void vm_attached(struct vm *vm);
 /* The guest has removed a VF, and nobody wanted that: it is attached again. */
 void vm_device_lost(struct vm *vm);
+/* It runs without its VFs, and this is why. */
+void vm_without(struct vm *vm, const char *problem);
+/* No lease is its own any more; they stay in the table. */
+void vm_drop_leases(struct vm *vm);
+/* Its QEMU has ended, or it is no matter of ours any more. vm_collect() frees what was forgotten,
+ * once no job needs it. */
 void vm_forget(struct vm *vm);
+void vm_collect(struct daemon *d);
 void vm_free_all(struct daemon *d);
 const char *vm_state_name(const struct vm *vm);
 /* "vfs":[{"index","pf","vguid","pkey","vf"[,"lid","since_ms"]}…], and the fields of the first VF

@@ -7,6 +7,7 @@ from nova import context as nova_context
 from nova import exception
 import nova.conf
 from nova.compute import utils as compute_utils
+from nova.compute import vm_states
 from nova.network import model as network_model
 from nova.virt.libvirt import driver as libvirt_driver
 from oslo_log import log as logging
@@ -234,9 +235,19 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         """After success at the destination, after a rollback at the source; ibvmigd has begun already."""
         ib, others = ib_vif.split(network_info)
         if ib:
+            self._confirm(context, instance)
+        super()._reattach_instance_vifs(context, instance, others)
+
+    def _confirm(self, context, instance):
+        """A server whose VF does not come is in ERROR, but Nova goes on: an exception would end its steps here, and
+        bindings, claims and disks on the other host would stay, which nobody tidies up."""
+        try:
             with Event(context, 'confirm', instance):
                 self._wait_vf(context, instance, CONF.ibvmig.confirm_timeout)
-        super()._reattach_instance_vifs(context, instance, others)
+        except exception.MigrationError as e:
+            LOG.error('it has no VF: %s', e.format_message(), instance=instance)
+            compute_utils.add_instance_fault_from_exc(context, instance, e)
+            instance.vm_state = vm_states.ERROR  # whoever called saves it, with the end of the migration
 
     def _wait_vf(self, context, instance, seconds):
         vm = self._ibvmig.wait_vm(context, instance.uuid, health.has_settled, seconds)

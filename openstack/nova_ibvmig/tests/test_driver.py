@@ -97,11 +97,41 @@ class TestLiveMigration(played.IbServers):
         self._libvirt_fails(self._boot(), 'ibvmigd: played: not now (sm-failed) (libvirt: no route to h1)',
                             'no route to h1', lambda: self.daemons['h0'].vm_then.append(None))
 
+    def _in_error_on(self, server, host, other):
+        """And Nova's books are in order: what the other host had for the server is free."""
+        server = self._idle(server)
+        self.assertEqual((host, 'ERROR'), (server['OS-EXT-SRV-ATTR:host'], server['status']))
+        self.assertIn('mend it, then: ibvmig resolve m1', server['fault']['message'])
+
+        def one_host():
+            self.assertEqual({host: 'ACTIVE'}, {h: b['status'] for h, b in self.neutron._port_bindings[
+                self.neutron.network_4_port_1['id']].items()})
+            self.assertPCIDeviceCounts(host, total=5, free=3)
+            self.assertPCIDeviceCounts(other, total=5, free=5)
+            self.assertEqual([host], [h for h in ('h0', 'h1') if self._get_provider_usages(
+                self.compute_rp_uuids[h])['VCPU']])
+        self._wait_for_assert(one_host, max_retries=played.PATIENCE)
+        return server
+
+    def _goes_on(self, server):
+        """Once ibvmigd has its VF again."""
+        self.useFixture(played.fixtures.MonkeyPatch('nova.tests.fixtures.libvirt.Domain.migrateToURI3',
+                                                    self._migrate_stub))
+        for daemon in self.daemons.values():
+            daemon.vm = {}
+        self.admin_api.post_server_action(server['id'], {'os-resetState': {'state': 'active'}})
+        self._live_migrate(server, 'completed')
+
     def test_parked_when_libvirt_fails(self):
+        """Also Nova's rollback comes to its end."""
         def park():
             self.daemons['h0'].vm = {'migration': {'id': 'm1', 'state': 'PARKED', 'ended': False, 'reason': 'VF busy'}}
-        self._libvirt_fails(self._boot(), 'the VM is attached on h0: its migration is in PARKED: VF busy: mend it, '
+        self._disks_are_not_shared()
+        server = self._boot()
+        self._libvirt_fails(server, 'the VM is attached on h0: its migration is in PARKED: VF busy: mend it, '
                             'then: ibvmig resolve m1 (libvirt: canceled by client)', meanwhile=park, confirmed='Error')
+        self._wait_for_migration_status(server, ['failed'])
+        self._goes_on(self._in_error_on(server, 'h0', 'h1'))
 
     def test_parked_at_the_destination(self):
         server = self._boot()
@@ -109,9 +139,9 @@ class TestLiveMigration(played.IbServers):
                                                'reason': 'port stays DOWN'}}
         self._migrate(server)
         self._wait_for_migration_status(server, ['completed'])
-        server = self._idle(server)
-        self.assertEqual(('h1', 'ERROR'), (server['OS-EXT-SRV-ATTR:host'], server['status']))
+        server = self._in_error_on(server, 'h1', 'h0')
         self.assertIn('port stays DOWN: mend it, then: ibvmig resolve m1', self._events(server)['confirm']['details'])
+        self._goes_on(server)
 
     def test_no_end_at_the_destination(self):
         self.flags(confirm_timeout=1, group='ibvmig')

@@ -3,6 +3,8 @@
 
 ibvmigd does the work on libvirt's own hook and events, so nothing here begins it: Nova's steps check
 before, and wait and report after. Each is an event of the server's action."""
+import time
+
 from nova import context as nova_context
 from nova import exception
 import nova.conf
@@ -21,6 +23,7 @@ from nova_ibvmig import vif as ib_vif
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 RESOURCE_CLASS = 'CUSTOM_IB_VF'
+AWAY_S = 30  # longer than a restart, shorter than from one look of nova-compute's to the next
 ibvmig_conf.register_opts(CONF)
 
 
@@ -50,7 +53,7 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         super().__init__(virtapi, read_only)
         self.vif_driver = ib_vif.IbvmigVifDriver(self._host)
         self._ibvmig = client.Client(CONF)
-        self._vfs = []
+        self._vfs, self._away_since_s = [], None
 
     # ---- the host's VFs ----
 
@@ -69,23 +72,30 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         return self._vfs
 
     def update_provider_tree(self, provider_tree, nodename, allocations=None):
-        known = provider_tree.data(nodename).inventory.get(RESOURCE_CLASS, {}).get('total', 0)
+        known = provider_tree.data(nodename).inventory.get(RESOURCE_CLASS)
         super().update_provider_tree(provider_tree, nodename, allocations=allocations)
         vfs = self._inventory(known)
-        if vfs['total']:
+        if vfs and vfs['total']:
             inventory = dict(provider_tree.data(nodename).inventory, **{RESOURCE_CLASS: vfs})
             provider_tree.update_inventory(nodename, inventory)
 
     def _inventory(self, known):
-        """The host's VFs, all of them reserved while its ibvmigd is not well; known: how many there were."""
+        """The host's VFs, all of them reserved while its ibvmigd is not well; known: what placement has, or None, which
+        stays so until ibvmigd has not answered for AWAY_S: one that is being restarted does not close the host."""
         try:
             host = self._ibvmig.status(nova_context.get_admin_context())
             problem, total = health.of_host(host), len(host['vfs'])
+            self._away_since_s = None
         except exception.MigrationError as e:
             problem, total = e.kwargs['reason'], 0
+            now_s = time.monotonic()
+            self._away_since_s = self._away_since_s or now_s
+            if now_s - self._away_since_s < AWAY_S:
+                LOG.warning('servers may still come for its VFs: %s', problem)
+                return known
         if problem:
             LOG.warning('no server is to come for its VFs: %s', problem)
-            total = known or total
+            total = (known or {}).get('total') or total
         return {'total': total, 'reserved': total if problem else 0, 'min_unit': 1, 'max_unit': total,
                 'step_size': 1, 'allocation_ratio': 1.0}
 

@@ -30,7 +30,7 @@ class Check:
         self.lab = Lab(self.dir / "lab", up_options=[w for line in conf for w in ("--daemon-conf", line)])
         self.cloud = Cloud(self.lab, ["hosta", "hostb"])
         self.traffic = Traffic.__new__(Traffic)
-        self.report = {"steps_s": {}, "migrations": [], "failures": []}
+        self.report = {"steps_s": {}, "migrations": [], "failures": [], "traffic": []}
 
     def said(self, text):
         self.report["steps_s"][text] = round(time.monotonic() - self.start_s, 1)
@@ -69,7 +69,11 @@ class Check:
         self.create()
         self.lab.wait_vf(MOVER)
         self.said("the server is up, its VF attached")
-        self.traffic = Traffic(self.lab)
+        self.start_traffic("check")
+
+    def start_traffic(self, name):
+        """Checked, between the server and its peer; name: of its files in the guests."""
+        self.traffic = Traffic(self.lab, name)
         self.traffic.start_check("-q", "2", filled_mib=96)
         self.said("checked traffic runs")
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Verbs of the driver fail once each, and `openstack server event show` says why."""
+import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Callable
 
-from check import DONE_S, HERE, MOVER, SERVER
+from check import DONE_S, HERE, MOVER, MOVER_VGUID, PKEY, SERVER
 from cloud import BUILD, Failure, labconf, wait_for
 
 
@@ -48,7 +50,7 @@ class Verbs:
             asked.result()
 
     def seen(self, name, wanted, action="live-migration"):
-        """That these events failed with these words: {event: words}."""
+        """That these events failed with these words: {event: words}. All events of that action."""
         def ended():
             return {e for e, v in self.check.events(action).items() if v[0]}
         try:  # Nova does not wait for all of them
@@ -62,6 +64,7 @@ class Verbs:
             self.check.tap.check(f"{name}: {event} says why", words in (details or ""),
                                  f"got {details!r}, want {words!r}")
             self.check.report["failures"].append({"failure": name, "event": event, "details": details})
+        return got
 
     def fails(self, name, wanted, *breaks):
         """The server stays, and goes on."""
@@ -72,6 +75,28 @@ class Verbs:
             b.mend()
         self.check.stays(name, before)
         self.check.said(f"failed: {name}")
+
+    def parks(self, name, host, wanted, *breaks):
+        """The server is in ERROR on that host, its migration parked there, until it is mended as the event says."""
+        before = self.check.address()
+        self.meanwhile(breaks)
+        self.lab.where[MOVER] = host
+        told = self.seen(name, wanted)["ibvmig_confirm"][2] or ""
+        self.check.becomes(f"{name}: in ERROR, on", self.rest, ("ERROR", None, host))
+        for b in breaks:
+            b.mend()
+        command = re.search(r"then: ibvmig resolve (\S+)", told)
+        if not command:
+            raise Failure(f"{name}: no command is named: {told}")
+        self.lab.sh(host, BUILD / "bin/ibvmig", "resolve", command[1])
+        self.check.cloud.openstack("server", "set", "--state", "active", SERVER)
+        self.check.stays(name, before)
+        self.check.said(f"failed: {name}")
+
+    def rest(self):
+        """(status, task, host) of the server."""
+        server = self.check.server()
+        return server["status"], server["OS-EXT-STS:task_state"], server["OS-EXT-SRV-ATTR:host"]
 
     # -- what is broken
 
@@ -106,6 +131,17 @@ class Verbs:
         path = self.breaks / f"{host}-{op}"
         return Break(lambda: path.write_text(words + "\n"), path.unlink)
 
+    def lost_vf(self, host):
+        switch = self.breaks / f"{host}-lost"
+
+        def make_again():
+            switch.unlink()
+            vf = next(v["name"] for v in self.lab.status(host)["vfs"] if v.get("vm"))
+            self.lab.sh(host, "ip", "link", "del", f"tap-{vf}")
+            self.lab.sh(host, "sh", "-c", 'echo "$0" | "$1" prepare', json.dumps(
+                {"vf": vf, "vguid": MOVER_VGUID, "pkey": PKEY}), BUILD / "tests/lab_provider")
+        return Break(switch.touch, make_again)
+
     # -- verb by verb
 
     def check_destination(self):
@@ -131,6 +167,34 @@ class Verbs:
         to = self.check.other_host()
         self.fails("the destination's VF does not take the vGUID", {"ibvmig_migrate": "table is full"},
                    self.provider(to, "set-guid", "table is full"))
+
+    def confirm_at_source(self):
+        """The walk back ends halfway."""
+        origin, to = self.lab.where[MOVER], self.check.other_host()
+        self.parks("neither VF takes the vGUID", origin, {
+            "ibvmig_migrate": "table is full", "ibvmig_confirm": "no room"},
+                   self.provider(to, "set-guid", "table is full"), self.provider(origin, "set-guid", "no room"))
+
+    def confirm_at_destination(self):
+        """The server has moved; its VF there has vanished."""
+        to = self.check.other_host()
+        self.parks("the destination's VF cannot be attached", to, {"ibvmig_confirm": "tap-"}, self.lost_vf(to))
+
+    def attach(self):
+        """The server starts anew, here by a hard reboot: its programs end."""
+        name, host = "the server's VF cannot be prepared when it starts", self.lab.where[MOVER]
+        refusal = self.provider(host, "prepare", "no cable")
+        refusal.spoil()
+        self.check.cloud.openstack("server", "reboot", "--hard", SERVER)
+        self.seen(name, {"ibvmig_attach": "no cable"}, "reboot")
+        self.check.becomes(f"{name}: in ERROR, on", self.rest, ("ERROR", None, host))
+        self.check.tap.equal(f"{name}: it does not run", self.lab.virsh(host, "domstate", MOVER).stdout.strip(),
+                             "shut off")
+        refusal.mend()
+        self.check.cloud.openstack("server", "reboot", "--hard", SERVER)
+        self.check.becomes(f"{name}: mended, active on", self.rest, ("ACTIVE", None, host))
+        self.lab.wait_vf(MOVER)
+        self.check.said(f"failed: {name}")
 
     def release(self):
         """The server has left; its host's ibvmigd does not answer Nova."""

@@ -250,6 +250,8 @@ static void ask_later(struct migration *m)
 /* A destination that was restarted meanwhile walks back, or has lost its record. */
 static void begin_asked(struct migration *m, struct job *j)
 {
+	if (!j->rc)
+		m->step.heard_us = now_us();
 	if (j->rc == -EREMOTEIO)
 		migrate_fail(m, -ECANCELED, "host %s does not know the migration any more: %.300s",
 			     m->to.host, j->error);
@@ -264,8 +266,6 @@ static void begin_asked(struct migration *m, struct job *j)
 			     m->to.host, BEGIN_SILENT_S, j->error);
 	else
 		ask_later(m);
-	if (!j->rc)
-		m->step.heard_us = now_us();
 }
 
 int src_await_begin(struct migration *m)

@@ -16,9 +16,11 @@
 #include <libvirt/virterror.h>
 #include <string.h>
 
-#define RECONNECT_MS       500
-#define KEEPALIVE_S        5
-#define KEEPALIVE_MISSED   6
+#define RECONNECT_MS 500
+/* A libvirtd that is dead closes the socket; this is for one that hangs: taken for lost after 30 s,
+ * of which it must not answer for 20. */
+#define KEEPALIVE_S        10
+#define KEEPALIVE_MISSED   2
 #define MONITOR_ANSWER_MAX (1u << 20)
 #define QEMU_PID_DIR       "/run/libvirt/qemu"
 

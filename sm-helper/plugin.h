@@ -26,6 +26,7 @@ struct wire_batch;
 struct guid_smp;
 struct parked;
 struct keep;
+struct doubts;
 
 struct plugin {
 	osm_opensm_t *osm; /* borrowed */
@@ -43,6 +44,7 @@ struct plugin {
 	struct homes *homes;   /* owned; guarded by OpenSM's lock */
 	struct parked *parked; /* owned; our thread's: plugin_parked.h. NULL: nothing */
 	struct keep *keep;     /* owned; the sweeper's: plugin_keep.h. NULL: nothing is known */
+	struct doubts *doubts; /* owned; likewise. NULL: none */
 	uint64_t instance;     /* when it was loaded, CLOCK_REALTIME in microseconds */
 
 	/* Of the batch under way, here or at the master whose standby this is: plugin_master.h */

@@ -24,6 +24,11 @@ struct keep {
 	unsigned count;
 };
 
+struct doubts {
+	uint64_t *guid; /* owned; ascending */
+	unsigned count;
+};
+
 /* What a sweep has found, by LID. */
 struct lids_seen {
 	uint16_t shown[UINT16_MAX + 1];          /* by how many ports */
@@ -62,6 +67,52 @@ static bool place_of(const osm_port_t *port, struct home_key *ret_key)
 	*ret_key = (struct home_key){cl_ntoh64(osm_node_get_node_guid(peer->p_node)),
 				     peer->port_num};
 	return true;
+}
+
+/* ---- doubts ---- */
+
+static int compare_guids(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void doubts_free(struct plugin *p)
+{
+	if (p->doubts)
+		free(p->doubts->guid);
+	free(p->doubts);
+	p->doubts = NULL;
+}
+
+void keep_doubt(struct plugin *p, uint64_t *guid, unsigned count)
+{
+	doubts_free(p);
+	if (!guid || !(p->doubts = calloc(1, sizeof *p->doubts))) {
+		free(guid); /* then OpenSM goes by its file */
+		return;
+	}
+	qsort(guid, count, sizeof *guid, compare_guids);
+	*p->doubts = (struct doubts){guid, count};
+}
+
+static bool is_doubted(const struct plugin *p, uint64_t guid)
+{
+	return p->doubts &&
+	       bsearch(&guid, p->doubts->guid, p->doubts->count, sizeof guid, compare_guids);
+}
+
+/* Those of ports that are known by now: their lines are this master's. */
+static void drop_doubts(struct plugin *p)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; p->doubts && i < p->doubts->count; i++)
+		if (!osm_get_port_by_guid(&p->osm->subn, cl_hton64(p->doubts->guid[i])))
+			p->doubts->guid[n++] = p->doubts->guid[i];
+	if (p->doubts)
+		p->doubts->count = n;
 }
 
 /* ---- before ---- */
@@ -120,6 +171,7 @@ void keep_remember(struct plugin *p)
 	cl_plock_acquire(&p->osm->lock);
 	if (p->osm->subn.sm_state == IB_SMINFO_STATE_MASTER)
 		k = remember(p);
+	drop_doubts(p);
 	cl_plock_release(&p->osm->lock);
 	keep_free(p);
 	p->keep = k;
@@ -162,27 +214,53 @@ static void see(struct plugin *p, struct lids_seen *s)
 		s->places[own_lid(p, &p->keep->place[i])] = true;
 }
 
+/* Nobody but this port has it. */
+static bool is_free(const struct lids_seen *s, const osm_port_t *port, uint16_t lid)
+{
+	return !s->taken[lid] && s->shown[lid] <= (lid == shown_lid(port));
+}
+
 /* The LID of its place, if this port shows another GUID there than before, and OpenSM would give it
  * another LID; else 0. A LID of a GUID alone, as a VM's dynamic one, goes where the GUID is. */
-static uint16_t lid_to_keep(struct plugin *p, const struct lids_seen *s, const osm_port_t *port,
-			    const struct kept *k)
+static uint16_t lid_of_place(struct plugin *p, const struct lids_seen *s, const osm_port_t *port,
+			     const struct kept *k)
 {
 	uint64_t guid = cl_ntoh64(port->guid);
-	uint16_t lid = shown_lid(port), own = own_lid(p, k), known = file_lid(p, guid);
+	uint16_t own = own_lid(p, k), known = file_lid(p, guid);
 
-	if (guid == k->port_guid || lid != k->lid || own == known)
+	if (guid == k->port_guid || shown_lid(port) != k->lid || own == known ||
+	    !is_free(s, port, own))
 		return 0;
-	if (s->taken[own] || s->shown[own] > (own == lid))
+	return !known || s->places[known] || is_doubted(p, guid) ? own : 0;
+}
+
+/* The LID of a port at a place of which nothing is known, if the file's line is doubted and
+ * another one; else 0. */
+static uint16_t lid_of_port(struct plugin *p, const struct lids_seen *s, const osm_port_t *port)
+{
+	uint64_t guid = cl_ntoh64(port->guid);
+	uint16_t lid = shown_lid(port);
+
+	if (!is_doubted(p, guid) || file_lid(p, guid) == lid || !ib_lid_is_unicast(lid) ||
+	    lid % plugin_lids(p))
 		return 0;
-	return !known || s->places[known] ? own : 0;
+	return is_free(s, port, lid) && !s->places[lid] ? lid : 0;
 }
 
 static void log_kept(struct plugin *p, const osm_port_t *port, const struct kept *k, uint16_t lid)
 {
-	osm_log(&p->osm->log, OSM_LOG_SYS,
-		"ibvmig: port %u of switch 0x%016" PRIx64 " shows 0x%016" PRIx64
-		" instead of 0x%016" PRIx64 " and keeps LID %u\n",
-		k->key.switch_port, k->key.switch_guid, cl_ntoh64(port->guid), k->port_guid, lid);
+	uint64_t guid = cl_ntoh64(port->guid);
+
+	if (k)
+		osm_log(&p->osm->log, OSM_LOG_SYS,
+			"ibvmig: port %u of switch 0x%016" PRIx64 " shows 0x%016" PRIx64
+			" instead of 0x%016" PRIx64 " and keeps LID %u\n",
+			k->key.switch_port, k->key.switch_guid, guid, k->port_guid, lid);
+	else
+		osm_log(&p->osm->log, OSM_LOG_SYS,
+			"ibvmig: port 0x%016" PRIx64 " keeps LID %u, not %u as the file guid2lid "
+			"says from before this OpenSM was master\n",
+			guid, lid, file_lid(p, guid));
 }
 
 /* The home of a place outlives the GUID that it shows. */
@@ -196,20 +274,22 @@ static void keep_home(struct plugin *p, const osm_port_t *port, const struct kep
 		homes_drop(p, k->key);
 }
 
+/* k: NULL, nothing is known of the place. */
 static void keep_lid(struct plugin *p, struct lids_seen *s, const osm_port_t *port,
 		     const struct kept *k, uint16_t lid)
 {
 	osm_lid_mgr_t *m = &p->osm->sm.lid_mgr;
 	uint16_t known = file_lid(p, cl_ntoh64(port->guid));
 
+	log_kept(p, port, k, lid);
 	if (known && !s->taken[known])
 		memset(m->used_lids + known, 0, plugin_lids(p));
 	s->taken[lid] = port;
 	memset(m->used_lids + lid, 1, plugin_lids(p));
 	osm_db_guid2lid_set(m->p_g2l, cl_ntoh64(port->guid), lid,
 			    (uint16_t)(lid + plugin_lids(p) - 1));
-	log_kept(p, port, k, lid);
-	keep_home(p, port, k, lid);
+	if (k)
+		keep_home(p, port, k, lid);
 }
 
 /* Entries of GUIDs whose LID their place has kept. */
@@ -242,9 +322,10 @@ static void keep_lids(struct plugin *p, struct lids_seen *s)
 		struct home_key key;
 		uint16_t lid;
 
-		if (is_found(port) && place_of(port, &key))
-			k = find(p->keep->place, p->keep->count, key);
-		if (!k || !(lid = lid_to_keep(p, s, port, k)))
+		if (!is_found(port) || !place_of(port, &key))
+			continue;
+		k = find(p->keep->place, p->keep->count, key);
+		if (!(lid = k ? lid_of_place(p, s, port, k) : lid_of_port(p, s, port)))
 			continue;
 		keep_lid(p, s, port, k, lid);
 		any = true;

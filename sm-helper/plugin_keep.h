@@ -10,6 +10,11 @@
 
 #include "sm-helper/plugin.h"
 
+/* The first sweep as master did not find these GUIDs (count of them; owned by the callee from here
+ * on), and what guid2lid says of them may be of long ago. When one is found, its port's own LID
+ * goes before that line, as in the first sweep. */
+void keep_doubt(struct plugin *p, uint64_t *guid, unsigned count);
+
 /* A heavy sweep begins; no batch is under way. Takes OpenSM's lock. */
 void keep_remember(struct plugin *p);
 

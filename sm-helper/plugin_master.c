@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/plugin_master.h"
+#include "sm-helper/plugin_keep.h"
 #include "sm-helper/proto_check.h"
 #include "sm-helper/takeover.h"
 #include "common/util.h"
@@ -142,10 +143,12 @@ static unsigned fill_ports(struct plugin *p, struct takeover_port *ports)
 	return n;
 }
 
-/* Entries of ports that are away stay, unless somebody has their LID now. */
+/* Entries of ports that are away stay, doubted, unless somebody has their LID now. */
 static void drop_past(struct plugin *p, const struct takeover_port *ports, unsigned n)
 {
 	osm_lid_mgr_t *m = &p->osm->sm.lid_mgr;
+	uint64_t *away;
+	unsigned count = 0;
 	cl_qlist_t guids;
 
 	memset(m->used_lids, 0, sizeof m->used_lids);
@@ -156,6 +159,7 @@ static void drop_past(struct plugin *p, const struct takeover_port *ports, unsig
 	}
 	cl_qlist_init(&guids);
 	osm_db_guid2lid_guids(m->p_g2l, &guids);
+	away = calloc(cl_qlist_count(&guids) + 1, sizeof *away);
 	while (!cl_is_qlist_empty(&guids)) {
 		osm_db_guid_elem_t *e = (osm_db_guid_elem_t *)cl_qlist_remove_head(&guids);
 		uint16_t min, max;
@@ -166,8 +170,11 @@ static void drop_past(struct plugin *p, const struct takeover_port *ports, unsig
 			else
 				memset(m->used_lids + min, 1, max - min + 1u);
 		}
+		if (away)
+			away[count++] = e->guid;
 		free(e);
 	}
+	keep_doubt(p, away, count);
 }
 
 static void write_file(struct plugin *p, const struct takeover_port *ports, unsigned n)

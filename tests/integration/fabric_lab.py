@@ -485,6 +485,11 @@ class Lab:
             return {}
         return {int(g, 16): int(lid, 16) for g, lid in re.findall(r"^(0x\w+) (0x\w+) ", text, re.M)}
 
+    def remember(self, lids):
+        """LIDs by GUID into that file, for the next OpenSM."""
+        lids = self.known_lids() | lids
+        (self.dir / "cache/guid2lid").write_text("".join(f"0x{g:016x} 0x{lid:04x} 0x{lid:04x}\n\n" for g, lid in lids.items()))
+
     def errors(self):
         """Lines of OpenSM's log; not what it says of its file of neighbours after it was killed, perhaps
         before that was written."""

@@ -113,15 +113,25 @@ static int apply(struct registry *r, const void *data, size_t bytes)
 	return rc == SQLITE_OK ? 0 : -ESTALE;
 }
 
+static int empty_tables(struct registry *r)
+{
+	char sql[64];
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < ARRAY_SIZE(tables); i++) {
+		snprintf(sql, sizeof sql, "DELETE FROM %s", tables[i]);
+		rc = run(r, sql);
+	}
+	return rc;
+}
+
 static int in_transaction(struct registry *r, bool empty, const void *data, size_t bytes)
 {
 	int rc;
 
 	if (run(r, "BEGIN IMMEDIATE"))
 		return -EIO;
-	rc = empty ? run(r, "DELETE FROM vguid; DELETE FROM claim; DELETE FROM subscription;"
-			    "DELETE FROM allocated; DELETE FROM replica")
-		   : 0;
+	rc = empty ? empty_tables(r) : 0;
 	rc = rc ? rc : apply(r, data, bytes);
 	if (!rc && sqlite3_exec(r->db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK)
 		return 0;

@@ -179,12 +179,30 @@ static void test_alone(void **state)
 	assert_same();
 }
 
+/* A move whose batch was parked: in both copies, then in b only. */
+static void test_parked(void **state)
+{
+	struct move_request m = {
+		.vguid = 0x77, .from = {.switch_port = 1}, .to = {.switch_port = 2}};
+
+	(void)state;
+	assert_int_equal(registry_put_move(a, &m), 0);
+	assert_int_equal(pass_on(), 0);
+	assert_same();
+	take_all();
+	assert_same();
+	assert_int_equal(registry_delete_move(a, m.vguid), 0);
+	take_all();
+	assert_same();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_changes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_missed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_whole, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_parked, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_alone, setup, teardown),
 	};

@@ -18,7 +18,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define SM_MASTER    3
 #define FRESH_MS     2000 /* a topology may be used for so long */
 #define FRESH_TIMES  20   /* or for so many times what it took to read it, if that is longer */
 #define POLL_US      20000
@@ -105,7 +104,7 @@ static int umad_status(void *self, struct sm_status_reply *ret_status, char *err
 	ret_status->sm_guid = sm.guid;
 	ret_status->sm_lid = sm.lid;
 	ret_status->sm_state = sm.state;
-	ret_status->ready = sm.state == SM_MASTER;
+	ret_status->ready = sm.state == SM_STATE_MASTER;
 	if (!u->writes)
 		return backend_fail(
 			error, -ECONNREFUSED,

@@ -90,12 +90,12 @@ int ops_refresh(struct ops *o, struct op_error *e)
 	int rc = client_status(o->client, &s, text);
 
 	if (o->peer)
-		peer_sm(o->peer, s.instance, !rc && s.sm_state == 3);
+		peer_sm(o->peer, s.instance, !rc && s.sm_state == SM_STATE_MASTER);
 	if (rc)
 		return ops_fail_plugin(e, rc, text);
 	o->others = s.others;
 	o->parked_at_sm = s.parked;
-	if (s.sm_state != 3) {
+	if (s.sm_state != SM_STATE_MASTER) {
 		o->reconciled = false; /* the other one may leave something unfinished */
 		return ops_fail_plugin(e, -EHOSTDOWN,
 				       "this OpenSM is not the master; ask the one that is");

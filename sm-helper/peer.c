@@ -14,9 +14,6 @@
 #define TELL_MS    2000
 #define PULL_MS    10000
 #define LOOK_MS    1000
-#define SM_MASTER  3
-#define SM_STANDBY 2
-#define SM_SWEEPS  1 /* discovering: it is about to be master */
 #define PEER_PATH  "/v1/peer"
 #define WHOLE_PATH "/v1/peer/registry"
 
@@ -176,7 +173,7 @@ static bool leads(struct json_object *state)
 {
 	uint64_t is = json_opt_u64(json_opt(state, "sm"), "state", 0);
 
-	return is == SM_MASTER || is == SM_SWEEPS;
+	return is == SM_STATE_MASTER || is == SM_STATE_DISCOVERING;
 }
 
 /* All of the other one's registry replaces ours. Not with p->lock where the other one may wait for
@@ -310,7 +307,7 @@ uint64_t peer_standby(struct peer *p)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->lock);
 
-	return p->sm && json_opt_u64(p->sm, "state", 0) == SM_STANDBY
+	return p->sm && json_opt_u64(p->sm, "state", 0) == SM_STATE_STANDBY
 		       ? json_opt_u64(p->sm, "instance", 0)
 		       : 0;
 }

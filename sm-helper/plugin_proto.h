@@ -52,6 +52,13 @@ struct sm_reply_head {
 	char reason[SM_REASON_MAX]; /* one line, "" without an error */
 };
 
+enum sm_state { /* IBA SMInfo */
+		SM_STATE_NOT_ACTIVE,
+		SM_STATE_DISCOVERING, /* about to be master */
+		SM_STATE_STANDBY,
+		SM_STATE_MASTER
+};
+
 /* SM_OP_STATUS. Counters start with OpenSM. */
 struct sm_status_request {
 	struct sm_head head;
@@ -71,7 +78,7 @@ struct sm_status_reply {
 	uint64_t guid_smps;        /* GUIDInfo, sent by the plugin */
 	uint32_t switches, endports;
 	uint16_t sm_lid;
-	uint8_t sm_state; /* IBA SMInfo: 0 not active, 1 discovering, 2 standby, 3 master */
+	uint8_t sm_state; /* enum sm_state */
 	uint8_t ready;    /* a sweep has completed, so the topology is whole */
 	uint8_t sweeping; /* a heavy sweep runs now, or SM_OP_SWEEP's has not been made yet */
 	uint8_t others;   /* other SMs in the fabric that are master or would take over */

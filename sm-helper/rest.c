@@ -167,7 +167,12 @@ void rest_need_vf_at(struct json_reader *r, const char *key, bool url, struct re
 
 static const char *state_text(unsigned state)
 {
-	static const char *const text[] = {"not-active", "discovering", "standby", "master"};
+	static const char *const text[] = {
+		[SM_STATE_NOT_ACTIVE] = "not-active",
+		[SM_STATE_DISCOVERING] = "discovering",
+		[SM_STATE_STANDBY] = "standby",
+		[SM_STATE_MASTER] = "master",
+	};
 
 	return state < ARRAY_SIZE(text) ? text[state] : "unknown";
 }
@@ -179,7 +184,7 @@ static struct json_object *status_sm(struct ops *o, const struct sm_status_reply
 
 	json_set_str(sm, "backend", client_backend(o->client)->name);
 	json_set_bool(sm, "plugin", !rc);
-	json_set_bool(sm, "ready", !rc && s->ready && s->sm_state == 3);
+	json_set_bool(sm, "ready", !rc && s->ready && s->sm_state == SM_STATE_MASTER);
 	json_set_str(sm, "state", s->instance ? state_text(s->sm_state) : "unknown");
 	json_set_str(sm, "error", rc ? error : NULL);
 	if (!s->instance)
@@ -233,7 +238,7 @@ static void run_status(struct job *j)
 	uint64_t age_ms;
 	int rc = client_look(o->client, &s, &age_ms, error);
 
-	if (!rc && s.sm_state == 3 && s.ready && !ops_may_change(o)) {
+	if (!rc && s.sm_state == SM_STATE_MASTER && s.ready && !ops_may_change(o)) {
 		snprintf(error, sizeof error,
 			 "nothing can be changed while the other ibvmig-sm cannot be told: see "
 			 "peer");

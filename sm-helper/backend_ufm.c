@@ -14,7 +14,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define SM_MASTER  3
 #define VPORTS_MAX 262144u
 #define FRESH_MS   10000 /* the list of vports, for the allocation of vGUIDs */
 #define WAIT_MS    8000  /* until UFM lists a vGUID where it is now; daemons wait 10 s */
@@ -129,7 +128,7 @@ static int ufm_status(void *self, struct sm_status_reply *ret_status, char *erro
 		 json_opt_str(answer, "ufm_release_version", ""));
 	ret_status->instance = u->instance;
 	ret_status->generation = now_ms() / FRESH_MS + 1;
-	ret_status->sm_state = SM_MASTER; /* UFM speaks for the one that is */
+	ret_status->sm_state = SM_STATE_MASTER; /* UFM speaks for the one that is */
 	ret_status->ready = 1;
 	return 0;
 }
@@ -286,47 +285,17 @@ static int leave(struct ufm *u, uint16_t pkey, uint64_t guid, struct op_error *e
 
 /* ---- operations ---- */
 
-static int holder_of_vf(struct ops *o, const struct reg_vf *vf, struct op_error *e)
-{
-	struct reg_entry other;
-	int rc = registry_find_vf(o->registry, vf->parked_guid, &other);
-
-	if (rc == -ENOENT)
-		return 0;
-	return rc ? ops_fail_registry(e, rc)
-		  : ops_fail(e, -EBUSY, 409, "vf-in-use",
-			     "VF %s of %s carries vGUID 0x%016" PRIx64 " of VM %s (%s)", vf->vf,
-			     vf->host, other.vguid, other.name, other.vm);
-}
-
-static bool same_vf(const struct reg_vf *a, const struct reg_vf *b)
-{
-	return !strcmp(a->host, b->host) && a->parked_guid == b->parked_guid;
-}
-
 /* *x: what is to be written when UFM shows it. */
 static int check_bind(struct ops *o, const struct reg_entry *want, struct reg_entry *x,
 		      struct op_error *e)
 {
-	int rc = registry_find(o->registry, want->vguid, x);
+	int rc = ops_check_free(o, want, x, e);
 
-	if (rc == -ENOENT) {
+	if (!rc) {
 		*x = *want;
 		x->since_ms = wall_ms();
-		return holder_of_vf(o, &want->at, e);
 	}
-	if (rc)
-		return ops_fail_registry(e, rc);
-	if (strcmp(x->vm, want->vm))
-		return ops_fail(e, -EEXIST, 409, "duplicate-vguid",
-				"vGUID 0x%016" PRIx64 " belongs to VM %s (%s) on VF %s of %s",
-				x->vguid, x->name, x->vm, x->at.vf, x->at.host);
-	return same_vf(&x->at, &want->at)
-		       ? 0
-		       : ops_fail(e, -EEXIST, 409, "bound-elsewhere",
-				  "vGUID 0x%016" PRIx64
-				  " of this VM is on VF %s of %s: move or unbind it first",
-				  x->vguid, x->at.vf, x->at.host);
+	return rc < 0 ? rc : 0;
 }
 
 static void take_place(struct reg_entry *x, const struct vport *v)
@@ -355,51 +324,20 @@ static int ufm_bind(void *self, struct ops *o, const struct reg_entry *want, uin
 	return 0;
 }
 
-static int find_of_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry *x,
-		      struct op_error *e)
-{
-	int rc = registry_find(o->registry, vguid, x);
-
-	if (rc == -ENOENT)
-		return ops_fail(e, rc, 404, "not-found",
-				"vGUID 0x%016" PRIx64 " is bound to no VF: bind it first", vguid);
-	if (rc)
-		return ops_fail_registry(e, rc);
-	return strcmp(x->vm, vm)
-		       ? ops_fail(e, -EPERM, 409, "wrong-vm",
-				  "vGUID 0x%016" PRIx64 " belongs to VM %s (%s), not to %s", vguid,
-				  x->name, x->vm, vm)
-		       : 0;
-}
-
 static int ufm_unbind(void *self, struct ops *o, uint64_t vguid, const char *vm,
 		      const struct reg_vf *from, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct reg_entry x;
-	int rc = find_of_vm(o, vguid, vm, &x, e);
+	int rc = ops_check_vm(o, vguid, vm, &x, e);
 
-	if (rc == -ENOENT) { /* again */
-		*e = (struct op_error){0};
-		return 0;
-	}
+	if (rc == -ENOENT)
+		return 0; /* again */
 	if (rc || (from && (rc = ops_check_at(&x, from, e))) ||
 	    (rc = leave(self, x.pkey, vguid, e)))
 		return rc;
 	rc = registry_delete(o->registry, vguid);
 	return rc ? ops_fail_registry(e, rc) : 0;
-}
-
-static int check_move(struct ops *o, const struct move_request *m, struct reg_entry *x,
-		      struct op_error *e)
-{
-	int rc = find_of_vm(o, m->vguid, m->vm, x, e);
-
-	if (rc || same_vf(&x->at, &m->to))
-		return rc;
-	if ((rc = ops_check_at(x, &m->from, e)))
-		return rc;
-	return holder_of_vf(o, &m->to, e);
 }
 
 /* Moves on their way. Large: on the heap. */
@@ -413,9 +351,9 @@ static int check_moves(struct ops *o, const struct move_request *m, unsigned cou
 {
 	int rc = batch_check(m, count, e);
 
-	for (unsigned i = 0; !rc && i < count; i++)
-		rc = check_move(o, &m[i], &ret_x[i], e);
-	return rc;
+	for (unsigned i = 0; rc >= 0 && i < count; i++)
+		rc = batch_check_move(o, &m[i], NULL, 0, &ret_x[i], e);
+	return rc < 0 ? rc : 0;
 }
 
 /* Until UFM lists it where it is now, which goes into x and *ret_moved. Between hosts it is another
@@ -430,7 +368,7 @@ static int await_move(struct ufm *u, const struct move_request *m, uint64_t give
 	if (rc)
 		return rc;
 	*ret_moved = (struct moved){.vguid = x->vguid, .lid_before = x->lid, .lid_after = v.lid};
-	if (!same_vf(&x->at, &m->to)) {
+	if (!reg_same_vf(&x->at, &m->to)) {
 		x->at = m->to;
 		x->since_ms = wall_ms();
 		ret_moved->paths_changed = 1; /* at least; UFM does not tell which */

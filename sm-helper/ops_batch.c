@@ -7,18 +7,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-static bool same_vf(const struct reg_vf *a, const struct reg_vf *b)
-{
-	return a->parked_guid == b->parked_guid;
-}
-
 /* One may go where another one leaves, or both change places; what else two moves of a batch have
  * in common is an error of who made it. */
 static int check_pair(const struct move_request *m, unsigned k, unsigned i, struct op_error *e)
 {
-	const struct reg_vf *both = same_vf(&m[k].from, &m[i].from) ? &m[i].from
-				    : same_vf(&m[k].to, &m[i].to)   ? &m[i].to
-								    : NULL;
+	const struct reg_vf *both = batch_same_vf(&m[k].from, &m[i].from) ? &m[i].from
+				    : batch_same_vf(&m[k].to, &m[i].to)   ? &m[i].to
+									  : NULL;
 
 	if (m[k].vguid == m[i].vguid)
 		return ops_fail(e, -EINVAL, 400, "bad-request",
@@ -51,8 +46,8 @@ static bool is_of_batch(const struct move_request *batch, unsigned count, uint64
 	return false;
 }
 
-static int check_move(struct ops *o, const struct move_request *m, const struct move_request *batch,
-		      unsigned count, struct reg_entry *ret_entry, struct op_error *e)
+int batch_check_move(struct ops *o, const struct move_request *m, const struct move_request *batch,
+		     unsigned count, struct reg_entry *ret_entry, struct op_error *e)
 {
 	struct reg_entry other;
 	int rc = ops_check_vm(o, m->vguid, m->vm, ret_entry, e);
@@ -63,19 +58,14 @@ static int check_move(struct ops *o, const struct move_request *m, const struct 
 				m->vguid);
 	if (rc)
 		return rc;
-	if (!strcmp(ret_entry->at.host, m->to.host) &&
-	    ret_entry->at.parked_guid == m->to.parked_guid)
+	if (reg_same_vf(&ret_entry->at, &m->to))
 		return 1;
 	if ((rc = ops_check_at(ret_entry, &m->from, e)))
 		return rc;
 	rc = registry_find_vf(o->registry, m->to.parked_guid, &other);
 	if (!rc && is_of_batch(batch, count, other.vguid)) /* it leaves: no two go to one VF */
 		return 0;
-	if (!rc)
-		return ops_fail(e, -EBUSY, 409, "vf-in-use",
-				"VF %s of %s carries vGUID 0x%016" PRIx64 " of VM %s (%s)",
-				m->to.vf, m->to.host, other.vguid, other.name, other.vm);
-	return rc == -ENOENT ? 0 : ops_fail_registry(e, rc);
+	return ops_check_holder(rc, &m->to, &other, e);
 }
 
 /* The registry's word on move i. */
@@ -83,7 +73,7 @@ static int begin_move(struct batch *b, const struct batch_kind *kind, unsigned i
 		      struct op_error *e)
 {
 	struct reg_entry *x = &b->x[i];
-	int rc = check_move(b->o, &b->m[i], b->m, kind->chains ? b->count : 0, x, e);
+	int rc = batch_check_move(b->o, &b->m[i], b->m, kind->chains ? b->count : 0, x, e);
 
 	if (rc < 0)
 		return rc;

@@ -34,6 +34,12 @@ struct batch {
 	};
 };
 
+/* Whatever host a request names: a parked GUID is of one VF. */
+static inline bool batch_same_vf(const struct reg_vf *a, const struct reg_vf *b)
+{
+	return a->parked_guid == b->parked_guid;
+}
+
 /* What differs. With ops.lock held; 0, or -errno with *e filled. */
 struct batch_kind {
 	bool chains; /* a VM may go where another one of the batch leaves */
@@ -45,6 +51,10 @@ struct batch_kind {
 	void (*log)(const struct batch *b);
 };
 
+/* Whether one of them may begin, as far as the registry goes: 0, with what it has of the vGUID; 1:
+ * that is there already. batch: count of them, whose VFs are free as soon as they move. */
+int batch_check_move(struct ops *o, const struct move_request *m, const struct move_request *batch,
+		     unsigned count, struct reg_entry *ret_entry, struct op_error *e);
 /* That no two of the moves name one vGUID, or come from or go to one VF. */
 int batch_check(const struct move_request *m, unsigned count, struct op_error *e);
 /* As ops_move(). */

@@ -8,9 +8,18 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* 0: the way is free; 1: it is so already, *ret_old says what the registry has. */
-static int check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
-		      struct op_error *e)
+int ops_check_holder(int found, const struct reg_vf *vf, const struct reg_entry *holder,
+		     struct op_error *e)
+{
+	if (found)
+		return found == -ENOENT ? 0 : ops_fail_registry(e, found);
+	return ops_fail(e, -EBUSY, 409, "vf-in-use",
+			"VF %s of %s carries vGUID 0x%016" PRIx64 " of VM %s (%s)", vf->vf,
+			vf->host, holder->vguid, holder->name, holder->vm);
+}
+
+int ops_check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
+		   struct op_error *e)
 {
 	struct reg_entry other;
 	int rc = registry_find(o->registry, want->vguid, ret_old);
@@ -22,8 +31,7 @@ static int check_free(struct ops *o, const struct reg_entry *want, struct reg_en
 				"vGUID 0x%016" PRIx64 " belongs to VM %s (%s) on VF %s of %s",
 				want->vguid, ret_old->name, ret_old->vm, ret_old->at.vf,
 				ret_old->at.host);
-	if (!rc && (strcmp(ret_old->at.host, want->at.host) ||
-		    ret_old->at.parked_guid != want->at.parked_guid))
+	if (!rc && !reg_same_vf(&ret_old->at, &want->at))
 		return ops_fail(e, -EEXIST, 409, "bound-elsewhere",
 				"vGUID 0x%016" PRIx64
 				" of this VM is on VF %s of %s: move or unbind "
@@ -32,10 +40,8 @@ static int check_free(struct ops *o, const struct reg_entry *want, struct reg_en
 	if (!rc)
 		return 1;
 	rc = registry_find_vf(o->registry, want->at.parked_guid, &other);
-	if (!rc)
-		return ops_fail(e, -EBUSY, 409, "vf-in-use",
-				"VF %s of %s carries vGUID 0x%016" PRIx64 " of VM %s (%s)",
-				want->at.vf, want->at.host, other.vguid, other.name, other.vm);
+	if ((rc = ops_check_holder(rc, &want->at, &other, e)))
+		return rc;
 	rc = registry_find(o->registry, want->at.parked_guid, &other);
 	if (!rc)
 		return ops_fail(e, -EINVAL, 409, "parked-guid",
@@ -60,7 +66,7 @@ int ops_check_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry
 
 int ops_check_at(const struct reg_entry *x, const struct reg_vf *vf, struct op_error *e)
 {
-	if (!strcmp(x->at.host, vf->host) && x->at.parked_guid == vf->parked_guid)
+	if (reg_same_vf(&x->at, vf))
 		return 0;
 	return ops_fail(e, -EINVAL, 409, "wrong-host",
 			"vGUID 0x%016" PRIx64 " is on VF %s of %s (parked GUID 0x%016" PRIx64
@@ -96,7 +102,7 @@ int ops_bind_as(struct ops *o, const struct bind_kind *kind, const struct reg_en
 	int rc;
 
 	if ((rc = ops_start(o, 0, e)) || (rc = ops_begin(o, e)) ||
-	    (rc = check_free(o, want, &old, e)) < 0)
+	    (rc = ops_check_free(o, want, &old, e)) < 0)
 		return rc;
 	if (rc)
 		return bind_again(o, kind, &old, ret_lid, e);

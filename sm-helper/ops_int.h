@@ -45,6 +45,15 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
  * record of LIDs; -EHOSTDOWN and others: it has not, and nothing may be changed. */
 int ops_tell_peer(struct ops *o, struct op_error *e);
 
+/* Whether a vGUID may be bound to this VF, as far as the registry goes. 0; 1: it is so already,
+ * *ret_old: what the registry has. */
+int ops_check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
+		   struct op_error *e);
+
+/* What registry_find_vf() returned for a VF: 0 if nobody has it, else an error that names who. */
+int ops_check_holder(int found, const struct reg_vf *vf, const struct reg_entry *holder,
+		     struct op_error *e);
+
 /* Whether the vGUID is bound for this VM. 0; -ENOENT without *e: to none. */
 int ops_check_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry *ret_entry,
 		 struct op_error *e);

@@ -15,16 +15,11 @@
 #define VERIFY_SWEEP_US 500000
 #define VERIFY_POLL_US  100000
 
-static bool same_vf(const struct reg_vf *a, const struct reg_vf *b)
-{
-	return a->parked_guid == b->parked_guid;
-}
-
 /* The VF that another one of the batch leaves for this one. */
 static const struct reg_vf *left_vf(const struct batch *b, const struct reg_vf *to)
 {
 	for (unsigned i = 0; i < b->count; i++)
-		if (!b->there[i] && same_vf(&b->x[i].at, to))
+		if (!b->there[i] && batch_same_vf(&b->x[i].at, to))
 			return &b->x[i].at;
 	return NULL;
 }
@@ -96,7 +91,7 @@ static uint16_t lid_waiting(struct batch *b, unsigned i)
 	uint16_t lid = ops_lid_at(b->o, to), waits;
 
 	for (unsigned k = 0; k < b->count; k++)
-		if (!b->there[k] && same_vf(&b->x[k].at, to)) {
+		if (!b->there[k] && batch_same_vf(&b->x[k].at, to)) {
 			lid = lid_left(b, k, &waits);
 			return lid ? lid : waits;
 		}
@@ -109,7 +104,7 @@ static uint16_t own_before(const struct batch *b, const struct reg_vf *at, uint6
 	uint32_t end = fabric_end_at(&b->o->fabric, at->switch_guid, at->switch_port);
 
 	for (unsigned k = 0; k < b->count; k++)
-		if (same_vf(&b->x[k].at, at))
+		if (batch_same_vf(&b->x[k].at, at))
 			return reg_own_lid(&b->x[k]);
 	/* unless a sweep has seen the VM here */
 	return end == FABRIC_NONE || b->o->fabric.end[end].port_guid == vguid

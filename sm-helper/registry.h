@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define REG_TEXT_MAX 256
 
@@ -45,6 +46,12 @@ struct reg_entry {
 static inline uint16_t reg_own_lid(const struct reg_entry *e)
 {
 	return e->mode == ADDRESS_DYNAMIC ? e->at.lid : e->lid;
+}
+
+/* One VF is known by its host and its parked GUID. */
+static inline bool reg_same_vf(const struct reg_vf *a, const struct reg_vf *b)
+{
+	return !strcmp(a->host, b->host) && a->parked_guid == b->parked_guid;
 }
 
 /* A move as it is asked for. */

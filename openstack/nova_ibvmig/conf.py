@@ -15,7 +15,8 @@ opts = [
                 help='PF of this host (its name in "ibvmig status") for each physical network, as '
                      'ib0net:mlx5_0. A network that is not named has the PF of its own name.'),
     cfg.StrOpt('default_pkey', default='0xffff', regex=r'^0x[0-9a-fA-F]{4}$',
-               help='PKey of ports whose binding:profile has no "pkey".'),
+               help='PKey of ports that have none by their binding:profile ("pkey") or their network (a VLAN id, '
+                    'with the mechanism driver ibvmig).'),
     cfg.IntOpt('request_timeout', default=10, min=1, max=60,
                help='Seconds for one request to ibvmigd. One that does not get through is sent twice more.'),
     cfg.IntOpt('attach_timeout', default=60, min=1, max=600,

@@ -34,8 +34,10 @@ def vguid(vif):
 
 
 def pkey(vif):
-    """binding:profile's "pkey", or [ibvmig] default_pkey."""
-    given = (vif['profile'] or {}).get('pkey', CONF.ibvmig.default_pkey)
+    """binding:profile's "pkey", or that of the network, which the mechanism driver ibvmig puts into the binding, or
+    [ibvmig] default_pkey."""
+    of_network = vif['details'].get('pkey', CONF.ibvmig.default_pkey)
+    given = (vif['profile'] or {}).get('pkey', of_network)
     if not re.fullmatch('0x[0-9a-fA-F]{4}', given):
         raise exception.InvalidInput(reason='port %s: pkey %s: must be 0x and 4 hex digits' % (vif['id'], given))
     return given.lower()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""VFs as Nova's PCI devices: those that libvirt does not list, and that ibvmigd takes the one that Nova has claimed."""
+"""VFs as Nova's PCI devices: those that libvirt does not list; that ibvmigd takes the one that Nova has claimed; PKeys."""
 import unittest
 from unittest import mock
 
@@ -19,6 +19,14 @@ class TestChannel(unittest.TestCase):
         channel = played.etree.fromstring(ib_vif.Channel(ib_vif.AGENT_CHANNEL).to_xml())
         self.assertEqual(('unix', 'org.ibvmig.0'), (channel.get('type'), channel.find('target').get('name')))
         self.assertIsNone(channel.find('source'))
+
+
+class TestPkey(unittest.TestCase):
+
+    def test_of_port_of_network_of_configuration(self):
+        for profile, details, pkey in (({'pkey': '0x0005'}, {'pkey': '0x8005'}, '0x0005'),
+                                       (None, {'pkey': '0x8005'}, '0x8005'), ({}, {}, '0xffff')):
+            self.assertEqual(pkey, ib_vif.pkey(network_model.VIF(profile=profile, details=details)))
 
 
 class TestDevices(played.IbServers):

@@ -38,9 +38,8 @@ class Tap(unittest.TestResult):
 
 
 def main(names):
-    import nova_ibvmig.tests  # noqa: F401  eventlet's patches come first
     if names[:1] == ['--upstream']:
-        from nova_ibvmig.tests import upstream
+        from nova_ibvmig.tests import upstream  # eventlet's patches come first
         upstream.prepare()
         names = names[1:]
     result = Tap()

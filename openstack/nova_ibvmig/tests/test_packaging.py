@@ -18,10 +18,13 @@ import yaml
 TOP = pathlib.Path(os.path.realpath(__file__)).parents[2]
 
 
-def entry_point():
-    """(name, function) of oslo.config.opts in setup.cfg."""
+PROJECTS = {TOP: 'nova-ibvmig.conf.sample', TOP / 'neutron': 'ml2-ibvmig.ini.sample'}
+
+
+def entry_point(project):
+    """(name, function) of oslo.config.opts in its setup.cfg."""
     setup = configparser.ConfigParser()
-    setup.read(TOP / 'setup.cfg')
+    setup.read(project / 'setup.cfg')
     name, where = (s.strip() for s in setup['entry_points']['oslo.config.opts'].strip().split('='))
     module, function = where.split(':')
     return name, getattr(importlib.import_module(module), function)
@@ -29,12 +32,12 @@ def entry_point():
 
 class TestConfiguration(unittest.TestCase):
 
-    def _generate(self):
+    def _generate(self, project):
         """As `oslo-config-generator --config-file etc/config-generator.conf` once the package is installed."""
-        name, list_opts = entry_point()
+        name, list_opts = entry_point(project)
         conf = cfg.ConfigOpts()
         generator.register_cli_opts(conf)
-        conf(['--config-file', str(TOP / 'etc/config-generator.conf')])
+        conf(['--config-file', str(project / 'etc/config-generator.conf')])
         self.assertEqual([name], conf.namespace)
         out = io.StringIO()
         with mock.patch.object(generator, '_get_raw_opts_loaders', lambda names: [(name, list_opts)]):
@@ -42,16 +45,17 @@ class TestConfiguration(unittest.TestCase):
         return out.getvalue()
 
     def test_sample_is_up_to_date(self):
-        sample = TOP / 'etc/nova-ibvmig.conf.sample'
-        self.assertEqual(sample.read_text(), self._generate(),
-                         'make it anew: oslo-config-generator --config-file etc/config-generator.conf')
+        for project, sample in PROJECTS.items():
+            self.assertEqual((project / 'etc' / sample).read_text(), self._generate(project),
+                             'make it anew: oslo-config-generator --config-file etc/config-generator.conf')
 
     def test_every_option_has_help(self):
-        _, list_opts = entry_point()
-        for group, options in list_opts():
-            self.assertTrue(group.help)
-            for option in options:
-                self.assertTrue(option.help, option.name)
+        for project in PROJECTS:
+            _, list_opts = entry_point(project)
+            for group, options in list_opts():
+                self.assertTrue(group.help)
+                for option in options:
+                    self.assertTrue(option.help, option.name)
 
 
 class TestDebianPackage(unittest.TestCase):
@@ -66,16 +70,23 @@ class TestDebianPackage(unittest.TestCase):
                               capture_output=True, text=True, timeout=300,
                               env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'})
         self.assertEqual(0, done.returncode, done.stdout[-1000:] + done.stderr[-3000:])
-        package, = self.dir.glob('*.deb')
-        root = self.dir / 'root'
-        subprocess.run(['dpkg-deb', '-x', package, root], check=True)
+        site = self._unpack('python3-nova-ibvmig', TOP, 'nova_ibvmig', 'nova/virt/ibvmig/__init__.py')
+        self.assertIn('nova_ibvmig = nova_ibvmig.conf:list_opts', site['nova_ibvmig'])
+        self.assertNotIn('neutron', site['nova_ibvmig'])
+        site = self._unpack('python3-neutron-ibvmig', TOP / 'neutron', 'neutron_ibvmig')
+        self.assertIn('[neutron.ml2.mechanism_drivers]\nibvmig = neutron_ibvmig.mech_driver:IbvmigMechanismDriver\n',
+                      site['neutron_ibvmig'])
+
+    def _unpack(self, package, project, name, *more):
+        """It has the code, without its tests, and a sample file: {distribution: its entry points}."""
+        deb, = self.dir.glob(package + '_*.deb')
+        root = self.dir / package
+        subprocess.run(['dpkg-deb', '-x', deb, root], check=True)
         site = root / 'usr/lib/python3/dist-packages'
-        self.assertEqual({'nova/virt/ibvmig/__init__.py'} | {
-            str(p.relative_to(TOP)) for p in (TOP / 'nova_ibvmig').glob('*.py')},
-            {str(p.relative_to(site)) for p in site.rglob('*.py')})
-        self.assertIn('nova_ibvmig = nova_ibvmig.conf:list_opts',
-                      (site / 'nova_ibvmig.egg-info/entry_points.txt').read_text())
-        self.assertTrue((root / 'usr/share/doc/python3-nova-ibvmig/nova-ibvmig.conf.sample').is_file())
+        self.assertEqual({*more} | {str(p.relative_to(project)) for p in (project / name).glob('*.py')},
+                         {str(p.relative_to(site)) for p in site.rglob('*.py')})
+        self.assertTrue((root / 'usr/share/doc' / package / PROJECTS[project]).is_file())
+        return {p.parent.stem: p.read_text() for p in site.glob('*.egg-info/entry_points.txt')}
 
 
 class TestNotes(unittest.TestCase):

@@ -5,6 +5,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/daemon.h"
+#include "daemon/rest.h"
 #include "daemon/vm.h"
 
 #include <errno.h>
@@ -145,15 +146,12 @@ static void answered(void *arg, int rc, struct json_object *answer, const char *
 
 void qps_get(struct http_request *req)
 {
-	struct vm *vm = vm_by_name(req->user, req->param);
+	struct vm *vm = rest_vm(req);
 	struct json_object *msg;
 	struct call *c;
 
-	if (!vm) {
-		http_fail(req->exchange, 404, "not-found",
-			  "no VM %s with <ibvmig:vf> metadata runs on this host", req->param);
+	if (!vm)
 		return;
-	}
 	/* A request would wait for an agent that is not there. */
 	if (agent_state(vm->agent) != AGENT_UP || !(c = calloc(1, sizeof *c))) {
 		http_fail(req->exchange, 503, "no-agent",

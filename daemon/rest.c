@@ -118,26 +118,35 @@ static void get_vms(struct http_request *req)
 	http_reply(req->exchange, 200, o);
 }
 
-static void get_vm(struct http_request *req)
+struct vm *rest_vm(struct http_request *req)
 {
 	struct vm *vm = vm_by_name(req->user, req->param);
 
+	if (!vm)
+		http_fail(req->exchange, 404, "not-found",
+			  "no VM %s with <ibvmig:vf> metadata runs on this host: ibvmig status "
+			  "shows those that do, and virsh metadata %s --uri urn:ibvmig:1 what it "
+			  "has",
+			  req->param, req->param);
+	return vm;
+}
+
+static void get_vm(struct http_request *req)
+{
+	struct vm *vm = rest_vm(req);
+
 	if (vm)
 		http_reply(req->exchange, 200, vm_status(vm));
-	else
-		http_fail(req->exchange, 404, "not-found",
-			  "no VM %s with <ibvmig:vf> metadata runs on this host", req->param);
 }
 
 /* After what kept a VM from its VF has been mended. */
 static void post_attach(struct http_request *req)
 {
-	struct vm *vm = vm_by_name(req->user, req->param);
+	struct vm *vm = rest_vm(req);
 
-	if (!vm) {
-		http_fail(req->exchange, 404, "not-found",
-			  "no VM %s with <ibvmig:vf> metadata runs on this host", req->param);
-	} else if (vm->state != VM_WITHOUT || migrate_open(vm->d, vm->uuid)) {
+	if (!vm)
+		return;
+	if (vm->state != VM_WITHOUT || migrate_open(vm->d, vm->uuid)) {
 		http_fail(req->exchange, 409, "not-without-vf",
 			  "VM %s is %s; only a VM that "
 			  "runs without its VF can be given one",

@@ -7,6 +7,7 @@
 #include "common/http_server.h"
 
 struct daemon;
+struct vm;
 
 extern const struct http_route rest_routes[];
 /* user: a struct daemon. Root, and the daemon's own user, have all roles on the socket; others what
@@ -14,6 +15,9 @@ extern const struct http_route rest_routes[];
  * TLS everybody there looks, and does what peers do. */
 unsigned rest_roles(const struct http_who *who, void *user);
 
+/* The VM that the path names, by name or UUID; NULL if this host has none such: it has been
+ * answered with 404. */
+struct vm *rest_vm(struct http_request *req);
 /* 404: the journal does not have this migration, or not any more. */
 void rest_no_migration(struct http_request *req, const char *id);
 

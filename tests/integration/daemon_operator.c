@@ -193,6 +193,13 @@ static bool play_bad_requests(const void *arg, const char *dir)
 		{"g1", "{\"to\":\"hostb\",\"strategy\":\"best\",\"dry_run\":true}", "late or"},
 		{"nobody", DRY_RUN_TO_B, "no VM nobody runs on hosta"},
 	};
+	static const struct {
+		const char *method, *path;
+	} of_nobody[] = {
+		{"GET", "/v1/vms/nobody"},
+		{"GET", "/v1/vms/nobody/qps"},
+		{"POST", "/v1/vms/nobody/attach"},
+	};
 
 	(void)arg;
 	if (!start(dir))
@@ -203,6 +210,11 @@ static bool play_bad_requests(const void *arg, const char *dir)
 		if (ask(HOST_A, "POST", path, bad[i].body) || !strstr(refusal, bad[i].word))
 			return sim_is_wrong("%s: \"%.200s\"", bad[i].body, refusal);
 	}
+	for (size_t i = 0; i < ARRAY_SIZE(of_nobody); i++)
+		if (ask(HOST_A, of_nobody[i].method, of_nobody[i].path, NULL) ||
+		    !strstr(refusal, "no VM nobody with") ||
+		    !strstr(refusal, "virsh metadata nobody"))
+			return sim_is_wrong("%s: \"%.200s\"", of_nobody[i].path, refusal);
 	return true;
 }
 

@@ -9,6 +9,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/qps.h"
+#include "daemon/rest.h"
 #include "daemon/vm.h"
 
 static struct vm vm = {.name = "g1"};
@@ -18,11 +19,6 @@ static char code[32];
 static agent_done *done;
 static void *done_arg;
 
-struct vm *vm_by_name(struct daemon *d, const char *name)
-{
-	(void)d;
-	return strcmp(name, "g1") ? NULL : &vm;
-}
 enum agent_state agent_state(const struct agent *a)
 {
 	(void)a;
@@ -51,6 +47,14 @@ void http_fail(struct http_exchange *x, unsigned http_status, const char *what, 
 	(void)fmt;
 	status = http_status;
 	snprintf(code, sizeof code, "%s", what);
+}
+
+struct vm *rest_vm(struct http_request *req)
+{
+	if (!strcmp(req->param, "g1"))
+		return &vm;
+	http_fail(req->exchange, 404, "not-found", "no VM %s", req->param);
+	return NULL;
 }
 
 static struct json_object *parse(const char *text)

@@ -10,9 +10,18 @@
 
 #include <errno.h>
 
+/* Of the VF inside the guest's kernel, in words; NULL: none. Borrowed from query. */
+static const char *kernel_user(struct json_object *query)
+{
+	struct json_object *list = json_opt(query, "kernel");
+
+	if (!json_count(list))
+		return NULL;
+	return json_opt_str(json_object_array_get_idx(list, 0), "what", "a kernel module");
+}
+
 void choice_facts(struct vm *vm, struct json_object *query, struct strategy_facts *ret_facts)
 {
-	struct json_object *kernel = json_opt(query, "kernel");
 	unsigned with_state = 0, fixed = 0;
 
 	for (unsigned i = 0; i < vm->vf_count; i++) {
@@ -27,10 +36,8 @@ void choice_facts(struct vm *vm, struct json_object *query, struct strategy_fact
 		.fixed = fixed,
 		.agent = query,
 		.agent_needed = vm->d->settings->require_agent,
+		.kernel_user = kernel_user(query),
 	};
-	if (json_count(kernel))
-		ret_facts->kernel_user = json_opt_str(json_object_array_get_idx(kernel, 0), "what",
-						      "a kernel module");
 }
 
 void choice_uncovered(struct json_object *query, const char *vm_name, char *why, unsigned bytes)
@@ -73,6 +80,19 @@ int choice_make(struct migration *m, struct strategy_facts *facts)
 	facts->state_there = m->state_there;
 	facts->save = m->file;
 	return choose(m, facts);
+}
+
+int choice_still_fits(struct migration *m, struct json_object *query)
+{
+	const char *user = kernel_user(query);
+
+	if (!user || m->strategy != STRATEGY_LATE)
+		return 0;
+	return migrate_error(m, -EBUSY,
+			     "%.100s has begun to use the VF inside the kernel of VM %s since "
+			     "PREPARE: what the device has written for it during the copy would be "
+			     "lost; migrate it again, with strategy auto or early",
+			     user, m->vm_name);
 }
 
 int choice_for_post_copy(struct migration *m)

@@ -19,6 +19,9 @@ void choice_uncovered(struct json_object *query, const char *vm_name, char *why,
 /* PREPARE: sets m->strategy and the record's "choice"; facts.state_there is set from m. 0, or
  * -ENOTSUP with m's reason. */
 int choice_make(struct migration *m, struct strategy_facts *facts);
+/* QUIESCE, query being the agent's answer of now: 0, or -EBUSY with m's reason, where somebody in
+ * the guest's kernel has begun to use the VF since PREPARE. */
+int choice_still_fits(struct migration *m, struct json_object *query);
 /* HOLD: QEMU may switch to post-copy. 0: the strategy fits that now; or -ENOTSUP with m's
  * reason. */
 int choice_for_post_copy(struct migration *m);

@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "daemon/daemon.h"
 #include "daemon/job_vfs.h"
+#include "daemon/migrate_choice.h"
 #include "daemon/migrate_src.h"
 #include "daemon/provider.h"
 #include "daemon/qmp.h"
@@ -104,10 +105,10 @@ static void queried_again(struct migration *m, int rc, struct json_object *answe
 	bool known = true;
 
 	deadline_again(m);
-	if (!rc)
-		rc = src_read_query(m, answer);
-	else
+	if (rc)
 		migrate_error(m, rc, "%s", error);
+	else if (!(rc = choice_still_fits(m, answer)))
+		rc = src_read_query(m, answer);
 	if (rc) {
 		migrate_fail(m, rc, "%s", m->reason);
 		return;

@@ -201,11 +201,57 @@ static bool play(const void *arg, const char *dir)
 	return chosen_right(s) && pre_attached_right(s) && !*sim_broken;
 }
 
+/* ---- a user that comes in HOLD ---- */
+
+static bool in_hold(void *arg)
+{
+	struct migration *m = sim_hosts[HOST_A].d.migrations;
+
+	(void)arg;
+	return m && m->state == M_HOLD;
+}
+
+static bool migrated(void)
+{
+	return sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, watch) &&
+	       sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, watch) && !*sim_broken;
+}
+
+/* It has gone late as far as that; with what the device has written it must not arrive. */
+static bool play_user_in_hold(const void *arg, const char *dir)
+{
+	struct json_object *first AUTO_JSON = NULL, *second AUTO_JSON = NULL;
+
+	(void)arg;
+	sim_mover = (struct sim_mover){.strategy = "auto"};
+	if (!sim_world_start(dir) || !sim_all_right(NULL))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(in_hold, NULL, sim_us() + 60 * SIM_S, watch))
+		return sim_is_wrong("HOLD is not reached");
+	sim_mover.kernel_user = IPOIB;
+	if (!migrated())
+		return false;
+	first = record();
+	if (sim_migration.ok || !strstr(json_opt_str(first, "reason", ""), IPOIB " has begun"))
+		return sim_is_wrong("it goes on: %s", json_opt_str(first, "reason", "-"));
+	sim_migrate(HOST_A, HOST_B);
+	if (!migrated())
+		return false;
+	second = record();
+	return sim_migration.ok && str_eq(json_opt_str(second, "strategy", ""), "early")
+		       ? true
+		       : sim_is_wrong("the next one goes %s: %.200s",
+				      json_opt_str(second, "strategy", "-"), sim_migration.error);
+}
+
 int main(int argc, char **argv)
 {
-	struct sim_scene list[ARRAY_SIZE(scenes)];
+	struct sim_scene list[ARRAY_SIZE(scenes) + 1];
 
+	list[ARRAY_SIZE(scenes)] = (struct sim_scene){"a kernel user that comes in HOLD",
+						      play_user_in_hold, NULL};
 	for (size_t i = 0; i < ARRAY_SIZE(scenes); i++)
 		list[i] = (struct sim_scene){scenes[i].name, play, &scenes[i]};
-	return sim_scenes(list, ARRAY_SIZE(scenes), argc, argv);
+	return sim_scenes(list, ARRAY_SIZE(list), argc, argv);
 }

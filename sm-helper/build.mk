@@ -3,7 +3,7 @@ OSM_CFLAGS := -isystem /usr/include/infiniband
 SM_PLUGIN_SRC := sm-helper/plugin.c sm-helper/plugin_view.c sm-helper/plugin_tables.c \
                  sm-helper/plugin_paths.c sm-helper/plugin_records.c sm-helper/plugin_lfts.c sm-helper/plugin_wire.c \
                  sm-helper/plugin_assign.c sm-helper/plugin_parked.c sm-helper/plugin_homes.c sm-helper/plugin_seen.c \
-                 sm-helper/plugin_guids.c sm-helper/plugin_guid_smps.c sm-helper/plugin_alias.c sm-helper/plugin_engine.c sm-helper/plugin_master.c sm-helper/plugin_keep.c sm-helper/takeover.c sm-helper/proto_check.c
+                 sm-helper/plugin_guids.c sm-helper/plugin_guid_smps.c sm-helper/plugin_alias.c sm-helper/plugin_engine.c sm-helper/plugin_master.c sm-helper/plugin_keep.c sm-helper/plugin_guid2lid.c sm-helper/takeover.c sm-helper/proto_check.c
 $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread,$(OSM_CFLAGS)))
 
 # ibvmig-sm: registry, REST, verification.

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/plugin_keep.h"
+#include "sm-helper/plugin_guid2lid.h"
 #include "sm-helper/plugin_homes.h"
 #include "common/util.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include <opensm/osm_db_pack.h>
 #include <opensm/osm_log.h>
 #include <opensm/osm_node.h>
 #include <opensm/osm_port.h>
@@ -186,13 +186,6 @@ static uint16_t own_lid(const struct plugin *p, const struct kept *k)
 	return h && h->like ? h->own : k->lid;
 }
 
-static uint16_t file_lid(struct plugin *p, uint64_t guid)
-{
-	uint16_t min, max;
-
-	return osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, guid, &min, &max) ? 0 : min;
-}
-
 static uint16_t shown_lid(const osm_port_t *port)
 {
 	return cl_ntoh16(osm_physp_get_base_lid(port->p_physp));
@@ -226,7 +219,7 @@ static uint16_t lid_of_place(struct plugin *p, const struct lids_seen *s, const 
 			     const struct kept *k)
 {
 	uint64_t guid = cl_ntoh64(port->guid);
-	uint16_t own = own_lid(p, k), known = file_lid(p, guid);
+	uint16_t own = own_lid(p, k), known = guid2lid_get(p, guid);
 
 	if (guid == k->port_guid || shown_lid(port) != k->lid || own == known ||
 	    !is_free(s, port, own))
@@ -241,7 +234,7 @@ static uint16_t lid_of_port(struct plugin *p, const struct lids_seen *s, const o
 	uint64_t guid = cl_ntoh64(port->guid);
 	uint16_t lid = shown_lid(port);
 
-	if (!is_doubted(p, guid) || file_lid(p, guid) == lid || !ib_lid_is_unicast(lid) ||
+	if (!is_doubted(p, guid) || guid2lid_get(p, guid) == lid || !ib_lid_is_unicast(lid) ||
 	    lid % plugin_lids(p))
 		return 0;
 	return is_free(s, port, lid) && !s->places[lid] ? lid : 0;
@@ -260,7 +253,7 @@ static void log_kept(struct plugin *p, const osm_port_t *port, const struct kept
 		osm_log(&p->osm->log, OSM_LOG_SYS,
 			"ibvmig: port 0x%016" PRIx64 " keeps LID %u, not %u as the file guid2lid "
 			"says from before this OpenSM was master\n",
-			guid, lid, file_lid(p, guid));
+			guid, lid, guid2lid_get(p, guid));
 }
 
 /* The home of a place outlives the GUID that it shows. */
@@ -278,16 +271,14 @@ static void keep_home(struct plugin *p, const osm_port_t *port, const struct kep
 static void keep_lid(struct plugin *p, struct lids_seen *s, const osm_port_t *port,
 		     const struct kept *k, uint16_t lid)
 {
-	osm_lid_mgr_t *m = &p->osm->sm.lid_mgr;
-	uint16_t known = file_lid(p, cl_ntoh64(port->guid));
+	uint16_t known = guid2lid_get(p, cl_ntoh64(port->guid));
 
 	log_kept(p, port, k, lid);
 	if (known && !s->taken[known])
-		memset(m->used_lids + known, 0, plugin_lids(p));
+		guid2lid_keep(p, known, plugin_lids(p), false);
 	s->taken[lid] = port;
-	memset(m->used_lids + lid, 1, plugin_lids(p));
-	osm_db_guid2lid_set(m->p_g2l, cl_ntoh64(port->guid), lid,
-			    (uint16_t)(lid + plugin_lids(p) - 1));
+	guid2lid_keep(p, lid, plugin_lids(p), true);
+	guid2lid_set(p, cl_ntoh64(port->guid), lid, plugin_lids(p));
 	if (k)
 		keep_home(p, port, k, lid);
 }
@@ -295,18 +286,14 @@ static void keep_lid(struct plugin *p, struct lids_seen *s, const osm_port_t *po
 /* Entries of GUIDs whose LID their place has kept. */
 static void drop_past(struct plugin *p, const struct lids_seen *s)
 {
-	osm_db_domain_t *file = p->osm->sm.lid_mgr.p_g2l;
-	cl_qlist_t guids;
+	struct known_lid *known AUTO_FREE = NULL;
+	unsigned n = guid2lid_all(p, &known);
 
-	cl_qlist_init(&guids);
-	osm_db_guid2lid_guids(file, &guids);
-	while (!cl_is_qlist_empty(&guids)) {
-		osm_db_guid_elem_t *e = (osm_db_guid_elem_t *)cl_qlist_remove_head(&guids);
-		const osm_port_t *keeper = s->taken[file_lid(p, e->guid)];
+	for (unsigned i = 0; i < n; i++) {
+		const osm_port_t *keeper = s->taken[known[i].lid];
 
-		if (keeper && cl_ntoh64(keeper->guid) != e->guid)
-			osm_db_guid2lid_delete(file, e->guid);
-		free(e);
+		if (keeper && cl_ntoh64(keeper->guid) != known[i].guid)
+			guid2lid_drop(p, known[i].guid);
 	}
 }
 

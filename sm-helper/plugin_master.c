@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/plugin_master.h"
+#include "sm-helper/plugin_guid2lid.h"
 #include "sm-helper/plugin_keep.h"
 #include "sm-helper/proto_check.h"
 #include "sm-helper/takeover.h"
@@ -11,7 +12,6 @@
 #include <signal.h>
 #include <string.h>
 
-#include <opensm/osm_db_pack.h>
 #include <opensm/osm_log.h>
 #include <opensm/osm_node.h>
 #include <opensm/osm_port.h>
@@ -113,19 +113,17 @@ static uint16_t lids_of(struct plugin *p, const osm_port_t *port)
 static void fill_port(struct plugin *p, osm_port_t *port, struct takeover_port *t)
 {
 	const osm_physp_t *peer = port->p_node->sw ? NULL : port->p_physp->p_remote_physp;
-	uint16_t min, max;
 
 	*t = (struct takeover_port){
 		.guid = cl_ntoh64(port->guid),
 		.lids = lids_of(p, port),
 		.lid = cl_ntoh16(osm_physp_get_base_lid(port->p_physp)),
+		.known = guid2lid_get(p, cl_ntoh64(port->guid)),
 	};
 	if (peer && peer->p_node->sw) {
 		t->switch_guid = cl_ntoh64(osm_node_get_node_guid(peer->p_node));
 		t->switch_port = peer->port_num;
 	}
-	if (!osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, t->guid, &min, &max))
-		t->known = min;
 }
 
 /* Those that this sweep has found: OpenSM drops the others only afterwards. */
@@ -144,48 +142,40 @@ static unsigned fill_ports(struct plugin *p, struct takeover_port *ports)
 }
 
 /* Entries of ports that are away stay, doubted, unless somebody has their LID now. */
-static void drop_past(struct plugin *p, const struct takeover_port *ports, unsigned n)
+static void drop_past(struct plugin *p)
 {
-	osm_lid_mgr_t *m = &p->osm->sm.lid_mgr;
-	uint64_t *away;
-	unsigned count = 0;
-	cl_qlist_t guids;
+	struct known_lid *known AUTO_FREE = NULL;
+	unsigned n = guid2lid_all(p, &known), away = 0;
+	uint64_t *guid = calloc(n + 1, sizeof *guid);
 
-	memset(m->used_lids, 0, sizeof m->used_lids);
 	for (unsigned i = 0; i < n; i++) {
-		osm_db_guid2lid_delete(m->p_g2l, ports[i].guid);
-		if (ports[i].gets)
-			memset(m->used_lids + ports[i].gets, 1, ports[i].lids);
-	}
-	cl_qlist_init(&guids);
-	osm_db_guid2lid_guids(m->p_g2l, &guids);
-	away = calloc(cl_qlist_count(&guids) + 1, sizeof *away);
-	while (!cl_is_qlist_empty(&guids)) {
-		osm_db_guid_elem_t *e = (osm_db_guid_elem_t *)cl_qlist_remove_head(&guids);
-		uint16_t min, max;
+		const struct known_lid *x = &known[i];
 
-		if (!osm_db_guid2lid_get(m->p_g2l, e->guid, &min, &max)) {
-			if (memchr(m->used_lids + min, 1, max - min + 1u))
-				osm_db_guid2lid_delete(m->p_g2l, e->guid);
-			else
-				memset(m->used_lids + min, 1, max - min + 1u);
+		if (memchr(p->osm->sm.lid_mgr.used_lids + x->lid, 1, x->lids)) {
+			guid2lid_drop(p, x->guid);
+			continue;
 		}
-		if (away)
-			away[count++] = e->guid;
-		free(e);
+		guid2lid_keep(p, x->lid, x->lids, true);
+		if (guid)
+			guid[away++] = x->guid;
 	}
-	keep_doubt(p, away, count);
+	keep_doubt(p, guid, away);
 }
 
 static void write_file(struct plugin *p, const struct takeover_port *ports, unsigned n)
 {
 	osm_lid_mgr_t *m = &p->osm->sm.lid_mgr;
 
-	drop_past(p, ports, n);
+	memset(m->used_lids, 0, sizeof m->used_lids);
+	for (unsigned i = 0; i < n; i++) {
+		guid2lid_drop(p, ports[i].guid);
+		if (ports[i].gets)
+			guid2lid_keep(p, ports[i].gets, ports[i].lids, true);
+	}
+	drop_past(p);
 	for (unsigned i = 0; i < n; i++)
 		if (ports[i].gets)
-			osm_db_guid2lid_set(m->p_g2l, ports[i].guid, ports[i].gets,
-					    (uint16_t)(ports[i].gets + ports[i].lids - 1));
+			guid2lid_set(p, ports[i].guid, ports[i].gets, ports[i].lids);
 	/* Coming out of standby, OpenSM empties the table and, so told, reads the file again. */
 	p->osm->subn.opt.honor_guid2lid_file = TRUE;
 	if (osm_db_store(m->p_g2l, p->osm->subn.opt.fsync_high_avail_files))

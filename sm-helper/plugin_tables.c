@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/plugin_tables.h"
+#include "sm-helper/plugin_guid2lid.h"
 #include "common/util.h"
 
 #include <errno.h>
@@ -96,14 +97,10 @@ static bool is_used(struct plugin *p, unsigned lid)
 static bool is_reserved(struct plugin *p, const struct place *places, unsigned n,
 			const struct sm_target *t)
 {
-	uint16_t min, max;
-
 	for (unsigned i = 0; i < n; i++)
 		if (places[i].before.lid == t->lid)
 			return false;
-	return is_used(p, t->lid) &&
-	       (osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, t->port_guid, &min, &max) ||
-		min != t->lid);
+	return is_used(p, t->lid) && guid2lid_get(p, t->port_guid) != t->lid;
 }
 
 /* The ports of a subnet with LMC have runs of LIDs; who has one of these, and is not among the
@@ -126,14 +123,14 @@ static const osm_node_t *lid_holder(struct plugin *p, const struct place *places
 static uint16_t waiting_lid(struct plugin *p, const struct place *places, unsigned n, unsigned i)
 {
 	const struct place *place = &places[i];
-	uint16_t min, max, now = place->before.lid, told = place->want.own_lid;
+	uint16_t now = place->before.lid, told = place->want.own_lid;
+	uint16_t kept = guid2lid_get(p, place->want.parked_guid);
 
 	if (told && told != place->want.lid && !lid_holder(p, places, n, told))
 		return told;
-	if (place->before.port_guid != place->want.parked_guid &&
-	    !osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, place->want.parked_guid, &min, &max) &&
-	    min != place->want.lid && !osm_get_port_by_lid_ho(&p->osm->subn, min))
-		return min;
+	if (place->before.port_guid != place->want.parked_guid && kept && kept != place->want.lid &&
+	    !osm_get_port_by_lid_ho(&p->osm->subn, kept))
+		return kept;
 	return now != place->want.lid ? now : 0;
 }
 
@@ -369,12 +366,6 @@ static void set_lids(struct plugin *p, unsigned lid, osm_port_t *port)
 	}
 }
 
-static void set_guid2lid(struct plugin *p, uint64_t guid, uint16_t lid)
-{
-	osm_db_guid2lid_set(p->osm->sm.lid_mgr.p_g2l, guid, lid,
-			    (uint16_t)(lid + plugin_lids(p) - 1));
-}
-
 static osm_alias_guid_t *take_out(struct plugin *p, const struct place *place)
 {
 	osm_subn_t *subn = &p->osm->subn;
@@ -387,7 +378,7 @@ static osm_alias_guid_t *take_out(struct plugin *p, const struct place *place)
 	if (alias)
 		cl_qmap_remove_item(&subn->alias_port_guid_tbl, &alias->map_item);
 	set_lids(p, lid, NULL);
-	osm_db_guid2lid_delete(p->osm->sm.lid_mgr.p_g2l, cl_ntoh64(port->guid));
+	guid2lid_drop(p, cl_ntoh64(port->guid));
 	osm_db_neighbor_delete(subn->p_neighbor, cl_ntoh64(port->guid), place->physp->port_num);
 	return alias;
 }
@@ -423,7 +414,7 @@ static void put_in(struct plugin *p, struct place *place, const struct sm_target
 		cl_qmap_insert(&subn->alias_port_guid_tbl, port_guid, &alias->map_item);
 	}
 	set_lids(p, t->lid, port);
-	set_guid2lid(p, t->port_guid, t->lid);
+	guid2lid_set(p, t->port_guid, t->lid, plugin_lids(p));
 	set_neighbors(subn->p_neighbor, place->physp, place->physp->p_remote_physp);
 	/* At once, not with the answer to the PortInfo: path records are made from it. */
 	osm_physp_set_base_lid(place->physp, cl_hton16(t->lid));
@@ -433,37 +424,24 @@ static void put_in(struct plugin *p, struct place *place, const struct sm_target
  * and homes of other places. */
 static void drop_others(struct plugin *p, const struct home *h, uint64_t guid)
 {
-	osm_db_domain_t *file = p->osm->sm.lid_mgr.p_g2l;
-	cl_qlist_t guids;
+	struct known_lid *known AUTO_FREE = NULL;
+	unsigned n = guid2lid_all(p, &known);
 
 	homes_drop_waiting(p, h->own, h->key);
-
-	cl_qlist_init(&guids);
-	osm_db_guid2lid_guids(file, &guids);
-	while (!cl_is_qlist_empty(&guids)) {
-		osm_db_guid_elem_t *e = (osm_db_guid_elem_t *)cl_qlist_remove_head(&guids);
-		uint16_t min, max;
-
-		if (e->guid != guid && !osm_db_guid2lid_get(file, e->guid, &min, &max) &&
-		    min == h->own)
-			osm_db_guid2lid_delete(file, e->guid);
-		free(e);
-	}
+	for (unsigned i = 0; i < n; i++)
+		if (known[i].guid != guid && known[i].lid == h->own)
+			guid2lid_drop(p, known[i].guid);
 }
 
 /* A LID that waits stays the parked GUID's, so that nobody gets it, after a restart neither. */
 static void keep_waiting(struct plugin *p, const struct home *h, uint64_t parked_guid)
 {
-	uint16_t min, max;
-
 	if (!h->like)
 		return;
-	if (p->osm->sm.lid_mgr.used_lids[h->own] &&
-	    (osm_db_guid2lid_get(p->osm->sm.lid_mgr.p_g2l, parked_guid, &min, &max) ||
-	     min != h->own))
+	if (p->osm->sm.lid_mgr.used_lids[h->own] && guid2lid_get(p, parked_guid) != h->own)
 		drop_others(p, h, parked_guid);
-	memset(p->osm->sm.lid_mgr.used_lids + h->own, 1, plugin_lids(p));
-	set_guid2lid(p, parked_guid, h->own);
+	guid2lid_keep(p, h->own, plugin_lids(p), true);
+	guid2lid_set(p, parked_guid, h->own, plugin_lids(p));
 }
 
 static void assign_home(struct plugin *p, const struct place *place, bool back)
@@ -487,17 +465,15 @@ static void assign_home(struct plugin *p, const struct place *place, bool back)
  * be somebody else's. */
 static void drop_waiting(struct plugin *p, const struct place *place, bool back)
 {
-	osm_lid_mgr_t *m = &p->osm->sm.lid_mgr;
 	const struct sm_target *t = back ? &place->before : &place->want;
 	const struct home *h = back ? &place->home_before : &place->home; /* zeroed: none */
-	uint16_t min, max;
+	uint16_t lid = guid2lid_get(p, t->parked_guid);
 
-	if (h->like || t->port_guid == t->parked_guid ||
-	    osm_db_guid2lid_get(m->p_g2l, t->parked_guid, &min, &max))
+	if (h->like || t->port_guid == t->parked_guid || !lid)
 		return;
-	osm_db_guid2lid_delete(m->p_g2l, t->parked_guid);
-	if (!osm_get_port_by_lid_ho(&p->osm->subn, min))
-		memset(m->used_lids + min, 0, max - min + 1u);
+	guid2lid_drop(p, t->parked_guid);
+	if (!osm_get_port_by_lid_ho(&p->osm->subn, lid))
+		guid2lid_keep(p, lid, plugin_lids(p), false);
 }
 
 /* After assign_home() of all: what one gives up another may have. */

@@ -215,7 +215,6 @@ static int collect(struct ops *o, uint32_t flags, struct look *l, struct op_erro
 	int rc = ops_start(o, 0, e);
 
 	rc = rc ? rc : ops_begin(o, e);
-
 	if (rc)
 		return rc;
 	if ((rc = read_list(o, flags, l, text)) || (rc = collect_guids(o, l)))

@@ -95,6 +95,21 @@ void plugin_gate_leave(struct plugin *p)
 	pthread_mutex_unlock(&p->gate);
 }
 
+void hold_begin(struct plugin *p, struct hold *h)
+{
+	cl_plock_excl_acquire(&p->osm->lock);
+	h->since_us = now_us();
+}
+
+void hold_end(struct plugin *p, struct hold *h)
+{
+	uint64_t held = now_us() - h->since_us;
+
+	cl_plock_release(&p->osm->lock);
+	if (held > h->longest_us)
+		h->longest_us = held;
+}
+
 void plugin_changed(struct plugin *p)
 {
 	atomic_fetch_add(&p->count.generation, 1);

@@ -84,6 +84,13 @@ static inline unsigned plugin_lids(const struct plugin *p)
 int plugin_gate_enter(struct plugin *p, uint64_t deadline_us);
 void plugin_gate_leave(struct plugin *p);
 
+/* OpenSM's lock, exclusively, with the time of the longest of all holds. */
+struct hold {
+	uint64_t since_us, longest_us;
+};
+void hold_begin(struct plugin *p, struct hold *h);
+void hold_end(struct plugin *p, struct hold *h);
+
 /* The subnet has changed: a new generation. Any thread. */
 void plugin_changed(struct plugin *p);
 

@@ -34,22 +34,17 @@ struct batch {
 	struct lfts lfts; /* its owner */
 	unsigned port_infos;
 	struct paths paths[SM_ASSIGN_MAX]; /* of GUIDs that stay, before the batch */
-	uint64_t locked_at_us, lock_us;    /* lock_us: the longest hold of OpenSM's lock */
+	struct hold hold;
 };
 
 static void lock_tables(struct batch *b)
 {
-	cl_plock_excl_acquire(&b->p->osm->lock);
-	b->locked_at_us = now_us();
+	hold_begin(b->p, &b->hold);
 }
 
 static void unlock_tables(struct batch *b)
 {
-	uint64_t held = now_us() - b->locked_at_us;
-
-	cl_plock_release(&b->p->osm->lock);
-	if (held > b->lock_us)
-		b->lock_us = held;
+	hold_end(b->p, &b->hold);
 }
 
 static bool place_changes(const struct place *pl)
@@ -516,7 +511,7 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 		paths_free(&b.paths[i]);
 	}
 	lfts_free(&b.lfts);
-	r->lock_us = b.lock_us;
+	r->lock_us = b.hold.longest_us;
 	r->elapsed_us = now_us() - start;
 	return rc ? rc
 		  : (int)(offsetof(struct sm_assign_reply, path) +

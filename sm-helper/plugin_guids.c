@@ -24,22 +24,18 @@ struct batch {
 	struct sm_guids_reply *r;
 	struct alias_entry e[SM_ASSIGN_MAX];
 	unsigned count;
-	uint64_t deadline_us, locked_at_us;
+	uint64_t deadline_us;
+	struct hold hold;
 };
 
 static void lock_tables(struct batch *b)
 {
-	cl_plock_excl_acquire(&b->p->osm->lock);
-	b->locked_at_us = now_us();
+	hold_begin(b->p, &b->hold);
 }
 
 static void unlock_tables(struct batch *b)
 {
-	uint64_t held = now_us() - b->locked_at_us;
-
-	cl_plock_release(&b->p->osm->lock);
-	if (held > b->r->lock_us)
-		b->r->lock_us = held;
+	hold_end(b->p, &b->hold);
 }
 
 static const char *name_of(const osm_port_t *port)
@@ -441,6 +437,7 @@ int plugin_guids(struct plugin *p, const struct sm_guids_request *req, struct sm
 		rc = run(&b);
 	r->generation = atomic_load(&p->count.generation);
 	plugin_gate_leave(p);
+	r->lock_us = b.hold.longest_us;
 	r->elapsed_us = now_us() - start;
 	return rc ? rc
 		  : (int)(offsetof(struct sm_guids_reply, path) +

@@ -61,8 +61,7 @@ static void turn(struct sm_parked_entry *e)
 	e->after = before;
 }
 
-/* How many of a plan's blocks change at each entry: never more than its LIDs.
- */
+/* How many entries of a plan's blocks change: in each never more than its LIDs. */
 static uint32_t room_for(const struct lfts *l, unsigned places)
 {
 	return l->plan.smps * (l->plan.moves < IB_LFT_BLOCK ? l->plan.moves : IB_LFT_BLOCK) +
@@ -81,8 +80,7 @@ static int compare(const void *va, const void *vb)
 	return (int)a->switch_port - b->switch_port;
 }
 
-/* What an earlier batch has left, but at the places that the new one tells of.
- */
+/* What an earlier batch has left, but at the places that the new one tells of. */
 static void add_old(struct parked *k, const struct parked *old)
 {
 	uint32_t news = k->count;
@@ -129,8 +127,7 @@ void parked_free(struct plugin *p)
 	p->parked = NULL;
 }
 
-/* The answer to an LFT block makes OpenSM's idea of it equal to what it wants.
- */
+/* The answer to an LFT block makes OpenSM's idea of it equal to what it wants. */
 static void look_at_entry(const osm_switch_t *sw, struct sm_parked_entry *e)
 {
 	if (!sw->new_lft || e->lid >= sw->lft_size)

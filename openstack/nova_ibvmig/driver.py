@@ -54,6 +54,7 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         self.vif_driver = ib_vif.IbvmigVifDriver(self._host)
         self._ibvmig = client.Client(CONF)
         self._vfs, self._away_since_s = [], None
+        self._aborted = set()  # UUIDs of servers whose live migration a user has aborted
 
     # ---- the host's VFs ----
 
@@ -231,6 +232,23 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         except exception.MigrationError as e:
             told = e.kwargs['reason']
         return health.with_libvirt(told, str(error))
+
+    def live_migration(self, context, instance, dest, post_method, recover_method, block_migration=False,
+                       migrate_data=None):
+        """Upstream tells a job that was cancelled from one that failed only if it looks just while libvirt ends it."""
+        def recover(*args, **kwargs):
+            if instance.uuid in self._aborted:
+                kwargs['migration_status'] = 'cancelled'
+            recover_method(*args, **kwargs)
+
+        self._aborted.discard(instance.uuid)
+        super().live_migration(context, instance, dest, post_method, recover, block_migration, migrate_data)
+
+    def live_migration_abort(self, instance):
+        ib, _ = ib_vif.split(instance.get_network_info())
+        if ib:
+            self._aborted.add(instance.uuid)
+        super().live_migration_abort(instance)
 
     def live_migration_force_complete(self, instance):
         """Upstream pauses the guest, and then it could not quiesce; or goes to post-copy, for which the VF would have

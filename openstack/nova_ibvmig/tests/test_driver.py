@@ -164,7 +164,7 @@ class TestLiveMigration(played.IbServers):
         self.assertIn('the VF stays busy: mend it, then: ibvmig resolve m1',
                       self._events(server)['release']['details'])
 
-    def test_abort(self):
+    def _aborted(self):
         server = self._boot()
         self._hold()
         self._migrate(server)
@@ -174,6 +174,18 @@ class TestLiveMigration(played.IbServers):
         server = self._idle(server)
         self.assertEqual(('h0', 'ACTIVE'), (server['OS-EXT-SRV-ATTR:host'], server['status']))
         self.assertEqual('Success', self._results(server)['confirm'])
+        return server
+
+    def test_abort(self):
+        self._aborted()
+
+    def test_abort_that_libvirt_has_ended_when_nova_looks(self):
+        def abort(domain):
+            domain._job_type = played.fakelibvirt.VIR_DOMAIN_JOB_NONE
+        self.useFixture(played.fixtures.MonkeyPatch('nova.tests.fixtures.libvirt.Domain.abortJob', abort))
+        server = self._aborted()
+        self._migration_fails('no route to h1')
+        self._live_migrate(server, 'failed')
 
     def test_force_complete(self):
         """Upstream would pause the guest; ours has to answer while its VF leaves."""

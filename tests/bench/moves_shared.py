@@ -79,8 +79,9 @@ class SharedRun:
         self.look()
 
     def known_again(self):
-        wait_for("OpenSM is told where the vGUIDs are",
-                 lambda: all(self.lab.sa_lid(self.source, vm.guid) == vm.at.lid for vm in self.vms), self.t.HANG_S)
+        for vm in self.vms:
+            wait_for(f"OpenSM is told where {vm.guid:#x} is",
+                     lambda vm=vm: self.lab.sa_lid(self.source, vm.guid) == vm.at.lid, self.t.HANG_S)
         self.look()
 
     def flap(self):

@@ -90,7 +90,8 @@ help:
 	@echo 'make qemu       QEMU with hooks/qemu/x-late-detach.patch, from the source package of the lab, in build/qemu'
 	@echo 'make check-qemu late detach on it; `make check` does it too once it is built'
 	@echo 'make check-openstack  a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json'
-	@echo 'make check-openstack-unit  the Nova driver on the fixtures of the installed Nova; .ci/run has it in make check'
+	@echo 'make check-openstack-neutron  the same with neutron-server in place of its stand-in, in build/openstack/report-neutron.json'
+	@echo 'make check-openstack-unit  the drivers of Nova and Neutron on the fixtures of those installed; .ci/run has it in make check'
 	@echo 'make check-openstack-upstream  functional tests of Nova itself, on our driver'
 	@echo 'make check-hw   the VF provider on real ConnectX cards; IBVMIG_HW_VF=NAME of a VF that no VM has'
 	@echo 'make bench-apps unmodified applications, each migrated three times, in build/bench/apps.json'
@@ -166,7 +167,12 @@ check-openstack:
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)openstack/check/interrupted
 	$(Q)openstack/check/run
-.PHONY: check-openstack
+
+check-openstack-neutron:
+	$(Q)tests/lab/deps neutron
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)openstack/check/run --neutron
+.PHONY: check-openstack check-openstack-neutron
 
 # no part of check: it needs a card, and a VF that no VM has
 check-hw:

@@ -22,13 +22,13 @@ DONE_S = 300  # a loaded machine has guests that rebuild their QPs in 10 s and m
 class Check:
     """One run: the lab, the cloud in it, the server, and what was seen."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, neutron):
         self.dir = Path(folder)
         self.dir.mkdir(parents=True, exist_ok=True)
         self.tap, self.start_s = Tap(), time.monotonic()
         conf = [DAEMON_CONF, f"provider-exec = {HERE / 'provider'}"]
         self.lab = Lab(self.dir / "lab", up_options=[w for line in conf for w in ("--daemon-conf", line)])
-        self.cloud = Cloud(self.lab, ["hosta", "hostb"])
+        self.cloud = Cloud(self.lab, ["hosta", "hostb"], neutron)
         self.traffic = Traffic.__new__(Traffic)
         self.report = {"steps_s": {}, "migrations": [], "failures": [], "traffic": []}
 
@@ -53,7 +53,8 @@ class Check:
         cmdline = ("console=ttyS0 panic=-1 quiet mitigations=off nokaslr no_timer_check "
                    f"lab.ip={labconf.vm_ip(1)}/16 lab.name={MOVER}")
         made = json.loads(self.cloud.run("/usr/bin/python3", HERE / "resources.py", kernel, labconf.IMAGE, cmdline,
-                                         MOVER_VGUID, PKEY, MEMORY_MIB))
+                                         MOVER_VGUID, MEMORY_MIB))
+        self.port = made["ib"]
         self.cloud.openstack("server", "create", "--flavor", made["flavor"], "--image", made["image"], "--port",
                              made["management"], "--port", made["ib"], "--config-drive", "false", "--host", "hosta",
                              "--wait", SERVER)
@@ -69,6 +70,7 @@ class Check:
         self.create()
         self.lab.wait_vf(MOVER)
         self.said("the server is up, its VF attached")
+        self.bound("created")
         self.start_traffic("check")
 
     def start_traffic(self, name):
@@ -137,6 +139,14 @@ class Check:
         self.becomes(f"{name}: one VF, the same for ibvmigd, Nova, placement and Neutron", see, {
             "ibvmigd": {to: [vf]}, "nova": {to: [[vf, "allocated", server]]}, "neutron": {to: [vf, "ACTIVE"]},
             "placement": {to: {server: {"VCPU": 1, "MEMORY_MB": MEMORY_MIB, "DISK_GB": 1, "CUSTOM_IB_VF": 1}}}})
+
+    def bound(self, name):
+        """The InfiniBand port, as its owner sees it, and that its VF has the PKey of its network."""
+        port, host = self.cloud.show("port", "show", self.port), self.lab.where[MOVER]
+        self.tap.equal(f"{name}: the port", {k: port[k] for k in ("status", "binding_host_id", "binding_vif_type")},
+                       {"status": "ACTIVE", "binding_host_id": host, "binding_vif_type": "ib_hostdev"})
+        self.tap.equal(f"{name}: PKey of the port, and of its VF",
+                       [port["binding_vif_details"].get("pkey"), self.lab.vm_status(host, MOVER)["pkey"]], 2 * [PKEY])
 
     def vfs_of(self, host):
         """PCI addresses of the VFs that VMs have there."""

@@ -39,7 +39,7 @@ def database(name):
     return f"mysql+pymysql://root@{IP}/{name}?charset=utf8"
 
 
-DATABASES = ["keystone", "placement", "glance", "nova_api", "nova_cell0", "nova"]
+DATABASES = ["keystone", "placement", "glance", "nova_api", "nova_cell0", "nova", "neutron"]
 
 KEYSTONE = {"database": {"connection": database("keystone")},
             "token": {"provider": "fernet"},
@@ -58,8 +58,7 @@ GLANCE = {"DEFAULT": {"bind_host": IP, "enabled_backends": "file:file", "workers
 
 NOVA = {"DEFAULT": {"transport_url": f"rabbit://guest:guest@{IP}:5672/", "state_path": f"{INSIDE}/nova",
                     "my_ip": IP, "osapi_compute_workers": 1, "osapi_compute_listen": IP,
-                    "instance_name_template": "g%x",  # as the lab names its VMs
-                    "vif_plugging_timeout": 0},
+                    "instance_name_template": "g%x"},  # as the lab names its VMs
         "wsgi": {"api_paste_config": f"{CACHE}/nova/usr/share/nova-common/api-paste.ini"},
         "api": {"auth_strategy": "keystone"},
         "api_database": {"connection": database("nova_api")}, "database": {"connection": database("nova")},
@@ -111,12 +110,33 @@ def entry(module, name, *args):
     return [PYTHON, "-c", code, *args]
 
 
-class Cloud:
-    """lab: labtest.Lab, up; hosts: those that get a nova-compute."""
+class StandIn:
+    """In place of Neutron: openstack/check/neutron.py. ml2.NeutronServer is Neutron itself."""
+    name = "neutron's stand-in"
 
-    def __init__(self, lab, hosts):
+    def __init__(self, cloud):
+        self.cloud = cloud
+
+    def write_files(self):
+        """It has none."""
+
+    def sync(self):
+        """It has no database."""
+
+    def start(self):
+        self.cloud.service("neutron", "sm", [PYTHON, HERE / "neutron.py", IP, PORTS["neutron"]])
+
+    def fill(self):
+        """It has its networks."""
+
+
+class Cloud:
+    """lab: labtest.Lab, up; hosts: those that get a nova-compute; neutron: a class, StandIn or one like it."""
+
+    def __init__(self, lab, hosts, neutron):
         self.lab, self.hosts = lab, hosts
         self.dir = lab.dir / "openstack"
+        self.neutron = neutron(self)
 
     # -- files
 
@@ -139,6 +159,7 @@ class Cloud:
         for name in ("fernet", "credential", "images", "locks", "mysql", "rabbitmq", "breaks"):
             (self.dir / name).mkdir(exist_ok=True)
         self.make_site()
+        self.neutron.write_files()
 
     def remove(self):
         """Databases, images and all else; what the services have logged stays with the lab."""
@@ -231,7 +252,7 @@ class Cloud:
 
     def start_apis(self):
         self.run(PYTHON, HERE / "catalog.py", IP)
-        self.service("neutron", "sm", [PYTHON, HERE / "neutron.py", IP, PORTS["neutron"]])
+        self.neutron.start()
         self.service("placement", "sm", [PYTHON, HERE / "wsgi.py", "placement", IP, PORTS["placement"]],
                      {"OS_PLACEMENT_CONFIG_DIR": f"{INSIDE}/placement"})
         self.service("glance", "sm", entry("glance.cmd.api", "glance-api", "--config-file", f"{INSIDE}/glance.conf"))
@@ -240,6 +261,7 @@ class Cloud:
             self.nova(f"nova-{name}", f"nova.cmd.{name}")
         for name in ("neutron", "placement", "glance", "nova-api"):
             wait_for(f"{name}, see log/{name}@sm.log", START_S, lambda name=name: self.listens(name), 0.5)
+        self.neutron.fill()
 
     def nova(self, name, module, node="sm", *more):
         self.service(name, node, entry(module, name, "--config-file", f"{INSIDE}/nova.conf", *more),
@@ -266,12 +288,12 @@ class Cloud:
             self.start_mariadb()
             said("MariaDB answers")
             jobs = [pool.submit(f) for f in (self.start_keystone, self.sync_placement, self.sync_glance,
-                                             self.sync_nova)]
+                                             self.sync_nova, self.neutron.sync)]
             for job in [rabbit, *jobs]:
                 job.result()
         said("RabbitMQ, keystone and all databases are there")
         self.start_apis()
-        said("placement, glance, neutron's stand-in and nova-api answer")
+        said(f"placement, glance, {self.neutron.name} and nova-api answer")
         self.start_computes()
         said(f"nova-compute runs on {' and '.join(self.hosts)}")
 

@@ -47,6 +47,7 @@ def by_nova(check, to):
     late_detach(check, name, record)
     trigger = attach_trigger(check, name, record)
     check.at_rest(name, before)
+    check.bound(name)
     all_went_well(check, name)
     check.report["migrations"].append({"by": "nova", "from": origin, "to": to, "phases_ms": phases, "attach": trigger,
                                        "record": record})

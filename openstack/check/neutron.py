@@ -3,7 +3,8 @@
 """As much of Neutron's API as Nova needs for ports that it is given: networks, ports and their bindings
 to several hosts ("binding-extended"), in memory. neutron.py ADDRESS PORT.
 
-Direct ports are bound as ib_hostdev, others to the hosts' bridge br0."""
+Direct ports are bound as ib_hostdev, as our mechanism driver does (openstack/neutron), others to the hosts' bridge
+br0."""
 import ipaddress
 import json
 import re
@@ -53,7 +54,7 @@ def new_binding(port, host, profile, status):
     direct = port["binding:vnic_type"] == "direct"
     return {"host": host, "vnic_type": port["binding:vnic_type"], "profile": profile or {}, "status": status,
             "vif_type": "ib_hostdev" if direct else "bridge",
-            "vif_details": {"port_filter": False} if direct else {"bridge_name": "br0"}}
+            "vif_details": {"port_filter": False, "pkey": "0x8001"} if direct else {"bridge_name": "br0"}}
 
 
 def show_binding(port, binding):

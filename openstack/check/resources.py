@@ -1,14 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a server needs before it is created: flavor, image, ports. resources.py KERNEL INITRD CMDLINE VGUID PKEY
-MEMORY_MIB, as whom: OS_*. Prints their ids as JSON."""
+"""What a server needs before it is created: flavor, image, ports. resources.py KERNEL INITRD CMDLINE VGUID MEMORY_MIB,
+as whom: OS_*. Prints their ids as JSON."""
 import json
 import sys
 import tempfile
 
 import openstack
 
-kernel, initrd, cmdline, vguid, pkey, memory = sys.argv[1:]
+kernel, initrd, cmdline, vguid, memory = sys.argv[1:]
 cloud = openstack.connect()
 
 
@@ -31,4 +31,4 @@ cloud.compute.create_flavor_extra_specs(flavor, {"hw_rng:allowed": "True", "reso
 print(json.dumps({
     "image": root, "flavor": flavor.id,
     "management": port("management"),
-    "ib": port("ib", binding_vnic_type="direct", binding_profile={"vguid": vguid, "pkey": pkey})}))
+    "ib": port("ib", binding_vnic_type="direct", binding_profile={"vguid": vguid})}))

@@ -16,6 +16,7 @@
 #define SHOW_POLL_US  5000
 #define SWEEP_POLL_US 2000
 #define AGAIN_POLL_US 100000
+#define UNTOLD_MAX    3 /* tries, a second apart */
 #define LOOK_MS       10000
 #define STEP_MIN_MS   1000
 
@@ -372,16 +373,25 @@ int ops_begin(struct ops *o, struct op_error *e)
 	return rc ? rc : settle_once(o, e);
 }
 
-/* OpenSM may have forgotten what ports show, in a state that it was not told in. */
+/* OpenSM may have forgotten what ports show, in a state that it was not told in. A sweep that ends
+ * while it is told makes such a state too, and is seen by the next call: only batches that follow
+ * one upon another carry `stated` on. */
 static int restate(struct ops *o, struct op_error *e)
 {
+	bool told;
 	int rc;
 
 	if (o->stated.instance == o->epoch.instance && o->stated.generation == o->epoch.generation)
 		return 0;
-	shared_restate(o);
-	if (!(rc = ops_refresh(o, e)))
+	o->stated = o->epoch;
+	told = shared_restate(o);
+	rc = ops_refresh(o, e);
+	if (told) {
+		o->untold = 0;
+	} else if (!rc && ++o->untold == UNTOLD_MAX) { /* refused for good, not by a sweep */
 		o->stated = o->epoch;
+		o->untold = 0;
+	}
 	return rc;
 }
 

@@ -54,6 +54,7 @@ struct ops {
 	struct fabric fabric;
 	struct client_epoch epoch;  /* of fabric; all 0: none yet, or stale */
 	struct client_epoch stated; /* when OpenSM was last told which ports show which vGUIDs */
+	unsigned untold;            /* how often since then not all of it could be told */
 	uint64_t instance;          /* the OpenSM process that was seen last */
 	atomic_uint others;         /* SMs in the fabric besides it, as it knows */
 	atomic_bool others_looked;  /* others is of a sweep since the peer was lost */

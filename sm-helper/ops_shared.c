@@ -376,10 +376,11 @@ static int restate(struct ops *o, const struct reg_entry *x, unsigned n, struct 
 	return 0;
 }
 
-void shared_restate(struct ops *o)
+bool shared_restate(struct ops *o)
 {
 	struct restate all = {.o = o};
 	struct op_error e = {0};
+	bool told = true;
 
 	registry_each(o->registry, add, &all);
 	for (unsigned i = 0, n; i < all.count; i += n) {
@@ -387,10 +388,13 @@ void shared_restate(struct ops *o)
 		if (!restate(o, all.list + i, n, &e))
 			continue;
 		for (unsigned k = i; k < i + n; k++) /* one that is refused hides no other */
-			if (restate(o, all.list + k, 1, &e))
+			if (restate(o, all.list + k, 1, &e)) {
+				told = false;
 				log_error("vGUID 0x%016" PRIx64
 					  " of %s may not be known to OpenSM: %s",
 					  all.list[k].vguid, all.list[k].name, e.detail);
+			}
 	}
 	free(all.list);
+	return told;
 }

@@ -18,7 +18,7 @@ int shared_move(struct ops *o, const struct move_request *m, unsigned count, uin
 int shared_settle(struct ops *o, struct reg_entry *x);
 /* Tells OpenSM, in few batches, which ports show which vGUIDs: it forgets that at a restart and
  * when a port was away. What it knows already costs nothing; what it refuses is logged. o->fabric
- * must be fresh. */
-void shared_restate(struct ops *o);
+ * must be fresh. False: not all has been told. */
+bool shared_restate(struct ops *o);
 
 #endif

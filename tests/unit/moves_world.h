@@ -40,6 +40,8 @@ static struct world {
 		past; /* SMs in the fabric; of these: gone, but OpenSM knows after a sweep */
 	int peer_lead, peer_tell; /* what the other ibvmig-sm makes of it */
 	unsigned told, alone;     /* batches that it was told; changes made without it */
+	unsigned entries;         /* of GUID tables that OpenSM was told */
+	uint64_t refused;         /* a vGUID that it does not take there */
 } w;
 
 static uint64_t switch_of(unsigned place)
@@ -118,19 +120,31 @@ int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_e
 	return 0;
 }
 
-/* No VF here shares its port's LID. */
+/* The generation that a batch has begun with and the one that it has made. */
+static void next_generation(uint64_t *ret_before, uint64_t *ret_after)
+{
+	w.generation += w.swept;
+	w.swept = false;
+	*ret_before = w.generation;
+	*ret_after = ++w.generation;
+}
+
 int client_guids(struct client *c, const struct sm_slot *slots, unsigned count,
-		 unsigned deadline_ms, struct sm_guids_reply *ret_reply,
+		 unsigned deadline_ms, struct sm_guids_reply *r,
 		 char error[static CLIENT_ERROR_MAX])
 {
 	(void)c;
-	(void)slots;
-	(void)count;
 	(void)deadline_ms;
-	(void)ret_reply;
-	(void)error;
-	fail();
-	return -ECONNREFUSED;
+	strcpy(error, "played");
+	for (unsigned i = 0; i < count; i++)
+		if (slots[i].guid == w.refused)
+			return -EINVAL;
+	w.entries += count;
+	*r = (struct sm_guids_reply){.instance = 1};
+	for (unsigned i = 0; i < count; i++)
+		r->lid[i] = slots[i].was_lid;
+	next_generation(&r->generation_before, &r->generation);
+	return 0;
 }
 
 int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index,
@@ -212,11 +226,8 @@ int client_assign(struct client *c, const struct sm_target *t, unsigned count, u
 		return rc;
 	}
 	r->lft_smps = memcmp(saved, w.at, sizeof saved) != 0;
-	w.generation += w.swept;
-	w.swept = false;
 	r->instance = 1;
-	r->generation_before = w.generation;
-	r->generation = ++w.generation;
+	next_generation(&r->generation_before, &r->generation);
 	return w.lost;
 }
 

@@ -452,12 +452,46 @@ static void test_peer(void **state)
 	assert_at(0, 0);
 }
 
+/* VM 0 and 1 share the LID of a port: OpenSM is told once, and again after a sweep, also after one
+ * that ended while it was told. What it refuses it is not told for ever. */
+static void test_restated(void **state)
+{
+	struct reg_entry x;
+
+	(void)state;
+	for (unsigned vm = 0; vm < 2; vm++) {
+		assert_int_equal(registry_find(o.registry, vguid(vm), &x), 0);
+		x.mode = ADDRESS_SHARED_PORT;
+		x.at.switch_guid = parked(OWN);
+		x.at.switch_port = (uint8_t)(vm + 1);
+		assert_int_equal(registry_put(o.registry, &x), 0);
+	}
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(ops_reconcile(&o, &e), 0);
+	assert_int_equal(w.entries, 2);
+	w.generation++;
+	w.swept = true;
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(ops_reconcile(&o, &e), 0);
+	assert_int_equal(w.entries, 6);
+	w.generation++;
+	w.refused = vguid(1);
+	for (unsigned i = 0; i < 9; i++)
+		assert_int_equal(ops_reconcile(&o, &e), 0);
+	assert_int_equal(w.entries, 9);
+	w.refused = 0;
+	w.generation++;
+	assert_int_equal(ops_reconcile(&o, &e), 0);
+	assert_int_equal(w.entries, 11);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_moves[] = {
 		cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_follows, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_peer, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_restated, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_chain, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_circle, setup, teardown),

@@ -28,9 +28,9 @@ class Traffic:
     """The applications: rdma_check in both guests and unmodified ones beside it. name: of rdma_check's files in
     /tmp; a second rdma_check needs one of its own."""
 
-    def __init__(self, lab, name="check"):
-        self.lab, self.name = lab, name
-        self.peer_ip = lab.vm_ip(PEER)
+    def __init__(self, lab, name="check", mover=MOVER, peer=PEER):
+        self.lab, self.name, self.mover, self.peer = lab, name, mover, peer
+        self.peer_ip = lab.vm_ip(peer)
 
     def start_check(self, *options, filled_mib=FILLED_MIB, device=None):
         """device: {VM: its RDMA device}; without it each end takes its first. filled_mib: 0 for a mover that dirties
@@ -38,11 +38,10 @@ class Traffic:
         extra = " ".join(map(str, options))
         dirty = f"-D {filled_mib},{DIRTY_MIB_S} " if filled_mib else ""
         on = {vm: f"-d {name}" for vm, name in (device or {}).items()}
-        self.lab.guest(PEER, f"{RUN} rdma_check -e -r 300 -m 4096 {extra} {on.get(PEER, '')} -o /tmp/{self.name}.json "
-                             f">/tmp/{self.name}.log 2>&1 & echo $! >/tmp/{self.name}.pid")
-        self.lab.guest(MOVER, f"{RUN} rdma_check -e -r 300 -m 4096 {extra} {on.get(MOVER, '')} "
-                              f"{dirty}-o /tmp/{self.name}.json {self.peer_ip} "
-                              f">/tmp/{self.name}.log 2>&1 & echo $! >/tmp/{self.name}.pid")
+        check = f"{RUN} rdma_check -e -r 300 -m 4096 {extra}"
+        said = f"-o /tmp/{self.name}.json", f">/tmp/{self.name}.log 2>&1 & echo $! >/tmp/{self.name}.pid"
+        self.lab.guest(self.peer, f"{check} {on.get(self.peer, '')} {said[0]} {said[1]}")
+        self.lab.guest(self.mover, f"{check} {on.get(self.mover, '')} {dirty}{said[0]} {self.peer_ip} {said[1]}")
         self.wait_progress("checked traffic starts", WAIT_S)
 
     def counts(self, vm):
@@ -57,14 +56,14 @@ class Traffic:
         def received(vm):
             c = self.lab.guest_json(vm, f"/tmp/{self.name}.json")
             return c["received_least"] if c else 0
-        before = {vm: received(vm) for vm in (MOVER, PEER)}
+        before = {vm: received(vm) for vm in (self.mover, self.peer)}
         wait_for(what, deadline_s, lambda: all(received(vm) > before[vm] + 20 for vm in before), 0.2)
 
     def stop_check(self, deadline_s=WAIT_S):
         """The final counts of both ends, exact; of a program that does not end, what it had so far."""
-        self.lab.guest(MOVER, f"kill -TERM $(cat /tmp/{self.name}.pid)", check=False)
+        self.lab.guest(self.mover, f"kill -TERM $(cat /tmp/{self.name}.pid)", check=False)
         out = {}
-        for vm in (MOVER, PEER):
+        for vm in (self.mover, self.peer):
             try:
                 out[vm] = wait_for(f"{vm}: rdma_check ends", deadline_s, lambda vm=vm: (
                     lambda c: c if c and c["ended"] else None)(
@@ -76,10 +75,10 @@ class Traffic:
 
     def start_app(self, name, server, client):
         """An unmodified program at both ends; its log is /tmp/NAME.log, its exit code in NAME.rc."""
-        for vm, cmd in ((PEER, server), (MOVER, client)):
+        for vm, cmd in ((self.peer, server), (self.mover, client)):
             self.lab.guest(vm, f"rm -f /tmp/{name}.rc; ({RUN} {cmd} >/tmp/{name}.log 2>&1; "
                                f"echo $? >/tmp/{name}.rc) & echo started")
-            if vm == PEER:
+            if vm == self.peer:
                 wait_for(f"{name} listens", WAIT_S, lambda: self.lab.guest(
                     vm, f"cat /tmp/{name}.log; netstat -ltn", check=False).stdout.count(
                         PORTS[name]) or None, 0.2)
@@ -87,7 +86,7 @@ class Traffic:
     def app_result(self, name, deadline_s):
         """Exit codes of both ends, or None for one that does not end."""
         codes = {}
-        for vm in (PEER, MOVER):
+        for vm in (self.peer, self.mover):
             try:
                 codes[vm] = int(wait_for(f"{name} ends on {vm}", deadline_s, lambda vm=vm: self.lab.guest(
                     vm, f"cat /tmp/{name}.rc 2>/dev/null", check=False).stdout.strip(), 0.5))

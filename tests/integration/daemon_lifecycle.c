@@ -114,16 +114,23 @@ static bool source_is_in(void *arg)
 	return m && m->state == state && (state != M_SWITCH || q->job >= QJOB_DEVICE);
 }
 
-/* The source is killed, and comes back when the VM runs at the destination, but is defined here. */
-static bool play_defined(const void *arg, const char *dir)
+/* The migration goes on for 20 s without the source's daemon. */
+static bool kill_source_in(const void *state)
 {
-	if (!start((struct sim_mover){.strategy = "late", .persistent = true}, dir))
-		return false;
 	sim_migrate(HOST_A, HOST_B);
-	if (!sim_run(source_is_in, (void *)(uintptr_t)arg, sim_us() + 60 * SIM_S, sim_never))
+	if (!sim_run(source_is_in, (void *)(uintptr_t)state, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("the state is not reached");
 	sim_daemon_kill(HOST_A);
 	sim_run(NULL, NULL, sim_us() + 20 * SIM_S, sim_never);
+	return true;
+}
+
+/* The source is killed, and comes back when the VM runs at the destination, but is defined here. */
+static bool play_defined(const void *arg, const char *dir)
+{
+	if (!start((struct sim_mover){.strategy = "late", .persistent = true}, dir) ||
+	    !kill_source_in(arg))
+		return false;
 	if (sim_home(mover) != HOST_B)
 		return sim_is_wrong("it has not migrated: %s", sim_migration.error);
 	sim_daemon_start(HOST_A);
@@ -144,13 +151,8 @@ static bool source_is_taken_up(void *arg)
  * on a guess, and no operator is needed. */
 static bool play_unknown(const void *arg, const char *dir)
 {
-	if (!start((struct sim_mover){.strategy = "late"}, dir))
+	if (!start((struct sim_mover){.strategy = "late"}, dir) || !kill_source_in(arg))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
-	if (!sim_run(source_is_in, (void *)(uintptr_t)arg, sim_us() + 60 * SIM_S, sim_never))
-		return sim_is_wrong("the state is not reached");
-	sim_daemon_kill(HOST_A);
-	sim_run(NULL, NULL, sim_us() + 20 * SIM_S, sim_never);
 	sim_daemon_start(HOST_A);
 	if (!sim_run(source_is_taken_up, NULL, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("it is not taken up");

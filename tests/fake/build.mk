@@ -77,4 +77,4 @@ $(eval $(call testtool,daemon_cold,tests/integration/daemon_cold.c $(SIM_SRC),$(
 # All moments of each state; make check takes one.
 .PHONY: bench-faults
 bench-faults: $(BUILD)/tests/daemon_faults
-	$(Q)$< all
+	$(Q)BUILD=$(BUILD) $< all

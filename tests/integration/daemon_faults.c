@@ -5,7 +5,8 @@
  *
  * Without arguments each pair of state and fault once for each strategy, `all` at each of
  * delays_ms, `STRATEGY FAULT STATE MS` one cell, with its log. The results are in
- * build/bench/faults.json. */
+ * $BUILD/bench/faults.json (build/ by default), those of a part of the matrix in faults-part.json.
+ */
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -587,16 +588,10 @@ static bool same_row(const struct cell *a, const struct cell *b)
 	return a->fault == b->fault && a->strategy == b->strategy;
 }
 
-static int write_report(const struct cell *cells, size_t n)
+static void print_report(FILE *f, const struct cell *cells, size_t n)
 {
-	FILE *f AUTO_FILE = NULL;
 	size_t passed = 0;
 
-	mkdir("build", 0755);
-	mkdir("build/bench", 0755);
-	f = fopen("build/bench/faults.json", "w");
-	if (!f)
-		return -errno;
 	for (size_t i = 0; i < n; i++)
 		passed += cells[i].result->ok;
 	fprintf(f, "{\"cells\":%zu,\"passed\":%zu,\"matrix\":[\n", n, passed);
@@ -616,7 +611,25 @@ static int write_report(const struct cell *cells, size_t n)
 		fprintf(f, "%s%s\n", json_text(o), i + 1 < n ? "," : "");
 	}
 	fprintf(f, "]}\n");
-	return 0;
+}
+
+/* Whether it is on disk; a part of the matrix does not replace the report of the whole one. */
+static bool write_report(const struct cell *cells, size_t n, bool whole)
+{
+	const char *build = getenv("BUILD") ? getenv("BUILD") : "build";
+	char *path AUTO_FREE = strf("%s/bench/faults%s.json", build, whole ? "" : "-part");
+	FILE *f;
+	bool ok;
+
+	make_parent_dir(path);
+	f = fopen(path, "w");
+	if (f)
+		print_report(f, cells, n);
+	ok = f && !ferror(f);
+	ok = f && !fclose(f) && ok;
+	if (!ok)
+		fprintf(stderr, "%s: cannot be written: %s\n", path, strerror(errno));
+	return ok;
 }
 
 /* One line of TAP for each fault. */
@@ -704,6 +717,8 @@ static int run_all(const char *dir, const char *strategy, const char *fault, con
 	struct result *results = mmap(NULL, CELLS_MAX * sizeof *results, PROT_READ | PROT_WRITE,
 				      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	size_t n = make_cells(cells, results, strategy, fault, state, all_delays), running = 0;
+	unsigned failed;
+	bool whole;
 
 	for (size_t i = 0; i < n; i++) {
 		if (running == JOBS) {
@@ -715,8 +730,9 @@ static int run_all(const char *dir, const char *strategy, const char *fault, con
 	}
 	for (; running; running--)
 		end_cell(cells, n);
-	write_report(cells, n);
-	return print_rows(cells, n) != 0;
+	failed = print_rows(cells, n);
+	whole = all_delays && !strategy && !fault && !state;
+	return !write_report(cells, n, whole) || failed;
 }
 
 static int run_one(const char *dir, const char *strategy, const char *fault, const char *state,

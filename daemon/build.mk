@@ -21,7 +21,7 @@ $(eval $(call testprogram,test_daemon_durable,tests/unit/test_daemon_durable.c,$
 $(eval $(call testprogram,test_daemon_check,tests/unit/test_daemon_check.c,$(DAEMON_LIBS) $(foreach f,http_call locate_guid,-Wl$(comma)--wrap=$(f))))
 $(eval $(call testtool,hw_provider,tests/hw/provider.c,$(DAEMON_LIBS)))
 FAKE_HCA := tests/fake/hca.c tests/fake/hca_netlink.c
-$(foreach t,hca provider_mlx5 vfio_migration,$(eval $(call testprogram,test_daemon_$(t),tests/unit/test_daemon_$(t).c $(FAKE_HCA),\
+$(foreach t,hca provider_mlx5 vfio_migration doctor_vfs,$(eval $(call testprogram,test_daemon_$(t),tests/unit/test_daemon_$(t).c $(FAKE_HCA),\
 	$(DAEMON_LIBS) -lpthread,-I/usr/include/libnl3)))
 $(eval $(call testprogram,test_daemon_qps,tests/unit/test_daemon_qps.c daemon/qps.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_repath,tests/unit/test_daemon_repath.c daemon/repath.c,$(NET_LIBS)))

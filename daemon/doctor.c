@@ -140,8 +140,8 @@ static void run(struct job *j)
 	doctor_lease(&d, j->d->settings->lease_dir);
 	doctor_ipoib(&d);
 	doctor_ports(&d);
-	doctor_zero_guid(&d);
-	doctor_vfio(&d);
+	doctor_zero_guid(&d, j->d->provider, json_opt(j->in, "vfs"));
+	doctor_vfio(&d, j->d->provider, json_opt(j->in, "vfs"));
 	doctor_inventory(&d, json_opt(j->in, "vfs"), json_opt_str(j->in, "vf_error", ""));
 	doctor_agents(&d, vms);
 	for (size_t i = 0; i < json_count(vms); i++) {
@@ -176,15 +176,30 @@ static void done(struct job *j)
 	http_reply(j->owner, 200, top);
 }
 
+static bool is_vfio(const struct vf *vf)
+{
+	return vf && vf->attach && strstr(vf->attach, "vfio");
+}
+
 static bool uses_vfio(const struct vm *vm)
 {
-	for (unsigned i = 0; i < vm->vf_count; i++) {
-		const struct vf *vf = vm->vfs[i].lease;
-
-		if (vf && vf->attach && strstr(vf->attach, "vfio"))
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		if (is_vfio(vm->vfs[i].lease))
 			return true;
-	}
 	return false;
+}
+
+static struct json_object *vfs_of(struct daemon *d)
+{
+	struct json_object *list = vf_status(&d->vfs);
+
+	for (size_t i = 0; i < json_count(list); i++) {
+		const struct vf *vf = &d->vfs.vfs[i];
+
+		json_set_bool(json_object_array_get_idx(list, i), "vfio",
+			      is_vfio(vf) && vf->since_ms);
+	}
+	return list;
 }
 
 static struct json_object *vms_of(struct daemon *d)
@@ -211,7 +226,7 @@ void doctor_get(struct http_request *req)
 	struct json_object *in = json_object_new_object();
 
 	json_set(in, "vms", vms_of(d));
-	json_set(in, "vfs", vf_status(&d->vfs));
+	json_set(in, "vfs", vfs_of(d));
 	json_set_str(in, "vf_error", d->vf_error);
 	drained_tell(d, in);
 	if (job_start(d, in, run, done, req->exchange, 0))

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 struct http_request;
+struct provider;
 
 enum doctor_verdict { DOCTOR_OK, DOCTOR_SKIPPED, DOCTOR_WARNING, DOCTOR_BAD };
 
@@ -22,14 +23,19 @@ void doctor_add(struct doctor *d, const char *check, enum doctor_verdict v, cons
 		const char *fix, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 
 /* The host's files, below d->root. */
-void doctor_ipoib(struct doctor *d);     /* ib_ipoib is loaded where a PF has VFs */
-void doctor_ports(struct doctor *d);     /* ports of PFs, and of VFs that the host still drives */
-void doctor_zero_guid(struct doctor *d); /* a VF without GUIDs gets no address */
-void doctor_vfio(struct doctor *d); /* VFs are bound to a driver that QEMU can take them from */
-void doctor_hook(struct doctor *d); /* libvirt's hook is installed */
+void doctor_ipoib(struct doctor *d); /* ib_ipoib is loaded where a PF has VFs */
+void doctor_ports(struct doctor *d); /* ports of PFs, and of VFs that the host still drives */
+void doctor_hook(struct doctor *d);  /* libvirt's hook is installed */
 void doctor_lease(struct doctor *d, const char *dir); /* ibvmig-lease runs; dir: lease-dir */
 /* pid: of the VM's QEMU; needed_bytes: the guest's memory, which a VF pins. */
 void doctor_memlock(struct doctor *d, const char *vm, uint64_t pid, uint64_t needed_bytes);
+
+/* The host's files and what the provider knows; they block. vfs: as GET /v1/status has them, and
+ * "vfio": a VM has it by VFIO. */
+/* a VF without GUIDs gets no address */
+void doctor_zero_guid(struct doctor *d, struct provider *p, struct json_object *vfs);
+/* a VM could have each free VF; one that a VM has is bound to a driver of VFIO */
+void doctor_vfio(struct doctor *d, struct provider *p, struct json_object *vfs);
 
 /* What others tell. vms, vfs: as GET /v1/status has them. why: there is no inventory, or "". */
 void doctor_inventory(struct doctor *d, struct json_object *vfs, const char *why);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* doctor: what the host's own files say. */
+/* doctor: what the host's own files say, and of VFs their provider. */
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/doctor.h"
 #include "daemon/lease.h"
+#include "daemon/provider.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -224,90 +225,171 @@ void doctor_ports(struct doctor *d)
 
 /* ---- VFs ---- */
 
-/* "0000:0000:0000:0000" as the kernel, "00:00:..." as OFED writes it. */
+/* "0000:0000:0000:0000" as the kernel, "00:00:..." as OFED, "0x0..." as the daemon writes it. */
 static bool is_zero_guid(const char *text)
 {
-	return *text && strspn(text, "0:") == strlen(text);
+	return *text && strspn(text, "0:x") == strlen(text);
 }
 
-/* OFED's folder sriov/N of a PF, and the VF's own device where the host drives it. */
-static void check_guids(const struct device *dev, void *arg)
+static void zero_guid(struct doctor *d, const char *vf)
+{
+	doctor_add(
+		d, "zero-guid", DOCTOR_BAD, vf,
+		"ip link set dev IPOIB-OF-THE-PF vf N node_guid GUID, and port_guid; then unbind "
+		"and bind the VF's driver",
+		"all zero: the subnet manager gives it no address");
+}
+
+/* Of the VFs of one PF, or of all. */
+static void guids_known(struct doctor *d, const char *subject, unsigned known, unsigned unknown)
+{
+	if (unknown)
+		doctor_add(d, "zero-guid", DOCTOR_SKIPPED, subject, NULL,
+			   "GUIDs of %u VFs are not known: this kernel does not tell them (Linux "
+			   "5.5 does, over the PF's IPoIB interface), or only the provider's "
+			   "program can ask it",
+			   unknown);
+	if (known)
+		doctor_add(d, "zero-guid", DOCTOR_OK, subject, NULL, "%u VFs have GUIDs", known);
+}
+
+/* guids: as the provider tells them. */
+static void check_told(struct doctor *d, struct json_object *vfs, struct json_object *guids)
+{
+	unsigned known = 0, unknown = 0;
+
+	for (size_t i = 0; i < json_count(vfs); i++) {
+		const char *name = json_opt_str(json_object_array_get_idx(vfs, i), "name", "?");
+		const char *guid = json_opt_str(guids, name, "");
+
+		if (is_zero_guid(guid))
+			zero_guid(d, name);
+		else
+			++*(*guid ? &known : &unknown);
+	}
+	guids_known(d, "VFs", known, unknown);
+}
+
+/* OFED's folder sriov/N of a PF. */
+static void check_sriov(const struct device *dev, void *arg)
 {
 	static const char *const files[] = {"node", "port"};
+	unsigned known = 0, unknown = 0;
 	struct doctor *d = arg;
-	char text[TEXT_MAX], *path;
-	unsigned seen = 0;
 
-	for (unsigned n = 0; dev->pf && n < 256; n++) {
+	for (unsigned n = 0; dev->pf && dev->ib; n++) {
+		char *slot AUTO_FREE = strf(CLASS "/%s/device/virtfn%u", dev->name, n);
+		bool told = true, zero = false;
+
+		if (!exists(d, slot))
+			break;
 		for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
-			path = strf(CLASS "/%s/device/sriov/%u/%s", dev->name, n, files[i]);
+			char *path AUTO_FREE = strf(CLASS "/%s/device/sriov/%u/%s", dev->name, n,
+						    files[i]);
+			char *vf AUTO_FREE = strf("%s, VF %u, %s GUID", dev->name, n, files[i]);
+			char text[TEXT_MAX];
+
 			read_text(d, path, text);
-			free(path);
-			seen += *text != '\0';
-			path = strf("%s, VF %u, %s GUID", dev->name, n, files[i]);
-			if (is_zero_guid(text))
-				doctor_add(
-					d, "zero-guid", DOCTOR_BAD, path,
-					"ip link set dev IPOIB-OF-THE-PF vf N node_guid GUID, and "
-					"port_guid; then unbind and bind the VF's driver",
-					"all zero: the subnet manager gives it no address");
-			free(path);
+			told = told && *text;
+			if (is_zero_guid(text)) {
+				zero_guid(d, vf);
+				zero = true;
+			}
 		}
+		known += told && !zero;
+		unknown += !told && !zero;
 	}
-	path = strf(CLASS "/%s/node_guid", dev->name);
+	guids_known(d, dev->name, known, unknown);
+}
+
+/* A VF that the host drives itself shows the GUID that its driver found when it was bound. */
+static void check_driven(const struct device *dev, void *arg)
+{
+	char *path AUTO_FREE = strf(CLASS "/%s/node_guid", dev->name), text[TEXT_MAX];
+	struct doctor *d = arg;
+
+	if (!dev->vf || !dev->ib)
+		return;
 	read_text(d, path, text);
-	free(path);
-	seen += *text != '\0';
-	if (dev->vf && is_zero_guid(text))
+	if (is_zero_guid(text))
 		doctor_add(d, "zero-guid", DOCTOR_BAD, dev->name,
 			   "set the VF's GUIDs before its driver is bound, then bind it anew",
 			   "its node GUID is all zero");
-	else if (seen)
-		doctor_add(d, "zero-guid", DOCTOR_OK, dev->name, NULL, "%u GUIDs looked at", seen);
 }
 
-void doctor_zero_guid(struct doctor *d)
+void doctor_zero_guid(struct doctor *d, struct provider *p, struct json_object *vfs)
 {
 	size_t before = json_object_array_length(d->found);
+	struct json_object *guids AUTO_JSON = NULL;
 
-	each_device(d, check_guids, d);
+	if (!provider_guids(p, &guids))
+		check_told(d, vfs, guids);
+	else
+		each_device(d, check_sriov, d);
+	each_device(d, check_driven, d);
 	if (json_object_array_length(d->found) == before)
 		doctor_add(d, "zero-guid", DOCTOR_SKIPPED, "GUIDs", NULL,
-			   "no RDMA device on this host");
+			   "no VF's GUID can be read on this host");
 }
 
-static void check_vfio(const struct device *dev, void *arg)
+static void check_used(struct doctor *d, struct json_object *vf, const char *vm)
 {
-	struct doctor *d = arg;
+	const char *name = json_opt_str(vf, "name", "?"), *pci = json_opt_str(vf, "pci", NULL);
+	char *link AUTO_FREE = strf("/sys/bus/pci/devices/%s/driver", pci ? pci : "");
+	char driver[TEXT_MAX];
 
-	for (unsigned n = 0; dev->pf && n < 256; n++) {
-		char *slot = strf(CLASS "/%s/device/virtfn%u", dev->name, n);
-		char *link = strf("%s/driver", slot), *subject = strf("%s, VF %u", dev->name, n);
-		char driver[TEXT_MAX], address[TEXT_MAX];
-
-		link_name(d, link, driver);
-		link_name(d, slot, address);
-		if (*address && (!strcmp(driver, "vfio-pci") || !strcmp(driver, "mlx5_vfio_pci")))
-			doctor_add(d, "vfio", DOCTOR_OK, subject, NULL, "%s at %s", driver,
-				   address);
-		else if (*address)
-			doctor_add(d, "vfio", DOCTOR_BAD, subject,
-				   "modprobe vfio-pci; driverctl set-override ADDRESS vfio-pci",
-				   "%s is bound to %s: QEMU cannot take it", address,
-				   *driver ? driver : "no driver");
-		free(slot);
-		free(link);
-		free(subject);
-	}
+	link_name(d, link, driver);
+	if (!pci)
+		doctor_add(d, "vfio", DOCTOR_SKIPPED, name, NULL,
+			   "VM %s has it; the provider's inventory does not tell its PCI address",
+			   vm);
+	else if (!strcmp(driver, "vfio-pci") || !strcmp(driver, "mlx5_vfio_pci"))
+		doctor_add(d, "vfio", DOCTOR_OK, name, NULL, "%s at %s, VM %s has it", driver, pci,
+			   vm);
+	else
+		doctor_add(d, "vfio", DOCTOR_BAD, name,
+			   "find out what has bound it anew (driverctl, udev rules), and start the "
+			   "VM anew",
+			   "VM %s has it, but %s is bound to %s", vm, pci,
+			   *driver ? driver : "no driver");
 }
 
-void doctor_vfio(struct doctor *d)
+/* Whether its provider knows what it needs. */
+static bool check_free(struct doctor *d, struct provider *p, const char *name)
+{
+	char error[HTTP_ERROR_MAX];
+	int rc = provider_check(p, name, error);
+
+	if (rc == -ENOSYS)
+		return false;
+	if (rc)
+		doctor_add(d, "vfio", DOCTOR_BAD, name, "mend what it says", "%s", error);
+	else
+		doctor_add(d, "vfio", DOCTOR_OK, name, NULL, "free; a VM can have it");
+	return true;
+}
+
+void doctor_vfio(struct doctor *d, struct provider *p, struct json_object *vfs)
 {
 	size_t before = json_object_array_length(d->found);
+	unsigned unknown = 0;
 
-	each_device(d, check_vfio, d);
+	for (size_t i = 0; i < json_count(vfs); i++) {
+		struct json_object *vf = json_object_array_get_idx(vfs, i);
+		const char *vm = json_opt_str(vf, "vm", NULL);
+
+		if (json_opt_bool(vf, "vfio", false))
+			check_used(d, vf, vm);
+		else if (!vm && !check_free(d, p, json_opt_str(vf, "name", "?")))
+			unknown++;
+	}
+	if (unknown)
+		doctor_add(d, "vfio", DOCTOR_SKIPPED, "VFs", NULL,
+			   "%u are free; only the provider's program knows what they need",
+			   unknown);
 	if (json_object_array_length(d->found) == before)
-		doctor_add(d, "vfio", DOCTOR_SKIPPED, "VFs", NULL, "no PF with VFs on this host");
+		doctor_add(d, "vfio", DOCTOR_SKIPPED, "VFs", NULL,
+			   "none is free, and no VM has one by VFIO");
 }
 
 /* ---- libvirt ---- */

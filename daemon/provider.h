@@ -9,6 +9,7 @@
 
 #include "common/http_client.h"
 
+#include <errno.h>
 #include <stdint.h>
 
 #define PROVIDER_DEADLINE_MS 10000
@@ -29,6 +30,12 @@ struct provider_ops {
 	int (*set_guid)(struct provider *p, const char *vf, uint64_t guid, char *error);
 	/* undoes prepare; the GUID stays */
 	int (*release)(struct provider *p, const char *vf, char *error);
+	/* For doctor; both change nothing. NULL: only the provider itself knows. */
+	/* whether a VM could have this VF, which none has: error says what is in the way */
+	int (*check)(struct provider *p, const char *vf, char *error);
+	/* {VF: its port GUID now}, all-zero where it never got one; without those that the host
+	 * does not tell */
+	int (*guids)(struct provider *p, struct json_object **ret_guids);
 	void (*free)(struct provider *p);
 };
 
@@ -54,6 +61,19 @@ static inline int provider_release(struct provider *p, const char *vf,
 				   char error[static HTTP_ERROR_MAX])
 {
 	return p->ops->release(p, vf, error);
+}
+
+/* -ENOSYS: it cannot be asked; error is untouched then. */
+static inline int provider_check(struct provider *p, const char *vf,
+				 char error[static HTTP_ERROR_MAX])
+{
+	return p->ops->check ? p->ops->check(p, vf, error) : -ENOSYS;
+}
+
+/* -ENOSYS: it cannot be asked. */
+static inline int provider_guids(struct provider *p, struct json_object **ret_guids)
+{
+	return p->ops->guids ? p->ops->guids(p, ret_guids) : -ENOSYS;
 }
 
 static inline void provider_free(struct provider *p)

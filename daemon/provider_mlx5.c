@@ -333,6 +333,36 @@ static int release(struct provider *p, const char *vf, char *error)
 	return found ? vfio_unbind(host(m), found, error) : -ENODEV;
 }
 
+/* ---- for doctor ---- */
+
+static int check(struct provider *p, const char *vf, char *error)
+{
+	struct mlx5 *m = container_of(p, struct mlx5, base);
+	struct hca_vf *found = find_vf(m, vf, error);
+
+	return found ? vfio_check(host(m), found, m->config->driver, error) : -ENODEV;
+}
+
+static int guids(struct provider *p, struct json_object **ret_guids)
+{
+	struct mlx5 *m = container_of(p, struct mlx5, base);
+	struct json_object *out AUTO_JSON = json_object_new_object();
+
+	for (size_t i = 0; i < m->pf_count; i++) {
+		const struct hca_pf *pf = &m->pfs[i];
+		struct vf_now *now AUTO_FREE = calloc(pf->vf_count, sizeof *now);
+
+		if (!now)
+			return -ENOMEM;
+		vf_guid_read(host(m), pf, now);
+		for (size_t k = 0; k < pf->vf_count; k++)
+			if (now[k].known)
+				json_set_guid(out, pf->vfs[k].name, now[k].guid);
+	}
+	*ret_guids = TAKE(out);
+	return 0;
+}
+
 static void mlx5_free(struct provider *p)
 {
 	struct mlx5 *m = container_of(p, struct mlx5, base);
@@ -350,6 +380,8 @@ int provider_mlx5_new(const struct mlx5_config *config, struct provider **ret_pr
 		.prepare = prepare,
 		.set_guid = set_guid,
 		.release = release,
+		.check = check,
+		.guids = guids,
 		.free = mlx5_free,
 	};
 	struct mlx5 *m = calloc(1, sizeof *m);

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "common/work.h"
+#include "daemon/beat.h"
 #include "daemon/drain.h"
 #include "daemon/drained.h"
 #include "daemon/durable.h"
@@ -71,7 +72,8 @@ int daemon_start(struct daemon *d, char **ret_error)
 	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
 	    (rc = events_new(d->loop, &d->events)) || (rc = relay_new(d, &d->relay)) ||
 	    (rc = mover_new(d, &d->movers)) || (rc = drain_new(d, &d->drains)) ||
-	    (rc = lease_keeper_new(d, &d->leases)) || (rc = repath_new(d, &d->repath)))
+	    (rc = lease_keeper_new(d, &d->leases)) || (rc = repath_new(d, &d->repath)) ||
+	    (rc = beat_new(d)))
 		return rc;
 	drained_load(d);
 	migrate_load_open(d);
@@ -83,6 +85,7 @@ int daemon_start(struct daemon *d, char **ret_error)
 
 void daemon_stop(struct daemon *d)
 {
+	beat_free(d);
 	events_free(d->events);
 	rest_stop(d);
 	virt_free(d->virt);

@@ -48,6 +48,7 @@ struct daemon {
 	struct lease_keeper *leases;
 	struct relay *relay;
 	struct repath *repath;
+	struct beat *beat;
 	struct vf_table vfs;
 	char vf_error[HTTP_ERROR_MAX];   /* why there is no inventory, or "" */
 	struct vm *vms;                  /* list, owned */

@@ -10,6 +10,7 @@
 #include <sys/timerfd.h>
 
 #define EVENTS_BATCH 16
+#define PATIENT_MS   1000 /* a timer of as much runs at the beat */
 
 /* One handle or timer. Removed ones stay in the list until the loop sweeps them: libvirt forbids
  * to call ff() inside the remove call. */
@@ -18,6 +19,8 @@ struct watch {
 	int id, fd;
 	int given_fd; /* what libvirt calls fd */
 	bool is_timer, removed, busy;
+	uint64_t due_ms; /* of a patient timer; 0: it has its own descriptor, or is off */
+	int timeout_ms;
 	virEventHandleCallback handle_cb;
 	virEventTimeoutCallback timeout_cb;
 	void *opaque;
@@ -119,7 +122,9 @@ static void set_timer(struct watch *w, int timeout_ms)
 	struct itimerspec t = {0};
 	long ns = timeout_ms > 0 ? (timeout_ms % 1000) * 1000000L : 1;
 
-	if (timeout_ms >= 0) {
+	w->timeout_ms = timeout_ms;
+	w->due_ms = timeout_ms >= PATIENT_MS ? now_ms() + (unsigned)timeout_ms : 0;
+	if (timeout_ms >= 0 && !w->due_ms) {
 		t.it_value.tv_sec = timeout_ms / 1000;
 		t.it_value.tv_nsec = ns;
 		t.it_interval = t.it_value;
@@ -180,6 +185,13 @@ static void sweep(void)
 	}
 }
 
+static void set_idle(struct watch *w)
+{
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&ev.lock);
+
+	w->busy = false;
+}
+
 static void dispatch(int id, uint32_t events)
 {
 	struct watch *w;
@@ -200,28 +212,56 @@ static void dispatch(int id, uint32_t events)
 		w->handle_cb(w->id, w->given_fd, from_epoll(events), w->opaque);
 	else if (due)
 		w->timeout_cb(w->id, w->opaque);
-	pthread_mutex_lock(&ev.lock);
-	w->busy = false;
-	pthread_mutex_unlock(&ev.lock);
+	set_idle(w);
 }
 
-static int on_ready(sd_event_source *s, int fd, uint32_t revents, void *arg)
+/* The next patient timer that is due, marked as busy and set anew; NULL: none. */
+static struct watch *take_due(void)
+{
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&ev.lock);
+
+	for (struct watch *w = ev.list; w; w = w->next)
+		if (!w->removed && w->due_ms && w->due_ms <= now_ms()) {
+			set_timer(w, w->timeout_ms);
+			w->busy = true;
+			return w;
+		}
+	return NULL;
+}
+
+static void run_ready(void)
 {
 	struct epoll_event e[EVENTS_BATCH];
-	int n = epoll_wait(fd, e, EVENTS_BATCH, 0);
+	int n = epoll_wait(ev.epoll_fd, e, EVENTS_BATCH, 0);
 	eventfd_t count;
 
-	(void)s;
-	(void)revents;
-	(void)arg;
 	for (int i = 0; i < n; i++) {
 		if (e[i].data.u64)
 			dispatch((int)e[i].data.u64, e[i].events);
 		else
 			eventfd_read(ev.sweep_fd, &count);
 	}
+}
+
+static int on_ready(sd_event_source *s, int fd, uint32_t revents, void *arg)
+{
+	(void)s;
+	(void)fd;
+	(void)revents;
+	(void)arg;
+	run_ready();
 	sweep();
 	return 0;
+}
+
+void events_libvirt_beat(void)
+{
+	run_ready(); /* after a time without the processor an answer may be here */
+	for (struct watch *w; (w = take_due());) {
+		w->timeout_cb(w->id, w->opaque);
+		set_idle(w);
+	}
+	sweep();
 }
 
 int events_libvirt_register(sd_event *loop)

@@ -10,4 +10,8 @@
 /* Once per process, before the first libvirt call. Callbacks run in the loop's thread. 0/-errno. */
 int events_libvirt_register(sd_event *loop);
 
+/* From the loop's thread, at each beat of the daemon: runs those timers of libvirt's that are of a
+ * second or more, once they are due. Only its keepalive has such. */
+void events_libvirt_beat(void);
+
 #endif

@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define SUBSCRIBE_MS       30000
+#define SUBSCRIBE_MS       25000 /* then at the next beat */
 #define SUBSCRIBE_AGAIN_MS 5000
 #define KEPT_MAX           128
 #define NOTICES_MAX        64     /* in one message: the moves of a batch */
@@ -23,7 +23,8 @@
 
 struct repath {
 	struct daemon *d;                   /* borrowed */
-	struct loop_timer *timer;           /* owned */
+	struct loop_timer *timer;           /* owned; for a subscription that has failed */
+	uint64_t renew_ms;                  /* 0: one is under way, or was not taken */
 	struct json_object *kept[KEPT_MAX]; /* owned: notices, a ring */
 	uint64_t kept_ms[KEPT_MAX];
 	unsigned next;
@@ -347,15 +348,25 @@ static void subscribe_done(struct job *j)
 	if (!j->rc && json_opt(j->out, "caching"))
 		sm_set_caching(j->d, json_opt_bool(j->out, "caching", false));
 	r->failed = j->rc;
-	loop_timer_arm(r->timer, j->rc ? SUBSCRIBE_AGAIN_MS : SUBSCRIBE_MS);
+	if (j->rc)
+		loop_timer_arm(r->timer, SUBSCRIBE_AGAIN_MS);
+	else
+		r->renew_ms = now_ms() + SUBSCRIBE_MS;
 }
 
 static void subscribe(void *arg)
 {
 	struct repath *r = arg;
 
+	r->renew_ms = 0;
 	if (job_start(r->d, NULL, subscribe_run, subscribe_done, NULL, 0))
 		loop_timer_arm(r->timer, SUBSCRIBE_AGAIN_MS);
+}
+
+void repath_beat(struct repath *r)
+{
+	if (r->renew_ms && now_ms() >= r->renew_ms)
+		subscribe(r);
 }
 
 int repath_new(struct daemon *d, struct repath **ret_repath)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Path records that have changed: ibvmig-sm tells us (we subscribe, and again every half minute),
- * we tell the agents of our VMs. */
+/* Path records that have changed: ibvmig-sm tells us (we subscribe, and again every half minute, at
+ * the daemon's beat), we tell the agents of our VMs. */
 #ifndef IBVMIG_DAEMON_REPATH_H
 #define IBVMIG_DAEMON_REPATH_H
 
@@ -15,6 +15,8 @@ struct vm;
 
 int repath_new(struct daemon *d, struct repath **ret_repath);
 void repath_free(struct repath *r);
+/* At each beat: renews the subscription if it is time. */
+void repath_beat(struct repath *r);
 
 /* POST /v1/peer/repath */
 void repath_on_notice(struct http_request *req);

@@ -17,10 +17,10 @@
 #include <string.h>
 
 #define RECONNECT_MS 500
-/* A libvirtd that is dead closes the socket; this is for one that hangs: taken for lost after 30 s,
- * of which it must not answer for 20. */
-#define KEEPALIVE_S        10
-#define KEEPALIVE_MISSED   2
+/* A libvirtd that is dead closes the socket; this is for one that hangs: asked at a beat when it
+ * has said nothing for 5 s, and taken for lost at the next beat, so within 35 s. */
+#define KEEPALIVE_S        5
+#define KEEPALIVE_MISSED   1
 #define MONITOR_ANSWER_MAX (1u << 20)
 #define QEMU_PID_DIR       "/run/libvirt/qemu"
 

@@ -33,7 +33,7 @@
 static int provider_new(const struct settings *s, struct provider **ret_provider)
 {
 	return s->mlx5 ? provider_mlx5_new(s->mlx5, ret_provider)
-		       : provider_exec_new(s->provider_exec, ret_provider);
+		       : provider_exec_new(s->provider_exec, PROVIDER_DEADLINE_MS, ret_provider);
 }
 
 /* At the start, before the loop runs: the only blocking call of its thread. */

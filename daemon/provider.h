@@ -82,7 +82,8 @@ static inline void provider_free(struct provider *p)
 		p->ops->free(p);
 }
 
-/* A program of the user's, a process per call. program: borrowed. 0 or -ENOMEM. */
-int provider_exec_new(const char *program, struct provider **ret_provider);
+/* A program of the user's, a process per call, that has deadline_ms for each; what it has started
+ * does not outlive the call. program: borrowed. 0 or -ENOMEM. */
+int provider_exec_new(const char *program, unsigned deadline_ms, struct provider **ret_provider);
 
 #endif

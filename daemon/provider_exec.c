@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/provider.h"
 #include "common/json.h"
+#include "common/log.h"
 #include "common/util.h"
+#include "daemon/sysfs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,13 +11,18 @@
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/pidfd.h>
 #include <sys/wait.h>
 
-#define STDERR_MAX 4096
+#define STDERR_MAX   4096
+#define KILL_MS      2000 /* so long the kernel may take to end what was killed */
+#define KILL_POLL_MS 5
 
 struct exec {
 	struct provider base;
 	const char *program; /* borrowed */
+	unsigned deadline_ms;
 };
 
 struct stream {
@@ -25,7 +32,8 @@ struct stream {
 };
 
 struct child {
-	pid_t pid;
+	pid_t pid; /* and process group */
+	int pidfd; /* readable: it has ended */
 	int in;
 	const char *text; /* borrowed: what is still to be written */
 	size_t text_bytes;
@@ -34,7 +42,8 @@ struct child {
 
 extern char **environ;
 
-/* Workers block all signals; the program must not inherit that. */
+/* Workers block all signals; the program must not inherit that. It has a process group of its own,
+ * which what it starts belongs to. */
 static int spawn(const char *program, const char *op, int in, int out, int err, pid_t *ret_pid)
 {
 	char *const argv[] = {(char *)program, (char *)op, NULL};
@@ -53,7 +62,9 @@ static int spawn(const char *program, const char *op, int in, int out, int err, 
 	posix_spawn_file_actions_adddup2(&files, err, 2);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setsigdefault(&attr, &pipe_only);
-	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	posix_spawnattr_setpgroup(&attr, 0);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+						POSIX_SPAWN_SETPGROUP);
 	rc = posix_spawn(ret_pid, program, &files, &attr, argv, environ);
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attr);
@@ -62,7 +73,7 @@ static int spawn(const char *program, const char *op, int in, int out, int err, 
 
 static int child_start(const char *program, const char *op, struct child *c)
 {
-	int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, rc = 0;
+	int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, rc;
 
 	if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))
 		rc = -errno;
@@ -77,8 +88,15 @@ static int child_start(const char *program, const char *op, struct child *c)
 	c->in = in[1];
 	c->out.fd = out[0];
 	c->err.fd = err[0];
-	if (!rc)
-		fcntl(c->in, F_SETFL, O_NONBLOCK);
+	if (rc)
+		return rc;
+	fcntl(c->in, F_SETFL, O_NONBLOCK);
+	c->pidfd = pidfd_open(c->pid, 0);
+	if (c->pidfd < 0) {
+		rc = -errno;
+		kill(-c->pid, SIGKILL);
+		waitpid(c->pid, NULL, 0);
+	}
 	return rc;
 }
 
@@ -101,8 +119,8 @@ static void write_some(struct child *c)
 		close_fd(&c->in);
 }
 
-/* Above the maximum, bytes are read and forgotten. */
-static void read_some(struct stream *s)
+/* How many bytes came; those above the maximum are forgotten. */
+static int read_some(struct stream *s)
 {
 	char chunk[16384];
 	ssize_t n = read(s->fd, chunk, sizeof chunk);
@@ -111,32 +129,34 @@ static void read_some(struct stream *s)
 	if (n <= 0) {
 		if (n == 0 || errno != EINTR)
 			close_fd(&s->fd);
-		return;
+		return 0;
 	}
 	keep = s->bytes + (size_t)n > s->max ? s->max - s->bytes : (size_t)n;
 	char *grown = realloc(s->data, s->bytes + keep + 1);
 	if (!grown)
-		return;
+		return (int)n;
 	memcpy(grown + s->bytes, chunk, keep);
 	s->data = grown;
 	s->bytes += keep;
 	s->data[s->bytes] = '\0';
+	return (int)n;
 }
 
-/* Until the program has closed both its streams. 0 or -ETIMEDOUT. */
+/* Until the program has ended, whoever else has its streams open. 0 or -ETIMEDOUT. */
 static int child_talk(struct child *c, uint64_t deadline_ms)
 {
-	while (c->out.fd >= 0 || c->err.fd >= 0) {
-		struct pollfd p[3] = {
+	for (;;) {
+		struct pollfd p[4] = {
 			{.fd = c->in, .events = POLLOUT},
 			{.fd = c->out.fd, .events = POLLIN},
 			{.fd = c->err.fd, .events = POLLIN},
+			{.fd = c->pidfd, .events = POLLIN},
 		};
 		uint64_t now = now_ms();
 
 		if (now >= deadline_ms)
 			return -ETIMEDOUT;
-		if (poll(p, 3, (int)(deadline_ms - now)) <= 0)
+		if (poll(p, 4, (int)(deadline_ms - now)) <= 0)
 			continue;
 		if (p[0].revents)
 			write_some(c);
@@ -144,36 +164,87 @@ static int child_talk(struct child *c, uint64_t deadline_ms)
 			read_some(&c->out);
 		if (p[2].revents)
 			read_some(&c->err);
+		if (p[3].revents)
+			return 0;
 	}
-	return 0;
 }
 
-/* The program may close its streams and linger: it is killed at the deadline too. */
-static int child_wait(struct child *c, int rc, uint64_t deadline_ms)
+/* What a program that has ended wrote is in the pipe; what may still come is not its answer. */
+static void read_rest(struct stream *s)
 {
-	int status;
+	int left = 0, n;
 
-	while (!rc) {
-		pid_t pid = waitpid(c->pid, &status, WNOHANG);
+	if (s->fd < 0 || ioctl(s->fd, FIONREAD, &left))
+		return;
+	for (; left > 0 && (n = read_some(s)) > 0; left -= n)
+		;
+}
 
-		if (pid == c->pid)
-			return WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -EREMOTEIO;
-		if (now_ms() >= deadline_ms)
-			rc = -ETIMEDOUT;
-		else
-			poll(NULL, 0, 1);
+/* Whether a process of this group runs; those that only wait for init to reap them do not. */
+static bool group_runs(pid_t group)
+{
+	const struct sysfs proc = {.root = "/proc"};
+	struct sysfs_list pids AUTO_LIST = {0};
+	char text[SYSFS_VALUE_MAX], state;
+	int its_group;
+
+	if (kill(-group, 0))
+		return false;
+	pids = sysfs_list(&proc, ".");
+	for (size_t i = 0; i < pids.count; i++) {
+		if (strspn(pids.names[i], "0123456789") != strlen(pids.names[i]) ||
+		    sysfs_read(&proc, text, "%s/stat", pids.names[i]))
+			continue;
+		/* proc_pid_stat(5): the name before may have blanks and brackets */
+		const char *after = strrchr(text, ')');
+		if (after && sscanf(after, ") %c %*d %d", &state, &its_group) == 2 &&
+		    its_group == group && state != 'Z' && state != 'X')
+			return true;
 	}
-	kill(c->pid, SIGKILL);
+	return false;
+}
+
+/* Ends what the program has started and not waited for, and the program itself where it has not
+ * ended: a tool that goes on could write a GUID to a VF that somebody else has by then. The group
+ * is killed before its leader is reaped, while its number cannot be another's. The exit status. */
+static int child_end(struct child *c, const char *op)
+{
+	uint64_t deadline_ms = now_ms() + KILL_MS;
+	int status = -1;
+
+	kill(-c->pid, SIGKILL);
 	waitpid(c->pid, &status, 0);
+	while (group_runs(c->pid)) {
+		if (now_ms() >= deadline_ms) {
+			log_warn("what the VF provider has started in \"%s\" (process group %d) "
+				 "runs %d s after it was killed: it may still change a VF",
+				 op, (int)c->pid, KILL_MS / 1000);
+			break;
+		}
+		poll(NULL, 0, KILL_POLL_MS);
+	}
+	return status;
+}
+
+/* 0, -ETIMEDOUT or -EREMOTEIO. */
+static int child_run(struct child *c, const char *op, uint64_t deadline_ms)
+{
+	int rc = child_talk(c, deadline_ms), status = child_end(c, op);
+
+	read_rest(&c->out);
+	read_rest(&c->err);
+	if (!rc && !(WIFEXITED(status) && !WEXITSTATUS(status)))
+		rc = -EREMOTEIO;
 	return rc;
 }
 
-static int finish(const char *op, struct child *c, int rc, struct json_object **ret_out,
-		  char *error)
+static int finish(const struct exec *e, const char *op, struct child *c, int rc,
+		  struct json_object **ret_out, char *error)
 {
 	if (rc == -ETIMEDOUT) {
-		snprintf(error, HTTP_ERROR_MAX, "the VF provider did not finish \"%s\" within %d s",
-			 op, PROVIDER_DEADLINE_MS / 1000);
+		snprintf(error, HTTP_ERROR_MAX,
+			 "the VF provider did not finish \"%s\" within %g s and was killed", op,
+			 e->deadline_ms / 1000.0);
 	} else if (rc) {
 		const char *line = c->err.data ? c->err.data : "it gave no reason on stderr";
 
@@ -192,9 +263,10 @@ static int finish(const char *op, struct child *c, int rc, struct json_object **
 static int call(struct provider *p, const char *op, struct json_object *in,
 		struct json_object **ret_out, char *error)
 {
-	const char *program = container_of(p, struct exec, base)->program;
-	uint64_t deadline_ms = now_ms() + PROVIDER_DEADLINE_MS;
+	const struct exec *e = container_of(p, struct exec, base);
+	uint64_t deadline_ms = now_ms() + e->deadline_ms;
 	struct child c = {
+		.pidfd = -1,
 		.in = -1,
 		.out = {.fd = -1, .max = PROVIDER_ANSWER_MAX},
 		.err = {.fd = -1, .max = STDERR_MAX},
@@ -203,14 +275,13 @@ static int call(struct provider *p, const char *op, struct json_object *in,
 
 	c.text = in ? json_text(in) : "{}";
 	c.text_bytes = strlen(c.text);
-	rc = child_start(program, op, &c);
-	if (rc) {
-		snprintf(error, HTTP_ERROR_MAX, "cannot run the VF provider %s: %s", program,
+	rc = child_start(e->program, op, &c);
+	if (rc)
+		snprintf(error, HTTP_ERROR_MAX, "cannot run the VF provider %s: %s", e->program,
 			 strerror(-rc));
-	} else {
-		rc = child_wait(&c, child_talk(&c, deadline_ms), deadline_ms);
-		rc = finish(op, &c, rc, ret_out, error);
-	}
+	else
+		rc = finish(e, op, &c, child_run(&c, op, deadline_ms), ret_out, error);
+	close_fd(&c.pidfd);
 	close_fd(&c.in);
 	close_fd(&c.out.fd);
 	close_fd(&c.err.fd);
@@ -252,7 +323,7 @@ static void exec_free(struct provider *p)
 	free(container_of(p, struct exec, base));
 }
 
-int provider_exec_new(const char *program, struct provider **ret_provider)
+int provider_exec_new(const char *program, unsigned deadline_ms, struct provider **ret_provider)
 {
 	static const struct provider_ops ops = {
 		.inventory = inventory,
@@ -267,6 +338,7 @@ int provider_exec_new(const char *program, struct provider **ret_provider)
 		return -ENOMEM;
 	e->base.ops = &ops;
 	e->program = program;
+	e->deadline_ms = deadline_ms;
 	*ret_provider = &e->base;
 	return 0;
 }

@@ -48,7 +48,7 @@ static void start_with(const struct fake_card *card)
 /* A provider that is a program, with this inventory. */
 static void start_with_program(const char *list)
 {
-	assert_int_equal(provider_exec_new("/nonexistent", &provider), 0);
+	assert_int_equal(provider_exec_new("/nonexistent", PROVIDER_DEADLINE_MS, &provider), 0);
 	inventory = json_tokener_parse(list);
 	assert_non_null(inventory);
 	vfs = inventory;

@@ -85,7 +85,7 @@ class Verbs:
         self.check.becomes(f"{name}: in ERROR, on", self.rest, ("ERROR", None, host))
         for b in breaks:
             b.mend()
-        command = re.search(r"then: ibvmig resolve (\S+)", told)
+        command = re.search(r"then: ibvmig resolve ([\w-]+)", told)
         if not command:
             raise Failure(f"{name}: no command is named: {told}")
         self.lab.sh(host, BUILD / "bin/ibvmig", "resolve", command[1])

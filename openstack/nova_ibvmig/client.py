@@ -38,7 +38,7 @@ class Client(object):
                                      service_type=SERVICE_TYPE, default_microversion=MICROVERSION)
 
     def _fail(self, reason):
-        raise exception.MigrationError(reason='ibvmigd at %s %s' % (self._endpoint, reason))
+        raise exception.MigrationError(reason=health.shortened('ibvmigd at %s %s' % (self._endpoint, reason)))
 
     def _request(self, path, method, context, **kwargs):
         try:
@@ -55,7 +55,7 @@ class Client(object):
 
     def _checked(self, response, needed):
         if response.status_code != 200:
-            raise exception.MigrationError(reason='ibvmigd: ' + _why(response))
+            raise exception.MigrationError(reason=health.shortened('ibvmigd: ' + _why(response)))
         try:
             answer = response.json()
         except ValueError:

@@ -3,6 +3,10 @@
 import re
 
 DOCTOR = ' (`ibvmig doctor` there says more)'
+# Nova keeps 255 bytes of an event's details, and of a server's fault: first its own words, and how long we waited.
+ROOM_BYTES = 255 - len('Failed to deploy instance: after 600 s ')
+REASONS_BYTES = 60  # at least, where what comes before them is long: Nova cuts off the end
+CUT, AFTER = ' ... ', ', after: '
 
 
 def of_host(host):
@@ -12,9 +16,9 @@ def of_host(host):
     if host.get('drained'):
         return 'host %s is drained: ibvmig undrain %s ends that' % (host['host'], host['host'])
     if not host['sm']['ok']:
-        return 'ibvmigd on %s cannot move addresses: %s%s' % (host['host'], host['sm'].get('error'), DOCTOR)
+        return _because('ibvmigd on %s cannot move addresses%s' % (host['host'], DOCTOR), host['sm'].get('error'))
     if host.get('vf_error'):
-        return 'ibvmigd on %s: %s%s' % (host['host'], host['vf_error'], DOCTOR)
+        return _because('ibvmigd on %s has no inventory of VFs%s' % (host['host'], DOCTOR), host['vf_error'])
     return None
 
 
@@ -79,29 +83,66 @@ def why_failed(vm, earlier):
     with the id `earlier`, or does not say."""
     if last_migration(vm) in (None, earlier):
         return None
-    return tell(vm) if migration_of(vm) else vm['migration'].get('reason')
+    if migration_of(vm):
+        return tell(vm)
+    reason = vm['migration'].get('reason')
+    return reason and shortened(reason)
 
 
 def with_libvirt(told, error):
-    """What ibvmigd and libvirt say of a failure, in one line. An event's details have 255 bytes: so what matters comes
-    first, and what the hook has said comes without the command line that libvirt tells with it."""
+    """What ibvmigd and libvirt say of a failure, in one line: what ibvmigd says first, which matters most, and what the
+    hook has said without the command line that libvirt tells with it."""
     error = re.sub(r'.*Child process \(.*\) unexpected [^:]*: ', '', error, flags=re.DOTALL).strip()
+    error = shortened(error)
     if not told or told in error:
         return error
     return '%s (libvirt: %s)' % (told, error)
 
 
 def tell(vm):
-    """One line on a VM: where its VF is, and what is wrong."""
+    """One line on a VM: where its VF is, or how far its migration is, and what is wrong."""
     if vm is None:
         return 'ibvmigd knows of no VF of this VM'
-    parts = ['the VM is %s on %s' % (vm['state'], vm['host'])]
     migration = migration_of(vm)
-    if migration:
-        parts.append('its migration is in %s' % migration['state'])
-        parts += [m for m in (migration.get('reason'), migration.get('trouble')) if m]
-        if migration['state'] == 'PARKED':
-            parts.append('mend it, then: ibvmig resolve %s' % migration['id'])
-    elif vm.get('problem'):
-        parts.append(vm['problem'])
-    return ': '.join(parts)
+    if not migration:
+        return _because('the VM is %s on %s' % (vm['state'], vm['host']), vm.get('problem'))
+    return _because(_how_far(migration, vm['host']), migration.get('trouble'), migration.get('reason'))
+
+
+def _how_far(migration, host):
+    """Not where the VF is: whoever looks in the middle of a step, or after one that has failed, cannot be certain."""
+    if migration['state'] != 'PARKED':
+        return 'its migration is in %s%s on %s' % (
+            'the undo of ' if migration.get('back') else '', migration['state'], host)
+    way = 'undo from' if migration.get('back') else 'came to'
+    return 'its migration is PARKED on %s (%s %s); mend this, then: ibvmig resolve %s' % (
+        host, way, migration.get('reached'), migration['id'])
+
+
+def _because(what, *reasons):
+    """`what`, with what has to be done, so that this is never cut off; then the reasons, the last one first."""
+    reasons = list(dict.fromkeys(r for r in reasons if r))
+    if not reasons:
+        return what
+    room = ROOM_BYTES - len((what + ': ' + (len(reasons) - 1) * AFTER).encode())
+    return '%s: %s' % (what, AFTER.join(_share(max(room, REASONS_BYTES), reasons)))
+
+
+def _share(room, texts):
+    """Each in an equal part of the room, or in more where others need less."""
+    fitted = {}
+    for text in sorted(texts, key=lambda t: len(t.encode())):
+        fitted[text] = shortened(text, room // (len(texts) - len(fitted)))
+        room -= len(fitted[text].encode())
+    return [fitted[t] for t in texts]
+
+
+def shortened(text, room=ROOM_BYTES):
+    """At most that many bytes of UTF-8. What is longer loses its middle: where it is, is at its begin, and the cause at
+    its end."""
+    encoded = text.encode()
+    if len(encoded) <= room:
+        return text
+    head = (room - len(CUT)) // 3
+    tail = room - len(CUT) - head
+    return encoded[:head].decode(errors='ignore') + CUT + encoded[-tail:].decode(errors='ignore')

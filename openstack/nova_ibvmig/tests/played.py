@@ -32,6 +32,14 @@ def not_now(context):
     return error(context, 500, 'sm-failed', 'played: not now')
 
 
+def migration(state, **more):
+    return {'migration': dict({'id': 'm1', 'state': state, 'reached': state, 'back': False, 'ended': False}, **more)}
+
+
+def parked(reached='ATTACH', **more):
+    return migration('PARKED', reached=reached, **more)
+
+
 class Daemon(object):
     """The ibvmigd of one host. Each field is one that a test may spoil."""
 

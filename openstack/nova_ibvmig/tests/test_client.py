@@ -78,6 +78,15 @@ class TestClient(unittest.TestCase):
             self._answers({'exc': cause})
             self._fails('ibvmigd at https://127.0.0.1:7611 does not answer')
 
+    def test_the_cause_is_last_and_is_kept(self):
+        self._answers({'exc': requests.exceptions.ConnectionError(400 * 'x' + ': [Errno 111] refused')})
+        self._fails('[Errno 111] refused')
+        detail = {'errors': [{'code': 'sm-failed', 'detail': 400 * 'x'}]}
+        self._answers({'json': detail, 'status_code': 500})
+        failure = self.assertRaises(exception.MigrationError, lambda: self._client().status(CONTEXT))
+        self.assertLess(len(failure.format_message()), 255)
+        self.assertIn('x (sm-failed)', failure.format_message())
+
     def test_reads_are_tried_again(self):
         busy = {'json': {'errors': [{'code': 'busy', 'detail': 'later'}]}, 'status_code': 503}
         self._answers(busy, dict(busy, status_code=429), {'json': STATUS})

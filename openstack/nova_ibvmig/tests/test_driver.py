@@ -35,7 +35,8 @@ class TestLiveMigration(played.IbServers):
     def test_check_at_the_destination_fails(self):
         server = self._boot()
         self.daemons['h1'].sm = {'ok': False, 'error': 'no plugin'}
-        self._check_fails(server, 'check_destination', 'cannot move addresses: no plugin')
+        self._check_fails(server, 'check_destination', 'cannot move addresses (`ibvmig doctor` there '
+                          'says more): no plugin')
 
     def test_daemon_at_the_destination_fails(self):
         server = self._boot()
@@ -84,13 +85,13 @@ class TestLiveMigration(played.IbServers):
         """ibvmigd's reason, once it has one, and libvirt's."""
         def walk_back():
             daemon = self.daemons['h0']
-            daemon.vm_then = 2 * [{'migration': {'id': 'm1', 'state': 'UNDO_SWITCH', 'ended': False}}]
-            daemon.vm = {'migration': {'id': 'm1', 'state': 'ABORTED', 'ended': True, 'reason': 'the peer g2 is gone'}}
+            daemon.vm_then = 2 * [played.migration('SWITCH', back=True)]
+            daemon.vm = played.migration('ABORTED', ended=True, reason='the peer g2 is gone')
         self._libvirt_fails(self._boot(), 'the peer g2 is gone (libvirt: canceled by client)', meanwhile=walk_back)
 
     def test_the_reason_of_an_earlier_migration_is_not_told(self):
         server = self._boot()
-        self.daemons['h0'].vm = {'migration': {'id': 'm0', 'state': 'ABORTED', 'ended': True, 'reason': 'of old'}}
+        self.daemons['h0'].vm = played.migration('ABORTED', id='m0', ended=True, reason='of old')
         self._libvirt_fails(server, 'no route to h1', 'no route to h1')
 
     def test_daemon_fails_when_libvirt_does(self):
@@ -101,7 +102,7 @@ class TestLiveMigration(played.IbServers):
         """And Nova's books are in order: what the other host had for the server is free."""
         server = self._idle(server)
         self.assertEqual((host, 'ERROR'), (server['OS-EXT-SRV-ATTR:host'], server['status']))
-        self.assertIn('mend it, then: ibvmig resolve m1', server['fault']['message'])
+        self.assertIn('mend this, then: ibvmig resolve m1', server['fault']['message'])
 
         def one_host():
             self.assertEqual({host: 'ACTIVE'}, {h: b['status'] for h, b in self.neutron._port_bindings[
@@ -125,43 +126,44 @@ class TestLiveMigration(played.IbServers):
     def test_parked_when_libvirt_fails(self):
         """Also Nova's rollback comes to its end."""
         def park():
-            self.daemons['h0'].vm = {'migration': {'id': 'm1', 'state': 'PARKED', 'ended': False, 'reason': 'VF busy'}}
+            self.daemons['h0'].vm = played.parked(reached='SWITCH', back=True, trouble='VF busy')
         self._disks_are_not_shared()
         server = self._boot()
-        self._libvirt_fails(server, 'the VM is attached on h0: its migration is in PARKED: VF busy: mend it, '
-                            'then: ibvmig resolve m1 (libvirt: canceled by client)', meanwhile=park, confirmed='Error')
+        self._libvirt_fails(server, 'its migration is PARKED on h0 (undo from SWITCH); mend this, then: '
+                            'ibvmig resolve m1: VF busy (libvirt: canceled by client)', meanwhile=park,
+                            confirmed='Error')
         self._wait_for_migration_status(server, ['failed'])
         self._goes_on(self._in_error_on(server, 'h0', 'h1'))
 
     def test_parked_at_the_destination(self):
         server = self._boot()
-        self.daemons['h1'].vm = {'migration': {'id': 'm1', 'state': 'PARKED', 'ended': False,
-                                               'reason': 'port stays DOWN'}}
+        self.daemons['h1'].vm = played.parked(trouble=400 * 'too long ' + 'port stays DOWN')
         self._migrate(server)
         self._wait_for_migration_status(server, ['completed'])
         server = self._in_error_on(server, 'h1', 'h0')
-        self.assertIn('port stays DOWN: mend it, then: ibvmig resolve m1', self._events(server)['confirm']['details'])
+        for told in (self._events(server)['confirm']['details'], server['fault']['message']):
+            self.assertIn('mend this, then: ibvmig resolve m1: too long', told)
+            self.assertTrue(told.endswith('port stays DOWN'), told)
         self._goes_on(server)
 
     def test_no_end_at_the_destination(self):
         self.flags(confirm_timeout=1, group='ibvmig')
         server = self._boot()
-        self.daemons['h1'].vm = {'state': 'incoming', 'migration': {'id': 'm1', 'state': 'RESUME', 'ended': False}}
+        self.daemons['h1'].vm = dict(played.migration('RESUME'), state='incoming')
         self._migrate(server)
         self._wait_for_migration_status(server, ['completed'])
         server = self._idle(server)
         self.assertEqual(('h1', 'ERROR'), (server['OS-EXT-SRV-ATTR:host'], server['status']))
-        self.assertIn('after 1 s the VM is incoming on h1: its migration is in RESUME',
+        self.assertIn('after 1 s its migration is in RESUME on h1',
                       self._events(server)['confirm']['details'])
 
     def test_parked_at_the_source(self):
         """Said, but the server is well."""
         server = self._boot()
-        parked = {'id': 'm1', 'state': 'PARKED', 'ended': False, 'reason': 'the VF stays busy'}
-        self.daemons['h0'].left = {'state': 'leaving', 'migration': parked}
+        self.daemons['h0'].left = dict(played.parked(trouble='the VF stays busy'), state='leaving')
         server = self._live_migrate(server, 'completed')
         self.assertEqual(('h1', 'ACTIVE'), (server['OS-EXT-SRV-ATTR:host'], server['status']))
-        self.assertIn('the VF stays busy: mend it, then: ibvmig resolve m1',
+        self.assertIn('mend this, then: ibvmig resolve m1: the VF stays busy',
                       self._events(server)['release']['details'])
 
     def _aborted(self):
@@ -320,9 +322,8 @@ class TestSeveralPorts(played.IbServers):
         """Nova gives the destination's claims back there, which it only asks for where disks are not shared."""
         self._disks_are_not_shared()
         self._migration_fails('canceled by client')
-        self.daemons['h1'].left = {'state': 'incoming', 'migration': {'id': 'm1', 'state': 'PARKED', 'ended': False,
-                                                                      'reason': 'port stays DOWN'}}
+        self.daemons['h1'].left = dict(played.parked(back=True, trouble='port stays DOWN'), state='incoming')
         self.server = self._live_migrate(self.server, 'failed')
         self.assertEqual(('h0', 'ACTIVE'), (self.server['OS-EXT-SRV-ATTR:host'], self._idle(self.server)['status']))
         self._wait_for_assert(lambda: self._is_on('h0', 'h1'), max_retries=played.PATIENCE)
-        self.assertIn('port stays DOWN: mend it', self._events(self.server)['rollback']['details'])
+        self.assertIn('ibvmig resolve m1: port stays DOWN', self._events(self.server)['rollback']['details'])

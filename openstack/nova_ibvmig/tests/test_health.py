@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 import unittest
 
+from nova import exception
+from nova.compute import utils as compute_utils
+
 from nova_ibvmig import health
 
 
@@ -15,7 +18,11 @@ def vm(**spoilt):
 
 
 def migration(state, **more):
-    return {'migration': dict({'id': 'm1', 'state': state, 'ended': False}, **more)}
+    return {'migration': dict({'id': 'm1', 'state': state, 'reached': state, 'back': False, 'ended': False}, **more)}
+
+
+def parked(reached='ATTACH', **more):
+    return migration('PARKED', reached=reached, **more)
 
 
 class TestDestination(unittest.TestCase):
@@ -30,8 +37,8 @@ class TestDestination(unittest.TestCase):
     def test_daemon_not_well(self):
         more = ' (`ibvmig doctor` there says more)'
         self._is('ibvmigd on h1 has no connection to libvirt' + more, libvirt={'connected': False})
-        self._is('ibvmigd on h1 cannot move addresses: no plugin' + more, sm={'ok': False, 'error': 'no plugin'})
-        self._is('ibvmigd on h1: the provider fails' + more, vf_error='the provider fails')
+        self._is('ibvmigd on h1 cannot move addresses%s: no plugin' % more, sm={'ok': False, 'error': 'no plugin'})
+        self._is('ibvmigd on h1 has no inventory of VFs%s: the provider fails' % more, vf_error='the provider fails')
 
     def test_drained(self):
         self._is('host h1 is drained: ibvmig undrain h1 ends that', drained=True)
@@ -52,7 +59,7 @@ class TestVm(unittest.TestCase):
         self.assertEqual('no ibvmig-agent answers in the guest (none)', health.of_source(vm(agent={'state': 'none'})))
         self.assertEqual('the VM is without-vf on h0: no VF was free',
                          health.of_source(vm(state='without-vf', problem='no VF was free')))
-        self.assertEqual('the VM is attached on h0: its migration is in HOLD', health.of_source(vm(**migration('HOLD'))))
+        self.assertEqual('its migration is in HOLD on h0', health.of_source(vm(**migration('HOLD'))))
 
     def test_migration_that_has_ended_is_none(self):
         self.assertIsNone(health.of_source(vm(migration={'id': 'm1', 'state': 'DONE', 'ended': True})))
@@ -75,8 +82,8 @@ class TestVm(unittest.TestCase):
         self.assertIsNone(health.why_failed(aborted, 'm1'), 'that was an earlier one')
         self.assertIsNone(health.why_failed(vm(), None))
         self.assertIsNone(health.why_failed(None, 'm1'))
-        self.assertIn('mend it, then: ibvmig resolve m1',
-                      health.why_failed(vm(**migration('PARKED', reason='port stays DOWN')), None))
+        self.assertIn('mend this, then: ibvmig resolve m1: port stays DOWN',
+                      health.why_failed(vm(**parked(reason='port stays DOWN')), None))
 
     def test_with_libvirt(self):
         hook = ('Hook script execution failed: internal error: Child process (LC_ALL=C PATH=/bin '
@@ -87,7 +94,90 @@ class TestVm(unittest.TestCase):
                          health.with_libvirt('the peer g2 migrates', 'canceled by client'))
 
     def test_parked_names_the_way_out(self):
-        parked = vm(state='incoming', **migration('PARKED', reason='port stays DOWN', trouble='19 tries'))
-        self.assertFalse(health.has_vf(parked))
-        self.assertEqual('the VM is incoming on h0: its migration is in PARKED: port stays DOWN: 19 tries: '
-                         'mend it, then: ibvmig resolve m1', health.tell(parked))
+        there = vm(state='incoming', **parked(trouble='19 tries'))
+        self.assertFalse(health.has_vf(there))
+        self.assertEqual('its migration is PARKED on h0 (came to ATTACH); mend this, then: ibvmig resolve m1: '
+                         '19 tries', health.tell(there))
+
+    def test_where_the_vf_is_is_not_told_while_it_is_not_certain(self):
+        """ibvmigd says `attached` until the VM has left."""
+        way_back = {'back': True, 'reason': 'the peer g2 is gone', 'trouble': 'no room'}
+        self.assertEqual('its migration is PARKED on h0 (undo from SWITCH); mend this, then: '
+                         'ibvmig resolve m1: no room, after: the peer g2 is gone',
+                         health.tell(vm(**parked('SWITCH', **way_back))))
+        self.assertEqual('its migration is in the undo of SWITCH on h0: no room, after: the peer g2 is gone',
+                         health.tell(vm(**migration('SWITCH', **way_back))))
+        self.assertEqual('its migration is in CANCEL on h0: no room',
+                         health.tell(vm(**migration('CANCEL', reason='no room', trouble='no room'))))
+
+
+LENGTHS = (100, 255, 400, 2000)
+ID = '4f7a662c-1ade-43f7-b188-4e6cf6987843'
+# of 1 to 4 bytes: a cut between two bytes may come within each
+ALPHABETS = ('x', 'x\u00fc', 'xy\u4e2d', 'x\U0001f6d1')
+
+
+def text(length, alphabet, name):
+    """That many bytes, or a few more, with recognizable ends."""
+    inside = ''
+    while len(inside.encode()) < length - 2 * len(name) - 10:
+        inside += alphabet
+    return '%s-begin%s%s-end' % (name, inside, name)
+
+
+class TestLength(unittest.TestCase):
+    """Nova cuts the words of a failure: by its own code."""
+
+    def _kept(self, reason):
+        kept = compute_utils.exception_to_dict(exception.MigrationError(reason=reason))['message']
+        self.assertNotIn('\ufffd', kept)
+        return kept
+
+    def _each(self):
+        for alphabet in ALPHABETS:
+            for length in LENGTHS:
+                for shift in range(4):
+                    yield text(length, alphabet, shift * 's' + 'one'), text(length, alphabet, 'other')
+
+    def test_parked(self):
+        for trouble, reason in self._each():
+            seen = vm(host='compute-17.rack-4.example.org',
+                      **parked('SWITCH', id=ID, back=True, trouble=trouble, reason=reason))
+            told = health.with_libvirt(health.why_failed(seen, None), text(400, 'l', 'libvirt'))
+            for said in (health.tell(seen), told):
+                kept = self._kept(said)
+                self.assertIn('PARKED on compute-17.rack-4.example.org (undo from SWITCH)', kept)
+                self.assertIn('then: ibvmig resolve %s: ' % ID, kept)
+                self.assertIn('one-end, after: ', kept)
+            self.assertTrue(self._kept(told).startswith(health.tell(seen), len('Migration error: ')))
+
+    def test_both_reasons_of_a_short_host_are_kept_to_their_ends(self):
+        for trouble, reason in self._each():
+            kept = self._kept(health.tell(vm(**parked('SWITCH', id=ID, back=True, trouble=trouble, reason=reason))))
+            self.assertIn('one-end, after: ', kept)
+            self.assertTrue(kept.endswith('other-end'), kept)
+
+    def test_long_host(self):
+        """The command comes before all that has to be cut."""
+        seen = vm(host=64 * 'h', **parked('SWITCH', id=ID, back=True, trouble=2000 * 't', reason=2000 * 'r'))
+        self.assertIn('then: ibvmig resolve %s: t' % ID, self._kept(health.tell(seen)))
+
+    def test_others(self):
+        """What is wrong comes first, and the cause, which is last, is not cut off."""
+        for cause, _ in self._each():
+            aborted = vm(**migration('ABORTED', ended=True, reason=cause))
+            for begin, said in (
+                    ('Migration error: the VM is without-vf', health.tell(vm(state='without-vf', problem=cause))),
+                    ('Migration error: ibvmigd on h1 cannot move addresses (`ibvmig doctor` there says more): ',
+                     health.of_host(host(sm={'ok': False, 'error': cause}))),
+                    ('Migration error: ', health.why_failed(aborted, None)),
+                    ('Migration error: ', health.with_libvirt(None, cause)),
+                    ('Migration error: ', health.with_libvirt(health.why_failed(aborted, None), cause))):
+                kept = self._kept(said)
+                self.assertTrue(kept.startswith(begin) and kept.endswith('one-end'), kept)
+
+    def test_short_ones_are_left_as_they_are(self):
+        short = text(30, 'x\u00fc', 'one')
+        self.assertEqual(short, health.shortened(short))
+        seen = vm(**parked('SWITCH', id=ID, back=True, trouble=short, reason=text(2000, 'x', 'other')))
+        self.assertIn(': %s, after: other-begin' % short, health.tell(seen))

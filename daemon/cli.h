@@ -36,6 +36,7 @@ enum cli_option {
 	OPT_DRY_RUN,
 	OPT_APPLY,
 	OPT_SOURCE_LOST,
+	OPT_DESTINATION_LOST,
 	OPTIONS
 };
 

@@ -22,32 +22,40 @@ static void on_interrupt(int sig)
 	interrupted = 1;
 }
 
-static int post(const struct cli *c, const char *before, const char *after)
+/* body: borrowed, or NULL. */
+static int post(const struct cli *c, const char *before, const char *after,
+		struct json_object *body)
 {
 	char *path AUTO_FREE = cli_path(before, c->args[0], after);
 	struct json_object *answer AUTO_JSON = NULL;
 
-	return cli_call(c, "POST", path, NULL, &answer);
+	return cli_call(c, "POST", path, body, &answer);
 }
 
 int cli_abort(const struct cli *c)
 {
-	return post(c, "/v1/vms/", "/abort");
+	return post(c, "/v1/vms/", "/abort", NULL);
 }
 
 int cli_resolve(const struct cli *c)
 {
-	return post(c, "/v1/migrations/", "/resolve");
+	struct json_object *body AUTO_JSON = NULL;
+
+	if (cli_has(c, OPT_DESTINATION_LOST)) {
+		body = json_object_new_object();
+		json_set_bool(body, "destination_lost", true);
+	}
+	return post(c, "/v1/migrations/", "/resolve", body);
 }
 
 int cli_undrain(const struct cli *c)
 {
-	return post(c, "/v1/hosts/", "/undrain");
+	return post(c, "/v1/hosts/", "/undrain", NULL);
 }
 
 int cli_attach(const struct cli *c)
 {
-	return post(c, "/v1/vms/", "/attach");
+	return post(c, "/v1/vms/", "/attach", NULL);
 }
 
 int cli_fence(const struct cli *c)

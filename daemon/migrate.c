@@ -645,6 +645,13 @@ struct migration *migrate_open(struct daemon *d, const char *vm_uuid)
 	return NULL;
 }
 
+bool migrate_has_left(struct daemon *d, const char *vm_uuid)
+{
+	const struct migration *m = migrate_open(d, vm_uuid);
+
+	return m && m->role == SRC && m->committed;
+}
+
 void migrate_free_all(struct daemon *d)
 {
 	while (d->migrations) {
@@ -683,7 +690,7 @@ void migrate_measure(struct migration *m, const char *name)
 	json_set_u64(m->data, name, now_us() - m->step.entered_us);
 }
 
-static void unpark(struct migration *m, const char *note)
+void migrate_unpark(struct migration *m, const char *note)
 {
 	set_state(m, m->reached, !m->committed, note);
 	migrate_drive(m);
@@ -693,7 +700,7 @@ void migrate_vm_died(struct migration *m)
 {
 	m->vm_dead = true;
 	if (m->state == M_PARKED)
-		unpark(m, "the VM has ended");
+		migrate_unpark(m, "the VM has ended");
 }
 
 int migrate_resolve(struct daemon *d, const char *id)
@@ -711,7 +718,7 @@ int migrate_resolve(struct daemon *d, const char *id)
 			rc = rc == -ENOENT ? -EINVAL : rc;
 			continue;
 		}
-		unpark(m, "resolved by the operator");
+		migrate_unpark(m, "resolved by the operator");
 		rc = 0;
 	}
 	return rc;

@@ -94,6 +94,8 @@ struct migrate_step {
 	unsigned asked_again;
 	uint64_t asked_us;
 	uint64_t heard_us; /* of the other host, last */
+	unsigned silent;   /* questions to it in vain since then */
+	bool silence_told;
 	uint64_t entered_us;
 };
 
@@ -118,6 +120,7 @@ struct migration {
 	/* What has been done to the world; undo() looks here. */
 	bool armed, ballast, raised, suspended, device_del_sent, parked, moved;
 	bool attached, resumed, switch_ordered;
+	bool destination_lost; /* source: an operator has said so (migrate_lost.c) */
 	/* What has been seen. */
 	enum migrate_job job;
 	bool guest_resumed; /* destination: QEMU's RESUME event */
@@ -220,6 +223,10 @@ void migrate_recover(struct daemon *d);
 void migrate_probe(struct migration *m);
 /* An operator says that a parked migration may go on. -ENOENT, -EINVAL if it is not parked. */
 int migrate_resolve(struct daemon *d, const char *id);
+/* m: PARKED. */
+void migrate_unpark(struct migration *m, const char *note);
+/* Whether the VM has left this host by a migration that has not ended here. */
+bool migrate_has_left(struct daemon *d, const char *vm_uuid);
 
 struct json_object *migrate_status_of_vm(struct vm *vm);
 struct json_object *migrate_record(const struct migration *m);

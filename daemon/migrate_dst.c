@@ -284,14 +284,20 @@ static void verdict(struct migration *m, struct job *j)
 		loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
 }
 
-static int ask_verdict(struct migration *m)
+static int ask_source(struct migration *m, unsigned phase,
+		      void (*done)(struct migration *m, struct job *j))
 {
 	struct json_object *in = json_object_new_object();
 
-	m->step.phase = 1;
+	m->step.phase = phase;
 	json_set_str(in, "migration", m->id);
 	json_set_str(in, "url", m->from.url);
-	return migrate_job(m, in, verdict_run, verdict) ? -ENOMEM : STEP_WAIT;
+	return migrate_job(m, in, verdict_run, done) ? -ENOMEM : STEP_WAIT;
+}
+
+static int ask_verdict(struct migration *m)
+{
+	return ask_source(m, 1, verdict);
 }
 
 /* Of a saved VM the source has nothing to say. */
@@ -394,12 +400,36 @@ static void switched(struct migration *m, struct job *j)
 	migrate_answer_waiting(m, 0);
 }
 
+enum { SWITCH_JUDGES = 10, SWITCH_OVER, SWITCH_GOES_ON };
+
+static void dead_judged(struct migration *m, struct job *j)
+{
+	if (j->rc)
+		migrate_fail(m, j->rc,
+			     "the VM is dead, and host %.60s does not say whether it has its vGUID "
+			     "again: %.300s",
+			     m->from.host, j->error);
+	else
+		m->step.phase = json_opt_bool(j->out, "over", false) ? SWITCH_OVER : SWITCH_GOES_ON;
+}
+
+/* The VM came, and is dead: this host was off for a while, perhaps. Its source may have been told
+ * that it is lost for good, and the VM have its vGUID there again. */
+static int judge_dead(struct migration *m)
+{
+	if (m->step.phase == SWITCH_JUDGES || m->inflight)
+		return STEP_WAIT;
+	return ask_source(m, SWITCH_JUDGES, dead_judged);
+}
+
 int dst_switch(struct migration *m)
 {
 	struct json_object *in;
 
-	if (m->moved)
+	if (m->moved || m->step.phase == SWITCH_OVER)
 		return STEP_DONE;
+	if (m->vm_dead && !m->step.started && m->step.phase != SWITCH_GOES_ON)
+		return judge_dead(m);
 	if (m->step.timed_out && !m->step.phase && !m->committed)
 		return ask_verdict(m);
 	/* One that failed is tried again on the source's order, or when the guest runs here. */
@@ -419,7 +449,7 @@ static int park(struct job *j, struct json_object *vf, char *error)
 				 vf_guid_of(vf, "parked_guid"), error);
 }
 
-static void park_run(struct job *j)
+void dst_park_run(struct job *j)
 {
 	job_vfs_at_once(j, park);
 }
@@ -442,7 +472,7 @@ int dst_switch_undo(struct migration *m)
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
-	return migrate_job(m, migrate_input(m), park_run, vfs_parked) ? -ENOMEM : STEP_WAIT;
+	return migrate_job(m, migrate_input(m), dst_park_run, vfs_parked) ? -ENOMEM : STEP_WAIT;
 }
 
 /* ---- ATTACH ---- */

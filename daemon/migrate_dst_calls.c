@@ -10,7 +10,7 @@
 #include "daemon/domain.h"
 #include "daemon/domain_saved.h"
 #include "daemon/durable.h"
-#include "daemon/job.h"
+#include "daemon/job_vfs.h"
 #include "daemon/migrate_step.h"
 #include "daemon/settings.h"
 
@@ -240,10 +240,58 @@ static bool refuse_committed(struct http_request *req, const struct migration *m
 	return true;
 }
 
+/* A record that ended before a restart, or with a journal that was lost. What nobody has leased may
+ * show the vGUID still. */
+static void unknown_run(struct job *j)
+{
+	dst_park_run(j);
+	if (!j->rc)
+		migrate_release_run(j);
+}
+
+static void unknown_done(struct job *j)
+{
+	if (j->rc)
+		http_fail(j->owner, 409, "not-parked", "%s", j->error);
+	else
+		http_reply(j->owner, 200, NULL);
+}
+
+static void unswitch_unknown(struct http_request *req, struct json_object *vfs)
+{
+	struct daemon *d = req->user;
+	struct json_object *in = json_object_new_object(), *list = json_object_new_array();
+
+	json_set(in, "vfs", list);
+	for (size_t i = 0; i < json_count(vfs); i++) {
+		struct json_object *v = json_object_array_get_idx(vfs, i);
+		struct vf *vf = vf_by_name(&d->vfs, vf_text_of(json_opt(v, "to"), "vf"));
+
+		if (vf && vf->leased && vf->vguid == vf_guid_of(v, "vguid")) {
+			http_fail(req->exchange, 409, "in-use",
+				  "host %s does not know this migration, but VM %s has its VF %s",
+				  d->settings->host_name, vf->vm_name, vf->name);
+			json_object_put(in);
+			return;
+		}
+		if (vf && !vf->leased)
+			json_object_array_add(list, vf_lease_json(vf));
+	}
+	if (job_start(d, in, unknown_run, unknown_done, req->exchange, 0))
+		http_fail(req->exchange, 503, "no-memory", "out of memory");
+}
+
 void dst_on_unswitch(struct http_request *req)
 {
-	struct migration *m = find(req);
+	const char *id = json_opt_str(req->body, "migration", "");
+	struct json_object *vfs = json_opt(req->body, "vfs");
+	struct migration *m;
 
+	if (vfs && !migrate_find(req->user, id, ROLE_DESTINATION)) {
+		unswitch_unknown(req, vfs);
+		return;
+	}
+	m = find(req);
 	if (!m || refuse_committed(req, m))
 		return;
 	if (!m->parked) {

@@ -94,10 +94,11 @@ static struct json_object *guids_at(const struct migration *m, const char *url)
 	return list;
 }
 
-/* What the move changed, for the peers' path records. A copy: a worker reads it. */
-static void add_move(struct json_object *body, const struct migration *m)
+/* What the move changed, or the way back did, for the peers' path records. A copy: a worker reads
+ * it. */
+static void add_move(struct json_object *body, const struct migration *m, bool moved)
 {
-	struct json_object *move = json_opt(m->data, "move"), *copy = NULL;
+	struct json_object *move = json_opt(m->data, moved ? "move" : "rebound"), *copy = NULL;
 
 	if (repath_changed(move) &&
 	    !json_object_deep_copy(move, &copy, json_c_shallow_copy_default))
@@ -119,8 +120,7 @@ static void ask_all(struct migration *m, const char *path, bool suspend, bool mo
 		json_set(body, "guids", guids_at(m, m->peers[i].url));
 		json_set_bool(body, "moved", moved);
 		json_set_str(body, "url", moved ? m->to.url : m->from.url);
-		if (moved)
-			add_move(body, m);
+		add_move(body, m, moved);
 		json_set_str(in, "url", m->peers[i].url);
 		json_set_str(in, "host", m->peers[i].host);
 		json_set_str(in, "path", path);

@@ -22,10 +22,10 @@ static const struct flag {
 	{                                                                                          \
 #f, offsetof(struct migration, f)                                                  \
 	}
-	FLAG(back),           FLAG(committed), FLAG(ended),     FLAG(armed),
-	FLAG(ballast),        FLAG(raised),    FLAG(suspended), FLAG(device_del_sent),
-	FLAG(parked),         FLAG(moved),     FLAG(attached),  FLAG(resumed),
-	FLAG(switch_ordered), FLAG(vm_dead),   FLAG(saved),     FLAG(let_go),
+	FLAG(back),     FLAG(committed),        FLAG(ended),           FLAG(armed),   FLAG(ballast),
+	FLAG(raised),   FLAG(suspended),        FLAG(device_del_sent), FLAG(parked),  FLAG(moved),
+	FLAG(attached), FLAG(resumed),          FLAG(switch_ordered),  FLAG(vm_dead), FLAG(saved),
+	FLAG(let_go),   FLAG(destination_lost),
 #undef FLAG
 };
 
@@ -92,7 +92,7 @@ struct json_object *migrate_record(const struct migration *m)
 	json_set(o, "peers", peers_json(m));
 	json_set_str(o, "reason", *m->reason ? m->reason : NULL);
 	json_set_str(o, "trouble", *m->trouble ? m->trouble : NULL);
-	json_set_u64(o, "failures", m->step.failures);
+	json_set_u64(o, "failures", m->step.failures ? m->step.failures : m->step.silent);
 	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
 		json_set_bool(o, flags[i].name, *flag_at(m, &flags[i]));
 	json_set(o, "data", json_object_get(m->data));

@@ -2,6 +2,7 @@
 /* The steps of the host that the VM leaves, on the way forward. PREPARE and HOLD have files of
  * their own, and the way back has. */
 #include "common/json.h"
+#include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
 #include "daemon/daemon.h"
@@ -20,6 +21,7 @@
 #define SUSPEND_MS         14000
 #define SWITCH_DEADLINE_MS 35000
 #define OUTCOME_POLL_MS    1000
+#define OUTCOME_SILENT_S   60 /* then its silence is told */
 #define BEGIN_S            40 /* libvirt starts the destination's QEMU, the VF being away */
 #define BEGIN_POLL_MS      2000
 #define BEGIN_SILENT_S     20 /* of a destination that cannot be asked whether it still waits */
@@ -167,8 +169,7 @@ static struct json_object *outcome_input(const struct migration *m)
 {
 	struct json_object *in = json_object_new_object();
 
-	json_set_str(in, "migration", m->id);
-	json_set_str(in, "url", m->to.url);
+	lost_input(m, in);
 	return in;
 }
 
@@ -343,15 +344,18 @@ static void release_run(struct job *j)
 	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), bandwidth, downtime_ms, j->error);
 }
 
-/* An ended record of a destination that was restarted since lives in its journal only. */
+/* An ended record of a destination that was restarted since lives in its journal only. One that has
+ * lost its journal has nothing that could be ordered once the VM runs there. */
 static bool has_moved(struct job *j)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "migration"));
 	char why[HTTP_ERROR_MAX];
+	int rc = http_call(str(j, "url"), "GET", path, NULL, ASK_DEADLINE_MS, &answer, why);
 
-	return !http_call(str(j, "url"), "GET", path, NULL, ASK_DEADLINE_MS, &answer, why) &&
-	       str_eq(json_opt_str(json_opt(answer, "destination"), "state", ""), "DONE");
+	if (rc)
+		return rc == -EREMOTEIO && json_opt_bool(j->in, "committed", false);
+	return str_eq(json_opt_str(json_opt(answer, "destination"), "state", ""), "DONE");
 }
 
 static int drop_guid(struct job *j, struct json_object *vf, char *error)
@@ -365,11 +369,13 @@ static void switch_run(struct job *j)
 {
 	struct json_object *answer = NULL;
 
-	if (!job_vfs_at_once(j, drop_guid))
+	if (!job_vfs_at_once(j, drop_guid) && !json_opt_bool(j->in, "lost", false))
 		j->rc = http_call(str(j, "url"), "POST", "/v1/peer/switch", json_opt(j->in, "body"),
 				  SWITCH_DEADLINE_MS, &answer, j->error);
 	if (j->rc == -EREMOTEIO && has_moved(j))
 		j->rc = 0;
+	else if (j->rc && j->rc != -EREMOTEIO && json_opt_bool(j->in, "committed", false))
+		lost_name_way_out(j);
 	json_set(j->out, "answer", answer);
 }
 
@@ -399,7 +405,8 @@ static struct json_object *switch_input(struct migration *m)
 {
 	struct json_object *in = migrate_input(m), *body = json_object_new_object();
 
-	json_set_str(in, "url", m->to.url);
+	lost_input(m, in);
+	json_set_bool(in, "committed", m->committed);
 	json_set_str(body, "migration", m->id);
 	json_set(body, "peers", peers_json(m));
 	json_set_bool(body, "suspended", m->suspended);
@@ -440,8 +447,45 @@ int src_switch(struct migration *m)
 
 /* ---- after the switch: the destination acts ---- */
 
+/* It may have ended long ago, or have lost its journal: it has nothing more to tell. */
+static void forgotten(struct migration *m)
+{
+	log_warn("VM %s: migration %s: host %s, where it runs, does not know the migration any "
+		 "more: ended here without its word",
+		 m->vm_name, m->id, m->to.host);
+	m->peer_ended = true;
+}
+
+/* It is asked for as long as it takes, for it may come back; an operator sees what is waited for,
+ * and what to do if it does not. */
+static void note_silence(struct migration *m, struct job *j)
+{
+	m->step.silent++;
+	lost_name_way_out(j);
+	migrate_error(m, j->rc, "%s", j->error);
+	if (m->step.silence_told || now_us() - m->step.heard_us < OUTCOME_SILENT_S * 1000000ull)
+		return;
+	m->step.silence_told = true;
+	log_warn("VM %s: migration %s waits in %s: %s", m->vm_name, m->id,
+		 migrate_state_name(m->state), m->trouble);
+	migrate_save(m, m->trouble);
+}
+
+static void note_heard(struct migration *m)
+{
+	m->step.heard_us = now_us();
+	m->step.silent = 0;
+	m->step.silence_told = false;
+}
+
 static void outcome_asked(struct migration *m, struct job *j)
 {
+	if (!j->rc)
+		note_heard(m);
+	else if (j->rc != -EREMOTEIO)
+		note_silence(m, j);
+	else if (m->committed)
+		forgotten(m);
 	if (json_opt_bool(j->out, "committed", false))
 		migrate_set_committed(m);
 	m->attached = m->attached || json_opt_bool(j->out, "attached", false);
@@ -463,6 +507,7 @@ int src_await_outcome(struct migration *m)
 	if (!m->step.started) {
 		m->step.started = true;
 		m->step.resting = true;
+		m->step.heard_us = now_us();
 		migrate_poll(m, OUTCOME_POLL_MS * 5);
 	} else if (!m->step.phase && !m->inflight) {
 		m->step.phase = 1;
@@ -474,7 +519,7 @@ int src_await_outcome(struct migration *m)
 
 int src_attach(struct migration *m)
 {
-	if (m->committed && (m->attached || m->peer_ended))
+	if (m->committed && (m->attached || m->peer_ended || m->destination_lost))
 		return STEP_DONE;
 	return src_await_outcome(m);
 }
@@ -489,22 +534,35 @@ static void given_back(struct migration *m, struct job *j)
 	}
 	migrate_free_leases(m);
 	if (vm)
-		vm_forget(vm);
+		vm_left(vm);
 	m->step.phase = 3;
+}
+
+static int give_back(struct migration *m)
+{
+	struct json_object *in = migrate_input(m);
+
+	lost_input(m, in);
+	return migrate_job(m, in, m->destination_lost ? lost_release_run : migrate_release_run,
+			   given_back)
+		       ? -ENOMEM
+		       : STEP_WAIT;
 }
 
 int src_resume(struct migration *m)
 {
 	if (m->step.phase == 3)
 		return STEP_DONE;
+	if (m->destination_lost && m->step.phase != 2) {
+		m->step.phase = 2;
+		return give_back(m);
+	}
 	if (m->peer_ended && !m->step.phase) {
 		m->step.phase = 2;
 		migrate_measure(m, "resume_us");
 		if (m->suspended_us)
 			json_set_u64(m->data, "outage_us", now_us() - m->suspended_us);
-		return migrate_job(m, migrate_input(m), migrate_release_run, given_back)
-			       ? -ENOMEM
-			       : STEP_WAIT;
+		return give_back(m);
 	}
 	return src_await_outcome(m);
 }

@@ -41,4 +41,23 @@ int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_d
  * in: set_bandwidth → bandwidth, downtime_ms, if they have changed. 0 or j->rc. */
 int src_read_changes(struct job *j);
 
+/* Of one VF, for job_each_vf(): it shows the vGUID. */
+int src_show_guid(struct job *j, struct json_object *vf, char *error);
+
+/* ---- a destination that is lost: migrate_lost.c ---- */
+
+/* POST /v1/migrations/ID/resolve {"destination_lost":true} */
+void lost_post(struct http_request *req);
+/* {migration,url,to,lost}: what the jobs below, and those that ask the destination, need of it. */
+void lost_input(const struct migration *m, struct json_object *in);
+/* A job's error is that the destination is silent: it says what an operator can do. */
+void lost_name_way_out(struct job *j);
+/* The undo of SWITCH without it: in: migrate_input(), moves. Our VFs show the vGUIDs, and ibvmig-sm
+ * has them here. → lid of VFs that were bound anew, for lost_keep_lids(). */
+void lost_take_back_run(struct job *j);
+void lost_keep_lids(struct migration *m, struct job *j);
+/* The end without it, of a VM that had left: our VFs are given back, and ibvmig-sm lets the vGUIDs
+ * go. in: migrate_input(). */
+void lost_release_run(struct job *j);
+
 #endif

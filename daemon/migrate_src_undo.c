@@ -10,6 +10,7 @@
 #include "daemon/migrate_src.h"
 #include "daemon/provider.h"
 #include "daemon/qmp.h"
+#include "daemon/repath.h"
 #include "daemon/settings.h"
 #include "daemon/sm.h"
 #include "daemon/vm_work.h"
@@ -34,15 +35,16 @@ static void undo_result(struct migration *m, struct job *j)
 		m->step.phase = 100;
 }
 
-/* Runs one job; done when it has succeeded. in: owned by the call. */
-static int one_job(struct migration *m, struct json_object *in, void (*run)(struct job *j))
+/* Runs one job; done when it has succeeded, and done() has said so. in: owned by the call. */
+static int one_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		   void (*done)(struct migration *m, struct job *j))
 {
 	if (m->step.phase == 100 || m->step.started) {
 		json_object_put(in);
 		return m->step.phase == 100 ? STEP_DONE : STEP_WAIT;
 	}
 	m->step.started = true;
-	return migrate_job(m, in, run, undo_result) ? -ENOMEM : STEP_WAIT;
+	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
 }
 
 /* ---- CANCEL ---- */
@@ -80,6 +82,11 @@ int src_cancel(struct migration *m)
 {
 	if (m->committed || m->job == JOB_NONE || m->job == JOB_FAILED)
 		return STEP_DONE;
+	/* libvirt has not let go of the VM here: nobody else has it. */
+	if (m->job == JOB_COMPLETED && m->destination_lost) {
+		m->job = JOB_FAILED;
+		return STEP_DONE;
+	}
 	/* QEMU has sent all: the VM arrives, or libvirt takes it back. */
 	if (m->job == JOB_COMPLETED)
 		return src_await_outcome(m);
@@ -93,7 +100,7 @@ int src_cancel(struct migration *m)
 
 /* ---- the undo of each state ---- */
 
-static int show_guid(struct job *j, struct json_object *vf, char *error)
+int src_show_guid(struct job *j, struct json_object *vf, char *error)
 {
 	return provider_set_guid(j->d->provider, vf_text_of(vf, "vf"), vf_guid_of(vf, "vguid"),
 				 error);
@@ -106,11 +113,21 @@ static void unswitch_run(struct job *j)
 				 *moved AUTO_JSON = NULL;
 
 	json_set_str(body, "migration", str(j, "migration"));
+	json_set(body, "vfs", json_object_get(json_opt(j->in, "record")));
 	j->rc = http_call(str(j, "url"), "POST", "/v1/peer/unswitch", body, CALL_DEADLINE_MS,
 			  &answer, j->error);
-	if (!job_vfs_at_once(j, show_guid))
+	if (j->rc && j->rc != -EREMOTEIO)
+		lost_name_way_out(j);
+	if (!job_vfs_at_once(j, src_show_guid))
 		j->rc = sm_change(j->d->settings, "/v1/moves",
 				  json_object_get(json_opt(j->in, "moves")), &moved, j->error);
+}
+
+static void taken_back(struct migration *m, struct job *j)
+{
+	if (!j->rc)
+		lost_keep_lids(m, j);
+	undo_result(m, j);
 }
 
 int src_switch_undo(struct migration *m)
@@ -124,9 +141,11 @@ int src_switch_undo(struct migration *m)
 		return STEP_DONE;
 	}
 	in = migrate_input(m);
-	json_set_str(in, "url", m->to.url);
+	lost_input(m, in);
 	json_set(in, "moves", migrate_moves(m, true));
-	return one_job(m, in, unswitch_run);
+	json_set(in, "record", migrate_vfs_json(m));
+	return m->destination_lost ? one_job(m, in, lost_take_back_run, taken_back)
+				   : one_job(m, in, unswitch_run, undo_result);
 }
 
 int src_detach_undo(struct migration *m)
@@ -146,7 +165,7 @@ int src_detach_undo(struct migration *m)
 		migrate_poll(m, DEVICE_DELETED_MS);
 		return STEP_WAIT;
 	}
-	return one_job(m, migrate_input(m), vm_work_reattach);
+	return one_job(m, migrate_input(m), vm_work_reattach, undo_result);
 }
 
 static void agent_resumed(struct migration *m, int rc, struct json_object *answer,
@@ -164,12 +183,15 @@ static void agent_resumed(struct migration *m, int rc, struct json_object *answe
 
 static void ask_resume(struct migration *m, struct vm *vm)
 {
-	struct json_object *msg = json_object_new_object();
+	struct json_object *msg = json_object_new_object(), *list = migrate_guids(m);
+	struct json_object *paths = repath_of_mover(json_opt(m->data, "rebound"), list);
 
 	json_set_str(msg, "op", "resume");
 	json_set_str(msg, "migration", m->id);
 	json_set_str(msg, "role", "mover");
-	json_set(msg, "vguids", migrate_guids(m));
+	json_set(msg, "vguids", list);
+	if (paths)
+		json_set(msg, "paths", paths);
 	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
 	json_set_bool(msg, "moved", false);
 	m->pending++;
@@ -210,7 +232,7 @@ int src_hold_undo(struct migration *m)
 		m->raised = false;
 		return STEP_DONE;
 	}
-	return one_job(m, migrate_input(m), guard_run);
+	return one_job(m, migrate_input(m), guard_run, undo_result);
 }
 
 /* The destination's lease would run out by itself: its silence does not stop us. */
@@ -236,8 +258,8 @@ int src_prepare_undo(struct migration *m)
 	m->armed = false;
 	json_set_str(in, "migration", m->id);
 	json_set_str(in, "reason", m->reason);
-	json_set_str(in, "url", m->to.url);
-	return one_job(m, in, tell_abort_run);
+	json_set_str(in, "url", m->destination_lost ? NULL : m->to.url);
+	return one_job(m, in, tell_abort_run, undo_result);
 }
 
 /* ---- what others tell ---- */
@@ -263,7 +285,7 @@ void src_on_outcome(struct http_request *req)
 	if (json_opt(req->body, "data"))
 		json_set(m->data, "destination", json_object_get(json_opt(req->body, "data")));
 	http_reply(req->exchange, 200, NULL);
-	if (m->ended)
+	if (m->ended || m->destination_lost)
 		return;
 	if (json_opt(req->body, "aborted") && m->state == M_SAVED && !m->back) {
 		cold_not_restored(m);

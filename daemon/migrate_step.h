@@ -64,6 +64,8 @@ void src_unprepared(struct vm *vm);
  * saved: the mark of a VM that is restored; NULL: it migrates. */
 void dst_begin(struct http_request *req, const struct domain_info *info, const char *xml,
 	       const struct domain_saved *saved);
+/* In a job: its VFs show their parked GUIDs. */
+void dst_park_run(struct job *j);
 /* Tells the source how far we are, without waiting for its answer. */
 void dst_tell_source(struct migration *m);
 /* The source's answer to prepare; owned by the caller. */

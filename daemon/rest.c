@@ -15,8 +15,8 @@
 #include "daemon/events.h"
 #include "daemon/fence.h"
 #include "daemon/journal.h"
-#include "daemon/migrate_step.h"
 #include "daemon/metrics.h"
+#include "daemon/migrate_src.h"
 #include "daemon/mover.h"
 #include "daemon/openapi.h"
 #include "daemon/qps.h"
@@ -191,8 +191,13 @@ static void get_migration(struct http_request *req)
 
 static void post_resolve(struct http_request *req)
 {
-	int rc = migrate_resolve(req->user, req->param);
+	int rc;
 
+	if (json_opt_bool(req->body, "destination_lost", false)) {
+		lost_post(req);
+		return;
+	}
+	rc = migrate_resolve(req->user, req->param);
 	if (!rc)
 		http_reply(req->exchange, 200, NULL);
 	else

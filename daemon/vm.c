@@ -141,8 +141,7 @@ void vm_free_all(struct daemon *d)
 	}
 }
 
-/* Its QEMU has ended; that of its next start, if there was one meanwhile, is looked at now. */
-static void forget_left(struct vm *vm)
+void vm_left(struct vm *vm)
 {
 	vm_forget(vm);
 	if (vm->again)
@@ -235,7 +234,7 @@ static void attach_done(struct job *j)
 	/* It was stopped while they were being attached. Started again, its next QEMU may have got
 	 * them: adopt() looks. */
 	if (leaving && vm->again)
-		forget_left(vm);
+		vm_left(vm);
 	else if (leaving)
 		vm_release(vm, false);
 }
@@ -294,7 +293,7 @@ static void release_done(struct job *j)
 		vm_note(vm, true, "the VF was not given back cleanly: %s", j->error);
 	free_leases(vm);
 	vm_note(vm, false, "VF released");
-	forget_left(vm);
+	vm_left(vm);
 	vm_collect(j->d);
 }
 
@@ -303,7 +302,7 @@ void vm_release(struct vm *vm, bool keep_binding)
 	struct json_object *in;
 
 	if (!vm_has_vfs(vm)) {
-		forget_left(vm);
+		vm_left(vm);
 		return;
 	}
 	if (vm->state == VM_ATTACHING) {

@@ -98,6 +98,8 @@ void vm_drop_leases(struct vm *vm);
  * once no job needs it. */
 void vm_forget(struct vm *vm);
 void vm_collect(struct daemon *d);
+/* The same, and that of its next start, if there was one meanwhile, is looked at now. */
+void vm_left(struct vm *vm);
 void vm_free_all(struct daemon *d);
 const char *vm_state_name(const struct vm *vm);
 /* "vfs":[{"index","pf","vguid","pkey","vf"[,"lid","since_ms"]}…], and the fields of the first VF

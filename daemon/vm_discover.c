@@ -88,13 +88,19 @@ static void note_saved(struct vm *vm, const char *xml)
 		str_set(&vm->saved_id, saved.id);
 }
 
-/* Started again before what its last QEMU had is given back: forget_left() goes on with it. */
-static bool comes_too_early(struct daemon *d, const struct domain_info *info, bool incoming)
+/* Started again before what its last QEMU had is given back: vm_left() goes on with it. stayed: it
+ * is that last QEMU, of a VM that has migrated away. */
+static bool comes_too_early(struct daemon *d, const struct domain_info *info, bool incoming,
+			    bool stayed)
 {
 	struct vm *vm = vm_find(d, info->uuid);
 
+	if (!vm && migrate_has_left(d, info->uuid) && (vm = add_vm(d, info, incoming)))
+		vm->state = VM_LEAVING;
 	if (!vm || vm->state != VM_LEAVING)
 		return false;
+	if (stayed)
+		return true;
 	vm->again = true;
 	vm->again_incoming = incoming;
 	return true;
@@ -115,7 +121,8 @@ static void inspect_done(struct job *j)
 	if (!j->rc && domain_parse(xml, strlen(xml), &info))
 		log_warn("VM %s: its domain XML cannot be parsed",
 			 json_opt_str(j->in, "name", "?"));
-	if (info && info->wants_vf && !comes_too_early(d, info, incoming) &&
+	if (info && info->wants_vf &&
+	    !comes_too_early(d, info, incoming, json_opt_bool(j->out, "stayed", false)) &&
 	    (vm = add_vm(d, info, incoming))) {
 		if (incoming) {
 			vm->state = VM_INCOMING;
@@ -139,6 +146,7 @@ void vm_discover(struct daemon *d, const char *uuid, const char *name, bool inco
 	json_set_str(in, "vm", uuid);
 	json_set_str(in, "name", name);
 	json_set_bool(in, "incoming", incoming);
+	json_set_bool(in, "left", migrate_has_left(d, uuid));
 	job_start(d, in, vm_work_inspect, inspect_done, NULL, 0);
 }
 

@@ -100,7 +100,7 @@ int vm_work_prepare(struct job *j, struct json_object *vf, char *error)
 	return rc ? rc : read_commands(j, vf, out, error);
 }
 
-static int bind_vguid(struct job *j, struct json_object *vf, char *error)
+int vm_work_bind(struct job *j, struct json_object *vf, char *error)
 {
 	const char *const keys[] = {"vguid", "vf", "parked_guid", "pkey"};
 	struct json_object *body = json_object_new_object(), *answer AUTO_JSON = NULL;
@@ -119,12 +119,13 @@ static int bind_vguid(struct job *j, struct json_object *vf, char *error)
 	return rc;
 }
 
-/* From this VF of this host only: the VM may run elsewhere by now, if this host was taken for dead.
- */
-static int unbind_vguid(struct job *j, struct json_object *vf, char *error)
+int vm_work_unbind(struct job *j, struct json_object *vf, char *error)
 {
 	struct json_object *body = json_object_new_object(), *answer AUTO_JSON = NULL;
 	struct json_object *from = json_object_new_object();
+	char why[HTTP_ERROR_MAX];
+	struct location l;
+	int rc;
 
 	json_set_str(from, "host", j->d->settings->host_name);
 	json_set_str(from, "vf", vf_text_of(vf, "vf"));
@@ -132,7 +133,11 @@ static int unbind_vguid(struct job *j, struct json_object *vf, char *error)
 	json_set_str(body, "vguid", vf_text_of(vf, "vguid"));
 	json_set_str(body, "vm", str(j, "vm"));
 	json_set(body, "from", from);
-	return sm_change(j->d->settings, "/v1/unbind", body, &answer, error);
+	rc = sm_change(j->d->settings, "/v1/unbind", body, &answer, error);
+	if (rc == -EREMOTEIO && !locate_guid(j->d->settings, vf_guid_of(vf, "vguid"), &l, why) &&
+	    !str_eq(l.host, j->d->settings->host_name))
+		return 0;
+	return rc;
 }
 
 /* Before a VF shows the vGUID: nobody else may have it. */
@@ -164,7 +169,7 @@ static void hide(struct job *j, struct json_object *vf, int steps)
 	const char *name = vf_text_of(vf, "vf");
 	char error[HTTP_ERROR_MAX];
 
-	if (steps >= SHOWN_BOUND && unbind_vguid(j, vf, error))
+	if (steps >= SHOWN_BOUND && vm_work_unbind(j, vf, error))
 		log_warn("VM %s: undo of the attach: %s", str(j, "name"), error);
 	if (steps >= SHOWN_GUID &&
 	    provider_set_guid(j->d->provider, name, vf_guid_of(vf, "parked_guid"), error))
@@ -187,7 +192,7 @@ static int show(struct job *j, struct json_object *vf, char *error)
 	}
 	if (!rc) {
 		steps = SHOWN_GUID;
-		rc = bind_vguid(j, vf, error);
+		rc = vm_work_bind(j, vf, error);
 	}
 	if (rc)
 		hide(j, vf, steps);
@@ -311,7 +316,7 @@ static int release(struct job *j, struct json_object *vf, char *error)
 	keep_first(&rc, provider_set_guid(j->d->provider, name, vf_guid_of(vf, "parked_guid"), why),
 		   error, why);
 	if (!json_opt_bool(j->in, "keep_binding", false))
-		keep_first(&rc, unbind_vguid(j, vf, why), error, why);
+		keep_first(&rc, vm_work_unbind(j, vf, why), error, why);
 	keep_first(&rc, provider_release(j->d->provider, name, why), error, why);
 	return rc;
 }
@@ -345,6 +350,15 @@ static int find_devices(struct job *j)
 	return j->rc;
 }
 
+/* A QEMU that has migrated away; one that was started since has not. */
+static bool has_sent(struct job *j)
+{
+	struct qmp_migration q;
+	char why[HTTP_ERROR_MAX];
+
+	return qmp_query_migrate(j->d->virt, str(j, "vm"), &q, why) || strcmp(q.status, "none");
+}
+
 void vm_work_inspect(struct job *j)
 {
 	char *xml AUTO_FREE = NULL;
@@ -353,6 +367,8 @@ void vm_work_inspect(struct job *j)
 	if (j->rc)
 		return;
 	json_set_str(j->out, "xml", xml);
+	if (json_opt_bool(j->in, "left", false))
+		json_set_bool(j->out, "stayed", has_sent(j));
 	if (!json_opt_bool(j->in, "incoming", false))
 		find_devices(j);
 }

@@ -24,7 +24,8 @@ void vm_work_attach(struct job *j);
 void vm_work_reattach(struct job *j);
 /* keep_binding: the vGUIDs are not unbound. Goes on after errors. */
 void vm_work_release(struct job *j);
-/* in: vm, incoming → xml, devices (whether QEMU has it, for each VF of the metadata) */
+/* in: vm, incoming, left → xml, devices (whether QEMU has it, for each VF of the metadata); left: →
+ * stayed: it is the QEMU that has migrated away */
 void vm_work_inspect(struct job *j);
 /* → list */
 void vm_work_list(struct job *j);
@@ -42,6 +43,11 @@ int vm_work_plug(struct job *j, struct json_object *vf, char *error);
 int vm_work_clean(struct job *j, struct json_object *vf, char *error);
 /* both of them, where QEMU has it no more: */
 int vm_work_replug(struct job *j, struct json_object *vf, char *error);
+
+/* ibvmig-sm: the VF, which shows its vGUID, has it (→ lid), and no more. From this VF of this host
+ * only: the VM may have it elsewhere by now, if this host was taken for dead; that is no error. */
+int vm_work_bind(struct job *j, struct json_object *vf, char *error);
+int vm_work_unbind(struct job *j, struct json_object *vf, char *error);
 
 /* Leases whose VM does not run here (list: those that do) and that no open migration explains are
  * given back. */

@@ -265,5 +265,9 @@ void sim_channel_event(struct sim_guest *g, bool open);
 bool sim_world_start(const char *dir);
 void sim_daemon_kill(int host);
 void sim_daemon_start(int host);
+/* All of a host but its disk: ibvmigd, VMs, and what its VFs showed; they do not answer any more.
+ */
+void sim_power_off(int host);
+void sim_power_on(int host);
 
 #endif

@@ -300,6 +300,18 @@ static unsigned check_shows(struct json_object *move, char *error)
 		       : refuse(error, 409, "the VF does not show the GUID yet");
 }
 
+/* So must the VF that the vGUID leaves, by its parked GUID. */
+static unsigned check_left(struct json_object *move, char *error)
+{
+	struct sim_binding *b = sim_binding(guid_of(move, "vguid"));
+	struct sim_vf *left = vf_named(b->vf);
+
+	return b->parked_guid == guid_of(json_opt(move, "to"), "parked_guid") ||
+			       (left && !left->vanished)
+		       ? 200
+		       : refuse(error, 503, "VF %s of %s: no answer", b->vf, b->host);
+}
+
 static struct json_object *do_move(struct json_object *move)
 {
 	struct json_object *to = json_opt(move, "to"), *o = json_object_new_object();
@@ -342,6 +354,8 @@ static unsigned sm_moves(struct json_object *body, struct json_object **ret, cha
 
 	for (size_t i = 0; status == 200 && i < json_count(moves); i++)
 		status = check_shows(json_object_array_get_idx(moves, i), error);
+	for (size_t i = 0; status == 200 && i < json_count(moves); i++)
+		status = check_left(json_object_array_get_idx(moves, i), error);
 	if (status != 200)
 		return status;
 	list = json_object_new_array();

@@ -11,6 +11,7 @@
 extern char sim_wrong[SIM_WRONG_MAX];  /* what the last of these that failed has seen */
 extern char sim_broken[SIM_WRONG_MAX]; /* what sim_never() has seen, or "" */
 extern bool sim_vm_may_be_dead;
+extern int sim_lost_host; /* its ibvmigd need not be up; -1: all must */
 
 /* Notes it in sim_wrong; returns false. */
 bool sim_is_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -111,6 +111,26 @@ void sim_daemon_kill(int host)
 	h->d = (struct daemon){0};
 }
 
+void sim_power_off(int host)
+{
+	sim_daemon_kill(host);
+	sim_qemu_kill(host);
+	for (unsigned i = 0; i < SIM_VFS; i++) {
+		struct sim_vf *vf = &sim_hosts[host].vfs[i];
+
+		vf->guid = vf->parked_guid;
+		vf->prepared = false;
+		vf->vanished = true;
+	}
+}
+
+void sim_power_on(int host)
+{
+	for (unsigned i = 0; i < SIM_VFS; i++)
+		sim_hosts[host].vfs[i].vanished = false;
+	sim_daemon_start(host);
+}
+
 /* ---- the start ---- */
 
 static bool has_vf(int host, const struct sim_guest *g)

@@ -7,6 +7,7 @@
  * delays_ms, `STRATEGY FAULT STATE MS` one cell, with its log. The results are in
  * $BUILD/bench/faults.json (build/ by default), those of a part of the matrix in faults-part.json.
  */
+#include "tests/fake/sim_lost.h"
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -34,7 +35,7 @@
 
 static struct sim_guest *const mover = &sim_guests[0], *const peer = &sim_guests[1];
 
-static bool source_lost;
+static bool source_lost, destination_lost;
 
 /* ---- states ---- */
 
@@ -297,6 +298,13 @@ static void lose_source(int host)
 	sim_daemon_kill(host);
 }
 
+static void lose_destination(int host)
+{
+	(void)host;
+	destination_lost = true;
+	sim_lost_strike();
+}
+
 static void user_abort(int host)
 {
 	sim_abort(host);
@@ -353,6 +361,7 @@ static const struct fault {
 	{"kill-source-qemu-no-peer-agent-40s", kill_qemu_and_peer_agent, HOST_A},
 	{"kill-source-qemu-and-cut-60s", kill_qemu_and_cut, HOST_A},
 	{"lose-source", lose_source, HOST_A},
+	{"lose-destination", lose_destination, HOST_B},
 };
 
 /* After the state has begun: before anything, amid its first call, and amid a later one. */
@@ -466,7 +475,7 @@ static bool play(const struct fault *f, const struct point *p, unsigned delay_ms
 		return sim_peer_right();
 	}
 	start = sim_us();
-	if (!settle(r))
+	if (destination_lost ? !sim_lost_play(&r->parked) : !settle(r))
 		return false;
 	r->seconds = (double)(sim_us() - start) / 1e6;
 	r->moved = sim_home(mover) == HOST_B;

@@ -360,17 +360,6 @@ static const struct killing killings[] = {
 
 /* ---- a VM whose host is lost ---- */
 
-/* Its ibvmigd, its VMs, and what its VFs showed. */
-static void lose_power(int host)
-{
-	sim_daemon_kill(host);
-	sim_qemu_kill(host);
-	for (unsigned i = 0; i < SIM_VFS; i++) {
-		sim_hosts[host].vfs[i].guid = sim_hosts[host].vfs[i].parked_guid;
-		sim_hosts[host].vfs[i].prepared = false;
-	}
-}
-
 static bool is_in(int host, enum vm_state state)
 {
 	struct vm *vm = vm_find(&sim_hosts[host].d, mover->uuid);
@@ -424,7 +413,7 @@ static bool play_lost_host(const void *arg, const char *dir)
 	(void)arg;
 	if (!start(dir))
 		return false;
-	lose_power(HOST_A);
+	sim_power_off(HOST_A);
 	sim_qemu_start(HOST_B, mover);
 	if (!wait_until(runs_without, "it takes the vGUID of a host that nobody has fenced"))
 		return false;
@@ -436,7 +425,7 @@ static bool play_lost_host(const void *arg, const char *dir)
 		return sim_is_wrong("refused: %s", refusal);
 	if (!wait_until(runs_with, "it gets no VF"))
 		return false;
-	sim_daemon_start(HOST_A);
+	sim_power_on(HOST_A);
 	return wait_until(leases_nothing, "hosta keeps its lease") && bound_to_b();
 }
 

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A destination that is lost for good, and the operator who says so (sim.h). */
+#ifndef IBVMIG_TESTS_FAKE_SIM_LOST_H
+#define IBVMIG_TESTS_FAKE_SIM_LOST_H
+
+#include "tests/fake/sim.h"
+
+/* Host B's power is gone, amid the migration of guest 0 from A to B. */
+void sim_lost_strike(void);
+/* What follows: A's record ends by itself, or names the operator's command, which ends it; a VM
+ * that was lost with B is started again on A before that. Then all must be right without B, and
+ * when its power is back. *ret_commands: how often the operator was needed. false: sim_wrong says
+ * why. */
+bool sim_lost_play(unsigned *ret_commands);
+
+#endif

@@ -5,7 +5,7 @@
 #include "common/util.h"
 #include "daemon/daemon.h"
 #include "daemon/lease.h"
-#include "daemon/migrate.h"
+#include "daemon/migrate_step.h"
 #include "daemon/settings.h"
 
 #include <errno.h>
@@ -48,6 +48,15 @@ static bool wants_lease(const struct migration *m)
 	return m->role == ROLE_SOURCE && !m->back && m->state <= M_DETACH;
 }
 
+/* It is to end, and perhaps has not. Its lease runs out: what libvirtd does not do for us now,
+ * ibvmig-lease goes on to ask for when we have given up (PARKED). */
+static bool leaves_lease(const struct migration *m)
+{
+	return m->role == ROLE_SOURCE && !m->back &&
+	       (m->state == M_CANCEL || m->state == M_PARKED) && m->reached <= M_DETACH &&
+	       (m->unprobed || m->job == JOB_ACTIVE) && migrate_devices_gone(m) < m->vf_count;
+}
+
 static void put(struct daemon *d, struct migration *m)
 {
 	struct lease_keeper *k = d->leases;
@@ -69,7 +78,7 @@ void lease_sync(struct daemon *d)
 		return;
 	/* First the old ones: the VM may have a new migration. */
 	for (struct migration *m = d->migrations; m; m = m->next) {
-		if (wants_lease(m) || !m->leased)
+		if (wants_lease(m) || leaves_lease(m) || !m->leased)
 			continue;
 		lease_drop(d->settings->lease_dir, m->vm_uuid);
 		m->leased = false;

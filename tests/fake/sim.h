@@ -172,8 +172,8 @@ struct sim_qemu {
 struct sim_host {
 	const char *name, *url;
 	struct daemon d;
-	struct sim_proc proc; /* ibvmigd */
-	bool libvirtd_up;
+	struct sim_proc proc;             /* ibvmigd */
+	bool libvirtd_up, libvirtd_hangs; /* hangs: in what it is asked to do to a domain */
 	struct sim_vf vfs[SIM_VFS];
 	struct sim_qemu qemus[2]; /* by guest */
 	bool device_add_fails;    /* of a VM's last VF */

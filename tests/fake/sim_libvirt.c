@@ -12,6 +12,7 @@
 #define CALL_US     (2 * SIM_MS)
 #define JOB_LOCK_US (30 * SIM_S) /* how long a call waits for an incoming migration */
 #define JOB_LOOK_US (50 * SIM_MS)
+#define HANG_US     (5 * SIM_S)
 
 /* One daemon's connection to its libvirtd; lives as long as the world. */
 struct _virConnect {
@@ -339,6 +340,15 @@ int virDomainIsActive(virDomainPtr dom)
 	return qemu_of(dom) != NULL;
 }
 
+static bool hangs(virDomainPtr dom)
+{
+	if (!sim_hosts[dom->host].libvirtd_hangs)
+		return false;
+	sim_sleep(HANG_US);
+	fail(VIR_ERR_OPERATION_TIMEOUT, "Timed out during operation");
+	return true;
+}
+
 /* A call that changes a domain waits while a migration comes in. */
 static struct sim_qemu *job_begin(virDomainPtr dom)
 {
@@ -347,6 +357,8 @@ static struct sim_qemu *job_begin(virDomainPtr dom)
 	struct sim_qemu *q;
 
 	sim_sleep(CALL_US);
+	if (hangs(dom))
+		return NULL;
 	while ((q = qemu_of(dom)) && q->vcpu == VCPU_INCOMING && sim_us() < until)
 		sim_sleep(JOB_LOOK_US);
 	if (life != sim_libvirtd_life(dom->host) || !sim_hosts[dom->host].libvirtd_up) {
@@ -387,6 +399,8 @@ int virDomainQemuMonitorCommand(virDomainPtr dom, const char *command, char **re
 int virDomainAbortJob(virDomainPtr dom)
 {
 	sim_sleep(CALL_US);
+	if (hangs(dom))
+		return -1;
 	if (!qemu_of(dom))
 		return fail(VIR_ERR_NO_DOMAIN, "Domain not found");
 	if (!sim_abort(dom->host))

@@ -4,9 +4,12 @@
  * the world must be right (tests/fake/sim_right.h). */
 #include "tests/fake/sim_right.h"
 #include "common/util.h"
+#include "daemon/lease.h"
 #include "daemon/migrate.h"
 #include "daemon/vm.h"
 #include "tests/fake/sim_scene.h"
+
+#include <errno.h>
 
 static struct sim_guest *const mover = &sim_guests[0];
 
@@ -164,6 +167,69 @@ static bool play_unknown(const void *arg, const char *dir)
 	return gets_right(HOST_B, sim_never);
 }
 
+/* ---- libvirtd hangs as a migration is to be cancelled ---- */
+
+static bool is_parked(void *arg)
+{
+	(void)arg;
+	return sim_hosts[HOST_A].d.migrations->state == M_PARKED;
+}
+
+/* What ibvmig-lease does when a lease has run out. */
+static int cut(void *arg, const char *uuid)
+{
+	(void)uuid;
+	++*(unsigned *)arg;
+	if (sim_hosts[HOST_A].libvirtd_hangs)
+		return -EIO;
+	return sim_abort(HOST_A) ? -EAGAIN : 0;
+}
+
+/* How many leases have run out. */
+static unsigned cuts(const char *dir)
+{
+	char *leases AUTO_FREE = strf("%s/hosta-leases", dir);
+	unsigned n = 0;
+	const struct lease_holder h = {.dir = leases, .cut = cut, .arg = &n};
+
+	lease_look(&h, sim_us());
+	return n;
+}
+
+/* The VF is there, and pre-copy is held, and goes on: ibvmig-lease has something to cancel all the
+ * while. */
+static bool play_hung(const void *arg, const char *dir)
+{
+	struct sim_host *a = &sim_hosts[HOST_A];
+
+	(void)arg;
+	if (!start((struct sim_mover){.strategy = "late"}, dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(source_is_in, &(enum migrate_state){M_QUIESCE}, sim_us() + 60 * SIM_S,
+		     sim_never))
+		return sim_is_wrong("QUIESCE is not reached");
+	a->libvirtd_hangs = true;
+	if (!sim_run(source_is_in, &(enum migrate_state){M_CANCEL}, sim_us() + 60 * SIM_S,
+		     sim_never))
+		return sim_is_wrong("it is not cancelled");
+	if (cuts(dir))
+		return sim_is_wrong("the lease has run out before");
+	sim_run(NULL, NULL, sim_us() + 6 * SIM_S, sim_never);
+	if (cuts(dir) != 1)
+		return sim_is_wrong("there is no lease in CANCEL");
+	if (!sim_run(is_parked, NULL, sim_us() + 200 * SIM_S, sim_never))
+		return sim_is_wrong("it is not parked");
+	a->libvirtd_hangs = false;
+	if (!sim_migration.under_way || cuts(dir) != 1)
+		return sim_is_wrong("there is no lease, or no migration, in PARKED");
+	sim_run(NULL, NULL, sim_us() + 2 * SIM_S, sim_never);
+	if (sim_migration.under_way || cuts(dir) != 1 || cuts(dir))
+		return sim_is_wrong("the lease stays when nothing migrates");
+	migrate_resolve(&a->d, a->d.migrations->id);
+	return gets_right(HOST_A, sim_never);
+}
+
 static const uint64_t delays_ms[] = {0, 1, 4, 20};
 static const enum migrate_state states[] = {M_SWITCH, M_ATTACH, M_RESUME};
 
@@ -183,6 +249,7 @@ static const struct sim_scene scenes[] = {
 	{"from RESUME", play_defined, &states[2]},
 	{"libvirtd goes as the migration is taken up in SWITCH", play_unknown, &states[0]},
 	{"in ATTACH", play_unknown, &states[1]},
+	{"libvirtd hangs in QUIESCE: the lease outlives CANCEL", play_hung, NULL},
 };
 
 int main(int argc, char **argv)

@@ -26,6 +26,7 @@
 #define PRE_ATTACHED        "pre_attached" /* in the record's data */
 #define PREPARE_DEADLINE_MS 12000
 #define ASK_DEADLINE_MS     4000
+#define SOURCE_SILENT_S     120 /* then one whose VM libvirt has not even begun to receive is lost */
 #define RESUME_MS           25000
 #define RESUME_TRIES        20
 #define RESUME_AT_ONCE_US   5000000 /* later, the peers' patience has run out as well */
@@ -259,6 +260,16 @@ static struct json_object *prepare_input(struct migration *m)
 
 /* ---- the verdict of a silent source ---- */
 
+/* → here: libvirt has a QEMU for the VM, which may be waiting for it; or does not say. */
+static void look_for_vm(struct job *j)
+{
+	char why[HTTP_ERROR_MAX];
+	bool here = true;
+	int rc = virt_is_running(j->d->virt, str(j, "vm"), &here, why);
+
+	json_set_bool(j->out, "here", rc || here);
+}
+
 static void verdict_run(struct job *j)
 {
 	struct json_object *answer AUTO_JSON = NULL, *src;
@@ -266,20 +277,40 @@ static void verdict_run(struct job *j)
 
 	j->rc = http_call(str(j, "url"), "GET", path, NULL, ASK_DEADLINE_MS, &answer, j->error);
 	src = json_opt(answer, "source");
-	if (j->rc && j->rc != -EREMOTEIO)
+	if (j->rc && j->rc != -EREMOTEIO) {
+		look_for_vm(j);
 		return; /* no verdict: ask again */
+	}
 	json_set_bool(j->out, "over",
 		      j->rc || json_opt_bool(src, "ended", true) ||
 			      json_opt_bool(src, "back", false));
 	j->rc = 0;
 }
 
+/* The hook has had our answer, and libvirt has not started the VM: nobody comes from a host that is
+ * lost. One that was only away asks us, and hears of it. */
+static bool nobody_comes(const struct migration *m, const struct job *j)
+{
+	uint64_t heard_us = m->step.heard_us ? m->step.heard_us : m->step.entered_us;
+
+	return j->rc && m->state == M_PREPARE && !m->switch_ordered &&
+	       !json_opt_bool(j->out, "here", true) &&
+	       now_us() - heard_us > SOURCE_SILENT_S * 1000000ull;
+}
+
 static void verdict(struct migration *m, struct job *j)
 {
 	m->step.phase = 0;
 	m->step.timed_out = false;
+	if (!j->rc)
+		m->step.heard_us = now_us();
 	if (!j->rc && json_opt_bool(j->out, "over", false) && !m->guest_resumed)
 		migrate_give_up(m, "the source has given the migration up");
+	else if (nobody_comes(m, j))
+		migrate_give_up(m,
+				"host %.60s has not answered for %d s, and libvirt has not started "
+				"the VM here: %.300s",
+				m->from.host, SOURCE_SILENT_S, j->error);
 	else
 		loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
 }
@@ -291,6 +322,7 @@ static int ask_source(struct migration *m, unsigned phase,
 
 	m->step.phase = phase;
 	json_set_str(in, "migration", m->id);
+	json_set_str(in, "vm", m->vm_uuid);
 	json_set_str(in, "url", m->from.url);
 	return migrate_job(m, in, verdict_run, done) ? -ENOMEM : STEP_WAIT;
 }

@@ -249,12 +249,27 @@ static void ask_later(struct migration *m)
 	migrate_poll(m, BEGIN_POLL_MS);
 }
 
+/* After a restart a VM that is not here counts as one that has left. The destination has given it
+ * up, so it has ended with this host. */
+static void died_here(struct migration *m)
+{
+	m->committed = false;
+	m->job = JOB_FAILED;
+	migrate_vm_died(m);
+	migrate_fail(m, -ECANCELED, "the VM has ended here, and has not arrived on host %s",
+		     m->to.host);
+}
+
 /* A destination that was restarted meanwhile walks back, or has lost its record. */
 static void begin_asked(struct migration *m, struct job *j)
 {
+	bool gone = j->rc == -EREMOTEIO || json_opt_bool(j->out, "gone", false);
+
 	if (!j->rc)
 		m->step.heard_us = now_us();
-	if (j->rc == -EREMOTEIO)
+	if (m->committed && gone)
+		died_here(m);
+	else if (j->rc == -EREMOTEIO)
 		migrate_fail(m, -ECANCELED, "host %s does not know the migration any more: %.300s",
 			     m->to.host, j->error);
 	else if (json_opt_bool(j->out, "gone", false))
@@ -493,7 +508,11 @@ static void outcome_asked(struct migration *m, struct job *j)
 	/* It is paused here, if libvirt has not resumed it. */
 	if (m->state == M_CANCEL && json_opt_bool(j->out, "gone", false))
 		m->job = JOB_FAILED;
-	if (m->state == M_ATTACH && !m->committed && json_opt_bool(j->out, "gone", false)) {
+	if (m->committed && json_opt_bool(j->out, "gone", false)) {
+		died_here(m);
+		return;
+	}
+	if (m->state == M_ATTACH && json_opt_bool(j->out, "gone", false)) {
 		migrate_fail(m, -ECANCELED, "the destination has given the migration up");
 		return;
 	}

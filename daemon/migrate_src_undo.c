@@ -247,19 +247,29 @@ static void tell_abort_run(struct job *j)
 					CALL_DEADLINE_MS, &answer, why))
 		log_warn("migration %s: the destination was not told of the end: %s",
 			 str(j, "migration"), why);
+	if (json_opt_bool(j->in, "release", false))
+		vm_work_release(j);
+}
+
+static void told(struct migration *m, struct job *j)
+{
+	if (!j->rc && json_opt_bool(j->in, "release", false))
+		migrate_free_leases(m);
+	undo_result(m, j);
 }
 
 int src_prepare_undo(struct migration *m)
 {
-	struct json_object *in = json_object_new_object();
+	struct json_object *in = migrate_input(m);
 
 	if (m->ballast)
 		src_set_ballast(m, 0);
 	m->armed = false;
-	json_set_str(in, "migration", m->id);
+	/* One that has died while this host was off is nobody's to release. */
+	json_set_bool(in, "release", m->vm_dead && !m->file && !migrate_vm(m));
 	json_set_str(in, "reason", m->reason);
 	json_set_str(in, "url", m->destination_lost ? NULL : m->to.url);
-	return one_job(m, in, tell_abort_run, undo_result);
+	return one_job(m, in, tell_abort_run, told);
 }
 
 /* ---- what others tell ---- */

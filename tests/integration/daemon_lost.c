@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Migrations whose destination is lost, or has lost its journal, on simulated hosts
+/* Migrations whose other host is lost, or has lost its journal, on simulated hosts
  * (tests/fake/sim.h); the loss of the destination in each state is in daemon_faults.c. */
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
@@ -7,6 +7,7 @@
 #include "daemon/migrate.h"
 #include "daemon/vm.h"
 #include "tests/fake/sim_scene.h"
+#include "tests/fake/sim_virt.h"
 
 #include <ftw.h>
 #include <string.h>
@@ -137,6 +138,12 @@ static bool leases(int host)
 	return false;
 }
 
+static bool b_leases_nothing(void *arg)
+{
+	(void)arg;
+	return !leases(HOST_B);
+}
+
 /* ---- a destination that has lost its journal ---- */
 
 static int unlink_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -230,9 +237,9 @@ static bool lost_after_commit(const char *dir)
 
 static bool gets_right(int home)
 {
-	return (sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, NULL) &&
-		sim_home(mover) == home) ||
-	       sim_is_wrong("host %d: %.300s", sim_home(mover), sim_wrong);
+	if (!sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, NULL) || *sim_broken)
+		return false;
+	return sim_home(mover) == home || sim_is_wrong("it is on host %d", sim_home(mover));
 }
 
 static bool returns(int home)
@@ -288,12 +295,83 @@ static bool play_back(const void *arg, const char *dir)
 	return gets_right(HOST_A) && returns(HOST_A);
 }
 
+/* ---- a VF that was prepared for a VM that does not come ---- */
+
+static bool hook(void)
+{
+	char *xml AUTO_FREE = sim_domain_xml(mover, sim_hosts[HOST_B].qemus[0].path, "");
+	struct json_object *body AUTO_JSON = json_object_new_object();
+
+	json_set_str(body, "name", mover->name);
+	json_set_str(body, "op", "migrate");
+	json_set_str(body, "sub_op", "begin");
+	json_set_str(body, "xml", xml);
+	return post(HOST_B, "/v1/hook", json_text(body)) && leases(HOST_B)
+		       ? true
+		       : sim_is_wrong("the hook leases nothing: %.300s", refusal);
+}
+
+static bool play_nothing_comes(const void *arg, const char *dir)
+{
+	(void)arg;
+	return start(dir) && hook() &&
+	       becomes(b_leases_nothing, 120, "the VF is kept for nobody") && becomes_right(HOST_A);
+}
+
+/* Its power fails; the VM goes with it. */
+static bool play_source_lost(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir) || !hook())
+		return false;
+	sim_vm_may_be_dead = true;
+	sim_power_off(HOST_A);
+	if (!becomes(b_leases_nothing, 300, "the VF is kept for nobody"))
+		return false;
+	sim_power_on(HOST_A);
+	if (!sim_run(source_has_ended, NULL, sim_us() + REACH_S * SIM_S, NULL))
+		return sim_is_wrong("the source waits");
+	boots(HOST_A);
+	return gets_right(HOST_A);
+}
+
+/* It is only cut off, and hears of it. */
+static bool play_source_cut_off(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir) || !hook())
+		return false;
+	sim_net.cut_until_us = sim_us() + 600 * SIM_S;
+	if (!becomes(b_leases_nothing, 300, "the VF is kept for nobody") ||
+	    !becomes(source_has_ended, 300, "the source waits"))
+		return false;
+	sim_net.cut_until_us = 0;
+	return becomes_right(HOST_A);
+}
+
+/* libvirt has started QEMU, which waits: nobody takes the VF away from it. */
+static bool play_incoming(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir) || !hook())
+		return false;
+	sim_qemu_new(HOST_B, mover, VCPU_INCOMING);
+	sim_net.cut_until_us = sim_us() + 600 * SIM_S;
+	sim_run(NULL, NULL, sim_us() + 400 * SIM_S, sim_never);
+	return leases(HOST_B) ||
+	       sim_is_wrong("the VF of a QEMU that waits for its VM is given back");
+}
+
 static const struct sim_scene scenes[] = {
 	{"a destination loses its journal, and the source walks back", play_forgotten_before, NULL},
 	{"the same after COMMIT", play_forgotten_after, NULL},
 	{"a destination that answers is not lost", play_not_lost, NULL},
 	{"a VM that was lost with its destination is evacuated", play_evacuated, NULL},
 	{"it is started again where it came from", play_back, NULL},
+	{"a VF is prepared, and no VM comes", play_nothing_comes, NULL},
+	{"the same, and the source's power fails", play_source_lost, NULL},
+	{"the same, and the source is cut off", play_source_cut_off, NULL},
+	{"the same, and QEMU waits here", play_incoming, NULL},
 };
 
 int main(int argc, char **argv)

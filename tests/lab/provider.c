@@ -203,6 +203,13 @@ static void prepare(struct provider *p)
 		json_set_bool(json_object_array_get_idx(attach, 1), "migrates_state", true);
 	a = add_command(detach, "netdev_del");
 	json_set_str(a, "id", id);
+	/* a descriptor, as providers of VFIO devices pass them; after the device, because no QEMU
+	 * can start with one that has such commands before it */
+	a = add_command(detach, "getfd");
+	json_set_str(a, "fdname", id);
+	json_set_str(json_object_array_get_idx(detach, 1), "file", "/dev/null");
+	a = add_command(detach, "closefd");
+	json_set_str(a, "fdname", id);
 	json_set(p->out, "attach", attach);
 	json_set(p->out, "detach", detach);
 }

@@ -7,6 +7,7 @@
 #include "daemon/events_libvirt.h"
 #include "daemon/migrate.h"
 #include "daemon/repath.h"
+#include "daemon/vm_discover.h"
 
 #include <errno.h>
 #include <systemd/sd-daemon.h>
@@ -26,6 +27,7 @@ static void beat(void *arg)
 	sd_notify(0, "WATCHDOG=1");
 	events_libvirt_beat();
 	repath_beat(d->repath);
+	vm_beat(d);
 	if (!b->trimmed)
 		trim_code();
 	b->trimmed = true;

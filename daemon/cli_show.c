@@ -74,6 +74,10 @@ void cli_print_migration(struct json_object *m)
 	if (str_eq(cli_text(m, "state", ""), "PARKED"))
 		printf("             PARKED: %s; when that is mended: ibvmig resolve %s\n",
 		       cli_text(m, "trouble", "?"), cli_text(m, "id", "?"));
+	if (json_opt_bool(m, "journal_behind", false))
+		puts("             its journal cannot be written (is the disk full?); that is "
+		     "tried "
+		     "again each second");
 	printf("            ");
 	print_us(data, "prepare_us", "prepare");
 	print_us(data, "hold_us", "hold");

@@ -255,6 +255,7 @@ static int set_state(struct migration *m, enum migrate_state to, bool back, cons
 	publish(m, note);
 	loop_timer_disarm(m->poll);
 	arm_deadline(m);
+	migrate_look_later(m);
 	lease_sync(m->d);
 	if (m->ended)
 		on_end(m);
@@ -555,6 +556,7 @@ static void migration_free(struct migration *m)
 {
 	loop_timer_free(m->deadline);
 	loop_timer_free(m->poll);
+	loop_timer_free(m->look);
 	loop_timer_free(m->rewrite);
 	json_object_put(m->data);
 	free(m->hook_xml);
@@ -570,8 +572,8 @@ static void collect(struct daemon *d)
 	for (struct migration **p = &d->migrations; *p;) {
 		struct migration *m = *p;
 
-		if (++kept <= MIGRATE_KEPT || !m->ended || m->inflight || m->saving || m->behind ||
-		    m->driving) {
+		if (++kept <= MIGRATE_KEPT || !m->ended || m->inflight || m->looking || m->saving ||
+		    m->behind || m->driving) {
 			p = &m->next;
 			continue;
 		}
@@ -596,6 +598,7 @@ struct migration *migrate_new(struct daemon *d, enum migrate_role role, const ch
 
 	if (!m || loop_timer_new(d->loop, on_deadline, m, &m->deadline) ||
 	    loop_timer_new(d->loop, on_poll, m, &m->poll) ||
+	    loop_timer_new(d->loop, migrate_look, m, &m->look) ||
 	    loop_timer_new(d->loop, on_rewrite, m, &m->rewrite)) {
 		if (m)
 			migration_free(m);
@@ -617,6 +620,7 @@ struct migration *migrate_new(struct daemon *d, enum migrate_role role, const ch
 	d->migrations = m;
 	collect(d);
 	arm_deadline(m);
+	migrate_look_later(m);
 	lease_sync(d);
 	return m;
 }
@@ -626,6 +630,7 @@ int migrate_reload(struct migration *m, struct json_object *record)
 	int rc = migrate_load(m, record);
 
 	arm_deadline(m);
+	migrate_look_later(m);
 	return rc;
 }
 

@@ -136,6 +136,8 @@ struct migration {
 	int pending_rc;
 	char pending_error[HTTP_ERROR_MAX];
 	struct loop_timer *deadline, *poll; /* owned */
+	struct loop_timer *look;            /* owned; migrate_look.c */
+	bool looking;                       /* a look is under way */
 	struct loop_timer *rewrite;         /* owned; runs while the journal is behind */
 	bool behind; /* the journal did not take the latest; what it is to be told with it: */
 	char behind_note[HTTP_ERROR_MAX + 64];

@@ -536,13 +536,8 @@ static void attach_run(struct job *j)
 {
 	bool native = json_opt_bool(j->in, "native", false);
 	bool pre_attached = json_opt_bool(j->in, PRE_ATTACHED, false);
-	char why[HTTP_ERROR_MAX];
 
 	job_each_vf(j, native ? find_native : pre_attached ? find_or_plug : vm_work_plug);
-	if (!j->rc && vm_work_guard(j, why))
-		log_warn("VM %s: %s: its next migration may be too quick to be held, and nothing "
-			 "keeps virsh from saving it with its VF",
-			 str(j, "name"), why);
 }
 
 static void attached(struct migration *m, struct job *j)
@@ -674,11 +669,14 @@ static void dead_released(struct migration *m, struct job *j)
 	m->step.phase = 2;
 }
 
+/* Without the guards its next migration may be too quick to be held, and virsh saves it with its
+ * VF. */
 static void finish_run(struct job *j)
 {
 	char why[HTTP_ERROR_MAX];
 	uint64_t ms = 0;
 
+	j->rc = vm_work_guard(j, j->error);
 	if (!virt_downtime_ms(j->d->virt, str(j, "vm"), &ms, why))
 		json_set_u64(j->out, "vm_downtime_ms", ms);
 }
@@ -687,6 +685,10 @@ static void finished(struct migration *m, struct job *j)
 {
 	struct json_object *ms = json_opt(j->out, "vm_downtime_ms");
 
+	if (j->rc && !m->vm_dead) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
 	if (ms)
 		json_set(m->data, "vm_downtime_ms", json_object_get(ms));
 	m->step.phase = m->vm_dead ? 0 : 2; /* it may have died meanwhile */

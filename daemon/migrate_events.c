@@ -198,6 +198,8 @@ void migrate_vm_known(struct vm *vm)
 	if (!m || m->role != ROLE_DESTINATION)
 		return;
 	vm->migration = m;
+	if (m->guest_resumed && vm->agent)
+		agent_guest_runs(vm->agent);
 	migrate_drive(m);
 }
 
@@ -210,11 +212,16 @@ void migrate_agent_changed(struct vm *vm)
 struct json_object *migrate_status_of_vm(struct vm *vm)
 {
 	struct migration *last = NULL;
+	struct json_object *o;
 
 	for (struct migration *m = vm->d->migrations; m && !last; m = m->next)
 		if (!strcmp(m->vm_uuid, vm->uuid))
 			last = m;
-	return last ? migrate_record(last) : NULL;
+	if (!last)
+		return NULL;
+	o = migrate_record(last);
+	json_set_bool(o, "journal_behind", last->behind);
+	return o;
 }
 
 /* ---- after a restart ---- */

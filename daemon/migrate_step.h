@@ -37,6 +37,12 @@ int dst_switch_undo(struct migration *m);
 int dst_attach(struct migration *m);
 int dst_resume(struct migration *m);
 
+/* A timer's: looks for what events should have told, those of the migration arg that may be lost.
+ */
+void migrate_look(void *arg);
+/* Starts its time anew; of one that waits for nothing it ends. */
+void migrate_look_later(struct migration *m);
+
 /* Routes. */
 void dst_hook(struct http_request *req);
 void src_on_prepare(struct http_request *req);

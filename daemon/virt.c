@@ -493,21 +493,35 @@ int virt_downtime_ms(struct virt *v, const char *uuid, uint64_t *ret_ms, char *e
 	return rc;
 }
 
-int virt_is_running(struct virt *v, const char *uuid, bool *ret_running, char *error)
+int virt_state(struct virt *v, const char *uuid, enum virt_state *ret_state, char *error)
 {
 	virConnectPtr conn;
 	virDomainPtr dom;
-	int active = 0, rc = domain_get(v, uuid, &conn, &dom, error);
+	int state = VIR_DOMAIN_SHUTOFF, rc = domain_get(v, uuid, &conn, &dom, error);
 
 	if (!rc) {
-		active = virDomainIsActive(dom);
-		rc = active < 0 ? from_libvirt(error, "domain state") : 0;
+		rc = virDomainGetState(dom, &state, NULL, 0) < 0
+			     ? from_libvirt(error, "domain state")
+			     : 0;
 		domain_put(conn, dom);
 	}
 	if (rc && rc != -ENOENT)
 		return rc;
-	*ret_running = !rc && active;
+	if (state == VIR_DOMAIN_SHUTOFF)
+		*ret_state = VIRT_GONE;
+	else
+		*ret_state = state == VIR_DOMAIN_RUNNING ? VIRT_RUNS : VIRT_STANDS;
 	return 0;
+}
+
+int virt_is_running(struct virt *v, const char *uuid, bool *ret_running, char *error)
+{
+	enum virt_state state;
+	int rc = virt_state(v, uuid, &state, error);
+
+	if (!rc)
+		*ret_running = state != VIRT_GONE;
+	return rc;
 }
 
 int virt_running(struct virt *v, struct json_object **ret_list, char *error)

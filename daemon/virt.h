@@ -78,6 +78,15 @@ struct virt_progress {
 int virt_progress(struct virt *v, const char *uuid, struct virt_progress *ret, char *error);
 /* Of the completed incoming migration, in ms. */
 int virt_downtime_ms(struct virt *v, const char *uuid, uint64_t *ret_ms, char *error);
+enum virt_state {
+	VIRT_GONE,   /* not known here, or shut off */
+	VIRT_STANDS, /* paused, or it waits for a migration */
+	VIRT_RUNS
+};
+
+/* What has become of it here. It waits for no job of libvirt's, as calls to the monitor do. */
+int virt_state(struct virt *v, const char *uuid, enum virt_state *ret_state, char *error);
+
 /* Whether it runs here, or is paused: a domain may be defined and shut off. One that is unknown
  * does not run; ret_running is untouched where libvirt cannot tell. */
 int virt_is_running(struct virt *v, const char *uuid, bool *ret_running, char *error);

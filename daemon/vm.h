@@ -53,7 +53,8 @@ struct vm {
 	unsigned paths_asked; /* path requests of the guest that are under way */
 	bool again;           /* started once more while LEAVING; again_incoming: by a migration */
 	bool again_incoming;
-	bool gone; /* stopped; removed when its last job is done */
+	unsigned missing; /* from so many of libvirt's lists in turn */
+	bool gone;        /* stopped; removed when its last job is done */
 	unsigned jobs;
 };
 

@@ -40,6 +40,7 @@ static struct vm *add_vm(struct daemon *d, const struct domain_info *info, bool 
 		vm->next = d->vms;
 		d->vms = vm;
 	}
+	vm->missing = 0;
 	strcpy(vm->uuid, info->uuid);
 	str_set(&vm->name, info->name);
 	str_set(&vm->channel_alias, info->channel_alias);
@@ -124,7 +125,9 @@ static void inspect_done(struct job *j)
 	if (info && info->wants_vf &&
 	    !comes_too_early(d, info, incoming, json_opt_bool(j->out, "stayed", false)) &&
 	    (vm = add_vm(d, info, incoming))) {
-		if (incoming) {
+		if (incoming && vm_has_vfs(vm)) {
+			log_debug("VM %s: its start was told again", vm->name);
+		} else if (incoming) {
 			vm->state = VM_INCOMING;
 			migrate_vm_known(vm);
 		} else if (info->problem) {
@@ -168,6 +171,34 @@ static void list_done(struct job *j)
 	}
 	vm_sweep_leases(j->d, list);
 	migrate_recover_after(j->d, n);
+}
+
+/* One that is missing twice has ended, and the event was lost. Once may be one that starts: its
+ * list was made before. */
+static void look_for_ended(struct daemon *d, struct json_object *list)
+{
+	for (struct vm *vm = d->vms; vm; vm = vm->next) {
+		bool here = vm->gone || json_find(list, "uuid", vm->uuid);
+
+		vm->missing = here || migrate_open(d, vm->uuid) ? 0 : vm->missing + 1;
+		if (vm->missing < 2 || vm->state == VM_LEAVING)
+			continue;
+		log_warn("VM %s: it does not run here any more, and libvirt has not said so",
+			 vm->name);
+		vm_release(vm, false);
+	}
+}
+
+static void relisted(struct job *j)
+{
+	if (!j->rc)
+		look_for_ended(j->d, json_opt(j->out, "list"));
+}
+
+void vm_beat(struct daemon *d)
+{
+	if (d->vms && virt_is_connected(d->virt))
+		job_start(d, NULL, vm_work_list, relisted, NULL, 0);
 }
 
 static void on_connected(struct daemon *d)

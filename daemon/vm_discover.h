@@ -11,6 +11,10 @@ struct daemon;
 
 extern const struct virt_ops vm_virt_ops;
 
+/* At each beat of a daemon that has VMs: those that have ended unheard, for an event may be lost
+ * with a connection, are missing in libvirt's list. */
+void vm_beat(struct daemon *d);
+
 /* Looks at a running domain, and gives it its VFs if it asks for any; incoming: its QEMU waits for
  * a migration. */
 void vm_discover(struct daemon *d, const char *uuid, const char *name, bool incoming);

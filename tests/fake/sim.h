@@ -64,7 +64,16 @@ void sim_sleep(uint64_t us);
 
 /* ---- sim_net.c ---- */
 
-enum sim_replies { REPLIES_WELL, REPLIES_LATE, REPLIES_DOUBLED, REPLIES_REORDERED, REPLIES_LOST };
+/* What becomes of messages. REFUSED: of calls, which do nothing and fail; a call that is LOST has
+ * done what it was to do, and fails. */
+enum sim_replies {
+	REPLIES_WELL,
+	REPLIES_LATE,
+	REPLIES_DOUBLED,
+	REPLIES_REORDERED,
+	REPLIES_LOST,
+	REPLIES_REFUSED
+};
 
 struct sim_net {
 	enum sim_replies replies;
@@ -93,6 +102,7 @@ struct sim_vf {
 	bool prepared, vanished;
 	bool unfit; /* the provider does not prepare it */
 };
+extern enum sim_replies sim_provider_replies; /* WELL, LATE, LOST or REFUSED */
 
 struct sim_binding {
 	bool bound;
@@ -104,7 +114,7 @@ struct sim_binding {
 
 struct sim_fabric {
 	struct sim_proc sm;
-	uint64_t opensm_down_until_us;
+	uint64_t opensm_down_until_us, opensm_stopped_until_us;
 	struct sim_binding bindings[6];
 	unsigned moves;
 	uint64_t unseen_guid; /* of a VF that OpenSM does not see: no move leads there; 0: it sees
@@ -174,11 +184,21 @@ struct sim_host {
 	struct daemon d;
 	struct sim_proc proc;             /* ibvmigd */
 	bool libvirtd_up, libvirtd_hangs; /* hangs: in what it is asked to do to a domain */
+	uint64_t libvirtd_stopped_until_us;
 	struct sim_vf vfs[SIM_VFS];
 	struct sim_qemu qemus[2]; /* by guest */
 	bool device_add_fails;    /* of a VM's last VF */
 };
 extern struct sim_host sim_hosts[SIM_HOSTS];
+
+/* ---- sim_libvirt.c ---- */
+
+struct sim_libvirt {
+	enum sim_replies events; /* of libvirt and QEMU */
+	const char *event;       /* only these: QEMU's name, or "lifecycle"; NULL: all */
+	enum sim_replies calls;  /* WELL, LATE, LOST or REFUSED */
+};
+extern struct sim_libvirt sim_libvirt;
 
 /* virsh migrate --live --p2p of guest 0. done when it is over; ok tells how. */
 struct sim_migration {
@@ -210,6 +230,8 @@ void sim_qemu_start(int host, struct sim_guest *g);
 /* QEMU dies where it runs, or where it waits. */
 void sim_qemu_kill(int host);
 void sim_libvirtd_kill(int host, uint64_t down_us);
+/* SIGSTOP: calls and events wait, and the part of a migration that is libvirtd's. */
+void sim_libvirtd_stop(int host, uint64_t us);
 /* virsh resume, destroy of what libvirt leaves to an operator after its own death; true: there was
  * something. */
 bool sim_virsh_mends(void);
@@ -229,6 +251,9 @@ struct sim_guest {
 	char suspended[40];
 	uint64_t ballast_until_us, ballast_bytes;
 	uint64_t channel_stuck_until_us;
+	uint64_t agent_stopped_until_us; /* SIGSTOP: it neither reads nor answers, nor dirties */
+	uint64_t
+		process_stopped_until_us; /* of the one with the QPs: it does nothing asked of it */
 	bool ignores_device_del, port_dead; /* of its last VF */
 	struct {
 		bool busy, resume, ready;

@@ -11,8 +11,10 @@
 #include <string.h>
 
 #define CALL_US   (10 * SIM_MS) /* a program started, before and after what it does */
+#define LATE_US   (2 * SIM_S)
 #define FIRST_LID 20
 
+enum sim_replies sim_provider_replies;
 struct sim_fabric sim_fabric = {.sm = {.name = "ibvmig-sm"}};
 
 /* ---- VFs ---- */
@@ -97,10 +99,26 @@ static struct sim_vf *vf_call(const char *op, const char *name, char *error)
 	struct sim_vf *vf = vf_named(name);
 
 	pass_time();
+	if (sim_provider_replies == REPLIES_LATE)
+		sim_sleep(LATE_US);
+	if (sim_provider_replies == REPLIES_REFUSED) {
+		snprintf(error, HTTP_ERROR_MAX, "the VF provider failed in \"%s\": played", op);
+		return NULL;
+	}
 	if (vf && !vf->vanished)
 		return vf;
 	snprintf(error, HTTP_ERROR_MAX, "the VF provider failed in \"%s\": no such VF", op);
 	return NULL;
+}
+
+/* What the provider has said of a call that has done what it was to do. */
+static int end_call(const char *op, char *error)
+{
+	pass_time();
+	if (sim_provider_replies != REPLIES_LOST)
+		return 0;
+	snprintf(error, HTTP_ERROR_MAX, "the VF provider gave no answer to \"%s\"", op);
+	return -EREMOTEIO;
 }
 
 static int do_inventory(struct provider *p, struct json_object **ret_out, char *error)
@@ -115,6 +133,8 @@ static int do_prepare(struct provider *p, struct json_object *in, struct json_ob
 		      char *error)
 {
 	struct sim_vf *vf = vf_call("prepare", json_opt_str(in, "vf", ""), error);
+	struct json_object *out AUTO_JSON = NULL;
+	int rc;
 
 	(void)p;
 	if (!vf)
@@ -123,9 +143,11 @@ static int do_prepare(struct provider *p, struct json_object *in, struct json_ob
 		snprintf(error, HTTP_ERROR_MAX, "it shares its IOMMU group");
 		return -EREMOTEIO;
 	}
-	*ret_out = prepare(vf);
-	pass_time();
-	return 0;
+	out = prepare(vf);
+	rc = end_call("prepare", error);
+	if (!rc)
+		*ret_out = TAKE(out);
+	return rc;
 }
 
 static int do_set_guid(struct provider *p, const char *name, uint64_t guid, char *error)
@@ -136,8 +158,7 @@ static int do_set_guid(struct provider *p, const char *name, uint64_t guid, char
 	if (!vf)
 		return -EREMOTEIO;
 	vf->guid = guid;
-	pass_time();
-	return 0;
+	return end_call("set-guid", error);
 }
 
 static int do_release(struct provider *p, const char *name, char *error)
@@ -148,8 +169,7 @@ static int do_release(struct provider *p, const char *name, char *error)
 	if (!vf)
 		return -EREMOTEIO;
 	vf->prepared = false;
-	pass_time();
-	return 0;
+	return end_call("release", error);
 }
 
 static void do_free(struct provider *p)
@@ -451,7 +471,8 @@ static unsigned sm_ranks(struct json_object *body, struct json_object **ret)
 unsigned sim_sm_request(const char *method, const char *path, struct json_object *body,
 			struct json_object **ret_answer, char *error)
 {
-	bool up = sim_fabric.opensm_down_until_us <= sim_us();
+	bool up = sim_fabric.opensm_down_until_us <= sim_us() &&
+		  sim_fabric.opensm_stopped_until_us <= sim_us();
 	struct sim_binding *b;
 	uint64_t guid = 0;
 

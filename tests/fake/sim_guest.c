@@ -48,7 +48,8 @@ static struct sim_guest *other(struct sim_guest *g)
 
 static bool reads(struct sim_guest *g, struct sim_qemu *q)
 {
-	return g->agent_up && g->channel_stuck_until_us <= sim_us() && q->vcpu == VCPU_RUNS;
+	return g->agent_up && g->channel_stuck_until_us <= sim_us() &&
+	       g->agent_stopped_until_us <= sim_us() && q->vcpu == VCPU_RUNS;
 }
 
 static void on_frame(void *arg, struct json_object *msg)
@@ -129,7 +130,9 @@ static void write_message(void *arg)
 static void send_later(struct sim_guest *g, struct json_object *msg, uint64_t us)
 {
 	struct message *m = calloc(1, sizeof *m);
-	uint64_t stuck = g->channel_stuck_until_us;
+	uint64_t stuck = g->channel_stuck_until_us > g->agent_stopped_until_us
+				 ? g->channel_stuck_until_us
+				 : g->agent_stopped_until_us;
 
 	m->guest = g;
 	m->bytes = frame_pack(msg, &m->n);
@@ -235,15 +238,34 @@ static void become_suspended(struct sim_guest *g)
 	job_over(g, NULL);
 }
 
+/* A step of a stopped agent goes on with it. */
+static bool waits_for_agent(struct sim_guest *g, void (*step)(void *arg))
+{
+	if (g->agent_stopped_until_us <= sim_us())
+		return false;
+	g->job.timer = sim_after(NULL, g->agent_stopped_until_us - sim_us(), step, g);
+	return true;
+}
+
+static bool process_acts(const struct sim_guest *g)
+{
+	return g->process_stopped_until_us <= sim_us();
+}
+
 /* All is quiet when both ends say so; an end that waits in vain runs on. */
 static void look_for_quiet(void *arg)
 {
 	struct sim_guest *g = arg, *o = other(g);
 	bool both = o->job.busy && !o->job.resume && !strcmp(o->job.migration, g->job.migration);
+	bool act = process_acts(g) && (process_acts(o) || !both);
 
+	if (waits_for_agent(g, look_for_quiet))
+		return;
 	g->job.timer = NULL;
 	if (sim_us() >= g->job.deadline_us) {
 		job_over(g, "step \"quiet\" took too long");
+	} else if (!act) {
+		g->job.timer = sim_after(NULL, DEVICE_US, look_for_quiet, g);
 	} else if (alone(g) || both || !strcmp(o->suspended, g->job.migration)) {
 		become_suspended(g);
 		if (both)
@@ -302,6 +324,8 @@ static void look_for_device(void *arg)
 	bool alone_now = gives_up(g);
 	bool needs_other = !alone(g) && !o->live && !alone_now && !sim_connection_ended;
 
+	if (waits_for_agent(g, look_for_device))
+		return;
 	g->job.timer = NULL;
 	if (sim_us() >= g->job.deadline_us) {
 		char *dead AUTO_FREE = strf("no port with vGUID 0x%016llx is ACTIVE",
@@ -310,7 +334,7 @@ static void look_for_device(void *arg)
 		job_over(g, g->job.ready ? "the peer did not come" : dead);
 		return;
 	}
-	g->job.ready = !g->mover || devices_ready(g);
+	g->job.ready = process_acts(g) && (!g->mover || devices_ready(g));
 	if (g->job.ready && (!needs_other || (o->job.busy && o->job.resume && o->job.ready))) {
 		sim_connection_ended |= alone_now && !o->live;
 		resumed(g);

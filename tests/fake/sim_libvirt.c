@@ -13,6 +13,9 @@
 #define JOB_LOCK_US (30 * SIM_S) /* how long a call waits for an incoming migration */
 #define JOB_LOOK_US (50 * SIM_MS)
 #define HANG_US     (5 * SIM_S)
+#define LATE_US     (2 * SIM_S)
+#define EVENT_US    SIM_MS
+#define DOUBLE_US   (500 * SIM_MS) /* after the first */
 
 /* One daemon's connection to its libvirtd; lives as long as the world. */
 struct _virConnect {
@@ -33,6 +36,8 @@ struct _virDomain {
 	struct sim_guest *guest;
 };
 
+struct sim_libvirt sim_libvirt;
+
 static struct _virConnect *conns;
 static struct _virDomain domains[SIM_HOSTS][2];
 static virError last_error;
@@ -44,6 +49,28 @@ static int fail(int code, const char *message)
 	snprintf(text, sizeof text, "%.250s", message);
 	last_error = (virError){.code = code, .message = text};
 	return -1;
+}
+
+/* Each call takes its time, and waits for a libvirtd that is stopped. */
+static void pass_time(int host)
+{
+	uint64_t until;
+
+	sim_sleep(CALL_US + (sim_libvirt.calls == REPLIES_LATE ? LATE_US : 0));
+	until = sim_hosts[host].libvirtd_stopped_until_us;
+	if (until > sim_us())
+		sim_sleep(until - sim_us());
+}
+
+static int fail_played(void)
+{
+	return fail(VIR_ERR_OPERATION_TIMEOUT, "Timed out during operation: played");
+}
+
+/* Of a call that has done what it was to do. */
+static bool answer_is_lost(void)
+{
+	return sim_libvirt.calls == REPLIES_LOST && fail_played();
 }
 
 static bool conn_works(struct _virConnect *c)
@@ -92,7 +119,7 @@ virConnectPtr virConnectOpen(const char *uri)
 	int host = own_host();
 
 	(void)uri;
-	sim_sleep(CALL_US);
+	pass_time(host);
 	if (!sim_hosts[host].libvirtd_up) {
 		fail(VIR_ERR_SYSTEM_ERROR, "Failed to connect socket");
 		return NULL;
@@ -198,14 +225,14 @@ struct event {
 	struct _virConnect *conn;
 	struct _virDomain *dom;
 	int kind, detail;
-	char name[32], details[160];
+	char name[32], details[160]; /* of a monitor's; a lifecycle's are empty */
 };
 
 static void lifecycle_event(void *arg)
 {
 	struct event *e = arg;
 
-	if (e->conn->lifecycle)
+	if (e->conn->lifecycle && conn_lives(e->conn, e->conn->host))
 		e->conn->lifecycle(e->conn, e->dom, e->kind, e->detail, e->conn->lifecycle_arg);
 	free(e);
 }
@@ -214,7 +241,7 @@ static void monitor_event(void *arg)
 {
 	struct event *e = arg;
 
-	if (e->conn->monitor)
+	if (e->conn->monitor && conn_lives(e->conn, e->conn->host))
 		e->conn->monitor(e->conn, e->dom, e->name, 0, 0, e->details, e->conn->monitor_arg);
 	free(e);
 }
@@ -227,17 +254,43 @@ static struct _virDomain *domain_of(int host, struct sim_guest *g)
 	return dom;
 }
 
+static void deliver(struct _virConnect *c, const struct event *what, uint64_t us,
+		    void (*fn)(void *arg))
+{
+	uint64_t until = sim_hosts[c->host].libvirtd_stopped_until_us;
+	struct event *e = malloc(sizeof *e);
+
+	*e = *what;
+	e->conn = c;
+	if (until > sim_us() + us)
+		us = until - sim_us();
+	sim_after(&sim_hosts[c->host].proc, us, fn, e);
+}
+
+static enum sim_replies fate_of(const struct event *e)
+{
+	const char *name = *e->name ? e->name : "lifecycle";
+
+	return !sim_libvirt.event || !strcmp(sim_libvirt.event, name) ? sim_libvirt.events
+								      : REPLIES_WELL;
+}
+
 static void emit(int host, struct event what, void (*fn)(void *arg))
 {
-	for (struct _virConnect *c = conns; c; c = c->next) {
-		struct event *e;
+	static unsigned count;
+	enum sim_replies fate = fate_of(&what);
+	uint64_t us = EVENT_US;
 
-		if (!conn_lives(c, host) || !conn_works(c))
+	if (fate == REPLIES_LATE)
+		us += LATE_US;
+	if (fate == REPLIES_REORDERED)
+		us += ++count % 2 ? 700 * SIM_MS : 0;
+	for (struct _virConnect *c = conns; c; c = c->next) {
+		if (!conn_lives(c, host) || !conn_works(c) || fate == REPLIES_LOST)
 			continue;
-		e = malloc(sizeof *e);
-		*e = what;
-		e->conn = c;
-		sim_after(&sim_hosts[host].proc, SIM_MS, fn, e);
+		deliver(c, &what, us, fn);
+		if (fate == REPLIES_DOUBLED)
+			deliver(c, &what, us + DOUBLE_US, fn);
 	}
 }
 
@@ -274,9 +327,13 @@ static bool is_defined(int host, size_t guest)
 
 static virDomainPtr find_domain(virConnectPtr c, const char *name_or_uuid)
 {
-	sim_sleep(CALL_US);
+	pass_time(c->host);
 	if (!conn_works(c)) {
 		fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
+		return NULL;
+	}
+	if (sim_libvirt.calls == REPLIES_REFUSED) {
+		fail_played();
 		return NULL;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(sim_guests); i++)
@@ -334,10 +391,20 @@ char *virDomainGetXMLDesc(virDomainPtr dom, unsigned int flags)
 	return NULL;
 }
 
-int virDomainIsActive(virDomainPtr dom)
+/* It needs no lock, so a migration that comes in does not hold it up. */
+int virDomainGetState(virDomainPtr dom, int *state, int *reason, unsigned int flags)
 {
-	sim_sleep(CALL_US);
-	return qemu_of(dom) != NULL;
+	struct sim_qemu *q;
+
+	(void)flags;
+	pass_time(dom->host);
+	q = qemu_of(dom);
+	*state = !q                     ? VIR_DOMAIN_SHUTOFF
+		 : q->vcpu == VCPU_RUNS ? VIR_DOMAIN_RUNNING
+					: VIR_DOMAIN_PAUSED;
+	if (reason)
+		*reason = 0;
+	return 0;
 }
 
 static bool hangs(virDomainPtr dom)
@@ -356,7 +423,7 @@ static struct sim_qemu *job_begin(virDomainPtr dom)
 	unsigned life = sim_libvirtd_life(dom->host);
 	struct sim_qemu *q;
 
-	sim_sleep(CALL_US);
+	pass_time(dom->host);
 	if (hangs(dom))
 		return NULL;
 	while ((q = qemu_of(dom)) && q->vcpu == VCPU_INCOMING && sim_us() < until)
@@ -391,21 +458,23 @@ int virDomainQemuMonitorCommand(virDomainPtr dom, const char *command, char **re
 	if (json_parse(command, strlen(command), &msg))
 		return fail(VIR_ERR_INTERNAL_ERROR, "no JSON");
 	answer = sim_qmp(q, json_opt_str(msg, "execute", ""), json_opt(msg, "arguments"));
+	pass_time(dom->host);
+	if (answer_is_lost())
+		return -1;
 	*ret_answer = strdup(json_text(answer));
-	sim_sleep(CALL_US);
 	return 0;
 }
 
 int virDomainAbortJob(virDomainPtr dom)
 {
-	sim_sleep(CALL_US);
+	pass_time(dom->host);
 	if (hangs(dom))
 		return -1;
 	if (!qemu_of(dom))
 		return fail(VIR_ERR_NO_DOMAIN, "Domain not found");
 	if (!sim_abort(dom->host))
 		return fail(VIR_ERR_OPERATION_INVALID, "no job is active on the domain");
-	return 0;
+	return answer_is_lost() ? -1 : 0;
 }
 
 static int host_of_uri(const char *uri)
@@ -425,7 +494,7 @@ int virDomainMigrateToURI3(virDomainPtr dom, const char *uri, virTypedParameterP
 	(void)params;
 	(void)n;
 	(void)flags;
-	sim_sleep(CALL_US);
+	pass_time(dom->host);
 	if (!qemu_of(dom))
 		return fail(VIR_ERR_NO_DOMAIN, "Domain not found");
 	if (to < 0 || sim_migration.under_way || !dom->guest->mover)
@@ -463,7 +532,7 @@ char *virDomainSaveImageGetXMLDesc(virConnectPtr c, const char *file, unsigned i
 {
 	(void)file;
 	(void)flags;
-	sim_sleep(CALL_US);
+	pass_time(c->host);
 	if (conn_works(c) && sim_image.whole)
 		return sim_domain_xml(&sim_guests[0], "", sim_image.mark);
 	fail(VIR_ERR_OPERATION_FAILED, "save image is incomplete");
@@ -474,7 +543,7 @@ int virDomainRestoreFlags(virConnectPtr c, const char *from, const char *xml, un
 {
 	(void)from;
 	(void)flags;
-	sim_sleep(CALL_US);
+	pass_time(c->host);
 	if (!conn_works(c))
 		return fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
 	if (xml)
@@ -495,8 +564,8 @@ int virDomainMigrateSetMaxSpeed(virDomainPtr dom, unsigned long mib, unsigned in
 	q->preset_mib = (unsigned)mib;
 	if (q->job == QJOB_ACTIVE)
 		q->bandwidth = (uint64_t)mib << 20;
-	sim_sleep(CALL_US);
-	return 0;
+	pass_time(dom->host);
+	return answer_is_lost() ? -1 : 0;
 }
 
 int virDomainGetJobStats(virDomainPtr dom, int *type, virTypedParameterPtr *params, int *n,
@@ -534,9 +603,11 @@ int virConnectListAllDomains(virConnectPtr c, virDomainPtr **ret_list, unsigned 
 	int n = 0;
 
 	(void)flags;
-	sim_sleep(CALL_US);
+	pass_time(c->host);
 	if (!conn_works(c))
 		return fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
+	if (sim_libvirt.calls == REPLIES_REFUSED)
+		return fail_played();
 	*ret_list = calloc(3, sizeof **ret_list);
 	for (size_t i = 0; i < ARRAY_SIZE(sim_guests); i++)
 		if (sim_hosts[c->host].qemus[i].exists)

@@ -17,6 +17,7 @@
 #define REORDER_US   (1500 * SIM_MS)
 #define AFTER_CUT_US (200 * SIM_MS) /* TCP sends again */
 #define EXTERNAL     (-1)
+#define PLUGIN_US    (5 * SIM_S) /* sm-helper/backend_plugin.c: CALL_MS */
 
 struct sim_net sim_net = {.latency_us = 300};
 
@@ -40,6 +41,7 @@ struct call {
 	int from_host, to_host; /* EXTERNAL: ibvmig-sm, or on the same machine */
 	struct sim_proc *server_proc;
 	bool accepted, over, local, is_double;
+	bool sm_waited; /* ibvmig-sm, for an OpenSM that is stopped */
 	char *base, *method, *path, *body;
 	char param[64];
 	struct sim_event *timeout;
@@ -362,6 +364,13 @@ static void serve_sm(void *arg)
 	char error[HTTP_ERROR_MAX] = "";
 	unsigned status;
 
+	if (sim_fabric.opensm_stopped_until_us > sim_us() && !c->sm_waited) {
+		uint64_t us = sim_fabric.opensm_stopped_until_us - sim_us();
+
+		c->sm_waited = true;
+		sim_after(&sim_fabric.sm, us < PLUGIN_US ? us : PLUGIN_US, serve_sm, c);
+		return;
+	}
 	if (c->body)
 		json_parse(c->body, strlen(c->body), &body);
 	status = sim_sm_request(c->method, c->path, body, &answer, error);

@@ -211,6 +211,42 @@ bool sim_all_right(void *arg)
 /* What must never be, not even for a moment. */
 char sim_broken[SIM_WRONG_MAX];
 
+static struct sim_host *host_at(const char *url)
+{
+	for (int h = 0; h < SIM_HOSTS; h++)
+		if (!strcmp(sim_hosts[h].url, url))
+			return &sim_hosts[h];
+	return NULL;
+}
+
+/* The source's VFs are kept for as long as the destination may still give the VM up. */
+static void look_at_source(const struct migration *dst)
+{
+	struct sim_host *src = host_at(dst->from.url);
+
+	for (unsigned i = 0; src && src->proc.up && i < dst->vf_count; i++) {
+		struct vf *vf = vf_by_name(&src->d.vfs, dst->vfs[i].from.vf);
+
+		if (!vf || !vf->leased || strcmp(vf->vm, dst->vm_uuid))
+			snprintf(sim_broken, sizeof sim_broken,
+				 "the source has given VF %s up while the destination is in %s",
+				 dst->vfs[i].from.vf, migrate_state_name(dst->state));
+	}
+}
+
+static void look_at_sources(void)
+{
+	for (int h = 0; h < SIM_HOSTS; h++) {
+		struct sim_host *host = &sim_hosts[h];
+
+		if (!host->proc.up)
+			continue;
+		for (struct migration *m = host->d.migrations; m; m = m->next)
+			if (m->role == ROLE_DESTINATION && !m->ended)
+				look_at_source(m);
+	}
+}
+
 void sim_never(void)
 {
 	struct sim_qemu *q = sim_qemu_of(mover);
@@ -229,6 +265,8 @@ void sim_never(void)
 		snprintf(sim_broken, sizeof sim_broken, "the QPs run without a device");
 	else if (q && mover->live != peer->live && !mover->process_dead && !sim_connection_ended)
 		snprintf(sim_broken, sizeof sim_broken, "one end runs without the other");
+	else if (q)
+		look_at_sources();
 }
 
 /* Its other half waits for an operator. */

@@ -32,6 +32,7 @@ static const char *const job_names[] = {
 static uint64_t attempt;      /* of virsh: events of an older one do nothing */
 static uint64_t cut_since_us; /* the stream stands since; 0: it flows */
 static bool finish_waits;
+static char *hook_xml; /* owned; what the hook has made of the VM's, or "" */
 
 static struct sim_guest *const mover = &sim_guests[0];
 
@@ -402,13 +403,18 @@ static void over(bool ok, const char *why)
 	finish_waits = false;
 }
 
+static bool libvirtd_works(int host)
+{
+	return sim_hosts[host].libvirtd_up && sim_hosts[host].libvirtd_stopped_until_us <= sim_us();
+}
+
 /* The destination's QEMU is destroyed by its libvirtd: the connection of the source is gone, or it
  * said so. A libvirtd that is dead itself does it when it is back. */
 static void destroy_incoming(void)
 {
 	struct sim_qemu *q = incoming_qemu();
 
-	if (q && sim_hosts[q->host].libvirtd_up)
+	if (q && libvirtd_works(q->host))
 		sim_qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_FAILED);
 }
 
@@ -420,7 +426,7 @@ static void give_up(enum sim_job job, const char *why)
 	destroy_incoming();
 	if (q && migrates(q))
 		sim_set_job(q, job);
-	if (q && sim_hosts[q->host].libvirtd_up)
+	if (q && libvirtd_works(q->host))
 		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
 	over(false, why);
 }
@@ -449,9 +455,18 @@ static bool wire_is_cut(void)
 	return true;
 }
 
+/* A step of a libvirtd that is stopped comes later. */
+static bool waits_for_libvirtd(int host, void (*step)(void *arg), void *arg)
+{
+	if (sim_hosts[host].libvirtd_stopped_until_us <= sim_us())
+		return false;
+	sim_after(NULL, sim_hosts[host].libvirtd_stopped_until_us - sim_us(), step, arg);
+	return true;
+}
+
 static void confirm(void *arg)
 {
-	if (stale(arg))
+	if (stale(arg) || waits_for_libvirtd(sim_migration.from, confirm, arg))
 		return;
 	sim_qemu_gone(source_qemu(), VIR_DOMAIN_EVENT_STOPPED_MIGRATED);
 	over(true, "");
@@ -462,7 +477,8 @@ static void finish(void *arg)
 {
 	struct sim_qemu *q;
 
-	if (stale(arg))
+	if (stale(arg) || waits_for_libvirtd(sim_migration.from, finish, arg) ||
+	    waits_for_libvirtd(sim_migration.to, finish, arg))
 		return;
 	finish_waits = true;
 	if (wire_is_cut()) {
@@ -520,7 +536,9 @@ static void switch_over(struct sim_qemu *q, void *arg)
 
 static uint64_t dirty_bytes(void)
 {
-	return mover->ballast_until_us > sim_us() ? mover->ballast_bytes : 0;
+	bool runs = mover->ballast_until_us > sim_us() && mover->agent_stopped_until_us <= sim_us();
+
+	return runs ? mover->ballast_bytes : 0;
 }
 
 static void next_pass(struct sim_qemu *q)
@@ -574,7 +592,7 @@ static void set_up(void *arg)
 {
 	struct sim_qemu *q = source_qemu();
 
-	if (stale(arg))
+	if (stale(arg) || waits_for_libvirtd(sim_migration.from, set_up, arg))
 		return;
 	q->bandwidth = (uint64_t)q->preset_mib << 20;
 	q->downtime_ms = 300;
@@ -619,21 +637,29 @@ static void start_with_devices(struct sim_qemu *q, const char *xml)
 	}
 }
 
-static void hook_answered(void *arg, int rc, struct json_object *answer, const char *error)
+static void start_incoming(void *arg)
 {
 	struct sim_qemu *q;
 
+	if (stale(arg) || waits_for_libvirtd(sim_migration.to, start_incoming, arg))
+		return;
+	q = sim_qemu_new(sim_migration.to, mover, VCPU_INCOMING);
+	start_with_devices(q, hook_xml ? hook_xml : "");
+	sim_lifecycle(sim_migration.to, mover, VIR_DOMAIN_EVENT_STARTED,
+		      VIR_DOMAIN_EVENT_STARTED_MIGRATED);
+	sim_after(NULL, STEP_US, set_up, arg);
+}
+
+static void hook_answered(void *arg, int rc, struct json_object *answer, const char *error)
+{
 	if (stale(arg))
 		return;
 	if (rc) {
 		over(false, error);
 		return;
 	}
-	q = sim_qemu_new(sim_migration.to, mover, VCPU_INCOMING);
-	start_with_devices(q, json_opt_str(answer, "xml", ""));
-	sim_lifecycle(sim_migration.to, mover, VIR_DOMAIN_EVENT_STARTED,
-		      VIR_DOMAIN_EVENT_STARTED_MIGRATED);
-	sim_after(NULL, STEP_US, set_up, arg);
+	str_set(&hook_xml, json_opt_str(answer, "xml", ""));
+	start_incoming(arg);
 }
 
 void sim_migrate(int from, int to)
@@ -662,7 +688,8 @@ bool sim_abort(int host)
 
 	if (sim_save_abort(host))
 		return true;
-	if (!sim_migration.under_way || host != sim_migration.from || !q || !migrates(q))
+	if (!sim_migration.under_way || host != sim_migration.from || !q || !migrates(q) ||
+	    !libvirtd_works(host))
 		return false;
 	give_up(QJOB_CANCELLED, "operation aborted: canceled by client");
 	return true;
@@ -704,6 +731,12 @@ static void libvirtd_back(void *arg)
 			q->job = QJOB_CANCELLED;
 		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
 	}
+}
+
+void sim_libvirtd_stop(int host, uint64_t us)
+{
+	sim_hosts[host].libvirtd_stopped_until_us = sim_us() + us;
+	sim_after(NULL, us, libvirtd_back, (void *)(intptr_t)host);
 }
 
 static int home_of_running(void)

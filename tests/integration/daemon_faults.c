@@ -163,6 +163,27 @@ static void stop_sm(int arg)
 	sim_fabric.sm.stopped_until_us = sim_us() + 30 * SIM_S;
 }
 
+static void stop_libvirtd(int host)
+{
+	sim_libvirtd_stop(host, 30 * SIM_S);
+}
+
+static void stop_opensm(int arg)
+{
+	(void)arg;
+	sim_fabric.opensm_stopped_until_us = sim_us() + 30 * SIM_S;
+}
+
+static void stop_agent(int guest)
+{
+	sim_guests[guest].agent_stopped_until_us = sim_us() + 30 * SIM_S;
+}
+
+static void stop_process(int guest)
+{
+	sim_guests[guest].process_stopped_until_us = sim_us() + 30 * SIM_S;
+}
+
 static void kill_opensm(int seconds)
 {
 	sim_fabric.opensm_down_until_us = sim_us() + (unsigned)seconds * SIM_S;
@@ -198,18 +219,54 @@ static void replies_well(void *arg)
 	(void)arg;
 	sim_net.replies = REPLIES_WELL;
 	sim_agent_replies = REPLIES_WELL;
+	sim_provider_replies = REPLIES_WELL;
+	sim_libvirt = (struct sim_libvirt){0};
+}
+
+/* Of what is lost or refused it is shorter than what is tried again. */
+static void let_pass(enum sim_replies how)
+{
+	bool no_answers = how == REPLIES_LOST || how == REPLIES_REFUSED;
+
+	sim_after(NULL, (no_answers ? 10 : 60) * SIM_S, replies_well, NULL);
 }
 
 static void replies(int how)
 {
 	sim_net.replies = (enum sim_replies)how;
-	sim_after(NULL, (how == REPLIES_LOST ? 10 : 60) * SIM_S, replies_well, NULL);
+	let_pass(sim_net.replies);
 }
 
 static void agent_replies(int how)
 {
 	sim_agent_replies = (enum sim_replies)how;
-	sim_after(NULL, (how == REPLIES_LOST ? 10 : 60) * SIM_S, replies_well, NULL);
+	let_pass(sim_agent_replies);
+}
+
+static void provider_replies(int how)
+{
+	sim_provider_replies = (enum sim_replies)how;
+	let_pass(sim_provider_replies);
+}
+
+static void libvirt_calls(int how)
+{
+	sim_libvirt.calls = (enum sim_replies)how;
+	let_pass(sim_libvirt.calls);
+}
+
+static void libvirt_events(int how)
+{
+	sim_libvirt.events = (enum sim_replies)how;
+	sim_after(NULL, 60 * SIM_S, replies_well, NULL);
+}
+
+static const char *const event_names[] = {"DEVICE_DELETED", "MIGRATION", "RESUME", "lifecycle"};
+
+static void lose_event(int which)
+{
+	sim_libvirt.event = event_names[which];
+	libvirt_events(REPLIES_LOST);
 }
 
 static void disk_well(void *arg)
@@ -264,10 +321,23 @@ static void kill_port(int arg)
 	mover->port_dead = true;
 }
 
+/* Nothing tells of it. */
+static void abort_unheard(int host)
+{
+	libvirt_events(REPLIES_LOST);
+	sim_abort(host);
+}
+
 static void kill_qemu(int host)
 {
 	sim_vm_may_be_dead = true;
 	sim_qemu_kill(host);
+}
+
+static void kill_qemu_unheard(int host)
+{
+	libvirt_events(REPLIES_LOST);
+	kill_qemu(host);
 }
 
 /* And what tells the peer's guest of it is not there, for longer than anyone asks. */
@@ -331,6 +401,13 @@ static const struct fault {
 	{"stop-destination-ibvmigd-30s", stop_daemon, HOST_B},
 	{"stop-peer-ibvmigd-30s", stop_daemon, HOST_C},
 	{"stop-ibvmig-sm-30s", stop_sm, 0},
+	{"stop-opensm-30s", stop_opensm, 0},
+	{"stop-source-libvirtd-30s", stop_libvirtd, HOST_A},
+	{"stop-destination-libvirtd-30s", stop_libvirtd, HOST_B},
+	{"stop-agent-30s", stop_agent, 0},
+	{"stop-peer-agent-30s", stop_agent, 1},
+	{"stop-process-30s", stop_process, 0},
+	{"stop-peer-process-30s", stop_process, 1},
 	{"cut-1s", cut, 1},
 	{"cut-10s", cut, 10},
 	{"cut-60s", cut, 60},
@@ -344,6 +421,23 @@ static const struct fault {
 	{"agent-replies-doubled", agent_replies, REPLIES_DOUBLED},
 	{"agent-replies-reordered", agent_replies, REPLIES_REORDERED},
 	{"agent-replies-lost-10s", agent_replies, REPLIES_LOST},
+	{"events-late", libvirt_events, REPLIES_LATE},
+	{"events-doubled", libvirt_events, REPLIES_DOUBLED},
+	{"events-reordered", libvirt_events, REPLIES_REORDERED},
+	{"events-lost-60s", libvirt_events, REPLIES_LOST},
+	{"event-device-deleted-lost", lose_event, 0},
+	{"event-migration-lost", lose_event, 1},
+	{"event-resume-lost", lose_event, 2},
+	{"event-lifecycle-lost", lose_event, 3},
+	{"events-lost-and-abort", abort_unheard, HOST_A},
+	{"events-lost-and-kill-source-qemu", kill_qemu_unheard, HOST_A},
+	{"events-lost-and-kill-destination-qemu", kill_qemu_unheard, HOST_B},
+	{"libvirt-late", libvirt_calls, REPLIES_LATE},
+	{"libvirt-refuses-10s", libvirt_calls, REPLIES_REFUSED},
+	{"libvirt-answers-lost-10s", libvirt_calls, REPLIES_LOST},
+	{"provider-late", provider_replies, REPLIES_LATE},
+	{"provider-refuses-10s", provider_replies, REPLIES_REFUSED},
+	{"provider-answers-lost-10s", provider_replies, REPLIES_LOST},
 	{"source-disk-full-20s", fill_disk, HOST_A},
 	{"destination-disk-full-20s", fill_disk, HOST_B},
 	{"source-disk-read-only-20s", make_disk_readonly, HOST_A},
@@ -457,6 +551,23 @@ static bool migrate_again(void)
 	return sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, sim_never);
 }
 
+/* Beyond that all is right at the end, where nothing but the fault has disturbed the migration: no
+ * event is the only one that tells something, and what cannot be written at the source is not done.
+ */
+static bool keeps_promise(const struct fault *f, const struct point *p, const struct result *r)
+{
+	bool is_plain = f && p->scenario == PLAIN;
+	bool is_event = is_plain && (f->strike == libvirt_events || f->strike == lose_event);
+	bool is_disk = is_plain && (f->strike == fill_disk || f->strike == make_disk_readonly) &&
+		       f->arg == HOST_A;
+
+	if (is_event && (!r->moved || r->parked))
+		return sim_is_wrong("it was given up for an event: %.200s", sim_migration.error);
+	if (is_disk && p->role == ROLE_SOURCE && p->state <= M_DETACH && (r->moved || r->parked))
+		return sim_is_wrong("it went on without its journal");
+	return true;
+}
+
 static bool play(const struct fault *f, const struct point *p, unsigned delay_ms, struct result *r)
 {
 	uint64_t start = sim_us();
@@ -480,6 +591,8 @@ static bool play(const struct fault *f, const struct point *p, unsigned delay_ms
 	r->seconds = (double)(sim_us() - start) / 1e6;
 	r->moved = sim_home(mover) == HOST_B;
 	r->dead = sim_home(mover) < 0;
+	if (!keeps_promise(f, p, r))
+		return false;
 	/* It stays right. */
 	sim_run(NULL, NULL, sim_us() + STAY_S * SIM_S, sim_never);
 	return sim_all_right(NULL) && (r->dead || migrate_again());

@@ -10,6 +10,7 @@
 #include "tests/fake/sim_scene.h"
 #include "tests/fake/sim_virt.h"
 
+#include <errno.h>
 #include <string.h>
 
 static struct sim_guest *const mover = &sim_guests[0], *const peer = &sim_guests[1];
@@ -527,7 +528,42 @@ static bool play_no_link(const void *arg, const char *dir)
 	       sim_home(mover) == HOST_B && !*sim_broken;
 }
 
+static bool has_committed(void *arg)
+{
+	(void)arg;
+	return newest(HOST_B) && newest(HOST_B)->committed;
+}
+
+/* Nothing waits for the disk after COMMIT; the status says that it is missing. */
+static bool play_full_disk(const void *arg, const char *dir)
+{
+	bool has_run;
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(has_committed, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("it has not arrived");
+	sim_hosts[HOST_B].proc.disk_errno = ENOSPC;
+	sim_run(NULL, NULL, sim_us() + 10 * SIM_S, sim_never);
+	if (!ask(HOST_B, "GET", "/v1/vms/g1", NULL))
+		return sim_is_wrong("no status: %s", refusal);
+	if (!json_opt_bool(json_opt(answer, "migration"), "journal_behind", false))
+		return sim_is_wrong("the full disk is not told: %.300s", json_text(answer));
+	has_run = mover->live && newest(HOST_B)->state == M_DONE;
+	sim_hosts[HOST_B].proc.disk_errno = 0;
+	sim_run(NULL, NULL, sim_us() + 3 * SIM_S, sim_never);
+	if (!ask(HOST_B, "GET", "/v1/vms/g1", NULL) ||
+	    json_opt_bool(json_opt(answer, "migration"), "journal_behind", true))
+		return sim_is_wrong("the journal has not caught up");
+	return (has_run || sim_is_wrong("the VM waits for the disk")) &&
+	       sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
+	       !*sim_broken;
+}
+
 static const struct sim_scene scenes[] = {
+	{"the destination's disk is full after COMMIT", play_full_disk, NULL},
 	{"the destination's ibvmigd is killed in PREPARE, and is back", play_lost_destination,
 	 &losses[0]},
 	{"the same, and it does not come back", play_lost_destination, &losses[1]},

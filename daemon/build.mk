@@ -31,4 +31,4 @@ $(eval $(call testprogram,test_fuzz_qmp,tests/fuzz/replay.c tests/fuzz/fuzz_qmp.
 $(eval $(call testprogram,test_fuzz_provider,tests/fuzz/replay.c tests/fuzz/fuzz_provider.c daemon/vf.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_fuzz_domain,tests/fuzz/replay.c tests/fuzz/fuzz_domain.c,$(DAEMON_LIBS)))
 $(BUILD)/obj/daemon/openapi.o: docs/openapi.json
-$(eval $(call testprogram,test_daemon_rest,tests/unit/test_daemon_rest.c,$(DAEMON_LIBS)))
+$(eval $(call testprogram,test_daemon_rest,tests/unit/test_daemon_rest.c tests/fake/documented.c,$(DAEMON_LIBS)))

@@ -34,7 +34,13 @@ static int post(const struct cli *c, const char *before, const char *after,
 
 int cli_abort(const struct cli *c)
 {
-	return post(c, "/v1/vms/", "/abort", NULL);
+	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/abort");
+	struct json_object *answer AUTO_JSON = NULL;
+	int rc = cli_call(c, "POST", path, NULL, &answer);
+
+	if (!rc && !json_opt_bool(answer, "under_way", true))
+		printf("%s does not migrate: nothing to cancel\n", c->args[0]);
+	return rc;
 }
 
 int cli_resolve(const struct cli *c)

@@ -46,6 +46,9 @@ int cli_save(const struct cli *c)
 		return rc;
 	if (cli_has(c, OPT_JSON))
 		cli_print_json(m);
+	else if (!json_opt_bool(m, "saved", true))
+		printf("%s is being saved there already; ibvmig status %s tells how far it is\n",
+		       c->args[0], c->args[0]);
 	else
 		printf("%s is saved; ibvmig restore %s, here or on another host, goes on with it\n",
 		       c->args[0], c->args[1]);
@@ -103,5 +106,10 @@ int cli_restore(const struct cli *c)
 
 	if (rc)
 		return rc;
+	if (!json_opt(answer, "vm")) {
+		printf("%s is being restored here already; ibvmig list tells how far it is\n",
+		       c->args[0]);
+		return CLI_OK;
+	}
 	return json_opt(answer, "migration") ? follow(c, answer) : tell(c, answer, NULL);
 }

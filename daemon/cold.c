@@ -359,13 +359,27 @@ static const char *cannot_save(struct vm *vm, const char *file)
 	return src_cannot_migrate(vm, NULL);
 }
 
+/* The same was asked for, and it is under way, or done and not restored. */
+static struct migration *same_save(struct daemon *d, const char *name, const char *file)
+{
+	for (struct migration *m = d->migrations; m; m = m->next)
+		if (m->role == ROLE_SOURCE && !m->ended && !m->back && str_eq(m->file, file) &&
+		    (!strcmp(m->vm_name, name) || !strcmp(m->vm_uuid, name)))
+			return m;
+	return NULL;
+}
+
 void cold_post_save(struct http_request *req)
 {
 	struct daemon *d = req->user;
 	struct vm *vm = vm_by_name(d, req->param);
 	const char *file = json_opt_str(req->body, "file", NULL), *why = cannot_save(vm, file);
-	struct migration *m;
+	struct migration *m = same_save(d, req->param, file);
 
+	if (m) {
+		http_reply(req->exchange, m->saved ? 200 : 202, migrate_record(m));
+		return;
+	}
 	if (why) {
 		http_fail(req->exchange, vm ? 409 : 404, "cannot-save", "VM %s: %s", req->param,
 			  why);

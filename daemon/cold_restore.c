@@ -189,8 +189,20 @@ static int take_over(struct job *j, const struct domain_info *info, const char *
 	return 0;
 }
 
+/* libvirt's hook must not be asked about a VM that is here already. */
+static bool runs_here(struct job *j, const struct domain_info *info)
+{
+	char why[HTTP_ERROR_MAX];
+	bool runs = false;
+
+	virt_is_running(j->d->virt, info->uuid, &runs, why);
+	json_set_bool(j->out, "runs", runs);
+	return runs;
+}
+
 static void restore_run(struct job *j)
 {
+	bool runs;
 	char *xml AUTO_FREE = NULL, *own AUTO_FREE = NULL;
 	struct domain_info *info = NULL;
 	struct domain_saved saved;
@@ -204,13 +216,14 @@ static void restore_run(struct job *j)
 	}
 	json_set_str(j->out, "vm", info->name);
 	json_set_str(j->out, "uuid", info->uuid);
+	runs = runs_here(j, info);
 	if (domain_saved_parse(xml, &saved)) {
 		json_set_str(j->out, "migration", saved.id);
-		if (json_opt_bool(j->in, "source_lost", false))
+		if (!runs && json_opt_bool(j->in, "source_lost", false))
 			take_over(j, info, xml, &saved, &own);
 	}
 	domain_free(info);
-	if (!j->rc)
+	if (!j->rc && !runs)
 		j->rc = virt_restore(j->d->virt, str(j, "file"), own, j->error);
 }
 
@@ -224,12 +237,24 @@ static void not_restored(struct job *j)
 		migrate_give_up(m, "libvirt has not restored the VM: %s", j->error);
 }
 
+/* The VM that runs is the file's: it was restored before. */
+static bool is_restored(struct job *j)
+{
+	struct vm *vm = vm_find(j->d, json_opt_str(j->out, "uuid", ""));
+
+	return vm && str_eq(vm->saved_id, json_opt_str(j->out, "migration", NULL));
+}
+
 static void restore_done(struct job *j)
 {
 	struct http_exchange *x = j->owner;
 
-	j->d->restores--;
+	json_object_object_del(j->d->restores, str(j, "file"));
+	if (!j->rc && json_opt_bool(j->out, "runs", false) && !is_restored(j))
+		job_fail(j, -EEXIST, "VM %s runs on this host already, and not from this file",
+			 json_opt_str(j->out, "vm", "?"));
 	if (!j->rc) {
+		json_object_object_del(j->out, "runs");
 		http_reply(x, 200, json_object_get(j->out));
 		return;
 	}
@@ -248,10 +273,18 @@ void cold_post_restore(struct http_request *req)
 			  "file is \"%.200s\"; it must be an absolute path of this host", file);
 		return;
 	}
-	if (d->restores >= COLD_JOBS_MAX) {
+	if (!d->restores)
+		d->restores = json_object_new_object();
+	if (json_opt(d->restores, file)) {
+		in = json_object_new_object();
+		json_set_str(in, "file", file);
+		http_reply(req->exchange, 202, in);
+		return;
+	}
+	if (json_object_object_length(d->restores) >= COLD_JOBS_MAX) {
 		http_fail(req->exchange, 503, "busy",
-			  "%u other VMs are being restored: try again when one is through",
-			  d->restores);
+			  "%d other VMs are being restored: try again when one is through",
+			  COLD_JOBS_MAX);
 		return;
 	}
 	in = json_object_new_object();
@@ -260,5 +293,5 @@ void cold_post_restore(struct http_request *req)
 	if (job_start(d, in, restore_run, restore_done, req->exchange, 0))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 	else
-		d->restores++;
+		json_set_bool(d->restores, file, true);
 }

@@ -99,6 +99,7 @@ void daemon_stop(struct daemon *d)
 	relay_free(d->relay);
 	repath_free(TAKE(d->repath));
 	lease_keeper_free(TAKE(d->leases));
+	json_object_put(d->restores);
 	vf_table_clear(&d->vfs);
 	journal_close(d->journal);
 	provider_free(TAKE(d->provider));

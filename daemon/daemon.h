@@ -57,7 +57,7 @@ struct daemon {
 	struct sm_state sm;
 	struct tls *tls; /* NULL without TLS; locks itself */
 	struct http_server *unix_server, *tcp_server;
-	unsigned restores;   /* under way in libvirt: daemon/cold.h */
+	struct json_object *restores; /* owned; files of restores under way in libvirt, as keys */
 	unsigned to_inspect; /* VMs that ran at the start and are still to be looked at, and one */
 	uint64_t drained_ms; /* wall clock: since when no migration may come here; 0: they may */
 	bool recovered;      /* open migrations of the journal have been taken up again */

@@ -289,7 +289,8 @@ static void planned(struct job *j)
 	reply_and_begin(dr);
 }
 
-static int plan(struct http_request *req, struct drain *dr)
+/* What the plan is made from, owned by the caller; an error is answered here. */
+static int read_plan(struct http_request *req, struct drain *dr, struct json_object **ret_in)
 {
 	struct json_object *in = json_object_new_object(), *targets = json_object_new_array();
 	const char *url = settings_host_url(dr->d->settings, dr->host);
@@ -307,13 +308,19 @@ static int plan(struct http_request *req, struct drain *dr)
 	/* From before the plan on: nothing may come while the VMs leave. */
 	json_set_bool(in, "mark", !vms && !dr->dry_run);
 	note_asked(dr, NULL, in);
-	dr->calls++;
-	if (job_start(dr->d, in, drain_plan_run, planned, dr, 0)) {
-		dr->calls--;
-		http_fail(req->exchange, 503, "no-memory", "out of memory");
-		return -ENOMEM;
-	}
+	*ret_in = in;
 	return 0;
+}
+
+/* Takes in. */
+static void plan(struct drain *dr, struct json_object *in)
+{
+	dr->calls++;
+	if (!job_start(dr->d, in, drain_plan_run, planned, dr, 0))
+		return;
+	dr->calls--;
+	dr->state = DRAIN_FAILED;
+	http_fail(TAKE(dr->asker), 503, "no-memory", "out of memory");
 }
 
 /* Checked before anything is made of it; an error is answered here. */
@@ -348,12 +355,23 @@ static int check(struct http_request *req, uint64_t parallel)
 	return -EINVAL;
 }
 
-/* The same host is not emptied twice at once: who asks again sees what is under way. */
-static struct drain *running_one(struct daemon *d, const char *host)
+/* Whether all VMs of its host are to go. */
+static bool empties(const struct drain *dr)
+{
+	struct json_object *asked AUTO_JSON = NULL;
+
+	return !json_parse(dr->asked, strlen(dr->asked), &asked) &&
+	       json_opt_bool(asked, "mark", false);
+}
+
+/* The same host is not emptied twice at once, and the same moves are not made twice: who asks again
+ * sees what is under way. */
+static struct drain *same_one(struct daemon *d, const struct drain *asked)
 {
 	for (struct drain *dr = d->drains->list; dr; dr = dr->next)
-		if ((dr->state == DRAIN_RUNS || (dr->state == DRAIN_PLANS && dr->taken_up)) &&
-		    str_eq(dr->host, host))
+		if ((dr->state == DRAIN_RUNS || dr->state == DRAIN_PLANS) && !dr->dry_run &&
+		    (str_eq(dr->asked, asked->asked) ||
+		     (empties(dr) && empties(asked) && str_eq(dr->host, asked->host))))
 			return dr;
 	return NULL;
 }
@@ -368,7 +386,6 @@ static struct drain *make(struct http_request *req, uint64_t parallel)
 		return NULL;
 	}
 	dr->d = d;
-	dr->number = ++d->drains->last;
 	dr->parallel = (unsigned)parallel;
 	dr->persistent = json_opt_bool(req->body, "persistent", false);
 	dr->dry_run = json_opt_bool(req->body, "dry_run", false);
@@ -384,28 +401,30 @@ void drain_post(struct http_request *req)
 {
 	struct daemon *d = req->user;
 	uint64_t parallel = json_opt_u64(req->body, "parallel", DRAIN_PARALLEL);
-	struct json_object *moves = json_opt(req->body, "moves");
-	struct drain *dr;
+	struct json_object *moves = json_opt(req->body, "moves"), *in = NULL;
+	struct drain *dr, *other;
 	int rc;
 
 	if (check(req, parallel))
 		return;
-	dr = running_one(d, json_opt_str(req->body, "host", NULL));
-	if (dr && !json_opt_bool(req->body, "dry_run", false)) {
-		http_reply(req->exchange, 200, drain_json(dr, true));
-		return;
-	}
 	dr = make(req, parallel);
 	if (!dr)
 		return;
-	rc = moves ? read_moves(req, dr, moves) : plan(req, dr);
-	if (rc) {
+	rc = moves ? read_moves(req, dr, moves) : read_plan(req, dr, &in);
+	other = rc || dr->dry_run ? NULL : same_one(d, dr);
+	if (other)
+		http_reply(req->exchange, 200, drain_json(other, true));
+	if (rc || other) {
+		json_object_put(in);
 		free_one(dr);
 		return;
 	}
+	dr->number = ++d->drains->last;
 	dr->next = d->drains->list;
 	d->drains->list = dr;
 	collect(d->drains);
 	if (moves)
 		reply_and_begin(dr);
+	else
+		plan(dr, in);
 }

@@ -218,6 +218,17 @@ static int read_request(struct http_request *req, struct mover *mv, const struct
 	return -EINVAL;
 }
 
+/* The same once more: a request whose answer was lost, or a user who asks twice. */
+static bool asks_the_same(const struct mover *mv, struct json_object *body)
+{
+	const char *strategy = json_opt_str(body, "strategy", NULL);
+
+	return str_eq(json_opt_str(body, "to", NULL), mv->to) &&
+	       (strategy ? str_eq(strategy, mv->strategy) : !mv->strategy) &&
+	       json_opt_u64(body, "bandwidth_mib", 0) == mv->bandwidth_mib &&
+	       json_opt_bool(body, "persistent", false) == mv->persistent;
+}
+
 static const struct mover *running_one(const struct movers *ms, const char *name)
 {
 	for (const struct mover *mv = ms->list; mv; mv = mv->next)
@@ -292,9 +303,13 @@ void mover_post_migrate(struct http_request *req)
 
 	if (json_opt_bool(req->body, "dry_run", false))
 		preview_post(req);
+	else if (other && asks_the_same(other, req->body))
+		http_reply(req->exchange, 200, mover_json(other));
 	else if (other)
-		http_fail(req->exchange, 409, "busy", "VM %s is migrating to %s already", name,
-			  other->to);
+		http_fail(req->exchange, 409, "busy",
+			  "VM %s is migrating to %s already, job %llu with other arguments: wait "
+			  "for its end, or abort it",
+			  name, other->to, (unsigned long long)other->number);
 	else
 		start(req, vm, name);
 }
@@ -414,15 +429,23 @@ void mover_get_jobs(struct http_request *req)
 
 static void abort_run(struct job *j)
 {
-	j->rc = virt_abort_job(j->d->virt, json_opt_str(j->in, "name", ""), j->error);
+	const char *name = json_opt_str(j->in, "name", "");
+	struct virt_progress p;
+	char why[HTTP_ERROR_MAX];
+
+	j->rc = virt_abort_job(j->d->virt, name, j->error);
+	if (j->rc == -EIO && virt_progress(j->d->virt, name, &p, why) == -ENODATA)
+		j->rc = -EALREADY;
+	json_set_str(j->out, "vm", name);
+	json_set_bool(j->out, "under_way", !j->rc);
 }
 
 static void abort_done(struct job *j)
 {
 	struct http_exchange *x = j->owner;
 
-	if (!j->rc)
-		http_reply(x, 202, NULL);
+	if (!j->rc || j->rc == -EALREADY)
+		http_reply(x, j->rc ? 200 : 202, json_object_get(j->out));
 	else if (j->rc == -ENOENT)
 		http_fail(x, 404, "not-found", "%s", j->error);
 	else if (j->rc == -ENOTCONN)

@@ -146,15 +146,17 @@ static void post_attach(struct http_request *req)
 
 	if (!vm)
 		return;
-	if (vm->state != VM_WITHOUT || migrate_open(vm->d, vm->uuid)) {
+	if (vm->state == VM_LEAVING || vm->state == VM_INCOMING || migrate_open(vm->d, vm->uuid)) {
 		http_fail(req->exchange, 409, "not-without-vf",
 			  "VM %s is %s; only a VM that "
 			  "runs without its VF can be given one",
-			  vm->name, vm_state_name(vm));
-	} else {
-		vm_discover(vm->d, vm->uuid, vm->name, false);
-		http_reply(req->exchange, 202, NULL);
+			  vm->name,
+			  migrate_open(vm->d, vm->uuid) ? "migrating" : vm_state_name(vm));
+		return;
 	}
+	if (vm->state == VM_WITHOUT)
+		vm_discover(vm->d, vm->uuid, vm->name, false);
+	http_reply(req->exchange, vm->state == VM_ATTACHED ? 200 : 202, vm_status(vm));
 }
 
 static void get_migrations(struct http_request *req)
@@ -189,20 +191,43 @@ static void get_migration(struct http_request *req)
 		rest_no_migration(req, req->param);
 }
 
+/* Of one role's record: whether it has waited for its operator, who has been here. */
+static bool was_resolved(struct json_object *record)
+{
+	struct json_object *list = json_opt(record, "transitions");
+	bool ended = json_opt_bool(record, "ended", false);
+
+	for (size_t i = 0; i < json_count(list); i++) {
+		const char *state = json_opt_str(json_object_array_get_idx(list, i), "state", "");
+
+		if (str_eq(state, "PARKED") || (ended && str_eq(state, "SAVED")))
+			return true;
+	}
+	return false;
+}
+
 static void post_resolve(struct http_request *req)
 {
+	struct daemon *d = req->user;
+	struct json_object *o;
 	int rc;
 
 	if (json_opt_bool(req->body, "destination_lost", false)) {
 		lost_post(req);
 		return;
 	}
-	rc = migrate_resolve(req->user, req->param);
-	if (!rc)
-		http_reply(req->exchange, 200, NULL);
-	else
-		http_fail(req->exchange, rc == -ENOENT ? 404 : 409, "not-parked",
+	rc = migrate_resolve(d, req->param);
+	o = journal_migration(d->journal, req->param);
+	if (rc == -ENOENT && !o) {
+		rest_no_migration(req, req->param);
+	} else if (!rc || was_resolved(json_opt(o, "source")) ||
+		   was_resolved(json_opt(o, "destination"))) {
+		http_reply(req->exchange, 200, o);
+	} else {
+		json_object_put(o);
+		http_fail(req->exchange, 409, "not-parked",
 			  "migration %s is not parked on this host", req->param);
+	}
 }
 
 /* Long poll, or a stream for who accepts one; that one goes on after the last event it has seen. */

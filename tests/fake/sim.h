@@ -80,6 +80,7 @@ struct sim_net {
 	uint64_t cut_until_us; /* between A and B */
 	uint64_t latency_us;
 	uint64_t calls, lost;
+	unsigned status; /* of the answer that is being told; 0: there is none */
 };
 extern struct sim_net sim_net;
 

@@ -6,9 +6,12 @@
 #include "common/http_server.h"
 #include "common/json.h"
 #include "common/util.h"
+#include "daemon/openapi.h"
+#include "tests/fake/documented.h"
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +34,7 @@ struct http_server {
 struct http_exchange {
 	struct call *call; /* NULL: a double, whose answer nobody waits for */
 	char *path;
+	const struct http_route *route; /* NULL: none has this path */
 };
 
 struct call {
@@ -168,6 +172,7 @@ static void finish(struct call *c)
 	if (c->over || c->is_double)
 		return;
 	c->over = true;
+	sim_net.status = c->status;
 	sim_cancel(TAKE(c->timeout));
 	if (c->done)
 		c->done(c->arg, c->rc, c->answer, c->error);
@@ -264,8 +269,25 @@ static struct json_object *errors(unsigned status, const char *code, const char 
 	return o;
 }
 
+/* A test that sees another answer than clients are told of is over. */
+static void must_be_documented(const struct http_route *r, unsigned status)
+{
+	static struct json_object *doc;
+
+	if (!doc)
+		json_parse(openapi_text, strlen(openapi_text), &doc);
+	if (documented_status(doc, r, status))
+		return;
+	printf("# docs/openapi.json does not have the answer %u of %s %s\n", status, r->method,
+	       r->path);
+	fflush(stdout);
+	abort();
+}
+
 void http_reply(struct http_exchange *x, unsigned status, struct json_object *body)
 {
+	if (x->route)
+		must_be_documented(x->route, status);
 	if (!body)
 		body = json_object_new_object();
 	if (x->call && !x->call->is_double)
@@ -351,6 +373,7 @@ static void serve(void *arg)
 		if (strcmp(r->method, c->method) || !matches(r->path, c->path, c->param))
 			continue;
 		req.param = strchr(r->path, '*') ? c->param : NULL;
+		req.exchange->route = r;
 		r->handler(&req);
 		return;
 	}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What an operator, Nova or libvirt's hook asks for twice, on simulated hosts (tests/fake/sim.h):
+ * the second answer tells what is so, and nothing is done twice; only what contradicts it is
+ * refused. One scene for each POST of daemon/rest.c but those of the daemons among each other, of
+ * which daemon_faults sends each twice ("replies-doubled"). */
+#include "tests/fake/sim_right.h"
+#include "common/http_server.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/migrate.h"
+#include "daemon/rest.h"
+#include "daemon/vm.h"
+#include "tests/fake/sim_scene.h"
+#include "tests/fake/sim_virt.h"
+
+#include <string.h>
+
+#define FILE_NAME "/var/tmp/g1.save"
+#define ASKED_MAX 3
+
+static struct sim_guest *const mover = &sim_guests[0];
+
+/* ---- calls ---- */
+
+/* What was asked last, in the order of the answers' requests. */
+static struct reply {
+	bool there;
+	unsigned status;
+	struct json_object *body; /* NULL: refused */
+	char error[300];
+} replies[ASKED_MAX];
+static unsigned asked;
+
+static void hear(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	struct reply *r = arg;
+
+	r->there = true;
+	r->status = sim_net.status;
+	r->body = rc ? NULL : json_object_get(answer);
+	snprintf(r->error, sizeof r->error, "%s", rc ? error : json_text(answer));
+}
+
+static void ask(int host, const char *path, const char *body)
+{
+	struct json_object *o AUTO_JSON = NULL;
+	char *base AUTO_FREE = strf("unix:/ibvmigd-%s.sock", sim_hosts[host].name);
+
+	if (body)
+		json_parse(body, strlen(body), &o);
+	sim_http(host, base, "POST", path, o, 600000, hear, &replies[asked++]);
+}
+
+static bool all_there(void *arg)
+{
+	(void)arg;
+	for (unsigned i = 0; i < asked; i++)
+		if (!replies[i].there)
+			return false;
+	return true;
+}
+
+/* Waits for what was asked, and compares the statuses; 0: no more. */
+static bool hear_all(unsigned first, unsigned second, unsigned third)
+{
+	const unsigned expected[] = {first, second, third};
+	unsigned n = asked;
+
+	if (!sim_run(all_there, NULL, sim_us() + 600 * SIM_S, sim_never))
+		return sim_is_wrong("no answer");
+	asked = 0;
+	for (unsigned i = 0; i < n; i++) {
+		replies[i].there = false;
+		if (replies[i].status != expected[i])
+			return sim_is_wrong("answer %u is %u, not %u: %s", i + 1, replies[i].status,
+					    expected[i], replies[i].error);
+	}
+	return true;
+}
+
+/* The same, one after the other. */
+static bool twice(int host, const char *path, const char *body, unsigned first, unsigned second)
+{
+	ask(host, path, body);
+	if (!sim_run(all_there, NULL, sim_us() + 600 * SIM_S, sim_never))
+		return sim_is_wrong("no answer");
+	ask(host, path, body);
+	return hear_all(first, second, 0);
+}
+
+static bool at_once(int host, const char *path, const char *body, unsigned first, unsigned second)
+{
+	ask(host, path, body);
+	ask(host, path, body);
+	return hear_all(first, second, 0);
+}
+
+static bool refused(int host, const char *path, const char *body, unsigned status)
+{
+	ask(host, path, body);
+	return hear_all(status, 0, 0);
+}
+
+static bool same(const char *key)
+{
+	const char *a AUTO_FREE = strdup(json_text(json_opt(replies[0].body, key)));
+
+	return str_eq(a, json_text(json_opt(replies[1].body, key))) ||
+	       sim_is_wrong("%s is not the same: %s %s", key, replies[0].error, replies[1].error);
+}
+
+/* ---- the hosts ---- */
+
+static bool start(const char *dir)
+{
+	sim_mover = (struct sim_mover){.strategy = "late"};
+	return sim_world_start(dir) && sim_all_right(NULL);
+}
+
+static bool settles(void)
+{
+	return sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
+	       sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
+	       !*sim_broken;
+}
+
+static struct migration *newest(int host)
+{
+	return sim_hosts[host].d.migrations;
+}
+
+static bool in_state(int host, enum migrate_state state)
+{
+	return newest(host) && newest(host)->state == state;
+}
+
+static bool wait_until(bool (*is)(void *arg), const char *what)
+{
+	return sim_run(is, NULL, sim_us() + 600 * SIM_S, sim_never) || sim_is_wrong("%s", what);
+}
+
+static bool in_hold(void *arg)
+{
+	(void)arg;
+	return in_state(HOST_A, M_HOLD);
+}
+
+static unsigned records(int host)
+{
+	unsigned n = 0;
+
+	for (struct migration *m = newest(host); m; m = m->next)
+		n++;
+	return n;
+}
+
+static bool has_gone(void *arg)
+{
+	(void)arg;
+	return in_state(HOST_A, M_DONE);
+}
+
+static bool one_record(int host)
+{
+	return records(host) == 1 ||
+	       sim_is_wrong("%u migrations on %s", records(host), sim_hosts[host].name);
+}
+
+/* It goes to host B, and in one migration. */
+static bool moves_once(void)
+{
+	return wait_until(has_gone, "it does not go") && settles() && one_record(HOST_A) &&
+	       sim_home(mover) == HOST_B;
+}
+
+/* ---- scenes ---- */
+
+static bool play_attach(const void *arg, const char *dir)
+{
+	(void)arg;
+	return start(dir) && twice(HOST_A, "/v1/vms/g1/attach", NULL, 200, 200) && settles();
+}
+
+static bool vm_is(int host, enum vm_state state)
+{
+	struct vm *vm = vm_find(&sim_hosts[host].d, mover->uuid);
+
+	return vm && vm->state == state;
+}
+
+static bool runs_without(void *arg)
+{
+	(void)arg;
+	return vm_is(HOST_B, VM_WITHOUT);
+}
+
+static bool runs_with(void *arg)
+{
+	(void)arg;
+	return vm_is(HOST_B, VM_ATTACHED);
+}
+
+/* Its host is off; the fence, and then the VF, are asked for twice. */
+static bool play_fence(const void *arg, const char *dir)
+{
+	char *fence AUTO_FREE = strf("/v1/vms/%s/fence", mover->uuid);
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	sim_daemon_kill(HOST_A);
+	sim_qemu_kill(HOST_A);
+	for (unsigned i = 0; i < SIM_VFS; i++) {
+		sim_hosts[HOST_A].vfs[i].guid = sim_hosts[HOST_A].vfs[i].parked_guid;
+		sim_hosts[HOST_A].vfs[i].prepared = false;
+	}
+	sim_qemu_start(HOST_B, mover);
+	return wait_until(runs_without, "it does not run without its VF") &&
+	       twice(HOST_B, fence, "{\"host\":\"hosta\"}", 200, 200) &&
+	       at_once(HOST_B, "/v1/vms/g1/attach", NULL, 202, 202) &&
+	       wait_until(runs_with, "it gets no VF") &&
+	       refused(HOST_B, "/v1/vms/g1/attach", NULL, 200);
+}
+
+static bool play_migrate(const void *arg, const char *dir)
+{
+	(void)arg;
+	return start(dir) &&
+	       at_once(HOST_A, "/v1/vms/g1/migrate", "{\"to\":\"hostb\"}", 202, 200) &&
+	       same("job") && refused(HOST_A, "/v1/vms/g1/migrate", "{\"to\":\"hostc\"}", 409) &&
+	       refused(HOST_A, "/v1/vms/g1/migrate", "{\"to\":\"hostb\",\"bandwidth_mib\":9}",
+		       409) &&
+	       moves_once();
+}
+
+static bool play_abort(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir) || !twice(HOST_A, "/v1/vms/g1/abort", NULL, 200, 200) ||
+	    json_opt_bool(replies[0].body, "under_way", true))
+		return sim_is_wrong("under way: %s", replies[0].error);
+	sim_migrate(HOST_A, HOST_B);
+	return wait_until(in_hold, "no HOLD") &&
+	       twice(HOST_A, "/v1/vms/g1/abort", NULL, 202, 200) && settles() &&
+	       one_record(HOST_A) && in_state(HOST_A, M_ABORTED);
+}
+
+static bool parked_there(void *arg)
+{
+	(void)arg;
+	return in_state(HOST_B, M_PARKED);
+}
+
+static bool play_resolve(const void *arg, const char *dir)
+{
+	char *path AUTO_FREE = NULL;
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	sim_hosts[HOST_B].device_add_fails = true;
+	sim_migrate(HOST_A, HOST_B);
+	if (!wait_until(parked_there, "it is not parked"))
+		return false;
+	sim_hosts[HOST_B].device_add_fails = false;
+	path = strf("/v1/migrations/%s/resolve", newest(HOST_B)->id);
+	return at_once(HOST_B, path, NULL, 200, 200) && settles() &&
+	       twice(HOST_B, path, NULL, 200, 200) && refused(HOST_A, path, NULL, 409) &&
+	       refused(HOST_C, path, NULL, 404) && settles();
+}
+
+static bool play_save(const void *arg, const char *dir)
+{
+	static const char file[] = "{\"file\":\"" FILE_NAME "\"}";
+
+	(void)arg;
+	return start(dir) && at_once(HOST_A, "/v1/vms/g1/save", file, 200, 202) && same("id") &&
+	       refused(HOST_A, "/v1/vms/g1/save", file, 200) && one_record(HOST_A) &&
+	       refused(HOST_A, "/v1/vms/g1/save", "{\"file\":\"/another\"}", 404) &&
+	       at_once(HOST_B, "/v1/restore", file, 200, 202) && settles() &&
+	       refused(HOST_B, "/v1/restore", file, 200) && settles() && one_record(HOST_B) &&
+	       sim_home(mover) == HOST_B;
+}
+
+static bool play_drain(const void *arg, const char *dir)
+{
+	static const char body[] = "{\"host\":\"hosta\",\"to\":[\"hostb\"]}";
+
+	(void)arg;
+	return start(dir) && twice(HOST_C, "/v1/drains", body, 202, 200) && same("drain") &&
+	       moves_once() && twice(HOST_C, "/v1/hosts/hosta/undrain", NULL, 200, 200);
+}
+
+static bool play_moves(const void *arg, const char *dir)
+{
+	static const char body[] =
+		"{\"moves\":[{\"vm\":\"g1\",\"from\":\"hosta\",\"to\":\"hostb\"}]}";
+
+	(void)arg;
+	return start(dir) && at_once(HOST_C, "/v1/drains", body, 202, 200) && same("drain") &&
+	       twice(HOST_C, "/v1/drains/1/abort", "{\"cancel\":true}", 202, 202) && settles() &&
+	       twice(HOST_C, "/v1/drains/1/abort", "{\"cancel\":true}", 202, 202);
+}
+
+static bool play_planning(const void *arg, const char *dir)
+{
+	static const char body[] = "{\"host\":\"hosta\",\"to\":[\"hostb\"]}";
+
+	(void)arg;
+	return start(dir) && at_once(HOST_C, "/v1/drains", body, 202, 200) && same("drain") &&
+	       moves_once();
+}
+
+/* libvirt's next try, before the VM has come. */
+static bool play_hook(const void *arg, const char *dir)
+{
+	char *xml AUTO_FREE = NULL;
+	struct json_object *o AUTO_JSON = json_object_new_object();
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	xml = sim_domain_xml(mover, "/channel", "");
+	json_set_str(o, "name", mover->name);
+	json_set_str(o, "op", "start");
+	json_set_str(o, "sub_op", "begin");
+	json_set_str(o, "xml", xml);
+	return twice(HOST_B, "/v1/hook", json_text(o), 200, 200) && settles();
+}
+
+static const struct {
+	const char *route;
+	struct sim_scene scene;
+} table[] = {
+	{"/v1/vms/*/attach", {"attach: it has its VF", play_attach, NULL}},
+	{"/v1/vms/*/fence", {"fence, and attach: it is given its VF", play_fence, NULL}},
+	{"/v1/vms/*/migrate", {"migrate", play_migrate, NULL}},
+	{"/v1/vms/*/abort", {"abort: nothing is under way, and a migration is", play_abort, NULL}},
+	{"/v1/migrations/*/resolve", {"resolve", play_resolve, NULL}},
+	{"/v1/vms/*/save", {"save, and restore", play_save, NULL}},
+	{"/v1/restore", {NULL}},
+	{"/v1/drains", {"drain of a host", play_drain, NULL}},
+	{"/v1/hosts/*/undrain", {NULL}},
+	{"/v1/drains", {"drain of a host, while it is planned", play_planning, NULL}},
+	{"/v1/drains/*/abort", {"moves, and their abort", play_moves, NULL}},
+	{"/v1/hook", {"libvirt's hook", play_hook, NULL}},
+};
+
+static bool in_table(const char *route)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+		if (!strcmp(table[i].route, route))
+			return true;
+	return false;
+}
+
+static bool play_all_routes(const void *arg, const char *dir)
+{
+	(void)arg;
+	(void)dir;
+	for (const struct http_route *r = rest_routes; r->method; r++)
+		if (!strcmp(r->method, "POST") && r->role != REST_PEER && !in_table(r->path))
+			return sim_is_wrong("no scene asks for POST %s twice", r->path);
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	struct sim_scene scenes[ARRAY_SIZE(table) + 1];
+	size_t n = 0;
+
+	scenes[n++] = (struct sim_scene){"each route is here", play_all_routes, NULL};
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+		if (table[i].scene.name)
+			scenes[n++] = table[i].scene;
+	return sim_scenes(scenes, n, argc, argv);
+}

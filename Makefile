@@ -129,11 +129,14 @@ check: deps
 	$(Q)$(MAKE) --no-print-directory all testbins
 	$(Q)tests/run-all $(ONLY)
 
+# Tests of whole daemons on simulated hosts.
+SIMULATED := $(addprefix daemon_,cold faults lifecycle operator strategies twice vfs)
+
 # verify_asan_link_order: the shim is preloaded, so it comes before the library of the sanitizer
 check-san: deps
 	$(Q)$(MAKE) --no-print-directory SAN=1 all testbins
 	$(Q)BUILD=build-san ASAN_OPTIONS=verify_asan_link_order=0 UBSAN_OPTIONS=halt_on_error=1 \
-		tests/run-all $(or $(ONLY),build-san/tests/test_ guest_race daemon_pair cli_qps)
+		tests/run-all $(or $(ONLY),build-san/tests/test_ guest_race daemon_pair cli_qps $(SIMULATED))
 .PHONY: check-san
 
 # Of real threads: the simulated hosts have none.

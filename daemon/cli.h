@@ -70,6 +70,10 @@ void cli_print_migration(struct json_object *m);
 /* Which strategy, and why not each better one; before: of each line. */
 void cli_print_choice(struct json_object *choice, const char *before);
 
+/* Writes line over the last one on a terminal, cut to its width; *width: how much of it the last
+ * one took, 0 at first. */
+void cli_draw(const char *line, int *width);
+
 /* Commands. */
 int cli_status(const struct cli *c);
 int cli_list(const struct cli *c);

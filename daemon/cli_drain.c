@@ -140,7 +140,6 @@ static void show_bar(struct shown *s, struct json_object *drain)
 	uint64_t gone = json_opt_u64(n, "done", 0);
 	double left = 0, rate = 0;
 	char cells[BAR_CELLS + 1], active[120] = "", eta[40], line[400];
-	int width;
 
 	for (size_t i = 0; i < json_count(moves); i++) {
 		struct json_object *m = json_object_array_get_idx(moves, i);
@@ -161,10 +160,7 @@ static void show_bar(struct shown *s, struct json_object *drain)
 	format_eta(s, left, eta, sizeof eta);
 	snprintf(line, sizeof line, "[%s] %" PRIu64 "/%zu VMs  %.0f MiB left  %.0f MiB/s%s%s",
 		 cells, gone, json_count(moves), left / MIB, rate / MIB, eta, active);
-	width = (int)strlen(line);
-	printf("\r%-*s", s->width > width ? s->width : width, line);
-	fflush(stdout);
-	s->width = width;
+	cli_draw(line, &s->width);
 }
 
 static void print_move(struct json_object *m)
@@ -180,7 +176,7 @@ static void show_lines(struct shown *s, struct json_object *drain)
 {
 	struct json_object *moves = json_opt(drain, "moves");
 
-	if (!s->state) {
+	if (!s->state && json_count(moves)) { /* none while it is planned */
 		s->count = json_count(moves);
 		s->state = calloc(s->count + 1, sizeof *s->state);
 	}

@@ -81,7 +81,7 @@ int cli_fence(const struct cli *c)
 
 /* ---- migrate ---- */
 
-/* What the bar knows: the last phase shown, for a file; how wide the line was, for a terminal. */
+/* What the bar knows: the last phase shown, for a file; cli_draw()'s width, for a terminal. */
 struct bar {
 	bool terminal;
 	char phase[24];
@@ -118,16 +118,12 @@ static void show_progress(struct bar *b, struct json_object *job)
 {
 	const char *phase = phase_of(job);
 	char progress[128], line[200];
-	int width;
 
 	format_progress(job, progress, sizeof progress);
 	snprintf(line, sizeof line, "%s to %s  %-8s %s", cli_text(job, "vm", "?"),
 		 cli_text(job, "to", "?"), phase, progress);
-	width = (int)strlen(line);
 	if (b->terminal) {
-		printf("\r%-*s", b->width > width ? b->width : width, line);
-		fflush(stdout);
-		b->width = width;
+		cli_draw(line, &b->width);
 	} else if (strcmp(b->phase, phase)) {
 		puts(line);
 		fflush(stdout);

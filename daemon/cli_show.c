@@ -5,8 +5,11 @@
 #include "daemon/cli.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #define WATCH_S 1
 
@@ -21,6 +24,26 @@ const char *cli_text(struct json_object *o, const char *key, const char *fallbac
 	const char *t = json_opt_str(o, key, NULL);
 
 	return t ? t : fallback;
+}
+
+/* Columns of the terminal now: it may have been resized. */
+static int columns(void)
+{
+	struct winsize size;
+
+	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? INT_MAX : size.ws_col;
+}
+
+void cli_draw(const char *line, int *width)
+{
+	int most = columns() - 1; /* a full line would go on in the next one */
+	int n = (int)strlen(line), old = *width < most ? *width : most;
+
+	for (n = n < most ? n : most; n > 0 && (line[n] & 0xC0) == 0x80;)
+		n--; /* not within a character */
+	printf("\r%.*s%*s", n, line, old > n ? old - n : 0, "");
+	fflush(stdout);
+	*width = n;
 }
 
 static void print_time(const char *label, uint64_t ms)

@@ -153,8 +153,9 @@ struct migration {
 	uint64_t suspended_us, detach_started_us, committed_us;
 	struct json_object *data; /* owned; measurements, by name */
 	bool driving, again;
-	bool unprobed; /* after a restart: no step runs until libvirt has told where the VM is */
-	bool leased;   /* daemon/lease.h has a lease of it */
+	bool unprobed;   /* after a restart: no step runs until libvirt has told where the VM is */
+	unsigned probes; /* so often it was not here, and the destination had not got it yet */
+	bool leased;     /* daemon/lease.h has a lease of it */
 };
 
 /* Its VF leaves before QEMU begins. */

@@ -14,8 +14,11 @@
 #include <errno.h>
 #include <string.h>
 
-#define RECOVER_MAX    256
-#define PROBE_AGAIN_MS 2000
+#define RECOVER_MAX     256
+#define PROBE_AGAIN_MS  2000
+#define PROBES_MAX      30
+#define PROBES_PREPARED 5
+#define ASK_MS          4000
 
 /* ---- source ---- */
 
@@ -262,6 +265,26 @@ void migrate_load_open(struct daemon *d)
 	}
 }
 
+/* Of a VM that is not here: whether it has died here (this host was off, perhaps), or has left. A
+ * destination that has just been restarted itself may not know yet. → open: it does not; prepared:
+ * and nothing has come so far; died. Nothing: it has come, or the destination is silent. */
+static void ask_destination(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL, *dst;
+	char *path AUTO_FREE = strf("/v1/migrations/%s", json_opt_str(j->in, "migration", ""));
+	char why[HTTP_ERROR_MAX];
+	int rc = http_call(json_opt_str(j->in, "url", ""), "GET", path, NULL, ASK_MS, &answer, why);
+	bool over;
+
+	dst = json_opt(answer, "destination");
+	if ((rc && rc != -EREMOTEIO) || json_opt_bool(dst, "committed", false))
+		return;
+	over = rc || json_opt_bool(dst, "ended", false) || json_opt_bool(dst, "back", false);
+	json_set_bool(j->out, "died", over);
+	json_set_bool(j->out, "open", !over);
+	json_set_bool(j->out, "prepared", str_eq(json_opt_str(dst, "state", ""), "PREPARE"));
+}
+
 static void probe_run(struct job *j)
 {
 	struct qmp_migration q;
@@ -272,6 +295,22 @@ static void probe_run(struct job *j)
 	json_set_bool(j->out, "here", here);
 	if (here && !qmp_query_migrate(j->d->virt, vm, &q, j->error))
 		json_set_str(j->out, "status", q.status);
+	if (!j->rc && !here && *json_opt_str(j->in, "url", ""))
+		ask_destination(j);
+}
+
+/* What is not known yet is asked again, for a while. */
+static bool asks_again(struct migration *m, struct job *j)
+{
+	unsigned most = json_opt_bool(j->out, "prepared", false) ? PROBES_PREPARED : PROBES_MAX;
+
+	return json_opt_bool(j->out, "open", false) && ++m->probes < most;
+}
+
+static bool has_died(struct job *j)
+{
+	return json_opt_bool(j->out, "died", false) ||
+	       (json_opt_bool(j->out, "open", false) && json_opt_bool(j->out, "prepared", false));
 }
 
 static void src_recover(struct migration *m, bool here, const char *status)
@@ -282,7 +321,7 @@ static void src_recover(struct migration *m, bool here, const char *status)
 	}
 	if (m->committed || !here) {
 		/* It left, or is gone: the destination knows. Without one, walk back. */
-		if (!m->committed && (m->back || !*m->to.url))
+		if (!m->committed && (m->back || m->vm_dead || !*m->to.url))
 			migrate_vm_died(m);
 		else
 			migrate_set_committed(m);
@@ -336,7 +375,11 @@ static void probe_done(struct job *j)
 	const char *status = json_opt_str(j->out, "status", "");
 
 	m->inflight--;
-	m->unprobed = j->rc;
+	m->unprobed = j->rc || asks_again(m, j);
+	if (m->unprobed && !j->rc) {
+		migrate_poll(m, PROBE_AGAIN_MS);
+		return;
+	}
 	if (j->rc) {
 		log_warn("VM %s: migration %s waits in %s: %s", m->vm_name, m->id,
 			 migrate_state_name(m->state), j->error);
@@ -345,6 +388,8 @@ static void probe_done(struct job *j)
 	}
 	log_notice("VM %s: migration %s taken up again in %s", m->vm_name, m->id,
 		   migrate_state_name(m->state));
+	if (m->role == ROLE_SOURCE && !m->committed && has_died(j))
+		migrate_vm_died(m);
 	if (m->role == ROLE_SOURCE)
 		src_recover(m, here, status);
 	else
@@ -356,6 +401,9 @@ void migrate_probe(struct migration *m)
 	struct json_object *in = json_object_new_object();
 
 	json_set_str(in, "vm", m->vm_uuid);
+	json_set_str(in, "migration", m->id);
+	if (m->role == ROLE_SOURCE && !m->committed && !m->back && !m->file)
+		json_set_str(in, "url", m->to.url);
 	if (!job_start(m->d, in, probe_run, probe_done, m, 0))
 		m->inflight++;
 }

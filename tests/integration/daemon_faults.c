@@ -375,6 +375,20 @@ static void lose_destination(int host)
 	sim_lost_strike();
 }
 
+static void power_back(void *arg)
+{
+	(void)arg;
+	sim_power_on(HOST_A);
+}
+
+/* The source's power fails, and is back. */
+static void cycle_source(int host)
+{
+	sim_vm_may_be_dead = true;
+	sim_power_off(host);
+	sim_after(NULL, 60 * SIM_S, power_back, NULL);
+}
+
 static void user_abort(int host)
 {
 	sim_abort(host);
@@ -455,6 +469,7 @@ static const struct fault {
 	{"kill-source-qemu-no-peer-agent-40s", kill_qemu_and_peer_agent, HOST_A},
 	{"kill-source-qemu-and-cut-60s", kill_qemu_and_cut, HOST_A},
 	{"lose-source", lose_source, HOST_A},
+	{"cycle-source", cycle_source, HOST_A},
 	{"lose-destination", lose_destination, HOST_B},
 };
 

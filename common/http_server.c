@@ -140,6 +140,19 @@ static bool route_fits(const char *route, const char *url, char param[static HTT
 	}
 }
 
+static size_t longest_segment(const char *url)
+{
+	size_t longest = 0;
+
+	for (; *url; url += *url == '/') {
+		size_t n = strcspn(url, "/");
+
+		longest = n > longest ? n : longest;
+		url += n;
+	}
+	return longest;
+}
+
 /* Before anything is done for the request; false: it has been answered. */
 static bool admitted(struct http_exchange *x, const struct http_conn *c)
 {
@@ -210,7 +223,13 @@ static void dispatch(struct http_exchange *x, const char *method, const char *ur
 		r->handler(&req);
 		return;
 	}
-	if (path_known)
+	if (longest_segment(url) >= HTTP_PARAM_MAX)
+		http_fail(
+			x, 400, "too-long",
+			"a name in the path has %zu bytes; at most %d are allowed (libvirt itself "
+			"takes no VM whose name and \".xml\" have more)",
+			longest_segment(url), HTTP_PARAM_MAX - 1);
+	else if (path_known)
 		http_fail(x, 405, "bad-method", "%s is not allowed on %s", method, url);
 	else
 		http_fail(x, 404, HTTP_NO_ROUTE, "there is no %s", url);

@@ -16,7 +16,7 @@
 #define HTTP_BODY_MAX    (1u << 20)
 #define HTTP_CONN_MAX    256
 #define HTTP_CONN_PER_IP 128
-#define HTTP_PARAM_MAX   64
+#define HTTP_PARAM_MAX   256 /* of names of VMs: libvirt makes files of them */
 #define HTTP_ID_MAX      65
 #define HTTP_ADDRESS_MAX 48
 #define HTTP_GROUPS_MAX  64

@@ -4,14 +4,14 @@
 #ifndef IBVMIG_DAEMON_LOCATE_H
 #define IBVMIG_DAEMON_LOCATE_H
 
-#include "common/http_client.h"
+#include "daemon/vf.h"
 
 #include <stdint.h>
 
 struct settings;
 
 struct location {
-	char host[64], url[256], vm[37], name[64];
+	char host[64], url[256], vm[37], name[VM_NAME_MAX];
 };
 
 /* 0; -ENOENT and a line in error if nobody knows it; other errors as they come. */

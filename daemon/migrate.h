@@ -106,7 +106,7 @@ struct migration {
 	enum migrate_role role;
 	enum migrate_state state, reached; /* reached: the furthest state, for walking back */
 	bool back, committed, ended;
-	char vm_uuid[37], vm_name[64];
+	char vm_uuid[37], vm_name[VM_NAME_MAX];
 	struct migrate_vf vfs[DOMAIN_VFS_MAX]; /* all of them move, or none */
 	unsigned vf_count;
 	enum domain_strategy asked, strategy; /* strategy: as asked, until PREPARE has chosen */

@@ -25,10 +25,10 @@ struct mover {
 	struct mover *next;
 	struct daemon *d; /* borrowed */
 	uint64_t number;
-	char name[64], uuid[37]; /* uuid: "" for a VM without a VF */
-	char *to, *uri;          /* owned */
-	const char *strategy;    /* or NULL: the VM's own */
-	uint64_t bandwidth_mib;  /* 0: not limited */
+	char name[VM_NAME_MAX], uuid[37]; /* uuid: "" for a VM without a VF */
+	char *to, *uri;                   /* owned */
+	const char *strategy;             /* or NULL: the VM's own */
+	uint64_t bandwidth_mib;           /* 0: not limited */
 	bool persistent;
 	char before[37]; /* the VM's latest migration when the job started, or "" */
 	enum mover_state state;
@@ -325,7 +325,8 @@ void mover_on_migrate(struct http_request *req)
 
 	if (!*name || strlen(name) >= sizeof((struct mover *)0)->name) {
 		http_fail(req->exchange, 400, "bad-field",
-			  "vm is \"%.80s\"; it must be a VM's name", name);
+			  "vm is \"%.80s\", %zu bytes; it must be a VM's name, 1 to %d", name,
+			  strlen(name), VM_NAME_MAX - 1);
 	} else if (m && m->state == M_PARKED) {
 		http_fail(req->exchange, 409, "parked",
 			  "an earlier migration of it is PARKED: ibvmig resolve %s", m->id);

@@ -33,7 +33,7 @@ struct peer_call {
 
 struct peer_agent {
 	struct peer_call *call;
-	char name[64];
+	char name[VM_NAME_MAX];
 };
 
 static void call_finish(struct peer_call *c)

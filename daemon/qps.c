@@ -125,7 +125,7 @@ struct json_object *qps_view(struct json_object *answer)
 
 struct call {
 	struct http_exchange *exchange;
-	char name[64];
+	char name[VM_NAME_MAX];
 };
 
 static void answered(void *arg, int rc, struct json_object *answer, const char *error)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define VF_NAME_MAX  64
+#define VM_NAME_MAX  252 /* libvirt makes a file NAME.xml of it, and NAME_MAX is 255 */
 #define VF_PKEYS_MAX 128
 #define VF_PCI_MAX   16
 #define VF_PFS_MAX   64
@@ -35,7 +36,7 @@ struct vf {
 	bool leased;
 	/* The lease: */
 	char vm[37], migration[37]; /* migration: "" when the VM has it for good */
-	char vm_name[64];
+	char vm_name[VM_NAME_MAX];
 	uint64_t vguid;
 	uint16_t pkey;
 	char bus[16];

@@ -159,6 +159,29 @@ static void test_echo(void **state)
 	json_object_put(c.answer);
 }
 
+/* One more byte than a name in a path may have, and as many. */
+static void test_long_name(void **state)
+{
+	static const char before[] = "/v1/echo/";
+	char path[sizeof before + HTTP_PARAM_MAX];
+	struct call c = {"POST", path, "{\"n\":5}", .rc = -1};
+
+	(void)state;
+	memset(path, 'x', sizeof path - 1);
+	memcpy(path, before, sizeof before - 1);
+	path[sizeof path - 1] = '\0';
+	run_calls(&c, 1);
+	assert_int_equal(c.rc, -EREMOTEIO);
+	assert_non_null(strstr(c.error, "has 256 bytes; at most 255 are allowed"));
+
+	path[sizeof path - 2] = '\0';
+	c.rc = -1;
+	run_calls(&c, 1);
+	assert_int_equal(c.rc, 0);
+	assert_string_equal(json_opt_str(c.answer, "param", ""), path + sizeof before - 1);
+	json_object_put(c.answer);
+}
+
 static void release_parked(void *arg)
 {
 	(void)arg;
@@ -399,6 +422,7 @@ int main(void)
 {
 	const struct CMUnitTest common_http[] = {
 		cmocka_unit_test(test_echo),
+		cmocka_unit_test(test_long_name),
 		cmocka_unit_test(test_answered_later),
 		cmocka_unit_test(test_wrong_calls),
 		cmocka_unit_test(test_request_ids),

@@ -29,6 +29,8 @@ $(eval $(call testprogram,test_daemon_mover,tests/unit/test_daemon_mover.c daemo
 $(eval $(call testprogram,test_daemon_qmp,tests/unit/test_daemon_qmp.c daemon/qmp.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_fuzz_qmp,tests/fuzz/replay.c tests/fuzz/fuzz_qmp.c daemon/qmp.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_fuzz_provider,tests/fuzz/replay.c tests/fuzz/fuzz_provider.c daemon/vf.c,$(COMMON_LIBS)))
+$(eval $(call testprogram,test_fuzz_saved,tests/fuzz/replay.c tests/fuzz/fuzz_saved.c,$(DAEMON_LIBS),-I/usr/include/libxml2))
+$(eval $(call testprogram,test_fuzz_guest,tests/fuzz/replay.c tests/fuzz/fuzz_guest.c $(addprefix daemon/,agent.c vm_channel.c relay.c qps.c),$(NET_LIBS)))
 $(eval $(call testprogram,test_fuzz_domain,tests/fuzz/replay.c tests/fuzz/fuzz_domain.c,$(DAEMON_LIBS)))
 $(BUILD)/obj/daemon/openapi.o: docs/openapi.json
 $(eval $(call testprogram,test_daemon_rest,tests/unit/test_daemon_rest.c tests/fake/documented.c,$(DAEMON_LIBS)))

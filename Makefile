@@ -104,7 +104,7 @@ help:
 	@echo 'make bench-race RUNS=20  posts and polls from many threads during migrations, under TSan and ASan'
 	@echo 'make bench-faults  each fault in each state of a migration at three moments, on simulated hosts, in build/bench/faults.json'
 	@echo 'make bench-lab-faults  a sample of them on the lab, under checked traffic, in build/bench/lab-faults.json; ONLY="word..." chooses cells (lab-faults-part.json)'
-	@echo 'make bench-daemon  64 migrations at once with 500 requests/s meanwhile, 10,000 more, and idling, in build/bench/daemon.json'
+	@echo 'make bench-daemon  64 incoming preparations at once with 500 requests/s meanwhile, 10,000 more, and idling, in build/bench/daemon.json'
 	@echo 'make bench-qps  what a suspend and a resume cost by the number of QPs, in build/bench/qps.json, .svg'
 	@echo 'make bench-vswitch  plans, memory, the cost table of the vSwitch paper, in build/bench/vswitch.json'
 	@echo 'make bench-paths  path records, from the SA and from the cache: lookups/s and a flood, in build/bench/paths.json'
@@ -130,7 +130,7 @@ check: deps
 	$(Q)tests/run-all $(ONLY)
 
 # Tests of whole daemons on simulated hosts.
-SIMULATED := $(addprefix daemon_,cold faults lifecycle operator strategies twice vfs)
+SIMULATED := $(addprefix daemon_,cold faults lifecycle lost operator strategies twice vfs)
 
 # verify_asan_link_order: the shim is preloaded, so it comes before the library of the sanitizer
 check-san: deps

@@ -90,6 +90,7 @@ struct migrate_step {
 	bool resting;       /* failed, and waits for its next try */
 	unsigned failures;  /* not zeroed by a retry, as the next */
 	uint64_t failed_us; /* when it failed first; 0: it has not */
+	bool busy;          /* a peer is another migration's */
 	bool ask_again;     /* the mover's agent, while its peers still wait */
 	unsigned asked_again;
 	uint64_t asked_us;

@@ -13,18 +13,19 @@
 
 #define AGENT_DEADLINE_MS 15000
 #define PEER_DEADLINE_MS  18000
+#define RESERVE_MS        3000
 #define AT_ONCE_MS        2000
 #define AGAIN_MS          250
 
 /* ---- asking ---- */
 
-/* A resume must get through: a daemon that is just restarting, or an agent that is still at the
- * call of one that was, refuses at once, and is asked again. */
+/* A resume ("again") must get through: a daemon that is just restarting, or an agent that is still
+ * at the call of one that was, refuses at once, and is asked again. */
 static bool worth_another_try(struct job *j, uint64_t asked_ms, uint64_t start_ms)
 {
 	uint64_t now = now_ms();
 
-	return j->rc && j->rc != -ETIMEDOUT && !json_opt_bool(j->in, "suspend", false) &&
+	return j->rc && j->rc != -ETIMEDOUT && json_opt_bool(j->in, "again", false) &&
 	       now - asked_ms < AT_ONCE_MS && now - start_ms < AGENT_DEADLINE_MS;
 }
 
@@ -39,7 +40,8 @@ static void peer_run(struct job *j)
 			poll(NULL, 0, AGAIN_MS);
 		j->rc = http_call(json_opt_str(j->in, "url", ""), "POST",
 				  json_opt_str(j->in, "path", ""), json_opt(j->in, "body"),
-				  PEER_DEADLINE_MS, &answer, j->error);
+				  (unsigned)json_opt_u64(j->in, "patience_ms", 0), &answer,
+				  j->error);
 	} while (worth_another_try(j, asked_ms, start_ms));
 	json_set(j->out, "answer", answer);
 }
@@ -59,17 +61,44 @@ static void keep_answer(struct migration *m, const char *name, struct json_objec
 		json_object_array_add(list, json_object_get(json_object_array_get_idx(vms, i)));
 }
 
-static void peer_done(struct migration *m, struct job *j)
+static void peer_done(struct migration *m, struct job *j, const char *list)
 {
-	bool suspend = json_opt_bool(j->in, "suspend", false);
-
-	keep_answer(m, suspend ? "peers_suspend" : "peers_resume", json_opt(j->out, "answer"));
+	keep_answer(m, list, json_opt(j->out, "answer"));
 	m->pending--;
 	if (j->rc && !m->pending_rc) {
 		m->pending_rc = j->rc;
 		snprintf(m->pending_error, sizeof m->pending_error, "host %.60s: %.400s",
 			 json_opt_str(j->in, "host", "?"), j->error);
 	}
+}
+
+static void suspend_done(struct migration *m, struct job *j)
+{
+	peer_done(m, j, "peers_suspend");
+}
+
+static void resume_done(struct migration *m, struct job *j)
+{
+	peer_done(m, j, "peers_resume");
+}
+
+/* A host that does not answer, or does not know the call, is not waited for: it says so when it is
+ * to suspend. */
+static void reserve_done(struct migration *m, struct job *j)
+{
+	const char *busy = json_opt_str(json_opt(j->out, "answer"), "busy", NULL);
+
+	m->pending--;
+	if (!busy)
+		return;
+	m->step.busy = true;
+	snprintf(m->trouble, sizeof m->trouble, "%.400s", busy);
+}
+
+static void release_done(struct migration *m, struct job *j)
+{
+	(void)j;
+	m->pending--;
 }
 
 static bool seen_before(const struct migration *m, unsigned i)
@@ -105,40 +134,77 @@ static void add_move(struct json_object *body, const struct migration *m, bool m
 		json_set(body, "move", copy);
 }
 
+struct peer_call {
+	const char *path;
+	unsigned patience_ms;
+	bool again, moved;
+	void (*done)(struct migration *m, struct job *j);
+};
+
+static struct json_object *call_body(struct migration *m, const char *url, bool moved)
+{
+	struct json_object *body = json_object_new_object();
+
+	json_set_str(body, "migration", m->id);
+	json_set(body, "vguids", migrate_guids(m));
+	json_set(body, "guids", guids_at(m, url));
+	json_set_bool(body, "moved", moved);
+	json_set_str(body, "url", moved ? m->to.url : m->from.url);
+	add_move(body, m, moved);
+	return body;
+}
+
 /* One call per host. */
-static void ask_all(struct migration *m, const char *path, bool suspend, bool moved)
+static void ask_all(struct migration *m, const struct peer_call *c)
 {
 	for (unsigned i = 0; i < m->peer_count; i++) {
-		struct json_object *in, *body;
+		struct json_object *in;
 
 		if (seen_before(m, i))
 			continue;
 		in = json_object_new_object();
-		body = json_object_new_object();
-		json_set_str(body, "migration", m->id);
-		json_set(body, "vguids", migrate_guids(m));
-		json_set(body, "guids", guids_at(m, m->peers[i].url));
-		json_set_bool(body, "moved", moved);
-		json_set_str(body, "url", moved ? m->to.url : m->from.url);
-		add_move(body, m, moved);
 		json_set_str(in, "url", m->peers[i].url);
 		json_set_str(in, "host", m->peers[i].host);
-		json_set_str(in, "path", path);
-		json_set_bool(in, "suspend", suspend);
-		json_set(in, "body", body);
-		if (!migrate_job(m, in, peer_run, peer_done))
+		json_set_str(in, "path", c->path);
+		json_set_u64(in, "patience_ms", c->patience_ms);
+		json_set_bool(in, "again", c->again);
+		json_set(in, "body", call_body(m, m->peers[i].url, c->moved));
+		if (!migrate_job(m, in, peer_run, c->done))
 			m->pending++;
 		else
 			m->pending_rc = -ENOMEM;
 	}
 }
 
+void peers_reserve(struct migration *m)
+{
+	static const struct peer_call call = {"/v1/peer/reserve", RESERVE_MS, false, false,
+					      reserve_done};
+
+	m->step.busy = false;
+	ask_all(m, &call);
+}
+
+void peers_release(struct migration *m)
+{
+	static const struct peer_call call = {"/v1/peer/release", RESERVE_MS, false, false,
+					      release_done};
+
+	ask_all(m, &call);
+}
+
 void peers_suspend(struct migration *m)
 {
-	ask_all(m, "/v1/peer/suspend", true, false);
+	static const struct peer_call call = {"/v1/peer/suspend", PEER_DEADLINE_MS, false, false,
+					      suspend_done};
+
+	ask_all(m, &call);
 }
 
 void peers_resume(struct migration *m, bool moved)
 {
-	ask_all(m, "/v1/peer/resume", false, moved);
+	const struct peer_call call = {"/v1/peer/resume", PEER_DEADLINE_MS, true, moved,
+				       resume_done};
+
+	ask_all(m, &call);
 }

@@ -9,6 +9,7 @@
 #include "daemon/job_vfs.h"
 #include "daemon/migrate_choice.h"
 #include "daemon/migrate_src.h"
+#include "daemon/peer_watch.h"
 #include "daemon/provider.h"
 #include "daemon/qmp.h"
 #include "daemon/settings.h"
@@ -20,6 +21,8 @@
 #define ASK_DEADLINE_MS    7000
 #define SUSPEND_MS         14000
 #define SWITCH_DEADLINE_MS 35000
+#define RESERVE_S          45
+#define RESERVE_AGAIN_MS   250
 #define OUTCOME_POLL_MS    1000
 #define OUTCOME_SILENT_S   60 /* then its silence is told */
 #define BEGIN_S            40 /* libvirt starts the destination's QEMU, the VF being away */
@@ -53,7 +56,15 @@ void src_query(struct migration *m, struct vm *vm,
 
 /* ---- QUIESCE ---- */
 
-enum { QUIESCE_QUERY, QUIESCE_LOCATE, QUIESCE_SUSPEND, QUIESCE_WAIT };
+enum {
+	QUIESCE_QUERY,
+	QUIESCE_LOCATE,
+	QUIESCE_RESERVE,
+	QUIESCE_RESERVING,
+	QUIESCE_RELEASING,
+	QUIESCE_SUSPEND,
+	QUIESCE_WAIT
+};
 
 static void suspended(struct migration *m, int rc, struct json_object *answer, const char *error)
 {
@@ -97,7 +108,7 @@ static void located(struct migration *m, struct job *j)
 		return;
 	}
 	peers_load(m, json_opt(j->out, "peers"));
-	m->step.phase = QUIESCE_SUSPEND;
+	m->step.phase = QUIESCE_RESERVE;
 }
 
 /* Since PREPARE, the guest may have made new connections. */
@@ -117,7 +128,7 @@ static void queried_again(struct migration *m, int rc, struct json_object *answe
 	}
 	for (unsigned i = 0; i < m->peer_count; i++)
 		known = known && *m->peers[i].url;
-	m->step.phase = QUIESCE_SUSPEND;
+	m->step.phase = QUIESCE_RESERVE;
 	if (known)
 		return;
 	m->step.phase = QUIESCE_LOCATE;
@@ -125,9 +136,68 @@ static void queried_again(struct migration *m, int rc, struct json_object *answe
 		migrate_fail(m, -ENOMEM, "out of memory");
 }
 
+/* A VM is suspended for one migration at a time, as the mover or as a peer. Before ours stands
+ * still for it, all that it takes are kept for us; where another migration has one, we let go of
+ * the others, so that two never wait for each other, and try again while the VM runs. */
+static void reserve(struct migration *m, struct vm *vm)
+{
+	const char *holder = peer_watch_holder(m->d, vm, m->id);
+
+	if (!m->step.asked_us)
+		m->step.asked_us = now_us();
+	deadline_again(m);
+	m->suspended = true; /* its undo gives back what is kept */
+	m->step.phase = QUIESCE_RESERVING;
+	peers_reserve(m);
+	if (!holder)
+		return;
+	m->step.busy = true;
+	snprintf(m->trouble, sizeof m->trouble, "the VM is suspended as a peer of migration %s",
+		 holder);
+}
+
+static int reserved(struct migration *m)
+{
+	deadline_again(m);
+	if (!m->step.busy) {
+		*m->trouble = '\0';
+		m->step.phase = QUIESCE_SUSPEND;
+		return 0;
+	}
+	if (now_us() - m->step.asked_us > RESERVE_S * 1000000ull)
+		return migrate_error(m, -EBUSY, "waited for %d s: %.400s", RESERVE_S, m->trouble);
+	m->step.phase = QUIESCE_RELEASING;
+	peers_release(m);
+	return 0;
+}
+
+/* Not all at the same moments again. */
+static void reserve_later(struct migration *m)
+{
+	m->suspended = false;
+	m->step.phase = QUIESCE_RESERVE;
+	m->step.resting = true;
+	migrate_poll(m, RESERVE_AGAIN_MS + (unsigned)(now_us() % RESERVE_AGAIN_MS));
+}
+
+/* Up to QUIESCE_SUSPEND. 0 or -errno. */
+static int keep_peers(struct migration *m, struct vm *vm)
+{
+	int rc = 0;
+
+	if (m->step.phase == QUIESCE_RESERVE)
+		reserve(m, vm);
+	if (m->step.phase == QUIESCE_RESERVING && !m->pending)
+		rc = reserved(m);
+	if (m->step.phase == QUIESCE_RELEASING && !m->pending)
+		reserve_later(m);
+	return rc;
+}
+
 int src_quiesce(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
+	int rc;
 
 	/* The QPs move with the device. */
 	if (m->strategy == STRATEGY_NATIVE)
@@ -139,6 +209,9 @@ int src_quiesce(struct migration *m)
 		m->step.started = true;
 		src_query(m, vm, queried_again);
 	}
+	rc = keep_peers(m, vm);
+	if (rc)
+		return rc;
 	if (m->step.phase == QUIESCE_SUSPEND)
 		suspend_all(m, vm);
 	if (m->step.phase != QUIESCE_WAIT || m->pending)

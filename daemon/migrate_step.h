@@ -51,6 +51,8 @@ void dst_on_unswitch(struct http_request *req);
 void dst_on_abort(struct http_request *req);
 void src_on_outcome(struct http_request *req);
 void peer_on_check(struct http_request *req);
+void peer_on_reserve(struct http_request *req);
+void peer_on_release(struct http_request *req);
 void peer_on_suspend(struct http_request *req);
 void peer_on_resume(struct http_request *req);
 
@@ -81,6 +83,11 @@ void migrate_answer_waiting(struct migration *m, int rc);
 
 /* All hosts with peers at once: m->pending counts the calls under way, m->pending_rc and
  * pending_error keep the first failure. */
+/* Has the peers' hosts keep their VMs for this migration. Once m->pending is 0, m->step.busy says
+ * whether another one has one of them (m->trouble: which); peers_release() then gives the others
+ * back. */
+void peers_reserve(struct migration *m);
+void peers_release(struct migration *m);
 void peers_suspend(struct migration *m);
 void peers_resume(struct migration *m, bool moved);
 /* {"guid","host","url"}… of a request or record. */

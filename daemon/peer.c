@@ -239,6 +239,49 @@ void peer_on_check(struct http_request *req)
 
 /* ---- calls ---- */
 
+/* Why a VM cannot be suspended for this migration now, into text; false: it can. */
+static bool is_taken(struct daemon *d, const struct vm *vm, const char *id, char *text,
+		     size_t bytes)
+{
+	const char *holder = peer_watch_holder(d, vm, id);
+	struct migration *m = migrate_open(d, vm->uuid);
+
+	if (holder)
+		snprintf(text, bytes, "peer VM %s is suspended for migration %s", vm->name, holder);
+	else if (m && m->suspended && strcmp(m->id, id))
+		snprintf(text, bytes, "peer VM %s is migrating itself (%s)", vm->name, m->id);
+	else
+		return false;
+	return true;
+}
+
+void peer_on_reserve(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct json_object *guids = json_opt(req->body, "guids"),
+			   *answer = json_object_new_object();
+	const char *id = json_opt_str(req->body, "migration", "");
+	char busy[HTTP_ERROR_MAX] = "";
+
+	for (size_t i = 0; !*busy && i < json_count(guids); i++) {
+		struct vm *vm = vm_by_guid(d, guid_at(guids, i));
+
+		if (vm)
+			is_taken(d, vm, id, busy, sizeof busy);
+	}
+	if (*busy)
+		json_set_str(answer, "busy", busy);
+	else if (req->body)
+		peer_watch_reserve(d, req->body);
+	http_reply(req->exchange, 200, answer);
+}
+
+void peer_on_release(struct http_request *req)
+{
+	peer_watch_release(req->user, json_opt_str(req->body, "migration", ""));
+	http_reply(req->exchange, 200, json_object_new_object());
+}
+
 void peer_on_suspend(struct http_request *req)
 {
 	struct json_object *body AUTO_JSON = json_object_get(req->body);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/peer_watch.h"
 #include "common/http_client.h"
+#include "common/ib.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/loop.h"
@@ -9,6 +10,7 @@
 #include "daemon/job.h"
 #include "daemon/journal.h"
 #include "daemon/settings.h"
+#include "daemon/vm.h"
 
 #include <string.h>
 
@@ -18,7 +20,9 @@
  * restart or a disturbed network takes. */
 #define SILENT_MAX 9
 
-/* A suspend that no resume has followed yet. */
+#define RESERVED_KEY "reserved" /* no agent was asked yet */
+
+/* A suspend, or the intent, that no resume has followed yet. */
 struct peer_watch {
 	struct peer_watch *next;
 	struct daemon *d;         /* borrowed */
@@ -149,6 +153,43 @@ void peer_watch_start(struct daemon *d, struct json_object *body)
 	peer_watch_end(d, id); /* of a source that has asked before */
 	watch_new(d, body);
 	journal_watch_put(d->journal, id, json_text(body));
+}
+
+void peer_watch_reserve(struct daemon *d, struct json_object *body)
+{
+	json_set_bool(body, RESERVED_KEY, true);
+	peer_watch_start(d, body);
+}
+
+void peer_watch_release(struct daemon *d, const char *migration)
+{
+	struct peer_watch *w = watch_find(d, migration);
+
+	if (w && json_opt_bool(w->body, RESERVED_KEY, false))
+		peer_watch_end(d, migration);
+}
+
+static bool is_among(const struct vm *vm, struct json_object *guids)
+{
+	for (size_t i = 0; i < json_count(guids); i++) {
+		uint64_t guid;
+
+		if (!ib_guid_parse(json_object_get_string(json_object_array_get_idx(guids, i))
+					   ?: "",
+				   &guid) &&
+		    vm_has_guid(vm, guid))
+			return true;
+	}
+	return false;
+}
+
+const char *peer_watch_holder(struct daemon *d, const struct vm *vm, const char *migration)
+{
+	for (struct peer_watch *w = d->peer_watches; w; w = w->next)
+		if (!w->over && strcmp(watch_id(w), migration) &&
+		    is_among(vm, json_opt(w->body, "guids")))
+			return watch_id(w);
+	return NULL;
 }
 
 void peer_watch_load(struct daemon *d)

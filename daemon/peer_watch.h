@@ -5,11 +5,19 @@
 #define IBVMIG_DAEMON_PEER_WATCH_H
 
 #include <json-c/json.h>
+#include <stdbool.h>
 
 struct daemon;
+struct vm;
 
 /* body: of the suspend, borrowed. From now on who asked for it is asked for its end. */
 void peer_watch_start(struct daemon *d, struct json_object *body);
+/* The same before any agent is asked: its VMs are kept for this migration. */
+void peer_watch_reserve(struct daemon *d, struct json_object *body);
+/* Ends that; a suspend that has followed stays. */
+void peer_watch_release(struct daemon *d, const char *migration);
+/* The migration that has vm as its peer, if it is another one than this; NULL: none. Borrowed. */
+const char *peer_watch_holder(struct daemon *d, const struct vm *vm, const char *migration);
 /* Somebody resumes the VMs: nobody need be asked for a while. */
 void peer_watch_heard(struct daemon *d, const char *migration);
 /* All VMs of this host have resumed. */

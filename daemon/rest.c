@@ -290,6 +290,8 @@ const struct http_route rest_routes[] = {
 	{"POST", "/v1/peer/abort", dst_on_abort, REST_PEER},
 	{"POST", "/v1/peer/outcome", src_on_outcome, REST_PEER},
 	{"POST", "/v1/peer/check", peer_on_check, REST_PEER},
+	{"POST", "/v1/peer/reserve", peer_on_reserve, REST_PEER},
+	{"POST", "/v1/peer/release", peer_on_release, REST_PEER},
 	{"POST", "/v1/peer/suspend", peer_on_suspend, REST_PEER},
 	{"POST", "/v1/peer/resume", peer_on_resume, REST_PEER},
 	{"POST", "/v1/peer/relay", relay_receive, REST_PEER},

@@ -89,7 +89,7 @@ help:
 	@echo 'make check-tsan the unit tests of common/ and daemon/, and real daemons under load, built with TSan'
 	@echo 'make qemu       QEMU with hooks/qemu/x-late-detach.patch, from the source package of the lab, in build/qemu'
 	@echo 'make check-qemu late detach on it; `make check` does it too once it is built'
-	@echo 'make check-openstack  a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json'
+	@echo 'make check-openstack  a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json; .ci/run has it in make check'
 	@echo 'make check-openstack-neutron  the same with neutron-server in place of its stand-in, in build/openstack/report-neutron.json'
 	@echo 'make check-openstack-unit  the drivers of Nova and Neutron on the fixtures of those installed; .ci/run has it in make check'
 	@echo 'make check-openstack-upstream  functional tests of Nova itself, on our driver'

@@ -239,13 +239,15 @@ static void run_sockets(void)
 
 bool sim_run(bool (*cond)(void *arg), void *arg, uint64_t until_us, void (*after_each)(void))
 {
+	uint64_t first = steps;
+
 	for (;;) {
 		run_sockets();
 		if (after_each)
 			after_each();
 		if (cond && cond(arg))
 			return true;
-		if (!events || events->at_us > until_us || ++steps > STEPS_MAX)
+		if (!events || events->at_us > until_us || ++steps - first > STEPS_MAX)
 			break;
 		run_first();
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* REST between simulated hosts: common/'s client and server without sockets (sim.h). A call that is
- * over is not freed: a world lives as long as its process. */
+/* REST between simulated hosts: common/'s client and server without sockets (sim.h). A call is
+ * freed once nothing of it is under way; what a dead process had under way stays. */
 #include "tests/fake/sim.h"
 #include "common/http_client.h"
 #include "common/http_server.h"
@@ -45,7 +45,9 @@ struct call {
 	int from_host, to_host; /* EXTERNAL: ibvmig-sm, or on the same machine */
 	struct sim_proc *server_proc;
 	bool accepted, over, local, is_double;
-	bool sm_waited; /* ibvmig-sm, for an OpenSM that is stopped */
+	bool has_double; /* with the same texts */
+	unsigned refs;   /* events, an exchange, and who waits in http_call() */
+	bool sm_waited;  /* ibvmig-sm, for an OpenSM that is stopped */
 	char *base, *method, *path, *body;
 	char param[64];
 	struct sim_event *timeout;
@@ -167,13 +169,44 @@ static bool matches(const char *route, const char *path, char param[64])
 
 /* ---- the way of a call ---- */
 
+static void put(struct call *c)
+{
+	if (--c->refs || !c->over || c->is_double || c->has_double)
+		return;
+	for (struct call **p = &calls; *p; p = &(*p)->next) {
+		if (*p == c) {
+			*p = c->next;
+			break;
+		}
+	}
+	free(c->base);
+	free(c->method);
+	free(c->path);
+	free(c->body);
+	free(c->answer_text);
+	if (c->done)
+		json_object_put(c->answer);
+	free(c);
+}
+
+/* fn gives the reference back. */
+static struct sim_event *call_after(struct call *c, struct sim_proc *owner, uint64_t us,
+				    void (*fn)(void *arg))
+{
+	c->refs++;
+	return sim_after(owner, us, fn, c);
+}
+
 static void finish(struct call *c)
 {
 	if (c->over || c->is_double)
 		return;
 	c->over = true;
 	sim_net.status = c->status;
-	sim_cancel(TAKE(c->timeout));
+	if (c->timeout) {
+		sim_cancel(TAKE(c->timeout));
+		c->refs--; /* the caller has one */
+	}
 	if (c->done)
 		c->done(c->arg, c->rc, c->answer, c->error);
 	else
@@ -194,11 +227,11 @@ static void timed_out(void *arg)
 	c->timeout = NULL;
 	if (!c->over)
 		fail(c, -ETIMEDOUT, "Timeout was reached");
+	put(c);
 }
 
-static void answer_arrives(void *arg)
+static void take_answer(struct call *c)
 {
-	struct call *c = arg;
 	struct json_object *body = NULL;
 
 	if (c->over)
@@ -215,8 +248,15 @@ static void answer_arrives(void *arg)
 		c->rc = -EREMOTEIO;
 		snprintf(c->error, sizeof c->error, "%s",
 			 json_opt_str(json_object_array_get_idx(list, 0), "detail", "?"));
+		json_object_put(body);
 	}
 	finish(c);
+}
+
+static void answer_arrives(void *arg)
+{
+	take_answer(arg);
+	put(arg);
 }
 
 static uint64_t cut_wait(const struct call *c)
@@ -243,6 +283,7 @@ static void send_answer(struct call *c, unsigned status, struct json_object *bod
 	uint64_t us = sim_net.latency_us + cut_wait(c);
 
 	c->status = status;
+	free(c->answer_text);
 	c->answer_text = strdup(json_text(body));
 	json_object_put(body);
 	if (!c->local && sim_net.replies == REPLIES_LOST) {
@@ -253,7 +294,7 @@ static void send_answer(struct call *c, unsigned status, struct json_object *bod
 		us += LATE_US;
 	if (!c->local && sim_net.replies == REPLIES_REORDERED)
 		us += jitter_us();
-	sim_after(NULL, us, answer_arrives, c);
+	call_after(c, NULL, us, answer_arrives);
 }
 
 static struct json_object *errors(unsigned status, const char *code, const char *detail)
@@ -290,10 +331,11 @@ void http_reply(struct http_exchange *x, unsigned status, struct json_object *bo
 		must_be_documented(x->route, status);
 	if (!body)
 		body = json_object_new_object();
-	if (x->call && !x->call->is_double)
+	if (!x->call->is_double)
 		send_answer(x->call, status, body);
 	else
 		json_object_put(body);
+	put(x->call);
 	free(x->path);
 	free(x);
 }
@@ -353,9 +395,8 @@ void http_stream_end(struct http_stream *s)
 	(void)s;
 }
 
-static void serve(void *arg)
+static void serve_request(struct call *c)
 {
-	struct call *c = arg;
 	struct http_server *s = server_at(c->base);
 	struct http_request req = {.method = c->method, .path = c->path, .user = s->user};
 	struct json_object *body AUTO_JSON = NULL;
@@ -363,6 +404,7 @@ static void serve(void *arg)
 	c->accepted = true;
 	req.exchange = calloc(1, sizeof *req.exchange);
 	req.exchange->call = c;
+	c->refs++;
 	req.exchange->path = strdup(c->path);
 	if (c->body && json_parse(c->body, strlen(c->body), &body)) {
 		http_fail(req.exchange, 400, "bad-json", "the body is not one JSON object");
@@ -380,9 +422,15 @@ static void serve(void *arg)
 	http_fail(req.exchange, 404, "not-found", "%s %s", c->method, c->path);
 }
 
-static void serve_sm(void *arg)
+static void serve(void *arg)
 {
-	struct call *c = arg;
+	serve_request(arg);
+	put(arg);
+}
+
+static void serve_sm(void *arg);
+static void serve_sm_request(struct call *c)
+{
 	struct json_object *body AUTO_JSON = NULL, *answer = NULL;
 	char error[HTTP_ERROR_MAX] = "";
 	unsigned status;
@@ -391,7 +439,7 @@ static void serve_sm(void *arg)
 		uint64_t us = sim_fabric.opensm_stopped_until_us - sim_us();
 
 		c->sm_waited = true;
-		sim_after(&sim_fabric.sm, us < PLUGIN_US ? us : PLUGIN_US, serve_sm, c);
+		call_after(c, &sim_fabric.sm, us < PLUGIN_US ? us : PLUGIN_US, serve_sm);
 		return;
 	}
 	if (c->body)
@@ -403,16 +451,22 @@ static void serve_sm(void *arg)
 		send_answer(c, status, errors(status, "sm", error));
 }
 
-static void arrives(void *arg)
+static void serve_sm(void *arg)
 {
-	struct call *c = arg;
+	serve_sm_request(arg);
+	put(arg);
+}
+
+static void arrives(void *arg);
+static void take_request(struct call *c)
+{
 	struct http_server *s = server_at(c->base);
 	uint64_t cut_us = cut_wait(c);
 
 	if (c->over)
 		return;
 	if (cut_us) {
-		sim_after(NULL, cut_us, arrives, c);
+		call_after(c, NULL, cut_us, arrives);
 		return;
 	}
 	if (!strcmp(c->base, "http://10.0.0.9:7610")) {
@@ -420,7 +474,7 @@ static void arrives(void *arg)
 		if (!sim_fabric.sm.up)
 			fail(c, -ECONNREFUSED, "Could not connect to server");
 		else /* what a move takes */
-			sim_after(c->server_proc, 20 * SIM_MS, serve_sm, c);
+			call_after(c, c->server_proc, 20 * SIM_MS, serve_sm);
 		return;
 	}
 	if (!s || !s->proc->up) {
@@ -428,7 +482,13 @@ static void arrives(void *arg)
 		return;
 	}
 	c->server_proc = s->proc;
-	sim_after(s->proc, 0, serve, c);
+	call_after(c, s->proc, 0, serve);
+}
+
+static void arrives(void *arg)
+{
+	take_request(arg);
+	put(arg);
 }
 
 /* The same request once more, as from a client that was told to try again. */
@@ -436,13 +496,16 @@ static void send_double(struct call *c)
 {
 	struct call *twin = malloc(sizeof *twin);
 
+	c->has_double = true;
 	*twin = *c;
+	twin->refs = 0;
+	twin->answer_text = NULL;
 	twin->is_double = true;
 	twin->over = false;
 	twin->timeout = NULL;
 	twin->fiber = NULL;
 	twin->done = NULL;
-	sim_after(NULL, sim_net.latency_us * 20, arrives, twin);
+	call_after(twin, NULL, sim_net.latency_us * 20, arrives);
 }
 
 static int host_of_url(const char *base)
@@ -468,8 +531,8 @@ static struct call *call_new(const char *base, const char *method, const char *p
 	c->next = calls;
 	calls = c;
 	sim_net.calls++;
-	c->timeout = sim_after(NULL, timeout_ms * SIM_MS, timed_out, c);
-	sim_after(NULL, sim_net.latency_us, arrives, c);
+	c->timeout = call_after(c, NULL, timeout_ms * SIM_MS, timed_out);
+	call_after(c, NULL, sim_net.latency_us, arrives);
 	if (!c->local && sim_net.replies == REPLIES_DOUBLED)
 		send_double(c);
 	return c;
@@ -493,21 +556,26 @@ int http_call(const char *base, const char *method, const char *path, struct jso
 	      unsigned timeout_ms, struct json_object **ret_body, char error[static HTTP_ERROR_MAX])
 {
 	struct call *c = call_new(base, method, path, body, timeout_ms);
+	int rc;
 
 	*ret_body = NULL;
 	for (int i = 0; i < SIM_HOSTS; i++)
 		if (&sim_hosts[i].proc == sim_self)
 			c->from_host = i;
 	c->fiber = sim_fiber();
+	c->refs++;
 	sim_wait();
 	memcpy(error, c->error, sizeof c->error);
 	*ret_body = c->answer;
-	return c->rc;
+	rc = c->rc;
+	put(c);
+	return rc;
 }
 
 void sim_net_proc_died(struct sim_proc *p)
 {
-	for (struct call *c = calls; c; c = c->next) {
+	for (struct call *c = calls, *next; c; c = next) {
+		next = c->next;
 		if (c->over || c->is_double)
 			continue;
 		if (c->server_proc == p)

@@ -4,6 +4,8 @@
 No L2 agent takes part: ibvmigd gives a server its VF by the domain's metadata, which nova-compute writes. So a port
 is ACTIVE once it is bound, on either host of a live migration, and Nova is told then (network-vif-plugged). Whether the
 VF is in the server, nova_ibvmig waits for by itself (its event ibvmig_attach)."""
+import collections
+
 from neutron.db import provisioning_blocks
 from neutron_lib.api.definitions import portbindings
 from neutron_lib.callbacks import resources
@@ -20,6 +22,7 @@ from neutron_ibvmig import profile as ib_profile
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
 VIF_TYPE_IB_HOSTDEV = 'ib_hostdev'
+TOLD_MAX = 100  # refusals, of requests that may be served at the same time
 ibvmig_conf.register_opts(CONF)
 
 
@@ -27,6 +30,7 @@ class IbvmigMechanismDriver(api.MechanismDriver):
     name = 'ibvmig'  # its entry point
 
     def initialize(self):
+        self._told = collections.deque(maxlen=TOLD_MAX)
         if not CONF.ml2_ibvmig.physical_networks:
             LOG.warning('[ml2_ibvmig] physical_networks is empty: no port will be bound')
 
@@ -69,9 +73,16 @@ class IbvmigMechanismDriver(api.MechanismDriver):
             return
         problem = _host_problem(context) or _problem(context, segments[0])
         if problem:
-            LOG.error('not bound on host %s: %s', context.host, problem)
+            self._refuse(context, problem)
             return
         context.set_binding(segments[0][api.ID], VIF_TYPE_IB_HOSTDEV, _vif_details(segments[0]))
+
+    def _refuse(self, context, problem):
+        """Told once for each request, which tries ten times."""
+        refusal = (context._plugin_context.request_id, context.host, problem)
+        if refusal not in self._told:
+            self._told.append(refusal)
+            LOG.error('not bound on host %s: %s', context.host, problem)
 
     def update_port_postcommit(self, context):
         """Also after each binding and activation of one, which leave the port DOWN until somebody reports it up."""

@@ -135,11 +135,22 @@ class TestBinding(Ml2):
     def test_only_on_its_hosts(self):
         cfg.CONF.set_override('hosts', ['h0', 'h2'], 'ml2_ibvmig')
         port = self.make_port(**{'binding:host_id': 'h0'})
-        with self.assertLogs(mech_driver.LOG.logger, 'ERROR') as log:
-            self.bind(port, 'h1', status=500, vnic_type='direct')
-        self.assertIn('not bound on host h1: port %s: [ml2_ibvmig] hosts names only h0, h2' % port['id'],
-                      log.records[0].getMessage())
+        for _ in range(2):
+            with self.assertLogs(mech_driver.LOG.logger, 'ERROR') as log:
+                self.bind(port, 'h1', status=500, vnic_type='direct')
+            self.assertEqual(['not bound on host h1: port %s: [ml2_ibvmig] hosts names only h0, h2' % port['id']],
+                             [r.getMessage() for r in log.records], 'once for each request')
         self.assertEqual({'h0': 'ACTIVE'}, self.bindings(port))
+
+    def test_two_refused_by_one_request(self):
+        net = self.net()
+        ports = [self.make_port(net) for _ in range(2)]
+        cfg.CONF.set_override('hosts', ['h0'], 'ml2_ibvmig')
+        context = neutron_context.get_admin_context()
+        with self.assertLogs(mech_driver.LOG.logger, 'ERROR') as log:
+            for port in ports:
+                directory.get_plugin().update_port(context, port['id'], {'port': {'binding:host_id': 'h1'}})
+        self.assertEqual(2, len(log.records))
 
 
 class TestOthers(Ml2):

@@ -10,13 +10,14 @@ function install_nova_ibvmig {
 	ln -sfn "$ibvmig_dir/nova/virt/ibvmig" "$NOVA_DIR/nova/virt/ibvmig"
 }
 
+# Not NOVA_CPU_CONF: devstack makes that file of this one when it starts nova-compute.
 function configure_nova_ibvmig {
-	iniset "$NOVA_CPU_CONF" DEFAULT compute_driver ibvmig.IbvmigLibvirtDriver
-	iniset "$NOVA_CPU_CONF" ibvmig endpoint "$IBVMIG_ENDPOINT"
-	iniset "$NOVA_CPU_CONF" ibvmig pf_by_physnet "$IBVMIG_PF_BY_PHYSNET"
-	iniset "$NOVA_CPU_CONF" ibvmig cafile "$IBVMIG_CAFILE"
-	iniset "$NOVA_CPU_CONF" ibvmig certfile "$IBVMIG_CERTFILE"
-	iniset "$NOVA_CPU_CONF" ibvmig keyfile "$IBVMIG_KEYFILE"
+	iniset "$NOVA_CONF" DEFAULT compute_driver ibvmig.IbvmigLibvirtDriver
+	iniset "$NOVA_CONF" ibvmig endpoint "$IBVMIG_ENDPOINT"
+	iniset "$NOVA_CONF" ibvmig pf_by_physnet "$IBVMIG_PF_BY_PHYSNET"
+	iniset "$NOVA_CONF" ibvmig cafile "$IBVMIG_CAFILE"
+	iniset "$NOVA_CONF" ibvmig certfile "$IBVMIG_CERTFILE"
+	iniset "$NOVA_CONF" ibvmig keyfile "$IBVMIG_KEYFILE"
 }
 
 if is_service_enabled n-cpu; then

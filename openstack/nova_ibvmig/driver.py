@@ -247,8 +247,12 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
     def live_migration_abort(self, instance):
         ib, _ = ib_vif.split(instance.get_network_info())
         if ib:
-            self._aborted.add(instance.uuid)
-        super().live_migration_abort(instance)
+            self._aborted.add(instance.uuid)  # before libvirt ends it: recover() looks there
+        try:
+            super().live_migration_abort(instance)
+        except Exception:
+            self._aborted.discard(instance.uuid)  # it goes on, and what ends it then is no abort
+            raise
 
     def live_migration_force_complete(self, instance):
         """Upstream pauses the guest, and then it could not quiesce; or goes to post-copy, for which the VF would have

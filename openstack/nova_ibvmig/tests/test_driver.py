@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Live migrations: what Nova and its user see. Each reason for a refusal is in test_health."""
+from nova import context
+from nova import objects
+
 from nova_ibvmig.tests import played
 
 
@@ -188,6 +191,17 @@ class TestLiveMigration(played.IbServers):
         server = self._aborted()
         self._migration_fails('no route to h1')
         self._live_migrate(server, 'failed')
+
+    def test_abort_that_libvirt_refuses(self):
+        """The migration goes on, and what ends it then is no abort."""
+        def refuse(domain):
+            raise played.fakelibvirt.libvirtError('busy')
+        self.useFixture(played.fixtures.MonkeyPatch('nova.tests.fixtures.libvirt.Domain.abortJob', refuse))
+        server = self._boot()
+        driver = self.computes['h0'].driver
+        instance = objects.Instance.get_by_uuid(context.get_admin_context(), server['id'])
+        self.assertRaises(played.fakelibvirt.libvirtError, driver.live_migration_abort, instance)
+        self.assertEqual(set(), driver._aborted)
 
     def test_force_complete(self):
         """Upstream would pause the guest; ours has to answer while its VF leaves."""

@@ -6,7 +6,7 @@ import shutil
 import time
 from datetime import datetime
 
-from check import DONE_S, MOVER
+from check import DONE_S, HERE, MOVER, SERVER
 from cloud import BANDWIDTH_MIB_S, BUILD, Failure
 
 EVENTS = {f"ibvmig_{verb}" for verb in ("check_destination", "check_source", "arm", "migrate", "release", "confirm")}
@@ -39,6 +39,9 @@ def measure(check, origin, move):
 def by_nova(check, to):
     """openstack server migrate, and all that must be so afterwards."""
     origin, before = check.lab.where[MOVER], check.address()
+    watcher = check.lab.popen("sm", *check.cloud.as_client("/usr/bin/python3", HERE / "progress.py", SERVER))
+    if watcher.stdout.readline() != "ready\n":
+        raise Failure(f"progress: {watcher.communicate()[0]}")
     record, phases = measure(check, origin, lambda: check.ask(to))
     check.lab.where[MOVER] = check.server()["OS-EXT-SRV-ATTR:host"]
     name = f"{origin} to {to}"
@@ -49,6 +52,7 @@ def by_nova(check, to):
     check.at_rest(name, before)
     check.bound(name)
     all_went_well(check, name)
+    progress_shown(check, name, watcher)
     check.report["migrations"].append({"by": "nova", "from": origin, "to": to, "phases_ms": phases, "attach": trigger,
                                        "record": record})
     check.said(f"migrated from {name}")
@@ -75,6 +79,17 @@ def attach_trigger(check, name, record):
     seen = {"RESUME": resumed, "attached": resumed + record["data"]["attach_us"] / 1000, "Nova": round(nova)}
     check.tap.check(f"{name}: RESUME has begun the attach before Nova came", seen["RESUME"] < seen["Nova"], seen)
     return seen
+
+
+def progress_shown(check, name, watcher):
+    """Nova writes it down every few seconds, of what libvirt tells of the pre-copy that ibvmigd holds."""
+    out, _ = watcher.communicate(timeout=DONE_S)
+    try:
+        shown = json.loads(out)
+    except ValueError:
+        raise Failure(f"{name}: progress: {out}") from None
+    check.tap.check(f"{name}: `server migration show` has how much memory is left",
+                    any(0 < (m["memory_remaining_bytes"] or 0) <= m["memory_total_bytes"] for m in shown), shown)
 
 
 def all_went_well(check, name):

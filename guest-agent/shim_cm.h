@@ -60,6 +60,7 @@ struct cm_channel {
 	struct list link;
 	struct rdma_event_channel *real; /* owned; non-blocking */
 	struct list events;              /* struct cm_event: not taken by the program yet */
+	uint64_t serial;                 /* from 1; no two have the same, at whatever address */
 	bool busy;                       /* the thread works on it */
 	struct rdma_event_channel v;     /* .fd is an eventfd: one for each element of .events */
 };

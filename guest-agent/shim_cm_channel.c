@@ -26,6 +26,7 @@ struct cm cm = {
 };
 
 static bool active;
+static atomic_uint_fast64_t serials;
 static __thread int cancel_before;
 
 void cm_lock(void)
@@ -74,6 +75,7 @@ int cm_channel_new(struct cm_channel **ret_channel)
 	if (!ch)
 		return -ENOMEM;
 	list_init(&ch->events);
+	ch->serial = 1 + atomic_fetch_add(&serials, 1);
 	ch->v.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 	ctl_enter_device(); /* librdmacm lists the devices on its first call, and once only */
 	ch->real = ch->v.fd < 0 ? NULL : real_cm.create_event_channel();
@@ -313,12 +315,33 @@ void cm_event_ack(struct cm_event *e, bool told)
 	free(e);
 }
 
-static struct cm_event *next(struct cm_channel *ch)
+static bool listed(const struct cm_channel *ch, uint64_t serial)
+{
+	struct cm_channel *c;
+
+	list_for_each (c, &cm.channels, link)
+		if (c == ch)
+			return !serial || c->serial == serial;
+	return false;
+}
+
+/* What a sleeper waits for. */
+struct sleep {
+	uint64_t serial; /* 0: not known yet */
+	int fd;          /* -1: the channel is gone */
+	bool blocks;
+};
+
+/* NULL: none yet. */
+static struct cm_event *next(struct cm_channel *ch, struct sleep *s)
 {
 	struct cm_event *e = NULL;
 
 	cm_lock();
-	if (ch->events.next != &ch->events) {
+	*s = listed(ch, s->serial) ? (struct sleep){ch->serial, ch->v.fd,
+						    !(fcntl(ch->v.fd, F_GETFL) & O_NONBLOCK)}
+				   : (struct sleep){s->serial, -1, true};
+	if (s->fd >= 0 && ch->events.next != &ch->events) {
 		e = list_entry(ch->events.next, struct cm_event, link);
 		unqueue(ch, e);
 		e->id->told++;
@@ -328,12 +351,15 @@ static struct cm_event *next(struct cm_channel *ch)
 	return e;
 }
 
+/* The channel may be destroyed under a thread that sleeps, or that has been woken by an event which
+ * then went with its id (rping ends like that). It sleeps on, as in librdmacm's system call. */
 int cm_next_event(struct cm_channel *ch, struct rdma_cm_event **ret_event)
 {
+	struct sleep s = {.fd = -1};
 	struct cm_event *e;
 
-	while (!(e = next(ch))) {
-		int rc = fcntl(ch->v.fd, F_GETFL) & O_NONBLOCK ? -EAGAIN : shim_sleep(ch->v.fd);
+	while (!(e = next(ch, &s))) {
+		int rc = s.blocks ? shim_sleep(s.fd) : -EAGAIN;
 
 		if (rc)
 			return cm_error(-rc);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* librdmacm's connections and events in migrations, on a librdmacm that is played (cm_world.h). */
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "tests/unit/cm_world.h"
@@ -258,6 +262,78 @@ static void a_signal_ends_the_sleep_where_its_handler_says_so(void **state)
 	rdma_ack_cm_event(e);
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
+static atomic_int tid;
+
+static void *unattended_sleeper(void *arg)
+{
+	static struct rdma_cm_event *e;
+	struct sched_param none = {0};
+
+	(void)arg;
+	sched_setscheduler(0, SCHED_IDLE, &none);
+	atomic_store(&tid, gettid());
+	atomic_store(&slept, rdma_get_cm_event(channel, &e) ? -errno : 1);
+	return NULL;
+}
+
+/* Until the sleeper is in a system call. */
+static void until_in(long number)
+{
+	char path[64], text[32] = "";
+
+	for (int i = 0; i < WAIT_MS && strtol(text, NULL, 10) != number; i++) {
+		FILE *f;
+
+		assert_int_equal(atomic_load(&slept), 0);
+		snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", atomic_load(&tid));
+		f = fopen(path, "r");
+		if (!f || !fgets(text, sizeof(text), f))
+			text[0] = '\0';
+		if (f)
+			fclose(f);
+		poll(NULL, 0, 1);
+	}
+	assert_int_equal(strtol(text, NULL, 10), number);
+}
+
+/* rping ends like that, too: an event has woken its thread, and when that runs there is neither the
+ * event nor the channel any more. It is late because it is idle's, on this thread's processor. */
+static void a_sleeper_whose_channel_goes_sleeps_on(void **state)
+{
+	struct rdma_cm_id *id;
+	cpu_set_t before, here;
+	struct list gone;
+	pthread_t t;
+
+	(void)state;
+	sched_getaffinity(0, sizeof(before), &before);
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	assert_int_equal(sched_setaffinity(0, sizeof(here), &here), 0);
+	for (int i = 0; i < 20; i++) {
+		id = new_id();
+		atomic_store(&slept, 0);
+		atomic_store(&tid, 0);
+		assert_int_equal(pthread_create(&t, NULL, unattended_sleeper, NULL), 0);
+		pthread_detach(t); /* it ends with the program */
+		until_in(SYS_poll);
+		cm_lock();
+		cm_push(to_cm_id(id), RDMA_CM_EVENT_DISCONNECTED, 0);
+		until_in(SYS_futex);
+		list_init(&gone);
+		cm_take_events(to_cm_id(id), &gone);
+		free(list_entry(gone.next, struct cm_event, link));
+		cm_unlock();
+		assert_int_equal(rdma_destroy_id(id), 0);
+		rdma_destroy_event_channel(channel);
+		if (i % 2) /* otherwise another channel may be at its address by then */
+			until_in(SYS_poll);
+		channel = rdma_create_event_channel();
+		until_in(SYS_poll);
+	}
+	sched_setaffinity(0, sizeof(before), &before);
+}
+
 static void bad_arguments_fail(void **state)
 {
 	struct rdma_event_channel none = {.fd = -1};
@@ -291,6 +367,7 @@ int main(void)
 		T(a_connection_without_a_connected_qp_migrates),
 		T(a_sleeper_may_be_cancelled),
 		T(a_signal_ends_the_sleep_where_its_handler_says_so),
+		T(a_sleeper_whose_channel_goes_sleeps_on),
 		T(bad_arguments_fail),
 	};
 

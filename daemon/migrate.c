@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/migrate.h"
+#include "common/boot.h"
 #include "common/http_server.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -616,6 +617,7 @@ struct migration *migrate_new(struct daemon *d, enum migrate_role role, const ch
 		new_id(m->id);
 	snprintf(m->vm_uuid, sizeof m->vm_uuid, "%s", vm_uuid);
 	snprintf(m->vm_name, sizeof m->vm_name, "%s", vm_name);
+	boot_id(m->boot);
 	m->next = d->migrations;
 	d->migrations = m;
 	collect(d);
@@ -654,7 +656,7 @@ bool migrate_has_left(struct daemon *d, const char *vm_uuid)
 {
 	const struct migration *m = migrate_open(d, vm_uuid);
 
-	return m && m->role == SRC && m->committed;
+	return m && m->role == SRC && (m->committed || m->rebooted);
 }
 
 void migrate_free_all(struct daemon *d)

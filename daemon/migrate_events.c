@@ -292,6 +292,7 @@ static void probe_run(struct job *j)
 	bool here = false;
 
 	j->rc = virt_is_running(j->d->virt, vm, &here, j->error);
+	here = here && !json_opt_bool(j->in, "rebooted", false);
 	json_set_bool(j->out, "here", here);
 	if (here && !qmp_query_migrate(j->d->virt, vm, &q, j->error))
 		json_set_str(j->out, "status", q.status);
@@ -402,6 +403,7 @@ void migrate_probe(struct migration *m)
 
 	json_set_str(in, "vm", m->vm_uuid);
 	json_set_str(in, "migration", m->id);
+	json_set_bool(in, "rebooted", m->role == ROLE_SOURCE && m->rebooted);
 	if (m->role == ROLE_SOURCE && !m->committed && !m->back && !m->file)
 		json_set_str(in, "url", m->to.url);
 	if (!job_start(m->d, in, probe_run, probe_done, m, 0))

@@ -86,6 +86,7 @@ struct json_object *migrate_record(const struct migration *m)
 	json_set_str(o, "strategy", strategy_name(m->strategy));
 	json_set_str(o, "asked", strategy_name(m->asked));
 	json_set_str(o, "file", m->file);
+	json_set_str(o, "boot", m->boot);
 	json_set(o, "from", migrate_host_json(&m->from));
 	json_set(o, "to", migrate_host_json(&m->to));
 	json_set(o, "vfs", migrate_vfs_json(m));
@@ -121,6 +122,10 @@ int migrate_load(struct migration *m, struct json_object *o)
 	strategy_parse(json_opt_str(o, "asked", ""), &m->asked);
 	strategy_parse(json_opt_str(o, "strategy", ""), &m->strategy);
 	str_set(&m->file, json_opt_str(o, "file", NULL));
+	/* A VM in a file has no QEMU that could be gone. A record of an older version has no boot.
+	 */
+	m->rebooted = !m->file && !str_eq(json_opt_str(o, "boot", m->boot), m->boot);
+	snprintf(m->boot, sizeof m->boot, "%s", json_opt_str(o, "boot", m->boot));
 	snprintf(m->reason, sizeof m->reason, "%s", json_opt_str(o, "reason", ""));
 	snprintf(m->trouble, sizeof m->trouble, "%s", json_opt_str(o, "trouble", ""));
 	migrate_host_load(&m->from, json_opt(o, "from"));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The world of sim.h: three hosts with their daemons, started as daemon/main.c starts them. */
 #include "tests/fake/sim.h"
+#include "common/boot.h"
 #include "common/log.h"
 #include "common/util.h"
 #include "daemon/journal.h"
@@ -111,8 +112,17 @@ void sim_daemon_kill(int host)
 	h->d = (struct daemon){0};
 }
 
+/* The kernel of the host whose code runs. */
+void boot_id(char text[static 33])
+{
+	for (unsigned h = 0; h < SIM_HOSTS; h++)
+		if (sim_self == &sim_hosts[h].proc)
+			snprintf(text, 33, "%032x", sim_hosts[h].boots);
+}
+
 void sim_power_off(int host)
 {
+	sim_hosts[host].boots++;
 	sim_daemon_kill(host);
 	sim_qemu_kill(host);
 	for (unsigned i = 0; i < SIM_VFS; i++) {

@@ -389,6 +389,31 @@ static void cycle_source(int host)
 	sim_after(NULL, 60 * SIM_S, power_back, NULL);
 }
 
+static void programs_begin(void *arg)
+{
+	(void)arg;
+	mover->live = true;
+}
+
+static void power_and_vm_back(void *arg)
+{
+	power_back(arg);
+	if (sim_qemu_of(mover))
+		return;
+	mover->suspended[0] = '\0';
+	mover->live = false;
+	sim_connection_ended = true;
+	sim_qemu_start(HOST_A, mover);
+	sim_after(NULL, 100 * SIM_S, programs_begin, NULL);
+}
+
+/* And the VM starts with its host. */
+static void cycle_source_and_vm(int host)
+{
+	sim_power_off(host);
+	sim_after(NULL, 60 * SIM_S, power_and_vm_back, NULL);
+}
+
 static void user_abort(int host)
 {
 	sim_abort(host);
@@ -470,6 +495,7 @@ static const struct fault {
 	{"kill-source-qemu-and-cut-60s", kill_qemu_and_cut, HOST_A},
 	{"lose-source", lose_source, HOST_A},
 	{"cycle-source", cycle_source, HOST_A},
+	{"cycle-source-and-vm", cycle_source_and_vm, HOST_A},
 	{"lose-destination", lose_destination, HOST_B},
 };
 

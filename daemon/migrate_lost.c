@@ -9,6 +9,7 @@
 #include "daemon/cold.h"
 #include "daemon/daemon.h"
 #include "daemon/job_vfs.h"
+#include "daemon/journal.h"
 #include "daemon/locate.h"
 #include "daemon/migrate_src.h"
 #include "daemon/rest.h"
@@ -149,11 +150,11 @@ static void go_on(struct migration *m)
 
 	snprintf(note, sizeof note, "the operator says that host %.60s is lost", m->to.host);
 	log_notice("VM %s: migration %s: %s", m->vm_name, m->id, note);
+	m->destination_lost = true;
 	if (m->state == M_SAVED) {
 		cold_not_restored(m); /* another host may */
 		return;
 	}
-	m->destination_lost = true;
 	m->step.resting = false;
 	if (m->state == M_PARKED) {
 		migrate_unpark(m, note);
@@ -173,6 +174,27 @@ static void ask_run(struct job *j)
 	j->rc = http_call(str(j, "url"), "GET", "/", NULL, ASK_MS, &answer, j->error);
 }
 
+/* Nothing of it waits for a destination: because that was said before, or it never did. */
+static void answer_idle(struct http_exchange *x, struct daemon *d, const char *id)
+{
+	struct json_object *o = journal_migration(d->journal, id), *src = json_opt(o, "source");
+
+	if (json_opt_bool(src, "destination_lost", false)) {
+		http_reply(x, 200, o);
+		return;
+	}
+	if (src)
+		http_fail(x, 409, "not-waiting",
+			  "migration %s is %s, and waits for no destination%s", id,
+			  json_opt_str(src, "state", "?"),
+			  json_opt_bool(src, "ended", false) ? "" : ": ibvmig abort ends it");
+	else
+		http_fail(x, 409, "not-waiting",
+			  "migration %s came to this host: its source is %s, say it there", id,
+			  json_opt_str(json_opt(json_opt(o, "destination"), "from"), "host", "?"));
+	json_object_put(o);
+}
+
 static void asked(struct job *j)
 {
 	struct migration *m = migrate_find(j->d, str(j, "migration"), ROLE_SOURCE);
@@ -184,30 +206,30 @@ static void asked(struct job *j)
 			  "--destination-lost",
 			  str(j, "to"), str(j, "migration"));
 	} else if (!m || !needs_destination(m)) {
-		http_fail(x, 409, "ended", "migration %s has ended meanwhile", str(j, "migration"));
+		answer_idle(x, j->d, str(j, "migration"));
 	} else {
-		go_on(m);
-		http_reply(x, 200, NULL);
+		if (!m->destination_lost || m->state == M_PARKED)
+			go_on(m);
+		http_reply(x, 200, journal_migration(j->d->journal, m->id));
 	}
 }
 
 void lost_post(struct http_request *req)
 {
-	struct migration *m = migrate_find(req->user, req->param, ROLE_SOURCE);
-	struct json_object *in;
+	struct daemon *d = req->user;
+	struct json_object *o AUTO_JSON = journal_migration(d->journal, req->param), *in;
+	struct migration *m = migrate_find(d, req->param, ROLE_SOURCE);
 
-	if (!m) {
+	if (!m && !o) {
 		rest_no_migration(req, req->param);
 		return;
 	}
-	if (!needs_destination(m)) {
-		http_fail(req->exchange, 409, "not-waiting",
-			  "migration %s is %s, and waits for no destination%s", m->id,
-			  migrate_state_name(m->state), m->ended ? "" : ": ibvmig abort ends it");
+	if (!m || !needs_destination(m)) {
+		answer_idle(req->exchange, d, req->param);
 		return;
 	}
 	in = json_object_new_object();
 	lost_input(m, in);
-	if (job_start(req->user, in, ask_run, asked, req->exchange, 0))
+	if (job_start(d, in, ask_run, asked, req->exchange, 0))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 }

@@ -284,6 +284,7 @@ static void fill_vf(struct migrate_vf *v, const struct vm_vf *ours)
 void src_set_destination(struct migration *m, struct migration *asked)
 {
 	m->to = asked->to;
+	m->destination_lost = false; /* that was another one */
 	for (unsigned i = 0; i < m->vf_count; i++) {
 		const struct migrate_vf *wanted = migrate_vf(asked, m->vfs[i].vguid);
 

@@ -269,6 +269,86 @@ static bool play_resolve(const void *arg, const char *dir)
 	       refused(HOST_C, path, NULL, 404) && settles();
 }
 
+#define LOST "{\"destination_lost\":true}"
+
+static void lose_b(void)
+{
+	sim_power_off(HOST_B);
+	sim_lost_host = HOST_B;
+}
+
+/* Also when the record has ended, and its daemon was restarted since. */
+static bool says_lost_again(const char *path)
+{
+	if (!settles() || !refused(HOST_A, path, LOST, 200))
+		return false;
+	sim_daemon_kill(HOST_A);
+	sim_daemon_start(HOST_A);
+	return settles() && refused(HOST_A, path, LOST, 200) && refused(HOST_C, path, LOST, 404) &&
+	       settles();
+}
+
+static bool b_shows(void *arg)
+{
+	(void)arg;
+	return in_state(HOST_B, M_SWITCH) && sim_hosts[HOST_B].vfs[0].guid == mover->vguids[0];
+}
+
+static bool waits_for_b(void *arg)
+{
+	(void)arg;
+	return newest(HOST_A)->back && newest(HOST_A)->step.failures;
+}
+
+static bool play_lost(const void *arg, const char *dir)
+{
+	char *path AUTO_FREE = NULL;
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!wait_until(b_shows, "SWITCH is not reached"))
+		return false;
+	lose_b();
+	path = strf("/v1/migrations/%s/resolve", newest(HOST_A)->id);
+	return wait_until(waits_for_b, "nothing waits for the destination") &&
+	       at_once(HOST_A, path, LOST, 200, 200) && settles() && one_record(HOST_A) &&
+	       in_state(HOST_A, M_ABORTED) && says_lost_again(path);
+}
+
+static bool b_restores(void *arg)
+{
+	(void)arg;
+	return newest(HOST_B) && newest(HOST_B)->armed && *newest(HOST_A)->to.url;
+}
+
+static bool nobody_restores(void *arg)
+{
+	(void)arg;
+	return !*newest(HOST_A)->to.url;
+}
+
+/* The host that restores it is lost, then the VM is restored elsewhere. */
+static bool play_lost_restore(const void *arg, const char *dir)
+{
+	static const char file[] = "{\"file\":\"" FILE_NAME "\"}";
+	char *path AUTO_FREE = NULL;
+
+	(void)arg;
+	if (!start(dir) || !twice(HOST_A, "/v1/vms/g1/save", file, 200, 200))
+		return false;
+	path = strf("/v1/migrations/%s/resolve", newest(HOST_A)->id);
+	sim_restore(HOST_B);
+	if (!wait_until(b_restores, "no host restores it"))
+		return false;
+	lose_b();
+	return at_once(HOST_A, path, LOST, 200, 200) &&
+	       wait_until(nobody_restores, "it waits for a host that is lost") &&
+	       refused(HOST_A, path, LOST, 200) && refused(HOST_C, "/v1/restore", file, 200) &&
+	       settles() && one_record(HOST_A) && sim_home(mover) == HOST_C;
+}
+
 static bool play_save(const void *arg, const char *dir)
 {
 	static const char file[] = "{\"file\":\"" FILE_NAME "\"}";
@@ -337,6 +417,9 @@ static const struct {
 	{"/v1/vms/*/migrate", {"migrate", play_migrate, NULL}},
 	{"/v1/vms/*/abort", {"abort: nothing is under way, and a migration is", play_abort, NULL}},
 	{"/v1/migrations/*/resolve", {"resolve", play_resolve, NULL}},
+	{"/v1/migrations/*/resolve", {"resolve --destination-lost", play_lost, NULL}},
+	{"/v1/migrations/*/resolve",
+	 {"resolve --destination-lost of a saved VM", play_lost_restore, NULL}},
 	{"/v1/vms/*/save", {"save, and restore", play_save, NULL}},
 	{"/v1/restore", {NULL}},
 	{"/v1/drains", {"drain of a host", play_drain, NULL}},

@@ -254,7 +254,8 @@ static int set_state(struct migration *m, enum migrate_state to, bool back, cons
 	       "VM %s: migration %s (%s): %s%s%s%s", m->vm_name, m->id, role_name(m->role),
 	       back && !m->ended ? "undo of " : "", row->name, note ? ": " : "", note ? note : "");
 	publish(m, note);
-	loop_timer_disarm(m->poll);
+	if (!m->unprobed) /* then it is the next probe's */
+		loop_timer_disarm(m->poll);
 	arm_deadline(m);
 	migrate_look_later(m);
 	lease_sync(m->d);

@@ -167,6 +167,40 @@ static bool play_unknown(const void *arg, const char *dir)
 	return gets_right(HOST_B, sim_never);
 }
 
+static bool destination_is_taken_up(void *arg)
+{
+	const struct daemon *d = &sim_hosts[HOST_B].d;
+
+	(void)arg;
+	return d->recovered && d->migrations && d->migrations->inflight;
+}
+
+static bool source_is_armed(void *arg)
+{
+	const struct migration *m = sim_hosts[HOST_A].d.migrations;
+
+	(void)arg;
+	return m && m->armed;
+}
+
+/* QEMU has not begun, and the source gives the migration up while the destination cannot tell yet
+ * whether the VM is there: it asks on, and then walks back. */
+static bool play_given_up_unknown(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start((struct sim_mover){.strategy = "late"}, dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(source_is_armed, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("it is not armed");
+	sim_daemon_kill(HOST_B);
+	sim_daemon_start(HOST_B);
+	if (!sim_run(destination_is_taken_up, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("it is not taken up");
+	sim_libvirtd_kill(HOST_B, 120 * SIM_S);
+	return gets_right(HOST_A, sim_never);
+}
+
 /* ---- libvirtd hangs as a migration is to be cancelled ---- */
 
 static bool is_parked(void *arg)
@@ -249,6 +283,8 @@ static const struct sim_scene scenes[] = {
 	{"from RESUME", play_defined, &states[2]},
 	{"libvirtd goes as the migration is taken up in SWITCH", play_unknown, &states[0]},
 	{"in ATTACH", play_unknown, &states[1]},
+	{"the source gives up while the destination's libvirtd is away", play_given_up_unknown,
+	 NULL},
 	{"libvirtd hangs in QUIESCE: the lease outlives CANCEL", play_hung, NULL},
 };
 

@@ -146,7 +146,12 @@ bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c)
 {
 	struct migration *m = migrate_open(d, uuid);
 
-	if (!m || (m->state == M_PARKED && c != VIRT_STOPPED))
+	if (!m)
+		return false;
+	/* Without its VF, and by a migration that is not this one, whose job has ended. */
+	if (c == VIRT_STOPPED_MIGRATED && m->role == ROLE_SOURCE && m->back)
+		c = VIRT_STOPPED;
+	if (m->state == M_PARKED && c != VIRT_STOPPED)
 		return false;
 	return m->role == ROLE_SOURCE ? src_changed(m, c) : dst_changed(m, c);
 }

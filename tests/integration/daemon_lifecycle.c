@@ -8,8 +8,10 @@
 #include "daemon/migrate.h"
 #include "daemon/vm.h"
 #include "tests/fake/sim_scene.h"
+#include "tests/fake/sim_virt.h"
 
 #include <errno.h>
+#include <libvirt/libvirt.h>
 
 static struct sim_guest *const mover = &sim_guests[0];
 
@@ -201,6 +203,34 @@ static bool play_given_up_unknown(const void *arg, const char *dir)
 	return gets_right(HOST_A, sim_never);
 }
 
+/* ---- it leaves while its last migration is walked back ---- */
+
+static bool undo_fails_in(void *arg)
+{
+	const struct migration *m = sim_hosts[HOST_A].d.migrations;
+
+	return m && m->back && m->state == *(const enum migrate_state *)arg &&
+	       (m->step.failures || m->state == M_PARKED);
+}
+
+/* By a migration to a host without ibvmigd: it has no VF that would keep it. */
+static bool play_left_meanwhile(const void *arg, const char *dir)
+{
+	if (!start((struct sim_mover){.strategy = "late"}, dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(source_is_in, &(enum migrate_state){M_SWITCH}, sim_us() + 60 * SIM_S,
+		     sim_never))
+		return sim_is_wrong("SWITCH is not reached");
+	sim_hosts[HOST_A].device_add_fails = true;
+	sim_abort(HOST_A);
+	if (!sim_run(undo_fails_in, (void *)(uintptr_t)arg, sim_us() + 120 * SIM_S, sim_never))
+		return sim_is_wrong("the undo of DETACH does not fail");
+	sim_qemu_gone(&sim_hosts[HOST_A].qemus[0], VIR_DOMAIN_EVENT_STOPPED_MIGRATED);
+	sim_vm_may_be_dead = true;
+	return gets_right(-1, sim_never);
+}
+
 /* ---- libvirtd hangs as a migration is to be cancelled ---- */
 
 static bool is_parked(void *arg)
@@ -285,6 +315,10 @@ static const struct sim_scene scenes[] = {
 	{"in ATTACH", play_unknown, &states[1]},
 	{"the source gives up while the destination's libvirtd is away", play_given_up_unknown,
 	 NULL},
+	{"it leaves, without its VF, while DETACH is undone", play_left_meanwhile,
+	 &(const enum migrate_state){M_DETACH}},
+	{"the same when that is parked", play_left_meanwhile,
+	 &(const enum migrate_state){M_PARKED}},
 	{"libvirtd hangs in QUIESCE: the lease outlives CANCEL", play_hung, NULL},
 };
 

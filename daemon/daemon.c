@@ -100,6 +100,7 @@ void daemon_stop(struct daemon *d)
 	repath_free(TAKE(d->repath));
 	lease_keeper_free(TAKE(d->leases));
 	json_object_put(d->restores);
+	json_object_put(d->unseen);
 	vf_table_clear(&d->vfs);
 	journal_close(d->journal);
 	provider_free(TAKE(d->provider));

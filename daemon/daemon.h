@@ -58,6 +58,9 @@ struct daemon {
 	struct tls *tls; /* NULL without TLS; locks itself */
 	struct http_server *unix_server, *tcp_server;
 	struct json_object *restores; /* owned; files of restores under way in libvirt, as keys */
+	struct json_object *unseen; /* owned; VMs that libvirt would not tell of, by UUID: name, and
+				     * whether it is being asked again */
+	bool unlisted;              /* nor which run */
 	unsigned to_inspect; /* VMs that ran at the start and are still to be looked at, and one */
 	uint64_t drained_ms; /* wall clock: since when no migration may come here; 0: they may */
 	bool recovered;      /* open migrations of the journal have been taken up again */

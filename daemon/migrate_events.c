@@ -10,6 +10,7 @@
 #include "daemon/locate.h"
 #include "daemon/migrate_step.h"
 #include "daemon/qmp.h"
+#include "daemon/vm_discover.h"
 
 #include <errno.h>
 #include <string.h>
@@ -290,17 +291,29 @@ static void ask_destination(struct job *j)
 	json_set_bool(j->out, "prepared", str_eq(json_opt_str(dst, "state", ""), "PREPARE"));
 }
 
-static void probe_run(struct job *j)
+/* A QEMU that waits for a migration does not tell; what the source's does is to be known. */
+static void probe_job(struct job *j, const char *vm)
 {
 	struct qmp_migration q;
+	char why[HTTP_ERROR_MAX];
+	int rc = qmp_query_migrate(j->d->virt, vm, &q, why);
+
+	if (!rc)
+		json_set_str(j->out, "status", q.status);
+	else if (json_opt_bool(j->in, "source", false))
+		job_fail(j, rc, "%s", why);
+}
+
+static void probe_run(struct job *j)
+{
 	const char *vm = json_opt_str(j->in, "vm", "");
 	bool here = false;
 
 	j->rc = virt_is_running(j->d->virt, vm, &here, j->error);
 	here = here && !json_opt_bool(j->in, "rebooted", false);
 	json_set_bool(j->out, "here", here);
-	if (here && !qmp_query_migrate(j->d->virt, vm, &q, j->error))
-		json_set_str(j->out, "status", q.status);
+	if (here)
+		probe_job(j, vm);
 	if (!j->rc && !here && *json_opt_str(j->in, "url", ""))
 		ask_destination(j);
 }
@@ -381,6 +394,8 @@ static void probe_done(struct job *j)
 	const char *status = json_opt_str(j->out, "status", "");
 
 	m->inflight--;
+	if (!j->rc && here && vm_is_unseen(m->d, m->vm_uuid))
+		job_fail(j, -EAGAIN, "libvirt does not tell yet what the VM has");
 	m->unprobed = j->rc || asks_again(m, j);
 	if (m->unprobed && !j->rc) {
 		migrate_poll(m, PROBE_AGAIN_MS);
@@ -409,6 +424,7 @@ void migrate_probe(struct migration *m)
 	json_set_str(in, "vm", m->vm_uuid);
 	json_set_str(in, "migration", m->id);
 	json_set_bool(in, "rebooted", m->role == ROLE_SOURCE && m->rebooted);
+	json_set_bool(in, "source", m->role == ROLE_SOURCE);
 	if (m->role == ROLE_SOURCE && !m->committed && !m->back && !m->file)
 		json_set_str(in, "url", m->to.url);
 	if (!job_start(m->d, in, probe_run, probe_done, m, 0))

@@ -107,6 +107,35 @@ static bool comes_too_early(struct daemon *d, const struct domain_info *info, bo
 	return true;
 }
 
+bool vm_is_unseen(const struct daemon *d, const char *uuid)
+{
+	return json_opt(d->unseen, uuid);
+}
+
+/* libvirt has refused, over a connection that lives: another job holds the domain's lock, perhaps.
+ * The next beat asks again. Of one that comes, its arrival does. */
+static void keep_unseen(struct daemon *d, struct job *j)
+{
+	struct json_object *o = json_object_new_object();
+
+	if (!d->unseen)
+		d->unseen = json_object_new_object();
+	json_set_str(o, "name", json_opt_str(j->in, "name", ""));
+	json_set(d->unseen, json_opt_str(j->in, "vm", ""), o);
+}
+
+/* A lost connection is no refusal: the next one lists all. */
+static void note_unseen(struct daemon *d, struct job *j)
+{
+	if (vm_is_unseen(d, json_opt_str(j->in, "vm", "")))
+		json_object_object_del(d->unseen, json_opt_str(j->in, "vm", ""));
+	if (!j->rc || j->rc == -ENOENT || j->rc == -ENOTCONN)
+		return;
+	log_warn("VM %s: cannot be inspected: %s", json_opt_str(j->in, "name", "?"), j->error);
+	if (!json_opt_bool(j->in, "incoming", false))
+		keep_unseen(d, j);
+}
+
 static void inspect_done(struct job *j)
 {
 	struct daemon *d = j->d;
@@ -116,9 +145,7 @@ static void inspect_done(struct job *j)
 	struct vm *vm;
 
 	vm_collect(d);
-	if (j->rc && j->rc != -ENOENT && j->rc != -ENOTCONN)
-		log_warn("VM %s: cannot be inspected: %s", json_opt_str(j->in, "name", "?"),
-			 j->error);
+	note_unseen(d, j);
 	if (!j->rc && domain_parse(xml, strlen(xml), &info))
 		log_warn("VM %s: its domain XML cannot be parsed",
 			 json_opt_str(j->in, "name", "?"));
@@ -160,6 +187,7 @@ static void list_done(struct job *j)
 	struct json_object *list = json_opt(j->out, "list");
 	size_t n = list ? json_object_array_length(list) : 0;
 
+	j->d->unlisted = j->rc;
 	if (j->rc) {
 		log_warn("libvirt: %s", j->error);
 		return;
@@ -195,15 +223,32 @@ static void relisted(struct job *j)
 		look_for_ended(j->d, json_opt(j->out, "list"));
 }
 
-void vm_beat(struct daemon *d)
-{
-	if (d->vms && virt_is_connected(d->virt))
-		job_start(d, NULL, vm_work_list, relisted, NULL, 0);
-}
-
 static void on_connected(struct daemon *d)
 {
 	job_start(d, NULL, vm_work_list, list_done, NULL, 0);
+}
+
+static void discover_unseen(struct daemon *d)
+{
+	json_object_object_foreach(d->unseen, uuid, o)
+	{
+		if (json_opt_bool(o, "asked", false))
+			continue;
+		json_set_bool(o, "asked", true);
+		vm_discover(d, uuid, json_opt_str(o, "name", ""), false);
+	}
+}
+
+void vm_beat(struct daemon *d)
+{
+	if (!virt_is_connected(d->virt))
+		return;
+	if (d->unlisted)
+		on_connected(d);
+	else if (d->vms)
+		job_start(d, NULL, vm_work_list, relisted, NULL, 0);
+	if (d->unseen)
+		discover_unseen(d);
 }
 
 static void on_lost(struct daemon *d)

@@ -11,9 +11,12 @@ struct daemon;
 
 extern const struct virt_ops vm_virt_ops;
 
-/* At each beat of a daemon that has VMs: those that have ended unheard, for an event may be lost
- * with a connection, are missing in libvirt's list. */
+/* At each beat: VMs that have ended unheard, for an event may be lost with a connection, are
+ * missing in libvirt's list; and what libvirt has refused to tell is asked again. */
 void vm_beat(struct daemon *d);
+
+/* Whether libvirt has not told yet what that running VM has. */
+bool vm_is_unseen(const struct daemon *d, const char *uuid);
 
 /* Looks at a running domain, and gives it its VFs if it asks for any; incoming: its QEMU waits for
  * a migration. */

@@ -231,6 +231,68 @@ static bool play_left_meanwhile(const void *arg, const char *dir)
 	return gets_right(-1, sim_never);
 }
 
+/* ---- libvirtd does not tell of a VM ---- */
+
+static bool has_vf_again(void *arg)
+{
+	(void)arg;
+	return known() && known()->state == VM_ATTACHED;
+}
+
+/* As while another job holds the domain's lock: refused, over a connection that lives. */
+static bool play_refused_at_start(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start((struct sim_mover){.strategy = "late"}, dir))
+		return false;
+	sim_daemon_kill(HOST_A);
+	sim_libvirt.calls = REPLIES_REFUSED;
+	sim_daemon_start(HOST_A);
+	sim_run(NULL, NULL, sim_us() + 5 * SIM_S, NULL);
+	if (known())
+		return sim_is_wrong("it is known, and nobody has told");
+	sim_libvirt.calls = REPLIES_WELL;
+	if (!sim_run(has_vf_again, NULL, sim_us() + 20 * SIM_S, NULL))
+		return sim_is_wrong("nobody asks again");
+	return gets_right(HOST_A, NULL);
+}
+
+static bool mover_is_suspended(void *arg)
+{
+	(void)arg;
+	return *mover->suspended;
+}
+
+static bool is_taken_up(void *arg)
+{
+	(void)arg;
+	return !sim_hosts[HOST_A].d.migrations->unprobed;
+}
+
+/* What its QEMU does, or also that it has an agent to be resumed, is not known for 40 s: it is
+ * waited for. seen: libvirtd has told of the VM before it hangs. */
+static bool play_hung_at_start(const void *seen, const char *dir)
+{
+	if (!start((struct sim_mover){.strategy = "late"}, dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(mover_is_suspended, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("QUIESCE is not reached");
+	sim_daemon_kill(HOST_A);
+	sim_hosts[HOST_A].libvirtd_hangs = !seen;
+	sim_daemon_start(HOST_A);
+	if (seen && !sim_run(source_is_taken_up, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("it is not asked for");
+	sim_hosts[HOST_A].libvirtd_hangs = true;
+	if (sim_run(is_taken_up, NULL, sim_us() + 40 * SIM_S, sim_never))
+		return sim_is_wrong("it goes on, and what QEMU does is not known");
+	sim_hosts[HOST_A].libvirtd_hangs = false;
+	sim_run(is_taken_up, NULL, sim_us() + 40 * SIM_S, sim_never);
+	if (!known())
+		return sim_is_wrong("it goes on, and what the VM has is not known");
+	return gets_right(HOST_A, sim_never);
+}
+
 /* ---- libvirtd hangs as a migration is to be cancelled ---- */
 
 static bool is_parked(void *arg)
@@ -319,6 +381,9 @@ static const struct sim_scene scenes[] = {
 	 &(const enum migrate_state){M_DETACH}},
 	{"the same when that is parked", play_left_meanwhile,
 	 &(const enum migrate_state){M_PARKED}},
+	{"libvirtd refuses to tell of VMs as ibvmigd starts", play_refused_at_start, NULL},
+	{"libvirtd hangs as ibvmigd starts, in QUIESCE", play_hung_at_start, NULL},
+	{"the same when it has told of the VM", play_hung_at_start, ""},
 	{"libvirtd hangs in QUIESCE: the lease outlives CANCEL", play_hung, NULL},
 };
 

@@ -289,6 +289,8 @@ static void retry(struct migration *m)
 	log_warn("VM %s: migration %s: %s%s failed (try %u of %d): %s", m->vm_name, m->id,
 		 m->back ? "undo of " : "", migrate_state_name(m->state), n, RETRIES_MAX,
 		 m->trouble);
+	if (m->back) /* who has asked for the undo does so again */
+		migrate_answer_waiting(m, -EIO);
 	m->step.started = false;
 	m->step.phase = 0;
 	m->pending = 0;

@@ -199,17 +199,22 @@ static struct migration *find(struct http_request *req)
 	return m && !m->waiting ? m : NULL;
 }
 
+/* Nothing is done before its operator has been here. */
+static bool refuse_parked(struct http_request *req, const struct migration *m)
+{
+	if (m->state != M_PARKED)
+		return false;
+	http_fail(req->exchange, 409, "parked", "host %s has parked it (%.300s): there first",
+		  m->to.host, m->trouble);
+	return true;
+}
+
 void dst_on_switch(struct http_request *req)
 {
 	struct migration *m = find(req);
 
-	if (!m)
+	if (!m || refuse_parked(req, m))
 		return;
-	if (m->state == M_PARKED) {
-		http_fail(req->exchange, 409, "parked",
-			  "host %s has parked it (%.300s): there first", m->to.host, m->trouble);
-		return;
-	}
 	if (m->back || !m->armed || m->state == M_ABORTED) {
 		http_fail(req->exchange, 409, "cancelled",
 			  "the destination has given the migration up: %s", m->reason);
@@ -292,7 +297,7 @@ void dst_on_unswitch(struct http_request *req)
 		return;
 	}
 	m = find(req);
-	if (!m || refuse_committed(req, m))
+	if (!m || refuse_committed(req, m) || refuse_parked(req, m))
 		return;
 	if (!m->parked) {
 		http_reply(req->exchange, 200, NULL);
@@ -349,6 +354,8 @@ void migrate_answer_waiting(struct migration *m, int rc)
 		durable_reply(m->d->durable, x, 200, NULL);
 	} else if (rc && m->role == ROLE_SOURCE) {
 		http_fail(x, 409, "refused", "%s", m->reason);
+	} else if (rc && m->back) {
+		http_fail(x, 409, "not-undone", "host %s: %s", m->to.host, m->trouble);
 	} else if (rc) {
 		http_fail(x, 409, "refused", "ibvmig: VM %s: %s", m->vm_name, m->reason);
 	} else if (m->role == ROLE_SOURCE) {

@@ -528,6 +528,42 @@ static bool play_no_link(const void *arg, const char *dir)
 	       sim_home(mover) == HOST_B && !*sim_broken;
 }
 
+static bool destination_shows(void *arg)
+{
+	(void)arg;
+	return newest(HOST_B) && newest(HOST_B)->state == M_SWITCH &&
+	       sim_hosts[HOST_B].vfs[0].guid == mover->vguids[0];
+}
+
+static bool source_is_parked(void *arg)
+{
+	(void)arg;
+	return newest(HOST_A)->state == M_PARKED;
+}
+
+/* Both halves wait for an operator, and the source says what the other one waits for. */
+static bool play_parked_there(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(destination_shows, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("SWITCH is not reached");
+	sim_hosts[HOST_B].vfs[0].vanished = true;
+	sim_abort(HOST_A);
+	if (!sim_run(source_is_parked, NULL, sim_us() + 300 * SIM_S, sim_never))
+		return sim_is_wrong("in %s", migrate_state_name(newest(HOST_A)->state));
+	if (!strstr(newest(HOST_A)->trouble, "host hostb") ||
+	    !strstr(newest(HOST_A)->trouble, "no such VF"))
+		return sim_is_wrong("its reason is \"%s\"", newest(HOST_A)->trouble);
+	sim_hosts[HOST_B].vfs[0].vanished = false;
+	migrate_resolve(&sim_hosts[HOST_B].d, newest(HOST_B)->id);
+	migrate_resolve(&sim_hosts[HOST_A].d, newest(HOST_A)->id);
+	return sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
+	       sim_home(mover) == HOST_A && !*sim_broken;
+}
+
 static bool has_committed(void *arg)
 {
 	(void)arg;
@@ -568,6 +604,7 @@ static const struct sim_scene scenes[] = {
 	 &losses[0]},
 	{"the same, and it does not come back", play_lost_destination, &losses[1]},
 	{"the destination's VF gets no link", play_no_link, NULL},
+	{"the destination cannot park its VF", play_parked_there, NULL},
 	{"a lost host's VM starts elsewhere, and the host comes back", play_lost_host, NULL},
 	{"dry run: nothing in the way", play_possible, NULL},
 	{"dry run: no free VF there", play_no_vf, NULL},

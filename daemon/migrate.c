@@ -414,8 +414,9 @@ static int run_step(struct migration *m)
 {
 	const struct migrate_row *row = migrate_row(m->role, m->state);
 
-	/* What was under way when it failed must be over before it is undone. */
-	if ((m->back || m->state == M_CANCEL) && !m->step.started && m->inflight)
+	/* What was under way when it failed must be over before it is undone. CANCEL undoes
+	 * nothing: a guest that is paused answers only once QEMU's job has ended. */
+	if (m->back && !m->step.started && m->inflight)
 		return STEP_WAIT;
 	if (m->saving || m->step.resting || m->unprobed)
 		return STEP_WAIT;

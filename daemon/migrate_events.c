@@ -94,6 +94,9 @@ static bool src_changed(struct migration *m, enum virt_change c)
 		if (m->job == JOB_COMPLETED && !m->committed)
 			src_job_failed(m, "taken back by libvirt");
 		return true;
+	case VIRT_SUSPENDED:
+		migrate_look_paused(m);
+		return true;
 	default:
 		return false;
 	}

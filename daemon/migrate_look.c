@@ -81,6 +81,19 @@ static void src_gone(struct migration *m)
 		migrate_fail(m, -ECANCELED, "the VM is not on this host any more");
 }
 
+/* Only a guest that runs gives its VF up, and keeps pre-copy from ending before. */
+static bool needs_guest(const struct migration *m)
+{
+	return m->strategy == STRATEGY_LATE && !m->back && m->state >= M_HOLD &&
+	       m->state <= M_DETACH && migrate_devices_gone(m) < m->vf_count;
+}
+
+void migrate_look_paused(struct migration *m)
+{
+	if (needs_guest(m))
+		migrate_look(m);
+}
+
 static void tell_status(struct migration *m, const char *status)
 {
 	struct json_object *details AUTO_JSON = json_object_new_object();
@@ -103,11 +116,23 @@ static void tell_devices(struct migration *m, struct job *j)
 
 static void src_looked(struct migration *m, struct job *j)
 {
-	if (json_opt_u64(j->out, "state", VIRT_STANDS) == VIRT_GONE) {
+	uint64_t state = json_opt_u64(j->out, "state", VIRT_STANDS);
+	const char *status = json_opt_str(j->out, "status", "");
+
+	if (state == VIRT_GONE) {
 		src_gone(m);
 		return;
 	}
-	tell_status(m, json_opt_str(j->out, "status", ""));
+	/* libvirt lets it run again when the migration has ended. */
+	if (state == VIRT_STANDS && !strcmp(status, "active") && needs_guest(m)) {
+		migrate_fail(m, -ECANCELED,
+			     "the guest was paused before its VF had left (virsh migrate "
+			     "--timeout, or virsh suspend), and gives it up only while it runs: "
+			     "leave it more time, or let the VF leave before the copy "
+			     "(strategy early)");
+		return;
+	}
+	tell_status(m, status);
 	if (m->serial == j->serial)
 		tell_devices(m, j);
 }

@@ -40,6 +40,8 @@ int dst_resume(struct migration *m);
 /* A timer's: looks for what events should have told, those of the migration arg that may be lost.
  */
 void migrate_look(void *arg);
+/* Looks now, if a guest that is paused while it migrates away keeps its VF from leaving. */
+void migrate_look_paused(struct migration *m);
 /* Starts its time anew; of one that waits for nothing it ends. */
 void migrate_look_later(struct migration *m);
 

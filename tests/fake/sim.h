@@ -210,6 +210,9 @@ struct sim_migration {
 };
 extern struct sim_migration sim_migration;
 void sim_migrate(int from, int to);
+/* virsh suspend of guest 0 where it runs, as virsh itself does it at the end of migrate's
+ * --timeout. */
+void sim_suspend(void);
 /* ---- sim_save.c ---- */
 
 /* The file that guest 0 is saved to. */

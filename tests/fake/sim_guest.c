@@ -247,9 +247,11 @@ static bool waits_for_agent(struct sim_guest *g, void (*step)(void *arg))
 	return true;
 }
 
-static bool process_acts(const struct sim_guest *g)
+static bool process_acts(struct sim_guest *g)
 {
-	return g->process_stopped_until_us <= sim_us();
+	struct sim_qemu *q = sim_qemu_of(g);
+
+	return g->process_stopped_until_us <= sim_us() && (!q || q->vcpu == VCPU_RUNS);
 }
 
 /* All is quiet when both ends say so; an end that waits in vain runs on. */

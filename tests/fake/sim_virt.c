@@ -524,19 +524,34 @@ static void complete(void *arg)
 	sim_after(NULL, STEP_US, finish, arg);
 }
 
-static void switch_over(struct sim_qemu *q, void *arg)
+/* While it migrates libvirt's event is the same whoever has asked for it. */
+static void stop_guest(struct sim_qemu *q)
 {
-	sim_set_job(q, QJOB_DEVICE);
+	if (q->vcpu != VCPU_RUNS)
+		return;
 	q->vcpu = VCPU_PAUSED;
 	sim_monitor(q->host, mover, "STOP", "{}");
 	sim_lifecycle(q->host, mover, VIR_DOMAIN_EVENT_SUSPENDED,
-		      VIR_DOMAIN_EVENT_SUSPENDED_MIGRATED);
+		      migrates(q) ? VIR_DOMAIN_EVENT_SUSPENDED_MIGRATED
+				  : VIR_DOMAIN_EVENT_SUSPENDED_PAUSED);
+}
+
+void sim_suspend(void)
+{
+	stop_guest(sim_qemu_of(mover));
+}
+
+static void switch_over(struct sim_qemu *q, void *arg)
+{
+	sim_set_job(q, QJOB_DEVICE);
+	stop_guest(q);
 	sim_after(NULL, sim_devices(q) ? STATE_US : STEP_US, complete, arg);
 }
 
 static uint64_t dirty_bytes(void)
 {
-	bool runs = mover->ballast_until_us > sim_us() && mover->agent_stopped_until_us <= sim_us();
+	bool runs = mover->ballast_until_us > sim_us() &&
+		    mover->agent_stopped_until_us <= sim_us() && source_qemu()->vcpu == VCPU_RUNS;
 
 	return runs ? mover->ballast_bytes : 0;
 }

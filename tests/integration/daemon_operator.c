@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What operators ask of simulated hosts (tests/fake/sim.h): dry runs that find something in the
- * way, drained hosts, drains whose daemon is killed, and VMs whose host is lost; and how soon they
- * hear of what fails. What a dry run says of strategies is in daemon_strategies.c. */
+ * way, drained hosts, drains whose daemon is killed, VMs whose host is lost or that are paused
+ * while they migrate; and how soon they hear of what fails. What a dry run says of strategies is in
+ * daemon_strategies.c. */
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -598,7 +599,75 @@ static bool play_full_disk(const void *arg, const char *dir)
 	       !*sim_broken;
 }
 
+/* ---- virsh migrate --timeout, or virsh suspend, while it migrates ---- */
+
+#define STANDS_S  1
+#define UNHEARD_S 7 /* the next look finds it, 3 s after the state began */
+
+/* When the guest is paused, with which strategy, and where the VM is in the end. */
+struct pause {
+	enum migrate_state state;
+	const char *strategy;
+	bool two_vfs, unheard;
+	int home;
+};
+
+static bool at_pause(void *arg)
+{
+	const struct pause *p = arg;
+
+	return in_state(p->state) && sim_migration.under_way &&
+	       (p->state != M_HOLD || newest(HOST_A)->raised);
+}
+
+static bool runs_on(void *arg)
+{
+	return sim_running(mover) == 1 && sim_home(mover) == *(int *)arg;
+}
+
+/* While its VF is still there it is given up, soon enough for pre-copy not to end meanwhile; later
+ * it only arrives sooner. */
+static bool play_paused(const void *arg, const char *dir)
+{
+	const struct pause *p = arg;
+	unsigned stands_s = p->unheard ? UNHEARD_S : STANDS_S;
+	int home = p->home;
+
+	sim_mover = (struct sim_mover){.strategy = p->strategy,
+				       .two_vfs = p->two_vfs,
+				       .migrates_state = str_eq(p->strategy, "native")};
+	if (!sim_world_start(dir) || !sim_all_right(NULL))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(at_pause, (void *)(uintptr_t)p, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("the moment does not come");
+	sim_libvirt.events = p->unheard ? REPLIES_LOST : REPLIES_WELL;
+	sim_suspend();
+	if (!sim_run(runs_on, &home, sim_us() + stands_s * SIM_S, sim_never))
+		return sim_is_wrong("the guest stands still for more than %u s", stands_s);
+	sim_libvirt.events = REPLIES_WELL;
+	if (!sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) || *sim_broken)
+		return false;
+	if (home == HOST_A && !strstr(newest(HOST_A)->reason, "virsh migrate --timeout"))
+		return sim_is_wrong("the reason is \"%s\"", newest(HOST_A)->reason);
+	return sim_home(mover) == home || sim_is_wrong("it is on host %d", sim_home(mover));
+}
+
+static const struct pause pauses[] = {
+	{M_HOLD, "late", false, false, HOST_A},    {M_HOLD, "late", false, true, HOST_A},
+	{M_QUIESCE, "late", false, false, HOST_A}, {M_DETACH, "late", true, false, HOST_A},
+	{M_SWITCH, "late", false, false, HOST_B},  {M_SWITCH, "early", false, false, HOST_B},
+	{M_HOLD, "native", false, false, HOST_B},
+};
+
 static const struct sim_scene scenes[] = {
+	{"the guest is paused in HOLD, by virsh migrate --timeout", play_paused, &pauses[0]},
+	{"the same, and no event tells of it", play_paused, &pauses[1]},
+	{"the guest is paused in QUIESCE", play_paused, &pauses[2]},
+	{"the guest is paused in DETACH, with two VFs", play_paused, &pauses[3]},
+	{"the guest is paused in SWITCH", play_paused, &pauses[4]},
+	{"the guest is paused, and its VF has left early", play_paused, &pauses[5]},
+	{"the guest is paused, and its VF's state migrates", play_paused, &pauses[6]},
 	{"the destination's disk is full after COMMIT", play_full_disk, NULL},
 	{"the destination's ibvmigd is killed in PREPARE, and is back", play_lost_destination,
 	 &losses[0]},

@@ -126,6 +126,7 @@ struct migration {
 	enum migrate_job job;
 	bool guest_resumed; /* destination: QEMU's RESUME event */
 	bool guest_stopped; /* source: QEMU has stopped it, to send the rest */
+	bool stands;        /* source: it was paused when it was looked for last */
 	bool vm_dead;       /* stopped, but not by migrating */
 	bool peer_ended;    /* the other side has reached its end */
 

@@ -123,8 +123,9 @@ static void src_looked(struct migration *m, struct job *j)
 		src_gone(m);
 		return;
 	}
+	m->stands = state == VIRT_STANDS;
 	/* libvirt lets it run again when the migration has ended. */
-	if (state == VIRT_STANDS && !strcmp(status, "active") && needs_guest(m)) {
+	if (m->stands && !strcmp(status, "active") && needs_guest(m)) {
 		migrate_fail(m, -ECANCELED,
 			     "the guest was paused before its VF had left (virsh migrate "
 			     "--timeout, or virsh suspend), and gives it up only while it runs: "

@@ -586,7 +586,10 @@ static void outcome_asked(struct migration *m, struct job *j)
 		return;
 	}
 	if (m->state == M_ATTACH && json_opt_bool(j->out, "gone", false)) {
-		migrate_fail(m, -ECANCELED, "the destination has given the migration up");
+		migrate_fail(m, -ECANCELED,
+			     "the destination has given the migration up; if libvirt has left the "
+			     "VM paused here: virsh resume %s",
+			     m->vm_name);
 		return;
 	}
 	m->step.phase = 0;

@@ -235,6 +235,8 @@ void sim_qemu_start(int host, struct sim_guest *g);
 /* QEMU dies where it runs, or where it waits. */
 void sim_qemu_kill(int host);
 void sim_libvirtd_kill(int host, uint64_t down_us);
+/* As if sim_migrate() were direct, not --p2p: virsh dies, and both libvirtds notice. */
+void sim_virsh_kill(void);
 /* SIGSTOP: calls and events wait, and the part of a migration that is libvirtd's. */
 void sim_libvirtd_stop(int host, uint64_t us);
 /* virsh resume, destroy of what libvirt leaves to an operator after its own death; true: there was

@@ -761,9 +761,26 @@ static int home_of_running(void)
 	return q && q->vcpu == VCPU_RUNS ? q->host : -1;
 }
 
-void sim_libvirtd_kill(int host, uint64_t down_us)
+/* Who calls Perform, Finish and Confirm one after the other has died: the source's libvirtd, or
+ * virsh where it does so itself. */
+static void driver_gone(const char *why)
 {
 	struct sim_qemu *q = source_qemu();
+
+	if (home_of_running() == sim_migration.to) {
+		/* Finish is through: what is left is the source's to remove, or an operator's. */
+		over(true, "");
+	} else if (q && q->job == QJOB_COMPLETED) {
+		/* Nobody knows whether it runs there: it stays paused. */
+		destroy_incoming();
+		over(false, why);
+	} else {
+		give_up(QJOB_FAILED, why);
+	}
+}
+
+void sim_libvirtd_kill(int host, uint64_t down_us)
+{
 	bool concerned = sim_migration.under_way &&
 			 (host == sim_migration.from || host == sim_migration.to);
 
@@ -772,21 +789,16 @@ void sim_libvirtd_kill(int host, uint64_t down_us)
 	sim_libvirt_conns_broke(host);
 	sim_save_libvirtd_died(host);
 	sim_after(NULL, down_us, libvirtd_back, (void *)(intptr_t)host);
-	if (!concerned)
-		return;
-	/* Finish is through: what is left is the source's to remove, or an operator's. */
-	if (home_of_running() == sim_migration.to) {
-		if (host == sim_migration.from)
-			over(true, "");
-		return;
-	}
-	/* A domain that has been sent is not taken back without its own libvirtd. */
-	if (q && q->job == QJOB_COMPLETED && host == sim_migration.from) {
-		destroy_incoming();
-		over(false, "libvirtd is gone");
-	} else {
+	if (concerned && host == sim_migration.from)
+		driver_gone("libvirtd is gone");
+	else if (concerned && home_of_running() != sim_migration.to)
 		give_up(QJOB_FAILED, "libvirtd is gone");
-	}
+}
+
+void sim_virsh_kill(void)
+{
+	if (sim_migration.under_way)
+		driver_gone("virsh is gone");
 }
 
 bool sim_virsh_mends(void)

@@ -194,6 +194,12 @@ static void kill_libvirtd(int host)
 	sim_libvirtd_kill(host, 3 * SIM_S);
 }
 
+static void kill_virsh(int arg)
+{
+	(void)arg;
+	sim_virsh_kill();
+}
+
 static void kill_agent(int guest)
 {
 	sim_guest_agent_kill(&sim_guests[guest], SIM_S);
@@ -433,6 +439,7 @@ static const struct fault {
 	{"kill-opensm-90s", kill_opensm, 90},
 	{"kill-source-libvirtd", kill_libvirtd, HOST_A},
 	{"kill-destination-libvirtd", kill_libvirtd, HOST_B},
+	{"kill-virsh", kill_virsh, 0},
 	{"kill-agent", kill_agent, 0},
 	{"kill-peer-agent", kill_agent, 1},
 	{"kill-process", kill_process, 0},

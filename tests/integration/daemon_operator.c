@@ -660,7 +660,92 @@ static const struct pause pauses[] = {
 	{M_HOLD, "native", false, false, HOST_B},
 };
 
+/* ---- nobody calls Finish, or Confirm ---- */
+
+static void virsh_dies(void)
+{
+	sim_virsh_kill();
+}
+
+static void source_dies(void)
+{
+	sim_libvirtd_kill(HOST_A, 3 * SIM_S);
+}
+
+static void destination_dies(void)
+{
+	sim_libvirtd_kill(HOST_B, 3 * SIM_S);
+}
+
+struct unfinished {
+	void (*strike)(void);
+	const char *strategy;
+	bool finished; /* only Confirm is missing */
+	int home;
+};
+
+static bool at_end(void *arg)
+{
+	const struct unfinished *u = arg;
+	const struct sim_qemu *here = &sim_hosts[HOST_A].qemus[0];
+
+	return here->exists && here->job == QJOB_COMPLETED &&
+	       u->finished == (sim_home(mover) == HOST_B);
+}
+
+/* libvirt leaves a guest paused that it has sent, if nobody tells it how that ended: the record
+ * says so, waiting for it if its connections do. */
+static bool tells_of_pause(void)
+{
+	struct migration *m = newest(HOST_A);
+	bool waits = m->strategy != STRATEGY_NATIVE;
+
+	if (sim_running(mover))
+		return true;
+	return (waits == (m->state == M_PARKED) &&
+		strstr(waits ? m->trouble : m->reason, "virsh resume g1")) ||
+	       sim_is_wrong("it stands still, and %s says \"%s\"", migrate_state_name(m->state),
+			    waits ? m->trouble : m->reason);
+}
+
+static bool play_unfinished(const void *arg, const char *dir)
+{
+	const struct unfinished *u = arg;
+
+	sim_mover = (struct sim_mover){.strategy = u->strategy,
+				       .migrates_state = str_eq(u->strategy, "native")};
+	if (!sim_world_start(dir) || !sim_all_right(NULL))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(at_end, (void *)(uintptr_t)u, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("the moment does not come");
+	u->strike();
+	if (!sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) ||
+	    !tells_of_pause())
+		return false;
+	sim_virsh_mends();
+	migrate_resolve(&sim_hosts[HOST_A].d, newest(HOST_A)->id);
+	if (!sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) || *sim_broken)
+		return false;
+	return sim_home(mover) == u->home || sim_is_wrong("it is on host %d", sim_home(mover));
+}
+
+static const struct unfinished unfinished[] = {
+	{virsh_dies, "late", false, HOST_A},       {virsh_dies, "late", true, HOST_B},
+	{virsh_dies, "native", false, HOST_A},     {source_dies, "late", false, HOST_A},
+	{source_dies, "late", true, HOST_B},       {source_dies, "native", false, HOST_A},
+	{destination_dies, "late", false, HOST_A}, {destination_dies, "late", true, HOST_B},
+};
+
 static const struct sim_scene scenes[] = {
+	{"virsh dies before Finish", play_unfinished, &unfinished[0]},
+	{"virsh dies before Confirm", play_unfinished, &unfinished[1]},
+	{"virsh dies before Finish, native", play_unfinished, &unfinished[2]},
+	{"the source's libvirtd dies before Finish", play_unfinished, &unfinished[3]},
+	{"the source's libvirtd dies before Confirm", play_unfinished, &unfinished[4]},
+	{"the source's libvirtd dies before Finish, native", play_unfinished, &unfinished[5]},
+	{"the destination's libvirtd dies before Finish", play_unfinished, &unfinished[6]},
+	{"the destination's libvirtd dies before Confirm", play_unfinished, &unfinished[7]},
 	{"the guest is paused in HOLD, by virsh migrate --timeout", play_paused, &pauses[0]},
 	{"the same, and no event tells of it", play_paused, &pauses[1]},
 	{"the guest is paused in QUIESCE", play_paused, &pauses[2]},

@@ -113,11 +113,19 @@ struct sim_binding {
 	unsigned lid;
 };
 
+/* What the switches' port counters say of the link of each host's pf0. */
+struct sim_loads {
+	uint64_t mbps;              /* of each link; 0: nobody answers for the counters */
+	uint64_t others[SIM_HOSTS]; /* that hosts send beside the mover, in Mb/s */
+	uint64_t mover;             /* and it, wherever its VF is */
+};
+
 struct sim_fabric {
 	struct sim_proc sm;
 	uint64_t opensm_down_until_us, opensm_stopped_until_us;
 	struct sim_binding bindings[6];
 	unsigned moves;
+	struct sim_loads loads;
 	uint64_t unseen_guid; /* of a VF that OpenSM does not see: no move leads there; 0: it sees
 				 all */
 };

@@ -468,6 +468,44 @@ static unsigned sm_ranks(struct json_object *body, struct json_object **ret)
 	return 200;
 }
 
+/* A host's link and the ports of its VFs; out_mbps is what the host sends. */
+static struct json_object *link_json(const struct sim_host *h)
+{
+	struct json_object *o = json_object_new_object(), *ports = json_object_new_array();
+	uint64_t out = sim_fabric.loads.others[h - sim_hosts];
+
+	for (unsigned i = 0; i < SIM_VFS / 2; i++) {
+		struct json_object *port = json_object_new_object();
+		bool sends = h->vfs[i].guid == sim_guests[0].vguids[0];
+
+		json_set_guid(port, "guid", h->vfs[i].guid);
+		json_set_u64(port, "in_mbps", 0);
+		json_set_u64(port, "out_mbps", sends ? sim_fabric.loads.mover : 0);
+		json_object_array_add(ports, port);
+		out += sends ? sim_fabric.loads.mover : 0;
+	}
+	json_set_u64(o, "mbps", sim_fabric.loads.mbps);
+	json_set_u64(o, "in_mbps", 0);
+	json_set_u64(o, "out_mbps", out);
+	json_set(o, "ports", ports);
+	return o;
+}
+
+static unsigned sm_loads(struct json_object **ret, char *error)
+{
+	struct json_object *links = json_object_new_array();
+
+	if (!sim_fabric.loads.mbps) {
+		json_object_put(links);
+		return refuse(error, 503, "switch leaf0, port 1: no answer about its counters");
+	}
+	for (int h = 0; h < SIM_HOSTS; h++)
+		json_object_array_add(links, link_json(&sim_hosts[h]));
+	*ret = json_object_new_object();
+	json_set(*ret, "links", links);
+	return 200;
+}
+
 unsigned sim_sm_request(const char *method, const char *path, struct json_object *body,
 			struct json_object **ret_answer, char *error)
 {
@@ -504,6 +542,8 @@ unsigned sim_sm_request(const char *method, const char *path, struct json_object
 		return sm_unbind(body, ret_answer, error);
 	if (!strcmp(path, "/v1/fence"))
 		return sm_fence(body, ret_answer, error);
+	if (!strcmp(path, "/v1/loads"))
+		return sm_loads(ret_answer, error);
 	if (!strcmp(path, "/v1/ranks"))
 		return sm_ranks(body, ret_answer);
 	return refuse(error, 404, "unknown");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What operators ask of simulated hosts (tests/fake/sim.h): dry runs that find something in the
- * way, drained hosts, drains whose daemon is killed, VMs whose host is lost or that are paused
- * while they migrate; and how soon they hear of what fails. What a dry run says of strategies is in
- * daemon_strategies.c. */
+ * way, drained hosts, drains whose daemon is killed, full uplinks, VMs whose host is lost or that
+ * are paused while they migrate; and how soon they hear of what fails. What a dry run says of
+ * strategies is in daemon_strategies.c. */
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -277,6 +277,69 @@ static bool play_drained(const void *arg, const char *dir)
 	if (!hook_says("prepare", false) || !hook_says("restore", false))
 		return false;
 	return migrates_to_b() && sim_home(mover) == HOST_B ? true : sim_is_wrong("it stays");
+}
+
+/* ---- from port counters to moves ---- */
+
+static struct json_object *link_of(const char *host)
+{
+	return json_find(json_opt(answer, "links"), "host", host);
+}
+
+static bool link_is(const char *host, const char *key, uint64_t mbps)
+{
+	return json_opt_u64(link_of(host), key, UINT64_MAX) == mbps ||
+	       sim_is_wrong("%s of %s is not %llu: %.300s", key, host, (unsigned long long)mbps,
+			    json_text(answer));
+}
+
+static bool drain_is_over(int host, uint64_t number);
+
+/* As `ibvmig rebalance --apply` does: what was proposed is asked for. */
+static bool apply(void)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object();
+	uint64_t number, until_us = sim_us() + SIM_QUIET_S * SIM_S;
+
+	json_set(body, "moves", json_object_get(json_opt(answer, "moves")));
+	if (!ask(HOST_C, "POST", "/v1/drains", json_text(body)))
+		return sim_is_wrong("the moves are refused: %s", refusal);
+	number = json_opt_u64(answer, "drain", 0);
+	while (!drain_is_over(HOST_C, number))
+		if (sim_us() > until_us)
+			return false;
+	return json_opt_u64(json_opt(answer, "counts"), "done", 0) == 1 ||
+	       sim_is_wrong("not one move: %.300s", json_text(answer));
+}
+
+static bool refuses_balance(const char *word)
+{
+	return !ask(HOST_C, "GET", "/v1/balance", NULL) && strstr(refusal, word)
+		       ? true
+		       : sim_is_wrong("it does not say \"%s\": %s", word, refusal);
+}
+
+/* The uplink of host A is full, its VM leaves, and takes its traffic along. */
+static bool play_balance(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir) || !refuses_balance("no answer about its counters"))
+		return false;
+	sim_fabric.loads = (struct sim_loads){
+		.mbps = 25000, .others = {13000, 500, 20000}, .mover = 9000};
+	if (!ask(HOST_C, "GET", "/v1/balance", NULL) || json_count(json_opt(answer, "moves")) != 1)
+		return sim_is_wrong("not one move: %s %.300s", refusal, json_text(answer));
+	if (!json_opt_bool(link_of("hosta"), "full", false) ||
+	    !link_is("hosta", "out_mbps", 22000) || !link_is("hosta", "out_after", 13000) ||
+	    !link_is("hostb", "out_after", 9500) || !link_is("hostc", "out_after", 20000))
+		return sim_is_wrong("hosta is not full: %.300s", json_text(answer));
+	if (!apply() || !sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) ||
+	    sim_home(mover) != HOST_B)
+		return sim_is_wrong("it is on host %d, not B", sim_home(mover));
+	if (!ask(HOST_C, "GET", "/v1/balance", NULL) || json_count(json_opt(answer, "moves")))
+		return sim_is_wrong("more moves: %s %.300s", refusal, json_text(answer));
+	return !json_opt_bool(link_of("hosta"), "full", true) &&
+	       link_is("hosta", "out_mbps", 13000) && link_is("hostb", "out_mbps", 9500);
 }
 
 /* ---- a drain whose daemon is killed ---- */
@@ -767,6 +830,7 @@ static const struct sim_scene scenes[] = {
 	{"dry run: OpenSM is away", play_no_sm, NULL},
 	{"dry run: the destination's ibvmigd is away", play_no_host, NULL},
 	{"dry run: what cannot be asked for", play_bad_requests, NULL},
+	{"a full uplink: the counters, the proposal, the move, the counters", play_balance, NULL},
 	{"a drained host takes no VM until undrain, restarts included", play_drained, NULL},
 	{"another host's drain, killed as it begins", play_killed_drain, &killings[0]},
 	{"another host's drain, killed in HOLD", play_killed_drain, &killings[1]},

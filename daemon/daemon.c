@@ -85,6 +85,8 @@ int daemon_start(struct daemon *d, char **ret_error)
 
 void daemon_stop(struct daemon *d)
 {
+	d->stopping = true;
+	vm_free_all(d); /* first: who waits for an agent is answered */
 	beat_free(d);
 	events_free(d->events);
 	rest_stop(d);
@@ -93,7 +95,6 @@ void daemon_stop(struct daemon *d)
 	mover_free(TAKE(d->movers));
 	work_pool_free(d->pool);
 	durable_free(d->durable);
-	vm_free_all(d);
 	peer_watch_free_all(d);
 	migrate_free_all(d);
 	relay_free(d->relay);

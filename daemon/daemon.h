@@ -64,6 +64,7 @@ struct daemon {
 	unsigned to_inspect; /* VMs that ran at the start and are still to be looked at, and one */
 	uint64_t drained_ms; /* wall clock: since when no migration may come here; 0: they may */
 	bool recovered;      /* open migrations of the journal have been taken up again */
+	bool stopping;       /* the loop has ended: no migration goes on */
 };
 
 /* d: zeroed but for settings and loop, which it owns from then on. 0, or -errno with a line in

@@ -535,10 +535,13 @@ static void step_request_done(void *arg, int rc, struct json_object *answer, con
 	struct migration *m = s->m;
 
 	m->inflight--;
-	if (m->serial == s->serial && s->done)
-		s->done(m, rc, answer, error);
+	/* A daemon that is stopped has no answer; the next one takes the record up. */
+	if (!m->d->stopping) {
+		if (m->serial == s->serial && s->done)
+			s->done(m, rc, answer, error);
+		migrate_drive(m);
+	}
 	free(s);
-	migrate_drive(m);
 }
 
 void migrate_ask_agent(struct migration *m, struct vm *vm, struct json_object *msg,

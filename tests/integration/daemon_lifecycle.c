@@ -3,7 +3,9 @@
  * VMs that are stopped and started at once, definitions that stay where a VM has been. Afterwards
  * the world must be right (tests/fake/sim_right.h). */
 #include "tests/fake/sim_right.h"
+#include "common/json.h"
 #include "common/util.h"
+#include "daemon/journal.h"
 #include "daemon/lease.h"
 #include "daemon/migrate.h"
 #include "daemon/vm.h"
@@ -293,6 +295,49 @@ static bool play_hung_at_start(const void *seen, const char *dir)
 	return gets_right(HOST_A, sim_never);
 }
 
+/* ---- ibvmigd is stopped ---- */
+
+/* As daemon/main.c does when the loop has ended. */
+static void stop_daemon(struct sim_host *h)
+{
+	sim_self = &h->proc;
+	daemon_stop(&h->d);
+	sim_self = NULL;
+	sim_proc_die(&h->proc);
+	h->d = (struct daemon){0};
+}
+
+static bool journal_has(const char *dir, const char *state)
+{
+	char *own AUTO_FREE = strf("%s/hosta", dir), *why AUTO_FREE = NULL;
+	struct json_object *open AUTO_JSON = NULL;
+	struct journal *j = NULL;
+	const char *text;
+
+	if (journal_open(own, 100, &j, &why))
+		return sim_is_wrong("%s", why);
+	open = journal_open_migrations(j, 1);
+	journal_close(j);
+	text = json_opt_str(json_object_array_get_idx(open, 0), "state", "-");
+	return str_eq(text, state) || sim_is_wrong("the journal has it in %s", text);
+}
+
+/* While the guest's agent is asked: nobody is told a lie of the agent, and the record stays. */
+static bool play_stopped(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start((struct sim_mover){.strategy = "late"}, dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(mover_is_suspended, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("QUIESCE is not reached");
+	stop_daemon(&sim_hosts[HOST_A]);
+	if (!journal_has(dir, "QUIESCE"))
+		return false;
+	sim_daemon_start(HOST_A);
+	return gets_right(HOST_A, sim_never);
+}
+
 /* ---- libvirtd hangs as a migration is to be cancelled ---- */
 
 static bool is_parked(void *arg)
@@ -384,6 +429,7 @@ static const struct sim_scene scenes[] = {
 	{"libvirtd refuses to tell of VMs as ibvmigd starts", play_refused_at_start, NULL},
 	{"libvirtd hangs as ibvmigd starts, in QUIESCE", play_hung_at_start, NULL},
 	{"the same when it has told of the VM", play_hung_at_start, ""},
+	{"ibvmigd is stopped while it asks the agent", play_stopped, NULL},
 	{"libvirtd hangs in QUIESCE: the lease outlives CANCEL", play_hung, NULL},
 };
 

@@ -297,6 +297,7 @@ static int claim_one(struct vf_table *t, const char *vm, const char *vm_name,
 {
 	struct pf *pf = find_pf(t, want->pf);
 	struct vf *vf = vf_of_vm(t, vm, want->vguid);
+	bool had = vf;
 	int rc;
 
 	if (!pf)
@@ -316,7 +317,7 @@ static int claim_one(struct vf_table *t, const char *vm, const char *vm_name,
 	vf->pkey = want->pkey;
 	rc = vf_save(t, vf);
 	if (rc) {
-		vf->leased = false;
+		vf->leased = had; /* it may be in QEMU */
 		snprintf(error, HTTP_ERROR_MAX, "the journal cannot be written; is the disk full?");
 		return rc;
 	}

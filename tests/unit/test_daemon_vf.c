@@ -2,6 +2,7 @@
 #include "tests/unit/tap.h"
 
 #include <errno.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +188,39 @@ static void test_bad_inventories(void **state)
 	assert_int_equal(load(inventory), 0);
 }
 
+static void change_journal(const char *sql)
+{
+	char path[256];
+	sqlite3 *db;
+
+	snprintf(path, sizeof path, "%s/ibvmigd.db", dir);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+}
+
+/* QEMU may have the VF of a VM that asks again, so nobody else gets it. */
+static void test_journal_fails(void **state)
+{
+	struct vf *vf = NULL, *other = NULL;
+
+	(void)state;
+	for (size_t i = 0; i < table.vf_count; i++)
+		vf_free_lease(&table, &table.vfs[i]);
+	assert_int_equal(claim(VM1, 0x11, "pf0", 0x8001, &vf), 0);
+	change_journal("ALTER TABLE leases RENAME TO hidden");
+	assert_int_equal(claim(VM1, 0x11, "pf0", 0x8001, &vf), -EIO);
+	assert_non_null(strstr(error, "is the disk full?"));
+	assert_true(vf->leased);
+	assert_int_equal(claim(VM2, 0x12, "pf0", 0x8001, &other), -EIO);
+	assert_null(vf_of_vm(&table, VM2, 0));
+	change_journal("ALTER TABLE hidden RENAME TO leases");
+	assert_int_equal(claim(VM2, 0x12, "pf0", 0x8001, &other), 0);
+	assert_ptr_not_equal(vf, other);
+	vf_free_lease(&table, vf);
+	vf_free_lease(&table, other);
+}
+
 static int setup(void **state)
 {
 	char *why = NULL;
@@ -220,6 +254,7 @@ int main(void)
 		cmocka_unit_test(test_leases_are_exclusive_and_durable),
 		cmocka_unit_test(test_a_vf_by_its_address),
 		cmocka_unit_test(test_several_for_one_vm),
+		cmocka_unit_test(test_journal_fails),
 		cmocka_unit_test(test_bad_inventories),
 	};
 

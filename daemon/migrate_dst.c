@@ -27,7 +27,6 @@
 #define PREPARE_DEADLINE_MS 12000
 #define ASK_DEADLINE_MS     4000
 #define SOURCE_SILENT_S     120 /* then one whose VM libvirt has not even begun to receive is lost */
-#define RESUME_MS           25000
 #define RESUME_TRIES        20
 #define RESUME_AT_ONCE_US   5000000 /* later, the peers' patience has run out as well */
 #define RESUME_AGAIN_MS     200
@@ -600,33 +599,17 @@ static void agent_resumed(struct migration *m, int rc, struct json_object *answe
 		migrate_poll(m, RESUME_AGAIN_MS);
 		return;
 	}
-	m->pending--;
-	if (!rc)
-		json_set(m->data, "resume", json_object_get(answer));
-	else {
-		/* Before what peers say: it is the mover that they wait for. */
-		m->pending_rc = rc;
-		snprintf(m->pending_error, sizeof m->pending_error, "%s", error);
-	}
+	mover_resumed(m, rc, answer, error);
 }
 
 static void ask_resume(struct migration *m, struct vm *vm)
 {
-	struct json_object *msg = json_object_new_object(), *list = migrate_guids(m);
-	struct json_object *paths = repath_of_mover(json_opt(m->data, "move"), list);
+	struct json_object *msg = mover_resume(m, true);
 
-	json_set_str(msg, "op", "resume");
-	json_set_str(msg, "migration", m->id);
-	json_set_str(msg, "role", "mover");
-	json_set(msg, "vguids", list);
-	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
-	json_set_bool(msg, "moved", true);
 	if (json_opt_bool(m->data, PRE_ATTACHED, false))
 		json_set_bool(msg, "rescan", true);
-	if (paths)
-		json_set(msg, "paths", paths);
 	m->step.asked_us = now_us();
-	migrate_ask_agent(m, vm, msg, RESUME_MS, agent_resumed);
+	migrate_ask_agent(m, vm, msg, MIGRATE_RESUME_MS, agent_resumed);
 }
 
 static int resume_wait(struct migration *m, struct vm *vm)

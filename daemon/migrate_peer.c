@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the mover's daemon asks of the hosts of the VMs that it is connected to. */
+/* What the mover's daemon asks of the hosts of the VMs that it is connected to, and of the mover
+ * itself as of them: to resume. */
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -123,11 +124,16 @@ static struct json_object *guids_at(const struct migration *m, const char *url)
 	return list;
 }
 
-/* What the move changed, or the way back did, for the peers' path records. A copy: a worker reads
- * it. */
+/* What the move changed, or the way back did, for path records; borrowed, or NULL. */
+static struct json_object *changes(const struct migration *m, bool moved)
+{
+	return json_opt(m->data, moved ? "move" : "rebound");
+}
+
+/* A copy: a worker reads it. */
 static void add_move(struct json_object *body, const struct migration *m, bool moved)
 {
-	struct json_object *move = json_opt(m->data, moved ? "move" : "rebound"), *copy = NULL;
+	struct json_object *move = changes(m, moved), *copy = NULL;
 
 	if (repath_changed(move) &&
 	    !json_object_deep_copy(move, &copy, json_c_shallow_copy_default))
@@ -207,4 +213,34 @@ void peers_resume(struct migration *m, bool moved)
 				       resume_done};
 
 	ask_all(m, &call);
+}
+
+/* ---- the mover ---- */
+
+struct json_object *mover_resume(const struct migration *m, bool moved)
+{
+	struct json_object *msg = json_object_new_object(), *list = migrate_guids(m);
+	struct json_object *paths = repath_of_mover(changes(m, moved), list);
+
+	json_set_str(msg, "op", "resume");
+	json_set_str(msg, "migration", m->id);
+	json_set_str(msg, "role", "mover");
+	json_set(msg, "vguids", list);
+	json_set_u64(msg, "deadline_ms", MIGRATE_RESUME_MS - MIGRATE_AGENT_MARGIN_MS);
+	json_set_bool(msg, "moved", moved);
+	if (paths)
+		json_set(msg, "paths", paths);
+	return msg;
+}
+
+void mover_resumed(struct migration *m, int rc, struct json_object *answer, const char *error)
+{
+	m->pending--;
+	if (!rc) {
+		json_set(m->data, "resume", json_object_get(answer));
+		return;
+	}
+	/* Before what peers say: it is the mover that they wait for. */
+	m->pending_rc = rc;
+	snprintf(m->pending_error, sizeof m->pending_error, "%s", error);
 }

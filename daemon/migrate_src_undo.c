@@ -10,7 +10,6 @@
 #include "daemon/migrate_src.h"
 #include "daemon/provider.h"
 #include "daemon/qmp.h"
-#include "daemon/repath.h"
 #include "daemon/settings.h"
 #include "daemon/sm.h"
 #include "daemon/vm_work.h"
@@ -18,7 +17,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define RESUME_MS         25000
 #define CALL_DEADLINE_MS  15000
 #define DEVICE_DELETED_MS 3000
 
@@ -168,36 +166,6 @@ int src_detach_undo(struct migration *m)
 	return one_job(m, migrate_input(m), vm_work_reattach, undo_result);
 }
 
-static void agent_resumed(struct migration *m, int rc, struct json_object *answer,
-			  const char *error)
-{
-	m->pending--;
-	if (!rc)
-		json_set(m->data, "resume", json_object_get(answer));
-	else {
-		/* Before what peers say: it is the mover that they wait for. */
-		m->pending_rc = rc;
-		snprintf(m->pending_error, sizeof m->pending_error, "%s", error);
-	}
-}
-
-static void ask_resume(struct migration *m, struct vm *vm)
-{
-	struct json_object *msg = json_object_new_object(), *list = migrate_guids(m);
-	struct json_object *paths = repath_of_mover(json_opt(m->data, "rebound"), list);
-
-	json_set_str(msg, "op", "resume");
-	json_set_str(msg, "migration", m->id);
-	json_set_str(msg, "role", "mover");
-	json_set(msg, "vguids", list);
-	if (paths)
-		json_set(msg, "paths", paths);
-	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
-	json_set_bool(msg, "moved", false);
-	m->pending++;
-	migrate_ask_agent(m, vm, msg, RESUME_MS, agent_resumed);
-}
-
 int src_quiesce_undo(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
@@ -206,8 +174,11 @@ int src_quiesce_undo(struct migration *m)
 		return STEP_DONE;
 	if (!m->step.started) {
 		m->step.started = true;
-		if (vm && vm->agent && !m->vm_dead)
-			ask_resume(m, vm);
+		if (vm && vm->agent && !m->vm_dead) {
+			m->pending++;
+			migrate_ask_agent(m, vm, mover_resume(m, false), MIGRATE_RESUME_MS,
+					  mover_resumed);
+		}
 		peers_resume(m, false);
 	}
 	if (m->pending)

@@ -10,6 +10,8 @@
 #define MIGRATE_PEER_QUERY_MS   5000
 #define MIGRATE_SAVE_QUERY_MS   15000
 #define MIGRATE_AGENT_MARGIN_MS 1000
+/* For the mover's agent's answer to `resume`. */
+#define MIGRATE_RESUME_MS 25000
 
 struct domain_info;
 struct domain_saved;
@@ -92,6 +94,10 @@ void peers_reserve(struct migration *m);
 void peers_release(struct migration *m);
 void peers_suspend(struct migration *m);
 void peers_resume(struct migration *m, bool moved);
+/* `resume` for the mover's own agent, which has MIGRATE_RESUME_MS; owned by the caller. moved: the
+ * VF is another one. And what its answer means for the step that waits for it as for the peers'. */
+struct json_object *mover_resume(const struct migration *m, bool moved);
+void mover_resumed(struct migration *m, int rc, struct json_object *answer, const char *error);
 /* {"guid","host","url"}… of a request or record. */
 void peers_load(struct migration *m, struct json_object *list);
 struct json_object *peers_json(const struct migration *m);

@@ -9,6 +9,7 @@
 #include "daemon/daemon.h"
 #include "daemon/domain.h"
 #include "daemon/domain_device.h"
+#include "daemon/durable.h"
 #include "daemon/job_vfs.h"
 #include "daemon/locate.h"
 #include "daemon/migrate_step.h"
@@ -229,10 +230,20 @@ static int keep_answer(struct migration *m, struct job *j)
 	return change_xml(m);
 }
 
+/* libvirt's hook lets it come as any VM. */
+static void leave_alone(struct migration *m, int rc)
+{
+	struct http_exchange *x = TAKE(m->waiting);
+
+	migrate_fail(m, rc, "it runs without a VF at its source");
+	if (x)
+		durable_reply(m->d->durable, x, 200, NULL);
+}
+
 static void prepared(struct migration *m, struct job *j)
 {
 	if (j->rc && json_opt_bool(j->out, "no_vf", false)) {
-		migrate_fail(m, j->rc, "it runs without a VF at its source");
+		leave_alone(m, j->rc);
 		return;
 	}
 	if (j->rc || keep_answer(m, j)) {

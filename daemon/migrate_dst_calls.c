@@ -349,10 +349,7 @@ void migrate_answer_waiting(struct migration *m, int rc)
 
 	if (!x)
 		return;
-	if (rc == -EIO && m->role == ROLE_DESTINATION && m->state == M_PREPARE && !m->from.url[0] &&
-	    str_eq(m->reason, "it runs without a VF at its source")) {
-		durable_reply(m->d->durable, x, 200, NULL);
-	} else if (rc && m->role == ROLE_SOURCE) {
+	if (rc && m->role == ROLE_SOURCE) {
 		http_fail(x, 409, "refused", "%s", m->reason);
 	} else if (rc && m->back) {
 		http_fail(x, 409, "not-undone", "host %s: %s", m->to.host, m->trouble);

@@ -368,13 +368,6 @@ static int read_request(struct json_object *body, struct migration *ret_asked, c
 	return 0;
 }
 
-static struct migration *find_or_begin(struct vm *vm, const char *id)
-{
-	struct migration *m = migrate_find(vm->d, id, ROLE_SOURCE);
-
-	return m ? m : migrate_new(vm->d, ROLE_SOURCE, id, vm->uuid, vm->name);
-}
-
 static void prepare(struct http_request *req, struct vm *vm, struct migration *asked)
 {
 	struct migration *m = migrate_find(vm->d, asked->id, ROLE_SOURCE);
@@ -384,7 +377,8 @@ static void prepare(struct http_request *req, struct vm *vm, struct migration *a
 		http_reply(req->exchange, 200, src_prepare_answer(m));
 		return;
 	}
-	m = find_or_begin(vm, asked->id);
+	if (!m)
+		m = migrate_new(vm->d, ROLE_SOURCE, asked->id, vm->uuid, vm->name);
 	if (!m || m->state != M_PREPARE || m->back || m->waiting) {
 		http_fail(req->exchange, 409, "cannot-migrate", "migration %s is under way",
 			  asked->id);

@@ -109,6 +109,29 @@ static bool play_stopped_twice(const void *arg, const char *dir)
 	return sim_all_right(NULL);
 }
 
+/* ---- without a VF ---- */
+
+static bool runs_without(void *arg)
+{
+	(void)arg;
+	return known() && known()->state == VM_WITHOUT;
+}
+
+/* The hook lets it come as any VM, and it gets a VF there. */
+static bool play_without(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start((struct sim_mover){.strategy = "auto"}, dir) || !destroyed_until(is_leaving))
+		return false;
+	for (unsigned i = 0; i < SIM_VFS; i++)
+		sim_hosts[HOST_A].vfs[i].unfit = true;
+	boots();
+	if (!sim_run(runs_without, NULL, sim_us() + 60 * SIM_S, NULL))
+		return sim_is_wrong("it has a VF");
+	sim_migrate(HOST_A, HOST_B);
+	return gets_right(HOST_B, NULL);
+}
+
 /* ---- a definition that stays ---- */
 
 /* In SWITCH the record is on the disk before QEMU is released: killed until then, the VM stays. */
@@ -414,6 +437,7 @@ static const struct sim_scene scenes[] = {
 	{"the same 4 ms later", play_restarted_twice, &delays_ms[2]},
 	{"the same 20 ms later", play_restarted_twice, &delays_ms[3]},
 	{"started and stopped as its VF is given back", play_stopped_twice, NULL},
+	{"a VM without a VF migrates", play_without, NULL},
 	{"a persistent VM has left while its daemon was dead, from SWITCH", play_defined,
 	 &states[0]},
 	{"from ATTACH", play_defined, &states[1]},

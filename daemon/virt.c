@@ -130,7 +130,6 @@ static void lost_done(struct job *j)
 		 v->d->settings->libvirt_uri);
 	virConnectUnregisterCloseCallback(old, on_close);
 	virConnectClose(old);
-	v->ops->lost(v->d);
 	loop_timer_arm(v->retry, 0);
 }
 

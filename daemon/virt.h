@@ -28,7 +28,6 @@ enum virt_change {
 /* All are called in the loop's thread; texts are borrowed during the call. */
 struct virt_ops {
 	void (*connected)(struct daemon *d);
-	void (*lost)(struct daemon *d);
 	void (*changed)(struct daemon *d, const char *uuid, const char *name, enum virt_change c);
 	/* details: the JSON object of QEMU's event. */
 	void (*monitor)(struct daemon *d, const char *uuid, const char *event,

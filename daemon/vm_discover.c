@@ -251,11 +251,6 @@ void vm_beat(struct daemon *d)
 		discover_unseen(d);
 }
 
-static void on_lost(struct daemon *d)
-{
-	(void)d;
-}
-
 static void on_changed(struct daemon *d, const char *uuid, const char *name, enum virt_change c)
 {
 	struct vm *vm = vm_find(d, uuid);
@@ -312,7 +307,6 @@ static void on_monitor(struct daemon *d, const char *uuid, const char *event,
 
 const struct virt_ops vm_virt_ops = {
 	.connected = on_connected,
-	.lost = on_lost,
 	.changed = on_changed,
 	.monitor = on_monitor,
 };

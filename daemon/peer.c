@@ -183,7 +183,8 @@ static void ask_each(struct daemon *d, struct peer_call *c, struct json_object *
 	}
 }
 
-static void ask_agents(struct http_request *req, const char *op)
+/* false: the request is refused, and nobody was asked. */
+static bool ask_agents(struct http_request *req, const char *op)
 {
 	struct peer_call *c = calloc(1, sizeof *c);
 	struct json_object *guids;
@@ -196,7 +197,7 @@ static void ask_agents(struct http_request *req, const char *op)
 	if (r.error || !c) {
 		http_fail(req->exchange, 400, "bad-field", "%s", r.message);
 		free(c);
-		return;
+		return false;
 	}
 	c->d = req->user;
 	c->exchange = req->exchange;
@@ -207,6 +208,7 @@ static void ask_agents(struct http_request *req, const char *op)
 	ask_each(req->user, c, guids, req->body, op);
 	c->pending--;
 	call_finish(c);
+	return true;
 }
 
 /* A peer that migrates itself cannot be suspended for another one. */
@@ -258,20 +260,28 @@ static bool is_taken(struct daemon *d, const struct vm *vm, const char *id, char
 void peer_on_reserve(struct http_request *req)
 {
 	struct daemon *d = req->user;
-	struct json_object *guids = json_opt(req->body, "guids"),
-			   *answer = json_object_new_object();
-	const char *id = json_opt_str(req->body, "migration", "");
+	struct json_object *guids, *answer;
 	char busy[HTTP_ERROR_MAX] = "";
+	struct json_reader r;
+	const char *id;
 
+	json_reader_init(&r, req->body);
+	guids = json_need_array(&r, "guids");
+	id = json_need_str(&r, "migration");
+	if (r.error) {
+		http_fail(req->exchange, 400, "bad-field", "%s", r.message);
+		return;
+	}
 	for (size_t i = 0; !*busy && i < json_count(guids); i++) {
 		struct vm *vm = vm_by_guid(d, guid_at(guids, i));
 
 		if (vm)
 			is_taken(d, vm, id, busy, sizeof busy);
 	}
+	answer = json_object_new_object();
 	if (*busy)
 		json_set_str(answer, "busy", busy);
-	else if (req->body)
+	else
 		peer_watch_reserve(d, req->body);
 	http_reply(req->exchange, 200, answer);
 }
@@ -286,9 +296,8 @@ void peer_on_suspend(struct http_request *req)
 {
 	struct json_object *body AUTO_JSON = json_object_get(req->body);
 
-	ask_agents(req, "suspend");
 	/* Behind it: the guests have begun while the journal is written. */
-	if (body)
+	if (ask_agents(req, "suspend"))
 		peer_watch_start(req->user, body);
 }
 

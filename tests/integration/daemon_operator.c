@@ -220,6 +220,24 @@ static bool play_bad_requests(const void *arg, const char *dir)
 	return true;
 }
 
+/* Nothing is kept for a suspend that nobody was asked for. */
+static bool play_bad_suspends(const void *arg, const char *dir)
+{
+	static const char *const paths[] = {"/v1/peer/suspend", "/v1/peer/reserve"};
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+		if (ask(HOST_C, "POST", paths[i], "{\"migration\":\"m\",\"vguids\":[]}") ||
+		    !strstr(refusal, "guids"))
+			return sim_is_wrong("%s: \"%.200s\"", paths[i], refusal);
+		if (sim_hosts[HOST_C].d.peer_watches)
+			return sim_is_wrong("%s: it is watched all the same", paths[i]);
+	}
+	return true;
+}
+
 /* ---- drained hosts ---- */
 
 static bool migrates_to_b(void)
@@ -831,6 +849,7 @@ static const struct sim_scene scenes[] = {
 	{"dry run: the destination's ibvmigd is away", play_no_host, NULL},
 	{"dry run: what cannot be asked for", play_bad_requests, NULL},
 	{"a full uplink: the counters, the proposal, the move, the counters", play_balance, NULL},
+	{"a suspend, or a reservation, without the peers' GUIDs", play_bad_suspends, NULL},
 	{"a drained host takes no VM until undrain, restarts included", play_drained, NULL},
 	{"another host's drain, killed as it begins", play_killed_drain, &killings[0]},
 	{"another host's drain, killed in HOLD", play_killed_drain, &killings[1]},

@@ -65,8 +65,7 @@ static int add(struct watch *w, uint32_t events)
 	w->id = ++ev.last_id;
 	e.data.u64 = (uint64_t)w->id;
 	if (epoll_ctl(ev.epoll_fd, EPOLL_CTL_ADD, w->fd, &e)) {
-		if (w->is_timer)
-			close(w->fd);
+		close(w->fd);
 		free(w);
 		return -1;
 	}

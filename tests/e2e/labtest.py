@@ -94,9 +94,9 @@ class Lab:
         return p
 
     def up(self):
-        self.is_up = True
         # it ends with this process, also when that is killed
         self.lab("up", "--owner", os.getpid(), *self.up_options, deadline_s=3 * WAIT_S)
+        self.is_up = True # not before: one that is another's is not ours to take down
 
     def down(self):
         if self.is_up:

@@ -93,7 +93,7 @@ def save(name, value):
 
 @contextmanager
 def locked(name):
-    """One command at a time changes what is behind this name."""
+    """One command at a time changes what is behind this name, in LAB_DIR or an absolute path."""
     with open(path(name + ".lock"), "w", encoding="utf-8") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield

@@ -22,6 +22,7 @@ from .conf import CACHE, INSIDE, LabError
 HOST_DIRS = ["etc/libvirt", "var/lib/libvirt", "var/log/libvirt", "var/cache/libvirt", "run/libvirt",
              "etc/ibvmig", "run/ibvmig", "var/lib/ibvmig"]
 CAPS = "qemu/capabilities"  # below libvirt's cache: 17 s of probing when it is not there
+CAPS_LOCK = os.path.join(CACHE, "libvirt")  # all labs of this tree read and write it
 
 # A copy: AppArmor's profile for the system's libvirtd goes by its path and knows nothing of labs.
 LIBVIRTD = f"{INSIDE}/home/libvirtd"
@@ -142,8 +143,9 @@ def write_host(host, config):
     write(host_dir(host, "hosts"), "127.0.0.1 localhost\n" + f"{conf.SM_IP} sm\n" + "".join(
         f"{conf.host_ip(i)} {h}\n" for i, h in enumerate(config["hosts"])))
     caps = os.path.join(CACHE, "libvirt", CAPS)
-    if os.path.isdir(caps):
-        shutil.copytree(caps, host_dir(host, "var-cache-libvirt", CAPS), dirs_exist_ok=True)
+    with conf.locked(CAPS_LOCK):
+        if os.path.isdir(caps):
+            shutil.copytree(caps, host_dir(host, "var-cache-libvirt", CAPS), dirs_exist_ok=True)
     write_daemon(host, config)
 
 
@@ -216,9 +218,10 @@ def start_libvirt(host, qemu_env):
 def keep_caps(host):
     """What libvirt found out about QEMU, for the next lab up."""
     own, cache = host_dir(host, "var-cache-libvirt", CAPS), os.path.join(CACHE, "libvirt", CAPS)
-    if os.path.isdir(own) and os.listdir(own) != (os.listdir(cache) if os.path.isdir(cache) else []):
-        shutil.rmtree(cache, ignore_errors=True)
-        shutil.copytree(own, cache)
+    with conf.locked(CAPS_LOCK):
+        if os.path.isdir(own) and set(os.listdir(own)) != set(os.listdir(cache) if os.path.isdir(cache) else []):
+            shutil.rmtree(cache, ignore_errors=True)
+            shutil.copytree(own, cache)
 
 
 def start_daemon(host):

@@ -35,6 +35,12 @@ def init_pid():
     return state["pid"]
 
 
+def owner_alive():
+    """The process that the lab lives for, or None: without one, without a lab, and once it has ended."""
+    owner = (conf.load("lab.json") or {}).get("owner")
+    return owner["pid"] if owner and init_pid() and start_time(owner["pid"]) == owner["start"] else None
+
+
 def inside():
     """Whether this process runs in the lab already."""
     return os.environ.get("IBVMIG_LAB") == conf.LAB_DIR
@@ -190,7 +196,7 @@ def down():
 def up(config, seconds, owner=None):
     """Starts the lab's init and passes on what it prints until it is ready. With an owner, the lab
     ends when that process does."""
-    conf.save("lab.json", config)
+    conf.save("lab.json", {**config, "owner": owner and {"pid": owner, "start": start_time(owner)}})
     out, into = os.pipe()
     fds = [into]
     if owner:

@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define RECOVER_MAX     256
+#define RECOVER_MAX     VF_VFS_MAX /* each has a VF of this host, or had one */
 #define PROBE_AGAIN_MS  2000
 #define PROBES_MAX      30
 #define PROBES_PREPARED 5

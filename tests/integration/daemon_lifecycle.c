@@ -318,6 +318,52 @@ static bool play_hung_at_start(const void *seen, const char *dir)
 	return gets_right(HOST_A, sim_never);
 }
 
+/* ---- many records ---- */
+
+#define MANY 300
+
+/* Of VMs that were saved: each keeps its address until it is restored. */
+static int journal_many(const char *dir)
+{
+	char *own AUTO_FREE = strf("%s/hosta", dir), *why AUTO_FREE = NULL;
+	struct journal *j = NULL;
+	int rc = journal_open(own, 100, &j, &why);
+
+	for (unsigned i = 0; !rc && i < MANY; i++) {
+		char *record AUTO_FREE = strf(
+			"{\"version\":2,\"id\":\"saved%u\",\"role\":\"source\",\"state\":"
+			"\"SAVED\",\"reached\":\"SAVED\",\"vm\":\"vm%u\",\"name\":\"vm%u\","
+			"\"strategy\":\"cold\",\"file\":\"/vm%u\",\"saved\":true}",
+			i, i, i, i);
+		char *id AUTO_FREE = strf("saved%u", i);
+		const struct journal_step s = {.id = id,
+					       .role = "source",
+					       .vm = id,
+					       .state = "SAVED",
+					       .direction = "forward",
+					       .record = record};
+
+		rc = journal_step(j, &s);
+	}
+	journal_close(j);
+	return rc;
+}
+
+static bool play_many(const void *arg, const char *dir)
+{
+	unsigned n = 0;
+
+	(void)arg;
+	if (journal_many(dir))
+		return sim_is_wrong("the journal cannot be written");
+	sim_mover = (struct sim_mover){.strategy = "auto"};
+	if (!sim_world_start(dir))
+		return false;
+	for (struct migration *m = sim_hosts[HOST_A].d.migrations; m; m = m->next)
+		n += m->state == M_SAVED && !m->ended;
+	return n == MANY || sim_is_wrong("%u records of %u are taken up", n, MANY);
+}
+
 /* ---- ibvmigd is stopped ---- */
 
 /* As daemon/main.c does when the loop has ended. */
@@ -453,6 +499,7 @@ static const struct sim_scene scenes[] = {
 	{"libvirtd refuses to tell of VMs as ibvmigd starts", play_refused_at_start, NULL},
 	{"libvirtd hangs as ibvmigd starts, in QUIESCE", play_hung_at_start, NULL},
 	{"the same when it has told of the VM", play_hung_at_start, ""},
+	{"300 saved VMs are taken up again", play_many, NULL},
 	{"ibvmigd is stopped while it asks the agent", play_stopped, NULL},
 	{"libvirtd hangs in QUIESCE: the lease outlives CANCEL", play_hung, NULL},
 };

@@ -304,6 +304,13 @@ static int monitor_call(virDomainPtr dom, const char *command, int fd, char **re
 						    0);
 }
 
+static int too_large(size_t bytes, char *error)
+{
+	snprintf(error, HTTP_ERROR_MAX, "QEMU's answer has %zu bytes; at most %u are taken", bytes,
+		 MONITOR_ANSWER_MAX);
+	return -EFBIG;
+}
+
 int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int fd,
 		    char **ret_answer, char *error)
 {
@@ -317,7 +324,7 @@ int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int f
 	if (monitor_call(dom, command, fd, ret_answer) < 0)
 		rc = from_libvirt(error, "monitor command");
 	else if (strlen(*ret_answer) > MONITOR_ANSWER_MAX)
-		rc = -EFBIG;
+		rc = too_large(strlen(*ret_answer), error);
 	domain_put(conn, dom);
 	return rc;
 }

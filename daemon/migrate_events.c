@@ -405,11 +405,14 @@ static void probe_done(struct job *j)
 		return;
 	}
 	if (j->rc) {
-		log_warn("VM %s: migration %s waits in %s: %s", m->vm_name, m->id,
-			 migrate_state_name(m->state), j->error);
+		if (!m->step.silence_told)
+			log_warn("VM %s: migration %s waits in %s: %s (said once)", m->vm_name,
+				 m->id, migrate_state_name(m->state), j->error);
+		m->step.silence_told = true;
 		migrate_poll(m, PROBE_AGAIN_MS);
 		return;
 	}
+	m->step.silence_told = false;
 	log_notice("VM %s: migration %s taken up again in %s", m->vm_name, m->id,
 		   migrate_state_name(m->state));
 	if (m->role == ROLE_SOURCE && !m->committed && has_died(j))

@@ -392,22 +392,33 @@ static void saved(void *arg, int rc)
 
 /* ---- the driver ---- */
 
-static void advance(struct migration *m)
+/* -EPROTO: the table has no such edge. */
+static int advance(struct migration *m)
 {
 	const struct migrate_row *row = migrate_row(m->role, m->state);
+	bool save = m->state == M_DETACH && m->file;
+	int rc;
 
-	if (m->state == M_CANCEL) {
-		set_state(m, m->reached, !m->committed, m->committed ? "QEMU had finished" : NULL);
-	} else if (!m->back) {
-		bool save = m->state == M_DETACH && m->file;
-		int rc = set_state(m, save ? M_SAVED : row->next, false, NULL);
-
-		if (rc)
-			not_durable(m, rc);
-	} else {
+	if (m->state == M_CANCEL)
+		return set_state(m, m->reached, !m->committed,
+				 m->committed ? "QEMU had finished" : NULL);
+	if (m->back) {
 		row = row_before(m->role, m->state);
-		set_state(m, row ? row->state : M_ABORTED, true, row ? NULL : m->reason);
+		return set_state(m, row ? row->state : M_ABORTED, true, row ? NULL : m->reason);
 	}
+	rc = set_state(m, save ? M_SAVED : row->next, false, NULL);
+	if (rc && rc != -EPROTO)
+		not_durable(m, rc);
+	return rc;
+}
+
+/* What it has been told does not go with where it is: nothing is done on a guess. */
+static void lose_way(struct migration *m)
+{
+	migrate_error(m, -EPROTO, "there is no way on from %s%s%s: a defect of ibvmigd",
+		      m->back ? "undo of " : "", migrate_state_name(m->state),
+		      m->committed ? ", for the VM is said to run at the destination" : "");
+	park(m);
 }
 
 static int run_step(struct migration *m)
@@ -438,8 +449,9 @@ void migrate_drive(struct migration *m)
 			break;
 		int rc = run_step(m);
 		if (rc == STEP_DONE) {
-			advance(m);
 			m->again = true;
+			if (advance(m) == -EPROTO)
+				lose_way(m);
 		} else if (rc < 0) {
 			step_failed(m);
 			m->again |= !m->step.resting;

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <libvirt/libvirt.h>
+#include <unistd.h>
 
 static struct sim_guest *const mover = &sim_guests[0];
 
@@ -318,6 +319,55 @@ static bool play_hung_at_start(const void *seen, const char *dir)
 	return gets_right(HOST_A, sim_never);
 }
 
+/* ---- words that cannot be ---- */
+
+static bool is_parked(void *arg)
+{
+	(void)arg;
+	return sim_hosts[HOST_A].d.migrations->state == M_PARKED;
+}
+
+static bool undoes_quiesce(void *arg)
+{
+	const struct migration *m = sim_hosts[HOST_A].d.migrations;
+
+	(void)arg;
+	return m && m->back && m->state == M_QUIESCE;
+}
+
+static void ignore(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	(void)arg;
+	(void)rc;
+	(void)answer;
+	(void)error;
+}
+
+/* A destination that has walked back says that the VM runs there: the table has no way on from
+ * there, and ibvmigd does not look for one for ever. */
+static bool play_impossible(const void *arg, const char *dir)
+{
+	struct json_object *body = json_object_new_object();
+
+	(void)arg;
+	if (!start((struct sim_mover){.strategy = "late"}, dir))
+		return false;
+	sim_migrate(HOST_A, HOST_B);
+	if (!sim_run(source_is_in, &(enum migrate_state){M_SWITCH}, sim_us() + 60 * SIM_S,
+		     sim_never))
+		return sim_is_wrong("SWITCH is not reached");
+	sim_abort(HOST_A);
+	if (!sim_run(undoes_quiesce, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("QUIESCE is not undone");
+	json_set_str(body, "migration", sim_hosts[HOST_A].d.migrations->id);
+	json_set_bool(body, "committed", true);
+	sim_http(HOST_B, sim_hosts[HOST_A].url, "POST", "/v1/peer/outcome", body, 5000, ignore,
+		 NULL);
+	alarm(60); /* of the real clock: a daemon that spins ends the scene */
+	return sim_run(is_parked, NULL, sim_us() + 60 * SIM_S, NULL) ||
+	       sim_is_wrong("it is not parked");
+}
+
 /* ---- many records ---- */
 
 #define MANY 300
@@ -409,12 +459,6 @@ static bool play_stopped(const void *arg, const char *dir)
 
 /* ---- libvirtd hangs as a migration is to be cancelled ---- */
 
-static bool is_parked(void *arg)
-{
-	(void)arg;
-	return sim_hosts[HOST_A].d.migrations->state == M_PARKED;
-}
-
 /* What ibvmig-lease does when a lease has run out. */
 static int cut(void *arg, const char *uuid)
 {
@@ -499,6 +543,7 @@ static const struct sim_scene scenes[] = {
 	{"libvirtd refuses to tell of VMs as ibvmigd starts", play_refused_at_start, NULL},
 	{"libvirtd hangs as ibvmigd starts, in QUIESCE", play_hung_at_start, NULL},
 	{"the same when it has told of the VM", play_hung_at_start, ""},
+	{"COMMIT is told while QUIESCE is undone", play_impossible, NULL},
 	{"300 saved VMs are taken up again", play_many, NULL},
 	{"ibvmigd is stopped while it asks the agent", play_stopped, NULL},
 	{"libvirtd hangs in QUIESCE: the lease outlives CANCEL", play_hung, NULL},

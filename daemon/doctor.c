@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/doctor.h"
 #include "common/http_server.h"
+#include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/daemon.h"
 #include "daemon/drained.h"
 #include "daemon/job.h"
+#include "daemon/migrate.h"
 #include "daemon/qmp.h"
 #include "daemon/settings.h"
 #include "daemon/sm.h"
@@ -18,8 +20,10 @@
 
 #define BUDGET_MS 20000 /* who asks waits 30 s */
 #define PEER_MS   8000
+#define GUEST_MS  3000         /* for all agents, which are asked at once */
 #define OVERHEAD  (1ull << 30) /* libvirt's own allowance for what a VF maps beside memory */
 
+static const char *const ports[] = {"active", "down", "none"};
 static const char *const verdicts[] = {"ok", "skipped", "warning", "bad"};
 
 void doctor_add(struct doctor *d, const char *check, enum doctor_verdict v, const char *subject,
@@ -144,6 +148,7 @@ static void run(struct job *j)
 	doctor_vfio(&d, j->d->provider, json_opt(j->in, "vfs"));
 	doctor_inventory(&d, json_opt(j->in, "vfs"), json_opt_str(j->in, "vf_error", ""));
 	doctor_agents(&d, vms);
+	doctor_guest_ports(&d, vms);
 	for (size_t i = 0; i < json_count(vms); i++) {
 		struct json_object *vm = json_object_array_get_idx(vms, i);
 
@@ -215,20 +220,96 @@ static struct json_object *vms_of(struct daemon *d)
 		/* It holds what the loop goes on writing to; the worker must not share that. */
 		json_object_object_del(o, "migration");
 		json_set_bool(o, "vfio", uses_vfio(vm));
+		json_set_bool(o, "migrates", migrate_open(d, vm->uuid));
 		json_object_array_add(list, o);
 	}
 	return list;
 }
 
+/* What the guests' agents are asked before the worker begins. */
+struct look {
+	struct daemon *d;
+	struct http_exchange *exchange;
+	struct json_object *in;
+	unsigned pending; /* agents, and one */
+};
+
+struct question {
+	struct look *look;
+	struct json_object *vm; /* borrowed from look->in */
+};
+
+static void look_on(struct look *l)
+{
+	if (--l->pending)
+		return;
+	if (job_start(l->d, l->in, run, done, l->exchange, 0))
+		http_fail(l->exchange, 503, "no-memory", "out of memory");
+	free(l);
+}
+
+/* The guest is not trusted: known words, and as many as a VM may have VFs. */
+static struct json_object *guest_vfs(struct json_object *answer)
+{
+	struct json_object *told = json_opt(answer, "vfs"), *list = json_object_new_array();
+
+	for (size_t i = 0; i < json_count(told) && i < DOMAIN_VFS_MAX; i++) {
+		struct json_object *vf = json_object_array_get_idx(told, i);
+		struct json_object *o = json_object_new_object();
+		uint64_t vguid = 0;
+
+		ib_guid_parse(json_opt_str(vf, "vguid", ""), &vguid);
+		json_set_guid(o, "vguid", vguid);
+		for (size_t k = 0; k < ARRAY_SIZE(ports); k++)
+			if (str_eq(json_opt_str(vf, "port", ""), ports[k]))
+				json_set_str(o, "port", ports[k]);
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
+static void told(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	struct question *q = arg;
+	struct look *l = q->look;
+
+	(void)error;
+	if (!rc)
+		json_set(q->vm, "guest_vfs", guest_vfs(answer));
+	free(q);
+	look_on(l);
+}
+
+static void ask_guest(struct look *l, struct vm *vm, struct json_object *o)
+{
+	struct question *q = malloc(sizeof *q);
+	struct json_object *msg = json_object_new_object();
+
+	if (!q)
+		abort(); /* some bytes: the kernel's overcommit ends the process elsewhere */
+	*q = (struct question){.look = l, .vm = o};
+	l->pending++;
+	json_set_str(msg, "op", "query");
+	json_set_u64(msg, "deadline_ms", GUEST_MS - 500);
+	agent_request(vm->agent, msg, GUEST_MS, told, q);
+}
+
 void doctor_get(struct http_request *req)
 {
 	struct daemon *d = req->user;
-	struct json_object *in = json_object_new_object();
+	struct look *l = malloc(sizeof *l);
+	struct json_object *vms = vms_of(d);
 
-	json_set(in, "vms", vms_of(d));
-	json_set(in, "vfs", vfs_of(d));
-	json_set_str(in, "vf_error", d->vf_error);
-	drained_tell(d, in);
-	if (job_start(d, in, run, done, req->exchange, 0))
-		http_fail(req->exchange, 503, "no-memory", "out of memory");
+	if (!l)
+		abort(); /* as above */
+	*l = (struct look){.d = d, .exchange = req->exchange, .in = json_object_new_object()};
+	json_set(l->in, "vms", vms);
+	json_set(l->in, "vfs", vfs_of(d));
+	json_set_str(l->in, "vf_error", d->vf_error);
+	drained_tell(d, l->in);
+	l->pending = 1;
+	for (struct vm *vm = d->vms; vm; vm = vm->next)
+		if (!vm->gone && agent_state(vm->agent) == AGENT_UP)
+			ask_guest(l, vm, json_find(vms, "uuid", vm->uuid));
+	look_on(l);
 }

@@ -40,6 +40,9 @@ void doctor_vfio(struct doctor *d, struct provider *p, struct json_object *vfs);
 /* What others tell. vms, vfs: as GET /v1/status has them. why: there is no inventory, or "". */
 void doctor_inventory(struct doctor *d, struct json_object *vfs, const char *why);
 void doctor_agents(struct doctor *d, struct json_object *vms);
+/* vms: each that has its VFs, and does not migrate, also with "guest_vfs":[{"vguid","port"}] of its
+ * agent's answer; without it the agent has not told. */
+void doctor_guest_ports(struct doctor *d, struct json_object *vms);
 /* status: ibvmig-sm's, or NULL and why. */
 void doctor_sm(struct doctor *d, struct json_object *status, const char *why);
 /* bound: ibvmig-sm's GET /v1/vguids. */

@@ -83,6 +83,42 @@ void doctor_agents(struct doctor *d, struct json_object *vms)
 		doctor_add(d, "agent", DOCTOR_SKIPPED, "VMs", NULL, "no VM with a VF runs here");
 }
 
+static void check_guest_port(struct doctor *d, const char *vm, struct json_object *vf,
+			     struct json_object *told)
+{
+	char *subject AUTO_FREE = strf("%s, VF %s", vm, str(vf, "vf"));
+	const char *port = str(json_find(told, "vguid", str(vf, "vguid")), "port");
+
+	if (!strcmp(port, "active"))
+		doctor_add(d, "guest-port", DOCTOR_OK, subject, NULL, "ACTIVE in the guest");
+	else if (!strcmp(port, "down"))
+		doctor_add(d, "guest-port", DOCTOR_BAD, subject,
+			   "check the PF's port (ibstat); let the SM serve virtual ports "
+			   "(virt_enabled 2), and set the VF's policy to Follow",
+			   "the guest's port with vGUID %s is not ACTIVE", str(vf, "vguid"));
+	else if (!strcmp(port, "none"))
+		doctor_add(
+			d, "guest-port", DOCTOR_BAD, subject,
+			"load the VF's driver in the guest (modprobe mlx5_ib); dmesg there tells "
+			"what it ran into",
+			"no RDMA device of the guest shows vGUID %s", str(vf, "vguid"));
+	else
+		doctor_add(d, "guest-port", DOCTOR_SKIPPED, subject, NULL,
+			   "the guest's agent does not tell: none answers, or an older one");
+}
+
+void doctor_guest_ports(struct doctor *d, struct json_object *vms)
+{
+	for (size_t i = 0; i < json_count(vms); i++) {
+		struct json_object *vm = at(vms, i), *vfs = json_opt(vm, "vfs");
+
+		if (strcmp(str(vm, "state"), "attached") || json_opt_bool(vm, "migrates", false))
+			continue;
+		for (size_t k = 0; k < json_count(vfs); k++)
+			check_guest_port(d, str(vm, "name"), at(vfs, k), json_opt(vm, "guest_vfs"));
+	}
+}
+
 void doctor_qemu(struct doctor *d, const char *vm, struct json_object *properties)
 {
 	if (!json_count(properties))

@@ -6,6 +6,7 @@
 #include "common/loop.h"
 #include "common/util.h"
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <string.h>
 
@@ -31,6 +32,23 @@ struct query {
 static struct query queries[QUERIES_MAX];
 static uint32_t last_cookie;
 
+/* The port of each VF that the host says is ours, as this guest sees it. */
+static struct json_object *vf_ports(const struct agent *a)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (unsigned i = 0; i < a->vf_count; i++) {
+		struct json_object *o = json_object_new_object();
+		char device[SHIM_DEVICE_MAX];
+		int rc = agent_device_find(a->vf[i], device);
+
+		json_set_guid(o, "vguid", a->vf[i]);
+		json_set_str(o, "port", !rc ? "active" : rc == -ENODEV ? "none" : "down");
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
 static void query_finish(struct query *q)
 {
 	struct json_object *answer = json_object_new_object();
@@ -44,6 +62,7 @@ static void query_finish(struct query *q)
 	json_set(answer, "uncovered", q->uncovered);
 	agent_kernel_users(q->agent, kernel);
 	json_set(answer, "kernel", kernel);
+	json_set(answer, "vfs", vf_ports(q->agent));
 	agent_path_counters(counters);
 	json_set(answer, "paths", counters);
 	if (q->truncated)

@@ -189,6 +189,21 @@ static bool alone(struct sim_guest *g)
 	return g->process_dead || other(g)->process_dead;
 }
 
+static struct json_object *vf_ports(const struct sim_guest *g)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (unsigned i = 0; i < sim_rails(g); i++) {
+		struct json_object *o = json_object_new_object();
+		bool down = g->port_dead && i == sim_rails(g) - 1;
+
+		json_set_guid(o, "vguid", g->vguids[i]);
+		json_set_str(o, "port", down ? "down" : "active");
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
 static void answer_query(struct sim_guest *g, uint64_t id)
 {
 	struct json_object *o = json_object_new_object(), *peers = json_object_new_array();
@@ -206,6 +221,7 @@ static void answer_query(struct sim_guest *g, uint64_t id)
 	json_set_bool(o, "ok", true);
 	json_set(o, "peers", peers);
 	json_set(o, "uncovered", json_object_new_array());
+	json_set(o, "vfs", vf_ports(g));
 	if (g->mover && sim_mover.kernel_user) {
 		struct json_object *kernel = json_object_new_array();
 		struct json_object *k = json_object_new_object();

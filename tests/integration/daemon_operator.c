@@ -238,6 +238,33 @@ static bool play_bad_suspends(const void *arg, const char *dir)
 	return true;
 }
 
+/* ---- what only the guest knows ---- */
+
+static bool guest_port_is(const char *verdict)
+{
+	struct json_object *found;
+
+	if (!ask(HOST_A, "GET", "/v1/doctor", NULL))
+		return sim_is_wrong("no doctor: %s", refusal);
+	found = json_find(json_opt(answer, "checks"), "subject", "g1, VF a-vf1");
+	return (str_eq(json_opt_str(found, "check", ""), "guest-port") &&
+		str_eq(json_opt_str(found, "verdict", ""), verdict)) ||
+	       sim_is_wrong("it is not %s: %.300s", verdict, json_text(found));
+}
+
+/* The host has given its VF away, and cannot look at the port. */
+static bool play_doctor(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start(dir) || !guest_port_is("ok"))
+		return false;
+	mover->port_dead = true;
+	if (!guest_port_is("bad"))
+		return false;
+	sim_agent_replies = REPLIES_LOST;
+	return guest_port_is("skipped");
+}
+
 /* ---- drained hosts ---- */
 
 static bool migrates_to_b(void)
@@ -848,6 +875,7 @@ static const struct sim_scene scenes[] = {
 	{"dry run: OpenSM is away", play_no_sm, NULL},
 	{"dry run: the destination's ibvmigd is away", play_no_host, NULL},
 	{"dry run: what cannot be asked for", play_bad_requests, NULL},
+	{"doctor: a VF's port is down in its guest", play_doctor, NULL},
 	{"a full uplink: the counters, the proposal, the move, the counters", play_balance, NULL},
 	{"a suspend, or a reservation, without the peers' GUIDs", play_bad_suspends, NULL},
 	{"a drained host takes no VM until undrain, restarts included", play_drained, NULL},

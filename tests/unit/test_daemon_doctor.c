@@ -278,6 +278,38 @@ static void test_agents(void **state)
 	expect("agent", "skipped", "no VM");
 }
 
+/* state and whether it migrates, and what its agent tells of its VF. */
+static void guest_ports(const char *state, const char *migrates, const char *told)
+{
+	char *text AUTO_FREE = strf("[{\"name\":\"g1\",\"state\":\"%s\",\"migrates\":%s,"
+				    "\"vfs\":[{\"vguid\":\"0x1\",\"vf\":\"vf3\"}]%s}]",
+				    state, migrates, told);
+	struct json_object *vms AUTO_JSON = parse(text);
+
+	doctor_guest_ports(&d, vms);
+}
+
+#define TOLD(guid, port) ",\"guest_vfs\":[{\"vguid\":\"" guid "\",\"port\":\"" port "\"}]"
+
+static void test_guest_ports(void **state)
+{
+	(void)state;
+	guest_ports("attached", "false", TOLD("0x1", "active"));
+	expect_well();
+	guest_ports("attached", "false", TOLD("0x1", "down"));
+	expect("guest-port", "bad", "virt_enabled 2");
+	guest_ports("attached", "false", TOLD("0x1", "none"));
+	expect("guest-port", "bad", "modprobe mlx5_ib");
+	guest_ports("attached", "false", TOLD("0x2", "active"));
+	expect("guest-port", "skipped", "g1, VF vf3");
+	guest_ports("attached", "false", "");
+	expect("guest-port", "skipped", "g1, VF vf3");
+	/* It has none, or may have it elsewhere. */
+	guest_ports("without-vf", "false", TOLD("0x1", "none"));
+	guest_ports("attached", "true", TOLD("0x1", "none"));
+	assert_int_equal(json_object_array_length(d.found), 0);
+}
+
 static void sm(const char *text)
 {
 	struct json_object *status AUTO_JSON = parse(text);
@@ -431,6 +463,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_host_without_hca, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_inventory, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_agents, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_guest_ports, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_sm, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_duplicate_vguids, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_peers, setup, teardown),

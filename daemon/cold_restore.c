@@ -161,7 +161,7 @@ static int fence(struct job *j, const char *vm, const char *host)
 
 	json_set_str(body, "vm", vm);
 	json_set_str(body, "host", host);
-	return j->rc = sm_call(j->d->settings, "POST", "/v1/fence", body, &answer, j->error);
+	return j->rc = sm_change(j->d->settings, "/v1/fence", body, &answer, j->error);
 }
 
 /* The operator says that the host is off which keeps the VM's address: it starts here as one whose

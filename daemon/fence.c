@@ -12,8 +12,7 @@ static void fence_run(struct job *j)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 
-	j->rc = sm_call(j->d->settings, "POST", "/v1/fence", json_object_get(j->in), &answer,
-			j->error);
+	j->rc = sm_change(j->d->settings, "/v1/fence", json_object_get(j->in), &answer, j->error);
 	json_set(j->out, "vguids", json_object_get(json_opt(answer, "vguids")));
 }
 

@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 #define SM_DEADLINE_MS 10000 /* of a question */
-/* Of a bind, unbind or move: ibvmig-sm answers within 18 s, its undo included (docs/wire.md). */
+/* Of a bind, unbind or move, and of a fence, which unbinds: ibvmig-sm answers within 18 s, its undo
+ * included (docs/wire.md). */
 #define SM_CHANGE_MS 20000
 
 struct daemon;

@@ -40,15 +40,15 @@ class Client(object):
     def _fail(self, reason):
         raise exception.MigrationError(reason=health.shortened('ibvmigd at %s %s' % (self._endpoint, reason)))
 
-    def _request(self, path, method, context, **kwargs):
+    def _request(self, path, method, context, seconds, **kwargs):
         try:
-            return self._http.request(path, method, timeout=self._conf.request_timeout, **RETRIES, **kwargs,
+            return self._http.request(path, method, timeout=seconds, **RETRIES, **kwargs,
                                       headers={'X-Request-Id': context.global_id or context.request_id})
         except (ks_exc.ClientException, OSError) as e:  # OSError: a certificate's file that is not there
             self._fail('does not answer: %s' % e)
 
     def _get(self, path, context, needed, none_for_404=False):
-        response = self._request(path, 'GET', context)
+        response = self._request(path, 'GET', context, self._conf.request_timeout)
         if none_for_404 and response.status_code == 404:
             return None
         return self._checked(response, needed)
@@ -75,7 +75,8 @@ class Client(object):
 
     def fence(self, context, uuid, host):
         """That host is off: what the VM has bound there is let go, so that it can start here. Again: nothing more."""
-        self._checked(self._request('/v1/vms/%s/fence' % uuid, 'POST', context, json={'host': host}), ('vguids',))
+        self._checked(self._request('/v1/vms/%s/fence' % uuid, 'POST', context, self._conf.fence_timeout,
+                                    json={'host': host}), ('vguids',))
 
     def wait_vm(self, context, uuid, settled, seconds):
         """The VM once settled(vm) is true. MigrationError with what was seen last after that many seconds."""

@@ -18,7 +18,12 @@ opts = [
                help='PKey of ports that have none by their binding:profile ("pkey") or their network (a VLAN id, '
                     'with the mechanism driver ibvmig).'),
     cfg.IntOpt('request_timeout', default=10, min=1, max=60,
-               help='Seconds for one request to ibvmigd. One that does not get through is sent twice more.'),
+               help='Seconds for one question to ibvmigd, which it answers at once from what it knows. One that does '
+                    'not get through is sent twice more.'),
+    cfg.IntOpt('fence_timeout', default=30, min=1, max=600,
+               help='Seconds for the request that takes an evacuated server\'s addresses from the host that is off. '
+                    'ibvmigd waits for ibvmig-sm with it, for up to 20 s: what is less fails an evacuation that '
+                    'would have succeeded. Sent twice more, too.'),
     cfg.IntOpt('attach_timeout', default=60, min=1, max=600,
                help='Seconds until a server that has been started (created, rebooted, resized, evacuated, '
                     'unshelved) has its VF. Without it the server is stopped and the action fails, unless '

@@ -114,6 +114,16 @@ class TestClient(unittest.TestCase):
         self.http.post(requests_mock.ANY, json=refusal, status_code=409)
         self._fails('host h0 is not off (not-fenced)', lambda: self._client().fence(CONTEXT, 'u', 'h0'))
 
+    def test_time_outs(self):
+        self._answers({'json': dict(STATUS, **VM)})
+        self.http.post(requests_mock.ANY, json={'vguids': []})
+        asked = self._client(request_timeout=7, fence_timeout=45)
+        for seconds, verb in ((7, lambda: asked.status(CONTEXT)), (7, lambda: asked.vm(CONTEXT, 'u')),
+                              (7, lambda: asked.wait_vm(CONTEXT, 'u', bool, 3600)),
+                              (45, lambda: asked.fence(CONTEXT, 'u', 'h0'))):
+            verb()
+            self.assertEqual(seconds, self.http.last_request.timeout, self.http.last_request.path)
+
     def test_wait(self):
         self._answers({'json': dict(VM, state='attaching')}, {'json': VM})
         with mock.patch.object(client, 'POLL_S', 0):

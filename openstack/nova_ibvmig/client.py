@@ -13,7 +13,7 @@ from nova_ibvmig import health
 
 POLL_S = 0.3
 SERVICE_TYPE, MICROVERSION = 'ib-migration', '1.0'
-# Safe to ask again, as all that is asked here: what did not get through, was one too many, or met a daemon that is busy.
+# Safe to ask again, as all that is asked here: what did not get through, was one too many, or met a busy daemon.
 RETRIES = {'connect_retries': 2, 'status_code_retries': 2, 'retriable_status_codes': [429, 503]}
 NEEDED = {'status': ('host', 'libvirt', 'sm', 'pfs', 'vfs'), 'vm': ('host', 'state', 'agent')}
 

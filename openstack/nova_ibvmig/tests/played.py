@@ -135,9 +135,9 @@ class IbServers(sriov._PCIServersWithMigrationTestBase):
         self.useFixture(fixtures.MonkeyPatch('nova.tests.fixtures.libvirt.Domain.migrateToURI3', migrate))
 
     def _disks_are_not_shared(self):
-        driver = 'nova.virt.libvirt.driver.LibvirtDriver.'
-        self.useFixture(fixtures.MockPatch(driver + '_check_shared_storage_test_file', return_value=False))
-        self.useFixture(fixtures.MockPatch(driver + '_get_instance_disk_info', return_value=[]))
+        upstream = 'nova.virt.libvirt.driver.LibvirtDriver.'
+        self.useFixture(fixtures.MockPatch(upstream + '_check_shared_storage_test_file', return_value=False))
+        self.useFixture(fixtures.MockPatch(upstream + '_get_instance_disk_info', return_value=[]))
         self.useFixture(fixtures.MockPatch('nova.virt.libvirt.utils.get_instance_path_at_destination',
                                            return_value=self.useFixture(fixtures.TempDir()).join('there')))
 

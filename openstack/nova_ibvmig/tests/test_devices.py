@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""VFs as Nova's PCI devices: those that libvirt does not list; that ibvmigd takes the one that Nova has claimed; PKeys."""
+"""VFs as Nova's PCI devices: those that libvirt does not list; ibvmigd takes the one that Nova has claimed; PKeys."""
 import unittest
 from unittest import mock
 

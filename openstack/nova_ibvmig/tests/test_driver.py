@@ -24,8 +24,8 @@ class TestLiveMigration(played.IbServers):
         server = self._boot()
         server = self._live_migrate(server, 'completed')
         self.assertEqual('h1', server['OS-EXT-SRV-ATTR:host'])
-        self.assertEqual(dict.fromkeys(['check_destination', 'check_source', 'arm', 'migrate', 'confirm', 'release'], 'Success'),
-                         self._results(server))
+        self.assertEqual(dict.fromkeys(['check_destination', 'check_source', 'arm', 'migrate', 'confirm', 'release'],
+                                       'Success'), self._results(server))
         self.assertEqual([], played.etree.fromstring(
             self._domain(server, 'h1').XMLDesc(0)).findall('./devices/hostdev'))
 

@@ -47,8 +47,8 @@ class TestDestination(unittest.TestCase):
         self._is('h1 has no PF pf1, only pf0', wanted=[('pf1', '0x8001')])
         self._is('PF pf0 of h1 has no PKey 0x8002', wanted=[('pf0', '0x8002')])
         self._is('PF pf0 of h1 has 1 free VF, needed: 2', wanted=[('pf0', '0x8001'), ('pf0', '0xffff')])
-        self._is('PF pf0 of h1 has no free VF, needed: 1', vfs=[{'name': 'vf0', 'pf': 'pf0', 'vm': 'other'},
-                                                     {'name': 'vf1', 'pf': 'pf1', 'vm': None}])
+        self._is('PF pf0 of h1 has no free VF, needed: 1', vfs=[
+            {'name': 'vf0', 'pf': 'pf0', 'vm': 'other'}, {'name': 'vf1', 'pf': 'pf1', 'vm': None}])
 
 
 class TestVm(unittest.TestCase):

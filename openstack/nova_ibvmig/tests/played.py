@@ -8,6 +8,8 @@ import time
 
 import fixtures
 from lxml import etree
+from oslo_config import cfg
+from oslo_messaging.rpc import client as rpc_client
 import requests_mock
 
 from nova.tests.fixtures import libvirt as fakelibvirt
@@ -20,6 +22,8 @@ from nova_ibvmig import driver  # noqa: F401  registers the options
 VGUID = '0x00a1b2fffe000501'
 PKEY = '0x8001'
 PATIENCE = 240  # looks, 0.5 s apart at least: a loaded machine is no failure
+# Nor is it within Nova's services, whose 60 s for a call of another pass there. An override would end with each test.
+cfg.set_defaults(rpc_client._client_opts, rpc_response_timeout=600)
 ENDED = ('cancelled', 'completed', 'error', 'failed')
 
 

@@ -91,8 +91,8 @@ help:
 	@echo 'make check-qemu late detach on it; `make check` does it too once it is built'
 	@echo 'make check-openstack  a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json; .ci/run has it in make check'
 	@echo 'make check-openstack-neutron  the same with neutron-server in place of its stand-in, in build/openstack/report-neutron.json'
-	@echo 'make check-openstack-unit  the drivers of Nova and Neutron on the fixtures of those installed; .ci/run has it in make check'
-	@echo 'make check-openstack-upstream  functional tests of Nova itself, on our driver'
+	@echo 'make check-openstack-unit  the drivers of Nova and Neutron on the fixtures of those installed (.ci/run has it in make check), then check-openstack-upstream'
+	@echo 'make check-openstack-upstream  functional and unit tests of Nova itself, on our driver'
 	@echo 'make check-hw   the VF provider on real ConnectX cards; IBVMIG_HW_VF=NAME of a VF that no VM has'
 	@echo 'make bench-apps unmodified applications, each migrated three times, in build/bench/apps.json'
 	@echo '                ONLY="word..." runs the rows whose name contains one of the words'
@@ -159,6 +159,7 @@ check-qemu: qemu
 check-openstack-unit:
 	$(Q)tests/lab/deps nova
 	$(Q)BUILD=$(BUILD) openstack/run-tests $(ONLY)
+	$(Q)[ -n "$(ONLY)" ] || BUILD=$(BUILD) openstack/run-tests --upstream
 
 check-openstack-upstream:
 	$(Q)tests/lab/deps nova

@@ -45,9 +45,18 @@ struct sim_fiber {
 	void *stack; /* owned */
 	struct sim_proc *owner;
 	unsigned life;
+	struct work_pool *pool; /* borrowed */
+	struct sim_fiber *next; /* in its queue */
 	void (*run)(void *arg), (*done)(void *arg);
 	void *arg;
-	bool ended, sleeping;
+	bool ended;
+};
+
+/* Lives as long as its owner's life; then what is in it is gone. */
+struct work_pool {
+	struct sim_proc *owner;
+	unsigned threads, busy;
+	struct sim_fiber *first, **last; /* that wait for a thread */
 };
 
 struct sim_proc *sim_self;
@@ -63,6 +72,19 @@ static void *spare_stacks[64];
 static unsigned spare_count;
 static const void *main_stack;
 static size_t main_stack_bytes;
+
+static uint32_t chance = 12345;
+
+void sim_seed(uint32_t seed)
+{
+	chance = seed;
+}
+
+uint64_t sim_random(uint64_t below)
+{
+	chance = chance * 1103515245 + 12345;
+	return below ? (chance >> 8) % below : 0;
+}
 
 uint64_t sim_us(void)
 {
@@ -203,10 +225,9 @@ static bool reads_sockets(const struct sim_proc *p)
 	return p->up && p->loop && p->stopped_until_us <= clock_now_us;
 }
 
-/* One look at all of them: most events move nothing. */
-static bool sockets_move(void)
+/* One look at all of them, the channels first: most events move nothing. */
+static bool sockets_move(struct pollfd fds[PROCS_MAX + SIM_CHANNELS])
 {
-	struct pollfd fds[PROCS_MAX + SIM_CHANNELS];
 	unsigned n = sim_channel_fds(fds);
 
 	for (unsigned i = 0; i < proc_count; i++)
@@ -219,11 +240,12 @@ static bool sockets_move(void)
 /* What has come over sockets. */
 static void run_sockets(void)
 {
-	bool more = sockets_move();
+	struct pollfd fds[PROCS_MAX + SIM_CHANNELS];
+	bool more = sockets_move(fds);
 
 	while (more) {
 		more = false;
-		sim_guest_pump();
+		sim_guest_pump(fds);
 		for (unsigned i = 0; i < proc_count; i++) {
 			struct sim_proc *p = procs[i];
 
@@ -234,6 +256,8 @@ static void run_sockets(void)
 				more = true;
 			sim_self = NULL;
 		}
+		if (more)
+			sockets_move(fds);
 	}
 }
 
@@ -328,6 +352,21 @@ static void fiber_done(void *arg)
 	free(f);
 }
 
+static void fiber_enter(void *arg);
+
+static void give_thread(struct work_pool *p)
+{
+	struct sim_fiber *f = p->first;
+
+	if (!f || p->busy == p->threads)
+		return;
+	p->busy++;
+	p->first = f->next;
+	if (!p->first)
+		p->last = &p->first;
+	sim_after(f->owner, sim_random(sim_net.jitter_us), fiber_enter, f);
+}
+
 static void fiber_enter(void *arg)
 {
 	struct sim_fiber *f = arg;
@@ -341,6 +380,8 @@ static void fiber_enter(void *arg)
 	if (f->ended) {
 		stack_put(f->stack);
 		sim_after(f->owner, 0, fiber_done, f);
+		f->pool->busy--;
+		give_thread(f->pool);
 	}
 }
 
@@ -374,18 +415,15 @@ void sim_sleep(uint64_t us)
 	sim_wait();
 }
 
-struct work_pool {
-	struct sim_proc *owner;
-};
-
 int work_pool_new(sd_event *loop, unsigned threads, struct work_pool **ret_pool)
 {
 	struct work_pool *p = calloc(1, sizeof *p);
 
-	(void)threads;
 	if (!p)
 		return -ENOMEM;
 	p->owner = sim_proc_of_loop(loop);
+	p->threads = threads;
+	p->last = &p->first;
 	*ret_pool = p;
 	return 0;
 }
@@ -403,6 +441,7 @@ int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *
 		free(f);
 		return -ENOMEM;
 	}
+	f->pool = p;
 	f->owner = p->owner;
 	f->life = p->owner->life;
 	f->run = run;
@@ -412,7 +451,9 @@ int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *
 	f->context.uc_stack.ss_sp = f->stack;
 	f->context.uc_stack.ss_size = FIBER_BYTES;
 	makecontext(&f->context, fiber_main, 0);
-	sim_after(f->owner, 0, fiber_enter, f);
+	*p->last = f;
+	p->last = &f->next;
+	give_thread(p);
 	return 0;
 }
 

@@ -17,11 +17,22 @@
 
 #define SIM_MS    1000ull
 #define SIM_S     1000000ull
-#define SIM_HOSTS 3 /* the mover's two, and the one of its peer */
-#define SIM_VFS   4 /* a host: two of each of its two PFs */
 #define SIM_RAILS 2 /* VFs of a VM, at most: the first of pf0, the second of pf1 */
+/* At most. */
+#define SIM_HOSTS  4
+#define SIM_VFS    128
+#define SIM_GUESTS 128
 
-enum { HOST_A, HOST_B, HOST_C };
+enum { HOST_A, HOST_B, HOST_C, HOST_D };
+
+/* Of the world; hosts and vfs are set before it starts. */
+struct sim_size {
+	unsigned hosts;  /* the first: a mover's two, and the one of its peer */
+	unsigned vfs;    /* of each host: one half of pf0, the other of pf1 */
+	unsigned guests; /* by sim_add_pair() */
+	unsigned kept;   /* ended migrations in each journal; 0: as shipped */
+};
+extern struct sim_size sim_size;
 
 /* ---- sim.c: clock, events, processes, fibers ---- */
 
@@ -36,7 +47,7 @@ struct sim_proc {
 	int disk_errno;         /* what its writes to files end with; 0: they work */
 	sd_event *loop;         /* of a daemon; NULL otherwise */
 	unsigned life;          /* how often it was started */
-	int fds[64];            /* its sockets, closed when it dies */
+	int fds[256];           /* its sockets, closed when it dies */
 	unsigned fd_count;
 };
 
@@ -48,6 +59,9 @@ struct sim_event *sim_after(struct sim_proc *owner, uint64_t us, void (*fn)(void
 void sim_cancel(struct sim_event *e);
 /* Runs the world until cond() holds or the time has come; whether it holds. after_each (or NULL) is
  * called after each event. */
+/* Below that; another one each time, the same in each run with this seed. */
+uint64_t sim_random(uint64_t below);
+void sim_seed(uint32_t seed);
 bool sim_run(bool (*cond)(void *arg), void *arg, uint64_t until_us, void (*after_each)(void));
 void sim_proc_start(struct sim_proc *p, sd_event *loop);
 void sim_proc_die(struct sim_proc *p);
@@ -79,6 +93,7 @@ struct sim_net {
 	enum sim_replies replies;
 	uint64_t cut_until_us; /* between A and B */
 	uint64_t latency_us;
+	uint64_t jitter_us; /* at most so much more, for each message and each worker's turn */
 	uint64_t calls, lost;
 	unsigned status; /* of the answer that is being told; 0: there is none */
 };
@@ -123,7 +138,7 @@ struct sim_loads {
 struct sim_fabric {
 	struct sim_proc sm;
 	uint64_t opensm_down_until_us, opensm_stopped_until_us;
-	struct sim_binding bindings[6];
+	struct sim_binding bindings[SIM_GUESTS * SIM_RAILS];
 	unsigned moves;
 	struct sim_loads loads;
 	uint64_t unseen_guid; /* of a VF that OpenSM does not see: no move leads there; 0: it sees
@@ -150,7 +165,7 @@ enum sim_job {
 
 struct sim_guest;
 
-/* How the mover is set up, and what virsh is asked for. */
+/* How movers are set up, and what virsh is asked for. */
 struct sim_mover {
 	const char *strategy;    /* of its metadata */
 	bool migrates_state;     /* VFs give their state to QEMU */
@@ -196,8 +211,8 @@ struct sim_host {
 	bool libvirtd_up, libvirtd_hangs; /* hangs: in what it is asked to do to a domain */
 	uint64_t libvirtd_stopped_until_us;
 	struct sim_vf vfs[SIM_VFS];
-	struct sim_qemu qemus[2]; /* by guest */
-	bool device_add_fails;    /* of a VM's last VF */
+	struct sim_qemu qemus[SIM_GUESTS];
+	bool device_add_fails; /* of a VM's last VF */
 };
 extern struct sim_host sim_hosts[SIM_HOSTS];
 
@@ -210,17 +225,18 @@ struct sim_libvirt {
 };
 extern struct sim_libvirt sim_libvirt;
 
-/* virsh migrate --live --p2p of guest 0. done when it is over; ok tells how. */
+/* virsh migrate --live --p2p. ok: how it was over. */
 struct sim_migration {
 	bool under_way, ok;
 	int from, to;
 	char error[512];
+	uint64_t attempt;      /* events of an older one do nothing */
+	uint64_t cut_since_us; /* the stream stands since; 0: it flows */
+	char *hook_xml;        /* owned; what the hook has made of the VM's, or NULL */
 };
-extern struct sim_migration sim_migration;
-void sim_migrate(int from, int to);
-/* virsh suspend of guest 0 where it runs, as virsh itself does it at the end of migrate's
- * --timeout. */
-void sim_suspend(void);
+void sim_migrate(struct sim_guest *g, int from, int to);
+/* virsh suspend where it runs, as virsh itself does it at the end of migrate's --timeout. */
+void sim_suspend(struct sim_guest *g);
 /* ---- sim_save.c ---- */
 
 /* The file that guest 0 is saved to. */
@@ -238,13 +254,13 @@ extern uint64_t sim_load_us; /* from the hook to the VM */
 void sim_restore(int host);
 
 /* virsh domjobabort; false: there is no job. */
-bool sim_abort(int host);
+bool sim_abort(struct sim_guest *g, int host);
 void sim_qemu_start(int host, struct sim_guest *g);
 /* QEMU dies where it runs, or where it waits. */
-void sim_qemu_kill(int host);
+void sim_qemu_kill(struct sim_guest *g, int host);
 void sim_libvirtd_kill(int host, uint64_t down_us);
 /* As if sim_migrate() were direct, not --p2p: virsh dies, and both libvirtds notice. */
-void sim_virsh_kill(void);
+void sim_virsh_kill(struct sim_guest *g);
 /* SIGSTOP: calls and events wait, and the part of a migration that is libvirtd's. */
 void sim_libvirtd_stop(int host, uint64_t us);
 /* virsh resume, destroy of what libvirt leaves to an operator after its own death; true: there was
@@ -257,10 +273,14 @@ unsigned sim_devices(const struct sim_qemu *q);
 
 /* ---- sim_guest.c ---- */
 
+/* A mover, or the peer behind it in sim_guests: the two ends of a connection. */
 struct sim_guest {
 	const char *name, *uuid;
 	uint64_t vguids[SIM_RAILS];
 	bool mover;
+	int first; /* the host where it starts */
+	struct sim_migration migration;
+	bool connection_ended; /* a mover's: an end has given the other one up */
 	bool agent_up, process_dead;
 	bool live; /* its QPs run */
 	char suspended[40];
@@ -278,17 +298,22 @@ struct sim_guest {
 		struct sim_event *timer;
 	} job;
 };
-extern struct sim_guest sim_guests[2]; /* mover, peer */
-extern bool sim_connection_ended;      /* an end has given the other one up */
+extern struct sim_guest sim_guests[SIM_GUESTS]; /* the first two are there from the beginning */
+/* Before the world starts. */
+void sim_add_pair(int mover_host, int peer_host);
+unsigned sim_index(const struct sim_guest *g);
+/* The other end of its connection. */
+struct sim_guest *sim_other(const struct sim_guest *g);
 /* How many VFs it has. */
 unsigned sim_rails(const struct sim_guest *g);
 extern enum sim_replies sim_agent_replies;
 
-#define SIM_CHANNELS (SIM_HOSTS * 2)
+#define SIM_CHANNELS (SIM_HOSTS * SIM_GUESTS)
 struct pollfd;
-/* The sockets of all channels, at most SIM_CHANNELS; how many. */
+/* The sockets of all channels into fds, at most SIM_CHANNELS; how many. */
 unsigned sim_channel_fds(struct pollfd *fds);
-void sim_guest_pump(void);
+/* Reads what poll() has found in those. */
+void sim_guest_pump(const struct pollfd *fds);
 void sim_guest_agent_kill(struct sim_guest *g, uint64_t down_us);
 void sim_guest_process_kill(struct sim_guest *g);
 /* Its device may be taken away: nothing holds it. rail: the index of the VF. */
@@ -300,7 +325,7 @@ void sim_channel_event(struct sim_guest *g, bool open);
 
 /* ---- sim_world.c ---- */
 
-/* Three hosts, one VM on A, one on C that it is connected to; until all are attached. dir: for
+/* All hosts, and the VMs: the first mover on A, its peer on C; until all are attached. dir: for
  * journals and sockets. false: they did not come up. */
 bool sim_world_start(const char *dir);
 void sim_daemon_kill(int host);

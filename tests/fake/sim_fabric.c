@@ -21,8 +21,8 @@ struct sim_fabric sim_fabric = {.sm = {.name = "ibvmig-sm"}};
 
 static struct sim_vf *vf_named(const char *name)
 {
-	for (int h = 0; h < SIM_HOSTS; h++)
-		for (int i = 0; i < SIM_VFS; i++)
+	for (unsigned h = 0; h < sim_size.hosts; h++)
+		for (unsigned i = 0; i < sim_size.vfs; i++)
 			if (str_eq(sim_hosts[h].vfs[i].name, name))
 				return &sim_hosts[h].vfs[i];
 	return NULL;
@@ -32,8 +32,8 @@ unsigned sim_vfs_with(uint64_t guid)
 {
 	unsigned n = 0;
 
-	for (int h = 0; h < SIM_HOSTS; h++)
-		for (int i = 0; i < SIM_VFS; i++)
+	for (unsigned h = 0; h < sim_size.hosts; h++)
+		for (unsigned i = 0; i < sim_size.vfs; i++)
 			n += sim_hosts[h].vfs[i].guid == guid;
 	return n;
 }
@@ -50,12 +50,12 @@ static struct json_object *inventory(struct sim_host *h)
 	json_parse(pf, strlen(pf), &pfs);
 	json_set(o, "pfs", json_object_get(json_opt(pfs, "l")));
 	json_object_put(pfs);
-	for (unsigned i = 0; i < SIM_VFS; i++) {
+	for (unsigned i = 0; i < sim_size.vfs; i++) {
 		struct json_object *v = json_object_new_object();
 
 		json_set_str(v, "name", h->vfs[i].name);
-		json_set_str(v, "pf", i < SIM_VFS / 2 ? "pf0" : "pf1");
-		json_set_u64(v, "index", i % (SIM_VFS / 2) + 1);
+		json_set_str(v, "pf", i < sim_size.vfs / 2 ? "pf0" : "pf1");
+		json_set_u64(v, "index", i % (sim_size.vfs / 2) + 1);
 		json_set_guid(v, "parked_guid", h->vfs[i].parked_guid);
 		json_set_guid(v, "guid", h->vfs[i].guid);
 		json_object_array_add(vfs, v);
@@ -81,7 +81,7 @@ static struct json_object *prepare(struct sim_vf *vf)
 
 static struct sim_host *own_host(void)
 {
-	for (int i = 0; i < SIM_HOSTS; i++)
+	for (unsigned i = 0; i < sim_size.hosts; i++)
 		if (sim_self == &sim_hosts[i].proc)
 			return &sim_hosts[i];
 	return NULL;
@@ -435,7 +435,7 @@ static struct json_object *sm_status_json(bool up)
 
 static unsigned pf_of(uint64_t parked_guid)
 {
-	return (parked_guid & 0xff) <= SIM_VFS / 2 ? 0 : 1;
+	return (parked_guid & 0xff) <= sim_size.vfs / 2 ? 0 : 1;
 }
 
 /* What a move to each free VF would cost: the same for all of a PF. */
@@ -474,7 +474,7 @@ static struct json_object *link_json(const struct sim_host *h)
 	struct json_object *o = json_object_new_object(), *ports = json_object_new_array();
 	uint64_t out = sim_fabric.loads.others[h - sim_hosts];
 
-	for (unsigned i = 0; i < SIM_VFS / 2; i++) {
+	for (unsigned i = 0; i < sim_size.vfs / 2; i++) {
 		struct json_object *port = json_object_new_object();
 		bool sends = h->vfs[i].guid == sim_guests[0].vguids[0];
 
@@ -499,7 +499,7 @@ static unsigned sm_loads(struct json_object **ret, char *error)
 		json_object_put(links);
 		return refuse(error, 503, "switch leaf0, port 1: no answer about its counters");
 	}
-	for (int h = 0; h < SIM_HOSTS; h++)
+	for (int h = 0; h < (int)sim_size.hosts; h++)
 		json_object_array_add(links, link_json(&sim_hosts[h]));
 	*ret = json_object_new_object();
 	json_set(*ret, "links", links);

@@ -18,30 +18,62 @@
 #define BALLAST_US (120 * SIM_S)
 #define LATE_US    (2 * SIM_S)
 
-struct sim_guest sim_guests[2] = {
+struct sim_guest sim_guests[SIM_GUESTS] = {
 	{.name = "g1",
 	 .uuid = "11111111-2222-3333-4444-555555555501",
 	 .vguids = {0x00a1b2fffe000101, 0x00a1b2fffe000201},
 	 .mover = true,
+	 .first = HOST_A,
 	 .agent_up = true,
 	 .live = true},
 	{.name = "g2",
 	 .uuid = "11111111-2222-3333-4444-555555555502",
 	 .vguids = {0x00a1b2fffe000102},
+	 .first = HOST_C,
 	 .agent_up = true,
 	 .live = true},
 };
 enum sim_replies sim_agent_replies;
-bool sim_connection_ended;
 
 unsigned sim_rails(const struct sim_guest *g)
 {
 	return g->mover && sim_mover.two_vfs ? 2 : 1;
 }
 
-static struct sim_guest *other(struct sim_guest *g)
+struct sim_guest *sim_other(const struct sim_guest *g)
 {
-	return &sim_guests[g == &sim_guests[0]];
+	return &sim_guests[sim_index(g) ^ 1];
+}
+
+/* Of the connection that g is an end of. */
+static struct sim_guest *mover_of(struct sim_guest *g)
+{
+	return g->mover ? g : sim_other(g);
+}
+
+unsigned sim_index(const struct sim_guest *g)
+{
+	return (unsigned)(g - sim_guests);
+}
+
+static struct sim_guest *add_guest(int host)
+{
+	unsigned i = sim_size.guests++;
+	struct sim_guest *g = &sim_guests[i];
+
+	g->name = strf("g%u", i + 1);
+	g->uuid = strf("11111111-2222-3333-4444-5555555555%02x", i + 1);
+	g->vguids[0] = sim_guests[0].vguids[0] + i;
+	g->vguids[1] = sim_guests[0].vguids[1] + i;
+	g->first = host;
+	g->agent_up = g->live = true;
+	return g;
+}
+
+void sim_add_pair(int mover_host, int peer_host)
+{
+	add_guest(mover_host)->mover = true;
+	add_guest(peer_host);
 }
 
 /* ---- the channel ---- */
@@ -89,8 +121,8 @@ unsigned sim_channel_fds(struct pollfd *fds)
 {
 	unsigned n = 0;
 
-	for (int h = 0; h < SIM_HOSTS; h++) {
-		for (size_t i = 0; i < ARRAY_SIZE(sim_hosts[h].qemus); i++) {
+	for (unsigned h = 0; h < sim_size.hosts; h++) {
+		for (unsigned i = 0; i < sim_size.guests; i++) {
 			struct sim_qemu *q = &sim_hosts[h].qemus[i];
 
 			if (q->exists)
@@ -102,11 +134,11 @@ unsigned sim_channel_fds(struct pollfd *fds)
 	return n;
 }
 
-void sim_guest_pump(void)
+void sim_guest_pump(const struct pollfd *fds)
 {
-	for (int h = 0; h < SIM_HOSTS; h++)
-		for (size_t i = 0; i < ARRAY_SIZE(sim_hosts[h].qemus); i++)
-			if (sim_hosts[h].qemus[i].exists)
+	for (unsigned h = 0; h < sim_size.hosts; h++)
+		for (unsigned i = 0; i < sim_size.guests; i++)
+			if (sim_hosts[h].qemus[i].exists && (fds++)->revents)
 				pump(&sim_hosts[h].qemus[i]);
 }
 
@@ -186,7 +218,7 @@ static void answer_hello(struct sim_guest *g, uint64_t id)
 
 static bool alone(struct sim_guest *g)
 {
-	return g->process_dead || other(g)->process_dead;
+	return g->process_dead || sim_other(g)->process_dead;
 }
 
 static struct json_object *vf_ports(const struct sim_guest *g)
@@ -208,9 +240,9 @@ static void answer_query(struct sim_guest *g, uint64_t id)
 {
 	struct json_object *o = json_object_new_object(), *peers = json_object_new_array();
 
-	for (unsigned i = 0; !alone(g) && i < sim_rails(other(g)); i++) {
+	for (unsigned i = 0; !alone(g) && i < sim_rails(sim_other(g)); i++) {
 		struct json_object *p = json_object_new_object();
-		struct ib_gid gid = {.prefix = 0xfe80000000000000, .guid = other(g)->vguids[i]};
+		struct ib_gid gid = {.prefix = 0xfe80000000000000, .guid = sim_other(g)->vguids[i]};
 		char text[IB_GID_TEXT];
 
 		ib_gid_format(&gid, text);
@@ -273,7 +305,7 @@ static bool process_acts(struct sim_guest *g)
 /* All is quiet when both ends say so; an end that waits in vain runs on. */
 static void look_for_quiet(void *arg)
 {
-	struct sim_guest *g = arg, *o = other(g);
+	struct sim_guest *g = arg, *o = sim_other(g);
 	bool both = o->job.busy && !o->job.resume && !strcmp(o->job.migration, g->job.migration);
 	bool act = process_acts(g) && (process_acts(o) || !both);
 
@@ -295,7 +327,7 @@ static void look_for_quiet(void *arg)
 
 static bool shows(int host, const char *vf, uint64_t vguid)
 {
-	for (unsigned i = 0; i < SIM_VFS; i++)
+	for (unsigned i = 0; i < sim_size.vfs; i++)
 		if (!strcmp(sim_hosts[host].vfs[i].name, vf))
 			return sim_hosts[host].vfs[i].guid == vguid;
 	return false;
@@ -328,7 +360,7 @@ static void resumed(struct sim_guest *g)
 /* Nobody has had a way to the other end's VM for a while of this resume. */
 static bool gives_up(struct sim_guest *g)
 {
-	if (sim_qemu_of(other(g)))
+	if (sim_qemu_of(sim_other(g)))
 		g->job.alone_us = 0;
 	else if (!g->job.alone_us)
 		g->job.alone_us = sim_us();
@@ -338,9 +370,9 @@ static bool gives_up(struct sim_guest *g)
 /* Both ends must have been asked: they meet. An end that was not suspended is there already. */
 static void look_for_device(void *arg)
 {
-	struct sim_guest *g = arg, *o = other(g);
+	struct sim_guest *g = arg, *o = sim_other(g);
 	bool alone_now = gives_up(g);
-	bool needs_other = !alone(g) && !o->live && !alone_now && !sim_connection_ended;
+	bool needs_other = !alone(g) && !o->live && !alone_now && !mover_of(g)->connection_ended;
 
 	if (waits_for_agent(g, look_for_device))
 		return;
@@ -354,7 +386,7 @@ static void look_for_device(void *arg)
 	}
 	g->job.ready = process_acts(g) && (!g->mover || devices_ready(g));
 	if (g->job.ready && (!needs_other || (o->job.busy && o->job.resume && o->job.ready))) {
-		sim_connection_ended |= alone_now && !o->live;
+		mover_of(g)->connection_ended |= alone_now && !o->live;
 		resumed(g);
 		if (needs_other)
 			resumed(o);
@@ -387,20 +419,20 @@ static void job_begin(struct sim_guest *g, uint64_t id, bool resume, struct json
 }
 
 /* The request is about all VFs of the mover. */
-static bool names_all(struct json_object *msg)
+static bool names_all(const struct sim_guest *mover, struct json_object *msg)
 {
 	struct json_object *list = json_opt(msg, "vguids");
 	unsigned found = 0;
 
-	for (unsigned i = 0; i < sim_rails(&sim_guests[0]); i++) {
+	for (unsigned i = 0; i < sim_rails(mover); i++) {
 		char text[IB_GUID_TEXT];
 
-		ib_guid_format(sim_guests[0].vguids[i], text);
+		ib_guid_format(mover->vguids[i], text);
 		for (size_t k = 0; k < json_count(list); k++)
 			found += str_eq(json_object_get_string(json_object_array_get_idx(list, k)),
 					text);
 	}
-	return found == sim_rails(&sim_guests[0]);
+	return found == sim_rails(mover);
 }
 
 static void suspend(struct sim_guest *g, uint64_t id, struct json_object *msg)
@@ -461,7 +493,7 @@ void sim_guest_input(struct sim_guest *g, struct json_object *msg)
 		answer_hello(g, id);
 	else if (!strcmp(op, "query"))
 		answer_query(g, id);
-	else if ((!strcmp(op, "suspend") || !strcmp(op, "resume")) && !names_all(msg))
+	else if ((!strcmp(op, "suspend") || !strcmp(op, "resume")) && !names_all(mover_of(g), msg))
 		answer(g, id, "the request does not name all VFs of the mover");
 	else if (!strcmp(op, "suspend"))
 		suspend(g, id, msg);

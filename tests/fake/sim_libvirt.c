@@ -39,7 +39,7 @@ struct _virDomain {
 struct sim_libvirt sim_libvirt;
 
 static struct _virConnect *conns;
-static struct _virDomain domains[SIM_HOSTS][2];
+static struct _virDomain domains[SIM_HOSTS][SIM_GUESTS];
 static virError last_error;
 
 static int fail(int code, const char *message)
@@ -81,7 +81,7 @@ static bool conn_works(struct _virConnect *c)
 
 static int own_host(void)
 {
-	for (int i = 0; i < SIM_HOSTS; i++)
+	for (int i = 0; i < (int)sim_size.hosts; i++)
 		if (sim_self == &sim_hosts[i].proc)
 			return i;
 	return -1;
@@ -248,7 +248,7 @@ static void monitor_event(void *arg)
 
 static struct _virDomain *domain_of(int host, struct sim_guest *g)
 {
-	struct _virDomain *dom = &domains[host][g - sim_guests];
+	struct _virDomain *dom = &domains[host][sim_index(g)];
 
 	*dom = (struct _virDomain){.host = host, .guest = g};
 	return dom;
@@ -313,12 +313,12 @@ void sim_monitor(int host, struct sim_guest *g, const char *event, const char *d
 
 static struct sim_qemu *qemu_of(virDomainPtr dom)
 {
-	struct sim_qemu *q = &sim_hosts[dom->host].qemus[dom->guest - sim_guests];
+	struct sim_qemu *q = &sim_hosts[dom->host].qemus[sim_index(dom->guest)];
 
 	return q->exists ? q : NULL;
 }
 
-static bool is_defined(int host, size_t guest)
+static bool is_defined(int host, unsigned guest)
 {
 	const struct sim_qemu *q = &sim_hosts[host].qemus[guest];
 
@@ -336,7 +336,7 @@ static virDomainPtr find_domain(virConnectPtr c, const char *name_or_uuid)
 		fail_played();
 		return NULL;
 	}
-	for (size_t i = 0; i < ARRAY_SIZE(sim_guests); i++)
+	for (unsigned i = 0; i < sim_size.guests; i++)
 		if ((!strcmp(sim_guests[i].uuid, name_or_uuid) ||
 		     !strcmp(sim_guests[i].name, name_or_uuid)) &&
 		    is_defined(c->host, i))
@@ -385,7 +385,7 @@ char *virDomainGetXMLDesc(virDomainPtr dom, unsigned int flags)
 	(void)flags;
 	if (q)
 		return sim_domain_xml(dom->guest, q->path, q->mark);
-	if (is_defined(dom->host, (size_t)(dom->guest - sim_guests)))
+	if (is_defined(dom->host, sim_index(dom->guest)))
 		return sim_domain_xml(dom->guest, "", "");
 	fail(VIR_ERR_NO_DOMAIN, "Domain not found");
 	return NULL;
@@ -433,7 +433,7 @@ static struct sim_qemu *job_begin(virDomainPtr dom)
 		return NULL;
 	}
 	if (!q) {
-		if (is_defined(dom->host, (size_t)(dom->guest - sim_guests)))
+		if (is_defined(dom->host, sim_index(dom->guest)))
 			fail(VIR_ERR_OPERATION_INVALID, "domain is not running");
 		else
 			fail(VIR_ERR_NO_DOMAIN, "Domain not found");
@@ -472,14 +472,14 @@ int virDomainAbortJob(virDomainPtr dom)
 		return -1;
 	if (!qemu_of(dom))
 		return fail(VIR_ERR_NO_DOMAIN, "Domain not found");
-	if (!sim_abort(dom->host))
+	if (!sim_abort(dom->guest, dom->host))
 		return fail(VIR_ERR_OPERATION_INVALID, "no job is active on the domain");
 	return answer_is_lost() ? -1 : 0;
 }
 
 static int host_of_uri(const char *uri)
 {
-	for (int i = 0; i < SIM_HOSTS; i++)
+	for (int i = 0; i < (int)sim_size.hosts; i++)
 		if (strstr(uri, sim_hosts[i].name))
 			return i;
 	return -1;
@@ -497,12 +497,14 @@ int virDomainMigrateToURI3(virDomainPtr dom, const char *uri, virTypedParameterP
 	pass_time(dom->host);
 	if (!qemu_of(dom))
 		return fail(VIR_ERR_NO_DOMAIN, "Domain not found");
-	if (to < 0 || sim_migration.under_way || !dom->guest->mover)
+	if (to < 0 || !dom->guest->mover || dom->guest->migration.under_way)
 		return fail(VIR_ERR_OPERATION_INVALID, "it cannot migrate there, or does already");
-	sim_migrate(dom->host, to);
-	while (sim_migration.under_way)
+	sim_migrate(dom->guest, dom->host, to);
+	while (dom->guest->migration.under_way)
 		sim_sleep(CALL_US);
-	return sim_migration.ok ? 0 : fail(VIR_ERR_OPERATION_FAILED, sim_migration.error);
+	return dom->guest->migration.ok
+		       ? 0
+		       : fail(VIR_ERR_OPERATION_FAILED, dom->guest->migration.error);
 }
 
 int virDomainSaveFlags(virDomainPtr dom, const char *to, const char *xml, unsigned int flags)
@@ -608,8 +610,8 @@ int virConnectListAllDomains(virConnectPtr c, virDomainPtr **ret_list, unsigned 
 		return fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
 	if (sim_libvirt.calls == REPLIES_REFUSED)
 		return fail_played();
-	*ret_list = calloc(3, sizeof **ret_list);
-	for (size_t i = 0; i < ARRAY_SIZE(sim_guests); i++)
+	*ret_list = calloc(sim_size.guests + 1, sizeof **ret_list);
+	for (unsigned i = 0; i < sim_size.guests; i++)
 		if (sim_hosts[c->host].qemus[i].exists)
 			(*ret_list)[n++] = domain_of(c->host, &sim_guests[i]);
 	return n;

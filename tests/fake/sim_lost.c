@@ -10,30 +10,29 @@
 #define TOLD_S  300 /* by then an operator has read what to do */
 #define RIGHT_S 240
 
-static struct sim_guest *const mover = &sim_guests[0];
-static struct sim_host *const source = &sim_hosts[HOST_A];
+static void (*never)(void) = sim_never;
 
-void sim_lost_strike(void)
+void sim_lost_strike(int host)
 {
-	sim_power_off(HOST_B);
-	sim_lost_host = HOST_B;
+	sim_power_off(host);
+	sim_lost_host = host;
 	sim_vm_may_be_dead = true;
 }
 
-static struct migration *record(void)
+static struct migration *record(const struct sim_guest *g)
 {
-	for (struct migration *m = source->d.migrations; m; m = m->next)
-		if (m->role == ROLE_SOURCE)
+	for (struct migration *m = sim_hosts[g->migration.from].d.migrations; m; m = m->next)
+		if (m->role == ROLE_SOURCE && !strcmp(m->vm_uuid, g->uuid))
 			return m;
 	return NULL;
 }
 
 static bool has_ended(void *arg)
 {
-	struct migration *m = record();
+	const struct sim_guest *g = arg;
+	struct migration *m = record(g);
 
-	(void)arg;
-	return !sim_migration.under_way && (!m || m->ended);
+	return !g->migration.under_way && (!m || m->ended);
 }
 
 /* ---- what the operator reads, and does ---- */
@@ -56,17 +55,17 @@ static bool has_answered(void *arg)
 	return answered;
 }
 
-static bool ask(const char *method, const char *path, struct json_object *body)
+static bool ask(int host, const char *method, const char *path, struct json_object *body)
 {
-	char *base AUTO_FREE = strf("unix:/ibvmigd-%s.sock", source->name);
+	char *base AUTO_FREE = strf("unix:/ibvmigd-%s.sock", sim_hosts[host].name);
 
 	answered = false;
-	sim_http(HOST_A, base, method, path, body, 30000, heard, NULL);
+	sim_http(host, base, method, path, body, 30000, heard, NULL);
 	return sim_run(has_answered, NULL, sim_us() + 40 * SIM_S, NULL) && !refused;
 }
 
 /* `ibvmig list` has a line with the command, or the record is PARKED for another reason. */
-static bool told(const char *id)
+static bool told(int host, const char *id)
 {
 	char *path AUTO_FREE = strf("/v1/migrations/%s", id);
 	char *command AUTO_FREE = strf("ibvmig resolve %s --destination-lost", id);
@@ -74,12 +73,12 @@ static bool told(const char *id)
 	const char *trouble;
 	bool parked;
 
-	if (!ask("GET", path, NULL))
+	if (!ask(host, "GET", path, NULL))
 		return false;
 	m = json_opt(shown, "source");
 	trouble = json_opt_str(m, "trouble", "-");
 	parked = str_eq(json_opt_str(m, "state", ""), "PARKED");
-	if (parked && !strstr(trouble, "hostb"))
+	if (parked && !strstr(trouble, sim_hosts[sim_lost_host].name))
 		return true;
 	/* `ibvmig status` shows what is tried again, and what is PARKED. */
 	return strstr(trouble, command) && (parked || json_opt_u64(m, "failures", 0))
@@ -88,88 +87,110 @@ static bool told(const char *id)
 				      json_opt_str(m, "state", "?"), trouble);
 }
 
-static bool resolve(const char *id)
+static bool resolve(int host, const char *id)
 {
 	char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", id);
 	struct json_object *body AUTO_JSON = json_object_new_object();
 
 	json_set_bool(body, "destination_lost", true);
-	return ask("POST", path, body);
+	return ask(host, "POST", path, body);
 }
 
 /* `ibvmig fence`, for a VM whose migration had ended. */
-static bool fence(void)
+static bool fence(const struct sim_guest *g)
 {
-	char *path AUTO_FREE = strf("/v1/vms/%s/fence", mover->uuid);
+	char *path AUTO_FREE = strf("/v1/vms/%s/fence", g->uuid);
 	struct json_object *body AUTO_JSON = json_object_new_object();
 
-	json_set_str(body, "host", sim_hosts[HOST_B].name);
-	return ask("POST", path, body);
+	json_set_str(body, "host", sim_hosts[sim_lost_host].name);
+	return ask(g->migration.from, "POST", path, body);
 }
 
 /* ---- the VM ---- */
 
 /* Another guest, with programs of its own; they begin when it has its VF. */
-static void start_again(void)
+static void start_again(struct sim_guest *g)
 {
-	mover->suspended[0] = '\0';
-	mover->live = true;
-	sim_connection_ended = true;
-	sim_qemu_start(HOST_A, mover);
+	g->suspended[0] = '\0';
+	g->live = true;
+	g->connection_ended = true;
+	never = sim_never_twice; /* it runs without its VF for a while */
+	sim_qemu_start(g->migration.from, g);
 }
 
-/* sim_never() but for a guest that boots, and runs without its VF for a while. */
-static void never_twice(void)
+static void mend(struct sim_guest *g)
 {
-	for (unsigned i = 0; !*sim_broken && i < sim_rails(mover); i++)
-		if (sim_vfs_with(mover->vguids[i]) > 1)
-			snprintf(sim_broken, sizeof sim_broken, "two VFs show one vGUID");
-	if (!*sim_broken && sim_running(mover) > 1)
-		snprintf(sim_broken, sizeof sim_broken, "the VM runs twice");
-}
-
-static void mend(void)
-{
-	source->device_add_fails = false;
-	sim_hosts[HOST_B].device_add_fails = false;
-	mover->ignores_device_del = mover->port_dead = false;
+	for (unsigned h = 0; h < sim_size.hosts; h++)
+		sim_hosts[h].device_add_fails = false;
+	g->ignores_device_del = g->port_dead = false;
 	sim_virsh_mends();
+}
+
+/* The migration ends by itself, or by the command. */
+static bool ends(struct sim_guest *g, unsigned *ret_commands)
+{
+	char id[37];
+
+	if (has_ended(g))
+		return true;
+	memcpy(id, record(g)->id, sizeof id);
+	mend(g);
+	if (!told(g->migration.from, id))
+		return false;
+	if (sim_home(g) < 0) {
+		start_again(g);
+		sim_run(NULL, NULL, sim_us() + 5 * SIM_S, never);
+	}
+	if (!resolve(g->migration.from, id))
+		return false;
+	++*ret_commands;
+	return sim_run(has_ended, g, sim_us() + RIGHT_S * SIM_S, never) ||
+	       sim_is_wrong("the command does not end it: %s%s (%.200s)",
+			    record(g)->back ? "undo of " : "", migrate_state_name(record(g)->state),
+			    record(g)->trouble);
+}
+
+static bool is_there(struct sim_guest *g)
+{
+	if (sim_home(g) >= 0)
+		return true;
+	if (!fence(g))
+		return false;
+	start_again(g);
+	return true;
+}
+
+static bool concerns(const struct sim_guest *g)
+{
+	return g->mover && g->migration.to == sim_lost_host;
+}
+
+static bool all_have_ended(void *arg)
+{
+	(void)arg;
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		if (concerns(&sim_guests[i]) && !has_ended(&sim_guests[i]))
+			return false;
+	return true;
 }
 
 bool sim_lost_play(unsigned *ret_commands)
 {
-	void (*never)(void) = sim_never;
+	sim_run(all_have_ended, NULL, sim_us() + TOLD_S * SIM_S, never);
+	for (unsigned i = 0; i < sim_size.guests; i++) {
+		struct sim_guest *g = &sim_guests[i];
 
-	if (!sim_run(has_ended, NULL, sim_us() + TOLD_S * SIM_S, never)) {
-		char id[37];
-
-		memcpy(id, record()->id, sizeof id);
-		mend();
-		if (!told(id))
+		if (!concerns(g))
+			continue;
+		if (!ends(g, ret_commands))
 			return false;
-		if (sim_home(mover) < 0) {
-			start_again();
-			never = never_twice;
-			sim_run(NULL, NULL, sim_us() + 5 * SIM_S, never);
-		}
-		if (!resolve(id))
+		mend(g);
+		if (!is_there(g))
 			return false;
-		++*ret_commands;
-		if (!sim_run(has_ended, NULL, sim_us() + RIGHT_S * SIM_S, never))
-			return sim_is_wrong("the command does not end it: %s%s (%.200s)",
-					    record()->back ? "undo of " : "",
-					    migrate_state_name(record()->state), record()->trouble);
-	}
-	mend();
-	if (sim_home(mover) < 0) {
-		if (!fence())
-			return false;
-		start_again();
-		never = never_twice;
 	}
 	if (!sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, never))
 		return false;
-	sim_power_on(HOST_B);
+	sim_power_on(sim_lost_host);
 	sim_lost_host = -1;
 	return sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, sim_never);
 }

@@ -5,12 +5,12 @@
 
 #include "tests/fake/sim.h"
 
-/* Host B's power is gone, amid the migration of guest 0 from A to B. */
-void sim_lost_strike(void);
-/* What follows: A's record ends by itself, or names the operator's command, which ends it; a VM
- * that was lost with B is started again on A before that. Then all must be right without B, and
- * when its power is back. *ret_commands: how often the operator was needed. false: sim_wrong says
- * why. */
+/* This host's power is gone, amid migrations to it. */
+void sim_lost_strike(int host);
+/* What follows: each source's record ends by itself, or names the operator's command, which ends
+ * it; a VM that was lost with the host is started again on its source before that. Then all must be
+ * right without that host, and when its power is back. *ret_commands: how often the operator was
+ * needed. false: sim_wrong says why. */
 bool sim_lost_play(unsigned *ret_commands);
 
 #endif

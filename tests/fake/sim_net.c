@@ -269,18 +269,14 @@ static uint64_t cut_wait(const struct call *c)
 		       : 0;
 }
 
-/* Which message comes first is another one each time, but the same in each run. */
-static uint64_t jitter_us(void)
+static uint64_t latency_us(void)
 {
-	static uint32_t state = 12345;
-
-	state = state * 1103515245 + 12345;
-	return (state >> 8) % REORDER_US;
+	return sim_net.latency_us + sim_random(sim_net.jitter_us);
 }
 
 static void send_answer(struct call *c, unsigned status, struct json_object *body)
 {
-	uint64_t us = sim_net.latency_us + cut_wait(c);
+	uint64_t us = latency_us() + cut_wait(c);
 
 	c->status = status;
 	free(c->answer_text);
@@ -293,7 +289,7 @@ static void send_answer(struct call *c, unsigned status, struct json_object *bod
 	if (!c->local && sim_net.replies == REPLIES_LATE)
 		us += LATE_US;
 	if (!c->local && sim_net.replies == REPLIES_REORDERED)
-		us += jitter_us();
+		us += sim_random(REORDER_US);
 	call_after(c, NULL, us, answer_arrives);
 }
 
@@ -510,7 +506,7 @@ static void send_double(struct call *c)
 
 static int host_of_url(const char *base)
 {
-	for (int i = 0; i < SIM_HOSTS; i++)
+	for (int i = 0; i < (int)sim_size.hosts; i++)
 		if (!strcmp(sim_hosts[i].url, base))
 			return i;
 	return EXTERNAL;
@@ -532,7 +528,7 @@ static struct call *call_new(const char *base, const char *method, const char *p
 	calls = c;
 	sim_net.calls++;
 	c->timeout = call_after(c, NULL, timeout_ms * SIM_MS, timed_out);
-	call_after(c, NULL, sim_net.latency_us, arrives);
+	call_after(c, NULL, latency_us(), arrives);
 	if (!c->local && sim_net.replies == REPLIES_DOUBLED)
 		send_double(c);
 	return c;
@@ -559,7 +555,7 @@ int http_call(const char *base, const char *method, const char *path, struct jso
 	int rc;
 
 	*ret_body = NULL;
-	for (int i = 0; i < SIM_HOSTS; i++)
+	for (int i = 0; i < (int)sim_size.hosts; i++)
 		if (&sim_hosts[i].proc == sim_self)
 			c->from_host = i;
 	c->fiber = sim_fiber();

@@ -72,8 +72,8 @@ static bool shows_one_of(const struct sim_vf *vf, const struct sim_guest *g)
 /* at: the host that has all of its VFs; -1: none has any. */
 static bool vfs_right(struct sim_guest *g, int at)
 {
-	for (int h = 0; h < SIM_HOSTS; h++) {
-		for (unsigned i = 0; i < SIM_VFS; i++) {
+	for (int h = 0; h < (int)sim_size.hosts; h++) {
+		for (unsigned i = 0; i < sim_size.vfs; i++) {
 			struct sim_vf *vf = &sim_hosts[h].vfs[i];
 			int rail = rail_of(g, at, h, vf->name);
 
@@ -171,12 +171,12 @@ static bool gone_right(struct sim_guest *g)
 		if (sim_binding(g->vguids[i]))
 			return sim_is_wrong("%s is dead, and still bound", g->name);
 	/* Its peer has given its QPs up, and takes part in the next migration. */
-	return vfs_right(g, -1) && guest_right(peer);
+	return vfs_right(g, -1) && guest_right(sim_other(g));
 }
 
 static bool records_right(void)
 {
-	for (int h = 0; h < SIM_HOSTS; h++) {
+	for (int h = 0; h < (int)sim_size.hosts; h++) {
 		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next)
 			if (!m->ended)
 				return sim_is_wrong("host %s: migration is %s%s (%.200s)",
@@ -191,21 +191,29 @@ static bool records_right(void)
 bool sim_vm_may_be_dead;
 int sim_lost_host = -1;
 
+static bool pair_right(struct sim_guest *g)
+{
+	if (sim_vm_may_be_dead && !sim_qemu_of(g))
+		return gone_right(g);
+	if (!guest_right(sim_other(g)))
+		return false;
+	if (g->ballast_until_us > sim_us())
+		return sim_is_wrong("the ballast of %s is still on", g->name);
+	return guest_right(g);
+}
+
 bool sim_all_right(void *arg)
 {
 	(void)arg;
-	for (int h = 0; h < SIM_HOSTS; h++)
+	for (int h = 0; h < (int)sim_size.hosts; h++)
 		if (!sim_hosts[h].proc.up && h != sim_lost_host)
 			return sim_is_wrong("ibvmigd is down on %s", sim_hosts[h].name);
 	if (!records_right())
 		return false;
-	if (sim_vm_may_be_dead && !sim_qemu_of(mover))
-		return gone_right(mover);
-	if (!guest_right(peer))
-		return false;
-	if (mover->ballast_until_us > sim_us())
-		return sim_is_wrong("the ballast is still on");
-	return guest_right(mover);
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		if (sim_guests[i].mover && !pair_right(&sim_guests[i]))
+			return false;
+	return true;
 }
 
 /* What must never be, not even for a moment. */
@@ -213,9 +221,18 @@ char sim_broken[SIM_WRONG_MAX];
 
 static struct sim_host *host_at(const char *url)
 {
-	for (int h = 0; h < SIM_HOSTS; h++)
+	for (int h = 0; h < (int)sim_size.hosts; h++)
 		if (!strcmp(sim_hosts[h].url, url))
 			return &sim_hosts[h];
+	return NULL;
+}
+
+/* vGUIDs of a rail follow each other as their guests do. */
+static struct sim_guest *guest_with(uint64_t vguid)
+{
+	for (unsigned r = 0; r < SIM_RAILS; r++)
+		if (vguid - sim_guests[0].vguids[r] < sim_size.guests)
+			return &sim_guests[vguid - sim_guests[0].vguids[r]];
 	return NULL;
 }
 
@@ -234,39 +251,78 @@ static void look_at_source(const struct migration *dst)
 	}
 }
 
+static bool lives(const struct migration *m)
+{
+	struct sim_guest *g = m->vf_count ? guest_with(m->vfs[0].vguid) : NULL;
+
+	return g && sim_qemu_of(g);
+}
+
 static void look_at_sources(void)
 {
-	for (int h = 0; h < SIM_HOSTS; h++) {
+	for (int h = 0; h < (int)sim_size.hosts; h++) {
 		struct sim_host *host = &sim_hosts[h];
 
 		if (!host->proc.up)
 			continue;
 		for (struct migration *m = host->d.migrations; m; m = m->next)
-			if (m->role == ROLE_DESTINATION && !m->ended)
+			if (m->role == ROLE_DESTINATION && !m->ended && lives(m))
 				look_at_source(m);
 	}
 }
 
+static void look_at_vfs(void)
+{
+	bool shown[SIM_RAILS][SIM_GUESTS] = {0};
+
+	for (unsigned h = 0; h < sim_size.hosts; h++) {
+		for (unsigned i = 0; i < sim_size.vfs; i++) {
+			uint64_t guid = sim_hosts[h].vfs[i].guid;
+			struct sim_guest *g = guest_with(guid);
+			bool *once = g ? &shown[guid != g->vguids[0]][sim_index(g)] : NULL;
+
+			if (once && *once)
+				snprintf(sim_broken, sizeof sim_broken,
+					 "two VFs show a vGUID of %s", g->name);
+			if (once)
+				*once = true;
+		}
+	}
+}
+
+static void look_at_mover(struct sim_guest *g)
+{
+	struct sim_qemu *q = sim_qemu_of(g);
+
+	if (q && q->vcpu == VCPU_RUNS && g->live && !g->process_dead &&
+	    sim_devices(q) < sim_rails(g))
+		snprintf(sim_broken, sizeof sim_broken, "the QPs of %s run without a device",
+			 g->name);
+	else if (q && g->live != sim_other(g)->live && !g->process_dead && !g->connection_ended)
+		snprintf(sim_broken, sizeof sim_broken, "one end of %s runs without the other",
+			 g->name);
+}
+
+void sim_never_twice(void)
+{
+	if (*sim_broken)
+		return;
+	look_at_vfs();
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		if (sim_running(&sim_guests[i]) > 1)
+			snprintf(sim_broken, sizeof sim_broken, "%s runs twice",
+				 sim_guests[i].name);
+}
+
 void sim_never(void)
 {
-	struct sim_qemu *q = sim_qemu_of(mover);
-
+	sim_never_twice();
 	if (*sim_broken)
 		return;
-	for (unsigned i = 0; i < sim_rails(mover); i++)
-		if (sim_vfs_with(mover->vguids[i]) > 1)
-			snprintf(sim_broken, sizeof sim_broken, "two VFs show one vGUID");
-	if (*sim_broken)
-		return;
-	if (sim_running(mover) > 1)
-		snprintf(sim_broken, sizeof sim_broken, "the VM runs twice");
-	else if (q && q->vcpu == VCPU_RUNS && mover->live && !mover->process_dead &&
-		 sim_devices(q) < sim_rails(mover))
-		snprintf(sim_broken, sizeof sim_broken, "the QPs run without a device");
-	else if (q && mover->live != peer->live && !mover->process_dead && !sim_connection_ended)
-		snprintf(sim_broken, sizeof sim_broken, "one end runs without the other");
-	else if (q)
-		look_at_sources();
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		if (sim_guests[i].mover)
+			look_at_mover(&sim_guests[i]);
+	look_at_sources();
 }
 
 /* Its other half waits for an operator. */
@@ -274,7 +330,7 @@ static bool other_half_parked(const struct migration *m)
 {
 	enum migrate_role other = m->role == ROLE_SOURCE ? ROLE_DESTINATION : ROLE_SOURCE;
 
-	for (int h = 0; h < SIM_HOSTS; h++) {
+	for (int h = 0; h < (int)sim_size.hosts; h++) {
 		struct migration *o = migrate_find(&sim_hosts[h].d, m->id, other);
 
 		if (o && o->state == M_PARKED)
@@ -293,7 +349,7 @@ static bool journal_agrees(struct daemon *d, const char *host)
 		return true;
 	for (struct migration *m = d->migrations; m; m = m->next)
 		n += !m->ended;
-	open = journal_open_migrations(d->journal, 64);
+	open = journal_open_migrations(d->journal, SIM_GUESTS);
 	return n == json_object_array_length(open) ||
 	       sim_is_wrong("host %s: %zu open records, %zu in its journal", host, n,
 			    json_object_array_length(open));
@@ -302,16 +358,17 @@ static bool journal_agrees(struct daemon *d, const char *host)
 bool sim_quiet(void *arg)
 {
 	(void)arg;
-	if (sim_migration.under_way)
-		return false;
-	for (int h = 0; h < SIM_HOSTS; h++)
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		if (sim_guests[i].migration.under_way)
+			return sim_is_wrong("%s still migrates", sim_guests[i].name);
+	for (int h = 0; h < (int)sim_size.hosts; h++)
 		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next)
 			if (!m->ended && m->state != M_PARKED && !other_half_parked(m))
 				return sim_is_wrong(
 					"host %s: migration does not end: %s%s (%.200s)",
 					sim_hosts[h].name, m->back ? "undo of " : "",
 					migrate_state_name(m->state), m->trouble);
-	for (int h = 0; h < SIM_HOSTS; h++)
+	for (int h = 0; h < (int)sim_size.hosts; h++)
 		if (!journal_agrees(&sim_hosts[h].d, sim_hosts[h].name))
 			return false;
 	return true;

@@ -25,5 +25,7 @@ bool sim_quiet(void *arg);
 bool sim_peer_right(void);
 /* What must never be, not even for a moment: for sim_run(), after each event. */
 void sim_never(void);
+/* Of that, what must not be even while a guest boots and has no VF yet. */
+void sim_never_twice(void);
 
 #endif

@@ -79,7 +79,7 @@ void sim_image_mark(const char *xml)
 
 bool sim_save(struct sim_qemu *q, const char *xml)
 {
-	if (q->vcpu != VCPU_RUNS || sim_image.saving || sim_migration.under_way)
+	if (q->vcpu != VCPU_RUNS || sim_image.saving || mover->migration.under_way)
 		return false;
 	sim_image = (struct sim_image){.saving = true, .host = q->host};
 	sim_image_mark(xml);

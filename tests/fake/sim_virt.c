@@ -19,7 +19,6 @@
 #define KEEPALIVE_US (30 * SIM_S) /* after which libvirtd gives the other one up */
 #define HOOK_MS      15000
 
-struct sim_migration sim_migration;
 struct sim_mover sim_mover = {.strategy = "late"};
 
 static unsigned libvirtd_lives[SIM_HOSTS];
@@ -29,13 +28,6 @@ static const char *const job_names[] = {
 	[QJOB_FAILED] = "failed",
 };
 
-static uint64_t attempt;      /* of virsh: events of an older one do nothing */
-static uint64_t cut_since_us; /* the stream stands since; 0: it flows */
-static bool finish_waits;
-static char *hook_xml; /* owned; what the hook has made of the VM's, or "" */
-
-static struct sim_guest *const mover = &sim_guests[0];
-
 unsigned sim_libvirtd_life(int host)
 {
 	return libvirtd_lives[host];
@@ -43,7 +35,7 @@ unsigned sim_libvirtd_life(int host)
 
 static struct sim_qemu *qemu_at(int host, struct sim_guest *g)
 {
-	struct sim_qemu *q = &sim_hosts[host].qemus[g - sim_guests];
+	struct sim_qemu *q = &sim_hosts[host].qemus[sim_index(g)];
 
 	return q->exists ? q : NULL;
 }
@@ -52,7 +44,7 @@ struct sim_qemu *sim_qemu_of(struct sim_guest *g)
 {
 	struct sim_qemu *paused = NULL;
 
-	for (int h = 0; h < SIM_HOSTS; h++) {
+	for (int h = 0; h < (int)sim_size.hosts; h++) {
 		struct sim_qemu *q = qemu_at(h, g);
 
 		if (q && q->vcpu == VCPU_RUNS)
@@ -67,7 +59,7 @@ unsigned sim_running(struct sim_guest *g)
 {
 	unsigned n = 0;
 
-	for (int h = 0; h < SIM_HOSTS; h++)
+	for (int h = 0; h < (int)sim_size.hosts; h++)
 		n += qemu_at(h, g) && qemu_at(h, g)->vcpu == VCPU_RUNS;
 	return n;
 }
@@ -110,7 +102,7 @@ static void listen_on(struct sim_qemu *q)
 
 struct sim_qemu *sim_qemu_new(int host, struct sim_guest *g, enum sim_vcpu vcpu)
 {
-	struct sim_qemu *q = &sim_hosts[host].qemus[g - sim_guests];
+	struct sim_qemu *q = &sim_hosts[host].qemus[sim_index(g)];
 	unsigned life = q->life + 1;
 	char path[sizeof q->path];
 
@@ -206,7 +198,7 @@ static struct sim_device *device_named(struct sim_qemu *q, const char *id)
 
 static int vf_slot(int host, const char *name)
 {
-	for (int i = 0; i < SIM_VFS; i++)
+	for (int i = 0; i < (int)sim_size.vfs; i++)
 		if (str_eq(sim_hosts[host].vfs[i].name, name))
 			return i;
 	return -1;
@@ -373,14 +365,28 @@ struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json
 
 /* ---- the migration, as the two libvirtds drive it ---- */
 
-static struct sim_qemu *source_qemu(void)
+/* What an event of a migration is told: of an older attempt it does nothing. */
+static void *token(struct sim_guest *g)
 {
-	return qemu_at(sim_migration.from, mover);
+	return (void *)(uintptr_t)(g->migration.attempt * SIM_GUESTS + sim_index(g));
 }
 
-static struct sim_qemu *incoming_qemu(void)
+/* NULL: that attempt is over. */
+static struct sim_guest *migrating(void *token)
 {
-	struct sim_qemu *q = qemu_at(sim_migration.to, mover);
+	struct sim_guest *g = &sim_guests[(uintptr_t)token % SIM_GUESTS];
+
+	return (uintptr_t)token / SIM_GUESTS == g->migration.attempt ? g : NULL;
+}
+
+static struct sim_qemu *source_qemu(struct sim_guest *g)
+{
+	return qemu_at(g->migration.from, g);
+}
+
+static struct sim_qemu *incoming_qemu(struct sim_guest *g)
+{
+	struct sim_qemu *q = qemu_at(g->migration.to, g);
 
 	return q && q->vcpu == VCPU_INCOMING ? q : NULL;
 }
@@ -390,17 +396,16 @@ static void resume_source(struct sim_qemu *q, int detail)
 	if (!q || q->vcpu != VCPU_PAUSED)
 		return;
 	q->vcpu = VCPU_RUNS;
-	sim_monitor(q->host, mover, "RESUME", "{}");
-	sim_lifecycle(q->host, mover, VIR_DOMAIN_EVENT_RESUMED, detail);
+	sim_monitor(q->host, q->guest, "RESUME", "{}");
+	sim_lifecycle(q->host, q->guest, VIR_DOMAIN_EVENT_RESUMED, detail);
 }
 
-static void over(bool ok, const char *why)
+static void over(struct sim_guest *g, bool ok, const char *why)
 {
-	sim_migration.under_way = false;
-	sim_migration.ok = ok;
-	snprintf(sim_migration.error, sizeof sim_migration.error, "%s", why);
-	attempt++;
-	finish_waits = false;
+	g->migration.under_way = false;
+	g->migration.ok = ok;
+	snprintf(g->migration.error, sizeof g->migration.error, "%s", why);
+	g->migration.attempt++;
 }
 
 static bool libvirtd_works(int host)
@@ -410,48 +415,38 @@ static bool libvirtd_works(int host)
 
 /* The destination's QEMU is destroyed by its libvirtd: the connection of the source is gone, or it
  * said so. A libvirtd that is dead itself does it when it is back. */
-static void destroy_incoming(void)
+static void destroy_incoming(struct sim_guest *g)
 {
-	struct sim_qemu *q = incoming_qemu();
+	struct sim_qemu *q = incoming_qemu(g);
 
 	if (q && libvirtd_works(q->host))
 		sim_qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_FAILED);
 }
 
 /* Not when the source's libvirtd is dead: then it is done when that is back. */
-static void give_up(enum sim_job job, const char *why)
+static void give_up(struct sim_guest *g, enum sim_job job, const char *why)
 {
-	struct sim_qemu *q = source_qemu();
+	struct sim_qemu *q = source_qemu(g);
 
-	destroy_incoming();
+	destroy_incoming(g);
 	if (q && migrates(q))
 		sim_set_job(q, job);
 	if (q && libvirtd_works(q->host))
 		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
-	over(false, why);
-}
-
-static bool stale(void *arg)
-{
-	return (uint64_t)(uintptr_t)arg != attempt;
-}
-
-static void *token(void)
-{
-	return (void *)(uintptr_t)attempt;
+	over(g, false, why);
 }
 
 /* The wire between the hosts is cut: true, and after a while libvirt gives up. */
-static bool wire_is_cut(void)
+static bool wire_is_cut(struct sim_guest *g)
 {
 	if (sim_net.cut_until_us <= sim_us()) {
-		cut_since_us = 0;
+		g->migration.cut_since_us = 0;
 		return false;
 	}
-	if (!cut_since_us)
-		cut_since_us = sim_us();
-	if (sim_us() - cut_since_us >= KEEPALIVE_US)
-		give_up(QJOB_FAILED, "connection closed due to keepalive timeout");
+	if (!g->migration.cut_since_us)
+		g->migration.cut_since_us = sim_us();
+	if (sim_us() - g->migration.cut_since_us >= KEEPALIVE_US)
+		give_up(g, QJOB_FAILED, "connection closed due to keepalive timeout");
 	return true;
 }
 
@@ -466,31 +461,32 @@ static bool waits_for_libvirtd(int host, void (*step)(void *arg), void *arg)
 
 static void confirm(void *arg)
 {
-	if (stale(arg) || waits_for_libvirtd(sim_migration.from, confirm, arg))
+	struct sim_guest *g = migrating(arg);
+
+	if (!g || waits_for_libvirtd(g->migration.from, confirm, arg))
 		return;
-	sim_qemu_gone(source_qemu(), VIR_DOMAIN_EVENT_STOPPED_MIGRATED);
-	over(true, "");
+	sim_qemu_gone(source_qemu(g), VIR_DOMAIN_EVENT_STOPPED_MIGRATED);
+	over(g, true, "");
 }
 
 /* Finish at the destination, and its answer, in one moment. */
 static void finish(void *arg)
 {
+	struct sim_guest *g = migrating(arg);
 	struct sim_qemu *q;
 
-	if (stale(arg) || waits_for_libvirtd(sim_migration.from, finish, arg) ||
-	    waits_for_libvirtd(sim_migration.to, finish, arg))
+	if (!g || waits_for_libvirtd(g->migration.from, finish, arg) ||
+	    waits_for_libvirtd(g->migration.to, finish, arg))
 		return;
-	finish_waits = true;
-	if (wire_is_cut()) {
+	if (wire_is_cut(g)) {
 		sim_after(NULL, TICK_US, finish, arg);
 		return;
 	}
-	q = incoming_qemu();
-	finish_waits = false;
+	q = incoming_qemu(g);
 	q->vcpu = VCPU_RUNS;
 	q->job = QJOB_COMPLETED;
-	sim_monitor(q->host, mover, "RESUME", "{}");
-	sim_lifecycle(q->host, mover, VIR_DOMAIN_EVENT_RESUMED, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
+	sim_monitor(q->host, g, "RESUME", "{}");
+	sim_lifecycle(q->host, g, VIR_DOMAIN_EVENT_RESUMED, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
 	sim_after(NULL, STEP_US, confirm, arg);
 }
 
@@ -504,20 +500,21 @@ static bool must_leave(const struct sim_qemu *q)
 
 static void complete(void *arg)
 {
-	struct sim_qemu *q = source_qemu();
+	struct sim_guest *g = migrating(arg);
+	struct sim_qemu *q = g ? source_qemu(g) : NULL;
 
-	if (stale(arg))
+	if (!g)
 		return;
-	if (wire_is_cut()) {
+	if (wire_is_cut(g)) {
 		sim_after(NULL, TICK_US, complete, arg);
 		return;
 	}
 	if (must_leave(q)) {
-		give_up(QJOB_FAILED, "a device with x-late-detach is still there");
+		give_up(g, QJOB_FAILED, "a device with x-late-detach is still there");
 		return;
 	}
-	if (sim_devices(q) > (incoming_qemu() ? sim_devices(incoming_qemu()) : 0)) {
-		give_up(QJOB_FAILED, "Unknown savevm section: the VF is at one end only");
+	if (sim_devices(q) > (incoming_qemu(g) ? sim_devices(incoming_qemu(g)) : 0)) {
+		give_up(g, QJOB_FAILED, "Unknown savevm section: the VF is at one end only");
 		return;
 	}
 	sim_set_job(q, QJOB_COMPLETED);
@@ -530,15 +527,15 @@ static void stop_guest(struct sim_qemu *q)
 	if (q->vcpu != VCPU_RUNS)
 		return;
 	q->vcpu = VCPU_PAUSED;
-	sim_monitor(q->host, mover, "STOP", "{}");
-	sim_lifecycle(q->host, mover, VIR_DOMAIN_EVENT_SUSPENDED,
+	sim_monitor(q->host, q->guest, "STOP", "{}");
+	sim_lifecycle(q->host, q->guest, VIR_DOMAIN_EVENT_SUSPENDED,
 		      migrates(q) ? VIR_DOMAIN_EVENT_SUSPENDED_MIGRATED
 				  : VIR_DOMAIN_EVENT_SUSPENDED_PAUSED);
 }
 
-void sim_suspend(void)
+void sim_suspend(struct sim_guest *g)
 {
-	stop_guest(sim_qemu_of(mover));
+	stop_guest(sim_qemu_of(g));
 }
 
 static void switch_over(struct sim_qemu *q, void *arg)
@@ -548,12 +545,12 @@ static void switch_over(struct sim_qemu *q, void *arg)
 	sim_after(NULL, sim_devices(q) ? STATE_US : STEP_US, complete, arg);
 }
 
-static uint64_t dirty_bytes(void)
+static uint64_t dirty_bytes(struct sim_guest *g)
 {
-	bool runs = mover->ballast_until_us > sim_us() &&
-		    mover->agent_stopped_until_us <= sim_us() && source_qemu()->vcpu == VCPU_RUNS;
+	bool runs = g->ballast_until_us > sim_us() && g->agent_stopped_until_us <= sim_us() &&
+		    source_qemu(g)->vcpu == VCPU_RUNS;
 
-	return runs ? mover->ballast_bytes : 0;
+	return runs ? g->ballast_bytes : 0;
 }
 
 static void next_pass(struct sim_qemu *q)
@@ -562,18 +559,19 @@ static void next_pass(struct sim_qemu *q)
 
 	q->passes++;
 	snprintf(details, sizeof details, "{\"pass\":%u}", (unsigned)q->passes);
-	sim_monitor(q->host, mover, "MIGRATION_PASS", details);
-	q->remaining = dirty_bytes();
+	sim_monitor(q->host, q->guest, "MIGRATION_PASS", details);
+	q->remaining = dirty_bytes(q->guest);
 }
 
 static void tick(void *arg)
 {
-	struct sim_qemu *q = source_qemu();
+	struct sim_guest *g = migrating(arg);
+	struct sim_qemu *q = g ? source_qemu(g) : NULL;
 	uint64_t rate, sent;
 
-	if (stale(arg))
+	if (!g)
 		return;
-	if (!wire_is_cut()) {
+	if (!wire_is_cut(g)) {
 		rate = q->bandwidth > TRICKLE ? q->bandwidth : TRICKLE;
 		sent = rate * TICK_US / SIM_S;
 		q->remaining = q->remaining > sent ? q->remaining - sent : 0;
@@ -584,30 +582,32 @@ static void tick(void *arg)
 			return;
 		}
 	}
-	if (!stale(arg))
+	if (migrating(arg))
 		sim_after(NULL, TICK_US, tick, arg);
 }
 
 static void activate(void *arg)
 {
-	struct sim_qemu *q = source_qemu();
+	struct sim_guest *g = migrating(arg);
+	struct sim_qemu *q = g ? source_qemu(g) : NULL;
 
-	if (stale(arg))
+	if (!g)
 		return;
 	q->remaining = RAM_BYTES;
 	q->passes = 0;
 	sim_set_job(q, QJOB_ACTIVE);
 	next_pass(q);
 	q->remaining = RAM_BYTES;
-	cut_since_us = 0;
+	g->migration.cut_since_us = 0;
 	sim_after(NULL, TICK_US, tick, arg);
 }
 
 static void set_up(void *arg)
 {
-	struct sim_qemu *q = source_qemu();
+	struct sim_guest *g = migrating(arg);
+	struct sim_qemu *q = g ? source_qemu(g) : NULL;
 
-	if (stale(arg) || waits_for_libvirtd(sim_migration.from, set_up, arg))
+	if (!g || waits_for_libvirtd(g->migration.from, set_up, arg))
 		return;
 	q->bandwidth = (uint64_t)q->preset_mib << 20;
 	q->downtime_ms = 300;
@@ -654,91 +654,92 @@ static void start_with_devices(struct sim_qemu *q, const char *xml)
 
 static void start_incoming(void *arg)
 {
+	struct sim_guest *g = migrating(arg);
 	struct sim_qemu *q;
 
-	if (stale(arg) || waits_for_libvirtd(sim_migration.to, start_incoming, arg))
+	if (!g || waits_for_libvirtd(g->migration.to, start_incoming, arg))
 		return;
-	q = sim_qemu_new(sim_migration.to, mover, VCPU_INCOMING);
-	start_with_devices(q, hook_xml ? hook_xml : "");
-	sim_lifecycle(sim_migration.to, mover, VIR_DOMAIN_EVENT_STARTED,
-		      VIR_DOMAIN_EVENT_STARTED_MIGRATED);
+	q = sim_qemu_new(g->migration.to, g, VCPU_INCOMING);
+	start_with_devices(q, g->migration.hook_xml ? g->migration.hook_xml : "");
+	sim_lifecycle(q->host, g, VIR_DOMAIN_EVENT_STARTED, VIR_DOMAIN_EVENT_STARTED_MIGRATED);
 	sim_after(NULL, STEP_US, set_up, arg);
 }
 
 static void hook_answered(void *arg, int rc, struct json_object *answer, const char *error)
 {
-	if (stale(arg))
+	struct sim_guest *g = migrating(arg);
+
+	if (!g)
 		return;
 	if (rc) {
-		over(false, error);
+		over(g, false, error);
 		return;
 	}
-	str_set(&hook_xml, json_opt_str(answer, "xml", ""));
+	str_set(&g->migration.hook_xml, json_opt_str(answer, "xml", ""));
 	start_incoming(arg);
 }
 
-void sim_migrate(int from, int to)
+void sim_migrate(struct sim_guest *g, int from, int to)
 {
-	char *xml AUTO_FREE = sim_domain_xml(mover, sim_hosts[to].qemus[0].path, "");
+	char *xml AUTO_FREE = sim_domain_xml(g, sim_hosts[to].qemus[sim_index(g)].path, "");
 	char *base AUTO_FREE = strf("unix:/ibvmigd-%s.sock", sim_hosts[to].name);
 	struct json_object *body AUTO_JSON = json_object_new_object();
 
-	sim_migration = (struct sim_migration){.under_way = true, .from = from, .to = to};
-	attempt++;
-	if (!sim_hosts[from].libvirtd_up || !sim_hosts[to].libvirtd_up || !source_qemu() ||
-	    source_qemu()->vcpu != VCPU_RUNS) {
-		over(false, "libvirt refuses");
+	free(g->migration.hook_xml);
+	g->migration = (struct sim_migration){
+		.under_way = true, .from = from, .to = to, .attempt = g->migration.attempt + 1};
+	if (!sim_hosts[from].libvirtd_up || !sim_hosts[to].libvirtd_up || !source_qemu(g) ||
+	    source_qemu(g)->vcpu != VCPU_RUNS) {
+		over(g, false, "libvirt refuses");
 		return;
 	}
-	json_set_str(body, "name", mover->name);
+	json_set_str(body, "name", g->name);
 	json_set_str(body, "op", "migrate");
 	json_set_str(body, "sub_op", "begin");
 	json_set_str(body, "xml", xml);
-	sim_http(to, base, "POST", "/v1/hook", body, HOOK_MS, hook_answered, token());
+	sim_http(to, base, "POST", "/v1/hook", body, HOOK_MS, hook_answered, token(g));
 }
 
-bool sim_abort(int host)
+bool sim_abort(struct sim_guest *g, int host)
 {
-	struct sim_qemu *q = source_qemu();
+	struct sim_qemu *q = source_qemu(g);
 
-	if (sim_save_abort(host))
+	if (g == &sim_guests[0] && sim_save_abort(host))
 		return true;
-	if (!sim_migration.under_way || host != sim_migration.from || !q || !migrates(q) ||
+	if (!g->migration.under_way || host != g->migration.from || !q || !migrates(q) ||
 	    !libvirtd_works(host))
 		return false;
-	give_up(QJOB_CANCELLED, "operation aborted: canceled by client");
+	give_up(g, QJOB_CANCELLED, "operation aborted: canceled by client");
 	return true;
 }
 
 /* ---- deaths ---- */
 
-void sim_qemu_kill(int host)
+void sim_qemu_kill(struct sim_guest *g, int host)
 {
-	struct sim_qemu *q = qemu_at(host, mover);
-	bool at_source = sim_migration.under_way && host == sim_migration.from;
-	bool at_destination = sim_migration.under_way && host == sim_migration.to;
+	struct sim_qemu *q = qemu_at(host, g);
+	bool at_source = g->migration.under_way && host == g->migration.from;
+	bool at_destination = g->migration.under_way && host == g->migration.to;
 
 	if (!q)
 		return;
 	sim_qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_CRASHED);
 	if (at_source) {
-		destroy_incoming();
-		over(false, "the domain is gone");
+		destroy_incoming(g);
+		over(g, false, "the domain is gone");
 	} else if (at_destination && q->vcpu == VCPU_INCOMING) {
-		give_up(QJOB_FAILED, "the destination's QEMU is gone");
+		give_up(g, QJOB_FAILED, "the destination's QEMU is gone");
 	}
 }
 
-static void libvirtd_back(void *arg)
+/* libvirtd's own recovery: an unfinished incoming VM is killed, an unfinished outgoing one is
+ * cancelled; one that had been sent stays paused, for an operator. */
+static void recover(struct sim_guest *g, int host)
 {
-	int host = (int)(intptr_t)arg;
-	struct sim_qemu *q = qemu_at(host, mover);
+	struct sim_qemu *q = qemu_at(host, g);
 
-	sim_hosts[host].libvirtd_up = true;
-	if (!q || sim_migration.under_way)
+	if (!q || g->migration.under_way)
 		return;
-	/* Its own recovery: an unfinished incoming VM is killed, an unfinished outgoing one is
-	 * cancelled; one that had been sent stays paused, for an operator. */
 	if (q->vcpu == VCPU_INCOMING) {
 		sim_qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_FAILED);
 	} else if (q->vcpu == VCPU_PAUSED && q->job != QJOB_COMPLETED) {
@@ -748,76 +749,99 @@ static void libvirtd_back(void *arg)
 	}
 }
 
+static void libvirtd_back(void *arg)
+{
+	int host = (int)(intptr_t)arg;
+
+	sim_hosts[host].libvirtd_up = true;
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		recover(&sim_guests[i], host);
+}
+
 void sim_libvirtd_stop(int host, uint64_t us)
 {
 	sim_hosts[host].libvirtd_stopped_until_us = sim_us() + us;
 	sim_after(NULL, us, libvirtd_back, (void *)(intptr_t)host);
 }
 
-static int home_of_running(void)
+static int home_of_running(struct sim_guest *g)
 {
-	struct sim_qemu *q = sim_qemu_of(mover);
+	struct sim_qemu *q = sim_qemu_of(g);
 
 	return q && q->vcpu == VCPU_RUNS ? q->host : -1;
 }
 
 /* Who calls Perform, Finish and Confirm one after the other has died: the source's libvirtd, or
  * virsh where it does so itself. */
-static void driver_gone(const char *why)
+static void driver_gone(struct sim_guest *g, const char *why)
 {
-	struct sim_qemu *q = source_qemu();
+	struct sim_qemu *q = source_qemu(g);
 
-	if (home_of_running() == sim_migration.to) {
+	if (home_of_running(g) == g->migration.to) {
 		/* Finish is through: what is left is the source's to remove, or an operator's. */
-		over(true, "");
+		over(g, true, "");
 	} else if (q && q->job == QJOB_COMPLETED) {
 		/* Nobody knows whether it runs there: it stays paused. */
-		destroy_incoming();
-		over(false, why);
+		destroy_incoming(g);
+		over(g, false, why);
 	} else {
-		give_up(QJOB_FAILED, why);
+		give_up(g, QJOB_FAILED, why);
 	}
+}
+
+static void lose_libvirtd(struct sim_guest *g, int host)
+{
+	if (!g->migration.under_way)
+		return;
+	if (host == g->migration.from)
+		driver_gone(g, "libvirtd is gone");
+	else if (host == g->migration.to && home_of_running(g) != host)
+		give_up(g, QJOB_FAILED, "libvirtd is gone");
 }
 
 void sim_libvirtd_kill(int host, uint64_t down_us)
 {
-	bool concerned = sim_migration.under_way &&
-			 (host == sim_migration.from || host == sim_migration.to);
-
 	sim_hosts[host].libvirtd_up = false;
 	libvirtd_lives[host]++;
 	sim_libvirt_conns_broke(host);
 	sim_save_libvirtd_died(host);
 	sim_after(NULL, down_us, libvirtd_back, (void *)(intptr_t)host);
-	if (concerned && host == sim_migration.from)
-		driver_gone("libvirtd is gone");
-	else if (concerned && home_of_running() != sim_migration.to)
-		give_up(QJOB_FAILED, "libvirtd is gone");
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		lose_libvirtd(&sim_guests[i], host);
 }
 
-void sim_virsh_kill(void)
+void sim_virsh_kill(struct sim_guest *g)
 {
-	if (sim_migration.under_way)
-		driver_gone("virsh is gone");
+	if (g->migration.under_way)
+		driver_gone(g, "virsh is gone");
 }
 
-bool sim_virsh_mends(void)
+static bool virsh_mends(struct sim_guest *g)
 {
-	struct sim_qemu *q = sim_qemu_of(mover);
+	struct sim_qemu *q = sim_qemu_of(g);
 	bool did = false;
 
-	if (q && q->vcpu == VCPU_PAUSED && !sim_migration.under_way) {
+	if (q && q->vcpu == VCPU_PAUSED && !g->migration.under_way) {
 		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_UNPAUSED);
 		did = true;
 	}
 	/* It runs elsewhere: what stayed behind is destroyed. */
-	for (int h = 0; h < SIM_HOSTS; h++) {
-		struct sim_qemu *left = qemu_at(h, mover);
+	for (int h = 0; h < (int)sim_size.hosts; h++) {
+		struct sim_qemu *left = qemu_at(h, g);
 
-		if (left && left->vcpu == VCPU_PAUSED && sim_running(mover)) {
+		if (left && left->vcpu == VCPU_PAUSED && sim_running(g)) {
 			sim_qemu_gone(left, VIR_DOMAIN_EVENT_STOPPED_DESTROYED);
 			did = true;
 		}
 	}
+	return did;
+}
+
+bool sim_virsh_mends(void)
+{
+	bool did = false;
+
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		did |= virsh_mends(&sim_guests[i]);
 	return did;
 }

@@ -21,7 +21,9 @@ struct sim_host sim_hosts[SIM_HOSTS] = {
 	{.name = "hosta", .url = "http://10.0.0.1:7611"},
 	{.name = "hostb", .url = "http://10.0.0.2:7611"},
 	{.name = "hostc", .url = "http://10.0.0.3:7611"},
+	{.name = "hostd", .url = "http://10.0.0.4:7611"},
 };
+struct sim_size sim_size = {.hosts = 3, .vfs = 4, .guests = 2};
 
 static char world_dir[80];
 
@@ -72,9 +74,11 @@ static int write_conf(struct sim_host *h, const char *path)
 		"hold-bytes = 8388608\n",
 		h->name, h->url + strlen("http://"), h->name, world_dir, h->name, world_dir,
 		h->name);
+	if (sim_size.kept)
+		fprintf(f, "keep-migrations = %u\n", sim_size.kept);
 	if (sim_mover.pre_attach)
 		fputs("pre-attach = x-late-detach\n", f);
-	for (int i = 0; i < SIM_HOSTS; i++)
+	for (unsigned i = 0; i < sim_size.hosts; i++)
 		if (&sim_hosts[i] != h)
 			fprintf(f, "peer = %s %s\n", sim_hosts[i].name, sim_hosts[i].url);
 	return 0;
@@ -115,7 +119,7 @@ void sim_daemon_kill(int host)
 /* The kernel of the host whose code runs. */
 void boot_id(char text[static 33])
 {
-	for (unsigned h = 0; h < SIM_HOSTS; h++)
+	for (unsigned h = 0; h < sim_size.hosts; h++)
 		if (sim_self == &sim_hosts[h].proc)
 			snprintf(text, 33, "%032x", sim_hosts[h].boots);
 }
@@ -124,8 +128,9 @@ void sim_power_off(int host)
 {
 	sim_hosts[host].boots++;
 	sim_daemon_kill(host);
-	sim_qemu_kill(host);
-	for (unsigned i = 0; i < SIM_VFS; i++) {
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		sim_qemu_kill(&sim_guests[i], host);
+	for (unsigned i = 0; i < sim_size.vfs; i++) {
 		struct sim_vf *vf = &sim_hosts[host].vfs[i];
 
 		vf->guid = vf->parked_guid;
@@ -136,16 +141,16 @@ void sim_power_off(int host)
 
 void sim_power_on(int host)
 {
-	for (unsigned i = 0; i < SIM_VFS; i++)
+	for (unsigned i = 0; i < sim_size.vfs; i++)
 		sim_hosts[host].vfs[i].vanished = false;
 	sim_daemon_start(host);
 }
 
 /* ---- the start ---- */
 
-static bool has_vf(int host, const struct sim_guest *g)
+static bool has_vf(const struct sim_guest *g)
 {
-	struct vm *vm = vm_find(&sim_hosts[host].d, g->uuid);
+	struct vm *vm = vm_find(&sim_hosts[g->first].d, g->uuid);
 
 	return vm && vm->state == VM_ATTACHED && agent_state(vm->agent) == AGENT_UP;
 }
@@ -153,7 +158,10 @@ static bool has_vf(int host, const struct sim_guest *g)
 static bool all_attached(void *arg)
 {
 	(void)arg;
-	return has_vf(HOST_A, &sim_guests[0]) && has_vf(HOST_C, &sim_guests[1]);
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		if (!has_vf(&sim_guests[i]))
+			return false;
+	return true;
 }
 
 static void build_host(int i)
@@ -162,13 +170,13 @@ static void build_host(int i)
 	struct sim_host *h = &sim_hosts[i];
 
 	h->libvirtd_up = true;
-	for (unsigned k = 0; k < SIM_VFS; k++) {
-		snprintf(names[i][k], sizeof names[i][k], "%c-vf%u", "abc"[i], k + 1);
+	for (unsigned k = 0; k < sim_size.vfs; k++) {
+		snprintf(names[i][k], sizeof names[i][k], "%c-vf%u", "abcd"[i], k + 1);
 		h->vfs[k].name = names[i][k];
 		h->vfs[k].parked_guid = 0x00fab0fffe000000ull + (unsigned)(i + 1) * 0x100 + k + 1;
 		h->vfs[k].guid = h->vfs[k].parked_guid;
 	}
-	for (unsigned k = 0; k < ARRAY_SIZE(h->qemus); k++)
+	for (unsigned k = 0; k < sim_size.guests; k++)
 		snprintf(h->qemus[k].path, sizeof h->qemus[k].path, "%s/%s-%s.sock", world_dir,
 			 h->name, sim_guests[k].name);
 }
@@ -178,11 +186,11 @@ bool sim_world_start(const char *dir)
 	snprintf(world_dir, sizeof world_dir, "%s", dir);
 	play_disks();
 	sim_proc_start(&sim_fabric.sm, NULL);
-	for (int i = 0; i < SIM_HOSTS; i++)
+	for (int i = 0; i < (int)sim_size.hosts; i++)
 		build_host(i);
-	for (int i = 0; i < SIM_HOSTS; i++)
+	for (int i = 0; i < (int)sim_size.hosts; i++)
 		sim_daemon_start(i);
-	sim_qemu_start(HOST_A, &sim_guests[0]);
-	sim_qemu_start(HOST_C, &sim_guests[1]);
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		sim_qemu_start(sim_guests[i].first, &sim_guests[i]);
 	return sim_run(all_attached, NULL, sim_us() + START_S * SIM_S, NULL);
 }

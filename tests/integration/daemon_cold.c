@@ -106,7 +106,7 @@ static bool settled(void *arg)
 	(void)arg;
 	if (sim_image.saving || sim_image.restoring)
 		return false;
-	for (int h = 0; h < SIM_HOSTS; h++) {
+	for (int h = 0; h < (int)sim_size.hosts; h++) {
 		if (!sim_hosts[h].proc.up)
 			return false;
 		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next)
@@ -195,7 +195,7 @@ static bool restore_there(void)
 		return sim_is_wrong("restore fails: %.300s", reply.error);
 	if (!gets_right() || !runs_on(HOST_B))
 		return false;
-	sim_migrate(HOST_B, HOST_A);
+	sim_migrate(mover, HOST_B, HOST_A);
 	return sim_run(sim_quiet, NULL, sim_us() + SETTLE_S * SIM_S, sim_never) && gets_right() &&
 	       runs_on(HOST_A);
 }
@@ -245,7 +245,7 @@ static void lose_a(void)
 {
 	sim_daemon_kill(HOST_A);
 	sim_net.cut_until_us = sim_us() + 3600 * SIM_S;
-	for (unsigned i = 0; i < SIM_VFS; i++)
+	for (unsigned i = 0; i < sim_size.vfs; i++)
 		sim_hosts[HOST_A].vfs[i].guid = sim_hosts[HOST_A].vfs[i].parked_guid;
 }
 
@@ -274,7 +274,7 @@ static bool old_file(void)
 {
 	if (!restore_here())
 		return false;
-	sim_qemu_kill(HOST_A);
+	sim_qemu_kill(mover, HOST_A);
 	sim_vm_may_be_dead = true;
 	return gets_right() && refused(HOST_B, "restored already");
 }
@@ -340,7 +340,7 @@ static bool abort_save(void)
 	ask(HOST_A, "/v1/vms/g1/save");
 	if (!sim_run(saving, NULL, sim_us() + SETTLE_S * SIM_S, sim_never))
 		return sim_is_wrong("libvirt was not asked");
-	sim_abort(HOST_A);
+	sim_abort(mover, HOST_A);
 	if (!sim_run(has_answer, NULL, sim_us() + SETTLE_S * SIM_S, sim_never) || !reply.rc)
 		return sim_is_wrong("the save does not fail");
 	return strstr(reply.error, "canceled by client") && gets_right() && runs_on(HOST_A)

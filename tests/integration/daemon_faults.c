@@ -105,7 +105,7 @@ static bool at_point(void *arg)
 static void abort_late(void *arg)
 {
 	(void)arg;
-	if (in_state(ROLE_DESTINATION, M_SWITCH, false) && sim_abort(HOST_A))
+	if (in_state(ROLE_DESTINATION, M_SWITCH, false) && sim_abort(mover, HOST_A))
 		return;
 	sim_after(NULL, SIM_MS, abort_late, NULL);
 }
@@ -197,7 +197,7 @@ static void kill_libvirtd(int host)
 static void kill_virsh(int arg)
 {
 	(void)arg;
-	sim_virsh_kill();
+	sim_virsh_kill(mover);
 }
 
 static void kill_agent(int guest)
@@ -310,7 +310,7 @@ static void vanish_vf(int host)
 {
 	struct migration *m = newest(HOST_B, ROLE_DESTINATION);
 
-	for (unsigned i = 0; m && i < SIM_VFS; i++)
+	for (unsigned i = 0; m && i < sim_size.vfs; i++)
 		if (!strcmp(sim_hosts[host].vfs[i].name, m->vfs[m->vf_count - 1].to.vf))
 			sim_hosts[host].vfs[i].vanished = true;
 }
@@ -331,13 +331,13 @@ static void kill_port(int arg)
 static void abort_unheard(int host)
 {
 	libvirt_events(REPLIES_LOST);
-	sim_abort(host);
+	sim_abort(mover, host);
 }
 
 static void kill_qemu(int host)
 {
 	sim_vm_may_be_dead = true;
-	sim_qemu_kill(host);
+	sim_qemu_kill(mover, host);
 }
 
 static void kill_qemu_unheard(int host)
@@ -376,9 +376,8 @@ static void lose_source(int host)
 
 static void lose_destination(int host)
 {
-	(void)host;
 	destination_lost = true;
-	sim_lost_strike();
+	sim_lost_strike(host);
 }
 
 static void power_back(void *arg)
@@ -408,7 +407,7 @@ static void power_and_vm_back(void *arg)
 		return;
 	mover->suspended[0] = '\0';
 	mover->live = false;
-	sim_connection_ended = true;
+	mover->connection_ended = true;
 	sim_qemu_start(HOST_A, mover);
 	sim_after(NULL, 100 * SIM_S, programs_begin, NULL);
 }
@@ -422,7 +421,7 @@ static void cycle_source_and_vm(int host)
 
 static void user_abort(int host)
 {
-	sim_abort(host);
+	sim_abort(mover, host);
 }
 
 static const struct fault {
@@ -520,9 +519,9 @@ struct result {
 
 static void mend_all(void)
 {
-	for (int h = 0; h < SIM_HOSTS; h++) {
+	for (int h = 0; h < (int)sim_size.hosts; h++) {
 		sim_hosts[h].device_add_fails = false;
-		for (unsigned i = 0; i < SIM_VFS; i++)
+		for (unsigned i = 0; i < sim_size.vfs; i++)
 			sim_hosts[h].vfs[i].vanished = false;
 	}
 	mover->ignores_device_del = mover->port_dead = false;
@@ -554,7 +553,7 @@ static void resolved(void *arg, int rc, struct json_object *answer, const char *
 /* Runs the command of each PARKED record. */
 static bool resolve_all(struct result *r)
 {
-	for (int h = 0; h < SIM_HOSTS; h++) {
+	for (int h = 0; h < (int)sim_size.hosts; h++) {
 		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next) {
 			char *base AUTO_FREE = strf("unix:/ibvmigd-%s.sock", sim_hosts[h].name);
 			char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", m->id);
@@ -591,11 +590,11 @@ static bool migrate_again(void)
 {
 	int from = sim_home(mover), to = from == HOST_A ? HOST_B : HOST_A;
 
-	sim_migrate(from, to);
+	sim_migrate(mover, from, to);
 	if (!sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never))
 		return false;
-	if (!sim_migration.ok)
-		return sim_is_wrong("the next migration fails: %.300s", sim_migration.error);
+	if (!mover->migration.ok)
+		return sim_is_wrong("the next migration fails: %.300s", mover->migration.error);
 	return sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, sim_never);
 }
 
@@ -610,7 +609,7 @@ static bool keeps_promise(const struct fault *f, const struct point *p, const st
 		       f->arg == HOST_A;
 
 	if (is_event && (!r->moved || r->parked))
-		return sim_is_wrong("it was given up for an event: %.200s", sim_migration.error);
+		return sim_is_wrong("it was given up for an event: %.200s", mover->migration.error);
 	if (is_disk && p->role == ROLE_SOURCE && p->state <= M_DETACH && (r->moved || r->parked))
 		return sim_is_wrong("it went on without its journal");
 	return true;
@@ -621,7 +620,7 @@ static bool play(const struct fault *f, const struct point *p, unsigned delay_ms
 	uint64_t start = sim_us();
 
 	set_scene(p->scenario);
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	r->reached = sim_run(at_point, (void *)(uintptr_t)p, start + REACH_S * SIM_S, sim_never);
 	if (!r->reached)
 		return sim_is_wrong("the state was not reached");

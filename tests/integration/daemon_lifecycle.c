@@ -63,7 +63,7 @@ static void boots(void)
 
 static bool destroyed_until(bool (*cond)(void *arg))
 {
-	sim_qemu_kill(HOST_A);
+	sim_qemu_kill(mover, HOST_A);
 	return sim_run(cond, NULL, sim_us() + 60 * SIM_S, NULL) ||
 	       sim_is_wrong("the moment does not come");
 }
@@ -91,7 +91,7 @@ static bool play_restarted_twice(const void *arg, const char *dir)
 	if (!sim_run(is_attaching, NULL, sim_us() + 60 * SIM_S, NULL))
 		return sim_is_wrong("it is not attached again");
 	sim_run(NULL, NULL, sim_us() + ms * SIM_MS, NULL);
-	sim_qemu_kill(HOST_A);
+	sim_qemu_kill(mover, HOST_A);
 	boots();
 	return gets_right(HOST_A, NULL);
 }
@@ -104,7 +104,7 @@ static bool play_stopped_twice(const void *arg, const char *dir)
 		return false;
 	boots();
 	sim_run(NULL, NULL, sim_us() + 3 * SIM_MS, NULL);
-	sim_qemu_kill(HOST_A);
+	sim_qemu_kill(mover, HOST_A);
 	sim_vm_may_be_dead = true;
 	sim_run(NULL, NULL, sim_us() + 30 * SIM_S, NULL);
 	return sim_all_right(NULL);
@@ -124,12 +124,12 @@ static bool play_without(const void *arg, const char *dir)
 	(void)arg;
 	if (!start((struct sim_mover){.strategy = "auto"}, dir) || !destroyed_until(is_leaving))
 		return false;
-	for (unsigned i = 0; i < SIM_VFS; i++)
+	for (unsigned i = 0; i < sim_size.vfs; i++)
 		sim_hosts[HOST_A].vfs[i].unfit = true;
 	boots();
 	if (!sim_run(runs_without, NULL, sim_us() + 60 * SIM_S, NULL))
 		return sim_is_wrong("it has a VF");
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	return gets_right(HOST_B, NULL);
 }
 
@@ -148,7 +148,7 @@ static bool source_is_in(void *arg)
 /* The migration goes on for 20 s without the source's daemon. */
 static bool kill_source_in(const void *state)
 {
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(source_is_in, (void *)(uintptr_t)state, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("the state is not reached");
 	sim_daemon_kill(HOST_A);
@@ -163,7 +163,7 @@ static bool play_defined(const void *arg, const char *dir)
 	    !kill_source_in(arg))
 		return false;
 	if (sim_home(mover) != HOST_B)
-		return sim_is_wrong("it has not migrated: %s", sim_migration.error);
+		return sim_is_wrong("it has not migrated: %s", mover->migration.error);
 	sim_daemon_start(HOST_A);
 	return gets_right(HOST_B, sim_never);
 }
@@ -218,7 +218,7 @@ static bool play_given_up_unknown(const void *arg, const char *dir)
 	(void)arg;
 	if (!start((struct sim_mover){.strategy = "late"}, dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(source_is_armed, NULL, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("it is not armed");
 	sim_daemon_kill(HOST_B);
@@ -244,12 +244,12 @@ static bool play_left_meanwhile(const void *arg, const char *dir)
 {
 	if (!start((struct sim_mover){.strategy = "late"}, dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(source_is_in, &(enum migrate_state){M_SWITCH}, sim_us() + 60 * SIM_S,
 		     sim_never))
 		return sim_is_wrong("SWITCH is not reached");
 	sim_hosts[HOST_A].device_add_fails = true;
-	sim_abort(HOST_A);
+	sim_abort(mover, HOST_A);
 	if (!sim_run(undo_fails_in, (void *)(uintptr_t)arg, sim_us() + 120 * SIM_S, sim_never))
 		return sim_is_wrong("the undo of DETACH does not fail");
 	sim_qemu_gone(&sim_hosts[HOST_A].qemus[0], VIR_DOMAIN_EVENT_STOPPED_MIGRATED);
@@ -301,7 +301,7 @@ static bool play_hung_at_start(const void *seen, const char *dir)
 {
 	if (!start((struct sim_mover){.strategy = "late"}, dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(mover_is_suspended, NULL, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("QUIESCE is not reached");
 	sim_daemon_kill(HOST_A);
@@ -352,11 +352,11 @@ static bool play_impossible(const void *arg, const char *dir)
 	(void)arg;
 	if (!start((struct sim_mover){.strategy = "late"}, dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(source_is_in, &(enum migrate_state){M_SWITCH}, sim_us() + 60 * SIM_S,
 		     sim_never))
 		return sim_is_wrong("SWITCH is not reached");
-	sim_abort(HOST_A);
+	sim_abort(mover, HOST_A);
 	if (!sim_run(undoes_quiesce, NULL, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("QUIESCE is not undone");
 	json_set_str(body, "migration", sim_hosts[HOST_A].d.migrations->id);
@@ -447,7 +447,7 @@ static bool play_stopped(const void *arg, const char *dir)
 	(void)arg;
 	if (!start((struct sim_mover){.strategy = "late"}, dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(mover_is_suspended, NULL, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("QUIESCE is not reached");
 	stop_daemon(&sim_hosts[HOST_A]);
@@ -466,7 +466,7 @@ static int cut(void *arg, const char *uuid)
 	++*(unsigned *)arg;
 	if (sim_hosts[HOST_A].libvirtd_hangs)
 		return -EIO;
-	return sim_abort(HOST_A) ? -EAGAIN : 0;
+	return sim_abort(mover, HOST_A) ? -EAGAIN : 0;
 }
 
 /* How many leases have run out. */
@@ -489,7 +489,7 @@ static bool play_hung(const void *arg, const char *dir)
 	(void)arg;
 	if (!start((struct sim_mover){.strategy = "late"}, dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(source_is_in, &(enum migrate_state){M_QUIESCE}, sim_us() + 60 * SIM_S,
 		     sim_never))
 		return sim_is_wrong("QUIESCE is not reached");
@@ -505,10 +505,10 @@ static bool play_hung(const void *arg, const char *dir)
 	if (!sim_run(is_parked, NULL, sim_us() + 200 * SIM_S, sim_never))
 		return sim_is_wrong("it is not parked");
 	a->libvirtd_hangs = false;
-	if (!sim_migration.under_way || cuts(dir) != 1)
+	if (!mover->migration.under_way || cuts(dir) != 1)
 		return sim_is_wrong("there is no lease, or no migration, in PARKED");
 	sim_run(NULL, NULL, sim_us() + 2 * SIM_S, sim_never);
-	if (sim_migration.under_way || cuts(dir) != 1 || cuts(dir))
+	if (mover->migration.under_way || cuts(dir) != 1 || cuts(dir))
 		return sim_is_wrong("the lease stays when nothing migrates");
 	migrate_resolve(&a->d, a->d.migrations->id);
 	return gets_right(HOST_A, sim_never);

@@ -107,7 +107,7 @@ static bool there_shows(void *arg)
 static bool runs_there(void *arg)
 {
 	(void)arg;
-	return sim_home(mover) == HOST_B && !sim_migration.under_way;
+	return sim_home(mover) == HOST_B && !mover->migration.under_way;
 }
 
 static bool attached_there(void *arg)
@@ -170,11 +170,11 @@ static bool play_forgotten_before(const void *arg, const char *dir)
 	(void)arg;
 	if (!start(dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!becomes(there_shows, REACH_S, "SWITCH is not reached"))
 		return false;
 	reinstall(HOST_B);
-	sim_abort(HOST_A);
+	sim_abort(mover, HOST_A);
 	return becomes_right(HOST_A) && newest(HOST_A)->state == M_ABORTED;
 }
 
@@ -184,7 +184,7 @@ static bool play_forgotten_after(const void *arg, const char *dir)
 	(void)arg;
 	if (!start(dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!becomes(attached_there, REACH_S, "it does not arrive"))
 		return false;
 	reinstall(HOST_B);
@@ -201,7 +201,7 @@ static bool play_not_lost(const void *arg, const char *dir)
 	if (!start(dir))
 		return false;
 	sim_hosts[HOST_B].device_add_fails = true;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!becomes(source_holds, REACH_S, "HOLD is not reached") ||
 	    !refuses("is HOLD, and waits for no destination: ibvmig abort") ||
 	    !becomes(parked_there, 200, "it is not parked") || !refuses("hostb is not lost"))
@@ -219,7 +219,7 @@ static void boots(int host)
 {
 	mover->suspended[0] = '\0';
 	mover->live = true;
-	sim_connection_ended = true;
+	mover->connection_ended = true;
 	sim_qemu_start(host, mover);
 }
 
@@ -227,7 +227,7 @@ static bool lost_after_commit(const char *dir)
 {
 	if (!start(dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!becomes(attached_there, REACH_S, "it does not arrive"))
 		return false;
 	sim_power_off(HOST_B);

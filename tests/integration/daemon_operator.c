@@ -63,7 +63,7 @@ static bool dry_run(void)
 {
 	if (!ask(HOST_A, "POST", "/v1/vms/g1/migrate", DRY_RUN_TO_B))
 		return sim_is_wrong("refused: %s", refusal);
-	for (int h = 0; h < SIM_HOSTS; h++)
+	for (int h = 0; h < (int)sim_size.hosts; h++)
 		if (sim_hosts[h].d.migrations)
 			return sim_is_wrong("host %s has a migration", sim_hosts[h].name);
 	return true;
@@ -269,7 +269,7 @@ static bool play_doctor(const void *arg, const char *dir)
 
 static bool migrates_to_b(void)
 {
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	return sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
 	       sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never);
 }
@@ -312,9 +312,9 @@ static bool play_drained(const void *arg, const char *dir)
 	if (!sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) ||
 	    !tells_drained(HOST_B, true) || !dry_run() || !blocked_by("hostb is drained"))
 		return false;
-	if (!migrates_to_b() || sim_migration.ok ||
-	    !strstr(sim_migration.error, "host hostb is drained and takes no VM"))
-		return sim_is_wrong("it migrates: %s", sim_migration.error);
+	if (!migrates_to_b() || mover->migration.ok ||
+	    !strstr(mover->migration.error, "host hostb is drained and takes no VM"))
+		return sim_is_wrong("it migrates: %s", mover->migration.error);
 	if (!hook_says("prepare", true) || !hook_says("restore", true))
 		return false;
 	if (!ask(HOST_A, "POST", "/v1/hosts/hostb/undrain", NULL) || !tells_drained(HOST_B, false))
@@ -423,7 +423,7 @@ static bool in_attach(void *arg)
 static bool has_moved(void *arg)
 {
 	(void)arg;
-	return in_state(M_DONE) && !sim_migration.under_way;
+	return in_state(M_DONE) && !mover->migration.under_way;
 }
 
 static bool drain_is_over(int host, uint64_t number)
@@ -577,7 +577,7 @@ static bool play_lost_destination(const void *arg, const char *dir)
 
 	if (!start(dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(source_is_armed, NULL, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("it is not armed");
 	sim_daemon_kill(HOST_B);
@@ -620,7 +620,7 @@ static bool play_no_link(const void *arg, const char *dir)
 	if (!start(dir))
 		return false;
 	mover->port_dead = true;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(has_failed, NULL, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("no try has failed");
 	if (!ask(HOST_B, "GET", "/v1/vms/g1", NULL))
@@ -656,11 +656,11 @@ static bool play_parked_there(const void *arg, const char *dir)
 	(void)arg;
 	if (!start(dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(destination_shows, NULL, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("SWITCH is not reached");
 	sim_hosts[HOST_B].vfs[0].vanished = true;
-	sim_abort(HOST_A);
+	sim_abort(mover, HOST_A);
 	if (!sim_run(source_is_parked, NULL, sim_us() + 300 * SIM_S, sim_never))
 		return sim_is_wrong("in %s", migrate_state_name(newest(HOST_A)->state));
 	if (!strstr(newest(HOST_A)->trouble, "host hostb") ||
@@ -687,7 +687,7 @@ static bool play_full_disk(const void *arg, const char *dir)
 	(void)arg;
 	if (!start(dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(has_committed, NULL, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("it has not arrived");
 	sim_hosts[HOST_B].proc.disk_errno = ENOSPC;
@@ -724,7 +724,7 @@ static bool at_pause(void *arg)
 {
 	const struct pause *p = arg;
 
-	return in_state(p->state) && sim_migration.under_way &&
+	return in_state(p->state) && mover->migration.under_way &&
 	       (p->state != M_HOLD || newest(HOST_A)->raised);
 }
 
@@ -746,11 +746,11 @@ static bool play_paused(const void *arg, const char *dir)
 				       .migrates_state = str_eq(p->strategy, "native")};
 	if (!sim_world_start(dir) || !sim_all_right(NULL))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(at_pause, (void *)(uintptr_t)p, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("the moment does not come");
 	sim_libvirt.events = p->unheard ? REPLIES_LOST : REPLIES_WELL;
-	sim_suspend();
+	sim_suspend(mover);
 	if (!sim_run(runs_on, &home, sim_us() + stands_s * SIM_S, sim_never))
 		return sim_is_wrong("the guest stands still for more than %u s", stands_s);
 	sim_libvirt.events = REPLIES_WELL;
@@ -772,7 +772,7 @@ static const struct pause pauses[] = {
 
 static void virsh_dies(void)
 {
-	sim_virsh_kill();
+	sim_virsh_kill(mover);
 }
 
 static void source_dies(void)
@@ -824,7 +824,7 @@ static bool play_unfinished(const void *arg, const char *dir)
 				       .migrates_state = str_eq(u->strategy, "native")};
 	if (!sim_world_start(dir) || !sim_all_right(NULL))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(at_end, (void *)(uintptr_t)u, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("the moment does not come");
 	u->strike();

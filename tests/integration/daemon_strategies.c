@@ -74,6 +74,7 @@ static const struct scene {
 	{"cold", {.strategy = "cold"}, NULL, "ibvmig save here", false},
 };
 
+static struct sim_guest *const mover = &sim_guests[0];
 static bool left_early;
 
 static void watch(void)
@@ -81,7 +82,7 @@ static void watch(void)
 	struct sim_qemu *q = &sim_hosts[HOST_A].qemus[0];
 
 	sim_never();
-	left_early |= sim_migration.under_way && q->exists && q->job == QJOB_NONE &&
+	left_early |= mover->migration.under_way && q->exists && q->job == QJOB_NONE &&
 		      !sim_devices(q);
 }
 
@@ -109,13 +110,13 @@ static bool chosen_right(const struct scene *s)
 
 	/* virsh shows the hook's refusal; of a job that is cancelled later, the record has it. */
 	if (!s->chosen)
-		return !sim_migration.ok && (strstr(sim_migration.error, s->word) ||
-					     strstr(json_opt_str(r, "reason", ""), s->word))
+		return !mover->migration.ok && (strstr(mover->migration.error, s->word) ||
+						strstr(json_opt_str(r, "reason", ""), s->word))
 			       ? true
 			       : sim_is_wrong("it is not refused with \"%s\": %.200s", s->word,
-					      sim_migration.error);
-	if (!sim_migration.ok)
-		return sim_is_wrong("it fails: %.300s", sim_migration.error);
+					      mover->migration.error);
+	if (!mover->migration.ok)
+		return sim_is_wrong("it fails: %.300s", mover->migration.error);
 	if (!str_eq(json_opt_str(r, "strategy", ""), s->chosen) ||
 	    !str_eq(json_opt_str(r, "asked", ""), s->mover.strategy))
 		return sim_is_wrong("the record says %s, of %s", json_opt_str(r, "strategy", "-"),
@@ -192,11 +193,11 @@ static bool play(const void *arg, const char *dir)
 	if (!sim_world_start(dir) || !sim_all_right(NULL) || !ask_before() ||
 	    !sim_all_right(NULL) || !said_right(s))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, watch) ||
 	    !sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, watch))
 		return false;
-	if (sim_home(&sim_guests[0]) != (s->chosen ? HOST_B : HOST_A))
+	if (sim_home(mover) != (s->chosen ? HOST_B : HOST_A))
 		return sim_is_wrong("the VM is on the wrong host");
 	return chosen_right(s) && pre_attached_right(s) && !*sim_broken;
 }
@@ -226,23 +227,24 @@ static bool play_user_in_hold(const void *arg, const char *dir)
 	sim_mover = (struct sim_mover){.strategy = "auto"};
 	if (!sim_world_start(dir) || !sim_all_right(NULL))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(in_hold, NULL, sim_us() + 60 * SIM_S, watch))
 		return sim_is_wrong("HOLD is not reached");
 	sim_mover.kernel_user = IPOIB;
 	if (!migrated())
 		return false;
 	first = record();
-	if (sim_migration.ok || !strstr(json_opt_str(first, "reason", ""), IPOIB " has begun"))
+	if (mover->migration.ok || !strstr(json_opt_str(first, "reason", ""), IPOIB " has begun"))
 		return sim_is_wrong("it goes on: %s", json_opt_str(first, "reason", "-"));
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!migrated())
 		return false;
 	second = record();
-	return sim_migration.ok && str_eq(json_opt_str(second, "strategy", ""), "early")
+	return mover->migration.ok && str_eq(json_opt_str(second, "strategy", ""), "early")
 		       ? true
 		       : sim_is_wrong("the next one goes %s: %.200s",
-				      json_opt_str(second, "strategy", "-"), sim_migration.error);
+				      json_opt_str(second, "strategy", "-"),
+				      mover->migration.error);
 }
 
 int main(int argc, char **argv)

@@ -209,8 +209,8 @@ static bool play_fence(const void *arg, const char *dir)
 	if (!start(dir))
 		return false;
 	sim_daemon_kill(HOST_A);
-	sim_qemu_kill(HOST_A);
-	for (unsigned i = 0; i < SIM_VFS; i++) {
+	sim_qemu_kill(mover, HOST_A);
+	for (unsigned i = 0; i < sim_size.vfs; i++) {
 		sim_hosts[HOST_A].vfs[i].guid = sim_hosts[HOST_A].vfs[i].parked_guid;
 		sim_hosts[HOST_A].vfs[i].prepared = false;
 	}
@@ -239,7 +239,7 @@ static bool play_abort(const void *arg, const char *dir)
 	if (!start(dir) || !twice(HOST_A, "/v1/vms/g1/abort", NULL, 200, 200) ||
 	    json_opt_bool(replies[0].body, "under_way", true))
 		return sim_is_wrong("under way: %s", replies[0].error);
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	return wait_until(in_hold, "no HOLD") &&
 	       twice(HOST_A, "/v1/vms/g1/abort", NULL, 202, 200) && settles() &&
 	       one_record(HOST_A) && in_state(HOST_A, M_ABORTED);
@@ -259,7 +259,7 @@ static bool play_resolve(const void *arg, const char *dir)
 	if (!start(dir))
 		return false;
 	sim_hosts[HOST_B].device_add_fails = true;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!wait_until(parked_there, "it is not parked"))
 		return false;
 	sim_hosts[HOST_B].device_add_fails = false;
@@ -307,7 +307,7 @@ static bool play_lost(const void *arg, const char *dir)
 	(void)arg;
 	if (!start(dir))
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!wait_until(b_shows, "SWITCH is not reached"))
 		return false;
 	lose_b();

@@ -19,7 +19,7 @@ static struct sim_guest *const mover = &sim_guests[0];
 
 static void provider_refuses(bool bad)
 {
-	sim_hosts[HOST_B].vfs[SIM_VFS / 2].unfit = bad;
+	sim_hosts[HOST_B].vfs[sim_size.vfs / 2].unfit = bad;
 }
 
 static void guest_keeps(bool bad)
@@ -29,7 +29,7 @@ static void guest_keeps(bool bad)
 
 static void fabric_refuses(bool bad)
 {
-	sim_fabric.unseen_guid = bad ? sim_hosts[HOST_B].vfs[SIM_VFS / 2].parked_guid : 0;
+	sim_fabric.unseen_guid = bad ? sim_hosts[HOST_B].vfs[sim_size.vfs / 2].parked_guid : 0;
 }
 
 static void attach_fails(bool bad)
@@ -104,10 +104,10 @@ static bool stays(const struct scene *s)
 {
 	struct migration *m = newest(HOST_A);
 
-	if (sim_migration.ok)
+	if (mover->migration.ok)
 		return sim_is_wrong("it has migrated");
 	/* A refusal in PREPARE is told by virsh alone. */
-	if (!says(m ? m->reason : sim_migration.error, s))
+	if (!says(m ? m->reason : mover->migration.error, s))
 		return false;
 	s->set(false);
 	return becomes_right() && runs_on(HOST_A);
@@ -151,7 +151,7 @@ static bool play(const void *arg, const char *dir)
 	sim_mover = (struct sim_mover){.strategy = s->strategy, .two_vfs = true};
 	if (!sim_world_start(dir) || !becomes_right())
 		return false;
-	sim_migrate(HOST_A, HOST_B);
+	sim_migrate(mover, HOST_A, HOST_B);
 	if (!sim_run(has_come_to, (void *)(uintptr_t)s, sim_us() + RIGHT_S * SIM_S, sim_never))
 		return sim_is_wrong("it does not come to %s", migrate_state_name(s->in));
 	s->set(true);

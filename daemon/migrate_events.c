@@ -450,7 +450,8 @@ void migrate_recover(struct daemon *d)
 	if (d->recovered || !d->to_inspect || --d->to_inspect)
 		return;
 	d->recovered = true;
+	/* Others have begun since, and are no older life's. */
 	for (struct migration *m = d->migrations; m; m = m->next)
-		if (!m->ended)
+		if (!m->ended && m->unprobed)
 			migrate_probe(m);
 }

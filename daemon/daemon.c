@@ -29,6 +29,9 @@
 
 /* Each may wait for a peer or libvirt; relays and polls must not queue behind them. */
 #define WORKERS 32
+/* Workers of two hosts that all waited for each other's would stand still. As many migrations are
+ * prepared, switched or undone at once. */
+#define CALLERS 64
 
 static int provider_new(const struct settings *s, struct provider **ret_provider)
 {
@@ -70,6 +73,7 @@ int daemon_start(struct daemon *d, char **ret_error)
 	load_inventory(d);
 	if ((rc = events_libvirt_register(d->loop)) ||
 	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
+	    (rc = work_pool_new(d->loop, CALLERS, &d->callers)) ||
 	    (rc = events_new(d->loop, &d->events)) || (rc = relay_new(d, &d->relay)) ||
 	    (rc = mover_new(d, &d->movers)) || (rc = drain_new(d, &d->drains)) ||
 	    (rc = lease_keeper_new(d, &d->leases)) || (rc = repath_new(d, &d->repath)) ||
@@ -93,6 +97,7 @@ void daemon_stop(struct daemon *d)
 	virt_free(d->virt);
 	drain_free(TAKE(d->drains));
 	mover_free(TAKE(d->movers));
+	work_pool_free(d->callers);
 	work_pool_free(d->pool);
 	durable_free(d->durable);
 	peer_watch_free_all(d);

@@ -37,6 +37,7 @@ struct sm_state {
 struct daemon {
 	sd_event *loop;
 	struct work_pool *pool;    /* locks itself */
+	struct work_pool *callers; /* locks itself; of jobs that wait for another host's pool */
 	struct settings *settings; /* constant */
 	struct provider *provider; /* constant; workers call it */
 	struct virt *virt;         /* locks itself */

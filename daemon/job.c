@@ -36,12 +36,13 @@ static void job_submit(void *arg, int rc)
 	struct job *j = arg;
 
 	(void)rc;
-	if (work_submit(j->d->pool, job_run, job_done, j))
+	if (work_submit(j->pool, job_run, job_done, j))
 		abort(); /* some bytes: the kernel's overcommit ends the process elsewhere */
 }
 
-int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *j),
-	      void (*done)(struct job *j), void *owner, uint64_t serial)
+int job_start_in(struct work_pool *pool, struct daemon *d, struct json_object *in,
+		 void (*run)(struct job *j), void (*done)(struct job *j), void *owner,
+		 uint64_t serial)
 {
 	struct job *j = calloc(1, sizeof *j);
 
@@ -49,7 +50,8 @@ int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *
 		json_object_put(in);
 		return -ENOMEM;
 	}
-	*j = (struct job){.d = d, .run = run, .done = done, .owner = owner, .serial = serial};
+	*j = (struct job){
+		.d = d, .pool = pool, .run = run, .done = done, .owner = owner, .serial = serial};
 	j->in = in ? in : json_object_new_object();
 	j->out = json_object_new_object();
 	if (!j->in || !j->out) {
@@ -58,6 +60,12 @@ int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *
 	}
 	durable_then(d->durable, job_submit, j);
 	return 0;
+}
+
+int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *j),
+	      void (*done)(struct job *j), void *owner, uint64_t serial)
+{
+	return job_start_in(d->pool, d, in, run, done, owner, serial);
 }
 
 int job_fail(struct job *j, int rc, const char *fmt, ...)

@@ -10,9 +10,11 @@
 #include <stdint.h>
 
 struct daemon;
+struct work_pool;
 
 struct job {
 	struct daemon *d;
+	struct work_pool *pool;  /* borrowed: where run() runs */
 	struct json_object *in;  /* owned */
 	struct json_object *out; /* owned; starts as an empty object */
 	int rc;                  /* 0 or -errno, with a line in error */
@@ -27,6 +29,11 @@ struct job {
  * empty object). 0 or -ENOMEM, done() is not called then. */
 int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *j),
 	      void (*done)(struct job *j), void *owner, uint64_t serial);
+
+/* The same in another pool than d->pool. */
+int job_start_in(struct work_pool *pool, struct daemon *d, struct json_object *in,
+		 void (*run)(struct job *j), void (*done)(struct job *j), void *owner,
+		 uint64_t serial);
 
 /* Sets rc and error; returns rc. */
 int job_fail(struct job *j, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -517,8 +517,8 @@ static void step_job_done(struct job *j)
 	migrate_drive(m);
 }
 
-int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
-		void (*done)(struct migration *m, struct job *j))
+static int start_job(struct migration *m, struct work_pool *pool, struct json_object *in,
+		     void (*run)(struct job *j), void (*done)(struct migration *m, struct job *j))
 {
 	struct step_job *s = malloc(sizeof *s);
 
@@ -527,12 +527,24 @@ int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct 
 		return -ENOMEM;
 	}
 	*s = (struct step_job){.m = m, .done = done};
-	int rc = job_start(m->d, in, run, step_job_done, s, m->serial);
+	int rc = job_start_in(pool, m->d, in, run, step_job_done, s, m->serial);
 	if (rc)
 		free(s);
 	else
 		m->inflight++;
 	return rc;
+}
+
+int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		void (*done)(struct migration *m, struct job *j))
+{
+	return start_job(m, m->d->pool, in, run, done);
+}
+
+int migrate_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		 void (*done)(struct migration *m, struct job *j))
+{
+	return start_job(m, m->d->callers, in, run, done);
 }
 
 struct step_request {

@@ -196,6 +196,9 @@ void migrate_fail(struct migration *m, int rc, const char *fmt, ...)
  * always lowers m->inflight. */
 int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		void (*done)(struct migration *m, struct job *j));
+/* The same for a run() that waits until the other host's pool has done something. */
+int migrate_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		 void (*done)(struct migration *m, struct job *j));
 /* The same for a request to the VM's agent. */
 void migrate_ask_agent(struct migration *m, struct vm *vm, struct json_object *msg,
 		       unsigned deadline_ms,

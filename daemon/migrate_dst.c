@@ -362,7 +362,7 @@ int dst_prepare(struct migration *m)
 	rc = check_leases(m);
 	if (rc)
 		return rc;
-	return migrate_job(m, prepare_input(m), prepare_run, prepared) ? -ENOMEM : STEP_WAIT;
+	return migrate_call(m, prepare_input(m), prepare_run, prepared) ? -ENOMEM : STEP_WAIT;
 }
 
 static void released(struct migration *m, struct job *j)

@@ -521,7 +521,7 @@ int src_switch(struct migration *m)
 			m->pending--, json_object_put(in);
 		else if (migrate_job(m, in, release_run, part_done))
 			return -ENOMEM;
-		if (migrate_job(m, switch_input(m), switch_run, switched))
+		if (migrate_call(m, switch_input(m), switch_run, switched))
 			return -ENOMEM;
 	}
 	if (m->pending)

@@ -33,16 +33,31 @@ static void undo_result(struct migration *m, struct job *j)
 		m->step.phase = 100;
 }
 
+/* Whether the step's only job is still to be started. in: given back if it is not. */
+static bool begins(struct migration *m, struct json_object *in)
+{
+	if (m->step.phase != 100 && !m->step.started)
+		return m->step.started = true;
+	json_object_put(in);
+	return false;
+}
+
 /* Runs one job; done when it has succeeded, and done() has said so. in: owned by the call. */
 static int one_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		   void (*done)(struct migration *m, struct job *j))
 {
-	if (m->step.phase == 100 || m->step.started) {
-		json_object_put(in);
-		return m->step.phase == 100 ? STEP_DONE : STEP_WAIT;
-	}
-	m->step.started = true;
-	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
+	if (begins(m, in))
+		return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
+	return m->step.phase == 100 ? STEP_DONE : STEP_WAIT;
+}
+
+/* The same, of a run() that waits for the other host (migrate_call()). */
+static int one_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		    void (*done)(struct migration *m, struct job *j))
+{
+	if (begins(m, in))
+		return migrate_call(m, in, run, done) ? -ENOMEM : STEP_WAIT;
+	return m->step.phase == 100 ? STEP_DONE : STEP_WAIT;
 }
 
 /* ---- CANCEL ---- */
@@ -143,7 +158,7 @@ int src_switch_undo(struct migration *m)
 	json_set(in, "moves", migrate_moves(m, true));
 	json_set(in, "record", migrate_vfs_json(m));
 	return m->destination_lost ? one_job(m, in, lost_take_back_run, taken_back)
-				   : one_job(m, in, unswitch_run, undo_result);
+				   : one_call(m, in, unswitch_run, undo_result);
 }
 
 int src_detach_undo(struct migration *m)
@@ -246,7 +261,7 @@ int src_prepare_undo(struct migration *m)
 	json_set_bool(in, "release", m->vm_dead && !m->file && !migrate_vm(m));
 	json_set_str(in, "reason", m->reason);
 	json_set_str(in, "url", m->destination_lost ? NULL : m->to.url);
-	return one_job(m, in, tell_abort_run, told);
+	return one_call(m, in, tell_abort_run, told);
 }
 
 /* ---- what others tell ---- */

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* 64 complete migrations at once in one world (tests/fake/sim.h), in both directions between two
+ * hosts and from both to a third, by turns there and back. Each scene has another order of starts,
+ * messages and workers, the same in each run; after each round all of the 64 must be right, and
+ * once more they all move. */
+#include "common/util.h"
+#include "daemon/migrate.h"
+#include "tests/fake/sim_lost.h"
+#include "tests/fake/sim_right.h"
+#include "tests/fake/sim_scene.h"
+#include "tests/fake/sim_use.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MOVERS   64
+#define WHILE_US (2 * SIM_S) /* from the first start to the last arrival, about */
+#define ABORT_US SIM_S       /* after its start, at most */
+#define DOWN_US  (2 * SIM_S)
+#define KEPT     100 /* records in a journal: four rounds reach it everywhere */
+
+/* Where a mover is at home, where else it goes, and where its peer is: elsewhere, at its
+ * destination, or at its source. */
+static const struct way {
+	int home, away, peer;
+} ways[] = {
+	{HOST_A, HOST_B, HOST_C}, {HOST_B, HOST_A, HOST_C}, {HOST_A, HOST_D, HOST_C},
+	{HOST_B, HOST_D, HOST_C}, {HOST_A, HOST_B, HOST_B}, {HOST_B, HOST_A, HOST_B},
+	{HOST_A, HOST_D, HOST_A}, {HOST_B, HOST_D, HOST_A},
+};
+
+struct many {
+	uint32_t seed;
+	unsigned ways;                /* the first of them */
+	uint64_t start_us, jitter_us; /* starts, and messages, within that */
+	unsigned rounds;
+	void (*strike)(void); /* in the first round; NULL: nothing */
+	bool any_end;         /* of a migration that was struck */
+	unsigned flat_after;  /* rounds; more of them need no more; 0: not looked at */
+};
+
+static const struct way *way_of[MOVERS];
+static bool aborted[MOVERS];
+static unsigned abort_each; /* of so many movers one; 0: none */
+static unsigned at_once;
+static unsigned struck; /* migrations under way where a fault came */
+
+static struct sim_guest *mover(unsigned i)
+{
+	return &sim_guests[2 * i];
+}
+
+/* ---- faults ---- */
+
+static void count_struck(int host)
+{
+	for (unsigned i = 0; i < MOVERS; i++) {
+		const struct sim_migration *m = &mover(i)->migration;
+
+		struck += m->under_way && (m->from == host || m->to == host);
+	}
+}
+
+static void abort_one(void *arg)
+{
+	struct sim_guest *g = arg;
+
+	aborted[sim_index(g) / 2] = sim_abort(g, g->migration.from);
+	struck += aborted[sim_index(g) / 2];
+}
+
+static void abort_some(void)
+{
+	abort_each = 3;
+}
+
+static void daemon_back(void *arg)
+{
+	sim_daemon_start((int)(intptr_t)arg);
+}
+
+static void kill_daemon(void *arg)
+{
+	count_struck((int)(intptr_t)arg);
+	sim_daemon_kill((int)(intptr_t)arg);
+	sim_after(NULL, DOWN_US, daemon_back, arg);
+}
+
+/* Each once, perhaps several at a time. */
+static void kill_daemons(void)
+{
+	for (int h = 0; h < (int)sim_size.hosts; h++)
+		sim_after(NULL, sim_random(WHILE_US), kill_daemon, (void *)(intptr_t)h);
+}
+
+static void lose_d(void *arg)
+{
+	(void)arg;
+	count_struck(HOST_D);
+	sim_lost_strike(HOST_D);
+}
+
+static void lose_destination(void)
+{
+	sim_after(NULL, sim_random(WHILE_US), lose_d, NULL);
+}
+
+/* ---- a round ---- */
+
+static void start_one(void *arg)
+{
+	struct sim_guest *g = arg;
+	const struct way *w = way_of[sim_index(g) / 2];
+	int from = sim_home(g);
+
+	sim_migrate(g, from, from == w->home ? w->away : w->home);
+	if (abort_each && sim_index(g) / 2 % abort_each == 0)
+		sim_after(NULL, sim_random(ABORT_US), abort_one, g);
+}
+
+static void watch(void)
+{
+	unsigned n = 0;
+
+	sim_never();
+	for (unsigned i = 0; i < MOVERS; i++)
+		n += mover(i)->migration.under_way;
+	if (n > at_once)
+		at_once = n;
+}
+
+static bool settles(void)
+{
+	return sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, watch) &&
+	       sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, watch) && !*sim_broken;
+}
+
+static void start_all(const struct many *m)
+{
+	for (unsigned i = 0; i < MOVERS; i++)
+		sim_after(NULL, sim_random(m->start_us), start_one, mover(i));
+}
+
+/* All have moved but those that were aborted. */
+static bool ends_right(void)
+{
+	for (unsigned i = 0; i < MOVERS; i++) {
+		const struct sim_migration *m = &mover(i)->migration;
+
+		if (sim_home(mover(i)) != (aborted[i] ? m->from : m->to))
+			return sim_is_wrong("%s is on host %d, from %d to %d%s: %.300s",
+					    mover(i)->name, sim_home(mover(i)), m->from, m->to,
+					    aborted[i] ? ", aborted" : "", m->error);
+	}
+	return true;
+}
+
+static bool play_round(const struct many *m)
+{
+	abort_each = 0;
+	memset(aborted, 0, sizeof aborted);
+	start_all(m);
+	sim_run(NULL, NULL, sim_us() + WHILE_US, watch);
+	return settles() && ends_right();
+}
+
+static bool play_struck(const struct many *m)
+{
+	unsigned commands = 0;
+
+	m->strike();
+	start_all(m);
+	sim_run(NULL, NULL, sim_us() + WHILE_US, watch);
+	if (sim_lost_host >= 0 && !sim_lost_play(&commands))
+		return false;
+	printf("# %u migrations struck, %u commands\n", struck, commands);
+	return settles() && (m->any_end || ends_right()) &&
+	       (struck || sim_is_wrong("the fault came too late"));
+}
+
+/* ---- scenes ---- */
+
+static bool start(const struct many *m, const char *dir)
+{
+	sim_size.hosts = 4;
+	sim_size.vfs = SIM_VFS;
+	sim_size.kept = KEPT;
+	sim_mover.strategy = "late";
+	for (unsigned i = 0; i < MOVERS; i++) {
+		way_of[i] = &ways[i % m->ways];
+		if (i) /* the first is there */
+			sim_add_pair(way_of[i]->home, way_of[i]->peer);
+	}
+	if (!sim_world_start(dir) || !sim_all_right(NULL))
+		return false;
+	sim_seed(m->seed);
+	sim_net.jitter_us = m->jitter_us;
+	return true;
+}
+
+static bool play(const void *arg, const char *dir)
+{
+	const struct many *m = arg;
+	struct sim_use before = {0}, end;
+
+	if (!start(m, dir) || (m->strike && !play_struck(m)))
+		return false;
+	for (unsigned i = 0; i < m->rounds; i++) {
+		if (!play_round(m))
+			return false;
+		if (i + 1 == m->flat_after)
+			before = sim_use();
+	}
+	end = sim_use();
+	if (!m->start_us && at_once < MOVERS)
+		return sim_is_wrong("only %u at once", at_once);
+	return !m->flat_after || sim_use_is_flat(&before, &end);
+}
+
+#define MANY(...) (&(const struct many){__VA_ARGS__})
+#define ANY_ORDER .ways = ARRAY_SIZE(ways), .start_us = SIM_S, .jitter_us = 50 * SIM_MS
+
+static const struct sim_scene scenes[] = {
+	{"all at the same moment, between two hosts", play,
+	 MANY(.seed = 1, .ways = 2, .jitter_us = 2 * SIM_MS, .rounds = 2)},
+	{"some are aborted", play, MANY(.seed = 3, ANY_ORDER, .rounds = 1, .strike = abort_some)},
+	{"each ibvmigd dies meanwhile", play,
+	 MANY(.seed = 4, ANY_ORDER, .rounds = 1, .strike = kill_daemons, .any_end = true)},
+	{"a destination is lost", play,
+	 MANY(.seed = 5, ANY_ORDER, .rounds = 1, .strike = lose_destination, .any_end = true)},
+	{"in any order, again and again, and nothing grows", play,
+	 MANY(.seed = 6, ANY_ORDER, .rounds = 6, .flat_after = 4)},
+};
+
+int main(int argc, char **argv)
+{
+	return sim_scenes(scenes, ARRAY_SIZE(scenes), argc, argv);
+}

@@ -72,6 +72,11 @@ include $(MODS)
 
 real-all: $(ALL)
 
+# Threads of simulated hosts are played (tests/fake/sim.c): what plays them has one.
+ifeq ($(SAN),thread)
+$(addprefix $(BUILD)/obj/tests/fake/,sim.o sim_%.o) $(BUILD)/obj/tests/integration/daemon_%.o: SANFLAGS := -DSIM_TSAN
+endif
+
 $(BUILD)/obj/%.o: %.c
 	$(call say,CC,$<) mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
@@ -86,7 +91,7 @@ help:
 	@echo 'make soak N=20  that many migrations in a row, report in build/soak/report.json'
 	@echo 'make bench      five measured migrations, report in build/bench/'
 	@echo 'make check-san  the unit tests, the daemons and the races, built with ASan and UBSan'
-	@echo 'make check-tsan the unit tests of common/ and daemon/, and real daemons under load, built with TSan'
+	@echo 'make check-tsan the unit tests of common/ and daemon/, real daemons under load, and the simulated hosts, built with TSan'
 	@echo 'make qemu       QEMU with hooks/qemu/x-late-detach.patch, from the source package of the lab, in build/qemu'
 	@echo 'make check-qemu late detach on it; `make check` does it too once it is built'
 	@echo 'make check-openstack  a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json; .ci/run has it in make check'
@@ -130,7 +135,7 @@ check: deps
 	$(Q)tests/run-all $(ONLY)
 
 # Tests of whole daemons on simulated hosts.
-SIMULATED := $(addprefix daemon_,cold faults lifecycle lost operator strategies twice vfs)
+SIMULATED := $(addprefix daemon_,cold faults lifecycle lost many operator strategies twice vfs)
 
 # verify_asan_link_order: the shim is preloaded, so it comes before the library of the sanitizer
 check-san: deps
@@ -139,12 +144,13 @@ check-san: deps
 		tests/run-all $(or $(ONLY),build-san/tests/test_ guest_race daemon_pair cli_qps $(SIMULATED))
 .PHONY: check-san
 
-# Of real threads: the simulated hosts have none.
 check-tsan: deps
 	$(Q)$(MAKE) --no-print-directory SAN=thread tsan-parts
 	$(Q)BUILD=build-tsan TSAN_OPTIONS=halt_on_error=1 tests/run-all \
-		$(or $(ONLY),build-tsan/tests/test_common build-tsan/tests/test_daemon daemon_load daemon_pair daemon_tls)
-tsan-parts: $(filter $(BUILD)/bin/% $(BUILD)/tests/test_common_% $(BUILD)/tests/test_daemon_%,$(ALL) $(TESTBINS))
+		$(or $(ONLY),build-tsan/tests/test_common build-tsan/tests/test_daemon daemon_load daemon_pair daemon_tls \
+			$(SIMULATED))
+tsan-parts: $(filter $(BUILD)/bin/% $(BUILD)/tests/test_common_% $(BUILD)/tests/test_daemon_% \
+	$(addprefix $(BUILD)/tests/,$(SIMULATED)),$(ALL) $(TESTBINS))
 .PHONY: check-tsan tsan-parts
 
 qemu:

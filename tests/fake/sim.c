@@ -26,6 +26,36 @@
 #define FIBER_ENTERS(fake, bottom, bytes) ((void)(fake), (void)(bottom), (void)(bytes))
 #endif
 
+/* To TSan (SAN=thread) each worker is a thread, and all loops are one: they share a stack. One is
+ * before the other only where that is so of real threads: where a job is submitted, where it has
+ * ended, and where a message goes out. What plays the hosts is not looked at (Makefile). */
+#ifdef SIM_TSAN
+#include <sanitizer/tsan_interface.h>
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+void AnnotateBenignRaceSized(const char *file, int line, const volatile void *at, size_t bytes,
+			     const char *why);
+#define THREAD_NEW()       __tsan_create_fiber(0)
+#define THREAD_END(thread) __tsan_destroy_fiber(thread)
+#define THREAD_SELF()      __tsan_get_current_fiber()
+#define SHARED(what)       AnnotateBenignRaceSized(__FILE__, __LINE__, &(what), sizeof(what), #what)
+#define THREAD_SWITCH(to)  __tsan_switch_to_fiber(to, __tsan_switch_to_fiber_no_sync)
+#define BEFORE(what)       __tsan_release(what)
+#define AFTER(what)        __tsan_acquire(what)
+#define STACKS_KEPT        0 /* a new one has no history */
+#else
+#define THREAD_NEW()       NULL
+#define THREAD_END(thread) ((void)(thread))
+#define THREAD_SELF()      NULL
+#define SHARED(what)       ((void)0)
+#define THREAD_SWITCH(to)  ((void)(to))
+#define BEFORE(what)       ((void)(what))
+#define AFTER(what)        ((void)(what))
+#define STACKS_KEPT        64
+#endif
+
 #define PROCS_MAX 8
 #define STEPS_MAX 2000000 /* of a world that does not come to rest */
 #define START_US  (1000 * SIM_S)
@@ -42,7 +72,8 @@ struct sim_event {
 
 struct sim_fiber {
 	ucontext_t context;
-	void *stack; /* owned */
+	void *stack;  /* owned */
+	void *thread; /* owned */
 	struct sim_proc *owner;
 	unsigned life;
 	struct work_pool *pool; /* borrowed */
@@ -70,6 +101,8 @@ static struct sim_fiber *current;
 static ucontext_t main_context;
 static void *spare_stacks[64];
 static unsigned spare_count;
+static const unsigned stacks_kept = STACKS_KEPT;
+static void *main_thread;
 static const void *main_stack;
 static size_t main_stack_bytes;
 
@@ -84,6 +117,16 @@ uint64_t sim_random(uint64_t below)
 {
 	chance = chance * 1103515245 + 12345;
 	return below ? (chance >> 8) % below : 0;
+}
+
+void sim_unseen(bool begin)
+{
+#ifdef SIM_TSAN
+	(begin ? AnnotateIgnoreReadsBegin : AnnotateIgnoreReadsEnd)(__FILE__, __LINE__);
+	(begin ? AnnotateIgnoreWritesBegin : AnnotateIgnoreWritesEnd)(__FILE__, __LINE__);
+#else
+	(void)begin;
+#endif
 }
 
 uint64_t sim_us(void)
@@ -167,6 +210,7 @@ struct sim_event *sim_after(struct sim_proc *owner, uint64_t us, void (*fn)(void
 		.fn = fn,
 		.arg = arg,
 	};
+	BEFORE(e);
 	insert(e);
 	return e;
 }
@@ -188,13 +232,21 @@ void sim_cancel(struct sim_event *e)
 		free(e);
 }
 
+/* A worker that sleeps has made it. */
+static void event_free(struct sim_event *e)
+{
+	sim_unseen(true);
+	free(e);
+	sim_unseen(false);
+}
+
 /* false: not now, and perhaps never. */
 static bool may_run(struct sim_event *e)
 {
 	if (!e->owner)
 		return true;
 	if (!e->owner->up || e->owner->life != e->life) {
-		free(e);
+		event_free(e);
 		return false;
 	}
 	if (e->owner->stopped_until_us > clock_now_us) {
@@ -204,6 +256,8 @@ static bool may_run(struct sim_event *e)
 	}
 	return true;
 }
+
+static void fiber_enter(void *arg);
 
 static void run_first(void)
 {
@@ -215,9 +269,11 @@ static void run_first(void)
 	if (!may_run(e))
 		return;
 	sim_self = e->owner;
+	if (e->fn != fiber_enter) /* which is no message */
+		AFTER(e);
 	e->fn(e->arg);
 	sim_self = NULL;
-	free(e);
+	event_free(e);
 }
 
 static bool reads_sockets(const struct sim_proc *p)
@@ -299,6 +355,7 @@ void sim_proc_start(struct sim_proc *p, sd_event *loop)
 void sim_proc_die(struct sim_proc *p)
 {
 	p->up = false;
+	AFTER(p); /* its workers have ended with it */
 	for (unsigned i = 0; i < p->fd_count; i++)
 		__real_close(p->fds[i]);
 	p->fd_count = 0;
@@ -327,7 +384,7 @@ static void *stack_get(void)
 
 static void stack_put(void *stack)
 {
-	if (spare_count < ARRAY_SIZE(spare_stacks))
+	if (spare_count < stacks_kept)
 		spare_stacks[spare_count++] = stack;
 	else
 		munmap(stack, FIBER_BYTES);
@@ -338,8 +395,12 @@ static void fiber_main(void)
 	struct sim_fiber *f = current;
 
 	FIBER_ENTERS(NULL, &main_stack, &main_stack_bytes);
+	AFTER(f);
 	f->run(f->arg);
 	f->ended = true;
+	BEFORE(f);
+	BEFORE(f->owner);
+	THREAD_SWITCH(main_thread);
 	FIBER_LEAVES(NULL, main_stack, main_stack_bytes);
 	swapcontext(&f->context, &main_context);
 }
@@ -348,6 +409,7 @@ static void fiber_done(void *arg)
 {
 	struct sim_fiber *f = arg;
 
+	AFTER(f);
 	f->done(f->arg);
 	free(f);
 }
@@ -374,10 +436,14 @@ static void fiber_enter(void *arg)
 
 	current = f;
 	FIBER_LEAVES(&fake, f->stack, FIBER_BYTES);
+	main_thread = THREAD_SELF();
+	SHARED(errno); /* threads would have one each */
+	THREAD_SWITCH(f->thread);
 	swapcontext(&main_context, &f->context);
 	FIBER_ENTERS(fake, NULL, NULL);
 	current = NULL;
 	if (f->ended) {
+		THREAD_END(f->thread);
 		stack_put(f->stack);
 		sim_after(f->owner, 0, fiber_done, f);
 		f->pool->busy--;
@@ -395,13 +461,17 @@ void sim_wait(void)
 	struct sim_fiber *f = current;
 	void *fake = NULL;
 
+	BEFORE(f->owner);
+	THREAD_SWITCH(main_thread);
 	FIBER_LEAVES(&fake, main_stack, main_stack_bytes);
 	swapcontext(&f->context, &main_context);
 	FIBER_ENTERS(fake, &main_stack, &main_stack_bytes);
+	AFTER(f);
 }
 
 void sim_wake(struct sim_fiber *f)
 {
+	BEFORE(f);
 	if (f->owner->up && f->owner->life == f->life)
 		sim_after(f->owner, 0, fiber_enter, f);
 }
@@ -447,6 +517,8 @@ int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *
 	f->run = run;
 	f->done = done;
 	f->arg = arg;
+	f->thread = THREAD_NEW();
+	BEFORE(f);
 	getcontext(&f->context);
 	f->context.uc_stack.ss_sp = f->stack;
 	f->context.uc_stack.ss_size = FIBER_BYTES;

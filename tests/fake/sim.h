@@ -53,6 +53,9 @@ struct sim_proc {
 
 extern struct sim_proc *sim_self; /* whose code runs now; NULL: the world's */
 
+/* To TSan: what is done until the end belongs to the world, which has no threads. */
+void sim_unseen(bool begin);
+
 uint64_t sim_us(void);
 /* owner NULL: the world. The event is forgotten if that life of the owner ends before. */
 struct sim_event *sim_after(struct sim_proc *owner, uint64_t us, void (*fn)(void *arg), void *arg);

@@ -46,7 +46,9 @@ static int fail(int code, const char *message)
 {
 	static char text[256];
 
+	sim_unseen(true);
 	snprintf(text, sizeof text, "%.250s", message);
+	sim_unseen(false);
 	last_error = (virError){.code = code, .message = text};
 	return -1;
 }

@@ -124,9 +124,11 @@ struct sim_qemu *sim_qemu_new(int host, struct sim_guest *g, enum sim_vcpu vcpu)
 void sim_qemu_gone(struct sim_qemu *q, int detail)
 {
 	q->exists = false;
+	sim_unseen(true);
 	close(q->listen_fd);
 	if (q->conn_fd >= 0)
 		close(q->conn_fd);
+	sim_unseen(false);
 	frame_parser_reset(&q->parser);
 	sim_lifecycle(q->host, q->guest, VIR_DOMAIN_EVENT_STOPPED, detail);
 }

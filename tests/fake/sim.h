@@ -211,6 +211,7 @@ struct sim_host {
 	struct daemon d;
 	struct sim_proc proc;             /* ibvmigd */
 	unsigned boots;                   /* how often its power was off */
+	size_t wal_synced;                /* bytes of the journal's WAL that outlast that */
 	bool libvirtd_up, libvirtd_hangs; /* hangs: in what it is asked to do to a domain */
 	uint64_t libvirtd_stopped_until_us;
 	struct sim_vf vfs[SIM_VFS];

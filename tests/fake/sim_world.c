@@ -14,8 +14,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define START_S 60
-#define SYNC_US (5 * SIM_MS)
+#define START_S     60
+#define JOURNAL_MAX (16u << 20)
+#define SYNC_US     (5 * SIM_MS)
 
 struct sim_host sim_hosts[SIM_HOSTS] = {
 	{.name = "hosta", .url = "http://10.0.0.1:7611"},
@@ -38,17 +39,58 @@ static ssize_t failing_pwrite(int fd, const void *data, size_t n, off_t at)
 	return pwrite(fd, data, n, at);
 }
 
-/* What a daemon waits for the disk: no power cut happens here, but it is the time in which others'
- * events come. */
+static struct sim_host *host_of(const struct sim_proc *p)
+{
+	for (unsigned h = 0; h < sim_size.hosts; h++)
+		if (p == &sim_hosts[h].proc)
+			return &sim_hosts[h];
+	return NULL;
+}
+
+/* What a daemon waits for the disk: the time in which others' events come. Of the journal, whose
+ * WAL only grows in a cell, what was there when it began stays at a loss of power. */
 int __wrap_fdatasync(int fd);
 int __wrap_fdatasync(int fd)
 {
-	(void)fd;
+	struct sim_host *h = host_of(sim_self);
+	struct stat before;
+
+	fstat(fd, &before);
 	sim_sleep(SYNC_US);
-	if (!sim_self || !sim_self->disk_errno)
-		return 0;
-	errno = sim_self->disk_errno;
-	return -1;
+	if (sim_self && sim_self->disk_errno) {
+		errno = sim_self->disk_errno;
+		return -1;
+	}
+	if (h)
+		h->wal_synced = (size_t)before.st_size;
+	return 0;
+}
+
+/* A file of its journal, up to that many bytes. */
+struct disk_file {
+	char *path, *data; /* owned */
+	size_t bytes;
+};
+
+static struct disk_file read_disk(const struct sim_host *h, const char *suffix, size_t most)
+{
+	struct disk_file f = {.path = strf("%s/%s/ibvmigd.db%s", world_dir, h->name, suffix)};
+
+	if (f.path && read_file(f.path, JOURNAL_MAX, &f.data, &f.bytes))
+		f.bytes = 0;
+	if (f.bytes > most)
+		f.bytes = most;
+	return f;
+}
+
+static void write_disk(struct disk_file *f)
+{
+	FILE *out = f->path ? fopen(f->path, "w") : NULL;
+
+	if (!out || fwrite(f->data, 1, f->bytes, out) != f->bytes || fclose(out))
+		abort();
+	free(f->path);
+	free(f->data);
 }
 
 static void play_disks(void)
@@ -113,21 +155,28 @@ void sim_daemon_kill(int host)
 		return;
 	sim_proc_die(&h->proc);
 	journal_close(h->d.journal);
+	h->wal_synced = 0; /* a new one */
 	h->d = (struct daemon){0};
 }
 
 /* The kernel of the host whose code runs. */
 void boot_id(char text[static 33])
 {
-	for (unsigned h = 0; h < sim_size.hosts; h++)
-		if (sim_self == &sim_hosts[h].proc)
-			snprintf(text, 33, "%032x", sim_hosts[h].boots);
+	const struct sim_host *h = host_of(sim_self);
+
+	if (h)
+		snprintf(text, 33, "%032x", h->boots);
 }
 
 void sim_power_off(int host)
 {
+	struct disk_file db = read_disk(&sim_hosts[host], "", SIZE_MAX);
+	struct disk_file wal = read_disk(&sim_hosts[host], "-wal", sim_hosts[host].wal_synced);
+
 	sim_hosts[host].boots++;
-	sim_daemon_kill(host);
+	sim_daemon_kill(host); /* which writes all of it, as a kernel that lives on does */
+	write_disk(&db);
+	write_disk(&wal);
 	for (unsigned i = 0; i < sim_size.guests; i++)
 		sim_qemu_kill(&sim_guests[i], host);
 	for (unsigned i = 0; i < sim_size.vfs; i++) {

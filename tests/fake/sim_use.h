@@ -5,9 +5,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct sim_use {
 	size_t heap_bytes;     /* without SQLite's caches, which have limits of their own */
+	uint64_t rss_kib;      /* of all daemons, and of what plays the rest; only shown */
 	unsigned fds, records; /* descriptors; migrations in the daemons' memory */
 };
 

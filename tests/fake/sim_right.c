@@ -30,6 +30,14 @@ int sim_home(struct sim_guest *g)
 	return q ? q->host : -1;
 }
 
+struct migration *sim_record(int host, enum migrate_role role)
+{
+	for (struct migration *m = sim_hosts[host].d.migrations; m; m = m->next)
+		if (m->role == role)
+			return m;
+	return NULL;
+}
+
 /* The index of the VM's VF that is this one, or -1. */
 static int rail_of(struct sim_guest *g, int at, int host, const char *vf_name)
 {

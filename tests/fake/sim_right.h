@@ -3,6 +3,7 @@
 #ifndef IBVMIG_TESTS_FAKE_SIM_RIGHT_H
 #define IBVMIG_TESTS_FAKE_SIM_RIGHT_H
 
+#include "daemon/migrate.h"
 #include "tests/fake/sim.h"
 
 #define SIM_WRONG_MAX 400
@@ -17,6 +18,8 @@ extern int sim_lost_host; /* its ibvmigd need not be up; -1: all must */
 bool sim_is_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The host where g is, or -1. */
 int sim_home(struct sim_guest *g);
+/* That host's newest record of this role in memory, or NULL. */
+struct migration *sim_record(int host, enum migrate_role role);
 /* Conditions for sim_run(). All is as it was before a migration, wherever the mover is. */
 bool sim_all_right(void *arg);
 /* No migration goes on, but those that wait for an operator. */

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What can fail on simulated hosts (sim.h), while the mover goes from host A to B and its peer is
+ * on C: the rows of the fault matrix (tests/integration/daemon_faults.c). */
+#ifndef IBVMIG_TESTS_FAKE_SIM_FAULTS_H
+#define IBVMIG_TESTS_FAKE_SIM_FAULTS_H
+
+#include "tests/fake/sim.h"
+
+/* What holds beyond that all is right at the end, where nothing else has disturbed the VM's way. */
+enum sim_promise {
+	PROMISE_NONE,
+	PROMISE_ARRIVES, /* no event is the only one that tells something */
+	PROMISE_STAYS,   /* up to DETACH: what cannot be written at the source is not done */
+};
+
+struct sim_fault {
+	const char *name;
+	void (*strike)(int arg);
+	int arg; /* of strike(): a host, guest, number of seconds, or enum sim_replies */
+	enum sim_promise promise;
+};
+
+extern const struct sim_fault sim_faults[];
+extern const size_t sim_fault_count;
+
+/* What has struck: that host does not come back, and needs another end of the cell. */
+extern bool sim_source_lost, sim_destination_lost;
+
+#endif

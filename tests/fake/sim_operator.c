@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "tests/fake/sim_operator.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/journal.h"
+#include "daemon/migrate.h"
+#include "tests/fake/sim_right.h"
+
+#include <string.h>
+
+void sim_mend_all(void)
+{
+	for (int h = 0; h < (int)sim_size.hosts; h++) {
+		sim_hosts[h].device_add_fails = false;
+		for (unsigned i = 0; i < sim_size.vfs; i++)
+			sim_hosts[h].vfs[i].vanished = false;
+	}
+	for (unsigned i = 0; i < sim_size.guests; i++)
+		sim_guests[i].ignores_device_del = sim_guests[i].port_dead = false;
+}
+
+/* The line that an operator reads names the command. */
+static bool names_command(struct sim_host *h, const struct migration *m)
+{
+	struct json_object *both AUTO_JSON = journal_migration(h->d.journal, m->id), *list, *last;
+	char *command AUTO_FREE = strf("ibvmig resolve %s", m->id);
+
+	list = json_opt(json_opt(both, m->role == ROLE_SOURCE ? "source" : "destination"),
+			"transitions");
+	last = list ? json_object_array_get_idx(list, json_object_array_length(list) - 1) : NULL;
+	return str_eq(json_opt_str(last, "state", ""), "PARKED") &&
+	       strstr(json_opt_str(last, "note", ""), command) && *m->trouble;
+}
+
+static bool resolve_refused;
+
+static void resolved(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	(void)arg;
+	(void)answer;
+	if (rc)
+		resolve_refused = sim_is_wrong("resolve is refused: %.200s", error) || true;
+}
+
+bool sim_resolve_all(unsigned *count)
+{
+	for (int h = 0; h < (int)sim_size.hosts; h++) {
+		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next) {
+			char *base AUTO_FREE = strf("unix:/ibvmigd-%s.sock", sim_hosts[h].name);
+			char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", m->id);
+
+			if (m->state != M_PARKED)
+				continue;
+			++*count;
+			if (!names_command(&sim_hosts[h], m))
+				return sim_is_wrong("a PARKED record names no command");
+			sim_http(h, base, "POST", path, NULL, 10000, resolved, NULL);
+		}
+	}
+	return true;
+}
+
+bool sim_resolve_was_refused(void)
+{
+	return resolve_refused;
+}

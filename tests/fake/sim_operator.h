@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What an operator does on simulated hosts (sim.h). */
+#ifndef IBVMIG_TESTS_FAKE_SIM_OPERATOR_H
+#define IBVMIG_TESTS_FAKE_SIM_OPERATOR_H
+
+#include "tests/fake/sim.h"
+
+/* Mends what is broken until somebody mends it: VFs that have vanished, a QEMU that takes no
+ * device, guests that keep their device or whose port has no link. */
+void sim_mend_all(void);
+/* Runs the command of each PARKED record, which must name it, and counts them in *count. false:
+ * one names none. */
+bool sim_resolve_all(unsigned *count);
+/* A daemon has refused one of those commands. */
+bool sim_resolve_was_refused(void);
+
+#endif

@@ -109,7 +109,7 @@ help:
 	@echo 'make bench-race RUNS=20  posts and polls from many threads during migrations, under TSan and ASan'
 	@echo 'make bench-faults  each fault in each state of a migration at three moments, on simulated hosts, in build/bench/faults.json'
 	@echo 'make bench-lab-faults  a sample of them on the lab, under checked traffic, in build/bench/lab-faults.json; ONLY="word..." chooses cells (lab-faults-part.json)'
-	@echo 'make bench-daemon  64 incoming preparations at once with 500 requests/s meanwhile, 10,000 more, and idling, in build/bench/daemon.json'
+	@echo 'make bench-daemon  500 requests/s beside 64 incoming preparations and 64 complete simulated migrations, 10,000 more preparations, and idling, in build/bench/daemon.json'
 	@echo 'make bench-qps  what a suspend and a resume cost by the number of QPs, in build/bench/qps.json, .svg'
 	@echo 'make bench-vswitch  plans, memory, the cost table of the vSwitch paper, in build/bench/vswitch.json'
 	@echo 'make bench-paths  path records, from the SA and from the cache: lookups/s and a flood, in build/bench/paths.json'
@@ -150,7 +150,7 @@ check-tsan: deps
 		$(or $(ONLY),build-tsan/tests/test_common build-tsan/tests/test_daemon daemon_load daemon_pair daemon_tls \
 			$(SIMULATED))
 tsan-parts: $(filter $(BUILD)/bin/% $(BUILD)/tests/test_common_% $(BUILD)/tests/test_daemon_% \
-	$(addprefix $(BUILD)/tests/,$(SIMULATED)),$(ALL) $(TESTBINS))
+	$(addprefix $(BUILD)/tests/,$(SIMULATED) many_rest),$(ALL) $(TESTBINS))
 .PHONY: check-tsan tsan-parts
 
 qemu:
@@ -224,7 +224,7 @@ bench-rxe: deps
 .PHONY: bench-apps bench-checked bench-flags bench-lab-faults bench-pages bench-rxe
 
 bench-daemon: deps
-	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/many_rest
 	$(Q)tests/bench/daemon
 .PHONY: bench-daemon
 

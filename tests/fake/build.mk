@@ -77,6 +77,7 @@ $(eval $(call testtool,daemon_lost,tests/integration/daemon_lost.c $(SIM_SRC),$(
 $(eval $(call testtool,daemon_cold,tests/integration/daemon_cold.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_endless,tests/integration/daemon_endless.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_many,tests/integration/daemon_many.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
+$(eval $(call testtool,many_rest,tests/bench/many_rest.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 
 # All moments of each state; make check takes one.
 .PHONY: bench-faults

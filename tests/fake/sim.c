@@ -257,22 +257,51 @@ static bool may_run(struct sim_event *e)
 	return true;
 }
 
+int __real_clock_gettime(clockid_t id, struct timespec *t);
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	__real_clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* Begins code of p, or of the world; what spent() takes. */
+static uint64_t spend(struct sim_proc *p)
+{
+	sim_self = p;
+	return p && p->timed ? cpu_ns() : 0;
+}
+
+static void spent(struct sim_proc *p, uint64_t since_ns)
+{
+	uint64_t now_ns = clock_now_us * 1000;
+
+	sim_self = NULL;
+	if (!since_ns)
+		return;
+	if (p->busy_until_ns < now_ns)
+		p->busy_until_ns = now_ns;
+	p->busy_until_ns += cpu_ns() - since_ns;
+}
+
 static void fiber_enter(void *arg);
 
 static void run_first(void)
 {
 	struct sim_event *e = events;
+	uint64_t since_ns;
 
 	events = e->next;
 	if (e->at_us > clock_now_us)
 		clock_now_us = e->at_us;
 	if (!may_run(e))
 		return;
-	sim_self = e->owner;
+	since_ns = spend(e->owner);
 	if (e->fn != fiber_enter) /* which is no message */
 		AFTER(e);
 	e->fn(e->arg);
-	sim_self = NULL;
+	spent(e->owner, since_ns);
 	event_free(e);
 }
 
@@ -304,13 +333,14 @@ static void run_sockets(void)
 		sim_guest_pump(fds);
 		for (unsigned i = 0; i < proc_count; i++) {
 			struct sim_proc *p = procs[i];
+			uint64_t since_ns;
 
 			if (!reads_sockets(p))
 				continue;
-			sim_self = p;
+			since_ns = spend(p);
 			if (sd_event_run(p->loop, 0) > 0)
 				more = true;
-			sim_self = NULL;
+			spent(p, since_ns);
 		}
 		if (more)
 			sockets_move(fds);

@@ -49,6 +49,10 @@ struct sim_proc {
 	unsigned life;          /* how often it was started */
 	int fds[256];           /* its sockets, closed when it dies */
 	unsigned fd_count;
+	/* Where timed: when a processor of its own would be through with what it has been given,
+	 * by the CPU time that its code has needed for it. On the world's clock, in ns. */
+	bool timed;
+	uint64_t busy_until_ns;
 };
 
 extern struct sim_proc *sim_self; /* whose code runs now; NULL: the world's */
@@ -106,6 +110,9 @@ typedef void sim_http_done(void *arg, int rc, struct json_object *answer, const 
 /* A call by somebody who is no daemon: a hook, an operator, a test. */
 void sim_http(int from_host, const char *base, const char *method, const char *path,
 	      struct json_object *body, unsigned timeout_ms, sim_http_done *done, void *arg);
+/* A GET by a program elsewhere: what it does with the body takes no time here, done() has none. */
+void sim_http_get(const char *base, const char *path, unsigned timeout_ms, sim_http_done *done,
+		  void *arg);
 /* The answer of sim_fabric.c's ibvmig-sm: 200, or an error's status, with a body owned by the
  * caller. */
 unsigned sim_sm_request(const char *method, const char *path, struct json_object *body,

@@ -21,9 +21,10 @@
 #include <string.h>
 
 /* About 40 s in all: a host that restarts its daemon, or a network that is cut for a moment. Of
- * tries that take long themselves, no more than an OpenSM needs that is started again. */
+ * tries that take long themselves, or do not end, no more than an OpenSM needs that is started
+ * again. */
 #define RETRIES_MAX    20
-#define RETRIES_S      90
+#define RETRIES_MS     90000
 #define RETRY_FIRST_MS 200
 #define RETRY_LAST_MS  3000
 #define REWRITE_MS     1000
@@ -216,9 +217,18 @@ static void on_end(struct migration *m)
 		vm_device_lost(vm);
 }
 
-static void arm_deadline(struct migration *m)
+/* Until the step fails for the first time; then its tries have RETRIES_MS. How long pre-copy takes
+ * is the user's matter, how long its undo takes is not. 0: no deadline. */
+static unsigned deadline_ms(const struct migration *m)
 {
 	unsigned ms = migrate_row(m->role, m->state)->deadline_ms;
+
+	return !ms && m->back && !m->ended && m->state != M_PARKED ? RETRIES_MS : ms;
+}
+
+static void arm_deadline(struct migration *m)
+{
+	unsigned ms = deadline_ms(m);
 
 	loop_timer_disarm(m->deadline);
 	if (ms)
@@ -229,8 +239,6 @@ static void arm_deadline(struct migration *m)
 static int set_state(struct migration *m, enum migrate_state to, bool back, const char *note)
 {
 	const struct migrate_row *row = migrate_row(m->role, to);
-	bool same = to == m->state && back == m->back;
-	const struct migrate_step was = m->step;
 
 	if (!migrate_edge_ok(m->role, m->state, to, back, m->committed)) {
 		log_error("migration %s: edge %s to %s (%s) refused: a defect", m->id,
@@ -243,9 +251,7 @@ static int set_state(struct migration *m, enum migrate_state to, bool back, cons
 	if (!back && to < M_DONE)
 		m->reached = to;
 	m->ended = to == M_DONE || to == M_ABORTED;
-	m->step = (struct migrate_step){.entered_us = now_us(),
-					.failures = same ? was.failures : 0,
-					.failed_us = same ? was.failed_us : 0};
+	m->step = (struct migrate_step){.entered_us = now_us()};
 	m->serial++;
 	m->pending = 0;
 	m->pending_rc = 0;
@@ -280,12 +286,12 @@ static void retry(struct migration *m)
 {
 	unsigned n = ++m->step.failures;
 
-	if (n == 1)
-		m->step.failed_us = now_us();
-	if (n > RETRIES_MAX || now_us() - m->step.failed_us > RETRIES_S * 1000000ull) {
+	if (n > RETRIES_MAX) {
 		park(m);
 		return;
 	}
+	if (n == 1)
+		loop_timer_arm(m->deadline, RETRIES_MS);
 	log_warn("VM %s: migration %s: %s%s failed (try %u of %d): %s", m->vm_name, m->id,
 		 m->back ? "undo of " : "", migrate_state_name(m->state), n, RETRIES_MAX,
 		 m->trouble);
@@ -463,11 +469,16 @@ void migrate_drive(struct migration *m)
 static void on_deadline(void *arg)
 {
 	struct migration *m = arg;
-	char kept[HTTP_ERROR_MAX / 2];
+	char missing[HTTP_ERROR_MAX / 2];
 
 	/* What took long was libvirtd's absence, and it is not known what there is to fail. */
 	if (m->unprobed) {
 		arm_deadline(m);
+		return;
+	}
+	/* It is known what its tries have run into. */
+	if (m->step.failures) {
+		park(m);
 		return;
 	}
 	m->step.timed_out = true;
@@ -475,10 +486,9 @@ static void on_deadline(void *arg)
 		migrate_drive(m); /* asks the source for a verdict */
 		return;
 	}
-	src_name_kept(m, kept, sizeof kept);
+	src_name_missing(m, missing, sizeof missing);
 	migrate_fail(m, -ETIMEDOUT, "%s%s was not done within %u s%s", m->back ? "undo of " : "",
-		     migrate_state_name(m->state),
-		     migrate_row(m->role, m->state)->deadline_ms / 1000, kept);
+		     migrate_state_name(m->state), deadline_ms(m) / 1000, missing);
 }
 
 static void on_poll(void *arg)
@@ -707,6 +717,7 @@ struct vm *migrate_vm(struct migration *m)
 
 void migrate_set_committed(struct migration *m)
 {
+	const bool parked = migrate_awaits_job(m);
 	struct vm *vm = migrate_vm(m);
 
 	if (m->committed)
@@ -721,6 +732,8 @@ void migrate_set_committed(struct migration *m)
 			relay_set_route(m->d->relay, m->vfs[i].vguid, m->to.url);
 	}
 	migrate_save(m, "COMMIT");
+	if (parked)
+		migrate_unpark(m, "QEMU had finished");
 }
 
 void migrate_measure(struct migration *m, const char *name)
@@ -728,9 +741,17 @@ void migrate_measure(struct migration *m, const char *name)
 	json_set_u64(m->data, name, now_us() - m->step.entered_us);
 }
 
+bool migrate_awaits_job(const struct migration *m)
+{
+	return m->state == M_PARKED && m->role == SRC && !m->back && !m->committed;
+}
+
 void migrate_unpark(struct migration *m, const char *note)
 {
-	set_state(m, m->reached, !m->committed, note);
+	if (migrate_awaits_job(m))
+		set_state(m, M_CANCEL, false, note);
+	else
+		set_state(m, m->reached, !m->committed, note);
 	migrate_drive(m);
 }
 

@@ -46,7 +46,7 @@ struct migrate_row {
 	enum migrate_state state;
 	const char *name;
 	enum migrate_role actor;
-	unsigned deadline_ms; /* 0: none, because the length of pre-copy is the user's matter */
+	unsigned deadline_ms;             /* 0: none */
 	int (*run)(struct migration *m);  /* NULL: an end */
 	int (*undo)(struct migration *m); /* NULL: nothing to undo */
 	enum migrate_state next;
@@ -87,11 +87,10 @@ struct migrate_peer {
 struct migrate_step {
 	unsigned phase;
 	bool started, timed_out;
-	bool resting;       /* failed, and waits for its next try */
-	unsigned failures;  /* not zeroed by a retry, as the next */
-	uint64_t failed_us; /* when it failed first; 0: it has not */
-	bool busy;          /* a peer is another migration's */
-	bool ask_again;     /* the mover's agent, while its peers still wait */
+	bool resting;      /* failed, and waits for its next try */
+	unsigned failures; /* not zeroed by a retry */
+	bool busy;         /* a peer is another migration's */
+	bool ask_again;    /* the mover's agent, while its peers still wait */
 	unsigned asked_again;
 	uint64_t asked_us;
 	uint64_t heard_us; /* of the other host, last */
@@ -233,8 +232,10 @@ void migrate_recover(struct daemon *d);
 void migrate_probe(struct migration *m);
 /* An operator says that a parked migration may go on. -ENOENT, -EINVAL if it is not parked. */
 int migrate_resolve(struct daemon *d, const char *id);
-/* m: PARKED. */
+/* m: PARKED. It goes on, or back; where QEMU's job had not ended, to CANCEL again. */
 void migrate_unpark(struct migration *m, const char *note);
+/* PARKED by CANCEL: QEMU's job may still end, either way, and the record then goes on by itself. */
+bool migrate_awaits_job(const struct migration *m);
 /* Whether the VM has left this host by a migration that has not ended here. */
 bool migrate_has_left(struct daemon *d, const char *vm_uuid);
 

@@ -23,11 +23,22 @@
 
 /* ---- source ---- */
 
+/* It goes on as its state does: true, if a record was PARKED for it. */
+static bool src_job_ended(struct migration *m, enum migrate_job job)
+{
+	m->job = job;
+	if (!migrate_awaits_job(m))
+		return false;
+	migrate_unpark(m, "QEMU's migration has ended");
+	return true;
+}
+
 static void src_job_failed(struct migration *m, const char *how)
 {
 	bool was_over = m->job == JOB_FAILED;
 
-	m->job = JOB_FAILED;
+	if (src_job_ended(m, JOB_FAILED))
+		return;
 	if (m->state == M_CANCEL)
 		m->step.resting = false;
 	if (m->back || m->state == M_CANCEL || was_over)
@@ -52,8 +63,8 @@ static void src_status(struct migration *m, const char *status)
 		m->guest_stopped = true;
 		migrate_drive(m);
 	} else if (!strcmp(status, "completed")) {
-		m->job = JOB_COMPLETED;
-		migrate_drive(m);
+		if (!src_job_ended(m, JOB_COMPLETED))
+			migrate_drive(m);
 	} else if (!strcmp(status, "cancelled") || !strcmp(status, "failed")) {
 		src_job_failed(m, status);
 	}
@@ -155,7 +166,7 @@ bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c)
 	/* Without its VF, and by a migration that is not this one, whose job has ended. */
 	if (c == VIRT_STOPPED_MIGRATED && m->role == ROLE_SOURCE && m->back)
 		c = VIRT_STOPPED;
-	if (m->state == M_PARKED && c != VIRT_STOPPED)
+	if (m->state == M_PARKED && c != VIRT_STOPPED && !migrate_awaits_job(m))
 		return false;
 	return m->role == ROLE_SOURCE ? src_changed(m, c) : dst_changed(m, c);
 }
@@ -353,11 +364,11 @@ static void src_recover(struct migration *m, bool here, const char *status)
 		m->job = JOB_ACTIVE;
 	else if (m->job == JOB_NONE)
 		m->job = JOB_FAILED;
+	if (migrate_awaits_job(m) && m->job == JOB_FAILED)
+		migrate_unpark(m, "QEMU's migration has ended");
 	if (m->state == M_PARKED)
 		return;
-	if (m->committed)
-		migrate_drive(m);
-	else if (m->back)
+	if (m->committed || m->back || m->state == M_CANCEL)
 		migrate_drive(m);
 	else
 		migrate_fail(m, -EINTR, "ibvmigd was restarted at the source");

@@ -75,7 +75,9 @@ static void src_gone(struct migration *m)
 	}
 	m->job = m->job == JOB_NONE ? JOB_FAILED : JOB_COMPLETED;
 	/* These ask it. */
-	if (m->state == M_SWITCH || m->state == M_ATTACH || m->state == M_CANCEL)
+	if (migrate_awaits_job(m))
+		migrate_unpark(m, "the VM is not on this host any more");
+	else if (m->state == M_SWITCH || m->state == M_ATTACH || m->state == M_CANCEL)
 		migrate_drive(m);
 	else
 		migrate_fail(m, -ECANCELED, "the VM is not on this host any more");
@@ -162,7 +164,7 @@ static void looked(struct job *j)
 	m->looking = false;
 	migrate_look_later(m);
 	/* What was seen was another step's. */
-	if (j->rc || m->serial != j->serial || m->state == M_PARKED)
+	if (j->rc || m->serial != j->serial)
 		return;
 	if (m->role == ROLE_SOURCE)
 		src_looked(m, j);
@@ -187,7 +189,7 @@ void migrate_look(void *arg)
 
 void migrate_look_later(struct migration *m)
 {
-	if (m->ended || m->state == M_PARKED)
+	if (m->ended || (m->state == M_PARKED && !migrate_awaits_job(m)))
 		loop_timer_disarm(m->look);
 	else
 		loop_timer_arm(m->look, LOOK_MS);

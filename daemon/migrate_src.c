@@ -297,13 +297,10 @@ static void cleaned(struct migration *m, struct job *j)
 		m->step.phase = DETACH_CLEANED;
 }
 
-void src_name_kept(const struct migration *m, char *text, size_t bytes)
+static void name_kept(const struct migration *m, char *text, size_t bytes)
 {
 	size_t n = 0;
 
-	*text = '\0';
-	if (m->role != ROLE_SOURCE || m->state != M_DETACH || m->back || !m->device_del_sent)
-		return;
 	for (unsigned i = 0; i < m->vf_count && n < bytes; i++)
 		if (!m->vfs[i].device_gone)
 			n += (size_t)snprintf(text + n, bytes - n, "%s%s",
@@ -312,6 +309,20 @@ void src_name_kept(const struct migration *m, char *text, size_t bytes)
 	if (n && n < bytes)
 		snprintf(text + n, bytes - n,
 			 ": end what uses it there (ibvmig status %s --qps shows it)", m->vm_name);
+}
+
+void src_name_missing(const struct migration *m, char *text, size_t bytes)
+{
+	*text = '\0';
+	if (m->role != ROLE_SOURCE || m->back)
+		return;
+	if (m->state == M_DETACH && m->device_del_sent)
+		name_kept(m, text, bytes);
+	if (m->state == M_CANCEL)
+		snprintf(text, bytes,
+			 ": QEMU's migration goes on, and the record waits for its end: virsh "
+			 "domjobabort %s",
+			 m->vm_name);
 }
 
 /* ---- QEMU has not begun ---- */
@@ -603,6 +614,7 @@ int src_await_outcome(struct migration *m)
 		m->step.started = true;
 		m->step.resting = true;
 		m->step.heard_us = now_us();
+		loop_timer_disarm(m->deadline); /* as long as it takes: CANCEL has one */
 		migrate_poll(m, OUTCOME_POLL_MS * 5);
 	} else if (!m->step.phase && !m->inflight) {
 		m->step.phase = 1;

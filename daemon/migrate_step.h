@@ -64,8 +64,8 @@ void peer_on_resume(struct http_request *req);
 int src_await_outcome(struct migration *m);
 /* Armed, and QEMU has not begun; with an early VF that has left. */
 bool src_awaits_begin(const struct migration *m);
-/* ": the guest keeps VF …" of those that DETACH waits for; "" where it waits for none. */
-void src_name_kept(const struct migration *m, char *text, size_t bytes);
+/* What DETACH or CANCEL waits for, and the way out: ": the guest keeps VF …"; "" elsewhere. */
+void src_name_missing(const struct migration *m, char *text, size_t bytes);
 /* HOLD: a pass has ended. */
 void src_look_now(struct migration *m);
 /* The agent keeps bytes dirty from now on; 0 ends it. */

@@ -204,6 +204,7 @@ struct sim_qemu {
 	unsigned preset_mib; /* libvirt's migration speed */
 	bool refuses_save;   /* by TLS credentials that nobody has */
 	uint64_t bandwidth, downtime_ms, remaining, passes;
+	bool job_hangs; /* it sends nothing, and does not end when it is cancelled */
 	struct sim_device devices[SIM_RAILS]; /* by the index in its id */
 	bool netdevs[SIM_VFS];
 	int listen_fd, conn_fd;

@@ -573,7 +573,7 @@ static void tick(void *arg)
 
 	if (!g)
 		return;
-	if (!wire_is_cut(g)) {
+	if (!wire_is_cut(g) && !q->job_hangs) {
 		rate = q->bandwidth > TRICKLE ? q->bandwidth : TRICKLE;
 		sent = rate * TICK_US / SIM_S;
 		q->remaining = q->remaining > sent ? q->remaining - sent : 0;
@@ -711,7 +711,8 @@ bool sim_abort(struct sim_guest *g, int host)
 	if (!g->migration.under_way || host != g->migration.from || !q || !migrates(q) ||
 	    !libvirtd_works(host))
 		return false;
-	give_up(g, QJOB_CANCELLED, "operation aborted: canceled by client");
+	if (!q->job_hangs)
+		give_up(g, QJOB_CANCELLED, "operation aborted: canceled by client");
 	return true;
 }
 

@@ -7,6 +7,7 @@
 #include "common/util.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -53,7 +54,7 @@ struct agent {
 	bool asleep;               /* the guest does not run yet: one hello waits for it */
 	struct json_object *hello; /* owned */
 	uint64_t window_ms, frames, flooded;
-	bool garbage_logged, flood_logged, stuck_logged;
+	bool garbage_logged, flood_logged, stuck_logged, path_logged;
 };
 
 static void set_state(struct agent *a, enum agent_state s)
@@ -344,19 +345,50 @@ static int on_io(sd_event_source *src, int fd, uint32_t events, void *arg)
 	return 0;
 }
 
+/* A path that is too long for a socket's address is shortened: a descriptor stands for its folder.
+ * 0 or -errno; -ENAMETOOLONG: the name in the folder is too long as well. */
+static int connect_path(int fd, const char *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	const char *name = strrchr(path, '/');
+	char *folder AUTO_FREE = NULL, *shorter AUTO_FREE = NULL;
+	int folder_fd AUTO_CLOSE = -1;
+
+	if (name && strlen(path) >= sizeof addr.sun_path) {
+		folder = strf("%.*s", (int)(name - path), path);
+		folder_fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (folder_fd < 0)
+			return -errno;
+		path = shorter = strf("/proc/self/fd/%d%s", folder_fd, name);
+	}
+	if (strlen(path) >= sizeof addr.sun_path)
+		return -ENAMETOOLONG;
+	strcpy(addr.sun_path, path);
+	return connect(fd, (struct sockaddr *)&addr, sizeof addr) ? -errno : 0;
+}
+
+static void note_path(struct agent *a)
+{
+	if (!a->path_logged)
+		log_warn("VM %s: the agent cannot be reached: the name of its channel's socket, "
+			 "%s, is "
+			 "too long; give the channel a shorter one in the domain's XML (said once)",
+			 a->name, a->path);
+	a->path_logged = true;
+}
+
 static void try_connect(void *arg)
 {
 	struct agent *a = arg;
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int rc;
 
 	if (a->fd >= 0)
 		return;
-	if (strlen(a->path) >= sizeof addr.sun_path)
-		return;
-	strcpy(addr.sun_path, a->path);
 	a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (a->fd < 0 || connect(a->fd, (struct sockaddr *)&addr, sizeof addr) ||
-	    sd_event_add_io(a->loop, &a->io, a->fd, EPOLLIN, on_io, a) < 0) {
+	rc = a->fd < 0 ? -errno : connect_path(a->fd, a->path);
+	if (rc == -ENAMETOOLONG)
+		note_path(a);
+	if (rc || sd_event_add_io(a->loop, &a->io, a->fd, EPOLLIN, on_io, a) < 0) {
 		disconnect(a);
 		return;
 	}

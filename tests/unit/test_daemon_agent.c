@@ -205,6 +205,19 @@ static void test_hello_is_repeated(void **state)
 	UNTIL(b, agent_state(b->agent) == AGENT_UP);
 }
 
+/* As of a channel in a deep folder: the same one, by a path that no socket's address holds. */
+static void test_path_longer_than_an_address(void **state)
+{
+	struct bench *b = *state;
+	char *deep AUTO_FREE = strf("%s%0*d/port", dir, 120, 0);
+
+	for (char *at = deep + strlen(dir); *at == '0'; at += 2)
+		memcpy(at, "/.", 2);
+	agent_free(TAKE(b->agent));
+	assert_int_equal(agent_new(b->loop, "g1", deep, false, &ops, b, &b->agent), 0);
+	come_up(b);
+}
+
 static void test_request_waits_for_the_agent(void **state)
 {
 	struct bench *b = *state;
@@ -322,6 +335,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_hello_and_requests, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_hello_is_repeated, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_path_longer_than_an_address, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_request_waits_for_the_agent, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_deadlines_and_lost_connections, setup,
 						teardown),

@@ -495,12 +495,11 @@ static void on_poll(void *arg)
 {
 	struct migration *m = arg;
 
-	if (m->unprobed) {
-		migrate_probe(m);
-		return;
-	}
 	m->step.resting = false;
-	migrate_drive(m);
+	if (m->unprobed)
+		migrate_probe(m);
+	else
+		migrate_drive(m);
 }
 
 void migrate_poll(struct migration *m, unsigned after_ms)

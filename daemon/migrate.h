@@ -155,6 +155,7 @@ struct migration {
 	struct json_object *data; /* owned; measurements, by name */
 	bool driving, again;
 	bool unprobed; /* after a restart: no step runs until libvirt has told where the VM is */
+	bool probing;  /* it is being asked */
 	char boot[33]; /* of the kernel that it began under */
 	bool rebooted; /* that is not this one: the QEMU of then is gone, whatever runs here now */
 	unsigned probes; /* so often it was not here, and the destination had not got it yet */

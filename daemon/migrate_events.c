@@ -408,6 +408,7 @@ static void probe_done(struct job *j)
 	const char *status = json_opt_str(j->out, "status", "");
 
 	m->inflight--;
+	m->probing = false;
 	if (!j->rc && here && vm_is_unseen(m->d, m->vm_uuid))
 		job_fail(j, -EAGAIN, "libvirt does not tell yet what the VM has");
 	m->unprobed = j->rc || asks_again(m, j);
@@ -436,16 +437,19 @@ static void probe_done(struct job *j)
 
 void migrate_probe(struct migration *m)
 {
-	struct json_object *in = json_object_new_object();
+	struct json_object *in;
 
+	if (m->probing)
+		return;
+	in = json_object_new_object();
 	json_set_str(in, "vm", m->vm_uuid);
 	json_set_str(in, "migration", m->id);
 	json_set_bool(in, "rebooted", m->role == ROLE_SOURCE && m->rebooted);
 	json_set_bool(in, "source", m->role == ROLE_SOURCE);
 	if (m->role == ROLE_SOURCE && !m->committed && !m->back && !m->file)
 		json_set_str(in, "url", m->to.url);
-	if (!job_start(m->d, in, probe_run, probe_done, m, 0))
-		m->inflight++;
+	m->probing = !job_start(m->d, in, probe_run, probe_done, m, 0);
+	m->inflight += m->probing;
 }
 
 void migrate_recover_after(struct daemon *d, size_t vms)

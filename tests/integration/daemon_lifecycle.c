@@ -195,6 +195,49 @@ static bool play_unknown(const void *arg, const char *dir)
 	return gets_right(HOST_B, sim_never);
 }
 
+static bool asked_twice(void *arg)
+{
+	const struct migration *m = sim_hosts[HOST_A].d.migrations;
+
+	(void)arg;
+	return m->unprobed && m->inflight > 1;
+}
+
+static bool undoes_switch(void *arg)
+{
+	const struct migration *m = sim_hosts[HOST_A].d.migrations;
+
+	(void)arg;
+	return m && m->back && m->state == M_SWITCH;
+}
+
+/* A step that fails meanwhile, for the VM has ended, is tried again when that is known, and nobody
+ * asks twice at once. */
+static bool play_ended_unknown(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start((struct sim_mover){.strategy = "late"}, dir))
+		return false;
+	sim_migrate(mover, HOST_A, HOST_B);
+	if (!sim_run(source_is_in, &(enum migrate_state){M_SWITCH}, sim_us() + 60 * SIM_S,
+		     sim_never))
+		return sim_is_wrong("SWITCH is not reached");
+	sim_abort(mover, HOST_A);
+	if (!sim_run(undoes_switch, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("SWITCH is not undone");
+	sim_daemon_kill(HOST_A);
+	sim_libvirt.calls = REPLIES_LATE;
+	sim_daemon_start(HOST_A);
+	if (!sim_run(source_is_taken_up, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("it is not taken up");
+	sim_vm_may_be_dead = true;
+	sim_qemu_kill(mover, HOST_A);
+	if (sim_run(asked_twice, NULL, sim_us() + 20 * SIM_S, sim_never))
+		return sim_is_wrong("libvirt is asked twice at once");
+	sim_libvirt.calls = REPLIES_WELL;
+	return gets_right(-1, sim_never);
+}
+
 static bool destination_is_taken_up(void *arg)
 {
 	const struct daemon *d = &sim_hosts[HOST_B].d;
@@ -533,6 +576,7 @@ static const struct sim_scene scenes[] = {
 	{"from RESUME", play_defined, &states[2]},
 	{"libvirtd goes as the migration is taken up in SWITCH", play_unknown, &states[0]},
 	{"in ATTACH", play_unknown, &states[1]},
+	{"the VM ends as the undo of SWITCH is taken up", play_ended_unknown, NULL},
 	{"the source gives up while the destination's libvirtd is away", play_given_up_unknown,
 	 NULL},
 	{"it leaves, without its VF, while DETACH is undone", play_left_meanwhile,

@@ -160,6 +160,7 @@ static void connect_run(struct job *j)
 	    virConnectDomainQemuMonitorEventRegister(conn, NULL, NULL, on_monitor, v, NULL, 0) <
 		    0) {
 		j->rc = from_libvirt(j->error, "cannot register for events");
+		virConnectUnregisterCloseCallback(conn, on_close);
 		virConnectClose(conn);
 		return;
 	}

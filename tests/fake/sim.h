@@ -231,11 +231,13 @@ extern struct sim_host sim_hosts[SIM_HOSTS];
 /* ---- sim_libvirt.c ---- */
 
 struct sim_libvirt {
-	enum sim_replies events; /* of libvirt and QEMU */
+	enum sim_replies events; /* of libvirt and QEMU; REFUSED: nobody may register for them */
 	const char *event;       /* only these: QEMU's name, or "lifecycle"; NULL: all */
 	enum sim_replies calls;  /* WELL, LATE, LOST or REFUSED */
 };
 extern struct sim_libvirt sim_libvirt;
+/* How many connections of this ibvmigd to its libvirtd would tell it of their end. */
+unsigned sim_libvirt_watched(int host);
 
 /* virsh migrate --live --p2p. ok: how it was over. */
 struct sim_migration {

@@ -192,6 +192,8 @@ int virConnectDomainQemuMonitorEventRegister(virConnectPtr c, virDomainPtr dom, 
 	(void)event;
 	(void)free_fn;
 	(void)flags;
+	if (sim_libvirt.events == REPLIES_REFUSED)
+		return fail_played();
 	c->monitor = fn;
 	c->monitor_arg = arg;
 	return 0;
@@ -201,6 +203,15 @@ static bool conn_lives(struct _virConnect *c, int host)
 {
 	return c->host == host && !c->closed && sim_hosts[host].proc.up &&
 	       c->proc_life == sim_hosts[host].proc.life;
+}
+
+unsigned sim_libvirt_watched(int host)
+{
+	unsigned n = 0;
+
+	for (struct _virConnect *c = conns; c; c = c->next)
+		n += conn_lives(c, host) && c->on_close;
+	return n;
 }
 
 static void close_event(void *arg)

@@ -326,6 +326,24 @@ static bool play_refused_at_start(const void *arg, const char *dir)
 	return gets_right(HOST_A, NULL);
 }
 
+/* What it has connected to in vain is nothing to it any more. */
+static bool play_no_events(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start((struct sim_mover){.strategy = "late"}, dir))
+		return false;
+	sim_libvirt.events = REPLIES_REFUSED;
+	sim_libvirtd_kill(HOST_A, 3 * SIM_S);
+	sim_run(NULL, NULL, sim_us() + 8 * SIM_S, NULL);
+	if (sim_libvirt_watched(HOST_A))
+		return sim_is_wrong("%u connections that were given up can tell of their end",
+				    sim_libvirt_watched(HOST_A));
+	sim_libvirt.events = REPLIES_WELL;
+	sim_run(NULL, NULL, sim_us() + 2 * SIM_S, NULL);
+	return (sim_libvirt_watched(HOST_A) == 1 || sim_is_wrong("it does not connect again")) &&
+	       gets_right(HOST_A, sim_never);
+}
+
 static bool mover_is_suspended(void *arg)
 {
 	(void)arg;
@@ -584,6 +602,7 @@ static const struct sim_scene scenes[] = {
 	{"the same when that is parked", play_left_meanwhile,
 	 &(const enum migrate_state){M_PARKED}},
 	{"libvirtd refuses to tell of VMs as ibvmigd starts", play_refused_at_start, NULL},
+	{"libvirtd gives no events to who connects", play_no_events, NULL},
 	{"libvirtd hangs as ibvmigd starts, in QUIESCE", play_hung_at_start, NULL},
 	{"the same when it has told of the VM", play_hung_at_start, ""},
 	{"COMMIT is told while QUIESCE is undone", play_impossible, NULL},

@@ -484,17 +484,38 @@ static void translate_event(struct ibv_async_event *e)
 	}
 }
 
-/* The context of the object in an event and the object, or NULL where there is none. */
-static struct ibv_context *event_context(const struct ibv_async_event *e, const void **ret_object)
+/* What an event is about, as far as libibverbs has counters for it, which .mutex guards. */
+struct event_object {
+	const void *object;
+	struct ibv_context *context; /* NULL: it is about no object */
+	pthread_mutex_t *mutex;
+	pthread_cond_t *cond;
+	uint32_t *given; /* of ours only */
+	uint32_t *acked;
+};
+
+static struct event_object event_object(const struct ibv_async_event *e)
 {
+	struct ibv_cq *cq = e->element.cq;
+	struct ibv_srq *srq = e->element.srq;
+	struct ibv_qp *qp = e->element.qp;
+
 	switch (e->event_type) {
 	case IBV_EVENT_CQ_ERR:
-		*ret_object = e->element.cq;
-		return e->element.cq->context;
+		return (struct event_object){cq,
+					     cq->context,
+					     &cq->mutex,
+					     &cq->cond,
+					     &to_cq(cq)->async_events,
+					     &cq->async_events_completed};
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
 	case IBV_EVENT_SRQ_ERR:
-		*ret_object = e->element.srq;
-		return e->element.srq->context;
+		return (struct event_object){srq,
+					     srq->context,
+					     &srq->mutex,
+					     &srq->cond,
+					     &to_srq(srq)->async_events,
+					     &srq->events_completed};
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
@@ -503,10 +524,14 @@ static struct ibv_context *event_context(const struct ibv_async_event *e, const 
 	case IBV_EVENT_PATH_MIG:
 	case IBV_EVENT_PATH_MIG_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		*ret_object = e->element.qp;
-		return e->element.qp->context;
+		return (struct event_object){qp,
+					     qp->context,
+					     &qp->mutex,
+					     &qp->cond,
+					     &to_qp(qp)->async_events,
+					     &qp->events_completed};
 	default:
-		return NULL;
+		return (struct event_object){0};
 	}
 }
 
@@ -543,14 +568,13 @@ void context_keep_events(struct shim_context *c)
 void context_forget_events(struct shim_context *c, const void *object)
 {
 	struct list *l = c->events.next, *next;
-	const void *about;
 	uint64_t one;
 
 	for (; l != &c->events; l = next) {
 		struct shim_event *e = list_entry(l, struct shim_event, link);
 
 		next = l->next;
-		if (!event_context(&e->event, &about) || about != object)
+		if (event_object(&e->event).object != object)
 			continue;
 		list_del(&e->link);
 		free(e);
@@ -560,9 +584,11 @@ void context_forget_events(struct shim_context *c, const void *object)
 }
 
 /* Also while a job runs: what the descriptor shows must be there to take, or who waits for it would
- * spin. The device is opened and closed under ctl. */
+ * spin. The device is opened and closed under ctl. What the event is about stays from now on until
+ * the program acknowledges it. */
 static int take_async_event(struct shim_context *c, struct ibv_async_event *event)
 {
+	struct event_object about = {0};
 	int rc = -1;
 
 	pthread_mutex_lock(&shim.ctl);
@@ -576,6 +602,10 @@ static int take_async_event(struct shim_context *c, struct ibv_async_event *even
 	} else if (c->real) {
 		rc = take_real_event(c, event);
 	}
+	if (!rc)
+		about = event_object(event);
+	if (about.given)
+		++*about.given;
 	pthread_mutex_unlock(&shim.ctl);
 	return rc;
 }
@@ -607,8 +637,14 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
 
 void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	const void *object;
+	struct event_object about = event_object(event);
 
-	if (!shim_ours(event_context(event, &object)))
+	if (!shim_ours(about.context)) {
 		real_verbs.ack_async_event(event);
+		return;
+	}
+	pthread_mutex_lock(about.mutex);
+	++*about.acked;
+	pthread_cond_signal(about.cond);
+	pthread_mutex_unlock(about.mutex);
 }

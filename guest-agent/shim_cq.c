@@ -410,15 +410,6 @@ int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	return rc;
 }
 
-/* As libibverbs does: an event that the program has must be acknowledged first. */
-static void wait_for_acks(struct shim_cq *cq)
-{
-	pthread_mutex_lock(&cq->v.mutex);
-	while (cq->v.comp_events_completed != cq->events)
-		pthread_cond_wait(&cq->v.cond, &cq->v.mutex);
-	pthread_mutex_unlock(&cq->v.mutex);
-}
-
 int ibv_destroy_cq(struct ibv_cq *ibcq)
 {
 	struct shim_cq *cq;
@@ -442,7 +433,8 @@ int ibv_destroy_cq(struct ibv_cq *ibcq)
 	ctl_exit();
 	if (rc)
 		return rc;
-	wait_for_acks(cq);
+	await_acks(&cq->v.mutex, &cq->v.cond, &cq->events, &cq->v.comp_events_completed);
+	await_acks(&cq->v.mutex, &cq->v.cond, &cq->async_events, &cq->v.async_events_completed);
 	free(cq->soft);
 	free(cq);
 	return 0;

@@ -135,6 +135,7 @@ struct shim_cq {
 	atomic_bool perhaps;   /* under channel.lock: all that .event is for may be older, too */
 	struct list event;     /* in channel.events */
 	uint32_t events;       /* given to the program; it acknowledges each */
+	uint32_t async_events; /* likewise */
 	/* The completion between ibv_start_poll and ibv_end_poll, which hold the lock. */
 	pthread_mutex_t poll_lock;
 	struct ibv_wc now;
@@ -290,6 +291,7 @@ struct shim_srq {
 	struct shim_cq *cq;         /* borrowed; of its completions, whatever QP they are of */
 	uint32_t srqn, real_srqn;   /* the virtual number and the hardware's */
 	uint64_t number;            /* grows with each that is created */
+	uint32_t async_events;      /* given to the program; it acknowledges each */
 	struct ibv_srq v;
 };
 
@@ -379,6 +381,7 @@ struct shim_qp {
 		bool end_psn_known;
 		bool stuck, unconnected, gone, unreachable;
 	} said;
+	uint32_t async_events; /* given to the program; it acknowledges each */
 	union {
 		struct ibv_qp v;
 		struct ibv_qp_ex vex;
@@ -443,6 +446,18 @@ extern struct shim shim;
 #define to_mw(p)      container_of(p, struct shim_mw, v)
 #define to_srq(p)     container_of(p, struct shim_srq, v)
 #define to_xrcd(p)    container_of(p, struct shim_xrcd, v)
+
+/* As in libibverbs, who destroys an object waits until the program has acknowledged all events of
+ * it that it was given. Outside a control verb, and when no more can come; mutex, cond and acked
+ * are the object's own. */
+static inline void await_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *given,
+			      const uint32_t *acked)
+{
+	pthread_mutex_lock(mutex);
+	while (*acked != *given)
+		pthread_cond_wait(cond, mutex);
+	pthread_mutex_unlock(mutex);
+}
 
 /* Whether it is the parent's: calls on it fail with EBADF. */
 static inline bool shim_inherited(const struct shim_context *c)

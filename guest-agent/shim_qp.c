@@ -347,8 +347,10 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 		cq_purge(q->recv_cq, q);
 	if (q->xrcd)
 		xrc_forget_qp(q);
-	qp_free(q);
+	ud_free(q); /* with what it has of the device */
 	ctl_exit();
+	await_acks(&q->v.mutex, &q->v.cond, &q->async_events, &q->v.events_completed);
+	qp_free(q);
 	return 0;
 }
 

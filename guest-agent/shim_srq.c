@@ -492,7 +492,9 @@ int ibv_destroy_srq(struct ibv_srq *ibsrq)
 		pthread_mutex_unlock(&shim.ctl);
 	}
 	ctl_exit();
-	if (!rc)
-		srq_free(s);
-	return rc;
+	if (rc)
+		return rc;
+	await_acks(&s->v.mutex, &s->v.cond, &s->async_events, &s->v.events_completed);
+	srq_free(s);
+	return 0;
 }

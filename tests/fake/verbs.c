@@ -26,6 +26,8 @@ static unsigned next_qp, next_mr; /* where a free slot is looked for: they are f
 static uint64_t guid = FAKE_GUID;
 static unsigned call_us;
 static struct ibv_context *opened; /* the last */
+static struct ibv_async_event next_event;
+struct fake_newest fake_newest;
 
 static struct {
 	_Atomic(uint64_t) create_qp, modify_qp, query_gid;
@@ -262,26 +264,37 @@ int ibv_close_device(struct ibv_context *c)
 	return 0;
 }
 
-int fake_lid_change(void)
+int fake_event(enum ibv_event_type type)
 {
+	struct ibv_async_event event = {.event_type = type};
 	uint64_t one = 1;
 	int rc;
 
 	fake_lock();
+	if (type == IBV_EVENT_CQ_ERR)
+		event.element.cq = fake_newest.cq;
+	else if (type == IBV_EVENT_SRQ_ERR)
+		event.element.srq = fake_newest.srq;
+	else if (type == IBV_EVENT_QP_FATAL)
+		event.element.qp = fake_newest.qp;
+	else
+		event.element.port_num = 1;
+	next_event = event;
 	rc = opened && write(opened->async_fd, &one, sizeof(one)) == sizeof(one) ? 0 : -ENODEV;
 	fake_unlock();
 	return rc;
 }
 
-/* Nothing else ever happens to this device. */
+/* Where several are there, all are the last. */
 int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *event)
 {
 	uint64_t one;
 
 	if (read(c->async_fd, &one, sizeof(one)) < 0)
 		return -1;
-	*event = (struct ibv_async_event){.element.port_num = 1,
-					  .event_type = IBV_EVENT_LID_CHANGE};
+	fake_lock();
+	*event = next_event;
+	fake_unlock();
 	return 0;
 }
 
@@ -420,6 +433,9 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *arg,
 	cq->v.channel = channel;
 	cq->v.cq_context = arg;
 	cq->v.cqe = cqe;
+	fake_lock();
+	fake_newest.cq = &cq->v;
+	fake_unlock();
 	return &cq->v;
 }
 
@@ -476,6 +492,7 @@ struct ibv_qp *fake_create_qp(struct ibv_context *c, struct ibv_pd *pd,
 	fake_use_xrcd(i < FAKE_QPS ? xrcd : NULL, 1);
 	q->slot = next_qp;
 	q->v.qp_num = ++last_qpn;
+	fake_newest.qp = &q->v;
 	fake_unlock();
 	if (i == FAKE_QPS) {
 		free(q);

@@ -25,9 +25,10 @@ struct fake_calls {
 	uint64_t create_qp, modify_qp, query_gid;
 };
 struct fake_calls fake_calls(void);
-/* The device that is open has an asynchronous event, IBV_EVENT_LID_CHANGE (found by dlsym(), too).
- * 0, or -ENODEV: none is open. */
-int fake_lid_change(void);
+/* The device that is open has an asynchronous event (found by dlsym(), too): of the port, or, with
+ * IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR and IBV_EVENT_QP_FATAL, of the newest such object. 0, or
+ * -ENODEV: none is open. */
+int fake_event(enum ibv_event_type type);
 /* The LID of its port, which is 1 at first; lid not 0: from now on this. With the wire, a QP that
  * is connected to another LID, but 0, reaches nobody. */
 unsigned fake_lid(unsigned lid);
@@ -87,6 +88,13 @@ struct fake_channel {
 	struct ibv_cq *event[FAKE_RING];
 	uint32_t head, tail;
 };
+
+/* Below the lock; they may be gone. */
+extern struct fake_newest {
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+} fake_newest;
 
 /* Everything below the lock of the device. */
 void fake_lock(void);

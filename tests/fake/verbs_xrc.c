@@ -138,6 +138,7 @@ static struct ibv_srq *make_srq(struct ibv_pd *pd, void *context, struct ibv_xrc
 		i++;
 	if (i < FAKE_SRQS) {
 		srqs[i] = s;
+		fake_newest.srq = &s->v;
 		fake_use_xrcd(xrcd, 1);
 	}
 	fake_unlock();

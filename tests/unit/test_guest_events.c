@@ -543,11 +543,17 @@ static void *async_sleeper(void *ret)
 	return ret;
 }
 
+static void async_event(enum ibv_event_type type)
+{
+	int (*make)(enum ibv_event_type) = (int (*)(enum ibv_event_type))dlsym(RTLD_DEFAULT,
+									       "fake_event");
+
+	CHECK(make && !make(type));
+}
+
 static void lid_change(void)
 {
-	int (*change)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "fake_lid_change");
-
-	CHECK(change && !change());
+	async_event(IBV_EVENT_LID_CHANGE);
 }
 
 static void async_event_wakes(pthread_t *thread, unsigned n)
@@ -658,6 +664,78 @@ static void signals(unsigned n)
 		pthread_kill(one.thread, SIGALRM);
 		while (atomic_load(&handled) == before && CHECK(now_ms() < until))
 			sched_yield();
+	}
+}
+
+static struct {
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+} own;
+
+static int destroy_own(enum ibv_event_type type)
+{
+	return type == IBV_EVENT_QP_FATAL  ? ibv_destroy_qp(own.qp)
+	       : type == IBV_EVENT_SRQ_ERR ? ibv_destroy_srq(own.srq)
+					   : ibv_destroy_cq(own.cq);
+}
+
+static bool is_of_own(const struct ibv_async_event *e)
+{
+	return e->event_type == IBV_EVENT_QP_FATAL  ? e->element.qp == own.qp
+	       : e->event_type == IBV_EVENT_SRQ_ERR ? e->element.srq == own.srq
+						    : e->element.cq == own.cq;
+}
+
+static void *destroys(void *type)
+{
+	atomic_store(&one.tid, (int)syscall(SYS_gettid));
+	one.error = destroy_own(*(enum ibv_event_type *)type);
+	atomic_store(&one.ended, true);
+	return NULL;
+}
+
+static bool make_own(void)
+{
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {16, 16, 1, 1, 0}};
+
+	own.cq = init.send_cq = init.recv_cq = ibv_create_cq(context, 64, NULL, NULL, 0);
+	own.srq = init.srq = ibv_create_srq(pd, &srq);
+	own.qp = own.cq && own.srq ? ibv_create_qp(pd, &init) : NULL;
+	return own.qp;
+}
+
+/* The program has taken an event and looks at what it is about while another thread destroys that,
+ * which waits until the event is acknowledged. */
+static void an_objects_events_are_acknowledged_first(void)
+{
+	static const enum ibv_event_type types[] = {IBV_EVENT_QP_FATAL, IBV_EVENT_SRQ_ERR,
+						    IBV_EVENT_CQ_ERR};
+
+	for (size_t i = 0; i < ARRAY_SIZE(types) && !complaint; i++) {
+		enum ibv_event_type type = types[i];
+		struct ibv_async_event e = {0};
+
+		if (!CHECK(make_own()))
+			return;
+		async_event(type);
+		if (!CHECK(!ibv_get_async_event(context, &e) && e.event_type == type &&
+			   is_of_own(&e)))
+			return;
+		swap();
+		for (size_t k = 0; k < i; k++)
+			CHECK(!destroy_own(types[k]));
+		atomic_store(&one.ended, false);
+		atomic_store(&one.tid, 0);
+		pthread_create(&one.thread, NULL, destroys, &type);
+		until_it_sleeps();
+		if (CHECK(!atomic_load(&one.ended)))
+			ibv_ack_async_event(&e);
+		pthread_join(one.thread, NULL);
+		CHECK(!one.error);
+		for (size_t k = i + 1; k < ARRAY_SIZE(types); k++)
+			CHECK(!destroy_own(types[k]));
 	}
 }
 
@@ -821,6 +899,7 @@ int main(int argc, char **argv)
 	T(edge_triggered);
 	T(several_threads);
 	T(asynchronous_events);
+	T(an_objects_events_are_acknowledged_first);
 	T(a_sleeper_goes_on_after_a_signal);
 	T(a_signal_may_end_its_sleep);
 	T(unacknowledged_sends_end);

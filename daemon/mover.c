@@ -164,15 +164,35 @@ static struct json_object *mover_json(const struct mover *mv)
 
 /* ---- starting one ---- */
 
-/* "NAME" becomes settings' migrate-uri with NAME in it; a URI stays. NULL: not a name of a host. */
+#define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]"
+
+/* libvirtd opens the URI as root. Transports and parameters that name files or programs of this
+ * host (ext, unix; command, netcat, socket, pkipath ...) are not for who may only operate. */
+static bool is_remote_uri(const char *uri)
+{
+	static const char *const schemes[] = {"qemu://", "qemu+tls://", "qemu+tcp://",
+					      "qemu+ssh://"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(schemes); i++) {
+		size_t n = strlen(schemes[i]);
+		const char *rest = uri + n;
+
+		if (!strncmp(uri, schemes[i], n))
+			return *rest && *rest != '/' && *rest != '-' &&
+			       strspn(rest, NAME_CHARS "@/") == strlen(rest);
+	}
+	return false;
+}
+
+/* "NAME" becomes settings' migrate-uri with NAME in it; a URI stays. NULL: neither a name of a host
+ * nor a URI of one. */
 static char *make_uri(const struct settings *s, const char *to)
 {
 	const char *spot = strstr(s->migrate_uri, "%s");
 
 	if (strstr(to, "://"))
-		return strdup(to);
-	if (!*to || strspn(to, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-			       ".-_:[]") != strlen(to))
+		return is_remote_uri(to) ? strdup(to) : NULL;
+	if (!*to || strspn(to, NAME_CHARS) != strlen(to))
 		return NULL;
 	return strf("%.*s%s%s", (int)(spot - s->migrate_uri), s->migrate_uri, to, spot + 2);
 }
@@ -199,7 +219,9 @@ static int read_request(struct http_request *req, struct mover *mv, const struct
 	mv->persistent = json_opt_bool(req->body, "persistent", false);
 	if (!mv->uri)
 		http_fail(x, 400, "bad-field",
-			  "to is \"%.60s\"; it must be the name of a host, or a libvirt URI of it",
+			  "to is \"%.60s\"; it must be the name of a host, or a libvirt URI of it: "
+			  "qemu, qemu+tls, qemu+tcp or qemu+ssh, without parameters, which belong "
+			  "into migrate-uri of ibvmigd.conf",
 			  to ? to : "");
 	else if (str_eq(to, mv->d->settings->host_name))
 		http_fail(x, 400, "bad-field", "VM %s runs on host %s already", mv->name, to);

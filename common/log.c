@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "common/log.h"
+#include "common/util.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -59,8 +60,14 @@ void log_at(enum log_level level, const char *fmt, ...)
 	va_start(ap, fmt);
 	int body = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
 	va_end(ap);
-	if (body > 0)
-		n += (size_t)body < sizeof line - n - 1 ? (size_t)body : sizeof line - n - 2;
+	if (body > 0) {
+		size_t said = (size_t)body < sizeof line - n - 1 ? (size_t)body
+								 : sizeof line - n - 2;
+
+		line[n + said] = '\0';
+		str_make_printable(line + n); /* guests and other hosts have a part in it */
+		n += said;
+	}
 	line[n++] = '\n';
 	if (write(STDERR_FILENO, line, n) < 0) {
 		/* nobody is left to tell */

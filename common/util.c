@@ -32,6 +32,16 @@ uint64_t wall_ms(void)
 	return clock_us(CLOCK_REALTIME) / 1000;
 }
 
+void str_make_printable(char *s)
+{
+	for (unsigned char *p = (unsigned char *)s; *p; p++) {
+		if (*p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f)
+			p[0] = p[1] = ' ';
+		else if (*p < ' ' || *p == 0x7f)
+			*p = ' ';
+	}
+}
+
 char *strf(const char *fmt, ...)
 {
 	char *s = NULL;

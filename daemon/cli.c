@@ -85,11 +85,36 @@ static const struct command {
 
 /* ---- calls ---- */
 
+/* Guests have a part in what daemons tell: names of processes, what their agents say. */
+static void make_printable(struct json_object *o)
+{
+	for (size_t i = 0; i < json_count(o); i++)
+		make_printable(json_object_array_get_idx(o, i));
+	if (json_object_is_type(o, json_type_object)) {
+		json_object_object_foreach(o, key, value)
+		{
+			(void)key;
+			make_printable(value);
+		}
+	} else if (json_object_is_type(o, json_type_string)) {
+		char *text AUTO_FREE = strdup(json_object_get_string(o));
+
+		if (text) {
+			str_make_printable(text);
+			json_object_set_string(o, text);
+		}
+	}
+}
+
 static int call(const struct cli *c, const char *method, const char *path, struct json_object *body,
 		unsigned ms, struct json_object **ret_answer, char error[static HTTP_ERROR_MAX])
 {
 	int rc = http_call(c->base, method, path, body, ms, ret_answer, error);
 
+	if (rc)
+		str_make_printable(error);
+	else if (!cli_has(c, OPT_JSON)) /* JSON shows them by escapes */
+		make_printable(*ret_answer);
 	return rc == -ECONNREFUSED ? CLI_NO_DAEMON : rc ? CLI_FAILED : CLI_OK;
 }
 

@@ -2,6 +2,7 @@
 $(eval $(call testprogram,test_common_frame,tests/unit/test_common_frame.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_common_ib,tests/unit/test_common_ib.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_common_json,tests/unit/test_common_json.c,$(COMMON_LIBS)))
+$(eval $(call testprogram,test_common_log,tests/unit/test_common_log.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_fuzz_frame,tests/fuzz/replay.c tests/fuzz/fuzz_frame.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_common_http,tests/unit/test_common_http.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_common_tls,tests/unit/test_common_tls.c tests/fake/certs.c,$(NET_LIBS)))

@@ -17,25 +17,26 @@ static bool is_shared(struct ops *o, uint64_t vguid)
 	return mode == ADDRESS_SHARED_PORT;
 }
 
-int action_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e)
+int action_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
+		uint16_t *ret_lid, struct op_error *e)
 {
 	const struct backend *b = client_backend(o->client);
 
 	if (is_shared(o, want->vguid))
-		return shared_bind(o, want, ret_lid, e);
+		return shared_bind(o, want, deadline_us, ret_lid, e);
 	return b->bind ? b->bind(client_self(o->client), o, want, ret_lid, e)
-		       : ops_bind(o, want, ret_lid, e);
+		       : ops_bind(o, want, deadline_us, ret_lid, e);
 }
 
 int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
-		  struct op_error *e)
+		  uint64_t deadline_us, struct op_error *e)
 {
 	const struct backend *b = client_backend(o->client);
 
 	if (is_shared(o, vguid))
-		return shared_unbind(o, vguid, vm, from, e);
+		return shared_unbind(o, vguid, vm, from, deadline_us, e);
 	return b->unbind ? b->unbind(client_self(o->client), o, vguid, vm, from, e)
-			 : ops_unbind(o, vguid, vm, from, e);
+			 : ops_unbind(o, vguid, vm, from, deadline_us, e);
 }
 
 int action_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,

@@ -5,12 +5,14 @@
 
 #include "sm-helper/ops.h"
 
-int action_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e);
+/* deadline_us, of all three: as in ops.h; a backend that does not go through ops has times of its
+ * own. */
+int action_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
+		uint16_t *ret_lid, struct op_error *e);
 /* from: as in ops_unbind(). */
 int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
-		  struct op_error *e);
-/* All or nothing; ret_result NULL: only whether they may begin. deadline_us: as in ops_move(); a
- * backend that does not go through ops has times of its own. */
+		  uint64_t deadline_us, struct op_error *e);
+/* All or nothing; ret_result NULL: only whether they may begin. */
 int action_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 		struct move_result *ret_result, struct op_error *e);
 

@@ -87,17 +87,19 @@ struct move_result {
 	struct sm_path path[SM_PATHS_MAX];
 };
 
-/* Each: 0, or -errno with *e filled; then nothing has changed, unless e->detail says otherwise. */
-int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e);
+/* Each: 0, or -errno with *e filled; then nothing has changed, unless e->detail says otherwise.
+ * deadline_us: CLOCK_MONOTONIC, when the outcome must be known: OPS_UNDO_MS before it the last try
+ * begins, and what has waited for others until then fails with -EBUSY. 0: OPS_ANSWER_MS from now
+ * on. */
+int ops_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us, uint16_t *ret_lid,
+	     struct op_error *e);
 /* from: who unbinds; where the vGUID is on another VF or host by now, it stays. NULL: from
  * anywhere. */
 int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
-	       struct op_error *e);
+	       uint64_t deadline_us, struct op_error *e);
 /* 1 to OPS_MOVES_MAX moves in one batch: all of them or none. No vGUID and no VF twice. ret_result
  * NULL: nothing is done; 0 if all may begin and their destinations are in the fabric, whatever
- * GUIDs the VFs show.
- * deadline_us: CLOCK_MONOTONIC, when the outcome must be known: OPS_UNDO_MS before it the last try
- * begins. 0: OPS_ANSWER_MS from now on, as with the others. */
+ * GUIDs the VFs show. */
 int ops_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 	     struct move_result *ret_result, struct op_error *e);
 /* Whether the other ibvmig-sm is told, or nobody needs to be. Without o->lock. */

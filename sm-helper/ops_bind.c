@@ -94,14 +94,14 @@ static int bind_again(struct ops *o, const struct bind_kind *kind, struct reg_en
 }
 
 int ops_bind_as(struct ops *o, const struct bind_kind *kind, const struct reg_entry *want,
-		uint16_t *ret_lid, struct op_error *e)
+		uint64_t deadline_us, uint16_t *ret_lid, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct reg_entry x = *want, old;
 	bool unknown = false;
 	int rc;
 
-	if ((rc = ops_start(o, 0, e)) || (rc = ops_begin(o, e)) ||
+	if ((rc = ops_start(o, deadline_us, e)) || (rc = ops_begin(o, e)) ||
 	    (rc = ops_check_free(o, want, &old, e)) < 0)
 		return rc;
 	if (rc)
@@ -122,14 +122,14 @@ int ops_bind_as(struct ops *o, const struct bind_kind *kind, const struct reg_en
 }
 
 int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, const char *vm,
-		  const struct reg_vf *from, struct op_error *e)
+		  const struct reg_vf *from, uint64_t deadline_us, struct op_error *e)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct reg_entry x;
 	bool unknown;
 	int rc;
 
-	if ((rc = ops_start(o, 0, e)) || (rc = ops_begin(o, e)))
+	if ((rc = ops_start(o, deadline_us, e)) || (rc = ops_begin(o, e)))
 		return rc;
 	rc = ops_check_vm(o, vguid, vm, &x, e);
 	if (rc == -ENOENT)
@@ -279,13 +279,14 @@ static const struct bind_kind own = {
 	.unbind = unbind_own,
 };
 
-int ops_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e)
+int ops_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us, uint16_t *ret_lid,
+	     struct op_error *e)
 {
-	return ops_bind_as(o, &own, want, ret_lid, e);
+	return ops_bind_as(o, &own, want, deadline_us, ret_lid, e);
 }
 
 int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
-	       struct op_error *e)
+	       uint64_t deadline_us, struct op_error *e)
 {
-	return ops_unbind_as(o, &own, vguid, vm, from, e);
+	return ops_unbind_as(o, &own, vguid, vm, from, deadline_us, e);
 }

@@ -74,9 +74,9 @@ struct bind_kind {
 };
 /* As ops_bind() and ops_unbind(), and like these without the lock. */
 int ops_bind_as(struct ops *o, const struct bind_kind *kind, const struct reg_entry *want,
-		uint16_t *ret_lid, struct op_error *e);
+		uint64_t deadline_us, uint16_t *ret_lid, struct op_error *e);
 int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, const char *vm,
-		  const struct reg_vf *from, struct op_error *e);
+		  const struct reg_vf *from, uint64_t deadline_us, struct op_error *e);
 /* The intent, before anything is done. */
 int ops_record_bind(struct ops *o, struct reg_entry *x, struct op_error *e);
 

@@ -158,15 +158,16 @@ static const struct bind_kind binds = {
 	.unbind = unbind,
 };
 
-int shared_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e)
+int shared_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
+		uint16_t *ret_lid, struct op_error *e)
 {
-	return ops_bind_as(o, &binds, want, ret_lid, e);
+	return ops_bind_as(o, &binds, want, deadline_us, ret_lid, e);
 }
 
 int shared_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
-		  struct op_error *e)
+		  uint64_t deadline_us, struct op_error *e)
 {
-	return ops_unbind_as(o, &binds, vguid, vm, from, e);
+	return ops_unbind_as(o, &binds, vguid, vm, from, deadline_us, e);
 }
 
 /* ---- moves ---- */

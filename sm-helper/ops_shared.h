@@ -7,9 +7,10 @@
 
 #include "sm-helper/ops.h"
 
-int shared_bind(struct ops *o, const struct reg_entry *want, uint16_t *ret_lid, struct op_error *e);
+int shared_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
+		uint16_t *ret_lid, struct op_error *e);
 int shared_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
-		  struct op_error *e);
+		  uint64_t deadline_us, struct op_error *e);
 int shared_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 		struct move_result *ret_result, struct op_error *e);
 

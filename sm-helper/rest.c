@@ -289,7 +289,8 @@ static void run_bind(struct job *j)
 		return;
 	}
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&j->rest->binding);
-	if (rest_check_claim(j, e.vguid, e.vm) || action_bind(j->rest->ops, &e, &lid, &j->error))
+	if (rest_check_claim(j, e.vguid, e.vm) ||
+	    action_bind(j->rest->ops, &e, rest_deadline_us(j), &lid, &j->error))
 		return;
 	j->reply = json_object_new_object();
 	json_set_u64(j->reply, "lid", lid);
@@ -310,7 +311,8 @@ static void run_unbind(struct job *j)
 		rest_need_vf_at(&r, "from", false, &from);
 	if (r.error)
 		rest_bad_request(j, r.message);
-	else if (!action_unbind(j->rest->ops, vguid, vm, said ? &from : NULL, &j->error))
+	else if (!action_unbind(j->rest->ops, vguid, vm, said ? &from : NULL, rest_deadline_us(j),
+				&j->error))
 		j->gone = vguid;
 }
 

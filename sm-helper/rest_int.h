@@ -30,6 +30,12 @@ void rest_job_done(void *arg);
 /* arg: up to REST_ARGS_MAX strings of the request, NULL for one that is not there. */
 void rest_submit(struct http_request *req, void (*run)(struct job *j),
 		 const char *const arg[REST_ARGS_MAX]);
+/* Until when a change is to be answered, the time included that it has waited for others. */
+static inline uint64_t rest_deadline_us(const struct job *j)
+{
+	return j->arrived_us + OPS_ANSWER_MS * 1000ull;
+}
+
 void rest_bad_request(struct job *j, const char *text);
 void rest_registry_broken(struct job *j);
 /* Of two ibvmig-sm only the one that leads may change the registry; else j->error is filled. */

@@ -112,12 +112,6 @@ struct moves_call {
 	struct move_result res;
 };
 
-/* What waits for others is answered in time as well. */
-static uint64_t deadline_of(const struct job *j)
-{
-	return j->arrived_us + OPS_ANSWER_MS * 1000ull;
-}
-
 /* The moves of a call's body, to m[asked->first]; false: j has its error. Room for OPS_MOVES_MAX.
  */
 static bool read_call(struct job *j, struct move_request *m, struct asked *asked)
@@ -141,7 +135,7 @@ static void call_moves(struct job *j, struct moves_call *c)
 	struct asked asked = {0};
 
 	if (!read_call(j, c->m, &asked) ||
-	    action_move(j->rest->ops, c->m, asked.count, deadline_of(j), &c->res, &j->error))
+	    action_move(j->rest->ops, c->m, asked.count, rest_deadline_us(j), &c->res, &j->error))
 		return;
 	c->res.repath_notices += notice_moved(j->rest->ops, &c->res);
 	j->reply = moves_json(&c->res, &asked);
@@ -208,8 +202,8 @@ static void gathered_run(void *arg)
 	unsigned n = read_gathered(g, job, asked);
 	unsigned moves = n ? asked[n - 1].first + asked[n - 1].count : 0;
 
-	if (n > 1 &&
-	    !action_move(o, g->call.m, moves, half_of(deadline_of(job[0])), &g->call.res, &error)) {
+	if (n > 1 && !action_move(o, g->call.m, moves, half_of(rest_deadline_us(job[0])),
+				  &g->call.res, &error)) {
 		g->call.res.repath_notices += notice_moved(o, &g->call.res);
 		for (unsigned i = 0; i < n; i++)
 			job[i]->reply = moves_json(&g->call.res, &asked[i]);
@@ -319,7 +313,7 @@ static void run_check(struct job *j)
 	if (!c)
 		j->error = (struct op_error){500, "no-memory", "no memory"};
 	else if (read_call(j, c->m, &asked))
-		action_move(j->rest->ops, c->m, asked.count, deadline_of(j), NULL, &j->error);
+		action_move(j->rest->ops, c->m, asked.count, rest_deadline_us(j), NULL, &j->error);
 	j->reply = json_object_new_object();
 }
 

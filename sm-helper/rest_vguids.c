@@ -279,7 +279,7 @@ static bool release_leak(struct job *j, const struct reg_entry *e, struct inquir
 			leaks_ask(&q->report[i]);
 	if (leaks_judge(e, q->report, q->reports, wall_ms()) != LEAK_YES)
 		return false;
-	if (action_unbind(j->rest->ops, e->vguid, e->vm, &e->at, &error)) {
+	if (action_unbind(j->rest->ops, e->vguid, e->vm, &e->at, 0, &error)) {
 		log_warn("leak: vGUID 0x%016" PRIx64 " is not released: %s", e->vguid,
 			 error.detail);
 		return false;
@@ -381,6 +381,8 @@ static int check_off(struct job *j, const struct inquiry *q)
 	return rc;
 }
 
+/* All of them have the time of one change. One that fails leaves the others let go: the caller says
+ * it again. */
 static void let_go(struct job *j, const struct inquiry *q)
 {
 	struct json_object *list = json_object_new_array();
@@ -392,7 +394,7 @@ static void let_go(struct job *j, const struct inquiry *q)
 	for (size_t i = 0; i < q->entries; i++) {
 		const struct reg_entry *e = &q->entry[i];
 
-		if (action_unbind(o, e->vguid, e->vm, &e->at, &j->error))
+		if (action_unbind(o, e->vguid, e->vm, &e->at, rest_deadline_us(j), &j->error))
 			return;
 		log_notice("fence: vGUID 0x%016" PRIx64 " of %s is taken from %s, which is off",
 			   e->vguid, e->name, e->at.host);

@@ -303,6 +303,28 @@ static void test_deadline(void **state)
 	assert_at(0, 8);
 }
 
+/* As moves: what is left of the time is for the SM, and without any nothing is done. */
+static void test_deadline_of_binds(void **state)
+{
+	const struct move_request m = way(0, 0, 8);
+	struct reg_entry x;
+	uint16_t lid;
+
+	(void)state;
+	assert_int_equal(registry_find(o.registry, m.vguid, &x), 0);
+	assert_int_equal(ops_unbind(&o, m.vguid, m.vm, NULL, now_us(), &e), -EBUSY);
+	assert_string_equal(e.code, "sm-busy");
+	assert_int_equal(ops_bind(&o, &x, now_us(), &lid, &e), -EBUSY);
+	assert_int_equal(w.assigns, 0);
+	assert_int_equal(registry_find(o.registry, m.vguid, &x), 0);
+	w.at[0].shown = parked(0);
+	assert_int_equal(
+		ops_unbind(&o, m.vguid, m.vm, NULL, now_us() + (OPS_UNDO_MS + 1500) * 1000, &e), 0);
+	assert_int_equal(w.assigns, 1);
+	assert_true(w.deadline_ms <= 1500);
+	assert_int_equal(registry_find(o.registry, m.vguid, &x), -ENOENT);
+}
+
 /* A place that OpenSM does not see is looked for once more, after a sweep. */
 static void test_unseen(void **state)
 {
@@ -500,6 +522,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_deadline, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_deadline_of_binds, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unseen, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_not_verified, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),

@@ -58,7 +58,7 @@ static void bind_anew(struct job *j)
 
 	json_set_str(body, "vm", str(j, "vm"));
 	json_set_str(body, "host", str(j, "to"));
-	j->rc = sm_call(j->d->settings, "POST", "/v1/fence", body, &answer, why);
+	j->rc = sm_change(j->d->settings, "/v1/fence", body, &answer, why);
 	if (j->rc) {
 		size_t n = strlen(j->error);
 
@@ -124,7 +124,7 @@ static int let_go(struct job *j, struct json_object *vf, char *error)
 	body = json_object_new_object();
 	json_set_str(body, "vm", l.vm);
 	json_set_str(body, "host", l.host);
-	return sm_call(j->d->settings, "POST", "/v1/fence", body, &answer, error);
+	return sm_change(j->d->settings, "/v1/fence", body, &answer, error);
 }
 
 void lost_release_run(struct job *j)

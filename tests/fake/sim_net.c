@@ -430,6 +430,11 @@ static void serve(void *arg)
 	put(arg);
 }
 
+static uint64_t sm_us(const struct call *c)
+{
+	return 20 * SIM_MS + (strcmp(c->path, "/v1/fence") ? 0 : sim_fabric.fence_us);
+}
+
 static void serve_sm(void *arg);
 static void serve_sm_request(struct call *c)
 {
@@ -476,7 +481,7 @@ static void take_request(struct call *c)
 		if (!sim_fabric.sm.up)
 			fail(c, -ECONNREFUSED, "Could not connect to server");
 		else /* what a move takes */
-			call_after(c, c->server_proc, 20 * SIM_MS, serve_sm);
+			call_after(c, c->server_proc, sm_us(c), serve_sm);
 		return;
 	}
 	if (!s || !s->proc->up) {

@@ -5,6 +5,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/migrate.h"
+#include "daemon/sm.h"
 #include "daemon/vm.h"
 #include "tests/fake/sim_scene.h"
 #include "tests/fake/sim_virt.h"
@@ -266,6 +267,28 @@ static bool play_evacuated(const void *arg, const char *dir)
 	return gets_right(HOST_C) && returns(HOST_C);
 }
 
+/* As long as ibvmig-sm may take, its question to the lost host and all vGUIDs of the VM included:
+ * who asks hears of it at the first try. */
+static bool play_slow_sm(const void *arg, const char *dir)
+{
+	char *fence AUTO_FREE = strf("/v1/vms/%s/fence", mover->uuid);
+
+	(void)arg;
+	if (!lost_after_commit(dir))
+		return false;
+	sim_fabric.fence_us = (SM_CHANGE_MS - 1000) * SIM_MS;
+	if (!resolve(true))
+		return sim_is_wrong("refused: %.300s", refusal);
+	if (!becomes(source_has_ended, 30, "the source does not end"))
+		return false;
+	if (strstr(newest(HOST_A)->trouble, "ibvmig-sm") || sim_binding(mover->vguids[0]))
+		return sim_is_wrong("it is not fenced at once: %s", newest(HOST_A)->trouble);
+	if (!post(HOST_C, fence, "{\"host\":\"hostb\"}"))
+		return sim_is_wrong("not fenced: %.300s", refusal);
+	boots(HOST_C);
+	return gets_right(HOST_C) && returns(HOST_C);
+}
+
 static bool is_known(void *arg)
 {
 	(void)arg;
@@ -367,6 +390,7 @@ static const struct sim_scene scenes[] = {
 	{"the same after COMMIT", play_forgotten_after, NULL},
 	{"a destination that answers is not lost", play_not_lost, NULL},
 	{"a VM that was lost with its destination is evacuated", play_evacuated, NULL},
+	{"the same, and ibvmig-sm takes its time", play_slow_sm, NULL},
 	{"it is started again where it came from", play_back, NULL},
 	{"a VF is prepared, and no VM comes", play_nothing_comes, NULL},
 	{"the same, and the source's power fails", play_source_lost, NULL},

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Who uses the VM's RDMA devices inside the kernel: IPoIB, NFS/RDMA, iSER, SRP, NVMe. The kernel
- * tracks each QP with its owner (RDMA netlink, since 4.17), whatever the protocol above is. */
+ * tracks each QP and each CM id with the module that made it (RDMA netlink, since 4.17), whatever
+ * the protocol above is. A QP that a module has made by the RDMA CM is rdma_cm's (Linux 6.1): the
+ * module has the CM id with that QP's number. */
 #include "guest-agent/agent.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -17,7 +19,8 @@
 #include <rdma/rdma_netlink.h>
 #include <string.h>
 
-#define USERS_MAX 16
+#define USERS_MAX  16
+#define MODULE_MAX 64
 
 static const struct {
 	const char *module, *what;
@@ -125,6 +128,7 @@ struct walk {
 	struct json_object *list; /* of what was found, without doubles */
 	uint32_t devices[AGENT_VFS_MAX];
 	unsigned count;
+	struct json_object *callers; /* of one device: QP number, in text, to the CM id's module */
 };
 
 static void text_of(struct nlattr *a, char *ret_text, size_t max)
@@ -149,20 +153,57 @@ static int on_device(struct nl_msg *msg, void *arg)
 	return NL_OK;
 }
 
+static struct nlattr *field(struct nlattr *entry, int type)
+{
+	return nla_find(nla_data(entry), nla_len(entry), type);
+}
+
+static void number_of(struct nlattr *entry, char ret_text[static 16])
+{
+	struct nlattr *qpn = field(entry, RDMA_NLDEV_ATTR_RES_LQPN);
+
+	snprintf(ret_text, 16, "%u", qpn ? nla_get_u32(qpn) : 0);
+}
+
+/* What a process has made has its PID, what the kernel has made the module's name. */
+static void module_of(struct nlattr *entry, char ret_module[static MODULE_MAX])
+{
+	text_of(field(entry, RDMA_NLDEV_ATTR_RES_KERN_NAME), ret_module, MODULE_MAX);
+}
+
+static int on_cm_ids(struct nl_msg *msg, void *arg)
+{
+	struct walk *w = arg;
+	struct nlattr *a[RDMA_NLDEV_ATTR_MAX], *entry;
+	char module[MODULE_MAX], qpn[16];
+	int rest;
+
+	if (nlmsg_parse(nlmsg_hdr(msg), 0, a, RDMA_NLDEV_ATTR_MAX - 1, NULL) ||
+	    !a[RDMA_NLDEV_ATTR_RES_CM_ID])
+		return NL_SKIP;
+	nla_for_each_nested(entry, a[RDMA_NLDEV_ATTR_RES_CM_ID], rest)
+	{
+		module_of(entry, module);
+		number_of(entry, qpn);
+		if (*module)
+			json_set_str(w->callers, qpn, module);
+	}
+	return NL_OK;
+}
+
 /* Nothing is written for a QP in RESET: IPoIB keeps one while its interface is down. */
 static bool is_idle(struct nlattr *entry)
 {
-	struct nlattr *state = nla_find(nla_data(entry), nla_len(entry), RDMA_NLDEV_ATTR_RES_STATE);
+	struct nlattr *state = field(entry, RDMA_NLDEV_ATTR_RES_STATE);
 
 	return state && nla_get_u8(state) == IBV_QPS_RESET;
 }
 
-/* A QP of a process has its PID, one of the kernel the module's name. */
 static int on_qps(struct nl_msg *msg, void *arg)
 {
 	struct walk *w = arg;
 	struct nlattr *a[RDMA_NLDEV_ATTR_MAX], *entry;
-	char device[SHIM_DEVICE_MAX], module[64];
+	char device[SHIM_DEVICE_MAX], module[MODULE_MAX], qpn[16];
 	int rest;
 
 	if (nlmsg_parse(nlmsg_hdr(msg), 0, a, RDMA_NLDEV_ATTR_MAX - 1, NULL) ||
@@ -171,12 +212,13 @@ static int on_qps(struct nl_msg *msg, void *arg)
 	text_of(a[RDMA_NLDEV_ATTR_DEV_NAME], device, sizeof(device));
 	nla_for_each_nested(entry, a[RDMA_NLDEV_ATTR_RES_QP], rest)
 	{
-		struct nlattr *name = nla_find(nla_data(entry), nla_len(entry),
-					       RDMA_NLDEV_ATTR_RES_KERN_NAME);
-
-		text_of(name, module, sizeof(module));
+		module_of(entry, module);
+		number_of(entry, qpn);
 		if (*module && !is_idle(entry))
-			agent_kernel_user_add(w->list, device, module);
+			agent_kernel_user_add(w->list, device,
+					      strcmp(module, "rdma_cm")
+						      ? module
+						      : json_opt_str(w->callers, qpn, module));
 	}
 	return NL_OK;
 }
@@ -198,6 +240,16 @@ static int dump(struct nl_sock *sock, int command, const uint32_t *device,
 	return rc < 0 ? rc : nl_recvmsgs_default(sock);
 }
 
+static int dump_users(struct nl_sock *sock, uint32_t device, struct walk *w)
+{
+	struct json_object *callers AUTO_JSON = json_object_new_object();
+	int rc;
+
+	w->callers = callers;
+	rc = dump(sock, RDMA_NLDEV_CMD_RES_CM_ID_GET, &device, on_cm_ids, w);
+	return rc ? rc : dump(sock, RDMA_NLDEV_CMD_RES_QP_GET, &device, on_qps, w);
+}
+
 int agent_kernel_users(struct agent *a, struct json_object *list)
 {
 	static bool complained;
@@ -208,7 +260,7 @@ int agent_kernel_users(struct agent *a, struct json_object *list)
 	if (!rc)
 		rc = dump(sock, RDMA_NLDEV_CMD_GET, NULL, on_device, &w);
 	for (unsigned i = 0; !rc && i < w.count; i++)
-		rc = dump(sock, RDMA_NLDEV_CMD_RES_QP_GET, &w.devices[i], on_qps, &w);
+		rc = dump_users(sock, w.devices[i], &w);
 	nl_socket_free(sock);
 	add_ipoib_of_all(a, list);
 	if (rc && !complained)

@@ -27,17 +27,24 @@ static struct nl_msg *message(uint32_t index, const char *name)
 	return msg;
 }
 
-static void add_qp(struct nl_msg *msg, const char *module, enum ibv_qp_state state)
+/* A QP or a CM id; module NULL: a process has it. */
+static void add_entry(struct nl_msg *msg, int type, uint32_t qpn, const char *module,
+		      enum ibv_qp_state state)
 {
-	struct nlattr *entry = nla_nest_start(msg, RDMA_NLDEV_ATTR_RES_QP_ENTRY);
+	struct nlattr *entry = nla_nest_start(msg, type);
 
-	nla_put_u32(msg, RDMA_NLDEV_ATTR_RES_LQPN, 17);
+	nla_put_u32(msg, RDMA_NLDEV_ATTR_RES_LQPN, qpn);
 	nla_put_u8(msg, RDMA_NLDEV_ATTR_RES_STATE, (uint8_t)state);
 	if (module)
 		nla_put_string(msg, RDMA_NLDEV_ATTR_RES_KERN_NAME, module);
 	else
 		nla_put_u32(msg, RDMA_NLDEV_ATTR_RES_PID, 4711);
 	nla_nest_end(msg, entry);
+}
+
+static void add_qp(struct nl_msg *msg, const char *module, enum ibv_qp_state state)
+{
+	add_entry(msg, RDMA_NLDEV_ATTR_RES_QP_ENTRY, 17, module, state);
 }
 
 static void test_only_our_devices(void **state)
@@ -78,6 +85,37 @@ static void test_modules_by_name(void **state)
 		"{\"device\":\"rdma0\",\"module\":\"rpcrdma\",\"what\":\"NFS/RDMA (on rdma0)\"},"
 		"{\"device\":\"rdma0\",\"module\":\"new_one\","
 		"\"what\":\"kernel module new_one (on rdma0)\"}]");
+}
+
+/* SRP at both ends, and a third one whose CM id has not been seen. */
+static void test_modules_behind_the_rdma_cm(void **state)
+{
+	static const char *const owners[] = {NULL, "ib_srpt", "ib_srp"};
+	struct json_object *list AUTO_JSON = json_object_new_array();
+	struct json_object *callers AUTO_JSON = json_object_new_object();
+	struct walk w = {.agent = &agent, .list = list, .callers = callers};
+	struct nl_msg *ids = message(6, "rdma0"), *qps = message(6, "rdma0");
+	struct nlattr *id_table = nla_nest_start(ids, RDMA_NLDEV_ATTR_RES_CM_ID),
+		      *qp_table = nla_nest_start(qps, RDMA_NLDEV_ATTR_RES_QP);
+
+	(void)state;
+	for (uint32_t i = 0; i < ARRAY_SIZE(owners); i++) {
+		add_entry(ids, RDMA_NLDEV_ATTR_RES_CM_ID_ENTRY, 16 + i, owners[i], IBV_QPS_RTS);
+		add_entry(qps, RDMA_NLDEV_ATTR_RES_QP_ENTRY, 17 + i, "rdma_cm", IBV_QPS_RTS);
+	}
+	nla_nest_end(ids, id_table);
+	nla_nest_end(qps, qp_table);
+	on_cm_ids(ids, &w);
+	on_qps(qps, &w);
+	nlmsg_free(ids);
+	nlmsg_free(qps);
+	assert_string_equal(
+		json_text(list),
+		"[{\"device\":\"rdma0\",\"module\":\"ib_srpt\",\"what\":\"an SRP target (on "
+		"rdma0)\"},"
+		"{\"device\":\"rdma0\",\"module\":\"ib_srp\",\"what\":\"SRP (on rdma0)\"},"
+		"{\"device\":\"rdma0\",\"module\":\"rdma_cm\","
+		"\"what\":\"kernel module rdma_cm (on rdma0)\"}]");
 }
 
 static void test_a_device_without_qps(void **state)
@@ -158,6 +196,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_only_our_devices),
 		cmocka_unit_test(test_modules_by_name),
+		cmocka_unit_test(test_modules_behind_the_rdma_cm),
 		cmocka_unit_test(test_a_device_without_qps),
 		cmocka_unit_test(test_interfaces_that_are_up),
 	};

@@ -19,10 +19,11 @@ endef
 $(foreach t,domain domain_device domain_saved vf hold strategy agent provider_exec journal migrate timeline doctor plan drain balance lease job_vfs settings events_libvirt,$(eval $(call daemon_test,$(t))))
 $(eval $(call testprogram,test_daemon_durable,tests/unit/test_daemon_durable.c,$(DAEMON_LIBS) -Wl$(comma)--wrap=fdatasync))
 $(eval $(call testprogram,test_daemon_check,tests/unit/test_daemon_check.c,$(DAEMON_LIBS) $(foreach f,http_call locate_guid,-Wl$(comma)--wrap=$(f))))
-$(eval $(call testtool,hw_provider,tests/hw/provider.c,$(DAEMON_LIBS)))
+$(eval $(call testtool,hw_provider,tests/hw/provider.c tests/hw/checks.c,$(DAEMON_LIBS)))
 FAKE_HCA := tests/fake/hca.c tests/fake/hca_netlink.c
 $(foreach t,hca provider_mlx5 vfio_migration doctor_vfs,$(eval $(call testprogram,test_daemon_$(t),tests/unit/test_daemon_$(t).c $(FAKE_HCA),\
 	$(DAEMON_LIBS) -lpthread,-I/usr/include/libnl3)))
+$(eval $(call testprogram,test_daemon_hw,tests/unit/test_daemon_hw.c tests/hw/checks.c $(FAKE_HCA),$(DAEMON_LIBS) -lpthread,-I/usr/include/libnl3))
 $(eval $(call testprogram,test_daemon_qps,tests/unit/test_daemon_qps.c daemon/qps.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_repath,tests/unit/test_daemon_repath.c daemon/repath.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_mover,tests/unit/test_daemon_mover.c daemon/mover.c daemon/job.c daemon/strategy.c,$(NET_LIBS)))

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define PCI "bus/pci/devices"
+#define PCI       "bus/pci/devices"
+#define GUID_TEXT 20
 
 static void must(bool ok, const char *what)
 {
@@ -73,11 +74,8 @@ const char *fake_get(struct fake_host *h, const char *fmt, ...)
 	return text;
 }
 
-/* to: relative to the root of the tree's /sys; the link is as relative as those of sysfs. */
-static void put_link(struct fake_host *h, const char *to, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static void put_link(struct fake_host *h, const char *to, const char *fmt, ...)
+/* The link is as relative as those of sysfs. */
+void fake_put_link(struct fake_host *h, const char *to, const char *fmt, ...)
 {
 	char path[PATH_MAX], target[PATH_MAX] = "";
 
@@ -123,7 +121,7 @@ static void put_driver(struct fake_host *h, const char *bdf, const char *driver)
 
 	device_path(bdf, dir);
 	snprintf(to, sizeof to, "bus/pci/drivers/%s", driver);
-	put_link(h, to, "%s/driver", dir);
+	fake_put_link(h, to, "%s/driver", dir);
 }
 
 static void put_device(struct fake_host *h, const char *bdf, const char *device, unsigned group)
@@ -135,20 +133,25 @@ static void put_device(struct fake_host *h, const char *bdf, const char *device,
 	fake_put(h, device, "%s/device", dir);
 	fake_put(h, "0x020700", "%s/class", dir);
 	fake_put(h, "(null)", "%s/driver_override", dir);
-	put_link(h, dir, PCI "/%s", bdf);
+	fake_put_link(h, dir, PCI "/%s", bdf);
 	snprintf(to, sizeof to, "kernel/iommu_groups/%u", group);
-	put_link(h, to, "%s/iommu_group", dir);
-	put_link(h, dir, "kernel/iommu_groups/%u/devices/%s", group, bdf);
+	fake_put_link(h, to, "%s/iommu_group", dir);
+	fake_put_link(h, dir, "kernel/iommu_groups/%u/devices/%s", group, bdf);
+}
+
+static void guid_text(uint64_t guid, char text[static GUID_TEXT])
+{
+	snprintf(text, GUID_TEXT, "%04x:%04x:%04x:%04x", (unsigned)(guid >> 48) & 0xffff,
+		 (unsigned)(guid >> 32) & 0xffff, (unsigned)(guid >> 16) & 0xffff,
+		 (unsigned)guid & 0xffff);
 }
 
 static void put_gid(struct fake_host *h, const char *dir, const char *ibdev, unsigned port,
 		    uint64_t guid)
 {
-	char text[64];
+	char text[64] = "fe80:0000:0000:0000:";
 
-	snprintf(text, sizeof text, "fe80:0000:0000:0000:%04x:%04x:%04x:%04x",
-		 (unsigned)(guid >> 48) & 0xffff, (unsigned)(guid >> 32) & 0xffff,
-		 (unsigned)(guid >> 16) & 0xffff, (unsigned)guid & 0xffff);
+	guid_text(guid, text + strlen(text));
 	fake_put(h, text, "%s/infiniband/%s/ports/%u/gids/0", dir, ibdev, port);
 }
 
@@ -166,8 +169,8 @@ static void put_ibdev(struct fake_host *h, const struct fake_card *c, const char
 		fake_put(h, "0x0000", "%s/infiniband/%s/ports/%u/pkeys/2", dir, c->ibdev, port);
 	}
 	snprintf(to, sizeof to, "%s/infiniband/%s", dir, c->ibdev);
-	put_link(h, to, "class/infiniband/%s", c->ibdev);
-	put_link(h, dir, "%s/infiniband/%s/device", dir, c->ibdev);
+	fake_put_link(h, to, "class/infiniband/%s", c->ibdev);
+	fake_put_link(h, dir, "%s/infiniband/%s/device", dir, c->ibdev);
 }
 
 /* ib0 for port 1, ib0.8001 its child; ConnectX-3 has ib1 for port 2 in the same folder. */
@@ -224,8 +227,8 @@ static void put_vf(struct fake_host *h, const struct fake_card *c, const char *d
 	vf_address(c->bdf, vf, bdf);
 	device_path(bdf, vf_dir);
 	put_device(h, bdf, c->vf_device, c->ifindex * 100 + vf + 1);
-	put_link(h, dir, "%s/physfn", vf_dir);
-	put_link(h, vf_dir, "%s/virtfn%u", dir, vf);
+	fake_put_link(h, dir, "%s/physfn", vf_dir);
+	fake_put_link(h, vf_dir, "%s/virtfn%u", dir, vf);
 	if (c->ofed) {
 		fake_put(h, "00:00:00:00:00:00:00:00", "%s/sriov/%u/node", dir, vf);
 		fake_put(h, "00:00:00:00:00:00:00:00", "%s/sriov/%u/port", dir, vf);
@@ -283,6 +286,32 @@ static bool vf_autoprobes(struct fake_host *h, const char *bdf)
 	return !*text || !strcmp(text, "1");
 }
 
+static unsigned vf_index(struct fake_host *h, const char *bdf)
+{
+	char vf[SYSFS_NAME_MAX];
+
+	for (unsigned i = 0; i < FAKE_VFS_MAX; i++)
+		if (!sysfs_link(&h->host.sysfs, vf, PCI "/%s/physfn/virtfn%u", bdf, i) &&
+		    !strcmp(vf, bdf))
+			return i;
+	must(false, bdf);
+	return 0;
+}
+
+/* mlx5_ib asks for the GUIDs of its function once, when it is bound. */
+static void put_own_ibdev(struct fake_host *h, const char *bdf, const char *dir)
+{
+	unsigned vf = vf_index(h, bdf);
+	char name[16], text[GUID_TEXT];
+
+	snprintf(name, sizeof name, "mlx5_%u", 100 + vf);
+	if (!h->no_reread || !h->shown[vf])
+		h->shown[vf] = h->netlink.node_guid[vf];
+	guid_text(h->shown[vf], text);
+	fake_put(h, text, "%s/infiniband/%s/node_guid", dir, name);
+	put_gid(h, dir, name, 1, h->shown[vf]);
+}
+
 static void bind_to(struct fake_host *h, const char *bdf, const char *driver)
 {
 	bool old = !strcmp(fake_get(h, "kernel/played"), "old");
@@ -292,6 +321,8 @@ static void bind_to(struct fake_host *h, const char *bdf, const char *driver)
 		return;
 	put_driver(h, bdf, driver);
 	device_path(bdf, dir);
+	if (!strcmp(driver, "mlx5_core"))
+		put_own_ibdev(h, bdf, dir);
 	if (strstr(driver, "vfio") && !old)
 		fake_put(h, "511:0", "%s/vfio-dev/vfio%s/dev", dir, bdf + 11);
 }
@@ -322,6 +353,7 @@ static int unbind(struct fake_host *h, const char *bdf)
 	device_path(bdf, dir);
 	remove_tree(h, "%s/driver", dir);
 	remove_tree(h, "%s/vfio-dev", dir);
+	remove_tree(h, "%s/infiniband", dir);
 	return 0;
 }
 
@@ -351,8 +383,11 @@ static int plain_write(struct fake_host *h, const char *path, const char *text)
 		return -errno;
 	snprintf(value, sizeof value, "%s", text);
 	value[strcspn(value, "\n")] = '\0';
-	if (strstr(path, "driver_override") && !*value)
+	if (strstr(path, "driver_override") && !*value) {
+		if (h->keeps_override)
+			return 0;
 		strcpy(value, "(null)");
+	}
 	if (strstr(path, "admin_guids"))
 		snprintf(value, sizeof value, "%llx", strtoull(text, NULL, 16));
 	write_text(full, value);

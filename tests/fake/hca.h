@@ -31,18 +31,22 @@ struct fake_netlink {
 	/* What goes wrong: */
 	int set_rc, get_rc; /* errno of the kernel's answer, negative */
 	bool no_guids;      /* before 5.5 */
-	bool forgets;       /* says yes, and keeps zero */
-	unsigned sets;      /* requests that were obeyed */
+	bool forgets;       /* says yes to a GUID, and keeps what it had */
+	bool forgets_policy;
+	unsigned sets; /* requests that were obeyed */
 };
 
 struct fake_host {
 	struct hca_host host; /* for the code under test */
 	struct fake_netlink netlink;
 	char root[64], dev[80], sys[80];
-	bool no_driver;              /* binding finds no driver that wants the VF */
-	const char *fail_path;       /* a write to a path that contains this fails … */
-	int fail_rc;                 /* … with this */
-	char log[FAKE_LOG_MAX][128]; /* writes, "PATH=TEXT" */
+	bool no_driver;               /* binding finds no driver that wants the VF */
+	bool keeps_override;          /* driver_override is not emptied */
+	bool no_reread;               /* mlx5_core shows what a VF had when it was first bound */
+	uint64_t shown[FAKE_VFS_MAX]; /* by mlx5_core */
+	const char *fail_path;        /* a write to a path that contains this fails … */
+	int fail_rc;                  /* … with this */
+	char log[FAKE_LOG_MAX][128];  /* writes, "PATH=TEXT" */
 	unsigned logged;
 	struct fake_netlink_thread *thread; /* owned */
 };
@@ -58,6 +62,9 @@ void fake_put(struct fake_host *h, const char *text, const char *fmt, ...)
 /* "" where there is none */
 const char *fake_get(struct fake_host *h, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* A link below the tree's /sys, made or led elsewhere. to: relative to the root of that /sys. */
+void fake_put_link(struct fake_host *h, const char *to, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 const char *fake_driver(struct fake_host *h, const char *bdf);
 /* Whether such a write was made. */
 bool fake_wrote(const struct fake_host *h, const char *line);

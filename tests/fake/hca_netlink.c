@@ -104,7 +104,8 @@ static int set_vf(struct fake_netlink *f, struct nlattr *info)
 	if (a[IFLA_VF_LINK_STATE]) {
 		nla_memcpy(&state, a[IFLA_VF_LINK_STATE], sizeof state);
 		must(state.vf < f->vfs, "VF out of range: the real driver writes elsewhere");
-		f->policy[state.vf] = state.link_state;
+		if (!f->forgets_policy)
+			f->policy[state.vf] = state.link_state;
 	}
 	for (int type = IFLA_VF_IB_NODE_GUID; type <= IFLA_VF_IB_PORT_GUID; type++) {
 		if (!a[type])

@@ -171,11 +171,11 @@ bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c)
 	return m->role == ROLE_SOURCE ? src_changed(m, c) : dst_changed(m, c);
 }
 
-/* false: this migration has not asked for it, or no longer. On the way to DETACH a guest may do
- * late what an earlier one, walked back since, has asked for. */
+/* false: this migration has not asked for it, or no longer. Up to DETACH, whose step waits for the
+ * journal first, a guest may do late what an earlier one, walked back since, has asked for. */
 static bool device_deleted(struct migration *m, const char *dev_id)
 {
-	if (!m->device_del_sent && (m->back || m->state >= M_DETACH))
+	if (!m->device_del_sent && (m->back || m->state > M_DETACH))
 		return false;
 	for (unsigned i = 0; i < m->vf_count; i++)
 		m->vfs[i].device_gone |= !strcmp(m->vfs[i].dev_id, dev_id);

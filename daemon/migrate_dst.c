@@ -27,6 +27,7 @@
 #define PRE_ATTACHED        "pre_attached" /* in the record's data */
 #define PREPARE_DEADLINE_MS 12000
 #define ASK_DEADLINE_MS     4000
+#define ORDER_POLL_MS       2000
 #define SOURCE_SILENT_S     120 /* then one whose VM libvirt has not even begun to receive is lost */
 #define RESUME_TRIES        20
 #define RESUME_AT_ONCE_US   5000000 /* later, the peers' patience has run out as well */
@@ -342,6 +343,41 @@ static int ask_verdict(struct migration *m)
 	return ask_source(m, 1, verdict);
 }
 
+enum { DEAD_JUDGES = 10, DEAD_OVER, DEAD_GOES_ON };
+
+/* The source goes on: its order comes, or it ends without us. */
+static void await_order(struct migration *m)
+{
+	m->step.phase = 0;
+	m->step.resting = true;
+	loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
+	migrate_poll(m, ORDER_POLL_MS);
+}
+
+static void dead_judged(struct migration *m, struct job *j)
+{
+	if (j->rc)
+		migrate_fail(m, j->rc,
+			     "the VM is dead, and host %.60s does not say whether it has its vGUID "
+			     "again: %.300s",
+			     m->from.host, j->error);
+	else if (json_opt_bool(j->out, "over", false))
+		m->step.phase = DEAD_OVER;
+	else if (m->state == M_SWITCH)
+		m->step.phase = DEAD_GOES_ON;
+	else
+		await_order(m);
+}
+
+/* The VM came, and is dead: this host was off for a while, perhaps. Its source may have been told
+ * that it is lost for good, and the VM have its vGUID there again. */
+static int judge_dead(struct migration *m)
+{
+	if (m->step.phase == DEAD_JUDGES || m->inflight)
+		return STEP_WAIT;
+	return ask_source(m, DEAD_JUDGES, dead_judged);
+}
+
 /* Of a saved VM the source has nothing to say. */
 static int over_time(struct migration *m)
 {
@@ -352,8 +388,11 @@ int dst_prepare(struct migration *m)
 {
 	int rc;
 
-	if (m->armed && m->switch_ordered)
+	if (m->armed && (m->switch_ordered || m->step.phase == DEAD_OVER))
 		return STEP_DONE;
+	/* A VM that was restored, and died with this host before the source's order. */
+	if (m->committed && m->vm_dead)
+		return judge_dead(m);
 	if (m->armed)
 		return m->step.timed_out && !m->step.phase ? over_time(m) : STEP_WAIT;
 	if (m->step.started)
@@ -442,35 +481,13 @@ static void switched(struct migration *m, struct job *j)
 	migrate_answer_waiting(m, 0);
 }
 
-enum { SWITCH_JUDGES = 10, SWITCH_OVER, SWITCH_GOES_ON };
-
-static void dead_judged(struct migration *m, struct job *j)
-{
-	if (j->rc)
-		migrate_fail(m, j->rc,
-			     "the VM is dead, and host %.60s does not say whether it has its vGUID "
-			     "again: %.300s",
-			     m->from.host, j->error);
-	else
-		m->step.phase = json_opt_bool(j->out, "over", false) ? SWITCH_OVER : SWITCH_GOES_ON;
-}
-
-/* The VM came, and is dead: this host was off for a while, perhaps. Its source may have been told
- * that it is lost for good, and the VM have its vGUID there again. */
-static int judge_dead(struct migration *m)
-{
-	if (m->step.phase == SWITCH_JUDGES || m->inflight)
-		return STEP_WAIT;
-	return ask_source(m, SWITCH_JUDGES, dead_judged);
-}
-
 int dst_switch(struct migration *m)
 {
 	struct json_object *in;
 
-	if (m->moved || m->step.phase == SWITCH_OVER)
+	if (m->moved || m->step.phase == DEAD_OVER)
 		return STEP_DONE;
-	if (m->vm_dead && !m->step.started && m->step.phase != SWITCH_GOES_ON)
+	if (m->vm_dead && !m->step.started && m->step.phase != DEAD_GOES_ON)
 		return judge_dead(m);
 	if (m->step.timed_out && !m->step.phase && !m->committed)
 		return ask_verdict(m);

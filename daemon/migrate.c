@@ -375,12 +375,13 @@ void migrate_fail(struct migration *m, int rc, const char *fmt, ...)
 }
 
 /* Its record is not durable. Before COMMIT it goes no further; but QEMU, once released, may be
- * through at any moment, and the destination's SWITCH can be done twice. */
+ * through at any moment, and the destination's SWITCH can be done twice. A VM that is a file is
+ * kept: what the journal has of it is enough for a restart, which looks for the file. */
 static void not_durable(struct migration *m, int rc)
 {
 	bool released = m->role == DST && m->state == M_ATTACH;
 
-	if (m->back || m->committed || m->ended || m->state == M_CANCEL || released)
+	if (m->back || m->committed || m->ended || m->state == M_CANCEL || released || m->saved)
 		return;
 	migrate_error(m, rc, "the journal cannot be written; is the disk full?");
 	step_failed(m);

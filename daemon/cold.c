@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define FILE_MAX       1024
+#define PATH_BYTES_MAX 1023
 #define LOOK_AGAIN_MS  1000
 #define ASK_MS         1000 /* how far a host is that restores the VM */
 #define ASK_CALL_MS    7000
@@ -73,10 +73,20 @@ static struct json_object *save_input(struct migration *m)
 	return in;
 }
 
+/* Into its record, with what an operator can do. */
+static void note_kept(struct migration *m, const char *what)
+{
+	char note[PATH_BYTES_MAX + 256];
+
+	snprintf(note, sizeof note,
+		 "%.120s: ibvmig restore %s brings it back, ibvmig resolve %s gives it up", what,
+		 m->file, m->id);
+	migrate_save(m, note);
+}
+
 static void kept(struct migration *m)
 {
 	struct http_exchange *x = TAKE(m->waiting);
-	char note[FILE_MAX + 32];
 	struct vm *vm = migrate_vm(m);
 
 	m->saved = true;
@@ -84,10 +94,9 @@ static void kept(struct migration *m)
 	if (vm)
 		vm_forget(vm);
 	migrate_measure(m, "save_us");
-	snprintf(note, sizeof note, "saved to %s", m->file);
-	migrate_save(m, note);
-	log_notice("VM %s: %s; its %u VFs and their addresses are kept", m->vm_name, note,
-		   m->vf_count);
+	note_kept(m, "saved");
+	log_notice("VM %s: saved to %s; its %u VFs and their addresses are kept", m->vm_name,
+		   m->file, m->vf_count);
 	if (x)
 		durable_reply(m->d->durable, x, 200, migrate_record(m));
 }
@@ -145,8 +154,19 @@ static void ask_run(struct job *j)
 	json_set_bool(j->out, "gone", j->rc == -EREMOTEIO || !strcmp(state, "ABORTED"));
 }
 
+/* What its silence was is no reason of what comes. */
+static void heard(struct migration *m)
+{
+	src_note_heard(m);
+	m->trouble[0] = m->reason[0] = '\0';
+}
+
 static void asked(struct migration *m, struct job *j)
 {
+	if (!j->rc || j->rc == -EREMOTEIO)
+		heard(m);
+	else
+		src_note_silence(m, j);
 	if (json_opt_bool(j->out, "committed", false))
 		migrate_set_committed(m);
 	else if (json_opt_bool(j->out, "gone", false))
@@ -157,13 +177,14 @@ static void asked(struct migration *m, struct job *j)
 
 void cold_not_restored(struct migration *m)
 {
-	char note[160];
+	char what[100];
 
 	if (!*m->to.url || m->committed)
 		return;
-	snprintf(note, sizeof note, "host %s has not restored it", m->to.host);
+	snprintf(what, sizeof what, "host %s has not restored it", m->to.host);
 	m->to = (struct migrate_host){0};
-	migrate_save(m, note);
+	heard(m);
+	note_kept(m, what);
 	migrate_drive(m);
 }
 
@@ -197,7 +218,7 @@ static int let_peers_go(struct migration *m)
 	}
 	m->let_go = true;
 	m->peer_count = 0;
-	migrate_save(m, "its peers do not wait any more");
+	note_kept(m, "its peers do not wait any more");
 	return STEP_WAIT;
 }
 
@@ -212,7 +233,7 @@ static int keep(struct migration *m)
 		return let_peers_go(m);
 	if (*m->to.url) {
 		in = save_input(m);
-		json_set_str(in, "url", m->to.url);
+		lost_input(m, in);
 		return migrate_job(m, in, ask_run, asked) ? -ENOMEM : STEP_WAIT;
 	}
 	if (waits)
@@ -255,6 +276,7 @@ bool cold_vm_changed(struct migration *m, enum virt_change c)
 
 void cold_recover(struct migration *m)
 {
+	src_note_heard(m);
 	m->step.phase = SAVE_LOOKS;
 	migrate_drive(m);
 }
@@ -286,6 +308,7 @@ bool cold_answer_prepare(struct http_request *req, struct migration *asked)
 		return true;
 	}
 	src_set_destination(m, asked);
+	src_note_heard(m);
 	if (migrate_save(m, "a host restores it"))
 		http_fail(req->exchange, 409, "journal",
 			  "host %s cannot write its journal; is the disk full?",
@@ -348,15 +371,23 @@ static unsigned saves(const struct daemon *d)
 	return n;
 }
 
-static const char *cannot_save(struct vm *vm, const char *file)
+/* false: why says what keeps it from being saved. */
+static bool can_save(struct vm *vm, const char *file, char why[static HTTP_ERROR_MAX])
 {
-	if (!vm)
-		return "no such VM with <ibvmig:vf> metadata runs on this host";
-	if (!file || *file != '/' || strlen(file) >= FILE_MAX)
-		return "file must be an absolute path of at most 1023 bytes";
-	if (saves(vm->d) >= COLD_JOBS_MAX)
-		return "8 other VMs are being saved: try again when one is through";
-	return src_cannot_migrate(vm, NULL);
+	const char *reason = vm ? src_cannot_migrate(vm, NULL)
+				: "no such VM with <ibvmig:vf> metadata runs on this host";
+
+	if (vm && (!file || *file != '/' || strlen(file) > PATH_BYTES_MAX))
+		snprintf(why, HTTP_ERROR_MAX,
+			 "file is \"%.200s\"; it must be an absolute path of at most %d bytes",
+			 file ? file : "", PATH_BYTES_MAX);
+	else if (vm && saves(vm->d) >= COLD_JOBS_MAX)
+		snprintf(why, HTTP_ERROR_MAX,
+			 "%d other VMs are being saved: try again when one is through",
+			 COLD_JOBS_MAX);
+	else
+		snprintf(why, HTTP_ERROR_MAX, "%s", reason ? reason : "");
+	return !*why;
 }
 
 /* The same was asked for, and it is under way, or done and not restored. */
@@ -373,14 +404,15 @@ void cold_post_save(struct http_request *req)
 {
 	struct daemon *d = req->user;
 	struct vm *vm = vm_by_name(d, req->param);
-	const char *file = json_opt_str(req->body, "file", NULL), *why = cannot_save(vm, file);
+	const char *file = json_opt_str(req->body, "file", NULL);
 	struct migration *m = same_save(d, req->param, file);
+	char why[HTTP_ERROR_MAX] = "";
 
 	if (m) {
 		http_reply(req->exchange, m->saved ? 200 : 202, migrate_record(m));
 		return;
 	}
-	if (why) {
+	if (!can_save(vm, file, why)) {
 		http_fail(req->exchange, vm ? 409 : 404, "cannot-save", "VM %s: %s", req->param,
 			  why);
 		return;

@@ -174,20 +174,41 @@ static void ask_run(struct job *j)
 	j->rc = http_call(str(j, "url"), "GET", "/", NULL, ASK_MS, &answer, j->error);
 }
 
+/* What ends a source's record that waits for no destination, or "". */
+static void name_idle_way_out(struct json_object *src, char text[static HTTP_ERROR_MAX])
+{
+	const char *state = json_opt_str(src, "state", ""), *id = json_opt_str(src, "id", "");
+
+	*text = '\0';
+	if (json_opt_bool(src, "ended", false))
+		return;
+	if (str_eq(state, "PARKED"))
+		snprintf(text, HTTP_ERROR_MAX, ": ibvmig resolve %s lets it go on", id);
+	else if (str_eq(state, "SAVED") && json_opt_bool(src, "saved", false))
+		snprintf(text, HTTP_ERROR_MAX,
+			 ": ibvmig restore %.250s brings the VM back, ibvmig resolve %s gives its "
+			 "address up",
+			 json_opt_str(src, "file", ""), id);
+	else
+		snprintf(text, HTTP_ERROR_MAX, ": ibvmig abort %s ends it",
+			 json_opt_str(src, "name", ""));
+}
+
 /* Nothing of it waits for a destination: because that was said before, or it never did. */
 static void answer_idle(struct http_exchange *x, struct daemon *d, const char *id)
 {
 	struct json_object *o = journal_migration(d->journal, id), *src = json_opt(o, "source");
+	char way_out[HTTP_ERROR_MAX];
 
 	if (json_opt_bool(src, "destination_lost", false)) {
 		http_reply(x, 200, o);
 		return;
 	}
+	name_idle_way_out(src, way_out);
 	if (src)
 		http_fail(x, 409, "not-waiting",
 			  "migration %s is %s, and waits for no destination%s", id,
-			  json_opt_str(src, "state", "?"),
-			  json_opt_bool(src, "ended", false) ? "" : ": ibvmig abort ends it");
+			  json_opt_str(src, "state", "?"), way_out);
 	else
 		http_fail(x, 409, "not-waiting",
 			  "migration %s came to this host: its source is %s, say it there", id,

@@ -555,9 +555,7 @@ static void forgotten(struct migration *m)
 	m->peer_ended = true;
 }
 
-/* It is asked for as long as it takes, for it may come back; an operator sees what is waited for,
- * and what to do if it does not. */
-static void note_silence(struct migration *m, struct job *j)
+void src_note_silence(struct migration *m, struct job *j)
 {
 	m->step.silent++;
 	lost_name_way_out(j);
@@ -570,7 +568,7 @@ static void note_silence(struct migration *m, struct job *j)
 	migrate_save(m, m->trouble);
 }
 
-static void note_heard(struct migration *m)
+void src_note_heard(struct migration *m)
 {
 	m->step.heard_us = now_us();
 	m->step.silent = 0;
@@ -580,9 +578,9 @@ static void note_heard(struct migration *m)
 static void outcome_asked(struct migration *m, struct job *j)
 {
 	if (!j->rc)
-		note_heard(m);
+		src_note_heard(m);
 	else if (j->rc != -EREMOTEIO)
-		note_silence(m, j);
+		src_note_silence(m, j);
 	else if (m->committed)
 		forgotten(m);
 	if (json_opt_bool(j->out, "committed", false))

@@ -52,6 +52,11 @@ void lost_post(struct http_request *req);
 void lost_input(const struct migration *m, struct json_object *in);
 /* A job's error is that the destination is silent: it says what an operator can do. */
 void lost_name_way_out(struct job *j);
+/* What a job that has asked the destination has learnt. One that is silent is asked for as long as
+ * it takes, for it may come back; an operator sees what is waited for, and what to do if it does
+ * not. j: it failed, its input is of lost_input(). */
+void src_note_silence(struct migration *m, struct job *j);
+void src_note_heard(struct migration *m);
 /* The undo of SWITCH without it: in: migrate_input(), moves. Our VFs show the vGUIDs, and ibvmig-sm
  * has them here. → lid of VFs that were bound anew, for lost_keep_lids(). */
 void lost_take_back_run(struct job *j);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/cold.h"
+#include "common/boot.h"
 #include "common/http_server.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -7,6 +8,8 @@
 #include "daemon/daemon.h"
 #include "daemon/domain_saved.h"
 #include "daemon/durable.h"
+#include "daemon/job_vfs.h"
+#include "daemon/locate.h"
 #include "daemon/migrate_src.h"
 #include "daemon/qmp.h"
 #include "daemon/settings.h"
@@ -49,6 +52,27 @@ static void look_run(struct job *j)
 	if (!rc && !virt_image_xml(j->d->virt, str(j, "file"), &xml, why))
 		json_set_bool(j->out, "image",
 			      domain_saved_parse(xml, &mark) && !strcmp(mark.id, str(j, "id")));
+}
+
+/* A VF that this host keeps for the VM, which another one may have been given the address of since:
+ * by an operator who took this host for lost. */
+static int show_again(struct job *j, struct json_object *vf, char *error)
+{
+	struct location l;
+	const struct settings *s = j->d->settings;
+	int rc = locate_guid(s, vf_guid_of(vf, "vguid"), &l, error);
+	bool is_ours = rc ? rc == -ENOENT && !s->sm_url : !strcmp(l.host, s->host_name);
+
+	if (is_ours)
+		return vm_work_show(j, vf, error);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+/* The host was off: its VFs show nothing of what they showed. */
+static void look_rebooted_run(struct job *j)
+{
+	if (!job_each_vf(j, show_again))
+		look_run(j);
 }
 
 static void save_run(struct job *j)
@@ -101,10 +125,18 @@ static void kept(struct migration *m)
 		durable_reply(m->d->durable, x, 200, migrate_record(m));
 }
 
+/* What another boot has taken is there again. */
+static void belongs_to_boot(struct migration *m)
+{
+	m->rebooted = false;
+	boot_id(m->boot);
+}
+
 /* error: of the save, or what a restart has found. */
 static void judge(struct migration *m, struct job *j, const char *error)
 {
-	bool here = json_opt_bool(j->out, "here", false);
+	bool came = m->saved && migrate_vm(m); /* while we looked */
+	bool here = came || json_opt_bool(j->out, "here", false);
 	bool image = json_opt_bool(j->out, "image", false);
 	const char *status = json_opt_str(j->out, "status", "");
 
@@ -113,8 +145,10 @@ static void judge(struct migration *m, struct job *j, const char *error)
 		m->step.resting = true;
 		migrate_poll(m, LOOK_AGAIN_MS);
 	} else if (!here && (m->saved || image)) {
+		belongs_to_boot(m);
 		kept(m);
 	} else if (here && m->saved) {
+		belongs_to_boot(m);
 		m->step.phase = SAVE_KEEPS;
 		if (migrate_vm(m))
 			cold_vm_started(migrate_vm(m));
@@ -122,10 +156,21 @@ static void judge(struct migration *m, struct job *j, const char *error)
 		/* A libvirtd that has lost its client may still be writing. */
 		if (!strcmp(status, "active") || !strcmp(status, "device"))
 			m->job = JOB_ACTIVE;
-		if (!here)
+		if (!here || m->rebooted)
 			migrate_vm_died(m);
 		migrate_fail(m, -EIO, "%s", error);
 	}
+}
+
+static void shown_again(struct migration *m, struct job *j)
+{
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+
+		if (vf && json_opt_bool(job_vf(j, i), "shown", false))
+			vm_work_keep(&m->d->vfs, vf, job_vf(j, i));
+	}
+	m->trouble[0] = '\0';
 }
 
 static void save_done(struct migration *m, struct job *j)
@@ -135,6 +180,10 @@ static void save_done(struct migration *m, struct job *j)
 
 static void look_done(struct migration *m, struct job *j)
 {
+	if (j->rc)
+		snprintf(m->trouble, sizeof m->trouble, "%s", j->error);
+	else if (m->rebooted)
+		shown_again(m, j);
 	judge(m, j, "the save was cut short: ibvmigd or libvirtd was restarted");
 }
 
@@ -255,13 +304,21 @@ int src_saved(struct migration *m)
 		return STEP_WAIT;
 	m->step.phase = SAVE_WRITES;
 	m->raised = true; /* the guards are off, also of the QEMU that a restore starts */
-	return migrate_job(m, save_input(m), saves ? save_run : look_run,
+	return migrate_job(m, save_input(m),
+			   saves         ? save_run
+			   : m->rebooted ? look_rebooted_run
+					 : look_run,
 			   saves ? save_done : look_done)
 		       ? -ENOMEM
 		       : STEP_WAIT;
 }
 
 /* ---- what others tell ---- */
+
+bool cold_is_file(const struct migration *m)
+{
+	return m->saved && m->state == M_SAVED && !m->back;
+}
 
 bool cold_ignores_job(const struct migration *m)
 {

@@ -27,6 +27,8 @@ void cold_not_restored(struct migration *m);
 /* libvirt's and QEMU's word on a VM that is being saved. true: nothing else is to be done. */
 bool cold_vm_changed(struct migration *m, enum virt_change c);
 bool cold_ignores_job(const struct migration *m);
+/* The VM is in its file, and no QEMU's that a boot could have ended. */
+bool cold_is_file(const struct migration *m);
 /* A restart of ours found it in SAVED. */
 void cold_recover(struct migration *m);
 /* The operator gives the saved VM's connections and address up. false: it is not in that state. */

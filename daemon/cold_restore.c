@@ -77,7 +77,7 @@ void cold_vm_started(struct vm *vm)
 	vm->migration = m;
 	if (m->role == ROLE_DESTINATION)
 		migrate_drive(m);
-	else if (m->state == M_SAVED && m->saved && !m->back && !m->committed)
+	else if (cold_is_file(m) && !m->committed && !m->rebooted)
 		migrate_fail(m, -ECANCELED, "the VM runs on this host again");
 }
 

@@ -697,7 +697,7 @@ bool migrate_has_left(struct daemon *d, const char *vm_uuid)
 {
 	const struct migration *m = migrate_open(d, vm_uuid);
 
-	return m && m->role == SRC && (m->committed || m->rebooted);
+	return m && m->role == SRC && (m->committed || (m->rebooted && !cold_is_file(m)));
 }
 
 void migrate_free_all(struct daemon *d)

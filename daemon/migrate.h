@@ -154,10 +154,11 @@ struct migration {
 	uint64_t suspended_us, detach_started_us, committed_us;
 	struct json_object *data; /* owned; measurements, by name */
 	bool driving, again;
-	bool unprobed; /* after a restart: no step runs until libvirt has told where the VM is */
-	bool probing;  /* it is being asked */
-	char boot[33]; /* of the kernel that it began under */
-	bool rebooted; /* that is not this one: the QEMU of then is gone, whatever runs here now */
+	bool unprobed;   /* after a restart: no step runs until libvirt has told where the VM is */
+	bool probing;    /* it is being asked */
+	char boot[33];   /* of the kernel that it began under */
+	bool rebooted;   /* that is not this one: the QEMU of then is gone, whatever runs here now;
+			  * and what its VFs showed */
 	unsigned probes; /* so often it was not here, and the destination had not got it yet */
 	bool leased;     /* daemon/lease.h has a lease of it */
 };

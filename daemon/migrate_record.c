@@ -122,9 +122,8 @@ int migrate_load(struct migration *m, struct json_object *o)
 	strategy_parse(json_opt_str(o, "asked", ""), &m->asked);
 	strategy_parse(json_opt_str(o, "strategy", ""), &m->strategy);
 	str_set(&m->file, json_opt_str(o, "file", NULL));
-	/* A VM in a file has no QEMU that could be gone. A record of an older version has no boot.
-	 */
-	m->rebooted = !m->file && !str_eq(json_opt_str(o, "boot", m->boot), m->boot);
+	/* A record of an older version has no boot. */
+	m->rebooted = !str_eq(json_opt_str(o, "boot", m->boot), m->boot);
 	snprintf(m->boot, sizeof m->boot, "%s", json_opt_str(o, "boot", m->boot));
 	snprintf(m->reason, sizeof m->reason, "%s", json_opt_str(o, "reason", ""));
 	snprintf(m->trouble, sizeof m->trouble, "%s", json_opt_str(o, "trouble", ""));

@@ -163,7 +163,7 @@ static int check_unique(struct job *j, struct json_object *vf, char *error)
 
 enum { SHOWN_NOT, SHOWN_PREPARED, SHOWN_GUID, SHOWN_BOUND };
 
-/* The undo of the first steps of show(), newest first. */
+/* The undo of the first steps of vm_work_show(), newest first. */
 static void hide(struct job *j, struct json_object *vf, int steps)
 {
 	const char *name = vf_text_of(vf, "vf");
@@ -178,8 +178,7 @@ static void hide(struct job *j, struct json_object *vf, int steps)
 		log_warn("VM %s: undo of the attach: %s", str(j, "name"), error);
 }
 
-/* All but QEMU's part: the VF shows the vGUID, in the subnet too. */
-static int show(struct job *j, struct json_object *vf, char *error)
+int vm_work_show(struct job *j, struct json_object *vf, char *error)
 {
 	int steps = SHOWN_NOT, rc = check_unique(j, vf, error);
 
@@ -282,7 +281,7 @@ void vm_work_attach(struct job *j)
 {
 	bool plugged = false;
 
-	if (!job_each_vf(j, show))
+	if (!job_each_vf(j, vm_work_show))
 		j->rc = vm_work_guard(j, j->error);
 	if (!j->rc) {
 		plugged = true;

@@ -35,7 +35,10 @@ void vm_work_list(struct job *j);
  * with a line in error. */
 int vm_work_guard(struct job *j, char *error);
 
-/* Of one VF, for job_each_vf(). The provider's part; its two command lists go into vf as text: */
+/* Of one VF, for job_each_vf(). All but QEMU's part: it shows the vGUID, in the subnet too (→
+ * attach, detach, lid), or nothing of it is done: */
+int vm_work_show(struct job *j, struct json_object *vf, char *error);
+/* The provider's part; its two command lists go into vf as text: */
 int vm_work_prepare(struct job *j, struct json_object *vf, char *error);
 /* into QEMU; what is there already is left alone: */
 int vm_work_plug(struct job *j, struct json_object *vf, char *error);

@@ -261,6 +261,7 @@ struct sim_image {
 	char mark[400];
 	bool restoring, restored;
 	int to;
+	bool unreadable; /* libvirt cannot load it */
 	char error[512]; /* why the last one was not restored */
 };
 extern struct sim_image sim_image;

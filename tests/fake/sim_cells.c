@@ -120,13 +120,34 @@ static bool same_row(const struct cell *a, const struct cell *b)
 	return a->fault == b->fault && a->strategy == b->strategy;
 }
 
+/* What cells of cold strategies are not about. */
+static void print_left_out(FILE *f)
+{
+	const char *comma = "";
+
+	fprintf(f, "\"not_cold\":[");
+	for (size_t i = 0; i < sim_fault_count; i++) {
+		struct json_object *o AUTO_JSON = json_object_new_object();
+
+		if (!sim_faults[i].not_cold)
+			continue;
+		json_set_str(o, "fault", sim_faults[i].name);
+		json_set_str(o, "why", sim_faults[i].not_cold);
+		fprintf(f, "%s%s", comma, json_text(o));
+		comma = ",";
+	}
+	fprintf(f, "],");
+}
+
 static void print_report(FILE *f, const struct cell *cells, size_t n)
 {
 	size_t passed = 0;
 
 	for (size_t i = 0; i < n; i++)
 		passed += cells[i].result->ok;
-	fprintf(f, "{\"cells\":%zu,\"passed\":%zu,\"matrix\":[\n", n, passed);
+	fprintf(f, "{\"cells\":%zu,\"passed\":%zu,", n, passed);
+	print_left_out(f);
+	fprintf(f, "\"matrix\":[\n");
 	for (size_t i = 0; i < n; i++) {
 		const struct cell *c = &cells[i];
 		struct json_object *o AUTO_JSON = json_object_new_object();
@@ -215,6 +236,11 @@ static bool is_chosen(const char *wanted, const char *name)
 	return !wanted || !strcmp(wanted, name);
 }
 
+static bool means_nothing(const struct sim_strategy *s, const struct sim_fault *f)
+{
+	return s->cold && f && f->not_cold;
+}
+
 /* cells: NULL to count them only. */
 static size_t add_cells(struct cell *cells, const struct sim_strategy *s, const struct choice *want)
 {
@@ -223,7 +249,8 @@ static size_t add_cells(struct cell *cells, const struct sim_strategy *s, const 
 	for (size_t f = 0; f < sim_fault_count + 1; f++) {
 		const struct sim_fault *fault = f ? &sim_faults[f - 1] : NULL;
 
-		if (!is_chosen(want->fault, fault ? fault->name : "none"))
+		if (!is_chosen(want->fault, fault ? fault->name : "none") ||
+		    means_nothing(s, fault))
 			continue;
 		for (size_t p = 0; p < s->point_count; p++) {
 			if (!is_chosen(want->state, s->points[p].name) ||

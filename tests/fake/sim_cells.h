@@ -38,7 +38,8 @@ struct sim_strategy {
 	const struct sim_point *points;
 	size_t point_count;
 	unsigned passed; /* bits of states that it only passes, if it comes to them at all */
-	bool sparse;     /* in the sample every third moment only */
+	bool cold;   /* without faults that mean nothing to it; the report tells which, and why */
+	bool sparse; /* in the sample every third moment only */
 	/* From before the start of the way until all is right again, and stays so. false:
 	 * sim_wrong says why not. fault NULL: none. */
 	bool (*play)(const struct sim_fault *fault, const struct sim_point *p, unsigned delay_ms,

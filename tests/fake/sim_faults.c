@@ -262,8 +262,7 @@ static void kill_qemu_and_cut(int host)
 static void lose_source(int host)
 {
 	sim_source_lost = true;
-	kill_qemu(host);
-	sim_daemon_kill(host);
+	sim_lost_strike(host);
 }
 
 static void lose_destination(int host)
@@ -331,7 +330,8 @@ const struct sim_fault sim_faults[] = {
 	FAULT("kill-opensm-90s", kill_opensm, 90),
 	FAULT("kill-source-libvirtd", kill_libvirtd, HOST_A),
 	FAULT("kill-destination-libvirtd", kill_libvirtd, HOST_B),
-	FAULT("kill-virsh", kill_virsh, 0),
+	FAULT("kill-virsh", kill_virsh, 0,
+	      .not_cold = "ibvmigd asks libvirt itself, and a restore goes on without who asked"),
 	FAULT("kill-agent", kill_agent, 0),
 	FAULT("kill-peer-agent", kill_agent, 1),
 	FAULT("kill-process", kill_process, 0),

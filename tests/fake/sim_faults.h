@@ -18,6 +18,8 @@ struct sim_fault {
 	void (*strike)(int arg);
 	int arg; /* of strike(): a host, guest, number of seconds, or enum sim_replies */
 	enum sim_promise promise;
+	const char *not_cold; /* why it means nothing to a VM that is saved and restored; NULL: it
+				 does */
 };
 
 extern const struct sim_fault sim_faults[];

@@ -44,10 +44,10 @@ static virError last_error;
 
 static int fail(int code, const char *message)
 {
-	static char text[256];
+	static char text[512];
 
 	sim_unseen(true);
-	snprintf(text, sizeof text, "%.250s", message);
+	snprintf(text, sizeof text, "%.500s", message);
 	sim_unseen(false);
 	last_error = (virError){.code = code, .message = text};
 	return -1;
@@ -538,9 +538,10 @@ int virDomainSaveFlags(virDomainPtr dom, const char *to, const char *xml, unsign
 		sim_sleep(JOB_LOOK_US);
 	if (life != sim_libvirtd_life(dom->host))
 		return fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
-	return sim_image.whole ? 0
-			       : fail(VIR_ERR_OPERATION_ABORTED,
-				      "operation aborted: job 'domain save' canceled by client");
+	if (!sim_image.whole)
+		return fail(VIR_ERR_OPERATION_ABORTED,
+			    "operation aborted: job 'domain save' canceled by client");
+	return answer_is_lost() ? -1 : 0;
 }
 
 char *virDomainSaveImageGetXMLDesc(virConnectPtr c, const char *file, unsigned int flags)
@@ -548,6 +549,10 @@ char *virDomainSaveImageGetXMLDesc(virConnectPtr c, const char *file, unsigned i
 	(void)file;
 	(void)flags;
 	pass_time(c->host);
+	if (sim_libvirt.calls == REPLIES_REFUSED) {
+		fail_played();
+		return NULL;
+	}
 	if (conn_works(c) && sim_image.whole)
 		return sim_domain_xml(&sim_guests[0], "", sim_image.mark);
 	fail(VIR_ERR_OPERATION_FAILED, "save image is incomplete");
@@ -561,12 +566,16 @@ int virDomainRestoreFlags(virConnectPtr c, const char *from, const char *xml, un
 	pass_time(c->host);
 	if (!conn_works(c))
 		return fail(VIR_ERR_INTERNAL_ERROR, "client socket is closed");
+	if (sim_libvirt.calls == REPLIES_REFUSED)
+		return fail_played();
 	if (xml)
 		sim_image_mark(xml);
 	sim_restore(c->host);
 	while (sim_image.restoring)
 		sim_sleep(JOB_LOOK_US);
-	return sim_image.restored ? 0 : fail(VIR_ERR_OPERATION_FAILED, sim_image.error);
+	if (!sim_image.restored)
+		return fail(VIR_ERR_OPERATION_FAILED, sim_image.error);
+	return answer_is_lost() ? -1 : 0;
 }
 
 int virDomainMigrateSetMaxSpeed(virDomainPtr dom, unsigned long mib, unsigned int flags)

@@ -5,7 +5,7 @@
 
 #include "tests/fake/sim.h"
 
-/* This host's power is gone, amid migrations to it. */
+/* This host's power is gone for good, and what ran there. */
 void sim_lost_strike(int host);
 /* What follows: each source's record ends by itself, or names the operator's command, which ends
  * it; a VM that was lost with the host is started again on its source before that. Then all must be

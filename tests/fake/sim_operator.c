@@ -19,17 +19,24 @@ void sim_mend_all(void)
 		sim_guests[i].ignores_device_del = sim_guests[i].port_dead = false;
 }
 
-/* The line that an operator reads names the command. */
-static bool names_command(struct sim_host *h, const struct migration *m)
+bool sim_tells(int host, const struct migration *m, const char *command)
 {
-	struct json_object *both AUTO_JSON = journal_migration(h->d.journal, m->id), *list, *last;
-	char *command AUTO_FREE = strf("ibvmig resolve %s", m->id);
+	struct json_object *both AUTO_JSON = journal_migration(sim_hosts[host].d.journal, m->id);
+	struct json_object *list, *last;
 
 	list = json_opt(json_opt(both, m->role == ROLE_SOURCE ? "source" : "destination"),
 			"transitions");
 	last = list ? json_object_array_get_idx(list, json_object_array_length(list) - 1) : NULL;
-	return str_eq(json_opt_str(last, "state", ""), "PARKED") &&
-	       strstr(json_opt_str(last, "note", ""), command) && *m->trouble;
+	return str_eq(json_opt_str(last, "state", ""), migrate_state_name(m->state)) &&
+	       strstr(json_opt_str(last, "note", ""), command);
+}
+
+/* The line that an operator reads names the command. */
+static bool names_command(int host, const struct migration *m)
+{
+	char *command AUTO_FREE = strf("ibvmig resolve %s", m->id);
+
+	return *m->trouble && sim_tells(host, m, command);
 }
 
 static bool resolve_refused;
@@ -52,7 +59,7 @@ bool sim_resolve_all(unsigned *count)
 			if (m->state != M_PARKED)
 				continue;
 			++*count;
-			if (!names_command(&sim_hosts[h], m))
+			if (!names_command(h, m))
 				return sim_is_wrong("a PARKED record names no command");
 			sim_http(h, base, "POST", path, NULL, 10000, resolved, NULL);
 		}

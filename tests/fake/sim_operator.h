@@ -3,11 +3,14 @@
 #ifndef IBVMIG_TESTS_FAKE_SIM_OPERATOR_H
 #define IBVMIG_TESTS_FAKE_SIM_OPERATOR_H
 
+#include "daemon/migrate.h"
 #include "tests/fake/sim.h"
 
 /* Mends what is broken until somebody mends it: VFs that have vanished, a QEMU that takes no
  * device, guests that keep their device or whose port has no link. */
 void sim_mend_all(void);
+/* The last line of this record in the host's journal names the command. */
+bool sim_tells(int host, const struct migration *m, const char *command);
 /* Runs the command of each PARKED record, which must name it, and counts them in *count. false:
  * one names none. */
 bool sim_resolve_all(unsigned *count);

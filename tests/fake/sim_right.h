@@ -20,9 +20,11 @@ bool sim_is_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int sim_home(struct sim_guest *g);
 /* That host's newest record of this role in memory, or NULL. */
 struct migration *sim_record(int host, enum migrate_role role);
+/* The VM of this record of its source is a file, and can be restored anywhere. */
+bool sim_is_kept(const struct migration *m);
 /* Conditions for sim_run(). All is as it was before a migration, wherever the mover is. */
 bool sim_all_right(void *arg);
-/* No migration goes on, but those that wait for an operator. */
+/* No migration goes on, but those that wait for an operator; a VM that is a file does. */
 bool sim_quiet(void *arg);
 /* Of a peer whose mover's source is lost for good. */
 bool sim_peer_right(void);

@@ -55,7 +55,7 @@ static void written(void *arg)
 {
 	struct sim_qemu *q = qemu_at(sim_image.host);
 
-	if (stale(arg))
+	if (stale(arg) || sim_libvirtd_waits(sim_image.host, written, arg))
 		return;
 	if (!q || sim_devices(q)) {
 		save_over(QJOB_FAILED);
@@ -128,7 +128,7 @@ static void runs(void *arg)
 {
 	struct sim_qemu *q = qemu_at(sim_image.to);
 
-	if (stale(arg))
+	if (stale(arg) || sim_libvirtd_waits(sim_image.to, runs, arg))
 		return;
 	if (!q) {
 		not_restored("the domain is gone");
@@ -145,8 +145,12 @@ static void loaded(void *arg)
 {
 	struct sim_qemu *q;
 
-	if (stale(arg))
+	if (stale(arg) || sim_libvirtd_waits(sim_image.to, loaded, arg))
 		return;
+	if (sim_image.unreadable) {
+		not_restored("error while loading state: Input/output error");
+		return;
+	}
 	q = sim_qemu_new(sim_image.to, mover, VCPU_PAUSED);
 	memcpy(q->mark, sim_image.mark, sizeof q->mark);
 	sim_lifecycle(sim_image.to, mover, VIR_DOMAIN_EVENT_STARTED,

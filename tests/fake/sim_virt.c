@@ -452,8 +452,7 @@ static bool wire_is_cut(struct sim_guest *g)
 	return true;
 }
 
-/* A step of a libvirtd that is stopped comes later. */
-static bool waits_for_libvirtd(int host, void (*step)(void *arg), void *arg)
+bool sim_libvirtd_waits(int host, void (*step)(void *arg), void *arg)
 {
 	if (sim_hosts[host].libvirtd_stopped_until_us <= sim_us())
 		return false;
@@ -465,7 +464,7 @@ static void confirm(void *arg)
 {
 	struct sim_guest *g = migrating(arg);
 
-	if (!g || waits_for_libvirtd(g->migration.from, confirm, arg))
+	if (!g || sim_libvirtd_waits(g->migration.from, confirm, arg))
 		return;
 	sim_qemu_gone(source_qemu(g), VIR_DOMAIN_EVENT_STOPPED_MIGRATED);
 	over(g, true, "");
@@ -477,8 +476,8 @@ static void finish(void *arg)
 	struct sim_guest *g = migrating(arg);
 	struct sim_qemu *q;
 
-	if (!g || waits_for_libvirtd(g->migration.from, finish, arg) ||
-	    waits_for_libvirtd(g->migration.to, finish, arg))
+	if (!g || sim_libvirtd_waits(g->migration.from, finish, arg) ||
+	    sim_libvirtd_waits(g->migration.to, finish, arg))
 		return;
 	if (wire_is_cut(g)) {
 		sim_after(NULL, TICK_US, finish, arg);
@@ -609,7 +608,7 @@ static void set_up(void *arg)
 	struct sim_guest *g = migrating(arg);
 	struct sim_qemu *q = g ? source_qemu(g) : NULL;
 
-	if (!g || waits_for_libvirtd(g->migration.from, set_up, arg))
+	if (!g || sim_libvirtd_waits(g->migration.from, set_up, arg))
 		return;
 	q->bandwidth = (uint64_t)q->preset_mib << 20;
 	q->downtime_ms = 300;
@@ -659,7 +658,7 @@ static void start_incoming(void *arg)
 	struct sim_guest *g = migrating(arg);
 	struct sim_qemu *q;
 
-	if (!g || waits_for_libvirtd(g->migration.to, start_incoming, arg))
+	if (!g || sim_libvirtd_waits(g->migration.to, start_incoming, arg))
 		return;
 	q = sim_qemu_new(g->migration.to, g, VCPU_INCOMING);
 	start_with_devices(q, g->migration.hook_xml ? g->migration.hook_xml : "");

@@ -11,6 +11,8 @@ void sim_monitor(int host, struct sim_guest *g, const char *event, const char *d
 void sim_libvirt_conns_broke(int host);
 
 unsigned sim_libvirtd_life(int host);
+/* A step of a libvirtd that is stopped comes later: true, and it will be called then. */
+bool sim_libvirtd_waits(int host, void (*step)(void *arg), void *arg);
 /* mark: an element of the metadata, or "". Owned by the caller. */
 char *sim_domain_xml(struct sim_guest *g, const char *channel, const char *mark);
 struct sim_qemu *sim_qemu_new(int host, struct sim_guest *g, enum sim_vcpu vcpu);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The world of sim.h: three hosts with their daemons, started as daemon/main.c starts them. */
-#include "tests/fake/sim.h"
+#include "tests/fake/sim_virt.h"
 #include "common/boot.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -177,6 +177,7 @@ void sim_power_off(int host)
 	sim_daemon_kill(host); /* which writes all of it, as a kernel that lives on does */
 	write_disk(&db);
 	write_disk(&wal);
+	sim_save_libvirtd_died(host);
 	for (unsigned i = 0; i < sim_size.guests; i++)
 		sim_qemu_kill(&sim_guests[i], host);
 	for (unsigned i = 0; i < sim_size.vfs; i++) {

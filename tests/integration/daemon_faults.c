@@ -12,6 +12,7 @@
 #include "tests/fake/sim_lost.h"
 #include "tests/fake/sim_operator.h"
 #include "tests/fake/sim_right.h"
+#include "tests/integration/faults_cold.h"
 
 #define STAY_S  120
 #define RIGHT_S 240
@@ -161,6 +162,10 @@ static bool play(const struct sim_fault *f, const struct sim_point *p, unsigned 
 #define LIVE(...)                                                                                  \
 	.mover = {__VA_ARGS__}, .points = points, .point_count = ARRAY_SIZE(points), .play = play
 
+#define COLD(...)                                                                                  \
+	.mover = {__VA_ARGS__}, .points = faults_cold_points, .point_count = FAULTS_COLD_POINTS,   \
+	.cold = true, .play = faults_cold_play
+
 /* Each goes through all faults, where it has the state for long enough to be struck in it. */
 static const struct sim_strategy strategies[] = {
 	{.name = "late", LIVE(.strategy = "late")},
@@ -170,6 +175,8 @@ static const struct sim_strategy strategies[] = {
 	 LIVE(.strategy = "native", .migrates_state = true),
 	 .passed = 1u << M_QUIESCE | 1u << M_DETACH | 1u << M_PARKED},
 	{.name = "late-two-vfs", LIVE(.strategy = "late", .two_vfs = true), .sparse = true},
+	{.name = "cold", COLD(.strategy = "auto")},
+	{.name = "cold-two-vfs", COLD(.strategy = "auto", .two_vfs = true), .sparse = true},
 };
 
 int main(int argc, char **argv)

@@ -29,7 +29,7 @@ enum { HOST_A, HOST_B, HOST_C, HOST_D };
 struct sim_size {
 	unsigned hosts;  /* the first: a mover's two, and the one of its peer */
 	unsigned vfs;    /* of each host: one half of pf0, the other of pf1 */
-	unsigned guests; /* by sim_add_pair() */
+	unsigned guests; /* by sim_add_pair(), sim_add_mover() */
 	unsigned kept;   /* ended migrations in each journal; 0: as shipped */
 };
 extern struct sim_size sim_size;
@@ -289,16 +289,19 @@ unsigned sim_devices(const struct sim_qemu *q);
 
 /* ---- sim_guest.c ---- */
 
-/* A mover, or the peer behind it in sim_guests: the two ends of a connection. */
+/* A mover, or its peer: the two ends of a connection. A peer may have several, and is suspended for
+ * one of them at a time. */
 struct sim_guest {
 	const char *name, *uuid;
 	uint64_t vguids[SIM_RAILS];
 	bool mover;
+	struct sim_guest *other; /* a mover's: its peer; a peer's: the mover whose end it was last
+				    asked to suspend */
 	int first; /* the host where it starts */
 	struct sim_migration migration;
 	bool connection_ended; /* a mover's: an end has given the other one up */
 	bool agent_up, process_dead;
-	bool live; /* its QPs run */
+	bool live; /* its QPs run; a peer's: those to other */
 	char suspended[40];
 	uint64_t ballast_until_us, ballast_bytes;
 	uint64_t channel_stuck_until_us;
@@ -315,11 +318,13 @@ struct sim_guest {
 	} job;
 };
 extern struct sim_guest sim_guests[SIM_GUESTS]; /* the first two are there from the beginning */
-/* Before the world starts. */
-void sim_add_pair(int mover_host, int peer_host);
+/* Before the world starts. The mover. */
+struct sim_guest *sim_add_pair(int mover_host, int peer_host);
+/* One more, of a peer that is there. */
+struct sim_guest *sim_add_mover(int host, struct sim_guest *peer);
 unsigned sim_index(const struct sim_guest *g);
-/* The other end of its connection. */
-struct sim_guest *sim_other(const struct sim_guest *g);
+/* Whether this end of the mover's connection runs. */
+bool sim_end_lives(const struct sim_guest *end, const struct sim_guest *mover);
 /* How many VFs it has. */
 unsigned sim_rails(const struct sim_guest *g);
 extern enum sim_replies sim_agent_replies;

@@ -23,12 +23,14 @@ struct sim_guest sim_guests[SIM_GUESTS] = {
 	 .uuid = "11111111-2222-3333-4444-555555555501",
 	 .vguids = {0x00a1b2fffe000101, 0x00a1b2fffe000201},
 	 .mover = true,
+	 .other = &sim_guests[1],
 	 .first = HOST_A,
 	 .agent_up = true,
 	 .live = true},
 	{.name = "g2",
 	 .uuid = "11111111-2222-3333-4444-555555555502",
 	 .vguids = {0x00a1b2fffe000102},
+	 .other = &sim_guests[0],
 	 .first = HOST_C,
 	 .agent_up = true,
 	 .live = true},
@@ -40,15 +42,15 @@ unsigned sim_rails(const struct sim_guest *g)
 	return g->mover && sim_mover.two_vfs ? 2 : 1;
 }
 
-struct sim_guest *sim_other(const struct sim_guest *g)
-{
-	return &sim_guests[sim_index(g) ^ 1];
-}
-
 /* Of the connection that g is an end of. */
 static struct sim_guest *mover_of(struct sim_guest *g)
 {
-	return g->mover ? g : sim_other(g);
+	return g->mover ? g : g->other;
+}
+
+bool sim_end_lives(const struct sim_guest *end, const struct sim_guest *mover)
+{
+	return end->live || (!end->mover && end->other != mover);
 }
 
 unsigned sim_index(const struct sim_guest *g)
@@ -70,10 +72,22 @@ static struct sim_guest *add_guest(int host)
 	return g;
 }
 
-void sim_add_pair(int mover_host, int peer_host)
+struct sim_guest *sim_add_mover(int host, struct sim_guest *peer)
 {
-	add_guest(mover_host)->mover = true;
-	add_guest(peer_host);
+	struct sim_guest *g = add_guest(host);
+
+	g->mover = true;
+	g->other = peer;
+	return g;
+}
+
+struct sim_guest *sim_add_pair(int mover_host, int peer_host)
+{
+	struct sim_guest *g = sim_add_mover(mover_host, NULL);
+
+	g->other = add_guest(peer_host);
+	g->other->other = g;
+	return g;
 }
 
 /* ---- the channel ---- */
@@ -218,7 +232,7 @@ static void answer_hello(struct sim_guest *g, uint64_t id)
 
 static bool alone(struct sim_guest *g)
 {
-	return g->process_dead || sim_other(g)->process_dead;
+	return g->process_dead || g->other->process_dead;
 }
 
 static struct json_object *vf_ports(const struct sim_guest *g)
@@ -236,18 +250,28 @@ static struct json_object *vf_ports(const struct sim_guest *g)
 	return list;
 }
 
-static void answer_query(struct sim_guest *g, uint64_t id)
+static void add_gids(struct json_object *list, const struct sim_guest *g)
 {
-	struct json_object *o = json_object_new_object(), *peers = json_object_new_array();
-
-	for (unsigned i = 0; !alone(g) && i < sim_rails(sim_other(g)); i++) {
+	for (unsigned i = 0; i < sim_rails(g); i++) {
 		struct json_object *p = json_object_new_object();
-		struct ib_gid gid = {.prefix = 0xfe80000000000000, .guid = sim_other(g)->vguids[i]};
+		struct ib_gid gid = {.prefix = 0xfe80000000000000, .guid = g->vguids[i]};
 		char text[IB_GID_TEXT];
 
 		ib_gid_format(&gid, text);
 		json_set_str(p, "dgid", text);
-		json_object_array_add(peers, p);
+		json_object_array_add(list, p);
+	}
+}
+
+static void answer_query(struct sim_guest *g, uint64_t id)
+{
+	struct json_object *o = json_object_new_object(), *peers = json_object_new_array();
+
+	for (unsigned i = 0; !alone(g) && i < sim_size.guests; i++) {
+		const struct sim_guest *one = &sim_guests[i];
+
+		if (g->mover ? one == g->other : one->mover && one->other == g)
+			add_gids(peers, one);
 	}
 	json_set_u64(o, "id", id);
 	json_set_bool(o, "ok", true);
@@ -305,7 +329,7 @@ static bool process_acts(struct sim_guest *g)
 /* All is quiet when both ends say so; an end that waits in vain runs on. */
 static void look_for_quiet(void *arg)
 {
-	struct sim_guest *g = arg, *o = sim_other(g);
+	struct sim_guest *g = arg, *o = g->other;
 	bool both = o->job.busy && !o->job.resume && !strcmp(o->job.migration, g->job.migration);
 	bool act = process_acts(g) && (process_acts(o) || !both);
 
@@ -360,7 +384,7 @@ static void resumed(struct sim_guest *g)
 /* Nobody has had a way to the other end's VM for a while of this resume. */
 static bool gives_up(struct sim_guest *g)
 {
-	if (sim_qemu_of(sim_other(g)))
+	if (sim_qemu_of(g->other))
 		g->job.alone_us = 0;
 	else if (!g->job.alone_us)
 		g->job.alone_us = sim_us();
@@ -370,9 +394,10 @@ static bool gives_up(struct sim_guest *g)
 /* Both ends must have been asked: they meet. An end that was not suspended is there already. */
 static void look_for_device(void *arg)
 {
-	struct sim_guest *g = arg, *o = sim_other(g);
+	struct sim_guest *g = arg, *o = g->other;
 	bool alone_now = gives_up(g);
-	bool needs_other = !alone(g) && !o->live && !alone_now && !mover_of(g)->connection_ended;
+	bool o_lives = sim_end_lives(o, mover_of(g));
+	bool needs_other = !alone(g) && !o_lives && !alone_now && !mover_of(g)->connection_ended;
 
 	if (waits_for_agent(g, look_for_device))
 		return;
@@ -386,7 +411,7 @@ static void look_for_device(void *arg)
 	}
 	g->job.ready = process_acts(g) && (!g->mover || devices_ready(g));
 	if (g->job.ready && (!needs_other || (o->job.busy && o->job.resume && o->job.ready))) {
-		mover_of(g)->connection_ended |= alone_now && !o->live;
+		mover_of(g)->connection_ended |= alone_now && !o_lives;
 		resumed(g);
 		if (needs_other)
 			resumed(o);
@@ -418,21 +443,32 @@ static void job_begin(struct sim_guest *g, uint64_t id, bool resume, struct json
 		 json_opt_str(msg, "migration", ""));
 }
 
-/* The request is about all VFs of the mover. */
-static bool names_all(const struct sim_guest *mover, struct json_object *msg)
+static bool names(struct json_object *msg, uint64_t vguid)
 {
 	struct json_object *list = json_opt(msg, "vguids");
-	unsigned found = 0;
+	char text[IB_GUID_TEXT];
 
-	for (unsigned i = 0; i < sim_rails(mover); i++) {
-		char text[IB_GUID_TEXT];
+	ib_guid_format(vguid, text);
+	for (size_t k = 0; k < json_count(list); k++)
+		if (str_eq(json_object_get_string(json_object_array_get_idx(list, k)), text))
+			return true;
+	return false;
+}
 
-		ib_guid_format(mover->vguids[i], text);
-		for (size_t k = 0; k < json_count(list); k++)
-			found += str_eq(json_object_get_string(json_object_array_get_idx(list, k)),
-					text);
+/* The mover whose connection with g the request is about, by all of its VFs; NULL: it does not name
+ * them. */
+static struct sim_guest *mover_named(struct sim_guest *g, struct json_object *msg)
+{
+	for (unsigned i = 0; i < sim_size.guests; i++) {
+		struct sim_guest *m = &sim_guests[i];
+		unsigned found = 0;
+
+		for (unsigned r = 0; m->mover && r < sim_rails(m); r++)
+			found += names(msg, m->vguids[r]);
+		if (found && found == sim_rails(m) && (m == g || m->other == g))
+			return m;
 	}
-	return found == sim_rails(mover);
+	return NULL;
 }
 
 static void suspend(struct sim_guest *g, uint64_t id, struct json_object *msg)
@@ -447,6 +483,8 @@ static void suspend(struct sim_guest *g, uint64_t id, struct json_object *msg)
 						       : NULL);
 		return;
 	}
+	if (!g->mover)
+		g->other = mover_named(g, msg);
 	job_begin(g, id, false, msg);
 	g->job.timer = sim_after(NULL, SUSPEND_US, look_for_quiet, g);
 }
@@ -469,8 +507,8 @@ static void resume(struct sim_guest *g, uint64_t id, struct json_object *msg)
 		job_over(g, "the host asked for a resume before the suspend was through");
 	if (refuse_busy(g, id, true, json_opt_str(msg, "migration", "")))
 		return;
-	if (!*g->suspended) {
-		answer(g, id, NULL);
+	if (strcmp(g->suspended, json_opt_str(msg, "migration", ""))) {
+		answer(g, id, NULL); /* it is not, for this one */
 		return;
 	}
 	job_begin(g, id, true, msg);
@@ -493,7 +531,7 @@ void sim_guest_input(struct sim_guest *g, struct json_object *msg)
 		answer_hello(g, id);
 	else if (!strcmp(op, "query"))
 		answer_query(g, id);
-	else if ((!strcmp(op, "suspend") || !strcmp(op, "resume")) && !names_all(mover_of(g), msg))
+	else if ((!strcmp(op, "suspend") || !strcmp(op, "resume")) && !mover_named(g, msg))
 		answer(g, id, "the request does not name all VFs of the mover");
 	else if (!strcmp(op, "suspend"))
 		suspend(g, id, msg);

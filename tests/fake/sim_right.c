@@ -179,7 +179,7 @@ static bool gone_right(struct sim_guest *g)
 		if (sim_binding(g->vguids[i]))
 			return sim_is_wrong("%s is dead, and still bound", g->name);
 	/* Its peer has given its QPs up, and takes part in the next migration. */
-	return vfs_right(g, -1) && guest_right(sim_other(g));
+	return vfs_right(g, -1) && guest_right(g->other);
 }
 
 static bool records_right(void)
@@ -203,7 +203,7 @@ static bool pair_right(struct sim_guest *g)
 {
 	if (sim_vm_may_be_dead && !sim_qemu_of(g))
 		return gone_right(g);
-	if (!guest_right(sim_other(g)))
+	if (!guest_right(g->other))
 		return false;
 	if (g->ballast_until_us > sim_us())
 		return sim_is_wrong("the ballast of %s is still on", g->name);
@@ -308,7 +308,8 @@ static void look_at_mover(struct sim_guest *g)
 	    sim_devices(q) < sim_rails(g))
 		snprintf(sim_broken, sizeof sim_broken, "the QPs of %s run without a device",
 			 g->name);
-	else if (q && g->live != sim_other(g)->live && !g->process_dead && !g->connection_ended)
+	else if (q && g->live != sim_end_lives(g->other, g) && !g->process_dead &&
+		 !g->connection_ended)
 		snprintf(sim_broken, sizeof sim_broken, "one end of %s runs without the other",
 			 g->name);
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* 64 complete migrations at once in one world (tests/fake/sim.h), in both directions between two
- * hosts and from both to a third, by turns there and back. Each scene has another order of starts,
- * messages and workers, the same in each run; after each round all of the 64 must be right, and
- * once more they all move. */
+ * hosts and from both to a third, by turns there and back, each with a peer of its own or several
+ * with the same. Each scene has another order of starts, messages and workers, the same in each
+ * run with its seed; after each round all of the 64 must be right, and once more they all move.
+ *
+ * Without arguments each scene with its own seed; SCENE: one; `seeds FIRST LAST`: each scene with
+ * each of these. */
 #include "common/util.h"
 #include "daemon/migrate.h"
 #include "tests/fake/sim_lost.h"
@@ -10,6 +13,7 @@
 #include "tests/fake/sim_scene.h"
 #include "tests/fake/sim_use.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,6 +36,7 @@ static const struct way {
 struct many {
 	uint32_t seed;
 	unsigned ways;                /* the first of them */
+	unsigned peers;               /* of all movers together; 0: as many as they are */
 	uint64_t start_us, jitter_us; /* starts, and messages, within that */
 	unsigned rounds;
 	void (*strike)(void); /* in the first round; NULL: nothing */
@@ -39,23 +44,32 @@ struct many {
 	unsigned flat_after;  /* rounds; more of them need no more; 0: not looked at */
 };
 
-static const struct way *way_of[MOVERS];
-static bool aborted[MOVERS];
+static struct one {
+	struct sim_guest *guest; /* NULL: it is no mover's */
+	const struct way *way;
+	bool aborted;
+} movers[SIM_GUESTS];       /* by sim_index() */
 static unsigned abort_each; /* of so many movers one; 0: none */
 static unsigned at_once;
+static unsigned waited; /* looks at a migration that waits for another one to give its peer back */
 static unsigned struck; /* migrations under way where a fault came */
 
-static struct sim_guest *mover(unsigned i)
+static struct one *one_of(const struct sim_guest *g)
 {
-	return &sim_guests[2 * i];
+	return &movers[sim_index(g)];
 }
+
+#define EACH(one)                                                                                  \
+	for (struct one *one = movers; one < movers + SIM_GUESTS; one++)                           \
+		if (one->guest)
 
 /* ---- faults ---- */
 
 static void count_struck(int host)
 {
-	for (unsigned i = 0; i < MOVERS; i++) {
-		const struct sim_migration *m = &mover(i)->migration;
+	EACH(one)
+	{
+		const struct sim_migration *m = &one->guest->migration;
 
 		struck += m->under_way && (m->from == host || m->to == host);
 	}
@@ -65,8 +79,8 @@ static void abort_one(void *arg)
 {
 	struct sim_guest *g = arg;
 
-	aborted[sim_index(g) / 2] = sim_abort(g, g->migration.from);
-	struck += aborted[sim_index(g) / 2];
+	one_of(g)->aborted = sim_abort(g, g->migration.from);
+	struck += one_of(g)->aborted;
 }
 
 static void abort_some(void)
@@ -110,12 +124,18 @@ static void lose_destination(void)
 static void start_one(void *arg)
 {
 	struct sim_guest *g = arg;
-	const struct way *w = way_of[sim_index(g) / 2];
+	const struct way *w = one_of(g)->way;
 	int from = sim_home(g);
 
 	sim_migrate(g, from, from == w->home ? w->away : w->home);
-	if (abort_each && sim_index(g) / 2 % abort_each == 0)
+	if (abort_each && (one_of(g) - movers) % abort_each == 0)
 		sim_after(NULL, sim_random(ABORT_US), abort_one, g);
+}
+
+static void count_waiting(const struct daemon *d)
+{
+	for (const struct migration *m = d->migrations; m && waited < MOVERS; m = m->next)
+		waited += m->step.busy;
 }
 
 static void watch(void)
@@ -123,10 +143,12 @@ static void watch(void)
 	unsigned n = 0;
 
 	sim_never();
-	for (unsigned i = 0; i < MOVERS; i++)
-		n += mover(i)->migration.under_way;
+	EACH(one)
+	n += one->guest->migration.under_way;
 	if (n > at_once)
 		at_once = n;
+	for (unsigned h = 0; h < sim_size.hosts; h++)
+		count_waiting(&sim_hosts[h].d);
 }
 
 static bool settles(void)
@@ -137,20 +159,21 @@ static bool settles(void)
 
 static void start_all(const struct many *m)
 {
-	for (unsigned i = 0; i < MOVERS; i++)
-		sim_after(NULL, sim_random(m->start_us), start_one, mover(i));
+	EACH(one)
+	sim_after(NULL, sim_random(m->start_us), start_one, one->guest);
 }
 
 /* All have moved but those that were aborted. */
 static bool ends_right(void)
 {
-	for (unsigned i = 0; i < MOVERS; i++) {
-		const struct sim_migration *m = &mover(i)->migration;
+	EACH(one)
+	{
+		const struct sim_migration *m = &one->guest->migration;
 
-		if (sim_home(mover(i)) != (aborted[i] ? m->from : m->to))
+		if (sim_home(one->guest) != (one->aborted ? m->from : m->to))
 			return sim_is_wrong("%s is on host %d, from %d to %d%s: %.300s",
-					    mover(i)->name, sim_home(mover(i)), m->from, m->to,
-					    aborted[i] ? ", aborted" : "", m->error);
+					    one->guest->name, sim_home(one->guest), m->from, m->to,
+					    one->aborted ? ", aborted" : "", m->error);
 	}
 	return true;
 }
@@ -158,7 +181,8 @@ static bool ends_right(void)
 static bool play_round(const struct many *m)
 {
 	abort_each = 0;
-	memset(aborted, 0, sizeof aborted);
+	EACH(one)
+	one->aborted = false;
 	start_all(m);
 	sim_run(NULL, NULL, sim_us() + WHILE_US, watch);
 	return settles() && ends_right();
@@ -180,17 +204,26 @@ static bool play_struck(const struct many *m)
 
 /* ---- scenes ---- */
 
+/* The first is there, with its peer. */
+static void add_mover(unsigned i, const struct way *w, unsigned peers)
+{
+	static struct sim_guest *of[MOVERS];
+	struct sim_guest *g = !i          ? &sim_guests[0]
+			      : i < peers ? sim_add_pair(w->home, w->peer)
+					  : sim_add_mover(w->home, of[i % peers]);
+
+	of[i] = g->other;
+	movers[sim_index(g)] = (struct one){.guest = g, .way = w};
+}
+
 static bool start(const struct many *m, const char *dir)
 {
 	sim_size.hosts = 4;
 	sim_size.vfs = SIM_VFS;
 	sim_size.kept = KEPT;
 	sim_mover.strategy = "late";
-	for (unsigned i = 0; i < MOVERS; i++) {
-		way_of[i] = &ways[i % m->ways];
-		if (i) /* the first is there */
-			sim_add_pair(way_of[i]->home, way_of[i]->peer);
-	}
+	for (unsigned i = 0; i < MOVERS; i++)
+		add_mover(i, &ways[i % m->ways], m->peers ? m->peers : MOVERS);
 	if (!sim_world_start(dir) || !sim_all_right(NULL))
 		return false;
 	sim_seed(m->seed);
@@ -212,6 +245,8 @@ static bool play(const void *arg, const char *dir)
 			before = sim_use();
 	}
 	end = sim_use();
+	if (m->peers && waited < MOVERS)
+		return sim_is_wrong("none had to wait for its peer");
 	if (!m->start_us && at_once < MOVERS)
 		return sim_is_wrong("only %u at once", at_once);
 	return !m->flat_after || sim_use_is_flat(&before, &end);
@@ -228,11 +263,43 @@ static const struct sim_scene scenes[] = {
 	 MANY(.seed = 4, ANY_ORDER, .rounds = 1, .strike = kill_daemons, .any_end = true)},
 	{"a destination is lost", play,
 	 MANY(.seed = 5, ANY_ORDER, .rounds = 1, .strike = lose_destination, .any_end = true)},
+	{"eight of them share a peer", play, MANY(.seed = 7, ANY_ORDER, .peers = 8, .rounds = 2)},
+	{"all share a peer", play, MANY(.seed = 8, ANY_ORDER, .peers = 1, .rounds = 1)},
 	{"in any order, again and again, and nothing grows", play,
 	 MANY(.seed = 6, ANY_ORDER, .rounds = 6, .flat_after = 4)},
 };
 
+/* Each scene with each of these seeds. */
+static int sweep(uint64_t first, uint64_t last)
+{
+	size_t n = 0, count = ARRAY_SIZE(scenes) * (size_t)(last - first + 1);
+	struct sim_scene *all AUTO_FREE = calloc(count, sizeof *all);
+	struct many *many AUTO_FREE = calloc(count, sizeof *many);
+	char *program[] = {"daemon_many", NULL};
+
+	for (uint64_t seed = first; seed <= last; seed++) {
+		for (size_t i = 0; i < ARRAY_SIZE(scenes); i++, n++) {
+			many[n] = *(const struct many *)scenes[i].arg;
+			many[n].seed = (uint32_t)seed;
+			all[n] = (struct sim_scene){
+				.name = strf("%s, seed %" PRIu64, scenes[i].name, seed),
+				.play = play,
+				.arg = &many[n]};
+		}
+	}
+	return sim_scenes(all, count, 1, program);
+}
+
 int main(int argc, char **argv)
 {
-	return sim_scenes(scenes, ARRAY_SIZE(scenes), argc, argv);
+	uint64_t first, last;
+
+	if (argc != 4 || strcmp(argv[1], "seeds"))
+		return sim_scenes(scenes, ARRAY_SIZE(scenes), argc, argv);
+	if (parse_u64(argv[2], 0, UINT32_MAX, &first) ||
+	    parse_u64(argv[3], first, UINT32_MAX, &last)) {
+		fprintf(stderr, "seeds are numbers, the second not below the first\n");
+		return 2;
+	}
+	return sweep(first, last);
 }

@@ -65,7 +65,7 @@ bench-qps:
 	$(Q)tests/bench/qps
 
 # The fault matrix on simulated hosts: the daemon as it is shipped, above played seams.
-SIM_SRC := $(addprefix tests/fake/sim,.c _net.c _fabric.c _libvirt.c _virt.c _save.c _cold.c _guest.c _world.c _right.c _lost.c _scene.c _use.c _faults.c _cells.c _operator.c) tests/fake/documented.c
+SIM_SRC := $(addprefix tests/fake/sim,.c _net.c _fabric.c _libvirt.c _virt.c _qemu.c _save.c _cold.c _guest.c _world.c _right.c _lost.c _scene.c _use.c _faults.c _cells.c _operator.c) tests/fake/documented.c
 SIM_WRAP := $(foreach f,clock_gettime poll socket close fdatasync,-Wl$(comma)--wrap=$(f))
 $(eval $(call testtool,daemon_faults,tests/integration/daemon_faults.c tests/integration/faults_cold.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_strategies,tests/integration/daemon_strategies.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))

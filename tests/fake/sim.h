@@ -161,7 +161,7 @@ struct sim_binding *sim_binding(uint64_t vguid);
 /* How many VFs show it. */
 unsigned sim_vfs_with(uint64_t guid);
 
-/* ---- sim_virt.c ---- */
+/* ---- sim_virt.c, sim_qemu.c ---- */
 
 enum sim_vcpu { VCPU_RUNS, VCPU_PAUSED, VCPU_INCOMING };
 enum sim_job {

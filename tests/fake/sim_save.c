@@ -18,13 +18,6 @@ uint64_t sim_load_us = 200 * SIM_MS;
 static struct sim_guest *const mover = &sim_guests[0];
 static uint64_t attempt; /* events of an older one do nothing */
 
-static struct sim_qemu *qemu_at(int host)
-{
-	struct sim_qemu *q = &sim_hosts[host].qemus[0];
-
-	return q->exists ? q : NULL;
-}
-
 static void *token(void)
 {
 	return (void *)(uintptr_t)attempt;
@@ -39,7 +32,7 @@ static bool stale(void *arg)
 
 static void save_over(enum sim_job job)
 {
-	struct sim_qemu *q = qemu_at(sim_image.host);
+	struct sim_qemu *q = sim_qemu_at(sim_image.host, mover);
 
 	sim_image.saving = false;
 	attempt++;
@@ -53,7 +46,7 @@ static void save_over(enum sim_job job)
 
 static void written(void *arg)
 {
-	struct sim_qemu *q = qemu_at(sim_image.host);
+	struct sim_qemu *q = sim_qemu_at(sim_image.host, mover);
 
 	if (stale(arg) || sim_libvirtd_waits(sim_image.host, written, arg))
 		return;
@@ -126,7 +119,7 @@ static void not_restored(const char *why)
 
 static void runs(void *arg)
 {
-	struct sim_qemu *q = qemu_at(sim_image.to);
+	struct sim_qemu *q = sim_qemu_at(sim_image.to, mover);
 
 	if (stale(arg) || sim_libvirtd_waits(sim_image.to, runs, arg))
 		return;
@@ -179,7 +172,7 @@ void sim_restore(int host)
 	sim_image.to = host;
 	sim_image.restored = false;
 	sim_image.restoring = true;
-	if (!sim_hosts[host].libvirtd_up || !sim_image.whole || qemu_at(host)) {
+	if (!sim_hosts[host].libvirtd_up || !sim_image.whole || sim_qemu_at(host, mover)) {
 		not_restored("libvirt refuses");
 		return;
 	}

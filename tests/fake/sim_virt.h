@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Between the played libvirt (sim_libvirt.c) and the played QEMU (sim_virt.c). */
+/* Between libvirt's played library (sim_libvirt.c), the libvirtd behind it (sim_virt.c,
+ * sim_save.c), and the played QEMU (sim_qemu.c). */
 #ifndef IBVMIG_TESTS_FAKE_SIM_VIRT_H
 #define IBVMIG_TESTS_FAKE_SIM_VIRT_H
 
@@ -15,10 +16,16 @@ unsigned sim_libvirtd_life(int host);
 bool sim_libvirtd_waits(int host, void (*step)(void *arg), void *arg);
 /* mark: an element of the metadata, or "". Owned by the caller. */
 char *sim_domain_xml(struct sim_guest *g, const char *channel, const char *mark);
+/* Of g on that host, or NULL. */
+struct sim_qemu *sim_qemu_at(int host, struct sim_guest *g);
 struct sim_qemu *sim_qemu_new(int host, struct sim_guest *g, enum sim_vcpu vcpu);
 /* detail: of the event STOPPED. */
 void sim_qemu_gone(struct sim_qemu *q, int detail);
 void sim_set_job(struct sim_qemu *q, enum sim_job job);
+/* Its job is under way. */
+bool sim_migrates(const struct sim_qemu *q);
+/* It has those that the hook has put into this XML. */
+void sim_qemu_start_devices(struct sim_qemu *q, const char *xml);
 
 /* virsh save of guest 0, with this XML; false: it is refused. */
 bool sim_save(struct sim_qemu *q, const char *xml);

@@ -70,6 +70,7 @@ SIM_WRAP := $(foreach f,clock_gettime poll socket close fdatasync,-Wl$(comma)--w
 $(eval $(call testtool,daemon_faults,tests/integration/daemon_faults.c tests/integration/faults_cold.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_strategies,tests/integration/daemon_strategies.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_operator,tests/integration/daemon_operator.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
+$(eval $(call testtool,daemon_told,tests/integration/daemon_told.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_twice,tests/integration/daemon_twice.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_lifecycle,tests/integration/daemon_lifecycle.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_vfs,tests/integration/daemon_vfs.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))

@@ -8,6 +8,36 @@
 
 #include <string.h>
 
+struct json_object *sim_answer;
+char sim_refusal[512];
+static bool answered;
+
+static void hear(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	(void)arg;
+	sim_answer = rc ? NULL : json_object_get(answer);
+	snprintf(sim_refusal, sizeof sim_refusal, "%s", rc ? error : "");
+	answered = true;
+}
+
+static bool has_answered(void *arg)
+{
+	(void)arg;
+	return answered;
+}
+
+bool sim_ask(int host, const char *method, const char *path, const char *body)
+{
+	struct json_object *o AUTO_JSON = NULL;
+
+	json_object_put(TAKE(sim_answer));
+	answered = false;
+	if (body)
+		json_parse(body, strlen(body), &o);
+	sim_http(host, sim_hosts[host].url, method, path, o, 30000, hear, NULL);
+	return sim_run(has_answered, NULL, sim_us() + 60 * SIM_S, sim_never) && sim_answer;
+}
+
 void sim_mend_all(void)
 {
 	for (int h = 0; h < (int)sim_size.hosts; h++) {

@@ -6,6 +6,12 @@
 #include "daemon/migrate.h"
 #include "tests/fake/sim.h"
 
+/* A call to that host's ibvmigd, as the command line makes it; returns when it is answered. body:
+ * JSON text, or NULL. false: it is refused, and sim_refusal says why. */
+bool sim_ask(int host, const char *method, const char *path, const char *body);
+extern struct json_object *sim_answer; /* lives until the next call */
+extern char sim_refusal[512];
+
 /* Mends what is broken until somebody mends it: VFs that have vanished, a QEMU that takes no
  * device, guests that keep their device or whose port has no link. */
 void sim_mend_all(void);

@@ -297,7 +297,7 @@ struct sim_guest {
 	bool mover;
 	struct sim_guest *other; /* a mover's: its peer; a peer's: the mover whose end it was last
 				    asked to suspend */
-	int first; /* the host where it starts */
+	int first;               /* the host where it starts */
 	struct sim_migration migration;
 	bool connection_ended; /* a mover's: an end has given the other one up */
 	bool agent_up, process_dead;

@@ -16,7 +16,7 @@
 
 static const char usage[] = "usage: ibvmigd [-c FILE] [--dump-states] [--version]\n"
 			    "  -c FILE        configuration (default /etc/ibvmig/ibvmigd.conf)\n"
-			    "  --dump-states  print the table of migration states and exit\n";
+			    "  --dump-states  print the migration states and their ways and exit\n";
 
 static int fail(const char *what, char *error, int rc)
 {

@@ -77,7 +77,7 @@ static const char *role_name(enum migrate_role role)
 	return role == SRC ? "source" : "destination";
 }
 
-void migrate_dump_states(FILE *out)
+static void dump_table(FILE *out)
 {
 	fprintf(out, "%-12s %-8s %8s %-8s %s\n", "actor", "state", "deadline", "next", "undo");
 	for (size_t i = 0; i < ARRAY_SIZE(migrate_table); i++) {
@@ -89,6 +89,29 @@ void migrate_dump_states(FILE *out)
 		fprintf(out, "%-12s %-8s %8s %-8s %s\n", role_name(r->actor), r->name, deadline,
 			r->run ? migrate_state_name(r->next) : "-", r->undo ? "yes" : "-");
 	}
+}
+
+/* The way forward, and below it the way back. */
+static void dump_ways(FILE *out, enum migrate_role role)
+{
+	const struct migrate_row *r = migrate_row(role, M_PREPARE);
+
+	fprintf(out, "%-12s ", role_name(role));
+	for (; r->run; r = migrate_row(role, r->next))
+		fprintf(out, "%s %s ", r->name, r->state == M_ATTACH ? "─COMMIT→" : "→");
+	fprintf(out, "%s\n%-12s ABORTED", r->name, "");
+	for (r = migrate_table; r < migrate_table + ARRAY_SIZE(migrate_table); r++)
+		if (r->actor == role && r->undo)
+			fprintf(out, " ← %s", r->name);
+	fprintf(out, "%s\n", migrate_row(role, M_CANCEL) ? " ← CANCEL" : "");
+}
+
+void migrate_dump_states(FILE *out)
+{
+	dump_table(out);
+	fputc('\n', out);
+	dump_ways(out, SRC);
+	dump_ways(out, DST);
 }
 
 /* The row before this one on the way forward, or NULL at its beginning. SAVED is a detour behind

@@ -430,9 +430,16 @@ static void serve(void *arg)
 	put(arg);
 }
 
+static bool is_move(const struct call *c)
+{
+	return !strcmp(c->path, "/v1/moves");
+}
+
 static uint64_t sm_us(const struct call *c)
 {
-	return 20 * SIM_MS + (strcmp(c->path, "/v1/fence") ? 0 : sim_fabric.fence_us);
+	return 20 * SIM_MS + (is_move(c)                      ? sim_fabric.move_us
+			      : !strcmp(c->path, "/v1/fence") ? sim_fabric.fence_us
+							      : 0);
 }
 
 static void serve_sm(void *arg);
@@ -451,6 +458,7 @@ static void serve_sm_request(struct call *c)
 	}
 	if (c->body)
 		json_parse(c->body, strlen(c->body), &body);
+	sim_fabric.asked -= is_move(c);
 	status = sim_sm_request(c->method, c->path, body, &answer, error);
 	if (status == 200)
 		send_answer(c, 200, answer);
@@ -462,6 +470,19 @@ static void serve_sm(void *arg)
 {
 	serve_sm_request(arg);
 	put(arg);
+}
+
+static void ask_sm(struct call *c)
+{
+	c->server_proc = &sim_fabric.sm;
+	if (!sim_fabric.sm.up) {
+		fail(c, -ECONNREFUSED, "Could not connect to server");
+		return;
+	}
+	sim_fabric.asked += is_move(c);
+	if (sim_fabric.asked > sim_fabric.asked_most)
+		sim_fabric.asked_most = sim_fabric.asked;
+	call_after(c, c->server_proc, sm_us(c), serve_sm);
 }
 
 static void arrives(void *arg);
@@ -477,11 +498,7 @@ static void take_request(struct call *c)
 		return;
 	}
 	if (!strcmp(c->base, "http://10.0.0.9:7610")) {
-		c->server_proc = &sim_fabric.sm;
-		if (!sim_fabric.sm.up)
-			fail(c, -ECONNREFUSED, "Could not connect to server");
-		else /* what a move takes */
-			call_after(c, c->server_proc, sm_us(c), serve_sm);
+		ask_sm(c);
 		return;
 	}
 	if (!s || !s->proc->up) {

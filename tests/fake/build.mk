@@ -82,6 +82,10 @@ $(eval $(call testtool,daemon_endless,tests/integration/daemon_endless.c $(SIM_S
 $(eval $(call testtool,daemon_many,tests/integration/daemon_many.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,many_rest,tests/bench/many_rest.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 
+$(eval $(call testprogram,test_fuzz_rest,tests/fuzz/replay.c tests/fuzz/fuzz_rest.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP)))
+# For tests/fuzz/run, which brings main().
+$(eval $(call binary,$(BUILD)/tests/fuzz_rest,tests/fuzz/fuzz_rest.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP)))
+
 # All moments of each state; make check takes one.
 .PHONY: bench-faults
 bench-faults: $(BUILD)/tests/daemon_faults

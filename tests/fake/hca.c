@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "tests/fake/hca.h"
+#include "common/ib.h"
 #include "common/util.h"
 
 #include <errno.h>
@@ -220,72 +221,6 @@ static void vf_address(const char *bdf, unsigned vf, char text[static 16])
 	snprintf(text, 16, "%.8s%02x.%u", bdf, function / 8 & 0x1f, function % 8);
 }
 
-static void put_vf(struct fake_host *h, const struct fake_card *c, const char *dir, unsigned vf)
-{
-	char bdf[16], vf_dir[64];
-
-	vf_address(c->bdf, vf, bdf);
-	device_path(bdf, vf_dir);
-	put_device(h, bdf, c->vf_device, c->ifindex * 100 + vf + 1);
-	fake_put_link(h, dir, "%s/physfn", vf_dir);
-	fake_put_link(h, vf_dir, "%s/virtfn%u", dir, vf);
-	if (c->ofed) {
-		fake_put(h, "00:00:00:00:00:00:00:00", "%s/sriov/%u/node", dir, vf);
-		fake_put(h, "00:00:00:00:00:00:00:00", "%s/sriov/%u/port", dir, vf);
-		fake_put(h, "Down", "%s/sriov/%u/policy", dir, vf);
-	}
-	if (c->mlx4)
-		put_iov(h, c, dir, bdf, vf);
-	if (c->autoprobe)
-		put_driver(h, bdf, c->mlx4 ? "mlx4_core" : "mlx5_core");
-}
-
-void fake_host_add(struct fake_host *h, const struct fake_card *card)
-{
-	struct fake_card c = *card;
-	char dir[64], number[16];
-
-	if (!c.ports)
-		c.ports = 1;
-	device_path(c.bdf, dir);
-	put_device(h, c.bdf, c.device, c.ifindex * 100);
-	put_driver(h, c.bdf, c.mlx4 ? "mlx4_core" : "mlx5_core");
-	put_ibdev(h, &c, dir);
-	put_netdevs(h, &c, dir);
-	if (c.total_vfs) {
-		snprintf(number, sizeof number, "%u", c.total_vfs);
-		fake_put(h, number, "%s/sriov_totalvfs", dir);
-		snprintf(number, sizeof number, "%u", c.vfs);
-		fake_put(h, number, "%s/sriov_numvfs", dir);
-		fake_put(h, c.vf_device + 2, "%s/sriov_vf_device", dir);
-		if (!c.old_kernel)
-			fake_put(h, c.autoprobe ? "1" : "0", "%s/sriov_drivers_autoprobe", dir);
-	}
-	for (unsigned i = 0; i < c.vfs; i++)
-		put_vf(h, &c, dir, i);
-	fake_put(h, c.old_kernel ? "old" : "new", "kernel/played");
-	h->netlink.ifindex = c.ifindex;
-	h->netlink.vfs = c.vfs;
-}
-
-/* ---- the kernel ---- */
-
-const char *fake_driver(struct fake_host *h, const char *bdf)
-{
-	static char name[SYSFS_NAME_MAX];
-
-	hca_driver(&h->host, bdf, name);
-	return name;
-}
-
-static bool vf_autoprobes(struct fake_host *h, const char *bdf)
-{
-	/* pci_device_can_probe(): without the attribute always */
-	const char *text = fake_get(h, PCI "/%s/physfn/sriov_drivers_autoprobe", bdf);
-
-	return !*text || !strcmp(text, "1");
-}
-
 static unsigned vf_index(struct fake_host *h, const char *bdf)
 {
 	char vf[SYSFS_NAME_MAX];
@@ -310,6 +245,122 @@ static void put_own_ibdev(struct fake_host *h, const char *bdf, const char *dir)
 	guid_text(h->shown[vf], text);
 	fake_put(h, text, "%s/infiniband/%s/node_guid", dir, name);
 	put_gid(h, dir, name, 1, h->shown[vf]);
+}
+
+static const char *const ofed_policies[] = {
+	[IFLA_VF_LINK_STATE_AUTO] = "Follow",
+	[IFLA_VF_LINK_STATE_ENABLE] = "Up",
+	[IFLA_VF_LINK_STATE_DISABLE] = "Down",
+};
+
+static void show_ofed_guid(struct fake_host *h, unsigned vf, const char *name, uint64_t guid)
+{
+	char text[3 * 8 + 1] = "";
+
+	for (int i = 0; i < 8; i++)
+		snprintf(text + 3 * i, 4, "%02x:", (unsigned)(guid >> (56 - 8 * i)) & 0xff);
+	text[3 * 8 - 1] = '\0';
+	fake_put(h, text, "%s/sriov/%u/%s", h->ofed, vf, name);
+}
+
+void fake_show_ofed(struct fake_host *h, unsigned vf)
+{
+	if (!*h->ofed)
+		return;
+	show_ofed_guid(h, vf, "node", h->netlink.node_guid[vf]);
+	show_ofed_guid(h, vf, "port", h->netlink.port_guid[vf]);
+	fake_put(h, ofed_policies[h->netlink.policy[vf]], "%s/sriov/%u/policy", h->ofed, vf);
+}
+
+/* A write to one of these files. */
+static int set_ofed(struct fake_host *h, const char *path, const char *text)
+{
+	struct fake_netlink *n = &h->netlink;
+	const char *at = strstr(path, "/sriov/") + strlen("/sriov/");
+	unsigned vf = (unsigned)atoi(at);
+	uint64_t guid = 0;
+
+	must(vf < n->vfs, path);
+	at = strchr(at, '/') + 1;
+	if (!strcmp(at, "policy")) {
+		for (uint32_t p = 0; p < ARRAY_SIZE(ofed_policies); p++)
+			if (!strcmp(text, ofed_policies[p]))
+				n->policy[vf] = p;
+	} else if (ib_guid_parse(text, &guid)) {
+		return -EINVAL;
+	} else {
+		(strcmp(at, "node") ? n->port_guid : n->node_guid)[vf] = guid;
+	}
+	fake_show_ofed(h, vf);
+	return 0;
+}
+
+static void put_vf(struct fake_host *h, const struct fake_card *c, const char *dir, unsigned vf)
+{
+	char bdf[16], vf_dir[64];
+
+	vf_address(c->bdf, vf, bdf);
+	device_path(bdf, vf_dir);
+	put_device(h, bdf, c->vf_device, c->ifindex * 100 + vf + 1);
+	fake_put_link(h, dir, "%s/physfn", vf_dir);
+	fake_put_link(h, vf_dir, "%s/virtfn%u", dir, vf);
+	if (c->ofed) {
+		strcpy(h->ofed, dir);
+		fake_show_ofed(h, vf);
+	}
+	if (c->mlx4)
+		put_iov(h, c, dir, bdf, vf);
+	if (!c->autoprobe)
+		return;
+	put_driver(h, bdf, c->mlx4 ? "mlx4_core" : "mlx5_core");
+	if (!c->mlx4)
+		put_own_ibdev(h, bdf, vf_dir);
+}
+
+void fake_host_add(struct fake_host *h, const struct fake_card *card)
+{
+	struct fake_card c = *card;
+	char dir[64], number[16];
+
+	if (!c.ports)
+		c.ports = 1;
+	device_path(c.bdf, dir);
+	put_device(h, c.bdf, c.device, c.ifindex * 100);
+	put_driver(h, c.bdf, c.mlx4 ? "mlx4_core" : "mlx5_core");
+	put_ibdev(h, &c, dir);
+	put_netdevs(h, &c, dir);
+	if (c.total_vfs) {
+		snprintf(number, sizeof number, "%u", c.total_vfs);
+		fake_put(h, number, "%s/sriov_totalvfs", dir);
+		snprintf(number, sizeof number, "%u", c.vfs);
+		fake_put(h, number, "%s/sriov_numvfs", dir);
+		fake_put(h, c.vf_device + 2, "%s/sriov_vf_device", dir);
+		if (!c.old_kernel)
+			fake_put(h, c.autoprobe ? "1" : "0", "%s/sriov_drivers_autoprobe", dir);
+	}
+	h->netlink.ifindex = c.ifindex;
+	h->netlink.vfs = c.vfs;
+	for (unsigned i = 0; i < c.vfs; i++)
+		put_vf(h, &c, dir, i);
+	fake_put(h, c.old_kernel ? "old" : "new", "kernel/played");
+}
+
+/* ---- the kernel ---- */
+
+const char *fake_driver(struct fake_host *h, const char *bdf)
+{
+	static char name[SYSFS_NAME_MAX];
+
+	hca_driver(&h->host, bdf, name);
+	return name;
+}
+
+static bool vf_autoprobes(struct fake_host *h, const char *bdf)
+{
+	/* pci_device_can_probe(): without the attribute always */
+	const char *text = fake_get(h, PCI "/%s/physfn/sriov_drivers_autoprobe", bdf);
+
+	return !*text || !strcmp(text, "1");
 }
 
 static void bind_to(struct fake_host *h, const char *bdf, const char *driver)
@@ -418,6 +469,8 @@ static int played_write(const struct sysfs *s, const char *path, const char *tex
 	}
 	if (!strcmp(last, "sriov_numvfs"))
 		return set_numvfs(h, path, text);
+	if (strstr(path, "/sriov/"))
+		return set_ofed(h, path, text);
 	return plain_write(h, path, text);
 }
 

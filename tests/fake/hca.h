@@ -2,7 +2,8 @@
 /* A host with ConnectX cards that there is not: a tree as sysfs lays it out, the kernel's reactions
  * to writes in it, and a thread that answers rtnetlink as the mlx5 driver makes the kernel do. Made
  * from drivers/pci, drivers/net/ethernet/mellanox, drivers/infiniband/hw/mlx{4,5} and
- * net/core/rtnetlink.c; no card has confirmed it. */
+ * net/core/rtnetlink.c, and compared with what others have recorded of their cards (docs/hosts.md,
+ * "What the played hosts are made from"); no card of ours has confirmed it. */
 #ifndef IBVMIG_TESTS_FAKE_HCA_H
 #define IBVMIG_TESTS_FAKE_HCA_H
 
@@ -40,6 +41,7 @@ struct fake_host {
 	struct hca_host host; /* for the code under test */
 	struct fake_netlink netlink;
 	char root[64], dev[80], sys[80];
+	char ofed[64];                /* folder of the PF with MLNX_OFED's sriov/, or "" */
 	bool no_driver;               /* binding finds no driver that wants the VF */
 	bool keeps_override;          /* driver_override is not emptied */
 	bool no_reread;               /* mlx5_core shows what a VF had when it was first bound */
@@ -68,6 +70,9 @@ void fake_put_link(struct fake_host *h, const char *to, const char *fmt, ...)
 const char *fake_driver(struct fake_host *h, const char *bdf);
 /* Whether such a write was made. */
 bool fake_wrote(const struct fake_host *h, const char *line);
+
+/* MLNX_OFED's files of a VF show what rtnetlink has set, for both are the driver's. */
+void fake_show_ofed(struct fake_host *h, unsigned vf);
 
 /* The netlink part (tests/fake/hca_netlink.c). */
 void fake_netlink_start(struct fake_host *h);

@@ -32,20 +32,34 @@ static void put(struct nl_msg *m, int type, const void *data, size_t n)
 	must(!nla_put(m, type, (int)n, data), "no room");
 }
 
-/* In the order of rtnl_fill_vfinfo(). */
+/* In the order of rtnl_fill_vfinfo(). As recorded (docs/hosts.md): a VF has the link address of its
+ * PF, or zeros before Linux 5.3, which has no broadcast address either. */
 static void put_vf(struct nl_msg *m, const struct fake_netlink *f, uint32_t vf)
 {
+	static const uint8_t broadcast[20] = {0,    0xff, 0xff, 0xff, 0xff, 0x12, 0x40,
+					      0x1b, 0xff, 0xff, 0,    0,    0,    0,
+					      0,    0,    0xff, 0xff, 0xff, 0xff};
+	static const uint8_t address[20] = {0, 0, 0x0a, 0x2d, 0xfe, 0x80, 0, 0,    0,    0,
+					    0, 0, 0x24, 0x8a, 0x07, 0x03, 0, 0x4b, 0xf0, 0xa8};
 	struct nlattr *info = nla_nest_start(m, IFLA_VF_INFO);
 	struct ifla_vf_mac mac = {.vf = vf};
 	struct ifla_vf_vlan vlan = {.vf = vf};
+	struct ifla_vf_spoofchk spoofchk = {.vf = vf};
+	struct ifla_vf_rss_query_en rss = {.vf = vf};
 	struct ifla_vf_link_state state = {.vf = vf, .link_state = f->policy[vf]};
 	struct ifla_vf_trust trust = {.vf = vf};
 	struct ifla_vf_guid node = {.vf = vf, .guid = f->node_guid[vf]};
 	struct ifla_vf_guid port = {.vf = vf, .guid = f->port_guid[vf]};
 
+	if (!f->no_guids)
+		memcpy(mac.mac, address, sizeof address);
 	put(m, IFLA_VF_MAC, &mac, sizeof mac);
+	if (!f->no_guids)
+		put(m, IFLA_VF_BROADCAST, broadcast, sizeof broadcast);
 	put(m, IFLA_VF_VLAN, &vlan, sizeof vlan);
+	put(m, IFLA_VF_SPOOFCHK, &spoofchk, sizeof spoofchk);
 	put(m, IFLA_VF_LINK_STATE, &state, sizeof state);
+	put(m, IFLA_VF_RSS_QUERY_EN, &rss, sizeof rss);
 	put(m, IFLA_VF_TRUST, &trust, sizeof trust);
 	if (!f->no_guids) {
 		put(m, IFLA_VF_IB_NODE_GUID, &node, sizeof node);
@@ -91,8 +105,9 @@ static void send_ack(struct nl_sock *s, const struct nlmsghdr *q, uint32_t to, i
 	reply(s, m, to);
 }
 
-static int set_vf(struct fake_netlink *f, struct nlattr *info)
+static int set_vf(struct fake_host *h, struct nlattr *info)
 {
+	struct fake_netlink *f = &h->netlink;
 	struct nlattr *a[IFLA_VF_MAX + 1];
 	struct ifla_vf_guid g = {0};
 	struct ifla_vf_link_state state = {0};
@@ -106,6 +121,7 @@ static int set_vf(struct fake_netlink *f, struct nlattr *info)
 		must(state.vf < f->vfs, "VF out of range: the real driver writes elsewhere");
 		if (!f->forgets_policy)
 			f->policy[state.vf] = state.link_state;
+		fake_show_ofed(h, state.vf);
 	}
 	for (int type = IFLA_VF_IB_NODE_GUID; type <= IFLA_VF_IB_PORT_GUID; type++) {
 		if (!a[type])
@@ -115,19 +131,20 @@ static int set_vf(struct fake_netlink *f, struct nlattr *info)
 		must(g.vf < f->vfs, "VF out of range: the real driver writes elsewhere");
 		if (!f->forgets)
 			(type == IFLA_VF_IB_NODE_GUID ? f->node_guid : f->port_guid)[g.vf] = g.guid;
+		fake_show_ofed(h, g.vf);
 	}
 	f->sets++;
 	return 0;
 }
 
-static int serve_set(struct fake_netlink *f, struct nlmsghdr *q)
+static int serve_set(struct fake_host *h, struct nlmsghdr *q)
 {
 	struct nlattr *list = nlmsg_find_attr(q, sizeof(struct ifinfomsg), IFLA_VFINFO_LIST), *info;
 	int rest, rc = list ? 0 : -EINVAL;
 
 	if (list)
 		nla_for_each_nested(info, list, rest) if (!rc)
-			rc = nla_type(info) == IFLA_VF_INFO ? set_vf(f, info) : -EINVAL;
+			rc = nla_type(info) == IFLA_VF_INFO ? set_vf(h, info) : -EINVAL;
 	return rc;
 }
 
@@ -144,7 +161,7 @@ static void serve(struct fake_host *h, struct nlmsghdr *q, uint32_t to)
 			send_link(h->thread->sock, f, q, to,
 				  mask && nla_get_u32(mask) & RTEXT_FILTER_VF);
 	} else if (!rc) {
-		rc = q->nlmsg_type == RTM_SETLINK ? serve_set(f, q) : -EOPNOTSUPP;
+		rc = q->nlmsg_type == RTM_SETLINK ? serve_set(h, q) : -EOPNOTSUPP;
 	}
 	if (rc || q->nlmsg_flags & NLM_F_ACK)
 		send_ack(h->thread->sock, q, to, rc);

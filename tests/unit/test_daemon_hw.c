@@ -161,10 +161,11 @@ static void test_old_kernel_with_ofed(void **state)
 	h.netlink.no_guids = true;
 	fake_host_add(&h, &c);
 	check_pf(c.bdf);
-	assert_all_well(4, 0);
+	check_vf("mlx5_0vf1");
+	assert_all_well(21, 0);
 	h.netlink.get_rc = -EMSGSIZE; /* many VFs */
 	check_pf(c.bdf);
-	assert_all_well(8, 1);
+	assert_all_well(25, 1);
 }
 
 static void test_connectx3(void **state)

@@ -246,6 +246,33 @@ static void test_unknown_guids(void **state)
 	assert_true(h.netlink.port_guid[0] == PARKED0);
 }
 
+/* As recorded of a ConnectX-5 with MLNX_OFED on a kernel before 5.5 (docs/hosts.md): rtnetlink
+ * tells no GUIDs, but the RDMA device that the host has made of each VF shows an all-zero one. */
+static void test_recorded_with_own_devices(void **state)
+{
+	struct fake_card c = cx4;
+
+	(void)state;
+	c.ofed = c.autoprobe = c.old_kernel = true;
+	h.netlink.no_guids = true;
+	start_with(&c);
+	assert_true(h.netlink.port_guid[3] == hca_parked_guid(cx4.guid, 3));
+	assert_string_equal(
+		fake_get(&h, "bus/pci/devices/0000:3b:00.4/infiniband/mlx5_103/node_guid"),
+		"268a:0700:044b:f0a8");
+}
+
+/* As recorded with Linux 5.6: all-zero GUIDs, and a port that follows the PF's from the start. */
+static void test_recorded_that_follows(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < cx4.vfs; i++)
+		h.netlink.policy[i] = IFLA_VF_LINK_STATE_AUTO;
+	start_with(&cx4);
+	assert_true(h.netlink.port_guid[3] == hca_parked_guid(cx4.guid, 3));
+	assert_int_equal(h.netlink.sets, 2 * cx4.vfs); /* node and port GUIDs, no policy */
+}
+
 static void test_connectx3(void **state)
 {
 	struct fake_card c = {
@@ -615,6 +642,8 @@ int main(void)
 		TEST(test_vf_of_the_host_driver),
 		TEST(test_ofed),
 		TEST(test_unknown_guids),
+		TEST(test_recorded_with_own_devices),
+		TEST(test_recorded_that_follows),
 		TEST(test_connectx3),
 		TEST(test_no_card),
 		TEST(test_not_root),

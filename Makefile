@@ -93,7 +93,7 @@ help:
 	@echo 'make check-san  the unit tests, the daemons and the races, built with ASan and UBSan'
 	@echo 'make check-tsan the unit tests of common/ and daemon/, real daemons under load, and the simulated hosts, built with TSan'
 	@echo 'make qemu       QEMU with hooks/qemu/x-late-detach.patch, from the source package of the lab, in build/qemu'
-	@echo 'make check-qemu late detach on it; `make check` does it too once it is built'
+	@echo 'make check-qemu late detach on it; `make check` does it too once it is built, .ci/run builds it'
 	@echo 'make check-openstack  a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json; .ci/run has it in make check'
 	@echo 'make check-openstack-neutron  the same with neutron-server in place of its stand-in, in build/openstack/report-neutron.json'
 	@echo 'make check-openstack-unit  the drivers of Nova and Neutron on the fixtures of those installed (.ci/run has it in make check), then check-openstack-upstream'
@@ -131,7 +131,7 @@ demo: deps
 	$(Q)tests/demo/run $(if $(BREAK),--break $(BREAK))
 
 check: deps
-	$(Q)$(MAKE) --no-print-directory all testbins
+	$(Q)$(MAKE) --no-print-directory all testbins $(if $(filter yes,$(CHECK_QEMU)),qemu)
 	$(Q)tests/run-all $(ONLY)
 
 # Tests of whole daemons on simulated hosts.

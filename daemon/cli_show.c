@@ -66,12 +66,16 @@ void cli_print_choice(struct json_object *choice, const char *before)
 {
 	static const char *const best_first[] = {"native", "late", "early", "cold"};
 	struct json_object *why = json_opt(choice, "why_not");
+	const char *chosen = cli_text(choice, "chosen", "?");
+	bool none = json_opt(why, chosen) || str_eq(chosen, "auto");
 
 	if (!choice)
 		return;
-	printf("%sstrategy %s%s%s\n", before, cli_text(choice, "chosen", "?"),
+	printf("%sstrategy %s%s%s\n", before, chosen,
 	       str_eq(cli_text(choice, "asked", ""), "auto") ? "" : ", as asked",
-	       json_object_object_length(why) ? ", because not" : "");
+	       none                             ? " (not possible)"
+	       : json_object_object_length(why) ? ", because not"
+						: "");
 	for (size_t i = 0; i < ARRAY_SIZE(best_first); i++)
 		if (json_opt(why, best_first[i]))
 			printf("%s  %s: %s\n", before, best_first[i],

@@ -12,6 +12,7 @@
 #include "daemon/migrate_choice.h"
 #include "daemon/settings.h"
 #include "daemon/sm.h"
+#include "daemon/virt.h"
 #include "daemon/vm.h"
 
 #include <errno.h>
@@ -225,15 +226,24 @@ static void choose(struct preview *p, struct vm *vm, struct json_object *query, 
 	json_set(p->answer, "choice", strategy_json(p->asked, &c));
 }
 
-static void queried(void *arg, int rc, struct json_object *query, const char *error)
+/* Or NULL, which the answer then says. */
+static struct vm *still_there(struct preview *p)
 {
-	struct preview *p = arg;
 	struct vm *vm = vm_find(p->d, p->uuid);
 
 	if (vm && vm_has_vfs(vm))
+		return vm;
+	add_line(p->answer, "blocked", "the VM has ended");
+	return NULL;
+}
+
+static void queried(void *arg, int rc, struct json_object *query, const char *error)
+{
+	struct preview *p = arg;
+	struct vm *vm = still_there(p);
+
+	if (vm)
 		choose(p, vm, rc ? NULL : query, error);
-	else
-		add_line(p->answer, "blocked", "the VM has ended");
 	ask_hosts(p);
 }
 
@@ -253,6 +263,42 @@ static void ask_guest(struct preview *p, struct vm *vm)
 		 vm->name, DOMAIN_CHANNEL);
 	choose(p, vm, NULL, why);
 	ask_hosts(p);
+}
+
+/* ---- what its metadata asks for, which may have changed since the VM started: a worker ---- */
+
+static void read_strategy(struct job *j)
+{
+	struct domain_info *info = NULL;
+	char *xml AUTO_FREE = NULL;
+
+	j->rc = virt_domain_xml(j->d->virt, str(j->in, "vm"), &xml, j->error);
+	if (j->rc || domain_parse(xml, strlen(xml), &info))
+		return;
+	json_set_u64(j->out, "strategy", info->strategy);
+	domain_free(info);
+}
+
+static void strategy_read(struct job *j)
+{
+	struct preview *p = j->owner;
+	struct vm *vm = still_there(p);
+
+	p->asked = (enum domain_strategy)json_opt_u64(j->out, "strategy", p->asked);
+	if (vm)
+		ask_guest(p, vm);
+	else
+		ask_hosts(p);
+}
+
+/* Where libvirt does not answer, or there is no memory, what was known before has to do. */
+static void ask_metadata(struct preview *p, struct vm *vm)
+{
+	struct json_object *in = json_object_new_object();
+
+	json_set_str(in, "vm", vm->uuid);
+	if (job_start(p->d, in, read_strategy, strategy_read, p, 0))
+		ask_guest(p, vm);
 }
 
 static void tell_vm(struct preview *p, const struct vm *vm)
@@ -337,7 +383,9 @@ void preview_post(struct http_request *req)
 			memcpy(p->uuid, vm->uuid, sizeof p->uuid);
 			tell_vm(p, vm);
 		}
-		if (vm && vm_has_vfs(vm))
+		if (vm && vm_has_vfs(vm) && !*strategy)
+			ask_metadata(p, vm);
+		else if (vm && vm_has_vfs(vm))
 			ask_guest(p, vm);
 		else
 			ask_hosts(p);

@@ -202,6 +202,22 @@ static bool play(const void *arg, const char *dir)
 	return chosen_right(s) && pre_attached_right(s) && !*sim_broken;
 }
 
+/* ---- metadata that has changed since the VM started ---- */
+
+static bool play_changed_metadata(const void *arg, const char *dir)
+{
+	(void)arg;
+	sim_mover = (struct sim_mover){.strategy = "late"};
+	if (!sim_world_start(dir) || !sim_all_right(NULL))
+		return false;
+	sim_mover.strategy = "early";
+	if (!ask_before() || !sim_all_right(NULL))
+		return false;
+	return str_eq(json_opt_str(json_opt(said, "choice"), "asked", ""), "early")
+		       ? true
+		       : sim_is_wrong("the dry run does not know: %.300s", json_text(said));
+}
+
 /* ---- a user that comes in HOLD ---- */
 
 static bool in_hold(void *arg)
@@ -249,10 +265,12 @@ static bool play_user_in_hold(const void *arg, const char *dir)
 
 int main(int argc, char **argv)
 {
-	struct sim_scene list[ARRAY_SIZE(scenes) + 1];
+	struct sim_scene list[ARRAY_SIZE(scenes) + 2];
 
 	list[ARRAY_SIZE(scenes)] = (struct sim_scene){"a kernel user that comes in HOLD",
 						      play_user_in_hold, NULL};
+	list[ARRAY_SIZE(scenes) + 1] = (struct sim_scene){"metadata that changes while it runs",
+							  play_changed_metadata, NULL};
 	for (size_t i = 0; i < ARRAY_SIZE(scenes); i++)
 		list[i] = (struct sim_scene){scenes[i].name, play, &scenes[i]};
 	return sim_scenes(list, ARRAY_SIZE(list), argc, argv);

@@ -468,7 +468,9 @@ static bool virsh_mends(struct sim_guest *g)
 	struct sim_qemu *q = sim_qemu_of(g);
 	bool did = false;
 
-	if (q && q->vcpu == VCPU_PAUSED && !g->migration.under_way) {
+	if (g->migration.under_way)
+		return false;
+	if (q && q->vcpu == VCPU_PAUSED) {
 		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_UNPAUSED);
 		did = true;
 	}

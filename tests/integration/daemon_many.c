@@ -4,8 +4,8 @@
  * with the same. Each scene has another order of starts, messages and workers, the same in each
  * run with its seed; after each round all of the 64 must be right, and once more they all move.
  *
- * Without arguments each scene with its own seed; SCENE: one; `seeds FIRST LAST`: each scene with
- * each of these. */
+ * Without arguments each scene with its own seed; SCENE: one; `seeds FIRST LAST [SCENE]`: each, or
+ * this one, with each of these. */
 #include "common/util.h"
 #include "daemon/migrate.h"
 #include "tests/fake/sim_lost.h"
@@ -269,8 +269,8 @@ static const struct sim_scene scenes[] = {
 	 MANY(.seed = 6, ANY_ORDER, .rounds = 6, .flat_after = 4)},
 };
 
-/* Each scene with each of these seeds. */
-static int sweep(uint64_t first, uint64_t last)
+/* Each scene, or the one of this name, with each of these seeds. */
+static int sweep(uint64_t first, uint64_t last, const char *only)
 {
 	size_t n = 0, count = ARRAY_SIZE(scenes) * (size_t)(last - first + 1);
 	struct sim_scene *all AUTO_FREE = calloc(count, sizeof *all);
@@ -278,28 +278,31 @@ static int sweep(uint64_t first, uint64_t last)
 	char *program[] = {"daemon_many", NULL};
 
 	for (uint64_t seed = first; seed <= last; seed++) {
-		for (size_t i = 0; i < ARRAY_SIZE(scenes); i++, n++) {
+		for (size_t i = 0; i < ARRAY_SIZE(scenes); i++) {
+			if (only && strcmp(only, scenes[i].name))
+				continue;
 			many[n] = *(const struct many *)scenes[i].arg;
 			many[n].seed = (uint32_t)seed;
 			all[n] = (struct sim_scene){
 				.name = strf("%s, seed %" PRIu64, scenes[i].name, seed),
 				.play = play,
 				.arg = &many[n]};
+			n++;
 		}
 	}
-	return sim_scenes(all, count, 1, program);
+	return sim_scenes(all, n, 1, program);
 }
 
 int main(int argc, char **argv)
 {
 	uint64_t first, last;
 
-	if (argc != 4 || strcmp(argv[1], "seeds"))
+	if (argc < 4 || argc > 5 || strcmp(argv[1], "seeds"))
 		return sim_scenes(scenes, ARRAY_SIZE(scenes), argc, argv);
 	if (parse_u64(argv[2], 0, UINT32_MAX, &first) ||
 	    parse_u64(argv[3], first, UINT32_MAX, &last)) {
 		fprintf(stderr, "seeds are numbers, the second not below the first\n");
 		return 2;
 	}
-	return sweep(first, last);
+	return sweep(first, last, argv[4]);
 }

@@ -35,7 +35,7 @@ static const struct {
 	[OPT_PARALLEL] = {"--parallel", "N", "so many VMs at once (default 2)"},
 	[OPT_DRY_RUN] = {"--dry-run", NULL, "show the plan, move nothing"},
 	[OPT_APPLY] = {"--apply", NULL, "carry the proposals out"},
-	[OPT_SOURCE_LOST] = {"--source-lost", NULL, "the host that saved it is off for good"},
+	[OPT_SOURCE_LOST] = {"--source-lost", NULL, "the host where it comes from is off for good"},
 	[OPT_DESTINATION_LOST] = {"--destination-lost", NULL,
 				  "the host where it goes is off for good"},
 };
@@ -69,7 +69,7 @@ static const struct command {
 		 BIT(OPT_JSON),
 	 cli_rebalance, "moves away from hosts whose links are full"},
 	{"abort", "VM", 0, cli_abort, "cancel a VM's migration: it stays where it is"},
-	{"resolve", "ID", BIT(OPT_DESTINATION_LOST), cli_resolve,
+	{"resolve", "ID", BIT(OPT_DESTINATION_LOST) | BIT(OPT_SOURCE_LOST), cli_resolve,
 	 "let a parked migration go on, or give a saved VM's address up"},
 	{"save", "VM FILE", BIT(OPT_JSON), cli_save,
 	 "save a VM to a file; its address is kept for it"},

@@ -45,12 +45,12 @@ int cli_abort(const struct cli *c)
 
 int cli_resolve(const struct cli *c)
 {
-	struct json_object *body AUTO_JSON = NULL;
+	struct json_object *body AUTO_JSON = json_object_new_object();
 
-	if (cli_has(c, OPT_DESTINATION_LOST)) {
-		body = json_object_new_object();
+	if (cli_has(c, OPT_DESTINATION_LOST))
 		json_set_bool(body, "destination_lost", true);
-	}
+	if (cli_has(c, OPT_SOURCE_LOST))
+		json_set_bool(body, "source_lost", true);
 	return post(c, "/v1/migrations/", "/resolve", body);
 }
 

@@ -121,6 +121,7 @@ struct migration {
 	bool armed, ballast, raised, suspended, device_del_sent, parked, moved;
 	bool attached, resumed, switch_ordered;
 	bool destination_lost; /* source: an operator has said so (migrate_lost.c) */
+	bool source_lost;      /* destination: so (migrate_orphan.c) */
 	/* What has been seen. */
 	enum migrate_job job;
 	bool guest_resumed; /* destination: QEMU's RESUME event */

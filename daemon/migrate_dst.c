@@ -12,6 +12,7 @@
 #include "daemon/durable.h"
 #include "daemon/job_vfs.h"
 #include "daemon/locate.h"
+#include "daemon/migrate_orphan.h"
 #include "daemon/migrate_step.h"
 #include "daemon/provider.h"
 #include "daemon/qmp.h"
@@ -343,16 +344,7 @@ static int ask_verdict(struct migration *m)
 	return ask_source(m, 1, verdict);
 }
 
-enum { DEAD_JUDGES = 10, DEAD_OVER, DEAD_GOES_ON };
-
-/* The source goes on: its order comes, or it ends without us. */
-static void await_order(struct migration *m)
-{
-	m->step.phase = 0;
-	m->step.resting = true;
-	loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
-	migrate_poll(m, ORDER_POLL_MS);
-}
+enum { DEAD_JUDGES = 10, DEAD_OVER, DEAD_GOES_ON, ORDER_ASKED_FOR };
 
 static void dead_judged(struct migration *m, struct job *j)
 {
@@ -363,10 +355,8 @@ static void dead_judged(struct migration *m, struct job *j)
 			     m->from.host, j->error);
 	else if (json_opt_bool(j->out, "over", false))
 		m->step.phase = DEAD_OVER;
-	else if (m->state == M_SWITCH)
-		m->step.phase = DEAD_GOES_ON;
 	else
-		await_order(m);
+		m->step.phase = m->state == M_SWITCH ? DEAD_GOES_ON : 0;
 }
 
 /* The VM came, and is dead: this host was off for a while, perhaps. Its source may have been told
@@ -376,6 +366,39 @@ static int judge_dead(struct migration *m)
 	if (m->step.phase == DEAD_JUDGES || m->inflight)
 		return STEP_WAIT;
 	return ask_source(m, DEAD_JUDGES, dead_judged);
+}
+
+static void order_asked_for(struct migration *m, struct job *j)
+{
+	m->step.phase = 0;
+	if (!j->rc && json_opt_bool(j->out, "over", false)) {
+		migrate_fail(m, -ECANCELED,
+			     "the VM runs here, and host %.60s has ended its part of the migration "
+			     "without giving its addresses away",
+			     m->from.host);
+		return;
+	}
+	m->step.silent = j->rc ? m->step.silent + 1 : 0;
+	m->trouble[0] = '\0';
+	if (j->rc)
+		orphan_name_way_out(m, j->error, m->trouble);
+}
+
+/* The VM runs here, and its source has not ordered SWITCH yet. Who is silent may come back, and is
+ * asked for as long as it takes. */
+static int await_order(struct migration *m)
+{
+	if (m->step.phase || m->inflight)
+		return STEP_WAIT;
+	if (!m->step.asked_us)
+		m->step.asked_us = now_us();
+	if (now_us() - m->step.asked_us < ORDER_POLL_MS * 1000ull) {
+		migrate_poll(m, ORDER_POLL_MS);
+		return STEP_WAIT;
+	}
+	m->step.asked_us = now_us();
+	loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
+	return m->vm_dead ? judge_dead(m) : ask_source(m, ORDER_ASKED_FOR, order_asked_for);
 }
 
 /* Of a saved VM the source has nothing to say. */
@@ -388,11 +411,10 @@ int dst_prepare(struct migration *m)
 {
 	int rc;
 
-	if (m->armed && (m->switch_ordered || m->step.phase == DEAD_OVER))
+	if (m->armed && (m->switch_ordered || m->source_lost || m->step.phase == DEAD_OVER))
 		return STEP_DONE;
-	/* A VM that was restored, and died with this host before the source's order. */
-	if (m->committed && m->vm_dead)
-		return judge_dead(m);
+	if (m->committed)
+		return await_order(m);
 	if (m->armed)
 		return m->step.timed_out && !m->step.phase ? over_time(m) : STEP_WAIT;
 	if (m->step.started)
@@ -467,9 +489,13 @@ static void keep_lids(struct migration *m, struct json_object *answer)
 static void switched(struct migration *m, struct job *j)
 {
 	struct json_object *answer = json_opt(j->out, "answer");
+	char text[HTTP_ERROR_MAX] = "";
 
+	/* ibvmig-sm takes no vGUID from a port that is dead. */
+	if (j->rc == -EREMOTEIO && m->committed)
+		orphan_name_way_out(m, j->error, text);
 	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+		migrate_fail(m, j->rc, "%s", *text ? text : j->error);
 		return;
 	}
 	m->moved = true;
@@ -485,7 +511,7 @@ int dst_switch(struct migration *m)
 {
 	struct json_object *in;
 
-	if (m->moved || m->step.phase == DEAD_OVER)
+	if (m->moved || m->step.phase == DEAD_OVER || (m->vm_dead && m->source_lost))
 		return STEP_DONE;
 	if (m->vm_dead && !m->step.started && m->step.phase != DEAD_GOES_ON)
 		return judge_dead(m);
@@ -498,6 +524,8 @@ int dst_switch(struct migration *m)
 		return STEP_WAIT;
 	m->step.started = m->parked = true;
 	in = migrate_input(m);
+	if (m->source_lost)
+		return orphan_take_over(m, in);
 	json_set(in, "moves", migrate_moves(m, false));
 	return migrate_job(m, in, switch_run, switched) ? -ENOMEM : STEP_WAIT;
 }

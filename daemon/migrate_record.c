@@ -25,7 +25,7 @@ static const struct flag {
 	FLAG(back),     FLAG(committed),        FLAG(ended),           FLAG(armed),   FLAG(ballast),
 	FLAG(raised),   FLAG(suspended),        FLAG(device_del_sent), FLAG(parked),  FLAG(moved),
 	FLAG(attached), FLAG(resumed),          FLAG(switch_ordered),  FLAG(vm_dead), FLAG(saved),
-	FLAG(let_go),   FLAG(destination_lost),
+	FLAG(let_go),   FLAG(destination_lost), FLAG(source_lost),
 #undef FLAG
 };
 

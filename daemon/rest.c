@@ -16,6 +16,7 @@
 #include "daemon/fence.h"
 #include "daemon/journal.h"
 #include "daemon/metrics.h"
+#include "daemon/migrate_orphan.h"
 #include "daemon/migrate_src.h"
 #include "daemon/mover.h"
 #include "daemon/openapi.h"
@@ -214,6 +215,10 @@ static void post_resolve(struct http_request *req)
 
 	if (json_opt_bool(req->body, "destination_lost", false)) {
 		lost_post(req);
+		return;
+	}
+	if (json_opt_bool(req->body, "source_lost", false)) {
+		orphan_post(req);
 		return;
 	}
 	rc = migrate_resolve(d, req->param);

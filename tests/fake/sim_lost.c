@@ -3,12 +3,14 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/migrate.h"
+#include "tests/fake/sim_operator.h"
 #include "tests/fake/sim_right.h"
 
 #include <string.h>
 
 #define TOLD_S  300 /* by then an operator has read what to do */
 #define RIGHT_S 240
+#define ALONE_S 600 /* more than a peer waits for a source that does not answer */
 
 static void (*never)(void) = sim_never;
 
@@ -174,6 +176,26 @@ static bool all_have_ended(void *arg)
 	return true;
 }
 
+/* The host takes nothing away; what it keeps for a VM that it had saved, and that was restored
+ * without it, an operator has it give up. */
+static bool comes_back(void)
+{
+	const struct migration *m;
+	int host = sim_lost_host;
+
+	sim_power_on(host);
+	sim_lost_host = -1;
+	sim_run(sim_quiet, NULL, sim_us() + RIGHT_S * SIM_S, sim_never);
+	m = sim_record(host, ROLE_SOURCE);
+	if (m && sim_is_kept(m)) {
+		char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", m->id);
+
+		if (!ask(host, "POST", path, NULL))
+			return false;
+	}
+	return sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, sim_never);
+}
+
 bool sim_lost_play(unsigned *ret_commands)
 {
 	sim_run(all_have_ended, NULL, sim_us() + TOLD_S * SIM_S, never);
@@ -188,9 +210,37 @@ bool sim_lost_play(unsigned *ret_commands)
 		if (!is_there(g))
 			return false;
 	}
-	if (!sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, never))
+	return sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, never) && comes_back();
+}
+
+/* ---- the source ---- */
+
+static bool source_is_given_up(unsigned *ret_commands)
+{
+	const struct migration *m = sim_record(HOST_B, ROLE_DESTINATION);
+	struct json_object *body AUTO_JSON = json_object_new_object();
+	char *command AUTO_FREE = NULL, *path AUTO_FREE = NULL;
+
+	if (!m || m->ended || m->moved)
+		return true;
+	command = strf("ibvmig resolve %s --source-lost", m->id);
+	path = strf("/v1/migrations/%s/resolve", m->id);
+	if (!strstr(m->trouble, command))
+		return sim_is_wrong("nobody is told of the command: %s \"%.300s\"",
+				    migrate_state_name(m->state), m->trouble);
+	json_set_bool(body, "source_lost", true);
+	++*ret_commands;
+	return ask(HOST_B, "POST", path, body) && ask(HOST_B, "POST", path, body);
+}
+
+bool sim_lost_source_play(unsigned *ret_commands)
+{
+	sim_run(NULL, NULL, sim_us() + ALONE_S * SIM_S, sim_never);
+	if (sim_home(&sim_guests[0]) < 0)
+		return sim_peer_right();
+	mend(&sim_guests[0]);
+	if (!source_is_given_up(ret_commands) || !sim_resolve_all(ret_commands) ||
+	    !sim_run(sim_all_right, NULL, sim_us() + ALONE_S * SIM_S, sim_never))
 		return false;
-	sim_power_on(sim_lost_host);
-	sim_lost_host = -1;
-	return sim_run(sim_all_right, NULL, sim_us() + RIGHT_S * SIM_S, sim_never);
+	return comes_back();
 }

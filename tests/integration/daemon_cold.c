@@ -7,6 +7,7 @@
 #include "common/util.h"
 #include "tests/fake/sim_cold.h"
 #include "tests/fake/sim_lost.h"
+#include "tests/fake/sim_operator.h"
 #include "tests/fake/sim_right.h"
 #include "tests/fake/sim_scene.h"
 
@@ -230,6 +231,33 @@ static bool lost_destination(void)
 	return gets_right() && runs_on(HOST_C);
 }
 
+static bool has_come(void *arg)
+{
+	struct migration *m = sim_record(HOST_B, ROLE_DESTINATION);
+
+	(void)arg;
+	return m && m->committed;
+}
+
+/* Its addresses are not there yet, and somebody takes the host that has them for lost. */
+static bool not_lost(void)
+{
+	char *path AUTO_FREE = NULL;
+
+	if (!save())
+		return false;
+	sim_fabric.opensm_stopped_until_us = sim_us() + 15 * SIM_S;
+	sim_cold_restore(HOST_B, false);
+	if (!sim_run(has_come, NULL, sim_us() + SETTLE_S * SIM_S, sim_never))
+		return sim_is_wrong("it does not come");
+	path = strf("/v1/migrations/%s/resolve", sim_record(HOST_B, ROLE_DESTINATION)->id);
+	if (sim_ask(HOST_B, "POST", path, "{\"source_lost\":true}") ||
+	    !strstr(sim_refusal, "hosta is not lost"))
+		return sim_is_wrong("taken from a host that answers: %.300s", sim_refusal);
+	return gets_right() && runs_on(HOST_B) &&
+	       (!mover->connection_ended || sim_is_wrong("its connection has ended"));
+}
+
 /* Its VF shows the vGUID again, and its peer has waited: it took less than that. */
 static bool source_off(void)
 {
@@ -375,6 +403,7 @@ static const struct sim_scene scenes[] = {
 	{"plain virsh restore", SCENE(plain_virsh)},
 	{"refused while the host that saved it is silent", SCENE(no_source)},
 	{"the host that saved it is lost", SCENE(lost_source)},
+	{"it runs elsewhere, and the host that saved it is not lost", SCENE(not_lost)},
 	{"the host that restores it is lost", SCENE(lost_destination)},
 	{"the host that saved it is off for a while", SCENE(source_off)},
 	{"an old file is refused elsewhere", SCENE(old_file)},

@@ -17,7 +17,6 @@
 #define STAY_S  120
 #define RIGHT_S 240
 #define REACH_S 200
-#define LOST_S  600 /* more than a peer waits for a source that does not answer */
 
 static struct sim_guest *const mover = &sim_guests[0];
 
@@ -142,9 +141,11 @@ static bool play(const struct sim_fault *f, const struct sim_point *p, unsigned 
 	if (f)
 		f->strike(f->arg);
 	if (sim_source_lost) {
-		sim_run(NULL, NULL, sim_us() + LOST_S * SIM_S, sim_never);
+		bool right = sim_lost_source_play(&r->parked);
+
 		r->dead = sim_home(mover) < 0;
-		return sim_peer_right();
+		r->moved = sim_home(mover) == HOST_B;
+		return right;
 	}
 	start = sim_us();
 	if (sim_destination_lost ? !sim_lost_play(&r->parked) : !settle(r))

@@ -194,22 +194,14 @@ static void mend(void)
 }
 
 /* The host that has saved it does not come back. A file that nobody has restored is restored, and
- * its peers look for it. What that host had not given away before is lost, as of any migration: of
- * a VM that has died with it, or that was on its way, only the peer is looked at. */
+ * its peers look for it. */
 static bool gets_right_without_a(struct sim_result *r)
 {
-	bool had_begun = sim_image.restoring || sim_image.restored;
-
 	sim_run(NULL, NULL, sim_us() + LOST_S * SIM_S, watch);
 	mend();
 	if (sim_home(mover) < 0 && sim_image.whole && !sim_image.restored && !restore())
 		return false;
-	if (sim_home(mover) < 0)
-		return sim_peer_right();
-	if (!sim_resolve_all(&r->parked))
-		return false;
-	return sim_run(sim_all_right, NULL, sim_us() + LOST_S * SIM_S, watch) ||
-	       (had_begun && sim_peer_right());
+	return sim_lost_source_play(&r->parked);
 }
 
 /* The host that restores it does not come back: where the record waits for it, it says what the

@@ -140,7 +140,9 @@ int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, c
 	if ((rc = registry_put(o->registry, &x)))
 		return ops_fail_registry(e, rc);
 	rc = kind->unbind(o, &x, &unknown, e);
-	if (rc && rc != -ENOENT) { /* else the VF has left the fabric: there is nothing to undo */
+	if (rc == -ENOENT) { /* the VF has left the fabric: there is nothing to undo */
+		*e = (struct op_error){0};
+	} else if (rc) {
 		x.intent = REG_NONE;
 		if (!unknown)
 			registry_put(o->registry, &x);

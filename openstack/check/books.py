@@ -6,7 +6,7 @@ with one of JSON, until it ends; a start of the openstack client for each would 
     server         as Nova shows it
     events ACTION  of the server's latest action of that kind:
                    {"request": its id, "events": {NAME: [RESULT, HOST, DETAILS]}}
-    verdict        status of the server's latest migration
+    migration      the server's latest migration, as Nova lists it
     claims         who has which VF and which resources:
                    {"nova": {HOST: [[PCI ADDRESS, STATUS, SERVER]]} (devices that are not free),
                     "placement": {HOST: {CONSUMER: {RESOURCE CLASS: AMOUNT}}},
@@ -43,9 +43,9 @@ class Books:
         shown = self.get(self.cloud.compute, f"{path}/{request}", "2.84")["instanceAction"]["events"]
         return {"request": request, "events": {e["event"]: [e["result"], e["host"], e["details"]] for e in shown}}
 
-    def verdict(self):
+    def migration(self):
         listed = self.get(self.cloud.compute, f"/os-migrations?instance_uuid={self.server_id}", "2.59")["migrations"]
-        return max(listed, key=lambda m: m["id"])["status"]
+        return max(listed, key=lambda m: m["id"])
 
     def claims(self):
         return {"nova": self.pci_devices(), "placement": self.allocations(), "neutron": self.bindings()}

@@ -79,6 +79,16 @@ class Check:
         self.traffic.start_check("-q", "2", filled_mib=96)
         self.said("checked traffic runs")
 
+    def nothing_lost(self, name):
+        """Of the checked traffic, which ends."""
+        ends = self.traffic.stop_check()
+        self.report["traffic"].append(ends)
+        for vm, end in ends.items():
+            self.tap.check(f"{name}: traffic of {vm}: sent, and ended well", end["sent"] > 0 and not end.get("died"),
+                           end)
+            self.tap.equal(f"{name}: traffic of {vm}: lost, doubled, changed",
+                           [end[k] for k in ("lost", "duplicated", "corrupt")], [0, 0, 0])
+
     # -- what is asked for
 
     def other_host(self):
@@ -119,6 +129,28 @@ class Check:
         shown = self.cloud.show("server", "event", "show", SERVER, self.read(f"events {action}")["request"])
         return {e["event"]: [e["result"], e["host"], e["details"]] for e in shown["events"]}
 
+    def seen(self, name, wanted, action="live-migration"):
+        """That these events failed with these words: {event: words}. All events of that action."""
+        def ended():
+            return {e for e, v in self.events(action).items() if v[0]}
+        try:  # Nova does not wait for all of them
+            wait_for(name, DONE_S, lambda: set(wanted) <= ended(), 0.5)
+        except Failure:
+            pass
+        got = self.shown(action)
+        for event, words in wanted.items():
+            result, _, details = got.get(event, (None, None, None))
+            self.tap.equal(f"{name}: {event}", result, "Error")
+            self.tap.check(f"{name}: {event} says why", words in (details or ""),
+                           f"got {details!r}, want {words!r}")
+            self.report["failures"].append({"failure": name, "event": event, "details": details})
+        return got
+
+    def rest(self):
+        """(status, task, host) of the server."""
+        server = self.server()
+        return server["status"], server["OS-EXT-STS:task_state"], server["OS-EXT-SRV-ATTR:host"]
+
     def becomes(self, name, see, want):
         """Checks that see() is `want` before long."""
         try:
@@ -127,18 +159,22 @@ class Check:
             pass
         self.tap.equal(name, see(), want)
 
-    def claims(self, name):
-        """ibvmigd, Nova's database, placement and Neutron name the same host, and the same VF; nobody has anything on
-        another one."""
-        server, to = self.server()["id"], self.lab.where[MOVER]
-        vf = wait_for(f"{name}: the VF of {MOVER}", DONE_S, lambda: self.vfs_of(to), 0.3)[0]
+    ALLOCATED = {"VCPU": 1, "MEMORY_MB": MEMORY_MIB, "DISK_GB": 1, "CUSTOM_IB_VF": 1}
 
-        def see():
-            vfs = {h: v for h in self.cloud.hosts if (v := self.vfs_of(h))}
-            return {"ibvmigd": vfs, **self.read("claims")}
-        self.becomes(f"{name}: one VF, the same for ibvmigd, Nova, placement and Neutron", see, {
+    def vf(self, name):
+        """PCI address of the server's VF, once it has one."""
+        return wait_for(f"{name}: the VF of {MOVER}", DONE_S, lambda: self.vfs_of(self.lab.where[MOVER]), 0.3)[0]
+
+    def books(self):
+        """Who has which VF, which resources and which binding, by ibvmigd, Nova, placement and Neutron."""
+        return {"ibvmigd": {h: v for h in self.cloud.hosts if (v := self.vfs_of(h))}, **self.read("claims")}
+
+    def claims(self, name):
+        """All of them name the same host, and the same VF; nobody has anything on another one."""
+        server, to, vf = self.server()["id"], self.lab.where[MOVER], self.vf(name)
+        self.becomes(f"{name}: one VF, the same for ibvmigd, Nova, placement and Neutron", self.books, {
             "ibvmigd": {to: [vf]}, "nova": {to: [[vf, "allocated", server]]}, "neutron": {to: [vf, "ACTIVE"]},
-            "placement": {to: {server: {"VCPU": 1, "MEMORY_MB": MEMORY_MIB, "DISK_GB": 1, "CUSTOM_IB_VF": 1}}}})
+            "placement": {to: {server: self.ALLOCATED}}})
 
     def bound(self, name):
         """The InfiniBand port, as its owner sees it, and that its VF has the PKey of its network."""

@@ -81,7 +81,8 @@ def compute(host, ip, virt_type):
     return {"DEFAULT": {"host": host, "my_ip": ip, "state_path": STATE, "instances_path": f"{STATE}/instances",
                         "compute_driver": "ibvmig_lab.LabDriver",
                         # never by itself: while an ibvmigd is stopped, the scheduler would refuse in our place
-                        "update_resources_interval": -1},
+                        "update_resources_interval": -1,
+                        "shutdown_timeout": 0},  # the lab's guests know no power button
             "oslo_concurrency": {"lock_path": f"{STATE}/locks"},
             "libvirt": {"virt_type": virt_type, "cpu_mode": "host-passthrough" if virt_type == "kvm" else "none",
                         "hw_machine_type": "x86_64=q35", "num_pcie_ports": 12, "images_type": "qcow2",
@@ -98,6 +99,29 @@ def compute(host, ip, virt_type):
                        "cafile": f"{labconf.TLS_DIR}/ca.pem", "certfile": f"{labconf.TLS_DIR}/nova.pem",
                        "keyfile": f"{labconf.TLS_DIR}/nova.key", "confirm_timeout": 300,
                        "attach_timeout": 300}}
+
+
+# One key: the hosts', and root's on each.
+SSHD = f"""HostKey {INSIDE}/ssh/key
+AuthorizedKeysFile {INSIDE}/ssh/key.pub
+StrictModes no
+PidFile none
+Subsystem sftp internal-sftp
+"""
+SSH = f"""Host 10.77.0.*
+IdentityFile {INSIDE}/ssh/key
+GlobalKnownHostsFile {INSIDE}/ssh/known_hosts
+UserKnownHostsFile none
+"""
+# /etc is the lab's own
+SSH_SETUP = f"""
+ssh-keygen -q -t ed25519 -N '' -f {INSIDE}/ssh/key
+echo "10.77.0.* $(cat {INSIDE}/ssh/key.pub)" >{INSIDE}/ssh/known_hosts
+cp {INSIDE}/ssh/config /etc/ssh/ssh_config.d/lab.conf
+usermod -p '*' root
+getent passwd sshd >/dev/null || useradd --system --no-create-home --home-dir /run/sshd sshd
+mkdir -p /run/sshd
+"""
 
 
 def ini(sections):
@@ -152,6 +176,8 @@ class Cloud:
         self.write("glance.conf", ini(GLANCE))
         self.write("nova.conf", ini(NOVA))
         self.write("databases.sql", "".join(f"CREATE DATABASE {d} CHARACTER SET utf8;\n" for d in DATABASES))
+        self.write("ssh/sshd_config", SSHD)
+        self.write("ssh/config", SSH)
         self.write("rabbitmq.conf", f"loopback_users = none\nlisteners.tcp.1 = {IP}:5672\n")
         kvm = labconf.lab_env()["LAB_ACCEL"] == "kvm"
         for number, host in enumerate(self.hosts):
@@ -238,7 +264,8 @@ class Cloud:
                    {"OS_KEYSTONE_CONFIG_FILES": f"{INSIDE}/keystone.conf"})
 
     def sync_placement(self):
-        self.run(*entry("placement.cmd.manage", "placement-manage", "--config-dir", f"{INSIDE}/placement"), "db", "sync")
+        self.run(*entry("placement.cmd.manage", "placement-manage", "--config-dir", f"{INSIDE}/placement"), "db",
+                 "sync")
 
     def sync_glance(self):
         self.run(*entry("glance.cmd.manage", "glance-manage", "--config-file", f"{INSIDE}/glance.conf"), "db_sync")
@@ -267,8 +294,16 @@ class Cloud:
         self.service(name, node, entry(module, name, "--config-file", f"{INSIDE}/nova.conf", *more),
                      {"PYTHONPATH": f"{INSIDE}/site"})
 
+    def start_ssh(self):
+        """Between the hosts, by which Nova carries disks in a cold migration."""
+        self.lab.sh("sm", "sh", "-ec", SSH_SETUP)
+        for number, host in enumerate(self.hosts):
+            self.service("sshd", host, [CACHE / "sshd/usr/sbin/sshd", "-D", "-e", "-f", f"{INSIDE}/ssh/sshd_config",
+                                        "-o", f"ListenAddress={labconf.host_ip(number)}"])
+
     def start_computes(self):
         self.lab.sh("sm", TOP / "hooks/ibvmig-certs", "-d", labconf.TLS_DIR, "cert", "nova", IP)
+        self.start_ssh()
         for host in self.hosts:
             self.lab.sh(host, "mkdir", "-p", f"{STATE}/instances")
             self.nova("nova-compute", "nova.cmd.compute", host, "--config-file", f"{INSIDE}/{host}/nova.conf")

@@ -49,28 +49,11 @@ class Verbs:
                 self.at(b)
             asked.result()
 
-    def seen(self, name, wanted, action="live-migration"):
-        """That these events failed with these words: {event: words}. All events of that action."""
-        def ended():
-            return {e for e, v in self.check.events(action).items() if v[0]}
-        try:  # Nova does not wait for all of them
-            wait_for(name, DONE_S, lambda: set(wanted) <= ended(), 0.5)
-        except Failure:
-            pass
-        got = self.check.shown(action)
-        for event, words in wanted.items():
-            result, _, details = got.get(event, (None, None, None))
-            self.check.tap.equal(f"{name}: {event}", result, "Error")
-            self.check.tap.check(f"{name}: {event} says why", words in (details or ""),
-                                 f"got {details!r}, want {words!r}")
-            self.check.report["failures"].append({"failure": name, "event": event, "details": details})
-        return got
-
     def fails(self, name, wanted, *breaks):
         """The server stays, and goes on."""
         before = self.check.address()
         self.meanwhile(breaks)
-        self.seen(name, wanted)
+        self.check.seen(name, wanted)
         for b in breaks:
             b.mend()
         self.check.stays(name, before)
@@ -81,8 +64,8 @@ class Verbs:
         before = self.check.address()
         self.meanwhile(breaks)
         self.lab.where[MOVER] = host
-        told = self.seen(name, wanted)["ibvmig_confirm"][2] or ""
-        self.check.becomes(f"{name}: in ERROR, on", self.rest, ("ERROR", None, host))
+        told = self.check.seen(name, wanted)["ibvmig_confirm"][2] or ""
+        self.check.becomes(f"{name}: in ERROR, on", self.check.rest, ("ERROR", None, host))
         for b in breaks:
             b.mend()
         command = re.search(r"then: ibvmig resolve ([\w-]+)", told)
@@ -92,11 +75,6 @@ class Verbs:
         self.check.cloud.openstack("server", "set", "--state", "active", SERVER)
         self.check.stays(name, before)
         self.check.said(f"failed: {name}")
-
-    def rest(self):
-        """(status, task, host) of the server."""
-        server = self.check.server()
-        return server["status"], server["OS-EXT-STS:task_state"], server["OS-EXT-SRV-ATTR:host"]
 
     # -- what is broken
 
@@ -186,13 +164,13 @@ class Verbs:
         refusal = self.provider(host, "prepare", "no cable")
         refusal.spoil()
         self.check.cloud.openstack("server", "reboot", "--hard", SERVER)
-        self.seen(name, {"ibvmig_attach": "no cable"}, "reboot")
-        self.check.becomes(f"{name}: in ERROR, on", self.rest, ("ERROR", None, host))
+        self.check.seen(name, {"ibvmig_attach": "no cable"}, "reboot")
+        self.check.becomes(f"{name}: in ERROR, on", self.check.rest, ("ERROR", None, host))
         self.check.tap.equal(f"{name}: it does not run", self.lab.virsh(host, "domstate", MOVER).stdout.strip(),
                              "shut off")
         refusal.mend()
         self.check.cloud.openstack("server", "reboot", "--hard", SERVER)
-        self.check.becomes(f"{name}: mended, active on", self.rest, ("ACTIVE", None, host))
+        self.check.becomes(f"{name}: mended, active on", self.check.rest, ("ACTIVE", None, host))
         self.lab.wait_vf(MOVER)
         self.check.said(f"failed: {name}")
 
@@ -207,7 +185,7 @@ class Verbs:
             daemon.spoil()
         self.meanwhile([Break(stop, daemon.mend, "post")])
         self.lab.where[MOVER] = to
-        self.seen(name, {"ibvmig_release": "does not answer"})
+        self.check.seen(name, {"ibvmig_release": "does not answer"})
         daemon.mend()
         self.check.stays(name, before)
         self.check.said(f"failed: {name}")
@@ -225,7 +203,7 @@ class Verbs:
         record = self.lab.wait_done(MOVER, origin, DONE_S, state="ABORTED")
         states = [t["state"] for t in self.lab.rest(origin, f"/v1/migrations/{record['id']}")["source"]["transitions"]]
         self.check.tap.check(f"{name}: before the VF had left", "HOLD" in states and "QUIESCE" not in states, states)
-        self.check.tap.equal(f"{name}: Nova's verdict", self.check.read("verdict"), "cancelled")
+        self.check.tap.equal(f"{name}: Nova's verdict", self.check.read("migration")["status"], "cancelled")
         self.check.stays(name, before)
         self.check.report["failures"].append({"failure": name, "events": self.check.events()})
         self.check.said(name)

@@ -35,6 +35,10 @@ class LabDriver(IbvmigLibvirtDriver):
         halt('post')
         super().post_live_migration_at_source(*args, **kwargs)
 
+    def post_live_migration_at_destination(self, *args, **kwargs):
+        halt('arrive')
+        super().post_live_migration_at_destination(*args, **kwargs)
+
     def rollback_live_migration_at_destination(self, *args, **kwargs):
         halt('rollback')
         super().rollback_live_migration_at_destination(*args, **kwargs)

@@ -36,13 +36,13 @@ def measure(check, origin, move):
 
 # -- by Nova
 
-def by_nova(check, to):
-    """openstack server migrate, and all that must be so afterwards."""
+def by_nova(check, to, ask=None):
+    """openstack server migrate, or what else asks for it, and all that must be so afterwards."""
     origin, before = check.lab.where[MOVER], check.address()
     watcher = check.lab.popen("sm", *check.cloud.as_client("/usr/bin/python3", HERE / "progress.py", SERVER))
     if watcher.stdout.readline() != "ready\n":
         raise Failure(f"progress: {watcher.communicate()[0]}")
-    record, phases = measure(check, origin, lambda: check.ask(to))
+    record, phases = measure(check, origin, lambda: (ask or check.ask)(to))
     check.lab.where[MOVER] = check.server()["OS-EXT-SRV-ATTR:host"]
     name = f"{origin} to {to}"
     if not check.tap.equal(f"{name}: the server is there", check.lab.where[MOVER], to):
@@ -51,6 +51,7 @@ def by_nova(check, to):
     trigger = attach_trigger(check, name, record)
     check.at_rest(name, before)
     check.bound(name)
+    disk_went_along(check, name)
     all_went_well(check, name)
     progress_shown(check, name, watcher)
     check.report["migrations"].append({"by": "nova", "from": origin, "to": to, "phases_ms": phases, "attach": trigger,
@@ -79,6 +80,12 @@ def attach_trigger(check, name, record):
     seen = {"RESUME": resumed, "attached": resumed + record["data"]["attach_us"] / 1000, "Nova": round(nova)}
     check.tap.check(f"{name}: RESUME has begun the attach before Nova came", seen["RESUME"] < seen["Nova"], seen)
     return seen
+
+
+def disk_went_along(check, name):
+    """It was a block migration: hosts share no folder."""
+    check.becomes(f"{name}: where the server's disk is", lambda: [
+        h for h in check.cloud.hosts if (folder(check, h) / "disk").exists()], [check.lab.where[MOVER]])
 
 
 def progress_shown(check, name, watcher):

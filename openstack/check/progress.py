@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What `server migration show` says of a server's next live migration while it runs: progress.py SERVER, as whom: OS_*.
-Prints "ready", and at its end a JSON list of what differed: [{status, memory_total_bytes, memory_remaining_bytes, ...}]."""
+Prints "ready", and at its end a JSON list of what differed: [{status, memory_total_bytes, memory_remaining_bytes,
+...}]."""
 import json
 import sys
 import time

@@ -12,7 +12,8 @@ from cloud import BUILD, Failure, labconf, wait_for
 
 @dataclass
 class Break:
-    """What is broken, and mended when the event has been read. With a step: once Nova is there (ibvmig_lab.py)."""
+    """What is broken, and mended when the event has been read. With a step: once Nova is there (ibvmig_lab.py), which
+    waits for it."""
     spoil: Callable
     mend: Callable
     step: str = ""
@@ -75,6 +76,20 @@ class Verbs:
         self.check.cloud.openstack("server", "set", "--state", "active", SERVER)
         self.check.stays(name, before)
         self.check.said(f"failed: {name}")
+
+    # -- one that succeeds
+
+    def nova_comes_late(self, to):
+        """Asks for a live migration, and keeps Nova from the destination until the VF is attached there: ibvmigd does
+        it on libvirt's RESUME, and needs nothing of Nova's."""
+        def attached():
+            self.lab.where[MOVER] = to
+            self.lab.wait_vf(MOVER)
+            self.check.traffic.wait_progress(f"before Nova has come to {to}: traffic goes on", 60)
+            events = self.check.events()
+            self.check.tap.check(f"the VF is attached on {to} before Nova has come there",
+                                 "ibvmig_confirm" not in events, events)
+        self.meanwhile([Break(attached, lambda: None, "arrive")])
 
     # -- what is broken
 

@@ -390,6 +390,7 @@ static int await_order(struct migration *m)
 {
 	if (m->step.phase || m->inflight)
 		return STEP_WAIT;
+	loop_timer_disarm(m->deadline);
 	if (!m->step.asked_us)
 		m->step.asked_us = now_us();
 	if (now_us() - m->step.asked_us < ORDER_POLL_MS * 1000ull) {
@@ -397,7 +398,6 @@ static int await_order(struct migration *m)
 		return STEP_WAIT;
 	}
 	m->step.asked_us = now_us();
-	loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
 	return m->vm_dead ? judge_dead(m) : ask_source(m, ORDER_ASKED_FOR, order_asked_for);
 }
 

@@ -116,7 +116,7 @@ static void lose_d(void *arg)
 
 static void lose_destination(void)
 {
-	sim_after(NULL, sim_random(WHILE_US), lose_d, NULL);
+	sim_after(NULL, WHILE_US / 4 + sim_random(WHILE_US / 2), lose_d, NULL);
 }
 
 /* ---- a round ---- */

@@ -237,7 +237,8 @@ void migrate_probe(struct migration *m);
 int migrate_resolve(struct daemon *d, const char *id);
 /* m: PARKED. It goes on, or back; where QEMU's job had not ended, to CANCEL again. */
 void migrate_unpark(struct migration *m, const char *note);
-/* PARKED by CANCEL: QEMU's job may still end, either way, and the record then goes on by itself. */
+/* PARKED by CANCEL: QEMU's job may still end, either way, and the record then goes on by itself.
+ * migrate_look.c asks for that. */
 bool migrate_awaits_job(const struct migration *m);
 /* Whether the VM has left this host by a migration that has not ended here. */
 bool migrate_has_left(struct daemon *d, const char *vm_uuid);

@@ -50,7 +50,11 @@ static void look_run(struct job *j)
 {
 	enum virt_state state;
 	struct qmp_migration q;
+	char why[HTTP_ERROR_MAX];
 
+	/* What comes of it is seen then. */
+	if (json_opt_bool(j->in, "abort", false))
+		virt_abort_job(j->d->virt, str(j, "vm"), why);
 	j->rc = virt_state(j->d->virt, str(j, "vm"), &state, j->error);
 	if (j->rc)
 		return;
@@ -183,6 +187,7 @@ void migrate_look(void *arg)
 	}
 	in = migrate_input(m);
 	json_set_bool(in, "source", m->role == ROLE_SOURCE);
+	json_set_bool(in, "abort", migrate_awaits_job(m));
 	json_set_bool(in, "unplugs", m->device_del_sent && m->state == M_DETACH && !m->back);
 	m->looking = !job_start(m->d, in, look_run, looked, m, m->serial);
 }

@@ -136,6 +136,27 @@ static bool play_resolved(const void *arg, const char *dir)
 	return wait_for(M_PARKED, PARKED_S) && tells_way_out() && goes_on(&then);
 }
 
+#define HUNG_S 200 /* longer than all tries */
+#define SOON_S 15  /* to look, and to walk back */
+
+/* libvirtd does not cancel it in all the time, and then is itself again. */
+static bool play_hung(const void *arg, const char *dir)
+{
+	struct sim_host *a = &sim_hosts[HOST_A];
+
+	if (!start(dir))
+		return false;
+	sim_migrate(mover, HOST_A, HOST_B);
+	if (!wait_for(*(const enum migrate_state *)arg, 60))
+		return false;
+	a->libvirtd_hangs = source_qemu()->job_hangs = true;
+	if (!wait_for(M_PARKED, HUNG_S))
+		return false;
+	a->libvirtd_hangs = source_qemu()->job_hangs = false;
+	return sim_run(sim_all_right, NULL, sim_us() + SOON_S * SIM_S, sim_never) && !*sim_broken &&
+	       (sim_home(mover) == HOST_A || sim_is_wrong("it is on host %d", sim_home(mover)));
+}
+
 static bool is_raised(void *arg)
 {
 	(void)arg;
@@ -176,6 +197,8 @@ static bool play_stands(const void *arg, const char *dir)
 	       !*sim_broken;
 }
 
+static const enum migrate_state held[] = {M_HOLD, M_QUIESCE};
+
 static const struct hang hangs[] = {
 	{M_HOLD, END_CANCELLED, NEWS_EVENTS, HOST_A},
 	{M_QUIESCE, END_CANCELLED, NEWS_NONE, HOST_A},
@@ -199,6 +222,8 @@ static const struct sim_scene scenes[] = {
 	{"in QUIESCE, and QEMU is killed after PARKED", play_hangs, &hangs[7]},
 	{"the same, and no event tells of it", play_hangs, &hangs[8]},
 	{"resolved while QEMU's job still hangs", play_resolved, NULL},
+	{"libvirtd hangs from HOLD on, longer than all tries", play_hung, &held[0]},
+	{"the same from QUIESCE on", play_hung, &held[1]},
 	{"libvirtd stands still as HOLD is undone", play_stands, NULL},
 };
 

@@ -25,6 +25,7 @@ $(foreach t,hca provider_mlx5 vfio_migration doctor_vfs,$(eval $(call testprogra
 	$(DAEMON_LIBS) -lpthread,-I/usr/include/libnl3)))
 $(eval $(call testprogram,test_daemon_hw,tests/unit/test_daemon_hw.c tests/hw/checks.c $(FAKE_HCA),$(DAEMON_LIBS) -lpthread,-I/usr/include/libnl3))
 $(eval $(call testprogram,test_daemon_qps,tests/unit/test_daemon_qps.c daemon/qps.c,$(NET_LIBS)))
+$(eval $(call testprogram,test_daemon_relay,tests/unit/test_daemon_relay.c daemon/relay.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_repath,tests/unit/test_daemon_repath.c daemon/repath.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_mover,tests/unit/test_daemon_mover.c daemon/mover.c daemon/job.c daemon/strategy.c,$(NET_LIBS)))
 $(eval $(call testprogram,test_daemon_qmp,tests/unit/test_daemon_qmp.c daemon/qmp.c,$(COMMON_LIBS)))

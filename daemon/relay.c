@@ -22,12 +22,20 @@
 #define HOST_RETRIES      8
 #define HOST_RETRY_MS     100
 
+enum route_state {
+	ROUTE_IDLE,   /* known, or nobody wants to know */
+	ROUTE_QUEUED, /* to be looked up when others have been */
+	ROUTE_ASKED,
+};
+
 /* Where a GUID is. While it is looked up, messages wait here. */
 struct route {
 	struct route *next;
 	uint64_t guid;
-	char url[256]; /* "" while unknown */
-	bool asking;
+	uint64_t asker; /* GUID: whose message it is looked up for */
+	uint64_t used;  /* relay.uses at its last use */
+	char url[256];  /* "" while unknown */
+	enum route_state state;
 	struct json_object *waiting; /* owned array */
 };
 
@@ -44,9 +52,10 @@ struct host {
 
 struct relay {
 	struct daemon *d;     /* borrowed */
-	struct route *routes; /* owned */
+	struct route *routes; /* owned; newest first */
 	struct host *hosts;   /* owned */
-	unsigned route_count;
+	uint64_t uses;
+	unsigned route_count, asking;
 };
 
 static void send_message(struct relay *r, struct json_object *msg);
@@ -256,19 +265,38 @@ static void host_send(struct relay *r, struct host *h)
 
 /* ---- routes ---- */
 
+/* The one that has not been used for longest, of those that nobody waits for. */
+static bool route_forget(struct relay *r)
+{
+	struct route **oldest = NULL, *t;
+
+	for (struct route **p = &r->routes; *p; p = &(*p)->next)
+		if ((*p)->state == ROUTE_IDLE && (!oldest || (*p)->used < (*oldest)->used))
+			oldest = p;
+	if (!oldest)
+		return false;
+	t = *oldest;
+	*oldest = t->next;
+	json_object_put(t->waiting);
+	free(t);
+	r->route_count--;
+	return true;
+}
+
 static struct route *route_of(struct relay *r, uint64_t guid)
 {
 	struct route *t = route_find(r, guid);
 
+	if (!t && (r->route_count < RELAY_ROUTES_MAX || route_forget(r)) &&
+	    (t = calloc(1, sizeof *t))) {
+		t->guid = guid;
+		t->waiting = json_object_new_array();
+		t->next = r->routes;
+		r->routes = t;
+		r->route_count++;
+	}
 	if (t)
-		return t;
-	if (r->route_count >= RELAY_ROUTES_MAX || !(t = calloc(1, sizeof *t)))
-		return NULL;
-	t->guid = guid;
-	t->waiting = json_object_new_array();
-	t->next = r->routes;
-	r->routes = t;
-	r->route_count++;
+		t->used = ++r->uses;
 	return t;
 }
 
@@ -296,17 +324,46 @@ static void ask_run(struct job *j)
 		json_set_str(j->out, "url", l.url);
 }
 
+static void ask_done(struct job *j);
+
+static struct route *oldest_queued(const struct relay *r)
+{
+	struct route *found = NULL;
+
+	for (struct route *t = r->routes; t; t = t->next)
+		if (t->state == ROUTE_QUEUED)
+			found = t;
+	return found;
+}
+
+/* A few at a time: with an ibvmig-sm that is slow, or silent, they would have all workers, which
+ * migrations need. */
+static void ask_more(struct relay *r)
+{
+	struct route *t;
+
+	while (r->asking < RELAY_LOOKUPS_MAX && (t = oldest_queued(r))) {
+		if (job_start(r->d, NULL, ask_run, ask_done, NULL, t->guid)) {
+			t->state = ROUTE_IDLE;
+			route_flush(r, t, "the host is out of memory");
+			continue;
+		}
+		t->state = ROUTE_ASKED;
+		r->asking++;
+	}
+}
+
 static void ask_done(struct job *j)
 {
 	struct relay *r = j->d->relay;
 	struct route *t = route_find(r, j->serial);
 
-	if (!t)
-		return;
-	t->asking = false;
+	r->asking--;
+	t->state = ROUTE_IDLE;
 	if (!j->rc && !*t->url)
 		snprintf(t->url, sizeof t->url, "%s", json_opt_str(j->out, "url", ""));
 	route_flush(r, t, j->error);
+	ask_more(r);
 }
 
 void relay_set_route(struct relay *r, uint64_t guid, const char *url)
@@ -316,15 +373,34 @@ void relay_set_route(struct relay *r, uint64_t guid, const char *url)
 	if (!t)
 		return;
 	snprintf(t->url, sizeof t->url, "%s", url);
-	if (!t->asking)
+	if (t->state == ROUTE_QUEUED)
+		t->state = ROUTE_IDLE;
+	if (t->state == ROUTE_IDLE)
 		route_flush(r, t, "");
+}
+
+/* One VM that asks for GUIDs which nobody has must leave room for the others. */
+static bool asks_too_much(struct relay *r, uint64_t asker)
+{
+	unsigned n = 0;
+
+	for (struct route *t = r->routes; t; t = t->next)
+		n += t->state != ROUTE_IDLE && t->asker == asker;
+	return n >= RELAY_ASKED_MAX;
+}
+
+static void look_up(struct relay *r, struct route *t, uint64_t asker)
+{
+	t->asker = asker;
+	t->state = ROUTE_QUEUED;
+	ask_more(r);
 }
 
 /* msg: owned by the call. */
 static void send_message(struct relay *r, struct json_object *msg)
 {
 	struct json_object *owned AUTO_JSON = msg;
-	uint64_t to = guid_of(msg, "to");
+	uint64_t from = guid_of(msg, "from"), to = guid_of(msg, "to");
 	struct vm *vm = vm_by_guid(r->d, to);
 	struct route *t;
 	struct host *h;
@@ -333,7 +409,7 @@ static void send_message(struct relay *r, struct json_object *msg)
 		return;
 	t = route_of(r, to);
 	if (!t) {
-		failed(r, msg, "the host keeps too many routes");
+		failed(r, msg, "the host looks too many GIDs up");
 		return;
 	}
 	/* A route to ourselves is stale: the VM is not here. */
@@ -352,9 +428,13 @@ static void send_message(struct relay *r, struct json_object *msg)
 		failed(r, msg, "too many messages wait for that GID");
 		return;
 	}
+	if (t->state == ROUTE_IDLE && asks_too_much(r, from)) {
+		failed(r, msg, "too many GIDs at once that are not known yet");
+		return;
+	}
 	json_object_array_add(t->waiting, TAKE(owned));
-	if (!t->asking)
-		t->asking = !job_start(r->d, NULL, ask_run, ask_done, NULL, to);
+	if (t->state == ROUTE_IDLE)
+		look_up(r, t, from);
 }
 
 /* ---- in and out ---- */

@@ -9,7 +9,9 @@
 
 #define RELAY_BODY_MAX    (256u << 10) /* bytes, decoded */
 #define RELAY_QUEUE_MAX   1024         /* messages that wait for one host or one answer */
-#define RELAY_ROUTES_MAX  4096
+#define RELAY_ROUTES_MAX  4096         /* then the one that has not been used for longest goes */
+#define RELAY_LOOKUPS_MAX 16           /* GIDs that are being looked up */
+#define RELAY_ASKED_MAX   1024         /* by messages of one GUID, with those that are to be */
 #define RELAY_BATCH_BYTES (640u << 10) /* of text in one call; below HTTP_BODY_MAX */
 
 struct daemon;

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Where messages between guests go, and what one guest can take from the others. Jobs are kept here
+ * until a test ends them; ibvmig-sm and the guests are played. */
+#include "tests/unit/tap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/http_server.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/locate.h"
+#include "daemon/relay.h"
+#include "daemon/settings.h"
+#include "daemon/vm.h"
+#include "daemon/vm_channel.h"
+
+#define RUDE  0x00a1b2fffe000001ull
+#define OTHER 0x00a1b2fffe000002ull
+#define FAR   0x00a1b2fffe100000ull /* of this and what is above nobody is here */
+
+static struct settings settings = {.url = (char *)"https://here"};
+static struct daemon d = {.settings = &settings};
+static struct vm rude = {.d = &d}, other = {.d = &d};
+
+/* Jobs that have been started, oldest first. */
+static struct job *jobs[2 * RELAY_ROUTES_MAX];
+static unsigned started, ended, calls_to_there;
+static unsigned refused[2]; /* messages of rude, and of other */
+static bool sm_knows;
+
+int job_start(struct daemon *daemon, struct json_object *in, void (*run)(struct job *j),
+	      void (*done)(struct job *j), void *owner, uint64_t serial)
+{
+	struct job *j = calloc(1, sizeof *j);
+
+	assert_true(j && started < ARRAY_SIZE(jobs));
+	*j = (struct job){.d = daemon, .in = in ? in : json_object_new_object(), .run = run};
+	j->out = json_object_new_object();
+	j->done = done;
+	j->owner = owner;
+	j->serial = serial;
+	jobs[started++] = j;
+	return 0;
+}
+
+static void end_job(void)
+{
+	struct job *j = jobs[ended++];
+
+	j->run(j);
+	j->done(j);
+	json_object_put(j->in);
+	json_object_put(j->out);
+	free(j);
+}
+
+static void end_all(void)
+{
+	while (ended < started)
+		end_job();
+}
+
+int locate_guid(const struct settings *s, uint64_t guid, struct location *ret, char *error)
+{
+	(void)s;
+	(void)guid;
+	if (!sm_knows) {
+		snprintf(error, HTTP_ERROR_MAX, "nobody has it");
+		return -ENOENT;
+	}
+	snprintf(ret->url, sizeof ret->url, "https://there");
+	return 0;
+}
+
+int http_call(const char *base, const char *method, const char *path, struct json_object *body,
+	      unsigned timeout_ms, struct json_object **ret_body, char error[static HTTP_ERROR_MAX])
+{
+	(void)method;
+	(void)path;
+	(void)timeout_ms;
+	(void)error;
+	assert_string_equal(base, "https://there");
+	calls_to_there += (unsigned)json_count(json_opt(body, "messages"));
+	*ret_body = json_object_new_object();
+	return 0;
+}
+
+struct vm *vm_by_guid(struct daemon *daemon, uint64_t guid)
+{
+	(void)daemon;
+	return guid == RUDE ? &rude : guid == OTHER ? &other : NULL;
+}
+
+int agent_send(struct agent *a, struct json_object *msg)
+{
+	(void)a;
+	json_object_put(msg);
+	return 0;
+}
+
+void vm_channel_relay_failed(struct vm *vm, const char *to, const char *error)
+{
+	(void)to;
+	(void)error;
+	refused[vm == &other]++;
+}
+
+static void send_from(struct vm *vm, uint64_t to)
+{
+	struct json_object *msg AUTO_JSON = json_object_new_object();
+	struct ib_gid gid = {IB_GID_PREFIX_LL, vm == &rude ? RUDE : OTHER};
+	char text[IB_GID_TEXT];
+
+	ib_gid_format(&gid, text);
+	json_set_str(msg, "from", text);
+	gid.guid = to;
+	ib_gid_format(&gid, text);
+	json_set_str(msg, "to", text);
+	json_set_str(msg, "body", "AAAA");
+	relay_from_guest(d.relay, vm, msg);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	rude.vf_count = other.vf_count = 1;
+	rude.vfs[0].want.vguid = RUDE;
+	other.vfs[0].want.vguid = OTHER;
+	started = ended = calls_to_there = refused[0] = refused[1] = 0;
+	sm_knows = false;
+	return sd_event_new(&d.loop) < 0 || relay_new(&d, &d.relay);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	end_all();
+	relay_free(TAKE(d.relay));
+	d.loop = sd_event_unref(d.loop);
+	return 0;
+}
+
+static void test_looked_up_once(void **state)
+{
+	(void)state;
+	sm_knows = true;
+	for (int i = 0; i < 3; i++)
+		send_from(&rude, FAR);
+	assert_int_equal(started, 1);
+	end_all();
+	assert_int_equal(calls_to_there, 3);
+	send_from(&other, FAR);
+	end_all();
+	assert_int_equal(calls_to_there, 4);
+	assert_int_equal(refused[0] + refused[1], 0);
+}
+
+/* Each worker may have to wait for a silent ibvmig-sm. */
+static void test_few_lookups_at_once(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 100; i++)
+		send_from(&rude, FAR + i);
+	assert_int_equal(started, RELAY_LOOKUPS_MAX);
+	end_job();
+	assert_int_equal(started, RELAY_LOOKUPS_MAX + 1);
+	end_all();
+	assert_int_equal(started, 100);
+	assert_int_equal(refused[0], 100);
+}
+
+/* One guest asks for GUIDs that nobody has: the others are served. */
+static void test_leaves_room(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 2 * RELAY_ROUTES_MAX; i++)
+		send_from(&rude, FAR + i);
+	assert_int_equal(refused[0], 2 * RELAY_ROUTES_MAX - RELAY_ASKED_MAX);
+	sm_knows = true;
+	send_from(&other, FAR - 1);
+	end_all();
+	assert_int_equal(refused[1], 0);
+	assert_int_equal(calls_to_there, RELAY_ASKED_MAX + 1);
+}
+
+/* More GUIDs than there is room for, one after the other: what was asked for last is kept. */
+static void test_forgets_the_oldest(void **state)
+{
+	unsigned before;
+
+	(void)state;
+	sm_knows = true;
+	send_from(&other, FAR);
+	end_all();
+	for (unsigned i = 1; i <= RELAY_ROUTES_MAX + 1; i++) {
+		send_from(&rude, FAR + i);
+		end_all();
+		send_from(&other, FAR); /* in use all the time */
+		end_all();
+		started = ended = 0;
+	}
+	assert_int_equal(refused[0] + refused[1], 0);
+	send_from(&other, FAR);
+	assert_ptr_equal(jobs[0]->owner != NULL, true); /* a call to its host, no look-up */
+	before = started;
+	end_all();
+	assert_int_equal(started, before);
+	send_from(&rude, FAR + 1);
+	assert_null(jobs[started - 1]->owner); /* looked up anew */
+}
+
+int main(void)
+{
+	const struct CMUnitTest relay_tests[] = {
+		cmocka_unit_test_setup_teardown(test_looked_up_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_few_lookups_at_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_leaves_room, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_forgets_the_oldest, setup, teardown),
+	};
+
+	return RUN_TESTS(relay_tests);
+}

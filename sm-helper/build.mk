@@ -4,7 +4,8 @@ SM_PLUGIN_SRC := sm-helper/plugin.c sm-helper/plugin_view.c sm-helper/plugin_tab
                  sm-helper/plugin_paths.c sm-helper/plugin_records.c sm-helper/plugin_lfts.c sm-helper/plugin_wire.c \
                  sm-helper/plugin_assign.c sm-helper/plugin_parked.c sm-helper/plugin_homes.c sm-helper/plugin_seen.c \
                  sm-helper/plugin_guids.c sm-helper/plugin_guid_smps.c sm-helper/plugin_alias.c sm-helper/plugin_engine.c sm-helper/plugin_master.c sm-helper/plugin_keep.c sm-helper/plugin_guid2lid.c sm-helper/takeover.c sm-helper/proto_check.c
-$(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread,$(OSM_CFLAGS)))
+# nodelete: OpenSM closes a plugin that has not come up, and our handlers may be among its own by then.
+$(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread,$(OSM_CFLAGS),-Wl$(comma)-z$(comma)nodelete))
 
 # ibvmig-sm: registry, REST, verification.
 SM_BACKENDS := sm-helper/backend_plugin.c sm-helper/look.c sm-helper/backend_umad.c sm-helper/umad_guids.c sm-helper/backend_ufm.c sm-helper/ufm_http.c sm-helper/backend_none.c \
@@ -16,6 +17,7 @@ SM_SRC := sm-helper/main.c sm-helper/cli.c sm-helper/listen.c sm-helper/rest.c s
 $(eval $(call program,ibvmig-sm,$(SM_SRC),$(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad))
 $(eval $(call testtool,fabric_setlft,tests/integration/fabric_setlft.c,-libmad -libumad))
 $(eval $(call testtool,fabric_sa,tests/integration/fabric_sa.c,-libmad -libumad))
+$(eval $(call shared,no_plugin_thread,tests/integration/no_plugin_thread.c,-ldl))
 $(eval $(call testtool,fabric_ping,tests/integration/fabric_ping.c,-libmad -libumad))
 $(eval $(call testprogram,test_sm_proto,tests/unit/test_sm_proto.c sm-helper/proto_check.c,$(COMMON_LIBS)))
 $(eval $(call testprogram,test_sm_registry,tests/unit/test_sm_registry.c sm-helper/registry.c sm-helper/registry_claim.c sm-helper/registry_replica.c,$(COMMON_LIBS) -lsqlite3))

@@ -380,8 +380,7 @@ static void *plugin_create(osm_opensm_t *osm)
 			close(p->changed_fd);
 		if (p->record_fd >= 0)
 			close(p->record_fd);
-		free(p);
-		return NULL;
+		return NULL; /* p stays: OpenSM's dispatcher may have handlers of ours already */
 	}
 	osm_log(&osm->log, OSM_LOG_SYS, "ibvmig: version " IBVMIG_VERSION " listens on %s\n",
 		p->path);

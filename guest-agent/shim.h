@@ -41,8 +41,12 @@ void shim_reset(void);
 bool shim_start(void);
 void shim_send(const void *packet);
 /* Sends packet and waits for the answer of the same type, at most bytes of it. 0 or -errno (of
- * the call or the answer's status). Not from the helper thread. */
+ * the call or the answer's status); -ECONNRESET: the agent has gone. Not from the helper thread. */
 int shim_call(void *packet, void *answer, size_t bytes, unsigned timeout_ms);
+/* An agent that has gone is mostly one that is started again: waits until it is there. false: not
+ * within ms. Not from the helper thread. */
+#define SHIM_AGENT_BACK_MS 10000
+bool shim_await_agent(unsigned ms);
 void shim_wake_helper(void);
 /* A line in the agent's log; never on the program's streams. */
 void shim_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -163,28 +163,45 @@ static struct timespec in_ms(unsigned ms)
 	return t;
 }
 
+bool shim_await_agent(unsigned ms)
+{
+	struct timespec until = in_ms(ms);
+	int rc = 0, cancel;
+	bool back;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pthread_mutex_lock(&shim.call);
+	while (shim.agent_lost && !rc)
+		rc = pthread_cond_timedwait(&shim.call_done, &shim.call, &until);
+	back = !shim.agent_lost;
+	pthread_mutex_unlock(&shim.call);
+	pthread_setcancelstate(cancel, NULL);
+	return back;
+}
+
 int shim_call(void *packet, void *answer, size_t bytes, unsigned timeout_ms)
 {
 	struct shim_head *h = packet;
 	struct shim_call c = {.cookie = shim_cookie(), .answer = answer, .bytes = bytes};
 	struct timespec until = in_ms(timeout_ms);
 	int rc = 0, cancel;
+	unsigned losses;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	h->cookie = c.cookie;
 	pthread_mutex_lock(&shim.call);
 	list_add(&shim.calls, &c.link);
+	losses = shim.agent_losses;
 	pthread_mutex_unlock(&shim.call);
 	shim_send(packet);
 	pthread_mutex_lock(&shim.call);
-	while (!c.done && !shim.agent_lost && !rc)
+	while (!c.done && !shim_agent_left(losses) && !rc)
 		rc = pthread_cond_timedwait(&shim.call_done, &shim.call, &until);
 	list_del(&c.link);
+	rc = shim_agent_left(losses) ? -ECONNRESET : -ETIMEDOUT;
 	pthread_mutex_unlock(&shim.call);
 	pthread_setcancelstate(cancel, NULL);
-	if (!c.done)
-		return -ETIMEDOUT;
-	return ((struct shim_head *)answer)->status;
+	return c.done ? ((struct shim_head *)answer)->status : rc;
 }
 
 static void call_answered(const struct shim_head *h)
@@ -349,6 +366,7 @@ static void agent_gone(void)
 {
 	pthread_mutex_lock(&shim.call);
 	shim.agent_lost = true;
+	shim.agent_losses++;
 	pthread_cond_broadcast(&shim.call_done);
 	pthread_mutex_unlock(&shim.call);
 	job_agent_gone();
@@ -375,6 +393,7 @@ static void agent_again(void)
 	cm_tell_agent();
 	pthread_mutex_lock(&shim.call);
 	shim.agent_lost = false;
+	pthread_cond_broadcast(&shim.call_done);
 	pthread_mutex_unlock(&shim.call);
 }
 

@@ -398,9 +398,10 @@ struct shim_call {
 };
 
 struct shim {
-	unsigned generation; /* 0, and one more in each child of a fork */
-	int agent;           /* socket, -1: none: all verbs pass through */
-	bool agent_lost;
+	unsigned generation;   /* 0, and one more in each child of a fork */
+	int agent;             /* socket, -1: none: all verbs pass through */
+	bool agent_lost;       /* it has gone and is looked for; under .call, as the next */
+	unsigned agent_losses; /* how often it has gone */
 	uint16_t slot;
 	uint64_t instance;
 	unsigned fault;
@@ -471,6 +472,13 @@ static inline struct shim_pd *to_pd(struct ibv_pd *p)
 	struct shim_pd *pd = p ? container_of(p, struct shim_pd, v) : NULL;
 
 	return pd && pd->base ? pd->base : pd;
+}
+
+/* Under shim.call: whether the agent that was there at so many losses has gone, and with it what it
+ * was asked. */
+static inline bool shim_agent_left(unsigned losses)
+{
+	return shim.agent_lost || shim.agent_losses != losses;
 }
 
 /* Virtual numbers of XRC shared receive queues, as keys are (shim_table.h). An entry of ours is the

@@ -621,32 +621,59 @@ void peer_unreachable(const uint8_t dgid[16])
 	pthread_mutex_unlock(&shim.ctl);
 }
 
+/* false: the agent has gone, and with it the question: nobody counts on us meanwhile. */
+static bool await_answer(struct shim_qp *q, unsigned losses)
+{
+	struct timespec until;
+	bool busy = false, left;
+	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ANSWER_S;
+	pthread_mutex_lock(&shim.call);
+	while (q->resolve == RESOLVE_WAITS && !shim_agent_left(losses) && !rc) {
+		rc = pthread_cond_timedwait(&shim.call_done, &shim.call, &until);
+		if (q->resolve_busy && !busy)
+			until.tv_sec += RESOLVE_BUSY_MS / 1000;
+		busy = q->resolve_busy;
+	}
+	left = q->resolve == RESOLVE_WAITS && shim_agent_left(losses);
+	q->resolve_busy |= left;
+	pthread_mutex_unlock(&shim.call);
+	return !left;
+}
+
+static unsigned ask_once(struct shim_qp *q)
+{
+	unsigned losses;
+
+	pthread_mutex_lock(&shim.call);
+	losses = shim.agent_losses;
+	q->resolve_busy = false;
+	pthread_mutex_unlock(&shim.call);
+	peer_send_qp(q, PEER_RESOLVE, 0);
+	return losses;
+}
+
 /* How it ended is in q->resolve. Outside of the control verbs while it waits: a suspend of ours may
  * come in between, and the peer may be in the middle of one (then it says so, and it takes longer).
  */
 static void ask_peer(struct shim_qp *q)
 {
-	struct timespec until;
-	bool busy = false;
+	bool again;
 	int cancel;
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += ANSWER_S;
-	peer_send_qp(q, PEER_RESOLVE, 0);
-	ctl_exit();
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	pthread_mutex_lock(&shim.call);
-	while (q->resolve == RESOLVE_WAITS && !shim.agent_lost &&
-	       !pthread_cond_timedwait(&shim.call_done, &shim.call, &until)) {
-		if (q->resolve_busy && !busy)
-			until.tv_sec += RESOLVE_BUSY_MS / 1000;
-		busy = q->resolve_busy;
-	}
-	if (q->resolve == RESOLVE_WAITS)
-		q->resolve = RESOLVE_GONE;
-	pthread_mutex_unlock(&shim.call);
-	pthread_setcancelstate(cancel, NULL);
-	ctl_enter();
+	do {
+		unsigned losses = ask_once(q);
+
+		ctl_exit();
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+		again = !await_answer(q, losses) && shim_await_agent(SHIM_AGENT_BACK_MS);
+		if (!again)
+			resolve_end(q, RESOLVE_GONE);
+		pthread_setcancelstate(cancel, NULL);
+		ctl_enter();
+	} while (again);
 }
 
 /* 0: the device does not tell. */

@@ -137,8 +137,12 @@ static int claim_number(uint32_t vqpn)
 {
 	struct shim_qp_number n = {.head = {.bytes = sizeof(n), .type = SHIM_QP_ADD}, .vqpn = vqpn};
 	struct shim_qp_number answer;
+	int rc;
 
-	return shim_call(&n, &answer, sizeof(answer), CALL_MS);
+	do
+		rc = shim_call(&n, &answer, sizeof(answer), CALL_MS);
+	while (rc == -ECONNRESET && shim_await_agent(SHIM_AGENT_BACK_MS));
+	return rc;
 }
 
 static void release_number(uint32_t vqpn)

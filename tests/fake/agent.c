@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -19,7 +20,10 @@
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
+	struct sockaddr_un addr;
+	pthread_t thread;
 	int listener, shim;
+	bool welcomed;
 	uint64_t reports; /* since the start */
 	struct shim_report last;
 	char heard[4096]; /* lines, since the last order */
@@ -41,6 +45,10 @@ static void welcome(const struct shim_head *h)
 		.head = {sizeof(w), SHIM_HELLO, 0, h->cookie, 0}, .slot = 1, .instance = 0x1234};
 
 	answer(&w);
+	pthread_mutex_lock(&agent.lock);
+	agent.welcomed = true;
+	pthread_cond_broadcast(&agent.changed);
+	pthread_mutex_unlock(&agent.lock);
 }
 
 static void take_report(const struct shim_head *h)
@@ -139,11 +147,8 @@ static void packet(struct shim_head *h)
 /* Nobody else will connect. */
 static void forget_path(void)
 {
-	struct sockaddr_un addr;
-	socklen_t n = sizeof(addr);
+	struct sockaddr_un addr = agent.addr;
 
-	if (getsockname(agent.listener, (void *)&addr, &n))
-		return;
 	unlink(addr.sun_path);
 	rmdir(dirname(addr.sun_path));
 }
@@ -157,29 +162,47 @@ static void *agent_main(void *arg)
 
 	(void)arg;
 	agent.shim = accept(agent.listener, NULL, NULL);
+	close(agent.listener);
 	forget_path();
 	while (recv(agent.shim, &in, sizeof(in), 0) > 0)
 		packet(&in.head);
 	return NULL;
 }
 
+static int start(void)
+{
+	agent.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (agent.listener < 0 || bind(agent.listener, (void *)&agent.addr, sizeof(agent.addr)) ||
+	    listen(agent.listener, 1))
+		return -errno;
+	return -pthread_create(&agent.thread, NULL, agent_main, NULL);
+}
+
 int fake_agent_start(void)
 {
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	char dir[] = "/tmp/ibvmig-fake-XXXXXX";
-	pthread_t thread;
-	int rc;
 
 	if (!mkdtemp(dir))
 		return -errno;
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/agent", dir);
-	agent.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (agent.listener < 0 || bind(agent.listener, (void *)&addr, sizeof(addr)) ||
-	    listen(agent.listener, 1))
-		return -errno;
-	setenv(SHIM_SOCKET_ENV, addr.sun_path, 1);
-	rc = pthread_create(&thread, NULL, agent_main, NULL);
-	return -rc;
+	agent.addr.sun_family = AF_UNIX;
+	snprintf(agent.addr.sun_path, sizeof(agent.addr.sun_path), "%s/agent", dir);
+	setenv(SHIM_SOCKET_ENV, agent.addr.sun_path, 1);
+	return start();
+}
+
+void fake_agent_leave(void)
+{
+	shutdown(agent.shim, SHUT_RDWR);
+	pthread_join(agent.thread, NULL);
+	close(agent.shim);
+	agent.welcomed = false;
+}
+
+int fake_agent_return(void)
+{
+	struct sockaddr_un addr = agent.addr;
+
+	return mkdir(dirname(addr.sun_path), 0700) ? -errno : start();
 }
 
 static int order(const struct shim_order *o, struct shim_report *ret_report)
@@ -187,6 +210,8 @@ static int order(const struct shim_order *o, struct shim_report *ret_report)
 	uint64_t before;
 
 	pthread_mutex_lock(&agent.lock);
+	while (!agent.welcomed) /* after fake_agent_return() */
+		pthread_cond_wait(&agent.changed, &agent.lock);
 	before = agent.reports;
 	agent.heard[0] = '\0';
 	answer(o);

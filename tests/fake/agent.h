@@ -12,6 +12,9 @@
 /* Listens on a socket of its own and sets IBVMIG_SOCKET to it, before a device is opened.
  * 0 or -errno. */
 int fake_agent_start(void);
+/* It ends, and is started again: it listens, and knows nothing of before. 0 or -errno. */
+void fake_agent_leave(void);
+int fake_agent_return(void);
 /* Sends an order about the played device and waits for the report that answers it; an answer that
  * never comes is the caller's deadline. The report's status, or -errno. */
 int fake_agent_order(uint16_t type, uint64_t migration, struct shim_report *ret_report);

@@ -57,6 +57,12 @@ void shim_log(const char *fmt, ...)
 {
 	(void)fmt;
 }
+bool shim_await_agent(unsigned ms)
+{
+	(void)ms;
+	return false;
+}
+
 void shim_send(const void *packet)
 {
 	const struct shim_relay *r = packet;

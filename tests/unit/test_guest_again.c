@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The agent is started again while a program makes QPs and connects them: the shim as it is
+ * shipped, on a played device. The program notices nothing, and what it has made is covered. */
+#include "tests/unit/guest_pair.h"
+
+static struct end one, a, b;
+static struct end old[2]; /* from before */
+
+static bool open_all(void)
+{
+	return open_device() && make_pair(&old[0], &old[1], 0, true) && message(&old[0], &old[1]);
+}
+
+static bool again(void)
+{
+	fake_agent_leave();
+	return !fake_agent_return();
+}
+
+static bool is_created(void)
+{
+	return again() && make_end(&one);
+}
+
+static bool is_connected(void)
+{
+	return make_end(&a) && make_end(&b) && again() && connect_end(&a, &b, 0, true) && again() &&
+	       connect_end(&b, &a, 0, true) && message(&a, &b);
+}
+
+static bool migrates(void)
+{
+	struct shim_report r;
+
+	return !said(&r, SHIM_SUSPEND, fake_agent_order(SHIM_SUSPEND, 1, &r)) && r.qps == 5 &&
+	       !said(&r, SHIM_RELEASE, fake_agent_order(SHIM_RELEASE, 1, &r)) &&
+	       !said(&r, SHIM_RESUME, fake_agent_order(SHIM_RESUME, 1, &r)) && message(&a, &b) &&
+	       message(&b, &a) && message(&old[0], &old[1]);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct pair_test tests[] = {
+		{open_all, "the shim opens the played device"},
+		{is_created, "a QP is created"},
+		{is_connected, "QPs are connected"},
+		{migrates, "they migrate"},
+	};
+
+	(void)argc;
+	return run_under_shim(argv, tests, ARRAY_SIZE(tests));
+}

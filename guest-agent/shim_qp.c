@@ -223,6 +223,14 @@ static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
 	return 0;
 }
 
+/* What qp_set_up() has made. */
+static void qp_take_down(struct shim_qp *q)
+{
+	release_number(q->v.qp_num);
+	table_set(&q->ctx->qp_by_qpn, q->real->qp_num, 0, TABLE_MAX / TABLE_CHUNK);
+	real_verbs.destroy_qp(TAKE(q->real));
+}
+
 const char *qp_type_uncovered(const struct ibv_qp_init_attr *init)
 {
 	if (init->qp_type != IBV_QPT_RC && init->qp_type != IBV_QPT_UC &&
@@ -268,8 +276,11 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_pd *pd,
 		pthread_mutex_lock(&shim.ctl);
 		rc = table_set(&shim.qp_by_vqpn, q->v.qp_num, (uintptr_t)q,
 			       TABLE_MAX / TABLE_CHUNK);
-		list_add(&shim.qps, &q->link);
+		if (!rc)
+			list_add(&shim.qps, &q->link);
 		pthread_mutex_unlock(&shim.ctl);
+		if (rc)
+			qp_take_down(q);
 	}
 	ctl_exit();
 	if (rc) {

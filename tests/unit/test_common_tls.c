@@ -616,8 +616,10 @@ static void test_configuration(void **state)
 	struct tls_conf plain = {0}, on = {.on = true}, insecure = {.insecure = true};
 	static const char *const local[] = {"unix:/run/x", "http://127.0.0.1:1",
 					    "http://localhost:1"};
-	static const char *const far[] = {"http://127.example:1", "http://10.0.0.1:1",
-					  "http://localhost.example:1", "https://127.0.0.1:1"};
+	static const char *const far[] = {
+		"http://127.example:1",         "http://10.0.0.1:1",
+		"http://localhost.example:1",   "https://127.0.0.1:1",
+		"http://127.0.0.1:1@example:1", "http://localhost:1@example/"};
 	char *error = NULL;
 
 	(void)state;

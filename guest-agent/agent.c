@@ -59,7 +59,7 @@ static void usage(FILE *to)
 
 static int run(const char *port, const char *socket_path)
 {
-	static struct agent a = {.listener = -1};
+	static struct agent a = {.listener = -1, .spare = -1};
 	int rc;
 
 	a.started_ms = now_ms();

@@ -33,7 +33,7 @@ struct agent {
 	uint64_t vf[AGENT_VFS_MAX]; /* vGUIDs that the host says are ours */
 
 	/* agent_shim.c */
-	int listener;
+	int listener, spare;                         /* spare: see turn_away() */
 	struct agent_shim *slots[SHIM_SLOT_MAX + 1]; /* by slot; owned */
 	unsigned last_slot;
 	uint16_t *slot_of_qpn; /* owned; by virtual QPN, 0: nobody's */

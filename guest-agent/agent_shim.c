@@ -5,6 +5,7 @@
 #include "common/util.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -341,6 +342,20 @@ static int shim_ready(sd_event_source *source, int fd, uint32_t events, void *ar
 	return 0;
 }
 
+/* No descriptor is left. Who waits at our door is turned away, by means of one that is kept for
+ * this: its program goes on without cover at once, and the loop does not spin. */
+static void turn_away(struct agent *a)
+{
+	close(a->spare);
+	a->spare = accept4(a->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (a->spare >= 0)
+		close(a->spare);
+	a->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	agent_log(a, LOG_WARN,
+		  "a process is not covered: this agent has all descriptors in use that it may "
+		  "have (LimitNOFILE of its unit)");
+}
+
 static int listener_ready(sd_event_source *source, int fd, uint32_t events, void *arg)
 {
 	int conn AUTO_CLOSE = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -349,6 +364,8 @@ static int listener_ready(sd_event_source *source, int fd, uint32_t events, void
 
 	(void)source;
 	(void)events;
+	if (conn < 0 && (errno == EMFILE || errno == ENFILE))
+		turn_away(arg);
 	if (conn < 0)
 		return 0;
 	setsockopt(conn, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
@@ -376,7 +393,8 @@ int agent_shim_listen(struct agent *a, const char *path)
 		return rc;
 	a->slot_of_qpn = calloc(SHIM_QPN_MAX + 1, sizeof(*a->slot_of_qpn));
 	a->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (!a->slot_of_qpn || a->listener < 0)
+	a->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (!a->slot_of_qpn || a->listener < 0 || a->spare < 0)
 		return -ENOMEM;
 	unlink(path);
 	if (bind(a->listener, (struct sockaddr *)&addr, sizeof(addr)) || chmod(path, 0666) ||
@@ -393,4 +411,6 @@ void agent_shim_close_all(struct agent *a)
 	free(TAKE(a->slot_of_qpn));
 	if (a->listener >= 0)
 		close(TAKE_FD(a->listener));
+	if (a->spare >= 0)
+		close(TAKE_FD(a->spare));
 }

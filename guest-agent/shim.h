@@ -186,6 +186,7 @@ int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only);
  * plain one. NULL and errno. */
 struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_pd *pd,
 			 struct ibv_qp_init_attr *init, const struct shim_qp_ex *ex);
+void qp_forget_all(void); /* in a child: they are the parent's */
 int qp_create_real(struct shim_qp *q);
 void qp_destroy_real(struct shim_qp *q);
 struct shim_qp *qp_by_vqpn(uint32_t vqpn); /* under ctl */
@@ -371,6 +372,7 @@ bool cm_making(void);
 /* Whether connections of this process, with or without a QP of ours, lead to what moves. */
 bool cm_concerned(void);
 /* The job's ids: before QPs are destroyed, when devices are open again, when all is connected. */
+void cm_forget_all(void); /* in a child: a thread of its own starts with its first call */
 void cm_release(void);
 void cm_rebuild(void);
 void cm_resumed(void);

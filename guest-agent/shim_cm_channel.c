@@ -25,6 +25,7 @@ struct cm cm = {
 	.wake = -1,
 };
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool active;
 static atomic_uint_fast64_t serials;
 static __thread int cancel_before;
@@ -443,8 +444,24 @@ static void start(void)
 
 bool cm_start(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
 	pthread_once(&once, start);
 	return active;
+}
+
+/* The epoll instance is the parent's, whose thread would be woken by channels of the child. */
+void cm_forget_all(void)
+{
+	if (cm.epoll >= 0)
+		close(cm.epoll);
+	if (cm.wake >= 0)
+		close(cm.wake);
+	cm.epoll = cm.wake = -1;
+	pthread_mutex_init(&cm.service, NULL);
+	pthread_mutex_init(&cm.lock, NULL);
+	pthread_cond_init(&cm.changed, NULL);
+	list_init(&cm.channels);
+	list_init(&cm.ids);
+	atomic_store(&cm.pending, false);
+	once = (pthread_once_t)PTHREAD_ONCE_INIT;
+	active = false;
 }

@@ -73,6 +73,11 @@ static int create_once(struct shim_qp *q, struct ibv_qp **ret_real, struct ibv_q
 /* Around what several threads may write: tables of QPNs, and the contexts' .gid_at. */
 static pthread_mutex_t several = PTHREAD_MUTEX_INITIALIZER;
 
+void qp_forget_all(void)
+{
+	pthread_mutex_init(&several, NULL);
+}
+
 static int qp_bind_real(struct shim_qp *q, struct ibv_qp *real)
 {
 	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&several);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* fork() under the shim as it is shipped, on the played device: a child cannot use what it has
  * inherited, opens devices of its own, which are covered, and its parent notices nothing. */
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/fake/agent.h"
@@ -77,6 +81,42 @@ static bool inherited_is_refused(void)
 	       ibv_destroy_comp_channel(channel) == EBADF && ibv_close_device(rig.context) == EBADF;
 }
 
+/* How many threads of this process take librdmacm's events, once it has been used. */
+static unsigned cm_threads(void)
+{
+	void *(*create)(void) = (void *(*)(void))dlsym(RTLD_DEFAULT, "rdma_create_event_channel");
+	char path[300], comm[32] = "";
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *d;
+	unsigned found = 0;
+
+	if (create)
+		create(); /* there is no device for it here: it fails, when the thread is there */
+	while (dir && (d = readdir(dir))) {
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", d->d_name);
+		f = fopen(path, "re");
+		found += f && fgets(comm, sizeof(comm), f) && !strcmp(comm, "ibvmig-cm\n");
+		if (f)
+			fclose(f);
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* It names itself a moment after it has been started. */
+static bool has_cm_thread(void)
+{
+	time_t until = time(NULL) + 60; /* only a fault takes that long */
+	unsigned found;
+
+	while (!(found = cm_threads()) && time(NULL) < until)
+		sched_yield();
+	return found == 1;
+}
+
 /* Exit status: a bit for each thing that went wrong. */
 static int child_main(bool by_context)
 {
@@ -98,6 +138,8 @@ static int child_main(bool by_context)
 		bad |= 16;
 	if (post(&rig) != EBADF) /* still */
 		bad |= 32;
+	if (!has_cm_thread())
+		bad |= 64;
 	return bad;
 }
 
@@ -135,7 +177,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	channel = ibv_create_comp_channel(rig.context);
-	result(channel && works(&rig), "a program works");
+	result(channel && works(&rig) && has_cm_thread(), "a program works");
 	result(in_child(false) == 0,
 	       "a child is refused what is its parent's, its own device is covered");
 	result(works(&rig), "the parent works on");

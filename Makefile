@@ -13,6 +13,7 @@ say       = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2);)
 
 CFLAGS   ?= -O2 -g
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+            -Wno-gnu-variable-sized-type-not-at-end \
             $(if $(or $(CI),$(WERROR)),-Werror)
 comma    := ,
 SANFLAGS := $(if $(SAN),-fsanitize=$(if $(filter thread,$(SAN)),thread,address$(comma)undefined) -fno-omit-frame-pointer)

@@ -44,7 +44,7 @@ static void span_add(struct timeline *t, struct json_object *lane, const char *n
 		     int64_t end, const char *fmt, ...)
 {
 	struct json_object *o;
-	char detail[TEXT_MAX * 2];
+	char detail[TEXT_MAX * 2] = "";
 	va_list ap;
 
 	if (!lane || !start || end < start)
@@ -54,7 +54,8 @@ static void span_add(struct timeline *t, struct json_object *lane, const char *n
 	json_set(o, "start_us", json_object_new_int64(start - t->start_us));
 	json_set(o, "end_us", json_object_new_int64(end - t->start_us));
 	va_start(ap, fmt);
-	vsnprintf(detail, sizeof detail, fmt ? fmt : "", ap);
+	if (fmt)
+		vsnprintf(detail, sizeof detail, fmt, ap);
 	va_end(ap);
 	if (*detail)
 		json_set_str(o, "detail", detail);

@@ -18,21 +18,21 @@ static struct ibv_send_wr send_wr;
 static struct ibv_recv_wr recv_wr;
 
 /* Each is a function with a name, so that callgrind can be told to count what it calls. */
-static __attribute__((noinline, noclone)) int count_post_send(void)
+static __attribute__((noinline)) int count_post_send(void)
 {
 	struct ibv_send_wr *bad;
 
 	return ibv_post_send(rig.qp, &send_wr, &bad);
 }
 
-static __attribute__((noinline, noclone)) int count_post_recv(void)
+static __attribute__((noinline)) int count_post_recv(void)
 {
 	struct ibv_recv_wr *bad;
 
 	return ibv_post_recv(rig.qp, &recv_wr, &bad);
 }
 
-static __attribute__((noinline, noclone)) int count_poll_cq(void)
+static __attribute__((noinline)) int count_poll_cq(void)
 {
 	struct ibv_wc wc;
 

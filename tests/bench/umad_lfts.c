@@ -42,7 +42,7 @@ static struct route *routes;
 static unsigned switches, port_fd, agent;
 static uint32_t serial;
 
-static void die(const char *what, const char *why)
+static void __attribute__((noreturn)) die(const char *what, const char *why)
 {
 	fprintf(stderr, "umad_lfts: %s: %s\n", what, why);
 	exit(1);

@@ -172,8 +172,8 @@ static void test_no_domain(void **state)
 					  "<domain/>",
 					  "<domain><name>x</name><uuid>1</uuid></domain>",
 					  "<domain><name>x</name>",
-					  "<!DOCTYPE d [<!ENTITY x SYSTEM 'file:///etc/passwd'>]>"
-					  "<domain><name>&x;</name></domain>"};
+					  ("<!DOCTYPE d [<!ENTITY x SYSTEM 'file:///etc/passwd'>]>"
+					   "<domain><name>&x;</name></domain>")};
 	struct domain_info *info = NULL;
 
 	(void)state;

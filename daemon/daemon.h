@@ -32,6 +32,8 @@ struct sm_state {
 	bool caching, caching_known; /* its last word on path records, also while it is silent */
 	char error[256];             /* why moves are not possible; "" if they are */
 	uint64_t asked_ms;
+	bool asking;               /* an answer is under way */
+	struct sm_waiter *waiters; /* owned; for it */
 };
 
 struct daemon {

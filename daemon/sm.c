@@ -64,7 +64,9 @@ int sm_check(const struct settings *s, bool *ret_caching, char *error)
 	return -EHOSTDOWN;
 }
 
-struct refresh {
+/* Who waits for the answer that is under way. */
+struct sm_waiter {
+	struct sm_waiter *next;
 	void (*done)(void *arg);
 	void *arg;
 };
@@ -91,35 +93,41 @@ void sm_set_caching(struct daemon *d, bool caching)
 
 static void refresh_done(struct job *j)
 {
-	struct refresh *r = j->owner;
 	struct sm_state *sm = &j->d->sm;
+	struct sm_waiter *w = TAKE(sm->waiters);
 
+	sm->asking = false;
 	sm->known = true;
 	sm->asked_ms = now_ms();
 	if (json_opt(j->out, "caching"))
 		sm_set_caching(j->d, json_opt_bool(j->out, "caching", false));
 	snprintf(sm->error, sizeof sm->error, "%.250s", j->rc ? j->error : "");
-	if (r->done)
-		r->done(r->arg);
-	free(r);
+	while (w) {
+		struct sm_waiter *next = w->next;
+
+		w->done(w->arg);
+		free(w);
+		w = next;
+	}
 }
 
+/* One question at a time: an ibvmig-sm that is slow does not keep all workers busy with it. */
 void sm_refresh(struct daemon *d, void (*done)(void *arg), void *arg)
 {
-	struct refresh *r;
+	struct sm_state *sm = &d->sm;
+	bool fresh = !d->settings->sm_url || (sm->known && now_ms() - sm->asked_ms < FRESH_MS);
+	struct sm_waiter *w;
 
-	if (!d->settings->sm_url || (d->sm.known && now_ms() - d->sm.asked_ms < FRESH_MS) ||
-	    !(r = malloc(sizeof *r))) {
-		if (done)
-			done(arg);
+	if (!fresh && !sm->asking)
+		sm->asking = !job_start(d, NULL, refresh_run, refresh_done, NULL, 0);
+	if (!done)
+		return;
+	if (fresh || !sm->asking || !(w = malloc(sizeof *w))) {
+		done(arg);
 		return;
 	}
-	*r = (struct refresh){.done = done, .arg = arg};
-	if (job_start(d, NULL, refresh_run, refresh_done, r, 0)) {
-		free(r);
-		if (done)
-			done(arg);
-	}
+	*w = (struct sm_waiter){.next = sm->waiters, .done = done, .arg = arg};
+	sm->waiters = w;
 }
 
 struct json_object *sm_status(const struct daemon *d)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* How soon, and in which words, an operator hears of what disturbs a migration on simulated hosts
- * (tests/fake/sim.h): hosts, disks and VFs that fail, a guest that is paused, and a virsh or
- * libvirtd that dies before Finish or Confirm. */
+ * (tests/fake/sim.h): hosts, disks and VFs that fail, a guest that is paused, a virsh or libvirtd
+ * that dies before Finish or Confirm, and an ibvmig-sm that is slow. */
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/migrate.h"
@@ -326,6 +326,48 @@ static const struct unfinished unfinished[] = {
 	{destination_dies, "late", false, HOST_A}, {destination_dies, "late", true, HOST_B},
 };
 
+/* ---- many ask ---- */
+
+#define ASKERS 100 /* more than a daemon has workers */
+#define SLOW_S 3
+
+static unsigned answers, good;
+
+static void answered(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	(void)arg;
+	(void)answer;
+	(void)error;
+	answers++;
+	good += !rc;
+}
+
+static bool all_answered(void *arg)
+{
+	(void)arg;
+	return answers == ASKERS;
+}
+
+/* For its status, which has ibvmig-sm's in it: one question there does for all. */
+static bool play_many_ask(const void *arg, const char *dir)
+{
+	uint64_t calls;
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	sim_run(NULL, NULL, sim_us() + 60 * SIM_S, sim_never); /* its last word is old */
+	sim_fabric.opensm_stopped_until_us = sim_us() + SLOW_S * SIM_S;
+	calls = sim_net.calls;
+	for (unsigned i = 0; i < ASKERS; i++)
+		sim_http_get(sim_hosts[HOST_A].url, "/v1/status", 60000, answered, NULL);
+	if (!sim_run(all_answered, NULL, sim_us() + 2 * SLOW_S * SIM_S, sim_never) ||
+	    good != ASKERS)
+		return sim_is_wrong("%u answers, %u of them good", answers, good);
+	calls = sim_net.calls - calls - ASKERS;
+	return calls == 1 || sim_is_wrong("ibvmig-sm was asked %u times", (unsigned)calls);
+}
+
 static const struct sim_scene scenes[] = {
 	{"virsh dies before Finish", play_unfinished, &unfinished[0]},
 	{"virsh dies before Confirm", play_unfinished, &unfinished[1]},
@@ -348,6 +390,7 @@ static const struct sim_scene scenes[] = {
 	{"the same, and it does not come back", play_lost_destination, &losses[1]},
 	{"the destination's VF gets no link", play_no_link, NULL},
 	{"the destination cannot park its VF", play_parked_there, NULL},
+	{"many ask for a status, and ibvmig-sm does not answer at once", play_many_ask, NULL},
 };
 
 int main(int argc, char **argv)

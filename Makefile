@@ -14,7 +14,7 @@ say       = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2);)
 CFLAGS   ?= -O2 -g
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
             -Wno-gnu-variable-sized-type-not-at-end \
-            $(if $(or $(CI),$(WERROR)),-Werror)
+            $(if $(or $(CI),$(WERROR)),$(if $(SAN),,-Werror))
 comma    := ,
 SANFLAGS := $(if $(SAN),-fsanitize=$(if $(filter thread,$(SAN)),thread,address$(comma)undefined) -fno-omit-frame-pointer)
 ALL_CFLAGS = -std=c17 -D_GNU_SOURCE -DIBVMIG_VERSION='"$(VERSION)"' -fPIC -fvisibility=default \

@@ -55,6 +55,12 @@ static void reader_fail(struct json_reader *r, const char *fmt, ...)
 	va_end(ap);
 }
 
+static const char *article(enum json_type type)
+{
+	return type == json_type_array || type == json_type_int || type == json_type_object ? "an"
+											    : "a";
+}
+
 static struct json_object *need(struct json_reader *r, const char *key, enum json_type type)
 {
 	struct json_object *v = json_opt(r->obj, key);
@@ -62,8 +68,8 @@ static struct json_object *need(struct json_reader *r, const char *key, enum jso
 	if (r->error)
 		return NULL;
 	if (!json_object_is_type(v, type)) {
-		reader_fail(r, "field \"%s\" must be a %s, but is %s", key, json_type_to_name(type),
-			    v ? json_text(v) : "missing");
+		reader_fail(r, "field \"%s\" must be %s %s, but is %s", key, article(type),
+			    json_type_to_name(type), v ? json_text(v) : "missing");
 		return NULL;
 	}
 	return v;

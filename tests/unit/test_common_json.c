@@ -57,6 +57,15 @@ static void test_errors_name_the_field(void **state)
 	assert_string_equal(json_need_str(&r, "s"), "");
 	assert_string_equal(r.message, "field \"s\" must be a string, but is 3");
 	json_reader_init(&r, o);
+	assert_null(json_need_array(&r, "s"));
+	assert_string_equal(r.message, "field \"s\" must be an array, but is 3");
+	json_reader_init(&r, o);
+	assert_null(json_need_obj(&r, "s"));
+	assert_string_equal(r.message, "field \"s\" must be an object, but is 3");
+	json_reader_init(&r, o);
+	assert_int_equal(json_need_u64(&r, "guid", 0, 10), 0);
+	assert_string_equal(r.message, "field \"guid\" must be an int, but is \"0x12\"");
+	json_reader_init(&r, o);
 	json_need_u64(&r, "n", 0, 10);
 	assert_int_not_equal(r.error, 0);
 	json_reader_init(&r, NULL);

@@ -93,7 +93,7 @@ static void request_timeout(void *arg)
 	struct request *r = arg;
 	char line[160];
 
-	snprintf(line, sizeof line, "the agent in VM %s %s", r->agent->name,
+	snprintf(line, sizeof line, "the guest's agent %s",
 		 r->sent ? "did not answer in time"
 			 : "is not there: start ibvmig-agent in the guest");
 	request_end(r, -ETIMEDOUT, NULL, line);
@@ -106,11 +106,8 @@ static void requests_fail(struct agent *a, bool only_sent)
 	for (struct request *r = a->requests; r; r = next) {
 		next = r->next;
 		if (r->sent || !only_sent) {
-			char line[128];
-
-			snprintf(line, sizeof line, "the connection to the agent in VM %s broke",
-				 a->name);
-			request_end(r, -ENOTCONN, NULL, line);
+			request_end(r, -ENOTCONN, NULL,
+				    "the connection to the guest's agent broke");
 			next = a->requests;
 		}
 	}

@@ -360,7 +360,7 @@ bool cold_answer_prepare(struct http_request *req, struct migration *asked)
 		return false;
 	why = cannot_restore(m, &asked->to);
 	if (why) {
-		http_fail(req->exchange, 409, "cannot-restore", "VM %s on host %s: %s", m->vm_name,
+		http_fail(req->exchange, 409, "cannot-restore", "host %s: %s",
 			  d->settings->host_name, why);
 		return true;
 	}

@@ -114,6 +114,7 @@ struct migration {
 	struct migrate_host from, to;
 	struct migrate_peer peers[MIGRATE_PEERS_MAX];
 	unsigned peer_count;
+	/* Sentences about the VM that do not name it: who shows them does. */
 	char reason[HTTP_ERROR_MAX];  /* why it is walked back, or "" */
 	char trouble[HTTP_ERROR_MAX]; /* what the last try of a step ran into, or "" */
 

@@ -40,7 +40,7 @@ void choice_facts(struct vm *vm, struct json_object *query, struct strategy_fact
 	};
 }
 
-void choice_uncovered(struct json_object *query, const char *vm_name, char *why, unsigned bytes)
+void choice_uncovered(struct json_object *query, char *why, unsigned bytes)
 {
 	struct json_object *list = json_opt(query, "uncovered"), *o;
 
@@ -49,10 +49,10 @@ void choice_uncovered(struct json_object *query, const char *vm_name, char *why,
 		return;
 	o = json_object_array_get_idx(list, 0);
 	snprintf(why, bytes,
-		 "process %llu (%.40s) in VM %s uses InfiniBand in a way that cannot be moved: "
+		 "process %llu (%.40s) in the guest uses InfiniBand in a way that cannot be moved: "
 		 "%.200s; stop it, or start it under ibvmig-run",
 		 (unsigned long long)json_opt_u64(o, "pid", 0), json_opt_str(o, "comm", "?"),
-		 vm_name, json_opt_str(o, "why", "it is not under ibvmig-run"));
+		 json_opt_str(o, "why", "it is not under ibvmig-run"));
 }
 
 static int choose(struct migration *m, const struct strategy_facts *facts)
@@ -64,7 +64,7 @@ static int choose(struct migration *m, const struct strategy_facts *facts)
 	json_set(m->data, "choice", strategy_json(m->asked, &c));
 	if (rc) {
 		strategy_refusal(m->asked, &c, why, sizeof why);
-		return migrate_error(m, rc, "VM %s cannot migrate so: %s", m->vm_name, why);
+		return migrate_error(m, rc, "%s", why);
 	}
 	m->strategy = c.chosen;
 	for (int s = STRATEGY_NATIVE; s < (int)c.chosen; s++)
@@ -89,10 +89,10 @@ int choice_still_fits(struct migration *m, struct json_object *query)
 	if (!user || m->strategy != STRATEGY_LATE)
 		return 0;
 	return migrate_error(m, -EBUSY,
-			     "%.100s has begun to use the VF inside the kernel of VM %s since "
+			     "%.100s has begun to use the VF inside the guest's kernel since "
 			     "PREPARE: what the device has written for it during the copy would be "
 			     "lost; migrate it again, with strategy auto or early",
-			     user, m->vm_name);
+			     user);
 }
 
 int choice_for_post_copy(struct migration *m)
@@ -107,10 +107,9 @@ int choice_for_post_copy(struct migration *m)
 
 	/* What is to leave early then had to leave before QEMU began. */
 	if (!rc && native)
-		rc = migrate_error(m, -ENOTSUP,
-				   "VM %s cannot migrate so: its VF migrates by itself, which QEMU "
-				   "cannot do with post-copy; ask for strategy early, or leave out "
-				   "--postcopy",
-				   m->vm_name);
+		rc = migrate_error(
+			m, -ENOTSUP,
+			"its VF migrates by itself, which QEMU cannot do with post-copy; "
+			"ask for strategy early, or leave out --postcopy");
 	return rc;
 }

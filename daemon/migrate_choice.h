@@ -15,7 +15,7 @@ struct vm;
  */
 void choice_facts(struct vm *vm, struct json_object *query, struct strategy_facts *ret_facts);
 /* What in the agent's answer keeps QPs from being moved, as one line; "" where nothing does. */
-void choice_uncovered(struct json_object *query, const char *vm_name, char *why, unsigned bytes);
+void choice_uncovered(struct json_object *query, char *why, unsigned bytes);
 /* PREPARE: sets m->strategy and the record's "choice"; facts.state_there is set from m. 0, or
  * -ENOTSUP with m's reason. */
 int choice_make(struct migration *m, struct strategy_facts *facts);

@@ -349,12 +349,13 @@ void migrate_answer_waiting(struct migration *m, int rc)
 
 	if (!x)
 		return;
-	if (rc && m->role == ROLE_SOURCE) {
-		http_fail(x, 409, "refused", "%s", m->reason);
+	if (rc && m->role == ROLE_SOURCE && !m->file) {
+		http_fail(x, 409, "refused", "%s", m->reason); /* whose hook names the VM */
 	} else if (rc && m->back) {
 		http_fail(x, 409, "not-undone", "host %s: %s", m->to.host, m->trouble);
 	} else if (rc) {
-		http_fail(x, 409, "refused", "ibvmig: VM %s: %s", m->vm_name, m->reason);
+		http_fail(x, 409, "refused", "%sVM %s: %s", m->file ? "" : "ibvmig: ", m->vm_name,
+			  m->reason);
 	} else if (m->role == ROLE_SOURCE) {
 		durable_reply(m->d->durable, x, 200, src_prepare_answer(m));
 	} else {

@@ -52,7 +52,7 @@ int src_read_query(struct migration *m, struct json_object *answer)
 	struct json_object *list = json_opt(answer, "peers");
 	char why[HTTP_ERROR_MAX];
 
-	choice_uncovered(answer, m->vm_name, why, sizeof why);
+	choice_uncovered(answer, why, sizeof why);
 	if (*why)
 		return migrate_error(m, -EBUSY, "%s", why);
 	m->peer_count = 0;
@@ -64,9 +64,9 @@ int src_read_query(struct migration *m, struct json_object *answer)
 
 		if (!ib_gid_parse(text, &gid) && !migrate_vf(m, gid.guid) && add_peer(m, gid.guid))
 			return migrate_error(m, -E2BIG,
-					     "VM %s is connected to more than %d others, which is "
-					     "the limit",
-					     m->vm_name, MIGRATE_PEERS_MAX);
+					     "it is connected to more than %d others, which is the "
+					     "limit",
+					     MIGRATE_PEERS_MAX);
 	}
 	return 0;
 }
@@ -264,9 +264,8 @@ int src_prepare(struct migration *m)
 	if (!vm)
 		return migrate_error(m, -ENOENT, "the VM has ended");
 	snprintf(why, sizeof why,
-		 "VM %s has no channel %s: add it to the domain and start ibvmig-agent in the "
-		 "guest",
-		 m->vm_name, DOMAIN_CHANNEL);
+		 "it has no channel %s: add it to the domain and start ibvmig-agent in the guest",
+		 DOMAIN_CHANNEL);
 	prepare_choose(m, vm, NULL, why);
 	return STEP_WAIT;
 }
@@ -415,8 +414,7 @@ void src_on_prepare(struct http_request *req)
 		return;
 	why = vm ? src_cannot_migrate(vm, asked) : "ibvmigd there does not know it";
 	if (why)
-		http_fail(req->exchange, 409, "cannot-migrate", "VM %s on host %s: %s",
-			  vm ? vm->name : json_opt_str(req->body, "name", "?"),
+		http_fail(req->exchange, 409, "cannot-migrate", "host %s: %s",
 			  d->settings->host_name, why);
 	else
 		prepare(req, vm, asked);
@@ -432,8 +430,7 @@ void src_unprepared(struct vm *vm)
 	m->job = JOB_ACTIVE;
 	migrate_fail(
 		m, -EPROTO,
-		"VM %s leaves without its VF being prepared: the libvirt hook of ibvmig is "
-		"not installed at the destination (or this is a save to a file, for which there "
-		"is ibvmig save); the job is cancelled, the VM stays",
-		vm->name);
+		"it leaves without its VF being prepared: the libvirt hook of ibvmig is not "
+		"installed at the destination (or this is a save to a file, for which there is "
+		"ibvmig save); the job is cancelled, the VM stays");
 }

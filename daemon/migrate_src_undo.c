@@ -201,9 +201,9 @@ int src_quiesce_undo(struct migration *m)
 	/* libvirt leaves it so when nobody has told it whether the VM arrived. */
 	if (m->pending_rc && m->stands && !m->vm_dead)
 		return migrate_error(m, m->pending_rc,
-				     "VM %s is paused on this host, and runs nowhere else: virsh "
+				     "it is paused on this host, and runs nowhere else: virsh "
 				     "resume %s",
-				     m->vm_name, m->vm_name);
+				     m->vm_name);
 	/* Nobody is left for the peers to meet. */
 	if (m->pending_rc && !m->vm_dead)
 		return migrate_error(m, m->pending_rc, "%s", m->pending_error);

@@ -218,7 +218,7 @@ static void choose(struct preview *p, struct vm *vm, struct json_object *query, 
 			 "native if each VF there takes the state of the one here, which is seen "
 			 "when it is prepared");
 	} else if (query) {
-		choice_uncovered(query, vm->name, why, sizeof why);
+		choice_uncovered(query, why, sizeof why);
 		if (*why)
 			add_line(p->answer, "blocked", "%s", why);
 		list_peers(p, vm, query);

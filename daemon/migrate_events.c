@@ -234,17 +234,10 @@ void migrate_agent_changed(struct vm *vm)
 
 struct json_object *migrate_status_of_vm(struct vm *vm)
 {
-	struct migration *last = NULL;
-	struct json_object *o;
-
-	for (struct migration *m = vm->d->migrations; m && !last; m = m->next)
+	for (struct migration *m = vm->d->migrations; m; m = m->next)
 		if (!strcmp(m->vm_uuid, vm->uuid))
-			last = m;
-	if (!last)
-		return NULL;
-	o = migrate_record(last);
-	json_set_bool(o, "journal_behind", last->behind);
-	return o;
+			return migrate_account(m);
+	return NULL;
 }
 
 /* ---- after a restart ---- */

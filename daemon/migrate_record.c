@@ -72,31 +72,49 @@ static const char *role_name(const struct migration *m)
 	return m->role == ROLE_SOURCE ? "source" : "destination";
 }
 
+/* What others ask a migration for, and the journal keeps of it as well. */
+static void set_account(struct json_object *o, const struct migration *m)
+{
+	json_set_str(o, "id", m->id);
+	json_set_str(o, "role", role_name(m));
+	json_set_str(o, "state", migrate_state_name(m->state));
+	json_set_str(o, "reached", migrate_state_name(m->reached));
+	json_set_str(o, "strategy", strategy_name(m->strategy));
+	json_set_str(o, "asked", strategy_name(m->asked));
+	json_set(o, "from", migrate_host_json(&m->from));
+	json_set(o, "to", migrate_host_json(&m->to));
+	json_set_str(o, "reason", *m->reason ? m->reason : NULL);
+	json_set_str(o, "trouble", *m->trouble ? m->trouble : NULL);
+	json_set_u64(o, "failures", m->step.failures ? m->step.failures : m->step.silent);
+	json_set(o, "data", json_object_get(m->data));
+}
+
 struct json_object *migrate_record(const struct migration *m)
 {
 	struct json_object *o = json_object_new_object();
 
 	json_set_u64(o, "version", RECORD_VERSION);
-	json_set_str(o, "id", m->id);
-	json_set_str(o, "role", role_name(m));
-	json_set_str(o, "state", migrate_state_name(m->state));
-	json_set_str(o, "reached", migrate_state_name(m->reached));
+	set_account(o, m);
 	json_set_str(o, "vm", m->vm_uuid);
 	json_set_str(o, "name", m->vm_name);
-	json_set_str(o, "strategy", strategy_name(m->strategy));
-	json_set_str(o, "asked", strategy_name(m->asked));
 	json_set_str(o, "file", m->file);
 	json_set_str(o, "boot", m->boot);
-	json_set(o, "from", migrate_host_json(&m->from));
-	json_set(o, "to", migrate_host_json(&m->to));
 	json_set(o, "vfs", migrate_vfs_json(m));
 	json_set(o, "peers", peers_json(m));
-	json_set_str(o, "reason", *m->reason ? m->reason : NULL);
-	json_set_str(o, "trouble", *m->trouble ? m->trouble : NULL);
-	json_set_u64(o, "failures", m->step.failures ? m->step.failures : m->step.silent);
 	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
 		json_set_bool(o, flags[i].name, *flag_at(m, &flags[i]));
-	json_set(o, "data", json_object_get(m->data));
+	return o;
+}
+
+struct json_object *migrate_account(const struct migration *m)
+{
+	struct json_object *o = json_object_new_object();
+
+	set_account(o, m);
+	json_set_bool(o, "back", m->back);
+	json_set_bool(o, "committed", m->committed);
+	json_set_bool(o, "ended", m->ended);
+	json_set_bool(o, "journal_behind", m->behind);
 	return o;
 }
 

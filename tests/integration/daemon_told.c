@@ -5,6 +5,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/migrate.h"
+#include "daemon/openapi.h"
 #include "tests/fake/sim_operator.h"
 #include "tests/fake/sim_right.h"
 #include "tests/fake/sim_scene.h"
@@ -160,6 +161,25 @@ static bool has_committed(void *arg)
 	return newest(HOST_B) && newest(HOST_B)->committed;
 }
 
+/* All that docs/openapi.json promises of it, and nothing else: what a list of many VMs carries is
+ * what somebody reads. */
+static bool is_as_documented(struct json_object *account)
+{
+	struct json_object *doc AUTO_JSON = NULL, *promised;
+
+	json_parse(openapi_text, strlen(openapi_text), &doc);
+	promised = json_opt(json_opt(doc, "components"), "schemas");
+	promised = json_opt(json_opt(promised, "MigrationAccount"), "properties");
+	json_object_object_foreach(promised, key, property)
+	{
+		(void)property;
+		if (!json_object_object_get_ex(account, key, NULL))
+			return sim_is_wrong("no %s in %.300s", key, json_text(account));
+	}
+	return json_object_object_length(account) == json_object_object_length(promised) ||
+	       sim_is_wrong("more than is documented: %.300s", json_text(account));
+}
+
 /* Nothing waits for the disk after COMMIT; the status says that it is missing. */
 static bool play_full_disk(const void *arg, const char *dir)
 {
@@ -177,6 +197,8 @@ static bool play_full_disk(const void *arg, const char *dir)
 		return sim_is_wrong("no status: %s", sim_refusal);
 	if (!json_opt_bool(json_opt(sim_answer, "migration"), "journal_behind", false))
 		return sim_is_wrong("the full disk is not told: %.300s", json_text(sim_answer));
+	if (!is_as_documented(json_opt(sim_answer, "migration")))
+		return false;
 	has_run = mover->live && newest(HOST_B)->state == M_DONE;
 	sim_hosts[HOST_B].proc.disk_errno = 0;
 	sim_run(NULL, NULL, sim_us() + 3 * SIM_S, sim_never);

@@ -9,15 +9,33 @@
 #include "daemon/settings.h"
 
 #include <errno.h>
+#include <string.h>
 
-/* Of the VF inside the guest's kernel, in words; NULL: none. Borrowed from query. */
-static const char *kernel_user(struct json_object *query)
+#define AND_MORE_MAX 32
+
+/* Of the VF inside the guest's kernel: how many, and who: "A, B and C", or "A, B and 7 more" where
+ * there is no room for all. */
+static unsigned kernel_users(struct json_object *query, char names[static STRATEGY_USERS_MAX])
 {
 	struct json_object *list = json_opt(query, "kernel");
+	size_t count = json_count(list), n = 0;
 
-	if (!json_count(list))
-		return NULL;
-	return json_opt_str(json_object_array_get_idx(list, 0), "what", "a kernel module");
+	*names = '\0';
+	for (size_t i = 0; i < count; i++) {
+		const char *name = json_opt_str(json_object_array_get_idx(list, i), "what",
+						"a kernel module");
+		const char *between = i + 1 < count ? ", " : " and ";
+		char one[128];
+		int bytes = snprintf(one, sizeof one, "%s%.100s", i ? between : "", name);
+
+		if (n + (size_t)bytes + AND_MORE_MAX > STRATEGY_USERS_MAX) {
+			snprintf(names + n, AND_MORE_MAX, " and %zu more", count - i);
+			break;
+		}
+		memcpy(names + n, one, (size_t)bytes + 1);
+		n += (size_t)bytes;
+	}
+	return (unsigned)count;
 }
 
 void choice_facts(struct vm *vm, struct json_object *query, struct strategy_facts *ret_facts)
@@ -36,8 +54,8 @@ void choice_facts(struct vm *vm, struct json_object *query, struct strategy_fact
 		.fixed = fixed,
 		.agent = query,
 		.agent_needed = vm->d->settings->require_agent,
-		.kernel_user = kernel_user(query),
 	};
+	ret_facts->kernel_users = kernel_users(query, ret_facts->kernel_user_names);
 }
 
 void choice_uncovered(struct json_object *query, char *why, unsigned bytes)
@@ -84,15 +102,16 @@ int choice_make(struct migration *m, struct strategy_facts *facts)
 
 int choice_still_fits(struct migration *m, struct json_object *query)
 {
-	const char *user = kernel_user(query);
+	char users[STRATEGY_USERS_MAX];
+	unsigned count = kernel_users(query, users);
 
-	if (!user || m->strategy != STRATEGY_LATE)
+	if (!count || m->strategy != STRATEGY_LATE)
 		return 0;
 	return migrate_error(m, -EBUSY,
-			     "%.100s has begun to use the VF inside the guest's kernel since "
-			     "PREPARE: what the device has written for it during the copy would be "
+			     "%s %s begun to use the VF inside the guest's kernel since "
+			     "PREPARE: what the device has written there during the copy would be "
 			     "lost; migrate it again, with strategy auto or early",
-			     user);
+			     users, count > 1 ? "have" : "has");
 }
 
 int choice_for_post_copy(struct migration *m)

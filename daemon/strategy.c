@@ -64,11 +64,12 @@ static void late_needs(const struct strategy_facts *f, char why[static STRATEGY_
 	if (f->fixed)
 		say(why, "the VF was attached to migrate by itself, and QEMU unplugs no such "
 			 "device while it migrates");
-	else if (f->kernel_user)
+	else if (f->kernel_users)
 		snprintf(why, STRATEGY_WHY_MAX,
-			 "%.100s uses the VF inside the guest's kernel: what the device writes "
-			 "for it during the copy would be lost",
-			 f->kernel_user);
+			 "%s %s the VF inside the guest's kernel: what the device writes for %s "
+			 "during the copy would be lost",
+			 f->kernel_user_names, f->kernel_users > 1 ? "use" : "uses",
+			 f->kernel_users > 1 ? "them" : "it");
 	else if (f->post_copy)
 		say(why, "with post-copy the guest may leave before the VF has");
 }

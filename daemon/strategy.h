@@ -16,18 +16,20 @@ enum domain_strategy {
 	STRATEGY_EARLY,  /* the VF leaves before QEMU copies anything */
 	STRATEGY_COLD,   /* saved to a file and restored: not by a live migration */
 };
-#define STRATEGIES       4 /* without AUTO */
-#define STRATEGY_WHY_MAX 200
+#define STRATEGIES         4 /* without AUTO */
+#define STRATEGY_WHY_MAX   400
+#define STRATEGY_USERS_MAX 250
 
 /* What the two hosts, QEMU and the guest can do. */
 struct strategy_facts {
 	bool state_here, state_there; /* the VF's driver there gives the device's state to QEMU */
 	bool fixed;                   /* QEMU does not unplug the VF while it migrates */
 	bool agent;                   /* the guest's agent answers */
-	bool agent_needed;       /* without one, QPs and memory would be lost (require-agent) */
-	bool save;               /* to a file: not a live migration */
-	bool post_copy;          /* QEMU may switch to post-copy: memory is pulled, not held */
-	const char *kernel_user; /* of the VF, in the guest, in words; NULL: none. Borrowed */
+	bool agent_needed;     /* without one, QPs and memory would be lost (require-agent) */
+	bool save;             /* to a file: not a live migration */
+	bool post_copy;        /* QEMU may switch to post-copy: memory is pulled, not held */
+	unsigned kernel_users; /* of the VF, in the guest */
+	char kernel_user_names[STRATEGY_USERS_MAX]; /* of them, in words */
 };
 
 struct strategy_choice {

@@ -182,7 +182,7 @@ struct sim_mover {
 	const char *strategy;    /* of its metadata */
 	bool migrates_state;     /* VFs give their state to QEMU */
 	bool post_copy;          /* virsh migrate --postcopy */
-	const char *kernel_user; /* of its VF, or NULL */
+	const char *kernel_user; /* of its VF, or NULL; several: one a line */
 	bool two_vfs;
 	bool persistent; /* its definition stays on each host where it has run */
 	bool pre_attach; /* all hosts have a QEMU with x-late-detach, and pre-attach = that */

@@ -263,6 +263,21 @@ static void add_gids(struct json_object *list, const struct sim_guest *g)
 	}
 }
 
+static struct json_object *kernel_users(void)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (const char *at = sim_mover.kernel_user; *at; at += strspn(at, "\n")) {
+		struct json_object *o = json_object_new_object();
+		char *what AUTO_FREE = strf("%.*s", (int)strcspn(at, "\n"), at);
+
+		json_set_str(o, "what", what);
+		json_object_array_add(list, o);
+		at += strlen(what);
+	}
+	return list;
+}
+
 static void answer_query(struct sim_guest *g, uint64_t id)
 {
 	struct json_object *o = json_object_new_object(), *peers = json_object_new_array();
@@ -278,14 +293,8 @@ static void answer_query(struct sim_guest *g, uint64_t id)
 	json_set(o, "peers", peers);
 	json_set(o, "uncovered", json_object_new_array());
 	json_set(o, "vfs", vf_ports(g));
-	if (g->mover && sim_mover.kernel_user) {
-		struct json_object *kernel = json_object_new_array();
-		struct json_object *k = json_object_new_object();
-
-		json_set_str(k, "what", sim_mover.kernel_user);
-		json_object_array_add(kernel, k);
-		json_set(o, "kernel", kernel);
-	}
+	if (g->mover && sim_mover.kernel_user)
+		json_set(o, "kernel", kernel_users());
 	sim_channel_send(g, o);
 }
 

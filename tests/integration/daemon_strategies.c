@@ -11,6 +11,14 @@
 #include <string.h>
 
 #define IPOIB "IPoIB (on mlx5_0)"
+#define THREE IPOIB "\nNFS/RDMA (on mlx5_0)\nSRP (on mlx5_1)"
+#define ALL3  IPOIB ", NFS/RDMA (on mlx5_0) and SRP (on mlx5_1) use"
+/* More than a sentence has room for. */
+#define MANY                                                                                       \
+	"an NVMe/RDMA target (on mlx5_0)\nan NVMe/RDMA target (on mlx5_1)\n"                       \
+	"an NVMe/RDMA target (on mlx5_2)\nan NVMe/RDMA target (on mlx5_3)\n"                       \
+	"an NVMe/RDMA target (on mlx5_4)\nan NVMe/RDMA target (on mlx5_5)\n"                       \
+	"an NVMe/RDMA target (on mlx5_6)\nan NVMe/RDMA target (on mlx5_7)\n"
 
 static const struct scene {
 	const char *name;
@@ -24,6 +32,18 @@ static const struct scene {
 	{"early", {.strategy = "early"}, "early", NULL, true},
 	{"auto, a kernel user", {.strategy = "auto", .kernel_user = IPOIB}, "early", IPOIB, true},
 	{"late, a kernel user", {.strategy = "late", .kernel_user = IPOIB}, NULL, IPOIB, false},
+	{"late, three kernel users", {.strategy = "late", .kernel_user = THREE}, NULL, ALL3, false},
+	{"auto, three kernel users",
+	 {.strategy = "auto", .kernel_user = THREE},
+	 "early",
+	 ALL3,
+	 true},
+	{"late, more kernel users than can be named",
+	 {.strategy = "late", .kernel_user = MANY},
+	 NULL,
+	 "(on mlx5_5) and 2 more use the VF inside the guest's kernel: what the device writes for "
+	 "them during the copy would be lost",
+	 false},
 	{"auto, post-copy", {.strategy = "auto", .post_copy = true}, "early", "post-copy", false},
 	{"late, post-copy", {.strategy = "late", .post_copy = true}, NULL, "post-copy", false},
 	{"early, post-copy", {.strategy = "early", .post_copy = true}, "early", NULL, true},

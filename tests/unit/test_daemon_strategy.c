@@ -20,7 +20,8 @@ static struct strategy_facts facts_of(unsigned bits)
 		.agent = bits & 8,
 		.agent_needed = bits & 16,
 		.post_copy = bits & 32,
-		.kernel_user = bits & 64 ? "IPoIB (on ib0)" : NULL,
+		.kernel_users = bits & 64 ? 1 : 0,
+		.kernel_user_names = "IPoIB (on ib0)",
 	};
 }
 
@@ -33,7 +34,7 @@ static bool possible(enum domain_strategy s, const struct strategy_facts *f)
 	case STRATEGY_NATIVE:
 		return f->state_here && f->state_there && f->fixed && !f->post_copy;
 	case STRATEGY_LATE:
-		return guest && !f->fixed && !f->kernel_user && !f->post_copy;
+		return guest && !f->fixed && !f->kernel_users && !f->post_copy;
 	case STRATEGY_EARLY:
 		return guest;
 	default:
@@ -83,7 +84,8 @@ static void test_what_is_asked_or_nothing(void **state)
 
 static void test_in_words(void **state)
 {
-	struct strategy_facts f = {.agent = true, .kernel_user = "IPoIB (on ib0)"};
+	struct strategy_facts f = {
+		.agent = true, .kernel_users = 1, .kernel_user_names = "IPoIB (on ib0)"};
 	struct strategy_choice c;
 	char text[512];
 
@@ -96,7 +98,14 @@ static void test_in_words(void **state)
 	assert_null(json_opt(json_opt(o, "why_not"), "early"));
 	assert_int_equal(strategy_choose(STRATEGY_LATE, &f, &c), -ENOTSUP);
 	strategy_refusal(STRATEGY_LATE, &c, text, sizeof text);
-	assert_non_null(strstr(text, "strategy late is not possible: IPoIB"));
+	assert_non_null(strstr(text, "strategy late is not possible: IPoIB (on ib0) uses the VF"));
+	f.kernel_users = 2;
+	snprintf(f.kernel_user_names, sizeof f.kernel_user_names, "IPoIB (on ib0) and SRP (on m)");
+	assert_int_equal(strategy_choose(STRATEGY_LATE, &f, &c), -ENOTSUP);
+	assert_non_null(strstr(c.why_not[STRATEGY_LATE], "and SRP (on m) use the VF"));
+	memset(f.kernel_user_names, 'x', sizeof f.kernel_user_names - 1); /* and is not cut */
+	assert_int_equal(strategy_choose(STRATEGY_LATE, &f, &c), -ENOTSUP);
+	assert_non_null(strstr(c.why_not[STRATEGY_LATE], "would be lost"));
 	f = (struct strategy_facts){.agent_needed = true};
 	assert_int_equal(strategy_choose(STRATEGY_AUTO, &f, &c), -ENOTSUP);
 	strategy_refusal(STRATEGY_AUTO, &c, text, sizeof text);

@@ -5,6 +5,7 @@
 #include "daemon/cli.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 #include <time.h>
 
@@ -49,9 +50,32 @@ static double get_us(struct json_object *o, const char *key)
 	return (double)json_object_get_int64(json_opt(o, key));
 }
 
+/* Bytes of the character at text, if it is UTF-8 that may stand in XML; else 0. */
+static size_t character(const char *text)
+{
+	static const uint32_t least[] = {[1] = 0, [2] = 0x80, [3] = 0x800, [4] = 0x10000};
+	const unsigned char *t = (const unsigned char *)text;
+	size_t n = *t < 0x80 ? 1 : *t < 0xe0 ? 2 : *t < 0xf0 ? 3 : 4;
+	uint32_t c = n == 1 ? *t : *t & (0x7fu >> n);
+
+	if ((*t & 0xc0) == 0x80 || *t > 0xf4)
+		return 0;
+	for (size_t i = 1; i < n; i++) {
+		if ((t[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (t[i] & 0x3f);
+	}
+	return c < least[n] || c > 0x10ffff || c >> 11 == 0xd800 >> 11 || (c & 0xfffe) == 0xfffe
+		       ? 0
+		       : n;
+}
+
+/* What is no character, as where a name was cut, is shown as such: no viewer takes a file that is
+ * not XML. */
 static void put_text(FILE *out, const char *text)
 {
-	for (; *text; text++) {
+	for (size_t n; *text; text += n ? n : 1) {
+		n = character(text);
 		switch (*text) {
 		case '<':
 			fputs("&lt;", out);
@@ -66,7 +90,12 @@ static void put_text(FILE *out, const char *text)
 			fputs("&quot;", out);
 			break;
 		default:
-			fputc((unsigned char)*text < ' ' ? ' ' : *text, out);
+			if (!n)
+				fputs("\xef\xbf\xbd", out);
+			else if ((unsigned char)*text < ' ')
+				fputc(' ', out);
+			else
+				fwrite(text, 1, n, out);
 		}
 	}
 }
@@ -190,10 +219,10 @@ static void draw_marks(FILE *out, const struct panel *p, struct json_object *mar
 
 		if (at < p->from_us || at > p->to_us || str_eq(cli_text(m, "name", ""), "COMMIT"))
 			continue;
-		fprintf(out,
-			"<path d=\"M%.1f %.1f l4 6 l-8 0 z\" fill=\"#222222\"><title>%s: "
-			"%.1f ms</title></path>\n",
-			x, y + BAR - 2, cli_text(m, "name", ""), at / 1000);
+		fprintf(out, "<path d=\"M%.1f %.1f l4 6 l-8 0 z\" fill=\"#222222\"><title>", x,
+			y + BAR - 2);
+		put_text(out, cli_text(m, "name", ""));
+		fprintf(out, ": %.1f ms</title></path>\n", at / 1000);
 	}
 }
 

@@ -43,16 +43,22 @@ static void print_head(struct json_object *t)
 		       "believed\n");
 }
 
-/* Where in the migration it lies. */
+static size_t cell_of(double at, double length)
+{
+	double cell = at / length * CELLS;
+
+	return cell < 0 ? 0 : cell < CELLS ? (size_t)cell : CELLS - 1;
+}
+
+/* Where in the migration it lies. The other host, whose clock may have jumped, has a part in the
+ * times: they may lie outside. */
 static void bar(char cells[static CELLS + 1], double start, double end, double length)
 {
-	size_t a = (size_t)(start / length * CELLS), b = (size_t)(end / length * CELLS);
+	size_t a = cell_of(start, length), b = cell_of(end, length);
 
 	memset(cells, '.', CELLS);
 	cells[CELLS] = '\0';
-	a = a < CELLS ? a : CELLS - 1;
-	b = b < CELLS ? b : CELLS - 1;
-	memset(cells + a, '#', b - a + 1);
+	memset(cells + a, '#', b > a ? b - a + 1 : 1);
 }
 
 static void print_lane(struct json_object *lane, double length)

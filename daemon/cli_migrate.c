@@ -10,9 +10,10 @@
 #include <string.h>
 #include <time.h>
 
-#define POLL_MS   200
-#define BAR_CELLS 24
-#define MIB       (1024.0 * 1024.0)
+#define POLL_MS    200
+#define PREVIEW_MS 300000 /* hosts and peers are asked, of which some may be silent */
+#define BAR_CELLS  24
+#define MIB        (1024.0 * 1024.0)
 
 static volatile sig_atomic_t interrupted;
 
@@ -172,18 +173,31 @@ static int tell_end(const struct cli *c, struct json_object *job, int status)
 	return status;
 }
 
-static int follow(const struct cli *c, uint64_t number)
+/* A daemon that was restarted has none of its jobs any more, and gives their numbers anew. */
+static bool is_same(struct json_object *a, struct json_object *b)
+{
+	return str_eq(json_opt_str(a, "vm", NULL), json_opt_str(b, "vm", NULL)) &&
+	       json_opt_u64(a, "started_ms", 0) == json_opt_u64(b, "started_ms", 0);
+}
+
+/* asked: the job as it was when it was asked for. */
+static int follow(const struct cli *c, struct json_object *asked)
 {
 	struct bar b = {.terminal = isatty(STDOUT_FILENO) && !cli_has(c, OPT_JSON)};
 	const struct timespec rest = {.tv_nsec = POLL_MS * 1000000l};
-	char *path AUTO_FREE = strf("/v1/jobs/%" PRIu64, number);
+	char *path AUTO_FREE = strf("/v1/jobs/%" PRIu64, json_opt_u64(asked, "job", 0));
 
 	for (;;) {
 		struct json_object *job AUTO_JSON = NULL;
-		int status, rc = cli_call(c, "GET", path, NULL, &job);
+		int status;
 
-		if (rc)
-			return rc;
+		if (cli_call(c, "GET", path, NULL, &job) || !is_same(job, asked)) {
+			fprintf(stderr,
+				"ibvmig: ibvmigd has been restarted, or is away; the migration "
+				"goes on: `ibvmig status %s`, here or on %s, shows it\n",
+				c->args[0], c->args[1]);
+			return CLI_NO_DAEMON;
+		}
 		if (!cli_has(c, OPT_JSON))
 			show_progress(&b, job);
 		if (has_ended(job, &status)) {
@@ -286,7 +300,7 @@ static int preview(const struct cli *c, const char *path, struct json_object *bo
 	int rc;
 
 	json_set_bool(body, "dry_run", true);
-	rc = cli_call(c, "POST", path, body, &answer);
+	rc = cli_call_within(c, "POST", path, body, PREVIEW_MS, &answer);
 	if (rc)
 		return rc;
 	if (!cli_has(c, OPT_JSON))
@@ -299,7 +313,8 @@ int cli_migrate(const struct cli *c)
 {
 	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/migrate");
 	struct json_object *body AUTO_JSON = json_object_new_object(), *job AUTO_JSON = NULL;
-	const struct sigaction action = {.sa_handler = on_interrupt};
+	/* Once more, if the daemon takes its time, and the command ends at once. */
+	const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
 	int rc = read_bandwidth(c, body);
 
 	json_set_str(body, "to", c->args[1]);
@@ -322,5 +337,5 @@ int cli_migrate(const struct cli *c)
 		return CLI_OK;
 	}
 	sigaction(SIGINT, &action, NULL);
-	return follow(c, json_opt_u64(job, "job", 0));
+	return follow(c, job);
 }

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #define POLL_MS   300
+#define PLAN_MS   300000 /* many hosts are asked, of which some may be silent */
 #define BAR_CELLS 24
 #define MIB       (1024.0 * 1024.0)
 
@@ -56,7 +57,17 @@ static void print_unranked(struct json_object *drain)
 		printf("(what moves cost the fabric is not known: %s)\n", why);
 }
 
-static int print_candidates(struct json_object *drain)
+static int all_can_go(struct json_object *drain)
+{
+	struct json_object *moves = json_opt(drain, "moves");
+
+	for (size_t i = 0; i < json_count(moves); i++)
+		if (!json_opt_str(json_object_array_get_idx(moves, i), "to", NULL))
+			return CLI_FAILED;
+	return CLI_OK;
+}
+
+static void print_candidates(struct json_object *drain)
 {
 	struct json_object *m = json_object_array_get_idx(json_opt(drain, "moves"), 0);
 	struct json_object *list = json_opt(m, "candidates");
@@ -76,25 +87,27 @@ static int print_candidates(struct json_object *drain)
 	print_unranked(drain);
 	if (!best)
 		fprintf(stderr, "ibvmig: %s can go nowhere\n", cli_text(m, "vm", "?"));
-	return best ? CLI_OK : CLI_FAILED;
 }
 
 int cli_plan(const struct cli *c)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object(), *drain AUTO_JSON = NULL;
+	struct json_object *vms = json_object_new_array();
 	int rc;
 
-	json_set(body, "vms", split(c->args[0]));
+	json_object_array_add(vms, json_object_new_string(c->args[0]));
+	json_set(body, "vms", vms);
 	json_set_bool(body, "dry_run", true);
 	if (cli_has(c, OPT_TO))
 		json_set(body, "to", split(c->value[OPT_TO]));
-	rc = cli_call(c, "POST", "/v1/drains", body, &drain);
+	rc = cli_call_within(c, "POST", "/v1/drains", body, PLAN_MS, &drain);
 	if (rc)
 		return rc;
-	if (!cli_has(c, OPT_JSON))
-		return print_candidates(drain);
-	cli_print_json(drain);
-	return CLI_OK;
+	if (cli_has(c, OPT_JSON))
+		cli_print_json(drain);
+	else
+		print_candidates(drain);
+	return all_can_go(drain);
 }
 
 /* ---- how far it is ---- */
@@ -104,7 +117,7 @@ struct shown {
 	int width;
 	size_t count;
 	char (*state)[40]; /* owned; the last one shown, of each move */
-	time_t begun;
+	uint64_t begun_ms;
 	double first_left; /* bytes, when it was looked at first */
 };
 
@@ -127,7 +140,7 @@ static double left_of(struct json_object *m, double *rate)
 
 static void format_eta(const struct shown *s, double left, char *text, size_t bytes)
 {
-	double sent = s->first_left - left, took = difftime(time(NULL), s->begun);
+	double sent = s->first_left - left, took = (double)(now_ms() - s->begun_ms) / 1000;
 
 	*text = '\0';
 	if (sent > 0 && took >= 1 && left > 0)
@@ -150,12 +163,16 @@ static void show_bar(struct shown *s, struct json_object *drain)
 			snprintf(active + at, sizeof active - at, "  %.40s %.10s",
 				 cli_text(m, "vm", "?"), cli_text(m, "phase", "starting"));
 	}
-	if (!s->begun) {
-		s->begun = time(NULL);
+	if (!json_count(moves)) {
+		cli_draw(cli_text(drain, "state", "?"), &s->width);
+		return;
+	}
+	if (!s->begun_ms) {
+		s->begun_ms = now_ms();
 		s->first_left = left;
 	}
 	memset(cells, '.', BAR_CELLS);
-	memset(cells, '#', json_count(moves) ? gone * BAR_CELLS / json_count(moves) : BAR_CELLS);
+	memset(cells, '#', gone * BAR_CELLS / json_count(moves));
 	cells[BAR_CELLS] = '\0';
 	format_eta(s, left, eta, sizeof eta);
 	snprintf(line, sizeof line, "[%s] %" PRIu64 "/%zu VMs  %.0f MiB left  %.0f MiB/s%s%s",
@@ -201,8 +218,8 @@ static int status_of(struct json_object *drain)
 
 	if (json_opt_u64(n, "parked", 0))
 		return CLI_PARKED;
-	return json_opt_u64(n, "failed", 0) || json_opt_u64(n, "cannot", 0) ||
-			       json_opt_u64(n, "cancelled", 0)
+	return str_eq(json_opt_str(drain, "state", ""), "failed") || json_opt_u64(n, "failed", 0) ||
+			       json_opt_u64(n, "cannot", 0) || json_opt_u64(n, "cancelled", 0)
 		       ? CLI_FAILED
 		       : CLI_OK;
 }
@@ -210,7 +227,8 @@ static int status_of(struct json_object *drain)
 static int tell_end(const struct cli *c, struct json_object *drain, const struct shown *s)
 {
 	struct json_object *moves = json_opt(drain, "moves"), *n = json_opt(drain, "counts");
-	uint64_t took = json_opt_u64(drain, "ended_ms", 0) - json_opt_u64(drain, "started_ms", 0);
+	uint64_t started = json_opt_u64(drain, "started_ms", 0);
+	uint64_t ended = json_opt_u64(drain, "ended_ms", started);
 
 	if (cli_has(c, OPT_JSON)) {
 		cli_print_json(drain);
@@ -221,7 +239,9 @@ static int tell_end(const struct cli *c, struct json_object *drain, const struct
 	for (size_t i = 0; s->terminal && i < json_count(moves); i++)
 		print_move(json_object_array_get_idx(moves, i));
 	printf("%" PRIu64 " of %zu VMs have gone, in %.1f s\n", json_opt_u64(n, "done", 0),
-	       json_count(moves), (double)took / 1000);
+	       json_count(moves), ended > started ? (double)(ended - started) / 1000 : 0);
+	if (json_opt_str(drain, "error", NULL))
+		fprintf(stderr, "ibvmig: the drain has failed: %s\n", cli_text(drain, "error", ""));
 	return status_of(drain);
 }
 
@@ -250,8 +270,11 @@ static int follow(const struct cli *c, uint64_t number)
 		const char *state;
 
 		rc = cli_call(c, "GET", path, NULL, &drain);
-		if (rc)
+		if (rc) {
+			fprintf(stderr, "ibvmig: the drain goes on as soon as ibvmigd does: the "
+					"same command shows it again\n");
 			break;
+		}
 		if (s.terminal)
 			show_bar(&s, drain);
 		else if (!cli_has(c, OPT_JSON))
@@ -271,10 +294,9 @@ static int follow(const struct cli *c, uint64_t number)
 
 /* ---- drain ---- */
 
-static int print_plan(struct json_object *drain)
+static void print_plan(struct json_object *drain)
 {
 	struct json_object *moves = json_opt(drain, "moves");
-	bool all = true;
 
 	for (size_t i = 0; i < json_count(moves); i++) {
 		struct json_object *m = json_object_array_get_idx(moves, i);
@@ -287,11 +309,9 @@ static int print_plan(struct json_object *drain)
 		else
 			printf("  %s", cli_text(m, "reason", ""));
 		puts("");
-		all &= to != NULL;
 	}
 	print_unranked(drain);
 	printf("%zu VMs\n", json_count(moves));
-	return all ? CLI_OK : CLI_FAILED;
 }
 
 static int read_options(const struct cli *c, struct json_object *body)
@@ -317,21 +337,24 @@ static int start_and_follow(const struct cli *c, struct json_object *body)
 {
 	const struct sigaction action = {.sa_handler = on_interrupt};
 	struct json_object *drain AUTO_JSON = NULL;
-	int rc = cli_call(c, "POST", "/v1/drains", body, &drain);
+	bool follows = !cli_has(c, OPT_NO_WAIT) && !cli_has(c, OPT_DRY_RUN);
+	int rc;
 
+	/* Also while it is planned: the daemon would go on without us. */
+	if (follows)
+		sigaction(SIGINT, &action, NULL);
+	rc = cli_call_within(c, "POST", "/v1/drains", body, PLAN_MS, &drain);
 	if (rc)
 		return rc;
-	if (cli_has(c, OPT_NO_WAIT) || cli_has(c, OPT_DRY_RUN)) {
-		if (cli_has(c, OPT_JSON))
-			cli_print_json(drain);
-		else if (cli_has(c, OPT_DRY_RUN))
-			return print_plan(drain);
-		else
-			printf("drain %" PRIu64 " started\n", json_opt_u64(drain, "drain", 0));
-		return CLI_OK;
-	}
-	sigaction(SIGINT, &action, NULL);
-	return follow(c, json_opt_u64(drain, "drain", 0));
+	if (follows)
+		return follow(c, json_opt_u64(drain, "drain", 0));
+	if (cli_has(c, OPT_JSON))
+		cli_print_json(drain);
+	else if (cli_has(c, OPT_DRY_RUN))
+		print_plan(drain);
+	else
+		printf("drain %" PRIu64 " started\n", json_opt_u64(drain, "drain", 0));
+	return cli_has(c, OPT_DRY_RUN) ? all_can_go(drain) : CLI_OK;
 }
 
 int cli_drain(const struct cli *c)
@@ -384,14 +407,15 @@ int cli_rebalance(const struct cli *c)
 	bool apply = cli_has(c, OPT_APPLY) && !cli_has(c, OPT_DRY_RUN);
 	int rc = read_options(c, body);
 
-	if (rc || (rc = cli_call(c, "GET", "/v1/balance", NULL, &balance)))
+	if (rc || (rc = cli_call_within(c, "GET", "/v1/balance", NULL, PLAN_MS, &balance)))
 		return rc;
 	moves = json_opt(balance, "moves");
+	apply = apply && json_count(moves);
 	if (!cli_has(c, OPT_JSON))
 		print_balance(balance);
 	else if (!apply)
 		cli_print_json(balance);
-	if (!apply || !json_count(moves))
+	if (!apply)
 		return CLI_OK;
 	json_set(body, "moves", json_object_get(moves));
 	return start_and_follow(c, body);

@@ -22,6 +22,8 @@ class Handler(BaseHTTPRequestHandler):
         found = self.server.answers.get((self.command, self.path))
         if isinstance(found, list):  # one after the other; the last one stays
             found = found.pop(0) if len(found) > 1 else found[0]
+        if callable(found):  # and takes its time
+            found = found()
         status, answer = found if found else (404, error(404, f"no {self.path}"))
         data = json.dumps(answer).encode()
         self.send_response(status)
@@ -48,7 +50,7 @@ def error(status, detail):
 
 
 class Played:
-    """answers: {(method, path): (status, body), or a list of these}."""
+    """answers: {(method, path): (status, body), or a list of these, or a function that makes it}."""
 
     def __init__(self, answers=None):
         self.tmp = tempfile.TemporaryDirectory(prefix="ibvmig-cli-")

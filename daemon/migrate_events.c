@@ -443,6 +443,8 @@ void migrate_probe(struct migration *m)
 		json_set_str(in, "url", m->to.url);
 	m->probing = !job_start(m->d, in, probe_run, probe_done, m, 0);
 	m->inflight += m->probing;
+	if (!m->probing)
+		migrate_poll(m, PROBE_AGAIN_MS);
 }
 
 void migrate_recover_after(struct daemon *d, size_t vms)

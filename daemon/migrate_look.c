@@ -190,6 +190,8 @@ void migrate_look(void *arg)
 	json_set_bool(in, "abort", migrate_awaits_job(m));
 	json_set_bool(in, "unplugs", m->device_del_sent && m->state == M_DETACH && !m->back);
 	m->looking = !job_start(m->d, in, look_run, looked, m, m->serial);
+	if (!m->looking)
+		migrate_look_later(m);
 }
 
 void migrate_look_later(struct migration *m)

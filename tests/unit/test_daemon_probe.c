@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What is asked of libvirt about an open migration is asked again where there was no memory for the
+ * question: nobody else would. */
+#include "tests/unit/tap.h"
+
+#include <errno.h>
+
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/migrate.h"
+
+#define DEADLINE_MS 20000 /* only a fault takes so long */
+
+static unsigned asked, fails;
+
+int __wrap_job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *j),
+		     void (*done)(struct job *j), void *owner, uint64_t serial);
+
+int __wrap_job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *j),
+		     void (*done)(struct job *j), void *owner, uint64_t serial)
+{
+	(void)d;
+	(void)run;
+	(void)done;
+	(void)owner;
+	(void)serial;
+	json_object_put(in);
+	if (asked++ < fails)
+		return -ENOMEM;
+	return 0;
+}
+
+static void await_question(sd_event *loop, unsigned number)
+{
+	uint64_t give_up_ms = now_ms() + DEADLINE_MS;
+
+	while (asked < number && now_ms() < give_up_ms)
+		assert_true(sd_event_run(loop, 100000) >= 0);
+	assert_int_equal(asked, number);
+}
+
+/* As after a restart of the daemon. */
+static void test_probed_again(void **state)
+{
+	static struct daemon d;
+	struct migration *m;
+
+	(void)state;
+	asked = 0;
+	fails = 2;
+	assert_true(sd_event_new(&d.loop) >= 0);
+	m = migrate_new(&d, ROLE_SOURCE, "m1", "u1", "g1");
+	m->unprobed = true;
+	d.to_inspect = 1;
+	migrate_recover(&d);
+	assert_int_equal(asked, 1);
+	assert_false(m->probing);
+	await_question(d.loop, 3);
+	assert_true(m->probing && m->inflight == 1);
+	migrate_free_all(&d);
+	sd_event_unref(d.loop);
+}
+
+/* Of one whose events may be lost. */
+static void test_looked_again(void **state)
+{
+	static struct daemon d;
+	struct migration *m;
+
+	(void)state;
+	asked = 0;
+	fails = 1;
+	assert_true(sd_event_new(&d.loop) >= 0);
+	m = migrate_new(&d, ROLE_SOURCE, "m1", "u1", "g1");
+	await_question(d.loop, 1);
+	assert_false(m->looking);
+	await_question(d.loop, 2);
+	assert_true(m->looking);
+	migrate_free_all(&d);
+	sd_event_unref(d.loop);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_probed_again),
+		cmocka_unit_test(test_looked_again),
+	};
+
+	return RUN_TESTS(tests);
+}

@@ -87,6 +87,16 @@ int tls_conf_check_listen(const struct tls_conf *t, const char *key, const char 
 	return -EINVAL;
 }
 
+void tls_conf_warn_of_users(const struct tls_conf *t, const char *key, const char *address)
+{
+	if (t->on || strncmp(address, "127.", 4))
+		return;
+	log_warn("%s = %s: without TLS: every user of this machine may do there what other hosts "
+		 "may; give tls-cert, tls-key and tls-ca (ibvmig-certs makes them), or leave it "
+		 "out: the AF_UNIX socket asks the kernel who connects",
+		 key, address);
+}
+
 int tls_conf_check_url(const struct tls_conf *t, const char *key, const char *url, char **ret_error)
 {
 	if (tls_url_is_local(url))

@@ -30,6 +30,9 @@ bool tls_url_is_local(const char *url);
 /* Whether a daemon may listen at ADDR:PORT, value of key. */
 int tls_conf_check_listen(const struct tls_conf *t, const char *key, const char *address,
 			  char **ret_error);
+/* Says so in the log where every user of this machine may connect to it: at an address of its own,
+ * without TLS. */
+void tls_conf_warn_of_users(const struct tls_conf *t, const char *key, const char *address);
 /* Whether it may call a URL, value of key: unix:PATH, https:// with TLS, http:// as above. */
 int tls_conf_check_url(const struct tls_conf *t, const char *key, const char *url,
 		       char **ret_error);

@@ -127,6 +127,8 @@ static int read_listen(struct settings *s, char **ret_error)
 	s->listen = conf_get(s->conf, "listen", NULL);
 	if (!rc && s->listen)
 		rc = tls_conf_check_listen(&s->tls, "listen", s->listen, ret_error);
+	if (!rc && s->listen)
+		tls_conf_warn_of_users(&s->tls, "listen", s->listen);
 	if (!rc && s->sm_url)
 		rc = tls_conf_check_url(&s->tls, "sm-url", s->sm_url, ret_error);
 	if (rc)

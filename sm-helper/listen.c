@@ -33,6 +33,8 @@ static int open_socket(const struct listeners *l, const char *key, const char *w
 	conf.on &= tls;
 	fd = *where == '/' ? http_listen_unix(where, 0660)
 			   : tls_conf_check_listen(&conf, key, where, &error);
+	if (!fd && *where != '/' && tls)
+		tls_conf_warn_of_users(&conf, key, where);
 	if (!fd && *where != '/')
 		fd = http_listen_tcp(where);
 	if (fd < 0 && error && !tls)

@@ -4,6 +4,7 @@
 #include "tests/unit/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,44 @@ static void test_messages_name_value_and_way_out(void **state)
 	}
 }
 
+/* Loads it; what stderr got meanwhile, owned by the caller. */
+static char *said_of(const char *text, int expected)
+{
+	char *error AUTO_FREE = NULL, *said = calloc(1, 4096);
+	struct settings *s = NULL;
+	int fds[2], own = dup(STDERR_FILENO), rc;
+
+	assert_true(said && own >= 0 && !pipe2(fds, O_NONBLOCK | O_CLOEXEC));
+	dup2(fds[1], STDERR_FILENO);
+	rc = load(text, &s, &error);
+	dup2(own, STDERR_FILENO);
+	assert_int_equal(rc, expected);
+	if (read(fds[0], said, 4095) < 0)
+		assert_int_equal(errno, EAGAIN);
+	close(own);
+	close(fds[0]);
+	close(fds[1]);
+	settings_free(s);
+	return said;
+}
+
+/* Whoever has a shell there is as good as another host: the start says so. */
+static void test_listens_to_every_user(void **state)
+{
+	char *said AUTO_FREE = said_of(PROVIDER "listen = 127.0.0.9:7611\n", 0);
+	char *quiet AUTO_FREE = said_of(PROVIDER "tls-cert = /a\ntls-key = /b\ntls-ca = /c\n"
+						 "listen = 127.0.0.9:7611\n",
+					0);
+	char *unsaid AUTO_FREE = said_of(PROVIDER, 0);
+
+	(void)state;
+	assert_non_null(strstr(said, "listen = 127.0.0.9:7611"));
+	assert_non_null(strstr(said, "every user of this machine"));
+	assert_non_null(strstr(said, "tls-cert"));
+	assert_string_equal(quiet, "");
+	assert_string_equal(unsaid, "");
+}
+
 static void test_words_for_yes_and_no(void **state)
 {
 	static const char *const words[][2] = {
@@ -137,6 +176,7 @@ int main(void)
 	const struct CMUnitTest daemon_settings[] = {
 		cmocka_unit_test(test_example_has_the_defaults),
 		cmocka_unit_test(test_messages_name_value_and_way_out),
+		cmocka_unit_test(test_listens_to_every_user),
 		cmocka_unit_test(test_words_for_yes_and_no),
 		cmocka_unit_test(test_no_file),
 	};

@@ -14,6 +14,7 @@
 #include "daemon/migrate_src.h"
 #include "daemon/settings.h"
 #include "daemon/sm.h"
+#include "daemon/virt.h"
 
 #include <errno.h>
 #include <string.h>
@@ -225,8 +226,9 @@ static void prepare_choose(struct migration *m, struct vm *vm, struct json_objec
 	int rc;
 
 	choice_facts(vm, answer, &facts);
+	facts.paused = m->stands ? m->vm_name : NULL;
 	rc = choice_make(m, &facts);
-	if (rc && facts.agent_needed && !facts.agent)
+	if (rc && facts.agent_needed && !facts.agent && !facts.paused)
 		snprintf(m->reason, sizeof m->reason, "%s", error);
 	else if (!rc && answer && m->strategy != STRATEGY_NATIVE)
 		rc = src_read_query(m, answer);
@@ -247,26 +249,53 @@ static void prepare_queried(struct migration *m, int rc, struct json_object *ans
 		migrate_fail(m, -ENOENT, "the VM has ended");
 }
 
-int src_prepare(struct migration *m)
+static void prepare_ask(struct migration *m, struct vm *vm)
+{
+	char why[HTTP_ERROR_MAX];
+
+	if (!m->stands && src_agent_wanted(m, vm)) {
+		src_query(m, vm, prepare_queried);
+		return;
+	}
+	snprintf(why, sizeof why,
+		 "it has no channel %s: add it to the domain and start ibvmig-agent in the guest",
+		 DOMAIN_CHANNEL);
+	prepare_choose(m, vm, NULL, why);
+}
+
+static void prepare_look_run(struct job *j)
+{
+	enum virt_state state = VIRT_RUNS;
+
+	j->rc = virt_state(j->d->virt, str(j, "vm"), &state, j->error);
+	json_set_bool(j->out, "stands", state == VIRT_STANDS);
+}
+
+/* Without libvirt's word it is taken for running: an agent that answers is as good. */
+static void prepare_looked(struct migration *m, struct job *j)
 {
 	struct vm *vm = migrate_vm(m);
-	char why[HTTP_ERROR_MAX];
+
+	m->stands = json_opt_bool(j->out, "stands", false);
+	if (vm)
+		prepare_ask(m, vm);
+	else
+		migrate_fail(m, -ENOENT, "the VM has ended");
+}
+
+int src_prepare(struct migration *m)
+{
+	struct json_object *in;
 
 	if (m->armed)
 		return m->job == JOB_ACTIVE || migrate_vf_first(m) ? STEP_DONE : src_await_begin(m);
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
-	if (src_agent_wanted(m, vm)) {
-		src_query(m, vm, prepare_queried);
-		return STEP_WAIT;
-	}
-	if (!vm)
-		return migrate_error(m, -ENOENT, "the VM has ended");
-	snprintf(why, sizeof why,
-		 "it has no channel %s: add it to the domain and start ibvmig-agent in the guest",
-		 DOMAIN_CHANNEL);
-	prepare_choose(m, vm, NULL, why);
+	in = json_object_new_object();
+	json_set_str(in, "vm", m->vm_uuid);
+	if (migrate_job(m, in, prepare_look_run, prepare_looked))
+		return migrate_error(m, -ENOMEM, "out of memory");
 	return STEP_WAIT;
 }
 

@@ -30,6 +30,7 @@ struct preview {
 	struct json_object *in;     /* owned until the worker has it */
 	struct json_object *answer; /* owned */
 	enum domain_strategy asked;
+	bool paused;
 };
 
 static const char *str(struct json_object *o, const char *key)
@@ -208,11 +209,13 @@ static void choose(struct preview *p, struct vm *vm, struct json_object *query, 
 	char why[HTTP_ERROR_MAX];
 
 	choice_facts(vm, query, &f);
+	f.paused = p->paused ? vm->name : NULL;
 	/* What the destination's VF can is seen when it is prepared. */
 	f.state_there = f.state_here;
 	if (strategy_choose(p->asked, &f, &c)) {
 		strategy_refusal(p->asked, &c, why, sizeof why);
-		add_line(p->answer, "blocked", "%s", f.agent_needed && !f.agent ? error : why);
+		add_line(p->answer, "blocked", "%s",
+			 f.agent_needed && !f.agent && !f.paused ? error : why);
 	} else if (c.chosen == STRATEGY_NATIVE) {
 		add_line(p->answer, "notes",
 			 "native if each VF there takes the state of the one here, which is seen "
@@ -252,7 +255,7 @@ static void ask_guest(struct preview *p, struct vm *vm)
 	struct json_object *msg;
 	char why[HTTP_ERROR_MAX];
 
-	if (vm->agent && agent_state(vm->agent) == AGENT_UP) {
+	if (!p->paused && agent_state(vm->agent) == AGENT_UP) {
 		msg = json_object_new_object();
 		json_set_str(msg, "op", "query");
 		agent_request(vm->agent, msg, QUERY_MS, queried, p);
@@ -265,7 +268,8 @@ static void ask_guest(struct preview *p, struct vm *vm)
 	ask_hosts(p);
 }
 
-/* ---- what its metadata asks for, which may have changed since the VM started: a worker ---- */
+/* ---- whether it runs, and what its metadata asks for, which may have changed since the VM
+ * started: a worker ---- */
 
 static void read_strategy(struct job *j)
 {
@@ -279,11 +283,22 @@ static void read_strategy(struct job *j)
 	domain_free(info);
 }
 
-static void strategy_read(struct job *j)
+static void look_at_vm(struct job *j)
+{
+	enum virt_state state = VIRT_RUNS;
+
+	virt_state(j->d->virt, str(j->in, "vm"), &state, j->error);
+	json_set_bool(j->out, "paused", state == VIRT_STANDS);
+	if (json_opt_bool(j->in, "metadata", false))
+		read_strategy(j);
+}
+
+static void looked_at_vm(struct job *j)
 {
 	struct preview *p = j->owner;
 	struct vm *vm = still_there(p);
 
+	p->paused = json_opt_bool(j->out, "paused", false);
 	p->asked = (enum domain_strategy)json_opt_u64(j->out, "strategy", p->asked);
 	if (vm)
 		ask_guest(p, vm);
@@ -292,12 +307,13 @@ static void strategy_read(struct job *j)
 }
 
 /* Where libvirt does not answer, or there is no memory, what was known before has to do. */
-static void ask_metadata(struct preview *p, struct vm *vm)
+static void ask_libvirt(struct preview *p, struct vm *vm, bool metadata)
 {
 	struct json_object *in = json_object_new_object();
 
 	json_set_str(in, "vm", vm->uuid);
-	if (job_start(p->d, in, read_strategy, strategy_read, p, 0))
+	json_set_bool(in, "metadata", metadata);
+	if (job_start(p->d, in, look_at_vm, looked_at_vm, p, 0))
 		ask_guest(p, vm);
 }
 
@@ -383,10 +399,8 @@ void preview_post(struct http_request *req)
 			memcpy(p->uuid, vm->uuid, sizeof p->uuid);
 			tell_vm(p, vm);
 		}
-		if (vm && vm_has_vfs(vm) && !*strategy)
-			ask_metadata(p, vm);
-		else if (vm && vm_has_vfs(vm))
-			ask_guest(p, vm);
+		if (vm && vm_has_vfs(vm))
+			ask_libvirt(p, vm, !*strategy);
 		else
 			ask_hosts(p);
 	}

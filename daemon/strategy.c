@@ -49,10 +49,19 @@ static void native_needs(const struct strategy_facts *f, char why[static STRATEG
 		say(why, "QEMU cannot migrate a VFIO device's state with post-copy");
 }
 
-/* Both take the VF away: the guest has to stop using it first. */
+/* All but native take the VF away: the guest has to stop using it first, and to give it up. What
+ * the VF at the destination could do is not known yet where native was not asked for. */
 static void unplug_needs(const struct strategy_facts *f, char why[static STRATEGY_WHY_MAX])
 {
-	if (!f->agent && f->agent_needed)
+	bool may_be_native = f->state_here && f->fixed && !f->post_copy && !f->save;
+
+	if (f->paused)
+		snprintf(why, STRATEGY_WHY_MAX,
+			 "the VM is paused, and only a guest that runs gives its VF up: virsh "
+			 "resume %.255s%s",
+			 f->paused,
+			 may_be_native ? ", or strategy native, which asks nothing of it" : "");
+	else if (!f->agent && f->agent_needed)
 		say(why, "no agent answers in the guest");
 }
 
@@ -127,14 +136,21 @@ void strategy_refusal(enum domain_strategy asked, const struct strategy_choice *
 		      unsigned bytes)
 {
 	unsigned n = 0;
+	int next;
 
 	if (asked != STRATEGY_AUTO) {
 		snprintf(text, bytes, "strategy %s is not possible: %s", names[asked],
 			 c->why_not[asked]);
 		return;
 	}
-	for (int s = STRATEGY_NATIVE; s <= STRATEGY_COLD && n < bytes; s++)
-		n += (unsigned)snprintf(text + n, bytes - n, "%s%s: %s",
-					n ? "; " : "no strategy is possible: ", names[s],
-					c->why_not[s]);
+	for (int s = STRATEGY_NATIVE; s <= STRATEGY_COLD && n < bytes; s = next) {
+		n += (unsigned)snprintf(text + n, bytes - n, "%s%s",
+					n ? "; " : "no strategy is possible: ", names[s]);
+		for (next = s + 1;
+		     next <= STRATEGY_COLD && n < bytes && !strcmp(c->why_not[next], c->why_not[s]);
+		     next++)
+			n += (unsigned)snprintf(text + n, bytes - n, ", %s", names[next]);
+		if (n < bytes)
+			n += (unsigned)snprintf(text + n, bytes - n, ": %s", c->why_not[s]);
+	}
 }

@@ -25,6 +25,7 @@ struct strategy_facts {
 	bool state_here, state_there; /* the VF's driver there gives the device's state to QEMU */
 	bool fixed;                   /* QEMU does not unplug the VF while it migrates */
 	bool agent;                   /* the guest's agent answers */
+	const char *paused;           /* the VM's name, if it is paused; NULL: it runs. Borrowed */
 	bool agent_needed;     /* without one, QPs and memory would be lost (require-agent) */
 	bool save;             /* to a file: not a live migration */
 	bool post_copy;        /* QEMU may switch to post-copy: memory is pulled, not held */

@@ -244,6 +244,7 @@ unsigned sim_libvirt_watched(int host);
 /* virsh migrate --live --p2p. ok: how it was over. */
 struct sim_migration {
 	bool under_way, ok;
+	bool paused; /* the VM was, and arrives so */
 	int from, to;
 	char error[512];
 	uint64_t attempt;      /* events of an older one do nothing */

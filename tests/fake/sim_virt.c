@@ -166,10 +166,13 @@ static void finish(void *arg)
 		return;
 	}
 	q = incoming_qemu(g);
-	q->vcpu = VCPU_RUNS;
+	q->vcpu = g->migration.paused ? VCPU_PAUSED : VCPU_RUNS;
 	q->job = QJOB_COMPLETED;
-	sim_monitor(q->host, g, "RESUME", "{}");
-	sim_lifecycle(q->host, g, VIR_DOMAIN_EVENT_RESUMED, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
+	if (!g->migration.paused) {
+		sim_monitor(q->host, g, "RESUME", "{}");
+		sim_lifecycle(q->host, g, VIR_DOMAIN_EVENT_RESUMED,
+			      VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
+	}
 	sim_after(NULL, STEP_US, confirm, arg);
 }
 
@@ -325,6 +328,13 @@ static void hook_answered(void *arg, int rc, struct json_object *answer, const c
 	start_incoming(arg);
 }
 
+/* One that is paused may, but for what an earlier migration has left so. */
+static bool may_leave(const struct sim_qemu *q)
+{
+	return q && (q->vcpu == VCPU_RUNS ||
+		     (q->vcpu == VCPU_PAUSED && q->job != QJOB_COMPLETED && !sim_migrates(q)));
+}
+
 void sim_migrate(struct sim_guest *g, int from, int to)
 {
 	char *xml AUTO_FREE = sim_domain_xml(g, sim_hosts[to].qemus[sim_index(g)].path, "");
@@ -334,11 +344,12 @@ void sim_migrate(struct sim_guest *g, int from, int to)
 	free(g->migration.hook_xml);
 	g->migration = (struct sim_migration){
 		.under_way = true, .from = from, .to = to, .attempt = g->migration.attempt + 1};
-	if (!sim_hosts[from].libvirtd_up || !sim_hosts[to].libvirtd_up || !source_qemu(g) ||
-	    source_qemu(g)->vcpu != VCPU_RUNS) {
+	if (!sim_hosts[from].libvirtd_up || !sim_hosts[to].libvirtd_up ||
+	    !may_leave(source_qemu(g))) {
 		over(g, false, "libvirt refuses");
 		return;
 	}
+	g->migration.paused = source_qemu(g)->vcpu == VCPU_PAUSED;
 	json_set_str(body, "name", g->name);
 	json_set_str(body, "op", "migrate");
 	json_set_str(body, "sub_op", "begin");

@@ -295,9 +295,88 @@ static bool play_user_in_hold(const void *arg, const char *dir)
 				      mover->migration.error);
 }
 
+/* ---- a VM that is paused ---- */
+
+#define REFUSED_S 2 /* no agent is waited for, who cannot answer */
+
+static const struct paused {
+	const char *name, *strategy; /* the latter when it is asked for; it has started with auto */
+	bool migrates_state;
+	const char *way_out; /* beside virsh resume, or NULL */
+	bool goes_paused;    /* it is not refused */
+} paused[] = {
+	{"auto, paused", "auto", false, NULL, false},
+	{"late, paused", "late", false, NULL, false},
+	{"early, paused", "early", false, NULL, false},
+	{"early, paused, of a VF that can be native", "early", true, ", or strategy native", false},
+	{"auto, paused, of a VF that can be native", "auto", true, NULL, true},
+};
+
+static bool names_way_out(const struct paused *p, const char *text)
+{
+	if (!strstr(text, "the VM is paused") || !strstr(text, "virsh resume g1") ||
+	    strstr(text, "in time") ||
+	    (p->way_out ? !strstr(text, p->way_out) : strstr(text, ", or strategy") != NULL))
+		return sim_is_wrong("the way out is not told: %.400s", text);
+	return true;
+}
+
+static bool has_ended(void *arg)
+{
+	(void)arg;
+	return !mover->migration.under_way;
+}
+
+/* libvirt lets it arrive as it was. */
+static bool goes_paused(void)
+{
+	struct json_object *r AUTO_JSON = NULL;
+
+	sim_migrate(mover, HOST_A, HOST_B);
+	if (!sim_run(has_ended, NULL, sim_us() + SIM_QUIET_S * SIM_S, watch) ||
+	    !mover->migration.ok || sim_running(mover))
+		return sim_is_wrong("it does not arrive paused: %.300s", mover->migration.error);
+	sim_virsh_mends();
+	if (!migrated())
+		return false;
+	r = record();
+	return sim_home(mover) == HOST_B && str_eq(json_opt_str(r, "strategy", ""), "native")
+		       ? true
+		       : sim_is_wrong("it has not gone: %.300s", json_text(r));
+}
+
+static bool play_paused(const void *arg, const char *dir)
+{
+	const struct paused *p = arg;
+
+	sim_mover = (struct sim_mover){.strategy = "auto", .migrates_state = p->migrates_state};
+	if (!sim_world_start(dir) || !sim_all_right(NULL))
+		return false;
+	sim_mover.strategy = p->strategy;
+	sim_suspend(mover);
+	if (!ask_before())
+		return false;
+	if (json_opt_bool(said, "possible", false) != p->goes_paused)
+		return sim_is_wrong("the dry run says: %.300s", json_text(said));
+	if (p->goes_paused)
+		return goes_paused();
+	if (!names_way_out(p, json_text(json_opt(said, "blocked"))))
+		return false;
+	sim_migrate(mover, HOST_A, HOST_B);
+	if (!sim_run(has_ended, NULL, sim_us() + REFUSED_S * SIM_S, watch))
+		return sim_is_wrong("it is not refused within %d s", REFUSED_S);
+	if (mover->migration.ok || !names_way_out(p, mover->migration.error))
+		return false;
+	sim_virsh_mends();
+	if (!migrated())
+		return false;
+	sim_migrate(mover, HOST_A, HOST_B);
+	return migrated() && mover->migration.ok && sim_home(mover) == HOST_B;
+}
+
 int main(int argc, char **argv)
 {
-	struct sim_scene list[ARRAY_SIZE(scenes) + 2];
+	struct sim_scene list[ARRAY_SIZE(scenes) + ARRAY_SIZE(paused) + 2];
 
 	list[ARRAY_SIZE(scenes)] = (struct sim_scene){"a kernel user that comes in HOLD",
 						      play_user_in_hold, NULL};
@@ -305,5 +384,8 @@ int main(int argc, char **argv)
 							  play_changed_metadata, NULL};
 	for (size_t i = 0; i < ARRAY_SIZE(scenes); i++)
 		list[i] = (struct sim_scene){scenes[i].name, play, &scenes[i]};
+	for (size_t i = 0; i < ARRAY_SIZE(paused); i++)
+		list[ARRAY_SIZE(scenes) + 2 + i] = (struct sim_scene){paused[i].name, play_paused,
+								      &paused[i]};
 	return sim_scenes(list, ARRAY_SIZE(list), argc, argv);
 }

@@ -9,7 +9,7 @@
 #include "common/util.h"
 #include "daemon/strategy.h"
 
-#define FACTS 7
+#define FACTS 8
 
 static struct strategy_facts facts_of(unsigned bits)
 {
@@ -20,6 +20,7 @@ static struct strategy_facts facts_of(unsigned bits)
 		.agent = bits & 8,
 		.agent_needed = bits & 16,
 		.post_copy = bits & 32,
+		.paused = bits & 128 ? "g1" : NULL,
 		.kernel_users = bits & 64 ? 1 : 0,
 		.kernel_user_names = "IPoIB (on ib0)",
 	};
@@ -28,7 +29,7 @@ static struct strategy_facts facts_of(unsigned bits)
 /* docs/migration.md, "Strategies": what each one needs, column by column. */
 static bool possible(enum domain_strategy s, const struct strategy_facts *f)
 {
-	bool guest = f->agent || !f->agent_needed;
+	bool guest = !f->paused && (f->agent || !f->agent_needed);
 
 	switch (s) {
 	case STRATEGY_NATIVE:
@@ -106,6 +107,16 @@ static void test_in_words(void **state)
 	memset(f.kernel_user_names, 'x', sizeof f.kernel_user_names - 1); /* and is not cut */
 	assert_int_equal(strategy_choose(STRATEGY_LATE, &f, &c), -ENOTSUP);
 	assert_non_null(strstr(c.why_not[STRATEGY_LATE], "would be lost"));
+	f = (struct strategy_facts){.paused = "g1"};
+	assert_int_equal(strategy_choose(STRATEGY_AUTO, &f, &c), -ENOTSUP);
+	strategy_refusal(STRATEGY_AUTO, &c, text, sizeof text);
+	assert_non_null(strstr(text, "; late, early: the VM is paused"));
+	assert_non_null(strstr(text, "gives its VF up: virsh resume g1; cold: a live"));
+	f = (struct strategy_facts){
+		.paused = "g1", .state_here = true, .state_there = true, .fixed = true};
+	assert_int_equal(strategy_choose(STRATEGY_EARLY, &f, &c), -ENOTSUP);
+	strategy_refusal(STRATEGY_EARLY, &c, text, sizeof text);
+	assert_non_null(strstr(text, "virsh resume g1, or strategy native, which"));
 	f = (struct strategy_facts){.agent_needed = true};
 	assert_int_equal(strategy_choose(STRATEGY_AUTO, &f, &c), -ENOTSUP);
 	strategy_refusal(STRATEGY_AUTO, &c, text, sizeof text);

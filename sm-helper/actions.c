@@ -24,7 +24,7 @@ int action_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_u
 
 	if (is_shared(o, want->vguid))
 		return shared_bind(o, want, deadline_us, ret_lid, e);
-	return b->bind ? b->bind(client_self(o->client), o, want, ret_lid, e)
+	return b->bind ? b->bind(client_self(o->client), o, want, deadline_us, ret_lid, e)
 		       : ops_bind(o, want, deadline_us, ret_lid, e);
 }
 
@@ -35,7 +35,7 @@ int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct re
 
 	if (is_shared(o, vguid))
 		return shared_unbind(o, vguid, vm, from, deadline_us, e);
-	return b->unbind ? b->unbind(client_self(o->client), o, vguid, vm, from, e)
+	return b->unbind ? b->unbind(client_self(o->client), o, vguid, vm, from, deadline_us, e)
 			 : ops_unbind(o, vguid, vm, from, deadline_us, e);
 }
 
@@ -55,6 +55,6 @@ int action_move(struct ops *o, const struct move_request *m, unsigned count, uin
 				       "not: move them in two calls"};
 		return -EINVAL;
 	}
-	return b->move ? b->move(client_self(o->client), o, m, count, ret_result, e)
+	return b->move ? b->move(client_self(o->client), o, m, count, deadline_us, ret_result, e)
 		       : ops_move(o, m, count, deadline_us, ret_result, e);
 }

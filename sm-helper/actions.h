@@ -5,8 +5,7 @@
 
 #include "sm-helper/ops.h"
 
-/* deadline_us, of all three: as in ops.h; a backend that does not go through ops has times of its
- * own. */
+/* deadline_us, of all three: as in ops.h, also with a backend that does not go through ops. */
 int action_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
 		uint16_t *ret_lid, struct op_error *e);
 /* from: as in ops_unbind(). */

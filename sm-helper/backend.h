@@ -60,12 +60,12 @@ struct backend {
 
 	/* Whole operations, where the subnet manager does the work by itself; as ops_* of the same
 	 * name, which are used without them and call the functions above. */
-	int (*bind)(void *self, struct ops *o, const struct reg_entry *want, uint16_t *ret_lid,
-		    struct op_error *e);
+	int (*bind)(void *self, struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
+		    uint16_t *ret_lid, struct op_error *e);
 	int (*unbind)(void *self, struct ops *o, uint64_t vguid, const char *vm,
-		      const struct reg_vf *from, struct op_error *e);
+		      const struct reg_vf *from, uint64_t deadline_us, struct op_error *e);
 	int (*move)(void *self, struct ops *o, const struct move_request *m, unsigned count,
-		    struct move_result *ret_result, struct op_error *e);
+		    uint64_t deadline_us, struct move_result *ret_result, struct op_error *e);
 };
 
 extern const struct backend backend_plugin, backend_umad, backend_ufm, backend_none;

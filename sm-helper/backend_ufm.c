@@ -89,12 +89,14 @@ static int read_vport(struct json_object *o, struct vport *v)
 }
 
 /* All vports; what is not one is left out. *ret_list is owned by the caller. */
-static int list_vports(struct ufm *u, struct vport **ret_list, size_t *ret_n, char *error)
+static int list_vports(struct ufm *u, uint64_t deadline_us, struct vport **ret_list, size_t *ret_n,
+		       char *error)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 	struct vport *list;
 	size_t n = 0, room;
-	int rc = ufm_http_call(u->http, "GET", "/resources/vports", NULL, &answer, error);
+	int rc = ufm_http_call(u->http, "GET", "/resources/vports", NULL, deadline_us, &answer,
+			       error);
 
 	if (rc)
 		return rc;
@@ -118,7 +120,7 @@ static int ufm_status(void *self, struct sm_status_reply *ret_status, char *erro
 {
 	struct json_object *answer AUTO_JSON = NULL;
 	struct ufm *u = self;
-	int rc = ufm_http_call(u->http, "GET", "/app/ufm_version", NULL, &answer, error);
+	int rc = ufm_http_call(u->http, "GET", "/app/ufm_version", NULL, 0, &answer, error);
 
 	if (rc) /* what ops know as "nobody there" */
 		return rc == -ETIMEDOUT ? rc : -ECONNREFUSED;
@@ -140,7 +142,7 @@ static int ufm_fabric(void *self, struct fabric *f, struct client_epoch *ret_epo
 	struct ufm *u = self;
 	uint64_t generation = now_ms() / FRESH_MS + 1;
 	size_t n;
-	int rc = list_vports(u, &list, &n, error);
+	int rc = list_vports(u, 0, &list, &n, error);
 
 	if (rc)
 		return rc;
@@ -168,13 +170,14 @@ static int fail_ufm(struct op_error *e, int rc, const char *text)
 }
 
 /* The one vport that shows this GUID. -ENOENT; -EEXIST: several. */
-static int find_vport(struct ufm *u, uint64_t guid, struct vport *ret_vport, struct op_error *e)
+static int find_vport(struct ufm *u, uint64_t guid, uint64_t deadline_us, struct vport *ret_vport,
+		      struct op_error *e)
 {
 	struct vport *list AUTO_FREE = NULL;
 	char error[UFM_ERROR_MAX];
 	unsigned found = 0;
 	size_t n;
-	int rc = list_vports(u, &list, &n, error);
+	int rc = list_vports(u, deadline_us, &list, &n, error);
 
 	if (rc)
 		return fail_ufm(e, rc, error);
@@ -189,15 +192,15 @@ static int find_vport(struct ufm *u, uint64_t guid, struct vport *ret_vport, str
 }
 
 /* Until UFM lists the vGUID, active and with a LID, and not on the physical port `not_on` (0: any);
- * at most until now_ms() is give_up_ms, but looks once. */
+ * at most until now_ms() is give_up_ms, but looks once; UFM itself has until deadline_us. */
 static int await_vport(struct ufm *u, uint64_t guid, uint64_t not_on, uint64_t give_up_ms,
-		       struct vport *ret_vport, struct op_error *e)
+		       uint64_t deadline_us, struct vport *ret_vport, struct op_error *e)
 {
 	struct vport v = {0};
 	int rc;
 
 	do {
-		rc = find_vport(u, guid, &v, e);
+		rc = find_vport(u, guid, deadline_us, &v, e);
 		if (rc && rc != -ENOENT && rc != -EEXIST)
 			return rc;
 		if (!rc && v.active && v.lid && v.port_guid != not_on) {
@@ -217,7 +220,8 @@ static int await_vport(struct ufm *u, uint64_t guid, uint64_t not_on, uint64_t g
 
 /* Whether the partition lists the GUID with this membership. A PKey that UFM does not know has no
  * members. */
-static int is_member(struct ufm *u, uint16_t pkey, uint64_t guid, bool *ret_member, char *error)
+static int is_member(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
+		     bool *ret_member, char *error)
 {
 	struct json_object *answer AUTO_JSON = NULL, *list;
 	const char *membership = pkey & PKEY_FULL ? "full" : "limited";
@@ -227,7 +231,7 @@ static int is_member(struct ufm *u, uint16_t pkey, uint64_t guid, bool *ret_memb
 
 	*ret_member = false;
 	snprintf(path, sizeof path, "/resources/pkeys/0x%x?guids_data=true", pkey & PKEY_BASE);
-	rc = ufm_http_call(u->http, "GET", path, NULL, &answer, error);
+	rc = ufm_http_call(u->http, "GET", path, NULL, deadline_us, &answer, error);
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
 	list = json_opt(answer, "guids");
@@ -242,7 +246,8 @@ static int is_member(struct ufm *u, uint16_t pkey, uint64_t guid, bool *ret_memb
 	return 0;
 }
 
-static int join(struct ufm *u, uint16_t pkey, uint64_t guid, struct op_error *e)
+static int join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
+		struct op_error *e)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object(), *guids;
 	struct json_object *answer AUTO_JSON = NULL;
@@ -252,7 +257,7 @@ static int join(struct ufm *u, uint16_t pkey, uint64_t guid, struct op_error *e)
 
 	if (!u->pkeys || (pkey & PKEY_BASE) == PKEY_BASE)
 		return 0;
-	if ((rc = is_member(u, pkey, guid, &member, error)))
+	if ((rc = is_member(u, pkey, guid, deadline_us, &member, error)))
 		return fail_ufm(e, rc, error);
 	if (member)
 		return 0;
@@ -265,11 +270,12 @@ static int join(struct ufm *u, uint16_t pkey, uint64_t guid, struct op_error *e)
 	json_set_bool(body, "index0", true);
 	json_set_bool(body, "ip_over_ib", true);
 	json_set_str(body, "membership", pkey & PKEY_FULL ? "full" : "limited");
-	rc = ufm_http_call(u->http, "POST", "/resources/pkeys/", body, &answer, error);
+	rc = ufm_http_call(u->http, "POST", "/resources/pkeys/", body, deadline_us, &answer, error);
 	return rc ? fail_ufm(e, rc, error) : 0;
 }
 
-static int leave(struct ufm *u, uint16_t pkey, uint64_t guid, struct op_error *e)
+static int leave(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
+		 struct op_error *e)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 	char error[UFM_ERROR_MAX], path[80];
@@ -279,11 +285,24 @@ static int leave(struct ufm *u, uint16_t pkey, uint64_t guid, struct op_error *e
 		return 0;
 	snprintf(path, sizeof path, "/resources/pkeys/0x%x/guids/%016" PRIx64, pkey & PKEY_BASE,
 		 guid);
-	rc = ufm_http_call(u->http, "DELETE", path, NULL, &answer, error);
+	rc = ufm_http_call(u->http, "DELETE", path, NULL, deadline_us, &answer, error);
 	return rc && rc != -ENOENT ? fail_ufm(e, rc, error) : 0;
 }
 
 /* ---- operations ---- */
+
+/* When the outcome must be known; 0, as in ops.h, is OPS_ANSWER_MS from now. */
+static uint64_t deadline_of(uint64_t deadline_us)
+{
+	return deadline_us ? deadline_us : now_us() + OPS_ANSWER_MS * 1000ull;
+}
+
+static uint64_t give_up_ms_of(uint64_t deadline_us)
+{
+	uint64_t wait = now_ms() + WAIT_MS;
+
+	return wait < deadline_us / 1000 ? wait : deadline_us / 1000;
+}
 
 /* *x: what is to be written when UFM shows it. */
 static int check_bind(struct ops *o, const struct reg_entry *want, struct reg_entry *x,
@@ -305,17 +324,19 @@ static void take_place(struct reg_entry *x, const struct vport *v)
 	x->lid = v->lid;
 }
 
-static int ufm_bind(void *self, struct ops *o, const struct reg_entry *want, uint16_t *ret_lid,
-		    struct op_error *e)
+static int ufm_bind(void *self, struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
+		    uint16_t *ret_lid, struct op_error *e)
 {
+	uint64_t until_us = deadline_of(deadline_us);
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct ufm *u = self;
 	struct reg_entry x;
 	struct vport v;
 	int rc;
 
-	if ((rc = check_bind(o, want, &x, e)) || (rc = join(u, want->pkey, want->vguid, e)) ||
-	    (rc = await_vport(u, want->vguid, 0, now_ms() + WAIT_MS, &v, e)))
+	if ((rc = check_bind(o, want, &x, e)) ||
+	    (rc = join(u, want->pkey, want->vguid, until_us, e)) ||
+	    (rc = await_vport(u, want->vguid, 0, give_up_ms_of(until_us), until_us, &v, e)))
 		return rc;
 	take_place(&x, &v);
 	if ((rc = registry_put(o->registry, &x)))
@@ -325,8 +346,9 @@ static int ufm_bind(void *self, struct ops *o, const struct reg_entry *want, uin
 }
 
 static int ufm_unbind(void *self, struct ops *o, uint64_t vguid, const char *vm,
-		      const struct reg_vf *from, struct op_error *e)
+		      const struct reg_vf *from, uint64_t deadline_us, struct op_error *e)
 {
+	uint64_t until_us = deadline_of(deadline_us);
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct reg_entry x;
 	int rc = ops_check_vm(o, vguid, vm, &x, e);
@@ -334,7 +356,7 @@ static int ufm_unbind(void *self, struct ops *o, uint64_t vguid, const char *vm,
 	if (rc == -ENOENT)
 		return 0; /* again */
 	if (rc || (from && (rc = ops_check_at(&x, from, e))) ||
-	    (rc = leave(self, x.pkey, vguid, e)))
+	    (rc = leave(self, x.pkey, vguid, until_us, e)))
 		return rc;
 	rc = registry_delete(o->registry, vguid);
 	return rc ? ops_fail_registry(e, rc) : 0;
@@ -359,11 +381,12 @@ static int check_moves(struct ops *o, const struct move_request *m, unsigned cou
 /* Until UFM lists it where it is now, which goes into x and *ret_moved. Between hosts it is another
  * physical port; which one, only UFM knows. */
 static int await_move(struct ufm *u, const struct move_request *m, uint64_t give_up_ms,
-		      struct reg_entry *x, struct moved *ret_moved, struct op_error *e)
+		      uint64_t deadline_us, struct reg_entry *x, struct moved *ret_moved,
+		      struct op_error *e)
 {
 	uint64_t not_on = strcmp(x->at.host, m->to.host) ? x->at.switch_guid : 0;
 	struct vport v;
-	int rc = await_vport(u, m->vguid, not_on, give_up_ms, &v, e);
+	int rc = await_vport(u, m->vguid, not_on, give_up_ms, deadline_us, &v, e);
 
 	if (rc)
 		return rc;
@@ -394,13 +417,14 @@ static void log_moves(struct ops *o, const struct ufm_moves *b)
 
 /* In turn: what is waited for, UFM does by itself. The registry has all of them or none. */
 static int await_moves(struct ufm *u, struct ops *o, const struct move_request *m, unsigned count,
-		       struct ufm_moves *b, struct move_result *ret_result, struct op_error *e)
+		       uint64_t deadline_us, struct ufm_moves *b, struct move_result *ret_result,
+		       struct op_error *e)
 {
-	uint64_t start = now_us(), give_up_ms = now_ms() + WAIT_MS;
+	uint64_t start = now_us(), give_up_ms = give_up_ms_of(deadline_us);
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < count; i++)
-		rc = await_move(u, &m[i], give_up_ms, &b->x[i], &b->res.move[i], e);
+		rc = await_move(u, &m[i], give_up_ms, deadline_us, &b->x[i], &b->res.move[i], e);
 	if (!rc && registry_put_all(o->registry, b->x, count))
 		rc = ops_fail_registry(e, -EIO);
 	if (rc)
@@ -414,8 +438,9 @@ static int await_moves(struct ufm *u, struct ops *o, const struct move_request *
 }
 
 static int ufm_move(void *self, struct ops *o, const struct move_request *m, unsigned count,
-		    struct move_result *ret_result, struct op_error *e)
+		    uint64_t deadline_us, struct move_result *ret_result, struct op_error *e)
 {
+	uint64_t until_us = deadline_of(deadline_us);
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct ufm_moves *b AUTO_FREE = calloc(1, sizeof *b);
 	int rc;
@@ -424,7 +449,7 @@ static int ufm_move(void *self, struct ops *o, const struct move_request *m, uns
 		return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
 	rc = check_moves(o, m, count, b->x, e);
 	if (!rc && ret_result)
-		rc = await_moves(self, o, m, count, b, ret_result, e);
+		rc = await_moves(self, o, m, count, until_us, b, ret_result, e);
 	return rc;
 }
 

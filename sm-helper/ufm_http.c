@@ -178,13 +178,20 @@ static int finish(const char *call, long status, const struct answer *a,
 		  : 0;
 }
 
+/* Of its own time, what the deadline leaves; 0: it has passed. */
+static long patience_ms(const struct ufm_http *h, uint64_t deadline_us)
+{
+	uint64_t now = now_us(), left_ms = deadline_us > now ? (deadline_us - now) / 1000 : 0;
+
+	return (long)(deadline_us && left_ms < h->conf->timeout_ms ? left_ms : h->conf->timeout_ms);
+}
+
 static void set_options(CURL *c, const struct ufm_http *h, struct answer *a)
 {
 	const struct ufm_conf *conf = h->conf;
 
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)conf->timeout_ms);
 	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
 	curl_easy_setopt(c, CURLOPT_WRITEDATA, a);
 	curl_easy_setopt(c, CURLOPT_PROXY, "");
@@ -211,7 +218,7 @@ static struct curl_slist *make_headers(const struct ufm_http *h)
 }
 
 int ufm_http_call(struct ufm_http *h, const char *method, const char *path,
-		  struct json_object *body, struct json_object **ret_answer,
+		  struct json_object *body, uint64_t deadline_us, struct json_object **ret_answer,
 		  char error[static UFM_ERROR_MAX])
 {
 	char *url AUTO_FREE = strf("%s%s%s", h->conf->url, h->token ? "/ufmRestV3" : "/ufmRest",
@@ -221,12 +228,15 @@ int ufm_http_call(struct ufm_http *h, const char *method, const char *path,
 	struct answer a = {0};
 	CURL *c = curl_easy_init();
 	CURLcode code = CURLE_OUT_OF_MEMORY;
-	long status = 0;
+	long status = 0, ms = patience_ms(h, deadline_us);
 	int rc;
 
 	*ret_answer = NULL;
-	if (c && url && call && headers) {
+	if (!ms) {
+		code = CURLE_OPERATION_TIMEDOUT;
+	} else if (c && url && call && headers) {
 		set_options(c, h, &a);
+		curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, ms);
 		curl_easy_setopt(c, CURLOPT_URL, url);
 		curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, method);
 		curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);

@@ -5,6 +5,7 @@
 
 #include <json-c/json.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #define UFM_ANSWER_MAX     (32u << 20) /* the vports of a large fabric */
 #define UFM_ERROR_MAX      512
@@ -33,9 +34,10 @@ void ufm_http_free(struct ufm_http *h);
 /* path: below /ufmRest, "/app/ufm_version". body: borrowed, NULL for none. 0: the status is 2xx and
  * *ret_answer (owned by the caller) is what came, of any JSON type, NULL for nothing.
  * -ENOENT: 404; -EACCES: 401, 403; -EREMOTEIO: another status; -ECONNREFUSED, -ETIMEDOUT, -EPROTO
- * (TLS), -EBADMSG (no JSON), -EIO. error: call, status and how the body begins. */
+ * (TLS), -EBADMSG (no JSON), -EIO. deadline_us: CLOCK_MONOTONIC, when it is given up, 0: after
+ * timeout_ms only; past it nothing is sent. error: call, status and how the body begins. */
 int ufm_http_call(struct ufm_http *h, const char *method, const char *path,
-		  struct json_object *body, struct json_object **ret_answer,
+		  struct json_object *body, uint64_t deadline_us, struct json_object **ret_answer,
 		  char error[static UFM_ERROR_MAX]);
 
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define SOCKET_DEFAULT "/run/ibvmig/ibvmigd.sock"
+#define SOCKET_SCHEME  "unix:"
 #define CALL_MS        30000
 #define COMPLETE_MS    1000
 
@@ -113,9 +114,9 @@ static int call(const struct cli *c, const char *method, const char *path, struc
 
 	if (rc)
 		str_make_printable(error);
-	else if (!cli_has(c, OPT_JSON)) /* JSON shows them by escapes */
+	else if (!cli_has(c, OPT_JSON)) /* cli_print_json() shows them by escapes */
 		make_printable(*ret_answer);
-	return rc == -ECONNREFUSED ? CLI_NO_DAEMON : rc ? CLI_FAILED : CLI_OK;
+	return rc;
 }
 
 char *cli_path(const char *before, const char *name, const char *after)
@@ -145,23 +146,30 @@ int cli_call_within(const struct cli *c, const char *method, const char *path,
 		    struct json_object *body, unsigned ms, struct json_object **ret_answer)
 {
 	char error[HTTP_ERROR_MAX];
+	const char *socket = c->base + strlen(SOCKET_SCHEME);
 	int rc = call(c, method, path, body, ms, ret_answer, error);
 
-	if (rc == CLI_NO_DAEMON)
+	if (rc == -ECONNREFUSED && access(socket, W_OK) && errno == EACCES)
+		fprintf(stderr,
+			"ibvmig: %s may not be opened by you: be root, or in admin-group or "
+			"read-group of ibvmigd.conf\n",
+			socket);
+	else if (rc == -ECONNREFUSED)
 		fprintf(stderr,
 			"ibvmig: ibvmigd does not answer at %s: start it (systemctl start "
 			"ibvmigd), or give its socket with --socket\n",
 			c->base);
 	else if (rc)
 		fprintf(stderr, "ibvmig: %s\n", error);
-	return rc;
+	return rc == -ECONNREFUSED ? CLI_NO_DAEMON : rc ? CLI_FAILED : CLI_OK;
 }
 
-int cli_call_quietly(const struct cli *c, const char *path, struct json_object **ret_answer)
+int cli_call_quietly(const struct cli *c, const char *path, unsigned ms,
+		     struct json_object **ret_answer)
 {
 	char error[HTTP_ERROR_MAX];
 
-	return call(c, "GET", path, NULL, COMPLETE_MS, ret_answer, error);
+	return call(c, "GET", path, NULL, ms, ret_answer, error);
 }
 
 /* ---- usage ---- */
@@ -233,14 +241,14 @@ static int option_by_name(const char *name)
 	for (int o = 0; o < OPTIONS; o++)
 		if (!strcmp(options[o].name, name))
 			return o;
-	return -1;
+	return strcmp(name, "-h") ? -1 : OPT_HELP;
 }
 
 static void complete_from(const struct cli *c, const char *path, const char *list, const char *key)
 {
 	struct json_object *answer AUTO_JSON = NULL, *all;
 
-	if (cli_call_quietly(c, path, &answer))
+	if (cli_call_quietly(c, path, COMPLETE_MS, &answer))
 		return;
 	all = json_opt(answer, list);
 	for (size_t i = 0; i < json_count(all); i++) {
@@ -289,7 +297,7 @@ static void set_socket(struct cli *c)
 	if (!cli_has(c, OPT_SOCKET))
 		return;
 	free(c->base);
-	c->base = strf("unix:%s", c->value[OPT_SOCKET]);
+	c->base = strf(SOCKET_SCHEME "%s", c->value[OPT_SOCKET]);
 }
 
 static int complete(struct cli *c, int n, char **words)
@@ -373,18 +381,29 @@ static int dispatch(struct cli *c, const char *name)
 	}
 	if (cli_has(c, OPT_HELP))
 		return command_usage(stdout, k);
-	if (!options_fit(c, k) || !arguments_fit(c, k))
+	if (!options_fit(c, k))
 		return command_usage(stderr, k);
+	if (!arguments_fit(c, k)) {
+		fprintf(stderr, "ibvmig: %s takes %s\n", k->name,
+			*k->arguments ? k->arguments : "no arguments");
+		return command_usage(stderr, k);
+	}
 	return k->run(c);
 }
 
 static int parse_and_run(struct cli *c, int argc, char **argv)
 {
 	const char *name = NULL;
+	bool words_only = false;
 	size_t given = 0;
 
 	for (int i = 1; i < argc; i++) {
-		if (argv[i][0] == '-') {
+		if (!words_only && !strcmp(argv[i], "--")) {
+			words_only = true;
+		} else if (!*argv[i]) {
+			fprintf(stderr, "ibvmig: argument %d is empty\n", i);
+			return CLI_USAGE;
+		} else if (!words_only && argv[i][0] == '-') {
 			if (!take_option(c, argc, argv, &i)) {
 				fprintf(stderr, "ibvmig: %s is no option, or lacks its value\n",
 					argv[i]);
@@ -395,6 +414,7 @@ static int parse_and_run(struct cli *c, int argc, char **argv)
 		} else if (given < CLI_ARGUMENTS_MAX) {
 			c->args[given++] = argv[i];
 		} else {
+			fprintf(stderr, "ibvmig: %s is one argument too many\n", argv[i]);
 			return usage(stderr);
 		}
 	}
@@ -404,7 +424,7 @@ static int parse_and_run(struct cli *c, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct cli c = {.base = strdup("unix:" SOCKET_DEFAULT)};
+	struct cli c = {.base = strdup(SOCKET_SCHEME SOCKET_DEFAULT)};
 	int rc;
 
 	http_client_init();
@@ -415,5 +435,10 @@ int main(int argc, char **argv)
 	else
 		rc = parse_and_run(&c, argc, argv);
 	free(c.base);
+	if (fflush(stdout) || ferror(stdout)) {
+		fprintf(stderr, "ibvmig: what it has to tell cannot be written: is the disk full, "
+				"or who should read it gone?\n");
+		return rc ? rc : CLI_FAILED;
+	}
 	return rc;
 }

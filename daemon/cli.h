@@ -60,8 +60,9 @@ int cli_call(const struct cli *c, const char *method, const char *path, struct j
 /* The same, with ms for the answer. */
 int cli_call_within(const struct cli *c, const char *method, const char *path,
 		    struct json_object *body, unsigned ms, struct json_object **ret_answer);
-/* The same without a word on stderr. */
-int cli_call_quietly(const struct cli *c, const char *path, struct json_object **ret_answer);
+/* GET without a word on stderr: 0, or -errno as http_call(). */
+int cli_call_quietly(const struct cli *c, const char *path, unsigned ms,
+		     struct json_object **ret_answer);
 
 /* Parts of what is shown. */
 void cli_print_json(struct json_object *o);

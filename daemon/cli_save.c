@@ -4,7 +4,9 @@
 #include "common/util.h"
 #include "daemon/cli.h"
 
+#include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -12,6 +14,7 @@
 
 #define SAVE_MS (24u * 3600 * 1000) /* of very much memory, to a slow disk */
 #define POLL_MS 200
+#define LOOK_MS 10000
 
 /* The daemon runs in another folder. Owned by the caller. */
 static char *absolute(const char *file)
@@ -22,6 +25,31 @@ static char *absolute(const char *file)
 		return strf("%s", file);
 	return strf("%s/%s", folder, file);
 }
+
+/* ---- ctrl-C: the daemon goes on ---- */
+
+static char *interrupt_text; /* owned; a signal may come at any time */
+
+static void on_interrupt(int sig)
+{
+	ssize_t n = write(STDERR_FILENO, interrupt_text, strlen(interrupt_text));
+
+	(void)sig;
+	(void)n;
+	_exit(CLI_FAILED);
+}
+
+/* text: taken. */
+static void tell_if_interrupted(char *text)
+{
+	const struct sigaction action = {.sa_handler = on_interrupt};
+
+	interrupt_text = text;
+	if (text)
+		sigaction(SIGINT, &action, NULL);
+}
+
+/* ---- save ---- */
 
 /* {"file"} to path; 0 and *ret_answer, owned by the caller, or an exit status. */
 static int post_file(const struct cli *c, const char *path, const char *name,
@@ -40,8 +68,11 @@ int cli_save(const struct cli *c)
 {
 	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/save");
 	struct json_object *m AUTO_JSON = NULL;
-	int rc = post_file(c, path, c->args[1], &m);
+	int rc;
 
+	tell_if_interrupted(
+		strf("\nibvmig: the save goes on; `ibvmig abort %s` cancels it\n", c->args[0]));
+	rc = post_file(c, path, c->args[1], &m);
 	if (rc)
 		return rc;
 	if (cli_has(c, OPT_JSON))
@@ -88,10 +119,18 @@ static int follow(const struct cli *c, struct json_object *answer)
 
 	for (;;) {
 		struct json_object *both AUTO_JSON = NULL, *m;
+		int rc = cli_call_quietly(c, path, LOOK_MS, &both);
 
 		/* A file whose record is not known here any more. */
-		if (cli_call_quietly(c, path, &both))
+		if (rc == -EREMOTEIO)
 			return tell(c, answer, NULL);
+		if (rc) {
+			fprintf(stderr,
+				"ibvmig: %s runs on this host, but ibvmigd does not answer any "
+				"more: `ibvmig status %s` tells what has become of its VF\n",
+				cli_text(answer, "vm", "?"), cli_text(answer, "vm", "?"));
+			return CLI_NO_DAEMON;
+		}
 		m = part_of(both);
 		if (json_opt_bool(m, "ended", false) || !strcmp(cli_text(m, "state", ""), "PARKED"))
 			return tell(c, answer, m);
@@ -102,13 +141,19 @@ static int follow(const struct cli *c, struct json_object *answer)
 int cli_restore(const struct cli *c)
 {
 	struct json_object *answer AUTO_JSON = NULL;
-	int rc = post_file(c, "/v1/restore", c->args[0], &answer);
+	int rc;
 
+	tell_if_interrupted(strf("\nibvmig: the restore goes on; `ibvmig list` shows it\n"));
+	rc = post_file(c, "/v1/restore", c->args[0], &answer);
 	if (rc)
 		return rc;
 	if (!json_opt(answer, "vm")) {
-		printf("%s is being restored here already; ibvmig list tells how far it is\n",
-		       c->args[0]);
+		if (cli_has(c, OPT_JSON))
+			cli_print_json(answer);
+		else
+			printf("%s is being restored here already; ibvmig list tells how far it "
+			       "is\n",
+			       c->args[0]);
 		return CLI_OK;
 	}
 	return json_opt(answer, "migration") ? follow(c, answer) : tell(c, answer, NULL);

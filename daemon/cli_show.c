@@ -13,10 +13,25 @@
 
 #define WATCH_S 1
 
+/* What commands a terminal can stand in strings only: json-c escapes what is below a space, and
+ * leaves DEL and U+0080 to U+009F. */
+static void put_json(const char *text)
+{
+	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+		bool high = *p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f;
+
+		if (high || *p == 0x7f)
+			printf("\\u%04x", *(p += high));
+		else
+			putchar(*p);
+	}
+	putchar('\n');
+}
+
 void cli_print_json(struct json_object *o)
 {
-	puts(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY |
-						       JSON_C_TO_STRING_NOSLASHESCAPE));
+	put_json(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY |
+							   JSON_C_TO_STRING_NOSLASHESCAPE));
 }
 
 const char *cli_text(struct json_object *o, const char *key, const char *fallback)
@@ -266,9 +281,17 @@ static int show_status(const struct cli *c)
 	return CLI_OK;
 }
 
+static bool can_be_cleared(void)
+{
+	const char *term = getenv("TERM");
+
+	return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb");
+}
+
 int cli_status(const struct cli *c)
 {
 	int (*show)(const struct cli *c) = cli_has(c, OPT_QPS) ? show_qps : show_status;
+	bool clears = can_be_cleared();
 	int rc;
 
 	if (cli_has(c, OPT_QPS) && !c->args[0]) {
@@ -279,14 +302,16 @@ int cli_status(const struct cli *c)
 		time_t now = time(NULL);
 
 		/* Home, and clear what is below: without the flicker of an empty screen. */
-		if (isatty(STDOUT_FILENO))
+		if (clears)
 			printf("\033[H\033[J");
-		printf("%s", ctime(&now));
+		if (!cli_has(c, OPT_JSON))
+			printf("%s", ctime(&now));
 		/* A daemon that is being restarted comes back. */
 		rc = show(c);
 		if (rc && rc != CLI_NO_DAEMON)
 			return rc;
-		fflush(stdout);
+		if (fflush(stdout))
+			return CLI_FAILED;
 		sleep(WATCH_S);
 	}
 	return show(c);
@@ -341,9 +366,12 @@ int cli_vf(const struct cli *c)
 	return CLI_OK;
 }
 
-int cli_events(const struct cli *c)
+int cli_events(const struct cli *asked)
 {
+	struct cli json = *asked, *c = &json;
 	uint64_t next = 0;
+
+	json.value[OPT_JSON] = ""; /* as the daemon tells them */
 
 	for (;;) {
 		struct json_object *answer AUTO_JSON = NULL, *list;
@@ -356,8 +384,9 @@ int cli_events(const struct cli *c)
 			return rc;
 		list = json_opt(answer, "events");
 		for (size_t i = 0; i < json_count(list); i++)
-			puts(json_text(json_object_array_get_idx(list, i)));
-		fflush(stdout);
+			put_json(json_text(json_object_array_get_idx(list, i)));
+		if (fflush(stdout))
+			return CLI_FAILED;
 		next = json_opt_u64(answer, "next", 0);
 	}
 }

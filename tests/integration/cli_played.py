@@ -26,10 +26,13 @@ class Handler(BaseHTTPRequestHandler):
             found = found()
         status, answer = found if found else (404, error(404, f"no {self.path}"))
         data = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        try:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+        except BrokenPipeError:  # who asked has been stopped
+            pass
 
     do_GET = do_POST = answer
 

@@ -377,9 +377,9 @@ static void add_host(struct timeline *t, struct half *h, const char *end)
 }
 
 struct json_object *timeline_make(struct json_object *source, struct json_object *destination,
-				  uint64_t now)
+				  struct json_object *ours, uint64_t now)
 {
-	struct timeline t = {.now_us = (int64_t)now};
+	struct timeline t = {0};
 	struct json_object *top = json_object_new_object(), *m = source ? source : destination;
 	const char *vm = json_opt_str(m, "name", "?");
 
@@ -397,6 +397,7 @@ struct json_object *timeline_make(struct json_object *source, struct json_object
 	json_set_u64(top, "start_wall_ms",
 		     json_opt_u64(step_at(source ? &t.src : &t.dst, 0), "wall_ms", 0));
 	json_set(top, "clock", align(&t));
+	t.now_us = (int64_t)now + (ours == destination ? t.dst.shift_us : 0);
 	json_set(top, "lanes", t.lanes);
 	begin(&t);
 	add_application(&t, vm);

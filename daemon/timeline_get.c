@@ -33,7 +33,7 @@ static void reply(struct job *j, struct http_exchange *x)
 	dst = dst ? dst : json_opt(there, "destination");
 	if (!source || !dst)
 		missing = j->rc ? j->error : "the other host has no record of it";
-	top = timeline_make(source, dst, now_us());
+	top = timeline_make(source, dst, json_opt(here, "source") ? source : dst, now_us());
 	json_set_str(top, "missing", missing);
 	http_reply(x, 200, top);
 }

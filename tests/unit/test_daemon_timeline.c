@@ -126,7 +126,7 @@ static void test_both_halves(void **state)
 {
 	struct json_object *src AUTO_JSON = parse(source_text);
 	struct json_object *dst AUTO_JSON = parse(destination_text);
-	struct json_object *t AUTO_JSON = timeline_make(src, dst, 9000000);
+	struct json_object *t AUTO_JSON = timeline_make(src, dst, src, 9000000);
 
 	(void)state;
 	assert_true(json_opt_bool(json_opt(t, "clock"), "measured", false));
@@ -154,6 +154,30 @@ static void test_both_halves(void **state)
 	assert_int_equal(json_object_get_int64(json_opt(t, "length_us")), 1360000);
 }
 
+/* A phase goes on until now, whichever host is asked: their clocks say 4 s and 503 s then. */
+static void test_not_ended(void **state)
+{
+	struct json_object *src AUTO_JSON = parse(source_text);
+	struct json_object *dst AUTO_JSON = parse(destination_text);
+	struct json_object *ours[] = {src, dst};
+	static const uint64_t now[] = {4000000, 503000000};
+
+	(void)state;
+	/* The last step of each was its end. */
+	for (size_t i = 0; i < ARRAY_SIZE(ours); i++) {
+		struct json_object *steps = json_opt(ours[i], "transitions");
+
+		json_object_array_del_idx(steps, json_count(steps) - 1, 1);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(ours); i++) {
+		struct json_object *t AUTO_JSON = timeline_make(src, dst, ours[i], now[i]);
+
+		expect(t, "hosta", "RESUME", 1230000, 3050000);
+		expect(t, "hostb", "RESUME", 1250000, 3050000);
+		expect(t, "VF", "b1", 1245000, 3050000);
+	}
+}
+
 static void test_wall_clocks(void **state)
 {
 	struct json_object *src AUTO_JSON = parse(source_text);
@@ -161,7 +185,7 @@ static void test_wall_clocks(void **state)
 
 	(void)state;
 	json_object_object_del(json_opt(src, "data"), "clock");
-	struct json_object *t AUTO_JSON = timeline_make(src, dst, 9000000);
+	struct json_object *t AUTO_JSON = timeline_make(src, dst, src, 9000000);
 	assert_false(json_opt_bool(json_opt(t, "clock"), "measured", true));
 	expect(t, "hostb", "PREPARE", 0, 1140000);
 	expect(t, "hosta", "HOLD", 250000, 1050000);
@@ -171,8 +195,8 @@ static void test_one_half(void **state)
 {
 	struct json_object *src AUTO_JSON = parse(source_text);
 	struct json_object *dst AUTO_JSON = parse(destination_text);
-	struct json_object *t AUTO_JSON = timeline_make(src, NULL, 9000000);
-	struct json_object *u AUTO_JSON = timeline_make(NULL, dst, 900000000);
+	struct json_object *t AUTO_JSON = timeline_make(src, NULL, src, 9000000);
+	struct json_object *u AUTO_JSON = timeline_make(NULL, dst, dst, 900000000);
 
 	(void)state;
 	expect(t, "hosta", "HOLD", 200000, 1000000);
@@ -195,7 +219,7 @@ static void test_walked_back(void **state)
 							  "{\"state\":\"HOLD\",\"direction\":"
 							  "\"back\"," AT(4000) "}]}";
 	struct json_object *src AUTO_JSON = parse(text);
-	struct json_object *t AUTO_JSON = timeline_make(src, NULL, 6000);
+	struct json_object *t AUTO_JSON = timeline_make(src, NULL, src, 6000);
 
 	(void)state;
 	expect(t, "hosta", "CANCEL", 2000, 3000);
@@ -216,10 +240,10 @@ static void test_nonsense(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
 		struct json_object *a AUTO_JSON = parse(texts[i]), *b AUTO_JSON = parse(texts[i]);
 
-		json_object_put(timeline_make(a, b, 5));
-		json_object_put(timeline_make(NULL, b, 5));
+		json_object_put(timeline_make(a, b, a, 5));
+		json_object_put(timeline_make(NULL, b, b, 5));
 	}
-	json_object_put(timeline_make(NULL, NULL, 5));
+	json_object_put(timeline_make(NULL, NULL, NULL, 5));
 }
 
 static void test_clocks(void **state)
@@ -243,8 +267,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_both_halves), cmocka_unit_test(test_wall_clocks),
-		cmocka_unit_test(test_one_half),    cmocka_unit_test(test_walked_back),
-		cmocka_unit_test(test_nonsense),    cmocka_unit_test(test_clocks),
+		cmocka_unit_test(test_not_ended),   cmocka_unit_test(test_one_half),
+		cmocka_unit_test(test_walked_back), cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_clocks),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

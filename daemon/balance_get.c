@@ -4,27 +4,26 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/balance.h"
+#include "daemon/capacity.h"
 #include "daemon/daemon.h"
 #include "daemon/job.h"
 #include "daemon/settings.h"
 #include "daemon/sm.h"
 
-#define HOST_DEADLINE_MS 3000
-
-/* A host that does not answer is left out, and its link with it. */
-static void add_host(struct json_object *hosts, const char *url)
+static void add_host(struct json_object *hosts, const char *name, const char *url)
 {
-	struct json_object *answer = NULL;
-	char error[HTTP_ERROR_MAX];
+	struct json_object *o = json_object_new_object();
 
-	if (!http_call(url, "GET", "/v1/host", NULL, HOST_DEADLINE_MS, &answer, error))
-		json_object_array_add(hosts, answer);
+	json_set_str(o, "host", name);
+	json_set_str(o, "url", url);
+	json_object_array_add(hosts, o);
 }
 
 static void run(struct job *j)
 {
 	const struct settings *s = j->d->settings;
-	struct json_object *loads AUTO_JSON = NULL, *hosts AUTO_JSON = json_object_new_array();
+	struct json_object *loads AUTO_JSON = NULL, *answers AUTO_JSON = NULL;
+	struct json_object *hosts AUTO_JSON = json_object_new_array();
 
 	if (!s->sm_url) {
 		job_fail(j, -1, "sm-url is not configured: nobody knows how full links are");
@@ -33,11 +32,13 @@ static void run(struct job *j)
 	j->rc = sm_call(s, "GET", "/v1/loads", NULL, &loads, j->error);
 	if (j->rc)
 		return;
-	add_host(hosts, s->url);
+	add_host(hosts, s->host_name, s->url);
 	for (size_t i = 0; i < s->peer_count; i++)
 		if (!str_eq(s->peers[i].name, s->host_name))
-			add_host(hosts, s->peers[i].url);
-	json_set(j->out, "balance", balance_moves(json_opt(loads, "links"), hosts));
+			add_host(hosts, s->peers[i].name, s->peers[i].url);
+	answers = capacity_ask(hosts);
+	/* One that does not answer has no VF there: its link is left out. */
+	json_set(j->out, "balance", balance_moves(json_opt(loads, "links"), answers));
 }
 
 static void done(struct job *j)

@@ -3,6 +3,7 @@
 #include "common/http_server.h"
 #include "common/json.h"
 #include "common/util.h"
+#include "common/work.h"
 #include "daemon/daemon.h"
 #include "daemon/drained.h"
 #include "daemon/job.h"
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #define MEMINFO_MAX 65536
+#define ASK_MS      3000
 
 /* A line of /proc/meminfo, "MemAvailable:   123 kB", in bytes; 0: there is none. */
 static uint64_t meminfo(const char *text, const char *name)
@@ -75,4 +77,40 @@ void capacity_get(struct http_request *req)
 {
 	if (job_start(req->user, NULL, look, looked, req->exchange, 0))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
+}
+
+/* ---- asking others ---- */
+
+struct asked {
+	struct json_object *hosts; /* borrowed */
+	size_t first;
+	struct json_object *answer[WORK_EACH_MAX];
+};
+
+static void ask_one(void *arg, size_t i)
+{
+	struct asked *a = arg;
+	struct json_object *host = json_object_array_get_idx(a->hosts, a->first + i), *o = NULL;
+	char error[HTTP_ERROR_MAX];
+
+	if (http_call(json_opt_str(host, "url", ""), "GET", "/v1/host", NULL, ASK_MS, &o, error)) {
+		o = json_object_new_object();
+		json_set_str(o, "host", json_opt_str(host, "host", ""));
+		json_set_str(o, "error", error);
+	}
+	a->answer[i] = o;
+}
+
+struct json_object *capacity_ask(struct json_object *hosts)
+{
+	struct json_object *list = json_object_new_array();
+	size_t count = json_count(hosts), n;
+
+	for (struct asked a = {.hosts = hosts}; a.first < count; a.first += n) {
+		n = count - a.first < WORK_EACH_MAX ? count - a.first : WORK_EACH_MAX;
+		work_each(n, ask_one, &a);
+		for (size_t i = 0; i < n; i++)
+			json_object_array_add(list, a.answer[i]);
+	}
+	return list;
 }

@@ -32,8 +32,9 @@ void drain_post_abort(struct http_request *req);
 void drain_get(struct http_request *req);
 void drain_get_all(struct http_request *req);
 
-/* drain_plan.c. A worker: in {"from":{"host","url"},"targets":[{"host","url"}][,"vms"][,"mark"]};
- * with mark the host takes no VMs from then on (daemon/drained.h). out
+/* drain_plan.c. A worker: in {"from":{"host","url"},"targets":[{"host","url"}][,"vms"][,"mark"]
+ * [,"again"]}; again: VMs that are not there have gone; with mark the host takes no VMs from then
+ * on (daemon/drained.h). out
  * {"moves":[…of plan_moves(), and "from","url"],"ranked":bool,"rank_error"}. */
 void drain_plan_run(struct job *j);
 

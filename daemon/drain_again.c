@@ -91,15 +91,20 @@ static void plan(void *arg)
 		loop_timer_arm(dr->timer, RETRY_MS);
 		return;
 	}
-	json_parse(dr->asked, strlen(dr->asked), &asked);
+	if (json_parse(dr->asked, strlen(dr->asked), &asked)) {
+		fail(dr, "what was asked for cannot be read from the journal");
+		return;
+	}
 	if (json_opt(asked, "moves")) {
 		begin(dr, json_opt(asked, "moves"));
 		json_object_put(asked);
-	} else if (job_start(dr->d, asked, drain_plan_run, planned, dr, 0)) {
-		fail(dr, "out of memory");
-	} else {
-		dr->calls++;
+		return;
 	}
+	json_set_bool(asked, "again", true);
+	if (job_start(dr->d, asked, drain_plan_run, planned, dr, 0))
+		fail(dr, "out of memory");
+	else
+		dr->calls++;
 }
 
 struct drain *drain_restore(struct daemon *d, struct json_object *saved)

@@ -2,6 +2,7 @@
 /* A drain's plan: asks the hosts what they have and ibvmig-sm what each move would cost. */
 #include "common/json.h"
 #include "common/util.h"
+#include "daemon/capacity.h"
 #include "daemon/daemon.h"
 #include "daemon/drain.h"
 #include "daemon/drained.h"
@@ -19,21 +20,6 @@
 static const char *str(struct json_object *o, const char *key)
 {
 	return json_opt_str(o, key, "");
-}
-
-/* Of a target that does not answer, too: the plan says so where it matters. */
-static struct json_object *ask_target(struct json_object *target)
-{
-	char error[HTTP_ERROR_MAX];
-	struct json_object *answer = NULL;
-
-	if (!http_call(str(target, "url"), "GET", "/v1/host", NULL, HOST_DEADLINE_MS, &answer,
-		       error))
-		return answer;
-	answer = json_object_new_object();
-	json_set_str(answer, "host", str(target, "host"));
-	json_set_str(answer, "error", error);
-	return answer;
 }
 
 /* Any free VF of each PF: which one the host will take is its own matter. */
@@ -146,11 +132,12 @@ static struct json_object *rank_all(struct job *j, struct json_object *source,
 	return NULL;
 }
 
+/* Of a plan that is made again, some have gone. */
 static int check_wanted(struct job *j, struct json_object *source)
 {
 	struct json_object *vms = json_opt(j->in, "vms");
 
-	for (size_t i = 0; i < json_count(vms); i++) {
+	for (size_t i = 0; !json_opt_bool(j->in, "again", false) && i < json_count(vms); i++) {
 		const char *name = json_object_get_string(json_object_array_get_idx(vms, i));
 
 		if (!name || !json_find(json_opt(source, "domains"), "name", name))
@@ -164,25 +151,27 @@ void drain_plan_run(struct job *j)
 {
 	struct json_object *from = json_opt(j->in, "from"), *list = json_opt(j->in, "targets");
 	struct json_object *source AUTO_JSON = NULL, *ranks AUTO_JSON = NULL,
-				   *targets AUTO_JSON = json_object_new_array();
+				   *targets AUTO_JSON = NULL;
+	bool mark = json_opt_bool(j->in, "mark", false);
 	struct json_object *moves;
 
-	if (json_opt_bool(j->in, "mark", false) &&
-	    drained_set(j, str(from, "host"), str(from, "url"), true))
+	if (mark && drained_set(j, str(from, "host"), str(from, "url"), true))
 		return;
 	if (http_call(str(from, "url"), "GET", "/v1/host", NULL, HOST_DEADLINE_MS, &source,
 		      j->error)) {
 		char why[HTTP_ERROR_MAX];
 
 		memcpy(why, j->error, sizeof why);
-		job_fail(j, -EHOSTDOWN, "ibvmigd of %.60s cannot be asked: %.400s",
-			 str(from, "host"), why);
+		job_fail(j, -EHOSTDOWN, "ibvmigd of %.60s cannot be asked: %.250s%s%.60s",
+			 str(from, "host"), why,
+			 mark ? "; no VM can migrate there before ibvmig undrain " : "",
+			 mark ? str(from, "host") : "");
 		return;
 	}
 	if (check_wanted(j, source))
 		return;
-	for (size_t i = 0; i < json_count(list); i++)
-		json_object_array_add(targets, ask_target(json_object_array_get_idx(list, i)));
+	/* Those that do not answer, too: the plan says so where it matters. */
+	targets = capacity_ask(list);
 	ranks = rank_all(j, source, targets);
 	moves = plan_moves(source, targets, ranks, json_opt(j->in, "vms"));
 	for (size_t i = 0; i < json_count(moves); i++) {

@@ -204,7 +204,9 @@ static int read_targets(struct http_request *req, const char *from, struct json_
 				  "to: %s is the host that the VMs are to leave", host);
 			return -EINVAL;
 		}
-		json_object_array_add(list, end_json(host, url));
+		/* One that is named twice does not have twice as much to give. */
+		if (!json_find(list, "host", host))
+			json_object_array_add(list, end_json(host, url));
 	}
 	if (to)
 		return 0;

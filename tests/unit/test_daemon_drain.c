@@ -22,6 +22,7 @@
 #include "daemon/settings.h"
 
 #define HOSTS      3
+#define SILENT     16
 #define VMS        8
 #define PARALLEL   3
 #define DEADLINE_S 60 /* only a fault takes so long */
@@ -54,13 +55,13 @@ static struct played_host {
 	char url[128];
 	struct http_server *server;
 	unsigned free_vfs;
-	bool drained;
+	bool drained, cannot_tell;
 } hosts[HOSTS] = {{.name = "hosta"}, {.name = "hostb"}, {.name = "hostc"}};
 
 static struct played_vm vms[VMS];
 static unsigned vm_count, most_moving;
 static uint64_t last_job;
-static struct settings_peer peers[HOSTS];
+static struct settings_peer peers[HOSTS + SILENT];
 static struct settings settings = {.host_name = "hosta", .peers = peers, .peer_count = HOSTS - 1};
 static struct daemon d = {.settings = &settings, .recovered = true};
 static char state_dir[] = "/tmp/ibvmig-drain-XXXXXX";
@@ -78,8 +79,14 @@ static struct json_object *parse(const char *text)
 static void get_host(struct http_request *req)
 {
 	struct played_host *h = req->user;
-	struct json_object *o, *list = json_object_new_array(), *vfs = json_object_new_array();
+	struct json_object *o, *list, *vfs;
 
+	if (h->cannot_tell) {
+		http_fail(req->exchange, 503, "no-libvirt", "libvirtd is away");
+		return;
+	}
+	list = json_object_new_array();
+	vfs = json_object_new_array();
 	o = parse("{\"memory_available_bytes\":1073741824,\"pfs\":[{\"name\":\"pf0\",\"pkeys\":["
 		  "\"0x8001\"]}]}");
 	json_set_str(o, "host", h->name);
@@ -324,6 +331,7 @@ static void reset(unsigned n)
 	hosts[A].free_vfs = 0;
 	hosts[B].free_vfs = hosts[C].free_vfs = VMS;
 	hosts[A].drained = hosts[B].drained = hosts[C].drained = false;
+	hosts[A].cannot_tell = false;
 	for (unsigned i = 0; i < n; i++)
 		snprintf(vms[i].name, sizeof vms[i].name, "g%u", i);
 }
@@ -417,6 +425,58 @@ static void test_dry_run(void **state)
 	assert_string_equal(json_opt_str(o, "state", ""), "planned");
 	assert_int_equal(json_count(json_opt(o, "moves")), 2);
 	assert_int_equal(vms[0].asked + vms[1].asked, 0);
+}
+
+static void test_named_twice(void **state)
+{
+	struct json_object *o;
+
+	(void)state;
+	reset(2);
+	hosts[B].free_vfs = 1;
+	o = ask("POST", "/v1/drains",
+		"{\"host\":\"hosta\",\"to\":[\"hostb\",\"hostb\"],\"dry_run\":true}", NULL);
+	assert_int_equal(count(o, "cannot"), 1);
+}
+
+/* Hosts that are off must not add up: each is waited for three seconds. */
+static void test_silent_hosts(void **state)
+{
+	uint64_t begin_ms = now_ms();
+	char url[128], *path = url + 5;
+	struct json_object *o;
+	int fd;
+
+	(void)state;
+	reset(1);
+	snprintf(url, sizeof url, "unix:/tmp/ibvmig-drain-%d-silent", getpid());
+	fd = http_listen_unix(path, 0600); /* and never accepts */
+	assert_true(fd >= 0);
+	for (int i = 0; i < SILENT; i++)
+		peers[HOSTS - 1 + i] = (struct settings_peer){strf("silent%d", i), url};
+	settings.peer_count = HOSTS - 1 + SILENT;
+	o = ask("POST", "/v1/drains", "{\"vms\":[\"g0\"],\"dry_run\":true}", NULL);
+	settings.peer_count = HOSTS - 1;
+	assert_int_equal(json_count(json_opt(move_of(o, "g0"), "candidates")), HOSTS - 1 + SILENT);
+	assert_in_range(now_ms() - begin_ms, 3000, 3000 * SILENT / 2);
+	for (int i = 0; i < SILENT; i++)
+		free(peers[HOSTS - 1 + i].name);
+	close(fd);
+	unlink(path);
+}
+
+static void test_marked_but_not_planned(void **state)
+{
+	const char *error;
+
+	(void)state;
+	reset(1);
+	hosts[A].cannot_tell = true;
+	ask("POST", "/v1/drains", "{\"host\":\"hosta\"}", &error);
+	assert_true(hosts[A].drained);
+	assert_non_null(error);
+	assert_non_null(strstr(error, "libvirtd is away"));
+	assert_non_null(strstr(error, "ibvmig undrain hosta"));
 }
 
 static void test_one_cannot(void **state)
@@ -582,14 +642,18 @@ static void test_taken_up(void **state)
 {
 	static const char *const bodies[] = {
 		"{\"host\":\"hosta\"}",
-		"{\"moves\":[{\"vm\":\"g0\",\"from\":\"hosta\",\"to\":\"hostc\"}]}"};
+		"{\"moves\":[{\"vm\":\"g0\",\"from\":\"hosta\",\"to\":\"hostc\"}]}",
+		"{\"vms\":[\"g0\"]}"};
 	struct drains *own = d.drains;
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
 		struct json_object *saved AUTO_JSON = saved_of(bodies[i]), *none AUTO_JSON = NULL;
 		struct json_object *one = json_object_array_get_idx(saved, 0), *o;
+		struct json_object *wanted = json_opt(json_opt(one, "asked"), "vms");
 
+		if (wanted) /* that had gone already */
+			json_object_array_add(wanted, json_object_new_string("gone"));
 		reset(1);
 		json_set_u64(one, "number", 500);
 		assert_int_equal(journal_drain_put(d.journal, 500, json_text(one)), 0);
@@ -658,6 +722,9 @@ int main(void)
 		cmocka_unit_test(test_drained_ones_are_left_out),
 		cmocka_unit_test(test_another_host),
 		cmocka_unit_test(test_dry_run),
+		cmocka_unit_test(test_named_twice),
+		cmocka_unit_test(test_silent_hosts),
+		cmocka_unit_test(test_marked_but_not_planned),
 		cmocka_unit_test(test_one_cannot),
 		cmocka_unit_test(test_refused_beside_another),
 		cmocka_unit_test(test_a_host_forgets),

@@ -116,6 +116,19 @@ static int measure_batch(struct meter *m, const struct move *move, unsigned each
 	return rc;
 }
 
+/* How many VFs are on other hosts, whichever host is drained. */
+static uint32_t elsewhere(const struct meter *m)
+{
+	uint32_t *on AUTO_FREE = calloc(m->f->ends + 1u, sizeof *on), most = 0;
+
+	for (uint32_t i = 0; on && i < m->vfs; i++) {
+		uint32_t n = ++on[address_host(m->f, m->vf[i])];
+
+		most = n > most ? n : most;
+	}
+	return on ? m->vfs - most : 0;
+}
+
 /* VMs on the VFs of one host go to VFs of others, all different. */
 static int drain_swap(struct meter *m, unsigned drained)
 {
@@ -203,7 +216,7 @@ int cost_measure(struct fabric *f, unsigned pairs, unsigned drained, uint64_t se
 			 : meter_init(&m, pairs);
 
 	count_fabric(f, &c);
-	if (m.vfs < 4 * drained) /* too few places for so many */
+	if (m.vfs < 4 * drained || elsewhere(&m) < drained) /* too few places for so many */
 		c.drained = drained = 0;
 	rc = rc ? rc : measure_pairs(&m, pairs);
 	for (unsigned i = 0; !rc && drained && i < DRAINS; i++) {

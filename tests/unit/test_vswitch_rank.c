@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/util.h"
 #include "tests/unit/vswitch_nets.h"
@@ -209,12 +210,28 @@ static void test_cost(void **state)
 	fabric_clear(&f);
 }
 
+/* However many VFs a single host has, none of its VMs can go anywhere else. */
+static void test_cost_of_one_host(void **state)
+{
+	struct fabric_error e = {""};
+	struct fabric f;
+	struct cost c;
+
+	(void)state;
+	make("mesh:1,hosts=1,vfs=126", ROUTE_DOR, &f);
+	alarm(60);
+	assert_int_equal(cost_measure(&f, 10, 16, 1, &c, &e), 0);
+	alarm(0);
+	assert_int_equal(c.drained, 0);
+	fabric_clear(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest vswitch_rank[] = {
 		cmocka_unit_test(test_dynamic), cmocka_unit_test(test_other_modes),
 		cmocka_unit_test(test_rank),    cmocka_unit_test(test_load),
-		cmocka_unit_test(test_cost),
+		cmocka_unit_test(test_cost),    cmocka_unit_test(test_cost_of_one_host),
 	};
 
 	return RUN_TESTS(vswitch_rank);

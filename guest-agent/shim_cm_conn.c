@@ -234,27 +234,60 @@ int rdma_get_request(struct rdma_cm_id *listener, struct rdma_cm_id **ret_id)
 	return 0;
 }
 
-/* Events that wait go along. */
-static int move_to(struct cm_id *id, struct cm_channel *to)
+/* Under cm.lock. Events that wait go along. */
+static void take_along(struct cm_id *id, struct cm_channel *to)
 {
 	struct list events;
-	int rc = 0;
 
 	list_init(&events);
-	if (!id->detached) {
-		ctl_enter();
-		rc = real_cm.migrate_id(id->real, to->real) ? -errno : 0;
-		ctl_exit();
-	}
-	if (rc)
-		return rc;
-	cm_lock();
 	cm_take_events(id, &events);
 	id->channel = to;
 	id->v.channel = &to->v;
 	cm_requeue(to, &events);
+}
+
+/* The id of the first connection that a listener is asked for and whose event waits. NULL: none. */
+static struct cm_id *waiting_request(const struct cm_id *listener)
+{
+	struct cm_id *found = NULL;
+	struct cm_event *e;
+
+	cm_lock();
+	list_for_each (e, &listener->channel->events, link)
+		if (!found && e->v.listen_id == &listener->v)
+			found = to_cm_id(e->v.id);
 	cm_unlock();
-	return 0;
+	return found;
+}
+
+/* In librdmacm the ids of requests come to be on the channel that their events are taken from, so
+ * they go first. The kernel refuses what is ending; its events come from the new channel, too.
+ * Under cm.service nothing is on its way to the old one, and no id is freed. */
+static int move_to(struct cm_id *id, struct cm_channel *to)
+{
+	struct cm_id *child;
+	int rc = 0;
+
+	if (id->channel == to)
+		return 0;
+	ctl_enter();
+	pthread_mutex_lock(&cm.service);
+	if (!id->detached && real_cm.migrate_id(id->real, to->real))
+		rc = -errno;
+	while (!rc && (child = waiting_request(id))) {
+		real_cm.migrate_id(child->real, to->real);
+		cm_lock();
+		take_along(child, to);
+		cm_unlock();
+	}
+	if (!rc) {
+		cm_lock();
+		take_along(id, to);
+		cm_unlock();
+	}
+	pthread_mutex_unlock(&cm.service);
+	ctl_exit();
+	return rc;
 }
 
 int cm_migrate(struct cm_id *id, struct cm_channel *to)

@@ -31,7 +31,7 @@ static struct {
 	pthread_mutex_t lock;
 	struct rdma_cm_event event[PLAYED_MAX];
 	unsigned head, tail, acked;
-	struct rdma_event_channel channel;
+	struct rdma_event_channel channel; /* the first; what is said comes from it */
 	unsigned created, destroyed, binds, listens, resolves;
 	atomic_uint disconnects;
 	int backlog, bind_error;
@@ -39,7 +39,7 @@ static struct {
 	struct ibv_path_data path;
 	struct sockaddr_in bound;
 	bool dead;
-} played = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} played = {.lock = PTHREAD_MUTEX_INITIALIZER, .channel.fd = -1};
 
 static struct shim_context ctx;
 static struct shim_qp qp;
@@ -53,13 +53,25 @@ static int wills; /* that the agent holds */
 
 static struct rdma_event_channel *p_create_event_channel(void)
 {
-	played.channel.fd = eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK);
-	return &played.channel;
+	struct rdma_event_channel *ch =
+		played.channel.fd < 0 ? &played.channel : calloc(1, sizeof(*ch));
+
+	ch->fd = eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK);
+	return ch;
 }
 
 static void p_destroy_event_channel(struct rdma_event_channel *ch)
 {
 	close(ch->fd);
+	ch->fd = -1;
+	if (ch != &played.channel)
+		free(ch);
+}
+
+static int p_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *ch)
+{
+	id->channel = ch;
+	return 0;
 }
 
 static int p_create_id(struct rdma_event_channel *ch, struct rdma_cm_id **id, void *context,
@@ -174,6 +186,7 @@ const struct cm_real *cm_load(void)
 					    .destroy_event_channel = p_destroy_event_channel,
 					    .create_id = p_create_id,
 					    .destroy_id = p_destroy_id,
+					    .migrate_id = p_migrate_id,
 					    .bind_addr = p_bind_addr,
 					    .listen = p_listen,
 					    .resolve_addr = p_resolve_addr,

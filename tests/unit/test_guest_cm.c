@@ -49,6 +49,42 @@ static void a_request_that_nobody_took_goes_with_its_listener(void **state)
 	assert_true(silent());
 }
 
+/* The program may destroy the old channel then. */
+static void requests_go_with_their_listener_to_another_channel(void **state)
+{
+	struct rdma_event_channel *other = rdma_create_event_channel(), *first = channel;
+	struct rdma_cm_id *id = new_id(), *child[2], *request[2];
+	struct rdma_cm_event *e;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		p_create_id(&played.channel, &child[i], to_cm_id(id), RDMA_PS_TCP);
+		kernel_says(child[i], RDMA_CM_EVENT_CONNECT_REQUEST, NULL, to_cm_id(id)->real);
+	}
+	kernel_says(child[0], RDMA_CM_EVENT_DISCONNECTED, NULL, NULL);
+	heard();
+	assert_int_equal(rdma_migrate_id(id, other), 0);
+	assert_int_equal(rdma_migrate_id(id, other), 0);
+	assert_true(silent());
+	channel = other;
+	for (int i = 0; i < 2; i++) {
+		e = hear(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
+		request[i] = e->id;
+		assert_ptr_equal(request[i]->channel, other);
+		assert_ptr_equal(to_cm_id(request[i])->real, child[i]);
+		assert_ptr_not_equal(child[i]->channel, &played.channel);
+		rdma_ack_cm_event(e);
+		if (!i) /* each id hears its own in order */
+			rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, request[0]));
+	}
+	assert_true(silent());
+	channel = first;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(rdma_destroy_id(request[i]), 0);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(other);
+}
+
 static void a_connection_that_migrated_is_ours(void **state)
 {
 	struct rdma_cm_id *id = connected();
@@ -358,6 +394,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(events_are_copies_with_ids_of_ours),
 		T(a_request_that_nobody_took_goes_with_its_listener),
+		T(requests_go_with_their_listener_to_another_channel),
 		T(a_connection_that_migrated_is_ours),
 		T(the_peers_end_is_heard),
 		T(an_end_in_the_middle_of_it_is_heard_when_it_is_over),

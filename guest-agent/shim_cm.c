@@ -43,13 +43,15 @@ static void pull_paths(struct cm_id *id)
 {
 	const struct rdma_route *r = &id->real->route;
 	size_t bytes = (size_t)r->num_paths * sizeof(*r->path_rec);
+	struct ibv_sa_path_rec *room = id->path_rec;
 
 	if (!r->path_rec || r->num_paths <= 0)
 		return;
-	if (!id->path_rec)
-		id->path_rec = malloc(bytes);
-	if (!id->path_rec)
+	if (!room || r->num_paths > id->v.route.num_paths)
+		room = realloc(room, bytes);
+	if (!room)
 		return;
+	id->path_rec = room;
 	memcpy(id->path_rec, r->path_rec, bytes);
 	id->v.route.path_rec = id->path_rec;
 	id->v.route.num_paths = r->num_paths;
@@ -108,12 +110,14 @@ void cm_enter(struct cm_id *id)
 	ctl_enter();
 	cm_lock();
 	put_back(id);
+	id->calls++;
 	cm_unlock();
 }
 
 void cm_exit(struct cm_id *id)
 {
 	cm_lock();
+	id->calls--;
 	cm_pull(id);
 	pull_objects(id);
 	cm_unlock();
@@ -294,6 +298,8 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 
 int cm_resolve_addr(struct cm_id *id, struct sockaddr *src, struct sockaddr *dst, int timeout_ms)
 {
+	if (cm_wait_ready(id))
+		return -1;
 	id->timeout_ms = timeout_ms;
 	return RESOLVE(id, resolve_addr(id->real, src, dst, timeout_ms));
 }

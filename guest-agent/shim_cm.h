@@ -113,6 +113,7 @@ struct cm_id {
 	bool redo_route;  /* its address is resolved, next is the route */
 	bool resolving;   /* the events of this are not the program's */
 	uint64_t moves_until_us;
+	unsigned calls; /* inside cm_enter(): .real stays */
 	unsigned round; /* of the thread's, in which it was looked at */
 	int backlog, timeout_ms;
 	uint32_t vqpn;  /* of its QP, 0: not known */

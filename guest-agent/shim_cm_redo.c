@@ -103,14 +103,15 @@ int cm_redo(struct cm_id *id)
 	if (real_cm.create_id(id->channel->real, &real, id, id->v.ps))
 		return -errno;
 	rc = repeat(id, real);
+	cm_lock();
+	if (!rc && id->calls)
+		rc = -EAGAIN; /* some are at the old one */
 	if (rc) {
-		cm_lock();
 		id->resolving = false;
 		cm_unlock();
 		real_cm.destroy_id(real);
 		return rc;
 	}
-	cm_lock();
 	id->real = real;
 	id->redo = id->resolving;
 	id->moves = false;

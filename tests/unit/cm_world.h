@@ -39,6 +39,9 @@ static struct {
 	struct ibv_path_data path;
 	struct sockaddr_in bound;
 	bool dead;
+	int paths; /* of a route that is resolved */
+	struct ibv_sa_path_rec path_rec[2];
+	void (*in_option)(void); /* while an option is set */
 } played = {.lock = PTHREAD_MUTEX_INITIALIZER, .channel.fd = -1};
 
 static struct shim_context ctx;
@@ -127,8 +130,9 @@ static int p_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct so
 
 static int p_resolve_route(struct rdma_cm_id *id, int ms)
 {
-	(void)id;
 	(void)ms;
+	id->route.path_rec = played.path_rec;
+	id->route.num_paths = played.paths;
 	played.route_queries++;
 	return 0;
 }
@@ -155,6 +159,8 @@ static int p_set_option(struct rdma_cm_id *id, int level, int name, void *value,
 		memcpy(&played.path, value, bytes);
 		return 0;
 	}
+	if (played.in_option)
+		played.in_option();
 	errno = played.dead ? EIO : ENOSYS;
 	return -1;
 }
@@ -425,6 +431,8 @@ static int setup(void **state)
 	played.resolves = 0;
 	played.bind_error = 0;
 	played.dead = false;
+	played.paths = 0;
+	played.in_option = NULL;
 	said_count = modified = 0;
 	wills = 0;
 	ctx.in_job = true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* librdmacm's listeners and ids without a connection in migrations, and routes from path records,
  * on a librdmacm that is played (cm_world.h). */
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,6 +49,75 @@ static void a_listener_waits_for_its_address(void **state)
 	played.bind_error = 0;
 	assert_int_equal(rdma_listen(id, 7), 0); /* waits for it */
 	assert_int_equal(played.listens, 3);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void a_bound_id_waits_for_its_address(void **state)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET};
+	struct rdma_cm_id *id = new_id();
+
+	(void)state;
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&at), 0);
+	played.dead = true;
+	played.bind_error = EADDRNOTAVAIL;
+	migrate(SHIM_ROLE_MOVER);
+	played.bind_error = 0;
+	assert_int_equal(rdma_resolve_addr(id, NULL, NULL, 1), 0);
+	assert_int_equal(played.binds, 3);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static struct rdma_cm_id *in_use;
+
+/* The id is made again, as the thread does, in the middle of the program's call. */
+static void make_again(void)
+{
+	struct rdma_cm_id *real = to_cm_id(in_use)->real;
+
+	played.in_option = NULL;
+	pthread_mutex_lock(&cm.service);
+	assert_int_equal(cm_redo(to_cm_id(in_use)), -EAGAIN);
+	pthread_mutex_unlock(&cm.service);
+	assert_ptr_equal(to_cm_id(in_use)->real, real);
+}
+
+static void an_id_in_use_is_made_again_later(void **state)
+{
+	struct rdma_cm_id *id = listening(), *real = to_cm_id(id)->real;
+	int value = 1;
+
+	(void)state;
+	in_use = id;
+	played.in_option = make_again;
+	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &value, 1), -1);
+	assert_null(played.in_option);
+	pthread_mutex_lock(&cm.service);
+	assert_int_equal(cm_redo(to_cm_id(id)), 0);
+	pthread_mutex_unlock(&cm.service);
+	assert_ptr_not_equal(to_cm_id(id)->real, real);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void a_route_may_get_more_paths(void **state)
+{
+	struct rdma_cm_id *id = new_id();
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		played.path_rec[i].sl = (uint8_t)(i + 3);
+	for (played.paths = 1; played.paths <= 2; played.paths++) {
+		assert_int_equal(rdma_resolve_addr(id, NULL, NULL, 1), 0);
+		kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+		rdma_ack_cm_event(hear(RDMA_CM_EVENT_ADDR_RESOLVED, id));
+		assert_int_equal(rdma_resolve_route(id, 1), 0);
+		kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL);
+		rdma_ack_cm_event(hear(RDMA_CM_EVENT_ROUTE_RESOLVED, id));
+		assert_int_equal(id->route.num_paths, played.paths);
+		assert_memory_equal(id->route.path_rec, played.path_rec,
+				    (size_t)played.paths * sizeof(*id->route.path_rec));
+	}
+	assert_true(malloc_usable_size(id->route.path_rec) >= 2 * sizeof(*id->route.path_rec));
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
 
@@ -178,6 +248,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(listeners_are_made_again),
 		T(a_listener_waits_for_its_address),
+		T(a_bound_id_waits_for_its_address),
+		T(an_id_in_use_is_made_again_later),
+		T(a_route_may_get_more_paths),
 		T(one_that_cannot_be_made_again_is_given_up),
 		T(a_device_that_stayed_keeps_its_listeners),
 		T(what_is_being_made_is_waited_for),

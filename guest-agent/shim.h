@@ -293,6 +293,8 @@ int mw_hand_over(struct shim_qp *q, uint64_t number, const struct ibv_send_wr *w
 void mw_invalidated(struct shim_context *ctx, struct ibv_wc *wc);
 /* Requests of q from number on have failed. */
 void mw_failed(struct shim_qp *q, uint64_t number);
+/* Its log ends; what has not completed has failed. */
+void mw_reset_qp(struct shim_qp *q);
 void mw_forget_qp(struct shim_qp *q);
 void mw_forget_mr(struct shim_mr *m);
 void mw_forget_all(void); /* in a child: they are the parent's */

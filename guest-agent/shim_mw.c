@@ -346,6 +346,11 @@ void mw_failed(struct shim_qp *q, uint64_t number)
 	pthread_mutex_unlock(&lock);
 }
 
+void mw_reset_qp(struct shim_qp *q)
+{
+	mw_failed(q, atomic_load(&q->send.tail));
+}
+
 void mw_forget_mr(struct shim_mr *m)
 {
 	struct mw_op *op;

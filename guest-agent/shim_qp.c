@@ -397,16 +397,28 @@ static void remember(struct ibv_qp_attr *to, const struct ibv_qp_attr *a, int ma
 #undef KEEP
 }
 
-/* RESET forgets the connection and all that is queued. */
+/* RESET forgets the connection and all that is queued. Completions that the hardware leaves in the
+ * CQs (rdma_rxe does) come first: they are for numbers of the log, which begin anew. */
 static void qp_forget(struct shim_qp *q)
 {
+	if (q->send_cq)
+		cq_harvest(q->send_cq);
+	if (q->recv_cq)
+		cq_harvest(q->recv_cq);
+	mw_reset_qp(q);
+	q->marker = false;
 	queue_reset(&q->send);
 	queue_reset(&q->recv);
 	q->others = q->recv_lost = 0;
 	q->uncounted = false;
+	pthread_mutex_lock(&shim.ctl);
 	q->connected = q->resolved = false;
 	q->peer = NULL;
 	q->dvqpn = q->dqpn = 0;
+	q->wanted.type = 0;
+	if (q->phase == QP_WAIT_PEER) /* for the word of an end that is none any more */
+		qp_unhold(q);
+	pthread_mutex_unlock(&shim.ctl);
 	q->uncovered = qp_type_uncovered(&q->init);
 	ud_reset(q);
 }
@@ -429,6 +441,8 @@ static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask)
 	}
 	if (mask & IBV_QP_SQ_PSN && q->psn_override)
 		a.sq_psn = q->psn;
+	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
+		harvest_shared(q);
 	rc = real_verbs.modify_qp(q->real, &a, mask);
 	if (rc)
 		return rc;

@@ -14,12 +14,13 @@ $(eval $(call testprogram,test_guest_fork,tests/unit/test_guest_fork.c $(RIG),-l
 $(eval $(call testprogram,test_guest_events,tests/unit/test_guest_events.c $(RIG),$(COMMON) -libverbs -lpthread -ldl))
 $(eval $(call testprogram,test_guest_lost,tests/unit/test_guest_lost.c $(RIG),$(COMMON) -libverbs -lpthread -ldl))
 $(eval $(call testprogram,test_guest_again,tests/unit/test_guest_again.c $(RIG),$(COMMON) -libverbs -lpthread -ldl))
+$(eval $(call testprogram,test_guest_reset,tests/unit/test_guest_reset.c $(RIG),$(COMMON) -libverbs -lpthread -ldl))
 $(eval $(call testprogram,test_guest_gone,tests/unit/test_guest_gone.c $(RIG),$(COMMON) -libverbs -lpthread -ldl))
 $(eval $(call testprogram,test_guest_lids,tests/unit/test_guest_lids.c $(RIG),$(COMMON) -libverbs -lpthread -ldl))
 $(eval $(call testprogram,test_guest_xrc,tests/unit/test_guest_xrc.c $(RIG),$(COMMON) -libverbs -lpthread -ldl))
 $(eval $(call testprogram,test_guest_dlopen,tests/unit/test_guest_dlopen.c tests/fake/rig_exec.c tests/fake/agent.c,-lpthread -ldl))
 $(eval $(call testprogram,test_guest_mlx5,tests/unit/test_guest_mlx5.c tests/fake/rig_exec.c tests/fake/agent.c,-lmlx5 -lpthread -ldl))
-$(BUILD)/tests/test_guest_fork $(BUILD)/tests/test_guest_events $(BUILD)/tests/test_guest_lost $(BUILD)/tests/test_guest_gone $(BUILD)/tests/test_guest_again $(BUILD)/tests/test_guest_lids $(BUILD)/tests/test_guest_xrc $(BUILD)/tests/test_guest_mlx5 $(BUILD)/tests/test_guest_dlopen: | $(FAKE) $(BUILD)/lib/libibvmig.so $(BUILD)/lib/libibvmig-dl.so
+$(BUILD)/tests/test_guest_fork $(BUILD)/tests/test_guest_events $(BUILD)/tests/test_guest_lost $(BUILD)/tests/test_guest_gone $(BUILD)/tests/test_guest_again $(BUILD)/tests/test_guest_reset $(BUILD)/tests/test_guest_lids $(BUILD)/tests/test_guest_xrc $(BUILD)/tests/test_guest_mlx5 $(BUILD)/tests/test_guest_dlopen: | $(FAKE) $(BUILD)/lib/libibvmig.so $(BUILD)/lib/libibvmig-dl.so
 $(BUILD)/tests/shim_ops $(BUILD)/tests/test_guest_cost: | $(FAKE) $(BUILD)/lib/libibvmig.so
 
 .PHONY: bench-shim

@@ -25,6 +25,7 @@ static uint32_t last_qpn = 0x100, last_key = 0x100;
 static unsigned next_qp, next_mr; /* where a free slot is looked for: they are found in turn */
 static uint64_t guid = FAKE_GUID;
 static unsigned call_us;
+static bool clean_on_reset;
 static struct ibv_context *opened; /* the last */
 static struct ibv_async_event next_event;
 struct fake_newest fake_newest;
@@ -514,6 +515,35 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 	return NULL;
 }
 
+void fake_clean_on_reset(bool clean)
+{
+	fake_lock();
+	clean_on_reset = clean;
+	fake_unlock();
+}
+
+static void clean_cq(struct ibv_cq *ibcq, uint32_t qpn)
+{
+	struct fake_cq *cq = (struct fake_cq *)ibcq;
+	uint32_t to = cq->tail;
+
+	for (uint32_t i = to; i != cq->head; i++)
+		if (cq->ring[i & (FAKE_RING - 1)].qp_num != qpn)
+			cq->ring[to++ & (FAKE_RING - 1)] = cq->ring[i & (FAKE_RING - 1)];
+	cq->head = to;
+}
+
+/* Of what was posted, nothing is left. */
+static void reset_qp(struct fake_qp *q)
+{
+	q->send_tail = q->acked = q->send_head;
+	q->recv_tail = q->recv_head;
+	if (!clean_on_reset)
+		return;
+	clean_cq(q->v.send_cq, q->v.qp_num);
+	clean_cq(q->v.recv_cq, q->v.qp_num);
+}
+
 int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct fake_qp *q = (struct fake_qp *)ibqp;
@@ -529,6 +559,8 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		q->dlid = attr->ah_attr.dlid;
 	if (mask & IBV_QP_STATE)
 		q->v.state = attr->qp_state;
+	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET && q->v.send_cq)
+		reset_qp(q);
 	fake_unlock();
 	fake_wire_kick();
 	return 0;

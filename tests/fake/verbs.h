@@ -39,6 +39,9 @@ void fake_hold_wire(bool hold);
 /* With the wire: from now on a send to a QP that does not exist fails as after all retries, and its
  * QP with it; else it waits for one. */
 void fake_end_retries(void);
+/* Whether a QP that goes to RESET takes its completions out of its CQs, as with mlx5; with rdma_rxe
+ * they stay. */
+void fake_clean_on_reset(bool clean);
 /* XRC. The next queues have the lowest free numbers from that on; another process has the domain of
  * that file, -1: of none. 0 or -1. */
 void fake_srqns_from(uint32_t number);

@@ -56,8 +56,8 @@ static int wills; /* that the agent holds */
 
 static struct rdma_event_channel *p_create_event_channel(void)
 {
-	struct rdma_event_channel *ch =
-		played.channel.fd < 0 ? &played.channel : calloc(1, sizeof(*ch));
+	struct rdma_event_channel *ch = played.channel.fd < 0 ? &played.channel
+							      : calloc(1, sizeof(*ch));
 
 	ch->fd = eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK);
 	return ch;

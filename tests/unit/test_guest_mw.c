@@ -417,6 +417,25 @@ static void a_request_that_fails_changes_nothing(void **state)
 	assert_int_equal(shim_dealloc_mw(mw), 0);
 }
 
+/* The numbers of what is posted begin anew then. */
+static void a_window_outlives_the_reset_of_its_qp(void **state)
+{
+	struct ibv_mw *mw = alloc(IBV_MW_TYPE_1), *other = alloc(IBV_MW_TYPE_2);
+
+	(void)state;
+	bind1(mw);
+	completed();
+	bind2(other, 1);
+	mw_reset_qp(&q);
+	q.send.head = 0;
+	atomic_store(&q.send.tail, 0);
+	assert_int_equal(told(other->rkey), KEY_NONE); /* it had not been bound yet */
+	assert_int_equal(move(), IBV_MW_TYPE_1);
+	assert_true(usable(told(mw->rkey)));
+	assert_int_equal(shim_dealloc_mw(mw), 0);
+	assert_int_equal(shim_dealloc_mw(other), 0);
+}
+
 static void strange_requests_are_refused(void **state)
 {
 	struct ibv_mw *one = alloc(IBV_MW_TYPE_1), *two = alloc(IBV_MW_TYPE_2);
@@ -578,6 +597,7 @@ int main(void)
 		T(type_1_counts_by_itself),
 		T(a_window_goes_with_its_qp_or_region),
 		T(a_request_that_fails_changes_nothing),
+		T(a_window_outlives_the_reset_of_its_qp),
 		T(strange_requests_are_refused),
 		T(what_is_bound_again_is_told),
 		T(a_slow_bind_is_waited_for),

@@ -16,7 +16,7 @@ $(eval $(call program,ibvmig,daemon/cli.c daemon/cli_show.c daemon/cli_migrate.c
 define daemon_test
 $(call testprogram,test_daemon_$(1),tests/unit/test_daemon_$(1).c,$(DAEMON_LIBS))
 endef
-$(foreach t,domain domain_device domain_saved vf hold strategy agent provider_exec journal migrate timeline doctor plan drain balance lease job_vfs settings events_libvirt,$(eval $(call daemon_test,$(t))))
+$(foreach t,domain domain_device domain_saved vf hold strategy agent provider_exec journal migrate timeline doctor plan drain balance lease job_vfs settings events events_libvirt,$(eval $(call daemon_test,$(t))))
 $(eval $(call testprogram,test_daemon_durable,tests/unit/test_daemon_durable.c,$(DAEMON_LIBS) -Wl$(comma)--wrap=fdatasync))
 $(eval $(call testprogram,test_daemon_check,tests/unit/test_daemon_check.c,$(DAEMON_LIBS) $(foreach f,http_call locate_guid,-Wl$(comma)--wrap=$(f))))
 $(eval $(call testprogram,test_daemon_probe,tests/unit/test_daemon_probe.c,$(DAEMON_LIBS) -Wl$(comma)--wrap=job_start))

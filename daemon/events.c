@@ -212,7 +212,13 @@ void events_wait(struct events *e, struct http_exchange *x, uint64_t since)
 	/* A number from before a restart of the daemon: start over. */
 	if (since > e->last)
 		since = 0;
-	w = since < e->last || e->waiter_count >= EVENTS_POLL_MAX ? NULL : calloc(1, sizeof *w);
+	/* Without an event and at once, it would be asked again at once. */
+	if (since == e->last && e->waiter_count >= EVENTS_POLL_MAX) {
+		http_fail(x, 503, "too-many", "%d clients wait for events already",
+			  EVENTS_POLL_MAX);
+		return;
+	}
+	w = since < e->last ? NULL : calloc(1, sizeof *w);
 	if (!w || loop_timer_new(e->loop, on_timeout, w, &w->timer)) {
 		free(w);
 		events_answer(e, x, since);

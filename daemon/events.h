@@ -24,7 +24,7 @@ void events_publish(struct events *e, struct json_object *event);
 /* Answers at once with what is newer than since and still kept. */
 void events_answer(struct events *e, struct http_exchange *x, uint64_t since);
 /* Answers {"next","events":[…]} with what is newer than since, at once or when something comes,
- * after EVENTS_POLL_MS at the latest. */
+ * after EVENTS_POLL_MS at the latest; 503 to more than EVENTS_POLL_MAX who would wait. */
 void events_wait(struct events *e, struct http_exchange *x, uint64_t since);
 /* Server-Sent Events: what is newer than since and still kept, then all that comes; a comment every
  * EVENTS_BEAT_MS, so that a client that is gone is noticed. */

@@ -4,6 +4,7 @@
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
+#include "common/work.h"
 #include "daemon/daemon.h"
 #include "daemon/drain.h"
 #include "daemon/job.h"
@@ -114,17 +115,37 @@ static void check_peer(struct json_object *answer, struct json_object *peer)
 		json_set_str(peer, "problem", why);
 }
 
+struct asked {
+	struct job *j;
+	struct json_object *answer, *peers; /* borrowed */
+	size_t first;
+};
+
+/* Each has an object of its own. */
+static void ask_peer(void *arg, size_t i)
+{
+	const struct asked *a = arg;
+	struct json_object *peer = json_object_array_get_idx(a->peers, a->first + i);
+
+	locate_peer(a->j, peer);
+	if (!*str(peer, "problem"))
+		check_peer(a->answer, peer);
+	json_object_object_del(peer, "url");
+}
+
+/* Several at once: those whose hosts are silent must not add up. */
 static void ask_peers(struct job *j, struct json_object *answer)
 {
-	struct json_object *peers = json_opt(answer, "peers");
+	struct asked a = {.j = j, .answer = answer, .peers = json_opt(answer, "peers")};
+	size_t count = json_count(a.peers), n;
 
-	for (size_t i = 0; i < json_count(peers); i++) {
-		struct json_object *peer = json_object_array_get_idx(peers, i);
+	for (; a.first < count; a.first += n) {
+		n = count - a.first < WORK_EACH_MAX ? count - a.first : WORK_EACH_MAX;
+		work_each(n, ask_peer, &a);
+	}
+	for (size_t i = 0; i < count; i++) {
+		struct json_object *peer = json_object_array_get_idx(a.peers, i);
 
-		locate_peer(j, peer);
-		if (!*str(peer, "problem"))
-			check_peer(answer, peer);
-		json_object_object_del(peer, "url");
 		if (*str(peer, "problem"))
 			add_line(answer, "blocked", "its peer %s on %s: %s", str(peer, "guid"),
 				 json_opt_str(peer, "host", "no known host"), str(peer, "problem"));

@@ -28,6 +28,7 @@
 
 #define DEFAULT_SOCKET "/run/ibvmig/sm-plugin.sock"
 #define SOCKET_OPTION  "ibvmig-socket="
+#define END_LOOK_MS    20  /* while a batch waits for the end of a sweep */
 #define IDLE_MS        100 /* without a request: then plugin_store() writes all */
 
 /* OpenSM's handler of PathRecord requests: exported by the program, declared in no header. */
@@ -69,19 +70,61 @@ int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
 	return error;
 }
 
+/* The gate is held. asked_anew: OpenSM still knows of a sweep that it was asked for. */
+static void end_sweep(struct plugin *p, bool asked_anew)
+{
+	p->sweeping = p->end_asked = false;
+	p->sweep_asked = p->sweep_asked && asked_anew;
+	plugin_changed(p);
+	pthread_cond_broadcast(&p->sweep_ended);
+}
+
+/* OpenSM (3.3.23, do_sweep()) reports SUBNET_UP where a sweep has gone through, and STATE_CHANGE
+ * where it finds its port down or another master. It says nothing where it hands over, waits for
+ * another master, or leaves the sweep because it could not ask the first switch or no engine could
+ * route; what follows may be light sweeps only, or nothing. But the sweeper takes signals between
+ * sweeps alone: what is signalled in one is taken when it is over. This signal has it look at a
+ * queue of ports with new GUIDs, which is empty where nobody has filled it. */
+void plugin_look_for_end(struct plugin *p)
+{
+	osm_sm_t *sm = &p->osm->sm;
+	bool taken;
+
+	if (!p->sweeping)
+		return;
+	if (!p->end_asked) {
+		osm_sm_signal(sm, OSM_SIGNAL_GUID_PROCESS_REQUEST);
+		p->end_asked = true;
+		return;
+	}
+	cl_spinlock_acquire(&sm->signal_lock);
+	taken = !(sm->signal_mask & 1u << OSM_SIGNAL_GUID_PROCESS_REQUEST);
+	cl_spinlock_release(&sm->signal_lock);
+	if (!taken)
+		return;
+	osm_log(&p->osm->log, OSM_LOG_INFO, "ibvmig: a heavy sweep has ended early\n");
+	end_sweep(p, p->osm->subn.sm_state == IB_SMINFO_STATE_MASTER &&
+			     p->osm->subn.force_heavy_sweep);
+}
+
+static struct timespec timespec_of(uint64_t us)
+{
+	return (struct timespec){.tv_sec = (time_t)(us / 1000000),
+				 .tv_nsec = (long)(us % 1000000) * 1000};
+}
+
 int plugin_gate_enter(struct plugin *p, uint64_t deadline_us)
 {
-	struct timespec until = {
-		.tv_sec = (time_t)(deadline_us / 1000000),
-		.tv_nsec = (long)(deadline_us % 1000000) * 1000,
-	};
-
-	int rc = 0;
-
 	pthread_mutex_lock(&p->gate);
 	p->batch_waits = true;
-	while (p->sweeping && !rc)
-		rc = pthread_cond_clockwait(&p->sweep_ended, &p->gate, CLOCK_MONOTONIC, &until);
+	while (p->sweeping && now_us() < deadline_us) {
+		uint64_t look_us = now_us() + END_LOOK_MS * 1000ull;
+		struct timespec until = timespec_of(look_us < deadline_us ? look_us : deadline_us);
+
+		plugin_look_for_end(p);
+		if (p->sweeping)
+			pthread_cond_clockwait(&p->sweep_ended, &p->gate, CLOCK_MONOTONIC, &until);
+	}
 	p->batch_waits = false;
 	if (!p->sweeping)
 		return 0;
@@ -139,6 +182,7 @@ static void sweep_begins(struct plugin *p)
 	if (p->batch_waits)
 		pthread_cond_wait(&p->batch_ended, &p->gate);
 	p->sweeping = true;
+	p->end_asked = false;
 	atomic_fetch_add(&p->count.heavy_sweeps, 1);
 	pthread_mutex_unlock(&p->gate);
 	keep_remember(p);
@@ -408,12 +452,9 @@ static void plugin_delete(void *arg)
 static void sweep_over(struct plugin *p, bool ready)
 {
 	pthread_mutex_lock(&p->gate);
-	p->sweeping = false;
-	/* what was asked for after the discovery OpenSM still knows, and sweeps again */
-	p->sweep_asked = p->sweep_asked && ready && p->osm->subn.force_heavy_sweep;
 	p->ready = p->ready || ready;
-	plugin_changed(p);
-	pthread_cond_broadcast(&p->sweep_ended);
+	/* what was asked for after the discovery OpenSM still knows, and sweeps again */
+	end_sweep(p, ready && p->osm->subn.force_heavy_sweep);
 	pthread_mutex_unlock(&p->gate);
 }
 

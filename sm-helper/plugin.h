@@ -61,6 +61,7 @@ struct plugin {
 	pthread_cond_t sweep_ended, batch_ended;
 	bool sweeping, ready, batch_waits; /* guarded by gate */
 	bool sweep_asked;                  /* by us, and not over; likewise */
+	bool end_asked; /* plugin_look_for_end() has signalled since the sweep's begin; likewise */
 
 	struct {
 		pthread_mutex_t lock; /* guards the rest; taken last */
@@ -82,6 +83,9 @@ static inline unsigned plugin_lids(const struct plugin *p)
 /* Waits until no heavy sweep runs and keeps new ones out. 0, or -EBUSY after deadline_us
  * (CLOCK_MONOTONIC), and then nothing is held. */
 int plugin_gate_enter(struct plugin *p, uint64_t deadline_us);
+/* The gate is held. Sees, the second time at the earliest, that a heavy sweep is over whose end
+ * OpenSM has not told. */
+void plugin_look_for_end(struct plugin *p);
 void plugin_gate_leave(struct plugin *p);
 
 /* OpenSM's lock, exclusively, with the time of the longest of all holds. */

@@ -33,6 +33,7 @@ int plugin_status(struct plugin *p, struct sm_status_reply *r)
 	unsigned others;
 
 	pthread_mutex_lock(&p->gate);
+	plugin_look_for_end(p);
 	r->ready = p->ready;
 	r->sweeping = p->sweeping || p->sweep_asked;
 	r->heavy_sweeps = atomic_load(&p->count.heavy_sweeps);

@@ -54,7 +54,7 @@ struct http_exchange {
 	char id[HTTP_ID_MAX];
 	char *body; /* owned */
 	size_t body_bytes;
-	bool too_large, handled, answered, suspended, finished;
+	bool too_large, no_memory, handled, answered, suspended, finished;
 	unsigned status;
 	struct json_object *reply;  /* owned; or: */
 	char *text;                 /* owned */

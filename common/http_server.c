@@ -157,7 +157,7 @@ static size_t longest_segment(const char *url)
 static bool admitted(struct http_exchange *x, const struct http_conn *c)
 {
 	x->server->counters.requests++;
-	if (!c || (c->keys && !c->who.names))
+	if (!c || (c->keys && !c->who.names) || x->no_memory)
 		http_fail(x, 503, "no-memory", "out of memory");
 	else if (!http_rate_take(x->server, &c->who, now_us()))
 		http_fail(x, 429, "too-many-requests",
@@ -277,7 +277,7 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *conn, const c
 	(void)version;
 	if (!x) {
 		if (!(x = *state = calloc(1, sizeof *x)))
-			return MHD_NO;
+			return MHD_NO; /* closes the connection: the client sees that */
 		x->server = s;
 		x->conn = conn;
 		set_id(x);
@@ -288,8 +288,8 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *conn, const c
 
 		if (x->body_bytes + *bytes > HTTP_BODY_MAX)
 			x->too_large = true;
-		else
-			grown = realloc(x->body, x->body_bytes + *bytes);
+		else if (!(grown = realloc(x->body, x->body_bytes + *bytes)))
+			x->no_memory = true; /* half a body must not be taken for one */
 		if (grown) {
 			memcpy(grown + x->body_bytes, data, *bytes);
 			x->body = grown;

@@ -150,6 +150,16 @@ static void start_thread(struct work_pool *p)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
+static void unpush(struct queue *q, struct job *j)
+{
+	struct job **at = &q->head;
+
+	while (*at != j)
+		at = &(*at)->next;
+	*at = NULL;
+	q->tail = at;
+}
+
 int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *arg), void *arg)
 {
 	struct job *j = malloc(sizeof *j);
@@ -162,6 +172,14 @@ int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *
 	/* A thread that was woken for an earlier job still counts as waiting. */
 	if (++p->queued > p->waiting && p->threads < p->threads_max)
 		start_thread(p);
+	/* With others it waits for one of them; with none, for ever. */
+	if (!p->threads) {
+		unpush(&p->todo, j);
+		p->queued--;
+		pthread_mutex_unlock(&p->lock);
+		free(j);
+		return -EAGAIN;
+	}
 	pthread_cond_signal(&p->more);
 	pthread_mutex_unlock(&p->lock);
 	return 0;

@@ -17,7 +17,8 @@ int work_pool_new(sd_event *loop, unsigned threads, struct work_pool **ret_pool)
 void work_pool_free(struct work_pool *p);
 
 /* Both functions get arg, which belongs to the job from here on and is done()'s to free.
- * 0 or -ENOMEM (nothing is called then). */
+ * 0, or -ENOMEM, or -EAGAIN where not even the first thread can be started (nothing is called
+ * then). */
 int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *arg), void *arg);
 
 #define WORK_EACH_MAX 16

@@ -16,10 +16,11 @@ $(eval $(call program,ibvmig,daemon/cli.c daemon/cli_show.c daemon/cli_migrate.c
 define daemon_test
 $(call testprogram,test_daemon_$(1),tests/unit/test_daemon_$(1).c,$(DAEMON_LIBS))
 endef
-$(foreach t,domain domain_device domain_saved vf hold strategy agent provider_exec journal migrate timeline doctor plan drain balance lease job_vfs settings events events_libvirt,$(eval $(call daemon_test,$(t))))
+$(foreach t,domain domain_device domain_saved hold strategy agent provider_exec journal migrate timeline doctor plan balance lease job_vfs settings events events_libvirt,$(eval $(call daemon_test,$(t))))
 $(eval $(call testprogram,test_daemon_durable,tests/unit/test_daemon_durable.c,$(DAEMON_LIBS) -Wl$(comma)--wrap=fdatasync))
 $(eval $(call testprogram,test_daemon_check,tests/unit/test_daemon_check.c,$(DAEMON_LIBS) $(foreach f,http_call locate_guid,-Wl$(comma)--wrap=$(f))))
-$(eval $(call testprogram,test_daemon_probe,tests/unit/test_daemon_probe.c,$(DAEMON_LIBS) -Wl$(comma)--wrap=job_start))
+$(foreach t,probe drain,$(eval $(call testprogram,test_daemon_$(t),tests/unit/test_daemon_$(t).c,$(DAEMON_LIBS) -Wl$(comma)--wrap=job_start)))
+$(eval $(call testprogram,test_daemon_vf,tests/unit/test_daemon_vf.c,$(DAEMON_LIBS) -Wl$(comma)--wrap=calloc))
 $(eval $(call testtool,hw_provider,tests/hw/provider.c tests/hw/checks.c,$(DAEMON_LIBS)))
 FAKE_HCA := tests/fake/hca.c tests/fake/hca_netlink.c
 $(foreach t,hca provider_mlx5 vfio_migration doctor_vfs,$(eval $(call testprogram,test_daemon_$(t),tests/unit/test_daemon_$(t).c $(FAKE_HCA),\

@@ -91,7 +91,8 @@ static void call_run(struct job *j)
 
 static void tick(void *arg);
 
-static void call(struct drain *dr, struct drain_move *m, const char *path, struct json_object *body,
+/* false: there is no memory for it, and nothing comes of it. */
+static bool call(struct drain *dr, struct drain_move *m, const char *path, struct json_object *body,
 		 void (*done)(struct job *j))
 {
 	struct json_object *in = json_object_new_object();
@@ -103,6 +104,7 @@ static void call(struct drain *dr, struct drain_move *m, const char *path, struc
 		json_set(in, "body", body);
 	m->calling = !job_start(dr->d, in, call_run, done, dr, (uint64_t)(m - dr->moves));
 	dr->calls += m->calling;
+	return m->calling;
 }
 
 /* The move that a call was about; what all answers have in common. */
@@ -186,6 +188,14 @@ static void polled(struct job *j)
 		ended_badly(dr, m, j, json_opt_str(job, "error", reason ? reason : "walked back"));
 }
 
+/* A try that was none. */
+static void rest(struct drain_move *m, const char *reason)
+{
+	m->tries--;
+	m->rest_until_ms = now_ms() + BUSY_MS;
+	set_state(m, MOVE_WAITS, reason);
+}
+
 static void started(struct job *j)
 {
 	struct drain_move *m = called(j);
@@ -198,9 +208,7 @@ static void started(struct job *j)
 		char text[128];
 
 		snprintf(text, sizeof text, "it is migrating to %.80s already", busy);
-		m->tries--;
-		m->rest_until_ms = now_ms() + BUSY_MS;
-		set_state(m, MOVE_WAITS, text);
+		rest(m, text);
 	} else if (!j->rc) {
 		m->job = json_opt_u64(answer, "job", 0);
 		json_set_u64(m->show, "job", m->job);
@@ -209,9 +217,7 @@ static void started(struct job *j)
 	} else {
 		/* Its daemon may be restarting. If the request has arrived, a second one finds the
 		 * VM busy. */
-		m->tries--;
-		m->rest_until_ms = now_ms() + BUSY_MS;
-		set_state(m, MOVE_WAITS, j->error);
+		rest(m, j->error);
 	}
 }
 
@@ -234,7 +240,8 @@ static void start(struct drain *dr, struct drain_move *m)
 	if (!m->heard_ms)
 		m->heard_ms = now_ms();
 	set_state(m, MOVE_RUNS, NULL);
-	call(dr, m, "/v1/peer/migrate", body, started);
+	if (!call(dr, m, "/v1/peer/migrate", body, started))
+		rest(m, "out of memory on the host that drains");
 }
 
 static void ask(struct drain *dr, struct drain_move *m)
@@ -243,11 +250,11 @@ static void ask(struct drain *dr, struct drain_move *m)
 		struct json_object *body = json_object_new_object();
 
 		json_set_str(body, "vm", str(m, "vm"));
-		m->cancel_sent = true;
-		call(dr, m, "/v1/peer/cancel", body, cancelled);
+		m->cancel_sent = call(dr, m, "/v1/peer/cancel", body, cancelled);
 	} else {
-		char *path AUTO_FREE = strf("/v1/jobs/%llu", (unsigned long long)m->job);
+		char path[40];
 
+		snprintf(path, sizeof path, "/v1/jobs/%llu", (unsigned long long)m->job);
 		call(dr, m, path, NULL, polled);
 	}
 }

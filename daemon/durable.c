@@ -62,7 +62,7 @@ static void sync_start(struct durable *p)
 		return;
 	p->running = true;
 	if (work_submit(p->pool, sync_run, sync_done, p))
-		abort(); /* some bytes: the kernel's overcommit ends the process elsewhere */
+		abort(); /* who waits has no other way to hear; as in job.c */
 }
 
 void durable_then(struct durable *p, void (*fn)(void *arg, int rc), void *arg)
@@ -74,6 +74,7 @@ void durable_then(struct durable *p, void (*fn)(void *arg, int rc), void *arg)
 		fn(arg, 0);
 		return;
 	}
+	/* What must not be done before the record is durable can be neither done nor refused. */
 	if (!(w = malloc(sizeof *w)))
 		abort();
 	*w = (struct waiter){.write = write, .fn = fn, .arg = arg};
@@ -108,7 +109,7 @@ void durable_reply(struct durable *p, struct http_exchange *x, unsigned status,
 	struct reply *r = malloc(sizeof *r);
 
 	if (!r)
-		abort();
+		abort(); /* the request would never be answered */
 	*r = (struct reply){.exchange = x, .status = status, .body = body};
 	durable_then(p, reply_now, r);
 }

@@ -36,8 +36,12 @@ static void job_submit(void *arg, int rc)
 	struct job *j = arg;
 
 	(void)rc;
+	/* Whoever has started it was told that it runs, and keeps its state for done(), which must
+	 * not come before job_start() has returned: nobody could be told. It is about some bytes,
+	 * for which the kernel's overcommit ends the process elsewhere, or the first thread of the
+	 * pool. The next ibvmigd takes the records up from the journal. */
 	if (work_submit(j->pool, job_run, job_done, j))
-		abort(); /* some bytes: the kernel's overcommit ends the process elsewhere */
+		abort();
 }
 
 int job_start_in(struct work_pool *pool, struct daemon *d, struct json_object *in,

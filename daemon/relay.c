@@ -188,7 +188,8 @@ static void again(struct relay *r, struct json_object *msg, const char *url, con
 	send_message(r, json_object_get(msg));
 }
 
-/* Its daemon may be restarting: the same messages again, in their order. true: they wait. */
+/* Its daemon may be restarting, or there was no memory for the call: the same messages again, in
+ * their order. true: they wait. */
 static bool put_back(struct host *h, struct json_object *sent)
 {
 	struct json_object *list;
@@ -253,14 +254,24 @@ static struct json_object *host_batch(struct host *h)
 
 static void host_send(struct relay *r, struct host *h)
 {
-	struct json_object *in;
+	struct json_object *in, *batch AUTO_JSON = NULL, *messages;
 
 	if (h->busy || !json_object_array_length(h->waiting))
 		return;
 	in = json_object_new_object();
+	batch = host_batch(h);
 	json_set_str(in, "url", h->url);
-	json_set(in, "batch", host_batch(h));
-	h->busy = !job_start(r->d, in, host_run, host_done, h, 0);
+	json_set(in, "batch", json_object_get(batch));
+	h->busy = true;
+	if (!job_start(r->d, in, host_run, host_done, h, 0))
+		return;
+	messages = json_opt(batch, "messages");
+	if (put_back(h, messages))
+		return;
+	h->busy = false;
+	h->failures = 0;
+	for (size_t i = 0; i < json_object_array_length(messages); i++)
+		failed(r, json_object_array_get_idx(messages, i), "the host is out of memory");
 }
 
 /* ---- routes ---- */

@@ -142,8 +142,12 @@ static int load_lists(struct vf_table *t, struct json_object *pfs, struct json_o
 	}
 	t->pfs = calloc(n_pf + 1, sizeof *t->pfs);
 	t->vfs = calloc(n_vf + 1, sizeof *t->vfs);
-	if (!t->pfs || !t->vfs)
+	if (!t->pfs || !t->vfs) {
+		snprintf(error, HTTP_ERROR_MAX,
+			 "out of memory for the provider's inventory of %zu PFs and %zu VFs", n_pf,
+			 n_vf);
 		return -ENOMEM;
+	}
 	for (; !rc && t->pf_count < n_pf; t->pf_count++)
 		rc = load_pf(&t->pfs[t->pf_count], json_object_array_get_idx(pfs, t->pf_count),
 			     error);

@@ -7,6 +7,7 @@
 #include "sm-helper/actions.h"
 #include "sm-helper/backend.h"
 #include "sm-helper/notice.h"
+#include "sm-helper/ops_int.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -92,7 +93,7 @@ void rest_submit(struct http_request *req, void (*run)(struct job *j),
 	struct job *j = rest_job_new(req, run, arg);
 
 	if (j && work_submit(rest->pool, job_run, rest_job_done, j)) {
-		j->error.status = 500;
+		ops_fail(&j->error, -ENOMEM, 500, "no-memory", "no memory");
 		rest_job_done(j);
 	}
 }
@@ -390,7 +391,7 @@ static void get_status(struct http_request *req)
 	struct job *j = rest_job_new(req, run_status, NULL);
 
 	if (j && work_submit(rest->look_pool, job_run, rest_job_done, j)) {
-		j->error.status = 500;
+		ops_fail(&j->error, -ENOMEM, 500, "no-memory", "no memory");
 		rest_job_done(j);
 	}
 }

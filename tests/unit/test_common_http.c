@@ -146,6 +146,37 @@ static int teardown(void **state)
 	return 0;
 }
 
+static bool no_memory; /* for the server, in the loop's thread: no body grows */
+static pthread_t loop_thread;
+
+void *__real_realloc(void *at, size_t bytes);
+void *__wrap_realloc(void *at, size_t bytes);
+
+void *__wrap_realloc(void *at, size_t bytes)
+{
+	return no_memory && pthread_equal(pthread_self(), loop_thread) ? NULL
+								       : __real_realloc(at, bytes);
+}
+
+/* Half a body must not be taken for the whole, nor for none. */
+static void test_no_memory_for_a_body(void **state)
+{
+	struct call c[] = {{"POST", "/v1/echo/abc", "{\"n\":5}", .rc = 0},
+			   {"POST", "/v1/echo/abc", "{\"n\":5}", .rc = -1}};
+
+	(void)state;
+	loop_thread = pthread_self();
+	no_memory = true;
+	run_calls(&c[0], 1);
+	no_memory = false;
+	assert_int_equal(c[0].rc, -EREMOTEIO);
+	assert_string_equal(c[0].error, "out of memory");
+	run_calls(&c[1], 1);
+	assert_int_equal(c[1].rc, 0);
+	assert_int_equal(json_opt_u64(c[1].answer, "n", 0), 5);
+	json_object_put(c[1].answer);
+}
+
 static void test_echo(void **state)
 {
 	struct call c = {"POST", "/v1/echo/abc?q=x%20y", "{\"n\":5}", .rc = -1};
@@ -422,6 +453,7 @@ int main(void)
 {
 	const struct CMUnitTest common_http[] = {
 		cmocka_unit_test(test_echo),
+		cmocka_unit_test(test_no_memory_for_a_body),
 		cmocka_unit_test(test_long_name),
 		cmocka_unit_test(test_answered_later),
 		cmocka_unit_test(test_wrong_calls),

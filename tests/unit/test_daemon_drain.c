@@ -3,6 +3,7 @@
  * a server here that has VMs, VFs and jobs of its own. */
 #include "tests/unit/tap.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "daemon/drain.h"
 #include "daemon/durable.h"
 #include "daemon/drained.h"
+#include "daemon/job.h"
 #include "daemon/journal.h"
 #include "daemon/settings.h"
 
@@ -344,6 +346,31 @@ static bool all_gone(void)
 	return true;
 }
 
+/* ---- memory that is not there ---- */
+
+/* So many calls of each kind cannot be started. */
+static unsigned no_migrate, no_job;
+
+int __real_job_start(struct daemon *daemon, struct json_object *in, void (*run)(struct job *j),
+		     void (*done)(struct job *j), void *owner, uint64_t serial);
+int __wrap_job_start(struct daemon *daemon, struct json_object *in, void (*run)(struct job *j),
+		     void (*done)(struct job *j), void *owner, uint64_t serial);
+
+int __wrap_job_start(struct daemon *daemon, struct json_object *in, void (*run)(struct job *j),
+		     void (*done)(struct job *j), void *owner, uint64_t serial)
+{
+	const char *path = json_opt_str(in, "path", "");
+	unsigned *left = str_eq(path, "/v1/peer/migrate") ? &no_migrate
+			 : !strncmp(path, "/v1/jobs/", 9) ? &no_job
+							  : NULL;
+
+	if (!left || !*left)
+		return __real_job_start(daemon, in, run, done, owner, serial);
+	--*left;
+	json_object_put(in);
+	return -ENOMEM;
+}
+
 /* ---- tests ---- */
 
 static void test_all_go(void **state)
@@ -365,6 +392,23 @@ static void test_all_go(void **state)
 	o = end_of(begin("{\"host\":\"hosta\"}"));
 	assert_int_equal(json_count(json_opt(o, "moves")), 0);
 	assert_string_equal(json_opt_str(o, "state", ""), "done");
+}
+
+/* What could not be asked is asked again: a move that was begun without a call would run for ever.
+ */
+static void test_no_memory_for_calls(void **state)
+{
+	struct json_object *o;
+
+	(void)state;
+	reset(2);
+	no_migrate = no_job = 2;
+	o = end_of(begin("{\"host\":\"hosta\"}"));
+	assert_int_equal(no_migrate + no_job, 0);
+	assert_string_equal(json_opt_str(o, "state", ""), "done");
+	assert_int_equal(count(o, "done"), 2);
+	assert_true(all_gone());
+	assert_int_equal(vms[0].asked + vms[1].asked, 2);
 }
 
 /* The host that is emptied takes nobody, whoever runs the drain, until that is ended. */
@@ -718,6 +762,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_go),
+		cmocka_unit_test(test_no_memory_for_calls),
 		cmocka_unit_test(test_the_mark),
 		cmocka_unit_test(test_drained_ones_are_left_out),
 		cmocka_unit_test(test_another_host),

@@ -4,6 +4,7 @@
 #include "tests/unit/tap.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,12 +34,19 @@ static struct job *jobs[2 * RELAY_ROUTES_MAX];
 static unsigned started, ended, calls_to_there;
 static unsigned refused[2]; /* messages of rude, and of other */
 static bool sm_knows;
+static unsigned no_memory; /* so many calls of hosts cannot be started */
 
 int job_start(struct daemon *daemon, struct json_object *in, void (*run)(struct job *j),
 	      void (*done)(struct job *j), void *owner, uint64_t serial)
 {
 	struct job *j = calloc(1, sizeof *j);
 
+	if (owner && no_memory) {
+		no_memory--;
+		json_object_put(in);
+		free(j);
+		return -ENOMEM;
+	}
 	assert_true(j && started < ARRAY_SIZE(jobs));
 	*j = (struct job){.d = daemon, .in = in ? in : json_object_new_object(), .run = run};
 	j->out = json_object_new_object();
@@ -215,6 +223,42 @@ static void test_forgets_the_oldest(void **state)
 	assert_null(jobs[started - 1]->owner); /* looked up anew */
 }
 
+#define DEADLINE_MS 20000 /* only a fault takes so long */
+
+static void await_jobs(unsigned more)
+{
+	uint64_t give_up_ms = now_ms() + DEADLINE_MS;
+	unsigned before = started;
+
+	while (started < before + more && !refused[0] && now_ms() < give_up_ms)
+		assert_true(sd_event_run(d.loop, 100000) >= 0);
+}
+
+/* No memory for the call of the host: its messages are sent later, and not lost behind its back. */
+static void test_no_memory_for_a_call(void **state)
+{
+	(void)state;
+	sm_knows = true;
+	no_memory = 2;
+	send_from(&rude, FAR);
+	end_all(); /* the look-up */
+	send_from(&rude, FAR);
+	assert_int_equal(calls_to_there, 0);
+	await_jobs(1);
+	assert_int_equal(no_memory, 0);
+	end_all();
+	assert_int_equal(calls_to_there, 2);
+	assert_int_equal(refused[0], 0);
+	no_memory = UINT_MAX;
+	send_from(&rude, FAR);
+	await_jobs(1);
+	no_memory = 0;
+	assert_int_equal(refused[0], 1);
+	send_from(&rude, FAR);
+	end_all();
+	assert_int_equal(calls_to_there, 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest relay_tests[] = {
@@ -222,6 +266,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_few_lookups_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_leaves_room, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_forgets_the_oldest, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_memory_for_a_call, setup, teardown),
 	};
 
 	return RUN_TESTS(relay_tests);

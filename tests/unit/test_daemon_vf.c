@@ -27,6 +27,16 @@ static const char inventory[] =
 	"\"port_guid\":\"0x00fab0fffe000901\",\"guid_index\":7,"
 	"\"parked_guid\":\"0x00fab0fffe000102\",\"guid\":\"0x00fab0fffe000102\"}]}";
 
+static bool no_memory;
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return no_memory ? NULL : __real_calloc(n, size);
+}
+
 static int load(const char *text)
 {
 	struct json_object *o AUTO_JSON = NULL;
@@ -47,6 +57,19 @@ static int claim(const char *vm, uint64_t vguid, const char *pf, uint16_t pkey, 
 #define VM1 "11111111-2222-3333-4444-555555555551"
 #define VM2 "11111111-2222-3333-4444-555555555552"
 #define VM3 "11111111-2222-3333-4444-555555555553"
+
+/* The reason is what the daemon tells of the host from then on. */
+static void test_no_memory_is_told(void **state)
+{
+	(void)state;
+	error[0] = '\0';
+	vf_table_clear(&table);
+	no_memory = true;
+	assert_int_equal(load(inventory), -ENOMEM);
+	no_memory = false;
+	assert_string_equal(error, "out of memory for the provider's inventory of 1 PFs and 2 VFs");
+	assert_int_equal(load(inventory), 0);
+}
 
 static void test_claims_say_what_is_allowed(void **state)
 {
@@ -255,6 +278,7 @@ int main(void)
 		cmocka_unit_test(test_a_vf_by_its_address),
 		cmocka_unit_test(test_several_for_one_vm),
 		cmocka_unit_test(test_journal_fails),
+		cmocka_unit_test(test_no_memory_is_told),
 		cmocka_unit_test(test_bad_inventories),
 	};
 

@@ -148,6 +148,9 @@ struct shim_cq {
 struct shim_send {
 	struct ibv_send_wr wr; /* sg_list points into queue.sge, .next is NULL */
 };
+/* The opcode of one that the hardware has refused when its program had no way to hear of it but a
+ * completion, which it has: nothing is sent for it, now or in a replay. */
+#define SEND_REFUSED ((enum ibv_wr_opcode)0x7e5)
 
 struct shim_recv {
 	uint64_t wr_id;

@@ -103,8 +103,10 @@ bool send_takes_receive(const struct shim_qp *q, uint64_t number)
 
 bool send_signalled(const struct shim_qp *q, uint64_t number)
 {
-	return q->init.sq_sig_all ||
-	       q->send.send[number & q->send.mask].wr.send_flags & IBV_SEND_SIGNALED;
+	const struct ibv_send_wr *wr = &q->send.send[number & q->send.mask].wr;
+
+	return wr->opcode != SEND_REFUSED &&
+	       (q->init.sq_sig_all || wr->send_flags & IBV_SEND_SIGNALED);
 }
 
 /* The program may use its buffer again at once, so inline data is copied now. */
@@ -241,6 +243,8 @@ static int hand_over_send(struct shim_qp *q, uint64_t number)
 	wr.wr_id = TAG_SEND | number;
 	if (unlikely(wr.opcode == IBV_WR_BIND_MW || wr.opcode == IBV_WR_LOCAL_INV))
 		return mw_hand_over(q, number, &wr);
+	if (unlikely(wr.opcode == SEND_REFUSED))
+		return 0;
 	if (q->ud && !ud_translate(q, &wr))
 		return EAGAIN;
 	if (!translate_remote(q, &wr))
@@ -262,6 +266,22 @@ void queue_fail_later(struct shim_qp *q, struct shim_cq *cq, struct ibv_wc wc, i
 	cq_push(cq, &wc);
 }
 
+/* What was put off is refused. Its place is free when all before it has ended, at the latest by a
+ * marker. */
+static void refused(struct shim_qp *q, uint64_t number, int rc)
+{
+	struct shim_queue *s = &q->send;
+	struct ibv_send_wr *wr = &s->send[number & s->mask].wr;
+
+	queue_fail_later(q, q->send_cq, (struct ibv_wc){.wr_id = wr->wr_id}, rc);
+	q->others += consumes_receive(wr->opcode);
+	wr->opcode = SEND_REFUSED;
+	lock_take(&q->send_cq->lock);
+	if (atomic_load(&s->tail) == number)
+		atomic_store(&s->tail, number + 1);
+	lock_give(&q->send_cq->lock);
+}
+
 void send_flush(struct shim_qp *q)
 {
 	struct shim_queue *s = &q->send;
@@ -273,10 +293,7 @@ void send_flush(struct shim_qp *q)
 		if (rc == EAGAIN)
 			return;
 		if (rc)
-			queue_fail_later(
-				q, q->send_cq,
-				(struct ibv_wc){.wr_id = s->send[s->posted & s->mask].wr.wr_id},
-				rc);
+			refused(q, s->posted, rc);
 		s->posted++;
 	}
 }

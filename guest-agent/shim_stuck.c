@@ -24,7 +24,7 @@ static bool brings_nothing(const struct shim_qp *q, uint64_t number)
 {
 	enum ibv_wr_opcode op = q->send.send[number & q->send.mask].wr.opcode;
 
-	return send_takes_receive(q, number) || op == IBV_WR_RDMA_WRITE;
+	return send_takes_receive(q, number) || op == IBV_WR_RDMA_WRITE || op == SEND_REFUSED;
 }
 
 /* Under the queue's lock: the first send that is not known to be executed, or that brings something

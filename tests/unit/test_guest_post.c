@@ -287,6 +287,38 @@ static void held_posts_are_kept_in_order(void **state)
 	assert_int_equal(hw.recv_id[0], TAG_RECV | 0);
 }
 
+/* It counts as nothing that was sent, and is not sent by a replay either. */
+static void a_held_post_that_is_refused_is_told_once(void **state)
+{
+	struct ibv_wc wc[4];
+
+	(void)state;
+	for (uint64_t i = 1; i <= 3; i++) {
+		hw.error = 0;
+		if (i == 2) /* one that is under way is in front of the last */
+			assert_int_equal(send_one(9, IBV_WR_SEND, IBV_SEND_SIGNALED, 0), 0);
+		queue_hold(&q->send, true);
+		assert_int_equal(send_one(i, IBV_WR_SEND, IBV_SEND_SIGNALED, 0), 0);
+		queue_hold(&q->send, false);
+		hw.error = EIO;
+		send_flush(q);
+		assert_int_equal(shim_poll_cq(&cq.v, 4, wc), 1);
+		assert_int_equal(wc[0].wr_id, i);
+		assert_int_equal(wc[0].status, IBV_WC_LOC_QP_OP_ERR);
+		assert_false(send_signalled(q, q->send.head - 1));
+		assert_int_equal(q->send.head - q->others, i > 1);
+		assert_int_equal(tail(), 1);
+		hw.error = 0;
+		q->send.posted = tail();
+		send_flush(q);
+		assert_int_equal(shim_poll_cq(&cq.v, 4, wc), 0);
+		assert_int_equal(hw.sends, i == 1 ? 0 : i);
+	}
+	hw_complete(hw.wr[2].wr_id, QPN);
+	assert_int_equal(shim_poll_cq(&cq.v, 4, wc), 1);
+	assert_int_equal(wc[0].wr_id, 9);
+}
+
 static void held_posts_of_a_qp_that_cannot_send_fail(void **state)
 {
 	(void)state;
@@ -584,6 +616,7 @@ int main(void)
 		T(a_full_log_refuses),
 		T(a_refused_post_leaves_no_trace),
 		T(held_posts_are_kept_in_order),
+		T(a_held_post_that_is_refused_is_told_once),
 		T(held_posts_of_a_qp_that_cannot_send_fail),
 		T(a_qp_that_cannot_send_waits_for_no_key),
 		T(a_cq_has_the_size_that_was_asked_for),

@@ -107,9 +107,37 @@ static int verify(struct ops *o, const struct sm_slot *slots, unsigned count, st
 	return rc;
 }
 
+/* Back to what the slots showed before; how that went goes into the error. */
+static int put_back(struct ops *o, const struct sm_slot *slots, const uint64_t *before,
+		    unsigned count, struct sm_guids_reply *r, struct op_error *e)
+{
+	struct sm_slot back[SM_ASSIGN_MAX];
+	struct op_error second = {0};
+	size_t at = strlen(e->detail);
+	bool unknown;
+	int rc;
+
+	for (unsigned i = 0; i < count; i++) {
+		back[i] = slots[i];
+		back[i].guid = before[i];
+		back[i].was_guid = slots[i].guid;
+	}
+	rc = assign(o, back, count, r, &unknown, &second);
+	snprintf(e->detail + at, sizeof e->detail - at,
+		 rc ? "; taking it back failed: %s" : "; taken back%s", second.detail);
+	return rc;
+}
+
 /* ---- bind and unbind ---- */
 
-static int try_bind(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
+/* Whether the vGUID has been written, and what its entry showed before that. */
+struct bind_try {
+	bool placed;
+	uint64_t before;
+};
+
+static int try_bind(struct ops *o, struct reg_entry *x, struct bind_try *t, bool *ret_unknown,
+		    struct op_error *e)
 {
 	struct sm_slot slot = show(&x->at, x);
 	struct sm_guids_reply r;
@@ -117,31 +145,54 @@ static int try_bind(struct ops *o, struct reg_entry *x, bool *ret_unknown, struc
 
 	*ret_unknown = false;
 	if ((rc = ops_begin(o, e)) || (rc = need_place(o, &x->at, e)) ||
-	    (rc = assign(o, &slot, 1, &r, ret_unknown, e)) || (rc = verify(o, &slot, 1, e)))
+	    (rc = assign(o, &slot, 1, &r, ret_unknown, e)))
 		return rc;
+	if (!t->placed)
+		*t = (struct bind_try){true, r.before[0]};
 	x->lid = r.lid[0];
-	return 0;
+	return verify(o, &slot, 1, e);
 }
 
-static int bind_entry(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
+static int bind_entry(struct ops *o, struct reg_entry *x, struct bind_try *t, bool *ret_unknown,
+		      struct op_error *e)
 {
 	int rc;
 
 	do {
-		rc = try_bind(o, x, ret_unknown, e);
+		rc = try_bind(o, x, t, ret_unknown, e);
 	} while (ops_again(o, rc, e));
 	return rc;
 }
 
+static int bind_again(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
+{
+	struct bind_try ignored = {false, 0};
+
+	return bind_entry(o, x, &ignored, ret_unknown, e);
+}
+
+/* What cannot be taken back is settled later, as what was not finished. */
 static int bind_new(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
 {
+	struct bind_try t = {false, 0};
+	struct sm_guids_reply r;
+	struct sm_slot slot;
 	int rc = need_place(o, &x->at, e);
 
 	x->mode = ADDRESS_SHARED_PORT;
 	x->lid = lid_of(o, x->at.switch_guid);
 	if (rc || (rc = ops_record_bind(o, x, e)))
 		return rc;
-	return bind_entry(o, x, ret_unknown, e);
+	slot = show(&x->at, x);
+	rc = bind_entry(o, x, &t, ret_unknown, e);
+	if (!rc || !t.placed || *ret_unknown)
+		return rc;
+	if (put_back(o, &slot, &t.before, 1, &r, e)) {
+		*ret_unknown = true;
+		o->reconciled = false;
+	}
+	log_error("bind: %s", e->detail);
+	return rc;
 }
 
 static int unbind(struct ops *o, const struct reg_entry *x, bool *ret_unknown, struct op_error *e)
@@ -154,7 +205,7 @@ static int unbind(struct ops *o, const struct reg_entry *x, bool *ret_unknown, s
 
 static const struct bind_kind binds = {
 	.bind = bind_new,
-	.again = bind_entry,
+	.again = bind_again,
 	.unbind = unbind,
 };
 
@@ -219,24 +270,14 @@ static void fill_result(struct batch *b)
 	memcpy(res->path, r->path, res->path_count * sizeof r->path[0]);
 }
 
-/* What was shown before, by the same entries; how that went goes into the error. */
 static void take_back(struct batch *b, struct op_error *e)
 {
-	struct sm_slot back[SM_ASSIGN_MAX];
-	struct op_error second = {0};
-	size_t at = strlen(e->detail);
-	bool unknown;
+	uint64_t before[SM_ASSIGN_MAX];
 	int rc;
 
-	for (unsigned i = 0; i < b->slots; i++) {
-		back[i] = b->slot[i];
-		back[i].guid = b->guids.before[i];
-		back[i].was_guid = b->slot[i].guid;
-	}
-	rc = assign(b->o, back, b->slots, &b->guids, &unknown, &second);
+	memcpy(before, b->guids.before, sizeof before);
+	rc = put_back(b->o, b->slot, before, b->slots, &b->guids, e);
 	b->parked = b->parked || rc == -EIO;
-	snprintf(e->detail + at, sizeof e->detail - at,
-		 rc ? "; taking it back failed: %s" : "; taken back%s", second.detail);
 	log_error("move: %s", e->detail);
 }
 

@@ -42,6 +42,9 @@ static struct world {
 	unsigned told, alone;     /* batches that it was told; changes made without it */
 	unsigned entries;         /* of GUID tables that OpenSM was told */
 	uint64_t refused;         /* a vGUID that it does not take there */
+	uint64_t entry;           /* what the one of the GUID table of our own port shows */
+	bool mute;                /* that port does not answer */
+	int clear_fails;          /* what clearing that entry returns */
 } w;
 
 static uint64_t switch_of(unsigned place)
@@ -137,10 +140,13 @@ int client_guids(struct client *c, const struct sm_slot *slots, unsigned count,
 	(void)deadline_ms;
 	strcpy(error, "played");
 	for (unsigned i = 0; i < count; i++)
-		if (slots[i].guid == w.refused)
+		if (w.refused && slots[i].guid == w.refused)
 			return -EINVAL;
+	if (!slots[0].guid && w.clear_fails)
+		return w.clear_fails;
 	w.entries += count;
-	*r = (struct sm_guids_reply){.instance = 1};
+	*r = (struct sm_guids_reply){.instance = 1, .before[0] = w.entry};
+	w.entry = slots[0].guid;
 	for (unsigned i = 0; i < count; i++)
 		r->lid[i] = slots[i].was_lid;
 	next_generation(&r->generation_before, &r->generation);
@@ -152,12 +158,11 @@ int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index
 {
 	(void)m;
 	(void)lid;
-	(void)port_guid;
-	(void)index;
-	(void)ret_guid;
-	(void)error;
-	fail();
-	return -EIO;
+	strcpy(error, "played");
+	assert_int_equal(port_guid, parked(OWN));
+	assert_int_equal(index, 1);
+	*ret_guid = w.entry;
+	return w.mute ? -EIO : 0;
 }
 
 /* Nothing is parked here: tests/unit/test_sm_parked.c. */

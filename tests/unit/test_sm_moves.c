@@ -2,6 +2,7 @@
 /* Batches of moves: what becomes of them in OpenSM's tables, the registry and the fabric. */
 #include "tests/unit/tap.h"
 
+#include "sm-helper/ops_shared.h"
 #include "tests/unit/moves_world.h"
 
 static void test_batch(void **state)
@@ -507,6 +508,37 @@ static void test_restated(void **state)
 	assert_int_equal(w.entries, 11);
 }
 
+/* A bind whose entry cannot be looked at has left nothing; where it cannot be taken back, it is
+ * settled as soon as the port answers. */
+static void test_shared_bind_unseen(void **state)
+{
+	struct reg_entry want = {.vguid = vguid(9), .vm = "vm", .at = vf(9)}, x;
+	uint16_t lid;
+
+	(void)state;
+	want.at.switch_guid = parked(OWN);
+	want.at.switch_port = 1;
+	w.mute = true;
+	for (unsigned stuck = 0; stuck < 2; stuck++) {
+		w.clear_fails = stuck ? -EIO : 0;
+		deadline_us = now_us() + (OPS_UNDO_MS + 200) * 1000;
+		assert_int_equal(shared_bind(&o, &want, deadline_us, &lid, &e), -ENOTCONN);
+		deadline_us = 0;
+		assert_int_equal(w.entry, stuck ? want.vguid : 0);
+		assert_non_null(strstr(e.detail,
+				       stuck ? "; taking it back failed: played" : "; taken back"));
+		assert_int_equal(registry_find(o.registry, want.vguid, &x), stuck ? 0 : -ENOENT);
+	}
+	assert_int_equal(x.intent, REG_BIND);
+	w.mute = false;
+	assert_int_equal(ops_reconcile(&o, &e), 0);
+	assert_int_equal(registry_find(o.registry, want.vguid, &x), 0);
+	assert_int_equal(x.intent, REG_NONE);
+	w.clear_fails = 0;
+	assert_int_equal(shared_unbind(&o, want.vguid, "vm", NULL, 0, &e), 0);
+	assert_int_equal(w.entry, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_moves[] = {
@@ -514,6 +546,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_follows, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_peer, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_restated, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_shared_bind_unseen, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_chain, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_circle, setup, teardown),

@@ -77,6 +77,9 @@ int cli_fence(const struct cli *c)
 	list = json_opt(answer, "vguids");
 	for (size_t i = 0; !rc && i < json_count(list); i++)
 		printf("%s\n", json_object_get_string(json_object_array_get_idx(list, i)));
+	if (!rc && !json_count(list))
+		fprintf(stderr, "ibvmig: ibvmig-sm knows of nothing that VM %s has on %s\n",
+			c->args[0], c->args[1]);
 	return rc;
 }
 

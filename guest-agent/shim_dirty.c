@@ -2,7 +2,9 @@
 /* The HCA's writes are not seen by the hypervisor's dirty tracking, so the CPU repeats them: each
  * page that the HCA may have written is written once more, atomically and without a change, when
  * the HCA has let go of it and before it counts as sent. That is at the end of a suspend, and when
- * the program gives a region back, because a migration may be under way then. */
+ * the program gives a region back, because a migration may be under way then. The program's threads
+ * run meanwhile, and may unmap what is being written: it is the kernel that writes, for which that
+ * is an error and no SIGSEGV. */
 #include "guest-agent/shim.h"
 
 #include <errno.h>
@@ -30,26 +32,25 @@ struct piece {
 	uint64_t done; /* bytes */
 };
 
-/* Not an OR with 0, which compilers may turn into a load. Whole pages, whatever lies in them: no
- * matter for sanitizers. */
-__attribute__((no_sanitize("address", "thread"))) static void touch(struct span s)
-{
-	for (char *p = (char *)s.from; p < (char *)s.to; p += PAGE_BYTES) {
-		char now = __atomic_load_n(p, __ATOMIC_RELAXED);
-
-		__atomic_compare_exchange_n(p, &now, now, false, __ATOMIC_RELAXED,
-					    __ATOMIC_RELAXED);
-	}
-}
-
-/* By the kernel, which returns an error where a touch would be a fault: an atomic OR with 0 (the
- * comparison fails, and nobody is woken). */
-static bool touch_by_kernel(uintptr_t page)
+/* By the kernel: an atomic OR with 0, in the call that wakes who waits for a futex. Nobody does for
+ * the first one, and for this one nobody is woken unless the page begins with 0xfffff800; who waits
+ * for a futex has to bear that. */
+static bool touch(uintptr_t page)
 {
 	uint32_t none = 0;
 
 	return syscall(SYS_futex, &none, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, 0, page,
-		       FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_NE, 0)) >= 0;
+		       FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0x800)) >= 0;
+}
+
+/* As far as that goes: the first page that is not written, or the end. */
+static uintptr_t touch_all(struct span s)
+{
+	uintptr_t page = s.from;
+
+	while (page < s.to && touch(page))
+		page += PAGE_BYTES;
+	return page;
 }
 
 /* For a piece that is not simply written. */
@@ -82,12 +83,13 @@ static bool touch_protected(uintptr_t page, struct ways *w)
 	       pwrite(w->mem, &byte, 1, (off_t)page) == 1;
 }
 
-static uint64_t dirty_on_old_kernel(struct span s, struct ways *w)
+/* Whatever becomes of each page meanwhile. */
+static uint64_t dirty_each(struct span s, struct ways *w)
 {
 	uint64_t done = 0;
 
 	for (uintptr_t page = s.from; page < s.to; page += PAGE_BYTES)
-		if (touch_by_kernel(page) || touch_protected(page, w))
+		if (touch(page) || touch_protected(page, w))
 			done += PAGE_BYTES;
 	return done;
 }
@@ -96,23 +98,29 @@ static uint64_t dirty_on_old_kernel(struct span s, struct ways *w)
  * cannot be made writable as a whole is looked at in ever smaller pieces. EINVAL says that it is
  * protected, or of a device, or that the kernel does not know the advice. Bytes that were written.
  */
-static uint64_t dirty_span(struct span s, struct ways *w)
+static uint64_t dirty_in_parts(struct span s, struct ways *w)
 {
 	size_t pages = (s.to - s.from) / PAGE_BYTES;
 	uintptr_t middle = s.from + pages / 2 * PAGE_BYTES;
 	int error;
 
-	if (!madvise((void *)s.from, s.to - s.from, MADV_POPULATE_WRITE)) {
-		touch(s);
-		return s.to - s.from;
-	}
+	if (!madvise((void *)s.from, s.to - s.from, MADV_POPULATE_WRITE))
+		return dirty_each(s, w);
 	error = errno;
 	if (error == EINVAL && is_old_kernel(w))
-		return dirty_on_old_kernel(s, w);
+		return dirty_each(s, w);
 	if (pages == 1)
 		return error == EINVAL && touch_protected(s.from, w) ? PAGE_BYTES : 0;
-	return dirty_span((struct span){s.from, middle}, w) +
-	       dirty_span((struct span){middle, s.to}, w);
+	return dirty_in_parts((struct span){s.from, middle}, w) +
+	       dirty_in_parts((struct span){middle, s.to}, w);
+}
+
+static uint64_t dirty_span(struct span s, struct ways *w)
+{
+	uintptr_t stopped = touch_all(s);
+	uint64_t done = stopped - s.from;
+
+	return stopped == s.to ? done : done + dirty_in_parts((struct span){stopped, s.to}, w);
 }
 
 static int dirty_piece(void *object)

@@ -7,6 +7,8 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -206,6 +208,69 @@ static void holes_are_left_out(void **state)
 	assert_int_equal(count(0, PAGES), PAGES - 4);
 }
 
+#define RACES  20000 /* passes beside threads that unmap and write */
+#define PART   16u   /* pages that come and go, from page PART on */
+#define WRITES 7u    /* the page that the program writes to */
+
+static bool race_over;
+static uint32_t written;
+
+/* Gone and back; the pages are new ones, and stay writable as far as madvise() here knows. */
+static void *unmap_again_and_again(void *arg)
+{
+	char *at = memory + PART * PAGE;
+
+	(void)arg;
+	while (!__atomic_load_n(&race_over, __ATOMIC_RELAXED)) {
+		munmap(at, PART * PAGE);
+		sched_yield();
+		if (mmap(at, PART * PAGE, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at)
+			return NULL;
+		sched_yield();
+	}
+	return at;
+}
+
+static void *count_up(void *arg)
+{
+	uint32_t *word = (uint32_t *)(memory + WRITES * PAGE);
+
+	(void)arg;
+	*word = 0;
+	do
+		__atomic_add_fetch(word, 1, __ATOMIC_RELAXED);
+	while (++written && !__atomic_load_n(&race_over, __ATOMIC_RELAXED));
+	return word;
+}
+
+/* The program runs while it is done: what it unmaps meanwhile must not end it, and what it writes
+ * must not be undone. */
+static void a_program_may_unmap_meanwhile(void **state)
+{
+	pthread_t unmaps, writes;
+	void *done[2] = {NULL};
+
+	(void)state;
+	race_over = false;
+	written = 0;
+	assert_int_equal(pthread_create(&unmaps, NULL, unmap_again_and_again, NULL), 0);
+	assert_int_equal(pthread_create(&writes, NULL, count_up, NULL), 0);
+	for (int i = 0; i < RACES; i++)
+		assert_true(dirty(0, PAGES * PAGE, IBV_ACCESS_LOCAL_WRITE) >=
+			    (PAGES - PART) * PAGE);
+	__atomic_store_n(&race_over, true, __ATOMIC_RELAXED);
+	pthread_join(unmaps, &done[0]);
+	pthread_join(writes, &done[1]);
+	assert_true(done[0] && done[1]);
+	assert_int_equal(*(uint32_t *)(memory + WRITES * PAGE), written);
+	assert_unchanged(0, WRITES);
+	assert_unchanged(WRITES + 1, PART);
+	assert_unchanged(2 * PART, PAGES);
+	assert_int_equal(dirty(0, PAGES * PAGE, IBV_ACCESS_LOCAL_WRITE), PAGES * PAGE);
+	assert_int_equal(count(0, PAGES), PAGES);
+}
+
 /* It has protected a part: the HCA may have written there before, and writes there still. */
 static void protected_pages_are_written(void **state)
 {
@@ -303,6 +368,7 @@ int main(void)
 		T(what_the_hca_only_reads_is_left_alone),
 		T(holes_are_left_out),
 		T(protected_pages_are_written),
+		T(a_program_may_unmap_meanwhile),
 		T(a_kernel_without_the_advice_does_as_well),
 		T(pages_of_several_regions_are_written_once),
 		T(without_regions_there_is_nothing_to_do),

@@ -17,7 +17,7 @@
 static const char schema[] =
 	"CREATE TABLE IF NOT EXISTS migrations(id TEXT, role TEXT, vm TEXT, state TEXT,"
 	" ended INTEGER, updated_ms INTEGER, record TEXT, PRIMARY KEY(id, role));"
-	"CREATE INDEX IF NOT EXISTS migrations_updated ON migrations(updated_ms);"
+	"DROP INDEX IF EXISTS migrations_updated;" /* of older versions */
 	"CREATE INDEX IF NOT EXISTS migrations_ended ON migrations(ended);"
 	"CREATE TABLE IF NOT EXISTS transitions(seq INTEGER PRIMARY KEY, id TEXT, role TEXT,"
 	" state TEXT, direction TEXT, note TEXT, wall_ms INTEGER, mono_us INTEGER);"
@@ -76,9 +76,9 @@ static const char *const sql[STATEMENTS] = {
 			      " LIMIT 1 OFFSET ?)",
 	[EVENT_ADD] = "INSERT INTO events(vm, text, wall_ms) VALUES(?,?,?)",
 	[OLD_EVENTS_DEL] = "DELETE FROM events WHERE seq <= (SELECT MAX(seq) FROM events) - ?",
-	[MIGRATIONS_ALL] = "SELECT record FROM migrations ORDER BY updated_ms DESC LIMIT ?",
+	[MIGRATIONS_ALL] = "SELECT record FROM migrations ORDER BY rowid DESC LIMIT ?",
 	[MIGRATIONS_OPEN] = "SELECT record FROM migrations WHERE ended=0"
-			    " ORDER BY updated_ms DESC LIMIT ?",
+			    " ORDER BY rowid DESC LIMIT ?",
 	[MIGRATION_GET] = "SELECT role, record FROM migrations WHERE id=?",
 	[TRANSITIONS_GET] = "SELECT state, direction, note, wall_ms, mono_us FROM transitions"
 			    " WHERE id=? AND role=? ORDER BY seq",

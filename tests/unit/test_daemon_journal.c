@@ -78,6 +78,38 @@ static void test_ended_ones_are_not_open(void **state)
 	journal_close(j);
 }
 
+/* What was written last comes first, also when the wall clock was set back meanwhile. */
+static void test_newest_first(void **state)
+{
+	static const char *const records[] = {"{\"id\":\"c1\",\"role\":\"source\"}",
+					      "{\"id\":\"c2\",\"role\":\"source\"}"};
+	struct journal *j = open_it();
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(records); i++) {
+		struct journal_step s = step("HOLD", false);
+
+		s.id = i ? "c2" : "c1";
+		s.record = records[i];
+		s.wall_ms = i ? 1000 : 9000;
+		assert_int_equal(journal_step(j, &s), 0);
+	}
+	struct json_object *open AUTO_JSON = journal_open_migrations(j, 10);
+	struct json_object *all AUTO_JSON = journal_latest_migrations(j, 1);
+	struct json_object *first = json_object_array_get_idx(open, 0);
+
+	assert_string_equal(json_opt_str(first, "id", ""), "c2");
+	assert_non_null(strstr(json_text(json_object_array_get_idx(all, 0)), "\"c2\""));
+	for (size_t i = 0; i < ARRAY_SIZE(records); i++) {
+		struct journal_step s = step("DONE", true);
+
+		s.id = i ? "c2" : "c1";
+		s.record = records[i];
+		assert_int_equal(journal_step(j, &s), 0);
+	}
+	journal_close(j);
+}
+
 static void test_leases(void **state)
 {
 	struct journal *j = open_it();
@@ -278,6 +310,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_steps_survive_a_reopen),
 		cmocka_unit_test(test_ended_ones_are_not_open),
+		cmocka_unit_test(test_newest_first),
 		cmocka_unit_test(test_leases),
 		cmocka_unit_test(test_drained_survives_a_reopen),
 		cmocka_unit_test(test_the_newest_ended_ones_are_kept),

@@ -57,6 +57,18 @@ static struct watch *find(int id)
 	return NULL;
 }
 
+/* With the lock held. epoll tells of errors and of who has hung up whether asked for or not, and
+ * again until somebody reads: without events, libvirt must not hear of it. */
+static void set_events(struct watch *w, uint32_t events)
+{
+	struct epoll_event e = {.events = events, .data.u64 = (uint64_t)w->id};
+
+	if (!events)
+		epoll_ctl(ev.epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
+	else if (epoll_ctl(ev.epoll_fd, EPOLL_CTL_MOD, w->fd, &e) && errno == ENOENT)
+		epoll_ctl(ev.epoll_fd, EPOLL_CTL_ADD, w->fd, &e);
+}
+
 static int add(struct watch *w, uint32_t events)
 {
 	struct epoll_event e = {.events = events};
@@ -69,6 +81,8 @@ static int add(struct watch *w, uint32_t events)
 		free(w);
 		return -1;
 	}
+	if (!events)
+		set_events(w, 0);
 	w->next = ev.list;
 	ev.list = w;
 	return w->id;
@@ -93,12 +107,11 @@ static int add_handle(int fd, int events, virEventHandleCallback cb, void *opaqu
 
 static void update_handle(int id, int events)
 {
-	struct epoll_event e = {.events = to_epoll(events), .data.u64 = (uint64_t)id};
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&ev.lock);
 	struct watch *w = find(id);
 
 	if (w && !w->is_timer)
-		epoll_ctl(ev.epoll_fd, EPOLL_CTL_MOD, w->fd, &e);
+		set_events(w, to_epoll(events));
 }
 
 static int remove_watch(int id)

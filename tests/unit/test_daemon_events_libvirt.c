@@ -10,6 +10,8 @@
 
 #include "daemon/events_libvirt.h"
 
+static sd_event *loop;
+
 static unsigned open_files(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -41,10 +43,46 @@ static void test_what_is_refused_is_closed(void **state)
 	close(fd);
 }
 
+static void count(int watch, int fd, int events, void *opaque)
+{
+	(void)watch;
+	(void)fd;
+	(void)events;
+	++*(unsigned *)opaque;
+}
+
+/* libvirt switches a handle off by no events: whoever has hung up is then not told either, over and
+ * over. */
+static void test_off_is_off(void **state)
+{
+	unsigned calls = 0;
+	int fd[2], watch;
+
+	(void)state;
+	assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
+	watch = virEventAddHandle(fd[0], VIR_EVENT_HANDLE_READABLE, count, &calls, NULL);
+	assert_true(watch >= 0);
+	close(fd[1]);
+	virEventUpdateHandle(watch, 0);
+	for (int i = 0; i < 10; i++)
+		assert_true(sd_event_run(loop, 0) >= 0);
+	assert_int_equal(calls, 0);
+	virEventUpdateHandle(watch, VIR_EVENT_HANDLE_READABLE);
+	assert_true(sd_event_run(loop, 0) > 0);
+	assert_int_equal(calls, 1);
+	virEventUpdateHandle(watch, 0);
+	virEventUpdateHandle(watch, 0);
+	assert_int_equal(virEventRemoveHandle(watch), 0);
+	watch = virEventAddHandle(fd[0], 0, count, &calls, NULL);
+	for (int i = 0; i < 10; i++)
+		assert_true(sd_event_run(loop, 0) >= 0);
+	assert_int_equal(calls, 1);
+	assert_int_equal(virEventRemoveHandle(watch), 0);
+	close(fd[0]);
+}
+
 static int setup(void **state)
 {
-	static sd_event *loop;
-
 	(void)state;
 	return sd_event_new(&loop) < 0 || events_libvirt_register(loop);
 }
@@ -53,6 +91,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_what_is_refused_is_closed),
+		cmocka_unit_test(test_off_is_off),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -343,7 +343,8 @@ void job_agent_gone(void)
 		ahead_give_back();
 }
 
-/* The other end was connected anew while ours waited: the same for ours. */
+/* The other end was connected anew while ours waited: the same for ours. Nobody is inside a control
+ * verb. */
 static void rebuild_waiting(uint64_t migration)
 {
 	struct shim_order again = {
@@ -351,9 +352,6 @@ static void rebuild_waiting(uint64_t migration)
 	struct shim_qp *q;
 
 	job_begin(&again);
-	pthread_mutex_lock(&shim.ctl);
-	shim.busy = true;
-	pthread_mutex_unlock(&shim.ctl);
 	list_for_each (q, &shim.qps, link) {
 		if (q->phase == QP_WAIT_PEER && q->said.connect_by == migration)
 			q->in_job = q->ctx->in_job = true;
@@ -389,6 +387,12 @@ static void wait_peer_step(void)
 			peer_queue_qp(q, PEER_ABORT, q->waits_for);
 		}
 	}
+	if (shim.busy != !!rebuild) { /* the last to leave a verb wakes us; none is let in */
+		shim.busy = rebuild;
+		pthread_cond_broadcast(&shim.ctl_changed);
+	}
+	if (shim.users)
+		rebuild = 0;
 	pthread_mutex_unlock(&shim.ctl);
 	if (rebuild)
 		rebuild_waiting(rebuild);

@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "guest-agent/peer_proto.h"
 #include "tests/fake/verbs.h"
 
 #define DEADLINE_MS 60000
@@ -27,7 +28,7 @@ static struct {
 	uint64_t reports; /* since the start */
 	struct shim_report last;
 	char heard[4096]; /* lines, since the last order */
-	atomic_bool ways_lost;
+	atomic_bool ways_lost, anew;
 	atomic_uint dlid, asked; /* of all path records; how many of them were asked for */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
 
@@ -91,7 +92,14 @@ void fake_agent_forget_log(void)
 /* Both ends are in this process. */
 static void bring_back(struct shim_relay *r)
 {
+	struct peer_head h;
+
 	r->head.type = SHIM_DELIVER;
+	memcpy(&h, r->body, sizeof(h));
+	if (atomic_load(&agent.anew) && h.type == PEER_ABORT) {
+		h.type = PEER_CONNECT;
+		memcpy(r->body, &h, sizeof(h));
+	}
 	if (atomic_load(&agent.ways_lost)) {
 		r->head.type = SHIM_UNREACHABLE;
 		r->head.bytes = sizeof(*r);
@@ -102,6 +110,11 @@ static void bring_back(struct shim_relay *r)
 void fake_agent_lose_ways(bool lose)
 {
 	atomic_store(&agent.ways_lost, lose);
+}
+
+void fake_agent_connect_anew(bool anew)
+{
+	atomic_store(&agent.anew, anew);
 }
 
 static void give_path(struct shim_path *p)

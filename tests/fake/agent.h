@@ -25,6 +25,8 @@ int fake_agent_order_peer(uint16_t type, uint64_t migration, uint64_t vguid,
 void fake_agent_build(uint64_t migration, bool there);
 /* While they are lost, no packet arrives: its sender hears that nobody has a way to that GID. */
 void fake_agent_lose_ways(bool lose);
+/* Who says that it goes on with the QP that it had is heard as if it had been connected anew. */
+void fake_agent_connect_anew(bool anew);
 /* Path records lead to this LID from now on, and nothing else is in them; 0, as at first: not even
  * that. How many have been asked for. */
 unsigned fake_agent_paths(unsigned dlid);

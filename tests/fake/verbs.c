@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -551,6 +552,7 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	if (!fake_xrc_mask_ok(ibqp->qp_type, attr, mask))
 		return EINVAL;
 	calls.modify_qp++;
+	q->inside++;
 	firmware();
 	fake_lock();
 	if (mask & IBV_QP_DEST_QPN)
@@ -562,6 +564,7 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET && q->v.send_cq)
 		reset_qp(q);
 	fake_unlock();
+	q->inside--;
 	fake_wire_kick();
 	return 0;
 }
@@ -578,6 +581,10 @@ int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 
 int ibv_destroy_qp(struct ibv_qp *ibqp)
 {
+	if (((struct fake_qp *)ibqp)->inside) {
+		fprintf(stderr, "QP 0x%x is destroyed under a call\n", ibqp->qp_num);
+		abort();
+	}
 	firmware();
 	fake_lock();
 	qps[((struct fake_qp *)ibqp)->slot] = NULL;

@@ -73,6 +73,7 @@ struct fake_qp {
 	uint32_t send_head, send_tail, recv_head, recv_tail;
 	uint32_t acked; /* sends before this one are known to have ended; up to .send_tail */
 	bool sig_all;
+	_Atomic(int) inside; /* calls that change it */
 	struct ibv_xrcd *xrcd;
 	struct fake_send send[FAKE_RING];
 	struct fake_recv recv[FAKE_RING];

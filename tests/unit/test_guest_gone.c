@@ -3,6 +3,8 @@
  * thread, on a played device. Its QPs to the dead VM are given up after a while, and then fail as
  * with any dead peer; its others work meanwhile, and it takes part in the next migration. */
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "tests/unit/guest_pair.h"
 
@@ -66,6 +68,42 @@ static bool dies_in_the_suspend(void)
 	       ends_with(&lost) == IBV_WC_RETRY_EXC_ERR && takes_part_in_the_next();
 }
 
+static atomic_bool stop;
+
+static void *modify(void *arg)
+{
+	struct ibv_qp_attr a = {.min_rnr_timer = 12};
+	bool ok = true;
+
+	(void)arg;
+	while (ok && !atomic_load(&stop))
+		ok = !ibv_modify_qp(lost.qp, &a, IBV_QP_MIN_RNR_TIMER);
+	return ok ? NULL : &stop;
+}
+
+/* A suspend is given up, and the other end has another QP by now: ours is built anew, but not while
+ * the program is inside a verb. */
+static bool is_connected_anew(void)
+{
+	struct shim_report r;
+	pthread_t thread;
+	void *bad;
+	bool ok;
+
+	if (!begin())
+		return false;
+	fake_agent_connect_anew(true);
+	atomic_store(&stop, false);
+	if (pthread_create(&thread, NULL, modify, NULL))
+		return false;
+	ok = order(SHIM_ABORT, FAKE_GUID, &r) == -ECANCELED && message(&lost, &mover);
+	atomic_store(&stop, true);
+	pthread_join(thread, &bad);
+	fake_agent_connect_anew(false);
+	return ok && !bad && message(&mover, &lost) && takes_part_in_the_next() &&
+	       !ibv_destroy_qp(lost.qp) && !ibv_destroy_qp(mover.qp);
+}
+
 static bool open_all(void)
 {
 	void (*end_retries)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "fake_end_retries");
@@ -80,10 +118,12 @@ int main(int argc, char **argv)
 {
 	static const struct pair_test tests[] = {
 		{open_all, "the shim opens the played device"},
+		{is_connected_anew, "a QP whose other end was connected anew is built anew"},
 		{dies_in_the_switch, "a mover that dies after the suspend is given up"},
 		{dies_in_the_suspend, "and one that dies before it was through"},
 	};
 
 	(void)argc;
+	setenv(FAKE_CALL_ENV, "2000", 1);
 	return run_under_shim(argv, tests, ARRAY_SIZE(tests));
 }

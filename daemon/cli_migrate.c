@@ -150,8 +150,10 @@ static bool has_ended(struct json_object *job, int *ret_status)
 		*ret_status = CLI_PARKED;
 	else if (m && !strcmp(state, "ABORTED") && strcmp(cli_text(m, "reached", ""), "PREPARE"))
 		*ret_status = CLI_BACK;
-	else
-		*ret_status = strcmp(cli_text(job, "state", ""), "done") ? CLI_FAILED : CLI_OK;
+	else /* libvirtd may fail when the VM has gone */
+		*ret_status = !strcmp(state, "DONE") || !strcmp(cli_text(job, "state", ""), "done")
+				      ? CLI_OK
+				      : CLI_FAILED;
 	return true;
 }
 

@@ -65,11 +65,13 @@ static bool still_there(struct job *j, const char *url)
 	       json_find(json_opt(answer, "domains"), "name", json_opt_str(j->in, "vm", ""));
 }
 
+/* libvirtd may fail when the VM has gone: the record knows. */
 static bool has_failed(struct json_object *job)
 {
 	const char *state = json_opt_str(json_opt(job, "migration"), "state", "");
 
-	return str_eq(json_opt_str(job, "state", ""), "failed") || str_eq(state, "ABORTED");
+	return str_eq(state, "ABORTED") ||
+	       (str_eq(json_opt_str(job, "state", ""), "failed") && !str_eq(state, "DONE"));
 }
 
 static void call_run(struct job *j)

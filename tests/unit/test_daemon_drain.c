@@ -38,7 +38,8 @@ enum fate {
 	REFUSED_BESIDE_OTHERS,
 	NEVER_ENDS,
 	FORGOTTEN_AND_GONE,
-	PARKS
+	PARKS,
+	LIBVIRTD_ENDS, /* when it has gone, and does not come back */
 };
 
 struct played_vm {
@@ -188,6 +189,12 @@ static void get_job(struct http_request *req)
 		v->moving = false;
 		o = job_json(v, "failed");
 		json_set_str(o, "error", "peer VM is migrating itself");
+	} else if (v->moving && v->fate == LIBVIRTD_ENDS) {
+		arrive(v);
+		hosts[A].cannot_tell = true;
+		o = job_json(v, "failed");
+		json_set_str(o, "error", "end of file from libvirtd");
+		json_set(o, "migration", parse("{\"state\":\"DONE\"}"));
 	} else if (v->moving && v->fate == PARKS) {
 		v->moving = false;
 		o = job_json(v, "done");
@@ -573,6 +580,18 @@ static void test_parked(void **state)
 	assert_string_equal(json_opt_str(move_of(o, "g0"), "reason", ""), "disk full");
 }
 
+static void test_libvirtd_ends(void **state)
+{
+	struct json_object *o;
+
+	(void)state;
+	reset(1);
+	vms[0].fate = LIBVIRTD_ENDS;
+	o = end_of(begin("{\"host\":\"hosta\"}"));
+	assert_int_equal(count(o, "done"), 1);
+	assert_int_equal(vms[0].asked, 1);
+}
+
 static void wait_moving(unsigned n)
 {
 	uint64_t until = now_ms() + DEADLINE_S * 1000;
@@ -774,6 +793,7 @@ int main(void)
 		cmocka_unit_test(test_refused_beside_another),
 		cmocka_unit_test(test_a_host_forgets),
 		cmocka_unit_test(test_parked),
+		cmocka_unit_test(test_libvirtd_ends),
 		cmocka_unit_test(test_stop_and_cancel),
 		cmocka_unit_test(test_moves),
 		cmocka_unit_test(test_taken_up),

@@ -10,15 +10,6 @@
 #include "daemon/settings.h"
 #include "daemon/sm.h"
 
-static void add_host(struct json_object *hosts, const char *name, const char *url)
-{
-	struct json_object *o = json_object_new_object();
-
-	json_set_str(o, "host", name);
-	json_set_str(o, "url", url);
-	json_object_array_add(hosts, o);
-}
-
 static void run(struct job *j)
 {
 	const struct settings *s = j->d->settings;
@@ -32,10 +23,11 @@ static void run(struct job *j)
 	j->rc = sm_call(s, "GET", "/v1/loads", NULL, &loads, j->error);
 	if (j->rc)
 		return;
-	add_host(hosts, s->host_name, s->url);
+	json_object_array_add(hosts, capacity_host(s->host_name, s->url));
 	for (size_t i = 0; i < s->peer_count; i++)
 		if (!str_eq(s->peers[i].name, s->host_name))
-			add_host(hosts, s->peers[i].name, s->peers[i].url);
+			json_object_array_add(hosts,
+					      capacity_host(s->peers[i].name, s->peers[i].url));
 	answers = capacity_ask(hosts);
 	/* One that does not answer has no VF there: its link is left out. */
 	json_set(j->out, "balance", balance_moves(json_opt(loads, "links"), answers));

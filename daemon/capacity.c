@@ -81,6 +81,15 @@ void capacity_get(struct http_request *req)
 
 /* ---- asking others ---- */
 
+struct json_object *capacity_host(const char *name, const char *url)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_str(o, "host", name);
+	json_set_str(o, "url", url);
+	return o;
+}
+
 struct asked {
 	struct json_object *hosts; /* borrowed */
 	size_t first;

@@ -12,7 +12,9 @@ struct http_request;
  * libvirtd. */
 void capacity_get(struct http_request *req);
 
-/* A worker: asks each of hosts ([{"host","url"}]) for that, several at once: the silent ones must
+/* {"host","url"}: a host that can be asked. Owned by the caller. */
+struct json_object *capacity_host(const char *name, const char *url);
+/* A worker: asks each of hosts ([capacity_host()]) for that, several at once: the silent ones must
  * not add up. → [their answers, in this order; {"host","error"} of one that has none], owned by the
  * caller. */
 struct json_object *capacity_ask(struct json_object *hosts);

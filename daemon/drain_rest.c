@@ -3,6 +3,7 @@
 #include "common/json.h"
 #include "common/loop.h"
 #include "common/util.h"
+#include "daemon/capacity.h"
 #include "daemon/daemon.h"
 #include "daemon/drain.h"
 #include "daemon/drain_int.h"
@@ -171,15 +172,6 @@ void drain_post_abort(struct http_request *req)
 
 /* ---- what is asked for ---- */
 
-static struct json_object *end_json(const char *host, const char *url)
-{
-	struct json_object *o = json_object_new_object();
-
-	json_set_str(o, "host", host);
-	json_set_str(o, "url", url);
-	return o;
-}
-
 static int unknown_host(struct http_exchange *x, const char *key, const char *host)
 {
 	http_fail(x, 400, "unknown-host",
@@ -206,15 +198,16 @@ static int read_targets(struct http_request *req, const char *from, struct json_
 		}
 		/* One that is named twice does not have twice as much to give. */
 		if (!json_find(list, "host", host))
-			json_object_array_add(list, end_json(host, url));
+			json_object_array_add(list, capacity_host(host, url));
 	}
 	if (to)
 		return 0;
 	if (!str_eq(from, s->host_name))
-		json_object_array_add(list, end_json(s->host_name, s->url));
+		json_object_array_add(list, capacity_host(s->host_name, s->url));
 	for (size_t i = 0; i < s->peer_count; i++)
 		if (!str_eq(s->peers[i].name, from) && !str_eq(s->peers[i].name, s->host_name))
-			json_object_array_add(list, end_json(s->peers[i].name, s->peers[i].url));
+			json_object_array_add(list,
+					      capacity_host(s->peers[i].name, s->peers[i].url));
 	return 0;
 }
 
@@ -242,7 +235,7 @@ static int read_moves(struct http_request *req, struct drain *dr, struct json_ob
 			return unknown_host(req->exchange, "moves: from", from);
 		if (!settings_host_url(dr->d->settings, to))
 			return unknown_host(req->exchange, "moves: to", to);
-		o = end_json(from, url);
+		o = capacity_host(from, url);
 		json_object_object_del(o, "host");
 		json_set_str(o, "vm", json_opt_str(m, "vm", ""));
 		json_set_str(o, "from", from);
@@ -304,7 +297,7 @@ static int read_plan(struct http_request *req, struct drain *dr, struct json_obj
 		json_object_put(in);
 		return rc;
 	}
-	json_set(in, "from", end_json(dr->host, url));
+	json_set(in, "from", capacity_host(dr->host, url));
 	if (vms)
 		json_set(in, "vms", json_object_get(vms));
 	/* From before the plan on: nothing may come while the VMs leave. */

@@ -5,6 +5,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "common/work.h"
+#include "daemon/capacity.h"
 #include "daemon/daemon.h"
 #include "daemon/drain.h"
 #include "daemon/job.h"
@@ -356,24 +357,15 @@ static void tell_vm(struct preview *p, const struct vm *vm)
 
 /* ---- what is asked for ---- */
 
-static struct json_object *end_json(const char *host, const char *url)
-{
-	struct json_object *o = json_object_new_object();
-
-	json_set_str(o, "host", host);
-	json_set_str(o, "url", url);
-	return o;
-}
-
 /* Of a daemon/drain.h plan for this VM and this host alone. */
 static struct json_object *plan_input(const struct settings *s, const char *vm, const char *to)
 {
 	struct json_object *in = json_object_new_object(), *targets = json_object_new_array(),
 			   *vms = json_object_new_array();
 
-	json_object_array_add(targets, end_json(to, settings_peer_url(s, to)));
+	json_object_array_add(targets, capacity_host(to, settings_peer_url(s, to)));
 	json_object_array_add(vms, json_object_new_string(vm));
-	json_set(in, "from", end_json(s->host_name, s->url));
+	json_set(in, "from", capacity_host(s->host_name, s->url));
 	json_set(in, "targets", targets);
 	json_set(in, "vms", vms);
 	return in;

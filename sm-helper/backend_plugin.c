@@ -317,8 +317,11 @@ static int add_endport(struct fabric *f, const struct sm_endport *e)
 		.port = e->port,
 	};
 
-	if (e->type == SM_NODE_SWITCH)
-		return fabric_add_switch(f, e->node_guid, e->lid, e->ports, e->desc);
+	if (e->type == SM_NODE_SWITCH) {
+		int rc = fabric_add_switch(f, e->node_guid, e->lid, e->ports, e->desc);
+
+		return rc ? rc : fabric_set_switch_lmc(f, f->switches - 1, e->lmc);
+	}
 	memcpy(end.desc, e->desc, sizeof end.desc);
 	return fabric_add_end(f, &end);
 }

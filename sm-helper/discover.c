@@ -59,7 +59,8 @@ static int add_switch(struct walkabout *w, const struct probe_node *n,
 	if (rc)
 		return rc;
 	probe_node_desc(w->m, route, desc, w->error);
-	if ((rc = fabric_add_switch(&w->f, n->node_guid, port.lid, n->ports, desc)))
+	if ((rc = fabric_add_switch(&w->f, n->node_guid, port.lid, n->ports, desc)) ||
+	    (rc = fabric_set_switch_lmc(&w->f, w->f.switches - 1, port.lmc)))
 		return fail_add(w, rc, n);
 	if (w->count == w->room) {
 		w->room = w->room ? 2 * w->room : 64;

@@ -70,7 +70,7 @@ static unsigned hold_all(const struct ops *o, const struct lids *vms, struct lid
 	for (unsigned i = 0; i < sizeof l->used / sizeof l->used[0]; i++)
 		l->used[i] |= vms->used[i];
 	for (uint32_t i = 0; i < o->fabric.switches; i++)
-		hold(l, vms, o->fabric.sw[i].lid, 0, &top);
+		hold(l, vms, o->fabric.sw[i].lid, o->fabric.sw[i].lmc, &top);
 	for (uint32_t i = 0; i < o->fabric.ends; i++)
 		hold(l, vms, o->fabric.end[i].lid, o->fabric.end[i].lmc, &top);
 	return top;

@@ -106,7 +106,7 @@ struct sm_endport {
 	uint8_t ports; /* number of ports of the node */
 	uint8_t peer_port;
 	uint8_t mtu, rate; /* IBA codes */
-	uint8_t lmc;       /* CA port: it has 2^lmc LIDs, from lid on */
+	uint8_t lmc; /* CA port, enhanced port 0 of a switch: it has 2^lmc LIDs, from lid on */
 	uint8_t pad[5];
 	char desc[SM_DESC_MAX];
 };

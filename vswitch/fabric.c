@@ -190,6 +190,18 @@ int fabric_add_switch(struct fabric *f, uint64_t guid, uint16_t lid, unsigned po
 	return 0;
 }
 
+int fabric_set_switch_lmc(struct fabric *f, uint32_t sw, unsigned lmc)
+{
+	struct fabric_switch *s = &f->sw[sw];
+
+	if (lmc > FABRIC_LMC_MAX || s->lid + (1u << lmc) - 1 > IB_LID_UCAST_MAX)
+		return -EINVAL;
+	disown_lids(f, s->lid, s->lmc, sw | LID_OF_SWITCH);
+	s->lmc = (uint8_t)lmc;
+	own_lids(f, s->lid, lmc, sw | LID_OF_SWITCH);
+	return 0;
+}
+
 int fabric_add_end(struct fabric *f, const struct fabric_end *end)
 {
 	if (!end->node_guid || !end->port_guid || end->lmc > FABRIC_LMC_MAX ||

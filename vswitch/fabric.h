@@ -35,7 +35,8 @@ struct fabric_peer {
 
 struct fabric_switch {
 	uint64_t guid; /* node GUID */
-	uint16_t lid;
+	uint16_t lid;  /* the first of 2^lmc */
+	uint8_t lmc;   /* of an enhanced port 0 */
 	uint8_t ports;
 	bool inside; /* a vSwitch inside an HCA: its SMPs do not cross the fabric's switches */
 	char desc[FABRIC_DESC_MAX];
@@ -88,6 +89,8 @@ void fabric_clear(struct fabric *f);
  * one LID, fabric_find_lid() knows the first. */
 int fabric_add_switch(struct fabric *f, uint64_t guid, uint16_t lid, unsigned ports,
 		      const char *desc);
+/* The LMC of a switch with an enhanced port 0. 0, -EINVAL. */
+int fabric_set_switch_lmc(struct fabric *f, uint32_t sw, unsigned lmc);
 /* Not attached to anything yet, whatever *end says. */
 int fabric_add_end(struct fabric *f, const struct fabric_end *end);
 

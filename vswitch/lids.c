@@ -99,7 +99,7 @@ int lids_hold_fabric(struct lids *l, const struct fabric *f, struct fabric_error
 
 	for (uint32_t i = 0; !rc && i < f->switches; i++)
 		if (f->sw[i].lid)
-			rc = lids_hold(l, f->sw[i].lid, 0, e);
+			rc = lids_hold(l, f->sw[i].lid, f->sw[i].lmc, e);
 	for (uint32_t i = 0; !rc && i < f->ends; i++)
 		if (f->end[i].lid)
 			rc = lids_hold(l, f->end[i].lid, f->end[i].lmc, e);

@@ -419,8 +419,8 @@ static void route_inside(const struct router *r, const struct exits *x, uint32_t
 	for (unsigned lid = 1; lid <= x->top; lid++)
 		if (x->to[lid] != FABRIC_NONE)
 			row[lid] = up;
-	if (s->lid)
-		row[s->lid] = 0;
+	for (unsigned i = 0; s->lid && i < 1u << s->lmc; i++)
+		row[s->lid + i] = 0;
 	for (unsigned p = 1; p <= s->ports; p++) {
 		const struct fabric_end *e = s->peer[p].end == FABRIC_NONE
 						     ? NULL

@@ -34,8 +34,9 @@ static void write_switch(FILE *out, const struct fabric *f, const struct fabric_
 {
 	fprintf(out,
 		"switchguid=0x%" PRIx64 "(%" PRIx64 ")\nSwitch\t%u \"S-%016" PRIx64
-		"\"\t\t# \"%s\" base port 0 lid %u lmc 0\n",
-		s->guid, s->guid, s->ports, s->guid, s->desc, s->lid);
+		"\"\t\t# \"%s\" %s port 0 lid %u lmc %u\n",
+		s->guid, s->guid, s->ports, s->guid, s->desc, s->lmc ? "enhanced" : "base", s->lid,
+		s->lmc);
 	for (unsigned p = 1; p <= s->ports; p++) {
 		const struct fabric_peer *peer = &s->peer[p];
 

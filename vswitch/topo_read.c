@@ -21,7 +21,8 @@ struct node {
 	unsigned line;
 	uint32_t first_wire, wires;
 	uint32_t record; /* in the fabric, of a switch */
-	uint16_t lid;
+	uint16_t lid;    /* of a switch, as the next */
+	uint8_t lmc;
 	uint8_t ports;
 	bool is_switch;
 };
@@ -100,7 +101,6 @@ static int read_node(struct topo *t, bool is_switch)
 	struct scan *s = &t->scan;
 	uint64_t *next = is_switch ? &t->next_switch : &t->next_ca, ports;
 	struct node n = {.line = s->line, .is_switch = is_switch, .first_wire = t->wires};
-	uint8_t lmc = 0;
 	int rc;
 
 	scan_blanks(s);
@@ -117,7 +117,7 @@ static int read_node(struct topo *t, bool is_switch)
 	if (scan_word(s, "#")) {
 		scan_blanks(s);
 		scan_quoted(s, true, &n.desc);
-		if (is_switch && (rc = read_lid(s, &n.lid, &lmc)))
+		if (is_switch && (rc = read_lid(s, &n.lid, &n.lmc)))
 			return rc;
 	} else if (!scan_done(s))
 		return scan_strange(s);
@@ -333,7 +333,7 @@ static int name_error(struct topo *t, int rc, unsigned line, struct span name)
 static int check_lid(struct topo *t, const struct fabric *f, const struct wire *w,
 		     const struct node *n, unsigned line)
 {
-	unsigned lid = w ? w->lid : n->lid, count = 1u << (w ? w->lmc : 0);
+	unsigned lid = w ? w->lid : n->lid, count = 1u << (w ? w->lmc : n->lmc);
 
 	if (lid % count)
 		return fail_at(t, line, "the LID is no multiple of 2^LMC:", n->name);
@@ -359,6 +359,7 @@ static int build_node(struct topo *t, struct fabric *f, struct node *n)
 			return rc;
 		n->record = f->switches;
 		rc = fabric_add_switch(f, n->guid, n->lid, n->ports, desc);
+		rc = rc ? rc : fabric_set_switch_lmc(f, n->record, n->lmc);
 		return rc ? name_error(t, rc, n->line, n->name) : 0;
 	}
 	if (!n->wires)

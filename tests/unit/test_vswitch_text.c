@@ -11,6 +11,7 @@
 #include "vswitch/check.h"
 #include "vswitch/gen.h"
 #include "vswitch/route.h"
+#include "vswitch/lids.h"
 #include "vswitch/text.h"
 
 static void make(const char *text, struct fabric *f)
@@ -32,7 +33,8 @@ static void same(const struct fabric *a, const struct fabric *b)
 	for (uint32_t i = 0; i < a->switches; i++) {
 		const struct fabric_switch *x = &a->sw[i], *y = &b->sw[i];
 
-		assert_true(x->guid == y->guid && x->lid == y->lid && x->ports == y->ports);
+		assert_true(x->guid == y->guid && x->lid == y->lid && x->lmc == y->lmc &&
+			    x->ports == y->ports);
 		assert_int_equal(x->inside, y->inside);
 		assert_string_equal(x->desc, y->desc);
 		for (unsigned p = 1; p <= x->ports; p++) {
@@ -74,6 +76,40 @@ static void test_round(void **state)
 		fabric_clear(&f);
 		fabric_clear(&g);
 	}
+}
+
+/* A switch with an enhanced port 0 may have several LIDs: its tables name them all. */
+static void test_enhanced_port(void **state)
+{
+	static const char topo[] = "Ca 1 \"x\"\n[1] \"a\"[1] # lid 9 lmc 0\n\n"
+				   "switchguid=0x5\n"
+				   "Switch 3 \"a\" # \"a\" enhanced port 0 lid 4 lmc 2\n"
+				   "[1] \"x\"[1]\n";
+	static const char lfts[] =
+		"Unicast lids [0x0-0x9] of switch Lid 4 guid 0x0000000000000005 (a):\n"
+		"0x0004 000 : a\n0x0005 000 : a\n0x0006 000 : a\n0x0007 000 : a\n"
+		"0x0009 001 : x\n5 valid lids dumped\n";
+	struct fabric_error e = {""};
+	struct fabric f, g;
+	struct lids l;
+	size_t bytes;
+
+	(void)state;
+	if (topo_read(topo, sizeof topo - 1, &f, &e) || lfts_read(lfts, sizeof lfts - 1, &f, &e))
+		fail_msg("%s", e.text);
+	for (unsigned lid = 3; lid <= 8; lid++)
+		assert_int_equal(fabric_find_lid(&f, lid).sw, lid < 4 || lid > 7 ? FABRIC_NONE : 0);
+	assert_int_equal(lids_init(&l, 1, 10, &e), 0);
+	assert_int_equal(lids_hold_fabric(&l, &f, &e), 0);
+	assert_int_equal(lids_free(&l), 5);
+	assert_int_equal(fabric_set_lid(&f, 0, 7), -EEXIST);
+	char *again AUTO_FREE = topo_format(&f, &bytes);
+	if (topo_read(again, bytes, &g, &e))
+		fail_msg("%s", e.text);
+	fabric_forget_lfts(&f);
+	same(&f, &g);
+	fabric_clear(&f);
+	fabric_clear(&g);
 }
 
 /* A whole line or part of one gone from the end: refused, whichever it is. */
@@ -235,9 +271,9 @@ static void test_ibnetdiscover(void **state)
 int main(void)
 {
 	const struct CMUnitTest vswitch_text[] = {
-		cmocka_unit_test(test_round),          cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_bad_topologies), cmocka_unit_test(test_bad_dumps),
-		cmocka_unit_test(test_ibnetdiscover),
+		cmocka_unit_test(test_enhanced_port), cmocka_unit_test(test_round),
+		cmocka_unit_test(test_cut),           cmocka_unit_test(test_bad_topologies),
+		cmocka_unit_test(test_bad_dumps),     cmocka_unit_test(test_ibnetdiscover),
 	};
 
 	return RUN_TESTS(vswitch_text);

@@ -110,12 +110,20 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
             guest.add_device(ib_vif.Channel(ib_vif.AGENT_CHANNEL))  # ibvmigd and the agent in the guest
         return guest
 
-    def _create_guest_with_network(self, context, xml, instance, network_info, *args, **kwargs):
+    def _create_guest_with_network(self, context, xml, instance, network_info, block_device_info, *args, **kwargs):
         """Every start of a server: created, rebooted, resized, rebuilt, evacuated, unshelved, rescued."""
-        guest = super()._create_guest_with_network(context, xml, instance, network_info, *args, **kwargs)
+        guest = super()._create_guest_with_network(context, xml, instance, network_info, block_device_info, *args,
+                                                   **kwargs)
         ib, _ = ib_vif.split(network_info)
         if ib and guest.is_active():
-            self._started(context, instance, guest)
+            try:
+                self._started(context, instance, guest)
+            except exception.InstanceDeployFailure:
+                made = {k: v for k, v in kwargs.items() if k.startswith('cleanup_')}
+                if made:  # only spawn() says it: the server may start elsewhere next, and Nova leaves it to us
+                    self._wait_given_back(context, instance)
+                    self._cleanup(context, instance, network_info, block_device_info, **made)
+                raise
         return guest
 
     def _started(self, context, instance, guest):

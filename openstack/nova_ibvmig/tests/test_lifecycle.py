@@ -11,6 +11,7 @@ from nova import objects
 
 from nova_ibvmig.tests import played
 
+IMAGE = 'nova.virt.libvirt.driver.LibvirtDriver._create_image'
 MOVE = 'nova.virt.libvirt.driver.LibvirtDriver.migrate_disk_and_power_off'
 
 
@@ -47,7 +48,7 @@ class TestLifecycle(played.IbServers):
         server = self._create_server(networks=[{'port': self._port()['id']}], host='h0', expected_state='ERROR')
         self.assertIn('the VM is without-vf on h0: no VF was free',
                       self._events(server, 'create')['attach']['details'])
-        self.assertEqual([], self.computes['h0'].driver._host.get_connection().listAllDomains(0))
+        self.assertEqual([], self._domains('h0'))
 
     def test_created_without_its_vf_where_that_is_not_fatal(self):
         self.flags(vif_plugging_is_fatal=False)
@@ -162,6 +163,46 @@ class TestLifecycle(played.IbServers):
         self.assertEqual('h1', server['OS-EXT-SRV-ATTR:host'])
         self._with_vf(defined)
         self.assertEqual({'attach': 'Success'}, self._results(server, 'unshelve'))
+
+    def test_unshelved_without_its_vf(self):
+        """Nothing of it stays where it did not start: Nova takes it for offloaded again."""
+        server = self._boot()
+        self._shelve_server(server)
+        self.api.put_service(self.computes['h0'].service_ref.uuid, {'status': 'disabled'})
+        self.daemons['h1'].vm = {'state': 'without-vf', 'problem': 'no VF was free'}
+        gone = self._files_removed('h1')
+        self._refused(self.api.post_server_action, server['id'], {'unshelve': {}})
+        self.assertEqual('SHELVED_OFFLOADED', self._idle(server)['status'])
+        self.assertIn('no VF was free', self._events(server, 'unshelve')['attach']['details'])
+        self._nothing_at('h1', server, gone)
+        self.daemons['h1'].vm = {}
+        server = self._unshelve_server(server)
+        self.assertEqual('h1', server['OS-EXT-SRV-ATTR:host'])
+
+    def test_evacuated_without_its_vf(self):
+        server, _ = self._lose_host()
+        self.daemons['h1'].vm = {'state': 'without-vf', 'problem': 'no VF was free'}
+        gone = self._files_removed('h1')
+        self._refused(self._evacuate_server, server)
+        self.assertEqual('h0', self._wait_for_state_change(server, 'ERROR')['OS-EXT-SRV-ATTR:host'])
+        self._nothing_at('h1', server, gone)
+
+    def _domains(self, host):
+        return self.computes[host].driver._host.list_guests(only_running=False)
+
+    def _files_removed(self, host):
+        """UUIDs of the servers whose files that host removes from now on. (These fixtures make none.)"""
+        removed = []
+        self.useFixture(fixtures.MonkeyPatch(IMAGE, lambda *_, **__: (True, True)))
+        self.useFixture(fixtures.MockPatchObject(
+            self.computes[host].driver, 'delete_instance_files',
+            side_effect=lambda instance: removed.append(instance.uuid) or True))
+        return removed
+
+    def _nothing_at(self, host, server, gone):
+        self.assertEqual([], self._domains(host))
+        self.assertIn(server['id'], gone)
+        self.assertIn(server['id'], self.daemons[host].gone)
 
     def test_suspend(self):
         server = self._boot(hosts=['h0'])

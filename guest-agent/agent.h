@@ -7,6 +7,7 @@
 #include <json-c/json.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <systemd/sd-event.h>
 
 #include "common/ib.h"
@@ -53,10 +54,30 @@ void agent_log(struct agent *a, int level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* agent_shim.c: processes and their numbers. */
+
+/* What the processes of one user have in all; root's are not bounded. Anybody may connect. */
+#define AGENT_USER_CONNECTIONS_MAX 768u        /* three quarters of the slots */
+#define AGENT_USER_QPS_MAX         (1u << 20)  /* as four HCAs have */
+#define AGENT_USER_OUT_MAX         (64u << 20) /* bytes that wait for them */
+#define AGENT_USER_WILLS_MAX       (1u << 17)
+
+struct agent_user {
+	struct agent_user *next;
+	uid_t uid;
+	unsigned connections, qps, wills;
+	uint64_t out_bytes;
+};
+
+static inline bool agent_user_may(const struct agent_user *u, uint64_t has, uint64_t max)
+{
+	return !u->uid || has < max;
+}
+
 struct agent_shim {
-	struct agent *agent; /* borrowed */
-	int fd;              /* owned */
-	sd_event_source *io; /* owned */
+	struct agent *agent;     /* borrowed */
+	struct agent_user *user; /* likewise */
+	int fd;                  /* owned */
+	sd_event_source *io;     /* owned */
 	struct agent_packet *out, **out_end;
 	uint64_t out_bytes;
 	uint16_t slot; /* 0 before hello */

@@ -18,6 +18,8 @@
 #define BACKLOG       64
 #define QPS_MAX       (1u << 18) /* of one process: the most that an HCA has */
 
+static struct agent_user *users; /* those who have a connection */
+
 struct agent_packet {
 	struct agent_packet *next;
 	uint32_t bytes;
@@ -55,6 +57,34 @@ static void packets_free(struct agent_packet *p)
 	}
 }
 
+/* NULL without memory. */
+static struct agent_user *user_of(uid_t uid)
+{
+	struct agent_user *u = users;
+
+	while (u && u->uid != uid)
+		u = u->next;
+	if (!u && (u = calloc(1, sizeof(*u)))) {
+		u->uid = uid;
+		u->next = users;
+		users = u;
+	}
+	return u;
+}
+
+/* One connection less. */
+static void user_leave(struct agent_user *u)
+{
+	struct agent_user **at = &users;
+
+	if (--u->connections)
+		return;
+	while (*at != u)
+		at = &(*at)->next;
+	*at = u->next;
+	free(u);
+}
+
 static void shim_free(struct agent_shim *s)
 {
 	if (!s)
@@ -62,6 +92,9 @@ static void shim_free(struct agent_shim *s)
 	sd_event_source_disable_unref(s->io);
 	agent_will_end(s, false);
 	packets_free(s->out);
+	s->user->out_bytes -= s->out_bytes;
+	s->user->qps -= s->qps;
+	user_leave(s->user);
 	close(s->fd);
 	free(s);
 }
@@ -77,6 +110,7 @@ static void shim_gone(struct agent_shim *s)
 			if (a->slot_of_qpn[i] == s->slot) {
 				a->slot_of_qpn[i] = 0;
 				s->qps--;
+				s->user->qps--;
 			}
 		}
 		agent_path_forget_shim(s);
@@ -108,6 +142,7 @@ static void shim_flush(struct agent_shim *s)
 			break;
 		s->out = p->next;
 		s->out_bytes -= p->bytes;
+		s->user->out_bytes -= p->bytes;
 		free(p);
 	}
 	if (!s->out) {
@@ -123,9 +158,13 @@ void agent_shim_send(struct agent_shim *s, const void *packet)
 
 	if (!s->out && shim_write(s, packet, bytes) != -EAGAIN)
 		return; /* sent, or the socket is dead, which the next read will tell */
-	if (s->out_bytes + bytes > OUT_BYTES_MAX || !(p = malloc(sizeof(*p) + bytes))) {
-		log_error("process %d (%s) has not read %llu bytes: it is dropped", s->pid, s->comm,
-			  (unsigned long long)s->out_bytes);
+	if (s->out_bytes + bytes > OUT_BYTES_MAX ||
+	    !agent_user_may(s->user, s->user->out_bytes + bytes, AGENT_USER_OUT_MAX) ||
+	    !(p = malloc(sizeof(*p) + bytes))) {
+		log_error("process %d (%s) has not read %llu bytes, all of user %u %llu: it is "
+			  "dropped",
+			  s->pid, s->comm, (unsigned long long)s->out_bytes, s->user->uid,
+			  (unsigned long long)s->user->out_bytes);
 		agent_settle_anew();
 		shutdown(s->fd, SHUT_RDWR);
 		return;
@@ -136,6 +175,7 @@ void agent_shim_send(struct agent_shim *s, const void *packet)
 	*s->out_end = p;
 	s->out_end = &p->next;
 	s->out_bytes += bytes;
+	s->user->out_bytes += bytes;
 	sd_event_source_set_io_events(s->io, EPOLLIN | EPOLLOUT);
 }
 
@@ -170,15 +210,10 @@ static int shim_hello(struct agent_shim *s, const struct shim_hello *h)
 {
 	struct shim_welcome w = {.head = {sizeof(w), SHIM_HELLO, 0, h->head.cookie, 0},
 				 .fault = (uint16_t)s->agent->fault};
-	struct ucred cred;
-	socklen_t n = sizeof(cred);
 	int rc = 0;
 
 	if (s->slot)
 		return -EPROTO;
-	if (getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &cred, &n))
-		return -errno;
-	s->pid = cred.pid;
 	agent_text(s->comm, sizeof(s->comm), h->comm, sizeof(h->comm));
 	if (h->version != SHIM_PROTO_VERSION)
 		rc = -EPROTONOSUPPORT;
@@ -210,11 +245,13 @@ static int shim_qp_add(struct agent_shim *s, const struct shim_qp_number *q)
 		answer.head.status = -EINVAL;
 	} else if (s->agent->slot_of_qpn[q->vqpn]) {
 		answer.head.status = -EADDRINUSE;
-	} else if (s->qps == QPS_MAX) {
+	} else if (s->qps == QPS_MAX ||
+		   !agent_user_may(s->user, s->user->qps, AGENT_USER_QPS_MAX)) {
 		answer.head.status = -ENOSPC;
 	} else { /* told anew to a new agent, or created */
 		s->agent->slot_of_qpn[q->vqpn] = s->slot;
 		s->qps++;
+		s->user->qps++;
 		agent_relay_again(s->agent, q->vqpn);
 	}
 	if (q->head.cookie)
@@ -228,6 +265,7 @@ static void shim_qp_del(struct agent_shim *s, const struct shim_qp_number *q)
 		return;
 	s->agent->slot_of_qpn[q->vqpn] = 0;
 	s->qps--;
+	s->user->qps--;
 }
 
 static const size_t packet_bytes[] = {
@@ -356,23 +394,51 @@ static void turn_away(struct agent *a)
 		  "have (LimitNOFILE of its unit)");
 }
 
+/* Whom the connection is of, by the kernel's word. false: he has as many as he may. */
+static bool take_user(struct agent *a, int conn, pid_t *ret_pid, struct agent_user **ret_user)
+{
+	struct ucred cred;
+	socklen_t n = sizeof(cred);
+	struct agent_user *u;
+
+	if (getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &cred, &n) || !(u = user_of(cred.uid)))
+		return false;
+	if (!agent_user_may(u, u->connections, AGENT_USER_CONNECTIONS_MAX)) {
+		agent_log(a, LOG_WARN,
+			  "process %d is not covered: user %u has %u processes here, which is the "
+			  "limit",
+			  cred.pid, cred.uid, u->connections);
+		return false;
+	}
+	u->connections++;
+	*ret_pid = cred.pid;
+	*ret_user = u;
+	return true;
+}
+
 static int listener_ready(sd_event_source *source, int fd, uint32_t events, void *arg)
 {
 	int conn AUTO_CLOSE = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct agent_user *user;
 	struct agent_shim *s;
+	pid_t pid;
 	int size = SOCKET_BUFFER;
 
 	(void)source;
 	(void)events;
 	if (conn < 0 && (errno == EMFILE || errno == ENFILE))
 		turn_away(arg);
-	if (conn < 0)
+	if (conn < 0 || !take_user(arg, conn, &pid, &user))
 		return 0;
 	setsockopt(conn, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	s = calloc(1, sizeof(*s));
-	if (!s)
+	if (!s) {
+		user_leave(user);
 		return 0;
+	}
 	s->agent = arg;
+	s->user = user;
+	s->pid = pid;
 	s->out_end = &s->out;
 	s->fd = TAKE_FD(conn);
 	if (sd_event_add_io(s->agent->loop, &s->io, s->fd, EPOLLIN, shim_ready, s) < 0)

@@ -33,7 +33,10 @@ void agent_will_keep(struct agent_shim *s, const struct shim_relay *r)
 	struct agent_will *w;
 
 	agent_will_drop(s, r); /* said again: to an agent that was started again, too */
-	w = s->will_count < WILLS_MAX ? malloc(sizeof(*w) + r->head.bytes) : NULL;
+	w = s->will_count < WILLS_MAX &&
+			    agent_user_may(s->user, s->user->wills, AGENT_USER_WILLS_MAX)
+		    ? malloc(sizeof(*w) + r->head.bytes)
+		    : NULL;
 	if (!w) {
 		log_warn("process %d (%s) has left %u packets for its end: no more", s->pid,
 			 s->comm, s->will_count);
@@ -44,6 +47,7 @@ void agent_will_keep(struct agent_shim *s, const struct shim_relay *r)
 	w->next = s->wills;
 	s->wills = w;
 	s->will_count++;
+	s->user->wills++;
 }
 
 void agent_will_drop(struct agent_shim *s, const struct shim_relay *r)
@@ -59,6 +63,7 @@ void agent_will_drop(struct agent_shim *s, const struct shim_relay *r)
 		return;
 	*at = w->next;
 	s->will_count--;
+	s->user->wills--;
 	free(w);
 }
 
@@ -72,5 +77,6 @@ void agent_will_end(struct agent_shim *s, bool send)
 			agent_relay_from_shim(s->agent, s, &w->packet);
 		free(w);
 	}
+	s->user->wills -= s->will_count;
 	s->will_count = 0;
 }

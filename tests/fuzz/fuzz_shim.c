@@ -173,6 +173,9 @@ static struct agent_shim *process_new(int *ret_fd)
 
 	must(s && !socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds));
 	s->agent = &agent;
+	s->user = user_of(1000);
+	must(s->user);
+	s->user->connections++;
 	s->out_end = &s->out;
 	s->fd = fds[0];
 	*ret_fd = fds[1];

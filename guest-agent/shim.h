@@ -278,6 +278,7 @@ void xrc_forget_srq(struct shim_srq *s);
 void xrc_harvest(const struct shim_qp *q);
 /* Its real QP goes: no CQ remembers it. */
 void xrc_forget_qp(const struct shim_qp *q);
+void xrc_forget_all(void); /* in a child */
 /* The device goes, has come: domains. 0 or -errno. */
 void xrc_release(const struct shim_context *c);
 int xrc_rebuild(void);

@@ -140,6 +140,7 @@ static void in_child(void)
 	peer_reset();
 	ud_forget_all();
 	mw_forget_all();
+	xrc_forget_all();
 	qp_forget_all();
 	cm_forget_all();
 	shim.generation = generation;

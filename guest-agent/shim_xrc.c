@@ -15,6 +15,15 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+/* Between the look for a file's domain and its opening, or closing, nobody else opens or closes
+ * one. Inside a control verb. */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+void xrc_forget_all(void)
+{
+	pthread_mutex_init(&opening, NULL);
+}
+
 /* In place of none, which libibverbs does not expect. */
 static struct ibv_xrcd_init_attr nothing;
 
@@ -93,10 +102,12 @@ struct ibv_xrcd *shim_open_xrcd(struct ibv_context *context, struct ibv_xrcd_ini
 		init = &nothing;
 	named = init->comp_mask == both && !fstat(init->fd, &file);
 	ctl_enter();
+	pthread_mutex_lock(&opening);
 	if (named && !(init->oflags & O_EXCL))
 		x = opened_before(c, &file);
 	xrcd = x ? &x->v : open_new(c, init, named ? &file : NULL);
 	error = errno;
+	pthread_mutex_unlock(&opening);
 	ctl_exit();
 	errno = error;
 	/* The kernel's answer to O_EXCL where there is one (ib_uverbs_open_xrcd). */
@@ -112,6 +123,7 @@ int shim_close_xrcd(struct ibv_xrcd *xrcd)
 	int rc = 0;
 
 	ctl_enter();
+	pthread_mutex_lock(&opening);
 	pthread_mutex_lock(&shim.ctl);
 	last = x->opens == 1;
 	x->opens -= !last;
@@ -126,6 +138,7 @@ int shim_close_xrcd(struct ibv_xrcd *xrcd)
 			close(x->fd);
 		free(x);
 	}
+	pthread_mutex_unlock(&opening);
 	ctl_exit();
 	return rc;
 }

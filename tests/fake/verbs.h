@@ -46,6 +46,8 @@ void fake_clean_on_reset(bool clean);
  * that file, -1: of none. 0 or -1. */
 void fake_srqns_from(uint32_t number);
 int fake_open_elsewhere(int fd);
+/* To open or close a domain takes so long, after it is done. */
+void fake_slow_xrcd(unsigned us);
 
 struct fake_cq {
 	struct ibv_cq v;

@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define FAKE_SRQS  64
 #define FAKE_XRCDS 16
@@ -34,6 +36,13 @@ void fake_srqns_from(uint32_t number)
 int fake_open_elsewhere(int fd)
 {
 	return fd < 0 ? (elsewhere = (struct stat){0}, 0) : fstat(fd, &elsewhere);
+}
+
+static atomic_uint slow_us;
+
+void fake_slow_xrcd(unsigned us)
+{
+	slow_us = us;
 }
 
 struct fake_srq *fake_srq_by_number(uint32_t number)
@@ -94,6 +103,7 @@ static struct ibv_xrcd *open_xrcd(struct ibv_context *c, struct ibv_xrcd_init_at
 		xrcds[i] = x;
 	}
 	fake_unlock();
+	usleep(slow_us);
 	if (!rc)
 		return &x->v;
 	free(x);
@@ -114,6 +124,7 @@ static int close_xrcd(struct ibv_xrcd *xrcd)
 	fake_unlock();
 	if (used)
 		return EBUSY;
+	usleep(slow_us);
 	free(x);
 	return 0;
 }

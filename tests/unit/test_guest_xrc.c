@@ -49,6 +49,7 @@ static void (*srqns_from)(uint32_t number);
 static int (*open_elsewhere)(int fd);
 static void (*lose_acks)(bool lose);
 static void (*hold_wire)(bool hold);
+static void (*slow_xrcd)(unsigned us);
 
 static bool check(bool ok, const char *what)
 {
@@ -591,6 +592,37 @@ static void domains(void)
 	close(fd);
 }
 
+static void *open_and_close(void *fd)
+{
+	struct ibv_xrcd *x = NULL;
+	bool ok = true;
+
+	for (int i = 0; ok && i < 5; i++) {
+		x = open_domain(BOTH, *(int *)fd, O_CREAT);
+		ok = x && !ibv_close_xrcd(x);
+	}
+	return ok ? fd : NULL;
+}
+
+/* For the kernel a second opening is another's, as long as the first is not known to be ours. */
+static void threads_open_the_same(void)
+{
+	char name[] = "/tmp/ibvmig-xrc-XXXXXX";
+	int fd = mkstemp(name);
+	pthread_t thread[4];
+	void *ok;
+
+	unlink(name);
+	slow_xrcd(2000);
+	for (unsigned i = 0; i < ARRAY_SIZE(thread); i++)
+		CHECK(!pthread_create(&thread[i], NULL, open_and_close, &fd));
+	for (unsigned i = 0; i < ARRAY_SIZE(thread); i++)
+		CHECK(!pthread_join(thread[i], &ok) && ok);
+	slow_xrcd(0);
+	CHECK(refused(open_domain(BOTH, fd, 0), EAGAIN)); /* it is closed */
+	close(fd);
+}
+
 /* With a shared domain its second process opens the target. */
 static void arguments(void)
 {
@@ -653,6 +685,7 @@ static bool open_all(void)
 
 	*(void **)&srqns_from = dlsym(RTLD_DEFAULT, "fake_srqns_from");
 	*(void **)&open_elsewhere = dlsym(RTLD_DEFAULT, "fake_open_elsewhere");
+	*(void **)&slow_xrcd = dlsym(RTLD_DEFAULT, "fake_slow_xrcd");
 	*(void **)&hold_wire = dlsym(RTLD_DEFAULT, "fake_hold_wire");
 	*(void **)&lose_acks = dlsym(RTLD_DEFAULT, "fake_lose_acks");
 	file = mkstemp(name);
@@ -666,7 +699,7 @@ static bool open_all(void)
 	if (list)
 		ibv_free_device_list(list);
 	xrcd = send_cq ? open_domain(BOTH, file, O_CREAT) : NULL;
-	return xrcd && srqns_from && open_elsewhere && lose_acks && hold_wire;
+	return xrcd && srqns_from && open_elsewhere && lose_acks && hold_wire && slow_xrcd;
 }
 
 int main(int argc, char **argv)
@@ -686,6 +719,7 @@ int main(int argc, char **argv)
 		{numbers_do_not_alias, "numbers do not alias", true},
 		{numbers_of_nobody_fail, "numbers of nobody fail", true},
 		{domains, "domains, alone and shared", true},
+		{threads_open_the_same, "domains, in several threads", true},
 		{arguments, "arguments", true},
 	};
 

@@ -71,6 +71,9 @@ void cli_print_migration(struct json_object *m);
 /* Which strategy, and why not each better one; before: of each line. */
 void cli_print_choice(struct json_object *choice, const char *before);
 
+/* As many bytes of text, at most so many, as are whole characters of UTF-8. */
+int cli_fit(const char *text, int most);
+
 /* Writes line over the last one on a terminal, cut to its width; *width: how much of it the last
  * one took, 0 at first. */
 void cli_draw(const char *line, int *width);

@@ -156,12 +156,13 @@ static void show_bar(struct shown *s, struct json_object *drain)
 
 	for (size_t i = 0; i < json_count(moves); i++) {
 		struct json_object *m = json_object_array_get_idx(moves, i);
+		const char *vm = cli_text(m, "vm", "?");
 		size_t at = strlen(active);
 
 		left += left_of(m, &rate);
 		if (!strcmp(cli_text(m, "state", ""), "running"))
-			snprintf(active + at, sizeof active - at, "  %.40s %.10s",
-				 cli_text(m, "vm", "?"), cli_text(m, "phase", "starting"));
+			snprintf(active + at, sizeof active - at, "  %.*s %.10s", cli_fit(vm, 40),
+				 vm, cli_text(m, "phase", "starting"));
 	}
 	if (!json_count(moves)) {
 		cli_draw(cli_text(drain, "state", "?"), &s->width);

@@ -48,6 +48,11 @@ int cli_resolve(const struct cli *c)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object();
 
+	if (cli_has(c, OPT_DESTINATION_LOST) && cli_has(c, OPT_SOURCE_LOST)) {
+		fprintf(stderr, "ibvmig: --source-lost or --destination-lost, not both: one of "
+				"the hosts has the VM\n");
+		return CLI_USAGE;
+	}
 	if (cli_has(c, OPT_DESTINATION_LOST))
 		json_set_bool(body, "destination_lost", true);
 	if (cli_has(c, OPT_SOURCE_LOST))

@@ -49,13 +49,20 @@ static int columns(void)
 	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? INT_MAX : size.ws_col;
 }
 
+int cli_fit(const char *text, int most)
+{
+	int n = (int)strlen(text);
+
+	for (n = n < most ? n : most; n > 0 && (text[n] & 0xC0) == 0x80;)
+		n--; /* not within a character */
+	return n;
+}
+
 void cli_draw(const char *line, int *width)
 {
 	int most = columns() - 1; /* a full line would go on in the next one */
-	int n = (int)strlen(line), old = *width < most ? *width : most;
+	int n = cli_fit(line, most), old = *width < most ? *width : most;
 
-	for (n = n < most ? n : most; n > 0 && (line[n] & 0xC0) == 0x80;)
-		n--; /* not within a character */
 	printf("\r%.*s%*s", n, line, old > n ? old - n : 0, "");
 	fflush(stdout);
 	*width = n;

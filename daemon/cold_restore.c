@@ -265,9 +265,12 @@ static void restore_done(struct job *j)
 void cold_post_restore(struct http_request *req)
 {
 	struct daemon *d = req->user;
+	static const char *const flags[] = {"source_lost", NULL};
 	const char *file = json_opt_str(req->body, "file", "");
 	struct json_object *in;
 
+	if (!http_flags_fit(req, flags))
+		return;
 	if (*file != '/') {
 		http_fail(req->exchange, 400, "bad-field",
 			  "file is \"%.200s\"; it must be an absolute path of this host", file);

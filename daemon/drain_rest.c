@@ -395,12 +395,14 @@ static struct drain *make(struct http_request *req, uint64_t parallel)
 void drain_post(struct http_request *req)
 {
 	struct daemon *d = req->user;
-	uint64_t parallel = json_opt_u64(req->body, "parallel", DRAIN_PARALLEL);
+	static const char *const flags[] = {"dry_run", "persistent", NULL};
+	uint64_t parallel = json_opt(req->body, "parallel") ? json_opt_u64(req->body, "parallel", 0)
+							    : DRAIN_PARALLEL;
 	struct json_object *moves = json_opt(req->body, "moves"), *in = NULL;
 	struct drain *dr, *other;
 	int rc;
 
-	if (check(req, parallel))
+	if (!http_flags_fit(req, flags) || check(req, parallel))
 		return;
 	dr = make(req, parallel);
 	if (!dr)

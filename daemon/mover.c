@@ -211,7 +211,8 @@ static int read_request(struct http_request *req, struct mover *mv, const struct
 	struct http_exchange *x = req->exchange;
 	const char *to = json_opt_str(req->body, "to", NULL);
 	const char *strategy = json_opt_str(req->body, "strategy", NULL);
-	uint64_t mib = json_opt_u64(req->body, "bandwidth_mib", 0);
+	struct json_object *bandwidth = json_opt(req->body, "bandwidth_mib");
+	uint64_t mib = bandwidth ? json_opt_u64(req->body, "bandwidth_mib", UINT64_MAX) : 0;
 
 	mv->uri = to && strlen(to) <= TO_MAX ? make_uri(mv->d->settings, to) : NULL;
 	mv->strategy = strategy ? known_strategy(strategy) : NULL;
@@ -233,8 +234,9 @@ static int read_request(struct http_request *req, struct mover *mv, const struct
 		http_fail(x, 400, "no-vf", "VM %s has no VF on this host: no strategy applies",
 			  mv->name);
 	else if (mib > BANDWIDTH_MIB_MAX)
-		http_fail(x, 400, "bad-field", "bandwidth_mib is %llu; it must be 1 to %u",
-			  (unsigned long long)mib, BANDWIDTH_MIB_MAX);
+		http_fail(x, 400, "bad-field",
+			  "bandwidth_mib is %.40s; it must be a number from 1 to %u",
+			  json_object_to_json_string(bandwidth), BANDWIDTH_MIB_MAX);
 	else
 		return 0;
 	return -EINVAL;
@@ -322,7 +324,10 @@ void mover_post_migrate(struct http_request *req)
 	struct vm *vm = vm_by_name(d, req->param);
 	const char *name = vm ? vm->name : req->param;
 	const struct mover *other = running_one(d->movers, name);
+	static const char *const flags[] = {"dry_run", "persistent", NULL};
 
+	if (!http_flags_fit(req, flags))
+		return;
 	if (json_opt_bool(req->body, "dry_run", false))
 		preview_post(req);
 	else if (other && asks_the_same(other, req->body))

@@ -210,9 +210,12 @@ static bool was_resolved(struct json_object *record)
 static void post_resolve(struct http_request *req)
 {
 	struct daemon *d = req->user;
+	static const char *const flags[] = {"destination_lost", "source_lost", NULL};
 	struct json_object *o;
 	int rc;
 
+	if (!http_flags_fit(req, flags))
+		return;
 	if (json_opt_bool(req->body, "destination_lost", false)) {
 		lost_post(req);
 		return;

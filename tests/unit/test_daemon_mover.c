@@ -295,6 +295,9 @@ static void test_refusals(void **state)
 		 "auto, native, late or early"},
 		{"/v1/vms/plain/migrate", "{\"to\":\"b\",\"strategy\":\"late\"}", "no VF"},
 		{"/v1/vms/g1/migrate", "{\"to\":\"b\",\"bandwidth_mib\":99999999}", "99999999"},
+		{"/v1/vms/g1/migrate", "{\"to\":\"b\",\"bandwidth_mib\":\"80\"}", "bandwidth_mib"},
+		{"/v1/vms/g1/migrate", "{\"to\":\"b\",\"dry_run\":\"true\"}", "dry_run"},
+		{"/v1/vms/g1/migrate", "{\"to\":\"b\",\"persistent\":1}", "persistent"},
 	};
 	unsigned calls = played.calls;
 	const char *error;

@@ -212,6 +212,9 @@ static void holes_are_left_out(void **state)
 #define PART   16u   /* pages that come and go, from page PART on */
 #define WRITES 7u    /* the page that the program writes to */
 
+/* Both threads have all that libraries map for them before there is a hole that it could be put
+ * into, where the test would map over it. */
+static pthread_barrier_t race_begins;
 static bool race_over;
 static uint32_t written;
 
@@ -221,6 +224,7 @@ static void *unmap_again_and_again(void *arg)
 	char *at = memory + PART * PAGE;
 
 	(void)arg;
+	pthread_barrier_wait(&race_begins);
 	while (!__atomic_load_n(&race_over, __ATOMIC_RELAXED)) {
 		munmap(at, PART * PAGE);
 		sched_yield();
@@ -237,6 +241,7 @@ static void *count_up(void *arg)
 	uint32_t *word = (uint32_t *)(memory + WRITES * PAGE);
 
 	(void)arg;
+	pthread_barrier_wait(&race_begins);
 	*word = 0;
 	do
 		__atomic_add_fetch(word, 1, __ATOMIC_RELAXED);
@@ -254,14 +259,17 @@ static void a_program_may_unmap_meanwhile(void **state)
 	(void)state;
 	race_over = false;
 	written = 0;
+	pthread_barrier_init(&race_begins, NULL, 3);
 	assert_int_equal(pthread_create(&unmaps, NULL, unmap_again_and_again, NULL), 0);
 	assert_int_equal(pthread_create(&writes, NULL, count_up, NULL), 0);
+	pthread_barrier_wait(&race_begins);
 	for (int i = 0; i < RACES; i++)
 		assert_true(dirty(0, PAGES * PAGE, IBV_ACCESS_LOCAL_WRITE) >=
 			    (PAGES - PART) * PAGE);
 	__atomic_store_n(&race_over, true, __ATOMIC_RELAXED);
 	pthread_join(unmaps, &done[0]);
 	pthread_join(writes, &done[1]);
+	pthread_barrier_destroy(&race_begins);
 	assert_true(done[0] && done[1]);
 	assert_int_equal(*(uint32_t *)(memory + WRITES * PAGE), written);
 	assert_unchanged(0, WRITES);

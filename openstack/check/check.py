@@ -15,7 +15,10 @@ from labtest import Lab, Tap  # noqa: E402
 
 HERE = TOP / "openstack/check"
 SERVER = "mover"
-PKEY, MEMORY_MIB = "0x8001", 384
+PKEY = "0x8001"
+SMALL, LARGE = "small", "large"
+FLAVORS = {SMALL: {"VCPU": 1, "MEMORY_MB": 384, "DISK_GB": 1, "CUSTOM_IB_VF": 1},
+           LARGE: {"VCPU": 2, "MEMORY_MB": 448, "DISK_GB": 2, "CUSTOM_IB_VF": 1}}  # as placement has it
 DONE_S = 300  # a loaded machine has guests that rebuild their QPs in 10 s and more, and steps of Nova that take minutes
 
 
@@ -30,6 +33,7 @@ class Check:
         self.lab = Lab(self.dir / "lab", up_options=[w for line in conf for w in ("--daemon-conf", line)])
         self.cloud = Cloud(self.lab, ["hosta", "hostb"], neutron)
         self.traffic = Traffic.__new__(Traffic)
+        self.flavor = SMALL
         self.report = {"steps_s": {}, "migrations": [], "failures": [], "traffic": []}
 
     def said(self, text):
@@ -44,8 +48,8 @@ class Check:
 
     def adopt(self):
         """The lab's own list of VMs: so that it can talk to the server's guest as to its own."""
-        spec = {"name": MOVER, "number": 1, "host": "hosta", "memory": MEMORY_MIB, "vguid": MOVER_VGUID,
-                "mac": "52:54:00:77:00:01", "ip": labconf.vm_ip(1), "cmdline": ""}
+        spec = {"name": MOVER, "number": 1, "host": "hosta", "memory": FLAVORS[self.flavor]["MEMORY_MB"],
+                "vguid": MOVER_VGUID, "mac": "52:54:00:77:00:01", "ip": labconf.vm_ip(1), "cmdline": ""}
         (self.lab.dir / "vms/vms.json").write_text(json.dumps({MOVER: spec}))
 
     def create(self):
@@ -53,9 +57,9 @@ class Check:
         cmdline = ("console=ttyS0 panic=-1 quiet mitigations=off nokaslr no_timer_check "
                    f"lab.ip={labconf.vm_ip(1)}/16 lab.name={MOVER}")
         made = json.loads(self.cloud.run("/usr/bin/python3", HERE / "resources.py", kernel, labconf.IMAGE, cmdline,
-                                         MOVER_VGUID, MEMORY_MIB))
-        self.port = made["ib"]
-        self.cloud.openstack("server", "create", "--flavor", made["flavor"], "--image", made["image"], "--port",
+                                         MOVER_VGUID, json.dumps(FLAVORS)))
+        self.port, self.images = made["ib"], made["images"]
+        self.cloud.openstack("server", "create", "--flavor", self.flavor, "--image", self.images[0], "--port",
                              made["management"], "--port", made["ib"], "--config-drive", "false", "--host", "hosta",
                              "--wait", SERVER)
         self.lab.where[MOVER] = self.server()["OS-EXT-SRV-ATTR:host"]
@@ -159,8 +163,6 @@ class Check:
             pass
         self.tap.equal(name, see(), want)
 
-    ALLOCATED = {"VCPU": 1, "MEMORY_MB": MEMORY_MIB, "DISK_GB": 1, "CUSTOM_IB_VF": 1}
-
     def vf(self, name):
         """PCI address of the server's VF, once it has one."""
         return wait_for(f"{name}: the VF of {MOVER}", DONE_S, lambda: self.vfs_of(self.lab.where[MOVER]), 0.3)[0]
@@ -174,7 +176,7 @@ class Check:
         server, to, vf = self.server()["id"], self.lab.where[MOVER], self.vf(name)
         self.becomes(f"{name}: one VF, the same for ibvmigd, Nova, placement and Neutron", self.books, {
             "ibvmigd": {to: [vf]}, "nova": {to: [[vf, "allocated", server]]}, "neutron": {to: [vf, "ACTIVE"]},
-            "placement": {to: {server: self.ALLOCATED}}})
+            "placement": {to: {server: FLAVORS[self.flavor]}}})
 
     def bound(self, name):
         """The InfiniBand port, as its owner sees it, and that its VF has the PKey of its network."""

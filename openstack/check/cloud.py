@@ -58,6 +58,7 @@ GLANCE = {"DEFAULT": {"bind_host": IP, "enabled_backends": "file:file", "workers
 
 NOVA = {"DEFAULT": {"transport_url": f"rabbit://guest:guest@{IP}:5672/", "state_path": f"{INSIDE}/nova",
                     "my_ip": IP, "osapi_compute_workers": 1, "osapi_compute_listen": IP,
+                    "shelved_offload_time": -1,  # when it is asked for
                     "instance_name_template": "g%x"},  # as the lab names its VMs
         "wsgi": {"api_paste_config": f"{CACHE}/nova/usr/share/nova-common/api-paste.ini"},
         "api": {"auth_strategy": "keystone"},
@@ -314,6 +315,13 @@ class Cloud:
         self.run(*entry("nova.cmd.manage", "nova-manage", "--config-file", f"{INSIDE}/nova.conf"), "cell_v2",
                  "discover_hosts")
         return sum(h["State"] == "up" for h in self.show("hypervisor", "list")) == len(self.hosts)
+
+    def look_anew(self, host):
+        """nova-compute looks what its host has, as it does each minute where update_resources_interval is not -1. Until
+        then it takes a server that has come by a move for none of its own, and leaves the PCI devices claimed of one
+        that is offloaded. What is asked of it meanwhile waits until it has looked."""
+        for action in ("stop", "start"):
+            self.lab.lab("service", action, f"nova-compute@{host}")
 
     def start(self, said):
         """said(text) is called with each thing that is there. The lab must have been started with DAEMON_CONF."""

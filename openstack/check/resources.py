@@ -1,14 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a server needs before it is created: flavor, image, ports. resources.py KERNEL INITRD CMDLINE VGUID MEMORY_MIB,
-as whom: OS_*. Prints their ids as JSON."""
+"""What a server needs before it is created: flavors, images, ports. resources.py KERNEL INITRD CMDLINE VGUID FLAVORS,
+as whom: OS_*. FLAVORS: {NAME: {RESOURCE CLASS: AMOUNT}} as JSON; those of Nova, and others. Prints ids as JSON:
+{"images": [two, whose guests see lab.image=0 and 1], "management": port, "ib": port}."""
 import json
 import sys
 import tempfile
 
 import openstack
 
-kernel, initrd, cmdline, vguid, memory = sys.argv[1:]
+kernel, initrd, cmdline, vguid, flavors = sys.argv[1:]
 cloud = openstack.connect()
 
 
@@ -22,13 +23,19 @@ def port(network, **options):
     return cloud.network.create_port(network_id=net.id, project_id=cloud.current_project_id, **options).id
 
 
+def flavor(name, VCPU, MEMORY_MB, DISK_GB, **others):
+    made = cloud.compute.create_flavor(name=name, ram=MEMORY_MB, vcpus=VCPU, disk=DISK_GB)
+    wanted = {f"resources:{resource}": str(amount) for resource, amount in others.items()}
+    cloud.compute.create_flavor_extra_specs(made, {"hw_rng:allowed": "True", **wanted})
+
+
 with tempfile.NamedTemporaryFile() as disk:
     disk.truncate(1 << 20)  # nothing is on it: the guest lives in its initrd
-    root = image("guest", disk.name, "raw", kernel_id=image("kernel", kernel, "aki"),
-                 ramdisk_id=image("initrd", initrd, "ari"), os_command_line=cmdline, hw_rng_model="virtio")
-flavor = cloud.compute.create_flavor(name="small", ram=int(memory), vcpus=1, disk=1)
-cloud.compute.create_flavor_extra_specs(flavor, {"hw_rng:allowed": "True", "resources:CUSTOM_IB_VF": "1"})
-print(json.dumps({
-    "image": root, "flavor": flavor.id,
-    "management": port("management"),
-    "ib": port("ib", binding_vnic_type="direct", binding_profile={"vguid": vguid})}))
+    boot = {"kernel_id": image("kernel", kernel, "aki"), "ramdisk_id": image("initrd", initrd, "ari"),
+            "hw_rng_model": "virtio"}
+    images = [image(f"guest{n}", disk.name, "raw", os_command_line=f"{cmdline} lab.image={n}", **boot)
+              for n in range(2)]
+for name, resources in json.loads(flavors).items():
+    flavor(name, **resources)
+print(json.dumps({"images": images, "management": port("management"),
+                  "ib": port("ib", binding_vnic_type="direct", binding_profile={"vguid": vguid})}))

@@ -95,6 +95,8 @@ void http_fail(struct http_exchange *x, unsigned status, const char *code, const
 /* names: of fields of the body, the last one NULL; each must be true, false or absent. false: one
  * is something else, and that has been answered. */
 bool http_flags_fit(struct http_request *req, const char *const *names);
+/* The same of strings. */
+bool http_texts_fit(struct http_request *req, const char *const *names);
 /* The value of a query argument, or NULL. Borrowed until the answer. */
 const char *http_query(struct http_exchange *x, const char *key);
 /* The same of a request's header. */

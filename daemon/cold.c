@@ -461,10 +461,13 @@ void cold_post_save(struct http_request *req)
 {
 	struct daemon *d = req->user;
 	struct vm *vm = vm_by_name(d, req->param);
+	static const char *const texts[] = {"file", NULL};
 	const char *file = json_opt_str(req->body, "file", NULL);
 	struct migration *m = same_save(d, req->param, file);
 	char why[HTTP_ERROR_MAX] = "";
 
+	if (!http_texts_fit(req, texts))
+		return;
 	if (m) {
 		http_reply(req->exchange, m->saved ? 200 : 202, migrate_record(m));
 		return;

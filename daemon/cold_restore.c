@@ -266,10 +266,11 @@ void cold_post_restore(struct http_request *req)
 {
 	struct daemon *d = req->user;
 	static const char *const flags[] = {"source_lost", NULL};
+	static const char *const texts[] = {"file", NULL};
 	const char *file = json_opt_str(req->body, "file", "");
 	struct json_object *in;
 
-	if (!http_flags_fit(req, flags))
+	if (!http_flags_fit(req, flags) || !http_texts_fit(req, texts))
 		return;
 	if (*file != '/') {
 		http_fail(req->exchange, 400, "bad-field",

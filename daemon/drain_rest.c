@@ -396,13 +396,14 @@ void drain_post(struct http_request *req)
 {
 	struct daemon *d = req->user;
 	static const char *const flags[] = {"dry_run", "persistent", NULL};
+	static const char *const texts[] = {"host", NULL};
 	uint64_t parallel = json_opt(req->body, "parallel") ? json_opt_u64(req->body, "parallel", 0)
 							    : DRAIN_PARALLEL;
 	struct json_object *moves = json_opt(req->body, "moves"), *in = NULL;
 	struct drain *dr, *other;
 	int rc;
 
-	if (!http_flags_fit(req, flags) || check(req, parallel))
+	if (!http_flags_fit(req, flags) || !http_texts_fit(req, texts) || check(req, parallel))
 		return;
 	dr = make(req, parallel);
 	if (!dr)

@@ -325,8 +325,9 @@ void mover_post_migrate(struct http_request *req)
 	const char *name = vm ? vm->name : req->param;
 	const struct mover *other = running_one(d->movers, name);
 	static const char *const flags[] = {"dry_run", "persistent", NULL};
+	static const char *const texts[] = {"to", "strategy", NULL};
 
-	if (!http_flags_fit(req, flags))
+	if (!http_flags_fit(req, flags) || !http_texts_fit(req, texts))
 		return;
 	if (json_opt_bool(req->body, "dry_run", false))
 		preview_post(req);

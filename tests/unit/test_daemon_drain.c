@@ -650,6 +650,7 @@ static void test_bad_requests(void **state)
 		{"{\"host\":\"hosta\",\"parallel\":\"4\"}", "1 to 16"},
 		{"{\"host\":\"hosta\",\"dry_run\":\"true\"}", "dry_run must be true or false"},
 		{"{\"host\":\"hosta\",\"persistent\":1}", "persistent must be true or false"},
+		{"{\"host\":5,\"vms\":[\"g1\"]}", "host must be a string"},
 		{"{\"host\":\"nowhere\"}", "nowhere"},
 		{"{\"host\":\"hosta\",\"to\":[\"nowhere\"]}", "nowhere"},
 		{"{\"host\":\"hosta\",\"to\":[\"hosta\"]}", "to leave"},

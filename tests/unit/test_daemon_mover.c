@@ -298,6 +298,8 @@ static void test_refusals(void **state)
 		{"/v1/vms/g1/migrate", "{\"to\":\"b\",\"bandwidth_mib\":\"80\"}", "bandwidth_mib"},
 		{"/v1/vms/g1/migrate", "{\"to\":\"b\",\"dry_run\":\"true\"}", "dry_run"},
 		{"/v1/vms/g1/migrate", "{\"to\":\"b\",\"persistent\":1}", "persistent"},
+		{"/v1/vms/g1/migrate", "{\"to\":\"b\",\"strategy\":1}",
+		 "strategy must be a string"},
 	};
 	unsigned calls = played.calls;
 	const char *error;

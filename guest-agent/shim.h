@@ -99,8 +99,10 @@ uint64_t dirty_job(void);
 int shim_sleep(int fd);
 
 /* Whether the program is to have an event. PERHAPS: it may have been given before the program's
- * arming what it is for. perftest takes an event without a completion for an error. */
-enum cq_due { CQ_NO, CQ_PERHAPS, CQ_YES };
+ * arming what it is for. EXTRA: the second one for an arming, which the program may have seen in
+ * its descriptor; it has it, unless it arms anew before. perftest takes an event without a
+ * completion for an error. */
+enum cq_due { CQ_NO, CQ_PERHAPS, CQ_EXTRA, CQ_YES };
 
 /* shim_channel.c */
 int channel_open(struct shim_channel *ch);

@@ -61,6 +61,8 @@ enum cq_due cq_event(struct shim_cq *cq, bool seen)
 	lock_take(&cq->lock);
 	cq->asked = false;
 	if (seen) {
+		if (cq->stray && !cq->armed)
+			due = CQ_EXTRA;
 		cq->armed = false;
 	} else {
 		cq_harvest_locked(cq);

@@ -138,10 +138,13 @@ static void queue(struct shim_channel *ch, struct shim_cq *cq, enum cq_due due)
 	if (queued(cq)) {
 		if (due == CQ_YES)
 			atomic_store(&cq->perhaps, false);
+		if (due != CQ_EXTRA)
+			cq->extra = false;
 		return;
 	}
 	list_add(&ch->events, &cq->event);
 	atomic_store(&cq->perhaps, due == CQ_PERHAPS);
+	cq->extra = due == CQ_EXTRA;
 	if (write(ch->soft, &one, sizeof(one)) < 0)
 		list_del(&cq->event);
 }
@@ -153,6 +156,7 @@ static void unqueue(struct shim_channel *ch, struct shim_cq *cq)
 
 	list_del(&cq->event);
 	atomic_store(&cq->perhaps, false);
+	cq->extra = false;
 	if (read(ch->soft, &one, sizeof(one)) < 0) {
 		/* one for each element: it is there */
 	}
@@ -283,7 +287,8 @@ void channel_go_on(struct shim_channel *ch, struct shim_cq *cq)
 }
 
 /* The arming takes place when the hardware has been told and nothing from before is on its way: an
- * event that comes in between is for completions that the program finds when it polls now. */
+ * event that comes in between is for completions that the program finds when it polls now. So is
+ * one that was the second for an older arming, whichever of the channel's CQs was armed first. */
 int channel_arm(struct shim_channel *ch, struct shim_cq *cq, int solicited_only)
 {
 	int rc, cancel, tries = ARM_TRIES;
@@ -293,26 +298,38 @@ int channel_arm(struct shim_channel *ch, struct shim_cq *cq, int solicited_only)
 	do {
 		rc = cq_arm_anew(cq, solicited_only);
 	} while (!rc && tries-- && take_all(ch, cq));
+	if (queued(cq) && cq->extra)
+		unqueue(ch, cq);
 	attach(ch);
 	pthread_mutex_unlock(&ch->lock);
 	pthread_setcancelstate(cancel, NULL);
 	return rc;
 }
 
-/* Under the lock. */
+/* Under the lock. One that is extra is given only where there is no other: what has made the
+ * descriptor readable gives an event. */
 static struct shim_cq *next_event(struct shim_channel *ch)
 {
-	struct shim_cq *cq;
+	struct shim_cq *cq, *extra = NULL;
+	enum cq_due due;
+	bool is_extra;
 
-	if (ch->events.next != &ch->events) {
+	while (ch->events.next != &ch->events) {
 		cq = list_entry(ch->events.next, struct shim_cq, event);
+		is_extra = cq->extra;
 		unqueue(ch, cq);
-		return cq;
-	}
-	while ((cq = take_real(ch->real)))
-		if (cq_event(cq, atomic_load(&ch->attached)))
+		if (!is_extra)
 			return cq;
-	return NULL;
+		extra = cq;
+	}
+	while ((cq = take_real(ch->real))) {
+		due = cq_event(cq, atomic_load(&ch->attached));
+		if (due == CQ_EXTRA)
+			extra = cq;
+		else if (due)
+			return cq;
+	}
+	return extra;
 }
 
 static struct shim_cq *take_event(struct shim_channel *ch)

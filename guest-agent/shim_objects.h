@@ -133,6 +133,7 @@ struct shim_cq {
 	_Atomic(bool) awaited; /* armed for the helper, and no event has come since */
 	uint32_t mark;         /* in .soft: completions before it may be older than the arming */
 	atomic_bool perhaps;   /* under channel.lock: all that .event is for may be older, too */
+	bool extra;            /* under channel.lock: .event is the second one for an arming */
 	struct list event;     /* in channel.events */
 	uint32_t events;       /* given to the program; it acknowledges each */
 	uint32_t async_events; /* likewise */

@@ -35,7 +35,9 @@ static struct {
 	unsigned created, destroyed, binds, listens, resolves;
 	atomic_uint disconnects;
 	int backlog, bind_error;
-	unsigned route_queries; /* of the SA */
+	const struct rdma_cm_id *resolved; /* the last one, */
+	bool resolved_bound;               /* and whether it had its address */
+	unsigned route_queries;            /* of the SA */
 	struct ibv_path_data path;
 	struct sockaddr_in bound;
 	bool dead;
@@ -122,6 +124,8 @@ static int p_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct so
 	(void)src;
 	(void)dst;
 	(void)ms;
+	played.resolved = id;
+	played.resolved_bound = id->verbs != NULL;
 	id->verbs = &ctx.verbs.context;
 	id->route.addr.src_sin.sin_family = AF_INET;
 	played.resolves++;

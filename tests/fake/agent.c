@@ -17,6 +17,7 @@
 #include "tests/fake/verbs.h"
 
 #define DEADLINE_MS 60000
+#define PEER_TYPES  64
 
 static struct {
 	pthread_mutex_t lock;
@@ -29,7 +30,8 @@ static struct {
 	struct shim_report last;
 	char heard[4096]; /* lines, since the last order */
 	atomic_bool ways_lost, anew;
-	atomic_uint dlid, asked; /* of all path records; how many of them were asked for */
+	atomic_uint dlid, asked;         /* of all path records; how many of them were asked for */
+	atomic_uint brought[PEER_TYPES]; /* packets, by their type */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
 
 static void answer(const void *packet)
@@ -105,6 +107,13 @@ static void bring_back(struct shim_relay *r)
 		r->head.bytes = sizeof(*r);
 	}
 	answer(r);
+	if (h.type < PEER_TYPES)
+		atomic_fetch_add(&agent.brought[h.type], 1);
+}
+
+unsigned fake_agent_brought(uint16_t type)
+{
+	return atomic_load(&agent.brought[type]);
 }
 
 void fake_agent_lose_ways(bool lose)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "guest-agent/peer_proto.h"
 #include "tests/fake/agent.h"
 #include "tests/fake/rig.h"
 #include "tests/fake/verbs.h"
@@ -361,9 +362,16 @@ static void what_was_executed_is_not_repeated(void)
 	ended(n + 3);
 }
 
+static unsigned asked_before;
+
+/* When the peer has been asked, and again: its answer has been looked at. */
 static void *let_go_later(void *arg)
 {
-	usleep(400000); /* so that the peer is asked before; a fault may hide if it is not */
+	uint64_t until = now_ms() + WAIT_MS;
+
+	while (fake_agent_brought(PEER_FREEZE) < asked_before + 2 && now_ms() < until)
+		usleep(100);
+	CHECK(fake_agent_brought(PEER_FREEZE) >= asked_before + 2);
 	hold_wire(false);
 	return arg;
 }
@@ -382,6 +390,7 @@ static void what_is_on_its_way_is_waited_for(void)
 	hold_wire(true);
 	send_to(queues[1].number, IBV_SEND_SIGNALED);
 	migration++;
+	asked_before = fake_agent_brought(PEER_FREEZE);
 	CHECK(!pthread_create(&thread, NULL, let_go_later, NULL));
 	CHECK(!order(SHIM_SUSPEND));
 	CHECK(!pthread_join(thread, NULL));

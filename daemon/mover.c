@@ -30,6 +30,7 @@ struct mover {
 	const char *strategy;             /* or NULL: the VM's own */
 	uint64_t bandwidth_mib;           /* 0: not limited */
 	bool persistent;
+	bool is_gone;    /* it has failed, and the VM does not run here */
 	char before[37]; /* the VM's latest migration when the job started, or "" */
 	enum mover_state state;
 	uint64_t started_ms, ended_ms;
@@ -87,9 +88,28 @@ void mover_free(struct movers *ms)
 static void run(void *arg)
 {
 	struct mover *mv = arg;
+	char why[HTTP_ERROR_MAX];
+	bool runs = true;
 
 	mv->rc = virt_migrate(mv->d->virt, mv->name, mv->uri, (unsigned)mv->bandwidth_mib,
 			      mv->persistent, mv->error);
+	if (mv->rc)
+		virt_is_running(mv->d->virt, mv->name, &runs, why);
+	mv->is_gone = !runs;
+}
+
+/* The newest job of mv's VM in list, if it was to do the same and has: who asks for mv has not had
+ * the answer to that, or the VM is back. */
+static const struct mover *done_before(const struct mover *list, const struct mover *mv,
+				       const char *to)
+{
+	const struct mover *o = list;
+
+	while (o && strcmp(o->name, mv->name) && strcmp(o->uuid, mv->name))
+		o = o->next;
+	return o && o->state == MOVER_DONE && o->strategy == mv->strategy && str_eq(o->to, to)
+		       ? o
+		       : NULL;
 }
 
 static void collect(struct movers *ms)
@@ -111,8 +131,14 @@ static void collect(struct movers *ms)
 static void done(void *arg)
 {
 	struct mover *mv = arg;
+	const struct mover *before = mv->is_gone ? done_before(mv->next, mv, mv->to) : NULL;
 	struct vm *vm = vm_by_name(mv->d, mv->name);
 
+	if (before) {
+		mv->rc = 0;
+		memcpy(mv->uuid, before->uuid, sizeof mv->uuid);
+		memcpy(mv->before, before->before, sizeof mv->before);
+	}
 	mv->state = mv->rc ? MOVER_FAILED : MOVER_DONE;
 	mv->ended_ms = wall_ms();
 	mv->d->movers->running--;
@@ -230,7 +256,8 @@ static int read_request(struct http_request *req, struct mover *mv, const struct
 		http_fail(x, 400, "bad-field",
 			  "strategy is \"%.20s\"; it must be auto, native, late or early",
 			  strategy);
-	else if (mv->strategy && strcmp(mv->strategy, "auto") && !vm)
+	else if (mv->strategy && strcmp(mv->strategy, "auto") && !vm &&
+		 !done_before(mv->d->movers->list, mv, to))
 		http_fail(x, 400, "no-vf", "VM %s has no VF on this host: no strategy applies",
 			  mv->name);
 	else if (mib > BANDWIDTH_MIB_MAX)

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What an operator, Nova or libvirt's hook asks for twice, on simulated hosts (tests/fake/sim.h):
  * the second answer tells what is so, and nothing is done twice; only what contradicts it is
- * refused. One scene for each POST of daemon/rest.c but those of the daemons among each other, of
- * which daemon_faults sends each twice ("replies-doubled"). */
+ * refused. One scene for each POST of daemon/rest.c; those of the daemons among each other that
+ * belong to a migration daemon_faults sends twice ("replies-doubled"). */
 #include "tests/fake/sim_right.h"
 #include "common/http_server.h"
+#include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/migrate.h"
 #include "daemon/rest.h"
 #include "daemon/vm.h"
+#include "tests/fake/sim_operator.h"
 #include "tests/fake/sim_scene.h"
 #include "tests/fake/sim_virt.h"
 
@@ -222,27 +224,88 @@ static bool play_fence(const void *arg, const char *dir)
 	       refused(HOST_B, "/v1/vms/g1/attach", NULL, 200);
 }
 
+#define JOB_S 5 /* libvirt refuses it at once */
+
+/* The VM has gone. Asked for at path, the job ends in that state. */
+static bool job_ends(const char *path, const char *body, const char *state)
+{
+	struct json_object *job;
+	const char *id;
+
+	if (!refused(HOST_A, path, body, 202))
+		return false;
+	sim_run(NULL, NULL, sim_us() + JOB_S * SIM_S, sim_never);
+	if (!sim_ask(HOST_A, "GET", "/v1/jobs", NULL))
+		return sim_is_wrong("no jobs: %s", sim_refusal);
+	job = json_object_array_get_idx(json_opt(sim_answer, "jobs"), 0);
+	id = json_opt_str(json_opt(job, "migration"), "id", NULL);
+	return (str_eq(json_opt_str(job, "state", ""), state) &&
+		str_eq(id, newest(HOST_A)->id) == !strcmp(state, "done")) ||
+	       sim_is_wrong("it has not %s: %.300s", state, json_text(job));
+}
+
 static bool play_migrate(const void *arg, const char *dir)
 {
+	static const char path[] = "/v1/vms/g1/migrate",
+			  body[] = "{\"to\":\"hostb\",\"strategy\":\"late\"}";
+
 	(void)arg;
-	return start(dir) &&
-	       at_once(HOST_A, "/v1/vms/g1/migrate", "{\"to\":\"hostb\"}", 202, 200) &&
-	       same("job") && refused(HOST_A, "/v1/vms/g1/migrate", "{\"to\":\"hostc\"}", 409) &&
-	       refused(HOST_A, "/v1/vms/g1/migrate", "{\"to\":\"hostb\",\"bandwidth_mib\":9}",
-		       409) &&
-	       moves_once();
+	return start(dir) && at_once(HOST_A, path, body, 202, 200) && same("job") &&
+	       refused(HOST_A, path, "{\"to\":\"hostc\"}", 409) &&
+	       refused(HOST_A, path, "{\"to\":\"hostb\",\"bandwidth_mib\":9}", 409) &&
+	       moves_once() && job_ends(path, body, "done") &&
+	       refused(HOST_A, path, "{\"to\":\"hostb\",\"strategy\":\"early\"}", 400) &&
+	       job_ends(path, "{\"to\":\"hostc\"}", "failed") && one_record(HOST_A);
 }
+
+static bool play_drained_vm(const void *arg, const char *dir)
+{
+	static const char body[] = "{\"vm\":\"g1\",\"to\":\"hostb\"}";
+
+	(void)arg;
+	return start(dir) && at_once(HOST_A, "/v1/peer/migrate", body, 202, 200) &&
+	       (str_eq(json_opt_str(replies[1].body, "busy", ""), "hostb") ||
+		sim_is_wrong("it is not busy: %s", replies[1].error)) &&
+	       moves_once() && job_ends("/v1/peer/migrate", body, "done") && one_record(HOST_A);
+}
+
+struct abort {
+	const char *path, *body;
+};
 
 static bool play_abort(const void *arg, const char *dir)
 {
-	(void)arg;
-	if (!start(dir) || !twice(HOST_A, "/v1/vms/g1/abort", NULL, 200, 200) ||
+	const struct abort *a = arg;
+
+	if (!start(dir) || !twice(HOST_A, a->path, a->body, 200, 200) ||
 	    json_opt_bool(replies[0].body, "under_way", true))
 		return sim_is_wrong("under way: %s", replies[0].error);
 	sim_migrate(mover, HOST_A, HOST_B);
-	return wait_until(in_hold, "no HOLD") &&
-	       twice(HOST_A, "/v1/vms/g1/abort", NULL, 202, 200) && settles() &&
-	       one_record(HOST_A) && in_state(HOST_A, M_ABORTED);
+	return wait_until(in_hold, "no HOLD") && twice(HOST_A, a->path, a->body, 202, 200) &&
+	       settles() && one_record(HOST_A) && in_state(HOST_A, M_ABORTED);
+}
+
+static const struct abort of_operator = {"/v1/vms/g1/abort", NULL},
+			  of_drain = {"/v1/peer/cancel", "{\"vm\":\"g1\"}"};
+
+/* What is told is the time of the first, and no time once it is taken back. */
+static bool play_drained(const void *arg, const char *dir)
+{
+	static const char path[] = "/v1/peer/drained";
+	const struct daemon *b = &sim_hosts[HOST_B].d;
+	uint64_t since_ms;
+
+	(void)arg;
+	if (!start(dir) || !refused(HOST_B, path, "{\"drained\":true}", 200))
+		return false;
+	since_ms = b->drained_ms;
+	sim_run(NULL, NULL, sim_us() + SIM_S, sim_never);
+	if (!refused(HOST_B, path, "{\"drained\":true}", 200) || !since_ms ||
+	    b->drained_ms != since_ms)
+		return sim_is_wrong("drained since %llu, then %llu", (unsigned long long)since_ms,
+				    (unsigned long long)b->drained_ms);
+	return twice(HOST_B, path, "{\"drained\":false}", 200, 200) &&
+	       (!b->drained_ms || sim_is_wrong("it is still drained")) && settles();
 }
 
 static bool parked_there(void *arg)
@@ -391,6 +454,33 @@ static bool play_planning(const void *arg, const char *dir)
 	       moves_once();
 }
 
+/* Neither is of a migration that is under way. */
+static bool play_notice(const void *arg, const char *dir)
+{
+	(void)arg;
+	return start(dir) &&
+	       twice(HOST_A, "/v1/peer/repath",
+		     "{\"notices\":[{\"vguid\":\"0x00a1b2fffe0000f0\",\"lid\":17}]}", 200, 200) &&
+	       settles();
+}
+
+/* Guests say things again themselves: both are passed on, and the answers are the same. */
+static bool play_relay(const void *arg, const char *dir)
+{
+	struct ib_gid to = {IB_GID_PREFIX_LL, mover->vguids[0]};
+	char *body AUTO_FREE = NULL, gid[IB_GID_TEXT];
+
+	(void)arg;
+	ib_gid_format(&to, gid);
+	body = strf("{\"messages\":[{\"from\":\"fe80::2\",\"to\":\"%s\",\"body\":\"AAAA\"},"
+		    "{\"from\":\"fe80::2\",\"to\":\"fe80::3\",\"body\":\"AAAA\"}]}",
+		    gid);
+	return start(dir) && twice(HOST_A, "/v1/peer/relay", body, 200, 200) && same("refused") &&
+	       (strstr(replies[0].error, "[1]") || strstr(replies[0].error, "[ 1 ]") ||
+		sim_is_wrong("refused: %s", replies[0].error)) &&
+	       settles();
+}
+
 /* libvirt's next try, before the VM has come. */
 static bool play_hook(const void *arg, const char *dir)
 {
@@ -415,7 +505,10 @@ static const struct {
 	{"/v1/vms/*/attach", {"attach: it has its VF", play_attach, NULL}},
 	{"/v1/vms/*/fence", {"fence, and attach: it is given its VF", play_fence, NULL}},
 	{"/v1/vms/*/migrate", {"migrate", play_migrate, NULL}},
-	{"/v1/vms/*/abort", {"abort: nothing is under way, and a migration is", play_abort, NULL}},
+	{"/v1/peer/migrate", {"migrate, by who drains", play_drained_vm, NULL}},
+	{"/v1/vms/*/abort",
+	 {"abort: nothing is under way, and a migration is", play_abort, &of_operator}},
+	{"/v1/peer/cancel", {"the same by who drains", play_abort, &of_drain}},
 	{"/v1/migrations/*/resolve", {"resolve", play_resolve, NULL}},
 	{"/v1/migrations/*/resolve", {"resolve --destination-lost", play_lost, NULL}},
 	{"/v1/migrations/*/resolve",
@@ -426,13 +519,26 @@ static const struct {
 	{"/v1/hosts/*/undrain", {NULL, NULL, NULL}},
 	{"/v1/drains", {"drain of a host, while it is planned", play_planning, NULL}},
 	{"/v1/drains/*/abort", {"moves, and their abort", play_moves, NULL}},
+	{"/v1/peer/drained", {"a host takes no VMs, and takes them again", play_drained, NULL}},
+	{"/v1/peer/repath", {"notice of a changed path", play_notice, NULL}},
+	{"/v1/peer/relay", {"messages between guests", play_relay, NULL}},
 	{"/v1/hook", {"libvirt's hook", play_hook, NULL}},
+};
+
+/* Of these a migration of daemon_faults asks, with each message sent twice. */
+static const char *const doubled[] = {
+	"/v1/peer/prepare", "/v1/peer/switch", "/v1/peer/unswitch", "/v1/peer/abort",
+	"/v1/peer/outcome", "/v1/peer/check",  "/v1/peer/reserve",  "/v1/peer/release",
+	"/v1/peer/suspend", "/v1/peer/resume",
 };
 
 static bool in_table(const char *route)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
 		if (!strcmp(table[i].route, route))
+			return true;
+	for (size_t i = 0; i < ARRAY_SIZE(doubled); i++)
+		if (!strcmp(doubled[i], route))
 			return true;
 	return false;
 }
@@ -442,7 +548,7 @@ static bool play_all_routes(const void *arg, const char *dir)
 	(void)arg;
 	(void)dir;
 	for (const struct http_route *r = rest_routes; r->method; r++)
-		if (!strcmp(r->method, "POST") && r->role != REST_PEER && !in_table(r->path))
+		if (!strcmp(r->method, "POST") && !in_table(r->path))
 			return sim_is_wrong("no scene asks for POST %s twice", r->path);
 	return true;
 }

@@ -38,7 +38,7 @@ static struct {
 	bool let_go;
 	int rc;
 	unsigned calls, mib;
-	bool persistent;
+	bool persistent, gone;
 	char uri[128], aborted[64];
 } played = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -65,6 +65,15 @@ int virt_migrate(struct virt *v, const char *name, const char *uri, unsigned mib
 	int rc = played.rc;
 	pthread_mutex_unlock(&played.lock);
 	return rc;
+}
+
+int virt_is_running(struct virt *v, const char *uuid, bool *ret_running, char *error)
+{
+	(void)v;
+	(void)uuid;
+	(void)error;
+	*ret_running = !played.gone;
+	return 0;
 }
 
 int virt_progress(struct virt *v, const char *uuid, struct virt_progress *ret, char *error)
@@ -249,6 +258,38 @@ static void test_fails(void **state)
 		json_object_array_length(json_opt(ask("GET", "/v1/jobs", NULL, NULL), "jobs")), 2);
 }
 
+/* How a job ends that libvirt refuses. */
+static void assert_refused_is(const char *to, const char *state)
+{
+	char *body AUTO_FREE = strf("{\"to\":\"%s\"}", to);
+	struct json_object *job = ask("POST", "/v1/vms/plain/migrate", body, NULL);
+
+	let_go(-ENOENT);
+	job = end_of(json_opt_u64(job, "job", 0));
+	assert_string_equal(json_opt_str(job, "state", ""), state);
+	assert_int_equal(!json_opt_str(job, "error", NULL), !strcmp(state, "done"));
+}
+
+/* Whose answer was lost, and who asks again when the VM has gone. */
+static void test_asked_again(void **state)
+{
+	struct json_object *job = ask("POST", "/v1/vms/plain/migrate", "{\"to\":\"there\"}", NULL);
+
+	(void)state;
+	let_go(0);
+	end_of(json_opt_u64(job, "job", 0));
+	played.gone = true;
+	assert_refused_is("there", "done");
+	assert_refused_is("there", "done");
+	assert_refused_is("elsewhere", "failed");
+	assert_refused_is("there", "failed"); /* what was asked for last was another host */
+	job = ask("POST", "/v1/vms/plain/migrate", "{\"to\":\"there\"}", NULL);
+	let_go(0);
+	end_of(json_opt_u64(job, "job", 0));
+	played.gone = false; /* it is back, and stays */
+	assert_refused_is("there", "failed");
+}
+
 static void test_its_own_migration(void **state)
 {
 	struct migration old = {.role = ROLE_SOURCE, .id = "old"},
@@ -359,11 +400,9 @@ static void test_old_jobs_go(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_goes_well),
-		cmocka_unit_test(test_fails),
-		cmocka_unit_test(test_its_own_migration),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_goes_well),   cmocka_unit_test(test_fails),
+		cmocka_unit_test(test_asked_again), cmocka_unit_test(test_its_own_migration),
+		cmocka_unit_test(test_refusals),    cmocka_unit_test(test_abort),
 		cmocka_unit_test(test_old_jobs_go),
 	};
 

@@ -33,6 +33,8 @@ static struct vm rude = {.d = &d}, other = {.d = &d};
 static struct job *jobs[2 * RELAY_ROUTES_MAX];
 static unsigned started, ended, calls_to_there;
 static unsigned refused[2]; /* messages of rude, and of other */
+static unsigned delivered;  /* to guests of this host */
+static char answer[64];     /* to who relays to here */
 static bool sm_knows;
 static unsigned no_memory; /* so many calls of hosts cannot be started */
 
@@ -109,7 +111,22 @@ int agent_send(struct agent *a, struct json_object *msg)
 {
 	(void)a;
 	json_object_put(msg);
+	delivered++;
 	return 0;
+}
+
+void http_reply(struct http_exchange *x, unsigned status, struct json_object *body)
+{
+	(void)x;
+	snprintf(answer, sizeof answer, "%u %s", status, json_text(body));
+	json_object_put(body);
+}
+
+void http_fail(struct http_exchange *x, unsigned status, const char *code, const char *fmt, ...)
+{
+	(void)x;
+	(void)fmt;
+	snprintf(answer, sizeof answer, "%u %s", status, code);
 }
 
 void vm_channel_relay_failed(struct vm *vm, const char *to, const char *error)
@@ -140,7 +157,7 @@ static int setup(void **state)
 	rude.vf_count = other.vf_count = 1;
 	rude.vfs[0].want.vguid = RUDE;
 	other.vfs[0].want.vguid = OTHER;
-	started = ended = calls_to_there = refused[0] = refused[1] = 0;
+	started = ended = calls_to_there = delivered = refused[0] = refused[1] = 0;
 	sm_knows = false;
 	return sd_event_new(&d.loop) < 0 || relay_new(&d, &d.relay);
 }
@@ -223,6 +240,30 @@ static void test_forgets_the_oldest(void **state)
 	assert_null(jobs[started - 1]->owner); /* looked up anew */
 }
 
+/* A host whose answer was lost sends them once more: they are passed on twice, with one answer. */
+static void test_receives_twice(void **state)
+{
+	const char *text = "{\"messages\":[{\"from\":\"fe80::2\",\"body\":\"AAAA\","
+			   "\"to\":\"fe80::a1:b2ff:fe00:2\"},{\"from\":\"fe80::2\","
+			   "\"to\":\"fe80::3\",\"body\":\"AAAA\"},{\"to\":\"fe80::3\"}]}";
+	struct json_object *body AUTO_JSON = NULL;
+	struct http_request req = {.user = &d};
+
+	(void)state;
+	assert_int_equal(json_parse(text, strlen(text), &body), 0);
+	req.body = body;
+	other.agent = (struct agent *)1;
+	for (unsigned i = 1; i <= 2; i++) {
+		relay_receive(&req);
+		assert_string_equal(answer, "200 {\"refused\":[1,2]}");
+		assert_int_equal(delivered, i);
+	}
+	other.agent = NULL;
+	req.body = NULL;
+	relay_receive(&req);
+	assert_string_equal(answer, "400 bad-field");
+}
+
 #define DEADLINE_MS 20000 /* only a fault takes so long */
 
 static void await_jobs(unsigned more)
@@ -266,6 +307,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_few_lookups_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_leaves_room, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_forgets_the_oldest, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_receives_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_memory_for_a_call, setup, teardown),
 	};
 

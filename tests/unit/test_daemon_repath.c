@@ -175,6 +175,19 @@ static void a_move(void **state)
 	assert_int_equal(json_opt_u64(first_path(heard[2]), "dlid", 0), 17);
 }
 
+/* The second says what the first has said. */
+static void told_twice(void **state)
+{
+	struct json_object *first AUTO_JSON = NULL;
+
+	(void)state;
+	assert_int_equal(notice(NOTICE), 0);
+	first = json_object_get(heard[1]);
+	assert_int_equal(notice(NOTICE), 0);
+	assert_int_equal(messages[1], 2);
+	assert_true(json_object_equal(first, heard[1]));
+}
+
 static void not_all_known(void **state)
 {
 	(void)state;
@@ -311,8 +324,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(a_move),  T(not_all_known), T(bad_notices), T(a_batch),
-		T(arrival), T(resume),        T(several_vfs), T(caching),
+		T(a_move),  T(told_twice), T(not_all_known), T(bad_notices), T(a_batch),
+		T(arrival), T(resume),     T(several_vfs),   T(caching),
 	};
 
 	log_set_level(LOG_ERROR);

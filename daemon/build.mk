@@ -1,6 +1,6 @@
 # The host daemon ibvmigd and its command line ibvmig.
 DAEMON_PARTS := settings job job_vfs defer cold cold_restore domain_saved domain_xml provider_exec provider_mlx5 provider_mlx5_conf hca sysfs vf_netlink vf_guid vfio vfio_migration \
-		memlock journal durable domain domain_device vf events agent qmp virt events_libvirt sm locate \
+		memlock grant journal durable domain domain_device vf events agent qmp virt events_libvirt sm locate \
 		relay repath beat qps strategy vm vm_discover vm_work vm_channel hold migrate migrate_record migrate_vfs migrate_choice migrate_src migrate_src_prepare migrate_src_hold migrate_src_undo migrate_lost migrate_orphan \
 		migrate_dst migrate_dst_calls migrate_peer peer peer_watch migrate_events migrate_look mover fence preview capacity plan drain drain_plan drain_rest drain_again drained balance balance_get lease lease_keep clocks timeline timeline_get \
 		doctor doctor_host doctor_fabric metrics openapi rest daemon
@@ -16,7 +16,7 @@ $(eval $(call program,ibvmig,daemon/cli.c daemon/cli_show.c daemon/cli_migrate.c
 define daemon_test
 $(call testprogram,test_daemon_$(1),tests/unit/test_daemon_$(1).c,$(DAEMON_LIBS))
 endef
-$(foreach t,domain domain_device domain_saved hold strategy agent provider_exec journal migrate timeline doctor plan balance lease job_vfs settings events events_libvirt,$(eval $(call daemon_test,$(t))))
+$(foreach t,domain domain_device domain_saved grant hold strategy agent provider_exec journal migrate timeline doctor plan balance lease job_vfs settings events events_libvirt,$(eval $(call daemon_test,$(t))))
 $(eval $(call testprogram,test_daemon_durable,tests/unit/test_daemon_durable.c,$(DAEMON_LIBS) -Wl$(comma)--wrap=fdatasync))
 $(eval $(call testprogram,test_daemon_check,tests/unit/test_daemon_check.c,$(DAEMON_LIBS) $(foreach f,http_call locate_guid,-Wl$(comma)--wrap=$(f))))
 $(foreach t,probe drain,$(eval $(call testprogram,test_daemon_$(t),tests/unit/test_daemon_$(t).c,$(DAEMON_LIBS) -Wl$(comma)--wrap=job_start)))

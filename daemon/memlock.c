@@ -10,9 +10,8 @@
 
 #define PID_FILE_MAX 32
 
-int memlock_lift(const char *pid_dir, const char *name, char *error)
+int qemu_pid(const char *pid_dir, const char *name, pid_t *ret_pid, char *error)
 {
-	const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
 	char *path AUTO_FREE = strf("%s/%s.pid", pid_dir, name);
 	char *text AUTO_FREE = NULL;
 	uint64_t pid = 0;
@@ -22,13 +21,21 @@ int memlock_lift(const char *pid_dir, const char *name, char *error)
 		text[strcspn(text, "\n")] = '\0';
 		rc = parse_u64(text, 2, INT_MAX, &pid);
 	}
-	if (rc) {
+	*ret_pid = (pid_t)pid;
+	if (rc)
 		snprintf(error, HTTP_ERROR_MAX, "cannot tell the process of VM %s: %s: %s", name,
 			 path ? path : "", strerror(-rc));
+	return rc;
+}
+
+int memlock_lift(const char *pid_dir, const char *name, char *error)
+{
+	const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+	pid_t pid;
+	int rc = qemu_pid(pid_dir, name, &pid, error);
+
+	if (rc || !prlimit(pid, RLIMIT_MEMLOCK, &none, NULL))
 		return rc;
-	}
-	if (!prlimit((pid_t)pid, RLIMIT_MEMLOCK, &none, NULL))
-		return 0;
 	rc = -errno;
 	snprintf(error, HTTP_ERROR_MAX,
 		 "cannot lift the limit of locked memory of VM %s (process %d): %s; ibvmigd needs "

@@ -212,6 +212,25 @@ static void add_iommufd(const struct mlx5 *m, struct json_object *list, const ch
 	json_set_str(a, "fdname", fd_name);
 }
 
+static void add_opens(const struct mlx5 *m, struct json_object *nodes, const char *node)
+{
+	char *path AUTO_FREE = strf("%s/%s", host(m)->dev, node);
+
+	json_object_array_add(nodes, json_object_new_string(path));
+}
+
+/* QEMU opens the container of all groups, and the VF's group. */
+static void add_group(const struct mlx5 *m, const struct hca_vf *vf, struct json_object *cmd)
+{
+	struct json_object *nodes = json_object_new_array();
+	char node[VFIO_NODE_MAX];
+
+	json_set(cmd, "opens", nodes);
+	add_opens(m, nodes, "vfio/vfio");
+	if (!vfio_group(host(m), vf, node))
+		add_opens(m, nodes, node);
+}
+
 static void copy_properties(struct json_object *from, struct json_object *to)
 {
 	struct json_object_iterator i = json_object_iter_begin(from);
@@ -229,7 +248,7 @@ static int attach_commands(const struct mlx5 *m, const struct hca_vf *vf, struct
 	bool has_node = !vfio_cdev(host(m), vf, node);
 	bool iommufd = m->config->backend == MLX5_IOMMUFD ||
 		       (m->config->backend == MLX5_AUTO && has_node);
-	struct json_object *a;
+	struct json_object *a, *cmd;
 
 	if (iommufd && !has_node) {
 		snprintf(error, HTTP_ERROR_MAX,
@@ -250,8 +269,10 @@ static int attach_commands(const struct mlx5 *m, const struct hca_vf *vf, struct
 	} else {
 		json_set_str(a, "host", vf->bdf);
 	}
-	json_set_bool(json_object_array_get_idx(list, json_object_array_length(list) - 1),
-		      "pins_memory", true);
+	cmd = json_object_array_get_idx(list, json_object_array_length(list) - 1);
+	if (!iommufd)
+		add_group(m, vf, cmd);
+	json_set_bool(cmd, "pins_memory", true);
 	return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/qmp.h"
 #include "common/json.h"
+#include "common/log.h"
 #include "common/util.h"
 #include "daemon/virt.h"
 
@@ -162,6 +163,23 @@ static int let_it_leave(struct virt *v, const char *uuid, struct json_object *ar
 	return 0;
 }
 
+/* The nodes that QEMU opens by itself for a device. What does not go well is told, no more: the
+ * administrator may have let it, and if not, QEMU says so. */
+static void let_open(struct virt *v, const char *uuid, struct json_object *add, bool may)
+{
+	struct json_object *nodes = json_opt(add, QMP_OPENS);
+	char error[HTTP_ERROR_MAX];
+
+	for (size_t i = 0; i < json_count(nodes); i++) {
+		const char *node = json_object_get_string(json_object_array_get_idx(nodes, i));
+
+		if (!node || (!may && !strcmp(node, QMP_VFIO_CONTAINER)))
+			continue;
+		if (virt_let_open(v, uuid, node, may, error))
+			log_warn("VM %s: %s", uuid, error);
+	}
+}
+
 /* One pass over the commands; leaves: the device is to be one that may leave, if it can be. */
 static int attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
 		  const char *bus, bool leaves, char *error)
@@ -178,6 +196,7 @@ static int attach(struct virt *v, const char *uuid, const char *commands, const 
 		if (!strcmp(execute, "device_add") && args) {
 			json_set_str(args, "id", dev_id);
 			json_set_str(args, "bus", bus);
+			let_open(v, uuid, c, true);
 			if (leaves && !json_opt_bool(c, QMP_NATIVE, false))
 				rc = let_it_leave(v, uuid, args, error);
 		}
@@ -198,6 +217,15 @@ int qmp_attach(struct virt *v, const char *uuid, const char *commands, const cha
 
 	*ret_stays = rc == -EREMOTEIO && says(error, CLASS_REFUSED);
 	return *ret_stays ? attach(v, uuid, commands, dev_id, bus, false, error) : rc;
+}
+
+void qmp_take_back(struct virt *v, const char *uuid, const char *commands)
+{
+	struct json_object *wrapper AUTO_JSON = NULL;
+	char error[HTTP_ERROR_MAX];
+
+	if (!parse_commands(commands, &wrapper, error))
+		let_open(v, uuid, device_add(json_opt(wrapper, "list")), false);
 }
 
 int qmp_cleanup(struct virt *v, const char *uuid, const char *commands, char *error)

@@ -23,6 +23,11 @@
 #define QMP_MIGRATES_STATE "migrates_state" /* the provider's: QEMU can migrate its state */
 #define QMP_NATIVE         "native"         /* ours: it is attached so that QEMU does so */
 
+/* Also there: nodes of the host that QEMU opens by itself, an array of paths; it is let, and until
+ * the device has gone. All groups of VFIO share one, which gives nothing alone, and stays. */
+#define QMP_OPENS          "opens"
+#define QMP_VFIO_CONTAINER "/dev/vfio/vfio"
+
 struct virt;
 
 /* args: owned by the call, NULL for none. ret_value: NULL, or owned by the caller. */
@@ -42,6 +47,9 @@ char *qmp_mark_native(struct json_object *commands, bool wanted);
 int qmp_attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
 	       const char *bus, bool *ret_stays, char *error);
 /* The commands for after DEVICE_DELETED; what is already gone is no error. */
+/* After the device has gone: QEMU may not open any more what it was let for it (QMP_OPENS).
+ * commands: those of the attach. */
+void qmp_take_back(struct virt *v, const char *uuid, const char *commands);
 int qmp_cleanup(struct virt *v, const char *uuid, const char *commands, char *error);
 /* -ENODEV: it is not there. */
 int qmp_device_del(struct virt *v, const char *uuid, const char *dev_id, char *error);

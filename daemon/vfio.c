@@ -32,6 +32,17 @@ int vfio_cdev(const struct hca_host *h, const struct hca_vf *vf, char node[stati
 	return n > 0 && n < VFIO_NODE_MAX ? 0 : -ENOENT;
 }
 
+int vfio_group(const struct hca_host *h, const struct hca_vf *vf, char node[static VFIO_NODE_MAX])
+{
+	char group[SYSFS_NAME_MAX];
+	int n;
+
+	if (sysfs_link(&h->sysfs, group, PCI "/%s/iommu_group", vf->bdf))
+		return -ENOENT;
+	n = snprintf(node, VFIO_NODE_MAX, "vfio/%s", group);
+	return n < VFIO_NODE_MAX ? 0 : -ENOENT;
+}
+
 /* ---- who has it open ---- */
 
 /* Compared by device number: inside libvirt's mount namespaces nodes have other paths. The link is
@@ -91,13 +102,10 @@ static bool node_holder(const struct hca_host *h, const char *node, char who[sta
 
 static bool holder(const struct hca_host *h, const struct hca_vf *vf, char who[static HOLDER_MAX])
 {
-	char group[SYSFS_NAME_MAX], node[VFIO_NODE_MAX + SYSFS_NAME_MAX];
+	char node[VFIO_NODE_MAX];
 
-	if (!sysfs_link(&h->sysfs, group, PCI "/%s/iommu_group", vf->bdf)) {
-		snprintf(node, sizeof node, "vfio/%s", group);
-		if (node_holder(h, node, who))
-			return true;
-	}
+	if (!vfio_group(h, vf, node) && node_holder(h, node, who))
+		return true;
 	return !vfio_cdev(h, vf, node) && node_holder(h, node, who);
 }
 

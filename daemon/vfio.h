@@ -27,4 +27,7 @@ int vfio_unbind(const struct hca_host *h, const struct hca_vf *vf,
  * a VFIO driver has the VF. 0 or -ENOENT. */
 int vfio_cdev(const struct hca_host *h, const struct hca_vf *vf, char node[static VFIO_NODE_MAX]);
 
+/* The node "vfio/N" of its IOMMU group below /dev. 0 or -ENOENT. */
+int vfio_group(const struct hca_host *h, const struct hca_vf *vf, char node[static VFIO_NODE_MAX]);
+
 #endif

@@ -7,6 +7,7 @@
 #include "daemon/daemon.h"
 #include "daemon/domain_saved.h"
 #include "daemon/job.h"
+#include "daemon/grant.h"
 #include "daemon/memlock.h"
 #include "daemon/settings.h"
 
@@ -345,6 +346,22 @@ int virt_allow_pinning(struct virt *v, const char *uuid, char *error)
 	if (rc)
 		return rc;
 	rc = memlock_lift(QEMU_PID_DIR, virDomainGetName(dom), error);
+	domain_put(conn, dom);
+	return rc;
+}
+
+int virt_let_open(struct virt *v, const char *uuid, const char *node, bool may, char *error)
+{
+	virConnectPtr conn;
+	virDomainPtr dom;
+	pid_t pid;
+	int rc = domain_get(v, uuid, &conn, &dom, error);
+
+	if (rc)
+		return rc;
+	rc = qemu_pid(QEMU_PID_DIR, virDomainGetName(dom), &pid, error);
+	if (!rc)
+		rc = may ? grant_node(pid, node, error) : grant_take_back(pid, node, error);
 	domain_put(conn, dom);
 	return rc;
 }

@@ -51,6 +51,8 @@ int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int f
 /* Lets QEMU pin the memory of its guest, as a device of VFIO needs. libvirt does so only for
  * devices that it knows. */
 int virt_allow_pinning(struct virt *v, const char *uuid, char *error);
+/* Lets QEMU open a device node of this host (daemon/grant.h), or not any more. */
+int virt_let_open(struct virt *v, const char *uuid, const char *node, bool may, char *error);
 int virt_abort_job(struct virt *v, const char *uuid, char *error);
 int virt_set_max_speed(struct virt *v, const char *uuid, unsigned long mib_per_s, char *error);
 /* What `virsh migrate --live --p2p` does; returns when libvirt is done. mib_per_s: 0 for no limit.

@@ -214,6 +214,7 @@ int vm_work_plug(struct job *j, struct json_object *vf, char *error)
 
 int vm_work_clean(struct job *j, struct json_object *vf, char *error)
 {
+	qmp_take_back(j->d->virt, str(j, "vm"), vf_text_of(vf, "attach"));
 	return qmp_cleanup(j->d->virt, str(j, "vm"), vf_text_of(vf, "detach"), error);
 }
 

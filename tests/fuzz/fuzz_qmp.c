@@ -27,6 +27,17 @@ int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int f
 	return *ret_answer ? 0 : -ENOMEM;
 }
 
+int virt_let_open(struct virt *v, const char *uuid, const char *node, bool may, char *error)
+{
+	(void)v;
+	(void)uuid;
+	(void)may;
+	if (!node)
+		abort();
+	*error = '\0';
+	return 0;
+}
+
 int virt_allow_pinning(struct virt *v, const char *uuid, char *error)
 {
 	(void)v;

@@ -176,17 +176,18 @@ static void test_descriptors_for_qemu(void **state)
 static void test_group(void **state)
 {
 	struct fake_card c = cx4;
+	char *want AUTO_FREE = NULL;
 
 	(void)state;
 	c.old_kernel = true;
 	json_set(config.properties, "x-pci-class-code", json_object_new_int(0x020000));
 	start_with(&c);
 	assert_int_equal(prepare("mlx5_0vf0"), 0);
-	assert_string_equal(
-		json_text(json_opt(out, "attach")),
-		"[{\"execute\":\"device_add\",\"arguments\":{\"x-pci-class-code\":131072,"
-		"\"driver\":\"vfio-pci\",\"host\":\"0000:3b:00.1\"},"
-		"\"pins_memory\":true}]");
+	want = strf("[{\"execute\":\"device_add\",\"arguments\":{\"x-pci-class-code\":131072,"
+		    "\"driver\":\"vfio-pci\",\"host\":\"0000:3b:00.1\"},"
+		    "\"opens\":[\"%s/dev/vfio/vfio\",\"%s/dev/vfio/401\"],\"pins_memory\":true}]",
+		    h.root, h.root);
+	assert_string_equal(json_text(json_opt(out, "attach")), want);
 	config.backend = MLX5_IOMMUFD;
 	assert_says(prepare("mlx5_0vf0"), -ENODEV, "no node of its own", "vfio-backend = group");
 	/* nothing is left half done; such a kernel gives VFs to its own driver by itself */

@@ -25,6 +25,8 @@ static struct {
 	unsigned netdevs, device_adds;
 } qemu;
 
+static char opened[256]; /* "+NODE;" when QEMU was let, "-NODE;" when not any more */
+
 static char *device_add(struct json_object *args)
 {
 	uint64_t class = json_opt_u64(args, QMP_CLASS_CODE, qemu.vf);
@@ -66,6 +68,17 @@ int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int f
 	else
 		*ret_answer = strdup("{\"error\":{\"desc\":\"no such command\"}}");
 	return 0;
+}
+
+int virt_let_open(struct virt *v, const char *uuid, const char *node, bool may, char *error)
+{
+	char *line AUTO_FREE = strf("%s%s%s;", opened, may ? "+" : "-", node);
+
+	(void)v;
+	assert_string_equal(uuid, UUID);
+	snprintf(opened, sizeof opened, "%s", line);
+	snprintf(error, HTTP_ERROR_MAX, "no");
+	return strstr(node, "refused") ? -EPERM : 0;
 }
 
 int virt_allow_pinning(struct virt *v, const char *uuid, char *error)
@@ -152,6 +165,28 @@ static void test_other_refusals_are_errors(void **state)
 	assert_string_equal(error, "QEMU refused other: no such command");
 }
 
+#define OPENS                                                                                      \
+	"[{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vfio-pci\"},\"opens\":["         \
+	"\"" QMP_VFIO_CONTAINER "\",\"/dev/vfio/7\",\"/dev/refused\"]}]"
+
+/* Before the device is added; a refusal is QEMU's to judge. The container stays. */
+static void test_nodes_that_qemu_opens(void **state)
+{
+	char error[HTTP_ERROR_MAX] = "";
+	bool stays;
+
+	(void)state;
+	qemu.properties = PATCHED_10_0;
+	qemu.vf = INFINIBAND;
+	qemu.device_adds = 0;
+	assert_int_equal(qmp_attach(NULL, UUID, OPENS, "ibvf0", "pci.5", &stays, error), 0);
+	assert_string_equal(opened, "+/dev/vfio/vfio;+/dev/vfio/7;+/dev/refused;");
+	assert_int_equal(qemu.device_adds, 1);
+	opened[0] = '\0';
+	qmp_take_back(NULL, UUID, OPENS);
+	assert_string_equal(opened, "-/dev/vfio/7;-/dev/refused;");
+}
+
 static int teardown(void **state)
 {
 	(void)state;
@@ -165,6 +200,7 @@ int main(void)
 	const struct CMUnitTest daemon_qmp[] = {
 		cmocka_unit_test_teardown(test_what_lets_it_leave, teardown),
 		cmocka_unit_test(test_other_refusals_are_errors),
+		cmocka_unit_test_teardown(test_nodes_that_qemu_opens, teardown),
 	};
 
 	return RUN_TESTS(daemon_qmp);

@@ -40,18 +40,22 @@ static unsigned kernel_users(struct json_object *query, char names[static STRATE
 
 void choice_facts(struct vm *vm, struct json_object *query, struct strategy_facts *ret_facts)
 {
-	unsigned with_state = 0, fixed = 0;
+	unsigned with_state = 0, fixed = 0, blocking = 0;
 
 	for (unsigned i = 0; i < vm->vf_count; i++) {
 		const struct vf *vf = vm->vfs[i].lease;
 		const char *attach = vf && vf->attach ? vf->attach : "[]";
+		bool state = qmp_device_flag(attach, QMP_MIGRATES_STATE);
+		bool stays = qmp_device_flag(attach, QMP_STAYS);
 
-		with_state += qmp_device_flag(attach, QMP_MIGRATES_STATE);
-		fixed += qmp_device_flag(attach, QMP_NATIVE);
+		with_state += state;
+		fixed += stays || qmp_device_flag(attach, QMP_NATIVE);
+		blocking += stays && !state;
 	}
 	*ret_facts = (struct strategy_facts){
 		.state_here = with_state && with_state == vm->vf_count,
 		.fixed = fixed,
+		.blocked = blocking,
 		.agent = query,
 		.agent_needed = vm->d->settings->require_agent,
 	};

@@ -611,6 +611,7 @@ static void attached(struct migration *m, struct job *j)
 		if (!vf)
 			continue;
 		vf->migration[0] = '\0';
+		str_set(&vf->attach, vf_text_of(job_vf(j, i), "attach"));
 		vf_save(&m->d->vfs, vf);
 	}
 	if (vm && vm_take_leases(vm)) {

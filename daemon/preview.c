@@ -237,7 +237,7 @@ static void choose(struct preview *p, struct vm *vm, struct json_object *query, 
 	if (strategy_choose(p->asked, &f, &c)) {
 		strategy_refusal(p->asked, &c, why, sizeof why);
 		add_line(p->answer, "blocked", "%s",
-			 f.agent_needed && !f.agent && !f.paused ? error : why);
+			 f.agent_needed && !f.agent && !f.paused && !f.blocked ? error : why);
 	} else if (c.chosen == STRATEGY_NATIVE) {
 		add_line(p->answer, "notes",
 			 "native if each VF there takes the state of the one here, which is seen "

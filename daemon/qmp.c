@@ -121,6 +121,19 @@ char *qmp_mark_native(struct json_object *commands, bool wanted)
 	return strdup(json_text(commands));
 }
 
+char *qmp_mark_stays(const char *commands)
+{
+	struct json_object *wrapper AUTO_JSON = NULL, *c;
+	char error[HTTP_ERROR_MAX];
+
+	if (parse_commands(commands, &wrapper, error))
+		return NULL;
+	c = device_add(json_opt(wrapper, "list"));
+	if (c)
+		json_set_bool(c, QMP_STAYS, true);
+	return strdup(json_text(json_opt(wrapper, "list")));
+}
+
 /* Not device_add of a vfio device alone: netdev_add and others may stand before it. */
 static bool already_there(const char *execute, const char *error)
 {

@@ -22,6 +22,7 @@
 /* What a device_add of attach commands says beside QMP's words. */
 #define QMP_MIGRATES_STATE "migrates_state" /* the provider's: QEMU can migrate its state */
 #define QMP_NATIVE         "native"         /* ours: it is attached so that QEMU does so */
+#define QMP_STAYS          "stays"          /* ours: QEMU does not let it leave meanwhile */
 
 /* Also there: nodes of the host that QEMU opens by itself, an array of paths; it is let, and until
  * the device has gone. All groups of VFIO share one, which gives nothing alone, and stays. */
@@ -39,6 +40,8 @@ bool qmp_device_flag(const char *commands, const char *flag);
 /* The same commands with device_add flagged as QMP_NATIVE if wanted and QMP_MIGRATES_STATE; owned
  * by the caller. */
 char *qmp_mark_native(struct json_object *commands, bool wanted);
+/* The same as text, with device_add flagged as QMP_STAYS; owned by the caller, NULL: no memory. */
+char *qmp_mark_stays(const char *commands);
 /* commands: JSON text of an array of {"execute","arguments"}. device_add gets dev_id, bus and,
  * unless it is QMP_NATIVE, what lets the device leave while QEMU migrates: QMP_LATE_DETACH, or
  * where QEMU lacks that QMP_NO_PAIR, with an Ethernet device's class where QEMU has QMP_CLASS_CODE.

@@ -55,7 +55,10 @@ static void unplug_needs(const struct strategy_facts *f, char why[static STRATEG
 {
 	bool may_be_native = f->state_here && f->fixed && !f->post_copy && !f->save;
 
-	if (f->paused)
+	if (f->blocked && !f->save)
+		say(why, "the VM's QEMU refuses to migrate while it has a VF of this class: "
+			 "QEMU >= 10.1 lets it leave, or one with the patch of hooks/qemu");
+	else if (f->paused)
 		snprintf(why, STRATEGY_WHY_MAX,
 			 "the VM is paused, and only a guest that runs gives its VF up: virsh "
 			 "resume %.255s%s",

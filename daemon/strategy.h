@@ -24,6 +24,7 @@ enum domain_strategy {
 struct strategy_facts {
 	bool state_here, state_there; /* the VF's driver there gives the device's state to QEMU */
 	bool fixed;                   /* QEMU does not unplug the VF while it migrates */
+	bool blocked;                 /* nor does it migrate with it: virsh cannot begin */
 	bool agent;                   /* the guest's agent answers */
 	const char *paused;           /* the VM's name, if it is paused; NULL: it runs. Borrowed */
 	bool agent_needed;     /* without one, QPs and memory would be lost (require-agent) */

@@ -201,15 +201,19 @@ int vm_work_show(struct job *j, struct json_object *vf, char *error)
 
 int vm_work_plug(struct job *j, struct json_object *vf, char *error)
 {
+	char *attach AUTO_FREE = NULL;
 	bool stays = false;
 	int rc = qmp_attach(j->d->virt, str(j, "vm"), vf_text_of(vf, "attach"),
 			    vf_text_of(vf, "dev_id"), vf_text_of(vf, "bus"), &stays, error);
 
-	if (!rc && stays)
-		log_warn("VM %s: its QEMU lets no VF of this class leave during a migration: with "
-			 "VF %s it does not migrate live (ibvmig doctor)",
-			 str(j, "name"), vf_text_of(vf, "vf"));
-	return rc;
+	if (rc || !stays)
+		return rc;
+	log_warn("VM %s: its QEMU lets no VF of this class leave during a migration: with VF %s it "
+		 "does not migrate live (ibvmig doctor)",
+		 str(j, "name"), vf_text_of(vf, "vf"));
+	attach = qmp_mark_stays(vf_text_of(vf, "attach"));
+	json_set_str(vf, "attach", attach);
+	return 0;
 }
 
 int vm_work_clean(struct job *j, struct json_object *vf, char *error)

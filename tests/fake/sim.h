@@ -185,6 +185,7 @@ struct sim_mover {
 	const char *kernel_user; /* of its VF, or NULL; several: one a line */
 	bool two_vfs;
 	bool persistent; /* its definition stays on each host where it has run */
+	bool stays;      /* QEMU refuses the pair id to VFs, which are of another class */
 	bool pre_attach; /* all hosts have a QEMU with x-late-detach, and pre-attach = that */
 };
 extern struct sim_mover sim_mover;

@@ -181,6 +181,8 @@ static struct json_object *device_add(struct sim_qemu *q, struct json_object *ar
 	if (slot < 0 || !q->netdevs[slot] || h->vfs[slot].vanished ||
 	    (h->device_add_fails && d == &q->devices[sim_rails(q->guest) - 1]))
 		return qmp_error("vfio: no such host device");
+	if (sim_mover.stays && json_opt(args, "failover_pair_id"))
+		return qmp_error("failover primary device is not an Ethernet device");
 	*d = (struct sim_device){.there = true, .late_detach = json_opt(args, "x-late-detach")};
 	d->native = !d->late_detach && !json_opt(args, "failover_pair_id");
 	snprintf(d->vf, sizeof d->vf, "%s", h->vfs[slot].name);

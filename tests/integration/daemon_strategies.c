@@ -6,6 +6,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/migrate.h"
+#include "daemon/vm.h"
 #include "tests/fake/sim_scene.h"
 
 #include <string.h>
@@ -90,6 +91,31 @@ static const struct scene {
 	 {.strategy = "native", .migrates_state = true, .pre_attach = true},
 	 "native",
 	 NULL,
+	 false},
+	{"auto, of a VF that QEMU does not let leave",
+	 {.strategy = "auto", .stays = true},
+	 NULL,
+	 "late, early: the VM's QEMU refuses to migrate while it has a VF of this class",
+	 false},
+	{"early, of a VF that QEMU does not let leave",
+	 {.strategy = "early", .stays = true},
+	 NULL,
+	 "QEMU >= 10.1 lets it leave",
+	 false},
+	{"auto, of a VF that can, and that QEMU does not let leave",
+	 {.strategy = "auto", .migrates_state = true, .stays = true},
+	 "native",
+	 NULL,
+	 false},
+	{"early, of a VF that can, and that QEMU does not let leave",
+	 {.strategy = "early", .migrates_state = true, .stays = true},
+	 "early",
+	 NULL,
+	 true},
+	{"late, of a VF that can, and that QEMU does not let leave",
+	 {.strategy = "late", .migrates_state = true, .stays = true},
+	 NULL,
+	 "QEMU unplugs no such device while it migrates",
 	 false},
 	{"cold", {.strategy = "cold"}, NULL, "ibvmig save here", false},
 };
@@ -295,6 +321,53 @@ static bool play_user_in_hold(const void *arg, const char *dir)
 				      mover->migration.error);
 }
 
+/* ---- a QEMU that does not let it leave ---- */
+
+/* Known at the destination from its device_add on, also to the next ibvmigd. */
+static bool play_stays_there(const void *arg, const char *dir)
+{
+	(void)arg;
+	sim_mover = (struct sim_mover){.strategy = "auto"};
+	if (!sim_world_start(dir) || !sim_all_right(NULL))
+		return false;
+	sim_mover.stays = true;
+	sim_migrate(mover, HOST_A, HOST_B);
+	if (!migrated() || !mover->migration.ok)
+		return sim_is_wrong("it does not arrive: %.200s", mover->migration.error);
+	sim_daemon_kill(HOST_B);
+	sim_daemon_start(HOST_B);
+	if (!migrated())
+		return false;
+	sim_migrate(mover, HOST_B, HOST_A);
+	return migrated() && !mover->migration.ok &&
+			       strstr(mover->migration.error, "QEMU refuses to migrate")
+		       ? true
+		       : sim_is_wrong("it is not refused: %.200s", mover->migration.error);
+}
+
+static bool agent_is_away(void *arg)
+{
+	struct vm *vm = vm_find(&sim_hosts[HOST_A].d, mover->uuid);
+
+	(void)arg;
+	return agent_state(vm->agent) != AGENT_UP;
+}
+
+/* No agent could help that. */
+static bool play_stays_without_agent(const void *arg, const char *dir)
+{
+	(void)arg;
+	sim_mover = (struct sim_mover){.strategy = "auto", .stays = true};
+	if (!sim_world_start(dir) || !sim_all_right(NULL))
+		return false;
+	sim_guest_agent_kill(mover, 600 * SIM_S);
+	if (!sim_run(agent_is_away, NULL, sim_us() + 60 * SIM_S, watch) || !ask_before())
+		return false;
+	return strstr(json_text(json_opt(said, "blocked")), "QEMU refuses to migrate")
+		       ? true
+		       : sim_is_wrong("the dry run says: %.300s", json_text(said));
+}
+
 /* ---- a VM that is paused ---- */
 
 #define REFUSED_S 2 /* no agent is waited for, who cannot answer */
@@ -376,16 +449,21 @@ static bool play_paused(const void *arg, const char *dir)
 
 int main(int argc, char **argv)
 {
-	struct sim_scene list[ARRAY_SIZE(scenes) + ARRAY_SIZE(paused) + 2];
+	struct sim_scene list[ARRAY_SIZE(scenes) + ARRAY_SIZE(paused) + 4];
 
 	list[ARRAY_SIZE(scenes)] = (struct sim_scene){"a kernel user that comes in HOLD",
 						      play_user_in_hold, NULL};
 	list[ARRAY_SIZE(scenes) + 1] = (struct sim_scene){"metadata that changes while it runs",
 							  play_changed_metadata, NULL};
+	list[ARRAY_SIZE(scenes) + 2] = (struct sim_scene){
+		"a VF that QEMU does not let leave, at the destination", play_stays_there, NULL};
+	list[ARRAY_SIZE(scenes) + 3] = (struct sim_scene){
+		"one that QEMU does not let leave, without an agent", play_stays_without_agent,
+		NULL};
 	for (size_t i = 0; i < ARRAY_SIZE(scenes); i++)
 		list[i] = (struct sim_scene){scenes[i].name, play, &scenes[i]};
 	for (size_t i = 0; i < ARRAY_SIZE(paused); i++)
-		list[ARRAY_SIZE(scenes) + 2 + i] = (struct sim_scene){paused[i].name, play_paused,
+		list[ARRAY_SIZE(scenes) + 4 + i] = (struct sim_scene){paused[i].name, play_paused,
 								      &paused[i]};
 	return sim_scenes(list, ARRAY_SIZE(list), argc, argv);
 }

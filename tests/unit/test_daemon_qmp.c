@@ -152,6 +152,20 @@ static void test_what_lets_it_leave(void **state)
 	}
 }
 
+static void test_mark_of_one_that_stays(void **state)
+{
+	static const char commands[] = "[{\"execute\":\"netdev_add\"},{\"execute\":\"device_add\","
+				       "\"migrates_state\":true}]";
+	char *marked AUTO_FREE = qmp_mark_stays(commands);
+	char *none AUTO_FREE = qmp_mark_stays("[]");
+
+	(void)state;
+	assert_false(qmp_device_flag(commands, QMP_STAYS));
+	assert_true(qmp_device_flag(marked, QMP_STAYS));
+	assert_true(qmp_device_flag(marked, QMP_MIGRATES_STATE));
+	assert_string_equal(none, "[]");
+}
+
 static void test_other_refusals_are_errors(void **state)
 {
 	char error[HTTP_ERROR_MAX] = "";
@@ -199,6 +213,7 @@ int main(void)
 {
 	const struct CMUnitTest daemon_qmp[] = {
 		cmocka_unit_test_teardown(test_what_lets_it_leave, teardown),
+		cmocka_unit_test(test_mark_of_one_that_stays),
 		cmocka_unit_test(test_other_refusals_are_errors),
 		cmocka_unit_test_teardown(test_nodes_that_qemu_opens, teardown),
 	};

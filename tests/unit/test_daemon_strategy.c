@@ -9,7 +9,7 @@
 #include "common/util.h"
 #include "daemon/strategy.h"
 
-#define FACTS 8
+#define FACTS 9
 
 static struct strategy_facts facts_of(unsigned bits)
 {
@@ -20,6 +20,7 @@ static struct strategy_facts facts_of(unsigned bits)
 		.agent = bits & 8,
 		.agent_needed = bits & 16,
 		.post_copy = bits & 32,
+		.blocked = bits & 256,
 		.paused = bits & 128 ? "g1" : NULL,
 		.kernel_users = bits & 64 ? 1 : 0,
 		.kernel_user_names = "IPoIB (on ib0)",
@@ -29,7 +30,7 @@ static struct strategy_facts facts_of(unsigned bits)
 /* docs/migration.md, "Strategies": what each one needs, column by column. */
 static bool possible(enum domain_strategy s, const struct strategy_facts *f)
 {
-	bool guest = !f->paused && (f->agent || !f->agent_needed);
+	bool guest = !f->blocked && !f->paused && (f->agent || !f->agent_needed);
 
 	switch (s) {
 	case STRATEGY_NATIVE:
@@ -117,6 +118,13 @@ static void test_in_words(void **state)
 	assert_int_equal(strategy_choose(STRATEGY_EARLY, &f, &c), -ENOTSUP);
 	strategy_refusal(STRATEGY_EARLY, &c, text, sizeof text);
 	assert_non_null(strstr(text, "virsh resume g1, or strategy native, which"));
+	f = (struct strategy_facts){.blocked = true, .fixed = true, .agent = true};
+	assert_int_equal(strategy_choose(STRATEGY_AUTO, &f, &c), -ENOTSUP);
+	strategy_refusal(STRATEGY_AUTO, &c, text, sizeof text);
+	assert_non_null(strstr(text, "; late, early: the VM's QEMU refuses to migrate while"));
+	assert_non_null(strstr(text, "hooks/qemu; cold: a live migration is not cold: ibvmig"));
+	f.save = true; /* takes it away before */
+	assert_int_equal(strategy_choose(STRATEGY_COLD, &f, &c), 0);
 	f = (struct strategy_facts){.agent_needed = true};
 	assert_int_equal(strategy_choose(STRATEGY_AUTO, &f, &c), -ENOTSUP);
 	strategy_refusal(STRATEGY_AUTO, &c, text, sizeof text);

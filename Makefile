@@ -136,7 +136,7 @@ check: deps
 	$(Q)tests/run-all $(ONLY)
 
 # Tests of whole daemons on simulated hosts.
-SIMULATED := $(addprefix daemon_,cold faults lifecycle lost many operator strategies told twice vfs)
+SIMULATED := $(addprefix daemon_,cold converge faults lifecycle lost many operator strategies told twice vfs)
 
 # verify_asan_link_order: the shim is preloaded, so it comes before the library of the sanitizer
 check-san: deps

@@ -152,7 +152,8 @@ struct migration {
 	bool let_go;    /* the peers do not wait for it any more */
 	struct hold hold;
 	uint64_t user_bandwidth, user_downtime_ms; /* what the user has set */
-	uint64_t set_bandwidth;                    /* what we have set last; 0: nothing */
+	struct qmp_throttle user_throttle;
+	uint64_t set_bandwidth; /* what we have set last; 0: nothing */
 	uint64_t suspended_us, detach_started_us, committed_us;
 	struct json_object *data; /* owned; measurements, by name */
 	bool driving, again;

@@ -434,13 +434,18 @@ static void release_run(struct job *j)
 {
 	uint64_t bandwidth = json_opt_u64(j->in, "bandwidth", 0);
 	uint64_t downtime_ms = json_opt_u64(j->in, "downtime_ms", 0);
+	struct qmp_throttle throttle = {json_opt_u64(j->in, "throttle_initial", 0),
+					json_opt_u64(j->in, "throttle_increment", 0)};
 
 	/* There was no HOLD to read them. */
 	if (!bandwidth ? src_read_user_values(j, &bandwidth, &downtime_ms) : src_read_changes(j))
 		return;
 	bandwidth = json_opt_u64(j->out, "bandwidth", bandwidth);
 	downtime_ms = json_opt_u64(j->out, "downtime_ms", downtime_ms);
-	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), bandwidth, downtime_ms, j->error);
+	if (throttle.initial)
+		j->rc = qmp_set_throttle(j->d->virt, str(j, "vm"), throttle, j->error);
+	if (!j->rc)
+		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), bandwidth, downtime_ms, j->error);
 }
 
 /* An ended record of a destination that was restarted since lives in its journal only. One that has
@@ -523,6 +528,8 @@ int src_switch(struct migration *m)
 		in = migrate_input(m);
 		json_set_u64(in, "bandwidth", m->user_bandwidth);
 		json_set_u64(in, "downtime_ms", m->user_downtime_ms);
+		json_set_u64(in, "throttle_initial", m->user_throttle.initial);
+		json_set_u64(in, "throttle_increment", m->user_throttle.increment);
 		if (m->set_bandwidth)
 			json_set_u64(in, "set_bandwidth", m->set_bandwidth);
 		m->pending = 2;

@@ -51,10 +51,24 @@ int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_d
 	return j->rc;
 }
 
+/* To auto-converge the backlog looks like a guest that writes too fast. On all ways back libvirt
+ * sets these again as it found them, and the downtime-limit. */
+static void throttle_least(struct job *j)
+{
+	struct qmp_throttle t = {0};
+
+	j->rc = qmp_get_throttle(j->d->virt, str(j, "vm"), &t, j->error);
+	if (j->rc || !t.initial)
+		return;
+	json_set_u64(j->out, "throttle_initial", t.initial);
+	json_set_u64(j->out, "throttle_increment", t.increment);
+	j->rc = qmp_set_throttle(j->d->virt, str(j, "vm"), (struct qmp_throttle){1, 1}, j->error);
+}
+
 static void raise_run(struct job *j)
 {
+	bool native = json_opt_bool(j->in, "native", false), post_copy = false;
 	uint64_t bandwidth, downtime_ms, slow;
-	bool post_copy = false;
 
 	if (src_read_user_values(j, &bandwidth, &downtime_ms))
 		return;
@@ -65,12 +79,14 @@ static void raise_run(struct job *j)
 	slow = hold_limit(bandwidth, j->d->settings->ballast_bytes, 0);
 	json_set_u64(j->out, "bandwidth", bandwidth);
 	json_set_u64(j->out, "downtime_ms", downtime_ms);
-	if (json_opt_bool(j->in, "native", false))
+	if (native)
 		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), bandwidth, 0, j->error);
 	else
 		/* Slow at first: how much there is to send is not known yet. */
 		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), slow, HOLD_DOWNTIME_MS, j->error);
 	json_set_u64(j->out, "set_bandwidth", slow);
+	if (!j->rc && !native)
+		throttle_least(j);
 }
 
 static void raised(struct migration *m, struct job *j)
@@ -81,6 +97,8 @@ static void raised(struct migration *m, struct job *j)
 	}
 	m->user_bandwidth = json_opt_u64(j->out, "bandwidth", FULL_SPEED);
 	m->user_downtime_ms = json_opt_u64(j->out, "downtime_ms", DOWNTIME_MS);
+	m->user_throttle.initial = json_opt_u64(j->out, "throttle_initial", 0);
+	m->user_throttle.increment = json_opt_u64(j->out, "throttle_increment", 0);
 	m->set_bandwidth = json_opt_u64(j->out, "set_bandwidth", 0);
 	m->hold.threshold_bytes = hold_threshold(m->d->settings->hold_bytes, m->user_bandwidth);
 	if (json_opt_bool(j->out, "post_copy", false) && choice_for_post_copy(m)) {

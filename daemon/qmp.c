@@ -332,13 +332,43 @@ int qmp_get_migrate(struct virt *v, const char *uuid, uint64_t *ret_max_bandwidt
 	return 0;
 }
 
-int qmp_can_post_copy(struct virt *v, const char *uuid, bool *ret_can, char *error)
+static int get_capability(struct virt *v, const char *uuid, const char *name, bool *ret_on,
+			  char *error)
 {
 	struct json_object *list AUTO_JSON = NULL;
 	int rc = qmp_call(v, uuid, "query-migrate-capabilities", NULL, &list, error);
 
 	if (rc)
 		return rc;
-	*ret_can = json_opt_bool(json_find(list, "capability", "postcopy-ram"), "state", false);
+	*ret_on = json_opt_bool(json_find(list, "capability", name), "state", false);
 	return 0;
+}
+
+int qmp_can_post_copy(struct virt *v, const char *uuid, bool *ret_can, char *error)
+{
+	return get_capability(v, uuid, "postcopy-ram", ret_can, error);
+}
+
+int qmp_get_throttle(struct virt *v, const char *uuid, struct qmp_throttle *ret, char *error)
+{
+	struct json_object *value AUTO_JSON = NULL;
+	bool converges = false;
+	int rc = get_capability(v, uuid, "auto-converge", &converges, error);
+
+	if (!rc && converges)
+		rc = qmp_call(v, uuid, "query-migrate-parameters", NULL, &value, error);
+	if (rc)
+		return rc;
+	ret->initial = json_opt_u64(value, "cpu-throttle-initial", 0);
+	ret->increment = json_opt_u64(value, "cpu-throttle-increment", 0);
+	return 0;
+}
+
+int qmp_set_throttle(struct virt *v, const char *uuid, struct qmp_throttle t, char *error)
+{
+	struct json_object *args = json_object_new_object();
+
+	json_set_u64(args, "cpu-throttle-initial", t.initial);
+	json_set_u64(args, "cpu-throttle-increment", t.increment);
+	return qmp_call(v, uuid, "migrate-set-parameters", args, NULL, error);
 }

@@ -80,4 +80,13 @@ int qmp_refuse_save(struct virt *v, const char *uuid, bool refuse, char *error);
 int qmp_get_migrate(struct virt *v, const char *uuid, uint64_t *ret_max_bandwidth,
 		    uint64_t *ret_downtime_limit_ms, char *error);
 
+/* How a migration with auto-converge throttles a guest that it cannot keep up with: at first, and
+ * each time that it was not enough; percent, 1 to 99. Zeros: it does not. */
+struct qmp_throttle {
+	uint64_t initial, increment;
+};
+
+int qmp_get_throttle(struct virt *v, const char *uuid, struct qmp_throttle *ret, char *error);
+int qmp_set_throttle(struct virt *v, const char *uuid, struct qmp_throttle t, char *error);
+
 #endif

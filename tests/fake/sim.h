@@ -14,6 +14,7 @@
 
 #include "common/frame.h"
 #include "daemon/daemon.h"
+#include "daemon/qmp.h"
 
 #define SIM_MS    1000ull
 #define SIM_S     1000000ull
@@ -182,6 +183,7 @@ struct sim_mover {
 	const char *strategy;    /* of its metadata */
 	bool migrates_state;     /* VFs give their state to QEMU */
 	bool post_copy;          /* virsh migrate --postcopy */
+	bool converges;          /* --auto-converge, with SIM_ASKED_THROTTLE */
 	const char *kernel_user; /* of its VF, or NULL; several: one a line */
 	bool two_vfs;
 	bool persistent; /* its definition stays on each host where it has run */
@@ -198,6 +200,10 @@ struct sim_device {
 	char vf[64], bus[16];
 };
 
+/* QEMU's own, and what virsh is asked for. */
+#define SIM_THROTTLE       ((struct qmp_throttle){20, 10})
+#define SIM_ASKED_THROTTLE ((struct qmp_throttle){50, 25})
+
 struct sim_qemu {
 	bool exists;
 	int host;
@@ -207,7 +213,9 @@ struct sim_qemu {
 	unsigned preset_mib; /* libvirt's migration speed */
 	bool refuses_save;   /* by TLS credentials that nobody has */
 	uint64_t bandwidth, downtime_ms, remaining, passes;
-	bool job_hangs; /* it sends nothing, and does not end when it is cancelled */
+	struct qmp_throttle throttle_by;
+	uint64_t throttle; /* what the guest is throttled by, percent */
+	bool job_hangs;    /* it sends nothing, and does not end when it is cancelled */
 	struct sim_device devices[SIM_RAILS]; /* by the index in its id */
 	bool netdevs[SIM_VFS];
 	int listen_fd, conn_fd;

@@ -76,6 +76,7 @@ struct sim_qemu *sim_qemu_new(int host, struct sim_guest *g, enum sim_vcpu vcpu)
 		.vcpu = vcpu,
 		.preset_mib = 1000,
 		.downtime_ms = 300,
+		.throttle_by = SIM_THROTTLE,
 		.life = life,
 	};
 	memcpy(q->path, path, sizeof path);
@@ -286,16 +287,26 @@ static struct json_object *parameters(struct sim_qemu *q)
 
 	json_set_u64(o, "max-bandwidth", q->bandwidth);
 	json_set_u64(o, "downtime-limit", q->downtime_ms);
+	json_set_u64(o, "cpu-throttle-initial", q->throttle_by.initial);
+	json_set_u64(o, "cpu-throttle-increment", q->throttle_by.increment);
 	return qmp_return(o);
+}
+
+static void add_capability(struct json_object *list, const char *name, bool on)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_str(o, "capability", name);
+	json_set_bool(o, "state", on);
+	json_object_array_add(list, o);
 }
 
 static struct json_object *capabilities(void)
 {
-	struct json_object *list = json_object_new_array(), *o = json_object_new_object();
+	struct json_object *list = json_object_new_array();
 
-	json_set_str(o, "capability", "postcopy-ram");
-	json_set_bool(o, "state", sim_mover.post_copy);
-	json_object_array_add(list, o);
+	add_capability(list, "auto-converge", sim_mover.converges);
+	add_capability(list, "postcopy-ram", sim_mover.post_copy);
 	return qmp_return(list);
 }
 
@@ -318,6 +329,10 @@ struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json
 	if (!strcmp(execute, "migrate-set-parameters")) {
 		q->bandwidth = json_opt_u64(args, "max-bandwidth", q->bandwidth);
 		q->downtime_ms = json_opt_u64(args, "downtime-limit", q->downtime_ms);
+		q->throttle_by.initial = json_opt_u64(args, "cpu-throttle-initial",
+						      q->throttle_by.initial);
+		q->throttle_by.increment = json_opt_u64(args, "cpu-throttle-increment",
+							q->throttle_by.increment);
 		if (json_opt(args, "tls-creds"))
 			q->refuses_save = *json_opt_str(args, "tls-creds", "");
 		return qmp_return(NULL);

@@ -11,6 +11,7 @@
 #define RAM_BYTES    (24ull << 20)
 #define TRICKLE      (1300ull << 10) /* what a clamped stream sends each second */
 #define TICK_US      (20 * SIM_MS)
+#define DOWNTIME_MS  300 /* QEMU's own limit */
 #define STEP_US      (15 * SIM_MS)
 #define STATE_US     (100 * SIM_MS) /* to send a device's state */
 #define KEEPALIVE_US (30 * SIM_S)   /* after which libvirtd gives the other one up */
@@ -108,6 +109,14 @@ static void destroy_incoming(struct sim_guest *g)
 }
 
 /* Not when the source's libvirtd is dead: then it is done when that is back. */
+/* libvirt sets again what it had found before it set the user's. */
+static void reset_parameters(struct sim_qemu *q)
+{
+	q->downtime_ms = DOWNTIME_MS;
+	q->throttle_by = SIM_THROTTLE;
+	q->throttle = 0;
+}
+
 static void give_up(struct sim_guest *g, enum sim_job job, const char *why)
 {
 	struct sim_qemu *q = source_qemu(g);
@@ -115,8 +124,10 @@ static void give_up(struct sim_guest *g, enum sim_job job, const char *why)
 	destroy_incoming(g);
 	if (q && sim_migrates(q))
 		sim_set_job(q, job);
-	if (q && libvirtd_works(q->host))
+	if (q && libvirtd_works(q->host)) {
+		reset_parameters(q);
 		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);
+	}
 	over(g, false, why);
 }
 
@@ -247,6 +258,9 @@ static void next_pass(struct sim_qemu *q)
 	snprintf(details, sizeof details, "{\"pass\":%u}", (unsigned)q->passes);
 	sim_monitor(q->host, q->guest, "MIGRATION_PASS", details);
 	q->remaining = dirty_bytes(q->guest);
+	/* All is dirty again: the second time, and each time after it. */
+	if (sim_mover.converges && q->passes > 2)
+		q->throttle += q->throttle ? q->throttle_by.increment : q->throttle_by.initial;
 }
 
 static void tick(void *arg)
@@ -296,7 +310,9 @@ static void set_up(void *arg)
 	if (!g || sim_libvirtd_waits(g->migration.from, set_up, arg))
 		return;
 	q->bandwidth = (uint64_t)q->preset_mib << 20;
-	q->downtime_ms = 300;
+	reset_parameters(q);
+	if (sim_mover.converges)
+		q->throttle_by = SIM_ASKED_THROTTLE;
 	sim_set_job(q, QJOB_SETUP);
 	sim_after(NULL, STEP_US, activate, arg);
 }
@@ -400,7 +416,10 @@ static void recover(struct sim_guest *g, int host)
 		return;
 	if (q->vcpu == VCPU_INCOMING) {
 		sim_qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_FAILED);
-	} else if (q->vcpu == VCPU_PAUSED && q->job != QJOB_COMPLETED) {
+		return;
+	}
+	reset_parameters(q);
+	if (q->vcpu == VCPU_PAUSED && q->job != QJOB_COMPLETED) {
 		if (sim_migrates(q))
 			q->job = QJOB_CANCELLED;
 		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_MIGRATED);

@@ -32,6 +32,8 @@ static void on_body(struct http_request *req)
 	json_set_str(o, "name", json_need_str(&r, "name"));
 	json_set_u64(o, "moves", json_count(json_need_array(&r, "moves")));
 	json_set_str(o, "q", http_query(req->exchange, "q"));
+	json_set_str(o, "accept", http_header(req->exchange, "Accept"));
+	json_set_str(o, "last", http_header(req->exchange, "Last-Event-ID"));
 	json_set_str(o, "param", req->param);
 	if (r.error) {
 		json_object_put(o);

@@ -50,12 +50,13 @@ static void ask(char *error)
 {
 	struct json_object *value AUTO_JSON = NULL;
 	struct qmp_migration m;
-	bool has;
+	bool has, can;
 
 	qmp_call(NULL, "uuid", "query-status", NULL, &value, error);
 	qmp_query_migrate(NULL, "uuid", &m, error);
 	qmp_has_device(NULL, "uuid", "ibvf0", &has, error);
 	qmp_device_del(NULL, "uuid", "ibvf0", error);
+	qmp_can_post_copy(NULL, "uuid", &can, error);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -69,6 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ask(error);
 	qmp_device_flag(input, QMP_MIGRATES_STATE);
 	qmp_attach(NULL, "uuid", input, "ibvf0", "pci.5", &stays, error);
+	qmp_take_back(NULL, "uuid", input);
 	qmp_cleanup(NULL, "uuid", input, error);
 	text = "{\"return\":{}}";
 	qmp_attach(NULL, "uuid", input, "ibvf0", "pci.5", &stays, error);

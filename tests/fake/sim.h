@@ -231,6 +231,7 @@ struct sim_host {
 	struct sim_proc proc;             /* ibvmigd */
 	unsigned boots;                   /* how often its power was off */
 	size_t wal_synced;                /* bytes of the journal's WAL that outlast that */
+	uint64_t sync_us;                 /* how much longer than others' its disk takes */
 	bool libvirtd_up, libvirtd_hangs; /* hangs: in what it is asked to do to a domain */
 	uint64_t libvirtd_stopped_until_us;
 	struct sim_vf vfs[SIM_VFS];
@@ -339,6 +340,9 @@ bool sim_end_lives(const struct sim_guest *end, const struct sim_guest *mover);
 /* How many VFs it has. */
 unsigned sim_rails(const struct sim_guest *g);
 extern enum sim_replies sim_agent_replies;
+/* Suspends and resumes of movers, whose records their hosts keep: how many came while the host's
+ * journal was not on the disk, and how many came after that. */
+extern unsigned sim_hasty, sim_not_hasty;
 
 #define SIM_CHANNELS (SIM_HOSTS * SIM_GUESTS)
 struct pollfd;
@@ -362,6 +366,8 @@ void sim_channel_event(struct sim_guest *g, bool open);
 bool sim_world_start(const char *dir);
 void sim_daemon_kill(int host);
 void sim_daemon_start(int host);
+/* All that its journal has is on the disk. */
+bool sim_journal_synced(int host);
 /* All of a host but its disk: ibvmigd, VMs, and what its VFs showed; they do not answer any more.
  */
 void sim_power_off(int host);

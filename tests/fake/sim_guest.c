@@ -36,6 +36,7 @@ struct sim_guest sim_guests[SIM_GUESTS] = {
 	 .live = true},
 };
 enum sim_replies sim_agent_replies;
+unsigned sim_hasty, sim_not_hasty;
 
 unsigned sim_rails(const struct sim_guest *g)
 {
@@ -442,6 +443,8 @@ static bool refuse_busy(struct sim_guest *g, uint64_t id, bool resume, const cha
 
 static void job_begin(struct sim_guest *g, uint64_t id, bool resume, struct json_object *msg)
 {
+	if (g->mover)
+		++*(sim_journal_synced(sim_qemu_of(g)->host) ? &sim_not_hasty : &sim_hasty);
 	g->job.busy = true;
 	g->job.resume = resume;
 	g->job.ready = false;

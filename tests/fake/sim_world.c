@@ -56,7 +56,7 @@ int __wrap_fdatasync(int fd)
 	struct stat before;
 
 	fstat(fd, &before);
-	sim_sleep(SYNC_US);
+	sim_sleep(SYNC_US + (h ? h->sync_us : 0));
 	if (sim_self && sim_self->disk_errno) {
 		errno = sim_self->disk_errno;
 		return -1;
@@ -64,6 +64,14 @@ int __wrap_fdatasync(int fd)
 	if (h)
 		h->wal_synced = (size_t)before.st_size;
 	return 0;
+}
+
+bool sim_journal_synced(int host)
+{
+	char *path AUTO_FREE = strf("%s/%s/ibvmigd.db-wal", world_dir, sim_hosts[host].name);
+	struct stat wal;
+
+	return path && !stat(path, &wal) && sim_hosts[host].wal_synced >= (size_t)wal.st_size;
 }
 
 /* A file of its journal, up to that many bytes. */

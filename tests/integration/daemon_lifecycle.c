@@ -518,6 +518,29 @@ static bool play_stopped(const void *arg, const char *dir)
 	return gets_right(HOST_A, sim_never);
 }
 
+/* ---- slow disks ---- */
+
+/* Longer than all that a step asks before. */
+#define SLOW_US SIM_S
+
+/* The mover is neither suspended nor resumed before its host has that on the disk. A peer's host
+ * may be later: where its power goes, the peer goes. */
+static bool play_slow_disks(const void *arg, const char *dir)
+{
+	(void)arg;
+	if (!start((struct sim_mover){.strategy = "late"}, dir))
+		return false;
+	for (unsigned h = 0; h < sim_size.hosts; h++)
+		sim_hosts[h].sync_us = SLOW_US;
+	sim_hasty = sim_not_hasty = 0;
+	sim_migrate(mover, HOST_A, HOST_B);
+	if (!sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) ||
+	    !gets_right(HOST_B, sim_never))
+		return false;
+	return (!sim_hasty && sim_not_hasty == 2) ||
+	       sim_is_wrong("%u requests come before the disk, %u after", sim_hasty, sim_not_hasty);
+}
+
 /* ---- libvirtd hangs as a migration is to be cancelled ---- */
 
 /* What ibvmig-lease does when a lease has run out. */
@@ -608,6 +631,7 @@ static const struct sim_scene scenes[] = {
 	{"COMMIT is told while QUIESCE is undone", play_impossible, NULL},
 	{"300 saved VMs are taken up again", play_many, NULL},
 	{"ibvmigd is stopped while it asks the agent", play_stopped, NULL},
+	{"no agent is asked before the disk has it", play_slow_disks, NULL},
 	{"libvirtd hangs in QUIESCE: the lease outlives CANCEL", play_hung, NULL},
 };
 

@@ -67,6 +67,8 @@ static void look_run(struct job *j)
 	json_set_str(j->out, "status", q.status);
 	if (json_opt_bool(j->in, "unplugs", false))
 		job_each_vf(j, find_device);
+	if (json_opt_bool(j->in, "begins", false))
+		src_let_copy(j);
 }
 
 /* Whether it has died or arrived the destination knows, if QEMU ever began. */
@@ -139,6 +141,9 @@ static void src_looked(struct migration *m, struct job *j)
 			     "(strategy early)");
 		return;
 	}
+	src_keep_ballast(m);
+	if (json_opt_bool(j->out, "copies", false) && src_awaits_begin(m))
+		src_begins_later(m);
 	tell_status(m, status);
 	if (m->serial == j->serial)
 		tell_devices(m, j);
@@ -187,6 +192,7 @@ void migrate_look(void *arg)
 	}
 	in = migrate_input(m);
 	json_set_bool(in, "source", m->role == ROLE_SOURCE);
+	json_set_bool(in, "begins", m->role == ROLE_SOURCE && src_awaits_begin(m));
 	json_set_bool(in, "abort", migrate_awaits_job(m));
 	json_set_bool(in, "unplugs", m->device_del_sent && m->state == M_DETACH && !m->back);
 	m->looking = !job_start(m->d, in, look_run, looked, m, m->serial);

@@ -400,6 +400,13 @@ static int await_begin_early(struct migration *m)
 	return src_await_begin(m);
 }
 
+void src_begins_later(struct migration *m)
+{
+	m->step.asked_us = now_us();
+	if (m->state == M_PREPARE)
+		deadline_again(m);
+}
+
 bool src_awaits_begin(const struct migration *m)
 {
 	return m->armed && m->job == JOB_NONE && !m->back && !m->waiting &&

@@ -65,6 +65,14 @@ static void throttle_least(struct job *j)
 	j->rc = qmp_set_throttle(j->d->virt, str(j, "vm"), (struct qmp_throttle){1, 1}, j->error);
 }
 
+void src_let_copy(struct job *j)
+{
+	bool copies = false;
+
+	j->rc = qmp_unlimit_mirrors(j->d->virt, str(j, "vm"), PRESET_BYTES, &copies, j->error);
+	json_set_bool(j->out, "copies", copies);
+}
+
 static void raise_run(struct job *j)
 {
 	bool native = json_opt_bool(j->in, "native", false), post_copy = false;

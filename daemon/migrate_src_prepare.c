@@ -4,6 +4,7 @@
 #include "common/http_server.h"
 #include "common/ib.h"
 #include "common/json.h"
+#include "common/log.h"
 #include "common/util.h"
 #include "daemon/cold.h"
 #include "daemon/daemon.h"
@@ -187,18 +188,40 @@ bool src_agent_wanted(struct migration *m, struct vm *vm)
 
 /* ---- PREPARE ---- */
 
+static struct json_object *ballast_message(uint64_t bytes)
+{
+	struct json_object *msg = src_op_message("ballast");
+
+	json_set_u64(msg, "bytes", bytes);
+	json_set_u64(msg, "interval_ms", BALLAST_INTERVAL);
+	return msg;
+}
+
 void src_set_ballast(struct migration *m, uint64_t bytes)
 {
 	struct vm *vm = migrate_vm(m);
-	struct json_object *msg;
 
 	m->ballast = bytes;
-	if (!vm || agent_state(vm->agent) != AGENT_UP)
-		return;
-	msg = src_op_message("ballast");
-	json_set_u64(msg, "bytes", bytes);
-	json_set_u64(msg, "interval_ms", BALLAST_INTERVAL);
-	migrate_ask_agent(m, vm, msg, SRC_QUERY_MS, NULL);
+	if (vm && agent_state(vm->agent) == AGENT_UP)
+		migrate_ask_agent(m, vm, ballast_message(bytes), SRC_QUERY_MS, NULL);
+}
+
+static void ballast_kept(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	(void)arg;
+	(void)answer;
+	if (rc)
+		log_debug("the ballast is not kept: %s", error);
+}
+
+void src_keep_ballast(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+
+	/* No step waits for it: HOLD looks at QEMU meanwhile. */
+	if (m->ballast && !m->back && vm && agent_state(vm->agent) == AGENT_UP)
+		agent_request(vm->agent, ballast_message(m->d->settings->ballast_bytes),
+			      SRC_QUERY_MS, ballast_kept, NULL);
 }
 
 static void prepare_checked(struct migration *m, struct job *j)

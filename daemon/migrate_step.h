@@ -64,12 +64,18 @@ void peer_on_resume(struct http_request *req);
 int src_await_outcome(struct migration *m);
 /* Armed, and QEMU has not begun; with an early VF that has left. */
 bool src_awaits_begin(const struct migration *m);
+/* libvirt copies disks before that: the copy is no slower for our preset, and the wait begins anew.
+ * In a job: → copies. */
+void src_let_copy(struct job *j);
+void src_begins_later(struct migration *m);
 /* What DETACH or CANCEL waits for, and the way out: ": the guest keeps VF …"; "" elsewhere. */
 void src_name_missing(const struct migration *m, char *text, size_t bytes);
 /* HOLD: a pass has ended. */
 void src_look_now(struct migration *m);
 /* The agent keeps bytes dirty from now on; 0 ends it. */
 void src_set_ballast(struct migration *m, uint64_t bytes);
+/* The agent ends it by itself 120 s after it was last asked: a copy may take longer. */
+void src_keep_ballast(struct migration *m);
 /* A QEMU migration of a VM with a VF that nobody prepared. */
 void src_unprepared(struct vm *vm);
 /* libvirt's hook says that the VM comes: a record is made, and answers the hook when it is armed.

@@ -372,3 +372,28 @@ int qmp_set_throttle(struct virt *v, const char *uuid, struct qmp_throttle t, ch
 	json_set_u64(args, "cpu-throttle-increment", t.increment);
 	return qmp_call(v, uuid, "migrate-set-parameters", args, NULL, error);
 }
+
+int qmp_unlimit_mirrors(struct virt *v, const char *uuid, uint64_t limit, bool *ret_some,
+			char *error)
+{
+	struct json_object *list AUTO_JSON = NULL, *args;
+	bool some = false;
+	int rc = qmp_call(v, uuid, "query-block-jobs", NULL, &list, error);
+
+	for (size_t i = 0; !rc && i < json_count(list); i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+
+		if (!str_eq(json_opt_str(o, "type", ""), "mirror"))
+			continue;
+		some = true;
+		if (json_opt_u64(o, "speed", 0) != limit)
+			continue;
+		args = json_object_new_object();
+		json_set_str(args, "device", json_opt_str(o, "device", ""));
+		json_set_u64(args, "speed", 0);
+		rc = qmp_call(v, uuid, "block-job-set-speed", args, NULL, error);
+	}
+	if (!rc)
+		*ret_some = some;
+	return rc;
+}

@@ -71,6 +71,10 @@ int qmp_can_post_copy(struct virt *v, const char *uuid, bool *ret_can, char *err
 /* Bytes per second and ms; 0 leaves a value as it is. */
 int qmp_set_migrate(struct virt *v, const char *uuid, uint64_t max_bandwidth,
 		    uint64_t downtime_limit_ms, char *error);
+/* Disks that are being copied (virsh migrate --copy-storage-all): whether there are, and those that
+ * have this limit, in bytes per second, get none. */
+int qmp_unlimit_mirrors(struct virt *v, const char *uuid, uint64_t limit, bool *ret_some,
+			char *error);
 /* Whether QEMU refuses to be saved to a file (`virsh save`, managedsave, dump, a snapshot with
  * memory), also while no ibvmigd lives: it would save the VF's device, or lose it, and the file
  * could not be restored. By the TLS credentials that its next migration is to use: there are none

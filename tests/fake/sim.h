@@ -184,6 +184,7 @@ struct sim_mover {
 	bool migrates_state;     /* VFs give their state to QEMU */
 	bool post_copy;          /* virsh migrate --postcopy */
 	bool converges;          /* --auto-converge, with SIM_ASKED_THROTTLE */
+	unsigned disk_mib;       /* virsh migrate --copy-storage-all */
 	const char *kernel_user; /* of its VF, or NULL; several: one a line */
 	bool two_vfs;
 	bool persistent; /* its definition stays on each host where it has run */
@@ -213,6 +214,7 @@ struct sim_qemu {
 	unsigned preset_mib; /* libvirt's migration speed */
 	bool refuses_save;   /* by TLS credentials that nobody has */
 	uint64_t bandwidth, downtime_ms, remaining, passes;
+	uint64_t disk_left, disk_speed; /* of the copy before that; speed 0: no limit */
 	struct qmp_throttle throttle_by;
 	uint64_t throttle; /* what the guest is throttled by, percent */
 	bool job_hangs;    /* it sends nothing, and does not end when it is cancelled */

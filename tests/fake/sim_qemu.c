@@ -10,6 +10,7 @@
 #include <sys/un.h>
 
 #define UNPLUG_US (60 * SIM_MS)
+#define MIRROR    "drive-virtio-disk0"
 
 static const char *const job_names[] = {
 	[QJOB_NONE] = "none",     [QJOB_SETUP] = "setup",         [QJOB_ACTIVE] = "active",
@@ -310,6 +311,28 @@ static struct json_object *capabilities(void)
 	return qmp_return(list);
 }
 
+static struct json_object *block_jobs(struct sim_qemu *q)
+{
+	struct json_object *list = json_object_new_array(), *o;
+
+	if (q->disk_left) {
+		o = json_object_new_object();
+		json_set_str(o, "type", "mirror");
+		json_set_str(o, "device", MIRROR);
+		json_set_u64(o, "speed", q->disk_speed);
+		json_object_array_add(list, o);
+	}
+	return qmp_return(list);
+}
+
+static struct json_object *set_speed(struct sim_qemu *q, struct json_object *args)
+{
+	if (!q->disk_left || !str_eq(json_opt_str(args, "device", ""), MIRROR))
+		return qmp_error("Block job not found");
+	q->disk_speed = json_opt_u64(args, "speed", 0);
+	return qmp_return(NULL);
+}
+
 struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json_object *args)
 {
 	if (!strcmp(execute, "device_add"))
@@ -337,6 +360,10 @@ struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json
 			q->refuses_save = *json_opt_str(args, "tls-creds", "");
 		return qmp_return(NULL);
 	}
+	if (!strcmp(execute, "query-block-jobs"))
+		return block_jobs(q);
+	if (!strcmp(execute, "block-job-set-speed"))
+		return set_speed(q, args);
 	if (!strcmp(execute, "netdev_add"))
 		return netdev(q, args, true);
 	if (!strcmp(execute, "netdev_del"))

@@ -10,6 +10,7 @@
 
 #define RAM_BYTES    (24ull << 20)
 #define TRICKLE      (1300ull << 10) /* what a clamped stream sends each second */
+#define DISK_SPEED   (1000ull << 20)
 #define TICK_US      (20 * SIM_MS)
 #define DOWNTIME_MS  300 /* QEMU's own limit */
 #define STEP_US      (15 * SIM_MS)
@@ -317,6 +318,26 @@ static void set_up(void *arg)
 	sim_after(NULL, STEP_US, activate, arg);
 }
 
+static void copy_disk(void *arg)
+{
+	struct sim_guest *g = migrating(arg);
+	struct sim_qemu *q = g ? source_qemu(g) : NULL;
+	uint64_t sent;
+
+	if (!g)
+		return;
+	sent = q->disk_speed ? q->disk_speed : DISK_SPEED;
+	q->disk_left = q->disk_left > sent ? q->disk_left - sent : 0;
+	sim_after(NULL, q->disk_left ? SIM_S : STEP_US, q->disk_left ? copy_disk : set_up, arg);
+}
+
+static void start_disk(struct sim_qemu *q, void *arg)
+{
+	q->disk_left = (uint64_t)sim_mover.disk_mib << 20;
+	q->disk_speed = (uint64_t)q->preset_mib << 20;
+	sim_after(NULL, STEP_US, q->disk_left ? copy_disk : set_up, arg);
+}
+
 static void start_incoming(void *arg)
 {
 	struct sim_guest *g = migrating(arg);
@@ -327,7 +348,7 @@ static void start_incoming(void *arg)
 	q = sim_qemu_new(g->migration.to, g, VCPU_INCOMING);
 	sim_qemu_start_devices(q, g->migration.hook_xml ? g->migration.hook_xml : "");
 	sim_lifecycle(q->host, g, VIR_DOMAIN_EVENT_STARTED, VIR_DOMAIN_EVENT_STARTED_MIGRATED);
-	sim_after(NULL, STEP_US, set_up, arg);
+	start_disk(source_qemu(g), arg);
 }
 
 static void hook_answered(void *arg, int rc, struct json_object *answer, const char *error)

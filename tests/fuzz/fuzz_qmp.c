@@ -55,6 +55,7 @@ static void ask(char *error)
 	qmp_call(NULL, "uuid", "query-status", NULL, &value, error);
 	qmp_query_migrate(NULL, "uuid", &m, error);
 	qmp_has_device(NULL, "uuid", "ibvf0", &has, error);
+	qmp_unlimit_mirrors(NULL, "uuid", 0, &has, error);
 	qmp_device_del(NULL, "uuid", "ibvf0", error);
 	qmp_can_post_copy(NULL, "uuid", &can, error);
 }

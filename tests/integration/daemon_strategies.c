@@ -21,6 +21,10 @@
 	"an NVMe/RDMA target (on mlx5_4)\nan NVMe/RDMA target (on mlx5_5)\n"                       \
 	"an NVMe/RDMA target (on mlx5_6)\nan NVMe/RDMA target (on mlx5_7)\n"
 
+/* MiB: takes longer than any deadline before QEMU begins, and than the ballast's life; days at the
+ * preset speed. */
+#define DISK 300000
+
 static const struct scene {
 	const char *name;
 	struct sim_mover mover;
@@ -117,19 +121,37 @@ static const struct scene {
 	 NULL,
 	 "QEMU unplugs no such device while it migrates",
 	 false},
+	{"late, a disk is copied before",
+	 {.strategy = "late", .disk_mib = DISK},
+	 "late",
+	 NULL,
+	 false},
+	{"early, a disk is copied before",
+	 {.strategy = "early", .disk_mib = DISK},
+	 "early",
+	 NULL,
+	 true},
+	{"native, a disk is copied before",
+	 {.strategy = "native", .migrates_state = true, .disk_mib = DISK},
+	 "native",
+	 NULL,
+	 false},
 	{"cold", {.strategy = "cold"}, NULL, "ibvmig save here", false},
 };
 
 static struct sim_guest *const mover = &sim_guests[0];
-static bool left_early;
+static bool left_early, ballast_ended;
 
 static void watch(void)
 {
 	struct sim_qemu *q = &sim_hosts[HOST_A].qemus[0];
+	struct migration *m = sim_hosts[HOST_A].d.migrations;
 
 	sim_never();
 	left_early |= mover->migration.under_way && q->exists && q->job == QJOB_NONE &&
 		      !sim_devices(q);
+	ballast_ended |= m && m->state == M_HOLD && m->ballast &&
+			 mover->ballast_until_us <= sim_us();
 }
 
 static struct json_object *record(void)
@@ -181,6 +203,8 @@ static bool chosen_right(const struct scene *s)
 				    json_opt_str(r, "asked", "-"));
 	if (s->word && !strstr(why_not(choice, s->chosen), s->word))
 		return sim_is_wrong("it does not say why not better: %.300s", json_text(choice));
+	if (ballast_ended)
+		return sim_is_wrong("nothing keeps pre-copy from ending in HOLD");
 	return left_early == s->left_before ? true
 					    : sim_is_wrong("the VF has%s left before QEMU began",
 							   left_early ? "" : " not");

@@ -66,13 +66,16 @@ static struct json_object *inventory(struct sim_host *h)
 
 static struct json_object *prepare(struct sim_vf *vf)
 {
+	static const char getfd[] =
+		"{\"execute\":\"getfd\",\"file\":\"/dev/null\",\"arguments\":{}},";
 	struct json_object *o = NULL;
 	char *text AUTO_FREE = strf(
-		"{\"attach\":[{\"execute\":\"netdev_add\",\"arguments\":{\"id\":\"%s\"}},"
+		"{\"attach\":[%s{\"execute\":\"netdev_add\",\"arguments\":{\"id\":\"%s\"}},"
 		"{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vf\",\"vf\":\"%s\"},"
 		"\"migrates_state\":%s}],"
 		"\"detach\":[{\"execute\":\"netdev_del\",\"arguments\":{\"id\":\"%s\"}}]}",
-		vf->name, vf->name, sim_mover.migrates_state ? "true" : "false", vf->name);
+		sim_mover.by_descriptor ? getfd : "", vf->name, vf->name,
+		sim_mover.migrates_state ? "true" : "false", vf->name);
 
 	vf->prepared = true;
 	json_parse(text, strlen(text), &o);

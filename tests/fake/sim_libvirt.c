@@ -478,6 +478,17 @@ int virDomainQemuMonitorCommand(virDomainPtr dom, const char *command, char **re
 	return 0;
 }
 
+int virDomainQemuMonitorCommandWithFiles(virDomainPtr dom, const char *command, unsigned int n,
+					 int *files, unsigned int *ret_n, int **ret_files,
+					 char **ret_answer, unsigned int flags)
+{
+	(void)n;
+	(void)files;
+	(void)ret_n;
+	(void)ret_files;
+	return virDomainQemuMonitorCommand(dom, command, ret_answer, flags);
+}
+
 int virDomainAbortJob(virDomainPtr dom)
 {
 	pass_time(dom->host);

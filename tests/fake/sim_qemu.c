@@ -368,6 +368,8 @@ struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json
 		return netdev(q, args, true);
 	if (!strcmp(execute, "netdev_del"))
 		return netdev(q, args, false);
+	if (!strcmp(execute, "getfd"))
+		return qmp_return(NULL);
 	return qmp_error("The command has not been found");
 }
 
@@ -382,12 +384,12 @@ static bool has_late_detach(const char *bus)
 }
 
 /* Devices on the command line, as the hook has put them into the XML. */
-void sim_qemu_start_devices(struct sim_qemu *q, const char *xml)
+bool sim_qemu_start_devices(struct sim_qemu *q, const char *xml)
 {
 	static const char vf_key[] = "&quot;vf&quot;:&quot;", id_key[] = "&quot;id&quot;:&quot;",
 			  bus_key[] = "&quot;bus&quot;:&quot;";
 
-	while ((xml = strstr(xml, vf_key))) {
+	while (!sim_mover.starts_empty && (xml = strstr(xml, vf_key))) {
 		const char *id = strstr(xml, id_key), *bus = strstr(xml, bus_key);
 		char name[8] = "";
 		struct sim_device *d;
@@ -405,7 +407,9 @@ void sim_qemu_start_devices(struct sim_qemu *q, const char *xml)
 		snprintf(d->vf, sizeof d->vf, "%.*s", (int)strcspn(xml, "&"), xml);
 		snprintf(d->bus, sizeof d->bus, "%.*s", (int)strcspn(bus, "&"), bus);
 		slot = vf_slot(q->host, d->vf);
-		if (slot >= 0)
-			q->netdevs[slot] = true;
+		if (slot < 0 || sim_hosts[q->host].vfs[slot].vanished)
+			return false;
+		q->netdevs[slot] = true;
 	}
+	return true;
 }

@@ -123,6 +123,8 @@ static bool rail_right(struct sim_guest *g, const struct sim_qemu *q, const stru
 	if (!device->there)
 		return sim_is_wrong("%s has no VF %u in QEMU on %s", g->name, rail,
 				    sim_hosts[q->host].name);
+	if (device->unseen)
+		return sim_is_wrong("%s has not looked for its VF %u", g->name, rail);
 	if (!lease || strcmp(lease->name, device->vf))
 		return sim_is_wrong("%s has VF %s in QEMU, %s in the daemon", g->name, device->vf,
 				    lease ? lease->name : "none");

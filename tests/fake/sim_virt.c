@@ -346,7 +346,10 @@ static void start_incoming(void *arg)
 	if (!g || sim_libvirtd_waits(g->migration.to, start_incoming, arg))
 		return;
 	q = sim_qemu_new(g->migration.to, g, VCPU_INCOMING);
-	sim_qemu_start_devices(q, g->migration.hook_xml ? g->migration.hook_xml : "");
+	if (!sim_qemu_start_devices(q, g->migration.hook_xml ? g->migration.hook_xml : "")) {
+		give_up(g, QJOB_FAILED, "vfio: no such host device");
+		return;
+	}
 	sim_lifecycle(q->host, g, VIR_DOMAIN_EVENT_STARTED, VIR_DOMAIN_EVENT_STARTED_MIGRATED);
 	start_disk(source_qemu(g), arg);
 }

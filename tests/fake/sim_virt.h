@@ -24,8 +24,8 @@ void sim_qemu_gone(struct sim_qemu *q, int detail);
 void sim_set_job(struct sim_qemu *q, enum sim_job job);
 /* Its job is under way. */
 bool sim_migrates(const struct sim_qemu *q);
-/* It has those that the hook has put into this XML. */
-void sim_qemu_start_devices(struct sim_qemu *q, const char *xml);
+/* It has those that the hook has put into this XML; false: it does not start with them. */
+bool sim_qemu_start_devices(struct sim_qemu *q, const char *xml);
 
 /* virsh save of guest 0, with this XML; false: it is refused. */
 bool sim_save(struct sim_qemu *q, const char *xml);

@@ -25,7 +25,7 @@ static struct sim_guest *const mover = &sim_guests[0];
 enum scenario {
 	PLAIN,        /* a migration that nothing disturbs */
 	ABORTED_LATE, /* the user aborts it while the addresses move */
-	PARKED_THERE, /* QEMU at the destination takes no device */
+	PARKED_THERE, /* QEMU at the destination has no device, and takes none */
 	PARKED_HERE,  /* aborted, and the source's VF has vanished */
 };
 
@@ -77,7 +77,7 @@ static void set_scene(enum scenario s)
 	if (s == ABORTED_LATE || s == PARKED_HERE)
 		sim_after(NULL, SIM_MS, abort_late, NULL);
 	if (s == PARKED_THERE)
-		sim_hosts[HOST_B].device_add_fails = true;
+		sim_hosts[HOST_B].device_add_fails = sim_mover.starts_empty = true;
 	if (s == PARKED_HERE)
 		sim_hosts[HOST_A].device_add_fails = true;
 }
@@ -176,6 +176,7 @@ static const struct sim_strategy strategies[] = {
 	 LIVE(.strategy = "native", .migrates_state = true),
 	 .passed = 1u << M_QUIESCE | 1u << M_DETACH | 1u << M_PARKED},
 	{.name = "late-two-vfs", LIVE(.strategy = "late", .two_vfs = true), .sparse = true},
+	{.name = "late-pre-attached", LIVE(.strategy = "late", .pre_attach = true), .sparse = true},
 	{.name = "cold", COLD(.strategy = "auto")},
 	{.name = "cold-two-vfs", COLD(.strategy = "auto", .two_vfs = true), .sparse = true},
 };

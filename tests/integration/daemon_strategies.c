@@ -136,6 +136,16 @@ static const struct scene {
 	 "native",
 	 NULL,
 	 false},
+	{"late, its VF is a descriptor, so not pre-attached",
+	 {.strategy = "late", .pre_attach = true, .by_descriptor = true},
+	 "late",
+	 NULL,
+	 false},
+	{"late, two VFs, pre-attached in vain",
+	 {.strategy = "late", .two_vfs = true, .pre_attach = true, .starts_empty = true},
+	 "late",
+	 NULL,
+	 false},
 	{"cold", {.strategy = "cold"}, NULL, "ibvmig save here", false},
 };
 
@@ -215,7 +225,8 @@ static bool pre_attached_right(const struct scene *s)
 {
 	struct json_object *r AUTO_JSON = record(),
 			      *there = json_opt(json_opt(r, "data"), "destination");
-	bool wanted = s->mover.pre_attach && !str_eq(s->chosen, "native");
+	bool wanted = s->mover.pre_attach && !s->mover.by_descriptor &&
+		      !str_eq(s->chosen, "native");
 
 	return !s->chosen || json_opt_bool(there, "pre_attached", false) == wanted
 		       ? true

@@ -139,6 +139,27 @@ static void print_left_out(FILE *f)
 	fprintf(f, "],");
 }
 
+/* Strategies without cells in PARKED. */
+static void print_not_parked(FILE *f, const struct cell *cells, size_t n)
+{
+	const char *comma = "";
+
+	fprintf(f, "\"not_parked\":[");
+	for (size_t i = 0; i < n; i++) {
+		const struct sim_strategy *s = cells[i].strategy;
+		struct json_object *o AUTO_JSON = NULL;
+
+		if (!s->not_parked || (i && s == cells[i - 1].strategy))
+			continue;
+		o = json_object_new_object();
+		json_set_str(o, "strategy", s->name);
+		json_set_str(o, "why", s->not_parked);
+		fprintf(f, "%s%s", comma, json_text(o));
+		comma = ",";
+	}
+	fprintf(f, "],");
+}
+
 static void print_report(FILE *f, const struct cell *cells, size_t n)
 {
 	size_t passed = 0;
@@ -147,6 +168,7 @@ static void print_report(FILE *f, const struct cell *cells, size_t n)
 		passed += cells[i].result->ok;
 	fprintf(f, "{\"cells\":%zu,\"passed\":%zu,", n, passed);
 	print_left_out(f);
+	print_not_parked(f, cells, n);
 	fprintf(f, "\"matrix\":[\n");
 	for (size_t i = 0; i < n; i++) {
 		const struct cell *c = &cells[i];
@@ -220,11 +242,6 @@ static bool in_sample(const struct sim_strategy *s, size_t fault, size_t point, 
 	return (fault + point) % n == delay;
 }
 
-static bool only_passes(const struct sim_strategy *s, const struct sim_point *p)
-{
-	return (p->role == ROLE_SOURCE || p->state == M_PARKED) && s->passed & 1u << p->state;
-}
-
 /* What is asked for; strategy, fault, state: NULL for all. */
 struct choice {
 	const char *strategy, *fault, *state;
@@ -254,7 +271,7 @@ static size_t add_cells(struct cell *cells, const struct sim_strategy *s, const 
 			continue;
 		for (size_t p = 0; p < s->point_count; p++) {
 			if (!is_chosen(want->state, s->points[p].name) ||
-			    only_passes(s, &s->points[p]))
+			    (s->not_parked && s->points[p].state == M_PARKED))
 				continue;
 			for (size_t d = 0; d < ARRAY_SIZE(delays_ms); d++) {
 				if (!want->all_delays && !in_sample(s, f, p, d))

@@ -37,7 +37,7 @@ struct sim_strategy {
 	struct sim_mover mover;
 	const struct sim_point *points;
 	size_t point_count;
-	unsigned passed; /* bits of states that it only passes, if it comes to them at all */
+	const char *not_parked; /* why it has no cells in PARKED; NULL: it has. The report tells */
 	bool cold;   /* without faults that mean nothing to it; the report tells which, and why */
 	bool sparse; /* in the sample every third moment only */
 	/* From before the start of the way until all is right again, and stays so. false:

@@ -273,6 +273,9 @@ void http_conn_notify(void *server, struct MHD_Connection *mhd, void **context,
 		*context = conn_new(s, mhd);
 	else if (*context)
 		conn_free(TAKE(*context));
+	/* At its limit libmicrohttpd listens again in its next run only: nobody else calls that. */
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED && !s->stopping)
+		http_wake(s);
 	arm(s);
 }
 

@@ -35,6 +35,20 @@ static void on_echo(struct http_request *req)
 	http_reply(req->exchange, 200, o);
 }
 
+/* A connection closes after less time here than in use, of which it tells. */
+static void on_idle(struct http_request *req)
+{
+	struct MHD_Connection *conn = req->exchange->conn;
+	struct json_object *o = json_object_new_object();
+
+	json_set_u64(o, "s",
+		     MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_TIMEOUT)
+			     ->connection_timeout);
+	assert_int_equal(MHD_set_connection_option(conn, MHD_CONNECTION_OPTION_TIMEOUT, 1u),
+			 MHD_YES);
+	http_reply(req->exchange, 200, o);
+}
+
 static void on_park(struct http_request *req)
 {
 	parked = req->exchange;
@@ -80,6 +94,7 @@ static const struct http_route routes[] = {
 	{"POST", "/v1/echo/*", on_echo, REST_READ_ONLY},
 	{"GET", "/v1/stream", on_stream, REST_READ_ONLY},
 	{"GET", "/v1/text", on_text, REST_READ_ONLY},
+	{"GET", "/v1/idle", on_idle, REST_READ_ONLY},
 	{"GET", "/v1/secret", on_text, REST_ROOT},
 	{"GET", "/v1/park", on_park, REST_READ_ONLY},
 	{0},
@@ -297,6 +312,19 @@ static void raw_wait(struct raw *r)
 #define GET(path, headers)                                                                         \
 	"GET " path " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" headers "\r\n"
 
+/* That of the line, and that of the error's body. */
+static void assert_statuses_agree(const char *answer)
+{
+	const char *body = strstr(answer, "\"status\":");
+	unsigned told = 0, status = 0;
+
+	if (!body)
+		return;
+	sscanf(answer, "HTTP/1.1 %u", &status);
+	sscanf(body, "\"status\":%u", &told);
+	assert_int_equal(told, status);
+}
+
 static void expect_raw(const char *request, const char *const *words, size_t n)
 {
 	struct raw r = {.request = request};
@@ -306,6 +334,7 @@ static void expect_raw(const char *request, const char *const *words, size_t n)
 	for (size_t i = 0; i < n; i++)
 		if (!strstr(r.answer, words[i]))
 			fail_msg("\"%s\" is not in %s", words[i], r.answer);
+	assert_statuses_agree(r.answer);
 }
 
 #define EXPECT(request, ...)                                                                       \
@@ -322,6 +351,118 @@ static void test_request_ids(void **state)
 	       "\"request_id\":\"0");
 	EXPECT(GET("/v1/text", ""), "X-Request-Id: 0", "Content-Type: text/plain\r\n",
 	       "\r\n\r\nplain");
+}
+
+#define POST_HEAD                                                                                  \
+	"POST /v1/echo/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n"
+
+/* With a body of so many bytes: JSON, and blanks. */
+static char *long_post(size_t bytes)
+{
+	char *text = malloc(sizeof POST_HEAD + 20 + bytes);
+	size_t head = (size_t)sprintf(text, POST_HEAD, bytes);
+
+	memset(text + head, ' ', bytes);
+	memcpy(text + head, "{\"n\":5}", 7);
+	text[head + bytes] = '\0';
+	return text;
+}
+
+static void test_long_body(void **state)
+{
+	char *fits AUTO_FREE = long_post(HTTP_BODY_MAX),
+		   *over AUTO_FREE = long_post(HTTP_BODY_MAX + 1);
+
+	(void)state;
+	EXPECT(fits, "200 OK", "\"n\":5");
+	EXPECT(over, "413", "\"too-large\"", "over 1048576 bytes", "X-Request-Id: ");
+}
+
+/* What libmicrohttpd refuses itself has no request id, and is no JSON (docs/wire.md). */
+static void test_wrong_heads(void **state)
+{
+	char *over AUTO_FREE = malloc(HTTP_HEADERS_MAX + 100);
+
+	(void)state;
+	sprintf(over, "GET /v1/text HTTP/1.1\r\nHost: x\r\nX: %0*d\r\n\r\n", (int)HTTP_HEADERS_MAX,
+		0);
+	EXPECT(over, "HTTP/1.1 431 ");
+	EXPECT("GET /v1/text HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400 ");
+	EXPECT(GET("/v1/text", ""), "200 OK");
+}
+
+/* Nobody asks anything any more. */
+static void test_idle(void **state)
+{
+	char *after AUTO_FREE = strf("\"s\":%d", HTTP_IDLE_S);
+
+	(void)state;
+	EXPECT("GET /v1/idle HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK", after);
+}
+
+static int connected(void)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+	snprintf(a.sun_path, sizeof a.sun_path, "%.100s", base + 5);
+	while (connect(fd, (struct sockaddr *)&a, sizeof a)) {
+		assert_int_equal(errno, EAGAIN); /* its queue is full */
+		assert_true(sd_event_run(loop, 10000) >= 0);
+	}
+	return fd;
+}
+
+static void ask_on(int fd)
+{
+	static const char get[] = "GET /v1/text HTTP/1.1\r\nHost: x\r\n\r\n";
+
+	assert_int_equal(write(fd, get, sizeof get - 1), sizeof get - 1);
+}
+
+/* false: nothing is there. */
+static bool is_answered(int fd)
+{
+	char text[1000];
+
+	return read(fd, text, sizeof text) > 0;
+}
+
+static void await_answer(int fd)
+{
+	uint64_t until = now_ms() + CALL_MS;
+
+	while (!is_answered(fd)) {
+		assert_true(now_ms() < until);
+		assert_true(sd_event_run(loop, 10000) >= 0);
+	}
+}
+
+/* One more than may be: it is heard when another one has left. Nor is the server deaf when all of
+ * them leave at once. */
+static void test_too_many_connections(void **state)
+{
+	int fd[HTTP_CONN_MAX + 1];
+
+	(void)state;
+	for (unsigned i = 0; i < HTTP_CONN_MAX; i++) {
+		fd[i] = connected();
+		ask_on(fd[i]);
+		await_answer(fd[i]);
+	}
+	ask_on(fd[HTTP_CONN_MAX] = connected());
+	for (unsigned i = 0; i < HTTP_CONN_MAX; i++) {
+		ask_on(fd[i]);
+		await_answer(fd[i]);
+	}
+	assert_false(is_answered(fd[HTTP_CONN_MAX]));
+	close(fd[0]);
+	await_answer(fd[HTTP_CONN_MAX]);
+	for (unsigned i = 1; i <= HTTP_CONN_MAX; i++)
+		close(fd[i]);
+	ask_on(fd[0] = connected());
+	await_answer(fd[0]);
+	close(fd[0]);
 }
 
 static void test_who_asks(void **state)
@@ -458,6 +599,10 @@ int main(void)
 		cmocka_unit_test(test_answered_later),
 		cmocka_unit_test(test_wrong_calls),
 		cmocka_unit_test(test_request_ids),
+		cmocka_unit_test(test_long_body),
+		cmocka_unit_test(test_wrong_heads),
+		cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_too_many_connections),
 		cmocka_unit_test(test_who_asks),
 		cmocka_unit_test(test_rate),
 		cmocka_unit_test(test_buckets),

@@ -32,12 +32,18 @@ static void get_events(struct http_request *req)
 	events_wait(events, req->exchange, since);
 }
 
-static const struct http_route routes[] = {{"GET", "/v1/events", get_events, REST_READ_ONLY}, {0}};
-
-static int ask(uint64_t since)
+static void get_stream(struct http_request *req)
 {
-	char *text AUTO_FREE = strf("GET /v1/events?since=%llu HTTP/1.1\r\nHost: x\r\n\r\n",
-				    (unsigned long long)since);
+	events_stream(events, req->exchange, 0);
+}
+
+static const struct http_route routes[] = {{"GET", "/v1/events", get_events, REST_READ_ONLY},
+					   {"GET", "/v1/stream", get_stream, REST_READ_ONLY},
+					   {0}};
+
+static int ask_for(const char *path)
+{
+	char *text AUTO_FREE = strf("GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
@@ -76,6 +82,13 @@ static void publish(const char *name)
 	events_publish(events, o);
 }
 
+static int ask(uint64_t since)
+{
+	char *path AUTO_FREE = strf("/v1/events?since=%llu", (unsigned long long)since);
+
+	return ask_for(path);
+}
+
 /* The one of n that has an answer, -1: none yet. */
 static int answered(const int *fd, int n)
 {
@@ -110,6 +123,30 @@ static void test_one_too_many(void **state)
 	close(more);
 }
 
+/* As many streams as long polls; one that is closed makes room. Each begins with what is kept. */
+static void test_streams(void **state)
+{
+	uint64_t until = now_ms() + DEADLINE_S * 1000;
+	int fd[EVENTS_POLL_MAX + 1], more, full = 0;
+	bool is_full;
+
+	(void)state;
+	for (int i = 0; i <= EVENTS_POLL_MAX; i++)
+		fd[i] = ask_for("/v1/stream");
+	for (int i = 0; i <= EVENTS_POLL_MAX; i++)
+		full += strstr(answer_of(fd[i]), " 503 ") != NULL;
+	assert_int_equal(full, 1);
+	for (int i = 0; i <= EVENTS_POLL_MAX; i++)
+		close(fd[i]);
+	do {
+		publish("more");
+		more = ask_for("/v1/stream");
+		is_full = strstr(answer_of(more), " 503 ");
+		close(more);
+	} while (is_full && now_ms() < until);
+	assert_false(is_full);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -131,7 +168,8 @@ static int teardown(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_too_many)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_too_many),
+					   cmocka_unit_test(test_streams)};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("events", tests, setup, teardown);

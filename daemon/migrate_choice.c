@@ -40,7 +40,7 @@ static unsigned kernel_users(struct json_object *query, char names[static STRATE
 
 void choice_facts(struct vm *vm, struct json_object *query, struct strategy_facts *ret_facts)
 {
-	unsigned with_state = 0, fixed = 0, blocking = 0;
+	unsigned with_state = 0, fixed = 0, blocking = 0, passed = 0;
 
 	for (unsigned i = 0; i < vm->vf_count; i++) {
 		const struct vf *vf = vm->vfs[i].lease;
@@ -51,9 +51,11 @@ void choice_facts(struct vm *vm, struct json_object *query, struct strategy_fact
 		with_state += state;
 		fixed += stays || qmp_device_flag(attach, QMP_NATIVE);
 		blocking += stays && !state;
+		passed += qmp_device_flag(attach, QMP_NEEDS_GROUP);
 	}
 	*ret_facts = (struct strategy_facts){
 		.state_here = with_state && with_state == vm->vf_count,
+		.passed = passed,
 		.fixed = fixed,
 		.blocked = blocking,
 		.agent = query,

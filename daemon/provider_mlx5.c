@@ -289,7 +289,7 @@ static int prepare_host(const struct mlx5 *m, const struct hca_vf *vf, uint16_t 
 
 /* Plain vfio-pci never does. Only a device that QEMU opens itself can be there when the
  * destination's QEMU starts, which the state needs: one of an IOMMU group, not one whose descriptor
- * is passed. */
+ * is passed, which need not be asked. */
 static void mark_migration(const struct mlx5 *m, const struct hca_vf *vf,
 			   struct json_object *attach)
 {
@@ -297,8 +297,12 @@ static void mark_migration(const struct mlx5 *m, const struct hca_vf *vf,
 	char error[HTTP_ERROR_MAX];
 	bool can = false;
 
-	if (!strcmp(m->config->driver, "vfio-pci") || json_opt(json_opt(add, "arguments"), "fd"))
+	if (!strcmp(m->config->driver, "vfio-pci"))
 		return;
+	if (json_opt(json_opt(add, "arguments"), "fd")) {
+		json_set_bool(add, "needs_group", true);
+		return;
+	}
 	if (vfio_migration_probe(host(m), vf, m->config->vfio, &can, error))
 		log_warn("%s: it is taken for one that does not", error);
 	json_set_bool(add, "migrates_state", can);

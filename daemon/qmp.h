@@ -21,6 +21,7 @@
 
 /* What a device_add of attach commands says beside QMP's words. */
 #define QMP_MIGRATES_STATE "migrates_state" /* the provider's: QEMU can migrate its state */
+#define QMP_NEEDS_GROUP    "needs_group"    /* the provider's: it might, if it opened it itself */
 #define QMP_NATIVE         "native"         /* ours: it is attached so that QEMU does so */
 #define QMP_STAYS          "stays"          /* ours: QEMU does not let it leave meanwhile */
 

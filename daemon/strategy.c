@@ -38,7 +38,10 @@ static void say(char why[static STRATEGY_WHY_MAX], const char *text)
 
 static void native_needs(const struct strategy_facts *f, char why[static STRATEGY_WHY_MAX])
 {
-	if (!f->state_here)
+	if (f->passed)
+		say(why, "the VF is passed to QEMU as a descriptor, which no QEMU can start with: "
+			 "set vfio-backend = group, and start the VM again");
+	else if (!f->state_here)
 		say(why, "the VF's driver at the source cannot migrate its state");
 	else if (!f->fixed)
 		say(why, "the VF was attached to be unplugged: it can be native once the VM has "

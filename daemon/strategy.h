@@ -23,6 +23,7 @@ enum domain_strategy {
 /* What the two hosts, QEMU and the guest can do. */
 struct strategy_facts {
 	bool state_here, state_there; /* the VF's driver there gives the device's state to QEMU */
+	bool passed;                  /* as a descriptor, which no QEMU can start with */
 	bool fixed;                   /* QEMU does not unplug the VF while it migrates */
 	bool blocked;                 /* nor does it migrate with it: virsh cannot begin */
 	bool agent;                   /* the guest's agent answers */

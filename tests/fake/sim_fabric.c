@@ -72,10 +72,11 @@ static struct json_object *prepare(struct sim_vf *vf)
 	char *text AUTO_FREE = strf(
 		"{\"attach\":[%s{\"execute\":\"netdev_add\",\"arguments\":{\"id\":\"%s\"}},"
 		"{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vf\",\"vf\":\"%s\"},"
-		"\"migrates_state\":%s}],"
+		"\"migrates_state\":%s,\"needs_group\":%s}],"
 		"\"detach\":[{\"execute\":\"netdev_del\",\"arguments\":{\"id\":\"%s\"}}]}",
 		sim_mover.by_descriptor ? getfd : "", vf->name, vf->name,
-		sim_mover.migrates_state ? "true" : "false", vf->name);
+		sim_mover.migrates_state ? "true" : "false",
+		sim_mover.by_descriptor ? "true" : "false", vf->name);
 
 	vf->prepared = true;
 	json_parse(text, strlen(text), &o);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_link.h>
+#include <linux/vfio.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "common/util.h"
 #include "daemon/memlock.h"
 #include "daemon/provider_mlx5.h"
+#include "daemon/vfio_migration.h"
 #include "daemon/vf_guid.h"
 #include "tests/fake/hca.h"
 
@@ -192,6 +194,76 @@ static void test_group(void **state)
 	assert_says(prepare("mlx5_0vf0"), -ENODEV, "no node of its own", "vfio-backend = group");
 	/* nothing is left half done; such a kernel gives VFs to its own driver by itself */
 	assert_string_equal(fake_driver(&h, vf0), "mlx5_core");
+}
+
+static struct {
+	int errnum; /* of the driver's answer */
+	unsigned asked;
+} vfio;
+
+static int played_open(const char *path, int flags)
+{
+	(void)path;
+	return open("/dev/null", flags);
+}
+
+static int played_ioctl(int fd, unsigned long request, void *arg)
+{
+	struct vfio_device_feature *f = arg;
+
+	(void)fd;
+	if (request == VFIO_GROUP_GET_DEVICE_FD)
+		return open("/dev/null", O_RDONLY);
+	if (request != VFIO_DEVICE_FEATURE)
+		return 0;
+	vfio.asked++;
+	errno = vfio.errnum;
+	if (!errno)
+		((struct vfio_device_feature_migration *)f->data)->flags = VFIO_MIGRATION_STOP_COPY;
+	return errno ? -1 : 0;
+}
+
+static const struct vfio_calls calls = {played_open, played_ioctl};
+
+/* What prepare says of a VF's state: a flag of its device_add, "" without it. */
+static const char *state_flag(const char *driver, enum mlx5_backend backend, const char *flag)
+{
+	struct json_object *list, *value;
+
+	config.driver = driver;
+	config.backend = backend;
+	vfio.asked = 0;
+	assert_int_equal(prepare("mlx5_0vf0"), 0);
+	assert_string_equal(fake_driver(&h, vf0), driver);
+	assert_int_equal(provider_release(provider, "mlx5_0vf0", error), 0);
+	list = json_opt(out, "attach");
+	value = json_opt(json_object_array_get_idx(list, json_count(list) - 1), flag);
+	return value ? json_text(value) : "";
+}
+
+static void test_state(void **state)
+{
+	const char *variant = "mlx5_vfio_pci";
+
+	(void)state;
+	config.vfio = &calls;
+	vfio.errnum = 0;
+	fake_put(&h, "", "../dev/iommu");
+	fake_put(&h, "", "bus/pci/drivers/mlx5_vfio_pci/unbind");
+	start_with(&cx4);
+	assert_string_equal(state_flag(variant, MLX5_GROUP, "migrates_state"), "true");
+	vfio.errnum = ENOTTY;
+	assert_string_equal(state_flag(variant, MLX5_GROUP, "migrates_state"), "false");
+	vfio.errnum = EIO; /* nobody knows */
+	assert_string_equal(state_flag(variant, MLX5_GROUP, "migrates_state"), "false");
+	assert_int_equal(vfio.asked, 1);
+	vfio.errnum = 0;
+	/* A descriptor cannot be there when QEMU starts. */
+	assert_string_equal(state_flag(variant, MLX5_IOMMUFD, "migrates_state"), "");
+	assert_string_equal(state_flag(variant, MLX5_IOMMUFD, "needs_group"), "true");
+	assert_string_equal(state_flag("vfio-pci", MLX5_GROUP, "migrates_state"), "");
+	assert_string_equal(state_flag("vfio-pci", MLX5_IOMMUFD, "needs_group"), "");
+	assert_int_equal(vfio.asked, 0);
 }
 
 /* The host's own driver gets its VF back, and has seen the GUID. */
@@ -640,6 +712,7 @@ int main(void)
 		TEST(test_life_of_a_vf),
 		TEST(test_descriptors_for_qemu),
 		TEST(test_group),
+		TEST(test_state),
 		TEST(test_vf_of_the_host_driver),
 		TEST(test_ofed),
 		TEST(test_unknown_guids),

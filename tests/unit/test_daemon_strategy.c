@@ -9,7 +9,7 @@
 #include "common/util.h"
 #include "daemon/strategy.h"
 
-#define FACTS 9
+#define FACTS 10
 
 static struct strategy_facts facts_of(unsigned bits)
 {
@@ -21,6 +21,7 @@ static struct strategy_facts facts_of(unsigned bits)
 		.agent_needed = bits & 16,
 		.post_copy = bits & 32,
 		.blocked = bits & 256,
+		.passed = bits & 512,
 		.paused = bits & 128 ? "g1" : NULL,
 		.kernel_users = bits & 64 ? 1 : 0,
 		.kernel_user_names = "IPoIB (on ib0)",
@@ -34,7 +35,7 @@ static bool possible(enum domain_strategy s, const struct strategy_facts *f)
 
 	switch (s) {
 	case STRATEGY_NATIVE:
-		return f->state_here && f->state_there && f->fixed && !f->post_copy;
+		return !f->passed && f->state_here && f->state_there && f->fixed && !f->post_copy;
 	case STRATEGY_LATE:
 		return guest && !f->fixed && !f->kernel_users && !f->post_copy;
 	case STRATEGY_EARLY:

@@ -123,7 +123,8 @@ static void free_leases(struct vm *vm)
 	vm_drop_leases(vm);
 }
 
-/* Only marks it: callers up the stack may still hold it. The next discovery or job collects. */
+/* Only marks it: callers up the stack may still hold it. The next discovery, release or beat
+ * collects. */
 void vm_forget(struct vm *vm)
 {
 	vm->gone = true;

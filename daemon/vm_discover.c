@@ -241,6 +241,7 @@ static void discover_unseen(struct daemon *d)
 
 void vm_beat(struct daemon *d)
 {
+	vm_collect(d); /* the agent of one that has left would go on looking for its channel */
 	if (!virt_is_connected(d->virt))
 		return;
 	if (d->unlisted)

@@ -359,6 +359,8 @@ void peer_want(struct shim_qp *q);
 struct shim_route *route_get(const uint8_t sgid[16], const uint8_t dgid[16], uint16_t pkey);
 /* route_answered() will be called. reconnect: at a resume; the agent's counters keep that apart. */
 void route_ask(struct shim_route *r, bool reconnect);
+/* The agent has gone with the questions that are open: the new one is asked. */
+void routes_ask_again(void);
 void route_answered(const struct shim_path *p);
 /* The largest MTU that a path of so many bytes can carry. */
 enum ibv_mtu route_mtu(unsigned bytes);

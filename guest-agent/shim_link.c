@@ -389,6 +389,7 @@ static void agent_again(void)
 					   .vqpn = q->v.qp_num};
 		shim_send(&n);
 	}
+	routes_ask_again();
 	pthread_mutex_unlock(&shim.ctl);
 	cm_tell_agent();
 	pthread_mutex_lock(&shim.call);

@@ -217,6 +217,7 @@ struct shim_route {
 	uint16_t pkey;
 	_Atomic(enum route_state) state; /* after .path */
 	uint32_t cookie;
+	bool reconnect; /* what it was asked for */
 	struct shim_path path;
 };
 

@@ -101,9 +101,37 @@ void route_ask(struct shim_route *r, bool reconnect)
 	p.head.cookie = shim_cookie();
 	pthread_mutex_lock(&shim.call);
 	r->cookie = p.head.cookie;
+	r->reconnect = reconnect;
 	r->state = ROUTE_ASKED;
 	pthread_mutex_unlock(&shim.call);
 	shim_send(&p);
+}
+
+/* The next whose answer is still to come, from slot *at on, which is then behind it; NULL: none. A
+ * table that has grown, from *slots, is begun anew. */
+static struct shim_route *next_asked(uint32_t *at, uint32_t *slots)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
+
+	if (*slots != routes.slots)
+		*at = 0;
+	*slots = routes.slots;
+	while (*at < routes.slots) {
+		struct shim_route *r = routes.slot[(*at)++];
+
+		if (r && r->state == ROUTE_ASKED)
+			return r;
+	}
+	return NULL;
+}
+
+void routes_ask_again(void)
+{
+	struct shim_route *r;
+	uint32_t at = 0, slots = 0;
+
+	while ((r = next_asked(&at, &slots)))
+		route_ask(r, r->reconnect);
 }
 
 void route_answered(const struct shim_path *p)

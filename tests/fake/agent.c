@@ -29,7 +29,7 @@ static struct {
 	uint64_t reports; /* since the start */
 	struct shim_report last;
 	char heard[4096]; /* lines, since the last order */
-	atomic_bool ways_lost, anew;
+	atomic_bool ways_lost, anew, paths_kept;
 	atomic_uint dlid, asked;         /* of all path records; how many of them were asked for */
 	atomic_uint brought[PEER_TYPES]; /* packets, by their type */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
@@ -130,7 +130,13 @@ static void give_path(struct shim_path *p)
 {
 	atomic_fetch_add(&agent.asked, 1);
 	p->dlid = p->slid = (uint16_t)atomic_load(&agent.dlid);
-	answer(p);
+	if (!atomic_load(&agent.paths_kept))
+		answer(p);
+}
+
+void fake_agent_keep_paths(bool keep)
+{
+	atomic_store(&agent.paths_kept, keep);
 }
 
 unsigned fake_agent_paths(unsigned dlid)

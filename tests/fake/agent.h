@@ -30,6 +30,8 @@ void fake_agent_connect_anew(bool anew);
 /* Path records lead to this LID from now on, and nothing else is in them; 0, as at first: not even
  * that. How many have been asked for. */
 unsigned fake_agent_paths(unsigned dlid);
+/* While they are kept, who asks for a path record gets no answer. */
+void fake_agent_keep_paths(bool keep);
 /* How many packets of that type (peer_proto.h, below 64) have been brought, since the start. */
 unsigned fake_agent_brought(uint16_t type);
 /* Whether a line of the shim's log has contained the text since the last order, or since its lines

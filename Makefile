@@ -270,4 +270,4 @@ install: all
 	$(Q)tests/../hooks/install '$(BUILD)' '$(DESTDIR)' '$(PREFIX)' '$(SYSCONF)'
 
 clean:
-	rm -rf build build-san
+	rm -rf build build-san build-tsan

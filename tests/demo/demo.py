@@ -40,6 +40,8 @@ class Traffic:
         on = {vm: f"-d {name}" for vm, name in (device or {}).items()}
         check = f"{RUN} rdma_check -e -r 300 -m 4096 {extra}"
         said = f"-o /tmp/{self.name}.json", f">/tmp/{self.name}.log 2>&1 & echo $! >/tmp/{self.name}.pid"
+        for vm in (self.peer, self.mover):  # what an earlier one has counted
+            self.lab.guest(vm, f"rm -f /tmp/{self.name}.json")
         self.lab.guest(self.peer, f"{check} {on.get(self.peer, '')} {said[0]} {said[1]}")
         self.lab.guest(self.mover, f"{check} {on.get(self.mover, '')} {dirty}{said[0]} {self.peer_ip} {said[1]}")
         self.wait_progress("checked traffic starts", WAIT_S)

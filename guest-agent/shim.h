@@ -350,8 +350,12 @@ void peer_begin_keys(void);
 void peer_tell_keys(struct shim_qp *q);
 /* Windows that are bound again, to all who may use them. */
 void peer_tell_windows(void);
-/* Asks q's peer for q->wanted. */
+/* Asks q's peer for q->wanted, under its send.lock. */
 void peer_want(struct shim_qp *q);
+/* Helper thread: asks again who has not answered, also where the agent or the peer's has gone with
+ * the question. Milliseconds until then, -1: nobody waits. */
+void peer_want_again(void);
+int peer_want_timeout(void);
 
 /* shim_route.c: path records, from the agent's cache. */
 /* The route, made if it is not there yet. NULL without memory, or above ROUTES_MAX. */

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#define WANT_AGAIN_MS   1000
 #define KEYS_PER_PACKET ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_key))
 
 static struct key_packet {
@@ -174,9 +175,51 @@ static void send_one_key(struct shim_qp *q, uint16_t type, struct peer_key key)
 	peer_send_to(q->sgid, q->dgid, q->peer, &small.p, type, sizeof(key));
 }
 
+static void ask(struct shim_qp *q)
+{
+	q->wanted.asked_us = now_us();
+	send_one_key(q, q->wanted.type, (struct peer_key){q->wanted.number, 0});
+}
+
 void peer_want(struct shim_qp *q)
 {
-	send_one_key(q, q->wanted.type, (struct peer_key){q->wanted.number, 0});
+	ask(q);
+	if (!atomic_exchange(&shim.wants, true))
+		shim_wake_helper();
+}
+
+int peer_want_timeout(void)
+{
+	return atomic_load(&shim.wants) ? WANT_AGAIN_MS : -1;
+}
+
+/* One that is held asks when it goes on. */
+static bool waits(const struct shim_qp *q)
+{
+	return q->wanted.type && q->peer && q->phase == QP_LIVE;
+}
+
+void peer_want_again(void)
+{
+	static uint64_t look_us;
+	uint64_t now = now_us();
+	struct shim_qp *q;
+
+	if (!atomic_load(&shim.wants) || now < look_us)
+		return;
+	look_us = now + WANT_AGAIN_MS * 1000ull;
+	pthread_mutex_lock(&shim.ctl);
+	atomic_store(&shim.wants, false); /* before the look: who comes behind it sets it again */
+	list_for_each (q, &shim.qps, link) {
+		lock_take(&q->send.lock);
+		if (waits(q)) {
+			atomic_store(&shim.wants, true);
+			if (now - q->wanted.asked_us >= WANT_AGAIN_MS * 1000ull)
+				ask(q);
+		}
+		lock_give(&q->send.lock);
+	}
+	pthread_mutex_unlock(&shim.ctl);
 }
 
 void peer_key_get(const struct peer_head *h, const struct peer_key *key)

@@ -398,13 +398,17 @@ static void agent_again(void)
 	pthread_mutex_unlock(&shim.call);
 }
 
+/* Of two times in milliseconds, -1: never. */
+static int sooner(int a, int b)
+{
+	return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
 /* Milliseconds, -1: for ever. */
 static int wait_time(void)
 {
-	int ms = job_timeout(), ud_ms = ud_timeout();
+	int ms = sooner(sooner(job_timeout(), ud_timeout()), peer_want_timeout());
 
-	if (ud_ms >= 0 && (ms < 0 || ud_ms < ms))
-		ms = ud_ms;
 	return shim.agent_lost && (ms < 0 || ms > AGENT_AGAIN_MS) ? AGENT_AGAIN_MS : ms;
 }
 
@@ -433,6 +437,7 @@ static void *helper_main(void *arg)
 			agent_gone();
 		job_step();
 		ud_step();
+		peer_want_again();
 		peer_flush();
 	}
 	return NULL;

@@ -341,6 +341,7 @@ struct shim_qp {
 	struct {               /* posts wait for this number of the peer's */
 		uint16_t type; /* PEER_KEY_GET, PEER_SRQ_GET; 0: for nothing */
 		uint32_t number;
+		uint64_t asked_us; /* when the peer was asked for it last */
 	} wanted;
 
 	/* One migration. */
@@ -426,6 +427,7 @@ struct shim {
 	uint32_t key_start;
 	unsigned dead_ahs;         /* that are still in .ahs */
 	_Atomic(unsigned) ud_asks; /* questions that posts wait for */
+	_Atomic(bool) wants;       /* some QP's posts wait for a number of its peer's */
 	_Atomic(bool) ud_moved;    /* some partner's number is not the hardware's */
 	_Atomic(bool) odd_iova;    /* some region has addresses of its own */
 	unsigned peer_chunks;      /* of all peers' tables of keys */

@@ -29,7 +29,7 @@ static struct {
 	uint64_t reports; /* since the start */
 	struct shim_report last;
 	char heard[4096]; /* lines, since the last order */
-	atomic_bool ways_lost, anew, paths_kept;
+	atomic_bool ways_lost, anew, paths_kept, questions_kept;
 	atomic_uint dlid, asked;         /* of all path records; how many of them were asked for */
 	atomic_uint brought[PEER_TYPES]; /* packets, by their type */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
@@ -106,9 +106,15 @@ static void bring_back(struct shim_relay *r)
 		r->head.type = SHIM_UNREACHABLE;
 		r->head.bytes = sizeof(*r);
 	}
-	answer(r);
+	if (h.type != PEER_KEY_GET || !atomic_load(&agent.questions_kept))
+		answer(r);
 	if (h.type < PEER_TYPES)
 		atomic_fetch_add(&agent.brought[h.type], 1);
+}
+
+void fake_agent_keep_questions(bool keep)
+{
+	atomic_store(&agent.questions_kept, keep);
 }
 
 unsigned fake_agent_brought(uint16_t type)

@@ -32,7 +32,10 @@ void fake_agent_connect_anew(bool anew);
 unsigned fake_agent_paths(unsigned dlid);
 /* While they are kept, who asks for a path record gets no answer. */
 void fake_agent_keep_paths(bool keep);
-/* How many packets of that type (peer_proto.h, below 64) have been brought, since the start. */
+/* While they are kept, no question for a peer's key arrives. */
+void fake_agent_keep_questions(bool keep);
+/* How many packets of that type (peer_proto.h, below 64) have been brought, or kept, since the
+ * start. */
 unsigned fake_agent_brought(uint16_t type);
 /* Whether a line of the shim's log has contained the text since the last order, or since its lines
  * were forgotten. */

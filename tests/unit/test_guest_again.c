@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The agent is started again while a program makes QPs and connects them: the shim as it is
  * shipped, on a played device. The program notices nothing, and what it has made is covered. */
+#include "guest-agent/peer_proto.h"
 #include "tests/unit/guest_pair.h"
 
 static struct end one, a, b;
@@ -41,6 +42,48 @@ static bool migrates(void)
 	       message(&b, &a) && message(&old[0], &old[1]);
 }
 
+/* With a key of the peer's that nobody has told. */
+static bool write_one(const struct end *e, uint32_t rkey)
+{
+	struct ibv_sge sge = {(uintptr_t)buffer, 1, mr->lkey};
+	struct ibv_send_wr *bad, wr = {.sg_list = &sge,
+				       .num_sge = 1,
+				       .opcode = IBV_WR_RDMA_WRITE,
+				       .send_flags = IBV_SEND_SIGNALED};
+
+	wr.wr.rdma.remote_addr = (uintptr_t)buffer;
+	wr.wr.rdma.rkey = rkey;
+	return !ibv_post_send(e->qp, &wr, &bad);
+}
+
+static bool key_is_asked_for(unsigned before)
+{
+	uint64_t until = now_ms() + WAIT_MS;
+
+	while (fake_agent_brought(PEER_KEY_GET) == before)
+		if (now_ms() > until || usleep(1000))
+			return false;
+	return true;
+}
+
+/* The agent goes with the question for a key: the next one brings it. Then one is lost under way.
+ */
+static bool asks_again(void)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		unsigned before = fake_agent_brought(PEER_KEY_GET);
+
+		fake_agent_keep_questions(true);
+		if (!make_pair(&a, &b, 0, true) || !write_one(&a, mr->rkey + 0x100000 + i) ||
+		    !key_is_asked_for(before) || (!i && !again()))
+			return false;
+		fake_agent_keep_questions(false);
+		if (ends_with(&a) != IBV_WC_REM_ACCESS_ERR)
+			return false;
+	}
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct pair_test tests[] = {
@@ -48,6 +91,7 @@ int main(int argc, char **argv)
 		{is_created, "a QP is created"},
 		{is_connected, "QPs are connected"},
 		{migrates, "they migrate"},
+		{asks_again, "a key that was asked for in vain is asked for again"},
 	};
 
 	(void)argc;

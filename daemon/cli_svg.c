@@ -165,9 +165,10 @@ static double next_x(const struct panel *p, struct json_object *spans, size_t i)
 }
 
 static void draw_span(FILE *out, const struct panel *p, const char *kind, struct json_object *spans,
-		      size_t i, double y)
+		      size_t i, double lane_y)
 {
 	struct json_object *s = json_object_array_get_idx(spans, i);
+	double y = lane_y + (double)json_opt_u64(s, "row", 0) * ROW;
 	const char *name = cli_text(s, "name", "?");
 	double start = get_us(s, "start_us"), end = get_us(s, "end_us");
 	double x = x_of(p, start), width = x_of(p, end) - x,
@@ -189,25 +190,33 @@ static void draw_span(FILE *out, const struct panel *p, const char *kind, struct
 		label(out, x + width + 4, y + 13, "fill=\"#222222\"", name);
 }
 
-/* The rows that a lane needs: each row's spans do not overlap. Returns the number of rows; row[i]
- * is that of span i. */
-#define SPANS_MAX 64
-static unsigned arrange(struct json_object *spans, unsigned row[static SPANS_MAX])
+static bool row_is_taken(struct json_object *spans, size_t i, unsigned row)
 {
-	double end[SPANS_MAX] = {0};
-	unsigned rows = 0;
+	double start = get_us(json_object_array_get_idx(spans, i), "start_us");
 
-	for (size_t i = 0; i < json_count(spans) && i < SPANS_MAX; i++) {
-		struct json_object *s = json_object_array_get_idx(spans, i);
+	for (size_t k = 0; k < i; k++) {
+		struct json_object *s = json_object_array_get_idx(spans, k);
+
+		if (json_opt_u64(s, "row", 0) == row && get_us(s, "end_us") > start)
+			return true;
+	}
+	return false;
+}
+
+/* Each span is told its row: a row's spans do not overlap. The number of rows. */
+static unsigned arrange(struct json_object *spans)
+{
+	unsigned rows = 1;
+
+	for (size_t i = 0; i < json_count(spans); i++) {
 		unsigned r = 0;
 
-		while (r < rows && end[r] > get_us(s, "start_us"))
+		while (row_is_taken(spans, i, r))
 			r++;
+		json_set_u64(json_object_array_get_idx(spans, i), "row", r);
 		rows = r == rows ? rows + 1 : rows;
-		end[r] = get_us(s, "end_us");
-		row[i] = r;
 	}
-	return rows ? rows : 1;
+	return rows;
 }
 
 /* Marks stand as small triangles; COMMIT is drawn through all lanes by commit_line(). */
@@ -230,7 +239,7 @@ static double draw_lane(FILE *out, const struct panel *p, struct json_object *la
 {
 	struct json_object *spans = json_opt(lane, "spans");
 	const char *kind = cli_text(lane, "kind", "");
-	unsigned row[SPANS_MAX], rows = arrange(spans, row);
+	unsigned rows = arrange(spans);
 	char name[64];
 
 	snprintf(name, sizeof name, "%.40s%s", cli_text(lane, "name", "?"),
@@ -239,9 +248,9 @@ static double draw_lane(FILE *out, const struct panel *p, struct json_object *la
 			 : "");
 	if (out) {
 		label(out, LEFT - 10, y + 14, "fill=\"#222222\" text-anchor=\"end\"", name);
-		for (size_t i = 0; i < json_count(spans) && i < SPANS_MAX; i++)
+		for (size_t i = 0; i < json_count(spans); i++)
 			if (seen(p, json_object_array_get_idx(spans, i)))
-				draw_span(out, p, kind, spans, i, y + row[i] * ROW);
+				draw_span(out, p, kind, spans, i, y);
 		draw_marks(out, p, json_opt(lane, "marks"), y);
 	}
 	return y + rows * ROW;

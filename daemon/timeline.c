@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define TEXT_MAX    96
-#define PEERS_SHOWN 16
 
 /* A phase of a half: where it began on the common clock; 0 if it was never reached. */
 struct half {
@@ -304,7 +303,7 @@ static struct json_object *lane_of_peer(struct timeline *t, const char *vm)
 		    str_eq(json_opt_str(lane, "name", ""), vm))
 			return lane;
 	}
-	return json_count(t->lanes) < PEERS_SHOWN ? lane_add(t, vm, "peer") : NULL;
+	return lane_add(t, vm, "peer");
 }
 
 static void add_peers(struct timeline *t)

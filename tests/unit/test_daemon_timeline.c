@@ -7,6 +7,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/clocks.h"
+#include "daemon/migrate.h"
 #include "daemon/timeline.h"
 
 /* The source's clock stands at 1 s when it begins, the destination's at 500 s: 499 s ahead. */
@@ -226,6 +227,30 @@ static void test_walked_back(void **state)
 	expect(t, "hosta", "undo of HOLD", 3000, 5000);
 }
 
+/* As many as a migration may have. */
+static void test_many_peers(void **state)
+{
+	struct json_object *src AUTO_JSON = parse(source_text), *list = json_object_new_array();
+	struct json_object *t AUTO_JSON = NULL;
+	char name[16];
+
+	(void)state;
+	for (unsigned i = 0; i < MIGRATE_PEERS_MAX; i++) {
+		struct json_object *peer = json_object_new_object();
+
+		snprintf(name, sizeof name, "p%u", i);
+		json_set_str(peer, "vm", name);
+		json_set_u64(peer, "drain_us", 100 + i);
+		json_object_array_add(list, peer);
+	}
+	json_set(json_opt(src, "data"), "peers_suspend", list);
+	t = timeline_make(src, NULL, src, 9000000);
+	for (unsigned i = 0; i < MIGRATE_PEERS_MAX; i++) {
+		snprintf(name, sizeof name, "p%u", i);
+		expect(t, name, "drain", 1002000, 1002100 + i);
+	}
+}
+
 /* What was journaled is another host's, and may be anything. */
 static void test_nonsense(void **state)
 {
@@ -269,7 +294,7 @@ int main(void)
 		cmocka_unit_test(test_both_halves), cmocka_unit_test(test_wall_clocks),
 		cmocka_unit_test(test_not_ended),   cmocka_unit_test(test_one_half),
 		cmocka_unit_test(test_walked_back), cmocka_unit_test(test_nonsense),
-		cmocka_unit_test(test_clocks),
+		cmocka_unit_test(test_clocks),      cmocka_unit_test(test_many_peers),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -154,13 +154,14 @@ static int put_devices(struct migration *m, const char *xml, unsigned count, con
 	return domain_with_devices(xml, plugs, count, &m->hook_xml, error);
 }
 
-/* What cannot be on a command line is added when the guest runs. */
-static bool pre_attach(struct migration *m, const char *xml)
+/* What cannot be on a command line is added when the guest runs, as is one that no agent would make
+ * the guest look for. */
+static bool pre_attach(struct migration *m, const char *xml, bool agent)
 {
 	const char *leaves_by = m->d->settings->pre_attach;
 	char why[HTTP_ERROR_MAX] = "";
 
-	if (!leaves_by || m->strategy == STRATEGY_COLD)
+	if (!leaves_by || !agent || m->strategy == STRATEGY_COLD)
 		return false;
 	for (unsigned i = 0; i < m->vf_count; i++)
 		if (qmp_device_flag(migrate_lease(m, &m->vfs[i])->attach, QMP_NATIVE))
@@ -175,14 +176,14 @@ static bool pre_attach(struct migration *m, const char *xml)
 
 /* QEMU loads a device's state only into one that it has started with; one of an earlier migration
  * has another VF's name. */
-static int change_xml(struct migration *m)
+static int change_xml(struct migration *m, bool agent)
 {
 	unsigned count = m->strategy == STRATEGY_NATIVE ? m->vf_count : 0;
 	char *xml AUTO_FREE = TAKE(m->hook_xml);
 	char error[HTTP_ERROR_MAX] = "";
 	int rc;
 
-	if (xml && !count && pre_attach(m, xml))
+	if (xml && !count && pre_attach(m, xml, agent))
 		return 0;
 	rc = !xml ? -EINVAL : put_devices(m, xml, count, NULL, error);
 	return rc ? migrate_error(m, rc, "%s", error) : 0;
@@ -229,7 +230,7 @@ static int keep_answer(struct migration *m, struct job *j)
 				     "hosts run the same version of ibvmigd?");
 	strategy_parse(json_opt_str(answer, "strategy", ""), &m->strategy);
 	json_set(m->data, "choice", json_object_get(json_opt(answer, "choice")));
-	return change_xml(m);
+	return change_xml(m, json_opt_bool(answer, "agent", true));
 }
 
 /* libvirt's hook lets it come as any VM. */

@@ -339,6 +339,7 @@ struct json_object *src_prepare_answer(const struct migration *m)
 	json_set(o, "peers", peers_json(m));
 	json_set_str(o, "strategy", strategy_name(m->strategy));
 	json_set(o, "choice", json_object_get(json_opt(m->data, "choice")));
+	json_set_bool(o, "agent", json_opt_bool(m->data, "agent", true));
 	return o;
 }
 

@@ -203,8 +203,7 @@ int src_quiesce(struct migration *m)
 	if (m->strategy == STRATEGY_NATIVE)
 		return STEP_DONE;
 	if (!src_agent_wanted(m, vm))
-		return m->d->settings->require_agent ? migrate_error(m, -ENOENT, "no agent")
-						     : STEP_DONE;
+		return src_agent_needed(m) ? migrate_error(m, -ENOENT, "no agent") : STEP_DONE;
 	if (!m->step.started) {
 		m->step.started = true;
 		src_query(m, vm, queried_again);

@@ -14,6 +14,8 @@ void src_query(struct migration *m, struct vm *vm,
 	       void (*done)(struct migration *m, int rc, struct json_object *answer,
 			    const char *error));
 
+/* Whether it cannot go without an agent. */
+bool src_agent_needed(const struct migration *m);
 /* Whether the VM's agent is to be asked. */
 bool src_agent_wanted(struct migration *m, struct vm *vm);
 /* The agent's answer to `query`: its peers go into the record. 0, or -errno with a reason: who

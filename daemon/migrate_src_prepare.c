@@ -183,7 +183,12 @@ bool src_agent_wanted(struct migration *m, struct vm *vm)
 {
 	if (!vm || !vm->agent)
 		return false;
-	return m->d->settings->require_agent || agent_state(vm->agent) == AGENT_UP;
+	return src_agent_needed(m) || agent_state(vm->agent) == AGENT_UP;
+}
+
+bool src_agent_needed(const struct migration *m)
+{
+	return m->d->settings->require_agent || m->strategy == STRATEGY_LATE;
 }
 
 /* ---- PREPARE ---- */
@@ -250,6 +255,7 @@ static void prepare_choose(struct migration *m, struct vm *vm, struct json_objec
 
 	choice_facts(vm, answer, &facts);
 	facts.paused = m->stands ? m->vm_name : NULL;
+	json_set_bool(m->data, "agent", facts.agent);
 	rc = choice_make(m, &facts);
 	if (rc && facts.agent_needed && !facts.agent && !facts.paused)
 		snprintf(m->reason, sizeof m->reason, "%s", error);

@@ -76,7 +76,10 @@ static void late_needs(const struct strategy_facts *f, char why[static STRATEGY_
 	unplug_needs(f, why);
 	if (*why)
 		return;
-	if (f->fixed)
+	if (!f->agent)
+		say(why, "no agent answers in the guest, and without one what the device writes "
+			 "during the copy would be lost");
+	else if (f->fixed)
 		say(why, "the VF was attached to migrate by itself, and QEMU unplugs no such "
 			 "device while it migrates");
 	else if (f->kernel_users)

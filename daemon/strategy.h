@@ -28,7 +28,7 @@ struct strategy_facts {
 	bool blocked;                 /* nor does it migrate with it: virsh cannot begin */
 	bool agent;                   /* the guest's agent answers */
 	const char *paused;           /* the VM's name, if it is paused; NULL: it runs. Borrowed */
-	bool agent_needed;     /* without one, QPs and memory would be lost (require-agent) */
+	bool agent_needed;     /* also to go early: without one, QPs are lost (require-agent) */
 	bool save;             /* to a file: not a live migration */
 	bool post_copy;        /* QEMU may switch to post-copy: memory is pulled, not held */
 	unsigned kernel_users; /* of the VF, in the guest */

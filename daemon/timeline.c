@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define TEXT_MAX    96
+#define TEXT_MAX 96
 
 /* A phase of a half: where it began on the common clock; 0 if it was never reached. */
 struct half {

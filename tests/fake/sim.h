@@ -187,11 +187,12 @@ struct sim_mover {
 	unsigned disk_mib;       /* virsh migrate --copy-storage-all */
 	const char *kernel_user; /* of its VF, or NULL; several: one a line */
 	bool two_vfs;
-	bool persistent;    /* its definition stays on each host where it has run */
-	bool stays;         /* QEMU refuses the pair id to VFs, which are of another class */
-	bool pre_attach;    /* all hosts have a QEMU with x-late-detach, and pre-attach = that */
-	bool by_descriptor; /* QEMU gets VFs as with iommufd: not on its command line */
-	bool starts_empty;  /* it does not have what was on its command line */
+	bool persistent;     /* its definition stays on each host where it has run */
+	bool stays;          /* QEMU refuses the pair id to VFs, which are of another class */
+	bool agent_optional; /* require-agent = no, on all hosts */
+	bool pre_attach;     /* all hosts have a QEMU with x-late-detach, and pre-attach = that */
+	bool by_descriptor;  /* QEMU gets VFs as with iommufd: not on its command line */
+	bool starts_empty;   /* it does not have what was on its command line */
 };
 extern struct sim_mover sim_mover;
 

@@ -126,6 +126,8 @@ static int write_conf(struct sim_host *h, const char *path)
 		h->name);
 	if (sim_size.kept)
 		fprintf(f, "keep-migrations = %u\n", sim_size.kept);
+	if (sim_mover.agent_optional)
+		fputs("require-agent = no\n", f);
 	if (sim_mover.pre_attach)
 		fputs("pre-attach = x-late-detach\n", f);
 	for (unsigned i = 0; i < sim_size.hosts; i++)

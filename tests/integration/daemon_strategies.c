@@ -408,6 +408,71 @@ static bool play_stays_without_agent(const void *arg, const char *dir)
 		       : sim_is_wrong("the dry run says: %.300s", json_text(said));
 }
 
+/* ---- a VM whose agent is away, and need not be there ---- */
+
+static bool has_ended(void *arg)
+{
+	(void)arg;
+	return !mover->migration.under_way;
+}
+
+static bool both_ended(void *arg)
+{
+	struct migration *m = sim_hosts[HOST_B].d.migrations;
+
+	return has_ended(arg) && m && m->state == M_DONE;
+}
+
+/* Nobody can make the guest look for a device that QEMU has started with. It runs no program that
+ * uses the VF. */
+static bool play_without_agent(const void *arg, const char *dir)
+{
+	struct json_object *r AUTO_JSON = NULL;
+
+	(void)arg;
+	sim_mover = (struct sim_mover){
+		.strategy = "auto", .agent_optional = true, .pre_attach = true};
+	if (!sim_world_start(dir) || !sim_all_right(NULL))
+		return false;
+	sim_guest_process_kill(mover);
+	sim_guest_agent_kill(mover, 600 * SIM_S);
+	if (!sim_run(agent_is_away, NULL, sim_us() + 60 * SIM_S, watch))
+		return sim_is_wrong("the agent stays");
+	sim_migrate(mover, HOST_A, HOST_B);
+	if (!sim_run(both_ended, NULL, sim_us() + SIM_QUIET_S * SIM_S, NULL) ||
+	    !mover->migration.ok)
+		return sim_is_wrong("it does not arrive: %.300s", mover->migration.error);
+	r = record();
+	if (!str_eq(json_opt_str(r, "strategy", ""), "early"))
+		return sim_is_wrong("it goes %s", json_opt_str(r, "strategy", "-"));
+	return sim_devices(sim_qemu_of(mover)) == 1 && !sim_qemu_of(mover)->devices[0].unseen
+		       ? true
+		       : sim_is_wrong("the guest does not see its VF");
+}
+
+/* What its device wrote during the copy nobody has made dirty: it stays. */
+static bool play_agent_goes(const void *arg, const char *dir)
+{
+	struct json_object *r AUTO_JSON = NULL;
+
+	(void)arg;
+	sim_mover = (struct sim_mover){.strategy = "auto", .agent_optional = true};
+	if (!sim_world_start(dir) || !sim_all_right(NULL))
+		return false;
+	sim_migrate(mover, HOST_A, HOST_B);
+	if (!sim_run(in_hold, NULL, sim_us() + 60 * SIM_S, watch))
+		return sim_is_wrong("HOLD is not reached");
+	sim_guest_agent_kill(mover, 100 * SIM_S);
+	if (!migrated())
+		return false;
+	r = record();
+	return !mover->migration.ok && sim_home(mover) == HOST_A &&
+			       strstr(json_opt_str(r, "reason", ""), "agent is not there")
+		       ? true
+		       : sim_is_wrong("it is %s: %.300s", json_opt_str(r, "state", "-"),
+				      json_opt_str(r, "reason", "-"));
+}
+
 /* ---- a VM that is paused ---- */
 
 #define REFUSED_S 2 /* no agent is waited for, who cannot answer */
@@ -432,12 +497,6 @@ static bool names_way_out(const struct paused *p, const char *text)
 	    (p->way_out ? !strstr(text, p->way_out) : strstr(text, ", or strategy") != NULL))
 		return sim_is_wrong("the way out is not told: %.400s", text);
 	return true;
-}
-
-static bool has_ended(void *arg)
-{
-	(void)arg;
-	return !mover->migration.under_way;
 }
 
 /* libvirt lets it arrive as it was. */
@@ -489,7 +548,7 @@ static bool play_paused(const void *arg, const char *dir)
 
 int main(int argc, char **argv)
 {
-	struct sim_scene list[ARRAY_SIZE(scenes) + ARRAY_SIZE(paused) + 4];
+	struct sim_scene list[ARRAY_SIZE(scenes) + ARRAY_SIZE(paused) + 6];
 
 	list[ARRAY_SIZE(scenes)] = (struct sim_scene){"a kernel user that comes in HOLD",
 						      play_user_in_hold, NULL};
@@ -500,10 +559,14 @@ int main(int argc, char **argv)
 	list[ARRAY_SIZE(scenes) + 3] = (struct sim_scene){
 		"one that QEMU does not let leave, without an agent", play_stays_without_agent,
 		NULL};
+	list[ARRAY_SIZE(scenes) + 4] = (struct sim_scene){"auto, pre-attach, without an agent",
+							  play_without_agent, NULL};
+	list[ARRAY_SIZE(scenes) + 5] = (struct sim_scene){
+		"an agent that goes in HOLD, and is not required", play_agent_goes, NULL};
 	for (size_t i = 0; i < ARRAY_SIZE(scenes); i++)
 		list[i] = (struct sim_scene){scenes[i].name, play, &scenes[i]};
 	for (size_t i = 0; i < ARRAY_SIZE(paused); i++)
-		list[ARRAY_SIZE(scenes) + 4 + i] = (struct sim_scene){paused[i].name, play_paused,
+		list[ARRAY_SIZE(scenes) + 6 + i] = (struct sim_scene){paused[i].name, play_paused,
 								      &paused[i]};
 	return sim_scenes(list, ARRAY_SIZE(list), argc, argv);
 }

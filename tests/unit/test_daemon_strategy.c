@@ -37,7 +37,7 @@ static bool possible(enum domain_strategy s, const struct strategy_facts *f)
 	case STRATEGY_NATIVE:
 		return !f->passed && f->state_here && f->state_there && f->fixed && !f->post_copy;
 	case STRATEGY_LATE:
-		return guest && !f->fixed && !f->kernel_users && !f->post_copy;
+		return guest && f->agent && !f->fixed && !f->kernel_users && !f->post_copy;
 	case STRATEGY_EARLY:
 		return guest;
 	default:

@@ -136,7 +136,7 @@ check: deps
 	$(Q)tests/run-all $(ONLY)
 
 # Tests of whole daemons on simulated hosts; not daemon_endless, which counts a heap that sanitizers replace.
-SIMULATED := $(addprefix daemon_,cancel cold converge drain faults lifecycle lost many operator strategies told twice vfs)
+SIMULATED := $(addprefix daemon_,cancel cold converge drain faults hold lifecycle lost many operator strategies told twice vfs)
 
 # verify_asan_link_order: the shim is preloaded, so it comes before the library of the sanitizer
 check-san: deps

@@ -4,7 +4,7 @@
 #include "common/util.h"
 #include "daemon/clocks.h"
 #include "daemon/daemon.h"
-#include "daemon/job.h"
+#include "daemon/job_vfs.h"
 #include "daemon/migrate_choice.h"
 #include "daemon/migrate_src.h"
 #include "daemon/qmp.h"
@@ -19,6 +19,7 @@
 #define DOWNTIME_MS      300
 #define HOLD_DOWNTIME_MS 1
 #define NATIVE_POLL_MS   1000
+#define AGENT_WELL_US    5000000
 
 static const char *str(struct job *j, const char *key)
 {
@@ -73,6 +74,22 @@ void src_let_copy(struct job *j)
 	json_set_bool(j->out, "copies", copies);
 }
 
+/* Whether QEMU keeps the VM as long as any of its VFs is there. What cannot be asked does not. */
+static bool is_kept(struct job *j)
+{
+	char error[HTTP_ERROR_MAX];
+	bool keeps = true;
+
+	for (size_t i = 0; keeps && i < job_vf_count(j); i++) {
+		struct json_object *vf = job_vf(j, i);
+
+		if (qmp_keeps_vm(j->d->virt, str(j, "vm"), vf_text_of(vf, "attach"),
+				 vf_text_of(vf, "dev_id"), &keeps, error))
+			keeps = false;
+	}
+	return keeps;
+}
+
 static void raise_run(struct job *j)
 {
 	bool native = json_opt_bool(j->in, "native", false), post_copy = false;
@@ -84,7 +101,7 @@ static void raise_run(struct job *j)
 	if (j->rc)
 		return;
 	json_set_bool(j->out, "post_copy", post_copy);
-	slow = hold_limit(bandwidth, j->d->settings->ballast_bytes, 0);
+	slow = hold_limit(bandwidth, j->d->settings->ballast_bytes, 0, 0);
 	json_set_u64(j->out, "bandwidth", bandwidth);
 	json_set_u64(j->out, "downtime_ms", downtime_ms);
 	if (native)
@@ -95,6 +112,7 @@ static void raise_run(struct job *j)
 	json_set_u64(j->out, "set_bandwidth", slow);
 	if (!j->rc && !native)
 		throttle_least(j);
+	json_set_bool(j->out, "kept", !j->rc && !native && is_kept(j));
 }
 
 static void raised(struct migration *m, struct job *j)
@@ -109,6 +127,9 @@ static void raised(struct migration *m, struct job *j)
 	m->user_throttle.increment = json_opt_u64(j->out, "throttle_increment", 0);
 	m->set_bandwidth = json_opt_u64(j->out, "set_bandwidth", 0);
 	m->hold.threshold_bytes = hold_threshold(m->d->settings->hold_bytes, m->user_bandwidth);
+	m->hold.enough_bytes = hold_enough(m->hold.threshold_bytes, m->d->settings->ballast_bytes,
+					   m->user_bandwidth);
+	m->hold.kept = json_opt_bool(j->out, "kept", false);
 	if (json_opt_bool(j->out, "post_copy", false) && choice_for_post_copy(m)) {
 		migrate_fail(m, -ENOTSUP, "%s", m->reason);
 		return;
@@ -129,12 +150,24 @@ static void look_run(struct job *j)
 	json_set_str(j->out, "status", q.status);
 	json_set_u64(j->out, "remaining", q.remaining_bytes);
 	json_set_u64(j->out, "passes", q.passes);
+	json_set_u64(j->out, "sent", q.sent_bytes);
 	json_set_u64(j->out, "at_us", now_us());
+}
+
+/* It is asked every 3 s to keep memory dirty, without which no pass may end. */
+static bool agent_is_well(struct migration *m)
+{
+	const struct vm *vm = migrate_vm(m);
+
+	return vm && vm->agent && now_us() - agent_answered_us(vm->agent) < AGENT_WELL_US;
 }
 
 static void looked(struct migration *m, struct job *j)
 {
-	uint64_t remaining = json_opt_u64(j->out, "remaining", 0);
+	const struct hold_look now = {.remaining_bytes = json_opt_u64(j->out, "remaining", 0),
+				      .syncs = json_opt_u64(j->out, "passes", 0),
+				      .sent_bytes = json_opt_u64(j->out, "sent", 0),
+				      .at_us = json_opt_u64(j->out, "at_us", 0)};
 	unsigned wait_ms = HOLD_POLL_MAX_MS;
 
 	if (j->rc) {
@@ -142,17 +175,18 @@ static void looked(struct migration *m, struct job *j)
 		return;
 	}
 	m->step.phase = HOLD_LOOK;
+	m->hold.patient = m->hold.kept && agent_is_well(m);
 	/* Not active any more: the event says what became of it. */
 	if (str_eq(json_opt_str(j->out, "status", ""), "active") &&
-	    hold_reached(&m->hold, remaining, json_opt_u64(j->out, "passes", 0),
-			 json_opt_u64(j->out, "at_us", 0), &wait_ms)) {
-		json_set_u64(m->data, "hold_remaining_bytes", remaining);
-		json_set_u64(m->data, "hold_passes", json_opt_u64(j->out, "passes", 0));
+	    hold_reached(&m->hold, &now, &wait_ms)) {
+		json_set_u64(m->data, "hold_remaining_bytes", now.remaining_bytes);
+		json_set_u64(m->data, "hold_passes", now.syncs);
 		m->step.phase = HOLD_CLAMP;
 		return;
 	}
-	m->hold.limit = hold_limit(m->user_bandwidth, m->d->settings->ballast_bytes, remaining);
-	if (json_opt_u64(j->out, "passes", 0) && m->hold.limit != m->set_bandwidth) {
+	m->hold.limit = hold_limit(m->user_bandwidth, m->d->settings->ballast_bytes,
+				   hold_next(&m->hold, now.at_us), now.remaining_bytes);
+	if (now.syncs && m->hold.limit != m->set_bandwidth) {
 		m->step.phase = HOLD_PACE;
 		return;
 	}

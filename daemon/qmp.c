@@ -12,6 +12,8 @@
 /* Ends QEMU's "No TLS credentials with id '...'", which virsh shows. */
 #define SAVE_REFUSED "ibvmig: a VM with a VF is saved by ibvmig save"
 
+#define VFIO_DRIVER "vfio-pci" /* or vfio-pci-nohotplug */
+
 #define CLASS_ETHERNET 0x020000 /* PCI class code */
 /* Of QEMU's words for a pair id at a device of another class (hw/pci/pci.c). */
 #define CLASS_REFUSED "not an Ethernet device"
@@ -281,6 +283,34 @@ int qmp_has_device(struct virt *v, const char *uuid, const char *dev_id, bool *r
 	return 0;
 }
 
+int qmp_keeps_vm(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
+		 bool *ret_keeps, char *error)
+{
+	struct json_object *wrapper AUTO_JSON = NULL, *answer AUTO_JSON = NULL, *args;
+	struct json_object *command AUTO_JSON = json_object_new_object();
+	char path[64], *text AUTO_FREE = NULL;
+	int rc = parse_commands(commands, &wrapper, error);
+
+	*ret_keeps = false;
+	if (rc)
+		return rc;
+	args = json_opt(device_add(json_opt(wrapper, "list")), "arguments");
+	if (strncmp(json_opt_str(args, "driver", VFIO_DRIVER), VFIO_DRIVER, strlen(VFIO_DRIVER))) {
+		*ret_keeps = true;
+		return 0;
+	}
+	args = json_object_new_object();
+	snprintf(path, sizeof path, "/machine/peripheral/%s", dev_id);
+	json_set_str(args, "path", path);
+	json_set_str(args, "property", QMP_LATE_DETACH);
+	json_set_str(command, "execute", "qom-get");
+	json_set(command, "arguments", args);
+	rc = virt_monitor_fd(v, uuid, json_text(command), -1, &text, error);
+	if (!rc && !json_parse(text, strlen(text), &answer))
+		*ret_keeps = json_opt_bool(answer, "return", false);
+	return rc;
+}
+
 int qmp_query_migrate(struct virt *v, const char *uuid, struct qmp_migration *ret, char *error)
 {
 	struct json_object *value AUTO_JSON = NULL, *ram, *mbps;
@@ -293,6 +323,8 @@ int qmp_query_migrate(struct virt *v, const char *uuid, struct qmp_migration *re
 	*ret = (struct qmp_migration){
 		.remaining_bytes = json_opt_u64(ram, "remaining", 0),
 		.passes = json_opt_u64(ram, "dirty-sync-count", 0),
+		.sent_bytes = (json_opt_u64(ram, "normal", 0) + json_opt_u64(ram, "duplicate", 0)) *
+			      json_opt_u64(ram, "page-size", 4096),
 		.mbps = mbps ? (uint64_t)json_object_get_double(mbps) : 0,
 	};
 	snprintf(ret->status, sizeof ret->status, "%s", json_opt_str(value, "status", "none"));

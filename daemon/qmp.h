@@ -60,9 +60,16 @@ int qmp_device_del(struct virt *v, const char *uuid, const char *dev_id, char *e
 int qmp_has_device(struct virt *v, const char *uuid, const char *dev_id, bool *ret_has,
 		   char *error);
 
+/* Whether QEMU's migration fails, and the VM stays, if it gets as far as to stop the guest while
+ * the device of these commands is there: our patch where the device has it, and any emulated one,
+ * whose state the destination could not load. */
+int qmp_keeps_vm(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
+		 bool *ret_keeps, char *error);
+
 struct qmp_migration {
 	char status[24];
 	uint64_t remaining_bytes, passes;
+	uint64_t sent_bytes; /* pages, zero ones too */
 	uint64_t mbps;
 };
 

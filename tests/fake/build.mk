@@ -79,6 +79,7 @@ $(eval $(call testtool,daemon_vfs,tests/integration/daemon_vfs.c $(SIM_SRC),$(DA
 $(eval $(call testtool,daemon_lost,tests/integration/daemon_lost.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_cancel,tests/integration/daemon_cancel.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_converge,tests/integration/daemon_converge.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
+$(eval $(call testtool,daemon_hold,tests/integration/daemon_hold.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_drain,tests/integration/daemon_drain.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_cold,tests/integration/daemon_cold.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 $(eval $(call testtool,daemon_endless,tests/integration/daemon_endless.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))

@@ -187,12 +187,14 @@ struct sim_mover {
 	unsigned disk_mib;       /* virsh migrate --copy-storage-all */
 	const char *kernel_user; /* of its VF, or NULL; several: one a line */
 	bool two_vfs;
-	bool persistent;     /* its definition stays on each host where it has run */
-	bool stays;          /* QEMU refuses the pair id to VFs, which are of another class */
-	bool agent_optional; /* require-agent = no, on all hosts */
-	bool pre_attach;     /* all hosts have a QEMU with x-late-detach, and pre-attach = that */
-	bool by_descriptor;  /* QEMU gets VFs as with iommufd: not on its command line */
-	bool starts_empty;   /* it does not have what was on its command line */
+	bool persistent;    /* its definition stays on each host where it has run */
+	bool stays;         /* QEMU refuses the pair id to VFs, which are of another class */
+	uint64_t ram_bytes; /* 0: 24 MiB */
+	uint64_t writes_per_s, writes_to; /* bytes that the guest writes, of so many */
+	bool agent_optional;              /* require-agent = no, on all hosts */
+	bool pre_attach;    /* all hosts have a QEMU with x-late-detach, and pre-attach = that */
+	bool by_descriptor; /* QEMU gets VFs as with iommufd: not on its command line */
+	bool starts_empty;  /* it does not have what was on its command line */
 };
 extern struct sim_mover sim_mover;
 
@@ -217,6 +219,7 @@ struct sim_qemu {
 	unsigned preset_mib; /* libvirt's migration speed */
 	bool refuses_save;   /* by TLS credentials that nobody has */
 	uint64_t bandwidth, downtime_ms, remaining, passes;
+	uint64_t pass_us, sent;         /* when the newest pass began; bytes */
 	uint64_t disk_left, disk_speed; /* of the copy before that; speed 0: no limit */
 	struct qmp_throttle throttle_by;
 	uint64_t throttle; /* what the guest is throttled by, percent */

@@ -71,7 +71,7 @@ static struct json_object *prepare(struct sim_vf *vf)
 	struct json_object *o = NULL;
 	char *text AUTO_FREE = strf(
 		"{\"attach\":[%s{\"execute\":\"netdev_add\",\"arguments\":{\"id\":\"%s\"}},"
-		"{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vf\",\"vf\":\"%s\"},"
+		"{\"execute\":\"device_add\",\"arguments\":{\"driver\":\"vfio-pci\",\"vf\":\"%s\"},"
 		"\"migrates_state\":%s,\"needs_group\":%s}],"
 		"\"detach\":[{\"execute\":\"netdev_del\",\"arguments\":{\"id\":\"%s\"}}]}",
 		sim_mover.by_descriptor ? getfd : "", vf->name, vf->name,

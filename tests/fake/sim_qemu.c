@@ -256,6 +256,8 @@ static struct json_object *query_migrate(struct sim_qemu *q)
 		json_set_str(o, "status", job_names[q->job]);
 	json_set_u64(ram, "remaining", q->remaining);
 	json_set_u64(ram, "dirty-sync-count", q->passes);
+	json_set_u64(ram, "normal", q->sent / 4096);
+	json_set_u64(ram, "page-size", 4096);
 	json_set(o, "ram", ram);
 	return qmp_return(o);
 }
@@ -271,6 +273,21 @@ static struct json_object *qom_list(struct sim_qemu *q)
 		json_object_array_add(list, o);
 	}
 	return qmp_return(list);
+}
+
+static struct json_object *qom_get(struct sim_qemu *q, struct json_object *args)
+{
+	const char *path = json_opt_str(args, "path", ""), *id = strrchr(path, '/');
+	struct sim_device *d = id ? device_named(q, id + 1) : NULL;
+	struct json_object *o = json_object_new_object();
+
+	if (!d || !d->there || !sim_mover.pre_attach ||
+	    strcmp(json_opt_str(args, "property", ""), "x-late-detach") != 0) {
+		json_object_put(o);
+		return qmp_error("Property not found");
+	}
+	json_set_bool(o, "return", d->late_detach);
+	return o;
 }
 
 static struct json_object *properties(void)
@@ -345,6 +362,8 @@ struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json
 		return properties();
 	if (!strcmp(execute, "qom-list"))
 		return qom_list(q);
+	if (!strcmp(execute, "qom-get"))
+		return qom_get(q, args);
 	if (!strcmp(execute, "query-migrate-parameters"))
 		return parameters(q);
 	if (!strcmp(execute, "query-migrate-capabilities"))

@@ -11,6 +11,7 @@
 #define RAM_BYTES    (24ull << 20)
 #define TRICKLE      (1300ull << 10) /* what a clamped stream sends each second */
 #define DISK_SPEED   (1000ull << 20)
+#define SYNC_US      (5 * SIM_S) /* so often QEMU asks what is dirty, with auto-converge */
 #define TICK_US      (20 * SIM_MS)
 #define DOWNTIME_MS  300 /* QEMU's own limit */
 #define STEP_US      (15 * SIM_MS)
@@ -251,6 +252,14 @@ static uint64_t dirty_bytes(struct sim_guest *g)
 	return runs ? g->ballast_bytes : 0;
 }
 
+/* The guest writes here and there, so that in a pass it comes back to pages that it has dirtied. */
+static uint64_t written_bytes(const struct sim_qemu *q)
+{
+	uint64_t bytes = sim_mover.writes_per_s * (sim_us() - q->pass_us) / SIM_S;
+
+	return bytes < sim_mover.writes_to ? bytes : sim_mover.writes_to;
+}
+
 static void next_pass(struct sim_qemu *q)
 {
 	char details[32];
@@ -258,9 +267,10 @@ static void next_pass(struct sim_qemu *q)
 	q->passes++;
 	snprintf(details, sizeof details, "{\"pass\":%u}", (unsigned)q->passes);
 	sim_monitor(q->host, q->guest, "MIGRATION_PASS", details);
-	q->remaining = dirty_bytes(q->guest);
-	/* All is dirty again: the second time, and each time after it. */
-	if (sim_mover.converges && q->passes > 2)
+	q->remaining += dirty_bytes(q->guest) + written_bytes(q);
+	q->pass_us = sim_us();
+	/* All is dirty again, each second time: QEMU's dirty_rate_high_cnt. */
+	if (sim_mover.converges && q->passes > 2 && !(q->passes % 2))
 		q->throttle += q->throttle ? q->throttle_by.increment : q->throttle_by.initial;
 }
 
@@ -275,10 +285,15 @@ static void tick(void *arg)
 	if (!wire_is_cut(g) && !q->job_hangs) {
 		rate = q->bandwidth > TRICKLE ? q->bandwidth : TRICKLE;
 		sent = rate * TICK_US / SIM_S;
-		q->remaining = q->remaining > sent ? q->remaining - sent : 0;
-		if (!q->remaining)
+		sent = q->remaining > sent ? sent : q->remaining;
+		q->remaining -= sent;
+		q->sent += sent;
+		if (sim_mover.converges && q->passes > 1 && sim_us() - q->pass_us >= SYNC_US)
+			next_pass(q); /* in the middle of one */
+		/* It asks what is dirty again before it stops the guest for the rest. */
+		if (q->remaining <= rate * q->downtime_ms / 1000)
 			next_pass(q);
-		if (q->passes > 1 && q->remaining <= rate * q->downtime_ms / 1000) {
+		if (q->remaining <= rate * q->downtime_ms / 1000) {
 			switch_over(q, arg);
 			return;
 		}
@@ -294,11 +309,10 @@ static void activate(void *arg)
 
 	if (!g)
 		return;
-	q->remaining = RAM_BYTES;
-	q->passes = 0;
+	q->passes = q->sent = 0;
 	sim_set_job(q, QJOB_ACTIVE);
 	next_pass(q);
-	q->remaining = RAM_BYTES;
+	q->remaining = sim_mover.ram_bytes ? sim_mover.ram_bytes : RAM_BYTES;
 	g->migration.cut_since_us = 0;
 	sim_after(NULL, TICK_US, tick, arg);
 }

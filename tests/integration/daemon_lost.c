@@ -165,12 +165,14 @@ static void reinstall(int host)
 	sim_daemon_start(host);
 }
 
-/* Its VF still shows the vGUID as the source takes it back. */
+/* Its VF still shows the vGUID as the source takes it back, while QEMU has yet to copy. */
 static bool play_forgotten_before(const void *arg, const char *dir)
 {
 	(void)arg;
 	if (!start(dir))
 		return false;
+	sim_mover.writes_per_s = 400ull << 20;
+	sim_mover.writes_to = 4ull << 30;
 	sim_migrate(mover, HOST_A, HOST_B);
 	if (!becomes(there_shows, REACH_S, "SWITCH is not reached"))
 		return false;

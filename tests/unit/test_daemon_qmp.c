@@ -19,6 +19,7 @@ enum pci_class { ETHERNET = 0x020000, INFINIBAND = 0x020700 };
 /* The played QEMU. */
 static struct {
 	const char *properties; /* of vfio-pci: a JSON array; NULL: it has no such driver */
+	const char *late;       /* its answer about x-late-detach of a device, NULL: an error */
 	enum pci_class vf;      /* what the VF says by itself */
 	struct json_object
 		*device; /* owned; the arguments of the device_add that it took, or NULL */
@@ -46,6 +47,13 @@ static char *properties(void)
 			       : strdup("{\"error\":{\"desc\":\"Device 'vfio-pci' not found\"}}");
 }
 
+static char *qom_get(struct json_object *args)
+{
+	assert_string_equal(json_opt_str(args, "path", ""), "/machine/peripheral/ibvf3");
+	assert_string_equal(json_opt_str(args, "property", ""), QMP_LATE_DETACH);
+	return strdup(qemu.late ? qemu.late : "{\"error\":{\"desc\":\"no such property\"}}");
+}
+
 int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int fd,
 		    char **ret_answer, char *error)
 {
@@ -65,6 +73,8 @@ int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int f
 	else if (!strcmp(execute, "netdev_add"))
 		*ret_answer = strdup(qemu.netdevs++ ? "{\"error\":{\"desc\":\"Duplicate ID 'n0'\"}}"
 						    : "{\"return\":{}}");
+	else if (!strcmp(execute, "qom-get"))
+		*ret_answer = qom_get(json_opt(c, "arguments"));
 	else
 		*ret_answer = strdup("{\"error\":{\"desc\":\"no such command\"}}");
 	return 0;
@@ -201,6 +211,30 @@ static void test_nodes_that_qemu_opens(void **state)
 	assert_string_equal(opened, "-/dev/vfio/7;-/dev/refused;");
 }
 
+static bool keeps(const char *driver, const char *late)
+{
+	char *commands AUTO_FREE = strf(
+		"[{\"execute\":\"netdev_add\"},{\"execute\":\"device_add\",\"arguments\":"
+		"{\"driver\":\"%s\"}}]",
+		driver);
+	char error[HTTP_ERROR_MAX] = "";
+	bool is = !late;
+
+	qemu.late = late;
+	assert_int_equal(qmp_keeps_vm(NULL, UUID, commands, "ibvf3", &is, error), 0);
+	return is;
+}
+
+static void test_what_keeps_the_vm(void **state)
+{
+	(void)state;
+	assert_true(keeps("vfio-pci", "{\"return\":true}"));
+	assert_false(keeps("vfio-pci", "{\"return\":false}"));
+	assert_false(keeps("vfio-pci", NULL)); /* QEMU as it is */
+	assert_false(keeps("vfio-pci-nohotplug", NULL));
+	assert_true(keeps("virtio-net-pci", NULL)); /* the destination cannot load its state */
+}
+
 static int teardown(void **state)
 {
 	(void)state;
@@ -216,6 +250,7 @@ int main(void)
 		cmocka_unit_test(test_mark_of_one_that_stays),
 		cmocka_unit_test(test_other_refusals_are_errors),
 		cmocka_unit_test_teardown(test_nodes_that_qemu_opens, teardown),
+		cmocka_unit_test(test_what_keeps_the_vm),
 	};
 
 	return RUN_TESTS(daemon_qmp);

@@ -47,7 +47,8 @@ static int waves_init(struct waves *w)
 	if (!w->first || !w->waits || !w->left)
 		return -ENOMEM;
 	memset(w->first, 0xff, (w->f->switches + 1u) * sizeof *w->first);
-	qsort(w->p->smp, w->p->smps, sizeof *w->p->smp, by_switch);
+	if (w->p->smps) /* of none there is no array */
+		qsort(w->p->smp, w->p->smps, sizeof *w->p->smp, by_switch);
 	for (unsigned i = w->p->smps; i--;)
 		w->first[w->p->smp[i].sw] = i;
 	return 0;

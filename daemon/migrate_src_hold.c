@@ -140,6 +140,26 @@ static void raised(struct migration *m, struct job *j)
 		m->step.phase = m->strategy == STRATEGY_EARLY ? HOLD_HELD : HOLD_LOOK;
 }
 
+int src_read_changes(struct job *j)
+{
+	uint64_t bandwidth = 0, downtime_ms = 0;
+
+	j->rc = qmp_get_migrate(j->d->virt, str(j, "vm"), &bandwidth, &downtime_ms, j->error);
+	if (!j->rc && bandwidth && bandwidth != json_opt_u64(j->in, "set_bandwidth", bandwidth))
+		json_set_u64(j->out, "bandwidth", bandwidth);
+	if (!j->rc && downtime_ms && downtime_ms != HOLD_DOWNTIME_MS)
+		json_set_u64(j->out, "downtime_ms", downtime_ms);
+	return j->rc;
+}
+
+static void keep_changes(struct migration *m, struct job *j)
+{
+	m->user_bandwidth = json_opt_u64(j->out, "bandwidth", m->user_bandwidth);
+	m->user_downtime_ms = json_opt_u64(j->out, "downtime_ms", m->user_downtime_ms);
+}
+
+/* With a limit of the user's QEMU could stop the guest before its VF has left: it waits for the
+ * release. */
 static void look_run(struct job *j)
 {
 	struct qmp_migration q;
@@ -152,6 +172,9 @@ static void look_run(struct job *j)
 	json_set_u64(j->out, "passes", q.passes);
 	json_set_u64(j->out, "sent", q.sent_bytes);
 	json_set_u64(j->out, "at_us", now_us());
+	if (!json_opt_bool(j->in, "native", false) && !src_read_changes(j) &&
+	    json_opt(j->out, "downtime_ms"))
+		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), 0, HOLD_DOWNTIME_MS, j->error);
 }
 
 /* It is asked every 3 s to keep memory dirty, without which no pass may end. */
@@ -175,6 +198,7 @@ static void looked(struct migration *m, struct job *j)
 		return;
 	}
 	m->step.phase = HOLD_LOOK;
+	keep_changes(m, j);
 	m->hold.patient = m->hold.kept && agent_is_well(m);
 	/* Not active any more: the event says what became of it. */
 	if (str_eq(json_opt_str(j->out, "status", ""), "active") &&
@@ -210,30 +234,12 @@ static void native_looked(struct migration *m, struct job *j)
 	}
 }
 
-int src_read_changes(struct job *j)
-{
-	uint64_t bandwidth = 0, downtime_ms = 0;
-
-	j->rc = qmp_get_migrate(j->d->virt, str(j, "vm"), &bandwidth, &downtime_ms, j->error);
-	if (!j->rc && bandwidth && bandwidth != json_opt_u64(j->in, "set_bandwidth", bandwidth))
-		json_set_u64(j->out, "bandwidth", bandwidth);
-	if (!j->rc && downtime_ms && downtime_ms != HOLD_DOWNTIME_MS)
-		json_set_u64(j->out, "downtime_ms", downtime_ms);
-	return j->rc;
-}
-
-static void keep_changes(struct migration *m, struct job *j)
-{
-	m->user_bandwidth = json_opt_u64(j->out, "bandwidth", m->user_bandwidth);
-	m->user_downtime_ms = json_opt_u64(j->out, "downtime_ms", m->user_downtime_ms);
-}
-
 static void pace_run(struct job *j)
 {
 	if (src_read_changes(j))
 		return;
-	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), json_opt_u64(j->in, "bandwidth", 0), 0,
-				j->error);
+	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), json_opt_u64(j->in, "bandwidth", 0),
+				HOLD_DOWNTIME_MS, j->error);
 }
 
 static void paced(struct migration *m, struct job *j)
@@ -250,7 +256,8 @@ static void clamp_run(struct job *j)
 {
 	if (src_read_changes(j))
 		return;
-	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), HOLD_CLAMP_BYTES_PER_S, 0, j->error);
+	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), HOLD_CLAMP_BYTES_PER_S, HOLD_DOWNTIME_MS,
+				j->error);
 }
 
 static void clamped(struct migration *m, struct job *j)

@@ -165,9 +165,37 @@ static bool play_agent_stops(const void *arg, const char *dir)
 	return within("the pass", json_opt_u64(json_opt(r, "data"), "hold_passes", 0), 1, 1);
 }
 
+/* ---- virsh migrate-setmaxdowntime in HOLD ---- */
+
+#define USERS_MS 777
+
+static bool is_released(void *arg)
+{
+	(void)arg;
+	return sim_hosts[HOST_A].d.migrations->state > M_SWITCH || !mover->migration.under_way;
+}
+
+/* With it QEMU could stop the guest where a pass ends, for all that the ballast is. */
+static bool play_downtime(const void *arg, const char *dir)
+{
+	struct sim_qemu *q = &sim_hosts[HOST_A].qemus[0];
+
+	(void)arg;
+	sim_mover = (struct sim_mover){.strategy = "late", .ram_bytes = GIB, .pre_attach = true};
+	if (!sim_world_start(dir) || !sim_all_right(NULL))
+		return false;
+	sim_migrate(mover, HOST_A, HOST_B);
+	if (!sim_run(half_is_sent, NULL, sim_us() + 60 * SIM_S, sim_never))
+		return sim_is_wrong("the first pass does not begin");
+	q->downtime_ms = USERS_MS;
+	return sim_run(is_released, NULL, sim_us() + 60 * SIM_S, sim_never) &&
+	       within("the limit after the release", q->downtime_ms, USERS_MS, USERS_MS) &&
+	       ends(HOST_B);
+}
+
 int main(int argc, char **argv)
 {
-	struct sim_scene list[ARRAY_SIZE(scenes) + 2];
+	struct sim_scene list[ARRAY_SIZE(scenes) + 3];
 
 	for (size_t i = 0; i < ARRAY_SIZE(scenes); i++)
 		list[i] = (struct sim_scene){scenes[i].name, play, &scenes[i]};
@@ -175,5 +203,7 @@ int main(int argc, char **argv)
 						      play_agent_dies, NULL};
 	list[ARRAY_SIZE(scenes) + 1] = (struct sim_scene){
 		"an agent that does not answer where a pass would end", play_agent_stops, NULL};
+	list[ARRAY_SIZE(scenes) + 2] = (struct sim_scene){"a downtime limit of the user's",
+							  play_downtime, NULL};
 	return sim_scenes(list, ARRAY_SIZE(list), argc, argv);
 }

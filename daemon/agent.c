@@ -48,7 +48,7 @@ struct agent {
 	size_t out_bytes;
 	struct request *requests; /* owned */
 	unsigned request_count;
-	uint64_t last_id, hello_id, answered_us;
+	uint64_t last_id, hello_id;
 	struct loop_timer *hello_again; /* owned */
 	unsigned hellos;
 	bool asleep;               /* the guest does not run yet: one hello waits for it */
@@ -153,7 +153,6 @@ static void answer_arrived(struct agent *a, uint64_t id, struct json_object *msg
 {
 	bool ok = json_opt_bool(msg, "ok", false);
 
-	a->answered_us = now_us();
 	if (id == a->hello_id && id) {
 		if (!ok) {
 			log_warn("VM %s: the agent refuses hello: %.200s", a->name,
@@ -430,11 +429,6 @@ void agent_free(struct agent *a)
 	free(a->name);
 	free(a->path);
 	free(a);
-}
-
-uint64_t agent_answered_us(const struct agent *a)
-{
-	return a->answered_us;
 }
 
 enum agent_state agent_state(const struct agent *a)

@@ -39,8 +39,6 @@ int agent_new(sd_event *loop, const char *name, const char *path, bool asleep,
 void agent_free(struct agent *a);
 
 enum agent_state agent_state(const struct agent *a);
-/* When it last answered anything, of now_us(); 0: never. */
-uint64_t agent_answered_us(const struct agent *a);
 /* The answer to hello, borrowed; NULL unless AGENT_UP. */
 struct json_object *agent_hello(const struct agent *a);
 

@@ -17,21 +17,14 @@ uint64_t hold_threshold(uint64_t max_bytes, uint64_t bandwidth_bytes_per_s)
 	return bytes < max_bytes ? bytes : max_bytes;
 }
 
-uint64_t hold_next(const struct hold *h, uint64_t at_us)
-{
-	return at_us > h->sync_us ? h->written_per_s * ((at_us - h->sync_us) / 1000) / 1000 : 0;
-}
-
-uint64_t hold_limit(uint64_t user_bytes_per_s, uint64_t ballast_bytes, uint64_t next_bytes,
-		    uint64_t remaining_bytes)
+uint64_t hold_limit(uint64_t user_bytes_per_s, uint64_t ballast_bytes, uint64_t remaining_bytes)
 {
 	uint64_t limit = ballast_bytes * 5 / 2;
 
 	if (limit < HOLD_BYTES_MIN)
 		limit = HOLD_BYTES_MIN;
 	/* In steps, for each is a command to QEMU. */
-	while (limit < user_bytes_per_s &&
-	       (limit * 2 <= remaining_bytes || limit * 2 <= next_bytes * 5 / 4))
+	while (limit < user_bytes_per_s && limit * 2 <= remaining_bytes)
 		limit *= 2;
 	return limit < user_bytes_per_s ? limit : user_bytes_per_s;
 }
@@ -46,42 +39,55 @@ uint64_t hold_enough(uint64_t threshold_bytes, uint64_t ballast_bytes,
 
 /* QEMU begins a pass where it has sent all; with auto-converge it also asks in the middle of later
  * ones what is dirty (each 5 s from 9.2 on), and what is left then is no beginning. */
-static bool pass_begins(struct hold *h, const struct hold_look *now)
+static bool pass_begins(const struct hold *h, const struct hold_look *now)
 {
 	uint64_t sent = now->sent_bytes - h->last.sent_bytes;
-	uint64_t took_ms = (now->at_us - h->sync_us) / 1000;
-	bool begins = now->syncs > 1 &&
-		      (!h->last.at_us || sent + h->threshold_bytes >= h->last.remaining_bytes);
 
-	if (now->syncs <= h->syncs)
-		return false;
-	if (begins && h->syncs && took_ms)
-		h->written_per_s = now->remaining_bytes * 1000 / took_ms;
-	if (now->syncs == 1)
-		h->pass_bytes = now->remaining_bytes;
-	h->syncs = now->syncs;
-	h->sync_us = now->at_us;
-	h->ended |= begins;
-	return begins;
+	return h->last.at_us && now->syncs > 1 && now->syncs > h->last.syncs &&
+	       sent + h->threshold_bytes >= h->last.remaining_bytes;
 }
 
-/* A pass that begins with more than three quarters of the one before shows a guest with which the
- * link does not catch up. */
-static bool is_last(struct hold *h, uint64_t bytes)
+/* More than three quarters. */
+static bool hardly_less(uint64_t bytes, uint64_t before)
 {
-	uint64_t before = h->pass_bytes;
+	return bytes > before / 4 * 3;
+}
 
-	h->pass_bytes = bytes;
-	return bytes <= h->enough_bytes || (before && bytes > before / 4 * 3);
+/* Since QEMU asked before, the guest has written hardly less than was sent. */
+static bool falls_behind(const struct hold *h, const struct hold_look *now)
+{
+	uint64_t sent = now->sent_bytes - h->sync.sent_bytes;
+	uint64_t before = h->sync.remaining_bytes, left = before > sent ? before - sent : 0;
+
+	return h->sync.at_us && now->remaining_bytes > left &&
+	       hardly_less(now->remaining_bytes - left, sent);
+}
+
+/* Whether pre-copy has come as far as it will come. */
+static bool is_enough(struct hold *h, const struct hold_look *now)
+{
+	bool asked = now->syncs > h->last.syncs, begins = pass_begins(h, now), enough = false;
+
+	if (begins)
+		enough = now->remaining_bytes <= h->enough_bytes ||
+			 (h->pass_bytes && hardly_less(now->remaining_bytes, h->pass_bytes));
+	else if (asked)
+		enough = falls_behind(h, now);
+	if (begins || (asked && now->syncs == 1))
+		h->pass_bytes = now->remaining_bytes;
+	if (asked)
+		h->sync = *now;
+	return enough;
 }
 
 static bool is_reached(struct hold *h, const struct hold_look *now)
 {
-	bool begins = pass_begins(h, now);
+	bool little = now->syncs && now->remaining_bytes <= h->threshold_bytes;
+	bool begins = pass_begins(h, now), enough = is_enough(h, now);
 
-	if (!h->patient)
-		return h->ended || (now->syncs && now->remaining_bytes <= h->threshold_bytes);
-	return begins && is_last(h, now->remaining_bytes);
+	if (h->patient)
+		return enough;
+	return little || (h->kept ? begins : now->syncs > 1);
 }
 
 bool hold_reached(struct hold *h, const struct hold_look *now, unsigned *ret_wait_ms)

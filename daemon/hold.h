@@ -18,20 +18,20 @@ struct hold_look {
 	uint64_t remaining_bytes, syncs, sent_bytes, at_us; /* at_us 0: there was none */
 };
 
-/* How far pre-copy goes before it is held. Patiently: what the guest dirties in a pass is known in
- * the next one only, so it is held where a pass begins with little, or with no less than the one
- * before; passes end by themselves until then, and a guest whose agent dies just then would leave:
- * QEMU has to keep it (qmp_keeps_vm()). Else: before the first pass ends, or at once. */
+/* How far pre-copy goes before it is held. A guest whose agent dies where a pass ends would leave,
+ * so that is before the first one does, or else at once. Not where QEMU keeps the VM
+ * (qmp_keeps_vm()) and the agent keeps memory dirty (patient): what the guest dirties in a pass is
+ * known in the next one only, so it is held where one begins with little, or with not much less
+ * than the one before. */
 struct hold {
 	uint64_t threshold_bytes;
-	bool kept, patient;      /* QEMU keeps the VM; and the agent is well, too */
-	uint64_t enough_bytes;   /* of a pass, if patient */
-	bool ended;              /* the first pass */
-	uint64_t pass_bytes;     /* what the newest one began with */
-	uint64_t written_per_s;  /* bytes; by the guest, before that */
-	uint64_t syncs, sync_us; /* when QEMU last asked the kernel what is dirty */
-	uint64_t limit;          /* max-bandwidth wanted, bytes/s; see hold_limit() */
+	bool starts_with; /* the destination's QEMU, with VFs: it can load their devices' state */
+	bool kept, patient;
+	uint64_t enough_bytes; /* of a pass, if patient */
+	uint64_t pass_bytes;   /* what the newest one began with; 0: not known */
 	struct hold_look last;
+	struct hold_look sync; /* where QEMU last asked the kernel what is dirty */
+	uint64_t limit;        /* max-bandwidth wanted, bytes/s; see hold_limit() */
 };
 
 /* Where to hold: what is left then is sent while the VF is away, so less where the link is slow;
@@ -43,18 +43,11 @@ uint64_t hold_threshold(uint64_t max_bytes, uint64_t bandwidth_bytes_per_s);
 uint64_t hold_enough(uint64_t threshold_bytes, uint64_t ballast_bytes,
 		     uint64_t bandwidth_bytes_per_s);
 
-/* What the next pass would begin with if it began now, as the guest has written in the one before;
- * 0: not known. */
-uint64_t hold_next(const struct hold *h, uint64_t at_us);
-
 /* The bandwidth while this much is left (0: not known): all of it in a second, so that the end
  * comes no quicker than looks do, and no less than what sends the ballast in 400 ms. Zero pages
  * pass any limit, so a guest that has little else is left with the ballast at once: that has to
- * last until a late look, and be dirtied again by a busy guest meanwhile. Where the next pass will
- * begin with more, what sends that in 800 ms at least: a slow end gives the guest time to write. At
- * most the user's. */
-uint64_t hold_limit(uint64_t user_bytes_per_s, uint64_t ballast_bytes, uint64_t next_bytes,
-		    uint64_t remaining_bytes);
+ * last until a late look, and be dirtied again by a busy guest meanwhile. At most the user's. */
+uint64_t hold_limit(uint64_t user_bytes_per_s, uint64_t ballast_bytes, uint64_t remaining_bytes);
 
 /* One look. true: clamp now. Otherwise *ret_wait_ms is when to look again: half the time that the
  * rest (above the threshold, if not patient) takes at the rate seen, within the limits above. */

@@ -104,6 +104,7 @@ static struct json_object *prepare_body(struct job *j)
 	json_set(body, "to", json_object_get(json_opt(j->in, "to")));
 	json_set(body, "vfs", json_object_get(json_opt(j->in, "record")));
 	json_set_bool(body, "state_there", states_there(j));
+	json_set_bool(body, "pre_attach", j->d->settings->pre_attach != NULL);
 	return body;
 }
 

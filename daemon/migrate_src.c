@@ -530,7 +530,7 @@ int src_switch(struct migration *m)
 
 	if (!m->step.started) {
 		m->step.started = m->parked = true;
-		src_set_ballast(m, 0);
+		src_end_ballast(m);
 		in = migrate_input(m);
 		json_set_u64(in, "bandwidth", m->user_bandwidth);
 		json_set_u64(in, "downtime_ms", m->user_downtime_ms);

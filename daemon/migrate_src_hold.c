@@ -19,7 +19,6 @@
 #define DOWNTIME_MS      300
 #define HOLD_DOWNTIME_MS 1
 #define NATIVE_POLL_MS   1000
-#define AGENT_WELL_US    5000000
 
 static const char *str(struct job *j, const char *key)
 {
@@ -74,17 +73,19 @@ void src_let_copy(struct job *j)
 	json_set_bool(j->out, "copies", copies);
 }
 
-/* Whether QEMU keeps the VM as long as any of its VFs is there. What cannot be asked does not. */
+/* Whether QEMU keeps the VM as long as any of its VFs is there, and its passes can be followed.
+ * What cannot be asked does not. */
 static bool is_kept(struct job *j)
 {
+	bool starts_with = json_opt_bool(j->in, "starts_with", false), compresses = false;
 	char error[HTTP_ERROR_MAX];
-	bool keeps = true;
+	bool keeps = !qmp_compresses(j->d->virt, str(j, "vm"), &compresses, error) && !compresses;
 
 	for (size_t i = 0; keeps && i < job_vf_count(j); i++) {
 		struct json_object *vf = job_vf(j, i);
 
 		if (qmp_keeps_vm(j->d->virt, str(j, "vm"), vf_text_of(vf, "attach"),
-				 vf_text_of(vf, "dev_id"), &keeps, error))
+				 vf_text_of(vf, "dev_id"), !starts_with, &keeps, error))
 			keeps = false;
 	}
 	return keeps;
@@ -101,7 +102,7 @@ static void raise_run(struct job *j)
 	if (j->rc)
 		return;
 	json_set_bool(j->out, "post_copy", post_copy);
-	slow = hold_limit(bandwidth, j->d->settings->ballast_bytes, 0, 0);
+	slow = hold_limit(bandwidth, j->d->settings->ballast_bytes, 0);
 	json_set_u64(j->out, "bandwidth", bandwidth);
 	json_set_u64(j->out, "downtime_ms", downtime_ms);
 	if (native)
@@ -115,6 +116,13 @@ static void raise_run(struct job *j)
 	json_set_bool(j->out, "kept", !j->rc && !native && is_kept(j));
 }
 
+static void set_bounds(struct migration *m)
+{
+	m->hold.threshold_bytes = hold_threshold(m->d->settings->hold_bytes, m->user_bandwidth);
+	m->hold.enough_bytes = hold_enough(m->hold.threshold_bytes, m->d->settings->ballast_bytes,
+					   m->user_bandwidth);
+}
+
 static void raised(struct migration *m, struct job *j)
 {
 	if (j->rc) {
@@ -126,9 +134,7 @@ static void raised(struct migration *m, struct job *j)
 	m->user_throttle.initial = json_opt_u64(j->out, "throttle_initial", 0);
 	m->user_throttle.increment = json_opt_u64(j->out, "throttle_increment", 0);
 	m->set_bandwidth = json_opt_u64(j->out, "set_bandwidth", 0);
-	m->hold.threshold_bytes = hold_threshold(m->d->settings->hold_bytes, m->user_bandwidth);
-	m->hold.enough_bytes = hold_enough(m->hold.threshold_bytes, m->d->settings->ballast_bytes,
-					   m->user_bandwidth);
+	set_bounds(m);
 	m->hold.kept = json_opt_bool(j->out, "kept", false);
 	if (json_opt_bool(j->out, "post_copy", false) && choice_for_post_copy(m)) {
 		migrate_fail(m, -ENOTSUP, "%s", m->reason);
@@ -177,14 +183,6 @@ static void look_run(struct job *j)
 		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), 0, HOLD_DOWNTIME_MS, j->error);
 }
 
-/* It is asked every 3 s to keep memory dirty, without which no pass may end. */
-static bool agent_is_well(struct migration *m)
-{
-	const struct vm *vm = migrate_vm(m);
-
-	return vm && vm->agent && now_us() - agent_answered_us(vm->agent) < AGENT_WELL_US;
-}
-
 static void looked(struct migration *m, struct job *j)
 {
 	const struct hold_look now = {.remaining_bytes = json_opt_u64(j->out, "remaining", 0),
@@ -199,7 +197,11 @@ static void looked(struct migration *m, struct job *j)
 	}
 	m->step.phase = HOLD_LOOK;
 	keep_changes(m, j);
-	m->hold.patient = m->hold.kept && agent_is_well(m);
+	/* The user's value is what QEMU has now. */
+	if (json_opt(j->out, "bandwidth"))
+		m->set_bandwidth = m->user_bandwidth;
+	set_bounds(m);
+	m->hold.patient = m->hold.kept && src_has_ballast(m);
 	/* Not active any more: the event says what became of it. */
 	if (str_eq(json_opt_str(j->out, "status", ""), "active") &&
 	    hold_reached(&m->hold, &now, &wait_ms)) {
@@ -209,7 +211,7 @@ static void looked(struct migration *m, struct job *j)
 		return;
 	}
 	m->hold.limit = hold_limit(m->user_bandwidth, m->d->settings->ballast_bytes,
-				   hold_next(&m->hold, now.at_us), now.remaining_bytes);
+				   now.remaining_bytes);
 	if (now.syncs && m->hold.limit != m->set_bandwidth) {
 		m->step.phase = HOLD_PACE;
 		return;
@@ -280,6 +282,7 @@ static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job 
 	if (m->set_bandwidth)
 		json_set_u64(in, "set_bandwidth", m->set_bandwidth);
 	json_set_u64(in, "bandwidth", m->hold.limit);
+	json_set_bool(in, "starts_with", m->hold.starts_with);
 	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
 }
 
@@ -303,7 +306,7 @@ int src_hold(struct migration *m)
 	switch (m->step.phase) {
 	case HOLD_RAISE:
 		m->raised = true;
-		m->hold = (struct hold){0};
+		m->hold = (struct hold){.starts_with = m->hold.starts_with};
 		clocks_measure(m);
 		return hold_job(m, HOLD_RAISING, raise_run, raised);
 	case HOLD_LOOKING:

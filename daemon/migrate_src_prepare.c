@@ -21,7 +21,8 @@
 #include <string.h>
 
 #define CHECK_WAY_MS     2000
-#define BALLAST_INTERVAL 20 /* ms: less than a link of 400 MB/s needs for the ballast */
+#define BALLAST_HEARD_US 5000000 /* it is asked each 3 s */
+#define BALLAST_INTERVAL 20      /* ms: less than a link of 400 MB/s needs for the ballast */
 
 static const char *str(struct job *j, const char *key)
 {
@@ -202,21 +203,50 @@ static struct json_object *ballast_message(uint64_t bytes)
 	return msg;
 }
 
-void src_set_ballast(struct migration *m, uint64_t bytes)
+static void ballast_kept(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	struct vm *vm = arg;
+
+	if (rc)
+		log_debug("VM %s: the ballast is not kept: %s", vm->name, error);
+	vm->ballast_bytes = rc ? 0 : json_opt_u64(answer, "bytes", vm->d->settings->ballast_bytes);
+	vm->ballast_us = now_us();
+}
+
+static void ask_ballast(struct vm *vm)
+{
+	agent_request(vm->agent, ballast_message(vm->d->settings->ballast_bytes), SRC_QUERY_MS,
+		      ballast_kept, vm);
+}
+
+void src_begin_ballast(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 
-	m->ballast = bytes;
-	if (vm && agent_state(vm->agent) == AGENT_UP)
-		migrate_ask_agent(m, vm, ballast_message(bytes), SRC_QUERY_MS, NULL);
+	m->ballast = m->d->settings->ballast_bytes;
+	if (!vm)
+		return;
+	vm->ballast_bytes = 0;
+	if (agent_state(vm->agent) == AGENT_UP)
+		ask_ballast(vm);
 }
 
-static void ballast_kept(void *arg, int rc, struct json_object *answer, const char *error)
+void src_end_ballast(struct migration *m)
 {
-	(void)arg;
-	(void)answer;
-	if (rc)
-		log_debug("the ballast is not kept: %s", error);
+	struct vm *vm = migrate_vm(m);
+
+	m->ballast = false;
+	if (vm && agent_state(vm->agent) == AGENT_UP)
+		migrate_ask_agent(m, vm, ballast_message(0), SRC_QUERY_MS, NULL);
+}
+
+bool src_has_ballast(struct migration *m)
+{
+	uint64_t wanted = m->d->settings->ballast_bytes;
+	const struct vm *vm = migrate_vm(m);
+
+	return vm && agent_state(vm->agent) == AGENT_UP && wanted && vm->ballast_bytes >= wanted &&
+	       now_us() - vm->ballast_us < BALLAST_HEARD_US;
 }
 
 void src_keep_ballast(struct migration *m)
@@ -225,8 +255,7 @@ void src_keep_ballast(struct migration *m)
 
 	/* No step waits for it: HOLD looks at QEMU meanwhile. */
 	if (m->ballast && !m->back && vm && agent_state(vm->agent) == AGENT_UP)
-		agent_request(vm->agent, ballast_message(m->d->settings->ballast_bytes),
-			      SRC_QUERY_MS, ballast_kept, NULL);
+		ask_ballast(vm);
 }
 
 static void prepare_checked(struct migration *m, struct job *j)
@@ -239,7 +268,7 @@ static void prepare_checked(struct migration *m, struct job *j)
 	m->armed = true;
 	migrate_measure(m, "prepare_us");
 	if (m->strategy == STRATEGY_LATE)
-		src_set_ballast(m, m->d->settings->ballast_bytes);
+		src_begin_ballast(m);
 	migrate_save(m, "armed");
 	/* QEMU must not begin before an early VF has left. */
 	if (!migrate_vf_first(m))
@@ -446,6 +475,7 @@ static void prepare(struct http_request *req, struct vm *vm, struct migration *a
 	src_fill_record(m, vm, asked);
 	m->asked = m->strategy = vm->has_strategy_once ? vm->strategy_once : vm->strategy;
 	m->state_there = json_opt_bool(req->body, "state_there", false);
+	m->hold.starts_with = json_opt_bool(req->body, "pre_attach", false);
 	m->waiting = req->exchange;
 	migrate_save(m, "asked by the destination");
 	if (m->armed)

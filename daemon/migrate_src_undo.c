@@ -255,7 +255,7 @@ int src_prepare_undo(struct migration *m)
 	struct json_object *in = migrate_input(m);
 
 	if (m->ballast)
-		src_set_ballast(m, 0);
+		src_end_ballast(m);
 	m->armed = false;
 	/* One that has died while this host was off is nobody's to release. */
 	json_set_bool(in, "release", m->vm_dead && !m->file && !migrate_vm(m));

@@ -72,8 +72,11 @@ void src_begins_later(struct migration *m);
 void src_name_missing(const struct migration *m, char *text, size_t bytes);
 /* HOLD: a pass has ended. */
 void src_look_now(struct migration *m);
-/* The agent keeps bytes dirty from now on; 0 ends it. */
-void src_set_ballast(struct migration *m, uint64_t bytes);
+/* The agent keeps ballast-bytes dirty from now on. */
+void src_begin_ballast(struct migration *m);
+void src_end_ballast(struct migration *m);
+/* It has just said that it does, all of it. */
+bool src_has_ballast(struct migration *m);
 /* The agent ends it by itself 120 s after it was last asked: a copy may take longer. */
 void src_keep_ballast(struct migration *m);
 /* A QEMU migration of a VM with a VF that nobody prepared. */

@@ -284,7 +284,7 @@ int qmp_has_device(struct virt *v, const char *uuid, const char *dev_id, bool *r
 }
 
 int qmp_keeps_vm(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
-		 bool *ret_keeps, char *error)
+		 bool emulated_too, bool *ret_keeps, char *error)
 {
 	struct json_object *wrapper AUTO_JSON = NULL, *answer AUTO_JSON = NULL, *args;
 	struct json_object *command AUTO_JSON = json_object_new_object();
@@ -295,7 +295,8 @@ int qmp_keeps_vm(struct virt *v, const char *uuid, const char *commands, const c
 	if (rc)
 		return rc;
 	args = json_opt(device_add(json_opt(wrapper, "list")), "arguments");
-	if (strncmp(json_opt_str(args, "driver", VFIO_DRIVER), VFIO_DRIVER, strlen(VFIO_DRIVER))) {
+	if (emulated_too && strncmp(json_opt_str(args, "driver", VFIO_DRIVER), VFIO_DRIVER,
+				    strlen(VFIO_DRIVER)) != 0) {
 		*ret_keeps = true;
 		return 0;
 	}
@@ -379,6 +380,13 @@ static int get_capability(struct virt *v, const char *uuid, const char *name, bo
 int qmp_can_post_copy(struct virt *v, const char *uuid, bool *ret_can, char *error)
 {
 	return get_capability(v, uuid, "postcopy-ram", ret_can, error);
+}
+
+int qmp_compresses(struct virt *v, const char *uuid, bool *ret_does, char *error)
+{
+	int rc = get_capability(v, uuid, "xbzrle", ret_does, error);
+
+	return rc || *ret_does ? rc : get_capability(v, uuid, "compress", ret_does, error);
 }
 
 int qmp_get_throttle(struct virt *v, const char *uuid, struct qmp_throttle *ret, char *error)

@@ -61,10 +61,11 @@ int qmp_has_device(struct virt *v, const char *uuid, const char *dev_id, bool *r
 		   char *error);
 
 /* Whether QEMU's migration fails, and the VM stays, if it gets as far as to stop the guest while
- * the device of these commands is there: our patch where the device has it, and any emulated one,
- * whose state the destination could not load. */
+ * the device of these commands is there: our patch where the device has it, and, if
+ * emulated_too, any emulated one: a destination that does not start with it cannot load its state.
+ */
 int qmp_keeps_vm(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
-		 bool *ret_keeps, char *error);
+		 bool emulated_too, bool *ret_keeps, char *error);
 
 struct qmp_migration {
 	char status[24];
@@ -76,6 +77,9 @@ struct qmp_migration {
 int qmp_query_migrate(struct virt *v, const char *uuid, struct qmp_migration *ret, char *error);
 /* Whether a migration under way may be switched to post-copy. */
 int qmp_can_post_copy(struct virt *v, const char *uuid, bool *ret_can, char *error);
+/* Whether it sends pages in less than their bytes (virsh migrate --compressed): no bandwidth and no
+ * count of pages tells then how far it is. */
+int qmp_compresses(struct virt *v, const char *uuid, bool *ret_does, char *error);
 /* Bytes per second and ms; 0 leaves a value as it is. */
 int qmp_set_migrate(struct virt *v, const char *uuid, uint64_t max_bandwidth,
 		    uint64_t downtime_limit_ms, char *error);

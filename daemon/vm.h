@@ -46,7 +46,9 @@ struct vm {
 	char *saved_id;       /* owned; of the save that it was restored from, or NULL */
 	unsigned alone_tries; /* cold_resume_alone(): how often it was asked, and when last */
 	uint64_t alone_asked_us;
-	struct agent *agent;         /* owned, or NULL */
+	struct agent *agent;    /* owned, or NULL */
+	uint64_t ballast_bytes; /* what it last said that it keeps dirty, and when */
+	uint64_t ballast_us;
 	struct migration *migration; /* borrowed; the one under way, or NULL */
 	bool has_strategy_once;      /* what its next migration is asked for, instead of strategy */
 	enum domain_strategy strategy_once;

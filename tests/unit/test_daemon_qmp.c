@@ -211,7 +211,7 @@ static void test_nodes_that_qemu_opens(void **state)
 	assert_string_equal(opened, "-/dev/vfio/7;-/dev/refused;");
 }
 
-static bool keeps(const char *driver, const char *late)
+static bool keeps(const char *driver, const char *late, bool emulated_too)
 {
 	char *commands AUTO_FREE = strf(
 		"[{\"execute\":\"netdev_add\"},{\"execute\":\"device_add\",\"arguments\":"
@@ -221,18 +221,20 @@ static bool keeps(const char *driver, const char *late)
 	bool is = !late;
 
 	qemu.late = late;
-	assert_int_equal(qmp_keeps_vm(NULL, UUID, commands, "ibvf3", &is, error), 0);
+	assert_int_equal(qmp_keeps_vm(NULL, UUID, commands, "ibvf3", emulated_too, &is, error), 0);
 	return is;
 }
 
 static void test_what_keeps_the_vm(void **state)
 {
 	(void)state;
-	assert_true(keeps("vfio-pci", "{\"return\":true}"));
-	assert_false(keeps("vfio-pci", "{\"return\":false}"));
-	assert_false(keeps("vfio-pci", NULL)); /* QEMU as it is */
-	assert_false(keeps("vfio-pci-nohotplug", NULL));
-	assert_true(keeps("virtio-net-pci", NULL)); /* the destination cannot load its state */
+	assert_true(keeps("vfio-pci", "{\"return\":true}", true));
+	assert_false(keeps("vfio-pci", "{\"return\":false}", true));
+	assert_false(keeps("vfio-pci", NULL, true)); /* QEMU as it is */
+	assert_false(keeps("vfio-pci-nohotplug", NULL, true));
+	assert_true(keeps("virtio-net-pci", NULL, true));   /* nobody there can load its state */
+	assert_false(keeps("virtio-net-pci", NULL, false)); /* pre-attached there */
+	assert_true(keeps("virtio-net-pci", "{\"return\":true}", false));
 }
 
 static int teardown(void **state)

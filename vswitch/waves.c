@@ -37,6 +37,13 @@ static int by_wave(const void *a, const void *b)
 	return x->wave != y->wave ? x->wave - y->wave : by_switch(a, b);
 }
 
+/* Of no SMPs there is no array. */
+static void sort(struct moves_plan *p, int (*order)(const void *a, const void *b))
+{
+	if (p->smps)
+		qsort(p->smp, p->smps, sizeof *p->smp, order);
+}
+
 static int waves_init(struct waves *w)
 {
 	size_t smps = w->p->smps + 1u;
@@ -47,8 +54,7 @@ static int waves_init(struct waves *w)
 	if (!w->first || !w->waits || !w->left)
 		return -ENOMEM;
 	memset(w->first, 0xff, (w->f->switches + 1u) * sizeof *w->first);
-	if (w->p->smps) /* of none there is no array */
-		qsort(w->p->smp, w->p->smps, sizeof *w->p->smp, by_switch);
+	sort(w->p, by_switch);
 	for (unsigned i = w->p->smps; i--;)
 		w->first[w->p->smp[i].sw] = i;
 	return 0;
@@ -155,7 +161,7 @@ int moves_order(const struct fabric *f, struct moves_plan *plan)
 	if (!rc) {
 		find_waits(&w);
 		number_waves(&w);
-		qsort(plan->smp, plan->smps, sizeof *plan->smp, by_wave);
+		sort(plan, by_wave);
 	}
 	waves_free(&w);
 	return rc;

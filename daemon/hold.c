@@ -64,9 +64,9 @@ static bool falls_behind(const struct hold *h, const struct hold_look *now)
 }
 
 /* Whether pre-copy has come as far as it will come. */
-static bool is_enough(struct hold *h, const struct hold_look *now)
+static bool is_enough(struct hold *h, const struct hold_look *now, bool begins)
 {
-	bool asked = now->syncs > h->last.syncs, begins = pass_begins(h, now), enough = false;
+	bool asked = now->syncs > h->last.syncs, enough = false;
 
 	if (begins)
 		enough = now->remaining_bytes <= h->enough_bytes ||
@@ -83,7 +83,7 @@ static bool is_enough(struct hold *h, const struct hold_look *now)
 static bool is_reached(struct hold *h, const struct hold_look *now)
 {
 	bool little = now->syncs && now->remaining_bytes <= h->threshold_bytes;
-	bool begins = pass_begins(h, now), enough = is_enough(h, now);
+	bool begins = pass_begins(h, now), enough = is_enough(h, now, begins);
 
 	if (h->patient)
 		return enough;
@@ -98,7 +98,6 @@ bool hold_reached(struct hold *h, const struct hold_look *now, unsigned *ret_wai
 				? last.remaining_bytes - now->remaining_bytes
 				: 0;
 	uint64_t took_us = last.at_us && now->at_us > last.at_us ? now->at_us - last.at_us : 0;
-
 	uint64_t to = h->patient ? 0 : h->threshold_bytes;
 
 	h->last = *now;

@@ -108,8 +108,12 @@ static void bring_back(struct shim_relay *r)
 	}
 	if (h.type != PEER_KEY_GET || !atomic_load(&agent.questions_kept))
 		answer(r);
-	if (h.type < PEER_TYPES)
-		atomic_fetch_add(&agent.brought[h.type], 1);
+	if (h.type >= PEER_TYPES)
+		return;
+	pthread_mutex_lock(&agent.lock);
+	atomic_fetch_add(&agent.brought[h.type], 1);
+	pthread_cond_broadcast(&agent.changed);
+	pthread_mutex_unlock(&agent.lock);
 }
 
 void fake_agent_keep_questions(bool keep)
@@ -120,6 +124,20 @@ void fake_agent_keep_questions(bool keep)
 unsigned fake_agent_brought(uint16_t type)
 {
 	return atomic_load(&agent.brought[type]);
+}
+
+bool fake_agent_await_more(uint16_t type, unsigned before, unsigned ms)
+{
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ms / 1000;
+	pthread_mutex_lock(&agent.lock);
+	while (fake_agent_brought(type) == before && !rc)
+		rc = pthread_cond_timedwait(&agent.changed, &agent.lock, &until);
+	pthread_mutex_unlock(&agent.lock);
+	return !rc;
 }
 
 void fake_agent_lose_ways(bool lose)

@@ -37,6 +37,8 @@ void fake_agent_keep_questions(bool keep);
 /* How many packets of that type (peer_proto.h, below 64) have been brought, or kept, since the
  * start. */
 unsigned fake_agent_brought(uint16_t type);
+/* Waits until these are more than before, ms (whole seconds) at most. */
+bool fake_agent_await_more(uint16_t type, unsigned before, unsigned ms);
 /* Whether a line of the shim's log has contained the text since the last order, or since its lines
  * were forgotten. */
 bool fake_agent_heard(const char *text);

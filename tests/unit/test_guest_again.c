@@ -56,16 +56,6 @@ static bool write_one(const struct end *e, uint32_t rkey)
 	return !ibv_post_send(e->qp, &wr, &bad);
 }
 
-static bool key_is_asked_for(unsigned before)
-{
-	uint64_t until = now_ms() + WAIT_MS;
-
-	while (fake_agent_brought(PEER_KEY_GET) == before)
-		if (now_ms() > until || usleep(1000))
-			return false;
-	return true;
-}
-
 /* The agent goes with the question for a key: the next one brings it. Then one is lost under way.
  */
 static bool asks_again(void)
@@ -75,7 +65,7 @@ static bool asks_again(void)
 
 		fake_agent_keep_questions(true);
 		if (!make_pair(&a, &b, 0, true) || !write_one(&a, mr->rkey + 0x100000 + i) ||
-		    !key_is_asked_for(before) || (!i && !again()))
+		    !fake_agent_await_more(PEER_KEY_GET, before, WAIT_MS) || (!i && !again()))
 			return false;
 		fake_agent_keep_questions(false);
 		if (ends_with(&a) != IBV_WC_REM_ACCESS_ERR)

@@ -198,6 +198,118 @@ void json_set_guid(struct json_object *o, const char *key, uint64_t guid)
 
 const char *json_text(struct json_object *o)
 {
+	const char *written = json_object_get_userdata(o);
+
+	if (written)
+		return written;
 	return json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN |
 							 JSON_C_TO_STRING_NOSLASHESCAPE);
+}
+
+/* ---- text without a tree ---- */
+
+static void put(struct printbuf *text, const char *s, size_t bytes)
+{
+	printbuf_memappend_fast(text, s, (int)bytes);
+}
+
+/* What comes before a value: a comma, unless it is the first one, and its key. A string ends in a
+ * quotation mark, so that a bracket at the end is one. */
+static void begin(struct printbuf *text, const char *key)
+{
+	char last = text->bpos ? text->buf[text->bpos - 1] : '{';
+
+	if (last != '{' && last != '[')
+		put(text, ",", 1);
+	if (!key)
+		return;
+	put(text, "\"", 1);
+	put(text, key, strlen(key));
+	put(text, "\":", 2);
+}
+
+void json_write_open(struct printbuf *text, const char *key, char bracket)
+{
+	begin(text, key);
+	put(text, &bracket, 1);
+}
+
+void json_write_close(struct printbuf *text, char bracket)
+{
+	put(text, &bracket, 1);
+}
+
+void json_write_raw(struct printbuf *text, const char *key, const char *json)
+{
+	if (!json)
+		json = "null";
+	begin(text, key);
+	put(text, json, strlen(json));
+}
+
+void json_write(struct printbuf *text, const char *key, struct json_object *value)
+{
+	json_write_raw(text, key, value ? json_text(value) : NULL);
+}
+
+/* json-c escapes these, and with JSON_C_TO_STRING_NOSLASHESCAPE no others. */
+static bool needs_escape(const char *s)
+{
+	while ((unsigned char)*s >= ' ' && *s != '"' && *s != '\\')
+		s++;
+	return *s;
+}
+
+void json_write_str(struct printbuf *text, const char *key, const char *value)
+{
+	if (!value || needs_escape(value)) {
+		struct json_object *o AUTO_JSON = value ? json_object_new_string(value) : NULL;
+
+		json_write(text, key, o);
+		return;
+	}
+	begin(text, key);
+	put(text, "\"", 1);
+	put(text, value, strlen(value));
+	put(text, "\"", 1);
+}
+
+void json_write_u64(struct printbuf *text, const char *key, uint64_t value)
+{
+	char number[24];
+
+	snprintf(number, sizeof number, "%" PRIu64, value);
+	json_write_raw(text, key, number);
+}
+
+void json_write_bool(struct printbuf *text, const char *key, bool value)
+{
+	json_write_raw(text, key, value ? "true" : "false");
+}
+
+void json_write_guid(struct printbuf *text, const char *key, uint64_t guid)
+{
+	char value[IB_GUID_TEXT];
+
+	ib_guid_format(guid, value);
+	json_write_str(text, key, value);
+}
+
+struct json_object *json_written(struct printbuf *text)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_object_set_serializer(o, json_object_userdata_to_json_string, TAKE(text->buf),
+				   json_object_free_userdata);
+	printbuf_free(text);
+	return o;
+}
+
+struct json_object *json_read_back(struct printbuf *text)
+{
+	struct json_object *o = NULL;
+
+	json_parse(text->buf, (size_t)text->bpos, &o);
+	printbuf_free(text);
+	return o;
 }

@@ -4,6 +4,7 @@
 #define IBVMIG_COMMON_JSON_H
 
 #include <json-c/json.h>
+#include <json-c/printbuf.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,6 +18,14 @@
 static inline void json_put_auto(struct json_object **o)
 {
 	json_object_put(*o);
+}
+
+/* struct printbuf *text AUTO_TEXT = printbuf_new(); */
+#define AUTO_TEXT __attribute__((cleanup(json_text_auto), unused))
+
+static inline void json_text_auto(struct printbuf **text)
+{
+	printbuf_free(*text);
 }
 
 /* The text must be one JSON object, nested at most JSON_DEPTH_MAX deep. *ret_obj is owned by the
@@ -60,5 +69,24 @@ void json_set(struct json_object *o, const char *key, struct json_object *value)
 
 /* Compact text, borrowed from o until it changes. */
 const char *json_text(struct json_object *o);
+
+/* Text written field by field: what is long and asked for often needs no tree of objects, which
+ * takes some ten times as long. key is a literal that needs no escape, or NULL for what is in a
+ * list, or alone; bracket '{' or '[', '}' or ']'. A value NULL writes null. */
+void json_write_open(struct printbuf *text, const char *key, char bracket);
+void json_write_close(struct printbuf *text, char bracket);
+void json_write_str(struct printbuf *text, const char *key, const char *value);
+void json_write_u64(struct printbuf *text, const char *key, uint64_t value);
+void json_write_bool(struct printbuf *text, const char *key, bool value);
+void json_write_guid(struct printbuf *text, const char *key, uint64_t guid);
+/* json: a value as its text. */
+void json_write_raw(struct printbuf *text, const char *key, const char *json);
+/* value: borrowed. */
+void json_write(struct printbuf *text, const char *key, struct json_object *value);
+/* What is written out as this text wherever it is put, and has no fields to look at. Takes the
+ * ownership of text. */
+struct json_object *json_written(struct printbuf *text);
+/* The tree of a written object. Takes the ownership of text. */
+struct json_object *json_read_back(struct printbuf *text);
 
 #endif

@@ -464,20 +464,21 @@ void agent_guest_runs(struct agent *a)
 		loop_timer_arm(a->hello_again, HELLO_AGAIN_MS);
 }
 
-struct json_object *agent_status(const struct agent *a)
+void agent_write_status(struct printbuf *text, const char *key, const struct agent *a)
 {
 	static const char *const names[] = {"down", "waiting", "up"};
-	struct json_object *o = json_object_new_object(), *h = agent_hello(a);
+	struct json_object *h = agent_hello(a);
 
-	json_set_str(o, "state", a ? names[a->state] : "none");
+	json_write_open(text, key, '{');
+	json_write_str(text, "state", a ? names[a->state] : "none");
 	if (h) {
-		json_set_str(o, "version", json_opt_str(h, "agent", NULL));
-		json_set_u64(o, "processes", json_opt_u64(h, "processes", 0));
-		json_set_u64(o, "qps", json_opt_u64(h, "qps", 0));
+		json_write_str(text, "version", json_opt_str(h, "agent", NULL));
+		json_write_u64(text, "processes", json_opt_u64(h, "processes", 0));
+		json_write_u64(text, "qps", json_opt_u64(h, "qps", 0));
 	}
-	if (a)
-		json_set_u64(o, "dropped_bytes", a->parser.dropped);
-	if (a)
-		json_set_u64(o, "dropped_messages", a->flooded);
-	return o;
+	if (a) {
+		json_write_u64(text, "dropped_bytes", a->parser.dropped);
+		json_write_u64(text, "dropped_messages", a->flooded);
+	}
+	json_write_close(text, '}');
 }

@@ -216,9 +216,7 @@ static struct json_object *vms_of(struct daemon *d)
 
 		if (vm->gone)
 			continue;
-		o = vm_status(vm);
-		/* It holds what the loop goes on writing to; the worker must not share that. */
-		json_object_object_del(o, "migration");
+		o = vm_facts(vm);
 		json_set_bool(o, "vfio", uses_vfio(vm));
 		json_set_bool(o, "migrates", migrate_open(d, vm->uuid));
 		json_object_array_add(list, o);

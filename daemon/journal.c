@@ -357,40 +357,30 @@ static const char *column(sqlite3_stmt *st, int col)
 	return (const char *)sqlite3_column_text(st, col);
 }
 
-static struct json_object *migrations(struct journal *j, enum statement s, unsigned limit,
-				      struct json_object *(*record)(sqlite3_stmt *st, int col))
+struct json_object *journal_open_migrations(struct journal *j, unsigned limit)
 {
-	sqlite3_stmt *st = start(j, s);
+	sqlite3_stmt *st = start(j, MIGRATIONS_OPEN);
 	struct json_object *list = json_object_new_array();
 
 	sqlite3_bind_int(st, 1, (int)limit);
 	while (sqlite3_step(st) == SQLITE_ROW)
-		json_object_array_add(list, record(st, 0));
+		json_object_array_add(list, column_json(st, 0));
 	sqlite3_reset(st);
 	return list;
 }
 
-/* An object that is written out as the text that it was stored as. */
-static struct json_object *column_text(sqlite3_stmt *st, int col)
-{
-	const char *text = column(st, col);
-	struct json_object *o = json_object_new_object();
-	char *copy = text ? strdup(text) : NULL;
-
-	if (copy)
-		json_object_set_serializer(o, json_object_userdata_to_json_string, copy,
-					   json_object_free_userdata);
-	return o;
-}
-
-struct json_object *journal_open_migrations(struct journal *j, unsigned limit)
-{
-	return migrations(j, MIGRATIONS_OPEN, limit, column_json);
-}
-
 struct json_object *journal_latest_migrations(struct journal *j, unsigned limit)
 {
-	return migrations(j, MIGRATIONS_ALL, limit, column_text);
+	sqlite3_stmt *st = start(j, MIGRATIONS_ALL);
+	struct printbuf *list = printbuf_new();
+
+	sqlite3_bind_int(st, 1, (int)limit);
+	json_write_open(list, NULL, '[');
+	while (sqlite3_step(st) == SQLITE_ROW)
+		json_write_raw(list, NULL, column(st, 0));
+	json_write_close(list, ']');
+	sqlite3_reset(st);
+	return json_written(list);
 }
 
 static struct json_object *transitions(struct journal *j, const char *id, const char *role)

@@ -157,7 +157,9 @@ static void saved(void *arg, int rc);
 
 static int write_journal(struct migration *m, const char *note)
 {
-	struct json_object *record AUTO_JSON = migrate_record(m);
+	struct printbuf *record AUTO_TEXT = printbuf_new();
+
+	migrate_write_record(record, m);
 	struct journal_step s = {
 		.id = m->id,
 		.role = role_name(m->role),
@@ -165,7 +167,7 @@ static int write_journal(struct migration *m, const char *note)
 		.state = migrate_state_name(m->state),
 		.direction = m->back ? "back" : "forward",
 		.note = note,
-		.record = json_text(record),
+		.record = record->buf,
 		.ended = m->ended,
 		.wall_ms = wall_ms(),
 		.mono_us = now_us(),

@@ -245,13 +245,14 @@ bool migrate_awaits_job(const struct migration *m);
 /* Whether the VM has left this host by a migration that has not ended here. */
 bool migrate_has_left(struct daemon *d, const char *vm_uuid);
 
-/* The account of the VM's newest migration on this host, or NULL. */
-struct json_object *migrate_status_of_vm(struct vm *vm);
 /* All of it, as the journal keeps it. */
+void migrate_write_record(struct printbuf *text, const struct migration *m);
+/* The same where it is an answer, or part of one. */
 struct json_object *migrate_record(const struct migration *m);
-/* What a VM's status says of it: how far it is and why, without what only its steps need. Lists of
- * many VMs have one each, so it is to be cheap. */
-struct json_object *migrate_account(const struct migration *m);
+/* What a VM's status says of it: how far it is and why, without what only its steps need. */
+void migrate_write_account(struct printbuf *text, const char *key, const struct migration *m);
+/* The account of the VM's newest migration on this host, or null. */
+void migrate_write_of_vm(struct printbuf *text, const char *key, struct vm *vm);
 int migrate_load(struct migration *m, struct json_object *record);
 /* The same after a restart: the state's deadline runs from now on. */
 int migrate_reload(struct migration *m, struct json_object *record);

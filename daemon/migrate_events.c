@@ -232,12 +232,16 @@ void migrate_agent_changed(struct vm *vm)
 		migrate_drive(vm->migration);
 }
 
-struct json_object *migrate_status_of_vm(struct vm *vm)
+void migrate_write_of_vm(struct printbuf *text, const char *key, struct vm *vm)
 {
-	for (struct migration *m = vm->d->migrations; m; m = m->next)
-		if (!strcmp(m->vm_uuid, vm->uuid))
-			return migrate_account(m);
-	return NULL;
+	struct migration *m = vm->d->migrations;
+
+	while (m && strcmp(m->vm_uuid, vm->uuid))
+		m = m->next;
+	if (m)
+		migrate_write_account(text, key, m);
+	else
+		json_write(text, key, NULL);
 }
 
 /* ---- after a restart ---- */

@@ -73,49 +73,57 @@ static const char *role_name(const struct migration *m)
 }
 
 /* What others ask a migration for, and the journal keeps of it as well. */
-static void set_account(struct json_object *o, const struct migration *m)
+static void write_common(struct printbuf *text, const struct migration *m)
 {
-	json_set_str(o, "id", m->id);
-	json_set_str(o, "role", role_name(m));
-	json_set_str(o, "state", migrate_state_name(m->state));
-	json_set_str(o, "reached", migrate_state_name(m->reached));
-	json_set_str(o, "strategy", strategy_name(m->strategy));
-	json_set_str(o, "asked", strategy_name(m->asked));
-	json_set(o, "from", migrate_host_json(&m->from));
-	json_set(o, "to", migrate_host_json(&m->to));
-	json_set_str(o, "reason", *m->reason ? m->reason : NULL);
-	json_set_str(o, "trouble", *m->trouble ? m->trouble : NULL);
-	json_set_u64(o, "failures", m->step.failures ? m->step.failures : m->step.silent);
-	json_set(o, "data", json_object_get(m->data));
+	json_write_str(text, "id", m->id);
+	json_write_str(text, "role", role_name(m));
+	json_write_str(text, "state", migrate_state_name(m->state));
+	json_write_str(text, "reached", migrate_state_name(m->reached));
+	json_write_str(text, "strategy", strategy_name(m->strategy));
+	json_write_str(text, "asked", strategy_name(m->asked));
+	migrate_write_host(text, "from", &m->from);
+	migrate_write_host(text, "to", &m->to);
+	json_write_str(text, "reason", *m->reason ? m->reason : NULL);
+	json_write_str(text, "trouble", *m->trouble ? m->trouble : NULL);
+	json_write_u64(text, "failures", m->step.failures ? m->step.failures : m->step.silent);
+	json_write(text, "data", m->data);
+}
+
+void migrate_write_record(struct printbuf *text, const struct migration *m)
+{
+	struct json_object *vfs AUTO_JSON = migrate_vfs_json(m), *peers AUTO_JSON = peers_json(m);
+
+	json_write_open(text, NULL, '{');
+	json_write_u64(text, "version", RECORD_VERSION);
+	write_common(text, m);
+	json_write_str(text, "vm", m->vm_uuid);
+	json_write_str(text, "name", m->vm_name);
+	json_write_str(text, "file", m->file);
+	json_write_str(text, "boot", m->boot);
+	json_write(text, "vfs", vfs);
+	json_write(text, "peers", peers);
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+		json_write_bool(text, flags[i].name, *flag_at(m, &flags[i]));
+	json_write_close(text, '}');
 }
 
 struct json_object *migrate_record(const struct migration *m)
 {
-	struct json_object *o = json_object_new_object();
+	struct printbuf *text = printbuf_new();
 
-	json_set_u64(o, "version", RECORD_VERSION);
-	set_account(o, m);
-	json_set_str(o, "vm", m->vm_uuid);
-	json_set_str(o, "name", m->vm_name);
-	json_set_str(o, "file", m->file);
-	json_set_str(o, "boot", m->boot);
-	json_set(o, "vfs", migrate_vfs_json(m));
-	json_set(o, "peers", peers_json(m));
-	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-		json_set_bool(o, flags[i].name, *flag_at(m, &flags[i]));
-	return o;
+	migrate_write_record(text, m);
+	return json_written(text);
 }
 
-struct json_object *migrate_account(const struct migration *m)
+void migrate_write_account(struct printbuf *text, const char *key, const struct migration *m)
 {
-	struct json_object *o = json_object_new_object();
-
-	set_account(o, m);
-	json_set_bool(o, "back", m->back);
-	json_set_bool(o, "committed", m->committed);
-	json_set_bool(o, "ended", m->ended);
-	json_set_bool(o, "journal_behind", m->behind);
-	return o;
+	json_write_open(text, key, '{');
+	write_common(text, m);
+	json_write_bool(text, "back", m->back);
+	json_write_bool(text, "committed", m->committed);
+	json_write_bool(text, "ended", m->ended);
+	json_write_bool(text, "journal_behind", m->behind);
+	json_write_close(text, '}');
 }
 
 static int state_load(const char *name, enum migrate_state *ret)

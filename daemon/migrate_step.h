@@ -114,6 +114,7 @@ struct json_object *peers_json(const struct migration *m);
 /* ---- its hosts and VFs: migrate_vfs.c; what is returned is owned by the caller ---- */
 
 void migrate_host_here(struct migrate_host *h, const struct daemon *d);
+void migrate_write_host(struct printbuf *text, const char *key, const struct migrate_host *h);
 struct json_object *migrate_host_json(const struct migrate_host *h);
 void migrate_host_load(struct migrate_host *h, struct json_object *o);
 void migrate_end_load(struct migrate_end *e, struct json_object *o);

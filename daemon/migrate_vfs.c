@@ -13,13 +13,20 @@
 
 /* ---- JSON ---- */
 
+void migrate_write_host(struct printbuf *text, const char *key, const struct migrate_host *h)
+{
+	json_write_open(text, key, '{');
+	json_write_str(text, "host", h->host);
+	json_write_str(text, "url", h->url);
+	json_write_close(text, '}');
+}
+
 struct json_object *migrate_host_json(const struct migrate_host *h)
 {
-	struct json_object *o = json_object_new_object();
+	struct printbuf *text = printbuf_new();
 
-	json_set_str(o, "host", h->host);
-	json_set_str(o, "url", h->url);
-	return o;
+	migrate_write_host(text, NULL, h);
+	return json_read_back(text);
 }
 
 void migrate_host_load(struct migrate_host *h, struct json_object *o)

@@ -35,14 +35,21 @@
 
 #define LIST_MAX 200
 
-static struct json_object *vm_list(struct daemon *d)
+static void write_vms(struct printbuf *text, const struct daemon *d)
 {
-	struct json_object *list = json_object_new_array();
-
+	json_write_open(text, "vms", '[');
 	for (struct vm *vm = d->vms; vm; vm = vm->next)
 		if (!vm->gone)
-			json_object_array_add(list, vm_status(vm));
-	return list;
+			vm_write_status(text, vm);
+	json_write_close(text, ']');
+}
+
+static void reply_vm(struct http_exchange *x, unsigned status, struct vm *vm)
+{
+	struct printbuf *text = printbuf_new();
+
+	vm_write_status(text, vm);
+	http_reply(x, status, json_written(text));
 }
 
 static void get_versions(struct http_request *req)
@@ -75,10 +82,8 @@ struct status_call {
 	struct http_exchange *exchange;
 };
 
-static void status_ready(void *arg)
+static struct json_object *host_status(struct daemon *d)
 {
-	struct status_call *c = arg;
-	struct daemon *d = c->d;
 	struct json_object *o = json_object_new_object(), *v = json_object_new_object();
 
 	json_set_str(v, "uri", d->settings->libvirt_uri);
@@ -91,11 +96,28 @@ static void status_ready(void *arg)
 	drained_tell(d, o);
 	json_set_str(o, "vf_error", *d->vf_error ? d->vf_error : NULL);
 	json_set(o, "pfs", vf_pfs(&d->vfs));
-	json_set(o, "vfs", vf_status(&d->vfs));
 	json_set(o, "peers", peer_list(d->settings));
-	json_set(o, "vms", vm_list(d));
-	json_set(o, "migrations", journal_latest_migrations(d->journal, 5));
-	http_reply(c->exchange, 200, o);
+	return o;
+}
+
+static void status_ready(void *arg)
+{
+	struct status_call *c = arg;
+	struct daemon *d = c->d;
+	struct json_object *o AUTO_JSON = host_status(d);
+	struct json_object *latest AUTO_JSON = journal_latest_migrations(d->journal, 5);
+	struct printbuf *text = printbuf_new();
+
+	json_write_open(text, NULL, '{');
+	json_object_object_foreach(o, key, value)
+	{
+		json_write(text, key, value);
+	}
+	vf_write_status(text, "vfs", &d->vfs);
+	write_vms(text, d);
+	json_write(text, "migrations", latest);
+	json_write_close(text, '}');
+	http_reply(c->exchange, 200, json_written(text));
 	free(c);
 }
 
@@ -113,10 +135,12 @@ static void get_status(struct http_request *req)
 
 static void get_vms(struct http_request *req)
 {
-	struct json_object *o = json_object_new_object();
+	struct printbuf *text = printbuf_new();
 
-	json_set(o, "vms", vm_list(req->user));
-	http_reply(req->exchange, 200, o);
+	json_write_open(text, NULL, '{');
+	write_vms(text, req->user);
+	json_write_close(text, '}');
+	http_reply(req->exchange, 200, json_written(text));
 }
 
 struct vm *rest_vm(struct http_request *req)
@@ -137,7 +161,7 @@ static void get_vm(struct http_request *req)
 	struct vm *vm = rest_vm(req);
 
 	if (vm)
-		http_reply(req->exchange, 200, vm_status(vm));
+		reply_vm(req->exchange, 200, vm);
 }
 
 /* After what kept a VM from its VF has been mended. */
@@ -157,7 +181,7 @@ static void post_attach(struct http_request *req)
 	}
 	if (vm->state == VM_WITHOUT)
 		vm_discover(vm->d, vm->uuid, vm->name, false);
-	http_reply(req->exchange, vm->state == VM_ATTACHED ? 200 : 202, vm_status(vm));
+	reply_vm(req->exchange, vm->state == VM_ATTACHED ? 200 : 202, vm);
 }
 
 static void get_migrations(struct http_request *req)

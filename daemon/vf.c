@@ -418,26 +418,37 @@ struct vf *vf_by_name(struct vf_table *t, const char *name)
 	return NULL;
 }
 
-struct json_object *vf_status(struct vf_table *t)
+void vf_write_status(struct printbuf *text, const char *key, const struct vf_table *t)
 {
-	struct json_object *list = json_object_new_array();
-
+	json_write_open(text, key, '[');
 	for (size_t i = 0; i < t->vf_count; i++) {
-		struct vf *vf = &t->vfs[i];
-		struct json_object *o = json_object_new_object();
+		const struct vf *vf = &t->vfs[i];
 
-		json_set_str(o, "name", vf->name);
-		json_set_str(o, "pf", vf->pf);
-		json_set_u64(o, "index", vf->index);
-		json_set_str(o, "pci", *vf->pci ? vf->pci : NULL);
-		json_set_guid(o, "parked_guid", vf->parked_guid);
-		json_set_str(o, "vm", vf->leased ? vf->vm_name : NULL);
-		json_set_str(o, "migration", *vf->migration ? vf->migration : NULL);
+		json_write_open(text, NULL, '{');
+		json_write_str(text, "name", vf->name);
+		json_write_str(text, "pf", vf->pf);
+		json_write_u64(text, "index", vf->index);
+		json_write_str(text, "pci", *vf->pci ? vf->pci : NULL);
+		json_write_guid(text, "parked_guid", vf->parked_guid);
+		json_write_str(text, "vm", vf->leased ? vf->vm_name : NULL);
+		json_write_str(text, "migration", *vf->migration ? vf->migration : NULL);
 		if (vf->leased)
-			json_set_guid(o, "vguid", vf->vguid);
-		json_object_array_add(list, o);
+			json_write_guid(text, "vguid", vf->vguid);
+		json_write_close(text, '}');
 	}
-	return list;
+	json_write_close(text, ']');
+}
+
+struct json_object *vf_status(const struct vf_table *t)
+{
+	struct printbuf *text = printbuf_new();
+
+	json_write_open(text, NULL, '{');
+	vf_write_status(text, "vfs", t);
+	json_write_close(text, '}');
+	struct json_object *o AUTO_JSON = json_read_back(text);
+
+	return json_object_get(json_opt(o, "vfs"));
 }
 
 struct json_object *vf_pfs(const struct vf_table *t)

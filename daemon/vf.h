@@ -78,7 +78,9 @@ void vf_free_lease(struct vf_table *t, struct vf *vf);
 /* The one that the VM has leased with this vGUID; 0: any. Or NULL. */
 struct vf *vf_of_vm(struct vf_table *t, const char *vm, uint64_t vguid);
 struct vf *vf_by_name(struct vf_table *t, const char *name);
-struct json_object *vf_status(struct vf_table *t);
+/* The list of all. */
+void vf_write_status(struct printbuf *text, const char *key, const struct vf_table *t);
+struct json_object *vf_status(const struct vf_table *t);
 /* [{"name","guid","pkeys"}] */
 struct json_object *vf_pfs(const struct vf_table *t);
 

@@ -343,51 +343,80 @@ void vm_device_lost(struct vm *vm)
 
 /* ---- what others see of it ---- */
 
-static struct json_object *vf_json(const struct vm_vf *v)
+static void write_vf(struct printbuf *text, const struct vm_vf *v)
 {
-	struct json_object *o = json_object_new_object();
 	char pkey[8];
 
 	snprintf(pkey, sizeof pkey, "0x%04x", v->want.pkey);
-	json_set_u64(o, "index", v->want.index);
-	json_set_str(o, "pf", v->want.pf);
-	json_set_guid(o, "vguid", v->want.vguid);
-	json_set_str(o, "pkey", pkey);
-	json_set_str(o, "vf", v->lease ? v->lease->name : NULL);
+	json_write_guid(text, "vguid", v->want.vguid);
+	json_write_str(text, "pf", v->want.pf);
+	json_write_str(text, "pkey", pkey);
+	json_write_str(text, "vf", v->lease ? v->lease->name : NULL);
 	if (v->lease && v->lease->lid)
-		json_set_u64(o, "lid", v->lease->lid);
+		json_write_u64(text, "lid", v->lease->lid);
 	if (v->lease)
-		json_set_u64(o, "since_ms", v->lease->since_ms);
-	return o;
+		json_write_u64(text, "since_ms", v->lease->since_ms);
+}
+
+static void write_vfs(struct printbuf *text, const struct vm *vm)
+{
+	if (vm->vf_count)
+		write_vf(text, &vm->vfs[0]);
+	json_write_open(text, "vfs", '[');
+	for (unsigned i = 0; i < vm->vf_count; i++) {
+		json_write_open(text, NULL, '{');
+		json_write_u64(text, "index", vm->vfs[i].want.index);
+		write_vf(text, &vm->vfs[i]);
+		json_write_close(text, '}');
+	}
+	json_write_close(text, ']');
 }
 
 void vm_set_vfs(struct json_object *o, const struct vm *vm)
 {
-	static const char *const keys[] = {"vguid", "pf", "pkey", "vf", "lid", "since_ms"};
-	struct json_object *list = json_object_new_array(), *first;
+	struct printbuf *text = printbuf_new();
 
-	for (unsigned i = 0; i < vm->vf_count; i++)
-		json_object_array_add(list, vf_json(&vm->vfs[i]));
-	first = json_count(list) ? json_object_array_get_idx(list, 0) : NULL;
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-		if (json_opt(first, keys[i]))
-			json_set(o, keys[i], json_object_get(json_opt(first, keys[i])));
-	json_set(o, "vfs", list);
+	json_write_open(text, NULL, '{');
+	write_vfs(text, vm);
+	json_write_close(text, '}');
+	struct json_object *vfs AUTO_JSON = json_read_back(text);
+
+	json_object_object_foreach(vfs, key, value)
+	{
+		if (value)
+			json_set(o, key, json_object_get(value));
+	}
 }
 
-struct json_object *vm_status(struct vm *vm)
+static void write_facts(struct printbuf *text, const struct vm *vm)
 {
-	struct json_object *o = json_object_new_object();
+	json_write_str(text, "uuid", vm->uuid);
+	json_write_str(text, "name", vm->name);
+	json_write_str(text, "state", vm_state_name(vm));
+	json_write_str(text, "host", vm->d->settings->host_name);
+	if (!vm->vf_count) {
+		json_write_str(text, "pkey", NULL);
+		json_write_str(text, "vf", NULL);
+	}
+	write_vfs(text, vm);
+	json_write_str(text, "problem", vm->problem);
+	agent_write_status(text, "agent", vm->agent);
+}
 
-	json_set_str(o, "uuid", vm->uuid);
-	json_set_str(o, "name", vm->name);
-	json_set_str(o, "state", vm_state_name(vm));
-	json_set_str(o, "host", vm->d->settings->host_name);
-	json_set_str(o, "pkey", NULL);
-	json_set_str(o, "vf", NULL);
-	vm_set_vfs(o, vm);
-	json_set_str(o, "problem", vm->problem);
-	json_set(o, "agent", agent_status(vm->agent));
-	json_set(o, "migration", migrate_status_of_vm(vm));
-	return o;
+struct json_object *vm_facts(const struct vm *vm)
+{
+	struct printbuf *text = printbuf_new();
+
+	json_write_open(text, NULL, '{');
+	write_facts(text, vm);
+	json_write_close(text, '}');
+	return json_read_back(text);
+}
+
+void vm_write_status(struct printbuf *text, struct vm *vm)
+{
+	json_write_open(text, NULL, '{');
+	write_facts(text, vm);
+	migrate_write_of_vm(text, "migration", vm);
+	json_write_close(text, '}');
 }

@@ -108,6 +108,11 @@ const char *vm_state_name(const struct vm *vm);
 /* "vfs":[{"index","pf","vguid","pkey","vf"[,"lid","since_ms"]}…], and the fields of the first VF
  * as o's own: most VMs have one. */
 void vm_set_vfs(struct json_object *o, const struct vm *vm);
-struct json_object *vm_status(struct vm *vm);
+/* One object. Lists of many VMs are asked for often, by status --watch and Nova, so it is to be
+ * cheap. */
+void vm_write_status(struct printbuf *text, struct vm *vm);
+/* The same without its migration, as a tree: guests' answers are part of that, nested as deep as
+ * the parser lets them be alone. */
+struct json_object *vm_facts(const struct vm *vm);
 
 #endif

@@ -38,6 +38,17 @@ struct migration *sim_record(int host, enum migrate_role role)
 	return NULL;
 }
 
+struct json_object *sim_record_json(void)
+{
+	struct migration *m = sim_hosts[HOST_A].d.migrations;
+	struct printbuf *text = m ? printbuf_new() : NULL;
+
+	if (!m)
+		return NULL;
+	migrate_write_record(text, m);
+	return json_read_back(text);
+}
+
 /* The index of the VM's VF that is this one, or -1. */
 static int rail_of(struct sim_guest *g, int at, int host, const char *vf_name)
 {

@@ -20,6 +20,8 @@ bool sim_is_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int sim_home(struct sim_guest *g);
 /* That host's newest record of this role in memory, or NULL. */
 struct migration *sim_record(int host, enum migrate_role role);
+/* The newest one of HOST_A as its journal keeps it, or NULL; the caller's. */
+struct json_object *sim_record_json(void);
 /* The VM of this record of its source is a file, and can be restored anywhere. */
 bool sim_is_kept(const struct migration *m);
 /* Conditions for sim_run(). All is as it was before a migration, wherever the mover is. */

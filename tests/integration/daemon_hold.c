@@ -105,7 +105,7 @@ static bool play(const void *arg, const char *dir)
 	sim_migrate(mover, HOST_A, HOST_B);
 	if (!ends(HOST_B))
 		return false;
-	r = migrate_record(sim_hosts[HOST_A].d.migrations);
+	r = sim_record_json();
 	data = json_opt(r, "data");
 	passes = json_opt_u64(data, "hold_passes", 0);
 	left = json_opt_u64(data, "hold_remaining_bytes", 0);
@@ -168,7 +168,7 @@ static bool play_agent_stops(const void *arg, const char *dir)
 	mover->agent_stopped_until_us = sim_us() + STOPS_S * SIM_S;
 	if (!ends(HOST_B))
 		return false;
-	r = migrate_record(sim_hosts[HOST_A].d.migrations);
+	r = sim_record_json();
 	return within("the pass", json_opt_u64(json_opt(r, "data"), "hold_passes", 0), 1, 1);
 }
 

@@ -242,6 +242,26 @@ static bool migrates_to_b(void)
 	       sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never);
 }
 
+/* What a guest has answered is kept in the record, nested as deep as the parser lets it be. */
+static bool play_deep_answer(const void *arg, const char *dir)
+{
+	struct json_object *deep = json_object_new_object();
+
+	(void)arg;
+	if (!start(dir) || !migrates_to_b())
+		return false;
+	for (unsigned i = 1; i < JSON_DEPTH_MAX; i++) {
+		struct json_object *outer = json_object_new_object();
+
+		json_set(outer, "in", deep);
+		deep = outer;
+	}
+	json_set(sim_hosts[HOST_B].d.migrations->data, "resume", deep);
+	return (sim_ask(HOST_B, "GET", "/v1/doctor", NULL) &&
+		json_count(json_opt(sim_answer, "checks"))) ||
+	       sim_is_wrong("no doctor: %s", sim_refusal);
+}
+
 static bool tells_drained(int host, bool drained)
 {
 	if (!sim_ask(host, "GET", "/v1/status", NULL))
@@ -520,6 +540,7 @@ static const struct sim_scene scenes[] = {
 	{"dry run: the destination's ibvmigd is away", play_no_host, NULL},
 	{"dry run: what cannot be asked for", play_bad_requests, NULL},
 	{"doctor: a VF's port is down in its guest", play_doctor, NULL},
+	{"doctor: a guest has answered with deep nesting", play_deep_answer, NULL},
 	{"a full uplink: the counters, the proposal, the move, the counters", play_balance, NULL},
 	{"a suspend, or a reservation, without the peers' GUIDs", play_bad_suspends, NULL},
 	{"a drained host takes no VM until undrain, restarts included", play_drained, NULL},

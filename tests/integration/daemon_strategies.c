@@ -169,13 +169,6 @@ static void watch(void)
 			 mover->ballast_until_us <= sim_us();
 }
 
-static struct json_object *record(void)
-{
-	struct migration *m = sim_hosts[HOST_A].d.migrations;
-
-	return m ? migrate_record(m) : NULL;
-}
-
 /* Of the chosen one's better neighbour. */
 static const char *why_not(struct json_object *choice, const char *chosen)
 {
@@ -197,7 +190,7 @@ static bool is_named_once(const char *text)
 
 static bool chosen_right(const struct scene *s)
 {
-	struct json_object *r AUTO_JSON = record(),
+	struct json_object *r AUTO_JSON = sim_record_json(),
 			      *choice = json_opt(json_opt(r, "data"), "choice");
 
 	/* virsh shows the hook's refusal; of a job that is cancelled later, the record has it. */
@@ -228,7 +221,7 @@ static bool chosen_right(const struct scene *s)
 /* The VF was in QEMU from its start; a native one always is. */
 static bool pre_attached_right(const struct scene *s)
 {
-	struct json_object *r AUTO_JSON = record(),
+	struct json_object *r AUTO_JSON = sim_record_json(),
 			      *there = json_opt(json_opt(r, "data"), "destination");
 	bool wanted = s->mover.pre_attach && !s->mover.by_descriptor &&
 		      !str_eq(s->chosen, "native");
@@ -347,13 +340,13 @@ static bool play_user_in_hold(const void *arg, const char *dir)
 	sim_mover.kernel_user = IPOIB;
 	if (!migrated())
 		return false;
-	first = record();
+	first = sim_record_json();
 	if (mover->migration.ok || !strstr(json_opt_str(first, "reason", ""), IPOIB " has begun"))
 		return sim_is_wrong("it goes on: %s", json_opt_str(first, "reason", "-"));
 	sim_migrate(mover, HOST_A, HOST_B);
 	if (!migrated())
 		return false;
-	second = record();
+	second = sim_record_json();
 	return mover->migration.ok && str_eq(json_opt_str(second, "strategy", ""), "early")
 		       ? true
 		       : sim_is_wrong("the next one goes %s: %.200s",
@@ -442,7 +435,7 @@ static bool play_without_agent(const void *arg, const char *dir)
 	if (!sim_run(both_ended, NULL, sim_us() + SIM_QUIET_S * SIM_S, NULL) ||
 	    !mover->migration.ok)
 		return sim_is_wrong("it does not arrive: %.300s", mover->migration.error);
-	r = record();
+	r = sim_record_json();
 	if (!str_eq(json_opt_str(r, "strategy", ""), "early"))
 		return sim_is_wrong("it goes %s", json_opt_str(r, "strategy", "-"));
 	return sim_devices(sim_qemu_of(mover)) == 1 && !sim_qemu_of(mover)->devices[0].unseen
@@ -465,7 +458,7 @@ static bool play_agent_goes(const void *arg, const char *dir)
 	sim_guest_agent_kill(mover, 100 * SIM_S);
 	if (!migrated())
 		return false;
-	r = record();
+	r = sim_record_json();
 	return !mover->migration.ok && sim_home(mover) == HOST_A &&
 			       strstr(json_opt_str(r, "reason", ""), "agent is not there")
 		       ? true
@@ -511,7 +504,7 @@ static bool goes_paused(void)
 	sim_virsh_mends();
 	if (!migrated())
 		return false;
-	r = record();
+	r = sim_record_json();
 	return sim_home(mover) == HOST_B && str_eq(json_opt_str(r, "strategy", ""), "native")
 		       ? true
 		       : sim_is_wrong("it has not gone: %.300s", json_text(r));

@@ -88,6 +88,71 @@ static void test_find_by_a_field(void **state)
 	assert_null(json_find(NULL, "name", "b"));
 }
 
+/* Field by field it is the text that a tree of the same is written as. */
+static void test_written_as_a_tree_is(void **state)
+{
+	static const char names[] = "a \"b\"\\c/d\n\x01\x7f \xc3\xa4[{";
+	struct json_object *o AUTO_JSON = json_object_new_object(), *list = json_object_new_array(),
+			      *in = json_object_new_object();
+	struct printbuf *text = printbuf_new();
+
+	(void)state;
+	json_set_str(o, "name", names);
+	json_set_str(o, "none", NULL);
+	json_set_str(o, "empty", "");
+	json_set_u64(o, "n", UINT64_MAX);
+	json_set_guid(o, "guid", 0x12);
+	json_set_bool(in, "yes", true);
+	json_set_bool(in, "no", false);
+	json_object_array_add(list, json_object_new_string("{"));
+	json_object_array_add(list, json_object_get(in));
+	json_object_array_add(list, NULL);
+	json_object_array_add(list, NULL);
+	json_set(o, "list", list);
+	json_set(o, "in", in);
+
+	json_write_open(text, NULL, '{');
+	json_write_str(text, "name", names);
+	json_write_str(text, "none", NULL);
+	json_write_str(text, "empty", "");
+	json_write_u64(text, "n", UINT64_MAX);
+	json_write_guid(text, "guid", 0x12);
+	json_write_open(text, "list", '[');
+	json_write_str(text, NULL, "{");
+	json_write_open(text, NULL, '{');
+	json_write_bool(text, "yes", true);
+	json_write_bool(text, "no", false);
+	json_write_close(text, '}');
+	json_write(text, NULL, NULL);
+	json_write_raw(text, NULL, NULL);
+	json_write_close(text, ']');
+	json_write(text, "in", in);
+	json_write_close(text, '}');
+	assert_string_equal(text->buf, json_text(o));
+
+	struct json_object *top AUTO_JSON = json_object_new_array();
+
+	json_object_array_add(top, json_written(text));
+	struct json_object *back AUTO_JSON = NULL;
+	const char *whole = json_text(top);
+
+	assert_int_equal(json_parse(whole + 1, strlen(whole) - 2, &back), 0);
+	assert_true(json_object_equal(back, o));
+}
+
+static void test_read_back(void **state)
+{
+	struct printbuf *text = printbuf_new();
+
+	(void)state;
+	json_write_open(text, NULL, '{');
+	json_write_u64(text, "lid", 7);
+	json_write_close(text, '}');
+	struct json_object *o AUTO_JSON = json_read_back(text);
+
+	assert_int_equal(json_opt_u64(o, "lid", 0), 7);
+}
+
 int main(void)
 {
 	const struct CMUnitTest common_json[] = {
@@ -95,6 +160,8 @@ int main(void)
 		cmocka_unit_test(test_depth_is_bounded),
 		cmocka_unit_test(test_errors_name_the_field),
 		cmocka_unit_test(test_find_by_a_field),
+		cmocka_unit_test(test_written_as_a_tree_is),
+		cmocka_unit_test(test_read_back),
 	};
 
 	return RUN_TESTS(common_json);

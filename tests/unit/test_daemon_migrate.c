@@ -124,7 +124,10 @@ static void test_record_survives(void **state)
 	m->vfs[1].to.parked_guid = 0x22;
 	m->peers[0] = (struct migrate_peer){.guid = 0x33, .url = "http://10.0.0.3:7611"};
 	m->peer_count = 1;
-	struct json_object *o AUTO_JSON = migrate_record(m);
+	struct printbuf *text = printbuf_new();
+
+	migrate_write_record(text, m);
+	struct json_object *o AUTO_JSON = json_read_back(text);
 
 	n = migrate_new(&d, SRC, "m2", "u1", "g1");
 	assert_int_equal(migrate_load(n, o), 0);

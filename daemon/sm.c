@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <string.h>
 
+/* What the SM is said to be like is so old at most. Once it is half as old it is asked again, and
+ * who asks often enough never waits for that. */
 #define FRESH_MS 2000
 
 static int call(const struct settings *s, const char *method, const char *path,
@@ -115,10 +117,11 @@ static void refresh_done(struct job *j)
 void sm_refresh(struct daemon *d, void (*done)(void *arg), void *arg)
 {
 	struct sm_state *sm = &d->sm;
-	bool fresh = !d->settings->sm_url || (sm->known && now_ms() - sm->asked_ms < FRESH_MS);
+	uint64_t age_ms = !d->settings->sm_url ? 0 : sm->known ? now_ms() - sm->asked_ms : FRESH_MS;
+	bool fresh = age_ms < FRESH_MS;
 	struct sm_waiter *w;
 
-	if (!fresh && !sm->asking)
+	if (age_ms >= FRESH_MS / 2 && !sm->asking)
 		sm->asking = !job_start(d, NULL, refresh_run, refresh_done, NULL, 0);
 	if (!done)
 		return;

@@ -390,6 +390,40 @@ static bool play_many_ask(const void *arg, const char *dir)
 	return calls == 1 || sim_is_wrong("ibvmig-sm was asked %u times", (unsigned)calls);
 }
 
+#define LOOKS   40
+#define EACH_MS 250
+#define WORD_MS 20   /* ibvmig-sm needs that long for its word alone */
+#define TOLD_MS 2500 /* what daemon/sm.c gives away as fresh, and a question */
+
+/* Somebody who watches waits for ibvmig-sm at first only, and what he is told of it is no older
+ * for that. */
+static bool play_watch(const void *arg, const char *dir)
+{
+	uint64_t begun_us = 0, dead_us = 0;
+
+	(void)arg;
+	if (!start(dir))
+		return false;
+	sim_run(NULL, NULL, sim_us() + 60 * SIM_S, sim_never);
+	for (unsigned i = 0; i < 2 * LOOKS; i++) {
+		if (i == LOOKS) {
+			sim_proc_die(&sim_fabric.sm);
+			dead_us = sim_us();
+		}
+		begun_us = sim_us();
+		if (!sim_ask(HOST_A, "GET", "/v1/status", NULL))
+			return sim_is_wrong("no status: %s", sim_refusal);
+		if (!json_opt_bool(json_opt(sim_answer, "sm"), "ok", false))
+			break;
+		if (i && sim_us() - begun_us >= WORD_MS * SIM_MS)
+			return sim_is_wrong("look %u waits %u us", i + 1,
+					    (unsigned)(sim_us() - begun_us));
+		sim_run(NULL, NULL, sim_us() + EACH_MS * SIM_MS, sim_never);
+	}
+	return (dead_us && begun_us - dead_us <= TOLD_MS * SIM_MS) ||
+	       sim_is_wrong("ibvmig-sm is %s", dead_us ? "dead, and nobody says so" : "not well");
+}
+
 static const struct sim_scene scenes[] = {
 	{"virsh dies before Finish", play_unfinished, &unfinished[0]},
 	{"virsh dies before Confirm", play_unfinished, &unfinished[1]},
@@ -413,6 +447,7 @@ static const struct sim_scene scenes[] = {
 	{"the destination's VF gets no link", play_no_link, NULL},
 	{"the destination cannot park its VF", play_parked_there, NULL},
 	{"many ask for a status, and ibvmig-sm does not answer at once", play_many_ask, NULL},
+	{"somebody watches, and ibvmig-sm dies meanwhile", play_watch, NULL},
 };
 
 int main(int argc, char **argv)

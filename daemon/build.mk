@@ -1,5 +1,5 @@
 # The host daemon ibvmigd and its command line ibvmig.
-DAEMON_PARTS := settings job job_vfs defer cold cold_restore domain_saved domain_xml provider_exec provider_mlx5 provider_mlx5_conf hca sysfs vf_netlink vf_guid vfio vfio_migration \
+DAEMON_PARTS := heap settings job job_vfs defer cold cold_restore domain_saved domain_xml provider_exec provider_mlx5 provider_mlx5_conf hca sysfs vf_netlink vf_guid vfio vfio_migration \
 		memlock grant journal durable domain domain_device vf events agent qmp virt events_libvirt sm locate \
 		relay repath beat qps strategy vm vm_discover vm_work vm_channel hold migrate migrate_record migrate_vfs migrate_choice migrate_src migrate_src_prepare migrate_src_hold migrate_src_undo migrate_lost migrate_orphan \
 		migrate_dst migrate_dst_calls migrate_peer peer peer_watch migrate_events migrate_look mover fence preview capacity plan drain drain_plan drain_rest drain_again drained balance balance_get lease lease_keep clocks timeline timeline_get \

@@ -5,12 +5,12 @@
 #include "common/loop.h"
 #include "common/util.h"
 #include "daemon/daemon.h"
+#include "daemon/heap.h"
 #include "daemon/migrate.h"
 #include "daemon/settings.h"
 
 #include <getopt.h>
 #include <libxml/parser.h>
-#include <malloc.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
@@ -31,9 +31,7 @@ static int run(const char *config)
 	char *error = NULL;
 	int rc;
 
-	/* One heap for all threads: in one for each worker, gaps of some 80 bytes a migration
-	 * stay (docs/measurements.md, The daemon). */
-	mallopt(M_ARENA_MAX, 1);
+	heap_init();
 	rc = settings_load(config, &d.settings, &error);
 	if (rc)
 		return fail("configuration", error, rc);

@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "daemon/heap.h"
 #include "tests/fake/sim_right.h"
 
 #include <ftw.h>
@@ -157,17 +158,19 @@ static int unlink_one(const char *path, const struct stat *st, int type, struct 
 
 int main(int argc, char **argv)
 {
-	char dir[] = "/tmp/ibvmig-many-rest-XXXXXX";
+	char dir[] = "/tmp/ibvmig-many-rest-XXXXXX", run[] = "/dev/shm/ibvmig-many-rest-XXXXXX";
 	uint64_t seconds = SECONDS;
 	unsigned rounds = 0;
 	bool ok;
 
+	heap_init();
 	took_us = calloc(SECONDS_MAX * RATE, sizeof *took_us);
 	if ((argc > 1 && parse_u64(argv[1], 1, SECONDS_MAX / 2, &seconds)) || !took_us ||
-	    !mkdtemp(dir)) {
+	    !mkdtemp(dir) || !mkdtemp(run)) {
 		fprintf(stderr, "usage: %s [SECONDS]\n", argv[0]);
 		return 2;
 	}
+	sim_run_dir = run;
 	log_init("many_rest");
 	log_set_level((enum log_level)0);
 	ok = play(dir, seconds, &rounds);
@@ -176,5 +179,6 @@ int main(int argc, char **argv)
 	else
 		fprintf(stderr, "%s\n", sim_wrong);
 	nftw(dir, unlink_one, 16, FTW_DEPTH | FTW_PHYS);
+	nftw(run, unlink_one, 16, FTW_DEPTH | FTW_PHYS);
 	return !ok;
 }

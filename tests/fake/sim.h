@@ -34,6 +34,9 @@ struct sim_size {
 	unsigned kept;   /* ended migrations in each journal; 0: as shipped */
 };
 extern struct sim_size sim_size;
+/* Where what is in /run on a real host is: no disk. NULL: beside all else, for tests, which do not
+ * measure time. */
+extern const char *sim_run_dir;
 
 /* ---- sim.c: clock, events, processes, fibers ---- */
 

@@ -26,6 +26,7 @@ struct sim_host sim_hosts[SIM_HOSTS] = {
 };
 struct sim_size sim_size = {.hosts = 3, .vfs = 4, .guests = 2};
 
+const char *sim_run_dir;
 static char world_dir[80];
 
 /* ---- disks ---- */
@@ -122,8 +123,8 @@ static int write_conf(struct sim_host *h, const char *path)
 		"state-dir = %s/%s\nlease-dir = %s/%s-leases\nsm-url = "
 		"http://10.0.0.9:7610\nprovider-exec = played\n"
 		"hold-bytes = 8388608\n",
-		h->name, h->url + strlen("http://"), h->name, world_dir, h->name, world_dir,
-		h->name);
+		h->name, h->url + strlen("http://"), h->name, world_dir, h->name,
+		sim_run_dir ? sim_run_dir : world_dir, h->name);
 	if (sim_size.kept)
 		fprintf(f, "keep-migrations = %u\n", sim_size.kept);
 	if (sim_mover.agent_optional)

@@ -92,7 +92,7 @@ help:
 	@echo 'make soak N=20  that many migrations in a row, report in build/soak/report.json'
 	@echo 'make bench      five measured migrations, report in build/bench/'
 	@echo 'make check-san  the unit tests, the daemons and the races, built with ASan and UBSan'
-	@echo 'make check-tsan the unit tests of common/ and daemon/, real daemons under load, and the simulated hosts, built with TSan'
+	@echo 'make check-tsan the unit tests of common/ and daemon/, real daemons under load, and the simulated hosts, built with TSan; the fault matrix takes half an hour of CPU time'
 	@echo 'make qemu       QEMU with hooks/qemu/x-late-detach.patch, from the source package of the lab, in build/qemu'
 	@echo 'make check-qemu late detach on it; `make check` does it too once it is built, .ci/run builds it'
 	@echo 'make check-openstack  a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json; .ci/run has it in make check'
@@ -147,7 +147,7 @@ check-san: deps
 
 check-tsan: deps
 	$(Q)$(MAKE) --no-print-directory SAN=thread tsan-parts
-	$(Q)BUILD=build-tsan TSAN_OPTIONS=halt_on_error=1 tests/run-all \
+	$(Q)BUILD=build-tsan TSAN_OPTIONS=halt_on_error=1 DEADLINE_TIMES=8 tests/run-all \
 		$(or $(ONLY),build-tsan/tests/test_common build-tsan/tests/test_daemon daemon_load daemon_pair daemon_tls \
 			$(SIMULATED))
 tsan-parts: $(filter $(BUILD)/bin/% $(BUILD)/tests/test_common_% $(BUILD)/tests/test_daemon_% \

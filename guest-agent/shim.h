@@ -378,8 +378,8 @@ struct cm_ends;
 bool cm_opens_device(const void *return_address);
 /* The program destroys a QP that an id may have. Inside a control verb. */
 void cm_forget_qp(const struct ibv_qp *qp);
-/* Whether connections that the job concerns are being made (under ctl). */
-bool cm_making(void);
+/* Whether connections that the job concerns are being made (under ctl), and what they wait for. */
+bool cm_making(char *ret_why, size_t bytes);
 /* Whether connections of this process, with or without a QP of ours, lead to what moves. */
 bool cm_concerned(void);
 /* The job's ids: before QPs are destroyed, when devices are open again, when all is connected. */

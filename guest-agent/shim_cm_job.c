@@ -35,22 +35,34 @@ static bool being_made(const struct cm_id *id)
 	       id->state == CM_CONNECTING || id->redo;
 }
 
-bool cm_making(void)
+bool cm_making(char *ret_why, size_t bytes)
 {
+	unsigned unheard = 0, resolving = 0, asked = 0, connecting = 0, again = 0;
 	struct cm_channel *ch;
 	struct cm_id *id;
-	bool making = false;
 
 	cm_lock();
 	list_for_each (ch, &cm.channels, link) {
 		struct pollfd p = {.fd = ch->real->fd, .events = POLLIN};
 
-		making |= ch->busy || poll(&p, 1, 0) > 0; /* not heard yet */
+		unheard += ch->busy || poll(&p, 1, 0) > 0;
 	}
-	list_for_each (id, &cm.ids, link)
-		making |= !id->detached && !id->dying && being_made(id) && job_will_concern(id);
+	list_for_each (id, &cm.ids, link) {
+		if (id->detached || id->dying || !being_made(id) || !job_will_concern(id))
+			continue;
+		again += id->redo;
+		resolving += id->state == CM_RESOLVING;
+		asked += id->state == CM_REQUESTED;
+		connecting += id->state == CM_CONNECTING;
+	}
 	cm_unlock();
-	return making;
+	if (!(unheard + resolving + asked + connecting + again))
+		return false;
+	snprintf(ret_why, bytes,
+		 "a connection of librdmacm is being made; ids: %u resolve, %u asked for, "
+		 "%u connect, %u made again; channels with news: %u",
+		 resolving, asked, connecting, again, unheard);
+	return true;
 }
 
 /* Programs may name a QP that they do not connect themselves (UCX): then the agents find the

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The job of the helper thread: what the agent orders and what peers say become steps of a suspend
  * or a resume, each with the job's deadline; and what happens when one fails. */
-#include "guest-agent/shim.h"
+#include "guest-agent/shim_ud.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -416,27 +416,39 @@ static bool peers_late(void)
 	return late;
 }
 
+/* Whether the program is kept out of control verbs (under ctl). While it is let in nothing is held,
+ * so that other ends' questions that came before are answered: a connection that is waited for may
+ * need that. */
+static void keep_out(bool out)
+{
+	if (shim.busy == out)
+		return;
+	shim.busy = out;
+	pthread_cond_broadcast(&shim.ctl_changed);
+	if (out)
+		return;
+	peer_answer_deferred();
+	ud_answer_deferred();
+}
+
 /* Whether no one is inside a control verb. Connections that librdmacm makes are waited for, and
  * meanwhile nobody is kept out: making one takes many verbs, of both ends. Where connections lead
  * to the mover, it stops first, since one that it makes needs us; we begin no more of them
  * ourselves. */
 static bool enter_clear(void)
 {
+	char why[sizeof(job.report.why)] = "";
 	bool making, late, wait, clear;
 
 	pthread_mutex_lock(&shim.ctl);
-	making = cm_making();
+	making = cm_making(why, sizeof(why));
 	late = !making && now_us() < job.mover_first_us && cm_concerned() && peers_late();
 	wait = making || late;
-	if (shim.busy == wait) {
-		shim.busy = !wait;
-		pthread_cond_broadcast(&shim.ctl_changed);
-	}
+	keep_out(!wait);
 	clear = shim.busy && !shim.users;
 	shim.no_connects = wait && job.role == SHIM_ROLE_PEER;
 	pthread_mutex_unlock(&shim.ctl);
-	snprintf(job.report.why, sizeof(job.report.why), "%s",
-		 making ? "a connection of librdmacm is being made" : "");
+	memcpy(job.report.why, why, sizeof(why));
 	job.making = wait;
 	return clear;
 }
@@ -449,8 +461,7 @@ static bool regions_there(void)
 
 	if (rc == -EAGAIN) {
 		pthread_mutex_lock(&shim.ctl);
-		shim.busy = false;
-		pthread_cond_broadcast(&shim.ctl_changed);
+		keep_out(false);
 		pthread_mutex_unlock(&shim.ctl);
 		job.making = true;
 	}

@@ -48,6 +48,12 @@ struct shim_job {
 
 extern struct shim_job job;
 
+/* While it still waits for connections that are being made, it holds nothing. */
+static inline bool job_holds(void)
+{
+	return job.state != JOB_IDLE && (job.state != JOB_ENTER || shim.busy);
+}
+
 void job_order(const struct shim_order *o);
 void job_step(void);
 /* Milliseconds until job_step() must be called again, -1: never. */

@@ -22,8 +22,7 @@ bool gid_in_order(const uint8_t gid[16], const struct shim_order *o)
 
 bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16])
 {
-	/* While connections are still waited for, nothing is held yet. */
-	if (job.state == JOB_IDLE || (job.state == JOB_ENTER && !shim.busy))
+	if (!job_holds())
 		return false;
 	return job.role == SHIM_ROLE_MOVER ? context_has_guid(q->ctx, &job.order, NULL)
 					   : gid_in_order(dgid, &job.order);

@@ -171,7 +171,7 @@ static void answer(const struct peer_head *h, const struct peer_qp *e, const str
 /* An answer given now would not hold: the device is about to be given back, or is. */
 static bool must_wait(const struct shim_qp *q)
 {
-	return !q->real || (job.state != JOB_IDLE && job.role == SHIM_ROLE_MOVER &&
+	return !q->real || (job_holds() && job.role == SHIM_ROLE_MOVER &&
 			    context_has_guid(q->ctx, &job.order, NULL));
 }
 

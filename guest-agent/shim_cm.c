@@ -105,13 +105,51 @@ static void put_back(struct cm_id *id)
 	r->recv_cq_channel = id->v.recv_cq_channel;
 }
 
-void cm_enter(struct cm_id *id)
+static int wait_ready(struct cm_id *id)
 {
+	int rc = 0;
+
+	cm_lock();
+	while (id->redo)
+		pthread_cond_wait(&cm.changed, &cm.lock);
+	if (id->detached)
+		rc = cm_error(EINVAL);
+	cm_unlock();
+	return rc;
+}
+
+static bool enter(struct cm_id *id, bool only_ready)
+{
+	bool enters;
+
 	ctl_enter();
 	cm_lock();
-	put_back(id);
-	id->calls++;
+	enters = !only_ready || (!id->redo && !id->detached);
+	if (enters) {
+		put_back(id);
+		id->calls++;
+	}
 	cm_unlock();
+	if (!enters)
+		ctl_exit();
+	return enters;
+}
+
+int cm_enter(struct cm_id *id)
+{
+	enter(id, false);
+	return 0;
+}
+
+/* Who waits for an id is outside of the control verbs: that it is made again may take another
+ * migration's end. */
+int cm_enter_ready(struct cm_id *id)
+{
+	do {
+		if (wait_ready(id))
+			return -1;
+	} while (!enter(id, true));
+	return 0;
 }
 
 void cm_exit(struct cm_id *id)
@@ -280,28 +318,14 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 			: CM_CALL(to_cm_id(id), bind_addr(to_cm_id(id)->real, addr));
 }
 
-/* The state is that of the event to come; what fails at once leaves it as it was. */
-#define RESOLVE(id, call)                                                                          \
-	({                                                                                         \
-		enum cm_state before_;                                                             \
-		int ret_, saved_;                                                                  \
-		cm_enter(id);                                                                      \
-		before_ = cm_set(id, CM_RESOLVING);                                                \
-		ret_ = real_cm.call;                                                               \
-		saved_ = errno;                                                                    \
-		if (ret_)                                                                          \
-			cm_set(id, before_);                                                       \
-		cm_exit(id);                                                                       \
-		errno = saved_;                                                                    \
-		ret_ ? ret_ : cm_complete(id);                                                     \
-	})
-
 int cm_resolve_addr(struct cm_id *id, struct sockaddr *src, struct sockaddr *dst, int timeout_ms)
 {
-	if (cm_wait_ready(id))
-		return -1;
+	int rc;
+
 	id->timeout_ms = timeout_ms;
-	return RESOLVE(id, resolve_addr(id->real, src, dst, timeout_ms));
+	rc = CM_BEGIN(id, cm_enter_ready, CM_RESOLVING,
+		      real_cm.resolve_addr(id->real, src, dst, timeout_ms));
+	return rc ? rc : cm_complete(id);
 }
 
 int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst,
@@ -311,20 +335,24 @@ int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockad
 			: cm_resolve_addr(to_cm_id(id), src, dst, timeout_ms);
 }
 
+/* librdmacm looks at the device before it asks the kernel. */
+static int ask_route(struct cm_id *id, int timeout_ms)
+{
+	return id->real->verbs ? real_cm.resolve_route(id->real, timeout_ms) : cm_error(EINVAL);
+}
+
 int cm_resolve_route(struct cm_id *id, int timeout_ms)
 {
 	struct ibv_path_data path;
+	int rc;
 
-	if (cm_wait_ready(id))
-		return -1;
-	if (!id->real->verbs)
-		return cm_error(EINVAL);
 	/* The kernel takes the path and tells of it by the same event. */
 	if (timeout_ms > 0 && cm_get(id) == CM_RESOLVED &&
 	    !cm_cached_path(id, &path, (unsigned)timeout_ms) &&
 	    !cm_set_path(id, &path, sizeof(path)))
 		return 0;
-	return RESOLVE(id, resolve_route(id->real, timeout_ms));
+	rc = CM_BEGIN(id, cm_enter_ready, CM_RESOLVING, ask_route(id, timeout_ms));
+	return rc ? rc : cm_complete(id);
 }
 
 int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
@@ -335,7 +363,11 @@ int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 
 int cm_set_path(struct cm_id *id, void *paths, size_t bytes)
 {
-	return RESOLVE(id, set_option(id->real, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, paths, bytes));
+	int rc = CM_BEGIN(
+		id, cm_enter_ready, CM_RESOLVING,
+		real_cm.set_option(id->real, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, paths, bytes));
+
+	return rc ? rc : cm_complete(id);
 }
 
 int rdma_resolve_addrinfo(struct rdma_cm_id *rid, const char *node, const char *service,
@@ -401,7 +433,7 @@ int rdma_init_qp_attr(struct rdma_cm_id *rid, struct ibv_qp_attr *attr, int *mas
 	struct cm_id *id = to_cm_id(rid);
 
 	return NOT_OURS ? real_cm.init_qp_attr(rid, attr, mask)
-			: CM_CALL(id, init_qp_attr(id->real, attr, mask));
+			: CM_READY(id, init_qp_attr(id->real, attr, mask));
 }
 
 int rdma_get_remote_ece(struct rdma_cm_id *rid, struct ibv_ece *ece)
@@ -422,9 +454,7 @@ int rdma_set_local_ece(struct rdma_cm_id *rid, struct ibv_ece *ece)
 
 int cm_create_qp(struct cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	if (cm_wait_ready(id))
-		return -1;
-	return CM_CALL(id, create_qp(id->real, pd, attr));
+	return CM_READY(id, create_qp(id->real, pd, attr));
 }
 
 int rdma_create_qp(struct rdma_cm_id *rid, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
@@ -440,9 +470,7 @@ int rdma_create_qp_ex(struct rdma_cm_id *rid, struct ibv_qp_init_attr_ex *attr)
 		return real_cm.create_qp_ex(rid, attr);
 	if (attr->qp_type == IBV_QPT_XRC_SEND || attr->qp_type == IBV_QPT_XRC_RECV)
 		return refuse_cm_xrc("rdma_create_qp_ex"), -1;
-	if (cm_wait_ready(id))
-		return -1;
-	return CM_CALL(id, create_qp_ex(id->real, attr));
+	return CM_READY(id, create_qp_ex(id->real, attr));
 }
 
 int rdma_create_srq(struct rdma_cm_id *rid, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
@@ -451,9 +479,7 @@ int rdma_create_srq(struct rdma_cm_id *rid, struct ibv_pd *pd, struct ibv_srq_in
 
 	if (NOT_OURS)
 		return real_cm.create_srq(rid, pd, attr);
-	if (cm_wait_ready(id))
-		return -1;
-	return CM_CALL(id, create_srq(id->real, pd, attr));
+	return CM_READY(id, create_srq(id->real, pd, attr));
 }
 
 int rdma_create_srq_ex(struct rdma_cm_id *rid, struct ibv_srq_init_attr_ex *attr)
@@ -464,9 +490,7 @@ int rdma_create_srq_ex(struct rdma_cm_id *rid, struct ibv_srq_init_attr_ex *attr
 		return real_cm.create_srq_ex(rid, attr);
 	if (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && attr->srq_type == IBV_SRQT_XRC)
 		return refuse_cm_xrc("rdma_create_srq_ex"), -1;
-	if (cm_wait_ready(id))
-		return -1;
-	return CM_CALL(id, create_srq_ex(id->real, attr));
+	return CM_READY(id, create_srq_ex(id->real, attr));
 }
 
 /* librdmacm made them for the program, with the QP or SRQ. */

@@ -193,17 +193,33 @@ int cm_create_qp(struct cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *a
 int cm_complete(struct cm_id *id);
 
 /* Around a call of librdmacm about an id. errno is the call's. */
-#define CM_CALL(id, call)                                                                          \
+#define CM_AROUND(id, enter, call)                                                                 \
 	({                                                                                         \
-		int rc_, errno_;                                                                   \
-		cm_enter(id);                                                                      \
-		rc_ = real_cm.call;                                                                \
-		errno_ = errno;                                                                    \
-		cm_exit(id);                                                                       \
-		errno = errno_;                                                                    \
+		int rc_ = enter(id), errno_;                                                       \
+		if (!rc_) {                                                                        \
+			rc_ = call;                                                                \
+			errno_ = errno;                                                            \
+			cm_exit(id);                                                               \
+			errno = errno_;                                                            \
+		}                                                                                  \
 		rc_;                                                                               \
 	})
-void cm_enter(struct cm_id *id);
+#define CM_CALL(id, call)  CM_AROUND(id, cm_enter, real_cm.call)
+#define CM_READY(id, call) CM_AROUND(id, cm_enter_ready, real_cm.call)
+/* A call that begins something, and the state from then on; if it fails at once, what was. */
+#define CM_BEGIN(id, enter, next, call)                                                            \
+	CM_AROUND(id, enter, ({                                                                    \
+			  enum cm_state was_ = cm_set(id, next);                                   \
+			  int ret_ = call;                                                         \
+			  if (ret_)                                                                \
+				  cm_set(id, was_);                                                \
+			  ret_;                                                                    \
+		  }))
+/* A migration that is under way ends first. 0. */
+int cm_enter(struct cm_id *id);
+/* And if it leaves the id to be made again on another device, that is done. -1 and errno: it will
+ * not be. */
+int cm_enter_ready(struct cm_id *id);
 void cm_exit(struct cm_id *id);
 
 /* shim_cm_route.c: the path record of a resolved address, from the agent. 0 or -errno. */
@@ -225,7 +241,5 @@ void cm_background(void);
 void cm_say_disconnect(struct cm_id *id);
 /* A channel, NULL: one of its own. As rdma_migrate_id(). */
 int cm_migrate(struct cm_id *id, struct cm_channel *to);
-/* Waits until an id that is made again on another device is ready. -1 and errno: it will not be. */
-int cm_wait_ready(struct cm_id *id);
 
 #endif

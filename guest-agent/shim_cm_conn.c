@@ -5,40 +5,11 @@
 #include <errno.h>
 #include <string.h>
 
-/* A call that begins something, and the state from then on; if it fails at once, what was. */
-#define BEGIN(id, next, call)                                                                      \
-	({                                                                                         \
-		enum cm_state was_;                                                                \
-		int ret_, saved_;                                                                  \
-		cm_enter(id);                                                                      \
-		was_ = cm_set(id, next);                                                           \
-		ret_ = real_cm.call;                                                               \
-		saved_ = errno;                                                                    \
-		if (ret_)                                                                          \
-			cm_set(id, was_);                                                          \
-		cm_exit(id);                                                                       \
-		errno = saved_;                                                                    \
-		ret_;                                                                              \
-	})
-
 static void note_qp(struct cm_id *id, const struct rdma_conn_param *param)
 {
 	cm_lock();
 	id->vqpn = id->v.qp ? id->v.qp->qp_num : param ? param->qp_num : 0;
 	cm_unlock();
-}
-
-int cm_wait_ready(struct cm_id *id)
-{
-	int rc = 0;
-
-	cm_lock();
-	while (id->redo)
-		pthread_cond_wait(&cm.changed, &cm.lock);
-	if (id->detached)
-		rc = cm_error(EINVAL);
-	cm_unlock();
-	return rc;
 }
 
 int rdma_listen(struct rdma_cm_id *rid, int backlog)
@@ -47,10 +18,8 @@ int rdma_listen(struct rdma_cm_id *rid, int backlog)
 
 	if (NOT_OURS)
 		return real_cm.listen(rid, backlog);
-	if (cm_wait_ready(id))
-		return -1;
 	id->backlog = backlog;
-	return BEGIN(id, CM_LISTENING, listen(id->real, backlog));
+	return CM_BEGIN(id, cm_enter_ready, CM_LISTENING, real_cm.listen(id->real, backlog));
 }
 
 /* While a suspend waits for the connections that are being made, no more are begun with the mover,
@@ -75,10 +44,8 @@ int rdma_connect(struct rdma_cm_id *rid, struct rdma_conn_param *param)
 	if (NOT_OURS)
 		return real_cm.connect(rid, param);
 	wait_for_connects();
-	if (cm_wait_ready(id))
-		return -1;
 	note_qp(id, param);
-	rc = BEGIN(id, CM_CONNECTING, connect(id->real, param));
+	rc = CM_BEGIN(id, cm_enter_ready, CM_CONNECTING, real_cm.connect(id->real, param));
 	return rc ? rc : cm_complete(id);
 }
 
@@ -90,13 +57,12 @@ int rdma_accept(struct rdma_cm_id *rid, struct rdma_conn_param *param)
 
 	if (NOT_OURS)
 		return real_cm.accept(rid, param);
-	if (cm_wait_ready(id))
-		return -1;
 	if (!rid->qp && !param)
 		return cm_error(EINVAL);
 	note_qp(id, param);
 	datagram = rid->qp_type == IBV_QPT_UD;
-	rc = BEGIN(id, datagram ? CM_CONNECTED : CM_CONNECTING, accept(id->real, param));
+	rc = CM_BEGIN(id, cm_enter_ready, datagram ? CM_CONNECTED : CM_CONNECTING,
+		      real_cm.accept(id->real, param));
 	if (rc || !datagram)
 		return rc ? rc : cm_complete(id);
 	if (id->sync && rid->event) {
@@ -110,7 +76,8 @@ int rdma_establish(struct rdma_cm_id *rid)
 {
 	struct cm_id *id = to_cm_id(rid);
 
-	return NOT_OURS ? real_cm.establish(rid) : BEGIN(id, CM_CONNECTED, establish(id->real));
+	return NOT_OURS ? real_cm.establish(rid)
+			: CM_BEGIN(id, cm_enter, CM_CONNECTED, real_cm.establish(id->real));
 }
 
 int rdma_reject(struct rdma_cm_id *rid, const void *data, uint8_t bytes)
@@ -118,7 +85,7 @@ int rdma_reject(struct rdma_cm_id *rid, const void *data, uint8_t bytes)
 	struct cm_id *id = to_cm_id(rid);
 
 	return NOT_OURS ? real_cm.reject(rid, data, bytes)
-			: BEGIN(id, CM_CLOSED, reject(id->real, data, bytes));
+			: CM_BEGIN(id, cm_enter, CM_CLOSED, real_cm.reject(id->real, data, bytes));
 }
 
 int rdma_reject_ece(struct rdma_cm_id *rid, const void *data, uint8_t bytes)
@@ -126,7 +93,8 @@ int rdma_reject_ece(struct rdma_cm_id *rid, const void *data, uint8_t bytes)
 	struct cm_id *id = to_cm_id(rid);
 
 	return NOT_OURS ? real_cm.reject_ece(rid, data, bytes)
-			: BEGIN(id, CM_CLOSED, reject_ece(id->real, data, bytes));
+			: CM_BEGIN(id, cm_enter, CM_CLOSED,
+				   real_cm.reject_ece(id->real, data, bytes));
 }
 
 int rdma_notify(struct rdma_cm_id *rid, enum ibv_event_type event)
@@ -189,9 +157,10 @@ int rdma_disconnect(struct rdma_cm_id *rid)
 		return real_cm.disconnect(rid);
 	ctl_enter(); /* a migration that is under way ends first */
 	detached = id->detached;
-	rc = detached                     ? 0
-	     : cm_get(id) == CM_CONNECTED ? BEGIN(id, CM_DISCONNECTING, disconnect(id->real))
-					  : CM_CALL(id, disconnect(id->real));
+	rc = detached ? 0
+	     : cm_get(id) == CM_CONNECTED
+		     ? CM_BEGIN(id, cm_enter, CM_DISCONNECTING, real_cm.disconnect(id->real))
+		     : CM_CALL(id, disconnect(id->real));
 	ctl_exit();
 	if (detached)
 		return disconnect_detached(id);

@@ -164,13 +164,9 @@ static int join(struct cm_id *id, struct sockaddr *addr, uint32_t flags, void *c
 	memcpy(&j->addr, addr, address_bytes(addr));
 	j->flags = flags;
 	j->context = context;
-	if (cm_wait_ready(id)) {
-		free(j);
-		return -1;
-	}
 	rc = flags == RDMA_MC_JOIN_FLAG_FULLMEMBER
-		     ? CM_CALL(id, join_multicast(id->real, addr, context))
-		     : CM_CALL(id, join_multicast_ex(id->real, &ex, context));
+		     ? CM_READY(id, join_multicast(id->real, addr, context))
+		     : CM_READY(id, join_multicast_ex(id->real, &ex, context));
 	if (rc) {
 		free(j);
 		return rc;
@@ -202,10 +198,11 @@ int rdma_leave_multicast(struct rdma_cm_id *rid, struct sockaddr *addr)
 {
 	struct cm_id *id = to_cm_id(rid);
 	struct cm_join *j, *found = NULL;
+	int rc;
 
 	if (NOT_OURS)
 		return real_cm.leave_multicast(rid, addr);
-	if (cm_wait_ready(id))
+	if (cm_enter_ready(id))
 		return -1;
 	cm_lock();
 	list_for_each (j, &id->joins, link)
@@ -215,7 +212,9 @@ int rdma_leave_multicast(struct rdma_cm_id *rid, struct sockaddr *addr)
 		list_del(&found->link);
 	cm_unlock();
 	free(found);
-	return CM_CALL(id, leave_multicast(id->real, addr));
+	rc = real_cm.leave_multicast(id->real, addr) ? errno : 0;
+	cm_exit(id);
+	return rc ? cm_error(rc) : 0;
 }
 
 /* rsockets keep their ids to themselves, inside librdmacm: not covered. */

@@ -41,22 +41,30 @@ static struct ibv_path_data path_data(const struct rdma_ib_addr *addr, const str
 
 int cm_cached_path(struct cm_id *id, struct ibv_path_data *ret_path, unsigned timeout_ms)
 {
-	const struct rdma_ib_addr *addr = &id->real->route.addr.addr.ibaddr;
-	struct shim_path ask = {.head = {.bytes = sizeof(ask), .type = SHIM_PATH},
-				.pkey = be16toh(addr->pkey)},
+	struct shim_path ask = {.head = {.bytes = sizeof(ask), .type = SHIM_PATH}},
 			 p = {.head = {.bytes = 0}};
+	struct ibv_context *verbs;
+	struct rdma_ib_addr addr;
+	uint8_t port;
 	int rc;
 
-	if (!id->real->verbs || !on_infiniband(id->real->verbs, id->real->port_num))
+	if (cm_enter_ready(id))
+		return -errno;
+	verbs = id->real->verbs;
+	port = id->real->port_num;
+	addr = id->real->route.addr.addr.ibaddr;
+	cm_exit(id);
+	if (!verbs || !on_infiniband(verbs, port))
 		return -EOPNOTSUPP;
-	memcpy(ask.sgid, addr->sgid.raw, 16);
-	memcpy(ask.dgid, addr->dgid.raw, 16);
+	ask.pkey = be16toh(addr.pkey);
+	memcpy(ask.sgid, addr.sgid.raw, 16);
+	memcpy(ask.dgid, addr.dgid.raw, 16);
 	rc = shim_call(&ask, &p, sizeof(p), timeout_ms);
 	if (rc)
 		return rc;
 	/* Half a record is none: without a rate, the SA is asked. */
 	if (p.head.bytes != sizeof(p) || !p.dlid || !p.slid || !p.mtu || !p.rate || p.sl > 15)
 		return -ENODATA;
-	*ret_path = path_data(addr, &p);
+	*ret_path = path_data(&addr, &p);
 	return 0;
 }

@@ -35,6 +35,7 @@ static struct {
 	unsigned created, destroyed, binds, listens, resolves;
 	atomic_uint disconnects;
 	int backlog, bind_error;
+	const struct rdma_cm_id *connected;
 	const struct rdma_cm_id *resolved; /* the last one, */
 	bool resolved_bound;               /* and whether it had its address */
 	unsigned route_queries;            /* of the SA */
@@ -44,6 +45,8 @@ static struct {
 	int paths; /* of a route that is resolved */
 	struct ibv_sa_path_rec path_rec[2];
 	void (*in_option)(void); /* while an option is set */
+	void (*in_enter)(void);  /* once, while the program waits to be let into a control verb, */
+	void (*in_exit)(void);   /* and when it leaves one */
 } played = {.lock = PTHREAD_MUTEX_INITIALIZER, .channel.fd = -1};
 
 static struct shim_context ctx;
@@ -55,6 +58,7 @@ static unsigned said_count, modified;
 static struct shim_path record;
 static int link_layer;
 static int wills; /* that the agent holds */
+static pthread_t program;
 
 static struct rdma_event_channel *p_create_event_channel(void)
 {
@@ -143,8 +147,14 @@ static int p_resolve_route(struct rdma_cm_id *id, int ms)
 
 static int p_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
-	(void)id;
+	const struct cm_id *shadow = id->context;
+
 	(void)param;
+	if (shadow->redo) { /* an address or a route is missing */
+		errno = EINVAL;
+		return -1;
+	}
+	played.connected = id;
 	return 0;
 }
 
@@ -224,8 +234,18 @@ bool shim_ours(const struct ibv_context *c)
 {
 	return c == &ctx.verbs.context;
 }
+static void once(void (**hook)(void))
+{
+	void (*f)(void) = *hook;
+
+	if (!f || !pthread_equal(pthread_self(), program))
+		return;
+	*hook = NULL;
+	f();
+}
 void ctl_enter(void)
 {
+	once(&played.in_enter);
 }
 bool ctl_enter_device(void)
 {
@@ -233,6 +253,7 @@ bool ctl_enter_device(void)
 }
 void ctl_exit(void)
 {
+	once(&played.in_exit);
 }
 int refuse_cm_xrc(const char *verb)
 {

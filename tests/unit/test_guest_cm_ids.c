@@ -188,12 +188,10 @@ static void what_is_being_made_is_waited_for(void **state)
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
 
-static void a_resolved_id_is_resolved_again(void **state)
+static struct rdma_cm_id *resolved_id(void)
 {
-	struct rdma_conn_param param = {.qp_num = VQPN};
 	struct rdma_cm_id *id = new_id();
 
-	(void)state;
 	assert_int_equal(rdma_resolve_addr(id, NULL, NULL, 1), 0);
 	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
 	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ADDR_RESOLVED, id));
@@ -201,6 +199,15 @@ static void a_resolved_id_is_resolved_again(void **state)
 	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL);
 	rdma_ack_cm_event(hear(RDMA_CM_EVENT_ROUTE_RESOLVED, id));
 	heard();
+	return id;
+}
+
+static void a_resolved_id_is_resolved_again(void **state)
+{
+	struct rdma_conn_param param = {.qp_num = VQPN};
+	struct rdma_cm_id *id = resolved_id();
+
+	(void)state;
 	played.dead = true;
 	migrate(SHIM_ROLE_MOVER);
 	assert_int_equal(played.resolves, 2);
@@ -210,6 +217,45 @@ static void a_resolved_id_is_resolved_again(void **state)
 	assert_true(silent());
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
+
+/* A whole migration between the program's call and what the call does. */
+static struct rdma_cm_id *waiting;
+
+static void migrate_meanwhile(void)
+{
+	played.dead = true;
+	migrate(SHIM_ROLE_MOVER);
+}
+
+static void resolve_meanwhile(void)
+{
+	assert_true(to_cm_id(waiting)->redo);
+	kernel_says(to_cm_id(waiting)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	kernel_says(to_cm_id(waiting)->real, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL);
+}
+
+static void a_call_that_a_migration_overtakes_finds_it_resolved(void **state)
+{
+	struct rdma_conn_param param = {.qp_num = VQPN};
+	const struct rdma_cm_id *old;
+
+	(void)state;
+	waiting = resolved_id();
+	old = to_cm_id(waiting)->real;
+	program = pthread_self();
+	played.in_enter = migrate_meanwhile;
+	played.in_exit = resolve_meanwhile;
+	assert_int_equal(rdma_connect(waiting, &param), 0);
+	assert_int_equal(played.resolves, 2);
+	assert_int_equal(played.route_queries, 2);
+	assert_ptr_not_equal(to_cm_id(waiting)->real, old);
+	assert_ptr_equal(played.connected, to_cm_id(waiting)->real);
+	assert_int_equal(to_cm_id(waiting)->state, CM_CONNECTING);
+	assert_ptr_equal(waiting->verbs, &ctx.verbs.context);
+	assert_true(silent());
+	assert_int_equal(rdma_destroy_id(waiting), 0);
+}
+
 /* Resolves the route of an id whose address is resolved; the kernel's event is the same. */
 static void resolve_route(struct rdma_cm_id *id)
 {
@@ -263,6 +309,7 @@ int main(void)
 		T(a_device_that_stayed_keeps_its_listeners),
 		T(what_is_being_made_is_waited_for),
 		T(a_resolved_id_is_resolved_again),
+		T(a_call_that_a_migration_overtakes_finds_it_resolved),
 		T(routes_come_from_the_path_records),
 	};
 

@@ -121,6 +121,20 @@ bool cm_concerned(void)
 	return any;
 }
 
+/* That it will be asked shows only when the request is here. */
+bool cm_may_be_asked(void)
+{
+	struct cm_id *id;
+	bool any = false;
+
+	cm_lock();
+	list_for_each (id, &cm.ids, link)
+		any |= !id->dying &&
+		       (id->state == CM_LISTENING || (!id->detached && moves_away(id)));
+	cm_unlock();
+	return any;
+}
+
 static void release_one(struct cm_id *id)
 {
 	struct shim_qp *q = id->vqpn ? qp_by_vqpn(id->vqpn) : NULL;

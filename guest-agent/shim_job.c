@@ -432,9 +432,9 @@ static void keep_out(bool out)
 }
 
 /* Whether no one is inside a control verb. Connections that librdmacm makes are waited for, and
- * meanwhile nobody is kept out: making one takes many verbs, of both ends. Where connections lead
- * to the mover, it stops first, since one that it makes needs us; we begin no more of them
- * ourselves. */
+ * meanwhile nobody is kept out: making one takes many verbs, of both ends. The mover stops first,
+ * since one that it makes needs us, and its request may still be under way; we begin no more of
+ * them ourselves. */
 static bool enter_clear(void)
 {
 	char why[sizeof(job.report.why)] = "";
@@ -442,7 +442,8 @@ static bool enter_clear(void)
 
 	pthread_mutex_lock(&shim.ctl);
 	making = cm_making(why, sizeof(why));
-	late = !making && now_us() < job.mover_first_us && cm_concerned() && peers_late();
+	late = !making && job.role == SHIM_ROLE_PEER && now_us() < job.mover_first_us &&
+	       cm_may_be_asked() && peers_late();
 	wait = making || late;
 	keep_out(!wait);
 	clear = shim.busy && !shim.users;

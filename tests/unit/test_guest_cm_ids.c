@@ -24,8 +24,10 @@ static void listeners_are_made_again(void **state)
 	struct rdma_cm_id *id = listening(), *old = to_cm_id(id)->real;
 
 	(void)state;
+	assert_true(cm_may_be_asked());
 	played.dead = true;
 	migrate(SHIM_ROLE_MOVER);
+	assert_true(cm_may_be_asked());
 	assert_int_equal(played.listens, 2);
 	assert_int_equal(played.backlog, 5);
 	assert_int_equal(played.bound.sin_port, PORT);
@@ -169,6 +171,7 @@ static void what_is_being_made_is_waited_for(void **state)
 	(void)state;
 	job.role = SHIM_ROLE_MOVER;
 	assert_false(making());
+	assert_false(cm_may_be_asked());
 	assert_int_equal(rdma_resolve_addr(id, NULL, NULL, 1), 0);
 	assert_true(making());
 	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);

@@ -22,7 +22,7 @@ struct shim shim = {
 
 /* What the shim's other files would say and do. */
 static struct {
-	bool making, regions_wait;
+	bool making, regions_wait, listens;
 	unsigned questions, ud_questions; /* put off */
 	unsigned entered;
 	int status; /* of the last report */
@@ -62,9 +62,9 @@ void shim_send(const void *packet)
 	played.status = r->head.status;
 	memcpy(played.why, r->why, sizeof(played.why));
 }
-bool cm_concerned(void)
+bool cm_may_be_asked(void)
 {
-	return false;
+	return played.listens;
 }
 bool takes_part(const struct shim_qp *q)
 {
@@ -158,20 +158,29 @@ void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
 	(void)migration;
 }
 
-static int setup(void **state)
+#define MIGRATION   7
+#define DEADLINE_MS 40000
+
+static void order_suspend(unsigned role)
 {
 	const struct shim_order o = {.head = {.type = SHIM_SUSPEND},
-				     .role = SHIM_ROLE_MOVER,
-				     .deadline_ms = 40000,
-				     .migration = 7};
+				     .role = role,
+				     .deadline_ms = DEADLINE_MS,
+				     .migration = MIGRATION,
+				     .vguid_count = 1};
 
-	(void)state;
 	memset(&played, 0, sizeof(played));
 	memset(&job, 0, sizeof(job));
-	shim.busy = false;
+	shim.busy = shim.no_connects = false;
 	shim.users = 0;
 	job_order(&o);
 	assert_true(job_holds());
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	order_suspend(SHIM_ROLE_MOVER);
 	return 0;
 }
 
@@ -234,6 +243,42 @@ static void so_is_one_while_regions_are_waited_for(void **state)
 	assert_int_equal(played.entered, 0);
 }
 
+/* Of a connection that the mover makes with us, nothing may have come yet. */
+static void a_listener_waits_for_a_mover_that_it_knows(void **state)
+{
+	struct shim_peer peer = {.slot = 3};
+	struct shim_qp q = {.peer = &peer, .phase = QP_LIVE};
+
+	(void)state;
+	list_add(&shim.qps, &q.link);
+	order_suspend(SHIM_ROLE_PEER);
+	played.listens = true;
+	job_step();
+	assert_false(shim.busy);
+	assert_true(shim.no_connects);
+	q.said.drained_by = MIGRATION;
+	job_step();
+	assert_int_equal(played.entered, 1);
+	assert_false(shim.no_connects);
+
+	q.said.drained_by = 0; /* one that never says anything is not waited for for ever */
+	order_suspend(SHIM_ROLE_PEER);
+	played.listens = true;
+	while (job.state == JOB_ENTER)
+		job_step();
+	assert_int_equal(played.entered, 1);
+	list_del(&q.link);
+}
+
+static void who_knows_no_mover_waits_for_none(void **state)
+{
+	(void)state;
+	order_suspend(SHIM_ROLE_PEER);
+	played.listens = true;
+	job_step();
+	assert_int_equal(played.entered, 1);
+}
+
 static void what_is_never_made_is_named(void **state)
 {
 	(void)state;
@@ -254,6 +299,8 @@ int main(void)
 		T(a_question_that_came_with_the_order_is_answered),
 		T(so_is_one_that_came_between_two_connections),
 		T(so_is_one_while_regions_are_waited_for),
+		T(a_listener_waits_for_a_mover_that_it_knows),
+		T(who_knows_no_mover_waits_for_none),
 		T(what_is_never_made_is_named),
 	};
 

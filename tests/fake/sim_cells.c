@@ -38,6 +38,14 @@ bool sim_at_point(void *point)
 	return m && m->state == p->state && m->back == p->back && (!p->is_more || p->is_more(m));
 }
 
+void sim_strike(const struct sim_fault *fault, struct sim_result *r)
+{
+	if (!fault)
+		return;
+	r->missed = fault->is_there && !fault->is_there(fault->arg);
+	fault->strike(fault->arg);
+}
+
 static void run_cell(const char *dir, const struct cell *c)
 {
 	struct sim_result *r = c->result;
@@ -103,6 +111,8 @@ static const char *verdict(const struct sim_result *r)
 {
 	if (!r->ok)
 		return "failed";
+	if (r->missed)
+		return "nothing-there";
 	if (r->dead)
 		return "vm-dead";
 	if (r->parked)
@@ -120,21 +130,37 @@ static bool same_row(const struct cell *a, const struct cell *b)
 	return a->fault == b->fault && a->strategy == b->strategy;
 }
 
-/* What cells of cold strategies are not about. */
-static void print_left_out(FILE *f)
+/* Why the fault means nothing to that way, or NULL. */
+static const char *means_nothing(const struct sim_strategy *s, const struct sim_fault *f)
+{
+	if (!f)
+		return NULL;
+	return s->cold ? f->not_cold : s->mover.migrates_state ? f->not_native : NULL;
+}
+
+/* What there are no cells about. */
+static void print_left_out(FILE *f, const struct cell *cells, size_t n)
 {
 	const char *comma = "";
 
-	fprintf(f, "\"not_cold\":[");
-	for (size_t i = 0; i < sim_fault_count; i++) {
-		struct json_object *o AUTO_JSON = json_object_new_object();
+	fprintf(f, "\"left_out\":[");
+	for (size_t i = 0; i < n; i++) {
+		const struct sim_strategy *s = cells[i].strategy;
 
-		if (!sim_faults[i].not_cold)
+		if (i && s == cells[i - 1].strategy)
 			continue;
-		json_set_str(o, "fault", sim_faults[i].name);
-		json_set_str(o, "why", sim_faults[i].not_cold);
-		fprintf(f, "%s%s", comma, json_text(o));
-		comma = ",";
+		for (const struct sim_fault *k = sim_faults; k < sim_faults + sim_fault_count;
+		     k++) {
+			struct json_object *o AUTO_JSON = json_object_new_object();
+
+			if (!means_nothing(s, k))
+				continue;
+			json_set_str(o, "strategy", s->name);
+			json_set_str(o, "fault", k->name);
+			json_set_str(o, "why", means_nothing(s, k));
+			fprintf(f, "%s%s", comma, json_text(o));
+			comma = ",";
+		}
 	}
 	fprintf(f, "],");
 }
@@ -162,12 +188,16 @@ static void print_not_parked(FILE *f, const struct cell *cells, size_t n)
 
 static void print_report(FILE *f, const struct cell *cells, size_t n)
 {
-	size_t passed = 0;
+	size_t passed = 0, missed = 0;
 
-	for (size_t i = 0; i < n; i++)
-		passed += cells[i].result->ok;
-	fprintf(f, "{\"cells\":%zu,\"passed\":%zu,", n, passed);
-	print_left_out(f);
+	for (size_t i = 0; i < n; i++) {
+		const struct sim_result *r = cells[i].result;
+
+		passed += r->ok && !r->missed;
+		missed += r->ok && r->missed;
+	}
+	fprintf(f, "{\"cells\":%zu,\"passed\":%zu,\"nothing_there\":%zu,", n, passed, missed);
+	print_left_out(f, cells, n);
 	print_not_parked(f, cells, n);
 	fprintf(f, "\"matrix\":[\n");
 	for (size_t i = 0; i < n; i++) {
@@ -214,13 +244,16 @@ static unsigned print_rows(const struct cell *cells, size_t n)
 
 	for (size_t i = 0; i < n;) {
 		const char *name = fault_name(&cells[i]);
-		unsigned count = 0, failed = 0;
+		unsigned count = 0, failed = 0, missed = 0;
 		size_t first = i;
 
-		for (; i < n && same_row(&cells[i], &cells[first]); i++, count++)
+		for (; i < n && same_row(&cells[i], &cells[first]); i++, count++) {
 			failed += !cells[i].result->ok;
-		printf("%s %u - %s, %s: %u cells\n", failed ? "not ok" : "ok", ++row,
-		       cells[first].strategy->name, name, count);
+			missed += cells[i].result->missed;
+		}
+		printf("%s %u - %s, %s: %u cells", failed ? "not ok" : "ok", ++row,
+		       cells[first].strategy->name, name, count - missed);
+		printf(missed ? ", and %u with nothing to strike\n" : "\n", missed);
 		for (size_t k = first; k < i; k++)
 			if (!cells[k].result->ok)
 				printf("# %s %s %s %u: %s\n", cells[k].strategy->name, name,
@@ -251,11 +284,6 @@ struct choice {
 static bool is_chosen(const char *wanted, const char *name)
 {
 	return !wanted || !strcmp(wanted, name);
-}
-
-static bool means_nothing(const struct sim_strategy *s, const struct sim_fault *f)
-{
-	return s->cold && f && f->not_cold;
 }
 
 /* cells: NULL to count them only. */

@@ -25,6 +25,7 @@ bool sim_at_point(void *point);
 struct sim_result {
 	bool ok, reached;
 	bool moved, dead;          /* the VM is on host B, or nowhere */
+	bool missed;               /* what the fault strikes was not there */
 	unsigned parked;           /* records that the operator has resolved */
 	double seconds;            /* until all was right */
 	char text[SIM_REASON_MAX]; /* what is wrong */
@@ -38,13 +39,16 @@ struct sim_strategy {
 	const struct sim_point *points;
 	size_t point_count;
 	const char *not_parked; /* why it has no cells in PARKED; NULL: it has. The report tells */
-	bool cold;   /* without faults that mean nothing to it; the report tells which, and why */
+	bool cold;   /* as native ones, without faults that mean nothing to it; the report tells */
 	bool sparse; /* in the sample every third moment only */
 	/* From before the start of the way until all is right again, and stays so. false:
 	 * sim_wrong says why not. fault NULL: none. */
 	bool (*play)(const struct sim_fault *fault, const struct sim_point *p, unsigned delay_ms,
 		     struct sim_result *ret);
 };
+
+/* fault NULL: none. */
+void sim_strike(const struct sim_fault *fault, struct sim_result *r);
 
 /* As a TAP program (see daemon_faults.c); its exit status. */
 int sim_cells(const struct sim_strategy *strategies, size_t count, int argc, char **argv);

@@ -4,6 +4,7 @@
 #include "daemon/migrate.h"
 #include "tests/fake/sim_lost.h"
 #include "tests/fake/sim_right.h"
+#include "tests/fake/sim_virt.h"
 
 #include <errno.h>
 #include <string.h>
@@ -198,13 +199,26 @@ static void jump_clock_back(int host)
 	sim_hosts[host].proc.wall_offset_ms -= 3600 * 1000ll;
 }
 
-static void vanish_vf(int host)
+/* The one that the last VF of the VM goes to; NULL: none is prepared. */
+static bool *last_vf(int host)
 {
-	struct migration *m = sim_record(HOST_B, ROLE_DESTINATION);
+	struct migration *m = sim_record(host, ROLE_DESTINATION);
 
 	for (unsigned i = 0; m && i < sim_size.vfs; i++)
 		if (!strcmp(sim_hosts[host].vfs[i].name, m->vfs[m->vf_count - 1].to.vf))
-			sim_hosts[host].vfs[i].vanished = true;
+			return &sim_hosts[host].vfs[i].vanished;
+	return NULL;
+}
+
+static bool has_vf(int host)
+{
+	return last_vf(host);
+}
+
+static void vanish_vf(int host)
+{
+	if (has_vf(host))
+		*last_vf(host) = true;
 }
 
 static void ignore_device_del(int arg)
@@ -224,6 +238,11 @@ static void abort_unheard(int host)
 {
 	libvirt_events(REPLIES_LOST);
 	sim_abort(mover, host);
+}
+
+static bool has_qemu(int host)
+{
+	return sim_qemu_at(host, mover);
 }
 
 static void kill_qemu(int host)
@@ -315,6 +334,12 @@ static void user_abort(int host)
 	sim_abort(mover, host);
 }
 
+static bool virsh_is_there(int arg)
+{
+	(void)arg;
+	return mover->migration.under_way;
+}
+
 #define FAULT(called, how, what, ...)                                                              \
 	{                                                                                          \
 		.name = called, .strike = how, .arg = what, ##__VA_ARGS__                          \
@@ -330,7 +355,7 @@ const struct sim_fault sim_faults[] = {
 	FAULT("kill-opensm-90s", kill_opensm, 90),
 	FAULT("kill-source-libvirtd", kill_libvirtd, HOST_A),
 	FAULT("kill-destination-libvirtd", kill_libvirtd, HOST_B),
-	FAULT("kill-virsh", kill_virsh, 0,
+	FAULT("kill-virsh", kill_virsh, 0, .is_there = virsh_is_there,
 	      .not_cold = "ibvmigd asks libvirt itself, and a restore goes on without who asked"),
 	FAULT("kill-agent", kill_agent, 0),
 	FAULT("kill-peer-agent", kill_agent, 1),
@@ -384,11 +409,13 @@ const struct sim_fault sim_faults[] = {
 	FAULT("source-clock-back-1h", jump_clock_back, HOST_A),
 	FAULT("destination-clock-forward-1h", jump_clock, HOST_B),
 	FAULT("destination-clock-back-1h", jump_clock_back, HOST_B),
-	FAULT("destination-vf-vanishes", vanish_vf, HOST_B),
-	FAULT("device-del-ignored", ignore_device_del, 0),
-	FAULT("port-never-active", kill_port, 0),
-	FAULT("kill-source-qemu", kill_qemu, HOST_A),
-	FAULT("kill-destination-qemu", kill_qemu, HOST_B),
+	FAULT("destination-vf-vanishes", vanish_vf, HOST_B, .is_there = has_vf),
+	FAULT("device-del-ignored", ignore_device_del, 0,
+	      .not_native = "its device stays where it is"),
+	FAULT("port-never-active", kill_port, 0,
+	      .not_native = "its port is part of the state that moves"),
+	FAULT("kill-source-qemu", kill_qemu, HOST_A, .is_there = has_qemu),
+	FAULT("kill-destination-qemu", kill_qemu, HOST_B, .is_there = has_qemu),
 	FAULT("kill-source-qemu-no-peer-ibvmigd-40s", kill_qemu_and_peer_daemon, HOST_A),
 	FAULT("kill-source-qemu-no-peer-agent-40s", kill_qemu_and_peer_agent, HOST_A),
 	FAULT("kill-source-qemu-and-cut-60s", kill_qemu_and_cut, HOST_A),

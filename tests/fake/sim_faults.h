@@ -18,8 +18,11 @@ struct sim_fault {
 	void (*strike)(int arg);
 	int arg; /* of strike(): a host, guest, number of seconds, or enum sim_replies */
 	enum sim_promise promise;
-	const char *not_cold; /* why it means nothing to a VM that is saved and restored; NULL: it
-				 does */
+	/* Whether what it strikes is there; NULL: it always is. */
+	bool (*is_there)(int arg);
+	/* Why it means nothing to a VM that is saved and restored, or whose device's state is
+	 * migrated; NULL: it does. */
+	const char *not_cold, *not_native;
 };
 
 extern const struct sim_fault sim_faults[];

@@ -138,8 +138,7 @@ static bool play(const struct sim_fault *f, const struct sim_point *p, unsigned 
 	if (!r->reached)
 		return sim_is_wrong("the state was not reached");
 	sim_run(NULL, NULL, sim_us() + delay_ms * SIM_MS, sim_never);
-	if (f)
-		f->strike(f->arg);
+	sim_strike(f, r);
 	if (sim_source_lost) {
 		bool right = sim_lost_source_play(&r->parked);
 

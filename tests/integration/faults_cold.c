@@ -293,8 +293,7 @@ bool faults_cold_play(const struct sim_fault *f, const struct sim_point *p, unsi
 	if (!ret->reached)
 		return sim_is_wrong("the state was not reached");
 	sim_run(NULL, NULL, sim_us() + delay_ms * SIM_MS, watch);
-	if (f)
-		f->strike(f->arg);
+	sim_strike(f, ret);
 	start = sim_us();
 	sim_run(NULL, NULL, sim_us() + BEHIND_S * SIM_S, watch);
 	if (sim_source_lost) {

@@ -5,6 +5,8 @@
 #include "common/util.h"
 #include "daemon/daemon.h"
 #include "daemon/events_libvirt.h"
+#include "daemon/heap.h"
+#include "daemon/journal.h"
 #include "daemon/migrate.h"
 #include "daemon/repath.h"
 #include "daemon/vm_discover.h"
@@ -15,8 +17,34 @@
 struct beat {
 	struct loop_timer *timer; /* owned */
 	uint64_t interval_ms;
-	bool trimmed;
+	bool rested;
+	const struct migration *newest; /* when it was looked at last; not followed */
 };
+
+static bool migrates(const struct daemon *d)
+{
+	const struct migration *m = d->migrations;
+
+	while (m && m->ended)
+		m = m->next;
+	return m;
+}
+
+/* What the start, or the last migrations, needed and nobody does now. */
+static void rest(struct daemon *d)
+{
+	struct beat *b = d->beat;
+
+	if (b->newest != d->migrations)
+		b->rested = false;
+	b->newest = d->migrations;
+	if (b->rested || migrates(d))
+		return;
+	trim_code();
+	journal_rest(d->journal);
+	heap_trim();
+	b->rested = true;
+}
 
 static void beat(void *arg)
 {
@@ -28,9 +56,7 @@ static void beat(void *arg)
 	events_libvirt_beat();
 	repath_beat(d->repath);
 	vm_beat(d);
-	if (!b->trimmed)
-		trim_code();
-	b->trimmed = true;
+	rest(d);
 }
 
 int beat_new(struct daemon *d)

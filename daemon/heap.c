@@ -16,3 +16,8 @@ void heap_init(void)
 	mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
 	mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
 }
+
+void heap_trim(void)
+{
+	malloc_trim(0);
+}

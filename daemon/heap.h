@@ -5,5 +5,7 @@
 
 /* Before the first thread starts. */
 void heap_init(void);
+/* Gives free pages back, wherever they are: malloc itself does so at the end of the heap only. */
+void heap_trim(void);
 
 #endif

@@ -202,6 +202,11 @@ static int copy_wal(struct journal *j, int mode)
 	return sqlite3_wal_checkpoint_v2(j->copier, NULL, mode, NULL, NULL) ? -EIO : 0;
 }
 
+void journal_rest(struct journal *j)
+{
+	sqlite3_db_release_memory(j->db);
+}
+
 int journal_sync(struct journal *j)
 {
 	int rc;

@@ -28,6 +28,8 @@ struct journal_step {
 int journal_open(const char *state_dir, unsigned keep, struct journal **ret_journal,
 		 char **ret_error);
 void journal_close(struct journal *j);
+/* Gives up what is cached of it: nobody will ask for a while. */
+void journal_rest(struct journal *j);
 
 /* How many writes there have been. Any thread. */
 uint64_t journal_written(const struct journal *j);

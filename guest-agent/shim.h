@@ -382,7 +382,7 @@ void cm_forget_qp(const struct ibv_qp *qp);
 bool cm_making(char *ret_why, size_t bytes);
 /* Whether connections of this process, with or without a QP of ours, lead to what moves. */
 bool cm_concerned(void);
-/* Whether what moves may be about to ask this process for a connection, or has one with it. */
+/* Whether what moves has connections with this process, so that it may make one more. */
 bool cm_may_be_asked(void);
 /* The job's ids: before QPs are destroyed, when devices are open again, when all is connected. */
 void cm_forget_all(void); /* in a child: a thread of its own starts with its first call */

@@ -413,19 +413,27 @@ static void keep_option(struct cm_id *id, int level, int name, const void *value
 	memcpy(o->value, value, bytes);
 }
 
+static int set_option(struct cm_id *id, int level, int name, void *value, size_t bytes)
+{
+	int rc = real_cm.set_option(id->real, level, name, value, bytes);
+
+	if (rc)
+		return rc;
+	cm_lock();
+	keep_option(id, level, name, value, bytes);
+	cm_unlock();
+	return 0;
+}
+
 int rdma_set_option(struct rdma_cm_id *rid, int level, int name, void *value, size_t bytes)
 {
 	struct cm_id *id = to_cm_id(rid);
-	int rc;
 
 	if (NOT_OURS)
 		return real_cm.set_option(rid, level, name, value, bytes);
 	if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH)
 		return cm_set_path(id, value, bytes);
-	rc = CM_CALL(id, set_option(id->real, level, name, value, bytes));
-	if (!rc)
-		keep_option(id, level, name, value, bytes);
-	return rc;
+	return CM_AROUND(id, cm_enter_ready, set_option(id, level, name, value, bytes));
 }
 
 int rdma_init_qp_attr(struct rdma_cm_id *rid, struct ibv_qp_attr *attr, int *mask)

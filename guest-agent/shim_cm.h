@@ -93,6 +93,7 @@ struct cm_join {
 	struct sockaddr_storage addr;
 	uint32_t flags;
 	void *context;
+	bool asked; /* its event has not come */
 	bool again; /* after a migration: the program does not see its event */
 };
 
@@ -217,8 +218,8 @@ int cm_complete(struct cm_id *id);
 		  }))
 /* A migration that is under way ends first. 0. */
 int cm_enter(struct cm_id *id);
-/* And if it leaves the id to be made again on another device, that is done. -1 and errno: it will
- * not be. */
+/* And if it leaves the id to be made again on another device, that is done, or given up. -1 and
+ * errno: the kernel does not know the id any more. */
 int cm_enter_ready(struct cm_id *id);
 void cm_exit(struct cm_id *id);
 

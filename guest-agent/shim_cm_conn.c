@@ -36,6 +36,24 @@ static void wait_for_connects(void)
 	pthread_setcancelstate(cancel, NULL);
 }
 
+/* Such a suspend may have begun while the id was waited for. */
+static int enter_to_connect(struct cm_id *id)
+{
+	bool waits;
+
+	do {
+		wait_for_connects();
+		if (cm_enter_ready(id))
+			return -1;
+		pthread_mutex_lock(&shim.ctl);
+		waits = shim.no_connects;
+		pthread_mutex_unlock(&shim.ctl);
+		if (waits)
+			cm_exit(id);
+	} while (waits);
+	return 0;
+}
+
 int rdma_connect(struct rdma_cm_id *rid, struct rdma_conn_param *param)
 {
 	struct cm_id *id = to_cm_id(rid);
@@ -43,9 +61,8 @@ int rdma_connect(struct rdma_cm_id *rid, struct rdma_conn_param *param)
 
 	if (NOT_OURS)
 		return real_cm.connect(rid, param);
-	wait_for_connects();
 	note_qp(id, param);
-	rc = CM_BEGIN(id, cm_enter_ready, CM_CONNECTING, real_cm.connect(id->real, param));
+	rc = CM_BEGIN(id, enter_to_connect, CM_CONNECTING, real_cm.connect(id->real, param));
 	return rc ? rc : cm_complete(id);
 }
 
@@ -104,7 +121,7 @@ int rdma_notify(struct rdma_cm_id *rid, enum ibv_event_type event)
 	if (NOT_OURS)
 		return real_cm.notify(rid, event);
 	/* That packets came before the connection was complete is old news by now. */
-	return id->detached ? 0 : CM_CALL(id, notify(id->real, event));
+	return CM_AROUND(id, cm_enter, id->detached ? 0 : real_cm.notify(id->real, event));
 }
 
 void cm_say_disconnect(struct cm_id *id)

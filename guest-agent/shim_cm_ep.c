@@ -150,12 +150,32 @@ static size_t address_bytes(const struct sockaddr *a)
 					  : sizeof(struct sockaddr_storage);
 }
 
-static int join(struct cm_id *id, struct sockaddr *addr, uint32_t flags, void *context)
+/* Inside the verb: a migration waits for its event, and joins again. */
+static int ask_join(struct cm_id *id, struct sockaddr *addr, struct cm_join *j)
 {
 	struct rdma_cm_join_mc_attr_ex ex = {.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS |
 							  RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
-					     .join_flags = flags,
+					     .join_flags = j->flags,
 					     .addr = addr};
+	int rc;
+
+	cm_lock();
+	j->asked = true;
+	list_add(&id->joins, &j->link);
+	cm_unlock();
+	rc = j->flags == RDMA_MC_JOIN_FLAG_FULLMEMBER
+		     ? real_cm.join_multicast(id->real, addr, j->context)
+		     : real_cm.join_multicast_ex(id->real, &ex, j->context);
+	if (rc) {
+		cm_lock();
+		list_del(&j->link);
+		cm_unlock();
+	}
+	return rc;
+}
+
+static int join(struct cm_id *id, struct sockaddr *addr, uint32_t flags, void *context)
+{
 	struct cm_join *j = calloc(1, sizeof(*j));
 	int rc;
 
@@ -164,16 +184,11 @@ static int join(struct cm_id *id, struct sockaddr *addr, uint32_t flags, void *c
 	memcpy(&j->addr, addr, address_bytes(addr));
 	j->flags = flags;
 	j->context = context;
-	rc = flags == RDMA_MC_JOIN_FLAG_FULLMEMBER
-		     ? CM_READY(id, join_multicast(id->real, addr, context))
-		     : CM_READY(id, join_multicast_ex(id->real, &ex, context));
+	rc = CM_AROUND(id, cm_enter_ready, ask_join(id, addr, j));
 	if (rc) {
 		free(j);
 		return rc;
 	}
-	cm_lock();
-	list_add(&id->joins, &j->link);
-	cm_unlock();
 	return cm_complete(id);
 }
 

@@ -29,15 +29,25 @@ static bool job_will_concern(const struct cm_id *id)
 	return shim_ours(v) && context_has_guid(to_context(v), &job.order, NULL);
 }
 
+static bool joins_a_group(const struct cm_id *id)
+{
+	const struct cm_join *j;
+	bool any = false;
+
+	list_for_each (j, &id->joins, link)
+		any |= j->asked;
+	return any;
+}
+
 static bool being_made(const struct cm_id *id)
 {
 	return id->state == CM_RESOLVING || id->state == CM_REQUESTED ||
-	       id->state == CM_CONNECTING || id->redo;
+	       id->state == CM_CONNECTING || id->redo || joins_a_group(id);
 }
 
 bool cm_making(char *ret_why, size_t bytes)
 {
-	unsigned unheard = 0, resolving = 0, asked = 0, connecting = 0, again = 0;
+	unsigned unheard = 0, resolving = 0, asked = 0, connecting = 0, again = 0, joining = 0;
 	struct cm_channel *ch;
 	struct cm_id *id;
 
@@ -54,14 +64,15 @@ bool cm_making(char *ret_why, size_t bytes)
 		resolving += id->state == CM_RESOLVING;
 		asked += id->state == CM_REQUESTED;
 		connecting += id->state == CM_CONNECTING;
+		joining += joins_a_group(id);
 	}
 	cm_unlock();
-	if (!(unheard + resolving + asked + connecting + again))
+	if (!(unheard + resolving + asked + connecting + again + joining))
 		return false;
 	snprintf(ret_why, bytes,
 		 "a connection of librdmacm is being made; ids: %u resolve, %u asked for, "
-		 "%u connect, %u made again; channels with news: %u",
-		 resolving, asked, connecting, again, unheard);
+		 "%u connect, %u made again, %u join; channels with news: %u",
+		 resolving, asked, connecting, again, joining, unheard);
 	return true;
 }
 
@@ -121,7 +132,7 @@ bool cm_concerned(void)
 	return any;
 }
 
-/* That it will be asked shows only when the request is here. */
+/* That it will be asked for one more shows only when the request is here. */
 bool cm_may_be_asked(void)
 {
 	struct cm_id *id;
@@ -129,8 +140,9 @@ bool cm_may_be_asked(void)
 
 	cm_lock();
 	list_for_each (id, &cm.ids, link)
-		any |= !id->dying &&
-		       (id->state == CM_LISTENING || (!id->detached && moves_away(id)));
+		any |= !id->detached ? moves_away(id)
+				     : id->state == CM_CONNECTED && id->ends.known &&
+					       gid_in_order(id->ends.dgid, &job.order);
 	cm_unlock();
 	return any;
 }
@@ -225,6 +237,20 @@ void cm_resumed(void)
 		cm_wake();
 }
 
+/* The program's own join, or one of the same context. */
+static void join_answered(struct cm_id *id, const struct rdma_cm_event *e)
+{
+	struct cm_join *j;
+	bool found = false;
+
+	list_for_each (j, &id->joins, link) {
+		if (found || !j->asked || j->context != e->param.ud.private_data)
+			continue;
+		j->asked = false;
+		found = true;
+	}
+}
+
 /* One that has joined again after a migration. */
 static bool hidden_join(struct cm_id *id, const struct rdma_cm_event *e)
 {
@@ -237,7 +263,16 @@ static bool hidden_join(struct cm_id *id, const struct rdma_cm_event *e)
 		id->real->qp = id->v.qp; /* what joins or leaves from now on is attached, too */
 		return true;
 	}
+	join_answered(id, e);
 	return false;
+}
+
+/* An address or route that cannot be resolved again. */
+static void from_the_start(struct cm_id *id)
+{
+	id->resolving = false;
+	id->moves = true;
+	atomic_store(&cm.pending, true);
 }
 
 /* Of an address or route that is resolved again. */
@@ -252,10 +287,8 @@ static bool hidden_answer(struct cm_id *id, const struct rdma_cm_event *e)
 		id->redo = id->resolving = false;
 		return true;
 	case RDMA_CM_EVENT_ADDR_ERROR:
-	case RDMA_CM_EVENT_ROUTE_ERROR: /* again, from the start */
-		id->resolving = false;
-		id->moves = true;
-		atomic_store(&cm.pending, true);
+	case RDMA_CM_EVENT_ROUTE_ERROR:
+		from_the_start(id);
 		return true;
 	default:
 		return false;
@@ -270,6 +303,8 @@ bool cm_hidden(struct cm_id *id, const struct rdma_cm_event *e)
 		return hidden_answer(id, e);
 	if (e->event == RDMA_CM_EVENT_MULTICAST_JOIN)
 		return hidden_join(id, e);
+	if (e->event == RDMA_CM_EVENT_MULTICAST_ERROR)
+		join_answered(id, e);
 	if (e->event != RDMA_CM_EVENT_DEVICE_REMOVAL || !id->moves || now_us() > id->moves_until_us)
 		return false;
 	id->redo = true;
@@ -331,8 +366,11 @@ void cm_background(void)
 	while ((w = next_work(round)).id) {
 		if (w.ends)
 			real_cm.disconnect(w.id->real);
-		if (w.route)
-			real_cm.resolve_route(w.id->real, w.id->timeout_ms);
+		if (w.route && real_cm.resolve_route(w.id->real, w.id->timeout_ms)) {
+			cm_lock();
+			from_the_start(w.id);
+			cm_unlock();
+		}
 		if (w.redo)
 			redo_or_give_up(w.id);
 	}

@@ -98,8 +98,14 @@ static int repeat(struct cm_id *id, struct rdma_cm_id *real)
 int cm_redo(struct cm_id *id)
 {
 	struct rdma_cm_id *real, *old = id->real;
+	bool used;
 	int rc;
 
+	cm_lock();
+	used = id->calls;
+	cm_unlock();
+	if (used)
+		return -EAGAIN;
 	if (real_cm.create_id(id->channel->real, &real, id, id->v.ps))
 		return -errno;
 	rc = repeat(id, real);

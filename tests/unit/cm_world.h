@@ -42,7 +42,9 @@ static struct {
 	struct ibv_path_data path;
 	struct sockaddr_in bound;
 	bool dead;
-	int paths; /* of a route that is resolved */
+	int paths;                   /* of a route that is resolved */
+	int route_error, join_error; /* of the next one */
+	unsigned joins;
 	struct ibv_sa_path_rec path_rec[2];
 	void (*in_option)(void); /* while an option is set */
 	void (*in_enter)(void);  /* once, while the program waits to be let into a control verb, */
@@ -139,6 +141,11 @@ static int p_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct so
 static int p_resolve_route(struct rdma_cm_id *id, int ms)
 {
 	(void)ms;
+	if (played.route_error) {
+		errno = played.route_error;
+		played.route_error = 0;
+		return -1;
+	}
 	id->route.path_rec = played.path_rec;
 	id->route.num_paths = played.paths;
 	played.route_queries++;
@@ -150,12 +157,25 @@ static int p_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 	const struct cm_id *shadow = id->context;
 
 	(void)param;
-	if (shadow->redo) { /* an address or a route is missing */
+	if (shadow->redo || shim.no_connects) { /* an address or a route is missing; too late */
 		errno = EINVAL;
 		return -1;
 	}
 	played.connected = id;
 	return 0;
+}
+
+static int p_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
+{
+	(void)id;
+	(void)addr;
+	(void)context;
+	played.joins++;
+	if (!played.join_error)
+		return 0;
+	errno = played.join_error;
+	played.join_error = 0;
+	return -1;
 }
 
 static int p_disconnect(struct rdma_cm_id *id)
@@ -213,6 +233,7 @@ const struct cm_real *cm_load(void)
 					    .resolve_route = p_resolve_route,
 					    .connect = p_connect,
 					    .disconnect = p_disconnect,
+					    .join_multicast = p_join_multicast,
 					    .set_option = p_set_option,
 					    .get_cm_event = p_get_cm_event,
 					    .ack_cm_event = p_ack_cm_event};
@@ -456,6 +477,8 @@ static int setup(void **state)
 	played.resolves = 0;
 	played.bind_error = 0;
 	played.dead = false;
+	played.route_error = played.join_error = 0;
+	played.joins = 0;
 	played.paths = 0;
 	played.in_option = NULL;
 	said_count = modified = 0;

@@ -129,6 +129,7 @@ static void the_peers_end_is_heard(void **state)
 	qp.in_job = true;
 	migrate(SHIM_ROLE_PEER);
 	assert_int_equal(wills, 1);
+	assert_true(cm_may_be_asked()); /* for one more, by the same */
 	h.src_instance++;
 	cm_peer_disconnected(&h, &e); /* of another process */
 	h.src_instance--;
@@ -138,6 +139,7 @@ static void the_peers_end_is_heard(void **state)
 	assert_true(silent());
 	cm_peer_disconnected(&h, &e);
 	cm_peer_disconnected(&h, &e);
+	assert_false(cm_may_be_asked());
 	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, id));
 	assert_true(silent());
 	assert_int_equal(rdma_disconnect(id), 0);

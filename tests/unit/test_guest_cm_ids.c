@@ -24,10 +24,8 @@ static void listeners_are_made_again(void **state)
 	struct rdma_cm_id *id = listening(), *old = to_cm_id(id)->real;
 
 	(void)state;
-	assert_true(cm_may_be_asked());
 	played.dead = true;
 	migrate(SHIM_ROLE_MOVER);
-	assert_true(cm_may_be_asked());
 	assert_int_equal(played.listens, 2);
 	assert_int_equal(played.backlog, 5);
 	assert_int_equal(played.bound.sin_port, PORT);
@@ -171,7 +169,6 @@ static void what_is_being_made_is_waited_for(void **state)
 	(void)state;
 	job.role = SHIM_ROLE_MOVER;
 	assert_false(making());
-	assert_false(cm_may_be_asked());
 	assert_int_equal(rdma_resolve_addr(id, NULL, NULL, 1), 0);
 	assert_true(making());
 	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
@@ -259,6 +256,79 @@ static void a_call_that_a_migration_overtakes_finds_it_resolved(void **state)
 	assert_int_equal(rdma_destroy_id(waiting), 0);
 }
 
+static void suspend_meanwhile(void)
+{
+	shim.no_connects = true;
+}
+
+static void resume_meanwhile(void)
+{
+	shim.no_connects = false;
+}
+
+static void a_connect_that_a_suspend_overtakes_waits(void **state)
+{
+	struct rdma_conn_param param = {.qp_num = VQPN};
+	struct rdma_cm_id *id = resolved_id();
+
+	(void)state;
+	program = pthread_self();
+	played.in_enter = suspend_meanwhile;
+	played.in_exit = resume_meanwhile;
+	assert_int_equal(rdma_connect(id, &param), 0);
+	assert_false(shim.no_connects);
+	assert_int_equal(to_cm_id(id)->state, CM_CONNECTING);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void a_route_that_cannot_be_asked_for_is_asked_for_again(void **state)
+{
+	struct rdma_conn_param param = {.qp_num = VQPN};
+	struct rdma_cm_id *id = resolved_id();
+
+	(void)state;
+	played.dead = true;
+	played.route_error = ENODEV;
+	migrate(SHIM_ROLE_MOVER);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	for (int i = 0; i < WAIT_MS && played.resolves < 3; i++) /* it has begun from the start */
+		poll(NULL, 0, 1);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL);
+	assert_int_equal(rdma_connect(id, &param), 0);
+	assert_int_equal(played.resolves, 3);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+/* Its event would be the one of the join that is made again, which the program does not hear. */
+static void a_join_is_waited_for(void **state)
+{
+	struct sockaddr_in group = {.sin_family = AF_INET};
+	struct sockaddr *at = (struct sockaddr *)&group;
+	struct rdma_cm_id *id = new_id();
+
+	(void)state;
+	job.role = SHIM_ROLE_MOVER;
+	assert_int_equal(rdma_bind_addr(id, at), 0);
+	to_cm_id(id)->state = CM_RESOLVED;
+	played.join_error = EINVAL;
+	assert_int_equal(rdma_join_multicast(id, at, NULL), -1);
+	assert_false(making());
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(rdma_join_multicast(id, at, NULL), 0);
+		assert_true(making());
+		kernel_says(to_cm_id(id)->real,
+			    i ? RDMA_CM_EVENT_MULTICAST_ERROR : RDMA_CM_EVENT_MULTICAST_JOIN, NULL,
+			    NULL);
+		heard();
+		assert_false(making());
+		rdma_ack_cm_event(
+			hear(i ? RDMA_CM_EVENT_MULTICAST_ERROR : RDMA_CM_EVENT_MULTICAST_JOIN, id));
+	}
+	assert_int_equal(played.joins, 3);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
 /* Resolves the route of an id whose address is resolved; the kernel's event is the same. */
 static void resolve_route(struct rdma_cm_id *id)
 {
@@ -313,6 +383,9 @@ int main(void)
 		T(what_is_being_made_is_waited_for),
 		T(a_resolved_id_is_resolved_again),
 		T(a_call_that_a_migration_overtakes_finds_it_resolved),
+		T(a_connect_that_a_suspend_overtakes_waits),
+		T(a_route_that_cannot_be_asked_for_is_asked_for_again),
+		T(a_join_is_waited_for),
 		T(routes_come_from_the_path_records),
 	};
 

@@ -208,9 +208,11 @@ const char *json_text(struct json_object *o)
 
 /* ---- text without a tree ---- */
 
+/* Half a text in the journal would be worse than no daemon. */
 static void put(struct printbuf *text, const char *s, size_t bytes)
 {
-	printbuf_memappend_fast(text, s, (int)bytes);
+	if (printbuf_memappend(text, s, (int)bytes) < 0)
+		abort();
 }
 
 /* What comes before a value: a comma, unless it is the first one, and its key. A string ends in a

@@ -86,7 +86,8 @@ void json_write(struct printbuf *text, const char *key, struct json_object *valu
 /* What is written out as this text wherever it is put, and has no fields to look at. Takes the
  * ownership of text. */
 struct json_object *json_written(struct printbuf *text);
-/* The tree of a written object. Takes the ownership of text. */
+/* The tree of a written object, or NULL: it is nested too deep (json_parse()). Takes the ownership
+ * of text. */
 struct json_object *json_read_back(struct printbuf *text);
 
 #endif

@@ -10,8 +10,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* What the SM is said to be like is so old at most. Once it is half as old it is asked again, and
- * who asks often enough never waits for that. */
+/* What the SM is said to be like has been heard no longer ago. Once that is half as long ago it is
+ * asked again, and who asks often enough never waits for that. */
 #define FRESH_MS 2000
 
 static int call(const struct settings *s, const char *method, const char *path,

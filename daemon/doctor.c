@@ -155,6 +155,8 @@ static void run(struct job *j)
 		if (!out_of_time(&d, "qemu", json_opt_str(vm, "name", "?"), start_ms))
 			look_at_vm(j, &d, vm, ib);
 	}
+	if (ib && !json_count(vms))
+		doctor_qemu(&d, NULL, NULL);
 	doctor_drained(&d, j->d->settings->host_name, json_opt_bool(j->in, "drained", false));
 	look_at_certificate(j, &d);
 	look_at_fabric(j, &d, vms);

@@ -50,7 +50,7 @@ void doctor_duplicates(struct doctor *d, struct json_object *vms, struct json_ob
 /* status: GET /v1/status of a host that these VMs may go to, or NULL and why. */
 void doctor_peer(struct doctor *d, const char *host, struct json_object *vms,
 		 struct json_object *status, const char *why);
-/* properties: QMP device-list-properties of vfio-pci, or NULL. */
+/* properties: QMP device-list-properties of vfio-pci, or NULL. vm NULL: there is none to ask. */
 void doctor_qemu(struct doctor *d, const char *vm, struct json_object *properties);
 /* This host, as GET /v1/status has it. */
 void doctor_drained(struct doctor *d, const char *host, bool drained);

@@ -121,7 +121,10 @@ void doctor_guest_ports(struct doctor *d, struct json_object *vms)
 
 void doctor_qemu(struct doctor *d, const char *vm, struct json_object *properties)
 {
-	if (!json_count(properties))
+	if (!vm)
+		doctor_add(d, "qemu", DOCTOR_SKIPPED, "QEMU", NULL,
+			   "it is asked where it runs a VM, and no VM with a VF is here");
+	else if (!json_count(properties))
 		doctor_add(d, "qemu", DOCTOR_SKIPPED, vm, NULL,
 			   "its QEMU has no vfio-pci, or does not answer");
 	else if (json_find(properties, "name", QMP_LATE_DETACH))

@@ -416,6 +416,8 @@ static void test_qemu(void **state)
 	expect("qemu", "bad", "10.1");
 	doctor_qemu(&d, "g1", NULL);
 	expect("qemu", "skipped", "g1");
+	doctor_qemu(&d, NULL, NULL);
+	expect("qemu", "skipped", "no VM with a VF");
 }
 
 static void sm_certificate(const char *text)

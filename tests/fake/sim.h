@@ -181,12 +181,16 @@ enum sim_job {
 
 struct sim_guest;
 
+/* virsh migrate --compressed: QEMU's capability, not its work. */
+enum sim_compression { SIM_PLAIN, SIM_XBZRLE, SIM_COMPRESS };
+
 /* How movers are set up, and what virsh is asked for. */
 struct sim_mover {
-	const char *strategy;    /* of its metadata */
-	bool migrates_state;     /* VFs give their state to QEMU */
-	bool post_copy;          /* virsh migrate --postcopy */
-	bool converges;          /* --auto-converge, with SIM_ASKED_THROTTLE */
+	const char *strategy; /* of its metadata */
+	bool migrates_state;  /* VFs give their state to QEMU */
+	bool post_copy;       /* virsh migrate --postcopy */
+	bool converges;       /* --auto-converge, with SIM_ASKED_THROTTLE */
+	enum sim_compression compresses;
 	unsigned disk_mib;       /* virsh migrate --copy-storage-all */
 	const char *kernel_user; /* of its VF, or NULL; several: one a line */
 	bool two_vfs;

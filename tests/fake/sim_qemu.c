@@ -325,6 +325,8 @@ static struct json_object *capabilities(void)
 
 	add_capability(list, "auto-converge", sim_mover.converges);
 	add_capability(list, "postcopy-ram", sim_mover.post_copy);
+	add_capability(list, "xbzrle", sim_mover.compresses == SIM_XBZRLE);
+	add_capability(list, "compress", sim_mover.compresses == SIM_COMPRESS);
 	return qmp_return(list);
 }
 

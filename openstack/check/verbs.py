@@ -95,12 +95,8 @@ class Verbs:
 
     def daemon(self, host, step=""):
         service = f"ibvmigd@{host}"
-
-        def start():
-            self.lab.lab("service", "start", service)
-            wait_for(service, DONE_S, lambda: self.lab.sh(host, BUILD / "bin/ibvmig", "status", check=False)
-                     .returncode == 0, 0.3)
-        return Break(lambda: self.lab.lab("service", "stop", service), start, step)
+        return Break(lambda: self.lab.lab("service", "stop", service),
+                     lambda: self.lab.lab("service", "start", service), step)
 
     def sm(self):
         def well(yes):

@@ -28,6 +28,11 @@ SM_IP = "10.77.0.254"
 DATA_MTU = 4200  # room for the IB MTU of 4096 and rxe's headers
 
 
+# A host's own: directories of LAB_DIR/hosts/HOST that are mounted over these.
+HOST_DIRS = ["etc/libvirt", "var/lib/libvirt", "var/log/libvirt", "var/cache/libvirt", "run/libvirt",
+             "etc/ibvmig", "run/ibvmig", "var/lib/ibvmig"]
+
+
 class LabError(Exception):
     """Shown to the user as one line."""
 

@@ -13,7 +13,6 @@ Two spines, two leaves, and each hypervisor a vSwitch of its own with a PF and i
 """
 
 import os
-import socket
 
 from . import conf, ns
 from .conf import INSIDE
@@ -124,8 +123,8 @@ def start_ibsim(hosts):
     os.mkfifo(CONSOLE)
     # the FIFO is opened for writing as well, so that ibsim never sees its end
     ns.service_define("ibsim", "sm", ["sh", "-c", f"exec ibsim -s -S 256 -N 2048 {INSIDE}/sm/net <>{CONSOLE}"],
-                      cwd=f"{INSIDE}/sm")
-    ns.service_start_wait("ibsim@sm", lambda: "simulator ready" in read(IBSIM_OUT), conf.READY_S)
+                      cwd=f"{INSIDE}/sm", ready={"says": "simulator ready"})
+    ns.service_start("ibsim@sm")
     commands = []
     for i, host in enumerate(hosts):
         for vf in range(1 + conf.VFS_PER_PF):
@@ -146,8 +145,9 @@ def start_opensm():
     env = {**sim_env(SM_CA), "LD_LIBRARY_PATH": lib, "OSM_CACHE_DIR": f"{INSIDE}/sm/cache",
            "OSM_TMP_DIR": f"{INSIDE}/sm/dump", "IBVMIG_FAULT": os.environ.get("IBVMIG_FAULT", "")}
     ns.service_define("opensm", "sm", ["opensm", "-F", f"{INSIDE}/sm/opensm.conf", "-f",
-                                       f"{INSIDE}/log/opensm.log"], env, cwd=f"{INSIDE}/sm")
-    ns.service_start_wait("opensm@sm", lambda: "SUBNET UP" in read(f"{INSIDE}/log/opensm.log"), conf.READY_S)
+                                       f"{INSIDE}/log/opensm.log"], env, cwd=f"{INSIDE}/sm",
+                      ready={"says": "SUBNET UP", "in": "log/opensm.log"})
+    ns.service_start("opensm@sm")
 
 
 def start_ibvmig_sm(hosts):
@@ -160,15 +160,9 @@ def start_ibvmig_sm(hosts):
           f"caching = {os.environ.get('IBVMIG_LAB_CACHING', 'yes')}\n" + "\n".join(conf.tls_lines("sm", hosts)) + "\n")
     env = {**sim_env(TOOLS_CA), "IBVMIG_FAULT": os.environ.get("IBVMIG_FAULT", "")}
     ns.service_define("ibvmig-sm", "sm", [program, "-c", "/etc/ibvmig/ibvmig-sm.conf"], env,
-                      cwd=f"{INSIDE}/sm")
-    ns.service_start_wait("ibvmig-sm@sm", lambda: accepts(conf.SM_IP, conf.SM_PORT), conf.READY_S)
+                      cwd=f"{INSIDE}/sm", ready={"listens": "/run/ibvmig/ibvmig-sm.sock"})
+    ns.service_start("ibvmig-sm@sm")
     return True
-
-
-def accepts(address, port):
-    with socket.socket() as s:
-        s.settimeout(1)
-        return s.connect_ex((address, port)) == 0
 
 
 def start_datapath(hosts):
@@ -177,8 +171,8 @@ def start_datapath(hosts):
     if not os.path.exists(program):
         return False
     argv = [program, "--registry", "unix:/run/ibvmig/ibvmig-sm.sock"] + hosts
-    ns.service_define("datapath", "sm", argv, sim_env(TOOLS_CA), cwd=f"{INSIDE}/sm")
-    ns.service_start_wait("datapath@sm", lambda: "fabric is known" in read(ns.log_file("datapath@sm")), conf.READY_S)
+    ns.service_define("datapath", "sm", argv, sim_env(TOOLS_CA), cwd=f"{INSIDE}/sm", ready={"says": "fabric is known"})
+    ns.service_start("datapath@sm")
     return True
 
 

@@ -8,7 +8,6 @@ import json
 import os
 import select
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -16,11 +15,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from . import conf, fabric, net, ns
-from .conf import CACHE, INSIDE, LabError
+from .conf import CACHE, HOST_DIRS, INSIDE, LabError
 
-# A host's own: directories of LAB_DIR/hosts/HOST that are mounted over these.
-HOST_DIRS = ["etc/libvirt", "var/lib/libvirt", "var/log/libvirt", "var/cache/libvirt", "run/libvirt",
-             "etc/ibvmig", "run/ibvmig", "var/lib/ibvmig"]
 CAPS = "qemu/capabilities"  # below libvirt's cache: 17 s of probing when it is not there
 CAPS_LOCK = os.path.join(CACHE, "libvirt")  # all labs of this tree read and write it
 
@@ -198,19 +194,11 @@ def start_anchor(host):
     write(host_dir(host, "pid"), f"{p.pid}\n")
 
 
-def listens(path):
-    """Whether a server takes connections there: the socket's file comes before that."""
-    with socket.socket(socket.AF_UNIX) as s:
-        return s.connect_ex(path) == 0
-
-
 def start_libvirt(host, qemu_env):
-    name = f"libvirtd@{host}"
     ns.service_define("libvirtd", host,
                       [LIBVIRTD, "--listen", "--pid-file", "/run/libvirt/libvirtd.pid"], qemu_env,
-                      cwd="/")
-    ns.service_start_wait(
-        name, lambda: listens(host_dir(host, "run-libvirt", "libvirt-sock")), conf.READY_S)
+                      cwd="/", ready={"listens": "/run/libvirt/libvirt-sock"})
+    ns.service_start(f"libvirtd@{host}")
     # answered only when the QEMU driver is ready
     ns.run(host, ["virsh", "version"], timeout=conf.READY_S)
 
@@ -228,14 +216,14 @@ def start_daemon(host):
     program = os.path.join(conf.BUILD, "bin", "ibvmigd")
     if not os.path.exists(program):
         return False
+    env = {"IBVMIG_LOG": os.environ.get("IBVMIG_LOG", "info")}
     ns.service_define("ibvmig-lease", host,
-                      [os.path.join(conf.BUILD, "bin", "ibvmig-lease"), "-c", "/etc/ibvmig/ibvmigd.conf"], cwd="/")
-    ns.service_start_wait(
-        f"ibvmig-lease@{host}", lambda: os.path.isdir(host_dir(host, "run-ibvmig", "leases")), conf.READY_S)
-    ns.service_define("ibvmigd", host, [program, "-c", "/etc/ibvmig/ibvmigd.conf"],
-                      {"IBVMIG_LOG": os.environ.get("IBVMIG_LOG", "info")}, cwd="/")
-    ns.service_start_wait(
-        f"ibvmigd@{host}", lambda: listens(host_dir(host, "run-ibvmig", "ibvmigd.sock")), conf.READY_S)
+                      [os.path.join(conf.BUILD, "bin", "ibvmig-lease"), "-c", "/etc/ibvmig/ibvmigd.conf"], env,
+                      cwd="/", ready={"says": " watches "})
+    ns.service_start(f"ibvmig-lease@{host}")
+    ns.service_define("ibvmigd", host, [program, "-c", "/etc/ibvmig/ibvmigd.conf"], env, cwd="/",
+                      ready={"listens": "/run/ibvmig/ibvmigd.sock"})
+    ns.service_start(f"ibvmigd@{host}")
     return True
 
 

@@ -9,11 +9,12 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 
 from . import conf
-from .conf import INSIDE, LabError
+from .conf import HOST_DIRS, INSIDE, LabError
 
 
 def start_time(pid):
@@ -108,10 +109,12 @@ def run(node, argv, check=True, timeout=conf.READY_S, **kwargs):
 
 # Services. Each has a file services/NAME@NODE.json, so that a test can kill one and start it again.
 
-def service_define(name, node, argv, env=None, cwd=INSIDE):
+def service_define(name, node, argv, env=None, cwd=INSIDE, ready=None):
+    """ready says how to see that it is, which service_start() waits for: {"listens": its AF_UNIX socket on the node}
+    or {"says": a text, "in": a file of LAB_DIR, its log without that}."""
     conf.save(f"services/{name}@{node}.json",
               {"node": node, "argv": argv, "env": env or {}, "cwd": cwd,
-               "log": f"log/{name}@{node}.log"})
+               "log": f"log/{name}@{node}.log", "ready": ready or {}})
 
 
 def service_names():
@@ -133,10 +136,14 @@ def service_pid(name):
     return int(pid) if p.returncode == 0 else None
 
 
-def service_start(name):
+def service_spec(name):
     spec = conf.load(f"services/{name}.json")
     if not spec:
         raise LabError(f"no service {name!r}; there are: {' '.join(service_names())}")
+    return spec
+
+
+def service_spawn(name, spec):
     # the shell's number is the service's: it notes it down and becomes the service
     script = 'echo $$ >"$0" && exec "$@"'
     argv = prefix(spec["node"], spec["cwd"]) + \
@@ -146,16 +153,64 @@ def service_start(name):
                                 stdout=log, stderr=log, start_new_session=True)
 
 
-def service_start_wait(name, ready, seconds):
-    """Starts it and waits until ready() holds; an early end is noticed at once."""
-    p = service_start(name)
+def service_start(name):
+    """Starts it and waits until it is ready, where its spec tells how that is seen; an early end is noticed at once."""
+    spec = service_spec(name)
+    ready = ready_probe(spec)
+    p = service_spawn(name, spec)
 
     def check():
         if p.poll() is not None:
             raise LabError(f"{name} ended with {p.returncode}, see {log_file(name)}")
         return ready()
 
-    conf.wait_until(check, seconds, f"{name}, see {log_file(name)}: ready")
+    conf.wait_until(check, conf.READY_S, f"{name}, see {log_file(name)}: ready")
+
+
+def ready_probe(spec):
+    """Made before the start: what an earlier run has said does not count."""
+    ready = spec.get("ready") or {}
+    if "listens" in ready:
+        file = node_file(spec["node"], ready["listens"])
+        return lambda: listens(file)
+    if "says" in ready:
+        file, text = conf.path(ready.get("in", spec["log"])), ready["says"].encode()
+        start = os.path.getsize(file) if os.path.exists(file) else 0
+        return lambda: text in read_from(file, start)
+    return lambda: True
+
+
+def read_from(path, offset):
+    try:
+        with open(path, "rb") as f:
+            f.seek(offset)
+            return f.read()
+    except FileNotFoundError:
+        return b""
+
+
+def listens(path):
+    """Whether a server takes connections at this AF_UNIX socket: the socket's file comes before that."""
+    try:
+        folder = os.open(os.path.dirname(path), os.O_PATH)
+    except FileNotFoundError:
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX) as s:
+            # by the folder's descriptor: LAB_DIR may be longer than such an address
+            return s.connect_ex(f"/proc/self/fd/{folder}/{os.path.basename(path)}") == 0
+    finally:
+        os.close(folder)
+
+
+def node_file(node, path):
+    """A file of a node, from where this process is; of a host, one that it has for itself."""
+    if node == "sm":
+        return path if inside() else f"/proc/{need_lab()}/root{path}"
+    for d in HOST_DIRS:
+        if path.startswith(f"/{d}/"):
+            return conf.path("hosts", node, d.replace("/", "-"), os.path.relpath(path, f"/{d}"))
+    raise LabError(f"{path} is not a host's own")
 
 
 def log_file(name):

@@ -466,7 +466,7 @@ class Pair:
         for g, name, _, _ in self.sides:
             if g is guest:
                 await g.sh(f"for p in $(pidof {self.command.split()[0]}); do grep -q /tmp/{name}.json "
-                           f"/proc/$p/cmdline && kill -{signal} $p; done; true")
+                           f"/proc/$p/cmdline && kill -{signal} $p; done; true", 20)
 
     async def until_sent(self, more):
         """Until both sides have sent that many messages more than now."""
@@ -521,6 +521,14 @@ def came_to_its_end(test, error):
     return f"{pathlib.Path(sys.argv[0]).name} {test}: came to its end ({text}, {where})"
 
 
+async def said(guest):
+    """The ends of what the programs in the guest have written, and with which status they have ended."""
+    try:
+        return await guest.sh("cd /tmp; for f in $(ls -t *.out *.rc | head -n 8); do echo \"-- $f\"; tail -n 6 $f; done; true", 20)
+    except Exception as e: # the guest may be what has failed
+        return f"{guest.name} does not tell what its programs have written: {e}"
+
+
 async def run_in_lab(results, tests, ipv4):
     lab = Lab(ipv4=ipv4)
     at = "start of the lab"
@@ -536,7 +544,7 @@ async def run_in_lab(results, tests, ipv4):
     finally:
         for g in lab.guests if not results.all or not all(results.all) else ():
             print(f"# --- {g.name}, log of the guest")
-            for line in g.tail(40):
+            for line in g.tail(40) + (await said(g)).splitlines():
                 print(f"# {line}")
         await lab.stop()
 

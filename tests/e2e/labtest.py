@@ -193,11 +193,19 @@ class Lab:
             return None
 
     def wait_vf(self, vm, deadline_s=2 * WAIT_S):
-        """Until the daemon has attached the VF and the agent has answered it."""
+        """Until the daemon has attached the VF, the agent has answered it, and the guest can use it, which each of
+        them tells by itself."""
         def ready():
             v = self.vm_status(self.where[vm], vm)
             return v if v and v["state"] == "attached" and v["agent"]["state"] == "up" else None
-        return wait_for(f"{vm}: VF and agent on {self.where[vm]}", deadline_s, ready, 0.2)
+
+        def usable():
+            ports = self.guest(vm, GUEST_PORTS, check=False).stdout.split("\n")
+            return all(f"{guid[2:]} ACTIVE" in ports for guid in guids)
+        v = wait_for(f"{vm}: VF and agent on {self.where[vm]}", deadline_s, ready, 0.2)
+        guids = [f["vguid"] for f in v["vfs"]]
+        wait_for(f"{vm}: {' '.join(guids)} in the guest", deadline_s, usable, 0.2)
+        return v
 
     def await_migration(self, vm, host, old, states, abort=False):
         """Until host's migration of vm, another one than old, is in one of the states; with abort, it is aborted at
@@ -242,6 +250,14 @@ class Lab:
         m["data"] = {**m["data"].get("destination", {}), **m["data"]}
         return m
 
+
+# GUID of the GID, and state.
+GUEST_PORTS = """
+cd /sys/class/infiniband || exit
+for port in */ports/1; do
+    gid=$(tr -d : <$port/gids/0 | cut -c 17-) && echo $gid $(cut -d " " -f 2 $port/state)
+done
+"""
 
 REST_GET = """
 import http.client, socket, sys, time

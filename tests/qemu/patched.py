@@ -3,11 +3,13 @@
 one that nobody has detached makes the migration fail at switchover, with the VM and its VF at the source."""
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "e2e"))
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent / d) for d in ("bench", "e2e")]
+from lab_site import Site  # noqa: E402
 from labtest import BUILD, WAIT_S, Failure, scenario, wait_for  # noqa: E402
 
 VM, VGUID = "vm", "0x00a1b2fffe000401"
@@ -45,20 +47,17 @@ def moves(tap, lab, pre_attached):
         tap.equal(f"to {to}: same LID and GID", (after["lid"], lab.vm_gid_guid(VM)), (before["lid"], VGUID))
 
 
-def stopped(lab, host):
-    """The daemon of a host does not run until the function that is returned is called."""
-    pid = (lab.dir / f"services/ibvmigd@{host}.pid").read_text().strip()
-    lab.sh(host, "kill", "-STOP", pid)
-    return lambda: lab.sh(host, "kill", "-CONT", pid)
-
-
 def held_by_qemu(tap, lab):
-    """In HOLD the daemon stops and its brakes are taken off: QEMU alone must keep the VM with its VF."""
+    """In HOLD the daemon stops, and the lease holder, and its brakes are taken off: QEMU alone must keep the VM with
+    its VF. The bandwidth is what makes HOLD last until they are stopped."""
     lid = lab.fabric_lid(VGUID)
-    p = lab.migrate_start(VM, "hostb")
-    wait_for("HOLD", WAIT_S, lambda: (lab.vm_status("hosta", VM)["migration"] or {}).get("state") == "HOLD")
-    go_on = stopped(lab, "hosta")
+    old = (lab.vm_status("hosta", VM)["migration"] or {}).get("id")
+    brakes = [Site(lab).service(f"{name}@hosta") for name in ("ibvmig-lease", "ibvmigd")]
+    p = lab.migrate_start(VM, "hostb", "--bandwidth", "8")
+    lab.await_migration(VM, "hosta", old, ["HOLD"])
     try:
+        for pid in brakes:
+            os.kill(pid, signal.SIGSTOP)
         qmp(lab, "hosta", "migrate-set-parameters", **{"max-bandwidth": 1 << 30, "downtime-limit": 2000})
         out, _ = p.communicate(timeout=WAIT_S)
         tap.check("with the VF still there the migration fails", p.returncode != 0, out)
@@ -72,7 +71,8 @@ def held_by_qemu(tap, lab):
         tap.equal("the VM runs at the source, with its VF", (lab.virsh("hosta", "domstate", VM).stdout.strip(),
                   vf_property(lab, "x-late-detach")), ("running", True))
     finally:
-        go_on()
+        for pid in brakes:
+            os.kill(pid, signal.SIGCONT)
     m = lab.wait_done(VM, "hosta", state="ABORTED", deadline_s=WAIT_S)
     tap.check("the record ends in ABORTED with a reason", bool(m.get("reason")), m)
     lab.wait_vf(VM)

@@ -16,7 +16,8 @@ from . import conf, ns
 from .conf import LabError
 
 PORT = "org.ibvmig.lab.0"
-RETRY_S = 1.0
+RETRY_S = 1.0  # at first, then each time twice that: a guest may need longer for an answer
+RETRY_MAX_S = 4.0  # it may be the socket of a QEMU that waits for the VM
 
 quote = shlex.quote
 
@@ -49,11 +50,11 @@ def connect(path):
             os.close(fd)
 
 
-def exchange(s, request, number, deadline):
+def exchange(s, request, number, deadline, patience):
     """Sends the request and reads up to its answer. None when the stream ended or stayed silent."""
     have = b""
     try:
-        s.settimeout(RETRY_S)
+        s.settimeout(patience)
         s.sendall(b"\n" + request)
         while time.monotonic() < deadline:
             try:
@@ -76,7 +77,7 @@ def run(vm, command, timeout=60):
     """(exit code, output) of a shell command in a guest."""
     number = f"{os.getpid()}.{time.monotonic_ns():x}"[-31:].encode()
     request = number + b" " + base64.b64encode(command.encode()) + b"\n"
-    deadline = time.monotonic() + timeout
+    deadline, patience = time.monotonic() + timeout, RETRY_S
     while time.monotonic() < deadline:
         paths = sockets(vm)
         if not paths and not ns.inside():
@@ -85,9 +86,12 @@ def run(vm, command, timeout=60):
             s = connect(path)
             if not s:
                 continue
+            asked = time.monotonic()
             with s:
-                answer = exchange(s, request, number, deadline)
+                answer = exchange(s, request, number, deadline, patience)
             if answer:
                 return answer
+            if time.monotonic() - asked >= patience:
+                patience = min(2 * patience, RETRY_MAX_S)
         time.sleep(0.02)
     raise LabError(f"guest {vm}: no answer within {timeout:g} s to: {command}")

@@ -5,6 +5,7 @@ One process, the lab's init, is process 1 of a PID namespace of its own. Whateve
 left, killing that process removes every process, mount and network of the lab.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -237,10 +238,14 @@ def down():
     pid = init_pid()
     if not pid:
         return False
-    fd = os.pidfd_open(pid)
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False # it has just ended by itself
     try:
         # process 1 of a PID namespace is gone only after all others in it
-        signal.pidfd_send_signal(fd, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
         if not select.select([fd], [], [], conf.READY_S)[0]:
             raise LabError(f"the lab's init (process {pid}) does not end within {conf.READY_S} s")
     finally:

@@ -82,6 +82,19 @@ static bool read_deadline(const char *dir, const char *uuid, uint64_t *ret_us)
 	return true;
 }
 
+/* Written after now_us was read, it is later than now_us + LEASE_MS. */
+static bool is_over(uint64_t deadline_us, uint64_t now_us)
+{
+	return deadline_us <= now_us || deadline_us > now_us + 2 * LEASE_MS * 1000;
+}
+
+bool lease_has_run_out(const char *dir, const char *uuid, uint64_t now_us)
+{
+	uint64_t deadline_us;
+
+	return read_deadline(dir, uuid, &deadline_us) && is_over(deadline_us, now_us);
+}
+
 /* When to look at it again, in us; 0: it is settled. */
 static uint64_t look_at(const struct lease_holder *h, const char *uuid, uint64_t now_us)
 {
@@ -90,8 +103,7 @@ static uint64_t look_at(const struct lease_holder *h, const char *uuid, uint64_t
 
 	if (!read_deadline(h->dir, uuid, &deadline_us))
 		return now_us + LEASE_RETRY_MS * 1000;
-	/* Written after now_us was read, it is later than now_us + LEASE_MS. */
-	if (deadline_us > now_us && deadline_us <= now_us + 2 * LEASE_MS * 1000)
+	if (!is_over(deadline_us, now_us))
 		return deadline_us;
 	rc = h->cut(h->arg, uuid);
 	if (rc)

@@ -36,7 +36,8 @@ void lease_sync(struct daemon *d);
 /* lease.c: the holder's side. */
 struct lease_holder {
 	const char *dir;
-	/* Ends libvirt's migration of the VM. 0: there is none (any more); -errno: look again. */
+	/* Ends libvirt's migration of the VM, if the lease has run out still when all that takes its
+	 * time is done. 0: there is none (any more); -errno: look again. */
 	int (*cut)(void *arg, const char *uuid);
 	void *arg;
 };
@@ -44,5 +45,7 @@ struct lease_holder {
 /* Looks at all leases, and cuts those that have run out. Returns after how many ms to look again;
  * -1: there is none. A deadline that is further away than any that ibvmigd writes has run out. */
 int lease_look(const struct lease_holder *h, uint64_t now_us);
+/* As the file says now; not, where there is none. */
+bool lease_has_run_out(const char *dir, const char *uuid, uint64_t now_us);
 
 #endif

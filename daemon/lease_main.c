@@ -47,7 +47,8 @@ static int is_leaving(virDomainPtr dom)
 	       operation == VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT;
 }
 
-static int cut_domain(virDomainPtr dom)
+/* After a stall of the whole machine ibvmigd's next renewal comes while libvirt is being asked. */
+static int cut_domain(virDomainPtr dom, const char *dir, const char *uuid)
 {
 	const char *name = virDomainGetName(dom);
 	int rc = is_leaving(dom);
@@ -56,6 +57,8 @@ static int cut_domain(virDomainPtr dom)
 		log_notice("VM %s: does not migrate (any more); its lease is removed", name);
 	else if (rc < 0)
 		log_warn("VM %s: libvirt does not tell of its job: %s", name, last_error());
+	else if (!lease_has_run_out(dir, uuid, now_us()))
+		log_notice("VM %s: ibvmigd drives its migration after all", name);
 	else if (virDomainAbortJob(dom) < 0)
 		log_warn("VM %s: its migration cannot be cancelled: %s", name, last_error());
 	else
@@ -80,7 +83,7 @@ static int cut(void *arg, const char *uuid)
 	}
 	dom = virDomainLookupByUUIDString(conn, uuid);
 	if (dom)
-		rc = cut_domain(dom);
+		rc = cut_domain(dom, s->lease_dir, uuid);
 	else
 		rc = virGetLastErrorCode() == VIR_ERR_NO_DOMAIN ? 0 : -EIO;
 	if (dom)

@@ -25,11 +25,16 @@ static struct {
 	unsigned calls;
 	char uuid[40];
 	int rc;
+	uint64_t renewed_us; /* meanwhile; 0: not */
+	bool over;
 } played;
 
 static int cut(void *arg, const char *uuid)
 {
 	(void)arg;
+	if (played.renewed_us)
+		lease_put(dir, uuid, played.renewed_us);
+	played.over = lease_has_run_out(dir, uuid, 10 * S);
 	played.calls++;
 	snprintf(played.uuid, sizeof played.uuid, "%s", uuid);
 	return played.rc;
@@ -117,6 +122,23 @@ static void test_renewed_meanwhile(void **state)
 	assert_true(there(VM));
 }
 
+/* libvirt takes its time to tell whether there is a job to cut. */
+static void test_renewed_while_libvirt_is_asked(void **state)
+{
+	(void)state;
+	played.rc = -EAGAIN;
+	lease_put(dir, VM, 9 * S);
+	lease_look(&holder, 10 * S);
+	assert_true(played.over);
+	played.renewed_us = 12 * S;
+	lease_look(&holder, 10 * S);
+	assert_int_equal(played.calls, 2);
+	assert_false(played.over);
+	assert_true(there(VM));
+	lease_drop(dir, VM);
+	assert_false(lease_has_run_out(dir, VM, 20 * S));
+}
+
 static void write_text(const char *name, const char *text)
 {
 	char *path AUTO_FREE = strf("%s/%s", dir, name);
@@ -189,6 +211,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_runs_out, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_renewed_meanwhile, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_renewed_while_libvirt_is_asked, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_odd_files, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_when_there_is_one, setup, teardown),
 	};

@@ -36,8 +36,8 @@ void lease_sync(struct daemon *d);
 /* lease.c: the holder's side. */
 struct lease_holder {
 	const char *dir;
-	/* Ends libvirt's migration of the VM, if the lease has run out still when all that takes its
-	 * time is done. 0: there is none (any more); -errno: look again. */
+	/* Ends libvirt's migration of the VM, if the lease has run out still when all that takes
+	 * its time is done. 0: there is none (any more); -errno: look again. */
 	int (*cut)(void *arg, const char *uuid);
 	void *arg;
 };

@@ -12,6 +12,7 @@ REJECTED_MAX = 3
 TRIES = 5       # to make a program run for long enough
 FIT_S = 9       # a run that is a number of messages shall take about that long
 START_S = 120 # only a fault takes that long
+ENDING_S = 30   # for a program that has no QP any more
 END_S = 240
 FAILED_S = 20   # for the server of a client that has failed
 PACKETS = 40    # that arrive at the device: traffic runs. Connecting takes fewer
@@ -52,6 +53,7 @@ class Run:
 
     async def begin(self, guest, role, command):
         name = f"/tmp/{self.name}-{role}"
+        await self.lab.meet()
         # a session of its own: what it starts can be ended with it
         await guest.sh(f"echo 'echo $$ >{name}.pid; {command}' >{name}.sh; (setsid sh {name}.sh >{name}.out 2>&1; "
                        f"echo $? >{name}.rc) </dev/null >/dev/null 2>&1 &")
@@ -74,6 +76,15 @@ class Run:
         if self.row.server and not text:
             text = await self.server.sh(f"cat /tmp/{self.name}-server.rc 2>/dev/null; true")
         return bool(text)
+
+    async def ends(self):
+        """Whether it has ended, or does so soon."""
+        end = time.monotonic() + ENDING_S
+        while not await self.ended():
+            if time.monotonic() > end:
+                return False
+            await asyncio.sleep(0.1)
+        return True
 
     async def traffic(self):
         """Until packets arrive. Ended: the programs have, before."""
@@ -188,7 +199,10 @@ async def swap_all(lab, run, record):
         # of datagrams, an end that only receives holds no QP
         concerned = any if run.row.transport.startswith("UD") else all
         if not concerned(qps):
-            if await run.ended():
+            if await run.ends(): # it had given its QPs back: not a move of it
+                record["swaps"] -= 1
+                record["suspend_ms"].pop()
+                record["resume_ms"].pop()
                 raise Ended
             raise GuestError(f"the swap had no part for it: {qps} QPs")
         record["qps"] = qps[0]

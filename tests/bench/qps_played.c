@@ -11,6 +11,8 @@
  * -r: it is replaced once more in that time. Prints one line of JSON: the
  * times of each phase as the shims report them, what was sent between them, and
  *
+ *   packets, bytes          but for what is said again of a QP, as to an end that has not answered
+ *                           for a second; how often that was is "repeated"
  *   outside_us, inside_us   how long both ends worked to be connected again, before and after the
  *                           device was back */
 #include "common/util.h"
@@ -54,7 +56,9 @@ struct end {
 };
 
 static struct end ends[ENDS];
-static uint64_t packets, bytes, prepared[ENDS], ready;
+static uint64_t packets, bytes, repeated, prepared[ENDS], ready;
+static uint32_t numbers[ENDS][QPS_MAX]; /* of the QPs, in order */
+static uint64_t said[ENDS][QPS_MAX];    /* of each: a bit for a type of packet */
 
 static void fail(const char *what)
 {
@@ -177,16 +181,54 @@ static void hello(int i, const struct shim_head *h)
 	answer(ends[i].shim, &w);
 }
 
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x, y;
+
+	memcpy(&x, a, sizeof(x));
+	memcpy(&y, b, sizeof(y));
+	return x < y ? -1 : x > y;
+}
+
+/* How many entries of a packet are not said again. */
+static unsigned news(int i, const struct peer_head *h, const unsigned char *entries)
+{
+	unsigned n = 0;
+
+	if (h->type != PEER_PREPARED && h->type != PEER_CONNECT && h->type != PEER_READY)
+		return h->count;
+	for (unsigned e = 0; e < h->count; e++) {
+		struct peer_qp q;
+		const uint32_t *at;
+		uint64_t *types;
+
+		memcpy(&q, entries + e * sizeof(q), sizeof(q));
+		at = bsearch(&q.src_vqpn, numbers[i], opt.qps, sizeof(*at), by_number);
+		if (!at)
+			fail("a packet of a QP that is none");
+		types = &said[i][at - numbers[i]];
+		n += !(*types >> h->type & 1);
+		*types |= 1ull << h->type;
+	}
+	return n;
+}
+
 static void relay(int i, struct shim_relay *r)
 {
 	struct peer_head peer;
+	unsigned fresh, again;
 
-	packets++;
-	bytes += r->head.bytes;
 	memcpy(&peer, r->body, sizeof(peer));
-	ready += i == PEER && peer.type == PEER_READY ? peer.count : 0;
+	fresh = news(i, &peer, r->body + sizeof(peer));
+	again = peer.count - fresh;
+	repeated += again;
+	if (fresh || !again) {
+		packets++;
+		bytes += r->head.bytes - again * sizeof(struct peer_qp);
+	}
+	ready += i == PEER && peer.type == PEER_READY ? fresh : 0;
 	if (peer.type == PEER_PREPARED) {
-		prepared[i] += peer.count;
+		prepared[i] += fresh;
 		if (opt.lose)
 			return;
 	}
@@ -312,6 +354,7 @@ static void port_comes_late(void)
 		return;
 	order(MOVER, SHIM_BUILD, "");
 	prepared[MOVER] = ready = 0;
+	memset(said, 0, sizeof(said));
 	order(MOVER, SHIM_BUILD, FAKE_DEVICE);
 	serve(all_ahead, PREPARED_MS);
 }
@@ -361,8 +404,8 @@ static void start_both(char **argv)
 
 static void swap_numbers(void)
 {
-	static uint32_t numbers[ENDS][QPS_MAX];
 	size_t size = opt.qps * sizeof(uint32_t);
+	char byte;
 
 	serve(control_readable, DEADLINE_MS);
 	for (int i = 0; i < ENDS; i++)
@@ -371,9 +414,11 @@ static void swap_numbers(void)
 	for (int i = 0; i < ENDS; i++)
 		if (send(ends[!i].control, numbers[i], size, MSG_NOSIGNAL) < 0)
 			fail("the numbers of the QPs");
+	for (int i = 0; i < ENDS; i++)
+		qsort(numbers[i], opt.qps, sizeof(numbers[i][0]), by_number);
 	serve(control_readable, DEADLINE_MS);
 	for (int i = 0; i < ENDS; i++)
-		if (recv(ends[i].control, numbers[i], 1, 0) != 1)
+		if (recv(ends[i].control, &byte, 1, 0) != 1)
 			fail("a process is not ready");
 }
 
@@ -451,7 +496,9 @@ static void run(void)
 	show("inside_us", m->work_us + p->work_us);
 	show("setup_packets", setup_packets);
 	show("setup_bytes", setup_bytes);
+	show("moving_us", t[4] - t[0]);
 	show("packets", packets);
+	show("repeated", repeated);
 	show("bytes", bytes);
 	show("prepared", early);
 	show("ahead", ahead);

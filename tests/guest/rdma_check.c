@@ -36,8 +36,8 @@
 #define CLEAR          0xdd                      /* what a checked ring slot is filled with */
 #define STATUS_EVERY   100000                    /* us */
 #define STALL_LOOK     10000                     /* us */
-#define FINISH_US      20000000                  /* for the last acknowledgements */
-#define READ_FLAG      (1ull << 63)              /* in wr_id: this completion is a READ's */
+#define FINISH_US      100000000    /* for the last acknowledgements: a time-out lasts 8.6 s */
+#define READ_FLAG      (1ull << 63) /* in wr_id: this completion is a READ's */
 #define ATOMIC_FLAG    (1ull << 62)
 #define WITHHOLD_US    30000
 
@@ -682,12 +682,13 @@ static void check_counter(unsigned i, uint64_t done)
 /* Tells the peer how much was sent, lets what is on its way arrive, and counts what did not. */
 static void finish(int fd)
 {
-	uint64_t mine[QPS_MAX] = {0}, theirs[QPS_MAX] = {0}, end = stats_now_us() + FINISH_US;
+	uint64_t mine[QPS_MAX] = {0}, theirs[QPS_MAX] = {0}, end;
 	bool complete = false;
 
 	for (unsigned i = 0; i < check_options.qps; i++)
 		mine[i] = sides[i].next_send - 1;
-	conn_swap(fd, mine, theirs, sizeof mine);
+	conn_swap(fd, mine, theirs, sizeof mine); /* until the other end is here, too */
+	end = stats_now_us() + FINISH_US;
 	while (!complete && stats_now_us() < end) {
 		poll_all();
 		repost_withheld(stats_now_us());

@@ -17,10 +17,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MESSAGE  512
-#define RECVS    4
-#define EVENT_MS 20000
-#define STEP_MS  2
+#define MESSAGE    512
+#define RECVS      4
+#define EVENT_MS   120000 /* only what is broken takes that long */
+#define RESOLVE_MS 20000
+#define STEP_MS    2
 
 struct conn {
 	struct rdma_cm_id *id;
@@ -287,10 +288,10 @@ static void client(void)
 	static struct conn c;
 
 	if (rdma_create_id(o.channel, &c.id, NULL, RDMA_PS_TCP) ||
-	    rdma_resolve_addr(c.id, NULL, res->ai_dst_addr, 2000))
+	    rdma_resolve_addr(c.id, NULL, res->ai_dst_addr, RESOLVE_MS))
 		die("rdma_resolve_addr");
 	expect(RDMA_CM_EVENT_ADDR_RESOLVED);
-	if (rdma_resolve_route(c.id, 2000))
+	if (rdma_resolve_route(c.id, RESOLVE_MS))
 		die("rdma_resolve_route");
 	expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
 	hold();

@@ -28,9 +28,9 @@
 #define SQ_ENTRIES   (2 * (WINDOW + 1))
 #define QPS_PER_CQ   1024 /* what rxe's largest CQ (32,767) is enough for */
 #define PAGE_BYTES   4096u
-#define STATUS_EVERY 100000   /* us */
-#define PAUSE_US     500      /* with nothing to do */
-#define FINISH_US    30000000 /* for the last arrivals */
+#define STATUS_EVERY 100000    /* us */
+#define PAUSE_US     500       /* with nothing to do */
+#define FINISH_US    100000000 /* for the last arrivals */
 
 struct message {
 	uint64_t n;
@@ -291,12 +291,14 @@ static void run(int fd)
 static void finish(int fd)
 {
 	static uint64_t mine[OBJECTS_MAX], theirs[OBJECTS_MAX];
-	uint64_t end = stats_now_us() + FINISH_US;
 	bool complete = false;
+	uint64_t end;
 
 	for (unsigned i = 0; i < opt.qps; i++)
 		mine[i] = sides[i].sent;
+	/* until the other end is here, too */
 	conn_swap(fd, mine, theirs, sizeof mine[0] * opt.qps);
+	end = stats_now_us() + FINISH_US;
 	while (!complete && stats_now_us() < end) {
 		complete = poll_all() == 0;
 		for (unsigned i = 0; i < opt.qps; i++)

@@ -20,6 +20,7 @@ RESET = b"\xff"
 # Only what is broken takes that long: a loaded machine must not fail these tests.
 BOOT_S = 600 # 4 s where nothing else runs
 WAIT_S = 120 # for an answer, a command, a state
+QUERY_MS = 60000 # for the processes to answer a query; the agent would leave out who is slower than 3 s
 ACCEPTS = "00010000" # a socket's flags in /proc/net/unix: __SO_ACCEPTCON
 
 
@@ -189,6 +190,7 @@ class Guest:
         """A new NIC in the place of the VF, with the VF's MAC; alone: nobody is at its cable. more:
         further options of the device."""
         self.plugged += 1
+        self.lab.met = False
         netdev = {"type": "hubport", "hubid": 1} if alone else {"type": "stream", **self.wire("vf")}
         await self.qmp("netdev_add", id=f"vf{self.plugged}", **netdev)
         if not alone:
@@ -304,6 +306,8 @@ class Guest:
             del self.answers[n]
 
     async def ask(self, op, seconds=WAIT_S, **fields):
+        if op == "query":
+            fields.setdefault("deadline_ms", QUERY_MS)
         answer = await self.call(op, seconds, **fields)
         if not answer.get("ok"):
             raise GuestError(f"{self.name}: {op}: {answer.get('error')}")
@@ -332,6 +336,8 @@ class Guest:
         """The kernel gives the other's address one second to be resolved when a QP is connected."""
         await self.until("for n in $(cat /sys/class/infiniband/*/ports/1/gid_attrs/ndevs/0); do "
                          f"ping6 -c 1 -W 1 {gid_of(other.vguid)}%$n && exit 0; done; exit 1")
+        if self.lab.ipv4:
+            await self.until(f"ping -c 1 -W 1 {ipv4_of(other.vguid)}")
 
     def tail(self, lines):
         try:
@@ -356,6 +362,7 @@ class Lab:
                        for i, n in enumerate(names)]
         self.mover, self.peer = self.guests
         self.migrations = 0
+        self.met = False
         self.drop_relays_to = set()
 
     def relay(self, sender, msg):
@@ -377,7 +384,13 @@ class Lab:
         await self.mover.plug()
         await asyncio.gather(*(g.hello(path_cache) for g in self.guests))
         await asyncio.gather(*(g.rdma_up() for g in self.guests))
-        await asyncio.gather(self.mover.meet(self.peer), self.peer.meet(self.mover))
+        await self.meet()
+
+    async def meet(self):
+        """Before a program starts: behind a NIC that is new the kernel knows nobody yet."""
+        if not self.met:
+            await asyncio.gather(self.mover.meet(self.peer), self.peer.meet(self.mover))
+            self.met = True
 
     async def stop(self):
         await asyncio.gather(*(g.stop() for g in self.guests), return_exceptions=True)
@@ -438,6 +451,7 @@ class Pair:
     async def begin(self, side):
         guest, name, host, env = side
         command = self.command.replace("@OUT", f"/tmp/{name}.json")
+        await self.lab.meet()
         await guest.sh(f"({env} ibvmig-run {command} {host} >/tmp/{name}.out 2>&1; "
                        f"echo $? >/tmp/{name}.rc) </dev/null >/dev/null 2>&1 &")
 

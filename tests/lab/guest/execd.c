@@ -79,6 +79,16 @@ static void job_answer(struct execd *e, struct job *j)
 	j->asked = false;
 }
 
+static void job_refuse(struct execd *e, const char *id)
+{
+	static const char why[] = "too many commands run already\n";
+	char *text AUTO_FREE = base64_encode(why, sizeof(why) - 1);
+	char *line AUTO_FREE = strf("%s 126 %s\n", id, text ? text : "");
+
+	if (line)
+		port_write(e, line, strlen(line));
+}
+
 static _Noreturn void job_child(struct execd *e, int output, const char *command)
 {
 	sigset_t none;
@@ -95,10 +105,26 @@ static _Noreturn void job_child(struct execd *e, int output, const char *command
 	_exit(127);
 }
 
+/* For a new job, in turn; one that still runs keeps its place. NULL: all do. */
+static struct job *job_place(struct execd *e)
+{
+	for (unsigned i = 0; i < JOBS_MAX; i++) {
+		struct job *j = &e->jobs[e->next++ % JOBS_MAX];
+
+		if (!j->pid)
+			return j;
+	}
+	return NULL;
+}
+
 static void job_start(struct execd *e, const char *id, const char *command)
 {
-	struct job *j = &e->jobs[e->next++ % JOBS_MAX];
+	struct job *j = job_place(e);
 
+	if (!j) {
+		job_refuse(e, id);
+		return;
+	}
 	if (j->output >= 0)
 		close(j->output);
 	*j = (struct job){.asked = true, .code = 127, .output = memfd_create("output", 0)};

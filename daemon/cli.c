@@ -13,7 +13,7 @@
 #define SOCKET_DEFAULT "/run/ibvmig/ibvmigd.sock"
 #define SOCKET_SCHEME  "unix:"
 #define CALL_MS        30000
-#define COMPLETE_MS    1000
+#define COMPLETE_MS    5000 /* a daemon that is away refuses at once */
 
 #define BIT(o)        (1u << (o))
 #define EVERY_COMMAND (BIT(OPT_HELP) | BIT(OPT_SOCKET))
@@ -142,6 +142,12 @@ int cli_call(const struct cli *c, const char *method, const char *path, struct j
 	return cli_call_within(c, method, path, body, CALL_MS, ret_answer);
 }
 
+/* A daemon that ends hangs up on those whom it has not answered, or not accepted. */
+static bool has_no_answer(int rc)
+{
+	return rc == -ECONNREFUSED || rc == -EIO || rc == -ETIMEDOUT;
+}
+
 int cli_call_within(const struct cli *c, const char *method, const char *path,
 		    struct json_object *body, unsigned ms, struct json_object **ret_answer)
 {
@@ -161,7 +167,7 @@ int cli_call_within(const struct cli *c, const char *method, const char *path,
 			c->base);
 	else if (rc)
 		fprintf(stderr, "ibvmig: %s\n", error);
-	return rc == -ECONNREFUSED ? CLI_NO_DAEMON : rc ? CLI_FAILED : CLI_OK;
+	return has_no_answer(rc) ? CLI_NO_DAEMON : rc ? CLI_FAILED : CLI_OK;
 }
 
 int cli_call_quietly(const struct cli *c, const char *path, unsigned ms,

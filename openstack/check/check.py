@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -103,6 +104,17 @@ class Check:
         """openstack server migrate, until the server is at rest again."""
         self.cloud.openstack("server", "migrate", "--live-migration", "--host", to, "--wait", SERVER,
                              deadline_s=3 * DONE_S, check=check)
+
+    @contextmanager
+    def slow_copy(self):
+        """Nova's live migrations begin with a pre-copy that takes a minute or more (ibvmig_lab.py): what has to come
+        during it does."""
+        switch = self.cloud.dir / "breaks/slow"
+        switch.touch()
+        try:
+            yield
+        finally:
+            switch.unlink()
 
     # -- what is seen
 

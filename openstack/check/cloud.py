@@ -23,7 +23,7 @@ IP = labconf.SM_IP
 PORTS = {"mariadb": 3306, "rabbitmq": 5672, "keystone": 5000, "placement": 8778, "glance": 9292, "neutron": 9696,
          "nova-api": 8774}
 START_S = 600  # only a fault takes so long
-BANDWIDTH_MIB_S = 32  # so that pre-copy lasts: an abort must come in time
+BANDWIDTH_MIB_S = 32  # so that pre-copy lasts
 
 CLIENT = {"OS_AUTH_URL": f"http://{IP}:5000/v3", "OS_USERNAME": "admin", "OS_PASSWORD": "secret",
           "OS_PROJECT_NAME": "admin", "OS_USER_DOMAIN_ID": "default", "OS_PROJECT_DOMAIN_ID": "default",

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What `server migration show` says of a server's next live migration while it runs: progress.py SERVER, as whom: OS_*.
-Prints "ready", and at its end a JSON list of what differed: [{status, memory_total_bytes, memory_remaining_bytes,
-...}]."""
+Prints "ready", and at once what differs from all before, as a line of JSON: {status, memory_total_bytes,
+memory_remaining_bytes, ...}."""
 import json
 import sys
 import time
@@ -23,5 +23,5 @@ while time.monotonic() < end:
         shown = {key: migration[key] for key in KEYS}
         if shown not in seen:
             seen.append(shown)
+            print(json.dumps(shown), flush=True)
     time.sleep(0.5)
-print(json.dumps(seen))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 BIN = TOP / os.environ.get("BUILD", "build") / "bin"
+HANG_UP = "the connection is closed without an answer"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -24,6 +25,8 @@ class Handler(BaseHTTPRequestHandler):
             found = found.pop(0) if len(found) > 1 else found[0]
         if callable(found):  # and takes its time
             found = found()
+        if found == HANG_UP:
+            return
         status, answer = found if found else (404, error(404, f"no {self.path}"))
         data = json.dumps(answer).encode()
         try:
@@ -53,7 +56,7 @@ def error(status, detail):
 
 
 class Played:
-    """answers: {(method, path): (status, body), or a list of these, or a function that makes it}."""
+    """answers: {(method, path): (status, body), or HANG_UP, or a list of these, or a function that makes it}."""
 
     def __init__(self, answers=None):
         self.tmp = tempfile.TemporaryDirectory(prefix="ibvmig-cli-")

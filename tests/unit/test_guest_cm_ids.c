@@ -281,18 +281,30 @@ static void a_connect_that_a_suspend_overtakes_waits(void **state)
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
 
+static struct rdma_cm_id *real_of(struct rdma_cm_id *id)
+{
+	struct rdma_cm_id *real;
+
+	cm_lock();
+	real = to_cm_id(id)->real;
+	cm_unlock();
+	return real;
+}
+
 static void a_route_that_cannot_be_asked_for_is_asked_for_again(void **state)
 {
 	struct rdma_conn_param param = {.qp_num = VQPN};
-	struct rdma_cm_id *id = resolved_id();
+	struct rdma_cm_id *id = resolved_id(), *old;
 
 	(void)state;
 	played.dead = true;
 	played.route_error = ENODEV;
 	migrate(SHIM_ROLE_MOVER);
-	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
-	for (int i = 0; i < WAIT_MS && played.resolves < 3; i++) /* it has begun from the start */
+	old = real_of(id);
+	kernel_says(old, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
+	for (int i = 0; i < WAIT_MS && real_of(id) == old; i++) /* it begins from the start */
 		poll(NULL, 0, 1);
+	assert_ptr_not_equal(real_of(id), old);
 	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
 	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL);
 	assert_int_equal(rdma_connect(id, &param), 0);

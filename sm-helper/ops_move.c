@@ -222,25 +222,27 @@ static int verify_once(struct batch *b, struct move_result *res, struct op_error
 }
 
 /* A link that goes down or comes up just now is no reason to take a move back: what is wrong must
- * stay wrong for a while, and after a sweep. */
+ * stay wrong for a while, and after a sweep. One look alone may have taken that while, as where
+ * answers were lost: it is no reason for a sweep. */
 static int verify(struct batch *b, struct move_result *res, struct op_error *e)
 {
 	uint64_t start = now_us(), give_up = start + VERIFY_US;
 	struct op_error ignored;
+	unsigned looks = 0;
 	bool swept = false;
 	int rc;
 
 	do {
 		*e = (struct op_error){0};
 		rc = verify_once(b, res, e);
-		if (rc && !swept && now_us() > start + VERIFY_SWEEP_US) {
+		if (rc && ++looks > 1 && !swept && now_us() > start + VERIFY_SWEEP_US) {
 			log_notice("move: not verified (%s): a heavy sweep is asked for",
 				   e->detail);
 			ops_sweep(b->o, &ignored);
 			give_up = now_us() + VERIFY_US;
 			swept = true;
 		}
-	} while (rc && now_us() < give_up && now_us() < b->o->give_up_us &&
+	} while (rc && (looks < 2 || now_us() < give_up) && now_us() < b->o->give_up_us &&
 		 !usleep(VERIFY_POLL_US));
 	return rc;
 }

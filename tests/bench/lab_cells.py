@@ -321,7 +321,10 @@ def settle(scene, others_look):
     while True:
         wrong = quick_look(scene, parked)
         if not wrong:
-            wrong = others_look(scene)
+            try:
+                wrong = others_look(scene)
+            except (Failure, OSError, LookupError, StopIteration) as e: # who does not answer yet, or not in full
+                wrong = [f"{type(e).__name__}: {e}"]
         if not wrong:
             return parked
         if time.monotonic() > end:

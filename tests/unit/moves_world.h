@@ -36,6 +36,7 @@ static struct world {
 	unsigned deadline_ms; /* of the last call */
 	int lost;             /* carried out, but this is returned */
 	uint16_t lie;         /* a LID that the switches send nowhere */
+	unsigned lie_us;      /* they do for one look, which takes so long */
 	uint8_t others,
 		past; /* SMs in the fabric; of these: gone, but OpenSM knows after a sweep */
 	int peer_lead, peer_tell; /* what the other ibvmig-sm makes of it */
@@ -347,6 +348,10 @@ int probe_lft_blocks(struct probe *m, struct probe_block *b, unsigned count,
 			if (w.at[i].lid / 64 == b[n].block && w.at[i].lid != w.lie)
 				b[n].data[w.at[i].lid % 64] = switch_of(i) == sw ? port_of(i) : 1;
 		b[n].read = true;
+	}
+	if (w.lie_us) {
+		usleep(w.lie_us);
+		w.lie = w.lie_us = 0;
 	}
 	return 0;
 }

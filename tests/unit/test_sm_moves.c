@@ -386,6 +386,23 @@ static void test_not_verified(void **state)
 	assert_nothing_moved(3);
 }
 
+/* A look that took long, for answers were lost, and saw the end of something: not yet a reason. */
+static void test_verified_at_second_look(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8)};
+
+	(void)state;
+	for (unsigned us = 600000; us <= 2400000; us += 1800000) {
+		show(m, 1);
+		w.lie = 1;
+		w.lie_us = us;
+		assert_int_equal(move_all(m, 1), 0);
+		assert_true(res.verified && !w.lie_us);
+		assert_int_equal(w.sweeps, 0);
+		m[0] = way(0, 8, 0);
+	}
+}
+
 /* The connection is gone after the request: OpenSM's tables say what has become of it. */
 static void test_unknown(void **state)
 {
@@ -578,6 +595,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_deadline_of_binds, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unseen, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_not_verified, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_verified_at_second_look, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
 		cmocka_unit_test(test_lid_range),
 		cmocka_unit_test_setup_teardown(test_free_lids, setup, teardown),

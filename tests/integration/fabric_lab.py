@@ -255,10 +255,12 @@ class View:
     def broken_why(self, lab):
         """One line for each CA that somebody does not reach: what it shows, what the switches hold,
         what OpenSM's file says."""
-        known = (lab.dir / "cache/guid2lid").read_text().split("\n")
         bad = {}
         for source, destination in self.broken():
             bad.setdefault(destination, []).append(source)
+        if not bad:
+            return []
+        known = lab.lids_file().split("\n")
         out = []
         for a in self.cas():
             name, lid = self.ports[a][1], self.lid[a]
@@ -351,7 +353,9 @@ class Lab:
             + (f"root_guid_file {self.dir}/roots\n" if roots and self.routing in ("updn", "dnup") else "") +
             f"dump_files_dir {self.dir}/\n"
             f"partition_config_file {partitions}\nqos_policy_file /nonexistent\n"
-            "log_flags 0x03\nforce_log_flush TRUE\nsweep_interval 10\n"
+            "log_flags 0x03\nforce_log_flush TRUE\n"
+            # no sweep by the clock: its SMPs over a link that a test has just cut are errors in the log
+            "sweep_interval 0\n"
             + "".join(f"{k} {v}\n" for k, v in self.opensm_conf.items()))
         env = self.env(self.sm_host, IBVMIG_FAULT=fault, LD_LIBRARY_PATH=str(self.build / "lib"),
                        OSM_CACHE_DIR=str(self.dir / "cache"), OSM_TMP_DIR=str(self.dir))
@@ -378,7 +382,7 @@ class Lab:
 
     def wait_ready(self, seconds=WAIT_S):
         return wait_for("OpenSM ready",
-                        lambda: self.status()["sm"].get("ready") and not self.status()["sm"]["sweeping"], seconds)
+                        lambda: (s := self.status()["sm"]).get("ready") and not s["sweeping"], seconds)
 
     def end(self, p, sig=signal.SIGTERM):
         self.osm_killed = self.osm_killed or (p is self.osm and sig == signal.SIGKILL)
@@ -447,8 +451,13 @@ class Lab:
         c.close()
         return r.status, answer
 
-    def status(self):
+    def status_as_told(self):
+        """While OpenSM does not answer at once this is what it said before, sm.age_ms ago."""
         return self.call("GET", "/v1/status")[1]
+
+    def status(self):
+        """What is so now: not what was so before the caller's last request."""
+        return wait_for("a status of now", lambda: not (s := self.status_as_told())["sm"].get("age_ms") and s)
 
     def counters(self):
         return self.status()["counters"]
@@ -466,7 +475,7 @@ class Lab:
                 again = now + 1
             elif s["counters"]["heavy_sweeps"] > before:
                 return True
-            elif now >= again and not s["sm"].get("age_ms"):
+            elif now >= again:
                 self.osm.send_signal(signal.SIGHUP)
                 again = now + 1
             return False
@@ -477,12 +486,24 @@ class Lab:
         self.console(command)
         self.sweep()
 
-    def known_lids(self):
-        """LIDs by GUID, of OpenSM's file; it is not there for a moment while it is replaced."""
+    def subnet_up(self):
+        """OpenSM has ended a sweep: before that the switches have no LFTs, and smpdump by LID fails."""
+        path = self.dir / "opensm.log"
+        return path.exists() and "SUBNET UP" in path.read_text(errors="replace")
+
+    def lids_file_now(self):
+        """Text of OpenSM's file of LIDs by GUID; None: OpenSM just replaces it, or has not written it yet."""
         try:
-            text = (self.dir / "cache/guid2lid").read_text()
+            return (self.dir / "cache/guid2lid").read_text()
         except FileNotFoundError:
-            return {}
+            return None
+
+    def lids_file(self):
+        return wait_for("OpenSM's file of LIDs", self.lids_file_now)
+
+    def known_lids(self):
+        """LIDs by GUID, of OpenSM's file as far as it is there."""
+        text = self.lids_file_now() or ""
         return {int(g, 16): int(lid, 16) for g, lid in re.findall(r"^(0x\w+) (0x\w+) ", text, re.M)}
 
     def remember(self, lids):

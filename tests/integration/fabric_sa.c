@@ -12,6 +12,7 @@
 
 #define ATTR_GUIDINFO_RECORD 0x30
 #define METHOD_DELETE        0x15
+#define TIMEOUT_MS           20000 /* the SA on a busy machine: late is not refused */
 
 static int call(int method, int attr, uint64_t mask, unsigned sm_lid, uint8_t *record)
 {
@@ -24,7 +25,7 @@ static int call(int method, int attr, uint64_t mask, unsigned sm_lid, uint8_t *r
 		fputs("no port\n", stderr);
 		return 2;
 	}
-	mad_rpc_set_timeout(port, 2000);
+	mad_rpc_set_timeout(port, TIMEOUT_MS);
 	if (!sa_rpc_call(port, record, &sm, &sa, 0)) {
 		fputs("refused\n", stderr);
 		return 1;

@@ -90,10 +90,7 @@ ib_portid_t probe_directed(const struct probe_route *to)
 	return id;
 }
 
-/* Whether a query that failed is sent again: where nothing came for the whole of timeout_ms since
- * try_ms, for the MAD or its answer may be lost. libibmad tries again by itself where the kernel
- * says that time is over; that counts. */
-static bool is_lost(uint64_t start_ms, uint64_t try_ms, unsigned timeout_ms)
+bool probe_is_lost(uint64_t start_ms, uint64_t try_ms, unsigned timeout_ms)
 {
 	uint64_t now = now_ms();
 
@@ -115,7 +112,7 @@ static int query(struct probe *m, ib_portid_t *to, unsigned attr, unsigned mod, 
 		errno = 0;
 		if (smp_query_via(data, to, attr, mod, PROBE_SMP_MS, m->mad))
 			return 0;
-	} while (is_lost(start, try, PROBE_SMP_MS));
+	} while (probe_is_lost(start, try, PROBE_SMP_MS));
 	return fail(error, -EIO, "no answer to an SMP to %s", portid2str(to));
 }
 
@@ -404,7 +401,7 @@ static int call_sa(struct probe *m, uint16_t sm_lid, ib_sa_call_t *call,
 		try = now_ms();
 		errno = 0;
 		there = sa_rpc_call(m->mad, data, &sm, call, 0) != NULL;
-	} while (!there && is_lost(start, try, SA_TIMEOUT_MS));
+	} while (!there && probe_is_lost(start, try, SA_TIMEOUT_MS));
 	if (there)
 		return 0;
 	return errno == EIO ? fail(error, -EACCES, "the SA at LID %d refuses", sm.lid)

@@ -17,6 +17,22 @@ static int no_answer(char *error, unsigned lid, unsigned port)
 	return -EIO;
 }
 
+/* attr: of performance management, or PortInfo. Sent again where it may be lost, as all queries. */
+static bool ask(struct probe *m, ib_portid_t *to, unsigned port, unsigned attr, uint8_t *data)
+{
+	uint64_t start = now_ms(), try;
+
+	do {
+		try = now_ms();
+		errno = 0;
+		if (attr == IB_ATTR_PORT_INFO
+			    ? smp_query_via(data, to, attr, port, PERF_MS, m->mad)
+			    : pma_query_via(data, to, (int)port, PERF_MS, attr, m->mad))
+			return true;
+	} while (probe_is_lost(start, try, PERF_MS));
+	return false;
+}
+
 int probe_counters(struct probe *m, uint16_t lid, unsigned port, struct probe_counters *ret,
 		   char error[static PROBE_ERROR_MAX])
 {
@@ -27,12 +43,12 @@ int probe_counters(struct probe *m, uint16_t lid, unsigned port, struct probe_co
 
 	if (rc)
 		return rc;
-	if (!pma_query_via(data, &to, (int)port, PERF_MS, IB_GSI_PORT_COUNTERS_EXT, m->mad))
+	if (!ask(m, &to, port, IB_GSI_PORT_COUNTERS_EXT, data))
 		return no_answer(error, lid, port);
 	ret->out_bytes = mad_get_field64(data, 0, IB_PC_EXT_XMT_BYTES_F) * WORD_BYTES;
 	ret->in_bytes = mad_get_field64(data, 0, IB_PC_EXT_RCV_BYTES_F) * WORD_BYTES;
 	memset(data, 0, sizeof data);
-	if (!pma_query_via(data, &to, (int)port, PERF_MS, IB_GSI_PORT_COUNTERS, m->mad))
+	if (!ask(m, &to, port, IB_GSI_PORT_COUNTERS, data))
 		return no_answer(error, lid, port);
 	ret->wait_ticks = mad_get_field(data, 0, IB_PC_XMT_WAIT_F);
 	ret->read_us = now_us();
@@ -60,7 +76,7 @@ int probe_link_mbps(struct probe *m, uint16_t lid, unsigned port, unsigned *ret_
 
 	if (rc)
 		return rc;
-	if (!smp_query_via(data, &to, IB_ATTR_PORT_INFO, port, PERF_MS, m->mad))
+	if (!ask(m, &to, port, IB_ATTR_PORT_INFO, data))
 		return no_answer(error, lid, port);
 	width = mad_get_field(data, 0, IB_PORT_LINK_WIDTH_ACTIVE_F);
 	width = width == 16 ? 2 : width == 8 ? 12 : width == 4 ? 8 : width == 2 ? 4 : 1;

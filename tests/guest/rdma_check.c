@@ -36,7 +36,7 @@
 #define CLEAR          0xdd                      /* what a checked ring slot is filled with */
 #define STATUS_EVERY   100000                    /* us */
 #define STALL_LOOK     10000                     /* us */
-#define FINISH_US      100000000    /* for the last acknowledgements: a time-out lasts 8.6 s */
+#define FINISH_US      40000000     /* for the last acknowledgements: a time-out lasts 8.6 s */
 #define READ_FLAG      (1ull << 63) /* in wr_id: this completion is a READ's */
 #define ATOMIC_FLAG    (1ull << 62)
 #define WITHHOLD_US    30000

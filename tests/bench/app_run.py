@@ -177,34 +177,32 @@ async def bare(lab, row):
     return result, fit
 
 
-async def swap(lab, record):
-    suspended, _, times = await lab.swap()
+def note(record, times):
     record["swaps"] += 1
     record["suspend_ms"].append(times[0])
     record["resume_ms"].append(times[2])
-    return [a["qps"] for a in suspended]
 
 
 async def swap_all(lab, run, record):
     await run.start_server()
     for _ in range(run.row.listening):
-        await swap(lab, record)
+        _, _, times = await lab.swap()
+        note(record, times)
     record["swaps_listening"] = record["swaps"]
     await run.start_client()
     await run.traffic()
     while record["swaps"] < SWAPS:
         if await run.ended():
             raise Ended
-        qps = await swap(lab, record)
+        suspended, _, times = await lab.swap()
+        qps = [a["qps"] for a in suspended]
         # of datagrams, an end that only receives holds no QP
         concerned = any if run.row.transport.startswith("UD") else all
         if not concerned(qps):
             if await run.ends(): # it had given its QPs back: not a move of it
-                record["swaps"] -= 1
-                record["suspend_ms"].pop()
-                record["resume_ms"].pop()
                 raise Ended
             raise GuestError(f"the swap had no part for it: {qps} QPs")
+        note(record, times)
         record["qps"] = qps[0]
         try:
             await run.traffic()

@@ -39,6 +39,24 @@ def wait_for(what, check, seconds=WAIT_S, every_s=0.02):
         time.sleep(every_s)
 
 
+class Heard:
+    """Messages that played hosts were sent."""
+
+    def __init__(self):
+        self.here, self.earlier = [], []
+
+    def add(self, message):
+        self.here.append(message)
+
+    def forget(self):
+        """What was heard until now, and is not looked at again when it comes late: a host that has acknowledged the
+        second attempt may hear the first one after that."""
+        self.earlier, self.here = self.here, []
+
+    def news(self):
+        return [m for m in self.here if m not in self.earlier]
+
+
 class Net:
     """Hypervisors as small switches (vSwitch) with a PF and VFs, on leaves and spines."""
 

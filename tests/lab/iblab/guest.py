@@ -34,22 +34,6 @@ def sockets(vm):
     return found
 
 
-def connect(path):
-    """A connected socket, or None. The path may be too long for an address, so go by the directory."""
-    s = socket.socket(socket.AF_UNIX)
-    fd = -1
-    try:
-        fd = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
-        s.connect(f"/proc/self/fd/{fd}/{os.path.basename(path)}")
-        return s
-    except OSError:
-        s.close()
-        return None
-    finally:
-        if fd >= 0:
-            os.close(fd)
-
-
 def exchange(s, request, number, deadline, patience):
     """Sends the request and reads up to its answer. None when the stream ended or stayed silent."""
     have = b""
@@ -83,7 +67,7 @@ def run(vm, command, timeout=60):
         if not paths and not ns.inside():
             ns.need_lab()
         for path in paths:
-            s = connect(path)
+            s = ns.connect(path)
             if not s:
                 continue
             asked = time.monotonic()

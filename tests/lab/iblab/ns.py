@@ -190,18 +190,28 @@ def read_from(path, offset):
         return b""
 
 
+def connect(path):
+    """A connected AF_UNIX socket, or None. The path may be too long for an address, so go by the directory."""
+    s = socket.socket(socket.AF_UNIX)
+    fd = -1
+    try:
+        fd = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+        s.connect(f"/proc/self/fd/{fd}/{os.path.basename(path)}")
+        return s
+    except OSError:
+        s.close()
+        return None
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
 def listens(path):
     """Whether a server takes connections at this AF_UNIX socket: the socket's file comes before that."""
-    try:
-        folder = os.open(os.path.dirname(path), os.O_PATH)
-    except FileNotFoundError:
-        return False
-    try:
-        with socket.socket(socket.AF_UNIX) as s:
-            # by the folder's descriptor: LAB_DIR may be longer than such an address
-            return s.connect_ex(f"/proc/self/fd/{folder}/{os.path.basename(path)}") == 0
-    finally:
-        os.close(folder)
+    s = connect(path)
+    if s:
+        s.close()
+    return bool(s)
 
 
 def node_file(node, path):

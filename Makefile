@@ -55,7 +55,7 @@ define archive
 OBJS += $(call obj,$(2))
 $(call obj,$(2)): EXTRA = $(3)
 $(BUILD)/lib/$(1).a: $(call obj,$(2))
-	$$(call say,AR,$$@) mkdir -p $$(@D) && rm -f $$@ && ar rcs $$@ $$^
+	$$(call say,AR,$$@) mkdir -p $$(@D) && rm -f $$@ && ar rcsT $$@ $$^
 endef
 # $(call shared,NAME,SOURCES,LIBRARIES,EXTRA_CFLAGS,LDFLAGS): build/lib/NAME.so
 define shared
@@ -267,7 +267,7 @@ lint:
 		$$(git ls-files '*.c')
 
 install: all
-	$(Q)tests/../hooks/install '$(BUILD)' '$(DESTDIR)' '$(PREFIX)' '$(SYSCONF)'
+	$(Q)hooks/install '$(BUILD)' '$(DESTDIR)' '$(PREFIX)' '$(SYSCONF)'
 
 clean:
 	rm -rf build build-san build-tsan

@@ -1,7 +1,6 @@
 # libcommon: small, for every program and for the guest. libnet: HTTP, event loop, workers; for daemons only.
 COMMON_SRC := common/log.c common/util.c common/ib.c common/json.c common/frame.c common/conf.c
-NET_SRC    := common/boot.c common/loop.c common/trim.c common/work.c common/http_server.c common/http_stream.c common/http_conn.c common/http_fields.c common/http_limit.c common/http_client.c \
-              common/tls.c common/tls_watch.c common/tls_conf.c common/roles.c
+NET_SRC    := $(sort $(filter-out $(COMMON_SRC),$(wildcard common/*.c common/tls/*.c common/http/*.c)))
 $(eval $(call archive,libcommon,$(COMMON_SRC)))
 $(eval $(call archive,libnet,$(NET_SRC)))
 COMMON := $(BUILD)/lib/libcommon.a

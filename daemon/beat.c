@@ -3,13 +3,13 @@
 #include "common/loop.h"
 #include "common/trim.h"
 #include "common/util.h"
-#include "daemon/daemon.h"
-#include "daemon/events_libvirt.h"
-#include "daemon/heap.h"
-#include "daemon/journal.h"
-#include "daemon/migrate.h"
-#include "daemon/repath.h"
-#include "daemon/vm_discover.h"
+#include "daemon/base/daemon.h"
+#include "daemon/libvirt/loop.h"
+#include "daemon/base/heap.h"
+#include "daemon/store/journal.h"
+#include "daemon/migrate/machine.h"
+#include "daemon/vm/repath.h"
+#include "daemon/vm/discover.h"
 
 #include <errno.h>
 #include <systemd/sd-daemon.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* ibvmigd: on each hypervisor, gives VMs their VFs and moves them with the VMs. */
-#include "common/http_client.h"
+#include "common/http/client.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
-#include "daemon/daemon.h"
-#include "daemon/heap.h"
-#include "daemon/migrate.h"
-#include "daemon/settings.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/heap.h"
+#include "daemon/migrate/machine.h"
+#include "daemon/base/settings.h"
 
 #include <getopt.h>
 #include <libxml/parser.h>

@@ -4,7 +4,7 @@
 #ifndef IBVMIG_DAEMON_REST_H
 #define IBVMIG_DAEMON_REST_H
 
-#include "common/http_server.h"
+#include "common/http/server.h"
 
 struct daemon;
 struct vm;

@@ -5,7 +5,7 @@
  * libvirtd runs it as HOOK VM OPERATION SUB-OPERATION EXTRA with the domain XML on stdin. What is
  * on stdout replaces it, nothing leaves it as it is; a failure refuses the migration, and libvirt
  * shows our stderr. */
-#include "common/http_client.h"
+#include "common/http/client.h"
 #include "common/json.h"
 #include "common/util.h"
 

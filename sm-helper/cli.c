@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What ibvmig-sm's commands ask of the running daemon, and how they show it. */
 #include "sm-helper/cli.h"
-#include "common/http_client.h"
+#include "common/http/client.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "sm-helper/listen.h"
+#include "sm-helper/rest/listen.h"
 
 #include <errno.h>
 #include <stdio.h>

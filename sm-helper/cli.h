@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The commands of ibvmig-sm, for a person: each asks the running daemon and prints its answer. */
-#ifndef IBVMIG_SM_CLI_H
-#define IBVMIG_SM_CLI_H
+#ifndef IBVMIG_SM_HELPER_CLI_H
+#define IBVMIG_SM_HELPER_CLI_H
 
 #include "common/conf.h"
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* ibvmig-sm: configuration, wiring, and the health check of the plugin. */
 #include "common/conf.h"
-#include "common/http_client.h"
+#include "common/http/client.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
-#include "sm-helper/backend.h"
+#include "sm-helper/backend/backend.h"
 #include "sm-helper/cli.h"
-#include "sm-helper/dynamic.h"
-#include "sm-helper/listen.h"
-#include "sm-helper/notice.h"
+#include "sm-helper/moves/dynamic.h"
+#include "sm-helper/rest/listen.h"
+#include "sm-helper/notify/notice.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -1,8 +1,6 @@
 # libvswitch: model of a fabric and its LFTs, plans, walks. Pure, no I/O.
-VSWITCH_SRC := vswitch/fabric.c vswitch/fabric_route.c vswitch/lft.c vswitch/walk.c vswitch/lids.c \
-               vswitch/gen.c vswitch/gen_parse.c vswitch/route.c vswitch/check.c vswitch/moves.c \
-               vswitch/waves.c vswitch/deps.c vswitch/scan.c vswitch/topo_read.c vswitch/lfts_read.c \
-               vswitch/text_write.c vswitch/address.c vswitch/rank.c vswitch/cost.c
+VSWITCH_DIRS := model text nets routing moves cost
+VSWITCH_SRC  := $(sort $(wildcard $(VSWITCH_DIRS:%=vswitch/%/*.c)))
 $(eval $(call archive,libvswitch,$(VSWITCH_SRC)))
 VSWITCH := $(BUILD)/lib/libvswitch.a
 $(eval $(call testprogram,test_vswitch_tables,tests/unit/test_vswitch_tables.c,$(VSWITCH) $(COMMON)))
@@ -13,7 +11,7 @@ $(eval $(call testprogram,test_vswitch_moves,tests/unit/test_vswitch_moves.c,$(V
 $(eval $(call testprogram,test_vswitch_text,tests/unit/test_vswitch_text.c,$(VSWITCH) $(COMMON)))
 $(eval $(call testprogram,test_fuzz_topo,tests/fuzz/replay.c tests/fuzz/fuzz_topo.c,$(VSWITCH) $(COMMON)))
 $(eval $(call testprogram,test_fuzz_lfts,tests/fuzz/replay.c tests/fuzz/fuzz_lfts.c,$(VSWITCH) $(COMMON)))
-VSWITCH_CMD := vswitch/main.c vswitch/cmd_net.c vswitch/cmd_plan.c vswitch/cmd_cost.c
+VSWITCH_CMD := $(sort $(wildcard vswitch/cmd/*.c))
 $(eval $(call program,ibvmig-vswitch,$(VSWITCH_CMD),$(VSWITCH) $(COMMON)))
 $(eval $(call testprogram,test_vswitch_rank,tests/unit/test_vswitch_rank.c,$(VSWITCH) $(COMMON)))
 $(eval $(call testtool,vswitch_bench,tests/bench/vswitch_bench.c,$(VSWITCH) $(COMMON)))

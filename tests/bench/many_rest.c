@@ -10,7 +10,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/heap.h"
+#include "daemon/base/heap.h"
 #include "tests/fake/sim_right.h"
 
 #include <ftw.h>

@@ -16,7 +16,7 @@
  *   outside_us, inside_us   how long both ends worked to be connected again, before and after the
  *                           device was back */
 #include "common/util.h"
-#include "guest-agent/shim_proto.h"
+#include "guest-agent/proto/shim.h"
 #include "tests/fake/rig.h"
 #include "tests/fake/verbs.h"
 

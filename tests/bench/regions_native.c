@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What a suspend takes to find regions that could not be registered again, on this machine's own
  * CPU: regions_native. Prints microseconds, medians of 9, as JSON. */
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 
 #include <stdio.h>
 #include <stdlib.h>

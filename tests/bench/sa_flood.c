@@ -21,7 +21,7 @@
 #include <sys/un.h>
 
 #include "common/util.h"
-#include "sm-helper/path_wire.h"
+#include "sm-helper/paths/wire.h"
 
 #define PAIRS_MAX   4096
 #define CLIENTS_MAX 256

@@ -10,13 +10,13 @@
 
 #include "common/ib.h"
 #include "common/util.h"
-#include "vswitch/address.h"
-#include "vswitch/check.h"
-#include "vswitch/cost.h"
-#include "vswitch/deps.h"
-#include "vswitch/gen.h"
-#include "vswitch/rank.h"
-#include "vswitch/route.h"
+#include "vswitch/moves/address.h"
+#include "vswitch/moves/check.h"
+#include "vswitch/cost/cost.h"
+#include "vswitch/moves/deps.h"
+#include "vswitch/nets/gen.h"
+#include "vswitch/cost/rank.h"
+#include "vswitch/routing/route.h"
 
 #define PLANS        301
 #define PLAN_GOAL_US 1000

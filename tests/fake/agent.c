@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "guest-agent/peer_proto.h"
+#include "guest-agent/proto/peer.h"
 #include "tests/fake/verbs.h"
 
 #define DEADLINE_MS 60000

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "guest-agent/shim_proto.h"
+#include "guest-agent/proto/shim.h"
 
 /* Listens on a socket of its own and sets IBVMIG_SOCKET to it, before a device is opened.
  * 0 or -errno. */
@@ -34,7 +34,7 @@ unsigned fake_agent_paths(unsigned dlid);
 void fake_agent_keep_paths(bool keep);
 /* While they are kept, no question for a peer's key arrives. */
 void fake_agent_keep_questions(bool keep);
-/* How many packets of that type (peer_proto.h, below 64) have been brought, or kept, since the
+/* How many packets of that type (proto/peer.h, below 64) have been brought, or kept, since the
  * start. */
 unsigned fake_agent_brought(uint16_t type);
 /* Waits until these are more than before, ms (whole seconds) at most. */

@@ -3,7 +3,7 @@
 #ifndef IBVMIG_TESTS_FAKE_DOCUMENTED_H
 #define IBVMIG_TESTS_FAKE_DOCUMENTED_H
 
-#include "common/http_server.h"
+#include "common/http/server.h"
 
 #include <json-c/json.h>
 #include <stdbool.h>

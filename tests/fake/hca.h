@@ -7,7 +7,7 @@
 #ifndef IBVMIG_TESTS_FAKE_HCA_H
 #define IBVMIG_TESTS_FAKE_HCA_H
 
-#include "daemon/hca.h"
+#include "daemon/vf/hca.h"
 
 #define FAKE_VFS_MAX 16
 #define FAKE_LOG_MAX 64

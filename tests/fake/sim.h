@@ -13,8 +13,8 @@
 #include <systemd/sd-event.h>
 
 #include "common/frame.h"
-#include "daemon/daemon.h"
-#include "daemon/qmp.h"
+#include "daemon/base/daemon.h"
+#include "daemon/libvirt/qmp.h"
 
 #define SIM_MS    1000ull
 #define SIM_S     1000000ull

@@ -4,7 +4,7 @@
 #ifndef IBVMIG_TESTS_FAKE_SIM_CELLS_H
 #define IBVMIG_TESTS_FAKE_SIM_CELLS_H
 
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "tests/fake/sim_faults.h"
 
 #define SIM_REASON_MAX 400

@@ -2,7 +2,7 @@
 #include "tests/fake/sim_cold.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "tests/fake/sim_right.h"
 
 #define CALL_MS  3600000

@@ -4,7 +4,7 @@
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/provider.h"
+#include "daemon/vf/provider.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -407,7 +407,7 @@ static unsigned sm_unbind(struct json_object *body, struct json_object **ret, ch
 	return 200;
 }
 
-/* That the host is off is believed; sm-helper/rest_vguids.c asks it. */
+/* That the host is off is believed; sm-helper/rest/vguids.c asks it. */
 static unsigned sm_fence(struct json_object *body, struct json_object **ret, char *error)
 {
 	const char *host = json_opt_str(body, "host", "");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "tests/fake/sim_faults.h"
 #include "common/util.h"
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "tests/fake/sim_lost.h"
 #include "tests/fake/sim_right.h"
 #include "tests/fake/sim_virt.h"

@@ -14,7 +14,8 @@
 #define ANSWER_US  (2 * SIM_MS)
 #define SUSPEND_US (40 * SIM_MS)
 #define DEVICE_US  (10 * SIM_MS) /* how often the agent looks for its device */
-#define ALONE_US   (6 * SIM_S) /* then who cannot be reached is given up: guest-agent/shim_job.h */
+#define ALONE_US                                                                                   \
+	(6 * SIM_S) /* then who cannot be reached is given up: guest-agent/shim/job/job.h */
 #define BALLAST_US (120 * SIM_S)
 #define LATE_US    (2 * SIM_S)
 

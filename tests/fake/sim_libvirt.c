@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* libvirt's client library as daemon/virt.c uses it, on simulated hosts (sim.h). */
+/* libvirt's client library as daemon/libvirt/virt.c uses it, on simulated hosts (sim.h). */
 #include "tests/fake/sim_virt.h"
 #include "common/json.h"
 #include "common/util.h"

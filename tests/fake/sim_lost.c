@@ -2,7 +2,7 @@
 #include "tests/fake/sim_lost.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "tests/fake/sim_operator.h"
 #include "tests/fake/sim_right.h"
 

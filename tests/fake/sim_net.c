@@ -2,11 +2,11 @@
 /* REST between simulated hosts: common/'s client and server without sockets (sim.h). A call is
  * freed once nothing of it is under way; what a dead process had under way stays. */
 #include "tests/fake/sim.h"
-#include "common/http_client.h"
-#include "common/http_server.h"
+#include "common/http/client.h"
+#include "common/http/server.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/openapi.h"
+#include "daemon/report/openapi.h"
 #include "tests/fake/documented.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #define REORDER_US   (1500 * SIM_MS)
 #define AFTER_CUT_US (200 * SIM_MS) /* TCP sends again */
 #define EXTERNAL     (-1)
-#define PLUGIN_US    (5 * SIM_S) /* sm-helper/backend_plugin.c: CALL_MS */
+#define PLUGIN_US    (5 * SIM_S) /* sm-helper/backend/plugin.c: CALL_MS */
 
 struct sim_net sim_net = {.latency_us = 300};
 

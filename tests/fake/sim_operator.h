@@ -3,7 +3,7 @@
 #ifndef IBVMIG_TESTS_FAKE_SIM_OPERATOR_H
 #define IBVMIG_TESTS_FAKE_SIM_OPERATOR_H
 
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "tests/fake/sim.h"
 
 /* A call to that host's ibvmigd, as the command line makes it; returns when it is answered. body:

@@ -2,8 +2,8 @@
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/journal.h"
-#include "daemon/migrate.h"
+#include "daemon/store/journal.h"
+#include "daemon/migrate/machine.h"
 
 #include <stdarg.h>
 #include <string.h>

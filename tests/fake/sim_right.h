@@ -3,7 +3,7 @@
 #ifndef IBVMIG_TESTS_FAKE_SIM_RIGHT_H
 #define IBVMIG_TESTS_FAKE_SIM_RIGHT_H
 
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "tests/fake/sim.h"
 
 #define SIM_WRONG_MAX 400

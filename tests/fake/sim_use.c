@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "tests/fake/sim_use.h"
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "tests/fake/sim_right.h"
 
 #include <dirent.h>

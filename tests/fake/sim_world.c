@@ -4,9 +4,9 @@
 #include "common/boot.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/journal.h"
-#include "daemon/settings.h"
-#include "daemon/vm.h"
+#include "daemon/store/journal.h"
+#include "daemon/base/settings.h"
+#include "daemon/vm/vm.h"
 
 #include <errno.h>
 #include <sqlite3.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "daemon/domain.h"
+#include "daemon/libvirt/domain.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What the daemon does with the messages of a guest's agent, which may say anything: its answers,
- * relayed messages, questions for paths (agent.c, vm_channel.c, relay.c, qps.c, over a real
+ * relayed messages, questions for paths (agent.c, vm/channel.c, relay.c, qps.c, over a real
  * socket). The input is the agent's messages, JSON, a line each; framing is fuzz_frame's matter.
  * Other hosts and ibvmig-sm are played: half of the vGUIDs are somewhere, and half of the calls
  * fail. */
@@ -12,22 +12,22 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "common/http_client.h"
-#include "common/http_server.h"
+#include "common/http/client.h"
+#include "common/http/server.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
-#include "daemon/daemon.h"
-#include "daemon/locate.h"
-#include "daemon/migrate.h"
-#include "daemon/qps.h"
-#include "daemon/relay.h"
-#include "daemon/repath.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/locate.h"
+#include "daemon/migrate/machine.h"
+#include "daemon/vm/qps.h"
+#include "daemon/vm/relay.h"
+#include "daemon/vm/repath.h"
 #include "daemon/rest.h"
-#include "daemon/settings.h"
-#include "daemon/sm.h"
-#include "daemon/vm_channel.h"
+#include "daemon/base/settings.h"
+#include "daemon/base/sm.h"
+#include "daemon/vm/channel.h"
 
 #define HELLO_ANSWER "{\"id\":1,\"ok\":true,\"version\":1,\"agent\":\"fuzz\"}"
 #define JOBS_MAX     1000

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "common/http_server.h"
+#include "common/http/server.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/loop.h"

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "sm-helper/probe.h"
+#include "sm-helper/fabric/probe.h"
 
 #define ANSWER_BYTES (2 + IB_MAD_SIZE)
 

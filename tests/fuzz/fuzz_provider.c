@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/json.h"
-#include "daemon/journal.h"
-#include "daemon/vf.h"
+#include "daemon/store/journal.h"
+#include "daemon/vf/table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

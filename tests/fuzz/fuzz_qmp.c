@@ -8,8 +8,8 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/qmp.h"
-#include "daemon/virt.h"
+#include "daemon/libvirt/qmp.h"
+#include "daemon/libvirt/virt.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "daemon/domain_device.h"
-#include "daemon/domain_saved.h"
+#include "daemon/libvirt/domain_device.h"
+#include "daemon/libvirt/domain_saved.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,7 +10,7 @@
 #include "common/json.h"
 #include "common/loop.h"
 /* for its static functions; the event loop is left out */
-#include "guest-agent/agent_shim.c"
+#include "guest-agent/agent/shim.c"
 
 #define PROCESSES 3
 #define STEPS_MAX 64

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sm-helper/path_wire.h"
-#include "sm-helper/proto_check.h"
+#include "sm-helper/paths/wire.h"
+#include "sm-helper/proto/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

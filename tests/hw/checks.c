@@ -3,9 +3,9 @@
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/memlock.h"
-#include "daemon/vf_guid.h"
-#include "daemon/vfio_migration.h"
+#include "daemon/libvirt/memlock.h"
+#include "daemon/vf/guid.h"
+#include "daemon/vf/vfio_migration.h"
 
 #include <errno.h>
 #include <linux/if_link.h>

@@ -4,7 +4,7 @@
 #ifndef IBVMIG_TESTS_HW_CHECKS_H
 #define IBVMIG_TESTS_HW_CHECKS_H
 
-#include "daemon/provider_mlx5.h"
+#include "daemon/vf/mlx5.h"
 
 enum hw_verdict { HW_OK, HW_FAILED, HW_SKIPPED };
 

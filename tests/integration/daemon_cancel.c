@@ -4,7 +4,7 @@
  * without an operator. Afterwards the world must be right (tests/fake/sim_right.h). */
 #include "tests/fake/sim_right.h"
 #include "common/util.h"
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "tests/fake/sim_scene.h"
 #include "tests/fake/sim_virt.h"
 

@@ -4,7 +4,7 @@
  * first has left. */
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "tests/fake/sim_right.h"
 #include "tests/fake/sim_use.h"
 

@@ -4,9 +4,9 @@
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/migrate.h"
-#include "daemon/sm.h"
-#include "daemon/vm.h"
+#include "daemon/migrate/machine.h"
+#include "daemon/base/sm.h"
+#include "daemon/vm/vm.h"
 #include "tests/fake/sim_scene.h"
 #include "tests/fake/sim_virt.h"
 

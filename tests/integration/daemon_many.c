@@ -7,7 +7,7 @@
  * Without arguments each scene with its own seed; SCENE: one; `seeds FIRST LAST [SCENE]`: each, or
  * this one, with each of these. */
 #include "common/util.h"
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "tests/fake/sim_lost.h"
 #include "tests/fake/sim_right.h"
 #include "tests/fake/sim_scene.h"

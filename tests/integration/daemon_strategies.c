@@ -5,8 +5,8 @@
 #include "tests/fake/sim_right.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/migrate.h"
-#include "daemon/vm.h"
+#include "daemon/migrate/machine.h"
+#include "daemon/vm/vm.h"
 #include "tests/fake/sim_scene.h"
 
 #include <string.h>

@@ -4,8 +4,8 @@
  * that dies before Finish or Confirm, and an ibvmig-sm that is slow. */
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/migrate.h"
-#include "daemon/openapi.h"
+#include "daemon/migrate/machine.h"
+#include "daemon/report/openapi.h"
 #include "tests/fake/sim_operator.h"
 #include "tests/fake/sim_right.h"
 #include "tests/fake/sim_scene.h"
@@ -393,7 +393,7 @@ static bool play_many_ask(const void *arg, const char *dir)
 #define LOOKS   40
 #define EACH_MS 250
 #define WORD_MS 20   /* ibvmig-sm needs that long for its word alone */
-#define TOLD_MS 2500 /* what daemon/sm.c gives away as fresh, and a question */
+#define TOLD_MS 2500 /* what daemon/base/sm.c gives away as fresh, and a question */
 
 /* Somebody who watches waits for ibvmig-sm at first only, and what he is told of it is no older
  * for that. */

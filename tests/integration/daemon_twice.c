@@ -4,13 +4,13 @@
  * refused. One scene for each POST of daemon/rest.c; those of the daemons among each other that
  * belong to a migration daemon_faults sends twice ("replies-doubled"). */
 #include "tests/fake/sim_right.h"
-#include "common/http_server.h"
+#include "common/http/server.h"
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "daemon/rest.h"
-#include "daemon/vm.h"
+#include "daemon/vm/vm.h"
 #include "tests/fake/sim_operator.h"
 #include "tests/fake/sim_scene.h"
 #include "tests/fake/sim_virt.h"

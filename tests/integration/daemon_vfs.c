@@ -6,7 +6,7 @@
 #include "tests/fake/sim_right.h"
 #include "common/ib.h"
 #include "common/util.h"
-#include "daemon/migrate.h"
+#include "daemon/migrate/machine.h"
 #include "tests/fake/sim_scene.h"
 
 #include <string.h>

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "guest-agent/shim_cm.h"
+#include "guest-agent/shim/cm/id.h"
 
 #define VQPN       0x11
 #define DVQPN      0x22

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What CQs need of shim_channel.c, for tests in which no program sleeps on a channel. Each has its
- * own channel_push(). */
+/* What CQs need of shim/verbs/channel.c, for tests in which no program sleeps on a channel. Each
+ * has its own channel_push(). */
 #ifndef IBVMIG_TESTS_GUEST_CHANNEL_STUB_H
 #define IBVMIG_TESTS_GUEST_CHANNEL_STUB_H
 
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 
 void channel_forget(struct shim_channel *ch, struct shim_cq *c)
 {

@@ -18,7 +18,7 @@
 #include <sys/eventfd.h>
 
 #include "common/util.h"
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 #include "tests/fake/agent.h"
 #include "tests/fake/verbs.h"
 

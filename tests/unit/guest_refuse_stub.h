@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What shared receive queues need of shim_refuse.c, which is about much more. */
+/* What shared receive queues need of shim/verbs/refuse.c, which is about much more. */
 #ifndef IBVMIG_TESTS_GUEST_REFUSE_STUB_H
 #define IBVMIG_TESTS_GUEST_REFUSE_STUB_H
 
 #include <errno.h>
 
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 
 int refuse_shared_xrc(const char *verb)
 {

@@ -4,7 +4,7 @@
 #ifndef IBVMIG_TESTS_GUEST_SHIM_STUB_H
 #define IBVMIG_TESTS_GUEST_SHIM_STUB_H
 
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 
 bool shim_ours(const struct ibv_context *c)
 {

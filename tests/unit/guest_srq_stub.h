@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What CQs need of shim_srq.c, for tests that have no SRQ. */
+/* What CQs need of shim/verbs/srq.c, for tests that have no SRQ. */
 #ifndef IBVMIG_TESTS_GUEST_SRQ_STUB_H
 #define IBVMIG_TESTS_GUEST_SRQ_STUB_H
 
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 
 uint32_t srq_source(struct shim_srq *s, uint32_t slot, const struct ibv_wc *wc)
 {

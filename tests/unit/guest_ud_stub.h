@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "guest-agent/shim_ud.h"
+#include "guest-agent/shim/verbs/ud.h"
 
 bool ud_translate(struct shim_qp *qp, struct ibv_send_wr *wr)
 {

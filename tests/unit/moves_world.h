@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "daemon/sm.h"
-#include "sm-helper/dynamic.h"
-#include "sm-helper/ops.h"
+#include "daemon/base/sm.h"
+#include "sm-helper/moves/dynamic.h"
+#include "sm-helper/moves/ops.h"
 
 #define VFS 8 /* of a switch, at its ports 2 to 9 */
 #define OWN (2 * VFS)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A process with two QPs and a region, for shim_peer.c: what test_guest_peer and fuzz_peer stand
- * on. To be included once in a program; shim_peer.c and shim_table.c are the real ones. */
+/* A process with two QPs and a region, for shim/peer/peer.c: what test_guest_peer and fuzz_peer
+ * stand on. To be included once in a program; shim/peer/peer.c and shim/core/table.c are the real
+ * ones. */
 #ifndef IBVMIG_TESTS_PEER_WORLD_H
 #define IBVMIG_TESTS_PEER_WORLD_H
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-agent/shim.h"
-#include "guest-agent/shim_ud.h"
+#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/ud.h"
 
 #define VQPN_A  0x11
 #define VQPN_B  0x12

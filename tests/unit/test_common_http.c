@@ -10,8 +10,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/http_client.h"
-#include "common/http_private.h"
+#include "common/http/client.h"
+#include "common/http/private.h"
 #include "common/json.h"
 #include "common/loop.h"
 #include "common/util.h"

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "common/http_client.h"
-#include "common/http_private.h"
+#include "common/http/client.h"
+#include "common/http/private.h"
 #include "common/json.h"
 #include "common/loop.h"
-#include "common/tls_conf.h"
+#include "common/tls/conf.h"
 #include "common/work.h"
 #include "tests/fake/certs.h"
 

@@ -15,7 +15,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/agent.h"
+#include "daemon/vm/agent.h"
 
 #define DEADLINE_MS 60000 /* only a fault takes so long */
 

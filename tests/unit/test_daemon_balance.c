@@ -6,7 +6,7 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/balance.h"
+#include "daemon/fleet/balance.h"
 
 /* A link of 25 Gb/s with two VMs behind it, whose vGUIDs are "NAME1" and "NAME2". */
 #define LINK(host, in, out, wait, in1, out1, in2, out2)                                            \

@@ -8,9 +8,9 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/daemon.h"
-#include "daemon/locate.h"
-#include "daemon/migrate_src.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/locate.h"
+#include "daemon/migrate/src.h"
 
 #define CALLS_MAX 8
 

@@ -11,8 +11,8 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/doctor.h"
-#include "daemon/lease.h"
+#include "daemon/report/doctor.h"
+#include "daemon/store/lease.h"
 
 #define PF "/sys/class/infiniband/mlx5_0"
 #define VF "/sys/class/infiniband/mlx5_2"

@@ -11,8 +11,8 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/doctor.h"
-#include "daemon/provider_mlx5.h"
+#include "daemon/report/doctor.h"
+#include "daemon/vf/mlx5.h"
 #include "tests/fake/hca.h"
 
 static const struct fake_card cx4 = {

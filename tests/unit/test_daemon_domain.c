@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/domain.h"
+#include "daemon/libvirt/domain.h"
 
 #define UUID "11111111-2222-3333-4444-555555555555"
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "daemon/domain_device.h"
-#include "daemon/qmp.h"
+#include "daemon/libvirt/domain_device.h"
+#include "daemon/libvirt/qmp.h"
 
 #define NS " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'"
 #define COMMANDS                                                                                   \

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "daemon/domain.h"
-#include "daemon/domain_saved.h"
+#include "daemon/libvirt/domain.h"
+#include "daemon/libvirt/domain_saved.h"
 
 #define VF                                                                                         \
 	"<ibvmig:vf xmlns:ibvmig='urn:ibvmig:1' pf='pf0' vguid='0x00a1b2fffe000101' "              \

@@ -11,20 +11,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/http_client.h"
-#include "common/http_server.h"
+#include "common/http/client.h"
+#include "common/http/server.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
 #include "common/work.h"
-#include "daemon/daemon.h"
-#include "daemon/drain.h"
-#include "daemon/durable.h"
-#include "daemon/drained.h"
-#include "daemon/job.h"
-#include "daemon/journal.h"
-#include "daemon/settings.h"
+#include "daemon/base/daemon.h"
+#include "daemon/fleet/drain.h"
+#include "daemon/store/durable.h"
+#include "daemon/fleet/drained.h"
+#include "daemon/base/job.h"
+#include "daemon/store/journal.h"
+#include "daemon/base/settings.h"
 
 #define HOSTS      3
 #define SILENT     16

@@ -14,10 +14,10 @@
 #include "common/loop.h"
 #include "common/util.h"
 #include "common/work.h"
-#include "daemon/daemon.h"
-#include "daemon/durable.h"
-#include "daemon/job.h"
-#include "daemon/journal.h"
+#include "daemon/base/daemon.h"
+#include "daemon/store/durable.h"
+#include "daemon/base/job.h"
+#include "daemon/store/journal.h"
 
 #define HANG_US 120000000 /* only a fault takes so long */
 

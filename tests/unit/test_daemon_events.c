@@ -8,12 +8,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/http_server.h"
+#include "common/http/server.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
-#include "daemon/events.h"
+#include "daemon/base/events.h"
 #include "daemon/rest.h"
 
 #define DEADLINE_S 60 /* only a fault takes so long */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* libvirt's handles in the daemon's loop (daemon/events_libvirt.h). */
+/* libvirt's handles in the daemon's loop (daemon/libvirt/loop.h). */
 #include "tests/unit/tap.h"
 
 #include <dirent.h>
@@ -8,7 +8,7 @@
 #include <systemd/sd-event.h>
 #include <unistd.h>
 
-#include "daemon/events_libvirt.h"
+#include "daemon/libvirt/loop.h"
 
 static sd_event *loop;
 

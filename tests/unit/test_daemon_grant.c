@@ -19,9 +19,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/http_client.h"
+#include "common/http/client.h"
 #include "common/util.h"
-#include "daemon/grant.h"
+#include "daemon/libvirt/grant.h"
 
 #define NODE    "/dev/vfio/7"
 #define ZERO    makedev(1, 5) /* whose driver is always there */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "tests/unit/tap.h"
 
-#include "daemon/hold.h"
+#include "daemon/migrate/hold.h"
 
 #define MIB (1ull << 20)
 

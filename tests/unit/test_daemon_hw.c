@@ -11,7 +11,7 @@
 
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/vfio_migration.h"
+#include "daemon/vf/vfio_migration.h"
 #include "tests/fake/hca.h"
 #include "tests/hw/checks.h"
 

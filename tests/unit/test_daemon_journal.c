@@ -9,7 +9,7 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/journal.h"
+#include "daemon/store/journal.h"
 
 #define KEEP 20
 

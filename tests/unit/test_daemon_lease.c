@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "daemon/daemon.h"
-#include "daemon/lease.h"
-#include "daemon/migrate.h"
-#include "daemon/settings.h"
+#include "daemon/base/daemon.h"
+#include "daemon/store/lease.h"
+#include "daemon/migrate/machine.h"
+#include "daemon/base/settings.h"
 
 #define VM    "11111111-2222-3333-4444-555555555555"
 #define OTHER "11111111-2222-3333-4444-666666666666"

@@ -7,9 +7,9 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/daemon.h"
-#include "daemon/migrate.h"
-#include "daemon/migrate_step.h"
+#include "daemon/base/daemon.h"
+#include "daemon/migrate/machine.h"
+#include "daemon/migrate/step.h"
 
 #define SRC ROLE_SOURCE
 #define DST ROLE_DESTINATION

@@ -8,20 +8,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/http_client.h"
-#include "common/http_server.h"
+#include "common/http/client.h"
+#include "common/http/server.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
 #include "common/work.h"
-#include "daemon/daemon.h"
-#include "daemon/durable.h"
-#include "daemon/migrate.h"
-#include "daemon/mover.h"
-#include "daemon/preview.h"
-#include "daemon/settings.h"
-#include "daemon/vm.h"
+#include "daemon/base/daemon.h"
+#include "daemon/store/durable.h"
+#include "daemon/migrate/machine.h"
+#include "daemon/fleet/jobs.h"
+#include "daemon/fleet/preview.h"
+#include "daemon/base/settings.h"
+#include "daemon/vm/vm.h"
 
 #define CALL_MS 60000 /* only a fault takes so long */
 

@@ -6,7 +6,7 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/plan.h"
+#include "daemon/fleet/plan.h"
 
 static struct json_object *parse(const char *text)
 {

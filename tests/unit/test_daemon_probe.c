@@ -7,9 +7,9 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/daemon.h"
-#include "daemon/job.h"
-#include "daemon/migrate.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/job.h"
+#include "daemon/migrate/machine.h"
 
 #define DEADLINE_MS 20000 /* only a fault takes so long */
 

@@ -11,7 +11,7 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/provider.h"
+#include "daemon/vf/provider.h"
 
 #define HELD_MAX 8
 #define HANG_MS  60000

@@ -17,10 +17,10 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/memlock.h"
-#include "daemon/provider_mlx5.h"
-#include "daemon/vfio_migration.h"
-#include "daemon/vf_guid.h"
+#include "daemon/libvirt/memlock.h"
+#include "daemon/vf/mlx5.h"
+#include "daemon/vf/vfio_migration.h"
+#include "daemon/vf/guid.h"
 #include "tests/fake/hca.h"
 
 #define VGUID   0x00a1b2fffe000101ull

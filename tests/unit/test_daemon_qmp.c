@@ -9,8 +9,8 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/qmp.h"
-#include "daemon/virt.h"
+#include "daemon/libvirt/qmp.h"
+#include "daemon/libvirt/virt.h"
 
 #define UUID "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 

@@ -5,12 +5,12 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/http_server.h"
+#include "common/http/server.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/qps.h"
+#include "daemon/vm/qps.h"
 #include "daemon/rest.h"
-#include "daemon/vm.h"
+#include "daemon/vm/vm.h"
 
 static struct vm vm = {.name = "g1"};
 static enum agent_state state_now;

@@ -8,18 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/http_server.h"
+#include "common/http/server.h"
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/loop.h"
 #include "common/util.h"
-#include "daemon/daemon.h"
-#include "daemon/job.h"
-#include "daemon/locate.h"
-#include "daemon/relay.h"
-#include "daemon/settings.h"
-#include "daemon/vm.h"
-#include "daemon/vm_channel.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/job.h"
+#include "daemon/base/locate.h"
+#include "daemon/vm/relay.h"
+#include "daemon/base/settings.h"
+#include "daemon/vm/vm.h"
+#include "daemon/vm/channel.h"
 
 #define RUDE  0x00a1b2fffe000001ull
 #define OTHER 0x00a1b2fffe000002ull

@@ -6,18 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/http_server.h"
+#include "common/http/server.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/ib.h"
 #include "common/loop.h"
 #include "common/util.h"
-#include "daemon/daemon.h"
-#include "daemon/job.h"
-#include "daemon/repath.h"
-#include "daemon/settings.h"
-#include "daemon/sm.h"
-#include "daemon/vm.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/job.h"
+#include "daemon/vm/repath.h"
+#include "daemon/base/settings.h"
+#include "daemon/base/sm.h"
+#include "daemon/vm/vm.h"
 
 #define MOVED 0x00a1b2fffe000001ull
 #define PEER  0x00a1b2fffe000002ull

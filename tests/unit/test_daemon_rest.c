@@ -10,10 +10,10 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/daemon.h"
-#include "daemon/openapi.h"
+#include "daemon/base/daemon.h"
+#include "daemon/report/openapi.h"
 #include "daemon/rest.h"
-#include "daemon/settings.h"
+#include "daemon/base/settings.h"
 #include "tests/fake/documented.h"
 
 static struct settings settings = {.admin_group = {true, 70}, .read_group = {true, 80}};

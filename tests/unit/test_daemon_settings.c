@@ -12,7 +12,7 @@
 
 #include "common/conf.h"
 #include "common/util.h"
-#include "daemon/settings.h"
+#include "daemon/base/settings.h"
 
 #define EXAMPLE  "hooks/ibvmigd.conf"
 #define PROVIDER "provider-exec = /bin/true\n"

@@ -7,7 +7,7 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/strategy.h"
+#include "daemon/base/strategy.h"
 
 #define FACTS 10
 

@@ -6,9 +6,9 @@
 
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/clocks.h"
-#include "daemon/migrate.h"
-#include "daemon/timeline.h"
+#include "daemon/migrate/clocks.h"
+#include "daemon/migrate/machine.h"
+#include "daemon/report/timeline.h"
 
 /* The source's clock stands at 1 s when it begins, the destination's at 500 s: 499 s ahead. */
 #define AT(us) "\"mono_us\":" #us

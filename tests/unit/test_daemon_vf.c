@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "common/json.h"
-#include "daemon/domain.h"
-#include "daemon/journal.h"
-#include "daemon/vf.h"
+#include "daemon/libvirt/domain.h"
+#include "daemon/store/journal.h"
+#include "daemon/vf/table.h"
 
 static char dir[] = "/tmp/ibvmig-vf-XXXXXX";
 static struct journal *journal;

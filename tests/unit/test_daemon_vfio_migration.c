@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "daemon/vfio_migration.h"
+#include "daemon/vf/vfio_migration.h"
 #include "tests/fake/hca.h"
 
 static const struct fake_card cx6 = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The agent is started again while a program makes QPs and connects them: the shim as it is
  * shipped, on a played device. The program notices nothing, and what it has made is covered. */
-#include "guest-agent/peer_proto.h"
+#include "guest-agent/proto/peer.h"
 #include "tests/unit/guest_pair.h"
 
 static struct end one, a, b;

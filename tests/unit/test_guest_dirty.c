@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 #include "tests/unit/guest_shim_stub.h"
 
 #undef ibv_reg_mr

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "guest-agent/shim_ud.h"
+#include "guest-agent/shim/verbs/ud.h"
 
 struct shim shim = {
 	.ctl = PTHREAD_MUTEX_INITIALIZER,

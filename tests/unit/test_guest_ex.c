@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 #include "tests/unit/guest_channel_stub.h"
 #include "tests/unit/guest_shim_stub.h"
 #include "tests/unit/guest_srq_stub.h"
@@ -105,7 +105,7 @@ static int hw_poll(struct ibv_cq *c, int n, struct ibv_wc *wc)
 	return got;
 }
 
-/* What shim_qp.c does, without the agent and the hardware. */
+/* What shim/verbs/qp.c does, without the agent and the hardware. */
 struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_pd *domain,
 			 struct ibv_qp_init_attr *init, const struct shim_qp_ex *ex)
 {

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "guest-agent/agent_kernel.c"
+#include "guest-agent/agent/kernel.c"
 
 /* The guest's first vGUID is on rdma0. */
 int agent_device_find(uint64_t vguid, char ret_name[static SHIM_DEVICE_MAX])

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 
 struct shim shim = {.mrs = LIST_INIT(shim.mrs), .qps = LIST_INIT(shim.qps)};
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "guest-agent/path_cache.h"
+#include "guest-agent/agent/path_cache.h"
 
 #define PAYLOAD_MAX 71         /* bytes of an entry (docs/guest.md) */
 #define MEMORY_MAX  (5u << 20) /* of a full cache */

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "guest-agent/shim_maps.h"
+#include "guest-agent/shim/core/maps.h"
 
 #undef ibv_reg_mr
 

@@ -10,7 +10,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "guest-agent/agent.h"
+#include "guest-agent/agent/main.h"
 
 static const uint8_t ours[16] = {0xfe, 0x80, [15] = 1};
 static const uint8_t theirs[16] = {0xfe, 0x80, [15] = 2};

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 
 #define QPS       3
 #define MIGRATION 77

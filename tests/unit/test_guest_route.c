@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 
 #define MANY 49150u
 

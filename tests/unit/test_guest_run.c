@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "guest-agent/run_check.h"
+#include "guest-agent/run/check.h"
 
 #define GLIBC "/lib64/ld-linux-x86-64.so.2"
 #define OURS  EM_X86_64

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-agent/shim.h"
+#include "guest-agent/shim/core/shim.h"
 #include "tests/unit/guest_channel_stub.h"
 #include "tests/unit/guest_refuse_stub.h"
 #include "tests/unit/guest_shim_stub.h"

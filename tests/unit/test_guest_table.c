@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "guest-agent/shim_table.h"
+#include "guest-agent/shim/core/table.h"
 
 #define CHUNKS (TABLE_MAX / TABLE_CHUNK)
 

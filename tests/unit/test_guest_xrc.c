@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "guest-agent/peer_proto.h"
+#include "guest-agent/proto/peer.h"
 #include "tests/fake/agent.h"
 #include "tests/fake/rig.h"
 #include "tests/fake/verbs.h"

@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "sm-helper/backend.h"
+#include "sm-helper/backend/backend.h"
 
 static struct client *open_client(const char *name, const struct backend_conf *conf)
 {

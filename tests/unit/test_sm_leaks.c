@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/json.h"
-#include "sm-helper/leaks.h"
+#include "sm-helper/watch/leaks.h"
 
 #define NOW (10 * LEAK_YOUNG_MS)
 

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "sm-helper/ops_shared.h"
+#include "sm-helper/moves/shared.h"
 #include "tests/unit/moves_world.h"
 
 /* Time passes in sleeps alone: no stall of this machine comes between a deadline and what is to

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "sm-helper/outbox.h"
+#include "sm-helper/notify/outbox.h"
 
 #define DEADLINE_US 30000000u
 

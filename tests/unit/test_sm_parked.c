@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "sm-helper/ops_int.h"
+#include "sm-helper/moves/ops_int.h"
 
 #define SWITCHES 3
 #define PAGE     2 /* entries that the plugin gives at once */

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "sm-helper/path_table.h"
-#include "sm-helper/path_wire.h"
+#include "sm-helper/paths/table.h"
+#include "sm-helper/paths/wire.h"
 
 static struct path_key key(unsigned i)
 {

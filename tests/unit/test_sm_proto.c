@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "sm-helper/proto_check.h"
+#include "sm-helper/proto/check.h"
 
 static char reason[SM_REASON_MAX];
 

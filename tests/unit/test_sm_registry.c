@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "sm-helper/registry_claim.h"
+#include "sm-helper/registry/claim.h"
 
 static char dir[64], path[96];
 

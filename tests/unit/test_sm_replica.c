@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "sm-helper/registry_claim.h"
-#include "sm-helper/registry_replica.h"
+#include "sm-helper/registry/claim.h"
+#include "sm-helper/registry/replica.h"
 
 static struct registry *a, *b;
 

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "vswitch/check.h"
-#include "vswitch/gen.h"
-#include "vswitch/route.h"
+#include "vswitch/moves/check.h"
+#include "vswitch/nets/gen.h"
+#include "vswitch/routing/route.h"
 
 static void make(const char *text, struct fabric *f)
 {

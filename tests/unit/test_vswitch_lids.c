@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "vswitch/lft.h"
-#include "vswitch/lids.h"
+#include "vswitch/model/lft.h"
+#include "vswitch/model/lids.h"
 
 static void test_take(void **state)
 {

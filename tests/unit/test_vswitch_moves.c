@@ -9,9 +9,9 @@
 
 #include "common/util.h"
 #include "tests/unit/vswitch_nets.h"
-#include "vswitch/check.h"
-#include "vswitch/deps.h"
-#include "vswitch/walk.h"
+#include "vswitch/moves/check.h"
+#include "vswitch/moves/deps.h"
+#include "vswitch/moves/walk.h"
 
 static const struct {
 	const char *text;

@@ -9,10 +9,10 @@
 
 #include "common/util.h"
 #include "tests/unit/vswitch_nets.h"
-#include "vswitch/address.h"
-#include "vswitch/check.h"
-#include "vswitch/cost.h"
-#include "vswitch/rank.h"
+#include "vswitch/moves/address.h"
+#include "vswitch/moves/check.h"
+#include "vswitch/cost/cost.h"
+#include "vswitch/cost/rank.h"
 
 static uint32_t named(const struct fabric *f, const char *name)
 {

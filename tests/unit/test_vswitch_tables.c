@@ -9,7 +9,7 @@
 
 #include "common/ib.h"
 #include "common/util.h"
-#include "vswitch/moves.h"
+#include "vswitch/moves/moves.h"
 
 #define SWITCHES 5
 #define ENTRIES  1024

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "vswitch/check.h"
-#include "vswitch/gen.h"
-#include "vswitch/route.h"
-#include "vswitch/lids.h"
-#include "vswitch/text.h"
+#include "vswitch/moves/check.h"
+#include "vswitch/nets/gen.h"
+#include "vswitch/routing/route.h"
+#include "vswitch/model/lids.h"
+#include "vswitch/text/text.h"
 
 static void make(const char *text, struct fabric *f)
 {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "vswitch/walk.h"
+#include "vswitch/moves/walk.h"
 
 enum { LEAF0 = 0x100, LEAF1, SPINE };
 enum { CA = 0x200 };

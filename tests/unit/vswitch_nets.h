@@ -3,8 +3,8 @@
 #ifndef IBVMIG_TESTS_VSWITCH_NETS_H
 #define IBVMIG_TESTS_VSWITCH_NETS_H
 
-#include "vswitch/gen.h"
-#include "vswitch/route.h"
+#include "vswitch/nets/gen.h"
+#include "vswitch/routing/route.h"
 
 /* The net that text describes (gen_parse()), routed. Ends the test if that fails. */
 static void make(const char *text, enum route_engine engine, struct fabric *f)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "tests/lab/datapath/registry.h"
-#include "common/http_client.h"
+#include "common/http/client.h"
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/log.h"

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* How the parts of ibvmigd are put together, and taken apart. */
+#include "daemon/base/daemon.h"
+#include "common/http/client.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "common/work.h"
+#include "daemon/beat.h"
+#include "daemon/fleet/drain.h"
+#include "daemon/fleet/drained.h"
+#include "daemon/store/durable.h"
+#include "daemon/base/events.h"
+#include "daemon/libvirt/loop.h"
+#include "daemon/store/journal.h"
+#include "daemon/store/lease.h"
+#include "daemon/migrate/step.h"
+#include "daemon/fleet/jobs.h"
+#include "daemon/migrate/peer_watch.h"
+#include "daemon/vf/provider.h"
+#include "daemon/vf/mlx5.h"
+#include "daemon/vm/relay.h"
+#include "daemon/vm/repath.h"
+#include "daemon/rest.h"
+#include "daemon/base/settings.h"
+#include "daemon/libvirt/virt.h"
+#include "daemon/vm/vm.h"
+#include "daemon/vm/discover.h"
+
+/* Each may wait for a peer or libvirt; relays and polls must not queue behind them. */
+#define WORKERS 32
+/* Workers of two hosts that all waited for each other's would stand still. As many migrations are
+ * prepared, switched or undone at once. */
+#define CALLERS 64
+
+static int provider_new(const struct settings *s, struct provider **ret_provider)
+{
+	return s->mlx5 ? provider_mlx5_new(s->mlx5, ret_provider)
+		       : provider_exec_new(s->provider_exec, PROVIDER_DEADLINE_MS, ret_provider);
+}
+
+/* At the start, before the loop runs: the only blocking call of its thread. */
+static void load_inventory(struct daemon *d)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	if (!provider_inventory(d->provider, &answer, d->vf_error) &&
+	    !vf_table_load(&d->vfs, d->journal, answer, d->vf_error)) {
+		d->vf_error[0] = '\0';
+		log_info("%zu VFs on %zu PFs", d->vfs.vf_count, d->vfs.pf_count);
+		return;
+	}
+	log_error("no VM gets a VF, and none can come here: %s", d->vf_error);
+}
+
+static int start_tls(struct daemon *d, char **ret_error)
+{
+	const struct tls_conf *t = &d->settings->tls;
+	int rc = t->on ? tls_new(&t->files, &d->tls, ret_error) : 0;
+
+	http_client_secure(d->tls, !t->on || t->insecure);
+	return rc || !t->on ? rc : tls_watch(d->tls, d->loop);
+}
+
+int daemon_start(struct daemon *d, char **ret_error)
+{
+	int rc = journal_open(d->settings->state_dir, d->settings->keep_migrations, &d->journal,
+			      ret_error);
+
+	if (rc || (rc = durable_new(d->loop, d->journal, &d->durable)) ||
+	    (rc = start_tls(d, ret_error)) || (rc = provider_new(d->settings, &d->provider)))
+		return rc;
+	load_inventory(d);
+	if ((rc = events_libvirt_register(d->loop)) ||
+	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
+	    (rc = work_pool_new(d->loop, CALLERS, &d->callers)) ||
+	    (rc = events_new(d->loop, &d->events)) || (rc = relay_new(d, &d->relay)) ||
+	    (rc = mover_new(d, &d->movers)) || (rc = drain_new(d, &d->drains)) ||
+	    (rc = lease_keeper_new(d, &d->leases)) || (rc = repath_new(d, &d->repath)) ||
+	    (rc = beat_new(d)))
+		return rc;
+	drained_load(d);
+	migrate_load_open(d);
+	peer_watch_load(d);
+	if ((rc = rest_start(d, ret_error)))
+		return rc;
+	return virt_new(d, &vm_virt_ops, &d->virt);
+}
+
+void daemon_stop(struct daemon *d)
+{
+	d->stopping = true;
+	vm_free_all(d); /* first: who waits for an agent is answered */
+	beat_free(d);
+	events_free(d->events);
+	rest_stop(d);
+	virt_free(d->virt);
+	drain_free(TAKE(d->drains));
+	mover_free(TAKE(d->movers));
+	work_pool_free(d->callers);
+	work_pool_free(d->pool);
+	durable_free(d->durable);
+	peer_watch_free_all(d);
+	migrate_free_all(d);
+	relay_free(d->relay);
+	repath_free(TAKE(d->repath));
+	lease_keeper_free(TAKE(d->leases));
+	json_object_put(d->restores);
+	json_object_put(d->unseen);
+	vf_table_clear(&d->vfs);
+	journal_close(d->journal);
+	provider_free(TAKE(d->provider));
+	tls_free(d->tls);
+	settings_free(d->settings);
+	sd_event_unref(d->loop);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the parts of ibvmigd share. All of it belongs to the loop's thread but what is said to be
+ * constant or to lock itself. */
+#ifndef IBVMIG_DAEMON_BASE_DAEMON_H
+#define IBVMIG_DAEMON_BASE_DAEMON_H
+
+#include "daemon/vf/table.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+struct settings;
+struct journal;
+struct durable;
+struct virt;
+struct events;
+struct movers;
+struct provider;
+struct relay;
+struct repath;
+struct vm;
+struct migration;
+struct peer_watch;
+struct work_pool;
+struct tls;
+struct http_server;
+
+/* The last answer of ibvmig-sm's status, for `ibvmig status` and the agents' hello. */
+struct sm_state {
+	bool known;
+	bool caching, caching_known; /* its last word on path records, also while it is silent */
+	char error[256];             /* why moves are not possible; "" if they are */
+	uint64_t asked_ms;
+	bool asking;               /* an answer is under way */
+	struct sm_waiter *waiters; /* owned; for it */
+};
+
+struct daemon {
+	sd_event *loop;
+	struct work_pool *pool;    /* locks itself */
+	struct work_pool *callers; /* locks itself; of jobs that wait for another host's pool */
+	struct settings *settings; /* constant */
+	struct provider *provider; /* constant; workers call it */
+	struct virt *virt;         /* locks itself */
+	struct journal *journal;
+	struct durable *durable;
+	struct events *events;
+	struct movers *movers;
+	struct drains *drains;
+	struct lease_keeper *leases;
+	struct relay *relay;
+	struct repath *repath;
+	struct beat *beat;
+	struct vf_table vfs;
+	char vf_error[HTTP_ERROR_MAX];   /* why there is no inventory, or "" */
+	struct vm *vms;                  /* list, owned */
+	struct migration *migrations;    /* list, owned; newest first */
+	struct peer_watch *peer_watches; /* list, owned: VMs suspended for movers */
+	struct sm_state sm;
+	struct tls *tls; /* NULL without TLS; locks itself */
+	struct http_server *unix_server, *tcp_server;
+	struct json_object *restores; /* owned; files of restores under way in libvirt, as keys */
+	struct json_object *unseen; /* owned; VMs that libvirt would not tell of, by UUID: name, and
+				     * whether it is being asked again */
+	bool unlisted;              /* nor which run */
+	unsigned to_inspect; /* VMs that ran at the start and are still to be looked at, and one */
+	uint64_t drained_ms; /* wall clock: since when no migration may come here; 0: they may */
+	bool recovered;      /* open migrations of the journal have been taken up again */
+	bool stopping;       /* the loop has ended: no migration goes on */
+};
+
+/* d: zeroed but for settings and loop, which it owns from then on. 0, or -errno with a line in
+ * *ret_error, owned by the caller. */
+int daemon_start(struct daemon *d, char **ret_error);
+void daemon_stop(struct daemon *d);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The configuration of ibvmigd, read once; constant afterwards, so any thread may read it. */
+#ifndef IBVMIG_DAEMON_BASE_SETTINGS_H
+#define IBVMIG_DAEMON_BASE_SETTINGS_H
+
+#include "common/tls/conf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SETTINGS_PEERS_MAX 256
+
+struct conf;
+struct mlx5_config;
+
+struct settings_peer {
+	char *name; /* owned */
+	char *url;  /* owned */
+};
+
+struct settings_group {
+	bool given;
+	gid_t gid;
+};
+
+struct settings {
+	struct conf *conf; /* owned; holds the strings below */
+	char *url;         /* owned; where other hosts reach this daemon */
+	struct tls_conf tls;
+	const char *host_name;
+	const char *listen; /* ADDR:PORT, or NULL */
+	const char *socket;
+	const char *state_dir;
+	const char *lease_dir;     /* daemon/store/lease.h */
+	const char *sm_url;        /* NULL: no ibvmig-sm (tests only) */
+	const char *provider_exec; /* the program; NULL with the provider mlx5 */
+	struct mlx5_config *mlx5;  /* owned; NULL with the provider exec */
+	const char *libvirt_uri;
+	const char *migrate_uri;     /* of other hosts' libvirt, with %s for the host's name */
+	struct settings_peer *peers; /* owned */
+	size_t peer_count;
+	uint64_t hold_bytes;    /* pre-copy is held while this much remains */
+	uint64_t ballast_bytes; /* what the agent keeps dirty during HOLD */
+	bool require_agent;
+	const char *pre_attach;   /* borrowed from conf: the property that lets a device leave, for
+				   * VFs that QEMU starts with at a destination; NULL: device_add */
+	unsigned keep_migrations; /* that have ended, in the journal */
+	unsigned saved_peers_s;   /* so long the peers of a saved VM wait for it */
+	struct settings_group admin_group, read_group; /* who may use the socket, beside root */
+	unsigned requests_per_s;                       /* of one client; 0: not limited */
+};
+
+/* 0, or a negative errno; *ret_error (owned by the caller) then says what to change. */
+int settings_load(const char *path, struct settings **ret_settings, char **ret_error);
+void settings_free(struct settings *s);
+
+/* The URL of a configured host, or NULL. */
+const char *settings_peer_url(const struct settings *s, const char *host_name);
+/* The same; this host's own URL for its own name. */
+const char *settings_host_url(const struct settings *s, const char *host_name);
+
+#endif

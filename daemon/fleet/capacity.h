@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What a host has, and what it could take: GET /v1/host, which plans of moves are made from. */
+#ifndef IBVMIG_DAEMON_FLEET_CAPACITY_H
+#define IBVMIG_DAEMON_FLEET_CAPACITY_H
+
+#include <json-c/json.h>
+
+struct http_request;
+
+/* {"host","memory_bytes","memory_available_bytes","pfs","vfs","domains":[{"uuid","name",
+ * "memory_bytes"[,vm_set_vfs()]}]}: the domains that run, with or without VFs. 503 without
+ * libvirtd. */
+void capacity_get(struct http_request *req);
+
+/* {"host","url"}: a host that can be asked. Owned by the caller. */
+struct json_object *capacity_host(const char *name, const char *url);
+/* A worker: asks each of hosts ([capacity_host()]) for that, several at once: the silent ones must
+ * not add up. → [their answers, in this order; {"host","error"} of one that has none], owned by the
+ * caller. */
+struct json_object *capacity_ask(struct json_object *hosts);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/migrate/clocks.h"
+#include "common/http/server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/job.h"
+#include "daemon/migrate/machine.h"
+
+#define TRIES        8
+#define FAILURES_MAX 2
+#define CALL_MS      5000
+
+void clocks_narrow(struct clocks_bound *b, uint64_t sent_us, uint64_t received_us,
+		   uint64_t theirs_us)
+{
+	int64_t low = (int64_t)theirs_us - (int64_t)received_us;
+	int64_t high = (int64_t)theirs_us - (int64_t)sent_us;
+
+	if (!b->known || low > b->high || high < b->low) {
+		*b = (struct clocks_bound){.known = true, .low = low, .high = high};
+		return;
+	}
+	if (low > b->low)
+		b->low = low;
+	if (high < b->high)
+		b->high = high;
+}
+
+static void measure_run(struct job *j)
+{
+	struct clocks_bound b = {0};
+
+	for (int i = 0, failures = 0; i < TRIES && failures < FAILURES_MAX; i++) {
+		struct json_object *answer AUTO_JSON = NULL;
+		uint64_t sent_us = now_us();
+
+		j->rc = http_call(json_opt_str(j->in, "url", ""), "GET", "/v1/clock", NULL, CALL_MS,
+				  &answer, j->error);
+		failures += j->rc != 0;
+		if (!j->rc && json_opt(answer, "mono_us"))
+			clocks_narrow(&b, sent_us, now_us(), json_opt_u64(answer, "mono_us", 0));
+	}
+	if (!b.known)
+		return;
+	json_set(j->out, "offset_us", json_object_new_int64(b.low + (b.high - b.low) / 2));
+	json_set_u64(j->out, "error_us", (uint64_t)(b.high - b.low + 1) / 2);
+}
+
+static void measured(struct job *j)
+{
+	struct migration *m = migrate_find(j->d, json_opt_str(j->in, "id", ""), ROLE_SOURCE);
+
+	if (!json_opt(j->out, "offset_us"))
+		log_info("migration %s: the clocks could not be compared: %s",
+			 json_opt_str(j->in, "id", "?"), j->error);
+	if (m && json_opt(j->out, "offset_us"))
+		json_set(m->data, "clock", json_object_get(j->out));
+}
+
+void clocks_measure(struct migration *m)
+{
+	struct json_object *in = json_object_new_object();
+
+	json_set_str(in, "id", m->id);
+	json_set_str(in, "url", m->to.url);
+	job_start(m->d, in, measure_run, measured, NULL, 0);
+}
+
+void clocks_get(struct http_request *req)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_u64(o, "mono_us", now_us());
+	json_set_u64(o, "wall_ms", wall_ms());
+	http_reply(req->exchange, 200, o);
+}

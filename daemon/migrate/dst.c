@@ -1,0 +1,758 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The steps of the host that the VM comes to. */
+#include "common/http/server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "daemon/migrate/src_saved.h"
+#include "daemon/base/daemon.h"
+#include "daemon/libvirt/domain.h"
+#include "daemon/libvirt/domain_device.h"
+#include "daemon/store/durable.h"
+#include "daemon/base/job_vfs.h"
+#include "daemon/base/locate.h"
+#include "daemon/migrate/dst_orphan.h"
+#include "daemon/migrate/step.h"
+#include "daemon/vf/provider.h"
+#include "daemon/libvirt/qmp.h"
+#include "daemon/vm/relay.h"
+#include "daemon/vm/repath.h"
+#include "daemon/base/settings.h"
+#include "daemon/base/sm.h"
+#include "daemon/vm/work.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define PRE_ATTACHED        "pre_attached" /* in the record's data */
+#define PREPARE_DEADLINE_MS 12000
+#define ASK_DEADLINE_MS     4000
+#define ORDER_POLL_MS       2000
+#define SOURCE_SILENT_S     120 /* then one whose VM libvirt has not even begun to receive is lost */
+#define RESUME_TRIES        20
+#define RESUME_AT_ONCE_US   5000000 /* later, the peers' patience has run out as well */
+#define RESUME_AGAIN_MS     200
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+/* All leases are there. The first one that is not goes into the reason. */
+static int check_leases(struct migration *m)
+{
+	for (unsigned i = 0; i < m->vf_count; i++)
+		if (!migrate_lease(m, &m->vfs[i]))
+			return migrate_error(m, -ENOENT, "the lease of VF %s is gone",
+					     m->vfs[i].to.vf);
+	return 0;
+}
+
+static bool has_leases(const struct migration *m)
+{
+	for (unsigned i = 0; i < m->vf_count; i++)
+		if (migrate_lease(m, &m->vfs[i]))
+			return true;
+	return false;
+}
+
+/* ---- PREPARE ---- */
+
+/* The VM's host has all its vGUIDs. no_vf: the VM runs at its source without a VF, so there is
+ * nothing for us to do. */
+static int find_source(struct job *j, struct location *source)
+{
+	const char *vguid = vf_text_of(job_vf(j, 0), "vguid");
+	char why[HTTP_ERROR_MAX];
+	int rc;
+
+	/* The image of a saved VM tells where it was saved. */
+	if (*str(j, "source")) {
+		snprintf(source->url, sizeof source->url, "%s", str(j, "source"));
+		return 0;
+	}
+	rc = locate_guid(j->d->settings, vf_guid_of(job_vf(j, 0), "vguid"), source, j->error);
+	if (!rc && !str_eq(source->vm, str(j, "vm")))
+		return job_fail(j, -EEXIST,
+				"vguid %s belongs to another VM, on host %s: a vGUID must be "
+				"unique in the subnet",
+				vguid, source->host);
+	if (rc == -ENOENT && !locate_vm(j->d->settings, str(j, "vm"), source, why)) {
+		json_set_bool(j->out, "no_vf", true);
+		return j->rc = -ENODEV;
+	}
+	return j->rc = rc;
+}
+
+/* Whether QEMU would take the state of every one. */
+static bool states_there(const struct job *j)
+{
+	for (size_t i = 0; i < job_vf_count(j); i++)
+		if (!qmp_device_flag(vf_text_of(job_vf(j, i), "attach"), QMP_NATIVE))
+			return false;
+	return true;
+}
+
+static struct json_object *prepare_body(struct job *j)
+{
+	struct json_object *body = json_object_new_object();
+	const char *const keys[] = {"migration", "vm", "name", "strategy"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		json_set_str(body, keys[i], str(j, keys[i]));
+	json_set(body, "to", json_object_get(json_opt(j->in, "to")));
+	json_set(body, "vfs", json_object_get(json_opt(j->in, "record")));
+	json_set_bool(body, "state_there", states_there(j));
+	json_set_bool(body, "pre_attach", j->d->settings->pre_attach != NULL);
+	return body;
+}
+
+/* The host that saved the VM is silent. */
+static void name_way_out(struct job *j)
+{
+	char why[HTTP_ERROR_MAX];
+
+	memcpy(why, j->error, sizeof why);
+	snprintf(j->error, sizeof j->error,
+		 "the host that saved it does not answer (%.200s): start ibvmigd there. If it is "
+		 "lost, and off, for two VFs with one vGUID break each other's traffic: ibvmig "
+		 "restore FILE --source-lost",
+		 why);
+}
+
+static void prepare_run(struct job *j)
+{
+	struct json_object *body AUTO_JSON = NULL, *answer = NULL;
+	struct location source = {0};
+
+	if (find_source(j, &source))
+		return;
+	if (!strcmp(source.url, j->d->settings->url)) {
+		job_fail(j, -EALREADY, "it runs on this host already");
+		return;
+	}
+	if (job_each_vf(j, vm_work_prepare))
+		return;
+	body = prepare_body(j);
+	j->rc = http_call(source.url, "POST", "/v1/peer/prepare", body, PREPARE_DEADLINE_MS,
+			  &answer, j->error);
+	json_set(j->out, "answer", answer);
+	if (j->rc && j->rc != -EREMOTEIO && *str(j, "source"))
+		name_way_out(j);
+}
+
+static int put_devices(struct migration *m, const char *xml, unsigned count, const char *leaves_by,
+		       char *error)
+{
+	struct domain_plug plugs[DOMAIN_VFS_MAX];
+
+	for (unsigned i = 0; i < count; i++)
+		plugs[i] = (struct domain_plug){.commands = migrate_lease(m, &m->vfs[i])->attach,
+						.dev_id = m->vfs[i].dev_id,
+						.bus = m->vfs[i].bus,
+						.leaves_by = leaves_by};
+	return domain_with_devices(xml, plugs, count, &m->hook_xml, error);
+}
+
+/* What cannot be on a command line is added when the guest runs, as is one that no agent would make
+ * the guest look for. */
+static bool pre_attach(struct migration *m, const char *xml, bool agent)
+{
+	const char *leaves_by = m->d->settings->pre_attach;
+	char why[HTTP_ERROR_MAX] = "";
+
+	if (!leaves_by || !agent || m->strategy == STRATEGY_COLD)
+		return false;
+	for (unsigned i = 0; i < m->vf_count; i++)
+		if (qmp_device_flag(migrate_lease(m, &m->vfs[i])->attach, QMP_NATIVE))
+			return false;
+	if (put_devices(m, xml, m->vf_count, leaves_by, why)) {
+		log_notice("VM %s: not attached before it runs: %s", m->vm_name, why);
+		return false;
+	}
+	json_set_bool(m->data, PRE_ATTACHED, true);
+	return true;
+}
+
+/* QEMU loads a device's state only into one that it has started with; one of an earlier migration
+ * has another VF's name. */
+static int change_xml(struct migration *m, bool agent)
+{
+	unsigned count = m->strategy == STRATEGY_NATIVE ? m->vf_count : 0;
+	char *xml AUTO_FREE = TAKE(m->hook_xml);
+	char error[HTTP_ERROR_MAX] = "";
+	int rc;
+
+	if (xml && !count && pre_attach(m, xml, agent))
+		return 0;
+	rc = !xml ? -EINVAL : put_devices(m, xml, count, NULL, error);
+	return rc ? migrate_error(m, rc, "%s", error) : 0;
+}
+
+/* What the source says of a VF, and what the provider has said of ours. */
+static int keep_vf(struct migration *m, struct migrate_vf *v, struct json_object *answer,
+		   struct json_object *prepared)
+{
+	struct vf *vf = migrate_lease(m, v);
+	struct json_object *from = json_opt(answer, "from");
+
+	if (!vf || !from)
+		return -EPROTO;
+	migrate_end_load(&v->from, from);
+	snprintf(v->bus, sizeof v->bus, "%s", json_opt_str(answer, "bus", ""));
+	snprintf(vf->bus, sizeof vf->bus, "%s", v->bus);
+	json_set_u64(prepared, "lid", json_opt_u64(answer, "lid", 0));
+	vm_work_keep(&m->d->vfs, vf, prepared);
+	return 0;
+}
+
+static struct json_object *answer_of(struct json_object *answer, uint64_t vguid)
+{
+	struct json_object *list = json_opt(answer, "vfs");
+
+	for (size_t i = 0; i < json_count(list); i++)
+		if (vf_guid_of(json_object_array_get_idx(list, i), "vguid") == vguid)
+			return json_object_array_get_idx(list, i);
+	return NULL;
+}
+
+static int keep_answer(struct migration *m, struct job *j)
+{
+	struct json_object *answer = json_opt(j->out, "answer");
+	int rc = 0;
+
+	migrate_host_load(&m->from, json_opt(answer, "from"));
+	for (unsigned i = 0; !rc && i < m->vf_count; i++)
+		rc = keep_vf(m, &m->vfs[i], answer_of(answer, m->vfs[i].vguid), job_vf(j, i));
+	if (rc)
+		return migrate_error(m, rc,
+				     "the source's answer to prepare lacks a VF of the VM: do both "
+				     "hosts run the same version of ibvmigd?");
+	strategy_parse(json_opt_str(answer, "strategy", ""), &m->strategy);
+	json_set(m->data, "choice", json_object_get(json_opt(answer, "choice")));
+	return change_xml(m, json_opt_bool(answer, "agent", true));
+}
+
+/* libvirt's hook lets it come as any VM. */
+static void leave_alone(struct migration *m, int rc)
+{
+	struct http_exchange *x = TAKE(m->waiting);
+
+	migrate_fail(m, rc, "it runs without a VF at its source");
+	if (x)
+		durable_reply(m->d->durable, x, 200, NULL);
+}
+
+static void prepared(struct migration *m, struct job *j)
+{
+	if (j->rc && json_opt_bool(j->out, "no_vf", false)) {
+		leave_alone(m, j->rc);
+		return;
+	}
+	if (j->rc || keep_answer(m, j)) {
+		migrate_fail(m, -EINVAL, "%s", j->rc ? j->error : m->reason);
+		return;
+	}
+	m->armed = true;
+	migrate_measure(m, "prepare_us");
+	migrate_save(m, "armed");
+	migrate_answer_waiting(m, 0);
+}
+
+static struct json_object *prepare_input(struct migration *m)
+{
+	struct json_object *in = migrate_input(m);
+
+	json_set_str(in, "strategy", strategy_name(m->asked));
+	json_set(in, "to", migrate_host_json(&m->to));
+	json_set(in, "record", migrate_vfs_json(m));
+	if (m->asked == STRATEGY_COLD)
+		json_set_str(in, "source", m->from.url);
+	return in;
+}
+
+/* ---- the verdict of a silent source ---- */
+
+/* → here: libvirt has a QEMU for the VM, which may be waiting for it; or does not say. */
+static void look_for_vm(struct job *j)
+{
+	char why[HTTP_ERROR_MAX];
+	bool here = true;
+	int rc = virt_is_running(j->d->virt, str(j, "vm"), &here, why);
+
+	json_set_bool(j->out, "here", rc || here);
+}
+
+static void verdict_run(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL, *src;
+	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "migration"));
+
+	j->rc = http_call(str(j, "url"), "GET", path, NULL, ASK_DEADLINE_MS, &answer, j->error);
+	src = json_opt(answer, "source");
+	if (j->rc && j->rc != -EREMOTEIO) {
+		look_for_vm(j);
+		return; /* no verdict: ask again */
+	}
+	json_set_bool(j->out, "over",
+		      j->rc || json_opt_bool(src, "ended", true) ||
+			      json_opt_bool(src, "back", false));
+	j->rc = 0;
+}
+
+/* The hook has had our answer, and libvirt has not started the VM: nobody comes from a host that is
+ * lost. One that was only away asks us, and hears of it. */
+static bool nobody_comes(const struct migration *m, const struct job *j)
+{
+	uint64_t heard_us = m->step.heard_us ? m->step.heard_us : m->step.entered_us;
+
+	return j->rc && m->state == M_PREPARE && !m->switch_ordered &&
+	       !json_opt_bool(j->out, "here", true) &&
+	       now_us() - heard_us > SOURCE_SILENT_S * 1000000ull;
+}
+
+static void verdict(struct migration *m, struct job *j)
+{
+	m->step.phase = 0;
+	m->step.timed_out = false;
+	if (!j->rc)
+		m->step.heard_us = now_us();
+	if (!j->rc && json_opt_bool(j->out, "over", false) && !m->guest_resumed)
+		migrate_give_up(m, "the source has given the migration up");
+	else if (nobody_comes(m, j))
+		migrate_give_up(m,
+				"host %.60s has not answered for %d s, and libvirt has not started "
+				"the VM here: %.300s",
+				m->from.host, SOURCE_SILENT_S, j->error);
+	else
+		loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
+}
+
+static int ask_source(struct migration *m, unsigned phase,
+		      void (*done)(struct migration *m, struct job *j))
+{
+	struct json_object *in = json_object_new_object();
+
+	m->step.phase = phase;
+	json_set_str(in, "migration", m->id);
+	json_set_str(in, "vm", m->vm_uuid);
+	json_set_str(in, "url", m->from.url);
+	return migrate_job(m, in, verdict_run, done) ? -ENOMEM : STEP_WAIT;
+}
+
+static int ask_verdict(struct migration *m)
+{
+	return ask_source(m, 1, verdict);
+}
+
+enum { DEAD_JUDGES = 10, DEAD_OVER, DEAD_GOES_ON, ORDER_ASKED_FOR };
+
+static void dead_judged(struct migration *m, struct job *j)
+{
+	if (j->rc)
+		migrate_fail(m, j->rc,
+			     "the VM is dead, and host %.60s does not say whether it has its vGUID "
+			     "again: %.300s",
+			     m->from.host, j->error);
+	else if (json_opt_bool(j->out, "over", false))
+		m->step.phase = DEAD_OVER;
+	else
+		m->step.phase = m->state == M_SWITCH ? DEAD_GOES_ON : 0;
+}
+
+/* The VM came, and is dead: this host was off for a while, perhaps. Its source may have been told
+ * that it is lost for good, and the VM have its vGUID there again. */
+static int judge_dead(struct migration *m)
+{
+	if (m->step.phase == DEAD_JUDGES || m->inflight)
+		return STEP_WAIT;
+	return ask_source(m, DEAD_JUDGES, dead_judged);
+}
+
+static void order_asked_for(struct migration *m, struct job *j)
+{
+	m->step.phase = 0;
+	if (!j->rc && json_opt_bool(j->out, "over", false)) {
+		migrate_fail(m, -ECANCELED,
+			     "the VM runs here, and host %.60s has ended its part of the migration "
+			     "without giving its addresses away",
+			     m->from.host);
+		return;
+	}
+	m->step.silent = j->rc ? m->step.silent + 1 : 0;
+	m->trouble[0] = '\0';
+	if (j->rc)
+		orphan_name_way_out(m, j->error, m->trouble);
+}
+
+/* The VM runs here, and its source has not ordered SWITCH yet. Who is silent may come back, and is
+ * asked for as long as it takes. */
+static int await_order(struct migration *m)
+{
+	if (m->step.phase || m->inflight)
+		return STEP_WAIT;
+	loop_timer_disarm(m->deadline);
+	if (!m->step.asked_us)
+		m->step.asked_us = now_us();
+	if (now_us() - m->step.asked_us < ORDER_POLL_MS * 1000ull) {
+		migrate_poll(m, ORDER_POLL_MS);
+		return STEP_WAIT;
+	}
+	m->step.asked_us = now_us();
+	return m->vm_dead ? judge_dead(m) : ask_source(m, ORDER_ASKED_FOR, order_asked_for);
+}
+
+/* Of a saved VM the source has nothing to say. */
+static int over_time(struct migration *m)
+{
+	return m->strategy == STRATEGY_COLD ? cold_look_for_vm(m) : ask_verdict(m);
+}
+
+int dst_prepare(struct migration *m)
+{
+	int rc;
+
+	if (m->armed && (m->switch_ordered || m->source_lost || m->step.phase == DEAD_OVER))
+		return STEP_DONE;
+	if (m->committed)
+		return await_order(m);
+	if (m->armed)
+		return m->step.timed_out && !m->step.phase ? over_time(m) : STEP_WAIT;
+	if (m->step.started)
+		return STEP_WAIT;
+	m->step.started = true;
+	rc = check_leases(m);
+	if (rc)
+		return rc;
+	return migrate_call(m, prepare_input(m), prepare_run, prepared) ? -ENOMEM : STEP_WAIT;
+}
+
+static void released(struct migration *m, struct job *j)
+{
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	migrate_free_leases(m);
+	m->step.phase = 100;
+}
+
+int dst_prepare_undo(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+
+	if (m->step.phase == 100 || !has_leases(m)) {
+		if (vm && vm->state == VM_INCOMING)
+			vm_forget(vm);
+		return STEP_DONE;
+	}
+	if (m->step.started)
+		return STEP_WAIT;
+	m->step.started = true;
+	return migrate_job(m, migrate_input(m), migrate_release_run, released) ? -ENOMEM
+									       : STEP_WAIT;
+}
+
+/* ---- SWITCH ---- */
+
+static int show_guid(struct job *j, struct json_object *vf, char *error)
+{
+	return provider_set_guid(j->d->provider, vf_text_of(vf, "vf"), vf_guid_of(vf, "vguid"),
+				 error);
+}
+
+static void switch_run(struct job *j)
+{
+	struct json_object *answer = NULL;
+	uint64_t start_us = now_us();
+
+	job_vfs_at_once(j, show_guid);
+	json_set_u64(j->out, "set_guid_us", now_us() - start_us);
+	if (!j->rc)
+		j->rc = sm_change(j->d->settings, "/v1/moves",
+				  json_object_get(json_opt(j->in, "moves")), &answer, j->error);
+	json_set(j->out, "answer", answer);
+}
+
+static void keep_lids(struct migration *m, struct json_object *answer)
+{
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		struct json_object *moved = repath_move_of(answer, m->vfs[i].vguid);
+		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+
+		if (!vf)
+			continue;
+		vf->lid = (unsigned)json_opt_u64(moved, "lid_after", vf->lid);
+		vf_save(&m->d->vfs, vf);
+	}
+}
+
+static void switched(struct migration *m, struct job *j)
+{
+	struct json_object *answer = json_opt(j->out, "answer");
+	char text[HTTP_ERROR_MAX] = "";
+
+	/* ibvmig-sm takes no vGUID from a port that is dead. */
+	if (j->rc == -EREMOTEIO && m->committed)
+		orphan_name_way_out(m, j->error, text);
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", *text ? text : j->error);
+		return;
+	}
+	m->moved = true;
+	m->reason[0] = '\0'; /* of a try before this one */
+	json_set_u64(m->data, "set_guid_us", json_opt_u64(j->out, "set_guid_us", 0));
+	json_set(m->data, "move", json_object_get(answer));
+	keep_lids(m, answer);
+	migrate_measure(m, "switch_us");
+	migrate_answer_waiting(m, 0);
+}
+
+int dst_switch(struct migration *m)
+{
+	struct json_object *in;
+
+	if (m->moved || m->step.phase == DEAD_OVER || (m->vm_dead && m->source_lost))
+		return STEP_DONE;
+	if (m->vm_dead && !m->step.started && m->step.phase != DEAD_GOES_ON)
+		return judge_dead(m);
+	if (m->step.timed_out && !m->step.phase && !m->committed)
+		return ask_verdict(m);
+	/* One that failed is tried again on the source's order, or when the guest runs here. */
+	if (m->step.started && !m->inflight && (m->switch_ordered || m->committed))
+		m->step.started = false;
+	if (m->step.started)
+		return STEP_WAIT;
+	m->step.started = m->parked = true;
+	in = migrate_input(m);
+	if (m->source_lost)
+		return orphan_take_over(m, in);
+	json_set(in, "moves", migrate_moves(m, false));
+	return migrate_job(m, in, switch_run, switched) ? -ENOMEM : STEP_WAIT;
+}
+
+static int park(struct job *j, struct json_object *vf, char *error)
+{
+	return provider_set_guid(j->d->provider, vf_text_of(vf, "vf"),
+				 vf_guid_of(vf, "parked_guid"), error);
+}
+
+void dst_park_run(struct job *j)
+{
+	job_vfs_at_once(j, park);
+}
+
+static void vfs_parked(struct migration *m, struct job *j)
+{
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	m->parked = m->moved = false;
+	migrate_answer_waiting(m, 0);
+}
+
+/* The move in the subnet is the source's to take back, once both VFs are right. */
+int dst_switch_undo(struct migration *m)
+{
+	if (!m->parked)
+		return STEP_DONE;
+	if (m->step.started)
+		return STEP_WAIT;
+	m->step.started = true;
+	return migrate_job(m, migrate_input(m), dst_park_run, vfs_parked) ? -ENOMEM : STEP_WAIT;
+}
+
+/* ---- ATTACH ---- */
+
+/* With strategy native QEMU has started with it. */
+static int find_native(struct job *j, struct json_object *vf, char *error)
+{
+	bool has = false;
+	int rc = qmp_has_device(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), &has, error);
+
+	if (rc || has)
+		return rc;
+	snprintf(error, HTTP_ERROR_MAX, "QEMU was not started with the VF");
+	return -ENODEV;
+}
+
+/* One that QEMU has started with is there already; the guest has yet to look for it. */
+static int find_or_plug(struct job *j, struct json_object *vf, char *error)
+{
+	bool has = false;
+	int rc = qmp_has_device(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), &has, error);
+
+	if (rc || has)
+		return rc;
+	return vm_work_plug(j, vf, error);
+}
+
+static void attach_run(struct job *j)
+{
+	bool native = json_opt_bool(j->in, "native", false);
+	bool pre_attached = json_opt_bool(j->in, PRE_ATTACHED, false);
+
+	job_each_vf(j, native ? find_native : pre_attached ? find_or_plug : vm_work_plug);
+}
+
+static void attached(struct migration *m, struct job *j)
+{
+	struct vm *vm = migrate_vm(m);
+
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	json_set_u64(m->data, "attach_us", now_us() - m->committed_us);
+	m->attached = true;
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+
+		if (!vf)
+			continue;
+		vf->migration[0] = '\0';
+		str_set(&vf->attach, vf_text_of(job_vf(j, i), "attach"));
+		vf_save(&m->d->vfs, vf);
+	}
+	if (vm && vm_take_leases(vm)) {
+		vm_attached(vm);
+		vm->migration = m;
+	}
+	dst_tell_source(m);
+}
+
+int dst_attach(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+	struct json_object *in;
+	int rc;
+
+	if (m->attached || m->vm_dead)
+		return STEP_DONE;
+	if (!m->guest_resumed || m->step.started || !vm)
+		return STEP_WAIT;
+	rc = check_leases(m);
+	if (rc)
+		return rc;
+	m->step.started = true;
+	in = migrate_input(m);
+	json_set_bool(in, "native", m->strategy == STRATEGY_NATIVE);
+	json_set_bool(in, PRE_ATTACHED, json_opt_bool(m->data, PRE_ATTACHED, false));
+	return migrate_job(m, in, attach_run, attached) ? -ENOMEM : STEP_WAIT;
+}
+
+/* ---- RESUME ---- */
+
+/* A device that is not ready yet can be a matter of moments; the peers wait meanwhile. */
+static void agent_resumed(struct migration *m, int rc, struct json_object *answer,
+			  const char *error)
+{
+	bool at_once = now_us() - m->step.asked_us < RESUME_AT_ONCE_US;
+
+	if (rc == -EREMOTEIO && at_once && !m->pending_rc && m->step.asked_again++ < RESUME_TRIES) {
+		log_info("VM %s: migration %s: resume is asked again: %s", m->vm_name, m->id,
+			 error);
+		m->step.ask_again = m->step.resting = true;
+		migrate_poll(m, RESUME_AGAIN_MS);
+		return;
+	}
+	mover_resumed(m, rc, answer, error);
+}
+
+static void ask_resume(struct migration *m, struct vm *vm)
+{
+	struct json_object *msg = mover_resume(m, true);
+
+	if (json_opt_bool(m->data, PRE_ATTACHED, false))
+		json_set_bool(msg, "rescan", true);
+	m->step.asked_us = now_us();
+	migrate_ask_agent(m, vm, msg, MIGRATE_RESUME_MS, agent_resumed);
+}
+
+static int resume_wait(struct migration *m, struct vm *vm)
+{
+	if (!m->step.started) {
+		m->step.started = true;
+		if (m->suspended && vm && vm->agent && !m->vm_dead) {
+			m->pending++;
+			ask_resume(m, vm);
+		}
+		if (m->suspended)
+			peers_resume(m, true);
+	}
+	if (m->step.ask_again && vm) {
+		m->step.ask_again = false;
+		ask_resume(m, vm);
+	}
+	if (m->pending)
+		return STEP_WAIT;
+	/* The peers of a VM that has died are told, but they have nobody to meet. */
+	if (m->pending_rc && !m->vm_dead)
+		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
+	m->resumed = true;
+	migrate_measure(m, "resume_us");
+	return STEP_DONE;
+}
+
+/* The VM has died on its way: what it had of this host is given back. */
+static void dead_released(struct migration *m, struct job *j)
+{
+	struct vm *vm = migrate_vm(m);
+
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	migrate_free_leases(m);
+	if (vm)
+		vm_forget(vm);
+	m->step.phase = 2;
+}
+
+/* Without the guards its next migration may be too quick to be held, and virsh saves it with its
+ * VF. */
+static void finish_run(struct job *j)
+{
+	char why[HTTP_ERROR_MAX];
+	uint64_t ms = 0;
+
+	j->rc = vm_work_guard(j, j->error);
+	if (!virt_downtime_ms(j->d->virt, str(j, "vm"), &ms, why))
+		json_set_u64(j->out, "vm_downtime_ms", ms);
+}
+
+static void finished(struct migration *m, struct job *j)
+{
+	struct json_object *ms = json_opt(j->out, "vm_downtime_ms");
+
+	if (j->rc && !m->vm_dead) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	if (ms)
+		json_set(m->data, "vm_downtime_ms", json_object_get(ms));
+	m->step.phase = m->vm_dead ? 0 : 2; /* it may have died meanwhile */
+}
+
+int dst_resume(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+	struct json_object *in;
+	int rc;
+
+	m->vm_dead = m->vm_dead || !vm;
+	rc = m->resumed ? STEP_DONE : resume_wait(m, vm);
+	if (rc || m->step.phase == 1)
+		return rc ? rc : STEP_WAIT;
+	if (m->step.phase == 2)
+		return STEP_DONE;
+	m->step.phase = 1;
+	if (m->vm_dead && has_leases(m))
+		return migrate_job(m, migrate_input(m), vm_work_release, dead_released) ? -ENOMEM
+											: STEP_WAIT;
+	in = json_object_new_object();
+	json_set_str(in, "vm", m->vm_uuid);
+	return migrate_job(m, in, finish_run, finished) ? -ENOMEM : STEP_WAIT;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What libvirt's hook and the source ask of the destination. */
+#include "common/http/server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/migrate/src_saved.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/defer.h"
+#include "daemon/libvirt/domain.h"
+#include "daemon/libvirt/domain_saved.h"
+#include "daemon/store/durable.h"
+#include "daemon/base/job_vfs.h"
+#include "daemon/migrate/step.h"
+#include "daemon/base/settings.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define TELL_DEADLINE_MS 5000
+
+/* ---- the hook ---- */
+
+static void fill_record(struct migration *m, const struct domain_info *info,
+			const struct domain_saved *saved)
+{
+	m->vf_count = info->vf_count;
+	for (unsigned i = 0; i < info->vf_count; i++) {
+		m->vfs[i] = (struct migrate_vf){.vguid = info->vfs[i].vguid,
+						.pkey = info->vfs[i].pkey};
+		domain_dev_id(&info->vfs[i], m->vfs[i].dev_id);
+	}
+	m->asked = m->strategy = saved ? STRATEGY_COLD : info->strategy;
+	migrate_host_here(&m->to, m->d);
+	if (!saved)
+		return;
+	snprintf(m->from.host, sizeof m->from.host, "%s", saved->host);
+	snprintf(m->from.url, sizeof m->from.url, "%s", saved->url);
+}
+
+/* Why this host has none for it, or 0. */
+static int check_host(struct daemon *d, const struct domain_info *info, char *error)
+{
+	struct vf *vf = vf_of_vm(&d->vfs, info->uuid, 0);
+
+	if (*d->vf_error) {
+		snprintf(error, HTTP_ERROR_MAX, "%s", d->vf_error);
+		return -ENODEV;
+	}
+	/* Its lease would be taken for the migration's, and given back with it. */
+	if (vf) {
+		snprintf(error, HTTP_ERROR_MAX, "it has VF %s of this host already", vf->name);
+		return -EALREADY;
+	}
+	return 0;
+}
+
+static int start_record(struct daemon *d, const struct domain_info *info,
+			const struct domain_saved *saved, struct migration **ret_m, char *error)
+{
+	struct vf *vfs[DOMAIN_VFS_MAX];
+	struct migration *m;
+	int rc = check_host(d, info, error);
+
+	if (rc)
+		return rc;
+	m = migrate_new(d, ROLE_DESTINATION, saved ? saved->id : NULL, info->uuid, info->name);
+	if (!m) {
+		snprintf(error, HTTP_ERROR_MAX, "out of memory");
+		return -ENOMEM;
+	}
+	fill_record(m, info, saved);
+	rc = vf_claim(&d->vfs, info->uuid, info->name, info->vfs, info->vf_count, m->id, vfs,
+		      error);
+	if (rc) {
+		migrate_fail(m, rc, "%s", error);
+		return rc;
+	}
+	for (unsigned i = 0; i < info->vf_count; i++)
+		migrate_end_here(&m->vfs[i].to, vfs[i]);
+	*ret_m = m;
+	return 0;
+}
+
+/* A second try of libvirt before the first one's lease ran out: the same record serves it. */
+static bool may_reuse(const struct migration *m)
+{
+	return m->role == ROLE_DESTINATION && m->state == M_PREPARE && !m->back && !m->committed &&
+	       !m->switch_ordered && !m->waiting;
+}
+
+void dst_begin(struct http_request *req, const struct domain_info *info, const char *xml,
+	       const struct domain_saved *saved)
+{
+	struct daemon *d = req->user;
+	struct http_exchange *x = req->exchange;
+	struct migration *m = migrate_open(d, info->uuid);
+	char error[HTTP_ERROR_MAX] = "";
+
+	if (m && !may_reuse(m)) {
+		/* libvirt may be done with the last migration before we are. */
+		if (m->state != M_PARKED && (m->committed || m->back || m->state == M_CANCEL) &&
+		    defer_request(req, dst_hook))
+			return;
+		http_fail(x, 409, "busy",
+			  "ibvmig: an earlier migration of VM %s to host %s has not ended (%s): "
+			  "try again in a few seconds, or see ibvmig status",
+			  info->name, d->settings->host_name, migrate_state_name(m->state));
+		return;
+	}
+	if (m) {
+		m->armed = false;
+		m->step = (struct migrate_step){.entered_us = now_us()};
+		m->serial++;
+	} else if (start_record(d, info, saved, &m, error)) {
+		http_fail(x, 409, "refused", "ibvmig: VM %s cannot come to host %s: %s", info->name,
+			  d->settings->host_name, error);
+		return;
+	}
+	m->waiting = x;
+	str_set(&m->hook_xml, xml);
+	migrate_save(m, "asked by libvirt's hook");
+	migrate_drive(m);
+}
+
+/* The phases of libvirt's hook that concern us; any other is none. prepare comes with each start of
+ * a QEMU, behind restore and migrate too. */
+enum hook_phase { HOOK_NONE, HOOK_MIGRATE, HOOK_RESTORE, HOOK_PREPARE };
+
+static enum hook_phase read_phase(struct json_object *body)
+{
+	static const char *const names[] = {
+		[HOOK_MIGRATE] = "migrate", [HOOK_RESTORE] = "restore", [HOOK_PREPARE] = "prepare"};
+
+	for (unsigned i = HOOK_MIGRATE; i < ARRAY_SIZE(names); i++)
+		if (str_eq(json_opt_str(body, "op", ""), names[i]) &&
+		    str_eq(json_opt_str(body, "sub_op", ""), "begin"))
+			return (enum hook_phase)i;
+	return HOOK_NONE;
+}
+
+/* The mark does not stop one that was let in before it. */
+static bool is_shut_out(struct daemon *d, const struct domain_info *info, enum hook_phase phase)
+{
+	const struct migration *m = migrate_open(d, info->uuid);
+
+	return d->drained_ms &&
+	       !(phase == HOOK_PREPARE && m && m->role == ROLE_DESTINATION && m->armed);
+}
+
+void dst_hook(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	enum hook_phase phase = read_phase(req->body);
+	struct domain_info *info = NULL;
+	const char *xml = json_opt_str(req->body, "xml", "");
+
+	if (!phase) {
+		http_reply(req->exchange, 200, NULL);
+		return;
+	}
+	if (domain_parse(xml, strlen(xml), &info)) {
+		http_fail(req->exchange, 400, "bad-xml",
+			  "ibvmig: the hook's domain XML cannot be parsed");
+		return;
+	}
+	if (!info->wants_vf) {
+		http_reply(req->exchange, 200, NULL);
+	} else if (is_shut_out(d, info, phase)) {
+		http_fail(req->exchange, 409, "drained",
+			  "ibvmig: host %s is drained and takes no VM: ibvmig undrain %s ends that",
+			  d->settings->host_name, d->settings->host_name);
+	} else if (phase == HOOK_PREPARE) {
+		http_reply(req->exchange, 200, NULL); /* the VF comes once the VM runs */
+	} else if (info->problem) {
+		/* Such a VM has no VF at its source either. */
+		log_warn("VM %s: comes without a VF: %s", info->name, info->problem);
+		http_reply(req->exchange, 200, NULL);
+	} else if (phase == HOOK_RESTORE) {
+		cold_hook(req, info, xml);
+	} else {
+		dst_begin(req, info, xml, NULL);
+	}
+	domain_free(info);
+}
+
+/* ---- the source ---- */
+
+static struct migration *find(struct http_request *req)
+{
+	struct migration *m = migrate_find(req->user, json_opt_str(req->body, "migration", ""),
+					   ROLE_DESTINATION);
+
+	if (!m)
+		http_fail(req->exchange, 404, "not-found",
+			  "the destination does not know this migration");
+	else if (m->waiting)
+		http_fail(req->exchange, 409, "busy", "the destination is still at it");
+	return m && !m->waiting ? m : NULL;
+}
+
+/* Nothing is done before its operator has been here. */
+static bool refuse_parked(struct http_request *req, const struct migration *m)
+{
+	if (m->state != M_PARKED)
+		return false;
+	http_fail(req->exchange, 409, "parked", "host %s has parked it (%.300s): there first",
+		  m->to.host, m->trouble);
+	return true;
+}
+
+void dst_on_switch(struct http_request *req)
+{
+	struct migration *m = find(req);
+
+	if (!m || refuse_parked(req, m))
+		return;
+	if (m->back || !m->armed || m->state == M_ABORTED) {
+		http_fail(req->exchange, 409, "cancelled",
+			  "the destination has given the migration up: %s", m->reason);
+		return;
+	}
+	m->waiting = req->exchange;
+	if (m->moved) {
+		migrate_answer_waiting(m, 0);
+		return;
+	}
+	/* Its first try may not have been durable. */
+	if (m->state == M_SWITCH && !m->inflight && migrate_save(m, "ordered again")) {
+		http_fail(TAKE(m->waiting), 409, "journal",
+			  "host %s cannot write its journal; is the disk full?", m->to.host);
+		return;
+	}
+	peers_load(m, json_opt(req->body, "peers"));
+	m->suspended = json_opt_bool(req->body, "suspended", false);
+	m->switch_ordered = true;
+	migrate_drive(m);
+}
+
+static bool refuse_committed(struct http_request *req, const struct migration *m)
+{
+	if (!m->committed)
+		return false;
+	http_fail(req->exchange, 409, "committed", "the VM runs on host %s already", m->to.host);
+	return true;
+}
+
+/* A record that ended before a restart, or with a journal that was lost. What nobody has leased may
+ * show the vGUID still. */
+static void unknown_run(struct job *j)
+{
+	dst_park_run(j);
+	if (!j->rc)
+		migrate_release_run(j);
+}
+
+static void unknown_done(struct job *j)
+{
+	if (j->rc)
+		http_fail(j->owner, 409, "not-parked", "%s", j->error);
+	else
+		http_reply(j->owner, 200, NULL);
+}
+
+static void unswitch_unknown(struct http_request *req, struct json_object *vfs)
+{
+	struct daemon *d = req->user;
+	struct json_object *in = json_object_new_object(), *list = json_object_new_array();
+
+	json_set(in, "vfs", list);
+	for (size_t i = 0; i < json_count(vfs); i++) {
+		struct json_object *v = json_object_array_get_idx(vfs, i);
+		struct vf *vf = vf_by_name(&d->vfs, vf_text_of(json_opt(v, "to"), "vf"));
+
+		if (vf && vf->leased && vf->vguid == vf_guid_of(v, "vguid")) {
+			http_fail(req->exchange, 409, "in-use",
+				  "host %s does not know this migration, but VM %s has its VF %s",
+				  d->settings->host_name, vf->vm_name, vf->name);
+			json_object_put(in);
+			return;
+		}
+		if (vf && !vf->leased)
+			json_object_array_add(list, vf_lease_json(vf));
+	}
+	if (job_start(d, in, unknown_run, unknown_done, req->exchange, 0))
+		http_fail(req->exchange, 503, "no-memory", "out of memory");
+}
+
+void dst_on_unswitch(struct http_request *req)
+{
+	const char *id = json_opt_str(req->body, "migration", "");
+	struct json_object *vfs = json_opt(req->body, "vfs");
+	struct migration *m;
+
+	if (vfs && !migrate_find(req->user, id, ROLE_DESTINATION)) {
+		unswitch_unknown(req, vfs);
+		return;
+	}
+	m = find(req);
+	if (!m || refuse_committed(req, m) || refuse_parked(req, m))
+		return;
+	if (!m->parked) {
+		http_reply(req->exchange, 200, NULL);
+		return;
+	}
+	if (!m->back)
+		migrate_give_up(m, "the source walks the migration back");
+	if (m->parked)
+		m->waiting = req->exchange;
+	else
+		durable_reply(m->d->durable, req->exchange, 200, NULL);
+	migrate_drive(m);
+}
+
+void dst_on_abort(struct http_request *req)
+{
+	struct migration *m = find(req);
+
+	if (!m || refuse_committed(req, m))
+		return;
+	if (!m->ended && !m->back)
+		migrate_give_up(m, "%s", json_opt_str(req->body, "reason", "cancelled"));
+	durable_reply(m->d->durable, req->exchange, 200, NULL);
+}
+
+/* ---- answers ---- */
+
+struct json_object *src_prepare_answer(const struct migration *m)
+{
+	struct json_object *o = json_object_new_object(), *vfs = migrate_vfs_json(m);
+
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+
+		json_set_u64(json_object_array_get_idx(vfs, i), "lid", vf ? vf->lid : 0);
+	}
+	json_set(o, "from", migrate_host_json(&m->from));
+	json_set(o, "vfs", vfs);
+	json_set(o, "peers", peers_json(m));
+	json_set_str(o, "strategy", strategy_name(m->strategy));
+	json_set(o, "choice", json_object_get(json_opt(m->data, "choice")));
+	json_set_bool(o, "agent", json_opt_bool(m->data, "agent", true));
+	return o;
+}
+
+void migrate_answer_waiting(struct migration *m, int rc)
+{
+	struct http_exchange *x = TAKE(m->waiting);
+	struct json_object *o;
+
+	if (!x)
+		return;
+	if (rc && m->role == ROLE_SOURCE && !m->file) {
+		http_fail(x, 409, "refused", "%s", m->reason); /* whose hook names the VM */
+	} else if (rc && m->back) {
+		http_fail(x, 409, "not-undone", "host %s: %s", m->to.host, m->trouble);
+	} else if (rc) {
+		http_fail(x, 409, "refused", "%sVM %s: %s", m->file ? "" : "ibvmig: ", m->vm_name,
+			  m->reason);
+	} else if (m->role == ROLE_SOURCE) {
+		durable_reply(m->d->durable, x, 200, src_prepare_answer(m));
+	} else {
+		o = json_object_new_object();
+		if (json_opt(m->data, "move"))
+			json_set(o, "move", json_object_get(json_opt(m->data, "move")));
+		if (m->state == M_PREPARE && m->hook_xml)
+			json_set_str(o, "xml", m->hook_xml);
+		durable_reply(m->d->durable, x, 200, o);
+	}
+}
+
+/* ---- telling the source ---- */
+
+static void tell_run(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	j->rc = http_call(json_opt_str(j->in, "url", ""), "POST", "/v1/peer/outcome",
+			  json_opt(j->in, "body"), TELL_DEADLINE_MS, &answer, j->error);
+}
+
+static void tell_done(struct job *j)
+{
+	if (j->rc)
+		log_info("migration %s: the source was not told (it asks by itself): %s",
+			 json_opt_str(json_opt(j->in, "body"), "migration", "?"), j->error);
+}
+
+void dst_tell_source(struct migration *m)
+{
+	struct json_object *in = json_object_new_object(), *body = json_object_new_object(),
+			   *data = NULL;
+	const char *text = json_text(m->data);
+
+	json_set_str(body, "migration", m->id);
+	json_set_bool(body, "committed", m->committed);
+	json_set_bool(body, "attached", m->attached);
+	json_set_bool(body, "ended", m->state == M_DONE);
+	if (m->state == M_ABORTED)
+		json_set_str(body, "aborted", m->reason);
+	/* A copy: the worker must not share m->data with the loop. */
+	if (!json_parse(text, strlen(text), &data))
+		json_set(body, "data", data);
+	json_set_str(in, "url", m->from.url);
+	json_set(in, "body", body);
+	if (!*m->from.url)
+		json_object_put(in);
+	else
+		job_start(m->d, in, tell_run, tell_done, NULL, 0);
+}

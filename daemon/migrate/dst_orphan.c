@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/migrate/dst_orphan.h"
+#include "common/http/server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "daemon/base/daemon.h"
+#include "daemon/store/journal.h"
+#include "daemon/migrate/src.h"
+#include "daemon/rest.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ASK_MS 7000
+
+void orphan_name_way_out(const struct migration *m, const char *why,
+			 char text[static HTTP_ERROR_MAX])
+{
+	snprintf(
+		text, HTTP_ERROR_MAX,
+		"the VM runs here, and host %.60s has not given its addresses away (%.200s): start "
+		"ibvmigd there, or, if it is lost for good, and off: ibvmig resolve %s "
+		"--source-lost",
+		m->from.host, why, m->id);
+}
+
+/* ---- the addresses ---- */
+
+static void taken_over(struct migration *m, struct job *j)
+{
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	m->moved = true;
+	lost_keep_lids(m, j);
+	json_set(m->data, "move", json_object_get(json_opt(m->data, "rebound")));
+	migrate_measure(m, "switch_us");
+}
+
+int orphan_take_over(struct migration *m, struct json_object *in)
+{
+	json_set_str(in, "to", m->from.host);
+	json_set(in, "moves", migrate_moves(m, false));
+	return migrate_job(m, in, lost_take_back_run, taken_over) ? -ENOMEM : STEP_WAIT;
+}
+
+/* ---- the request ---- */
+
+static bool needs_source(const struct migration *m)
+{
+	return m->committed && !m->ended && !m->moved;
+}
+
+/* Who was to tell that the programs are suspended, and who their peers are, is gone: these look for
+ * the VM by themselves. */
+static void go_on(struct migration *m)
+{
+	char note[160];
+
+	snprintf(note, sizeof note, "the operator says that host %.60s is lost", m->from.host);
+	log_notice("VM %s: migration %s: %s", m->vm_name, m->id, note);
+	m->source_lost = true;
+	m->suspended = m->suspended || m->strategy != STRATEGY_NATIVE;
+	m->step.resting = false;
+	if (m->state == M_PARKED) {
+		migrate_unpark(m, note);
+	} else {
+		migrate_save(m, note);
+		migrate_drive(m);
+	}
+}
+
+static void answer_idle(struct http_exchange *x, struct daemon *d, const char *id)
+{
+	struct json_object *o = journal_migration(d->journal, id),
+			   *dst = json_opt(o, "destination");
+
+	if (json_opt_bool(dst, "source_lost", false)) {
+		http_reply(x, 200, o);
+		return;
+	}
+	if (dst)
+		http_fail(x, 409, "not-waiting",
+			  "migration %s is %s, and waits for nothing of its source", id,
+			  json_opt_str(dst, "state", "?"));
+	else
+		http_fail(x, 409, "not-waiting",
+			  "migration %s goes from this host: its destination is %s, say it there",
+			  id, json_opt_str(json_opt(json_opt(o, "source"), "to"), "host", "?"));
+	json_object_put(o);
+}
+
+/* Who says so may be wrong: the host is asked. */
+static void ask_run(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	j->rc = http_call(json_opt_str(j->in, "url", ""), "GET", "/", NULL, ASK_MS, &answer,
+			  j->error);
+}
+
+static void asked(struct job *j)
+{
+	const char *id = json_opt_str(j->in, "migration", "");
+	struct migration *m = migrate_find(j->d, id, ROLE_DESTINATION);
+	struct http_exchange *x = j->owner;
+
+	if (!j->rc || j->rc == -EREMOTEIO) {
+		http_fail(x, 409, "not-lost",
+			  "host %s is not lost: its ibvmigd answers. ibvmig resolve %s, without "
+			  "--source-lost",
+			  json_opt_str(j->in, "from", ""), id);
+	} else if (!m || !needs_source(m)) {
+		answer_idle(x, j->d, id);
+	} else {
+		if (!m->source_lost || m->state == M_PARKED)
+			go_on(m);
+		http_reply(x, 200, journal_migration(j->d->journal, m->id));
+	}
+}
+
+void orphan_post(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct json_object *o AUTO_JSON = journal_migration(d->journal, req->param), *in;
+	struct migration *m = migrate_find(d, req->param, ROLE_DESTINATION);
+
+	if (!m && !o) {
+		rest_no_migration(req, req->param);
+		return;
+	}
+	if (!m || !needs_source(m)) {
+		answer_idle(req->exchange, d, req->param);
+		return;
+	}
+	in = json_object_new_object();
+	json_set_str(in, "migration", m->id);
+	json_set_str(in, "url", m->from.url);
+	json_set_str(in, "from", m->from.host);
+	if (job_start(d, in, ask_run, asked, req->exchange, 0))
+		http_fail(req->exchange, 503, "no-memory", "out of memory");
+}

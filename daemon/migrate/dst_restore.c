@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "common/http/server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "daemon/migrate/src_saved.h"
+#include "daemon/base/daemon.h"
+#include "daemon/libvirt/domain_saved.h"
+#include "daemon/base/settings.h"
+#include "daemon/base/sm.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define RESUME_MS   25000
+#define ALONE_TRIES 20 /* 8 minutes: peers' hosts wait 3 for a silent host */
+#define ASK_MS      7000
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+/* ---- the hook ---- */
+
+/* A VM that this host has saved itself: it comes back as after a migration that was given up. */
+static void hook_here(struct http_request *req, const struct migration *m)
+{
+	const struct daemon *d = req->user;
+	const char *host = d->settings->host_name;
+
+	if (m->state == M_SAVED && m->saved && !m->back && !m->committed && !*m->to.url)
+		http_reply(req->exchange, 200, NULL);
+	else if (m->state == M_SAVED && *m->to.url)
+		http_fail(req->exchange, 409, "busy",
+			  "ibvmig: VM %s is being restored on host %s, not on %s", m->vm_name,
+			  m->to.host, host);
+	else
+		http_fail(req->exchange, 409, "busy",
+			  "ibvmig: VM %s cannot be restored on host %s now: its record is %s; see "
+			  "ibvmig list",
+			  m->vm_name, host, migrate_state_name(m->state));
+}
+
+void cold_hook(struct http_request *req, const struct domain_info *info, const char *xml)
+{
+	struct daemon *d = req->user;
+	struct migration *m;
+	struct domain_saved saved;
+
+	if (!domain_saved_parse(xml, &saved)) {
+		http_reply(req->exchange, 200, NULL); /* saved when it had no VF */
+		return;
+	}
+	m = migrate_find(d, saved.id, ROLE_SOURCE);
+	if (m && !m->ended) {
+		hook_here(req, m);
+	} else if (!strcmp(saved.host, d->settings->host_name)) {
+		log_warn("VM %s: its save %s has ended before: its programs go on without the "
+			 "connections that they had",
+			 info->name, saved.id);
+		http_reply(req->exchange, 200, NULL);
+	} else {
+		dst_begin(req, info, xml, &saved);
+	}
+}
+
+/* ---- it is here ---- */
+
+void cold_vm_started(struct vm *vm)
+{
+	struct migration *m = migrate_open(vm->d, vm->uuid);
+
+	if (!m || !vm->d->recovered || m->strategy != STRATEGY_COLD)
+		return;
+	vm->migration = m;
+	if (m->role == ROLE_DESTINATION)
+		migrate_drive(m);
+	else if (cold_is_file(m) && !m->committed && !m->rebooted)
+		migrate_fail(m, -ECANCELED, "the VM runs on this host again");
+}
+
+/* Peers may still wait for a host that is lost (daemon/migrate/peer_watch.c): asked again until
+ * they look for us too. A refusal comes at once, and stays. */
+static void resumed_alone(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	struct vm *vm = arg;
+	bool has_waited = now_us() - vm->alone_asked_us > RESUME_MS * 500ull;
+
+	(void)answer;
+	if (rc && has_waited && vm->alone_tries < ALONE_TRIES)
+		cold_resume_alone(vm);
+	else if (rc)
+		log_warn("VM %s: its programs could not be resumed: %s", vm->name, error);
+}
+
+void cold_resume_alone(struct vm *vm)
+{
+	struct json_object *msg;
+
+	if (!vm->saved_id || !vm->agent)
+		return;
+	msg = json_object_new_object();
+	json_set_str(msg, "op", "resume");
+	json_set_str(msg, "migration", vm->saved_id);
+	json_set_str(msg, "role", "mover");
+	json_set(msg, "vguids", vm_guids(vm));
+	json_set_u64(msg, "deadline_ms", RESUME_MS - 1000);
+	json_set_bool(msg, "moved", true);
+	vm->alone_tries++;
+	vm->alone_asked_us = now_us();
+	agent_request(vm->agent, msg, RESUME_MS, resumed_alone, vm);
+}
+
+/* ---- or not ---- */
+
+static void look_run(struct job *j)
+{
+	bool here = false;
+
+	j->rc = virt_is_running(j->d->virt, str(j, "vm"), &here, j->error);
+	json_set_bool(j->out, "here", here);
+}
+
+static void looked(struct migration *m, struct job *j)
+{
+	m->step.phase = 0;
+	m->step.timed_out = false;
+	if (!j->rc && !json_opt_bool(j->out, "here", false) && !m->guest_resumed)
+		migrate_give_up(m, "libvirt has not restored the VM");
+	else
+		loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
+}
+
+int cold_look_for_vm(struct migration *m)
+{
+	struct json_object *in = json_object_new_object();
+
+	m->step.phase = 1;
+	json_set_str(in, "vm", m->vm_uuid);
+	return migrate_job(m, in, look_run, looked) ? -ENOMEM : STEP_WAIT;
+}
+
+/* ---- the request ---- */
+
+/* Whether the host that saved it still has the record. One that answers without it has lost its
+ * journal, and its VFs were parked when it started. */
+static bool has_record(const struct domain_saved *saved)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	char *path AUTO_FREE = strf("/v1/migrations/%s", saved->id);
+	char why[HTTP_ERROR_MAX];
+
+	return !http_call(saved->url, "GET", path, NULL, ASK_MS, &answer, why);
+}
+
+static int fence(struct job *j, const char *vm, const char *host)
+{
+	struct json_object *body = json_object_new_object(), *answer AUTO_JSON = NULL;
+
+	json_set_str(body, "vm", vm);
+	json_set_str(body, "host", host);
+	return j->rc = sm_change(j->d->settings, "/v1/fence", body, &answer, j->error);
+}
+
+/* The operator says that the host is off which keeps the VM's address: it starts here as one whose
+ * record has ended. *ret_xml: what libvirt is to start, owned by the caller. */
+static int take_over(struct job *j, const struct domain_info *info, const char *xml,
+		     struct domain_saved *saved, char **ret_xml)
+{
+	const struct settings *s = j->d->settings;
+
+	if (!strcmp(saved->host, s->host_name))
+		return job_fail(j, -EINVAL,
+				"this host has saved it: restore it without "
+				"--source-lost");
+	if (has_record(saved))
+		return job_fail(j, -EBUSY,
+				"host %s, which saved it, is not lost: it answers. Restore it "
+				"without --source-lost, or give its address up there: ibvmig "
+				"resolve %s",
+				saved->host, saved->id);
+	if (fence(j, info->uuid, saved->host))
+		return j->rc;
+	snprintf(saved->host, sizeof saved->host, "%s", s->host_name);
+	snprintf(saved->url, sizeof saved->url, "%s", s->url);
+	*ret_xml = domain_saved_mark(xml, saved);
+	return 0;
+}
+
+/* libvirt's hook must not be asked about a VM that is here already. */
+static bool runs_here(struct job *j, const struct domain_info *info)
+{
+	char why[HTTP_ERROR_MAX];
+	bool runs = false;
+
+	virt_is_running(j->d->virt, info->uuid, &runs, why);
+	json_set_bool(j->out, "runs", runs);
+	return runs;
+}
+
+static void restore_run(struct job *j)
+{
+	bool runs;
+	char *xml AUTO_FREE = NULL, *own AUTO_FREE = NULL;
+	struct domain_info *info = NULL;
+	struct domain_saved saved;
+
+	j->rc = virt_image_xml(j->d->virt, str(j, "file"), &xml, j->error);
+	if (j->rc)
+		return;
+	if (domain_parse(xml, strlen(xml), &info)) {
+		job_fail(j, -EBADMSG, "%s: its domain XML cannot be parsed", str(j, "file"));
+		return;
+	}
+	json_set_str(j->out, "vm", info->name);
+	json_set_str(j->out, "uuid", info->uuid);
+	runs = runs_here(j, info);
+	if (domain_saved_parse(xml, &saved)) {
+		json_set_str(j->out, "migration", saved.id);
+		if (!runs && json_opt_bool(j->in, "source_lost", false))
+			take_over(j, info, xml, &saved, &own);
+	}
+	domain_free(info);
+	if (!j->rc && !runs)
+		j->rc = virt_restore(j->d->virt, str(j, "file"), own, j->error);
+}
+
+/* What the hook has prepared for it is given back at once. */
+static void not_restored(struct job *j)
+{
+	struct migration *m = migrate_open(j->d, json_opt_str(j->out, "uuid", ""));
+
+	if (m && m->role == ROLE_DESTINATION && m->strategy == STRATEGY_COLD && m->armed &&
+	    !m->committed && !m->back)
+		migrate_give_up(m, "libvirt has not restored the VM: %s", j->error);
+}
+
+/* The VM that runs is the file's: it was restored before. */
+static bool is_restored(struct job *j)
+{
+	struct vm *vm = vm_find(j->d, json_opt_str(j->out, "uuid", ""));
+
+	return vm && str_eq(vm->saved_id, json_opt_str(j->out, "migration", NULL));
+}
+
+static void restore_done(struct job *j)
+{
+	struct http_exchange *x = j->owner;
+
+	json_object_object_del(j->d->restores, str(j, "file"));
+	if (!j->rc && json_opt_bool(j->out, "runs", false) && !is_restored(j))
+		job_fail(j, -EEXIST, "VM %s runs on this host already, and not from this file",
+			 json_opt_str(j->out, "vm", "?"));
+	if (!j->rc) {
+		json_object_object_del(j->out, "runs");
+		http_reply(x, 200, json_object_get(j->out));
+		return;
+	}
+	not_restored(j);
+	http_fail(x, j->rc == -ENOTCONN ? 503 : 409, "not-restored", "%s", j->error);
+}
+
+void cold_post_restore(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	static const char *const flags[] = {"source_lost", NULL};
+	static const char *const texts[] = {"file", NULL};
+	const char *file = json_opt_str(req->body, "file", "");
+	struct json_object *in;
+
+	if (!http_flags_fit(req, flags) || !http_texts_fit(req, texts))
+		return;
+	if (*file != '/') {
+		http_fail(req->exchange, 400, "bad-field",
+			  "file is \"%.200s\"; it must be an absolute path of this host", file);
+		return;
+	}
+	if (!d->restores)
+		d->restores = json_object_new_object();
+	if (json_opt(d->restores, file)) {
+		in = json_object_new_object();
+		json_set_str(in, "file", file);
+		http_reply(req->exchange, 202, in);
+		return;
+	}
+	if (json_object_object_length(d->restores) >= COLD_JOBS_MAX) {
+		http_fail(req->exchange, 503, "busy",
+			  "%d other VMs are being restored: try again when one is through",
+			  COLD_JOBS_MAX);
+		return;
+	}
+	in = json_object_new_object();
+	json_set_str(in, "file", file);
+	json_set_bool(in, "source_lost", json_opt_bool(req->body, "source_lost", false));
+	if (job_start(d, in, restore_run, restore_done, req->exchange, 0))
+		http_fail(req->exchange, 503, "no-memory", "out of memory");
+	else
+		json_set_bool(d->restores, file, true);
+}

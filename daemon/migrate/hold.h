@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* When pre-copy has come far enough to be held (docs/migration.md, "Hold"). Pure. */
+#ifndef IBVMIG_DAEMON_MIGRATE_HOLD_H
+#define IBVMIG_DAEMON_MIGRATE_HOLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HOLD_POLL_MIN_MS 2
+#define HOLD_POLL_MAX_MS 50
+/* While the VF leaves; QEMU then sends about 1.3 MiB/s, a burst each 100 ms. */
+#define HOLD_CLAMP_BYTES_PER_S 4096
+
+#define HOLD_BYTES_MIN (6ull << 20)
+
+/* query-migrate, at at_us: syncs is its dirty-sync-count, sent_bytes are pages, zero ones too. */
+struct hold_look {
+	uint64_t remaining_bytes, syncs, sent_bytes, at_us; /* at_us 0: there was none */
+};
+
+/* How far pre-copy goes before it is held. A guest whose agent dies where a pass ends would leave,
+ * so that is before the first one does, or else at once. Not where QEMU keeps the VM
+ * (qmp_keeps_vm()) and the agent keeps memory dirty (patient): what the guest dirties in a pass is
+ * known in the next one only, so it is held where one begins with little, or with not much less
+ * than the one before. */
+struct hold {
+	uint64_t threshold_bytes;
+	bool starts_with; /* the destination's QEMU, with VFs: it can load their devices' state */
+	bool kept, patient;
+	uint64_t enough_bytes; /* of a pass, if patient */
+	uint64_t pass_bytes;   /* what the newest one began with; 0: not known */
+	struct hold_look last;
+	struct hold_look sync; /* where QEMU last asked the kernel what is dirty */
+	uint64_t limit;        /* max-bandwidth wanted, bytes/s; see hold_limit() */
+};
+
+/* Where to hold: what is left then is sent while the VF is away, so less where the link is slow;
+ * enough to last for the detach, and for a late look, all the same. max_bytes: hold-bytes. */
+uint64_t hold_threshold(uint64_t max_bytes, uint64_t bandwidth_bytes_per_s);
+
+/* What is little at the beginning of a pass: what would be held anyhow and the ballast, or what the
+ * link takes in 50 ms. */
+uint64_t hold_enough(uint64_t threshold_bytes, uint64_t ballast_bytes,
+		     uint64_t bandwidth_bytes_per_s);
+
+/* The bandwidth while this much is left (0: not known): all of it in a second, so that the end
+ * comes no quicker than looks do, and no less than what sends the ballast in 400 ms. Zero pages
+ * pass any limit, so a guest that has little else is left with the ballast at once: that has to
+ * last until a late look, and be dirtied again by a busy guest meanwhile. At most the user's. */
+uint64_t hold_limit(uint64_t user_bytes_per_s, uint64_t ballast_bytes, uint64_t remaining_bytes);
+
+/* One look. true: clamp now. Otherwise *ret_wait_ms is when to look again: half the time that the
+ * rest (above the threshold, if not patient) takes at the rate seen, within the limits above. */
+bool hold_reached(struct hold *h, const struct hold_look *now, unsigned *ret_wait_ms);
+
+#endif

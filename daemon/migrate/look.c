@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Events of libvirt and QEMU can be lost, with a connection or with a libvirtd that is restarted. A
+ * migration that has stayed in a state for a while looks, and goes on as with the event. */
+#include "common/json.h"
+#include "common/loop.h"
+#include "daemon/base/daemon.h"
+#include "daemon/migrate/src_saved.h"
+#include "daemon/base/job_vfs.h"
+#include "daemon/migrate/step.h"
+#include "daemon/libvirt/qmp.h"
+#include "daemon/vm/discover.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Steps take less; pre-copy that is not driven sends 1 MiB/s (docs/migration.md, "Hold"). */
+#define LOOK_MS 3000
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+/* Its QEMU must have been here. */
+static bool has_come(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+
+	return m->reached >= M_SWITCH || (vm && vm->state == VM_INCOMING);
+}
+
+/* An event may be due that nothing else would replace. */
+static bool is_wanted(struct migration *m)
+{
+	if (m->unprobed || m->looking || cold_ignores_job(m))
+		return false;
+	return m->role == ROLE_SOURCE ? !m->committed : m->armed && !m->back;
+}
+
+static int find_device(struct job *j, struct json_object *vf, char *error)
+{
+	bool has = true;
+	int rc = qmp_has_device(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), &has, error);
+
+	json_set_bool(vf, "left", !has);
+	return rc;
+}
+
+static void look_run(struct job *j)
+{
+	enum virt_state state;
+	struct qmp_migration q;
+	char why[HTTP_ERROR_MAX];
+
+	/* What comes of it is seen then. */
+	if (json_opt_bool(j->in, "abort", false))
+		virt_abort_job(j->d->virt, str(j, "vm"), why);
+	j->rc = virt_state(j->d->virt, str(j, "vm"), &state, j->error);
+	if (j->rc)
+		return;
+	json_set_u64(j->out, "state", state);
+	if (state == VIRT_GONE || !json_opt_bool(j->in, "source", false))
+		return;
+	j->rc = qmp_query_migrate(j->d->virt, str(j, "vm"), &q, j->error);
+	if (j->rc)
+		return;
+	json_set_str(j->out, "status", q.status);
+	if (json_opt_bool(j->in, "unplugs", false))
+		job_each_vf(j, find_device);
+	if (json_opt_bool(j->in, "begins", false))
+		src_let_copy(j);
+}
+
+/* Whether it has died or arrived the destination knows, if QEMU ever began. */
+static void src_gone(struct migration *m)
+{
+	if (m->back) {
+		migrate_vm_died(m);
+		migrate_drive(m);
+		return;
+	}
+	m->job = m->job == JOB_NONE ? JOB_FAILED : JOB_COMPLETED;
+	/* These ask it. */
+	if (migrate_awaits_job(m))
+		migrate_unpark(m, "the VM is not on this host any more");
+	else if (m->state == M_SWITCH || m->state == M_ATTACH || m->state == M_CANCEL)
+		migrate_drive(m);
+	else
+		migrate_fail(m, -ECANCELED, "the VM is not on this host any more");
+}
+
+/* Only a guest that runs gives its VF up, and keeps pre-copy from ending before. */
+static bool needs_guest(const struct migration *m)
+{
+	return m->strategy == STRATEGY_LATE && !m->back && m->state >= M_HOLD &&
+	       m->state <= M_DETACH && migrate_devices_gone(m) < m->vf_count;
+}
+
+void migrate_look_paused(struct migration *m)
+{
+	if (needs_guest(m))
+		migrate_look(m);
+}
+
+static void tell_status(struct migration *m, const char *status)
+{
+	struct json_object *details AUTO_JSON = json_object_new_object();
+	bool active = !strcmp(status, "active");
+
+	/* What has ended before it began is an older one's. */
+	if (m->job != (active ? JOB_NONE : JOB_ACTIVE))
+		return;
+	json_set_str(details, "status", strcmp(status, "none") ? status : "cancelled");
+	migrate_monitor_event(m->d, m->vm_uuid, "MIGRATION", details);
+}
+
+static void tell_devices(struct migration *m, struct job *j)
+{
+	for (size_t i = 0; i < job_vf_count(j); i++)
+		if (json_opt_bool(job_vf(j, i), "left", false))
+			migrate_device_deleted(m->d, m->vm_uuid,
+					       vf_text_of(job_vf(j, i), "dev_id"));
+}
+
+static void src_looked(struct migration *m, struct job *j)
+{
+	uint64_t state = json_opt_u64(j->out, "state", VIRT_STANDS);
+	const char *status = json_opt_str(j->out, "status", "");
+
+	if (state == VIRT_GONE) {
+		src_gone(m);
+		return;
+	}
+	m->stands = state == VIRT_STANDS;
+	/* libvirt lets it run again when the migration has ended. */
+	if (m->stands && !strcmp(status, "active") && needs_guest(m)) {
+		migrate_fail(m, -ECANCELED,
+			     "the guest was paused before its VF had left (virsh migrate "
+			     "--timeout, or virsh suspend), and gives it up only while it runs: "
+			     "leave it more time, or let the VF leave before the copy "
+			     "(strategy early)");
+		return;
+	}
+	src_keep_ballast(m);
+	if (json_opt_bool(j->out, "copies", false) && src_awaits_begin(m))
+		src_begins_later(m);
+	tell_status(m, status);
+	if (m->serial == j->serial)
+		tell_devices(m, j);
+}
+
+static void dst_looked(struct migration *m, struct job *j)
+{
+	switch ((enum virt_state)json_opt_u64(j->out, "state", VIRT_STANDS)) {
+	case VIRT_GONE:
+		if (has_come(m))
+			migrate_vm_changed(m->d, m->vm_uuid, VIRT_STOPPED);
+		break;
+	case VIRT_RUNS:
+		if (!migrate_vm(m))
+			vm_discover(m->d, m->vm_uuid, m->vm_name, true);
+		migrate_vm_changed(m->d, m->vm_uuid, VIRT_RESUMED_INCOMING);
+		break;
+	case VIRT_STANDS:
+		break;
+	}
+}
+
+static void looked(struct job *j)
+{
+	struct migration *m = j->owner;
+
+	m->looking = false;
+	migrate_look_later(m);
+	/* What was seen was another step's. */
+	if (j->rc || m->serial != j->serial)
+		return;
+	if (m->role == ROLE_SOURCE)
+		src_looked(m, j);
+	else
+		dst_looked(m, j);
+}
+
+void migrate_look(void *arg)
+{
+	struct migration *m = arg;
+	struct json_object *in;
+
+	if (!is_wanted(m)) {
+		migrate_look_later(m);
+		return;
+	}
+	in = migrate_input(m);
+	json_set_bool(in, "source", m->role == ROLE_SOURCE);
+	json_set_bool(in, "begins", m->role == ROLE_SOURCE && src_awaits_begin(m));
+	json_set_bool(in, "abort", migrate_awaits_job(m));
+	json_set_bool(in, "unplugs", m->device_del_sent && m->state == M_DETACH && !m->back);
+	m->looking = !job_start(m->d, in, look_run, looked, m, m->serial);
+	if (!m->looking)
+		migrate_look_later(m);
+}
+
+void migrate_look_later(struct migration *m)
+{
+	if (m->ended || (m->state == M_PARKED && !migrate_awaits_job(m)))
+		loop_timer_disarm(m->look);
+	else
+		loop_timer_arm(m->look, LOOK_MS);
+}

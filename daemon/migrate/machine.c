@@ -1,0 +1,809 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/migrate/machine.h"
+#include "common/boot.h"
+#include "common/http/server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "daemon/migrate/src_saved.h"
+#include "daemon/base/daemon.h"
+#include "daemon/store/durable.h"
+#include "daemon/base/events.h"
+#include "daemon/store/journal.h"
+#include "daemon/store/lease.h"
+#include "daemon/report/metrics.h"
+#include "daemon/migrate/step.h"
+#include "daemon/vm/relay.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* About 40 s in all: a host that restarts its daemon, or a network that is cut for a moment. Of
+ * tries that take long themselves, or do not end, no more than an OpenSM needs that is started
+ * again. */
+#define RETRIES_MAX    20
+#define RETRIES_MS     90000
+#define RETRY_FIRST_MS 200
+#define RETRY_LAST_MS  3000
+#define REWRITE_MS     1000
+
+#define SRC ROLE_SOURCE
+#define DST ROLE_DESTINATION
+
+/* Order within a role is the way forward; walking back goes up. */
+const struct migrate_row migrate_table[] = {
+	/* state, name, actor, deadline_ms, run, undo, next */
+	{M_PREPARE, "PREPARE", SRC, 75000, src_prepare, src_prepare_undo, M_HOLD},
+	{M_HOLD, "HOLD", SRC, 0, src_hold, src_hold_undo, M_QUIESCE},
+	{M_QUIESCE, "QUIESCE", SRC, 20000, src_quiesce, src_quiesce_undo, M_DETACH},
+	{M_DETACH, "DETACH", SRC, 15000, src_detach, src_detach_undo, M_SWITCH},
+	{M_SAVED, "SAVED", SRC, 0, src_saved, NULL, M_SWITCH},
+	{M_SWITCH, "SWITCH", SRC, 45000, src_switch, src_switch_undo, M_ATTACH},
+	{M_ATTACH, "ATTACH", SRC, 0, src_attach, NULL, M_RESUME},
+	{M_RESUME, "RESUME", SRC, 0, src_resume, NULL, M_DONE},
+	{M_DONE, "DONE", SRC, 0, NULL, NULL, M_DONE},
+	{M_CANCEL, "CANCEL", SRC, 60000, src_cancel, NULL, M_CANCEL},
+	{M_ABORTED, "ABORTED", SRC, 0, NULL, NULL, M_ABORTED},
+	{M_PARKED, "PARKED", SRC, 0, NULL, NULL, M_PARKED},
+	{M_PREPARE, "PREPARE", DST, 60000, dst_prepare, dst_prepare_undo, M_SWITCH},
+	{M_SWITCH, "SWITCH", DST, 40000, dst_switch, dst_switch_undo, M_ATTACH},
+	{M_ATTACH, "ATTACH", DST, 0, dst_attach, NULL, M_RESUME},
+	{M_RESUME, "RESUME", DST, 60000, dst_resume, NULL, M_DONE},
+	{M_DONE, "DONE", DST, 0, NULL, NULL, M_DONE},
+	{M_ABORTED, "ABORTED", DST, 0, NULL, NULL, M_ABORTED},
+	{M_PARKED, "PARKED", DST, 0, NULL, NULL, M_PARKED},
+};
+
+const struct migrate_row *migrate_row(enum migrate_role role, enum migrate_state state)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(migrate_table); i++)
+		if (migrate_table[i].actor == role && migrate_table[i].state == state)
+			return &migrate_table[i];
+	return NULL;
+}
+
+const char *migrate_state_name(enum migrate_state s)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(migrate_table); i++)
+		if (migrate_table[i].state == s)
+			return migrate_table[i].name;
+	return "?";
+}
+
+static const char *role_name(enum migrate_role role)
+{
+	return role == SRC ? "source" : "destination";
+}
+
+static void dump_table(FILE *out)
+{
+	fprintf(out, "%-12s %-8s %8s %-8s %s\n", "actor", "state", "deadline", "next", "undo");
+	for (size_t i = 0; i < ARRAY_SIZE(migrate_table); i++) {
+		const struct migrate_row *r = &migrate_table[i];
+		char deadline[16] = "-";
+
+		if (r->deadline_ms)
+			snprintf(deadline, sizeof deadline, "%u s", r->deadline_ms / 1000);
+		fprintf(out, "%-12s %-8s %8s %-8s %s\n", role_name(r->actor), r->name, deadline,
+			r->run ? migrate_state_name(r->next) : "-", r->undo ? "yes" : "-");
+	}
+}
+
+/* The way forward, and below it the way back. */
+static void dump_ways(FILE *out, enum migrate_role role)
+{
+	const struct migrate_row *r = migrate_row(role, M_PREPARE);
+
+	fprintf(out, "%-12s ", role_name(role));
+	for (; r->run; r = migrate_row(role, r->next))
+		fprintf(out, "%s %s ", r->name, r->state == M_ATTACH ? "─COMMIT→" : "→");
+	fprintf(out, "%s\n%-12s ABORTED", r->name, "");
+	for (r = migrate_table; r < migrate_table + ARRAY_SIZE(migrate_table); r++)
+		if (r->actor == role && r->undo)
+			fprintf(out, " ← %s", r->name);
+	fprintf(out, "%s\n", migrate_row(role, M_CANCEL) ? " ← CANCEL" : "");
+}
+
+void migrate_dump_states(FILE *out)
+{
+	dump_table(out);
+	fputc('\n', out);
+	dump_ways(out, SRC);
+	dump_ways(out, DST);
+}
+
+/* The row before this one on the way forward, or NULL at its beginning. SAVED is a detour behind
+ * DETACH. */
+static const struct migrate_row *row_before(enum migrate_role role, enum migrate_state state)
+{
+	if (state == M_SAVED)
+		return migrate_row(role, M_DETACH);
+	for (size_t i = 0; i < ARRAY_SIZE(migrate_table); i++) {
+		const struct migrate_row *r = &migrate_table[i];
+
+		if (r->actor == role && r->run && r->next == state && r->state != state)
+			return r;
+	}
+	return NULL;
+}
+
+bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migrate_state to,
+		     bool back, bool committed)
+{
+	const struct migrate_row *row = migrate_row(role, from), *before = row_before(role, from);
+
+	if (!row || !migrate_row(role, to))
+		return false;
+	if (from == M_DONE || from == M_ABORTED)
+		return false;
+	if (to == M_PARKED || from == M_PARKED)
+		return true;
+	if (back) {
+		/* The first undo is the failed state's own; from CANCEL, any state's. */
+		if (committed)
+			return false;
+		return to == from || from == M_CANCEL || (before && to == before->state) ||
+		       (from == M_PREPARE && to == M_ABORTED);
+	}
+	return to == row->next || (from == M_DETACH && to == M_SAVED) ||
+	       (to == M_CANCEL && !committed) || (from == M_CANCEL && committed);
+}
+
+/* ---- the record ---- */
+
+static void saved(void *arg, int rc);
+
+static int write_journal(struct migration *m, const char *note)
+{
+	struct printbuf *record AUTO_TEXT = printbuf_new();
+
+	migrate_write_record(record, m);
+	struct journal_step s = {
+		.id = m->id,
+		.role = role_name(m->role),
+		.vm = m->vm_uuid,
+		.state = migrate_state_name(m->state),
+		.direction = m->back ? "back" : "forward",
+		.note = note,
+		.record = record->buf,
+		.ended = m->ended,
+		.wall_ms = wall_ms(),
+		.mono_us = now_us(),
+	};
+
+	int rc = journal_step(m->d->journal, &s);
+
+	m->behind = rc;
+	if (rc) {
+		if (note != m->behind_note)
+			snprintf(m->behind_note, sizeof m->behind_note, "%s", note ? note : "");
+		loop_timer_arm(m->rewrite, REWRITE_MS);
+		return rc;
+	}
+	loop_timer_disarm(m->rewrite);
+	m->saving++;
+	durable_then(m->d->durable, saved, m);
+	return 0;
+}
+
+/* An end, or PARKED with its command, comes into the journal once the disk takes it: a restarted
+ * daemon would take up an open record again. */
+static void on_rewrite(void *arg)
+{
+	struct migration *m = arg;
+
+	write_journal(m, *m->behind_note ? m->behind_note : NULL);
+}
+
+static void publish(struct migration *m, const char *note)
+{
+	struct json_object *e = json_object_new_object();
+
+	json_set_str(e, "type", "migration");
+	json_set_str(e, "id", m->id);
+	json_set_str(e, "role", role_name(m->role));
+	json_set_str(e, "vm", m->vm_name);
+	json_set_str(e, "uuid", m->vm_uuid);
+	json_set_str(e, "state", migrate_state_name(m->state));
+	json_set_str(e, "direction", m->back ? "back" : "forward");
+	json_set_bool(e, "armed", m->armed);
+	json_set_bool(e, "committed", m->committed);
+	json_set_str(e, "note", note);
+	events_publish(m->d->events, e);
+}
+
+int migrate_save(struct migration *m, const char *note)
+{
+	int rc = write_journal(m, note);
+
+	publish(m, note);
+	return rc;
+}
+
+static void on_end(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+
+	metrics_ended(m);
+	loop_timer_disarm(m->deadline);
+	loop_timer_disarm(m->poll);
+	if (vm && vm->migration == m)
+		vm->migration = NULL;
+	migrate_answer_waiting(m, m->state == M_DONE ? 0 : -ECANCELED);
+	if (m->role == DST)
+		dst_tell_source(m);
+	if (m->state == M_ABORTED && !vm && m->file)
+		cold_release(m);
+	else if (m->state == M_ABORTED && vm && m->vm_dead)
+		vm_release(vm, false);
+	else if (m->state == M_ABORTED && vm && migrate_devices_gone(m))
+		vm_device_lost(vm);
+}
+
+/* Until the step fails for the first time; then its tries have RETRIES_MS. How long pre-copy takes
+ * is the user's matter, how long its undo takes is not. 0: no deadline. */
+static unsigned deadline_ms(const struct migration *m)
+{
+	unsigned ms = migrate_row(m->role, m->state)->deadline_ms;
+
+	return !ms && m->back && !m->ended && m->state != M_PARKED ? RETRIES_MS : ms;
+}
+
+static void arm_deadline(struct migration *m)
+{
+	unsigned ms = deadline_ms(m);
+
+	loop_timer_disarm(m->deadline);
+	if (ms)
+		loop_timer_arm(m->deadline, ms);
+}
+
+/* The one place where a state is written. */
+static int set_state(struct migration *m, enum migrate_state to, bool back, const char *note)
+{
+	const struct migrate_row *row = migrate_row(m->role, to);
+
+	if (!migrate_edge_ok(m->role, m->state, to, back, m->committed)) {
+		log_error("migration %s: edge %s to %s (%s) refused: a defect", m->id,
+			  migrate_state_name(m->state), migrate_state_name(to),
+			  back ? "back" : "forward");
+		return -EPROTO;
+	}
+	m->state = to;
+	m->back = back;
+	if (!back && to < M_DONE)
+		m->reached = to;
+	m->ended = to == M_DONE || to == M_ABORTED;
+	m->step = (struct migrate_step){.entered_us = now_us()};
+	m->serial++;
+	m->pending = 0;
+	m->pending_rc = 0;
+	int rc = write_journal(m, note);
+	log_at(to == M_PARKED || to == M_CANCEL ? LOG_WARN : LOG_NOTICE,
+	       "VM %s: migration %s (%s): %s%s%s%s", m->vm_name, m->id, role_name(m->role),
+	       back && !m->ended ? "undo of " : "", row->name, note ? ": " : "", note ? note : "");
+	publish(m, note);
+	if (!m->unprobed) /* then it is the next probe's */
+		loop_timer_disarm(m->poll);
+	arm_deadline(m);
+	migrate_look_later(m);
+	lease_sync(m->d);
+	if (m->ended)
+		on_end(m);
+	return rc;
+}
+
+/* ---- failing ---- */
+
+static void park(struct migration *m)
+{
+	char note[HTTP_ERROR_MAX + 64];
+
+	snprintf(note, sizeof note, "%.500s; when that is mended: ibvmig resolve %s", m->trouble,
+		 m->id);
+	set_state(m, M_PARKED, m->back, note);
+	migrate_answer_waiting(m, -EIO);
+}
+
+static void retry(struct migration *m)
+{
+	unsigned n = ++m->step.failures;
+
+	if (n > RETRIES_MAX) {
+		park(m);
+		return;
+	}
+	if (n == 1)
+		loop_timer_arm(m->deadline, RETRIES_MS);
+	log_warn("VM %s: migration %s: %s%s failed (try %u of %d): %s", m->vm_name, m->id,
+		 m->back ? "undo of " : "", migrate_state_name(m->state), n, RETRIES_MAX,
+		 m->trouble);
+	if (m->back) /* who has asked for the undo does so again */
+		migrate_answer_waiting(m, -EIO);
+	m->step.started = false;
+	m->step.phase = 0;
+	m->pending = 0;
+	m->pending_rc = 0;
+	m->serial++;
+	m->step.resting = true;
+	migrate_poll(m, RETRY_FIRST_MS * n < RETRY_LAST_MS ? RETRY_FIRST_MS * n : RETRY_LAST_MS);
+}
+
+static void step_failed(struct migration *m)
+{
+	if (m->ended || m->state == M_PARKED)
+		return;
+	if (m->back || m->committed || m->state == M_CANCEL) {
+		retry(m);
+		return;
+	}
+	/* QEMU has been released and may be through already, and a guest that runs here needs its
+	 * VF here: the source hears of it, and decides. */
+	if (m->role == DST && m->state == M_SWITCH) {
+		log_warn("VM %s: migration %s: SWITCH failed, the source decides: %s", m->vm_name,
+			 m->id, m->trouble);
+		m->switch_ordered = false;
+		m->step.started = true;
+		memcpy(m->reason, m->trouble, sizeof m->reason);
+		migrate_answer_waiting(m, -EIO);
+		return;
+	}
+	migrate_answer_waiting(m, -EIO);
+	if (m->role == SRC)
+		set_state(m, M_CANCEL, false, m->reason);
+	else
+		set_state(m, m->state, true, m->reason);
+}
+
+static void set_reason(struct migration *m, const char *fmt, va_list ap)
+{
+	vsnprintf(m->trouble, sizeof m->trouble, fmt, ap);
+	/* What went wrong first explains the rest. */
+	if (!*m->reason && !m->back && !m->committed && m->state != M_CANCEL)
+		memcpy(m->reason, m->trouble, sizeof m->reason);
+}
+
+int migrate_error(struct migration *m, int rc, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	set_reason(m, fmt, ap);
+	va_end(ap);
+	return rc;
+}
+
+void migrate_give_up(struct migration *m, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	set_reason(m, fmt, ap);
+	va_end(ap);
+	migrate_answer_waiting(m, -ECANCELED);
+	set_state(m, m->state, true, m->reason);
+	migrate_drive(m);
+}
+
+void migrate_fail(struct migration *m, int rc, const char *fmt, ...)
+{
+	va_list ap;
+
+	(void)rc;
+	va_start(ap, fmt);
+	set_reason(m, fmt, ap);
+	va_end(ap);
+	step_failed(m);
+	migrate_drive(m);
+}
+
+/* Its record is not durable. Before COMMIT it goes no further; but QEMU, once released, may be
+ * through at any moment, and the destination's SWITCH can be done twice. A VM that is a file is
+ * kept: what the journal has of it is enough for a restart, which looks for the file. */
+static void not_durable(struct migration *m, int rc)
+{
+	bool released = m->role == DST && m->state == M_ATTACH;
+
+	if (m->back || m->committed || m->ended || m->state == M_CANCEL || released || m->saved)
+		return;
+	migrate_error(m, rc, "the journal cannot be written; is the disk full?");
+	step_failed(m);
+}
+
+static void saved(void *arg, int rc)
+{
+	struct migration *m = arg;
+
+	m->saving--;
+	if (rc)
+		not_durable(m, rc);
+	migrate_drive(m);
+}
+
+/* ---- the driver ---- */
+
+/* -EPROTO: the table has no such edge. */
+static int advance(struct migration *m)
+{
+	const struct migrate_row *row = migrate_row(m->role, m->state);
+	bool save = m->state == M_DETACH && m->file;
+	int rc;
+
+	if (m->state == M_CANCEL)
+		return set_state(m, m->reached, !m->committed,
+				 m->committed ? "QEMU had finished" : NULL);
+	if (m->back) {
+		row = row_before(m->role, m->state);
+		return set_state(m, row ? row->state : M_ABORTED, true, row ? NULL : m->reason);
+	}
+	rc = set_state(m, save ? M_SAVED : row->next, false, NULL);
+	if (rc && rc != -EPROTO)
+		not_durable(m, rc);
+	return rc;
+}
+
+/* What it has been told does not go with where it is: nothing is done on a guess. */
+static void lose_way(struct migration *m)
+{
+	migrate_error(m, -EPROTO, "there is no way on from %s%s%s: a defect of ibvmigd",
+		      m->back ? "undo of " : "", migrate_state_name(m->state),
+		      m->committed ? ", for the VM is said to run at the destination" : "");
+	park(m);
+}
+
+static int run_step(struct migration *m)
+{
+	const struct migrate_row *row = migrate_row(m->role, m->state);
+
+	/* What was under way when it failed must be over before it is undone. CANCEL undoes
+	 * nothing: a guest that is paused answers only once QEMU's job has ended. */
+	if (m->back && !m->step.started && m->inflight)
+		return STEP_WAIT;
+	if (m->saving || m->step.resting || m->unprobed)
+		return STEP_WAIT;
+	if (m->back)
+		return row->undo ? row->undo(m) : STEP_DONE;
+	return row->run ? row->run(m) : STEP_WAIT;
+}
+
+void migrate_drive(struct migration *m)
+{
+	if (m->driving) {
+		m->again = true;
+		return;
+	}
+	m->driving = true;
+	do {
+		m->again = false;
+		if (m->ended || m->state == M_PARKED)
+			break;
+		int rc = run_step(m);
+		if (rc == STEP_DONE) {
+			m->again = true;
+			if (advance(m) == -EPROTO)
+				lose_way(m);
+		} else if (rc < 0) {
+			step_failed(m);
+			m->again |= !m->step.resting;
+		}
+	} while (m->again);
+	m->driving = false;
+}
+
+static void on_deadline(void *arg)
+{
+	struct migration *m = arg;
+	char missing[HTTP_ERROR_MAX / 2];
+
+	/* What took long was libvirtd's absence, and it is not known what there is to fail. */
+	if (m->unprobed) {
+		arm_deadline(m);
+		return;
+	}
+	/* It is known what its tries have run into. */
+	if (m->step.failures) {
+		park(m);
+		return;
+	}
+	m->step.timed_out = true;
+	if (m->role == DST && m->state <= M_SWITCH && m->armed && !m->back && !m->committed) {
+		migrate_drive(m); /* asks the source for a verdict */
+		return;
+	}
+	src_name_missing(m, missing, sizeof missing);
+	migrate_fail(m, -ETIMEDOUT, "%s%s was not done within %u s%s", m->back ? "undo of " : "",
+		     migrate_state_name(m->state), deadline_ms(m) / 1000, missing);
+}
+
+static void on_poll(void *arg)
+{
+	struct migration *m = arg;
+
+	m->step.resting = false;
+	if (m->unprobed)
+		migrate_probe(m);
+	else
+		migrate_drive(m);
+}
+
+void migrate_poll(struct migration *m, unsigned after_ms)
+{
+	loop_timer_arm(m->poll, after_ms);
+}
+
+/* ---- jobs of steps ---- */
+
+struct step_job {
+	struct migration *m;
+	void (*done)(struct migration *m, struct job *j);
+};
+
+static void step_job_done(struct job *j)
+{
+	struct step_job *s = j->owner;
+	struct migration *m = s->m;
+
+	m->inflight--;
+	if (m->serial == j->serial)
+		s->done(m, j);
+	free(s);
+	migrate_drive(m);
+}
+
+static int start_job(struct migration *m, struct work_pool *pool, struct json_object *in,
+		     void (*run)(struct job *j), void (*done)(struct migration *m, struct job *j))
+{
+	struct step_job *s = malloc(sizeof *s);
+
+	if (!s) {
+		json_object_put(in);
+		return -ENOMEM;
+	}
+	*s = (struct step_job){.m = m, .done = done};
+	int rc = job_start_in(pool, m->d, in, run, step_job_done, s, m->serial);
+	if (rc)
+		free(s);
+	else
+		m->inflight++;
+	return rc;
+}
+
+int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		void (*done)(struct migration *m, struct job *j))
+{
+	return start_job(m, m->d->pool, in, run, done);
+}
+
+int migrate_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		 void (*done)(struct migration *m, struct job *j))
+{
+	return start_job(m, m->d->callers, in, run, done);
+}
+
+struct step_request {
+	struct migration *m;
+	uint64_t serial;
+	void (*done)(struct migration *m, int rc, struct json_object *answer, const char *error);
+};
+
+static void step_request_done(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	struct step_request *s = arg;
+	struct migration *m = s->m;
+
+	m->inflight--;
+	/* A daemon that is stopped has no answer; the next one takes the record up. */
+	if (!m->d->stopping) {
+		if (m->serial == s->serial && s->done)
+			s->done(m, rc, answer, error);
+		migrate_drive(m);
+	}
+	free(s);
+}
+
+void migrate_ask_agent(struct migration *m, struct vm *vm, struct json_object *msg,
+		       unsigned deadline_ms,
+		       void (*done)(struct migration *m, int rc, struct json_object *answer,
+				    const char *error))
+{
+	struct step_request *s = malloc(sizeof *s);
+
+	if (!s)
+		abort(); /* some bytes: the kernel's overcommit ends the process elsewhere */
+	*s = (struct step_request){.m = m, .serial = m->serial, .done = done};
+	m->inflight++;
+	agent_request(vm->agent, msg, deadline_ms, step_request_done, s);
+}
+
+/* ---- birth and death ---- */
+
+static void migration_free(struct migration *m)
+{
+	loop_timer_free(m->deadline);
+	loop_timer_free(m->poll);
+	loop_timer_free(m->look);
+	loop_timer_free(m->rewrite);
+	json_object_put(m->data);
+	free(m->hook_xml);
+	free(m->file);
+	free(m);
+}
+
+/* Old ends leave memory; the journal keeps them. */
+static void collect(struct daemon *d)
+{
+	unsigned kept = 0;
+
+	for (struct migration **p = &d->migrations; *p;) {
+		struct migration *m = *p;
+
+		if (++kept <= MIGRATE_KEPT || !m->ended || m->inflight || m->looking || m->saving ||
+		    m->behind || m->driving) {
+			p = &m->next;
+			continue;
+		}
+		*p = m->next;
+		migration_free(m);
+	}
+}
+
+static void new_id(char id[static 37])
+{
+	char *text AUTO_FREE = NULL;
+
+	snprintf(id, 37, "%016llx-0000-0000-0000", (unsigned long long)now_us());
+	if (!read_file("/proc/sys/kernel/random/uuid", 64, &text, NULL))
+		snprintf(id, 37, "%.36s", text);
+}
+
+struct migration *migrate_new(struct daemon *d, enum migrate_role role, const char *id,
+			      const char *vm_uuid, const char *vm_name)
+{
+	struct migration *m = calloc(1, sizeof *m);
+
+	if (!m || loop_timer_new(d->loop, on_deadline, m, &m->deadline) ||
+	    loop_timer_new(d->loop, on_poll, m, &m->poll) ||
+	    loop_timer_new(d->loop, migrate_look, m, &m->look) ||
+	    loop_timer_new(d->loop, on_rewrite, m, &m->rewrite)) {
+		if (m)
+			migration_free(m);
+		return NULL;
+	}
+	m->d = d;
+	m->role = role;
+	m->state = m->reached = M_PREPARE;
+	m->step.entered_us = now_us();
+	m->serial = 1;
+	m->data = json_object_new_object();
+	if (id)
+		snprintf(m->id, sizeof m->id, "%s", id);
+	else
+		new_id(m->id);
+	snprintf(m->vm_uuid, sizeof m->vm_uuid, "%s", vm_uuid);
+	snprintf(m->vm_name, sizeof m->vm_name, "%s", vm_name);
+	boot_id(m->boot);
+	m->next = d->migrations;
+	d->migrations = m;
+	collect(d);
+	arm_deadline(m);
+	migrate_look_later(m);
+	lease_sync(d);
+	return m;
+}
+
+int migrate_reload(struct migration *m, struct json_object *record)
+{
+	int rc = migrate_load(m, record);
+
+	arm_deadline(m);
+	migrate_look_later(m);
+	return rc;
+}
+
+struct migration *migrate_find(struct daemon *d, const char *id, enum migrate_role role)
+{
+	for (struct migration *m = d->migrations; m; m = m->next)
+		if (m->role == role && !strcmp(m->id, id))
+			return m;
+	return NULL;
+}
+
+struct migration *migrate_open(struct daemon *d, const char *vm_uuid)
+{
+	for (struct migration *m = d->migrations; m; m = m->next)
+		if (!m->ended && !strcmp(m->vm_uuid, vm_uuid))
+			return m;
+	return NULL;
+}
+
+bool migrate_has_left(struct daemon *d, const char *vm_uuid)
+{
+	const struct migration *m = migrate_open(d, vm_uuid);
+
+	return m && m->role == SRC && (m->committed || (m->rebooted && !cold_is_file(m)));
+}
+
+void migrate_free_all(struct daemon *d)
+{
+	while (d->migrations) {
+		struct migration *m = d->migrations;
+
+		d->migrations = m->next;
+		migration_free(m);
+	}
+}
+
+struct vm *migrate_vm(struct migration *m)
+{
+	return vm_find(m->d, m->vm_uuid);
+}
+
+void migrate_set_committed(struct migration *m)
+{
+	const bool parked = migrate_awaits_job(m);
+	struct vm *vm = migrate_vm(m);
+
+	if (m->committed)
+		return;
+	m->committed = true;
+	m->committed_us = now_us();
+	m->step.resting = false;
+	/* Its QEMU may linger: what is sent to the VM from now on goes to its new host. */
+	if (vm && m->role == SRC) {
+		vm->state = VM_LEAVING;
+		for (unsigned i = 0; i < m->vf_count; i++)
+			relay_set_route(m->d->relay, m->vfs[i].vguid, m->to.url);
+	}
+	migrate_save(m, "COMMIT");
+	if (parked)
+		migrate_unpark(m, "QEMU had finished");
+}
+
+void migrate_measure(struct migration *m, const char *name)
+{
+	json_set_u64(m->data, name, now_us() - m->step.entered_us);
+}
+
+bool migrate_awaits_job(const struct migration *m)
+{
+	return m->state == M_PARKED && m->role == SRC && !m->back && !m->committed;
+}
+
+void migrate_unpark(struct migration *m, const char *note)
+{
+	if (migrate_awaits_job(m))
+		set_state(m, M_CANCEL, false, note);
+	else
+		set_state(m, m->reached, !m->committed, note);
+	migrate_drive(m);
+}
+
+void migrate_vm_died(struct migration *m)
+{
+	m->vm_dead = true;
+	if (m->state == M_PARKED)
+		migrate_unpark(m, "the VM has ended");
+}
+
+int migrate_resolve(struct daemon *d, const char *id)
+{
+	int rc = -ENOENT;
+
+	for (struct migration *m = d->migrations; m; m = m->next) {
+		if (strcmp(m->id, id))
+			continue;
+		if (cold_give_up(m)) {
+			rc = 0;
+			continue;
+		}
+		if (m->state != M_PARKED) {
+			rc = rc == -ENOENT ? -EINVAL : rc;
+			continue;
+		}
+		migrate_unpark(m, "resolved by the operator");
+		rc = 0;
+	}
+	return rc;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The migration state machine: one table, one driver, one function that writes the state.
+ * docs/migration.md shows it; `ibvmigd --dump-states` prints it. */
+#ifndef IBVMIG_DAEMON_MIGRATE_MACHINE_H
+#define IBVMIG_DAEMON_MIGRATE_MACHINE_H
+
+#include "common/http/client.h"
+#include "daemon/migrate/hold.h"
+#include "daemon/base/job.h"
+#include "daemon/vf/table.h"
+#include "daemon/libvirt/virt.h"
+#include "daemon/vm/vm.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define MIGRATE_PEERS_MAX 256
+#define MIGRATE_KEPT      32 /* ended ones that stay in memory */
+
+/* Who has the VF, the LID and vGUID, the QPs, and whether the guest runs. */
+enum migrate_state {
+	M_PREPARE, /* VF, LID: source; QPs live; guest runs; the destination has leased a VF */
+	M_HOLD,    /* the same; pre-copy runs, and is held when little remains */
+	M_QUIESCE, /* VF, LID: source; QPs drained at both ends; guest runs */
+	M_DETACH,  /* VF: nobody; LID: source; QPs saved; guest runs */
+	M_SAVED,   /* strategy cold. VF: nobody's, kept at the source; LID: source; QPs saved; the
+		    * guest becomes a file */
+	M_SWITCH,  /* VF: nobody; LID moves; guest stops, and resumes at the destination */
+	M_ATTACH,  /* VF, LID: destination; QPs saved; guest runs at the destination after COMMIT */
+	M_RESUME,  /* VF, LID: destination; QPs are rebuilt at both ends */
+	M_DONE,    /* all at the destination; the source's VF is free */
+	M_CANCEL,  /* as in the state that failed; QEMU's migration is made to end */
+	M_ABORTED, /* all at the source, as before */
+	M_PARKED,  /* as in the state that failed; an operator must look */
+};
+
+enum migrate_role { ROLE_SOURCE, ROLE_DESTINATION };
+
+/* What run() and undo() return besides -errno. */
+enum { STEP_DONE = 0, STEP_WAIT = 1 };
+
+struct migration;
+
+struct migrate_row {
+	enum migrate_state state;
+	const char *name;
+	enum migrate_role actor;
+	unsigned deadline_ms;             /* 0: none */
+	int (*run)(struct migration *m);  /* NULL: an end */
+	int (*undo)(struct migration *m); /* NULL: nothing to undo */
+	enum migrate_state next;
+};
+
+/* What QEMU's migration job at the source is known to do. */
+enum migrate_job { JOB_NONE, JOB_ACTIVE, JOB_COMPLETED, JOB_FAILED };
+
+struct migrate_host {
+	char host[64], url[256];
+};
+
+/* A VF of one of the two hosts. */
+struct migrate_end {
+	char vf[VF_NAME_MAX];
+	uint64_t parked_guid;
+	uint64_t port_guid;  /* where VFs share their port's LID: that port; 0: not known */
+	unsigned guid_index; /* and the entry of its GUID table */
+};
+
+/* One of the VM's VFs: what stays, and what it is at both ends. */
+struct migrate_vf {
+	uint64_t vguid;
+	uint16_t pkey;
+	char dev_id[QMP_DEV_ID], bus[16];
+	struct migrate_end from, to;
+	bool device_gone; /* source: QEMU has it no more */
+};
+
+/* A host with VMs that the moving VM is connected to. */
+struct migrate_peer {
+	uint64_t guid;
+	char host[64], url[256];
+	bool suspended;
+};
+
+/* Zeroed whenever the state changes. */
+struct migrate_step {
+	unsigned phase;
+	bool started, timed_out;
+	bool resting;      /* failed, and waits for its next try */
+	unsigned failures; /* not zeroed by a retry */
+	bool busy;         /* a peer is another migration's */
+	bool ask_again;    /* the mover's agent, while its peers still wait */
+	unsigned asked_again;
+	uint64_t asked_us;
+	uint64_t heard_us; /* of the other host, last */
+	unsigned silent;   /* questions to it in vain since then */
+	bool silence_told;
+	uint64_t entered_us;
+};
+
+struct migration {
+	struct migration *next;
+	struct daemon *d; /* borrowed */
+	char id[37];
+	enum migrate_role role;
+	enum migrate_state state, reached; /* reached: the furthest state, for walking back */
+	bool back, committed, ended;
+	char vm_uuid[37], vm_name[VM_NAME_MAX];
+	struct migrate_vf vfs[DOMAIN_VFS_MAX]; /* all of them move, or none */
+	unsigned vf_count;
+	enum domain_strategy asked, strategy; /* strategy: as asked, until PREPARE has chosen */
+	bool state_there;                     /* the destination's VFs take the state of ours */
+	struct migrate_host from, to;
+	struct migrate_peer peers[MIGRATE_PEERS_MAX];
+	unsigned peer_count;
+	/* Sentences about the VM that do not name it: who shows them does. */
+	char reason[HTTP_ERROR_MAX];  /* why it is walked back, or "" */
+	char trouble[HTTP_ERROR_MAX]; /* what the last try of a step ran into, or "" */
+
+	/* What has been done to the world; undo() looks here. */
+	bool armed, ballast, raised, suspended, device_del_sent, parked, moved;
+	bool attached, resumed, switch_ordered;
+	bool destination_lost; /* source: an operator has said so (migrate/src_lost.c) */
+	bool source_lost;      /* destination: so (migrate/dst_orphan.c) */
+	/* What has been seen. */
+	enum migrate_job job;
+	bool guest_resumed; /* destination: QEMU's RESUME event */
+	bool guest_stopped; /* source: QEMU has stopped it, to send the rest */
+	bool stands;        /* source: it was paused when it was looked for last */
+	bool vm_dead;       /* stopped, but not by migrating */
+	bool peer_ended;    /* the other side has reached its end */
+
+	struct migrate_step step;
+	uint64_t serial;   /* of the step; a job of an older one is ignored */
+	unsigned inflight; /* jobs and agent requests under way */
+	unsigned saving;   /* writes of its record that are not durable yet */
+	unsigned pending;  /* of them, those that the step waits for together */
+	int pending_rc;
+	char pending_error[HTTP_ERROR_MAX];
+	struct loop_timer *deadline, *poll; /* owned */
+	struct loop_timer *look;            /* owned; migrate/look.c */
+	bool looking;                       /* a look is under way */
+	struct loop_timer *rewrite;         /* owned; runs while the journal is behind */
+	bool behind; /* the journal did not take the latest; what it is to be told with it: */
+	char behind_note[HTTP_ERROR_MAX + 64];
+	struct http_exchange *waiting; /* who asked for the step under way, or NULL */
+	char *hook_xml; /* owned; destination: the domain's, then what libvirt is to take; or NULL
+			 */
+	char *file;     /* owned; strategy cold: where the VM is saved; else NULL */
+	bool saved;     /* the file is whole, and the VM has ended here */
+	bool let_go;    /* the peers do not wait for it any more */
+	struct hold hold;
+	uint64_t user_bandwidth, user_downtime_ms; /* what the user has set */
+	struct qmp_throttle user_throttle;
+	uint64_t set_bandwidth; /* what we have set last; 0: nothing */
+	uint64_t suspended_us, detach_started_us, committed_us;
+	struct json_object *data; /* owned; measurements, by name */
+	bool driving, again;
+	bool unprobed;   /* after a restart: no step runs until libvirt has told where the VM is */
+	bool probing;    /* it is being asked */
+	char boot[33];   /* of the kernel that it began under */
+	bool rebooted;   /* that is not this one: the QEMU of then is gone, whatever runs here now;
+			  * and what its VFs showed */
+	unsigned probes; /* so often it was not here, and the destination had not got it yet */
+	bool leased;     /* daemon/store/lease.h has a lease of it */
+};
+
+/* Its VF leaves before QEMU begins. */
+static inline bool migrate_vf_first(const struct migration *m)
+{
+	return m->strategy == STRATEGY_EARLY || m->strategy == STRATEGY_COLD;
+}
+
+extern const struct migrate_row migrate_table[];
+const struct migrate_row *migrate_row(enum migrate_role role, enum migrate_state state);
+const char *migrate_state_name(enum migrate_state s);
+/* Whether the state machine knows this edge. */
+bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migrate_state to,
+		     bool back, bool committed);
+void migrate_dump_states(FILE *out);
+
+/* id: NULL makes a new one. The record starts in PREPARE, journaled. NULL if it cannot be. */
+struct migration *migrate_new(struct daemon *d, enum migrate_role role, const char *id,
+			      const char *vm_uuid, const char *vm_name);
+struct migration *migrate_find(struct daemon *d, const char *id, enum migrate_role role);
+/* The one of this VM that has not ended, or NULL. */
+struct migration *migrate_open(struct daemon *d, const char *vm_uuid);
+void migrate_free_all(struct daemon *d);
+
+/* Runs the present state's step until it waits. */
+void migrate_drive(struct migration *m);
+/* For run() and undo(): sets the reason and returns rc. */
+int migrate_error(struct migration *m, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The step failed, seen from a callback; what follows depends on COMMIT. */
+void migrate_fail(struct migration *m, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* A worker sequence for the present step. done() is called only if the step is still the same, but
+ * always lowers m->inflight. */
+int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		void (*done)(struct migration *m, struct job *j));
+/* The same for a run() that waits until the other host's pool has done something. */
+int migrate_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		 void (*done)(struct migration *m, struct job *j));
+/* The same for a request to the VM's agent. */
+void migrate_ask_agent(struct migration *m, struct vm *vm, struct json_object *msg,
+		       unsigned deadline_ms,
+		       void (*done)(struct migration *m, int rc, struct json_object *answer,
+				    const char *error));
+/* The destination walks back, because the VM does not come: the source's word, or the VM's end. */
+void migrate_give_up(struct migration *m, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* Writes the record without a change of state; no step runs until it is durable. 0 or -errno: it
+ * cannot be written. */
+int migrate_save(struct migration *m, const char *note);
+/* Runs the step again after a while. */
+void migrate_poll(struct migration *m, unsigned after_ms);
+void migrate_set_committed(struct migration *m);
+struct vm *migrate_vm(struct migration *m);
+
+/* From libvirt. true: a migration has taken care of the change. */
+bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c);
+void migrate_monitor_event(struct daemon *d, const char *uuid, const char *event,
+			   struct json_object *details);
+/* A VF of a VM has left QEMU. false: no migration wanted that. */
+bool migrate_device_deleted(struct daemon *d, const char *uuid, const char *dev_id);
+void migrate_vm_known(struct vm *vm);
+void migrate_agent_changed(struct vm *vm);
+
+/* At the start: reads the journal's open migrations; they are taken up again once libvirt's vms VMs
+ * are inspected, of which migrate_recover() counts one. */
+void migrate_load_open(struct daemon *d);
+void migrate_recover_after(struct daemon *d, size_t vms);
+void migrate_recover(struct daemon *d);
+/* Asks libvirt (again) where the VM of an open migration is, and goes on from there. */
+void migrate_probe(struct migration *m);
+/* An operator says that a parked migration may go on. -ENOENT, -EINVAL if it is not parked. */
+int migrate_resolve(struct daemon *d, const char *id);
+/* m: PARKED. It goes on, or back; where QEMU's job had not ended, to CANCEL again. */
+void migrate_unpark(struct migration *m, const char *note);
+/* PARKED by CANCEL: QEMU's job may still end, either way, and the record then goes on by itself.
+ * migrate/look.c asks for that. */
+bool migrate_awaits_job(const struct migration *m);
+/* Whether the VM has left this host by a migration that has not ended here. */
+bool migrate_has_left(struct daemon *d, const char *vm_uuid);
+
+/* All of it, as the journal keeps it. */
+void migrate_write_record(struct printbuf *text, const struct migration *m);
+/* The same where it is an answer, or part of one. */
+struct json_object *migrate_record(const struct migration *m);
+/* What a VM's status says of it: how far it is and why, without what only its steps need. */
+void migrate_write_account(struct printbuf *text, const char *key, const struct migration *m);
+/* The account of the VM's newest migration on this host, or null. */
+void migrate_write_of_vm(struct printbuf *text, const char *key, struct vm *vm);
+int migrate_load(struct migration *m, struct json_object *record);
+/* The same after a restart: the state's deadline runs from now on. */
+int migrate_reload(struct migration *m, struct json_object *record);
+/* It has stopped, and not by migrating: a parked record goes on without it. */
+void migrate_vm_died(struct migration *m);
+
+/* A time in us since the step began goes into the record as name. */
+void migrate_measure(struct migration *m, const char *name);
+
+#endif

@@ -1,0 +1,686 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The steps of the host that the VM leaves, on the way forward. PREPARE and HOLD have files of
+ * their own, and the way back has. */
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/job_vfs.h"
+#include "daemon/migrate/choice.h"
+#include "daemon/migrate/src.h"
+#include "daemon/migrate/peer_watch.h"
+#include "daemon/vf/provider.h"
+#include "daemon/libvirt/qmp.h"
+#include "daemon/base/settings.h"
+#include "daemon/vm/work.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ASK_DEADLINE_MS    7000
+#define SUSPEND_MS         14000
+#define SWITCH_DEADLINE_MS 35000
+#define RESERVE_S          45
+#define RESERVE_AGAIN_MS   250
+#define OUTCOME_POLL_MS    1000
+#define OUTCOME_SILENT_S   60 /* then its silence is told */
+#define BEGIN_S            40 /* libvirt starts the destination's QEMU, the VF being away */
+#define BEGIN_POLL_MS      2000
+#define BEGIN_SILENT_S     20 /* of a destination that cannot be asked whether it still waits */
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+struct json_object *src_op_message(const char *op)
+{
+	struct json_object *msg = json_object_new_object();
+
+	json_set_str(msg, "op", op);
+	return msg;
+}
+
+void src_query(struct migration *m, struct vm *vm,
+	       void (*done)(struct migration *m, int rc, struct json_object *answer,
+			    const char *error))
+{
+	/* libvirt's hook waits for a migration, nobody for a save. */
+	unsigned ms = m->file ? MIGRATE_SAVE_QUERY_MS : SRC_QUERY_MS;
+	struct json_object *msg = src_op_message("query");
+
+	json_set_u64(msg, "deadline_ms", ms - MIGRATE_AGENT_MARGIN_MS);
+	migrate_ask_agent(m, vm, msg, ms, done);
+}
+
+/* ---- QUIESCE ---- */
+
+enum {
+	QUIESCE_QUERY,
+	QUIESCE_LOCATE,
+	QUIESCE_RESERVE,
+	QUIESCE_RESERVING,
+	QUIESCE_RELEASING,
+	QUIESCE_SUSPEND,
+	QUIESCE_WAIT
+};
+
+static void suspended(struct migration *m, int rc, struct json_object *answer, const char *error)
+{
+	m->pending--;
+	if (!rc)
+		json_set(m->data, "suspend", json_object_get(answer));
+	else if (!m->pending_rc) {
+		m->pending_rc = rc;
+		snprintf(m->pending_error, sizeof m->pending_error, "%s", error);
+	}
+}
+
+static void suspend_all(struct migration *m, struct vm *vm)
+{
+	struct json_object *msg = src_op_message("suspend");
+
+	m->suspended = true;
+	m->suspended_us = now_us();
+	migrate_measure(m, "suspend_asked_us");
+	m->step.phase = QUIESCE_WAIT;
+	json_set_str(msg, "migration", m->id);
+	json_set_str(msg, "role", "mover");
+	json_set(msg, "vguids", migrate_guids(m));
+	json_set_u64(msg, "deadline_ms", SUSPEND_MS - 1000);
+	m->pending++;
+	migrate_ask_agent(m, vm, msg, SUSPEND_MS, suspended);
+	peers_suspend(m);
+}
+
+/* Each of its requests has a deadline of its own; the state's is for the one that comes now. */
+static void deadline_again(struct migration *m)
+{
+	loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
+}
+
+static void located(struct migration *m, struct job *j)
+{
+	deadline_again(m);
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	peers_load(m, json_opt(j->out, "peers"));
+	m->step.phase = QUIESCE_RESERVE;
+}
+
+/* Since PREPARE, the guest may have made new connections. */
+static void queried_again(struct migration *m, int rc, struct json_object *answer,
+			  const char *error)
+{
+	bool known = true;
+
+	deadline_again(m);
+	if (rc)
+		migrate_error(m, rc, "%s", error);
+	else if (!(rc = choice_still_fits(m, answer)))
+		rc = src_read_query(m, answer);
+	if (rc) {
+		migrate_fail(m, rc, "%s", m->reason);
+		return;
+	}
+	for (unsigned i = 0; i < m->peer_count; i++)
+		known = known && *m->peers[i].url;
+	m->step.phase = QUIESCE_RESERVE;
+	if (known)
+		return;
+	m->step.phase = QUIESCE_LOCATE;
+	if (migrate_job(m, src_check_input(m, false), src_check_run, located))
+		migrate_fail(m, -ENOMEM, "out of memory");
+}
+
+/* A VM is suspended for one migration at a time, as the mover or as a peer. Before ours stands
+ * still for it, all that it takes are kept for us; where another migration has one, we let go of
+ * the others, so that two never wait for each other, and try again while the VM runs. */
+static void reserve(struct migration *m, struct vm *vm)
+{
+	const char *holder = peer_watch_holder(m->d, vm, m->id);
+
+	if (!m->step.asked_us)
+		m->step.asked_us = now_us();
+	deadline_again(m);
+	m->suspended = true; /* its undo gives back what is kept */
+	m->step.phase = QUIESCE_RESERVING;
+	peers_reserve(m);
+	if (!holder)
+		return;
+	m->step.busy = true;
+	snprintf(m->trouble, sizeof m->trouble, "the VM is suspended as a peer of migration %s",
+		 holder);
+}
+
+static int reserved(struct migration *m)
+{
+	deadline_again(m);
+	if (!m->step.busy) {
+		*m->trouble = '\0';
+		m->step.phase = QUIESCE_SUSPEND;
+		return 0;
+	}
+	if (now_us() - m->step.asked_us > RESERVE_S * 1000000ull)
+		return migrate_error(m, -EBUSY, "waited for %d s: %.400s", RESERVE_S, m->trouble);
+	m->step.phase = QUIESCE_RELEASING;
+	peers_release(m);
+	return 0;
+}
+
+/* Not all at the same moments again. */
+static void reserve_later(struct migration *m)
+{
+	m->suspended = false;
+	m->step.phase = QUIESCE_RESERVE;
+	m->step.resting = true;
+	migrate_poll(m, RESERVE_AGAIN_MS + (unsigned)(now_us() % RESERVE_AGAIN_MS));
+}
+
+/* Up to QUIESCE_SUSPEND. 0 or -errno. */
+static int keep_peers(struct migration *m, struct vm *vm)
+{
+	int rc = 0;
+
+	if (m->step.phase == QUIESCE_RESERVE)
+		reserve(m, vm);
+	if (m->step.phase == QUIESCE_RESERVING && !m->pending)
+		rc = reserved(m);
+	if (m->step.phase == QUIESCE_RELEASING && !m->pending)
+		reserve_later(m);
+	return rc;
+}
+
+int src_quiesce(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+	int rc;
+
+	/* The QPs move with the device. */
+	if (m->strategy == STRATEGY_NATIVE)
+		return STEP_DONE;
+	if (!src_agent_wanted(m, vm))
+		return src_agent_needed(m) ? migrate_error(m, -ENOENT, "no agent") : STEP_DONE;
+	if (!m->step.started) {
+		m->step.started = true;
+		src_query(m, vm, queried_again);
+	}
+	rc = keep_peers(m, vm);
+	if (rc)
+		return rc;
+	if (m->step.phase == QUIESCE_SUSPEND)
+		suspend_all(m, vm);
+	if (m->step.phase != QUIESCE_WAIT || m->pending)
+		return STEP_WAIT;
+	if (m->pending_rc)
+		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
+	migrate_measure(m, "quiesce_us");
+	return STEP_DONE;
+}
+
+/* ---- how far the destination is ---- */
+
+static void ask_outcome_run(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL, *dst;
+	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "migration"));
+
+	j->rc = http_call(str(j, "url"), "GET", path, NULL, ASK_DEADLINE_MS, &answer, j->error);
+	dst = json_opt(answer, "destination");
+	json_set_bool(j->out, "committed", !j->rc && json_opt_bool(dst, "committed", false));
+	json_set_bool(j->out, "attached", !j->rc && json_opt_bool(dst, "attached", false));
+	json_set_bool(j->out, "ended", !j->rc && str_eq(json_opt_str(dst, "state", ""), "DONE"));
+	json_set_bool(j->out, "gone", !j->rc && str_eq(json_opt_str(dst, "state", ""), "ABORTED"));
+	json_set_str(j->out, "why", json_opt_str(dst, "reason", NULL));
+}
+
+static struct json_object *outcome_input(const struct migration *m)
+{
+	struct json_object *in = json_object_new_object();
+
+	lost_input(m, in);
+	return in;
+}
+
+/* ---- DETACH ---- */
+
+enum { DETACH_LEAVES, DETACH_CLEANS, DETACH_CLEANED, DETACH_ANSWERED };
+
+/* -ENODEV: it went, and the event was lost. */
+static int unplug(struct job *j, struct json_object *vf, char *error)
+{
+	int rc;
+
+	if (json_opt_bool(vf, "gone", false))
+		return 0;
+	rc = qmp_device_del(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), error);
+	json_set_bool(vf, "gone", rc == -ENODEV);
+	return rc == -ENODEV ? 0 : rc;
+}
+
+static void unplug_run(struct job *j)
+{
+	job_each_vf(j, unplug);
+}
+
+static void unplugged(struct migration *m, struct job *j)
+{
+	for (unsigned i = 0; i < m->vf_count; i++)
+		m->vfs[i].device_gone |= json_opt_bool(job_vf(j, i), "gone", false);
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+}
+
+static struct json_object *unplug_input(const struct migration *m)
+{
+	struct json_object *in = migrate_input(m), *vfs = json_opt(in, "vfs");
+
+	for (unsigned i = 0; i < m->vf_count; i++)
+		json_set_bool(json_object_array_get_idx(vfs, i), "gone", m->vfs[i].device_gone);
+	return in;
+}
+
+static void clean_run(struct job *j)
+{
+	job_each_vf(j, vm_work_clean);
+}
+
+static void cleaned(struct migration *m, struct job *j)
+{
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	else
+		m->step.phase = DETACH_CLEANED;
+}
+
+static void name_kept(const struct migration *m, char *text, size_t bytes)
+{
+	size_t n = 0;
+
+	for (unsigned i = 0; i < m->vf_count && n < bytes; i++)
+		if (!m->vfs[i].device_gone)
+			n += (size_t)snprintf(text + n, bytes - n, "%s%s",
+					      n ? ", " : ": the guest keeps VF ",
+					      m->vfs[i].from.vf);
+	if (n && n < bytes)
+		snprintf(text + n, bytes - n,
+			 ": end what uses it there (ibvmig status %s --qps shows it)", m->vm_name);
+}
+
+void src_name_missing(const struct migration *m, char *text, size_t bytes)
+{
+	*text = '\0';
+	if (m->role != ROLE_SOURCE || m->back)
+		return;
+	if (m->state == M_DETACH && m->device_del_sent)
+		name_kept(m, text, bytes);
+	if (m->state == M_CANCEL)
+		snprintf(text, bytes,
+			 ": QEMU's migration goes on, and the record waits for its end: virsh "
+			 "domjobabort %s",
+			 m->vm_name);
+}
+
+/* ---- QEMU has not begun ---- */
+
+static void ask_later(struct migration *m)
+{
+	m->step.resting = true;
+	migrate_poll(m, BEGIN_POLL_MS);
+}
+
+/* After a restart a VM that is not here counts as one that has left. The destination has given it
+ * up, so it has ended with this host. */
+static void died_here(struct migration *m)
+{
+	m->committed = false;
+	m->job = JOB_FAILED;
+	migrate_vm_died(m);
+	migrate_fail(m, -ECANCELED, "the VM has ended here, and has not arrived on host %s",
+		     m->to.host);
+}
+
+/* A destination that was restarted meanwhile walks back, or has lost its record. */
+static void begin_asked(struct migration *m, struct job *j)
+{
+	bool gone = j->rc == -EREMOTEIO || json_opt_bool(j->out, "gone", false);
+
+	if (!j->rc)
+		m->step.heard_us = now_us();
+	if (m->committed && gone)
+		died_here(m);
+	else if (j->rc == -EREMOTEIO)
+		migrate_fail(m, -ECANCELED, "host %s does not know the migration any more: %.300s",
+			     m->to.host, j->error);
+	else if (json_opt_bool(j->out, "gone", false))
+		migrate_fail(m, -ECANCELED, "host %s has given the migration up: %.300s",
+			     m->to.host,
+			     json_opt_str(j->out, "why", "its record does not say why"));
+	else if (j->rc && now_us() - m->step.heard_us > BEGIN_SILENT_S * 1000000ull)
+		migrate_fail(m, j->rc,
+			     "ibvmigd on host %s has not answered for %d s, before QEMU began: "
+			     "%.300s",
+			     m->to.host, BEGIN_SILENT_S, j->error);
+	else
+		ask_later(m);
+}
+
+int src_await_begin(struct migration *m)
+{
+	if (!m->step.heard_us) {
+		m->step.heard_us = now_us();
+		ask_later(m);
+		return STEP_WAIT;
+	}
+	if (m->inflight)
+		return STEP_WAIT;
+	return migrate_job(m, outcome_input(m), ask_outcome_run, begin_asked) ? -ENOMEM : STEP_WAIT;
+}
+
+/* An early VM's VF has left, so QEMU may begin: the hook gets its answer now. */
+static int await_begin_early(struct migration *m)
+{
+	if (m->job != JOB_NONE || m->strategy != STRATEGY_EARLY)
+		return STEP_DONE;
+	if (m->step.phase == DETACH_CLEANED) {
+		m->step.phase = DETACH_ANSWERED;
+		loop_timer_disarm(m->deadline); /* DETACH is done */
+		m->step.asked_us = now_us();
+		migrate_answer_waiting(m, 0);
+	}
+	if (now_us() - m->step.asked_us > BEGIN_S * 1000000ull)
+		return migrate_error(m, -ETIMEDOUT,
+				     "the VF has left, but QEMU has not begun to migrate within "
+				     "%d s",
+				     BEGIN_S);
+	return src_await_begin(m);
+}
+
+void src_begins_later(struct migration *m)
+{
+	m->step.asked_us = now_us();
+	if (m->state == M_PREPARE)
+		deadline_again(m);
+}
+
+bool src_awaits_begin(const struct migration *m)
+{
+	return m->armed && m->job == JOB_NONE && !m->back && !m->waiting &&
+	       (m->state == M_PREPARE ||
+		(m->state == M_DETACH && m->step.phase == DETACH_ANSWERED));
+}
+
+int src_detach(struct migration *m)
+{
+	if (m->strategy == STRATEGY_NATIVE)
+		return STEP_DONE;
+	if (!m->step.started) {
+		m->step.started = m->device_del_sent = true;
+		m->detach_started_us = now_us();
+		if (migrate_devices_gone(m) < m->vf_count)
+			return migrate_job(m, unplug_input(m), unplug_run, unplugged) ? -ENOMEM
+										      : STEP_WAIT;
+	}
+	if (migrate_devices_gone(m) < m->vf_count)
+		return STEP_WAIT;
+	if (m->step.phase == DETACH_LEAVES) {
+		m->step.phase = DETACH_CLEANS;
+		migrate_measure(m, "detach_us");
+		return migrate_job(m, migrate_input(m), clean_run, cleaned) ? -ENOMEM : STEP_WAIT;
+	}
+	return m->step.phase >= DETACH_CLEANED ? await_begin_early(m) : STEP_WAIT;
+}
+
+/* ---- SWITCH ---- */
+
+static void release_run(struct job *j)
+{
+	uint64_t bandwidth = json_opt_u64(j->in, "bandwidth", 0);
+	uint64_t downtime_ms = json_opt_u64(j->in, "downtime_ms", 0);
+	struct qmp_throttle throttle = {json_opt_u64(j->in, "throttle_initial", 0),
+					json_opt_u64(j->in, "throttle_increment", 0)};
+
+	/* There was no HOLD to read them. */
+	if (!bandwidth ? src_read_user_values(j, &bandwidth, &downtime_ms) : src_read_changes(j))
+		return;
+	bandwidth = json_opt_u64(j->out, "bandwidth", bandwidth);
+	downtime_ms = json_opt_u64(j->out, "downtime_ms", downtime_ms);
+	if (throttle.initial)
+		j->rc = qmp_set_throttle(j->d->virt, str(j, "vm"), throttle, j->error);
+	if (!j->rc)
+		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), bandwidth, downtime_ms, j->error);
+}
+
+/* An ended record of a destination that was restarted since lives in its journal only. One that has
+ * lost its journal has nothing that could be ordered once the VM runs there. */
+static bool has_moved(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "migration"));
+	char why[HTTP_ERROR_MAX];
+	int rc = http_call(str(j, "url"), "GET", path, NULL, ASK_DEADLINE_MS, &answer, why);
+
+	if (rc)
+		return rc == -EREMOTEIO && json_opt_bool(j->in, "committed", false);
+	return str_eq(json_opt_str(json_opt(answer, "destination"), "state", ""), "DONE");
+}
+
+static int drop_guid(struct job *j, struct json_object *vf, char *error)
+{
+	return provider_set_guid(j->d->provider, vf_text_of(vf, "vf"),
+				 vf_guid_of(vf, "parked_guid"), error);
+}
+
+/* First the source's VFs drop the vGUIDs, then the destination's show them: never both. */
+static void switch_run(struct job *j)
+{
+	struct json_object *answer = NULL;
+
+	if (!job_vfs_at_once(j, drop_guid) && !json_opt_bool(j->in, "lost", false))
+		j->rc = http_call(str(j, "url"), "POST", "/v1/peer/switch", json_opt(j->in, "body"),
+				  SWITCH_DEADLINE_MS, &answer, j->error);
+	if (j->rc == -EREMOTEIO && has_moved(j))
+		j->rc = 0;
+	else if (j->rc && j->rc != -EREMOTEIO && json_opt_bool(j->in, "committed", false))
+		lost_name_way_out(j);
+	json_set(j->out, "answer", answer);
+}
+
+static void part_done(struct migration *m, struct job *j)
+{
+	m->pending--;
+	if (j->rc && !m->pending_rc) {
+		m->pending_rc = j->rc;
+		snprintf(m->pending_error, sizeof m->pending_error, "%s", j->error);
+	}
+}
+
+static void switched(struct migration *m, struct job *j)
+{
+	struct json_object *move = json_opt(json_opt(j->out, "answer"), "move");
+
+	part_done(m, j);
+	if (j->rc)
+		return;
+	m->moved = true;
+	migrate_measure(m, "move_us");
+	if (move)
+		json_set(m->data, "move", json_object_get(move));
+}
+
+static struct json_object *switch_input(struct migration *m)
+{
+	struct json_object *in = migrate_input(m), *body = json_object_new_object();
+
+	lost_input(m, in);
+	json_set_bool(in, "committed", m->committed);
+	json_set_str(body, "migration", m->id);
+	json_set(body, "peers", peers_json(m));
+	json_set_bool(body, "suspended", m->suspended);
+	json_set(in, "body", body);
+	return in;
+}
+
+int src_switch(struct migration *m)
+{
+	struct json_object *in;
+
+	if (!m->step.started) {
+		m->step.started = m->parked = true;
+		src_end_ballast(m);
+		in = migrate_input(m);
+		json_set_u64(in, "bandwidth", m->user_bandwidth);
+		json_set_u64(in, "downtime_ms", m->user_downtime_ms);
+		json_set_u64(in, "throttle_initial", m->user_throttle.initial);
+		json_set_u64(in, "throttle_increment", m->user_throttle.increment);
+		if (m->set_bandwidth)
+			json_set_u64(in, "set_bandwidth", m->set_bandwidth);
+		m->pending = 2;
+		m->raised = true;
+		/* After COMMIT there is no QEMU here to be released; a native one was not held. */
+		if (m->committed || m->strategy == STRATEGY_NATIVE)
+			m->pending--, json_object_put(in);
+		else if (migrate_job(m, in, release_run, part_done))
+			return -ENOMEM;
+		if (migrate_call(m, switch_input(m), switch_run, switched))
+			return -ENOMEM;
+	}
+	if (m->pending)
+		return STEP_WAIT;
+	/* QEMU may have finished before it was released: that is no failure. */
+	if (m->pending_rc && !(m->moved && (m->committed || m->job == JOB_COMPLETED)))
+		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
+	migrate_measure(m, "switch_us");
+	return STEP_DONE;
+}
+
+/* ---- after the switch: the destination acts ---- */
+
+/* It may have ended long ago, or have lost its journal: it has nothing more to tell. */
+static void forgotten(struct migration *m)
+{
+	log_warn("VM %s: migration %s: host %s, where it runs, does not know the migration any "
+		 "more: ended here without its word",
+		 m->vm_name, m->id, m->to.host);
+	m->peer_ended = true;
+}
+
+void src_note_silence(struct migration *m, struct job *j)
+{
+	m->step.silent++;
+	lost_name_way_out(j);
+	migrate_error(m, j->rc, "%s", j->error);
+	if (m->step.silence_told || now_us() - m->step.heard_us < OUTCOME_SILENT_S * 1000000ull)
+		return;
+	m->step.silence_told = true;
+	log_warn("VM %s: migration %s waits in %s: %s", m->vm_name, m->id,
+		 migrate_state_name(m->state), m->trouble);
+	migrate_save(m, m->trouble);
+}
+
+void src_note_heard(struct migration *m)
+{
+	m->step.heard_us = now_us();
+	m->step.silent = 0;
+	m->step.silence_told = false;
+}
+
+static void outcome_asked(struct migration *m, struct job *j)
+{
+	if (!j->rc)
+		src_note_heard(m);
+	else if (j->rc != -EREMOTEIO)
+		src_note_silence(m, j);
+	else if (m->committed)
+		forgotten(m);
+	if (json_opt_bool(j->out, "committed", false))
+		migrate_set_committed(m);
+	m->attached = m->attached || json_opt_bool(j->out, "attached", false);
+	m->peer_ended = m->peer_ended || json_opt_bool(j->out, "ended", false);
+	/* It is paused here, if libvirt has not resumed it. */
+	if (m->state == M_CANCEL && json_opt_bool(j->out, "gone", false))
+		m->job = JOB_FAILED;
+	if (m->committed && json_opt_bool(j->out, "gone", false)) {
+		died_here(m);
+		return;
+	}
+	if (m->state == M_ATTACH && json_opt_bool(j->out, "gone", false)) {
+		migrate_fail(m, -ECANCELED,
+			     "the destination has given the migration up; if libvirt has left the "
+			     "VM paused here: virsh resume %s",
+			     m->vm_name);
+		return;
+	}
+	m->step.phase = 0;
+	m->step.resting = true;
+	migrate_poll(m, m->peer_ended ? 0 : OUTCOME_POLL_MS);
+}
+
+int src_await_outcome(struct migration *m)
+{
+	if (!m->step.started) {
+		m->step.started = true;
+		m->step.resting = true;
+		m->step.heard_us = now_us();
+		loop_timer_disarm(m->deadline); /* as long as it takes: CANCEL has one */
+		migrate_poll(m, OUTCOME_POLL_MS * 5);
+	} else if (!m->step.phase && !m->inflight) {
+		m->step.phase = 1;
+		return migrate_job(m, outcome_input(m), ask_outcome_run, outcome_asked) ? -ENOMEM
+											: STEP_WAIT;
+	}
+	return STEP_WAIT;
+}
+
+int src_attach(struct migration *m)
+{
+	if (m->committed && (m->attached || m->peer_ended || m->destination_lost))
+		return STEP_DONE;
+	return src_await_outcome(m);
+}
+
+static void given_back(struct migration *m, struct job *j)
+{
+	struct vm *vm = migrate_vm(m);
+
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	migrate_free_leases(m);
+	if (vm)
+		vm_left(vm);
+	m->step.phase = 3;
+}
+
+static int give_back(struct migration *m)
+{
+	struct json_object *in = migrate_input(m);
+
+	lost_input(m, in);
+	return migrate_job(m, in, m->destination_lost ? lost_release_run : migrate_release_run,
+			   given_back)
+		       ? -ENOMEM
+		       : STEP_WAIT;
+}
+
+int src_resume(struct migration *m)
+{
+	if (m->step.phase == 3)
+		return STEP_DONE;
+	if (m->destination_lost && m->step.phase != 2) {
+		m->step.phase = 2;
+		return give_back(m);
+	}
+	if (m->peer_ended && !m->step.phase) {
+		m->step.phase = 2;
+		migrate_measure(m, "resume_us");
+		if (m->suspended_us)
+			json_set_u64(m->data, "outage_us", now_us() - m->suspended_us);
+		return give_back(m);
+	}
+	return src_await_outcome(m);
+}

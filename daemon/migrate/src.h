@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the steps of the host that the VM leaves share: migrate_src*.c. */
+#ifndef IBVMIG_DAEMON_MIGRATE_SRC_H
+#define IBVMIG_DAEMON_MIGRATE_SRC_H
+
+#include "daemon/migrate/step.h"
+
+#define SRC_QUERY_MS 4000 /* an agent that is well answers `query` and `ballast` at once */
+
+/* {"op"}; owned by the caller. */
+struct json_object *src_op_message(const char *op);
+/* Asks the mover's agent `query`. */
+void src_query(struct migration *m, struct vm *vm,
+	       void (*done)(struct migration *m, int rc, struct json_object *answer,
+			    const char *error));
+
+/* Whether it cannot go without an agent. */
+bool src_agent_needed(const struct migration *m);
+/* Whether the VM's agent is to be asked. */
+bool src_agent_wanted(struct migration *m, struct vm *vm);
+/* The agent's answer to `query`: its peers go into the record. 0, or -errno with a reason: who
+ * cannot be suspended. */
+int src_read_query(struct migration *m, struct json_object *answer);
+/* A job that finds the hosts of peers that are not here, and asks each peer's agent through its
+ * host; sm: ibvmig-sm is asked as well. → peers */
+struct json_object *src_check_input(struct migration *m, bool sm);
+void src_check_run(struct job *j);
+
+/* Why this VM cannot migrate now, or NULL. asked: what the destination has told (its id, url and
+ * VFs); NULL: nobody has. */
+const char *src_cannot_migrate(struct vm *vm, const struct migration *asked);
+/* What PREPARE begins with: the VM's addresses, its VFs, and where they go. */
+void src_fill_record(struct migration *m, struct vm *vm, struct migration *asked);
+void src_set_destination(struct migration *m, struct migration *asked);
+
+/* Armed: waits for QEMU to begin, and asks the destination now and then whether it still waits. Its
+ * word that was lost with it would keep the VM from its next migration until the deadline. */
+int src_await_begin(struct migration *m);
+
+/* In a job: what the migration under way would run with, without us. 0 or j->rc. */
+int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_downtime_ms);
+/* In a job: what the user has set since we set ours (migrate-setspeed, migrate-setmaxdowntime).
+ * in: set_bandwidth → bandwidth, downtime_ms, if they have changed. 0 or j->rc. */
+int src_read_changes(struct job *j);
+
+/* Of one VF, for job_each_vf(): it shows the vGUID. */
+int src_show_guid(struct job *j, struct json_object *vf, char *error);
+
+/* ---- a destination that is lost: migrate/src_lost.c ---- */
+
+/* POST /v1/migrations/ID/resolve {"destination_lost":true} */
+void lost_post(struct http_request *req);
+/* {migration,url,to,lost}: what the jobs below, and those that ask the destination, need of it. */
+void lost_input(const struct migration *m, struct json_object *in);
+/* A job's error is that the destination is silent: it says what an operator can do. */
+void lost_name_way_out(struct job *j);
+/* What a job that has asked the destination has learnt. One that is silent is asked for as long as
+ * it takes, for it may come back; an operator sees what is waited for, and what to do if it does
+ * not. j: it failed, its input is of lost_input(). */
+void src_note_silence(struct migration *m, struct job *j);
+void src_note_heard(struct migration *m);
+/* The undo of SWITCH without it: in: migrate_input(), moves. Our VFs show the vGUIDs, and ibvmig-sm
+ * has them here. → lid of VFs that were bound anew, for lost_keep_lids(). */
+void lost_take_back_run(struct job *j);
+void lost_keep_lids(struct migration *m, struct job *j);
+/* The end without it, of a VM that had left: our VFs are given back, and ibvmig-sm lets the vGUIDs
+ * go. in: migrate_input(). */
+void lost_release_run(struct job *j);
+
+#endif

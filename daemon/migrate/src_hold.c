@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* HOLD at the host that the VM leaves: pre-copy is kept from ending until little is left. */
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/migrate/clocks.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/job_vfs.h"
+#include "daemon/migrate/choice.h"
+#include "daemon/migrate/src.h"
+#include "daemon/libvirt/qmp.h"
+#include "daemon/base/settings.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MIB              (1ull << 20)
+#define PRESET_BYTES     MIB /* what vm_work_attach() sets */
+#define FULL_SPEED       (1000 * MIB)
+#define DOWNTIME_MS      300
+#define HOLD_DOWNTIME_MS 1
+#define NATIVE_POLL_MS   1000
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+enum {
+	HOLD_RAISE,
+	HOLD_RAISING,
+	HOLD_LOOK,
+	HOLD_LOOKING,
+	HOLD_PACE,
+	HOLD_PACING,
+	HOLD_CLAMP,
+	HOLD_CLAMPING,
+	HOLD_NATIVE,
+	HOLD_NATIVE_WAIT,
+	HOLD_NATIVE_LOOKING,
+	HOLD_HELD
+};
+
+int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_downtime_ms)
+{
+	uint64_t bandwidth = 0, downtime_ms = 0;
+
+	j->rc = qmp_get_migrate(j->d->virt, str(j, "vm"), &bandwidth, &downtime_ms, j->error);
+	/* Another value than our preset is the user's --bandwidth. */
+	*ret_bandwidth = bandwidth == PRESET_BYTES ? FULL_SPEED : bandwidth;
+	*ret_downtime_ms = downtime_ms ? downtime_ms : DOWNTIME_MS;
+	return j->rc;
+}
+
+/* To auto-converge the backlog looks like a guest that writes too fast. On all ways back libvirt
+ * sets these again as it found them, and the downtime-limit. */
+static void throttle_least(struct job *j)
+{
+	struct qmp_throttle t = {0};
+
+	j->rc = qmp_get_throttle(j->d->virt, str(j, "vm"), &t, j->error);
+	if (j->rc || !t.initial)
+		return;
+	json_set_u64(j->out, "throttle_initial", t.initial);
+	json_set_u64(j->out, "throttle_increment", t.increment);
+	j->rc = qmp_set_throttle(j->d->virt, str(j, "vm"), (struct qmp_throttle){1, 1}, j->error);
+}
+
+void src_let_copy(struct job *j)
+{
+	bool copies = false;
+
+	j->rc = qmp_unlimit_mirrors(j->d->virt, str(j, "vm"), PRESET_BYTES, &copies, j->error);
+	json_set_bool(j->out, "copies", copies);
+}
+
+/* Whether QEMU keeps the VM as long as any of its VFs is there, and its passes can be followed.
+ * What cannot be asked does not. */
+static bool is_kept(struct job *j)
+{
+	bool starts_with = json_opt_bool(j->in, "starts_with", false), compresses = false;
+	char error[HTTP_ERROR_MAX];
+	bool keeps = !qmp_compresses(j->d->virt, str(j, "vm"), &compresses, error) && !compresses;
+
+	for (size_t i = 0; keeps && i < job_vf_count(j); i++) {
+		struct json_object *vf = job_vf(j, i);
+
+		if (qmp_keeps_vm(j->d->virt, str(j, "vm"), vf_text_of(vf, "attach"),
+				 vf_text_of(vf, "dev_id"), !starts_with, &keeps, error))
+			keeps = false;
+	}
+	return keeps;
+}
+
+static void raise_run(struct job *j)
+{
+	bool native = json_opt_bool(j->in, "native", false), post_copy = false;
+	uint64_t bandwidth, downtime_ms, slow;
+
+	if (src_read_user_values(j, &bandwidth, &downtime_ms))
+		return;
+	j->rc = qmp_can_post_copy(j->d->virt, str(j, "vm"), &post_copy, j->error);
+	if (j->rc)
+		return;
+	json_set_bool(j->out, "post_copy", post_copy);
+	slow = hold_limit(bandwidth, j->d->settings->ballast_bytes, 0);
+	json_set_u64(j->out, "bandwidth", bandwidth);
+	json_set_u64(j->out, "downtime_ms", downtime_ms);
+	if (native)
+		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), bandwidth, 0, j->error);
+	else
+		/* Slow at first: how much there is to send is not known yet. */
+		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), slow, HOLD_DOWNTIME_MS, j->error);
+	json_set_u64(j->out, "set_bandwidth", slow);
+	if (!j->rc && !native)
+		throttle_least(j);
+	json_set_bool(j->out, "kept", !j->rc && !native && is_kept(j));
+}
+
+static void set_bounds(struct migration *m)
+{
+	m->hold.threshold_bytes = hold_threshold(m->d->settings->hold_bytes, m->user_bandwidth);
+	m->hold.enough_bytes = hold_enough(m->hold.threshold_bytes, m->d->settings->ballast_bytes,
+					   m->user_bandwidth);
+}
+
+static void raised(struct migration *m, struct job *j)
+{
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	m->user_bandwidth = json_opt_u64(j->out, "bandwidth", FULL_SPEED);
+	m->user_downtime_ms = json_opt_u64(j->out, "downtime_ms", DOWNTIME_MS);
+	m->user_throttle.initial = json_opt_u64(j->out, "throttle_initial", 0);
+	m->user_throttle.increment = json_opt_u64(j->out, "throttle_increment", 0);
+	m->set_bandwidth = json_opt_u64(j->out, "set_bandwidth", 0);
+	set_bounds(m);
+	m->hold.kept = json_opt_bool(j->out, "kept", false);
+	if (json_opt_bool(j->out, "post_copy", false) && choice_for_post_copy(m)) {
+		migrate_fail(m, -ENOTSUP, "%s", m->reason);
+		return;
+	}
+	if (m->strategy == STRATEGY_NATIVE)
+		m->step.phase = HOLD_NATIVE;
+	else
+		m->step.phase = m->strategy == STRATEGY_EARLY ? HOLD_HELD : HOLD_LOOK;
+}
+
+int src_read_changes(struct job *j)
+{
+	uint64_t bandwidth = 0, downtime_ms = 0;
+
+	j->rc = qmp_get_migrate(j->d->virt, str(j, "vm"), &bandwidth, &downtime_ms, j->error);
+	if (!j->rc && bandwidth && bandwidth != json_opt_u64(j->in, "set_bandwidth", bandwidth))
+		json_set_u64(j->out, "bandwidth", bandwidth);
+	if (!j->rc && downtime_ms && downtime_ms != HOLD_DOWNTIME_MS)
+		json_set_u64(j->out, "downtime_ms", downtime_ms);
+	return j->rc;
+}
+
+static void keep_changes(struct migration *m, struct job *j)
+{
+	m->user_bandwidth = json_opt_u64(j->out, "bandwidth", m->user_bandwidth);
+	m->user_downtime_ms = json_opt_u64(j->out, "downtime_ms", m->user_downtime_ms);
+}
+
+/* With a limit of the user's QEMU could stop the guest before its VF has left: it waits for the
+ * release. */
+static void look_run(struct job *j)
+{
+	struct qmp_migration q;
+
+	j->rc = qmp_query_migrate(j->d->virt, str(j, "vm"), &q, j->error);
+	if (j->rc)
+		return;
+	json_set_str(j->out, "status", q.status);
+	json_set_u64(j->out, "remaining", q.remaining_bytes);
+	json_set_u64(j->out, "passes", q.passes);
+	json_set_u64(j->out, "sent", q.sent_bytes);
+	json_set_u64(j->out, "at_us", now_us());
+	if (!json_opt_bool(j->in, "native", false) && !src_read_changes(j) &&
+	    json_opt(j->out, "downtime_ms"))
+		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), 0, HOLD_DOWNTIME_MS, j->error);
+}
+
+static void looked(struct migration *m, struct job *j)
+{
+	const struct hold_look now = {.remaining_bytes = json_opt_u64(j->out, "remaining", 0),
+				      .syncs = json_opt_u64(j->out, "passes", 0),
+				      .sent_bytes = json_opt_u64(j->out, "sent", 0),
+				      .at_us = json_opt_u64(j->out, "at_us", 0)};
+	unsigned wait_ms = HOLD_POLL_MAX_MS;
+
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	m->step.phase = HOLD_LOOK;
+	keep_changes(m, j);
+	/* The user's value is what QEMU has now. */
+	if (json_opt(j->out, "bandwidth"))
+		m->set_bandwidth = m->user_bandwidth;
+	set_bounds(m);
+	m->hold.patient = m->hold.kept && src_has_ballast(m);
+	/* Not active any more: the event says what became of it. */
+	if (str_eq(json_opt_str(j->out, "status", ""), "active") &&
+	    hold_reached(&m->hold, &now, &wait_ms)) {
+		json_set_u64(m->data, "hold_remaining_bytes", now.remaining_bytes);
+		json_set_u64(m->data, "hold_passes", now.syncs);
+		m->step.phase = HOLD_CLAMP;
+		return;
+	}
+	m->hold.limit = hold_limit(m->user_bandwidth, m->d->settings->ballast_bytes,
+				   now.remaining_bytes);
+	if (now.syncs && m->hold.limit != m->set_bandwidth) {
+		m->step.phase = HOLD_PACE;
+		return;
+	}
+	m->step.phase = HOLD_LOOKING;
+	m->step.resting = true;
+	migrate_poll(m, wait_ms);
+}
+
+/* QEMU's events tell it sooner, unless libvirt is away when they come. */
+static void native_looked(struct migration *m, struct job *j)
+{
+	const char *status = json_opt_str(j->out, "status", "");
+
+	m->step.phase = HOLD_NATIVE;
+	if (!strcmp(status, "completed")) {
+		m->job = JOB_COMPLETED;
+	} else if (!strcmp(status, "none") || !strcmp(status, "cancelled") ||
+		   !strcmp(status, "failed")) {
+		m->job = JOB_FAILED;
+		migrate_fail(m, -ECANCELED, "QEMU's migration has ended (%s)", status);
+	}
+}
+
+static void pace_run(struct job *j)
+{
+	if (src_read_changes(j))
+		return;
+	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), json_opt_u64(j->in, "bandwidth", 0),
+				HOLD_DOWNTIME_MS, j->error);
+}
+
+static void paced(struct migration *m, struct job *j)
+{
+	keep_changes(m, j);
+	m->set_bandwidth = json_opt_u64(j->in, "bandwidth", 0);
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	else
+		m->step.phase = HOLD_LOOK;
+}
+
+static void clamp_run(struct job *j)
+{
+	if (src_read_changes(j))
+		return;
+	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), HOLD_CLAMP_BYTES_PER_S, HOLD_DOWNTIME_MS,
+				j->error);
+}
+
+static void clamped(struct migration *m, struct job *j)
+{
+	keep_changes(m, j);
+	m->set_bandwidth = HOLD_CLAMP_BYTES_PER_S;
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	else
+		m->step.phase = HOLD_HELD;
+}
+
+static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job *j),
+		    void (*done)(struct migration *m, struct job *j))
+{
+	struct json_object *in = migrate_input(m);
+
+	m->step.phase = phase;
+	json_set_bool(in, "native", m->strategy == STRATEGY_NATIVE);
+	if (m->set_bandwidth)
+		json_set_u64(in, "set_bandwidth", m->set_bandwidth);
+	json_set_u64(in, "bandwidth", m->hold.limit);
+	json_set_bool(in, "starts_with", m->hold.starts_with);
+	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
+}
+
+/* QEMU has stopped the guest, or it has gone with its VF while nobody looked. */
+static bool native_is_over(const struct migration *m)
+{
+	if (m->strategy != STRATEGY_NATIVE)
+		return false;
+	return m->committed ||
+	       (m->step.phase >= HOLD_NATIVE && (m->guest_stopped || m->job == JOB_COMPLETED));
+}
+
+int src_hold(struct migration *m)
+{
+	/* QEMU has not begun. */
+	if (migrate_vf_first(m) && m->job == JOB_NONE)
+		return STEP_DONE;
+	m->step.started = true;
+	if (native_is_over(m))
+		m->step.phase = HOLD_HELD;
+	switch (m->step.phase) {
+	case HOLD_RAISE:
+		m->raised = true;
+		m->hold = (struct hold){.starts_with = m->hold.starts_with};
+		clocks_measure(m);
+		return hold_job(m, HOLD_RAISING, raise_run, raised);
+	case HOLD_LOOKING:
+		/* Driven by the end of the job, or by the timer after it. */
+		if (m->inflight)
+			return STEP_WAIT;
+		/* fall through */
+	case HOLD_LOOK:
+		return hold_job(m, HOLD_LOOKING, look_run, looked);
+	case HOLD_PACE:
+		return hold_job(m, HOLD_PACING, pace_run, paced);
+	case HOLD_CLAMP:
+		return hold_job(m, HOLD_CLAMPING, clamp_run, clamped);
+	case HOLD_NATIVE:
+		m->step.phase = HOLD_NATIVE_WAIT;
+		migrate_poll(m, NATIVE_POLL_MS);
+		return STEP_WAIT;
+	case HOLD_NATIVE_WAIT:
+		return hold_job(m, HOLD_NATIVE_LOOKING, look_run, native_looked);
+	case HOLD_HELD:
+		migrate_measure(m, "hold_us");
+		return STEP_DONE;
+	default:
+		return STEP_WAIT;
+	}
+}
+
+void src_look_now(struct migration *m)
+{
+	if (m->step.failures)
+		return;
+	m->step.resting = false;
+	migrate_drive(m);
+}

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/migrate/src_saved.h"
+#include "common/boot.h"
+#include "common/http/server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/base/daemon.h"
+#include "daemon/libvirt/domain_saved.h"
+#include "daemon/store/durable.h"
+#include "daemon/base/job_vfs.h"
+#include "daemon/base/locate.h"
+#include "daemon/migrate/src.h"
+#include "daemon/libvirt/qmp.h"
+#include "daemon/base/settings.h"
+#include "daemon/vm/work.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define PATH_BYTES_MAX 1023
+#define LOOK_AGAIN_MS  1000
+#define ASK_MS         1000 /* how far a host is that restores the VM */
+#define ASK_CALL_MS    7000
+#define LET_GO_MS      5000 /* until peers that could not be told are told again */
+#define PEERS_POLL_MAX 60000
+
+/* Of SAVED. */
+enum { SAVE_BEGINS, SAVE_WRITES, SAVE_LOOKS, SAVE_KEEPS, SAVE_LETS_GO };
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+/* ---- saving ---- */
+
+/* Whether the VM runs here, and whether the file is whole: each may be so without the other.
+ * → here, image, status (of QEMU's job) */
+static void look_run(struct job *j)
+{
+	struct domain_saved mark = {0};
+	struct qmp_migration q;
+	char *xml AUTO_FREE = NULL, why[HTTP_ERROR_MAX];
+	bool here = false;
+	int rc = virt_is_running(j->d->virt, str(j, "vm"), &here, why);
+
+	json_set_bool(j->out, "looked", !rc);
+	json_set_bool(j->out, "here", here);
+	if (here && !qmp_query_migrate(j->d->virt, str(j, "vm"), &q, why))
+		json_set_str(j->out, "status", q.status);
+	if (!rc && !virt_image_xml(j->d->virt, str(j, "file"), &xml, why))
+		json_set_bool(j->out, "image",
+			      domain_saved_parse(xml, &mark) && !strcmp(mark.id, str(j, "id")));
+}
+
+/* A VF that this host keeps for the VM, which another one may have been given the address of since:
+ * by an operator who took this host for lost. */
+static int show_again(struct job *j, struct json_object *vf, char *error)
+{
+	struct location l;
+	const struct settings *s = j->d->settings;
+	int rc = locate_guid(s, vf_guid_of(vf, "vguid"), &l, error);
+	bool is_ours = rc ? rc == -ENOENT && !s->sm_url : !strcmp(l.host, s->host_name);
+
+	if (is_ours)
+		return vm_work_show(j, vf, error);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+/* The host was off: its VFs show nothing of what they showed. */
+static void look_rebooted_run(struct job *j)
+{
+	if (!job_each_vf(j, show_again))
+		look_run(j);
+}
+
+static void save_run(struct job *j)
+{
+	struct domain_saved mark = {0};
+
+	snprintf(mark.id, sizeof mark.id, "%s", str(j, "id"));
+	snprintf(mark.host, sizeof mark.host, "%s", j->d->settings->host_name);
+	snprintf(mark.url, sizeof mark.url, "%s", j->d->settings->url);
+	j->rc = qmp_refuse_save(j->d->virt, str(j, "vm"), false, j->error);
+	if (!j->rc)
+		j->rc = virt_save(j->d->virt, str(j, "vm"), str(j, "file"), &mark, j->error);
+	look_run(j);
+}
+
+static struct json_object *save_input(struct migration *m)
+{
+	struct json_object *in = migrate_input(m);
+
+	json_set_str(in, "file", m->file);
+	json_set_str(in, "id", m->id);
+	return in;
+}
+
+/* Into its record, with what an operator can do. */
+static void note_kept(struct migration *m, const char *what)
+{
+	char note[PATH_BYTES_MAX + 256];
+
+	snprintf(note, sizeof note,
+		 "%.120s: ibvmig restore %s brings it back, ibvmig resolve %s gives it up", what,
+		 m->file, m->id);
+	migrate_save(m, note);
+}
+
+static void kept(struct migration *m)
+{
+	struct http_exchange *x = TAKE(m->waiting);
+	struct vm *vm = migrate_vm(m);
+
+	m->saved = true;
+	m->step.phase = SAVE_KEEPS;
+	if (vm)
+		vm_forget(vm);
+	migrate_measure(m, "save_us");
+	note_kept(m, "saved");
+	log_notice("VM %s: saved to %s; its %u VFs and their addresses are kept", m->vm_name,
+		   m->file, m->vf_count);
+	if (x)
+		durable_reply(m->d->durable, x, 200, migrate_record(m));
+}
+
+/* What another boot has taken is there again. */
+static void belongs_to_boot(struct migration *m)
+{
+	m->rebooted = false;
+	boot_id(m->boot);
+}
+
+/* error: of the save, or what a restart has found. */
+static void judge(struct migration *m, struct job *j, const char *error)
+{
+	bool came = m->saved && migrate_vm(m); /* while we looked */
+	bool here = came || json_opt_bool(j->out, "here", false);
+	bool image = json_opt_bool(j->out, "image", false);
+	const char *status = json_opt_str(j->out, "status", "");
+
+	if (!json_opt_bool(j->out, "looked", false)) {
+		m->step.phase = SAVE_LOOKS;
+		m->step.resting = true;
+		migrate_poll(m, LOOK_AGAIN_MS);
+	} else if (!here && (m->saved || image)) {
+		belongs_to_boot(m);
+		kept(m);
+	} else if (here && m->saved) {
+		belongs_to_boot(m);
+		m->step.phase = SAVE_KEEPS;
+		if (migrate_vm(m))
+			cold_vm_started(migrate_vm(m));
+	} else {
+		/* A libvirtd that has lost its client may still be writing. */
+		if (!strcmp(status, "active") || !strcmp(status, "device"))
+			m->job = JOB_ACTIVE;
+		if (!here || m->rebooted)
+			migrate_vm_died(m);
+		migrate_fail(m, -EIO, "%s", error);
+	}
+}
+
+static void shown_again(struct migration *m, struct job *j)
+{
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+
+		if (vf && json_opt_bool(job_vf(j, i), "shown", false))
+			vm_work_keep(&m->d->vfs, vf, job_vf(j, i));
+	}
+	m->trouble[0] = '\0';
+}
+
+static void save_done(struct migration *m, struct job *j)
+{
+	judge(m, j, j->rc ? j->error : "the VM has ended while it was saved");
+}
+
+static void look_done(struct migration *m, struct job *j)
+{
+	if (j->rc)
+		snprintf(m->trouble, sizeof m->trouble, "%s", j->error);
+	else if (m->rebooted)
+		shown_again(m, j);
+	judge(m, j, "the save was cut short: ibvmigd or libvirtd was restarted");
+}
+
+/* ---- while it is a file ---- */
+
+static void ask_run(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL, *dst;
+	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "id"));
+	const char *state;
+
+	j->rc = http_call(str(j, "url"), "GET", path, NULL, ASK_CALL_MS, &answer, j->error);
+	dst = json_opt(answer, "destination");
+	state = json_opt_str(dst, "state", "");
+	json_set_bool(j->out, "committed", json_opt_bool(dst, "committed", false));
+	/* It has no such record: it was killed before it was durable, and libvirt's hook failed. */
+	json_set_bool(j->out, "gone", j->rc == -EREMOTEIO || !strcmp(state, "ABORTED"));
+}
+
+/* What its silence was is no reason of what comes. */
+static void heard(struct migration *m)
+{
+	src_note_heard(m);
+	m->trouble[0] = m->reason[0] = '\0';
+}
+
+static void asked(struct migration *m, struct job *j)
+{
+	if (!j->rc || j->rc == -EREMOTEIO)
+		heard(m);
+	else
+		src_note_silence(m, j);
+	if (json_opt_bool(j->out, "committed", false))
+		migrate_set_committed(m);
+	else if (json_opt_bool(j->out, "gone", false))
+		cold_not_restored(m);
+	m->step.resting = !m->committed;
+	migrate_poll(m, ASK_MS);
+}
+
+void cold_not_restored(struct migration *m)
+{
+	char what[100];
+
+	if (!*m->to.url || m->committed)
+		return;
+	snprintf(what, sizeof what, "host %s has not restored it", m->to.host);
+	m->to = (struct migrate_host){0};
+	heard(m);
+	note_kept(m, what);
+	migrate_drive(m);
+}
+
+static uint64_t peers_wait_ms(const struct migration *m)
+{
+	uint64_t now = now_us(),
+		 until = m->step.entered_us + (uint64_t)m->d->settings->saved_peers_s * 1000000;
+
+	return until > now ? (until - now) / 1000 + 1 : 0;
+}
+
+/* Nobody answers for the VM here, so their QPs end as with any peer that has died. */
+static int let_peers_go(struct migration *m)
+{
+	if (m->step.phase != SAVE_LETS_GO) {
+		m->step.phase = SAVE_LETS_GO;
+		log_notice("VM %s: saved for longer than saved-peers-s = %u: its %u peers do not "
+			   "wait for it any more",
+			   m->vm_name, m->d->settings->saved_peers_s, m->peer_count);
+		peers_resume(m, false);
+	}
+	if (m->pending)
+		return STEP_WAIT;
+	m->step.phase = SAVE_KEEPS;
+	if (m->pending_rc) {
+		log_warn("VM %s: a peer could not be told: %s", m->vm_name, m->pending_error);
+		m->pending_rc = 0;
+		m->step.resting = true;
+		migrate_poll(m, LET_GO_MS);
+		return STEP_WAIT;
+	}
+	m->let_go = true;
+	m->peer_count = 0;
+	note_kept(m, "its peers do not wait any more");
+	return STEP_WAIT;
+}
+
+static int keep(struct migration *m)
+{
+	struct json_object *in;
+	uint64_t wait_ms = peers_wait_ms(m);
+
+	bool waits = m->suspended && !m->let_go && !*m->to.url;
+
+	if (m->step.phase == SAVE_LETS_GO || (waits && !wait_ms))
+		return let_peers_go(m);
+	if (*m->to.url) {
+		in = save_input(m);
+		lost_input(m, in);
+		return migrate_job(m, in, ask_run, asked) ? -ENOMEM : STEP_WAIT;
+	}
+	if (waits)
+		migrate_poll(m, (unsigned)(wait_ms < PEERS_POLL_MAX ? wait_ms : PEERS_POLL_MAX));
+	return STEP_WAIT;
+}
+
+int src_saved(struct migration *m)
+{
+	bool saves = m->step.phase == SAVE_BEGINS;
+
+	if (m->inflight)
+		return STEP_WAIT;
+	if (m->committed)
+		return STEP_DONE;
+	if (m->step.phase >= SAVE_KEEPS)
+		return keep(m);
+	if (m->step.phase == SAVE_WRITES)
+		return STEP_WAIT;
+	m->step.phase = SAVE_WRITES;
+	m->raised = true; /* the guards are off, also of the QEMU that a restore starts */
+	return migrate_job(m, save_input(m),
+			   saves         ? save_run
+			   : m->rebooted ? look_rebooted_run
+					 : look_run,
+			   saves ? save_done : look_done)
+		       ? -ENOMEM
+		       : STEP_WAIT;
+}
+
+/* ---- what others tell ---- */
+
+bool cold_is_file(const struct migration *m)
+{
+	return m->saved && m->state == M_SAVED && !m->back;
+}
+
+bool cold_ignores_job(const struct migration *m)
+{
+	return m->file && m->state == M_SAVED && !m->back;
+}
+
+bool cold_vm_changed(struct migration *m, enum virt_change c)
+{
+	/* save_done() looks by itself at what has become of the VM. */
+	return cold_ignores_job(m) && (c == VIRT_STOPPED || c == VIRT_RESUMED);
+}
+
+void cold_recover(struct migration *m)
+{
+	src_note_heard(m);
+	m->step.phase = SAVE_LOOKS;
+	migrate_drive(m);
+}
+
+/* Why a saved VM cannot be restored at to, or NULL. */
+static const char *cannot_restore(const struct migration *m, const struct migrate_host *to)
+{
+	if (m->ended)
+		return "it has been restored already, and that file is old";
+	if (m->state != M_SAVED || m->back || m->committed || !m->saved)
+		return "it is not saved, or has just been restored: see ibvmig list";
+	if (*m->to.url && strcmp(m->to.url, to->url))
+		return "another host restores it";
+	return NULL;
+}
+
+bool cold_answer_prepare(struct http_request *req, struct migration *asked)
+{
+	struct daemon *d = req->user;
+	struct migration *m = migrate_find(d, asked->id, ROLE_SOURCE);
+	const char *why;
+
+	if (!m || !m->file)
+		return false;
+	why = cannot_restore(m, &asked->to);
+	if (why) {
+		http_fail(req->exchange, 409, "cannot-restore", "host %s: %s",
+			  d->settings->host_name, why);
+		return true;
+	}
+	src_set_destination(m, asked);
+	src_note_heard(m);
+	if (migrate_save(m, "a host restores it"))
+		http_fail(req->exchange, 409, "journal",
+			  "host %s cannot write its journal; is the disk full?",
+			  d->settings->host_name);
+	else
+		durable_reply(d->durable, req->exchange, 200, src_prepare_answer(m));
+	m->step.resting = true;
+	migrate_poll(m, ASK_MS);
+	return true;
+}
+
+bool cold_give_up(struct migration *m)
+{
+	if (m->state != M_SAVED || m->back || m->committed || !m->saved || *m->to.url)
+		return false;
+	m->vm_dead = true;
+	migrate_fail(m, -ECANCELED, "the operator has given the saved VM's address up");
+	return true;
+}
+
+bool cold_keeps(const struct daemon *d, uint64_t vguid)
+{
+	for (struct migration *m = d->migrations; m; m = m->next)
+		if (m->state == M_SAVED && migrate_vf(m, vguid))
+			return true;
+	return false;
+}
+
+static void released(struct job *j)
+{
+	const char *name = vf_text_of(job_vf(j, 0), "vf");
+	struct vf *vf = vf_by_name(&j->d->vfs, name);
+
+	if (j->rc)
+		log_warn("VF %s of the saved VM %s was not given back cleanly: %s", name,
+			 str(j, "name"), j->error);
+	if (vf && vf->leased && !strcmp(vf->vm, str(j, "vm")) && !vm_find(j->d, vf->vm))
+		vf_free_lease(&j->d->vfs, vf);
+}
+
+void cold_release(struct migration *m)
+{
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+
+		if (vf)
+			job_start(m->d, vm_work_lease_input(vf), vm_work_release, released, NULL,
+				  0);
+	}
+}
+
+/* ---- the request ---- */
+
+static unsigned saves(const struct daemon *d)
+{
+	unsigned n = 0;
+
+	for (const struct migration *m = d->migrations; m; m = m->next)
+		n += m->file && m->role == ROLE_SOURCE && !m->ended && !m->saved;
+	return n;
+}
+
+/* false: why says what keeps it from being saved. */
+static bool can_save(struct vm *vm, const char *file, char why[static HTTP_ERROR_MAX])
+{
+	const char *reason = vm ? src_cannot_migrate(vm, NULL)
+				: "no such VM with <ibvmig:vf> metadata runs on this host";
+
+	if (vm && (!file || *file != '/' || strlen(file) > PATH_BYTES_MAX))
+		snprintf(why, HTTP_ERROR_MAX,
+			 "file is \"%.200s\"; it must be an absolute path of at most %d bytes",
+			 file ? file : "", PATH_BYTES_MAX);
+	else if (vm && saves(vm->d) >= COLD_JOBS_MAX)
+		snprintf(why, HTTP_ERROR_MAX,
+			 "%d other VMs are being saved: try again when one is through",
+			 COLD_JOBS_MAX);
+	else
+		snprintf(why, HTTP_ERROR_MAX, "%s", reason ? reason : "");
+	return !*why;
+}
+
+/* The same was asked for, and it is under way, or done and not restored. */
+static struct migration *same_save(struct daemon *d, const char *name, const char *file)
+{
+	for (struct migration *m = d->migrations; m; m = m->next)
+		if (m->role == ROLE_SOURCE && !m->ended && !m->back && str_eq(m->file, file) &&
+		    (!strcmp(m->vm_name, name) || !strcmp(m->vm_uuid, name)))
+			return m;
+	return NULL;
+}
+
+void cold_post_save(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct vm *vm = vm_by_name(d, req->param);
+	static const char *const texts[] = {"file", NULL};
+	const char *file = json_opt_str(req->body, "file", NULL);
+	struct migration *m = same_save(d, req->param, file);
+	char why[HTTP_ERROR_MAX] = "";
+
+	if (!http_texts_fit(req, texts))
+		return;
+	if (m) {
+		http_reply(req->exchange, m->saved ? 200 : 202, migrate_record(m));
+		return;
+	}
+	if (!can_save(vm, file, why)) {
+		http_fail(req->exchange, vm ? 409 : 404, "cannot-save", "VM %s: %s", req->param,
+			  why);
+		return;
+	}
+	m = migrate_new(d, ROLE_SOURCE, NULL, vm->uuid, vm->name);
+	if (!m) {
+		http_fail(req->exchange, 503, "no-memory", "out of memory");
+		return;
+	}
+	src_fill_record(m, vm, NULL);
+	m->asked = m->strategy = STRATEGY_COLD;
+	str_set(&m->file, file);
+	m->waiting = req->exchange;
+	if (migrate_save(m, "a save is asked for"))
+		migrate_fail(m, -EIO, "the journal cannot be written; is the disk full?");
+	else
+		migrate_drive(m);
+}

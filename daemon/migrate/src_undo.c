@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The way back at the source, and what other daemons tell it. */
+#include "common/http/server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/migrate/src_saved.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/job_vfs.h"
+#include "daemon/migrate/src.h"
+#include "daemon/vf/provider.h"
+#include "daemon/libvirt/qmp.h"
+#include "daemon/base/settings.h"
+#include "daemon/base/sm.h"
+#include "daemon/vm/work.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define CALL_DEADLINE_MS  15000
+#define DEVICE_DELETED_MS 3000
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+static void undo_result(struct migration *m, struct job *j)
+{
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	else
+		m->step.phase = 100;
+}
+
+/* Whether the step's only job is still to be started. in: given back if it is not. */
+static bool begins(struct migration *m, struct json_object *in)
+{
+	if (m->step.phase != 100 && !m->step.started)
+		return m->step.started = true;
+	json_object_put(in);
+	return false;
+}
+
+/* Runs one job; done when it has succeeded, and done() has said so. in: owned by the call. */
+static int one_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		   void (*done)(struct migration *m, struct job *j))
+{
+	if (begins(m, in))
+		return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
+	return m->step.phase == 100 ? STEP_DONE : STEP_WAIT;
+}
+
+/* The same, of a run() that waits for the other host (migrate_call()). */
+static int one_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		    void (*done)(struct migration *m, struct job *j))
+{
+	if (begins(m, in))
+		return migrate_call(m, in, run, done) ? -ENOMEM : STEP_WAIT;
+	return m->step.phase == 100 ? STEP_DONE : STEP_WAIT;
+}
+
+/* ---- CANCEL ---- */
+
+static bool is_over(const char *status)
+{
+	return !strcmp(status, "none") || !strcmp(status, "cancelled") || !strcmp(status, "failed");
+}
+
+static void abort_run(struct job *j)
+{
+	struct qmp_migration q;
+	char why[HTTP_ERROR_MAX];
+
+	j->rc = virt_abort_job(j->d->virt, str(j, "vm"), j->error);
+	if (!qmp_query_migrate(j->d->virt, str(j, "vm"), &q, why)) {
+		json_set_bool(j->out, "over", is_over(q.status));
+		if (!strcmp(q.status, "completed") || is_over(q.status))
+			j->rc = 0;
+	}
+	/* The VM is gone from here: libvirt's event says where to. */
+	if (j->rc == -ENOENT)
+		j->rc = 0;
+}
+
+static void aborted(struct migration *m, struct job *j)
+{
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	else if (json_opt_bool(j->out, "over", false) && m->job != JOB_COMPLETED)
+		m->job = JOB_FAILED;
+}
+
+int src_cancel(struct migration *m)
+{
+	if (m->committed || m->job == JOB_NONE || m->job == JOB_FAILED)
+		return STEP_DONE;
+	/* libvirt has not let go of the VM here: nobody else has it. */
+	if (m->job == JOB_COMPLETED && m->destination_lost) {
+		m->job = JOB_FAILED;
+		return STEP_DONE;
+	}
+	/* QEMU has sent all: the VM arrives, or libvirt takes it back. */
+	if (m->job == JOB_COMPLETED)
+		return src_await_outcome(m);
+	if (m->vm_dead)
+		return STEP_DONE;
+	if (m->step.started)
+		return STEP_WAIT;
+	m->step.started = true;
+	return migrate_job(m, migrate_input(m), abort_run, aborted) ? -ENOMEM : STEP_WAIT;
+}
+
+/* ---- the undo of each state ---- */
+
+int src_show_guid(struct job *j, struct json_object *vf, char *error)
+{
+	return provider_set_guid(j->d->provider, vf_text_of(vf, "vf"), vf_guid_of(vf, "vguid"),
+				 error);
+}
+
+/* First the destination's VFs drop the vGUIDs, then ours show them again. */
+static void unswitch_run(struct job *j)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL,
+				 *moved AUTO_JSON = NULL;
+
+	json_set_str(body, "migration", str(j, "migration"));
+	json_set(body, "vfs", json_object_get(json_opt(j->in, "record")));
+	j->rc = http_call(str(j, "url"), "POST", "/v1/peer/unswitch", body, CALL_DEADLINE_MS,
+			  &answer, j->error);
+	if (j->rc && j->rc != -EREMOTEIO)
+		lost_name_way_out(j);
+	if (!job_vfs_at_once(j, src_show_guid))
+		j->rc = sm_change(j->d->settings, "/v1/moves",
+				  json_object_get(json_opt(j->in, "moves")), &moved, j->error);
+}
+
+static void taken_back(struct migration *m, struct job *j)
+{
+	if (!j->rc)
+		lost_keep_lids(m, j);
+	undo_result(m, j);
+}
+
+int src_switch_undo(struct migration *m)
+{
+	struct json_object *in;
+
+	if (!m->parked)
+		return STEP_DONE;
+	if (m->step.phase == 100) {
+		m->parked = m->moved = false;
+		return STEP_DONE;
+	}
+	in = migrate_input(m);
+	lost_input(m, in);
+	json_set(in, "moves", migrate_moves(m, true));
+	json_set(in, "record", migrate_vfs_json(m));
+	return m->destination_lost ? one_job(m, in, lost_take_back_run, taken_back)
+				   : one_call(m, in, unswitch_run, undo_result);
+}
+
+int src_detach_undo(struct migration *m)
+{
+	if (!m->device_del_sent || m->vm_dead)
+		return STEP_DONE;
+	if (m->step.phase == 100) {
+		m->device_del_sent = false;
+		for (unsigned i = 0; i < m->vf_count; i++)
+			m->vfs[i].device_gone = false;
+		return STEP_DONE;
+	}
+	/* The guest may still be giving a device up: a while for the event. */
+	if (migrate_devices_gone(m) < m->vf_count && !m->step.phase) {
+		m->step.phase = 1;
+		m->step.resting = true;
+		migrate_poll(m, DEVICE_DELETED_MS);
+		return STEP_WAIT;
+	}
+	return one_job(m, migrate_input(m), vm_work_reattach, undo_result);
+}
+
+int src_quiesce_undo(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+
+	if (!m->suspended)
+		return STEP_DONE;
+	if (!m->step.started) {
+		m->step.started = true;
+		if (vm && vm->agent && !m->vm_dead) {
+			m->pending++;
+			migrate_ask_agent(m, vm, mover_resume(m, false), MIGRATE_RESUME_MS,
+					  mover_resumed);
+		}
+		peers_resume(m, false);
+	}
+	if (m->pending)
+		return STEP_WAIT;
+	/* libvirt leaves it so when nobody has told it whether the VM arrived. */
+	if (m->pending_rc && m->stands && !m->vm_dead)
+		return migrate_error(m, m->pending_rc,
+				     "it is paused on this host, and runs nowhere else: virsh "
+				     "resume %s",
+				     m->vm_name);
+	/* Nobody is left for the peers to meet. */
+	if (m->pending_rc && !m->vm_dead)
+		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
+	m->suspended = false;
+	return STEP_DONE;
+}
+
+static void guard_run(struct job *j)
+{
+	j->rc = vm_work_guard(j, j->error);
+}
+
+int src_hold_undo(struct migration *m)
+{
+	if (!m->raised || m->vm_dead)
+		return STEP_DONE;
+	if (m->step.phase == 100) {
+		m->raised = false;
+		return STEP_DONE;
+	}
+	return one_job(m, migrate_input(m), guard_run, undo_result);
+}
+
+/* The destination's lease would run out by itself: its silence does not stop us. */
+static void tell_abort_run(struct job *j)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL;
+	char why[HTTP_ERROR_MAX];
+
+	json_set_str(body, "migration", str(j, "migration"));
+	json_set_str(body, "reason", str(j, "reason"));
+	if (*str(j, "url") && http_call(str(j, "url"), "POST", "/v1/peer/abort", body,
+					CALL_DEADLINE_MS, &answer, why))
+		log_warn("migration %s: the destination was not told of the end: %s",
+			 str(j, "migration"), why);
+	if (json_opt_bool(j->in, "release", false))
+		vm_work_release(j);
+}
+
+static void told(struct migration *m, struct job *j)
+{
+	if (!j->rc && json_opt_bool(j->in, "release", false))
+		migrate_free_leases(m);
+	undo_result(m, j);
+}
+
+int src_prepare_undo(struct migration *m)
+{
+	struct json_object *in = migrate_input(m);
+
+	if (m->ballast)
+		src_end_ballast(m);
+	m->armed = false;
+	/* One that has died while this host was off is nobody's to release. */
+	json_set_bool(in, "release", m->vm_dead && !m->file && !migrate_vm(m));
+	json_set_str(in, "reason", m->reason);
+	json_set_str(in, "url", m->destination_lost ? NULL : m->to.url);
+	return one_call(m, in, tell_abort_run, told);
+}
+
+/* ---- what others tell ---- */
+
+static void note_attached(struct migration *m)
+{
+	if (m->attached)
+		return;
+	m->attached = true;
+	if (m->detach_started_us)
+		json_set_u64(m->data, "detach_to_attach_us", now_us() - m->detach_started_us);
+}
+
+void src_on_outcome(struct http_request *req)
+{
+	struct migration *m = migrate_find(req->user, json_opt_str(req->body, "migration", ""),
+					   ROLE_SOURCE);
+
+	if (!m) {
+		http_fail(req->exchange, 404, "not-found", "there is no such migration here");
+		return;
+	}
+	if (json_opt(req->body, "data"))
+		json_set(m->data, "destination", json_object_get(json_opt(req->body, "data")));
+	http_reply(req->exchange, 200, NULL);
+	if (m->ended || m->destination_lost)
+		return;
+	if (json_opt(req->body, "aborted") && m->state == M_SAVED && !m->back) {
+		cold_not_restored(m);
+		return;
+	}
+	/* QEMU never got to start there; from HOLD on, QEMU here tells by itself. */
+	if (json_opt(req->body, "aborted") && m->job == JOB_NONE && !m->back && !m->committed) {
+		migrate_fail(m, -ECANCELED, "%s", json_opt_str(req->body, "aborted", ""));
+		return;
+	}
+	if (json_opt_bool(req->body, "committed", false))
+		migrate_set_committed(m);
+	if (json_opt_bool(req->body, "attached", false))
+		note_attached(m);
+	if (json_opt_bool(req->body, "ended", false))
+		m->peer_ended = true;
+	/* It is what ATTACH and RESUME wait for; an undo waits for something else. */
+	if (!m->back)
+		m->step.resting = false;
+	migrate_drive(m);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The steps of both roles, and what other daemons ask for. Rows of the table in migrate.c. */
+#ifndef IBVMIG_DAEMON_MIGRATE_STEP_H
+#define IBVMIG_DAEMON_MIGRATE_STEP_H
+
+#include "daemon/migrate/machine.h"
+
+/* For an agent's answer to `query`: a peer's, which libvirt's hook waits for, and any agent's when
+ * a VM is saved, which nobody waits for. The agent itself is told a second less. */
+#define MIGRATE_PEER_QUERY_MS   5000
+#define MIGRATE_SAVE_QUERY_MS   15000
+#define MIGRATE_AGENT_MARGIN_MS 1000
+/* For the mover's agent's answer to `resume`. */
+#define MIGRATE_RESUME_MS 25000
+
+struct domain_info;
+struct domain_saved;
+struct http_request;
+
+int src_prepare(struct migration *m);
+int src_prepare_undo(struct migration *m);
+int src_hold(struct migration *m);
+int src_hold_undo(struct migration *m);
+int src_quiesce(struct migration *m);
+int src_quiesce_undo(struct migration *m);
+int src_detach(struct migration *m);
+int src_detach_undo(struct migration *m);
+int src_saved(struct migration *m);
+int src_switch(struct migration *m);
+int src_switch_undo(struct migration *m);
+int src_attach(struct migration *m);
+int src_resume(struct migration *m);
+int src_cancel(struct migration *m);
+
+int dst_prepare(struct migration *m);
+int dst_prepare_undo(struct migration *m);
+int dst_switch(struct migration *m);
+int dst_switch_undo(struct migration *m);
+int dst_attach(struct migration *m);
+int dst_resume(struct migration *m);
+
+/* A timer's: looks for what events should have told, those of the migration arg that may be lost.
+ */
+void migrate_look(void *arg);
+/* Looks now, if a guest that is paused while it migrates away keeps its VF from leaving. */
+void migrate_look_paused(struct migration *m);
+/* Starts its time anew; of one that waits for nothing it ends. */
+void migrate_look_later(struct migration *m);
+
+/* Routes. */
+void dst_hook(struct http_request *req);
+void src_on_prepare(struct http_request *req);
+void dst_on_switch(struct http_request *req);
+void dst_on_unswitch(struct http_request *req);
+void dst_on_abort(struct http_request *req);
+void src_on_outcome(struct http_request *req);
+void peer_on_check(struct http_request *req);
+void peer_on_reserve(struct http_request *req);
+void peer_on_release(struct http_request *req);
+void peer_on_suspend(struct http_request *req);
+void peer_on_resume(struct http_request *req);
+
+/* Waits for the destination's word on how far it is, and asks for one that was lost. */
+int src_await_outcome(struct migration *m);
+/* Armed, and QEMU has not begun; with an early VF that has left. */
+bool src_awaits_begin(const struct migration *m);
+/* libvirt copies disks before that: the copy is no slower for our preset, and the wait begins anew.
+ * In a job: → copies. */
+void src_let_copy(struct job *j);
+void src_begins_later(struct migration *m);
+/* What DETACH or CANCEL waits for, and the way out: ": the guest keeps VF …"; "" elsewhere. */
+void src_name_missing(const struct migration *m, char *text, size_t bytes);
+/* HOLD: a pass has ended. */
+void src_look_now(struct migration *m);
+/* The agent keeps ballast-bytes dirty from now on. */
+void src_begin_ballast(struct migration *m);
+void src_end_ballast(struct migration *m);
+/* It has just said that it does, all of it. */
+bool src_has_ballast(struct migration *m);
+/* The agent ends it by itself 120 s after it was last asked: a copy may take longer. */
+void src_keep_ballast(struct migration *m);
+/* A QEMU migration of a VM with a VF that nobody prepared. */
+void src_unprepared(struct vm *vm);
+/* libvirt's hook says that the VM comes: a record is made, and answers the hook when it is armed.
+ * saved: the mark of a VM that is restored; NULL: it migrates. */
+void dst_begin(struct http_request *req, const struct domain_info *info, const char *xml,
+	       const struct domain_saved *saved);
+/* In a job: its VFs show their parked GUIDs. */
+void dst_park_run(struct job *j);
+/* Tells the source how far we are, without waiting for its answer. */
+void dst_tell_source(struct migration *m);
+/* The source's answer to prepare; owned by the caller. */
+struct json_object *src_prepare_answer(const struct migration *m);
+/* What an ended step owes to who asked for it. */
+void migrate_answer_waiting(struct migration *m, int rc);
+
+/* All hosts with peers at once: m->pending counts the calls under way, m->pending_rc and
+ * pending_error keep the first failure. */
+/* Has the peers' hosts keep their VMs for this migration. Once m->pending is 0, m->step.busy says
+ * whether another one has one of them (m->trouble: which); peers_release() then gives the others
+ * back. */
+void peers_reserve(struct migration *m);
+void peers_release(struct migration *m);
+void peers_suspend(struct migration *m);
+void peers_resume(struct migration *m, bool moved);
+/* `resume` for the mover's own agent, which has MIGRATE_RESUME_MS; owned by the caller. moved: the
+ * VF is another one. And what its answer means for the step that waits for it as for the peers'. */
+struct json_object *mover_resume(const struct migration *m, bool moved);
+void mover_resumed(struct migration *m, int rc, struct json_object *answer, const char *error);
+/* {"guid","host","url"}… of a request or record. */
+void peers_load(struct migration *m, struct json_object *list);
+struct json_object *peers_json(const struct migration *m);
+
+/* ---- its hosts and VFs: migrate/ends.c; what is returned is owned by the caller ---- */
+
+void migrate_host_here(struct migrate_host *h, const struct daemon *d);
+void migrate_write_host(struct printbuf *text, const char *key, const struct migrate_host *h);
+struct json_object *migrate_host_json(const struct migrate_host *h);
+void migrate_host_load(struct migrate_host *h, struct json_object *o);
+void migrate_end_load(struct migrate_end *e, struct json_object *o);
+void migrate_end_here(struct migrate_end *e, const struct vf *vf);
+/* [{vguid,pkey,dev_id,bus,from,to,device_gone}…], all that is known. */
+struct json_object *migrate_vfs_json(const struct migration *m);
+/* From the field "vfs" of a record; the only VF of an old one is its own fields. */
+void migrate_vfs_load(struct migration *m, struct json_object *record);
+struct migrate_vf *migrate_vf(struct migration *m, uint64_t vguid);
+/* [vGUID…] */
+struct json_object *migrate_guids(const struct migration *m);
+/* Our lease of a VF at this end; NULL: it is gone, or another VM's. */
+struct vf *migrate_lease(const struct migration *m, const struct migrate_vf *v);
+/* How many have left QEMU here. */
+unsigned migrate_devices_gone(const struct migration *m);
+/* {vm,name,migration,vfs:[…]} for job_each_vf(), of the VFs at this end, and what the VM has them
+ * as. */
+struct json_object *migrate_input(const struct migration *m);
+/* ibvmig-sm's {"moves":[…]} of all of them; back: from the destination to the source. */
+struct json_object *migrate_moves(const struct migration *m, bool back);
+/* Gives the VFs at this end back. In a job: provider_release() of each. */
+void migrate_release_run(struct job *j);
+void migrate_free_leases(struct migration *m);
+
+#endif

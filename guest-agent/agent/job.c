@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* suspend and resume: one at a time, in steps that every process of the guest takes together.
+ *
+ *   suspend: QUIET (all sends ended, both ends agree) -> RELEASE (QPs, then devices, are given
+ * back) resume:  DEVICE (the mover's new device is up) -> RESUME (rebuilt, connected, replayed)
+ *
+ * A step that fails in QUIET is undone by ABORT, later ones by a resume on the same device. */
+#include "guest-agent/agent/main.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define DEADLINE_MIN_MS 10
+#define DEADLINE_MAX_MS 600000
+#define GRACE_MS        1000 /* the shims keep the deadline, the agent only their death */
+#define RECHECK_MS      10   /* a port that turns ACTIVE tells nobody on some drivers */
+
+enum job_state { JOB_NONE, JOB_QUIET, JOB_RELEASE, JOB_DEVICE, JOB_RESUME };
+
+static const char *const state_names[] = {"none", "quiet", "release", "device", "resume"};
+
+static struct {
+	struct agent *agent;
+	enum job_state state;
+	uint64_t id; /* of the host's request; 0: ours, after a failure */
+	struct shim_order order;
+	char migration[64];
+	unsigned pending;
+	struct shim_report sum;
+	uint64_t start_us, port_active_us;
+	struct loop_timer *deadline, *recheck;
+	int error;
+	char why[256];
+
+	uint64_t failed_id; /* suspend to be refused when everything runs again */
+	char failed_why[256];
+	struct {
+		uint64_t migration; /* 0: nothing is suspended */
+		bool partly;        /* known only from processes of an agent before us */
+		struct shim_order order;
+		struct shim_report sum;
+	} suspended;
+	struct shim_order last_resume;                /* for processes that come late to it */
+	char ahead[SHIM_VGUIDS_MAX][SHIM_DEVICE_MAX]; /* what build_ahead() told last */
+} job;
+
+static void job_step(enum job_state state, uint16_t order);
+static void job_device(void *arg);
+
+static uint64_t hash_text(const char *text)
+{
+	uint64_t h = 14695981039346656037ull; /* FNV-1a */
+
+	for (; *text; text++)
+		h = (h ^ (unsigned char)*text) * 1099511628211ull;
+	return h ? h : 1;
+}
+
+static void order_all(uint16_t type, bool wait)
+{
+	struct agent_shim *s;
+
+	job.order.head = (struct shim_head){.bytes = sizeof(job.order), .type = type};
+	job.pending = 0;
+	agent_for_each_shim(job.agent, s)
+	{
+		s->job_pending = wait;
+		s->join = JOIN_NONE;
+		job.pending += wait;
+		agent_shim_send(s, &job.order);
+	}
+}
+
+static void send_order(struct agent_shim *s, const struct shim_order *order, uint16_t type)
+{
+	struct shim_order o = *order;
+
+	o.head = (struct shim_head){.bytes = sizeof(o), .type = type};
+	agent_shim_send(s, &o);
+}
+
+static void answer_suspend(void)
+{
+	const struct shim_report *r = &job.suspended.sum;
+	struct json_object *o = json_object_new_object();
+
+	json_set_u64(o, "qps", r->qps);
+	json_set_u64(o, "unacked", r->unacked);
+	json_set_u64(o, "markers", r->markers);
+	json_set_u64(o, "dirtied_bytes", r->dirtied_bytes);
+	json_set_u64(o, "drain_us", r->drain_us);
+	json_set_u64(o, "dirty_us", r->dirty_us);
+	json_set_u64(o, "close_us", r->close_us);
+	agent_answer(job.agent, job.id, o);
+}
+
+static void answer_resume(void)
+{
+	const struct shim_report *r = &job.sum;
+	struct json_object *o = json_object_new_object();
+	struct json_object *paths = json_object_new_object();
+
+	json_set_u64(o, "qps", r->qps);
+	json_set_u64(o, "replayed", r->replayed);
+	json_set_u64(o, "port_active_us", job.port_active_us);
+	json_set_u64(o, "rebuild_us", r->rebuild_us);
+	json_set_u64(o, "connect_us", r->connect_us);
+	json_set_u64(o, "before_us", r->before_us);
+	json_set_u64(o, "work_us", r->work_us);
+	agent_path_counters(paths);
+	json_set(o, "paths", paths);
+	agent_answer(job.agent, job.id, o);
+}
+
+static void job_end(void)
+{
+	job.state = JOB_NONE;
+	loop_timer_disarm(job.deadline);
+	loop_timer_disarm(job.recheck);
+	if (job.failed_id) {
+		agent_answer_error(job.agent, job.failed_id, "%s", job.failed_why);
+		job.failed_id = 0;
+	}
+}
+
+/* All runs again as before the suspend; its error is answered when that is so. */
+static void walk_back(void)
+{
+	job.failed_id = job.id;
+	snprintf(job.failed_why, sizeof(job.failed_why), "%s", job.why);
+	job.id = 0;
+	job.error = 0;
+	job.order.moved = 0;
+	job.suspended.migration = job.order.migration;
+	job.suspended.order = job.order;
+	job.sum = (struct shim_report){0};
+	job.start_us = now_us();
+	loop_timer_arm(job.deadline, job.order.deadline_ms);
+	job.state = JOB_DEVICE;
+	job_device(NULL);
+}
+
+/* Devices that are there, and whose ports are not ACTIVE yet; without names: they have gone. Shims
+ * build on them meanwhile. */
+static void build_ahead(bool there)
+{
+	struct shim_order *o = &job.order;
+	struct agent_shim *s;
+
+	if (!there)
+		memset(o->device, 0, sizeof(o->device));
+	if (!memcmp(o->device, job.ahead, sizeof(job.ahead)))
+		return;
+	memcpy(job.ahead, o->device, sizeof(job.ahead));
+	agent_for_each_shim(job.agent, s) send_order(s, o, SHIM_BUILD);
+}
+
+static void job_failed(void)
+{
+	if (job.state == JOB_DEVICE)
+		build_ahead(false);
+	if (job.state == JOB_RELEASE) {
+		walk_back();
+		return;
+	}
+	if (job.state == JOB_QUIET)
+		order_all(SHIM_ABORT, false);
+	if (job.id)
+		agent_answer_error(job.agent, job.id, "%s", job.why);
+	else
+		agent_log(job.agent, LOG_ERROR, "walking back after a failed suspend: %s", job.why);
+	job_end();
+}
+
+static void job_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void job_fail(int error, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (job.error)
+		return;
+	job.error = error;
+	va_start(ap, fmt);
+	vsnprintf(job.why, sizeof(job.why), fmt, ap);
+	va_end(ap);
+}
+
+static void job_next(void)
+{
+	if (job.error) {
+		job_failed();
+		return;
+	}
+	switch (job.state) {
+	case JOB_QUIET:
+		job_step(JOB_RELEASE, SHIM_RELEASE);
+		break;
+	case JOB_RELEASE:
+		job.suspended.migration = job.order.migration;
+		job.suspended.partly = false;
+		job.suspended.order = job.order;
+		job.suspended.sum = job.sum;
+		log_info("%s: suspended %u QPs in %" PRIu64 " us", job.migration, job.sum.qps,
+			 now_us() - job.start_us);
+		answer_suspend();
+		job_end();
+		break;
+	case JOB_DEVICE:
+		job.last_resume = job.order;
+		job_step(JOB_RESUME, SHIM_RESUME);
+		break;
+	case JOB_RESUME:
+		job.suspended.migration = 0;
+		job.suspended.partly = false;
+		log_info("%s: resumed %u QPs in %" PRIu64 " us", job.migration, job.sum.qps,
+			 now_us() - job.start_us);
+		if (job.id)
+			answer_resume();
+		job_end();
+		break;
+	case JOB_NONE:
+		break;
+	}
+}
+
+static void job_step(enum job_state state, uint16_t order)
+{
+	job.state = state;
+	order_all(order, true);
+	if (!job.pending)
+		job_next();
+}
+
+/* What is wrong with each vGUID whose device is not ready. */
+static void name_missing(char *text, size_t bytes)
+{
+	const struct shim_order *o = &job.order;
+	size_t n = 0;
+
+	for (unsigned i = 0; i < o->vguid_count && n < bytes; i++) {
+		char device[SHIM_DEVICE_MAX] = "", guid[IB_GUID_TEXT];
+		int rc = agent_device_find(o->vguid[i], device);
+
+		ib_guid_format(o->vguid[i], guid);
+		if (rc == -ENETDOWN)
+			n += (size_t)snprintf(text + n, bytes - n,
+					      "%sthe port of %s, with vGUID %s, is not ACTIVE",
+					      n ? "; " : "", device, guid);
+		else if (rc)
+			n += (size_t)snprintf(text + n, bytes - n,
+					      "%sno RDMA device of this guest shows vGUID %s",
+					      n ? "; " : "", guid);
+	}
+}
+
+static void job_deadline(void *arg)
+{
+	struct agent_shim *s;
+
+	(void)arg;
+	if (job.state == JOB_DEVICE) {
+		char missing[sizeof(job.why) - 32] = "no device was ready";
+
+		name_missing(missing, sizeof(missing));
+		job_fail(-ETIMEDOUT, "%s after %u ms", missing, job.order.deadline_ms);
+	} else {
+		agent_for_each_shim(job.agent, s) if (s->job_pending) job_fail(
+			-ETIMEDOUT, "process %d (%s) has not finished step \"%s\" in %u ms", s->pid,
+			s->comm, state_names[job.state], job.order.deadline_ms);
+		job_fail(-ETIMEDOUT, "step \"%s\" took too long", state_names[job.state]);
+	}
+	job_failed();
+}
+
+static const uint16_t step_report[] = {
+	[JOB_QUIET] = SHIM_QUIET, [JOB_RELEASE] = SHIM_RELEASED, [JOB_RESUME] = SHIM_RESUMED};
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static void add_report(const struct shim_report *r)
+{
+	struct shim_report *sum = &job.sum;
+
+	sum->qps += r->qps;
+	sum->unacked += r->unacked;
+	sum->markers += r->markers;
+	sum->replayed += r->replayed;
+	sum->dirtied_bytes += r->dirtied_bytes;
+	sum->drain_us = max_u32(sum->drain_us, r->drain_us);
+	sum->dirty_us = max_u32(sum->dirty_us, r->dirty_us);
+	sum->close_us = max_u32(sum->close_us, r->close_us);
+	sum->rebuild_us = max_u32(sum->rebuild_us, r->rebuild_us);
+	sum->connect_us = max_u32(sum->connect_us, r->connect_us);
+	sum->before_us = max_u32(sum->before_us, r->before_us);
+	sum->work_us = max_u32(sum->work_us, r->work_us);
+}
+
+static void job_one_done(struct agent_shim *s)
+{
+	s->job_pending = false;
+	if (!--job.pending || (job.error && job.state == JOB_QUIET))
+		job_next();
+}
+
+/* A process that starts while its guest is suspended takes the same steps, alone: it has no QPs,
+ * and the host does not wait for it. */
+static void join_report(struct agent_shim *s, const struct shim_report *r, const char *why)
+{
+	if (s->join == JOIN_QUIET && r->head.type == SHIM_QUIET && !r->head.status) {
+		s->join = JOIN_RELEASE;
+		send_order(s, job.state == JOB_NONE ? &job.suspended.order : &job.order,
+			   SHIM_RELEASE);
+		return;
+	}
+	if (r->head.status)
+		log_warn("process %d (%s) has come late to a suspend: %s", s->pid, s->comm, why);
+	s->join = JOIN_NONE;
+}
+
+void agent_job_report(struct agent_shim *s, const struct shim_report *r)
+{
+	char why[SHIM_TEXT_MAX + 1];
+
+	agent_text(why, sizeof(why), r->why, sizeof(r->why));
+	if (s->join != JOIN_NONE) {
+		join_report(s, r, why);
+		return;
+	}
+	if (job.state == JOB_NONE || job.state == JOB_DEVICE || r->migration != job.order.migration)
+		return;
+	if (r->head.type == SHIM_ABORTED && (job.state == JOB_QUIET || job.state == JOB_RELEASE)) {
+		job_fail(-ECANCELED, "process %d (%s): %s", s->pid, s->comm, why);
+		if (job.state == JOB_QUIET)
+			job_next();
+		else if (s->job_pending)
+			job_one_done(s);
+		return;
+	}
+	if (!s->job_pending || r->head.type != step_report[job.state])
+		return;
+	if (r->head.status)
+		job_fail(r->head.status, "process %d (%s): %s", s->pid, s->comm, why);
+	else
+		add_report(r);
+	job_one_done(s);
+}
+
+/* What has died needs no further step. */
+void agent_job_forget_shim(struct agent_shim *s)
+{
+	if (s->job_pending)
+		job_one_done(s);
+}
+
+bool agent_job_holds(void)
+{
+	if (job.state == JOB_NONE)
+		return job.suspended.migration && job.suspended.order.role == SHIM_ROLE_MOVER;
+	return job.state != JOB_RESUME && job.order.role == SHIM_ROLE_MOVER;
+}
+
+static void join_step(struct agent_shim *s, uint16_t type)
+{
+	s->job_pending = true;
+	job.pending++;
+	send_order(s, &job.order, type);
+}
+
+/* It has released its QPs on the order of an agent before us: it is told what has come since. */
+static void rejoin(struct agent_shim *s, uint64_t suspended)
+{
+	static const uint16_t orders[] = {[JOB_QUIET] = SHIM_SUSPEND,
+					  [JOB_RELEASE] = SHIM_RELEASE,
+					  [JOB_RESUME] = SHIM_RESUME};
+
+	if (job.state != JOB_NONE && job.order.migration == suspended) {
+		if (job.state != JOB_DEVICE) /* else the next step is for it, too */
+			join_step(s, orders[job.state]);
+	} else if (job.last_resume.migration == suspended) {
+		log_notice("process %d (%s) comes late to a resume", s->pid, s->comm);
+		send_order(s, &job.last_resume, SHIM_RESUME);
+	} else if (!job.suspended.migration) {
+		job.suspended.migration = suspended;
+		job.suspended.partly = true;
+	}
+}
+
+void agent_job_new_shim(struct agent_shim *s, uint64_t suspended)
+{
+	if (suspended) {
+		rejoin(s, suspended);
+	} else if (job.state == JOB_QUIET) {
+		join_step(s, SHIM_SUSPEND);
+	} else if (agent_job_holds()) {
+		s->join = JOIN_QUIET;
+		send_order(s, job.state == JOB_NONE ? &job.suspended.order : &job.order,
+			   SHIM_SUSPEND);
+	}
+}
+
+static int parse_vguids(struct json_object *msg, struct shim_order *o, struct json_reader *r)
+{
+	struct json_object *a = json_need_array(r, "vguids");
+	size_t n = a ? json_object_array_length(a) : 0;
+
+	if (!r->error && (n < 1 || n > SHIM_VGUIDS_MAX)) {
+		snprintf(r->message, sizeof(r->message),
+			 "field \"vguids\" has %zu entries; allowed is 1 to %d", n,
+			 SHIM_VGUIDS_MAX);
+		r->error = -EINVAL;
+	}
+	(void)msg;
+	for (size_t i = 0; !r->error && i < n; i++) {
+		const char *text = json_object_get_string(json_object_array_get_idx(a, i));
+
+		if (ib_guid_parse(text ? text : "", &o->vguid[i])) {
+			snprintf(r->message, sizeof(r->message),
+				 "vguids[%zu] is \"%.40s\"; a GUID is 0x and 16 hex digits", i,
+				 text);
+			r->error = -EINVAL;
+		}
+	}
+	o->vguid_count = (uint32_t)n;
+	return r->error;
+}
+
+/* 0, or an error that has been answered. The name is borrowed from msg. */
+static int job_parse(struct agent *a, uint64_t id, struct json_object *msg,
+		     struct shim_order *ret_order, const char **ret_name)
+{
+	struct json_reader r;
+	struct shim_order o = {0};
+
+	json_reader_init(&r, msg);
+	const char *migration = json_need_str(&r, "migration");
+	const char *role = json_need_str(&r, "role");
+	o.deadline_ms = (uint32_t)json_need_u64(&r, "deadline_ms", DEADLINE_MIN_MS,
+						DEADLINE_MAX_MS);
+	parse_vguids(msg, &o, &r);
+	if (!r.error && strcmp(role, "mover") && strcmp(role, "peer")) {
+		snprintf(r.message, sizeof(r.message),
+			 "field \"role\" is \"%.20s\"; allowed are mover and peer", role);
+		r.error = -EINVAL;
+	}
+	if (r.error) {
+		agent_answer_error(a, id, "%s", r.message);
+		return r.error;
+	}
+	o.role = str_eq(role, "mover") ? SHIM_ROLE_MOVER : SHIM_ROLE_PEER;
+	o.migration = hash_text(migration);
+	o.moved = json_opt_bool(msg, "moved", false);
+	*ret_order = o;
+	*ret_name = migration;
+	return 0;
+}
+
+static void watch_changed(struct agent *a)
+{
+	(void)a;
+	if (job.state == JOB_DEVICE)
+		job_device(NULL);
+}
+
+static int job_start(struct agent *a, uint64_t id, const struct shim_order *order, const char *name,
+		     unsigned grace_ms)
+{
+	int rc = 0;
+
+	job.agent = a;
+	if (!job.deadline)
+		rc = loop_timer_new(a->loop, job_deadline, NULL, &job.deadline);
+	if (!rc && !job.recheck)
+		rc = loop_timer_new(a->loop, job_device, NULL, &job.recheck);
+	if (!rc)
+		rc = agent_device_watch(a, watch_changed);
+	if (rc) {
+		agent_answer_error(a, id, "cannot start: %s", strerror(-rc));
+		return rc;
+	}
+	snprintf(job.migration, sizeof(job.migration), "%s", name);
+	job.id = id;
+	job.order = *order;
+	job.error = 0;
+	job.sum = (struct shim_report){0};
+	job.start_us = now_us();
+	job.port_active_us = 0;
+	memset(job.ahead, 0, sizeof(job.ahead));
+	loop_timer_arm(job.deadline, order->deadline_ms + grace_ms);
+	return 0;
+}
+
+static bool refuse_busy(struct agent *a, uint64_t id)
+{
+	if (job.state == JOB_NONE)
+		return false;
+	agent_answer_error(a, id, "step \"%s\" of another suspend or resume is running",
+			   state_names[job.state]);
+	return true;
+}
+
+void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg)
+{
+	struct shim_order order;
+	const char *name;
+
+	if (agent_settle(a, id, msg, agent_suspend) || job_parse(a, id, msg, &order, &name))
+		return;
+	if ((job.state == JOB_QUIET || job.state == JOB_RELEASE) &&
+	    order.migration == job.order.migration) {
+		job.id = id; /* a host that was started again asks again */
+		return;
+	}
+	if (refuse_busy(a, id))
+		return;
+	if (job.suspended.migration == order.migration && !job.suspended.partly) {
+		job.id = id;
+		answer_suspend();
+		return;
+	}
+	if (job.suspended.migration && job.suspended.migration != order.migration) {
+		agent_answer_error(a, id,
+				   "already suspended by another migration: resume that first");
+		return;
+	}
+	if (job_start(a, id, &order, name, GRACE_MS))
+		return;
+	job_step(JOB_QUIET, SHIM_SUSPEND);
+}
+
+/* Waits for the mover's devices; a peer keeps its own. */
+static void job_device(void *arg)
+{
+	struct shim_order *o = &job.order;
+	bool there = true, active = true;
+
+	(void)arg;
+	if (job.state != JOB_DEVICE)
+		return;
+	memset(o->device, 0, sizeof(o->device));
+	for (unsigned i = 0; o->role == SHIM_ROLE_MOVER && i < o->vguid_count; i++) {
+		int rc = agent_device_find(o->vguid[i], o->device[i]);
+
+		there &= !rc || rc == -ENETDOWN;
+		active &= !rc;
+	}
+	if (!active) {
+		build_ahead(there);
+		loop_timer_arm(job.recheck, RECHECK_MS);
+		return;
+	}
+	o->sent_us = now_us();
+	loop_timer_disarm(job.recheck);
+	for (unsigned i = 0; o->role == SHIM_ROLE_MOVER && i < o->vguid_count; i++)
+		agent_device_hurry(o->device[i]);
+	job.port_active_us = now_us() - job.start_us;
+	/* The shims get what is left of the time. */
+	o->deadline_ms -= (uint32_t)(job.port_active_us / 1000 < o->deadline_ms - DEADLINE_MIN_MS
+					     ? job.port_active_us / 1000
+					     : o->deadline_ms - DEADLINE_MIN_MS);
+	loop_timer_arm(job.deadline, o->deadline_ms + GRACE_MS);
+	job_next();
+}
+
+void agent_resume(struct agent *a, uint64_t id, struct json_object *msg)
+{
+	struct shim_order order;
+	const char *name;
+
+	if (agent_settle(a, id, msg, agent_resume) || job_parse(a, id, msg, &order, &name))
+		return;
+	if (job.state == JOB_QUIET) {
+		job_fail(-ECANCELED, "the host asked for a resume before the suspend was through");
+		job_failed();
+	}
+	if ((job.state == JOB_DEVICE || job.state == JOB_RESUME) &&
+	    order.migration == job.order.migration) {
+		job.id = id;
+		return;
+	}
+	if (refuse_busy(a, id) || job_start(a, id, &order, name, 0))
+		return;
+	agent_notice_moved(msg);
+	if (json_opt_bool(msg, "rescan", false))
+		agent_device_rescan();
+	job.state = JOB_DEVICE;
+	job_device(NULL);
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* ibvmig-agent: between the host and the verbs shims of the processes of one guest. One thread,
+ * one sd-event loop; each file below owns one of the structs named here. */
+#ifndef IBVMIG_GUEST_AGENT_AGENT_MAIN_H
+#define IBVMIG_GUEST_AGENT_AGENT_MAIN_H
+
+#include <json-c/json.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <systemd/sd-event.h>
+
+#include "common/ib.h"
+#include "guest-agent/proto/shim.h"
+
+#define AGENT_PROTO_VERSION 1
+#define AGENT_PORT          "/dev/virtio-ports/org.ibvmig.0"
+#define AGENT_VFS_MAX       SHIM_VGUIDS_MAX
+
+struct agent_host;
+struct path_change;
+struct agent_shim;
+
+struct agent {
+	sd_event *loop; /* owned */
+	uint64_t started_ms;
+	const char *socket_path; /* where the shims connect */
+	unsigned fault;          /* enum shim_fault */
+
+	/* agent/host.c */
+	struct agent_host *host; /* owned */
+	bool path_cache;         /* the host's word: path records may be kept */
+	unsigned vf_count;
+	uint64_t vf[AGENT_VFS_MAX]; /* vGUIDs that the host says are ours */
+
+	/* agent/shim.c */
+	int listener, spare;                         /* spare: see turn_away() */
+	struct agent_shim *slots[SHIM_SLOT_MAX + 1]; /* by slot; owned */
+	unsigned last_slot;
+	uint16_t *slot_of_qpn; /* owned; by virtual QPN, 0: nobody's */
+};
+
+/* agent/host.c: the port to the host and what the host asks. */
+int agent_host_open(struct agent *a, const char *port);
+void agent_host_close(struct agent *a);
+bool agent_host_connected(const struct agent *a);
+/* Takes the ownership of msg. */
+void agent_host_send(struct agent *a, struct json_object *msg);
+void agent_answer(struct agent *a, uint64_t id, struct json_object *answer);
+void agent_answer_error(struct agent *a, uint64_t id, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Into the host's log as well as ours; at most 20 lines a minute get there. */
+void agent_log(struct agent *a, int level, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* agent/shim.c: processes and their numbers. */
+
+/* What the processes of one user have in all; root's are not bounded. Anybody may connect. */
+#define AGENT_USER_CONNECTIONS_MAX 768u        /* three quarters of the slots */
+#define AGENT_USER_QPS_MAX         (1u << 20)  /* as four HCAs have */
+#define AGENT_USER_OUT_MAX         (64u << 20) /* bytes that wait for them */
+#define AGENT_USER_WILLS_MAX       (1u << 17)
+
+struct agent_user {
+	struct agent_user *next;
+	uid_t uid;
+	unsigned connections, qps, wills;
+	uint64_t out_bytes;
+};
+
+static inline bool agent_user_may(const struct agent_user *u, uint64_t has, uint64_t max)
+{
+	return !u->uid || has < max;
+}
+
+struct agent_shim {
+	struct agent *agent;     /* borrowed */
+	struct agent_user *user; /* likewise */
+	int fd;                  /* owned */
+	sd_event_source *io;     /* owned */
+	struct agent_packet *out, **out_end;
+	uint64_t out_bytes;
+	uint16_t slot; /* 0 before hello */
+	uint64_t instance;
+	int32_t pid;
+	char comm[SHIM_COMM_MAX];
+	unsigned qps;
+	bool job_pending;         /* the present step of the job waits for it */
+	struct agent_will *wills; /* owned */
+	unsigned will_count;
+	struct agent_met *met; /* owned; whom it exchanges datagrams with */
+	unsigned met_count;
+	/* It has come while others were suspended, and is being suspended like them. */
+	enum { JOIN_NONE, JOIN_QUIET, JOIN_RELEASE } join;
+};
+
+int agent_shim_listen(struct agent *a, const char *path);
+void agent_shim_close_all(struct agent *a);
+/* Copies the packet. A shim that does not read is dropped. */
+void agent_shim_send(struct agent_shim *s, const void *packet);
+/* NULL where the number is nobody's. */
+struct agent_shim *agent_shim_by_slot(struct agent *a, unsigned slot, uint64_t instance);
+struct agent_shim *agent_shim_by_qpn(struct agent *a, uint32_t vqpn);
+
+/* For each process that has said hello. */
+#define agent_for_each_shim(a, s)                                                                  \
+	for (unsigned slot_ = 1; slot_ <= SHIM_SLOT_MAX; slot_++)                                  \
+		if (((s) = (a)->slots[slot_]))
+
+/* A process's text as ASCII without control characters, which logs and JSON can take: other bytes
+ * become '?'. At most max bytes are read and room - 1 are written. */
+void agent_text(char *to, size_t room, const char *from, size_t max);
+
+/* agent/relay.c: packets between shims, in this guest or through the host. */
+void agent_relay_from_shim(struct agent *a, const struct agent_shim *s, const struct shim_relay *r);
+/* A process may die without a word to those that it exchanges datagrams with: notes who they are,
+ * and tells them. */
+void agent_relay_note(struct agent_shim *s, const struct shim_relay *r);
+void agent_relay_ended(struct agent_shim *s);
+/* A process has come, or has named a QP (not 0): packets that were held for it. */
+void agent_relay_again(struct agent *a, uint32_t vqpn);
+void agent_relay_from_host(struct agent *a, struct json_object *msg);
+void agent_relay_failed(struct agent *a, struct json_object *msg);
+
+/* agent/will.c: packets that a process leaves, to be sent when it has ended: its connections with
+ * librdmacm end, and their other ends must hear of it. At most 8192 of each process. */
+void agent_will_keep(struct agent_shim *s, const struct shim_relay *r);
+void agent_will_drop(struct agent_shim *s, const struct shim_relay *r);
+/* Sends them if the process has ended; frees them. */
+void agent_will_end(struct agent_shim *s, bool send);
+
+/* agent/path.c: path records, asked for once by the guest. */
+void agent_path_ask(struct agent_shim *s, const struct shim_path *ask);
+/* The host's answer to a `path` of ours. */
+void agent_path_answer(struct agent *a, uint64_t id, struct json_object *answer);
+void agent_path_forget_shim(struct agent_shim *s);
+void agent_path_counters(struct json_object *ret_obj);
+/* Whether records may be kept: false also drops those that are there. */
+void agent_path_use(struct agent *a, bool on);
+void agent_path_change(const struct path_change *change);
+void agent_path_flush(void);
+
+/* agent/notice.c: what the host tells of paths: `repath`, `unpath`, `path-cache`, and the list
+ * `paths` of a `resume` (absent: no path has changed). */
+void agent_repath(struct agent *a, uint64_t id, struct json_object *msg);
+void agent_unpath(struct agent *a, uint64_t id, struct json_object *msg);
+void agent_path_cache(struct agent *a, uint64_t id, struct json_object *msg);
+void agent_notice_moved(struct json_object *resume);
+
+/* agent/query.c */
+/* deadline_ms: within which the host wants the answer; 0: it does not say. */
+void agent_query(struct agent *a, uint64_t id, uint64_t deadline_ms);
+void agent_query_process(struct agent_shim *s, const struct shim_process *p);
+void agent_query_qp(struct agent_shim *s, const struct shim_qp_info *q);
+void agent_query_peer(struct agent_shim *s, const struct shim_peer_info *p);
+void agent_query_end(struct agent_shim *s, uint32_t cookie);
+void agent_query_forget_shim(struct agent_shim *s);
+
+/* agent/holders.c: adds the processes without a shim that have an RDMA device open. */
+void agent_holders(struct agent *a, struct json_object *uncovered);
+/* Whether that process, in digits, has one open. */
+bool agent_holds_device(const char *pid);
+
+/* agent/kernel.c: adds {"device","module","what"} for each user of our RDMA devices inside the
+ * kernel. 0 or -EIO: the kernel does not tell. */
+int agent_kernel_users(struct agent *a, struct json_object *list);
+void agent_kernel_user_add(struct json_object *list, const char *device, const char *module);
+
+/* agent/job.c: suspend and resume. */
+void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg);
+void agent_resume(struct agent *a, uint64_t id, struct json_object *msg);
+void agent_job_report(struct agent_shim *s, const struct shim_report *r);
+void agent_job_forget_shim(struct agent_shim *s);
+/* A process that has just said hello, so that it takes part in a suspend that already runs.
+ * suspended: as in struct shim_hello. */
+void agent_job_new_shim(struct agent_shim *s, uint64_t suspended);
+/* Whether a process that starts now must not open a device. */
+bool agent_job_holds(void);
+
+/* agent/settle.c: true: processes of an agent before us have not found us yet; run() is called for
+ * the request when they have, with what is left of its deadline, or after a while. A suspend is
+ * refused then, where one of them has a device open. */
+bool agent_settle(struct agent *a, uint64_t id, struct json_object *msg,
+		  void (*run)(struct agent *a, uint64_t id, struct json_object *msg));
+/* A process has been dropped, and may come back. */
+void agent_settle_anew(void);
+/* Whether a process that is not connected may still come, after a restart of the agent. */
+bool agent_unsettled(struct agent *a);
+
+/* agent/device.c: RDMA devices of this guest, from sysfs. */
+/* The device (name) whose port shows a GID with this interface id and is ACTIVE. 0, -ENODEV,
+ * -EAGAIN: it is there but cannot be opened yet, -ENETDOWN: it can (name) but is not ACTIVE. */
+int agent_device_find(uint64_t vguid, char ret_name[static SHIM_DEVICE_MAX]);
+bool agent_device_is_ours(struct agent *a, const uint8_t gid[16]);
+/* Makes address resolution on a RoCE device quick. */
+void agent_device_hurry(const char *device);
+/* Has the kernel look for new PCI devices, in a thread of its own. */
+void agent_device_rescan(void);
+/* Whether the link-layer address of a RoCE peer is known; asks for it if not. ib_core sleeps a
+ * whole second (drivers/infiniband/core/addr.c) where the neighbour answers between its look at the
+ * neighbour table and its wait, so no QP is connected before. True on InfiniBand. */
+bool agent_device_met(const uint8_t sgid[16], const uint8_t dgid[16]);
+/* Calls changed() whenever a device, a port or an address may have changed. 0 or -errno. */
+int agent_device_watch(struct agent *a, void (*changed)(struct agent *a));
+
+/* agent/ballast.c */
+void agent_ballast(struct agent *a, uint64_t id, struct json_object *msg);
+
+#endif

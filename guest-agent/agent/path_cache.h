@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The path records of a guest, for all its processes: a hash table in one block of memory, by the
+ * other end's GID. No I/O, no clock; not locked. */
+#ifndef IBVMIG_GUEST_AGENT_AGENT_PATH_CACHE_H
+#define IBVMIG_GUEST_AGENT_AGENT_PATH_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One record for each unicast LID of a subnet but our own (IBA 1.4, 4.1.3: 0x0001 to 0xBFFF). */
+#define PATH_CACHE_MAX 49150u
+
+/* Which way it is. A path belongs to a partition: SL and the right to use it may differ. Its source
+ * counts as well, because the guest may have several ports. */
+struct path_key {
+	uint8_t dgid[16];
+	uint8_t sguid[8]; /* interface id of the source's GID, big-endian */
+	uint16_t pkey;    /* without the membership bit; 0: not told */
+};
+
+struct path_record {
+	struct path_key key;
+	uint16_t dlid, slid, pkey; /* pkey: as the subnet manager says, with the membership bit */
+	uint16_t mtu;              /* bytes */
+	uint8_t sl, rate;          /* rate: IBA code */
+	bool used;                 /* of the slot */
+};
+
+/* What a notice says of a path that has changed; only what is in mask is new. */
+enum path_change_mask { PATH_DLID = 1, PATH_SL = 2, PATH_MTU = 4, PATH_RATE = 8, PATH_SLID = 16 };
+
+struct path_change {
+	uint64_t sguid; /* 0: from any port of this guest */
+	uint64_t dguid;
+	unsigned mask; /* 0: nothing is known but that it is not as it was */
+	uint16_t dlid, slid, mtu;
+	uint8_t sl, rate;
+};
+
+/* All zero: empty. path_cache_free() makes it so again. */
+struct path_cache {
+	struct path_record *slot; /* owned; a power of two of them */
+	uint32_t slots, count, hand;
+};
+
+/* Borrowed until the cache changes; NULL: not there. */
+const struct path_record *path_cache_find(const struct path_cache *c, const struct path_key *key);
+/* Adds it or takes the place of the one with its key. A full cache forgets another one. 0, or
+ * -ENOMEM: the cache is as before. */
+int path_cache_put(struct path_cache *c, const struct path_record *r);
+/* Records between these two are brought up to date, or with mask 0 forgotten. How many. */
+unsigned path_cache_change(struct path_cache *c, const struct path_change *change);
+void path_cache_free(struct path_cache *c);
+size_t path_cache_bytes(const struct path_cache *c);
+
+#endif

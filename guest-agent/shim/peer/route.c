@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The ways to the other ends and their path records. A process may have as many as a subnet has
+ * ports, and looks one up for each QP that it connects: a hash table of pointers that only grows.
+ */
+#include "guest-agent/shim/core/shim.h"
+
+#include <string.h>
+
+#define SLOTS_MIN 64u
+
+/* Under shim.call, as what the routes hold. */
+static struct {
+	struct shim_route **slot; /* owned; a power of two of them, at most half in use */
+	uint32_t slots, count;
+} routes;
+
+static uint64_t mix(uint64_t h, const uint8_t bytes[8])
+{
+	uint64_t x;
+
+	memcpy(&x, bytes, sizeof(x));
+	/* Multiplication moves differences up, the shift brings them down to the index. */
+	h = (h ^ x) * 0x9e3779b97f4a7c15ull;
+	return h ^ h >> 32;
+}
+
+/* The route's slot, or the free one where it belongs. */
+static struct shim_route **slot_of(struct shim_route **slot, uint32_t slots, const uint8_t *sgid,
+				   const uint8_t *dgid, uint16_t pkey)
+{
+	uint64_t h = mix(mix(mix(pkey, dgid), dgid + 8), sgid + 8);
+	uint32_t i = (uint32_t)h & (slots - 1);
+
+	while (slot[i] && (slot[i]->pkey != pkey || memcmp(slot[i]->dgid, dgid, 16) ||
+			   memcmp(slot[i]->sgid, sgid, 16)))
+		i = (i + 1) & (slots - 1);
+	return &slot[i];
+}
+
+/* Whether there is room for one more. */
+static bool make_room(void)
+{
+	uint32_t slots = routes.slots ? routes.slots * 2 : SLOTS_MIN;
+	struct shim_route **slot;
+
+	if (routes.count >= ROUTES_MAX)
+		return false;
+	if (routes.count + 1 <= routes.slots / 2)
+		return true;
+	slot = calloc(slots, sizeof(struct shim_route *));
+	if (!slot)
+		return false;
+	for (uint32_t i = 0; i < routes.slots; i++) {
+		struct shim_route *r = routes.slot[i];
+
+		if (r)
+			*slot_of(slot, slots, r->sgid, r->dgid, r->pkey) = r;
+	}
+	free(routes.slot);
+	routes.slot = slot;
+	routes.slots = slots;
+	return true;
+}
+
+static struct shim_route *route_new(const uint8_t sgid[16], const uint8_t dgid[16], uint16_t pkey)
+{
+	struct shim_route *r = make_room() ? calloc(1, sizeof(*r)) : NULL;
+
+	if (!r)
+		return NULL;
+	memcpy(r->sgid, sgid, 16);
+	memcpy(r->dgid, dgid, 16);
+	r->pkey = pkey;
+	*slot_of(routes.slot, routes.slots, sgid, dgid, pkey) = r;
+	routes.count++;
+	return r;
+}
+
+/* NULL: it is not there. */
+static struct shim_route *route_find(const uint8_t *sgid, const uint8_t *dgid, uint16_t pkey)
+{
+	return routes.slots ? *slot_of(routes.slot, routes.slots, sgid, dgid, pkey) : NULL;
+}
+
+struct shim_route *route_get(const uint8_t sgid[16], const uint8_t dgid[16], uint16_t pkey)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
+	struct shim_route *r = route_find(sgid, dgid, pkey);
+
+	return r ? r : route_new(sgid, dgid, pkey);
+}
+
+void route_ask(struct shim_route *r, bool reconnect)
+{
+	struct shim_path p = {.head = {.bytes = sizeof(p), .type = SHIM_PATH},
+			      .pkey = r->pkey,
+			      .reconnect = reconnect};
+
+	memcpy(p.sgid, r->sgid, 16);
+	memcpy(p.dgid, r->dgid, 16);
+	p.head.cookie = shim_cookie();
+	pthread_mutex_lock(&shim.call);
+	r->cookie = p.head.cookie;
+	r->reconnect = reconnect;
+	r->state = ROUTE_ASKED;
+	pthread_mutex_unlock(&shim.call);
+	shim_send(&p);
+}
+
+/* The next whose answer is still to come, from slot *at on, which is then behind it; NULL: none. A
+ * table that has grown, from *slots, is begun anew. */
+static struct shim_route *next_asked(uint32_t *at, uint32_t *slots)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
+
+	if (*slots != routes.slots)
+		*at = 0;
+	*slots = routes.slots;
+	while (*at < routes.slots) {
+		struct shim_route *r = routes.slot[(*at)++];
+
+		if (r && r->state == ROUTE_ASKED)
+			return r;
+	}
+	return NULL;
+}
+
+void routes_ask_again(void)
+{
+	struct shim_route *r;
+	uint32_t at = 0, slots = 0;
+
+	while ((r = next_asked(&at, &slots)))
+		route_ask(r, r->reconnect);
+}
+
+void route_answered(const struct shim_path *p)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
+	struct shim_route *r = route_find(p->sgid, p->dgid, p->pkey);
+
+	if (!r || r->state != ROUTE_ASKED || r->cookie != p->head.cookie)
+		return;
+	r->path = *p;
+	r->state = p->head.status ? ROUTE_FAILED : ROUTE_KNOWN;
+}
+
+enum ibv_mtu route_mtu(unsigned bytes)
+{
+	enum ibv_mtu code = IBV_MTU_256;
+
+	while (code < IBV_MTU_4096 && 256u << code <= bytes)
+		code++;
+	return code;
+}
+
+void route_apply(const struct shim_route *r, struct ibv_qp_attr *a)
+{
+	enum ibv_mtu mtu;
+
+	if (!r || r->state != ROUTE_KNOWN || !a->ah_attr.dlid)
+		return;
+	a->ah_attr.dlid = r->path.dlid;
+	a->ah_attr.sl = r->path.sl;
+	/* 0 is the program's wish not to be limited. */
+	if (a->ah_attr.static_rate && r->path.rate)
+		a->ah_attr.static_rate = r->path.rate;
+	/* Both ends see the same record, so they come to the same; never more than they had. */
+	mtu = route_mtu(r->path.mtu);
+	if (r->path.mtu && mtu < a->path_mtu)
+		a->path_mtu = mtu;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Address handles and multicast groups: remembered, so that they can be made again on another
+ * device. */
+#include "guest-agent/shim/verbs/ud.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+static bool names(const struct shim_qp *q, const struct shim_ah *ah)
+{
+	const struct shim_queue *s = &q->send;
+
+	for (uint64_t i = s->posted; i < s->head; i++)
+		if (s->send[i & s->mask].wr.wr.ud.ah == &ah->v)
+			return true;
+	return false;
+}
+
+/* Sends that are not handed over yet need it, whatever the program has done. */
+static bool in_use(const struct shim_ah *ah)
+{
+	struct shim_qp *q;
+	bool used = false;
+
+	list_for_each (q, &shim.qps, link) {
+		if (!q->ud || used)
+			continue;
+		lock_take(&q->send.lock);
+		used = names(q, ah);
+		lock_give(&q->send.lock);
+	}
+	return used;
+}
+
+static void ah_free(struct shim_ah *ah)
+{
+	list_del(&ah->link);
+	if (ah->real)
+		real_verbs.destroy_ah(ah->real);
+	free(ah);
+}
+
+void ah_reap(void)
+{
+	struct list *at = shim.ahs.next;
+
+	while (shim.dead_ahs && at != &shim.ahs) {
+		struct shim_ah *ah = list_entry(at, struct shim_ah, link);
+
+		at = at->next;
+		if (!ah->dead || in_use(ah))
+			continue;
+		ah_free(ah);
+		shim.dead_ahs--;
+	}
+}
+
+/* Senders that hold the old one just now are done when they let go of their locks. */
+static void wait_for_senders(void)
+{
+	struct shim_qp *q;
+
+	list_for_each (q, &shim.qps, link) {
+		if (!q->ud)
+			continue;
+		lock_take(&q->send.lock);
+		lock_give(&q->send.lock);
+	}
+}
+
+static int create_real(struct shim_ah *ah, struct ibv_ah_attr *attr)
+{
+	struct ibv_ah *real = real_verbs.create_ah(ah->pd->real, attr), *old;
+
+	if (!real)
+		return -errno;
+	old = __atomic_exchange_n(&ah->real, real, __ATOMIC_ACQ_REL);
+	ah->built = *attr;
+	if (ah->node && attr->dlid)
+		atomic_store(&ah->node->lid, attr->dlid);
+	if (old) {
+		wait_for_senders();
+		real_verbs.destroy_ah(old);
+	}
+	return 0;
+}
+
+int ah_build(struct shim_ah *ah)
+{
+	struct ibv_qp_attr a = {.ah_attr = ah->attr, .path_mtu = IBV_MTU_4096};
+	int index;
+
+	if (ah->attr.is_global) {
+		index = gid_index(ah->pd->ctx, ah->attr.port_num, ah->sgid);
+		if (index < 0)
+			return index;
+		a.ah_attr.grh.sgid_index = (uint8_t)index;
+	}
+	if (ah->node)
+		route_apply(route_get(ah->sgid, ah->node->gid, ah->pkey), &a);
+	if (ah->real && !memcmp(&a.ah_attr, &ah->built, sizeof(a.ah_attr)))
+		return 0;
+	return create_real(ah, &a.ah_attr);
+}
+
+static int ah_set_up(struct shim_ah *ah)
+{
+	union ibv_gid gid;
+	__be16 pkey = 0;
+	int rc = create_real(ah, &ah->attr);
+
+	if (rc || !ah->attr.is_global)
+		return rc;
+	if (!real_verbs.query_pkey(ah->pd->ctx->real, ah->attr.port_num, 0, &pkey))
+		ah->pkey = be16toh(pkey);
+	if (!real_verbs.query_gid(ah->pd->ctx->real, ah->attr.port_num, ah->attr.grh.sgid_index,
+				  &gid))
+		memcpy(ah->sgid, gid.raw, 16);
+	ah->multicast = ah->attr.grh.dgid.raw[0] == 0xff; /* IBA 1.4, 4.1.1 */
+	return 0;
+}
+
+static struct shim_ah *ah_new(struct ibv_pd *pd, const struct ibv_ah_attr *attr)
+{
+	struct shim_ah *ah = calloc(1, sizeof(*ah));
+	struct shim_route *r;
+	int rc;
+
+	if (!ah)
+		return NULL;
+	ah->pd = to_pd(pd);
+	ah->attr = *attr;
+	rc = ah_set_up(ah);
+	if (rc) {
+		free(ah);
+		errno = -rc;
+		return NULL;
+	}
+	ah->v = *ah->real;
+	ah->v.context = pd->context;
+	ah->v.pd = pd;
+	pthread_mutex_lock(&shim.ctl);
+	ah_reap();
+	if (ah->attr.is_global && !ah->multicast)
+		ah->node = node_get(ah->attr.grh.dgid.raw);
+	if (ah->node) {
+		ah->node->ahs++;
+		if (attr->dlid)
+			atomic_store(&ah->node->lid, attr->dlid);
+	}
+	list_add(&shim.ahs, &ah->link);
+	pthread_mutex_unlock(&shim.ctl);
+	r = ah->node ? route_get(ah->sgid, ah->node->gid, ah->pkey) : NULL;
+	if (r && r->state == ROUTE_NONE)
+		route_ask(r, false);
+	return ah;
+}
+
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	struct shim_ah *ah;
+
+	if (!shim_ours(pd->context))
+		return real_verbs.create_ah(pd, attr);
+	ctl_enter();
+	ah = ah_new(pd, attr);
+	ctl_exit();
+	return ah ? &ah->v : NULL;
+}
+
+struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
+				     uint8_t port)
+{
+	struct shim_ah *ah = NULL;
+	struct ibv_ah_attr attr;
+
+	if (!shim_ours(pd->context))
+		return real_verbs.create_ah_from_wc(pd, wc, grh, port);
+	memset(&attr, 0, sizeof(attr));
+	ctl_enter();
+	if (!real_verbs.init_ah_from_wc(to_pd(pd)->ctx->real, port, wc, grh, &attr))
+		ah = ah_new(pd, &attr);
+	ctl_exit();
+	return ah ? &ah->v : NULL;
+}
+
+int ibv_destroy_ah(struct ibv_ah *ibah)
+{
+	struct shim_ah *ah;
+
+	if (!shim_ours(ibah->context))
+		return real_verbs.destroy_ah(ibah);
+	ah = to_ah(ibah);
+	ctl_enter();
+	pthread_mutex_lock(&shim.ctl);
+	if (ah->node && !--ah->node->ahs)
+		ud_check_all_covered();
+	ah->dead = true;
+	shim.dead_ahs++;
+	ah_reap();
+	pthread_mutex_unlock(&shim.ctl);
+	ctl_exit();
+	return 0;
+}
+
+static struct shim_group *group_of(const struct shim_ud *u, const union ibv_gid *gid, uint16_t lid)
+{
+	for (unsigned i = 0; i < u->group_count; i++)
+		if (u->groups[i].lid == lid && !memcmp(&u->groups[i].gid, gid, sizeof(*gid)))
+			return &u->groups[i];
+	return NULL;
+}
+
+static int group_add(struct shim_ud *u, const union ibv_gid *gid, uint16_t lid)
+{
+	struct shim_group *grown;
+
+	if (u->group_count == UD_GROUPS_MAX)
+		return ENOMEM;
+	grown = realloc(u->groups, (u->group_count + 1) * sizeof(*grown));
+	if (!grown)
+		return ENOMEM;
+	u->groups = grown;
+	u->groups[u->group_count++] = (struct shim_group){*gid, lid};
+	return 0;
+}
+
+int ibv_attach_mcast(struct ibv_qp *ibqp, const union ibv_gid *gid, uint16_t lid)
+{
+	struct shim_qp *q;
+	int rc;
+
+	if (!shim_ours(ibqp->context))
+		return real_verbs.attach_mcast(ibqp, gid, lid);
+	q = to_qp(ibqp);
+	ctl_enter();
+	rc = real_verbs.attach_mcast(q->real, gid, lid);
+	if (!rc && q->ud && !group_of(q->ud, gid, lid)) {
+		rc = group_add(q->ud, gid, lid);
+		if (rc)
+			real_verbs.detach_mcast(q->real, gid, lid);
+	}
+	ctl_exit();
+	return rc;
+}
+
+int ibv_detach_mcast(struct ibv_qp *ibqp, const union ibv_gid *gid, uint16_t lid)
+{
+	struct shim_group *g;
+	struct shim_qp *q;
+	int rc;
+
+	if (!shim_ours(ibqp->context))
+		return real_verbs.detach_mcast(ibqp, gid, lid);
+	q = to_qp(ibqp);
+	ctl_enter();
+	rc = real_verbs.detach_mcast(q->real, gid, lid);
+	g = !rc && q->ud ? group_of(q->ud, gid, lid) : NULL;
+	if (g)
+		*g = q->ud->groups[--q->ud->group_count];
+	ctl_exit();
+	return rc;
+}

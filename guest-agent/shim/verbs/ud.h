@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Datagrams (UD QPs): where they go and come from, and how both ends keep each other's numbers.
+ *
+ * A send names a QPN that programs exchanged, so a virtual one. Before the first datagram of a QP
+ * to a number its holder is asked (PEER_UD_RESOLVE); the question tells it the asker's number, the
+ * answer brings its own. From then on the two processes are partners: when one of them moves, the
+ * other holds its sends to it, and both tell each other their new numbers. */
+#ifndef IBVMIG_GUEST_AGENT_SHIM_VERBS_UD_H
+#define IBVMIG_GUEST_AGENT_SHIM_VERBS_UD_H
+
+#include "guest-agent/shim/core/shim.h"
+
+#define UD_NODES_MAX    4096 /* GIDs, for the life of a process */
+#define UD_PARTNERS_MAX 4096
+#define UD_GROUPS_MAX   256 /* multicast groups of a QP */
+
+/* A GID that datagrams lead to or come from. Never freed, so readers take no lock. */
+struct shim_node {
+	uint8_t gid[16];
+	unsigned index;            /* in shim_nodes */
+	struct shim_table real;    /* its virtual QPNs to node entries */
+	struct shim_table virtual; /* the hardware's QPNs to NODE_KNOWN | virtual one */
+	unsigned ahs;              /* that lead there; under ctl */
+	bool alone;                /* no agent answers there; under ctl */
+	_Atomic(uint16_t) lid;     /* of its address handles, 0: none */
+	_Atomic(uint64_t) asked_us;
+};
+
+/* Entries of .real: one of these, the slot of the process that has the number, and the hardware's
+ * number. But for NODE_KNOWN that is the virtual one itself, and is asked for again from time to
+ * time. */
+#define NODE_KNOWN      (1ull << 32)
+#define NODE_NOBODY     (1ull << 33) /* an agent says that it is nobody's: no shim there */
+#define NODE_ENDED      (1ull << 34) /* it was known; that QP or process has ended */
+#define NODE_ALONE      (1ull << 35) /* nobody answered */
+#define NODE_SLOT_SHIFT 40
+
+/* Another process, as seen by one GID of ours. Under ctl; only the helper thread removes one. */
+struct shim_partner {
+	struct list link;
+	struct shim_node *node;
+	uint8_t sgid[16]; /* ours */
+	uint16_t slot;
+	uint64_t instance;
+	unsigned numbers; /* of it that are known */
+	bool in_job, gone;
+	bool silent; /* no way to its guest; until it is heard again */
+	uint64_t probed_us;
+	bool told_drained;
+	uint64_t told_us; /* when it was last told numbers, or asked for them */
+	struct {          /* by which migration it said so last */
+		uint64_t drained_by, numbers_by, have_by;
+	} said;
+};
+
+struct shim_ah {
+	struct list link;
+	struct shim_pd *pd;       /* borrowed */
+	struct ibv_ah_attr attr;  /* as the program gave it */
+	struct ibv_ah_attr built; /* as .real has it */
+	uint16_t pkey;            /* for the path record */
+	uint8_t sgid[16];
+	struct shim_node *node; /* borrowed; NULL: multicast, or by LID alone */
+	bool multicast;
+	bool dead;           /* destroyed by the program, but a held send names it */
+	struct ibv_ah *real; /* NULL while the device is given back */
+	struct ibv_ah v;
+};
+
+struct shim_group {
+	union ibv_gid gid;
+	uint16_t lid;
+};
+
+/* What a UD QP has more than others; under its send.lock. */
+struct shim_ud {
+	uint64_t *told; /* owned; set of ud_key(): numbers that know this QP, or do not exist */
+	uint32_t told_room, told_count;
+	uint64_t last; /* key that was found last */
+	bool by_lid;   /* it has sent to a LID without a GID */
+
+	/* One question at a time, because posts wait in order. */
+	bool asks;                  /* and posts wait */
+	struct shim_node *ask_node; /* NULL: none */
+	uint8_t ask_sgid[16];
+	uint32_t ask_vqpn, ask_qpn; /* theirs, and ours as it was told */
+	uint64_t ask_until_us;
+
+	struct ibv_qp *sink; /* the marker goes there */
+	struct ibv_ah *home;
+	struct shim_group *groups; /* owned; under ctl_enter */
+	unsigned group_count;
+};
+
+#define to_ah(p) container_of(p, struct shim_ah, v)
+
+static inline uint64_t ud_key(const struct shim_node *n, uint32_t vqpn)
+{
+	return 1ull << 63 | (uint64_t)n->index << 24 | vqpn;
+}
+
+extern struct shim_node *_Atomic shim_nodes[UD_NODES_MAX];
+
+/* Forgets all, in a child of a fork. */
+void nodes_reset(void);
+
+/* shim/verbs/ud.c: nodes and numbers; all but ud_translate() and ud_source() under ctl. */
+struct shim_node *node_find(const uint8_t gid[16]);
+/* NULL: too many, or no memory. */
+struct shim_node *node_get(const uint8_t gid[16]);
+/* 0 or -errno. */
+int node_learn(struct shim_node *n, struct shim_partner *p, uint32_t vqpn, uint32_t qpn);
+void node_forget(struct shim_node *n, uint32_t vqpn, uint64_t why);
+struct shim_partner *partner_find(const struct peer_head *h);
+struct shim_partner *partner_get(const struct peer_head *h);
+/* The process has gone. */
+void partner_end(struct shim_partner *p);
+/* Frees those that are gone; not while a job runs. */
+void partners_reap(void);
+bool ud_told(const struct shim_ud *u, uint64_t key);
+int ud_tell(struct shim_ud *u, uint64_t key);
+
+int ud_init(struct shim_qp *q);
+void ud_free(struct shim_qp *q);
+/* RESET: it starts anew. */
+void ud_reset(struct shim_qp *q);
+/* Whether q has sent to that GID's number. */
+bool ud_sends_to(struct shim_qp *q, const struct shim_order *o);
+/* Sets q->uncovered, or takes it back. */
+void ud_check_covered(struct shim_qp *q);
+void ud_check_all_covered(void);
+/* QPs that are on it, and partners that use it. NULL: none of ours. */
+struct shim_context *ud_context(const uint8_t sgid[16]);
+void ud_describe(uint32_t cookie);
+
+/* shim/ud/peer.c: the packets. */
+void ud_ask(struct shim_qp *q, struct shim_node *n, const uint8_t sgid[16], uint32_t vqpn);
+void ud_delivered(const struct peer_head *h, const struct peer_qp *entries);
+/* PEER_GONE about a packet of ours. */
+void ud_gone(const struct peer_head *h);
+void ud_unreachable(const uint8_t gid[16]);
+void ud_answer_deferred(void);
+/* The program destroys q. */
+void ud_bye(struct shim_qp *q);
+void ud_send_head(struct shim_partner *p, uint16_t type, uint64_t migration);
+void ud_send_numbers(struct shim_partner *p, uint64_t migration);
+
+/* shim/verbs/ah.c. Under ctl: handles that only held sends kept. */
+void ah_reap(void);
+/* The real one, or a new one where the path has changed. 0 or -errno. */
+int ah_build(struct shim_ah *ah);
+
+#endif

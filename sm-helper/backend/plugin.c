@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Backend "opensm-plugin": the socket of libibvmigsm.so in OpenSM (sm-helper/proto/plugin.h). */
+#include "sm-helper/backend/backend.h"
+#include "sm-helper/backend/look.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define CALL_MS           5000
+#define TOPOLOGY_MS       (SM_READ_WAIT_MS + CALL_MS)
+#define DEADLINE_SLACK_MS 7000 /* an undo in the plugin may take 5 s more */
+#define FABRIC_TRIES      5
+
+struct plugin_link {
+	char *path; /* owned */
+	pthread_mutex_t lock;
+	int fd; /* -1: not connected */
+	uint32_t next_id;
+	struct look *look; /* owned */
+};
+
+static void plugin_close(void *self)
+{
+	struct plugin_link *c = self;
+
+	if (c->fd >= 0)
+		close(c->fd);
+	look_free(c->look);
+	free(c->path);
+	free(c);
+}
+
+static int plugin_open(const struct backend_conf *conf, void **ret_self)
+{
+	struct plugin_link *c = calloc(1, sizeof *c);
+
+	if (!c)
+		return -ENOMEM;
+	pthread_mutex_init(&c->lock, NULL);
+	c->fd = -1;
+	if (!(c->path = strdup(conf->plugin_socket)) || !(c->look = look_new(c->path))) {
+		plugin_close(c);
+		return -ENOMEM;
+	}
+	*ret_self = c;
+	return 0;
+}
+
+int look_connect(const char *path, int *ret_fd, char *error)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd AUTO_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return backend_fail(error, -errno, "socket: %s", strerror(errno));
+	if (strlen(path) >= sizeof a.sun_path)
+		return backend_fail(error, -ENAMETOOLONG,
+				    "plugin-socket \"%s\" is longer than %zu bytes", path,
+				    sizeof a.sun_path - 1);
+	strcpy(a.sun_path, path);
+	if (connect(fd, (struct sockaddr *)&a, sizeof a))
+		return backend_fail(
+			error, -ECONNREFUSED,
+			"no OpenSM plugin at %s (%s): is OpenSM running with event_plugin_name "
+			"ibvmigsm and event_plugin_options ibvmig-socket=%s? Its log says why "
+			"a plugin is not loaded",
+			path, strerror(errno), path);
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+static int connect_plugin(struct plugin_link *c, char *error)
+{
+	return look_connect(c->path, &c->fd, error);
+}
+
+int look_fail(const char *path, int rc, char *error)
+{
+	return backend_fail(error, rc == -ETIMEDOUT ? rc : -ECONNRESET,
+			    rc == -ETIMEDOUT ? "the OpenSM plugin at %s does not answer"
+			    : rc == -EPROTO  ? "the OpenSM plugin at %s is of another version"
+					     : "the OpenSM plugin at %s has closed the connection",
+			    path);
+}
+
+static void disconnect(struct plugin_link *c)
+{
+	close(c->fd);
+	c->fd = -1;
+}
+
+static int transfer(struct plugin_link *c, struct sm_head *req, struct sm_reply_head *reply,
+		    size_t room, unsigned wait_ms)
+{
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
+	ssize_t n;
+
+	if (send(c->fd, req, req->bytes, MSG_NOSIGNAL) != (ssize_t)req->bytes)
+		return -EPIPE;
+	n = poll(&p, 1, (int)wait_ms);
+	if (n <= 0)
+		return n ? -EIO : -ETIMEDOUT;
+	memset(reply, 0, room);
+	n = recv(c->fd, reply, room, MSG_TRUNC);
+	if (n < (ssize_t)sizeof *reply || n > (ssize_t)room)
+		return n <= 0 ? -EIO : -EPROTO;
+	return reply->head.magic == SM_PROTO_MAGIC && reply->head.id == req->id &&
+			       (reply->head.version == SM_PROTO_VERSION || reply->error)
+		       ? 0
+		       : -EPROTO;
+}
+
+/* Fills the head, sends, waits. An old connection that turns out to be dead (OpenSM was restarted)
+ * is replaced once: a request that could not be sent has not been executed. */
+static int call(struct plugin_link *c, uint16_t op, struct sm_head *req, size_t bytes,
+		struct sm_reply_head *reply, size_t room, unsigned wait_ms, char *error)
+{
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&c->lock);
+	bool fresh = c->fd < 0;
+	int rc;
+
+	*req = (struct sm_head){SM_PROTO_MAGIC, SM_PROTO_VERSION, op, ++c->next_id,
+				(uint32_t)bytes};
+	if (fresh && (rc = connect_plugin(c, error)))
+		return rc;
+	rc = transfer(c, req, reply, room, wait_ms);
+	if (rc == -EPIPE && !fresh) {
+		disconnect(c);
+		if ((rc = connect_plugin(c, error)))
+			return rc;
+		rc = transfer(c, req, reply, room, wait_ms);
+	}
+	if (rc) {
+		disconnect(c);
+		return look_fail(c->path, rc, error);
+	}
+	return reply->error
+		       ? backend_fail(error, reply->error, "%.*s", SM_REASON_MAX, reply->reason)
+		       : 0;
+}
+
+static int plugin_status(void *self, struct sm_status_reply *ret_status,
+			 char error[static CLIENT_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct sm_status_request req = {0};
+	int rc = call(c, SM_OP_STATUS, &req.head, sizeof req, &ret_status->h, sizeof *ret_status,
+		      CALL_MS, error);
+
+	if (rc)
+		memset(ret_status, 0, sizeof *ret_status);
+	return rc;
+}
+
+static int plugin_look(void *self, struct sm_status_reply *ret_status, uint64_t *ret_age_ms,
+		       char *error)
+{
+	return look_status(((struct plugin_link *)self)->look, ret_status, ret_age_ms, error);
+}
+
+static int plugin_assign(void *self, const struct sm_target *targets, unsigned count,
+			 uint32_t flags, unsigned deadline_ms, struct sm_assign_reply *ret_reply,
+			 char error[static CLIENT_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct sm_assign_request req = {
+		.flags = flags,
+		.deadline_ms = deadline_ms,
+		.count = count,
+	};
+
+	if (count > SM_ASSIGN_MAX)
+		return backend_fail(error, -EINVAL, "a batch of %u; allowed is %u", count,
+				    SM_ASSIGN_MAX);
+	memcpy(req.target, targets, count * sizeof *targets);
+	return call(c, SM_OP_ASSIGN, &req.head,
+		    offsetof(struct sm_assign_request, target) + count * sizeof *targets,
+		    &ret_reply->h, sizeof *ret_reply, deadline_ms + DEADLINE_SLACK_MS, error);
+}
+
+static int plugin_guids(void *self, const struct sm_slot *slots, unsigned count,
+			unsigned deadline_ms, struct sm_guids_reply *ret_reply,
+			char error[static CLIENT_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct sm_guids_request req = {.deadline_ms = deadline_ms, .count = count};
+
+	if (count > SM_ASSIGN_MAX)
+		return backend_fail(error, -EINVAL, "a batch of %u; allowed is %u", count,
+				    SM_ASSIGN_MAX);
+	memcpy(req.slot, slots, count * sizeof *slots);
+	return call(c, SM_OP_GUIDS, &req.head,
+		    offsetof(struct sm_guids_request, slot) + count * sizeof *slots, &ret_reply->h,
+		    sizeof *ret_reply, deadline_ms + DEADLINE_SLACK_MS, error);
+}
+
+static int plugin_intent(void *self, const struct sm_target *targets, unsigned count,
+			 char error[static CLIENT_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct sm_intent_request req = {.count = count};
+	struct sm_intent_reply reply = {0};
+
+	if (count > SM_ASSIGN_MAX)
+		return backend_fail(error, -EINVAL, "%u places; allowed is 0 to %u", count,
+				    SM_ASSIGN_MAX);
+	if (count)
+		memcpy(req.target, targets, count * sizeof *targets);
+	return call(c, SM_OP_INTENT, &req.head,
+		    offsetof(struct sm_intent_request, target) + count * sizeof *targets, &reply.h,
+		    sizeof reply, CALL_MS, error);
+}
+
+static int plugin_parked(void *self, uint32_t first, uint32_t flags,
+			 struct sm_parked_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct sm_parked_request req = {.first = first, .flags = flags};
+	int rc = call(c, SM_OP_PARKED, &req.head, sizeof req, &ret_reply->h, sizeof *ret_reply,
+		      CALL_MS, error);
+
+	if (!rc && ret_reply->count > SM_PARKED_MAX)
+		return backend_fail(error, -EPROTO,
+				    "the plugin's list of parked entries is damaged");
+	return rc;
+}
+
+static int plugin_records(void *self, const struct sm_record_key *keys, unsigned count,
+			  struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct sm_records_request req = {.count = count};
+	int rc;
+
+	if (count < 1 || count > SM_RECORDS_MAX)
+		return backend_fail(error, -EINVAL, "%u records; allowed is 1 to %u", count,
+				    SM_RECORDS_MAX);
+	memcpy(req.key, keys, count * sizeof *keys);
+	rc = call(c, SM_OP_RECORDS, &req.head,
+		  offsetof(struct sm_records_request, key) + count * sizeof *keys, &ret_reply->h,
+		  sizeof *ret_reply, CALL_MS, error);
+	if (!rc && ret_reply->count != count)
+		return backend_fail(error, -EPROTO, "the plugin's list of records is damaged");
+	return rc;
+}
+
+/* The call is one of waiting: sent, then poll() for the answer or for stop_fd. */
+static int await_change(struct plugin_link *c, struct sm_watch_request *req, int stop_fd,
+			struct sm_watch_reply *reply)
+{
+	struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
+
+	*reply = (struct sm_watch_reply){0};
+	if (send(c->fd, req, sizeof *req, MSG_NOSIGNAL) != sizeof *req)
+		return -EPIPE;
+	while (poll(p, 2, -1) < 0)
+		if (errno != EINTR)
+			return -EIO;
+	if (p[1].revents)
+		return -ECANCELED;
+	if (recv(c->fd, reply, sizeof *reply, 0) < (ssize_t)sizeof reply->h)
+		return -EIO;
+	return reply->h.head.magic == SM_PROTO_MAGIC && reply->h.head.id == req->head.id &&
+			       !reply->h.error
+		       ? 0
+		       : -EPROTO;
+}
+
+static int plugin_watch(void *self, struct client_epoch *epoch, int stop_fd,
+			char error[static CLIENT_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&c->lock);
+	struct sm_watch_request req = {
+		.head = {SM_PROTO_MAGIC, SM_PROTO_VERSION, SM_OP_WATCH, ++c->next_id, sizeof req},
+		.instance = epoch->instance,
+		.generation = epoch->generation,
+	};
+	struct sm_watch_reply reply;
+	int rc;
+
+	if (c->fd < 0 && (rc = connect_plugin(c, error)))
+		return rc;
+	rc = await_change(c, &req, stop_fd, &reply);
+	if (rc) {
+		disconnect(c);
+		return rc == -ECANCELED
+			       ? rc
+			       : backend_fail(error, -ECONNRESET,
+					      "the OpenSM plugin at %s watches no more", c->path);
+	}
+	*epoch = (struct client_epoch){reply.instance, reply.generation};
+	return 0;
+}
+
+static int plugin_sweep(void *self, char error[static CLIENT_ERROR_MAX])
+{
+	struct sm_sweep_request req = {0};
+	struct sm_sweep_reply reply = {0};
+
+	return call(self, SM_OP_SWEEP, &req.head, sizeof req, &reply.h, sizeof reply, CALL_MS,
+		    error);
+}
+
+static int add_endport(struct fabric *f, const struct sm_endport *e)
+{
+	struct fabric_end end = {
+		.node_guid = e->node_guid,
+		.port_guid = e->port_guid,
+		.lid = e->lid,
+		.lmc = e->lmc,
+		.port = e->port,
+	};
+
+	if (e->type == SM_NODE_SWITCH) {
+		int rc = fabric_add_switch(f, e->node_guid, e->lid, e->ports, e->desc);
+
+		return rc ? rc : fabric_set_switch_lmc(f, f->switches - 1, e->lmc);
+	}
+	memcpy(end.desc, e->desc, sizeof end.desc);
+	return fabric_add_end(f, &end);
+}
+
+/* A page after the other, until all are there or the generation changes (-EAGAIN). The places of CA
+ * ports are kept in attach: their switch may come later. */
+static int read_endports(struct plugin_link *c, struct fabric *f, struct sm_endport **attach,
+			 struct client_epoch *epoch, char *error)
+{
+	struct sm_endports_reply *r AUTO_FREE = malloc(sizeof *r);
+	struct sm_page_request req = {0};
+	int rc = r ? 0 : -ENOMEM;
+
+	while (!rc) {
+		rc = call(c, SM_OP_ENDPORTS, &req.head, sizeof req, &r->h, sizeof *r, TOPOLOGY_MS,
+			  error);
+		if (rc)
+			break;
+		if (req.first &&
+		    (r->instance != epoch->instance || r->generation != epoch->generation))
+			return -EAGAIN;
+		*epoch = (struct client_epoch){r->instance, r->generation};
+		if (r->count > SM_ENDPORTS_MAX || r->total > UINT16_MAX)
+			return backend_fail(error, -EPROTO,
+					    "the plugin's list of ports is damaged");
+		for (uint32_t i = 0; !rc && i < r->count; i++) {
+			uint32_t index = f->ends;
+
+			rc = add_endport(f, &r->endport[i]);
+			if (rc || f->ends == index)
+				continue;
+			struct sm_endport *grown = realloc(*attach, f->ends * sizeof *grown);
+			if (!grown)
+				return -ENOMEM;
+			*attach = grown;
+			grown[index] = r->endport[i];
+		}
+		req.first += r->count;
+		if (!r->count || req.first >= r->total)
+			break;
+	}
+	return rc;
+}
+
+static int read_links(struct plugin_link *c, struct fabric *f, const struct client_epoch *epoch,
+		      char *error)
+{
+	struct sm_links_reply *r AUTO_FREE = malloc(sizeof *r);
+	struct sm_page_request req = {0};
+	int rc = r ? 0 : -ENOMEM;
+
+	while (!rc) {
+		rc = call(c, SM_OP_LINKS, &req.head, sizeof req, &r->h, sizeof *r, TOPOLOGY_MS,
+			  error);
+		if (rc)
+			break;
+		if (r->instance != epoch->instance || r->generation != epoch->generation)
+			return -EAGAIN;
+		if (r->count > SM_LINKS_MAX)
+			return backend_fail(error, -EPROTO,
+					    "the plugin's list of links is damaged");
+		for (uint32_t i = 0; !rc && i < r->count; i++)
+			rc = fabric_link(f, r->link[i].guid[0], r->link[i].port[0],
+					 r->link[i].guid[1], r->link[i].port[1]);
+		req.first += r->count;
+		if (!r->count || req.first >= r->total)
+			break;
+	}
+	return rc;
+}
+
+static int read_fabric(struct plugin_link *c, struct fabric *f, struct client_epoch *epoch,
+		       char *error)
+{
+	struct sm_endport *attach AUTO_FREE = NULL;
+	int rc = read_endports(c, f, &attach, epoch, error);
+
+	if (!rc)
+		rc = read_links(c, f, epoch, error);
+	for (uint32_t i = 0; !rc && i < f->ends; i++)
+		if (attach[i].peer_guid)
+			rc = fabric_attach(f, i, attach[i].peer_guid, attach[i].peer_port);
+	return rc;
+}
+
+static int plugin_fabric(void *self, struct fabric *f, struct client_epoch *ret_epoch,
+			 char error[static CLIENT_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct fabric fresh = {0};
+	int rc = -EAGAIN;
+
+	for (int i = 0; rc == -EAGAIN && i < FABRIC_TRIES; i++) {
+		fabric_clear(&fresh);
+		*error = '\0';
+		rc = read_fabric(c, &fresh, ret_epoch, error);
+	}
+	if (rc) {
+		fabric_clear(&fresh);
+		if (!*error)
+			backend_fail(error, rc, "the topology in OpenSM cannot be read: %s",
+				     strerror(-rc));
+		return rc;
+	}
+	fabric_clear(f);
+	*f = fresh;
+	return 0;
+}
+
+const struct backend backend_plugin = {
+	.name = "opensm-plugin",
+	.copies = true,
+	.open = plugin_open,
+	.close = plugin_close,
+	.status = plugin_status,
+	.look = plugin_look,
+	.assign = plugin_assign,
+	.guids = plugin_guids,
+	.sweep = plugin_sweep,
+	.fabric = plugin_fabric,
+	.intent = plugin_intent,
+	.parked = plugin_parked,
+	.records = plugin_records,
+	.watch = plugin_watch,
+};

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Bind, unbind and move as the configured backend does them: by itself, or through ops. */
+#ifndef IBVMIG_SM_HELPER_MOVES_ACTIONS_H
+#define IBVMIG_SM_HELPER_MOVES_ACTIONS_H
+
+#include "sm-helper/moves/ops.h"
+
+/* deadline_us, of all three: as in ops.h, also with a backend that does not go through ops. */
+int action_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
+		uint16_t *ret_lid, struct op_error *e);
+/* from: as in ops_unbind(). */
+int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
+		  uint64_t deadline_us, struct op_error *e);
+/* All or nothing; ret_result NULL: only whether they may begin. */
+int action_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
+		struct move_result *ret_result, struct op_error *e);
+
+#endif

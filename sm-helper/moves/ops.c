@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What all operations need: the state of OpenSM, places, what the fabric really does. */
+#include "sm-helper/moves/ops_int.h"
+#include "sm-helper/moves/shared.h"
+#include "sm-helper/fabric/lft_reader.h"
+#include "common/log.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* A VF may need a moment until it shows a GUID that was set on it. */
+#define SHOW_US       500000
+#define SHOW_POLL_US  5000
+#define SWEEP_POLL_US 2000
+#define AGAIN_POLL_US 100000
+#define UNTOLD_MAX    3 /* tries, a second apart */
+#define LOOK_MS       10000
+#define STEP_MIN_MS   1000
+
+int ops_fail(struct op_error *e, int rc, unsigned status, const char *code, const char *fmt, ...)
+{
+	va_list ap;
+
+	e->status = status;
+	snprintf(e->code, sizeof e->code, "%s", code);
+	va_start(ap, fmt);
+	vsnprintf(e->detail, sizeof e->detail, fmt, ap);
+	va_end(ap);
+	return rc;
+}
+
+int ops_fail_registry(struct op_error *e, int rc)
+{
+	return ops_fail(e, rc, 500, "registry", "the registry cannot be read or written");
+}
+
+int ops_fail_plugin(struct op_error *e, int rc, const char *text)
+{
+	static const struct {
+		int rc;
+		unsigned status;
+		const char *code;
+	} map[] = {
+		{-ECONNREFUSED, 503, "sm-unavailable"},
+		{-ECONNRESET, 503, "sm-unavailable"},
+		{-ETIMEDOUT, 503, "sm-unavailable"},
+		{-EHOSTDOWN, 503, "sm-not-master"},
+		{-EBUSY, 503, "sm-busy"},
+		{-ESTALE, 503, "sm-busy"},
+		{-EAGAIN, 503, "sm-busy"},
+		{-EEXIST, 409, "guid-in-fabric"},
+		{-ENOENT, 409, "unknown-vf"},
+		{-EADDRINUSE, 409, "no-free-lid"},
+		{-EOPNOTSUPP, 409, "not-a-vf"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(map); i++)
+		if (map[i].rc == rc)
+			return ops_fail(e, rc, map[i].status, map[i].code, "%s", text);
+	return ops_fail(e, rc, 500, "sm-failed", "%s", text);
+}
+
+int ops_start(struct ops *o, uint64_t deadline_us, struct op_error *e)
+{
+	uint64_t now = now_us(), until = deadline_us ? deadline_us : now + OPS_ANSWER_MS * 1000ull;
+
+	o->give_up_us = until - OPS_UNDO_MS * 1000ull;
+	if (o->give_up_us > now)
+		return 0;
+	return ops_fail(e, -EBUSY, 503, "sm-busy",
+			"other changes have taken the time that was given; nothing was done: call "
+			"again");
+}
+
+unsigned ops_left_ms(const struct ops *o)
+{
+	uint64_t now = now_us(), left = o->give_up_us > now ? (o->give_up_us - now) / 1000 : 0;
+
+	return left < STEP_MIN_MS       ? STEP_MIN_MS
+	       : left > OPS_DEADLINE_MS ? OPS_DEADLINE_MS
+					: (unsigned)left;
+}
+
+int ops_refresh(struct ops *o, struct op_error *e)
+{
+	struct sm_status_reply s;
+	char text[CLIENT_ERROR_MAX];
+	int rc = client_status(o->client, &s, text);
+
+	if (o->peer)
+		peer_sm(o->peer, s.instance, !rc && s.sm_state == SM_STATE_MASTER);
+	if (rc)
+		return ops_fail_plugin(e, rc, text);
+	o->others = s.others;
+	o->parked_at_sm = s.parked;
+	if (s.sm_state != SM_STATE_MASTER) {
+		o->reconciled = false; /* the other one may leave something unfinished */
+		return ops_fail_plugin(e, -EHOSTDOWN,
+				       "this OpenSM is not the master; ask the one that is");
+	}
+	if (!s.ready)
+		return ops_fail_plugin(e, -EAGAIN,
+				       "OpenSM has not finished its first sweep: try again");
+	if (s.instance != o->instance) {
+		if (o->instance)
+			log_notice("OpenSM was restarted");
+		o->reconciled = false;
+		o->instance = s.instance;
+	}
+	if (o->epoch.instance == s.instance && o->epoch.generation == s.generation)
+		return 0;
+	rc = client_fabric(o->client, &o->fabric, &o->epoch, text);
+	if (rc)
+		o->epoch = (struct client_epoch){0};
+	else
+		fabric_find_vswitches(&o->fabric);
+	return rc ? ops_fail_plugin(e, rc, text) : 0;
+}
+
+bool ops_again(const struct ops *o, int rc, struct op_error *e)
+{
+	bool passes = rc == -ESTALE || rc == -EAGAIN || rc == -ENOTCONN || rc == -EREMOTEIO ||
+		      rc == -EIO;
+
+	if (!passes || now_us() >= o->give_up_us)
+		return false;
+	usleep(rc == -ESTALE ? SWEEP_POLL_US : AGAIN_POLL_US);
+	*e = (struct op_error){0};
+	return true;
+}
+
+int ops_sweep(struct ops *o, struct op_error *e)
+{
+	unsigned wait_ms = ops_left_ms(o);
+	uint64_t give_up = now_us() + wait_ms * 1000ull;
+	struct sm_status_reply s;
+	char text[CLIENT_ERROR_MAX];
+	int rc = client_sweep(o->client, text);
+
+	while (!rc && !(rc = client_status(o->client, &s, text)) && s.sweeping) {
+		if (now_us() >= give_up)
+			return ops_fail(e, -EBUSY, 503, "sm-busy",
+					"OpenSM has not finished a heavy sweep within %u ms",
+					wait_ms);
+		usleep(SWEEP_POLL_US);
+	}
+	return rc ? ops_fail_plugin(e, rc, text) : 0;
+}
+
+/* What o->fabric shows at the place of a target. */
+static void expect(const struct ops *o, struct sm_target *t)
+{
+	uint32_t end = fabric_end_at(&o->fabric, t->switch_guid, t->switch_port);
+
+	if (!o->epoch.instance || end == FABRIC_NONE)
+		return;
+	t->was_guid = o->fabric.end[end].port_guid;
+	t->was_lid = o->fabric.end[end].lid;
+}
+
+/* After a batch o->fabric is as the plugin says, where nothing else has happened since it was read:
+ * reading a large net again takes longer than the batch. */
+static void follow(struct ops *o, const struct sm_target *t, unsigned count,
+		   const struct sm_assign_reply *r)
+{
+	struct fabric_identity to[SM_ASSIGN_MAX];
+	bool known = o->epoch.instance && o->epoch.instance == r->instance &&
+		     o->epoch.generation == r->generation_before;
+
+	for (unsigned i = 0; known && i < count; i++) {
+		to[i] = (struct fabric_identity){
+			fabric_end_at(&o->fabric, t[i].switch_guid, t[i].switch_port),
+			t[i].node_guid, t[i].port_guid, r->lid[i]};
+		known = to[i].end != FABRIC_NONE;
+	}
+	if (known && !fabric_set_identities(&o->fabric, to, count))
+		o->epoch.generation = r->generation;
+	else
+		o->epoch = (struct client_epoch){0};
+}
+
+/* A batch is known where another OpenSM could have to end it, before it begins. */
+static int tell_peer(struct ops *o, const struct sm_target *t, unsigned count, struct op_error *e)
+{
+	char text[CLIENT_ERROR_MAX];
+	int rc = o->peer ? peer_tell(o->peer, t, count, text) : 0;
+
+	if (!rc)
+		return 0;
+	if (rc == -EPERM)
+		return ops_fail(e, -EHOSTDOWN, 503, "sm-not-master", "peer: %.500s", text);
+	if (o->others || !o->others_looked)
+		return ops_fail(e, -EHOSTDOWN, 503, "standby-not-in-sync",
+				"another OpenSM is in the fabric (or not yet looked for) and would "
+				"take over, but the ibvmig-sm beside it cannot be told: %.400s",
+				text);
+	rc = peer_go_alone(o->peer);
+	return rc ? ops_fail_registry(e, rc) : 0;
+}
+
+int ops_tell_peer(struct ops *o, struct op_error *e)
+{
+	return tell_peer(o, NULL, 0, e);
+}
+
+void ops_publish(struct ops *o)
+{
+	char text[CLIENT_ERROR_MAX];
+
+	if (o->peer && peer_tell(o->peer, NULL, 0, text))
+		peer_go_alone(o->peer);
+}
+
+int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, uint32_t flags,
+	       struct sm_assign_reply *r, bool *ret_unknown, struct op_error *e)
+{
+	struct sm_target t[SM_ASSIGN_MAX];
+	char text[CLIENT_ERROR_MAX];
+	int rc;
+
+	for (unsigned i = 0; i < count && i < SM_ASSIGN_MAX; i++) {
+		t[i] = targets[i];
+		t[i].was_guid = t[i].was_lid = 0;
+		expect(o, &t[i]);
+	}
+	*ret_unknown = false;
+	if ((rc = tell_peer(o, t, count, e)))
+		return rc;
+	rc = client_assign(o->client, t, count, flags, ops_left_ms(o), r, text);
+	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
+	if (!rc)
+		follow(o, t, count, r);
+	else if (rc != -EADDRINUSE) /* a LID was refused: all is as it was, and the next is tried */
+		o->epoch = (struct client_epoch){0};
+	path_service_expire(o->paths);
+	if (*ret_unknown)
+		o->reconciled = false;
+	return rc ? ops_fail_plugin(e, rc, text) : 0;
+}
+
+bool ops_locate(const struct ops *o, uint64_t port_guid, struct reg_vf *ret_vf)
+{
+	uint32_t end = fabric_find_end(&o->fabric, port_guid);
+
+	if (end == FABRIC_NONE || o->fabric.end[end].sw == FABRIC_NONE)
+		return false;
+	ret_vf->switch_guid = o->fabric.sw[o->fabric.end[end].sw].guid;
+	ret_vf->switch_port = o->fabric.end[end].sw_port;
+	return true;
+}
+
+bool ops_same_place(const struct reg_vf *a, const struct reg_vf *b)
+{
+	return a->switch_guid == b->switch_guid && a->switch_port == b->switch_port;
+}
+
+uint16_t ops_lid_at(const struct ops *o, const struct reg_vf *at)
+{
+	uint32_t end = fabric_end_at(&o->fabric, at->switch_guid, at->switch_port);
+
+	return end == FABRIC_NONE ? 0 : o->fabric.end[end].lid;
+}
+
+/* The directed route from our own port to a switch, and on through port `on` if it is not 0. */
+static int route_to(struct ops *o, uint64_t switch_guid, unsigned on, struct probe_route *ret_route,
+		    struct op_error *e)
+{
+	char text[PROBE_ERROR_MAX];
+	uint64_t own;
+	int rc = probe_own_guid(o->probe, &own, text);
+
+	if (rc)
+		return ops_fail(e, rc, 503, "no-umad", "%s", text);
+	rc = fabric_route(&o->fabric, fabric_find_end(&o->fabric, own),
+			  fabric_find_switch(&o->fabric, switch_guid), ret_route->path);
+	if (rc < 0)
+		return ops_fail(e, rc, 503, "no-route",
+				"OpenSM's topology has no way from our own port 0x%016" PRIx64
+				" to switch 0x%016" PRIx64,
+				own, switch_guid);
+	ret_route->hops = rc;
+	if (on)
+		ret_route->path[++ret_route->hops] = (uint8_t)on;
+	return 0;
+}
+
+int ops_check_shows(struct ops *o, const struct reg_vf *vf, uint64_t guid, uint64_t *ret_node_guid,
+		    struct op_error *e)
+{
+	char text[PROBE_ERROR_MAX];
+	uint64_t shown, give_up = now_us() + SHOW_US;
+	struct probe_route route;
+	int rc = route_to(o, vf->switch_guid, vf->switch_port, &route, e);
+
+	if (rc)
+		return rc;
+	do {
+		rc = probe_node_info(o->probe, &route, ret_node_guid, &shown, text);
+		if (rc)
+			return ops_fail(e, -ENOTCONN, 503, "no-answer", "VF %s of %s: %s", vf->vf,
+					vf->host, text);
+	} while (shown != guid && now_us() < give_up && !usleep(SHOW_POLL_US));
+	if (shown != guid)
+		return ops_fail(e, -EINVAL, 409, "guid-not-set",
+				"VF %s of %s shows port GUID 0x%016" PRIx64 ", not 0x%016" PRIx64
+				": set the GUID on the VF before",
+				vf->vf, vf->host, shown, guid);
+	return 0;
+}
+
+void ops_forget(struct ops *o)
+{
+	fabric_forget_lfts(&o->fabric);
+}
+
+int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned *ret_walks,
+	       struct op_error *e)
+{
+	uint32_t end = fabric_end_at(&o->fabric, t->switch_guid, t->switch_port);
+	struct lft_reader reader = {.m = o->probe};
+	char text[PROBE_ERROR_MAX];
+	unsigned lids, walks;
+	uint64_t shown;
+	int rc;
+
+	*ret_walks = 0;
+	if (end == FABRIC_NONE)
+		return ops_fail(e, -EHOSTUNREACH, 500, "not-verified",
+				"OpenSM's topology shows no VF at port %u of switch 0x%016" PRIx64,
+				t->switch_port, t->switch_guid);
+	rc = probe_own_guid(o->probe, &reader.own_guid, text);
+	lids = 1u << o->fabric.end[end].lmc;
+	for (unsigned i = 0; !rc && i < lids; i++, *ret_walks += walks)
+		rc = walk_verify(&o->fabric, (uint16_t)(lid + i), end, o->verify_sources, lft_fetch,
+				 &reader, &walks, text, sizeof text);
+	if (rc)
+		return ops_fail(e, rc, 500, "not-verified", "%s", text);
+	rc = probe_node_info_lid(o->probe, lid, &shown, text);
+	if (rc || shown != t->port_guid)
+		return ops_fail(e, -EHOSTUNREACH, 500, "not-verified",
+				rc ? "%s" : "%sLID %u answers as 0x%016" PRIx64, rc ? text : "",
+				lid, rc ? 0 : shown);
+	return 0;
+}
+
+/* OpenSM is master and ready, and the registry is the newest. */
+static int lead(struct ops *o, struct op_error *e)
+{
+	char text[CLIENT_ERROR_MAX];
+	int rc = ops_refresh(o, e);
+
+	if (!rc && o->peer && (rc = peer_lead(o->peer, text)))
+		return ops_fail(e, rc == -EPERM ? -EHOSTDOWN : rc, 503,
+				rc == -EPERM ? "sm-not-master" : "registry-unsure", "%s", text);
+	return rc;
+}
+
+static int settle_once(struct ops *o, struct op_error *e)
+{
+	int rc = o->reconciled ? 0 : ops_settle(o, e);
+
+	o->reconciled = !rc;
+	return rc;
+}
+
+int ops_begin(struct ops *o, struct op_error *e)
+{
+	int rc = lead(o, e);
+
+	return rc ? rc : settle_once(o, e);
+}
+
+/* OpenSM may have forgotten what ports show, in a state that it was not told in. A sweep that ends
+ * while it is told makes such a state too, and is seen by the next call: only batches that follow
+ * one upon another carry `stated` on. */
+static int restate(struct ops *o, struct op_error *e)
+{
+	bool told;
+	int rc;
+
+	if (o->stated.instance == o->epoch.instance && o->stated.generation == o->epoch.generation)
+		return 0;
+	o->stated = o->epoch;
+	told = shared_restate(o);
+	rc = ops_refresh(o, e);
+	if (told) {
+		o->untold = 0;
+	} else if (!rc && ++o->untold == UNTOLD_MAX) { /* refused for good, not by a sweep */
+		o->stated = o->epoch;
+		o->untold = 0;
+	}
+	return rc;
+}
+
+/* OpenSM may not have noticed a standby that has come; it looks when it sweeps. */
+static void notice_standby(struct ops *o)
+{
+	uint64_t standby = peer_standby(o->peer);
+	char text[CLIENT_ERROR_MAX];
+
+	if (!standby || o->others || standby == o->standby)
+		return;
+	o->standby = standby;
+	client_sweep(o->client, text);
+}
+
+/* While the peer cannot be told: whether an SM is in the fabric that would take over. What OpenSM
+ * knows of others is of its last sweep, so one is made; here and not in the middle of a move, when
+ * a sweep would find the GUIDs on their way. */
+static void look_for_others(struct ops *o)
+{
+	struct op_error ignored;
+
+	if (peer_ready(o->peer)) {
+		o->others_looked = false;
+		o->looked_ms = 0;
+		return;
+	}
+	if ((o->others_looked && !o->others) || (o->looked_ms && now_ms() < o->looked_ms + LOOK_MS))
+		return;
+	o->looked_ms = now_ms();
+	o->others_looked = !ops_sweep(o, &ignored) && !ops_refresh(o, &ignored);
+}
+
+int ops_reconcile(struct ops *o, struct op_error *e)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	int rc = ops_start(o, 0, e);
+
+	if (rc || (rc = lead(o, e)))
+		return rc;
+	if (o->peer) { /* first: what is to be settled may need one who can be told, or nobody */
+		peer_mend(o->peer);
+		notice_standby(o);
+		look_for_others(o);
+	}
+	rc = settle_once(o, e);
+	return rc ? rc : restate(o, e);
+}
+
+bool ops_may_change(struct ops *o)
+{
+	return !o->peer || peer_ready(o->peer) || (o->others_looked && !o->others);
+}

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A batch of port assignments: planned with OpenSM's lock shared, all tables changed in one
+ * exclusive hold of it, LFT blocks and PortInfo sent and answered without it, and what failed is
+ * undone. */
+#include "sm-helper/plugin/lfts.h"
+#include "sm-helper/plugin/master.h"
+#include "sm-helper/plugin/parked.h"
+#include "sm-helper/plugin/paths.h"
+#include "sm-helper/plugin/tables.h"
+#include "common/ib.h"
+#include "common/util.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include <opensm/osm_db_pack.h>
+#include <opensm/osm_log.h>
+#include <opensm/osm_node.h>
+#include <opensm/osm_port.h>
+#include <opensm/osm_switch.h>
+
+#define POLL_MS       5
+#define UNDO_US       5000000
+#define LIDS_STALE_US 1000000             /* how old guid2lid may get while batches go on */
+#define MAKE_MAX      (4 * SM_ASSIGN_MAX) /* the plan takes MOVES_MAX of them */
+
+struct batch {
+	struct plugin *p;
+	const struct sm_assign_request *req;
+	struct place place[SM_ASSIGN_MAX];
+	unsigned count;
+	struct lfts lfts; /* its owner */
+	unsigned port_infos;
+	struct paths paths[SM_ASSIGN_MAX]; /* of GUIDs that stay, before the batch */
+	struct hold hold;
+};
+
+static void lock_tables(struct batch *b)
+{
+	hold_begin(b->p, &b->hold);
+}
+
+static void unlock_tables(struct batch *b)
+{
+	hold_end(b->p, &b->hold);
+}
+
+static bool place_changes(const struct place *pl)
+{
+	return pl->before.port_guid != pl->want.port_guid ||
+	       pl->before.node_guid != pl->want.node_guid || pl->before.lid != pl->want.lid ||
+	       pl->before.like_guid != pl->home.like;
+}
+
+/* Some place has this LID afterwards. */
+static bool wanted_lid(const struct batch *b, uint16_t lid)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		if (b->place[i].want.lid == lid || b->place[i].home.own == lid)
+			return true;
+	return false;
+}
+
+static struct move take_entries(const struct batch *b, uint16_t lid, uint16_t like)
+{
+	uint8_t lmc = b->p->osm->subn.opt.lmc;
+
+	return (struct move){lid, like, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE, lmc, lmc};
+}
+
+/* A copy takes the entries of the port that it is like, but at their common switch. */
+static struct move take_copy(const struct batch *b, const struct place *pl)
+{
+	struct move m = take_entries(b, pl->want.lid, pl->row);
+
+	if (pl->like) {
+		m.like = cl_ntoh16(pl->like->lid);
+		m.at_sw = lfts_index(&b->lfts, pl->sw);
+		m.at_port = pl->want.switch_port;
+	}
+	return m;
+}
+
+/* The place's own LID takes the entries of the one that was the place's own; a LID that no place
+ * has any more loses its entries, as the next sweep would do it. */
+static unsigned make_moves(const struct batch *b, struct move move[static MAKE_MAX])
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < b->count; i++) {
+		const struct place *pl = &b->place[i];
+
+		if (pl->home.own != pl->row)
+			move[n++] = take_entries(b, pl->home.own, pl->row);
+		if (pl->home.like)
+			move[n++] = take_copy(b, pl);
+		if (!wanted_lid(b, pl->row))
+			move[n++] = take_entries(b, pl->row, 0);
+		if (pl->before.lid != pl->row && !wanted_lid(b, pl->before.lid))
+			move[n++] = take_entries(b, pl->before.lid, 0);
+	}
+	return n;
+}
+
+/* Places, conflicts, SMPs. Reads only. */
+static int resolve(struct batch *b, struct sm_reply_head *h)
+{
+	struct move move[MAKE_MAX];
+	int rc;
+
+	b->count = b->req->count;
+	for (unsigned i = 0; i < b->count; i++) {
+		b->place[i].want = b->req->target[i];
+		if ((rc = tables_find(b->p, &b->place[i], h)))
+			return rc;
+	}
+	if ((rc = tables_check(b->p, b->place, b->count, h)) || (rc = lfts_open(b->p, &b->lfts, h)))
+		return rc;
+	return lfts_plan(&b->lfts, move, make_moves(b, move), h);
+}
+
+static int send_lid(struct plugin *p, struct place *pl, uint16_t lid)
+{
+	osm_subn_t *subn = &p->osm->subn;
+	ib_port_info_t *own = &pl->physp->port_info;
+	union {
+		ib_port_info_t pi;
+		uint8_t bytes[IB_SMP_DATA_SIZE];
+	} set;
+	osm_madw_context_t c;
+
+	memset(&set, 0, sizeof set);
+	set.pi = *own;
+	set.pi.state_info2 = 0x02; /* LinkDownDefault polling, PortPhysicalState no change */
+	ib_port_info_set_port_state(&set.pi, IB_LINK_NO_CHANGE);
+	ib_port_info_set_client_rereg(&set.pi, 0);
+	set.pi.base_lid = cl_hton16(lid);
+	set.pi.master_sm_base_lid = subn->sm_base_lid;
+	set.pi.m_key = subn->opt.m_key;
+	own->m_key_violations = cl_hton16(PLUGIN_UNANSWERED);
+	memset(&c, 0, sizeof c);
+	c.pi_context.node_guid = osm_node_get_node_guid(pl->node);
+	c.pi_context.port_guid = pl->physp->port_guid;
+	c.pi_context.set_method = TRUE;
+	atomic_fetch_add(&p->count.port_info_smps, 1);
+	return osm_req_set(&p->osm->sm, osm_physp_get_dr_path_ptr(pl->physp), set.bytes,
+			   sizeof set.bytes, IB_MAD_ATTR_PORT_INFO,
+			   cl_hton32(osm_physp_get_port_num(pl->physp)), FALSE,
+			   ib_port_info_get_m_key(own), 0, CL_DISP_MSGID_NONE, &c) == IB_SUCCESS
+		       ? 0
+		       : -EIO;
+}
+
+static int send_lids(struct batch *b, bool back)
+{
+	int rc = 0;
+
+	b->port_infos = 0;
+	for (unsigned i = 0; i < b->count; i++) {
+		struct place *pl = &b->place[i];
+
+		if (pl->before.lid == pl->want.lid)
+			continue;
+		b->port_infos++;
+		if (send_lid(b->p, pl, back ? pl->before.lid : pl->want.lid))
+			rc = -EIO;
+	}
+	return rc;
+}
+
+/* OpenSM signals stats.cond when its last MAD is answered, to one waiter only, which may be its
+ * sweeper: so look again every POLL_MS, and pass on a signal that was meant for it. */
+static int await_answers(struct plugin *p, uint64_t deadline_us)
+{
+	osm_stats_t *s = &p->osm->stats;
+	bool done;
+
+	pthread_mutex_lock(&s->mutex);
+	while (!(done = !s->qp0_mads_outstanding) && now_us() < deadline_us) {
+		uint64_t at = now_us() + POLL_MS * 1000;
+		struct timespec until = {(time_t)(at / 1000000), (long)(at % 1000000) * 1000};
+
+		pthread_cond_clockwait(&s->cond, &s->mutex, CLOCK_MONOTONIC, &until);
+	}
+	if (done)
+		pthread_cond_broadcast(&s->cond);
+	pthread_mutex_unlock(&s->mutex);
+	return done ? 0 : -ETIMEDOUT;
+}
+
+/* LFTs as the tables want them, and the answers to all that was sent. */
+static int send_and_await(struct batch *b, uint64_t deadline_us)
+{
+	int rc = lfts_send(b->p, &b->lfts, deadline_us);
+	int rc2 = await_answers(b->p, deadline_us);
+	unsigned next = 0;
+
+	do {
+		lock_tables(b);
+		next = lfts_note(b->p, &b->lfts, next);
+		unlock_tables(b);
+	} while (next);
+	return rc ? rc : rc2;
+}
+
+/* Whether every SMP was answered and accepted. */
+static int check_answers(const struct batch *b, struct sm_reply_head *h)
+{
+	int rc = lfts_check(&b->lfts, h);
+
+	cl_plock_acquire(&b->p->osm->lock);
+	for (unsigned i = 0; !rc && i < b->count; i++) {
+		const struct place *pl = &b->place[i];
+
+		if (pl->before.lid != pl->want.lid && b->port_infos &&
+		    pl->physp->port_info.m_key_violations == cl_hton16(PLUGIN_UNANSWERED))
+			rc = plugin_refuse(h, -EIO, "%s did not take LID %u", pl->node->print_desc,
+					   pl->want.lid);
+	}
+	cl_plock_release(&b->p->osm->lock);
+	return rc;
+}
+
+/* Everything that was sent is sent again with what stood there before. -EREMOTEIO: all is as it
+ * was; -EIO: not. */
+static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
+{
+	struct sm_reply_head second = {0};
+	int rc;
+
+	lock_tables(b);
+	tables_assign(b->p, b->place, b->count, true);
+	lfts_turn(&b->lfts);
+	lfts_want(&b->lfts);
+	send_lids(b, true);
+	unlock_tables(b);
+	rc = send_and_await(b, deadline_us);
+	if (!rc)
+		rc = check_answers(b, &second);
+	size_t at = strlen(h->reason);
+	snprintf(h->reason + at, sizeof h->reason - at, "%s",
+		 rc ? "; taking it back failed as well: a heavy sweep is requested"
+		    : "; taken back");
+	if (!rc)
+		return -EREMOTEIO;
+	parked_keep(b->p, &b->lfts, b->place, b->count, b->req->flags & SM_ASSIGN_BACK, h->reason);
+	plugin_request_sweep(b->p);
+	return -EIO;
+}
+
+/* Where a GUID of the batch is before it, or NULL. */
+static const struct place *place_before(const struct batch *b, uint64_t guid)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		if (b->place[i].before.port_guid == guid)
+			return &b->place[i];
+	return NULL;
+}
+
+/* Paths of GUIDs that go from one place to another, where the move may change them. */
+static void read_paths(struct batch *b)
+{
+	for (unsigned i = 0; i < b->count; i++) {
+		const struct place *to = &b->place[i], *from = place_before(b, to->want.port_guid);
+
+		if (from && from != to &&
+		    !(paths_uniform(b->p) && paths_same_link(b->p, from->physp, to->physp)))
+			b->paths[i] = paths_read(b->p, to->want.port_guid);
+	}
+}
+
+/* What is to be done, and the paths as they are before. While the gate is held, OpenSM drops and
+ * finds nothing, so what is found stays valid without the lock. */
+static int prepare(struct batch *b, struct sm_reply_head *h)
+{
+	osm_opensm_t *osm = b->p->osm;
+	int rc;
+
+	cl_plock_acquire(&osm->lock);
+	rc = resolve(b, h);
+	cl_plock_release(&osm->lock);
+	if (!rc)
+		read_paths(b);
+	return rc;
+}
+
+static int put_lids(struct batch *b, struct sm_assign_reply *r)
+{
+	if (!(b->req->flags & SM_ASSIGN_NO_SWAP)) {
+		lfts_want(&b->lfts);
+		return lfts_send_tops(b->p, &b->lfts) || send_lids(b, false)
+			       ? plugin_refuse(&r->h, -EIO, "OpenSM could not send an SMP")
+			       : 0;
+	}
+	osm_log(&b->p->osm->log, OSM_LOG_SYS,
+		"ibvmig: FAULT no-swap: LFTs and PortInfo are left alone\n");
+	return 0;
+}
+
+/* What is about to be, for who comes after this process. Tables locked. */
+static int record(struct batch *b, struct sm_reply_head *h)
+{
+	struct sm_target t[SM_ASSIGN_MAX];
+	int rc;
+
+	for (unsigned i = 0; i < b->count; i++) {
+		t[i] = b->place[i].want;
+		t[i].was_guid = b->place[i].before.port_guid;
+		t[i].was_lid = b->place[i].before.lid;
+	}
+	rc = master_record(b->p, t, b->count);
+	return rc ? plugin_refuse(h, rc, "OpenSM's cache directory cannot be written: %s",
+				  strerror(-rc))
+		  : 0;
+}
+
+/* Fault: the first die_at SMPs of the batch, then the end. Tables changed, not locked. */
+static void cut_short(struct batch *b)
+{
+	unsigned smps = (unsigned)b->p->die_at, lids = 0;
+
+	if (b->lfts.plan.smps > smps)
+		b->lfts.plan.smps = smps;
+	lfts_send(b->p, &b->lfts, now_us() + UNDO_US);
+	lock_tables(b);
+	for (unsigned i = 0; i < b->count && b->lfts.plan.smps + lids < smps; i++)
+		if (b->place[i].want.lid != b->place[i].before.lid) {
+			send_lid(b->p, &b->place[i], b->place[i].want.lid);
+			lids++;
+		}
+	unlock_tables(b);
+	await_answers(b->p, now_us() + UNDO_US);
+	master_die(b->p, "in the middle of a batch");
+}
+
+static bool is_cut_short(const struct batch *b)
+{
+	return b->p->die_at >= 0 && b->p->die_at != PLUGIN_DIE_STORE && b->lfts.plan.smps;
+}
+
+/* All tables in one hold of the lock. *ret_done: something has been changed. */
+static int apply(struct batch *b, struct sm_assign_reply *r, bool *ret_done)
+{
+	bool changes = false;
+	int rc = prepare(b, &r->h);
+
+	*ret_done = false;
+	for (unsigned i = 0; !rc && i < b->count; i++)
+		changes = changes || place_changes(&b->place[i]);
+	if (rc || !changes)
+		return rc;
+	lock_tables(b);
+	rc = lfts_grow(&b->lfts, &r->h);
+	if (!rc && lfts_stale(&b->lfts))
+		rc = plugin_refuse(&r->h, -ESTALE, "OpenSM has routed anew since it was looked at");
+	rc = rc ? rc : record(b, &r->h);
+	if (!rc) {
+		tables_assign(b->p, b->place, b->count, false);
+		if (is_cut_short(b))
+			lfts_want(&b->lfts);
+		else
+			rc = put_lids(b, r);
+		*ret_done = true;
+	}
+	unlock_tables(b);
+	if (*ret_done && is_cut_short(b))
+		cut_short(b);
+	return rc;
+}
+
+static void report_path(struct batch *b, unsigned i, struct sm_assign_reply *r)
+{
+	uint64_t guid = b->place[i].want.port_guid;
+	struct paths after;
+	unsigned changed;
+
+	after = paths_read(b->p, guid);
+	changed = paths_differ(&b->paths[i], &after, guid, r);
+	paths_free(&after);
+	r->changed[i] = (uint16_t)changed;
+	r->paths_changed += changed;
+	if (!changed)
+		return;
+	lock_tables(b);
+	paths_report(b->p, guid);
+	unlock_tables(b);
+	r->repath_notices++;
+}
+
+static void report_paths(struct batch *b, struct sm_assign_reply *r)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		if (b->paths[i].count)
+			report_path(b, i, r);
+}
+
+/* Files, and with fsync: never with the lock held. Those that grow with the subnet wait for
+ * plugin_store(): guid2lid since a new master goes by what the ports show (plugin/master.c), and
+ * who is whose neighbour since OpenSM only complains where that is old. */
+static void store_files(struct plugin *p)
+{
+	homes_store(p);
+	p->neighbors_stale = true;
+	if (!p->lids_stale_us)
+		p->lids_stale_us = now_us();
+}
+
+void plugin_store(struct plugin *p, bool idle)
+{
+	bool sync = p->osm->subn.opt.fsync_high_avail_files;
+
+	if (p->lids_stale_us && (idle || now_us() > p->lids_stale_us + LIDS_STALE_US)) {
+		osm_db_store(p->osm->sm.lid_mgr.p_g2l, sync);
+		p->lids_stale_us = 0;
+	}
+	if (p->neighbors_stale && idle) {
+		osm_db_store(p->osm->subn.p_neighbor, sync);
+		p->neighbors_stale = false;
+	}
+}
+
+static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
+{
+	bool done, swap = !(b->req->flags & SM_ASSIGN_NO_SWAP);
+	int rc = apply(b, r, &done);
+
+	if (!done)
+		return rc;
+	if (!rc && swap && (rc = send_and_await(b, deadline_us)))
+		plugin_refuse(&r->h, rc, "not all switches have answered in time");
+	if (b->lfts.sent) {
+		r->lft_smps = b->lfts.plan.smps;
+		r->switch_info_smps = b->lfts.tops;
+		r->switches_updated = b->lfts.plan.switches;
+	}
+	r->port_info_smps = b->port_infos;
+	if (!rc)
+		rc = check_answers(b, &r->h);
+	if (rc)
+		rc = undo(b, &r->h, now_us() + UNDO_US);
+	else if (swap)
+		report_paths(b, r);
+	store_files(b->p);
+	if (b->p->die_at == PLUGIN_DIE_STORE && b->lfts.sent)
+		master_die(b->p, "after a batch");
+	if (rc != -EIO) { /* else it is not known what stands where, and the record may help */
+		lock_tables(b);
+		master_record(b->p, NULL, 0);
+		unlock_tables(b);
+	}
+	plugin_changed(b->p);
+	if (!rc && (b->req->flags & SM_ASSIGN_FORCED_SWEEP)) {
+		osm_log(&b->p->osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");
+		plugin_request_sweep(b->p);
+	}
+	return rc;
+}
+
+int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h)
+{
+	if (p->osm->subn.sm_state != IB_SMINFO_STATE_MASTER)
+		return plugin_refuse(h, -EHOSTDOWN, "this OpenSM is not the master");
+	if (!p->ready)
+		return plugin_refuse(h, -EAGAIN, "OpenSM has not finished its first sweep");
+	return 0;
+}
+
+void plugin_request_sweep(struct plugin *p)
+{
+	p->sweep_asked = true;
+	p->osm->subn.force_heavy_sweep = TRUE;
+	osm_sm_signal(&p->osm->sm, OSM_SIGNAL_SWEEP);
+}
+
+int plugin_sweep(struct plugin *p, struct sm_sweep_reply *r)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->gate);
+
+	if (p->osm->subn.sm_state != IB_SMINFO_STATE_MASTER)
+		return plugin_refuse(&r->h, -EHOSTDOWN, "this OpenSM is not the master");
+	osm_log(&p->osm->log, OSM_LOG_INFO, "ibvmig: a heavy sweep is asked for\n");
+	plugin_request_sweep(p);
+	return sizeof *r;
+}
+
+int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct sm_assign_reply *r)
+{
+	static struct batch b; /* large, and only our thread comes here */
+	uint64_t start = now_us(), deadline = start + req->deadline_ms * 1000ull;
+	int rc;
+
+	if (plugin_gate_enter(p, deadline))
+		return plugin_refuse(&r->h, -EBUSY, "a heavy sweep has run for over %u ms",
+				     req->deadline_ms);
+	b = (struct batch){.p = p, .req = req};
+	master_arm(p);
+	r->instance = p->instance;
+	r->generation_before = atomic_load(&p->count.generation);
+	rc = plugin_refuse_state(p, &r->h);
+	if (!rc)
+		rc = run(&b, r, deadline);
+	r->switches_total = (uint32_t)cl_qmap_count(&p->osm->subn.sw_guid_tbl);
+	r->generation = atomic_load(&p->count.generation);
+	plugin_gate_leave(p);
+	for (unsigned i = 0; i < b.count; i++) {
+		r->before[i] = b.place[i].before;
+		r->lid[i] = b.place[i].want.lid;
+		r->own_lid[i] = b.place[i].home.own;
+		paths_free(&b.paths[i]);
+	}
+	lfts_free(&b.lfts);
+	r->lock_us = b.hold.longest_us;
+	r->elapsed_us = now_us() - start;
+	return rc ? rc
+		  : (int)(offsetof(struct sm_assign_reply, path) +
+			  r->path_count * sizeof r->path[0]);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Whether a move changes SL, MTU or rate of somebody's path: then, and only then, peers are told.
+ */
+#ifndef IBVMIG_SM_HELPER_PLUGIN_PATHS_H
+#define IBVMIG_SM_HELPER_PLUGIN_PATHS_H
+
+#include "sm-helper/plugin/main.h"
+
+/* Above this many ports in the subnet no path is computed and none counts as changed. */
+#define PATHS_PORTS_MAX 16384
+
+struct path_view {
+	uint64_t peer;
+	uint8_t sl_to, sl_from, mtu, rate;
+};
+
+struct paths {
+	struct path_view *view; /* owned */
+	unsigned count;
+};
+
+/* Whether paths depend on where a port is by nothing but its own link: SLs are the partition's, and
+ * all links between switches are alike. Found out once after each heavy sweep. The gate is held,
+ * and OpenSM's lock is not; so for the next two. */
+bool paths_uniform(struct plugin *p);
+/* Whether the links of two VFs are alike: then, in a uniform subnet, moving between them changes no
+ * path. */
+bool paths_same_link(struct plugin *p, const osm_physp_t *a, const osm_physp_t *b);
+/* The paths between the port with this GUID and all other active CA ports. OpenSM's lock is shared
+ * with its queries, for 512 ports at a time. Empty without memory or above PATHS_PORTS_MAX. */
+struct paths paths_read(struct plugin *p, uint64_t port_guid);
+void paths_free(struct paths *paths);
+
+/* Peers that are in both and differ; those in b that do are appended to r->path as far as there is
+ * room. */
+unsigned paths_differ(const struct paths *a, const struct paths *b, uint64_t moved,
+		      struct sm_assign_reply *r);
+
+/* Whether anything has changed is known already: the paths between a port's alias GUID and all
+ * GUIDs of active CA ports, alias GUIDs too, with which it shares a partition. How many there are;
+ * the first of them, up to SM_PATHS_MAX in all, are appended. Above PATHS_PORTS_MAX none counts. */
+unsigned paths_of(struct plugin *p, uint64_t guid, struct sm_path path[static SM_PATHS_MAX],
+		  uint32_t *count);
+
+/* Trap 69 for the GUID, to whoever subscribed with OpenSM. Lock held exclusively. */
+void paths_report(struct plugin *p, uint64_t port_guid);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* LFT blocks on their way to the switches. OpenSM's own way (a queue, a sender thread, and its lock
+ * taken for each answer) costs more than the wire does; so they are sent from our thread, over the
+ * same port and within the same window (max_wire_smps), and only collected here when answers come.
+ */
+#ifndef IBVMIG_SM_HELPER_PLUGIN_WIRE_H
+#define IBVMIG_SM_HELPER_PLUGIN_WIRE_H
+
+#include "sm-helper/plugin/main.h"
+#include "vswitch/moves/moves.h"
+
+/* The SMPs of a plan; switches are the plan's numbers. All borrowed. */
+struct wire_batch {
+	osm_switch_t **sw;
+	const struct moves_smp *smp;
+	unsigned count;
+	bool *taken; /* of each SMP: the switch has answered that it holds `after` */
+};
+
+/* OpenSM carries a request's context to its answer. set_method is a flag there, TRUE in requests of
+ * its own; in ours it is the number of the SMP, and negative. */
+static inline boolean_t wire_mark(unsigned smp)
+{
+	return ~(boolean_t)smp;
+}
+
+/* Stands between OpenSM's dispatcher and its handler of LFT answers. At load time. 0 or -EIO. */
+int wire_hook(struct plugin *p);
+
+/* Sends `after` of all and waits until each is answered or given up, at most until deadline_us
+ * (CLOCK_MONOTONIC); *taken tells which. The gate is held, so the switches stay; OpenSM's lock must
+ * not be. 0, -EIO: OpenSM could not send one; -ETIMEDOUT. */
+int wire_send(struct plugin *p, const struct wire_batch *b, uint64_t deadline_us);
+
+#endif

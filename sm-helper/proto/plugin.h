@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* ibvmig-sm <-> libibvmigsm.so: AF_UNIX SOCK_SEQPACKET, one fixed struct per packet, a request and
+ * then its reply. Both ends run on one machine, so numbers (GUIDs and LIDs too) are in host order.
+ * A packet of the wrong version or length is answered with -EPROTO and changes nothing. */
+#ifndef IBVMIG_SM_HELPER_PROTO_PLUGIN_H
+#define IBVMIG_SM_HELPER_PROTO_PLUGIN_H
+
+#include <stdint.h>
+
+#define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
+#define SM_PROTO_VERSION 12
+
+#define SM_ASSIGN_MAX      128 /* ports in one batch: 64 moves */
+#define SM_ENDPORTS_MAX    256
+#define SM_LINKS_MAX       1024
+#define SM_LFT_BLOCKS      256
+#define SM_PATHS_MAX       256 /* changed paths that a reply tells */
+#define SM_RECORDS_MAX     256 /* path records asked for at once */
+#define SM_PARKED_MAX      1024
+#define SM_DESC_MAX        64
+#define SM_REASON_MAX      192
+#define SM_DEADLINE_MAX_MS 60000
+#define SM_READ_WAIT_MS    10000
+
+enum sm_op {
+	SM_OP_STATUS = 1,
+	SM_OP_ENDPORTS = 2,
+	SM_OP_LINKS = 3,
+	SM_OP_LFT = 4,
+	SM_OP_ASSIGN = 5,
+	SM_OP_RECORDS = 6,
+	SM_OP_WATCH = 7,
+	SM_OP_SWEEP = 8,
+	SM_OP_INTENT = 9,
+	SM_OP_GUIDS = 10,
+	SM_OP_PARKED = 11,
+	SM_OP_COUNT
+};
+
+struct sm_head {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t op;    /* a reply repeats the request's */
+	uint32_t id;    /* likewise */
+	uint32_t bytes; /* of the whole packet */
+};
+
+struct sm_reply_head {
+	struct sm_head head;
+	int32_t error; /* 0 or -errno; on an error only the head and the reason follow */
+	uint32_t pad;
+	char reason[SM_REASON_MAX]; /* one line, "" without an error */
+};
+
+enum sm_state { /* IBA SMInfo */
+		SM_STATE_NOT_ACTIVE,
+		SM_STATE_DISCOVERING, /* about to be master */
+		SM_STATE_STANDBY,
+		SM_STATE_MASTER
+};
+
+/* SM_OP_STATUS. Counters start with OpenSM. */
+struct sm_status_request {
+	struct sm_head head;
+};
+
+struct sm_status_reply {
+	struct sm_reply_head h;
+	uint64_t sm_guid;
+	uint64_t instance;   /* of this OpenSM process; never the same again */
+	uint64_t generation; /* changes with every sweep and batch: re-read the topology */
+	uint64_t heavy_sweeps;
+	uint64_t lft_smps;         /* sent by the plugin */
+	uint64_t port_info_smps;   /* sent by the plugin */
+	uint64_t lft_changes;      /* LFT blocks that OpenSM saw acknowledged, ours included */
+	uint64_t sa_path_requests; /* PathRecord requests that arrived */
+	uint64_t repath_notices;   /* trap 69 */
+	uint64_t guid_smps;        /* GUIDInfo, sent by the plugin */
+	uint32_t switches, endports;
+	uint16_t sm_lid;
+	uint8_t sm_state; /* enum sm_state */
+	uint8_t ready;    /* a sweep has completed, so the topology is whole */
+	uint8_t sweeping; /* a heavy sweep runs now, or SM_OP_SWEEP's has not been made yet */
+	uint8_t others;   /* other SMs in the fabric that are master or would take over */
+	uint16_t parked;  /* as the total of SM_OP_PARKED, or UINT16_MAX */
+	char plugin_version[16], opensm_version[32], engine[16];
+};
+
+/* SM_OP_ENDPORTS: switches (port 0) and CA ports, in the order of their GUIDs. Like SM_OP_LINKS it
+ * is answered between two heavy sweeps; -EBUSY if one runs for over SM_READ_WAIT_MS. */
+struct sm_page_request {
+	struct sm_head head;
+	uint32_t first; /* index of the first record wanted */
+	uint32_t pad;
+};
+
+enum sm_node_type { SM_NODE_CA = 1, SM_NODE_SWITCH = 2, SM_NODE_ROUTER = 3 }; /* IBA NodeInfo */
+
+struct sm_endport {
+	uint64_t node_guid, port_guid;
+	uint64_t peer_guid; /* CA port: node GUID of the switch at the other end; 0: no link */
+	uint16_t lid;
+	uint16_t lft_top; /* switch: highest LID of its table */
+	uint8_t type;
+	uint8_t port;  /* 0 for a switch */
+	uint8_t ports; /* number of ports of the node */
+	uint8_t peer_port;
+	uint8_t mtu, rate; /* IBA codes */
+	uint8_t lmc; /* CA port, enhanced port 0 of a switch: it has 2^lmc LIDs, from lid on */
+	uint8_t pad[5];
+	char desc[SM_DESC_MAX];
+};
+
+struct sm_endports_reply {
+	struct sm_reply_head h;
+	uint64_t instance, generation;
+	uint32_t total, count;
+	struct sm_endport endport[SM_ENDPORTS_MAX]; /* only count of them are sent */
+};
+
+/* SM_OP_LINKS: links between switches, each once. */
+struct sm_link {
+	uint64_t guid[2]; /* node GUIDs */
+	uint8_t port[2];
+	uint8_t pad[6];
+};
+
+struct sm_links_reply {
+	struct sm_reply_head h;
+	uint64_t instance, generation;
+	uint32_t total, count;
+	struct sm_link link[SM_LINKS_MAX]; /* only count of them are sent */
+};
+
+/* SM_OP_LFT: a switch's table as OpenSM believes it. */
+struct sm_lft_request {
+	struct sm_head head;
+	uint64_t switch_guid;
+	uint32_t first_block;
+	uint32_t pad;
+};
+
+struct sm_lft_reply {
+	struct sm_reply_head h;
+	uint32_t blocks_total, count;
+	uint8_t lft[SM_LFT_BLOCKS * 64]; /* only count blocks are sent */
+};
+
+/* SM_OP_ASSIGN. -EREMOTEIO: a switch or port did not take its SMP, all has been taken back; -EIO:
+ * and that failed as well, a heavy sweep will tell. Other errors: nothing was sent; -EADDRINUSE: a
+ * copy's LID is kept for a port that is away. "The VF at this
+ * switch port shows these GUIDs and has this LID", for a batch of VFs at once; what is so already
+ * costs nothing. The GUIDs must be on the VFs before. A bind is a batch of one that keeps its LID,
+ * a move two places that exchange their LIDs; several moves in one batch touch each block of each
+ * switch once. */
+enum sm_assign_flag {
+	SM_ASSIGN_NO_SWAP = 1 << 0,      /* fault: GUIDs only, neither LFTs nor PortInfo */
+	SM_ASSIGN_FORCED_SWEEP = 1 << 1, /* fault: a heavy sweep afterwards */
+	SM_ASSIGN_BACK = 1 << 2,         /* takes an earlier batch back: SM_OP_PARKED tells before
+					    and after of that one */
+	SM_ASSIGN_FLAGS = SM_ASSIGN_NO_SWAP | SM_ASSIGN_FORCED_SWEEP | SM_ASSIGN_BACK
+};
+
+struct sm_target {
+	uint64_t switch_guid; /* where the VF hangs: node GUID of the (v)switch */
+	uint64_t node_guid, port_guid;
+	uint64_t was_guid;    /* port GUID that the place must have before, else -ESTALE; 0: any */
+	uint64_t parked_guid; /* port GUID that the VF has without a VM; 0: that which it had */
+	uint64_t like_guid;   /* the LID is a copy: it takes the routes of this port (of the place's
+				 own LID where this port does not hang on the same switch), and the
+				 place's own LID waits; 0: it is no copy */
+	uint16_t lid;         /* 0: the one that the place has now, or of its own after a copy */
+	uint16_t was_lid;     /* likewise */
+	uint16_t own_lid; /* of a copy, or without `lid`: which LID is the place's own, as far as
+			     ibvmig-sm knows; counts where OpenSM does not know it. 0: not known */
+	uint16_t was_own_lid; /* and before: what OpenSM knows from another time as master is not so
+			       */
+	uint8_t switch_port;
+	uint8_t pad[7];
+};
+
+struct sm_assign_request {
+	struct sm_head head;
+	uint32_t flags;
+	uint32_t deadline_ms; /* waiting for a sweep to end, and for the answers to the SMPs */
+	uint32_t count;
+	uint32_t pad;
+	struct sm_target target[SM_ASSIGN_MAX]; /* only count of them are sent */
+};
+
+/* SM_OP_SWEEP: asks OpenSM for a heavy sweep and does not wait for it. All has been discovered
+ * since when the status says that sweeping is 0; heavy_sweeps may be the same as before, for
+ * OpenSM, asked while it discovers, begins again within the sweep that runs. -EHOSTDOWN: it is not
+ * master. */
+struct sm_sweep_request {
+	struct sm_head head;
+};
+
+struct sm_sweep_reply {
+	struct sm_reply_head h;
+};
+
+/* SM_OP_INTENT, to a standby: the master is about to carry out this batch, so if it does not live
+ * to end it, who takes over mends its places (sm-helper/plugin/takeover.h). It replaces the one
+ * before. A GUID or LID of 0 is not known. -EPERM: this OpenSM is master itself. */
+struct sm_intent_request {
+	struct sm_head head;
+	uint32_t count; /* 0: nothing is under way */
+	uint32_t pad;
+	struct sm_target target[SM_ASSIGN_MAX]; /* only count of them are sent */
+};
+
+struct sm_intent_reply {
+	struct sm_reply_head h;
+};
+
+/* A path between a GUID that has moved and another port, as it is now. */
+struct sm_path {
+	uint64_t moved, peer;
+	uint8_t sl_to, sl_from; /* from the peer to the moved one, and back */
+	uint8_t mtu, rate;      /* IBA codes */
+	uint8_t pad[4];
+};
+
+struct sm_assign_reply {
+	struct sm_reply_head h;
+	uint32_t lft_smps, port_info_smps;
+	uint32_t switches_updated, switches_total;
+	uint32_t paths_changed;  /* ports for which SL, MTU or rate towards a moved GUID changed */
+	uint32_t repath_notices; /* trap 69 */
+	uint64_t lock_us, elapsed_us; /* lock_us: OpenSM's lock, the longest exclusive hold */
+	uint64_t instance, generation_before, generation; /* of the batch's beginning and end; equal
+							     where nothing was changed */
+	struct sm_target before[SM_ASSIGN_MAX]; /* what stood at each place; request's order */
+	uint16_t lid[SM_ASSIGN_MAX];            /* what each place has now */
+	uint16_t own_lid[SM_ASSIGN_MAX];        /* its own one: another where `lid` is a copy */
+	uint16_t changed[SM_ASSIGN_MAX];        /* of paths_changed, those of its GUID */
+	uint32_t path_count;                    /* the first of paths_changed */
+	uint32_t switch_info_smps;         /* LinearFDBTop of switches whose tables got longer */
+	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
+};
+
+/* SM_OP_GUIDS. Where VFs share the LID of their port: "this entry of that port's GUID table shows
+ * this GUID", for a batch of entries at once; what is so already costs nothing. A GUID that goes
+ * from one entry to another has left the first, as its port has answered, before it is written to
+ * the second, so both must be in the batch. Neither LFTs nor LIDs change. -EREMOTEIO: a port did
+ * not take its SMP, all has been taken back; -EIO: and that failed as well. Other errors: nothing
+ * was sent; -EEXIST: another port, or an entry that is not in the batch, has the GUID, or an entry
+ * shows a GUID that is neither wanted nor expected; -EOPNOTSUPP: the port has no such entry. */
+struct sm_slot {
+	uint64_t port_guid; /* the port's own GUID */
+	uint64_t guid;      /* what the entry shall show; 0: nothing */
+	uint64_t was_guid;  /* what it may show before, besides `guid` and what is in the batch */
+	uint16_t was_lid;   /* of `guid`, as peers know it; 0: nobody knows one */
+	uint8_t index;      /* 1 to 255: entry 0 is the port's own GUID */
+	uint8_t pad[5];
+};
+
+struct sm_guids_request {
+	struct sm_head head;
+	uint32_t deadline_ms; /* as in sm_assign_request */
+	uint32_t count;
+	struct sm_slot slot[SM_ASSIGN_MAX]; /* only count of them are sent */
+};
+
+struct sm_guids_reply {
+	struct sm_reply_head h;
+	uint32_t guid_smps; /* sent to write entries */
+	uint32_t
+		paths_changed; /* of GUIDs that have another LID than was_lid, to ports and GUIDs */
+	uint32_t repath_notices; /* trap 69 */
+	uint32_t pad;
+	uint64_t lock_us, elapsed_us;                     /* as in sm_assign_reply */
+	uint64_t instance, generation_before, generation; /* likewise */
+	uint64_t before[SM_ASSIGN_MAX];  /* what each entry showed; request's order */
+	uint16_t lid[SM_ASSIGN_MAX];     /* each entry's port's */
+	uint16_t changed[SM_ASSIGN_MAX]; /* of paths_changed, those of its GUID */
+	uint32_t path_count;             /* the first of paths_changed */
+	uint32_t pad2;
+	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
+};
+
+/* SM_OP_PARKED: what batches have left that failed and whose undo failed as well (-EIO): all that
+ * they were to change, the whole of it until the last of it is settled, then nothing. A heavy sweep
+ * writes what is not settled. */
+enum sm_parked_flag {
+	SM_PARKED_DROP_GONE = 1 << 0
+}; /* entries with `gone` do not count any more */
+
+struct sm_parked_request {
+	struct sm_head head;
+	uint32_t first; /* index of the first entry wanted */
+	uint32_t flags;
+};
+
+struct sm_parked_entry {
+	uint64_t switch_guid;   /* whose LFT it is; or where the port hangs */
+	uint16_t lid;           /* 0: no LFT entry, but the LID of the port behind switch_port */
+	uint16_t before, after; /* the batch: a port of the switch (255: none), or a LID */
+	uint16_t wanted;        /* what OpenSM wants there now, likewise */
+	uint8_t switch_port;    /* lid 0 only */
+	uint8_t settled;        /* it has told since that it holds what is wanted */
+	uint8_t gone;           /* OpenSM sees the switch or port no more, and routes past it */
+	uint8_t pad[5];
+};
+
+struct sm_parked_reply {
+	struct sm_reply_head h;
+	uint64_t instance, since_ms; /* since_ms: wall clock, the last of these batches */
+	uint32_t total, count;
+	char why[SM_REASON_MAX];                     /* it failed */
+	struct sm_parked_entry entry[SM_PARKED_MAX]; /* only count of them are sent */
+};
+
+/* SM_OP_RECORDS: path records as OpenSM's SA would give them, without an SA query. */
+struct sm_record_key {
+	uint64_t sguid, dguid; /* port GUIDs */
+	uint16_t pkey;         /* 0: whichever both ports have */
+	uint8_t pad[6];
+};
+
+struct sm_record {
+	int16_t error; /* 0; -ENOENT: the SA knows no such path; -EOPNOTSUPP: only the SA can tell
+			*/
+	uint16_t dlid, slid, pkey;
+	uint8_t sl, mtu, rate; /* IBA codes */
+	uint8_t pad[5];
+};
+
+struct sm_records_request {
+	struct sm_head head;
+	uint32_t count; /* 1 to SM_RECORDS_MAX */
+	uint32_t pad;
+	struct sm_record_key key[SM_RECORDS_MAX]; /* only count of them are sent */
+};
+
+struct sm_records_reply {
+	struct sm_reply_head h;
+	uint64_t instance, generation; /* that all records are of */
+	uint64_t prefix;               /* of the subnet's GIDs */
+	uint32_t count;                /* the request's */
+	uint32_t pad;
+	struct sm_record record[SM_RECORDS_MAX]; /* request's order; only count of them are sent */
+};
+
+/* SM_OP_WATCH: answered as soon as the state is another one than this. Until then the connection
+ * carries nothing else; its end says that OpenSM has ended. */
+struct sm_watch_request {
+	struct sm_head head;
+	uint64_t instance, generation; /* 0, 0: answered at once */
+};
+
+struct sm_watch_reply {
+	struct sm_reply_head h;
+	uint64_t instance, generation;
+};
+
+#endif

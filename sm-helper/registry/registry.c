@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/registry/registry_int.h"
+#include "common/log.h"
+#include "common/util.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* GUIDs are stored as SQLite's signed 64-bit integers, bit by bit. */
+static const char schema[] =
+	"PRAGMA journal_mode=WAL;"
+	"PRAGMA synchronous=FULL;"
+	"PRAGMA user_version=1;"
+	"CREATE TABLE IF NOT EXISTS vguid ("
+	" vguid INTEGER PRIMARY KEY, vm TEXT NOT NULL, name TEXT NOT NULL,"
+	" pkey INTEGER NOT NULL, lid INTEGER NOT NULL, since_ms INTEGER NOT NULL,"
+	" host TEXT NOT NULL, url TEXT NOT NULL, vf TEXT NOT NULL, parked INTEGER NOT NULL,"
+	" parked_node INTEGER NOT NULL, switch INTEGER NOT NULL, port INTEGER NOT NULL,"
+	" intent INTEGER NOT NULL,"
+	" to_host TEXT NOT NULL, to_url TEXT NOT NULL, to_vf TEXT NOT NULL,"
+	" to_parked INTEGER NOT NULL, to_parked_node INTEGER NOT NULL,"
+	" to_switch INTEGER NOT NULL, to_port INTEGER NOT NULL) STRICT;"
+	"CREATE UNIQUE INDEX IF NOT EXISTS vguid_parked ON vguid (parked);"
+	"CREATE TABLE IF NOT EXISTS subscription (host TEXT PRIMARY KEY, url TEXT NOT NULL) "
+	"STRICT;"
+	"CREATE TABLE IF NOT EXISTS parked_move ("
+	" vguid INTEGER PRIMARY KEY, vm TEXT NOT NULL, pkey INTEGER NOT NULL,"
+	" host TEXT NOT NULL, url TEXT NOT NULL, vf TEXT NOT NULL, parked INTEGER NOT NULL,"
+	" parked_node INTEGER NOT NULL, switch INTEGER NOT NULL, port INTEGER NOT NULL,"
+	" to_host TEXT NOT NULL, to_url TEXT NOT NULL, to_vf TEXT NOT NULL,"
+	" to_parked INTEGER NOT NULL, to_parked_node INTEGER NOT NULL,"
+	" to_switch INTEGER NOT NULL, to_port INTEGER NOT NULL) STRICT;"
+	"CREATE TABLE IF NOT EXISTS claim ("
+	" vguid INTEGER PRIMARY KEY, vm TEXT NOT NULL, name TEXT NOT NULL,"
+	" slot INTEGER NOT NULL, since_ms INTEGER NOT NULL, UNIQUE (vm, slot)) STRICT;"
+	"CREATE TABLE IF NOT EXISTS allocated (id INTEGER PRIMARY KEY, vguid INTEGER NOT NULL) "
+	"STRICT;"
+	"CREATE TABLE IF NOT EXISTS replica (id INTEGER PRIMARY KEY CHECK (id = 1),"
+	" seq INTEGER NOT NULL, alone INTEGER NOT NULL) STRICT;"
+	"INSERT OR IGNORE INTO replica VALUES (1, 0, 0);"
+	"CREATE TRIGGER IF NOT EXISTS bind_of_claimed BEFORE INSERT ON vguid WHEN EXISTS"
+	" (SELECT 1 FROM claim WHERE vguid = NEW.vguid AND vm <> NEW.vm)"
+	" BEGIN SELECT RAISE(ABORT, 'the vGUID is claimed by another VM'); END;"
+	"CREATE TRIGGER IF NOT EXISTS claim_of_bound BEFORE INSERT ON claim WHEN EXISTS"
+	" (SELECT 1 FROM vguid WHERE vguid = NEW.vguid AND vm <> NEW.vm)"
+	" BEGIN SELECT RAISE(ABORT, 'the vGUID is bound by another VM'); END;";
+
+#define COLUMNS                                                                                    \
+	"vguid, vm, name, pkey, lid, since_ms, host, url, vf, parked, parked_node, switch,"        \
+	" port, intent, to_host, to_url, to_vf, to_parked, to_parked_node, to_switch, to_port,"    \
+	" dynamic, own_lid, to_own_lid"
+
+int registry_failed(struct registry *r)
+{
+	log_error("registry: %s", sqlite3_errmsg(r->db));
+	return -EIO;
+}
+
+static int add_column(sqlite3 *db, const char *name, char **ret_why)
+{
+	sqlite3_stmt *s = NULL;
+	char sql[128];
+	int rc = sqlite3_prepare_v2(db, "SELECT 1 FROM pragma_table_info('vguid') WHERE name = ?1",
+				    -1, &s, NULL);
+
+	if (rc == SQLITE_OK)
+		rc = sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_step(s);
+	sqlite3_finalize(s);
+	if (rc != SQLITE_DONE)
+		return rc == SQLITE_ROW ? SQLITE_OK : rc;
+	snprintf(sql, sizeof sql, "ALTER TABLE vguid ADD COLUMN %s INTEGER NOT NULL DEFAULT 0",
+		 name);
+	return sqlite3_exec(db, sql, NULL, NULL, ret_why);
+}
+
+/* What files of earlier releases have not. "dynamic" holds an enum address_mode. */
+static int add_columns(sqlite3 *db, char **ret_why)
+{
+	static const char *const name[] = {"dynamic", "own_lid", "to_own_lid"};
+	int rc = SQLITE_OK;
+
+	for (size_t i = 0; rc == SQLITE_OK && i < ARRAY_SIZE(name); i++)
+		rc = add_column(db, name[i], ret_why);
+	return rc;
+}
+
+int registry_open(const char *path, struct registry **ret_registry, char **ret_error)
+{
+	struct registry *r = calloc(1, sizeof *r);
+	char *why = NULL;
+
+	if (!r)
+		return -ENOMEM;
+	pthread_mutex_init(&r->claims, NULL);
+	if (sqlite3_open_v2(path, &r->db,
+			    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX,
+			    NULL) == SQLITE_OK &&
+	    sqlite3_busy_timeout(r->db, 2000) == SQLITE_OK &&
+	    sqlite3_exec(r->db, schema, NULL, NULL, &why) == SQLITE_OK &&
+	    add_columns(r->db, &why) == SQLITE_OK) {
+		*ret_registry = r;
+		return 0;
+	}
+	*ret_error = strf("registry %s: %s", path,
+			  why     ? why
+			  : r->db ? sqlite3_errmsg(r->db)
+				  : "no memory");
+	sqlite3_free(why);
+	registry_close(r);
+	return -EIO;
+}
+
+void registry_close(struct registry *r)
+{
+	if (!r)
+		return;
+	registry_untrack(r);
+	sqlite3_close(r->db);
+	pthread_mutex_destroy(&r->claims);
+	free(r);
+}
+
+void registry_get_text(sqlite3_stmt *s, int column, char to[static REG_TEXT_MAX])
+{
+	const char *text = (const char *)sqlite3_column_text(s, column);
+
+	snprintf(to, REG_TEXT_MAX, "%s", text ? text : "");
+}
+
+static void get_vf(sqlite3_stmt *s, int column, struct reg_vf *vf)
+{
+	registry_get_text(s, column, vf->host);
+	registry_get_text(s, column + 1, vf->url);
+	registry_get_text(s, column + 2, vf->vf);
+	vf->parked_guid = (uint64_t)sqlite3_column_int64(s, column + 3);
+	vf->parked_node = (uint64_t)sqlite3_column_int64(s, column + 4);
+	vf->switch_guid = (uint64_t)sqlite3_column_int64(s, column + 5);
+	vf->switch_port = (uint8_t)sqlite3_column_int(s, column + 6);
+}
+
+static void get_entry(sqlite3_stmt *s, struct reg_entry *e)
+{
+	memset(e, 0, sizeof *e);
+	e->vguid = (uint64_t)sqlite3_column_int64(s, 0);
+	registry_get_text(s, 1, e->vm);
+	registry_get_text(s, 2, e->name);
+	e->pkey = (uint16_t)sqlite3_column_int(s, 3);
+	e->lid = (uint16_t)sqlite3_column_int(s, 4);
+	e->since_ms = (uint64_t)sqlite3_column_int64(s, 5);
+	get_vf(s, 6, &e->at);
+	e->intent = (enum reg_intent)sqlite3_column_int(s, 13);
+	get_vf(s, 14, &e->to);
+	e->mode = (enum address_mode)sqlite3_column_int(s, 21);
+	e->at.lid = (uint16_t)sqlite3_column_int(s, 22);
+	e->to.lid = (uint16_t)sqlite3_column_int(s, 23);
+}
+
+static void bind_vf(sqlite3_stmt *s, int at, const struct reg_vf *vf)
+{
+	sqlite3_bind_text(s, at, vf->host, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, at + 1, vf->url, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, at + 2, vf->vf, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, at + 3, (sqlite3_int64)vf->parked_guid);
+	sqlite3_bind_int64(s, at + 4, (sqlite3_int64)vf->parked_node);
+	sqlite3_bind_int64(s, at + 5, (sqlite3_int64)vf->switch_guid);
+	sqlite3_bind_int(s, at + 6, vf->switch_port);
+}
+
+static int find_one(struct registry *r, const char *sql, uint64_t guid, struct reg_entry *ret_entry)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db, sql, -1, &s, NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_int64(s, 1, (sqlite3_int64)guid);
+		rc = sqlite3_step(s);
+		if (rc == SQLITE_ROW)
+			get_entry(s, ret_entry);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_ROW ? 0 : rc == SQLITE_DONE ? -ENOENT : registry_failed(r);
+}
+
+int registry_find(struct registry *r, uint64_t vguid, struct reg_entry *ret_entry)
+{
+	return find_one(r, "SELECT " COLUMNS " FROM vguid WHERE vguid = ?1", vguid, ret_entry);
+}
+
+int registry_find_vf(struct registry *r, uint64_t parked_guid, struct reg_entry *ret_entry)
+{
+	return find_one(r,
+			"SELECT " COLUMNS " FROM vguid WHERE parked = ?1"
+			" OR (to_parked = ?1 AND intent <> 0) LIMIT 1",
+			parked_guid, ret_entry);
+}
+
+int registry_put(struct registry *r, const struct reg_entry *e)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(
+		r->db,
+		"INSERT INTO vguid (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5,"
+		" ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,"
+		" ?19, ?20, ?21, ?22, ?23, ?24) ON CONFLICT (vguid) DO UPDATE SET vm = ?2,"
+		" name = ?3, pkey = ?4, lid = ?5, since_ms = ?6, host = ?7,"
+		" url = ?8, vf = ?9, parked = ?10, parked_node = ?11,"
+		" switch = ?12, port = ?13, intent = ?14, to_host = ?15,"
+		" to_url = ?16, to_vf = ?17, to_parked = ?18,"
+		" to_parked_node = ?19, to_switch = ?20, to_port = ?21,"
+		" dynamic = ?22, own_lid = ?23, to_own_lid = ?24",
+		-1, &s, NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_int64(s, 1, (sqlite3_int64)e->vguid);
+		sqlite3_bind_text(s, 2, e->vm, -1, SQLITE_STATIC);
+		sqlite3_bind_text(s, 3, e->name, -1, SQLITE_STATIC);
+		sqlite3_bind_int(s, 4, e->pkey);
+		sqlite3_bind_int(s, 5, e->lid);
+		sqlite3_bind_int64(s, 6, (sqlite3_int64)e->since_ms);
+		bind_vf(s, 7, &e->at);
+		sqlite3_bind_int(s, 14, e->intent);
+		bind_vf(s, 15, &e->to);
+		sqlite3_bind_int(s, 22, (int)e->mode);
+		sqlite3_bind_int(s, 23, e->at.lid);
+		sqlite3_bind_int(s, 24, e->to.lid);
+		rc = sqlite3_step(s);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
+}
+
+static int put_in_one(struct registry *r, const struct reg_entry *e, unsigned count)
+{
+	int rc = 0;
+
+	if (sqlite3_exec(r->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
+		return registry_failed(r);
+	/* VMs may take each other's VFs, of which no two may ever have one. */
+	for (unsigned i = 0; !rc && i < count; i++)
+		rc = registry_delete(r, e[i].vguid);
+	for (unsigned i = 0; !rc && i < count; i++)
+		rc = registry_put(r, &e[i]);
+	if (!rc && sqlite3_exec(r->db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK)
+		return 0;
+	rc = rc ? rc : registry_failed(r);
+	sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
+	return rc;
+}
+
+/* A transaction is of the connection: what other threads write meanwhile would be part of it. */
+int registry_put_all(struct registry *r, const struct reg_entry *e, unsigned count)
+{
+	int rc;
+
+	sqlite3_mutex_enter(sqlite3_db_mutex(r->db)); /* SQLite's own, recursive */
+	rc = put_in_one(r, e, count);
+	sqlite3_mutex_leave(sqlite3_db_mutex(r->db));
+	return rc;
+}
+
+static int delete_one(struct registry *r, const char *sql, uint64_t vguid)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db, sql, -1, &s, NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_int64(s, 1, (sqlite3_int64)vguid);
+		rc = sqlite3_step(s);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
+}
+
+int registry_delete(struct registry *r, uint64_t vguid)
+{
+	return delete_one(r, "DELETE FROM vguid WHERE vguid = ?1", vguid);
+}
+
+int registry_each(struct registry *r, void (*fn)(void *arg, const struct reg_entry *e), void *arg)
+{
+	sqlite3_stmt *s = NULL;
+	struct reg_entry e;
+	int rc = sqlite3_prepare_v2(r->db, "SELECT " COLUMNS " FROM vguid ORDER BY vguid", -1, &s,
+				    NULL);
+
+	while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+		rc = sqlite3_step(s);
+		if (rc != SQLITE_ROW)
+			break;
+		get_entry(s, &e);
+		fn(arg, &e);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
+}
+
+int registry_put_move(struct registry *r, const struct move_request *m)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db,
+				    "INSERT OR REPLACE INTO parked_move VALUES (?1, ?2, ?3, ?4, ?5,"
+				    " ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+				    -1, &s, NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_int64(s, 1, (sqlite3_int64)m->vguid);
+		sqlite3_bind_text(s, 2, m->vm, -1, SQLITE_STATIC);
+		sqlite3_bind_int(s, 3, m->pkey);
+		bind_vf(s, 4, &m->from);
+		bind_vf(s, 11, &m->to);
+		rc = sqlite3_step(s);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
+}
+
+int registry_delete_move(struct registry *r, uint64_t vguid)
+{
+	return delete_one(r, "DELETE FROM parked_move WHERE vguid = ?1", vguid);
+}
+
+int registry_each_move(struct registry *r, void (*fn)(void *arg, const struct move_request *m),
+		       void *arg)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db, "SELECT * FROM parked_move ORDER BY vguid", -1, &s,
+				    NULL);
+
+	while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+		struct move_request m = {0};
+
+		if ((rc = sqlite3_step(s)) != SQLITE_ROW)
+			break;
+		m.vguid = (uint64_t)sqlite3_column_int64(s, 0);
+		registry_get_text(s, 1, m.vm);
+		m.pkey = (uint16_t)sqlite3_column_int(s, 2);
+		get_vf(s, 3, &m.from);
+		get_vf(s, 10, &m.to);
+		fn(arg, &m);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
+}
+
+int registry_subscribe(struct registry *r, const char *host, const char *url)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db,
+				    "INSERT INTO subscription (host, url) VALUES (?1, ?2)"
+				    " ON CONFLICT (host) DO UPDATE SET url = excluded.url"
+				    " WHERE url <> excluded.url",
+				    -1, &s, NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_text(s, 1, host, -1, SQLITE_STATIC);
+		sqlite3_bind_text(s, 2, url, -1, SQLITE_STATIC);
+		rc = sqlite3_step(s);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
+}
+
+int registry_unsubscribe(struct registry *r, const char *host)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db, "DELETE FROM subscription WHERE host = ?1", -1, &s,
+				    NULL);
+
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_text(s, 1, host, -1, SQLITE_STATIC);
+		rc = sqlite3_step(s);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
+}
+
+int registry_each_subscription(struct registry *r,
+			       void (*fn)(void *arg, const struct reg_subscription *s), void *arg)
+{
+	sqlite3_stmt *s = NULL;
+	struct reg_subscription sub;
+	int rc = sqlite3_prepare_v2(r->db, "SELECT host, url FROM subscription ORDER BY host", -1,
+				    &s, NULL);
+
+	while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+		rc = sqlite3_step(s);
+		if (rc != SQLITE_ROW)
+			break;
+		registry_get_text(s, 0, sub.host);
+		registry_get_text(s, 1, sub.url);
+		fn(arg, &sub);
+	}
+	sqlite3_finalize(s);
+	return rc == SQLITE_DONE ? 0 : registry_failed(r);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Which VM holds which vGUID, on which VF of which host: SQLite, WAL, every commit synced. Safe to
+ * call from several threads. */
+#ifndef IBVMIG_SM_HELPER_REGISTRY_REGISTRY_H
+#define IBVMIG_SM_HELPER_REGISTRY_REGISTRY_H
+
+#include "vswitch/moves/address.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define REG_TEXT_MAX 256
+
+struct registry; /* owned by the caller of registry_open() */
+
+/* What was begun and not finished when the process died. */
+enum reg_intent { REG_NONE, REG_BIND, REG_MOVE, REG_UNBIND };
+
+/* A VF and where it hangs. */
+struct reg_vf {
+	char host[REG_TEXT_MAX], url[REG_TEXT_MAX], vf[REG_TEXT_MAX];
+	uint64_t parked_guid; /* port GUID while no VM has it */
+	uint64_t parked_node; /* node GUID then */
+	/* The port of the (v)switch that it hangs on; or, where VFs share the LID of their port
+	 * (ADDRESS_SHARED_PORT), that port's own GUID and the entry of its GUID table. */
+	uint64_t switch_guid;
+	uint8_t switch_port;
+	uint16_t lid; /* ADDRESS_DYNAMIC: of the VF itself, waits while the VM is there; 0: not
+			 known */
+};
+
+struct reg_entry {
+	uint64_t vguid;
+	char vm[REG_TEXT_MAX], name[REG_TEXT_MAX];
+	uint16_t pkey, lid;
+	enum address_mode mode; /* whose the LID is: a VF's, its own (a copy), its host's */
+	uint64_t since_ms;      /* wall clock: on this VF since */
+	struct reg_vf at;
+	enum reg_intent intent;
+	struct reg_vf to; /* REG_MOVE only */
+};
+
+/* The LID of the VF itself where the VM is, as far as is known; 0: not. Not with
+ * ADDRESS_SHARED_PORT. */
+static inline uint16_t reg_own_lid(const struct reg_entry *e)
+{
+	return e->mode == ADDRESS_DYNAMIC ? e->at.lid : e->lid;
+}
+
+/* One VF is known by its host and its parked GUID. */
+static inline bool reg_same_vf(const struct reg_vf *a, const struct reg_vf *b)
+{
+	return !strcmp(a->host, b->host) && a->parked_guid == b->parked_guid;
+}
+
+/* A move as it is asked for. */
+struct move_request {
+	uint64_t vguid;
+	char vm[REG_TEXT_MAX];
+	struct reg_vf from; /* host, vf, parked_guid */
+	struct reg_vf to;   /* and url */
+	uint16_t pkey;
+};
+
+struct reg_subscription {
+	char host[REG_TEXT_MAX], url[REG_TEXT_MAX];
+};
+
+/* 0, or -EIO and *ret_error (owned by the caller) names the file and the cause. */
+int registry_open(const char *path, struct registry **ret_registry, char **ret_error);
+void registry_close(struct registry *r);
+
+/* All return 0 or -EIO; find returns -ENOENT too. */
+int registry_find(struct registry *r, uint64_t vguid, struct reg_entry *ret_entry);
+/* Who holds the VF with this parked GUID, or is on the way to it. */
+int registry_find_vf(struct registry *r, uint64_t parked_guid, struct reg_entry *ret_entry);
+/* Inserts or replaces; durable on return. */
+int registry_put(struct registry *r, const struct reg_entry *e);
+/* All or none; entries may exchange their VFs. */
+int registry_put_all(struct registry *r, const struct reg_entry *e, unsigned count);
+int registry_delete(struct registry *r, uint64_t vguid);
+
+/* Calls fn for each entry, in the order of the vGUIDs. */
+int registry_each(struct registry *r, void (*fn)(void *arg, const struct reg_entry *e), void *arg);
+
+/* Moves whose batch was parked, and which nobody has ended yet (sm-helper/moves/parked.h): one a
+ * vGUID. As above. */
+int registry_put_move(struct registry *r, const struct move_request *m);
+int registry_delete_move(struct registry *r, uint64_t vguid);
+int registry_each_move(struct registry *r, void (*fn)(void *arg, const struct move_request *m),
+		       void *arg);
+
+int registry_subscribe(struct registry *r, const char *host, const char *url);
+/* 0 also if there is none. */
+int registry_unsubscribe(struct registry *r, const char *host);
+int registry_each_subscription(struct registry *r,
+			       void (*fn)(void *arg, const struct reg_subscription *s), void *arg);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* GET /v1/loads: how full the hosts' links are, and which VM fills them, from the switches' port
+ * counters, looked at twice. Changes nothing: the counters are not reset. */
+#include "common/util.h"
+#include "sm-helper/backend/backend.h"
+#include "sm-helper/moves/ops_int.h"
+#include "sm-helper/rest/rest_int.h"
+#include "sm-helper/watch/verify.h"
+
+#include <errno.h>
+#include <time.h>
+
+#define INTERVAL_MS     1000
+#define INTERVAL_MAX_MS 5000
+
+/* A port of a switch, and what went through it. */
+struct load {
+	uint32_t sw;
+	unsigned port, mbps;
+	uint64_t port_guid; /* of the CA port behind it; 0: the link to a vSwitch */
+	uint32_t vswitch;   /* that this link leads to, or that the port is of */
+	struct probe_counters first, last;
+};
+
+struct loads {
+	struct verify v;
+	struct load *load; /* owned; a vSwitch's link, then its ports */
+	unsigned count, room;
+};
+
+static int add(struct loads *g, struct load one)
+{
+	if (g->count == g->room) {
+		unsigned room = g->room ? 2 * g->room : 64;
+		struct load *grown = realloc(g->load, room * sizeof *grown);
+
+		if (!grown)
+			return -ENOMEM;
+		g->load = grown;
+		g->room = room;
+	}
+	g->load[g->count++] = one;
+	return 0;
+}
+
+/* Per vSwitch: its link, seen from the leaf, and the ports with VFs. */
+static int add_vswitch(struct loads *g, uint32_t at)
+{
+	const struct fabric_switch *s = &g->v.f.sw[at];
+	int rc = 0;
+
+	for (unsigned p = 1; !rc && p <= s->ports; p++)
+		if (s->peer[p].sw != FABRIC_NONE)
+			rc = add(g, (struct load){.sw = s->peer[p].sw,
+						  .port = s->peer[p].port,
+						  .vswitch = at});
+	for (unsigned p = 1; !rc && p <= s->ports; p++)
+		if (s->peer[p].end != FABRIC_NONE)
+			rc = add(g, (struct load){.sw = at,
+						  .port = p,
+						  .port_guid = g->v.f.end[s->peer[p].end].port_guid,
+						  .vswitch = at});
+	return rc;
+}
+
+static int collect(struct loads *g, struct op_error *e)
+{
+	fabric_find_vswitches(&g->v.f);
+	for (uint32_t i = 0; i < g->v.f.switches; i++)
+		if (g->v.f.sw[i].inside && add_vswitch(g, i))
+			return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
+	return 0;
+}
+
+static int sample(struct loads *g, bool last, struct op_error *e)
+{
+	char text[PROBE_ERROR_MAX];
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < g->count; i++) {
+		struct load *x = &g->load[i];
+		uint16_t lid = g->v.f.sw[x->sw].lid;
+
+		rc = probe_counters(g->v.m, lid, x->port, last ? &x->last : &x->first, text);
+		if (!rc && !last && !x->port_guid)
+			rc = probe_link_mbps(g->v.m, lid, x->port, &x->mbps, text);
+	}
+	return rc ? ops_fail(e, rc, 503, "no-counters", "%s", text) : 0;
+}
+
+/* Bits a microsecond are Mb/s; a counter that was reset meanwhile tells nothing. */
+static uint64_t mbps(uint64_t first, uint64_t last, uint64_t us)
+{
+	return last > first && us ? (last - first) * 8 / us : 0;
+}
+
+/* As the host sees it: out is what it sends. The switch's port sends what the host receives. */
+static void set_rates(struct json_object *o, const struct load *x)
+{
+	uint64_t us = x->last.read_us - x->first.read_us;
+
+	json_set_u64(o, "in_mbps", mbps(x->first.out_bytes, x->last.out_bytes, us));
+	json_set_u64(o, "out_mbps", mbps(x->first.in_bytes, x->last.in_bytes, us));
+}
+
+static struct json_object *link_json(const struct loads *g, unsigned *i)
+{
+	const struct load *x = &g->load[(*i)++];
+	struct json_object *o = json_object_new_object(), *ports = json_object_new_array();
+	uint64_t us = x->last.read_us - x->first.read_us;
+
+	json_set_str(o, "switch", g->v.f.sw[x->sw].desc);
+	json_set_u64(o, "port", x->port);
+	json_set_str(o, "to", g->v.f.sw[x->vswitch].desc);
+	json_set_u64(o, "mbps", x->mbps);
+	set_rates(o, x);
+	json_set_u64(o, "wait_per_s",
+		     x->last.wait_ticks > x->first.wait_ticks && us
+			     ? (x->last.wait_ticks - x->first.wait_ticks) * 1000000ull / us
+			     : 0);
+	for (; *i < g->count && g->load[*i].port_guid; (*i)++) {
+		struct json_object *p = json_object_new_object();
+
+		json_set_guid(p, "guid", g->load[*i].port_guid);
+		set_rates(p, &g->load[*i]);
+		json_object_array_add(ports, p);
+	}
+	json_set(o, "ports", ports);
+	return o;
+}
+
+static int look(struct loads *g, struct ops *o, uint64_t ms, struct op_error *e)
+{
+	const struct timespec rest = {.tv_sec = (time_t)(ms / 1000),
+				      .tv_nsec = (long)(ms % 1000) * 1000000};
+	char text[PROBE_ERROR_MAX];
+	int rc;
+
+	if (client_backend(o->client)->bind)
+		return ops_fail(e, -EOPNOTSUPP, 503, "no-umad", "backend %s sees no switches",
+				client_backend(o->client)->name);
+	rc = verify_begin(&g->v, o->probe, 0, text);
+	if (rc)
+		return ops_fail(e, rc, 503, "no-umad", "%s", text);
+	if ((rc = collect(g, e)) || (rc = sample(g, false, e)))
+		return rc;
+	nanosleep(&rest, NULL);
+	return sample(g, true, e);
+}
+
+static void run_loads(struct job *j)
+{
+	struct json_object *list = json_object_new_array();
+	struct loads g = {0};
+	uint64_t ms = INTERVAL_MS;
+
+	j->reply = json_object_new_object();
+	json_set(j->reply, "links", list);
+	if (*j->arg[0] && parse_u64(j->arg[0], 100, INTERVAL_MAX_MS, &ms)) {
+		rest_bad_request(j, "interval_ms must be 100 to 5000");
+		return;
+	}
+	if (!look(&g, j->rest->ops, ms, &j->error))
+		for (unsigned i = 0; i < g.count;)
+			json_object_array_add(list, link_json(&g, &i));
+	json_set_u64(j->reply, "interval_ms", ms);
+	verify_end(&g.v);
+	free(g.load);
+}
+
+void rest_get_loads(struct http_request *req)
+{
+	const char *arg[REST_ARGS_MAX] = {http_query(req->exchange, "interval_ms")};
+
+	rest_submit(req, run_loads, arg);
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* POST /v1/moves: the moves of a VM, or of several that come at the same time. */
+#include "common/log.h"
+#include "common/util.h"
+#include "sm-helper/moves/actions.h"
+#include "sm-helper/notify/notice.h"
+#include "sm-helper/rest/rest_int.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void read_move(struct json_reader *r, struct move_request *m)
+{
+	m->vguid = json_need_guid(r, "vguid");
+	rest_need_text(r, "vm", m->vm);
+	rest_need_vf_at(r, "from", false, &m->from);
+	rest_need_vf_at(r, "to", true, &m->to);
+	m->pkey = rest_need_pkey(r);
+	if (r->error || m->from.parked_guid != m->to.parked_guid ||
+	    !strcmp(m->from.host, m->to.host))
+		return;
+	r->error = -EINVAL;
+	snprintf(r->message, sizeof r->message,
+		 "\"from\" and \"to\" have the same parked_guid on different hosts");
+}
+
+/* list: an array of moves, or NULL: the object itself is one. Room for OPS_MOVES_MAX. */
+static unsigned read_moves(struct json_reader *r, struct json_object *list, struct move_request *m)
+{
+	size_t count = list ? json_object_array_length(list) : 1;
+
+	if (!list) {
+		read_move(r, m);
+		return 1;
+	}
+	if (count < 1 || count > OPS_MOVES_MAX) {
+		r->error = -EINVAL;
+		snprintf(r->message, sizeof r->message,
+			 "field \"moves\" has %zu entries; allowed is 1 to %d", count,
+			 OPS_MOVES_MAX);
+		return 0;
+	}
+	for (size_t i = 0; !r->error && i < count; i++) {
+		struct json_object *one = json_object_array_get_idx(list, i);
+		struct json_reader inner;
+
+		json_reader_init(&inner, json_object_is_type(one, json_type_object) ? one : NULL);
+		if (inner.obj)
+			read_move(&inner, &m[i]);
+		else
+			inner = (struct json_reader){.error = -EINVAL,
+						     .message = "it must be an object"};
+		r->error = inner.error;
+		if (r->error)
+			snprintf(r->message, sizeof r->message, "moves[%zu]: %.200s", i,
+				 inner.message);
+	}
+	return (unsigned)count;
+}
+
+static void set_moved(struct json_object *o, const struct move_result *res, const struct moved *m)
+{
+	struct json_object *paths;
+
+	json_set_u64(o, "lid_before", m->lid_before);
+	json_set_u64(o, "lid_after", m->lid_after);
+	json_set_u64(o, "paths_changed", m->paths_changed);
+	if (m->paths_changed && (paths = notice_paths(res, m)))
+		json_set(o, "paths", paths);
+}
+
+/* What a call asked for: some moves of a batch, one after the other. */
+struct asked {
+	unsigned first, count;
+	bool list; /* it is answered as it was asked: a list, or the one move */
+};
+
+static struct json_object *moves_json(const struct move_result *res, const struct asked *asked)
+{
+	struct json_object *o = json_object_new_object();
+	struct json_object *moves = asked->list ? json_object_new_array() : NULL;
+
+	for (unsigned i = asked->first; moves && i < asked->first + asked->count; i++) {
+		struct json_object *m = json_object_new_object();
+
+		json_set_guid(m, "vguid", res->move[i].vguid);
+		set_moved(m, res, &res->move[i]);
+		json_object_array_add(moves, m);
+	}
+	if (moves)
+		json_set(o, "moves", moves);
+	else
+		set_moved(o, res, &res->move[asked->first]);
+	json_set_u64(o, "batch", res->moves);
+	json_set_u64(o, "lft_smps", res->lft_smps);
+	json_set_u64(o, "port_info_smps", res->port_info_smps);
+	json_set_u64(o, "guid_smps", res->guid_smps);
+	json_set_u64(o, "switches_updated", res->switches_updated);
+	json_set_u64(o, "switches_total", res->switches_total);
+	json_set_u64(o, "repath_notices", res->repath_notices);
+	json_set_bool(o, "verified", res->verified);
+	json_set_u64(o, "walks", res->walks);
+	json_set_u64(o, "elapsed_us", res->elapsed_us);
+	json_set_u64(o, "sm_us", res->sm_us);
+	json_set_u64(o, "lock_us", res->lock_us);
+	return o;
+}
+
+/* Large: on the heap. */
+struct moves_call {
+	struct move_request m[OPS_MOVES_MAX];
+	struct move_result res;
+};
+
+/* The moves of a call's body, to m[asked->first]; false: j has its error. Room for OPS_MOVES_MAX.
+ */
+static bool read_call(struct job *j, struct move_request *m, struct asked *asked)
+{
+	struct json_object *list = NULL;
+	struct json_reader r;
+
+	json_reader_init(&r, j->body);
+	asked->list = json_opt(j->body, "moves");
+	if (asked->list)
+		list = json_need_array(&r, "moves");
+	if (!r.error)
+		asked->count = read_moves(&r, list, &m[asked->first]);
+	if (r.error)
+		rest_bad_request(j, r.message);
+	return !r.error;
+}
+
+static void call_moves(struct job *j, struct moves_call *c)
+{
+	struct asked asked = {0};
+
+	if (!read_call(j, c->m, &asked) ||
+	    action_move(j->rest->ops, c->m, asked.count, rest_deadline_us(j), &c->res, &j->error))
+		return;
+	c->res.repath_notices += notice_moved(j->rest->ops, &c->res);
+	j->reply = moves_json(&c->res, &asked);
+}
+
+static void run_moves(struct job *j)
+{
+	struct moves_call *c = calloc(1, sizeof *c);
+
+	if (c)
+		call_moves(j, c);
+	else
+		j->error = (struct op_error){500, "no-memory", "no memory"};
+	free(c);
+}
+
+/* ---- moves that come at the same time ---- */
+
+/* Of a host that is drained several VMs reach SWITCH at about the same time, each asked for by its
+ * own destination. Nobody waits for company: a move begins at once while fewer than MOVES_AT_ONCE
+ * calls are under way (the second one is carried out when the first one is, whose notices then
+ * still go out). Those that come meanwhile would have to wait anyway; they go together as one
+ * batch. */
+#define MOVES_AT_ONCE 2
+#define GATHERED_MAX  16 /* moves: what goes wrong with one holds the others up */
+
+struct gathered {
+	struct rest *rest;
+	struct job *jobs; /* owned; linked by next */
+	struct moves_call call;
+};
+
+/* The jobs whose moves can be read, into g->call; the others have their error. */
+static unsigned read_gathered(struct gathered *g, struct job *ret_job[static GATHERED_MAX],
+			      struct asked ret_asked[static GATHERED_MAX])
+{
+	unsigned n = 0, moves = 0;
+
+	for (struct job *j = g->jobs; j; j = j->next) {
+		ret_asked[n] = (struct asked){.first = moves};
+		if (!read_call(j, g->call.m, &ret_asked[n]))
+			continue;
+		moves += ret_asked[n].count;
+		ret_job[n++] = j;
+	}
+	return n;
+}
+
+/* Time is left to try each alone then; the first has waited longest. */
+static uint64_t half_of(uint64_t deadline_us)
+{
+	uint64_t now = now_us(), give_up = deadline_us - OPS_UNDO_MS * 1000ull;
+
+	return give_up > now ? deadline_us - (give_up - now) / 2 : deadline_us;
+}
+
+static void gathered_run(void *arg)
+{
+	struct gathered *g = arg;
+	struct ops *o = g->rest->ops;
+	struct job *job[GATHERED_MAX];
+	struct asked asked[GATHERED_MAX];
+	struct op_error error = {0};
+	unsigned n = read_gathered(g, job, asked);
+	unsigned moves = n ? asked[n - 1].first + asked[n - 1].count : 0;
+
+	if (n > 1 && !action_move(o, g->call.m, moves, half_of(rest_deadline_us(job[0])),
+				  &g->call.res, &error)) {
+		g->call.res.repath_notices += notice_moved(o, &g->call.res);
+		for (unsigned i = 0; i < n; i++)
+			job[i]->reply = moves_json(&g->call.res, &asked[i]);
+	} else if (error.status == 503) {
+		/* The subnet manager's state: it is the same for each of them. */
+		for (unsigned i = 0; i < n; i++)
+			job[i]->error = error;
+	} else {
+		/* One is no batch; and of a batch that failed, the others need not fail. */
+		if (n > 1)
+			log_notice("%u calls' moves failed together, each is tried alone: %s", n,
+				   error.detail);
+		for (unsigned i = 0; i < n; i++)
+			run_moves(job[i]);
+	}
+	ops_publish(o);
+}
+
+static void start_gathered(struct rest *rest);
+
+static void gathered_done(void *arg)
+{
+	struct gathered *g = arg;
+	struct rest *rest = g->rest;
+
+	while (g->jobs) {
+		struct job *j = g->jobs;
+
+		g->jobs = j->next;
+		rest_job_done(j);
+	}
+	free(g);
+	rest->moving--;
+	start_gathered(rest);
+}
+
+static void refuse_all(struct job *jobs)
+{
+	while (jobs) {
+		struct job *j = jobs;
+
+		jobs = j->next;
+		j->error = (struct op_error){500, "no-memory", "no memory"};
+		rest_job_done(j);
+	}
+}
+
+static size_t count_moves(struct job *j)
+{
+	size_t n = json_count(json_opt(j->body, "moves"));
+
+	return n ? n : 1;
+}
+
+/* The first of those that wait: GATHERED_MAX moves, or one call that has more. */
+static struct job *take_waiting(struct rest *rest)
+{
+	struct job *first = rest->waiting, **p = &first->next;
+
+	for (size_t n = count_moves(first); *p && (n += count_moves(*p)) <= GATHERED_MAX;)
+		p = &(*p)->next;
+	rest->waiting = *p;
+	*p = NULL;
+	return first;
+}
+
+static void start_gathered(struct rest *rest)
+{
+	struct gathered *g;
+
+	if (!rest->waiting || rest->moving >= MOVES_AT_ONCE)
+		return;
+	g = calloc(1, sizeof *g);
+	if (!g) {
+		refuse_all(TAKE(rest->waiting));
+		return;
+	}
+	g->rest = rest;
+	g->jobs = take_waiting(rest);
+	rest->moving++;
+	if (work_submit(rest->pool, gathered_run, gathered_done, g)) {
+		rest->moving--;
+		refuse_all(g->jobs);
+		free(g);
+	}
+}
+
+void rest_post_moves(struct http_request *req)
+{
+	struct rest *rest = req->user;
+	struct job *j, **p = &rest->waiting;
+
+	j = rest_job_new(req, run_moves, NULL);
+	if (!j)
+		return;
+	while (*p)
+		p = &(*p)->next;
+	*p = j;
+	start_gathered(rest);
+}
+
+static void run_check(struct job *j)
+{
+	struct moves_call *c AUTO_FREE = calloc(1, sizeof *c);
+	struct asked asked = {0};
+
+	if (!c)
+		j->error = (struct op_error){500, "no-memory", "no memory"};
+	else if (read_call(j, c->m, &asked))
+		action_move(j->rest->ops, c->m, asked.count, rest_deadline_us(j), NULL, &j->error);
+	j->reply = json_object_new_object();
+}
+
+/* Of /v1/moves' body: whether it would begin. */
+void rest_post_moves_check(struct http_request *req)
+{
+	rest_submit(req, run_check, NULL);
+}

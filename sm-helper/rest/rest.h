@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The REST calls of ibvmig-sm (docs/wire.md, "Fabric"): JSON in and out, nothing decided. */
+#ifndef IBVMIG_SM_HELPER_REST_REST_H
+#define IBVMIG_SM_HELPER_REST_REST_H
+
+#include "common/http/server.h"
+#include "common/work.h"
+#include "sm-helper/moves/ops.h"
+#include "sm-helper/registry/claim.h"
+
+struct job;
+
+struct rest {
+	struct ops *ops;                    /* borrowed, as the next one */
+	struct work_pool *pool, *look_pool; /* look_pool: of what must be answered at once */
+	const struct role_table *roles;     /* borrowed: of certificates */
+	struct tls *tls;                    /* borrowed; NULL without TLS */
+	bool caching;                       /* whether answers to path queries may be cached */
+	struct claim_range range;           /* that vGUIDs are allocated from */
+	struct job *waiting;                /* owned; single moves that wait for their batch */
+	unsigned moving;                    /* batches of them that are under way */
+	pthread_mutex_t binding; /* no bind while a leak is looked at again and released */
+};
+
+extern const struct http_route rest_routes[]; /* user: a struct rest */
+/* Who shows a certificate has what the table of roles says; others reach us only where they may do
+ * everything: on the socket, or without TLS. */
+unsigned rest_roles(const struct http_who *who, void *user);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Shared by the files of rest. */
+#ifndef IBVMIG_SM_HELPER_REST_REST_INT_H
+#define IBVMIG_SM_HELPER_REST_REST_INT_H
+
+#include "common/json.h"
+#include "sm-helper/rest/rest.h"
+
+#define REST_ARGS_MAX 3
+
+/* A call on its way through a worker. */
+struct job {
+	struct job *next; /* of those that wait (rest/moves.c) */
+	struct rest *rest;
+	struct http_exchange *exchange;
+	void (*run)(struct job *j);
+	struct json_object *body; /* owned; NULL without one */
+	char arg[REST_ARGS_MAX][HTTP_PARAM_MAX];
+	struct json_object *reply; /* owned until it is sent */
+	struct op_error error;     /* status 0: none */
+	uint64_t arrived_us;       /* CLOCK_MONOTONIC */
+	uint64_t gone;             /* vGUID to tell the hosts of when the answer is out; 0: none */
+};
+
+/* A job that is not submitted; NULL: the request has its error. rest_job_done() in the loop's
+ * thread answers it and frees it. */
+struct job *rest_job_new(struct http_request *req, void (*run)(struct job *j),
+			 const char *const arg[REST_ARGS_MAX]);
+void rest_job_done(void *arg);
+/* arg: up to REST_ARGS_MAX strings of the request, NULL for one that is not there. */
+void rest_submit(struct http_request *req, void (*run)(struct job *j),
+		 const char *const arg[REST_ARGS_MAX]);
+/* Until when a change is to be answered, the time included that it has waited for others. */
+static inline uint64_t rest_deadline_us(const struct job *j)
+{
+	return j->arrived_us + OPS_ANSWER_MS * 1000ull;
+}
+
+void rest_bad_request(struct job *j, const char *text);
+void rest_registry_broken(struct job *j);
+/* Of two ibvmig-sm only the one that leads may change the registry; else j->error is filled. */
+bool rest_refuse_follower(struct job *j);
+/* A required string of 1 to REG_TEXT_MAX - 1 bytes. */
+void rest_need_text(struct json_reader *r, const char *key, char to[static REG_TEXT_MAX]);
+
+/* {"host","vf","parked_guid"[,"url"]} below key, and the partition. */
+void rest_need_vf_at(struct json_reader *r, const char *key, bool url, struct reg_vf *vf);
+uint16_t rest_need_pkey(struct json_reader *r);
+
+/* rest/vguids.c */
+void rest_get_vguids(struct http_request *req);
+void rest_get_vguid(struct http_request *req);
+void rest_post_vguid(struct http_request *req);
+void rest_post_release(struct http_request *req);
+void rest_post_reconcile(struct http_request *req);
+void rest_post_fence(struct http_request *req);
+void rest_get_verify(struct http_request *req);
+/* rest/moves.c */
+void rest_post_moves(struct http_request *req);
+void rest_post_moves_check(struct http_request *req);
+/* rest/parked.c */
+void rest_post_parked(struct http_request *req);
+struct json_object *rest_parked_json(struct parked *k); /* NULL: nothing is parked */
+/* rest/loads.c */
+void rest_get_loads(struct http_request *req);
+/* rest/ranks.c */
+void rest_post_ranks(struct http_request *req);
+/* rest/twin.c */
+void rest_get_peer(struct http_request *req);
+void rest_get_peer_registry(struct http_request *req);
+void rest_post_peer(struct http_request *req);
+
+/* 0, or -EEXIST (another VM has claimed it) or -EIO with j->error filled. */
+int rest_check_claim(struct job *j, uint64_t vguid, const char *vm);
+
+#endif

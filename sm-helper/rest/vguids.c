@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Who holds which vGUID, since when, whether that is still so, and the end of it. */
+#include "common/util.h"
+#include "common/log.h"
+#include "sm-helper/moves/actions.h"
+#include "sm-helper/watch/leaks.h"
+#include "sm-helper/notify/notice.h"
+#include "sm-helper/moves/ops_int.h"
+#include "sm-helper/backend/backend.h"
+#include "sm-helper/rest/rest_int.h"
+#include "sm-helper/watch/verify.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+static struct json_object *entry_json(const struct reg_entry *e)
+{
+	struct json_object *o = json_object_new_object();
+	char pkey[8];
+
+	snprintf(pkey, sizeof pkey, "0x%04x", e->pkey);
+	json_set_guid(o, "vguid", e->vguid);
+	json_set_str(o, "vm", e->vm);
+	json_set_str(o, "name", e->name);
+	json_set_str(o, "host", e->at.host);
+	json_set_str(o, "url", e->at.url);
+	json_set_str(o, "vf", e->at.vf);
+	json_set_guid(o, "parked_guid", e->at.parked_guid);
+	json_set_str(o, "pkey", pkey);
+	json_set_u64(o, "lid", e->lid);
+	json_set_str(o, "addresses", address_mode_name(e->mode));
+	json_set_bool(o, "dynamic", e->mode == ADDRESS_DYNAMIC);
+	if (e->mode == ADDRESS_SHARED_PORT) {
+		json_set_guid(o, "port_guid", e->at.switch_guid);
+		json_set_u64(o, "guid_index", e->at.switch_port);
+	}
+	json_set_u64(o, "since_ms", e->since_ms);
+	return o;
+}
+
+static void append_entry(void *arg, const struct reg_entry *e)
+{
+	if (e->intent != REG_BIND)
+		json_object_array_add(arg, entry_json(e));
+}
+
+void rest_registry_broken(struct job *j)
+{
+	j->error = (struct op_error){500, "registry", "the registry cannot be read or written"};
+}
+
+static struct json_object *claim_json(const struct reg_claim *c)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_set_guid(o, "vguid", c->vguid);
+	json_set_str(o, "vm", c->vm);
+	json_set_str(o, "name", c->name);
+	json_set_u64(o, "slot", c->slot);
+	json_set_u64(o, "since_ms", c->since_ms);
+	return o;
+}
+
+static void append_claim(void *arg, const struct reg_claim *c)
+{
+	json_object_array_add(arg, claim_json(c));
+}
+
+static void run_vguids(struct job *j)
+{
+	struct json_object *list = json_object_new_array(), *claims = json_object_new_array();
+
+	j->reply = json_object_new_object();
+	json_set(j->reply, "vguids", list);
+	json_set(j->reply, "claims", claims);
+	if (registry_each(j->rest->ops->registry, append_entry, list) ||
+	    registry_each_claim(j->rest->ops->registry, append_claim, claims))
+		rest_registry_broken(j);
+}
+
+static void run_vguid(struct job *j)
+{
+	struct reg_entry e;
+	uint64_t guid;
+	int rc;
+
+	if (ib_guid_parse(j->arg[0], &guid)) {
+		rest_bad_request(j, "the vGUID in the path must be 0x and 16 hex digits");
+		return;
+	}
+	rc = registry_find(j->rest->ops->registry, guid, &e);
+	if (!rc && e.intent != REG_BIND) {
+		j->reply = entry_json(&e);
+	} else if (rc && rc != -ENOENT) {
+		rest_registry_broken(j);
+	} else {
+		j->error = (struct op_error){.status = 404, .code = "not-found"};
+		snprintf(j->error.detail, sizeof j->error.detail, "vGUID %s is bound to no VF",
+			 j->arg[0]);
+	}
+}
+
+/* "2026-01-31 23:59:59 UTC" */
+static const char *time_text(uint64_t wall, char text[static 32])
+{
+	time_t t = (time_t)(wall / 1000);
+	struct tm tm;
+
+	if (!gmtime_r(&t, &tm) || !strftime(text, 32, "%Y-%m-%d %H:%M:%S UTC", &tm))
+		strcpy(text, "?");
+	return text;
+}
+
+static int held(struct job *j, const char *code, const struct reg_claim *holder, const char *more)
+{
+	char since[32];
+
+	j->error = (struct op_error){.status = 409};
+	snprintf(j->error.code, sizeof j->error.code, "%s", code);
+	snprintf(j->error.detail, sizeof j->error.detail,
+		 "vGUID 0x%016" PRIx64 " belongs to VM %.200s (%.100s), port %u, since %s%s",
+		 holder->vguid, holder->name, holder->vm, holder->slot,
+		 time_text(holder->since_ms, since), more);
+	return -EEXIST;
+}
+
+int rest_check_claim(struct job *j, uint64_t vguid, const char *vm)
+{
+	struct reg_claim c;
+	int rc = registry_claim_find(j->rest->ops->registry, vguid, &c);
+
+	if (rc == -ENOENT || (!rc && !strcmp(c.vm, vm)))
+		return 0;
+	if (!rc)
+		return held(j, "duplicate-vguid", &c, "");
+	rest_registry_broken(j);
+	return rc;
+}
+
+/* ops.lock held: a GUID that some port of the fabric shows is nobody's to give. */
+static bool in_fabric(void *arg, uint64_t guid)
+{
+	const struct ops *o = arg;
+
+	return fabric_find_end(&o->fabric, guid) != FABRIC_NONE;
+}
+
+static int allocate(struct job *j, const struct reg_claim *want, struct reg_claim *ret_holder)
+{
+	const struct claim_range *range = &j->rest->range;
+	struct ops *o = j->rest->ops;
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	int rc = range->first
+			 ? registry_allocate(o->registry, want, range, in_fabric, o, ret_holder)
+			 : -ENOSPC;
+
+	if (rc != -ENOSPC)
+		return rc;
+	j->error = (struct op_error){.status = 409, .code = "no-vguid"};
+	if (range->first)
+		snprintf(j->error.detail, sizeof j->error.detail,
+			 "all %" PRIu64 " vGUIDs of vguid-range are in use: release some, or widen "
+			 "it",
+			 range->last - range->first + 1);
+	else
+		snprintf(j->error.detail, sizeof j->error.detail,
+			 "vguid-range is not configured: give a vguid, or configure a range");
+	return rc;
+}
+
+static void run_claim(struct job *j)
+{
+	struct reg_claim want = {0}, holder;
+	struct json_reader r;
+	int rc;
+
+	json_reader_init(&r, j->body);
+	rest_need_text(&r, "vm", want.vm);
+	rest_need_text(&r, "name", want.name);
+	if (json_opt(j->body, "slot"))
+		want.slot = (unsigned)json_need_u64(&r, "slot", 0, CLAIM_SLOT_MAX);
+	if (json_opt(j->body, "vguid"))
+		want.vguid = json_need_guid(&r, "vguid");
+	if (r.error) {
+		rest_bad_request(j, r.message);
+		return;
+	}
+	if (rest_refuse_follower(j))
+		return;
+	rc = want.vguid ? registry_claim(j->rest->ops->registry, &want, &holder)
+			: allocate(j, &want, &holder);
+	if (!rc)
+		j->reply = claim_json(&holder);
+	else if (rc == -EEXIST)
+		held(j, "duplicate-vguid", &holder, "");
+	else if (rc == -EBUSY)
+		held(j, "has-vguid", &holder, ": release it first");
+	else if (rc != -ENOSPC)
+		rest_registry_broken(j);
+}
+
+static void run_release(struct job *j)
+{
+	char vm[REG_TEXT_MAX] = "";
+	struct reg_claim holder;
+	struct json_reader r;
+	uint64_t vguid;
+	int rc;
+
+	json_reader_init(&r, j->body);
+	vguid = json_need_guid(&r, "vguid");
+	rest_need_text(&r, "vm", vm);
+	if (r.error) {
+		rest_bad_request(j, r.message);
+		return;
+	}
+	if (rest_refuse_follower(j))
+		return;
+	rc = registry_release(j->rest->ops->registry, vguid, vm, &holder);
+	if (rc == -EPERM)
+		held(j, "wrong-vm", &holder, "");
+	else if (rc == -EBUSY)
+		held(j, "vguid-in-use", &holder, ", which runs with it: unbind it first");
+	else if (rc && rc != -ENOENT) /* again */
+		rest_registry_broken(j);
+}
+
+/* ---- leaks ---- */
+
+struct inquiry {
+	struct leak_report *report; /* owned */
+	size_t reports;
+	struct reg_entry *entry; /* owned */
+	size_t entries;
+};
+
+static void inquiry_free(struct inquiry *q)
+{
+	for (size_t i = 0; i < q->reports; i++)
+		free(q->report[i].guid);
+	free(q->report);
+	free(q->entry);
+}
+
+static void add_host(void *arg, const struct reg_subscription *s)
+{
+	struct inquiry *q = arg;
+	struct leak_report *grown = realloc(q->report, (q->reports + 1) * sizeof *grown);
+
+	if (!grown)
+		return;
+	q->report = grown;
+	grown[q->reports] = (struct leak_report){0};
+	strcpy(grown[q->reports].host, s->host);
+	strcpy(grown[q->reports++].url, s->url);
+}
+
+static void add_entry(void *arg, const struct reg_entry *e)
+{
+	struct inquiry *q = arg;
+	struct reg_entry *grown = realloc(q->entry, (q->entries + 1) * sizeof *grown);
+
+	if (!grown)
+		return;
+	q->entry = grown;
+	grown[q->entries++] = *e;
+}
+
+/* Under the lock that keeps binds away, for a VM may have started in the meantime. */
+static bool release_leak(struct job *j, const struct reg_entry *e, struct inquiry *q)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&j->rest->binding);
+	struct op_error error = {0};
+
+	for (size_t i = 0; i < q->reports; i++)
+		if (!strcmp(q->report[i].host, e->at.host))
+			leaks_ask(&q->report[i]);
+	if (leaks_judge(e, q->report, q->reports, wall_ms()) != LEAK_YES)
+		return false;
+	if (action_unbind(j->rest->ops, e->vguid, e->vm, &e->at, 0, &error)) {
+		log_warn("leak: vGUID 0x%016" PRIx64 " is not released: %s", e->vguid,
+			 error.detail);
+		return false;
+	}
+	log_notice("leak: vGUID 0x%016" PRIx64 " of %s, which %s does not run, is released",
+		   e->vguid, e->name, e->at.host);
+	notice_gone(j->rest->ops, e->vguid);
+	return true;
+}
+
+static struct json_object *hosts_json(const struct inquiry *q)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (size_t i = 0; i < q->reports; i++) {
+		struct json_object *o = json_object_new_object();
+
+		json_set_str(o, "host", q->report[i].host);
+		json_set_str(o, "url", q->report[i].url);
+		json_set_bool(o, "answered", q->report[i].answered);
+		json_set_str(o, "error", q->report[i].answered ? NULL : q->report[i].error);
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
+static void run_reconcile(struct job *j)
+{
+	bool release = json_opt_bool(j->body, "release", false);
+	struct json_object *list = json_object_new_array();
+	struct registry *reg = j->rest->ops->registry;
+	struct inquiry q = {0};
+	unsigned released = 0;
+	int rc = registry_each_subscription(reg, add_host, &q);
+
+	for (size_t i = 0; !rc && i < q.reports; i++)
+		leaks_ask(&q.report[i]);
+	/* read after the hosts' answers: what has changed since is held for too short to judge */
+	if (!rc)
+		rc = registry_each(reg, add_entry, &q);
+	j->reply = json_object_new_object();
+	json_set(j->reply, "hosts", hosts_json(&q));
+	for (size_t i = 0; !rc && i < q.entries; i++) {
+		enum leak_verdict v = leaks_judge(&q.entry[i], q.report, q.reports, wall_ms());
+		struct json_object *o = entry_json(&q.entry[i]);
+		bool gone = v == LEAK_YES && release && release_leak(j, &q.entry[i], &q);
+
+		released += gone;
+		json_set_str(o, "verdict", gone ? "released" : leaks_text(v));
+		json_object_array_add(list, o);
+	}
+	json_set(j->reply, "vguids", list);
+	json_set_u64(j->reply, "released", released);
+	inquiry_free(&q);
+	if (rc)
+		rest_registry_broken(j);
+}
+
+/* ---- a host that is off ---- */
+
+/* Of what the registry has, only what this VM has there; elsewhere it must have nothing. */
+static int keep_fenced(struct job *j, struct inquiry *q, const char *vm, const char *host)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < q->entries; i++) {
+		const struct reg_entry *e = &q->entry[i];
+
+		if (strcmp(e->vm, vm))
+			continue;
+		if (strcmp(e->at.host, host))
+			return ops_fail(&j->error, -EINVAL, 409, "wrong-host",
+					"vGUID 0x%016" PRIx64 " of this VM is on VF %s of %s, not "
+					"on %s",
+					e->vguid, e->at.vf, e->at.host, host);
+		q->entry[kept++] = *e;
+	}
+	q->entries = kept;
+	return 0;
+}
+
+/* Whoever says that the host is off may be wrong: its daemon is asked. */
+static int check_off(struct job *j, const struct inquiry *q)
+{
+	const struct reg_vf *at = &q->entry[0].at;
+	struct leak_report r = {0};
+	int rc = 0;
+
+	strcpy(r.host, at->host);
+	strcpy(r.url, at->url);
+	leaks_ask(&r);
+	for (size_t i = 0; !rc && r.answered && i < q->entries; i++)
+		if (leaks_has(&r, q->entry[i].vguid))
+			rc = ops_fail(&j->error, -EBUSY, 409, "not-fenced",
+				      "host %s is not off: its ibvmigd (%s) answers and has vGUID "
+				      "0x%016" PRIx64 " in use",
+				      at->host, at->url, q->entry[i].vguid);
+	free(r.guid);
+	return rc;
+}
+
+/* All of them have the time of one change. One that fails leaves the others let go: the caller says
+ * it again. */
+static void let_go(struct job *j, const struct inquiry *q)
+{
+	struct json_object *list = json_object_new_array();
+	struct ops *o = j->rest->ops;
+	char text[IB_GUID_TEXT];
+
+	j->reply = json_object_new_object();
+	json_set(j->reply, "vguids", list);
+	for (size_t i = 0; i < q->entries; i++) {
+		const struct reg_entry *e = &q->entry[i];
+
+		if (action_unbind(o, e->vguid, e->vm, &e->at, rest_deadline_us(j), &j->error))
+			return;
+		log_notice("fence: vGUID 0x%016" PRIx64 " of %s is taken from %s, which is off",
+			   e->vguid, e->name, e->at.host);
+		notice_gone(o, e->vguid);
+		ib_guid_format(e->vguid, text);
+		json_object_array_add(list, json_object_new_string(text));
+	}
+}
+
+static void run_fence(struct job *j)
+{
+	char vm[REG_TEXT_MAX] = "", host[REG_TEXT_MAX] = "";
+	struct inquiry q = {0};
+	struct json_reader r;
+
+	json_reader_init(&r, j->body);
+	rest_need_text(&r, "vm", vm);
+	rest_need_text(&r, "host", host);
+	if (r.error) {
+		rest_bad_request(j, r.message);
+		return;
+	}
+	if (rest_refuse_follower(j))
+		return;
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&j->rest->binding);
+	if (registry_each(j->rest->ops->registry, add_entry, &q))
+		rest_registry_broken(j);
+	else if (!keep_fenced(j, &q, vm, host) && (!q.entries || !check_off(j, &q)))
+		let_go(j, &q);
+	inquiry_free(&q);
+}
+
+/* ---- verification ---- */
+
+static struct json_object *verify_json(struct verify *v, const struct reg_entry *e)
+{
+	struct json_object *o = entry_json(e);
+	char text[VERIFY_TEXT_MAX] = "";
+	unsigned walks;
+	int rc = verify_entry(v, e, &walks, text);
+
+	json_set_bool(o, "ok", !rc);
+	json_set_str(o, "problem", rc ? text : NULL);
+	json_set_u64(o, "walks", walks);
+	return o;
+}
+
+static void run_verify(struct job *j)
+{
+	struct ops *o = j->rest->ops;
+	struct json_object *list;
+	char error[PROBE_ERROR_MAX];
+	struct inquiry q = {0};
+	struct verify v = {0};
+	int rc;
+
+	if (client_backend(o->client)->bind) {
+		ops_fail(&j->error, -EOPNOTSUPP, 503, "no-umad",
+			 "backend %s: virtual ports are no nodes that an SMP could be sent to",
+			 client_backend(o->client)->name);
+		return;
+	}
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock); /* nothing moves in the meantime */
+	rc = registry_each(o->registry, add_entry, &q);
+	if (rc)
+		rest_registry_broken(j);
+	else if ((rc = verify_begin(&v, o->probe, o->verify_sources, error)))
+		ops_fail(&j->error, rc, 503, "no-umad", "%s", error);
+	if (!rc) {
+		j->reply = json_object_new_object();
+		list = json_object_new_array();
+		for (size_t i = 0; i < q.entries; i++)
+			json_object_array_add(list, verify_json(&v, &q.entry[i]));
+		json_set(j->reply, "vguids", list);
+		json_set_u64(j->reply, "switches", v.f.switches);
+		json_set_u64(j->reply, "ports", v.f.ends);
+	}
+	verify_end(&v);
+	inquiry_free(&q);
+}
+
+void rest_get_verify(struct http_request *req)
+{
+	rest_submit(req, run_verify, NULL);
+}
+
+void rest_get_vguids(struct http_request *req)
+{
+	rest_submit(req, run_vguids, NULL);
+}
+
+void rest_get_vguid(struct http_request *req)
+{
+	rest_submit(req, run_vguid, (const char *[REST_ARGS_MAX]){req->param});
+}
+
+void rest_post_vguid(struct http_request *req)
+{
+	rest_submit(req, run_claim, NULL);
+}
+
+void rest_post_release(struct http_request *req)
+{
+	rest_submit(req, run_release, NULL);
+}
+
+void rest_post_fence(struct http_request *req)
+{
+	rest_submit(req, run_fence, NULL);
+}
+
+void rest_post_reconcile(struct http_request *req)
+{
+	rest_submit(req, run_reconcile, NULL);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Whether the fabric is as the registry has it, by SMPs and SA queries only: no subnet manager's
+ * tables are believed, and nothing is changed. Works with every backend that has a management port.
+ */
+#ifndef IBVMIG_SM_HELPER_WATCH_VERIFY_H
+#define IBVMIG_SM_HELPER_WATCH_VERIFY_H
+
+#include "sm-helper/fabric/probe.h"
+#include "sm-helper/registry/registry.h"
+#include "vswitch/model/fabric.h"
+
+#define VERIFY_TEXT_MAX 320
+
+struct verify {
+	struct probe *m; /* borrowed */
+	uint64_t own_guid;
+	struct fabric f; /* owned: as the nodes tell it now; its LFTs are read as they are needed */
+	unsigned sources; /* CA ports that each verification walks from, at most; 0: all */
+};
+
+/* Reads the topology. 0 or -errno with one line in error. */
+int verify_begin(struct verify *v, struct probe *m, unsigned sources,
+		 char error[static PROBE_ERROR_MAX]);
+void verify_end(struct verify *v);
+
+/* The port that shows the vGUID is where the registry has it and has its LID; the SA says the same
+ * LID; LFTs lead there from everywhere; the port answers at that LID. 0, or -EHOSTUNREACH with what
+ * is wrong in ret_text. *ret_walks: how many were made. */
+int verify_entry(struct verify *v, const struct reg_entry *e, unsigned *ret_walks,
+		 char ret_text[static VERIFY_TEXT_MAX]);
+
+#endif

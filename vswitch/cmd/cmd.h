@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the commands of ibvmig-vswitch share: options and the fabric that they name. */
+#ifndef IBVMIG_VSWITCH_CMD_CMD_H
+#define IBVMIG_VSWITCH_CMD_CMD_H
+
+#include "vswitch/model/fabric.h"
+#include "vswitch/routing/route.h"
+
+#include <stdio.h>
+
+#define CMD_MOVES_MAX 64
+
+struct cmd {
+	const char *topology, *lfts, *net; /* files, or a fabric to generate */
+	const char *routing;               /* NULL: the default for the net */
+	const char *vm[CMD_MOVES_MAX], *to[CMD_MOVES_MAX];
+	unsigned vms, tos;
+	const char *busy;
+	bool fewest, waves, copy, deps, smps;
+	unsigned long top, pairs, drained, seed, step;
+	double smp_us, direct_us; /* below 0: not said */
+	int args;
+	char **arg; /* what is left of the line */
+};
+
+/* Each: 0, or -errno with *e filled. */
+int cmd_gen(const struct cmd *c, struct fabric_error *e);
+int cmd_check(const struct cmd *c, struct fabric_error *e);
+int cmd_plan(const struct cmd *c, struct fabric_error *e);
+int cmd_cost(const struct cmd *c, struct fabric_error *e);
+int cmd_lids(const struct cmd *c, struct fabric_error *e);
+
+/* The fabric of --net, or of --topology and --lfts; freed by the caller with fabric_clear(). */
+int cmd_fabric(const struct cmd *c, struct fabric *ret_fabric, struct fabric_error *e);
+/* A net by its text, routed. */
+int cmd_generate(const char *net, const char *routing, struct fabric *ret_fabric,
+		 struct fabric_error *e);
+/* A CA port by LID, GUID or name: its number. */
+int cmd_find_end(const struct fabric *f, const char *text, uint32_t *ret_end,
+		 struct fabric_error *e);
+
+#endif

@@ -73,9 +73,9 @@ include $(MODS)
 
 real-all: $(ALL)
 
-# Threads of simulated hosts are played (tests/fake/sim.c): what plays them has one.
+# Threads of simulated hosts are played (tests/sim/clock.c): what plays them has one.
 ifeq ($(SAN),thread)
-$(addprefix $(BUILD)/obj/tests/fake/,sim.o sim_%.o) $(BUILD)/obj/tests/integration/daemon_%.o: SANFLAGS := -DSIM_TSAN
+$(BUILD)/obj/tests/sim/%.o: SANFLAGS := -DSIM_TSAN
 endif
 
 $(BUILD)/obj/%.o: %.c
@@ -135,20 +135,20 @@ check: deps
 	$(Q)$(MAKE) --no-print-directory all testbins $(if $(filter yes,$(CHECK_QEMU)),qemu)
 	$(Q)tests/run-all $(ONLY)
 
-# Tests of whole daemons on simulated hosts; not daemon_endless, which counts a heap that sanitizers replace.
-SIMULATED := $(addprefix daemon_,cancel cold converge drain faults hold lifecycle lost many operator strategies told twice vfs)
+# Tests of whole daemons on simulated hosts; not sim_endless, which counts a heap that sanitizers replace.
+SIMULATED := $(addprefix sim_,cancel cold converge drain faults hold lifecycle lost many operator strategies told twice vfs)
 
 # verify_asan_link_order: the shim is preloaded, so it comes before the library of the sanitizer
 check-san: deps
 	$(Q)$(MAKE) --no-print-directory SAN=1 all testbins
 	$(Q)BUILD=build-san ASAN_OPTIONS=verify_asan_link_order=0 UBSAN_OPTIONS=halt_on_error=1 \
-		tests/run-all $(or $(ONLY),build-san/tests/test_ guest_race daemon_pair cli_qps $(SIMULATED))
+		tests/run-all $(or $(ONLY),build-san/tests/test_ guest/race daemon/pair cli_qps $(SIMULATED))
 .PHONY: check-san
 
 check-tsan: deps
 	$(Q)$(MAKE) --no-print-directory SAN=thread tsan-parts
 	$(Q)BUILD=build-tsan TSAN_OPTIONS=halt_on_error=1 DEADLINE_TIMES=8 tests/run-all \
-		$(or $(ONLY),build-tsan/tests/test_common build-tsan/tests/test_daemon daemon_load daemon_pair daemon_tls \
+		$(or $(ONLY),build-tsan/tests/test_common build-tsan/tests/test_daemon daemon/load daemon/pair daemon/tls \
 			$(SIMULATED))
 tsan-parts: $(filter $(BUILD)/bin/% $(BUILD)/tests/test_common_% $(BUILD)/tests/test_daemon_% \
 	$(addprefix $(BUILD)/tests/,$(SIMULATED) many_rest),$(ALL) $(TESTBINS))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* ibvmig: asks the daemon of this host. One table is dispatch, usage and completion; the manual
- * page is compared with it by tests/integration/cli_table. */
+ * page is compared with it by tests/integration/daemon/cli_table. */
 #include "daemon/cli/main.h"
 #include "common/http/client.h"
 #include "common/json.h"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(TOP / "tests/integration"))
+sys.path.insert(0, str(TOP / "tests/integration/fabric"))
 from fabric_lab import BUILD, NO_PATH, VM, Generated, Lab, VF, View  # noqa: E402
 
 BLOCK = 64

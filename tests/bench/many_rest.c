@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* REST requests beside 64 complete migrations at once, on simulated hosts (tests/fake/sim.h). What
+/* REST requests beside 64 complete migrations at once, on simulated hosts (tests/sim/world.h). What
  * moves is simulated; the CPU time that the code of one ibvmigd needs for it and for the requests
  * is measured, and a request takes as long as one processor needs for all that came before it: loop
  * and workers take turns there. HTTP and TLS themselves are not in it (tests/bench/daemon), nor is
@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "daemon/base/heap.h"
-#include "tests/fake/sim_right.h"
+#include "tests/sim/right.h"
 
 #include <ftw.h>
 #include <stdio.h>

@@ -17,8 +17,8 @@
  *                           device was back */
 #include "common/util.h"
 #include "guest-agent/proto/shim.h"
-#include "tests/fake/rig.h"
-#include "tests/fake/verbs.h"
+#include "tests/fake/verbs/rig.h"
+#include "tests/fake/verbs/verbs.h"
 
 #include <dlfcn.h>
 #include <endian.h>

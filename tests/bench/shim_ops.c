@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/fake/rig.h"
+#include "tests/fake/verbs/rig.h"
 
 #define WARM_UP 64
 

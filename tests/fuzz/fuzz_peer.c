@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tests/unit/peer_world.h"
+#include "tests/unit/guest-agent/peer_world.h"
 
 #define PACKETS_MAX 64
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What operators, Nova, libvirt's hook and other hosts' daemons ask of ibvmigd, with any fields:
- * each route of its table, above simulated hosts (tests/fake/sim.h) with a VM on host a and its
- * peer on c. Each request has one answer, which docs/openapi.json knows (tests/fake/sim_net.c
+ * each route of its table, above simulated hosts (tests/sim/world.h) with a VM on host a and its
+ * peer on c. Each request has one answer, which docs/openapi.json knows (tests/sim/net.c
  * looks), and the daemons live.
  *
  * An input is requests with a line "%" between them. Each is a line "HOST MS METHOD PATH", HOST one
@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "daemon/migrate/machine.h"
-#include "tests/fake/sim_right.h"
+#include "tests/sim/right.h"
 
 #include <ftw.h>
 #include <stdlib.h>

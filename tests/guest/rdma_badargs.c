@@ -2,7 +2,7 @@
 /* Calls verbs with arguments that are NULL, zero, negative, huge or of the wrong state, and says
  * what each returned: "NAME -> RESULT", where RESULT is `ok`, an errno's name or `signal N`. Each
  * case has a process of its own, so that one that crashes ends no other. Run bare and under the
- * shim, the two lists are compared by tests/integration/guest_ex. */
+ * shim, the two lists are compared by tests/integration/guest/ex. */
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>

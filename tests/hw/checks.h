@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What a ConnectX card and its kernel must do for the provider mlx5: the same on real hosts
- * (tests/hw/provider.c) and on played ones (tests/unit/test_daemon_hw.c). All block. */
+ * (tests/hw/provider.c) and on played ones (tests/unit/daemon/hw.c). All block. */
 #ifndef IBVMIG_TESTS_HW_CHECKS_H
 #define IBVMIG_TESTS_HW_CHECKS_H
 

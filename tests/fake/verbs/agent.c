@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "tests/fake/verbs/agent.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "guest-agent/proto/peer.h"
+#include "tests/fake/verbs/verbs.h"
+
+#define DEADLINE_MS 60000
+#define PEER_TYPES  64
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct sockaddr_un addr;
+	pthread_t thread;
+	int listener, shim;
+	bool welcomed;
+	uint64_t reports; /* since the start */
+	struct shim_report last;
+	char heard[4096]; /* lines, since the last order */
+	atomic_bool ways_lost, anew, paths_kept, questions_kept;
+	atomic_uint dlid, asked;         /* of all path records; how many of them were asked for */
+	atomic_uint brought[PEER_TYPES]; /* packets, by their type */
+} agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
+
+static void answer(const void *packet)
+{
+	const struct shim_head *h = packet;
+
+	if (send(agent.shim, packet, h->bytes, MSG_NOSIGNAL) < 0)
+		perror("# fake agent");
+}
+
+static void welcome(const struct shim_head *h)
+{
+	struct shim_welcome w = {
+		.head = {sizeof(w), SHIM_HELLO, 0, h->cookie, 0}, .slot = 1, .instance = 0x1234};
+
+	answer(&w);
+	pthread_mutex_lock(&agent.lock);
+	agent.welcomed = true;
+	pthread_cond_broadcast(&agent.changed);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+static void take_report(const struct shim_head *h)
+{
+	pthread_mutex_lock(&agent.lock);
+	memcpy(&agent.last, h, sizeof(agent.last));
+	agent.reports++;
+	pthread_cond_broadcast(&agent.changed);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+static void take_log(const struct shim_log *l)
+{
+	size_t n;
+
+	printf("# shim: %s\n", l->text);
+	pthread_mutex_lock(&agent.lock);
+	n = strlen(agent.heard);
+	snprintf(agent.heard + n, sizeof(agent.heard) - n, "%s\n", l->text);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+bool fake_agent_heard(const char *text)
+{
+	bool heard;
+
+	pthread_mutex_lock(&agent.lock);
+	heard = strstr(agent.heard, text);
+	pthread_mutex_unlock(&agent.lock);
+	return heard;
+}
+
+void fake_agent_forget_log(void)
+{
+	pthread_mutex_lock(&agent.lock);
+	agent.heard[0] = '\0';
+	pthread_mutex_unlock(&agent.lock);
+}
+
+/* Both ends are in this process. */
+static void bring_back(struct shim_relay *r)
+{
+	struct peer_head h;
+
+	r->head.type = SHIM_DELIVER;
+	memcpy(&h, r->body, sizeof(h));
+	if (atomic_load(&agent.anew) && h.type == PEER_ABORT) {
+		h.type = PEER_CONNECT;
+		memcpy(r->body, &h, sizeof(h));
+	}
+	if (atomic_load(&agent.ways_lost)) {
+		r->head.type = SHIM_UNREACHABLE;
+		r->head.bytes = sizeof(*r);
+	}
+	if (h.type != PEER_KEY_GET || !atomic_load(&agent.questions_kept))
+		answer(r);
+	if (h.type >= PEER_TYPES)
+		return;
+	pthread_mutex_lock(&agent.lock);
+	atomic_fetch_add(&agent.brought[h.type], 1);
+	pthread_cond_broadcast(&agent.changed);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+void fake_agent_keep_questions(bool keep)
+{
+	atomic_store(&agent.questions_kept, keep);
+}
+
+unsigned fake_agent_brought(uint16_t type)
+{
+	return atomic_load(&agent.brought[type]);
+}
+
+bool fake_agent_await_more(uint16_t type, unsigned before, unsigned ms)
+{
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ms / 1000;
+	pthread_mutex_lock(&agent.lock);
+	while (fake_agent_brought(type) == before && !rc)
+		rc = pthread_cond_timedwait(&agent.changed, &agent.lock, &until);
+	pthread_mutex_unlock(&agent.lock);
+	return !rc;
+}
+
+void fake_agent_lose_ways(bool lose)
+{
+	atomic_store(&agent.ways_lost, lose);
+}
+
+void fake_agent_connect_anew(bool anew)
+{
+	atomic_store(&agent.anew, anew);
+}
+
+static void give_path(struct shim_path *p)
+{
+	atomic_fetch_add(&agent.asked, 1);
+	p->dlid = p->slid = (uint16_t)atomic_load(&agent.dlid);
+	if (!atomic_load(&agent.paths_kept))
+		answer(p);
+}
+
+void fake_agent_keep_paths(bool keep)
+{
+	atomic_store(&agent.paths_kept, keep);
+}
+
+unsigned fake_agent_paths(unsigned dlid)
+{
+	atomic_store(&agent.dlid, dlid);
+	return atomic_load(&agent.asked);
+}
+
+static void packet(struct shim_head *h)
+{
+	switch (h->type) {
+	case SHIM_HELLO:
+		welcome(h);
+		break;
+	case SHIM_SEND:
+		bring_back((struct shim_relay *)h);
+		break;
+	case SHIM_PATH:
+		give_path((struct shim_path *)h);
+		break;
+	case SHIM_LOG:
+		take_log((struct shim_log *)h);
+		break;
+	case SHIM_QUIET:
+	case SHIM_RELEASED:
+	case SHIM_RESUMED:
+	case SHIM_ABORTED:
+		take_report(h);
+		break;
+	default: /* whatever is asked: yes */
+		if (h->cookie)
+			answer(h);
+	}
+}
+
+/* Nobody else will connect. */
+static void forget_path(void)
+{
+	struct sockaddr_un addr = agent.addr;
+
+	unlink(addr.sun_path);
+	rmdir(dirname(addr.sun_path));
+}
+
+static void *agent_main(void *arg)
+{
+	static union {
+		struct shim_head head;
+		char data[SHIM_MSG_MAX];
+	} in;
+
+	(void)arg;
+	agent.shim = accept(agent.listener, NULL, NULL);
+	close(agent.listener);
+	forget_path();
+	while (recv(agent.shim, &in, sizeof(in), 0) > 0)
+		packet(&in.head);
+	return NULL;
+}
+
+static int start(void)
+{
+	agent.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (agent.listener < 0 || bind(agent.listener, (void *)&agent.addr, sizeof(agent.addr)) ||
+	    listen(agent.listener, 1))
+		return -errno;
+	return -pthread_create(&agent.thread, NULL, agent_main, NULL);
+}
+
+int fake_agent_start(void)
+{
+	char dir[] = "/tmp/ibvmig-fake-XXXXXX";
+
+	if (!mkdtemp(dir))
+		return -errno;
+	agent.addr.sun_family = AF_UNIX;
+	snprintf(agent.addr.sun_path, sizeof(agent.addr.sun_path), "%s/agent", dir);
+	setenv(SHIM_SOCKET_ENV, agent.addr.sun_path, 1);
+	return start();
+}
+
+void fake_agent_leave(void)
+{
+	shutdown(agent.shim, SHUT_RDWR);
+	pthread_join(agent.thread, NULL);
+	close(agent.shim);
+	agent.welcomed = false;
+}
+
+int fake_agent_return(void)
+{
+	struct sockaddr_un addr = agent.addr;
+
+	return mkdir(dirname(addr.sun_path), 0700) ? -errno : start();
+}
+
+static int order(const struct shim_order *o, struct shim_report *ret_report)
+{
+	uint64_t before;
+
+	pthread_mutex_lock(&agent.lock);
+	while (!agent.welcomed) /* after fake_agent_return() */
+		pthread_cond_wait(&agent.changed, &agent.lock);
+	before = agent.reports;
+	agent.heard[0] = '\0';
+	answer(o);
+	while (agent.reports == before)
+		pthread_cond_wait(&agent.changed, &agent.lock);
+	*ret_report = agent.last;
+	pthread_mutex_unlock(&agent.lock);
+	return ret_report->head.status;
+}
+
+int fake_agent_order(uint16_t type, uint64_t migration, struct shim_report *ret_report)
+{
+	struct shim_order o = {.head = {.bytes = sizeof(o), .type = type},
+			       .migration = migration,
+			       .role = SHIM_ROLE_MOVER,
+			       .deadline_ms = DEADLINE_MS,
+			       .vguid_count = 1,
+			       .vguid = {FAKE_GUID},
+			       .device = {FAKE_DEVICE}};
+
+	return order(&o, ret_report);
+}
+
+void fake_agent_build(uint64_t migration, bool there)
+{
+	struct shim_order o = {.head = {.bytes = sizeof(o), .type = SHIM_BUILD},
+			       .migration = migration,
+			       .role = SHIM_ROLE_MOVER,
+			       .vguid_count = 1,
+			       .vguid = {FAKE_GUID}};
+
+	if (there)
+		strcpy(o.device[0], FAKE_DEVICE);
+	pthread_mutex_lock(&agent.lock);
+	answer(&o);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+int fake_agent_order_peer(uint16_t type, uint64_t migration, uint64_t vguid,
+			  struct shim_report *ret_report)
+{
+	struct shim_order o = {.head = {.bytes = sizeof(o), .type = type},
+			       .migration = migration,
+			       .role = SHIM_ROLE_PEER,
+			       .deadline_ms = DEADLINE_MS,
+			       .vguid_count = 1,
+			       .vguid = {vguid}};
+
+	return order(&o, ret_report);
+}

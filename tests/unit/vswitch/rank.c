@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* LIDs of VMs in the three modes, the choice of a destination, and the costs of the paper. */
+#include "tests/unit/tap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "tests/unit/vswitch/nets.h"
+#include "vswitch/moves/address.h"
+#include "vswitch/moves/check.h"
+#include "vswitch/cost/cost.h"
+#include "vswitch/cost/rank.h"
+
+static uint32_t named(const struct fabric *f, const char *name)
+{
+	for (uint32_t i = 0; i < f->ends; i++)
+		if (str_eq(f->end[i].desc, name))
+			return i;
+	fail_msg("no %s", name);
+	return FABRIC_NONE;
+}
+
+static void apply(struct fabric *f, const struct address_change *c)
+{
+	struct moves_plan p = {0};
+	struct check_result r;
+	struct fabric_error e = {""};
+
+	assert_int_equal(moves_plan(f, c->move, c->moves, MOVES_ALL, &p, &e), 0);
+	assert_int_equal(moves_apply(f, &p), 0);
+	if (check_fabric(f, 1, &r, &e))
+		fail_msg("%s", e.text);
+	moves_free(&p);
+}
+
+/* A VM's whole life with a dynamic LID; a second address space, as after a restart, knows it. */
+static void test_dynamic(void **state)
+{
+	struct address_change c;
+	struct address a, again;
+	struct fabric_error e;
+	struct fabric f;
+	unsigned top;
+	uint16_t lid;
+
+	(void)state;
+	make("xgft:3,3/2,vfs=2,parked=0,vswitch,lmc=2", ROUTE_UPDN, &f);
+	top = fabric_top_lid(&f);
+	assert_int_equal(address_init(&a, ADDRESS_DYNAMIC, &f, 0, 0, &e), 0);
+	assert_int_equal(address_start(&a, &f, named(&f, "hv0-vf1"), &c, &e), 0);
+	assert_int_equal(c.lid, top + 1);
+	lid = c.lid;
+	apply(&f, &c);
+	assert_int_equal(address_start(&a, &f, named(&f, "hv0-vf1"), &c, &e), -EBUSY);
+	assert_int_equal(address_start(&a, &f, named(&f, "hv0-vf2"), &c, &e), 0);
+	assert_int_equal(c.lid, top + 2);
+	apply(&f, &c);
+	assert_int_equal(address_init(&again, ADDRESS_DYNAMIC, &f, top + 1, 0, &e), 0);
+	assert_true(lids_held(&again.lids, top + 1) && lids_held(&again.lids, top + 2));
+	assert_int_equal(address_move(&a, &f, named(&f, "hv0-vf1"), named(&f, "hv0-vf2"), &c, &e),
+			 -EBUSY);
+	assert_int_equal(address_move(&a, &f, named(&f, "hv0-vf1"), named(&f, "hv7-vf2"), &c, &e),
+			 0);
+	assert_int_equal(c.lid, lid);
+	assert_int_equal(c.moves, 1);
+	apply(&f, &c);
+	assert_int_equal(f.end[named(&f, "hv7-vf2")].lid, lid);
+	assert_int_equal(address_stop(&a, &f, named(&f, "hv7-vf2"), &c, &e), 0);
+	apply(&f, &c);
+	address_forget(&a, c.lid, 0);
+	assert_int_equal(fabric_find_lid(&f, lid).end, FABRIC_NONE);
+	assert_int_equal(address_start(&a, &f, named(&f, "hv3-vf1"), &c, &e), 0);
+	assert_int_equal(c.lid, lid);
+	address_forget(&a, c.lid, 0);
+	/* VFs may outnumber LIDs; then the error says how many are free */
+	assert_int_equal(address_init(&a, ADDRESS_DYNAMIC, &f, top + 2, top + 3, &e), 0);
+	assert_int_equal(address_start(&a, &f, named(&f, "hv3-vf1"), &c, &e), 0);
+	assert_int_equal(c.lid, top + 3);
+	assert_int_equal(address_start(&a, &f, named(&f, "hv3-vf2"), &c, &e), -ENOSPC);
+	assert_non_null(strstr(e.text, "0 of the 2"));
+	fabric_clear(&f);
+}
+
+static void test_other_modes(void **state)
+{
+	struct address_change c;
+	struct address a;
+	struct fabric_error e;
+	struct fabric f;
+	enum address_mode m;
+
+	(void)state;
+	make("mesh:3x2,vfs=2", ROUTE_DOR, &f);
+	assert_int_equal(address_init(&a, ADDRESS_PREPOPULATED, &f, 0, 0, &e), 0);
+	assert_int_equal(address_start(&a, &f, named(&f, "hv1-vf1"), &c, &e), 0);
+	assert_int_equal(c.lid, f.end[named(&f, "hv1-vf1")].lid);
+	assert_int_equal(c.moves, 0);
+	assert_int_equal(address_move(&a, &f, named(&f, "hv1-vf1"), named(&f, "hv5-vf2"), &c, &e),
+			 0);
+	assert_int_equal(c.moves, 2);
+	apply(&f, &c);
+	assert_int_equal(f.end[named(&f, "hv5-vf2")].lid, c.lid);
+	assert_int_equal(address_init(&a, ADDRESS_SHARED_PORT, &f, 0, 0, &e), 0);
+	assert_int_equal(address_start(&a, &f, named(&f, "hv2-vf1"), &c, &e), 0);
+	assert_int_equal(c.lid, f.end[named(&f, "hv2-pf")].lid);
+	assert_int_equal(address_move(&a, &f, named(&f, "hv2-vf1"), named(&f, "hv4-vf1"), &c, &e),
+			 0);
+	assert_int_equal(c.lid, f.end[named(&f, "hv4-pf")].lid);
+	assert_int_equal(c.moves, 0);
+	assert_int_equal(address_mode_parse("dynamic", &m, &e), 0);
+	assert_int_equal(m, ADDRESS_DYNAMIC);
+	assert_int_equal(address_mode_parse("static", &m, &e), -EINVAL);
+	fabric_clear(&f);
+}
+
+/* Same-leaf hosts come first with one SMP; a busy VF and the own host are no choice. */
+static void rank_on(const char *text, const char *vm_name)
+{
+	struct rank *r = NULL;
+	struct fabric_error e = {""};
+	struct moves_plan p = {0};
+	struct fabric f;
+	unsigned count, same = 0;
+	uint32_t vm;
+
+	make(text, ROUTE_FTREE, &f);
+	vm = named(&f, vm_name);
+	bool *busy AUTO_FREE = calloc(f.ends, 1), *may AUTO_FREE = calloc(f.ends, 1);
+	busy[vm] = busy[named(&f, "hv1-vf1")] = busy[named(&f, "hv1-vf2")] = true;
+	rank_free(&f, busy, may);
+	assert_false(may[named(&f, "hv2-pf")]);
+	assert_int_equal(rank_hosts(&f, vm, busy, may, false, MOVES_FEWEST, &r, &count, &e), 0);
+	assert_int_equal(count, 12 - 2); /* not its own, not the full one */
+	for (unsigned i = 0; i < count; i++) {
+		struct move m[2];
+
+		same += r[i].same_leaf;
+		assert_true(r[i].same_leaf == (i < 2));
+		assert_true(!i || r[i].switches >= r[i - 1].switches);
+		moves_swap(&f, vm, r[i].end, m, &e);
+		assert_int_equal(moves_plan(&f, m, 2, MOVES_FEWEST, &p, &e), 0);
+		assert_int_equal(r[i].smps, p.smps - p.smps_inside);
+		assert_int_equal(r[i].smps_inside, p.smps_inside);
+		assert_true(r[i].load >= 1);
+	}
+	assert_int_equal(r[0].smps, 1);
+	assert_int_equal(same, 2);
+	free(r);
+	moves_free(&p);
+	fabric_clear(&f);
+}
+
+static void test_rank(void **state)
+{
+	(void)state;
+	rank_on("xgft:4,3/4,vfs=2", "hv0-vf1");
+	rank_on("xgft:4,3/4,vfs=2,vswitch", "hv0-vf1");
+}
+
+/* The load of a destination counts the routes to VMs that share a link with those to it: two from
+ * the other leaves for each VM. */
+static void test_load(void **state)
+{
+	struct rank *r = NULL;
+	struct fabric_error e;
+	struct fabric f;
+	unsigned count;
+
+	(void)state;
+	make("xgft:2,3/1", ROUTE_MINHOP, &f); /* one spine: one link to each leaf */
+	bool *busy AUTO_FREE = calloc(f.ends, 1), *may AUTO_FREE = calloc(f.ends, 1);
+	busy[0] = busy[2] = true; /* on leaves 0 and 1 */
+	rank_free(&f, busy, may);
+	assert_int_equal(rank_hosts(&f, 0, busy, may, false, MOVES_ALL, &r, &count, &e), 0);
+	assert_int_equal(count, 4);
+	for (unsigned i = 0; i < count; i++)
+		assert_int_equal(r[i].load, f.end[r[i].end].sw == f.end[2].sw ? 4 : 2);
+	free(r);
+	fabric_clear(&f);
+}
+
+/* The paper: full 216 SMPs at 324 hosts, ours 1 to 72. */
+static void test_cost(void **state)
+{
+	struct fabric_error e = {""};
+	struct fabric f;
+	struct cost c;
+
+	(void)state;
+	make("324", ROUTE_FTREE, &f);
+	if (cost_measure(&f, 300, 16, 1, &c, &e))
+		fail_msg("%s", e.text);
+	assert_int_equal(c.full, 216);
+	assert_int_equal(c.bound, 72);
+	assert_int_equal(c.all.most, 72);
+	assert_int_equal(c.fewest.least, 1);
+	assert_true(c.fewest.mean < c.all.mean && c.copy.most <= 36);
+	assert_true(c.copy_coalesced <= 36 && c.copy_one_by_one > 400);
+	struct check_result r;
+	assert_int_equal(check_fabric(&f, 1, &r, &e), 0);
+	fabric_clear(&f);
+	make("xgft:6,6/6,vfs=16", ROUTE_FTREE, &f);
+	assert_int_equal(cost_measure(&f, 100, 16, 1, &c, &e), 0);
+	assert_int_equal(c.drained, 16);
+	assert_true(c.coalesced < c.one_by_one);
+	assert_int_equal(cost_measure(&f, 0, MOVES_MAX / 2 + 1, 1, &c, &e), -EINVAL);
+	fabric_clear(&f);
+}
+
+/* However many VFs a single host has, none of its VMs can go anywhere else. */
+static void test_cost_of_one_host(void **state)
+{
+	struct fabric_error e = {""};
+	struct fabric f;
+	struct cost c;
+
+	(void)state;
+	make("mesh:1,hosts=1,vfs=126", ROUTE_DOR, &f);
+	alarm(60);
+	assert_int_equal(cost_measure(&f, 10, 16, 1, &c, &e), 0);
+	alarm(0);
+	assert_int_equal(c.drained, 0);
+	fabric_clear(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest vswitch_rank[] = {
+		cmocka_unit_test(test_dynamic), cmocka_unit_test(test_other_modes),
+		cmocka_unit_test(test_rank),    cmocka_unit_test(test_load),
+		cmocka_unit_test(test_cost),    cmocka_unit_test(test_cost_of_one_host),
+	};
+
+	return RUN_TESTS(vswitch_rank);
+}

@@ -119,7 +119,7 @@ help:
 	@echo 'make bench-failover  two OpenSMs, the master killed at every SMP of a batch, a handover; STEPS=few for a sample'
 	@echo 'make bench-moves  N=1000 random moves on each of ten nets, with sweeps, flaps and restarts; all pairs walked after each'
 	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS (default 30)'
-	@echo 'make lint       clang-format, cppcheck'
+	@echo 'make lint       clang-format, cppcheck, and how comments and documents read (tests/words)'
 	@echo 'make install    DESTDIR, PREFIX and SYSCONF are respected'
 	@echo 'make clean      remove build/'
 	@echo 'SAN=1 builds with ASan and UBSan into build-san/, SAN=thread with TSan into build-tsan/; V=1 shows the commands'
@@ -265,6 +265,7 @@ lint:
 	$(Q)cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -D_GNU_SOURCE -I. \
 		--enable=warning,performance,portability --suppress=missingIncludeSystem \
 		$$(git ls-files '*.c')
+	$(Q)tests/words --check
 
 install: all
 	$(Q)hooks/install '$(BUILD)' '$(DESTDIR)' '$(PREFIX)' '$(SYSCONF)'

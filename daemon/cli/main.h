@@ -9,7 +9,7 @@
 
 #define CLI_ARGUMENTS_MAX 2
 
-/* Exit statuses; docs/ibvmig.1 tells them. */
+/* Exit statuses; docs/man/ibvmig.1 tells them. */
 enum {
 	CLI_OK = 0,
 	CLI_FAILED = 1, /* refused, or found wrong */

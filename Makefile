@@ -119,6 +119,9 @@ help:
 	@echo 'make bench-failover  two OpenSMs, the master killed at every SMP of a batch, a handover; STEPS=few for a sample'
 	@echo 'make bench-moves  N=1000 random moves on each of ten nets, with sweeps, flaps and restarts; all pairs walked after each'
 	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS (default 30)'
+	@echo 'make measurements  docs/measurements.md and its plots, from the snapshots in docs/measurements/'
+	@echo 'make measurements-house  the sizes of this tree into docs/measurements/house.json, then make measurements'
+	@echo 'make snapshot NAME=outage  the report of the last such bench into docs/measurements/NAME.json, then make measurements'
 	@echo 'make lint       clang-format, cppcheck, and how comments and documents read (tests/words)'
 	@echo 'make install    DESTDIR, PREFIX and SYSCONF are respected'
 	@echo 'make clean      remove build/'
@@ -266,6 +269,20 @@ lint:
 		--enable=warning,performance,portability --suppress=missingIncludeSystem \
 		$$(git ls-files '*.c')
 	$(Q)tests/words --check
+	$(Q)docs/measurements/generate --check
+
+measurements:
+	$(Q)docs/measurements/generate
+
+measurements-house:
+	$(Q)tests/lab/deps universal-ctags
+	$(Q)tests/bench/house
+	$(Q)docs/measurements/generate
+
+snapshot:
+	$(Q)docs/measurements/take $(NAME)
+	$(Q)docs/measurements/generate
+.PHONY: measurements measurements-house snapshot
 
 install: all
 	$(Q)hooks/install '$(BUILD)' '$(DESTDIR)' '$(PREFIX)' '$(SYSCONF)'

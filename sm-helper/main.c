@@ -11,6 +11,7 @@
 #include "sm-helper/moves/dynamic.h"
 #include "sm-helper/rest/listen.h"
 #include "sm-helper/notify/notice.h"
+#include "sm-helper/notify/outbox.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -65,7 +66,7 @@ static void health_done(void *arg)
 		log_warn("no VM can be bound or moved: %s", d->trouble.detail);
 		strcpy(d->told, d->trouble.detail);
 	} else if (!d->trouble.status && (*d->told || !d->was_healthy)) {
-		log_notice("backend %s answers, %u switches", client_backend(d->ops.client)->name,
+		log_notice("backend %s answers, %u switches", backend_kind(d->ops.backend)->name,
 			   d->ops.fabric.switches);
 		*d->told = '\0';
 	}
@@ -140,16 +141,16 @@ static int flag(const struct conf *conf, const char *key, bool *value)
 	return rc;
 }
 
-static const struct backend *choose_backend(const struct conf *conf)
+static const struct backend_kind *choose_backend(const struct conf *conf)
 {
 	const char *name = conf_get(conf, "backend", BACKEND_DEFAULT);
-	const struct backend *backend = backend_find(name);
+	const struct backend_kind *kind = backend_find(name);
 	char names[128];
 
 	backend_names(names, sizeof names);
-	if (!backend)
+	if (!kind)
 		log_error("backend is \"%s\"; allowed is one of %s", name, names);
-	return backend;
+	return kind;
 }
 
 static int read_ufm(const struct conf *conf, struct ufm_conf *ret_ufm)
@@ -174,7 +175,7 @@ static int read_ufm(const struct conf *conf, struct ufm_conf *ret_ufm)
 	return rc ? rc : flag(conf, "ufm-pkeys", &ret_ufm->pkeys);
 }
 
-static int open_peer(struct daemon *d, const struct conf *conf)
+static int open_twin(struct daemon *d, const struct conf *conf)
 {
 	const char *url = conf_get(conf, "peer", NULL);
 	char *error AUTO_FREE = NULL;
@@ -185,15 +186,15 @@ static int open_peer(struct daemon *d, const struct conf *conf)
 		log_error("%s (where the other ibvmig-sm listens)", error ? error : "no memory");
 		return -EINVAL;
 	}
-	return peer_new(url, d->ops.registry, d->ops.client, &d->ops.peer);
+	return twin_new(url, d->ops.registry, d->ops.backend, &d->ops.twin);
 }
 
 static int open_backend(struct daemon *d, const struct conf *conf)
 {
-	const struct backend *backend = choose_backend(conf);
+	const struct backend_kind *kind = choose_backend(conf);
 	struct backend_conf *bc = &d->backend_conf;
 	bool caching = true;
-	int rc = backend ? read_ufm(conf, &bc->ufm) : -EINVAL;
+	int rc = kind ? read_ufm(conf, &bc->ufm) : -EINVAL;
 
 	if (rc)
 		return rc;
@@ -201,9 +202,9 @@ static int open_backend(struct daemon *d, const struct conf *conf)
 	bc->probe = d->ops.probe;
 	if ((rc = flag(conf, "umad-writes", &bc->umad_writes)) ||
 	    (rc = flag(conf, "caching", &caching)) ||
-	    (rc = client_new(backend, bc, &d->ops.client)) || (rc = open_peer(d, conf)))
+	    (rc = backend_new(kind, bc, &d->ops.backend)) || (rc = open_twin(d, conf)))
 		return rc;
-	return path_service_new(backend, bc, d->ops.probe, caching, &d->ops.paths);
+	return path_service_new(kind, bc, d->ops.probe, caching, &d->ops.paths);
 }
 
 /* addresses and lid-range, as far as the backend can do them. */
@@ -211,7 +212,7 @@ static int read_addresses(struct daemon *d, const struct conf *conf)
 {
 	const char *mode = conf_get(conf, "addresses", address_mode_name(ADDRESS_PREPOPULATED));
 	const char *range = conf_get(conf, "lid-range", NULL), *why;
-	const struct backend *backend = client_backend(d->ops.client);
+	const struct backend_kind *kind = backend_kind(d->ops.backend);
 	struct fabric_error e;
 
 	if (address_mode_parse(mode, &d->ops.addresses, &e)) {
@@ -227,9 +228,9 @@ static int read_addresses(struct daemon *d, const struct conf *conf)
 		log_error("lid-range is \"%s\": %s", range, why);
 		return -EINVAL;
 	}
-	if ((d->ops.addresses == ADDRESS_DYNAMIC && !backend->copies) ||
-	    (d->ops.addresses == ADDRESS_SHARED_PORT && !backend->guids)) {
-		log_error("addresses = %s is not possible with backend %s", mode, backend->name);
+	if ((d->ops.addresses == ADDRESS_DYNAMIC && !kind->copies) ||
+	    (d->ops.addresses == ADDRESS_SHARED_PORT && !kind->guids)) {
+		log_error("addresses = %s is not possible with backend %s", mode, kind->name);
 		return -EINVAL;
 	}
 	return 0;
@@ -301,10 +302,10 @@ static void stop(struct daemon *d)
 	work_pool_free(d->path_pool);
 	work_pool_free(d->look_pool);
 	outbox_free(d->ops.outbox);
-	peer_free(d->ops.peer);
+	twin_free(d->ops.twin);
 	listen_clear(&d->listen);
 	path_service_free(d->ops.paths);
-	client_free(d->ops.client);
+	backend_free(d->ops.backend);
 	probe_free(d->ops.probe);
 	registry_close(d->ops.registry);
 	fabric_clear(&d->ops.fabric);

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Who carries out what ibvmig-sm wants of a subnet: one struct of functions for each way to a
- * subnet manager, one table of them (docs/fabric.md, "Backends"). Used through
- * sm-helper/backend/client.h.
- *
- * All functions: 0 or -errno with one line in error, blocking, from any worker thread; the meaning
- * of arguments and errors is that of the client_* function of the same name. */
+/* Ways to a subnet manager (docs/fabric.md, "Backends"): a struct of functions for each kind, one
+ * table of them in backend.c, and the calls that the rest of ibvmig-sm makes. A call blocks, may
+ * come from any worker thread, and takes its turn; a backend connects again by itself whenever its
+ * connection is gone. */
 #ifndef IBVMIG_SM_HELPER_BACKEND_BACKEND_H
 #define IBVMIG_SM_HELPER_BACKEND_BACKEND_H
 
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "sm-helper/backend/client.h"
-#include "sm-helper/moves/ufm_http.h"
+#include "sm-helper/backend/ufm_http.h"
+#include "sm-helper/proto/plugin.h"
+#include "vswitch/model/fabric.h"
+
+#define BACKEND_ERROR_MAX 512
+#define BACKEND_DEFAULT   "opensm-plugin"
 
 struct probe;
-struct ops;
-struct op_error;
-struct reg_entry;
-struct reg_vf;
-struct move_request;
-struct move_result;
+struct backend; /* owned by the caller of backend_new() */
 
-/* What the configuration says. It and all that it points to: borrowed for the life of the process.
- */
+/* Which state of which OpenSM process something was read from. */
+struct backend_epoch {
+	uint64_t instance, generation; /* 0: none */
+};
+
+/* The configuration's part, with all that it points to: borrowed for the life of the process. */
 struct backend_conf {
 	const char *plugin_socket;
 	struct probe *probe;
@@ -31,61 +32,92 @@ struct backend_conf {
 	struct ufm_conf ufm;
 };
 
-/* A NULL member: this backend cannot do that, and the call is refused. */
-struct backend {
+/* A backend refuses a call whose member is NULL. Arguments and errors are those of the backend_*
+ * function of the same name: 0, or -errno with one line in error. */
+struct backend_kind {
 	const char *name;
 	bool copies; /* LIDs that no VF has, with a port's routes: dynamic addresses */
 	int (*open)(const struct backend_conf *conf, void **ret_self); /* NULL: without a state */
 	void (*close)(void *self);
 	/* On an error *ret_status (zeroed before) may still tell what is known. */
 	int (*status)(void *self, struct sm_status_reply *ret_status, char *error);
-	/* For who only wants to see, at once: *ret_age_ms old, 0 if it is of now. Without it:
-	 * status. */
+	/* Answers at once; without it backend_look() takes the status. */
 	int (*look)(void *self, struct sm_status_reply *ret_status, uint64_t *ret_age_ms,
 		    char *error);
 	int (*assign)(void *self, const struct sm_target *targets, unsigned count, uint32_t flags,
 		      unsigned deadline_ms, struct sm_assign_reply *ret_reply, char *error);
-	/* Entries of GUID tables: shared-port addresses. */
 	int (*guids)(void *self, const struct sm_slot *slots, unsigned count, unsigned deadline_ms,
 		     struct sm_guids_reply *ret_reply, char *error);
-	/* Asks for a heavy sweep; it is over as soon as the status says that none runs. */
 	int (*sweep)(void *self, char *error);
-	int (*fabric)(void *self, struct fabric *f, struct client_epoch *ret_epoch, char *error);
+	int (*fabric)(void *self, struct fabric *f, struct backend_epoch *ret_epoch, char *error);
 	int (*intent)(void *self, const struct sm_target *targets, unsigned count, char *error);
 	int (*parked)(void *self, uint32_t first, uint32_t flags, struct sm_parked_reply *ret_reply,
 		      char *error);
 	int (*records)(void *self, const struct sm_record_key *keys, unsigned count,
 		       struct sm_records_reply *ret_reply, char *error);
-	/* Tells every change of the subnet; without it no path record may be kept. */
-	int (*watch)(void *self, struct client_epoch *epoch, int stop_fd, char *error);
-
-	/* Whole operations, where the subnet manager does the work by itself; as ops_* of the same
-	 * name, which are used without them and call the functions above. */
-	int (*bind)(void *self, struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
-		    uint16_t *ret_lid, struct op_error *e);
-	int (*unbind)(void *self, struct ops *o, uint64_t vguid, const char *vm,
-		      const struct reg_vf *from, uint64_t deadline_us, struct op_error *e);
-	int (*move)(void *self, struct ops *o, const struct move_request *m, unsigned count,
-		    uint64_t deadline_us, struct move_result *ret_result, struct op_error *e);
+	/* Without it nobody hears of the subnet's changes, and no path record may be kept. */
+	int (*watch)(void *self, struct backend_epoch *epoch, int stop_fd, char *error);
 };
 
-extern const struct backend backend_plugin, backend_umad, backend_ufm, backend_none;
-
-#define BACKEND_DEFAULT "opensm-plugin"
+extern const struct backend_kind backend_plugin, backend_umad, backend_ufm, backend_none;
 
 /* NULL: none has this name. */
-const struct backend *backend_find(const char *name);
+const struct backend_kind *backend_find(const char *name);
 /* The names of all, with ", " between them; cut to room bytes with the NUL. */
 void backend_names(char *text, size_t room);
 
-/* Writes the reason for an operator, CLIENT_ERROR_MAX bytes at most; returns rc. */
+/* kind, and what conf points to: borrowed. 0 or -errno. */
+int backend_new(const struct backend_kind *kind, const struct backend_conf *conf,
+		struct backend **ret_backend);
+void backend_free(struct backend *b);
+const struct backend_kind *backend_kind(const struct backend *b);
+void *backend_self(const struct backend *b); /* for functions that only its kind has */
+
+/* Every call: 0 or -errno with one line in error. -ECONNREFUSED: nobody is there, or the backend
+ * does not do that; nothing was sent. -ECONNRESET, -ETIMEDOUT: what was done is unknown; others are
+ * the subnet manager's (sm-helper/proto/plugin.h). A status may tell something even then. */
+int backend_status(struct backend *b, struct sm_status_reply *ret_status,
+		   char error[static BACKEND_ERROR_MAX]);
+/* A status for who only wants to see: neither other calls nor a busy OpenSM hold it up; then it is
+ * what was told last, *ret_age_ms ago. *ret_age_ms is 0 for a status of now. */
+int backend_look(struct backend *b, struct sm_status_reply *ret_status, uint64_t *ret_age_ms,
+		 char error[static BACKEND_ERROR_MAX]);
+int backend_assign(struct backend *b, const struct sm_target *targets, unsigned count,
+		   uint32_t flags, unsigned deadline_ms, struct sm_assign_reply *ret_reply,
+		   char error[static BACKEND_ERROR_MAX]);
+/* Writes entries of GUID tables: shared-port addresses. */
+int backend_guids(struct backend *b, const struct sm_slot *slots, unsigned count,
+		  unsigned deadline_ms, struct sm_guids_reply *ret_reply,
+		  char error[static BACKEND_ERROR_MAX]);
+/* Asks for a heavy sweep. OpenSM has looked at everything since then when backend_status() says
+ * that no sweep runs. */
+int backend_sweep(struct backend *b, char error[static BACKEND_ERROR_MAX]);
+/* Replaces *f (zeroed or filled) by what OpenSM knows now, LFTs left out. */
+int backend_fabric(struct backend *b, struct fabric *f, struct backend_epoch *ret_epoch,
+		   char error[static BACKEND_ERROR_MAX]);
+/* Tells a standby's plugin which batch its master is about to begin; count 0: none. -EPERM: this
+ * OpenSM is master itself. */
+int backend_intent(struct backend *b, const struct sm_target *targets, unsigned count,
+		   char error[static BACKEND_ERROR_MAX]);
+/* What failed batches have left, from entry `first` on; flags: enum sm_parked_flag. */
+int backend_parked(struct backend *b, uint32_t first, uint32_t flags,
+		   struct sm_parked_reply *ret_reply, char error[static BACKEND_ERROR_MAX]);
+/* Path records of up to SM_RECORDS_MAX pairs, in their order. */
+int backend_records(struct backend *b, const struct sm_record_key *keys, unsigned count,
+		    struct sm_records_reply *ret_reply, char error[static BACKEND_ERROR_MAX]);
+/* Waits until OpenSM's state is another one than *epoch, which it then becomes; {0, 0}: what it is
+ * now. -ECANCELED as soon as stop_fd is readable. For a backend that no other thread uses. */
+int backend_watch(struct backend *b, struct backend_epoch *epoch, int stop_fd,
+		  char error[static BACKEND_ERROR_MAX]);
+
+/* Writes the reason for an operator, BACKEND_ERROR_MAX bytes at most; returns rc. */
 static inline __attribute__((format(printf, 3, 4))) int backend_fail(char *error, int rc,
 								     const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(error, CLIENT_ERROR_MAX, fmt, ap);
+	vsnprintf(error, BACKEND_ERROR_MAX, fmt, ap);
 	va_end(ap);
 	return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/backend/look.h"
-#include "sm-helper/backend/client.h"
+#include "sm-helper/backend/backend.h"
 #include "common/util.h"
 
 #include <errno.h>

@@ -10,13 +10,13 @@ static int none_status(void *self, struct sm_status_reply *ret_status, char *err
 {
 	(void)self;
 	(void)ret_status;
-	snprintf(error, CLIENT_ERROR_MAX,
+	snprintf(error, BACKEND_ERROR_MAX,
 		 "backend none: no access to the subnet manager, so no address can be bound or "
 		 "moved; set \"backend\" in ibvmig-sm's configuration");
 	return -ECONNREFUSED;
 }
 
-const struct backend backend_none = {
+const struct backend_kind backend_none = {
 	.name = "none",
 	.status = none_status,
 };

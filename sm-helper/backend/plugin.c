@@ -145,7 +145,7 @@ static int call(struct plugin_link *c, uint16_t op, struct sm_head *req, size_t 
 }
 
 static int plugin_status(void *self, struct sm_status_reply *ret_status,
-			 char error[static CLIENT_ERROR_MAX])
+			 char error[static BACKEND_ERROR_MAX])
 {
 	struct plugin_link *c = self;
 	struct sm_status_request req = {0};
@@ -165,7 +165,7 @@ static int plugin_look(void *self, struct sm_status_reply *ret_status, uint64_t 
 
 static int plugin_assign(void *self, const struct sm_target *targets, unsigned count,
 			 uint32_t flags, unsigned deadline_ms, struct sm_assign_reply *ret_reply,
-			 char error[static CLIENT_ERROR_MAX])
+			 char error[static BACKEND_ERROR_MAX])
 {
 	struct plugin_link *c = self;
 	struct sm_assign_request req = {
@@ -185,7 +185,7 @@ static int plugin_assign(void *self, const struct sm_target *targets, unsigned c
 
 static int plugin_guids(void *self, const struct sm_slot *slots, unsigned count,
 			unsigned deadline_ms, struct sm_guids_reply *ret_reply,
-			char error[static CLIENT_ERROR_MAX])
+			char error[static BACKEND_ERROR_MAX])
 {
 	struct plugin_link *c = self;
 	struct sm_guids_request req = {.deadline_ms = deadline_ms, .count = count};
@@ -200,7 +200,7 @@ static int plugin_guids(void *self, const struct sm_slot *slots, unsigned count,
 }
 
 static int plugin_intent(void *self, const struct sm_target *targets, unsigned count,
-			 char error[static CLIENT_ERROR_MAX])
+			 char error[static BACKEND_ERROR_MAX])
 {
 	struct plugin_link *c = self;
 	struct sm_intent_request req = {.count = count};
@@ -217,7 +217,7 @@ static int plugin_intent(void *self, const struct sm_target *targets, unsigned c
 }
 
 static int plugin_parked(void *self, uint32_t first, uint32_t flags,
-			 struct sm_parked_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
+			 struct sm_parked_reply *ret_reply, char error[static BACKEND_ERROR_MAX])
 {
 	struct plugin_link *c = self;
 	struct sm_parked_request req = {.first = first, .flags = flags};
@@ -231,7 +231,7 @@ static int plugin_parked(void *self, uint32_t first, uint32_t flags,
 }
 
 static int plugin_records(void *self, const struct sm_record_key *keys, unsigned count,
-			  struct sm_records_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
+			  struct sm_records_reply *ret_reply, char error[static BACKEND_ERROR_MAX])
 {
 	struct plugin_link *c = self;
 	struct sm_records_request req = {.count = count};
@@ -271,8 +271,8 @@ static int await_change(struct plugin_link *c, struct sm_watch_request *req, int
 		       : -EPROTO;
 }
 
-static int plugin_watch(void *self, struct client_epoch *epoch, int stop_fd,
-			char error[static CLIENT_ERROR_MAX])
+static int plugin_watch(void *self, struct backend_epoch *epoch, int stop_fd,
+			char error[static BACKEND_ERROR_MAX])
 {
 	struct plugin_link *c = self;
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&c->lock);
@@ -294,11 +294,11 @@ static int plugin_watch(void *self, struct client_epoch *epoch, int stop_fd,
 			       : backend_fail(error, -ECONNRESET,
 					      "the OpenSM plugin at %s watches no more", c->path);
 	}
-	*epoch = (struct client_epoch){reply.instance, reply.generation};
+	*epoch = (struct backend_epoch){reply.instance, reply.generation};
 	return 0;
 }
 
-static int plugin_sweep(void *self, char error[static CLIENT_ERROR_MAX])
+static int plugin_sweep(void *self, char error[static BACKEND_ERROR_MAX])
 {
 	struct sm_sweep_request req = {0};
 	struct sm_sweep_reply reply = {0};
@@ -329,7 +329,7 @@ static int add_endport(struct fabric *f, const struct sm_endport *e)
 /* A page after the other, until all are there or the generation changes (-EAGAIN). The places of CA
  * ports are kept in attach: their switch may come later. */
 static int read_endports(struct plugin_link *c, struct fabric *f, struct sm_endport **attach,
-			 struct client_epoch *epoch, char *error)
+			 struct backend_epoch *epoch, char *error)
 {
 	struct sm_endports_reply *r AUTO_FREE = malloc(sizeof *r);
 	struct sm_page_request req = {0};
@@ -343,7 +343,7 @@ static int read_endports(struct plugin_link *c, struct fabric *f, struct sm_endp
 		if (req.first &&
 		    (r->instance != epoch->instance || r->generation != epoch->generation))
 			return -EAGAIN;
-		*epoch = (struct client_epoch){r->instance, r->generation};
+		*epoch = (struct backend_epoch){r->instance, r->generation};
 		if (r->count > SM_ENDPORTS_MAX || r->total > UINT16_MAX)
 			return backend_fail(error, -EPROTO,
 					    "the plugin's list of ports is damaged");
@@ -366,7 +366,7 @@ static int read_endports(struct plugin_link *c, struct fabric *f, struct sm_endp
 	return rc;
 }
 
-static int read_links(struct plugin_link *c, struct fabric *f, const struct client_epoch *epoch,
+static int read_links(struct plugin_link *c, struct fabric *f, const struct backend_epoch *epoch,
 		      char *error)
 {
 	struct sm_links_reply *r AUTO_FREE = malloc(sizeof *r);
@@ -393,7 +393,7 @@ static int read_links(struct plugin_link *c, struct fabric *f, const struct clie
 	return rc;
 }
 
-static int read_fabric(struct plugin_link *c, struct fabric *f, struct client_epoch *epoch,
+static int read_fabric(struct plugin_link *c, struct fabric *f, struct backend_epoch *epoch,
 		       char *error)
 {
 	struct sm_endport *attach AUTO_FREE = NULL;
@@ -407,8 +407,8 @@ static int read_fabric(struct plugin_link *c, struct fabric *f, struct client_ep
 	return rc;
 }
 
-static int plugin_fabric(void *self, struct fabric *f, struct client_epoch *ret_epoch,
-			 char error[static CLIENT_ERROR_MAX])
+static int plugin_fabric(void *self, struct fabric *f, struct backend_epoch *ret_epoch,
+			 char error[static BACKEND_ERROR_MAX])
 {
 	struct plugin_link *c = self;
 	struct fabric fresh = {0};
@@ -431,7 +431,7 @@ static int plugin_fabric(void *self, struct fabric *f, struct client_epoch *ret_
 	return 0;
 }
 
-const struct backend backend_plugin = {
+const struct backend_kind backend_plugin = {
 	.name = "opensm-plugin",
 	.copies = true,
 	.open = plugin_open,

@@ -113,7 +113,7 @@ static int umad_status(void *self, struct sm_status_reply *ret_status, char *err
 	return 0;
 }
 
-static int umad_fabric(void *self, struct fabric *f, struct client_epoch *ret_epoch, char *error)
+static int umad_fabric(void *self, struct fabric *f, struct backend_epoch *ret_epoch, char *error)
 {
 	char text[PROBE_ERROR_MAX];
 	uint64_t start = now_ms(), generation, took;
@@ -134,7 +134,7 @@ static int umad_fabric(void *self, struct fabric *f, struct client_epoch *ret_ep
 	u->endports = f->ends;
 	u->fresh_until_ms = now_ms() +
 			    (FRESH_TIMES * took > FRESH_MS ? FRESH_TIMES * took : FRESH_MS);
-	*ret_epoch = (struct client_epoch){u->instance, generation};
+	*ret_epoch = (struct backend_epoch){u->instance, generation};
 	return 0;
 }
 
@@ -284,7 +284,7 @@ static bool put_back(struct batch *b, unsigned n)
 /* All, or nothing as far as ports answer. */
 static int write_lids(struct batch *b)
 {
-	char cause[CLIENT_ERROR_MAX - 64];
+	char cause[BACKEND_ERROR_MAX - 64];
 	bool back;
 
 	for (unsigned i = 0; i < b->count; i++) {
@@ -523,7 +523,7 @@ static int umad_sweep(void *self, char *error)
 	return 0;
 }
 
-const struct backend backend_umad = {
+const struct backend_kind backend_umad = {
 	.name = "umad",
 	.open = umad_open,
 	.close = umad_close,

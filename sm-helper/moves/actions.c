@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/moves/actions.h"
-#include "sm-helper/backend/backend.h"
+#include "common/util.h"
+#include "sm-helper/moves/mover.h"
 #include "sm-helper/moves/shared.h"
 
 #include <errno.h>
@@ -17,44 +18,65 @@ static bool is_shared(struct ops *o, uint64_t vguid)
 	return mode == ADDRESS_SHARED_PORT;
 }
 
+static const struct mover mover_shared = {shared_bind, shared_unbind, shared_move};
+static const struct mover mover_ops = {ops_bind, ops_unbind, ops_move};
+
+/* Backends whose subnet manager moves by itself. */
+static const struct {
+	const struct backend_kind *kind;
+	const struct mover *mover;
+} sm_movers[] = {
+	{&backend_ufm, &mover_ufm},
+};
+
+static const struct mover *sm_mover(const struct ops *o)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(sm_movers); i++)
+		if (sm_movers[i].kind == backend_kind(o->backend))
+			return sm_movers[i].mover;
+	return NULL;
+}
+
+bool action_sm_moves(const struct ops *o)
+{
+	return sm_mover(o);
+}
+
+static const struct mover *find_mover(const struct ops *o, bool shared)
+{
+	const struct mover *by_sm = sm_mover(o);
+
+	return shared ? &mover_shared : by_sm ? by_sm : &mover_ops;
+}
+
 int action_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
 		uint16_t *ret_lid, struct op_error *e)
 {
-	const struct backend *b = client_backend(o->client);
+	const struct mover *by = find_mover(o, is_shared(o, want->vguid));
 
-	if (is_shared(o, want->vguid))
-		return shared_bind(o, want, deadline_us, ret_lid, e);
-	return b->bind ? b->bind(client_self(o->client), o, want, deadline_us, ret_lid, e)
-		       : ops_bind(o, want, deadline_us, ret_lid, e);
+	return by->bind(o, want, deadline_us, ret_lid, e);
 }
 
 int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
 		  uint64_t deadline_us, struct op_error *e)
 {
-	const struct backend *b = client_backend(o->client);
+	const struct mover *by = find_mover(o, is_shared(o, vguid));
 
-	if (is_shared(o, vguid))
-		return shared_unbind(o, vguid, vm, from, deadline_us, e);
-	return b->unbind ? b->unbind(client_self(o->client), o, vguid, vm, from, deadline_us, e)
-			 : ops_unbind(o, vguid, vm, from, deadline_us, e);
+	return by->unbind(o, vguid, vm, from, deadline_us, e);
 }
 
 int action_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 		struct move_result *ret_result, struct op_error *e)
 {
-	const struct backend *b = client_backend(o->client);
 	unsigned shared = 0;
 
 	for (unsigned i = 0; i < count; i++)
 		shared += is_shared(o, m[i].vguid);
-	if (shared == count)
-		return shared_move(o, m, count, deadline_us, ret_result, e);
-	if (shared) {
+	if (shared && shared < count) {
 		*e = (struct op_error){409, "mixed-addresses",
 				       "some of the vGUIDs share their host's LID and some do "
 				       "not: move them in two calls"};
 		return -EINVAL;
 	}
-	return b->move ? b->move(client_self(o->client), o, m, count, deadline_us, ret_result, e)
-		       : ops_move(o, m, count, deadline_us, ret_result, e);
+	return find_mover(o, shared == count)->move(o, m, count, deadline_us, ret_result, e);
 }

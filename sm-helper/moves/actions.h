@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Bind, unbind and move as the configured backend does them: by itself, or through ops. */
+/* Bind, unbind and move as the configured backend does them: by itself, or through ops. What each
+ * does stands in the movers (moves/mover.h). */
 #ifndef IBVMIG_SM_HELPER_MOVES_ACTIONS_H
 #define IBVMIG_SM_HELPER_MOVES_ACTIONS_H
 
@@ -14,5 +15,8 @@ int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct re
 /* All or nothing; ret_result NULL: only whether they may begin. */
 int action_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 		struct move_result *ret_result, struct op_error *e);
+
+/* Whether the subnet manager moves by itself, and shows neither switches nor LFTs. */
+bool action_sm_moves(const struct ops *o);
 
 #endif

@@ -271,7 +271,7 @@ static int unbind_own(struct ops *o, const struct reg_entry *x, bool *ret_unknow
 	};
 	struct sm_assign_reply r;
 
-	o->epoch = (struct client_epoch){0};
+	o->epoch = (struct backend_epoch){0};
 	return ops_assign(o, &t, 1, 0, &r, ret_unknown, e);
 }
 

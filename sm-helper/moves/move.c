@@ -257,7 +257,7 @@ static void take_back(struct batch *b, struct op_error *e)
 	int rc;
 
 	memcpy(before, b->reply.before, sizeof before);
-	b->o->epoch = (struct client_epoch){0};
+	b->o->epoch = (struct backend_epoch){0};
 	rc = ops_assign(b->o, before, b->targets, SM_ASSIGN_BACK, &b->reply, &unknown, &second);
 	b->parked = b->parked || rc == -EIO;
 	snprintf(e->detail + at, sizeof e->detail - at,

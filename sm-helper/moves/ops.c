@@ -87,11 +87,11 @@ unsigned ops_left_ms(const struct ops *o)
 int ops_refresh(struct ops *o, struct op_error *e)
 {
 	struct sm_status_reply s;
-	char text[CLIENT_ERROR_MAX];
-	int rc = client_status(o->client, &s, text);
+	char text[BACKEND_ERROR_MAX];
+	int rc = backend_status(o->backend, &s, text);
 
-	if (o->peer)
-		peer_sm(o->peer, s.instance, !rc && s.sm_state == SM_STATE_MASTER);
+	if (o->twin)
+		twin_sm(o->twin, s.instance, !rc && s.sm_state == SM_STATE_MASTER);
 	if (rc)
 		return ops_fail_plugin(e, rc, text);
 	o->others = s.others;
@@ -112,9 +112,9 @@ int ops_refresh(struct ops *o, struct op_error *e)
 	}
 	if (o->epoch.instance == s.instance && o->epoch.generation == s.generation)
 		return 0;
-	rc = client_fabric(o->client, &o->fabric, &o->epoch, text);
+	rc = backend_fabric(o->backend, &o->fabric, &o->epoch, text);
 	if (rc)
-		o->epoch = (struct client_epoch){0};
+		o->epoch = (struct backend_epoch){0};
 	else
 		fabric_find_vswitches(&o->fabric);
 	return rc ? ops_fail_plugin(e, rc, text) : 0;
@@ -137,10 +137,10 @@ int ops_sweep(struct ops *o, struct op_error *e)
 	unsigned wait_ms = ops_left_ms(o);
 	uint64_t give_up = now_us() + wait_ms * 1000ull;
 	struct sm_status_reply s;
-	char text[CLIENT_ERROR_MAX];
-	int rc = client_sweep(o->client, text);
+	char text[BACKEND_ERROR_MAX];
+	int rc = backend_sweep(o->backend, text);
 
-	while (!rc && !(rc = client_status(o->client, &s, text)) && s.sweeping) {
+	while (!rc && !(rc = backend_status(o->backend, &s, text)) && s.sweeping) {
 		if (now_us() >= give_up)
 			return ops_fail(e, -EBUSY, 503, "sm-busy",
 					"OpenSM has not finished a heavy sweep within %u ms",
@@ -179,14 +179,14 @@ static void follow(struct ops *o, const struct sm_target *t, unsigned count,
 	if (known && !fabric_set_identities(&o->fabric, to, count))
 		o->epoch.generation = r->generation;
 	else
-		o->epoch = (struct client_epoch){0};
+		o->epoch = (struct backend_epoch){0};
 }
 
 /* A batch is known where another OpenSM could have to end it, before it begins. */
-static int tell_peer(struct ops *o, const struct sm_target *t, unsigned count, struct op_error *e)
+static int tell_twin(struct ops *o, const struct sm_target *t, unsigned count, struct op_error *e)
 {
-	char text[CLIENT_ERROR_MAX];
-	int rc = o->peer ? peer_tell(o->peer, t, count, text) : 0;
+	char text[BACKEND_ERROR_MAX];
+	int rc = o->twin ? twin_tell(o->twin, t, count, text) : 0;
 
 	if (!rc)
 		return 0;
@@ -197,28 +197,28 @@ static int tell_peer(struct ops *o, const struct sm_target *t, unsigned count, s
 				"another OpenSM is in the fabric (or not yet looked for) and would "
 				"take over, but the ibvmig-sm beside it cannot be told: %.400s",
 				text);
-	rc = peer_go_alone(o->peer);
+	rc = twin_go_alone(o->twin);
 	return rc ? ops_fail_registry(e, rc) : 0;
 }
 
-int ops_tell_peer(struct ops *o, struct op_error *e)
+int ops_tell_twin(struct ops *o, struct op_error *e)
 {
-	return tell_peer(o, NULL, 0, e);
+	return tell_twin(o, NULL, 0, e);
 }
 
 void ops_publish(struct ops *o)
 {
-	char text[CLIENT_ERROR_MAX];
+	char text[BACKEND_ERROR_MAX];
 
-	if (o->peer && peer_tell(o->peer, NULL, 0, text))
-		peer_go_alone(o->peer);
+	if (o->twin && twin_tell(o->twin, NULL, 0, text))
+		twin_go_alone(o->twin);
 }
 
 int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, uint32_t flags,
 	       struct sm_assign_reply *r, bool *ret_unknown, struct op_error *e)
 {
 	struct sm_target t[SM_ASSIGN_MAX];
-	char text[CLIENT_ERROR_MAX];
+	char text[BACKEND_ERROR_MAX];
 	int rc;
 
 	for (unsigned i = 0; i < count && i < SM_ASSIGN_MAX; i++) {
@@ -227,14 +227,14 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
 		expect(o, &t[i]);
 	}
 	*ret_unknown = false;
-	if ((rc = tell_peer(o, t, count, e)))
+	if ((rc = tell_twin(o, t, count, e)))
 		return rc;
-	rc = client_assign(o->client, t, count, flags, ops_left_ms(o), r, text);
+	rc = backend_assign(o->backend, t, count, flags, ops_left_ms(o), r, text);
 	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
 	if (!rc)
 		follow(o, t, count, r);
 	else if (rc != -EADDRINUSE) /* a LID was refused: all is as it was, and the next is tried */
-		o->epoch = (struct client_epoch){0};
+		o->epoch = (struct backend_epoch){0};
 	path_service_expire(o->paths);
 	if (*ret_unknown)
 		o->reconciled = false;
@@ -349,10 +349,10 @@ int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned 
 /* OpenSM is master and ready, and the registry is the newest. */
 static int lead(struct ops *o, struct op_error *e)
 {
-	char text[CLIENT_ERROR_MAX];
+	char text[BACKEND_ERROR_MAX];
 	int rc = ops_refresh(o, e);
 
-	if (!rc && o->peer && (rc = peer_lead(o->peer, text)))
+	if (!rc && o->twin && (rc = twin_lead(o->twin, text)))
 		return ops_fail(e, rc == -EPERM ? -EHOSTDOWN : rc, 503,
 				rc == -EPERM ? "sm-not-master" : "registry-unsure", "%s", text);
 	return rc;
@@ -398,13 +398,13 @@ static int restate(struct ops *o, struct op_error *e)
 /* OpenSM may not have noticed a standby that has come; it looks when it sweeps. */
 static void notice_standby(struct ops *o)
 {
-	uint64_t standby = peer_standby(o->peer);
-	char text[CLIENT_ERROR_MAX];
+	uint64_t standby = twin_standby(o->twin);
+	char text[BACKEND_ERROR_MAX];
 
 	if (!standby || o->others || standby == o->standby)
 		return;
 	o->standby = standby;
-	client_sweep(o->client, text);
+	backend_sweep(o->backend, text);
 }
 
 /* While the peer cannot be told: whether an SM is in the fabric that would take over. What OpenSM
@@ -414,7 +414,7 @@ static void look_for_others(struct ops *o)
 {
 	struct op_error ignored;
 
-	if (peer_ready(o->peer)) {
+	if (twin_ready(o->twin)) {
 		o->others_looked = false;
 		o->looked_ms = 0;
 		return;
@@ -432,8 +432,8 @@ int ops_reconcile(struct ops *o, struct op_error *e)
 
 	if (rc || (rc = lead(o, e)))
 		return rc;
-	if (o->peer) { /* first: what is to be settled may need one who can be told, or nobody */
-		peer_mend(o->peer);
+	if (o->twin) { /* first: what is to be settled may need one who can be told, or nobody */
+		twin_mend(o->twin);
 		notice_standby(o);
 		look_for_others(o);
 	}
@@ -443,5 +443,5 @@ int ops_reconcile(struct ops *o, struct op_error *e)
 
 bool ops_may_change(struct ops *o)
 {
-	return !o->peer || peer_ready(o->peer) || (o->others_looked && !o->others);
+	return !o->twin || twin_ready(o->twin) || (o->others_looked && !o->others);
 }

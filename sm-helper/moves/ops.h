@@ -4,8 +4,7 @@
 #ifndef IBVMIG_SM_HELPER_MOVES_OPS_H
 #define IBVMIG_SM_HELPER_MOVES_OPS_H
 
-#include "sm-helper/backend/client.h"
-#include "sm-helper/notify/outbox.h"
+#include "sm-helper/backend/backend.h"
 #include "sm-helper/moves/parked.h"
 #include "sm-helper/paths/service.h"
 #include "sm-helper/twin/twin.h"
@@ -35,14 +34,15 @@ struct lid_range {
 };
 
 struct move_result;
+struct outbox;
 
 struct ops {
-	struct client *client; /* owned, as the next five */
+	struct backend *backend; /* owned, as the next five */
 	struct outbox *outbox;
 	struct path_service *paths;
 	struct registry *registry;
 	struct probe *probe;
-	struct peer *peer;           /* owned; NULL: there is no other ibvmig-sm */
+	struct twin *twin;           /* owned; NULL: there is no other ibvmig-sm */
 	unsigned verify_sources;     /* CA ports that each verification walks from, at most */
 	uint32_t fault;              /* enum sm_assign_flag */
 	enum address_mode addresses; /* of what is bound from now on */
@@ -52,17 +52,17 @@ struct ops {
 	pthread_mutex_t lock; /* guards all below, and holds changes apart */
 	uint64_t give_up_us;  /* of what has it: when it tries no more; ops_start() */
 	struct fabric fabric;
-	struct client_epoch epoch;  /* of fabric; all 0: none yet, or stale */
-	struct client_epoch stated; /* when OpenSM was last told which ports show which vGUIDs */
-	unsigned untold;            /* how often since then not all of it could be told */
-	uint64_t instance;          /* the OpenSM process that was seen last */
-	atomic_uint others;         /* SMs in the fabric besides it, as it knows */
-	atomic_bool others_looked;  /* others is of a sweep since the peer was lost */
-	uint64_t looked_ms;         /* when that sweep was asked for; 0: not yet */
-	uint64_t standby;           /* the peer's OpenSM process for which a sweep was asked */
+	struct backend_epoch epoch;  /* of fabric; all 0: none yet, or stale */
+	struct backend_epoch stated; /* when OpenSM was last told which ports show which vGUIDs */
+	unsigned untold;             /* how often since then not all of it could be told */
+	uint64_t instance;           /* the OpenSM process that was seen last */
+	atomic_uint others;          /* SMs in the fabric besides it, as it knows */
+	atomic_bool others_looked;   /* others is of a sweep since the peer was lost */
+	uint64_t looked_ms;          /* when that sweep was asked for; 0: not yet */
+	uint64_t standby;            /* the peer's OpenSM process for which a sweep was asked */
 	bool reconciled;
-	unsigned parked_at_sm;           /* entries, as OpenSM's plugin said last */
-	struct client_epoch parked_seen; /* when they were asked for */
+	unsigned parked_at_sm;            /* entries, as OpenSM's plugin said last */
+	struct backend_epoch parked_seen; /* when they were asked for */
 	uint64_t parked_looked_ms;
 	atomic_ullong moves, subscriptions; /* subscriptions: requests */
 	struct parked parked;               /* has a lock of its own */

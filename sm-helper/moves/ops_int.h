@@ -43,7 +43,7 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
 
 /* The other ibvmig-sm, if there is one, has the registry before a change begins that needs no
  * record of LIDs; -EHOSTDOWN and others: it has not, and nothing may be changed. */
-int ops_tell_peer(struct ops *o, struct op_error *e);
+int ops_tell_twin(struct ops *o, struct op_error *e);
 
 /* Whether a vGUID may be bound to this VF, as far as the registry goes. 0; 1: it is so already,
  * *ret_old: what the registry has. */

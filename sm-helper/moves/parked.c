@@ -140,7 +140,7 @@ static int make_room(struct look *l, uint32_t entries)
 static int read_pages(struct ops *o, uint32_t flags, struct look *l, struct sm_parked_reply *r,
 		      char *text)
 {
-	int rc = client_parked(o->client, 0, flags, r, text);
+	int rc = backend_parked(o->backend, 0, flags, r, text);
 
 	if (rc || (rc = make_room(l, r->total)))
 		return rc;
@@ -150,7 +150,7 @@ static int read_pages(struct ops *o, uint32_t flags, struct look *l, struct sm_p
 		for (uint32_t i = 0; i < r->count && l->entries < l->room; i++)
 			l->entry[l->entries++].of = r->entry[i];
 		if (l->entries < l->room)
-			rc = client_parked(o->client, l->entries, flags, r, text);
+			rc = backend_parked(o->backend, l->entries, flags, r, text);
 	}
 	return rc;
 }
@@ -210,7 +210,7 @@ static int collect_guids(struct ops *o, struct look *l)
 static int collect(struct ops *o, uint32_t flags, struct look *l, struct op_error *e)
 {
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&o->lock);
-	char text[CLIENT_ERROR_MAX] = "no memory", ignored[PROBE_ERROR_MAX];
+	char text[BACKEND_ERROR_MAX] = "no memory", ignored[PROBE_ERROR_MAX];
 	uint64_t own = 0;
 	int rc = ops_start(o, 0, e);
 

@@ -162,7 +162,7 @@ int ops_settle(struct ops *o, struct op_error *e)
 	free(u.list);
 	rc = rc ? rc : dynamic_restate(o, e);
 	if (!rc) {
-		o->stated = (struct client_epoch){0};
+		o->stated = (struct backend_epoch){0};
 		rc = ops_refresh(o, e);
 	}
 	return rc && !e->status ? ops_fail_registry(e, rc) : rc;

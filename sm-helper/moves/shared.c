@@ -51,25 +51,25 @@ static struct sm_slot park(const struct reg_vf *at, uint64_t vguid)
 }
 
 /* What was true of the state before a batch is true of the one after it. */
-static void follow(struct client_epoch *epoch, const struct sm_guids_reply *r, int rc)
+static void follow(struct backend_epoch *epoch, const struct sm_guids_reply *r, int rc)
 {
 	if (!rc && epoch->instance == r->instance && epoch->generation == r->generation_before)
 		epoch->generation = r->generation;
 	else
-		*epoch = (struct client_epoch){0};
+		*epoch = (struct backend_epoch){0};
 }
 
 /* A batch; *ret_unknown: its outcome is not known. LIDs and links are as they were. */
 static int assign(struct ops *o, const struct sm_slot *slots, unsigned count,
 		  struct sm_guids_reply *r, bool *ret_unknown, struct op_error *e)
 {
-	char text[CLIENT_ERROR_MAX];
-	int rc = ops_tell_peer(o, e);
+	char text[BACKEND_ERROR_MAX];
+	int rc = ops_tell_twin(o, e);
 
 	*ret_unknown = false;
 	if (rc)
 		return rc;
-	rc = client_guids(o->client, slots, count, ops_left_ms(o), r, text);
+	rc = backend_guids(o->backend, slots, count, ops_left_ms(o), r, text);
 	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
 	path_service_expire(o->paths);
 	follow(&o->epoch, r, rc);

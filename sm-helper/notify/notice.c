@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/notify/notice.h"
+#include "sm-helper/notify/outbox.h"
 #include "common/http/client.h"
 #include "common/ib.h"
 #include "common/json.h"

@@ -95,7 +95,7 @@ static int conn_go_on(struct conn *c);
 static void fill_run(void *arg)
 {
 	struct conn *c = arg;
-	char error[CLIENT_ERROR_MAX];
+	char error[BACKEND_ERROR_MAX];
 
 	path_service_fill(c->server->service, c->query, c->head.count, c->answer, error);
 	if (*error)

@@ -16,18 +16,18 @@
 
 struct path_service {
 	bool on;
-	struct probe *probe;  /* borrowed */
-	struct client *ask;   /* owned, as the next one: one connection for each thread's use; NULL
+	struct probe *probe;   /* borrowed */
+	struct backend *ask;   /* owned, as the next one: one connection for each thread's use; NULL
 				 with a backend that has no records */
-	struct client *watch; /* used by our thread only */
-	int stop_fd;          /* owned */
+	struct backend *watch; /* used by our thread only */
+	int stop_fd;           /* owned */
 	bool started;
 	pthread_t thread;
-	pthread_mutex_t lock;      /* guards all below */
-	struct path_table *table;  /* owned */
-	struct client_epoch epoch; /* the state that `serial` stands for; 0: not known yet */
-	uint32_t serial;           /* never 0 */
-	uint64_t prefix;           /* of the subnet's GIDs; 0: not known yet */
+	pthread_mutex_t lock;       /* guards all below */
+	struct path_table *table;   /* owned */
+	struct backend_epoch epoch; /* the state that `serial` stands for; 0: not known yet */
+	uint32_t serial;            /* never 0 */
+	uint64_t prefix;            /* of the subnet's GIDs; 0: not known yet */
 	struct path_counts count;
 };
 
@@ -39,7 +39,7 @@ static uint32_t now_s(void)
 /* Lock held. */
 static void expire(struct path_service *s)
 {
-	s->epoch = (struct client_epoch){0};
+	s->epoch = (struct backend_epoch){0};
 	if (!++s->serial)
 		s->serial = 1;
 	s->count.expired++;
@@ -53,14 +53,14 @@ void path_service_expire(struct path_service *s)
 }
 
 /* An OpenSM that was started later, or a later state of the same one. */
-static bool is_later(const struct client_epoch *a, const struct client_epoch *b)
+static bool is_later(const struct backend_epoch *a, const struct backend_epoch *b)
 {
 	return a->instance != b->instance ? a->instance > b->instance
 					  : a->generation > b->generation;
 }
 
 /* What is known of the state now. Lock held. */
-static void adopt(struct path_service *s, const struct client_epoch *seen)
+static void adopt(struct path_service *s, const struct backend_epoch *seen)
 {
 	if (s->epoch.instance && is_later(seen, &s->epoch))
 		expire(s);
@@ -103,11 +103,11 @@ unsigned path_service_lookup(struct path_service *s, const struct path_query *q,
 
 /* Up to SM_RECORDS_MAX keys from the plugin, into the table unless they are past already. Records
  * of *ret_reply are the keys' as they are told. */
-static int read_records(struct path_service *s, struct client *c, const struct path_key *keys,
+static int read_records(struct path_service *s, struct backend *c, const struct path_key *keys,
 			unsigned n, struct sm_records_reply *ret_reply, char *error)
 {
 	struct sm_record_key k[SM_RECORDS_MAX] = {0};
-	struct client_epoch seen;
+	struct backend_epoch seen;
 	uint32_t serial;
 	int rc;
 
@@ -116,10 +116,10 @@ static int read_records(struct path_service *s, struct client *c, const struct p
 	pthread_mutex_lock(&s->lock);
 	serial = s->serial;
 	pthread_mutex_unlock(&s->lock);
-	rc = client_records(c, k, n, ret_reply, error);
+	rc = backend_records(c, k, n, ret_reply, error);
 	if (rc)
 		return rc;
-	seen = (struct client_epoch){ret_reply->instance, ret_reply->generation};
+	seen = (struct backend_epoch){ret_reply->instance, ret_reply->generation};
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&s->lock);
 	s->prefix = ret_reply->prefix;
 	if (serial != s->serial)
@@ -146,7 +146,7 @@ static int ask_sa(struct path_service *s, const struct path_query *q, struct pat
 	struct path_key key = key_of(q);
 	struct sm_status_reply sm = {0};
 	struct probe_path p = {0};
-	char text[CLIENT_ERROR_MAX];
+	char text[BACKEND_ERROR_MAX];
 	uint32_t serial;
 
 	pthread_mutex_lock(&s->lock);
@@ -154,11 +154,11 @@ static int ask_sa(struct path_service *s, const struct path_query *q, struct pat
 	s->count.sa_queries++;
 	pthread_mutex_unlock(&s->lock);
 	/* Without the plugin the SM's LID is the one that the port was told. */
-	if (!s->ask || client_status(s->ask, &sm, text))
+	if (!s->ask || backend_status(s->ask, &sm, text))
 		sm.sm_lid = 0;
 	a->error = probe_path(s->probe, sm.sm_lid, &q->sgid, &q->dgid, q->pkey, &p, text);
 	if (a->error && !*error)
-		snprintf(error, CLIENT_ERROR_MAX, "%s", text);
+		snprintf(error, BACKEND_ERROR_MAX, "%s", text);
 	if (a->error)
 		return a->error;
 	a->path = (struct path_value){false, p.dlid, p.slid, p.pkey, p.sl, p.mtu, p.rate};
@@ -184,7 +184,7 @@ static void fill_round(struct path_service *s, const struct path_query *q, unsig
 	struct sm_records_reply *r AUTO_FREE = malloc(sizeof *r);
 	struct path_key key[SM_RECORDS_MAX];
 	unsigned index[SM_RECORDS_MAX], m = 0;
-	char text[CLIENT_ERROR_MAX];
+	char text[BACKEND_ERROR_MAX];
 	bool told;
 
 	for (; *at < n && m < SM_RECORDS_MAX; ++*at)
@@ -205,7 +205,7 @@ static void fill_round(struct path_service *s, const struct path_query *q, unsig
 }
 
 void path_service_fill(struct path_service *s, const struct path_query *q, unsigned n,
-		       struct path_answer *answers, char error[static CLIENT_ERROR_MAX])
+		       struct path_answer *answers, char error[static BACKEND_ERROR_MAX])
 {
 	unsigned at = 0;
 
@@ -224,11 +224,11 @@ void path_service_fill(struct path_service *s, const struct path_query *q, unsig
 /* ---- our thread ---- */
 
 /* Reads again what is past and was asked for of late. Ends early when the state changes anew. */
-static void refresh(struct path_service *s, struct client *c)
+static void refresh(struct path_service *s, struct backend *c)
 {
 	struct sm_records_reply *r AUTO_FREE = malloc(sizeof *r);
 	struct path_key key[SM_RECORDS_MAX];
-	char text[CLIENT_ERROR_MAX];
+	char text[BACKEND_ERROR_MAX];
 	uint32_t serial = 0, now = now_s();
 	size_t at = 0, done = 0, n;
 
@@ -259,18 +259,18 @@ static bool pause_or_stop(struct path_service *s)
 static void *watch_thread(void *arg)
 {
 	struct path_service *s = arg;
-	struct client_epoch seen = {0};
-	char text[CLIENT_ERROR_MAX];
+	struct backend_epoch seen = {0};
+	char text[BACKEND_ERROR_MAX];
 
 	for (;;) {
-		int rc = client_watch(s->watch, &seen, s->stop_fd, text);
+		int rc = backend_watch(s->watch, &seen, s->stop_fd, text);
 
 		if (rc == -ECANCELED)
 			return NULL;
 		if (rc) { /* OpenSM has ended, perhaps to come back with other LIDs */
 			if (seen.instance)
 				path_service_expire(s);
-			seen = (struct client_epoch){0};
+			seen = (struct backend_epoch){0};
 			if (!pause_or_stop(s))
 				return NULL;
 			continue;
@@ -282,7 +282,7 @@ static void *watch_thread(void *arg)
 	}
 }
 
-int path_service_new(const struct backend *backend, const struct backend_conf *conf,
+int path_service_new(const struct backend_kind *kind, const struct backend_conf *conf,
 		     struct probe *probe, bool on, struct path_service **ret_service)
 {
 	struct path_service *s = calloc(1, sizeof *s);
@@ -290,7 +290,7 @@ int path_service_new(const struct backend *backend, const struct backend_conf *c
 
 	if (!s)
 		return -ENOMEM;
-	s->on = on = on && backend->watch && backend->records;
+	s->on = on = on && kind->watch && kind->records;
 	s->probe = probe;
 	s->serial = 1;
 	pthread_mutex_init(&s->lock, NULL);
@@ -298,8 +298,8 @@ int path_service_new(const struct backend *backend, const struct backend_conf *c
 	s->table = path_table_new(on ? TABLE_ROOM : 1);
 	if (s->stop_fd < 0 || !s->table)
 		rc = -ENOMEM;
-	if (!rc && backend->records && !(rc = client_new(backend, conf, &s->ask)))
-		rc = client_new(backend, conf, &s->watch);
+	if (!rc && kind->records && !(rc = backend_new(kind, conf, &s->ask)))
+		rc = backend_new(kind, conf, &s->watch);
 	if (!rc && on) {
 		rc = -pthread_create(&s->thread, NULL, watch_thread, s);
 		s->started = !rc;
@@ -322,8 +322,8 @@ void path_service_free(struct path_service *s)
 	}
 	if (s->stop_fd >= 0)
 		close(s->stop_fd);
-	client_free(s->ask);
-	client_free(s->watch);
+	backend_free(s->ask);
+	backend_free(s->watch);
 	path_table_free(s->table);
 	pthread_mutex_destroy(&s->lock);
 	free(s);

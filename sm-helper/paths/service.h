@@ -6,7 +6,7 @@
 #ifndef IBVMIG_SM_HELPER_PATHS_SERVICE_H
 #define IBVMIG_SM_HELPER_PATHS_SERVICE_H
 
-#include "sm-helper/backend/client.h"
+#include "sm-helper/backend/backend.h"
 #include "sm-helper/paths/table.h"
 #include "sm-helper/fabric/probe.h"
 
@@ -34,9 +34,9 @@ struct path_counts {
 	uint64_t expired;    /* states of the subnet that have passed */
 };
 
-/* backend and conf as for client_new(). probe is borrowed. on false, or a backend that cannot tell
+/* kind and conf as for backend_new(). probe is borrowed. on false, or a backend that cannot tell
  * changes of the subnet: nothing is kept, each question goes to the SA. 0 or -errno. */
-int path_service_new(const struct backend *backend, const struct backend_conf *conf,
+int path_service_new(const struct backend_kind *kind, const struct backend_conf *conf,
 		     struct probe *probe, bool on, struct path_service **ret_service);
 /* Whether records are kept. */
 bool path_service_caches(const struct path_service *s);
@@ -48,7 +48,7 @@ unsigned path_service_lookup(struct path_service *s, const struct path_query *q,
 			     struct path_answer *ret_answers);
 /* Answers those that path_service_lookup() left. Blocks. error: the first cause, one line. */
 void path_service_fill(struct path_service *s, const struct path_query *q, unsigned n,
-		       struct path_answer *answers, char error[static CLIENT_ERROR_MAX]);
+		       struct path_answer *answers, char error[static BACKEND_ERROR_MAX]);
 
 /* The subnet has changed just now: what is asked from here on is read anew. */
 void path_service_expire(struct path_service *s);

@@ -2,7 +2,7 @@
 /* GET /v1/loads: how full the hosts' links are, and which VM fills them, from the switches' port
  * counters, looked at twice. Changes nothing: the counters are not reset. */
 #include "common/util.h"
-#include "sm-helper/backend/backend.h"
+#include "sm-helper/moves/actions.h"
 #include "sm-helper/moves/ops_int.h"
 #include "sm-helper/rest/rest_int.h"
 #include "sm-helper/watch/verify.h"
@@ -136,9 +136,9 @@ static int look(struct loads *g, struct ops *o, uint64_t ms, struct op_error *e)
 	char text[PROBE_ERROR_MAX];
 	int rc;
 
-	if (client_backend(o->client)->bind)
+	if (action_sm_moves(o))
 		return ops_fail(e, -EOPNOTSUPP, 503, "no-umad", "backend %s sees no switches",
-				client_backend(o->client)->name);
+				backend_kind(o->backend)->name);
 	rc = verify_begin(&g->v, o->probe, 0, text);
 	if (rc)
 		return ops_fail(e, rc, 503, "no-umad", "%s", text);

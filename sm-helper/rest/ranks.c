@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* POST /v1/ranks: what a move of each VM to each of some free VFs would cost. Changes nothing. */
 #include "common/util.h"
-#include "sm-helper/backend/backend.h"
 #include "sm-helper/fabric/lft_reader.h"
+#include "sm-helper/moves/actions.h"
 #include "sm-helper/moves/ops_int.h"
 #include "sm-helper/rest/rest_int.h"
 #include "sm-helper/watch/verify.h"
@@ -83,9 +83,9 @@ static int ranking_begin(struct ranking *g, struct ops *o, struct json_object *f
 	char text[PROBE_ERROR_MAX];
 	int rc;
 
-	if (client_backend(o->client)->bind)
+	if (action_sm_moves(o))
 		return ops_fail(e, -EOPNOTSUPP, 503, "no-umad", "backend %s sees no LFTs",
-				client_backend(o->client)->name);
+				backend_kind(o->backend)->name);
 	if ((rc = verify_begin(&g->v, o->probe, 0, text)))
 		return ops_fail(e, rc, 503, "no-umad", "%s", text);
 	g->busy = calloc(g->v.f.ends + 1u, 1);

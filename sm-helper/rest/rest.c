@@ -7,6 +7,7 @@
 #include "sm-helper/moves/actions.h"
 #include "sm-helper/backend/backend.h"
 #include "sm-helper/notify/notice.h"
+#include "sm-helper/notify/outbox.h"
 #include "sm-helper/moves/ops_int.h"
 
 #include <errno.h>
@@ -26,7 +27,7 @@ bool rest_refuse_follower(struct job *j)
 {
 	struct ops *o = j->rest->ops;
 
-	return o->peer && ops_reconcile(o, &j->error);
+	return o->twin && ops_reconcile(o, &j->error);
 }
 
 static void gone_run(void *arg)
@@ -183,7 +184,7 @@ static struct json_object *status_sm(struct ops *o, const struct sm_status_reply
 {
 	struct json_object *sm = json_object_new_object();
 
-	json_set_str(sm, "backend", client_backend(o->client)->name);
+	json_set_str(sm, "backend", backend_kind(o->backend)->name);
 	json_set_bool(sm, "plugin", !rc);
 	json_set_bool(sm, "ready", !rc && s->ready && s->sm_state == SM_STATE_MASTER);
 	json_set_str(sm, "state", s->instance ? state_text(s->sm_state) : "unknown");
@@ -234,10 +235,10 @@ static void run_status(struct job *j)
 {
 	struct ops *o = j->rest->ops;
 	struct sm_status_reply s = {0};
-	char error[CLIENT_ERROR_MAX] = "";
+	char error[BACKEND_ERROR_MAX] = "";
 	struct json_object *c = json_object_new_object();
 	uint64_t age_ms;
-	int rc = client_look(o->client, &s, &age_ms, error);
+	int rc = backend_look(o->backend, &s, &age_ms, error);
 
 	if (!rc && s.sm_state == SM_STATE_MASTER && s.ready && !ops_may_change(o)) {
 		snprintf(error, sizeof error,
@@ -258,8 +259,8 @@ static void run_status(struct job *j)
 	j->reply = json_object_new_object();
 	json_set(j->reply, "sm", status_sm(o, &s, rc, error));
 	json_set_u64(json_opt(j->reply, "sm"), "age_ms", age_ms);
-	if (o->peer)
-		json_set(j->reply, "peer", peer_status(o->peer));
+	if (o->twin)
+		json_set(j->reply, "peer", twin_status(o->twin));
 	json_set_bool(j->reply, "caching", j->rest->caching);
 	json_set_str(j->reply, "addresses", address_mode_name(o->addresses));
 	json_set(j->reply, "parked", rest_parked_json(&o->parked));
@@ -347,7 +348,7 @@ static const char *read_path_query(const char *sgid, const char *dgid, const cha
 
 static void run_path(struct job *j)
 {
-	char text[CLIENT_ERROR_MAX];
+	char text[BACKEND_ERROR_MAX];
 	struct path_answer a = {.error = -EAGAIN};
 	struct path_query q;
 
@@ -452,9 +453,9 @@ const struct http_route rest_routes[] = {
 	{"POST", "/v1/parked", rest_post_parked, REST_NOVA},
 	{"POST", "/v1/ranks", rest_post_ranks, REST_PEER},
 	{"POST", "/v1/subscriptions", post_subscription, REST_PEER},
-	{"GET", "/v1/peer", rest_get_peer, REST_REPLICA},
-	{"GET", "/v1/peer/registry", rest_get_peer_registry, REST_REPLICA},
-	{"POST", "/v1/peer", rest_post_peer, REST_REPLICA},
+	{"GET", "/v1/peer", rest_get_twin, REST_REPLICA},
+	{"GET", "/v1/peer/registry", rest_get_twin_registry, REST_REPLICA},
+	{"POST", "/v1/peer", rest_post_twin, REST_REPLICA},
 	{0},
 };
 

@@ -66,9 +66,9 @@ void rest_get_loads(struct http_request *req);
 /* rest/ranks.c */
 void rest_post_ranks(struct http_request *req);
 /* rest/twin.c */
-void rest_get_peer(struct http_request *req);
-void rest_get_peer_registry(struct http_request *req);
-void rest_post_peer(struct http_request *req);
+void rest_get_twin(struct http_request *req);
+void rest_get_twin_registry(struct http_request *req);
+void rest_post_twin(struct http_request *req);
 
 /* 0, or -EEXIST (another VM has claimed it) or -EIO with j->error filled. */
 int rest_check_claim(struct job *j, uint64_t vguid, const char *vm);

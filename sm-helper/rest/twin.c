@@ -15,9 +15,9 @@ static void fail(struct job *j, int rc, const char *text)
 	snprintf(j->error.detail, sizeof j->error.detail, "%s", text);
 }
 
-static struct peer *need_peer(struct job *j)
+static struct twin *need_twin(struct job *j)
 {
-	struct peer *p = j->rest->ops->peer;
+	struct twin *p = j->rest->ops->twin;
 
 	if (!p) {
 		fail(j, -EPERM, "this ibvmig-sm has no peer: set `peer` in its configuration too");
@@ -28,17 +28,17 @@ static struct peer *need_peer(struct job *j)
 
 static void run_state(struct job *j)
 {
-	struct peer *p = need_peer(j);
+	struct twin *p = need_twin(j);
 
 	if (p)
-		j->reply = peer_state(p);
+		j->reply = twin_state(p);
 }
 
 static void run_registry(struct job *j)
 {
-	struct peer *p = need_peer(j);
-	char text[CLIENT_ERROR_MAX];
-	int rc = p ? peer_export(p, &j->reply, text) : 0;
+	struct twin *p = need_twin(j);
+	char text[BACKEND_ERROR_MAX];
+	int rc = p ? twin_export(p, &j->reply, text) : 0;
 
 	if (rc)
 		fail(j, rc, text);
@@ -46,25 +46,25 @@ static void run_registry(struct job *j)
 
 static void run_heard(struct job *j)
 {
-	struct peer *p = need_peer(j);
-	char text[CLIENT_ERROR_MAX];
-	int rc = p ? peer_heard(p, j->body, &j->reply, text) : 0;
+	struct twin *p = need_twin(j);
+	char text[BACKEND_ERROR_MAX];
+	int rc = p ? twin_heard(p, j->body, &j->reply, text) : 0;
 
 	if (rc)
 		fail(j, rc, text);
 }
 
-void rest_get_peer(struct http_request *req)
+void rest_get_twin(struct http_request *req)
 {
 	rest_submit(req, run_state, NULL);
 }
 
-void rest_get_peer_registry(struct http_request *req)
+void rest_get_twin_registry(struct http_request *req)
 {
 	rest_submit(req, run_registry, NULL);
 }
 
-void rest_post_peer(struct http_request *req)
+void rest_post_twin(struct http_request *req)
 {
 	rest_submit(req, run_heard, NULL);
 }

@@ -451,10 +451,10 @@ static void run_verify(struct job *j)
 	struct verify v = {0};
 	int rc;
 
-	if (client_backend(o->client)->bind) {
+	if (action_sm_moves(o)) {
 		ops_fail(&j->error, -EOPNOTSUPP, 503, "no-umad",
 			 "backend %s: virtual ports are no nodes that an SMP could be sent to",
-			 client_backend(o->client)->name);
+			 backend_kind(o->backend)->name);
 		return;
 	}
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock); /* nothing moves in the meantime */

@@ -14,13 +14,13 @@
 #define TELL_MS    2000
 #define PULL_MS    10000
 #define LOOK_MS    1000
-#define PEER_PATH  "/v1/peer"
+#define TWIN_PATH  "/v1/peer"
 #define WHOLE_PATH "/v1/peer/registry"
 
-struct peer {
+struct twin {
 	char *url;                 /* owned */
 	struct registry *registry; /* borrowed, as the next */
-	struct client *client;
+	struct backend *backend;
 	pthread_mutex_t lock; /* guards all below; held during calls, which keeps them in order */
 	bool leading;
 	bool in_sync;      /* of who leads: the other one has all of the registry */
@@ -28,27 +28,27 @@ struct peer {
 			      lived, so that it could not go alone */
 	uint64_t instance; /* of our OpenSM; 0: it is not there */
 	uint64_t seen_ms;
-	char error[CLIENT_ERROR_MAX]; /* why not in_sync; "" */
-	struct json_object *sm;       /* owned: what it last said of its OpenSM; or NULL */
+	char error[BACKEND_ERROR_MAX]; /* why not in_sync; "" */
+	struct json_object *sm;        /* owned: what it last said of its OpenSM; or NULL */
 };
 
-int peer_new(const char *url, struct registry *registry, struct client *client,
-	     struct peer **ret_peer)
+int twin_new(const char *url, struct registry *registry, struct backend *backend,
+	     struct twin **ret_twin)
 {
-	struct peer *p = calloc(1, sizeof *p);
+	struct twin *p = calloc(1, sizeof *p);
 
 	if (!p || !(p->url = strdup(url))) {
 		free(p);
 		return -ENOMEM;
 	}
 	p->registry = registry;
-	p->client = client;
+	p->backend = backend;
 	pthread_mutex_init(&p->lock, NULL);
-	*ret_peer = p;
+	*ret_twin = p;
 	return 0;
 }
 
-void peer_free(struct peer *p)
+void twin_free(struct twin *p)
 {
 	if (!p)
 		return;
@@ -88,7 +88,7 @@ static int get_blob(struct json_object *o, uint8_t **ret_data, size_t *ret_bytes
 
 	if (!data)
 		return backend_fail(error, -ENOMEM, "no memory");
-	if (room > PEER_BLOB_MAX || base64_decode(text, data, room, ret_bytes) ||
+	if (room > TWIN_BLOB_MAX || base64_decode(text, data, room, ret_bytes) ||
 	    parse_u64(sum, 0, UINT64_MAX, &want) || want != checksum64(data, *ret_bytes))
 		return backend_fail(error, -EINVAL, "the changes of the registry are damaged");
 	*ret_data = TAKE(data);
@@ -137,7 +137,7 @@ static int target_parse(struct json_object *o, struct sm_target *t, char *error)
 
 /* ---- who leads ---- */
 
-static int lost(struct peer *p, int rc, const char *why)
+static int lost(struct twin *p, int rc, const char *why)
 {
 	if (p->in_sync || !*p->error)
 		log_warn("peer %s: %s", p->url, why);
@@ -146,7 +146,7 @@ static int lost(struct peer *p, int rc, const char *why)
 	return rc;
 }
 
-static void found(struct peer *p)
+static void found(struct twin *p)
 {
 	if (!p->in_sync)
 		log_notice("peer %s has all of the registry and is told of each batch", p->url);
@@ -154,14 +154,14 @@ static void found(struct peer *p)
 	*p->error = '\0';
 }
 
-static int call(struct peer *p, const char *method, const char *path, struct json_object *body,
+static int call(struct twin *p, const char *method, const char *path, struct json_object *body,
 		unsigned ms, struct json_object **ret_answer, char *error)
 {
 	char text[HTTP_ERROR_MAX] = "";
 	int rc = http_call(p->url, method, path, body, ms, ret_answer, text);
 	struct json_object *sm;
 
-	snprintf(error, CLIENT_ERROR_MAX, "%s", text);
+	snprintf(error, BACKEND_ERROR_MAX, "%s", text);
 	if (!rc && (sm = json_opt(*ret_answer, "sm"))) {
 		json_object_put(p->sm);
 		p->sm = json_object_get(sm);
@@ -178,7 +178,7 @@ static bool leads(struct json_object *state)
 
 /* All of the other one's registry replaces ours. Not with p->lock where the other one may wait for
  * us: it does not, for it answers this call without its own. */
-static int pull(struct peer *p, char *error)
+static int pull(struct twin *p, char *error)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 	uint8_t *data AUTO_FREE = NULL;
@@ -191,7 +191,7 @@ static int pull(struct peer *p, char *error)
 	return rc ? backend_fail(error, rc, "the registry of %s cannot be taken over", p->url) : 0;
 }
 
-static int post(struct peer *p, const struct sm_target *t, unsigned count, bool whole,
+static int post(struct twin *p, const struct sm_target *t, unsigned count, bool whole,
 		const struct replica_blob *changes, char *error)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL;
@@ -204,7 +204,7 @@ static int post(struct peer *p, const struct sm_target *t, unsigned count, bool 
 	json_set_bool(body, "whole", whole);
 	if (changes->data && (rc = set_blob(body, changes)))
 		return backend_fail(error, rc, "no memory");
-	rc = call(p, "POST", PEER_PATH, body, whole ? PULL_MS : TELL_MS, &answer, error);
+	rc = call(p, "POST", TWIN_PATH, body, whole ? PULL_MS : TELL_MS, &answer, error);
 	if (!rc && leads(answer))
 		return backend_fail(error, -EPERM, "its own OpenSM is master");
 	if (!rc && count && json_opt(answer, "batch_error"))
@@ -214,7 +214,7 @@ static int post(struct peer *p, const struct sm_target *t, unsigned count, bool 
 }
 
 /* It is there: whose registry is the newer one? Then it takes ours. */
-static int meet(struct peer *p, struct json_object *state, char *error)
+static int meet(struct twin *p, struct json_object *state, char *error)
 {
 	struct replica_mark mine;
 	uint64_t theirs = json_opt_u64(state, "seq", 0);
@@ -235,11 +235,11 @@ static int meet(struct peer *p, struct json_object *state, char *error)
 	return post(p, NULL, 0, true, &(struct replica_blob){0}, error);
 }
 
-static int look(struct peer *p, char *error)
+static int look(struct twin *p, char *error)
 {
 	struct json_object *state AUTO_JSON = NULL;
 	struct replica_mark mine = {0};
-	int rc = call(p, "GET", PEER_PATH, NULL, TELL_MS, &state, error);
+	int rc = call(p, "GET", TWIN_PATH, NULL, TELL_MS, &state, error);
 
 	p->seen_ms = now_ms();
 	if (!rc && p->leading && p->in_sync && json_opt_bool(state, "followed", false) &&
@@ -252,9 +252,9 @@ static int look(struct peer *p, char *error)
 	return 0;
 }
 
-static int lead(struct peer *p, char *error)
+static int lead(struct twin *p, char *error)
 {
-	char why[CLIENT_ERROR_MAX];
+	char why[BACKEND_ERROR_MAX];
 	struct replica_mark mine = {0};
 	int rc = look(p, why);
 
@@ -270,14 +270,14 @@ static int lead(struct peer *p, char *error)
 	return 0;
 }
 
-int peer_lead(struct peer *p, char error[static CLIENT_ERROR_MAX])
+int twin_lead(struct twin *p, char error[static BACKEND_ERROR_MAX])
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->lock);
 
 	return p->leading ? 0 : lead(p, error);
 }
 
-void peer_sm(struct peer *p, uint64_t instance, bool master)
+void twin_sm(struct twin *p, uint64_t instance, bool master)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->lock);
 
@@ -287,23 +287,23 @@ void peer_sm(struct peer *p, uint64_t instance, bool master)
 	p->leading = p->leading && master;
 }
 
-void peer_mend(struct peer *p)
+void twin_mend(struct twin *p)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->lock);
-	char error[CLIENT_ERROR_MAX];
+	char error[BACKEND_ERROR_MAX];
 
 	if (p->leading && now_ms() >= p->seen_ms + LOOK_MS)
 		look(p, error);
 }
 
-bool peer_ready(struct peer *p)
+bool twin_ready(struct twin *p)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->lock);
 
 	return p->leading && p->in_sync && json_opt_bool(p->sm, "plugin", false);
 }
 
-uint64_t peer_standby(struct peer *p)
+uint64_t twin_standby(struct twin *p)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->lock);
 
@@ -312,8 +312,8 @@ uint64_t peer_standby(struct peer *p)
 		       : 0;
 }
 
-int peer_tell(struct peer *p, const struct sm_target *targets, unsigned count,
-	      char error[static CLIENT_ERROR_MAX])
+int twin_tell(struct twin *p, const struct sm_target *targets, unsigned count,
+	      char error[static BACKEND_ERROR_MAX])
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->lock);
 	struct replica_blob changes = {0};
@@ -330,7 +330,7 @@ int peer_tell(struct peer *p, const struct sm_target *targets, unsigned count,
 	return rc && rc != -ENOTCONN ? lost(p, rc, error) : rc;
 }
 
-int peer_go_alone(struct peer *p)
+int twin_go_alone(struct twin *p)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->lock);
 
@@ -340,13 +340,13 @@ int peer_go_alone(struct peer *p)
 /* ---- what the other one asks ---- */
 
 /* Without p->lock: the other one may hold its own while it asks. */
-static struct json_object *own_state(struct peer *p)
+static struct json_object *own_state(struct twin *p)
 {
 	struct json_object *o = json_object_new_object(), *sm = json_object_new_object();
 	struct sm_status_reply s = {0};
-	char error[CLIENT_ERROR_MAX] = "";
+	char error[BACKEND_ERROR_MAX] = "";
 	struct replica_mark mark = {0};
-	int rc = client_status(p->client, &s, error);
+	int rc = backend_status(p->backend, &s, error);
 
 	json_set_bool(sm, "plugin", !rc);
 	json_set_u64(sm, "state", s.sm_state);
@@ -361,7 +361,7 @@ static struct json_object *own_state(struct peer *p)
 	return o;
 }
 
-struct json_object *peer_state(struct peer *p)
+struct json_object *twin_state(struct twin *p)
 {
 	struct json_object *o = own_state(p);
 
@@ -369,15 +369,15 @@ struct json_object *peer_state(struct peer *p)
 	return o;
 }
 
-int peer_export(struct peer *p, struct json_object **ret_answer,
-		char error[static CLIENT_ERROR_MAX])
+int twin_export(struct twin *p, struct json_object **ret_answer,
+		char error[static BACKEND_ERROR_MAX])
 {
 	struct json_object *o = json_object_new_object();
 	struct replica_blob b = {0};
 	int rc = registry_export(p->registry, &b);
 
 	if (!rc)
-		rc = b.bytes > (int)PEER_BLOB_MAX ? -EFBIG : set_blob(o, &b);
+		rc = b.bytes > (int)TWIN_BLOB_MAX ? -EFBIG : set_blob(o, &b);
 	registry_blob_free(&b);
 	if (rc) {
 		json_object_put(o);
@@ -387,7 +387,7 @@ int peer_export(struct peer *p, struct json_object **ret_answer,
 	return 0;
 }
 
-static int hear_registry(struct peer *p, struct json_object *body, char *error)
+static int hear_registry(struct twin *p, struct json_object *body, char *error)
 {
 	uint8_t *data AUTO_FREE = NULL;
 	size_t bytes;
@@ -403,7 +403,7 @@ static int hear_registry(struct peer *p, struct json_object *body, char *error)
 	return rc == -ESTALE ? pull(p, error) : rc;
 }
 
-static int hear_batch(struct peer *p, struct json_object *list, char *error)
+static int hear_batch(struct twin *p, struct json_object *list, char *error)
 {
 	struct sm_target t[SM_ASSIGN_MAX];
 	size_t n = json_count(list);
@@ -415,14 +415,14 @@ static int hear_batch(struct peer *p, struct json_object *list, char *error)
 	for (size_t i = 0; i < n; i++)
 		if ((rc = target_parse(json_object_array_get_idx(list, i), &t[i], error)))
 			return rc;
-	return client_intent(p->client, t, (unsigned)n, error);
+	return backend_intent(p->backend, t, (unsigned)n, error);
 }
 
-int peer_heard(struct peer *p, struct json_object *body, struct json_object **ret_answer,
-	       char error[static CLIENT_ERROR_MAX])
+int twin_heard(struct twin *p, struct json_object *body, struct json_object **ret_answer,
+	       char error[static BACKEND_ERROR_MAX])
 {
 	struct json_object *state AUTO_JSON = own_state(p), *list = json_opt(body, "batch");
-	char why[CLIENT_ERROR_MAX];
+	char why[BACKEND_ERROR_MAX];
 	int rc;
 
 	if (!json_object_is_type(list, json_type_array))
@@ -442,7 +442,7 @@ int peer_heard(struct peer *p, struct json_object *body, struct json_object **re
 	return 0;
 }
 
-struct json_object *peer_status(struct peer *p)
+struct json_object *twin_status(struct twin *p)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->lock);
 	struct json_object *o = json_object_new_object();

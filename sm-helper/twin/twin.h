@@ -5,52 +5,52 @@
 #ifndef IBVMIG_SM_HELPER_TWIN_TWIN_H
 #define IBVMIG_SM_HELPER_TWIN_TWIN_H
 
-#include "sm-helper/backend/client.h"
+#include "sm-helper/backend/backend.h"
 #include "sm-helper/registry/registry.h"
 
 #include <json-c/json.h>
 #include <stdbool.h>
 
-#define PEER_BLOB_MAX (6u << 20) /* of a registry, as a changeset */
+#define TWIN_BLOB_MAX (6u << 20) /* of a registry, as a changeset */
 
-struct peer; /* owned by the caller of peer_new() */
+struct twin; /* owned by the caller of twin_new() */
 
-/* url: as http_call(); registry, client: borrowed. 0 or -ENOMEM. */
-int peer_new(const char *url, struct registry *registry, struct client *client,
-	     struct peer **ret_peer);
-void peer_free(struct peer *p);
+/* url: as http_call(); registry, backend: borrowed. 0 or -ENOMEM. */
+int twin_new(const char *url, struct registry *registry, struct backend *backend,
+	     struct twin **ret_twin);
+void twin_free(struct twin *p);
 
 /* Before anything is changed by who is master: brings the two registries together. 0 as soon as
  * that has been done, or if ours must be the newer one; -EAGAIN: the other one may be newer and
  * does not answer; -EPERM: it leads itself. On an error, one line. */
-int peer_lead(struct peer *p, char error[static CLIENT_ERROR_MAX]);
+int twin_lead(struct twin *p, char error[static BACKEND_ERROR_MAX]);
 /* What our OpenSM is; instance 0: it is not there. Whenever that has been asked. */
-void peer_sm(struct peer *p, uint64_t instance, bool master);
+void twin_sm(struct twin *p, uint64_t instance, bool master);
 /* Ours leads, and the other one has all of the registry and an OpenSM that takes batches. */
-bool peer_ready(struct peer *p);
+bool twin_ready(struct twin *p);
 /* The process of the other one's OpenSM, if that is a standby as far as is known; else 0. */
-uint64_t peer_standby(struct peer *p);
+uint64_t twin_standby(struct twin *p);
 /* For a timer: who leads looks whether the other one still has all. */
-void peer_mend(struct peer *p);
+void twin_mend(struct twin *p);
 
 /* What has changed in the registry and the batch that is about to begin (count 0: none) are at the
  * other one, durable, and the batch in its OpenSM's plugin. -EPERM: it leads itself; -ENOTCONN: its
  * OpenSM is not there; other errors: it does not have it. */
-int peer_tell(struct peer *p, const struct sm_target *targets, unsigned count,
-	      char error[static CLIENT_ERROR_MAX]);
+int twin_tell(struct twin *p, const struct sm_target *targets, unsigned count,
+	      char error[static BACKEND_ERROR_MAX]);
 /* It cannot be told, but has no OpenSM either that could take over: we go on. 0 or -EIO. */
-int peer_go_alone(struct peer *p);
+int twin_go_alone(struct twin *p);
 
-/* Requests of the other one: peer_state() for GET /v1/peer and in every answer, peer_export() for
- * GET /v1/peer/registry, peer_heard() for POST /v1/peer. Answers are owned by the caller; 0, or
+/* Requests of the other one: twin_state() for GET /v1/peer and in every answer, twin_export() for
+ * GET /v1/peer/registry, twin_heard() for POST /v1/peer. Answers are owned by the caller; 0, or
  * -errno with one line. */
-struct json_object *peer_state(struct peer *p);
-int peer_export(struct peer *p, struct json_object **ret_answer,
-		char error[static CLIENT_ERROR_MAX]);
-int peer_heard(struct peer *p, struct json_object *body, struct json_object **ret_answer,
-	       char error[static CLIENT_ERROR_MAX]);
+struct json_object *twin_state(struct twin *p);
+int twin_export(struct twin *p, struct json_object **ret_answer,
+		char error[static BACKEND_ERROR_MAX]);
+int twin_heard(struct twin *p, struct json_object *body, struct json_object **ret_answer,
+	       char error[static BACKEND_ERROR_MAX]);
 
 /* For GET /v1/status. */
-struct json_object *peer_status(struct peer *p);
+struct json_object *twin_status(struct twin *p);
 
 #endif

@@ -10,13 +10,13 @@
 
 #include "sm-helper/backend/backend.h"
 
-static struct client *open_client(const char *name, const struct backend_conf *conf)
+static struct backend *open_backend(const char *name, const struct backend_conf *conf)
 {
-	struct client *c = NULL;
+	struct backend *c = NULL;
 
 	assert_non_null(backend_find(name));
-	assert_int_equal(client_new(backend_find(name), conf, &c), 0);
-	assert_string_equal(client_backend(c)->name, name);
+	assert_int_equal(backend_new(backend_find(name), conf, &c), 0);
+	assert_string_equal(backend_kind(c)->name, name);
 	return c;
 }
 
@@ -39,41 +39,41 @@ static void test_names(void **state)
 static void test_none(void **state)
 {
 	const struct backend_conf conf = {0};
-	struct client *c = open_client("none", &conf);
+	struct backend *c = open_backend("none", &conf);
 	struct sm_target t = {.port_guid = 1, .switch_guid = 2, .switch_port = 3};
 	struct sm_status_reply status = {.switches = 7};
 	struct sm_assign_reply assigned;
 	struct sm_records_reply records;
 	struct sm_record_key key = {1, 2, 0, {0}};
-	struct client_epoch epoch = {0};
-	char error[CLIENT_ERROR_MAX];
+	struct backend_epoch epoch = {0};
+	char error[BACKEND_ERROR_MAX];
 	struct fabric f = {0};
 
 	(void)state;
-	assert_int_equal(client_status(c, &status, error), -ECONNREFUSED);
+	assert_int_equal(backend_status(c, &status, error), -ECONNREFUSED);
 	assert_non_null(strstr(error, "\"backend\""));
 	assert_int_equal(status.switches, 0);
-	assert_int_equal(client_assign(c, &t, 1, 0, 1, &assigned, error), -ECONNREFUSED);
+	assert_int_equal(backend_assign(c, &t, 1, 0, 1, &assigned, error), -ECONNREFUSED);
 	assert_string_equal(error, "backend none cannot change addresses");
-	assert_int_equal(client_sweep(c, error), -ECONNREFUSED);
-	assert_int_equal(client_fabric(c, &f, &epoch, error), -ECONNREFUSED);
-	assert_int_equal(client_records(c, &key, 1, &records, error), -ECONNREFUSED);
-	assert_int_equal(client_watch(c, &epoch, -1, error), -ECONNREFUSED);
-	client_free(c);
+	assert_int_equal(backend_sweep(c, error), -ECONNREFUSED);
+	assert_int_equal(backend_fabric(c, &f, &epoch, error), -ECONNREFUSED);
+	assert_int_equal(backend_records(c, &key, 1, &records, error), -ECONNREFUSED);
+	assert_int_equal(backend_watch(c, &epoch, -1, error), -ECONNREFUSED);
+	backend_free(c);
 }
 
 /* The plugin's backend says which socket nobody answers at. */
 static void test_plugin_absent(void **state)
 {
 	const struct backend_conf conf = {.plugin_socket = "/nonexistent/plugin.sock"};
-	struct client *c = open_client("opensm-plugin", &conf);
+	struct backend *c = open_backend("opensm-plugin", &conf);
 	struct sm_status_reply status;
-	char error[CLIENT_ERROR_MAX];
+	char error[BACKEND_ERROR_MAX];
 
 	(void)state;
-	assert_int_equal(client_status(c, &status, error), -ECONNREFUSED);
+	assert_int_equal(backend_status(c, &status, error), -ECONNREFUSED);
 	assert_non_null(strstr(error, conf.plugin_socket));
-	client_free(c);
+	backend_free(c);
 }
 
 /* ---- a plugin that is played, and may be silent ---- */
@@ -139,37 +139,37 @@ static void test_look(void **state)
 {
 	struct played p;
 	struct sm_status_reply s;
-	char error[CLIENT_ERROR_MAX];
+	char error[BACKEND_ERROR_MAX];
 	uint64_t age;
 
 	(void)state;
 	play(&p);
 	const struct backend_conf conf = {.plugin_socket = p.path};
-	struct client *c = open_client("opensm-plugin", &conf);
+	struct backend *c = open_backend("opensm-plugin", &conf);
 
 	begin_answers(&p, 1);
-	while (client_look(c, &s, &age, error) == -ETIMEDOUT)
+	while (backend_look(c, &s, &age, error) == -ETIMEDOUT)
 		; /* on a machine that stands still */
 	end_answers(&p);
 	assert_int_equal(s.generation, 1);
 	for (unsigned i = 0; i < 2; i++) { /* silence */
-		assert_int_equal(client_look(c, &s, &age, error), 0);
+		assert_int_equal(backend_look(c, &s, &age, error), 0);
 		assert_int_equal(s.generation, 1);
 		assert_true(age > 0);
 	}
 	begin_answers(&p, 2);
 	do {
-		assert_int_equal(client_look(c, &s, &age, error), 0);
+		assert_int_equal(backend_look(c, &s, &age, error), 0);
 		assert_true(s.generation == 3 || age > 0);
 	} while (s.generation != 3);
 	end_answers(&p);
 	close(p.fd);
 	close(p.listens);
 	unlink(p.path);
-	assert_int_equal(client_look(c, &s, &age, error), -ECONNREFUSED);
+	assert_int_equal(backend_look(c, &s, &age, error), -ECONNREFUSED);
 	assert_int_equal(s.generation, 0);
 	assert_non_null(strstr(error, p.path));
-	client_free(c);
+	backend_free(c);
 }
 
 int main(void)

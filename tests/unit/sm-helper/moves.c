@@ -475,24 +475,24 @@ static void test_peer(void **state)
 	struct move_request there = way(0, 0, 8), back = way(0, 8, 0);
 
 	(void)state;
-	o.peer = (struct peer *)&w;
+	o.twin = (struct twin *)&w;
 	show(&there, 1);
 	assert_int_equal(move_all(&there, 1), 0);
 	assert_int_equal(w.told, 1);
 	assert_at(0, 8);
 
 	show(&back, 1);
-	w.peer_lead = -EAGAIN;
+	w.twin_lead = -EAGAIN;
 	assert_int_equal(move_all(&back, 1), -EAGAIN);
 	assert_string_equal(e.code, "registry-unsure");
-	w.peer_lead = -EPERM;
+	w.twin_lead = -EPERM;
 	assert_int_equal(move_all(&back, 1), -EHOSTDOWN);
 	assert_string_equal(e.code, "sm-not-master");
-	w.peer_lead = 0;
-	w.peer_tell = -EPERM; /* it has become master this moment */
+	w.twin_lead = 0;
+	w.twin_tell = -EPERM; /* it has become master this moment */
 	assert_int_equal(move_all(&back, 1), -EHOSTDOWN);
 	assert_string_equal(e.code, "sm-not-master");
-	w.peer_tell = -ECONNREFUSED; /* not yet looked for another OpenSM */
+	w.twin_tell = -ECONNREFUSED; /* not yet looked for another OpenSM */
 	assert_int_equal(move_all(&back, 1), -EHOSTDOWN);
 	assert_string_equal(e.code, "standby-not-in-sync");
 	assert_false(ops_may_change(&o));

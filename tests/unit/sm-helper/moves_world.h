@@ -39,7 +39,7 @@ static struct world {
 	unsigned lie_us;      /* they do for one look, which takes so long */
 	uint8_t others,
 		past; /* SMs in the fabric; of these: gone, but OpenSM knows after a sweep */
-	int peer_lead, peer_tell; /* what the other ibvmig-sm makes of it */
+	int twin_lead, twin_tell; /* what the other ibvmig-sm makes of it */
 	unsigned told, alone;     /* batches that it was told; changes made without it */
 	unsigned entries;         /* of GUID tables that OpenSM was told */
 	uint64_t refused;         /* a vGUID that it does not take there */
@@ -78,7 +78,8 @@ static int place_at(uint64_t sw, unsigned port)
 
 /* ---- played: OpenSM ---- */
 
-int client_status(struct client *c, struct sm_status_reply *s, char error[static CLIENT_ERROR_MAX])
+int backend_status(struct backend *c, struct sm_status_reply *s,
+		   char error[static BACKEND_ERROR_MAX])
 {
 	(void)c;
 	(void)error;
@@ -91,7 +92,7 @@ int client_status(struct client *c, struct sm_status_reply *s, char error[static
 	return 0;
 }
 
-int client_sweep(struct client *c, char error[static CLIENT_ERROR_MAX])
+int backend_sweep(struct backend *c, char error[static BACKEND_ERROR_MAX])
 {
 	(void)c;
 	(void)error;
@@ -100,8 +101,8 @@ int client_sweep(struct client *c, char error[static CLIENT_ERROR_MAX])
 	return 0;
 }
 
-int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_epoch,
-		  char error[static CLIENT_ERROR_MAX])
+int backend_fabric(struct backend *c, struct fabric *f, struct backend_epoch *ret_epoch,
+		   char error[static BACKEND_ERROR_MAX])
 {
 	(void)c;
 	(void)error;
@@ -120,7 +121,7 @@ int client_fabric(struct client *c, struct fabric *f, struct client_epoch *ret_e
 		assert_int_equal(fabric_add_end(f, &e), 0);
 		assert_int_equal(fabric_attach(f, i, switch_of(i), port_of(i)), 0);
 	}
-	*ret_epoch = (struct client_epoch){1, w.generation};
+	*ret_epoch = (struct backend_epoch){1, w.generation};
 	return 0;
 }
 
@@ -133,9 +134,9 @@ static void next_generation(uint64_t *ret_before, uint64_t *ret_after)
 	*ret_after = ++w.generation;
 }
 
-int client_guids(struct client *c, const struct sm_slot *slots, unsigned count,
-		 unsigned deadline_ms, struct sm_guids_reply *r,
-		 char error[static CLIENT_ERROR_MAX])
+int backend_guids(struct backend *c, const struct sm_slot *slots, unsigned count,
+		  unsigned deadline_ms, struct sm_guids_reply *r,
+		  char error[static BACKEND_ERROR_MAX])
 {
 	(void)c;
 	(void)deadline_ms;
@@ -167,8 +168,8 @@ int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index
 }
 
 /* Nothing is parked here: tests/unit/sm-helper/parked.c. */
-int client_parked(struct client *c, uint32_t first, uint32_t flags,
-		  struct sm_parked_reply *ret_reply, char error[static CLIENT_ERROR_MAX])
+int backend_parked(struct backend *c, uint32_t first, uint32_t flags,
+		   struct sm_parked_reply *ret_reply, char error[static BACKEND_ERROR_MAX])
 {
 	(void)c;
 	(void)first;
@@ -210,9 +211,9 @@ static int assign_one(const struct sm_target *t, struct sm_target *ret_before, u
 	return 0;
 }
 
-int client_assign(struct client *c, const struct sm_target *t, unsigned count, uint32_t flags,
-		  unsigned deadline_ms, struct sm_assign_reply *r,
-		  char error[static CLIENT_ERROR_MAX])
+int backend_assign(struct backend *c, const struct sm_target *t, unsigned count, uint32_t flags,
+		   unsigned deadline_ms, struct sm_assign_reply *r,
+		   char error[static BACKEND_ERROR_MAX])
 {
 	struct vf_place saved[2 * VFS + 1];
 	int rc = w.fail[0];
@@ -237,45 +238,45 @@ int client_assign(struct client *c, const struct sm_target *t, unsigned count, u
 	return w.lost;
 }
 
-int peer_lead(struct peer *p, char error[static CLIENT_ERROR_MAX])
+int twin_lead(struct twin *p, char error[static BACKEND_ERROR_MAX])
 {
 	(void)p;
 	strcpy(error, "played");
-	return w.peer_lead;
+	return w.twin_lead;
 }
 
-void peer_sm(struct peer *p, uint64_t instance, bool master)
+void twin_sm(struct twin *p, uint64_t instance, bool master)
 {
 	(void)p;
 	assert_int_equal(instance, 1);
 	assert_true(master);
 }
 
-void peer_mend(struct peer *p)
+void twin_mend(struct twin *p)
 {
 	(void)p;
 }
 
-bool peer_ready(struct peer *p)
+bool twin_ready(struct twin *p)
 {
 	(void)p;
-	return !w.peer_tell;
+	return !w.twin_tell;
 }
 
-uint64_t peer_standby(struct peer *p)
+uint64_t twin_standby(struct twin *p)
 {
 	(void)p;
 	return 0;
 }
 
 /* The batch is told before it begins, and the registry has it as begun. */
-int peer_tell(struct peer *p, const struct sm_target *t, unsigned count,
-	      char error[static CLIENT_ERROR_MAX])
+int twin_tell(struct twin *p, const struct sm_target *t, unsigned count,
+	      char error[static BACKEND_ERROR_MAX])
 {
 	(void)p;
 	strcpy(error, "played");
-	if (w.peer_tell)
-		return w.peer_tell;
+	if (w.twin_tell)
+		return w.twin_tell;
 	w.told++;
 	assert_int_equal(w.told, w.assigns + 1);
 	for (unsigned i = 0; i < count; i++) {
@@ -287,7 +288,7 @@ int peer_tell(struct peer *p, const struct sm_target *t, unsigned count,
 	return 0;
 }
 
-int peer_go_alone(struct peer *p)
+int twin_go_alone(struct twin *p)
 {
 	(void)p;
 	w.alone++;

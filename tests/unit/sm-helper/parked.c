@@ -68,8 +68,8 @@ int ops_fail_plugin(struct op_error *ret, int rc, const char *text)
 	return ops_fail(ret, rc, 503, "plugin", "%s", text);
 }
 
-int client_parked(struct client *c, uint32_t first, uint32_t flags, struct sm_parked_reply *r,
-		  char error[static CLIENT_ERROR_MAX])
+int backend_parked(struct backend *c, uint32_t first, uint32_t flags, struct sm_parked_reply *r,
+		   char error[static BACKEND_ERROR_MAX])
 {
 	(void)c;
 	(void)flags;
@@ -269,7 +269,7 @@ static void test_when(void **state)
 	assert_int_equal(w.calls, 0);
 	add(0, 5, 1, 2, false);
 	o.parked_at_sm = 1;
-	o.epoch = (struct client_epoch){1, 1};
+	o.epoch = (struct backend_epoch){1, 1};
 	parked_watch(&o);
 	assert_int_equal(o.parked.entries, 1);
 	w.begin = -EHOSTDOWN;

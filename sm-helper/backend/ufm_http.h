@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Calls of UFM Enterprise's REST API: JSON over HTTPS, basic or token authentication. Blocking. */
-#ifndef IBVMIG_SM_HELPER_MOVES_UFM_HTTP_H
-#define IBVMIG_SM_HELPER_MOVES_UFM_HTTP_H
+#ifndef IBVMIG_SM_HELPER_BACKEND_UFM_HTTP_H
+#define IBVMIG_SM_HELPER_BACKEND_UFM_HTTP_H
 
 #include <json-c/json.h>
 #include <stdbool.h>

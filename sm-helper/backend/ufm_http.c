@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "sm-helper/moves/ufm_http.h"
+#include "sm-helper/backend/ufm_http.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Backend "ufm": UFM Enterprise manages the subnet, and tells through its REST API which virtual
+ * ports there are. No SMP is sent, so switches and LFTs stay unknown. */
+#include "sm-helper/backend/ufm.h"
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "sm-helper/backend/backend.h"
+#include "sm-helper/backend/ufm_http.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define VPORTS_MAX 262144u
+#define FRESH_MS   10000 /* the list of vports, for the allocation of vGUIDs */
+#define PKEY_FULL  0x8000
+#define PKEY_BASE  0x7fff /* the default partition: UFM has it by itself */
+
+struct ufm {
+	struct ufm_http *http; /* owned */
+	bool pkeys;
+	uint64_t instance;
+};
+
+static int ufm_open(const struct backend_conf *conf, void **ret_self)
+{
+	char error[UFM_ERROR_MAX];
+	struct ufm *u = calloc(1, sizeof *u);
+	int rc;
+
+	if (!u)
+		return -ENOMEM;
+	if ((rc = ufm_http_new(&conf->ufm, &u->http, error))) {
+		log_error("%s", error);
+		free(u);
+		return rc;
+	}
+	u->pkeys = conf->ufm.pkeys;
+	u->instance = wall_ms();
+	*ret_self = u;
+	return 0;
+}
+
+static void ufm_close(void *self)
+{
+	struct ufm *u = self;
+
+	ufm_http_free(u->http);
+	free(u);
+}
+
+/* 16 hex digits, with or without 0x. */
+static int parse_guid(const char *text, uint64_t *ret_guid)
+{
+	char full[IB_GUID_TEXT];
+
+	if (strlen(text) == 16) {
+		snprintf(full, sizeof full, "0x%s", text);
+		text = full;
+	}
+	return ib_guid_parse(text, ret_guid);
+}
+
+static int read_vport(struct json_object *o, struct ufm_vport *v)
+{
+	uint64_t lid = json_opt_u64(o, "virtual_port_lid", 0);
+	uint64_t port = json_opt_u64(o, "physical_port_number", 0);
+
+	if (parse_guid(json_opt_str(o, "virtual_port_guid", ""), &v->guid) ||
+	    parse_guid(json_opt_str(o, "port_guid", ""), &v->port_guid) || !port || port > 254)
+		return -EINVAL;
+	v->port = (uint8_t)port;
+	v->lid = (uint16_t)(lid <= IB_LID_UCAST_MAX ? lid : 0);
+	v->active = str_eq(json_opt_str(o, "virtual_port_state", ""), "Active");
+	return 0;
+}
+
+/* All vports; what is not one is left out. *ret_list is owned by the caller. */
+static int list_vports(struct ufm *u, uint64_t deadline_us, struct ufm_vport **ret_list,
+		       size_t *ret_n, char *error)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	struct ufm_vport *list;
+	size_t n = 0, room;
+	int rc = ufm_http_call(u->http, "GET", "/resources/vports", NULL, deadline_us, &answer,
+			       error);
+
+	if (rc)
+		return rc;
+	if (!json_object_is_type(answer, json_type_array) ||
+	    (room = json_object_array_length(answer)) > VPORTS_MAX) {
+		snprintf(error, UFM_ERROR_MAX, "UFM: its list of vports is not one");
+		return -EBADMSG;
+	}
+	if (!(list = calloc(room + 1, sizeof *list))) {
+		snprintf(error, UFM_ERROR_MAX, "no memory for %zu vports", room);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < room; i++)
+		n += !read_vport(json_object_array_get_idx(answer, i), &list[n]);
+	*ret_list = list;
+	*ret_n = n;
+	return 0;
+}
+
+static int ufm_status(void *self, struct sm_status_reply *ret_status, char *error)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	struct ufm *u = self;
+	int rc = ufm_http_call(u->http, "GET", "/app/ufm_version", NULL, 0, &answer, error);
+
+	if (rc) /* what ops know as "nobody there" */
+		return rc == -ETIMEDOUT ? rc : -ECONNREFUSED;
+	snprintf(ret_status->opensm_version, sizeof ret_status->opensm_version, "%s",
+		 json_opt_str(answer, "opensm", ""));
+	snprintf(ret_status->plugin_version, sizeof ret_status->plugin_version, "%s",
+		 json_opt_str(answer, "ufm_release_version", ""));
+	ret_status->instance = u->instance;
+	ret_status->generation = now_ms() / FRESH_MS + 1;
+	ret_status->sm_state = SM_STATE_MASTER; /* UFM speaks for the one that is */
+	ret_status->ready = 1;
+	return 0;
+}
+
+/* The vports, attached to nothing: which GUIDs there are. */
+static int ufm_fabric(void *self, struct fabric *f, struct backend_epoch *ret_epoch, char *error)
+{
+	struct ufm_vport *list AUTO_FREE = NULL;
+	struct ufm *u = self;
+	uint64_t generation = now_ms() / FRESH_MS + 1;
+	size_t n;
+	int rc = list_vports(u, 0, &list, &n, error);
+
+	if (rc)
+		return rc;
+	fabric_clear(f);
+	for (size_t i = 0; !rc && i < n; i++) {
+		const struct fabric_end end = {
+			.node_guid = list[i].guid,
+			.port_guid = list[i].guid,
+			.port = list[i].port,
+		};
+
+		rc = fabric_add_end(f, &end);
+		if (rc == -EEXIST) /* many may share a LID, none a GUID; it is said at its bind */
+			rc = 0;
+	}
+	*ret_epoch = (struct backend_epoch){u->instance, generation};
+	return rc;
+}
+
+int ufm_find_vport(struct ufm *u, uint64_t guid, uint64_t deadline_us, struct ufm_vport *ret_vport,
+		   unsigned *ret_found, char *error)
+{
+	struct ufm_vport *list AUTO_FREE = NULL;
+	size_t n;
+	int rc = list_vports(u, deadline_us, &list, &n, error);
+
+	*ret_found = 0;
+	for (size_t i = 0; !rc && i < n; i++)
+		if (list[i].guid == guid && ++*ret_found)
+			*ret_vport = list[i];
+	return rc;
+}
+
+/* ---- partitions ---- */
+
+/* Whether the partition lists the GUID with this membership. A PKey that UFM does not know has no
+ * members. */
+static int is_member(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
+		     bool *ret_member, char *error)
+{
+	struct json_object *answer AUTO_JSON = NULL, *list;
+	const char *membership = pkey & PKEY_FULL ? "full" : "limited";
+	char path[64];
+	uint64_t g;
+	int rc;
+
+	*ret_member = false;
+	snprintf(path, sizeof path, "/resources/pkeys/0x%x?guids_data=true", pkey & PKEY_BASE);
+	rc = ufm_http_call(u->http, "GET", path, NULL, deadline_us, &answer, error);
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	list = json_opt(answer, "guids");
+	for (size_t i = 0;
+	     json_object_is_type(list, json_type_array) && i < json_object_array_length(list);
+	     i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+
+		if (!parse_guid(json_opt_str(o, "guid", ""), &g) && g == guid)
+			*ret_member = str_eq(json_opt_str(o, "membership", ""), membership);
+	}
+	return 0;
+}
+
+int ufm_join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object(), *guids;
+	struct json_object *answer AUTO_JSON = NULL;
+	char text[IB_GUID_TEXT];
+	bool member;
+	int rc;
+
+	if (!u->pkeys || (pkey & PKEY_BASE) == PKEY_BASE)
+		return 0;
+	if ((rc = is_member(u, pkey, guid, deadline_us, &member, error)) || member)
+		return rc;
+	guids = json_object_new_array();
+	snprintf(text, sizeof text, "%016" PRIx64, guid);
+	json_object_array_add(guids, json_object_new_string(text));
+	json_set(body, "guids", guids);
+	snprintf(text, sizeof text, "0x%x", pkey & PKEY_BASE);
+	json_set_str(body, "pkey", text);
+	json_set_bool(body, "index0", true);
+	json_set_bool(body, "ip_over_ib", true);
+	json_set_str(body, "membership", pkey & PKEY_FULL ? "full" : "limited");
+	return ufm_http_call(u->http, "POST", "/resources/pkeys/", body, deadline_us, &answer,
+			     error);
+}
+
+int ufm_leave(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	char path[80];
+	int rc;
+
+	if (!u->pkeys || (pkey & PKEY_BASE) == PKEY_BASE)
+		return 0;
+	snprintf(path, sizeof path, "/resources/pkeys/0x%x/guids/%016" PRIx64, pkey & PKEY_BASE,
+		 guid);
+	rc = ufm_http_call(u->http, "DELETE", path, NULL, deadline_us, &answer, error);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+const struct backend_kind backend_ufm = {
+	.name = "ufm",
+	.open = ufm_open,
+	.close = ufm_close,
+	.status = ufm_status,
+	.fabric = ufm_fabric,
+};

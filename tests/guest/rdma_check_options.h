@@ -23,7 +23,7 @@
  *   -S                            all QPs on one shared receive queue
  *   -A                            atomics as well
  *   -N                            no READs: rxe of Linux 6.1 mishandles READs and atomics that it
- *                                 sends again, as it does after RNR (docs/guest.md)
+ *                                 sends again, as it does after RNR (docs/lab.md)
  *
  *   -R RECEIVES (SLOTS)           posted at a time
  *   -k PERCENT (0)                of the receives make those after it wait up to 30 ms (RNR)

@@ -30,7 +30,7 @@ static void job_done(void *arg)
 	job_free(j);
 }
 
-/* A journal that cannot be made durable is for the state machine to judge (migrate.c). */
+/* A journal that cannot be made durable is for the state machine to judge (daemon/migrate/machine.c). */
 static void job_submit(void *arg, int rc)
 {
 	struct job *j = arg;

@@ -9,9 +9,9 @@
 #include "daemon/base/daemon.h"
 #include "daemon/fleet/drain.h"
 #include "daemon/base/job.h"
-#include "daemon/base/locate.h"
-#include "daemon/migrate/machine.h"
+#include "daemon/migrate/ask.h"
 #include "daemon/migrate/choice.h"
+#include "daemon/migrate/step.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
 #include "daemon/libvirt/virt.h"
@@ -22,7 +22,6 @@
 #include <string.h>
 
 #define QUERY_MS 3000
-#define PEER_MS  7000
 
 /* answer grows while the VM, its guest, the hosts and the fabric are asked, in this order. */
 struct preview {
@@ -81,26 +80,9 @@ static void ask_fabric(struct job *j, struct json_object *answer)
 		ask_address(j, json_object_array_get_idx(vfs, i));
 }
 
-static void locate_peer(struct job *j, struct json_object *peer)
-{
-	struct location l = {0};
-	char why[HTTP_ERROR_MAX];
-	uint64_t guid = 0;
-
-	ib_guid_parse(str(peer, "guid"), &guid);
-	if (locate_guid(j->d->settings, guid, &l, why)) {
-		json_set_str(peer, "problem", why);
-		return;
-	}
-	json_set_str(peer, "host", l.host);
-	json_set_str(peer, "vm", l.name);
-	json_set_str(peer, "url", l.url);
-}
-
-/* Its agent is asked through its host, as PREPARE does. */
 static void check_peer(struct json_object *answer, struct json_object *peer)
 {
-	struct json_object *body AUTO_JSON = json_object_new_object(), *o AUTO_JSON = NULL;
+	struct json_object *body AUTO_JSON = json_object_new_object();
 	struct json_object *guids = json_object_new_array(), *movers = json_object_new_array();
 	struct json_object *vfs = json_opt(answer, "vfs");
 	char why[HTTP_ERROR_MAX];
@@ -112,7 +94,7 @@ static void check_peer(struct json_object *answer, struct json_object *peer)
 						      json_object_array_get_idx(vfs, i), "vguid")));
 	json_set(body, "vguids", movers);
 	json_set(body, "guids", guids);
-	if (http_call(str(peer, "url"), "POST", "/v1/peer/check", body, PEER_MS, &o, why))
+	if (ask_peers_at(str(peer, "url"), body, MIGRATE_PEER_QUERY_MS, why))
 		json_set_str(peer, "problem", why);
 }
 
@@ -127,9 +109,11 @@ static void ask_peer(void *arg, size_t i)
 {
 	const struct asked *a = arg;
 	struct json_object *peer = json_object_array_get_idx(a->peers, a->first + i);
+	char why[HTTP_ERROR_MAX];
 
-	locate_peer(a->j, peer);
-	if (!*str(peer, "problem"))
+	if (ask_find_peer(a->j->d->settings, peer, why))
+		json_set_str(peer, "problem", why);
+	else
 		check_peer(a->answer, peer);
 	json_object_object_del(peer, "url");
 }

@@ -13,17 +13,6 @@
 
 #define ASK_MS 7000
 
-void orphan_name_way_out(const struct migration *m, const char *why,
-			 char text[static HTTP_ERROR_MAX])
-{
-	snprintf(
-		text, HTTP_ERROR_MAX,
-		"the VM runs here, and host %.60s has not given its addresses away (%.200s): start "
-		"ibvmigd there, or, if it is lost for good, and off: ibvmig resolve %s "
-		"--source-lost",
-		m->from.host, why, m->id);
-}
-
 /* ---- the addresses ---- */
 
 static void taken_over(struct migration *m, struct job *j)

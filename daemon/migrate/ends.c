@@ -176,6 +176,16 @@ unsigned migrate_devices_gone(const struct migration *m)
 	return n;
 }
 
+bool cold_is_file(const struct migration *m)
+{
+	return m->saved && m->state == M_SAVED && !m->back;
+}
+
+bool cold_ignores_job(const struct migration *m)
+{
+	return m->file && m->state == M_SAVED && !m->back;
+}
+
 /* ---- for jobs ---- */
 
 static struct json_object *vf_input(const struct migration *m, const struct migrate_vf *v)

@@ -13,9 +13,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* Steps take less; pre-copy that is not driven sends 1 MiB/s (docs/migration.md, "Hold"). */
-#define LOOK_MS 3000
-
 static const char *str(struct job *j, const char *key)
 {
 	return json_opt_str(j->in, key, "");
@@ -198,12 +195,4 @@ void migrate_look(void *arg)
 	m->looking = !job_start(m->d, in, look_run, looked, m, m->serial);
 	if (!m->looking)
 		migrate_look_later(m);
-}
-
-void migrate_look_later(struct migration *m)
-{
-	if (m->ended || (m->state == M_PARKED && !migrate_awaits_job(m)))
-		loop_timer_disarm(m->look);
-	else
-		loop_timer_arm(m->look, LOOK_MS);
 }

@@ -28,127 +28,17 @@
 #define RETRY_FIRST_MS 200
 #define RETRY_LAST_MS  3000
 #define REWRITE_MS     1000
+/* Steps take less; pre-copy that is not driven sends 1 MiB/s (docs/migration.md, "Hold"). */
+#define LOOK_MS 3000
 
 #define SRC ROLE_SOURCE
 #define DST ROLE_DESTINATION
 
-/* Order within a role is the way forward; walking back goes up. */
-const struct migrate_row migrate_table[] = {
-	/* state, name, actor, deadline_ms, run, undo, next */
-	{M_PREPARE, "PREPARE", SRC, 75000, src_prepare, src_prepare_undo, M_HOLD},
-	{M_HOLD, "HOLD", SRC, 0, src_hold, src_hold_undo, M_QUIESCE},
-	{M_QUIESCE, "QUIESCE", SRC, 20000, src_quiesce, src_quiesce_undo, M_DETACH},
-	{M_DETACH, "DETACH", SRC, 15000, src_detach, src_detach_undo, M_SWITCH},
-	{M_SAVED, "SAVED", SRC, 0, src_saved, NULL, M_SWITCH},
-	{M_SWITCH, "SWITCH", SRC, 45000, src_switch, src_switch_undo, M_ATTACH},
-	{M_ATTACH, "ATTACH", SRC, 0, src_attach, NULL, M_RESUME},
-	{M_RESUME, "RESUME", SRC, 0, src_resume, NULL, M_DONE},
-	{M_DONE, "DONE", SRC, 0, NULL, NULL, M_DONE},
-	{M_CANCEL, "CANCEL", SRC, 60000, src_cancel, NULL, M_CANCEL},
-	{M_ABORTED, "ABORTED", SRC, 0, NULL, NULL, M_ABORTED},
-	{M_PARKED, "PARKED", SRC, 0, NULL, NULL, M_PARKED},
-	{M_PREPARE, "PREPARE", DST, 60000, dst_prepare, dst_prepare_undo, M_SWITCH},
-	{M_SWITCH, "SWITCH", DST, 40000, dst_switch, dst_switch_undo, M_ATTACH},
-	{M_ATTACH, "ATTACH", DST, 0, dst_attach, NULL, M_RESUME},
-	{M_RESUME, "RESUME", DST, 60000, dst_resume, NULL, M_DONE},
-	{M_DONE, "DONE", DST, 0, NULL, NULL, M_DONE},
-	{M_ABORTED, "ABORTED", DST, 0, NULL, NULL, M_ABORTED},
-	{M_PARKED, "PARKED", DST, 0, NULL, NULL, M_PARKED},
-};
+static const struct migrate_watch *watch; /* constant once the daemon runs */
 
-const struct migrate_row *migrate_row(enum migrate_role role, enum migrate_state state)
+void migrate_set_watch(const struct migrate_watch *w)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(migrate_table); i++)
-		if (migrate_table[i].actor == role && migrate_table[i].state == state)
-			return &migrate_table[i];
-	return NULL;
-}
-
-const char *migrate_state_name(enum migrate_state s)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(migrate_table); i++)
-		if (migrate_table[i].state == s)
-			return migrate_table[i].name;
-	return "?";
-}
-
-static const char *role_name(enum migrate_role role)
-{
-	return role == SRC ? "source" : "destination";
-}
-
-static void dump_table(FILE *out)
-{
-	fprintf(out, "%-12s %-8s %8s %-8s %s\n", "actor", "state", "deadline", "next", "undo");
-	for (size_t i = 0; i < ARRAY_SIZE(migrate_table); i++) {
-		const struct migrate_row *r = &migrate_table[i];
-		char deadline[16] = "-";
-
-		if (r->deadline_ms)
-			snprintf(deadline, sizeof deadline, "%u s", r->deadline_ms / 1000);
-		fprintf(out, "%-12s %-8s %8s %-8s %s\n", role_name(r->actor), r->name, deadline,
-			r->run ? migrate_state_name(r->next) : "-", r->undo ? "yes" : "-");
-	}
-}
-
-/* The way forward, and below it the way back. */
-static void dump_ways(FILE *out, enum migrate_role role)
-{
-	const struct migrate_row *r = migrate_row(role, M_PREPARE);
-
-	fprintf(out, "%-12s ", role_name(role));
-	for (; r->run; r = migrate_row(role, r->next))
-		fprintf(out, "%s %s ", r->name, r->state == M_ATTACH ? "─COMMIT→" : "→");
-	fprintf(out, "%s\n%-12s ABORTED", r->name, "");
-	for (r = migrate_table; r < migrate_table + ARRAY_SIZE(migrate_table); r++)
-		if (r->actor == role && r->undo)
-			fprintf(out, " ← %s", r->name);
-	fprintf(out, "%s\n", migrate_row(role, M_CANCEL) ? " ← CANCEL" : "");
-}
-
-void migrate_dump_states(FILE *out)
-{
-	dump_table(out);
-	fputc('\n', out);
-	dump_ways(out, SRC);
-	dump_ways(out, DST);
-}
-
-/* The row before this one on the way forward, or NULL at its beginning. SAVED is a detour behind
- * DETACH. */
-static const struct migrate_row *row_before(enum migrate_role role, enum migrate_state state)
-{
-	if (state == M_SAVED)
-		return migrate_row(role, M_DETACH);
-	for (size_t i = 0; i < ARRAY_SIZE(migrate_table); i++) {
-		const struct migrate_row *r = &migrate_table[i];
-
-		if (r->actor == role && r->run && r->next == state && r->state != state)
-			return r;
-	}
-	return NULL;
-}
-
-bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migrate_state to,
-		     bool back, bool committed)
-{
-	const struct migrate_row *row = migrate_row(role, from), *before = row_before(role, from);
-
-	if (!row || !migrate_row(role, to))
-		return false;
-	if (from == M_DONE || from == M_ABORTED)
-		return false;
-	if (to == M_PARKED || from == M_PARKED)
-		return true;
-	if (back) {
-		/* The first undo is the failed state's own; from CANCEL, any state's. */
-		if (committed)
-			return false;
-		return to == from || from == M_CANCEL || (before && to == before->state) ||
-		       (from == M_PREPARE && to == M_ABORTED);
-	}
-	return to == row->next || (from == M_DETACH && to == M_SAVED) ||
-	       (to == M_CANCEL && !committed) || (from == M_CANCEL && committed);
+	watch = w;
 }
 
 /* ---- the record ---- */
@@ -162,7 +52,7 @@ static int write_journal(struct migration *m, const char *note)
 	migrate_write_record(record, m);
 	struct journal_step s = {
 		.id = m->id,
-		.role = role_name(m->role),
+		.role = migrate_role_name(m->role),
 		.vm = m->vm_uuid,
 		.state = migrate_state_name(m->state),
 		.direction = m->back ? "back" : "forward",
@@ -203,7 +93,7 @@ static void publish(struct migration *m, const char *note)
 
 	json_set_str(e, "type", "migration");
 	json_set_str(e, "id", m->id);
-	json_set_str(e, "role", role_name(m->role));
+	json_set_str(e, "role", migrate_role_name(m->role));
 	json_set_str(e, "vm", m->vm_name);
 	json_set_str(e, "uuid", m->vm_uuid);
 	json_set_str(e, "state", migrate_state_name(m->state));
@@ -235,7 +125,7 @@ static void on_end(struct migration *m)
 	if (m->role == DST)
 		dst_tell_source(m);
 	if (m->state == M_ABORTED && !vm && m->file)
-		cold_release(m);
+		watch->release(m);
 	else if (m->state == M_ABORTED && vm && m->vm_dead)
 		vm_release(vm, false);
 	else if (m->state == M_ABORTED && vm && migrate_devices_gone(m))
@@ -260,11 +150,17 @@ static void arm_deadline(struct migration *m)
 		loop_timer_arm(m->deadline, ms);
 }
 
+void migrate_look_later(struct migration *m)
+{
+	if (m->ended || (m->state == M_PARKED && !migrate_awaits_job(m)))
+		loop_timer_disarm(m->look);
+	else
+		loop_timer_arm(m->look, LOOK_MS);
+}
+
 /* The one place where a state is written. */
 static int set_state(struct migration *m, enum migrate_state to, bool back, const char *note)
 {
-	const struct migrate_row *row = migrate_row(m->role, to);
-
 	if (!migrate_edge_ok(m->role, m->state, to, back, m->committed)) {
 		log_error("migration %s: edge %s to %s (%s) refused: a defect", m->id,
 			  migrate_state_name(m->state), migrate_state_name(to),
@@ -282,8 +178,9 @@ static int set_state(struct migration *m, enum migrate_state to, bool back, cons
 	m->pending_rc = 0;
 	int rc = write_journal(m, note);
 	log_at(to == M_PARKED || to == M_CANCEL ? LOG_WARN : LOG_NOTICE,
-	       "VM %s: migration %s (%s): %s%s%s%s", m->vm_name, m->id, role_name(m->role),
-	       back && !m->ended ? "undo of " : "", row->name, note ? ": " : "", note ? note : "");
+	       "VM %s: migration %s (%s): %s%s%s%s", m->vm_name, m->id, migrate_role_name(m->role),
+	       back && !m->ended ? "undo of " : "", migrate_state_name(to), note ? ": " : "",
+	       note ? note : "");
 	publish(m, note);
 	if (!m->unprobed) /* then it is the next probe's */
 		loop_timer_disarm(m->poll);
@@ -435,7 +332,7 @@ static int advance(struct migration *m)
 		return set_state(m, m->reached, !m->committed,
 				 m->committed ? "QEMU had finished" : NULL);
 	if (m->back) {
-		row = row_before(m->role, m->state);
+		row = migrate_row_before(m->role, m->state);
 		return set_state(m, row ? row->state : M_ABORTED, true, row ? NULL : m->reason);
 	}
 	rc = set_state(m, save ? M_SAVED : row->next, false, NULL);
@@ -512,7 +409,7 @@ static void on_deadline(void *arg)
 		migrate_drive(m); /* asks the source for a verdict */
 		return;
 	}
-	src_name_missing(m, missing, sizeof missing);
+	watch->missing(m, missing, sizeof missing);
 	migrate_fail(m, -ETIMEDOUT, "%s%s was not done within %u s%s", m->back ? "undo of " : "",
 		     migrate_state_name(m->state), deadline_ms(m) / 1000, missing);
 }
@@ -523,7 +420,7 @@ static void on_poll(void *arg)
 
 	m->step.resting = false;
 	if (m->unprobed)
-		migrate_probe(m);
+		watch->probe(m);
 	else
 		migrate_drive(m);
 }
@@ -665,7 +562,7 @@ struct migration *migrate_new(struct daemon *d, enum migrate_role role, const ch
 
 	if (!m || loop_timer_new(d->loop, on_deadline, m, &m->deadline) ||
 	    loop_timer_new(d->loop, on_poll, m, &m->poll) ||
-	    loop_timer_new(d->loop, migrate_look, m, &m->look) ||
+	    loop_timer_new(d->loop, watch->look, m, &m->look) ||
 	    loop_timer_new(d->loop, on_rewrite, m, &m->rewrite)) {
 		if (m)
 			migration_free(m);
@@ -794,7 +691,7 @@ int migrate_resolve(struct daemon *d, const char *id)
 	for (struct migration *m = d->migrations; m; m = m->next) {
 		if (strcmp(m->id, id))
 			continue;
-		if (cold_give_up(m)) {
+		if (watch->give_up(m)) {
 			rc = 0;
 			continue;
 		}

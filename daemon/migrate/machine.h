@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The migration state machine: one table, one driver, one function that writes the state.
- * docs/migration.md shows it; `ibvmigd --dump-states` prints it. */
+/* The migration state machine: one driver, one function that writes the state
+ * (daemon/migrate/table.c has the table). docs/migration.md shows it; `ibvmigd --dump-states`
+ * prints it. */
 #ifndef IBVMIG_DAEMON_MIGRATE_MACHINE_H
 #define IBVMIG_DAEMON_MIGRATE_MACHINE_H
 
@@ -10,6 +11,7 @@
 #include "daemon/vf/table.h"
 #include "daemon/libvirt/virt.h"
 #include "daemon/vm/vm.h"
+#include "daemon/migrate/states.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,40 +19,6 @@
 
 #define MIGRATE_PEERS_MAX 256
 #define MIGRATE_KEPT      32 /* ended ones that stay in memory */
-
-/* Who has the VF, the LID and vGUID, the QPs, and whether the guest runs. */
-enum migrate_state {
-	M_PREPARE, /* VF, LID: source; QPs live; guest runs; the destination has leased a VF */
-	M_HOLD,    /* the same; pre-copy runs, and is held when little remains */
-	M_QUIESCE, /* VF, LID: source; QPs drained at both ends; guest runs */
-	M_DETACH,  /* VF: nobody; LID: source; QPs saved; guest runs */
-	M_SAVED,   /* strategy cold. VF: nobody's, kept at the source; LID: source; QPs saved; the
-		    * guest becomes a file */
-	M_SWITCH,  /* VF: nobody; LID moves; guest stops, and resumes at the destination */
-	M_ATTACH,  /* VF, LID: destination; QPs saved; guest runs at the destination after COMMIT */
-	M_RESUME,  /* VF, LID: destination; QPs are rebuilt at both ends */
-	M_DONE,    /* all at the destination; the source's VF is free */
-	M_CANCEL,  /* as in the state that failed; QEMU's migration is made to end */
-	M_ABORTED, /* all at the source, as before */
-	M_PARKED,  /* as in the state that failed; an operator must look */
-};
-
-enum migrate_role { ROLE_SOURCE, ROLE_DESTINATION };
-
-/* What run() and undo() return besides -errno. */
-enum { STEP_DONE = 0, STEP_WAIT = 1 };
-
-struct migration;
-
-struct migrate_row {
-	enum migrate_state state;
-	const char *name;
-	enum migrate_role actor;
-	unsigned deadline_ms;             /* 0: none */
-	int (*run)(struct migration *m);  /* NULL: an end */
-	int (*undo)(struct migration *m); /* NULL: nothing to undo */
-	enum migrate_state next;
-};
 
 /* What QEMU's migration job at the source is known to do. */
 enum migrate_job { JOB_NONE, JOB_ACTIVE, JOB_COMPLETED, JOB_FAILED };
@@ -172,12 +140,20 @@ static inline bool migrate_vf_first(const struct migration *m)
 	return m->strategy == STRATEGY_EARLY || m->strategy == STRATEGY_COLD;
 }
 
-extern const struct migrate_row migrate_table[];
-const struct migrate_row *migrate_row(enum migrate_role role, enum migrate_state state);
-const char *migrate_state_name(enum migrate_state s);
-/* Whether the state machine knows this edge. */
-bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migrate_state to,
-		     bool back, bool committed);
+/* The machine calls the steps' floor through these only; daemon/migrate/table.c fills them. */
+struct migrate_watch {
+	/* A state is over its time: what is still missing, "" if nothing can be said. */
+	void (*missing)(const struct migration *m, char *text, size_t bytes);
+	void (*look)(void *m);              /* the timer of m->look */
+	void (*probe)(struct migration *m); /* a record of before a restart is to be asked about */
+	bool (*give_up)(struct migration *m); /* an operator's resolve. false: not in that state */
+	void (*release)(struct migration *m); /* a saved VM's VFs are given back */
+};
+
+/* Before the first record: who watches the machine. */
+void migrate_set_watch(const struct migrate_watch *w);
+/* Fills the machine and the states from the table; again is no harm. */
+void migrate_use_table(void);
 void migrate_dump_states(FILE *out);
 
 /* id: NULL makes a new one. The record starts in PREPARE, journaled. NULL if it cannot be. */
@@ -228,13 +204,12 @@ bool migrate_device_deleted(struct daemon *d, const char *uuid, const char *dev_
 void migrate_vm_known(struct vm *vm);
 void migrate_agent_changed(struct vm *vm);
 
-/* At the start: reads the journal's open migrations; they are taken up again once libvirt's vms VMs
+/* At the start, before any other call: sets the table up, and reads the journal's open migrations.
+ * These are taken up again once libvirt's vms VMs
  * are inspected, of which migrate_recover() counts one. */
 void migrate_load_open(struct daemon *d);
 void migrate_recover_after(struct daemon *d, size_t vms);
 void migrate_recover(struct daemon *d);
-/* Asks libvirt (again) where the VM of an open migration is, and goes on from there. */
-void migrate_probe(struct migration *m);
 /* An operator says that a parked migration may go on. -ENOENT, -EINVAL if it is not parked. */
 int migrate_resolve(struct daemon *d, const char *id);
 /* m: PARKED. It goes on, or back; where QEMU's job had not ended, to CANCEL again. */

@@ -67,16 +67,11 @@ void peers_load(struct migration *m, struct json_object *list)
 	}
 }
 
-static const char *role_name(const struct migration *m)
-{
-	return m->role == ROLE_SOURCE ? "source" : "destination";
-}
-
 /* What others ask a migration for, and the journal keeps of it as well. */
 static void write_common(struct printbuf *text, const struct migration *m)
 {
 	json_write_str(text, "id", m->id);
-	json_write_str(text, "role", role_name(m));
+	json_write_str(text, "role", migrate_role_name(m->role));
 	json_write_str(text, "state", migrate_state_name(m->state));
 	json_write_str(text, "reached", migrate_state_name(m->reached));
 	json_write_str(text, "strategy", strategy_name(m->strategy));

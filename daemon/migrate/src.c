@@ -34,26 +34,6 @@ static const char *str(struct job *j, const char *key)
 	return json_opt_str(j->in, key, "");
 }
 
-struct json_object *src_op_message(const char *op)
-{
-	struct json_object *msg = json_object_new_object();
-
-	json_set_str(msg, "op", op);
-	return msg;
-}
-
-void src_query(struct migration *m, struct vm *vm,
-	       void (*done)(struct migration *m, int rc, struct json_object *answer,
-			    const char *error))
-{
-	/* libvirt's hook waits for a migration, nobody for a save. */
-	unsigned ms = m->file ? MIGRATE_SAVE_QUERY_MS : SRC_QUERY_MS;
-	struct json_object *msg = src_op_message("query");
-
-	json_set_u64(msg, "deadline_ms", ms - MIGRATE_AGENT_MARGIN_MS);
-	migrate_ask_agent(m, vm, msg, ms, done);
-}
-
 /* ---- QUIESCE ---- */
 
 enum {
@@ -566,26 +546,6 @@ static void forgotten(struct migration *m)
 		 "more: ended here without its word",
 		 m->vm_name, m->id, m->to.host);
 	m->peer_ended = true;
-}
-
-void src_note_silence(struct migration *m, struct job *j)
-{
-	m->step.silent++;
-	lost_name_way_out(j);
-	migrate_error(m, j->rc, "%s", j->error);
-	if (m->step.silence_told || now_us() - m->step.heard_us < OUTCOME_SILENT_S * 1000000ull)
-		return;
-	m->step.silence_told = true;
-	log_warn("VM %s: migration %s waits in %s: %s", m->vm_name, m->id,
-		 migrate_state_name(m->state), m->trouble);
-	migrate_save(m, m->trouble);
-}
-
-void src_note_heard(struct migration *m)
-{
-	m->step.heard_us = now_us();
-	m->step.silent = 0;
-	m->step.silence_told = false;
 }
 
 static void outcome_asked(struct migration *m, struct job *j)

@@ -5,6 +5,10 @@
 
 #include "daemon/migrate/step.h"
 
+#define FULL_SPEED       (1000ull << 20) /* bytes/s: the user has set no --bandwidth */
+#define DOWNTIME_MS      300             /* nor a downtime */
+#define HOLD_DOWNTIME_MS 1               /* ours, until the VF has left */
+
 #define SRC_QUERY_MS 4000 /* an agent that is well answers `query` and `ballast` at once */
 
 /* {"op"}; owned by the caller. */

@@ -13,12 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define MIB              (1ull << 20)
-#define PRESET_BYTES     MIB /* what vm_work_attach() sets */
-#define FULL_SPEED       (1000 * MIB)
-#define DOWNTIME_MS      300
-#define HOLD_DOWNTIME_MS 1
-#define NATIVE_POLL_MS   1000
+#define NATIVE_POLL_MS 1000
 
 static const char *str(struct job *j, const char *key)
 {
@@ -40,17 +35,6 @@ enum {
 	HOLD_HELD
 };
 
-int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_downtime_ms)
-{
-	uint64_t bandwidth = 0, downtime_ms = 0;
-
-	j->rc = qmp_get_migrate(j->d->virt, str(j, "vm"), &bandwidth, &downtime_ms, j->error);
-	/* Another value than our preset is the user's --bandwidth. */
-	*ret_bandwidth = bandwidth == PRESET_BYTES ? FULL_SPEED : bandwidth;
-	*ret_downtime_ms = downtime_ms ? downtime_ms : DOWNTIME_MS;
-	return j->rc;
-}
-
 /* To auto-converge the backlog looks like a guest that writes too fast. On all ways back libvirt
  * sets these again as it found them, and the downtime-limit. */
 static void throttle_least(struct job *j)
@@ -63,14 +47,6 @@ static void throttle_least(struct job *j)
 	json_set_u64(j->out, "throttle_initial", t.initial);
 	json_set_u64(j->out, "throttle_increment", t.increment);
 	j->rc = qmp_set_throttle(j->d->virt, str(j, "vm"), (struct qmp_throttle){1, 1}, j->error);
-}
-
-void src_let_copy(struct job *j)
-{
-	bool copies = false;
-
-	j->rc = qmp_unlimit_mirrors(j->d->virt, str(j, "vm"), PRESET_BYTES, &copies, j->error);
-	json_set_bool(j->out, "copies", copies);
 }
 
 /* Whether QEMU keeps the VM as long as any of its VFs is there, and its passes can be followed.
@@ -144,18 +120,6 @@ static void raised(struct migration *m, struct job *j)
 		m->step.phase = HOLD_NATIVE;
 	else
 		m->step.phase = m->strategy == STRATEGY_EARLY ? HOLD_HELD : HOLD_LOOK;
-}
-
-int src_read_changes(struct job *j)
-{
-	uint64_t bandwidth = 0, downtime_ms = 0;
-
-	j->rc = qmp_get_migrate(j->d->virt, str(j, "vm"), &bandwidth, &downtime_ms, j->error);
-	if (!j->rc && bandwidth && bandwidth != json_opt_u64(j->in, "set_bandwidth", bandwidth))
-		json_set_u64(j->out, "bandwidth", bandwidth);
-	if (!j->rc && downtime_ms && downtime_ms != HOLD_DOWNTIME_MS)
-		json_set_u64(j->out, "downtime_ms", downtime_ms);
-	return j->rc;
 }
 
 static void keep_changes(struct migration *m, struct job *j)

@@ -315,16 +315,6 @@ int src_saved(struct migration *m)
 
 /* ---- what others tell ---- */
 
-bool cold_is_file(const struct migration *m)
-{
-	return m->saved && m->state == M_SAVED && !m->back;
-}
-
-bool cold_ignores_job(const struct migration *m)
-{
-	return m->file && m->state == M_SAVED && !m->back;
-}
-
 bool cold_vm_changed(struct migration *m, enum virt_change c)
 {
 	/* save_done() looks by itself at what has become of the VM. */

@@ -113,12 +113,6 @@ int src_cancel(struct migration *m)
 
 /* ---- the undo of each state ---- */
 
-int src_show_guid(struct job *j, struct json_object *vf, char *error)
-{
-	return provider_set_guid(j->d->provider, vf_text_of(vf, "vf"), vf_guid_of(vf, "vguid"),
-				 error);
-}
-
 /* First the destination's VFs drop the vGUIDs, then ours show them again. */
 static void unswitch_run(struct job *j)
 {

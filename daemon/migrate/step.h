@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The steps of both roles, and what other daemons ask for. Rows of the table in migrate.c. */
+/* The steps of both roles, and what other daemons ask for. Rows of the table in
+ * daemon/migrate/table.c. */
 #ifndef IBVMIG_DAEMON_MIGRATE_STEP_H
 #define IBVMIG_DAEMON_MIGRATE_STEP_H
 

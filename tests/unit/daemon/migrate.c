@@ -199,6 +199,7 @@ int main(void)
 		cmocka_unit_test(test_old_record_is_read),
 	};
 
+	migrate_use_table();
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

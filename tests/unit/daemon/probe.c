@@ -89,5 +89,6 @@ int main(void)
 		cmocka_unit_test(test_looked_again),
 	};
 
+	migrate_use_table();
 	return RUN_TESTS(tests);
 }

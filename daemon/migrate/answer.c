@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What a record owes to those who wait for it: the other host's call, libvirt's hook, the source's
+ * record. */
+#include "common/http/server.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/util.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/job.h"
+#include "daemon/migrate/step.h"
+#include "daemon/store/durable.h"
+
+#include <string.h>
+
+#define TELL_DEADLINE_MS 5000
+
+struct json_object *src_prepare_answer(const struct migration *m)
+{
+	struct json_object *o = json_object_new_object(), *vfs = migrate_vfs_json(m);
+
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+
+		json_set_u64(json_object_array_get_idx(vfs, i), "lid", vf ? vf->lid : 0);
+	}
+	json_set(o, "from", migrate_host_json(&m->from));
+	json_set(o, "vfs", vfs);
+	json_set(o, "peers", peers_json(m));
+	json_set_str(o, "strategy", strategy_name(m->strategy));
+	json_set(o, "choice", json_object_get(json_opt(m->data, "choice")));
+	json_set_bool(o, "agent", json_opt_bool(m->data, "agent", true));
+	return o;
+}
+
+void migrate_answer_waiting(struct migration *m, int rc)
+{
+	struct http_exchange *x = TAKE(m->waiting);
+	struct json_object *o;
+
+	if (!x)
+		return;
+	if (rc && m->role == ROLE_SOURCE && !m->file) {
+		http_fail(x, 409, "refused", "%s", m->reason); /* whose hook names the VM */
+	} else if (rc && m->back) {
+		http_fail(x, 409, "not-undone", "host %s: %s", m->to.host, m->trouble);
+	} else if (rc) {
+		http_fail(x, 409, "refused", "%sVM %s: %s", m->file ? "" : "ibvmig: ", m->vm_name,
+			  m->reason);
+	} else if (m->role == ROLE_SOURCE) {
+		durable_reply(m->d->durable, x, 200, src_prepare_answer(m));
+	} else {
+		o = json_object_new_object();
+		if (json_opt(m->data, "move"))
+			json_set(o, "move", json_object_get(json_opt(m->data, "move")));
+		if (m->state == M_PREPARE && m->hook_xml)
+			json_set_str(o, "xml", m->hook_xml);
+		durable_reply(m->d->durable, x, 200, o);
+	}
+}
+
+static void tell_run(struct job *j)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	j->rc = http_call(json_opt_str(j->in, "url", ""), "POST", "/v1/peer/outcome",
+			  json_opt(j->in, "body"), TELL_DEADLINE_MS, &answer, j->error);
+}
+
+static void tell_done(struct job *j)
+{
+	if (j->rc)
+		log_info("migration %s: the source was not told (it asks by itself): %s",
+			 json_opt_str(json_opt(j->in, "body"), "migration", "?"), j->error);
+}
+
+void dst_tell_source(struct migration *m)
+{
+	struct json_object *in = json_object_new_object(), *body = json_object_new_object(),
+			   *data = NULL;
+	const char *text = json_text(m->data);
+
+	json_set_str(body, "migration", m->id);
+	json_set_bool(body, "committed", m->committed);
+	json_set_bool(body, "attached", m->attached);
+	json_set_bool(body, "ended", m->state == M_DONE);
+	if (m->state == M_ABORTED)
+		json_set_str(body, "aborted", m->reason);
+	/* A copy: the worker must not share m->data with the loop. */
+	if (!json_parse(text, strlen(text), &data))
+		json_set(body, "data", data);
+	json_set_str(in, "url", m->from.url);
+	json_set(in, "body", body);
+	if (!*m->from.url)
+		json_object_put(in);
+	else
+		job_start(m->d, in, tell_run, tell_done, NULL, 0);
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What PREPARE asks before it moves a VM, of its agent, its peers and the fabric; a dry run asks
+ * the same by the same code. */
+#include "common/ib.h"
+#include "common/json.h"
+#include "common/util.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/job.h"
+#include "daemon/base/locate.h"
+#include "daemon/base/settings.h"
+#include "daemon/base/sm.h"
+#include "daemon/migrate/choice.h"
+#include "daemon/migrate/src.h"
+#include "daemon/migrate/ask.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define CHECK_WAY_MS 2000
+
+static const char *str(struct job *j, const char *key)
+{
+	return json_opt_str(j->in, key, "");
+}
+
+/* ---- the mover's agent ---- */
+
+struct json_object *src_op_message(const char *op)
+{
+	struct json_object *msg = json_object_new_object();
+
+	json_set_str(msg, "op", op);
+	return msg;
+}
+
+void src_query(struct migration *m, struct vm *vm,
+	       void (*done)(struct migration *m, int rc, struct json_object *answer,
+			    const char *error))
+{
+	/* libvirt's hook waits for a migration, nobody for a save. */
+	unsigned ms = m->file ? MIGRATE_SAVE_QUERY_MS : SRC_QUERY_MS;
+	struct json_object *msg = src_op_message("query");
+
+	json_set_u64(msg, "deadline_ms", ms - MIGRATE_AGENT_MARGIN_MS);
+	migrate_ask_agent(m, vm, msg, ms, done);
+}
+
+/* ---- peers of the agent's answer to query ---- */
+
+static int add_peer(struct migration *m, uint64_t guid)
+{
+	struct vm *vm = vm_by_guid(m->d, guid);
+	struct migrate_peer *p;
+
+	for (unsigned i = 0; i < m->peer_count; i++)
+		if (m->peers[i].guid == guid)
+			return 0;
+	if (m->peer_count == MIGRATE_PEERS_MAX)
+		return -E2BIG;
+	p = &m->peers[m->peer_count++];
+	*p = (struct migrate_peer){.guid = guid};
+	if (!vm)
+		return 0;
+	snprintf(p->host, sizeof p->host, "%s", m->d->settings->host_name);
+	snprintf(p->url, sizeof p->url, "%s", m->d->settings->url);
+	return 0;
+}
+
+int src_read_query(struct migration *m, struct json_object *answer)
+{
+	struct json_object *list = json_opt(answer, "peers");
+	char why[HTTP_ERROR_MAX];
+
+	choice_uncovered(answer, why, sizeof why);
+	if (*why)
+		return migrate_error(m, -EBUSY, "%s", why);
+	m->peer_count = 0;
+	for (size_t i = 0;
+	     json_object_is_type(list, json_type_array) && i < json_object_array_length(list);
+	     i++) {
+		struct ib_gid gid;
+		const char *text = json_opt_str(json_object_array_get_idx(list, i), "dgid", "");
+
+		if (!ib_gid_parse(text, &gid) && !migrate_vf(m, gid.guid) && add_peer(m, gid.guid))
+			return migrate_error(m, -E2BIG,
+					     "it is connected to more than %d others, which is the "
+					     "limit",
+					     MIGRATE_PEERS_MAX);
+	}
+	return 0;
+}
+
+int ask_find_peer(const struct settings *s, struct json_object *peer, char *why)
+{
+	struct location l = {0};
+	uint64_t guid = 0;
+	int rc;
+
+	if (*json_opt_str(peer, "url", ""))
+		return 0;
+	ib_guid_parse(json_opt_str(peer, "guid", ""), &guid);
+	rc = locate_guid(s, guid, &l, why);
+	if (rc)
+		return rc;
+	json_set_str(peer, "host", l.host);
+	json_set_str(peer, "vm", l.name);
+	json_set_str(peer, "url", l.url);
+	return 0;
+}
+
+int ask_peers_at(const char *url, struct json_object *body, unsigned agent_ms, char *why)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	json_set_u64(body, "deadline_ms", agent_ms);
+	return http_call(url, "POST", "/v1/peer/check", body, agent_ms + CHECK_WAY_MS, &answer,
+			 why);
+}
+
+static int find_peer(struct job *j, struct json_object *o)
+{
+	char why[HTTP_ERROR_MAX];
+
+	if (!ask_find_peer(j->d->settings, o, why))
+		return 0;
+	return job_fail(j, -ENOENT,
+			"the VM is connected to GUID %s, but %.300s; without its agent the "
+			"connection would break",
+			json_opt_str(o, "guid", ""), why);
+}
+
+/* The GUIDs of the peers at url from the i-th peer on; NULL: they have been asked with one before
+ * it. */
+static struct json_object *guids_from(struct json_object *peers, size_t i, const char *url)
+{
+	struct json_object *guids = NULL;
+
+	for (size_t k = 0; k < json_object_array_length(peers); k++) {
+		struct json_object *o = json_object_array_get_idx(peers, k);
+
+		if (!str_eq(json_opt_str(o, "url", ""), url))
+			continue;
+		if (k < i)
+			return NULL;
+		if (!guids)
+			guids = json_object_new_array();
+		json_object_array_add(guids, json_object_get(json_opt(o, "guid")));
+	}
+	return guids;
+}
+
+/* Asks the agents of all peers of one host, through it. */
+static int check_host(struct job *j, struct json_object *peers, size_t i)
+{
+	struct json_object *o = json_object_array_get_idx(peers, i);
+	const char *url = json_opt_str(o, "url", "");
+	struct json_object *guids = guids_from(peers, i, url);
+	struct json_object *body AUTO_JSON = NULL;
+	char why[HTTP_ERROR_MAX];
+	unsigned ms = json_opt_bool(j->in, "save", false) ? MIGRATE_SAVE_QUERY_MS
+							  : MIGRATE_PEER_QUERY_MS;
+
+	if (!guids)
+		return 0;
+	body = json_object_new_object();
+	json_set_str(body, "migration", str(j, "migration"));
+	json_set(body, "vguids", json_object_get(json_opt(j->in, "vguids")));
+	json_set(body, "guids", guids);
+	if (ask_peers_at(url, body, ms, why))
+		return job_fail(j, -EHOSTUNREACH, "host %.60s: %.400s",
+				json_opt_str(o, "host", "?"), why);
+	return 0;
+}
+
+/* Whether ibvmig-sm would take the addresses where they are to go: once QEMU is released it may be
+ * too late to stay. A VM that is saved goes nowhere yet. */
+static int check_fabric(struct job *j)
+{
+	struct json_object *moves = json_opt(j->in, "moves"), *answer AUTO_JSON = NULL;
+	bool caching;
+
+	j->rc = sm_check(j->d->settings, &caching, j->error);
+	if (!j->rc && moves)
+		j->rc = sm_call(j->d->settings, "POST", "/v1/moves/check", json_object_get(moves),
+				&answer, j->error);
+	return j->rc;
+}
+
+void src_check_run(struct job *j)
+{
+	struct json_object *peers = json_opt(j->in, "peers");
+
+	if (json_opt_bool(j->in, "sm", false))
+		check_fabric(j);
+	for (size_t i = 0; !j->rc && i < json_object_array_length(peers); i++)
+		find_peer(j, json_object_array_get_idx(peers, i));
+	for (size_t i = 0; !j->rc && i < json_object_array_length(peers); i++)
+		check_host(j, peers, i);
+	json_set(j->out, "peers", json_object_get(peers));
+}
+
+struct json_object *src_check_input(struct migration *m, bool sm)
+{
+	struct json_object *in = json_object_new_object();
+
+	json_set_str(in, "migration", m->id);
+	json_set(in, "vguids", migrate_guids(m));
+	json_set(in, "peers", peers_json(m));
+	json_set_bool(in, "sm", sm);
+	json_set_bool(in, "save", m->file);
+	if (sm && !m->file)
+		json_set(in, "moves", migrate_moves(m, false));
+	return in;
+}
+
+bool src_agent_wanted(struct migration *m, struct vm *vm)
+{
+	if (!vm || !vm->agent)
+		return false;
+	return src_agent_needed(m) || agent_state(vm->agent) == AGENT_UP;
+}
+
+bool src_agent_needed(const struct migration *m)
+{
+	return m->d->settings->require_agent || m->strategy == STRATEGY_LATE;
+}
+
+/* ---- the record of a VM that is asked for ---- */
+
+static void fill_vf(struct migrate_vf *v, const struct vm_vf *ours)
+{
+	*v = (struct migrate_vf){.vguid = ours->want.vguid, .pkey = ours->want.pkey};
+	snprintf(v->dev_id, sizeof v->dev_id, "%s", ours->dev_id);
+	snprintf(v->bus, sizeof v->bus, "%s", ours->lease->bus);
+	migrate_end_here(&v->from, ours->lease);
+}
+
+void src_set_destination(struct migration *m, struct migration *asked)
+{
+	m->to = asked->to;
+	m->destination_lost = false; /* that was another one */
+	for (unsigned i = 0; i < m->vf_count; i++) {
+		const struct migrate_vf *wanted = migrate_vf(asked, m->vfs[i].vguid);
+
+		if (wanted)
+			m->vfs[i].to = wanted->to;
+	}
+}
+
+void src_fill_record(struct migration *m, struct vm *vm, struct migration *asked)
+{
+	m->vf_count = vm->vf_count;
+	for (unsigned i = 0; i < vm->vf_count; i++)
+		fill_vf(&m->vfs[i], &vm->vfs[i]);
+	migrate_host_here(&m->from, m->d);
+	if (asked)
+		src_set_destination(m, asked);
+	vm->migration = m;
+}
+
+static bool same_guids(const struct vm *vm, const struct migration *asked)
+{
+	for (unsigned i = 0; i < asked->vf_count; i++)
+		if (!vm_has_guid(vm, asked->vfs[i].vguid))
+			return false;
+	return asked->vf_count == vm->vf_count;
+}
+
+const char *src_cannot_migrate(struct vm *vm, const struct migration *asked)
+{
+	struct migration *open;
+
+	if (vm->state != VM_ATTACHED || !vm_has_vfs(vm))
+		return "it has no VF attached here";
+	if (asked && !same_guids(vm, asked))
+		return "it has other vGUIDs here than its domain XML says: restart it";
+	open = migrate_open(vm->d, vm->uuid);
+	if (open && (!asked || strcmp(open->id, asked->id)))
+		return "an earlier migration of it has not ended: wait, or see ibvmig status";
+	return NULL;
+}

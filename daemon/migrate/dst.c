@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
+#include "daemon/migrate/remote.h"
 #include "daemon/migrate/src_saved.h"
 #include "daemon/base/daemon.h"
 #include "daemon/libvirt/domain.h"
@@ -286,18 +287,15 @@ static void look_for_vm(struct job *j)
 
 static void verdict_run(struct job *j)
 {
-	struct json_object *answer AUTO_JSON = NULL, *src;
-	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "migration"));
+	struct remote_record src;
 
-	j->rc = http_call(str(j, "url"), "GET", path, NULL, ASK_DEADLINE_MS, &answer, j->error);
-	src = json_opt(answer, "source");
+	j->rc = remote_ask(str(j, "url"), str(j, "migration"), ROLE_SOURCE, ASK_DEADLINE_MS, &src,
+			   j->error);
 	if (j->rc && j->rc != -EREMOTEIO) {
 		look_for_vm(j);
 		return; /* no verdict: ask again */
 	}
-	json_set_bool(j->out, "over",
-		      j->rc || json_opt_bool(src, "ended", true) ||
-			      json_opt_bool(src, "back", false));
+	json_set_bool(j->out, "over", !src.known || src.ended || src.back);
 	j->rc = 0;
 }
 

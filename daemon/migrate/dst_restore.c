@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
+#include "daemon/migrate/remote.h"
 #include "daemon/migrate/src_saved.h"
 #include "daemon/base/daemon.h"
 #include "daemon/libvirt/domain_saved.h"
@@ -148,11 +149,10 @@ int cold_look_for_vm(struct migration *m)
  * journal, and its VFs were parked when it started. */
 static bool has_record(const struct domain_saved *saved)
 {
-	struct json_object *answer AUTO_JSON = NULL;
-	char *path AUTO_FREE = strf("/v1/migrations/%s", saved->id);
+	struct remote_record r;
 	char why[HTTP_ERROR_MAX];
 
-	return !http_call(saved->url, "GET", path, NULL, ASK_MS, &answer, why);
+	return !remote_ask(saved->url, saved->id, ROLE_SOURCE, ASK_MS, &r, why);
 }
 
 static int fence(struct job *j, const char *vm, const char *host)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/migrate/remote.h"
 #include "daemon/migrate/peer_watch.h"
 #include "common/http/client.h"
 #include "common/ib.h"
@@ -64,20 +65,18 @@ static void watch_collect(struct daemon *d)
 /* How the migration has ended, into body. false: it has not, or its source does not say. */
 static bool ask_source(struct job *j, struct json_object *body)
 {
-	struct json_object *answer AUTO_JSON = NULL, *src;
-	char *path AUTO_FREE = strf("/v1/migrations/%s", json_opt_str(body, "migration", ""));
+	struct remote_record src;
 	bool moved;
 
-	j->rc = http_call(json_opt_str(body, "url", ""), "GET", path, NULL, CALL_DEADLINE_MS,
-			  &answer, j->error);
+	j->rc = remote_ask(json_opt_str(body, "url", ""), json_opt_str(body, "migration", ""),
+			   ROLE_SOURCE, CALL_DEADLINE_MS, &src, j->error);
 	json_set_bool(j->out, "silent", j->rc);
-	src = json_opt(answer, "source");
-	if (j->rc || !json_opt_bool(src, "ended", false))
+	if (!src.ended)
 		return false;
-	moved = str_eq(json_opt_str(src, "state", ""), "DONE");
+	moved = src.state == M_DONE;
 	json_set_bool(body, "moved", moved);
 	if (moved)
-		json_set_str(body, "url", json_opt_str(json_opt(src, "to"), "url", ""));
+		json_set_str(body, "url", src.to_url);
 	return true;
 }
 

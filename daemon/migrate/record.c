@@ -121,23 +121,12 @@ void migrate_write_account(struct printbuf *text, const char *key, const struct 
 	json_write_close(text, '}');
 }
 
-static int state_load(const char *name, enum migrate_state *ret)
-{
-	for (int s = M_PREPARE; s <= M_PARKED; s++) {
-		if (!strcmp(migrate_state_name((enum migrate_state)s), name)) {
-			*ret = (enum migrate_state)s;
-			return 0;
-		}
-	}
-	return -EINVAL;
-}
-
 int migrate_load(struct migration *m, struct json_object *o)
 {
 	if (json_opt_u64(o, "version", 1) > RECORD_VERSION)
 		return -EINVAL;
-	if (state_load(json_opt_str(o, "state", ""), &m->state) ||
-	    state_load(json_opt_str(o, "reached", ""), &m->reached))
+	if (migrate_state_parse(json_opt_str(o, "state", ""), &m->state) ||
+	    migrate_state_parse(json_opt_str(o, "reached", ""), &m->reached))
 		return -EINVAL;
 	m->asked = m->strategy = STRATEGY_AUTO;
 	strategy_parse(json_opt_str(o, "asked", ""), &m->asked);

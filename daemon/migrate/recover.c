@@ -9,6 +9,7 @@
 #include "daemon/base/locate.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/migrate/recover.h"
+#include "daemon/migrate/remote.h"
 #include "daemon/migrate/src_saved.h"
 #include "daemon/migrate/step.h"
 #include "daemon/store/journal.h"
@@ -64,19 +65,17 @@ void recover_load(struct daemon *d)
  * and nothing has come so far; died. Nothing: it has come, or the destination is silent. */
 static void ask_destination(struct job *j)
 {
-	struct json_object *answer AUTO_JSON = NULL, *dst;
-	char *path AUTO_FREE = strf("/v1/migrations/%s", json_opt_str(j->in, "migration", ""));
+	struct remote_record dst;
 	char why[HTTP_ERROR_MAX];
-	int rc = http_call(json_opt_str(j->in, "url", ""), "GET", path, NULL, ASK_MS, &answer, why);
-	bool over;
+	int rc = remote_ask(json_opt_str(j->in, "url", ""), json_opt_str(j->in, "migration", ""),
+			    ROLE_DESTINATION, ASK_MS, &dst, why);
+	bool over = rc || dst.ended || dst.back;
 
-	dst = json_opt(answer, "destination");
-	if ((rc && rc != -EREMOTEIO) || json_opt_bool(dst, "committed", false))
+	if ((rc && rc != -EREMOTEIO) || dst.committed)
 		return;
-	over = rc || json_opt_bool(dst, "ended", false) || json_opt_bool(dst, "back", false);
 	json_set_bool(j->out, "died", over);
 	json_set_bool(j->out, "open", !over);
-	json_set_bool(j->out, "prepared", str_eq(json_opt_str(dst, "state", ""), "PREPARE"));
+	json_set_bool(j->out, "prepared", remote_is(&dst, M_PREPARE));
 }
 
 /* A QEMU that waits for a migration does not tell; what the source's does is to be known. */

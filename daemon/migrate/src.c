@@ -8,6 +8,7 @@
 #include "daemon/base/daemon.h"
 #include "daemon/base/job_vfs.h"
 #include "daemon/migrate/choice.h"
+#include "daemon/migrate/remote.h"
 #include "daemon/migrate/src.h"
 #include "daemon/migrate/peer_watch.h"
 #include "daemon/vf/provider.h"
@@ -205,16 +206,15 @@ int src_quiesce(struct migration *m)
 
 static void ask_outcome_run(struct job *j)
 {
-	struct json_object *answer AUTO_JSON = NULL, *dst;
-	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "migration"));
+	struct remote_record dst;
 
-	j->rc = http_call(str(j, "url"), "GET", path, NULL, ASK_DEADLINE_MS, &answer, j->error);
-	dst = json_opt(answer, "destination");
-	json_set_bool(j->out, "committed", !j->rc && json_opt_bool(dst, "committed", false));
-	json_set_bool(j->out, "attached", !j->rc && json_opt_bool(dst, "attached", false));
-	json_set_bool(j->out, "ended", !j->rc && str_eq(json_opt_str(dst, "state", ""), "DONE"));
-	json_set_bool(j->out, "gone", !j->rc && str_eq(json_opt_str(dst, "state", ""), "ABORTED"));
-	json_set_str(j->out, "why", json_opt_str(dst, "reason", NULL));
+	j->rc = remote_ask(str(j, "url"), str(j, "migration"), ROLE_DESTINATION, ASK_DEADLINE_MS,
+			   &dst, j->error);
+	json_set_bool(j->out, "committed", dst.committed);
+	json_set_bool(j->out, "attached", dst.attached);
+	json_set_bool(j->out, "ended", remote_is(&dst, M_DONE));
+	json_set_bool(j->out, "gone", remote_is(&dst, M_ABORTED));
+	json_set_str(j->out, "why", *dst.reason ? dst.reason : NULL);
 }
 
 static struct json_object *outcome_input(const struct migration *m)
@@ -438,14 +438,14 @@ static void release_run(struct job *j)
  * lost its journal has nothing that could be ordered once the VM runs there. */
 static bool has_moved(struct job *j)
 {
-	struct json_object *answer AUTO_JSON = NULL;
-	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "migration"));
+	struct remote_record dst;
 	char why[HTTP_ERROR_MAX];
-	int rc = http_call(str(j, "url"), "GET", path, NULL, ASK_DEADLINE_MS, &answer, why);
+	int rc = remote_ask(str(j, "url"), str(j, "migration"), ROLE_DESTINATION, ASK_DEADLINE_MS,
+			    &dst, why);
 
 	if (rc)
 		return rc == -EREMOTEIO && json_opt_bool(j->in, "committed", false);
-	return str_eq(json_opt_str(json_opt(answer, "destination"), "state", ""), "DONE");
+	return remote_is(&dst, M_DONE);
 }
 
 static int drop_guid(struct job *j, struct json_object *vf, char *error)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/migrate/remote.h"
 #include "daemon/migrate/src_saved.h"
 #include "common/boot.h"
 #include "common/http/server.h"
@@ -191,16 +192,13 @@ static void look_done(struct migration *m, struct job *j)
 
 static void ask_run(struct job *j)
 {
-	struct json_object *answer AUTO_JSON = NULL, *dst;
-	char *path AUTO_FREE = strf("/v1/migrations/%s", str(j, "id"));
-	const char *state;
+	struct remote_record dst;
 
-	j->rc = http_call(str(j, "url"), "GET", path, NULL, ASK_CALL_MS, &answer, j->error);
-	dst = json_opt(answer, "destination");
-	state = json_opt_str(dst, "state", "");
-	json_set_bool(j->out, "committed", json_opt_bool(dst, "committed", false));
+	j->rc = remote_ask(str(j, "url"), str(j, "id"), ROLE_DESTINATION, ASK_CALL_MS, &dst,
+			   j->error);
+	json_set_bool(j->out, "committed", dst.committed);
 	/* It has no such record: it was killed before it was durable, and libvirt's hook failed. */
-	json_set_bool(j->out, "gone", j->rc == -EREMOTEIO || !strcmp(state, "ABORTED"));
+	json_set_bool(j->out, "gone", j->rc == -EREMOTEIO || remote_is(&dst, M_ABORTED));
 }
 
 /* What its silence was is no reason of what comes. */

@@ -2,6 +2,9 @@
 #include "daemon/migrate/states.h"
 #include "common/util.h"
 
+#include <errno.h>
+#include <string.h>
+
 /* Constant once the daemon runs. */
 static const struct migrate_row *rows; /* borrowed */
 static size_t row_count;
@@ -30,6 +33,17 @@ const char *migrate_state_name(enum migrate_state s)
 	};
 
 	return s < ARRAY_SIZE(names) ? names[s] : "?";
+}
+
+int migrate_state_parse(const char *name, enum migrate_state *ret_state)
+{
+	for (int s = M_PREPARE; s <= M_PARKED; s++) {
+		if (!strcmp(migrate_state_name((enum migrate_state)s), name)) {
+			*ret_state = (enum migrate_state)s;
+			return 0;
+		}
+	}
+	return -EINVAL;
 }
 
 const char *migrate_role_name(enum migrate_role role)

@@ -46,6 +46,8 @@ const struct migrate_row *migrate_row(enum migrate_role role, enum migrate_state
 /* The row before this one on the way forward; NULL at its beginning. */
 const struct migrate_row *migrate_row_before(enum migrate_role role, enum migrate_state state);
 const char *migrate_state_name(enum migrate_state s);
+/* 0, or -EINVAL: it names no state. */
+int migrate_state_parse(const char *name, enum migrate_state *ret_state);
 const char *migrate_role_name(enum migrate_role role);
 /* Whether the state machine knows this edge. */
 bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migrate_state to,

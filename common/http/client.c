@@ -92,7 +92,7 @@ static int finish(const char *base, const char *path, long status, struct buffer
 	if (detail && str_eq(first_error(body, "code"), HTTP_NO_ROUTE))
 		snprintf(error, HTTP_ERROR_MAX,
 			 "%s has no %s: another version of ibvmig runs there, which must be "
-			 "upgraded first (docs/hosts.md, Upgrade)",
+			 "upgraded first (docs/howto/drain-and-maintenance.md)",
 			 base, path);
 	else if (detail)
 		snprintf(error, HTTP_ERROR_MAX, "%s", detail);

@@ -2,8 +2,9 @@
 #ifndef IBVMIG_COMMON_BOOT_H
 #define IBVMIG_COMMON_BOOT_H
 
-/* Which run of the kernel this is: 32 hex digits, other ones after each boot; "" if that is not
- * known (random(4), boot_id). */
+/* The run of the kernel that this is: 32 hex digits, other ones after each boot; "" if it is not
+ * known (random(4), boot_id). A file of its own: libsystemd stays out of the shim (util.c), and the
+ * simulated hosts bring one for each host. */
 void boot_id(char text[static 33]);
 
 #endif

@@ -20,7 +20,7 @@ static int hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Whether the head is one so far; drops its first byte until it is. */
+/* Drops the first byte until what is there can be the beginning of a head. */
 static void resync_head(struct frame_parser *p)
 {
 	for (;;) {

@@ -215,8 +215,8 @@ static void put(struct printbuf *text, const char *s, size_t bytes)
 		abort();
 }
 
-/* What comes before a value: a comma, unless it is the first one, and its key. A string ends in a
- * quotation mark, so that a bracket at the end is one. */
+/* Writes what comes before a value: a comma, unless the value is the first one, and its key. A
+ * string ends in a quotation mark, so a bracket at the end opens an object or a list. */
 static void begin(struct printbuf *text, const char *key)
 {
 	char last = text->bpos ? text->buf[text->bpos - 1] : '{';

@@ -32,7 +32,7 @@ static inline void json_text_auto(struct printbuf **text)
  * caller. 0 or -EBADMSG. */
 int json_parse(const char *text, size_t bytes, struct json_object **ret_obj);
 
-/* Where a request's errors are gathered: the first one wins, later getters do nothing. */
+/* The reader gathers a request's errors: the first one wins, later getters do nothing. */
 struct json_reader {
 	struct json_object *obj; /* borrowed */
 	int error;               /* 0 or -EINVAL */
@@ -83,8 +83,8 @@ void json_write_guid(struct printbuf *text, const char *key, uint64_t guid);
 void json_write_raw(struct printbuf *text, const char *key, const char *json);
 /* value: borrowed. */
 void json_write(struct printbuf *text, const char *key, struct json_object *value);
-/* What is written out as this text wherever it is put, and has no fields to look at. Takes the
- * ownership of text. */
+/* An object that is written out as this text wherever it is put, and has no fields to look at.
+ * Takes the ownership of text. */
 struct json_object *json_written(struct printbuf *text);
 /* The tree of a written object, or NULL: it is nested too deep (json_parse()). Takes the ownership
  * of text. */

@@ -10,8 +10,8 @@ enum log_level { LOG_ERROR = 3, LOG_WARN = 4, LOG_NOTICE = 5, LOG_INFO = 6, LOG_
 void log_init(const char *program);
 void log_set_level(enum log_level level);
 
-/* One line, no newline at the end; what cannot be printed in it becomes spaces. Never changes
- * errno. */
+/* Logs one line, given without a newline; what cannot be printed in it becomes spaces. Never
+ * changes errno. */
 void log_at(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...)  log_at(LOG_ERROR, __VA_ARGS__)

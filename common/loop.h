@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What our daemons add to sd-event: a clean stop on SIGTERM and SIGINT, and timers in one call. */
+/* Our daemons add to sd-event a clean stop on SIGTERM and SIGINT, and timers in one call. */
 #ifndef IBVMIG_COMMON_LOOP_H
 #define IBVMIG_COMMON_LOOP_H
 
@@ -15,7 +15,8 @@ typedef void loop_timer_fn(void *arg);
 
 struct loop_timer; /* owned by its creator */
 
-/* One shot; arm it as often as wanted. loop_timer_free(NULL) is allowed, from inside fn as well. */
+/* A timer of one shot; arm it as often as wanted. loop_timer_free(NULL) is allowed, and a free from
+ * inside fn as well. */
 int loop_timer_new(sd_event *loop, loop_timer_fn *fn, void *arg, struct loop_timer **ret_timer);
 void loop_timer_arm(struct loop_timer *t, uint64_t delay_ms);
 void loop_timer_disarm(struct loop_timer *t);

@@ -42,8 +42,8 @@ static int trim_object(struct dl_phdr_info *info, size_t size, void *arg)
 		uintptr_t start = (info->dlpi_addr + p->p_vaddr) & ~(page - 1);
 		uintptr_t end = info->dlpi_addr + p->p_vaddr + p->p_filesz;
 
-		/* What a linker writes to and protects afterwards (PT_GNU_RELRO) is in a segment
-		 * that is writable here. */
+		/* A page that the linker writes to and protects afterwards (PT_GNU_RELRO) is in a
+		 * segment that is writable here. */
 		if (p->p_type == PT_LOAD && !(p->p_flags & PF_W))
 			madvise((void *)start, end - start, MADV_DONTNEED);
 	}

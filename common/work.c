@@ -9,15 +9,15 @@
 
 #define WORK_THREADS_MAX 64
 
-struct job {
-	struct job *next;
+struct work {
+	struct work *next;
 	void (*run)(void *arg);
 	void (*done)(void *arg);
 	void *arg;
 };
 
 struct queue {
-	struct job *head, **tail;
+	struct work *head, **tail;
 };
 
 struct work_pool {
@@ -31,30 +31,30 @@ struct work_pool {
 	pthread_t thread[WORK_THREADS_MAX];
 };
 
-static void push(struct queue *q, struct job *j)
+static void push(struct queue *q, struct work *w)
 {
-	j->next = NULL;
-	*q->tail = j;
-	q->tail = &j->next;
+	w->next = NULL;
+	*q->tail = w;
+	q->tail = &w->next;
 }
 
-static struct job *pop(struct queue *q)
+static struct work *pop(struct queue *q)
 {
-	struct job *j = q->head;
+	struct work *w = q->head;
 
-	if (j && !(q->head = j->next))
+	if (w && !(q->head = w->next))
 		q->tail = &q->head;
-	return j;
+	return w;
 }
 
 static void *worker(void *arg)
 {
 	struct work_pool *p = arg;
-	struct job *j;
+	struct work *w;
 
 	pthread_mutex_lock(&p->lock);
 	while (!p->stopping) {
-		if (!(j = pop(&p->todo))) {
+		if (!(w = pop(&p->todo))) {
 			p->waiting++;
 			pthread_cond_wait(&p->more, &p->lock);
 			p->waiting--;
@@ -62,32 +62,32 @@ static void *worker(void *arg)
 		}
 		p->queued--;
 		pthread_mutex_unlock(&p->lock);
-		j->run(j->arg);
+		w->run(w->arg);
 		pthread_mutex_lock(&p->lock);
-		push(&p->finished, j);
+		push(&p->finished, w);
 		eventfd_write(p->wake_fd, 1);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
 }
 
-static int jobs_finished(sd_event_source *s, int fd, uint32_t events, void *arg)
+static int run_finished(sd_event_source *s, int fd, uint32_t events, void *arg)
 {
 	struct work_pool *p = arg;
 	eventfd_t count;
-	struct job *j;
+	struct work *w;
 
 	(void)s;
 	(void)events;
 	eventfd_read(fd, &count);
 	for (;;) {
 		pthread_mutex_lock(&p->lock);
-		j = pop(&p->finished);
+		w = pop(&p->finished);
 		pthread_mutex_unlock(&p->lock);
-		if (!j)
+		if (!w)
 			return 0;
-		j->done(j->arg);
-		free(j);
+		w->done(w->arg);
+		free(w);
 	}
 }
 
@@ -109,7 +109,7 @@ int work_pool_new(sd_event *loop, unsigned threads, struct work_pool **ret_pool)
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	rc = p->wake_fd < 0 ? -errno
 			    : sd_event_add_io(loop, &p->wake, p->wake_fd, 1 /* EPOLLIN */,
-					      jobs_finished, p);
+					      run_finished, p);
 	if (rc < 0) {
 		work_pool_free(p);
 		return rc;
@@ -120,7 +120,7 @@ int work_pool_new(sd_event *loop, unsigned threads, struct work_pool **ret_pool)
 
 void work_pool_free(struct work_pool *p)
 {
-	struct job *j;
+	struct work *w;
 
 	if (!p)
 		return;
@@ -133,8 +133,8 @@ void work_pool_free(struct work_pool *p)
 	sd_event_source_disable_unref(p->wake);
 	if (p->wake_fd >= 0)
 		close(p->wake_fd);
-	while ((j = pop(&p->todo)) || (j = pop(&p->finished)))
-		free(j);
+	while ((w = pop(&p->todo)) || (w = pop(&p->finished)))
+		free(w);
 	free(p);
 }
 
@@ -150,11 +150,11 @@ static void start_thread(struct work_pool *p)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-static void unpush(struct queue *q, struct job *j)
+static void unpush(struct queue *q, struct work *w)
 {
-	struct job **at = &q->head;
+	struct work **at = &q->head;
 
-	while (*at != j)
+	while (*at != w)
 		at = &(*at)->next;
 	*at = NULL;
 	q->tail = at;
@@ -162,22 +162,22 @@ static void unpush(struct queue *q, struct job *j)
 
 int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *arg), void *arg)
 {
-	struct job *j = malloc(sizeof *j);
+	struct work *w = malloc(sizeof *w);
 
-	if (!j)
+	if (!w)
 		return -ENOMEM;
-	*j = (struct job){.run = run, .done = done, .arg = arg};
+	*w = (struct work){.run = run, .done = done, .arg = arg};
 	pthread_mutex_lock(&p->lock);
-	push(&p->todo, j);
-	/* A thread that was woken for an earlier job still counts as waiting. */
+	push(&p->todo, w);
+	/* A thread that was woken for earlier work still counts as waiting. */
 	if (++p->queued > p->waiting && p->threads < p->threads_max)
 		start_thread(p);
 	/* With others it waits for one of them; with none, for ever. */
 	if (!p->threads) {
-		unpush(&p->todo, j);
+		unpush(&p->todo, w);
 		p->queued--;
 		pthread_mutex_unlock(&p->lock);
-		free(j);
+		free(w);
 		return -EAGAIN;
 	}
 	pthread_cond_signal(&p->more);

@@ -13,10 +13,10 @@ struct work_pool;
 /* threads: 1 to 64; they start on demand. 0 or -errno. */
 int work_pool_new(sd_event *loop, unsigned threads, struct work_pool **ret_pool);
 
-/* Waits for jobs that run; done() of jobs that have not run is not called. */
+/* The workers end what they run; done() of work that has not run is not called. */
 void work_pool_free(struct work_pool *p);
 
-/* Both functions get arg, which belongs to the job from here on and is done()'s to free.
+/* Both functions get arg, which belongs to the work from here on and is done()'s to free.
  * 0, or -ENOMEM, or -EAGAIN where not even the first thread can be started (nothing is called
  * then). */
 int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *arg), void *arg);

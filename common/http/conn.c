@@ -41,7 +41,7 @@ static void read_address(char address[static HTTP_ADDRESS_MAX], int fd)
 		inet_ntop(AF_INET, &a.sin_addr, address, HTTP_ADDRESS_MAX);
 }
 
-/* Who cannot be told is nobody: a local user that no rule knows. */
+/* A client that cannot be told is nobody: a local user that no rule knows. */
 static void read_who(struct http_who *who, int fd)
 {
 	socklen_t bytes = sizeof(int);
@@ -59,7 +59,7 @@ static void read_who(struct http_who *who, int fd)
 
 /* ---- certificates ---- */
 
-/* Of a name only what can be shown and compared. */
+/* Only that part of a name is kept which can be shown and compared. */
 static void add_name(char *names, const char *name, size_t n)
 {
 	size_t at = strlen(names);
@@ -159,7 +159,7 @@ static void begin_tls(struct http_conn *c)
 		return;
 	c->keys = tls_keys_get(c->server->tls);
 	gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, c->keys->cred);
-	/* Not REQUIRE: then verify() would not be told of those without. */
+	/* REQUEST, for with REQUIRE verify() would not be told of clients without one. */
 	gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUEST);
 	gnutls_session_set_verify_function(session, verify);
 }
@@ -171,7 +171,7 @@ bool http_conn_is_old(const struct http_conn *c)
 	if (!c || !c->keys)
 		return false;
 	now = tls_keys_get(c->server->tls);
-	tls_keys_put(now); /* its address is all that counts */
+	tls_keys_put(now); /* only the address counts */
 	return now != c->keys;
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The checks of a body's fields stand apart from the server, which simulated hosts replace whole. */
 #include "common/http/server.h"
 #include "common/json.h"
 

@@ -5,14 +5,14 @@
 #include <errno.h>
 #include <string.h>
 
-#define BURST_S 2 /* what a client may save up */
+#define BURST_S 2 /* as much may a client save up */
 
 static unsigned hash(const struct http_who *who)
 {
 	unsigned h = 2166136261u;
 	char key[HTTP_ADDRESS_MAX + 16];
 
-	/* Not the port: a client has many. */
+	/* The port does not count: a client has many. */
 	snprintf(key, sizeof key, "%s/%u", who->local ? "" : who->address,
 		 who->local ? (unsigned)who->uid : 0);
 	for (const char *p = key; *p; p++)

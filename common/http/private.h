@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the files of the REST server share. */
+/* The files of the REST server share this. */
 #ifndef IBVMIG_COMMON_HTTP_PRIVATE_H
 #define IBVMIG_COMMON_HTTP_PRIVATE_H
 
@@ -16,7 +16,7 @@ struct http_bucket {
 	uint64_t filled_us;
 };
 
-/* One client's connection. */
+/* The connection of a client. */
 struct http_conn {
 	struct http_conn *next, *prev;
 	struct http_server *server;
@@ -58,7 +58,7 @@ struct http_exchange {
 	unsigned status;
 	struct json_object *reply;  /* owned; or: */
 	char *text;                 /* owned */
-	const char *type;           /* of text; constant */
+	const char *type;           /* the content type of text; constant */
 	struct http_stream *stream; /* borrowed; or this one */
 };
 
@@ -74,11 +74,11 @@ struct http_conn *http_conn_of(struct MHD_Connection *conn);
 /* A request is complete; one has been answered. */
 void http_conn_busy(struct http_conn *c);
 void http_conn_idle(struct http_conn *c);
-/* Its certificate is not the present one any more. */
+/* The connection began with a certificate that is not the present one any more. */
 bool http_conn_is_old(const struct http_conn *c);
-/* Of http_server.due: closes who is late. */
+/* The handler of http_server.due: closes connections that are late. */
 int http_conn_late(sd_event_source *source, uint64_t usec, void *server);
-/* Whether a client may ask now; takes one token. */
+/* Takes one token; false: the client may not ask now. */
 bool http_rate_take(struct http_server *s, const struct http_who *who, uint64_t at_us);
 
 #endif

@@ -114,7 +114,7 @@ static void set_id(struct http_exchange *x)
 
 /* ---- routes ---- */
 
-/* Whether url fits the route; the segment at '*' goes to param. */
+/* True if url fits the route; the segment at '*' goes to param. */
 static bool route_fits(const char *route, const char *url, char param[static HTTP_PARAM_MAX])
 {
 	size_t n;

@@ -16,21 +16,21 @@
 #define HTTP_BODY_MAX    (1u << 20)
 #define HTTP_CONN_MAX    256
 #define HTTP_CONN_PER_IP 128
-#define HTTP_PARAM_MAX   256 /* of names of VMs: libvirt makes files of them */
+#define HTTP_PARAM_MAX   256 /* as long as a VM's name: libvirt makes files of them */
 #define HTTP_ID_MAX      65
 #define HTTP_ADDRESS_MAX 48
 #define HTTP_GROUPS_MAX  64
 #define HTTP_HEADERS_MAX (32u << 10)
 #define HTTP_REQUEST_MS  10000        /* from the connection to its first whole request */
 #define HTTP_IDLE_S      60           /* without a request, then it is closed */
-#define HTTP_STREAM_MAX  (256u << 10) /* what a client may leave unread */
+#define HTTP_STREAM_MAX  (256u << 10) /* so much may a client leave unread */
 
 struct http_server;
 struct http_stream;
 struct tls;
 
-/* Who asks, as the socket tells: for AF_UNIX the process that connected, else its address, and with
- * TLS the names in its certificate. */
+/* The client, as the socket tells: for AF_UNIX the process that connected, else its address, and
+ * with TLS the names in its certificate. */
 struct http_who {
 	bool local;
 	uid_t uid;
@@ -45,7 +45,7 @@ typedef unsigned http_roles(const struct http_who *who, void *user);
 
 struct http_request {
 	const char *method, *path;      /* borrowed */
-	const char *param;              /* what stood in the place of '*' in the route, or NULL */
+	const char *param;              /* stood in the place of '*' in the route; or NULL */
 	struct json_object *body;       /* borrowed; NULL without one */
 	void *user;                     /* borrowed: the pointer given to http_server_new() */
 	struct http_exchange *exchange; /* answer through this */
@@ -69,7 +69,7 @@ struct http_route {
 int http_server_new(sd_event *loop, int fd, struct tls *tls, const struct http_route *routes,
 		    void *user, struct http_server **ret_server);
 void http_server_free(struct http_server *s);
-/* Who has which roles; without it, everybody all. */
+/* Sets which client has which roles; without a call, everybody has all. */
 void http_server_set_roles(struct http_server *s, http_roles *roles);
 /* Requests a second of one client (a user, or an address), twice that at once; more are answered
  * with 429. 0: no limit. 0 or -ENOMEM. */

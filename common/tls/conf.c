@@ -62,7 +62,7 @@ bool tls_url_is_local(const char *url)
 	if (strncmp(url, "http://", 7))
 		return false;
 	n = strcspn(url += 7, ":/");
-	if (strchr(url, '@')) /* what stands before is a user's name */
+	if (strchr(url, '@')) /* a user's name stands before it */
 		return false;
 	return (n == 9 && !strncmp(url, "localhost", n)) ||
 	       (!strncmp(url, "127.", 4) && strspn(url, "0123456789.") == n);

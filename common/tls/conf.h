@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What configuration files say of TLS, the same for all daemons: tls-cert, tls-key, tls-ca, role,
+/* Configuration files say the same of TLS for all daemons: tls-cert, tls-key, tls-ca, role,
  * insecure. Without TLS, a daemon is only at the addresses of its own machine, unless insecure says
  * otherwise. */
 #ifndef IBVMIG_COMMON_TLS_CONF_H
@@ -25,15 +25,15 @@ struct tls_conf {
  * for the checks. */
 int tls_conf_read(const struct conf *c, struct tls_conf *ret_conf, char **ret_error);
 void tls_conf_clear(struct tls_conf *t);
-/* Whether a URL leads to this machine: unix:PATH, or http:// to a loopback address. */
+/* True if a URL leads to this machine: unix:PATH, or http:// to a loopback address. */
 bool tls_url_is_local(const char *url);
-/* Whether a daemon may listen at ADDR:PORT, value of key. */
+/* Checks that a daemon may listen at ADDR:PORT, value of key. */
 int tls_conf_check_listen(const struct tls_conf *t, const char *key, const char *address,
 			  char **ret_error);
 /* Says so in the log where every user of this machine may connect to it: at an address of its own,
  * without TLS. */
 void tls_conf_warn_of_users(const struct tls_conf *t, const char *key, const char *address);
-/* Whether it may call a URL, value of key: unix:PATH, https:// with TLS, http:// as above. */
+/* Checks that it may call a URL, value of key: unix:PATH, https:// with TLS, http:// as above. */
 int tls_conf_check_url(const struct tls_conf *t, const char *key, const char *url,
 		       char **ret_error);
 

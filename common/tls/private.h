@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the files of tls share. */
+/* The files of tls share this. */
 #ifndef IBVMIG_COMMON_TLS_PRIVATE_H
 #define IBVMIG_COMMON_TLS_PRIVATE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Who may do what over REST: each route names one of these, each client has some. */
+/* Roles say what a client may do over REST: a route names one of them, a client has some. */
 #ifndef IBVMIG_COMMON_TLS_ROLES_H
 #define IBVMIG_COMMON_TLS_ROLES_H
 
@@ -8,8 +8,8 @@
 enum rest_role {
 	REST_READ_ONLY = 1 << 0, /* looks */
 	REST_NOVA = 1 << 1,      /* operates on VMs and migrations: OpenStack, people */
-	REST_PEER = 1 << 2,      /* what daemons ask of each other */
-	REST_REPLICA = 1 << 3,   /* what two ibvmig-sm ask of each other */
+	REST_PEER = 1 << 2,      /* serves the other daemons */
+	REST_REPLICA = 1 << 3,   /* serves the other ibvmig-sm */
 	REST_ROOT = 1 << 4,      /* this host alone: no certificate gives it */
 };
 #define REST_ALL (~0u)
@@ -33,7 +33,7 @@ const char *rest_role_name(enum rest_role r);
  * life of the table. 0, -EINVAL, -E2BIG, -ENOMEM. */
 int role_table_add(struct role_table *t, const char *line);
 void role_table_clear(struct role_table *t);
-/* All that a certificate with these names may do. names: one a line, compared without case. */
+/* The roles of a certificate with these names. names: one a line, compared without case. */
 unsigned role_table_find(const struct role_table *t, const char *names);
 
 #endif

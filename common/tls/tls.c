@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define CERTS_MAX 64 /* of a chain, or CAs */
+#define CERTS_MAX 64 /* in a chain, or CAs in a file */
 
 static void keys_free(struct tls_keys *k)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a daemon proves itself with, and believes others by: one certificate, its key, and the CA of
- * the site, for its server and for its calls alike (mutual TLS 1.3, GnuTLS). A changed file is
+/* A daemon proves itself with one certificate and its key, and believes others by the CA of the
+ * site: its server and its calls alike (mutual TLS 1.3, GnuTLS). A changed file is
  * taken over while the daemon runs; one that is no good changes nothing. */
 #ifndef IBVMIG_COMMON_TLS_TLS_H
 #define IBVMIG_COMMON_TLS_TLS_H
@@ -20,12 +20,12 @@ struct tls_files {
 	const char *file[TLS_FILES];
 };
 
-/* One consistent state of the three files. Constant; counted, from any thread. */
+/* A consistent state of the three files. Constant; counted, from any thread. */
 struct tls_keys {
 	gnutls_certificate_credentials_t cred;
 	/* The same for libraries that want files, as they were read: paths into memory. */
 	char path[TLS_FILES][TLS_PATH_MAX];
-	time_t not_after;   /* of the certificate, or of the last CA where that ends before */
+	time_t not_after;   /* when the certificate ends, or the last CA where that ends before */
 	int fds[TLS_FILES]; /* owned */
 	unsigned refs;      /* atomic */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The dirtying pass on this machine's own CPU, without a guest: pages_native MIB. Prints what a GiB
  * of each kind of memory takes, in ms, medians of 5, as JSON. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/mr.h"
 
 #include <stdio.h>
 #include <stdlib.h>

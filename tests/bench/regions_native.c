@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What a suspend takes to find regions that could not be registered again, on this machine's own
  * CPU: regions_native. Prints microseconds, medians of 9, as JSON. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/job/region.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/mr.h"
 
 #include <stdio.h>
 #include <stdlib.h>

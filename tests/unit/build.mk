@@ -53,7 +53,7 @@ SHIM_REGIONS    := $(call shim_src,verbs/mr verbs/dirty core/batch verbs/domain 
 SRC_guest_run        := guest-agent/run/check.c guest-agent/run/elf.c
 SRC_guest_table      := $(call shim_src,core/table)
 SRC_guest_post       := $(SHIM_POST)
-SRC_guest_ud         := $(SHIM_POST) $(call shim_src,verbs/ud ud/peer)
+SRC_guest_ud         := $(SHIM_POST) $(call shim_src,verbs/ud verbs/ud_send ud/peer)
 SRC_guest_relay      := guest-agent/agent/relay.c
 LIBS_guest_kernel    := $(COMMON_LIBS) -lnl-3
 FLAGS_guest_kernel   := -I/usr/include/libnl3
@@ -64,12 +64,12 @@ SRC_guest_route      := $(call shim_src,peer/route)
 SRC_guest_ex         := $(SHIM_POST) $(call shim_src,verbs/ex_qp verbs/ex_cq verbs/domain)
 SRC_guest_srq        := $(call shim_src,verbs/srq verbs/xrc core/table core/lock)
 SRC_guest_mw         := $(call shim_src,verbs/mw core/table)
-SRC_guest_enter      := $(call shim_src,job/job core/lock)
-SRC_guest_suspend    := $(SHIM_POST) $(call shim_src,job/suspend job/stuck core/batch verbs/srq verbs/xrc)
-SRC_guest_resume     := $(call shim_src,job/resume verbs/mw core/batch core/table core/lock)
+SRC_guest_enter      := $(call shim_src,job/job verbs/hold core/part core/lock)
+SRC_guest_suspend    := $(SHIM_POST) $(call shim_src,job/suspend job/stuck core/part core/objects core/batch verbs/srq verbs/xrc)
+SRC_guest_resume     := $(call shim_src,job/resume verbs/mw core/part core/batch core/table core/lock)
 SRC_guest_cm         := $(SHIM_CM)
 SRC_guest_cm_ids     := $(SHIM_CM)
-SRC_guest_peer       := $(call shim_src,peer/peer verbs/keys core/table core/lock)
+SRC_guest_peer       := $(call shim_src,deliver peer/peer verbs/keys core/part core/table core/lock)
 
 # Tests of the shim as it is shipped, preloaded above a libibverbs that is played (tests/fake/verbs).
 GUEST_PLAYED := cost fork events lost again reset gone lids xrc

@@ -2,6 +2,8 @@
 /* Event channels of librdmacm: the thread that takes the kernel's events, and the queue from which
  * the program gets them, with ids of ours in the place of librdmacm's. */
 #include "guest-agent/shim/cm/id.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/sleep.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* librdmacm: connections, from listen and connect to their end. */
 #include "guest-agent/shim/cm/id.h"
+#include "guest-agent/shim/core/link.h"
 
 #include <errno.h>
 #include <string.h>

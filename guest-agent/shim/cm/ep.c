@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* librdmacm: what is put together of the rest (endpoints), channels, multicast, devices. */
 #include "guest-agent/shim/cm/id.h"
+#include "guest-agent/shim/core/link.h"
 
 #include <errno.h>
 #include <rdma/rsocket.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* librdmacm: ids, from their creation to a resolved route, and their queue pairs. */
 #include "guest-agent/shim/cm/id.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/verbs/refuse.h"
 
 #include <errno.h>
 #include <infiniband/sa.h>

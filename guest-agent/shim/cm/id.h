@@ -15,7 +15,8 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/part.h"
+#include "guest-agent/shim/peer/peer.h"
 
 #define CM_OPTIONS_MAX      8
 #define CM_OPTION_BYTES_MAX 8
@@ -71,15 +72,6 @@ struct cm_event {
 	struct cm_id *id; /* borrowed; who counts it */
 	struct rdma_cm_event v;
 	char private_data[UINT8_MAX];
-};
-
-/* Both ends of a connection that the kernel does not manage any more. */
-struct cm_ends {
-	bool known;
-	uint8_t sgid[16], dgid[16];
-	uint32_t vqpn, dvqpn;
-	uint16_t slot; /* the other process */
-	uint64_t instance;
 };
 
 struct cm_option {
@@ -152,6 +144,7 @@ void cm_unlock(void);
 /* Starts the thread, once. false: there is no agent, step aside. */
 bool cm_start(void);
 void cm_wake(void);
+void cm_forget_all(void); /* in a child: a thread of its own starts with its first call */
 /* 0 or -errno. */
 int cm_channel_new(struct cm_channel **ret_channel);
 void cm_channel_free(struct cm_channel *ch);
@@ -187,6 +180,8 @@ int cm_resolve_addr(struct cm_id *id, struct sockaddr *src, struct sockaddr *dst
 int cm_resolve_route(struct cm_id *id, int timeout_ms);
 int cm_set_path(struct cm_id *id, void *paths, size_t bytes);
 void cm_destroy_qp(struct cm_id *id);
+/* The program destroys a QP that an id may have. Inside a control verb. */
+void cm_forget_qp(const struct ibv_qp *qp);
 void cm_destroy_srq(struct cm_id *id);
 void cm_destroy_ep(struct cm_id *id);
 int cm_create_qp(struct cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
@@ -232,7 +227,10 @@ int cm_cached_path(struct cm_id *id, struct ibv_path_data *ret_path, unsigned ti
 int cm_redo(struct cm_id *id);
 bool cm_alive(struct cm_id *id);
 
-/* shim/cm/job.c; for the helper thread see shim.h. */
+/* shim/cm/job.c */
+extern const struct shim_part cm_part;
+/* Another process has ended a connection that the kernel does not know any more. Under ctl. */
+void cm_peer_disconnected(const struct peer_head *h, const struct peer_qp *e);
 /* What the kernel says: in the thread, under cm.lock. true: it is not for the program. */
 bool cm_hidden(struct cm_id *id, const struct rdma_cm_event *e);
 /* In the thread: what was put off. */

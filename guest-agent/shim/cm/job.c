@@ -2,6 +2,9 @@
 /* librdmacm's ids in a migration. Connections that are being made are waited for; those that are
  * made are taken from the kernel; the others are made again when the device is back. */
 #include "guest-agent/shim/cm/id.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/verbs/context.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -45,7 +48,7 @@ static bool being_made(const struct cm_id *id)
 	       id->state == CM_CONNECTING || id->redo || joins_a_group(id);
 }
 
-bool cm_making(char *ret_why, size_t bytes)
+static bool making(char *ret_why, size_t bytes)
 {
 	unsigned unheard = 0, resolving = 0, asked = 0, connecting = 0, again = 0, joining = 0;
 	struct cm_channel *ch;
@@ -120,7 +123,7 @@ static bool moves_away(const struct cm_id *id)
 	       gid_in_order(id->real->route.addr.addr.ibaddr.dgid.raw, &job.order);
 }
 
-bool cm_concerned(void)
+static bool concerned(void)
 {
 	struct cm_id *id;
 	bool any = false;
@@ -133,7 +136,7 @@ bool cm_concerned(void)
 }
 
 /* That it will be asked for one more shows only when the request is here. */
-bool cm_may_be_asked(void)
+static bool may_be_asked(void)
 {
 	struct cm_id *id;
 	bool any = false;
@@ -164,7 +167,7 @@ static void release_one(struct cm_id *id)
 	id->moves_until_us = now_us() + MOVES_US;
 }
 
-void cm_release(void)
+static void release(void)
 {
 	struct cm_id *id;
 
@@ -178,7 +181,7 @@ void cm_release(void)
 
 /* Nobody else is inside a control verb: the list stays as it is. What does not work yet (the
  * address may not be there at once) is tried again by the thread. */
-void cm_rebuild(void)
+static void rebuild(void)
 {
 	struct cm_id *id;
 
@@ -214,7 +217,7 @@ static void push_end(struct cm_id *id)
 	}
 }
 
-void cm_resumed(void)
+static void resumed(void)
 {
 	struct shim_qp *q;
 	struct cm_id *id;
@@ -377,7 +380,7 @@ void cm_background(void)
 	pthread_mutex_unlock(&cm.service);
 }
 
-void cm_tell_agent(void)
+static void tell_agent(void)
 {
 	struct cm_id *id;
 
@@ -427,8 +430,8 @@ void cm_peer_disconnected(const struct peer_head *h, const struct peer_qp *e)
 }
 
 /* On InfiniBand, paths of the CM within a subnet have no GRH: the id knows the GIDs. */
-bool cm_find_gids(const struct shim_qp *q, uint32_t dqpn, uint8_t ret_sgid[16],
-		  uint8_t ret_dgid[16])
+static bool find_gids(const struct shim_qp *q, uint32_t dqpn, uint8_t ret_sgid[16],
+		      uint8_t ret_dgid[16])
 {
 	struct cm_id *id;
 	bool found = false;
@@ -447,3 +450,15 @@ bool cm_find_gids(const struct shim_qp *q, uint32_t dqpn, uint8_t ret_sgid[16],
 	cm_unlock();
 	return found;
 }
+
+const struct shim_part cm_part = {.name = "librdmacm",
+				  .making = making,
+				  .may_be_asked = may_be_asked,
+				  .concerned = concerned,
+				  .release = release,
+				  .rebuild = rebuild,
+				  .resumed = resumed,
+				  .agent_again = tell_agent,
+				  .qp_gone = cm_forget_qp,
+				  .find_gids = find_gids,
+				  .forget = cm_forget_all};

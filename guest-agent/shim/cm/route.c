@@ -2,6 +2,8 @@
 /* rdma_resolve_route() on InfiniBand, from the agent's path records: each spares the SA a query. On
  * RoCE there are no path records: the kernel builds the route from the address. */
 #include "guest-agent/shim/cm/id.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/peer/route.h"
 
 #include <endian.h>
 #include <errno.h>

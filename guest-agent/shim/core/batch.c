@@ -2,9 +2,12 @@
 /* The same call for many objects, several at a time. Verbs that set up hardware mostly wait for its
  * firmware, and the kernel lets calls for different objects run side by side; the threads live as
  * long as there is work and no longer. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/batch.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+
+#include "common/util.h"
 
 #define THREADS_MAX 4    /* with the caller's own */
 #define TRIAL       8    /* calls that show what the others will take, */

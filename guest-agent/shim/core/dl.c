@@ -3,7 +3,7 @@
  * do not see what is preloaded. They get the handle of libibvmig-dl.so: a library without symbols
  * that needs us first and then libibverbs, so a look-up in it, by version or not, finds ours before
  * the real ones. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/real.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -8,6 +8,7 @@
  * protection) and drivers, so it is asked: one page of the mapping is registered, and given back.
  */
 #include "guest-agent/shim/core/maps.h"
+#include "guest-agent/shim/core/real.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #ifndef IBVMIG_GUEST_AGENT_SHIM_CORE_MAPS_H
 #define IBVMIG_GUEST_AGENT_SHIM_CORE_MAPS_H
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/objects.h"
 
 struct shim_maps {
 	struct maps_span *span; /* owned; by address */

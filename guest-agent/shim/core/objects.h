@@ -446,6 +446,10 @@ struct shim {
 #pragma GCC visibility push(hidden) /* the verbs are exported, this is ours */
 extern struct shim shim;
 
+struct shim_qp *qp_by_vqpn(uint32_t vqpn); /* under ctl */
+/* Whether the order is about the port with that GID. */
+bool gid_in_order(const uint8_t gid[16], const struct shim_order *o);
+
 #define to_context(p) container_of(p, struct shim_context, verbs.context)
 #define to_mr(p)      container_of(p, struct shim_mr, v)
 #define to_channel(p) container_of(p, struct shim_channel, v)

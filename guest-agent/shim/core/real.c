@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Finds the real verbs. By version: a plain symbol of this name would be the compatible one of
  * 2006 (IBVERBS_1.0), which has other structs. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/real.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -56,10 +56,4 @@ const struct shim_real *shim_real(void)
 {
 	pthread_once(&once, load);
 	return &verbs;
-}
-
-bool shim_ours(const struct ibv_context *context)
-{
-	return context &&
-	       (context->ops.poll_cq == shim_poll_cq || context->ops.poll_cq == fork_no_poll_cq);
 }

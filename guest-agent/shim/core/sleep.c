@@ -3,11 +3,13 @@
  * read(), which goes on after a signal whose handler was installed with SA_RESTART: so perftest,
  * which looks once a minute (SIGALRM) whether messages come, takes EINTR for an error. Here it
  * sleeps in a poll(), which never goes on by itself, and does not say which signal has come. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/sleep.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 
 /* They come of what the thread itself does, and not while it sleeps. */
 static bool synchronous(int sig)

@@ -3,7 +3,11 @@
  * QPs while the other has none. The mover builds when its device is there and the port not ACTIVE
  * yet: a subnet manager, or a network, may take longer for that than all of it. Nothing is sent
  * before the resume, so all of it can be given back. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/batch.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/mw.h"
 
 #include <string.h>
 

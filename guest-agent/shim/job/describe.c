@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What this process has, for the agent's query: regions, QPs, and what is not covered. */
-#include "guest-agent/shim/verbs/ud.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/part.h"
+#include "guest-agent/shim/job/job.h"
 
 #include <string.h>
 
@@ -62,7 +64,7 @@ void shim_describe(uint32_t cookie)
 	shim_send(&p);
 	list_for_each (q, &shim.qps, link)
 		describe_qp(q, cookie);
-	ud_describe(cookie);
+	parts_describe(cookie);
 	pthread_mutex_unlock(&shim.ctl);
 	shim_send(&end);
 }

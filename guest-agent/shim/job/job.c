@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The job of the helper thread: what the agent orders and what peers say become steps of a suspend
  * or a resume, each with the job's deadline; and what happens when one fails. */
-#include "guest-agent/shim/verbs/ud.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/part.h"
+#include "guest-agent/shim/job/region.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/verbs/channel.h"
+#include "guest-agent/shim/verbs/post.h"
+#include "guest-agent/shim/verbs/qp.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -115,23 +122,6 @@ bool job_lost_peer(struct shim_qp *q, uint64_t now, uint64_t after_us)
 	return true;
 }
 
-void qp_unhold(struct shim_qp *q)
-{
-	lock_take(&q->recv.lock);
-	queue_hold(&q->recv, false);
-	recv_flush(q);
-	lock_give(&q->recv.lock);
-	lock_take(&q->send.lock);
-	queue_hold(&q->send, false);
-	q->wanted.type = 0;
-	send_flush(q);
-	lock_give(&q->send.lock);
-	srq_unhold(q);
-	q->phase = QP_LIVE;
-	q->in_job = false;
-	q->said.drained_by = q->said.freeze_by = q->said.frozen_by = 0;
-}
-
 /* The program's own waits go on: events that came meanwhile, channels, control verbs. */
 void job_end(void)
 {
@@ -150,8 +140,8 @@ void job_end(void)
 		c->in_job = false;
 	job.state = JOB_IDLE;
 	shim.busy = shim.no_connects = shim.held = false;
-	peer_answer_deferred();
-	ud_job_end();
+	parts_ended();
+	parts_answer();
 	pthread_cond_broadcast(&shim.ctl_changed);
 	pthread_mutex_unlock(&shim.ctl);
 }
@@ -161,7 +151,7 @@ void job_end_empty(void)
 	pthread_mutex_lock(&shim.ctl);
 	job.state = JOB_IDLE;
 	shim.held = false;
-	peer_answer_deferred();
+	parts_answer();
 	pthread_cond_broadcast(&shim.ctl_changed);
 	pthread_mutex_unlock(&shim.ctl);
 }
@@ -212,7 +202,7 @@ void job_fail(int error, const char *fmt, ...)
 		list_for_each (q, &shim.qps, link)
 			if (q->in_job && q->phase != QP_LIVE)
 				undo_hold(q);
-		ud_abort();
+		parts_abort();
 		list_for_each (q, &shim.qps, link)
 			q->in_job = false;
 		job_end();
@@ -427,8 +417,7 @@ static void keep_out(bool out)
 	pthread_cond_broadcast(&shim.ctl_changed);
 	if (out)
 		return;
-	peer_answer_deferred();
-	ud_answer_deferred();
+	parts_answer();
 }
 
 /* Whether no one is inside a control verb. Connections that librdmacm makes are waited for, and
@@ -441,9 +430,9 @@ static bool enter_clear(void)
 	bool making, late, wait, clear;
 
 	pthread_mutex_lock(&shim.ctl);
-	making = cm_making(why, sizeof(why));
+	making = parts_making(why, sizeof(why));
 	late = !making && job.role == SHIM_ROLE_PEER && now_us() < job.mover_first_us &&
-	       cm_may_be_asked() && peers_late();
+	       parts_may_be_asked() && peers_late();
 	wait = making || late;
 	keep_out(!wait);
 	clear = shim.busy && !shim.users;

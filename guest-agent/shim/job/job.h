@@ -3,6 +3,7 @@
 #ifndef IBVMIG_GUEST_AGENT_SHIM_JOB_JOB_H
 #define IBVMIG_GUEST_AGENT_SHIM_JOB_JOB_H
 
+#include "guest-agent/proto/peer.h"
 #include "guest-agent/shim/core/objects.h"
 
 #pragma GCC visibility push(hidden)
@@ -64,14 +65,13 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
  * is gone, then (under ctl, or in a resume). */
 bool job_lost_peer(struct shim_qp *q, uint64_t now, uint64_t after_us);
 void job_send_report(uint16_t type);
-bool gid_in_order(const uint8_t gid[16], const struct shim_order *o);
 void job_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Whether the other end of q has a part in the job. */
 bool takes_part(const struct shim_qp *q);
-bool gid_in_order(const uint8_t gid[16], const struct shim_order *o);
+/* The answer to the agent's query (job/describe.c). */
+void shim_describe(uint32_t cookie);
 void job_end(void);
 void job_end_empty(void); /* of a job that concerned nothing here */
-void qp_unhold(struct shim_qp *q);
 void job_release(void);
 /* Of a QP in a job, and of a context without QPs. */
 int release_qp(void *qp);

@@ -2,7 +2,13 @@
 /* Regions in a suspend and a resume, in the helper thread. One that cannot be registered again is
  * found before anything is given back. A program that unmaps memory after that (ibv_dereg_mr waits
  * by then) cannot be told any more: its region is gone, all use of it fails. */
+#include "guest-agent/shim/job/region.h"
+#include "guest-agent/shim/core/batch.h"
+#include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/maps.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/mr.h"
 
 #include <errno.h>
 #include <stdlib.h>

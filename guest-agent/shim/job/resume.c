@@ -2,7 +2,22 @@
 /* The resume, in the helper thread: open the device, build everything anew, connect with the other
  * ends, replay, and let the program go. What is built already is not built again, so the host may
  * ask twice. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/batch.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/part.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/job/region.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/peer/route.h"
+#include "guest-agent/shim/verbs/channel.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/keys.h"
+#include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/post.h"
+#include "guest-agent/shim/verbs/qp.h"
+#include "guest-agent/shim/verbs/srq.h"
 
 #include <errno.h>
 #include <string.h>
@@ -135,7 +150,7 @@ int resume_build_qp(void *object)
 	if (!rc && q->v.state == IBV_QPS_ERR)
 		rc = -real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
 	if (!rc && q->ud && q->v.state != IBV_QPS_RESET && q->v.state != IBV_QPS_ERR)
-		rc = ud_connect(q);
+		rc = parts_rebuild_qp(q);
 	if (rc)
 		qp_destroy_real(q);
 	return rc;
@@ -237,7 +252,7 @@ void resume_rebuild(void)
 		job_fail(rc, "%s cannot be built again: %s", what, strerror(-rc));
 		return;
 	}
-	cm_rebuild();
+	parts_rebuild();
 	note_work(start);
 	job.state = JOB_CONNECT;
 	resume_step();
@@ -468,7 +483,7 @@ void resume_step(void)
 	uint64_t start = now_us();
 	struct shim_context *c;
 	struct shim_qp *q;
-	bool all = true, more = build_some(), ud;
+	bool all = true, more = build_some(), ready;
 
 	if (job.error)
 		return;
@@ -476,17 +491,17 @@ void resume_step(void)
 		job.built = true;
 		job.report.rebuild_us = (uint32_t)(now_us() - job.step_us);
 		job.step_us = now_us();
-		ud_tell_partners();
+		parts_tell();
 	}
 	ask_silent();
 	job.more = connect_some() || more;
 	if (job.error)
 		return;
-	ud = job.built && ud_ready();
+	ready = job.built && parts_ready();
 	list_for_each (q, &shim.qps, link) {
 		if (!q->in_job)
 			continue;
-		if (q->phase == QP_CONNECTING && q->ud && ud) {
+		if (q->phase == QP_CONNECTING && q->ud && ready) {
 			qp_unhold(q);
 			job.report.qps++;
 		} else if (q->phase == QP_CONNECTING && q->local_up &&
@@ -502,7 +517,7 @@ void resume_step(void)
 	job.report.before_us = job.before_us;
 	list_for_each (c, &shim.contexts, link)
 		qp_keep_gids(c, false);
-	cm_resumed();
+	parts_resumed();
 	job_end();
 	job_send_report(SHIM_RESUMED);
 }

@@ -5,7 +5,12 @@
  * there were and how many of our messages it has got; then it is known which sends were executed
  * and which were not. These are replayed; those end in the release, when there is no way back to
  * the old QP. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/post.h"
+#include "guest-agent/shim/verbs/srq.h"
 
 #include <errno.h>
 

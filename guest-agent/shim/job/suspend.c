@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The suspend, in the helper thread: hold posts, drain what the hardware has, agree with the
  * other end that all has arrived, then give QPs and device back. */
-#include "guest-agent/shim/verbs/ud.h"
+#include "guest-agent/shim/core/batch.h"
+#include "guest-agent/shim/core/part.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/verbs/channel.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/mr.h"
+#include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/post.h"
+#include "guest-agent/shim/verbs/qp.h"
+#include "guest-agent/shim/verbs/srq.h"
 
 #include <errno.h>
 
 #define NO_MARKER_DRAIN_US 1000000
 #define ARRIVAL_US         100000 /* UC: without progress, what has not come is lost */
-
-bool gid_in_order(const uint8_t gid[16], const struct shim_order *o)
-{
-	uint64_t guid = 0;
-
-	for (int i = 8; i < 16; i++)
-		guid = guid << 8 | gid[i];
-	for (unsigned i = 0; i < o->vguid_count; i++)
-		if (o->vguid[i] == guid)
-			return true;
-	return false;
-}
 
 bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16])
 {
@@ -41,7 +41,7 @@ static int choose(void)
 	}
 	list_for_each (q, &shim.qps, link) {
 		q->in_job = mover   ? q->ctx->in_job
-			    : q->ud ? ud_sends_to(q, &job.order)
+			    : q->ud ? parts_hold(q)
 				    : (q->connected || q->resolved) &&
 					      gid_in_order(q->dgid, &job.order);
 		if (!q->in_job)
@@ -56,8 +56,7 @@ static int choose(void)
 	list_for_each (q, &shim.qps, link)
 		if (q->in_job)
 			q->ctx->in_job = true;
-	any |= ud_choose();
-	any |= cm_concerned();
+	any |= parts_concerned();
 	job.empty = !any;
 	list_for_each (c, &shim.contexts, link) {
 		const char *why = mover && c->in_job ? mw_uncovered(c) : NULL;
@@ -193,6 +192,16 @@ void suspend_enter(void)
 	job.step_us = now_us();
 }
 
+/* An error has stopped the send queue (SQE): no completion comes any more. */
+static bool has_stopped(const struct shim_qp *q)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
+
+	return !real_verbs.query_qp(q->real, &a, IBV_QP_STATE, &init) &&
+	       a.qp_state != IBV_QPS_RTS && a.qp_state != IBV_QPS_SQD;
+}
+
 static bool drained(struct shim_qp *q)
 {
 	struct shim_queue *s = &q->send;
@@ -213,7 +222,7 @@ static bool drained(struct shim_qp *q)
 		return true;
 	}
 	mark(q);
-	if (q->ud && now - q->progress_us > FREEZE_AFTER_US && ud_broken(q))
+	if (q->ud && now - q->progress_us > FREEZE_AFTER_US && has_stopped(q))
 		return true;
 	if (q->said.frozen_by == job.migration)
 		stuck_find(q);
@@ -302,7 +311,7 @@ static bool quiet(struct shim_qp *q)
 	if (job.error) /* it may be known only now that the sends cannot end */
 		return false;
 	if (q->ud)
-		return false; /* ud_quiet() says when */
+		return false; /* its part says when */
 	if (!q->paired || q->said.gone)
 		return q->drained && (q->said.gone || !asks(q));
 	if (q->said.freeze_by == job.migration && !q->told_frozen)
@@ -379,7 +388,7 @@ void suspend_drain(void)
 			return;
 		all &= q->ud || q->phase == QP_QUIET;
 	}
-	all = ud_quiet() && all;
+	all = parts_quiet() && all;
 	if (!all || job.state != JOB_DRAIN)
 		return;
 	job.report.drain_us = (uint32_t)(now_us() - job.step_us);
@@ -432,7 +441,7 @@ void release_device(struct shim_context *c)
 	list_for_each (ch, &shim.channels, link)
 		if (ch->ctx == c)
 			channel_close(ch);
-	ud_release(c);
+	parts_release_device(c);
 	xrc_release(c);
 	list_for_each (pd, &shim.pds, link)
 		if (pd->ctx == c && pd->real)
@@ -457,7 +466,7 @@ int release_qp(void *object)
 	struct shim_qp *q = object;
 
 	qp_destroy_real(q);
-	ud_drop_marker(q);
+	parts_released_qp(q);
 	return 0;
 }
 
@@ -476,7 +485,7 @@ void job_release(void)
 		if (c->in_job)
 			context_keep_events(c);
 	harvest_all(false);
-	cm_release();
+	parts_release();
 	list_for_each (q, &shim.qps, link)
 		if (q->in_job && q->stuck)
 			stuck_retire(q);
@@ -491,7 +500,7 @@ void job_release(void)
 		queue_hold(&q->recv, true);
 		lock_give(&q->recv.lock);
 		note_lost(q);
-		ud_leave_groups(q);
+		parts_release_qp(q);
 		batch_add(&qps, q);
 	}
 	batch_run(&qps);

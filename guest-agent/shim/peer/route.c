@@ -2,7 +2,8 @@
 /* The ways to the other ends and their path records. A process may have as many as a subnet has
  * ports, and looks one up for each QP that it connects: a hash table of pointers that only grows.
  */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/peer/route.h"
+#include "guest-agent/shim/core/link.h"
 
 #include <string.h>
 

@@ -7,6 +7,12 @@
  * has new ones it tells their numbers (PEER_UD_NUMBERS): partners go on, and once they have said
  * that they know them (PEER_UD_HAVE) the mover does. Partners keep their QPs and receives: others
  * send to them all the time. */
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/part.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/peer/route.h"
+#include "guest-agent/shim/ud/ud.h"
 #include "guest-agent/shim/verbs/ud.h"
 
 #include <errno.h>
@@ -15,7 +21,6 @@
 #define SETTLE_US     20000  /* without a datagram, after all senders have drained */
 #define SETTLE_MAX_US 200000 /* others, not held, may send all the time */
 #define TELL_AGAIN_US 200000
-#define MARKER_QKEY   0x1b7a6d61
 
 static struct {
 	bool any;                       /* UD QPs or partners take part */
@@ -25,7 +30,7 @@ static struct {
 } ud;
 
 /* Whether partners of ours that a job is about have something to hear from us. */
-bool ud_choose(void)
+static bool concerned(void)
 {
 	struct shim_context *c;
 	struct shim_partner *p;
@@ -50,84 +55,6 @@ bool ud_choose(void)
 	list_for_each (q, &shim.qps, link)
 		ud.any |= q->in_job && q->ud;
 	return ud.any;
-}
-
-/* Drops what is sent to it: a QP in INIT discards all packets (IBA 1.4, 10.3.1), without the trap
- * that a wrong Q_Key would raise at the subnet manager. */
-static struct ibv_qp *make_sink(struct shim_qp *q)
-{
-	struct ibv_qp_init_attr init = {.send_cq = q->send_cq->real,
-					.recv_cq = q->send_cq->real,
-					.cap = {1, 1, 1, 1, 0},
-					.qp_type = IBV_QPT_UD};
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
-				.pkey_index = q->attr.pkey_index,
-				.port_num = q->attr.port_num,
-				.qkey = MARKER_QKEY};
-	struct ibv_qp *sink = real_verbs.create_qp(to_pd(q->v.pd)->real, &init);
-
-	if (sink &&
-	    real_verbs.modify_qp(sink, &a,
-				 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)) {
-		real_verbs.destroy_qp(sink);
-		sink = NULL;
-	}
-	return sink;
-}
-
-/* To our own port. */
-static struct ibv_ah *make_way_home(struct shim_qp *q)
-{
-	struct verbs_context *v = verbs_get_ctx_op(q->ctx->real, query_port);
-	struct ibv_ah_attr a = {.is_global = 1, .port_num = q->attr.port_num};
-	struct ibv_port_attr port;
-
-	memset(&port, 0, sizeof(port));
-	if (!v || v->query_port(q->ctx->real, a.port_num, &port, sizeof(port)) ||
-	    real_verbs.query_gid(q->ctx->real, a.port_num, 0, &a.grh.dgid))
-		return NULL;
-	a.dlid = port.lid;
-	a.grh.hop_limit = 1;
-	return real_verbs.create_ah(to_pd(q->v.pd)->real, &a);
-}
-
-/* A datagram without data whose completion ends all before it. There is no RDMA WRITE on UD, and
- * no receiver may see it. 0, or errno. */
-int ud_marker(struct shim_qp *q, struct ibv_send_wr *wr)
-{
-	struct shim_ud *u = q->ud;
-
-	if (!u->sink)
-		u->sink = make_sink(q);
-	if (u->sink && !u->home)
-		u->home = make_way_home(q);
-	if (!u->sink || !u->home)
-		return ENOMEM;
-	wr->opcode = IBV_WR_SEND;
-	wr->wr.ud.ah = u->home;
-	wr->wr.ud.remote_qpn = u->sink->qp_num;
-	wr->wr.ud.remote_qkey = MARKER_QKEY;
-	return 0;
-}
-
-void ud_drop_marker(struct shim_qp *q)
-{
-	if (!q->ud || q->marker) /* under way: they are still needed */
-		return;
-	if (q->ud->home)
-		real_verbs.destroy_ah(TAKE(q->ud->home));
-	if (q->ud->sink)
-		real_verbs.destroy_qp(TAKE(q->ud->sink));
-}
-
-/* An error has stopped the send queue (SQE): no completion comes any more. */
-bool ud_broken(const struct shim_qp *q)
-{
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr a;
-
-	return !real_verbs.query_qp(q->real, &a, IBV_QP_STATE, &init) &&
-	       a.qp_state != IBV_QPS_RTS && a.qp_state != IBV_QPS_SQD;
 }
 
 static void tell_drained(void)
@@ -179,7 +106,7 @@ static bool settled(void)
 	return now - ud.receives_us > SETTLE_US || now - ud.drained_us > SETTLE_MAX_US;
 }
 
-bool ud_quiet(void)
+static bool quiet(void)
 {
 	struct shim_qp *q;
 
@@ -199,7 +126,7 @@ bool ud_quiet(void)
 }
 
 /* The suspend has failed: partners must not take our word of it for the next one. */
-void ud_abort(void)
+static void abort_job(void)
 {
 	struct shim_partner *p;
 
@@ -210,7 +137,7 @@ void ud_abort(void)
 	pthread_mutex_unlock(&shim.ctl);
 }
 
-void ud_release(struct shim_context *c)
+static void release_ahs(struct shim_context *c)
 {
 	struct shim_ah *ah;
 
@@ -229,13 +156,13 @@ static int join_groups(struct shim_qp *q)
 }
 
 /* The kernel does not destroy a QP that is in a group. */
-void ud_leave_groups(struct shim_qp *q)
+static void leave_groups(struct shim_qp *q)
 {
 	for (unsigned i = 0; q->ud && i < q->ud->group_count; i++)
 		real_verbs.detach_mcast(q->real, &q->ud->groups[i].gid, q->ud->groups[i].lid);
 }
 
-int ud_connect(struct shim_qp *q)
+static int rebuild_qp(struct shim_qp *q)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR};
 	int rc = join_groups(q);
@@ -274,7 +201,7 @@ static void tell_partners(void)
 	pthread_mutex_unlock(&shim.ctl);
 }
 
-void ud_tell_partners(void)
+static void tell(void)
 {
 	struct shim_partner *p;
 	struct shim_route *r;
@@ -331,10 +258,10 @@ static bool partner_ready(const struct shim_partner *p)
 	return job.role == SHIM_ROLE_PEER || p->said.have_by == job.migration || now_us() > half;
 }
 
-bool ud_ready(void)
+static bool ready(void)
 {
 	struct shim_partner *p;
-	bool ready = true;
+	bool all = true;
 	int rc;
 
 	if (!ud.any)
@@ -351,13 +278,13 @@ bool ud_ready(void)
 	tell_partners();
 	pthread_mutex_lock(&shim.ctl);
 	list_for_each (p, &shim.partners, link)
-		ready &= partner_ready(p);
+		all &= partner_ready(p);
 	pthread_mutex_unlock(&shim.ctl);
-	return ready;
+	return all;
 }
 
 /* Under ctl. */
-void ud_job_end(void)
+static void ended(void)
 {
 	struct shim_partner *p;
 	struct shim_qp *q;
@@ -369,5 +296,28 @@ void ud_job_end(void)
 	list_for_each (q, &shim.qps, link)
 		ud_drop_marker(q);
 	ud.any = false;
-	ud_answer_deferred();
 }
+
+/* Whether q has sent to what moves. */
+static bool holds(struct shim_qp *q)
+{
+	return ud_sends_to(q, &job.order);
+}
+
+const struct shim_part ud_part = {.name = "datagrams",
+				  .holds = holds,
+				  .concerned = concerned,
+				  .quiet = quiet,
+				  .abort = abort_job,
+				  .release_qp = leave_groups,
+				  .released_qp = ud_drop_marker,
+				  .release_device = release_ahs,
+				  .rebuild_qp = rebuild_qp,
+				  .tell = tell,
+				  .ready = ready,
+				  .ended = ended,
+				  .answer = ud_answer_deferred,
+				  .describe = ud_describe,
+				  .step = ud_step,
+				  .timeout = ud_timeout,
+				  .forget = ud_forget_all};

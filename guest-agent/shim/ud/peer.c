@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What the processes at both ends of datagrams tell each other (proto/peer.h, PEER_UD_*). Nothing
  * of it has to come in the order of anything else, and all of it may come twice. */
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/ud/ud.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/post.h"
 #include "guest-agent/shim/verbs/ud.h"
 
 #include <errno.h>
@@ -8,17 +15,6 @@
 
 #define QPS_PER_PACKET ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_qp))
 #define DEFERRED_MAX   1024
-
-struct ud_packet {
-	struct shim_relay relay;
-	struct peer_head head;
-	struct peer_qp qps[];
-};
-
-struct one_qp {
-	struct ud_packet p;
-	struct peer_qp qp;
-};
 
 /* Questions that came while our device was away. */
 static struct {
@@ -33,42 +29,6 @@ void ud_forget_all(void)
 	nodes_reset();
 }
 
-static void send_packet(const uint8_t sgid[16], const uint8_t dgid[16], struct ud_packet *p,
-			uint16_t type)
-{
-	size_t body = sizeof(p->head) + p->head.count * sizeof(struct peer_qp);
-
-	p->relay.head = (struct shim_head){.bytes = (uint32_t)(sizeof(p->relay) + body),
-					   .type = SHIM_SEND};
-	memcpy(p->relay.sgid, sgid, 16);
-	memcpy(p->relay.dgid, dgid, 16);
-	memcpy(p->head.sgid, sgid, 16);
-	memcpy(p->head.dgid, dgid, 16);
-	p->head.version = PEER_PROTO_VERSION;
-	p->head.type = type;
-	p->head.src_slot = shim.slot;
-	p->head.src_instance = shim.instance;
-	shim_send(p);
-}
-
-void ud_ask(struct shim_qp *q, struct shim_node *n, const uint8_t sgid[16], uint32_t vqpn)
-{
-	struct one_qp ask = {
-		.p.head = {.count = 1, .dst_vqpn = vqpn, .src_vqpn = q->v.qp_num},
-		.qp = {.dst_vqpn = vqpn, .src_vqpn = q->v.qp_num, .qpn = q->real->qp_num}};
-	struct shim_ud *u = q->ud;
-
-	u->ask_node = n;
-	u->ask_vqpn = vqpn;
-	u->ask_qpn = q->real->qp_num;
-	u->ask_until_us = now_us() + RESOLVE_MS * 1000ull;
-	memcpy(u->ask_sgid, sgid, 16);
-	atomic_store(&n->asked_us, now_us());
-	if (u->asks)
-		atomic_fetch_add(&shim.ud_asks, 1);
-	send_packet(sgid, n->gid, &ask.p, PEER_UD_RESOLVE);
-}
-
 /* The question is over, and q knows the number: known, or known not to be. Posts go on. */
 static void ask_end(struct shim_qp *q, bool tell)
 {
@@ -81,14 +41,6 @@ static void ask_end(struct shim_qp *q, bool tell)
 	u->asks = false;
 	u->ask_node = NULL;
 	send_flush(q);
-}
-
-void ud_send_head(struct shim_partner *p, uint16_t type, uint64_t migration)
-{
-	struct ud_packet packet = {
-		.head = {.dst_slot = p->slot, .dst_instance = p->instance, .migration = migration}};
-
-	send_packet(p->sgid, p->node->gid, &packet, type);
 }
 
 /* All UD QPs on the device that the partner knows us by. */
@@ -113,32 +65,13 @@ void ud_send_numbers(struct shim_partner *p, uint64_t migration)
 		/* More of them follow: a migration that is named ends the list. */
 		out.p.head.count = (uint16_t)n;
 		out.p.head.migration = 0;
-		send_packet(p->sgid, p->node->gid, &out.p, PEER_UD_NUMBERS);
+		ud_send_packet(p->sgid, p->node->gid, &out.p, PEER_UD_NUMBERS);
 		out.p.head.migration = migration;
 		n = 0;
 	}
 	out.p.head.count = (uint16_t)n;
-	send_packet(p->sgid, p->node->gid, &out.p, PEER_UD_NUMBERS);
+	ud_send_packet(p->sgid, p->node->gid, &out.p, PEER_UD_NUMBERS);
 	p->told_us = now_us();
-}
-
-void ud_bye(struct shim_qp *q)
-{
-	struct shim_partner *p;
-
-	list_for_each (p, &shim.partners, link) {
-		struct one_qp bye = {
-			.p.head = {.count = 1, .dst_slot = p->slot, .dst_instance = p->instance},
-			.qp = {.src_vqpn = q->v.qp_num}};
-
-		if (!p->gone && ud_context(p->sgid) == q->ctx)
-			send_packet(p->sgid, p->node->gid, &bye.p, PEER_UD_BYE);
-	}
-	lock_take(&q->send.lock);
-	if (q->ud->asks)
-		atomic_fetch_sub(&shim.ud_asks, 1);
-	q->ud->asks = false;
-	lock_give(&q->send.lock);
 }
 
 static void reply_gone(const struct peer_head *h, const struct peer_qp *e)
@@ -150,7 +83,7 @@ static void reply_gone(const struct peer_head *h, const struct peer_qp *e)
 				       .src_vqpn = e ? e->src_vqpn : 0,
 				       .migration = h->migration}};
 
-	send_packet(h->dgid, h->sgid, &p, PEER_GONE);
+	ud_send_packet(h->dgid, h->sgid, &p, PEER_GONE);
 }
 
 static void answer(const struct peer_head *h, const struct peer_qp *e, const struct shim_qp *q,
@@ -165,7 +98,7 @@ static void answer(const struct peer_head *h, const struct peer_qp *e, const str
 				  .src_vqpn = e->dst_vqpn,
 				  .qpn = q->real ? q->real->qp_num : 0}};
 
-	send_packet(h->dgid, h->sgid, &a.p, type);
+	ud_send_packet(h->dgid, h->sgid, &a.p, type);
 }
 
 /* An answer given now would not hold: the device is about to be given back, or is. */

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Address handles and multicast groups: remembered, so that they can be made again on another
  * device. */
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/peer/route.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/ud.h"
 
 #include <endian.h>

@@ -6,7 +6,8 @@
  *
  * The hardware makes one event for each arming. It does not make them for the program only:
  * the helper arms, too, and its markers complete. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/channel.h"
+#include "guest-agent/shim/verbs/cq.h"
 
 static int notify(struct shim_cq *cq, int solicited_only)
 {

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Completion channels. The descriptor that the program polls is an epoll instance of ours: in it
  * are the real channel, which comes and goes, and an eventfd for the events that we make. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/channel.h"
+#include "guest-agent/shim/core/fork.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/core/sleep.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/cq.h"
 
 #include <errno.h>
 #include <fcntl.h>

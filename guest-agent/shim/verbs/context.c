@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Devices: open, close, and what can be asked of them. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/core/callers.h"
+#include "guest-agent/shim/core/fork.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/core/sleep.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/mr.h"
+#include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/post.h"
+#include "guest-agent/shim/verbs/qp.h"
+#include "guest-agent/shim/verbs/refuse.h"
+#include "guest-agent/shim/verbs/srq.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -13,6 +25,12 @@
 
 #undef ibv_query_port
 #undef ibv_get_device_list
+
+bool shim_ours(const struct ibv_context *context)
+{
+	return context &&
+	       (context->ops.poll_cq == shim_poll_cq || context->ops.poll_cq == fork_no_poll_cq);
+}
 
 static int op_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
 			 size_t bytes)

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Completion queues: polling passes through a software queue, which is empty but for the time of
  * a migration, and gives the numbers of completions their virtual values. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/verbs/channel.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/srq.h"
+#include "guest-agent/shim/verbs/ud.h"
 
 #include <errno.h>
 #include <limits.h>

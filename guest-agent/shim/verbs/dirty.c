@@ -5,7 +5,8 @@
  * the program gives a region back, because a migration may be under way then. The program's threads
  * run meanwhile, and may unmap what is being written: it is the kernel that writes, for which that
  * is an error and no SIGSEGV. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/batch.h"
+#include "guest-agent/shim/verbs/mr.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Thread domains and parent domains. They promise that one thread at a time uses an object; our
  * locks are there all the same, so a parent domain is another name of its PD. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/mr.h"
 
 #include <errno.h>
 

@@ -2,7 +2,7 @@
 /* Extended CQs: ibv_start_poll takes one completion at a time from shim_poll_cq, which is the only
  * way to the hardware's CQ, and ibv_wc_read_* reads it. What struct ibv_wc does not hold
  * (timestamps, VLAN, tags) cannot be served: a completion may come from before a migration. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/cq.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* ibv_create_qp_ex and the posts of ibv_wr_*: they only build ibv_send_wr structs, and
  * ibv_wr_complete posts these in the one way that there is (shim/verbs/post.c), all or none. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/post.h"
+#include "guest-agent/shim/verbs/qp.h"
 
 #include <errno.h>
 #include <string.h>

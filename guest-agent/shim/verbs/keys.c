@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* What processes at the other end are told of our keys. Each is told each key once, however many
  * QPs it has; it keeps them by the GID that we speak from. What it does not know it asks for. */
+#include "guest-agent/shim/verbs/keys.h"
+#include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/verbs/mw.h"
 
 #include <string.h>
 

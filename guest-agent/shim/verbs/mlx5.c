@@ -2,7 +2,8 @@
 /* mlx5's own verbs (DEVX, DC, ...) go past libibverbs. On a device of ours libmlx5 refuses them by
  * itself, because it is not one of its own; here a program is told so before it opens one, and what
  * would open the real device opens ours. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/verbs/refuse.h"
 
 #include <dlfcn.h>
 #include <errno.h>

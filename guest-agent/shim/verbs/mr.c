@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Protection domains and memory regions. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/mr.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/mw.h"
 
 #include <errno.h>
 #include <string.h>

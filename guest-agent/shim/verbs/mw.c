@@ -7,7 +7,10 @@
  * to be done again: then the window is first put back to what it was before it (struct mw_op).
  * After the move windows are allocated anew, and bound again by requests of ours on the QP that
  * they belong to, before the peer hears that the QP takes its packets. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/post.h"
 
 #include <errno.h>
 #include <sched.h>

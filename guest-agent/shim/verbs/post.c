@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The data path of a QP: every work request is logged, then handed to the hardware with the
  * hardware's keys; its completion retires it. While a migration runs it is only logged. */
-#include "guest-agent/shim/verbs/queue.h"
+#include "guest-agent/shim/verbs/post.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/keys.h"
+#include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/ud.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Queue pairs: what modify_qp sets is remembered, so that the QP can be built again. */
+#include "guest-agent/shim/verbs/qp.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/part.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/peer/route.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/post.h"
+#include "guest-agent/shim/verbs/srq.h"
 #include "guest-agent/shim/verbs/ud.h"
 
 #include <errno.h>
@@ -11,11 +22,6 @@
 #define CALL_MS         30000 /* an agent that is gone is noticed at once */
 /* Always on: the peer's marker is an RDMA WRITE of zero bytes. */
 #define MARKER_ACCESS IBV_ACCESS_REMOTE_WRITE
-
-struct shim_qp *qp_by_vqpn(uint32_t vqpn)
-{
-	return (struct shim_qp *)(uintptr_t)table_get(&shim.qp_by_vqpn, vqpn);
-}
 
 /* As the program asked for it. The marker needs RDMA WRITE, whatever the program uses. */
 static struct ibv_qp *real_create(const struct shim_qp *q, struct ibv_qp_init_attr *init)
@@ -342,7 +348,7 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	q = to_qp(ibqp);
 	ctl_enter();
 	leave_srq(q);
-	cm_forget_qp(ibqp);
+	parts_qp_gone(ibqp);
 	table_set(&q->ctx->qp_by_qpn, q->real->qp_num, 0, TABLE_MAX / TABLE_CHUNK);
 	rc = real_verbs.destroy_qp(q->real);
 	if (rc) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The receives of a QP: logged and handed over like the sends in shim/verbs/post.c. */
-#include "guest-agent/shim/verbs/queue.h"
+#include "guest-agent/shim/verbs/post.h"
 
 #include <errno.h>
 #include <string.h>

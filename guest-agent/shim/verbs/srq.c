@@ -6,7 +6,13 @@
  * How many receives a QP may still take cannot be said of one QP alone. So a peer that is stuck is
  * only told a count (PEER_FROZEN) when posts are held back and the hardware has none left: then
  * nothing more can be consumed, and what each QP has received is final. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/srq.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/refuse.h"
+#include "guest-agent/shim/verbs/ud.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Datagrams: the numbers of other ends, by GID, and what a send and a receive do with them. */
 #include "guest-agent/shim/verbs/ud.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/verbs/qp.h"
 
 #include <errno.h>
 #include <string.h>

@@ -8,7 +8,8 @@
 #ifndef IBVMIG_GUEST_AGENT_SHIM_VERBS_UD_H
 #define IBVMIG_GUEST_AGENT_SHIM_VERBS_UD_H
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/proto/peer.h"
+#include "guest-agent/shim/core/objects.h"
 
 #define UD_NODES_MAX    4096 /* GIDs, for the life of a process */
 #define UD_PARTNERS_MAX 4096
@@ -99,6 +100,7 @@ static inline uint64_t ud_key(const struct shim_node *n, uint32_t vqpn)
 	return 1ull << 63 | (uint64_t)n->index << 24 | vqpn;
 }
 
+#pragma GCC visibility push(hidden)
 extern struct shim_node *_Atomic shim_nodes[UD_NODES_MAX];
 
 /* Forgets all, in a child of a fork. */
@@ -117,6 +119,11 @@ struct shim_partner *partner_get(const struct peer_head *h);
 void partner_end(struct shim_partner *p);
 /* Frees those that are gone; not while a job runs. */
 void partners_reap(void);
+/* On the data path, under send.lock: the hardware's address handle and number into wr. false: the
+ * number is being asked for. */
+bool ud_translate(struct shim_qp *q, struct ibv_send_wr *wr);
+/* The virtual number of the sender; the receive's buffers begin with the GRH. */
+uint32_t ud_source(const struct ibv_wc *wc, const struct ibv_sge *sge, int num_sge);
 bool ud_told(const struct shim_ud *u, uint64_t key);
 int ud_tell(struct shim_ud *u, uint64_t key);
 
@@ -133,21 +140,36 @@ void ud_check_all_covered(void);
 struct shim_context *ud_context(const uint8_t sgid[16]);
 void ud_describe(uint32_t cookie);
 
-/* shim/ud/peer.c: the packets. */
+/* Between the shims of two processes (verbs/ud_send.c). */
+struct ud_packet {
+	struct shim_relay relay;
+	struct peer_head head;
+	struct peer_qp qps[];
+};
+
+struct one_qp {
+	struct ud_packet p;
+	struct peer_qp qp;
+};
+
+/* Sends head.count QPs. The receiver is in head.dst_slot, or has head.dst_vqpn. */
+void ud_send_packet(const uint8_t sgid[16], const uint8_t dgid[16], struct ud_packet *p,
+		    uint16_t type);
+/* Asks for that number at the GID; under the send.lock of q, whose posts may wait for it. */
 void ud_ask(struct shim_qp *q, struct shim_node *n, const uint8_t sgid[16], uint32_t vqpn);
-void ud_delivered(const struct peer_head *h, const struct peer_qp *entries);
-/* PEER_GONE about a packet of ours. */
-void ud_gone(const struct peer_head *h);
-void ud_unreachable(const uint8_t gid[16]);
-void ud_answer_deferred(void);
+void ud_send_head(struct shim_partner *p, uint16_t type, uint64_t migration);
 /* The program destroys q. */
 void ud_bye(struct shim_qp *q);
-void ud_send_head(struct shim_partner *p, uint16_t type, uint64_t migration);
-void ud_send_numbers(struct shim_partner *p, uint64_t migration);
+/* Fills in the rest of a marker. 0, or errno. */
+int ud_marker(struct shim_qp *q, struct ibv_send_wr *wr);
+/* Frees what that took, but not while a marker is under way. */
+void ud_drop_marker(struct shim_qp *q);
 
 /* shim/verbs/ah.c. Under ctl: handles that only held sends kept. */
 void ah_reap(void);
 /* The real one, or a new one where the path has changed. 0 or -errno. */
 int ah_build(struct shim_ah *ah);
+
+#pragma GCC visibility pop
 
 #endif

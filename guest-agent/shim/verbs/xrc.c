@@ -9,7 +9,10 @@
  * Numbers of queues are virtual, as keys are: the hardware's, as long as that is free. One whose
  * queue was destroyed is given out again only for the same number of the hardware, because peers
  * may still know what it stood for. */
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/refuse.h"
+#include "guest-agent/shim/verbs/srq.h"
 
 #include <errno.h>
 #include <fcntl.h>

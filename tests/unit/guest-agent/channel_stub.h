@@ -4,7 +4,8 @@
 #ifndef IBVMIG_TESTS_GUEST_CHANNEL_STUB_H
 #define IBVMIG_TESTS_GUEST_CHANNEL_STUB_H
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/channel.h"
+#include "guest-agent/shim/verbs/cq.h"
 
 void channel_forget(struct shim_channel *ch, struct shim_cq *c)
 {

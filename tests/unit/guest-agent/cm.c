@@ -129,7 +129,7 @@ static void the_peers_end_is_heard(void **state)
 	qp.in_job = true;
 	migrate(SHIM_ROLE_PEER);
 	assert_int_equal(wills, 1);
-	assert_true(cm_may_be_asked()); /* for one more, by the same */
+	assert_true(cm_part.may_be_asked()); /* for one more, by the same */
 	h.src_instance++;
 	cm_peer_disconnected(&h, &e); /* of another process */
 	h.src_instance--;
@@ -139,7 +139,7 @@ static void the_peers_end_is_heard(void **state)
 	assert_true(silent());
 	cm_peer_disconnected(&h, &e);
 	cm_peer_disconnected(&h, &e);
-	assert_false(cm_may_be_asked());
+	assert_false(cm_part.may_be_asked());
 	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, id));
 	assert_true(silent());
 	assert_int_equal(rdma_disconnect(id), 0);
@@ -185,7 +185,7 @@ static void destroying_tells_the_peer(void **state)
 	(void)state;
 	migrate(SHIM_ROLE_PEER);
 	assert_int_equal(wills, 1);
-	cm_tell_agent(); /* one that was started again */
+	cm_part.agent_again(); /* one that was started again */
 	assert_int_equal(wills, 2);
 	assert_int_equal(rdma_destroy_id(id), 0);
 	assert_int_equal(said_count, 1);
@@ -198,7 +198,7 @@ static void connections_of_others_stay_with_the_kernel(void **state)
 
 	(void)state;
 	to_cm_id(id)->real->route.addr.addr.ibaddr.dgid.raw[15] = 1;
-	assert_false(cm_concerned());
+	assert_false(cm_part.concerned());
 	migrate(SHIM_ROLE_PEER);
 	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_DISCONNECTED, NULL, NULL);
 	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, id));
@@ -216,7 +216,7 @@ static void a_connection_without_a_connected_qp_migrates(void **state)
 	qp.peer = NULL;
 	qp.connected = qp.paired = qp.in_job = false;
 	job.role = SHIM_ROLE_PEER;
-	assert_true(cm_concerned());
+	assert_true(cm_part.concerned());
 	migrate(SHIM_ROLE_PEER);
 	assert_true(silent());
 	assert_int_equal(wills, 1);

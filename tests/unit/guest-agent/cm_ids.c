@@ -130,10 +130,10 @@ static void one_that_cannot_be_made_again_is_given_up(void **state)
 	played.dead = true;
 	played.bind_error = EADDRNOTAVAIL;
 	job.role = SHIM_ROLE_MOVER;
-	cm_release();
+	cm_part.release();
 	to_cm_id(id)->moves_until_us = 0;
-	cm_rebuild();
-	cm_resumed();
+	cm_part.rebuild();
+	cm_part.resumed();
 	rdma_ack_cm_event(hear(RDMA_CM_EVENT_DEVICE_REMOVAL, id));
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
@@ -158,7 +158,7 @@ static bool making(void)
 {
 	char why[SHIM_TEXT_MAX];
 
-	return cm_making(why, sizeof(why));
+	return cm_part.making(why, sizeof(why));
 }
 
 static void what_is_being_made_is_waited_for(void **state)

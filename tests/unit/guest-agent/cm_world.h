@@ -14,6 +14,11 @@
 #include <sys/eventfd.h>
 
 #include "guest-agent/shim/cm/id.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/refuse.h"
 
 #define VQPN       0x11
 #define DVQPN      0x22
@@ -510,9 +515,9 @@ static int teardown(void **state)
 static void migrate(unsigned role)
 {
 	job.role = role;
-	cm_release();
-	cm_rebuild();
-	cm_resumed();
+	cm_part.release();
+	cm_part.rebuild();
+	cm_part.resumed();
 }
 
 #endif

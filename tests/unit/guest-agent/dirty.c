@@ -14,7 +14,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/verbs/mr.h"
+#include "guest-agent/shim/verbs/mw.h"
 #include "tests/unit/guest-agent/shim_stub.h"
 
 #undef ibv_reg_mr

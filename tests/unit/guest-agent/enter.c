@@ -8,7 +8,14 @@
 #include <errno.h>
 #include <string.h>
 
-#include "guest-agent/shim/verbs/ud.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/part.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/job/region.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/verbs/channel.h"
+#include "guest-agent/shim/verbs/post.h"
+#include "guest-agent/shim/verbs/srq.h"
 
 struct shim shim = {
 	.ctl = PTHREAD_MUTEX_INITIALIZER,
@@ -29,22 +36,32 @@ static struct {
 	char why[SHIM_TEXT_MAX];
 } played;
 
-bool cm_making(char *ret_why, size_t bytes)
+static bool making(char *ret_why, size_t bytes)
 {
 	if (played.making)
 		snprintf(ret_why, bytes, "one is made");
 	return played.making;
 }
-void peer_answer_deferred(void)
+static void answer_peers(void)
 {
 	if (!job_holds()) /* else they are put off again */
 		played.questions = 0;
 }
-void ud_answer_deferred(void)
+static void answer_datagrams(void)
 {
 	if (!job_holds())
 		played.ud_questions = 0;
 }
+static bool may_be_asked(void)
+{
+	return played.listens;
+}
+
+static const struct shim_part peers = {.answer = answer_peers};
+static const struct shim_part datagrams = {.answer = answer_datagrams};
+static const struct shim_part connections = {.making = making, .may_be_asked = may_be_asked};
+const struct shim_part *const shim_parts[] = {&peers, &datagrams, &connections, NULL};
+
 int regions_check(void)
 {
 	return played.regions_wait ? -EAGAIN : 0;
@@ -61,10 +78,6 @@ void shim_send(const void *packet)
 
 	played.status = r->head.status;
 	memcpy(played.why, r->why, sizeof(played.why));
-}
-bool cm_may_be_asked(void)
-{
-	return played.listens;
 }
 bool takes_part(const struct shim_qp *q)
 {
@@ -114,12 +127,6 @@ void ahead_mover(const struct shim_order *o)
 	(void)o;
 }
 void ahead_give_back(void)
-{
-}
-void ud_abort(void)
-{
-}
-void ud_job_end(void)
 {
 }
 void channel_go_on(struct shim_channel *ch, struct shim_cq *cq)

@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/post.h"
 
 struct shim shim = {.mrs = LIST_INIT(shim.mrs), .qps = LIST_INIT(shim.qps)};
 

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "guest-agent/shim/verbs/keys.h"
 #include "tests/unit/guest-agent/peer_world.h"
 
 #define CHUNK_KEYS (TABLE_CHUNK << 8) /* key numbers in one chunk of a table */

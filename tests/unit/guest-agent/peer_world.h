@@ -8,8 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-agent/shim/core/shim.h"
-#include "guest-agent/shim/verbs/ud.h"
+#include "guest-agent/shim/cm/id.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/deliver.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/peer/route.h"
+#include "guest-agent/shim/ud/ud.h"
+#include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/post.h"
 
 #define VQPN_A  0x11
 #define VQPN_B  0x12
@@ -22,6 +30,7 @@ static const uint8_t their_gid[16] = {0xfe, 0x80, [15] = 2};
 static const uint8_t stranger_gid[16] = {0xfe, 0x80, [15] = 3};
 
 struct shim shim;
+const struct shim_part *const shim_parts[] = {&deliver_part, NULL};
 static struct shim_qp world_qp[2];
 static struct shim_mr world_mr;
 static struct shim_pd world_pd;
@@ -157,15 +166,6 @@ bool mw_key(uint32_t rkey, uint32_t *ret_key)
 	(void)ret_key;
 	return true;
 }
-bool cm_find_gids(const struct shim_qp *q, uint32_t dqpn, uint8_t ret_sgid[16],
-		  uint8_t ret_dgid[16])
-{
-	(void)q;
-	(void)dqpn;
-	(void)ret_sgid;
-	(void)ret_dgid;
-	return false;
-}
 void route_ask(struct shim_route *r, bool reconnect)
 {
 	(void)r;
@@ -231,7 +231,7 @@ static void world_end(void)
 {
 	for (unsigned i = 0; i < 2; i++)
 		world_qp[i].phase = QP_LIVE;
-	peer_answer_deferred();
+	parts_answer();
 	while (shim.peers.next != &shim.peers) {
 		struct shim_peer *p = list_entry(shim.peers.next, struct shim_peer, link);
 		struct shim_table *srqns = atomic_load(&p->srqns);

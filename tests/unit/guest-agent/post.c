@@ -8,7 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/verbs/channel.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/keys.h"
+#include "guest-agent/shim/verbs/post.h"
 #include "tests/unit/guest-agent/channel_stub.h"
 #include "tests/unit/guest-agent/shim_stub.h"
 #include "tests/unit/guest-agent/srq_stub.h"

@@ -18,7 +18,7 @@
 #include <sys/eventfd.h>
 
 #include "common/util.h"
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/context.h"
 #include "tests/fake/verbs/agent.h"
 #include "tests/fake/verbs/verbs.h"
 

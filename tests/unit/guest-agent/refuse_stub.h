@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/refuse.h"
 
 int refuse_shared_xrc(const char *verb)
 {

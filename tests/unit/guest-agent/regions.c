@@ -14,7 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/maps.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/job/region.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/mw.h"
 
 #undef ibv_reg_mr
 

@@ -9,13 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/part.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/job/region.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/peer/route.h"
+#include "guest-agent/shim/verbs/channel.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/keys.h"
+#include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/post.h"
+#include "guest-agent/shim/verbs/qp.h"
+#include "guest-agent/shim/verbs/srq.h"
 
 #define QPS       3
 #define MIGRATION 77
 #define STEPS     5
 
 struct shim_job job;
+const struct shim_part *const shim_parts[] = {NULL};
 struct shim shim = {
 	.ctl = PTHREAD_MUTEX_INITIALIZER,
 	.contexts = LIST_INIT(shim.contexts),
@@ -233,18 +248,6 @@ void route_ask(struct shim_route *r, bool reconnect)
 	(void)r;
 	(void)reconnect;
 }
-int ud_connect(struct shim_qp *q)
-{
-	(void)q;
-	return 0;
-}
-void ud_tell_partners(void)
-{
-}
-bool ud_ready(void)
-{
-	return true;
-}
 void peer_flush(void)
 {
 }
@@ -254,12 +257,6 @@ void peer_begin_keys(void)
 void peer_tell_keys(struct shim_qp *q)
 {
 	(void)q;
-}
-void cm_rebuild(void)
-{
-}
-void cm_resumed(void)
-{
 }
 void ahead_end(const struct shim_order *o)
 {

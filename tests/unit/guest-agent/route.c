@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/peer/route.h"
 
 #define MANY 49150u
 

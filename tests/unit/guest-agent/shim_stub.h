@@ -4,7 +4,8 @@
 #ifndef IBVMIG_TESTS_GUEST_SHIM_STUB_H
 #define IBVMIG_TESTS_GUEST_SHIM_STUB_H
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/verbs/context.h"
 
 bool shim_ours(const struct ibv_context *c)
 {

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/srq.h"
 #include "tests/unit/guest-agent/refuse_stub.h"
 #include "tests/unit/guest-agent/shim_stub.h"
 #include "tests/unit/guest-agent/ud_stub.h"

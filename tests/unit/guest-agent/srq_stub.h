@@ -3,7 +3,7 @@
 #ifndef IBVMIG_TESTS_GUEST_SRQ_STUB_H
 #define IBVMIG_TESTS_GUEST_SRQ_STUB_H
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/verbs/srq.h"
 
 uint32_t srq_source(struct shim_srq *s, uint32_t slot, const struct ibv_wc *wc)
 {

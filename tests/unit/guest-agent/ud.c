@@ -8,6 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/ud/ud.h"
+#include "guest-agent/shim/verbs/channel.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/keys.h"
+#include "guest-agent/shim/verbs/post.h"
+#include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/ud.h"
 #include "tests/unit/guest-agent/channel_stub.h"
 #include "tests/unit/guest-agent/shim_stub.h"
@@ -105,16 +116,6 @@ bool context_has_guid(const struct shim_context *c, const struct shim_order *o, 
 bool gid_in_order(const uint8_t gid[16], const struct shim_order *o)
 {
 	return gid[15] == o->vguid[0];
-}
-void ud_drop_marker(struct shim_qp *qp)
-{
-	(void)qp;
-}
-int ud_marker(struct shim_qp *qp, struct ibv_send_wr *wr)
-{
-	(void)qp;
-	(void)wr;
-	return ENOSYS;
 }
 
 static int hw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)

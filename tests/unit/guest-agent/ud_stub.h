@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the data path and the suspend need of shim_ud*.c, for tests that have no datagrams. */
+/* What the data path needs of datagrams, for tests that have none. */
 #ifndef IBVMIG_TESTS_GUEST_UD_STUB_H
 #define IBVMIG_TESTS_GUEST_UD_STUB_H
 
@@ -28,33 +28,6 @@ int ud_marker(struct shim_qp *qp, struct ibv_send_wr *wr)
 void ud_drop_marker(struct shim_qp *qp)
 {
 	(void)qp;
-}
-bool ud_sends_to(struct shim_qp *qp, const struct shim_order *o)
-{
-	(void)qp;
-	(void)o;
-	return false;
-}
-bool ud_choose(void)
-{
-	return false;
-}
-bool ud_quiet(void)
-{
-	return true;
-}
-bool ud_broken(const struct shim_qp *qp)
-{
-	(void)qp;
-	return false;
-}
-void ud_leave_groups(struct shim_qp *qp)
-{
-	(void)qp;
-}
-void ud_release(struct shim_context *c)
-{
-	(void)c;
 }
 
 #endif

@@ -1,11 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What posts of sends and of receives have in common. */
-#ifndef IBVMIG_GUEST_AGENT_SHIM_VERBS_QUEUE_H
-#define IBVMIG_GUEST_AGENT_SHIM_VERBS_QUEUE_H
+/* Posts: the log of a queue, and what is handed to the hardware of it. */
+#ifndef IBVMIG_GUEST_AGENT_SHIM_VERBS_POST_H
+#define IBVMIG_GUEST_AGENT_SHIM_VERBS_POST_H
 
-#include "guest-agent/shim/core/shim.h"
+#include "guest-agent/shim/core/objects.h"
 
 #pragma GCC visibility push(hidden)
+int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int queue_init(struct shim_queue *q, uint32_t cap, uint32_t max_sge, uint32_t max_inline,
+	       bool send);
+void queue_free(struct shim_queue *q);
+void queue_reset(struct shim_queue *q);
+/* Under the queue's lock: whether posts go to the log only. */
+void queue_hold(struct shim_queue *q, bool on);
+/* Under the queue's lock: posts take the long way, and .posted is right. */
+void queue_leave_direct(struct shim_queue *q);
+/* Under the queue's lock: hands the log's rest to the hardware. */
+void send_flush(struct shim_qp *q);
+void recv_flush(struct shim_qp *q);
+/* Of a send in the log: whether it consumes a receive of the peer. */
+bool send_takes_receive(const struct shim_qp *q, uint64_t number);
+bool send_signalled(const struct shim_qp *q, uint64_t number);
+/* All of the list (n long) or nothing: 0 or errno. */
+int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n);
+int send_post_marker(struct shim_qp *q);
+
+/* What posts of sends and of receives have in common. */
 /* Up to which number posts may take the short way: as far as the log has room, if the hardware has
  * got all before it. */
 uint64_t queue_direct_until(const struct shim_queue *q, const struct shim_qp *qp);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Path records, from the agent's cache. */
+#ifndef IBVMIG_GUEST_AGENT_SHIM_PEER_ROUTE_H
+#define IBVMIG_GUEST_AGENT_SHIM_PEER_ROUTE_H
+
+#include "guest-agent/shim/core/objects.h"
+
+#pragma GCC visibility push(hidden)
+/* The route, made if it is not there yet. NULL without memory, or above ROUTES_MAX. */
+#define ROUTES_MAX 65536u
+struct shim_route *route_get(const uint8_t sgid[16], const uint8_t dgid[16], uint16_t pkey);
+/* route_answered() will be called. reconnect: at a resume; the agent's counters keep that apart. */
+void route_ask(struct shim_route *r, bool reconnect);
+/* The agent has gone with the questions that are open: the new one is asked. */
+void routes_ask_again(void);
+void route_answered(const struct shim_path *p);
+/* The largest MTU that a path of so many bytes can carry. */
+enum ibv_mtu route_mtu(unsigned bytes);
+/* What the record says, into the attributes for RTR. On InfiniBand only: on RoCE there is no path
+ * beyond the GIDs. r NULL or not known: no change. */
+void route_apply(const struct shim_route *r, struct ibv_qp_attr *a);
+#pragma GCC visibility pop
+
+#endif

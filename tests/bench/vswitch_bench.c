@@ -16,7 +16,7 @@
 #include "vswitch/moves/deps.h"
 #include "vswitch/nets/gen.h"
 #include "vswitch/cost/rank.h"
-#include "vswitch/routing/route.h"
+#include "vswitch/routing/engine.h"
 
 #define PLANS        301
 #define PLAN_GOAL_US 1000
@@ -39,12 +39,12 @@ static void die(const char *what, const struct fabric_error *e)
 	exit(1);
 }
 
-static void make(const char *net, enum route_engine engine, struct fabric *f)
+static void make(const char *net, const struct route_engine *engine, struct fabric *f)
 {
 	struct fabric_error e = {""};
 	struct gen_spec spec;
 
-	if (gen_parse(net, &spec, &e) || gen_fabric(&spec, f, &e) || route_fabric(f, engine, &e))
+	if (gen_parse(net, &spec, &e) || gen_fabric(&spec, f, &e) || engine->run(f, &e))
 		die(net, &e);
 }
 
@@ -100,7 +100,7 @@ static void print_cost(const char *net)
 	struct fabric f;
 	struct cost c;
 
-	make(net, ROUTE_FTREE, &f);
+	make(net, &route_ftree, &f);
 	if (cost_measure(&f, 1000, 16, 1, &c, &e))
 		die(net, &e);
 	printf("{\"net\": \"%s\", \"switches\": %u, \"lids\": %u, \"blocks\": %u, \"full\": %lu, "
@@ -181,7 +181,7 @@ static void print_speed(const char *net)
 	struct fabric f;
 	double start = clock_us(), all;
 
-	make(net, ROUTE_FTREE, &f);
+	make(net, &route_ftree, &f);
 	printf("{\"net\": \"%s\", \"generate_and_route_ms\": %.1f, ", net,
 	       (clock_us() - start) / 1e3);
 	start = clock_us();
@@ -203,7 +203,7 @@ static void print_speed(const char *net)
 	fabric_clear(&f);
 }
 
-static void print_memory(const char *net, enum route_engine engine)
+static void print_memory(const char *net, const struct route_engine *engine)
 {
 	struct fabric f;
 	size_t blocks = 0;
@@ -214,8 +214,8 @@ static void print_memory(const char *net, enum route_engine engine)
 	printf("{\"net\": \"%s\", \"routing\": \"%s\", \"switches\": %u, \"top_lid\": %u, "
 	       "\"bytes\": %zu, \"blocks\": %zu, \"different_blocks\": %u, \"plain_lft_bytes\": "
 	       "%zu}",
-	       net, route_engine_name(engine), f.switches, fabric_top_lid(&f), fabric_bytes(&f),
-	       blocks, f.store.live, blocks * IB_LFT_BLOCK);
+	       net, engine->name, f.switches, fabric_top_lid(&f), fabric_bytes(&f), blocks,
+	       f.store.live, blocks * IB_LFT_BLOCK);
 	fabric_clear(&f);
 }
 
@@ -227,7 +227,7 @@ static void print_worst(void)
 	uint8_t data[IB_LFT_BLOCK] = {0};
 	uint64_t n = 0;
 
-	make("11664", ROUTE_DOR, &f);
+	make("11664", &route_dor, &f);
 	for (uint32_t s = 0; s < f.switches; s++)
 		for (unsigned b = 0; b <= IB_LID_UCAST_MAX / IB_LFT_BLOCK; b++) {
 			n++;
@@ -284,13 +284,13 @@ int main(void)
 	printf("],\n");
 	print_costs();
 	printf("\"memory\": [\n  ");
-	print_memory("11664", ROUTE_FTREE);
+	print_memory("11664", &route_ftree);
 	printf(",\n  ");
-	print_memory("11664,vfs=3", ROUTE_FTREE);
+	print_memory("11664,vfs=3", &route_ftree);
 	printf(",\n  ");
-	print_memory("11664,vfs=3", ROUTE_MINHOP);
+	print_memory("11664,vfs=3", &route_minhop);
 	printf(",\n  ");
-	print_memory("11664,vfs=2,vswitch", ROUTE_FTREE);
+	print_memory("11664,vfs=2,vswitch", &route_ftree);
 	printf(",\n  ");
 	print_worst();
 	printf("],\n\"addresses\": [");

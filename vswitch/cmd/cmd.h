@@ -4,7 +4,7 @@
 #define IBVMIG_VSWITCH_CMD_CMD_H
 
 #include "vswitch/model/fabric.h"
-#include "vswitch/routing/route.h"
+#include "vswitch/routing/engine.h"
 
 #include <stdio.h>
 

@@ -16,21 +16,21 @@
 int cmd_generate(const char *net, const char *routing, struct fabric *ret_fabric,
 		 struct fabric_error *e)
 {
-	enum route_engine engine = ROUTE_UPDN;
+	const struct route_engine *engine = &route_updn;
 	struct gen_spec spec;
 	int rc = gen_parse(net, &spec, e);
 
 	if (rc)
 		return rc;
 	if (spec.shape == GEN_XGFT)
-		engine = ROUTE_FTREE;
+		engine = &route_ftree;
 	else if (spec.shape == GEN_MESH)
-		engine = ROUTE_DOR;
-	rc = routing ? route_engine_parse(routing, &engine, e) : 0;
+		engine = &route_dor;
+	rc = routing ? route_engine_find(routing, &engine, e) : 0;
 	rc = rc ? rc : gen_fabric(&spec, ret_fabric, e);
 	if (rc)
 		return rc;
-	rc = route_fabric(ret_fabric, engine, e);
+	rc = engine->run(ret_fabric, e);
 	if (rc)
 		fabric_clear(ret_fabric);
 	return rc;

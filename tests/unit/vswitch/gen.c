@@ -8,7 +8,7 @@
 #include "common/util.h"
 #include "vswitch/moves/check.h"
 #include "vswitch/nets/gen.h"
-#include "vswitch/routing/route.h"
+#include "vswitch/routing/engine.h"
 
 static void make(const char *text, struct fabric *f)
 {
@@ -74,9 +74,9 @@ static void test_routes(void **state)
 
 			if (!(net[i].engines >> r & 1))
 				continue;
-			assert_int_equal(route_fabric(&f, r, &e), 0);
+			assert_int_equal(route_engines[r]->run(&f, &e), 0);
 			if (check_fabric(&f, 1, &c, &e))
-				fail_msg("%s, %s: %s", net[i].text, route_engine_name(r), e.text);
+				fail_msg("%s, %s: %s", net[i].text, route_engines[r]->name, e.text);
 			assert_true(c.pairs > 0);
 			assert_true(c.max_hops <= net[i].hops);
 		}
@@ -95,7 +95,7 @@ static void test_check_finds(void **state)
 
 	(void)state;
 	make("xgft:3,3/3,vfs=1", &f);
-	assert_int_equal(route_fabric(&f, ROUTE_MINHOP, &e), 0);
+	assert_int_equal(route_minhop.run(&f, &e), 0);
 	lid = f.end[4].lid;
 	port = fabric_lft_entry(&f, f.end[4].sw, lid);
 	assert_int_equal(port, f.end[4].sw_port);

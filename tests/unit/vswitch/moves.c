@@ -15,16 +15,16 @@
 
 static const struct {
 	const char *text;
-	enum route_engine engine;
+	const struct route_engine *engine;
 } nets[] = {
-	{"xgft:4,6/3,vfs=2,vswitch", ROUTE_UPDN},
-	{"xgft:3,3,4/2,3,vfs=2", ROUTE_FTREE},
-	{"mesh:3x2,hosts=2,vfs=3,vswitch", ROUTE_DOR},
-	{"mesh:8x8,vfs=1", ROUTE_MINHOP},
-	{"irregular:20,2,1,hosts=2,vfs=2", ROUTE_UPDN},
-	{"irregular:30,3,2,vfs=2,vswitch", ROUTE_MINHOP},
-	{"xgft:3,4,3/2,2,vfs=2,lmc=2,vflmc=2,vswitch", ROUTE_UPDN},
-	{"irregular:20,3,5,hosts=2,vfs=2,lmc=1,vflmc=3", ROUTE_MINHOP},
+	{"xgft:4,6/3,vfs=2,vswitch", &route_updn},
+	{"xgft:3,3,4/2,3,vfs=2", &route_ftree},
+	{"mesh:3x2,hosts=2,vfs=3,vswitch", &route_dor},
+	{"mesh:8x8,vfs=1", &route_minhop},
+	{"irregular:20,2,1,hosts=2,vfs=2", &route_updn},
+	{"irregular:30,3,2,vfs=2,vswitch", &route_minhop},
+	{"xgft:3,4,3/2,2,vfs=2,lmc=2,vflmc=2,vswitch", &route_updn},
+	{"irregular:20,3,5,hosts=2,vfs=2,lmc=1,vflmc=3", &route_minhop},
 };
 
 static unsigned moves_wanted(void)
@@ -202,8 +202,8 @@ static void test_batches(void **state)
 
 	(void)state;
 	srand(6);
-	make("xgft:3,4,3/2,2,vfs=4,vswitch", ROUTE_MINHOP, &a);
-	make("xgft:3,4,3/2,2,vfs=4,vswitch", ROUTE_MINHOP, &b);
+	make("xgft:3,4,3/2,2,vfs=4,vswitch", &route_minhop, &a);
+	make("xgft:3,4,3/2,2,vfs=4,vswitch", &route_minhop, &b);
 	for (unsigned round = 0; round < 20; round++) {
 		unsigned k = 1 + (unsigned)rand() % 12, n = 0, single = 0;
 		bool *used AUTO_FREE = calloc(a.ends, 1);
@@ -256,7 +256,7 @@ static void test_large(void **state)
 
 	(void)state;
 	srand(9);
-	make("5832", ROUTE_FTREE, &f);
+	make("5832", &route_ftree, &f);
 	for (unsigned i = 0; i < 200; i++) {
 		uint32_t vm = (uint32_t)rand() % f.ends,
 			 to = (vm + 1 + (uint32_t)rand() % 5831) % f.ends;
@@ -284,7 +284,7 @@ static void test_counts(void **state)
 	struct fabric f;
 
 	(void)state;
-	make("324", ROUTE_FTREE, &f);
+	make("324", &route_ftree, &f);
 	moves_swap(&f, 0, 1, m, &e);
 	assert_int_equal(moves_plan(&f, m, 2, MOVES_FEWEST, &p, &e), 0);
 	assert_int_equal(p.smps, 1);
@@ -299,7 +299,7 @@ static void test_counts(void **state)
 }
 
 /* Dynamic LIDs: VFs without one of their own; the VM's takes the PF's entries. */
-static void copy_on(const char *text, enum route_engine engine)
+static void copy_on(const char *text, const struct route_engine *engine)
 {
 	struct moves_plan p = {0};
 	struct fabric_error e = {""};
@@ -452,7 +452,7 @@ static void test_bad_chains(void **state)
 	unsigned n;
 
 	(void)state;
-	make("xgft:3,3/2,vfs=1,vflmc=1", ROUTE_MINHOP, &f);
+	make("xgft:3,3/2,vfs=1,vflmc=1", &route_minhop, &f);
 	assert_int_equal(moves_swaps(&f, vm, same, 2, m, &n, &e), -EINVAL);
 	assert_string_equal(e.text, "hv1-vf1 is twice in the batch");
 	assert_int_equal(moves_swaps(&f, vm, there, 2, m, &n, &e), -EINVAL);
@@ -465,10 +465,10 @@ static void test_copies(void **state)
 {
 	(void)state;
 	srand(7);
-	copy_on("xgft:4,6/3,vfs=2,parked=0,vswitch", ROUTE_UPDN);
-	copy_on("xgft:3,3,3/2,3,vfs=2,parked=0", ROUTE_FTREE);
-	copy_on("mesh:4x4,vfs=2,parked=0", ROUTE_DOR);
-	copy_on("irregular:20,2,9,vfs=2,parked=0,lmc=2,vswitch", ROUTE_UPDN);
+	copy_on("xgft:4,6/3,vfs=2,parked=0,vswitch", &route_updn);
+	copy_on("xgft:3,3,3/2,3,vfs=2,parked=0", &route_ftree);
+	copy_on("mesh:4x4,vfs=2,parked=0", &route_dor);
+	copy_on("irregular:20,2,9,vfs=2,parked=0,lmc=2,vswitch", &route_updn);
 }
 
 static void test_bad_batches(void **state)
@@ -478,7 +478,7 @@ static void test_bad_batches(void **state)
 	struct fabric f;
 
 	(void)state;
-	make("xgft:3,3/2", ROUTE_MINHOP, &f);
+	make("xgft:3,3/2", &route_minhop, &f);
 	struct move twice[] = {{6, 7, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE, 0, 0},
 			       {6, 8, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE, 0, 0}};
 	struct move multicast = {0xc000, 7, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE, 0, 0};
@@ -504,12 +504,12 @@ static void test_cycles(void **state)
 {
 	static const struct {
 		const char *text;
-		enum route_engine engine;
+		const struct route_engine *engine;
 		int cycle;
-	} net[] = {{"xgft:3,3,3/2,3", ROUTE_MINHOP, 0},  {"torus:5", ROUTE_MINHOP, 1},
-		   {"torus:5", ROUTE_UPDN, 0},           {"torus:5x5", ROUTE_UPDN, 0},
-		   {"mesh:4x4", ROUTE_DOR, 0},           {"irregular:30,3,2", ROUTE_UPDN, 0},
-		   {"irregular:30,3,2", ROUTE_MINHOP, 1}};
+	} net[] = {{"xgft:3,3,3/2,3", &route_minhop, 0},  {"torus:5", &route_minhop, 1},
+		   {"torus:5", &route_updn, 0},           {"torus:5x5", &route_updn, 0},
+		   {"mesh:4x4", &route_dor, 0},           {"irregular:30,3,2", &route_updn, 0},
+		   {"irregular:30,3,2", &route_minhop, 1}};
 	char text[200];
 
 	(void)state;
@@ -553,7 +553,7 @@ static void test_deadlocks(void **state)
 	struct fabric f;
 
 	(void)state;
-	make("irregular:30,3,2", ROUTE_UPDN, &f);
+	make("irregular:30,3,2", &route_updn, &f);
 	for (uint32_t vm = 0; vm < f.ends; vm += 2)
 		for (uint32_t to = 1; to < f.ends; to += 2) {
 			struct move m[2];
@@ -582,7 +582,7 @@ static void test_plan_cycle(void **state)
 	char text[200] = "";
 
 	(void)state;
-	make("torus:5", ROUTE_UPDN, &f);
+	make("torus:5", &route_updn, &f);
 	assert_int_equal(deps_init(&d, &f), 0);
 	deps_add_fabric(&d, &f);
 	moves_swap(&f, 0, 2, m, &e);

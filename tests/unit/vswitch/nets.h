@@ -4,17 +4,17 @@
 #define IBVMIG_TESTS_VSWITCH_NETS_H
 
 #include "vswitch/nets/gen.h"
-#include "vswitch/routing/route.h"
+#include "vswitch/routing/engine.h"
 
 /* The net that text describes (gen_parse()), routed. Ends the test if that fails. */
-static void make(const char *text, enum route_engine engine, struct fabric *f)
+static void make(const char *text, const struct route_engine *engine, struct fabric *f)
 {
 	struct fabric_error e = {""};
 	struct gen_spec spec;
 	int rc = gen_parse(text, &spec, &e);
 
 	rc = rc ? rc : gen_fabric(&spec, f, &e);
-	rc = rc ? rc : route_fabric(f, engine, &e);
+	rc = rc ? rc : engine->run(f, &e);
 	if (rc)
 		fail_msg("%s: %s", text, e.text);
 }

@@ -47,7 +47,7 @@ static void test_dynamic(void **state)
 	uint16_t lid;
 
 	(void)state;
-	make("xgft:3,3/2,vfs=2,parked=0,vswitch,lmc=2", ROUTE_UPDN, &f);
+	make("xgft:3,3/2,vfs=2,parked=0,vswitch,lmc=2", &route_updn, &f);
 	top = fabric_top_lid(&f);
 	assert_int_equal(address_init(&a, ADDRESS_DYNAMIC, &f, 0, 0, &e), 0);
 	assert_int_equal(address_start(&a, &f, named(&f, "hv0-vf1"), &c, &e), 0);
@@ -93,7 +93,7 @@ static void test_other_modes(void **state)
 	enum address_mode m;
 
 	(void)state;
-	make("mesh:3x2,vfs=2", ROUTE_DOR, &f);
+	make("mesh:3x2,vfs=2", &route_dor, &f);
 	assert_int_equal(address_init(&a, ADDRESS_PREPOPULATED, &f, 0, 0, &e), 0);
 	assert_int_equal(address_start(&a, &f, named(&f, "hv1-vf1"), &c, &e), 0);
 	assert_int_equal(c.lid, f.end[named(&f, "hv1-vf1")].lid);
@@ -126,7 +126,7 @@ static void rank_on(const char *text, const char *vm_name)
 	unsigned count, same = 0;
 	uint32_t vm;
 
-	make(text, ROUTE_FTREE, &f);
+	make(text, &route_ftree, &f);
 	vm = named(&f, vm_name);
 	bool *busy AUTO_FREE = calloc(f.ends, 1), *may AUTO_FREE = calloc(f.ends, 1);
 	busy[vm] = busy[named(&f, "hv1-vf1")] = busy[named(&f, "hv1-vf2")] = true;
@@ -170,7 +170,7 @@ static void test_load(void **state)
 	unsigned count;
 
 	(void)state;
-	make("xgft:2,3/1", ROUTE_MINHOP, &f); /* one spine: one link to each leaf */
+	make("xgft:2,3/1", &route_minhop, &f); /* one spine: one link to each leaf */
 	bool *busy AUTO_FREE = calloc(f.ends, 1), *may AUTO_FREE = calloc(f.ends, 1);
 	busy[0] = busy[2] = true; /* on leaves 0 and 1 */
 	rank_free(&f, busy, may);
@@ -190,7 +190,7 @@ static void test_cost(void **state)
 	struct cost c;
 
 	(void)state;
-	make("324", ROUTE_FTREE, &f);
+	make("324", &route_ftree, &f);
 	if (cost_measure(&f, 300, 16, 1, &c, &e))
 		fail_msg("%s", e.text);
 	assert_int_equal(c.full, 216);
@@ -202,7 +202,7 @@ static void test_cost(void **state)
 	struct check_result r;
 	assert_int_equal(check_fabric(&f, 1, &r, &e), 0);
 	fabric_clear(&f);
-	make("xgft:6,6/6,vfs=16", ROUTE_FTREE, &f);
+	make("xgft:6,6/6,vfs=16", &route_ftree, &f);
 	assert_int_equal(cost_measure(&f, 100, 16, 1, &c, &e), 0);
 	assert_int_equal(c.drained, 16);
 	assert_true(c.coalesced < c.one_by_one);
@@ -218,7 +218,7 @@ static void test_cost_of_one_host(void **state)
 	struct cost c;
 
 	(void)state;
-	make("mesh:1,hosts=1,vfs=126", ROUTE_DOR, &f);
+	make("mesh:1,hosts=1,vfs=126", &route_dor, &f);
 	alarm(60);
 	assert_int_equal(cost_measure(&f, 10, 16, 1, &c, &e), 0);
 	alarm(0);

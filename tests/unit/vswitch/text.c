@@ -10,7 +10,7 @@
 #include "common/util.h"
 #include "vswitch/moves/check.h"
 #include "vswitch/nets/gen.h"
-#include "vswitch/routing/route.h"
+#include "vswitch/routing/engine.h"
 #include "vswitch/model/lids.h"
 #include "vswitch/text/text.h"
 
@@ -21,7 +21,7 @@ static void make(const char *text, struct fabric *f)
 	int rc = gen_parse(text, &spec, &e);
 
 	rc = rc ? rc : gen_fabric(&spec, f, &e);
-	rc = rc ? rc : route_fabric(f, ROUTE_UPDN, &e);
+	rc = rc ? rc : route_updn.run(f, &e);
 	if (rc)
 		fail_msg("%s: %s", text, e.text);
 }
@@ -264,7 +264,7 @@ static void test_ibnetdiscover(void **state)
 	assert_string_equal(f.sw[fabric_find_switch(&f, 0x200002)].desc, "spine0");
 	assert_true(f.sw[fabric_find_switch(&f, 0x200004)].inside);
 	assert_int_equal(f.end[fabric_find_end(&f, 0x100005)].lid, 9);
-	assert_int_equal(route_fabric(&f, ROUTE_MINHOP, &e), 0);
+	assert_int_equal(route_minhop.run(&f, &e), 0);
 	fabric_clear(&f);
 }
 

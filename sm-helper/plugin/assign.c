@@ -223,6 +223,14 @@ static int check_answers(const struct batch *b, struct sm_reply_head *h)
 	return rc;
 }
 
+/* Asks OpenSM for a heavy sweep. The gate is held. */
+static void request_sweep(struct plugin *p)
+{
+	p->sweep_asked = true;
+	p->osm->subn.force_heavy_sweep = TRUE;
+	osm_sm_signal(&p->osm->sm, OSM_SIGNAL_SWEEP);
+}
+
 /* Everything that was sent is sent again with what stood there before. -EREMOTEIO: all is as it
  * was; -EIO: not. */
 static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
@@ -246,7 +254,7 @@ static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
 	if (!rc)
 		return -EREMOTEIO;
 	parked_keep(b->p, &b->lfts, b->place, b->count, b->req->flags & SM_ASSIGN_BACK, h->reason);
-	plugin_request_sweep(b->p);
+	request_sweep(b->p);
 	return -EIO;
 }
 
@@ -453,7 +461,7 @@ static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
 	plugin_changed(b->p);
 	if (!rc && (b->req->flags & SM_ASSIGN_FORCED_SWEEP)) {
 		osm_log(&b->p->osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");
-		plugin_request_sweep(b->p);
+		request_sweep(b->p);
 	}
 	return rc;
 }
@@ -467,13 +475,6 @@ int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h)
 	return 0;
 }
 
-void plugin_request_sweep(struct plugin *p)
-{
-	p->sweep_asked = true;
-	p->osm->subn.force_heavy_sweep = TRUE;
-	osm_sm_signal(&p->osm->sm, OSM_SIGNAL_SWEEP);
-}
-
 int plugin_sweep(struct plugin *p, struct sm_sweep_reply *r)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->gate);
@@ -481,7 +482,7 @@ int plugin_sweep(struct plugin *p, struct sm_sweep_reply *r)
 	if (p->osm->subn.sm_state != IB_SMINFO_STATE_MASTER)
 		return plugin_refuse(&r->h, -EHOSTDOWN, "this OpenSM is not the master");
 	osm_log(&p->osm->log, OSM_LOG_INFO, "ibvmig: a heavy sweep is asked for\n");
-	plugin_request_sweep(p);
+	request_sweep(p);
 	return sizeof *r;
 }
 

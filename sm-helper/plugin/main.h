@@ -122,9 +122,6 @@ void plugin_store(struct plugin *p, bool idle);
 /* -EHOSTDOWN or -EAGAIN with reason where nothing may be changed. The gate is held. */
 int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h);
 
-/* OpenSM is to make a heavy sweep. The gate is held. */
-void plugin_request_sweep(struct plugin *p);
-
 /* Sets reason and returns error. */
 int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -373,21 +373,6 @@ int fabric_set_identities(struct fabric *f, const struct fabric_identity *to, un
 	return 0;
 }
 
-void fabric_swap_lids(struct fabric *f, uint32_t end_a, uint32_t end_b)
-{
-	struct fabric_end *a = &f->end[end_a], *b = &f->end[end_b];
-	struct fabric_end was = *a;
-
-	disown_lids(f, a->lid, a->lmc, end_a);
-	disown_lids(f, b->lid, b->lmc, end_b);
-	a->lid = b->lid;
-	a->lmc = b->lmc;
-	b->lid = was.lid;
-	b->lmc = was.lmc;
-	own_lids(f, a->lid, a->lmc, end_a);
-	own_lids(f, b->lid, b->lmc, end_b);
-}
-
 unsigned fabric_top_lid(const struct fabric *f)
 {
 	unsigned top = f->by_lid ? IB_LID_UCAST_MAX : 0;
@@ -431,18 +416,6 @@ const uint8_t *fabric_lft_block(const struct fabric *f, uint32_t sw, unsigned bl
 	return block < s->lft_blocks && s->lft[block] != LFT_NONE
 		       ? lft_data(&f->store, s->lft[block])
 		       : NULL;
-}
-
-int fabric_set_entry(struct fabric *f, uint32_t sw, uint16_t lid, uint8_t port)
-{
-	const uint8_t *old = fabric_lft_block(f, sw, lid / IB_LFT_BLOCK);
-	uint8_t data[IB_LFT_BLOCK];
-
-	if (!old)
-		return -ENODATA;
-	memcpy(data, old, sizeof data);
-	data[lid % IB_LFT_BLOCK] = port;
-	return fabric_set_lft(f, sw, lid / IB_LFT_BLOCK, data);
 }
 
 int fabric_lft_entry(const struct fabric *f, uint32_t sw, uint16_t lid)

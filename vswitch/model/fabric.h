@@ -130,13 +130,10 @@ struct fabric_identity {
  * port not among them has one of them), -EINVAL (a GUID of 0, a LID that cannot be); on an error
  * the fabric is damaged and good for fabric_clear() only. */
 int fabric_set_identities(struct fabric *f, const struct fabric_identity *to, unsigned count);
-void fabric_swap_lids(struct fabric *f, uint32_t end_a, uint32_t end_b);
 /* The highest LID that anybody has; 0: none. */
 unsigned fabric_top_lid(const struct fabric *f);
 
 int fabric_set_lft(struct fabric *f, uint32_t sw, unsigned block, const uint8_t data[64]);
-/* Changes one entry of a known block. -ENODATA otherwise. */
-int fabric_set_entry(struct fabric *f, uint32_t sw, uint16_t lid, uint8_t port);
 /* The 64 entries, borrowed until the block is set anew; NULL while it is unknown. */
 const uint8_t *fabric_lft_block(const struct fabric *f, uint32_t sw, unsigned block);
 /* The output port, VSWITCH_NO_PATH, or -ENODATA while the block is unknown. */

@@ -86,22 +86,3 @@ int lids_hold(struct lids *l, unsigned lid, unsigned lmc, struct fabric_error *e
 	set(l, lid, lmc, true);
 	return 0;
 }
-
-void lids_release(struct lids *l, unsigned lid, unsigned lmc)
-{
-	if (ib_lid_is_unicast(lid) && ib_lid_is_unicast(lid + (1u << lmc) - 1))
-		set(l, lid, lmc, false);
-}
-
-int lids_hold_fabric(struct lids *l, const struct fabric *f, struct fabric_error *e)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; !rc && i < f->switches; i++)
-		if (f->sw[i].lid)
-			rc = lids_hold(l, f->sw[i].lid, f->sw[i].lmc, e);
-	for (uint32_t i = 0; !rc && i < f->ends; i++)
-		if (f->end[i].lid)
-			rc = lids_hold(l, f->end[i].lid, f->end[i].lmc, e);
-	return rc;
-}

@@ -12,15 +12,12 @@ struct lids {
 
 /* All of first to last are free. 0, or -EINVAL: not a range of unicast LIDs. */
 int lids_init(struct lids *l, unsigned first, unsigned last, struct fabric_error *e);
-/* Holds what the fabric's ports have, LMCs included. 0, or as lids_hold(). */
-int lids_hold_fabric(struct lids *l, const struct fabric *f, struct fabric_error *e);
 
 /* The lowest free LIDs for one port: low ones keep the number of LFT blocks small. 0, or -ENOSPC
  * with the number of those that are free. */
 int lids_take(struct lids *l, unsigned lmc, uint16_t *ret_lid, struct fabric_error *e);
 /* These LIDs, in the range or not. 0, -EEXIST (one is held), -EINVAL. */
 int lids_hold(struct lids *l, unsigned lid, unsigned lmc, struct fabric_error *e);
-void lids_release(struct lids *l, unsigned lid, unsigned lmc);
 
 bool lids_held(const struct lids *l, unsigned lid);
 /* Free ones in the range. */

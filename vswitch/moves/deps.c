@@ -65,7 +65,8 @@ static void follow(struct deps *d, const struct fabric *f, uint32_t at, uint16_t
 	}
 }
 
-void deps_add_lid(struct deps *d, const struct fabric *f, uint16_t lid)
+/* Adds what packets to this LID depend on, from all switches that have CA ports. */
+static void add_lid(struct deps *d, const struct fabric *f, uint16_t lid)
 {
 	d->now++;
 	for (uint32_t i = 0; i < f->switches; i++)
@@ -79,7 +80,7 @@ void deps_add_fabric(struct deps *d, const struct fabric *f)
 
 	for (unsigned lid = 1; lid <= top; lid++)
 		if (fabric_find_lid(f, lid).end != FABRIC_NONE)
-			deps_add_lid(d, f, (uint16_t)lid);
+			add_lid(d, f, (uint16_t)lid);
 }
 
 struct search {
@@ -196,7 +197,7 @@ int deps_plan_cycle(const struct deps *d, struct fabric *f, struct moves_plan *p
 	for (unsigned i = 0; !rc && i < plan->smps; i++)
 		rc = moves_send(f, &plan->smp[i]);
 	for (unsigned i = 0; !rc && i < plan->moves; i++)
-		deps_add_lid(&both, f, plan->move[i].lid);
+		add_lid(&both, f, plan->move[i].lid);
 	moves_undo(plan);
 	for (unsigned i = 0; i < plan->smps; i++)
 		moves_send(f, &plan->smp[i]);

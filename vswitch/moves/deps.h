@@ -19,9 +19,7 @@ struct deps {
 int deps_init(struct deps *d, const struct fabric *f);
 void deps_free(struct deps *d);
 
-/* Adds what packets to this LID depend on, from all switches that have CA ports. */
-void deps_add_lid(struct deps *d, const struct fabric *f, uint16_t lid);
-/* The same for all LIDs of CA ports. */
+/* Adds what packets to all LIDs of CA ports depend on, from all switches that have CA ports. */
 void deps_add_fabric(struct deps *d, const struct fabric *f);
 
 /* Whether there is a cycle: 0 no, 1 yes (ret_text then names its switches and ports, as far as

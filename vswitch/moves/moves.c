@@ -495,18 +495,3 @@ int moves_send(struct fabric *f, const struct moves_smp *smp)
 {
 	return fabric_set_lft(f, smp->sw, smp->block, smp->after);
 }
-
-int moves_apply(struct fabric *f, const struct moves_plan *p)
-{
-	int rc = 0;
-
-	for (unsigned i = 0; !rc && i < p->smps; i++)
-		rc = moves_send(f, &p->smp[i]);
-	for (unsigned i = 0; !rc && i < p->moves; i++)
-		if (p->move[i].old_end != FABRIC_NONE)
-			rc = fabric_set_lid(f, p->move[i].old_end, 0);
-	for (unsigned i = 0; !rc && i < p->moves; i++)
-		if (p->move[i].new_end != FABRIC_NONE)
-			rc = fabric_set_lid(f, p->move[i].new_end, p->move[i].lid);
-	return rc;
-}

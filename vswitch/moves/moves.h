@@ -97,7 +97,5 @@ void moves_undo(struct moves_plan *plan);
 
 /* What a switch that takes the SMP does: 0, -ENOMEM. */
 int moves_send(struct fabric *f, const struct moves_smp *smp);
-/* All of them, and the ports change their LIDs. 0, -ENOMEM. */
-int moves_apply(struct fabric *f, const struct moves_plan *plan);
 
 #endif

@@ -65,7 +65,8 @@ struct walk walk_lid(struct fabric *f, uint32_t sw, uint16_t lid, walk_fetch *fe
 	return w;
 }
 
-bool walk_reached(const struct fabric *f, const struct walk *w, uint32_t end)
+/* True if the walk has ended at the link of CA port `end`, its own or that of its PF. */
+static bool reached(const struct fabric *f, const struct walk *w, uint32_t end)
 {
 	uint32_t pf = f->end[end].pf;
 
@@ -149,7 +150,7 @@ int walk_verify(struct fabric *f, uint16_t lid, uint32_t end, unsigned sources, 
 	while (!rc && (n = go_on(f, &w, lid)) && fetch)
 		fetch(arg, f, w.need, n);
 	for (unsigned i = 0; !rc && i < w.count; i++)
-		if (!walk_reached(f, &w.walk[i], end))
+		if (!reached(f, &w.walk[i], end))
 			rc = describe(f, &w.walk[i], w.from[i], lid, end, ret_text, room);
 	*ret_walks = w.count;
 	free_walks(&w);

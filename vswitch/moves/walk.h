@@ -32,9 +32,6 @@ typedef void walk_fetch(void *arg, struct fabric *f, const struct walk_block *wa
 /* From switch `sw` on. fetch may be NULL. */
 struct walk walk_lid(struct fabric *f, uint32_t sw, uint16_t lid, walk_fetch *fetch, void *arg);
 
-/* Whether the walk has ended at the link of CA port `end`, its own or that of its PF. */
-bool walk_reached(const struct fabric *f, const struct walk *w, uint32_t end);
-
 /* Walks from up to `sources` CA ports (spread evenly over all) to lid; all must arrive at CA port
  * `end`. All go on side by side, so that fetch is called once for each switch on the longest way.
  * 0, -ENOMEM, or -EHOSTUNREACH with one line in ret_text that names source, last switch and what is

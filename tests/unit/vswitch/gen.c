@@ -6,11 +6,10 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "tests/unit/vswitch/nets.h"
 #include "vswitch/moves/check.h"
-#include "vswitch/nets/gen.h"
-#include "vswitch/routing/engine.h"
 
-static void make(const char *text, struct fabric *f)
+static void generate(const char *text, struct fabric *f)
 {
 	struct fabric_error e = {""};
 	struct gen_spec spec;
@@ -36,7 +35,7 @@ static void test_paper(void **state)
 	for (unsigned i = 0; i < ARRAY_SIZE(net); i++) {
 		struct fabric f;
 
-		make(net[i].text, &f);
+		generate(net[i].text, &f);
 		assert_int_equal(f.switches, net[i].switches);
 		assert_int_equal(fabric_top_lid(&f), net[i].lids);
 		assert_int_equal(fabric_top_lid(&f) / 64 + 1, net[i].blocks);
@@ -67,7 +66,7 @@ static void test_routes(void **state)
 	for (unsigned i = 0; i < ARRAY_SIZE(net); i++) {
 		struct fabric f;
 
-		make(net[i].text, &f);
+		generate(net[i].text, &f);
 		for (unsigned r = 0; r < ROUTE_ENGINES; r++) {
 			struct check_result c;
 			struct fabric_error e = {""};
@@ -94,19 +93,19 @@ static void test_check_finds(void **state)
 	int port;
 
 	(void)state;
-	make("xgft:3,3/3,vfs=1", &f);
+	generate("xgft:3,3/3,vfs=1", &f);
 	assert_int_equal(route_minhop.run(&f, &e), 0);
 	lid = f.end[4].lid;
 	port = fabric_lft_entry(&f, f.end[4].sw, lid);
 	assert_int_equal(port, f.end[4].sw_port);
-	assert_int_equal(fabric_set_entry(&f, f.end[4].sw, lid, (uint8_t)(port % 3 + 1)), 0);
+	assert_int_equal(set_entry(&f, f.end[4].sw, lid, (uint8_t)(port % 3 + 1)), 0);
 	assert_int_equal(check_fabric(&f, 1, &c, &e), -EHOSTUNREACH);
 	assert_non_null(strstr(e.text, "hv2-pf) arrives at switch s1-0, at hv"));
 	assert_int_equal(c.broken, 3);
-	assert_int_equal(fabric_set_entry(&f, f.end[4].sw, lid, 4), 0); /* to a spine: a loop */
+	assert_int_equal(set_entry(&f, f.end[4].sw, lid, 4), 0); /* to a spine: a loop */
 	assert_int_equal(check_fabric(&f, 1, &c, &e), -EHOSTUNREACH);
 	assert_non_null(strstr(e.text, "loops"));
-	assert_int_equal(fabric_set_entry(&f, f.end[4].sw, lid, VSWITCH_NO_PATH), 0);
+	assert_int_equal(set_entry(&f, f.end[4].sw, lid, VSWITCH_NO_PATH), 0);
 	assert_int_equal(check_lid(&f, lid, 4, &c, &e), -EHOSTUNREACH);
 	assert_int_equal(check_lid(&f, f.end[5].lid, 5, &c, &e), 0);
 	fabric_clear(&f);
@@ -167,7 +166,7 @@ static void test_vswitches(void **state)
 	unsigned found = 0;
 
 	(void)state;
-	make("xgft:3,3/3,vfs=1,vswitch", &f);
+	generate("xgft:3,3/3,vfs=1,vswitch", &f);
 	for (uint32_t i = 0; i < f.switches; i++)
 		f.sw[i].inside = false;
 	fabric_find_vswitches(&f);
@@ -176,7 +175,7 @@ static void test_vswitches(void **state)
 	assert_int_equal(found, 9);
 	assert_int_equal(f.switches, 9 + 6);
 	fabric_clear(&f);
-	make("xgft:3,3/3", &f);
+	generate("xgft:3,3/3", &f);
 	fabric_find_vswitches(&f);
 	for (uint32_t i = 0; i < f.switches; i++)
 		assert_false(f.sw[i].inside);

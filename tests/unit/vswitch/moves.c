@@ -116,7 +116,7 @@ static void random_swaps(unsigned net)
 		}
 		uint8_t *before AUTO_FREE = tables(&f, &bytes);
 		send_and_watch(&f, &p, waves);
-		assert_int_equal(moves_apply(&f, &p), 0);
+		assert_int_equal(apply_plan(&f, &p), 0);
 		assert_int_equal(f.end[to].lid, lid);
 		if (check_fabric(&f, 1, &c, &e))
 			fail_msg("%s, move %u: %s", nets[net].text, i, e.text);
@@ -124,7 +124,7 @@ static void random_swaps(unsigned net)
 			continue;
 		moves_undo(&p);
 		send_and_watch(&f, &p, false);
-		assert_int_equal(moves_apply(&f, &p), 0);
+		assert_int_equal(apply_plan(&f, &p), 0);
 		assert_int_equal(f.end[vm].lid, lid);
 		uint8_t *after AUTO_FREE = tables(&f, &bytes);
 		assert_memory_equal(before, after, bytes);
@@ -146,7 +146,7 @@ static unsigned long hops_after(struct fabric *f, struct moves_plan *p)
 {
 	unsigned long hops = 0;
 
-	assert_int_equal(moves_apply(f, p), 0);
+	assert_int_equal(apply_plan(f, p), 0);
 	for (unsigned i = 0; i < p->moves; i++)
 		for (uint32_t sw = 0; sw < f->switches; sw++) {
 			struct walk w = walk_lid(f, sw, p->move[i].lid, NULL, NULL);
@@ -155,7 +155,7 @@ static unsigned long hops_after(struct fabric *f, struct moves_plan *p)
 			hops += w.hops;
 		}
 	moves_undo(p);
-	assert_int_equal(moves_apply(f, p), 0);
+	assert_int_equal(apply_plan(f, p), 0);
 	return hops;
 }
 
@@ -217,7 +217,7 @@ static void test_batches(void **state)
 			used[vm] = used[to] = true;
 			assert_int_equal(moves_swap(&a, vm, to, m + n, &e), 0);
 			assert_int_equal(moves_plan(&a, m + n, 2, MOVES_ALL, &one, &e), 0);
-			assert_int_equal(moves_apply(&a, &one), 0);
+			assert_int_equal(apply_plan(&a, &one), 0);
 			single += one.smps;
 			n += 2;
 		}
@@ -233,7 +233,7 @@ static void test_batches(void **state)
 						    all.smp[x].block != all.smp[i].block);
 		assert_int_equal(moves_order(&b, &all), 0);
 		send_and_watch(&b, &all, !all.unordered);
-		assert_int_equal(moves_apply(&b, &all), 0);
+		assert_int_equal(apply_plan(&b, &all), 0);
 		size_t bytes;
 		uint8_t *ta AUTO_FREE = tables(&a, &bytes), *tb AUTO_FREE = tables(&b, &bytes);
 		assert_memory_equal(ta, tb, bytes);
@@ -264,7 +264,7 @@ static void test_large(void **state)
 		assert_int_equal(moves_swap(&f, vm, to, m, &e), 0);
 		assert_int_equal(moves_plan(&f, m, 2, i % 2, &p, &e), 0);
 		assert_true(p.smps <= 2 * f.switches);
-		assert_int_equal(moves_apply(&f, &p), 0);
+		assert_int_equal(apply_plan(&f, &p), 0);
 		if (check_lid(&f, f.end[to].lid, to, &c, &e) ||
 		    check_lid(&f, f.end[vm].lid, vm, &c, &e) ||
 		    (i % 20 == 0 && check_fabric(&f, 97, &c, &e)))
@@ -328,7 +328,7 @@ static void copy_on(const char *text, const struct route_engine *engine)
 		assert_true(p.smps <= f.switches); /* one for each switch, never two */
 		assert_int_equal(moves_order(&f, &p), 0);
 		send_and_watch(&f, &p, true);
-		assert_int_equal(moves_apply(&f, &p), 0);
+		assert_int_equal(apply_plan(&f, &p), 0);
 		at = other;
 		assert_int_equal(f.end[at].lid, lid);
 		if (check_fabric(&f, 1, &c, &e))
@@ -337,7 +337,7 @@ static void copy_on(const char *text, const struct route_engine *engine)
 	struct move gone = {lid, 0, FABRIC_NONE, 0, true, FABRIC_NONE, FABRIC_NONE, 0, 0};
 	assert_int_equal(moves_plan(&f, &gone, 1, MOVES_ALL, &p, &e), 0);
 	assert_int_equal(p.smps, f.switches);
-	assert_int_equal(moves_apply(&f, &p), 0);
+	assert_int_equal(apply_plan(&f, &p), 0);
 	assert_int_equal(fabric_lft_entry(&f, 0, lid), VSWITCH_NO_PATH);
 	assert_int_equal(f.end[at].lid, 0);
 	moves_free(&p);
@@ -412,7 +412,7 @@ static void chain(struct fabric *f, unsigned k)
 	assert_int_equal(moves_order(f, &p), 0);
 	uint8_t *before AUTO_FREE = tables(f, &bytes);
 	send_and_watch(f, &p, !p.unordered);
-	assert_int_equal(moves_apply(f, &p), 0);
+	assert_int_equal(apply_plan(f, &p), 0);
 	for (uint32_t i = 0; i < f->ends; i++)
 		assert_int_equal(f->end[i].lid, lid[i]);
 	if (check_fabric(f, 1, &c, &e))
@@ -422,7 +422,7 @@ static void chain(struct fabric *f, unsigned k)
 		send_and_watch(f, &p, false);
 		uint8_t *after AUTO_FREE = tables(f, &bytes);
 		assert_memory_equal(before, after, bytes);
-		assert_int_equal(moves_apply(f, &p), 0);
+		assert_int_equal(apply_plan(f, &p), 0);
 	}
 	moves_free(&p);
 }
@@ -533,13 +533,13 @@ static int cycle_after(struct fabric *f, struct moves_plan *p)
 	struct deps d;
 	int cycle;
 
-	assert_int_equal(moves_apply(f, p), 0);
+	assert_int_equal(apply_plan(f, p), 0);
 	assert_int_equal(deps_init(&d, f), 0);
 	deps_add_fabric(&d, f);
 	cycle = deps_find_cycle(&d, f, text, sizeof text);
 	deps_free(&d);
 	moves_undo(p);
-	assert_int_equal(moves_apply(f, p), 0);
+	assert_int_equal(apply_plan(f, p), 0);
 	return cycle;
 }
 

@@ -23,97 +23,15 @@ static uint32_t named(const struct fabric *f, const char *name)
 	return FABRIC_NONE;
 }
 
-static void apply(struct fabric *f, const struct address_change *c)
+static void test_modes(void **state)
 {
-	struct moves_plan p = {0};
-	struct check_result r;
-	struct fabric_error e = {""};
-
-	assert_int_equal(moves_plan(f, c->move, c->moves, MOVES_ALL, &p, &e), 0);
-	assert_int_equal(moves_apply(f, &p), 0);
-	if (check_fabric(f, 1, &r, &e))
-		fail_msg("%s", e.text);
-	moves_free(&p);
-}
-
-/* A VM's whole life with a dynamic LID; a second address space, as after a restart, knows it. */
-static void test_dynamic(void **state)
-{
-	struct address_change c;
-	struct address a, again;
 	struct fabric_error e;
-	struct fabric f;
-	unsigned top;
-	uint16_t lid;
-
-	(void)state;
-	make("xgft:3,3/2,vfs=2,parked=0,vswitch,lmc=2", &route_updn, &f);
-	top = fabric_top_lid(&f);
-	assert_int_equal(address_init(&a, ADDRESS_DYNAMIC, &f, 0, 0, &e), 0);
-	assert_int_equal(address_start(&a, &f, named(&f, "hv0-vf1"), &c, &e), 0);
-	assert_int_equal(c.lid, top + 1);
-	lid = c.lid;
-	apply(&f, &c);
-	assert_int_equal(address_start(&a, &f, named(&f, "hv0-vf1"), &c, &e), -EBUSY);
-	assert_int_equal(address_start(&a, &f, named(&f, "hv0-vf2"), &c, &e), 0);
-	assert_int_equal(c.lid, top + 2);
-	apply(&f, &c);
-	assert_int_equal(address_init(&again, ADDRESS_DYNAMIC, &f, top + 1, 0, &e), 0);
-	assert_true(lids_held(&again.lids, top + 1) && lids_held(&again.lids, top + 2));
-	assert_int_equal(address_move(&a, &f, named(&f, "hv0-vf1"), named(&f, "hv0-vf2"), &c, &e),
-			 -EBUSY);
-	assert_int_equal(address_move(&a, &f, named(&f, "hv0-vf1"), named(&f, "hv7-vf2"), &c, &e),
-			 0);
-	assert_int_equal(c.lid, lid);
-	assert_int_equal(c.moves, 1);
-	apply(&f, &c);
-	assert_int_equal(f.end[named(&f, "hv7-vf2")].lid, lid);
-	assert_int_equal(address_stop(&a, &f, named(&f, "hv7-vf2"), &c, &e), 0);
-	apply(&f, &c);
-	address_forget(&a, c.lid, 0);
-	assert_int_equal(fabric_find_lid(&f, lid).end, FABRIC_NONE);
-	assert_int_equal(address_start(&a, &f, named(&f, "hv3-vf1"), &c, &e), 0);
-	assert_int_equal(c.lid, lid);
-	address_forget(&a, c.lid, 0);
-	/* VFs may outnumber LIDs; then the error says how many are free */
-	assert_int_equal(address_init(&a, ADDRESS_DYNAMIC, &f, top + 2, top + 3, &e), 0);
-	assert_int_equal(address_start(&a, &f, named(&f, "hv3-vf1"), &c, &e), 0);
-	assert_int_equal(c.lid, top + 3);
-	assert_int_equal(address_start(&a, &f, named(&f, "hv3-vf2"), &c, &e), -ENOSPC);
-	assert_non_null(strstr(e.text, "0 of the 2"));
-	fabric_clear(&f);
-}
-
-static void test_other_modes(void **state)
-{
-	struct address_change c;
-	struct address a;
-	struct fabric_error e;
-	struct fabric f;
 	enum address_mode m;
 
 	(void)state;
-	make("mesh:3x2,vfs=2", &route_dor, &f);
-	assert_int_equal(address_init(&a, ADDRESS_PREPOPULATED, &f, 0, 0, &e), 0);
-	assert_int_equal(address_start(&a, &f, named(&f, "hv1-vf1"), &c, &e), 0);
-	assert_int_equal(c.lid, f.end[named(&f, "hv1-vf1")].lid);
-	assert_int_equal(c.moves, 0);
-	assert_int_equal(address_move(&a, &f, named(&f, "hv1-vf1"), named(&f, "hv5-vf2"), &c, &e),
-			 0);
-	assert_int_equal(c.moves, 2);
-	apply(&f, &c);
-	assert_int_equal(f.end[named(&f, "hv5-vf2")].lid, c.lid);
-	assert_int_equal(address_init(&a, ADDRESS_SHARED_PORT, &f, 0, 0, &e), 0);
-	assert_int_equal(address_start(&a, &f, named(&f, "hv2-vf1"), &c, &e), 0);
-	assert_int_equal(c.lid, f.end[named(&f, "hv2-pf")].lid);
-	assert_int_equal(address_move(&a, &f, named(&f, "hv2-vf1"), named(&f, "hv4-vf1"), &c, &e),
-			 0);
-	assert_int_equal(c.lid, f.end[named(&f, "hv4-pf")].lid);
-	assert_int_equal(c.moves, 0);
 	assert_int_equal(address_mode_parse("dynamic", &m, &e), 0);
 	assert_int_equal(m, ADDRESS_DYNAMIC);
 	assert_int_equal(address_mode_parse("static", &m, &e), -EINVAL);
-	fabric_clear(&f);
 }
 
 /* Same-leaf hosts come first with one SMP; a busy VF and the own host are no choice. */
@@ -229,9 +147,11 @@ static void test_cost_of_one_host(void **state)
 int main(void)
 {
 	const struct CMUnitTest vswitch_rank[] = {
-		cmocka_unit_test(test_dynamic), cmocka_unit_test(test_other_modes),
-		cmocka_unit_test(test_rank),    cmocka_unit_test(test_load),
-		cmocka_unit_test(test_cost),    cmocka_unit_test(test_cost_of_one_host),
+		cmocka_unit_test(test_modes),
+		cmocka_unit_test(test_rank),
+		cmocka_unit_test(test_load),
+		cmocka_unit_test(test_cost),
+		cmocka_unit_test(test_cost_of_one_host),
 	};
 
 	return RUN_TESTS(vswitch_rank);

@@ -91,7 +91,6 @@ static void test_enhanced_port(void **state)
 		"0x0009 001 : x\n5 valid lids dumped\n";
 	struct fabric_error e = {""};
 	struct fabric f, g;
-	struct lids l;
 	size_t bytes;
 
 	(void)state;
@@ -99,9 +98,6 @@ static void test_enhanced_port(void **state)
 		fail_msg("%s", e.text);
 	for (unsigned lid = 3; lid <= 8; lid++)
 		assert_int_equal(fabric_find_lid(&f, lid).sw, lid < 4 || lid > 7 ? FABRIC_NONE : 0);
-	assert_int_equal(lids_init(&l, 1, 10, &e), 0);
-	assert_int_equal(lids_hold_fabric(&l, &f, &e), 0);
-	assert_int_equal(lids_free(&l), 5);
 	assert_int_equal(fabric_set_lid(&f, 0, 7), -EEXIST);
 	char *again AUTO_FREE = topo_format(&f, &bytes);
 	if (topo_read(again, bytes, &g, &e))

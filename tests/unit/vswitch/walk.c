@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/unit/vswitch/nets.h"
 #include "vswitch/moves/walk.h"
 
 enum { LEAF0 = 0x100, LEAF1, SPINE };
@@ -149,7 +150,7 @@ static void test_routes(void **state)
 
 static void change(struct fabric *f, uint32_t sw, uint16_t lid, uint8_t port)
 {
-	assert_int_equal(fabric_set_entry(f, sw, lid, port), 0);
+	assert_int_equal(set_entry(f, sw, lid, port), 0);
 }
 
 static void test_walks(void **state)

@@ -25,7 +25,7 @@ static bool migrates(const struct daemon *d)
 {
 	const struct migration *m = d->migrations;
 
-	while (m && m->ended)
+	while (m && m->rec.ended)
 		m = m->next;
 	return m;
 }

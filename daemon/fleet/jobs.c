@@ -158,11 +158,11 @@ static const struct migration *migration_of(const struct mover *mv)
 	const struct migration *found = NULL;
 
 	for (const struct migration *m = mv->d->migrations; m; m = m->next) {
-		if (strcmp(m->vm_uuid, mv->uuid))
+		if (strcmp(m->rec.vm_uuid, mv->uuid))
 			continue;
-		if (!strcmp(m->id, mv->before))
+		if (!strcmp(m->rec.id, mv->before))
 			break;
-		if (m->role == ROLE_SOURCE)
+		if (m->rec.role == ROLE_SOURCE)
 			found = m;
 	}
 	return found;
@@ -291,9 +291,9 @@ static const struct mover *running_one(const struct movers *ms, const char *name
 static void note_before(struct mover *mv)
 {
 	for (const struct migration *m = mv->d->migrations; m; m = m->next) {
-		if (strcmp(m->vm_uuid, mv->uuid))
+		if (strcmp(m->rec.vm_uuid, mv->uuid))
 			continue;
-		memcpy(mv->before, m->id, sizeof mv->before);
+		memcpy(mv->before, m->rec.id, sizeof mv->before);
 		return;
 	}
 }
@@ -382,12 +382,12 @@ void mover_on_migrate(struct http_request *req)
 		http_fail(req->exchange, 400, "bad-field",
 			  "vm is \"%.80s\", %zu bytes; it must be a VM's name, 1 to %d", name,
 			  strlen(name), VM_NAME_MAX - 1);
-	} else if (m && m->state == M_PARKED) {
+	} else if (m && m->rec.state == M_PARKED) {
 		http_fail(req->exchange, 409, "parked",
-			  "an earlier migration of it is PARKED: ibvmig resolve %s", m->id);
+			  "an earlier migration of it is PARKED: ibvmig resolve %s", m->rec.id);
 	} else if (m || other) {
 		o = json_object_new_object();
-		json_set_str(o, "busy", other ? other->to : m->to.host);
+		json_set_str(o, "busy", other ? other->to : m->rec.to.host);
 		http_reply(req->exchange, 200, o);
 	} else {
 		start(req, vm, name);

@@ -329,8 +329,8 @@ static void tell_vm(struct preview *p, const struct vm *vm)
 
 	if (m)
 		add_line(p->answer, "blocked",
-			 "migration %s of it is in %s: `ibvmig status %s` shows it", m->id,
-			 migrate_state_name(m->state), vm->name);
+			 "migration %s of it is in %s: `ibvmig status %s` shows it", m->rec.id,
+			 migrate_state_name(m->rec.state), vm->name);
 	if (!vm_has_vfs(vm)) {
 		add_line(p->answer, "notes", "it runs without a VF (%s), and would go so",
 			 vm->problem ? vm->problem : vm_state_name(vm));

@@ -62,15 +62,15 @@ void lost_keep_lids(struct migration *m, struct job *j)
 {
 	struct json_object *o = json_object_new_object(), *list = json_object_new_array();
 
-	for (unsigned i = 0; i < m->vf_count; i++) {
-		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+	for (unsigned i = 0; i < m->rec.vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->rec.vfs[i]);
 		uint64_t lid = json_opt_u64(job_vf(j, i), "lid", 0);
 		struct json_object *one;
 
 		if (!vf || !lid || lid == vf->lid)
 			continue;
 		one = json_object_new_object();
-		json_set_guid(one, "vguid", m->vfs[i].vguid);
+		json_set_guid(one, "vguid", m->rec.vfs[i].vguid);
 		json_set_u64(one, "lid_before", vf->lid);
 		json_set_u64(one, "lid_after", lid);
 		json_set_u64(one, "paths_changed", 1);
@@ -79,7 +79,7 @@ void lost_keep_lids(struct migration *m, struct job *j)
 		vf_save(&m->d->vfs, vf);
 	}
 	json_set(o, "moves", list);
-	json_set(m->data, "rebound", o);
+	json_set(m->rec.data, "rebound", o);
 }
 
 /* Where ibvmig-sm still has the vGUID at one of the two hosts, nobody has it any more. One that the

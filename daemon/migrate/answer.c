@@ -16,19 +16,19 @@
 
 struct json_object *src_prepare_answer(const struct migration *m)
 {
-	struct json_object *o = json_object_new_object(), *vfs = migrate_vfs_json(m);
+	struct json_object *o = json_object_new_object(), *vfs = record_vfs_json(&m->rec);
 
-	for (unsigned i = 0; i < m->vf_count; i++) {
-		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+	for (unsigned i = 0; i < m->rec.vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->rec.vfs[i]);
 
 		json_set_u64(json_object_array_get_idx(vfs, i), "lid", vf ? vf->lid : 0);
 	}
-	json_set(o, "from", migrate_host_json(&m->from));
+	json_set(o, "from", migrate_host_json(&m->rec.from));
 	json_set(o, "vfs", vfs);
-	json_set(o, "peers", peers_json(m));
-	json_set_str(o, "strategy", strategy_name(m->strategy));
-	json_set(o, "choice", json_object_get(json_opt(m->data, "choice")));
-	json_set_bool(o, "agent", json_opt_bool(m->data, "agent", true));
+	json_set(o, "peers", record_peers_json(&m->rec));
+	json_set_str(o, "strategy", strategy_name(m->rec.strategy));
+	json_set(o, "choice", json_object_get(json_opt(m->rec.data, "choice")));
+	json_set_bool(o, "agent", json_opt_bool(m->rec.data, "agent", true));
 	return o;
 }
 
@@ -39,21 +39,21 @@ void migrate_answer_waiting(struct migration *m, int rc)
 
 	if (!x)
 		return;
-	if (rc && m->role == ROLE_SOURCE && !m->file) {
-		http_fail(x, 409, "refused", "%s", m->reason); /* whose hook names the VM */
-	} else if (rc && m->back) {
-		http_fail(x, 409, "not-undone", "host %s: %s", m->to.host, m->trouble);
+	if (rc && m->rec.role == ROLE_SOURCE && !m->rec.file) {
+		http_fail(x, 409, "refused", "%s", m->rec.reason); /* whose hook names the VM */
+	} else if (rc && m->rec.back) {
+		http_fail(x, 409, "not-undone", "host %s: %s", m->rec.to.host, m->rec.trouble);
 	} else if (rc) {
-		http_fail(x, 409, "refused", "%sVM %s: %s", m->file ? "" : "ibvmig: ", m->vm_name,
-			  m->reason);
-	} else if (m->role == ROLE_SOURCE) {
+		http_fail(x, 409, "refused", "%sVM %s: %s",
+			  m->rec.file ? "" : "ibvmig: ", m->rec.vm_name, m->rec.reason);
+	} else if (m->rec.role == ROLE_SOURCE) {
 		durable_reply(m->d->durable, x, 200, src_prepare_answer(m));
 	} else {
 		o = json_object_new_object();
-		if (json_opt(m->data, "move"))
-			json_set(o, "move", json_object_get(json_opt(m->data, "move")));
-		if (m->state == M_PREPARE && m->hook_xml)
-			json_set_str(o, "xml", m->hook_xml);
+		if (json_opt(m->rec.data, "move"))
+			json_set(o, "move", json_object_get(json_opt(m->rec.data, "move")));
+		if (m->rec.state == M_PREPARE && m->dst.hook_xml)
+			json_set_str(o, "xml", m->dst.hook_xml);
 		durable_reply(m->d->durable, x, 200, o);
 	}
 }
@@ -77,20 +77,20 @@ void dst_tell_source(struct migration *m)
 {
 	struct json_object *in = json_object_new_object(), *body = json_object_new_object(),
 			   *data = NULL;
-	const char *text = json_text(m->data);
+	const char *text = json_text(m->rec.data);
 
-	json_set_str(body, "migration", m->id);
-	json_set_bool(body, "committed", m->committed);
-	json_set_bool(body, "attached", m->attached);
-	json_set_bool(body, "ended", m->state == M_DONE);
-	if (m->state == M_ABORTED)
-		json_set_str(body, "aborted", m->reason);
-	/* A copy: the worker must not share m->data with the loop. */
+	json_set_str(body, "migration", m->rec.id);
+	json_set_bool(body, "committed", m->rec.committed);
+	json_set_bool(body, "attached", record_did(&m->rec, DID_ATTACH));
+	json_set_bool(body, "ended", m->rec.state == M_DONE);
+	if (m->rec.state == M_ABORTED)
+		json_set_str(body, "aborted", m->rec.reason);
+	/* A copy: the worker must not share m->rec.data with the loop. */
 	if (!json_parse(text, strlen(text), &data))
 		json_set(body, "data", data);
-	json_set_str(in, "url", m->from.url);
+	json_set_str(in, "url", m->rec.from.url);
 	json_set(in, "body", body);
-	if (!*m->from.url)
+	if (!*m->rec.from.url)
 		json_object_put(in);
 	else
 		job_start(m->d, in, tell_run, tell_done, NULL, 0);

@@ -38,7 +38,7 @@ void src_query(struct migration *m, struct vm *vm,
 			    const char *error))
 {
 	/* libvirt's hook waits for a migration, nobody for a save. */
-	unsigned ms = m->file ? MIGRATE_SAVE_QUERY_MS : SRC_QUERY_MS;
+	unsigned ms = m->rec.file ? MIGRATE_SAVE_QUERY_MS : SRC_QUERY_MS;
 	struct json_object *msg = src_op_message("query");
 
 	json_set_u64(msg, "deadline_ms", ms - MIGRATE_AGENT_MARGIN_MS);
@@ -52,12 +52,12 @@ static int add_peer(struct migration *m, uint64_t guid)
 	struct vm *vm = vm_by_guid(m->d, guid);
 	struct migrate_peer *p;
 
-	for (unsigned i = 0; i < m->peer_count; i++)
-		if (m->peers[i].guid == guid)
+	for (unsigned i = 0; i < m->rec.peer_count; i++)
+		if (m->rec.peers[i].guid == guid)
 			return 0;
-	if (m->peer_count == MIGRATE_PEERS_MAX)
+	if (m->rec.peer_count == MIGRATE_PEERS_MAX)
 		return -E2BIG;
-	p = &m->peers[m->peer_count++];
+	p = &m->rec.peers[m->rec.peer_count++];
 	*p = (struct migrate_peer){.guid = guid};
 	if (!vm)
 		return 0;
@@ -74,14 +74,15 @@ int src_read_query(struct migration *m, struct json_object *answer)
 	choice_uncovered(answer, why, sizeof why);
 	if (*why)
 		return migrate_error(m, -EBUSY, "%s", why);
-	m->peer_count = 0;
+	m->rec.peer_count = 0;
 	for (size_t i = 0;
 	     json_object_is_type(list, json_type_array) && i < json_object_array_length(list);
 	     i++) {
 		struct ib_gid gid;
 		const char *text = json_opt_str(json_object_array_get_idx(list, i), "dgid", "");
 
-		if (!ib_gid_parse(text, &gid) && !migrate_vf(m, gid.guid) && add_peer(m, gid.guid))
+		if (!ib_gid_parse(text, &gid) && !record_vf(&m->rec, gid.guid) &&
+		    add_peer(m, gid.guid))
 			return migrate_error(m, -E2BIG,
 					     "it is connected to more than %d others, which is the "
 					     "limit",
@@ -203,13 +204,13 @@ struct json_object *src_check_input(struct migration *m, bool sm)
 {
 	struct json_object *in = json_object_new_object();
 
-	json_set_str(in, "migration", m->id);
-	json_set(in, "vguids", migrate_guids(m));
-	json_set(in, "peers", peers_json(m));
+	json_set_str(in, "migration", m->rec.id);
+	json_set(in, "vguids", record_guids(&m->rec));
+	json_set(in, "peers", record_peers_json(&m->rec));
 	json_set_bool(in, "sm", sm);
-	json_set_bool(in, "save", m->file);
-	if (sm && !m->file)
-		json_set(in, "moves", migrate_moves(m, false));
+	json_set_bool(in, "save", m->rec.file);
+	if (sm && !m->rec.file)
+		json_set(in, "moves", record_moves(&m->rec, false));
 	return in;
 }
 
@@ -222,7 +223,7 @@ bool src_agent_wanted(struct migration *m, struct vm *vm)
 
 bool src_agent_needed(const struct migration *m)
 {
-	return m->d->settings->require_agent || m->strategy == STRATEGY_LATE;
+	return m->d->settings->require_agent || m->rec.strategy == STRATEGY_LATE;
 }
 
 /* ---- the record of a VM that is asked for ---- */
@@ -235,30 +236,30 @@ static void fill_vf(struct migrate_vf *v, const struct vm_vf *ours)
 	migrate_end_here(&v->from, ours->lease);
 }
 
-void src_set_destination(struct migration *m, struct migration *asked)
+void src_set_destination(struct migration *m, struct record *asked)
 {
-	m->to = asked->to;
-	m->destination_lost = false; /* that was another one */
-	for (unsigned i = 0; i < m->vf_count; i++) {
-		const struct migrate_vf *wanted = migrate_vf(asked, m->vfs[i].vguid);
+	m->rec.to = asked->to;
+	record_undo(&m->rec, TOLD_DESTINATION_LOST); /* that was another one */
+	for (unsigned i = 0; i < m->rec.vf_count; i++) {
+		const struct migrate_vf *wanted = record_vf(asked, m->rec.vfs[i].vguid);
 
 		if (wanted)
-			m->vfs[i].to = wanted->to;
+			m->rec.vfs[i].to = wanted->to;
 	}
 }
 
-void src_fill_record(struct migration *m, struct vm *vm, struct migration *asked)
+void src_fill_record(struct migration *m, struct vm *vm, struct record *asked)
 {
-	m->vf_count = vm->vf_count;
+	m->rec.vf_count = vm->vf_count;
 	for (unsigned i = 0; i < vm->vf_count; i++)
-		fill_vf(&m->vfs[i], &vm->vfs[i]);
-	migrate_host_here(&m->from, m->d);
+		fill_vf(&m->rec.vfs[i], &vm->vfs[i]);
+	migrate_host_here(&m->rec.from, m->d);
 	if (asked)
 		src_set_destination(m, asked);
 	vm->migration = m;
 }
 
-static bool same_guids(const struct vm *vm, const struct migration *asked)
+static bool same_guids(const struct vm *vm, const struct record *asked)
 {
 	for (unsigned i = 0; i < asked->vf_count; i++)
 		if (!vm_has_guid(vm, asked->vfs[i].vguid))
@@ -266,7 +267,7 @@ static bool same_guids(const struct vm *vm, const struct migration *asked)
 	return asked->vf_count == vm->vf_count;
 }
 
-const char *src_cannot_migrate(struct vm *vm, const struct migration *asked)
+const char *src_cannot_migrate(struct vm *vm, const struct record *asked)
 {
 	struct migration *open;
 
@@ -275,7 +276,7 @@ const char *src_cannot_migrate(struct vm *vm, const struct migration *asked)
 	if (asked && !same_guids(vm, asked))
 		return "it has other vGUIDs here than its domain XML says: restart it";
 	open = migrate_open(vm->d, vm->uuid);
-	if (open && (!asked || strcmp(open->id, asked->id)))
+	if (open && (!asked || strcmp(open->rec.id, asked->id)))
 		return "an earlier migration of it has not ended: wait, or see ibvmig status";
 	return NULL;
 }

@@ -39,7 +39,7 @@ void src_begin_ballast(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 
-	m->ballast = m->d->settings->ballast_bytes;
+	record_set(&m->rec, DID_BALLAST, m->d->settings->ballast_bytes);
 	if (!vm)
 		return;
 	vm->ballast_bytes = 0;
@@ -51,7 +51,7 @@ void src_end_ballast(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 
-	m->ballast = false;
+	record_undo(&m->rec, DID_BALLAST);
 	if (vm && agent_state(vm->agent) == AGENT_UP)
 		migrate_ask_agent(m, vm, ballast_message(0), SRC_QUERY_MS, NULL);
 }
@@ -70,6 +70,7 @@ void src_keep_ballast(struct migration *m)
 	struct vm *vm = migrate_vm(m);
 
 	/* No step waits for it: HOLD looks at QEMU meanwhile. */
-	if (m->ballast && !m->back && vm && agent_state(vm->agent) == AGENT_UP)
+	if (record_did(&m->rec, DID_BALLAST) && !m->rec.back && vm &&
+	    agent_state(vm->agent) == AGENT_UP)
 		ask_ballast(vm);
 }

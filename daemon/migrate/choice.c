@@ -83,17 +83,17 @@ static int choose(struct migration *m, const struct strategy_facts *facts)
 {
 	struct strategy_choice c;
 	char why[HTTP_ERROR_MAX];
-	int rc = strategy_choose(m->asked, facts, &c);
+	int rc = strategy_choose(m->rec.asked, facts, &c);
 
-	json_set(m->data, "choice", strategy_json(m->asked, &c));
+	json_set(m->rec.data, "choice", strategy_json(m->rec.asked, &c));
 	if (rc) {
-		strategy_refusal(m->asked, &c, why, sizeof why);
+		strategy_refusal(m->rec.asked, &c, why, sizeof why);
 		return migrate_error(m, rc, "%s", why);
 	}
-	m->strategy = c.chosen;
+	m->rec.strategy = c.chosen;
 	for (int s = STRATEGY_NATIVE; s < (int)c.chosen; s++)
 		if (*c.why_not[s])
-			log_info("VM %s: migration %s: %s, not %s: %s", m->vm_name, m->id,
+			log_info("VM %s: migration %s: %s, not %s: %s", m->rec.vm_name, m->rec.id,
 				 strategy_name(c.chosen), strategy_name((enum domain_strategy)s),
 				 c.why_not[s]);
 	return 0;
@@ -101,8 +101,8 @@ static int choose(struct migration *m, const struct strategy_facts *facts)
 
 int choice_make(struct migration *m, struct strategy_facts *facts)
 {
-	facts->state_there = m->state_there;
-	facts->save = m->file;
+	facts->state_there = m->rec.state_there;
+	facts->save = m->rec.file;
 	return choose(m, facts);
 }
 
@@ -111,7 +111,7 @@ int choice_still_fits(struct migration *m, struct json_object *query)
 	char users[STRATEGY_USERS_MAX];
 	unsigned count = kernel_users(query, users);
 
-	if (!count || m->strategy != STRATEGY_LATE)
+	if (!count || m->rec.strategy != STRATEGY_LATE)
 		return 0;
 	return migrate_error(m, -EBUSY,
 			     "%s %s begun to use the VF inside the guest's kernel since "
@@ -122,7 +122,7 @@ int choice_still_fits(struct migration *m, struct json_object *query)
 
 int choice_for_post_copy(struct migration *m)
 {
-	bool native = m->strategy == STRATEGY_NATIVE;
+	bool native = m->rec.strategy == STRATEGY_NATIVE;
 	struct strategy_facts f = {.state_here = native,
 				   .state_there = native,
 				   .fixed = native,

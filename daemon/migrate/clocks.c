@@ -56,15 +56,15 @@ static void measured(struct job *j)
 		log_info("migration %s: the clocks could not be compared: %s",
 			 json_opt_str(j->in, "id", "?"), j->error);
 	if (m && json_opt(j->out, "offset_us"))
-		json_set(m->data, "clock", json_object_get(j->out));
+		json_set(m->rec.data, "clock", json_object_get(j->out));
 }
 
 void clocks_measure(struct migration *m)
 {
 	struct json_object *in = json_object_new_object();
 
-	json_set_str(in, "id", m->id);
-	json_set_str(in, "url", m->to.url);
+	json_set_str(in, "id", m->rec.id);
+	json_set_str(in, "url", m->rec.to.url);
 	job_start(m->d, in, measure_run, measured, NULL, 0);
 }
 

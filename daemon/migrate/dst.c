@@ -43,17 +43,17 @@ static const char *str(struct job *j, const char *key)
 /* All leases are there. The first one that is not goes into the reason. */
 static int check_leases(struct migration *m)
 {
-	for (unsigned i = 0; i < m->vf_count; i++)
-		if (!migrate_lease(m, &m->vfs[i]))
+	for (unsigned i = 0; i < m->rec.vf_count; i++)
+		if (!migrate_lease(m, &m->rec.vfs[i]))
 			return migrate_error(m, -ENOENT, "the lease of VF %s is gone",
-					     m->vfs[i].to.vf);
+					     m->rec.vfs[i].to.vf);
 	return 0;
 }
 
 static bool has_leases(const struct migration *m)
 {
-	for (unsigned i = 0; i < m->vf_count; i++)
-		if (migrate_lease(m, &m->vfs[i]))
+	for (unsigned i = 0; i < m->rec.vf_count; i++)
+		if (migrate_lease(m, &m->rec.vfs[i]))
 			return true;
 	return false;
 }
@@ -149,11 +149,12 @@ static int put_devices(struct migration *m, const char *xml, unsigned count, con
 	struct domain_plug plugs[DOMAIN_VFS_MAX];
 
 	for (unsigned i = 0; i < count; i++)
-		plugs[i] = (struct domain_plug){.commands = migrate_lease(m, &m->vfs[i])->attach,
-						.dev_id = m->vfs[i].dev_id,
-						.bus = m->vfs[i].bus,
-						.leaves_by = leaves_by};
-	return domain_with_devices(xml, plugs, count, &m->hook_xml, error);
+		plugs[i] = (struct domain_plug){
+			.commands = migrate_lease(m, &m->rec.vfs[i])->attach,
+			.dev_id = m->rec.vfs[i].dev_id,
+			.bus = m->rec.vfs[i].bus,
+			.leaves_by = leaves_by};
+	return domain_with_devices(xml, plugs, count, &m->dst.hook_xml, error);
 }
 
 /* What cannot be on a command line is added when the guest runs, as is one that no agent would make
@@ -163,16 +164,16 @@ static bool pre_attach(struct migration *m, const char *xml, bool agent)
 	const char *leaves_by = m->d->settings->pre_attach;
 	char why[HTTP_ERROR_MAX] = "";
 
-	if (!leaves_by || !agent || m->strategy == STRATEGY_COLD)
+	if (!leaves_by || !agent || m->rec.strategy == STRATEGY_COLD)
 		return false;
-	for (unsigned i = 0; i < m->vf_count; i++)
-		if (qmp_device_flag(migrate_lease(m, &m->vfs[i])->attach, QMP_NATIVE))
+	for (unsigned i = 0; i < m->rec.vf_count; i++)
+		if (qmp_device_flag(migrate_lease(m, &m->rec.vfs[i])->attach, QMP_NATIVE))
 			return false;
-	if (put_devices(m, xml, m->vf_count, leaves_by, why)) {
-		log_notice("VM %s: not attached before it runs: %s", m->vm_name, why);
+	if (put_devices(m, xml, m->rec.vf_count, leaves_by, why)) {
+		log_notice("VM %s: not attached before it runs: %s", m->rec.vm_name, why);
 		return false;
 	}
-	json_set_bool(m->data, PRE_ATTACHED, true);
+	json_set_bool(m->rec.data, PRE_ATTACHED, true);
 	return true;
 }
 
@@ -180,8 +181,8 @@ static bool pre_attach(struct migration *m, const char *xml, bool agent)
  * has another VF's name. */
 static int change_xml(struct migration *m, bool agent)
 {
-	unsigned count = m->strategy == STRATEGY_NATIVE ? m->vf_count : 0;
-	char *xml AUTO_FREE = TAKE(m->hook_xml);
+	unsigned count = m->rec.strategy == STRATEGY_NATIVE ? m->rec.vf_count : 0;
+	char *xml AUTO_FREE = TAKE(m->dst.hook_xml);
 	char error[HTTP_ERROR_MAX] = "";
 	int rc;
 
@@ -223,15 +224,16 @@ static int keep_answer(struct migration *m, struct job *j)
 	struct json_object *answer = json_opt(j->out, "answer");
 	int rc = 0;
 
-	migrate_host_load(&m->from, json_opt(answer, "from"));
-	for (unsigned i = 0; !rc && i < m->vf_count; i++)
-		rc = keep_vf(m, &m->vfs[i], answer_of(answer, m->vfs[i].vguid), job_vf(j, i));
+	migrate_host_load(&m->rec.from, json_opt(answer, "from"));
+	for (unsigned i = 0; !rc && i < m->rec.vf_count; i++)
+		rc = keep_vf(m, &m->rec.vfs[i], answer_of(answer, m->rec.vfs[i].vguid),
+			     job_vf(j, i));
 	if (rc)
 		return migrate_error(m, rc,
 				     "the source's answer to prepare lacks a VF of the VM: do both "
 				     "hosts run the same version of ibvmigd?");
-	strategy_parse(json_opt_str(answer, "strategy", ""), &m->strategy);
-	json_set(m->data, "choice", json_object_get(json_opt(answer, "choice")));
+	strategy_parse(json_opt_str(answer, "strategy", ""), &m->rec.strategy);
+	json_set(m->rec.data, "choice", json_object_get(json_opt(answer, "choice")));
 	return change_xml(m, json_opt_bool(answer, "agent", true));
 }
 
@@ -252,10 +254,10 @@ static void prepared(struct migration *m, struct job *j)
 		return;
 	}
 	if (j->rc || keep_answer(m, j)) {
-		migrate_fail(m, -EINVAL, "%s", j->rc ? j->error : m->reason);
+		migrate_fail(m, -EINVAL, "%s", j->rc ? j->error : m->rec.reason);
 		return;
 	}
-	m->armed = true;
+	record_do(&m->rec, DID_ARM);
 	migrate_measure(m, "prepare_us");
 	migrate_save(m, "armed");
 	migrate_answer_waiting(m, 0);
@@ -265,11 +267,11 @@ static struct json_object *prepare_input(struct migration *m)
 {
 	struct json_object *in = migrate_input(m);
 
-	json_set_str(in, "strategy", strategy_name(m->asked));
-	json_set(in, "to", migrate_host_json(&m->to));
-	json_set(in, "record", migrate_vfs_json(m));
-	if (m->asked == STRATEGY_COLD)
-		json_set_str(in, "source", m->from.url);
+	json_set_str(in, "strategy", strategy_name(m->rec.asked));
+	json_set(in, "to", migrate_host_json(&m->rec.to));
+	json_set(in, "record", record_vfs_json(&m->rec));
+	if (m->rec.asked == STRATEGY_COLD)
+		json_set_str(in, "source", m->rec.from.url);
 	return in;
 }
 
@@ -305,7 +307,7 @@ static bool nobody_comes(const struct migration *m, const struct job *j)
 {
 	uint64_t heard_us = m->step.heard_us ? m->step.heard_us : m->step.entered_us;
 
-	return j->rc && m->state == M_PREPARE && !m->switch_ordered &&
+	return j->rc && m->rec.state == M_PREPARE && !record_did(&m->rec, DID_ORDER) &&
 	       !json_opt_bool(j->out, "here", true) &&
 	       now_us() - heard_us > SOURCE_SILENT_S * 1000000ull;
 }
@@ -316,15 +318,15 @@ static void verdict(struct migration *m, struct job *j)
 	m->step.timed_out = false;
 	if (!j->rc)
 		m->step.heard_us = now_us();
-	if (!j->rc && json_opt_bool(j->out, "over", false) && !m->guest_resumed)
+	if (!j->rc && json_opt_bool(j->out, "over", false) && !m->dst.guest_resumed)
 		migrate_give_up(m, "the source has given the migration up");
 	else if (nobody_comes(m, j))
 		migrate_give_up(m,
 				"host %.60s has not answered for %d s, and libvirt has not started "
 				"the VM here: %.300s",
-				m->from.host, SOURCE_SILENT_S, j->error);
+				m->rec.from.host, SOURCE_SILENT_S, j->error);
 	else
-		loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
+		loop_timer_arm(m->deadline, migrate_row(m->rec.role, m->rec.state)->deadline_ms);
 }
 
 static int ask_source(struct migration *m, unsigned phase,
@@ -333,9 +335,9 @@ static int ask_source(struct migration *m, unsigned phase,
 	struct json_object *in = json_object_new_object();
 
 	m->step.phase = phase;
-	json_set_str(in, "migration", m->id);
-	json_set_str(in, "vm", m->vm_uuid);
-	json_set_str(in, "url", m->from.url);
+	json_set_str(in, "migration", m->rec.id);
+	json_set_str(in, "vm", m->rec.vm_uuid);
+	json_set_str(in, "url", m->rec.from.url);
 	return migrate_job(m, in, verdict_run, done) ? -ENOMEM : STEP_WAIT;
 }
 
@@ -352,11 +354,11 @@ static void dead_judged(struct migration *m, struct job *j)
 		migrate_fail(m, j->rc,
 			     "the VM is dead, and host %.60s does not say whether it has its vGUID "
 			     "again: %.300s",
-			     m->from.host, j->error);
+			     m->rec.from.host, j->error);
 	else if (json_opt_bool(j->out, "over", false))
 		m->step.phase = DEAD_OVER;
 	else
-		m->step.phase = m->state == M_SWITCH ? DEAD_GOES_ON : 0;
+		m->step.phase = m->rec.state == M_SWITCH ? DEAD_GOES_ON : 0;
 }
 
 /* The VM came, and is dead: this host was off for a while, perhaps. Its source may have been told
@@ -375,13 +377,13 @@ static void order_asked_for(struct migration *m, struct job *j)
 		migrate_fail(m, -ECANCELED,
 			     "the VM runs here, and host %.60s has ended its part of the migration "
 			     "without giving its addresses away",
-			     m->from.host);
+			     m->rec.from.host);
 		return;
 	}
 	m->step.silent = j->rc ? m->step.silent + 1 : 0;
-	m->trouble[0] = '\0';
+	m->rec.trouble[0] = '\0';
 	if (j->rc)
-		orphan_name_way_out(m, j->error, m->trouble);
+		orphan_name_way_out(m, j->error, m->rec.trouble);
 }
 
 /* The VM runs here, and its source has not ordered SWITCH yet. Who is silent may come back, and is
@@ -398,24 +400,27 @@ static int await_order(struct migration *m)
 		return STEP_WAIT;
 	}
 	m->step.asked_us = now_us();
-	return m->vm_dead ? judge_dead(m) : ask_source(m, ORDER_ASKED_FOR, order_asked_for);
+	return record_did(&m->rec, SAW_VM_END) ? judge_dead(m)
+					       : ask_source(m, ORDER_ASKED_FOR, order_asked_for);
 }
 
 /* Of a saved VM the source has nothing to say. */
 static int over_time(struct migration *m)
 {
-	return m->strategy == STRATEGY_COLD ? cold_look_for_vm(m) : ask_verdict(m);
+	return m->rec.strategy == STRATEGY_COLD ? cold_look_for_vm(m) : ask_verdict(m);
 }
 
 int dst_prepare(struct migration *m)
 {
 	int rc;
 
-	if (m->armed && (m->switch_ordered || m->source_lost || m->step.phase == DEAD_OVER))
+	if (record_did(&m->rec, DID_ARM) &&
+	    (record_did(&m->rec, DID_ORDER) || record_did(&m->rec, TOLD_SOURCE_LOST) ||
+	     m->step.phase == DEAD_OVER))
 		return STEP_DONE;
-	if (m->committed)
+	if (m->rec.committed)
 		return await_order(m);
-	if (m->armed)
+	if (record_did(&m->rec, DID_ARM))
 		return m->step.timed_out && !m->step.phase ? over_time(m) : STEP_WAIT;
 	if (m->step.started)
 		return STEP_WAIT;
@@ -475,9 +480,9 @@ static void switch_run(struct job *j)
 
 static void keep_lids(struct migration *m, struct json_object *answer)
 {
-	for (unsigned i = 0; i < m->vf_count; i++) {
-		struct json_object *moved = repath_move_of(answer, m->vfs[i].vguid);
-		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+	for (unsigned i = 0; i < m->rec.vf_count; i++) {
+		struct json_object *moved = repath_move_of(answer, m->rec.vfs[i].vguid);
+		struct vf *vf = migrate_lease(m, &m->rec.vfs[i]);
 
 		if (!vf)
 			continue;
@@ -492,16 +497,16 @@ static void switched(struct migration *m, struct job *j)
 	char text[HTTP_ERROR_MAX] = "";
 
 	/* ibvmig-sm takes no vGUID from a port that is dead. */
-	if (j->rc == -EREMOTEIO && m->committed)
+	if (j->rc == -EREMOTEIO && m->rec.committed)
 		orphan_name_way_out(m, j->error, text);
 	if (j->rc) {
 		migrate_fail(m, j->rc, "%s", *text ? text : j->error);
 		return;
 	}
-	m->moved = true;
-	m->reason[0] = '\0'; /* of a try before this one */
-	json_set_u64(m->data, "set_guid_us", json_opt_u64(j->out, "set_guid_us", 0));
-	json_set(m->data, "move", json_object_get(answer));
+	record_do(&m->rec, DID_MOVE);
+	m->rec.reason[0] = '\0'; /* of a try before this one */
+	json_set_u64(m->rec.data, "set_guid_us", json_opt_u64(j->out, "set_guid_us", 0));
+	json_set(m->rec.data, "move", json_object_get(answer));
 	keep_lids(m, answer);
 	migrate_measure(m, "switch_us");
 	migrate_answer_waiting(m, 0);
@@ -511,22 +516,24 @@ int dst_switch(struct migration *m)
 {
 	struct json_object *in;
 
-	if (m->moved || m->step.phase == DEAD_OVER || (m->vm_dead && m->source_lost))
+	if (record_did(&m->rec, DID_MOVE) || m->step.phase == DEAD_OVER ||
+	    (record_did(&m->rec, SAW_VM_END) && record_did(&m->rec, TOLD_SOURCE_LOST)))
 		return STEP_DONE;
-	if (m->vm_dead && !m->step.started && m->step.phase != DEAD_GOES_ON)
+	if (record_did(&m->rec, SAW_VM_END) && !m->step.started && m->step.phase != DEAD_GOES_ON)
 		return judge_dead(m);
-	if (m->step.timed_out && !m->step.phase && !m->committed)
+	if (m->step.timed_out && !m->step.phase && !m->rec.committed)
 		return ask_verdict(m);
 	/* One that failed is tried again on the source's order, or when the guest runs here. */
-	if (m->step.started && !m->inflight && (m->switch_ordered || m->committed))
+	if (m->step.started && !m->inflight && (record_did(&m->rec, DID_ORDER) || m->rec.committed))
 		m->step.started = false;
 	if (m->step.started)
 		return STEP_WAIT;
-	m->step.started = m->parked = true;
+	m->step.started = true;
+	record_do(&m->rec, DID_PARK);
 	in = migrate_input(m);
-	if (m->source_lost)
+	if (record_did(&m->rec, TOLD_SOURCE_LOST))
 		return orphan_take_over(m, in);
-	json_set(in, "moves", migrate_moves(m, false));
+	json_set(in, "moves", record_moves(&m->rec, false));
 	return migrate_job(m, in, switch_run, switched) ? -ENOMEM : STEP_WAIT;
 }
 
@@ -547,14 +554,15 @@ static void vfs_parked(struct migration *m, struct job *j)
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	m->parked = m->moved = false;
+	record_undo(&m->rec, DID_PARK);
+	record_undo(&m->rec, DID_MOVE);
 	migrate_answer_waiting(m, 0);
 }
 
 /* The move in the subnet is the source's to take back, once both VFs are right. */
 int dst_switch_undo(struct migration *m)
 {
-	if (!m->parked)
+	if (!record_did(&m->rec, DID_PARK))
 		return STEP_DONE;
 	if (m->step.started)
 		return STEP_WAIT;
@@ -603,10 +611,10 @@ static void attached(struct migration *m, struct job *j)
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	json_set_u64(m->data, "attach_us", now_us() - m->committed_us);
-	m->attached = true;
-	for (unsigned i = 0; i < m->vf_count; i++) {
-		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+	json_set_u64(m->rec.data, "attach_us", now_us() - m->committed_us);
+	record_do(&m->rec, DID_ATTACH);
+	for (unsigned i = 0; i < m->rec.vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->rec.vfs[i]);
 
 		if (!vf)
 			continue;
@@ -627,17 +635,17 @@ int dst_attach(struct migration *m)
 	struct json_object *in;
 	int rc;
 
-	if (m->attached || m->vm_dead)
+	if (record_did(&m->rec, DID_ATTACH) || record_did(&m->rec, SAW_VM_END))
 		return STEP_DONE;
-	if (!m->guest_resumed || m->step.started || !vm)
+	if (!m->dst.guest_resumed || m->step.started || !vm)
 		return STEP_WAIT;
 	rc = check_leases(m);
 	if (rc)
 		return rc;
 	m->step.started = true;
 	in = migrate_input(m);
-	json_set_bool(in, "native", m->strategy == STRATEGY_NATIVE);
-	json_set_bool(in, PRE_ATTACHED, json_opt_bool(m->data, PRE_ATTACHED, false));
+	json_set_bool(in, "native", m->rec.strategy == STRATEGY_NATIVE);
+	json_set_bool(in, PRE_ATTACHED, json_opt_bool(m->rec.data, PRE_ATTACHED, false));
 	return migrate_job(m, in, attach_run, attached) ? -ENOMEM : STEP_WAIT;
 }
 
@@ -650,8 +658,8 @@ static void agent_resumed(struct migration *m, int rc, struct json_object *answe
 	bool at_once = now_us() - m->step.asked_us < RESUME_AT_ONCE_US;
 
 	if (rc == -EREMOTEIO && at_once && !m->pending_rc && m->step.asked_again++ < RESUME_TRIES) {
-		log_info("VM %s: migration %s: resume is asked again: %s", m->vm_name, m->id,
-			 error);
+		log_info("VM %s: migration %s: resume is asked again: %s", m->rec.vm_name,
+			 m->rec.id, error);
 		m->step.ask_again = m->step.resting = true;
 		migrate_poll(m, RESUME_AGAIN_MS);
 		return;
@@ -663,7 +671,7 @@ static void ask_resume(struct migration *m, struct vm *vm)
 {
 	struct json_object *msg = mover_resume(m, true);
 
-	if (json_opt_bool(m->data, PRE_ATTACHED, false))
+	if (json_opt_bool(m->rec.data, PRE_ATTACHED, false))
 		json_set_bool(msg, "rescan", true);
 	m->step.asked_us = now_us();
 	migrate_ask_agent(m, vm, msg, MIGRATE_RESUME_MS, agent_resumed);
@@ -673,11 +681,12 @@ static int resume_wait(struct migration *m, struct vm *vm)
 {
 	if (!m->step.started) {
 		m->step.started = true;
-		if (m->suspended && vm && vm->agent && !m->vm_dead) {
+		if (record_did(&m->rec, DID_SUSPEND) && vm && vm->agent &&
+		    !record_did(&m->rec, SAW_VM_END)) {
 			m->pending++;
 			ask_resume(m, vm);
 		}
-		if (m->suspended)
+		if (record_did(&m->rec, DID_SUSPEND))
 			peers_resume(m, true);
 	}
 	if (m->step.ask_again && vm) {
@@ -687,9 +696,9 @@ static int resume_wait(struct migration *m, struct vm *vm)
 	if (m->pending)
 		return STEP_WAIT;
 	/* The peers of a VM that has died are told, but they have nobody to meet. */
-	if (m->pending_rc && !m->vm_dead)
+	if (m->pending_rc && !record_did(&m->rec, SAW_VM_END))
 		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
-	m->resumed = true;
+	record_do(&m->rec, DID_RESUME);
 	migrate_measure(m, "resume_us");
 	return STEP_DONE;
 }
@@ -725,13 +734,13 @@ static void finished(struct migration *m, struct job *j)
 {
 	struct json_object *ms = json_opt(j->out, "vm_downtime_ms");
 
-	if (j->rc && !m->vm_dead) {
+	if (j->rc && !record_did(&m->rec, SAW_VM_END)) {
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
 	if (ms)
-		json_set(m->data, "vm_downtime_ms", json_object_get(ms));
-	m->step.phase = m->vm_dead ? 0 : 2; /* it may have died meanwhile */
+		json_set(m->rec.data, "vm_downtime_ms", json_object_get(ms));
+	m->step.phase = record_did(&m->rec, SAW_VM_END) ? 0 : 2; /* it may have died meanwhile */
 }
 
 int dst_resume(struct migration *m)
@@ -740,17 +749,18 @@ int dst_resume(struct migration *m)
 	struct json_object *in;
 	int rc;
 
-	m->vm_dead = m->vm_dead || !vm;
-	rc = m->resumed ? STEP_DONE : resume_wait(m, vm);
+	if (!vm)
+		record_do(&m->rec, SAW_VM_END);
+	rc = record_did(&m->rec, DID_RESUME) ? STEP_DONE : resume_wait(m, vm);
 	if (rc || m->step.phase == 1)
 		return rc ? rc : STEP_WAIT;
 	if (m->step.phase == 2)
 		return STEP_DONE;
 	m->step.phase = 1;
-	if (m->vm_dead && has_leases(m))
+	if (record_did(&m->rec, SAW_VM_END) && has_leases(m))
 		return migrate_job(m, migrate_input(m), vm_work_release, dead_released) ? -ENOMEM
 											: STEP_WAIT;
 	in = json_object_new_object();
-	json_set_str(in, "vm", m->vm_uuid);
+	json_set_str(in, "vm", m->rec.vm_uuid);
 	return migrate_job(m, in, finish_run, finished) ? -ENOMEM : STEP_WAIT;
 }

@@ -24,18 +24,18 @@
 static void fill_record(struct migration *m, const struct domain_info *info,
 			const struct domain_saved *saved)
 {
-	m->vf_count = info->vf_count;
+	m->rec.vf_count = info->vf_count;
 	for (unsigned i = 0; i < info->vf_count; i++) {
-		m->vfs[i] = (struct migrate_vf){.vguid = info->vfs[i].vguid,
-						.pkey = info->vfs[i].pkey};
-		domain_dev_id(&info->vfs[i], m->vfs[i].dev_id);
+		m->rec.vfs[i] = (struct migrate_vf){.vguid = info->vfs[i].vguid,
+						    .pkey = info->vfs[i].pkey};
+		domain_dev_id(&info->vfs[i], m->rec.vfs[i].dev_id);
 	}
-	m->asked = m->strategy = saved ? STRATEGY_COLD : info->strategy;
-	migrate_host_here(&m->to, m->d);
+	m->rec.asked = m->rec.strategy = saved ? STRATEGY_COLD : info->strategy;
+	migrate_host_here(&m->rec.to, m->d);
 	if (!saved)
 		return;
-	snprintf(m->from.host, sizeof m->from.host, "%s", saved->host);
-	snprintf(m->from.url, sizeof m->from.url, "%s", saved->url);
+	snprintf(m->rec.from.host, sizeof m->rec.from.host, "%s", saved->host);
+	snprintf(m->rec.from.url, sizeof m->rec.from.url, "%s", saved->url);
 }
 
 /* Why this host has none for it, or 0. */
@@ -70,14 +70,14 @@ static int start_record(struct daemon *d, const struct domain_info *info,
 		return -ENOMEM;
 	}
 	fill_record(m, info, saved);
-	rc = vf_claim(&d->vfs, info->uuid, info->name, info->vfs, info->vf_count, m->id, vfs,
+	rc = vf_claim(&d->vfs, info->uuid, info->name, info->vfs, info->vf_count, m->rec.id, vfs,
 		      error);
 	if (rc) {
 		migrate_fail(m, rc, "%s", error);
 		return rc;
 	}
 	for (unsigned i = 0; i < info->vf_count; i++)
-		migrate_end_here(&m->vfs[i].to, vfs[i]);
+		migrate_end_here(&m->rec.vfs[i].to, vfs[i]);
 	*ret_m = m;
 	return 0;
 }
@@ -85,8 +85,8 @@ static int start_record(struct daemon *d, const struct domain_info *info,
 /* A second try of libvirt before the first one's lease ran out: the same record serves it. */
 static bool may_reuse(const struct migration *m)
 {
-	return m->role == ROLE_DESTINATION && m->state == M_PREPARE && !m->back && !m->committed &&
-	       !m->switch_ordered && !m->waiting;
+	return m->rec.role == ROLE_DESTINATION && m->rec.state == M_PREPARE && !m->rec.back &&
+	       !m->rec.committed && !record_did(&m->rec, DID_ORDER) && !m->waiting;
 }
 
 void dst_begin(struct http_request *req, const struct domain_info *info, const char *xml,
@@ -99,17 +99,18 @@ void dst_begin(struct http_request *req, const struct domain_info *info, const c
 
 	if (m && !may_reuse(m)) {
 		/* libvirt may be done with the last migration before we are. */
-		if (m->state != M_PARKED && (m->committed || m->back || m->state == M_CANCEL) &&
+		if (m->rec.state != M_PARKED &&
+		    (m->rec.committed || m->rec.back || m->rec.state == M_CANCEL) &&
 		    defer_request(req, dst_hook))
 			return;
 		http_fail(x, 409, "busy",
 			  "ibvmig: an earlier migration of VM %s to host %s has not ended (%s): "
 			  "try again in a few seconds, or see ibvmig status",
-			  info->name, d->settings->host_name, migrate_state_name(m->state));
+			  info->name, d->settings->host_name, migrate_state_name(m->rec.state));
 		return;
 	}
 	if (m) {
-		m->armed = false;
+		record_undo(&m->rec, DID_ARM);
 		m->step = (struct migrate_step){.entered_us = now_us()};
 		m->serial++;
 	} else if (start_record(d, info, saved, &m, error)) {
@@ -118,7 +119,7 @@ void dst_begin(struct http_request *req, const struct domain_info *info, const c
 		return;
 	}
 	m->waiting = x;
-	str_set(&m->hook_xml, xml);
+	str_set(&m->dst.hook_xml, xml);
 	migrate_save(m, "asked by libvirt's hook");
 	migrate_drive(m);
 }
@@ -144,8 +145,8 @@ static bool is_shut_out(struct daemon *d, const struct domain_info *info, enum h
 {
 	const struct migration *m = migrate_open(d, info->uuid);
 
-	return d->drained_ms &&
-	       !(phase == HOOK_PREPARE && m && m->role == ROLE_DESTINATION && m->armed);
+	return d->drained_ms && !(phase == HOOK_PREPARE && m && m->rec.role == ROLE_DESTINATION &&
+				  record_did(&m->rec, DID_ARM));
 }
 
 void dst_hook(struct http_request *req)
@@ -202,10 +203,10 @@ static struct migration *find(struct http_request *req)
 /* Nothing is done before its operator has been here. */
 static bool refuse_parked(struct http_request *req, const struct migration *m)
 {
-	if (m->state != M_PARKED)
+	if (m->rec.state != M_PARKED)
 		return false;
 	http_fail(req->exchange, 409, "parked", "host %s has parked it (%.300s): there first",
-		  m->to.host, m->trouble);
+		  m->rec.to.host, m->rec.trouble);
 	return true;
 }
 
@@ -215,33 +216,34 @@ void dst_on_switch(struct http_request *req)
 
 	if (!m || refuse_parked(req, m))
 		return;
-	if (m->back || !m->armed || m->state == M_ABORTED) {
+	if (m->rec.back || !record_did(&m->rec, DID_ARM) || m->rec.state == M_ABORTED) {
 		http_fail(req->exchange, 409, "cancelled",
-			  "the destination has given the migration up: %s", m->reason);
+			  "the destination has given the migration up: %s", m->rec.reason);
 		return;
 	}
 	m->waiting = req->exchange;
-	if (m->moved) {
+	if (record_did(&m->rec, DID_MOVE)) {
 		migrate_answer_waiting(m, 0);
 		return;
 	}
 	/* Its first try may not have been durable. */
-	if (m->state == M_SWITCH && !m->inflight && migrate_save(m, "ordered again")) {
+	if (m->rec.state == M_SWITCH && !m->inflight && migrate_save(m, "ordered again")) {
 		http_fail(TAKE(m->waiting), 409, "journal",
-			  "host %s cannot write its journal; is the disk full?", m->to.host);
+			  "host %s cannot write its journal; is the disk full?", m->rec.to.host);
 		return;
 	}
-	peers_load(m, json_opt(req->body, "peers"));
-	m->suspended = json_opt_bool(req->body, "suspended", false);
-	m->switch_ordered = true;
+	record_peers_load(&m->rec, json_opt(req->body, "peers"));
+	record_set(&m->rec, DID_SUSPEND, json_opt_bool(req->body, "suspended", false));
+	record_do(&m->rec, DID_ORDER);
 	migrate_drive(m);
 }
 
 static bool refuse_committed(struct http_request *req, const struct migration *m)
 {
-	if (!m->committed)
+	if (!m->rec.committed)
 		return false;
-	http_fail(req->exchange, 409, "committed", "the VM runs on host %s already", m->to.host);
+	http_fail(req->exchange, 409, "committed", "the VM runs on host %s already",
+		  m->rec.to.host);
 	return true;
 }
 
@@ -299,13 +301,13 @@ void dst_on_unswitch(struct http_request *req)
 	m = find(req);
 	if (!m || refuse_committed(req, m) || refuse_parked(req, m))
 		return;
-	if (!m->parked) {
+	if (!record_did(&m->rec, DID_PARK)) {
 		http_reply(req->exchange, 200, NULL);
 		return;
 	}
-	if (!m->back)
+	if (!m->rec.back)
 		migrate_give_up(m, "the source walks the migration back");
-	if (m->parked)
+	if (record_did(&m->rec, DID_PARK))
 		m->waiting = req->exchange;
 	else
 		durable_reply(m->d->durable, req->exchange, 200, NULL);
@@ -318,7 +320,7 @@ void dst_on_abort(struct http_request *req)
 
 	if (!m || refuse_committed(req, m))
 		return;
-	if (!m->ended && !m->back)
+	if (!m->rec.ended && !m->rec.back)
 		migrate_give_up(m, "%s", json_opt_str(req->body, "reason", "cancelled"));
 	durable_reply(m->d->durable, req->exchange, 200, NULL);
 }

@@ -21,16 +21,16 @@ static void taken_over(struct migration *m, struct job *j)
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	m->moved = true;
+	record_do(&m->rec, DID_MOVE);
 	lost_keep_lids(m, j);
-	json_set(m->data, "move", json_object_get(json_opt(m->data, "rebound")));
+	json_set(m->rec.data, "move", json_object_get(json_opt(m->rec.data, "rebound")));
 	migrate_measure(m, "switch_us");
 }
 
 int orphan_take_over(struct migration *m, struct json_object *in)
 {
-	json_set_str(in, "to", m->from.host);
-	json_set(in, "moves", migrate_moves(m, false));
+	json_set_str(in, "to", m->rec.from.host);
+	json_set(in, "moves", record_moves(&m->rec, false));
 	return migrate_job(m, in, lost_take_back_run, taken_over) ? -ENOMEM : STEP_WAIT;
 }
 
@@ -38,7 +38,7 @@ int orphan_take_over(struct migration *m, struct json_object *in)
 
 static bool needs_source(const struct migration *m)
 {
-	return m->committed && !m->ended && !m->moved;
+	return m->rec.committed && !m->rec.ended && !record_did(&m->rec, DID_MOVE);
 }
 
 /* Who was to tell that the programs are suspended, and who their peers are, is gone: these look for
@@ -47,12 +47,13 @@ static void go_on(struct migration *m)
 {
 	char note[160];
 
-	snprintf(note, sizeof note, "the operator says that host %.60s is lost", m->from.host);
-	log_notice("VM %s: migration %s: %s", m->vm_name, m->id, note);
-	m->source_lost = true;
-	m->suspended = m->suspended || m->strategy != STRATEGY_NATIVE;
+	snprintf(note, sizeof note, "the operator says that host %.60s is lost", m->rec.from.host);
+	log_notice("VM %s: migration %s: %s", m->rec.vm_name, m->rec.id, note);
+	record_do(&m->rec, TOLD_SOURCE_LOST);
+	if (m->rec.strategy != STRATEGY_NATIVE)
+		record_do(&m->rec, DID_SUSPEND);
 	m->step.resting = false;
-	if (m->state == M_PARKED) {
+	if (m->rec.state == M_PARKED) {
 		migrate_unpark(m, note);
 	} else {
 		migrate_save(m, note);
@@ -103,9 +104,9 @@ static void asked(struct job *j)
 	} else if (!m || !needs_source(m)) {
 		answer_idle(x, j->d, id);
 	} else {
-		if (!m->source_lost || m->state == M_PARKED)
+		if (!record_did(&m->rec, TOLD_SOURCE_LOST) || m->rec.state == M_PARKED)
 			go_on(m);
-		http_reply(x, 200, journal_migration(j->d->journal, m->id));
+		http_reply(x, 200, journal_migration(j->d->journal, m->rec.id));
 	}
 }
 
@@ -124,9 +125,9 @@ void orphan_post(struct http_request *req)
 		return;
 	}
 	in = json_object_new_object();
-	json_set_str(in, "migration", m->id);
-	json_set_str(in, "url", m->from.url);
-	json_set_str(in, "from", m->from.host);
+	json_set_str(in, "migration", m->rec.id);
+	json_set_str(in, "url", m->rec.from.url);
+	json_set_str(in, "from", m->rec.from.host);
 	if (job_start(d, in, ask_run, asked, req->exchange, 0))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 }

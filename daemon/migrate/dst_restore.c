@@ -31,17 +31,18 @@ static void hook_here(struct http_request *req, const struct migration *m)
 	const struct daemon *d = req->user;
 	const char *host = d->settings->host_name;
 
-	if (m->state == M_SAVED && m->saved && !m->back && !m->committed && !*m->to.url)
+	if (m->rec.state == M_SAVED && record_did(&m->rec, DID_SAVE) && !m->rec.back &&
+	    !m->rec.committed && !*m->rec.to.url)
 		http_reply(req->exchange, 200, NULL);
-	else if (m->state == M_SAVED && *m->to.url)
+	else if (m->rec.state == M_SAVED && *m->rec.to.url)
 		http_fail(req->exchange, 409, "busy",
-			  "ibvmig: VM %s is being restored on host %s, not on %s", m->vm_name,
-			  m->to.host, host);
+			  "ibvmig: VM %s is being restored on host %s, not on %s", m->rec.vm_name,
+			  m->rec.to.host, host);
 	else
 		http_fail(req->exchange, 409, "busy",
 			  "ibvmig: VM %s cannot be restored on host %s now: its record is %s; see "
 			  "ibvmig list",
-			  m->vm_name, host, migrate_state_name(m->state));
+			  m->rec.vm_name, host, migrate_state_name(m->rec.state));
 }
 
 void cold_hook(struct http_request *req, const struct domain_info *info, const char *xml)
@@ -55,7 +56,7 @@ void cold_hook(struct http_request *req, const struct domain_info *info, const c
 		return;
 	}
 	m = migrate_find(d, saved.id, ROLE_SOURCE);
-	if (m && !m->ended) {
+	if (m && !m->rec.ended) {
 		hook_here(req, m);
 	} else if (!strcmp(saved.host, d->settings->host_name)) {
 		log_warn("VM %s: its save %s has ended before: its programs go on without the "
@@ -73,12 +74,12 @@ void cold_vm_started(struct vm *vm)
 {
 	struct migration *m = migrate_open(vm->d, vm->uuid);
 
-	if (!m || !vm->d->recovered || m->strategy != STRATEGY_COLD)
+	if (!m || !vm->d->recovered || m->rec.strategy != STRATEGY_COLD)
 		return;
 	vm->migration = m;
-	if (m->role == ROLE_DESTINATION)
+	if (m->rec.role == ROLE_DESTINATION)
 		migrate_drive(m);
-	else if (cold_is_file(m) && !m->committed && !m->rebooted)
+	else if (record_is_file(&m->rec) && !m->rec.committed && !m->recovery.rebooted)
 		migrate_fail(m, -ECANCELED, "the VM runs on this host again");
 }
 
@@ -128,10 +129,10 @@ static void looked(struct migration *m, struct job *j)
 {
 	m->step.phase = 0;
 	m->step.timed_out = false;
-	if (!j->rc && !json_opt_bool(j->out, "here", false) && !m->guest_resumed)
+	if (!j->rc && !json_opt_bool(j->out, "here", false) && !m->dst.guest_resumed)
 		migrate_give_up(m, "libvirt has not restored the VM");
 	else
-		loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
+		loop_timer_arm(m->deadline, migrate_row(m->rec.role, m->rec.state)->deadline_ms);
 }
 
 int cold_look_for_vm(struct migration *m)
@@ -139,7 +140,7 @@ int cold_look_for_vm(struct migration *m)
 	struct json_object *in = json_object_new_object();
 
 	m->step.phase = 1;
-	json_set_str(in, "vm", m->vm_uuid);
+	json_set_str(in, "vm", m->rec.vm_uuid);
 	return migrate_job(m, in, look_run, looked) ? -ENOMEM : STEP_WAIT;
 }
 
@@ -232,8 +233,8 @@ static void not_restored(struct job *j)
 {
 	struct migration *m = migrate_open(j->d, json_opt_str(j->out, "uuid", ""));
 
-	if (m && m->role == ROLE_DESTINATION && m->strategy == STRATEGY_COLD && m->armed &&
-	    !m->committed && !m->back)
+	if (m && m->rec.role == ROLE_DESTINATION && m->rec.strategy == STRATEGY_COLD &&
+	    record_did(&m->rec, DID_ARM) && !m->rec.committed && !m->rec.back)
 		migrate_give_up(m, "libvirt has not restored the VM: %s", j->error);
 }
 

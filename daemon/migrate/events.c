@@ -26,7 +26,7 @@
 /* It goes on as its state does: true, if a record was PARKED for it. */
 static bool src_job_ended(struct migration *m, enum migrate_job job)
 {
-	m->job = job;
+	m->src.job = job;
 	if (!migrate_awaits_job(m))
 		return false;
 	migrate_unpark(m, "QEMU's migration has ended");
@@ -35,13 +35,13 @@ static bool src_job_ended(struct migration *m, enum migrate_job job)
 
 static void src_job_failed(struct migration *m, const char *how)
 {
-	bool was_over = m->job == JOB_FAILED;
+	bool was_over = m->src.job == JOB_FAILED;
 
 	if (src_job_ended(m, JOB_FAILED))
 		return;
-	if (m->state == M_CANCEL)
+	if (m->rec.state == M_CANCEL)
 		m->step.resting = false;
-	if (m->back || m->state == M_CANCEL || was_over)
+	if (m->rec.back || m->rec.state == M_CANCEL || was_over)
 		migrate_drive(m);
 	else
 		migrate_fail(m, -ECANCELED, "QEMU's migration was %s", how);
@@ -49,18 +49,18 @@ static void src_job_failed(struct migration *m, const char *how)
 
 static void src_status(struct migration *m, const char *status)
 {
-	if (m->committed || cold_ignores_job(m))
+	if (m->rec.committed || record_ignores_job(&m->rec))
 		return;
 	if (!strcmp(status, "active") || !strcmp(status, "setup")) {
 		/* From setup on: the sooner the daemon drives, the better. */
-		if (m->job == JOB_NONE && !strcmp(status, "active")) {
-			m->job = JOB_ACTIVE;
+		if (m->src.job == JOB_NONE && !strcmp(status, "active")) {
+			m->src.job = JOB_ACTIVE;
 			/* An early VF's migration waits for this. */
-			m->step.resting = m->step.resting && m->back;
+			m->step.resting = m->step.resting && m->rec.back;
 		}
 		migrate_drive(m);
 	} else if (!strcmp(status, "pre-switchover") || !strcmp(status, "device")) {
-		m->guest_stopped = true;
+		m->src.guest_stopped = true;
 		migrate_drive(m);
 	} else if (!strcmp(status, "completed")) {
 		if (!src_job_ended(m, JOB_COMPLETED))
@@ -73,8 +73,8 @@ static void src_status(struct migration *m, const char *status)
 /* Of a QEMU that was released the guest may have arrived before it died: the destination knows. */
 static void src_vm_ended(struct migration *m)
 {
-	if (m->state == M_SWITCH || m->state == M_ATTACH) {
-		m->job = m->back ? JOB_FAILED : JOB_COMPLETED;
+	if (m->rec.state == M_SWITCH || m->rec.state == M_ATTACH) {
+		m->src.job = m->rec.back ? JOB_FAILED : JOB_COMPLETED;
 		migrate_fail(m, -ECANCELED, "QEMU's migration was ended by the VM's end");
 	} else {
 		src_job_failed(m, "ended by the VM's end");
@@ -87,13 +87,13 @@ static bool src_changed(struct migration *m, enum virt_change c)
 		return true;
 	switch (c) {
 	case VIRT_STOPPED_MIGRATED:
-		m->job = JOB_COMPLETED;
+		m->src.job = JOB_COMPLETED;
 		migrate_set_committed(m);
 		migrate_drive(m);
 		return true;
 	case VIRT_STOPPED:
 		/* What has stayed behind of one that runs elsewhere. */
-		if (m->committed)
+		if (m->rec.committed)
 			return true;
 		migrate_vm_died(m);
 		src_vm_ended(m);
@@ -102,7 +102,7 @@ static bool src_changed(struct migration *m, enum virt_change c)
 	case VIRT_RESUMED_INCOMING:
 		/* QEMU had sent all, but the destination did not take over: libvirt resumes it as
 		 * one that has migrated, an operator as any other. */
-		if (m->job == JOB_COMPLETED && !m->committed)
+		if (m->src.job == JOB_COMPLETED && !m->rec.committed)
 			src_job_failed(m, "taken back by libvirt");
 		return true;
 	case VIRT_SUSPENDED:
@@ -119,10 +119,10 @@ static void dst_resumed(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 
-	if (m->guest_resumed || m->back)
+	if (m->dst.guest_resumed || m->rec.back)
 		return;
-	m->guest_resumed = true;
-	m->committed = true;
+	m->dst.guest_resumed = true;
+	m->rec.committed = true;
 	m->committed_us = now_us();
 	/* The attach does not wait for the disk: the VM's running here is its own proof. */
 	migrate_drive(m);
@@ -142,14 +142,14 @@ static bool dst_changed(struct migration *m, enum virt_change c)
 		return true;
 	case VIRT_STOPPED:
 	case VIRT_STOPPED_MIGRATED:
-		if (m->committed) {
+		if (m->rec.committed) {
 			migrate_vm_died(m);
 			migrate_drive(m);
 			return true;
 		}
 		if (vm && vm->state == VM_INCOMING)
 			vm_forget(vm);
-		if (!m->back)
+		if (!m->rec.back)
 			migrate_give_up(m, "the VM ended here before it had arrived");
 		return true;
 	default:
@@ -164,22 +164,22 @@ bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c)
 	if (!m)
 		return false;
 	/* Without its VF, and by a migration that is not this one, whose job has ended. */
-	if (c == VIRT_STOPPED_MIGRATED && m->role == ROLE_SOURCE && m->back)
+	if (c == VIRT_STOPPED_MIGRATED && m->rec.role == ROLE_SOURCE && m->rec.back)
 		c = VIRT_STOPPED;
-	if (m->state == M_PARKED && c != VIRT_STOPPED && !migrate_awaits_job(m))
+	if (m->rec.state == M_PARKED && c != VIRT_STOPPED && !migrate_awaits_job(m))
 		return false;
-	return m->role == ROLE_SOURCE ? src_changed(m, c) : dst_changed(m, c);
+	return m->rec.role == ROLE_SOURCE ? src_changed(m, c) : dst_changed(m, c);
 }
 
 /* false: this migration has not asked for it, or no longer. Up to DETACH, whose step waits for the
  * journal first, a guest may do late what an earlier one, walked back since, has asked for. */
 static bool device_deleted(struct migration *m, const char *dev_id)
 {
-	if (!m->device_del_sent && (m->back || m->state > M_DETACH))
+	if (!record_did(&m->rec, DID_UNPLUG) && (m->rec.back || m->rec.state > M_DETACH))
 		return false;
-	for (unsigned i = 0; i < m->vf_count; i++)
-		m->vfs[i].device_gone |= !strcmp(m->vfs[i].dev_id, dev_id);
-	if (m->device_del_sent)
+	for (unsigned i = 0; i < m->rec.vf_count; i++)
+		m->rec.vfs[i].device_gone |= !strcmp(m->rec.vfs[i].dev_id, dev_id);
+	if (record_did(&m->rec, DID_UNPLUG))
 		m->step.resting = false;
 	migrate_drive(m);
 	return true;
@@ -189,7 +189,7 @@ bool migrate_device_deleted(struct daemon *d, const char *uuid, const char *dev_
 {
 	struct migration *m = migrate_open(d, uuid);
 
-	return m && m->role == ROLE_SOURCE && device_deleted(m, dev_id);
+	return m && m->rec.role == ROLE_SOURCE && device_deleted(m, dev_id);
 }
 
 void migrate_monitor_event(struct daemon *d, const char *uuid, const char *event,
@@ -199,10 +199,10 @@ void migrate_monitor_event(struct daemon *d, const char *uuid, const char *event
 	const char *status = json_opt_str(details, "status", "");
 	struct vm *vm;
 
-	if (m && m->role == ROLE_SOURCE) {
+	if (m && m->rec.role == ROLE_SOURCE) {
 		if (!strcmp(event, "MIGRATION"))
 			src_status(m, status);
-		else if (!strcmp(event, "MIGRATION_PASS") && m->state == M_HOLD)
+		else if (!strcmp(event, "MIGRATION_PASS") && m->rec.state == M_HOLD)
 			src_look_now(m);
 	} else if (m) {
 		if (!strcmp(event, "RESUME"))
@@ -218,17 +218,17 @@ void migrate_vm_known(struct vm *vm)
 {
 	struct migration *m = migrate_open(vm->d, vm->uuid);
 
-	if (!m || m->role != ROLE_DESTINATION)
+	if (!m || m->rec.role != ROLE_DESTINATION)
 		return;
 	vm->migration = m;
-	if (m->guest_resumed && vm->agent)
+	if (m->dst.guest_resumed && vm->agent)
 		agent_guest_runs(vm->agent);
 	migrate_drive(m);
 }
 
 void migrate_agent_changed(struct vm *vm)
 {
-	if (vm->migration && !vm->migration->ended)
+	if (vm->migration && !vm->migration->rec.ended)
 		migrate_drive(vm->migration);
 }
 
@@ -236,7 +236,7 @@ void migrate_write_of_vm(struct printbuf *text, const char *key, struct vm *vm)
 {
 	struct migration *m = vm->d->migrations;
 
-	while (m && strcmp(m->vm_uuid, vm->uuid))
+	while (m && strcmp(m->rec.vm_uuid, vm->uuid))
 		m = m->next;
 	if (m)
 		migrate_write_account(text, key, m);

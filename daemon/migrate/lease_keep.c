@@ -45,28 +45,29 @@ void lease_keeper_free(struct lease_keeper *k)
 /* The VM still has its VF and must not go with it, and nobody but us would see to that. */
 static bool wants_lease(const struct migration *m)
 {
-	return m->role == ROLE_SOURCE && !m->back && m->state <= M_DETACH;
+	return m->rec.role == ROLE_SOURCE && !m->rec.back && m->rec.state <= M_DETACH;
 }
 
 /* It is to end, and perhaps has not. Its lease runs out: what libvirtd does not do for us now,
  * ibvmig-lease goes on to ask for when we have given up (PARKED). */
 static bool leaves_lease(const struct migration *m)
 {
-	return m->role == ROLE_SOURCE && !m->back &&
-	       (m->state == M_CANCEL || m->state == M_PARKED) && m->reached <= M_DETACH &&
-	       (m->unprobed || m->job == JOB_ACTIVE) && migrate_devices_gone(m) < m->vf_count;
+	return m->rec.role == ROLE_SOURCE && !m->rec.back &&
+	       (m->rec.state == M_CANCEL || m->rec.state == M_PARKED) &&
+	       m->rec.reached <= M_DETACH && (m->recovery.unprobed || m->src.job == JOB_ACTIVE) &&
+	       record_devices_gone(&m->rec) < m->rec.vf_count;
 }
 
 static void put(struct daemon *d, struct migration *m)
 {
 	struct lease_keeper *k = d->leases;
-	int rc = lease_put(d->settings->lease_dir, m->vm_uuid, now_us() + LEASE_MS * 1000);
+	int rc = lease_put(d->settings->lease_dir, m->rec.vm_uuid, now_us() + LEASE_MS * 1000);
 
 	m->leased = true;
 	if (rc && !k->complained)
 		log_warn("lease of VM %s: %s cannot be written (%s): if ibvmigd dies, nobody "
 			 "cancels the migration",
-			 m->vm_name, d->settings->lease_dir, strerror(-rc));
+			 m->rec.vm_name, d->settings->lease_dir, strerror(-rc));
 	k->complained = rc;
 }
 
@@ -80,7 +81,7 @@ void lease_sync(struct daemon *d)
 	for (struct migration *m = d->migrations; m; m = m->next) {
 		if (wants_lease(m) || leaves_lease(m) || !m->leased)
 			continue;
-		lease_drop(d->settings->lease_dir, m->vm_uuid);
+		lease_drop(d->settings->lease_dir, m->rec.vm_uuid);
 		m->leased = false;
 	}
 	for (struct migration *m = d->migrations; m; m = m->next) {

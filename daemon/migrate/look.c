@@ -23,15 +23,16 @@ static bool has_come(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 
-	return m->reached >= M_SWITCH || (vm && vm->state == VM_INCOMING);
+	return m->rec.reached >= M_SWITCH || (vm && vm->state == VM_INCOMING);
 }
 
 /* An event may be due that nothing else would replace. */
 static bool is_wanted(struct migration *m)
 {
-	if (m->unprobed || m->looking || cold_ignores_job(m))
+	if (m->recovery.unprobed || m->looking || record_ignores_job(&m->rec))
 		return false;
-	return m->role == ROLE_SOURCE ? !m->committed : m->armed && !m->back;
+	return m->rec.role == ROLE_SOURCE ? !m->rec.committed
+					  : record_did(&m->rec, DID_ARM) && !m->rec.back;
 }
 
 static int find_device(struct job *j, struct json_object *vf, char *error)
@@ -71,16 +72,16 @@ static void look_run(struct job *j)
 /* Whether it has died or arrived the destination knows, if QEMU ever began. */
 static void src_gone(struct migration *m)
 {
-	if (m->back) {
+	if (m->rec.back) {
 		migrate_vm_died(m);
 		migrate_drive(m);
 		return;
 	}
-	m->job = m->job == JOB_NONE ? JOB_FAILED : JOB_COMPLETED;
+	m->src.job = m->src.job == JOB_NONE ? JOB_FAILED : JOB_COMPLETED;
 	/* These ask it. */
 	if (migrate_awaits_job(m))
 		migrate_unpark(m, "the VM is not on this host any more");
-	else if (m->state == M_SWITCH || m->state == M_ATTACH || m->state == M_CANCEL)
+	else if (m->rec.state == M_SWITCH || m->rec.state == M_ATTACH || m->rec.state == M_CANCEL)
 		migrate_drive(m);
 	else
 		migrate_fail(m, -ECANCELED, "the VM is not on this host any more");
@@ -89,8 +90,8 @@ static void src_gone(struct migration *m)
 /* Only a guest that runs gives its VF up, and keeps pre-copy from ending before. */
 static bool needs_guest(const struct migration *m)
 {
-	return m->strategy == STRATEGY_LATE && !m->back && m->state >= M_HOLD &&
-	       m->state <= M_DETACH && migrate_devices_gone(m) < m->vf_count;
+	return m->rec.strategy == STRATEGY_LATE && !m->rec.back && m->rec.state >= M_HOLD &&
+	       m->rec.state <= M_DETACH && record_devices_gone(&m->rec) < m->rec.vf_count;
 }
 
 void migrate_look_paused(struct migration *m)
@@ -105,17 +106,17 @@ static void tell_status(struct migration *m, const char *status)
 	bool active = !strcmp(status, "active");
 
 	/* What has ended before it began is an older one's. */
-	if (m->job != (active ? JOB_NONE : JOB_ACTIVE))
+	if (m->src.job != (active ? JOB_NONE : JOB_ACTIVE))
 		return;
 	json_set_str(details, "status", strcmp(status, "none") ? status : "cancelled");
-	migrate_monitor_event(m->d, m->vm_uuid, "MIGRATION", details);
+	migrate_monitor_event(m->d, m->rec.vm_uuid, "MIGRATION", details);
 }
 
 static void tell_devices(struct migration *m, struct job *j)
 {
 	for (size_t i = 0; i < job_vf_count(j); i++)
 		if (json_opt_bool(job_vf(j, i), "left", false))
-			migrate_device_deleted(m->d, m->vm_uuid,
+			migrate_device_deleted(m->d, m->rec.vm_uuid,
 					       vf_text_of(job_vf(j, i), "dev_id"));
 }
 
@@ -128,9 +129,9 @@ static void src_looked(struct migration *m, struct job *j)
 		src_gone(m);
 		return;
 	}
-	m->stands = state == VIRT_STANDS;
+	m->src.stands = state == VIRT_STANDS;
 	/* libvirt lets it run again when the migration has ended. */
-	if (m->stands && !strcmp(status, "active") && needs_guest(m)) {
+	if (m->src.stands && !strcmp(status, "active") && needs_guest(m)) {
 		migrate_fail(m, -ECANCELED,
 			     "the guest was paused before its VF had left (virsh migrate "
 			     "--timeout, or virsh suspend), and gives it up only while it runs: "
@@ -151,12 +152,12 @@ static void dst_looked(struct migration *m, struct job *j)
 	switch ((enum virt_state)json_opt_u64(j->out, "state", VIRT_STANDS)) {
 	case VIRT_GONE:
 		if (has_come(m))
-			migrate_vm_changed(m->d, m->vm_uuid, VIRT_STOPPED);
+			migrate_vm_changed(m->d, m->rec.vm_uuid, VIRT_STOPPED);
 		break;
 	case VIRT_RUNS:
 		if (!migrate_vm(m))
-			vm_discover(m->d, m->vm_uuid, m->vm_name, true);
-		migrate_vm_changed(m->d, m->vm_uuid, VIRT_RESUMED_INCOMING);
+			vm_discover(m->d, m->rec.vm_uuid, m->rec.vm_name, true);
+		migrate_vm_changed(m->d, m->rec.vm_uuid, VIRT_RESUMED_INCOMING);
 		break;
 	case VIRT_STANDS:
 		break;
@@ -172,7 +173,7 @@ static void looked(struct job *j)
 	/* What was seen was another step's. */
 	if (j->rc || m->serial != j->serial)
 		return;
-	if (m->role == ROLE_SOURCE)
+	if (m->rec.role == ROLE_SOURCE)
 		src_looked(m, j);
 	else
 		dst_looked(m, j);
@@ -188,10 +189,11 @@ void migrate_look(void *arg)
 		return;
 	}
 	in = migrate_input(m);
-	json_set_bool(in, "source", m->role == ROLE_SOURCE);
-	json_set_bool(in, "begins", m->role == ROLE_SOURCE && src_awaits_begin(m));
+	json_set_bool(in, "source", m->rec.role == ROLE_SOURCE);
+	json_set_bool(in, "begins", m->rec.role == ROLE_SOURCE && src_awaits_begin(m));
 	json_set_bool(in, "abort", migrate_awaits_job(m));
-	json_set_bool(in, "unplugs", m->device_del_sent && m->state == M_DETACH && !m->back);
+	json_set_bool(in, "unplugs",
+		      record_did(&m->rec, DID_UNPLUG) && m->rec.state == M_DETACH && !m->rec.back);
 	m->looking = !job_start(m->d, in, look_run, looked, m, m->serial);
 	if (!m->looking)
 		migrate_look_later(m);

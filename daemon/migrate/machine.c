@@ -27,7 +27,6 @@
 #define RETRIES_MS     90000
 #define RETRY_FIRST_MS 200
 #define RETRY_LAST_MS  3000
-#define REWRITE_MS     1000
 /* Steps take less; pre-copy that is not driven sends 1 MiB/s (docs/migration.md, "Hold"). */
 #define LOOK_MS 3000
 
@@ -43,48 +42,30 @@ void migrate_set_watch(const struct migrate_watch *w)
 
 /* ---- the record ---- */
 
-static void saved(void *arg, int rc);
-
 static int write_journal(struct migration *m, const char *note)
 {
 	struct printbuf *record AUTO_TEXT = printbuf_new();
 
 	migrate_write_record(record, m);
 	struct journal_step s = {
-		.id = m->id,
-		.role = migrate_role_name(m->role),
-		.vm = m->vm_uuid,
-		.state = migrate_state_name(m->state),
-		.direction = m->back ? "back" : "forward",
+		.id = m->rec.id,
+		.role = migrate_role_name(m->rec.role),
+		.vm = m->rec.vm_uuid,
+		.state = migrate_state_name(m->rec.state),
+		.direction = m->rec.back ? "back" : "forward",
 		.note = note,
 		.record = record->buf,
-		.ended = m->ended,
+		.ended = m->rec.ended,
 		.wall_ms = wall_ms(),
 		.mono_us = now_us(),
 	};
 
-	int rc = journal_step(m->d->journal, &s);
-
-	m->behind = rc;
-	if (rc) {
-		if (note != m->behind_note)
-			snprintf(m->behind_note, sizeof m->behind_note, "%s", note ? note : "");
-		loop_timer_arm(m->rewrite, REWRITE_MS);
-		return rc;
-	}
-	loop_timer_disarm(m->rewrite);
-	m->saving++;
-	durable_then(m->d->durable, saved, m);
-	return 0;
+	return kept_write(&m->kept, m->d->journal, m->d->durable, &s);
 }
 
-/* An end, or PARKED with its command, comes into the journal once the disk takes it: a restarted
- * daemon would take up an open record again. */
-static void on_rewrite(void *arg)
+static void write_again(void *arg, const char *note)
 {
-	struct migration *m = arg;
-
-	write_journal(m, *m->behind_note ? m->behind_note : NULL);
+	write_journal(arg, note);
 }
 
 static void publish(struct migration *m, const char *note)
@@ -92,14 +73,14 @@ static void publish(struct migration *m, const char *note)
 	struct json_object *e = json_object_new_object();
 
 	json_set_str(e, "type", "migration");
-	json_set_str(e, "id", m->id);
-	json_set_str(e, "role", migrate_role_name(m->role));
-	json_set_str(e, "vm", m->vm_name);
-	json_set_str(e, "uuid", m->vm_uuid);
-	json_set_str(e, "state", migrate_state_name(m->state));
-	json_set_str(e, "direction", m->back ? "back" : "forward");
-	json_set_bool(e, "armed", m->armed);
-	json_set_bool(e, "committed", m->committed);
+	json_set_str(e, "id", m->rec.id);
+	json_set_str(e, "role", migrate_role_name(m->rec.role));
+	json_set_str(e, "vm", m->rec.vm_name);
+	json_set_str(e, "uuid", m->rec.vm_uuid);
+	json_set_str(e, "state", migrate_state_name(m->rec.state));
+	json_set_str(e, "direction", m->rec.back ? "back" : "forward");
+	json_set_bool(e, "armed", record_did(&m->rec, DID_ARM));
+	json_set_bool(e, "committed", m->rec.committed);
 	json_set_str(e, "note", note);
 	events_publish(m->d->events, e);
 }
@@ -121,14 +102,14 @@ static void on_end(struct migration *m)
 	loop_timer_disarm(m->poll);
 	if (vm && vm->migration == m)
 		vm->migration = NULL;
-	migrate_answer_waiting(m, m->state == M_DONE ? 0 : -ECANCELED);
-	if (m->role == DST)
+	migrate_answer_waiting(m, m->rec.state == M_DONE ? 0 : -ECANCELED);
+	if (m->rec.role == DST)
 		dst_tell_source(m);
-	if (m->state == M_ABORTED && !vm && m->file)
+	if (m->rec.state == M_ABORTED && !vm && m->rec.file)
 		watch->release(m);
-	else if (m->state == M_ABORTED && vm && m->vm_dead)
+	else if (m->rec.state == M_ABORTED && vm && record_did(&m->rec, SAW_VM_END))
 		vm_release(vm, false);
-	else if (m->state == M_ABORTED && vm && migrate_devices_gone(m))
+	else if (m->rec.state == M_ABORTED && vm && record_devices_gone(&m->rec))
 		vm_device_lost(vm);
 }
 
@@ -136,9 +117,9 @@ static void on_end(struct migration *m)
  * is the user's matter, how long its undo takes is not. 0: no deadline. */
 static unsigned deadline_ms(const struct migration *m)
 {
-	unsigned ms = migrate_row(m->role, m->state)->deadline_ms;
+	unsigned ms = migrate_row(m->rec.role, m->rec.state)->deadline_ms;
 
-	return !ms && m->back && !m->ended && m->state != M_PARKED ? RETRIES_MS : ms;
+	return !ms && m->rec.back && !m->rec.ended && m->rec.state != M_PARKED ? RETRIES_MS : ms;
 }
 
 static void arm_deadline(struct migration *m)
@@ -152,7 +133,7 @@ static void arm_deadline(struct migration *m)
 
 void migrate_look_later(struct migration *m)
 {
-	if (m->ended || (m->state == M_PARKED && !migrate_awaits_job(m)))
+	if (m->rec.ended || (m->rec.state == M_PARKED && !migrate_awaits_job(m)))
 		loop_timer_disarm(m->look);
 	else
 		loop_timer_arm(m->look, LOOK_MS);
@@ -161,33 +142,33 @@ void migrate_look_later(struct migration *m)
 /* The one place where a state is written. */
 static int set_state(struct migration *m, enum migrate_state to, bool back, const char *note)
 {
-	if (!migrate_edge_ok(m->role, m->state, to, back, m->committed)) {
-		log_error("migration %s: edge %s to %s (%s) refused: a defect", m->id,
-			  migrate_state_name(m->state), migrate_state_name(to),
+	if (!migrate_edge_ok(m->rec.role, m->rec.state, to, back, m->rec.committed)) {
+		log_error("migration %s: edge %s to %s (%s) refused: a defect", m->rec.id,
+			  migrate_state_name(m->rec.state), migrate_state_name(to),
 			  back ? "back" : "forward");
 		return -EPROTO;
 	}
-	m->state = to;
-	m->back = back;
+	m->rec.state = to;
+	m->rec.back = back;
 	if (!back && to < M_DONE)
-		m->reached = to;
-	m->ended = to == M_DONE || to == M_ABORTED;
+		m->rec.reached = to;
+	m->rec.ended = to == M_DONE || to == M_ABORTED;
 	m->step = (struct migrate_step){.entered_us = now_us()};
 	m->serial++;
 	m->pending = 0;
 	m->pending_rc = 0;
 	int rc = write_journal(m, note);
 	log_at(to == M_PARKED || to == M_CANCEL ? LOG_WARN : LOG_NOTICE,
-	       "VM %s: migration %s (%s): %s%s%s%s", m->vm_name, m->id, migrate_role_name(m->role),
-	       back && !m->ended ? "undo of " : "", migrate_state_name(to), note ? ": " : "",
-	       note ? note : "");
+	       "VM %s: migration %s (%s): %s%s%s%s", m->rec.vm_name, m->rec.id,
+	       migrate_role_name(m->rec.role), back && !m->rec.ended ? "undo of " : "",
+	       migrate_state_name(to), note ? ": " : "", note ? note : "");
 	publish(m, note);
-	if (!m->unprobed) /* then it is the next probe's */
+	if (!m->recovery.unprobed) /* then it is the next probe's */
 		loop_timer_disarm(m->poll);
 	arm_deadline(m);
 	migrate_look_later(m);
 	lease_sync(m->d);
-	if (m->ended)
+	if (m->rec.ended)
 		on_end(m);
 	return rc;
 }
@@ -198,9 +179,9 @@ static void park(struct migration *m)
 {
 	char note[HTTP_ERROR_MAX + 64];
 
-	snprintf(note, sizeof note, "%.500s; when that is mended: ibvmig resolve %s", m->trouble,
-		 m->id);
-	set_state(m, M_PARKED, m->back, note);
+	snprintf(note, sizeof note, "%.500s; when that is mended: ibvmig resolve %s",
+		 m->rec.trouble, m->rec.id);
+	set_state(m, M_PARKED, m->rec.back, note);
 	migrate_answer_waiting(m, -EIO);
 }
 
@@ -214,10 +195,10 @@ static void retry(struct migration *m)
 	}
 	if (n == 1)
 		loop_timer_arm(m->deadline, RETRIES_MS);
-	log_warn("VM %s: migration %s: %s%s failed (try %u of %d): %s", m->vm_name, m->id,
-		 m->back ? "undo of " : "", migrate_state_name(m->state), n, RETRIES_MAX,
-		 m->trouble);
-	if (m->back) /* who has asked for the undo does so again */
+	log_warn("VM %s: migration %s: %s%s failed (try %u of %d): %s", m->rec.vm_name, m->rec.id,
+		 m->rec.back ? "undo of " : "", migrate_state_name(m->rec.state), n, RETRIES_MAX,
+		 m->rec.trouble);
+	if (m->rec.back) /* who has asked for the undo does so again */
 		migrate_answer_waiting(m, -EIO);
 	m->step.started = false;
 	m->step.phase = 0;
@@ -230,36 +211,36 @@ static void retry(struct migration *m)
 
 static void step_failed(struct migration *m)
 {
-	if (m->ended || m->state == M_PARKED)
+	if (m->rec.ended || m->rec.state == M_PARKED)
 		return;
-	if (m->back || m->committed || m->state == M_CANCEL) {
+	if (m->rec.back || m->rec.committed || m->rec.state == M_CANCEL) {
 		retry(m);
 		return;
 	}
 	/* QEMU has been released and may be through already, and a guest that runs here needs its
 	 * VF here: the source hears of it, and decides. */
-	if (m->role == DST && m->state == M_SWITCH) {
-		log_warn("VM %s: migration %s: SWITCH failed, the source decides: %s", m->vm_name,
-			 m->id, m->trouble);
-		m->switch_ordered = false;
+	if (m->rec.role == DST && m->rec.state == M_SWITCH) {
+		log_warn("VM %s: migration %s: SWITCH failed, the source decides: %s",
+			 m->rec.vm_name, m->rec.id, m->rec.trouble);
+		record_undo(&m->rec, DID_ORDER);
 		m->step.started = true;
-		memcpy(m->reason, m->trouble, sizeof m->reason);
+		memcpy(m->rec.reason, m->rec.trouble, sizeof m->rec.reason);
 		migrate_answer_waiting(m, -EIO);
 		return;
 	}
 	migrate_answer_waiting(m, -EIO);
-	if (m->role == SRC)
-		set_state(m, M_CANCEL, false, m->reason);
+	if (m->rec.role == SRC)
+		set_state(m, M_CANCEL, false, m->rec.reason);
 	else
-		set_state(m, m->state, true, m->reason);
+		set_state(m, m->rec.state, true, m->rec.reason);
 }
 
 static void set_reason(struct migration *m, const char *fmt, va_list ap)
 {
-	vsnprintf(m->trouble, sizeof m->trouble, fmt, ap);
+	vsnprintf(m->rec.trouble, sizeof m->rec.trouble, fmt, ap);
 	/* What went wrong first explains the rest. */
-	if (!*m->reason && !m->back && !m->committed && m->state != M_CANCEL)
-		memcpy(m->reason, m->trouble, sizeof m->reason);
+	if (!*m->rec.reason && !m->rec.back && !m->rec.committed && m->rec.state != M_CANCEL)
+		memcpy(m->rec.reason, m->rec.trouble, sizeof m->rec.reason);
 }
 
 int migrate_error(struct migration *m, int rc, const char *fmt, ...)
@@ -280,7 +261,7 @@ void migrate_give_up(struct migration *m, const char *fmt, ...)
 	set_reason(m, fmt, ap);
 	va_end(ap);
 	migrate_answer_waiting(m, -ECANCELED);
-	set_state(m, m->state, true, m->reason);
+	set_state(m, m->rec.state, true, m->rec.reason);
 	migrate_drive(m);
 }
 
@@ -301,9 +282,10 @@ void migrate_fail(struct migration *m, int rc, const char *fmt, ...)
  * kept: what the journal has of it is enough for a restart, which looks for the file. */
 static void not_durable(struct migration *m, int rc)
 {
-	bool released = m->role == DST && m->state == M_ATTACH;
+	bool released = m->rec.role == DST && m->rec.state == M_ATTACH;
 
-	if (m->back || m->committed || m->ended || m->state == M_CANCEL || released || m->saved)
+	if (m->rec.back || m->rec.committed || m->rec.ended || m->rec.state == M_CANCEL ||
+	    released || record_did(&m->rec, DID_SAVE))
 		return;
 	migrate_error(m, rc, "the journal cannot be written; is the disk full?");
 	step_failed(m);
@@ -313,7 +295,6 @@ static void saved(void *arg, int rc)
 {
 	struct migration *m = arg;
 
-	m->saving--;
 	if (rc)
 		not_durable(m, rc);
 	migrate_drive(m);
@@ -324,16 +305,16 @@ static void saved(void *arg, int rc)
 /* -EPROTO: the table has no such edge. */
 static int advance(struct migration *m)
 {
-	const struct migrate_row *row = migrate_row(m->role, m->state);
-	bool save = m->state == M_DETACH && m->file;
+	const struct migrate_row *row = migrate_row(m->rec.role, m->rec.state);
+	bool save = m->rec.state == M_DETACH && m->rec.file;
 	int rc;
 
-	if (m->state == M_CANCEL)
-		return set_state(m, m->reached, !m->committed,
-				 m->committed ? "QEMU had finished" : NULL);
-	if (m->back) {
-		row = migrate_row_before(m->role, m->state);
-		return set_state(m, row ? row->state : M_ABORTED, true, row ? NULL : m->reason);
+	if (m->rec.state == M_CANCEL)
+		return set_state(m, m->rec.reached, !m->rec.committed,
+				 m->rec.committed ? "QEMU had finished" : NULL);
+	if (m->rec.back) {
+		row = migrate_row_before(m->rec.role, m->rec.state);
+		return set_state(m, row ? row->state : M_ABORTED, true, row ? NULL : m->rec.reason);
 	}
 	rc = set_state(m, save ? M_SAVED : row->next, false, NULL);
 	if (rc && rc != -EPROTO)
@@ -345,22 +326,22 @@ static int advance(struct migration *m)
 static void lose_way(struct migration *m)
 {
 	migrate_error(m, -EPROTO, "there is no way on from %s%s%s: a defect of ibvmigd",
-		      m->back ? "undo of " : "", migrate_state_name(m->state),
-		      m->committed ? ", for the VM is said to run at the destination" : "");
+		      m->rec.back ? "undo of " : "", migrate_state_name(m->rec.state),
+		      m->rec.committed ? ", for the VM is said to run at the destination" : "");
 	park(m);
 }
 
 static int run_step(struct migration *m)
 {
-	const struct migrate_row *row = migrate_row(m->role, m->state);
+	const struct migrate_row *row = migrate_row(m->rec.role, m->rec.state);
 
 	/* What was under way when it failed must be over before it is undone. CANCEL undoes
 	 * nothing: a guest that is paused answers only once QEMU's job has ended. */
-	if (m->back && !m->step.started && m->inflight)
+	if (m->rec.back && !m->step.started && m->inflight)
 		return STEP_WAIT;
-	if (m->saving || m->step.resting || m->unprobed)
+	if (m->kept.saving || m->step.resting || m->recovery.unprobed)
 		return STEP_WAIT;
-	if (m->back)
+	if (m->rec.back)
 		return row->undo ? row->undo(m) : STEP_DONE;
 	return row->run ? row->run(m) : STEP_WAIT;
 }
@@ -374,7 +355,7 @@ void migrate_drive(struct migration *m)
 	m->driving = true;
 	do {
 		m->again = false;
-		if (m->ended || m->state == M_PARKED)
+		if (m->rec.ended || m->rec.state == M_PARKED)
 			break;
 		int rc = run_step(m);
 		if (rc == STEP_DONE) {
@@ -395,7 +376,7 @@ static void on_deadline(void *arg)
 	char missing[HTTP_ERROR_MAX / 2];
 
 	/* What took long was libvirtd's absence, and it is not known what there is to fail. */
-	if (m->unprobed) {
+	if (m->recovery.unprobed) {
 		arm_deadline(m);
 		return;
 	}
@@ -405,13 +386,15 @@ static void on_deadline(void *arg)
 		return;
 	}
 	m->step.timed_out = true;
-	if (m->role == DST && m->state <= M_SWITCH && m->armed && !m->back && !m->committed) {
+	if (m->rec.role == DST && m->rec.state <= M_SWITCH && record_did(&m->rec, DID_ARM) &&
+	    !m->rec.back && !m->rec.committed) {
 		migrate_drive(m); /* asks the source for a verdict */
 		return;
 	}
 	watch->missing(m, missing, sizeof missing);
-	migrate_fail(m, -ETIMEDOUT, "%s%s was not done within %u s%s", m->back ? "undo of " : "",
-		     migrate_state_name(m->state), deadline_ms(m) / 1000, missing);
+	migrate_fail(m, -ETIMEDOUT, "%s%s was not done within %u s%s",
+		     m->rec.back ? "undo of " : "", migrate_state_name(m->rec.state),
+		     deadline_ms(m) / 1000, missing);
 }
 
 static void on_poll(void *arg)
@@ -419,7 +402,7 @@ static void on_poll(void *arg)
 	struct migration *m = arg;
 
 	m->step.resting = false;
-	if (m->unprobed)
+	if (m->recovery.unprobed)
 		watch->probe(m);
 	else
 		migrate_drive(m);
@@ -521,10 +504,9 @@ static void migration_free(struct migration *m)
 	loop_timer_free(m->deadline);
 	loop_timer_free(m->poll);
 	loop_timer_free(m->look);
-	loop_timer_free(m->rewrite);
-	json_object_put(m->data);
-	free(m->hook_xml);
-	free(m->file);
+	kept_clear(&m->kept);
+	record_clear(&m->rec);
+	free(m->dst.hook_xml);
 	free(m);
 }
 
@@ -536,8 +518,8 @@ static void collect(struct daemon *d)
 	for (struct migration **p = &d->migrations; *p;) {
 		struct migration *m = *p;
 
-		if (++kept <= MIGRATE_KEPT || !m->ended || m->inflight || m->looking || m->saving ||
-		    m->behind || m->driving) {
+		if (++kept <= MIGRATE_KEPT || !m->rec.ended || m->inflight || m->looking ||
+		    m->kept.saving || m->kept.behind || m->driving) {
 			p = &m->next;
 			continue;
 		}
@@ -563,24 +545,24 @@ struct migration *migrate_new(struct daemon *d, enum migrate_role role, const ch
 	if (!m || loop_timer_new(d->loop, on_deadline, m, &m->deadline) ||
 	    loop_timer_new(d->loop, on_poll, m, &m->poll) ||
 	    loop_timer_new(d->loop, watch->look, m, &m->look) ||
-	    loop_timer_new(d->loop, on_rewrite, m, &m->rewrite)) {
+	    kept_init(&m->kept, d->loop, write_again, saved, m)) {
 		if (m)
 			migration_free(m);
 		return NULL;
 	}
 	m->d = d;
-	m->role = role;
-	m->state = m->reached = M_PREPARE;
+	m->rec.role = role;
+	m->rec.state = m->rec.reached = M_PREPARE;
 	m->step.entered_us = now_us();
 	m->serial = 1;
-	m->data = json_object_new_object();
+	m->rec.data = json_object_new_object();
 	if (id)
-		snprintf(m->id, sizeof m->id, "%s", id);
+		snprintf(m->rec.id, sizeof m->rec.id, "%s", id);
 	else
-		new_id(m->id);
-	snprintf(m->vm_uuid, sizeof m->vm_uuid, "%s", vm_uuid);
-	snprintf(m->vm_name, sizeof m->vm_name, "%s", vm_name);
-	boot_id(m->boot);
+		new_id(m->rec.id);
+	snprintf(m->rec.vm_uuid, sizeof m->rec.vm_uuid, "%s", vm_uuid);
+	snprintf(m->rec.vm_name, sizeof m->rec.vm_name, "%s", vm_name);
+	boot_id(m->rec.boot);
 	m->next = d->migrations;
 	d->migrations = m;
 	collect(d);
@@ -588,6 +570,17 @@ struct migration *migrate_new(struct daemon *d, enum migrate_role role, const ch
 	migrate_look_later(m);
 	lease_sync(d);
 	return m;
+}
+
+int migrate_load(struct migration *m, struct json_object *record)
+{
+	char now[sizeof m->rec.boot];
+	int rc;
+
+	memcpy(now, m->rec.boot, sizeof now);
+	rc = record_load(&m->rec, record);
+	m->recovery.rebooted = !str_eq(m->rec.boot, now);
+	return rc;
 }
 
 int migrate_reload(struct migration *m, struct json_object *record)
@@ -602,7 +595,7 @@ int migrate_reload(struct migration *m, struct json_object *record)
 struct migration *migrate_find(struct daemon *d, const char *id, enum migrate_role role)
 {
 	for (struct migration *m = d->migrations; m; m = m->next)
-		if (m->role == role && !strcmp(m->id, id))
+		if (m->rec.role == role && !strcmp(m->rec.id, id))
 			return m;
 	return NULL;
 }
@@ -610,7 +603,7 @@ struct migration *migrate_find(struct daemon *d, const char *id, enum migrate_ro
 struct migration *migrate_open(struct daemon *d, const char *vm_uuid)
 {
 	for (struct migration *m = d->migrations; m; m = m->next)
-		if (!m->ended && !strcmp(m->vm_uuid, vm_uuid))
+		if (!m->rec.ended && !strcmp(m->rec.vm_uuid, vm_uuid))
 			return m;
 	return NULL;
 }
@@ -619,7 +612,8 @@ bool migrate_has_left(struct daemon *d, const char *vm_uuid)
 {
 	const struct migration *m = migrate_open(d, vm_uuid);
 
-	return m && m->role == SRC && (m->committed || (m->rebooted && !cold_is_file(m)));
+	return m && m->rec.role == SRC &&
+	       (m->rec.committed || (m->recovery.rebooted && !record_is_file(&m->rec)));
 }
 
 void migrate_free_all(struct daemon *d)
@@ -634,7 +628,7 @@ void migrate_free_all(struct daemon *d)
 
 struct vm *migrate_vm(struct migration *m)
 {
-	return vm_find(m->d, m->vm_uuid);
+	return vm_find(m->d, m->rec.vm_uuid);
 }
 
 void migrate_set_committed(struct migration *m)
@@ -642,16 +636,16 @@ void migrate_set_committed(struct migration *m)
 	const bool parked = migrate_awaits_job(m);
 	struct vm *vm = migrate_vm(m);
 
-	if (m->committed)
+	if (m->rec.committed)
 		return;
-	m->committed = true;
+	m->rec.committed = true;
 	m->committed_us = now_us();
 	m->step.resting = false;
 	/* Its QEMU may linger: what is sent to the VM from now on goes to its new host. */
-	if (vm && m->role == SRC) {
+	if (vm && m->rec.role == SRC) {
 		vm->state = VM_LEAVING;
-		for (unsigned i = 0; i < m->vf_count; i++)
-			relay_set_route(m->d->relay, m->vfs[i].vguid, m->to.url);
+		for (unsigned i = 0; i < m->rec.vf_count; i++)
+			relay_set_route(m->d->relay, m->rec.vfs[i].vguid, m->rec.to.url);
 	}
 	migrate_save(m, "COMMIT");
 	if (parked)
@@ -660,12 +654,12 @@ void migrate_set_committed(struct migration *m)
 
 void migrate_measure(struct migration *m, const char *name)
 {
-	json_set_u64(m->data, name, now_us() - m->step.entered_us);
+	json_set_u64(m->rec.data, name, now_us() - m->step.entered_us);
 }
 
 bool migrate_awaits_job(const struct migration *m)
 {
-	return m->state == M_PARKED && m->role == SRC && !m->back && !m->committed;
+	return m->rec.state == M_PARKED && m->rec.role == SRC && !m->rec.back && !m->rec.committed;
 }
 
 void migrate_unpark(struct migration *m, const char *note)
@@ -673,14 +667,14 @@ void migrate_unpark(struct migration *m, const char *note)
 	if (migrate_awaits_job(m))
 		set_state(m, M_CANCEL, false, note);
 	else
-		set_state(m, m->reached, !m->committed, note);
+		set_state(m, m->rec.reached, !m->rec.committed, note);
 	migrate_drive(m);
 }
 
 void migrate_vm_died(struct migration *m)
 {
-	m->vm_dead = true;
-	if (m->state == M_PARKED)
+	record_do(&m->rec, SAW_VM_END);
+	if (m->rec.state == M_PARKED)
 		migrate_unpark(m, "the VM has ended");
 }
 
@@ -689,13 +683,13 @@ int migrate_resolve(struct daemon *d, const char *id)
 	int rc = -ENOENT;
 
 	for (struct migration *m = d->migrations; m; m = m->next) {
-		if (strcmp(m->id, id))
+		if (strcmp(m->rec.id, id))
 			continue;
 		if (watch->give_up(m)) {
 			rc = 0;
 			continue;
 		}
-		if (m->state != M_PARKED) {
+		if (m->rec.state != M_PARKED) {
 			rc = rc == -ENOENT ? -EINVAL : rc;
 			continue;
 		}

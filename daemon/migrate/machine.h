@@ -8,48 +8,20 @@
 #include "common/http/client.h"
 #include "daemon/migrate/hold.h"
 #include "daemon/base/job.h"
-#include "daemon/vf/table.h"
 #include "daemon/libvirt/virt.h"
 #include "daemon/vm/vm.h"
-#include "daemon/migrate/states.h"
+#include "daemon/migrate/record.h"
+#include "daemon/migrate/recover.h"
+#include "daemon/store/kept.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
-#define MIGRATE_PEERS_MAX 256
-#define MIGRATE_KEPT      32 /* ended ones that stay in memory */
+#define MIGRATE_KEPT 32 /* ended ones that stay in memory */
 
 /* What QEMU's migration job at the source is known to do. */
 enum migrate_job { JOB_NONE, JOB_ACTIVE, JOB_COMPLETED, JOB_FAILED };
-
-struct migrate_host {
-	char host[64], url[256];
-};
-
-/* A VF of one of the two hosts. */
-struct migrate_end {
-	char vf[VF_NAME_MAX];
-	uint64_t parked_guid;
-	uint64_t port_guid;  /* where VFs share their port's LID: that port; 0: not known */
-	unsigned guid_index; /* and the entry of its GUID table */
-};
-
-/* One of the VM's VFs: what stays, and what it is at both ends. */
-struct migrate_vf {
-	uint64_t vguid;
-	uint16_t pkey;
-	char dev_id[QMP_DEV_ID], bus[16];
-	struct migrate_end from, to;
-	bool device_gone; /* source: QEMU has it no more */
-};
-
-/* A host with VMs that the moving VM is connected to. */
-struct migrate_peer {
-	uint64_t guid;
-	char host[64], url[256];
-	bool suspended;
-};
 
 /* Zeroed whenever the state changes. */
 struct migrate_step {
@@ -67,78 +39,51 @@ struct migrate_step {
 	uint64_t entered_us;
 };
 
+/* What only the host that the VM leaves knows of it. */
+struct src {
+	enum migrate_job job;
+	bool guest_stopped; /* by QEMU, to send the rest */
+	bool stands;        /* it was paused when it was looked for last */
+	bool peer_ended;    /* the other host has reached its end */
+	struct hold hold;
+	uint64_t user_bandwidth, user_downtime_ms; /* what the user has set */
+	struct qmp_throttle user_throttle;
+	uint64_t set_bandwidth; /* what we have set last; 0: nothing */
+	uint64_t suspended_us, detach_started_us;
+};
+
+/* What only the host that the VM comes to knows of it. */
+struct dst {
+	bool guest_resumed; /* QEMU's RESUME event */
+	char *hook_xml;     /* owned; the domain's, then what libvirt is to take; or NULL */
+};
+
+/* The machine of one record. The record is what outlives this process; the rest is what this
+ * process knows of it beside. A step writes of the machine its step, pending and the like, of the
+ * record what record.h has functions for, and never the state. */
 struct migration {
 	struct migration *next;
 	struct daemon *d; /* borrowed */
-	char id[37];
-	enum migrate_role role;
-	enum migrate_state state, reached; /* reached: the furthest state, for walking back */
-	bool back, committed, ended;
-	char vm_uuid[37], vm_name[VM_NAME_MAX];
-	struct migrate_vf vfs[DOMAIN_VFS_MAX]; /* all of them move, or none */
-	unsigned vf_count;
-	enum domain_strategy asked, strategy; /* strategy: as asked, until PREPARE has chosen */
-	bool state_there;                     /* the destination's VFs take the state of ours */
-	struct migrate_host from, to;
-	struct migrate_peer peers[MIGRATE_PEERS_MAX];
-	unsigned peer_count;
-	/* Sentences about the VM that do not name it: who shows them does. */
-	char reason[HTTP_ERROR_MAX];  /* why it is walked back, or "" */
-	char trouble[HTTP_ERROR_MAX]; /* what the last try of a step ran into, or "" */
-
-	/* What has been done to the world; undo() looks here. */
-	bool armed, ballast, raised, suspended, device_del_sent, parked, moved;
-	bool attached, resumed, switch_ordered;
-	bool destination_lost; /* source: an operator has said so (migrate/src_lost.c) */
-	bool source_lost;      /* destination: so (migrate/dst_orphan.c) */
-	/* What has been seen. */
-	enum migrate_job job;
-	bool guest_resumed; /* destination: QEMU's RESUME event */
-	bool guest_stopped; /* source: QEMU has stopped it, to send the rest */
-	bool stands;        /* source: it was paused when it was looked for last */
-	bool vm_dead;       /* stopped, but not by migrating */
-	bool peer_ended;    /* the other side has reached its end */
+	struct record rec;
+	struct kept kept; /* the journal's copy of rec */
+	struct recovery recovery;
+	struct src src; /* zeroed at the destination */
+	struct dst dst; /* zeroed at the source */
 
 	struct migrate_step step;
 	uint64_t serial;   /* of the step; a job of an older one is ignored */
 	unsigned inflight; /* jobs and agent requests under way */
-	unsigned saving;   /* writes of its record that are not durable yet */
 	unsigned pending;  /* of them, those that the step waits for together */
 	int pending_rc;
 	char pending_error[HTTP_ERROR_MAX];
 	struct loop_timer *deadline, *poll; /* owned */
 	struct loop_timer *look;            /* owned; migrate/look.c */
-	bool looking;                       /* a look is under way */
-	struct loop_timer *rewrite;         /* owned; runs while the journal is behind */
-	bool behind; /* the journal did not take the latest; what it is to be told with it: */
-	char behind_note[HTTP_ERROR_MAX + 64];
-	struct http_exchange *waiting; /* who asked for the step under way, or NULL */
-	char *hook_xml; /* owned; destination: the domain's, then what libvirt is to take; or NULL
-			 */
-	char *file;     /* owned; strategy cold: where the VM is saved; else NULL */
-	bool saved;     /* the file is whole, and the VM has ended here */
-	bool let_go;    /* the peers do not wait for it any more */
-	struct hold hold;
-	uint64_t user_bandwidth, user_downtime_ms; /* what the user has set */
-	struct qmp_throttle user_throttle;
-	uint64_t set_bandwidth; /* what we have set last; 0: nothing */
-	uint64_t suspended_us, detach_started_us, committed_us;
-	struct json_object *data; /* owned; measurements, by name */
+	struct http_exchange *waiting;      /* who asked for the step under way, or NULL */
+	uint64_t committed_us;
 	bool driving, again;
-	bool unprobed;   /* after a restart: no step runs until libvirt has told where the VM is */
-	bool probing;    /* it is being asked */
-	char boot[33];   /* of the kernel that it began under */
-	bool rebooted;   /* that is not this one: the QEMU of then is gone, whatever runs here now;
-			  * and what its VFs showed */
-	unsigned probes; /* so often it was not here, and the destination had not got it yet */
-	bool leased;     /* daemon/store/lease.h has a lease of it */
+	bool looking; /* a look is under way */
+	bool leased;  /* daemon/store/lease.h has a lease of it */
 };
-
-/* Its VF leaves before QEMU begins. */
-static inline bool migrate_vf_first(const struct migration *m)
-{
-	return m->strategy == STRATEGY_EARLY || m->strategy == STRATEGY_COLD;
-}
 
 /* The machine calls the steps' floor through these only; daemon/migrate/table.c fills them. */
 struct migrate_watch {

@@ -218,7 +218,7 @@ static struct migration *busy_peer(struct daemon *d, struct json_object *guids, 
 		struct vm *vm = vm_by_guid(d, guid_at(guids, i));
 		struct migration *m = vm ? migrate_open(d, vm->uuid) : NULL;
 
-		if (m && strcmp(m->id, id))
+		if (m && strcmp(m->rec.id, id))
 			return m;
 	}
 	return NULL;
@@ -233,10 +233,10 @@ void peer_on_check(struct http_request *req)
 		busy = busy_peer(req->user, guids, json_opt_str(req->body, "migration", ""));
 	if (!busy)
 		ask_agents(req, "query");
-	else if (!(busy->committed || busy->back) || !defer_request(req, peer_on_check))
+	else if (!(busy->rec.committed || busy->rec.back) || !defer_request(req, peer_on_check))
 		http_fail(req->exchange, 409, "peer-busy",
 			  "peer VM %s is migrating itself: wait until it has arrived",
-			  busy->vm_name);
+			  busy->rec.vm_name);
 }
 
 /* ---- calls ---- */
@@ -250,8 +250,8 @@ static bool is_taken(struct daemon *d, const struct vm *vm, const char *id, char
 
 	if (holder)
 		snprintf(text, bytes, "peer VM %s is suspended for migration %s", vm->name, holder);
-	else if (m && m->suspended && strcmp(m->id, id))
-		snprintf(text, bytes, "peer VM %s is migrating itself (%s)", vm->name, m->id);
+	else if (m && record_did(&m->rec, DID_SUSPEND) && strcmp(m->rec.id, id))
+		snprintf(text, bytes, "peer VM %s is migrating itself (%s)", vm->name, m->rec.id);
 	else
 		return false;
 	return true;
@@ -310,7 +310,7 @@ void peer_on_resume(struct http_request *req)
 
 	peer_watch_heard(d, json_opt_str(req->body, "migration", ""));
 	/* We may be the source as well, and not have heard of COMMIT yet. */
-	if (m && !m->ended && json_opt_bool(req->body, "moved", false)) {
+	if (m && !m->rec.ended && json_opt_bool(req->body, "moved", false)) {
 		migrate_set_committed(m);
 		migrate_drive(m);
 	}

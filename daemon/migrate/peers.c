@@ -50,12 +50,12 @@ static void peer_run(struct job *j)
 /* The peers' own numbers, per call, into the record. */
 static void keep_answer(struct migration *m, const char *name, struct json_object *answer)
 {
-	struct json_object *list = json_opt(m->data, name);
+	struct json_object *list = json_opt(m->rec.data, name);
 	struct json_object *vms = json_opt(answer, "vms");
 
 	if (!list) {
 		list = json_object_new_array();
-		json_set(m->data, name, list);
+		json_set(m->rec.data, name, list);
 	}
 	for (size_t i = 0;
 	     json_object_is_type(vms, json_type_array) && i < json_object_array_length(vms); i++)
@@ -93,7 +93,7 @@ static void reserve_done(struct migration *m, struct job *j)
 	if (!busy)
 		return;
 	m->step.busy = true;
-	snprintf(m->trouble, sizeof m->trouble, "%.400s", busy);
+	snprintf(m->rec.trouble, sizeof m->rec.trouble, "%.400s", busy);
 }
 
 static void release_done(struct migration *m, struct job *j)
@@ -105,7 +105,7 @@ static void release_done(struct migration *m, struct job *j)
 static bool seen_before(const struct migration *m, unsigned i)
 {
 	for (unsigned k = 0; k < i; k++)
-		if (!strcmp(m->peers[k].url, m->peers[i].url))
+		if (!strcmp(m->rec.peers[k].url, m->rec.peers[i].url))
 			return true;
 	return false;
 }
@@ -115,10 +115,10 @@ static struct json_object *guids_at(const struct migration *m, const char *url)
 	struct json_object *list = json_object_new_array();
 	char text[IB_GUID_TEXT];
 
-	for (unsigned i = 0; i < m->peer_count; i++) {
-		if (strcmp(m->peers[i].url, url))
+	for (unsigned i = 0; i < m->rec.peer_count; i++) {
+		if (strcmp(m->rec.peers[i].url, url))
 			continue;
-		ib_guid_format(m->peers[i].guid, text);
+		ib_guid_format(m->rec.peers[i].guid, text);
 		json_object_array_add(list, json_object_new_string(text));
 	}
 	return list;
@@ -127,7 +127,7 @@ static struct json_object *guids_at(const struct migration *m, const char *url)
 /* What the move changed, or the way back did, for path records; borrowed, or NULL. */
 static struct json_object *changes(const struct migration *m, bool moved)
 {
-	return json_opt(m->data, moved ? "move" : "rebound");
+	return json_opt(m->rec.data, moved ? "move" : "rebound");
 }
 
 /* A copy: a worker reads it. */
@@ -151,11 +151,11 @@ static struct json_object *call_body(struct migration *m, const char *url, bool 
 {
 	struct json_object *body = json_object_new_object();
 
-	json_set_str(body, "migration", m->id);
-	json_set(body, "vguids", migrate_guids(m));
+	json_set_str(body, "migration", m->rec.id);
+	json_set(body, "vguids", record_guids(&m->rec));
 	json_set(body, "guids", guids_at(m, url));
 	json_set_bool(body, "moved", moved);
-	json_set_str(body, "url", moved ? m->to.url : m->from.url);
+	json_set_str(body, "url", moved ? m->rec.to.url : m->rec.from.url);
 	add_move(body, m, moved);
 	return body;
 }
@@ -163,18 +163,18 @@ static struct json_object *call_body(struct migration *m, const char *url, bool 
 /* One call per host. */
 static void ask_all(struct migration *m, const struct peer_call *c)
 {
-	for (unsigned i = 0; i < m->peer_count; i++) {
+	for (unsigned i = 0; i < m->rec.peer_count; i++) {
 		struct json_object *in;
 
 		if (seen_before(m, i))
 			continue;
 		in = json_object_new_object();
-		json_set_str(in, "url", m->peers[i].url);
-		json_set_str(in, "host", m->peers[i].host);
+		json_set_str(in, "url", m->rec.peers[i].url);
+		json_set_str(in, "host", m->rec.peers[i].host);
 		json_set_str(in, "path", c->path);
 		json_set_u64(in, "patience_ms", c->patience_ms);
 		json_set_bool(in, "again", c->again);
-		json_set(in, "body", call_body(m, m->peers[i].url, c->moved));
+		json_set(in, "body", call_body(m, m->rec.peers[i].url, c->moved));
 		if (!migrate_job(m, in, peer_run, c->done))
 			m->pending++;
 		else
@@ -219,11 +219,11 @@ void peers_resume(struct migration *m, bool moved)
 
 struct json_object *mover_resume(const struct migration *m, bool moved)
 {
-	struct json_object *msg = json_object_new_object(), *list = migrate_guids(m);
+	struct json_object *msg = json_object_new_object(), *list = record_guids(&m->rec);
 	struct json_object *paths = repath_of_mover(changes(m, moved), list);
 
 	json_set_str(msg, "op", "resume");
-	json_set_str(msg, "migration", m->id);
+	json_set_str(msg, "migration", m->rec.id);
 	json_set_str(msg, "role", "mover");
 	json_set(msg, "vguids", list);
 	json_set_u64(msg, "deadline_ms", MIGRATE_RESUME_MS - MIGRATE_AGENT_MARGIN_MS);
@@ -237,7 +237,7 @@ void mover_resumed(struct migration *m, int rc, struct json_object *answer, cons
 {
 	m->pending--;
 	if (!rc) {
-		json_set(m->data, "resume", json_object_get(answer));
+		json_set(m->rec.data, "resume", json_object_get(answer));
 		return;
 	}
 	/* Before what peers say: it is the mover that they wait for. */

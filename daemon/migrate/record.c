@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A migration as JSON: for the journal, for those who ask, and back after a restart. */
+#include "daemon/migrate/record.h"
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/migrate/machine.h"
-#include "daemon/base/daemon.h"
-#include "daemon/migrate/step.h"
-#include "daemon/base/settings.h"
 
 #include <errno.h>
 #include <string.h>
@@ -14,138 +10,303 @@
 /* 1 (not written): one VF, its fields among the record's own. 2: vfs. */
 #define RECORD_VERSION 2
 
-static const struct flag {
-	const char *name;
-	size_t offset;
-} flags[] = {
-#define FLAG(f)                                                                                    \
-	{                                                                                          \
-#f, offsetof(struct migration, f)                                                  \
-	}
-	FLAG(back),     FLAG(committed),        FLAG(ended),           FLAG(armed),   FLAG(ballast),
-	FLAG(raised),   FLAG(suspended),        FLAG(device_del_sent), FLAG(parked),  FLAG(moved),
-	FLAG(attached), FLAG(resumed),          FLAG(switch_ordered),  FLAG(vm_dead), FLAG(saved),
-	FLAG(let_go),   FLAG(destination_lost), FLAG(source_lost),
-#undef FLAG
+/* The names are the journal's, of all ibvmigd that have ever been shipped. */
+static const char *const deed_names[] = {
+	[DID_ARM] = "armed",
+	[DID_BALLAST] = "ballast",
+	[DID_RAISE] = "raised",
+	[DID_SUSPEND] = "suspended",
+	[DID_UNPLUG] = "device_del_sent",
+	[DID_PARK] = "parked",
+	[DID_MOVE] = "moved",
+	[DID_ATTACH] = "attached",
+	[DID_RESUME] = "resumed",
+	[DID_ORDER] = "switch_ordered",
+	[SAW_VM_END] = "vm_dead",
+	[DID_SAVE] = "saved",
+	[DID_LET_GO] = "let_go",
+	[TOLD_DESTINATION_LOST] = "destination_lost",
+	[TOLD_SOURCE_LOST] = "source_lost",
 };
 
-static bool *flag_at(const struct migration *m, const struct flag *f)
+/* ---- its hosts and VFs ---- */
+
+void migrate_write_host(struct printbuf *text, const char *key, const struct migrate_host *h)
 {
-	return (bool *)((char *)m + f->offset);
+	json_write_open(text, key, '{');
+	json_write_str(text, "host", h->host);
+	json_write_str(text, "url", h->url);
+	json_write_close(text, '}');
 }
 
-struct json_object *peers_json(const struct migration *m)
+struct json_object *migrate_host_json(const struct migrate_host *h)
+{
+	struct printbuf *text = printbuf_new();
+
+	migrate_write_host(text, NULL, h);
+	return json_read_back(text);
+}
+
+void migrate_host_load(struct migrate_host *h, struct json_object *o)
+{
+	snprintf(h->host, sizeof h->host, "%s", json_opt_str(o, "host", ""));
+	snprintf(h->url, sizeof h->url, "%s", json_opt_str(o, "url", ""));
+}
+
+struct json_object *migrate_end_add(struct json_object *o, const struct migrate_end *e)
+{
+	json_set_str(o, "vf", e->vf);
+	if (e->parked_guid)
+		json_set_guid(o, "parked_guid", e->parked_guid);
+	if (!e->port_guid || !e->guid_index)
+		return o;
+	json_set_guid(o, "port_guid", e->port_guid);
+	json_set_u64(o, "guid_index", e->guid_index);
+	return o;
+}
+
+void migrate_end_load(struct migrate_end *e, struct json_object *o)
+{
+	snprintf(e->vf, sizeof e->vf, "%s", json_opt_str(o, "vf", ""));
+	ib_guid_parse(json_opt_str(o, "parked_guid", ""), &e->parked_guid);
+	ib_guid_parse(json_opt_str(o, "port_guid", ""), &e->port_guid);
+	e->guid_index = (unsigned)json_opt_u64(o, "guid_index", 0);
+}
+
+static void set_pkey(struct json_object *o, uint16_t pkey)
+{
+	char text[8];
+
+	snprintf(text, sizeof text, "0x%04x", pkey);
+	json_set_str(o, "pkey", text);
+}
+
+static struct json_object *vf_json(const struct migrate_vf *v)
+{
+	struct json_object *o = json_object_new_object();
+
+	if (v->vguid)
+		json_set_guid(o, "vguid", v->vguid);
+	set_pkey(o, v->pkey);
+	json_set_str(o, "dev_id", v->dev_id);
+	json_set_str(o, "bus", v->bus);
+	json_set(o, "from", migrate_end_add(json_object_new_object(), &v->from));
+	json_set(o, "to", migrate_end_add(json_object_new_object(), &v->to));
+	json_set_bool(o, "device_gone", v->device_gone);
+	return o;
+}
+
+static void vf_load(struct migrate_vf *v, struct json_object *o)
+{
+	uint64_t pkey = 0;
+
+	*v = (struct migrate_vf){0};
+	ib_guid_parse(json_opt_str(o, "vguid", ""), &v->vguid);
+	parse_u64(json_opt_str(o, "pkey", "0"), 0, UINT16_MAX, &pkey);
+	v->pkey = (uint16_t)pkey;
+	snprintf(v->dev_id, sizeof v->dev_id, "%s", json_opt_str(o, "dev_id", ""));
+	snprintf(v->bus, sizeof v->bus, "%s", json_opt_str(o, "bus", ""));
+	migrate_end_load(&v->from, json_opt(o, "from"));
+	migrate_end_load(&v->to, json_opt(o, "to"));
+	v->device_gone = json_opt_bool(o, "device_gone", false);
+}
+
+struct json_object *record_vfs_json(const struct record *r)
 {
 	struct json_object *list = json_object_new_array();
 
-	for (unsigned i = 0; i < m->peer_count; i++) {
+	for (unsigned i = 0; i < r->vf_count; i++)
+		json_object_array_add(list, vf_json(&r->vfs[i]));
+	return list;
+}
+
+void record_vfs_load(struct record *r, struct json_object *record)
+{
+	struct json_object *list = json_opt(record, "vfs");
+	size_t n = list ? json_count(list) : 1;
+
+	r->vf_count = 0;
+	while (r->vf_count < n && r->vf_count < DOMAIN_VFS_MAX) {
+		struct json_object *o = list ? json_object_array_get_idx(list, r->vf_count)
+					     : record;
+
+		vf_load(&r->vfs[r->vf_count++], o);
+	}
+}
+
+/* ---- its peers ---- */
+
+struct json_object *record_peers_json(const struct record *r)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (unsigned i = 0; i < r->peer_count; i++) {
 		struct json_object *o = json_object_new_object();
 
-		json_set_guid(o, "guid", m->peers[i].guid);
-		json_set_str(o, "host", m->peers[i].host);
-		json_set_str(o, "url", m->peers[i].url);
+		json_set_guid(o, "guid", r->peers[i].guid);
+		json_set_str(o, "host", r->peers[i].host);
+		json_set_str(o, "url", r->peers[i].url);
 		json_object_array_add(list, o);
 	}
 	return list;
 }
 
-void peers_load(struct migration *m, struct json_object *list)
+void record_peers_load(struct record *r, struct json_object *list)
 {
-	m->peer_count = 0;
+	r->peer_count = 0;
 	for (size_t i = 0; json_object_is_type(list, json_type_array) &&
 			   i < json_object_array_length(list) && i < MIGRATE_PEERS_MAX;
 	     i++) {
 		struct json_object *o = json_object_array_get_idx(list, i);
-		struct migrate_peer *p = &m->peers[m->peer_count];
+		struct migrate_peer *p = &r->peers[r->peer_count];
 
 		*p = (struct migrate_peer){0};
 		if (ib_guid_parse(json_opt_str(o, "guid", ""), &p->guid))
 			continue;
 		snprintf(p->host, sizeof p->host, "%s", json_opt_str(o, "host", ""));
 		snprintf(p->url, sizeof p->url, "%s", json_opt_str(o, "url", ""));
-		m->peer_count++;
+		r->peer_count++;
 	}
 }
 
-/* What others ask a migration for, and the journal keeps of it as well. */
-static void write_common(struct printbuf *text, const struct migration *m)
+/* ---- all of its VFs ---- */
+
+struct migrate_vf *record_vf(struct record *r, uint64_t vguid)
 {
-	json_write_str(text, "id", m->id);
-	json_write_str(text, "role", migrate_role_name(m->role));
-	json_write_str(text, "state", migrate_state_name(m->state));
-	json_write_str(text, "reached", migrate_state_name(m->reached));
-	json_write_str(text, "strategy", strategy_name(m->strategy));
-	json_write_str(text, "asked", strategy_name(m->asked));
-	migrate_write_host(text, "from", &m->from);
-	migrate_write_host(text, "to", &m->to);
-	json_write_str(text, "reason", *m->reason ? m->reason : NULL);
-	json_write_str(text, "trouble", *m->trouble ? m->trouble : NULL);
-	json_write_u64(text, "failures", m->step.failures ? m->step.failures : m->step.silent);
-	json_write(text, "data", m->data);
+	for (unsigned i = 0; i < r->vf_count; i++)
+		if (r->vfs[i].vguid == vguid)
+			return &r->vfs[i];
+	return NULL;
 }
 
-void migrate_write_record(struct printbuf *text, const struct migration *m)
+struct json_object *record_guids(const struct record *r)
 {
-	struct json_object *vfs AUTO_JSON = migrate_vfs_json(m), *peers AUTO_JSON = peers_json(m);
+	struct json_object *list = json_object_new_array();
+	char text[IB_GUID_TEXT];
+
+	for (unsigned i = 0; i < r->vf_count; i++) {
+		ib_guid_format(r->vfs[i].vguid, text);
+		json_object_array_add(list, json_object_new_string(text));
+	}
+	return list;
+}
+
+unsigned record_devices_gone(const struct record *r)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < r->vf_count; i++)
+		n += r->vfs[i].device_gone;
+	return n;
+}
+
+static struct json_object *move_json(const struct record *r, const struct migrate_vf *v, bool back)
+{
+	struct json_object *o = json_object_new_object();
+	struct json_object *from = migrate_end_add(migrate_host_json(&r->from), &v->from);
+	struct json_object *to = migrate_end_add(migrate_host_json(&r->to), &v->to);
+
+	json_set_guid(o, "vguid", v->vguid);
+	json_set_str(o, "vm", r->vm_uuid);
+	set_pkey(o, v->pkey);
+	json_set(o, "from", back ? to : from);
+	json_set(o, "to", back ? from : to);
+	return o;
+}
+
+struct json_object *record_moves(const struct record *r, bool back)
+{
+	struct json_object *o = json_object_new_object(), *list = json_object_new_array();
+
+	for (unsigned i = 0; i < r->vf_count; i++)
+		json_object_array_add(list, move_json(r, &r->vfs[i], back));
+	json_set(o, "moves", list);
+	return o;
+}
+
+/* ---- the whole ---- */
+
+void record_write_common(struct printbuf *text, const struct record *r, unsigned failures)
+{
+	json_write_str(text, "id", r->id);
+	json_write_str(text, "role", migrate_role_name(r->role));
+	json_write_str(text, "state", migrate_state_name(r->state));
+	json_write_str(text, "reached", migrate_state_name(r->reached));
+	json_write_str(text, "strategy", strategy_name(r->strategy));
+	json_write_str(text, "asked", strategy_name(r->asked));
+	migrate_write_host(text, "from", &r->from);
+	migrate_write_host(text, "to", &r->to);
+	json_write_str(text, "reason", *r->reason ? r->reason : NULL);
+	json_write_str(text, "trouble", *r->trouble ? r->trouble : NULL);
+	json_write_u64(text, "failures", failures);
+	json_write(text, "data", r->data);
+}
+
+void record_write(struct printbuf *text, const struct record *r, unsigned failures)
+{
+	struct json_object *vfs AUTO_JSON = record_vfs_json(r),
+				*peers AUTO_JSON = record_peers_json(r);
 
 	json_write_open(text, NULL, '{');
 	json_write_u64(text, "version", RECORD_VERSION);
-	write_common(text, m);
-	json_write_str(text, "vm", m->vm_uuid);
-	json_write_str(text, "name", m->vm_name);
-	json_write_str(text, "file", m->file);
-	json_write_str(text, "boot", m->boot);
+	record_write_common(text, r, failures);
+	json_write_str(text, "vm", r->vm_uuid);
+	json_write_str(text, "name", r->vm_name);
+	json_write_str(text, "file", r->file);
+	json_write_str(text, "boot", r->boot);
 	json_write(text, "vfs", vfs);
 	json_write(text, "peers", peers);
-	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-		json_write_bool(text, flags[i].name, *flag_at(m, &flags[i]));
+	json_write_bool(text, "back", r->back);
+	json_write_bool(text, "committed", r->committed);
+	json_write_bool(text, "ended", r->ended);
+	for (size_t i = 0; i < ARRAY_SIZE(deed_names); i++)
+		json_write_bool(text, deed_names[i], record_did(r, (enum deed)i));
 	json_write_close(text, '}');
 }
 
-struct json_object *migrate_record(const struct migration *m)
+static void load_texts(struct record *r, struct json_object *o)
 {
-	struct printbuf *text = printbuf_new();
-
-	migrate_write_record(text, m);
-	return json_written(text);
+	str_set(&r->file, json_opt_str(o, "file", NULL));
+	/* A record of an older version has no boot. */
+	snprintf(r->boot, sizeof r->boot, "%s", json_opt_str(o, "boot", r->boot));
+	snprintf(r->reason, sizeof r->reason, "%s", json_opt_str(o, "reason", ""));
+	snprintf(r->trouble, sizeof r->trouble, "%s", json_opt_str(o, "trouble", ""));
 }
 
-void migrate_write_account(struct printbuf *text, const char *key, const struct migration *m)
+static void load_flags(struct record *r, struct json_object *o)
 {
-	json_write_open(text, key, '{');
-	write_common(text, m);
-	json_write_bool(text, "back", m->back);
-	json_write_bool(text, "committed", m->committed);
-	json_write_bool(text, "ended", m->ended);
-	json_write_bool(text, "journal_behind", m->behind);
-	json_write_close(text, '}');
+	r->back = json_opt_bool(o, "back", false);
+	r->committed = json_opt_bool(o, "committed", false);
+	r->ended = json_opt_bool(o, "ended", false);
+	for (size_t i = 0; i < ARRAY_SIZE(deed_names); i++)
+		record_set(r, (enum deed)i, json_opt_bool(o, deed_names[i], false));
 }
 
-int migrate_load(struct migration *m, struct json_object *o)
+int record_load(struct record *r, struct json_object *o)
 {
 	if (json_opt_u64(o, "version", 1) > RECORD_VERSION)
 		return -EINVAL;
-	if (migrate_state_parse(json_opt_str(o, "state", ""), &m->state) ||
-	    migrate_state_parse(json_opt_str(o, "reached", ""), &m->reached))
+	if (migrate_state_parse(json_opt_str(o, "state", ""), &r->state) ||
+	    migrate_state_parse(json_opt_str(o, "reached", ""), &r->reached))
 		return -EINVAL;
-	m->asked = m->strategy = STRATEGY_AUTO;
-	strategy_parse(json_opt_str(o, "asked", ""), &m->asked);
-	strategy_parse(json_opt_str(o, "strategy", ""), &m->strategy);
-	str_set(&m->file, json_opt_str(o, "file", NULL));
-	/* A record of an older version has no boot. */
-	m->rebooted = !str_eq(json_opt_str(o, "boot", m->boot), m->boot);
-	snprintf(m->boot, sizeof m->boot, "%s", json_opt_str(o, "boot", m->boot));
-	snprintf(m->reason, sizeof m->reason, "%s", json_opt_str(o, "reason", ""));
-	snprintf(m->trouble, sizeof m->trouble, "%s", json_opt_str(o, "trouble", ""));
-	migrate_host_load(&m->from, json_opt(o, "from"));
-	migrate_host_load(&m->to, json_opt(o, "to"));
-	migrate_vfs_load(m, o);
-	peers_load(m, json_opt(o, "peers"));
-	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-		*flag_at(m, &flags[i]) = json_opt_bool(o, flags[i].name, false);
+	r->asked = r->strategy = STRATEGY_AUTO;
+	strategy_parse(json_opt_str(o, "asked", ""), &r->asked);
+	strategy_parse(json_opt_str(o, "strategy", ""), &r->strategy);
+	load_texts(r, o);
+	migrate_host_load(&r->from, json_opt(o, "from"));
+	migrate_host_load(&r->to, json_opt(o, "to"));
+	record_vfs_load(r, o);
+	record_peers_load(r, json_opt(o, "peers"));
+	load_flags(r, o);
 	if (json_opt(o, "data")) {
-		json_object_put(m->data);
-		m->data = json_object_get(json_opt(o, "data"));
+		json_object_put(r->data);
+		r->data = json_object_get(json_opt(o, "data"));
 	}
 	return 0;
+}
+
+void record_clear(struct record *r)
+{
+	json_object_put(TAKE(r->data));
+	free(TAKE(r->file));
 }

@@ -27,16 +27,21 @@
 /* The journal was written before the step ran: whatever the step does may have been done. */
 static void assume_started(struct migration *m)
 {
-	if (m->role == ROLE_DESTINATION) {
-		m->parked |= m->reached >= M_SWITCH;
+	if (m->rec.role == ROLE_DESTINATION) {
+		if (m->rec.reached >= M_SWITCH)
+			record_do(&m->rec, DID_PARK);
 		return;
 	}
-	m->raised |= m->reached >= M_HOLD;
-	if (m->strategy != STRATEGY_NATIVE) {
-		m->suspended |= m->reached >= M_QUIESCE;
-		m->device_del_sent |= m->reached >= M_DETACH;
+	if (m->rec.reached >= M_HOLD)
+		record_do(&m->rec, DID_RAISE);
+	if (m->rec.strategy != STRATEGY_NATIVE) {
+		if (m->rec.reached >= M_QUIESCE)
+			record_do(&m->rec, DID_SUSPEND);
+		if (m->rec.reached >= M_DETACH)
+			record_do(&m->rec, DID_UNPLUG);
 	}
-	m->parked |= m->reached >= M_SWITCH;
+	if (m->rec.reached >= M_SWITCH)
+		record_do(&m->rec, DID_PARK);
 }
 
 void recover_load(struct daemon *d)
@@ -52,10 +57,10 @@ void recover_load(struct daemon *d)
 				json_opt_str(o, "vm", ""), json_opt_str(o, "name", ""));
 		if (!m)
 			continue;
-		m->unprobed = true;
+		m->recovery.unprobed = true;
 		if (migrate_reload(m, o))
-			m->ended = true; /* written by another version: left to the operator */
-		else if (!m->back)
+			m->rec.ended = true; /* written by another version: left to the operator */
+		else if (!m->rec.back)
 			assume_started(m);
 	}
 }
@@ -110,7 +115,7 @@ static bool asks_again(struct migration *m, struct job *j)
 {
 	unsigned most = json_opt_bool(j->out, "prepared", false) ? PROBES_PREPARED : PROBES_MAX;
 
-	return json_opt_bool(j->out, "open", false) && ++m->probes < most;
+	return json_opt_bool(j->out, "open", false) && ++m->recovery.probes < most;
 }
 
 static bool has_died(struct job *j)
@@ -121,27 +126,28 @@ static bool has_died(struct job *j)
 
 static void src_recover(struct migration *m, bool here, const char *status)
 {
-	if (m->state == M_SAVED && !m->back && !m->committed) {
+	if (m->rec.state == M_SAVED && !m->rec.back && !m->rec.committed) {
 		cold_recover(m);
 		return;
 	}
-	if (m->committed || !here) {
+	if (m->rec.committed || !here) {
 		/* It left, or is gone: the destination knows. Without one, walk back. */
-		if (!m->committed && (m->back || m->vm_dead || !*m->to.url))
+		if (!m->rec.committed &&
+		    (m->rec.back || record_did(&m->rec, SAW_VM_END) || !*m->rec.to.url))
 			migrate_vm_died(m);
 		else
 			migrate_set_committed(m);
 	}
 	if (!strcmp(status, "active") || !strcmp(status, "pre-switchover") ||
 	    !strcmp(status, "device"))
-		m->job = JOB_ACTIVE;
-	else if (m->job == JOB_NONE)
-		m->job = JOB_FAILED;
-	if (migrate_awaits_job(m) && m->job == JOB_FAILED)
+		m->src.job = JOB_ACTIVE;
+	else if (m->src.job == JOB_NONE)
+		m->src.job = JOB_FAILED;
+	if (migrate_awaits_job(m) && m->src.job == JOB_FAILED)
 		migrate_unpark(m, "QEMU's migration has ended");
-	if (m->state == M_PARKED)
+	if (m->rec.state == M_PARKED)
 		return;
-	if (m->committed || m->back || m->state == M_CANCEL)
+	if (m->rec.committed || m->rec.back || m->rec.state == M_CANCEL)
 		migrate_drive(m);
 	else
 		migrate_fail(m, -EINTR, "ibvmigd was restarted at the source");
@@ -152,23 +158,24 @@ static void dst_recover(struct migration *m, bool here, const char *status)
 	struct vm *vm = migrate_vm(m);
 
 	/* A running guest is the proof of COMMIT; "active" is QEMU waiting for one. */
-	if (m->committed || (here && vm && vm->state != VM_INCOMING && strcmp(status, "active"))) {
-		bool news = !m->committed;
+	if (m->rec.committed ||
+	    (here && vm && vm->state != VM_INCOMING && strcmp(status, "active"))) {
+		bool news = !m->rec.committed;
 
-		m->committed = m->guest_resumed = true;
+		m->rec.committed = m->dst.guest_resumed = true;
 		m->committed_us = now_us();
-		if (news && m->state != M_PARKED) {
+		if (news && m->rec.state != M_PARKED) {
 			migrate_save(m, "COMMIT");
 			dst_tell_source(m);
 		}
 	}
-	if (m->committed && !here)
+	if (m->rec.committed && !here)
 		migrate_vm_died(m);
-	if (m->state == M_PARKED)
+	if (m->rec.state == M_PARKED)
 		return;
 	/* libvirt may only be about to start it: its hook has had our answer. */
-	bool comes = here || (m->strategy == STRATEGY_COLD && m->armed);
-	if (m->committed || m->back || comes)
+	bool comes = here || (m->rec.strategy == STRATEGY_COLD && record_did(&m->rec, DID_ARM));
+	if (m->rec.committed || m->rec.back || comes)
 		migrate_drive(m);
 	else
 		migrate_fail(m, -EINTR, "ibvmigd was restarted at the destination");
@@ -181,28 +188,28 @@ static void probe_done(struct job *j)
 	const char *status = json_opt_str(j->out, "status", "");
 
 	m->inflight--;
-	m->probing = false;
-	if (!j->rc && here && vm_is_unseen(m->d, m->vm_uuid))
+	m->recovery.probing = false;
+	if (!j->rc && here && vm_is_unseen(m->d, m->rec.vm_uuid))
 		job_fail(j, -EAGAIN, "libvirt does not tell yet what the VM has");
-	m->unprobed = j->rc || asks_again(m, j);
-	if (m->unprobed && !j->rc) {
+	m->recovery.unprobed = j->rc || asks_again(m, j);
+	if (m->recovery.unprobed && !j->rc) {
 		migrate_poll(m, PROBE_AGAIN_MS);
 		return;
 	}
 	if (j->rc) {
 		if (!m->step.silence_told)
-			log_warn("VM %s: migration %s waits in %s: %s (said once)", m->vm_name,
-				 m->id, migrate_state_name(m->state), j->error);
+			log_warn("VM %s: migration %s waits in %s: %s (said once)", m->rec.vm_name,
+				 m->rec.id, migrate_state_name(m->rec.state), j->error);
 		m->step.silence_told = true;
 		migrate_poll(m, PROBE_AGAIN_MS);
 		return;
 	}
 	m->step.silence_told = false;
-	log_notice("VM %s: migration %s taken up again in %s", m->vm_name, m->id,
-		   migrate_state_name(m->state));
-	if (m->role == ROLE_SOURCE && !m->committed && has_died(j))
+	log_notice("VM %s: migration %s taken up again in %s", m->rec.vm_name, m->rec.id,
+		   migrate_state_name(m->rec.state));
+	if (m->rec.role == ROLE_SOURCE && !m->rec.committed && has_died(j))
 		migrate_vm_died(m);
-	if (m->role == ROLE_SOURCE)
+	if (m->rec.role == ROLE_SOURCE)
 		src_recover(m, here, status);
 	else
 		dst_recover(m, here, status);
@@ -212,18 +219,18 @@ void recover_probe(struct migration *m)
 {
 	struct json_object *in;
 
-	if (m->probing)
+	if (m->recovery.probing)
 		return;
 	in = json_object_new_object();
-	json_set_str(in, "vm", m->vm_uuid);
-	json_set_str(in, "migration", m->id);
-	json_set_bool(in, "rebooted", m->role == ROLE_SOURCE && m->rebooted);
-	json_set_bool(in, "source", m->role == ROLE_SOURCE);
-	if (m->role == ROLE_SOURCE && !m->committed && !m->back && !m->file)
-		json_set_str(in, "url", m->to.url);
-	m->probing = !job_start(m->d, in, probe_run, probe_done, m, 0);
-	m->inflight += m->probing;
-	if (!m->probing)
+	json_set_str(in, "vm", m->rec.vm_uuid);
+	json_set_str(in, "migration", m->rec.id);
+	json_set_bool(in, "rebooted", m->rec.role == ROLE_SOURCE && m->recovery.rebooted);
+	json_set_bool(in, "source", m->rec.role == ROLE_SOURCE);
+	if (m->rec.role == ROLE_SOURCE && !m->rec.committed && !m->rec.back && !m->rec.file)
+		json_set_str(in, "url", m->rec.to.url);
+	m->recovery.probing = !job_start(m->d, in, probe_run, probe_done, m, 0);
+	m->inflight += m->recovery.probing;
+	if (!m->recovery.probing)
 		migrate_poll(m, PROBE_AGAIN_MS);
 }
 
@@ -242,6 +249,6 @@ void migrate_recover(struct daemon *d)
 	d->recovered = true;
 	/* Others have begun since, and are no older life's. */
 	for (struct migration *m = d->migrations; m; m = m->next)
-		if (!m->ended && m->unprobed)
+		if (!m->rec.ended && m->recovery.unprobed)
 			recover_probe(m);
 }

@@ -3,8 +3,19 @@
 #ifndef IBVMIG_DAEMON_MIGRATE_RECOVER_H
 #define IBVMIG_DAEMON_MIGRATE_RECOVER_H
 
+#include <stdbool.h>
+
 struct daemon;
 struct migration;
+
+/* What a record of an older life of this host still has to learn. */
+struct recovery {
+	bool unprobed;   /* no step runs until libvirt has told where the VM is */
+	bool probing;    /* it is being asked */
+	bool rebooted;   /* the kernel is another one: the QEMU of then is gone, whatever runs here
+			  * now, and what its VFs showed */
+	unsigned probes; /* so often the VM was not here, and the destination had not got it yet */
+};
 
 /* The journal's open records come into memory; migrate_recover() goes on with them. */
 void recover_load(struct daemon *d);

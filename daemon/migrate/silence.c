@@ -30,10 +30,10 @@ void lost_name_way_out(struct job *j)
 
 void lost_input(const struct migration *m, struct json_object *in)
 {
-	json_set_str(in, "migration", m->id);
-	json_set_str(in, "url", m->to.url);
-	json_set_str(in, "to", m->to.host);
-	json_set_bool(in, "lost", m->destination_lost);
+	json_set_str(in, "migration", m->rec.id);
+	json_set_str(in, "url", m->rec.to.url);
+	json_set_str(in, "to", m->rec.to.host);
+	json_set_bool(in, "lost", record_did(&m->rec, TOLD_DESTINATION_LOST));
 }
 
 void orphan_name_way_out(const struct migration *m, const char *why,
@@ -44,7 +44,7 @@ void orphan_name_way_out(const struct migration *m, const char *why,
 		"the VM runs here, and host %.60s has not given its addresses away (%.200s): start "
 		"ibvmigd there, or, if it is lost for good, and off: ibvmig resolve %s "
 		"--source-lost",
-		m->from.host, why, m->id);
+		m->rec.from.host, why, m->rec.id);
 }
 
 void src_note_silence(struct migration *m, struct job *j)
@@ -55,9 +55,9 @@ void src_note_silence(struct migration *m, struct job *j)
 	if (m->step.silence_told || now_us() - m->step.heard_us < OUTCOME_SILENT_S * 1000000ull)
 		return;
 	m->step.silence_told = true;
-	log_warn("VM %s: migration %s waits in %s: %s", m->vm_name, m->id,
-		 migrate_state_name(m->state), m->trouble);
-	migrate_save(m, m->trouble);
+	log_warn("VM %s: migration %s waits in %s: %s", m->rec.vm_name, m->rec.id,
+		 migrate_state_name(m->rec.state), m->rec.trouble);
+	migrate_save(m, m->rec.trouble);
 }
 
 void src_note_heard(struct migration *m)

@@ -51,7 +51,7 @@ static void suspended(struct migration *m, int rc, struct json_object *answer, c
 {
 	m->pending--;
 	if (!rc)
-		json_set(m->data, "suspend", json_object_get(answer));
+		json_set(m->rec.data, "suspend", json_object_get(answer));
 	else if (!m->pending_rc) {
 		m->pending_rc = rc;
 		snprintf(m->pending_error, sizeof m->pending_error, "%s", error);
@@ -62,13 +62,13 @@ static void suspend_all(struct migration *m, struct vm *vm)
 {
 	struct json_object *msg = src_op_message("suspend");
 
-	m->suspended = true;
-	m->suspended_us = now_us();
+	record_do(&m->rec, DID_SUSPEND);
+	m->src.suspended_us = now_us();
 	migrate_measure(m, "suspend_asked_us");
 	m->step.phase = QUIESCE_WAIT;
-	json_set_str(msg, "migration", m->id);
+	json_set_str(msg, "migration", m->rec.id);
 	json_set_str(msg, "role", "mover");
-	json_set(msg, "vguids", migrate_guids(m));
+	json_set(msg, "vguids", record_guids(&m->rec));
 	json_set_u64(msg, "deadline_ms", SUSPEND_MS - 1000);
 	m->pending++;
 	migrate_ask_agent(m, vm, msg, SUSPEND_MS, suspended);
@@ -78,7 +78,7 @@ static void suspend_all(struct migration *m, struct vm *vm)
 /* Each of its requests has a deadline of its own; the state's is for the one that comes now. */
 static void deadline_again(struct migration *m)
 {
-	loop_timer_arm(m->deadline, migrate_row(m->role, m->state)->deadline_ms);
+	loop_timer_arm(m->deadline, migrate_row(m->rec.role, m->rec.state)->deadline_ms);
 }
 
 static void located(struct migration *m, struct job *j)
@@ -88,7 +88,7 @@ static void located(struct migration *m, struct job *j)
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	peers_load(m, json_opt(j->out, "peers"));
+	record_peers_load(&m->rec, json_opt(j->out, "peers"));
 	m->step.phase = QUIESCE_RESERVE;
 }
 
@@ -104,11 +104,11 @@ static void queried_again(struct migration *m, int rc, struct json_object *answe
 	else if (!(rc = choice_still_fits(m, answer)))
 		rc = src_read_query(m, answer);
 	if (rc) {
-		migrate_fail(m, rc, "%s", m->reason);
+		migrate_fail(m, rc, "%s", m->rec.reason);
 		return;
 	}
-	for (unsigned i = 0; i < m->peer_count; i++)
-		known = known && *m->peers[i].url;
+	for (unsigned i = 0; i < m->rec.peer_count; i++)
+		known = known && *m->rec.peers[i].url;
 	m->step.phase = QUIESCE_RESERVE;
 	if (known)
 		return;
@@ -122,31 +122,32 @@ static void queried_again(struct migration *m, int rc, struct json_object *answe
  * the others, so that two never wait for each other, and try again while the VM runs. */
 static void reserve(struct migration *m, struct vm *vm)
 {
-	const char *holder = peer_watch_holder(m->d, vm, m->id);
+	const char *holder = peer_watch_holder(m->d, vm, m->rec.id);
 
 	if (!m->step.asked_us)
 		m->step.asked_us = now_us();
 	deadline_again(m);
-	m->suspended = true; /* its undo gives back what is kept */
+	record_do(&m->rec, DID_SUSPEND); /* its undo gives back what is kept */
 	m->step.phase = QUIESCE_RESERVING;
 	peers_reserve(m);
 	if (!holder)
 		return;
 	m->step.busy = true;
-	snprintf(m->trouble, sizeof m->trouble, "the VM is suspended as a peer of migration %s",
-		 holder);
+	snprintf(m->rec.trouble, sizeof m->rec.trouble,
+		 "the VM is suspended as a peer of migration %s", holder);
 }
 
 static int reserved(struct migration *m)
 {
 	deadline_again(m);
 	if (!m->step.busy) {
-		*m->trouble = '\0';
+		*m->rec.trouble = '\0';
 		m->step.phase = QUIESCE_SUSPEND;
 		return 0;
 	}
 	if (now_us() - m->step.asked_us > RESERVE_S * 1000000ull)
-		return migrate_error(m, -EBUSY, "waited for %d s: %.400s", RESERVE_S, m->trouble);
+		return migrate_error(m, -EBUSY, "waited for %d s: %.400s", RESERVE_S,
+				     m->rec.trouble);
 	m->step.phase = QUIESCE_RELEASING;
 	peers_release(m);
 	return 0;
@@ -155,7 +156,7 @@ static int reserved(struct migration *m)
 /* Not all at the same moments again. */
 static void reserve_later(struct migration *m)
 {
-	m->suspended = false;
+	record_undo(&m->rec, DID_SUSPEND);
 	m->step.phase = QUIESCE_RESERVE;
 	m->step.resting = true;
 	migrate_poll(m, RESERVE_AGAIN_MS + (unsigned)(now_us() % RESERVE_AGAIN_MS));
@@ -181,7 +182,7 @@ int src_quiesce(struct migration *m)
 	int rc;
 
 	/* The QPs move with the device. */
-	if (m->strategy == STRATEGY_NATIVE)
+	if (m->rec.strategy == STRATEGY_NATIVE)
 		return STEP_DONE;
 	if (!src_agent_wanted(m, vm))
 		return src_agent_needed(m) ? migrate_error(m, -ENOENT, "no agent") : STEP_DONE;
@@ -248,8 +249,8 @@ static void unplug_run(struct job *j)
 
 static void unplugged(struct migration *m, struct job *j)
 {
-	for (unsigned i = 0; i < m->vf_count; i++)
-		m->vfs[i].device_gone |= json_opt_bool(job_vf(j, i), "gone", false);
+	for (unsigned i = 0; i < m->rec.vf_count; i++)
+		m->rec.vfs[i].device_gone |= json_opt_bool(job_vf(j, i), "gone", false);
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 }
@@ -258,8 +259,8 @@ static struct json_object *unplug_input(const struct migration *m)
 {
 	struct json_object *in = migrate_input(m), *vfs = json_opt(in, "vfs");
 
-	for (unsigned i = 0; i < m->vf_count; i++)
-		json_set_bool(json_object_array_get_idx(vfs, i), "gone", m->vfs[i].device_gone);
+	for (unsigned i = 0; i < m->rec.vf_count; i++)
+		json_set_bool(json_object_array_get_idx(vfs, i), "gone", m->rec.vfs[i].device_gone);
 	return in;
 }
 
@@ -280,28 +281,29 @@ static void name_kept(const struct migration *m, char *text, size_t bytes)
 {
 	size_t n = 0;
 
-	for (unsigned i = 0; i < m->vf_count && n < bytes; i++)
-		if (!m->vfs[i].device_gone)
+	for (unsigned i = 0; i < m->rec.vf_count && n < bytes; i++)
+		if (!m->rec.vfs[i].device_gone)
 			n += (size_t)snprintf(text + n, bytes - n, "%s%s",
 					      n ? ", " : ": the guest keeps VF ",
-					      m->vfs[i].from.vf);
+					      m->rec.vfs[i].from.vf);
 	if (n && n < bytes)
 		snprintf(text + n, bytes - n,
-			 ": end what uses it there (ibvmig status %s --qps shows it)", m->vm_name);
+			 ": end what uses it there (ibvmig status %s --qps shows it)",
+			 m->rec.vm_name);
 }
 
 void src_name_missing(const struct migration *m, char *text, size_t bytes)
 {
 	*text = '\0';
-	if (m->role != ROLE_SOURCE || m->back)
+	if (m->rec.role != ROLE_SOURCE || m->rec.back)
 		return;
-	if (m->state == M_DETACH && m->device_del_sent)
+	if (m->rec.state == M_DETACH && record_did(&m->rec, DID_UNPLUG))
 		name_kept(m, text, bytes);
-	if (m->state == M_CANCEL)
+	if (m->rec.state == M_CANCEL)
 		snprintf(text, bytes,
 			 ": QEMU's migration goes on, and the record waits for its end: virsh "
 			 "domjobabort %s",
-			 m->vm_name);
+			 m->rec.vm_name);
 }
 
 /* ---- QEMU has not begun ---- */
@@ -316,11 +318,11 @@ static void ask_later(struct migration *m)
  * up, so it has ended with this host. */
 static void died_here(struct migration *m)
 {
-	m->committed = false;
-	m->job = JOB_FAILED;
+	m->rec.committed = false;
+	m->src.job = JOB_FAILED;
 	migrate_vm_died(m);
 	migrate_fail(m, -ECANCELED, "the VM has ended here, and has not arrived on host %s",
-		     m->to.host);
+		     m->rec.to.host);
 }
 
 /* A destination that was restarted meanwhile walks back, or has lost its record. */
@@ -330,20 +332,20 @@ static void begin_asked(struct migration *m, struct job *j)
 
 	if (!j->rc)
 		m->step.heard_us = now_us();
-	if (m->committed && gone)
+	if (m->rec.committed && gone)
 		died_here(m);
 	else if (j->rc == -EREMOTEIO)
 		migrate_fail(m, -ECANCELED, "host %s does not know the migration any more: %.300s",
-			     m->to.host, j->error);
+			     m->rec.to.host, j->error);
 	else if (json_opt_bool(j->out, "gone", false))
 		migrate_fail(m, -ECANCELED, "host %s has given the migration up: %.300s",
-			     m->to.host,
+			     m->rec.to.host,
 			     json_opt_str(j->out, "why", "its record does not say why"));
 	else if (j->rc && now_us() - m->step.heard_us > BEGIN_SILENT_S * 1000000ull)
 		migrate_fail(m, j->rc,
 			     "ibvmigd on host %s has not answered for %d s, before QEMU began: "
 			     "%.300s",
-			     m->to.host, BEGIN_SILENT_S, j->error);
+			     m->rec.to.host, BEGIN_SILENT_S, j->error);
 	else
 		ask_later(m);
 }
@@ -363,7 +365,7 @@ int src_await_begin(struct migration *m)
 /* An early VM's VF has left, so QEMU may begin: the hook gets its answer now. */
 static int await_begin_early(struct migration *m)
 {
-	if (m->job != JOB_NONE || m->strategy != STRATEGY_EARLY)
+	if (m->src.job != JOB_NONE || m->rec.strategy != STRATEGY_EARLY)
 		return STEP_DONE;
 	if (m->step.phase == DETACH_CLEANED) {
 		m->step.phase = DETACH_ANSWERED;
@@ -382,29 +384,31 @@ static int await_begin_early(struct migration *m)
 void src_begins_later(struct migration *m)
 {
 	m->step.asked_us = now_us();
-	if (m->state == M_PREPARE)
+	if (m->rec.state == M_PREPARE)
 		deadline_again(m);
 }
 
 bool src_awaits_begin(const struct migration *m)
 {
-	return m->armed && m->job == JOB_NONE && !m->back && !m->waiting &&
-	       (m->state == M_PREPARE ||
-		(m->state == M_DETACH && m->step.phase == DETACH_ANSWERED));
+	return record_did(&m->rec, DID_ARM) && m->src.job == JOB_NONE && !m->rec.back &&
+	       !m->waiting &&
+	       (m->rec.state == M_PREPARE ||
+		(m->rec.state == M_DETACH && m->step.phase == DETACH_ANSWERED));
 }
 
 int src_detach(struct migration *m)
 {
-	if (m->strategy == STRATEGY_NATIVE)
+	if (m->rec.strategy == STRATEGY_NATIVE)
 		return STEP_DONE;
 	if (!m->step.started) {
-		m->step.started = m->device_del_sent = true;
-		m->detach_started_us = now_us();
-		if (migrate_devices_gone(m) < m->vf_count)
+		m->step.started = true;
+		record_do(&m->rec, DID_UNPLUG);
+		m->src.detach_started_us = now_us();
+		if (record_devices_gone(&m->rec) < m->rec.vf_count)
 			return migrate_job(m, unplug_input(m), unplug_run, unplugged) ? -ENOMEM
 										      : STEP_WAIT;
 	}
-	if (migrate_devices_gone(m) < m->vf_count)
+	if (record_devices_gone(&m->rec) < m->rec.vf_count)
 		return STEP_WAIT;
 	if (m->step.phase == DETACH_LEAVES) {
 		m->step.phase = DETACH_CLEANS;
@@ -485,10 +489,10 @@ static void switched(struct migration *m, struct job *j)
 	part_done(m, j);
 	if (j->rc)
 		return;
-	m->moved = true;
+	record_do(&m->rec, DID_MOVE);
 	migrate_measure(m, "move_us");
 	if (move)
-		json_set(m->data, "move", json_object_get(move));
+		json_set(m->rec.data, "move", json_object_get(move));
 }
 
 static struct json_object *switch_input(struct migration *m)
@@ -496,10 +500,10 @@ static struct json_object *switch_input(struct migration *m)
 	struct json_object *in = migrate_input(m), *body = json_object_new_object();
 
 	lost_input(m, in);
-	json_set_bool(in, "committed", m->committed);
-	json_set_str(body, "migration", m->id);
-	json_set(body, "peers", peers_json(m));
-	json_set_bool(body, "suspended", m->suspended);
+	json_set_bool(in, "committed", m->rec.committed);
+	json_set_str(body, "migration", m->rec.id);
+	json_set(body, "peers", record_peers_json(&m->rec));
+	json_set_bool(body, "suspended", record_did(&m->rec, DID_SUSPEND));
 	json_set(in, "body", body);
 	return in;
 }
@@ -509,19 +513,20 @@ int src_switch(struct migration *m)
 	struct json_object *in;
 
 	if (!m->step.started) {
-		m->step.started = m->parked = true;
+		m->step.started = true;
+		record_do(&m->rec, DID_PARK);
 		src_end_ballast(m);
 		in = migrate_input(m);
-		json_set_u64(in, "bandwidth", m->user_bandwidth);
-		json_set_u64(in, "downtime_ms", m->user_downtime_ms);
-		json_set_u64(in, "throttle_initial", m->user_throttle.initial);
-		json_set_u64(in, "throttle_increment", m->user_throttle.increment);
-		if (m->set_bandwidth)
-			json_set_u64(in, "set_bandwidth", m->set_bandwidth);
+		json_set_u64(in, "bandwidth", m->src.user_bandwidth);
+		json_set_u64(in, "downtime_ms", m->src.user_downtime_ms);
+		json_set_u64(in, "throttle_initial", m->src.user_throttle.initial);
+		json_set_u64(in, "throttle_increment", m->src.user_throttle.increment);
+		if (m->src.set_bandwidth)
+			json_set_u64(in, "set_bandwidth", m->src.set_bandwidth);
 		m->pending = 2;
-		m->raised = true;
+		record_do(&m->rec, DID_RAISE);
 		/* After COMMIT there is no QEMU here to be released; a native one was not held. */
-		if (m->committed || m->strategy == STRATEGY_NATIVE)
+		if (m->rec.committed || m->rec.strategy == STRATEGY_NATIVE)
 			m->pending--, json_object_put(in);
 		else if (migrate_job(m, in, release_run, part_done))
 			return -ENOMEM;
@@ -531,7 +536,8 @@ int src_switch(struct migration *m)
 	if (m->pending)
 		return STEP_WAIT;
 	/* QEMU may have finished before it was released: that is no failure. */
-	if (m->pending_rc && !(m->moved && (m->committed || m->job == JOB_COMPLETED)))
+	if (m->pending_rc &&
+	    !(record_did(&m->rec, DID_MOVE) && (m->rec.committed || m->src.job == JOB_COMPLETED)))
 		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
 	migrate_measure(m, "switch_us");
 	return STEP_DONE;
@@ -544,8 +550,8 @@ static void forgotten(struct migration *m)
 {
 	log_warn("VM %s: migration %s: host %s, where it runs, does not know the migration any "
 		 "more: ended here without its word",
-		 m->vm_name, m->id, m->to.host);
-	m->peer_ended = true;
+		 m->rec.vm_name, m->rec.id, m->rec.to.host);
+	m->src.peer_ended = true;
 }
 
 static void outcome_asked(struct migration *m, struct job *j)
@@ -554,29 +560,30 @@ static void outcome_asked(struct migration *m, struct job *j)
 		src_note_heard(m);
 	else if (j->rc != -EREMOTEIO)
 		src_note_silence(m, j);
-	else if (m->committed)
+	else if (m->rec.committed)
 		forgotten(m);
 	if (json_opt_bool(j->out, "committed", false))
 		migrate_set_committed(m);
-	m->attached = m->attached || json_opt_bool(j->out, "attached", false);
-	m->peer_ended = m->peer_ended || json_opt_bool(j->out, "ended", false);
+	if (json_opt_bool(j->out, "attached", false))
+		record_do(&m->rec, DID_ATTACH);
+	m->src.peer_ended = m->src.peer_ended || json_opt_bool(j->out, "ended", false);
 	/* It is paused here, if libvirt has not resumed it. */
-	if (m->state == M_CANCEL && json_opt_bool(j->out, "gone", false))
-		m->job = JOB_FAILED;
-	if (m->committed && json_opt_bool(j->out, "gone", false)) {
+	if (m->rec.state == M_CANCEL && json_opt_bool(j->out, "gone", false))
+		m->src.job = JOB_FAILED;
+	if (m->rec.committed && json_opt_bool(j->out, "gone", false)) {
 		died_here(m);
 		return;
 	}
-	if (m->state == M_ATTACH && json_opt_bool(j->out, "gone", false)) {
+	if (m->rec.state == M_ATTACH && json_opt_bool(j->out, "gone", false)) {
 		migrate_fail(m, -ECANCELED,
 			     "the destination has given the migration up; if libvirt has left the "
 			     "VM paused here: virsh resume %s",
-			     m->vm_name);
+			     m->rec.vm_name);
 		return;
 	}
 	m->step.phase = 0;
 	m->step.resting = true;
-	migrate_poll(m, m->peer_ended ? 0 : OUTCOME_POLL_MS);
+	migrate_poll(m, m->src.peer_ended ? 0 : OUTCOME_POLL_MS);
 }
 
 int src_await_outcome(struct migration *m)
@@ -597,7 +604,8 @@ int src_await_outcome(struct migration *m)
 
 int src_attach(struct migration *m)
 {
-	if (m->committed && (m->attached || m->peer_ended || m->destination_lost))
+	if (m->rec.committed && (record_did(&m->rec, DID_ATTACH) || m->src.peer_ended ||
+				 record_did(&m->rec, TOLD_DESTINATION_LOST)))
 		return STEP_DONE;
 	return src_await_outcome(m);
 }
@@ -621,7 +629,9 @@ static int give_back(struct migration *m)
 	struct json_object *in = migrate_input(m);
 
 	lost_input(m, in);
-	return migrate_job(m, in, m->destination_lost ? lost_release_run : migrate_release_run,
+	return migrate_job(m, in,
+			   record_did(&m->rec, TOLD_DESTINATION_LOST) ? lost_release_run
+								      : migrate_release_run,
 			   given_back)
 		       ? -ENOMEM
 		       : STEP_WAIT;
@@ -631,15 +641,15 @@ int src_resume(struct migration *m)
 {
 	if (m->step.phase == 3)
 		return STEP_DONE;
-	if (m->destination_lost && m->step.phase != 2) {
+	if (record_did(&m->rec, TOLD_DESTINATION_LOST) && m->step.phase != 2) {
 		m->step.phase = 2;
 		return give_back(m);
 	}
-	if (m->peer_ended && !m->step.phase) {
+	if (m->src.peer_ended && !m->step.phase) {
 		m->step.phase = 2;
 		migrate_measure(m, "resume_us");
-		if (m->suspended_us)
-			json_set_u64(m->data, "outage_us", now_us() - m->suspended_us);
+		if (m->src.suspended_us)
+			json_set_u64(m->rec.data, "outage_us", now_us() - m->src.suspended_us);
 		return give_back(m);
 	}
 	return src_await_outcome(m);

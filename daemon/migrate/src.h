@@ -32,10 +32,10 @@ void src_check_run(struct job *j);
 
 /* Why this VM cannot migrate now, or NULL. asked: what the destination has told (its id, url and
  * VFs); NULL: nobody has. */
-const char *src_cannot_migrate(struct vm *vm, const struct migration *asked);
+const char *src_cannot_migrate(struct vm *vm, const struct record *asked);
 /* What PREPARE begins with: the VM's addresses, its VFs, and where they go. */
-void src_fill_record(struct migration *m, struct vm *vm, struct migration *asked);
-void src_set_destination(struct migration *m, struct migration *asked);
+void src_fill_record(struct migration *m, struct vm *vm, struct record *asked);
+void src_set_destination(struct migration *m, struct record *asked);
 
 /* Armed: waits for QEMU to begin, and asks the destination now and then whether it still waits. Its
  * word that was lost with it would keep the VM from its next migration until the deadline. */

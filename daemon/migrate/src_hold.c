@@ -94,9 +94,10 @@ static void raise_run(struct job *j)
 
 static void set_bounds(struct migration *m)
 {
-	m->hold.threshold_bytes = hold_threshold(m->d->settings->hold_bytes, m->user_bandwidth);
-	m->hold.enough_bytes = hold_enough(m->hold.threshold_bytes, m->d->settings->ballast_bytes,
-					   m->user_bandwidth);
+	m->src.hold.threshold_bytes = hold_threshold(m->d->settings->hold_bytes,
+						     m->src.user_bandwidth);
+	m->src.hold.enough_bytes = hold_enough(
+		m->src.hold.threshold_bytes, m->d->settings->ballast_bytes, m->src.user_bandwidth);
 }
 
 static void raised(struct migration *m, struct job *j)
@@ -105,27 +106,27 @@ static void raised(struct migration *m, struct job *j)
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	m->user_bandwidth = json_opt_u64(j->out, "bandwidth", FULL_SPEED);
-	m->user_downtime_ms = json_opt_u64(j->out, "downtime_ms", DOWNTIME_MS);
-	m->user_throttle.initial = json_opt_u64(j->out, "throttle_initial", 0);
-	m->user_throttle.increment = json_opt_u64(j->out, "throttle_increment", 0);
-	m->set_bandwidth = json_opt_u64(j->out, "set_bandwidth", 0);
+	m->src.user_bandwidth = json_opt_u64(j->out, "bandwidth", FULL_SPEED);
+	m->src.user_downtime_ms = json_opt_u64(j->out, "downtime_ms", DOWNTIME_MS);
+	m->src.user_throttle.initial = json_opt_u64(j->out, "throttle_initial", 0);
+	m->src.user_throttle.increment = json_opt_u64(j->out, "throttle_increment", 0);
+	m->src.set_bandwidth = json_opt_u64(j->out, "set_bandwidth", 0);
 	set_bounds(m);
-	m->hold.kept = json_opt_bool(j->out, "kept", false);
+	m->src.hold.kept = json_opt_bool(j->out, "kept", false);
 	if (json_opt_bool(j->out, "post_copy", false) && choice_for_post_copy(m)) {
-		migrate_fail(m, -ENOTSUP, "%s", m->reason);
+		migrate_fail(m, -ENOTSUP, "%s", m->rec.reason);
 		return;
 	}
-	if (m->strategy == STRATEGY_NATIVE)
+	if (m->rec.strategy == STRATEGY_NATIVE)
 		m->step.phase = HOLD_NATIVE;
 	else
-		m->step.phase = m->strategy == STRATEGY_EARLY ? HOLD_HELD : HOLD_LOOK;
+		m->step.phase = m->rec.strategy == STRATEGY_EARLY ? HOLD_HELD : HOLD_LOOK;
 }
 
 static void keep_changes(struct migration *m, struct job *j)
 {
-	m->user_bandwidth = json_opt_u64(j->out, "bandwidth", m->user_bandwidth);
-	m->user_downtime_ms = json_opt_u64(j->out, "downtime_ms", m->user_downtime_ms);
+	m->src.user_bandwidth = json_opt_u64(j->out, "bandwidth", m->src.user_bandwidth);
+	m->src.user_downtime_ms = json_opt_u64(j->out, "downtime_ms", m->src.user_downtime_ms);
 }
 
 /* With a limit of the user's QEMU could stop the guest before its VF has left: it waits for the
@@ -163,20 +164,20 @@ static void looked(struct migration *m, struct job *j)
 	keep_changes(m, j);
 	/* The user's value is what QEMU has now. */
 	if (json_opt(j->out, "bandwidth"))
-		m->set_bandwidth = m->user_bandwidth;
+		m->src.set_bandwidth = m->src.user_bandwidth;
 	set_bounds(m);
-	m->hold.patient = m->hold.kept && src_has_ballast(m);
+	m->src.hold.patient = m->src.hold.kept && src_has_ballast(m);
 	/* Not active any more: the event says what became of it. */
 	if (str_eq(json_opt_str(j->out, "status", ""), "active") &&
-	    hold_reached(&m->hold, &now, &wait_ms)) {
-		json_set_u64(m->data, "hold_remaining_bytes", now.remaining_bytes);
-		json_set_u64(m->data, "hold_passes", now.syncs);
+	    hold_reached(&m->src.hold, &now, &wait_ms)) {
+		json_set_u64(m->rec.data, "hold_remaining_bytes", now.remaining_bytes);
+		json_set_u64(m->rec.data, "hold_passes", now.syncs);
 		m->step.phase = HOLD_CLAMP;
 		return;
 	}
-	m->hold.limit = hold_limit(m->user_bandwidth, m->d->settings->ballast_bytes,
-				   now.remaining_bytes);
-	if (now.syncs && m->hold.limit != m->set_bandwidth) {
+	m->src.hold.limit = hold_limit(m->src.user_bandwidth, m->d->settings->ballast_bytes,
+				       now.remaining_bytes);
+	if (now.syncs && m->src.hold.limit != m->src.set_bandwidth) {
 		m->step.phase = HOLD_PACE;
 		return;
 	}
@@ -192,10 +193,10 @@ static void native_looked(struct migration *m, struct job *j)
 
 	m->step.phase = HOLD_NATIVE;
 	if (!strcmp(status, "completed")) {
-		m->job = JOB_COMPLETED;
+		m->src.job = JOB_COMPLETED;
 	} else if (!strcmp(status, "none") || !strcmp(status, "cancelled") ||
 		   !strcmp(status, "failed")) {
-		m->job = JOB_FAILED;
+		m->src.job = JOB_FAILED;
 		migrate_fail(m, -ECANCELED, "QEMU's migration has ended (%s)", status);
 	}
 }
@@ -211,7 +212,7 @@ static void pace_run(struct job *j)
 static void paced(struct migration *m, struct job *j)
 {
 	keep_changes(m, j);
-	m->set_bandwidth = json_opt_u64(j->in, "bandwidth", 0);
+	m->src.set_bandwidth = json_opt_u64(j->in, "bandwidth", 0);
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 	else
@@ -229,7 +230,7 @@ static void clamp_run(struct job *j)
 static void clamped(struct migration *m, struct job *j)
 {
 	keep_changes(m, j);
-	m->set_bandwidth = HOLD_CLAMP_BYTES_PER_S;
+	m->src.set_bandwidth = HOLD_CLAMP_BYTES_PER_S;
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 	else
@@ -242,35 +243,35 @@ static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job 
 	struct json_object *in = migrate_input(m);
 
 	m->step.phase = phase;
-	json_set_bool(in, "native", m->strategy == STRATEGY_NATIVE);
-	if (m->set_bandwidth)
-		json_set_u64(in, "set_bandwidth", m->set_bandwidth);
-	json_set_u64(in, "bandwidth", m->hold.limit);
-	json_set_bool(in, "starts_with", m->hold.starts_with);
+	json_set_bool(in, "native", m->rec.strategy == STRATEGY_NATIVE);
+	if (m->src.set_bandwidth)
+		json_set_u64(in, "set_bandwidth", m->src.set_bandwidth);
+	json_set_u64(in, "bandwidth", m->src.hold.limit);
+	json_set_bool(in, "starts_with", m->src.hold.starts_with);
 	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
 }
 
 /* QEMU has stopped the guest, or it has gone with its VF while nobody looked. */
 static bool native_is_over(const struct migration *m)
 {
-	if (m->strategy != STRATEGY_NATIVE)
+	if (m->rec.strategy != STRATEGY_NATIVE)
 		return false;
-	return m->committed ||
-	       (m->step.phase >= HOLD_NATIVE && (m->guest_stopped || m->job == JOB_COMPLETED));
+	return m->rec.committed || (m->step.phase >= HOLD_NATIVE &&
+				    (m->src.guest_stopped || m->src.job == JOB_COMPLETED));
 }
 
 int src_hold(struct migration *m)
 {
 	/* QEMU has not begun. */
-	if (migrate_vf_first(m) && m->job == JOB_NONE)
+	if (record_vf_first(&m->rec) && m->src.job == JOB_NONE)
 		return STEP_DONE;
 	m->step.started = true;
 	if (native_is_over(m))
 		m->step.phase = HOLD_HELD;
 	switch (m->step.phase) {
 	case HOLD_RAISE:
-		m->raised = true;
-		m->hold = (struct hold){.starts_with = m->hold.starts_with};
+		record_do(&m->rec, DID_RAISE);
+		m->src.hold = (struct hold){.starts_with = m->src.hold.starts_with};
 		clocks_measure(m);
 		return hold_job(m, HOLD_RAISING, raise_run, raised);
 	case HOLD_LOOKING:

@@ -36,25 +36,25 @@ static const char *str(struct job *j, const char *key)
 /* Before SWITCH nothing is undone over there, and what waits for it ends by itself. */
 static bool needs_destination(const struct migration *m)
 {
-	return *m->to.url && !m->ended &&
-	       (m->state >= M_SAVED || m->back); /* CANCEL and PARKED are behind, too */
+	return *m->rec.to.url && !m->rec.ended &&
+	       (m->rec.state >= M_SAVED || m->rec.back); /* CANCEL and PARKED are behind, too */
 }
 
 static void go_on(struct migration *m)
 {
 	char note[160];
 
-	snprintf(note, sizeof note, "the operator says that host %.60s is lost", m->to.host);
-	log_notice("VM %s: migration %s: %s", m->vm_name, m->id, note);
-	m->destination_lost = true;
-	if (m->state == M_SAVED) {
+	snprintf(note, sizeof note, "the operator says that host %.60s is lost", m->rec.to.host);
+	log_notice("VM %s: migration %s: %s", m->rec.vm_name, m->rec.id, note);
+	record_do(&m->rec, TOLD_DESTINATION_LOST);
+	if (m->rec.state == M_SAVED) {
 		cold_not_restored(m); /* another host may */
 		return;
 	}
 	m->step.resting = false;
-	if (m->state == M_PARKED) {
+	if (m->rec.state == M_PARKED) {
 		migrate_unpark(m, note);
-	} else if (!m->back && !m->committed && m->state != M_CANCEL) {
+	} else if (!m->rec.back && !m->rec.committed && m->rec.state != M_CANCEL) {
 		migrate_fail(m, -EHOSTDOWN, "%s", note);
 	} else {
 		migrate_save(m, note);
@@ -125,9 +125,9 @@ static void asked(struct job *j)
 	} else if (!m || !needs_destination(m)) {
 		answer_idle(x, j->d, str(j, "migration"));
 	} else {
-		if (!m->destination_lost || m->state == M_PARKED)
+		if (!record_did(&m->rec, TOLD_DESTINATION_LOST) || m->rec.state == M_PARKED)
 			go_on(m);
-		http_reply(x, 200, journal_migration(j->d->journal, m->id));
+		http_reply(x, 200, journal_migration(j->d->journal, m->rec.id));
 	}
 }
 

@@ -39,14 +39,14 @@ static void prepare_checked(struct migration *m, struct job *j)
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	peers_load(m, json_opt(j->out, "peers"));
-	m->armed = true;
+	record_peers_load(&m->rec, json_opt(j->out, "peers"));
+	record_do(&m->rec, DID_ARM);
 	migrate_measure(m, "prepare_us");
-	if (m->strategy == STRATEGY_LATE)
+	if (m->rec.strategy == STRATEGY_LATE)
 		src_begin_ballast(m);
 	migrate_save(m, "armed");
 	/* QEMU must not begin before an early VF has left. */
-	if (!migrate_vf_first(m))
+	if (!record_vf_first(&m->rec))
 		migrate_answer_waiting(m, 0);
 }
 
@@ -58,15 +58,15 @@ static void prepare_choose(struct migration *m, struct vm *vm, struct json_objec
 	int rc;
 
 	choice_facts(vm, answer, &facts);
-	facts.paused = m->stands ? m->vm_name : NULL;
-	json_set_bool(m->data, "agent", facts.agent);
+	facts.paused = m->src.stands ? m->rec.vm_name : NULL;
+	json_set_bool(m->rec.data, "agent", facts.agent);
 	rc = choice_make(m, &facts);
 	if (rc && facts.agent_needed && !facts.agent && !facts.paused)
-		snprintf(m->reason, sizeof m->reason, "%s", error);
-	else if (!rc && answer && m->strategy != STRATEGY_NATIVE)
+		snprintf(m->rec.reason, sizeof m->rec.reason, "%s", error);
+	else if (!rc && answer && m->rec.strategy != STRATEGY_NATIVE)
 		rc = src_read_query(m, answer);
 	if (rc)
-		migrate_fail(m, rc, "%s", m->reason);
+		migrate_fail(m, rc, "%s", m->rec.reason);
 	else if (migrate_job(m, src_check_input(m, true), src_check_run, prepare_checked))
 		migrate_fail(m, -ENOMEM, "out of memory");
 }
@@ -86,7 +86,7 @@ static void prepare_ask(struct migration *m, struct vm *vm)
 {
 	char why[HTTP_ERROR_MAX];
 
-	if (!m->stands && src_agent_wanted(m, vm)) {
+	if (!m->src.stands && src_agent_wanted(m, vm)) {
 		src_query(m, vm, prepare_queried);
 		return;
 	}
@@ -109,7 +109,7 @@ static void prepare_looked(struct migration *m, struct job *j)
 {
 	struct vm *vm = migrate_vm(m);
 
-	m->stands = json_opt_bool(j->out, "stands", false);
+	m->src.stands = json_opt_bool(j->out, "stands", false);
 	if (vm)
 		prepare_ask(m, vm);
 	else
@@ -120,13 +120,14 @@ int src_prepare(struct migration *m)
 {
 	struct json_object *in;
 
-	if (m->armed)
-		return m->job == JOB_ACTIVE || migrate_vf_first(m) ? STEP_DONE : src_await_begin(m);
+	if (record_did(&m->rec, DID_ARM))
+		return m->src.job == JOB_ACTIVE || record_vf_first(&m->rec) ? STEP_DONE
+									    : src_await_begin(m);
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
 	in = json_object_new_object();
-	json_set_str(in, "vm", m->vm_uuid);
+	json_set_str(in, "vm", m->rec.vm_uuid);
 	if (migrate_job(m, in, prepare_look_run, prepare_looked))
 		return migrate_error(m, -ENOMEM, "out of memory");
 	return STEP_WAIT;
@@ -140,15 +141,16 @@ static bool must_wait(struct vm *vm, const char *id)
 {
 	struct migration *open = migrate_open(vm->d, vm->uuid);
 
-	if (!open || !strcmp(open->id, id) || open->state == M_PARKED)
+	if (!open || !strcmp(open->rec.id, id) || open->rec.state == M_PARKED)
 		return false;
-	if (open->role == ROLE_SOURCE && src_awaits_begin(open))
+	if (open->rec.role == ROLE_SOURCE && src_awaits_begin(open))
 		migrate_fail(open, -ECANCELED, "it never began, and another one was asked for");
-	return open->committed || open->back || open->state == M_CANCEL || open->ended;
+	return open->rec.committed || open->rec.back || open->rec.state == M_CANCEL ||
+	       open->rec.ended;
 }
 
 /* The destination's words, checked; 0 or -EINVAL with a line in why. */
-static int read_request(struct json_object *body, struct migration *ret_asked, char *why)
+static int read_request(struct json_object *body, struct record *ret_asked, char *why)
 {
 	struct json_object *to, *vfs;
 	struct json_reader r;
@@ -172,22 +174,22 @@ static int read_request(struct json_object *body, struct migration *ret_asked, c
 	if (r.error)
 		return r.error;
 	migrate_host_load(&ret_asked->to, to);
-	migrate_vfs_load(ret_asked, body);
+	record_vfs_load(ret_asked, body);
 	return 0;
 }
 
-static void prepare(struct http_request *req, struct vm *vm, struct migration *asked)
+static void prepare(struct http_request *req, struct vm *vm, struct record *asked)
 {
 	struct migration *m = migrate_find(vm->d, asked->id, ROLE_SOURCE);
 
 	/* Asked again, by libvirt's next try. */
-	if (m && m->strategy == STRATEGY_EARLY && src_awaits_begin(m)) {
+	if (m && m->rec.strategy == STRATEGY_EARLY && src_awaits_begin(m)) {
 		http_reply(req->exchange, 200, src_prepare_answer(m));
 		return;
 	}
 	if (!m)
 		m = migrate_new(vm->d, ROLE_SOURCE, asked->id, vm->uuid, vm->name);
-	if (!m || m->state != M_PREPARE || m->back || m->waiting) {
+	if (!m || m->rec.state != M_PREPARE || m->rec.back || m->waiting) {
 		http_fail(req->exchange, 409, "cannot-migrate", "migration %s is under way",
 			  asked->id);
 		return;
@@ -195,12 +197,12 @@ static void prepare(struct http_request *req, struct vm *vm, struct migration *a
 	/* The metadata may have been edited since the VM started. */
 	strategy_parse(json_opt_str(req->body, "strategy", ""), &vm->strategy);
 	src_fill_record(m, vm, asked);
-	m->asked = m->strategy = vm->has_strategy_once ? vm->strategy_once : vm->strategy;
-	m->state_there = json_opt_bool(req->body, "state_there", false);
-	m->hold.starts_with = json_opt_bool(req->body, "pre_attach", false);
+	m->rec.asked = m->rec.strategy = vm->has_strategy_once ? vm->strategy_once : vm->strategy;
+	m->rec.state_there = json_opt_bool(req->body, "state_there", false);
+	m->src.hold.starts_with = json_opt_bool(req->body, "pre_attach", false);
 	m->waiting = req->exchange;
 	migrate_save(m, "asked by the destination");
-	if (m->armed)
+	if (record_did(&m->rec, DID_ARM))
 		migrate_answer_waiting(m, 0);
 	migrate_drive(m);
 }
@@ -208,7 +210,7 @@ static void prepare(struct http_request *req, struct vm *vm, struct migration *a
 void src_on_prepare(struct http_request *req)
 {
 	struct daemon *d = req->user;
-	struct migration *asked AUTO_FREE = calloc(1, sizeof *asked);
+	struct record *asked AUTO_FREE = calloc(1, sizeof *asked);
 	char error[HTTP_ERROR_MAX] = "out of memory";
 	const char *why;
 	struct vm *vm;
@@ -237,7 +239,7 @@ void src_unprepared(struct vm *vm)
 	if (!m)
 		return;
 	src_fill_record(m, vm, NULL);
-	m->job = JOB_ACTIVE;
+	m->src.job = JOB_ACTIVE;
 	migrate_fail(
 		m, -EPROTO,
 		"it leaves without its VF being prepared: the libvirt hook of ibvmig is not "

@@ -93,8 +93,8 @@ static struct json_object *save_input(struct migration *m)
 {
 	struct json_object *in = migrate_input(m);
 
-	json_set_str(in, "file", m->file);
-	json_set_str(in, "id", m->id);
+	json_set_str(in, "file", m->rec.file);
+	json_set_str(in, "id", m->rec.id);
 	return in;
 }
 
@@ -105,7 +105,7 @@ static void note_kept(struct migration *m, const char *what)
 
 	snprintf(note, sizeof note,
 		 "%.120s: ibvmig restore %s brings it back, ibvmig resolve %s gives it up", what,
-		 m->file, m->id);
+		 m->rec.file, m->rec.id);
 	migrate_save(m, note);
 }
 
@@ -114,14 +114,14 @@ static void kept(struct migration *m)
 	struct http_exchange *x = TAKE(m->waiting);
 	struct vm *vm = migrate_vm(m);
 
-	m->saved = true;
+	record_do(&m->rec, DID_SAVE);
 	m->step.phase = SAVE_KEEPS;
 	if (vm)
 		vm_forget(vm);
 	migrate_measure(m, "save_us");
 	note_kept(m, "saved");
-	log_notice("VM %s: saved to %s; its %u VFs and their addresses are kept", m->vm_name,
-		   m->file, m->vf_count);
+	log_notice("VM %s: saved to %s; its %u VFs and their addresses are kept", m->rec.vm_name,
+		   m->rec.file, m->rec.vf_count);
 	if (x)
 		durable_reply(m->d->durable, x, 200, migrate_record(m));
 }
@@ -129,14 +129,14 @@ static void kept(struct migration *m)
 /* What another boot has taken is there again. */
 static void belongs_to_boot(struct migration *m)
 {
-	m->rebooted = false;
-	boot_id(m->boot);
+	m->recovery.rebooted = false;
+	boot_id(m->rec.boot);
 }
 
 /* error: of the save, or what a restart has found. */
 static void judge(struct migration *m, struct job *j, const char *error)
 {
-	bool came = m->saved && migrate_vm(m); /* while we looked */
+	bool came = record_did(&m->rec, DID_SAVE) && migrate_vm(m); /* while we looked */
 	bool here = came || json_opt_bool(j->out, "here", false);
 	bool image = json_opt_bool(j->out, "image", false);
 	const char *status = json_opt_str(j->out, "status", "");
@@ -145,10 +145,10 @@ static void judge(struct migration *m, struct job *j, const char *error)
 		m->step.phase = SAVE_LOOKS;
 		m->step.resting = true;
 		migrate_poll(m, LOOK_AGAIN_MS);
-	} else if (!here && (m->saved || image)) {
+	} else if (!here && (record_did(&m->rec, DID_SAVE) || image)) {
 		belongs_to_boot(m);
 		kept(m);
-	} else if (here && m->saved) {
+	} else if (here && record_did(&m->rec, DID_SAVE)) {
 		belongs_to_boot(m);
 		m->step.phase = SAVE_KEEPS;
 		if (migrate_vm(m))
@@ -156,8 +156,8 @@ static void judge(struct migration *m, struct job *j, const char *error)
 	} else {
 		/* A libvirtd that has lost its client may still be writing. */
 		if (!strcmp(status, "active") || !strcmp(status, "device"))
-			m->job = JOB_ACTIVE;
-		if (!here || m->rebooted)
+			m->src.job = JOB_ACTIVE;
+		if (!here || m->recovery.rebooted)
 			migrate_vm_died(m);
 		migrate_fail(m, -EIO, "%s", error);
 	}
@@ -165,13 +165,13 @@ static void judge(struct migration *m, struct job *j, const char *error)
 
 static void shown_again(struct migration *m, struct job *j)
 {
-	for (unsigned i = 0; i < m->vf_count; i++) {
-		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+	for (unsigned i = 0; i < m->rec.vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->rec.vfs[i]);
 
 		if (vf && json_opt_bool(job_vf(j, i), "shown", false))
 			vm_work_keep(&m->d->vfs, vf, job_vf(j, i));
 	}
-	m->trouble[0] = '\0';
+	m->rec.trouble[0] = '\0';
 }
 
 static void save_done(struct migration *m, struct job *j)
@@ -182,8 +182,8 @@ static void save_done(struct migration *m, struct job *j)
 static void look_done(struct migration *m, struct job *j)
 {
 	if (j->rc)
-		snprintf(m->trouble, sizeof m->trouble, "%s", j->error);
-	else if (m->rebooted)
+		snprintf(m->rec.trouble, sizeof m->rec.trouble, "%s", j->error);
+	else if (m->recovery.rebooted)
 		shown_again(m, j);
 	judge(m, j, "the save was cut short: ibvmigd or libvirtd was restarted");
 }
@@ -205,7 +205,7 @@ static void ask_run(struct job *j)
 static void heard(struct migration *m)
 {
 	src_note_heard(m);
-	m->trouble[0] = m->reason[0] = '\0';
+	m->rec.trouble[0] = m->rec.reason[0] = '\0';
 }
 
 static void asked(struct migration *m, struct job *j)
@@ -218,7 +218,7 @@ static void asked(struct migration *m, struct job *j)
 		migrate_set_committed(m);
 	else if (json_opt_bool(j->out, "gone", false))
 		cold_not_restored(m);
-	m->step.resting = !m->committed;
+	m->step.resting = !m->rec.committed;
 	migrate_poll(m, ASK_MS);
 }
 
@@ -226,10 +226,10 @@ void cold_not_restored(struct migration *m)
 {
 	char what[100];
 
-	if (!*m->to.url || m->committed)
+	if (!*m->rec.to.url || m->rec.committed)
 		return;
-	snprintf(what, sizeof what, "host %s has not restored it", m->to.host);
-	m->to = (struct migrate_host){0};
+	snprintf(what, sizeof what, "host %s has not restored it", m->rec.to.host);
+	m->rec.to = (struct migrate_host){0};
 	heard(m);
 	note_kept(m, what);
 	migrate_drive(m);
@@ -250,21 +250,21 @@ static int let_peers_go(struct migration *m)
 		m->step.phase = SAVE_LETS_GO;
 		log_notice("VM %s: saved for longer than saved-peers-s = %u: its %u peers do not "
 			   "wait for it any more",
-			   m->vm_name, m->d->settings->saved_peers_s, m->peer_count);
+			   m->rec.vm_name, m->d->settings->saved_peers_s, m->rec.peer_count);
 		peers_resume(m, false);
 	}
 	if (m->pending)
 		return STEP_WAIT;
 	m->step.phase = SAVE_KEEPS;
 	if (m->pending_rc) {
-		log_warn("VM %s: a peer could not be told: %s", m->vm_name, m->pending_error);
+		log_warn("VM %s: a peer could not be told: %s", m->rec.vm_name, m->pending_error);
 		m->pending_rc = 0;
 		m->step.resting = true;
 		migrate_poll(m, LET_GO_MS);
 		return STEP_WAIT;
 	}
-	m->let_go = true;
-	m->peer_count = 0;
+	record_do(&m->rec, DID_LET_GO);
+	m->rec.peer_count = 0;
 	note_kept(m, "its peers do not wait any more");
 	return STEP_WAIT;
 }
@@ -274,11 +274,12 @@ static int keep(struct migration *m)
 	struct json_object *in;
 	uint64_t wait_ms = peers_wait_ms(m);
 
-	bool waits = m->suspended && !m->let_go && !*m->to.url;
+	bool waits = record_did(&m->rec, DID_SUSPEND) && !record_did(&m->rec, DID_LET_GO) &&
+		     !*m->rec.to.url;
 
 	if (m->step.phase == SAVE_LETS_GO || (waits && !wait_ms))
 		return let_peers_go(m);
-	if (*m->to.url) {
+	if (*m->rec.to.url) {
 		in = save_input(m);
 		lost_input(m, in);
 		return migrate_job(m, in, ask_run, asked) ? -ENOMEM : STEP_WAIT;
@@ -294,18 +295,19 @@ int src_saved(struct migration *m)
 
 	if (m->inflight)
 		return STEP_WAIT;
-	if (m->committed)
+	if (m->rec.committed)
 		return STEP_DONE;
 	if (m->step.phase >= SAVE_KEEPS)
 		return keep(m);
 	if (m->step.phase == SAVE_WRITES)
 		return STEP_WAIT;
 	m->step.phase = SAVE_WRITES;
-	m->raised = true; /* the guards are off, also of the QEMU that a restore starts */
+	record_do(&m->rec,
+		  DID_RAISE); /* the guards are off, also of the QEMU that a restore starts */
 	return migrate_job(m, save_input(m),
-			   saves         ? save_run
-			   : m->rebooted ? look_rebooted_run
-					 : look_run,
+			   saves                  ? save_run
+			   : m->recovery.rebooted ? look_rebooted_run
+						  : look_run,
 			   saves ? save_done : look_done)
 		       ? -ENOMEM
 		       : STEP_WAIT;
@@ -316,7 +318,7 @@ int src_saved(struct migration *m)
 bool cold_vm_changed(struct migration *m, enum virt_change c)
 {
 	/* save_done() looks by itself at what has become of the VM. */
-	return cold_ignores_job(m) && (c == VIRT_STOPPED || c == VIRT_RESUMED);
+	return record_ignores_job(&m->rec) && (c == VIRT_STOPPED || c == VIRT_RESUMED);
 }
 
 void cold_recover(struct migration *m)
@@ -329,22 +331,23 @@ void cold_recover(struct migration *m)
 /* Why a saved VM cannot be restored at to, or NULL. */
 static const char *cannot_restore(const struct migration *m, const struct migrate_host *to)
 {
-	if (m->ended)
+	if (m->rec.ended)
 		return "it has been restored already, and that file is old";
-	if (m->state != M_SAVED || m->back || m->committed || !m->saved)
+	if (m->rec.state != M_SAVED || m->rec.back || m->rec.committed ||
+	    !record_did(&m->rec, DID_SAVE))
 		return "it is not saved, or has just been restored: see ibvmig list";
-	if (*m->to.url && strcmp(m->to.url, to->url))
+	if (*m->rec.to.url && strcmp(m->rec.to.url, to->url))
 		return "another host restores it";
 	return NULL;
 }
 
-bool cold_answer_prepare(struct http_request *req, struct migration *asked)
+bool cold_answer_prepare(struct http_request *req, struct record *asked)
 {
 	struct daemon *d = req->user;
 	struct migration *m = migrate_find(d, asked->id, ROLE_SOURCE);
 	const char *why;
 
-	if (!m || !m->file)
+	if (!m || !m->rec.file)
 		return false;
 	why = cannot_restore(m, &asked->to);
 	if (why) {
@@ -367,9 +370,10 @@ bool cold_answer_prepare(struct http_request *req, struct migration *asked)
 
 bool cold_give_up(struct migration *m)
 {
-	if (m->state != M_SAVED || m->back || m->committed || !m->saved || *m->to.url)
+	if (m->rec.state != M_SAVED || m->rec.back || m->rec.committed ||
+	    !record_did(&m->rec, DID_SAVE) || *m->rec.to.url)
 		return false;
-	m->vm_dead = true;
+	record_do(&m->rec, SAW_VM_END);
 	migrate_fail(m, -ECANCELED, "the operator has given the saved VM's address up");
 	return true;
 }
@@ -377,7 +381,7 @@ bool cold_give_up(struct migration *m)
 bool cold_keeps(const struct daemon *d, uint64_t vguid)
 {
 	for (struct migration *m = d->migrations; m; m = m->next)
-		if (m->state == M_SAVED && migrate_vf(m, vguid))
+		if (m->rec.state == M_SAVED && record_vf(&m->rec, vguid))
 			return true;
 	return false;
 }
@@ -396,8 +400,8 @@ static void released(struct job *j)
 
 void cold_release(struct migration *m)
 {
-	for (unsigned i = 0; i < m->vf_count; i++) {
-		struct vf *vf = migrate_lease(m, &m->vfs[i]);
+	for (unsigned i = 0; i < m->rec.vf_count; i++) {
+		struct vf *vf = migrate_lease(m, &m->rec.vfs[i]);
 
 		if (vf)
 			job_start(m->d, vm_work_lease_input(vf), vm_work_release, released, NULL,
@@ -412,7 +416,8 @@ static unsigned saves(const struct daemon *d)
 	unsigned n = 0;
 
 	for (const struct migration *m = d->migrations; m; m = m->next)
-		n += m->file && m->role == ROLE_SOURCE && !m->ended && !m->saved;
+		n += m->rec.file && m->rec.role == ROLE_SOURCE && !m->rec.ended &&
+		     !record_did(&m->rec, DID_SAVE);
 	return n;
 }
 
@@ -439,8 +444,9 @@ static bool can_save(struct vm *vm, const char *file, char why[static HTTP_ERROR
 static struct migration *same_save(struct daemon *d, const char *name, const char *file)
 {
 	for (struct migration *m = d->migrations; m; m = m->next)
-		if (m->role == ROLE_SOURCE && !m->ended && !m->back && str_eq(m->file, file) &&
-		    (!strcmp(m->vm_name, name) || !strcmp(m->vm_uuid, name)))
+		if (m->rec.role == ROLE_SOURCE && !m->rec.ended && !m->rec.back &&
+		    str_eq(m->rec.file, file) &&
+		    (!strcmp(m->rec.vm_name, name) || !strcmp(m->rec.vm_uuid, name)))
 			return m;
 	return NULL;
 }
@@ -457,7 +463,8 @@ void cold_post_save(struct http_request *req)
 	if (!http_texts_fit(req, texts))
 		return;
 	if (m) {
-		http_reply(req->exchange, m->saved ? 200 : 202, migrate_record(m));
+		http_reply(req->exchange, record_did(&m->rec, DID_SAVE) ? 200 : 202,
+			   migrate_record(m));
 		return;
 	}
 	if (!can_save(vm, file, why)) {
@@ -471,8 +478,8 @@ void cold_post_save(struct http_request *req)
 		return;
 	}
 	src_fill_record(m, vm, NULL);
-	m->asked = m->strategy = STRATEGY_COLD;
-	str_set(&m->file, file);
+	m->rec.asked = m->rec.strategy = STRATEGY_COLD;
+	str_set(&m->rec.file, file);
 	m->waiting = req->exchange;
 	if (migrate_save(m, "a save is asked for"))
 		migrate_fail(m, -EIO, "the journal cannot be written; is the disk full?");

@@ -21,14 +21,11 @@ void cold_post_restore(struct http_request *req);
 /* ---- the host that saves; src_saved() is in migrate/step.h ---- */
 
 /* Of /v1/peer/prepare. true: it is about a VM that was saved here, and has been answered. */
-bool cold_answer_prepare(struct http_request *req, struct migration *asked);
+bool cold_answer_prepare(struct http_request *req, struct record *asked);
 /* The destination has not restored the VM after all. */
 void cold_not_restored(struct migration *m);
 /* libvirt's and QEMU's word on a VM that is being saved. true: nothing else is to be done. */
 bool cold_vm_changed(struct migration *m, enum virt_change c);
-bool cold_ignores_job(const struct migration *m);
-/* The VM is in its file, and no QEMU's that a boot could have ended. */
-bool cold_is_file(const struct migration *m);
 /* A restart of ours found it in SAVED. */
 void cold_recover(struct migration *m);
 /* The operator gives the saved VM's connections and address up. false: it is not in that state. */

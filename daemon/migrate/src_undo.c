@@ -87,23 +87,23 @@ static void aborted(struct migration *m, struct job *j)
 {
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
-	else if (json_opt_bool(j->out, "over", false) && m->job != JOB_COMPLETED)
-		m->job = JOB_FAILED;
+	else if (json_opt_bool(j->out, "over", false) && m->src.job != JOB_COMPLETED)
+		m->src.job = JOB_FAILED;
 }
 
 int src_cancel(struct migration *m)
 {
-	if (m->committed || m->job == JOB_NONE || m->job == JOB_FAILED)
+	if (m->rec.committed || m->src.job == JOB_NONE || m->src.job == JOB_FAILED)
 		return STEP_DONE;
 	/* libvirt has not let go of the VM here: nobody else has it. */
-	if (m->job == JOB_COMPLETED && m->destination_lost) {
-		m->job = JOB_FAILED;
+	if (m->src.job == JOB_COMPLETED && record_did(&m->rec, TOLD_DESTINATION_LOST)) {
+		m->src.job = JOB_FAILED;
 		return STEP_DONE;
 	}
 	/* QEMU has sent all: the VM arrives, or libvirt takes it back. */
-	if (m->job == JOB_COMPLETED)
+	if (m->src.job == JOB_COMPLETED)
 		return src_await_outcome(m);
-	if (m->vm_dead)
+	if (record_did(&m->rec, SAW_VM_END))
 		return STEP_DONE;
 	if (m->step.started)
 		return STEP_WAIT;
@@ -141,32 +141,34 @@ int src_switch_undo(struct migration *m)
 {
 	struct json_object *in;
 
-	if (!m->parked)
+	if (!record_did(&m->rec, DID_PARK))
 		return STEP_DONE;
 	if (m->step.phase == 100) {
-		m->parked = m->moved = false;
+		record_undo(&m->rec, DID_PARK);
+		record_undo(&m->rec, DID_MOVE);
 		return STEP_DONE;
 	}
 	in = migrate_input(m);
 	lost_input(m, in);
-	json_set(in, "moves", migrate_moves(m, true));
-	json_set(in, "record", migrate_vfs_json(m));
-	return m->destination_lost ? one_job(m, in, lost_take_back_run, taken_back)
-				   : one_call(m, in, unswitch_run, undo_result);
+	json_set(in, "moves", record_moves(&m->rec, true));
+	json_set(in, "record", record_vfs_json(&m->rec));
+	return record_did(&m->rec, TOLD_DESTINATION_LOST)
+		       ? one_job(m, in, lost_take_back_run, taken_back)
+		       : one_call(m, in, unswitch_run, undo_result);
 }
 
 int src_detach_undo(struct migration *m)
 {
-	if (!m->device_del_sent || m->vm_dead)
+	if (!record_did(&m->rec, DID_UNPLUG) || record_did(&m->rec, SAW_VM_END))
 		return STEP_DONE;
 	if (m->step.phase == 100) {
-		m->device_del_sent = false;
-		for (unsigned i = 0; i < m->vf_count; i++)
-			m->vfs[i].device_gone = false;
+		record_undo(&m->rec, DID_UNPLUG);
+		for (unsigned i = 0; i < m->rec.vf_count; i++)
+			m->rec.vfs[i].device_gone = false;
 		return STEP_DONE;
 	}
 	/* The guest may still be giving a device up: a while for the event. */
-	if (migrate_devices_gone(m) < m->vf_count && !m->step.phase) {
+	if (record_devices_gone(&m->rec) < m->rec.vf_count && !m->step.phase) {
 		m->step.phase = 1;
 		m->step.resting = true;
 		migrate_poll(m, DEVICE_DELETED_MS);
@@ -179,11 +181,11 @@ int src_quiesce_undo(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 
-	if (!m->suspended)
+	if (!record_did(&m->rec, DID_SUSPEND))
 		return STEP_DONE;
 	if (!m->step.started) {
 		m->step.started = true;
-		if (vm && vm->agent && !m->vm_dead) {
+		if (vm && vm->agent && !record_did(&m->rec, SAW_VM_END)) {
 			m->pending++;
 			migrate_ask_agent(m, vm, mover_resume(m, false), MIGRATE_RESUME_MS,
 					  mover_resumed);
@@ -193,15 +195,15 @@ int src_quiesce_undo(struct migration *m)
 	if (m->pending)
 		return STEP_WAIT;
 	/* libvirt leaves it so when nobody has told it whether the VM arrived. */
-	if (m->pending_rc && m->stands && !m->vm_dead)
+	if (m->pending_rc && m->src.stands && !record_did(&m->rec, SAW_VM_END))
 		return migrate_error(m, m->pending_rc,
 				     "it is paused on this host, and runs nowhere else: virsh "
 				     "resume %s",
-				     m->vm_name);
+				     m->rec.vm_name);
 	/* Nobody is left for the peers to meet. */
-	if (m->pending_rc && !m->vm_dead)
+	if (m->pending_rc && !record_did(&m->rec, SAW_VM_END))
 		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
-	m->suspended = false;
+	record_undo(&m->rec, DID_SUSPEND);
 	return STEP_DONE;
 }
 
@@ -212,10 +214,10 @@ static void guard_run(struct job *j)
 
 int src_hold_undo(struct migration *m)
 {
-	if (!m->raised || m->vm_dead)
+	if (!record_did(&m->rec, DID_RAISE) || record_did(&m->rec, SAW_VM_END))
 		return STEP_DONE;
 	if (m->step.phase == 100) {
-		m->raised = false;
+		record_undo(&m->rec, DID_RAISE);
 		return STEP_DONE;
 	}
 	return one_job(m, migrate_input(m), guard_run, undo_result);
@@ -248,13 +250,14 @@ int src_prepare_undo(struct migration *m)
 {
 	struct json_object *in = migrate_input(m);
 
-	if (m->ballast)
+	if (record_did(&m->rec, DID_BALLAST))
 		src_end_ballast(m);
-	m->armed = false;
+	record_undo(&m->rec, DID_ARM);
 	/* One that has died while this host was off is nobody's to release. */
-	json_set_bool(in, "release", m->vm_dead && !m->file && !migrate_vm(m));
-	json_set_str(in, "reason", m->reason);
-	json_set_str(in, "url", m->destination_lost ? NULL : m->to.url);
+	json_set_bool(in, "release",
+		      record_did(&m->rec, SAW_VM_END) && !m->rec.file && !migrate_vm(m));
+	json_set_str(in, "reason", m->rec.reason);
+	json_set_str(in, "url", record_did(&m->rec, TOLD_DESTINATION_LOST) ? NULL : m->rec.to.url);
 	return one_call(m, in, tell_abort_run, told);
 }
 
@@ -262,11 +265,12 @@ int src_prepare_undo(struct migration *m)
 
 static void note_attached(struct migration *m)
 {
-	if (m->attached)
+	if (record_did(&m->rec, DID_ATTACH))
 		return;
-	m->attached = true;
-	if (m->detach_started_us)
-		json_set_u64(m->data, "detach_to_attach_us", now_us() - m->detach_started_us);
+	record_do(&m->rec, DID_ATTACH);
+	if (m->src.detach_started_us)
+		json_set_u64(m->rec.data, "detach_to_attach_us",
+			     now_us() - m->src.detach_started_us);
 }
 
 void src_on_outcome(struct http_request *req)
@@ -279,16 +283,17 @@ void src_on_outcome(struct http_request *req)
 		return;
 	}
 	if (json_opt(req->body, "data"))
-		json_set(m->data, "destination", json_object_get(json_opt(req->body, "data")));
+		json_set(m->rec.data, "destination", json_object_get(json_opt(req->body, "data")));
 	http_reply(req->exchange, 200, NULL);
-	if (m->ended || m->destination_lost)
+	if (m->rec.ended || record_did(&m->rec, TOLD_DESTINATION_LOST))
 		return;
-	if (json_opt(req->body, "aborted") && m->state == M_SAVED && !m->back) {
+	if (json_opt(req->body, "aborted") && m->rec.state == M_SAVED && !m->rec.back) {
 		cold_not_restored(m);
 		return;
 	}
 	/* QEMU never got to start there; from HOLD on, QEMU here tells by itself. */
-	if (json_opt(req->body, "aborted") && m->job == JOB_NONE && !m->back && !m->committed) {
+	if (json_opt(req->body, "aborted") && m->src.job == JOB_NONE && !m->rec.back &&
+	    !m->rec.committed) {
 		migrate_fail(m, -ECANCELED, "%s", json_opt_str(req->body, "aborted", ""));
 		return;
 	}
@@ -297,9 +302,9 @@ void src_on_outcome(struct http_request *req)
 	if (json_opt_bool(req->body, "attached", false))
 		note_attached(m);
 	if (json_opt_bool(req->body, "ended", false))
-		m->peer_ended = true;
+		m->src.peer_ended = true;
 	/* It is what ATTACH and RESUME wait for; an undo waits for something else. */
-	if (!m->back)
+	if (!m->rec.back)
 		m->step.resting = false;
 	migrate_drive(m);
 }

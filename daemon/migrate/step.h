@@ -108,34 +108,16 @@ void peers_resume(struct migration *m, bool moved);
  * VF is another one. And what its answer means for the step that waits for it as for the peers'. */
 struct json_object *mover_resume(const struct migration *m, bool moved);
 void mover_resumed(struct migration *m, int rc, struct json_object *answer, const char *error);
-/* {"guid","host","url"}… of a request or record. */
-void peers_load(struct migration *m, struct json_object *list);
-struct json_object *peers_json(const struct migration *m);
 
 /* ---- its hosts and VFs: migrate/ends.c; what is returned is owned by the caller ---- */
 
 void migrate_host_here(struct migrate_host *h, const struct daemon *d);
-void migrate_write_host(struct printbuf *text, const char *key, const struct migrate_host *h);
-struct json_object *migrate_host_json(const struct migrate_host *h);
-void migrate_host_load(struct migrate_host *h, struct json_object *o);
-void migrate_end_load(struct migrate_end *e, struct json_object *o);
 void migrate_end_here(struct migrate_end *e, const struct vf *vf);
-/* [{vguid,pkey,dev_id,bus,from,to,device_gone}…], all that is known. */
-struct json_object *migrate_vfs_json(const struct migration *m);
-/* From the field "vfs" of a record; the only VF of an old one is its own fields. */
-void migrate_vfs_load(struct migration *m, struct json_object *record);
-struct migrate_vf *migrate_vf(struct migration *m, uint64_t vguid);
-/* [vGUID…] */
-struct json_object *migrate_guids(const struct migration *m);
 /* Our lease of a VF at this end; NULL: it is gone, or another VM's. */
 struct vf *migrate_lease(const struct migration *m, const struct migrate_vf *v);
-/* How many have left QEMU here. */
-unsigned migrate_devices_gone(const struct migration *m);
 /* {vm,name,migration,vfs:[…]} for job_each_vf(), of the VFs at this end, and what the VM has them
  * as. */
 struct json_object *migrate_input(const struct migration *m);
-/* ibvmig-sm's {"moves":[…]} of all of them; back: from the destination to the source. */
-struct json_object *migrate_moves(const struct migration *m, bool back);
 /* Gives the VFs at this end back. In a job: provider_release() of each. */
 void migrate_release_run(struct job *j);
 void migrate_free_leases(struct migration *m);

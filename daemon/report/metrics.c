@@ -59,13 +59,13 @@ static void observe(struct histogram *h, struct json_object *data)
 
 void metrics_ended(const struct migration *m)
 {
-	if (m->state != M_DONE) {
-		ended[m->role].aborted++;
+	if (m->rec.state != M_DONE) {
+		ended[m->rec.role].aborted++;
 		return;
 	}
-	ended[m->role].done++;
+	ended[m->rec.role].done++;
 	for (size_t i = 0; i < ARRAY_SIZE(histograms); i++)
-		observe(&histograms[i], m->data);
+		observe(&histograms[i], m->rec.data);
 }
 
 /* ---- writing ---- */
@@ -135,8 +135,8 @@ static void write_open(FILE *f, const struct daemon *d)
 	unsigned n[2] = {0}, parked = 0;
 
 	for (const struct migration *m = d->migrations; m; m = m->next) {
-		parked += m->state == M_PARKED;
-		n[m->role] += !m->ended && m->state != M_PARKED;
+		parked += m->rec.state == M_PARKED;
+		n[m->rec.role] += !m->rec.ended && m->rec.state != M_PARKED;
 	}
 	head(f, "ibvmig_migrations_open", "gauge", "Migrations under way.");
 	for (size_t r = 0; r < ARRAY_SIZE(roles); r++)

@@ -117,7 +117,7 @@ static const char *newest_id(void)
 {
 	for (int h = HOST_A; h <= HOST_B; h++)
 		if (sim_hosts[h].d.migrations)
-			return sim_hosts[h].d.migrations->id;
+			return sim_hosts[h].d.migrations->rec.id;
 	return NULL;
 }
 

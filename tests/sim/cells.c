@@ -35,7 +35,8 @@ bool sim_at_point(void *point)
 	const struct sim_point *p = point;
 	struct migration *m = sim_record(p->role == ROLE_SOURCE ? HOST_A : HOST_B, p->role);
 
-	return m && m->state == p->state && m->back == p->back && (!p->is_more || p->is_more(m));
+	return m && m->rec.state == p->state && m->rec.back == p->back &&
+	       (!p->is_more || p->is_more(m));
 }
 
 void sim_strike(const struct sim_fault *fault, struct sim_result *r)

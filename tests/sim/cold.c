@@ -49,7 +49,7 @@ void sim_cold_restore(int host, bool source_lost)
 void sim_cold_resolve(bool destination_lost)
 {
 	const struct migration *m = sim_record(HOST_A, ROLE_SOURCE);
-	char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", m ? m->id : "none");
+	char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", m ? m->rec.id : "none");
 	struct json_object *body AUTO_JSON = json_object_new_object();
 
 	if (destination_lost)

@@ -205,7 +205,7 @@ static bool *last_vf(int host)
 	struct migration *m = sim_record(host, ROLE_DESTINATION);
 
 	for (unsigned i = 0; m && i < sim_size.vfs; i++)
-		if (!strcmp(sim_hosts[host].vfs[i].name, m->vfs[m->vf_count - 1].to.vf))
+		if (!strcmp(sim_hosts[host].vfs[i].name, m->rec.vfs[m->rec.vf_count - 1].to.vf))
 			return &sim_hosts[host].vfs[i].vanished;
 	return NULL;
 }

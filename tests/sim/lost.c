@@ -24,7 +24,7 @@ void sim_lost_strike(int host)
 static struct migration *record(const struct sim_guest *g)
 {
 	for (struct migration *m = sim_hosts[g->migration.from].d.migrations; m; m = m->next)
-		if (m->role == ROLE_SOURCE && !strcmp(m->vm_uuid, g->uuid))
+		if (m->rec.role == ROLE_SOURCE && !strcmp(m->rec.vm_uuid, g->uuid))
 			return m;
 	return NULL;
 }
@@ -34,7 +34,7 @@ static bool has_ended(void *arg)
 	const struct sim_guest *g = arg;
 	struct migration *m = record(g);
 
-	return !g->migration.under_way && (!m || m->ended);
+	return !g->migration.under_way && (!m || m->rec.ended);
 }
 
 /* ---- what the operator reads, and does ---- */
@@ -135,7 +135,7 @@ static bool ends(struct sim_guest *g, unsigned *ret_commands)
 
 	if (has_ended(g))
 		return true;
-	memcpy(id, record(g)->id, sizeof id);
+	memcpy(id, record(g)->rec.id, sizeof id);
 	mend(g);
 	if (!told(g->migration.from, id))
 		return false;
@@ -148,8 +148,8 @@ static bool ends(struct sim_guest *g, unsigned *ret_commands)
 	++*ret_commands;
 	return sim_run(has_ended, g, sim_us() + RIGHT_S * SIM_S, never) ||
 	       sim_is_wrong("the command does not end it: %s%s (%.200s)",
-			    record(g)->back ? "undo of " : "", migrate_state_name(record(g)->state),
-			    record(g)->trouble);
+			    record(g)->rec.back ? "undo of " : "",
+			    migrate_state_name(record(g)->rec.state), record(g)->rec.trouble);
 }
 
 static bool is_there(struct sim_guest *g)
@@ -188,7 +188,7 @@ static bool comes_back(void)
 	sim_run(sim_quiet, NULL, sim_us() + RIGHT_S * SIM_S, sim_never);
 	m = sim_record(host, ROLE_SOURCE);
 	if (m && sim_is_kept(m)) {
-		char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", m->id);
+		char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", m->rec.id);
 
 		if (!ask(host, "POST", path, NULL))
 			return false;
@@ -221,13 +221,13 @@ static bool source_is_given_up(unsigned *ret_commands)
 	struct json_object *body AUTO_JSON = json_object_new_object();
 	char *command AUTO_FREE = NULL, *path AUTO_FREE = NULL;
 
-	if (!m || m->ended || m->moved)
+	if (!m || m->rec.ended || record_did(&m->rec, DID_MOVE))
 		return true;
-	command = strf("ibvmig resolve %s --source-lost", m->id);
-	path = strf("/v1/migrations/%s/resolve", m->id);
-	if (!strstr(m->trouble, command))
+	command = strf("ibvmig resolve %s --source-lost", m->rec.id);
+	path = strf("/v1/migrations/%s/resolve", m->rec.id);
+	if (!strstr(m->rec.trouble, command))
 		return sim_is_wrong("nobody is told of the command: %s \"%.300s\"",
-				    migrate_state_name(m->state), m->trouble);
+				    migrate_state_name(m->rec.state), m->rec.trouble);
 	json_set_bool(body, "source_lost", true);
 	++*ret_commands;
 	return ask(HOST_B, "POST", path, body) && ask(HOST_B, "POST", path, body);

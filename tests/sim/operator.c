@@ -51,22 +51,23 @@ void sim_mend_all(void)
 
 bool sim_tells(int host, const struct migration *m, const char *command)
 {
-	struct json_object *both AUTO_JSON = journal_migration(sim_hosts[host].d.journal, m->id);
+	struct json_object *both AUTO_JSON = journal_migration(sim_hosts[host].d.journal,
+							       m->rec.id);
 	struct json_object *list, *last;
 
-	list = json_opt(json_opt(both, m->role == ROLE_SOURCE ? "source" : "destination"),
+	list = json_opt(json_opt(both, m->rec.role == ROLE_SOURCE ? "source" : "destination"),
 			"transitions");
 	last = list ? json_object_array_get_idx(list, json_object_array_length(list) - 1) : NULL;
-	return str_eq(json_opt_str(last, "state", ""), migrate_state_name(m->state)) &&
+	return str_eq(json_opt_str(last, "state", ""), migrate_state_name(m->rec.state)) &&
 	       strstr(json_opt_str(last, "note", ""), command);
 }
 
 /* The line that an operator reads names the command. */
 static bool names_command(int host, const struct migration *m)
 {
-	char *command AUTO_FREE = strf("ibvmig resolve %s", m->id);
+	char *command AUTO_FREE = strf("ibvmig resolve %s", m->rec.id);
 
-	return *m->trouble && sim_tells(host, m, command);
+	return *m->rec.trouble && sim_tells(host, m, command);
 }
 
 static bool resolve_refused;
@@ -84,9 +85,9 @@ bool sim_resolve_all(unsigned *count)
 	for (int h = 0; h < (int)sim_size.hosts; h++) {
 		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next) {
 			char *base AUTO_FREE = strf("unix:/ibvmigd-%s.sock", sim_hosts[h].name);
-			char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", m->id);
+			char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", m->rec.id);
 
-			if (m->state != M_PARKED)
+			if (m->rec.state != M_PARKED)
 				continue;
 			++*count;
 			if (!names_command(h, m))

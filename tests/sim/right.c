@@ -33,7 +33,7 @@ int sim_home(struct sim_guest *g)
 struct migration *sim_record(int host, enum migrate_role role)
 {
 	for (struct migration *m = sim_hosts[host].d.migrations; m; m = m->next)
-		if (m->role == role)
+		if (m->rec.role == role)
 			return m;
 	return NULL;
 }
@@ -199,10 +199,11 @@ static bool records_right(void)
 {
 	for (int h = 0; h < (int)sim_size.hosts; h++) {
 		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next)
-			if (!m->ended)
-				return sim_is_wrong("host %s: migration is %s%s (%.200s)",
-						    sim_hosts[h].name, m->back ? "undo of " : "",
-						    migrate_state_name(m->state), m->trouble);
+			if (!m->rec.ended)
+				return sim_is_wrong(
+					"host %s: migration is %s%s (%.200s)", sim_hosts[h].name,
+					m->rec.back ? "undo of " : "",
+					migrate_state_name(m->rec.state), m->rec.trouble);
 		if (sim_hosts[h].d.peer_watches)
 			return sim_is_wrong("host %s still watches a migration", sim_hosts[h].name);
 	}
@@ -260,23 +261,23 @@ static struct sim_guest *guest_with(uint64_t vguid)
 /* The source's VFs are kept for as long as the destination may still give the VM up. */
 static void look_at_source(const struct migration *dst)
 {
-	struct sim_host *src = host_at(dst->from.url);
+	struct sim_host *src = host_at(dst->rec.from.url);
 
-	for (unsigned i = 0; src && src->proc.up && i < dst->vf_count; i++) {
-		struct vf *vf = vf_by_name(&src->d.vfs, dst->vfs[i].from.vf);
+	for (unsigned i = 0; src && src->proc.up && i < dst->rec.vf_count; i++) {
+		struct vf *vf = vf_by_name(&src->d.vfs, dst->rec.vfs[i].from.vf);
 
-		if (!dst->armed)
+		if (!record_did(&dst->rec, DID_ARM))
 			continue; /* it has not told which VFs it has */
-		if (!vf || !vf->leased || strcmp(vf->vm, dst->vm_uuid))
+		if (!vf || !vf->leased || strcmp(vf->vm, dst->rec.vm_uuid))
 			snprintf(sim_broken, sizeof sim_broken,
 				 "the source has given VF %s up while the destination is in %s",
-				 dst->vfs[i].from.vf, migrate_state_name(dst->state));
+				 dst->rec.vfs[i].from.vf, migrate_state_name(dst->rec.state));
 	}
 }
 
 static bool lives(const struct migration *m)
 {
-	struct sim_guest *g = m->vf_count ? guest_with(m->vfs[0].vguid) : NULL;
+	struct sim_guest *g = m->rec.vf_count ? guest_with(m->rec.vfs[0].vguid) : NULL;
 
 	return g && sim_qemu_of(g);
 }
@@ -289,7 +290,7 @@ static void look_at_sources(void)
 		if (!host->proc.up)
 			continue;
 		for (struct migration *m = host->d.migrations; m; m = m->next)
-			if (m->role == ROLE_DESTINATION && !m->ended && lives(m))
+			if (m->rec.role == ROLE_DESTINATION && !m->rec.ended && lives(m))
 				look_at_source(m);
 	}
 }
@@ -352,12 +353,12 @@ void sim_never(void)
 /* Its other half waits for an operator. */
 static bool other_half_parked(const struct migration *m)
 {
-	enum migrate_role other = m->role == ROLE_SOURCE ? ROLE_DESTINATION : ROLE_SOURCE;
+	enum migrate_role other = m->rec.role == ROLE_SOURCE ? ROLE_DESTINATION : ROLE_SOURCE;
 
 	for (int h = 0; h < (int)sim_size.hosts; h++) {
-		struct migration *o = migrate_find(&sim_hosts[h].d, m->id, other);
+		struct migration *o = migrate_find(&sim_hosts[h].d, m->rec.id, other);
 
-		if (o && o->state == M_PARKED)
+		if (o && o->rec.state == M_PARKED)
 			return true;
 	}
 	return false;
@@ -372,7 +373,7 @@ static bool journal_agrees(struct daemon *d, const char *host)
 	if (!d->journal)
 		return true;
 	for (struct migration *m = d->migrations; m; m = m->next)
-		n += !m->ended;
+		n += !m->rec.ended;
 	open = journal_open_migrations(d->journal, SIM_GUESTS);
 	return n == json_object_array_length(open) ||
 	       sim_is_wrong("host %s: %zu open records, %zu in its journal", host, n,
@@ -381,8 +382,8 @@ static bool journal_agrees(struct daemon *d, const char *host)
 
 bool sim_is_kept(const struct migration *m)
 {
-	return m->state == M_SAVED && m->saved && !m->back && !m->committed && !*m->to.url &&
-	       !m->unprobed && !m->inflight;
+	return m->rec.state == M_SAVED && record_did(&m->rec, DID_SAVE) && !m->rec.back &&
+	       !m->rec.committed && !*m->rec.to.url && !m->recovery.unprobed && !m->inflight;
 }
 
 bool sim_quiet(void *arg)
@@ -393,12 +394,12 @@ bool sim_quiet(void *arg)
 			return sim_is_wrong("%s still migrates", sim_guests[i].name);
 	for (int h = 0; h < (int)sim_size.hosts; h++)
 		for (struct migration *m = sim_hosts[h].d.migrations; m; m = m->next)
-			if (!m->ended && m->state != M_PARKED && !other_half_parked(m) &&
+			if (!m->rec.ended && m->rec.state != M_PARKED && !other_half_parked(m) &&
 			    !sim_is_kept(m))
 				return sim_is_wrong(
 					"host %s: migration does not end: %s%s (%.200s)",
-					sim_hosts[h].name, m->back ? "undo of " : "",
-					migrate_state_name(m->state), m->trouble);
+					sim_hosts[h].name, m->rec.back ? "undo of " : "",
+					migrate_state_name(m->rec.state), m->rec.trouble);
 	for (int h = 0; h < (int)sim_size.hosts; h++)
 		if (!journal_agrees(&sim_hosts[h].d, sim_hosts[h].name))
 			return false;

@@ -42,13 +42,13 @@ static bool is_in(void *arg)
 {
 	const enum migrate_state *state = arg;
 
-	return newest() && newest()->state == *state && source_qemu()->job == QJOB_ACTIVE;
+	return newest() && newest()->rec.state == *state && source_qemu()->job == QJOB_ACTIVE;
 }
 
 static bool wait_for(enum migrate_state state, unsigned s)
 {
 	return sim_run(is_in, &state, sim_us() + s * SIM_S, sim_never) ||
-	       sim_is_wrong("in %s, not %s", migrate_state_name(newest()->state),
+	       sim_is_wrong("in %s, not %s", migrate_state_name(newest()->rec.state),
 			    migrate_state_name(state));
 }
 
@@ -66,9 +66,9 @@ static bool hangs_in(enum migrate_state state)
 
 static bool tells_way_out(void)
 {
-	return (strstr(newest()->trouble, "QEMU's migration goes on") &&
-		strstr(newest()->trouble, "virsh domjobabort g1")) ||
-	       sim_is_wrong("its reason is \"%s\"", newest()->trouble);
+	return (strstr(newest()->rec.trouble, "QEMU's migration goes on") &&
+		strstr(newest()->rec.trouble, "virsh domjobabort g1")) ||
+	       sim_is_wrong("its reason is \"%s\"", newest()->rec.trouble);
 }
 
 static void ends(enum job_end how)
@@ -130,9 +130,9 @@ static bool play_resolved(const void *arg, const char *dir)
 	(void)arg;
 	if (!start(dir) || !hangs_in(M_QUIESCE) || !wait_for(M_PARKED, PARKED_S))
 		return false;
-	migrate_resolve(&sim_hosts[HOST_A].d, newest()->id);
-	if (newest()->state != M_CANCEL)
-		return sim_is_wrong("it goes on in %s", migrate_state_name(newest()->state));
+	migrate_resolve(&sim_hosts[HOST_A].d, newest()->rec.id);
+	if (newest()->rec.state != M_CANCEL)
+		return sim_is_wrong("it goes on in %s", migrate_state_name(newest()->rec.state));
 	return wait_for(M_PARKED, PARKED_S) && tells_way_out() && goes_on(&then);
 }
 
@@ -160,19 +160,19 @@ static bool play_hung(const void *arg, const char *dir)
 static bool is_raised(void *arg)
 {
 	(void)arg;
-	return newest() && newest()->state == M_HOLD && newest()->raised;
+	return newest() && newest()->rec.state == M_HOLD && record_did(&newest()->rec, DID_RAISE);
 }
 
 static bool undoes_hold(void *arg)
 {
 	(void)arg;
-	return newest() && newest()->back && newest()->state == M_HOLD;
+	return newest() && newest()->rec.back && newest()->rec.state == M_HOLD;
 }
 
 static bool is_parked(void *arg)
 {
 	(void)arg;
-	return newest()->state == M_PARKED;
+	return newest()->rec.state == M_PARKED;
 }
 
 /* A call that libvirtd does not come back from counts as a failed one. */
@@ -189,10 +189,10 @@ static bool play_stands(const void *arg, const char *dir)
 		return sim_is_wrong("HOLD is not undone");
 	sim_libvirtd_stop(HOST_A, (UNDONE_S + 20) * SIM_S);
 	if (!sim_run(is_parked, NULL, sim_us() + UNDONE_S * SIM_S, sim_never))
-		return sim_is_wrong("in %s", migrate_state_name(newest()->state));
-	if (!strstr(newest()->trouble, "undo of HOLD was not done within 90 s"))
-		return sim_is_wrong("its reason is \"%s\"", newest()->trouble);
-	migrate_resolve(&sim_hosts[HOST_A].d, newest()->id);
+		return sim_is_wrong("in %s", migrate_state_name(newest()->rec.state));
+	if (!strstr(newest()->rec.trouble, "undo of HOLD was not done within 90 s"))
+		return sim_is_wrong("its reason is \"%s\"", newest()->rec.trouble);
+	migrate_resolve(&sim_hosts[HOST_A].d, newest()->rec.id);
 	return sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
 	       !*sim_broken;
 }

@@ -83,7 +83,7 @@ static bool armed_there(void *arg)
 	struct migration *m = sim_record(HOST_B, ROLE_DESTINATION);
 
 	(void)arg;
-	return m && m->armed;
+	return m && record_did(&m->rec, DID_ARM);
 }
 
 static bool save(void)
@@ -200,13 +200,13 @@ static bool lost_source(void)
 static bool asked_for(void *arg)
 {
 	(void)arg;
-	return *sim_record(HOST_A, ROLE_SOURCE)->to.url;
+	return *sim_record(HOST_A, ROLE_SOURCE)->rec.to.url;
 }
 
 static bool way_out_is_told(void *arg)
 {
 	(void)arg;
-	return strstr(sim_record(HOST_A, ROLE_SOURCE)->trouble, "--destination-lost");
+	return strstr(sim_record(HOST_A, ROLE_SOURCE)->rec.trouble, "--destination-lost");
 }
 
 /* The host that restores it is lost, and another one does. */
@@ -236,7 +236,7 @@ static bool has_come(void *arg)
 	struct migration *m = sim_record(HOST_B, ROLE_DESTINATION);
 
 	(void)arg;
-	return m && m->committed;
+	return m && m->rec.committed;
 }
 
 /* Its addresses are not there yet, and somebody takes the host that has them for lost. */
@@ -250,7 +250,7 @@ static bool not_lost(void)
 	sim_cold_restore(HOST_B, false);
 	if (!sim_run(has_come, NULL, sim_us() + SETTLE_S * SIM_S, sim_never))
 		return sim_is_wrong("it does not come");
-	path = strf("/v1/migrations/%s/resolve", sim_record(HOST_B, ROLE_DESTINATION)->id);
+	path = strf("/v1/migrations/%s/resolve", sim_record(HOST_B, ROLE_DESTINATION)->rec.id);
 	if (sim_ask(HOST_B, "POST", path, "{\"source_lost\":true}") ||
 	    !strstr(sim_refusal, "hosta is not lost"))
 		return sim_is_wrong("taken from a host that answers: %.300s", sim_refusal);

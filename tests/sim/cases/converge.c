@@ -38,7 +38,7 @@ static bool is(struct qmp_throttle t)
 
 static bool is_in(void *arg)
 {
-	return newest() && newest()->state == *(const enum migrate_state *)arg;
+	return newest() && newest()->rec.state == *(const enum migrate_state *)arg;
 }
 
 static bool reaches(enum migrate_state state, unsigned s)
@@ -58,9 +58,9 @@ static bool holds(void)
 	if (!reaches(M_QUIESCE, 60))
 		return false;
 	sim_run(NULL, NULL, sim_us() + HOLDS_S * SIM_S, sim_never);
-	return newest()->state == M_QUIESCE ||
-	       sim_is_wrong("it is in %s: %.200s", migrate_state_name(newest()->state),
-			    newest()->reason);
+	return newest()->rec.state == M_QUIESCE ||
+	       sim_is_wrong("it is in %s: %.200s", migrate_state_name(newest()->rec.state),
+			    newest()->rec.reason);
 }
 
 static bool frees_peer(void)

@@ -61,7 +61,7 @@ static bool in_state(enum migrate_role role, enum migrate_state state, bool back
 {
 	struct migration *m = sim_record(role == ROLE_SOURCE ? HOST_A : HOST_B, role);
 
-	return m && m->state == state && m->back == back;
+	return m && m->rec.state == state && m->rec.back == back;
 }
 
 static void abort_late(void *arg)

@@ -32,32 +32,33 @@ enum scenario {
 
 static bool is_saving(const struct migration *m)
 {
-	return !m->saved;
+	return !record_did(&m->rec, DID_SAVE);
 }
 
 static bool is_kept(const struct migration *m)
 {
-	return m->saved && !*m->to.url && !m->pending && !m->let_go;
+	return record_did(&m->rec, DID_SAVE) && !*m->rec.to.url && !m->pending &&
+	       !record_did(&m->rec, DID_LET_GO);
 }
 
 static bool lets_peers_go(const struct migration *m)
 {
-	return m->saved && m->pending;
+	return record_did(&m->rec, DID_SAVE) && m->pending;
 }
 
 static bool is_alone(const struct migration *m)
 {
-	return m->let_go;
+	return record_did(&m->rec, DID_LET_GO);
 }
 
 static bool is_asked_for(const struct migration *m)
 {
-	return *m->to.url;
+	return *m->rec.to.url;
 }
 
 static bool is_armed(const struct migration *m)
 {
-	return m->armed;
+	return record_did(&m->rec, DID_ARM);
 }
 
 #define AT(called, who, what, ...)                                                                 \
@@ -209,12 +210,13 @@ static bool gets_right_without_a(struct sim_result *r)
 static bool is_released(struct sim_result *r)
 {
 	const struct migration *m = sim_record(HOST_A, ROLE_SOURCE);
-	char *command AUTO_FREE = m ? strf("ibvmig resolve %s --destination-lost", m->id) : NULL;
+	char *command AUTO_FREE = m ? strf("ibvmig resolve %s --destination-lost", m->rec.id)
+				    : NULL;
 
-	if (!m || m->state != M_SAVED || !*m->to.url || m->committed)
+	if (!m || m->rec.state != M_SAVED || !*m->rec.to.url || m->rec.committed)
 		return true;
-	if (!strstr(m->trouble, command))
-		return sim_is_wrong("nobody is told of the command: \"%.300s\"", m->trouble);
+	if (!strstr(m->rec.trouble, command))
+		return sim_is_wrong("nobody is told of the command: \"%.300s\"", m->rec.trouble);
 	r->parked++;
 	sim_cold_resolve(true);
 	return sim_cold_wait() &&
@@ -225,7 +227,7 @@ static bool gets_right_without_b(struct sim_result *r)
 {
 	sim_run(sim_cold_settled, NULL, sim_us() + LOST_S * SIM_S, watch);
 	mend();
-	if (sim_record(HOST_A, ROLE_SOURCE)->state == M_PARKED && !sim_resolve_all(&r->parked))
+	if (sim_record(HOST_A, ROLE_SOURCE)->rec.state == M_PARKED && !sim_resolve_all(&r->parked))
 		return false;
 	if (!is_released(r) || (sim_cold_is_kept() && !restore()))
 		return false;

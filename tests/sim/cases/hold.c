@@ -204,7 +204,7 @@ static bool play_agent_stops(const void *arg, const char *dir)
 static bool is_released(void *arg)
 {
 	(void)arg;
-	return sim_hosts[HOST_A].d.migrations->state > M_SWITCH || !mover->migration.under_way;
+	return sim_hosts[HOST_A].d.migrations->rec.state > M_SWITCH || !mover->migration.under_way;
 }
 
 /* With it QEMU could stop the guest where a pass ends, for all that the ballast is. */

@@ -142,7 +142,7 @@ static bool source_is_in(void *arg)
 	const struct sim_qemu *q = &sim_hosts[HOST_A].qemus[0];
 	enum migrate_state state = *(const enum migrate_state *)arg;
 
-	return m && m->state == state && (state != M_SWITCH || q->job >= QJOB_DEVICE);
+	return m && m->rec.state == state && (state != M_SWITCH || q->job >= QJOB_DEVICE);
 }
 
 /* The migration goes on for 20 s without the source's daemon. */
@@ -189,9 +189,9 @@ static bool play_unknown(const void *arg, const char *dir)
 		return sim_is_wrong("it is not taken up");
 	sim_libvirtd_kill(HOST_A, 90 * SIM_S);
 	sim_run(NULL, NULL, sim_us() + 80 * SIM_S, sim_never);
-	if (sim_hosts[HOST_A].d.migrations->back)
+	if (sim_hosts[HOST_A].d.migrations->rec.back)
 		return sim_is_wrong("it is walked back: %s",
-				    sim_hosts[HOST_A].d.migrations->reason);
+				    sim_hosts[HOST_A].d.migrations->rec.reason);
 	return gets_right(HOST_B, sim_never);
 }
 
@@ -200,7 +200,7 @@ static bool asked_twice(void *arg)
 	const struct migration *m = sim_hosts[HOST_A].d.migrations;
 
 	(void)arg;
-	return m->unprobed && m->inflight > 1;
+	return m->recovery.unprobed && m->inflight > 1;
 }
 
 static bool undoes_switch(void *arg)
@@ -208,7 +208,7 @@ static bool undoes_switch(void *arg)
 	const struct migration *m = sim_hosts[HOST_A].d.migrations;
 
 	(void)arg;
-	return m && m->back && m->state == M_SWITCH;
+	return m && m->rec.back && m->rec.state == M_SWITCH;
 }
 
 /* A step that fails meanwhile, for the VM has ended, is tried again when that is known, and nobody
@@ -251,7 +251,7 @@ static bool source_is_armed(void *arg)
 	const struct migration *m = sim_hosts[HOST_A].d.migrations;
 
 	(void)arg;
-	return m && m->armed;
+	return m && record_did(&m->rec, DID_ARM);
 }
 
 /* QEMU has not begun, and the source gives the migration up while the destination cannot tell yet
@@ -278,8 +278,8 @@ static bool undo_fails_in(void *arg)
 {
 	const struct migration *m = sim_hosts[HOST_A].d.migrations;
 
-	return m && m->back && m->state == *(const enum migrate_state *)arg &&
-	       (m->step.failures || m->state == M_PARKED);
+	return m && m->rec.back && m->rec.state == *(const enum migrate_state *)arg &&
+	       (m->step.failures || m->rec.state == M_PARKED);
 }
 
 /* By a migration to a host without ibvmigd: it has no VF that would keep it. */
@@ -353,7 +353,7 @@ static bool mover_is_suspended(void *arg)
 static bool is_taken_up(void *arg)
 {
 	(void)arg;
-	return !sim_hosts[HOST_A].d.migrations->unprobed;
+	return !sim_hosts[HOST_A].d.migrations->recovery.unprobed;
 }
 
 /* What its QEMU does, or also that it has an agent to be resumed, is not known for 40 s: it is
@@ -385,7 +385,7 @@ static bool play_hung_at_start(const void *seen, const char *dir)
 static bool is_parked(void *arg)
 {
 	(void)arg;
-	return sim_hosts[HOST_A].d.migrations->state == M_PARKED;
+	return sim_hosts[HOST_A].d.migrations->rec.state == M_PARKED;
 }
 
 static bool undoes_quiesce(void *arg)
@@ -393,7 +393,7 @@ static bool undoes_quiesce(void *arg)
 	const struct migration *m = sim_hosts[HOST_A].d.migrations;
 
 	(void)arg;
-	return m && m->back && m->state == M_QUIESCE;
+	return m && m->rec.back && m->rec.state == M_QUIESCE;
 }
 
 static void ignore(void *arg, int rc, struct json_object *answer, const char *error)
@@ -420,7 +420,7 @@ static bool play_impossible(const void *arg, const char *dir)
 	sim_abort(mover, HOST_A);
 	if (!sim_run(undoes_quiesce, NULL, sim_us() + 60 * SIM_S, sim_never))
 		return sim_is_wrong("QUIESCE is not undone");
-	json_set_str(body, "migration", sim_hosts[HOST_A].d.migrations->id);
+	json_set_str(body, "migration", sim_hosts[HOST_A].d.migrations->rec.id);
 	json_set_bool(body, "committed", true);
 	sim_http(HOST_B, sim_hosts[HOST_A].url, "POST", "/v1/peer/outcome", body, 5000, ignore,
 		 NULL);
@@ -471,7 +471,7 @@ static bool play_many(const void *arg, const char *dir)
 	if (!sim_world_start(dir))
 		return false;
 	for (struct migration *m = sim_hosts[HOST_A].d.migrations; m; m = m->next)
-		n += m->state == M_SAVED && !m->ended;
+		n += m->rec.state == M_SAVED && !m->rec.ended;
 	return n == MANY || sim_is_wrong("%u records of %u are taken up", n, MANY);
 }
 

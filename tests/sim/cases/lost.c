@@ -78,7 +78,7 @@ static bool post(int host, const char *path, const char *body)
 
 static bool resolve(bool destination_lost)
 {
-	char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", newest(HOST_A)->id);
+	char *path AUTO_FREE = strf("/v1/migrations/%s/resolve", newest(HOST_A)->rec.id);
 
 	return post(HOST_A, path, destination_lost ? "{\"destination_lost\":true}" : NULL);
 }
@@ -95,13 +95,13 @@ static bool refuses(const char *word)
 static bool source_holds(void *arg)
 {
 	(void)arg;
-	return newest(HOST_A) && newest(HOST_A)->state == M_HOLD;
+	return newest(HOST_A) && newest(HOST_A)->rec.state == M_HOLD;
 }
 
 static bool there_shows(void *arg)
 {
 	(void)arg;
-	return newest(HOST_B) && newest(HOST_B)->state == M_SWITCH &&
+	return newest(HOST_B) && newest(HOST_B)->rec.state == M_SWITCH &&
 	       sim_hosts[HOST_B].vfs[0].guid == mover->vguids[0];
 }
 
@@ -114,19 +114,19 @@ static bool runs_there(void *arg)
 static bool attached_there(void *arg)
 {
 	(void)arg;
-	return runs_there(NULL) && newest(HOST_B)->attached;
+	return runs_there(NULL) && record_did(&newest(HOST_B)->rec, DID_ATTACH);
 }
 
 static bool parked_there(void *arg)
 {
 	(void)arg;
-	return newest(HOST_B) && newest(HOST_B)->state == M_PARKED;
+	return newest(HOST_B) && newest(HOST_B)->rec.state == M_PARKED;
 }
 
 static bool source_has_ended(void *arg)
 {
 	(void)arg;
-	return newest(HOST_A) && newest(HOST_A)->ended;
+	return newest(HOST_A) && newest(HOST_A)->rec.ended;
 }
 
 static bool leases(int host)
@@ -178,7 +178,7 @@ static bool play_forgotten_before(const void *arg, const char *dir)
 		return false;
 	reinstall(HOST_B);
 	sim_abort(mover, HOST_A);
-	return becomes_right(HOST_A) && newest(HOST_A)->state == M_ABORTED;
+	return becomes_right(HOST_A) && newest(HOST_A)->rec.state == M_ABORTED;
 }
 
 /* The source's part ends; what runs there without a lease is that host's matter. */
@@ -193,7 +193,7 @@ static bool play_forgotten_after(const void *arg, const char *dir)
 	reinstall(HOST_B);
 	return becomes(source_has_ended, REACH_S,
 		       "the source waits for a host that knows nothing") &&
-	       newest(HOST_A)->state == M_DONE && !leases(HOST_A);
+	       newest(HOST_A)->rec.state == M_DONE && !leases(HOST_A);
 }
 
 /* ---- what the operator may say, and when ---- */
@@ -210,7 +210,7 @@ static bool play_not_lost(const void *arg, const char *dir)
 	    !becomes(parked_there, 200, "it is not parked") || !refuses("hostb is not lost"))
 		return false;
 	sim_hosts[HOST_B].device_add_fails = false;
-	migrate_resolve(&sim_hosts[HOST_B].d, newest(HOST_B)->id);
+	migrate_resolve(&sim_hosts[HOST_B].d, newest(HOST_B)->rec.id);
 	if (!becomes_right(HOST_B))
 		return false;
 	return refuses("is DONE, and waits for no destination");
@@ -262,7 +262,7 @@ static bool play_evacuated(const void *arg, const char *dir)
 		return sim_is_wrong("not fenced: %.300s", refusal);
 	boots(HOST_C);
 	sim_run(NULL, NULL, sim_us() + 30 * SIM_S, NULL);
-	if (!leases(HOST_A) || newest(HOST_A)->ended)
+	if (!leases(HOST_A) || newest(HOST_A)->rec.ended)
 		return sim_is_wrong("it ended without a word");
 	if (!resolve(true))
 		return sim_is_wrong("refused: %.300s", refusal);
@@ -283,8 +283,8 @@ static bool play_slow_sm(const void *arg, const char *dir)
 		return sim_is_wrong("refused: %.300s", refusal);
 	if (!becomes(source_has_ended, 30, "the source does not end"))
 		return false;
-	if (strstr(newest(HOST_A)->trouble, "ibvmig-sm") || sim_binding(mover->vguids[0]))
-		return sim_is_wrong("it is not fenced at once: %s", newest(HOST_A)->trouble);
+	if (strstr(newest(HOST_A)->rec.trouble, "ibvmig-sm") || sim_binding(mover->vguids[0]))
+		return sim_is_wrong("it is not fenced at once: %s", newest(HOST_A)->rec.trouble);
 	if (!post(HOST_C, fence, "{\"host\":\"hostb\"}"))
 		return sim_is_wrong("not fenced: %.300s", refusal);
 	boots(HOST_C);

@@ -256,7 +256,7 @@ static bool play_deep_answer(const void *arg, const char *dir)
 		json_set(outer, "in", deep);
 		deep = outer;
 	}
-	json_set(sim_hosts[HOST_B].d.migrations->data, "resume", deep);
+	json_set(sim_hosts[HOST_B].d.migrations->rec.data, "resume", deep);
 	return (sim_ask(HOST_B, "GET", "/v1/doctor", NULL) &&
 		json_count(json_opt(sim_answer, "checks"))) ||
 	       sim_is_wrong("no doctor: %s", sim_refusal);
@@ -396,7 +396,7 @@ static bool in_state(enum migrate_state state)
 {
 	struct migration *m = sim_hosts[HOST_A].d.migrations;
 
-	return m && m->state == state;
+	return m && m->rec.state == state;
 }
 
 static bool in_hold(void *arg)

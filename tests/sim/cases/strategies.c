@@ -165,7 +165,7 @@ static void watch(void)
 	sim_never();
 	left_early |= mover->migration.under_way && q->exists && q->job == QJOB_NONE &&
 		      !sim_devices(q);
-	ballast_ended |= m && m->state == M_HOLD && m->ballast &&
+	ballast_ended |= m && m->rec.state == M_HOLD && record_did(&m->rec, DID_BALLAST) &&
 			 mover->ballast_until_us <= sim_us();
 }
 
@@ -316,7 +316,7 @@ static bool in_hold(void *arg)
 	struct migration *m = sim_hosts[HOST_A].d.migrations;
 
 	(void)arg;
-	return m && m->state == M_HOLD;
+	return m && m->rec.state == M_HOLD;
 }
 
 static bool migrated(void)
@@ -413,7 +413,7 @@ static bool both_ended(void *arg)
 {
 	struct migration *m = sim_hosts[HOST_B].d.migrations;
 
-	return has_ended(arg) && m && m->state == M_DONE;
+	return has_ended(arg) && m && m->rec.state == M_DONE;
 }
 
 /* Nobody can make the guest look for a device that QEMU has started with. It runs no program that

@@ -31,13 +31,13 @@ static struct migration *newest(int host)
 static bool source_is_armed(void *arg)
 {
 	(void)arg;
-	return newest(HOST_A) && newest(HOST_A)->armed;
+	return newest(HOST_A) && record_did(&newest(HOST_A)->rec, DID_ARM);
 }
 
 static bool source_has_ended(void *arg)
 {
 	(void)arg;
-	return newest(HOST_A)->ended;
+	return newest(HOST_A)->rec.ended;
 }
 
 /* How the destination's ibvmigd is lost in PREPARE: after how long it is back (0: never), within
@@ -66,10 +66,10 @@ static bool play_lost_destination(const void *arg, const char *dir)
 	if (l->back_s)
 		sim_after(NULL, l->back_s * SIM_S, start_there, NULL);
 	if (!sim_run(source_has_ended, NULL, sim_us() + l->within_s * SIM_S, sim_never))
-		return sim_is_wrong("in %s after %u s", migrate_state_name(newest(HOST_A)->state),
-				    l->within_s);
-	if (!strstr(newest(HOST_A)->reason, l->word))
-		return sim_is_wrong("the reason is \"%s\"", newest(HOST_A)->reason);
+		return sim_is_wrong("in %s after %u s",
+				    migrate_state_name(newest(HOST_A)->rec.state), l->within_s);
+	if (!strstr(newest(HOST_A)->rec.reason, l->word))
+		return sim_is_wrong("the reason is \"%s\"", newest(HOST_A)->rec.reason);
 	if (!l->back_s)
 		sim_daemon_start(HOST_B);
 	return sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
@@ -90,7 +90,7 @@ static bool has_failed(void *arg)
 static bool is_parked(void *arg)
 {
 	(void)arg;
-	return newest(HOST_B)->state == M_PARKED;
+	return newest(HOST_B)->rec.state == M_PARKED;
 }
 
 /* Each try takes the agent 24 s: told from the first one on, and not repeated for minutes. */
@@ -112,9 +112,9 @@ static bool play_no_link(const void *arg, const char *dir)
 	    json_opt_u64(m, "failures", 0) != 1 || !*json_opt_str(m, "trouble", ""))
 		return sim_is_wrong("the first try is not told: %.300s", json_text(m));
 	if (!sim_run(is_parked, NULL, sim_us() + 120 * SIM_S, sim_never))
-		return sim_is_wrong("in %s", migrate_state_name(newest(HOST_B)->state));
+		return sim_is_wrong("in %s", migrate_state_name(newest(HOST_B)->rec.state));
 	mover->port_dead = false;
-	migrate_resolve(&sim_hosts[HOST_B].d, newest(HOST_B)->id);
+	migrate_resolve(&sim_hosts[HOST_B].d, newest(HOST_B)->rec.id);
 	return sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
 	       sim_home(mover) == HOST_B && !*sim_broken;
 }
@@ -122,14 +122,14 @@ static bool play_no_link(const void *arg, const char *dir)
 static bool destination_shows(void *arg)
 {
 	(void)arg;
-	return newest(HOST_B) && newest(HOST_B)->state == M_SWITCH &&
+	return newest(HOST_B) && newest(HOST_B)->rec.state == M_SWITCH &&
 	       sim_hosts[HOST_B].vfs[0].guid == mover->vguids[0];
 }
 
 static bool source_is_parked(void *arg)
 {
 	(void)arg;
-	return newest(HOST_A)->state == M_PARKED;
+	return newest(HOST_A)->rec.state == M_PARKED;
 }
 
 /* Both halves wait for an operator, and the source says what the other one waits for. */
@@ -144,13 +144,13 @@ static bool play_parked_there(const void *arg, const char *dir)
 	sim_hosts[HOST_B].vfs[0].vanished = true;
 	sim_abort(mover, HOST_A);
 	if (!sim_run(source_is_parked, NULL, sim_us() + 300 * SIM_S, sim_never))
-		return sim_is_wrong("in %s", migrate_state_name(newest(HOST_A)->state));
-	if (!strstr(newest(HOST_A)->trouble, "host hostb") ||
-	    !strstr(newest(HOST_A)->trouble, "no such VF"))
-		return sim_is_wrong("its reason is \"%s\"", newest(HOST_A)->trouble);
+		return sim_is_wrong("in %s", migrate_state_name(newest(HOST_A)->rec.state));
+	if (!strstr(newest(HOST_A)->rec.trouble, "host hostb") ||
+	    !strstr(newest(HOST_A)->rec.trouble, "no such VF"))
+		return sim_is_wrong("its reason is \"%s\"", newest(HOST_A)->rec.trouble);
 	sim_hosts[HOST_B].vfs[0].vanished = false;
-	migrate_resolve(&sim_hosts[HOST_B].d, newest(HOST_B)->id);
-	migrate_resolve(&sim_hosts[HOST_A].d, newest(HOST_A)->id);
+	migrate_resolve(&sim_hosts[HOST_B].d, newest(HOST_B)->rec.id);
+	migrate_resolve(&sim_hosts[HOST_A].d, newest(HOST_A)->rec.id);
 	return sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) &&
 	       sim_home(mover) == HOST_A && !*sim_broken;
 }
@@ -158,7 +158,7 @@ static bool play_parked_there(const void *arg, const char *dir)
 static bool has_committed(void *arg)
 {
 	(void)arg;
-	return newest(HOST_B) && newest(HOST_B)->committed;
+	return newest(HOST_B) && newest(HOST_B)->rec.committed;
 }
 
 /* All that docs/openapi.json promises of it, and nothing else: what a list of many VMs carries is
@@ -199,7 +199,7 @@ static bool play_full_disk(const void *arg, const char *dir)
 		return sim_is_wrong("the full disk is not told: %.300s", json_text(sim_answer));
 	if (!is_as_documented(json_opt(sim_answer, "migration")))
 		return false;
-	has_run = mover->live && newest(HOST_B)->state == M_DONE;
+	has_run = mover->live && newest(HOST_B)->rec.state == M_DONE;
 	sim_hosts[HOST_B].proc.disk_errno = 0;
 	sim_run(NULL, NULL, sim_us() + 3 * SIM_S, sim_never);
 	if (!sim_ask(HOST_B, "GET", "/v1/vms/g1", NULL) ||
@@ -227,8 +227,9 @@ static bool at_pause(void *arg)
 {
 	const struct pause *p = arg;
 
-	return newest(HOST_A) && newest(HOST_A)->state == p->state && mover->migration.under_way &&
-	       (p->state != M_HOLD || newest(HOST_A)->raised);
+	return newest(HOST_A) && newest(HOST_A)->rec.state == p->state &&
+	       mover->migration.under_way &&
+	       (p->state != M_HOLD || record_did(&newest(HOST_A)->rec, DID_RAISE));
 }
 
 static bool runs_on(void *arg)
@@ -259,8 +260,8 @@ static bool play_paused(const void *arg, const char *dir)
 	sim_libvirt.events = REPLIES_WELL;
 	if (!sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) || *sim_broken)
 		return false;
-	if (home == HOST_A && !strstr(newest(HOST_A)->reason, "virsh migrate --timeout"))
-		return sim_is_wrong("the reason is \"%s\"", newest(HOST_A)->reason);
+	if (home == HOST_A && !strstr(newest(HOST_A)->rec.reason, "virsh migrate --timeout"))
+		return sim_is_wrong("the reason is \"%s\"", newest(HOST_A)->rec.reason);
 	return sim_home(mover) == home || sim_is_wrong("it is on host %d", sim_home(mover));
 }
 
@@ -309,14 +310,14 @@ static bool at_end(void *arg)
 static bool tells_of_pause(void)
 {
 	struct migration *m = newest(HOST_A);
-	bool waits = m->strategy != STRATEGY_NATIVE;
+	bool waits = m->rec.strategy != STRATEGY_NATIVE;
 
 	if (sim_running(mover))
 		return true;
-	return (waits == (m->state == M_PARKED) &&
-		strstr(waits ? m->trouble : m->reason, "virsh resume g1")) ||
-	       sim_is_wrong("it stands still, and %s says \"%s\"", migrate_state_name(m->state),
-			    waits ? m->trouble : m->reason);
+	return (waits == (m->rec.state == M_PARKED) &&
+		strstr(waits ? m->rec.trouble : m->rec.reason, "virsh resume g1")) ||
+	       sim_is_wrong("it stands still, and %s says \"%s\"", migrate_state_name(m->rec.state),
+			    waits ? m->rec.trouble : m->rec.reason);
 }
 
 static bool play_unfinished(const void *arg, const char *dir)
@@ -335,7 +336,7 @@ static bool play_unfinished(const void *arg, const char *dir)
 	    !tells_of_pause())
 		return false;
 	sim_virsh_mends();
-	migrate_resolve(&sim_hosts[HOST_A].d, newest(HOST_A)->id);
+	migrate_resolve(&sim_hosts[HOST_A].d, newest(HOST_A)->rec.id);
 	if (!sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never) || *sim_broken)
 		return false;
 	return sim_home(mover) == u->home || sim_is_wrong("it is on host %d", sim_home(mover));

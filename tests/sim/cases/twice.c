@@ -133,7 +133,7 @@ static struct migration *newest(int host)
 
 static bool in_state(int host, enum migrate_state state)
 {
-	return newest(host) && newest(host)->state == state;
+	return newest(host) && newest(host)->rec.state == state;
 }
 
 static bool wait_until(bool (*is)(void *arg), const char *what)
@@ -240,7 +240,7 @@ static bool job_ends(const char *path, const char *body, const char *state)
 	job = json_object_array_get_idx(json_opt(sim_answer, "jobs"), 0);
 	id = json_opt_str(json_opt(job, "migration"), "id", NULL);
 	return (str_eq(json_opt_str(job, "state", ""), state) &&
-		str_eq(id, newest(HOST_A)->id) == !strcmp(state, "done")) ||
+		str_eq(id, newest(HOST_A)->rec.id) == !strcmp(state, "done")) ||
 	       sim_is_wrong("it has not %s: %.300s", state, json_text(job));
 }
 
@@ -326,7 +326,7 @@ static bool play_resolve(const void *arg, const char *dir)
 	if (!wait_until(parked_there, "it is not parked"))
 		return false;
 	sim_hosts[HOST_B].device_add_fails = false;
-	path = strf("/v1/migrations/%s/resolve", newest(HOST_B)->id);
+	path = strf("/v1/migrations/%s/resolve", newest(HOST_B)->rec.id);
 	return at_once(HOST_B, path, NULL, 200, 200) && settles() &&
 	       twice(HOST_B, path, NULL, 200, 200) && refused(HOST_A, path, NULL, 409) &&
 	       refused(HOST_C, path, NULL, 404) && settles();
@@ -360,7 +360,7 @@ static bool b_shows(void *arg)
 static bool waits_for_b(void *arg)
 {
 	(void)arg;
-	return newest(HOST_A)->back && newest(HOST_A)->step.failures;
+	return newest(HOST_A)->rec.back && newest(HOST_A)->step.failures;
 }
 
 static bool play_lost(const void *arg, const char *dir)
@@ -374,7 +374,7 @@ static bool play_lost(const void *arg, const char *dir)
 	if (!wait_until(b_shows, "SWITCH is not reached"))
 		return false;
 	lose_b();
-	path = strf("/v1/migrations/%s/resolve", newest(HOST_A)->id);
+	path = strf("/v1/migrations/%s/resolve", newest(HOST_A)->rec.id);
 	return wait_until(waits_for_b, "nothing waits for the destination") &&
 	       at_once(HOST_A, path, LOST, 200, 200) && settles() && one_record(HOST_A) &&
 	       in_state(HOST_A, M_ABORTED) && says_lost_again(path);
@@ -383,13 +383,14 @@ static bool play_lost(const void *arg, const char *dir)
 static bool b_restores(void *arg)
 {
 	(void)arg;
-	return newest(HOST_B) && newest(HOST_B)->armed && *newest(HOST_A)->to.url;
+	return newest(HOST_B) && record_did(&newest(HOST_B)->rec, DID_ARM) &&
+	       *newest(HOST_A)->rec.to.url;
 }
 
 static bool nobody_restores(void *arg)
 {
 	(void)arg;
-	return !*newest(HOST_A)->to.url;
+	return !*newest(HOST_A)->rec.to.url;
 }
 
 /* The host that restores it is lost, then the VM is restored elsewhere. */
@@ -401,7 +402,7 @@ static bool play_lost_restore(const void *arg, const char *dir)
 	(void)arg;
 	if (!start(dir) || !twice(HOST_A, "/v1/vms/g1/save", file, 200, 200))
 		return false;
-	path = strf("/v1/migrations/%s/resolve", newest(HOST_A)->id);
+	path = strf("/v1/migrations/%s/resolve", newest(HOST_A)->rec.id);
 	sim_restore(HOST_B);
 	if (!wait_until(b_restores, "no host restores it"))
 		return false;

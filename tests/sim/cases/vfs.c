@@ -107,7 +107,7 @@ static bool stays(const struct scene *s)
 	if (mover->migration.ok)
 		return sim_is_wrong("it has migrated");
 	/* A refusal in PREPARE is told by virsh alone. */
-	if (!says(m ? m->reason : mover->migration.error, s))
+	if (!says(m ? m->rec.reason : mover->migration.error, s))
 		return false;
 	s->set(false);
 	return becomes_right() && runs_on(HOST_A);
@@ -126,12 +126,12 @@ static bool parks(const struct scene *s)
 	struct migration *m = newest(HOST_B);
 	char *path AUTO_FREE = NULL;
 
-	if (!m || m->state != M_PARKED)
+	if (!m || m->rec.state != M_PARKED)
 		return sim_is_wrong("it is not parked");
-	if (!says(m->trouble, s))
+	if (!says(m->rec.trouble, s))
 		return false;
 	s->set(false);
-	path = strf("/v1/migrations/%s/resolve", m->id);
+	path = strf("/v1/migrations/%s/resolve", m->rec.id);
 	sim_http(HOST_B, "unix:/ibvmigd-hostb.sock", "POST", path, NULL, 10000, resolved, NULL);
 	return becomes_right() && runs_on(HOST_B);
 }
@@ -141,7 +141,7 @@ static bool has_come_to(void *arg)
 	const struct scene *s = arg;
 	struct migration *m = newest(HOST_A);
 
-	return s->in == M_PREPARE || (m && m->state == s->in);
+	return s->in == M_PREPARE || (m && m->rec.state == s->in);
 }
 
 static bool play(const void *arg, const char *dir)

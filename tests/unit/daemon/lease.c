@@ -181,22 +181,22 @@ static void test_when_there_is_one(void **state)
 	assert_int_equal(sd_event_new(&d.loop), 0);
 	assert_int_equal(lease_keeper_new(&d, &d.leases), 0);
 	m[0].next = &m[1]; /* an older one of the same VM */
-	strcpy(m[0].vm_uuid, VM);
-	strcpy(m[1].vm_uuid, VM);
-	m[1].state = M_ABORTED;
+	strcpy(m[0].rec.vm_uuid, VM);
+	strcpy(m[1].rec.vm_uuid, VM);
+	m[1].rec.state = M_ABORTED;
 	m[1].leased = true;
 	for (int s = M_PREPARE; s <= M_PARKED; s++) {
-		m[0].state = (enum migrate_state)s;
-		m[0].role = ROLE_DESTINATION;
-		m[0].back = false;
+		m[0].rec.state = (enum migrate_state)s;
+		m[0].rec.role = ROLE_DESTINATION;
+		m[0].rec.back = false;
 		lease_sync(&d);
 		assert_false(there(VM));
-		m[0].role = ROLE_SOURCE;
+		m[0].rec.role = ROLE_SOURCE;
 		lease_sync(&d);
 		if (there(VM) != (s <= M_DETACH))
-			fail_msg("%s: %s", migrate_state_name(m[0].state),
+			fail_msg("%s: %s", migrate_state_name(m[0].rec.state),
 				 there(VM) ? "a lease" : "no lease");
-		m[0].back = true;
+		m[0].rec.back = true;
 		lease_sync(&d);
 		assert_false(there(VM));
 	}

@@ -114,7 +114,7 @@ struct json_object *migrate_record(const struct migration *m)
 {
 	struct json_object *o = json_object_new_object();
 
-	json_set_str(o, "id", m->id);
+	json_set_str(o, "id", m->rec.id);
 	return o;
 }
 
@@ -292,14 +292,14 @@ static void test_asked_again(void **state)
 
 static void test_its_own_migration(void **state)
 {
-	struct migration old = {.role = ROLE_SOURCE, .id = "old"},
-			 new = {.role = ROLE_SOURCE, .id = "new"};
+	struct migration old = {.rec = {.role = ROLE_SOURCE, .id = "old"}},
+			 new = {.rec = {.role = ROLE_SOURCE, .id = "new"}};
 	struct json_object *job;
 	char *path;
 
 	(void)state;
-	strcpy(old.vm_uuid, g1.uuid);
-	strcpy(new.vm_uuid, g1.uuid);
+	strcpy(old.rec.vm_uuid, g1.uuid);
+	strcpy(new.rec.vm_uuid, g1.uuid);
 	d.migrations = &old;
 	job = ask("POST", "/v1/vms/g1/migrate", "{\"to\":\"hostb\"}", NULL);
 	assert_null(json_opt(job, "migration"));

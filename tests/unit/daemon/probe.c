@@ -52,13 +52,13 @@ static void test_probed_again(void **state)
 	fails = 2;
 	assert_true(sd_event_new(&d.loop) >= 0);
 	m = migrate_new(&d, ROLE_SOURCE, "m1", "u1", "g1");
-	m->unprobed = true;
+	m->recovery.unprobed = true;
 	d.to_inspect = 1;
 	migrate_recover(&d);
 	assert_int_equal(asked, 1);
-	assert_false(m->probing);
+	assert_false(m->recovery.probing);
 	await_question(d.loop, 3);
-	assert_true(m->probing && m->inflight == 1);
+	assert_true(m->recovery.probing && m->inflight == 1);
 	migrate_free_all(&d);
 	sd_event_unref(d.loop);
 }

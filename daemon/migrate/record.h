@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A migration's record, as the journal keeps it: who moves, how far it has come, and what has been
+ * done to the world, so that it can be undone. It knows no daemon. */
+#ifndef IBVMIG_DAEMON_MIGRATE_RECORD_H
+#define IBVMIG_DAEMON_MIGRATE_RECORD_H
+
+#include "common/http/client.h"
+#include "daemon/base/strategy.h"
+#include "daemon/libvirt/domain.h"
+#include "daemon/libvirt/qmp.h"
+#include "daemon/migrate/states.h"
+#include "daemon/vf/table.h"
+
+#include <json-c/json.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MIGRATE_PEERS_MAX 256
+
+struct migrate_host {
+	char host[64], url[256];
+};
+
+/* A VF of one of the two hosts. */
+struct migrate_end {
+	char vf[VF_NAME_MAX];
+	uint64_t parked_guid;
+	uint64_t port_guid;  /* where VFs share their port's LID: that port; 0: not known */
+	unsigned guid_index; /* and the entry of its GUID table */
+};
+
+/* One of the VM's VFs: what stays, and what it is at both ends. */
+struct migrate_vf {
+	uint64_t vguid;
+	uint16_t pkey;
+	char dev_id[QMP_DEV_ID], bus[16];
+	struct migrate_end from, to;
+	bool device_gone; /* source: QEMU has it no more */
+};
+
+/* A host with VMs that the moving VM is connected to. */
+struct migrate_peer {
+	uint64_t guid;
+	char host[64], url[256];
+	bool suspended;
+};
+
+/* What has been done to the world, which undo() looks at, or been seen or told and decides the
+ * way. */
+enum deed {
+	DID_ARM,               /* PREPARE is through: the other side may rely on it */
+	DID_BALLAST,           /* source: the agent keeps memory dirty */
+	DID_RAISE,             /* source: QEMU's limits are not the user's */
+	DID_SUSPEND,           /* the programs and their peers are suspended, or kept for that */
+	DID_UNPLUG,            /* source: device_del was sent */
+	DID_PARK,              /* the VFs at this end may not show what they showed */
+	DID_MOVE,              /* ibvmig-sm has the addresses at the destination */
+	DID_ATTACH,            /* the guest at the destination has its VFs */
+	DID_RESUME,            /* destination: the programs and their peers go on */
+	DID_ORDER,             /* destination: the source has ordered SWITCH */
+	SAW_VM_END,            /* the VM has stopped, and not by migrating */
+	DID_SAVE,              /* strategy cold: the file is whole, and the VM has ended here */
+	DID_LET_GO,            /* strategy cold: the peers do not wait for it any more */
+	TOLD_DESTINATION_LOST, /* source: an operator has said so (migrate/src_lost.c) */
+	TOLD_SOURCE_LOST,      /* destination: so (migrate/dst_orphan.c) */
+};
+
+struct record {
+	char id[37];
+	enum migrate_role role;
+	enum migrate_state state, reached; /* reached: the furthest state, for walking back */
+	bool back, committed, ended;
+	char vm_uuid[37], vm_name[VM_NAME_MAX];
+	struct migrate_vf vfs[DOMAIN_VFS_MAX]; /* all of them move, or none */
+	unsigned vf_count;
+	enum domain_strategy asked, strategy; /* strategy: as asked, until PREPARE has chosen */
+	bool state_there;                     /* the destination's VFs take the state of ours */
+	struct migrate_host from, to;
+	struct migrate_peer peers[MIGRATE_PEERS_MAX];
+	unsigned peer_count;
+	/* Sentences about the VM that do not name it: who shows them does. */
+	char reason[HTTP_ERROR_MAX];  /* why it is walked back, or "" */
+	char trouble[HTTP_ERROR_MAX]; /* what the last try of a step ran into, or "" */
+	char *file;                   /* owned; strategy cold: where the VM is saved; else NULL */
+	char boot[33];                /* of the kernel that it began under */
+	struct json_object *data;     /* owned; measurements, by name */
+	unsigned deeds;               /* of enum deed, a bit each */
+};
+
+static inline bool record_did(const struct record *r, enum deed d)
+{
+	return r->deeds >> d & 1;
+}
+
+static inline void record_do(struct record *r, enum deed d)
+{
+	r->deeds |= 1u << d;
+}
+
+static inline void record_undo(struct record *r, enum deed d)
+{
+	r->deeds &= ~(1u << d);
+}
+
+static inline void record_set(struct record *r, enum deed d, bool done)
+{
+	if (done)
+		record_do(r, d);
+	else
+		record_undo(r, d);
+}
+
+/* The VM's VF leaves before QEMU begins. */
+static inline bool record_vf_first(const struct record *r)
+{
+	return r->strategy == STRATEGY_EARLY || r->strategy == STRATEGY_COLD;
+}
+
+/* Strategy cold: what libvirt and QEMU tell of the VM's job is the save's, not a migration's. */
+static inline bool record_ignores_job(const struct record *r)
+{
+	return r->file && r->state == M_SAVED && !r->back;
+}
+
+/* Strategy cold: the VM is in its file, and no QEMU's that a boot could have ended. */
+static inline bool record_is_file(const struct record *r)
+{
+	return record_did(r, DID_SAVE) && r->state == M_SAVED && !r->back;
+}
+
+/* All of it, as the journal keeps it. failures: tries of the present state that have failed. */
+void record_write(struct printbuf *text, const struct record *r, unsigned failures);
+/* The fields of that which a VM's status has as well, into an open object. */
+void record_write_common(struct printbuf *text, const struct record *r, unsigned failures);
+/* id, role, vm_uuid and vm_name are the caller's to set. 0, or -EINVAL: it is of a newer ibvmigd.
+ */
+int record_load(struct record *r, struct json_object *o);
+/* Frees what it owns. */
+void record_clear(struct record *r);
+
+/* ---- parts of it; what is returned is owned by the caller ---- */
+
+void migrate_write_host(struct printbuf *text, const char *key, const struct migrate_host *h);
+struct json_object *migrate_host_json(const struct migrate_host *h);
+void migrate_host_load(struct migrate_host *h, struct json_object *o);
+/* Adds the end's fields to o, which may have its host already. Returns o. */
+struct json_object *migrate_end_add(struct json_object *o, const struct migrate_end *e);
+void migrate_end_load(struct migrate_end *e, struct json_object *o);
+/* [{vguid,pkey,dev_id,bus,from,to,device_gone}…], all that is known. */
+struct json_object *record_vfs_json(const struct record *r);
+/* From the field "vfs" of a record; the only VF of an old one is its own fields. */
+void record_vfs_load(struct record *r, struct json_object *record);
+/* {"guid","host","url"}… of a request or record. */
+struct json_object *record_peers_json(const struct record *r);
+void record_peers_load(struct record *r, struct json_object *list);
+/* Borrowed; NULL: none of the VM's VFs has this vGUID. */
+struct migrate_vf *record_vf(struct record *r, uint64_t vguid);
+/* [vGUID…] */
+struct json_object *record_guids(const struct record *r);
+/* How many VFs have left QEMU here. */
+unsigned record_devices_gone(const struct record *r);
+/* ibvmig-sm's {"moves":[…]} of all VFs; back: from the destination to the source. */
+struct json_object *record_moves(const struct record *r, bool back);
+
+#endif

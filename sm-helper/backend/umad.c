@@ -163,9 +163,9 @@ static uint64_t still_ms(struct umad *u, struct stillness *s)
 	return now_ms() - s->since_ms;
 }
 
-/* ---- a batch ---- */
+/* ---- a change of LIDs ---- */
 
-struct batch {
+struct umad_change {
 	struct umad *u;
 	const struct sm_target *t; /* borrowed */
 	unsigned count;
@@ -182,7 +182,7 @@ struct batch {
 };
 
 /* Where statement i is about, and whether it is as its author has seen it. */
-static int find_place(struct batch *b, unsigned i)
+static int find_place(struct umad_change *b, unsigned i)
 {
 	const struct sm_target *t = &b->t[i];
 	struct probe_route *r = &b->route[i];
@@ -224,7 +224,7 @@ static int find_place(struct batch *b, unsigned i)
 
 /* Whether statement i's LID is to be written. Not while a port outside of the batch has it: the SM
  * has to settle that, and what it makes of it is looked at in the end. */
-static int check_lid(struct batch *b, unsigned i)
+static int check_lid(struct umad_change *b, unsigned i)
 {
 	const uint16_t lid = b->t[i].lid;
 	const struct fabric_owner o = fabric_find_lid(&b->f, lid);
@@ -246,7 +246,7 @@ static int check_lid(struct batch *b, unsigned i)
 	return 0;
 }
 
-static int prepare(struct batch *b)
+static int prepare(struct umad_change *b)
 {
 	char text[PROBE_ERROR_MAX];
 	unsigned silent;
@@ -262,7 +262,7 @@ static int prepare(struct batch *b)
 	return rc;
 }
 
-static int put_lid(struct batch *b, unsigned i, uint16_t lid)
+static int put_lid(struct umad_change *b, unsigned i, uint16_t lid)
 {
 	char text[PROBE_ERROR_MAX];
 	int rc = probe_set_lid(b->u->probe, &b->route[i], b->f.end[b->end[i]].port, lid, text);
@@ -271,7 +271,7 @@ static int put_lid(struct batch *b, unsigned i, uint16_t lid)
 }
 
 /* The LIDs as they were, at the first n statements. */
-static bool put_back(struct batch *b, unsigned n)
+static bool put_back(struct umad_change *b, unsigned n)
 {
 	bool all = true;
 
@@ -282,7 +282,7 @@ static bool put_back(struct batch *b, unsigned n)
 }
 
 /* All, or nothing as far as ports answer. */
-static int write_lids(struct batch *b)
+static int write_lids(struct umad_change *b)
 {
 	char cause[BACKEND_ERROR_MAX - 64];
 	bool back;
@@ -304,7 +304,7 @@ static int write_lids(struct batch *b)
 
 /* Whether VF, SM and LFTs are of one mind about statement i: the LID that the VF has is the one of
  * the SA's record, and leads to the VF from here. */
-static bool settled(struct batch *b, unsigned i, char *why)
+static bool settled(struct umad_change *b, unsigned i, char *why)
 {
 	const struct ib_gid own = {IB_GID_PREFIX_LL, b->own_guid};
 	const struct ib_gid gid = {IB_GID_PREFIX_LL, b->t[i].port_guid};
@@ -336,7 +336,7 @@ static bool settled(struct batch *b, unsigned i, char *why)
 }
 
 /* The switches' LFTs, read anew, lead from everywhere to the VF. */
-static bool routed(struct batch *b, unsigned i, char *why)
+static bool routed(struct umad_change *b, unsigned i, char *why)
 {
 	struct lft_reader lfts = {b->u->probe, b->own_guid};
 	unsigned walks;
@@ -345,7 +345,7 @@ static bool routed(struct batch *b, unsigned i, char *why)
 					    &lfts, &walks, why, PROBE_ERROR_MAX);
 }
 
-static bool all_settled(struct batch *b, char *why)
+static bool all_settled(struct umad_change *b, char *why)
 {
 	for (unsigned i = 0; i < b->count; i++)
 		if (!settled(b, i, why))
@@ -359,7 +359,7 @@ static bool all_settled(struct batch *b, char *why)
 
 /* The VF that the batch is for, the first one, must have the LID that is wanted; of other VFs the
  * SM's own table of GUIDs and LIDs has the last word. */
-static bool as_wanted(const struct batch *b, char *why)
+static bool as_wanted(const struct umad_change *b, char *why)
 {
 	if (!b->t[0].lid || b->lid[0] == b->t[0].lid)
 		return true;
@@ -371,7 +371,7 @@ static bool as_wanted(const struct batch *b, char *why)
 /* In the middle of a sweep the SM may know a GUID that is new to it by the LID that it has found,
  * before it gives it one of its own. So a LID that is left to the SM and has not changed is only
  * believed once the SM is still. */
-static bool may_change(const struct batch *b)
+static bool may_change(const struct umad_change *b)
 {
 	for (unsigned i = 0; i < b->count; i++)
 		if (b->shown[i] && !b->t[i].lid && b->lid[i] == b->f.end[b->end[i]].lid)
@@ -381,7 +381,7 @@ static bool may_change(const struct batch *b)
 
 /* A sweep, and what it makes of the batch. Where all is of one mind already, nothing is asked. Nor
  * is an SM that works: a trap makes OpenSM begin its discovery again. */
-static int let_sweep(struct batch *b, unsigned deadline_ms)
+static int let_sweep(struct umad_change *b, unsigned deadline_ms)
 {
 	char why[PROBE_ERROR_MAX] = "", text[PROBE_ERROR_MAX];
 	uint64_t start = now_ms(), asked = 0, still = 0;
@@ -406,7 +406,7 @@ static int let_sweep(struct batch *b, unsigned deadline_ms)
 			    deadline_ms, why);
 }
 
-static int carry_out(struct batch *b, unsigned deadline_ms)
+static int carry_out(struct umad_change *b, unsigned deadline_ms)
 {
 	int rc = prepare(b);
 
@@ -430,7 +430,7 @@ static int umad_assign(void *self, const struct sm_target *targets, unsigned cou
 		       unsigned deadline_ms, struct sm_assign_reply *ret_reply, char *error)
 {
 	struct umad *u = self;
-	struct batch b = {.u = u, .t = targets, .count = count, .error = error};
+	struct umad_change b = {.u = u, .t = targets, .count = count, .error = error};
 	uint64_t start = now_us();
 	int rc;
 

@@ -13,7 +13,7 @@
 #define SETTLE_US 200000 /* between sweeps */
 
 /* What is being looked at; becomes ops.parked. */
-struct look {
+struct parked_reading {
 	struct parked_entry *entry; /* owned */
 	struct probe_route *route;  /* owned; of each entry, to its switch or port; hops -1: none */
 	uint32_t entries, room;
@@ -23,7 +23,7 @@ struct look {
 	char why[SM_REASON_MAX];
 };
 
-static void look_free(struct look *l)
+static void reading_free(struct parked_reading *l)
 {
 	free(l->entry);
 	free(l->route);
@@ -126,7 +126,7 @@ unsigned parked_moves(struct parked *k, struct move_request *ret_move)
 
 /* ---- what the plugin says, and the way to each switch ---- */
 
-static int make_room(struct look *l, uint32_t entries)
+static int make_room(struct parked_reading *l, uint32_t entries)
 {
 	free(l->entry);
 	free(l->route);
@@ -137,8 +137,8 @@ static int make_room(struct look *l, uint32_t entries)
 	return l->entry && l->route ? 0 : -ENOMEM;
 }
 
-static int read_pages(struct ops *o, uint32_t flags, struct look *l, struct sm_parked_reply *r,
-		      char *text)
+static int read_pages(struct ops *o, uint32_t flags, struct parked_reading *l,
+		      struct sm_parked_reply *r, char *text)
 {
 	int rc = backend_parked(o->backend, 0, flags, r, text);
 
@@ -155,7 +155,7 @@ static int read_pages(struct ops *o, uint32_t flags, struct look *l, struct sm_p
 	return rc;
 }
 
-static int read_list(struct ops *o, uint32_t flags, struct look *l, char *text)
+static int read_list(struct ops *o, uint32_t flags, struct parked_reading *l, char *text)
 {
 	struct sm_parked_reply *r AUTO_FREE = malloc(sizeof *r);
 
@@ -176,8 +176,8 @@ static void find_route(struct ops *o, uint64_t own, struct parked_entry *e, stru
 		to->path[++to->hops] = e->of.switch_port;
 }
 
-static void add_guid(struct ops *o, struct look *l, const struct reg_vf *at, uint64_t before,
-		     uint64_t after)
+static void add_guid(struct ops *o, struct parked_reading *l, const struct reg_vf *at,
+		     uint64_t before, uint64_t after)
 {
 	uint32_t end = fabric_find_end(&o->fabric, at->switch_guid);
 
@@ -190,7 +190,7 @@ static void add_guid(struct ops *o, struct look *l, const struct reg_vf *at, uin
 }
 
 /* OpenSM keeps no list of these: the moves tell which entries are in doubt. */
-static int collect_guids(struct ops *o, struct look *l)
+static int collect_guids(struct ops *o, struct parked_reading *l)
 {
 	struct move_request *m AUTO_FREE = calloc(OPS_MOVES_MAX, sizeof *m);
 	unsigned moves = m ? parked_moves(&o->parked, m) : 0;
@@ -207,7 +207,7 @@ static int collect_guids(struct ops *o, struct look *l)
 	return 0;
 }
 
-static int collect(struct ops *o, uint32_t flags, struct look *l, struct op_error *e)
+static int collect(struct ops *o, uint32_t flags, struct parked_reading *l, struct op_error *e)
 {
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&o->lock);
 	char text[BACKEND_ERROR_MAX] = "no memory", ignored[PROBE_ERROR_MAX];
@@ -227,7 +227,7 @@ static int collect(struct ops *o, uint32_t flags, struct look *l, struct op_erro
 
 /* ---- what the switches say ---- */
 
-static bool same_block(const struct look *l, uint32_t i, uint32_t k)
+static bool same_block(const struct parked_reading *l, uint32_t i, uint32_t k)
 {
 	const struct sm_parked_entry *a = &l->entry[i].of, *b = &l->entry[k].of;
 
@@ -236,7 +236,7 @@ static bool same_block(const struct look *l, uint32_t i, uint32_t k)
 }
 
 /* The plugin has them by switch and LID: those of one block follow each other. */
-static unsigned want_blocks(const struct look *l, struct probe_block *b, uint32_t *number)
+static unsigned want_blocks(const struct parked_reading *l, struct probe_block *b, uint32_t *number)
 {
 	unsigned n = 0;
 
@@ -252,7 +252,7 @@ static unsigned want_blocks(const struct look *l, struct probe_block *b, uint32_
 	return n;
 }
 
-static void read_lfts(struct ops *o, struct look *l)
+static void read_lfts(struct ops *o, struct parked_reading *l)
 {
 	struct probe_block *b AUTO_FREE = calloc(l->entries + 1u, sizeof *b);
 	uint32_t *number AUTO_FREE = calloc(l->entries + 1u, sizeof *number);
@@ -271,7 +271,7 @@ static void read_lfts(struct ops *o, struct look *l)
 	}
 }
 
-static void read_ports(struct ops *o, struct look *l)
+static void read_ports(struct ops *o, struct parked_reading *l)
 {
 	char ignored[PROBE_ERROR_MAX];
 
@@ -286,7 +286,7 @@ static void read_ports(struct ops *o, struct look *l)
 	}
 }
 
-static void read_guids(struct ops *o, struct look *l)
+static void read_guids(struct ops *o, struct parked_reading *l)
 {
 	char ignored[PROBE_ERROR_MAX];
 
@@ -310,7 +310,7 @@ static int open_first(const void *va, const void *vb)
 }
 
 /* Takes what has been seen from l. */
-static void publish(struct parked *k, struct look *l)
+static void publish(struct parked *k, struct parked_reading *l)
 {
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&k->lock);
 
@@ -334,7 +334,7 @@ static void publish(struct parked *k, struct look *l)
 
 static int look(struct ops *o, uint32_t flags, struct op_error *e)
 {
-	struct look l = {0};
+	struct parked_reading l = {0};
 	int rc = collect(o, flags, &l, e);
 
 	if (!rc) {
@@ -343,7 +343,7 @@ static int look(struct ops *o, uint32_t flags, struct op_error *e)
 		read_guids(o, &l);
 		publish(&o->parked, &l);
 	}
-	look_free(&l);
+	reading_free(&l);
 	return rc;
 }
 

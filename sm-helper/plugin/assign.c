@@ -26,7 +26,7 @@
 #define LIDS_STALE_US 1000000             /* how old guid2lid may get while batches go on */
 #define MAKE_MAX      (4 * SM_ASSIGN_MAX) /* the plan takes MOVES_MAX of them */
 
-struct batch {
+struct assignment {
 	struct plugin *p;
 	const struct sm_assign_request *req;
 	struct place place[SM_ASSIGN_MAX];
@@ -34,17 +34,17 @@ struct batch {
 	struct lfts lfts; /* its owner */
 	unsigned port_infos;
 	struct paths paths[SM_ASSIGN_MAX]; /* of GUIDs that stay, before the batch */
-	struct hold hold;
+	struct lock_time lock_time;
 };
 
-static void lock_tables(struct batch *b)
+static void lock_tables(struct assignment *b)
 {
-	hold_begin(b->p, &b->hold);
+	lock_time_begin(b->p, &b->lock_time);
 }
 
-static void unlock_tables(struct batch *b)
+static void unlock_tables(struct assignment *b)
 {
-	hold_end(b->p, &b->hold);
+	lock_time_end(b->p, &b->lock_time);
 }
 
 static bool place_changes(const struct place *pl)
@@ -55,7 +55,7 @@ static bool place_changes(const struct place *pl)
 }
 
 /* Some place has this LID afterwards. */
-static bool wanted_lid(const struct batch *b, uint16_t lid)
+static bool wanted_lid(const struct assignment *b, uint16_t lid)
 {
 	for (unsigned i = 0; i < b->count; i++)
 		if (b->place[i].want.lid == lid || b->place[i].home.own == lid)
@@ -63,7 +63,7 @@ static bool wanted_lid(const struct batch *b, uint16_t lid)
 	return false;
 }
 
-static struct move take_entries(const struct batch *b, uint16_t lid, uint16_t like)
+static struct move take_entries(const struct assignment *b, uint16_t lid, uint16_t like)
 {
 	uint8_t lmc = b->p->osm->subn.opt.lmc;
 
@@ -71,7 +71,7 @@ static struct move take_entries(const struct batch *b, uint16_t lid, uint16_t li
 }
 
 /* A copy takes the entries of the port that it is like, but at their common switch. */
-static struct move take_copy(const struct batch *b, const struct place *pl)
+static struct move take_copy(const struct assignment *b, const struct place *pl)
 {
 	struct move m = take_entries(b, pl->want.lid, pl->row);
 
@@ -85,7 +85,7 @@ static struct move take_copy(const struct batch *b, const struct place *pl)
 
 /* The place's own LID takes the entries of the one that was the place's own; a LID that no place
  * has any more loses its entries, as the next sweep would do it. */
-static unsigned make_moves(const struct batch *b, struct move move[static MAKE_MAX])
+static unsigned make_moves(const struct assignment *b, struct move move[static MAKE_MAX])
 {
 	unsigned n = 0;
 
@@ -105,7 +105,7 @@ static unsigned make_moves(const struct batch *b, struct move move[static MAKE_M
 }
 
 /* Places, conflicts, SMPs. Reads only. */
-static int resolve(struct batch *b, struct sm_reply_head *h)
+static int resolve(struct assignment *b, struct sm_reply_head *h)
 {
 	struct move move[MAKE_MAX];
 	int rc;
@@ -153,7 +153,7 @@ static int send_lid(struct plugin *p, struct place *pl, uint16_t lid)
 		       : -EIO;
 }
 
-static int send_lids(struct batch *b, bool back)
+static int send_lids(struct assignment *b, bool back)
 {
 	int rc = 0;
 
@@ -191,7 +191,7 @@ static int await_answers(struct plugin *p, uint64_t deadline_us)
 }
 
 /* LFTs as the tables want them, and the answers to all that was sent. */
-static int send_and_await(struct batch *b, uint64_t deadline_us)
+static int send_and_await(struct assignment *b, uint64_t deadline_us)
 {
 	int rc = lfts_send(b->p, &b->lfts, deadline_us);
 	int rc2 = await_answers(b->p, deadline_us);
@@ -206,7 +206,7 @@ static int send_and_await(struct batch *b, uint64_t deadline_us)
 }
 
 /* Whether every SMP was answered and accepted. */
-static int check_answers(const struct batch *b, struct sm_reply_head *h)
+static int check_answers(const struct assignment *b, struct sm_reply_head *h)
 {
 	int rc = lfts_check(&b->lfts, h);
 
@@ -233,7 +233,7 @@ static void request_sweep(struct plugin *p)
 
 /* Everything that was sent is sent again with what stood there before. -EREMOTEIO: all is as it
  * was; -EIO: not. */
-static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
+static int undo(struct assignment *b, struct sm_reply_head *h, uint64_t deadline_us)
 {
 	struct sm_reply_head second = {0};
 	int rc;
@@ -259,7 +259,7 @@ static int undo(struct batch *b, struct sm_reply_head *h, uint64_t deadline_us)
 }
 
 /* Where a GUID of the batch is before it, or NULL. */
-static const struct place *place_before(const struct batch *b, uint64_t guid)
+static const struct place *place_before(const struct assignment *b, uint64_t guid)
 {
 	for (unsigned i = 0; i < b->count; i++)
 		if (b->place[i].before.port_guid == guid)
@@ -268,7 +268,7 @@ static const struct place *place_before(const struct batch *b, uint64_t guid)
 }
 
 /* Paths of GUIDs that go from one place to another, where the move may change them. */
-static void read_paths(struct batch *b)
+static void read_paths(struct assignment *b)
 {
 	for (unsigned i = 0; i < b->count; i++) {
 		const struct place *to = &b->place[i], *from = place_before(b, to->want.port_guid);
@@ -281,7 +281,7 @@ static void read_paths(struct batch *b)
 
 /* What is to be done, and the paths as they are before. While the gate is held, OpenSM drops and
  * finds nothing, so what is found stays valid without the lock. */
-static int prepare(struct batch *b, struct sm_reply_head *h)
+static int prepare(struct assignment *b, struct sm_reply_head *h)
 {
 	osm_opensm_t *osm = b->p->osm;
 	int rc;
@@ -294,7 +294,7 @@ static int prepare(struct batch *b, struct sm_reply_head *h)
 	return rc;
 }
 
-static int put_lids(struct batch *b, struct sm_assign_reply *r)
+static int put_lids(struct assignment *b, struct sm_assign_reply *r)
 {
 	if (!(b->req->flags & SM_ASSIGN_NO_SWAP)) {
 		lfts_want(&b->lfts);
@@ -308,7 +308,7 @@ static int put_lids(struct batch *b, struct sm_assign_reply *r)
 }
 
 /* What is about to be, for who comes after this process. Tables locked. */
-static int record(struct batch *b, struct sm_reply_head *h)
+static int record(struct assignment *b, struct sm_reply_head *h)
 {
 	struct sm_target t[SM_ASSIGN_MAX];
 	int rc;
@@ -325,7 +325,7 @@ static int record(struct batch *b, struct sm_reply_head *h)
 }
 
 /* Fault: the first die_at SMPs of the batch, then the end. Tables changed, not locked. */
-static void cut_short(struct batch *b)
+static void cut_short(struct assignment *b)
 {
 	unsigned smps = (unsigned)b->p->die_at, lids = 0;
 
@@ -343,13 +343,13 @@ static void cut_short(struct batch *b)
 	master_die(b->p, "in the middle of a batch");
 }
 
-static bool is_cut_short(const struct batch *b)
+static bool is_cut_short(const struct assignment *b)
 {
 	return b->p->die_at >= 0 && b->p->die_at != PLUGIN_DIE_STORE && b->lfts.plan.smps;
 }
 
 /* All tables in one hold of the lock. *ret_done: something has been changed. */
-static int apply(struct batch *b, struct sm_assign_reply *r, bool *ret_done)
+static int apply(struct assignment *b, struct sm_assign_reply *r, bool *ret_done)
 {
 	bool changes = false;
 	int rc = prepare(b, &r->h);
@@ -378,7 +378,7 @@ static int apply(struct batch *b, struct sm_assign_reply *r, bool *ret_done)
 	return rc;
 }
 
-static void report_path(struct batch *b, unsigned i, struct sm_assign_reply *r)
+static void report_path(struct assignment *b, unsigned i, struct sm_assign_reply *r)
 {
 	uint64_t guid = b->place[i].want.port_guid;
 	struct paths after;
@@ -397,7 +397,7 @@ static void report_path(struct batch *b, unsigned i, struct sm_assign_reply *r)
 	r->repath_notices++;
 }
 
-static void report_paths(struct batch *b, struct sm_assign_reply *r)
+static void report_paths(struct assignment *b, struct sm_assign_reply *r)
 {
 	for (unsigned i = 0; i < b->count; i++)
 		if (b->paths[i].count)
@@ -429,7 +429,7 @@ void plugin_store(struct plugin *p, bool idle)
 	}
 }
 
-static int run(struct batch *b, struct sm_assign_reply *r, uint64_t deadline_us)
+static int run(struct assignment *b, struct sm_assign_reply *r, uint64_t deadline_us)
 {
 	bool done, swap = !(b->req->flags & SM_ASSIGN_NO_SWAP);
 	int rc = apply(b, r, &done);
@@ -488,14 +488,14 @@ int plugin_sweep(struct plugin *p, struct sm_sweep_reply *r)
 
 int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct sm_assign_reply *r)
 {
-	static struct batch b; /* large, and only our thread comes here */
+	static struct assignment b; /* large, and only our thread comes here */
 	uint64_t start = now_us(), deadline = start + req->deadline_ms * 1000ull;
 	int rc;
 
 	if (plugin_gate_enter(p, deadline))
 		return plugin_refuse(&r->h, -EBUSY, "a heavy sweep has run for over %u ms",
 				     req->deadline_ms);
-	b = (struct batch){.p = p, .req = req};
+	b = (struct assignment){.p = p, .req = req};
 	master_arm(p);
 	r->instance = p->instance;
 	r->generation_before = atomic_load(&p->count.generation);
@@ -512,7 +512,7 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 		paths_free(&b.paths[i]);
 	}
 	lfts_free(&b.lfts);
-	r->lock_us = b.hold.longest_us;
+	r->lock_us = b.lock_time.longest_us;
 	r->elapsed_us = now_us() - start;
 	return rc ? rc
 		  : (int)(offsetof(struct sm_assign_reply, path) +

@@ -18,24 +18,24 @@
 
 #define UNDO_US 5000000
 
-struct batch {
+struct guid_change {
 	struct plugin *p;
 	const struct sm_guids_request *req;
 	struct sm_guids_reply *r;
 	struct alias_entry e[SM_ASSIGN_MAX];
 	unsigned count;
 	uint64_t deadline_us;
-	struct hold hold;
+	struct lock_time lock_time;
 };
 
-static void lock_tables(struct batch *b)
+static void lock_tables(struct guid_change *b)
 {
-	hold_begin(b->p, &b->hold);
+	lock_time_begin(b->p, &b->lock_time);
 }
 
-static void unlock_tables(struct batch *b)
+static void unlock_tables(struct guid_change *b)
 {
-	hold_end(b->p, &b->hold);
+	lock_time_end(b->p, &b->lock_time);
 }
 
 static const char *name_of(const osm_port_t *port)
@@ -45,7 +45,7 @@ static const char *name_of(const osm_port_t *port)
 
 /* ---- which ports, and what they hold ---- */
 
-static int find_port(struct batch *b, unsigned i)
+static int find_port(struct guid_change *b, unsigned i)
 {
 	const struct sm_slot *s = &b->req->slot[i];
 	osm_port_t *port = osm_get_port_by_guid(&b->p->osm->subn, cl_hton64(s->port_guid));
@@ -67,7 +67,7 @@ static int find_port(struct batch *b, unsigned i)
 
 /* What the batch says of an entry: the registry knows better than the order in which ports are read
  * which of two ports shall show a GUID. */
-static enum alias_say says(const struct batch *b, const osm_port_t *port, unsigned index,
+static enum alias_say says(const struct guid_change *b, const osm_port_t *port, unsigned index,
 			   ib_net64_t guid)
 {
 	enum alias_say say = ALIAS_ASK;
@@ -84,7 +84,7 @@ static enum alias_say says(const struct batch *b, const osm_port_t *port, unsign
 }
 
 /* OpenSM does not read the tables of ports; a Set writes eight entries, so they must be known. */
-static int learn(struct batch *b, osm_port_t *port)
+static int learn(struct guid_change *b, osm_port_t *port)
 {
 	struct guid_smp smp[ALIAS_BLOCKS_MAX];
 	ib_guid_info_t info[ALIAS_BLOCKS_MAX];
@@ -126,7 +126,7 @@ static int learn(struct batch *b, osm_port_t *port)
 
 /* ---- whether it can be ---- */
 
-static bool wanted(const struct batch *b, ib_net64_t guid)
+static bool wanted(const struct guid_change *b, ib_net64_t guid)
 {
 	for (unsigned i = 0; i < b->count; i++)
 		if (b->e[i].after == guid)
@@ -134,7 +134,7 @@ static bool wanted(const struct batch *b, ib_net64_t guid)
 	return false;
 }
 
-static bool shown(const struct batch *b, ib_net64_t guid)
+static bool shown(const struct guid_change *b, ib_net64_t guid)
 {
 	for (unsigned i = 0; i < b->count; i++)
 		if (b->e[i].before == guid)
@@ -142,7 +142,7 @@ static bool shown(const struct batch *b, ib_net64_t guid)
 	return false;
 }
 
-static int check_entry(const struct batch *b, unsigned i)
+static int check_entry(const struct guid_change *b, unsigned i)
 {
 	const struct alias_entry *e = &b->e[i];
 	const struct sm_slot *s = &b->req->slot[i];
@@ -161,7 +161,7 @@ static int check_entry(const struct batch *b, unsigned i)
 	return 0;
 }
 
-static void plan(struct batch *b, bool back)
+static void plan(struct guid_change *b, bool back)
 {
 	for (unsigned i = 0; back && i < b->count; i++) {
 		ib_net64_t before = b->e[i].before;
@@ -177,7 +177,7 @@ static void plan(struct batch *b, bool back)
 	}
 }
 
-static int resolve(struct batch *b)
+static int resolve(struct guid_change *b)
 {
 	int rc = 0;
 
@@ -193,7 +193,7 @@ static int resolve(struct batch *b)
 	return rc;
 }
 
-static int prepare(struct batch *b)
+static int prepare(struct guid_change *b)
 {
 	int rc = 0;
 
@@ -216,7 +216,8 @@ static int prepare(struct batch *b)
 /* ---- carrying it out ---- */
 
 /* The block of each entry for which `now` differs from `then`, once. Tables locked. */
-static unsigned make_smps(struct batch *b, bool second, struct guid_smp smp[static SM_ASSIGN_MAX])
+static unsigned make_smps(struct guid_change *b, bool second,
+			  struct guid_smp smp[static SM_ASSIGN_MAX])
 {
 	unsigned n = 0;
 
@@ -240,7 +241,7 @@ static unsigned make_smps(struct batch *b, bool second, struct guid_smp smp[stat
 }
 
 /* Fault: of all SMPs of the batch the first die_at ones, then the end. */
-static void cut_short(struct batch *b, struct guid_smp *smp, unsigned n)
+static void cut_short(struct guid_change *b, struct guid_smp *smp, unsigned n)
 {
 	unsigned die_at = (unsigned)b->p->die_at, sent = b->r->guid_smps;
 
@@ -250,7 +251,7 @@ static void cut_short(struct batch *b, struct guid_smp *smp, unsigned n)
 	master_die(b->p, "in the middle of a batch");
 }
 
-static int send_smps(struct batch *b, struct guid_smp *smp, unsigned n, uint64_t deadline_us)
+static int send_smps(struct guid_change *b, struct guid_smp *smp, unsigned n, uint64_t deadline_us)
 {
 	int rc;
 
@@ -266,7 +267,7 @@ static int send_smps(struct batch *b, struct guid_smp *smp, unsigned n, uint64_t
 }
 
 /* A host may have asked the SA for something else since it was looked at. Tables locked. */
-static int check_still(struct batch *b)
+static int check_still(struct guid_change *b)
 {
 	for (unsigned i = 0; i < b->count; i++) {
 		const struct alias_entry *e = &b->e[i];
@@ -281,7 +282,7 @@ static int check_still(struct batch *b)
 }
 
 /* First step: GUIDs that move leave. OpenSM's tables, then the ports. */
-static int take_out(struct batch *b, bool check, uint64_t deadline_us)
+static int take_out(struct guid_change *b, bool check, uint64_t deadline_us)
 {
 	struct guid_smp smp[SM_ASSIGN_MAX];
 	unsigned n;
@@ -302,7 +303,7 @@ static int take_out(struct batch *b, bool check, uint64_t deadline_us)
 }
 
 /* Second step. */
-static int put_in(struct batch *b, uint64_t deadline_us)
+static int put_in(struct guid_change *b, uint64_t deadline_us)
 {
 	struct guid_smp smp[SM_ASSIGN_MAX];
 	unsigned n;
@@ -317,7 +318,7 @@ static int put_in(struct batch *b, uint64_t deadline_us)
 
 /* What the ports of the batch hold is not known: it is read again before the next change. The SA's
  * answers name the ports that may show the GUIDs, so that they are given to no other. */
-static void doubt(struct batch *b)
+static void doubt(struct guid_change *b)
 {
 	lock_tables(b);
 	alias_hand_over(b->p, b->e, b->count);
@@ -327,7 +328,7 @@ static void doubt(struct batch *b)
 }
 
 /* The first step alone is undone by the ports that were written in it: no other has heard of it. */
-static void begin_back(struct batch *b)
+static void begin_back(struct guid_change *b)
 {
 	lock_tables(b);
 	alias_hand_over(b->p, b->e, b->count);
@@ -342,7 +343,7 @@ static void begin_back(struct batch *b)
 
 /* An SMP that was not answered may have been taken all the same. So what the second step wrote is
  * taken out again, and only when that is certain shown where it was. */
-static int undo(struct batch *b, bool second)
+static int undo(struct guid_change *b, bool second)
 {
 	uint64_t deadline = now_us() + UNDO_US;
 	size_t at = strlen(b->r->h.reason);
@@ -362,7 +363,7 @@ static int undo(struct batch *b, bool second)
 	return rc ? -EIO : -EREMOTEIO;
 }
 
-static bool is_changed(const struct batch *b)
+static bool is_changed(const struct guid_change *b)
 {
 	for (unsigned i = 0; i < b->count; i++)
 		if (b->e[i].before != b->e[i].after)
@@ -371,7 +372,7 @@ static bool is_changed(const struct batch *b)
 }
 
 /* Of each GUID that has another LID than peers know: its paths, and trap 69. */
-static void report(struct batch *b)
+static void report(struct guid_change *b)
 {
 	struct sm_guids_reply *r = b->r;
 
@@ -391,7 +392,7 @@ static void report(struct batch *b)
 	}
 }
 
-static int carry_out(struct batch *b)
+static int carry_out(struct guid_change *b)
 {
 	int rc = take_out(b, true, b->deadline_us);
 
@@ -407,7 +408,7 @@ static int carry_out(struct batch *b)
 	return rc;
 }
 
-static int run(struct batch *b)
+static int run(struct guid_change *b)
 {
 	int rc = prepare(b);
 
@@ -421,10 +422,10 @@ static int run(struct batch *b)
 int plugin_guids(struct plugin *p, const struct sm_guids_request *req, struct sm_guids_reply *r)
 {
 	uint64_t start = now_us();
-	static struct batch b; /* large, and only our thread comes here */
+	static struct guid_change b; /* large, and only our thread comes here */
 	int rc;
 
-	b = (struct batch){
+	b = (struct guid_change){
 		.p = p, .req = req, .r = r, .deadline_us = start + req->deadline_ms * 1000ull};
 	if (plugin_gate_enter(p, b.deadline_us))
 		return plugin_refuse(&r->h, -EBUSY, "a heavy sweep has run for over %u ms",
@@ -437,7 +438,7 @@ int plugin_guids(struct plugin *p, const struct sm_guids_request *req, struct sm
 		rc = run(&b);
 	r->generation = atomic_load(&p->count.generation);
 	plugin_gate_leave(p);
-	r->lock_us = b.hold.longest_us;
+	r->lock_us = b.lock_time.longest_us;
 	r->elapsed_us = now_us() - start;
 	return rc ? rc
 		  : (int)(offsetof(struct sm_guids_reply, path) +

@@ -138,19 +138,19 @@ void plugin_gate_leave(struct plugin *p)
 	pthread_mutex_unlock(&p->gate);
 }
 
-void hold_begin(struct plugin *p, struct hold *h)
+void lock_time_begin(struct plugin *p, struct lock_time *t)
 {
 	cl_plock_excl_acquire(&p->osm->lock);
-	h->since_us = now_us();
+	t->since_us = now_us();
 }
 
-void hold_end(struct plugin *p, struct hold *h)
+void lock_time_end(struct plugin *p, struct lock_time *t)
 {
-	uint64_t held = now_us() - h->since_us;
+	uint64_t held = now_us() - t->since_us;
 
 	cl_plock_release(&p->osm->lock);
-	if (held > h->longest_us)
-		h->longest_us = held;
+	if (held > t->longest_us)
+		t->longest_us = held;
 }
 
 void plugin_changed(struct plugin *p)

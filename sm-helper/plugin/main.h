@@ -24,7 +24,7 @@ struct plugin_counters {
 
 struct wire_batch;
 struct guid_smp;
-struct parked;
+struct parked_list;
 struct keep;
 struct doubts;
 
@@ -41,8 +41,8 @@ struct plugin {
 	bool uniform;           /* our thread's: plugin/paths.c, of heavy sweep uniform_at */
 	uint64_t uniform_at;
 	struct plugin_counters count;
-	struct homes *homes;   /* owned; guarded by OpenSM's lock */
-	struct parked *parked; /* owned; our thread's: plugin/parked.h. NULL: nothing */
+	struct homes *homes;        /* owned; guarded by OpenSM's lock */
+	struct parked_list *parked; /* owned; our thread's: plugin/parked.h. NULL: nothing */
 	struct keep *keep;     /* owned; the sweeper's: plugin/keep.h. NULL: nothing is known */
 	struct doubts *doubts; /* owned; likewise. NULL: none */
 	uint64_t instance;     /* when it was loaded, CLOCK_REALTIME in microseconds */
@@ -89,11 +89,11 @@ void plugin_look_for_end(struct plugin *p);
 void plugin_gate_leave(struct plugin *p);
 
 /* OpenSM's lock, exclusively, with the time of the longest of all holds. */
-struct hold {
+struct lock_time {
 	uint64_t since_us, longest_us;
 };
-void hold_begin(struct plugin *p, struct hold *h);
-void hold_end(struct plugin *p, struct hold *h);
+void lock_time_begin(struct plugin *p, struct lock_time *t);
+void lock_time_end(struct plugin *p, struct lock_time *t);
 
 /* The subnet has changed: a new generation. Any thread. */
 void plugin_changed(struct plugin *p);

@@ -11,21 +11,21 @@
 #include <opensm/osm_port.h>
 #include <opensm/osm_switch.h>
 
-struct parked {
+struct parked_list {
 	struct sm_parked_entry *entry; /* owned */
 	uint32_t count, room;
 	uint64_t since_ms;
 	char why[SM_REASON_MAX];
 };
 
-static void add(struct parked *k, const struct sm_parked_entry *e)
+static void add(struct parked_list *k, const struct sm_parked_entry *e)
 {
 	if (k->count < k->room)
 		k->entry[k->count++] = *e;
 }
 
 /* The entries of one block that the batch was to change. */
-static void add_block(struct parked *k, uint64_t switch_guid, const struct moves_smp *s)
+static void add_block(struct parked_list *k, uint64_t switch_guid, const struct moves_smp *s)
 {
 	for (unsigned i = 0; i < IB_LFT_BLOCK; i++) {
 		struct sm_parked_entry e = {
@@ -40,7 +40,7 @@ static void add_block(struct parked *k, uint64_t switch_guid, const struct moves
 	}
 }
 
-static void add_port(struct parked *k, const struct place *pl)
+static void add_port(struct parked_list *k, const struct place *pl)
 {
 	struct sm_parked_entry e = {
 		.switch_guid = pl->want.switch_guid,
@@ -81,7 +81,7 @@ static int compare(const void *va, const void *vb)
 }
 
 /* What an earlier batch has left, but at the places that the new one tells of. */
-static void add_old(struct parked *k, const struct parked *old)
+static void add_old(struct parked_list *k, const struct parked_list *old)
 {
 	uint32_t news = k->count;
 
@@ -94,7 +94,7 @@ static void add_old(struct parked *k, const struct parked *old)
 void parked_keep(struct plugin *p, const struct lfts *l, const struct place *places, unsigned count,
 		 bool back, const char *why)
 {
-	struct parked *old = p->parked, *k = calloc(1, sizeof *k);
+	struct parked_list *old = p->parked, *k = calloc(1, sizeof *k);
 
 	if (k)
 		k->room = room_for(l, count) + (old ? old->count : 0);
@@ -168,7 +168,7 @@ static void look_at(struct plugin *p, struct sm_parked_entry *e)
 /* All of them as OpenSM has them now; forgotten where nothing is open. */
 static void look(struct plugin *p, bool drop_gone)
 {
-	struct parked *k = p->parked;
+	struct parked_list *k = p->parked;
 	bool open = false;
 
 	if (!k)
@@ -193,7 +193,7 @@ uint16_t parked_count(struct plugin *p)
 
 int plugin_parked(struct plugin *p, const struct sm_parked_request *req, struct sm_parked_reply *r)
 {
-	const struct parked *k;
+	const struct parked_list *k;
 
 	if (!req->first)
 		look(p, req->flags & SM_PARKED_DROP_GONE);

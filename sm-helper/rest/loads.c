@@ -148,22 +148,22 @@ static int look(struct loads *g, struct ops *o, uint64_t ms, struct op_error *e)
 	return sample(g, true, e);
 }
 
-static void run_loads(struct job *j)
+static void run_loads(struct rest_call *call)
 {
 	struct json_object *list = json_object_new_array();
 	struct loads g = {0};
 	uint64_t ms = INTERVAL_MS;
 
-	j->reply = json_object_new_object();
-	json_set(j->reply, "links", list);
-	if (*j->arg[0] && parse_u64(j->arg[0], 100, INTERVAL_MAX_MS, &ms)) {
-		rest_bad_request(j, "interval_ms must be 100 to 5000");
+	call->reply = json_object_new_object();
+	json_set(call->reply, "links", list);
+	if (*call->arg[0] && parse_u64(call->arg[0], 100, INTERVAL_MAX_MS, &ms)) {
+		rest_bad_request(call, "interval_ms must be 100 to 5000");
 		return;
 	}
-	if (!look(&g, j->rest->ops, ms, &j->error))
+	if (!look(&g, call->rest->ops, ms, &call->error))
 		for (unsigned i = 0; i < g.count;)
 			json_object_array_add(list, link_json(&g, &i));
-	json_set_u64(j->reply, "interval_ms", ms);
+	json_set_u64(call->reply, "interval_ms", ms);
 	verify_end(&g.v);
 	free(g.load);
 }

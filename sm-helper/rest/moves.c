@@ -112,43 +112,45 @@ struct moves_call {
 	struct move_result res;
 };
 
-/* The moves of a call's body, to m[asked->first]; false: j has its error. Room for OPS_MOVES_MAX.
+/* The moves of a call's body, to m[asked->first]; false: call has its error. Room for
+ * OPS_MOVES_MAX.
  */
-static bool read_call(struct job *j, struct move_request *m, struct asked *asked)
+static bool read_call(struct rest_call *call, struct move_request *m, struct asked *asked)
 {
 	struct json_object *list = NULL;
 	struct json_reader r;
 
-	json_reader_init(&r, j->body);
-	asked->list = json_opt(j->body, "moves");
+	json_reader_init(&r, call->body);
+	asked->list = json_opt(call->body, "moves");
 	if (asked->list)
 		list = json_need_array(&r, "moves");
 	if (!r.error)
 		asked->count = read_moves(&r, list, &m[asked->first]);
 	if (r.error)
-		rest_bad_request(j, r.message);
+		rest_bad_request(call, r.message);
 	return !r.error;
 }
 
-static void call_moves(struct job *j, struct moves_call *c)
+static void call_moves(struct rest_call *call, struct moves_call *c)
 {
 	struct asked asked = {0};
 
-	if (!read_call(j, c->m, &asked) ||
-	    action_move(j->rest->ops, c->m, asked.count, rest_deadline_us(j), &c->res, &j->error))
+	if (!read_call(call, c->m, &asked) ||
+	    action_move(call->rest->ops, c->m, asked.count, rest_deadline_us(call), &c->res,
+			&call->error))
 		return;
-	c->res.repath_notices += notice_moved(j->rest->ops, &c->res);
-	j->reply = moves_json(&c->res, &asked);
+	c->res.repath_notices += notice_moved(call->rest->ops, &c->res);
+	call->reply = moves_json(&c->res, &asked);
 }
 
-static void run_moves(struct job *j)
+static void run_moves(struct rest_call *call)
 {
 	struct moves_call *c = calloc(1, sizeof *c);
 
 	if (c)
-		call_moves(j, c);
+		call_moves(call, c);
 	else
-		j->error = (struct op_error){500, "no-memory", "no memory"};
+		call->error = (struct op_error){500, "no-memory", "no memory"};
 	free(c);
 }
 
@@ -164,22 +166,22 @@ static void run_moves(struct job *j)
 
 struct gathered {
 	struct rest *rest;
-	struct job *jobs; /* owned; linked by next */
+	struct rest_call *calls; /* owned; linked by next */
 	struct moves_call call;
 };
 
-/* The jobs whose moves can be read, into g->call; the others have their error. */
-static unsigned read_gathered(struct gathered *g, struct job *ret_job[static GATHERED_MAX],
+/* The calls whose moves can be read, into g->call; the others have their error. */
+static unsigned read_gathered(struct gathered *g, struct rest_call *ret_call[static GATHERED_MAX],
 			      struct asked ret_asked[static GATHERED_MAX])
 {
 	unsigned n = 0, moves = 0;
 
-	for (struct job *j = g->jobs; j; j = j->next) {
+	for (struct rest_call *call = g->calls; call; call = call->next) {
 		ret_asked[n] = (struct asked){.first = moves};
-		if (!read_call(j, g->call.m, &ret_asked[n]))
+		if (!read_call(call, g->call.m, &ret_asked[n]))
 			continue;
 		moves += ret_asked[n].count;
-		ret_job[n++] = j;
+		ret_call[n++] = call;
 	}
 	return n;
 }
@@ -196,28 +198,28 @@ static void gathered_run(void *arg)
 {
 	struct gathered *g = arg;
 	struct ops *o = g->rest->ops;
-	struct job *job[GATHERED_MAX];
+	struct rest_call *call[GATHERED_MAX];
 	struct asked asked[GATHERED_MAX];
 	struct op_error error = {0};
-	unsigned n = read_gathered(g, job, asked);
+	unsigned n = read_gathered(g, call, asked);
 	unsigned moves = n ? asked[n - 1].first + asked[n - 1].count : 0;
 
-	if (n > 1 && !action_move(o, g->call.m, moves, half_of(rest_deadline_us(job[0])),
+	if (n > 1 && !action_move(o, g->call.m, moves, half_of(rest_deadline_us(call[0])),
 				  &g->call.res, &error)) {
 		g->call.res.repath_notices += notice_moved(o, &g->call.res);
 		for (unsigned i = 0; i < n; i++)
-			job[i]->reply = moves_json(&g->call.res, &asked[i]);
+			call[i]->reply = moves_json(&g->call.res, &asked[i]);
 	} else if (error.status == 503) {
 		/* The subnet manager's state: it is the same for each of them. */
 		for (unsigned i = 0; i < n; i++)
-			job[i]->error = error;
+			call[i]->error = error;
 	} else {
 		/* One is no batch; and of a batch that failed, the others need not fail. */
 		if (n > 1)
 			log_notice("%u calls' moves failed together, each is tried alone: %s", n,
 				   error.detail);
 		for (unsigned i = 0; i < n; i++)
-			run_moves(job[i]);
+			run_moves(call[i]);
 	}
 	ops_publish(o);
 }
@@ -229,39 +231,39 @@ static void gathered_done(void *arg)
 	struct gathered *g = arg;
 	struct rest *rest = g->rest;
 
-	while (g->jobs) {
-		struct job *j = g->jobs;
+	while (g->calls) {
+		struct rest_call *call = g->calls;
 
-		g->jobs = j->next;
-		rest_job_done(j);
+		g->calls = call->next;
+		rest_call_done(call);
 	}
 	free(g);
 	rest->moving--;
 	start_gathered(rest);
 }
 
-static void refuse_all(struct job *jobs)
+static void refuse_all(struct rest_call *calls)
 {
-	while (jobs) {
-		struct job *j = jobs;
+	while (calls) {
+		struct rest_call *call = calls;
 
-		jobs = j->next;
-		j->error = (struct op_error){500, "no-memory", "no memory"};
-		rest_job_done(j);
+		calls = call->next;
+		call->error = (struct op_error){500, "no-memory", "no memory"};
+		rest_call_done(call);
 	}
 }
 
-static size_t count_moves(struct job *j)
+static size_t count_moves(struct rest_call *call)
 {
-	size_t n = json_count(json_opt(j->body, "moves"));
+	size_t n = json_count(json_opt(call->body, "moves"));
 
 	return n ? n : 1;
 }
 
 /* The first of those that wait: GATHERED_MAX moves, or one call that has more. */
-static struct job *take_waiting(struct rest *rest)
+static struct rest_call *take_waiting(struct rest *rest)
 {
-	struct job *first = rest->waiting, **p = &first->next;
+	struct rest_call *first = rest->waiting, **p = &first->next;
 
 	for (size_t n = count_moves(first); *p && (n += count_moves(*p)) <= GATHERED_MAX;)
 		p = &(*p)->next;
@@ -282,11 +284,11 @@ static void start_gathered(struct rest *rest)
 		return;
 	}
 	g->rest = rest;
-	g->jobs = take_waiting(rest);
+	g->calls = take_waiting(rest);
 	rest->moving++;
 	if (work_submit(rest->pool, gathered_run, gathered_done, g)) {
 		rest->moving--;
-		refuse_all(g->jobs);
+		refuse_all(g->calls);
 		free(g);
 	}
 }
@@ -294,27 +296,28 @@ static void start_gathered(struct rest *rest)
 void rest_post_moves(struct http_request *req)
 {
 	struct rest *rest = req->user;
-	struct job *j, **p = &rest->waiting;
+	struct rest_call *call, **p = &rest->waiting;
 
-	j = rest_job_new(req, run_moves, NULL);
-	if (!j)
+	call = rest_call_new(req, run_moves, NULL);
+	if (!call)
 		return;
 	while (*p)
 		p = &(*p)->next;
-	*p = j;
+	*p = call;
 	start_gathered(rest);
 }
 
-static void run_check(struct job *j)
+static void run_check(struct rest_call *call)
 {
 	struct moves_call *c AUTO_FREE = calloc(1, sizeof *c);
 	struct asked asked = {0};
 
 	if (!c)
-		j->error = (struct op_error){500, "no-memory", "no memory"};
-	else if (read_call(j, c->m, &asked))
-		action_move(j->rest->ops, c->m, asked.count, rest_deadline_us(j), NULL, &j->error);
-	j->reply = json_object_new_object();
+		call->error = (struct op_error){500, "no-memory", "no memory"};
+	else if (read_call(call, c->m, &asked))
+		action_move(call->rest->ops, c->m, asked.count, rest_deadline_us(call), NULL,
+			    &call->error);
+	call->reply = json_object_new_object();
 }
 
 /* Of /v1/moves' body: whether it would begin. */

@@ -145,15 +145,15 @@ struct again {
 
 /* The moves once more, forward or as their hosts undo them; the VFs must show the GUIDs for that.
  */
-static void move_again(struct job *j, bool back, struct again *a)
+static void move_again(struct rest_call *call, bool back, struct again *a)
 {
-	struct ops *o = j->rest->ops;
+	struct ops *o = call->rest->ops;
 	unsigned count = parked_moves(&o->parked, a->m);
 
 	if (!count && back)
 		return;
 	if (!count) {
-		j->error = (struct op_error){
+		call->error = (struct op_error){
 			409, "nothing-parked",
 			"no move is parked; one that its host has taken back is to be asked for "
 			"anew (POST /v1/moves)"};
@@ -165,37 +165,37 @@ static void move_again(struct job *j, bool back, struct again *a)
 		a->m[i].from = a->m[i].to;
 		a->m[i].to = from;
 	}
-	if (!action_move(o, a->m, count, 0, &a->res, &j->error))
+	if (!action_move(o, a->m, count, 0, &a->res, &call->error))
 		notice_moved(o, &a->res);
 }
 
-static void resolve(struct job *j, bool back)
+static void resolve(struct rest_call *call, bool back)
 {
 	struct again *a AUTO_FREE = calloc(1, sizeof *a);
 
 	if (!a)
-		j->error = (struct op_error){500, "no-memory", "no memory"};
-	else if (!parked_settle(j->rest->ops, &j->error))
-		move_again(j, back, a);
+		call->error = (struct op_error){500, "no-memory", "no memory"};
+	else if (!parked_settle(call->rest->ops, &call->error))
+		move_again(call, back, a);
 }
 
-static void run_parked(struct job *j)
+static void run_parked(struct rest_call *call)
 {
 	struct json_reader r;
 	const char *action;
 
-	json_reader_init(&r, j->body);
+	json_reader_init(&r, call->body);
 	action = json_need_str(&r, "action");
 	if (r.error)
-		rest_bad_request(j, r.message);
+		rest_bad_request(call, r.message);
 	else if (str_eq(action, "undo") || str_eq(action, "commit"))
-		resolve(j, str_eq(action, "undo"));
+		resolve(call, str_eq(action, "undo"));
 	else
-		rest_bad_request(j, "field \"action\" must be \"undo\" or \"commit\"");
-	if (j->error.status)
+		rest_bad_request(call, "field \"action\" must be \"undo\" or \"commit\"");
+	if (call->error.status)
 		return;
-	j->reply = json_object_new_object();
-	json_set(j->reply, "parked", rest_parked_json(&j->rest->ops->parked));
+	call->reply = json_object_new_object();
+	json_set(call->reply, "parked", rest_parked_json(&call->rest->ops->parked));
 }
 
 void rest_post_parked(struct http_request *req)

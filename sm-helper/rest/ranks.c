@@ -145,19 +145,19 @@ static int rank_one(struct ranking *g, struct ops *o, uint64_t vguid, struct jso
 	return 0;
 }
 
-static void run_ranks(struct job *j)
+static void run_ranks(struct rest_call *call)
 {
 	struct json_object *list = json_object_new_array(), *vguids, *free_vfs;
 	struct ranking g = {0};
 	struct json_reader r;
 
-	j->reply = json_object_new_object();
-	json_set(j->reply, "ranks", list);
-	json_reader_init(&r, j->body);
+	call->reply = json_object_new_object();
+	json_set(call->reply, "ranks", list);
+	json_reader_init(&r, call->body);
 	vguids = json_need_array(&r, "vguids");
 	free_vfs = json_need_array(&r, "free");
 	if (r.error) {
-		rest_bad_request(j, r.message);
+		rest_bad_request(call, r.message);
 		return;
 	}
 	if (json_count(vguids) > RANKS_VMS_MAX || json_count(free_vfs) > RANKS_VFS_MAX) {
@@ -165,17 +165,17 @@ static void run_ranks(struct job *j)
 
 		snprintf(text, sizeof text, "at most %d vguids and %d free VFs in one call",
 			 RANKS_VMS_MAX, RANKS_VFS_MAX);
-		rest_bad_request(j, text);
+		rest_bad_request(call, text);
 		return;
 	}
-	ranking_begin(&g, j->rest->ops, free_vfs, &j->error);
-	for (size_t i = 0; !j->error.status && i < json_count(vguids); i++) {
+	ranking_begin(&g, call->rest->ops, free_vfs, &call->error);
+	for (size_t i = 0; !call->error.status && i < json_count(vguids); i++) {
 		struct json_object *o = json_object_new_object(), *to = json_object_new_array();
 
 		json_set_guid(o, "vguid", guid_at(vguids, i));
 		json_set(o, "to", to);
 		json_object_array_add(list, o);
-		rank_one(&g, j->rest->ops, guid_at(vguids, i), to, &j->error);
+		rank_one(&g, call->rest->ops, guid_at(vguids, i), to, &call->error);
 	}
 	ranking_end(&g);
 }

@@ -16,94 +16,95 @@
 
 static void job_run(void *arg)
 {
-	struct job *j = arg;
+	struct rest_call *call = arg;
 
-	j->run(j);
-	if (j->body && !j->error.status)
-		ops_publish(j->rest->ops);
+	call->run(call);
+	if (call->body && !call->error.status)
+		ops_publish(call->rest->ops);
 }
 
-bool rest_refuse_follower(struct job *j)
+bool rest_refuse_follower(struct rest_call *call)
 {
-	struct ops *o = j->rest->ops;
+	struct ops *o = call->rest->ops;
 
-	return o->twin && ops_reconcile(o, &j->error);
+	return o->twin && ops_reconcile(o, &call->error);
 }
 
 static void gone_run(void *arg)
 {
-	struct job *j = arg;
+	struct rest_call *call = arg;
 
-	notice_gone(j->rest->ops, j->gone);
+	notice_gone(call->rest->ops, call->gone);
 }
 
 /* Nobody waits for the notices: the caller has its answer. */
 static void tell_gone(struct rest *rest, uint64_t vguid)
 {
-	struct job *j = calloc(1, sizeof *j);
+	struct rest_call *call = calloc(1, sizeof *call);
 
-	if (!j)
+	if (!call)
 		return;
-	j->rest = rest;
-	j->gone = vguid;
-	if (work_submit(rest->pool, gone_run, free, j))
-		free(j);
+	call->rest = rest;
+	call->gone = vguid;
+	if (work_submit(rest->pool, gone_run, free, call))
+		free(call);
 }
 
-void rest_job_done(void *arg)
+void rest_call_done(void *arg)
 {
-	struct job *j = arg;
+	struct rest_call *call = arg;
 
-	if (j->error.status) {
-		log_at(j->error.status >= 500 ? LOG_WARN : LOG_NOTICE, "refused (%u %s): %s",
-		       j->error.status, j->error.code, j->error.detail);
-		http_fail(j->exchange, j->error.status, j->error.code, "%s", j->error.detail);
-		json_object_put(j->reply);
+	if (call->error.status) {
+		log_at(call->error.status >= 500 ? LOG_WARN : LOG_NOTICE, "refused (%u %s): %s",
+		       call->error.status, call->error.code, call->error.detail);
+		http_fail(call->exchange, call->error.status, call->error.code, "%s",
+			  call->error.detail);
+		json_object_put(call->reply);
 	} else {
-		http_reply(j->exchange, 200, j->reply);
-		if (j->gone)
-			tell_gone(j->rest, j->gone);
+		http_reply(call->exchange, 200, call->reply);
+		if (call->gone)
+			tell_gone(call->rest, call->gone);
 	}
-	json_object_put(j->body);
-	free(j);
+	json_object_put(call->body);
+	free(call);
 }
 
-struct job *rest_job_new(struct http_request *req, void (*run)(struct job *j),
-			 const char *const arg[REST_ARGS_MAX])
+struct rest_call *rest_call_new(struct http_request *req, void (*run)(struct rest_call *call),
+				const char *const arg[REST_ARGS_MAX])
 {
-	struct job *j = calloc(1, sizeof *j);
+	struct rest_call *call = calloc(1, sizeof *call);
 
-	if (!j) {
+	if (!call) {
 		http_fail(req->exchange, 500, "no-memory", "no memory");
 		return NULL;
 	}
-	j->rest = req->user;
-	j->exchange = req->exchange;
-	j->run = run;
+	call->rest = req->user;
+	call->exchange = req->exchange;
+	call->run = run;
 	for (size_t i = 0; arg && i < REST_ARGS_MAX; i++)
-		snprintf(j->arg[i], sizeof j->arg[i], "%s", arg[i] ? arg[i] : "");
-	j->body = json_object_get(req->body);
-	j->arrived_us = now_us();
-	return j;
+		snprintf(call->arg[i], sizeof call->arg[i], "%s", arg[i] ? arg[i] : "");
+	call->body = json_object_get(req->body);
+	call->arrived_us = now_us();
+	return call;
 }
 
-void rest_submit(struct http_request *req, void (*run)(struct job *j),
+void rest_submit(struct http_request *req, void (*run)(struct rest_call *call),
 		 const char *const arg[REST_ARGS_MAX])
 {
 	struct rest *rest = req->user;
-	struct job *j = rest_job_new(req, run, arg);
+	struct rest_call *call = rest_call_new(req, run, arg);
 
-	if (j && work_submit(rest->pool, job_run, rest_job_done, j)) {
-		ops_fail(&j->error, -ENOMEM, 500, "no-memory", "no memory");
-		rest_job_done(j);
+	if (call && work_submit(rest->pool, job_run, rest_call_done, call)) {
+		ops_fail(&call->error, -ENOMEM, 500, "no-memory", "no memory");
+		rest_call_done(call);
 	}
 }
 
-void rest_bad_request(struct job *j, const char *text)
+void rest_bad_request(struct rest_call *call, const char *text)
 {
-	j->error.status = 400;
-	snprintf(j->error.code, sizeof j->error.code, "bad-request");
-	snprintf(j->error.detail, sizeof j->error.detail, "%s", text);
+	call->error.status = 400;
+	snprintf(call->error.code, sizeof call->error.code, "bad-request");
+	snprintf(call->error.detail, sizeof call->error.detail, "%s", text);
 }
 
 /* A required string of 1 to REG_TEXT_MAX - 1 bytes. */
@@ -231,9 +232,9 @@ static void tell_certificate(struct json_object *o, struct tls *tls)
 	tls_keys_put(k);
 }
 
-static void run_status(struct job *j)
+static void run_status(struct rest_call *call)
 {
-	struct ops *o = j->rest->ops;
+	struct ops *o = call->rest->ops;
 	struct sm_status_reply s = {0};
 	char error[BACKEND_ERROR_MAX] = "";
 	struct json_object *c = json_object_new_object();
@@ -256,66 +257,66 @@ static void run_status(struct job *j)
 	add_notice_counts(c, o);
 	json_set_u64(c, "moves", atomic_load(&o->moves));
 	add_path_counts(c, path_service_counts(o->paths));
-	j->reply = json_object_new_object();
-	json_set(j->reply, "sm", status_sm(o, &s, rc, error));
-	json_set_u64(json_opt(j->reply, "sm"), "age_ms", age_ms);
+	call->reply = json_object_new_object();
+	json_set(call->reply, "sm", status_sm(o, &s, rc, error));
+	json_set_u64(json_opt(call->reply, "sm"), "age_ms", age_ms);
 	if (o->twin)
-		json_set(j->reply, "peer", twin_status(o->twin));
-	json_set_bool(j->reply, "caching", j->rest->caching);
-	json_set_str(j->reply, "addresses", address_mode_name(o->addresses));
-	json_set(j->reply, "parked", rest_parked_json(&o->parked));
-	json_set(j->reply, "counters", c);
-	json_set_u64(j->reply, "switches", s.switches);
-	json_set_u64(j->reply, "ports", s.endports);
-	tell_certificate(j->reply, j->rest->tls);
+		json_set(call->reply, "peer", twin_status(o->twin));
+	json_set_bool(call->reply, "caching", call->rest->caching);
+	json_set_str(call->reply, "addresses", address_mode_name(o->addresses));
+	json_set(call->reply, "parked", rest_parked_json(&o->parked));
+	json_set(call->reply, "counters", c);
+	json_set_u64(call->reply, "switches", s.switches);
+	json_set_u64(call->reply, "ports", s.endports);
+	tell_certificate(call->reply, call->rest->tls);
 }
 
-static void run_bind(struct job *j)
+static void run_bind(struct rest_call *call)
 {
 	struct reg_entry e = {0};
 	struct json_reader r;
 	uint16_t lid;
 
-	json_reader_init(&r, j->body);
+	json_reader_init(&r, call->body);
 	e.vguid = json_need_guid(&r, "vguid");
 	rest_need_text(&r, "vm", e.vm);
 	rest_need_text(&r, "name", e.name);
 	need_vf(&r, true, &e.at);
 	e.pkey = rest_need_pkey(&r);
 	if (!r.error && e.vguid == e.at.parked_guid) {
-		rest_bad_request(j, "vguid and parked_guid are the same");
+		rest_bad_request(call, "vguid and parked_guid are the same");
 		return;
 	}
 	if (r.error) {
-		rest_bad_request(j, r.message);
+		rest_bad_request(call, r.message);
 		return;
 	}
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&j->rest->binding);
-	if (rest_check_claim(j, e.vguid, e.vm) ||
-	    action_bind(j->rest->ops, &e, rest_deadline_us(j), &lid, &j->error))
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&call->rest->binding);
+	if (rest_check_claim(call, e.vguid, e.vm) ||
+	    action_bind(call->rest->ops, &e, rest_deadline_us(call), &lid, &call->error))
 		return;
-	j->reply = json_object_new_object();
-	json_set_u64(j->reply, "lid", lid);
+	call->reply = json_object_new_object();
+	json_set_u64(call->reply, "lid", lid);
 }
 
-static void run_unbind(struct job *j)
+static void run_unbind(struct rest_call *call)
 {
-	bool said = json_opt(j->body, "from");
+	bool said = json_opt(call->body, "from");
 	char vm[REG_TEXT_MAX] = "";
 	struct reg_vf from = {0};
 	struct json_reader r;
 	uint64_t vguid;
 
-	json_reader_init(&r, j->body);
+	json_reader_init(&r, call->body);
 	vguid = json_need_guid(&r, "vguid");
 	rest_need_text(&r, "vm", vm);
 	if (said)
 		rest_need_vf_at(&r, "from", false, &from);
 	if (r.error)
-		rest_bad_request(j, r.message);
-	else if (!action_unbind(j->rest->ops, vguid, vm, said ? &from : NULL, rest_deadline_us(j),
-				&j->error))
-		j->gone = vguid;
+		rest_bad_request(call, r.message);
+	else if (!action_unbind(call->rest->ops, vguid, vm, said ? &from : NULL,
+				rest_deadline_us(call), &call->error))
+		call->gone = vguid;
 }
 
 static struct json_object *path_json(const struct path_value *p, bool caching)
@@ -346,54 +347,54 @@ static const char *read_path_query(const char *sgid, const char *dgid, const cha
 	return NULL;
 }
 
-static void run_path(struct job *j)
+static void run_path(struct rest_call *call)
 {
 	char text[BACKEND_ERROR_MAX];
 	struct path_answer a = {.error = -EAGAIN};
 	struct path_query q;
 
-	read_path_query(j->arg[0], j->arg[1], j->arg[2], &q);
-	path_service_fill(j->rest->ops->paths, &q, 1, &a, text);
+	read_path_query(call->arg[0], call->arg[1], call->arg[2], &q);
+	path_service_fill(call->rest->ops->paths, &q, 1, &a, text);
 	if (!a.error) {
-		j->reply = path_json(&a.path, j->rest->caching);
+		call->reply = path_json(&a.path, call->rest->caching);
 		return;
 	}
-	j->error = (struct op_error){503, "sa-unavailable", ""};
+	call->error = (struct op_error){503, "sa-unavailable", ""};
 	if (a.error == -ENOENT)
-		j->error = (struct op_error){404, "no-path", ""};
-	snprintf(j->error.detail, sizeof j->error.detail, "%s",
+		call->error = (struct op_error){404, "no-path", ""};
+	snprintf(call->error.detail, sizeof call->error.detail, "%s",
 		 *text ? text : "the subnet manager knows no such path");
 }
 
-static void run_subscribe(struct job *j)
+static void run_subscribe(struct rest_call *call)
 {
 	char host[REG_TEXT_MAX] = "", url[REG_TEXT_MAX] = "";
 	struct json_reader r;
 
-	json_reader_init(&r, j->body);
+	json_reader_init(&r, call->body);
 	rest_need_text(&r, "host", host);
 	rest_need_text(&r, "url", url);
 	if (r.error)
-		rest_bad_request(j, r.message);
-	else if (rest_refuse_follower(j))
+		rest_bad_request(call, r.message);
+	else if (rest_refuse_follower(call))
 		return;
-	else if (registry_subscribe(j->rest->ops->registry, host, url))
-		rest_registry_broken(j);
+	else if (registry_subscribe(call->rest->ops->registry, host, url))
+		rest_registry_broken(call);
 	else
-		atomic_fetch_add(&j->rest->ops->subscriptions, 1);
-	j->reply = json_object_new_object();
-	json_set_bool(j->reply, "caching", j->rest->caching);
+		atomic_fetch_add(&call->rest->ops->subscriptions, 1);
+	call->reply = json_object_new_object();
+	json_set_bool(call->reply, "caching", call->rest->caching);
 }
 
 /* By a worker of its own: all others may be waiting for OpenSM. */
 static void get_status(struct http_request *req)
 {
 	struct rest *rest = req->user;
-	struct job *j = rest_job_new(req, run_status, NULL);
+	struct rest_call *call = rest_call_new(req, run_status, NULL);
 
-	if (j && work_submit(rest->look_pool, job_run, rest_job_done, j)) {
-		ops_fail(&j->error, -ENOMEM, 500, "no-memory", "no memory");
-		rest_job_done(j);
+	if (call && work_submit(rest->look_pool, job_run, rest_call_done, call)) {
+		ops_fail(&call->error, -ENOMEM, 500, "no-memory", "no memory");
+		rest_call_done(call);
 	}
 }
 

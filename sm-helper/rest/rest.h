@@ -8,7 +8,7 @@
 #include "sm-helper/moves/ops.h"
 #include "sm-helper/registry/claim.h"
 
-struct job;
+struct rest_call;
 
 struct rest {
 	struct ops *ops;                    /* borrowed, as the next one */
@@ -17,7 +17,7 @@ struct rest {
 	struct tls *tls;                    /* borrowed; NULL without TLS */
 	bool caching;                       /* whether answers to path queries may be cached */
 	struct claim_range range;           /* that vGUIDs are allocated from */
-	struct job *waiting;                /* owned; single moves that wait for their batch */
+	struct rest_call *waiting;          /* owned; single moves that wait for their batch */
 	unsigned moving;                    /* batches of them that are under way */
 	pthread_mutex_t binding; /* no bind while a leak is looked at again and released */
 };

@@ -9,11 +9,11 @@
 #define REST_ARGS_MAX 3
 
 /* A call on its way through a worker. */
-struct job {
-	struct job *next; /* of those that wait (rest/moves.c) */
+struct rest_call {
+	struct rest_call *next; /* of those that wait (rest/moves.c) */
 	struct rest *rest;
 	struct http_exchange *exchange;
-	void (*run)(struct job *j);
+	void (*run)(struct rest_call *call);
 	struct json_object *body; /* owned; NULL without one */
 	char arg[REST_ARGS_MAX][HTTP_PARAM_MAX];
 	struct json_object *reply; /* owned until it is sent */
@@ -22,24 +22,24 @@ struct job {
 	uint64_t gone;             /* vGUID to tell the hosts of when the answer is out; 0: none */
 };
 
-/* A job that is not submitted; NULL: the request has its error. rest_job_done() in the loop's
+/* A call that is not submitted; NULL: the request has its error. rest_call_done() in the loop's
  * thread answers it and frees it. */
-struct job *rest_job_new(struct http_request *req, void (*run)(struct job *j),
-			 const char *const arg[REST_ARGS_MAX]);
-void rest_job_done(void *arg);
+struct rest_call *rest_call_new(struct http_request *req, void (*run)(struct rest_call *call),
+				const char *const arg[REST_ARGS_MAX]);
+void rest_call_done(void *arg);
 /* arg: up to REST_ARGS_MAX strings of the request, NULL for one that is not there. */
-void rest_submit(struct http_request *req, void (*run)(struct job *j),
+void rest_submit(struct http_request *req, void (*run)(struct rest_call *call),
 		 const char *const arg[REST_ARGS_MAX]);
 /* Until when a change is to be answered, the time included that it has waited for others. */
-static inline uint64_t rest_deadline_us(const struct job *j)
+static inline uint64_t rest_deadline_us(const struct rest_call *call)
 {
-	return j->arrived_us + OPS_ANSWER_MS * 1000ull;
+	return call->arrived_us + OPS_ANSWER_MS * 1000ull;
 }
 
-void rest_bad_request(struct job *j, const char *text);
-void rest_registry_broken(struct job *j);
-/* Of two ibvmig-sm only the one that leads may change the registry; else j->error is filled. */
-bool rest_refuse_follower(struct job *j);
+void rest_bad_request(struct rest_call *call, const char *text);
+void rest_registry_broken(struct rest_call *call);
+/* Of two ibvmig-sm only the one that leads may change the registry; else call->error is filled. */
+bool rest_refuse_follower(struct rest_call *call);
 /* A required string of 1 to REG_TEXT_MAX - 1 bytes. */
 void rest_need_text(struct json_reader *r, const char *key, char to[static REG_TEXT_MAX]);
 
@@ -70,7 +70,7 @@ void rest_get_twin(struct http_request *req);
 void rest_get_twin_registry(struct http_request *req);
 void rest_post_twin(struct http_request *req);
 
-/* 0, or -EEXIST (another VM has claimed it) or -EIO with j->error filled. */
-int rest_check_claim(struct job *j, uint64_t vguid, const char *vm);
+/* 0, or -EEXIST (another VM has claimed it) or -EIO with call->error filled. */
+int rest_check_claim(struct rest_call *call, uint64_t vguid, const char *vm);
 
 #endif

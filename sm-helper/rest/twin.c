@@ -6,52 +6,53 @@
 #include <stdio.h>
 #include <string.h>
 
-static void fail(struct job *j, int rc, const char *text)
+static void fail(struct rest_call *call, int rc, const char *text)
 {
-	j->error.status = rc == -EPERM ? 409 : rc == -EINVAL ? 400 : 500;
-	strcpy(j->error.code, rc == -EPERM    ? "peer-leads"
-			      : rc == -EINVAL ? "bad-request"
-					      : "peer-failed");
-	snprintf(j->error.detail, sizeof j->error.detail, "%s", text);
+	call->error.status = rc == -EPERM ? 409 : rc == -EINVAL ? 400 : 500;
+	strcpy(call->error.code, rc == -EPERM    ? "peer-leads"
+				 : rc == -EINVAL ? "bad-request"
+						 : "peer-failed");
+	snprintf(call->error.detail, sizeof call->error.detail, "%s", text);
 }
 
-static struct twin *need_twin(struct job *j)
+static struct twin *need_twin(struct rest_call *call)
 {
-	struct twin *p = j->rest->ops->twin;
+	struct twin *p = call->rest->ops->twin;
 
 	if (!p) {
-		fail(j, -EPERM, "this ibvmig-sm has no peer: set `peer` in its configuration too");
-		strcpy(j->error.code, "no-peer");
+		fail(call, -EPERM,
+		     "this ibvmig-sm has no peer: set `peer` in its configuration too");
+		strcpy(call->error.code, "no-peer");
 	}
 	return p;
 }
 
-static void run_state(struct job *j)
+static void run_state(struct rest_call *call)
 {
-	struct twin *p = need_twin(j);
+	struct twin *p = need_twin(call);
 
 	if (p)
-		j->reply = twin_state(p);
+		call->reply = twin_state(p);
 }
 
-static void run_registry(struct job *j)
+static void run_registry(struct rest_call *call)
 {
-	struct twin *p = need_twin(j);
+	struct twin *p = need_twin(call);
 	char text[BACKEND_ERROR_MAX];
-	int rc = p ? twin_export(p, &j->reply, text) : 0;
+	int rc = p ? twin_export(p, &call->reply, text) : 0;
 
 	if (rc)
-		fail(j, rc, text);
+		fail(call, rc, text);
 }
 
-static void run_heard(struct job *j)
+static void run_heard(struct rest_call *call)
 {
-	struct twin *p = need_twin(j);
+	struct twin *p = need_twin(call);
 	char text[BACKEND_ERROR_MAX];
-	int rc = p ? twin_heard(p, j->body, &j->reply, text) : 0;
+	int rc = p ? twin_heard(p, call->body, &call->reply, text) : 0;
 
 	if (rc)
-		fail(j, rc, text);
+		fail(call, rc, text);
 }
 
 void rest_get_twin(struct http_request *req)

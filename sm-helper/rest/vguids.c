@@ -46,9 +46,9 @@ static void append_entry(void *arg, const struct reg_entry *e)
 		json_object_array_add(arg, entry_json(e));
 }
 
-void rest_registry_broken(struct job *j)
+void rest_registry_broken(struct rest_call *call)
 {
-	j->error = (struct op_error){500, "registry", "the registry cannot be read or written"};
+	call->error = (struct op_error){500, "registry", "the registry cannot be read or written"};
 }
 
 static struct json_object *claim_json(const struct reg_claim *c)
@@ -68,37 +68,37 @@ static void append_claim(void *arg, const struct reg_claim *c)
 	json_object_array_add(arg, claim_json(c));
 }
 
-static void run_vguids(struct job *j)
+static void run_vguids(struct rest_call *call)
 {
 	struct json_object *list = json_object_new_array(), *claims = json_object_new_array();
 
-	j->reply = json_object_new_object();
-	json_set(j->reply, "vguids", list);
-	json_set(j->reply, "claims", claims);
-	if (registry_each(j->rest->ops->registry, append_entry, list) ||
-	    registry_each_claim(j->rest->ops->registry, append_claim, claims))
-		rest_registry_broken(j);
+	call->reply = json_object_new_object();
+	json_set(call->reply, "vguids", list);
+	json_set(call->reply, "claims", claims);
+	if (registry_each(call->rest->ops->registry, append_entry, list) ||
+	    registry_each_claim(call->rest->ops->registry, append_claim, claims))
+		rest_registry_broken(call);
 }
 
-static void run_vguid(struct job *j)
+static void run_vguid(struct rest_call *call)
 {
 	struct reg_entry e;
 	uint64_t guid;
 	int rc;
 
-	if (ib_guid_parse(j->arg[0], &guid)) {
-		rest_bad_request(j, "the vGUID in the path must be 0x and 16 hex digits");
+	if (ib_guid_parse(call->arg[0], &guid)) {
+		rest_bad_request(call, "the vGUID in the path must be 0x and 16 hex digits");
 		return;
 	}
-	rc = registry_find(j->rest->ops->registry, guid, &e);
+	rc = registry_find(call->rest->ops->registry, guid, &e);
 	if (!rc && e.intent != REG_BIND) {
-		j->reply = entry_json(&e);
+		call->reply = entry_json(&e);
 	} else if (rc && rc != -ENOENT) {
-		rest_registry_broken(j);
+		rest_registry_broken(call);
 	} else {
-		j->error = (struct op_error){.status = 404, .code = "not-found"};
-		snprintf(j->error.detail, sizeof j->error.detail, "vGUID %s is bound to no VF",
-			 j->arg[0]);
+		call->error = (struct op_error){.status = 404, .code = "not-found"};
+		snprintf(call->error.detail, sizeof call->error.detail,
+			 "vGUID %s is bound to no VF", call->arg[0]);
 	}
 }
 
@@ -113,29 +113,30 @@ static const char *time_text(uint64_t wall, char text[static 32])
 	return text;
 }
 
-static int held(struct job *j, const char *code, const struct reg_claim *holder, const char *more)
+static int held(struct rest_call *call, const char *code, const struct reg_claim *holder,
+		const char *more)
 {
 	char since[32];
 
-	j->error = (struct op_error){.status = 409};
-	snprintf(j->error.code, sizeof j->error.code, "%s", code);
-	snprintf(j->error.detail, sizeof j->error.detail,
+	call->error = (struct op_error){.status = 409};
+	snprintf(call->error.code, sizeof call->error.code, "%s", code);
+	snprintf(call->error.detail, sizeof call->error.detail,
 		 "vGUID 0x%016" PRIx64 " belongs to VM %.200s (%.100s), port %u, since %s%s",
 		 holder->vguid, holder->name, holder->vm, holder->slot,
 		 time_text(holder->since_ms, since), more);
 	return -EEXIST;
 }
 
-int rest_check_claim(struct job *j, uint64_t vguid, const char *vm)
+int rest_check_claim(struct rest_call *call, uint64_t vguid, const char *vm)
 {
 	struct reg_claim c;
-	int rc = registry_claim_find(j->rest->ops->registry, vguid, &c);
+	int rc = registry_claim_find(call->rest->ops->registry, vguid, &c);
 
 	if (rc == -ENOENT || (!rc && !strcmp(c.vm, vm)))
 		return 0;
 	if (!rc)
-		return held(j, "duplicate-vguid", &c, "");
-	rest_registry_broken(j);
+		return held(call, "duplicate-vguid", &c, "");
+	rest_registry_broken(call);
 	return rc;
 }
 
@@ -147,10 +148,11 @@ static bool in_fabric(void *arg, uint64_t guid)
 	return fabric_find_end(&o->fabric, guid) != FABRIC_NONE;
 }
 
-static int allocate(struct job *j, const struct reg_claim *want, struct reg_claim *ret_holder)
+static int allocate(struct rest_call *call, const struct reg_claim *want,
+		    struct reg_claim *ret_holder)
 {
-	const struct claim_range *range = &j->rest->range;
-	struct ops *o = j->rest->ops;
+	const struct claim_range *range = &call->rest->range;
+	struct ops *o = call->rest->ops;
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	int rc = range->first
 			 ? registry_allocate(o->registry, want, range, in_fabric, o, ret_holder)
@@ -158,50 +160,50 @@ static int allocate(struct job *j, const struct reg_claim *want, struct reg_clai
 
 	if (rc != -ENOSPC)
 		return rc;
-	j->error = (struct op_error){.status = 409, .code = "no-vguid"};
+	call->error = (struct op_error){.status = 409, .code = "no-vguid"};
 	if (range->first)
-		snprintf(j->error.detail, sizeof j->error.detail,
+		snprintf(call->error.detail, sizeof call->error.detail,
 			 "all %" PRIu64 " vGUIDs of vguid-range are in use: release some, or widen "
 			 "it",
 			 range->last - range->first + 1);
 	else
-		snprintf(j->error.detail, sizeof j->error.detail,
+		snprintf(call->error.detail, sizeof call->error.detail,
 			 "vguid-range is not configured: give a vguid, or configure a range");
 	return rc;
 }
 
-static void run_claim(struct job *j)
+static void run_claim(struct rest_call *call)
 {
 	struct reg_claim want = {0}, holder;
 	struct json_reader r;
 	int rc;
 
-	json_reader_init(&r, j->body);
+	json_reader_init(&r, call->body);
 	rest_need_text(&r, "vm", want.vm);
 	rest_need_text(&r, "name", want.name);
-	if (json_opt(j->body, "slot"))
+	if (json_opt(call->body, "slot"))
 		want.slot = (unsigned)json_need_u64(&r, "slot", 0, CLAIM_SLOT_MAX);
-	if (json_opt(j->body, "vguid"))
+	if (json_opt(call->body, "vguid"))
 		want.vguid = json_need_guid(&r, "vguid");
 	if (r.error) {
-		rest_bad_request(j, r.message);
+		rest_bad_request(call, r.message);
 		return;
 	}
-	if (rest_refuse_follower(j))
+	if (rest_refuse_follower(call))
 		return;
-	rc = want.vguid ? registry_claim(j->rest->ops->registry, &want, &holder)
-			: allocate(j, &want, &holder);
+	rc = want.vguid ? registry_claim(call->rest->ops->registry, &want, &holder)
+			: allocate(call, &want, &holder);
 	if (!rc)
-		j->reply = claim_json(&holder);
+		call->reply = claim_json(&holder);
 	else if (rc == -EEXIST)
-		held(j, "duplicate-vguid", &holder, "");
+		held(call, "duplicate-vguid", &holder, "");
 	else if (rc == -EBUSY)
-		held(j, "has-vguid", &holder, ": release it first");
+		held(call, "has-vguid", &holder, ": release it first");
 	else if (rc != -ENOSPC)
-		rest_registry_broken(j);
+		rest_registry_broken(call);
 }
 
-static void run_release(struct job *j)
+static void run_release(struct rest_call *call)
 {
 	char vm[REG_TEXT_MAX] = "";
 	struct reg_claim holder;
@@ -209,22 +211,22 @@ static void run_release(struct job *j)
 	uint64_t vguid;
 	int rc;
 
-	json_reader_init(&r, j->body);
+	json_reader_init(&r, call->body);
 	vguid = json_need_guid(&r, "vguid");
 	rest_need_text(&r, "vm", vm);
 	if (r.error) {
-		rest_bad_request(j, r.message);
+		rest_bad_request(call, r.message);
 		return;
 	}
-	if (rest_refuse_follower(j))
+	if (rest_refuse_follower(call))
 		return;
-	rc = registry_release(j->rest->ops->registry, vguid, vm, &holder);
+	rc = registry_release(call->rest->ops->registry, vguid, vm, &holder);
 	if (rc == -EPERM)
-		held(j, "wrong-vm", &holder, "");
+		held(call, "wrong-vm", &holder, "");
 	else if (rc == -EBUSY)
-		held(j, "vguid-in-use", &holder, ", which runs with it: unbind it first");
+		held(call, "vguid-in-use", &holder, ", which runs with it: unbind it first");
 	else if (rc && rc != -ENOENT) /* again */
-		rest_registry_broken(j);
+		rest_registry_broken(call);
 }
 
 /* ---- leaks ---- */
@@ -269,9 +271,9 @@ static void add_entry(void *arg, const struct reg_entry *e)
 }
 
 /* Under the lock that keeps binds away, for a VM may have started in the meantime. */
-static bool release_leak(struct job *j, const struct reg_entry *e, struct inquiry *q)
+static bool release_leak(struct rest_call *call, const struct reg_entry *e, struct inquiry *q)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&j->rest->binding);
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&call->rest->binding);
 	struct op_error error = {0};
 
 	for (size_t i = 0; i < q->reports; i++)
@@ -279,14 +281,14 @@ static bool release_leak(struct job *j, const struct reg_entry *e, struct inquir
 			leaks_ask(&q->report[i]);
 	if (leaks_judge(e, q->report, q->reports, wall_ms()) != LEAK_YES)
 		return false;
-	if (action_unbind(j->rest->ops, e->vguid, e->vm, &e->at, 0, &error)) {
+	if (action_unbind(call->rest->ops, e->vguid, e->vm, &e->at, 0, &error)) {
 		log_warn("leak: vGUID 0x%016" PRIx64 " is not released: %s", e->vguid,
 			 error.detail);
 		return false;
 	}
 	log_notice("leak: vGUID 0x%016" PRIx64 " of %s, which %s does not run, is released",
 		   e->vguid, e->name, e->at.host);
-	notice_gone(j->rest->ops, e->vguid);
+	notice_gone(call->rest->ops, e->vguid);
 	return true;
 }
 
@@ -306,11 +308,11 @@ static struct json_object *hosts_json(const struct inquiry *q)
 	return list;
 }
 
-static void run_reconcile(struct job *j)
+static void run_reconcile(struct rest_call *call)
 {
-	bool release = json_opt_bool(j->body, "release", false);
+	bool release = json_opt_bool(call->body, "release", false);
 	struct json_object *list = json_object_new_array();
-	struct registry *reg = j->rest->ops->registry;
+	struct registry *reg = call->rest->ops->registry;
 	struct inquiry q = {0};
 	unsigned released = 0;
 	int rc = registry_each_subscription(reg, add_host, &q);
@@ -320,28 +322,28 @@ static void run_reconcile(struct job *j)
 	/* read after the hosts' answers: what has changed since is held for too short to judge */
 	if (!rc)
 		rc = registry_each(reg, add_entry, &q);
-	j->reply = json_object_new_object();
-	json_set(j->reply, "hosts", hosts_json(&q));
+	call->reply = json_object_new_object();
+	json_set(call->reply, "hosts", hosts_json(&q));
 	for (size_t i = 0; !rc && i < q.entries; i++) {
 		enum leak_verdict v = leaks_judge(&q.entry[i], q.report, q.reports, wall_ms());
 		struct json_object *o = entry_json(&q.entry[i]);
-		bool gone = v == LEAK_YES && release && release_leak(j, &q.entry[i], &q);
+		bool gone = v == LEAK_YES && release && release_leak(call, &q.entry[i], &q);
 
 		released += gone;
 		json_set_str(o, "verdict", gone ? "released" : leaks_text(v));
 		json_object_array_add(list, o);
 	}
-	json_set(j->reply, "vguids", list);
-	json_set_u64(j->reply, "released", released);
+	json_set(call->reply, "vguids", list);
+	json_set_u64(call->reply, "released", released);
 	inquiry_free(&q);
 	if (rc)
-		rest_registry_broken(j);
+		rest_registry_broken(call);
 }
 
 /* ---- a host that is off ---- */
 
 /* Of what the registry has, only what this VM has there; elsewhere it must have nothing. */
-static int keep_fenced(struct job *j, struct inquiry *q, const char *vm, const char *host)
+static int keep_fenced(struct rest_call *call, struct inquiry *q, const char *vm, const char *host)
 {
 	size_t kept = 0;
 
@@ -351,7 +353,7 @@ static int keep_fenced(struct job *j, struct inquiry *q, const char *vm, const c
 		if (strcmp(e->vm, vm))
 			continue;
 		if (strcmp(e->at.host, host))
-			return ops_fail(&j->error, -EINVAL, 409, "wrong-host",
+			return ops_fail(&call->error, -EINVAL, 409, "wrong-host",
 					"vGUID 0x%016" PRIx64 " of this VM is on VF %s of %s, not "
 					"on %s",
 					e->vguid, e->at.vf, e->at.host, host);
@@ -362,7 +364,7 @@ static int keep_fenced(struct job *j, struct inquiry *q, const char *vm, const c
 }
 
 /* Whoever says that the host is off may be wrong: its daemon is asked. */
-static int check_off(struct job *j, const struct inquiry *q)
+static int check_off(struct rest_call *call, const struct inquiry *q)
 {
 	const struct reg_vf *at = &q->entry[0].at;
 	struct leak_report r = {0};
@@ -373,7 +375,7 @@ static int check_off(struct job *j, const struct inquiry *q)
 	leaks_ask(&r);
 	for (size_t i = 0; !rc && r.answered && i < q->entries; i++)
 		if (leaks_has(&r, q->entry[i].vguid))
-			rc = ops_fail(&j->error, -EBUSY, 409, "not-fenced",
+			rc = ops_fail(&call->error, -EBUSY, 409, "not-fenced",
 				      "host %s is not off: its ibvmigd (%s) answers and has vGUID "
 				      "0x%016" PRIx64 " in use",
 				      at->host, at->url, q->entry[i].vguid);
@@ -383,18 +385,18 @@ static int check_off(struct job *j, const struct inquiry *q)
 
 /* All of them have the time of one change. One that fails leaves the others let go: the caller says
  * it again. */
-static void let_go(struct job *j, const struct inquiry *q)
+static void let_go(struct rest_call *call, const struct inquiry *q)
 {
 	struct json_object *list = json_object_new_array();
-	struct ops *o = j->rest->ops;
+	struct ops *o = call->rest->ops;
 	char text[IB_GUID_TEXT];
 
-	j->reply = json_object_new_object();
-	json_set(j->reply, "vguids", list);
+	call->reply = json_object_new_object();
+	json_set(call->reply, "vguids", list);
 	for (size_t i = 0; i < q->entries; i++) {
 		const struct reg_entry *e = &q->entry[i];
 
-		if (action_unbind(o, e->vguid, e->vm, &e->at, rest_deadline_us(j), &j->error))
+		if (action_unbind(o, e->vguid, e->vm, &e->at, rest_deadline_us(call), &call->error))
 			return;
 		log_notice("fence: vGUID 0x%016" PRIx64 " of %s is taken from %s, which is off",
 			   e->vguid, e->name, e->at.host);
@@ -404,26 +406,26 @@ static void let_go(struct job *j, const struct inquiry *q)
 	}
 }
 
-static void run_fence(struct job *j)
+static void run_fence(struct rest_call *call)
 {
 	char vm[REG_TEXT_MAX] = "", host[REG_TEXT_MAX] = "";
 	struct inquiry q = {0};
 	struct json_reader r;
 
-	json_reader_init(&r, j->body);
+	json_reader_init(&r, call->body);
 	rest_need_text(&r, "vm", vm);
 	rest_need_text(&r, "host", host);
 	if (r.error) {
-		rest_bad_request(j, r.message);
+		rest_bad_request(call, r.message);
 		return;
 	}
-	if (rest_refuse_follower(j))
+	if (rest_refuse_follower(call))
 		return;
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&j->rest->binding);
-	if (registry_each(j->rest->ops->registry, add_entry, &q))
-		rest_registry_broken(j);
-	else if (!keep_fenced(j, &q, vm, host) && (!q.entries || !check_off(j, &q)))
-		let_go(j, &q);
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&call->rest->binding);
+	if (registry_each(call->rest->ops->registry, add_entry, &q))
+		rest_registry_broken(call);
+	else if (!keep_fenced(call, &q, vm, host) && (!q.entries || !check_off(call, &q)))
+		let_go(call, &q);
 	inquiry_free(&q);
 }
 
@@ -442,9 +444,9 @@ static struct json_object *verify_json(struct verify *v, const struct reg_entry 
 	return o;
 }
 
-static void run_verify(struct job *j)
+static void run_verify(struct rest_call *call)
 {
-	struct ops *o = j->rest->ops;
+	struct ops *o = call->rest->ops;
 	struct json_object *list;
 	char error[PROBE_ERROR_MAX];
 	struct inquiry q = {0};
@@ -452,7 +454,7 @@ static void run_verify(struct job *j)
 	int rc;
 
 	if (action_sm_moves(o)) {
-		ops_fail(&j->error, -EOPNOTSUPP, 503, "no-umad",
+		ops_fail(&call->error, -EOPNOTSUPP, 503, "no-umad",
 			 "backend %s: virtual ports are no nodes that an SMP could be sent to",
 			 backend_kind(o->backend)->name);
 		return;
@@ -460,17 +462,17 @@ static void run_verify(struct job *j)
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock); /* nothing moves in the meantime */
 	rc = registry_each(o->registry, add_entry, &q);
 	if (rc)
-		rest_registry_broken(j);
+		rest_registry_broken(call);
 	else if ((rc = verify_begin(&v, o->probe, o->verify_sources, error)))
-		ops_fail(&j->error, rc, 503, "no-umad", "%s", error);
+		ops_fail(&call->error, rc, 503, "no-umad", "%s", error);
 	if (!rc) {
-		j->reply = json_object_new_object();
+		call->reply = json_object_new_object();
 		list = json_object_new_array();
 		for (size_t i = 0; i < q.entries; i++)
 			json_object_array_add(list, verify_json(&v, &q.entry[i]));
-		json_set(j->reply, "vguids", list);
-		json_set_u64(j->reply, "switches", v.f.switches);
-		json_set_u64(j->reply, "ports", v.f.ends);
+		json_set(call->reply, "vguids", list);
+		json_set_u64(call->reply, "switches", v.f.switches);
+		json_set_u64(call->reply, "ports", v.f.ends);
 	}
 	verify_end(&v);
 	inquiry_free(&q);

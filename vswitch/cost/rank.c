@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-struct loads {
+struct channels {
 	const struct fabric *f;
 	uint32_t *first;  /* owned; per switch the number of its channel 0 */
 	uint32_t *load;   /* owned; per channel */
@@ -14,14 +14,14 @@ struct loads {
 	uint32_t sources;
 };
 
-static void loads_free(struct loads *l)
+static void channels_free(struct channels *l)
 {
 	free(l->first);
 	free(l->load);
 	free(l->source);
 }
 
-static int loads_init(struct loads *l, const struct fabric *f)
+static int channels_init(struct channels *l, const struct fabric *f)
 {
 	uint32_t channels = 0;
 
@@ -46,7 +46,7 @@ static int loads_init(struct loads *l, const struct fabric *f)
 
 /* Adds `add` to each link on the way from each switch with CA ports to the LID; returns the most
  * that is on one of these links then. */
-static uint32_t visit(struct loads *l, uint16_t lid, uint32_t add)
+static uint32_t visit(struct channels *l, uint16_t lid, uint32_t add)
 {
 	uint32_t most = 0;
 
@@ -113,7 +113,7 @@ struct ranking {
 	uint32_t vm;
 	bool copy;
 	enum moves_rule rule;
-	struct loads loads;
+	struct channels loads;
 	struct moves_plan plan;
 	struct fabric_error *e;
 };
@@ -176,7 +176,7 @@ int rank_hosts(const struct fabric *f, uint32_t vm, const bool *busy, const bool
 	struct ranking g = {.f = f, .vm = vm, .copy = copy, .rule = rule, .e = e};
 	struct rank *best AUTO_FREE = malloc((f->ends + 1u) * sizeof *best);
 	uint32_t *slot AUTO_FREE = malloc((f->ends + 1u) * sizeof *slot);
-	int rc = best && slot ? loads_init(&g.loads, f) : -ENOMEM;
+	int rc = best && slot ? channels_init(&g.loads, f) : -ENOMEM;
 
 	if (rc)
 		fabric_fail(e, rc, "no memory");
@@ -191,6 +191,6 @@ int rank_hosts(const struct fabric *f, uint32_t vm, const bool *busy, const bool
 		*ret_rank = TAKE(best);
 	}
 	moves_free(&g.plan);
-	loads_free(&g.loads);
+	channels_free(&g.loads);
 	return rc;
 }

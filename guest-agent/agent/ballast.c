@@ -34,7 +34,7 @@ static void ballast_end(void)
 	ballast.bytes = 0;
 }
 
-/* One word a page: dirty tracking has no finer grain. */
+/* Writes a word in each page, because dirty tracking has no finer grain. */
 static void ballast_dirty(void *arg)
 {
 	(void)arg;

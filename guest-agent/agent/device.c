@@ -224,9 +224,9 @@ bool agent_device_met(const uint8_t sgid[16], const uint8_t dgid[16])
 	return false;
 }
 
-/* Each packet of a shim asks this, so thousands do while QPs connect, and the answer takes dozens
- * of reads in sysfs. GIDs come and go without an event that tells when the table is complete: what
- * was found is believed for a moment only. */
+/* The answer is believed for a moment. Thousands of packets ask while QPs connect, and each answer
+ * takes dozens of reads in sysfs. GIDs come and go without an event that tells when the table is
+ * complete. */
 static bool guid_is_here(uint64_t guid)
 {
 	static struct {

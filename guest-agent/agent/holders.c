@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Who has an RDMA device open: what does so without the shim cannot be suspended, and would block
- * the removal of some devices (rxe, siw) until it ends. */
+/* Processes that have an RDMA device open. Without the shim a process cannot be suspended, and
+ * would block the removal of some devices (rxe, siw) until it ends. */
 #include "guest-agent/agent/main.h"
 #include "common/json.h"
 #include "common/util.h"

@@ -28,7 +28,7 @@ static const char *const state_names[] = {"none", "quiet", "release", "device", 
 static struct {
 	struct agent *agent;
 	enum job_state state;
-	uint64_t id; /* of the host's request; 0: ours, after a failure */
+	uint64_t id; /* the host's request; 0: ours, after a failure */
 	struct shim_order order;
 	char migration[64];
 	unsigned pending;
@@ -47,7 +47,7 @@ static struct {
 		struct shim_report sum;
 	} suspended;
 	struct shim_order last_resume;                /* for processes that come late to it */
-	char ahead[SHIM_VGUIDS_MAX][SHIM_DEVICE_MAX]; /* what build_ahead() told last */
+	char ahead[SHIM_VGUIDS_MAX][SHIM_DEVICE_MAX]; /* the last thing that build_ahead() told */
 } job;
 
 static void job_step(enum job_state state, uint16_t order);
@@ -129,7 +129,7 @@ static void job_end(void)
 	}
 }
 
-/* All runs again as before the suspend; its error is answered when that is so. */
+/* The error of the suspend is answered when all runs again as before it. */
 static void walk_back(void)
 {
 	job.failed_id = job.id;
@@ -237,7 +237,7 @@ static void job_step(enum job_state state, uint16_t order)
 		job_next();
 }
 
-/* What is wrong with each vGUID whose device is not ready. */
+/* Says for each vGUID whose device is not ready what is wrong with it. */
 static void name_missing(char *text, size_t bytes)
 {
 	const struct shim_order *o = &job.order;
@@ -354,7 +354,7 @@ void agent_job_report(struct agent_shim *s, const struct shim_report *r)
 	job_one_done(s);
 }
 
-/* What has died needs no further step. */
+/* A process that has died needs no further step. */
 void agent_job_forget_shim(struct agent_shim *s)
 {
 	if (s->job_pending)
@@ -375,7 +375,8 @@ static void join_step(struct agent_shim *s, uint16_t type)
 	send_order(s, &job.order, type);
 }
 
-/* It has released its QPs on the order of an agent before us: it is told what has come since. */
+/* The process has released its QPs on the order of an agent before us, and is told what has come
+ * since. */
 static void rejoin(struct agent_shim *s, uint64_t suspended)
 {
 	static const uint16_t orders[] = {[JOB_QUIET] = SHIM_SUSPEND,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Who uses the VM's RDMA devices inside the kernel: IPoIB, NFS/RDMA, iSER, SRP, NVMe. The kernel
- * tracks each QP and each CM id with the module that made it (RDMA netlink, since 4.17), whatever
- * the protocol above is. A QP that a module has made by the RDMA CM is rdma_cm's (Linux 6.1): the
- * module has the CM id with that QP's number. */
+/* The users of the VM's RDMA devices inside the kernel: IPoIB, NFS/RDMA, iSER, SRP, NVMe. The
+ * kernel tracks each QP and each CM id with the module that made it (RDMA netlink, since 4.17),
+ * whatever the protocol above is. A QP that a module has made by the RDMA CM is rdma_cm's (Linux
+ * 6.1): the module has the CM id with that QP's number. */
 #include "guest-agent/agent/main.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -125,10 +125,10 @@ static void add_ipoib_of_all(struct agent *a, struct json_object *list)
 
 struct walk {
 	struct agent *agent;
-	struct json_object *list; /* of what was found, without doubles */
+	struct json_object *list; /* the users that were found, without doubles */
 	uint32_t devices[AGENT_VFS_MAX];
 	unsigned count;
-	struct json_object *callers; /* of one device: QP number, in text, to the CM id's module */
+	struct json_object *callers; /* by QP number of one device, in text: the CM id's module */
 };
 
 static void text_of(struct nlattr *a, char *ret_text, size_t max)
@@ -165,7 +165,7 @@ static void number_of(struct nlattr *entry, char ret_text[static 16])
 	snprintf(ret_text, 16, "%u", qpn ? nla_get_u32(qpn) : 0);
 }
 
-/* What a process has made has its PID, what the kernel has made the module's name. */
+/* An object has the PID of the process that made it, or the name of the module. */
 static void module_of(struct nlattr *entry, char ret_module[static MODULE_MAX])
 {
 	text_of(field(entry, RDMA_NLDEV_ATTR_RES_KERN_NAME), ret_module, MODULE_MAX);

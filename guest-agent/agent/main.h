@@ -24,7 +24,7 @@ struct agent_shim;
 struct agent {
 	sd_event *loop; /* owned */
 	uint64_t started_ms;
-	const char *socket_path; /* where the shims connect */
+	const char *socket_path; /* the shims connect there */
 	unsigned fault;          /* enum shim_fault */
 
 	/* agent/host.c */
@@ -55,7 +55,7 @@ void agent_log(struct agent *a, int level, const char *fmt, ...)
 
 /* agent/shim.c: processes and their numbers. */
 
-/* What the processes of one user have in all; root's are not bounded. Anybody may connect. */
+/* The bounds of all processes of one user together; root has none. Anybody may connect. */
 #define AGENT_USER_CONNECTIONS_MAX 768u        /* three quarters of the slots */
 #define AGENT_USER_QPS_MAX         (1u << 20)  /* as four HCAs have */
 #define AGENT_USER_OUT_MAX         (64u << 20) /* bytes that wait for them */
@@ -90,7 +90,7 @@ struct agent_shim {
 	unsigned will_count;
 	struct agent_met *met; /* owned; whom it exchanges datagrams with */
 	unsigned met_count;
-	/* It has come while others were suspended, and is being suspended like them. */
+	/* A process that has come while others were suspended is being suspended like them. */
 	enum { JOIN_NONE, JOIN_QUIET, JOIN_RELEASE } join;
 };
 
@@ -135,7 +135,7 @@ void agent_path_ask(struct agent_shim *s, const struct shim_path *ask);
 void agent_path_answer(struct agent *a, uint64_t id, struct json_object *answer);
 void agent_path_forget_shim(struct agent_shim *s);
 void agent_path_counters(struct json_object *ret_obj);
-/* Whether records may be kept: false also drops those that are there. */
+/* Records may be kept from now on; false: they may not, and those that are there go. */
 void agent_path_use(struct agent *a, bool on);
 void agent_path_change(const struct path_change *change);
 void agent_path_flush(void);
@@ -158,7 +158,7 @@ void agent_query_forget_shim(struct agent_shim *s);
 
 /* agent/holders.c: adds the processes without a shim that have an RDMA device open. */
 void agent_holders(struct agent *a, struct json_object *uncovered);
-/* Whether that process, in digits, has one open. */
+/* True if that process, in digits, has a device open. */
 bool agent_holds_device(const char *pid);
 
 /* agent/kernel.c: adds {"device","module","what"} for each user of our RDMA devices inside the
@@ -174,7 +174,7 @@ void agent_job_forget_shim(struct agent_shim *s);
 /* A process that has just said hello, so that it takes part in a suspend that already runs.
  * suspended: as in struct shim_hello. */
 void agent_job_new_shim(struct agent_shim *s, uint64_t suspended);
-/* Whether a process that starts now must not open a device. */
+/* True if a process that starts now must not open a device. */
 bool agent_job_holds(void);
 
 /* agent/settle.c: true: processes of an agent before us have not found us yet; run() is called for
@@ -184,7 +184,7 @@ bool agent_settle(struct agent *a, uint64_t id, struct json_object *msg,
 		  void (*run)(struct agent *a, uint64_t id, struct json_object *msg));
 /* A process has been dropped, and may come back. */
 void agent_settle_anew(void);
-/* Whether a process that is not connected may still come, after a restart of the agent. */
+/* True if a process that is not connected may still come, after a restart of the agent. */
 bool agent_unsettled(struct agent *a);
 
 /* agent/device.c: RDMA devices of this guest, from sysfs. */
@@ -196,9 +196,10 @@ bool agent_device_is_ours(struct agent *a, const uint8_t gid[16]);
 void agent_device_hurry(const char *device);
 /* Has the kernel look for new PCI devices, in a thread of its own. */
 void agent_device_rescan(void);
-/* Whether the link-layer address of a RoCE peer is known; asks for it if not. ib_core sleeps a
- * whole second (drivers/infiniband/core/addr.c) where the neighbour answers between its look at the
- * neighbour table and its wait, so no QP is connected before. True on InfiniBand. */
+/* True if the link-layer address of a RoCE peer is known, and always on InfiniBand; else it is
+ * asked for. No QP is connected before, because ib_core (drivers/infiniband/core/addr.c) may sleep
+ * a whole second. That happens where the neighbour answers between its look at the neighbour table
+ * and its wait. */
 bool agent_device_met(const uint8_t sgid[16], const uint8_t dgid[16]);
 /* Calls changed() whenever a device, a port or an address may have changed. 0 or -errno. */
 int agent_device_watch(struct agent *a, void (*changed)(struct agent *a));

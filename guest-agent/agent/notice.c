@@ -9,9 +9,9 @@
 
 #include <errno.h>
 
-#define RECORDS_MAX 4096 /* of one message; more: everything is forgotten */
+#define RECORDS_MAX 4096 /* in one message; more: everything is forgotten */
 
-/* Whether the field is there. *ret_value is untouched without it. */
+/* True if the field is there; else *ret_value is untouched. */
 static bool number(struct json_reader *r, const char *key, uint64_t min, uint64_t max,
 		   uint64_t *ret_value)
 {

@@ -24,7 +24,7 @@ struct path_wait {
 	struct path_wait *next;
 	struct agent_shim *shim; /* borrowed; NULL: gone */
 	struct shim_path ask;
-	uint64_t id; /* of the request to the host that answers it */
+	uint64_t id; /* the request to the host that answers it */
 	bool stale;  /* the path has changed since it was asked for */
 	uint64_t deadline_ms;
 };
@@ -219,7 +219,7 @@ static void answer_from_cache(struct agent_shim *s, const struct shim_path *ask,
 	reply(s, ask, &known, 0);
 }
 
-/* One question serves all who want the same record. 0: nobody has asked it yet. */
+/* A single question serves all who want the same record. 0: nobody has asked it yet. */
 static uint64_t asked_already(const struct shim_path *ask)
 {
 	for (struct path_wait *o = paths.waits; o; o = o->next)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define SLOTS_MIN 64u
-#define GUID_AT   8 /* of the interface id in a GID */
+#define GUID_AT   8 /* the interface id in a GID */
 
 /* Only the interface id of the destination: notices name nothing else. */
 static uint32_t home_of(const struct path_cache *c, const uint8_t dguid[8])

@@ -8,11 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One record for each unicast LID of a subnet but our own (IBA 1.4, 4.1.3: 0x0001 to 0xBFFF). */
+/* A subnet has at most this many unicast LIDs besides our own (IBA 1.4, 4.1.3: 0x0001 to 0xBFFF),
+ * and each has one record. */
 #define PATH_CACHE_MAX 49150u
 
-/* Which way it is. A path belongs to a partition: SL and the right to use it may differ. Its source
- * counts as well, because the guest may have several ports. */
+/* The key of a path. A path belongs to a partition, since SL and the right to use it may differ.
+ * The source counts as well, because the guest may have several ports. */
 struct path_key {
 	uint8_t dgid[16];
 	uint8_t sguid[8]; /* interface id of the source's GID, big-endian */
@@ -24,10 +25,10 @@ struct path_record {
 	uint16_t dlid, slid, pkey; /* pkey: as the subnet manager says, with the membership bit */
 	uint16_t mtu;              /* bytes */
 	uint8_t sl, rate;          /* rate: IBA code */
-	bool used;                 /* of the slot */
+	bool used;                 /* the slot's */
 };
 
-/* What a notice says of a path that has changed; only what is in mask is new. */
+/* A notice of a path that has changed; only the fields in mask are new. */
 enum path_change_mask { PATH_DLID = 1, PATH_SL = 2, PATH_MTU = 4, PATH_RATE = 8, PATH_SLID = 16 };
 
 struct path_change {
@@ -38,7 +39,7 @@ struct path_change {
 	uint8_t sl, rate;
 };
 
-/* All zero: empty. path_cache_free() makes it so again. */
+/* An empty cache is all zero. path_cache_free() makes it so again. */
 struct path_cache {
 	struct path_record *slot; /* owned; a power of two of them */
 	uint32_t slots, count, hand;

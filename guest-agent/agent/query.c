@@ -11,13 +11,13 @@
 #include <string.h>
 
 #define QUERIES_MAX 8
-#define ANSWER_MS   3000 /* where the host does not say */
+#define ANSWER_MS   3000 /* the default, where the host does not say */
 #define WAIT_MAX_MS 60000
 #define PEERS_MAX   4096
-#define TEXT_MAX    (900u << 10) /* of QPs in one answer, below the limit of a frame */
+#define TEXT_MAX    (900u << 10) /* text of QPs in one answer, below the limit of a frame */
 
 struct query {
-	uint64_t id; /* of the host's request; 0: free */
+	uint64_t id; /* the host's request; 0: free */
 	uint32_t cookie;
 	struct agent *agent;
 	struct loop_timer *timer;

@@ -22,7 +22,7 @@ struct agent_met {
 	uint8_t sgid[16], dgid[16];
 };
 
-#define MET_MAX        4096 /* of one process; the same as its own limit */
+#define MET_MAX        4096 /* for one process; the same as its own limit */
 #define LATE_BYTES_MAX (1u << 20)
 
 /* A packet for a process that may be there, but has not found this agent yet. */
@@ -128,7 +128,7 @@ static void route(struct agent *a, const struct peer_head *body, size_t bytes, b
 	}
 	if (body->type == PEER_GONE)
 		return;
-	if (agent_unsettled(a)) { /* its peer would take it for dead */
+	if (agent_unsettled(a)) { /* else its peer would take it for dead */
 		hold(body, bytes, from_host);
 		return;
 	}
@@ -149,7 +149,7 @@ static void route(struct agent *a, const struct peer_head *body, size_t bytes, b
 
 void agent_relay_again(struct agent *a, uint32_t vqpn)
 {
-	size_t left = late_bytes; /* what must be held still comes behind it */
+	size_t left = late_bytes; /* later packets that must be held come behind it */
 
 	while (left) {
 		struct late *l = list_entry(late.next, struct late, link);

@@ -13,12 +13,12 @@
 #include <string.h>
 
 #define ENVIRON_MAX (1u << 20)
-#define YOUNG_MS    10000 /* of the agent's life: who has no device open is not waited for later */
+#define YOUNG_MS    10000 /* since our start: later no process without a device is waited for */
 #define WAIT_MS     3000  /* for such a process; for others half of the request's time */
 #define WAIT_MAX_MS 300000
 #define AGAIN_MS    50
-#define LATE_MS     60000      /* of the agent's life: then who is not there has ended */
-#define HELPER      "ibvmig\n" /* name of a shim's thread: shim/core/link.c */
+#define LATE_MS     60000      /* since our start: a process that is not there then has ended */
+#define HELPER      "ibvmig\n" /* name of a shim's thread: shim/helper.c */
 
 static struct {
 	struct agent *agent;
@@ -34,7 +34,7 @@ static struct {
 
 struct orphan {
 	int pid;    /* 0: there is none */
-	bool holds; /* it has a device open */
+	bool holds; /* the process has a device open */
 };
 
 static bool is_helper(const char *pid, const char *tid)
@@ -59,7 +59,7 @@ static bool has_helper(const char *pid)
 	return found;
 }
 
-/* Its shim looks for an agent at our socket. */
+/* True if the process has a shim, which looks for an agent at our socket. */
 static bool is_for_us(struct agent *a, const char *pid)
 {
 	const char name[] = SHIM_SOCKET_ENV "=";
@@ -103,7 +103,7 @@ static struct orphan orphan(struct agent *a)
 	return o;
 }
 
-/* Whether the request waits for it any longer. */
+/* True while the request waits for that process. */
 static bool waits_for(struct agent *a, struct orphan o, uint64_t waited_ms, uint64_t deadline_ms)
 {
 	uint64_t limit = o.holds ? WAIT_MAX_MS : WAIT_MS;
@@ -114,7 +114,7 @@ static bool waits_for(struct agent *a, struct orphan o, uint64_t waited_ms, uint
 	return waited_ms < most;
 }
 
-/* What has been waited is not there any more for the request. */
+/* The request goes on, with a deadline that is shorter by the time that it has waited. */
 static void go_on(struct orphan o, uint64_t waited_ms)
 {
 	struct json_object *msg AUTO_JSON = TAKE(settle.msg);

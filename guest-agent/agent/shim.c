@@ -16,9 +16,9 @@
 #define OUT_BYTES_MAX (8u << 20)
 #define SOCKET_BUFFER (1 << 20)
 #define BACKLOG       64
-#define QPS_MAX       (1u << 18) /* of one process: the most that an HCA has */
+#define QPS_MAX       (1u << 18) /* for one process: the most that an HCA has */
 
-static struct agent_user *users; /* those who have a connection */
+static struct agent_user *users; /* users that have a connection */
 
 struct agent_packet {
 	struct agent_packet *next;
@@ -72,7 +72,7 @@ static struct agent_user *user_of(uid_t uid)
 	return u;
 }
 
-/* One connection less. */
+/* Counts a connection that has ended. */
 static void user_leave(struct agent_user *u)
 {
 	struct agent_user **at = &users;

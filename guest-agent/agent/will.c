@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a process wants said when it has ended, however it ends. */
+/* The will of a process: packets that are sent when it has ended, however it ends. */
 #include "guest-agent/agent/main.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WILLS_MAX 8192 /* of one process */
+#define WILLS_MAX 8192 /* for one process */
 
 struct agent_will {
 	struct agent_will *next;
-	struct peer_head head;    /* of the packet */
+	struct peer_head head;    /* the packet's */
 	struct shim_relay packet; /* the last: its body follows */
 };
 

@@ -96,7 +96,7 @@ struct peer_key {
 	uint32_t vkey, key;
 };
 
-/* Of one of the entries behind a head of that type. */
+/* The size of one of the entries behind a head of that type. */
 static inline size_t peer_entry_bytes(uint16_t type)
 {
 	switch (type) {

@@ -54,7 +54,7 @@ enum shim_msg_type {
 };
 
 struct shim_head {
-	uint32_t bytes; /* of the whole packet */
+	uint32_t bytes; /* the whole packet */
 	uint16_t type;
 	uint16_t reserved;
 	uint32_t cookie;
@@ -66,7 +66,8 @@ struct shim_hello {
 	uint32_t version;
 	int32_t pid;
 	char comm[SHIM_COMM_MAX];
-	/* What an agent before this one has given us (peers know us by it), 0: none. */
+	/* The numbers that an agent before this one has given us, by which peers know us. 0: none.
+	 */
 	uint64_t instance;
 	uint16_t slot;
 	uint16_t reserved[3];
@@ -120,7 +121,7 @@ struct shim_log {
 struct shim_process {
 	struct shim_head head;
 	uint64_t mr_bytes;
-	uint32_t uncovered; /* whether .why says something */
+	uint32_t uncovered; /* true if .why says something */
 	char why[SHIM_TEXT_MAX];
 	uint32_t reserved;
 };
@@ -132,7 +133,7 @@ struct shim_qp_info {
 	uint8_t connected;   /* sgid, dgid and dvqpn are valid */
 	uint8_t uncovered;
 	uint8_t sgid[16], dgid[16];
-	uint64_t vguid;         /* of the device that the QP is on */
+	uint64_t vguid;         /* the device that the QP is on */
 	uint64_t unacked;       /* sends posted by the program and not completed */
 	uint64_t unacked_bytes; /* of these */
 	uint32_t dqpn;          /* the hardware's number of the other end, as far as we know */
@@ -166,8 +167,8 @@ struct shim_report {
 	uint32_t qps, unacked, markers, replayed;
 	uint64_t dirtied_bytes;
 	uint32_t drain_us, dirty_us, close_us, rebuild_us, connect_us;
-	uint32_t before_us; /* what was done for the resume before it was ordered */
-	uint32_t work_us;   /* what was done in it, without waiting for others */
+	uint32_t before_us; /* work for the resume, done before it was ordered */
+	uint32_t work_us;   /* work in the resume, without waits for others */
 	uint32_t reserved;
 	char why[SHIM_TEXT_MAX]; /* with a status other than 0 */
 };

@@ -86,7 +86,7 @@ static void check_privileges(const struct run_caller *c, int fd, const struct st
 
 /* ---- symbols ---- */
 
-/* Of libibverbs, but not about an object of ours: they need no shim. */
+/* Symbols of libibverbs that are not about an object of ours need no shim. */
 static bool is_harmless(const char *name)
 {
 	static const char *const names[] = {
@@ -216,7 +216,8 @@ static void check_elf(const struct run_caller *c, const struct run_elf *e, struc
 static void check_file(const struct run_caller *c, const char *program, unsigned depth,
 		       struct run_verdict *v);
 
-/* What `env` will start: the first word that is neither an option nor an assignment. "": none. */
+/* The program that `env` will start: the first word that is neither an option nor an assignment.
+ * "": none. */
 static void env_program(const char *words, char *name, size_t max)
 {
 	while (*words) {
@@ -285,7 +286,7 @@ static void check_file(const struct run_caller *c, const char *program, unsigned
 		return;
 	}
 	if (pread(fd, line, SCRIPT_LINE_MAX, 0) > 2 && !strncmp(line, "#!", 2)) {
-		check_script(c, line + 2, depth, v); /* its own set-id bits do nothing */
+		check_script(c, line + 2, depth, v); /* the set-id bits of a script do nothing */
 		return;
 	}
 	if (run_elf_read(fd, &e)) {
@@ -300,7 +301,7 @@ static void check_file(const struct run_caller *c, const char *program, unsigned
 
 /* ---- preloaded already ---- */
 
-/* Whether a list of paths names the shim, whichever copy of it. */
+/* True if a list of paths names the shim, whichever copy of it. */
 static bool names_shim(const char *list, char *ret_path, size_t max)
 {
 	while (list && *list) {

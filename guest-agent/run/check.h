@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Whether the verbs shim can be put into a program, from the program's file alone. */
+/* The check whether the verbs shim can be put into a program, from the program's file alone. */
 #ifndef IBVMIG_GUEST_AGENT_RUN_CHECK_H
 #define IBVMIG_GUEST_AGENT_RUN_CHECK_H
 
@@ -9,7 +9,7 @@
 #define RUN_TEXT_MAX  640
 #define RUN_NOTES_MAX 4
 
-/* Who starts it and how. All borrowed. */
+/* The user and the environment that start the program. All borrowed. */
 struct run_caller {
 	uid_t uid; /* real and effective */
 	gid_t gid;
@@ -23,11 +23,11 @@ struct run_caller {
 
 struct run_verdict {
 	bool covered;
-	char why[RUN_TEXT_MAX]; /* not covered: a sentence that begins after "cannot be covered: "
+	char why[RUN_TEXT_MAX]; /* if not covered: the rest of a sentence, "cannot be covered: ..."
 				 */
 	bool preloaded;         /* the shim is in front of it already: nothing to set */
 	bool for_all;           /* by etc_preload, which the loader heeds for every program */
-	/* What else a user should know; each is a whole line. */
+	/* Notes for the user; each is a whole line. */
 	char note[RUN_NOTES_MAX][RUN_TEXT_MAX];
 	unsigned notes;
 };

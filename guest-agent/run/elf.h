@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What can be told from an ELF file, which nobody vouches for: each offset is checked. */
+/* Facts from an ELF file, which nobody vouches for: each offset is checked. */
 #ifndef IBVMIG_GUEST_AGENT_RUN_ELF_H
 #define IBVMIG_GUEST_AGENT_RUN_ELF_H
 

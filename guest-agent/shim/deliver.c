@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What other processes say, as the agent hands it over: each packet goes to the part that it is
+/* The packets of other processes, as the agent hands them over: each goes to the part that it is
  * for. Nothing that a peer says is used before it is checked. */
 #include "guest-agent/shim/deliver.h"
 #include "guest-agent/shim/cm/id.h"
@@ -140,7 +140,7 @@ static void flush_waiting(struct shim_peer *peer)
 	}
 }
 
-/* Whether a QP of ours has just asked somebody there. */
+/* True if a QP of ours has just asked somebody there. */
 static bool asked_there(const uint8_t gid[16])
 {
 	struct shim_qp *q;
@@ -151,7 +151,8 @@ static bool asked_there(const uint8_t gid[16])
 	return false;
 }
 
-/* Who tells us numbers. They come before the first answer; a stranger's are not kept. */
+/* The process that tells us numbers. Numbers come before the first answer; a stranger's are not
+ * kept. */
 static struct shim_peer *teller(const struct peer_head *h)
 {
 	return asked_there(h->sgid) ? peer_get(h) : peer_find(h);
@@ -167,7 +168,8 @@ static void peer_keys(const struct peer_head *h, const struct peer_key *keys)
 		flush_waiting(peer);
 }
 
-/* That a number is nobody's is told to who waits, and not kept: it may become somebody's. */
+/* A number that is nobody's is told to the QPs that wait, and not kept: it may become somebody's.
+ */
 static void peer_srqns(struct shim_peer *peer, const struct peer_key *srqns, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
@@ -216,7 +218,7 @@ static void peer_gone(const struct peer_head *h)
 		if (q->peer && q->wanted.type == PEER_SRQ_GET)
 			peer_srqns(q->peer, &none, 1);
 		break;
-	case PEER_CM_DISCONNECT: /* all the better */
+	case PEER_CM_DISCONNECT: /* nothing is left to end there */
 		break;
 	default:
 		job_qp_event(q, PEER_GONE, h->migration, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What other processes say. */
+/* The packets of other processes. */
 #ifndef IBVMIG_GUEST_AGENT_SHIM_DELIVER_H
 #define IBVMIG_GUEST_AGENT_SHIM_DELIVER_H
 

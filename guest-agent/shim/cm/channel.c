@@ -119,7 +119,7 @@ static void queue(struct cm_channel *ch, struct cm_event *e)
 
 	list_add(&ch->events, &e->link);
 	if (write(ch->v.fd, &one, sizeof(one)) < 0) {
-		/* it never holds more than there are ids and their few events */
+		/* the counter never holds more than there are ids and their few events */
 	}
 }
 
@@ -129,7 +129,7 @@ static void unqueue(struct cm_channel *ch, struct cm_event *e)
 
 	list_del(&e->link);
 	if (read(ch->v.fd, &one, sizeof(one)) < 0) {
-		/* one for each element: there is one */
+		/* an element is there, and the counter has one for each */
 	}
 }
 
@@ -189,7 +189,7 @@ static struct cm_id *new_request(struct cm_channel *ch, struct cm_id *listener,
 	return id;
 }
 
-/* What the event says of the state of the connection. */
+/* Notes what the event says of the state of the connection. */
 static void note_event(struct cm_id *id, const struct rdma_cm_event *e)
 {
 	switch (e->event) {
@@ -272,7 +272,7 @@ static bool accept_event(struct cm_channel *ch, struct rdma_cm_event *real, stru
 	return true;
 }
 
-/* One event. false: there is none. */
+/* Takes a single event. false: there is none. */
 static bool take_event(struct cm_channel *ch)
 {
 	struct cm_event *e = calloc(1, sizeof(*e));
@@ -295,7 +295,7 @@ static bool take_event(struct cm_channel *ch)
 	pthread_cond_broadcast(&cm.changed);
 	cm_unlock();
 	real_cm.ack_cm_event(real);
-	if (orphan) /* its listener is going: so does it */
+	if (orphan) /* the listener is going, and takes its request along */
 		real_cm.destroy_id(orphan);
 	if (!taken)
 		free(e);
@@ -328,7 +328,7 @@ static bool listed(const struct cm_channel *ch, uint64_t serial)
 	return false;
 }
 
-/* What a sleeper waits for. */
+/* The channel that a sleeper waits for. */
 struct sleep {
 	uint64_t serial; /* 0: not known yet */
 	int fd;          /* -1: the channel is gone */

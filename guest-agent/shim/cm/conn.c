@@ -121,7 +121,7 @@ int rdma_notify(struct rdma_cm_id *rid, enum ibv_event_type event)
 
 	if (NOT_OURS)
 		return real_cm.notify(rid, event);
-	/* That packets came before the connection was complete is old news by now. */
+	/* A detached id has long been connected: packets that came before do not matter. */
 	return CM_AROUND(id, cm_enter, id->detached ? 0 : real_cm.notify(id->real, event));
 }
 

@@ -75,7 +75,8 @@ void cm_pull(struct cm_id *id)
 	pull_paths(id);
 }
 
-/* What a call of the program made. Not at other times: the program may set these by itself. */
+/* Copies the objects that a call of the program made. At other times nothing is copied, because the
+ * program may set these fields by itself. */
 static void pull_objects(struct cm_id *id)
 {
 	const struct rdma_cm_id *r = id->real;
@@ -91,7 +92,7 @@ static void pull_objects(struct cm_id *id)
 	id->v.recv_cq_channel = r->recv_cq_channel;
 }
 
-/* What programs set by themselves. */
+/* Copies back the fields that programs set by themselves. */
 static void put_back(struct cm_id *id)
 {
 	struct rdma_cm_id *r = id->real;
@@ -143,8 +144,8 @@ int cm_enter(struct cm_id *id)
 	return 0;
 }
 
-/* Who waits for an id is outside of the control verbs: that it is made again may take another
- * migration's end. */
+/* A caller that waits for an id is outside of the control verbs, because the id may be made again
+ * only after the end of another migration. */
 int cm_enter_ready(struct cm_id *id)
 {
 	do {
@@ -185,7 +186,7 @@ enum cm_state cm_get(struct cm_id *id)
 	return state;
 }
 
-/* Of librdmacm: why an event says that it failed. */
+/* The errno of an event that says that something failed, as librdmacm has it. */
 static int event_errno(const struct rdma_cm_event *e)
 {
 	if (e->event == RDMA_CM_EVENT_REJECTED)
@@ -302,7 +303,7 @@ int cm_destroy(struct cm_id *id)
 	cm_unlock();
 	pthread_mutex_unlock(&cm.service);
 	ctl_exit();
-	drop_events(id); /* of what the thread had just taken */
+	drop_events(id); /* the thread may just have taken one more */
 	if (id->sync)
 		cm_channel_free(id->channel);
 	cm_id_free(id);

@@ -28,7 +28,7 @@ struct cm_real {
 	int (*rsocket)(int domain, int type, int protocol);
 };
 
-/* Of librdmacm 1.4 (rdma-core 54), whose header may not be there. */
+/* Functions of librdmacm 1.4 (rdma-core 54), whose header may not be there. */
 int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service,
 			  const struct rdma_addrinfo *hints);
 int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info);
@@ -41,7 +41,7 @@ const struct cm_real *cm_load(void);
 /* librdmacm calls its own functions, and verbs, by name: such a call is not the program's. */
 bool cm_is_caller(const void *return_address);
 #define CALLED_BY_CM cm_is_caller(__builtin_return_address(0))
-/* Whether the program's call is librdmacm's to answer: there is no cover, or it is not the
+/* True if the program's call is librdmacm's to answer: there is no cover, or the call is not the
  * program's. */
 #define NOT_OURS (CALLED_BY_CM || !cm_start())
 
@@ -85,7 +85,7 @@ struct cm_join {
 	struct sockaddr_storage addr;
 	uint32_t flags;
 	void *context;
-	bool asked; /* its event has not come */
+	bool asked; /* the event has not come */
 	bool again; /* after a migration: the program does not see its event */
 };
 
@@ -94,23 +94,23 @@ struct cm_id {
 	struct cm_channel *channel; /* borrowed, owned if .sync */
 	struct rdma_cm_id *real;    /* owned */
 	enum cm_state state;
-	bool sync;  /* its calls wait for their event */
+	bool sync;  /* calls about it wait for their event */
 	bool dying; /* the program destroys it */
 	bool routed, timewait_told;
 	bool detached;    /* the kernel's events about it are not the program's any more */
 	bool parted;      /* the resume after that is over */
 	bool kernel_ends; /* the kernel is to be told that the connection is over */
 	bool lost;        /* the other end had ended before the migration */
-	bool moves;       /* it is made again on the new device */
+	bool moves;       /* the id is made again on the new device */
 	bool redo;        /* as soon as that works; calls about it wait */
-	bool redo_route;  /* its address is resolved, next is the route */
+	bool redo_route;  /* the address is resolved, next is the route */
 	bool resolving;   /* the events of this are not the program's */
 	uint64_t moves_until_us;
 	unsigned calls; /* inside cm_enter(): .real stays */
-	unsigned round; /* of the thread's, in which it was looked at */
+	unsigned round; /* the thread's, in which the id was looked at */
 	int backlog, timeout_ms;
-	uint32_t vqpn;  /* of its QP, 0: not known */
-	uint32_t dvqpn; /* of the other end's, 0: not known */
+	uint32_t vqpn;  /* the own QP's, 0: not known */
+	uint32_t dvqpn; /* the other end's, 0: not known */
 	struct cm_ends ends;
 	unsigned told, acked; /* events that the program has taken */
 	unsigned option_count;
@@ -127,7 +127,7 @@ struct cm {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	struct list channels, ids;
-	int epoll, wake;     /* of the thread */
+	int epoll, wake;     /* the thread's */
 	atomic_bool pending; /* ids wait to be made again */
 };
 
@@ -167,7 +167,7 @@ struct cm_id *cm_id_new(struct cm_channel *ch, void *context);
 void cm_id_free(struct cm_id *id);
 /* Copies what librdmacm has found out to what the program sees, and back what the program set. */
 void cm_pull(struct cm_id *id);
-/* What it was before. */
+/* Returns the state that was before. */
 enum cm_state cm_set(struct cm_id *id, enum cm_state state);
 enum cm_state cm_get(struct cm_id *id);
 int cm_error(int error);
@@ -231,7 +231,8 @@ bool cm_alive(struct cm_id *id);
 extern const struct shim_part cm_part;
 /* Another process has ended a connection that the kernel does not know any more. Under ctl. */
 void cm_peer_disconnected(const struct peer_head *h, const struct peer_qp *e);
-/* What the kernel says: in the thread, under cm.lock. true: it is not for the program. */
+/* Takes note of an event of the kernel: in the thread, under cm.lock. true: the event is not for
+ * the program. */
 bool cm_hidden(struct cm_id *id, const struct rdma_cm_event *e);
 /* In the thread: what was put off. */
 void cm_background(void);

@@ -27,7 +27,7 @@ static bool job_will_concern(const struct cm_id *id)
 	if (job.role != SHIM_ROLE_MOVER)
 		return id->state != CM_RESOLVING &&
 		       gid_in_order(id->real->route.addr.addr.ibaddr.dgid.raw, &job.order);
-	if (!v) /* its address is not known yet: that may become one on the device */
+	if (!v) /* an address that is not known yet may become one on the device */
 		return id->state == CM_RESOLVING;
 	return shim_ours(v) && context_has_guid(to_context(v), &job.order, NULL);
 }
@@ -115,7 +115,7 @@ static void detach(struct cm_id *id, const struct shim_qp *q)
 	r->send_cq_channel = r->recv_cq_channel = NULL;
 }
 
-/* Whether the other end of a connection moves: the kernel there knows it no more. */
+/* True if the other end of a connection moves: the kernel there knows the connection no more. */
 static bool moves_away(const struct cm_id *id)
 {
 	return job.role != SHIM_ROLE_MOVER && id->state == CM_CONNECTED &&
@@ -135,7 +135,8 @@ static bool concerned(void)
 	return any;
 }
 
-/* That it will be asked for one more shows only when the request is here. */
+/* A request for one more connection shows only when it is here, so every connection with what moves
+ * counts. */
 static bool may_be_asked(void)
 {
 	struct cm_id *id;
@@ -208,7 +209,7 @@ static void push_end(struct cm_id *id)
 			peer_send_disconnect(&id->ends, SHIM_WILL_DROP);
 		id->ends.known = false;
 		cm_push(id, RDMA_CM_EVENT_DISCONNECTED, 0);
-		if (id->lost) /* its time-wait begins with the program's answer */
+		if (id->lost) /* the time-wait begins with the program's answer */
 			return;
 	}
 	if (id->state == CM_CLOSED && id->vqpn && !id->timewait_told) {
@@ -254,7 +255,7 @@ static void join_answered(struct cm_id *id, const struct rdma_cm_event *e)
 	}
 }
 
-/* One that has joined again after a migration. */
+/* Hides the event of an id that has joined again after a migration. */
 static bool hidden_join(struct cm_id *id, const struct rdma_cm_event *e)
 {
 	struct cm_join *j;
@@ -263,7 +264,7 @@ static bool hidden_join(struct cm_id *id, const struct rdma_cm_event *e)
 		if (!j->again || j->context != e->param.ud.private_data)
 			continue;
 		j->again = false;
-		id->real->qp = id->v.qp; /* what joins or leaves from now on is attached, too */
+		id->real->qp = id->v.qp; /* later joins and leaves are attached, too */
 		return true;
 	}
 	join_answered(id, e);
@@ -278,7 +279,7 @@ static void from_the_start(struct cm_id *id)
 	atomic_store(&cm.pending, true);
 }
 
-/* Of an address or route that is resolved again. */
+/* Hides the events of an address or route that is resolved again. */
 static bool hidden_answer(struct cm_id *id, const struct rdma_cm_event *e)
 {
 	switch (e->event) {
@@ -336,7 +337,7 @@ struct work {
 	bool ends, route, redo;
 };
 
-/* Each id once in a round. */
+/* Finds the next id with work; no id comes twice in a round. */
 static struct work next_work(unsigned round)
 {
 	struct work w = {.id = NULL};

@@ -9,7 +9,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#define NO_LEVEL 0x7f /* of options: the kernel has none such */
+#define NO_LEVEL 0x7f /* the kernel has no such level of options */
 
 bool cm_alive(struct cm_id *id)
 {
@@ -68,7 +68,7 @@ static int join_again(struct cm_id *id, struct rdma_cm_id *real)
 	return 0;
 }
 
-/* What the program had done with it. */
+/* Repeats what the program had done with the id. */
 static int repeat(struct cm_id *id, struct rdma_cm_id *real)
 {
 	struct rdma_addr addr = id->real->route.addr;

@@ -12,7 +12,7 @@
 #define THREADS_MAX 4    /* with the caller's own */
 #define TRIAL       8    /* calls that show what the others will take, */
 #define TRIAL_US    200  /* or fewer, where they take so long */
-#define WORTH_US    1000 /* of work for each thread: for less, starting it costs too much */
+#define WORTH_US    1000 /* for each thread: with less work, starting it costs too much */
 #define ROOM_MIN    64
 
 static void run_one(struct shim_batch *b, void *object)

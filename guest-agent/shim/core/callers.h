@@ -10,10 +10,10 @@
 /* Notes librdmacm, by the address of a function of it, and this library: a tail call from there
  * seems to come from here. Once, before callers_has(). */
 void callers_note(uintptr_t in_librdmacm);
-/* Whether a call comes from either. */
+/* True if a call comes from either. */
 bool callers_has(const void *return_address);
-/* Whether librdmacm opens a device: it gets the same context again, after a migration too. false
- * before callers_note(). */
+/* True if librdmacm opens a device: then it gets the same context again, after a migration too.
+ * false before callers_note(). */
 bool cm_opens_device(const void *return_address);
 #pragma GCC visibility pop
 

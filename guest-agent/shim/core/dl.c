@@ -67,7 +67,7 @@ void *shim_dlopen(const char *name, int flags)
 	void *ours;
 
 	if (is_verbs(name)) {
-		/* that there is none is for the program to know */
+		/* the program must learn that there is none */
 		if (flags & RTLD_NOLOAD && !shim_dlopen_real(name, flags))
 			return NULL;
 		ours = open_ours(flags & ~RTLD_NOLOAD);

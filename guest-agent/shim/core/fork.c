@@ -26,8 +26,8 @@ void fork_drop_fd(int fd)
 		atomic_fetch_and(&kept[fd / WORD_BITS], ~(1ull << (fd % WORD_BITS)));
 }
 
-/* Their numbers stay taken, so that the parent's objects, should they be used, meet nothing else.
- */
+/* The descriptors' numbers stay taken, so that the parent's objects, should they be used, meet
+ * nothing else. */
 void fork_cut_fds(void)
 {
 	for (int i = 0; i < FDS_MAX / WORD_BITS; i++) {

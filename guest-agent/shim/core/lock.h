@@ -29,7 +29,7 @@ struct shim_lock {
 
 /* After lock_missed(). */
 void lock_wait(struct shim_lock *l);
-/* Not for use outside of this header. Returns rc. */
+/* Wakes a sleeper, and returns rc. Not for use outside of this header. */
 int lock_wake(struct shim_lock *l, int rc);
 
 /* Takes it, but where somebody has it. Asked this way round, gcc 12 sees that one instruction does

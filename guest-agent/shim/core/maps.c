@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Whether the memory of a region is there still. The HCA holds its pages, so a program may unmap
- * or protect them while they are registered, and nothing fails until they are to be registered
- * again. /proc/self/maps tells at a cost that does not depend on how large the regions are.
+/* The check whether the memory of a region is there still. The HCA holds its pages, so a program
+ * may unmap or protect them while they are registered. Nothing fails until they are to be
+ * registered again.
  *
- * What is mapped for reading and writing can be registered for anything. What the kernel makes of
- * other mappings differs between versions (before Linux 6.2 it wrote to private memory whatever its
- * protection) and drivers, so it is asked: one page of the mapping is registered, and given back.
- */
+ * The file /proc/self/maps tells at a cost that does not depend on how large the regions are.
+ * Memory that is mapped for reading and writing can be registered for anything. Other mappings
+ * depend on the version of the kernel and on the driver: before Linux 6.2 the kernel wrote to
+ * private memory whatever its protection. So the kernel is asked there: one page of the mapping is
+ * registered, and given back. */
 #include "guest-agent/shim/core/maps.h"
 #include "guest-agent/shim/core/real.h"
 

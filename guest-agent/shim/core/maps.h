@@ -20,8 +20,9 @@ enum maps_lost {
 /* m: all 0, or of an earlier call. path: /proc/self/maps. 0 or -errno; m is to be freed always. */
 int maps_read(struct shim_maps *m, const char *path);
 void maps_free(struct shim_maps *m);
-/* Whether the kernel would refuse to register the region now, and the first page for which; where
- * the maps do not say, the device of the region is asked, so it must be there. */
+/* True if the kernel would refuse to register the region now; then the first page for which it
+ * would is told, too. Where the maps do not say, the device of the region is asked, so it must be
+ * there. */
 enum maps_lost maps_lost(struct shim_maps *m, const struct shim_mr *mr, uintptr_t *ret_at);
 #pragma GCC visibility pop
 

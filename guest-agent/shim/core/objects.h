@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a process under the shim has: shadow objects of what the program sees, and what is known of
- * the other ends.
+/* Shadow objects of what the program sees, and what is known of the other ends.
  *
  * Locks, in the order in which they may be taken:
  *   shim.ctl      lists of objects, number of callers inside a control verb; held briefly
@@ -27,7 +26,7 @@
 
 #define SHIM_GIDS_MAX 16
 
-/* What a wr_id means on the hardware's queues: which log and where in it. */
+/* The meaning of a wr_id on the hardware's queues: which log and where in it. */
 #define TAG_MASK   (3ull << 62)
 #define TAG_SEND   (0ull << 62)
 #define TAG_RECV   (1ull << 62)
@@ -36,20 +35,20 @@
 
 struct shim_context {
 	struct list link;
-	struct ibv_device device;             /* what the program sees, whatever device is below */
-	uint64_t node_guid;                   /* big-endian, as verbs has it */
-	struct ibv_context *real;             /* NULL while the device is given back */
+	struct ibv_device device; /* the program sees this one, whatever device is below */
+	uint64_t node_guid;       /* big-endian, as verbs has it */
+	struct ibv_context *real; /* NULL while the device is given back */
 	struct ibv_comp_channel *own_channel; /* real; of CQs that the program gave no channel */
 	int async_fd;                         /* epoll: what the program sees; holds the real one */
 	unsigned guid_count;
 	uint64_t guid[SHIM_GIDS_MAX]; /* interface ids of its first GIDs */
 	bool in_job, released;
-	unsigned generation; /* of the process that has opened it */
+	unsigned generation; /* shim.generation of the process that has opened it */
 	struct list events;  /* struct shim_event: taken from a device that was given back */
 	int soft_events;     /* eventfd, as a semaphore: one for each of them */
-	unsigned cm_opens;   /* of librdmacm: then it stays until the process ends */
+	unsigned cm_opens;   /* by librdmacm: then it stays until the process ends */
 	struct shim_table qp_by_qpn; /* hardware's QPN to struct shim_qp * */
-	struct {                     /* what was looked up in its GID table in this job */
+	struct {                     /* GIDs that were looked up in its table in this job */
 		uint8_t gid[16], port;
 		int index;
 	} gid_at[SHIM_GIDS_MAX];
@@ -93,7 +92,7 @@ struct shim_mr {
 	uint64_t iova;
 	unsigned access;
 	bool iova_given;
-	bool gone; /* its memory was not there when it was to be registered again: no .real */
+	bool gone; /* the memory was not there when it was to be registered again: no .real */
 	struct ibv_mr v;
 };
 
@@ -169,7 +168,7 @@ struct shim_queue {
 	uint64_t head;
 	uint64_t posted;        /* while .direct is 0; else .head is meant */
 	_Atomic(uint64_t) tail; /* moved under the lock of the CQ */
-	/* Of a QP on a shared receive queue only tail means something: receives completed. */
+	/* A QP on a shared receive queue uses only .tail: receives completed. */
 	union {
 		struct shim_send *send;
 		struct shim_recv *recv;
@@ -201,32 +200,32 @@ struct shim_builder {
 	char *inline_data;      /* owned; send.max_inline for each */
 };
 
-/* What ibv_create_qp_ex has asked for beyond ibv_create_qp. */
+/* The wishes of ibv_create_qp_ex beyond those of ibv_create_qp. */
 struct shim_qp_ex {
 	uint32_t mask; /* enum ibv_qp_init_attr_mask, 0: a plain QP */
 	uint32_t create_flags;
 	uint64_t send_ops;
-	struct ibv_xrcd *xrcd; /* of the program; NULL: not the target of an XRC connection */
+	struct ibv_xrcd *xrcd; /* the program's; NULL: not the target of an XRC connection */
 };
 
 enum route_state { ROUTE_NONE, ROUTE_ASKED, ROUTE_KNOWN, ROUTE_FAILED };
 
-/* One way from a port of ours to a GID: its path record. Never freed, so a pointer stays good. */
+/* A way from a port of ours to a GID: its path record. Never freed, so a pointer stays good. */
 struct shim_route {
 	uint8_t sgid[16], dgid[16];
 	uint16_t pkey;
 	_Atomic(enum route_state) state; /* after .path */
 	uint32_t cookie;
-	bool reconnect; /* what it was asked for */
+	bool reconnect; /* the reason of the question */
 	struct shim_path path;
 };
 
-/* What a process at the other end knows of our keys: it keeps them by the GID that we speak from.
- */
+/* The part of our keys that a process at the other end knows. A process keeps keys by the GID that
+ * we speak from. */
 struct shim_told {
 	const struct shim_context *ctx; /* only compared: may be gone */
 	uint8_t sgid[16];
-	bool told;     /* it knows regions before .next, and windows */
+	bool told;     /* the process knows regions before .next, and windows */
 	uint64_t next; /* number of a region */
 	uint64_t next_srq;
 	unsigned pass; /* of peer_tell_windows() */
@@ -239,16 +238,16 @@ struct shim_peer {
 	uint8_t gid[16];
 	uint16_t slot;
 	uint64_t instance;
-	struct shim_table keys; /* its virtual keys to the hardware's */
+	struct shim_table keys; /* from its virtual keys to the hardware's */
 	/* Owned; NULL before it has told one. Its virtual numbers of shared receive queues: the
 	 * hardware's, and SRQN_KNOWN. */
 	_Atomic(struct shim_table *) srqns;
-	bool stops; /* it has said so, or has gone */
+	bool stops; /* the process has said so, or has gone */
 	struct shim_told told[SHIM_GIDS_MAX];
 	unsigned told_count;
 };
 
-/* What a memory window gives access to. */
+/* The memory that a memory window gives access to. */
 struct shim_binding {
 	bool bound;
 	struct shim_qp *q;  /* borrowed; that it was bound on, NULL: it is gone */
@@ -262,7 +261,7 @@ struct shim_mw {
 	struct list link;
 	struct shim_pd *pd; /* borrowed */
 	struct ibv_mw *real;
-	uint32_t index;          /* of its keys */
+	uint32_t index;          /* the index of both keys */
 	struct shim_binding now; /* when all that was posted is done */
 	bool placed;             /* now.bound: the hardware has it so */
 	bool untold;             /* bound again, and peers do not know */
@@ -300,7 +299,7 @@ struct shim_srq {
 	struct ibv_srq v;
 };
 
-/* Of a request of our own. */
+/* The state of a bind request of our own. */
 enum bind_state { BIND_WAITS, BIND_DONE, BIND_FAILED };
 
 enum qp_phase { QP_LIVE, QP_DRAINING, QP_QUIET, QP_RELEASED, QP_CONNECTING, QP_WAIT_PEER };
@@ -316,7 +315,7 @@ struct shim_qp {
 	struct shim_builder *builder; /* owned; NULL: no ibv_wr_* */
 	struct ibv_ece ece;           /* as set by the program */
 	bool ece_set;
-	struct ibv_qp_attr attr; /* what modify_qp has set */
+	struct ibv_qp_attr attr; /* as modify_qp has set it */
 	int attr_mask;
 	struct shim_queue send, recv;
 	struct shim_ud *ud;         /* owned; NULL: not UD */
@@ -332,7 +331,7 @@ struct shim_qp {
 	bool resolved;         /* peer is known (also where only it has connected so far) */
 	const char *uncovered; /* why, or NULL */
 	uint8_t sgid[16], dgid[16];
-	uint16_t pkey; /* of the partition, as the device has it; 0: unknown */
+	uint16_t pkey; /* the partition's, as the device has it; 0: unknown */
 	uint32_t dvqpn, dqpn;
 	struct shim_peer *peer; /* borrowed */
 	enum { RESOLVE_NONE, RESOLVE_WAITS, RESOLVE_DONE, RESOLVE_GONE } resolve;
@@ -356,13 +355,13 @@ struct shim_qp {
 	bool connecting;         /* in the batch that is under way */
 	bool joined;             /* the real QP is where qp_to_connected() brings it */
 	bool start_over;         /* first to INIT again: the other end has another QP by now */
-	int connect_error;       /* of the last try, -errno */
+	int connect_error;       /* the last try's, -errno */
 	struct shim_mw *unbound; /* borrowed; that error is about this window */
 	struct shim_mw *binding; /* borrowed; a request of ours is under way for it */
 	bool psn_override;       /* the peer expects .psn when the program goes to RTS */
 	uint64_t stuck_at;  /* first send that the peer cannot take; .posted: all are executed */
 	uint64_t sent_all;  /* messages at the hardware when the hold began */
-	uint64_t sent;      /* of these, executed in the end */
+	uint64_t sent;      /* .sent_all as far as executed in the end */
 	uint64_t next_at;   /* XRC, asked_freeze: messages before the one that is asked about */
 	uint32_t next_srqn; /* and the virtual number of the queue that it is for */
 	uint64_t progress_tail, progress_us;
@@ -371,12 +370,12 @@ struct shim_qp {
 	uint32_t arrival_psn;
 	uint32_t end_psn; /* UC: of the packet after the last one sent */
 	bool end_psn_known;
-	uint64_t again_us;                 /* not before this time: connect again after an error */
+	uint64_t again_us;                 /* earliest time to connect again after an error */
 	uint64_t asked_us, unreachable_us; /* when the other end was told last; since when there
 					    * has been no way to it, 0: there is */
 	uint64_t waits_for;                /* QP_WAIT_PEER: the migration */
 	uint32_t psn;
-	struct { /* what the peer said, valid where .by is the job's migration */
+	struct { /* words of the peer, valid where .by is the job's migration */
 		uint64_t drained_by, freeze_by, frozen_by, abort_by, connect_by, ready_by,
 			prepared_by;
 		uint64_t sent, received, recv_posted;
@@ -406,7 +405,7 @@ struct shim_call {
 struct shim {
 	unsigned generation;   /* 0, and one more in each child of a fork */
 	int agent;             /* socket, -1: none: all verbs pass through */
-	bool agent_lost;       /* it has gone and is looked for; under .call, as the next */
+	bool agent_lost;       /* the agent has gone and is looked for; under .call, as the next */
 	unsigned agent_losses; /* how often it has gone */
 	uint16_t slot;
 	uint64_t instance;
@@ -425,15 +424,15 @@ struct shim {
 	struct shim_table srqns;      /* virtual SRQ numbers: srq_by_number() */
 	struct shim_table qp_by_vqpn; /* to struct shim_qp *; under ctl */
 	uint32_t key_start;
-	unsigned dead_ahs;         /* that are still in .ahs */
+	unsigned dead_ahs;         /* destroyed ones that are still in .ahs */
 	_Atomic(unsigned) ud_asks; /* questions that posts wait for */
 	_Atomic(bool) wants;       /* some QP's posts wait for a number of its peer's */
 	_Atomic(bool) ud_moved;    /* some partner's number is not the hardware's */
 	_Atomic(bool) odd_iova;    /* some region has addresses of its own */
-	unsigned peer_chunks;      /* of all peers' tables of keys */
+	unsigned peer_chunks;      /* in all peers' tables of keys */
 	uint64_t mr_count;         /* regions ever registered */
 	uint64_t srq_count;        /* numbered shared receive queues ever created */
-	uint32_t srqns_changed;    /* of these, how many could not have the hardware's number */
+	uint32_t srqns_changed;    /* how many of them could not have the hardware's number */
 	unsigned uncovered_objects;
 	char uncovered_why[SHIM_TEXT_MAX];
 
@@ -447,7 +446,7 @@ struct shim {
 extern struct shim shim;
 
 struct shim_qp *qp_by_vqpn(uint32_t vqpn); /* under ctl */
-/* Whether the order is about the port with that GID. */
+/* True if the order is about the port with that GID. */
 bool gid_in_order(const uint8_t gid[16], const struct shim_order *o);
 
 #define to_context(p) container_of(p, struct shim_context, verbs.context)
@@ -471,7 +470,7 @@ static inline void await_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, cons
 	pthread_mutex_unlock(mutex);
 }
 
-/* Whether it is the parent's: calls on it fail with EBADF. */
+/* True if the context is the parent's: calls on it fail with EBADF. */
 static inline bool shim_inherited(const struct shim_context *c)
 {
 	return __builtin_expect(shim.generation != 0, 0) && c->generation != shim.generation;

@@ -19,7 +19,7 @@ struct shim_part {
 	bool (*making)(char *ret_why, size_t bytes);
 	/* Under ctl: what moves has connections with this process, so that it may make one more. */
 	bool (*may_be_asked)(void);
-	/* Of a QP without one other end (UD): the job concerns it, though this process stays. */
+	/* The job concerns q, a QP without one single other end (UD), though this process stays. */
 	bool (*holds)(struct shim_qp *q);
 	/* Chooses what takes part. true: there is something. */
 	bool (*concerned)(void);
@@ -41,11 +41,11 @@ struct shim_part {
 	int (*rebuild_qp)(struct shim_qp *q);
 	/* The devices are open and have what QPs need. */
 	void (*rebuild)(void);
-	/* All QPs are built: other ends may be told. */
+	/* Other ends may be told now: every QP is built. */
 	void (*tell)(void);
 	/* The part's other ends are ready, too; asked again until all are. */
 	bool (*ready)(void);
-	/* All is connected. */
+	/* Every QP is connected, and the job is about to end. */
 	void (*resumed)(void);
 
 	/* Under ctl, after a suspend that failed and after a resume: the job is over. */
@@ -59,7 +59,7 @@ struct shim_part {
 	void (*describe)(uint32_t cookie);
 	/* An agent that was started again is told what the one before it knew. */
 	void (*agent_again)(void);
-	/* What is done when time has passed, and milliseconds until then, -1: nothing is. */
+	/* Work that is due when time has passed, and milliseconds until then, -1: none is. */
 	void (*step)(void);
 	int (*timeout)(void);
 	/* Inside a control verb, in the program's thread: it destroys the QP. */
@@ -81,7 +81,7 @@ static inline int sooner(int a, int b)
 /* In the order in which they are asked; NULL ends it. */
 extern const struct shim_part *const shim_parts[];
 
-/* Each asks the parts that have the hook of its name. */
+/* These functions ask the parts that have the hook of their name. */
 bool parts_making(char *ret_why, size_t bytes);
 bool parts_may_be_asked(void);
 bool parts_hold(struct shim_qp *q);

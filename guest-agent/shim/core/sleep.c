@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* They come of what the thread itself does, and not while it sleeps. */
+/* Synchronous signals come of what the thread itself does, and not while it sleeps. */
 static bool synchronous(int sig)
 {
 	return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE ||
@@ -28,7 +28,7 @@ static bool interrupts(int sig)
 	return a.sa_flags & SA_RESETHAND || (a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN);
 }
 
-/* Whether a signal that this thread takes may be one after which a read() fails. */
+/* True if a signal that this thread takes may be one after which a read() fails. */
 static bool may_interrupt(void)
 {
 	sigset_t blocked;

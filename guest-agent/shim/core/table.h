@@ -19,7 +19,8 @@ struct shim_table {
 	unsigned chunks;
 };
 
-/* Where the entry is, which stays so until table_free(); NULL: there was none so far. */
+/* The place of the entry, which stays the same until table_free(). NULL: there was no entry so far.
+ */
 static inline _Atomic(uint64_t) *table_entry(struct shim_table *t, uint32_t index)
 {
 	_Atomic(uint64_t) *c;
@@ -51,7 +52,7 @@ static inline uint64_t key_entry(uint32_t vkey, uint32_t key)
 	return (uint64_t)vkey << 32 | key;
 }
 
-/* Whether vkey is known; *ret_key is KEY_NONE where it is known to be no key. */
+/* True if vkey is known; *ret_key is KEY_NONE where it is known to be no key. */
 static inline bool key_get(struct shim_table *t, uint32_t vkey, uint32_t *ret_key)
 {
 	uint64_t e = table_get(t, vkey >> 8);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What is built before the resume, in the helper thread. An end that keeps its device builds its
- * QPs while the other has none. The mover builds when its device is there and the port not ACTIVE
- * yet: a subnet manager, or a network, may take longer for that than all of it. Nothing is sent
- * before the resume, so all of it can be given back. */
+/* Work that is done before the resume, in the helper thread. An end that keeps its device builds
+ * its QPs while the other has none. The mover builds when its device is there and the port not
+ * ACTIVE yet: a subnet manager, or a network, may take longer for that than all of the building.
+ * Nothing is sent before the resume, so all of it can be given back. */
 #include "guest-agent/shim/core/batch.h"
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
@@ -22,7 +22,7 @@ static void tell_prepared(void)
 	peer_flush();
 }
 
-/* What fails is tried again, and told, by the resume. */
+/* Builds QPs; the resume tries again, and tells, where that fails. */
 static void build_qps(bool datagrams)
 {
 	struct shim_batch batch = {.run = resume_build_qp};
@@ -129,7 +129,8 @@ void ahead_mover(const struct shim_order *o)
 	job.before_us += (uint32_t)(job.ahead_us[1] - job.ahead_us[0]);
 }
 
-/* What was done when the device was back already is work of the resume. */
+/* Accounts for the time: work that was done when the device was back already is work of the resume.
+ */
 static void note_late(uint64_t back_us)
 {
 	uint64_t since = back_us > job.ahead_us[0] ? back_us : job.ahead_us[0];

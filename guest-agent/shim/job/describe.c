@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What this process has, for the agent's query: regions, QPs, and what is not covered. */
+/* The answer to the agent's query: the regions and QPs of this process, and what is not covered. */
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/job/job.h"
 
 #include <string.h>
 
-/* Of the sends that the program has posted and not seen completed. Only on a query: the data path
- * counts nothing for it. */
+/* Counts the sends that the program has posted and not seen completed. The data path counts nothing
+ * for it; that is done here, on a query only. */
 static void count_unacked(struct shim_qp *q, struct shim_qp_info *i)
 {
 	struct shim_queue *s = &q->send;

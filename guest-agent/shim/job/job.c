@@ -36,8 +36,8 @@ bool job_wants_channels(void)
 	return job.state >= JOB_DRAIN && !job.empty;
 }
 
-/* What the other end has built. Ours may be connected already to what it had built ahead, on a
- * device that has been replaced since: then ours begins anew. */
+/* Notes the numbers that the other end has built. Our QP may be connected already to what it had
+ * built ahead, on a device that has been replaced since: then ours begins anew. */
 static void note_numbers(struct shim_qp *q, const struct peer_qp *e)
 {
 	uint32_t qpn = e->qpn & SHIM_QPN_MAX, psn = e->psn & SHIM_QPN_MAX;
@@ -71,7 +71,7 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
 		break;
 	case PEER_FREEZE:
 		q->said.freeze_by = migration;
-		q->told_frozen = q->told_executed = false; /* it asks for an answer */
+		q->told_frozen = q->told_executed = false; /* the peer asks for an answer */
 		q->said.next_at = e->recv_posted;
 		q->said.next_srqn = e->srqn;
 		break;
@@ -82,7 +82,7 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
 		q->asked_freeze = false;
 		break;
 	case PEER_ABORT:
-		/* Who waits for this answer has forgotten the question, or it was lost. */
+		/* An end that waits for this answer has forgotten the question, or it was lost. */
 		if (q->phase == QP_LIVE && !(e->flags & PEER_REPLY))
 			peer_queue_qp(q, PEER_ABORT, migration);
 		q->said.abort_by = migration;
@@ -181,7 +181,7 @@ void job_fail(int error, const char *fmt, ...)
 	struct shim_qp *q;
 	va_list ap;
 
-	/* What cannot be built ahead is tried again, and told, by the resume. */
+	/* A QP that cannot be built ahead is tried again, and told, by the resume. */
 	if (job.error || was == JOB_IDLE || was == JOB_RELEASED)
 		return;
 	job.error = error;
@@ -224,7 +224,7 @@ static void job_begin(const struct shim_order *o)
 	job.start_us = now_us();
 	/* The agent waits a little longer than we do. */
 	job.deadline_us = job.start_us + o->deadline_ms * 900ull;
-	/* One that has nothing to say, or cannot, is not waited for longer. */
+	/* A mover that has nothing to say, or cannot, is not waited for longer. */
 	job.mover_first_us = job.start_us + o->deadline_ms * 250ull;
 	job.lost_until_us = job.start_us + LOST_US;
 	if (job.lost_until_us > job.mover_first_us)
@@ -388,7 +388,7 @@ static void wait_peer_step(void)
 		rebuild_waiting(rebuild);
 }
 
-/* Whether a process of the mover has said nothing yet of this migration (under ctl). */
+/* True if a process of the mover has said nothing yet of this migration (under ctl). */
 static bool peers_late(void)
 {
 	struct shim_peer *p;
@@ -406,9 +406,9 @@ static bool peers_late(void)
 	return late;
 }
 
-/* Whether the program is kept out of control verbs (under ctl). While it is let in nothing is held,
- * so that other ends' questions that came before are answered: a connection that is waited for may
- * need that. */
+/* Keeps the program out of control verbs, or lets it in (under ctl). While it is let in nothing is
+ * held, so that other ends' questions that came before are answered: a connection that is waited
+ * for may need that. */
 static void keep_out(bool out)
 {
 	if (shim.busy == out)
@@ -420,10 +420,10 @@ static void keep_out(bool out)
 	parts_answer();
 }
 
-/* Whether no one is inside a control verb. Connections that librdmacm makes are waited for, and
+/* True if no one is inside a control verb. Connections that librdmacm makes are waited for, and
  * meanwhile nobody is kept out: making one takes many verbs, of both ends. The mover stops first,
- * since one that it makes needs us, and its request may still be under way; we begin no more of
- * them ourselves. */
+ * since a connection that it makes needs us, and its request may still be under way; we begin no
+ * more of them ourselves. */
 static bool enter_clear(void)
 {
 	char why[sizeof(job.report.why)] = "";

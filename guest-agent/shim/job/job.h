@@ -10,7 +10,7 @@
 #define FREEZE_AFTER_US  100000 /* without progress, in a drain */
 #define CONNECT_AGAIN_US 50000
 #define RESUME_TICK_MS   1000    /* while other ends are waited for */
-#define ASK_PEER_US      1000000 /* who has not answered is asked again: it may have died */
+#define ASK_PEER_US      1000000 /* an end that has not answered is asked again: it may have died */
 #define OPEN_AGAIN_MS    5
 
 /* shim/job/job.c, shim/job/suspend.c, shim/job/resume.c: in the helper thread only. */
@@ -38,11 +38,11 @@ struct shim_job {
 	bool making;  /* JOB_ENTER waits for connections of librdmacm, the mover, or lost regions */
 	uint64_t mover_first_us; /* until then */
 	uint64_t lost_until_us;  /* regions without memory are waited for */
-	bool lost_told;          /* that one is, in the agent's log */
-	bool built;              /* all QPs are */
+	bool lost_told;          /* a missing one has been named in the agent's log */
+	bool built;              /* every QP is built */
 	bool more;               /* QPs are to be built or connected at once */
-	uint32_t before_us; /* what was done for the resume before the mover's device was back */
-	bool ahead;         /* mover: .order's devices are open, and all that is not UD is built */
+	uint32_t before_us;      /* work for the resume before the mover's device was back */
+	bool ahead; /* mover: .order's devices are open, and all that is not UD is built */
 	uint64_t ahead_us[2]; /* when that was begun and done */
 	bool mover_ahead;     /* peer: of the mover only what it has built ahead is known */
 };
@@ -61,19 +61,19 @@ void job_step(void);
 int job_timeout(void);
 /* Notes what the peer said (under ctl); job_step() acts on it. type 0: it cannot be reached. */
 void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const struct peer_qp *e);
-/* Whether nobody has known a way to the other end of q, and nothing of it has come, for so long: it
+/* True if nobody has known a way to the other end of q, and nothing of it has come, for so long: it
  * is gone, then (under ctl, or in a resume). */
 bool job_lost_peer(struct shim_qp *q, uint64_t now, uint64_t after_us);
 void job_send_report(uint16_t type);
 void job_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Whether the other end of q has a part in the job. */
+/* True if the other end of q has a part in the job. */
 bool takes_part(const struct shim_qp *q);
 /* The answer to the agent's query (job/describe.c). */
 void shim_describe(uint32_t cookie);
 void job_end(void);
-void job_end_empty(void); /* of a job that concerned nothing here */
+void job_end_empty(void); /* for a job that concerned nothing here */
 void job_release(void);
-/* Of a QP in a job, and of a context without QPs. */
+/* Release a QP in a job, and a context without QPs. */
 int release_qp(void *qp);
 void release_device(struct shim_context *c);
 void suspend_enter(void);
@@ -90,21 +90,21 @@ void stuck_freeze(struct shim_qp *q);
 /* In the release, of a QP that is .stuck: sends that the peer has executed are done, behind all
  * completions that the hardware has made. */
 void stuck_retire(struct shim_qp *q);
-/* What the drain still waits for. */
+/* Says what the drain still waits for. */
 void suspend_why(char *text, size_t max);
 bool job_wants_channels(void);
 /* A suspend that nobody can end any more is undone. */
 void job_agent_gone(void);
 /* The migration for which this process has released its QPs, 0: none. */
 uint64_t job_suspended(void);
-/* Whether a connection of q with that GID would be part of the job: not now, then. */
+/* True if a connection of q with that GID would be part of the job, so that it has to wait. */
 bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16]);
 void resume_start(const struct shim_order *o);
 void resume_rebuild(void);
 void resume_step(void);
 /* The devices that job.order names. 0, or -errno: they are not complete yet. */
 int resume_open_contexts(void);
-/* What QPs need; 0, or -errno and what failed. */
+/* Builds the objects that QPs need; 0, or -errno and what failed. */
 int resume_build_objects(const char **ret_what);
 /* The real QP as far as it can come without the other end: INIT, with its receives. 0 or -errno. */
 int resume_build_qp(void *qp);

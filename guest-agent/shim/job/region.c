@@ -48,7 +48,7 @@ static struct shim_mr *first_lost(struct shim_maps *maps, enum maps_lost *ret_ho
 	return NULL;
 }
 
-/* What is left after the wait is the program's fault. */
+/* A region that is missing after the wait is the program's fault. */
 static int say_lost(const struct shim_mr *m, enum maps_lost how, uintptr_t at)
 {
 	const char *what = how == MAPS_UNMAPPED ? "mapped" : "writable";
@@ -92,8 +92,8 @@ static int build_region(void *object)
 	return mr_register(object);
 }
 
-/* What the program has unmapped meanwhile is gone. Else -errno: all must be there. What is there
- * now may not have been a moment ago, and is tried again. */
+/* Regions that the program has unmapped meanwhile are gone. Every other one must be there, else
+ * -errno. A region that is there now may not have been a moment ago, and is tried again. */
 static int give_up_lost(int error)
 {
 	struct shim_mr *m, *first = NULL;

@@ -230,7 +230,7 @@ int resume_build_objects(const char **ret_what)
 	return rc;
 }
 
-/* What a peer does while the mover tells only what it has built ahead is done before the mover's
+/* Work of a peer, while the mover tells only what it has built ahead, is done before the mover's
  * device is back. */
 static void note_work(uint64_t start)
 {
@@ -258,7 +258,7 @@ void resume_rebuild(void)
 	resume_step();
 }
 
-/* What an earlier try has built is there still, but the other ends are told again. */
+/* Tells the other ends again. Objects that an earlier try has built are there still. */
 static void begin_again(void)
 {
 	struct shim_context *c;
@@ -321,7 +321,7 @@ static int connect_qp(void *object)
 	int rc = 0;
 
 	if (q->said.unconnected) {
-		/* Its program will come with the PSNs that ours was told. */
+		/* The program of the other end will come with the PSNs that ours was told. */
 		q->said.psn = q->attr.rq_psn;
 		q->psn = q->attr.sq_psn;
 	}
@@ -351,7 +351,7 @@ static int give_up(struct shim_qp *q)
 	return -real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
 }
 
-/* It is tried again, until the deadline, which says why. */
+/* Puts q off. The deadline, which says why, ends the tries. */
 static void put_off(struct shim_qp *q)
 {
 	const char *why = strerror(-q->connect_error);
@@ -369,7 +369,7 @@ static void put_off(struct shim_qp *q)
 	qp_keep_gids(q->ctx, true); /* or the table was not complete */
 }
 
-/* Its windows are bound, and told. */
+/* Lets q take packets: its windows are bound, and told. */
 static void brought_up(struct shim_qp *q)
 {
 	int rc = q->connect_error;
@@ -422,7 +422,8 @@ static void ask_again(struct shim_qp *q, uint64_t now)
 	}
 }
 
-/* What was prepared before the resume does not show that its end still lives. */
+/* Asks the silent ends. A QP that was prepared before the resume does not show that its end still
+ * lives. */
 static void ask_silent(void)
 {
 	struct shim_qp *q;
@@ -434,7 +435,7 @@ static void ask_silent(void)
 			ask_again(q, now);
 }
 
-/* Whether q can be connected now. */
+/* True if q can be connected now. */
 static bool may_connect(struct shim_qp *q, uint64_t now)
 {
 	if (!q->in_job || q->phase != QP_CONNECTING || q->local_up || q->ud)

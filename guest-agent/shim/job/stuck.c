@@ -64,12 +64,12 @@ static bool look_for_stuck(struct shim_qp *q)
 	while (at < s->posted && sent + send_takes_receive(q, at) <= taken)
 		sent += send_takes_receive(q, at++);
 	if (at == s->posted && executed != at)
-		return false; /* all can be taken: wait on */
+		return false; /* the peer can take every one: wait on */
 	for (uint64_t i = executed; i < at; i++) {
 		enum ibv_wr_opcode op = s->send[i & s->mask].wr.opcode;
 
 		if (send_signalled(q, i))
-			return false; /* its completion will come */
+			return false; /* the completion will come */
 		if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD)
 			return true;
 	}

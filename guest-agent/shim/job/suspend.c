@@ -28,7 +28,7 @@ bool job_concerns(const struct shim_qp *q, const uint8_t dgid[16])
 					   : gid_in_order(dgid, &job.order);
 }
 
-/* Which contexts and QPs take part. 0 or -errno with the reason in the report. */
+/* Chooses the contexts and QPs that take part. 0 or -errno with the reason in the report. */
 static int choose(void)
 {
 	struct shim_context *c;
@@ -93,7 +93,7 @@ static void hold(struct shim_qp *q)
 
 	lock_take(&s->lock);
 	queue_hold(s, true);
-	q->sent_all = s->head - q->others; /* what was never handed over does not count */
+	q->sent_all = s->head - q->others; /* a send that was never handed over does not count */
 	for (uint64_t i = s->posted; i < s->head; i++)
 		q->sent_all -= send_takes_receive(q, i);
 	lock_give(&s->lock);
@@ -105,7 +105,8 @@ static void hold(struct shim_qp *q)
 	q->asked_freeze = q->told_frozen = q->told_executed = false;
 	q->local_up = q->end_psn_known = false;
 	q->arrival_us = 0;
-	/* Of an earlier attempt; for this one they cannot come before our own PEER_DRAINED. */
+	/* The peer's words are of an earlier attempt; for this one they cannot come before our own
+	 * PEER_DRAINED. */
 	q->said.gone = q->said.unreachable = false;
 	q->unreachable_us = 0;
 	q->said.abort_by = q->said.connect_by = q->said.prepared_by = q->said.ready_by = 0;
@@ -158,7 +159,7 @@ void suspend_take_events(void)
 			channel_take_events(ch);
 }
 
-/* All callers are out of the control verbs: posts stop here. */
+/* Posts stop here: every caller is out of the control verbs. */
 void suspend_enter(void)
 {
 	struct shim_channel *ch;
@@ -274,7 +275,7 @@ static bool arrived(struct shim_qp *q)
 					  : atomic_load(&q->recv.tail) >= q->said.sent;
 }
 
-/* Whether the other end may count on us already: it has been asked for, and its answer, which pairs
+/* True if the other end may count on us already: it has been asked for, and its answer, which pairs
  * us with it, may be on the way. BUSY means that it does not. */
 static bool asks(struct shim_qp *q)
 {
@@ -286,8 +287,8 @@ static bool asks(struct shim_qp *q)
 	return waits;
 }
 
-/* What was said last, to an end that does not answer: if its process has died, that is the answer.
- */
+/* Repeats the last word to an end that does not answer: if its process has died, that is the
+ * answer. */
 static void remind(struct shim_qp *q)
 {
 	uint64_t now = now_us();
@@ -301,17 +302,17 @@ static void remind(struct shim_qp *q)
 		peer_queue_qp(q, PEER_FREEZE, job.migration);
 }
 
-/* Whether nothing is under way any more in either direction. */
+/* True if nothing is under way any more in either direction. */
 static bool quiet(struct shim_qp *q)
 {
 	bool received;
 
 	if (!q->drained)
 		q->drained = drained(q);
-	if (job.error) /* it may be known only now that the sends cannot end */
+	if (job.error) /* only now it may show that the sends cannot end */
 		return false;
 	if (q->ud)
-		return false; /* its part says when */
+		return false; /* the QP's part says when */
 	if (!q->paired || q->said.gone)
 		return q->drained && (q->said.gone || !asks(q));
 	if (q->said.freeze_by == job.migration && !q->told_frozen)
@@ -378,7 +379,7 @@ void suspend_drain(void)
 				 q->dvqpn, q->said.unreachable ? "cannot be reached" : "gave up");
 			return;
 		}
-		if (!q->paired && takes_part(q)) { /* its answer came after the hold */
+		if (!q->paired && takes_part(q)) { /* the answer came after the hold */
 			q->paired = true;
 			q->phase = QP_DRAINING;
 		}
@@ -452,7 +453,7 @@ void release_device(struct shim_context *c)
 	pthread_mutex_unlock(&shim.ctl);
 }
 
-/* What was lost on UC is not waited for again: both ends go on counting. */
+/* Messages that were lost on UC are not waited for again: both ends go on counting. */
 static void note_lost(struct shim_qp *q)
 {
 	uint64_t tail = atomic_load(&q->recv.tail);
@@ -495,7 +496,7 @@ void job_release(void)
 			continue;
 		q->phase = QP_RELEASED;
 		if (q->ud && job.role != SHIM_ROLE_MOVER)
-			continue; /* it receives from others */
+			continue; /* others send to it */
 		lock_take(&q->recv.lock);
 		queue_hold(&q->recv, true);
 		lock_give(&q->recv.lock);
@@ -505,7 +506,7 @@ void job_release(void)
 	}
 	batch_run(&qps);
 	harvest_all(false);
-	suspend_take_events(); /* of a CQ that goes they are gone, too */
+	suspend_take_events(); /* events of a CQ that goes are gone, too */
 	job.state = JOB_RELEASED;
 	if (job.role != SHIM_ROLE_MOVER)
 		return;

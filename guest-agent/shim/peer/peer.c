@@ -14,11 +14,11 @@
 
 #define PEERS_MAX       4096
 #define PEER_CHUNKS_MAX 256  /* 1 Mi keys of one peer */
-#define ALL_CHUNKS_MAX  4096 /* of all peers together: 128 MiB */
+#define ALL_CHUNKS_MAX  4096 /* for all peers together: 128 MiB */
 #define QPS_PER_PACKET  ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_qp))
-#define BATCHES         64 /* of 48 KiB, touched as far as they are filled */
-/* Who has no agent is refused at once; a guest that only gets no CPU answers late, and without its
- * answer the QP cannot move for as long as it lives. */
+#define BATCHES         64 /* at 48 KiB, touched as far as they are filled */
+/* A guest without an agent refuses at once. A guest that only gets no CPU answers late, and without
+ * its answer the QP cannot move for as long as it lives. */
 #define ANSWER_S 15
 
 struct qp_packet {
@@ -31,7 +31,7 @@ struct qps_packet {
 	struct peer_qp qps[QPS_PER_PACKET];
 };
 
-/* What the helper thread has to tell a process, until it is told something else. QPs that lead to
+/* Words of the helper thread to one process, until it is told something else. QPs that lead to
  * several processes in turn fill several of these, each process always the same one. */
 static struct batch {
 	struct qps_packet packet;
@@ -80,7 +80,7 @@ static struct peer_qp describe(const struct shim_qp *q)
 {
 	bool drain = q->phase == QP_DRAINING && q->end_psn_known;
 	uint64_t received = atomic_load(&q->recv.tail);
-	bool counted = !atomic_load(&q->uncounted); /* which is set before one more is received */
+	bool counted = !atomic_load(&q->uncounted); /* set before one more is received */
 
 	return (struct peer_qp){.dst_vqpn = q->dvqpn,
 				.src_vqpn = q->v.qp_num,

@@ -28,7 +28,7 @@ struct cm_ends {
 int peer_connect(struct shim_qp *q);
 /* In a child: nobody has said anything. */
 void peer_reset(void);
-/* One packet for one QP, at once; or, in the helper thread, together with others like it until
+/* Sends a packet for one QP: at once; or, in the helper thread, together with others like it until
  * peer_flush(). */
 void peer_send_qp(struct shim_qp *q, uint16_t type, uint64_t migration);
 void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration);
@@ -49,9 +49,9 @@ void peer_resolve_end(struct shim_qp *q, int result);
 void peer_set_key(struct shim_peer *p, struct peer_key key);
 void peer_set_srqn(struct shim_peer *p, struct peer_key n);
 void peer_drop_srqn(struct shim_peer *p, uint32_t vkey);
-/* All that it has told. */
+/* Forgets every number that the peer has told. */
 void peer_forgets(struct shim_peer *p);
-/* What is told to the other end of a connection that the kernel does not know any more. how:
+/* Tells the other end of a connection that the kernel does not know any more that it is over. how:
  * SHIM_SEND at once, SHIM_WILL when the process has ended, SHIM_WILL_DROP not any more. */
 void peer_send_disconnect(const struct cm_ends *ends, uint16_t how);
 #pragma GCC visibility pop

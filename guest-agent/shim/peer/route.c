@@ -38,7 +38,7 @@ static struct shim_route **slot_of(struct shim_route **slot, uint32_t slots, con
 	return &slot[i];
 }
 
-/* Whether there is room for one more. */
+/* True if there is room for another one. */
 static bool make_room(void)
 {
 	uint32_t slots = routes.slots ? routes.slots * 2 : SLOTS_MIN;

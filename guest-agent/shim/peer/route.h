@@ -16,8 +16,8 @@ void routes_ask_again(void);
 void route_answered(const struct shim_path *p);
 /* The largest MTU that a path of so many bytes can carry. */
 enum ibv_mtu route_mtu(unsigned bytes);
-/* What the record says, into the attributes for RTR. On InfiniBand only: on RoCE there is no path
- * beyond the GIDs. r NULL or not known: no change. */
+/* Puts the path record into the attributes for RTR. On RoCE nothing changes, because there is no
+ * path beyond the GIDs; nor where r is NULL or not known. */
 void route_apply(const struct shim_route *r, struct ibv_qp_attr *a);
 #pragma GCC visibility pop
 

@@ -29,7 +29,7 @@ static struct {
 	uint64_t receives, receives_us; /* seen by then, and when the last one came */
 } ud;
 
-/* Whether partners of ours that a job is about have something to hear from us. */
+/* Chooses the partners of ours that a job is about: those that have something to hear from us. */
 static bool concerned(void)
 {
 	struct shim_context *c;
@@ -190,7 +190,8 @@ static void tell_partners(void)
 	list_for_each (p, &shim.partners, link) {
 		if (p->gone || now - p->told_us < TELL_AGAIN_US)
 			continue;
-		/* Those that have come meanwhile, too: they know a number that is no more. */
+		/* Partners that have come meanwhile are told, too: they know a number that is no
+		 * more. */
 		if (job.role == SHIM_ROLE_MOVER && gid_in_order(p->sgid, &job.order) &&
 		    p->said.have_by != job.migration)
 			ud_send_numbers(p, job.migration);
@@ -254,7 +255,8 @@ static bool partner_ready(const struct shim_partner *p)
 		return true;
 	if (gid_in_order(p->node->gid, &job.order) && p->said.numbers_by != job.migration)
 		return false;
-	/* It does not know us: it may take us for somebody else, but others must not wait. */
+	/* A partner that does not answer may not know us, and may take us for somebody else; but
+	 * others must not wait. */
 	return job.role == SHIM_ROLE_PEER || p->said.have_by == job.migration || now_us() > half;
 }
 
@@ -298,7 +300,7 @@ static void ended(void)
 	ud.any = false;
 }
 
-/* Whether q has sent to what moves. */
+/* True if q has sent to what moves. */
 static bool holds(struct shim_qp *q)
 {
 	return ud_sends_to(q, &job.order);

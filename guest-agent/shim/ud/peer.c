@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the processes at both ends of datagrams tell each other (proto/peer.h, PEER_UD_*). Nothing
- * of it has to come in the order of anything else, and all of it may come twice. */
+/* The talk between the processes at both ends of datagrams (proto/peer.h, PEER_UD_*). No packet has
+ * to come in the order of any other, and every packet may come twice. */
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
@@ -43,7 +43,7 @@ static void ask_end(struct shim_qp *q, bool tell)
 	send_flush(q);
 }
 
-/* All UD QPs on the device that the partner knows us by. */
+/* Tells the partner about all UD QPs on the device that it knows us by. */
 void ud_send_numbers(struct shim_partner *p, uint64_t migration)
 {
 	static struct {
@@ -145,7 +145,7 @@ void ud_answer_deferred(void)
 		resolve(&deferred[i].head, &deferred[i].qp, true);
 }
 
-/* Whether this is about what q asks just now. Under its send.lock. */
+/* True if this is about what q asks just now. Under its send.lock. */
 static bool asked(const struct shim_qp *q, const uint8_t gid[16], uint32_t vqpn)
 {
 	return q->ud->ask_node && q->ud->ask_vqpn == vqpn && !memcmp(q->ud->ask_node->gid, gid, 16);
@@ -164,14 +164,14 @@ static void resolved(const struct peer_head *h, const struct peer_qp *e)
 	} else if (asked(q, h->sgid, e->src_vqpn) && (p = partner_get(h)) &&
 		   !node_learn(p->node, p, e->src_vqpn, e->qpn)) {
 		p->node->alone = false;
-		/* It was told a number that we do not have any more: it is told again. */
+		/* A holder that was told a number that we do not have any more is told again. */
 		ask_end(q, q->real && q->real->qp_num == q->ud->ask_qpn);
 	}
 	lock_give(&q->send.lock);
 	ud_check_all_covered();
 }
 
-/* It goes by the number that the program knows; the QP refuses migrations if why is a reason. */
+/* Sends go by the number that the program knows; the QP refuses migrations if why is a reason. */
 static void goes_without(struct shim_qp *q, uint64_t why)
 {
 	struct shim_ud *u = q->ud;
@@ -272,7 +272,7 @@ void ud_gone(const struct peer_head *h)
 	ud_check_all_covered();
 }
 
-/* What has been received so far came from the old numbers. */
+/* Datagrams that have been received so far came from the old numbers. */
 static void take_received(const struct shim_context *ctx)
 {
 	struct shim_cq *cq;

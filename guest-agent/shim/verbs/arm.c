@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which events of a CQ the program gets. One that arms, finds the CQ empty and sleeps must be woken
- * by a completion that has come since, wherever the helper has put it. One that has seen its
- * descriptor readable must get an event. And as far as this can be known, no event is given for
- * completions that were there before the arming: perftest takes one for an error.
+/* Events of a CQ: which of them the program gets. A program that arms, finds the CQ empty and
+ * sleeps must be woken by a completion that has come since, wherever the helper has put it. A
+ * program that has seen its descriptor readable must get an event. As far as this can be known, no
+ * event is given for completions that were there before the arming: perftest takes one for an
+ * error.
  *
  * The hardware makes one event for each arming. It does not make them for the program only:
  * the helper arms, too, and its markers complete. */
@@ -51,7 +52,7 @@ static enum cq_due wait_on(struct shim_cq *cq)
 	if (!cq->armed || !cq->real)
 		return CQ_NO;
 	notify(cq, cq->armed_solicited);
-	cq_harvest_locked(cq); /* what has come before */
+	cq_harvest_locked(cq); /* completions from before the arming */
 	return take_arming(cq);
 }
 

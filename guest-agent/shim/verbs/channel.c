@@ -164,7 +164,7 @@ static void unqueue(struct shim_channel *ch, struct shim_cq *cq)
 	atomic_store(&cq->perhaps, false);
 	cq->extra = false;
 	if (read(ch->soft, &one, sizeof(one)) < 0) {
-		/* one for each element: it is there */
+		/* an element is there, and the counter has one for each */
 	}
 }
 

@@ -20,7 +20,7 @@ void channel_push(struct shim_channel *ch, struct shim_cq *cq, enum cq_due due);
 /* The program has polled and left completions behind: an event, if it waits for one and nobody has
  * taken them meanwhile. */
 void channel_left(struct shim_channel *ch, struct shim_cq *cq);
-/* One that was only CQ_PERHAPS is taken back, since the program has polled all: it waits on. */
+/* Takes back an event that was only CQ_PERHAPS, since the program has polled all: it waits on. */
 void channel_retract(struct shim_channel *ch, struct shim_cq *cq);
 void channel_forget(struct shim_channel *ch, struct shim_cq *cq);
 /* ibv_req_notify_cq() where events may be on their way that are none for this arming. errno. */

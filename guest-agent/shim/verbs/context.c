@@ -47,7 +47,7 @@ static int op_query_port(struct ibv_context *context, uint8_t port, struct ibv_p
 	return rc;
 }
 
-/* What ibv_device_attr says of things that are refused. */
+/* Hides in ibv_device_attr the things that are refused. */
 static void hide_refused(struct ibv_device_attr *attr)
 {
 	attr->device_cap_flags &= ~(unsigned)IBV_DEVICE_MANAGED_FLOW_STEERING;
@@ -120,7 +120,7 @@ bool context_has_guid(const struct shim_context *c, const struct shim_order *o, 
 	return false;
 }
 
-/* It never blocks, and shows in what the program sees. */
+/* The real descriptor never blocks, and shows in the one that the program sees. */
 static void attach_async(struct shim_context *c, struct ibv_context *real)
 {
 	struct epoll_event e = {.events = EPOLLIN};
@@ -174,7 +174,7 @@ static struct shim_event *pop_event(struct shim_context *c)
 
 	list_del(&e->link);
 	if (read(c->soft_events, &one, sizeof(one)) < 0) {
-		/* not counted for want of room in the counter, which 2^64 events do not fill */
+		/* the counter had no room for it, which 2^64 events would take */
 	}
 	return e;
 }
@@ -227,7 +227,7 @@ static void context_set_up(struct shim_context *c, struct ibv_device *device)
 	}
 	v->ops.poll_cq = shim_poll_cq;
 	v->ops.req_notify_cq = shim_req_notify_cq;
-	/* It may be duplicated for ibv_import_device(), which says EOPNOTSUPP. */
+	/* A program may duplicate it for ibv_import_device(), which says EOPNOTSUPP. */
 	v->cmd_fd = c->async_fd;
 	v->async_fd = c->async_fd;
 	v->abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -485,7 +485,7 @@ static void translate_event(struct ibv_async_event *e)
 	case IBV_EVENT_SRQ_ERR:
 		s = e->element.srq->srq_context;
 		if (e->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
-			s->limit = 0; /* it comes once for each time that it is armed */
+			s->limit = 0; /* the event comes once for each time that it is armed */
 		e->element.srq = &s->v;
 		break;
 	case IBV_EVENT_QP_FATAL:
@@ -503,13 +503,14 @@ static void translate_event(struct ibv_async_event *e)
 	}
 }
 
-/* What an event is about, as far as libibverbs has counters for it, which .mutex guards. */
+/* The object that an event is about, as far as libibverbs has counters for it, which .mutex guards.
+ */
 struct event_object {
 	const void *object;
 	struct ibv_context *context; /* NULL: it is about no object */
 	pthread_mutex_t *mutex;
 	pthread_cond_t *cond;
-	uint32_t *given; /* of ours only */
+	uint32_t *given; /* only our objects have it */
 	uint32_t *acked;
 };
 

@@ -6,7 +6,7 @@
 #include "guest-agent/shim/core/objects.h"
 
 #pragma GCC visibility push(hidden)
-/* Whether the context is one of our shadows; all others pass through. */
+/* True if the context is one of our shadows; all others pass through. */
 bool shim_ours(const struct ibv_context *context);
 
 int context_open(struct shim_context *c, struct ibv_device *device);

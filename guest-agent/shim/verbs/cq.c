@@ -24,7 +24,7 @@
 /* The completion of our own marker ends all sends before it. */
 static bool take_marker(struct shim_qp *q, const struct ibv_wc *wc)
 {
-	if (wc->wr_id & ~TAG_MASK) { /* not the marker: a window that is bound again */
+	if (wc->wr_id & ~TAG_MASK) { /* no marker: a window that is bound again */
 		q->bind_state = wc->status == IBV_WC_SUCCESS ? BIND_DONE : BIND_FAILED;
 		return false;
 	}
@@ -115,7 +115,7 @@ static bool translate_datagram(struct shim_qp *q, struct ibv_wc *wc)
 	return true;
 }
 
-/* One that has failed, or a receive that may have invalidated a window. */
+/* Handles a request that has failed, or a receive that may have invalidated a window. */
 static bool translate_odd(struct shim_qp *q, struct ibv_wc *wc)
 {
 	uint64_t number = wc->wr_id;
@@ -171,7 +171,7 @@ static __attribute__((noinline)) bool translate_any(struct shim_cq *cq, struct i
 	struct shim_qp *q = find_qp(cq, wc->qp_num);
 
 	if (!q)
-		return false; /* it was destroyed */
+		return false; /* the QP was destroyed */
 	if (translate_own(q, wc) || (q->ud && translate_datagram(q, wc)) || translate_odd(q, wc))
 		return true;
 	wc->qp_num = q->v.qp_num;
@@ -324,7 +324,7 @@ bool cq_add(struct shim_cq *cq, const struct ibv_wc *wc)
 	return true;
 }
 
-/* What is out of range is for the device to refuse. */
+/* A size out of range is for the device to refuse. */
 static int with_extra(int cqe)
 {
 	return cqe > 0 && cqe < INT_MAX ? cqe + EXTRA_CQES : cqe;
@@ -349,7 +349,8 @@ struct ibv_cq *cq_take_real(struct shim_cq *cq)
 	return TAKE(cq->real);
 }
 
-/* It tells the size that was asked for: what a device rounds it up to, the next may not. */
+/* The CQ tells the size that was asked for: a device may round it up, and the next device may not.
+ */
 struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
 			 struct ibv_comp_channel *channel, int vector)
 {

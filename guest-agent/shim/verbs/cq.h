@@ -6,10 +6,10 @@
 #include "guest-agent/shim/core/objects.h"
 
 #pragma GCC visibility push(hidden)
-/* Whether the program is to have an event. PERHAPS: it may have been given before the program's
- * arming what it is for. EXTRA: the second one for an arming, which the program may have seen in
- * its descriptor; it has it, unless it arms anew before. perftest takes an event without a
- * completion for an error. */
+/* The claim of the program to an event. PERHAPS: the event may have been given before the arming
+ * that it is for. EXTRA: the second event for an arming, which the program may have seen in its
+ * descriptor. The program has that event, unless it arms anew before. perftest takes an event
+ * without a completion for an error. */
 enum cq_due { CQ_NO, CQ_PERHAPS, CQ_EXTRA, CQ_YES };
 
 /* On a shadow. NULL and errno. */
@@ -20,7 +20,7 @@ int cq_create_real(struct shim_cq *cq);
 struct ibv_cq *cq_take_real(struct shim_cq *cq);
 /* Completions of q's real QP that are still there belong to nobody any more. cq may be NULL. */
 void cq_forget_qp(struct shim_cq *cq, const struct shim_qp *q);
-/* All completions of the hardware into the software queue. */
+/* Takes the completions of the hardware into the software queue. */
 void cq_harvest(struct shim_cq *cq);
 void cq_harvest_locked(struct shim_cq *cq); /* under its lock */
 /* Under its lock: wc at the end of the software queue. false: no memory. */
@@ -28,8 +28,8 @@ bool cq_add(struct shim_cq *cq, const struct ibv_wc *wc);
 int shim_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc);
 
 /* verbs/arm.c: which events the program gets. */
-/* All completions of the hardware into the software queue, and an event of ours if the program
- * waits for one: the real CQ is gone. */
+/* Takes the completions of the hardware into the software queue, and makes an event of ours if the
+ * program waits for one: the real CQ is gone. */
 void cq_announce(struct shim_cq *cq);
 /* A job begins: as cq_harvest(), of what may be older than the program's arming. */
 void cq_harvest_old(struct shim_cq *cq);

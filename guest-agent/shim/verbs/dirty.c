@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define PAGE_BYTES  4096u
-#define PIECE_BYTES (4u << 20) /* that one call is for, and a thread at a time */
+#define PIECE_BYTES (4u << 20) /* for one call, and a thread at a time */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -57,7 +57,7 @@ static uintptr_t touch_all(struct span s)
 /* For a piece that is not simply written. */
 struct ways {
 	int mem;                /* /proc/self/mem, -1 until it is needed; owned */
-	bool asked, old_kernel; /* which does not know MADV_POPULATE_WRITE */
+	bool asked, old_kernel; /* does not know MADV_POPULATE_WRITE */
 };
 
 /* Asked of a page of ours. */

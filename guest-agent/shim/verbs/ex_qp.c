@@ -46,7 +46,7 @@ static struct ibv_send_wr *begin(struct ibv_qp_ex *qp, enum ibv_wr_opcode opcode
 	return wr;
 }
 
-/* What the setters change; NULL after an error and before the first request. */
+/* The request that the setters change; NULL after an error and before the first request. */
 static struct ibv_send_wr *current(struct shim_builder *b)
 {
 	if (!b->count)
@@ -301,8 +301,9 @@ static void set_ops(struct ibv_qp_ex *x)
 	x->wr_set_sge_list = wr_set_sge_list;
 }
 
-/* All that is asked for beyond ibv_create_qp(). The target of an XRC connection belongs to a
- * domain, all others to a PD; what more is named libibverbs does not look at. 0 or errno. */
+/* Notes the wishes beyond those of ibv_create_qp(). The target of an XRC connection belongs to a
+ * domain, every other QP to a PD; libibverbs does not look at anything more that is named. 0 or
+ * errno. */
 static int read_init(const struct ibv_context *context, const struct ibv_qp_init_attr_ex *init,
 		     struct shim_qp_ex *ex)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What processes at the other end are told of our keys. Each is told each key once, however many
- * QPs it has; it keeps them by the GID that we speak from. What it does not know it asks for. */
+/* Our keys, as processes at the other end are told of them. A process is told each key once,
+ * however many QPs it has, and keeps them by the GID that we speak from. Keys that it does not know
+ * it asks for. */
 #include "guest-agent/shim/verbs/keys.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/peer/peer.h"
@@ -23,8 +24,8 @@ static bool is_gid(const uint8_t a[16], const uint8_t b[16])
 	return !memcmp(a, b, 16);
 }
 
-/* What q's peer knows of q's device by q's GID. Above the bound the oldest is forgotten: what it is
- * about is told once more. */
+/* The record of what q's peer knows of q's device by q's GID. Above the bound the oldest record is
+ * forgotten, and the peer is told once more. */
 static struct shim_told *told_of(const struct shim_qp *q)
 {
 	struct shim_peer *p = q->peer;
@@ -100,7 +101,7 @@ static void send_srqns(const struct shim_qp *q, uint64_t first)
 	send_packet(q, PEER_SRQS, n);
 }
 
-/* Those of windows that are bound later it asks for. */
+/* A peer asks for the keys of windows that are bound later. */
 void peer_send_new_keys(struct shim_qp *q)
 {
 	struct shim_told *t = told_of(q);
@@ -154,7 +155,7 @@ void peer_tell_windows(void)
 	if (!mw_bound_again())
 		return;
 	pass++;
-	/* All who may use one of type 1, whether they take part or not. */
+	/* Tells every process that may use a window of type 1, whether it takes part or not. */
 	list_for_each (q, &shim.qps, link) {
 		if (!q->peer || q->said.gone || (q->in_job && !q->paired))
 			continue;
@@ -196,7 +197,7 @@ int peer_want_timeout(void)
 	return atomic_load(&shim.wants) ? WANT_AGAIN_MS : -1;
 }
 
-/* One that is held asks when it goes on. */
+/* A QP that is held asks when it goes on. */
 static bool waits(const struct shim_qp *q)
 {
 	return q->wanted.type && q->peer && q->phase == QP_LIVE;
@@ -247,7 +248,7 @@ void peer_srq_get(const struct peer_head *h, const struct peer_key *srqn)
 	struct shim_peer *peer = peer_find(h);
 	struct shim_srq *s = srq_by_number(srqn->vkey);
 
-	if (!q || !peer || q->peer != peer || (s && !s->real)) /* it is told in the resume */
+	if (!q || !peer || q->peer != peer || (s && !s->real)) /* the resume tells it */
 		return;
 	if (s && s->xrcd != q->xrcd) /* no target of its domain: nothing that is sent comes in */
 		s = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What peers know of our keys. */
+/* The keys of ours that peers know. */
 #ifndef IBVMIG_GUEST_AGENT_SHIM_VERBS_KEYS_H
 #define IBVMIG_GUEST_AGENT_SHIM_VERBS_KEYS_H
 
@@ -22,7 +22,7 @@ int peer_want_timeout(void);
 
 /* The keys on q's device that its peer does not know yet. */
 void peer_send_new_keys(struct shim_qp *q);
-/* It asks for one; or for the number of a shared receive queue. */
+/* The peer asks for a key; or for the number of a shared receive queue. */
 void peer_key_get(const struct peer_head *h, const struct peer_key *key);
 void peer_srq_get(const struct peer_head *h, const struct peer_key *srqn);
 #pragma GCC visibility pop

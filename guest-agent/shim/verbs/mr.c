@@ -155,8 +155,8 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
 }
 
-/* One that is gone has nothing that could be changed, but may be given other memory. As the
- * verb. */
+/* A region that is gone has nothing that could be changed, but may be given other memory. Returns
+ * as the verb does. */
 static int rereg_gone(struct shim_mr *m, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		      int access)
 {

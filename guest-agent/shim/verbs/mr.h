@@ -7,13 +7,13 @@
 
 #pragma GCC visibility push(hidden)
 int mr_register(struct shim_mr *m);
-/* It has no memory any more: what uses it fails. */
+/* The region has no memory any more: every use of it fails. */
 void mr_give_up(struct shim_mr *m);
 
 /* verbs/dirty.c: writes each page that the HCA may have written, without changing it. Bytes.
  * What is no longer mapped is left out. */
 uint64_t dirty_region(const struct shim_mr *m);
-/* Of all contexts that take part in the job; pages that are in several regions once. */
+/* The same for all contexts that take part in the job; pages that are in several regions once. */
 uint64_t dirty_job(void);
 
 /* verbs/domain.c */

@@ -212,7 +212,7 @@ static int avoid_low_bits(struct shim_mw *w, uint32_t rkey)
 	return 0;
 }
 
-/* What has completed is not done again. */
+/* Requests that have completed are not done again. */
 static void drop_done(const struct shim_qp *q)
 {
 	uint64_t tail = atomic_load(&q->send.tail);
@@ -483,8 +483,9 @@ static void renew(struct shim_mw *w)
 		avoid_low_bits(w, w->now.rkey);
 }
 
-/* One request at a time, so that one entry of the CQ is enough. 0, -EINPROGRESS while it is under
- * way, else -errno: it may be tried again. BIND_FAILED: that was the end of the real QP, too. */
+/* Binds one window at a time, so that one entry of the CQ is enough. 0, -EINPROGRESS while it is
+ * under way, else -errno: it may be tried again. BIND_FAILED: that was the end of the real QP, too.
+ */
 static int bind_and_wait(struct shim_qp *q, struct shim_mw *w)
 {
 	uint64_t end = q->binding ? 0 : now_us() + BIND_WAIT_US;
@@ -605,7 +606,7 @@ void mw_told(void)
 	bound_again = false;
 }
 
-/* Of type 2 only the other end of its QP may use it. */
+/* A window of type 2 can be used by the other end of its QP only. */
 static bool is_for(const struct shim_mw *w, const struct shim_peer *p)
 {
 	return w->v.type == IBV_MW_TYPE_1 || (w->now.q && w->now.q->peer == p);

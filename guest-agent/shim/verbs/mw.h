@@ -17,7 +17,7 @@ int mw_hand_over(struct shim_qp *q, uint64_t number, const struct ibv_send_wr *w
 void mw_invalidated(struct shim_context *ctx, struct ibv_wc *wc);
 /* Requests of q from number on have failed. */
 void mw_failed(struct shim_qp *q, uint64_t number);
-/* Its log ends; what has not completed has failed. */
+/* The log of q ends; requests that have not completed have failed. */
 void mw_reset_qp(struct shim_qp *q);
 void mw_forget_qp(struct shim_qp *q);
 void mw_forget_mr(struct shim_mr *m);
@@ -37,7 +37,7 @@ void mw_stop_binding(struct shim_qp *q);
 /* The real QP goes back to RESET: its windows of type 2 are to be bound once more. In any thread.
  */
 void mw_start_over(struct shim_qp *q);
-/* Whether it has bound some since mw_told(). */
+/* True if it has bound some since mw_told(). */
 bool mw_bound_again(void);
 void mw_told(void);
 /* Fills in keys of a device's windows that peers may use, from *skip on, which moves on: those that

@@ -175,8 +175,8 @@ void queue_translate(struct shim_queue *s, const struct ibv_sge *sge, int n)
 	}
 }
 
-/* Where the peer has no shim, its keys are what they are. KEY_NONE is nobody's, and what is posted
- * with it has no bytes (UCX ends a flush so), or an error. false: not known yet. */
+/* A peer without a shim has keys that are what they are. KEY_NONE is nobody's, and a post with it
+ * has no bytes (UCX ends a flush so), or an error. false: not known yet. */
 static bool remote_key(const struct shim_qp *q, uint32_t *key)
 {
 	return !q->peer || key_get(&q->peer->keys, *key, key) || *key == KEY_NONE;
@@ -200,7 +200,7 @@ static uint32_t *key_of(struct ibv_send_wr *wr)
 	}
 }
 
-/* Each XRC request names a queue of the peer: those without a receive have its PD. */
+/* Every XRC request names a queue of the peer; a request without a receive needs the queue's PD. */
 static bool remote_srqn(const struct shim_qp *q, uint32_t *srqn)
 {
 	struct shim_table *t;
@@ -271,8 +271,8 @@ void queue_fail_later(struct shim_qp *q, struct shim_cq *cq, struct ibv_wc wc, i
 	cq_push(cq, &wc);
 }
 
-/* What was put off is refused. Its place is free when all before it has ended, at the latest by a
- * marker. */
+/* A post that was put off is refused. Its place is free when all before it has ended, at the latest
+ * by a marker. */
 static void refused(struct shim_qp *q, uint64_t number, int rc)
 {
 	struct shim_queue *s = &q->send;
@@ -363,14 +363,14 @@ struct wr_fields {
 };
 _Static_assert(offsetof(struct ibv_send_wr, wr) - WR_FIELDS == sizeof(struct wr_fields), "layout");
 
-/* What most programs post: one WR of one entry, which is not inline. */
+/* The short way for the post of most programs: one WR of one entry, which is not inline. */
 static inline bool is_plain_send(const struct shim_queue *s, const struct ibv_send_wr *wr)
 {
 	return s->head < s->direct && wr && !wr->next && wr->num_sge == 1 &&
 	       !(wr->send_flags & IBV_SEND_INLINE);
 }
 
-/* What post_list() does, with only those fields that a SEND has. */
+/* The short way does what post_list() does, with only those fields that a SEND has. */
 static inline struct ibv_send_wr *log_plain_send(struct shim_queue *s, const struct ibv_send_wr *wr,
 						 uint32_t lkey)
 {
@@ -478,7 +478,7 @@ int send_post_marker(struct shim_qp *q)
 		return rc;
 	lock_take(&s->lock);
 	queue_leave_direct(s);
-	if (q->v.qp_type == IBV_QPT_XRC_SEND) { /* that of the send that it is behind */
+	if (q->v.qp_type == IBV_QPT_XRC_SEND) { /* the number of the send that it is behind */
 		wr.qp_type = s->send[(s->posted - 1) & s->mask].wr.qp_type;
 		remote_srqn(q, &wr.qp_type.xrc.remote_srqn);
 	}

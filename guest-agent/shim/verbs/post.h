@@ -19,14 +19,14 @@ void queue_leave_direct(struct shim_queue *q);
 /* Under the queue's lock: hands the log's rest to the hardware. */
 void send_flush(struct shim_qp *q);
 void recv_flush(struct shim_qp *q);
-/* Of a send in the log: whether it consumes a receive of the peer. */
+/* True if a send in the log consumes a receive of the peer. */
 bool send_takes_receive(const struct shim_qp *q, uint64_t number);
 bool send_signalled(const struct shim_qp *q, uint64_t number);
-/* All of the list (n long) or nothing: 0 or errno. */
+/* Posts the whole list (n long) or nothing: 0 or errno. */
 int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n);
 int send_post_marker(struct shim_qp *q);
 
-/* What posts of sends and of receives have in common. */
+/* Posts of sends and of receives have the following in common. */
 /* Up to which number posts may take the short way: as far as the log has room, if the hardware has
  * got all before it. */
 uint64_t queue_direct_until(const struct shim_queue *q, const struct shim_qp *qp);

@@ -17,7 +17,7 @@
 #include <limits.h>
 #include <string.h>
 
-#define MARKER_SLOTS    1 /* of the send queue */
+#define MARKER_SLOTS    1 /* in the send queue */
 #define QP_NUMBER_TRIES 64
 #define CALL_MS         30000 /* an agent that is gone is noticed at once */
 /* Always on: the peer's marker is an RDMA WRITE of zero bytes. */
@@ -143,7 +143,7 @@ void qp_destroy_real(struct shim_qp *q)
 	srq_unhold(q);
 }
 
-/* Whether the agent takes the number for ours: each QP of this guest has another one. */
+/* Claims the number at the agent, which refuses one that another QP of this guest has. */
 static int claim_number(uint32_t vqpn)
 {
 	struct shim_qp_number n = {.head = {.bytes = sizeof(n), .type = SHIM_QP_ADD}, .vqpn = vqpn};
@@ -198,7 +198,7 @@ static bool is_xrc(enum ibv_qp_type type)
 	return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }
 
-/* Of its own. */
+/* True if the QP has a receive queue of its own. */
 static bool has_receives(const struct shim_qp *q)
 {
 	return !q->init.srq && !is_xrc(q->init.qp_type);
@@ -234,7 +234,7 @@ static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
 	return 0;
 }
 
-/* What qp_set_up() has made. */
+/* Undoes qp_set_up(). */
 static void qp_take_down(struct shim_qp *q)
 {
 	release_number(q->v.qp_num);
@@ -606,8 +606,8 @@ int qp_start_over(struct shim_qp *q)
 /* RTR and, if the program had got that far, RTS; with fresh PSNs. 0 or -errno. */
 int qp_to_connected(struct shim_qp *q)
 {
-	/* What a responder and an initiator of RC need, of which an XRC QP is one, and UC has no
-	 * use for (IBA 1.4, 10.2.4.2: modify QP; qp_state_table of ib_core in Linux). */
+	/* A responder and an initiator of RC need attributes for which UC has no use; an XRC QP is
+	 * one of the two (IBA 1.4, 10.2.4.2: modify QP; qp_state_table of ib_core in Linux). */
 	const enum ibv_qp_type type = q->v.qp_type;
 	const bool responds = type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
 	const bool initiates = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
@@ -646,7 +646,7 @@ int ibv_query_qp_data_in_order(struct ibv_qp *ibqp, enum ibv_wr_opcode op, uint3
 	return shim_ours(ibqp->context) ? 0 : real_verbs.query_qp_data_in_order(ibqp, op, flags);
 }
 
-/* What the device says: many have none. */
+/* The device answers; many have no ECE. */
 int ibv_query_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 {
 	int rc;

@@ -99,7 +99,7 @@ static inline bool is_plain_recv(const struct shim_queue *r, const struct ibv_re
 	return r->head < r->direct && wr && !wr->next && wr->num_sge == 1;
 }
 
-/* What recv_list() does. */
+/* The short way does what recv_list() does. */
 static inline void log_plain_recv(struct shim_queue *r, const struct ibv_recv_wr *wr, uint32_t lkey)
 {
 	struct shim_recv *log = &r->recv[r->head & r->mask];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What does not survive a migration and is not given out in the first place: EOPNOTSUPP, named once
- * per process and kind in the agent's log, which adds the program and its pid. */
+/* Verbs that do not survive a migration are not given out in the first place. They fail with
+ * EOPNOTSUPP, and are named once per process and kind in the agent's log, which adds the program
+ * and its pid. */
 #include "guest-agent/shim/verbs/refuse.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/real.h"

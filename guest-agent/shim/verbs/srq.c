@@ -300,7 +300,7 @@ static int post_one(struct shim_srq *s, const struct ibv_recv_wr *wr)
 
 	if (rc || wait)
 		return rc;
-	/* What an earlier flush had to leave goes first. */
+	/* Receives that an earlier flush had to leave go first. */
 	rc = in_use(s) > s->at_hardware + 1 ? flush(s) : hand_over(s, slot);
 	if (rc && s->log[slot].number > s->posted) {
 		s->log[slot].number = 0;
@@ -486,7 +486,7 @@ int ibv_destroy_srq(struct ibv_srq *ibsrq)
 		return real_verbs.destroy_srq(ibsrq);
 	s = to_srq(ibsrq);
 	ctl_enter();
-	if (s->xrcd) /* what has been received so far is the program's, and nobody knows it later */
+	if (s->xrcd) /* receives so far are the program's: later nobody would know that */
 		cq_harvest(s->cq);
 	rc = real_verbs.destroy_srq(s->real);
 	if (!rc) {

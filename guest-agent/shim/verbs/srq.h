@@ -14,7 +14,7 @@ bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *q, uint64_t *re
  * holds one at a time. */
 void srq_hold(struct shim_qp *q, struct shim_srq *s);
 void srq_unhold(struct shim_qp *q);
-/* Whether all receives that the hardware was given have completed. */
+/* True if every receive that the hardware was given has completed. */
 bool srq_is_empty(struct shim_srq *s);
 /* The virtual number of the sender of a datagram into that slot; before srq_take(). */
 uint32_t srq_source(struct shim_srq *s, uint32_t slot, const struct ibv_wc *wc);
@@ -29,13 +29,13 @@ struct ibv_srq *shim_create_srq_ex(struct ibv_context *context, struct ibv_srq_i
 struct ibv_xrcd *shim_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *init);
 int shim_close_xrcd(struct ibv_xrcd *xrcd);
 int shim_get_srq_num(struct ibv_srq *srq, uint32_t *number);
-/* Of a queue that has its .real and .real_srqn: gives it its virtual number. 0 or -errno. */
+/* Gives a queue that has its .real and .real_srqn its virtual number. 0 or -errno. */
 int xrc_number_srq(struct shim_srq *s);
-/* It has been destroyed. */
+/* The queue has been destroyed. */
 void xrc_forget_srq(struct shim_srq *s);
-/* All completions of receives that q has taken from shared queues, into software queues. */
+/* Takes the completions of receives that q has taken from shared queues into software queues. */
 void xrc_harvest(const struct shim_qp *q);
-/* Its real QP goes: no CQ remembers it. */
+/* The real QP of q goes: no CQ remembers it. */
 void xrc_forget_qp(const struct shim_qp *q);
 void xrc_forget_all(void); /* in a child */
 /* The device goes, has come: domains. 0 or -errno. */

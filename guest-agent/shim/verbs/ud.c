@@ -72,7 +72,7 @@ struct shim_node *node_get(const uint8_t gid[16])
 	return n;
 }
 
-/* Of the process in that slot, by whichever of our GIDs it knows us. */
+/* Counts the numbers of the process in that slot, by whichever of our GIDs it knows us. */
 static void count_numbers(const struct shim_node *n, uint64_t slot, int more)
 {
 	struct shim_partner *p;
@@ -435,8 +435,8 @@ static bool sends_from(const struct shim_context *c)
 	return false;
 }
 
-/* Whether its guest is still there: a VM that is destroyed tells nobody, and must not be named as
- * a peer for ever. Known at the next query. */
+/* Asks whether the partner's guest is still there, which is known at the next query. A VM that is
+ * destroyed tells nobody, and must not be named as a peer for ever. */
 static void probe(struct shim_partner *p)
 {
 	uint64_t now = now_us();

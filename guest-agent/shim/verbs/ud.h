@@ -19,11 +19,11 @@
 struct shim_node {
 	uint8_t gid[16];
 	unsigned index;            /* in shim_nodes */
-	struct shim_table real;    /* its virtual QPNs to node entries */
+	struct shim_table real;    /* from its virtual QPNs to node entries */
 	struct shim_table virtual; /* the hardware's QPNs to NODE_KNOWN | virtual one */
-	unsigned ahs;              /* that lead there; under ctl */
+	unsigned ahs;              /* handles that lead there; under ctl */
 	bool alone;                /* no agent answers there; under ctl */
-	_Atomic(uint16_t) lid;     /* of its address handles, 0: none */
+	_Atomic(uint16_t) lid;     /* the LID of its address handles, 0: none */
 	_Atomic(uint64_t) asked_us;
 };
 
@@ -32,7 +32,7 @@ struct shim_node {
  * time. */
 #define NODE_KNOWN      (1ull << 32)
 #define NODE_NOBODY     (1ull << 33) /* an agent says that it is nobody's: no shim there */
-#define NODE_ENDED      (1ull << 34) /* it was known; that QP or process has ended */
+#define NODE_ENDED      (1ull << 34) /* the number was known; that QP or process has ended */
 #define NODE_ALONE      (1ull << 35) /* nobody answered */
 #define NODE_SLOT_SHIFT 40
 
@@ -43,7 +43,7 @@ struct shim_partner {
 	uint8_t sgid[16]; /* ours */
 	uint16_t slot;
 	uint64_t instance;
-	unsigned numbers; /* of it that are known */
+	unsigned numbers; /* how many numbers of it are known */
 	bool in_job, gone;
 	bool silent; /* no way to its guest; until it is heard again */
 	uint64_t probed_us;
@@ -73,14 +73,14 @@ struct shim_group {
 	uint16_t lid;
 };
 
-/* What a UD QP has more than others; under its send.lock. */
+/* The part of a UD QP that other QPs do not have; under its send.lock. */
 struct shim_ud {
 	uint64_t *told; /* owned; set of ud_key(): numbers that know this QP, or do not exist */
 	uint32_t told_room, told_count;
 	uint64_t last; /* key that was found last */
-	bool by_lid;   /* it has sent to a LID without a GID */
+	bool by_lid;   /* the QP has sent to a LID without a GID */
 
-	/* One question at a time, because posts wait in order. */
+	/* A QP asks one question at a time, because posts wait in order. */
 	bool asks;                  /* and posts wait */
 	struct shim_node *ask_node; /* NULL: none */
 	uint8_t ask_sgid[16];
@@ -131,7 +131,7 @@ int ud_init(struct shim_qp *q);
 void ud_free(struct shim_qp *q);
 /* RESET: it starts anew. */
 void ud_reset(struct shim_qp *q);
-/* Whether q has sent to that GID's number. */
+/* True if q has sent to a GID that the order is about. */
 bool ud_sends_to(struct shim_qp *q, const struct shim_order *o);
 /* Sets q->uncovered, or takes it back. */
 void ud_check_covered(struct shim_qp *q);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What datagram QPs send without their program: questions and words to other shims, and the marker
- * that shows when all datagrams have been sent. */
+/* Packets that datagram QPs send without their program: questions and words to other shims, and the
+ * marker that shows when all datagrams have been sent. */
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/peer/peer.h"

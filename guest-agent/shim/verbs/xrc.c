@@ -179,7 +179,7 @@ static uint64_t gone(uint32_t real_srqn)
 	return (uint64_t)real_srqn << 1 | SRQN_GONE;
 }
 
-/* Whether nobody can know it for anything else than that number of the hardware. */
+/* True if nobody can know it for anything else than that number of the hardware. */
 static bool is_free(uint32_t srqn, uint32_t real_srqn)
 {
 	uint64_t e = table_get(&shim.srqns, srqn);

@@ -5,13 +5,13 @@
 #include "common/util.h"
 #include "daemon/base/daemon.h"
 #include "daemon/libvirt/loop.h"
-#include "daemon/base/heap.h"
 #include "daemon/store/journal.h"
 #include "daemon/migrate/machine.h"
 #include "daemon/vm/repath.h"
 #include "daemon/vm/discover.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <systemd/sd-daemon.h>
 
 struct beat {
@@ -42,7 +42,7 @@ static void rest(struct daemon *d)
 		return;
 	trim_code();
 	journal_rest(d->journal);
-	heap_trim();
+	malloc_trim(0); /* wherever the pages are: malloc itself trims the heap's end only */
 	b->rested = true;
 }
 

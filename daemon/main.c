@@ -5,9 +5,9 @@
 #include "common/loop.h"
 #include "common/util.h"
 #include "daemon/base/daemon.h"
-#include "daemon/base/heap.h"
-#include "daemon/migrate/machine.h"
 #include "daemon/base/settings.h"
+#include "daemon/migrate/machine.h"
+#include "daemon/start.h"
 
 #include <getopt.h>
 #include <libxml/parser.h>
@@ -31,8 +31,8 @@ static int run(const char *config)
 	char *error = NULL;
 	int rc;
 
-	heap_init();
-	rc = settings_load(config, &d.settings, &error);
+	daemon_set_heap();
+	rc = daemon_configure(&d, config, &error);
 	if (rc)
 		return fail("configuration", error, rc);
 	http_client_init();

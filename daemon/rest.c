@@ -4,53 +4,38 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "daemon/base/daemon.h"
+#include "daemon/base/events.h"
+#include "daemon/base/settings.h"
+#include "daemon/base/sm.h"
 #include "daemon/fleet/balance.h"
 #include "daemon/fleet/capacity.h"
-#include "daemon/migrate/clocks.h"
-#include "daemon/migrate/src_saved.h"
-#include "daemon/base/daemon.h"
-#include "daemon/report/doctor.h"
 #include "daemon/fleet/drain.h"
 #include "daemon/fleet/drained.h"
-#include "daemon/base/events.h"
 #include "daemon/fleet/fence.h"
-#include "daemon/store/journal.h"
-#include "daemon/report/metrics.h"
+#include "daemon/fleet/jobs.h"
+#include "daemon/libvirt/virt.h"
+#include "daemon/migrate/calls.h"
+#include "daemon/migrate/clocks.h"
 #include "daemon/migrate/dst_orphan.h"
 #include "daemon/migrate/src.h"
-#include "daemon/fleet/jobs.h"
+#include "daemon/migrate/src_saved.h"
+#include "daemon/report/doctor.h"
+#include "daemon/report/metrics.h"
 #include "daemon/report/openapi.h"
+#include "daemon/report/timeline.h"
+#include "daemon/store/journal.h"
+#include "daemon/vf/table.h"
+#include "daemon/vm/calls.h"
 #include "daemon/vm/qps.h"
 #include "daemon/vm/relay.h"
 #include "daemon/vm/repath.h"
-#include "daemon/base/settings.h"
-#include "daemon/base/sm.h"
-#include "daemon/report/timeline.h"
-#include "daemon/vm/vm.h"
-#include "daemon/vm/discover.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #define LIST_MAX 200
-
-static void write_vms(struct printbuf *text, const struct daemon *d)
-{
-	json_write_open(text, "vms", '[');
-	for (struct vm *vm = d->vms; vm; vm = vm->next)
-		if (!vm->gone)
-			vm_write_status(text, vm);
-	json_write_close(text, ']');
-}
-
-static void reply_vm(struct http_exchange *x, unsigned status, struct vm *vm)
-{
-	struct printbuf *text = printbuf_new();
-
-	vm_write_status(text, vm);
-	http_reply(x, status, json_written(text));
-}
 
 static void get_versions(struct http_request *req)
 {
@@ -95,7 +80,7 @@ static struct json_object *host_status(struct daemon *d)
 	json_set(o, "sm", sm_status(d));
 	drained_tell(d, o);
 	json_set_str(o, "vf_error", *d->vf_error ? d->vf_error : NULL);
-	json_set(o, "pfs", vf_pfs(&d->vfs));
+	json_set(o, "pfs", vf_pfs(d->vfs));
 	json_set(o, "peers", peer_list(d->settings));
 	return o;
 }
@@ -113,8 +98,8 @@ static void status_ready(void *arg)
 	{
 		json_write(text, key, value);
 	}
-	vf_write_status(text, "vfs", &d->vfs);
-	write_vms(text, d);
+	vf_write_status(text, "vfs", d->vfs);
+	vm_write_list(text, d);
 	json_write(text, "migrations", latest);
 	json_write_close(text, '}');
 	http_reply(c->exchange, 200, json_written(text));
@@ -131,89 +116,6 @@ static void get_status(struct http_request *req)
 	}
 	*c = (struct status_call){.d = req->user, .exchange = req->exchange};
 	sm_refresh(req->user, status_ready, c);
-}
-
-static void get_vms(struct http_request *req)
-{
-	struct printbuf *text = printbuf_new();
-
-	json_write_open(text, NULL, '{');
-	write_vms(text, req->user);
-	json_write_close(text, '}');
-	http_reply(req->exchange, 200, json_written(text));
-}
-
-struct vm *rest_vm(struct http_request *req)
-{
-	struct vm *vm = vm_by_name(req->user, req->param);
-
-	if (!vm)
-		http_fail(req->exchange, 404, "not-found",
-			  "no VM %s with <ibvmig:vf> metadata runs on this host: ibvmig status "
-			  "shows those that do, and virsh metadata %s --uri urn:ibvmig:1 what it "
-			  "has",
-			  req->param, req->param);
-	return vm;
-}
-
-static void get_vm(struct http_request *req)
-{
-	struct vm *vm = rest_vm(req);
-
-	if (vm)
-		reply_vm(req->exchange, 200, vm);
-}
-
-/* After what kept a VM from its VF has been mended. */
-static void post_attach(struct http_request *req)
-{
-	struct vm *vm = rest_vm(req);
-
-	if (!vm)
-		return;
-	if (vm->state == VM_LEAVING || vm->state == VM_INCOMING || migrate_open(vm->d, vm->uuid)) {
-		http_fail(req->exchange, 409, "not-without-vf",
-			  "VM %s is %s; only a VM that "
-			  "runs without its VF can be given one",
-			  vm->name,
-			  migrate_open(vm->d, vm->uuid) ? "migrating" : vm_state_name(vm));
-		return;
-	}
-	if (vm->state == VM_WITHOUT)
-		vm_discover(vm->d, vm->uuid, vm->name, false);
-	reply_vm(req->exchange, vm->state == VM_ATTACHED ? 200 : 202, vm);
-}
-
-static void get_migrations(struct http_request *req)
-{
-	struct daemon *d = req->user;
-	struct json_object *o = json_object_new_object();
-
-	json_set(o, "migrations", journal_latest_migrations(d->journal, LIST_MAX));
-	json_set_u64(o, "keeps", d->settings->keep_migrations);
-	http_reply(req->exchange, 200, o);
-}
-
-void rest_no_migration(struct http_request *req, const char *id)
-{
-	const struct daemon *d = req->user;
-
-	http_fail(
-		req->exchange, 404, "not-found",
-		"the journal of host %s has no migration %s, or no longer: it keeps the newest %u "
-		"that have ended (keep-migrations in ibvmigd.conf)",
-		d->settings->host_name, id, d->settings->keep_migrations);
-}
-
-static void get_migration(struct http_request *req)
-{
-	struct daemon *d = req->user;
-	struct json_object *o = journal_migration(d->journal, req->param);
-
-	if (o)
-		http_reply(req->exchange, 200, o);
-	else
-		rest_no_migration(req, req->param);
 }
 
 /* Of one role's record: whether it has waited for its operator, who has been here. */
@@ -300,11 +202,11 @@ const struct http_route rest_routes[] = {
 	{"GET", "/openapi.json", openapi_get, REST_READ_ONLY},
 	{"GET", "/metrics", metrics_get, REST_READ_ONLY},
 	{"GET", "/v1/status", get_status, REST_READ_ONLY},
-	{"GET", "/v1/vms", get_vms, REST_READ_ONLY},
-	{"GET", "/v1/vms/*", get_vm, REST_READ_ONLY},
+	{"GET", "/v1/vms", vm_get_all, REST_READ_ONLY},
+	{"GET", "/v1/vms/*", vm_get, REST_READ_ONLY},
 	{"GET", "/v1/vms/*/qps", qps_get, REST_READ_ONLY},
-	{"GET", "/v1/migrations", get_migrations, REST_READ_ONLY},
-	{"GET", "/v1/migrations/*", get_migration, REST_READ_ONLY},
+	{"GET", "/v1/migrations", migrate_get_all, REST_READ_ONLY},
+	{"GET", "/v1/migrations/*", migrate_get, REST_READ_ONLY},
 	{"GET", "/v1/migrations/*/timeline", timeline_get, REST_READ_ONLY},
 	{"GET", "/v1/doctor", doctor_get, REST_READ_ONLY},
 	{"GET", "/v1/clock", clocks_get, REST_READ_ONLY},
@@ -332,7 +234,7 @@ const struct http_route rest_routes[] = {
 	{"POST", "/v1/peer/cancel", mover_on_cancel, REST_PEER},
 	{"POST", "/v1/peer/drained", drained_on_set, REST_PEER},
 	{"POST", "/v1/hook", dst_hook, REST_ROOT},
-	{"POST", "/v1/vms/*/attach", post_attach, REST_NOVA},
+	{"POST", "/v1/vms/*/attach", vm_post_attach, REST_NOVA},
 	{"POST", "/v1/vms/*/migrate", mover_post_migrate, REST_NOVA},
 	{"POST", "/v1/vms/*/abort", mover_post_abort, REST_NOVA},
 	{"POST", "/v1/vms/*/fence", fence_post, REST_NOVA},

@@ -7,19 +7,12 @@
 #include "common/http/server.h"
 
 struct daemon;
-struct vm;
 
 extern const struct http_route rest_routes[];
 /* user: a struct daemon. Root, and the daemon's own user, have all roles on the socket; others what
  * their group gives them; on TCP who shows a certificate has what the table of roles says. Without
  * TLS everybody there looks, and does what peers do. */
 unsigned rest_roles(const struct http_who *who, void *user);
-
-/* The VM that the path names, by name or UUID; NULL if this host has none such: it has been
- * answered with 404. */
-struct vm *rest_vm(struct http_request *req);
-/* 404: the journal does not have this migration, or not any more. */
-void rest_no_migration(struct http_request *req, const char *id);
 
 /* Listens on the socket and, if configured, on TCP. 0, or -errno and a line in *ret_error (owned
  * by the caller). */

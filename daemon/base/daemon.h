@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the parts of ibvmigd share. All of it belongs to the loop's thread but what is said to be
- * constant or to lock itself. */
+/* The parts of ibvmigd share this, as pointers only: daemon/start.c, on the top floor, makes them.
+ * All of it belongs to the loop's thread but what is said to be constant or to lock itself. */
 #ifndef IBVMIG_DAEMON_BASE_DAEMON_H
 #define IBVMIG_DAEMON_BASE_DAEMON_H
 
-#include "daemon/vf/table.h"
+#include "common/http/client.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
+struct daemon;
 struct settings;
 struct journal;
 struct durable;
 struct virt;
 struct events;
 struct movers;
+struct mlx5_config;
 struct provider;
 struct relay;
 struct repath;
+struct vf_table;
 struct vm;
+struct vm_watcher;
 struct migration;
 struct peer_watch;
 struct work_pool;
@@ -32,8 +36,9 @@ struct sm_state {
 	bool caching, caching_known; /* its last word on path records, also while it is silent */
 	char error[256];             /* why moves are not possible; "" if they are */
 	uint64_t asked_ms;
-	bool asking;               /* an answer is under way */
-	struct sm_waiter *waiters; /* owned; for it */
+	bool asking;                          /* an answer is under way */
+	struct sm_waiter *waiters;            /* owned; for it */
+	void (*on_caching)(struct daemon *d); /* sm_on_caching() */
 };
 
 struct daemon {
@@ -41,6 +46,7 @@ struct daemon {
 	struct work_pool *pool;    /* locks itself */
 	struct work_pool *callers; /* locks itself; of jobs that wait for another host's pool */
 	struct settings *settings; /* constant */
+	struct mlx5_config *mlx5;  /* owned, constant; NULL with the provider exec */
 	struct provider *provider; /* constant; workers call it */
 	struct virt *virt;         /* locks itself */
 	struct journal *journal;
@@ -52,11 +58,12 @@ struct daemon {
 	struct relay *relay;
 	struct repath *repath;
 	struct beat *beat;
-	struct vf_table vfs;
-	char vf_error[HTTP_ERROR_MAX];   /* why there is no inventory, or "" */
-	struct vm *vms;                  /* list, owned */
-	struct migration *migrations;    /* list, owned; newest first */
-	struct peer_watch *peer_watches; /* list, owned: VMs suspended for movers */
+	struct vf_table *vfs;             /* owned */
+	char vf_error[HTTP_ERROR_MAX];    /* why there is no inventory, or "" */
+	struct vm *vms;                   /* list, owned */
+	const struct vm_watcher *watcher; /* of the VMs: daemon/vm/vm.h */
+	struct migration *migrations;     /* list, owned; newest first */
+	struct peer_watch *peer_watches;  /* list, owned: VMs suspended for movers */
 	struct sm_state sm;
 	struct tls *tls; /* NULL without TLS; locks itself */
 	struct http_server *unix_server, *tcp_server;
@@ -69,10 +76,5 @@ struct daemon {
 	bool recovered;      /* open migrations of the journal have been taken up again */
 	bool stopping;       /* the loop has ended: no migration goes on */
 };
-
-/* d: zeroed but for settings and loop, which it owns from then on. 0, or -errno with a line in
- * *ret_error, owned by the caller. */
-int daemon_start(struct daemon *d, char **ret_error);
-void daemon_stop(struct daemon *d);
 
 #endif

@@ -30,6 +30,8 @@ struct events {
 	struct watcher *watchers; /* owned */
 	unsigned watcher_count;
 	struct loop_timer *beat; /* owned */
+	void (*heard)(void *arg, struct json_object *event);
+	void *heard_arg; /* borrowed */
 };
 
 static void on_beat(void *arg);
@@ -192,6 +194,12 @@ void events_free(struct events *e)
 	free(e);
 }
 
+void events_listen(struct events *e, void (*heard)(void *arg, struct json_object *event), void *arg)
+{
+	e->heard = heard;
+	e->heard_arg = arg;
+}
+
 void events_publish(struct events *e, struct json_object *event)
 {
 	struct json_object **slot = &e->ring[++e->last % EVENTS_KEPT];
@@ -200,6 +208,8 @@ void events_publish(struct events *e, struct json_object *event)
 	json_set_u64(event, "wall_ms", wall_ms());
 	json_object_put(*slot);
 	*slot = event;
+	if (e->heard)
+		e->heard(e->heard_arg, event);
 	each_watcher(e, event);
 	while (e->waiters)
 		waiter_end(e->waiters);

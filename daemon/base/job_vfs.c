@@ -3,7 +3,7 @@
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/work.h"
-#include "daemon/libvirt/domain.h"
+#include "daemon/base/limits.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef IBVMIG_DAEMON_BASE_LOCATE_H
 #define IBVMIG_DAEMON_BASE_LOCATE_H
 
-#include "daemon/vf/table.h"
+#include "daemon/base/limits.h"
 
 #include <stdint.h>
 

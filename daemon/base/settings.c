@@ -2,9 +2,8 @@
 #include "daemon/base/settings.h"
 #include "common/conf.h"
 #include "common/util.h"
+#include "daemon/base/limits.h"
 #include "daemon/store/lease.h"
-#include "daemon/vf/mlx5.h"
-#include "daemon/libvirt/qmp.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -183,10 +182,8 @@ static int read_provider(struct settings *s, char **ret_error)
 		name = "exec";
 	if (str_eq(name, "exec") && s->provider_exec)
 		return 0;
-	if (str_eq(name, "mlx5") && !s->provider_exec) {
-		s->mlx5 = calloc(1, sizeof *s->mlx5);
-		return s->mlx5 ? mlx5_config_read(s->conf, s->mlx5, ret_error) : -ENOMEM;
-	}
+	if (str_eq(name, "mlx5") && !s->provider_exec)
+		return 0;
 	*ret_error = strf("where do VFs come from? \"provider = mlx5\" for ConnectX cards, or "
 			  "\"provider-exec = PROGRAM\" for a program that prepares VFs; not both");
 	return -EINVAL;
@@ -257,9 +254,6 @@ void settings_free(struct settings *s)
 		free(s->peers[i].url);
 	}
 	free(s->peers);
-	if (s->mlx5)
-		mlx5_config_clear(s->mlx5);
-	free(s->mlx5);
 	free(s->url);
 	tls_conf_clear(&s->tls);
 	conf_free(s->conf);

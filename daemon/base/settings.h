@@ -13,7 +13,6 @@
 #define SETTINGS_PEERS_MAX 256
 
 struct conf;
-struct mlx5_config;
 
 struct settings_peer {
 	char *name; /* owned */
@@ -26,7 +25,7 @@ struct settings_group {
 };
 
 struct settings {
-	struct conf *conf; /* owned; holds the strings below */
+	struct conf *conf; /* owned; holds the strings below, and what the provider mlx5 reads */
 	char *url;         /* owned; where other hosts reach this daemon */
 	struct tls_conf tls;
 	const char *host_name;
@@ -36,7 +35,6 @@ struct settings {
 	const char *lease_dir;     /* daemon/store/lease.h */
 	const char *sm_url;        /* NULL: no ibvmig-sm (tests only) */
 	const char *provider_exec; /* the program; NULL with the provider mlx5 */
-	struct mlx5_config *mlx5;  /* owned; NULL with the provider exec */
 	const char *libvirt_uri;
 	const char *migrate_uri;     /* of other hosts' libvirt, with %s for the host's name */
 	struct settings_peer *peers; /* owned */

@@ -4,7 +4,6 @@
 #include "common/util.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
-#include "daemon/vm/repath.h"
 #include "daemon/base/settings.h"
 
 #include <errno.h>
@@ -89,8 +88,13 @@ void sm_set_caching(struct daemon *d, bool caching)
 
 	d->sm.caching = caching;
 	d->sm.caching_known = true;
-	if (news)
-		repath_tell_caching(d);
+	if (news && d->sm.on_caching)
+		d->sm.on_caching(d);
+}
+
+void sm_on_caching(struct daemon *d, void (*changed)(struct daemon *d))
+{
+	d->sm.on_caching = changed;
 }
 
 static void refresh_done(struct job *j)

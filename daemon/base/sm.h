@@ -27,8 +27,10 @@ int sm_check(const struct settings *s, bool *ret_caching, char *error);
 
 /* From the loop: asks for the state again unless that was a moment ago; then calls done(arg). */
 void sm_refresh(struct daemon *d, void (*done)(void *arg), void *arg);
-/* ibvmig-sm's word on whether path records may be kept; agents hear of a change. */
+/* ibvmig-sm's word on whether path records may be kept. */
 void sm_set_caching(struct daemon *d, bool caching);
+/* changed() is called whenever that word is another one. */
+void sm_on_caching(struct daemon *d, void (*changed)(struct daemon *d));
 struct json_object *sm_status(const struct daemon *d);
 
 #endif

@@ -68,8 +68,8 @@ static void looked(struct job *j)
 	}
 	drained_tell(j->d, j->out);
 	json_set_str(j->out, "host", j->d->settings->host_name);
-	json_set(j->out, "pfs", vf_pfs(&j->d->vfs));
-	json_set(j->out, "vfs", vf_status(&j->d->vfs));
+	json_set(j->out, "pfs", vf_pfs(j->d->vfs));
+	json_set(j->out, "vfs", vf_status(j->d->vfs));
 	http_reply(x, 200, json_object_get(j->out));
 }
 

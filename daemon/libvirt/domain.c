@@ -50,7 +50,7 @@ static char *attr(xmlNodePtr node, const char *name)
 	return copy;
 }
 
-static char *vf_pf(xmlNodePtr node, struct domain_vf *vf)
+static char *vf_pf(xmlNodePtr node, struct vf_want *vf)
 {
 	char *pf AUTO_FREE = attr(node, "pf");
 
@@ -63,7 +63,7 @@ static char *vf_pf(xmlNodePtr node, struct domain_vf *vf)
 	return NULL;
 }
 
-static char *vf_vguid(xmlNodePtr node, struct domain_vf *vf)
+static char *vf_vguid(xmlNodePtr node, struct vf_want *vf)
 {
 	char *vguid AUTO_FREE = attr(node, "vguid");
 
@@ -76,7 +76,7 @@ static char *vf_vguid(xmlNodePtr node, struct domain_vf *vf)
 	return NULL;
 }
 
-static char *vf_pkey(xmlNodePtr node, struct domain_vf *vf)
+static char *vf_pkey(xmlNodePtr node, struct vf_want *vf)
 {
 	char *pkey AUTO_FREE = attr(node, "pkey");
 
@@ -89,7 +89,7 @@ static char *vf_pkey(xmlNodePtr node, struct domain_vf *vf)
 	return NULL;
 }
 
-static char *vf_index(xmlNodePtr node, struct domain_vf *vf)
+static char *vf_index(xmlNodePtr node, struct vf_want *vf)
 {
 	char *index AUTO_FREE = attr(node, "index");
 	uint64_t n = 0;
@@ -101,7 +101,7 @@ static char *vf_index(xmlNodePtr node, struct domain_vf *vf)
 	return NULL;
 }
 
-static char *vf_pci(xmlNodePtr node, struct domain_vf *vf)
+static char *vf_pci(xmlNodePtr node, struct vf_want *vf)
 {
 	char *pci AUTO_FREE = attr(node, "pci");
 	unsigned n[4];
@@ -119,7 +119,7 @@ static char *vf_pci(xmlNodePtr node, struct domain_vf *vf)
 }
 
 /* What is wrong with one element, owned by the caller, or NULL. */
-static char *parse_vf(xmlNodePtr node, struct domain_vf *vf)
+static char *parse_vf(xmlNodePtr node, struct vf_want *vf)
 {
 	char *problem = vf_pf(node, vf);
 
@@ -172,7 +172,7 @@ static char *check_twins(const struct domain_info *info)
 
 static int by_index(const void *a, const void *b)
 {
-	const struct domain_vf *x = a, *y = b;
+	const struct vf_want *x = a, *y = b;
 
 	return (int)x->index - (int)y->index;
 }
@@ -286,7 +286,7 @@ void domain_free(struct domain_info *info)
 	free(info);
 }
 
-void domain_dev_id(const struct domain_vf *vf, char ret_id[static QMP_DEV_ID])
+void domain_dev_id(const struct vf_want *vf, char ret_id[static QMP_DEV_ID])
 {
 	snprintf(ret_id, QMP_DEV_ID, "ibvf%u", vf->index);
 }

@@ -3,8 +3,9 @@
 #ifndef IBVMIG_DAEMON_LIBVIRT_DOMAIN_H
 #define IBVMIG_DAEMON_LIBVIRT_DOMAIN_H
 
-#include "daemon/libvirt/qmp.h"
+#include "daemon/base/limits.h"
 #include "daemon/base/strategy.h"
+#include "daemon/vf/table.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,22 +15,12 @@
 #define DOMAIN_CHANNEL "org.ibvmig.0"
 #define DOMAIN_XMLNS   "urn:ibvmig:1"
 
-#define DOMAIN_VFS_MAX 8 /* of a VM */
-
-struct domain_vf {
-	char pf[64];
-	uint64_t vguid;
-	uint16_t pkey;
-	unsigned index; /* 0 to DOMAIN_VFS_MAX - 1; the device's id in QEMU is "ibvf" and this */
-	char pci[16];   /* the VF's address on the host that reads this; "": any free one of pf */
-};
-
 struct domain_info {
 	char uuid[37];
 	char *name;    /* owned */
 	bool wants_vf; /* there is an <ibvmig:vf> */
 	/* Valid if there is no problem: by index, no index and no vGUID twice. */
-	struct domain_vf vfs[DOMAIN_VFS_MAX];
+	struct vf_want vfs[DOMAIN_VFS_MAX];
 	unsigned vf_count;
 	enum domain_strategy strategy; /* of all of them */
 	char *problem;       /* owned; which value is wrong and what is allowed, or NULL */
@@ -43,6 +34,6 @@ struct domain_info {
 int domain_parse(const char *xml, size_t bytes, struct domain_info **ret_info);
 void domain_free(struct domain_info *info);
 /* QEMU's id of the VF's device. */
-void domain_dev_id(const struct domain_vf *vf, char ret_id[static QMP_DEV_ID]);
+void domain_dev_id(const struct vf_want *vf, char ret_id[static QMP_DEV_ID]);
 
 #endif

@@ -5,19 +5,15 @@
 #define IBVMIG_DAEMON_LIBVIRT_QMP_H
 
 #include "common/http/client.h"
+#include "daemon/base/limits.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define QMP_PAIR_ID "failover_pair_id"
 /* A pair id that no standby device has: it makes QEMU allow device_del while it migrates. */
 #define QMP_NO_PAIR "ibvmig-none"
-/* Property of PCI devices in a QEMU with hooks/qemu/x-late-detach.patch: the same, for a device of
- * any class, and QEMU fails the migration if the device is still there at switchover. */
-#define QMP_LATE_DETACH "x-late-detach"
 /* Property of vfio-pci since QEMU 10.1: the PCI class that the guest, and the pair id, see. */
 #define QMP_CLASS_CODE "x-pci-class-code"
-#define QMP_DEV_ID     24 /* "ibvf" and a number */
 
 /* What a device_add of attach commands says beside QMP's words. */
 #define QMP_MIGRATES_STATE "migrates_state" /* the provider's: QEMU can migrate its state */

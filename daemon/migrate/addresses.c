@@ -76,7 +76,7 @@ void lost_keep_lids(struct migration *m, struct job *j)
 		json_set_u64(one, "paths_changed", 1);
 		json_object_array_add(list, one);
 		vf->lid = (unsigned)lid;
-		vf_save(&m->d->vfs, vf);
+		vf_save(m->d->vfs, vf);
 	}
 	json_set(o, "moves", list);
 	json_set(m->rec.data, "rebound", o);

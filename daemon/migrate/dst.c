@@ -205,7 +205,7 @@ static int keep_vf(struct migration *m, struct migrate_vf *v, struct json_object
 	snprintf(v->bus, sizeof v->bus, "%s", json_opt_str(answer, "bus", ""));
 	snprintf(vf->bus, sizeof vf->bus, "%s", v->bus);
 	json_set_u64(prepared, "lid", json_opt_u64(answer, "lid", 0));
-	vm_work_keep(&m->d->vfs, vf, prepared);
+	vm_work_keep(m->d->vfs, vf, prepared);
 	return 0;
 }
 
@@ -487,7 +487,7 @@ static void keep_lids(struct migration *m, struct json_object *answer)
 		if (!vf)
 			continue;
 		vf->lid = (unsigned)json_opt_u64(moved, "lid_after", vf->lid);
-		vf_save(&m->d->vfs, vf);
+		vf_save(m->d->vfs, vf);
 	}
 }
 
@@ -620,7 +620,7 @@ static void attached(struct migration *m, struct job *j)
 			continue;
 		vf->migration[0] = '\0';
 		str_set(&vf->attach, vf_text_of(job_vf(j, i), "attach"));
-		vf_save(&m->d->vfs, vf);
+		vf_save(m->d->vfs, vf);
 	}
 	if (vm && vm_take_leases(vm)) {
 		vm_attached(vm);

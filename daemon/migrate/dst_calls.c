@@ -41,7 +41,7 @@ static void fill_record(struct migration *m, const struct domain_info *info,
 /* Why this host has none for it, or 0. */
 static int check_host(struct daemon *d, const struct domain_info *info, char *error)
 {
-	struct vf *vf = vf_of_vm(&d->vfs, info->uuid, 0);
+	struct vf *vf = vf_of_vm(d->vfs, info->uuid, 0);
 
 	if (*d->vf_error) {
 		snprintf(error, HTTP_ERROR_MAX, "%s", d->vf_error);
@@ -70,7 +70,7 @@ static int start_record(struct daemon *d, const struct domain_info *info,
 		return -ENOMEM;
 	}
 	fill_record(m, info, saved);
-	rc = vf_claim(&d->vfs, info->uuid, info->name, info->vfs, info->vf_count, m->rec.id, vfs,
+	rc = vf_claim(d->vfs, info->uuid, info->name, info->vfs, info->vf_count, m->rec.id, vfs,
 		      error);
 	if (rc) {
 		migrate_fail(m, rc, "%s", error);
@@ -272,7 +272,7 @@ static void unswitch_unknown(struct http_request *req, struct json_object *vfs)
 	json_set(in, "vfs", list);
 	for (size_t i = 0; i < json_count(vfs); i++) {
 		struct json_object *v = json_object_array_get_idx(vfs, i);
-		struct vf *vf = vf_by_name(&d->vfs, vf_text_of(json_opt(v, "to"), "vf"));
+		struct vf *vf = vf_by_name(d->vfs, vf_text_of(json_opt(v, "to"), "vf"));
 
 		if (vf && vf->leased && vf->vguid == vf_guid_of(v, "vguid")) {
 			http_fail(req->exchange, 409, "in-use",

@@ -6,7 +6,7 @@
 #include "daemon/base/daemon.h"
 #include "daemon/store/journal.h"
 #include "daemon/migrate/src.h"
-#include "daemon/rest.h"
+#include "daemon/migrate/calls.h"
 
 #include <errno.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 #include "common/util.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job_vfs.h"
+#include "daemon/migrate/src_saved.h"
 #include "daemon/migrate/step.h"
 #include "daemon/vf/provider.h"
 #include "daemon/base/settings.h"
@@ -38,7 +39,7 @@ static const struct migrate_end *end_here(const struct migration *m, const struc
 
 struct vf *migrate_lease(const struct migration *m, const struct migrate_vf *v)
 {
-	struct vf *vf = vf_by_name(&m->d->vfs, end_here(m, v)->vf);
+	struct vf *vf = vf_by_name(m->d->vfs, end_here(m, v)->vf);
 
 	return vf && vf->leased && !strcmp(vf->vm, m->rec.vm_uuid) ? vf : NULL;
 }
@@ -87,6 +88,6 @@ void migrate_free_leases(struct migration *m)
 		struct vf *vf = migrate_lease(m, &m->rec.vfs[i]);
 
 		if (vf)
-			vf_free_lease(&m->d->vfs, vf);
+			vf_free_lease(m->d->vfs, vf);
 	}
 }

@@ -244,4 +244,22 @@ void migrate_write_of_vm(struct printbuf *text, const char *key, struct vm *vm)
 		json_write(text, key, NULL);
 }
 
-/* ---- after a restart ---- */
+static bool moves(struct daemon *d, const char *uuid)
+{
+	return migrate_open(d, uuid);
+}
+
+const struct vm_watcher migrate_vm_watcher = {
+	.moves = moves,
+	.has_left = migrate_has_left,
+	.changed = migrate_vm_changed,
+	.monitor_event = migrate_monitor_event,
+	.device_deleted = migrate_device_deleted,
+	.listed = migrate_recover_after,
+	.inspected = migrate_recover,
+	.incoming = migrate_vm_known,
+	.started = cold_vm_started,
+	.attached = cold_resume_alone,
+	.agent_changed = migrate_agent_changed,
+	.write_newest = migrate_write_of_vm,
+};

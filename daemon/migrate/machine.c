@@ -12,7 +12,6 @@
 #include "daemon/base/events.h"
 #include "daemon/store/journal.h"
 #include "daemon/store/lease.h"
-#include "daemon/report/metrics.h"
 #include "daemon/migrate/step.h"
 #include "daemon/vm/relay.h"
 
@@ -97,7 +96,6 @@ static void on_end(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 
-	metrics_ended(m);
 	loop_timer_disarm(m->deadline);
 	loop_timer_disarm(m->poll);
 	if (vm && vm->migration == m)

@@ -140,6 +140,9 @@ void migrate_poll(struct migration *m, unsigned after_ms);
 void migrate_set_committed(struct migration *m);
 struct vm *migrate_vm(struct migration *m);
 
+/* All that VMs tell migrations: some of the following functions. */
+extern const struct vm_watcher migrate_vm_watcher;
+
 /* From libvirt. true: a migration has taken care of the change. */
 bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c);
 void migrate_monitor_event(struct daemon *d, const char *uuid, const char *event,

@@ -12,7 +12,7 @@
 #include "daemon/store/journal.h"
 #include "daemon/base/locate.h"
 #include "daemon/migrate/src.h"
-#include "daemon/rest.h"
+#include "daemon/migrate/calls.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
 #include "daemon/vm/work.h"

@@ -169,7 +169,7 @@ static void shown_again(struct migration *m, struct job *j)
 		struct vf *vf = migrate_lease(m, &m->rec.vfs[i]);
 
 		if (vf && json_opt_bool(job_vf(j, i), "shown", false))
-			vm_work_keep(&m->d->vfs, vf, job_vf(j, i));
+			vm_work_keep(m->d->vfs, vf, job_vf(j, i));
 	}
 	m->rec.trouble[0] = '\0';
 }
@@ -389,13 +389,13 @@ bool cold_keeps(const struct daemon *d, uint64_t vguid)
 static void released(struct job *j)
 {
 	const char *name = vf_text_of(job_vf(j, 0), "vf");
-	struct vf *vf = vf_by_name(&j->d->vfs, name);
+	struct vf *vf = vf_by_name(j->d->vfs, name);
 
 	if (j->rc)
 		log_warn("VF %s of the saved VM %s was not given back cleanly: %s", name,
 			 str(j, "name"), j->error);
 	if (vf && vf->leased && !strcmp(vf->vm, str(j, "vm")) && !vm_find(j->d, vf->vm))
-		vf_free_lease(&j->d->vfs, vf);
+		vf_free_lease(j->d->vfs, vf);
 }
 
 void cold_release(struct migration *m)

@@ -198,10 +198,10 @@ static bool uses_vfio(const struct vm *vm)
 
 static struct json_object *vfs_of(struct daemon *d)
 {
-	struct json_object *list = vf_status(&d->vfs);
+	struct json_object *list = vf_status(d->vfs);
 
 	for (size_t i = 0; i < json_count(list); i++) {
-		const struct vf *vf = &d->vfs.vfs[i];
+		const struct vf *vf = &d->vfs->vfs[i];
 
 		json_set_bool(json_object_array_get_idx(list, i), "vfio",
 			      is_vfio(vf) && vf->since_ms);

@@ -57,7 +57,7 @@ static void observe(struct histogram *h, struct json_object *data)
 	h->sum += value;
 }
 
-void metrics_ended(const struct migration *m)
+static void count(const struct migration *m)
 {
 	if (m->rec.state != M_DONE) {
 		ended[m->rec.role].aborted++;
@@ -66,6 +66,19 @@ void metrics_ended(const struct migration *m)
 	ended[m->rec.role].done++;
 	for (size_t i = 0; i < ARRAY_SIZE(histograms); i++)
 		observe(&histograms[i], m->rec.data);
+}
+
+/* A record is published with its end, and not again. */
+void metrics_heard(void *d, struct json_object *event)
+{
+	bool source = str_eq(json_opt_str(event, "role", ""), "source");
+	const struct migration *m = NULL;
+
+	if (str_eq(json_opt_str(event, "type", ""), "migration"))
+		m = migrate_find(d, json_opt_str(event, "id", ""),
+				 source ? ROLE_SOURCE : ROLE_DESTINATION);
+	if (m && m->rec.ended)
+		count(m);
 }
 
 /* ---- writing ---- */
@@ -231,7 +244,7 @@ void metrics_get(struct http_request *req)
 	    virt_is_connected(d->virt));
 	one(f, "ibvmig_fabric_ok", "gauge", "1 if addresses could be moved when last asked.",
 	    d->sm.known && !*d->sm.error);
-	write_vfs(f, &d->vfs);
+	write_vfs(f, d->vfs);
 	write_vms(f, d);
 	write_open(f, d);
 	for (size_t i = 0; i < ARRAY_SIZE(histograms); i++)

@@ -7,11 +7,12 @@
 
 struct daemon;
 struct http_request;
-struct migration;
+struct json_object;
 
 void metrics_get(struct http_request *req);
 
-/* A migration has ended: its times go into the histograms. */
-void metrics_ended(const struct migration *m);
+/* The listener of the daemon's events: the times of a migration that has ended go into the
+ * histograms. */
+void metrics_heard(void *d, struct json_object *event);
 
 #endif

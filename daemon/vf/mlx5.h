@@ -36,6 +36,7 @@ struct mlx5_config {
  * caller) says what to change. */
 int mlx5_config_read(const struct conf *conf, struct mlx5_config *ret, char **ret_error);
 void mlx5_config_clear(struct mlx5_config *c);
+void mlx5_config_free(struct mlx5_config *c);
 
 /* config: borrowed. 0 or -ENOMEM. */
 int provider_mlx5_new(const struct mlx5_config *config, struct provider **ret_provider);

@@ -143,3 +143,11 @@ void mlx5_config_clear(struct mlx5_config *c)
 {
 	json_object_put(TAKE(c->properties));
 }
+
+void mlx5_config_free(struct mlx5_config *c)
+{
+	if (!c)
+		return;
+	mlx5_config_clear(c);
+	free(c);
+}

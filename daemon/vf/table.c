@@ -3,7 +3,6 @@
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/libvirt/domain.h"
 #include "daemon/store/journal.h"
 
 #include <errno.h>
@@ -195,6 +194,14 @@ void vf_table_clear(struct vf_table *t)
 	*t = (struct vf_table){.journal = t->journal};
 }
 
+void vf_table_free(struct vf_table *t)
+{
+	if (!t)
+		return;
+	vf_table_clear(t);
+	free(t);
+}
+
 /* Appends to a line of fixed size; what does not fit is cut. */
 static void append(char *line, const char *sep, const char *text)
 {
@@ -270,7 +277,7 @@ static int find_pci(struct vf_table *t, const char *pf, const char *pci, struct 
 	return -EINVAL;
 }
 
-static int find_wanted(struct vf_table *t, const struct domain_vf *want, struct vf **ret_vf,
+static int find_wanted(struct vf_table *t, const struct vf_want *want, struct vf **ret_vf,
 		       char *error)
 {
 	if (*want->pci)
@@ -296,7 +303,7 @@ static int check_duplicate(struct vf_table *t, const char *vm, uint64_t vguid, c
 }
 
 static int claim_one(struct vf_table *t, const char *vm, const char *vm_name,
-		     const struct domain_vf *want, const char *migration, struct vf **ret_vf,
+		     const struct vf_want *want, const char *migration, struct vf **ret_vf,
 		     char *error)
 {
 	struct pf *pf = find_pf(t, want->pf);
@@ -329,7 +336,7 @@ static int claim_one(struct vf_table *t, const char *vm, const char *vm_name,
 	return 0;
 }
 
-int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const struct domain_vf *wants,
+int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const struct vf_want *wants,
 	     unsigned count, const char *migration, struct vf **ret_vfs,
 	     char error[static HTTP_ERROR_MAX])
 {

@@ -4,20 +4,27 @@
 #define IBVMIG_DAEMON_VF_TABLE_H
 
 #include "common/http/client.h"
+#include "daemon/base/limits.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define VF_NAME_MAX  64
-#define VM_NAME_MAX  252 /* libvirt makes a file NAME.xml of it, and NAME_MAX is 255 */
 #define VF_PKEYS_MAX 128
 #define VF_PCI_MAX   16
 #define VF_PFS_MAX   64
 #define VF_VFS_MAX   4096
 
 struct journal;
-struct domain_vf;
+
+/* A VF that a VM's metadata asks for. */
+struct vf_want {
+	char pf[VF_NAME_MAX];
+	uint64_t vguid;
+	uint16_t pkey;
+	unsigned index; /* 0 to DOMAIN_VFS_MAX - 1; the device's id in QEMU is "ibvf" and this */
+	char pci[VF_PCI_MAX]; /* the VF's address on the host that reads this; "": any free one */
+};
 
 struct pf {
 	char name[VF_NAME_MAX];
@@ -57,6 +64,7 @@ struct vf_table {
 int vf_table_load(struct vf_table *t, struct journal *journal, struct json_object *inventory,
 		  char error[static HTTP_ERROR_MAX]);
 void vf_table_clear(struct vf_table *t);
+void vf_table_free(struct vf_table *t);
 
 /* port_guid and guid_index, where both are known. */
 void vf_set_entry(struct json_object *o, const struct vf *vf);
@@ -66,7 +74,7 @@ void vf_copy_entry(struct json_object *to, struct json_object *from);
  * else that of its pci, where one is wanted, else a free one of its pf. ret_vfs: count of them,
  * borrowed from t. -EINVAL: no such PF, VF or PKey, -EBUSY: not free; error names the value and
  * what is allowed. */
-int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const struct domain_vf *wants,
+int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const struct vf_want *wants,
 	     unsigned count, const char *migration, struct vf **ret_vfs,
 	     char error[static HTTP_ERROR_MAX]);
 /* {vf,parked_guid[,port_guid,guid_index],vguid,pkey,bus,attach,detach}: a leased VF for a job.

@@ -6,7 +6,6 @@
 #include "common/util.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
-#include "daemon/migrate/machine.h"
 #include "daemon/vm/relay.h"
 #include "daemon/vm/repath.h"
 #include "daemon/base/sm.h"
@@ -19,7 +18,7 @@
 #define PATHS_MAX    64
 #define LOG_TEXT_MAX 512
 
-static struct json_object *hello_vf(const struct domain_vf *want)
+static struct json_object *hello_vf(const struct vf_want *want)
 {
 	struct json_object *o = json_object_new_object();
 	char pkey[8];
@@ -52,7 +51,7 @@ static void changed(void *arg, enum agent_state s)
 			 json_opt_str(agent_hello(vm->agent), "agent", "?"));
 	if (s == AGENT_UP)
 		repath_agent_up(vm);
-	migrate_agent_changed(vm);
+	vm->d->watcher->agent_changed(vm);
 }
 
 /* ---- path ---- */

@@ -3,10 +3,8 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/migrate/src_saved.h"
 #include "daemon/base/daemon.h"
 #include "daemon/libvirt/domain_saved.h"
-#include "daemon/migrate/machine.h"
 #include "daemon/vm/vm.h"
 #include "daemon/vm/channel.h"
 #include "daemon/vm/work.h"
@@ -63,10 +61,10 @@ static void adopt(struct vm *vm, struct json_object *devices)
 		if (!json_object_get_boolean(json_object_array_get_idx(devices, i)))
 			continue;
 		there++;
-		unexplained += !vf_of_vm(&vm->d->vfs, vm->uuid, vm->vfs[i].want.vguid);
+		unexplained += !vf_of_vm(vm->d->vfs, vm->uuid, vm->vfs[i].want.vguid);
 	}
 	leased = vm_take_leases(vm);
-	if (leased && migrate_open(vm->d, vm->uuid)) {
+	if (leased && vm->d->watcher->moves(vm->d, vm->uuid)) {
 		vm_attached(vm); /* where the VFs are, the open migration knows */
 	} else if (leased && there == vm->vf_count) {
 		vm_attached(vm);
@@ -96,7 +94,7 @@ static bool comes_too_early(struct daemon *d, const struct domain_info *info, bo
 {
 	struct vm *vm = vm_find(d, info->uuid);
 
-	if (!vm && migrate_has_left(d, info->uuid) && (vm = add_vm(d, info, incoming)))
+	if (!vm && d->watcher->has_left(d, info->uuid) && (vm = add_vm(d, info, incoming)))
 		vm->state = VM_LEAVING;
 	if (!vm || vm->state != VM_LEAVING)
 		return false;
@@ -156,17 +154,17 @@ static void inspect_done(struct job *j)
 			log_debug("VM %s: its start was told again", vm->name);
 		} else if (incoming) {
 			vm->state = VM_INCOMING;
-			migrate_vm_known(vm);
+			d->watcher->incoming(vm);
 		} else if (info->problem) {
 			vm_without(vm, info->problem);
 		} else {
 			note_saved(vm, xml);
 			adopt(vm, json_opt(j->out, "devices"));
-			cold_vm_started(vm);
+			d->watcher->started(vm);
 		}
 	}
 	domain_free(info);
-	migrate_recover(d);
+	d->watcher->inspected(d);
 }
 
 void vm_discover(struct daemon *d, const char *uuid, const char *name, bool incoming)
@@ -176,7 +174,7 @@ void vm_discover(struct daemon *d, const char *uuid, const char *name, bool inco
 	json_set_str(in, "vm", uuid);
 	json_set_str(in, "name", name);
 	json_set_bool(in, "incoming", incoming);
-	json_set_bool(in, "left", migrate_has_left(d, uuid));
+	json_set_bool(in, "left", d->watcher->has_left(d, uuid));
 	job_start(d, in, vm_work_inspect, inspect_done, NULL, 0);
 }
 
@@ -198,7 +196,7 @@ static void list_done(struct job *j)
 		vm_discover(j->d, json_opt_str(o, "uuid", ""), json_opt_str(o, "name", ""), false);
 	}
 	vm_sweep_leases(j->d, list);
-	migrate_recover_after(j->d, n);
+	j->d->watcher->listed(j->d, n);
 }
 
 /* One that is missing twice has ended, and the event was lost. Once may be one that starts: its
@@ -208,7 +206,7 @@ static void look_for_ended(struct daemon *d, struct json_object *list)
 	for (struct vm *vm = d->vms; vm; vm = vm->next) {
 		bool here = vm->gone || json_find(list, "uuid", vm->uuid);
 
-		vm->missing = here || migrate_open(d, vm->uuid) ? 0 : vm->missing + 1;
+		vm->missing = here || d->watcher->moves(d, vm->uuid) ? 0 : vm->missing + 1;
 		if (vm->missing < 2 || vm->state == VM_LEAVING)
 			continue;
 		log_warn("VM %s: it does not run here any more, and libvirt has not said so",
@@ -257,7 +255,7 @@ static void on_changed(struct daemon *d, const char *uuid, const char *name, enu
 	struct vm *vm = vm_find(d, uuid);
 
 	log_debug("VM %s: lifecycle %d", name, c);
-	if (migrate_vm_changed(d, uuid, c))
+	if (d->watcher->changed(d, uuid, c))
 		return;
 	switch (c) {
 	case VIRT_STARTED:
@@ -299,11 +297,11 @@ static void on_monitor(struct daemon *d, const char *uuid, const char *event,
 	    str_eq(json_opt_str(details, "id", ""), vm->channel_alias))
 		agent_guest_opened(vm->agent, json_opt_bool(details, "open", false));
 	if (vm && !strcmp(event, "DEVICE_DELETED") && is_vf(vm, device)) {
-		if (!migrate_device_deleted(d, uuid, device))
+		if (!d->watcher->device_deleted(d, uuid, device))
 			vm_device_lost(vm);
 		return;
 	}
-	migrate_monitor_event(d, uuid, event, details);
+	d->watcher->monitor_event(d, uuid, event, details);
 }
 
 const struct virt_ops vm_virt_ops = {

@@ -5,7 +5,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/base/daemon.h"
-#include "daemon/rest.h"
+#include "daemon/vm/calls.h"
 #include "daemon/vm/vm.h"
 
 #include <errno.h>

@@ -379,6 +379,7 @@ int repath_new(struct daemon *d, struct repath **ret_repath)
 		return rc;
 	}
 	r->d = d;
+	sm_on_caching(d, repath_tell_caching);
 	if (d->settings->sm_url)
 		loop_timer_arm(r->timer, 0);
 	*ret_repath = r;

@@ -4,11 +4,9 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/migrate/src_saved.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/events.h"
 #include "daemon/store/journal.h"
-#include "daemon/migrate/machine.h"
 #include "daemon/base/settings.h"
 #include "daemon/vm/discover.h"
 #include "daemon/vm/work.h"
@@ -118,7 +116,7 @@ static void free_leases(struct vm *vm)
 		struct vf *vf = vm->vfs[i].lease;
 
 		if (vf && vf->leased && !strcmp(vf->vm, vm->uuid))
-			vf_free_lease(&vm->d->vfs, vf);
+			vf_free_lease(vm->d->vfs, vf);
 	}
 	vm_drop_leases(vm);
 }
@@ -173,7 +171,7 @@ bool vm_take_leases(struct vm *vm)
 	struct vf *vfs[DOMAIN_VFS_MAX];
 
 	for (unsigned i = 0; i < vm->vf_count; i++) {
-		vfs[i] = vf_of_vm(&vm->d->vfs, vm->uuid, vm->vfs[i].want.vguid);
+		vfs[i] = vf_of_vm(vm->d->vfs, vm->uuid, vm->vfs[i].want.vguid);
 		if (!vfs[i])
 			return false;
 	}
@@ -192,7 +190,7 @@ void vm_attached(struct vm *vm)
 		if (vf->since_ms)
 			continue;
 		vf->since_ms = wall_ms();
-		vf_save(&vm->d->vfs, vf);
+		vf_save(vm->d->vfs, vf);
 	}
 }
 
@@ -227,11 +225,11 @@ static void attach_done(struct job *j)
 		return;
 	}
 	for (unsigned i = 0; i < vm->vf_count; i++)
-		vm_work_keep(&vm->d->vfs, vm->vfs[i].lease, job_vf(j, i));
+		vm_work_keep(vm->d->vfs, vm->vfs[i].lease, job_vf(j, i));
 	vm_attached(vm);
 	for (unsigned i = 0; i < vm->vf_count; i++)
 		note_attached(vm, &vm->vfs[i]);
-	cold_resume_alone(vm);
+	vm->d->watcher->attached(vm);
 	/* It was stopped while they were being attached. Started again, its next QEMU may have got
 	 * them: adopt() looks. */
 	if (leaving && vm->again)
@@ -242,13 +240,13 @@ static void attach_done(struct job *j)
 
 static int claim(struct vm *vm, char *error)
 {
-	struct domain_vf wants[DOMAIN_VFS_MAX];
+	struct vf_want wants[DOMAIN_VFS_MAX];
 	struct vf *vfs[DOMAIN_VFS_MAX];
 	int rc;
 
 	for (unsigned i = 0; i < vm->vf_count; i++)
 		wants[i] = vm->vfs[i].want;
-	rc = vf_claim(&vm->d->vfs, vm->uuid, vm->name, wants, vm->vf_count, "", vfs, error);
+	rc = vf_claim(vm->d->vfs, vm->uuid, vm->name, wants, vm->vf_count, "", vfs, error);
 	for (unsigned i = 0; !rc && i < vm->vf_count; i++) {
 		vm->vfs[i].lease = vfs[i];
 		strcpy(vfs[i]->bus, vm->root_ports[i]);
@@ -417,6 +415,6 @@ void vm_write_status(struct printbuf *text, struct vm *vm)
 {
 	json_write_open(text, NULL, '{');
 	write_facts(text, vm);
-	migrate_write_of_vm(text, "migration", vm);
+	vm->d->watcher->write_newest(text, "migration", vm);
 	json_write_close(text, '}');
 }

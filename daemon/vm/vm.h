@@ -6,6 +6,7 @@
 #include "daemon/vm/agent.h"
 #include "daemon/libvirt/domain.h"
 #include "daemon/libvirt/qmp.h"
+#include "daemon/libvirt/virt.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,7 +26,7 @@ enum vm_state {
 
 /* One of a VM's VFs. */
 struct vm_vf {
-	struct domain_vf want;
+	struct vf_want want;
 	char dev_id[QMP_DEV_ID];
 	struct vf *lease; /* borrowed from the table, or NULL */
 };
@@ -58,6 +59,34 @@ struct vm {
 	unsigned missing; /* from so many of libvirt's lists in turn */
 	bool gone;        /* stopped; removed when its last job is done */
 	unsigned jobs;
+};
+
+/* Who moves VMs watches them through this: vm/ knows no migration but by it. migrate/events.c fills
+ * it, daemon/start.c sets it in struct daemon before libvirt is heard. */
+struct vm_watcher {
+	/* A migration of the VM has not ended here. */
+	bool (*moves)(struct daemon *d, const char *uuid);
+	/* The VM has left this host by a migration that has not ended here. */
+	bool (*has_left)(struct daemon *d, const char *uuid);
+
+	/* From libvirt. true: a migration has taken care of the change. */
+	bool (*changed)(struct daemon *d, const char *uuid, enum virt_change c);
+	void (*monitor_event)(struct daemon *d, const char *uuid, const char *event,
+			      struct json_object *details);
+	/* A VF of a VM has left QEMU. false: no migration wanted that. */
+	bool (*device_deleted)(struct daemon *d, const char *uuid, const char *dev_id);
+
+	/* At the start libvirt has told of so many running VMs, and then of one more of them. */
+	void (*listed)(struct daemon *d, size_t vms);
+	void (*inspected)(struct daemon *d);
+
+	void (*incoming)(struct vm *vm); /* its QEMU waits here */
+	void (*started)(struct vm *vm);  /* it runs here */
+	void (*attached)(struct vm *vm); /* it has got its VFs */
+	void (*agent_changed)(struct vm *vm);
+
+	/* The account of the VM's newest migration on this host, or null. */
+	void (*write_newest)(struct printbuf *text, const char *key, struct vm *vm);
 };
 
 struct vm *vm_find(struct daemon *d, const char *uuid);

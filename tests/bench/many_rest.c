@@ -10,7 +10,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/base/heap.h"
+#include "daemon/start.h"
 #include "tests/sim/right.h"
 
 #include <ftw.h>
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
 	unsigned rounds = 0;
 	bool ok;
 
-	heap_init();
+	daemon_set_heap();
 	took_us = calloc(SECONDS_MAX * RATE, sizeof *took_us);
 	if ((argc > 1 && parse_u64(argv[1], 1, SECONDS_MAX / 2, &seconds)) || !took_us ||
 	    !mkdtemp(dir) || !mkdtemp(run)) {

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    (!info->vf_count || info->vf_count > DOMAIN_VFS_MAX))
 		abort();
 	for (unsigned i = 0; !info->problem && i < info->vf_count; i++) {
-		const struct domain_vf *vf = &info->vfs[i];
+		const struct vf_want *vf = &info->vfs[i];
 
 		if (!vf->vguid || vf->vguid == UINT64_MAX || vf->index >= DOMAIN_VFS_MAX ||
 		    !(vf->pkey & 0x7fff) || !*vf->pf || (i && vf->index <= vf[-1].index))

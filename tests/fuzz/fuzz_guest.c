@@ -24,7 +24,7 @@
 #include "daemon/vm/qps.h"
 #include "daemon/vm/relay.h"
 #include "daemon/vm/repath.h"
-#include "daemon/rest.h"
+#include "daemon/vm/calls.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
 #include "daemon/vm/channel.h"
@@ -156,7 +156,7 @@ void repath_agent_up(struct vm *v)
 }
 
 /* Once it is up, an operator looks at its QPs. */
-void migrate_agent_changed(struct vm *v)
+static void look_at_qps(struct vm *v)
 {
 	struct http_request req = {.user = &d, .param = "g1"};
 
@@ -165,6 +165,8 @@ void migrate_agent_changed(struct vm *v)
 		qps_get(&req);
 	}
 }
+
+static const struct vm_watcher watcher = {.agent_changed = look_at_qps};
 
 struct vm *rest_vm(struct http_request *req)
 {
@@ -207,7 +209,8 @@ static void start(void)
 	if (loop_new(&d.loop) || listener < 0 ||
 	    bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 8))
 		abort();
-	vm.vfs[0].want = (struct domain_vf){.vguid = 0x00a1b2fffe000101, .pkey = 0x8001};
+	d.watcher = &watcher;
+	vm.vfs[0].want = (struct vf_want){.vguid = 0x00a1b2fffe000101, .pkey = 0x8001};
 	atexit(clean_up);
 }
 

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "daemon/migrate/machine.h"
+#include "daemon/start.h"
 #include "tests/sim/right.h"
 
 #include <ftw.h>

@@ -62,8 +62,10 @@ static int rail_of(struct sim_guest *g, int at, int host, const char *vf_name)
 
 static bool leases_right(int h, struct sim_guest *g, int at)
 {
-	for (size_t i = 0; i < sim_hosts[h].d.vfs.vf_count; i++) {
-		struct vf *vf = &sim_hosts[h].d.vfs.vfs[i];
+	const struct vf_table *t = sim_hosts[h].d.vfs; /* NULL while no daemon runs there */
+
+	for (size_t i = 0; t && i < t->vf_count; i++) {
+		struct vf *vf = &t->vfs[i];
 		bool ours = vf->leased && !strcmp(vf->vm, g->uuid);
 		int rail = rail_of(g, at, h, vf->name);
 
@@ -264,7 +266,7 @@ static void look_at_source(const struct migration *dst)
 	struct sim_host *src = host_at(dst->rec.from.url);
 
 	for (unsigned i = 0; src && src->proc.up && i < dst->rec.vf_count; i++) {
-		struct vf *vf = vf_by_name(&src->d.vfs, dst->rec.vfs[i].from.vf);
+		struct vf *vf = vf_by_name(src->d.vfs, dst->rec.vfs[i].from.vf);
 
 		if (!record_did(&dst->rec, DID_ARM))
 			continue; /* it has not told which VFs it has */

@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "daemon/store/journal.h"
 #include "daemon/base/settings.h"
+#include "daemon/start.h"
 #include "daemon/vm/vm.h"
 
 #include <errno.h>

@@ -99,7 +99,8 @@ static bool save(void)
 static bool kept_right(void)
 {
 	struct sim_binding *b = sim_binding(mover->vguids[0]);
-	struct vf *vf = vf_of_vm(&sim_hosts[HOST_A].d.vfs, mover->uuid, 0);
+	struct vf_table *t = sim_hosts[HOST_A].d.vfs; /* NULL while no daemon runs there */
+	struct vf *vf = t ? vf_of_vm(t, mover->uuid, 0) : NULL;
 
 	if (sim_home(mover) >= 0 || !sim_image.whole || !sim_cold_is_kept())
 		return sim_is_wrong("it is not saved");

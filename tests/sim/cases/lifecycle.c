@@ -8,6 +8,7 @@
 #include "daemon/store/journal.h"
 #include "daemon/store/lease.h"
 #include "daemon/migrate/machine.h"
+#include "daemon/start.h"
 #include "daemon/vm/vm.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/virt.h"

@@ -131,9 +131,9 @@ static bool source_has_ended(void *arg)
 
 static bool leases(int host)
 {
-	const struct vf_table *t = &sim_hosts[host].d.vfs;
+	const struct vf_table *t = sim_hosts[host].d.vfs;
 
-	for (size_t i = 0; i < t->vf_count; i++)
+	for (size_t i = 0; t && i < t->vf_count; i++)
 		if (t->vfs[i].leased)
 			return true;
 	return false;

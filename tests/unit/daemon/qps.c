@@ -9,7 +9,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/vm/qps.h"
-#include "daemon/rest.h"
+#include "daemon/vm/calls.h"
 #include "daemon/vm/vm.h"
 
 static struct vm vm = {.name = "g1"};

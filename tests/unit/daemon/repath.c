@@ -94,6 +94,12 @@ int sm_call(const struct settings *s, const char *method, const char *path,
 	(void)error;
 	return -ENOTCONN;
 }
+void sm_on_caching(struct daemon *daemon, void (*changed)(struct daemon *d))
+{
+	(void)daemon;
+	(void)changed;
+}
+
 void sm_set_caching(struct daemon *daemon, bool caching)
 {
 	daemon->sm.caching = caching;

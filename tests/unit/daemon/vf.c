@@ -47,7 +47,7 @@ static int load(const char *text)
 
 static int claim(const char *vm, uint64_t vguid, const char *pf, uint16_t pkey, struct vf **ret_vf)
 {
-	struct domain_vf want = {.vguid = vguid, .pkey = pkey};
+	struct vf_want want = {.vguid = vguid, .pkey = pkey};
 
 	snprintf(want.pf, sizeof want.pf, "%s", pf);
 	error[0] = '\0';
@@ -140,7 +140,7 @@ static void test_leases_are_exclusive_and_durable(void **state)
 
 static int claim_pci(const char *vm, uint64_t vguid, const char *pci, struct vf **ret_vf)
 {
-	struct domain_vf want = {.pf = "pf0", .vguid = vguid, .pkey = 0x8001};
+	struct vf_want want = {.pf = "pf0", .vguid = vguid, .pkey = 0x8001};
 
 	snprintf(want.pci, sizeof want.pci, "%s", pci);
 	return vf_claim(&table, vm, vm, &want, 1, "", ret_vf, error);
@@ -168,9 +168,9 @@ static void test_a_vf_by_its_address(void **state)
 /* All VFs that a VM asks for, or none. */
 static void test_several_for_one_vm(void **state)
 {
-	struct domain_vf wants[3] = {{.pf = "pf0", .vguid = 0x21, .pkey = 0x8001},
-				     {.pf = "pf0", .vguid = 0x22, .pkey = 0x8001},
-				     {.pf = "pf0", .vguid = 0x23, .pkey = 0x8001}};
+	struct vf_want wants[3] = {{.pf = "pf0", .vguid = 0x21, .pkey = 0x8001},
+				   {.pf = "pf0", .vguid = 0x22, .pkey = 0x8001},
+				   {.pf = "pf0", .vguid = 0x23, .pkey = 0x8001}};
 	struct vf *vfs[3] = {NULL}, *again[2];
 
 	(void)state;

@@ -84,7 +84,8 @@ static void start_cell(const char *dir, struct cell *c, int number)
 	c->pid = fork();
 	if (c->pid)
 		return;
-	/* Of the processor's time, not of the clock's: a loaded machine is no failure. */
+	/* The limit is on the processor's time, not on the clock's: a loaded machine is no
+	 * failure. */
 	setrlimit(RLIMIT_CPU, &cpu);
 	run_cell(own, c);
 	nftw(own, unlink_one, 16, FTW_DEPTH | FTW_PHYS);
@@ -139,7 +140,7 @@ static const char *means_nothing(const struct sim_strategy *s, const struct sim_
 	return s->cold ? f->not_cold : s->mover.migrates_state ? f->not_native : NULL;
 }
 
-/* What there are no cells about. */
+/* Prints the faults without cells, and why they have none. */
 static void print_left_out(FILE *f, const struct cell *cells, size_t n)
 {
 	const char *comma = "";
@@ -219,7 +220,8 @@ static void print_report(FILE *f, const struct cell *cells, size_t n)
 	fprintf(f, "]}\n");
 }
 
-/* Whether it is on disk; a part of the matrix does not replace the report of the whole one. */
+/* Returns whether the report is on disk. A part of the matrix does not replace the report of the
+ * whole one. */
 static bool write_report(const struct cell *cells, size_t n, bool whole)
 {
 	const char *build = getenv("BUILD") ? getenv("BUILD") : "build";
@@ -238,7 +240,7 @@ static bool write_report(const struct cell *cells, size_t n, bool whole)
 	return ok;
 }
 
-/* One line of TAP for each fault. */
+/* Prints one line of TAP for each fault. */
 static unsigned print_rows(const struct cell *cells, size_t n)
 {
 	unsigned failed_rows = 0, row = 0;
@@ -266,7 +268,7 @@ static unsigned print_rows(const struct cell *cells, size_t n)
 	return failed_rows;
 }
 
-/* One moment of each state and fault; of a sparse strategy, every third of these. */
+/* A sample has one moment of each state and fault; a sparse strategy has every third of these. */
 static bool in_sample(const struct sim_strategy *s, size_t fault, size_t point, size_t delay)
 {
 	const size_t n = ARRAY_SIZE(delays_ms);
@@ -276,7 +278,7 @@ static bool in_sample(const struct sim_strategy *s, size_t fault, size_t point, 
 	return (fault + point) % n == delay;
 }
 
-/* What is asked for; strategy, fault, state: NULL for all. */
+/* The caller's choice; strategy, fault, state: NULL for all. */
 struct choice {
 	const char *strategy, *fault, *state;
 	bool all_delays;
@@ -379,7 +381,8 @@ static int run_one(const char *dir, struct cell *c, const char *ms)
 	return !r->ok;
 }
 
-/* all [STRATEGY [FAULT [STATE]]], or STRATEGY FAULT STATE MS, or nothing. false: neither. */
+/* The arguments are all [STRATEGY [FAULT [STATE]]], or STRATEGY FAULT STATE MS, or none. false:
+ * neither. */
 static bool read_choice(int argc, char **argv, struct choice *ret)
 {
 	int first = argc > 1 && !strcmp(argv[1], "all") ? 2 : 1;

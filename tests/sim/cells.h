@@ -15,8 +15,8 @@ struct sim_point {
 	enum migrate_role role;
 	enum migrate_state state;
 	bool back;
-	int scenario; /* of the strategy's own; 0: nothing disturbs it */
-	bool (*is_more)(const struct migration *m); /* what else holds of it; NULL: nothing */
+	int scenario; /* a number of the strategy's own; 0: nothing disturbs it */
+	bool (*is_more)(const struct migration *m); /* further condition; NULL: none */
 };
 
 /* Condition for sim_run(): the point, as void *, is reached. */
@@ -25,10 +25,10 @@ bool sim_at_point(void *point);
 struct sim_result {
 	bool ok, reached;
 	bool moved, dead;          /* the VM is on host B, or nowhere */
-	bool missed;               /* what the fault strikes was not there */
+	bool missed;               /* the fault's target was not there */
 	unsigned parked;           /* records that the operator has resolved */
 	double seconds;            /* until all was right */
-	char text[SIM_REASON_MAX]; /* what is wrong */
+	char text[SIM_REASON_MAX]; /* the first thing that is wrong */
 	bool ran;
 };
 

@@ -57,7 +57,7 @@ void AnnotateBenignRaceSized(const char *file, int line, const volatile void *at
 #endif
 
 #define PROCS_MAX 8
-#define STEPS_MAX 2000000 /* of a world that does not come to rest */
+#define STEPS_MAX 2000000 /* a world with more does not come to rest */
 #define START_US  (1000 * SIM_S)
 #define WALL_MS   1700000000000ull
 
@@ -87,7 +87,7 @@ struct sim_fiber {
 struct work_pool {
 	struct sim_proc *owner;
 	unsigned threads, busy;
-	struct sim_fiber *first, **last; /* that wait for a thread */
+	struct sim_fiber *first, **last; /* fibers that wait for a thread */
 };
 
 struct sim_proc *sim_self;
@@ -298,7 +298,7 @@ static void run_first(void)
 	if (!may_run(e))
 		return;
 	since_ns = spend(e->owner);
-	if (e->fn != fiber_enter) /* which is no message */
+	if (e->fn != fiber_enter) /* fiber_enter is no message */
 		AFTER(e);
 	e->fn(e->arg);
 	spent(e->owner, since_ns);
@@ -310,7 +310,7 @@ static bool reads_sockets(const struct sim_proc *p)
 	return p->up && p->loop && p->stopped_until_us <= clock_now_us;
 }
 
-/* One look at all of them, the channels first: most events move nothing. */
+/* Looks once at all of them, the channels first: most events move nothing. */
 static bool sockets_move(struct pollfd fds[PROCS_MAX + SIM_CHANNELS])
 {
 	unsigned n = sim_channel_fds(fds);
@@ -322,7 +322,7 @@ static bool sockets_move(struct pollfd fds[PROCS_MAX + SIM_CHANNELS])
 	return __real_poll(fds, n, 0) > 0;
 }
 
-/* What has come over sockets. */
+/* Handles the input of all sockets. */
 static void run_sockets(void)
 {
 	struct pollfd fds[PROCS_MAX + SIM_CHANNELS];
@@ -385,7 +385,7 @@ void sim_proc_start(struct sim_proc *p, sd_event *loop)
 void sim_proc_die(struct sim_proc *p)
 {
 	p->up = false;
-	AFTER(p); /* its workers have ended with it */
+	AFTER(p); /* the daemon's workers have ended with it */
 	for (unsigned i = 0; i < p->fd_count; i++)
 		__real_close(p->fds[i]);
 	p->fd_count = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What docs/openapi.json says of a route: tests compare what the daemon does. */
+/* The promises of docs/openapi.json for a route, with which tests compare what the daemon does. */
 #ifndef IBVMIG_TESTS_FAKE_DOCUMENTED_H
 #define IBVMIG_TESTS_FAKE_DOCUMENTED_H
 
@@ -12,7 +12,7 @@
 bool documented_path(const char *documented, const char *route);
 /* The route's entry in doc, borrowed, or NULL. */
 struct json_object *documented_operation(struct json_object *doc, const struct http_route *r);
-/* Whether the entry has this status; "default" stands for all that are errors. */
+/* Returns whether the entry has this status; "default" stands for all that are errors. */
 bool documented_status(struct json_object *doc, const struct http_route *r, unsigned status);
 
 #endif

@@ -116,7 +116,7 @@ static struct sim_vf *vf_call(const char *op, const char *name, char *error)
 	return NULL;
 }
 
-/* What the provider has said of a call that has done what it was to do. */
+/* Gives the provider's answer to a call that has done what it was to do. */
 static int end_call(const char *op, char *error)
 {
 	pass_time();
@@ -325,7 +325,7 @@ static unsigned check_shows(struct json_object *move, char *error)
 		       : refuse(error, 409, "the VF does not show the GUID yet");
 }
 
-/* So must the VF that the vGUID leaves, by its parked GUID. */
+/* The VF that the vGUID leaves must answer, too, by its parked GUID. */
 static unsigned check_left(struct json_object *move, char *error)
 {
 	struct sim_binding *b = sim_binding(guid_of(move, "vguid"));
@@ -371,7 +371,7 @@ static unsigned sm_check_moves(struct json_object *body, struct json_object **re
 	return status;
 }
 
-/* All or none. */
+/* Makes all of the moves, or none. */
 static unsigned sm_moves(struct json_object *body, struct json_object **ret, char *error)
 {
 	struct json_object *moves = json_opt(body, "moves"), *list;
@@ -408,7 +408,7 @@ static unsigned sm_unbind(struct json_object *body, struct json_object **ret, ch
 	return 200;
 }
 
-/* That the host is off is believed; sm-helper/rest/vguids.c asks it. */
+/* The operator is believed that the host is off; sm-helper/rest/vguids.c asks the host. */
 static unsigned sm_fence(struct json_object *body, struct json_object **ret, char *error)
 {
 	const char *host = json_opt_str(body, "host", "");
@@ -443,7 +443,7 @@ static unsigned pf_of(uint64_t parked_guid)
 	return (parked_guid & 0xff) <= sim_size.vfs / 2 ? 0 : 1;
 }
 
-/* What a move to each free VF would cost: the same for all of a PF. */
+/* Tells what a move to each free VF would cost: the same for all of a PF. */
 static unsigned sm_ranks(struct json_object *body, struct json_object **ret)
 {
 	struct json_object *vguids = json_opt(body, "vguids"), *free_vfs = json_opt(body, "free");

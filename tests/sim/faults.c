@@ -122,7 +122,7 @@ static void replies_well(void *arg)
 	sim_libvirt = (struct sim_libvirt){0};
 }
 
-/* Of what is lost or refused it is shorter than what is tried again. */
+/* A fault that loses or refuses answers is shorter than those where a further try helps. */
 static void let_pass(enum sim_replies how)
 {
 	bool no_answers = how == REPLIES_LOST || how == REPLIES_REFUSED;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What can fail on simulated hosts (world.h), while the mover goes from host A to B and its peer is
- * on C: the rows of the fault matrix (tests/sim/cases/faults.c). */
+/* The faults of simulated hosts (world.h), while the mover goes from host A to B and its peer is on
+ * C: the rows of the fault matrix (tests/sim/cases/faults.c). */
 #ifndef IBVMIG_TESTS_FAKE_SIM_FAULTS_H
 #define IBVMIG_TESTS_FAKE_SIM_FAULTS_H
 
 #include "tests/sim/world.h"
 
-/* What holds beyond that all is right at the end, where nothing else has disturbed the VM's way. */
+/* A promise holds beyond that all is right at the end, where nothing else has disturbed the VM's
+ * way. */
 enum sim_promise {
 	PROMISE_NONE,
 	PROMISE_ARRIVES, /* no event is the only one that tells something */
@@ -16,9 +17,9 @@ enum sim_promise {
 struct sim_fault {
 	const char *name;
 	void (*strike)(int arg);
-	int arg; /* of strike(): a host, guest, number of seconds, or enum sim_replies */
+	int arg; /* for strike(): a host, guest, number of seconds, or enum sim_replies */
 	enum sim_promise promise;
-	/* Whether what it strikes is there; NULL: it always is. */
+	/* Returns whether the fault's target is there; NULL: it always is. */
 	bool (*is_there)(int arg);
 	/* Why it means nothing to a VM that is saved and restored, or whose device's state is
 	 * migrated; NULL: it does. */
@@ -28,7 +29,7 @@ struct sim_fault {
 extern const struct sim_fault sim_faults[];
 extern const size_t sim_fault_count;
 
-/* What has struck: that host does not come back, and needs another end of the cell. */
+/* The lost host does not come back, and needs another end of the cell. */
 extern bool sim_source_lost, sim_destination_lost;
 
 #endif

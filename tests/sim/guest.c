@@ -44,7 +44,7 @@ unsigned sim_rails(const struct sim_guest *g)
 	return g->mover && sim_mover.two_vfs ? 2 : 1;
 }
 
-/* Of the connection that g is an end of. */
+/* The mover of the connection that g is an end of. */
 static struct sim_guest *mover_of(struct sim_guest *g)
 {
 	return g->mover ? g : g->other;
@@ -337,7 +337,7 @@ static bool process_acts(struct sim_guest *g)
 	return g->process_stopped_until_us <= sim_us() && (!q || q->vcpu == VCPU_RUNS);
 }
 
-/* All is quiet when both ends say so; an end that waits in vain runs on. */
+/* The connection is quiet when both ends say so; an end that waits in vain runs on. */
 static void look_for_quiet(void *arg)
 {
 	struct sim_guest *g = arg, *o = g->other;
@@ -521,7 +521,7 @@ static void resume(struct sim_guest *g, uint64_t id, struct json_object *msg)
 	if (refuse_busy(g, id, true, json_opt_str(msg, "migration", "")))
 		return;
 	if (strcmp(g->suspended, json_opt_str(msg, "migration", ""))) {
-		answer(g, id, NULL); /* it is not, for this one */
+		answer(g, id, NULL); /* the guest is not suspended for this migration */
 		return;
 	}
 	job_begin(g, id, true, msg);

@@ -17,7 +17,7 @@
 #define EVENT_US    SIM_MS
 #define DOUBLE_US   (500 * SIM_MS) /* after the first */
 
-/* One daemon's connection to its libvirtd; lives as long as the world. */
+/* A daemon's connection to its libvirtd; lives as long as the world. */
 struct _virConnect {
 	struct _virConnect *next;
 	int host;
@@ -53,7 +53,7 @@ static int fail(int code, const char *message)
 	return -1;
 }
 
-/* Each call takes its time, and waits for a libvirtd that is stopped. */
+/* A call takes its time, and waits for a libvirtd that is stopped. */
 static void pass_time(int host)
 {
 	uint64_t until;
@@ -69,7 +69,7 @@ static int fail_played(void)
 	return fail(VIR_ERR_OPERATION_TIMEOUT, "Timed out during operation: played");
 }
 
-/* Of a call that has done what it was to do. */
+/* The call whose answer is lost has done what it was to do. */
 static bool answer_is_lost(void)
 {
 	return sim_libvirt.calls == REPLIES_LOST && fail_played();
@@ -238,7 +238,7 @@ struct event {
 	struct _virConnect *conn;
 	struct _virDomain *dom;
 	int kind, detail;
-	char name[32], details[160]; /* of a monitor's; a lifecycle's are empty */
+	char name[32], details[160]; /* only a monitor's event has them; a lifecycle's are empty */
 };
 
 static void lifecycle_event(void *arg)
@@ -404,7 +404,7 @@ char *virDomainGetXMLDesc(virDomainPtr dom, unsigned int flags)
 	return NULL;
 }
 
-/* It needs no lock, so a migration that comes in does not hold it up. */
+/* The call needs no lock, so a migration that comes in does not hold it up. */
 int virDomainGetState(virDomainPtr dom, int *state, int *reason, unsigned int flags)
 {
 	struct sim_qemu *q;

@@ -116,7 +116,7 @@ static void start_again(struct sim_guest *g)
 	g->suspended[0] = '\0';
 	g->live = true;
 	g->connection_ended = true;
-	never = sim_never_twice; /* it runs without its VF for a while */
+	never = sim_never_twice; /* the VM runs without its VF for a while */
 	sim_qemu_start(g->migration.from, g);
 }
 

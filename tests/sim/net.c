@@ -39,13 +39,13 @@ struct http_exchange {
 
 struct call {
 	struct call *next;
-	struct sim_fiber *fiber; /* who waits, or done() */
+	struct sim_fiber *fiber; /* waits; or else done() */
 	sim_http_done *done;
 	void *arg;
 	int from_host, to_host; /* EXTERNAL: ibvmig-sm, or on the same machine */
 	struct sim_proc *server_proc;
 	bool accepted, over, local, is_double;
-	bool unread;     /* its answer's body is not looked at */
+	bool unread;     /* nobody looks at the body of its answer */
 	bool has_double; /* with the same texts */
 	unsigned refs;   /* events, an exchange, and who waits in http_call() */
 	bool sm_waited;  /* ibvmig-sm, for an OpenSM that is stopped */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What an operator does on simulated hosts (world.h). */
+/* Acts of an operator on simulated hosts (world.h). */
 #ifndef IBVMIG_TESTS_FAKE_SIM_OPERATOR_H
 #define IBVMIG_TESTS_FAKE_SIM_OPERATOR_H
 

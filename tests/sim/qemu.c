@@ -396,7 +396,7 @@ struct json_object *sim_qmp(struct sim_qemu *q, const char *execute, struct json
 
 /* ---- started with devices ---- */
 
-/* Of the device whose bus this is: its properties come before its argument's end. */
+/* The device is the one whose bus this is: its properties come before its argument's end. */
 static bool has_late_detach(const char *bus)
 {
 	const char *property = strstr(bus, "x-late-detach"), *end = strchr(bus, '>');

@@ -175,8 +175,8 @@ static bool guest_right(struct sim_guest *g)
 	return vfs_right(g, q->host);
 }
 
-/* Where nobody is left to say how the migration has ended: the rest waits for an operator, and so
- * does a peer for a mover that lives and has no VF yet. */
+/* Looks only at the peer, where nobody is left to say how the migration has ended. The rest waits
+ * for an operator, and so does a peer whose mover lives and has no VF yet. */
 bool sim_peer_right(void)
 {
 	if (sim_qemu_of(mover) && !mover->live)
@@ -193,7 +193,7 @@ static bool gone_right(struct sim_guest *g)
 	for (unsigned i = 0; i < sim_rails(g); i++)
 		if (sim_binding(g->vguids[i]))
 			return sim_is_wrong("%s is dead, and still bound", g->name);
-	/* Its peer has given its QPs up, and takes part in the next migration. */
+	/* The peer has given its QPs up, and takes part in the next migration. */
 	return vfs_right(g, -1) && guest_right(g->other);
 }
 
@@ -240,7 +240,7 @@ bool sim_all_right(void *arg)
 	return true;
 }
 
-/* What must never be, not even for a moment. */
+/* The breach of what must never be, not even for a moment. */
 char sim_broken[SIM_WRONG_MAX];
 
 static struct sim_host *host_at(const char *url)
@@ -269,7 +269,7 @@ static void look_at_source(const struct migration *dst)
 		struct vf *vf = vf_by_name(src->d.vfs, dst->rec.vfs[i].from.vf);
 
 		if (!record_did(&dst->rec, DID_ARM))
-			continue; /* it has not told which VFs it has */
+			continue; /* the destination has not told which VFs it has */
 		if (!vf || !vf->leased || strcmp(vf->vm, dst->rec.vm_uuid))
 			snprintf(sim_broken, sizeof sim_broken,
 				 "the source has given VF %s up while the destination is in %s",
@@ -352,7 +352,7 @@ void sim_never(void)
 	look_at_sources();
 }
 
-/* Its other half waits for an operator. */
+/* The other half of the migration waits for an operator. */
 static bool other_half_parked(const struct migration *m)
 {
 	enum migrate_role other = m->rec.role == ROLE_SOURCE ? ROLE_DESTINATION : ROLE_SOURCE;
@@ -366,7 +366,7 @@ static bool other_half_parked(const struct migration *m)
 	return false;
 }
 
-/* What a restarted daemon would take up. */
+/* The journal agrees on what a restarted daemon would take up. */
 static bool journal_agrees(struct daemon *d, const char *host)
 {
 	struct json_object *open AUTO_JSON = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What must hold of simulated hosts (world.h) whatever has happened to them. */
+/* The state that simulated hosts (world.h) must have whatever has happened to them. */
 #ifndef IBVMIG_TESTS_FAKE_SIM_RIGHT_H
 #define IBVMIG_TESTS_FAKE_SIM_RIGHT_H
 
@@ -7,18 +7,18 @@
 #include "tests/sim/world.h"
 
 #define SIM_WRONG_MAX 400
-#define SIM_QUIET_S   1500 /* of the simulated clock: all retries of all steps together take less */
+#define SIM_QUIET_S   1500 /* by the simulated clock: all retries of all steps together take less */
 
-extern char sim_wrong[SIM_WRONG_MAX];  /* what the last of these that failed has seen */
-extern char sim_broken[SIM_WRONG_MAX]; /* what sim_never() has seen, or "" */
+extern char sim_wrong[SIM_WRONG_MAX];  /* the finding of the last of these that failed */
+extern char sim_broken[SIM_WRONG_MAX]; /* the finding of sim_never(), or "" */
 extern bool sim_vm_may_be_dead;
-extern int sim_lost_host; /* its ibvmigd need not be up; -1: all must */
+extern int sim_lost_host; /* this host's ibvmigd need not be up; -1: all must */
 
 /* Notes it in sim_wrong; returns false. */
 bool sim_is_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The host where g is, or -1. */
 int sim_home(struct sim_guest *g);
-/* That host's newest record of this role in memory, or NULL. */
+/* The newest record of this role in the memory of that host's daemon, or NULL. */
 struct migration *sim_record(int host, enum migrate_role role);
 /* The newest one of HOST_A as its journal keeps it, or NULL; the caller's. */
 struct json_object *sim_record_json(void);
@@ -28,11 +28,11 @@ bool sim_is_kept(const struct migration *m);
 bool sim_all_right(void *arg);
 /* No migration goes on, but those that wait for an operator; a VM that is a file does. */
 bool sim_quiet(void *arg);
-/* Of a peer whose mover's source is lost for good. */
+/* Looks only at a peer whose mover's source is lost for good. */
 bool sim_peer_right(void);
-/* What must never be, not even for a moment: for sim_run(), after each event. */
+/* Finds what must never be, not even for a moment: for sim_run(), after each event. */
 void sim_never(void);
-/* Of that, what must not be even while a guest boots and has no VF yet. */
+/* Finds, of that, what must not be even while a guest boots and has no VF yet. */
 void sim_never_twice(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a world of simulated hosts (world.h) holds. */
+/* The use of memory and descriptors by a world of simulated hosts (world.h). */
 #ifndef IBVMIG_TESTS_FAKE_SIM_USE_H
 #define IBVMIG_TESTS_FAKE_SIM_USE_H
 
@@ -9,7 +9,7 @@
 
 struct sim_use {
 	size_t heap_bytes;     /* without SQLite's caches, which have limits of their own */
-	uint64_t rss_kib;      /* of all daemons, and of what plays the rest; only shown */
+	uint64_t rss_kib;      /* with all daemons and what plays the rest; only shown */
 	unsigned fds, records; /* descriptors; migrations in the daemons' memory */
 };
 

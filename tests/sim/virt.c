@@ -9,9 +9,9 @@
 #include <string.h>
 
 #define RAM_BYTES    (24ull << 20)
-#define TRICKLE      (1300ull << 10) /* what a clamped stream sends each second */
+#define TRICKLE      (1300ull << 10) /* a clamped stream sends that much each second */
 #define DISK_SPEED   (1000ull << 20)
-#define SYNC_US      (5 * SIM_S) /* so often QEMU asks what is dirty, with auto-converge */
+#define SYNC_US      (5 * SIM_S) /* QEMU asks so often what is dirty, with auto-converge */
 #define TICK_US      (20 * SIM_MS)
 #define DOWNTIME_MS  300 /* QEMU's own limit */
 #define STEP_US      (15 * SIM_MS)
@@ -52,7 +52,7 @@ char *sim_domain_xml(struct sim_guest *g, const char *channel, const char *mark)
 
 /* ---- the migration, as the two libvirtds drive it ---- */
 
-/* What an event of a migration is told: of an older attempt it does nothing. */
+/* An event carries the attempt of its migration, so that an event of an older one does nothing. */
 static void *token(struct sim_guest *g)
 {
 	return (void *)(uintptr_t)(g->migration.attempt * SIM_GUESTS + sim_index(g));
@@ -110,7 +110,7 @@ static void destroy_incoming(struct sim_guest *g)
 		sim_qemu_gone(q, VIR_DOMAIN_EVENT_STOPPED_FAILED);
 }
 
-/* Not when the source's libvirtd is dead: then it is done when that is back. */
+/* A dead libvirtd of the source does this only when it is back. */
 /* libvirt sets again what it had found before it set the user's. */
 static void reset_parameters(struct sim_qemu *q)
 {
@@ -269,7 +269,8 @@ static void next_pass(struct sim_qemu *q)
 	sim_monitor(q->host, q->guest, "MIGRATION_PASS", details);
 	q->remaining += dirty_bytes(q->guest) + written_bytes(q);
 	q->pass_us = sim_us();
-	/* All is dirty again, each second time: QEMU's dirty_rate_high_cnt. */
+	/* The guest dirties all of its memory again, each second time: QEMU's
+	 * dirty_rate_high_cnt. */
 	if (sim_mover.converges && q->passes > 2 && !(q->passes % 2))
 		q->throttle += q->throttle ? q->throttle_by.increment : q->throttle_by.initial;
 }
@@ -290,7 +291,7 @@ static void tick(void *arg)
 		q->sent += sent;
 		if (sim_mover.converges && q->passes > 1 && sim_us() - q->pass_us >= SYNC_US)
 			next_pass(q); /* in the middle of one */
-		/* It asks what is dirty again before it stops the guest for the rest. */
+		/* QEMU asks what is dirty again before it stops the guest for the rest. */
 		if (q->remaining <= rate * q->downtime_ms / 1000)
 			next_pass(q);
 		if (q->remaining <= rate * q->downtime_ms / 1000) {
@@ -382,7 +383,7 @@ static void hook_answered(void *arg, int rc, struct json_object *answer, const c
 	start_incoming(arg);
 }
 
-/* One that is paused may, but for what an earlier migration has left so. */
+/* A paused VM may leave, too, but for what an earlier migration has left so. */
 static bool may_leave(const struct sim_qemu *q)
 {
 	return q && (q->vcpu == VCPU_RUNS ||
@@ -486,8 +487,8 @@ static int home_of_running(struct sim_guest *g)
 	return q && q->vcpu == VCPU_RUNS ? q->host : -1;
 }
 
-/* Who calls Perform, Finish and Confirm one after the other has died: the source's libvirtd, or
- * virsh where it does so itself. */
+/* The caller of Perform, Finish and Confirm has died: the source's libvirtd, or virsh where it does
+ * so itself. */
 static void driver_gone(struct sim_guest *g, const char *why)
 {
 	struct sim_qemu *q = source_qemu(g);
@@ -542,7 +543,7 @@ static bool virsh_mends(struct sim_guest *g)
 		resume_source(q, VIR_DOMAIN_EVENT_RESUMED_UNPAUSED);
 		did = true;
 	}
-	/* It runs elsewhere: what stayed behind is destroyed. */
+	/* The VM runs elsewhere: QEMU processes that stayed behind are destroyed. */
 	for (int h = 0; h < (int)sim_size.hosts; h++) {
 		struct sim_qemu *left = sim_qemu_at(h, g);
 

@@ -16,15 +16,16 @@ unsigned sim_libvirtd_life(int host);
 bool sim_libvirtd_waits(int host, void (*step)(void *arg), void *arg);
 /* mark: an element of the metadata, or "". Owned by the caller. */
 char *sim_domain_xml(struct sim_guest *g, const char *channel, const char *mark);
-/* Of g on that host, or NULL. */
+/* The QEMU of g on that host, or NULL. */
 struct sim_qemu *sim_qemu_at(int host, struct sim_guest *g);
 struct sim_qemu *sim_qemu_new(int host, struct sim_guest *g, enum sim_vcpu vcpu);
 /* detail: of the event STOPPED. */
 void sim_qemu_gone(struct sim_qemu *q, int detail);
 void sim_set_job(struct sim_qemu *q, enum sim_job job);
-/* Its job is under way. */
+/* The QEMU's migration is under way. */
 bool sim_migrates(const struct sim_qemu *q);
-/* It has those that the hook has put into this XML; false: it does not start with them. */
+/* The QEMU has the devices that the hook has put into this XML; false: it does not start with
+ * them. */
 bool sim_qemu_start_devices(struct sim_qemu *q, const char *xml);
 
 /* virsh save of guest 0, with this XML; false: it is refused. */

@@ -49,8 +49,8 @@ static struct sim_host *host_of(const struct sim_proc *p)
 	return NULL;
 }
 
-/* What a daemon waits for the disk: the time in which others' events come. Of the journal, whose
- * WAL only grows in a cell, what was there when it began stays at a loss of power. */
+/* A daemon waits for the disk, and others' events come in that time. The journal's WAL only grows
+ * in a cell, so a loss of power leaves what was there when the write began. */
 int __wrap_fdatasync(int fd);
 int __wrap_fdatasync(int fd)
 {
@@ -186,7 +186,7 @@ void sim_power_off(int host)
 	struct disk_file wal = read_disk(&sim_hosts[host], "-wal", sim_hosts[host].wal_synced);
 
 	sim_hosts[host].boots++;
-	sim_daemon_kill(host); /* which writes all of it, as a kernel that lives on does */
+	sim_daemon_kill(host); /* a kill writes all of it, as a kernel that lives on does */
 	write_disk(&db);
 	write_disk(&wal);
 	sim_save_libvirtd_died(host);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Simulated hosts in one process, on a clock of their own: real daemons (all of daemon/) over
  * played libvirt, QEMU, guests, ibvmig-sm, VFs and network. The seams are the C library's clock,
- * common/'s timers, workers, HTTP client and server, libvirt's own functions, the VF provider's
- * call, and the AF_UNIX sockets of guest channels, which are real. Nothing waits and nothing
+ * common/'s timers, workers, HTTP client and server, libvirt's functions and the VF provider's
+ * call. The AF_UNIX sockets of guest channels are seams, too, and real. Nothing waits and nothing
  * depends on chance: the same call sequence gives the same run. */
 #ifndef IBVMIG_TESTS_FAKE_SIM_H
 #define IBVMIG_TESTS_FAKE_SIM_H
@@ -26,15 +26,15 @@
 
 enum { HOST_A, HOST_B, HOST_C, HOST_D };
 
-/* Of the world; hosts and vfs are set before it starts. */
+/* The world's size; hosts and vfs are set before it starts. */
 struct sim_size {
 	unsigned hosts;  /* the first: a mover's two, and the one of its peer */
-	unsigned vfs;    /* of each host: one half of pf0, the other of pf1 */
+	unsigned vfs;    /* on each host: one half of pf0, the other of pf1 */
 	unsigned guests; /* by sim_add_pair(), sim_add_mover() */
 	unsigned kept;   /* ended migrations in each journal; 0: as shipped */
 };
 extern struct sim_size sim_size;
-/* Where what is in /run on a real host is: no disk. NULL: beside all else, for tests, which do not
+/* Here is what a real host has in /run: no disk. NULL: beside all else, for tests, which do not
  * measure time. */
 extern const char *sim_run_dir;
 
@@ -47,19 +47,19 @@ struct sim_proc {
 	const char *name;
 	bool up;
 	uint64_t stopped_until_us;
-	int64_t wall_offset_ms; /* of this host's wall clock */
-	int disk_errno;         /* what its writes to files end with; 0: they work */
-	sd_event *loop;         /* of a daemon; NULL otherwise */
+	int64_t wall_offset_ms; /* offset of this host's wall clock */
+	int disk_errno;         /* end of its writes to files; 0: they work */
+	sd_event *loop;         /* a daemon's; NULL otherwise */
 	unsigned life;          /* how often it was started */
-	int fds[256];           /* its sockets, closed when it dies */
+	int fds[256];           /* the process's sockets, closed when it dies */
 	unsigned fd_count;
-	/* Where timed: when a processor of its own would be through with what it has been given,
-	 * by the CPU time that its code has needed for it. On the world's clock, in ns. */
+	/* Time, on the world's clock in ns, when a processor of the process's own would be through
+	 * with its load, by the CPU time that its code has needed. Only where timed. */
 	bool timed;
 	uint64_t busy_until_ns;
 };
 
-extern struct sim_proc *sim_self; /* whose code runs now; NULL: the world's */
+extern struct sim_proc *sim_self; /* the process whose code runs now; NULL: the world's */
 
 /* To TSan: what is done until the end belongs to the world, which has no threads. */
 void sim_unseen(bool begin);
@@ -89,8 +89,8 @@ void sim_sleep(uint64_t us);
 
 /* ---- net.c ---- */
 
-/* What becomes of messages. REFUSED: of calls, which do nothing and fail; a call that is LOST has
- * done what it was to do, and fails. */
+/* The fate of messages. REFUSED is for calls, which do nothing and fail. A LOST call has done what
+ * it was to do, and fails. */
 enum sim_replies {
 	REPLIES_WELL,
 	REPLIES_LATE,
@@ -106,7 +106,7 @@ struct sim_net {
 	uint64_t latency_us;
 	uint64_t jitter_us; /* at most so much more, for each message and each worker's turn */
 	uint64_t calls, lost;
-	unsigned status; /* of the answer that is being told; 0: there is none */
+	unsigned status; /* status of the answer that is being told; 0: there is none */
 };
 extern struct sim_net sim_net;
 
@@ -142,10 +142,10 @@ struct sim_binding {
 	unsigned lid;
 };
 
-/* What the switches' port counters say of the link of each host's pf0. */
+/* The load of the link of each host's pf0, as the switches' port counters have it. */
 struct sim_loads {
-	uint64_t mbps;              /* of each link; 0: nobody answers for the counters */
-	uint64_t others[SIM_HOSTS]; /* that hosts send beside the mover, in Mb/s */
+	uint64_t mbps;              /* speed of each link; 0: nobody answers for the counters */
+	uint64_t others[SIM_HOSTS]; /* load that hosts send beside the mover's, in Mb/s */
 	uint64_t mover;             /* and it, wherever its VF is */
 };
 
@@ -157,8 +157,8 @@ struct sim_fabric {
 	uint64_t fence_us, move_us; /* how long ibvmig-sm takes for one, beside what it must */
 	unsigned asked, asked_most; /* calls for moves that wait for their answer; the most */
 	struct sim_loads loads;
-	uint64_t unseen_guid; /* of a VF that OpenSM does not see: no move leads there; 0: it sees
-				 all */
+	uint64_t unseen_guid; /* OpenSM does not see the VF of this GUID: no move leads there; 0: it
+			       * sees all */
 };
 extern struct sim_fabric sim_fabric;
 
@@ -186,28 +186,28 @@ enum sim_compression { SIM_PLAIN, SIM_XBZRLE, SIM_COMPRESS };
 
 /* How movers are set up, and what virsh is asked for. */
 struct sim_mover {
-	const char *strategy; /* of its metadata */
+	const char *strategy; /* as in its metadata */
 	bool migrates_state;  /* VFs give their state to QEMU */
 	bool post_copy;       /* virsh migrate --postcopy */
 	bool converges;       /* --auto-converge, with SIM_ASKED_THROTTLE */
 	enum sim_compression compresses;
 	unsigned disk_mib;       /* virsh migrate --copy-storage-all */
-	const char *kernel_user; /* of its VF, or NULL; several: one a line */
+	const char *kernel_user; /* user of its VF, or NULL; several: one a line */
 	bool two_vfs;
-	bool persistent;    /* its definition stays on each host where it has run */
+	bool persistent;    /* the VM's definition stays on each host where it has run */
 	bool stays;         /* QEMU refuses the pair id to VFs, which are of another class */
 	uint64_t ram_bytes; /* 0: 24 MiB */
 	uint64_t writes_per_s, writes_to; /* bytes that the guest writes, of so many */
 	bool agent_optional;              /* require-agent = no, on all hosts */
-	bool pre_attach;    /* all hosts have a QEMU with x-late-detach, and pre-attach = that */
+	bool pre_attach;    /* hosts have a QEMU with x-late-detach, and pre-attach = that */
 	bool by_descriptor; /* QEMU gets VFs as with iommufd: not on its command line */
-	bool starts_empty;  /* it does not have what was on its command line */
+	bool starts_empty;  /* QEMU does not have what was on its command line */
 };
 extern struct sim_mover sim_mover;
 
 struct sim_device {
 	bool there, deleting;
-	bool native;      /* its state migrates; it is not unplugged meanwhile */
+	bool native;      /* the device's state migrates; it is not unplugged meanwhile */
 	bool late_detach; /* x-late-detach: QEMU does not switch over with it */
 	bool unseen;      /* QEMU started with it; the guest has not looked since */
 	char vf[64], bus[16];
@@ -227,16 +227,17 @@ struct sim_qemu {
 	bool refuses_save;   /* by TLS credentials that nobody has */
 	uint64_t bandwidth, downtime_ms, remaining, passes;
 	uint64_t pass_us, sent;         /* when the newest pass began; bytes */
-	uint64_t disk_left, disk_speed; /* of the copy before that; speed 0: no limit */
+	uint64_t disk_left, disk_speed; /* rest and speed of the disk's copy before that; speed 0:
+					 * no limit */
 	struct qmp_throttle throttle_by;
-	uint64_t throttle; /* what the guest is throttled by, percent */
-	bool job_hangs;    /* it sends nothing, and does not end when it is cancelled */
+	uint64_t throttle; /* the guest is throttled by that, in percent */
+	bool job_hangs;    /* the job sends nothing, and does not end when it is cancelled */
 	struct sim_device devices[SIM_RAILS]; /* by the index in its id */
 	bool netdevs[SIM_VFS];
 	int listen_fd, conn_fd;
 	struct frame_parser parser;
 	char path[108];
-	char mark[400]; /* of the save that it was restored from, in its metadata */
+	char mark[400]; /* mark of the save that it was restored from, in its metadata */
 	unsigned life;
 };
 
@@ -251,14 +252,15 @@ struct sim_host {
 	uint64_t libvirtd_stopped_until_us;
 	struct sim_vf vfs[SIM_VFS];
 	struct sim_qemu qemus[SIM_GUESTS];
-	bool device_add_fails; /* of a VM's last VF */
+	bool device_add_fails; /* fails for a VM's last VF */
 };
 extern struct sim_host sim_hosts[SIM_HOSTS];
 
 /* ---- libvirt.c ---- */
 
 struct sim_libvirt {
-	enum sim_replies events; /* of libvirt and QEMU; REFUSED: nobody may register for them */
+	enum sim_replies events; /* how events of libvirt and QEMU come; REFUSED: nobody may
+				  * register for them */
 	const char *event;       /* only these: QEMU's name, or "lifecycle"; NULL: all */
 	enum sim_replies calls;  /* WELL, LATE, LOST or REFUSED */
 };
@@ -284,7 +286,7 @@ void sim_suspend(struct sim_guest *g);
 /* The file that guest 0 is saved to. */
 struct sim_image {
 	bool saving, whole;
-	int host; /* that saves, or has saved */
+	int host; /* saves, or has saved */
 	char mark[400];
 	bool restoring, restored;
 	int to;
@@ -309,7 +311,7 @@ void sim_libvirtd_stop(int host, uint64_t us);
 /* virsh resume, destroy of what libvirt leaves to an operator after its own death; true: there was
  * something. */
 bool sim_virsh_mends(void);
-struct sim_qemu *sim_qemu_of(struct sim_guest *g); /* where its memory is and lives, or NULL */
+struct sim_qemu *sim_qemu_of(struct sim_guest *g); /* holds the VM's memory and lives, or NULL */
 unsigned sim_running(struct sim_guest *g);
 /* How many devices a QEMU has. */
 unsigned sim_devices(const struct sim_qemu *q);
@@ -328,14 +330,13 @@ struct sim_guest {
 	struct sim_migration migration;
 	bool connection_ended; /* a mover's: an end has given the other one up */
 	bool agent_up, process_dead;
-	bool live; /* its QPs run; a peer's: those to other */
+	bool live; /* the VM's QPs run; a peer's: the QPs to other */
 	char suspended[40];
 	uint64_t ballast_until_us, ballast_bytes;
 	uint64_t channel_stuck_until_us;
-	uint64_t agent_stopped_until_us; /* SIGSTOP: it neither reads nor answers, nor dirties */
-	uint64_t
-		process_stopped_until_us; /* of the one with the QPs: it does nothing asked of it */
-	bool ignores_device_del, port_dead; /* of its last VF */
+	uint64_t agent_stopped_until_us;    /* SIGSTOP: it neither reads nor answers, nor dirties */
+	uint64_t process_stopped_until_us;  /* the process with the QPs does nothing asked of it */
+	bool ignores_device_del, port_dead; /* apply to its last VF */
 	struct {
 		bool busy, resume, ready;
 		uint64_t id, deadline_us;
@@ -347,10 +348,10 @@ struct sim_guest {
 extern struct sim_guest sim_guests[SIM_GUESTS]; /* the first two are there from the beginning */
 /* Before the world starts. The mover. */
 struct sim_guest *sim_add_pair(int mover_host, int peer_host);
-/* One more, of a peer that is there. */
+/* Adds one more mover, of a peer that is there. */
 struct sim_guest *sim_add_mover(int host, struct sim_guest *peer);
 unsigned sim_index(const struct sim_guest *g);
-/* Whether this end of the mover's connection runs. */
+/* Returns whether this end of the mover's connection runs. */
 bool sim_end_lives(const struct sim_guest *end, const struct sim_guest *mover);
 /* How many VFs it has. */
 unsigned sim_rails(const struct sim_guest *g);
@@ -367,7 +368,7 @@ unsigned sim_channel_fds(struct pollfd *fds);
 void sim_guest_pump(const struct pollfd *fds);
 void sim_guest_agent_kill(struct sim_guest *g, uint64_t down_us);
 void sim_guest_process_kill(struct sim_guest *g);
-/* Its device may be taken away: nothing holds it. rail: the index of the VF. */
+/* The device may be taken away: nothing holds it. rail: the index of the VF. */
 bool sim_guest_lets_go(struct sim_guest *g, unsigned rail);
 void sim_guest_input(struct sim_guest *g, struct json_object *msg);
 void sim_channel_send(struct sim_guest *g, struct json_object *msg);
@@ -376,15 +377,15 @@ void sim_channel_event(struct sim_guest *g, bool open);
 
 /* ---- world.c ---- */
 
-/* All hosts, and the VMs: the first mover on A, its peer on C; until all are attached. dir: for
- * journals and sockets. false: they did not come up. */
+/* Starts all hosts and the VMs, the first mover on A and its peer on C, and waits until all are
+ * attached. dir: for journals and sockets. false: they did not come up. */
 bool sim_world_start(const char *dir);
 void sim_daemon_kill(int host);
 void sim_daemon_start(int host);
-/* All that its journal has is on the disk. */
+/* The disk has all that this host's journal has. */
 bool sim_journal_synced(int host);
-/* All of a host but its disk: ibvmigd, VMs, and what its VFs showed; they do not answer any more.
- */
+/* Takes all of a host but its disk: ibvmigd, VMs, and what its VFs showed. They do not answer any
+ * more. */
 void sim_power_off(int host);
 void sim_power_on(int host);
 

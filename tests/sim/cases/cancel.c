@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What does not end when a migration is cancelled, on simulated hosts (tests/sim/world.h): the
- * record is PARKED in time, with the reason, and whatever becomes of QEMU's job later is found out
- * without an operator. Afterwards the world must be right (tests/sim/right.h). */
+/* Cancelled migrations that do not end, on simulated hosts (tests/sim/world.h). The record is
+ * PARKED in time, with the reason, and the daemon finds out without an operator how QEMU's job ends
+ * later. Afterwards the world must be right (tests/sim/right.h). */
 #include "tests/sim/right.h"
 #include "common/util.h"
 #include "daemon/migrate/machine.h"
@@ -11,21 +11,21 @@
 #include <string.h>
 
 #define PARKED_S 160 /* 60 s in CANCEL, 90 s of tries, and a little */
-#define UNDONE_S 190 /* of HOLD: 90 s, and 90 s */
+#define UNDONE_S 190 /* HOLD has 90 s, and its undo as many */
 
 static struct sim_guest *const mover = &sim_guests[0];
 
-/* How it ends after it was PARKED. */
+/* The job's end, which comes after the record was PARKED. */
 enum job_end { END_CANCELLED, END_COMPLETED, END_KILLED };
 
-/* What the daemon of the source hears of that. */
+/* News of that end which the source's daemon gets. */
 enum news { NEWS_EVENTS, NEWS_NONE, NEWS_RESTART };
 
 struct hang {
 	enum migrate_state state; /* in which the source's ibvmigd is restarted, and cancels */
 	enum job_end end;
 	enum news news;
-	int home; /* where the VM is then, -1: nowhere */
+	int home; /* the VM's host then, -1: nowhere */
 };
 
 static struct migration *newest(void)

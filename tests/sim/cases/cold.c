@@ -219,7 +219,7 @@ static bool lost_destination(void)
 	if (!sim_run(asked_for, NULL, sim_us() + SETTLE_S * SIM_S, sim_never))
 		return sim_is_wrong("the source was not asked");
 	sim_lost_strike(HOST_B);
-	sim_vm_may_be_dead = false; /* it is a file */
+	sim_vm_may_be_dead = false; /* the VM is a file */
 	if (!sim_run(way_out_is_told, NULL, sim_us() + TOLD_S * SIM_S, sim_never))
 		return sim_is_wrong("nobody is told of the command");
 	sim_cold_resolve(true);
@@ -240,7 +240,7 @@ static bool has_come(void *arg)
 	return m && m->rec.committed;
 }
 
-/* Its addresses are not there yet, and somebody takes the host that has them for lost. */
+/* The VM's addresses are not there yet, and somebody takes the host that has them for lost. */
 static bool not_lost(void)
 {
 	char *path AUTO_FREE = NULL;
@@ -259,7 +259,8 @@ static bool not_lost(void)
 	       (!mover->connection_ended || sim_is_wrong("its connection has ended"));
 }
 
-/* Its VF shows the vGUID again, and its peer has waited: it took less than that. */
+/* The VF shows the vGUID again, and the peer has waited, since the power was off for less than
+ * that. */
 static bool source_off(void)
 {
 	if (!save())

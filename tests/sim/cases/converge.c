@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A hold that lasts, of a migration with auto-converge, on simulated hosts (tests/sim/world.h):
- * QEMU has hardly throttled the guest, and what the user has set is there after the release, and on
- * each way back what QEMU had before. */
+/* A lasting hold of a migration with auto-converge, on simulated hosts (tests/sim/world.h). QEMU
+ * has hardly throttled the guest. After the release QEMU has what the user has set; on each way
+ * back it has what it had before. */
 #include "tests/sim/operator.h"
 #include "common/util.h"
 #include "tests/sim/right.h"
@@ -99,7 +99,7 @@ static bool play_goes(const void *arg, const char *dir)
 	return frees_peer() && ends(HOST_B) && is(SIM_ASKED_THROTTLE);
 }
 
-/* Where QEMU does not throttle, or is not held, nothing is set. */
+/* Nothing is set where QEMU does not throttle, or is not held. */
 static bool play_left_alone(const void *arg, const char *dir)
 {
 	const struct sim_mover *how = arg;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a drain of a host with many VMs asks of ibvmig-sm, on simulated hosts (tests/sim/world.h):
- * as many moves at once as VMs may migrate at once. ibvmig-sm makes batches of those
- * (tests/integration/fabric/plan); what comes one after the other it could not. */
+/* A drain of a host with many VMs asks ibvmig-sm, on simulated hosts (tests/sim/world.h), for as
+ * many moves at once as VMs may migrate at once. ibvmig-sm makes batches of those
+ * (tests/integration/fabric/plan), which it could not do with moves that come one after the
+ * other. */
 #include "common/json.h"
 #include "common/util.h"
 #include "tests/sim/right.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 
 #define MOVERS  16
-#define VFS     40    /* of a host: room for all movers, and for their peers */
+#define VFS     40    /* a host has room for all movers, and for their peers */
 #define MOVE_US SIM_S /* longer than the VMs' last passes differ */
 #define DRAIN_S 300
 
@@ -43,7 +44,7 @@ static bool ask(const char *method, const char *path, struct json_object *body)
 	return sim_run(has_answered, NULL, sim_us() + 60 * SIM_S, sim_never) && !*sim_broken;
 }
 
-/* All VMs of hosta, so many at once; false: it does not end well. */
+/* Drains all VMs of hosta, so many at once; false: it does not end well. */
 static bool drain(unsigned parallel)
 {
 	struct json_object *body = json_object_new_object();

@@ -154,7 +154,7 @@ static bool play(const struct sim_fault *f, const struct sim_point *p, unsigned 
 	r->dead = sim_home(mover) < 0;
 	if (!keeps_promise(f, p, r))
 		return false;
-	/* It stays right. */
+	/* The world stays right, too. */
 	sim_run(NULL, NULL, sim_us() + STAY_S * SIM_S, sim_never);
 	return sim_all_right(NULL) && (r->dead || migrate_again());
 }
@@ -166,7 +166,7 @@ static bool play(const struct sim_fault *f, const struct sim_point *p, unsigned 
 	.mover = {__VA_ARGS__}, .points = faults_cold_points, .point_count = FAULTS_COLD_POINTS,   \
 	.cold = true, .play = faults_cold_play
 
-/* Each goes through all faults. */
+/* The whole matrix of faults is played with each of these. */
 static const struct sim_strategy strategies[] = {
 	{.name = "late", LIVE(.strategy = "late")},
 	{.name = "early", LIVE(.strategy = "early")},

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define REACH_S  400
-#define BEHIND_S 30 /* what goes on behind what looks settled has begun by then */
+#define BEHIND_S 30 /* in that time begins what goes on behind a world that looks settled */
 #define RIGHT_S  240
 #define STAY_S   120
 #define LOST_S   600 /* more than a peer waits for a source that does not answer */
@@ -23,9 +23,9 @@ enum scenario {
 	SAVED,        /* and restored on B, by whom the fault has struck */
 	RESTORED,     /* on B */
 	HERE,         /* restored on A */
-	PARKED_HERE,  /* so, and QEMU takes no device */
+	PARKED_HERE,  /* restored on A, and QEMU takes no device */
 	ABORTED_SAVE, /* by the user, while libvirt writes */
-	PARKED_SAVE,  /* so, and then QEMU takes no device */
+	PARKED_SAVE,  /* aborted likewise, and then QEMU takes no device */
 	UNREADABLE,   /* on B, where libvirt cannot load the file */
 	PARKED_THERE, /* on B, where QEMU takes no device */
 };
@@ -134,7 +134,7 @@ static bool set_scene(enum scenario s)
 
 /* ---- what must never be ---- */
 
-/* Who waits for a saved VM does so for saved-peers-s. */
+/* A peer of a saved VM must wait for it for saved-peers-s. */
 static void watch(void)
 {
 	static uint64_t suspended_us; /* since when the mover is; 0: it is not */
@@ -167,7 +167,7 @@ static bool is_to_be_restored(void)
 	       (sim_cold_is_kept() || !sim_vm_may_be_dead);
 }
 
-/* Where it was to go first; the source's way out is in what a refusal says. */
+/* The VM goes to its first goal, or home; a refusal tells the source's way out. */
 static bool restore(void)
 {
 	int to = sim_lost_host == HOST_B || restores > 1 ? HOST_A : HOST_B;
@@ -312,7 +312,7 @@ bool faults_cold_play(const struct sim_fault *f, const struct sim_point *p, unsi
 	ret->dead = sim_home(mover) < 0;
 	if (!keeps_promise(f, p, ret))
 		return false;
-	/* It stays right. */
+	/* The world stays right, too. */
 	sim_run(NULL, NULL, sim_us() + STAY_S * SIM_S, watch);
 	return sim_all_right(NULL) && (ret->dead || cold_again());
 }

@@ -8,7 +8,7 @@
 #define FAULTS_COLD_POINTS 38
 extern const struct sim_point faults_cold_points[FAULTS_COLD_POINTS];
 
-/* Of struct sim_strategy. */
+/* This is the play of a struct sim_strategy. */
 bool faults_cold_play(const struct sim_fault *f, const struct sim_point *p, unsigned delay_ms,
 		      struct sim_result *ret);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* How far pre-copy goes before it is held, of guests that write while they are copied, on simulated
- * hosts (tests/sim/world.h): what is left then is sent while the VF is away. */
+/* Pre-copy before a hold, of guests that write while they are copied, on simulated hosts
+ * (tests/sim/world.h). QEMU sends what is left then while the VF is away, so pre-copy must go far
+ * enough. */
 #include "tests/sim/operator.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -39,7 +40,7 @@ static const struct scene {
 	 3,
 	 8,
 	 400},
-	/* It is not waited for what the link cannot reach. */
+	/* Nobody waits for what the link cannot reach. */
 	{"a guest that writes 800 MiB/s, kept",
 	 {.strategy = "late",
 	  .ram_bytes = 4 * GIB,
@@ -177,7 +178,7 @@ static bool half_is_sent(void *arg)
 	       q->remaining < sim_mover.ram_bytes / 2;
 }
 
-/* It answers again some seconds after the pass would have ended. */
+/* The agent answers again some seconds after the pass would have ended. */
 static bool play_agent_stops(const void *arg, const char *dir)
 {
 	struct json_object *r AUTO_JSON = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What libvirt and its users do to a VM beside a migration, on simulated hosts (tests/sim/world.h):
- * VMs that are stopped and started at once, definitions that stay where a VM has been. Afterwards
+/* Acts of libvirt and its users on a VM beside a migration, on simulated hosts (tests/sim/world.h).
+ * VMs are stopped and started at once, and definitions stay where a VM has been. Afterwards
  * the world must be right (tests/sim/right.h). */
 #include "tests/sim/right.h"
 #include "common/json.h"
@@ -179,8 +179,8 @@ static bool source_is_taken_up(void *arg)
 	return d->recovered && d->migrations && d->migrations->inflight;
 }
 
-/* Whether the VM, which runs at the destination, is still here cannot be asked: nothing is undone
- * on a guess, and no operator is needed. */
+/* The source cannot ask whether the VM, which runs at the destination, is still here. Nothing is
+ * undone on a guess, and no operator is needed. */
 static bool play_unknown(const void *arg, const char *dir)
 {
 	if (!start((struct sim_mover){.strategy = "late"}, dir) || !kill_source_in(arg))
@@ -327,7 +327,8 @@ static bool play_refused_at_start(const void *arg, const char *dir)
 	return gets_right(HOST_A, NULL);
 }
 
-/* What it has connected to in vain is nothing to it any more. */
+/* A connection that was made in vain must be closed: the daemon listens to none of them any
+ * more. */
 static bool play_no_events(const void *arg, const char *dir)
 {
 	(void)arg;
@@ -357,8 +358,8 @@ static bool is_taken_up(void *arg)
 	return !sim_hosts[HOST_A].d.migrations->recovery.unprobed;
 }
 
-/* What its QEMU does, or also that it has an agent to be resumed, is not known for 40 s: it is
- * waited for. seen: libvirtd has told of the VM before it hangs. */
+/* For 40 s the daemon learns neither what the VM's QEMU does nor that the VM has an agent to be
+ * resumed, and waits. seen: libvirtd has told of the VM before it hangs. */
 static bool play_hung_at_start(const void *seen, const char *dir)
 {
 	if (!start((struct sim_mover){.strategy = "late"}, dir))
@@ -425,7 +426,7 @@ static bool play_impossible(const void *arg, const char *dir)
 	json_set_bool(body, "committed", true);
 	sim_http(HOST_B, sim_hosts[HOST_A].url, "POST", "/v1/peer/outcome", body, 5000, ignore,
 		 NULL);
-	alarm(60); /* of the real clock: a daemon that spins ends the scene */
+	alarm(60); /* in seconds of the real clock: a daemon that spins ends the scene */
 	return sim_run(is_parked, NULL, sim_us() + 60 * SIM_S, NULL) ||
 	       sim_is_wrong("it is not parked");
 }
@@ -434,7 +435,7 @@ static bool play_impossible(const void *arg, const char *dir)
 
 #define MANY 300
 
-/* Of VMs that were saved: each keeps its address until it is restored. */
+/* The records are of VMs that were saved: each keeps its address until it is restored. */
 static int journal_many(const char *dir)
 {
 	char *own AUTO_FREE = strf("%s/hosta", dir), *why AUTO_FREE = NULL;
@@ -544,7 +545,7 @@ static bool play_slow_disks(const void *arg, const char *dir)
 
 /* ---- libvirtd hangs as a migration is to be cancelled ---- */
 
-/* What ibvmig-lease does when a lease has run out. */
+/* Does what ibvmig-lease does when a lease has run out. */
 static int cut(void *arg, const char *uuid)
 {
 	(void)uuid;

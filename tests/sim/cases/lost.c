@@ -155,7 +155,7 @@ static int unlink_one(const char *path, const struct stat *st, int type, struct 
 	return remove(path);
 }
 
-/* Its ibvmigd is installed anew; its VFs show what they did. */
+/* The host's ibvmigd is installed anew; the VFs show what they did. */
 static void reinstall(int host)
 {
 	char *dir AUTO_FREE = strf("%s/%s", world, sim_hosts[host].name);
@@ -165,7 +165,7 @@ static void reinstall(int host)
 	sim_daemon_start(host);
 }
 
-/* Its VF still shows the vGUID as the source takes it back, while QEMU has yet to copy. */
+/* The VF there still shows the vGUID as the source takes it back, while QEMU has yet to copy. */
 static bool play_forgotten_before(const void *arg, const char *dir)
 {
 	(void)arg;
@@ -343,7 +343,7 @@ static bool play_nothing_comes(const void *arg, const char *dir)
 	       becomes(b_leases_nothing, 120, "the VF is kept for nobody") && becomes_right(HOST_A);
 }
 
-/* Its power fails; the VM goes with it. */
+/* The source's power fails; the VM goes with it. */
 static bool play_source_lost(const void *arg, const char *dir)
 {
 	(void)arg;
@@ -360,7 +360,7 @@ static bool play_source_lost(const void *arg, const char *dir)
 	return gets_right(HOST_A);
 }
 
-/* It is only cut off, and hears of it. */
+/* The source is only cut off, and hears of it. */
 static bool play_source_cut_off(const void *arg, const char *dir)
 {
 	(void)arg;

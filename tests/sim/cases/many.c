@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* 64 complete migrations at once in one world (tests/sim/world.h), in both directions between two
- * hosts and from both to a third, by turns there and back, each with a peer of its own or several
- * with the same. Each scene has another order of starts, messages and workers, the same in each
- * run with its seed; after each round all of the 64 must be right, and once more they all move.
+/* 64 complete migrations at once in one world (tests/sim/world.h). They go in both directions
+ * between two hosts and from both to a third, by turns there and back, each with a peer of its own
+ * or several with the same. Each scene has another order of starts, messages and workers, which is
+ * the same in each run with its seed. After each round all of the 64 must be right, and once more
+ * they all move.
  *
  * Without arguments each scene with its own seed; SCENE: one; `seeds FIRST LAST [SCENE]`: each, or
  * this one, with each of these. */
@@ -23,8 +24,8 @@
 #define DOWN_US  (2 * SIM_S)
 #define KEPT     100 /* records in a journal: four rounds reach it everywhere */
 
-/* Where a mover is at home, where else it goes, and where its peer is: elsewhere, at its
- * destination, or at its source. */
+/* A mover has a home, a host where it goes, and a host of its peer: elsewhere, at its destination,
+ * or at its source. */
 static const struct way {
 	int home, away, peer;
 } ways[] = {
@@ -36,11 +37,11 @@ static const struct way {
 struct many {
 	uint32_t seed;
 	unsigned ways;                /* the first of them */
-	unsigned peers;               /* of all movers together; 0: as many as they are */
+	unsigned peers;               /* number for all movers together; 0: as many as they are */
 	uint64_t start_us, jitter_us; /* starts, and messages, within that */
 	unsigned rounds;
 	void (*strike)(void); /* in the first round; NULL: nothing */
-	bool any_end;         /* of a migration that was struck */
+	bool any_end;         /* a migration that was struck may end in any way */
 	unsigned flat_after;  /* rounds; more of them need no more; 0: not looked at */
 };
 
@@ -49,7 +50,7 @@ static struct one {
 	const struct way *way;
 	bool aborted;
 } movers[SIM_GUESTS];       /* by sim_index() */
-static unsigned abort_each; /* of so many movers one; 0: none */
+static unsigned abort_each; /* a migration in so many is aborted; 0: none */
 static unsigned at_once;
 static unsigned waited; /* looks at a migration that waits for another one to give its peer back */
 static unsigned struck; /* migrations under way where a fault came */
@@ -100,7 +101,7 @@ static void kill_daemon(void *arg)
 	sim_after(NULL, DOWN_US, daemon_back, arg);
 }
 
-/* Each once, perhaps several at a time. */
+/* Kills every daemon once, perhaps several at a time. */
 static void kill_daemons(void)
 {
 	for (int h = 0; h < (int)sim_size.hosts; h++)
@@ -163,7 +164,7 @@ static void start_all(const struct many *m)
 	sim_after(NULL, sim_random(m->start_us), start_one, one->guest);
 }
 
-/* All have moved but those that were aborted. */
+/* Every VM has moved but those that were aborted. */
 static bool ends_right(void)
 {
 	EACH(one)
@@ -273,7 +274,7 @@ static const struct sim_scene scenes[] = {
 	 MANY(.seed = 6, ANY_ORDER, .rounds = 6, .flat_after = 4)},
 };
 
-/* Each scene, or the one of this name, with each of these seeds. */
+/* Plays each scene, or the one of this name, with each of these seeds. */
 static int sweep(uint64_t first, uint64_t last, const char *only)
 {
 	size_t n = 0, count = ARRAY_SIZE(scenes) * (size_t)(last - first + 1);

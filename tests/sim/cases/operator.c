@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What operators ask of simulated hosts (tests/sim/world.h): dry runs that find something in the
- * way, drained hosts, drains whose daemon is killed, full uplinks, VMs whose host is lost. What a
- * dry run says of strategies is in daemon_strategies.c. */
+/* Operators' requests to simulated hosts (tests/sim/world.h): dry runs that find something in the
+ * way, drained hosts, drains whose daemon is killed, full uplinks, VMs whose host is lost.
+ * daemon_strategies.c has what a dry run says of strategies. */
 #include "tests/sim/right.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -242,7 +242,7 @@ static bool migrates_to_b(void)
 	       sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never);
 }
 
-/* What a guest has answered is kept in the record, nested as deep as the parser lets it be. */
+/* A guest's answer is kept in the record, nested as deep as the parser lets it be. */
 static bool play_deep_answer(const void *arg, const char *dir)
 {
 	struct json_object *deep = json_object_new_object();
@@ -272,7 +272,7 @@ static bool tells_drained(int host, bool drained)
 		       : sim_is_wrong("status: %.300s", json_text(sim_answer));
 }
 
-/* What libvirt's hook is told when the mover is to start, or to be restored, on host B. */
+/* libvirt's hook gets this answer when the mover is to start, or to be restored, on host B. */
 static bool hook_says(const char *op, bool refused)
 {
 	char *xml AUTO_FREE = sim_domain_xml(mover, "/channel", "");
@@ -429,7 +429,7 @@ static bool drain_is_over(int host, uint64_t number)
 	       sim_is_wrong("the drain is %s: %.300s", state, json_text(sim_answer));
 }
 
-/* It is taken up under its number, and the host is empty at its end. */
+/* The drain is taken up under its number, and the host is empty at its end. */
 static bool play_killed_drain(const void *arg, const char *dir)
 {
 	const struct killing *k = arg;

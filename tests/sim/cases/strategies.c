@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which strategy a migration takes, and why not a better one, on simulated hosts
- * (tests/sim/world.h), and that a dry run has said so; afterwards the world must be right
+/* The choice of a migration's strategy, and why it takes no better one, on simulated hosts
+ * (tests/sim/world.h). A dry run must have said so; afterwards the world must be right
  * (tests/sim/right.h). */
 #include "tests/sim/right.h"
 #include "common/json.h"
@@ -29,7 +29,7 @@ static const struct scene {
 	const char *name;
 	struct sim_mover mover;
 	const char *chosen; /* NULL: it is refused */
-	const char *word;   /* of the refusal, or of why not the one before chosen; or NULL */
+	const char *word;   /* in the refusal, or in why not the one before chosen; or NULL */
 	bool left_before;   /* the VF, before QEMU began */
 } scenes[] = {
 	{"auto, nothing special", {.strategy = "auto"}, "late", "cannot migrate its state", false},
@@ -169,7 +169,7 @@ static void watch(void)
 			 mover->ballast_until_us <= sim_us();
 }
 
-/* Of the chosen one's better neighbour. */
+/* The reason is that of the chosen one's better neighbour. */
 static const char *why_not(struct json_object *choice, const char *chosen)
 {
 	enum domain_strategy s = STRATEGY_AUTO;
@@ -261,7 +261,8 @@ static bool ask_before(void)
 		       : sim_is_wrong("the dry run is not answered");
 }
 
-/* Whether QEMU may switch to post-copy is known only when it has begun. */
+/* QEMU tells whether it may switch to post-copy only when it has begun, so the dry run leaves it
+ * open. */
 static bool said_right(const struct scene *s)
 {
 	struct json_object *choice = json_opt(said, "choice");
@@ -325,7 +326,8 @@ static bool migrated(void)
 	       sim_run(sim_all_right, NULL, sim_us() + SIM_QUIET_S * SIM_S, watch) && !*sim_broken;
 }
 
-/* It has gone late as far as that; with what the device has written it must not arrive. */
+/* The migration has gone late as far as that; with what the device has written it must not
+ * arrive. */
 static bool play_user_in_hold(const void *arg, const char *dir)
 {
 	struct json_object *first AUTO_JSON = NULL, *second AUTO_JSON = NULL;
@@ -443,7 +445,7 @@ static bool play_without_agent(const void *arg, const char *dir)
 		       : sim_is_wrong("the guest does not see its VF");
 }
 
-/* What its device wrote during the copy nobody has made dirty: it stays. */
+/* Nobody has made dirty what the VM's device wrote during the copy, so the VM stays. */
 static bool play_agent_goes(const void *arg, const char *dir)
 {
 	struct json_object *r AUTO_JSON = NULL;
@@ -474,7 +476,7 @@ static const struct paused {
 	const char *name, *strategy; /* the latter when it is asked for; it has started with auto */
 	bool migrates_state;
 	const char *way_out; /* beside virsh resume, or NULL */
-	bool goes_paused;    /* it is not refused */
+	bool goes_paused;    /* the migration is not refused */
 } paused[] = {
 	{"auto, paused", "auto", false, NULL, false},
 	{"late, paused", "late", false, NULL, false},

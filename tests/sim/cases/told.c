@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* How soon, and in which words, an operator hears of what disturbs a migration on simulated hosts
- * (tests/sim/world.h): hosts, disks and VFs that fail, a guest that is paused, a virsh or libvirtd
- * that dies before Finish or Confirm, and an ibvmig-sm that is slow. */
+/* Reports to an operator of what disturbs a migration, how soon and in which words, on simulated
+ * hosts (tests/sim/world.h). Hosts, disks and VFs fail, a guest is paused, virsh or libvirtd dies
+ * before Finish or Confirm, and ibvmig-sm is slow. */
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/migrate/machine.h"
@@ -40,8 +40,8 @@ static bool source_has_ended(void *arg)
 	return newest(HOST_A)->rec.ended;
 }
 
-/* How the destination's ibvmigd is lost in PREPARE: after how long it is back (0: never), within
- * what time the source walks back, and the words that it has for it. */
+/* The destination's ibvmigd is lost in PREPARE, and is back after back_s (0: never). The source
+ * walks back within within_s, and has this word for the loss. */
 struct loss {
 	unsigned back_s, within_s;
 	const char *word;
@@ -93,7 +93,8 @@ static bool is_parked(void *arg)
 	return newest(HOST_B)->rec.state == M_PARKED;
 }
 
-/* Each try takes the agent 24 s: told from the first one on, and not repeated for minutes. */
+/* The agent needs 24 s for each try. The first try is told, and the text is not repeated for
+ * minutes. */
 static bool play_no_link(const void *arg, const char *dir)
 {
 	struct json_object *m;
@@ -161,8 +162,8 @@ static bool has_committed(void *arg)
 	return newest(HOST_B) && newest(HOST_B)->rec.committed;
 }
 
-/* All that docs/openapi.json promises of it, and nothing else: what a list of many VMs carries is
- * what somebody reads. */
+/* The account has all that docs/openapi.json promises of it, and nothing else, for somebody reads a
+ * list of many VMs. */
 static bool is_as_documented(struct json_object *account)
 {
 	struct json_object *doc AUTO_JSON = NULL, *promised;
@@ -379,7 +380,8 @@ static bool play_many_ask(const void *arg, const char *dir)
 	(void)arg;
 	if (!start(dir))
 		return false;
-	sim_run(NULL, NULL, sim_us() + 60 * SIM_S, sim_never); /* its last word is old */
+	/* The last word of ibvmig-sm is old by then. */
+	sim_run(NULL, NULL, sim_us() + 60 * SIM_S, sim_never);
 	sim_fabric.opensm_stopped_until_us = sim_us() + SLOW_S * SIM_S;
 	calls = sim_net.calls;
 	for (unsigned i = 0; i < ASKERS; i++)
@@ -394,7 +396,7 @@ static bool play_many_ask(const void *arg, const char *dir)
 #define LOOKS   40
 #define EACH_MS 250
 #define WORD_MS 20   /* ibvmig-sm needs that long for its word alone */
-#define TOLD_MS 2500 /* what daemon/base/sm.c gives away as fresh, and a question */
+#define TOLD_MS 2500 /* the age of an answer that daemon/base/sm.c calls fresh, and a question */
 
 /* Somebody who watches waits for ibvmig-sm at first only, and what he is told of it is no older
  * for that. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What an operator, Nova or libvirt's hook asks for twice, on simulated hosts (tests/sim/world.h):
- * the second answer tells what is so, and nothing is done twice; only what contradicts it is
- * refused. One scene for each POST of daemon/rest.c; those of the daemons among each other that
- * belong to a migration daemon_faults sends twice ("replies-doubled"). */
+/* Requests that come twice from an operator, Nova or libvirt's hook, on simulated hosts
+ * (tests/sim/world.h). The second answer tells what is so, and nothing is done twice; a
+ * contradiction alone is refused. Each POST of daemon/rest.c has one scene. The daemons' own
+ * requests to each other in a migration are sent twice by daemon_faults ("replies-doubled"). */
 #include "tests/sim/right.h"
 #include "common/http/server.h"
 #include "common/ib.h"
@@ -24,7 +24,7 @@ static struct sim_guest *const mover = &sim_guests[0];
 
 /* ---- calls ---- */
 
-/* What was asked last, in the order of the answers' requests. */
+/* The last answers, in the order of their requests. */
 static struct reply {
 	bool there;
 	unsigned status;
@@ -168,7 +168,7 @@ static bool one_record(int host)
 	       sim_is_wrong("%u migrations on %s", records(host), sim_hosts[host].name);
 }
 
-/* It goes to host B, and in one migration. */
+/* The mover goes to host B, and in one migration. */
 static bool moves_once(void)
 {
 	return wait_until(has_gone, "it does not go") && settles() && one_record(HOST_A) &&
@@ -202,7 +202,7 @@ static bool runs_with(void *arg)
 	return vm_is(HOST_B, VM_ATTACHED);
 }
 
-/* Its host is off; the fence, and then the VF, are asked for twice. */
+/* The VM's host is off; the fence, and then the VF, are asked for twice. */
 static bool play_fence(const void *arg, const char *dir)
 {
 	char *fence AUTO_FREE = strf("/v1/vms/%s/fence", mover->uuid);
@@ -288,7 +288,7 @@ static bool play_abort(const void *arg, const char *dir)
 static const struct abort of_operator = {"/v1/vms/g1/abort", NULL},
 			  of_drain = {"/v1/peer/cancel", "{\"vm\":\"g1\"}"};
 
-/* What is told is the time of the first, and no time once it is taken back. */
+/* The answer tells the time of the first request, and no time once that is taken back. */
 static bool play_drained(const void *arg, const char *dir)
 {
 	static const char path[] = "/v1/peer/drained";
@@ -526,7 +526,7 @@ static const struct {
 	{"/v1/hook", {"libvirt's hook", play_hook, NULL}},
 };
 
-/* Of these a migration of daemon_faults asks, with each message sent twice. */
+/* A migration of daemon_faults makes these requests, with each message sent twice. */
 static const char *const doubled[] = {
 	"/v1/peer/prepare", "/v1/peer/switch", "/v1/peer/unswitch", "/v1/peer/abort",
 	"/v1/peer/outcome", "/v1/peer/check",  "/v1/peer/reserve",  "/v1/peer/release",

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A VM has two VFs and something is wrong with the second one, on simulated hosts
- * (tests/sim/world.h). Before COMMIT it stays with both, after it the record is parked and
- * `ibvmig resolve` gives it both there; the sentence names the VF that it is about, and no other.
- */
+/* The second of a VM's two VFs has something wrong, on simulated hosts (tests/sim/world.h). Before
+ * COMMIT the VM stays with both; after it the record is parked, and `ibvmig resolve` gives it both
+ * there. The sentence names the VF that it is about, and no other. */
 #include "tests/sim/right.h"
 #include "common/ib.h"
 #include "common/util.h"
@@ -47,9 +46,9 @@ static const struct scene {
 	const char *name;
 	const char *strategy;
 	void (*set)(bool bad);
-	enum migrate_state in; /* of the source */
-	const char *word;      /* of the sentence; NULL: the second vGUID */
-	const char *other;     /* what must not be in it: the VF that is well */
+	enum migrate_state in; /* the source's state */
+	const char *word;      /* must be in the sentence; NULL: the second vGUID */
+	const char *other;     /* must not be in it: the VF that is well */
 	bool parks;            /* at the destination; else the VM stays */
 } scenes[] = {
 	{"the provider there does not prepare it", "late", provider_refuses, M_PREPARE,

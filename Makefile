@@ -276,6 +276,7 @@ measurements:
 
 measurements-house:
 	$(Q)tests/lab/deps universal-ctags
+	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/house
 	$(Q)docs/measurements/generate
 

@@ -15,8 +15,8 @@ A snapshot is one topic of docs/measurements.md:
   notes                       sentences below the table
   plots                       [{file, title, x, y, series, lines}], see generate
 
-A cell is a number, a list of numbers (runs), {median, range, quartiles}, {of: [good, all]}, a text of a "text" column,
-or null, which is shown as not recorded. A cell that is left out is empty. A goal is {most|least|below|above|equals: number}."""
+A cell is a number, a list of numbers (runs), {median, range, quartiles} (median: the mean in a column of means),
+{of: [good, all]}, a text of a "text" column, or null, which is shown as not recorded. A cell that is left out is empty. A goal is {most|least|below|above|equals: number}."""
 import json
 import re
 from pathlib import Path

@@ -80,7 +80,7 @@ static void on_text(struct http_request *req)
 	http_reply_text(req->exchange, 200, "text/plain", strdup("plain\n"));
 }
 
-/* Who asked last; nobody may ask for what is secret. */
+/* The last caller; nobody may ask for what is secret. */
 static struct http_who asked;
 
 static unsigned roles(const struct http_who *who, void *user)
@@ -205,7 +205,8 @@ static void test_echo(void **state)
 	json_object_put(c.answer);
 }
 
-/* One more byte than a name in a path may have, and as many. */
+/* The name has one byte more than a name in a path may have, and the other is as long as it may
+ * be. */
 static void test_long_name(void **state)
 {
 	static const char before[] = "/v1/echo/";
@@ -312,7 +313,7 @@ static void raw_wait(struct raw *r)
 #define GET(path, headers)                                                                         \
 	"GET " path " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" headers "\r\n"
 
-/* That of the line, and that of the error's body. */
+/* The status of the line must be that of the error's body. */
 static void assert_statuses_agree(const char *answer)
 {
 	const char *body = strstr(answer, "\"status\":");
@@ -346,7 +347,7 @@ static void test_request_ids(void **state)
 	(void)state;
 	EXPECT(GET("/v1/nothing", "X-Request-Id: my-1.2\r\n"), "404", "X-Request-Id: my-1.2\r\n",
 	       "\"request_id\":\"my-1.2\"");
-	/* What could split a header or a log line is not taken over. */
+	/* A request id that could split a header or a log line is not taken over. */
 	EXPECT(GET("/v1/nothing", "X-Request-Id: a b\r\n"), "X-Request-Id: 0",
 	       "\"request_id\":\"0");
 	EXPECT(GET("/v1/text", ""), "X-Request-Id: 0", "Content-Type: text/plain\r\n",
@@ -378,7 +379,8 @@ static void test_long_body(void **state)
 	EXPECT(over, "413", "\"too-large\"", "over 1048576 bytes", "X-Request-Id: ");
 }
 
-/* What libmicrohttpd refuses itself has no request id, and is no JSON (docs/wire.md). */
+/* A request that libmicrohttpd refuses itself has no request id, and the answer is no JSON
+ * (docs/wire.md). */
 static void test_wrong_heads(void **state)
 {
 	char *over AUTO_FREE = malloc(HTTP_HEADERS_MAX + 100);
@@ -407,7 +409,7 @@ static int connected(void)
 
 	snprintf(a.sun_path, sizeof a.sun_path, "%.100s", base + 5);
 	while (connect(fd, (struct sockaddr *)&a, sizeof a)) {
-		assert_int_equal(errno, EAGAIN); /* its queue is full */
+		assert_int_equal(errno, EAGAIN); /* the server's queue is full */
 		assert_true(sd_event_run(loop, 10000) >= 0);
 	}
 	return fd;
@@ -438,8 +440,8 @@ static void await_answer(int fd)
 	}
 }
 
-/* One more than may be: it is heard when another one has left. Nor is the server deaf when all of
- * them leave at once. */
+/* The connection beyond the maximum is heard when another one has left. The server is not deaf
+ * either when all of them leave at once. */
 static void test_too_many_connections(void **state)
 {
 	int fd[HTTP_CONN_MAX + 1];

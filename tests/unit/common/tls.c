@@ -98,7 +98,7 @@ static int call(const char *url, const char *method, const char *path,
 struct raw {
 	const struct cert *cert; /* NULL: it has none */
 	const char *priority, *request;
-	bool silent; /* it connects and says nothing */
+	bool silent; /* the client connects and says nothing */
 	int handshake;
 	char answer[4096];
 };
@@ -156,7 +156,7 @@ static void run_raw(void *arg)
 
 #define GET "GET /v1/look HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
-/* What a client with this certificate is answered; "" if it gets no answer. */
+/* Returns the answer to a client with this certificate; "" if it gets none. */
 static const char *ask(struct raw *r)
 {
 	if (!r->request)
@@ -496,7 +496,7 @@ static void test_sighup(void **state)
 
 /* ---- limits ---- */
 
-/* Who connects and does not go on is shut out, also one who sends a byte now and then. */
+/* A client that connects and does not go on is shut out, also if it sends a byte now and then. */
 static void test_slow_clients(void **state)
 {
 	uint64_t late = http_server_counters(server)->late;
@@ -580,7 +580,7 @@ static void test_many_connections(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(fd); i++)
 		fd[i] = connect_to_server();
 	wait_for_connections(HTTP_CONN_PER_IP);
-	/* It comes after all of these. */
+	/* This call comes after all of these. */
 	assert_true(call(base, "GET", "/v1/look", error) < 0);
 	assert_int_equal(connections(), HTTP_CONN_PER_IP);
 	for (size_t i = 0; i < ARRAY_SIZE(fd); i++)

@@ -195,7 +195,8 @@ static void test_hello_and_requests(void **state)
 	assert_string_equal(b->error, "no device");
 }
 
-/* What the guest's kernel drops before it knows of the host. */
+/* The guest's kernel drops a hello that comes before it knows of the host, so the host repeats
+ * it. */
 static void test_hello_is_repeated(void **state)
 {
 	struct bench *b = *state;
@@ -298,7 +299,7 @@ static void test_floods_are_limited(void **state)
 	for (int i = 0; i < 3 * AGENT_FRAMES_PER_S; i++)
 		guest_send(b, "{\"op\":\"log\"}");
 	turn(b);
-	/* One window more than the time it took. */
+	/* The agent counts in windows, so one more than the time that passed is allowed. */
 	assert_true(b->messages <= AGENT_FRAMES_PER_S * ((now_ms() - start_ms) / 1000 + 2));
 	if (now_ms() - start_ms < 1000) {
 		struct json_object *s AUTO_JSON = status(b);

@@ -68,7 +68,7 @@ static void test_nothing_is_full(void **state)
 	assert_false(json_opt_bool(nth(o, "links", 0), "full", true));
 }
 
-/* What arrives counts as well, and a port that waits is full whatever its rate. */
+/* Traffic that arrives counts as well, and a port that waits is full whatever its rate. */
 static void test_waiting(void **state)
 {
 	struct json_object *o AUTO_JSON = balance(
@@ -82,7 +82,7 @@ static void test_waiting(void **state)
 			 10000);
 }
 
-/* One VM that fills the link alone would only take the trouble along. */
+/* A VM that fills the link alone would only take the trouble along. */
 static void test_no_help(void **state)
 {
 	struct json_object *o AUTO_JSON = balance(
@@ -114,8 +114,8 @@ static void test_no_room(void **state)
 	"],\"domains\":[" domains "]}"
 #define OWN(guid, pf, vm) "{\"parked_guid\":\"" guid "\",\"pf\":\"" pf "\",\"vm\":" vm "}"
 
-/* VM g sends 12 and 8 Gb/s by the PFs p and q of host a, whose p is full; what host b's q sends,
- * and who has its VF, is said. */
+/* VM g sends 12 and 8 Gb/s by the PFs p and q of host a, whose p is full. The arguments say how
+ * much host b's q sends, and to which VM its VF belongs. */
 static struct json_object *two_rails(const char *b_q_out, const char *b_q_vm)
 {
 	char *links AUTO_FREE = strf(

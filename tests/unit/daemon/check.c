@@ -70,7 +70,7 @@ static void add_peer(struct json_object *list, uint64_t guid, const char *host, 
 	json_object_array_add(list, o);
 }
 
-/* Its result; peers stay in the job's answer. */
+/* Returns the finished job; peers stay in its answer. */
 static struct job run(struct json_object *peers)
 {
 	static struct daemon d;

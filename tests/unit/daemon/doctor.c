@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Each trap is set, and found; without it, all is well. The host's files are a folder. */
+/* Traps of a host are set, and found; without them all is well. The host's files are a folder. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -116,7 +116,7 @@ static void expect_well(void)
 	clear();
 }
 
-/* It must name word, and a way out. */
+/* The finding must name word, and a way out. */
 static void expect(const char *check, const char *verdict, const char *word)
 {
 	struct json_object *o = finding(check, verdict);
@@ -304,7 +304,7 @@ static void test_guest_ports(void **state)
 	expect("guest-port", "skipped", "g1, VF vf3");
 	guest_ports("attached", "false", "");
 	expect("guest-port", "skipped", "g1, VF vf3");
-	/* It has none, or may have it elsewhere. */
+	/* The guest has no VF, or may have it elsewhere. */
 	guest_ports("without-vf", "false", TOLD("0x1", "none"));
 	guest_ports("attached", "true", TOLD("0x1", "none"));
 	assert_int_equal(json_object_array_length(d.found), 0);
@@ -448,7 +448,7 @@ static void test_certificate(void **state)
 	expect("certificate", "warning", "expires in 29 days");
 	sm_certificate("{\"certificate_ends_ms\":1800000000000}");
 	expect("certificate", "bad", "has expired");
-	/* It is on AF_UNIX, or has no certificate. */
+	/* ibvmig-sm is on AF_UNIX, or has no certificate. */
 	sm_certificate("{}");
 	assert_int_equal(json_object_array_length(d.found), 0);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What doctor says of VFs: of the provider mlx5 on played hosts (tests/fake/host/hca.h), and of a
- * provider that is a program, which cannot be asked. */
+/* Findings of doctor about VFs: those of the provider mlx5 on played hosts (tests/fake/host/hca.h),
+ * and those of a provider that is a program, which cannot be asked. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ static struct json_object *finding(const char *check, const char *subject)
 	return NULL;
 }
 
-/* It must say word, and a way out where there is something to be done. */
+/* The finding must say word, and a way out where there is something to be done. */
 static void expect(const char *check, const char *subject, const char *verdict, const char *word)
 {
 	struct json_object *o = finding(check, subject);

@@ -72,7 +72,7 @@ static void test_foreign_metadata_is_not_ours(void **state)
 	domain_free(info);
 }
 
-/* Each message names the value and what is allowed. */
+/* A message must name the value and what is allowed. */
 static void test_bad_metadata_says_why(void **state)
 {
 	static const struct {

@@ -69,7 +69,7 @@ static void test_each_at_its_place(void **state)
 	assert_int_equal(count(bare, "<qemu:arg "), 0);
 }
 
-/* So that it can leave again in the VM's next migration. */
+/* The device gets the property by which it can leave again in the VM's next migration. */
 static void test_leaves_by(void **state)
 {
 	struct domain_plug plug = {
@@ -85,7 +85,7 @@ static void test_leaves_by(void **state)
 	assert_null(strstr(patched, "failover_pair_id"));
 }
 
-/* Of the VM's next migration: what the last one has added goes, what the user has stays. */
+/* The VM's next migration takes away what the last one has added, and leaves what the user has. */
 static void test_replaced_and_removed(void **state)
 {
 	static const char user[] = "<domain" NS "><qemu:commandline><qemu:arg value='-s'/>"
@@ -110,7 +110,7 @@ static void test_nothing_to_change(void **state)
 	assert_null(with("<domain" NS "><qemu:commandline><qemu:arg value='-s'/>"
 			 "</qemu:commandline></domain>",
 			 NULL));
-	/* not a mark of ours */
+	/* this mark is not ours */
 	assert_null(with("<domain" NS "><qemu:commandline><qemu:env name='IBVMIG_ARGS' "
 			 "value='-3'/><qemu:arg value='-s'/></qemu:commandline></domain>",
 			 NULL));

@@ -34,10 +34,10 @@
 
 enum { A, B, C };
 
-/* What becomes of a migration that is asked for. */
+/* The fate of a migration that is asked for. */
 enum fate {
 	GOES,
-	GOES_IN_COMPANY, /* not before as many as are allowed have been under way */
+	GOES_IN_COMPANY, /* goes, but only when as many as are allowed have been under way */
 	REFUSED_BESIDE_OTHERS,
 	NEVER_ENDS,
 	FORGOTTEN_AND_GONE,
@@ -150,8 +150,8 @@ static void post_migrate(struct http_request *req)
 	assert_ptr_equal(req->user, &hosts[v->host]);
 	assert_false(v->moving);
 	v->asked++;
-	/* Which of several requests arrives first is a matter of chance: the first is refused
-	 * whoever moves yet, and the second has to find nobody else. */
+	/* Chance decides which of several requests arrives first. The first is refused whoever
+	 * moves yet, and the second has to find nobody else. */
 	v->refused = v->fate == REFUSED_BESIDE_OTHERS && (v->asked == 1 || moving());
 	v->moving = true;
 	v->polls = 0;
@@ -358,7 +358,7 @@ static bool all_gone(void)
 
 /* ---- memory that is not there ---- */
 
-/* So many calls of each kind cannot be started. */
+/* The next calls of each kind, so many, cannot be started. */
 static unsigned no_migrate, no_job;
 
 int __real_job_start(struct daemon *daemon, struct json_object *in, void (*run)(struct job *j),
@@ -404,8 +404,8 @@ static void test_all_go(void **state)
 	assert_string_equal(json_opt_str(o, "state", ""), "done");
 }
 
-/* What could not be asked is asked again: a move that was begun without a call would run for ever.
- */
+/* A question that could not be asked is asked again: a move that was begun without a call would run
+ * for ever. */
 static void test_no_memory_for_calls(void **state)
 {
 	struct json_object *o;
@@ -718,7 +718,7 @@ static int serve(const char *name, const struct http_route *r, void *user, char 
 
 static struct http_server *own_server;
 
-/* What the journal has of a drain that runs; it is then cancelled. */
+/* Returns the journal's record of a drain that runs; the drain is then cancelled. */
 static struct json_object *saved_of(const char *body)
 {
 	struct json_object *saved, *none AUTO_JSON = NULL;
@@ -753,7 +753,7 @@ static void test_taken_up(void **state)
 		struct json_object *one = json_object_array_get_idx(saved, 0), *o;
 		struct json_object *wanted = json_opt(json_opt(one, "asked"), "vms");
 
-		if (wanted) /* that had gone already */
+		if (wanted) /* this VM had gone already */
 			json_object_array_add(wanted, json_object_new_string("gone"));
 		reset(1);
 		json_set_u64(one, "number", 500);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Who waits for the disk, and who does not: a real journal, whose fdatasync() takes as long as the
- * test wants and fails when it wants. */
+/* The waiting for the disk, and calls that need none: a real journal, whose fdatasync() takes as
+ * long as the test wants and fails when it wants. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -144,7 +144,8 @@ static void test_the_loop_writes_and_reads_while_the_disk_is_slow(void **state)
 	assert_int_equal(disk.syncs, syncs + 2);
 }
 
-/* Who hears that its write is durable writes again, and the disk is at that before it returns. */
+/* A writer that hears that its write is durable writes again, and the disk is at that before it
+ * returns. */
 static void write_more(void *arg, int rc)
 {
 	struct heard *more = arg;
@@ -285,7 +286,7 @@ static int teardown(void **state)
 	char *command AUTO_FREE = strf("rm -r %s", dir);
 
 	(void)state;
-	disk_hold(false, 0); /* of a test that has failed */
+	disk_hold(false, 0); /* a test that has failed leaves it held */
 	work_pool_free(d.pool);
 	durable_free(d.durable);
 	journal_close(d.journal);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Who waits for events: as many as may, one more, and what each hears. */
+/* The listeners to events: as many as may be, one more, and what each hears. */
 #include "tests/unit/tap.h"
 
 #include <poll.h>
@@ -58,7 +58,7 @@ static bool has_answer(int fd)
 	return poll(&p, 1, 0) > 0;
 }
 
-/* Its answer, which is short, as text that stays until the next call. */
+/* Returns the answer on fd, which is short, as text that stays until the next call. */
 static const char *answer_of(int fd)
 {
 	static char text[TEXT_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Device nodes for a running process, on this machine's kernel: a process of another user, with a
- * /dev of its own, in device cgroups of both versions as libvirt makes them. Nothing of it is seen
- * outside this process's mount namespace but the cgroups, which go with it. */
+/* Device nodes for a running process, on this machine's kernel. The process is another user's, with
+ * a /dev of its own, in device cgroups of both versions as libvirt makes them. Only the cgroups are
+ * seen outside this process's mount namespace, and they go with it. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 #include "daemon/libvirt/grant.h"
 
 #define NODE    "/dev/vfio/7"
-#define ZERO    makedev(1, 5) /* whose driver is always there */
+#define ZERO    makedev(1, 5) /* a device whose driver is always there */
 #define USER    65534
 #define CGROUP1 "/sys/fs/cgroup/devices"
 #define CGROUP2 "/dev/cgroup2"
@@ -37,7 +37,7 @@ static struct {
 	int fd;
 } qemu;
 
-static bool set_up;     /* what needs root's rights was allowed */
+static bool set_up;     /* the steps that need root's rights were allowed */
 static char *own_group; /* QEMU's device cgroup of version 1, which no one else is in; NULL: none */
 
 static int own_dev(void)
@@ -314,7 +314,7 @@ int main(void)
 	const struct CMUnitTest daemon_grant[] = {
 		cmocka_unit_test(test_mount_namespace), cmocka_unit_test(test_cgroup_v2),
 		cmocka_unit_test(test_what_cannot_be),
-		cmocka_unit_test(test_cgroup_v1), /* its cgroup stays confined */
+		cmocka_unit_test(test_cgroup_v1), /* the test's cgroup stays confined */
 	};
 
 	int failed;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the daemon makes of a host's sysfs, on played hosts of several cards and kernels. */
+/* The daemon's reading of a host's sysfs, on played hosts of several cards and kernels. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -201,7 +201,7 @@ static void test_creates_vfs(void **state)
 	/* and without RDMA devices of their own on this host */
 	assert_string_equal(fake_get(&h, "bus/pci/devices/%s/sriov_drivers_autoprobe", c.bdf), "0");
 	hca_pf_clear(&pf);
-	/* what is there is left alone */
+	/* VFs that are there are left alone */
 	assert_int_equal(hca_pf_load(&h.host, c.bdf, "pf0", 8, &pf, error), 0);
 	assert_int_equal(pf.vf_count, 3);
 }

@@ -10,7 +10,8 @@ static struct hold fresh(void)
 	return (struct hold){.threshold_bytes = 24 * MIB};
 }
 
-/* What was left before has been sent, or as much as is missing now. */
+/* The transfer since the last look was all of what was left before, or as much as is missing
+ * now. */
 static bool look(struct hold *h, uint64_t remaining, uint64_t syncs, uint64_t at_us,
 		 unsigned *ret_wait_ms)
 {
@@ -87,7 +88,7 @@ static void test_held_where_passes_do_not_shrink(void **state)
 	assert_false(look(&h, 4096 * MIB, 1, 1000, &wait_ms));
 	assert_false(look(&h, 3072 * MIB, 2, 4000000, &wait_ms));
 	assert_true(look(&h, 2305 * MIB, 3, 7000000, &wait_ms));
-	/* What the first look finds of a later pass is no beginning. */
+	/* The first look finds a later pass, which is no beginning. */
 	h = (struct hold)PATIENT;
 	assert_false(look(&h, 40 * MIB, 5, 1000, &wait_ms));
 	assert_false(look(&h, 4096 * MIB, 6, 2000, &wait_ms));

@@ -36,7 +36,7 @@ static struct mlx5_config config;
 
 static struct {
 	char what[RESULTS_MAX][96];
-	char bad[1024]; /* each failure, with its reason */
+	char bad[1024]; /* every failure, with its reason */
 	unsigned count, failed, skipped;
 } seen;
 

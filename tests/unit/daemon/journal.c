@@ -78,7 +78,7 @@ static void test_ended_ones_are_not_open(void **state)
 	journal_close(j);
 }
 
-/* What was written last comes first, also when the wall clock was set back meanwhile. */
+/* The last record comes first, also when the wall clock was set back meanwhile. */
 static void test_newest_first(void **state)
 {
 	static const char *const records[] = {"{\"id\":\"c1\",\"role\":\"source\"}",

@@ -88,7 +88,7 @@ static void test_saved(void **state)
 	assert_false(migrate_edge_ok(DST, M_PREPARE, M_SAVED, false, false));
 }
 
-/* What the operator's manual shows is what the program does. */
+/* The operator's manual must show what the program does. */
 static void test_manual_has_the_table(void **state)
 {
 	char *manual AUTO_FREE = NULL, *dump = NULL;
@@ -154,7 +154,7 @@ static void test_record_survives(void **state)
 	sd_event_unref(d.loop);
 }
 
-/* Of a version that knew one VF. */
+/* The record is of a version that knew one VF. */
 static void test_old_record_is_read(void **state)
 {
 	static const char text[] =

@@ -270,7 +270,7 @@ static void assert_refused_is(const char *to, const char *state)
 	assert_int_equal(!json_opt_str(job, "error", NULL), !strcmp(state, "done"));
 }
 
-/* Whose answer was lost, and who asks again when the VM has gone. */
+/* The caller's answer was lost, and it asks again when the VM has gone. */
 static void test_asked_again(void **state)
 {
 	struct json_object *job = ask("POST", "/v1/vms/plain/migrate", "{\"to\":\"there\"}", NULL);
@@ -282,11 +282,11 @@ static void test_asked_again(void **state)
 	assert_refused_is("there", "done");
 	assert_refused_is("there", "done");
 	assert_refused_is("elsewhere", "failed");
-	assert_refused_is("there", "failed"); /* what was asked for last was another host */
+	assert_refused_is("there", "failed"); /* the last request was for another host */
 	job = ask("POST", "/v1/vms/plain/migrate", "{\"to\":\"there\"}", NULL);
 	let_go(0);
 	end_of(json_opt_u64(job, "job", 0));
-	played.gone = false; /* it is back, and stays */
+	played.gone = false; /* the VM is back, and stays */
 	assert_refused_is("there", "failed");
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which VM goes where. */
+/* The assignment of VMs to hosts. */
 #include "tests/unit/tap.h"
 
 #include <string.h>
@@ -121,7 +121,7 @@ static void test_each_vf_is_needed(void **state)
 			    "b has 1 free VF on pf0, not 2; c has no free VF on pf0");
 }
 
-/* What one VM of the plan takes, all its VFs, is gone for the next. */
+/* A VM of the plan takes all its VFs, which are gone for the next. */
 static void test_all_are_given(void **state)
 {
 	struct json_object *m AUTO_JSON = plan(
@@ -156,7 +156,7 @@ static void test_cost_of_all(void **state)
 	assert_false(json_opt_bool(cost, "same_leaf", true));
 }
 
-/* Of one of its VFs the fabric cannot tell: that host comes last, and has no cost. */
+/* The fabric cannot tell of one of the VM's VFs: that host comes last, and has no cost. */
 static void test_half_a_rank(void **state)
 {
 	const char *ranks =
@@ -175,7 +175,7 @@ static void test_half_a_rank(void **state)
 	assert_null(json_opt(json_object_array_get_idx(only_b, 0), "cost"));
 }
 
-/* Where nothing else tells them apart, VMs are spread. */
+/* VMs are spread where nothing else tells the hosts apart. */
 static void test_spread(void **state)
 {
 	struct json_object *m AUTO_JSON = plan(

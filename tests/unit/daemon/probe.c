@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What is asked of libvirt about an open migration is asked again where there was no memory for the
- * question: nobody else would. */
+/* A question to libvirt about an open migration is asked again where there was no memory for it:
+ * nobody else would. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -63,7 +63,7 @@ static void test_probed_again(void **state)
 	sd_event_unref(d.loop);
 }
 
-/* Of one whose events may be lost. */
+/* The migration's events may be lost, so it is looked at again. */
 static void test_looked_again(void **state)
 {
 	static struct daemon d;

@@ -139,7 +139,7 @@ static bool is_gone(pid_t pid)
 	f = fopen(path, "r");
 	if (!f)
 		return true;
-	read = fscanf(f, "%*d %*s %c", &state) == 1; /* not if it is reaped just now */
+	read = fscanf(f, "%*d %*s %c", &state) == 1; /* fails if the process is reaped just now */
 	fclose(f);
 	return !read || state == 'Z';
 }
@@ -195,7 +195,7 @@ static void test_slow_tool_of_a_tool(void **state)
 	call_until_held(2);
 }
 
-/* Its streams are closed; it goes on. */
+/* The program closes its streams and goes on. */
 static void test_no_streams(void **state)
 {
 	(void)state;
@@ -203,7 +203,8 @@ static void test_no_streams(void **state)
 	call_until_held(1);
 }
 
-/* It has inherited the program's streams: the answer does not wait for it. */
+/* A process in the background has inherited the program's streams: the answer does not wait for
+ * it. */
 static void test_background(void **state)
 {
 	static const char wait_for_it[] = "while ! [ -s \"$0.held\" ]; do sleep 0.01; done; ";
@@ -227,7 +228,7 @@ static void test_background(void **state)
 	assert_all_gone(1);
 }
 
-/* One that has left the group goes on; what it writes is not the answer, however much it is. */
+/* A process that has left the group goes on; its output is not the answer, however much it is. */
 static void test_another_session(void **state)
 {
 	struct json_object *out AUTO_JSON = NULL;

@@ -197,7 +197,7 @@ static void test_group(void **state)
 }
 
 static struct {
-	int errnum; /* of the driver's answer */
+	int errnum; /* the driver's answer */
 	unsigned asked;
 } vfio;
 
@@ -225,7 +225,7 @@ static int played_ioctl(int fd, unsigned long request, void *arg)
 
 static const struct vfio_calls calls = {played_open, played_ioctl};
 
-/* What prepare says of a VF's state: a flag of its device_add, "" without it. */
+/* Returns prepare's word on a VF's state: a flag of its device_add, "" without it. */
 static const char *state_flag(const char *driver, enum mlx5_backend backend, const char *flag)
 {
 	struct json_object *list, *value;
@@ -311,7 +311,7 @@ static void test_unknown_guids(void **state)
 	h.netlink.no_guids = true;
 	start_with(&cx4);
 	assert_null(json_opt(json_object_array_get_idx(json_opt(out, "vfs"), 0), "guid"));
-	assert_true(h.netlink.port_guid[0] == 0); /* it could be that of a VM */
+	assert_true(h.netlink.port_guid[0] == 0); /* the GUID could be that of a VM */
 	assert_int_equal(provider_set_guid(provider, "mlx5_0vf0", VGUID, error), 0);
 	h.netlink.no_guids = false;
 	h.netlink.get_rc = -EMSGSIZE;
@@ -319,7 +319,7 @@ static void test_unknown_guids(void **state)
 	assert_true(h.netlink.port_guid[0] == PARKED0);
 }
 
-/* As recorded of a ConnectX-5 with MLNX_OFED on a kernel before 5.5 (docs/hosts.md): rtnetlink
+/* A ConnectX-5 with MLNX_OFED on a kernel before 5.5 (docs/hosts.md) was recorded so. rtnetlink
  * tells no GUIDs, but the RDMA device that the host has made of each VF shows an all-zero one. */
 static void test_recorded_with_own_devices(void **state)
 {
@@ -377,7 +377,7 @@ static void test_connectx3(void **state)
 
 /* ---- what goes wrong ---- */
 
-/* Of the inventory on a host with this card. */
+/* Returns the result of the inventory on a host with this card. */
 static int refused(const struct fake_card *card)
 {
 	fake_host_add(&h, card);
@@ -571,8 +571,8 @@ static void test_bind_fails(void **state)
 	assert_says(prepare("mlx5_0vf0"), -EACCES, "cannot bind", "must run as root");
 }
 
-/* The kernel of this machine understands the request as far as its interfaces go: -EOPNOTSUPP is
- * what it says of an interface that is not InfiniBand, -EINVAL what it would say of a bad one. */
+/* The kernel of this machine understands the request as far as its interfaces go. Its answer for an
+ * interface that is not InfiniBand is -EOPNOTSUPP; for a bad request it would be -EINVAL. */
 static void test_real_kernel(void **state)
 {
 	const struct vf_netlink real = {NETLINK_ROUTE, 0};

@@ -18,9 +18,9 @@ enum pci_class { ETHERNET = 0x020000, INFINIBAND = 0x020700 };
 
 /* The played QEMU. */
 static struct {
-	const char *properties; /* of vfio-pci: a JSON array; NULL: it has no such driver */
-	const char *late;       /* its answer about x-late-detach of a device, NULL: an error */
-	enum pci_class vf;      /* what the VF says by itself */
+	const char *properties; /* vfio-pci's, a JSON array; NULL: there is no such driver */
+	const char *late;       /* answer about x-late-detach of a device, NULL: an error */
+	enum pci_class vf;      /* the VF's own word */
 	struct json_object
 		*device; /* owned; the arguments of the device_add that it took, or NULL */
 	unsigned netdevs, device_adds;
@@ -113,9 +113,9 @@ static int attach(const char *more, bool *ret_stays, char *error)
 struct scene {
 	const char *name, *properties;
 	enum pci_class vf;
-	const char *more; /* of the provider */
+	const char *more; /* the provider's further properties */
 	bool stays;
-	const char *arguments; /* of the device that QEMU then has */
+	const char *arguments; /* arguments of the device that QEMU then has */
 };
 
 #define OF_10_0      "[{\"name\":\"host\"}]"

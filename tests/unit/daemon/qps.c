@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What an agent says of its processes, before an operator sees it: the guest may say anything. */
+/* An agent's account of its processes, before an operator sees it: the guest may say anything. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>

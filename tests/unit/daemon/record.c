@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The journal's JSON of a migration: a record of an older ibvmigd is read, and written again byte
+/* The journal's JSON of a migration. A record of an older ibvmigd is read, and written again byte
  * for byte, so that a host can also go back to the older one. */
 #include "tests/unit/tap.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Where messages between guests go, and what one guest can take from the others. Jobs are kept here
- * until a test ends them; ibvmig-sm and the guests are played. */
+/* The ways of messages between guests, and the limits of what one guest can take from the others.
+ * Jobs are kept here until a test ends them; ibvmig-sm and the guests are played. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@
 
 #define RUDE  0x00a1b2fffe000001ull
 #define OTHER 0x00a1b2fffe000002ull
-#define FAR   0x00a1b2fffe100000ull /* of this and what is above nobody is here */
+#define FAR   0x00a1b2fffe100000ull /* from this GUID on nobody is here */
 
 static struct settings settings = {.url = (char *)"https://here"};
 static struct daemon d = {.settings = &settings};
@@ -36,7 +36,7 @@ static unsigned refused[2]; /* messages of rude, and of other */
 static unsigned delivered;  /* to guests of this host */
 static char answer[64];     /* to who relays to here */
 static bool sm_knows;
-static unsigned no_memory; /* so many calls of hosts cannot be started */
+static unsigned no_memory; /* the next calls of hosts, so many, cannot be started */
 
 int job_start(struct daemon *daemon, struct json_object *in, void (*run)(struct job *j),
 	      void (*done)(struct job *j), void *owner, uint64_t serial)
@@ -186,7 +186,7 @@ static void test_looked_up_once(void **state)
 	assert_int_equal(refused[0] + refused[1], 0);
 }
 
-/* Each worker may have to wait for a silent ibvmig-sm. */
+/* A worker may have to wait for a silent ibvmig-sm, so few look up at once. */
 static void test_few_lookups_at_once(void **state)
 {
 	(void)state;
@@ -200,7 +200,7 @@ static void test_few_lookups_at_once(void **state)
 	assert_int_equal(refused[0], 100);
 }
 
-/* One guest asks for GUIDs that nobody has: the others are served. */
+/* A guest asks for GUIDs that nobody has: the others are served. */
 static void test_leaves_room(void **state)
 {
 	(void)state;

@@ -168,7 +168,7 @@ static void a_move(void **state)
 
 	(void)state;
 	assert_int_equal(notice(NOTICE), 0);
-	assert_int_equal(messages[0], 0); /* its own resume brings it */
+	assert_int_equal(messages[0], 0); /* the mover's own resume brings the path */
 	assert_string_equal(json_opt_str(heard[1], "op", ""), "repath");
 	p = first_path(heard[1]);
 	assert_string_equal(json_opt_str(p, "dguid", ""), "0x00a1b2fffe000001");
@@ -220,13 +220,13 @@ static void bad_notices(void **state)
 	assert_int_equal(messages[1], 1);
 }
 
-/* All that a batch has changed comes in one message. */
+/* A batch's changes come in one message. */
 static void a_batch(void **state)
 {
 	(void)state;
 	assert_int_equal(
 		notice(NOTICE ",{\"vguid\":\"0x00a1b2fffe000007\",\"lid\":18," CHANGED "}"), 0);
-	assert_int_equal(messages[0], 1); /* of the other's move */
+	assert_int_equal(messages[0], 1); /* tells of the other VM's move */
 	assert_int_equal(messages[1], 2);
 	assert_string_equal(json_opt_str(first_path(heard[1]), "dguid", ""), "0x00a1b2fffe000007");
 }

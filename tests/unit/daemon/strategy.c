@@ -62,7 +62,7 @@ static void test_auto_takes_the_best(void **state)
 			assert_int_equal(rc, 0);
 			assert_int_equal(c.chosen, best);
 		}
-		/* Each better one has a reason, no other has. */
+		/* The better strategies have a reason, no other has. */
 		for (int s = STRATEGY_NATIVE; s <= STRATEGY_COLD; s++)
 			assert_int_equal(*c.why_not[s] != 0, s < (int)best || rc);
 	}

@@ -251,7 +251,7 @@ static void test_many_peers(void **state)
 	}
 }
 
-/* What was journaled is another host's, and may be anything. */
+/* The journal's times are another host's, and may be anything. */
 static void test_nonsense(void **state)
 {
 	static const char *const texts[] = {
@@ -281,7 +281,7 @@ static void test_clocks(void **state)
 	clocks_narrow(&b, 3000, 3200, 53200); /* 50000 to 50200 */
 	assert_int_equal(b.low, 50000);
 	assert_int_equal(b.high, 50100);
-	clocks_narrow(&b, 4000, 4100, 90000); /* it has jumped */
+	clocks_narrow(&b, 4000, 4100, 90000); /* the other clock has jumped */
 	assert_int_equal(b.low, 85900);
 	assert_int_equal(b.high, 86000);
 	clocks_narrow(&b, 200000, 200010, 5); /* behind ours */

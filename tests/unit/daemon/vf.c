@@ -84,8 +84,8 @@ static void test_claims_say_what_is_allowed(void **state)
 	assert_null(vf);
 }
 
-/* Which entry of which GUID table a VF is: the provider's word, else the PF's port and VF 0 in
- * entry 1. */
+/* A VF is this entry of this GUID table: the provider's word, else the PF's port and VF 0 in entry
+ * 1. */
 static void test_entries(void **state)
 {
 	struct json_object *o AUTO_JSON = json_object_new_object();
@@ -165,7 +165,7 @@ static void test_a_vf_by_its_address(void **state)
 	vf_free_lease(&table, vf);
 }
 
-/* All VFs that a VM asks for, or none. */
+/* A VM gets all VFs that it asks for, or none. */
 static void test_several_for_one_vm(void **state)
 {
 	struct vf_want wants[3] = {{.pf = "pf0", .vguid = 0x21, .pkey = 0x8001},
@@ -181,7 +181,7 @@ static void test_several_for_one_vm(void **state)
 	assert_int_equal(vf_claim(&table, VM1, "g1", wants, 2, "", vfs, error), 0);
 	assert_ptr_not_equal(vfs[0], vfs[1]);
 	assert_ptr_equal(vf_of_vm(&table, VM1, 0x22), vfs[1]);
-	/* What it had before stays its own when the next one fails. */
+	/* The VM keeps what it had before when the next one fails. */
 	assert_int_equal(vf_claim(&table, VM1, "g1", wants, 3, "", again, error), -EBUSY);
 	assert_int_equal(vf_claim(&table, VM1, "g1", wants, 2, "", again, error), 0);
 	assert_ptr_equal(again[0], vfs[0]);

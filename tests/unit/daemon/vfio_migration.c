@@ -31,7 +31,7 @@ static struct {
 	char opened[2][64];
 	unsigned opens;
 	bool in_container, has_iommu, gives_device;
-	uint64_t flags; /* of the device's migration feature */
+	uint64_t flags; /* flags of the device's migration feature */
 	int open_errno, feature_errno;
 } played;
 
@@ -122,7 +122,7 @@ static void test_verdicts(void **state)
 		assert_int_equal(can, cases[i].can);
 	}
 	assert_string_equal(played.opened[0], "vfio");
-	assert_string_equal(played.opened[1], "401"); /* its IOMMU group */
+	assert_string_equal(played.opened[1], "401"); /* the VF's IOMMU group */
 }
 
 static void test_what_goes_wrong(void **state)

@@ -7,7 +7,8 @@
 static struct end one, a, b;
 static struct end old[2]; /* from before */
 
-/* Its question for the path is open when the agent goes: the next one is asked, too. */
+/* The old agent's question for the path is open when the agent goes: the next agent is asked,
+ * too. */
 static bool open_all(void)
 {
 	fake_agent_keep_paths(true);

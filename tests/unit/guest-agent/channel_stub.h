@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What CQs need of shim/verbs/channel.c, for tests in which no program sleeps on a channel. Each
- * has its own channel_push(). */
+/* The part of shim/verbs/channel.c that CQs need, for tests in which no program sleeps on a
+ * channel. A test has its own channel_push(). */
 #ifndef IBVMIG_TESTS_GUEST_CHANNEL_STUB_H
 #define IBVMIG_TESTS_GUEST_CHANNEL_STUB_H
 

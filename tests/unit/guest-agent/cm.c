@@ -74,7 +74,7 @@ static void requests_go_with_their_listener_to_another_channel(void **state)
 		assert_ptr_equal(to_cm_id(request[i])->real, child[i]);
 		assert_ptr_not_equal(child[i]->channel, &played.channel);
 		rdma_ack_cm_event(e);
-		if (!i) /* each id hears its own in order */
+		if (!i) /* an id hears its own events in order */
 			rdma_ack_cm_event(hear(RDMA_CM_EVENT_DISCONNECTED, request[0]));
 	}
 	assert_true(silent());
@@ -131,10 +131,10 @@ static void the_peers_end_is_heard(void **state)
 	assert_int_equal(wills, 1);
 	assert_true(cm_part.may_be_asked()); /* for one more, by the same */
 	h.src_instance++;
-	cm_peer_disconnected(&h, &e); /* of another process */
+	cm_peer_disconnected(&h, &e); /* the message is for another process */
 	h.src_instance--;
 	e.src_vqpn++;
-	cm_peer_disconnected(&h, &e); /* of another connection */
+	cm_peer_disconnected(&h, &e); /* the message is about another connection */
 	e.src_vqpn--;
 	assert_true(silent());
 	cm_peer_disconnected(&h, &e);
@@ -185,7 +185,7 @@ static void destroying_tells_the_peer(void **state)
 	(void)state;
 	migrate(SHIM_ROLE_PEER);
 	assert_int_equal(wills, 1);
-	cm_part.agent_again(); /* one that was started again */
+	cm_part.agent_again(); /* a new agent holds no wills, and gets them again */
 	assert_int_equal(wills, 2);
 	assert_int_equal(rdma_destroy_id(id), 0);
 	assert_int_equal(said_count, 1);
@@ -243,7 +243,7 @@ static void a_sleeper_may_be_cancelled(void **state)
 
 	(void)state;
 #ifdef __SANITIZE_ADDRESS__
-	skip(); /* it takes the stack of a cancelled thread for a stray write */
+	skip(); /* ASan takes the stack of a cancelled thread for a stray write */
 #endif
 	id = new_id();
 	for (int i = 0; i < 200; i++) {
@@ -365,7 +365,7 @@ static void a_sleeper_whose_channel_goes_sleeps_on(void **state)
 		atomic_store(&slept, 0);
 		atomic_store(&tid, 0);
 		assert_int_equal(pthread_create(&t, NULL, unattended_sleeper, NULL), 0);
-		pthread_detach(t); /* it ends with the program */
+		pthread_detach(t); /* the thread ends with the program */
 		until_in(SYS_poll);
 		cm_lock();
 		cm_push(to_cm_id(id), RDMA_CM_EVENT_DISCONNECTED, 0);

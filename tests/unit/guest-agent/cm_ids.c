@@ -145,7 +145,7 @@ static void a_device_that_stayed_keeps_its_listeners(void **state)
 	(void)state;
 	migrate(SHIM_ROLE_MOVER);
 	assert_int_equal(played.listens, 1);
-	/* it had not left yet, it seems */
+	/* the device seems not to have left yet */
 	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL, NULL);
 	heard();
 	assert_int_equal(rdma_listen(id, 7), 0);
@@ -178,7 +178,7 @@ static void what_is_being_made_is_waited_for(void **state)
 	assert_int_equal(rdma_connect(id, &param), 0);
 	assert_true(making());
 	job.role = SHIM_ROLE_PEER;
-	assert_false(making()); /* it leads elsewhere */
+	assert_false(making()); /* the connection leads elsewhere */
 	to_cm_id(id)->real->route.addr.addr.ibaddr.dgid.raw[15] = 9;
 	assert_true(making());
 	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_REJECTED, NULL, NULL);
@@ -302,7 +302,7 @@ static void a_route_that_cannot_be_asked_for_is_asked_for_again(void **state)
 	migrate(SHIM_ROLE_MOVER);
 	old = real_of(id);
 	kernel_says(old, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
-	for (int i = 0; i < WAIT_MS && real_of(id) == old; i++) /* it begins from the start */
+	for (int i = 0; i < WAIT_MS && real_of(id) == old; i++) /* resolving starts over */
 		poll(NULL, 0, 1);
 	assert_ptr_not_equal(real_of(id), old);
 	kernel_says(to_cm_id(id)->real, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL);
@@ -312,7 +312,8 @@ static void a_route_that_cannot_be_asked_for_is_asked_for_again(void **state)
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
 
-/* Its event would be the one of the join that is made again, which the program does not hear. */
+/* The event of this join would be the one of the join that is made again, which the program does
+ * not hear. */
 static void a_join_is_waited_for(void **state)
 {
 	struct sockaddr_in group = {.sin_family = AF_INET};

@@ -43,12 +43,12 @@ static struct {
 	const struct rdma_cm_id *connected;
 	const struct rdma_cm_id *resolved; /* the last one, */
 	bool resolved_bound;               /* and whether it had its address */
-	unsigned route_queries;            /* of the SA */
+	unsigned route_queries;            /* queries of the SA */
 	struct ibv_path_data path;
 	struct sockaddr_in bound;
 	bool dead;
-	int paths;                   /* of a route that is resolved */
-	int route_error, join_error; /* of the next one */
+	int paths;                   /* the number of a resolved route's paths */
+	int route_error, join_error; /* errors of the next one */
 	unsigned joins;
 	struct ibv_sa_path_rec path_rec[2];
 	void (*in_option)(void); /* while an option is set */
@@ -64,7 +64,7 @@ static struct cm_ends said;
 static unsigned said_count, modified;
 static struct shim_path record;
 static int link_layer;
-static int wills; /* that the agent holds */
+static int wills; /* number of wills that the agent holds */
 static pthread_t program;
 
 static struct rdma_event_channel *p_create_event_channel(void)
@@ -218,7 +218,7 @@ static int p_get_cm_event(struct rdma_event_channel *ch, struct rdma_cm_event **
 
 static int p_ack_cm_event(struct rdma_cm_event *e)
 {
-	memset(e, 0xee, sizeof(*e)); /* it is gone: who has a copy lives */
+	memset(e, 0xee, sizeof(*e)); /* the event is gone: a program that has a copy lives */
 	pthread_mutex_lock(&played.lock);
 	played.acked++;
 	pthread_mutex_unlock(&played.lock);
@@ -246,7 +246,7 @@ const struct cm_real *cm_load(void)
 	return &real;
 }
 
-/* What the files under test need from the others. */
+/* Stubs of the other files that the files under test need. */
 bool cm_is_caller(const void *return_address)
 {
 	(void)return_address;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The shim as it is shipped adds no system call and no allocation to the data path: the kernel
+/* The shim as it is shipped adds no system call and no allocation to the data path. The kernel
  * (syscall user dispatch, Linux 5.11) and an allocator of our own say so. */
 #include <errno.h>
 #include <signal.h>
@@ -22,7 +22,7 @@
 static volatile char selector = ALLOW; /* read by the kernel at each system call */
 static volatile unsigned syscalls, allocations;
 static _Thread_local volatile bool
-	counting; /* what a thread of the shim does is not the data path */
+	counting; /* the work of a thread of the shim is not the data path */
 static struct rig rig;
 
 #ifndef __SANITIZE_ADDRESS__
@@ -113,7 +113,7 @@ static void result(unsigned number, bool ok, const char *what)
 	printf("%sok %u - %s\n", ok ? "" : "not ", number, what);
 }
 
-/* One system call and one allocation of our own, to see that they are counted. */
+/* A system call and an allocation of our own must be counted. */
 static bool counts_are_true(void)
 {
 	void *volatile p;

@@ -30,8 +30,8 @@
 struct shim shim;
 
 static char *memory;
-static int prot[PAGES];   /* what the test has made of each page; -1: unmapped */
-static bool old_kernel;   /* which does not know MADV_POPULATE_WRITE */
+static int prot[PAGES];   /* the test's protection of each page; -1: unmapped */
+static bool old_kernel;   /* kernel that does not know MADV_POPULATE_WRITE */
 static unsigned released; /* pages that were written when the device let go of its region */
 static struct shim_context context;
 static struct ibv_pd real_pd;
@@ -77,7 +77,7 @@ int madvise(void *addr, size_t length, int advice)
 	return 0;
 }
 
-/* What the files under test need from the others. */
+/* Stubs of the other files that the files under test need. */
 static struct ibv_mr *play_reg_mr(struct ibv_pd *p, void *addr, size_t length, uint64_t iova,
 				  unsigned access)
 {
@@ -282,7 +282,8 @@ static void a_program_may_unmap_meanwhile(void **state)
 	assert_int_equal(count(0, PAGES), PAGES);
 }
 
-/* It has protected a part: the HCA may have written there before, and writes there still. */
+/* The program has protected a part: the HCA may have written there before, and writes there
+ * still. */
 static void protected_pages_are_written(void **state)
 {
 	(void)state;
@@ -348,7 +349,7 @@ static void a_region_that_is_given_back_is_written(void **state)
 	(void)state;
 	assert_non_null(mr);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
-	assert_int_equal(released, 0); /* not before the HCA has let go of it */
+	assert_int_equal(released, 0); /* the HCA lets go of it first */
 	assert_int_equal(count(0, 8), 8);
 	assert_int_equal(count(0, PAGES), 8);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A program that is not linked with libibverbs, loads it by dlopen() and looks verbs up by version,
- * as NCCL does, gets the shim's, and the real ones where the shim has none of its own. */
+/* A program that is not linked with libibverbs loads it by dlopen() and looks verbs up by version,
+ * as NCCL does. The program gets the shim's verbs, and the real ones where the shim has none of its
+ * own. */
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>

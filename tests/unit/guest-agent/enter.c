@@ -27,12 +27,12 @@ struct shim shim = {
 	.peers = LIST_INIT(shim.peers),
 };
 
-/* What the shim's other files would say and do. */
+/* Answers and records of the played files of the shim. */
 static struct {
 	bool making, regions_wait, listens;
 	unsigned questions, ud_questions; /* put off */
 	unsigned entered;
-	int status; /* of the last report */
+	int status; /* status of the last report */
 	char why[SHIM_TEXT_MAX];
 } played;
 
@@ -94,7 +94,7 @@ uint64_t now_us(void)
 	return us += 1000;
 }
 
-/* Not of interest here. */
+/* The log is not of interest here. */
 void shim_log(const char *fmt, ...)
 {
 	(void)fmt;
@@ -250,7 +250,7 @@ static void so_is_one_while_regions_are_waited_for(void **state)
 	assert_int_equal(played.entered, 0);
 }
 
-/* Of a connection that the mover makes with us, nothing may have come yet. */
+/* Nothing may have come yet of a connection that the mover makes with us. */
 static void a_listener_waits_for_a_mover_that_it_knows(void **state)
 {
 	struct shim_peer peer = {.slot = 3};
@@ -268,7 +268,7 @@ static void a_listener_waits_for_a_mover_that_it_knows(void **state)
 	assert_int_equal(played.entered, 1);
 	assert_false(shim.no_connects);
 
-	q.said.drained_by = 0; /* one that never says anything is not waited for for ever */
+	q.said.drained_by = 0; /* the other end never says anything */
 	order_suspend(SHIM_ROLE_PEER);
 	played.listens = true;
 	while (job.state == JOB_ENTER)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A program that sleeps on completion channels, on a played device, over migrations that a played
- * agent orders: the shim as it is shipped, with its helper thread. The program sees what it would
- * see without the shim: what is readable gives an event, what it waits for wakes it, and where it
- * is one thread, no event comes for completions that were there before it asked.
+ * agent orders: the shim as it is shipped, with its helper thread. The program sees the same as
+ * without the shim. A readable channel gives an event, and a wait for one ends. A program with one
+ * thread gets no event for completions that were there before it asked.
  *
  * Two QPs of the process are connected to each other; each of the rows below is played for a
  * migration that is given up (the device stays), and for a complete one (a new device). */
@@ -193,7 +193,7 @@ static void sleeps_and_wakes(void)
 	CHECK(polled(to.cq) == 1);
 }
 
-/* It has polled the completion that the event is for: the event is there all the same. */
+/* The program has polled the completion that the event is for: the event is there all the same. */
 static void readable_gives_an_event(void)
 {
 	arm(to.cq);
@@ -214,7 +214,8 @@ static void readable_gives_an_event(void)
 	CHECK(event() == to.cq);
 }
 
-/* Not so between arming and polling: perftest -e takes one event for one completion. */
+/* A completion between arming and polling makes no event: perftest -e takes one event for one
+ * completion. */
 static void older_completions_make_no_event(void)
 {
 	arm(to.cq);
@@ -261,8 +262,8 @@ static void a_message_over_the_migration_wakes(void)
 	nothing_more();
 }
 
-/* One event for many completions, which only a migration makes of so many: a program that polls a
- * few of them and then sleeps (perftest -e) is told again. Not of those that it has polled. */
+/* A migration alone makes one event for many completions. A program that polls a few of them and
+ * then sleeps (perftest -e) is told of the rest again, but not of those that it has polled. */
 static void what_a_poll_leaves_wakes(void)
 {
 	struct ibv_wc wc[8];
@@ -390,7 +391,7 @@ static void two_queues_on_one_channel(void)
 	arm(other.cq);
 	send_to(&other, &other, 0);
 	sent(&other);
-	CHECK(event() == other.cq); /* not armed in the swap */
+	CHECK(event() == other.cq); /* the CQ is not armed in the swap */
 	swap();
 	send_to(&other, &other, 0);
 	sent(&other);
@@ -485,7 +486,7 @@ static struct {
 	bool stop;
 } shared = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, false};
 
-/* One of several threads that sleep in ibv_get_cq_event(). */
+/* A thread of several that sleep in ibv_get_cq_event(). */
 static void *sleeper(void *unused)
 {
 	struct ibv_cq *cq;
@@ -546,7 +547,7 @@ static void several_threads(void)
 	pthread_mutex_lock(&shared.lock);
 	shared.stop = true;
 	pthread_mutex_unlock(&shared.lock);
-	for (int i = 0; i < THREADS; i++) { /* each takes one event more */
+	for (int i = 0; i < THREADS; i++) { /* a thread takes one event more */
 		if (!complaint)
 			message();
 		until_messages(++n);
@@ -605,7 +606,7 @@ static void asynchronous_events(void)
 		pthread_create(&thread, NULL, async_sleeper, NULL);
 		CHECK(!fake_agent_order(SHIM_SUSPEND, ++migration, &r));
 		async_event_wakes(&thread, n);
-		lid_change(); /* of the old device, and nobody takes it before the release */
+		lid_change(); /* the old device's event, which nobody takes before the release */
 		if (whole)
 			CHECK(!fake_agent_order(SHIM_RELEASE, migration, &r));
 		pthread_create(&thread, NULL, async_sleeper, NULL);
@@ -679,7 +680,7 @@ static void until_it_sleeps(void)
 	}
 }
 
-/* So many signals come while it sleeps, if it still does. */
+/* Sends so many signals while the thread sleeps, if it still does. */
 static void signals(unsigned n)
 {
 	for (; n && !atomic_load(&one.ended) && !complaint; n--) {
@@ -817,7 +818,7 @@ static void a_signal_may_end_its_sleep(void)
 
 		sleep_in(verb, flags);
 		while (!atomic_load(&one.ended) && CHECK(now_ms() < until)) {
-			handle_signals(flags); /* one that came before it slept has taken it */
+			handle_signals(flags); /* an early signal has taken them */
 			signals(1);
 		}
 		if (!complaint)

@@ -111,7 +111,7 @@ static int hw_poll(struct ibv_cq *c, int n, struct ibv_wc *wc)
 	return got;
 }
 
-/* What shim/verbs/qp.c does, without the agent and the hardware. */
+/* The part of shim/verbs/qp.c that the test needs, without the agent and the hardware. */
 struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_pd *domain,
 			 struct ibv_qp_init_attr *init, const struct shim_qp_ex *ex)
 {
@@ -267,7 +267,7 @@ static void what_is_wrong_refuses_all(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(expected); i++) {
 		ibv_wr_start(x);
 		if (i == 3)
-			ibv_wr_set_sge(x, LKEY, 0, 1); /* of no request */
+			ibv_wr_set_sge(x, LKEY, 0, 1); /* belongs to no request */
 		ibv_wr_send(x);
 		if (i == 0)
 			ibv_wr_set_sge_list(x, 3, three);
@@ -335,7 +335,7 @@ static void completions_are_read_one_by_one(void **state)
 	c = shim_create_cq_ex(&ctx.verbs.context, &cq_init);
 	assert_non_null(c);
 	q->send_cq = to_cq(ibv_cq_ex_to_cq(c));
-	/* Who never finds it empty takes the short way, too. */
+	/* A program that never finds the CQ empty takes the short way, too. */
 	assert_non_null(q->send_cq->direct);
 	assert_ptr_equal(q->send_cq->direct, q->send_cq->real);
 	ibv_wr_start(x);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* fork() under the shim as it is shipped, on the played device: a child cannot use what it has
- * inherited, opens devices of its own, which are covered, and its parent notices nothing. */
+/* fork() under the shim as it is shipped, on the played device. A child cannot use what it has
+ * inherited. The child opens devices of its own, which are covered, and its parent notices
+ * nothing. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -66,7 +67,7 @@ static bool migrates(struct rig *r, uint64_t migration)
 	       works(r);
 }
 
-/* What is the parent's is refused, whatever is done with it. */
+/* The parent's objects are refused, whatever is done with them. */
 static bool inherited_is_refused(void)
 {
 	struct ibv_cq *cq;
@@ -106,7 +107,7 @@ static unsigned cm_threads(void)
 	return found;
 }
 
-/* It names itself a moment after it has been started. */
+/* The thread names itself a moment after it has been started. */
 static bool has_cm_thread(void)
 {
 	time_t until = time(NULL) + 60; /* only a fault takes that long */

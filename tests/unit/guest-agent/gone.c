@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A mover that dies in a migration, seen by a peer: the shim as it is shipped, with its helper
- * thread, on a played device. Its QPs to the dead VM are given up after a while, and then fail as
- * with any dead peer; its others work meanwhile, and it takes part in the next migration. */
+ * thread, on a played device. The peer's QPs to the dead VM are given up after a while, and then
+ * fail as with any dead peer. The peer's other QPs work meanwhile, and it takes part in the next
+ * migration. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,7 +12,7 @@
 #define ANOTHER (FAKE_GUID + 1)
 
 static struct end lost, mover; /* ours, and the one that the VM takes with it */
-static struct end near, far;   /* of which the shim knows no VM */
+static struct end near, far;   /* the shim knows no VM of these */
 static uint64_t migration;
 
 static int order(uint16_t type, uint64_t vguid, struct shim_report *r)

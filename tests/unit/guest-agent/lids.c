@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A program whose two ends tell each other their LID and GID, as verbs programs do, and a move
- * after which the port has another LID, as where VFs share the LID of their host: the shim as it is
- * shipped, with its helper thread, on a played device that delivers to the right LID only. */
+/* A program whose two ends tell each other their LID and GID, as verbs programs do, and a move that
+ * gives the port another LID. So it is where VFs share the LID of their host. The shim is the
+ * shipped one, with its helper thread, on a played device that delivers to the right LID only. */
 #include <dlfcn.h>
 
 #include "tests/unit/guest-agent/pair.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A program that unmaps memory and deregisters it a moment later, as registration caches do, meets
- * a suspend in between: the shim as it is shipped, with its helper thread, on a played device. */
+ * a suspend in between. The shim is the shipped one, with its helper thread, on a played device. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -40,7 +40,7 @@ static struct ibv_mr *lose(void)
 	return mr;
 }
 
-/* Not before the suspend has looked at the region. */
+/* Deregisters the region only when the suspend has looked at it. */
 static void *deregister(void *mr)
 {
 	while (!fake_agent_heard(waits) && !atomic_load(&reported))

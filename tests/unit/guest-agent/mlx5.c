@@ -10,8 +10,8 @@
 #include "tests/fake/verbs/agent.h"
 #include "tests/fake/verbs/rig.h"
 
-/* What libmlx5 looks at: a device that it would take for its own cannot be made without hardware,
- * so it is whose answer comes that is seen: libmlx5's reads the device. */
+/* A device that libmlx5 would take for its own cannot be made without hardware. The test therefore
+ * sees whose answer comes: libmlx5's reads the device. */
 int main(int argc, char **argv)
 {
 	struct mlx5dv_context_attr devx = {.flags = MLX5DV_CONTEXT_FLAGS_DEVX};

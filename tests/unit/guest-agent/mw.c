@@ -19,15 +19,15 @@ struct shim shim = {.mrs = LIST_INIT(shim.mrs), .qps = LIST_INIT(shim.qps)};
 #define HW_MAX 16
 static struct {
 	struct ibv_mw mw[HW_MAX];
-	uint32_t key[HW_MAX]; /* what the hardware has, whatever the program's struct says */
+	uint32_t key[HW_MAX]; /* the hardware's key, whatever the program's struct says */
 	bool valid[HW_MAX], used[HW_MAX];
 	unsigned binds, invalidates, allocs;
 	uint64_t last_addr;
-	unsigned first_index; /* of the next device */
-	uint64_t done_wr_id;  /* of a signalled request that has completed */
-	unsigned types;       /* of windows that were bound */
-	int bind_error;       /* of the post */
-	bool slow, fails;     /* its completion does not come; comes with an error */
+	unsigned first_index; /* index of the next device */
+	uint64_t done_wr_id;  /* number of a signalled request that has completed */
+	unsigned types;       /* types of windows that were bound */
+	int bind_error;       /* the post's result */
+	bool slow, fails;     /* the completion does not come; or comes with an error */
 } hw;
 
 static struct shim_context ctx;
@@ -107,7 +107,7 @@ static int hw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 	return 0;
 }
 
-/* What the file under test needs from the others. */
+/* Stubs of the other files that the file under test needs. */
 void ctl_enter(void)
 {
 }
@@ -249,7 +249,7 @@ static unsigned move(void)
 	return hw.types;
 }
 
-/* What a peer would be told of the window's key. */
+/* Returns the window's key as a peer would be told. */
 static uint32_t told(uint32_t rkey)
 {
 	struct peer_key keys[HW_MAX];
@@ -348,7 +348,7 @@ static void the_peer_invalidates(void **state)
 	assert_int_equal(shim_dealloc_mw(mw), 0);
 }
 
-/* What no completion has told of is posted again from the log: the window is as it was before. */
+/* A request without a completion is posted again from the log: the window is as it was before. */
 static void what_is_replayed_is_undone_first(void **state)
 {
 	struct ibv_mw *mw = alloc(IBV_MW_TYPE_2);
@@ -432,7 +432,7 @@ static void a_window_outlives_the_reset_of_its_qp(void **state)
 	mw_reset_qp(&q);
 	q.send.head = 0;
 	atomic_store(&q.send.tail, 0);
-	assert_int_equal(told(other->rkey), KEY_NONE); /* it had not been bound yet */
+	assert_int_equal(told(other->rkey), KEY_NONE); /* the window had not been bound yet */
 	assert_int_equal(move(), IBV_MW_TYPE_1);
 	assert_true(usable(told(mw->rkey)));
 	assert_int_equal(shim_dealloc_mw(mw), 0);
@@ -472,7 +472,7 @@ static unsigned told_again(const struct shim_peer *p)
 	return mw_keys(&ctx, p, keys, HW_MAX, &skip);
 }
 
-/* One of type 2 only to the other end of its QP, each once. */
+/* A window of type 2 is told only to the other end of its QP; each is told once. */
 static void what_is_bound_again_is_told(void **state)
 {
 	struct ibv_mw *one = alloc(IBV_MW_TYPE_1), *two = alloc(IBV_MW_TYPE_2);
@@ -513,7 +513,7 @@ static void a_slow_bind_is_waited_for(void **state)
 		assert_ptr_equal(q.unbound, to_mw(one));
 	}
 	assert_int_equal(hw.binds, 1);
-	q.connect_error = -EAGAIN; /* not connected in this pass: its window waits for it */
+	q.connect_error = -EAGAIN; /* the window waits for the connection */
 	q.connecting = true;
 	mw_bind_again();
 	assert_int_equal(q.connect_error, -EAGAIN);
@@ -568,7 +568,7 @@ static void a_bind_that_fails_is_made_on_a_new_window(void **state)
 	assert_int_equal(shim_dealloc_mw(two), 0);
 }
 
-/* Its QP has been given up: another one may bind those of type 1. */
+/* The window's QP has been given up: another one may bind windows of type 1. */
 static void a_window_whose_qp_is_given_up_is_free_again(void **state)
 {
 	struct ibv_mw *mw = alloc(IBV_MW_TYPE_1);

@@ -12,7 +12,7 @@
 #include "guest-agent/agent/path_cache.h"
 
 #define PAYLOAD_MAX 71         /* bytes of an entry (docs/guest.md) */
-#define MEMORY_MAX  (5u << 20) /* of a full cache */
+#define MEMORY_MAX  (5u << 20) /* the bytes of a full cache */
 
 static struct path_cache c;
 

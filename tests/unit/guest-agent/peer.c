@@ -119,13 +119,13 @@ static void numbers_beyond_24_bits_are_no_qps(void **state)
 	say_qp(PEER_RESOLVED, their_gid, 107,
 	       (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS, .qpn = SHIM_QPN_MAX + 1});
 	assert_int_equal(q->resolve, RESOLVE_GONE);
-	/* who asks with such a number is believed no more than 24 bits of it */
+	/* only 24 bits of such a number from an asker are believed */
 	say_qp(PEER_RESOLVE, their_gid, 107,
 	       (struct peer_qp){.dst_vqpn = VQPN_B, .src_vqpn = 1, .qpn = UINT32_MAX});
 	assert_true(world_qp[1].dqpn <= SHIM_QPN_MAX);
 }
 
-/* What PEER_FROZEN says of the messages that have come. */
+/* Returns whether PEER_FROZEN tells the number of messages that have come. */
 static bool says_counted(struct shim_qp *q)
 {
 	peer_send_qp(q, PEER_FROZEN, 1);
@@ -198,7 +198,7 @@ static void strangers_say_nothing_of_our_qps(void **state)
 	for (uint16_t type = PEER_RESOLVED; type <= PEER_BUSY; type++) {
 		if (type == PEER_GONE || type == PEER_KEYS || type == PEER_KEY_GET)
 			continue;
-		say_qp(type, stranger_gid, 107, e); /* its slot and instance are easily known */
+		say_qp(type, stranger_gid, 107, e); /* slot and instance are easily known */
 		say_qp(type, their_gid, 108, e);    /* another process there */
 	}
 	say_gone(stranger_gid, PEER_DRAINED, VQPN_A, THEIRS);
@@ -224,7 +224,7 @@ static void keys_of_strangers_are_not_kept(void **state)
 	assert_int_equal(shim.peer_chunks, 0);
 }
 
-/* One peer, and all together, may only fill so much memory. */
+/* A peer, and all together, may only fill so much memory. */
 static void keys_have_bounds(void **state)
 {
 	struct shim_qp *q = connected();
@@ -302,7 +302,7 @@ static void keys_are_told_again_in_a_resume(void **state)
 	peer_tell_keys(&world_qp[1]); /* another QP to the same process */
 	assert_int_equal(world.drops, 1);
 	assert_int_equal(world.keys, 2);
-	assert_int_equal(keys_told(), 0); /* what is new is told, no more */
+	assert_int_equal(keys_told(), 0); /* only new keys are told */
 	shim.mr_count = 2;
 	world_mr.number = 1;
 	assert_int_equal(keys_told(), 1);
@@ -332,7 +332,7 @@ static void both_moved_devices_are_told(void **state)
 	assert_int_equal(world.keys, 2);
 	assert_memory_equal(world.last.sgid, second_gid, 16);
 	peer_tell_keys(&same);
-	assert_int_equal(world.drops, 2); /* it would forget the other context's */
+	assert_int_equal(world.drops, 2); /* a drop would forget the other context's keys */
 	assert_int_equal(world.keys, 3);
 	list_del(&mr.link);
 }
@@ -350,7 +350,7 @@ static void windows_are_told_to_each_process_once(void **state)
 	a->in_job = a->paired = b->in_job = b->paired = true;
 	world.windows_again = 3;
 	sent = world.sent;
-	peer_tell_windows(); /* they are told when the regions are */
+	peer_tell_windows(); /* windows are told when the regions are */
 	assert_int_equal(world.sent, sent);
 	peer_tell_keys(a);
 	world.keys = 0;
@@ -408,7 +408,8 @@ static void dropped_keys_are_forgotten(void **state)
 	assert_false(key_get(&q->peer->keys, 0x5600, &hw));
 }
 
-/* What a request to that number of q's peer would go to; 0: it waits for an answer. */
+/* Returns the target of a request to that number of q's peer; 0: the request waits for an
+ * answer. */
 static uint64_t known_srqn(const struct shim_qp *q, uint32_t srqn)
 {
 	struct shim_table *t = atomic_load(&q->peer->srqns);
@@ -486,12 +487,12 @@ static void only_targets_of_its_domain_tell_of_a_queue(void **state)
 	world_qp[0].xrcd = &other;
 	assert_int_equal(srqn_told(9), SRQN_NONE);
 	world_qp[0].xrcd = &ours;
-	s.real = NULL; /* it is told in the resume */
+	s.real = NULL; /* the number is told in the resume */
 	assert_int_equal(srqn_told(9), UINT32_MAX);
 }
 
-/* Its program has disconnected: whoever waits for it in a suspend hears so, before ours and in it.
- */
+/* The QP's program has disconnected: a peer that waits for it in a suspend hears so, before ours
+ * and in it. */
 static void a_qp_in_err_is_not_waited_for(void **state)
 {
 	const struct peer_qp e = {.dst_vqpn = VQPN_A, .src_vqpn = THEIRS};
@@ -510,7 +511,7 @@ static void a_qp_in_err_is_not_waited_for(void **state)
 		assert_int_equal(world.last.src_vqpn, THEIRS);
 	}
 	assert_int_equal(world.events, 0);
-	say_qp(PEER_ABORT, their_gid, 107, e); /* it asks whether ours is as it was */
+	say_qp(PEER_ABORT, their_gid, 107, e); /* the peer asks whether ours is as it was */
 	assert_int_equal(world.events, 1);
 	peer_send_gone(q, 5); /* the same, unasked */
 	assert_int_equal(world.last.type, PEER_GONE);

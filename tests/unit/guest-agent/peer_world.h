@@ -38,13 +38,13 @@ static struct shim_context world_ctx;
 static struct ibv_qp world_real_qp;
 static struct ibv_mr world_real_mr;
 
-/* What was told to whom. */
+/* Records of what was told, and to whom. */
 static struct {
 	unsigned sent, events, keys;
-	unsigned windows; /* whose keys there are to tell */
+	unsigned windows; /* windows with keys to tell */
 	unsigned windows_again;
 	unsigned drops;
-	size_t bytes; /* of all that was sent */
+	size_t bytes; /* size of all that was sent */
 	unsigned last_event;
 	struct peer_head last;
 	struct peer_qp last_qp; /* the first of the last packet about QPs */

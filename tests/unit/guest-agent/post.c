@@ -74,7 +74,7 @@ static int hw_destroy_cq(struct ibv_cq *c)
 	return 0;
 }
 
-/* What the files under test need from the others. */
+/* Stubs of the other files that the files under test need. */
 const struct shim_real *shim_real(void)
 {
 	static const struct shim_real played = {
@@ -291,7 +291,7 @@ static void held_posts_are_kept_in_order(void **state)
 	assert_int_equal(hw.recv_id[0], TAG_RECV | 0);
 }
 
-/* It counts as nothing that was sent, and is not sent by a replay either. */
+/* The refused post counts as nothing that was sent, and is not sent by a replay either. */
 static void a_held_post_that_is_refused_is_told_once(void **state)
 {
 	struct ibv_wc wc[4];
@@ -299,7 +299,7 @@ static void a_held_post_that_is_refused_is_told_once(void **state)
 	(void)state;
 	for (uint64_t i = 1; i <= 3; i++) {
 		hw.error = 0;
-		if (i == 2) /* one that is under way is in front of the last */
+		if (i == 2) /* a request that is under way is in front of the last */
 			assert_int_equal(send_one(9, IBV_WR_SEND, IBV_SEND_SIGNALED, 0), 0);
 		queue_hold(&q->send, true);
 		assert_int_equal(send_one(i, IBV_WR_SEND, IBV_SEND_SIGNALED, 0), 0);
@@ -331,7 +331,7 @@ static void held_posts_of_a_qp_that_cannot_send_fail(void **state)
 	assert_int_equal(send_one(1, IBV_WR_SEND, 0, 0), EINVAL);
 }
 
-/* Nor do those that would wait for a key. */
+/* Requests that would wait for a key fail, too. */
 static void a_qp_that_cannot_send_waits_for_no_key(void **state)
 {
 	(void)state;
@@ -439,7 +439,7 @@ static void the_short_way_ends_with_its_reasons(void **state)
 	assert_int_equal(send_one(3, IBV_WR_SEND, 0, 0), 0);
 	assert_int_equal(hw.sends, 2);
 	queue_hold(&q->send, false);
-	assert_int_equal(send_one(4, IBV_WR_SEND, 0, 0), 0); /* not before the one that waits */
+	assert_int_equal(send_one(4, IBV_WR_SEND, 0, 0), 0); /* goes behind the waiting one */
 	assert_int_equal(hw.sends, 2);
 	send_flush(q);
 	assert_int_equal(hw.sends, 4);
@@ -587,7 +587,7 @@ static void strange_completions_are_dropped(void **state)
 
 	(void)state;
 	send_one(1, IBV_WR_SEND, IBV_SEND_SIGNALED, 0);
-	hw_complete(hw.wr[0].wr_id, QPN + 1);    /* of a QP that is gone */
+	hw_complete(hw.wr[0].wr_id, QPN + 1);    /* the completion is of a QP that is gone */
 	hw_complete(TAG_SEND | 1ull << 40, QPN); /* beyond the log */
 	hw_complete(hw.wr[0].wr_id, QPN);
 	hw_complete(hw.wr[0].wr_id, QPN); /* told twice */

@@ -28,7 +28,7 @@
 #define WINDOW       32
 #define RECVS        16 /* fewer than may be sent: senders run into RNR */
 #define NUMBERS      (1u << 20)
-#define MIN_MESSAGES 200 /* of each thread, between two migrations */
+#define MIN_MESSAGES 200 /* least count of each thread, between two migrations */
 #define DEADLINE_MS  100000
 #define RECV_ID      (1ull << 40)
 
@@ -344,7 +344,8 @@ static int migrate(unsigned n)
 		return fake_agent_order(SHIM_ABORT, n, &r) == -ECANCELED ? 0 : -EPROTO;
 	if (!rc)
 		rc = fake_agent_order(SHIM_RELEASE, n, &r);
-	/* One in three, and every second of these on a device that goes once more. */
+	/* The device is built again in one migration of three, and in every second of these it goes
+	 * once more. */
 	for (unsigned i = 0; !rc && n % 3 == 1 && i < (n % 2 ? 1 : 3); i++)
 		fake_agent_build(n, i % 2 == 0);
 	if (!rc)
@@ -354,7 +355,7 @@ static int migrate(unsigned n)
 	return rc;
 }
 
-/* What was posted has arrived, each once (twice was seen when it came). */
+/* Every message that was posted has arrived once (a second arrival was seen when it came). */
 static void check_all(void)
 {
 	for (unsigned i = 0; i < ENDS * POSTERS; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What shared receive queues need of shim/verbs/refuse.c, which is about much more. */
+/* The part of shim/verbs/refuse.c that shared receive queues need; the file is about much more. */
 #ifndef IBVMIG_TESTS_GUEST_REFUSE_STUB_H
 #define IBVMIG_TESTS_GUEST_REFUSE_STUB_H
 

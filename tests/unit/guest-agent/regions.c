@@ -35,16 +35,16 @@ struct shim shim;
 struct shim_job job;
 
 static char *memory;
-static int prot[PAGES];    /* what the test has made of each page; -1: unmapped */
-static int other_error;    /* of the device, for all that could be registered */
-static unsigned only;      /* so many times; 0: always */
+static int prot[PAGES];    /* the test's protection of each page; -1: unmapped */
+static int other_error;    /* the device's error for all that could be registered */
+static unsigned only;      /* the number of such errors; 0: always */
 static unsigned asked;     /* registrations that were tried */
 static unsigned there;     /* regions of the device */
 static unsigned forgotten; /* regions that windows were told of */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static unsigned meeting, under_way; /* calls that must be side by side, and are; 0: as they come */
-static bool alone;                  /* they were not, in all the time that there was */
+static bool alone;                  /* the calls were never side by side */
 static size_t first_length;
 static char why[SHIM_TEXT_MAX], logged[256];
 static struct shim_context context;
@@ -109,12 +109,12 @@ static int play_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *p, void *a
 			 int access)
 {
 	(void)addr, (void)length, (void)access;
-	assert_non_null(mr); /* of a region that is gone there is nothing to change */
+	assert_non_null(mr); /* a region that is gone has nothing to change */
 	assert_ptr_equal(p, flags & IBV_REREG_MR_CHANGE_PD ? &real_pd : NULL);
 	return 0;
 }
 
-/* What the files under test need from the others. */
+/* Stubs of the other files that the files under test need. */
 const struct shim_real *shim_real(void)
 {
 	static const struct shim_real played = {
@@ -213,7 +213,7 @@ static struct ibv_mr *reg(size_t from, size_t bytes, int access)
 	return mr;
 }
 
-/* What release_device() does. */
+/* Does what release_device() does. */
 static void release(void)
 {
 	struct shim_mr *m;
@@ -243,7 +243,7 @@ static void assert_refused(const struct ibv_mr *mr, size_t page, const char *wha
 	assert_int_equal(job.error, -EFAULT);
 	if (!strstr(why, region) || !strstr(why, place))
 		fail_msg("\"%s\" does not say \"%s\" and \"%s\"", why, region, place);
-	assert_true(strlen(why) + 1 < sizeof(why)); /* all of it */
+	assert_true(strlen(why) + 1 < sizeof(why)); /* the text is not cut off */
 }
 
 static void what_is_there_is_accepted_and_nobody_is_asked(void **state)
@@ -282,7 +282,7 @@ static void so_is_memory_that_has_a_hole(void **state)
 	assert_refused(mr, 17, "mapped");
 }
 
-/* What ends at the hole, or begins after it, is whole. */
+/* A region that ends at the hole, or begins after it, is whole. */
 static void a_hole_beside_a_region_is_none_of_its(void **state)
 {
 	(void)state;
@@ -340,7 +340,7 @@ static void regions_that_stay_are_not_looked_at(void **state)
 	assert_int_equal(regions_check(), 0); /* on demand: nothing needs to be there */
 }
 
-/* Who unmaps may be about to deregister. */
+/* A program that unmaps may be about to deregister. */
 static void a_lost_region_is_waited_for(void **state)
 {
 	struct ibv_mr *mr = reg(8 * PAGE, 4 * PAGE, IBV_ACCESS_LOCAL_WRITE);
@@ -352,13 +352,13 @@ static void a_lost_region_is_waited_for(void **state)
 	assert_non_null(strstr(logged, "the suspend waits for it"));
 	logged[0] = '\0';
 	assert_int_equal(regions_check(), -EAGAIN);
-	assert_int_equal(logged[0], '\0'); /* that is told once */
+	assert_int_equal(logged[0], '\0'); /* the reason is told once */
 	assert_int_equal(job.error, 0);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	assert_int_equal(regions_check(), 0);
 }
 
-/* It keeps its device and its regions. */
+/* A peer keeps its device and its regions. */
 static void regions_of_a_peer_are_not_looked_at(void **state)
 {
 	(void)state;
@@ -382,7 +382,7 @@ static void a_region_that_is_lost_while_suspended_is_gone(void **state)
 	assert_int_not_equal(key_of(kept), KEY_NONE);
 	assert_int_equal(forgotten, 1);
 	assert_non_null(strstr(logged, "1 regions (first: 16384 bytes"));
-	/* It does not come back by itself, and refuses no migration any more. */
+	/* The lost region does not come back by itself, and refuses no migration any more. */
 	protect(0, 2, RW);
 	mmap(memory + 2 * PAGE, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	prot[2] = RW;
@@ -408,7 +408,7 @@ static void a_region_that_is_gone_may_be_given_other_memory(void **state)
 	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, NULL, PAGE, 0),
 			 IBV_REREG_MR_ERR_INPUT);
 	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory, PAGE, 0),
-			 IBV_REREG_MR_ERR_CMD); /* that is not there either */
+			 IBV_REREG_MR_ERR_CMD); /* the new place is not there either */
 	assert_int_equal(
 		ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory + 5 * PAGE, PAGE, 0),
 		0);
@@ -460,7 +460,7 @@ static void a_region_that_is_there_again_is_registered(void **state)
 	assert_int_not_equal(key_of(mr), KEY_NONE);
 }
 
-/* Of a file, so that lines are as the test wants them. */
+/* Reads the text from a file, so that lines are as the test wants them. */
 static int read_text(struct shim_maps *m, const char *text, size_t bytes)
 {
 	char path[] = "/tmp/ibvmig-maps-XXXXXX";

@@ -19,7 +19,7 @@ static struct agent_shim shims[3];
 static struct agent a;
 static bool connected, unsettled;
 
-/* What went where. */
+/* Counts of packets by where they went. */
 static unsigned to_host, to_shim[3], unreachable;
 static struct peer_head last;
 
@@ -262,7 +262,8 @@ static void what_is_no_packet_is_dropped(void **state)
 	assert_int_equal(last.type, PEER_GONE);
 }
 
-/* Those that it exchanged datagrams with cannot see that it has died: all processes there hear. */
+/* Processes elsewhere that exchanged datagrams with this one cannot see that it has died: all of
+ * them hear. */
 static void the_end_of_a_process_is_told(void **state)
 {
 	struct body b = resolve(theirs);
@@ -316,7 +317,7 @@ static void who_may_still_come_is_not_called_gone(void **state)
 	assert_int_equal(to_host + to_shim[2], 0);
 }
 
-/* It does not come: all who have asked hear of it. */
+/* The process does not come: all askers hear of it. */
 static void who_has_not_come_is_gone(void **state)
 {
 	struct body b = resolve(ours);
@@ -333,7 +334,7 @@ static void who_has_not_come_is_gone(void **state)
 	assert_int_equal(last.type, PEER_GONE);
 }
 
-/* It has said hello, then which QPs it has. */
+/* The process has said hello, then which QPs it has. */
 static void who_asks_for_a_qp_waits_until_it_is_named(void **state)
 {
 	struct body b = resolve(ours);

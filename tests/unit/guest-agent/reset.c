@@ -99,7 +99,7 @@ static bool marked(void)
 	       connect_end(&a, &b, 0, true) && connect_end(&b, &a, 0, true) && goes_on();
 }
 
-/* Each receive that was taken and whose completion goes with its QP comes back to the queue. */
+/* A receive that was taken, and whose completion goes with its QP, comes back to the queue. */
 static bool shared(void)
 {
 	struct ibv_sge sge = {(uintptr_t)buffer, 1, mr->lkey};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A resume on hardware that is played here, mostly memory windows: they are bound and told before
- * the other end hears of the QP, and what does not work is tried again until the deadline. */
+/* A resume on hardware that is played here, mostly memory windows. Windows are bound and told
+ * before the other end hears of the QP, and a failed step is tried again until the deadline. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ struct shim shim = {
 static struct {
 	unsigned binds, connects, started_over, told;
 	bool ready[QPS];          /* the other end has been told so, perhaps more than once */
-	struct shim_qp *bound_on; /* whose request is under way */
+	struct shim_qp *bound_on; /* the QP whose request is under way */
 	bool slow, fails;
 	int start_over_error;
 } hw;
@@ -86,7 +86,7 @@ static int hw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 	return 0;
 }
 
-/* What the files under test need from the others. */
+/* Stubs of the other files that the files under test need. */
 const struct shim_real *shim_real(void)
 {
 	static const struct shim_real none;

@@ -69,7 +69,7 @@ static void answers(void **state)
 	asked.head.status = -1;
 	route_answered(&asked);
 	assert_int_equal(a->state, ROUTE_FAILED);
-	memset(asked.dgid, 0xee, 16); /* of a route that we do not have */
+	memset(asked.dgid, 0xee, 16); /* this route is none of ours */
 	route_answered(&asked);
 }
 
@@ -93,8 +93,8 @@ static void attributes(void **state)
 	a = apply(ib, 4096, 3);
 	assert_int_equal(a.ah_attr.dlid, 20);
 	assert_int_equal(a.ah_attr.sl, 5);
-	assert_int_equal(a.path_mtu, IBV_MTU_2048); /* not more than was agreed */
-	assert_int_equal(a.ah_attr.static_rate, 0); /* not limited: stays so */
+	assert_int_equal(a.path_mtu, IBV_MTU_2048); /* the MTU is no more than was agreed */
+	assert_int_equal(a.ah_attr.static_rate, 0); /* a QP without a limit stays so */
 	assert_int_equal(apply(ib, 1024, 3).path_mtu, IBV_MTU_1024);
 	assert_int_equal(apply(ib, 256, 3).path_mtu, IBV_MTU_256);
 	assert_int_equal(apply(ib, 0, 3).path_mtu, IBV_MTU_2048); /* not told */

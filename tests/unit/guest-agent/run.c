@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which programs the shim can be put into, and what ibvmig-run says of the others. The programs are
+/* Programs that the shim can be put into, and ibvmig-run's words about the others. The programs are
  * files that this test writes: only headers, nothing that could run. */
 #include "tests/unit/tap.h"
 
@@ -262,7 +262,7 @@ static void scripts(void **state)
 	assert_refused("interpreter \"/nowhere\" is not found");
 	check_script("#!\n");
 	assert_refused("not found");
-	snprintf(text, sizeof(text), "#!%s\n", script); /* of itself, for ever */
+	snprintf(text, sizeof(text), "#!%s\n", script); /* a script of itself, for ever */
 	check_script(text);
 	assert_refused("script of a script");
 	memset(text, 'x', sizeof(text));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What nearly all files of the shim need of its others, for tests with one thread and without
+/* The part of the shim that nearly all of its files need, for tests with one thread and without
  * events. */
 #ifndef IBVMIG_TESTS_GUEST_SHIM_STUB_H
 #define IBVMIG_TESTS_GUEST_SHIM_STUB_H

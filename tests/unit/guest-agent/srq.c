@@ -86,7 +86,7 @@ static int hw_query(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 	return 0;
 }
 
-/* What the file under test needs from the others. */
+/* Stubs of the other files that the file under test needs. */
 const struct shim_real *shim_real(void)
 {
 	static const struct shim_real verbs = {.create_srq = hw_create,
@@ -220,7 +220,7 @@ static void held_posts_wait_for_all_who_hold(void **state)
 	post_all(2, 3);
 	assert_int_equal(hw.posts, 1);
 	complete(0, &qp[0]);
-	assert_true(srq_is_empty(s)); /* of what the hardware had */
+	assert_true(srq_is_empty(s)); /* nothing is left of what the hardware had */
 	srq_unhold(&qp[0]);
 	assert_int_equal(hw.posts, 1);
 	srq_unhold(&qp[1]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What CQs need of shim/verbs/srq.c, for tests that have no SRQ. */
+/* The part of shim/verbs/srq.c that CQs need, for tests that have no SRQ. */
 #ifndef IBVMIG_TESTS_GUEST_SRQ_STUB_H
 #define IBVMIG_TESTS_GUEST_SRQ_STUB_H
 

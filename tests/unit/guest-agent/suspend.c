@@ -140,13 +140,13 @@ static int hw_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask,
 	return 0;
 }
 
-/* It stands still: time passes where a test says so. */
+/* The clock stands still: time passes where a test says so. */
 uint64_t now_us(void)
 {
 	return 10 * STALL_US;
 }
 
-/* What the files under test need from the others. */
+/* Stubs of the other files that the files under test need. */
 const struct shim_real *shim_real(void)
 {
 	static const struct shim_real verbs = {.create_srq = hw_create_srq,
@@ -353,7 +353,7 @@ static void stall(void)
 	q->asked_us -= STALL_US;
 }
 
-/* What job_qp_event() makes of an answer to PEER_FREEZE. */
+/* Does what job_qp_event() makes of an answer to PEER_FREEZE. */
 static void peer_froze(uint64_t recv_posted, uint64_t executed)
 {
 	q->said.frozen_by = MIGRATION;
@@ -511,7 +511,7 @@ static void what_was_executed_needs_no_acknowledgement(void **state)
 	assert_int_equal(atomic_load(&q->send.tail), 5);
 }
 
-/* What the peer has got ends, what it has no receive for is replayed. */
+/* Requests that the peer has got end; a request that it has no receive for is replayed. */
 static void executed_in_front_of_a_stuck_send(void **state)
 {
 	(void)state;
@@ -551,7 +551,7 @@ static void a_write_at_the_end_is_waited_for(void **state)
 	assert_int_equal(reports, 1);
 }
 
-/* They bring something that only the hardware has. */
+/* Reads and atomics bring something that only the hardware has. */
 static void reads_and_atomics_are_waited_for(void **state)
 {
 	static const enum ibv_wr_opcode op[] = {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
@@ -569,7 +569,7 @@ static void reads_and_atomics_are_waited_for(void **state)
 	}
 }
 
-/* It counts otherwise than we do: nothing is known by its count. */
+/* The peer counts otherwise than we do: nothing is known by its count. */
 static void counts_that_do_not_fit_are_not_believed(void **state)
 {
 	(void)state;
@@ -618,7 +618,7 @@ static void a_count_on_a_shared_queue_is_told_when_it_is_empty(void **state)
 	hw_complete(hw.recv_id[1], QPN);
 	hw_complete(hw.recv_id[0], QPN + 1);
 	suspend_drain();
-	assert_int_equal(told[PEER_FROZEN], 1); /* one is left: anyone may take it */
+	assert_int_equal(told[PEER_FROZEN], 1); /* anyone may take the receive left */
 	assert_false(q->told_frozen);
 	hw_complete(hw.recv_id[2], QPN);
 	suspend_drain();
@@ -710,7 +710,7 @@ static void a_question_under_way_is_waited_for(void **state)
 	assert_int_equal(reports, 1);
 }
 
-/* Who answers BUSY, or not at all, is not paired with us. */
+/* A peer that answers BUSY, or not at all, is not paired with us. */
 static void who_does_not_answer_is_not_waited_for(void **state)
 {
 	(void)state;
@@ -774,7 +774,7 @@ static void who_waits_for_a_qp_in_err_is_told(void **state)
 	assert_int_equal(told[PEER_DRAINED], 0);
 }
 
-/* Its guest may have gone long since, and nobody there waits. */
+/* The peer's guest may have gone long since, and nobody there waits. */
 static void of_a_qp_in_err_nobody_is_told_unasked(void **state)
 {
 	(void)state;
@@ -787,7 +787,6 @@ static void of_a_qp_in_err_nobody_is_told_unasked(void **state)
 	assert_int_equal(told[PEER_GONE], 0);
 }
 
-/* It would be found when there is nothing to go back to. */
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

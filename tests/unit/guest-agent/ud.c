@@ -58,7 +58,7 @@ static struct ibv_qp real_qp;
 static struct ibv_cq real_cq;
 static struct ibv_ah real_ah;
 
-/* What the hardware was given and what was told to others. */
+/* Records of what the hardware was given and what was told to others. */
 static struct ibv_send_wr hw[SENT_MAX];
 static unsigned hw_sends;
 static struct peer_head told[SENT_MAX];
@@ -318,7 +318,7 @@ static void a_number_of_nobody_is_named(void **state)
 	assert_int_equal(hw_sends, 1);
 	assert_int_equal(hw[0].wr.ud.remote_qpn, FAR_VQPN);
 	assert_non_null(q->uncovered);
-	/* It goes on at once, and asks again only after a while. */
+	/* The sender goes on at once, and asks again only after a while. */
 	send_to(FAR_VQPN);
 	assert_int_equal(hw_sends, 2);
 	assert_int_equal(told_count, 1);
@@ -455,7 +455,7 @@ static void strange_packets_change_nothing(void **state)
 {
 	(void)state;
 	hear(PEER_UD_RESOLVED, VQPN, FAR_VQPN, FAR_QPN); /* not asked */
-	hear(PEER_UD_NUMBERS, 0, FAR_VQPN, FAR_QPN);     /* of a stranger */
+	hear(PEER_UD_NUMBERS, 0, FAR_VQPN, FAR_QPN);     /* from a stranger */
 	assert_int_equal(table_get(&ah->node->real, FAR_VQPN), 0);
 	assert_int_equal(told[0].type, PEER_GONE);
 	hear(PEER_UD_RESOLVE, VQPN + 1, FAR_VQPN, FAR_QPN); /* for nobody */
@@ -486,7 +486,7 @@ static void a_guest_that_is_gone_is_no_peer(void **state)
 	ud_describe(1);
 	assert_int_equal(peers_listed, 2);
 	assert_int_equal((uint32_t)table_get(&ah->node->real, FAR_VQPN), FAR_QPN);
-	hear(PEER_UD_NUMBERS, 0, FAR_VQPN, FAR_QPN); /* it was only the way there */
+	hear(PEER_UD_NUMBERS, 0, FAR_VQPN, FAR_QPN); /* the number was only the way there */
 	ud_describe(1);
 	assert_int_equal(peers_listed, 3);
 	hear(PEER_UD_BYE, 0, FAR_VQPN, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the data path needs of datagrams, for tests that have none. */
+/* The part of ud that the data path needs, for tests that have no datagrams. */
 #ifndef IBVMIG_TESTS_GUEST_UD_STUB_H
 #define IBVMIG_TESTS_GUEST_UD_STUB_H
 

@@ -309,7 +309,7 @@ static void messages_find_the_queue_that_they_name(void)
 	ended(n + 3);
 }
 
-/* One queue has receives, and the one whose turn it is has none. */
+/* The other queue has receives, and the queue whose turn it is has none. */
 static void what_no_receive_waits_for_comes_afterwards(void)
 {
 	uint64_t n = numbers;
@@ -335,7 +335,7 @@ static void what_no_receive_waits_for_comes_afterwards(void)
 	message(&queues[1]);
 }
 
-/* Those before it have been executed, and nobody has told so. */
+/* Messages before this one have been executed, and nobody has told so. */
 static void what_was_executed_is_not_repeated(void)
 {
 	uint64_t n = numbers;
@@ -407,7 +407,7 @@ static void what_is_on_its_way_is_waited_for(void)
 	ended(n);
 }
 
-/* Each request names a queue, the marker's too; what has no completion is ended by it. */
+/* A request names a queue, the marker's too; the marker ends requests without a completion. */
 static void an_unsignalled_tail_is_ended(void)
 {
 	struct ibv_qp_ex *x = ibv_qp_to_qp_ex(initiator);
@@ -511,7 +511,7 @@ static void numbers_do_not_alias(void)
 	message(&again);
 	message(&queues[0]);
 	drop_queue(&again);
-	/* What has had the same number all the time is given out again. */
+	/* A number that belonged to the same queue all the time is given out again. */
 	srqns_from(0x70000);
 	CHECK(make_queue(&again) && again.number == 0x70000);
 	message(&again);
@@ -628,7 +628,7 @@ static void threads_open_the_same(void)
 	for (unsigned i = 0; i < ARRAY_SIZE(thread); i++)
 		CHECK(!pthread_join(thread[i], &ok) && ok);
 	slow_xrcd(0);
-	CHECK(refused(open_domain(BOTH, fd, 0), EAGAIN)); /* it is closed */
+	CHECK(refused(open_domain(BOTH, fd, 0), EAGAIN)); /* the domain is closed */
 	close(fd);
 }
 

@@ -83,7 +83,7 @@ struct played {
 	char path[64];
 	pthread_t thread;
 	unsigned answers;
-	uint64_t generation; /* of the last answer */
+	uint64_t generation; /* generation of the last answer */
 };
 
 static void *answer(void *arg)
@@ -132,9 +132,9 @@ static void play(struct played *p)
 	assert_int_equal(listen(p->listens, 4), 0);
 }
 
-/* A plugin that waits for a sweep answers nobody: then a look tells what was so before, and how
- * long ago; what it says later is not taken for the answer to a later question; when it has ended,
- * it says nothing more. */
+/* A plugin that waits for a sweep answers nobody. Meanwhile a look tells what was so before, and
+ * how long ago. The plugin's late answer is not taken for that to a later question; when it has
+ * ended, it says nothing more. */
 static void test_look(void **state)
 {
 	struct played p;

@@ -50,7 +50,7 @@ static void test_judge(void **state)
 	assert_int_equal(leaks_judge(&e, r, 3, NOW), LEAK_ELSEWHERE);
 	r[0].answered = false;
 	assert_int_equal(leaks_judge(&e, r, 3, NOW), LEAK_ELSEWHERE);
-	assert_int_equal(leaks_judge(&e, r + 1, 1, NOW), LEAK_UNKNOWN); /* its host is unknown */
+	assert_int_equal(leaks_judge(&e, r + 1, 1, NOW), LEAK_UNKNOWN); /* unknown host */
 	assert_int_equal(leaks_judge(&e, r, 0, NOW), LEAK_UNKNOWN);
 }
 

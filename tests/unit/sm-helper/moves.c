@@ -52,7 +52,7 @@ static void test_batch(void **state)
 	assert_true(res.verified && !res.lft_smps);
 	assert_int_equal(w.targets, 3);
 	assert_int_equal(o.moves, 3);
-	show(mixed + 1, 1); /* one that is there and one that goes */
+	show(mixed + 1, 1); /* the first is there, and the second goes */
 	assert_int_equal(move_all(mixed, 2), 0);
 	assert_int_equal(w.targets, 3);
 	assert_at(0, 8);
@@ -259,7 +259,7 @@ static void test_settled_chain(void **state)
 	assert_int_equal(x.at.parked_guid, parked(9));
 }
 
-/* One of a batch cannot be: none is. */
+/* A batch with a move that cannot be makes none. */
 static void test_refused(void **state)
 {
 	struct move_request m[] = {way(0, 0, 8), way(1, 1, 9)};
@@ -297,8 +297,8 @@ static void test_again(void **state)
 	assert_at(1, 9);
 }
 
-/* What fails is tried as long as its undo has time, each time for what is left; after that not at
- * all. The daemons wait longer than the answer may take. */
+/* A failed call is tried again as long as its undo has time, each time for what is left, and after
+ * that not at all. The daemons wait longer than the answer may take. */
 static void test_deadline(void **state)
 {
 	struct move_request m[] = {way(0, 0, 8)};
@@ -357,7 +357,7 @@ static void test_unseen(void **state)
 	assert_int_equal(move_all(m, 2), -ENOENT);
 	assert_string_equal(e.code, "unknown-vf");
 	assert_int_equal(w.sweeps, 1);
-	assert_int_equal(w.sweeping, 0); /* it has been waited for */
+	assert_int_equal(w.sweeping, 0); /* the batch has waited for the sweep */
 	w.fail[0] = -ENOENT;
 	assert_int_equal(move_all(m, 2), 0);
 	assert_int_equal(w.sweeps, 2);
@@ -411,7 +411,7 @@ static void test_unknown(void **state)
 
 	(void)state;
 	show(m, 2);
-	w.fail[0] = w.lost = -ECONNRESET; /* not carried out */
+	w.fail[0] = w.lost = -ECONNRESET; /* the call is not carried out */
 	assert_int_equal(move_all(m, 2), -ECONNRESET);
 	assert_int_equal(registry_find(o.registry, vguid(1), &x), 0);
 	assert_int_equal(x.intent, REG_MOVE);
@@ -453,7 +453,7 @@ static void test_free_lids(void **state)
 	assert_int_equal(ops_reconcile(&o, &e), 0);
 	assert_int_equal(registry_find(o.registry, vguid(0), &x), 0);
 	x.mode = ADDRESS_DYNAMIC;
-	x.lid = 203; /* its VF does not show that just now */
+	x.lid = 203; /* the entry's VF does not show that LID just now */
 	assert_int_equal(registry_put(o.registry, &x), 0);
 	assert_int_equal(dynamic_lids(&o, &lids, &e), 0);
 	for (unsigned want = 202; want < 206; want += 1 + (want == 202)) {
@@ -489,10 +489,10 @@ static void test_peer(void **state)
 	assert_int_equal(move_all(&back, 1), -EHOSTDOWN);
 	assert_string_equal(e.code, "sm-not-master");
 	w.twin_lead = 0;
-	w.twin_tell = -EPERM; /* it has become master this moment */
+	w.twin_tell = -EPERM; /* the other has become master this moment */
 	assert_int_equal(move_all(&back, 1), -EHOSTDOWN);
 	assert_string_equal(e.code, "sm-not-master");
-	w.twin_tell = -ECONNREFUSED; /* not yet looked for another OpenSM */
+	w.twin_tell = -ECONNREFUSED; /* this one has not yet looked for another OpenSM */
 	assert_int_equal(move_all(&back, 1), -EHOSTDOWN);
 	assert_string_equal(e.code, "standby-not-in-sync");
 	assert_false(ops_may_change(&o));

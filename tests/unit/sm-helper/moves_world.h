@@ -17,7 +17,7 @@
 #include "sm-helper/moves/dynamic.h"
 #include "sm-helper/moves/ops.h"
 
-#define VFS 8 /* of a switch, at its ports 2 to 9 */
+#define VFS 8 /* VFs of a switch, at its ports 2 to 9 */
 #define OWN (2 * VFS)
 
 struct vf_place {
@@ -30,22 +30,22 @@ static struct world {
 	uint64_t generation;
 	unsigned sweeps, sweeping; /* asked for; how often the status still says that one runs */
 	unsigned assigns, targets; /* calls, and how many places the last one named */
-	unsigned reads;            /* of the topology */
+	unsigned reads;            /* reads of the topology */
 	bool swept;                /* a sweep ends just before the next batch begins */
-	int fail[4]; /* what the next calls return, the last one for good; 0: carried out */
-	unsigned deadline_ms; /* of the last call */
+	int fail[4];          /* results of the next calls, the last one for good; 0: carried out */
+	unsigned deadline_ms; /* deadline of the last call */
 	int lost;             /* carried out, but this is returned */
 	uint16_t lie;         /* a LID that the switches send nowhere */
-	unsigned lie_us;      /* they do for one look, which takes so long */
+	unsigned lie_us;      /* the switches do send it for one look, which takes so long */
 	uint8_t others,
 		past; /* SMs in the fabric; of these: gone, but OpenSM knows after a sweep */
-	int twin_lead, twin_tell; /* what the other ibvmig-sm makes of it */
+	int twin_lead, twin_tell; /* answers of the other ibvmig-sm */
 	unsigned told, alone;     /* batches that it was told; changes made without it */
-	unsigned entries;         /* of GUID tables that OpenSM was told */
+	unsigned entries;         /* entries of GUID tables that OpenSM was told */
 	uint64_t refused;         /* a vGUID that it does not take there */
-	uint64_t entry;           /* what the one of the GUID table of our own port shows */
-	bool mute;                /* that port does not answer */
-	int clear_fails;          /* what clearing that entry returns */
+	uint64_t entry;           /* GUID in the entry of our own port's GUID table */
+	bool mute;                /* our own port does not answer */
+	int clear_fails;          /* result of clearing that entry */
 } w;
 
 static uint64_t switch_of(unsigned place)
@@ -379,8 +379,8 @@ static struct move_request way(unsigned vm, unsigned from, unsigned to)
 	return m;
 }
 
-/* What the hosts do before a move, and to undo one: all that is left shows its own GUID before a
- * vGUID is shown anywhere else. */
+/* Does what the hosts do before a move, and to undo one. All that is left shows its own GUID before
+ * a vGUID is shown anywhere else. */
 static void show(const struct move_request *m, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -453,7 +453,7 @@ static void assert_at(unsigned vm, unsigned place)
 
 static struct move_result res;
 static struct op_error e;
-static uint64_t deadline_us; /* of ops_move(); 0: as it comes */
+static uint64_t deadline_us; /* deadline of ops_move(); 0: as it comes */
 
 static int move_all(const struct move_request *m, unsigned n)
 {

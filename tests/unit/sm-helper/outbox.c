@@ -118,14 +118,14 @@ static void test_retry(void **state)
 	outbox_free(b);
 }
 
-/* One that takes none is given up with all that waits for it; the others do not notice. */
+/* A host that takes none is given up with all that waits for it; the others do not notice. */
 static void test_lost(void **state)
 {
 	struct outbox *b = begin();
 	struct outbox_counts c;
 
 	(void)state;
-	atomic_store(&gate, false); /* not before both are there */
+	atomic_store(&gate, false); /* the gate opens when both are there */
 	assert_true(post(b, "dead", "never", 1));
 	assert_true(post(b, "dead", "never", 2));
 	assert_true(post(b, "host", "now", 1));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a failed batch has left, as it is told: the plugin's list in pages, what the switches say,
- * and the way out. OpenSM, plugin and switches are played. */
+/* The remains of a failed batch, as they are told: the plugin's list in pages, the answers of the
+ * switches, and the way out. OpenSM, plugin and switches are played. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ static struct world {
 	uint8_t lft[SWITCHES][2 * IB_LFT_BLOCK];
 	bool silent[SWITCHES];
 	uint16_t port_lid;
-	int begin;                   /* what ops_begin() says */
+	int begin;                   /* result of ops_begin() */
 	struct move_request move[8]; /* in the registry */
 	uint64_t shown;              /* by entry 3 of our own port; the others do not answer */
 	unsigned moves;
@@ -261,7 +261,8 @@ static void test_states(void **state)
 	assert_state(2, 5, "new");
 }
 
-/* What cannot be asked stays as it was; the timer asks only where there is something. */
+/* A move that cannot be asked about stays as it was; the timer asks only where there is
+ * something. */
 static void test_when(void **state)
 {
 	(void)state;
@@ -306,7 +307,7 @@ static void test_moves(void **state)
 	parked_drop_move(&o, 1);
 	parked_add_moves(&o, m, 2);
 	m[1].pkey = 7;
-	parked_add_moves(&o, m + 1, 2); /* one of them again */
+	parked_add_moves(&o, m + 1, 2); /* the first of these again, and another one */
 	assert_int_equal(parked_moves(&o.parked, got), 3);
 	assert_int_equal(got[1].vguid, 2);
 	assert_int_equal(got[1].pkey, 7);

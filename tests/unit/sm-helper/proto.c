@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the plugin lets in: version, length and numbers of each request. */
+/* The plugin's check of requests: version, length and numbers of each. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -226,7 +226,7 @@ static void test_guids(void **state)
 	size_t bytes;
 
 	(void)state;
-	r = entries(SM_ASSIGN_MAX, &bytes); /* that all show nothing is no GUID named twice */
+	r = entries(SM_ASSIGN_MAX, &bytes); /* entries that all show nothing name no GUID twice */
 	assert_int_equal(check(r, bytes), 0);
 	for (size_t n = 0; n < bytes; n += n < 64 ? 1 : 97)
 		assert_int_equal(check(r, n), -EPROTO);

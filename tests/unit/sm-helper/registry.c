@@ -101,7 +101,7 @@ static void assert_same_move(const struct move_request *a, const struct move_req
 	assert_same_vf(&a->to, &b->to);
 }
 
-/* All fields, GUIDs with the top bit too, come back from a new process's view of the file. */
+/* Every field, GUIDs with the top bit too, comes back from a new process's view of the file. */
 static void test_round_trip(void **state)
 {
 	struct registry *r = open_registry();
@@ -204,7 +204,8 @@ static void test_one_vm_per_vf(void **state)
 	registry_close(r);
 }
 
-/* All or none; what another thread writes meanwhile is neither held back for ever nor lost. */
+/* A batch is written whole or not at all. A write of another thread meanwhile is neither held back
+ * for ever nor lost. */
 static void test_batch(void **state)
 {
 	struct registry *r = open_registry();
@@ -216,7 +217,7 @@ static void test_batch(void **state)
 		strcpy(e[i].at.host, "b");
 		e[i].at.parked_guid += 10;
 	}
-	e[2].at.parked_guid = 21; /* that of the first: refused */
+	e[2].at.parked_guid = 21; /* the first one's GUID: refused */
 	assert_int_equal(registry_put_all(r, e, 3), -EIO);
 	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(registry_find(r, i + 1, &got), 0);
@@ -343,10 +344,10 @@ static void test_claims(void **state)
 	assert_int_equal(registry_claim(r, &b, &holder), -EEXIST);
 	assert_string_equal(holder.vm, "vm-a");
 	assert_string_equal(holder.name, "name-of-vm-a");
-	assert_int_equal(registry_claim(r, &c, &holder), -EBUSY); /* its port has one */
+	assert_int_equal(registry_claim(r, &c, &holder), -EBUSY); /* the port of c has a claim */
 	assert_int_equal(holder.vguid, a.vguid);
 	a.slot = 1;
-	assert_int_equal(registry_claim(r, &a, &holder), -EBUSY); /* it is that of port 0 */
+	assert_int_equal(registry_claim(r, &a, &holder), -EBUSY); /* the slot is that of port 0 */
 	assert_int_equal(registry_release(r, a.vguid, "vm-b", &holder), -EPERM);
 	assert_string_equal(holder.vm, "vm-a");
 	assert_int_equal(registry_release(r, a.vguid, "vm-a", &holder), 0);
@@ -377,7 +378,7 @@ static void test_claim_and_bind(void **state)
 	registry_close(r);
 }
 
-/* All of a range is given, each once; what is released comes last; then it is full. */
+/* Every vGUID of a range is given, each once; a released one comes last; then the range is full. */
 static void test_allocate(void **state)
 {
 	const struct claim_range range = {0x100, 0x107};

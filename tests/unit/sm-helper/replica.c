@@ -67,7 +67,7 @@ static bool is_free(void *arg, uint64_t guid)
 	return false;
 }
 
-/* What a has to tell goes to b. */
+/* Passes what a has to tell to b. */
 static int pass_on(void)
 {
 	struct replica_blob x = {0};
@@ -137,7 +137,7 @@ static void test_missed(void **state)
 	assert_same();
 }
 
-/* What b has and a has not is gone afterwards. */
+/* An entry that b has and a has not is gone afterwards. */
 static void test_whole(void **state)
 {
 	(void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which LIDs a new master gives: batches that were cut short after any of their SMPs, with the
- * GUIDs left, put back, or half put back; files and records that are older than the subnet. */
+/* LIDs that a new master gives. Batches were cut short after any of their SMPs, with the GUIDs
+ * left, put back, or half put back; files and records are older than the subnet. */
 #include "tests/unit/tap.h"
 
 #include <stdlib.h>
@@ -82,8 +82,8 @@ static struct takeover_result settle(unsigned count)
 	return r;
 }
 
-/* What the daemons have made of the GUIDs of VM i: 0 as the call had them, 1 the destination has
- * its own again, 2 both. */
+/* Plays the daemons' work on the GUIDs of VM i: 0 as the call had them, 1 the destination has its
+ * own again, 2 both. */
 static void show(unsigned i, unsigned state)
 {
 	port[i].guid = state == 2 ? vguid(i) : parked(i);
@@ -98,7 +98,7 @@ static void cut_short(unsigned moves)
 	record(moves);
 	for (unsigned i = 0; i < PORTS; i++) {
 		was[i] = port[i].lid;
-		if (!any(3)) /* what OpenSM's file says is of long ago */
+		if (!any(3)) /* OpenSM's file is of long ago */
 			port[i].known = any(2) ? 0 : (uint16_t)(60 + any(60 * lids));
 	}
 	for (unsigned i = 0; i < moves; i++) {
@@ -287,8 +287,9 @@ static void test_place_gone(void **state)
 	assert_int_equal(port[0].gets, 250);
 }
 
-/* A subnet whose LMC has become 1: ports have LIDs that are no multiple of 2, or that another one
- * needs now; who cannot keep what it has waits for OpenSM's choice, and nobody gets half of it. */
+/* A subnet whose LMC has become 1: ports have LIDs that are no multiple of 2, or that another
+ * one needs now. A port that cannot keep its LID waits for OpenSM's choice, and nobody gets half
+ * of it. */
 static void test_other_lmc(void **state)
 {
 	(void)state;

@@ -54,7 +54,7 @@ static void test_lmc(void **state)
 	assert_int_equal(lids_init(&l, 2, 1, &e), -EINVAL);
 }
 
-/* All of them, one by one: no LID twice, none beyond. */
+/* Every LID is given, one by one: no LID twice, none beyond. */
 static void test_all(void **state)
 {
 	struct fabric_error e;

@@ -159,7 +159,7 @@ static unsigned long hops_after(struct fabric *f, struct moves_plan *p)
 	return hops;
 }
 
-/* What is kept of the old routes makes none longer, and saves SMPs. */
+/* A plan that keeps parts of the old routes makes none longer, and saves SMPs. */
 static void test_fewest(void **state)
 {
 	struct moves_plan all = {0}, few = {0};
@@ -325,7 +325,7 @@ static void copy_on(const char *text, const struct route_engine *engine)
 			assert_int_equal(moves_copy(&f, at, other, &m, &e), 0);
 		assert_int_equal(moves_plan(&f, &m, 1, i % 2, &p, &e), 0);
 		assert_int_equal(p.grown, i ? 0 : f.switches);
-		assert_true(p.smps <= f.switches); /* one for each switch, never two */
+		assert_true(p.smps <= f.switches); /* a switch gets one, never two */
 		assert_int_equal(moves_order(&f, &p), 0);
 		send_and_watch(&f, &p, true);
 		assert_int_equal(apply_plan(&f, &p), 0);
@@ -344,8 +344,8 @@ static void copy_on(const char *text, const struct route_engine *engine)
 	fabric_clear(&f);
 }
 
-/* What the ports show after a batch, computed without a plan: VM i is at to[i], and of the LIDs
- * that are left each goes where the chain begins. */
+/* Computes without a plan what the ports show after a batch: VM i is at to[i], and each LID that is
+ * left goes where the chain begins. */
 static void expect_lids(const struct fabric *f, const uint32_t *vm, const uint32_t *to, unsigned k,
 			uint16_t *ret_lid)
 {
@@ -388,8 +388,8 @@ static void draw_chains(const struct fabric *f, unsigned k, uint32_t *vm, uint32
 	}
 }
 
-/* One batch with chains: each block of each switch once, all pairs walk afterwards, and undone it
- * is as before. */
+/* A batch with chains writes each block of each switch once. Afterwards all pairs walk, and the
+ * undo makes all as before. */
 static void chain(struct fabric *f, unsigned k)
 {
 	uint16_t *lid AUTO_FREE = calloc(f->ends, sizeof *lid);
@@ -499,7 +499,7 @@ static void test_bad_batches(void **state)
 	fabric_clear(&f);
 }
 
-/* Which routes can wait in a circle, and a plan that makes them. */
+/* Routes that can wait in a circle, and a plan that makes them. */
 static void test_cycles(void **state)
 {
 	static const struct {
@@ -526,7 +526,7 @@ static void test_cycles(void **state)
 	}
 }
 
-/* Whether the tables have a cycle once the plan is done; they are put back. */
+/* Returns whether the tables have a cycle once the plan is done; they are put back. */
 static int cycle_after(struct fabric *f, struct moves_plan *p)
 {
 	char text[200];
@@ -543,8 +543,8 @@ static int cycle_after(struct fabric *f, struct moves_plan *p)
 	return cycle;
 }
 
-/* Why the plugin exchanges all entries: up*-down* routes on a net that is no tree stay free of
- * cycles, where entries that are kept because no way gets longer close some. */
+/* The plugin exchanges all entries, and this is why. up*-down* routes on a net that is no tree stay
+ * free of cycles, where entries that are kept because no way gets longer close some. */
 static void test_deadlocks(void **state)
 {
 	struct moves_plan p = {0};
@@ -588,7 +588,7 @@ static void test_plan_cycle(void **state)
 	moves_swap(&f, 0, 2, m, &e);
 	assert_int_equal(moves_plan(&f, m, 2, MOVES_ALL, &p, &e), 0);
 	assert_int_equal(deps_plan_cycle(&d, &f, &p, text, sizeof text), 0);
-	/* one move, by hand, all the way round: to host 1 from 2 over 3, 4 and 0 */
+	/* This is a move by hand, all the way round: to host 1 from 2 over 3, 4 and 0. */
 	p.smps = p.moves = 0;
 	m[0] = (struct move){f.end[1].lid, f.end[1].lid, FABRIC_NONE, 0, false, 1, 1, 0, 0};
 	assert_int_equal(moves_plan(&f, m, 1, MOVES_ALL, &p, &e), 0);

@@ -51,7 +51,7 @@ static void rank_on(const char *text, const char *vm_name)
 	rank_free(&f, busy, may);
 	assert_false(may[named(&f, "hv2-pf")]);
 	assert_int_equal(rank_hosts(&f, vm, busy, may, false, MOVES_FEWEST, &r, &count, &e), 0);
-	assert_int_equal(count, 12 - 2); /* not its own, not the full one */
+	assert_int_equal(count, 12 - 2); /* neither its own host nor the full one */
 	for (unsigned i = 0; i < count; i++) {
 		struct move m[2];
 
@@ -88,7 +88,7 @@ static void test_load(void **state)
 	unsigned count;
 
 	(void)state;
-	make("xgft:2,3/1", &route_minhop, &f); /* one spine: one link to each leaf */
+	make("xgft:2,3/1", &route_minhop, &f); /* a single spine: one link to each leaf */
 	bool *busy AUTO_FREE = calloc(f.ends, 1), *may AUTO_FREE = calloc(f.ends, 1);
 	busy[0] = busy[2] = true; /* on leaves 0 and 1 */
 	rank_free(&f, busy, may);

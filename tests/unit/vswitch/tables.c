@@ -98,7 +98,7 @@ static void brute_force(table before, table after, const struct move *m, unsigne
 			after[s][m[i].lid] = m[i].like ? before[s][m[i].like] : VSWITCH_NO_PATH;
 }
 
-/* What the switches do. */
+/* Plays the switches. */
 static void send(table lft, const struct moves_plan *p)
 {
 	for (unsigned i = 0; i < p->smps; i++) {
@@ -125,7 +125,7 @@ static unsigned different(table a, table b, unsigned *ret_switches)
 	return n;
 }
 
-/* Each batch: what is wanted, with as many SMPs as blocks differ, and back by its undo. */
+/* A batch reaches its goal with as many SMPs as blocks differ, and its undo goes back. */
 static void test_minimal(void **state)
 {
 	static table before, want, got;

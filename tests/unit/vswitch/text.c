@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Topologies and LFT dumps: what is written is read back the same, what is wrong is refused whole
- * with its line and field, and nothing that was cut short is taken for whole. */
+/* Topologies and LFT dumps. A written text is read back the same, a wrong one is refused whole with
+ * its line and field, and nothing that was cut short is taken for whole. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -241,7 +241,7 @@ static void test_bad_dumps(void **state)
 	fabric_clear(&f);
 }
 
-/* What ibnetdiscover printed once. */
+/* Text that ibnetdiscover printed once. */
 static void test_ibnetdiscover(void **state)
 {
 	char *text AUTO_FREE = NULL;

@@ -106,7 +106,7 @@ static void test_identities(void **state)
 	for (unsigned round = 1; round <= 5; round++) {
 		unsigned n = 0;
 
-		for (uint32_t i = round; i < N; i += round) /* each takes over from the next one */
+		for (uint32_t i = round; i < N; i += round) /* an end takes from the next */
 			to[n++] = (struct fabric_identity){.end = i};
 		for (unsigned k = 0; k < n; k++) {
 			const struct fabric_end *next = &f.end[to[(k + 1) % n].end];
@@ -180,7 +180,7 @@ static void test_walks(void **state)
 }
 
 struct fetched {
-	const struct fabric *from; /* whose LFTs are given */
+	const struct fabric *from; /* the fabric whose LFTs are given */
 	uint32_t silent;           /* this switch gives none */
 	unsigned calls, blocks;
 };

@@ -19,7 +19,7 @@
 struct probe;
 struct backend; /* owned by the caller of backend_new() */
 
-/* Which state of which OpenSM process something was read from. */
+/* The OpenSM process, and the state of it, from which something was read. */
 struct backend_epoch {
 	uint64_t instance, generation; /* 0: none */
 };
@@ -99,7 +99,7 @@ int backend_fabric(struct backend *b, struct fabric *f, struct backend_epoch *re
  * OpenSM is master itself. */
 int backend_intent(struct backend *b, const struct sm_target *targets, unsigned count,
 		   char error[static BACKEND_ERROR_MAX]);
-/* What failed batches have left, from entry `first` on; flags: enum sm_parked_flag. */
+/* Lists what failed batches have left, from entry `first` on; flags: enum sm_parked_flag. */
 int backend_parked(struct backend *b, uint32_t first, uint32_t flags,
 		   struct sm_parked_reply *ret_reply, char error[static BACKEND_ERROR_MAX]);
 /* Path records of up to SM_RECORDS_MAX pairs, in their order. */

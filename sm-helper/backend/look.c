@@ -47,7 +47,7 @@ void look_free(struct look *l)
 	free(l);
 }
 
-/* What has been told last and is not too old; false: nothing. */
+/* Gives the last status that was told and is not too old; false: there is none. */
 static bool recall(struct look *l, struct sm_status_reply *ret_status, uint64_t *ret_age_ms)
 {
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&l->seen_lock);
@@ -100,7 +100,7 @@ static int hear(struct look *l, uint64_t until_ms, struct sm_status_reply *r)
 	return 0;
 }
 
-/* One question, after the answer to the one before. */
+/* Asks one question, after the answer to the one before. */
 static int ask(struct look *l, uint64_t until_ms, struct sm_status_reply *r, char *error)
 {
 	struct sm_status_request req;

@@ -16,7 +16,7 @@ void look_free(struct look *l);
 int look_status(struct look *l, struct sm_status_reply *ret_status, uint64_t *ret_age_ms,
 		char *error);
 
-/* Of backend/plugin.c. 0, or -errno with error. */
+/* Defined in backend/plugin.c. 0, or -errno with error. */
 int look_connect(const char *path, int *ret_fd, char *error);
 /* Why a call has failed: an error for the caller of client_*. */
 int look_fail(const char *path, int rc, char *error);

@@ -77,7 +77,7 @@ static int read_vport(struct json_object *o, struct ufm_vport *v)
 	return 0;
 }
 
-/* All vports; what is not one is left out. *ret_list is owned by the caller. */
+/* Lists all vports; entries that are none are left out. *ret_list is owned by the caller. */
 static int list_vports(struct ufm *u, uint64_t deadline_us, struct ufm_vport **ret_list,
 		       size_t *ret_n, char *error)
 {
@@ -111,7 +111,7 @@ static int ufm_status(void *self, struct sm_status_reply *ret_status, char *erro
 	struct ufm *u = self;
 	int rc = ufm_http_call(u->http, "GET", "/app/ufm_version", NULL, 0, &answer, error);
 
-	if (rc) /* what ops know as "nobody there" */
+	if (rc) /* ops know this as "nobody there" */
 		return rc == -ETIMEDOUT ? rc : -ECONNREFUSED;
 	snprintf(ret_status->opensm_version, sizeof ret_status->opensm_version, "%s",
 		 json_opt_str(answer, "opensm", ""));
@@ -167,8 +167,8 @@ int ufm_find_vport(struct ufm *u, uint64_t guid, uint64_t deadline_us, struct uf
 
 /* ---- partitions ---- */
 
-/* Whether the partition lists the GUID with this membership. A PKey that UFM does not know has no
- * members. */
+/* Sets *ret_member if the partition lists the GUID with this membership. A PKey that UFM does not
+ * know has no members. */
 static int is_member(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
 		     bool *ret_member, char *error)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What UFM tells and does beyond a backend's calls: virtual ports and partitions. Each function: 0,
- * or -errno as ufm_http_call() with one line in error, UFM_ERROR_MAX bytes at most. deadline_us: as
- * there. */
+/* Virtual ports and partitions, which UFM has beyond a backend's calls. A function returns 0, or
+ * -errno as ufm_http_call() does, with one line in error, UFM_ERROR_MAX bytes at most. deadline_us:
+ * as there. */
 #ifndef IBVMIG_SM_HELPER_BACKEND_UFM_H
 #define IBVMIG_SM_HELPER_BACKEND_UFM_H
 

@@ -12,16 +12,16 @@
 #define UFM_TIMEOUT_MS     5000
 #define UFM_TIMEOUT_MAX_MS 60000
 
-/* All borrowed for the life of the process. */
+/* Borrowed pointers, for the life of the process. */
 struct ufm_conf {
 	const char *url;           /* "https://HOST[:PORT]" */
 	const char *user;          /* with password_file: basic authentication, below /ufmRest */
 	const char *password_file; /* one line */
-	const char *token_file;    /* one line: token authentication, below /ufmRestV3 */
+	const char *token_file;    /* token authentication, below /ufmRestV3: a file of one line */
 	const char *ca_file;       /* PEM; NULL: the system's */
 	bool insecure;             /* the server's certificate is not checked */
-	unsigned timeout_ms;       /* of each call, connecting included */
-	bool pkeys;                /* whether memberships are written */
+	unsigned timeout_ms;       /* the limit of a call, connecting included */
+	bool pkeys;                /* memberships are written */
 };
 
 struct ufm_http; /* owned by the caller of ufm_http_new() */

@@ -39,7 +39,7 @@ struct umad {
 	uint32_t switches, endports;
 };
 
-/* What a probe says, as the callers of a backend know it. */
+/* A probe's error, in the terms that callers of a backend know. */
 static int fail_probe(char *error, int rc, const char *text)
 {
 	return backend_fail(error, rc == -ENODEV ? -ECONNREFUSED : rc, "%s", text);
@@ -174,14 +174,14 @@ struct umad_change {
 	struct probe_route route[SM_ASSIGN_MAX];
 	uint32_t end[SM_ASSIGN_MAX];
 	bool shown[SM_ASSIGN_MAX]; /* the place shows the GUID that the statement names */
-	bool write[SM_ASSIGN_MAX]; /* its LID differs, and may be written */
+	bool write[SM_ASSIGN_MAX]; /* the port's LID differs, and may be written */
 	uint16_t lid[SM_ASSIGN_MAX];
 	bool want_sweep;
 	unsigned written;
 	char *error;
 };
 
-/* Where statement i is about, and whether it is as its author has seen it. */
+/* Finds the place of statement i, and refuses one that is no longer as its author has seen it. */
 static int find_place(struct umad_change *b, unsigned i)
 {
 	const struct sm_target *t = &b->t[i];
@@ -222,8 +222,8 @@ static int find_place(struct umad_change *b, unsigned i)
 	return 0;
 }
 
-/* Whether statement i's LID is to be written. Not while a port outside of the batch has it: the SM
- * has to settle that, and what it makes of it is looked at in the end. */
+/* Decides if statement i's LID is written. A LID that a port outside of the change has is left to
+ * the SM, which has to settle that; the end result is looked at afterwards. */
 static int check_lid(struct umad_change *b, unsigned i)
 {
 	const uint16_t lid = b->t[i].lid;
@@ -281,7 +281,7 @@ static bool put_back(struct umad_change *b, unsigned n)
 	return all;
 }
 
-/* All, or nothing as far as ports answer. */
+/* Writes all LIDs, or none as far as ports answer. */
 static int write_lids(struct umad_change *b)
 {
 	char cause[BACKEND_ERROR_MAX - 64];
@@ -302,8 +302,8 @@ static int write_lids(struct umad_change *b)
 	return 0;
 }
 
-/* Whether VF, SM and LFTs are of one mind about statement i: the LID that the VF has is the one of
- * the SA's record, and leads to the VF from here. */
+/* True if VF, SM and LFTs agree about statement i: the VF's LID is that of the SA's record, and
+ * leads to the VF from here. */
 static bool settled(struct umad_change *b, unsigned i, char *why)
 {
 	const struct ib_gid own = {IB_GID_PREFIX_LL, b->own_guid};

@@ -99,7 +99,7 @@ static int add_end(struct walkabout *w, const struct probe_node *n, const struct
 	return rc ? fail_add(w, rc, n) : 0;
 }
 
-/* What hangs at port p of a known switch. */
+/* Looks through port p of a known switch, and takes up the node that hangs there. */
 static int look_through(struct walkabout *w, const struct todo *t, unsigned p)
 {
 	struct probe_route route = t->route;
@@ -125,7 +125,7 @@ static int look_through(struct walkabout *w, const struct todo *t, unsigned p)
 	if (fabric_find_switch(&w->f, n.node_guid) == FABRIC_NONE &&
 	    (rc = add_switch(w, &n, &route)))
 		return rc;
-	/* each link is seen from both sides; a switch may be looped back to itself */
+	/* a link is seen from both sides; a switch may be looped back to itself */
 	rc = fabric_link(&w->f, t->guid, p, n.node_guid, n.port);
 	return rc == -EEXIST ? 0 : rc;
 }

@@ -9,7 +9,7 @@
 /* arg of lft_fetch(), which is a walk_fetch. */
 struct lft_reader {
 	struct probe *m;   /* borrowed */
-	uint64_t own_guid; /* of the port that we look from */
+	uint64_t own_guid; /* GUID of the port that we look from */
 };
 void lft_fetch(void *arg, struct fabric *f, const struct walk_block *want, unsigned count);
 

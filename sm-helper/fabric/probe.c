@@ -345,7 +345,7 @@ int probe_ask_sweep(struct probe *m, char error[static PROBE_ERROR_MAX])
 	sm.lid = (int)own.sm_lid;
 	put_notice(data, &own);
 	umad_release_port(&own);
-	/* its TrapRepress is nothing to wait for: what the sweep does shows */
+	/* no TrapRepress is waited for: the sweep shows by what it does */
 	if (mad_build_pkt(mad, &rpc, &sm, NULL, data) < 0 ||
 	    umad_send(mad_rpc_portid(m->mad), mad_rpc_class_agent(m->mad, IB_SMI_CLASS), mad,
 		      IB_MAD_SIZE, 0, 0) < 0)

@@ -32,7 +32,7 @@ struct probe_path {
 	uint8_t sl, mtu, rate; /* mtu, rate: IBA codes */
 };
 
-/* What a node says of itself, and the port that the route has come in by. */
+/* NodeInfo as a node answers it, and the port that the route has come in by. */
 struct probe_node {
 	uint64_t node_guid, port_guid;
 	bool is_switch;      /* else a CA or a router */
@@ -52,8 +52,8 @@ struct probe_sm {
 	uint32_t activity; /* grows with each SMP that OpenSM sends */
 };
 
-/* All: 0 or -errno with one line in error; -ENODEV when there is no port, -EIO when there is no
- * answer, -EPROTO when it cannot be. */
+/* Every call: 0 or -errno with one line in error; -ENODEV when there is no port, -EIO when there is
+ * no answer, -EPROTO when the answer cannot be. */
 int probe_own_guid(struct probe *m, uint64_t *ret_port_guid, char error[static PROBE_ERROR_MAX]);
 int probe_node_info(struct probe *m, const struct probe_route *to, uint64_t *ret_node_guid,
 		    uint64_t *ret_port_guid, char error[static PROBE_ERROR_MAX]);
@@ -75,8 +75,8 @@ int probe_ask_sweep(struct probe *m, char error[static PROBE_ERROR_MAX]);
 /* The same as probe_node_info() to a LID: answers only if the LFTs lead there. */
 int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
 			char error[static PROBE_ERROR_MAX]);
-/* What an entry of the GUID table of the port with this GUID shows (GUIDInfo); 0: nothing. -EPROTO:
- * another port answers at the LID. */
+/* Reads an entry of the GUID table of the port with this GUID (GUIDInfo); 0: the entry is empty.
+ * -EPROTO: another port answers at the LID. */
 int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index,
 	       uint64_t *ret_guid, char error[static PROBE_ERROR_MAX]);
 /* The whole block that the entries from block * PROBE_GUID_BLOCK on are in. */
@@ -96,7 +96,7 @@ struct probe_counters {
 	uint32_t wait_ticks; /* PortXmitWait; stays at the top when it gets there */
 	uint64_t read_us;    /* now_us() */
 };
-/* Of a switch's port. */
+/* Counters of a switch's port. */
 int probe_counters(struct probe *m, uint16_t lid, unsigned port, struct probe_counters *ret,
 		   char error[static PROBE_ERROR_MAX]);
 /* The data rate of its link. */

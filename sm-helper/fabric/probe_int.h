@@ -23,9 +23,9 @@ struct probe {
 /* With the lock held: as the functions of probe.h. */
 int probe_open(struct probe *m, char *error);
 ib_portid_t probe_directed(const struct probe_route *to);
-/* Whether a query that failed is sent again: where nothing came for the whole of timeout_ms since
- * try_ms, for the MAD or its answer may be lost. libibmad tries again by itself where the kernel
- * says that time is over; that counts. */
+/* True if a query that failed is sent again: nothing came for the whole of timeout_ms since try_ms,
+ * so the MAD or its answer may be lost. A time-out that the kernel reports makes libibmad try again
+ * by itself, and counts. */
 bool probe_is_lost(uint64_t start_ms, uint64_t try_ms, unsigned timeout_ms);
 
 #endif

@@ -31,8 +31,8 @@ static bool send_get(struct probe *m, void *umad, const struct probe_block *b, u
 			 umad, IB_MAD_SIZE, PROBE_SMP_MS, 0) >= 0;
 }
 
-/* What has arrived, if it answers one of the SMPs from number `first` on. True: that one is over,
- * with an answer or without. */
+/* Takes what has arrived, if it answers one of the SMPs from number `first` on. True: that SMP is
+ * over, with an answer or without. */
 static bool take_answer(void *umad, struct probe_block *b, unsigned count, uint32_t first)
 {
 	uint8_t *mad = umad_get_mad(umad);

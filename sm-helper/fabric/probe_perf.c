@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What has gone through a port: performance queries, LID-routed to the switch that has it. */
+/* Performance queries, LID-routed to the switch that has the port: they tell what has gone through.
+ */
 #include "sm-helper/fabric/probe_int.h"
 #include "common/util.h"
 

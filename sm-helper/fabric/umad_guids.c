@@ -16,9 +16,9 @@ struct work {
 	const struct sm_slot *slot;
 	unsigned count;
 	uint64_t own_guid, give_up_ms;
-	uint16_t lid[SM_ASSIGN_MAX];    /* of each slot's port */
-	uint64_t before[SM_ASSIGN_MAX]; /* what its entry showed at first */
-	uint64_t after[SM_ASSIGN_MAX];  /* what it shall show */
+	uint16_t lid[SM_ASSIGN_MAX];    /* LID of a slot's port */
+	uint64_t before[SM_ASSIGN_MAX]; /* contents of the slot's entry at first */
+	uint64_t after[SM_ASSIGN_MAX];  /* wanted contents of the entry */
 	unsigned writes;
 	char *error;
 };
@@ -45,7 +45,8 @@ static bool same_block(const struct sm_slot *a, const struct sm_slot *b)
 	return a->port_guid == b->port_guid && block_of(a) == block_of(b);
 }
 
-/* Whether slot i is the first of those in its block: what is done for a block is done for it. */
+/* True if slot i is the first of those in its block: a block is read and written once, for all of
+ * its slots. */
 static bool is_first(const struct work *w, unsigned i)
 {
 	for (unsigned k = 0; k < i; k++)
@@ -71,7 +72,7 @@ static int read_block(struct work *w, unsigned i, uint64_t ret_guid[static PROBE
 	return probe_guid_block(w->m, w->lid[i], s->port_guid, block_of(s), ret_guid, w->error);
 }
 
-/* Whether a GUID that an entry shows may leave it. */
+/* True if a GUID that an entry shows may leave it. */
 static bool is_expected(const struct work *w, unsigned i)
 {
 	uint64_t shown = w->before[i];
@@ -129,7 +130,7 @@ static int write_block(struct work *w, unsigned i, bool set, uint8_t mask,
 	return probe_write_guids(w->m, w->lid[i], block_of(&w->slot[i]), set, mask, guid, w->error);
 }
 
-/* Those that show something; the port's own GUID, entry 0, is nothing to ask for. */
+/* Asks for the entries that show something; entry 0 is the port's own GUID and needs no asking. */
 static uint8_t shown_mask(const struct work *w, unsigned i, const uint64_t guid[])
 {
 	uint8_t mask = 0;
@@ -156,8 +157,9 @@ static int await(struct work *w, unsigned i, const uint64_t want[static PROBE_GU
 		    w->slot[i].port_guid, block_of(&w->slot[i]));
 }
 
-/* What leaves a block. An SM that has been started anew does not know what the port shows, deletes
- * nothing that it does not know, and writes all eight entries; so it is told of them first. */
+/* Tells the SM which GUIDs leave a block. An SM that has been started anew does not know what the
+ * port shows: it deletes nothing that it does not know, and writes all eight entries. So it is told
+ * of them first. */
 static int leave(struct work *w, unsigned i)
 {
 	uint64_t shown[PROBE_GUID_BLOCK], known[PROBE_GUID_BLOCK];
@@ -181,7 +183,7 @@ static int leave(struct work *w, unsigned i)
 	return rc || (rc = write_block(w, i, false, mask, known)) ? rc : await(w, i, shown);
 }
 
-/* Whether port and SA agree on the block's slots. */
+/* True if port and SA agree on the block's slots. */
 static bool is_so(struct work *w, unsigned i, const uint64_t shown[static PROBE_GUID_BLOCK])
 {
 	for (unsigned k = 0; k < w->count; k++)

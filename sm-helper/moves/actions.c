@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-/* What is bound keeps its kind of address; what is not gets the configured one. */
+/* A vGUID that is bound keeps its kind of address; others get the configured one. */
 static bool is_shared(struct ops *o, uint64_t vguid)
 {
 	enum address_mode mode = o->addresses;

@@ -12,11 +12,11 @@ int action_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_u
 /* from: as in ops_unbind(). */
 int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
 		  uint64_t deadline_us, struct op_error *e);
-/* All or nothing; ret_result NULL: only whether they may begin. */
+/* Moves all or nothing; ret_result NULL: only tells if they may begin. */
 int action_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 		struct move_result *ret_result, struct op_error *e);
 
-/* Whether the subnet manager moves by itself, and shows neither switches nor LFTs. */
+/* True if the subnet manager moves by itself, and shows neither switches nor LFTs. */
 bool action_sm_moves(const struct ops *o);
 
 #endif

@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* One may go where another one leaves, or both change places; what else two moves of a batch have
- * in common is an error of who made it. */
+/* A VM may go where another one leaves, and two may change places. Anything else that two moves of
+ * a batch have in common is an error of who made it. */
 static int check_pair(const struct move_request *m, unsigned k, unsigned i, struct op_error *e)
 {
 	const struct reg_vf *both = batch_same_vf(&m[k].from, &m[i].from) ? &m[i].from
@@ -63,7 +63,8 @@ int batch_check_move(struct ops *o, const struct move_request *m, const struct m
 	if ((rc = ops_check_at(ret_entry, &m->from, e)))
 		return rc;
 	rc = registry_find_vf(o->registry, m->to.parked_guid, &other);
-	if (!rc && is_of_batch(batch, count, other.vguid)) /* it leaves: no two go to one VF */
+	if (!rc &&
+	    is_of_batch(batch, count, other.vguid)) /* the holder leaves: no two go to one VF */
 		return 0;
 	return ops_check_holder(rc, &m->to, &other, e);
 }
@@ -87,7 +88,7 @@ static int begin_move(struct batch *b, const struct batch_kind *kind, unsigned i
 	return 0;
 }
 
-/* That all may begin, and their destinations are there. */
+/* Makes sure that all may begin, and that their destinations are there. */
 static int look(struct batch *b, const struct batch_kind *kind, struct op_error *e)
 {
 	int rc = ops_begin(b->o, e);
@@ -132,7 +133,7 @@ static int end(struct batch *b, bool moved, struct op_error *e)
 		       : 0;
 }
 
-/* What an operator can have made again, or taken back, is kept until it has come to an end. */
+/* Keeps what an operator can have made again, or taken back, until it has come to an end. */
 static void note_parked(struct batch *b, bool moved)
 {
 	if (!moved && b->parked)

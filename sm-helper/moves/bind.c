@@ -157,8 +157,8 @@ int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, c
 
 /* ---- with LIDs of their own ---- */
 
-/* Where the VF is: OpenSM knows it by its parked GUID, or, after a sweep since the GUID was set, by
- * its new one. */
+/* Finds the VF's place. OpenSM knows it by its parked GUID, or by its new one after a sweep since
+ * that was set. */
 static int find_place(struct ops *o, struct reg_entry *x, struct op_error *e)
 {
 	uint32_t end = fabric_find_end(&o->fabric, x->at.parked_guid);

@@ -62,7 +62,7 @@ static void hold(struct lids *l, const struct lids *vms, uint16_t lid, unsigned 
 		*top = last;
 }
 
-/* Of `l` those that somebody has; returns the highest that is no VM's. */
+/* Holds those LIDs of `l` that somebody has; returns the highest that is no VM's. */
 static unsigned hold_all(const struct ops *o, const struct lids *vms, struct lids *l)
 {
 	unsigned top = 0;
@@ -159,7 +159,8 @@ static void add(void *arg, const struct reg_entry *x)
 	grown[r->count++] = (struct told){*x, target_of(r->o, x)};
 }
 
-/* One batch; which LIDs wait at the VFs goes into the registry where that did not know. */
+/* Tells OpenSM one batch. The LIDs that wait at the VFs go into the registry where that did not
+ * know them. */
 static int restate(struct ops *o, struct told *vm, unsigned n, struct sm_assign_reply *reply,
 		   struct op_error *e)
 {

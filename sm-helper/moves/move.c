@@ -24,7 +24,7 @@ static const struct reg_vf *left_vf(const struct batch *b, const struct reg_vf *
 	return NULL;
 }
 
-/* Where the destination VF hangs. Normally OpenSM knows it by its parked GUID; when a sweep came
+/* Finds where the destination VF hangs. Normally OpenSM knows it by its parked GUID; after a sweep
  * between the setting of the GUIDs and this call, it knows it by the vGUID. */
 static int find_destination(struct batch *b, unsigned i, struct op_error *e)
 {
@@ -57,7 +57,7 @@ static int find_destination(struct batch *b, unsigned i, struct op_error *e)
 			to->parked_guid, to->vf, to->host);
 }
 
-/* Where a vGUID of the batch shall be afterwards. */
+/* The place at which a vGUID of the batch shall be afterwards. */
 static struct reg_vf *final_place(struct batch *b, unsigned i)
 {
 	return b->there[i] ? &b->x[i].at : &b->x[i].to;
@@ -125,7 +125,7 @@ static int find_destinations(struct batch *b, struct op_error *e)
 	return rc;
 }
 
-/* It must show the vGUID already. */
+/* Adds the place of a vGUID, which must show it already. */
 static int add_vguid(struct batch *b, unsigned i, struct op_error *e)
 {
 	struct reg_entry *x = &b->x[i];
@@ -184,7 +184,7 @@ static int add_strayed(struct batch *b, unsigned i, struct op_error *e)
 	return add_left(b, i, &other, other.parked_guid, e);
 }
 
-/* All places of the batch. */
+/* Makes the list of all places of the batch. */
 static int find_targets(struct batch *b, struct op_error *e)
 {
 	int rc;
@@ -203,7 +203,7 @@ static int find_targets(struct batch *b, struct op_error *e)
 	return rc;
 }
 
-/* All LIDs of the places, from everywhere; where nothing moves, that of the vGUID. */
+/* Verifies all LIDs of the places, from everywhere; where nothing moves, that of the vGUID. */
 static int verify_once(struct batch *b, struct move_result *res, struct op_error *e)
 {
 	int rc = ops_begin(b->o, e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What all operations need: the state of OpenSM, places, what the fabric really does. */
+/* Needs of all operations: the state of OpenSM, places, what the fabric really does. */
 #include "sm-helper/moves/ops_int.h"
 #include "sm-helper/moves/shared.h"
 #include "sm-helper/fabric/lft_reader.h"
@@ -150,7 +150,7 @@ int ops_sweep(struct ops *o, struct op_error *e)
 	return rc ? ops_fail_plugin(e, rc, text) : 0;
 }
 
-/* What o->fabric shows at the place of a target. */
+/* Fills in what o->fabric shows at the place of a target. */
 static void expect(const struct ops *o, struct sm_target *t)
 {
 	uint32_t end = fabric_end_at(&o->fabric, t->switch_guid, t->switch_port);

@@ -18,11 +18,11 @@
 
 #define OPS_DEADLINE_MS    10000 /* for a sweep in progress and the answers to the SMPs, at most */
 #define OPS_ANSWER_MS      18000 /* a change is answered within this */
-#define OPS_UNDO_MS        8000  /* of it, kept for taking back what has failed */
+#define OPS_UNDO_MS        8000  /* kept of OPS_ANSWER_MS, for taking back what has failed */
 #define OPS_VERIFY_DEFAULT 256
 #define OPS_MOVES_MAX      (SM_ASSIGN_MAX / 2)
 
-/* What the REST answer says. */
+/* Error as the REST answer gives it. */
 struct op_error {
 	unsigned status;
 	char code[32];
@@ -45,14 +45,15 @@ struct ops {
 	struct twin *twin;           /* owned; NULL: there is no other ibvmig-sm */
 	unsigned verify_sources;     /* CA ports that each verification walks from, at most */
 	uint32_t fault;              /* enum sm_assign_flag */
-	enum address_mode addresses; /* of what is bound from now on */
+	enum address_mode addresses; /* kind of what is bound from now on */
 	struct lid_range lid_range;  /* ADDRESS_DYNAMIC only */
 	/* Notices of moves that nobody waits for, under the lock; NULL: none. */
 	unsigned (*tell_moved)(struct ops *o, const struct move_result *res);
 	pthread_mutex_t lock; /* guards all below, and holds changes apart */
-	uint64_t give_up_us;  /* of what has it: when it tries no more; ops_start() */
+	uint64_t give_up_us;  /* deadline of the operation that has the lock: it tries no more then;
+				 ops_start() */
 	struct fabric fabric;
-	struct backend_epoch epoch;  /* of fabric; all 0: none yet, or stale */
+	struct backend_epoch epoch;  /* state that fabric is of; all 0: none yet, or stale */
 	struct backend_epoch stated; /* when OpenSM was last told which ports show which vGUIDs */
 	unsigned untold;             /* how often since then not all of it could be told */
 	uint64_t instance;           /* the OpenSM process that was seen last */
@@ -74,7 +75,7 @@ struct moved {
 	unsigned paths_changed; /* between the vGUID and other ports */
 };
 
-/* Of a batch: SMPs, switches, walks and times are those of all its moves together. */
+/* Result of a batch: SMPs, switches, walks and times are those of all its moves together. */
 struct move_result {
 	struct moved move[OPS_MOVES_MAX]; /* request's order */
 	unsigned moves;
@@ -87,10 +88,10 @@ struct move_result {
 	struct sm_path path[SM_PATHS_MAX];
 };
 
-/* Each: 0, or -errno with *e filled; then nothing has changed, unless e->detail says otherwise.
- * deadline_us: CLOCK_MONOTONIC, when the outcome must be known: OPS_UNDO_MS before it the last try
- * begins, and what has waited for others until then fails with -EBUSY. 0: OPS_ANSWER_MS from now
- * on. */
+/* Every operation returns 0, or -errno with *e filled; then nothing has changed, unless e->detail
+ * says otherwise. deadline_us is the time of CLOCK_MONOTONIC when the outcome must be known; 0:
+ * OPS_ANSWER_MS from now on. The last try begins OPS_UNDO_MS before it, and a call that has waited
+ * for others until then fails with -EBUSY. */
 int ops_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us, uint16_t *ret_lid,
 	     struct op_error *e);
 /* from: who unbinds; where the vGUID is on another VF or host by now, it stays. NULL: from
@@ -102,10 +103,10 @@ int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_v
  * GUIDs the VFs show. */
 int ops_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 	     struct move_result *ret_result, struct op_error *e);
-/* Whether the other ibvmig-sm is told, or nobody needs to be. Without o->lock. */
+/* True if the other ibvmig-sm is told, or nobody needs to be. Without o->lock. */
 bool ops_may_change(struct ops *o);
-/* What has changed in the registry goes to the other ibvmig-sm, if there is one. Without o->lock.
- * What it misses now it is told as soon as it is back. */
+/* Sends changes of the registry to the other ibvmig-sm, if there is one. Without o->lock. News that
+ * the other one misses now, it is told as soon as it is back. */
 void ops_publish(struct ops *o);
 /* Finishes or drops what an earlier process left half done, once OpenSM is there. For a timer. */
 int ops_reconcile(struct ops *o, struct op_error *e);

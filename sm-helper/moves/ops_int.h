@@ -24,10 +24,10 @@ int ops_refresh(struct ops *o, struct op_error *e);
 /* The last: finishes what the registry has as begun, as OpenSM's tables say. */
 int ops_settle(struct ops *o, struct op_error *e);
 
-/* Whether an operation that ended with rc starts again: a sweep has changed
- * what it was made from or is not done with a port yet, or a link on the way is down and OpenSM
- * does not know it yet (OpenSM's tables are then as before the batch, and its sweep brings the
- * switches in line). Clears *e then, after a pause. */
+/* True if an operation that ended with rc starts again; *e is cleared then, after a pause. A sweep
+ * may have changed what it was made from, or is not done with a port yet. Or a link on the way is
+ * down and OpenSM does not know it yet: its tables are then as before the batch, and its sweep
+ * brings the switches in line. */
 bool ops_again(const struct ops *o, int rc, struct op_error *e);
 
 /* A heavy sweep from its beginning to its end; for what OpenSM may not have been told: it ignores a
@@ -45,20 +45,21 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
  * record of LIDs; -EHOSTDOWN and others: it has not, and nothing may be changed. */
 int ops_tell_twin(struct ops *o, struct op_error *e);
 
-/* Whether a vGUID may be bound to this VF, as far as the registry goes. 0; 1: it is so already,
- * *ret_old: what the registry has. */
+/* Tells if a vGUID may be bound to this VF, as far as the registry goes. 0: yes; 1: it is so
+ * already, *ret_old: what the registry has. */
 int ops_check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
 		   struct op_error *e);
 
-/* What registry_find_vf() returned for a VF: 0 if nobody has it, else an error that names who. */
+/* Judges what registry_find_vf() returned for a VF: 0 if nobody has it, else an error that names
+ * who. */
 int ops_check_holder(int found, const struct reg_vf *vf, const struct reg_entry *holder,
 		     struct op_error *e);
 
-/* Whether the vGUID is bound for this VM. 0; -ENOENT without *e: to none. */
+/* Tells if the vGUID is bound for this VM. 0: yes; -ENOENT without *e: it is bound to none. */
 int ops_check_vm(struct ops *o, uint64_t vguid, const char *vm, struct reg_entry *ret_entry,
 		 struct op_error *e);
 
-/* Whether the vGUID is bound to this VF, by host and parked GUID; else *e says where it is. */
+/* Tells if the vGUID is bound to this VF, by host and parked GUID; else *e says where it is. */
 int ops_check_at(const struct reg_entry *x, const struct reg_vf *vf, struct op_error *e);
 
 /* How one kind of addresses is bound. Each: 0, or -errno with *e; *ret_unknown: the outcome is not
@@ -80,7 +81,7 @@ int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, c
 /* The intent, before anything is done. */
 int ops_record_bind(struct ops *o, struct reg_entry *x, struct op_error *e);
 
-/* Where OpenSM sees this port GUID: fills the switch of *ret_vf; false: nowhere. */
+/* Finds where OpenSM sees this port GUID, and fills the switch of *ret_vf; false: nowhere. */
 bool ops_locate(const struct ops *o, uint64_t port_guid, struct reg_vf *ret_vf);
 bool ops_same_place(const struct reg_vf *a, const struct reg_vf *b);
 /* The LID of the port at this place, as OpenSM has it; 0: there is none. */

@@ -12,7 +12,7 @@
 #define LOOK_MS   10000  /* while nothing changes */
 #define SETTLE_US 200000 /* between sweeps */
 
-/* What is being looked at; becomes ops.parked. */
+/* Reading in progress; becomes ops.parked. */
 struct parked_reading {
 	struct parked_entry *entry; /* owned */
 	struct probe_route *route;  /* owned; of each entry, to its switch or port; hops -1: none */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a batch has left that failed and could not be taken back either: OpenSM's plugin knows which
- * entries it was to change (proto/plugin.h, SM_OP_PARKED), the switches are asked what they hold.
- * For ibvmig-sm status, and the way out: undo or commit. */
+/* The rest of a batch that failed and could not be taken back either, for `ibvmig-sm status` and
+ * the way out: undo or commit. OpenSM's plugin knows which entries the batch was to change
+ * (proto/plugin.h, SM_OP_PARKED), and the switches are asked what they hold. */
 #ifndef IBVMIG_SM_HELPER_MOVES_PARKED_H
 #define IBVMIG_SM_HELPER_MOVES_PARKED_H
 
@@ -21,23 +21,23 @@ enum parked_state {
 	PARKED_OLD,     /* as before the batch */
 	PARKED_NEW,     /* as the batch was to make it */
 	PARKED_OTHER,   /* neither: routed anew since */
-	PARKED_UNKNOWN, /* it does not answer, or nothing leads there */
+	PARKED_UNKNOWN, /* the switch or port does not answer, or nothing leads there */
 	PARKED_STATES
 };
 
 struct parked_entry {
 	struct sm_parked_entry of;
-	char name[FABRIC_DESC_MAX]; /* of the switch; "" where OpenSM sees it no more */
-	bool read;                  /* it has answered */
+	char name[FABRIC_DESC_MAX]; /* name of the switch; "" where OpenSM sees it no more */
+	bool read;                  /* an answer has come */
 	uint16_t holds;             /* a port, or a LID, as of.before */
 };
 
 /* An entry of a port's GUID table that a parked move was to change (ADDRESS_SHARED_PORT). */
 struct parked_guid {
 	struct reg_vf at;
-	uint16_t lid;           /* of the port; 0: OpenSM sees it no more */
+	uint16_t lid;           /* LID of the port; 0: OpenSM sees it no more */
 	uint64_t before, after; /* 0: nothing */
-	bool read;              /* it has answered */
+	bool read;              /* an answer has come */
 	uint64_t holds;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What an earlier process has left half done, or an OpenSM that was restarted has lost. */
+/* Work that an earlier process has left half done, or that a restarted OpenSM has lost. */
 #include "sm-helper/moves/dynamic.h"
 #include "sm-helper/moves/ops_int.h"
 #include "sm-helper/moves/shared.h"
@@ -111,7 +111,7 @@ static struct reg_entry settle(const struct ops *o, const struct undecided *u,
 	return x;
 }
 
-/* What is undecided, decided together: VMs of a batch may have each other's VFs. */
+/* Decides all that is undecided together: VMs of a batch may have each other's VFs. */
 static int settle_all(struct ops *o, struct undecided *u)
 {
 	struct reg_entry *settled AUTO_FREE = calloc(u->count + 1, sizeof *settled);

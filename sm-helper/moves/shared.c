@@ -50,7 +50,7 @@ static struct sm_slot park(const struct reg_vf *at, uint64_t vguid)
 		.port_guid = at->switch_guid, .index = at->switch_port, .was_guid = vguid};
 }
 
-/* What was true of the state before a batch is true of the one after it. */
+/* A statement that was true of the state before a batch is true of the one after it. */
 static void follow(struct backend_epoch *epoch, const struct sm_guids_reply *r, int rc)
 {
 	if (!rc && epoch->instance == r->instance && epoch->generation == r->generation_before)
@@ -130,7 +130,7 @@ static int put_back(struct ops *o, const struct sm_slot *slots, const uint64_t *
 
 /* ---- bind and unbind ---- */
 
-/* Whether the vGUID has been written, and what its entry showed before that. */
+/* State of a try to bind: if the vGUID has been written, and what its entry showed before that. */
 struct bind_try {
 	bool placed;
 	uint64_t before;
@@ -171,7 +171,7 @@ static int bind_again(struct ops *o, struct reg_entry *x, bool *ret_unknown, str
 	return bind_entry(o, x, &ignored, ret_unknown, e);
 }
 
-/* What cannot be taken back is settled later, as what was not finished. */
+/* Binds anew. A write that cannot be taken back is settled later, like all unfinished work. */
 static int bind_new(struct ops *o, struct reg_entry *x, bool *ret_unknown, struct op_error *e)
 {
 	struct bind_try t = {false, 0};
@@ -358,7 +358,7 @@ int shared_settle(struct ops *o, struct reg_entry *x)
 		x->at = x->to;
 		x->since_ms = wall_ms();
 	}
-	/* its LID stays what peers know: shared_restate() tells them */
+	/* the LID stays the one that peers know: shared_restate() tells them */
 	log_notice("vGUID 0x%016" PRIx64 " of %s: on VF %s of %s after what was unfinished",
 		   x->vguid, x->name, x->at.vf, x->at.host);
 	return registry_put(o->registry, x);
@@ -429,7 +429,7 @@ bool shared_restate(struct ops *o)
 		n = all.count - i < OPS_MOVES_MAX ? all.count - i : OPS_MOVES_MAX;
 		if (!restate(o, all.list + i, n, &e))
 			continue;
-		for (unsigned k = i; k < i + n; k++) /* one that is refused hides no other */
+		for (unsigned k = i; k < i + n; k++) /* an entry that is refused hides no other */
 			if (restate(o, all.list + k, 1, &e)) {
 				told = false;
 				log_error("vGUID 0x%016" PRIx64

@@ -157,7 +157,7 @@ static int ufm_unbind(struct ops *o, uint64_t vguid, const char *vm, const struc
 
 /* Moves on their way. Large: on the heap. */
 struct ufm_moves {
-	struct reg_entry x[OPS_MOVES_MAX]; /* what the registry says, then what it shall say */
+	struct reg_entry x[OPS_MOVES_MAX]; /* as in the registry, then as it shall be there */
 	struct move_result res;
 };
 

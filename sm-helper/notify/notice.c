@@ -67,7 +67,7 @@ static unsigned tell_all(struct ops *o, struct json_object *list)
 	return told;
 }
 
-/* One more thing to tell; borrowed from the list. */
+/* Adds an item to tell; borrowed from the list. */
 static struct json_object *about(struct json_object *list, uint64_t vguid)
 {
 	struct json_object *notice = json_object_new_object();

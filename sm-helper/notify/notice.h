@@ -17,7 +17,7 @@ void notice_lost(void *arg, const char *host, const char *url, const char *error
 unsigned notice_moved(struct ops *o, const struct move_result *res);
 /* The vGUID is bound to nothing any more. */
 unsigned notice_gone(struct ops *o, uint64_t vguid);
-/* What a move changed, for its answer as well. NULL where not all of it is known. */
+/* The paths that a move changed, for its answer as well. NULL where some are unknown. */
 struct json_object *notice_paths(const struct move_result *res, const struct moved *m);
 unsigned notice_mtu_bytes(unsigned code);
 

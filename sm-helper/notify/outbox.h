@@ -32,7 +32,7 @@ struct outbox_counts {
 /* backoff_ms: before the second attempt; four times as long before each later one. 0 or -errno. */
 int outbox_new(outbox_send_fn *send, outbox_lost_fn *lost, void *arg, unsigned backoff_ms,
 	       struct outbox **ret_outbox);
-/* What is pending is dropped; waits for attempts that run. */
+/* Pending notices are dropped; attempts that run are waited for. */
 void outbox_free(struct outbox *b);
 
 /* body is copied. False without memory, or when the host has just been given up. */

@@ -19,7 +19,7 @@ struct conn {
 	int fd;                     /* owned; -1: gone, waits for its job */
 	sd_event_source *io;        /* owned */
 	bool busy;                  /* a worker has query and answer */
-	struct path_wire_head head; /* of the question that is answered now */
+	struct path_wire_head head; /* head of the question that is answered now */
 	size_t in_bytes, out_bytes, out_sent;
 	struct path_query query[PATH_WIRE_MAX];
 	struct path_answer answer[PATH_WIRE_MAX];
@@ -59,7 +59,7 @@ static void conn_close(struct conn *c)
 	c->fd = -1;
 }
 
-/* What of `out` goes now. 1: all is out; 0: the rest waits; -errno. */
+/* Sends as much of `out` as goes now. 1: all is out; 0: the rest waits; -errno. */
 static int conn_flush(struct conn *c)
 {
 	while (c->out_sent < c->out_bytes) {

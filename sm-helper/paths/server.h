@@ -7,7 +7,7 @@
 #include "common/work.h"
 #include "sm-helper/paths/service.h"
 
-#define PATH_CONN_MAX 256 /* of one server; more are closed at once */
+#define PATH_CONN_MAX 256 /* connections of one server; more are closed at once */
 
 struct path_server;
 

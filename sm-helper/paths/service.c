@@ -11,7 +11,7 @@
 
 #define TABLE_ROOM   ((size_t)1 << 18)
 #define REFRESH_MAX  ((size_t)1 << 16) /* records read again after a change, the rest on demand */
-#define REFRESH_S    3600              /* of those that were asked for so long ago or later */
+#define REFRESH_S    3600              /* age of the last question for them, at most */
 #define RECONNECT_MS 200
 
 struct path_service {
@@ -27,7 +27,7 @@ struct path_service {
 	struct path_table *table;   /* owned */
 	struct backend_epoch epoch; /* the state that `serial` stands for; 0: not known yet */
 	uint32_t serial;            /* never 0 */
-	uint64_t prefix;            /* of the subnet's GIDs; 0: not known yet */
+	uint64_t prefix;            /* prefix of the subnet's GIDs; 0: not known yet */
 	struct path_counts count;
 };
 
@@ -59,7 +59,7 @@ static bool is_later(const struct backend_epoch *a, const struct backend_epoch *
 					  : a->generation > b->generation;
 }
 
-/* What is known of the state now. Lock held. */
+/* The state as it is known now. Lock held. */
 static void adopt(struct path_service *s, const struct backend_epoch *seen)
 {
 	if (s->epoch.instance && is_later(seen, &s->epoch))
@@ -138,8 +138,8 @@ static int read_records(struct path_service *s, struct backend *c, const struct 
 	return 0;
 }
 
-/* One question to the SA itself. Its record is kept where it is of a subnet whose state we see;
- * that there is none is not, for an SA that is busy says the same. */
+/* Asks the SA itself. A record is kept where its subnet's state is seen. The lack of one is never
+ * kept, for an SA that is busy says the same. */
 static int ask_sa(struct path_service *s, const struct path_query *q, struct path_answer *a,
 		  char *error)
 {
@@ -176,8 +176,8 @@ static void take_record(const struct sm_record *r, struct path_answer *a)
 					      r->sl,         r->mtu,  r->rate};
 }
 
-/* One round: up to SM_RECORDS_MAX unknown ones from *at on. What the plugin cannot tell stays
- * -EOPNOTSUPP; without the plugin all are. */
+/* Runs one round: up to SM_RECORDS_MAX unknown pairs from *at on. Pairs that the plugin cannot tell
+ * stay -EOPNOTSUPP; without the plugin all do. */
 static void fill_round(struct path_service *s, const struct path_query *q, unsigned n,
 		       struct path_answer *a, unsigned *at)
 {

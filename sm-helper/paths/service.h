@@ -29,7 +29,7 @@ struct path_answer {
 /* Since the start. hits + misses: records that were asked for. */
 struct path_counts {
 	uint64_t hits, misses;
-	uint64_t sa_queries; /* of the misses, those that went to the SA */
+	uint64_t sa_queries; /* misses that went to the SA */
 	uint64_t refreshed;  /* read again ahead of a question */
 	uint64_t expired;    /* states of the subnet that have passed */
 };
@@ -38,7 +38,7 @@ struct path_counts {
  * changes of the subnet: nothing is kept, each question goes to the SA. 0 or -errno. */
 int path_service_new(const struct backend_kind *kind, const struct backend_conf *conf,
 		     struct probe *probe, bool on, struct path_service **ret_service);
-/* Whether records are kept. */
+/* True if records are kept. */
 bool path_service_caches(const struct path_service *s);
 void path_service_free(struct path_service *s);
 

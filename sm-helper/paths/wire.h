@@ -19,7 +19,7 @@ enum path_wire_status { PATH_OK, PATH_NONE, PATH_UNAVAILABLE };
 struct path_wire_head {
 	uint32_t id;    /* an answer repeats the question's */
 	uint16_t count; /* 1 to PATH_WIRE_MAX */
-	uint16_t flags; /* of an answer; 0 in a question */
+	uint16_t flags; /* flags of an answer; 0 in a question */
 };
 
 void path_wire_put_head(uint8_t *to, const struct path_wire_head *h);

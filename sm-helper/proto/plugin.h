@@ -42,14 +42,14 @@ struct sm_head {
 	uint16_t version;
 	uint16_t op;    /* a reply repeats the request's */
 	uint32_t id;    /* likewise */
-	uint32_t bytes; /* of the whole packet */
+	uint32_t bytes; /* length of the whole packet */
 };
 
 struct sm_reply_head {
 	struct sm_head head;
 	int32_t error; /* 0 or -errno; on an error only the head and the reason follow */
 	uint32_t pad;
-	char reason[SM_REASON_MAX]; /* one line, "" without an error */
+	char reason[SM_REASON_MAX]; /* a line, "" without an error */
 };
 
 enum sm_state { /* IBA SMInfo */
@@ -67,7 +67,7 @@ struct sm_status_request {
 struct sm_status_reply {
 	struct sm_reply_head h;
 	uint64_t sm_guid;
-	uint64_t instance;   /* of this OpenSM process; never the same again */
+	uint64_t instance;   /* number of this OpenSM process; no other ever has it */
 	uint64_t generation; /* changes with every sweep and batch: re-read the topology */
 	uint64_t heavy_sweeps;
 	uint64_t lft_smps;         /* sent by the plugin */
@@ -162,7 +162,7 @@ enum sm_assign_flag {
 };
 
 struct sm_target {
-	uint64_t switch_guid; /* where the VF hangs: node GUID of the (v)switch */
+	uint64_t switch_guid; /* node GUID of the (v)switch at which the VF hangs */
 	uint64_t node_guid, port_guid;
 	uint64_t was_guid;    /* port GUID that the place must have before, else -ESTALE; 0: any */
 	uint64_t parked_guid; /* port GUID that the VF has without a VM; 0: that which it had */
@@ -171,10 +171,10 @@ struct sm_target {
 				 place's own LID waits; 0: it is no copy */
 	uint16_t lid;         /* 0: the one that the place has now, or of its own after a copy */
 	uint16_t was_lid;     /* likewise */
-	uint16_t own_lid; /* of a copy, or without `lid`: which LID is the place's own, as far as
-			     ibvmig-sm knows; counts where OpenSM does not know it. 0: not known */
-	uint16_t was_own_lid; /* and before: what OpenSM knows from another time as master is not so
-			       */
+	/* For a copy, or without `lid`: the LID that is the place's own, as far as ibvmig-sm
+	 * knows; counts where OpenSM does not know it. 0: not known. */
+	uint16_t own_lid;
+	uint16_t was_own_lid; /* before; what OpenSM knows from another time as master is not so */
 	uint8_t switch_port;
 	uint8_t pad[7];
 };
@@ -229,12 +229,12 @@ struct sm_assign_reply {
 	uint32_t paths_changed;  /* ports for which SL, MTU or rate towards a moved GUID changed */
 	uint32_t repath_notices; /* trap 69 */
 	uint64_t lock_us, elapsed_us; /* lock_us: OpenSM's lock, the longest exclusive hold */
-	uint64_t instance, generation_before, generation; /* of the batch's beginning and end; equal
-							     where nothing was changed */
-	struct sm_target before[SM_ASSIGN_MAX]; /* what stood at each place; request's order */
-	uint16_t lid[SM_ASSIGN_MAX];            /* what each place has now */
-	uint16_t own_lid[SM_ASSIGN_MAX];        /* its own one: another where `lid` is a copy */
-	uint16_t changed[SM_ASSIGN_MAX];        /* of paths_changed, those of its GUID */
+	uint64_t instance, generation_before, generation; /* generation at the batch's beginning and
+							     end; equal where nothing was changed */
+	struct sm_target before[SM_ASSIGN_MAX]; /* former contents of the places; request's order */
+	uint16_t lid[SM_ASSIGN_MAX];            /* LIDs of the places now */
+	uint16_t own_lid[SM_ASSIGN_MAX];        /* the own LID; another one where `lid` is a copy */
+	uint16_t changed[SM_ASSIGN_MAX];        /* share of paths_changed that is of its GUID */
 	uint32_t path_count;                    /* the first of paths_changed */
 	uint32_t switch_info_smps;         /* LinearFDBTop of switches whose tables got longer */
 	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
@@ -249,9 +249,10 @@ struct sm_assign_reply {
  * shows a GUID that is neither wanted nor expected; -EOPNOTSUPP: the port has no such entry. */
 struct sm_slot {
 	uint64_t port_guid; /* the port's own GUID */
-	uint64_t guid;      /* what the entry shall show; 0: nothing */
-	uint64_t was_guid;  /* what it may show before, besides `guid` and what is in the batch */
-	uint16_t was_lid;   /* of `guid`, as peers know it; 0: nobody knows one */
+	uint64_t guid;      /* wanted contents of the entry; 0: nothing */
+	uint64_t was_guid;  /* contents that it may have before, besides `guid` and GUIDs of the
+			       batch */
+	uint16_t was_lid;   /* LID of `guid`, as peers know it; 0: nobody knows one */
 	uint8_t index;      /* 1 to 255: entry 0 is the port's own GUID */
 	uint8_t pad[5];
 };
@@ -265,16 +266,16 @@ struct sm_guids_request {
 
 struct sm_guids_reply {
 	struct sm_reply_head h;
-	uint32_t guid_smps; /* sent to write entries */
-	uint32_t
-		paths_changed; /* of GUIDs that have another LID than was_lid, to ports and GUIDs */
+	uint32_t guid_smps;      /* sent to write entries */
+	uint32_t paths_changed;  /* paths of GUIDs that have another LID than was_lid, to ports and
+				    GUIDs */
 	uint32_t repath_notices; /* trap 69 */
 	uint32_t pad;
 	uint64_t lock_us, elapsed_us;                     /* as in sm_assign_reply */
 	uint64_t instance, generation_before, generation; /* likewise */
-	uint64_t before[SM_ASSIGN_MAX];  /* what each entry showed; request's order */
-	uint16_t lid[SM_ASSIGN_MAX];     /* each entry's port's */
-	uint16_t changed[SM_ASSIGN_MAX]; /* of paths_changed, those of its GUID */
+	uint64_t before[SM_ASSIGN_MAX];  /* former contents of the entries; request's order */
+	uint16_t lid[SM_ASSIGN_MAX];     /* LIDs of the entries' ports */
+	uint16_t changed[SM_ASSIGN_MAX]; /* share of paths_changed that is of its GUID */
 	uint32_t path_count;             /* the first of paths_changed */
 	uint32_t pad2;
 	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
@@ -294,12 +295,12 @@ struct sm_parked_request {
 };
 
 struct sm_parked_entry {
-	uint64_t switch_guid;   /* whose LFT it is; or where the port hangs */
+	uint64_t switch_guid;   /* the switch with this LFT; or the one at which the port hangs */
 	uint16_t lid;           /* 0: no LFT entry, but the LID of the port behind switch_port */
 	uint16_t before, after; /* the batch: a port of the switch (255: none), or a LID */
-	uint16_t wanted;        /* what OpenSM wants there now, likewise */
+	uint16_t wanted;        /* wanted by OpenSM there now, likewise */
 	uint8_t switch_port;    /* lid 0 only */
-	uint8_t settled;        /* it has told since that it holds what is wanted */
+	uint8_t settled;        /* the switch has told since that it holds what is wanted */
 	uint8_t gone;           /* OpenSM sees the switch or port no more, and routes past it */
 	uint8_t pad[5];
 };
@@ -336,8 +337,8 @@ struct sm_records_request {
 
 struct sm_records_reply {
 	struct sm_reply_head h;
-	uint64_t instance, generation; /* that all records are of */
-	uint64_t prefix;               /* of the subnet's GIDs */
+	uint64_t instance, generation; /* state of OpenSM that all records are of */
+	uint64_t prefix;               /* prefix of the subnet's GIDs */
 	uint32_t count;                /* the request's */
 	uint32_t pad;
 	struct sm_record record[SM_RECORDS_MAX]; /* request's order; only count of them are sent */

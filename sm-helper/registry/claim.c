@@ -48,7 +48,7 @@ static void get_claim(sqlite3_stmt *s, struct reg_claim *c)
 	c->since_ms = (uint64_t)sqlite3_column_int64(s, 4);
 }
 
-/* One row by sql, whose ?1 is a vGUID or, with vm, that VM's UUID and ?2 the slot. */
+/* Reads one row by sql, whose ?1 is a vGUID or, with vm, that VM's UUID and ?2 the slot. */
 static int find(struct registry *r, const char *sql, uint64_t vguid, const char *vm, unsigned slot,
 		struct reg_claim *ret_claim)
 {
@@ -81,7 +81,7 @@ static int find_slot(struct registry *r, const struct reg_claim *want, struct re
 		    want->slot, ret_claim);
 }
 
-/* Who has it bound to a VF, in the form of a claim. */
+/* Gives the VM that has the vGUID bound to a VF, in the form of a claim. */
 static int find_bound(struct registry *r, uint64_t vguid, struct reg_claim *ret_claim)
 {
 	return find(r, "SELECT vguid, vm, name, 0, since_ms FROM vguid WHERE vguid = ?1", vguid,

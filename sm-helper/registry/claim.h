@@ -17,7 +17,7 @@
 struct reg_claim {
 	uint64_t vguid;
 	char vm[REG_TEXT_MAX], name[REG_TEXT_MAX];
-	unsigned slot;     /* which of the VM's ports */
+	unsigned slot;     /* number of the VM's port */
 	uint64_t since_ms; /* wall clock */
 };
 
@@ -29,8 +29,8 @@ struct claim_range {
  * is wrong. */
 int claim_range_parse(const char *text, struct claim_range *ret_range, const char **ret_why);
 
-/* All but -ENOENT, -EIO as said. Again with what is so already: 0. *ret_holder, in all cases but
- * -EIO: who has it now. */
+/* Errors other than -ENOENT and -EIO are as said below. A call again, for what is so already,
+ * returns 0. *ret_holder is who has it now, in all cases but -EIO. */
 
 /* -EEXIST: another VM has this vGUID, or it is bound to its VF; -EBUSY: this port of the VM has
  * another one (ret_holder->vguid). */

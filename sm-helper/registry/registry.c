@@ -75,7 +75,7 @@ static int add_column(sqlite3 *db, const char *name, char **ret_why)
 	return sqlite3_exec(db, sql, NULL, NULL, ret_why);
 }
 
-/* What files of earlier releases have not. "dynamic" holds an enum address_mode. */
+/* Adds columns that files of earlier releases lack. "dynamic" holds an enum address_mode. */
 static int add_columns(sqlite3 *db, char **ret_why)
 {
 	static const char *const name[] = {"dynamic", "own_lid", "to_own_lid"};

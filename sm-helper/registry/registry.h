@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which VM holds which vGUID, on which VF of which host: SQLite, WAL, every commit synced. Safe to
- * call from several threads. */
+/* The registry: which VM holds which vGUID, on which VF of which host. SQLite, WAL, every commit
+ * synced; safe to call from several threads. */
 #ifndef IBVMIG_SM_HELPER_REGISTRY_REGISTRY_H
 #define IBVMIG_SM_HELPER_REGISTRY_REGISTRY_H
 
@@ -14,7 +14,7 @@
 
 struct registry; /* owned by the caller of registry_open() */
 
-/* What was begun and not finished when the process died. */
+/* Work that was begun and not finished when the process died. */
 enum reg_intent { REG_NONE, REG_BIND, REG_MOVE, REG_UNBIND };
 
 /* A VF and where it hangs. */
@@ -34,7 +34,7 @@ struct reg_entry {
 	uint64_t vguid;
 	char vm[REG_TEXT_MAX], name[REG_TEXT_MAX];
 	uint16_t pkey, lid;
-	enum address_mode mode; /* whose the LID is: a VF's, its own (a copy), its host's */
+	enum address_mode mode; /* owner of the LID: a VF, the VM itself (a copy), or the host */
 	uint64_t since_ms;      /* wall clock: on this VF since */
 	struct reg_vf at;
 	enum reg_intent intent;
@@ -48,7 +48,7 @@ static inline uint16_t reg_own_lid(const struct reg_entry *e)
 	return e->mode == ADDRESS_DYNAMIC ? e->at.lid : e->lid;
 }
 
-/* One VF is known by its host and its parked GUID. */
+/* A VF is known by its host and its parked GUID. */
 static inline bool reg_same_vf(const struct reg_vf *a, const struct reg_vf *b)
 {
 	return !strcmp(a->host, b->host) && a->parked_guid == b->parked_guid;
@@ -71,13 +71,13 @@ struct reg_subscription {
 int registry_open(const char *path, struct registry **ret_registry, char **ret_error);
 void registry_close(struct registry *r);
 
-/* All return 0 or -EIO; find returns -ENOENT too. */
+/* Every call returns 0 or -EIO; find returns -ENOENT too. */
 int registry_find(struct registry *r, uint64_t vguid, struct reg_entry *ret_entry);
-/* Who holds the VF with this parked GUID, or is on the way to it. */
+/* Finds who holds the VF with this parked GUID, or is on the way to it. */
 int registry_find_vf(struct registry *r, uint64_t parked_guid, struct reg_entry *ret_entry);
 /* Inserts or replaces; durable on return. */
 int registry_put(struct registry *r, const struct reg_entry *e);
-/* All or none; entries may exchange their VFs. */
+/* Puts all or none; entries may exchange their VFs. */
 int registry_put_all(struct registry *r, const struct reg_entry *e, unsigned count);
 int registry_delete(struct registry *r, uint64_t vguid);
 

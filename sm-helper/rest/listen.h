@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Where ibvmig-sm is reached: REST and path queries, on AF_UNIX and TCP, and TLS. */
+/* Sockets of ibvmig-sm: REST and path queries, on AF_UNIX and TCP, and TLS. */
 #ifndef IBVMIG_SM_HELPER_REST_LISTEN_H
 #define IBVMIG_SM_HELPER_REST_LISTEN_H
 
@@ -17,8 +17,8 @@ struct listeners {
 	struct path_server *path_server[LISTEN_MAX];
 };
 
-/* What conf says of TLS, for servers and for calls (common/http/client.h); conf: borrowed. loop:
- * NULL for who only calls. All: 0 or -errno, and it is logged why. */
+/* Takes what conf says of TLS, for servers and for calls (common/http/client.h); conf: borrowed.
+ * loop: NULL for who only calls. All calls: 0 or -errno, and the reason is logged. */
 int listen_secure(struct listeners *l, const struct conf *conf, sd_event *loop);
 int listen_rest(struct listeners *l, const struct conf *conf, sd_event *loop, struct rest *rest);
 int listen_paths(struct listeners *l, const struct conf *conf, sd_event *loop, struct rest *rest,

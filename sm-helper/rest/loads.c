@@ -17,8 +17,8 @@
 struct load {
 	uint32_t sw;
 	unsigned port, mbps;
-	uint64_t port_guid; /* of the CA port behind it; 0: the link to a vSwitch */
-	uint32_t vswitch;   /* that this link leads to, or that the port is of */
+	uint64_t port_guid; /* GUID of the CA port behind it; 0: the link to a vSwitch */
+	uint32_t vswitch;   /* vSwitch that this link leads to, or that the port is of */
 	struct probe_counters first, last;
 };
 

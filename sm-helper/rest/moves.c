@@ -69,10 +69,10 @@ static void set_moved(struct json_object *o, const struct move_result *res, cons
 		json_set(o, "paths", paths);
 }
 
-/* What a call asked for: some moves of a batch, one after the other. */
+/* Moves that a call asked for: some of a batch, one after the other. */
 struct asked {
 	unsigned first, count;
-	bool list; /* it is answered as it was asked: a list, or the one move */
+	bool list; /* the answer takes the form of the question: a list, or the one move */
 };
 
 static struct json_object *moves_json(const struct move_result *res, const struct asked *asked)
@@ -156,11 +156,10 @@ static void run_moves(struct rest_call *call)
 
 /* ---- moves that come at the same time ---- */
 
-/* Of a host that is drained several VMs reach SWITCH at about the same time, each asked for by its
- * own destination. Nobody waits for company: a move begins at once while fewer than MOVES_AT_ONCE
- * calls are under way (the second one is carried out when the first one is, whose notices then
- * still go out). Those that come meanwhile would have to wait anyway; they go together as one
- * batch. */
+/* VMs of a host that is drained reach SWITCH at about the same time, each asked for by its own
+ * destination. Nobody waits for company: a move begins at once while fewer than MOVES_AT_ONCE calls
+ * are under way. The second one is carried out when the first one is, whose notices then still go
+ * out. Calls that come meanwhile would have to wait anyway; they go together as one batch. */
 #define MOVES_AT_ONCE 2
 #define GATHERED_MAX  16 /* moves: what goes wrong with one holds the others up */
 
@@ -214,7 +213,8 @@ static void gathered_run(void *arg)
 		for (unsigned i = 0; i < n; i++)
 			call[i]->error = error;
 	} else {
-		/* One is no batch; and of a batch that failed, the others need not fail. */
+		/* A single move is no batch; and of a batch that failed, the others need not fail.
+		 */
 		if (n > 1)
 			log_notice("%u calls' moves failed together, each is tried alone: %s", n,
 				   error.detail);
@@ -320,7 +320,7 @@ static void run_check(struct rest_call *call)
 	call->reply = json_object_new_object();
 }
 
-/* Of /v1/moves' body: whether it would begin. */
+/* Tells if the moves of a body for /v1/moves would begin. */
 void rest_post_moves_check(struct http_request *req)
 {
 	rest_submit(req, run_check, NULL);

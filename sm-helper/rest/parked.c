@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a failed batch has left, in the status, and POST /v1/parked, the way out of it. */
+/* Leftovers of a failed batch in the status, and POST /v1/parked, the way out of them. */
 #include "common/util.h"
 #include "sm-helper/moves/actions.h"
 #include "sm-helper/notify/notice.h"

@@ -398,7 +398,7 @@ static void get_status(struct http_request *req)
 	}
 }
 
-/* What is in the cache is answered here, at once. */
+/* A path that is in the cache is answered here, at once. */
 static void get_path(struct http_request *req)
 {
 	struct rest *rest = req->user;

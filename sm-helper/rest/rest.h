@@ -15,16 +15,16 @@ struct rest {
 	struct work_pool *pool, *look_pool; /* look_pool: of what must be answered at once */
 	const struct role_table *roles;     /* borrowed: of certificates */
 	struct tls *tls;                    /* borrowed; NULL without TLS */
-	bool caching;                       /* whether answers to path queries may be cached */
-	struct claim_range range;           /* that vGUIDs are allocated from */
+	bool caching;                       /* answers to path queries may be cached */
+	struct claim_range range;           /* range that vGUIDs are allocated from */
 	struct rest_call *waiting;          /* owned; single moves that wait for their batch */
 	unsigned moving;                    /* batches of them that are under way */
 	pthread_mutex_t binding; /* no bind while a leak is looked at again and released */
 };
 
 extern const struct http_route rest_routes[]; /* user: a struct rest */
-/* Who shows a certificate has what the table of roles says; others reach us only where they may do
- * everything: on the socket, or without TLS. */
+/* A caller with a certificate has the roles that the table of roles says. Others reach us only
+ * where they may do everything: on the socket, or without TLS. */
 unsigned rest_roles(const struct http_who *who, void *user);
 
 #endif

@@ -10,7 +10,7 @@
 
 /* A call on its way through a worker. */
 struct rest_call {
-	struct rest_call *next; /* of those that wait (rest/moves.c) */
+	struct rest_call *next; /* next of the calls that wait (rest/moves.c) */
 	struct rest *rest;
 	struct http_exchange *exchange;
 	void (*run)(struct rest_call *call);
@@ -38,7 +38,8 @@ static inline uint64_t rest_deadline_us(const struct rest_call *call)
 
 void rest_bad_request(struct rest_call *call, const char *text);
 void rest_registry_broken(struct rest_call *call);
-/* Of two ibvmig-sm only the one that leads may change the registry; else call->error is filled. */
+/* Refuses a change where the other ibvmig-sm leads: only the one that leads may change the
+ * registry. call->error is filled then. */
 bool rest_refuse_follower(struct rest_call *call);
 /* A required string of 1 to REG_TEXT_MAX - 1 bytes. */
 void rest_need_text(struct json_reader *r, const char *key, char to[static REG_TEXT_MAX]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the other ibvmig-sm asks: sm-helper/twin/twin.h. */
+/* Requests of the other ibvmig-sm: sm-helper/twin/twin.h. */
 #include "sm-helper/rest/rest_int.h"
 
 #include <errno.h>

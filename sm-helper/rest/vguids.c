@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Who holds which vGUID, since when, whether that is still so, and the end of it. */
+/* Holders of vGUIDs: who, since when, if that is still so, and the end of it. */
 #include "common/util.h"
 #include "common/log.h"
 #include "sm-helper/moves/actions.h"
@@ -342,7 +342,8 @@ static void run_reconcile(struct rest_call *call)
 
 /* ---- a host that is off ---- */
 
-/* Of what the registry has, only what this VM has there; elsewhere it must have nothing. */
+/* Keeps, of what the registry has, only what this VM has on this host; elsewhere it must have
+ * nothing. */
 static int keep_fenced(struct rest_call *call, struct inquiry *q, const char *vm, const char *host)
 {
 	size_t kept = 0;
@@ -383,8 +384,8 @@ static int check_off(struct rest_call *call, const struct inquiry *q)
 	return rc;
 }
 
-/* All of them have the time of one change. One that fails leaves the others let go: the caller says
- * it again. */
+/* Lets all go within the time of one change. A vGUID that fails leaves the others let go: the
+ * caller says it again. */
 static void let_go(struct rest_call *call, const struct inquiry *q)
 {
 	struct json_object *list = json_object_new_array();

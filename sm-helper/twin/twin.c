@@ -23,10 +23,10 @@ struct twin {
 	struct backend *backend;
 	pthread_mutex_t lock; /* guards all below; held during calls, which keeps them in order */
 	bool leading;
-	bool in_sync;      /* of who leads: the other one has all of the registry */
+	bool in_sync;      /* on the side that leads: the other one has all of the registry */
 	bool followed;     /* the other one has led and told us all, and since then our OpenSM has
 			      lived, so that it could not go alone */
-	uint64_t instance; /* of our OpenSM; 0: it is not there */
+	uint64_t instance; /* process of our OpenSM; 0: it is not there */
 	uint64_t seen_ms;
 	char error[BACKEND_ERROR_MAX]; /* why not in_sync; "" */
 	struct json_object *sm;        /* owned: what it last said of its OpenSM; or NULL */
@@ -176,8 +176,8 @@ static bool leads(struct json_object *state)
 	return is == SM_STATE_MASTER || is == SM_STATE_DISCOVERING;
 }
 
-/* All of the other one's registry replaces ours. Not with p->lock where the other one may wait for
- * us: it does not, for it answers this call without its own. */
+/* Replaces our registry by all of the other one's. p->lock may be held: the other one does not
+ * wait for us, for it answers this call without its own lock. */
 static int pull(struct twin *p, char *error)
 {
 	struct json_object *answer AUTO_JSON = NULL;
@@ -213,7 +213,7 @@ static int post(struct twin *p, const struct sm_target *t, unsigned count, bool 
 	return rc;
 }
 
-/* It is there: whose registry is the newer one? Then it takes ours. */
+/* The other one is there: the side with the newer registry gives it to the other. */
 static int meet(struct twin *p, struct json_object *state, char *error)
 {
 	struct replica_mark mine;
@@ -320,7 +320,7 @@ int twin_tell(struct twin *p, const struct sm_target *targets, unsigned count,
 	int rc;
 
 	if (!count && !p->leading)
-		return 0; /* what the other one told us */
+		return 0; /* news from the other one */
 	if (!p->in_sync && (rc = look(p, error)))
 		return rc;
 	if ((rc = registry_take(p->registry, &changes)))

@@ -11,7 +11,7 @@
 #include <json-c/json.h>
 #include <stdbool.h>
 
-#define TWIN_BLOB_MAX (6u << 20) /* of a registry, as a changeset */
+#define TWIN_BLOB_MAX (6u << 20) /* size of a registry, as a changeset */
 
 struct twin; /* owned by the caller of twin_new() */
 
@@ -24,7 +24,7 @@ void twin_free(struct twin *p);
  * that has been done, or if ours must be the newer one; -EAGAIN: the other one may be newer and
  * does not answer; -EPERM: it leads itself. On an error, one line. */
 int twin_lead(struct twin *p, char error[static BACKEND_ERROR_MAX]);
-/* What our OpenSM is; instance 0: it is not there. Whenever that has been asked. */
+/* Says what our OpenSM is, whenever that has been asked; instance 0: it is not there. */
 void twin_sm(struct twin *p, uint64_t instance, bool master);
 /* Ours leads, and the other one has all of the registry and an OpenSM that takes batches. */
 bool twin_ready(struct twin *p);
@@ -33,12 +33,13 @@ uint64_t twin_standby(struct twin *p);
 /* For a timer: who leads looks whether the other one still has all. */
 void twin_mend(struct twin *p);
 
-/* What has changed in the registry and the batch that is about to begin (count 0: none) are at the
- * other one, durable, and the batch in its OpenSM's plugin. -EPERM: it leads itself; -ENOTCONN: its
- * OpenSM is not there; other errors: it does not have it. */
+/* Makes the changes of the registry and the batch that is about to begin (count 0: none) durable at
+ * the other one, and puts the batch into its OpenSM's plugin. -EPERM: it leads itself; -ENOTCONN:
+ * its OpenSM is not there; other errors: it does not have it. */
 int twin_tell(struct twin *p, const struct sm_target *targets, unsigned count,
 	      char error[static BACKEND_ERROR_MAX]);
-/* It cannot be told, but has no OpenSM either that could take over: we go on. 0 or -EIO. */
+/* The other one cannot be told, but has no OpenSM either that could take over: we go on. 0 or -EIO.
+ */
 int twin_go_alone(struct twin *p);
 
 /* Requests of the other one: twin_state() for GET /v1/peer and in every answer, twin_export() for

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Whether a vGUID that the registry has on a host is in use there, by what the hosts' daemons say
- * (GET /v1/status): a host that was lost with its state never unbinds. */
+/* Leaks: vGUIDs that the registry has on a host, and that no host's daemon uses (GET /v1/status). A
+ * host that was lost with its state never unbinds. */
 #ifndef IBVMIG_SM_HELPER_WATCH_LEAKS_H
 #define IBVMIG_SM_HELPER_WATCH_LEAKS_H
 
@@ -10,24 +10,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define LEAK_YOUNG_MS  60000 /* what is bound for less is not judged: hosts may be in the middle */
-#define LEAK_GUIDS_MAX 4096  /* of one host */
+#define LEAK_YOUNG_MS  60000 /* vGUIDs bound later are not judged: hosts may be in the middle */
+#define LEAK_GUIDS_MAX 4096  /* GUIDs of one host */
 
-/* What a host says. */
+/* Report of a host. */
 struct leak_report {
 	char host[REG_TEXT_MAX], url[REG_TEXT_MAX];
 	bool answered;
-	char error[HTTP_ERROR_MAX]; /* where it has not */
+	char error[HTTP_ERROR_MAX]; /* the reason where it has not answered */
 	uint64_t *guid;             /* owned: vGUIDs of its VFs and VMs */
 	size_t guids;
 };
 
 enum leak_verdict {
-	LEAK_NO,        /* its host has it */
+	LEAK_NO,        /* in use: its host has it */
 	LEAK_BUSY,      /* being bound, moved or unbound, or not held for long enough */
 	LEAK_ELSEWHERE, /* another host has it: the registry is wrong about the place */
-	LEAK_UNKNOWN,   /* its host, or another that might have it, has not answered */
-	LEAK_YES,       /* all have answered, none has it */
+	LEAK_UNKNOWN,   /* undecided: its host, or another that might have it, has not answered */
+	LEAK_YES,       /* leaked: all have answered, and none has it */
 };
 
 /* Blocks, at most 3 s. Fills answered, error, guid, guids anew; others as before. */

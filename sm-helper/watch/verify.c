@@ -39,7 +39,7 @@ static int wrong(char *text, const char *fmt, ...)
 	return -EHOSTUNREACH;
 }
 
-/* Where the vGUID is, and with which LID. */
+/* Checks where the vGUID is, and with which LID. */
 static int check_place(struct verify *v, const struct reg_entry *e, uint32_t *ret_end, char *text)
 {
 	uint32_t end = fabric_find_end(&v->f, e->vguid);

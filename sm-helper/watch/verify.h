@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Whether the fabric is as the registry has it, by SMPs and SA queries only: no subnet manager's
- * tables are believed, and nothing is changed. Works with every backend that has a management port.
- */
+/* Compares the fabric with the registry, by SMPs and SA queries only: no subnet manager's tables
+ * are believed, and nothing is changed. Works with every backend that has a management port. */
 #ifndef IBVMIG_SM_HELPER_WATCH_VERIFY_H
 #define IBVMIG_SM_HELPER_WATCH_VERIFY_H
 

@@ -153,7 +153,7 @@ static void leave(struct plugin *p, osm_mgrp_t *group, osm_mcm_alias_guid_t *mem
 	osm_mgrp_remove_port(&p->osm->subn, &p->osm->log, group, member, &rec);
 }
 
-/* All groups of the port in which this GUID is; to: NULL to leave them. */
+/* Moves the GUID's memberships of the port's groups; to: NULL to leave them. */
 static void move_memberships(struct plugin *p, const osm_port_t *from, ib_net64_t guid,
 			     osm_port_t *to)
 {

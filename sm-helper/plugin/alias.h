@@ -18,15 +18,15 @@ struct alias_entry {
 	ib_net64_t before, between, after; /* between: until the GUIDs that move have left */
 };
 
-/* Whether OpenSM has the port's table; after a start, and after a port was away, it has not. */
+/* True if OpenSM has the port's table; after a start, and after a port was away, it has not. */
 bool alias_is_known(const osm_port_t *port);
 unsigned alias_blocks(const osm_port_t *port);
 ib_net64_t alias_entry(const osm_port_t *port, uint8_t index);
 
-/* What is known of an entry of a port before its table is read. */
+/* Knowledge of an entry of a port before its table is read. */
 enum alias_say {
 	ALIAS_ASK,   /* nothing: the first port that is seen with a GUID has it */
-	ALIAS_OURS,  /* it may stay */
+	ALIAS_OURS,  /* the GUID may stay */
 	ALIAS_WRONG, /* another port shall show this GUID */
 };
 
@@ -35,14 +35,14 @@ enum alias_say {
 int alias_learn(struct plugin *p, osm_port_t *port, const ib_guid_info_t info[],
 		const enum alias_say say[], bool ret_wrong[static ALIAS_BLOCKS_MAX]);
 
-/* What the port holds is in doubt: alias_is_known() is false from now on. */
+/* Puts in doubt what the port holds: alias_is_known() is false from now on. */
 void alias_unlearn(osm_port_t *port);
 
 /* The entry's place in the table, not who has the GUID. */
 void alias_set_entry(const struct alias_entry *e, ib_net64_t guid);
 
-/* What the SA knows: each GUID of `before` that is in no `after` is gone, with its multicast
- * memberships; one that is in another entry belongs to that one's port and takes them along. */
+/* Brings the SA up to date. A GUID of `before` that is in no `after` is gone, with its multicast
+ * memberships. A GUID that is in another entry belongs to that one's port and takes them along. */
 void alias_hand_over(struct plugin *p, const struct alias_entry *e, unsigned count);
 
 #endif

@@ -33,7 +33,7 @@ struct assignment {
 	unsigned count;
 	struct lfts lfts; /* its owner */
 	unsigned port_infos;
-	struct paths paths[SM_ASSIGN_MAX]; /* of GUIDs that stay, before the batch */
+	struct paths paths[SM_ASSIGN_MAX]; /* paths of GUIDs that stay, before the batch */
 	struct lock_time lock_time;
 };
 
@@ -205,7 +205,7 @@ static int send_and_await(struct assignment *b, uint64_t deadline_us)
 	return rc ? rc : rc2;
 }
 
-/* Whether every SMP was answered and accepted. */
+/* Makes sure that every SMP was answered and accepted. */
 static int check_answers(const struct assignment *b, struct sm_reply_head *h)
 {
 	int rc = lfts_check(&b->lfts, h);
@@ -258,7 +258,7 @@ static int undo(struct assignment *b, struct sm_reply_head *h, uint64_t deadline
 	return -EIO;
 }
 
-/* Where a GUID of the batch is before it, or NULL. */
+/* The place of a GUID of the batch before it, or NULL. */
 static const struct place *place_before(const struct assignment *b, uint64_t guid)
 {
 	for (unsigned i = 0; i < b->count; i++)
@@ -279,8 +279,8 @@ static void read_paths(struct assignment *b)
 	}
 }
 
-/* What is to be done, and the paths as they are before. While the gate is held, OpenSM drops and
- * finds nothing, so what is found stays valid without the lock. */
+/* Plans what is to be done, and notes the paths as they are before. While the gate is held, OpenSM
+ * drops and finds nothing, so what is found stays valid without the lock. */
 static int prepare(struct assignment *b, struct sm_reply_head *h)
 {
 	osm_opensm_t *osm = b->p->osm;
@@ -307,7 +307,7 @@ static int put_lids(struct assignment *b, struct sm_assign_reply *r)
 	return 0;
 }
 
-/* What is about to be, for who comes after this process. Tables locked. */
+/* Records what is about to be, for who comes after this process. Tables locked. */
 static int record(struct assignment *b, struct sm_reply_head *h)
 {
 	struct sm_target t[SM_ASSIGN_MAX];
@@ -348,7 +348,7 @@ static bool is_cut_short(const struct assignment *b)
 	return b->p->die_at >= 0 && b->p->die_at != PLUGIN_DIE_STORE && b->lfts.plan.smps;
 }
 
-/* All tables in one hold of the lock. *ret_done: something has been changed. */
+/* Changes all tables in one hold of the lock. *ret_done: something has been changed. */
 static int apply(struct assignment *b, struct sm_assign_reply *r, bool *ret_done)
 {
 	bool changes = false;

@@ -15,13 +15,14 @@ struct known_lid {
 /* The first LID of a GUID; 0: it has none. */
 uint16_t guid2lid_get(const struct plugin *p, uint64_t guid);
 
-/* Of all GUIDs; *ret_all is owned by the caller. Returns how many; without memory 0 and NULL. */
+/* Lists the LIDs of all GUIDs; *ret_all is owned by the caller. Returns how many; without memory 0
+ * and NULL. */
 unsigned guid2lid_all(const struct plugin *p, struct known_lid **ret_all);
 
 void guid2lid_set(struct plugin *p, uint64_t guid, uint16_t lid, unsigned lids);
 void guid2lid_drop(struct plugin *p, uint64_t guid);
 
-/* Whether this run of LIDs is kept from ports that have none. */
+/* Keeps this run of LIDs from ports that have none, or no longer does. */
 void guid2lid_keep(struct plugin *p, uint16_t lid, unsigned lids, bool keep);
 
 #endif

@@ -20,7 +20,7 @@ static void take(struct plugin *p, unsigned i, ib_smp_t *smp)
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);
 	struct guid_smp *s = p->wire.guid_smp;
 
-	/* what comes late is of a batch before, or says something else */
+	/* late answers are of a batch before, or say something else */
 	if (i >= p->wire.guid_smps || ib_smp_get_status(smp) ||
 	    cl_ntoh32(smp->attr_mod) != s[i].block)
 		return;

@@ -65,8 +65,8 @@ static int find_port(struct guid_change *b, unsigned i)
 	return 0;
 }
 
-/* What the batch says of an entry: the registry knows better than the order in which ports are read
- * which of two ports shall show a GUID. */
+/* Tells what the batch says of an entry: the registry knows better than the order in which ports
+ * are read which of two ports shall show a GUID. */
 static enum alias_say says(const struct guid_change *b, const osm_port_t *port, unsigned index,
 			   ib_net64_t guid)
 {
@@ -114,7 +114,7 @@ static int learn(struct guid_change *b, osm_port_t *port)
 	}
 	unlock_tables(b);
 	if (!rc && n && (rc = guid_smps_send(b->p, smp, n, b->deadline_us))) {
-		lock_tables(b); /* it still shows them: look again the next time */
+		lock_tables(b); /* the port still shows them: look again the next time */
 		alias_unlearn(port);
 		unlock_tables(b);
 	}
@@ -316,7 +316,7 @@ static int put_in(struct guid_change *b, uint64_t deadline_us)
 	return send_smps(b, smp, n, deadline_us);
 }
 
-/* What the ports of the batch hold is not known: it is read again before the next change. The SA's
+/* Puts in doubt what the ports of the batch hold: it is read again before the next change. The SA's
  * answers name the ports that may show the GUIDs, so that they are given to no other. */
 static void doubt(struct guid_change *b)
 {
@@ -351,7 +351,7 @@ static int undo(struct guid_change *b, bool second)
 
 	plan(b, true);
 	if (second && (rc = take_out(b, false, deadline)))
-		plan(b, true); /* they may be shown by those that they were to go to */
+		plan(b, true); /* the ports that they were to go to may show them */
 	else if (!second)
 		begin_back(b);
 	rc = rc ? rc : put_in(b, deadline);
@@ -371,7 +371,7 @@ static bool is_changed(const struct guid_change *b)
 	return false;
 }
 
-/* Of each GUID that has another LID than peers know: its paths, and trap 69. */
+/* Reports each GUID that has another LID than peers know: its paths, and trap 69. */
 static void report(struct guid_change *b)
 {
 	struct sm_guids_reply *r = b->r;

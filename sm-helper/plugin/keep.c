@@ -12,7 +12,7 @@
 #include <opensm/osm_port.h>
 #include <opensm/osm_switch.h>
 
-/* What OpenSM's tables had at a place that a CA port hangs on. */
+/* Contents of OpenSM's tables at a place that a CA port hangs on. */
 struct kept {
 	struct home_key key;
 	uint64_t node_guid, port_guid;
@@ -29,7 +29,7 @@ struct doubts {
 	unsigned count;
 };
 
-/* What a sweep has found, by LID. */
+/* Findings of a sweep, by LID. */
 struct lids_seen {
 	uint16_t shown[UINT16_MAX + 1];          /* by how many ports */
 	bool places[UINT16_MAX + 1];             /* some place's own */
@@ -56,7 +56,7 @@ static const struct kept *find(const struct kept *place, unsigned count, struct 
 	return count ? bsearch(&like, place, count, sizeof *place, compare) : NULL;
 }
 
-/* Where a CA port hangs; false: it is none, or not on a switch. */
+/* Finds where a CA port hangs; false: it is none, or not on a switch. */
 static bool place_of(const osm_port_t *port, struct home_key *ret_key)
 {
 	const osm_physp_t *peer = port->p_physp && !port->p_node->sw ? port->p_physp->p_remote_physp
@@ -103,7 +103,7 @@ static bool is_doubted(const struct plugin *p, uint64_t guid)
 	       bsearch(&guid, p->doubts->guid, p->doubts->count, sizeof guid, compare_guids);
 }
 
-/* Those of ports that are known by now: their lines are this master's. */
+/* Drops the doubts about ports that are known by now: their lines are this master's. */
 static void drop_doubts(struct plugin *p)
 {
 	unsigned n = 0;

@@ -18,8 +18,8 @@ void keep_doubt(struct plugin *p, uint64_t *guid, unsigned count);
 /* A heavy sweep begins; no batch is under way. Takes OpenSM's lock. */
 void keep_remember(struct plugin *p);
 
-/* It has found all ports and written nothing yet: guid2lid, and the homes of the places, follow the
- * GUIDs. Not for the first sweep as master (plugin/master.h). Takes OpenSM's lock. */
+/* The sweep has found all ports and written nothing yet: guid2lid, and the homes of the places,
+ * follow the GUIDs. Not for the first sweep as master (plugin/master.h). Takes OpenSM's lock. */
 void keep_swept(struct plugin *p);
 
 #endif

@@ -26,13 +26,13 @@ struct lfts {
 int lfts_open(struct plugin *p, struct lfts *l, struct sm_reply_head *h);
 /* A switch's number in plans; FABRIC_NONE: it is none of them. */
 uint32_t lfts_index(const struct lfts *l, const osm_switch_t *sw);
-/* What has to be sent for a batch; changes nothing. 0, or -errno with reason. */
+/* Plans what has to be sent for a batch; changes nothing. 0, or -errno with reason. */
 int lfts_plan(struct lfts *l, const struct move *move, unsigned moves, struct sm_reply_head *h);
 /* Makes OpenSM's tables as long as the plan needs them. 0, or -ENOMEM with reason. Lock held
  * exclusively, as for the next three. */
 int lfts_grow(struct lfts *l, struct sm_reply_head *h);
-/* Whether OpenSM's tables are still those that the plan was made from: without a heavy sweep only a
- * reroute by hand changes them. */
+/* True if OpenSM's tables are no longer those that the plan was made from: without a heavy sweep
+ * only a reroute by hand changes them. */
 bool lfts_stale(const struct lfts *l);
 /* Makes OpenSM's tables as they shall be. */
 void lfts_want(struct lfts *l);
@@ -44,7 +44,7 @@ int lfts_send(struct plugin *p, struct lfts *l, uint64_t deadline_us);
 /* Tells OpenSM what the switches hold now, from SMP `first` on, LFTS_PIECE of them. Lock held
  * exclusively. Returns the SMP to go on with, 0 at the end. */
 unsigned lfts_note(struct plugin *p, const struct lfts *l, unsigned first);
-/* Whether every switch has taken its blocks. 0, or -EIO with reason. */
+/* Makes sure that every switch has taken its blocks. 0, or -EIO with reason. */
 int lfts_check(const struct lfts *l, struct sm_reply_head *h);
 /* Turns the plan round, so that it is the way back. What the switches hold is unknown to OpenSM
  * until lfts_note(). Lock held exclusively. */

@@ -217,7 +217,7 @@ static int dispatch(struct plugin *p, const union any_request *req, union any_re
 	}
 }
 
-/* One request of client i, one reply. False: the client is gone. */
+/* Serves one request of client i with one reply. False: the client is gone. */
 static bool serve(struct plugin *p, int i)
 {
 	int fd = p->client_fd[i];
@@ -453,7 +453,7 @@ static void sweep_over(struct plugin *p, bool ready)
 {
 	pthread_mutex_lock(&p->gate);
 	p->ready = p->ready || ready;
-	/* what was asked for after the discovery OpenSM still knows, and sweeps again */
+	/* OpenSM still knows what was asked for after the discovery, and sweeps again */
 	end_sweep(p, ready && p->osm->subn.force_heavy_sweep);
 	pthread_mutex_unlock(&p->gate);
 }

@@ -47,7 +47,8 @@ struct plugin {
 	struct doubts *doubts; /* owned; likewise. NULL: none */
 	uint64_t instance;     /* when it was loaded, CLOCK_REALTIME in microseconds */
 
-	/* Of the batch under way, here or at the master whose standby this is: plugin/master.h */
+	/* Record of the batch under way, here or at the master whose standby this is:
+	 * plugin/master.h */
 	int record_fd;
 	struct sm_intent_request record;
 	bool may_die; /* fault: as master_arm() says */
@@ -66,10 +67,10 @@ struct plugin {
 	struct {
 		pthread_mutex_t lock; /* guards the rest; taken last */
 		pthread_cond_t answered;
-		const struct wire_batch *batch; /* whose answers are awaited, or NULL */
+		const struct wire_batch *batch; /* batch whose answers are awaited, or NULL */
 		unsigned taken;
-		int32_t wake; /* who waits is woken when so many SMPs are on the wire */
-		struct guid_smp *guid_smp; /* whose answers are awaited, guid_smps of them */
+		int32_t wake; /* number of SMPs on the wire at which who waits is woken */
+		struct guid_smp *guid_smp; /* guid_smps of them, whose answers are awaited */
 		unsigned guid_smps;
 	} wire; /* plugin/wire.c, plugin/guid_smps.c */
 };
@@ -98,8 +99,8 @@ void lock_time_end(struct plugin *p, struct lock_time *t);
 /* The subnet has changed: a new generation. Any thread. */
 void plugin_changed(struct plugin *p);
 
-/* Each fills the reply (zeroed, head set) behind its head and returns the number of bytes of the
- * packet, or -errno with reason filled. */
+/* A request fills the reply (zeroed, head set) behind its head. It returns the number of bytes of
+ * the packet, or -errno with reason filled. */
 int plugin_status(struct plugin *p, struct sm_status_reply *reply);
 int plugin_endports(struct plugin *p, const struct sm_page_request *req,
 		    struct sm_endports_reply *reply);

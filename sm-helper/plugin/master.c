@@ -21,7 +21,7 @@
 /* ---- the record ---- */
 
 struct record_file {
-	uint64_t check; /* of the record: a kill may cut the write short */
+	uint64_t check; /* checksum of the record: a kill may cut the write short */
 	struct sm_intent_request record;
 };
 
@@ -126,7 +126,7 @@ static void fill_port(struct plugin *p, osm_port_t *port, struct takeover_port *
 	}
 }
 
-/* Those that this sweep has found: OpenSM drops the others only afterwards. */
+/* Lists the ports that this sweep has found: OpenSM drops the others only afterwards. */
 static unsigned fill_ports(struct plugin *p, struct takeover_port *ports)
 {
 	cl_qmap_t *map = &p->osm->subn.port_guid_tbl;

@@ -80,7 +80,7 @@ static int compare(const void *va, const void *vb)
 	return (int)a->switch_port - b->switch_port;
 }
 
-/* What an earlier batch has left, but at the places that the new one tells of. */
+/* Adds what an earlier batch has left, but at the places that the new one tells of. */
 static void add_old(struct parked_list *k, const struct parked_list *old)
 {
 	uint32_t news = k->count;
@@ -165,7 +165,7 @@ static void look_at(struct plugin *p, struct sm_parked_entry *e)
 		look_at_port(p, sw, e);
 }
 
-/* All of them as OpenSM has them now; forgotten where nothing is open. */
+/* Looks at all entries as OpenSM has them now; they are forgotten where nothing is open. */
 static void look(struct plugin *p, bool drop_gone)
 {
 	struct parked_list *k = p->parked;

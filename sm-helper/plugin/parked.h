@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What batches have left that failed and whose undo failed as well: each entry and LID that they
- * were to change, until OpenSM's sweeps have an answer for all of them. All in our thread. */
+/* Leftovers of batches that failed and whose undo failed as well: each entry and LID that they were
+ * to change, until OpenSM's sweeps have an answer for all of them. All calls come in our thread. */
 #ifndef IBVMIG_SM_HELPER_PLUGIN_PARKED_H
 #define IBVMIG_SM_HELPER_PLUGIN_PARKED_H
 

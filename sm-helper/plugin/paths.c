@@ -58,7 +58,7 @@ out:
 	return r;
 }
 
-/* What a path takes from a port on its way, as OpenSM computes it: a switch's port 0 says whether
+/* Limits that a path takes from a port on its way, as OpenSM computes it: a switch's port 0 says if
  * the extended speeds count. */
 struct link_view {
 	uint8_t mtu, rate;
@@ -201,7 +201,7 @@ unsigned paths_of(struct plugin *p, uint64_t guid, struct sm_path path[static SM
 		const osm_alias_guid_t *a = (osm_alias_guid_t *)i;
 		const osm_port_t *peer = a->p_base_port;
 
-		/* one on the same port has a path to it as well */
+		/* an alias on the same port has a path to it as well */
 		if (cl_ntoh64(a->alias_guid) == guid || (peer != self && !is_peer(p, self, peer)))
 			continue;
 		n++;

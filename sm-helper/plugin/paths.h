@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Whether a move changes SL, MTU or rate of somebody's path: then, and only then, peers are told.
- */
+/* Changes of SL, MTU or rate of somebody's path by a move: then, and only then, peers are told. */
 #ifndef IBVMIG_SM_HELPER_PLUGIN_PATHS_H
 #define IBVMIG_SM_HELPER_PLUGIN_PATHS_H
 
@@ -19,11 +18,11 @@ struct paths {
 	unsigned count;
 };
 
-/* Whether paths depend on where a port is by nothing but its own link: SLs are the partition's, and
- * all links between switches are alike. Found out once after each heavy sweep. The gate is held,
- * and OpenSM's lock is not; so for the next two. */
+/* True if paths depend on where a port is by nothing but its own link: SLs are the partition's, and
+ * all links between switches are alike. The first call after a heavy sweep finds it out. The gate
+ * is held, and OpenSM's lock is not; so for the next two. */
 bool paths_uniform(struct plugin *p);
-/* Whether the links of two VFs are alike: then, in a uniform subnet, moving between them changes no
+/* True if the links of two VFs are alike: then, in a uniform subnet, moving between them changes no
  * path. */
 bool paths_same_link(struct plugin *p, const osm_physp_t *a, const osm_physp_t *b);
 /* The paths between the port with this GUID and all other active CA ports. OpenSM's lock is shared
@@ -36,9 +35,10 @@ void paths_free(struct paths *paths);
 unsigned paths_differ(const struct paths *a, const struct paths *b, uint64_t moved,
 		      struct sm_assign_reply *r);
 
-/* Whether anything has changed is known already: the paths between a port's alias GUID and all
- * GUIDs of active CA ports, alias GUIDs too, with which it shares a partition. How many there are;
- * the first of them, up to SM_PATHS_MAX in all, are appended. Above PATHS_PORTS_MAX none counts. */
+/* Collects the paths between a port's alias GUID and all GUIDs of active CA ports, alias GUIDs too,
+ * with which it shares a partition. The caller knows already that something has changed. Returns
+ * how many there are; the first of them, up to SM_PATHS_MAX in all, are appended. Above
+ * PATHS_PORTS_MAX none counts. */
 unsigned paths_of(struct plugin *p, uint64_t guid, struct sm_path path[static SM_PATHS_MAX],
 		  uint32_t *count);
 

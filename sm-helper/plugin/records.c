@@ -78,7 +78,7 @@ int plugin_records(struct plugin *p, const struct sm_records_request *req,
 	pthread_mutex_lock(&p->gate);
 	ready = p->ready;
 	pthread_mutex_unlock(&p->gate);
-	if (!ready) /* it knows ports, but no routes to them yet */
+	if (!ready) /* OpenSM knows ports, but no routes to them yet */
 		return plugin_refuse(&r->h, -EAGAIN, "OpenSM has not finished its first sweep");
 	cl_plock_acquire(&p->osm->lock);
 	r->instance = p->instance;

@@ -21,7 +21,7 @@ struct shown {
 	osm_switch_t *sw;
 	osm_node_t *node;
 	osm_port_t *port;
-	osm_port_t *like; /* whose LID the port's own is a copy of; NULL: of none */
+	osm_port_t *like; /* port of whose LID the port's own is a copy; NULL: it is none */
 	uint16_t own;     /* the LID with this place's routes: home->own waits behind a copy only */
 	bool own_free;    /* no other port has it, or one of its LMC */
 	bool plain;       /* somebody else has what it would show: it shows what it has */
@@ -45,7 +45,7 @@ static osm_physp_t *ca_behind(osm_switch_t *sw, uint8_t port)
 	return physp && osm_node_get_type(physp->p_node) == IB_NODE_TYPE_CA ? physp : NULL;
 }
 
-/* Whether nobody, or only `self`, has the LIDs of a port from `lid` on. */
+/* True if nobody, or only `self`, has the LIDs of a port from `lid` on. */
 static bool are_free(struct plugin *p, unsigned lid, const osm_port_t *self)
 {
 	for (unsigned k = lid; k < lid + plugin_lids(p); k++) {
@@ -82,7 +82,7 @@ static bool find_place(struct plugin *p, const struct home *h, struct shown *x)
 	x->like = h->like ? osm_get_port_by_guid(&p->osm->subn, cl_hton64(h->like)) : NULL;
 	like = x->like ? x->like->p_physp->p_remote_physp : NULL;
 	if (!like || like->p_node->sw != x->sw)
-		x->like = NULL; /* it has gone elsewhere: its routes lead there */
+		x->like = NULL; /* the port has gone elsewhere, and its routes lead there */
 	return true;
 }
 
@@ -180,7 +180,7 @@ static void add_row(struct seen *s, unsigned to, unsigned from)
 	s->row[s->rows++] = (struct seen_row){.to = (uint16_t)to, .from = (uint16_t)from};
 }
 
-/* Of the k-th LID of a place. */
+/* Adds the rows of the k-th LID of a place. */
 static void add_place_rows(struct seen *s, const struct shown *x, unsigned k)
 {
 	uint16_t base = shown_lid(x->port), now = x->now.lid;
@@ -196,8 +196,8 @@ static void add_place_rows(struct seen *s, const struct shown *x, unsigned k)
 	}
 }
 
-/* What every LID of the places gets, when homes are shown. Of two rows for one LID the later one
- * counts: a LID that is only shown is nobody's. */
+/* Makes the rows for every LID of the places, when homes are shown. Of two rows for one LID the
+ * later one counts: a LID that is only shown is nobody's. */
 static void make_rows(struct seen *s, unsigned lids)
 {
 	for (unsigned i = 0; i < s->count; i++)

@@ -83,7 +83,7 @@ static int refuse_held(struct sm_reply_head *h, const struct sm_target *t, const
 			     t->port_guid, t->lid, holder->print_desc);
 }
 
-/* Whether one of the LIDs from `lid` on is kept for somebody who has it not. */
+/* True if one of the LIDs from `lid` on is kept for somebody who has it not. */
 static bool is_used(struct plugin *p, unsigned lid)
 {
 	for (unsigned k = lid; k < lid + plugin_lids(p); k++)
@@ -183,7 +183,7 @@ static bool is_stale(struct plugin *p, const struct place *places, unsigned n, c
 	return (told && told != h->own) || lid_holder(p, places, n, h->own);
 }
 
-/* What place i is a home of now. */
+/* Finds what place i is a home of now. */
 static void find_home(struct plugin *p, struct place *places, unsigned n, unsigned i)
 {
 	struct place *place = &places[i];
@@ -205,8 +205,8 @@ static void find_home(struct plugin *p, struct place *places, unsigned n, unsign
 		place->home_before = place->home = *h;
 }
 
-/* Of a place that had none: what engines have seen there so far. That may be the vGUID, where a
- * sweep has come before the call, unless another place shows it to them for good. */
+/* The home of a place that had none: what engines have seen there so far. That may be the vGUID,
+ * where a sweep has come before the call, unless another place shows it to them for good. */
 static struct home first_home(const struct plugin *p, const struct place *place)
 {
 	const struct sm_target *before = &place->before;
@@ -238,7 +238,8 @@ static void change_home(struct plugin *p, struct place *places, unsigned n, unsi
 	after->like = want->like_guid;
 	after->own = want->lid;
 	if (after->like && !(after->own = copied ? h->own : waiting_lid(p, places, n, i))) {
-		/* It came here with its LID while nobody looked: it is the place's own now. */
+		/* The port came here with its LID while nobody looked: the LID is the place's own
+		 * now. */
 		after->own = want->lid;
 		after->like = 0;
 	}
@@ -310,8 +311,8 @@ int tables_check(struct plugin *p, struct place *places, unsigned n, struct sm_r
 	return 0;
 }
 
-/* Which of the present identities each place gets: the one with the wanted GUID if it is among
- * them, else one that nobody wants, which is then renamed. */
+/* Finds which of the present identities each place gets: the one with the wanted GUID if it is
+ * among them, else one that nobody wants, which is then renamed. */
 static void match_identities(const struct place *places, const struct sm_target *to, unsigned n,
 			     osm_port_t **ret_port)
 {
@@ -420,8 +421,8 @@ static void put_in(struct plugin *p, struct place *place, const struct sm_target
 	osm_physp_set_base_lid(place->physp, cl_hton16(t->lid));
 }
 
-/* What else says that this LID waits for a GUID, files that are older than what was told: guid2lid,
- * and homes of other places. */
+/* Drops other records that this LID waits for a GUID, in files that are older than what was told:
+ * guid2lid, and homes of other places. */
 static void drop_others(struct plugin *p, const struct home *h, uint64_t guid)
 {
 	struct known_lid *known AUTO_FREE = NULL;

@@ -11,7 +11,7 @@
 struct place {
 	osm_switch_t *sw;   /* the (v)switch that the VF hangs on */
 	osm_node_t *node;   /* the VF's node */
-	osm_physp_t *physp; /* its only port */
+	osm_physp_t *physp; /* the node's only port */
 	osm_port_t *port;   /* the identity that is here now */
 	struct sm_target before, want;
 	osm_port_t *like; /* want.like_guid's; NULL: no copy, or it hangs elsewhere now */
@@ -24,8 +24,8 @@ struct place {
 /* Finds place->want's switch port and fills the rest. 0, or -errno with reason. */
 int tables_find(struct plugin *p, struct place *place, struct sm_reply_head *h);
 
-/* Whether what the places want collides with ports that are not among them: 0, or -EEXIST or
- * -EADDRINUSE with reason. And what their homes are. */
+/* Checks if what the places want collides with ports that are not among them: 0, or -EEXIST or
+ * -EADDRINUSE with reason. Fills in the homes of the places as well. */
 int tables_check(struct plugin *p, struct place *places, unsigned n, struct sm_reply_head *h);
 
 /* Gives each place what it wants, or, with `back`, what it had, and updates every table that knows

@@ -12,7 +12,7 @@ struct settling {
 	unsigned n;
 	const struct sm_target *intent; /* count of them */
 	unsigned count;
-	struct takeover_port *at[SM_ASSIGN_MAX]; /* who is there; NULL: nobody */
+	struct takeover_port *at[SM_ASSIGN_MAX]; /* the port that is there; NULL: nobody */
 	bool *taken;                             /* by LID: some port gets it */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which LID each port gets when an OpenSM becomes master: pure, no OpenSM in it. What the ports
- * have is the truth, for OpenSM's file may be older than what another master did; only the places
- * of a batch that was cut short are told by its intent record (docs/fabric.md, "Fail-over"). */
+/* LIDs of ports when an OpenSM becomes master: pure, no OpenSM in it. Truth is what the ports have,
+ * for OpenSM's file may be older than what another master did. Only the places of a batch that was
+ * cut short are told by its intent record (docs/fabric.md, "Fail-over"). */
 #ifndef IBVMIG_SM_HELPER_PLUGIN_TAKEOVER_H
 #define IBVMIG_SM_HELPER_PLUGIN_TAKEOVER_H
 
@@ -20,9 +20,9 @@ struct takeover_port {
 
 enum takeover_intent {
 	TAKEOVER_NONE,   /* there is no record */
-	TAKEOVER_WHOLE,  /* its places are in order as they are */
-	TAKEOVER_MENDED, /* its places get what was wanted, or what they had before */
-	TAKEOVER_PAST    /* its places have moved on since: it says nothing */
+	TAKEOVER_WHOLE,  /* places of the batch are in order as they are */
+	TAKEOVER_MENDED, /* places get what was wanted, or what they had before */
+	TAKEOVER_PAST    /* places have moved on since: the record says nothing */
 };
 
 struct takeover_result {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the plugin tells about OpenSM and the subnet; changes nothing. */
+/* Answers about OpenSM and the subnet; changes nothing. */
 #include "sm-helper/plugin/master.h"
 #include "sm-helper/plugin/parked.h"
 #include "common/ib.h"
@@ -111,7 +111,8 @@ int plugin_endports(struct plugin *p, const struct sm_page_request *req,
 	return (int)(offsetof(struct sm_endports_reply, endport) + r->count * sizeof r->endport[0]);
 }
 
-/* Each link once: from the end whose (GUID, port) is smaller. Also counts links before `first`. */
+/* Fills each link once: from the end whose (GUID, port) is smaller. Also counts links before
+ * `first`. */
 static void fill_links(struct sm_links_reply *r, const osm_node_t *node, uint32_t first)
 {
 	uint64_t guid = cl_ntoh64(osm_node_get_node_guid(node));

@@ -24,7 +24,7 @@ static bool take(struct plugin *p, unsigned i, ib_smp_t *smp)
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);
 	const struct wire_batch *b = p->wire.batch;
 
-	/* what comes late, from a batch before, is in no batch or says something else */
+	/* late answers, from a batch before, are in no batch or say something else */
 	if (b && i < b->count && cl_ntoh32(smp->attr_mod) == b->smp[i].block && !b->taken[i] &&
 	    !ib_smp_get_status(smp) &&
 	    !memcmp(ib_smp_get_payload_ptr(smp), b->smp[i].after, IB_LFT_BLOCK)) {
@@ -52,7 +52,7 @@ static void handle_lft(void *context, void *data)
 
 /* ---- answers past OpenSM's dispatcher ---- */
 
-/* What osm_vendor_bind() gives out, as far as it is needed. The struct is libosmvendor's own, so
+/* The part that is needed of what osm_vendor_bind() gives out. The struct is libosmvendor's own, so
  * nothing of it is believed before what must be in it has been found there. */
 struct bind_info {
 	osm_vendor_t *vendor;
@@ -67,7 +67,7 @@ struct bind_info {
 static osm_vend_mad_recv_callback_t receive_other;
 static struct plugin *receiver;
 
-/* Whether it is an SMP of ours, and its number in the batch. */
+/* True if the request is an SMP of ours; gives its number in the batch. */
 static bool own_smp(osm_madw_t *request, unsigned *ret_smp)
 {
 	ib_smp_t *smp = request ? osm_madw_get_smp_ptr(request) : NULL;
@@ -136,7 +136,7 @@ int wire_hook(struct plugin *p)
 	return -EIO;
 }
 
-/* What OpenSM's sender thread does, counters included: they are its window. */
+/* Does what OpenSM's sender thread does, counters included: they are its window. */
 static int post(struct plugin *p, const struct wire_batch *b, unsigned i)
 {
 	const struct moves_smp *s = &b->smp[i];

@@ -14,7 +14,7 @@ struct wire_batch {
 	osm_switch_t **sw;
 	const struct moves_smp *smp;
 	unsigned count;
-	bool *taken; /* of each SMP: the switch has answered that it holds `after` */
+	bool *taken; /* for each SMP: the switch has answered that it holds `after` */
 };
 
 /* OpenSM carries a request's context to its answer. set_method is a flag there, TRUE in requests of

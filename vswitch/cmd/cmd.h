@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the commands of ibvmig-vswitch share: options and the fabric that they name. */
+/* Options that the commands of ibvmig-vswitch share, and the fabric that they name. */
 #ifndef IBVMIG_VSWITCH_CMD_CMD_H
 #define IBVMIG_VSWITCH_CMD_CMD_H
 
@@ -20,10 +20,10 @@ struct cmd {
 	unsigned long top, pairs, drained, seed, step;
 	double smp_us, direct_us; /* below 0: not said */
 	int args;
-	char **arg; /* what is left of the line */
+	char **arg; /* the rest of the line */
 };
 
-/* Each: 0, or -errno with *e filled. */
+/* A command: 0, or -errno with *e filled. */
 int cmd_gen(const struct cmd *c, struct fabric_error *e);
 int cmd_check(const struct cmd *c, struct fabric_error *e);
 int cmd_plan(const struct cmd *c, struct fabric_error *e);

@@ -64,8 +64,7 @@ static int measure_pair(struct meter *m, uint32_t vm, uint32_t to)
 	rc = rc ? rc : moves_plan(m->f, move, 2, MOVES_FEWEST, &m->plan, m->e);
 	add(&m->c->fewest, n, outside(&m->plan));
 	rc = rc ? rc : moves_copy(m->f, vm, to, &copy, m->e);
-	copy.like =
-		m->f->end[address_host(m->f, to)].lid; /* that of the PF, as with dynamic LIDs */
+	copy.like = m->f->end[address_host(m->f, to)].lid; /* the PF's LID, as with dynamic LIDs */
 	rc = rc ? rc : moves_plan(m->f, &copy, 1, MOVES_ALL, &m->plan, m->e);
 	add(&m->c->copy, n, outside(&m->plan));
 	rc = rc ? rc : moves_plan(m->f, move, 2, MOVES_ALL, &m->plan, m->e);
@@ -94,8 +93,8 @@ static int measure_pairs(struct meter *m, unsigned pairs)
 	return rc;
 }
 
-/* All at once, then one after the other, each on the tables that the one before left; `back` is
- * what undoes the whole. */
+/* Measures all moves at once, then one after the other, each on the tables that the one before
+ * left; `back` is what undoes the whole. */
 static int measure_batch(struct meter *m, const struct move *move, unsigned each, unsigned moves,
 			 double *ret_all, double *ret_single)
 {

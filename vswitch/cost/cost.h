@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a move costs in SMPs on a given fabric, against distributing all LFTs anew: the numbers of
- * the vSwitch paper, counted instead of derived. SMPs inside vSwitches are not among them. */
+/* Cost of a move in SMPs on a given fabric, against distributing all LFTs anew: the numbers of the
+ * vSwitch paper, counted instead of derived. SMPs inside vSwitches are not among them. */
 #ifndef IBVMIG_VSWITCH_COST_COST_H
 #define IBVMIG_VSWITCH_COST_COST_H
 
@@ -17,7 +17,7 @@ struct cost {
 	unsigned bound;                         /* two for each switch */
 	unsigned pairs;                         /* tried at random, and all of one leaf */
 	struct cost_range all, fewest, copy;    /* SMPs of a move by rule; of a dynamic LID */
-	struct cost_range waves;                /* of an ordered swap */
+	struct cost_range waves;                /* waves of an ordered swap */
 	unsigned drained;                       /* VMs with prepopulated LIDs, of an emptied host */
 	double one_by_one, coalesced;           /* SMPs for it, mean of some hosts */
 	double copy_one_by_one, copy_coalesced; /* as many as were asked for, with dynamic LIDs */

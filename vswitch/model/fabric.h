@@ -26,17 +26,17 @@ struct fabric_error {
 int fabric_fail(struct fabric_error *e, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* What is at the other end of a switch port. */
+/* Other end of a switch port's link. */
 struct fabric_peer {
 	uint32_t sw;  /* index of a switch, or FABRIC_NONE */
 	uint32_t end; /* index of a CA port, or FABRIC_NONE */
-	uint8_t port; /* of the switch or CA */
+	uint8_t port; /* port of the switch or CA */
 };
 
 struct fabric_switch {
 	uint64_t guid; /* node GUID */
 	uint16_t lid;  /* the first of 2^lmc */
-	uint8_t lmc;   /* of an enhanced port 0 */
+	uint8_t lmc;   /* LMC of an enhanced port 0 */
 	uint8_t ports;
 	bool inside; /* a vSwitch inside an HCA: its SMPs do not cross the fabric's switches */
 	char desc[FABRIC_DESC_MAX];
@@ -49,7 +49,7 @@ struct fabric_end {
 	uint64_t node_guid, port_guid;
 	uint16_t lid; /* the first of 2^lmc */
 	uint8_t lmc;
-	uint8_t port; /* of the CA */
+	uint8_t port; /* port of the CA */
 	uint8_t sw_port;
 	uint32_t sw; /* index of its switch, or FABRIC_NONE */
 	uint32_t pf; /* a VF without a vSwitch of its own: the CA port whose link it shares; else
@@ -91,7 +91,7 @@ int fabric_add_switch(struct fabric *f, uint64_t guid, uint16_t lid, unsigned po
 		      const char *desc);
 /* The LMC of a switch with an enhanced port 0. 0, -EINVAL. */
 int fabric_set_switch_lmc(struct fabric *f, uint32_t sw, unsigned lmc);
-/* Not attached to anything yet, whatever *end says. */
+/* Adds a CA port that is not attached to anything yet, whatever *end says. */
 int fabric_add_end(struct fabric *f, const struct fabric_end *end);
 
 /* Between two switches. 0, -ENOENT (unknown switch), -ERANGE (port beyond the switch), -EEXIST
@@ -113,14 +113,14 @@ uint32_t fabric_find_end(const struct fabric *f, uint64_t port_guid);
 /* The CA port at a switch port. */
 uint32_t fabric_end_at(const struct fabric *f, uint64_t sw_guid, unsigned sw_port);
 
-/* Who has a LID; both FABRIC_NONE: nobody. LIDs of an LMC are all found. */
+/* Owner of a LID; both FABRIC_NONE: nobody. LIDs of an LMC are all found. */
 struct fabric_owner {
 	uint32_t sw, end;
 };
 struct fabric_owner fabric_find_lid(const struct fabric *f, unsigned lid);
 /* Gives CA port `end` another LID (0: none). 0, -EEXIST (another port has it), -EINVAL. */
 int fabric_set_lid(struct fabric *f, uint32_t end, uint16_t lid);
-/* Who a CA port is now. */
+/* Identity of a CA port now. */
 struct fabric_identity {
 	uint32_t end;
 	uint64_t node_guid, port_guid;
@@ -148,7 +148,7 @@ void fabric_forget_lfts(struct fabric *f);
 int fabric_route(struct fabric *f, uint32_t from, uint32_t sw,
 		 uint8_t ret_path[static FABRIC_HOPS_MAX + 1]);
 
-/* What the model has allocated. */
+/* Bytes that the model has allocated. */
 size_t fabric_bytes(const struct fabric *f);
 
 #endif

@@ -51,7 +51,7 @@ int fabric_route(struct fabric *f, uint32_t from, uint32_t sw,
 	if (!f->hop[sw].seen)
 		return -ENETUNREACH;
 	for (uint32_t at = sw; at != start; at = f->hop[at].before)
-		if (++hops >= FABRIC_HOPS_MAX) /* one more must fit */
+		if (++hops >= FABRIC_HOPS_MAX) /* another one must fit */
 			return -ENETUNREACH;
 	ret_path[0] = 0;
 	ret_path[1] = f->end[from].port;

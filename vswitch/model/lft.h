@@ -17,20 +17,20 @@ struct lft_store {
 	uint32_t *bucket;         /* owned; heads of chains */
 	uint32_t chunks, chunks_room, buckets;
 	uint32_t made;       /* numbers handed out so far */
-	uint32_t live;       /* of them in use */
+	uint32_t live;       /* blocks in use */
 	uint32_t first_free; /* chain of those that are not */
 };
 
 /* A zeroed store is empty. */
 void lft_clear(struct lft_store *s);
 
-/* One user more for the block with these entries: its number; -ENOMEM. */
+/* Adds a user of the block with these entries, and gives its number; -ENOMEM. */
 int lft_hold(struct lft_store *s, const uint8_t data[64], uint32_t *ret_block);
-/* One user less. LFT_NONE is allowed. */
+/* Takes a user away. LFT_NONE is allowed. */
 void lft_drop(struct lft_store *s, uint32_t block);
 /* The 64 entries of a block in use, borrowed until its last user drops it. */
 const uint8_t *lft_data(const struct lft_store *s, uint32_t block);
-/* What the store has allocated. */
+/* Bytes that the store has allocated. */
 size_t lft_bytes(const struct lft_store *s);
 
 #endif

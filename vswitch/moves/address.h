@@ -6,7 +6,7 @@
 #include "vswitch/model/fabric.h"
 
 enum address_mode {
-	ADDRESS_PREPOPULATED, /* each VF has a LID; VM and destination exchange theirs */
+	ADDRESS_PREPOPULATED, /* VFs have a LID each; VM and destination exchange theirs */
 	ADDRESS_DYNAMIC,      /* a VM gets the next free one and takes it along */
 	ADDRESS_SHARED_PORT,  /* LIDs belong to hosts: the VM's changes with every move */
 	ADDRESS_MODES

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Whether a fabric's LFTs bring every packet where it belongs. */
+/* Check that a fabric's LFTs bring every packet where it belongs. */
 #ifndef IBVMIG_VSWITCH_MOVES_CHECK_H
 #define IBVMIG_VSWITCH_MOVES_CHECK_H
 
 #include "vswitch/model/fabric.h"
 
 struct check_result {
-	uint64_t pairs;    /* of a switch with CA ports and a LID of a CA port */
+	uint64_t pairs;    /* pairs of a switch with CA ports and a LID of a CA port */
 	uint64_t broken;   /* of these */
 	unsigned max_hops; /* switches passed */
 };

@@ -22,11 +22,11 @@ void deps_free(struct deps *d);
 /* Adds what packets to all LIDs of CA ports depend on, from all switches that have CA ports. */
 void deps_add_fabric(struct deps *d, const struct fabric *f);
 
-/* Whether there is a cycle: 0 no, 1 yes (ret_text then names its switches and ports, as far as
- * there is room), -ENOMEM. */
+/* Looks for a cycle: 0 no, 1 yes (ret_text then names its switches and ports, as far as there is
+ * room), -ENOMEM. */
 int deps_find_cycle(const struct deps *d, const struct fabric *f, char *ret_text, size_t room);
 
-/* Whether the plan's new routes close a cycle together with all that is in d: as above. d is kept
+/* Tells if the plan's new routes close a cycle together with all that is in d: as above. d is kept
  * as it is, and so is f. */
 int deps_plan_cycle(const struct deps *d, struct fabric *f, struct moves_plan *plan, char *ret_text,
 		    size_t room);

@@ -159,7 +159,7 @@ static bool is_run(unsigned lid, unsigned lmc)
 	       ib_lid_is_unicast(lid + (1u << lmc) - 1);
 }
 
-/* What does not depend on where the tables are. */
+/* Checks what does not depend on where the tables are. */
 static int check_lids(uint32_t switches, const struct move *move, unsigned count,
 		      struct fabric_error *e)
 {
@@ -232,7 +232,7 @@ static int entry(const struct moves_tables *t, uint32_t sw, uint16_t lid)
 	return data ? data[lid % IB_LFT_BLOCK] : -ENODATA;
 }
 
-/* What a move wants at a switch; -ENODATA. */
+/* The entry that a move wants at a switch; -ENODATA. */
 static int wanted(const struct moves_tables *t, const struct move *m, uint32_t sw)
 {
 	if (sw == m->at_sw)
@@ -323,8 +323,8 @@ static struct moves_smp *add_new_block(const struct moves_tables *t, struct move
 	return add_smp(p, sw, block, empty);
 }
 
-/* One LID at one switch. With a fabric, whose hops are given, an old entry that leads to a switch
- * which is nearer stays. */
+/* Plans one LID at one switch. With a fabric, whose hops are given, an old entry that leads to a
+ * switch which is nearer stays. */
 static int plan_entry(const struct moves_tables *t, const struct move *m, uint32_t sw,
 		      const struct fabric *f, const uint16_t *hops, struct moves_plan *p,
 		      struct fabric_error *e)
@@ -354,7 +354,7 @@ static int plan_entry(const struct moves_tables *t, const struct move *m, uint32
 	return 0;
 }
 
-/* One move for each LID. 0 or -ENOMEM. */
+/* Makes one move for each LID. 0 or -ENOMEM. */
 static int spread(const struct move *move, unsigned count, struct moves_plan *p)
 {
 	struct move *lids;

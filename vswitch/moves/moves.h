@@ -7,13 +7,13 @@
 
 #include "vswitch/model/fabric.h"
 
-#define MOVES_MAX      256  /* of a batch: 64 swaps, and the LIDs that these may make nobody's */
+#define MOVES_MAX      256  /* LIDs of a batch: 64 swaps, and LIDs that these make nobody's */
 #define MOVES_LIDS_MAX 4096 /* LIDs of a batch, those of LMCs counted one by one */
 
 /* The LIDs of one port in a batch. All read the tables as they were before the batch. */
 struct move {
 	uint16_t lid;
-	uint16_t like;    /* whose entries it takes; 0: none, it becomes unreachable */
+	uint16_t like;    /* LID whose entries it takes; 0: none, it becomes unreachable */
 	uint32_t at_sw;   /* here it gets at_port instead; FABRIC_NONE: nowhere */
 	uint8_t at_port;  /* of at_sw */
 	bool parked;      /* nobody uses it: no order is kept for it */
@@ -32,7 +32,7 @@ enum moves_rule {
 struct moves_smp {
 	uint32_t sw;
 	uint16_t block;
-	uint16_t wave; /* those of one wave may be sent together */
+	uint16_t wave; /* SMPs of one wave may be sent together */
 	uint8_t before[64], after[64];
 };
 
@@ -41,8 +41,8 @@ struct moves_plan {
 	unsigned moves;
 	struct moves_smp *smp; /* owned; by wave */
 	unsigned smps, room;
-	unsigned switches;                     /* that get an SMP */
-	unsigned smps_inside, switches_inside; /* of these, vSwitches */
+	unsigned switches;                     /* switches that get an SMP */
+	unsigned smps_inside, switches_inside; /* share of vSwitches in these */
 	unsigned waves;
 	unsigned grown;     /* switches whose table gets longer: one SwitchInfo SMP more each */
 	unsigned unordered; /* SMPs of the last wave that wait for each other in a circle */
@@ -95,7 +95,7 @@ int moves_order(const struct fabric *f, struct moves_plan *plan);
  * as they were. */
 void moves_undo(struct moves_plan *plan);
 
-/* What a switch that takes the SMP does: 0, -ENOMEM. */
+/* Does what a switch that takes the SMP does: 0, -ENOMEM. */
 int moves_send(struct fabric *f, const struct moves_smp *smp);
 
 #endif

@@ -114,7 +114,8 @@ static int begin_walks(const struct fabric *f, struct walks *w, uint32_t end, un
 	return 0;
 }
 
-/* All as far as they get. How many blocks they need that nobody has asked for yet. */
+/* Goes on with all walks as far as they get. Returns how many blocks they need that nobody has
+ * asked for yet. */
 static unsigned go_on(const struct fabric *f, struct walks *w, uint16_t lid)
 {
 	unsigned n = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Where a packet to a LID goes, by the LFTs. */
+/* The way of a packet to a LID, by the LFTs. */
 #ifndef IBVMIG_VSWITCH_MOVES_WALK_H
 #define IBVMIG_VSWITCH_MOVES_WALK_H
 

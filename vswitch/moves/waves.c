@@ -37,7 +37,7 @@ static int by_wave(const void *a, const void *b)
 	return x->wave != y->wave ? x->wave - y->wave : by_switch(a, b);
 }
 
-/* Of no SMPs there is no array. */
+/* A plan without SMPs has no array. */
 static void sort(struct moves_plan *p, int (*order)(const void *a, const void *b))
 {
 	if (p->smps)
@@ -131,7 +131,7 @@ static void number_waves(struct waves *w)
 				p->smp[i].wave = (uint16_t)wave;
 				done++;
 			}
-		if (begin == done) { /* all that are left wait for each other */
+		if (begin == done) { /* the rest wait for each other */
 			for (uint32_t i = 0; i < p->smps; i++)
 				if (w->left[i] != UINT32_MAX)
 					p->smp[i].wave = (uint16_t)wave;

@@ -11,7 +11,7 @@ enum gen_shape { GEN_XGFT, GEN_MESH, GEN_TORUS, GEN_IRREGULAR };
 
 enum gen_vfs {
 	GEN_PORTS,    /* VFs share the port of their PF, as on real HCAs */
-	GEN_VSWITCHES /* each HCA is a small switch with its PF and VFs behind it, as in ibsim */
+	GEN_VSWITCHES /* HCAs are small switches with their PF and VFs behind them, as in ibsim */
 };
 
 struct gen_spec {
@@ -24,9 +24,9 @@ struct gen_spec {
 	uint64_t seed;             /* irregular */
 	unsigned hosts;            /* per switch of a mesh, torus or irregular net */
 	unsigned vfs;              /* per host */
-	unsigned parked;           /* of these, with a LID of their own from the start */
+	unsigned parked;           /* VFs among these with a LID of their own from the start */
 	enum gen_vfs kind;
-	unsigned lmc;    /* of the hosts' own ports */
+	unsigned lmc;    /* LMC of the hosts' own ports */
 	unsigned vf_lmc; /* of VFs */
 };
 

@@ -32,7 +32,7 @@ static void hops_by(struct router *r, uint32_t to, uint32_t queued, unsigned cla
 	}
 }
 
-/* Those that cannot go down to `to` go up, to a neighbour that needs the fewest hops. */
+/* Switches that cannot go down to `to` go up, to a neighbour that needs the fewest hops. */
 static void hops_up(struct router *r, uint32_t to)
 {
 	for (uint32_t i = 0; i < r->n; i++) {
@@ -82,7 +82,7 @@ int router_hops_to(struct router *r, uint32_t to, struct fabric_error *e)
 	return 0;
 }
 
-/* Whether a packet to `to` may go from `at` to its neighbour x. */
+/* True if a packet to `to` may go from `at` to its neighbour x. */
 static bool leads(const struct router *r, uint32_t at, uint32_t x, uint32_t to)
 {
 	uint16_t h = r->hop[(size_t)at * r->n + to], hx = r->hop[(size_t)x * r->n + to];

@@ -31,7 +31,7 @@ static bool has_hosts(const struct router *r, uint32_t at)
 	return false;
 }
 
-/* Whether all links join neighbouring levels, with several levels: then it is a tree with hosts at
+/* True if all links join neighbouring levels, with several levels. Then it is a tree with hosts at
  * its foot, and the roots are the switches with nobody above. */
 static bool is_tree(const struct router *r)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the engines share: which ports of a switch lead to another one (router.c, levels.c, hops.c),
- * and the LFTs made from that (rows.c). */
+/* Common ground of the engines: which ports of a switch lead to another one (router.c, levels.c,
+ * hops.c), and the LFTs made from that (rows.c). */
 #ifndef IBVMIG_VSWITCH_ROUTING_ROUTER_H
 #define IBVMIG_VSWITCH_ROUTING_ROUTER_H
 
@@ -11,8 +11,9 @@ struct router;
 /* In which way one engine differs from another. */
 struct router_rules {
 	bool ranked; /* up to a root's side, then down, never up again; else any shortest path */
-	/* One of `count` ports of switch `at` for the LID that is the `number`th of its kind.
-	 * load: how many LIDs each port of the switch carries so far; the rule counts them. */
+	/* Chooses one of `count` ports of switch `at` for the LID that is the `number`th of its
+	 * kind. load: how many LIDs each port of the switch carries so far; the rule counts them.
+	 */
 	uint8_t (*choose)(const struct router *r, uint32_t at, const uint8_t *port, unsigned count,
 			  unsigned number, uint32_t *load);
 };

@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* Where a LID leaves the fabric: the last switch that is not inside an HCA, and its port there (0:
- * the switch itself). */
+/* Finds where a LID leaves the fabric: the last switch that is not inside an HCA, and its port
+ * there (0: the switch itself). */
 static bool exit_of(const struct router *r, unsigned lid, uint32_t *ret_to, uint8_t *ret_port,
 		    bool *ret_is_switch)
 {

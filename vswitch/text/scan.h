@@ -11,9 +11,9 @@ struct span {
 };
 
 struct scan {
-	const char *text, *end; /* what is left behind the line */
+	const char *text, *end; /* the rest behind the line */
 	unsigned line;          /* from 1 */
-	const char *at, *stop;  /* what is left of the line */
+	const char *at, *stop;  /* the rest of the line */
 	struct fabric_error *e;
 };
 

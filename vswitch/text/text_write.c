@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* One CA: the ports of a node stand next to each other. Returns the next one's first port. */
+/* Writes one CA: the ports of a node stand next to each other. Returns the next one's first port.
+ */
 static uint32_t write_ca(FILE *out, const struct fabric *f, uint32_t first)
 {
 	const struct fabric_end *e = &f->end[first];

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Where ibsim begins to count. */
+/* First GUIDs that ibsim gives out. */
 #define FIRST_CA_GUID     0x100000
 #define FIRST_SWITCH_GUID 0x200000
 #define LMC_ERROR         "lmc must be 0 to %d"
@@ -21,16 +21,16 @@ struct node {
 	unsigned line;
 	uint32_t first_wire, wires;
 	uint32_t record; /* in the fabric, of a switch */
-	uint16_t lid;    /* of a switch, as the next */
+	uint16_t lid;    /* LID of a switch, and so is the LMC */
 	uint8_t lmc;
 	uint8_t ports;
 	bool is_switch;
 };
 
-/* One end of a link, as its node states it. */
+/* An end of a link, as its node states it. */
 struct wire {
 	struct span peer;
-	uint64_t guid; /* of a CA port; 0: not said */
+	uint64_t guid; /* GUID of a CA port; 0: not said */
 	unsigned line;
 	uint32_t node, peer_node, end;
 	uint16_t lid, peer_lid; /* 0: not said */

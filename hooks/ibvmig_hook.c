@@ -31,7 +31,7 @@ static char *read_all(void)
 	return xml;
 }
 
-/* What libvirt is to start the destination's QEMU with; nothing: as it was. */
+/* Gives libvirt the XML to start the destination's QEMU with; nothing: as it was. */
 static int give_xml(const char *xml)
 {
 	return fputs(xml, stdout) < 0 || fflush(stdout) ? 1 : 0;
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
 	int rc = http_call(socket ? socket : SOCKET_DEFAULT, "POST", "/v1/hook", body,
 			   starts ? START_DEADLINE_MS : DEADLINE_MS, &answer, error);
 	if (rc && rc != -EREMOTEIO && starts)
-		return 0; /* it gets its VF when the daemon is back */
+		return 0; /* the VM gets its VF when the daemon is back */
 	if (!rc)
 		return give_xml(json_opt_str(answer, "xml", ""));
 	if (rc == -EREMOTEIO)

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* REST requests beside 64 complete migrations at once, on simulated hosts (tests/sim/world.h). What
- * moves is simulated; the CPU time that the code of one ibvmigd needs for it and for the requests
- * is measured, and a request takes as long as one processor needs for all that came before it: loop
- * and workers take turns there. HTTP and TLS themselves are not in it (tests/bench/daemon), nor is
- * the disk, for which a thread of its own waits.
+/* REST requests beside 64 complete migrations at once, on simulated hosts (tests/sim/world.h). The
+ * hosts' moves are simulated; the CPU time that the code of one ibvmigd needs for them and for the
+ * requests is measured. A request takes as long as one processor needs for all that came before it:
+ * loop and workers take turns there. HTTP and TLS themselves are not in it (tests/bench/daemon),
+ * nor is the disk, for which a thread of its own waits.
  *
- *     many_rest [SECONDS]        the report, as JSON
- */
+ *     many_rest [SECONDS]        the report, as JSON */
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -96,7 +95,7 @@ static bool all_answered(void *arg)
 	return answered == asked;
 }
 
-/* All of them at the same moment, one half in each direction. */
+/* Moves every mover at the same moment, one half in each direction. */
 static bool play_round(void)
 {
 	for (unsigned i = 0; i < MOVERS; i++) {

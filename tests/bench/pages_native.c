@@ -50,7 +50,7 @@ static void measure(const char *name, size_t bytes, int flags, int advice, int p
 		perror("mmap");
 		exit(1);
 	}
-	madvise(m.v.addr, bytes, advice); /* where the kernel can */
+	madvise(m.v.addr, bytes, advice); /* works where the kernel can */
 	memset(m.v.addr, 1, bytes);
 	mprotect(m.v.addr, bytes, prot);
 	printf("%s\"%s\":%.1f", strcmp(name, "small pages") ? "," : "{", name,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* One migration of two processes with many QPs between them, on played hardware (tests/fake), under
+/* A migration of two processes with many QPs between them, on played hardware (tests/fake), under
  * the shim as it is shipped. This program is the agents and the host of both.
  *
  *   qps_played [-q QPS] [-k REGIONS] [-c CALL-US] [-a AWAY-MS] [-l] [-p | -r]
@@ -57,8 +57,8 @@ struct end {
 
 static struct end ends[ENDS];
 static uint64_t packets, bytes, repeated, prepared[ENDS], ready;
-static uint32_t numbers[ENDS][QPS_MAX]; /* of the QPs, in order */
-static uint64_t said[ENDS][QPS_MAX];    /* of each: a bit for a type of packet */
+static uint32_t numbers[ENDS][QPS_MAX]; /* numbers of the QPs, in order */
+static uint64_t said[ENDS][QPS_MAX];    /* a bit for a type of packet, of each QP */
 
 static void fail(const char *what)
 {
@@ -378,7 +378,7 @@ static int start_end(int i, const char *self, char **argv)
 	_exit(127);
 }
 
-/* One after the other, so that it is known whose connection comes. */
+/* Starts one after the other, so that it is known whose connection comes. */
 static void start_both(char **argv)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -422,7 +422,7 @@ static void swap_numbers(void)
 			fail("a process is not ready");
 }
 
-/* What both have asked of the hardware since they were connected. */
+/* Returns the calls to the hardware that both have made since they were connected. */
 static struct fake_calls end_both(void)
 {
 	struct fake_calls sum = {0}, each;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a suspend takes to find regions that could not be registered again, on this machine's own
- * CPU: regions_native. Prints microseconds, medians of 9, as JSON. */
+/* The time that a suspend needs to find regions that could not be registered again, on this
+ * machine's own CPU: regions_native. Prints microseconds, medians of 9, as JSON. */
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/job/job.h"
@@ -38,7 +38,7 @@ static int play_dereg_mr(struct ibv_mr *mr)
 	return 0;
 }
 
-/* What the files that are measured need from the others. */
+/* Stubs of the other files that the measured files need. */
 const struct shim_real *shim_real(void)
 {
 	static const struct shim_real played = {.reg_mr_iova2 = play_reg_mr,
@@ -125,7 +125,7 @@ int main(void)
 	measure("4096 regions in one mapping", memory, REGIONS, PAGE, PAGE);
 	munmap(memory, large);
 	memory = map(2 * REGIONS * PAGE);
-	for (size_t i = 0; i < REGIONS; i++) /* so that no two are neighbours */
+	for (size_t i = 0; i < REGIONS; i++) /* no two mappings are neighbours */
 		munmap(memory + (2 * i + 1) * PAGE, PAGE);
 	printf(",");
 	measure("4096 regions, each in a mapping of its own", memory, REGIONS, PAGE, 2 * PAGE);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Asks for path records as fast as the answers come, like the flood of clients that reconnect at
- * once, and says in one line of JSON what was served and how long each question took.
+ * once. Says in one line of JSON what was served and how long each question took.
  *
  *   sa_flood sa SM_LID  CLIENTS IN_FLIGHT SECONDS <PAIRS
  *   sa_flood service SOCKET[,BATCH] CLIENTS IN_FLIGHT SECONDS <PAIRS
@@ -155,7 +155,7 @@ static bool all_closed(void)
 	return true;
 }
 
-/* What is open counts as lost, and is asked anew while there is time. */
+/* Counts open questions as lost, and asks them anew while there is time. */
 static void sa_lost(struct sa *sa)
 {
 	for (unsigned i = 0; i < flood.clients * flood.in_flight; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The data path of a program, for counting: shim_ops bare|shim OPERATION N. Under callgrind with
- * --toggle-collect=count_OPERATION only the N calls of that operation are counted; `ns` prints the
+ * --toggle-collect=count_OPERATION only the N calls of that operation are counted. `ns` prints the
  * wall clock of N pairs of a SEND and its completion, and of a receive and its completion. */
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static struct ibv_sge sge;
 static struct ibv_send_wr send_wr;
 static struct ibv_recv_wr recv_wr;
 
-/* Each is a function with a name, so that callgrind can be told to count what it calls. */
+/* An operation is a function with a name, so that callgrind can be told to count what it calls. */
 static __attribute__((noinline)) int count_post_send(void)
 {
 	struct ibv_send_wr *bad;

@@ -147,7 +147,7 @@ static void take_answer(uint8_t *umad, struct smp *s, unsigned count)
 	memcpy(s[i].data, mad + 64, IB_LFT_BLOCK);
 }
 
-/* All of them, at most window without an answer. Microseconds. */
+/* Sends every SMP, with at most window of them without an answer. Returns microseconds. */
 static uint64_t run(struct smp *s, unsigned count, unsigned method, unsigned window)
 {
 	uint8_t *umad = calloc(1, umad_size() + MAD_BYTES);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What libvswitch costs on the nets of the vSwitch paper: time of plans, memory, SMPs. Prints JSON;
- * `make bench-vswitch` puts it into build/bench/vswitch.json. Times are CPU time, as the library
- * does nothing but compute; those of plans are medians. */
+/* The cost of libvswitch on the nets of the vSwitch paper: time of plans, memory, SMPs. Prints
+ * JSON; `make bench-vswitch` puts it into build/bench/vswitch.json. Times are CPU time, as the
+ * library does nothing but compute; those of plans are medians. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 
 #define PLANS        301
 #define PLAN_GOAL_US 1000
-#define LIDS_MAX     128 /* of a batch */
+#define LIDS_MAX     128 /* LIDs of a batch */
 #define BYTES_GOAL   100000000
 
 static const char *const nets[] = {"324", "648", "5832", "11664"};

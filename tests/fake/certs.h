@@ -19,7 +19,7 @@ struct cert_wish {
 	const char *only_purpose; /* an OID; NULL: both client and server */
 };
 
-/* All abort() when they fail. */
+/* Every one of these abort()s when it fails. */
 struct cert cert_make(const struct cert_wish *wish);
 void cert_free(struct cert *c);
 /* PEM into a file that replaces what was there. */

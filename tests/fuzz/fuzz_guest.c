@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the daemon does with the messages of a guest's agent, which may say anything: its answers,
+/* The daemon's handling of the messages of a guest's agent, which may say anything: its answers,
  * relayed messages, questions for paths (agent.c, vm/channel.c, relay.c, qps.c, over a real
  * socket). The input is the agent's messages, JSON, a line each; framing is fuzz_frame's matter.
  * Other hosts and ibvmig-sm are played: half of the vGUIDs are somewhere, and half of the calls
@@ -178,7 +178,7 @@ void http_reply(struct http_exchange *x, unsigned status, struct json_object *bo
 {
 	(void)x;
 	(void)status;
-	/* Of the guest's text nothing gets to a terminal. */
+	/* The guest's text does not get to a terminal. */
 	for (const char *c = body ? json_text(body) : ""; *c; c++)
 		must((unsigned char)*c >= 0x20 && (unsigned char)*c < 0x7f);
 	json_object_put(body);

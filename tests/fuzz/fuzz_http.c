@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a client sends to the REST server, heads and bodies: a real one on a socket. A handler reads
+/* Input of a client to the REST server, heads and bodies: a real one on a socket. A handler reads
  * fields as the daemons' do. */
 #include <stddef.h>
 #include <stdint.h>

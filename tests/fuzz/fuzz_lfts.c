@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Whatever a dump of LFTs holds, for a fabric of two switches (GUIDs 0x200000 and 0x200001, LIDs 1
- * and 2) and two CA ports (LIDs 3 and 70): refused with a reason and no LFT kept, or read, written
- * and read again the same. */
+/* A dump of LFTs with any content, for a fabric of two switches (GUIDs 0x200000 and 0x200001, LIDs
+ * 1 and 2) and two CA ports (LIDs 3 and 70). The dump is refused with a reason and no LFT kept, or
+ * it is read, written and read again the same. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -19,9 +19,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct {
-	const uint8_t *data; /* what is left of the input */
+	const uint8_t *data; /* rest of the input */
 	size_t size;
-	uint8_t tid[8]; /* of the query */
+	uint8_t tid[8]; /* TID of the query */
 } played;
 
 static void must(bool ok)

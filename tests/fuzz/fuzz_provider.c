@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a VF provider answers to "inventory": a table that the daemon relies on, or an error. */
+/* The answer of a VF provider to "inventory": a table that the daemon relies on, or an error. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What QEMU answers on its monitor, and the monitor commands that a VF provider hands over. */
+/* The answers of QEMU on its monitor, and the monitor commands that a VF provider hands over. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	char *input AUTO_FREE = strndup((const char *)data, size), error[HTTP_ERROR_MAX];
 	bool stays;
 
-	if (!input || strstr(input, "\"file\"")) /* it would open what it names */
+	if (!input || strstr(input, "\"file\"")) /* QEMU would open the file */
 		return 0;
 	text = input;
 	ask(error);

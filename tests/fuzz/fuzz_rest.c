@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What operators, Nova, libvirt's hook and other hosts' daemons ask of ibvmigd, with any fields:
- * each route of its table, above simulated hosts (tests/sim/world.h) with a VM on host a and its
- * peer on c. Each request has one answer, which docs/openapi.json knows (tests/sim/net.c
+/* Requests of operators, Nova, libvirt's hook and other hosts' daemons to ibvmigd, with any fields.
+ * They reach each route of its table, above simulated hosts (tests/sim/world.h) with a VM on host a
+ * and its peer on c. Each request has one answer, which docs/openapi.json knows (tests/sim/net.c
  * looks), and the daemons live.
  *
  * An input is requests with a line "%" between them. Each is a line "HOST MS METHOD PATH", HOST one
@@ -28,7 +28,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What was on its way to a daemon that ends, the simulated hosts forget. */
+/* The simulated hosts forget what was on its way to a daemon that ends. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -158,7 +158,7 @@ static struct json_object *bad_value(unsigned i)
 	return json_tokener_parse(text[i]);
 }
 
-/* Each field of the body below at, one after the other, has each of the bad values. */
+/* Gives every field of the body below at, one after the other, each of the bad values. */
 static void ask_garbled(const struct request *r, struct json_object *at)
 {
 	bool is_list = json_object_is_type(at, json_type_array);
@@ -202,7 +202,7 @@ static void play(const char *text)
 	if (sscanf(own, "%c %u %7s %255s", &host, &ms, r.method, r.path) != 4 || host < 'a' ||
 	    host > 'c' || *r.path != '/')
 		return;
-	/* What is no JSON object does not get as far (fuzz_http.c). */
+	/* A body that is no JSON object does not get as far (fuzz_http.c). */
 	if (body && *body && json_parse(body, strlen(body), &r.body))
 		return;
 	r.host = host - 'a';

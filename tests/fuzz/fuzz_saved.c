@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A domain's XML where we write into it: the mark of a saved VM, whose file comes from a user, and
- * the devices that the hook adds for a QEMU that waits for a migration. What was written must be
- * read back, and written once however often it is asked for. */
+/* A domain's XML where we write into it. The mark of a saved VM comes in a file from a user; the
+ * hook adds devices for a QEMU that waits for a migration. A written part must be read back, and is
+ * written once however often it is asked for. */
 #include <libxml/parser.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Whatever processes write into the agent's socket: it drops who does not keep to the protocol,
- * keeps its tables in order and gives nothing to the host that is not text. The input: for each
- * step one byte (which process, or what the host asks), and for processes a length and a packet. */
+/* Packets of any kind that processes write into the agent's socket. The agent drops a process that
+ * does not keep to the protocol, keeps its tables in order and gives nothing to the host that is
+ * not text. The input: for each step one byte (which process, or what the host asks), and for
+ * processes a length and a packet. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -154,7 +155,7 @@ static void check(void)
 		must(!agent.slots[i] || agent.slots[i]->slot == i);
 }
 
-/* Whether the agent still holds the process; what it has sent is read. */
+/* Returns whether the agent still holds the process; what it has sent is read. */
 static bool lives(int fd)
 {
 	static char in[SHIM_MSG_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the plugin lets in from its socket, and ibvmig-sm from those of the path record service: a
+/* The checks of the plugin on its socket, and of ibvmig-sm on those of the path record service. A
  * request that is let in names no more than its bytes hold, and nothing twice. The input: one byte
- * that chooses (even: plugin, odd: path records), then the packet; version 0 in a packet for the
+ * that chooses (even: plugin, odd: path records), then the packet. Version 0 in a packet for the
  * plugin stands for the one that it speaks, so that the corpus outlives a new version. */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Each input of a fuzz target's corpus, once, without the fuzzer: a find that was fixed stays so.
- * The program test_fuzz_NAME takes tests/fuzz/corpus/NAME; it runs in the top folder and speaks
- * TAP. */
+/* Replays the inputs of a fuzz target's corpus, once, without the fuzzer: a find that was fixed
+ * stays so. The program test_fuzz_NAME takes tests/fuzz/corpus/NAME; it runs in the top folder and
+ * speaks TAP. */
 #include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Calls verbs with arguments that are NULL, zero, negative, huge or of the wrong state, and says
- * what each returned: "NAME -> RESULT", where RESULT is `ok`, an errno's name or `signal N`. Each
- * case has a process of its own, so that one that crashes ends no other. Run bare and under the
- * shim, the two lists are compared by tests/integration/guest/ex. */
+ * what each returned. A line is "NAME -> RESULT", where RESULT is `ok`, an errno's name or `signal
+ * N`. Each case has a process of its own, so that one that crashes ends no other.
+ * tests/integration/guest/ex compares the two lists, run bare and under the shim. */
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -29,7 +29,7 @@ static struct ibv_qp_ex *qpx;
 static struct ibv_srq *srq;
 static char *buffer;
 
-/* What a case returns: 0, or an errno, from the two ways in which verbs say it. */
+/* Returns a case's result: 0, or an errno, from the two ways in which verbs say it. */
 static int number(long rc)
 {
 	return (int)(rc == -1 ? errno : rc < 0 ? -rc : rc);
@@ -466,7 +466,7 @@ static int window(int type)
 	return pointer(ibv_alloc_mw(pd, (enum ibv_mw_type)type));
 }
 
-/* What is refused. */
+/* The attributes are refused. */
 static int xrcd(void)
 {
 	struct ibv_xrcd_init_attr a = {.comp_mask = 3, .fd = -1, .oflags = O_CREAT};

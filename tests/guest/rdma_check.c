@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Checked RDMA traffic: both sides send numbered, checksummed messages over RC (or UC) QPs, until
- * the time is over or SIGTERM, and count exactly what was lost, doubled or changed.
+/* Checked RDMA traffic. Both sides send numbered, checksummed messages over RC (or UC) QPs, until
+ * the time is over or SIGTERM. They count exactly what was lost, doubled or changed.
  *
- * What it can be told is in rdma_check_options.h.
+ * The options are in rdma_check_options.h.
  *
  * Message n of a QP has a kind and a size that both sides can compute from n. SEND carries header
  * and payload; WRITE_IMM puts them into a ring at the peer; before some SENDs goes a WRITE into the
- * same ring, without a completion at the peer: the SEND says up to which n the ring is filled (RC
- * keeps the order). The receiver clears a slot once it is checked: a WRITE that arrives again
- * later is seen because the slot is not clear any more. READs fetch a region that never changes.
- * Messages that are too short for the header are a few bytes of their number. Each atomic adds 1 to
- * a counter of the peer's and must return the number of those before it.
- * How far a side has come is told to its peer by inline WRITEs of one number. */
+ * same ring, without a completion at the peer. The SEND says up to which n the ring is filled (RC
+ * keeps the order). The receiver clears a slot once it is checked: a WRITE that arrives again later
+ * is seen because the slot is not clear any more. READs fetch a region that never changes. Messages
+ * that are too short for the header are a few bytes of their number. Each atomic adds 1 to a
+ * counter of the peer's and must return the number of those before it. How far a side has come is
+ * told to its peer by inline WRITEs of one number. */
 #include "tests/guest/rdma_check_options.h"
 #include "tests/guest/rdma_conn.h"
 #include "tests/guest/rdma_message.h"
@@ -31,9 +31,9 @@
 
 #define SQ_ENTRIES     (3 * SLOTS_MAX)
 #define WINDOW         (check_options.slots / 4) /* messages that the peer program has not acknowledged */
-#define FIXED_BYTES    65536                     /* of the region for READs, at least */
+#define FIXED_BYTES    65536                     /* least size of the region for READs */
 #define SIGNAL_AT_MOST 7                         /* unsignalled sends in a row */
-#define CLEAR          0xdd                      /* what a checked ring slot is filled with */
+#define CLEAR          0xdd                      /* the byte in a checked ring slot */
 #define STATUS_EVERY   100000                    /* us */
 #define STALL_LOOK     10000                     /* us */
 #define FINISH_US      40000000     /* for the last acknowledgements: a time-out lasts 8.6 s */
@@ -57,7 +57,7 @@ struct side {
 	uint64_t next_due_us;
 	bool read_pending, atomic_pending;
 	uint32_t read_bytes;
-	uint64_t *fetched;           /* where the result of an atomic goes */
+	uint64_t *fetched;           /* takes the result of an atomic */
 	volatile uint64_t *added_to; /* by the peer's atomics */
 	uint64_t atomics;            /* mine that have completed */
 };
@@ -501,8 +501,8 @@ static struct ibv_qp *create_extended(const struct ibv_qp_init_attr *init)
 	return ibv_create_qp_ex(ctx, &ex);
 }
 
-/* All QPs' memory: rings for sending, receiving, writing from and being written to, and two
- * fixed regions, all in one registration each. */
+/* The QPs' memory: rings for sending, receiving, writing from and being written to, and two fixed
+ * regions, all in one registration each. */
 static void make_side(struct side *s)
 {
 	size_t fixed = message_rules.max_bytes > FIXED_BYTES ? message_rules.max_bytes
@@ -666,7 +666,7 @@ static void run(int fd)
 	}
 }
 
-/* All atomics of the peer's QP have completed: each was done once. */
+/* The peer's QP has completed all its atomics: each was done once. */
 static void check_counter(unsigned i, uint64_t done)
 {
 	uint64_t is = *sides[i].added_to;

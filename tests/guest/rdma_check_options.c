@@ -19,7 +19,7 @@ static void set_dirty(struct check_options *o, char *text)
 	o->dirty_rate = comma ? option_number(comma, 0, 100000, 'D') : 0;
 }
 
-/* Those that say what the traffic is. false: none of them. */
+/* Takes the options that say what the traffic is. false: none of them. */
 static bool set_traffic(struct check_options *o, int c)
 {
 	switch (c) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What rdma_check can be told.
+/* The options of rdma_check.
  *
  *   rdma_check [options]          waits for its peer
  *   rdma_check [options] HOST     connects to it over TCP (for numbers and the final count only)
@@ -35,7 +35,7 @@
 
 #include <stdbool.h>
 
-#define SLOTS_MAX 64 /* of the ring, and receives posted */
+#define SLOTS_MAX 64 /* slots of the ring, and receives posted */
 #define QPS_MAX   256
 
 extern struct check_options {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* An echo over librdmacm that tells of each event: `rdma_cm -p PORT [-b ADDRESS]` serves, one
- * connection after the other, with one protection domain for all; `rdma_cm -p PORT ADDRESS` sends
+/* An echo over librdmacm that tells of each event. `rdma_cm -p PORT [-b ADDRESS]` serves, one
+ * connection after the other, with one protection domain for all. `rdma_cm -p PORT ADDRESS` sends
  * numbered messages until the file of -S exists, then disconnects. -e: with endpoints and
  * synchronous ids. -H FILE: the server answers a request when the file exists; the client connects
  * when it does. -E FILE: before it disconnects, the client puts its QP to ERR and waits for the
@@ -28,7 +28,7 @@ struct conn {
 	struct ibv_mr *mr;
 	char in[RECVS][MESSAGE], out[MESSAGE];
 	unsigned sent, received;
-	bool watched; /* its channel has events for us, not for calls of librdmacm */
+	bool watched; /* the channel has events for us, not for calls of librdmacm */
 	bool over;    /* DISCONNECTED has come */
 };
 
@@ -202,7 +202,7 @@ static void serve(struct conn *c)
 	finish(c);
 }
 
-/* What rdma_disconnect() begins with. */
+/* Does what rdma_disconnect() begins with. */
 static void end_qp(struct conn *c)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
@@ -262,7 +262,7 @@ static void server(void)
 		struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
 
 		memset(&c, 0, sizeof(c));
-		/* what the last connection still has to say */
+		/* The last connection may still have something to say. */
 		while ((e = next_event(o.channel, -1))->event != RDMA_CM_EVENT_CONNECT_REQUEST)
 			rdma_ack_cm_event(e);
 		c.id = e->id;

@@ -113,9 +113,9 @@ struct ibv_context *conn_open(const char *device)
 uint8_t conn_timeout = 21; /* 9 s: rxe 6.1 mishandles READs and atomics that are sent again, and TCG
 			    * guests stall for seconds on a loaded machine */
 
-/* 41 ms. Each time that it ends rxe begins anew with all that is not acknowledged, and an ACK that
- * comes just then makes it send a request under another PSN (rxe_req.c, req_retry, Linux 6.1): the
- * other end executes it twice, or calls it invalid. So this should happen seldom. */
+/* The code of 41 ms. At its end rxe begins anew with all that is not acknowledged. An ACK that
+ * comes just then makes rxe send a request under another PSN (rxe_req.c, req_retry, Linux 6.1), and
+ * the other end executes it twice, or calls it invalid. So this should happen seldom. */
 uint8_t conn_rnr_timer = 24;
 
 /* Linux resolves the other end's address within a second, or not: on a loaded machine, again. */

@@ -7,18 +7,18 @@
 #include <stdint.h>
 #include <infiniband/verbs.h>
 
-/* What the two sides tell each other of one QP. Both are little-endian. */
+/* The two sides tell each other this of one QP. Both are little-endian. */
 struct conn_qp {
 	uint32_t qpn, psn;
 	uint32_t ring_rkey, fixed_rkey;
-	uint64_t ring_addr, ack_addr, fixed_addr; /* where the other side may write, and read */
+	uint64_t ring_addr, ack_addr, fixed_addr; /* the other side may write there, and read */
 	uint8_t gid[16];
 };
 
-/* One line on stderr and exit status 1: for a workload nothing can be mended. */
+/* Prints one line on stderr and exits with 1: for a workload nothing can be mended. */
 void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-/* What follows -option; dies with the allowed range. */
+/* Returns the number behind -option; dies with the allowed range. */
 unsigned option_number(const char *text, unsigned min, unsigned max, char option);
 
 /* host NULL: waits for one peer; else tries for 30 s. A connected socket. */
@@ -26,8 +26,8 @@ int conn_tcp(const char *host, unsigned port);
 /* Whole buffers both ways. */
 void conn_swap(int fd, const void *mine, void *theirs, size_t bytes);
 
-extern uint8_t conn_timeout;   /* of QPs: 4.096 us * 2^n; 8 times that and a dead peer is known */
-extern uint8_t conn_rnr_timer; /* its code, IBA 1.4 table 45: 12 is 0.64 ms, 24 is 41 ms */
+extern uint8_t conn_timeout;   /* the QPs': 4.096 us * 2^n; after 8 times that a peer is dead */
+extern uint8_t conn_rnr_timer; /* the timer's code, IBA 1.4 table 45: 12 is 0.64 ms, 24 is 41 ms */
 
 struct ibv_context *conn_open(const char *device); /* NULL: the first */
 void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *peer,

@@ -174,7 +174,7 @@ static void map_memory(void)
 	if (opt.grow && mmap(memory + bytes / 2, bytes - bytes / 2, PROT_NONE,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
 		die("mmap: %s", strerror(errno));
-	if (mlock(memory, opt.grow ? bytes / 2 : bytes)) /* which also makes them present */
+	if (mlock(memory, opt.grow ? bytes / 2 : bytes)) /* mlock() also makes them present */
 		die("mlock: %s", strerror(errno));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Memory windows, checked: both sides bind windows, tell each other the keys, write through them,
- * invalidate them, and begin again with the next key, until SIGTERM. Then each side writes with a
+/* Memory windows, checked. Until SIGTERM both sides bind windows, tell each other the keys, write
+ * through them, invalidate them, and begin again with the next key. Then each side writes with a
  * key that was invalidated, which must fail.
  *
  *   rdma_mw -p TCP-PORT -o FILE (result and live status, JSON) [-z BOUND] [-y INVALID] [HOST]
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BYTES 4096 /* of a window */
+#define BYTES 4096 /* size of a window */
 #define QPS   2
 #define PAUSE 10000 /* us */
 #define MR_FLAGS                                                                                   \
@@ -32,7 +32,7 @@ static struct {
 	unsigned own, other; /* QPs: of the own window, and of the peer's */
 } conn;
 
-/* What the two sides tell each other in each round. */
+/* The two sides tell each other this in each round. */
 struct round {
 	uint64_t n, addr1, addr2;
 	uint32_t rkey1, rkey2, stop, reserved;

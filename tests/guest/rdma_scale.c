@@ -26,7 +26,7 @@
 #define RECEIVES     4
 #define WINDOW       2 /* SENDs under way */
 #define SQ_ENTRIES   (2 * (WINDOW + 1))
-#define QPS_PER_CQ   1024 /* what rxe's largest CQ (32,767) is enough for */
+#define QPS_PER_CQ   1024 /* rxe's largest CQ (32,767) is enough for so many */
 #define PAGE_BYTES   4096u
 #define STATUS_EVERY 100000    /* us */
 #define PAUSE_US     500       /* with nothing to do */
@@ -37,7 +37,7 @@ struct message {
 	uint32_t qp, check;
 };
 
-/* What a QP has in its region. */
+/* A QP's part of its region. */
 struct slot {
 	struct message send[WINDOW], recv[RECEIVES];
 	uint64_t write_from[WINDOW], written; /* the peer writes to .written */

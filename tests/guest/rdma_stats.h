@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a checked workload counts, and the JSON files that show it while it runs and at the end. */
+/* Counts of a checked workload, and the JSON files that show them while it runs and at the end. */
 #ifndef IBVMIG_TESTS_RDMA_STATS_H
 #define IBVMIG_TESTS_RDMA_STATS_H
 
@@ -17,11 +17,11 @@ struct stats {
 	uint64_t sent, received, lost, duplicated, corrupt;
 	uint64_t writes, reads, bytes;
 	uint64_t received_least; /* by the QP that has received the fewest */
-	uint64_t last_us;        /* of the latest arrival */
+	uint64_t last_us;        /* time of the latest arrival */
 	uint64_t max_gap_us, gap_count;
-	struct stats_gap gaps[STATS_GAPS]; /* of at least STATS_GAP_MIN_US; the latest ones */
-	char first_error[176]; /* of the first message that was not as it should be, with the time,
-				  UTC */
+	struct stats_gap gaps[STATS_GAPS]; /* gaps of at least STATS_GAP_MIN_US; the latest ones */
+	char first_error[176]; /* error of the first message that was not as it should be, with the
+				* time, UTC */
 };
 
 uint64_t stats_now_us(void);

@@ -130,7 +130,7 @@ void hw_check_pf(struct hw_results *r, const struct hca_host *h, const struct hc
 
 /* ---- a VF ---- */
 
-/* One VF's checks; the PF is loaded beside the provider's own, to look behind it. */
+/* A VF's checks; the PF is loaded beside the provider's own, to look behind it. */
 struct life {
 	struct hw_results *r;
 	const struct mlx5_config *config;
@@ -316,7 +316,7 @@ static uint64_t node_guid(const struct life *l, const char *ibdev)
 	return ib_gid_parse(half, &gid) ? 0 : gid.guid;
 }
 
-/* Of the VF's own RDMA device, once there is one. 0: none in time. */
+/* Returns the GUID of the VF's own RDMA device, once there is one. 0: none in time. */
 static uint64_t shown_by_driver(const struct life *l)
 {
 	uint64_t deadline_ms = now_ms() + DEVICE_MS, guid = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a ConnectX card and its kernel must do for the provider mlx5: the same on real hosts
- * (tests/hw/provider.c) and on played ones (tests/unit/daemon/hw.c). All block. */
+/* The duties of a ConnectX card and its kernel to the provider mlx5: the same on real hosts
+ * (tests/hw/provider.c) and on played ones (tests/unit/daemon/hw.c). All functions block. */
 #ifndef IBVMIG_TESTS_HW_CHECKS_H
 #define IBVMIG_TESTS_HW_CHECKS_H
 
@@ -8,7 +8,7 @@
 
 enum hw_verdict { HW_OK, HW_FAILED, HW_SKIPPED };
 
-/* Where results go. */
+/* The results go here. */
 struct hw_results {
 	/* why: of a failure, or of what is skipped */
 	void (*tell)(struct hw_results *r, enum hw_verdict v, const char *what, const char *why);
@@ -18,10 +18,10 @@ struct hw_results {
  * table. Changes nothing. pf: loaded, ready. */
 void hw_check_pf(struct hw_results *r, const struct hca_host *h, const struct hca_pf *pf);
 
-/* The life of a VF that no VM has, from the inventory, in which VFs without a GUID get their parked
- * ones, to the last release: policy, binding by driver_override, VFIO's migration feature, a GUID
- * there and back, for VFIO and for the host's own driver. What it has changed it changes back, as
- * far as the card lets it. vf: "<PF>vf<N>". */
+/* The life of a VF that no VM has, from the inventory to the last release. The inventory gives VFs
+ * without a GUID their parked ones. Then come policy, binding by driver_override, VFIO's migration
+ * feature, a GUID there and back, for VFIO and for the host's own driver. The check changes back
+ * what it has changed, as far as the card lets it. vf: "<PF>vf<N>". */
 void hw_check_vf(struct hw_results *r, const struct mlx5_config *config, const char *vf);
 
 /* RLIMIT_MEMLOCK of a process is lifted, as that of a QEMU is before it gets a VF. */

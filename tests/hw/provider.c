@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The provider mlx5 on this machine's own ConnectX cards: `make check-hw`, as root. Exit status 77
- * where there is none that is ready. What it changes it changes back, on one VF that no VM may
- * have:
+ * where there is none that is ready. The check changes back what it changes, on one VF that no VM
+ * may have:
  *
  *   $IBVMIG_HW_VF  its name, as "mlx5_0vf3"; without it only what changes nothing is checked
- *   $IBVMIG_HW_CONF  a configuration of ibvmigd, for its "pf" lines and what else the provider
- * reads
- */
+ *   $IBVMIG_HW_CONF  a configuration of ibvmigd, for the lines that the provider reads, as "pf" */
 #include "common/conf.h"
 #include "common/log.h"
 #include "common/util.h"

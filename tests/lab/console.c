@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/inotify.h>
 
-/* Whether the token stands in the file behind *from; the look goes on where it ended, less what
- * could be the token's beginning. */
+/* Returns whether the token stands in the file behind *from; the look goes on where it ended, less
+ * what could be the token's beginning. */
 static bool has_token(int fd, off_t *from, const char *token)
 {
 	char buf[4097];
@@ -59,7 +59,8 @@ int console_command(const char *fifo, const char *output, const char *line, unsi
 	if (inotify_add_watch(changes, output, IN_MODIFY) < 0)
 		return -errno;
 	from = lseek(out, 0, SEEK_END);
-	/* one write below PIPE_BUF: lines of several writers do not mix; ibsim echoes comments */
+	/* The text is one write below PIPE_BUF: lines of several writers do not mix; ibsim echoes
+	 * comments. */
 	if (write(fd, text, strlen(text)) != (ssize_t)strlen(text))
 		return -EIO;
 	token[strlen(token) - 1] = '\0'; /* ibsim takes the newline away */

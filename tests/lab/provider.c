@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The lab's VF provider (docs/wire.md, "VF provider"): a VF is a channel adapter of the simulated
- * fabric, and for the guest a virtio NIC on the host's data bridge whose MAC comes from the vGUID.
- */
+/* The lab's VF provider (docs/wire.md, "VF provider"). A VF is a channel adapter of the simulated
+ * fabric. For the guest it is a virtio NIC on the host's data bridge whose MAC comes from the
+ * vGUID. */
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -26,8 +26,8 @@ static const char *const pkeys[] = {"0xffff", "0x8001"};
 
 struct provider {
 	char host[64];
-	unsigned index; /* of the host in the lab */
-	bool fabric;    /* whether an ibsim runs */
+	unsigned index; /* number of the host in the lab */
+	bool fabric;    /* an ibsim runs */
 	struct json_object *in, *out;
 };
 
@@ -95,7 +95,7 @@ static char *guid_file(const struct provider *p, unsigned vf)
 	return strf(LAB "/hosts/%s/vfs/" PF "vf%u", p->host, vf);
 }
 
-/* What set-guid has noted; the parked one before its first call. */
+/* Returns the GUID that set-guid has noted; the parked one before its first call. */
 static uint64_t present_guid(const struct provider *p, unsigned vf)
 {
 	char *path AUTO_FREE = guid_file(p, vf);

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/*
- * GUID tables of ports for programs on ibsim, whose ports have none: a stand-in for such an HCA.
+/* GUID tables of ports for programs on ibsim, whose ports have none: a stand-in for such an HCA.
  *
  * ibsim answers a Get of GUIDInfo with the port's own GUID and refuses a Set. Preloaded before
- * libumad2sim.so, in every program on the fabric, this asks the port for its own GUID instead (so
- * that a link that is down, or an SMP that fails, is as it is for any SMP), and when that answer
- * comes makes of it the answer of a port with a table of GUID_CAP entries. PortInfo says so, too.
- * The tables are in the file $IBVMIG_GUID_TABLES, shared by all programs; without it nothing is
- * changed. A GUID that enters a table while another entry of any port shows it is allowed, as
- * hardware would, and written down in FILE.duplicates.
- */
+ * libumad2sim.so, in every program on the fabric, this asks the port for its own GUID instead. So a
+ * link that is down, or an SMP that fails, is as it is for any SMP. The answer becomes that of a
+ * port with a table of GUID_CAP entries. PortInfo says so, too. The tables are in the file
+ * $IBVMIG_GUID_TABLES, shared by all programs; without it nothing is changed. A GUID that enters a
+ * table while another entry of any port shows it is allowed, as hardware would, and written down in
+ * FILE.duplicates. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +29,7 @@
 #define PORTS_MAX 4096
 
 struct table {
-	uint64_t port; /* its own GUID, which is entry 0; 0: this and all after it are free */
+	uint64_t port; /* the port's own GUID, its entry 0; 0: free, as all behind it */
 	uint64_t guid[GUID_CAP];
 };
 
@@ -40,7 +38,7 @@ struct request {
 	int fd;
 	uint32_t tid, class, block;
 	bool set;
-	uint64_t guid[IN_BLOCK]; /* of a Set */
+	uint64_t guid[IN_BLOCK]; /* GUIDs of a Set */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -111,7 +109,7 @@ static off_t find_table(int fd, uint64_t port, struct table *t)
 	return -1;
 }
 
-/* What the port answers: the block as it is, after the Set. */
+/* Gives the port's answer: the block as it is, after the Set. */
 static void serve(const struct request *r, uint64_t port, uint64_t ret_guid[IN_BLOCK])
 {
 	int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);

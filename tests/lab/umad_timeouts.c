@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/*
- * umad's time-outs for programs on ibsim: a stand-in for the kernel's ib_umad.
+/* umad's time-outs for programs on ibsim: a stand-in for the kernel's ib_umad.
  *
- * umad2sim stands for /dev/infiniband/umadN, but forgets timeout_ms and retries: a request to a
+ * umad2sim stands for /dev/infiniband/umadN, but forgets timeout_ms and retries. A request to a
  * program that has died never ends, and OpenSM, which counts its SMPs under way, waits for ever.
  * Preloaded before libumad2sim.so, this ends it as the kernel does: umad_recv() gives its header
  * back with status ETIMEDOUT, timeout_ms * (retries + 1) after umad_send(). Otherwise than the
  * kernel it sends nothing again (ibsim loses nothing that a live program would have got, or says so
  * at once), and passes on an answer that comes later. umad_poll() sees no time-out: nobody here
- * calls it.
- */
+ * calls it. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/mad.h>
@@ -22,13 +20,13 @@
 #include <time.h>
 
 #define TICK_MS      20 /* umad_recv() looks for requests that are due: so late is a time-out */
-#define HEADER_BYTES 24 /* of a MAD: what the kernel gives back */
+#define HEADER_BYTES 24 /* size of a MAD's header, which the kernel gives back */
 
 struct request {
 	struct request *next;
 	uint64_t due_ms;
 	int fd;
-	uint32_t tid, class; /* of the TID the lower half: the other one is umad's */
+	uint32_t tid, class; /* the lower half of the TID: the other one is umad's */
 	struct ib_user_mad umad;
 	uint8_t header[HEADER_BYTES];
 };
@@ -125,7 +123,7 @@ static bool timed_out(int fd, void *umad, int *length)
 	return true;
 }
 
-/* Not a request of somebody else, who may use the same TID. */
+/* A request of somebody else may use the same TID, and is no answer. */
 static bool ends_request(void *umad)
 {
 	return umad_status(umad) || mad_get_field(umad_get_mad(umad), 0, IB_MAD_RESPONSE_F);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A host with ConnectX cards that there is not: a tree as sysfs lays it out, the kernel's reactions
- * to writes in it, and a thread that answers rtnetlink as the mlx5 driver makes the kernel do. Made
- * from drivers/pci, drivers/net/ethernet/mellanox, drivers/infiniband/hw/mlx{4,5} and
+/* A host that there is not, with ConnectX cards: a tree as sysfs lays it out, and the kernel's
+ * reactions to writes in it. A thread answers rtnetlink as the mlx5 driver makes the kernel do. All
+ * is made from drivers/pci, drivers/net/ethernet/mellanox, drivers/infiniband/hw/mlx{4,5} and
  * net/core/rtnetlink.c, and compared with what others have recorded of their cards (docs/hosts.md,
  * "What the played hosts are made from"); no card of ours has confirmed it. */
 #ifndef IBVMIG_TESTS_FAKE_HCA_H
@@ -15,7 +15,7 @@
 struct fake_card {
 	const char *bdf, *ibdev, *netdev; /* netdev NULL: ib_ipoib is not loaded */
 	const char *device, *vf_device;   /* PCI ids */
-	uint64_t guid;                    /* of port 1; port 2 has the next one */
+	uint64_t guid;                    /* GUID of port 1; port 2 has the next one */
 	unsigned ifindex, total_vfs, vfs;
 	unsigned ports;         /* 2: ConnectX-3 */
 	const char *link_layer; /* NULL: InfiniBand */
@@ -29,7 +29,7 @@ struct fake_netlink {
 	uint64_t node_guid[FAKE_VFS_MAX], port_guid[FAKE_VFS_MAX];
 	uint32_t policy[FAKE_VFS_MAX]; /* IFLA_VF_LINK_STATE_…; DISABLE at first */
 	unsigned ifindex, vfs;
-	/* What goes wrong: */
+	/* Faults of the host: */
 	int set_rc, get_rc; /* errno of the kernel's answer, negative */
 	bool no_guids;      /* before 5.5 */
 	bool forgets;       /* says yes to a GUID, and keeps what it had */
@@ -68,7 +68,7 @@ const char *fake_get(struct fake_host *h, const char *fmt, ...)
 void fake_put_link(struct fake_host *h, const char *to, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 const char *fake_driver(struct fake_host *h, const char *bdf);
-/* Whether such a write was made. */
+/* Returns whether such a write was made. */
 bool fake_wrote(const struct fake_host *h, const char *line);
 
 /* MLNX_OFED's files of a VF show what rtnetlink has set, for both are the driver's. */

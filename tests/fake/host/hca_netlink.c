@@ -191,7 +191,7 @@ void fake_netlink_start(struct fake_host *h)
 {
 	struct fake_netlink_thread *t = h->thread = calloc(1, sizeof *t);
 
-	(void)!unshare(CLONE_NEWNET); /* where it may: nobody else is heard */
+	(void)!unshare(CLONE_NEWNET); /* nobody else is heard, where it may */
 	must(t && (t->sock = nl_socket_alloc()), "no memory");
 	must(!nl_connect(t->sock, NETLINK_USERSOCK) && !pipe(t->stop), "no NETLINK_USERSOCK");
 	h->host.netlink = (struct vf_netlink){NETLINK_USERSOCK, nl_socket_get_local_port(t->sock)};

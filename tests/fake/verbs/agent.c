@@ -30,7 +30,7 @@ static struct {
 	struct shim_report last;
 	char heard[4096]; /* lines, since the last order */
 	atomic_bool ways_lost, anew, paths_kept, questions_kept;
-	atomic_uint dlid, asked;         /* of all path records; how many of them were asked for */
+	atomic_uint dlid, asked;         /* path records' DLID, and how many were asked for */
 	atomic_uint brought[PEER_TYPES]; /* packets, by their type */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
 

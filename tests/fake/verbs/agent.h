@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A thread of the test that plays ibvmig-agent for the shim in the same process: it gives out a
- * slot, brings packets for peers back to the sender, and orders suspends and resumes. */
+/* A thread of the test that plays ibvmig-agent for the shim in the same process. The thread gives
+ * out a slot, brings packets for peers back to the sender, and orders suspends and resumes. */
 #ifndef IBVMIG_TESTS_FAKE_AGENT_H
 #define IBVMIG_TESTS_FAKE_AGENT_H
 
@@ -12,7 +12,7 @@
 /* Listens on a socket of its own and sets IBVMIG_SOCKET to it, before a device is opened.
  * 0 or -errno. */
 int fake_agent_start(void);
-/* It ends, and is started again: it listens, and knows nothing of before. 0 or -errno. */
+/* The agent ends, and is started again: it listens, and knows nothing of before. 0 or -errno. */
 void fake_agent_leave(void);
 int fake_agent_return(void);
 /* Sends an order about the played device and waits for the report that answers it; an answer that
@@ -25,7 +25,8 @@ int fake_agent_order_peer(uint16_t type, uint64_t migration, uint64_t vguid,
 void fake_agent_build(uint64_t migration, bool there);
 /* While they are lost, no packet arrives: its sender hears that nobody has a way to that GID. */
 void fake_agent_lose_ways(bool lose);
-/* Who says that it goes on with the QP that it had is heard as if it had been connected anew. */
+/* A peer that says that it goes on with the QP that it had is heard as if it had been connected
+ * anew. */
 void fake_agent_connect_anew(bool anew);
 /* Path records lead to this LID from now on, and nothing else is in them; 0, as at first: not even
  * that. How many have been asked for. */
@@ -39,8 +40,8 @@ void fake_agent_keep_questions(bool keep);
 unsigned fake_agent_brought(uint16_t type);
 /* Waits until these are more than before, ms (whole seconds) at most. */
 bool fake_agent_await_more(uint16_t type, unsigned before, unsigned ms);
-/* Whether a line of the shim's log has contained the text since the last order, or since its lines
- * were forgotten. */
+/* Returns whether a line of the shim's log has contained the text since the last order, or since
+ * its lines were forgotten. */
 bool fake_agent_heard(const char *text);
 void fake_agent_forget_log(void);
 

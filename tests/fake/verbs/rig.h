@@ -26,7 +26,7 @@ int rig_exec_real(char **argv);
 int rig_open(struct rig *r);
 /* Destroys everything. 0, or -EBUSY where something refuses. */
 int rig_close(struct rig *r);
-/* Whether the shim is between: its QPs are not the played ones. */
+/* Returns whether the shim is between: its QPs are not the played ones. */
 bool rig_has_shim(const struct rig *r);
 
 #endif

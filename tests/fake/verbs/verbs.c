@@ -23,7 +23,7 @@ static struct fake_qp *qps[FAKE_QPS];
 static struct ibv_mr *mrs[FAKE_MRS];
 /* Numbers are not given out twice: after a migration all are new. */
 static uint32_t last_qpn = 0x100, last_key = 0x100;
-static unsigned next_qp, next_mr; /* where a free slot is looked for: they are found in turn */
+static unsigned next_qp, next_mr; /* the search for a free slot begins there, in turn */
 static uint64_t guid = FAKE_GUID;
 static unsigned call_us;
 static bool clean_on_reset;
@@ -287,7 +287,7 @@ int fake_event(enum ibv_event_type type)
 	return rc;
 }
 
-/* Where several are there, all are the last. */
+/* Several events that are there are all the last. */
 int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *event)
 {
 	uint64_t one;
@@ -534,7 +534,7 @@ static void clean_cq(struct ibv_cq *ibcq, uint32_t qpn)
 	cq->head = to;
 }
 
-/* Of what was posted, nothing is left. */
+/* Forgets all that was posted. */
 static void reset_qp(struct fake_qp *q)
 {
 	q->send_tail = q->acked = q->send_head;
@@ -591,6 +591,6 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	fake_use_xrcd(((struct fake_qp *)ibqp)->xrcd, -1);
 	fake_unlock();
 	free(ibqp);
-	fake_wire_kick(); /* who sends to it may notice */
+	fake_wire_kick(); /* a sender to it may notice */
 	return 0;
 }

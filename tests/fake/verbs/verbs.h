@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A libibverbs with one device that is played in memory, for tests and measurements of the shim
- * without hardware. Two data paths: by default a post completes at once, in a few instructions;
- * with FAKE_VERBS_WIRE in the environment a thread plays the device and moves messages between the
- * QPs of the process. */
+ * without hardware. The device has two data paths. By default a post completes at once, in a few
+ * instructions. With FAKE_VERBS_WIRE in the environment a thread plays the device and moves
+ * messages between the QPs of the process. */
 #ifndef IBVMIG_TESTS_FAKE_VERBS_H
 #define IBVMIG_TESTS_FAKE_VERBS_H
 
@@ -17,7 +17,8 @@
 #define FAKE_QPS      8192
 #define FAKE_MRS      8192
 #define FAKE_GUID_ENV "FAKE_VERBS_GUID" /* hexadecimal, in place of FAKE_GUID */
-/* What a call that changes the hardware takes: microseconds of sleep, as for firmware to answer. */
+/* The time of a call that changes the hardware: microseconds of sleep, as for firmware to
+ * answer. */
 #define FAKE_CALL_ENV "FAKE_VERBS_CALL_US"
 
 /* Calls so far, as fake_calls() tells (found by dlsym(): no libibverbs but this one has it). */
@@ -39,8 +40,8 @@ void fake_hold_wire(bool hold);
 /* With the wire: from now on a send to a QP that does not exist fails as after all retries, and its
  * QP with it; else it waits for one. */
 void fake_end_retries(void);
-/* Whether a QP that goes to RESET takes its completions out of its CQs, as with mlx5; with rdma_rxe
- * they stay. */
+/* Sets whether a QP that goes to RESET takes its completions out of its CQs, as with mlx5; with
+ * rdma_rxe they stay. */
 void fake_clean_on_reset(bool clean);
 /* XRC. The next queues have the lowest free numbers from that on; another process has the domain of
  * that file, -1: of none. 0 or -1. */
@@ -58,7 +59,7 @@ struct fake_cq {
 
 struct fake_send {
 	struct ibv_send_wr wr;
-	struct ibv_sge sge; /* one is enough */
+	struct ibv_sge sge; /* a single one is enough */
 	enum ibv_wc_status status;
 };
 

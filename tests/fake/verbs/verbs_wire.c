@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The device that moves messages between QPs of the process: a thread executes sends in order, one
- * of each QP at a time, and stops at one that finds no receive (RNR) or no QP that listens. */
+/* The device that moves messages between QPs of the process. A thread executes sends in order, one
+ * of each QP at a time. The thread stops at a send that finds no receive (RNR) or no QP that
+ * listens. */
 #include "tests/fake/verbs/verbs.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ static void tell(struct fake_qp *q, const struct fake_send *s)
 		fake_complete((struct fake_cq *)q->v.send_cq, &wc, false);
 }
 
-/* What has been executed, unless that is not heard. */
+/* Tells of executed sends, unless acknowledgements are lost. */
 static void acknowledge(struct fake_qp *q)
 {
 	while (!lose_acks && q->acked != q->send_tail)
@@ -110,7 +111,7 @@ static void give_up(struct fake_qp *q, struct fake_send *s, enum ibv_wc_status s
 	q->v.state = IBV_QPS_ERR;
 }
 
-/* Whether the QP's oldest send has ended. */
+/* Returns whether the QP's oldest send has ended. */
 static bool step(struct fake_qp *q)
 {
 	struct fake_send *s = &q->send[q->send_tail & (FAKE_RING - 1)];
@@ -128,7 +129,7 @@ static bool step(struct fake_qp *q)
 		return false;
 	srq = q->v.qp_type == IBV_QPT_XRC_SEND ? fake_srq_by_number(s->wr.qp_type.xrc.remote_srqn)
 					       : (struct fake_srq *)to->v.srq;
-	/* Each XRC request names a queue of the target's domain. */
+	/* An XRC request names a queue of the target's domain. */
 	if (q->v.qp_type == IBV_QPT_XRC_SEND && (!to->xrcd || !srq || srq->xrcd != to->xrcd)) {
 		give_up(q, s, IBV_WC_REM_INV_REQ_ERR);
 		return true;

@@ -244,7 +244,8 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *c, struct ibv_qp_init_att
 	return fake_create_qp(c, target ? NULL : init->pd, &plain, target ? init->xrcd : NULL);
 }
 
-/* What the transitions of Linux want (qp_state_table of ib_core), and what they do not take. */
+/* The attributes that Linux' transitions want (qp_state_table of ib_core), and those that they do
+ * not take. */
 bool fake_xrc_mask_ok(enum ibv_qp_type type, const struct ibv_qp_attr *attr, int mask)
 {
 	const int path = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;

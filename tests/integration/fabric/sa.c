@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What hosts ask the SA for:
+/* The requests of hosts to the SA:
  *   fabric_sa guid SM-LID LID INDEX GUID   an entry of a port's GUID table; GUID 0: deletes it
  *   fabric_sa join SM-LID PORT-GUID        a multicast group of our own, by one of the port's GUIDs
  * Ends with 1 where the SA refuses. */

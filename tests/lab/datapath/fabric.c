@@ -10,7 +10,7 @@
 #define SMP_TIMEOUT_MS 500
 #define LFT_NO_PORT    255
 
-/* One GET along a directed route. 0 or -EIO. */
+/* Makes one GET along a directed route. 0 or -EIO. */
 static int get(struct fabric *f, const ib_portid_t *route, unsigned attr, unsigned mod,
 	       uint8_t data[static IB_SMP_DATA_SIZE])
 {

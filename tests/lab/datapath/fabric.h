@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the data path sees of the subnet: switches, their LFTs, and the adapters' GUIDs and LIDs,
- * all read by SMPs along directed routes, nothing taken from the SM. */
+/* The subnet as the data path sees it: switches, their LFTs, and the adapters' GUIDs and LIDs, all
+ * read by SMPs along directed routes, nothing taken from the SM. */
 #ifndef IBVMIG_LAB_FABRIC_H
 #define IBVMIG_LAB_FABRIC_H
 
@@ -26,7 +26,7 @@ struct fabric_node {
 	int ports;
 	ib_portid_t route;
 	uint64_t node_guid;
-	uint64_t port_guid;                         /* of an adapter's port 1 */
+	uint64_t port_guid;                         /* GUID of an adapter's port 1 */
 	unsigned lid;                               /* the same */
 	struct fabric_link links[FABRIC_PORTS_MAX]; /* by port number */
 	uint8_t lft[FABRIC_LIDS_MAX];

@@ -18,7 +18,7 @@ struct fdb_port {
 struct fdb_entry {
 	uint64_t vguid;
 	uint8_t mac[6];
-	int ifindex; /* where the bridge has it now; 0: nowhere */
+	int ifindex; /* port where the bridge has it now; 0: nowhere */
 	bool seen;   /* in the present round */
 };
 

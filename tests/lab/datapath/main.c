@@ -2,10 +2,10 @@
 /* Makes the lab's data path obey the simulated fabric.
  *
  * rxe's packets travel over Linux bridges, which would not notice a wrong LFT. So these bridges
- * forward a VF's MAC only by static entries, and each entry is the end of a walk: from the sender's
- * vSwitch along the LFTs, as read by SMPs, with the LID that senders use for this vGUID (what path
- * records say). The walk must end at a port that shows the vGUID; else there is no entry, and the
- * guests cannot talk. */
+ * forward a VF's MAC only by static entries, and each entry is the end of a walk. The walk leads
+ * from the sender's vSwitch along the LFTs, as read by SMPs, with the LID that senders use for this
+ * vGUID (what path records say). The walk must end at a port that shows the vGUID; else there is no
+ * entry, and the guests cannot talk. */
 #include "common/log.h"
 #include "common/util.h"
 #include "tests/lab/datapath/fabric.h"
@@ -28,7 +28,7 @@
 
 struct vguid {
 	uint64_t guid;
-	unsigned lid; /* that senders use; 0: not known yet */
+	unsigned lid; /* LID that senders use; 0: not known yet */
 	int node;     /* the adapter that shows it, or -1 */
 	bool listed;  /* by the registry */
 	bool reaches; /* in the last round, from everywhere */
@@ -88,7 +88,7 @@ static void note_registry(struct datapath *d, bool *ret_changed)
 		*ret_changed = true;
 	d->registry_version = version;
 	for (int i = 0; i < d->vguid_count; i++)
-		d->vguids[i].listed = n < 0; /* not asked: keep all */
+		d->vguids[i].listed = n < 0; /* nobody was asked: keep all */
 	for (int i = 0; i < n; i++) {
 		struct vguid *v = find_vguid(d, entries[i].vguid);
 
@@ -150,7 +150,7 @@ static void forward(struct datapath *d)
 			registry_hurry();
 }
 
-/* One look at what is due. */
+/* Looks once at what is due. */
 static int look(struct datapath *d)
 {
 	bool changed = false;

@@ -54,7 +54,7 @@ static void publish(const struct registry_entry *entries, int count)
 	reg.version++;
 }
 
-/* One second, or HURRY_MS when somebody waits for news. */
+/* Waits for a second, or HURRY_MS when somebody waits for news. */
 static void pause_a_while(void)
 {
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&reg.lock);

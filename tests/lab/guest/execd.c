@@ -129,7 +129,7 @@ static void job_start(struct execd *e, const char *id, const char *command)
 		close(j->output);
 	*j = (struct job){.asked = true, .code = 127, .output = memfd_create("output", 0)};
 	snprintf(j->id, sizeof(j->id), "%s", id);
-	/* each write must go to the end: command and background children share the file */
+	/* A write must go to the end: command and background children share the file. */
 	if (j->output >= 0)
 		fcntl(j->output, F_SETFL, O_APPEND);
 	j->pid = j->output >= 0 ? fork() : -1;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* In the lab's guests: turns each hot-plugged NIC that stands for a VF into an RDMA device.
- * With the argument "ipv4" it also gets an address 10.78.N.N, of the last bytes of its MAC.
+/* In the lab's guests: turns each hot-plugged NIC that stands for a VF into an RDMA device. With
+ * the argument "ipv4" it also gets an address 10.78.N.N, of the last bytes of its MAC.
  *
- * This lies inside the outage of a migration, so nothing is forked and nothing polled: one netlink
+ * This lies inside the outage of a migration, so nothing is forked and nothing polled. A netlink
  * event brings the link up, its link-local address without duplicate detection, and the rxe device,
- * in three messages. What counts as a VF is the MAC: the modified EUI-64 of a lab vGUID. */
+ * in three messages. A VF is known by the MAC: the modified EUI-64 of a lab vGUID. */
 #include "common/ib.h"
 #include "common/log.h"
 #include "common/util.h"

@@ -85,7 +85,7 @@ struct agent_shim {
 	int32_t pid;
 	char comm[SHIM_COMM_MAX];
 	unsigned qps;
-	bool job_pending;         /* the present step of the job waits for it */
+	bool suspend_pending;     /* the present step of a suspend or resume waits for it */
 	struct agent_will *wills; /* owned */
 	unsigned will_count;
 	struct agent_met *met; /* owned; whom it exchanges datagrams with */
@@ -166,19 +166,19 @@ bool agent_holds_device(const char *pid);
 int agent_kernel_users(struct agent *a, struct json_object *list);
 void agent_kernel_user_add(struct json_object *list, const char *device, const char *module);
 
-/* agent/job.c: suspend and resume. */
+/* agent/suspend.c: suspend and resume. */
 void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg);
 void agent_resume(struct agent *a, uint64_t id, struct json_object *msg);
-void agent_job_report(struct agent_shim *s, const struct shim_report *r);
-void agent_job_forget_shim(struct agent_shim *s);
+void agent_suspend_report(struct agent_shim *s, const struct shim_report *r);
+void agent_suspend_forget_shim(struct agent_shim *s);
 /* A process that has just said hello, so that it takes part in a suspend that already runs.
  * suspended: as in struct shim_hello. */
-void agent_job_new_shim(struct agent_shim *s, uint64_t suspended);
+void agent_suspend_new_shim(struct agent_shim *s, uint64_t suspended);
 /* True if a process that starts now must not open a device. */
-bool agent_job_holds(void);
+bool agent_suspend_holds(void);
 
-/* agent/settle.c: true: processes of an agent before us have not found us yet; run() is called for
- * the request when they have, with what is left of its deadline, or after a while. A suspend is
+/* agent/settle.c: true: processes of an agent before us have not found us yet. When they have, or
+ * after a while, run() is called. The request then has what is left of its deadline. A suspend is
  * refused then, where one of them has a device open. */
 bool agent_settle(struct agent *a, uint64_t id, struct json_object *msg,
 		  void (*run)(struct agent *a, uint64_t id, struct json_object *msg));
@@ -188,8 +188,9 @@ void agent_settle_anew(void);
 bool agent_unsettled(struct agent *a);
 
 /* agent/device.c: RDMA devices of this guest, from sysfs. */
-/* The device (name) whose port shows a GID with this interface id and is ACTIVE. 0, -ENODEV,
- * -EAGAIN: it is there but cannot be opened yet, -ENETDOWN: it can (name) but is not ACTIVE. */
+/* The device (name) whose port shows a GID with this interface id and is ACTIVE. Returns 0 or
+ * -ENODEV. -EAGAIN: it is there but cannot be opened yet. -ENETDOWN: it can (name) but is not
+ * ACTIVE. */
 int agent_device_find(uint64_t vguid, char ret_name[static SHIM_DEVICE_MAX]);
 bool agent_device_is_ours(struct agent *a, const uint8_t gid[16]);
 /* Makes address resolution on a RoCE device quick. */

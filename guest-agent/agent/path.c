@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Path records, asked of the host once for all processes. They stay valid over migrations while
- * the host says that addresses move with the VMs (path_cache in hello); what a move or a fault
- * changes of them the host tells (agent/notice.c). */
+/* Path records, asked of the host once for all processes. They stay valid over migrations while the
+ * host says that addresses move with the VMs (path_cache in hello). The host tells what a move or a
+ * fault changes of them (agent/notice.c). */
 #include "guest-agent/agent/main.h"
 #include "common/json.h"
 #include "common/log.h"

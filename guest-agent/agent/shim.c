@@ -115,7 +115,7 @@ static void shim_gone(struct agent_shim *s)
 		}
 		agent_path_forget_shim(s);
 		agent_query_forget_shim(s);
-		agent_job_forget_shim(s);
+		agent_suspend_forget_shim(s);
 		agent_will_end(s, true);
 		agent_relay_ended(s);
 	}
@@ -228,11 +228,11 @@ static int shim_hello(struct agent_shim *s, const struct shim_hello *h)
 	w.head.status = rc;
 	w.slot = s->slot;
 	w.instance = s->instance;
-	w.held = !rc && !h->suspended && agent_job_holds();
+	w.held = !rc && !h->suspended && agent_suspend_holds();
 	agent_shim_send(s, &w);
 	if (!rc) {
 		agent_relay_again(s->agent, 0);
-		agent_job_new_shim(s, h->suspended);
+		agent_suspend_new_shim(s, h->suspended);
 	}
 	return 0;
 }
@@ -347,7 +347,7 @@ static int shim_packet(struct agent_shim *s, const struct shim_head *h)
 		agent_query_end(s, h->cookie);
 		return 0;
 	default:
-		agent_job_report(s, p);
+		agent_suspend_report(s, p);
 		return 0;
 	}
 }
@@ -380,8 +380,8 @@ static int shim_ready(sd_event_source *source, int fd, uint32_t events, void *ar
 	return 0;
 }
 
-/* No descriptor is left. Who waits at our door is turned away, by means of one that is kept for
- * this: its program goes on without cover at once, and the loop does not spin. */
+/* No descriptor is left. A shim that waits at our door is turned away, by means of a descriptor
+ * that is kept for this. Its program goes on without cover at once, and the loop does not spin. */
 static void turn_away(struct agent *a)
 {
 	close(a->spare);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Between the shims of two processes that share QPs: the body of `relay` (docs/wire.md).
  *
- * The path is shim, agent, host, host, agent, shim, and any of them may be another build: the
- * version comes first, numbers are little-endian (all platforms that the shim runs on are). The
+ * The path is shim, agent, host, host, agent, shim, and any of them may be another build, so the
+ * version comes first. Numbers are little-endian, as all platforms are that the shim runs on. The
  * receiver believes nothing: indices are checked against its own tables. Packets between two
  * processes keep their order. */
 #ifndef IBVMIG_GUEST_AGENT_PROTO_PEER_H

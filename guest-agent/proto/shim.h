@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Between the verbs shim of a process and the agent: one struct a packet on an AF_UNIX
  * SOCK_SEQPACKET socket. Both come from the same build and the same host, so numbers are in host
- * order; a shim whose version differs is turned away and the process goes on without cover. */
+ * order. A shim whose version differs is turned away, and the process goes on without cover. */
 #ifndef IBVMIG_GUEST_AGENT_PROTO_SHIM_H
 #define IBVMIG_GUEST_AGENT_PROTO_SHIM_H
 

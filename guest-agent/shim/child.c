@@ -3,7 +3,7 @@
  * reach the parent's device, because its descriptors lead nowhere. A device that it opens itself is
  * covered as any other, by an agent connection and a helper thread of its own.
  *
- * The handler touches no memory of the heap but contexts: after ibv_fork_init() a page that lies
+ * The handler touches no memory of the heap but contexts. After ibv_fork_init() a page that lies
  * beside a registered region may be missing in the child, which perhaps only wants to exec. */
 #include "guest-agent/shim/child.h"
 #include "guest-agent/shim/core/fork.h"

@@ -225,8 +225,8 @@ static void peer_gone(const struct peer_head *h)
 	}
 }
 
-/* The program has put its QP to ERR, perhaps just before a migration, in which it has no part then,
- * also where our own suspend has begun: the other end must not wait for it. */
+/* The program has put its QP to ERR, perhaps just before a migration. The QP has no part in that,
+ * also where our own suspend has begun, and the other end must not wait for it. */
 static bool ended(const struct shim_qp *q, unsigned type)
 {
 	return q->v.state == IBV_QPS_ERR && (type == PEER_DRAINED || type == PEER_FREEZE);

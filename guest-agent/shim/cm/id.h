@@ -3,12 +3,12 @@
  * which stand for objects of the kernel on the device that leaves, are below them.
  *
  * A thread of ours takes all events of the kernel as they come, so that what was told before a
- * migration is known when it begins. Once a connection has had a part in a migration, the kernel
- * is not asked about it any more (.detached): the two shims tell each other when it ends.
+ * migration is known when it begins. Once a connection has had a part in a migration, the kernel is
+ * not asked about it any more (.detached). The two shims tell each other when it ends.
  *
- * cm.lock is taken after shim.ctl (shim.h), and only channel descriptors are touched under it.
- * Whoever calls librdmacm is inside a control verb (ctl_enter), so that librdmacm's locks are free
- * while the helper thread works. */
+ * The lock cm.lock is taken after shim.ctl (core/objects.h), and only channel descriptors are
+ * touched under it. Whoever calls librdmacm is inside a control verb (ctl_enter), so that
+ * librdmacm's locks are free while the helper thread works. */
 #ifndef IBVMIG_GUEST_AGENT_SHIM_CM_ID_H
 #define IBVMIG_GUEST_AGENT_SHIM_CM_ID_H
 
@@ -213,8 +213,8 @@ int cm_complete(struct cm_id *id);
 		  }))
 /* A migration that is under way ends first. 0. */
 int cm_enter(struct cm_id *id);
-/* And if it leaves the id to be made again on another device, that is done, or given up. -1 and
- * errno: the kernel does not know the id any more. */
+/* And if it leaves the id to be made again on another device, that is done, or given up. Returns 0;
+ * or -1 and errno: the kernel does not know the id any more. */
 int cm_enter_ready(struct cm_id *id);
 void cm_exit(struct cm_id *id);
 

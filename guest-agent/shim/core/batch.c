@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The same call for many objects, several at a time. Verbs that set up hardware mostly wait for its
- * firmware, and the kernel lets calls for different objects run side by side; the threads live as
+ * firmware, and the kernel lets calls for different objects run side by side. The threads live as
  * long as there is work and no longer. */
 #include "guest-agent/shim/core/batch.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Programs that load libibverbs themselves (NCCL does) and look verbs up in that library's handle
- * do not see what is preloaded. They get the handle of libibvmig-dl.so: a library without symbols
- * that needs us first and then libibverbs, so a look-up in it, by version or not, finds ours before
+ * do not see what is preloaded. They get the handle of libibvmig-dl.so, a library without symbols
+ * that needs us first and then libibverbs. A look-up in it, by version or not, finds ours before
  * the real ones. */
 #include "guest-agent/shim/core/real.h"
 

@@ -7,20 +7,21 @@
 
 #pragma GCC visibility push(hidden)
 /* The thread that reads the socket and does all of a job. As with main(), the lowest floor knows
- * its name, and the highest one what it does (shim/helper.c). */
+ * its name, and the highest one what it does (shim/helper.c). Weak, as the table of parts is. */
 struct shim_helper {
 	/* Connects, says hello and starts the thread; where that fails, shim.agent stays -1. */
 	void (*start)(void);
 };
-extern const struct shim_helper shim_helper;
+extern const struct shim_helper shim_helper __attribute__((weak));
 
 /* Connects once per process. false: there is no agent, step aside. */
 bool shim_start(void);
 /* In a child: as before the first call; what there was is left where it is. */
 void shim_reset(void);
 void shim_send(const void *packet);
-/* Sends packet and waits for the answer of the same type, at most bytes of it. 0 or -errno (of
- * the call or the answer's status); -ECONNRESET: the agent has gone. Not from the helper thread. */
+/* Sends packet and waits for the answer of the same type, at most bytes of it. Returns 0 or -errno,
+ * of the call or the answer's status. -ECONNRESET: the agent has gone. Not from the helper thread.
+ */
 int shim_call(void *packet, void *answer, size_t bytes, unsigned timeout_ms);
 /* The agent's answer, to who waits for it in shim_call(). */
 void shim_call_answered(const struct shim_head *h);

@@ -11,8 +11,8 @@
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* The pointer p, of which the compiler does not know that it was made from another one: so it keeps
- * one base address in a register and not several, which would have to be saved. */
+/* The pointer p, of which the compiler does not know that it was made from another one. So the
+ * compiler keeps one base address in a register and not several, which would have to be saved. */
 #define shortest_base(p)                                                                           \
 	({                                                                                         \
 		__typeof__(p) base_ = (p);                                                         \

@@ -148,8 +148,8 @@ struct shim_cq {
 struct shim_send {
 	struct ibv_send_wr wr; /* sg_list points into queue.sge, .next is NULL */
 };
-/* The opcode of one that the hardware has refused when its program had no way to hear of it but a
- * completion, which it has: nothing is sent for it, now or in a replay. */
+/* The opcode of a send that the hardware has refused when its program could hear of that by a
+ * completion only. The program has that completion: nothing is sent for it, now or in a replay. */
 #define SEND_REFUSED ((enum ibv_wr_opcode)0x7e5)
 
 struct shim_recv {

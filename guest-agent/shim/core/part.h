@@ -78,8 +78,9 @@ static inline int sooner(int a, int b)
 }
 
 #pragma GCC visibility push(hidden)
-/* In the order in which they are asked; NULL ends it. */
-extern const struct shim_part *const shim_parts[];
+/* The parts in the order in which they are asked; NULL ends the table. Weak, because lower floors
+ * can be linked without the higher ones, as tests do: then there are no parts. */
+extern const struct shim_part *const shim_parts[] __attribute__((weak));
 
 /* These functions ask the parts that have the hook of their name. */
 bool parts_making(char *ret_why, size_t bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A program's thread that sleeps in a verb until there is an event. Without the shim it sleeps in a
- * read(), which goes on after a signal whose handler was installed with SA_RESTART: so perftest,
+ * read(), which goes on after a signal whose handler was installed with SA_RESTART. So perftest,
  * which looks once a minute (SIGALRM) whether messages come, takes EINTR for an error. Here it
  * sleeps in a poll(), which never goes on by itself, and does not say which signal has come. */
 #include "guest-agent/shim/core/sleep.h"

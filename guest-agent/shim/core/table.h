@@ -64,7 +64,8 @@ static inline bool key_get(struct shim_table *t, uint32_t vkey, uint32_t *ret_ke
 }
 
 /* A virtual key for the hardware's key: the same number where that is free in t, so that peers
- * without a shim can use it; else another one. start: where to look, moved on. 0 or -errno. */
+ * without a shim can use it; else another one. The search begins at *start, which moves on. Returns
+ * 0 or -errno. */
 int key_alloc(struct shim_table *t, uint32_t key, uint32_t *start, uint32_t *ret_vkey);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The job of the helper thread: what the agent orders and what peers say become steps of a suspend
- * or a resume, each with the job's deadline; and what happens when one fails. */
+/* The job of the helper thread. What the agent orders and what peers say become steps of a suspend
+ * or a resume, each with the job's deadline. A step that fails is undone here, too. */
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/part.h"
@@ -156,7 +156,7 @@ void job_end_empty(void)
 	pthread_mutex_unlock(&shim.ctl);
 }
 
-/* Once the other end knew that our sends had ended, its QP may be gone: ours goes on when that end
+/* Once the other end knew that our sends had ended, its QP may be gone. Ours goes on when that end
  * says that it has kept its own (PEER_ABORT), or is connected anew (PEER_CONNECT). */
 static void undo_hold(struct shim_qp *q)
 {
@@ -444,7 +444,7 @@ static bool enter_clear(void)
 }
 
 /* Registration caches (UCX) hear of munmap() and deregister a moment later, which they must be let
- * in for: the program goes on for a while, and only then the suspend fails. */
+ * in for. So the program goes on for a while, and only then the suspend fails. */
 static bool regions_there(void)
 {
 	int rc = regions_check();

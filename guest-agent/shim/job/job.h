@@ -62,7 +62,7 @@ int job_timeout(void);
 /* Notes what the peer said (under ctl); job_step() acts on it. type 0: it cannot be reached. */
 void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const struct peer_qp *e);
 /* True if nobody has known a way to the other end of q, and nothing of it has come, for so long: it
- * is gone, then (under ctl, or in a resume). */
+ * is gone, then. Under ctl, or in a resume. */
 bool job_lost_peer(struct shim_qp *q, uint64_t now, uint64_t after_us);
 void job_send_report(uint16_t type);
 void job_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

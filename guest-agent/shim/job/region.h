@@ -6,9 +6,9 @@
 #include "guest-agent/shim/core/objects.h"
 
 #pragma GCC visibility push(hidden)
-/* The job's regions. Suspend of the mover, nothing is held yet: 0; -EAGAIN, look
- * again soon, where one could not be registered again; that is an error, and has failed the job,
- * from job.lost_until_us on. */
+/* Suspend of the mover, while nothing is held yet: 0, or -EAGAIN where a region could not be
+ * registered again: look again soon. From job.lost_until_us on that is an error, which has failed
+ * the job. */
 int regions_check(void);
 /* Resume: PDs are there. 0 or -errno. */
 int regions_rebuild(void);

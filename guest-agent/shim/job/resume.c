@@ -411,8 +411,8 @@ static bool alone(const struct shim_qp *q)
 	return !q->paired || q->said.gone;
 }
 
-/* Nothing of the other end has come for a while: it is asked again, and one that cannot be reached
- * for long is given up, as one that is known to have gone. */
+/* Nothing of the other end has come for a while, so it is asked again. An end that cannot be
+ * reached for long is given up, as one that is known to have gone. */
 static void ask_again(struct shim_qp *q, uint64_t now)
 {
 	if (!job_lost_peer(q, now, UNREACHABLE_US) && now - q->asked_us > ASK_PEER_US) {

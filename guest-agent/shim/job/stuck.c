@@ -2,7 +2,7 @@
 /* Sends that do not end in a drain. Those that the other end cannot take for want of receives (RNR)
  * never do, and where an acknowledgement was lost they end only when the hardware asks again, after
  * seconds. So the other end is asked after a while to freeze its receives, and to say how many
- * there were and how many of our messages it has got; then it is known which sends were executed
+ * there were and how many of our messages it has got. Then it is known which sends were executed
  * and which were not. These are replayed; those end in the release, when there is no way back to
  * the old QP. */
 #include "guest-agent/shim/core/link.h"

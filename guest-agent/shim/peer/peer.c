@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The processes at the other end: finding them by GID and QPN, their keys, and the packets that
- * both ends exchange (proto/peer.h); what is told of our own keys is in shim/verbs/keys.c. Nothing
- * that a peer says is used before it is checked. */
+ * both ends exchange (proto/peer.h). Packets that come are taken apart in shim/deliver.c. */
 #include "guest-agent/shim/peer/peer.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/part.h"
@@ -16,7 +15,7 @@
 #define PEER_CHUNKS_MAX 256  /* 1 Mi keys of one peer */
 #define ALL_CHUNKS_MAX  4096 /* for all peers together: 128 MiB */
 #define QPS_PER_PACKET  ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_qp))
-#define BATCHES         64 /* at 48 KiB, touched as far as they are filled */
+#define PARCELS         64 /* at 48 KiB, touched as far as they are filled */
 /* A guest without an agent refuses at once. A guest that only gets no CPU answers late, and without
  * its answer the QP cannot move for as long as it lives. */
 #define ANSWER_S 15
@@ -33,20 +32,20 @@ struct qps_packet {
 
 /* Words of the helper thread to one process, until it is told something else. QPs that lead to
  * several processes in turn fill several of these, each process always the same one. */
-static struct batch {
+static struct parcel {
 	struct qps_packet packet;
 	struct shim_peer *peer; /* borrowed */
 	uint8_t sgid[16], dgid[16];
 	uint16_t type;
-} batches[BATCHES];
+} parcels[PARCELS];
 
 _Static_assert(sizeof(struct qps_packet) <= SHIM_MSG_MAX, "fits in a packet");
 
 void peer_reset(void)
 {
-	for (size_t i = 0; i < BATCHES; i++) {
-		batches[i].packet.p.head.count = 0;
-		batches[i].peer = NULL;
+	for (size_t i = 0; i < PARCELS; i++) {
+		parcels[i].packet.p.head.count = 0;
+		parcels[i].peer = NULL;
 	}
 }
 
@@ -123,12 +122,12 @@ void peer_send_disconnect(const struct cm_ends *ends, uint16_t how)
 	shim_send(&small);
 }
 
-static struct batch *batch_of(const struct shim_peer *p)
+static struct parcel *parcel_of(const struct shim_peer *p)
 {
-	return &batches[((uintptr_t)p * 0x9e3779b97f4a7c15ull >> 32) % BATCHES];
+	return &parcels[((uintptr_t)p * 0x9e3779b97f4a7c15ull >> 32) % PARCELS];
 }
 
-static void flush(struct batch *b)
+static void flush(struct parcel *b)
 {
 	struct peer_head *h = &b->packet.p.head;
 
@@ -143,13 +142,13 @@ static void flush(struct batch *b)
 
 void peer_flush(void)
 {
-	for (size_t i = 0; i < BATCHES; i++)
-		flush(&batches[i]);
+	for (size_t i = 0; i < PARCELS; i++)
+		flush(&parcels[i]);
 }
 
 void peer_queue_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
 {
-	struct batch *b = batch_of(q->peer);
+	struct parcel *b = parcel_of(q->peer);
 	struct peer_head *h = &b->packet.p.head;
 
 	if (b->type != type || h->migration != migration || b->peer != q->peer ||
@@ -222,7 +221,7 @@ static bool peer_used(const struct shim_peer *p)
 static void peer_forget(struct shim_peer *p)
 {
 	struct shim_table *srqns = atomic_load(&p->srqns);
-	struct batch *b = batch_of(p);
+	struct parcel *b = parcel_of(p);
 
 	if (b->peer == p) {
 		flush(b);
@@ -344,8 +343,8 @@ static unsigned ask_once(struct shim_qp *q)
 }
 
 /* How it ended is in q->resolve. Outside of the control verbs while it waits: a suspend of ours may
- * come in between, and the peer may be in the middle of one (then it says so, and it takes longer).
- */
+ * come in between. The peer may be in the middle of one, too; then it says so, and the answer takes
+ * longer. */
 static void ask_peer(struct shim_qp *q)
 {
 	bool again;

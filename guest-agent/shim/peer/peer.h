@@ -51,8 +51,8 @@ void peer_set_srqn(struct shim_peer *p, struct peer_key n);
 void peer_drop_srqn(struct shim_peer *p, uint32_t vkey);
 /* Forgets every number that the peer has told. */
 void peer_forgets(struct shim_peer *p);
-/* Tells the other end of a connection that the kernel does not know any more that it is over. how:
- * SHIM_SEND at once, SHIM_WILL when the process has ended, SHIM_WILL_DROP not any more. */
+/* Tells the other end of a connection that the kernel does not know any more that it is over.
+ * SHIM_SEND: at once; SHIM_WILL: when the process has ended; SHIM_WILL_DROP: not any more. */
 void peer_send_disconnect(const struct cm_ends *ends, uint16_t how);
 #pragma GCC visibility pop
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The part of datagrams in a suspend and a resume, in the helper thread.
  *
- * One that comes while its receiver is away is lost. UD allows that, programs often do not bear
- * it. So partners of the process that moves hold their QPs that send there, drain them and say so
- * (PEER_UD_DRAINED); the mover waits for what is still under way, then gives its QPs back. When it
+ * One that comes while its receiver is away is lost. UD allows that, programs often do not bear it.
+ * So partners of the process that moves hold their QPs that send there, drain them and say so
+ * (PEER_UD_DRAINED). The mover waits for what is still under way, then gives its QPs back. When it
  * has new ones it tells their numbers (PEER_UD_NUMBERS): partners go on, and once they have said
  * that they know them (PEER_UD_HAVE) the mover does. Partners keep their QPs and receives: others
  * send to them all the time. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Completion channels. The descriptor that the program polls is an epoll instance of ours: in it
+/* Completion channels. The descriptor that the program polls is an epoll instance of ours. In it
  * are the real channel, which comes and goes, and an eventfd for the events that we make. */
 #include "guest-agent/shim/verbs/channel.h"
 #include "guest-agent/shim/core/fork.h"
@@ -292,7 +292,7 @@ void channel_go_on(struct shim_channel *ch, struct shim_cq *cq)
 	pthread_mutex_unlock(&ch->lock);
 }
 
-/* The arming takes place when the hardware has been told and nothing from before is on its way: an
+/* The arming takes place when the hardware has been told and nothing from before is on its way. An
  * event that comes in between is for completions that the program finds when it polls now. So is
  * one that was the second for an older arming, whichever of the channel's CQs was armed first. */
 int channel_arm(struct shim_channel *ch, struct shim_cq *cq, int solicited_only)

@@ -11,8 +11,8 @@ void channel_close(struct shim_channel *ch);
 /* A job begins: the helper takes the hardware's events from now on, the program sees ours. What it
  * may have seen becomes ours. */
 void channel_detach(struct shim_channel *ch);
-/* The job ends, for the channel first, then for each of its CQs: the program sees the hardware's
- * events again, where these are what it asked for (else as soon as it asks, channel_arm()). */
+/* The job ends, for the channel first, then for each of its CQs. The program sees the hardware's
+ * events again, where these are what it asked for; else as soon as it asks, channel_arm(). */
 void channel_unhelp(struct shim_channel *ch);
 void channel_go_on(struct shim_channel *ch, struct shim_cq *cq);
 /* An event of ours. */

@@ -446,8 +446,8 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index
 	FORWARD(context, _query_gid_ex(context, port, index, entry, flags, bytes));
 }
 
-/* Private of libibverbs (its headers do not declare it; *type is an enum of RoCE v1 and v2):
- * pyverbs calls it, and it takes what lies before a context of libibverbs' own. */
+/* Private of libibverbs, whose headers do not declare it; *type is an enum of RoCE v1 and v2.
+ * Programs call it (pyverbs does), and it takes what lies before a context of libibverbs' own. */
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type);
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type)
 {

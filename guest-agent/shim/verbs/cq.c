@@ -234,7 +234,7 @@ static int poll_real(struct shim_cq *cq, int n, struct ibv_wc *wc)
 }
 
 /* Gives the lock back. After a migration one event may stand for very many completions, and they
- * may be the last: a program that arms, polls a batch and sleeps, relying on more to come, is told
+ * may be the last. A program that arms, polls a batch and sleeps, relying on more to come, is told
  * of what it has left behind. That ends when it has polled all once. */
 static __attribute__((noinline)) int poll_any(struct shim_cq *cq, int n, struct ibv_wc *wc)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The HCA's writes are not seen by the hypervisor's dirty tracking, so the CPU repeats them: each
- * page that the HCA may have written is written once more, atomically and without a change, when
- * the HCA has let go of it and before it counts as sent. That is at the end of a suspend, and when
- * the program gives a region back, because a migration may be under way then. The program's threads
- * run meanwhile, and may unmap what is being written: it is the kernel that writes, for which that
- * is an error and no SIGSEGV. */
+/* The HCA's writes are not seen by the hypervisor's dirty tracking, so the CPU repeats them. Each
+ * page that the HCA may have written is written once more, atomically and without a change. That is
+ * done when the HCA has let go of the page and before it counts as sent. That is at the end of a
+ * suspend, and when the program gives a region back, because a migration may be under way then. The
+ * program's threads run meanwhile, and may unmap what is being written: it is the kernel that
+ * writes, for which that is an error and no SIGSEGV. */
 #include "guest-agent/shim/core/batch.h"
 #include "guest-agent/shim/verbs/mr.h"
 
@@ -95,8 +95,8 @@ static uint64_t dirty_each(struct span s, struct ways *w)
 	return done;
 }
 
-/* The program may have unmapped or protected part of a region that it still has registered: what
- * cannot be made writable as a whole is looked at in ever smaller pieces. EINVAL says that it is
+/* The program may have unmapped or protected part of a region that it still has registered. A piece
+ * that cannot be made writable as a whole is looked at in ever smaller ones. EINVAL says that it is
  * protected, or of a device, or that the kernel does not know the advice. Bytes that were written.
  */
 static uint64_t dirty_in_parts(struct span s, struct ways *w)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* mlx5's own verbs (DEVX, DC, ...) go past libibverbs. On a device of ours libmlx5 refuses them by
- * itself, because it is not one of its own; here a program is told so before it opens one, and what
+ * itself, because it is not one of its own. Here a program is told so before it opens one, and what
  * would open the real device opens ours. */
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/verbs/refuse.h"

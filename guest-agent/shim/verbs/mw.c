@@ -6,7 +6,7 @@
  * that tells the peer of the key may follow at once. A migration may find that such a request has
  * to be done again: then the window is first put back to what it was before it (struct mw_op).
  * After the move windows are allocated anew, and bound again by requests of ours on the QP that
- * they belong to, before the peer hears that the QP takes its packets. */
+ * they belong to. That is done before the peer hears that the QP takes its packets. */
 #include "guest-agent/shim/verbs/mw.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/verbs/cq.h"

@@ -38,8 +38,8 @@ uint32_t queue_other_key(struct shim_queue *q, uint32_t vkey);
 void queue_fail_later(struct shim_qp *q, struct shim_cq *cq, struct ibv_wc wc, int rc);
 #pragma GCC visibility pop
 
-/* A program mostly uses one region at a time: the table's entry of the last key is kept, which is
- * still right when it holds the key that is looked for. */
+/* A program mostly uses one region at a time, so the table's entry of the last key is kept. The
+ * entry is still right when it holds the key that is looked for. */
 static inline uint64_t last_key(const struct shim_queue *q)
 {
 	return atomic_load_explicit(q->lkey, memory_order_acquire);

@@ -607,7 +607,8 @@ int qp_start_over(struct shim_qp *q)
 int qp_to_connected(struct shim_qp *q)
 {
 	/* A responder and an initiator of RC need attributes for which UC has no use; an XRC QP is
-	 * one of the two (IBA 1.4, 10.2.4.2: modify QP; qp_state_table of ib_core in Linux). */
+	 * one of the two. See IBA 1.4, 10.2.4.2 (modify QP), and qp_state_table of ib_core in
+	 * Linux. */
 	const enum ibv_qp_type type = q->v.qp_type;
 	const bool responds = type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
 	const bool initiates = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;

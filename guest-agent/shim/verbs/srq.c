@@ -4,8 +4,8 @@
  * was not consumed is posted again in the order in which the program posted it.
  *
  * How many receives a QP may still take cannot be said of one QP alone. So a peer that is stuck is
- * only told a count (PEER_FROZEN) when posts are held back and the hardware has none left: then
- * nothing more can be consumed, and what each QP has received is final. */
+ * only told a count (PEER_FROZEN) when posts are held back and the hardware has none left. Then
+ * nothing more can be consumed, and the number that each QP has received is final. */
 #include "guest-agent/shim/verbs/srq.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/real.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* XRC: a QP that only sends (the initiator) names a shared receive queue of the other end in each
- * request; the QP there (the target) has no queues, PD or CQs, and is known by its domain.
+ * request. The QP there (the target) has no queues, PD or CQs, and is known by its domain.
  *
  * A domain may have the name of a file, so that processes share it. Then the target's process does
- * not see the completions of others, and nobody knows what has arrived: a domain that another
+ * not see the completions of others, and nobody knows what has arrived. So a domain that another
  * process has is refused, and ours is open in a way (O_EXCL) that tells the second by the kernel.
  *
  * Numbers of queues are virtual, as keys are: the hardware's, as long as that is free. One whose

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A process with a QP on a librdmacm that is played: what test_guest_cm and test_guest_cm_ids stand
- * on. To be included once in a program, after cmocka.h; shim_cm*.c are the real ones. */
+ * on. To be included once in a program, after cmocka.h; the files of shim/cm/ are the real ones. */
 #ifndef IBVMIG_TESTS_CM_WORLD_H
 #define IBVMIG_TESTS_CM_WORLD_H
 

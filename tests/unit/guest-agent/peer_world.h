@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A process with two QPs and a region, for shim/peer/peer.c: what test_guest_peer and fuzz_peer
- * stand on. To be included once in a program; shim/peer/peer.c and shim/core/table.c are the real
- * ones. */
+/* A process with two QPs and a region: what test_guest_peer and fuzz_peer stand on. To be included
+ * once in a program; shim/deliver.c, shim/peer/peer.c and shim/core/table.c are the real ones. */
 #ifndef IBVMIG_TESTS_PEER_WORLD_H
 #define IBVMIG_TESTS_PEER_WORLD_H
 

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "guest-agent/shim/core/link.h"
-#include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/job/region.h"
@@ -30,7 +29,6 @@
 #define STEPS     5
 
 struct shim_job job;
-const struct shim_part *const shim_parts[] = {NULL};
 struct shim shim = {
 	.ctl = PTHREAD_MUTEX_INITIALIZER,
 	.contexts = LIST_INIT(shim.contexts),

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
@@ -33,7 +32,6 @@
 #define STALL_US  1000000 /* more than a drain waits for progress */
 
 struct shim_job job;
-const struct shim_part *const shim_parts[] = {NULL};
 struct shim shim = {
 	.call = PTHREAD_MUTEX_INITIALIZER,
 	.contexts = LIST_INIT(shim.contexts),

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* suspend and resume: one at a time, in steps that every process of the guest takes together.
  *
- *   suspend: QUIET (all sends ended, both ends agree) -> RELEASE (QPs, then devices, are given
- * back) resume:  DEVICE (the mover's new device is up) -> RESUME (rebuilt, connected, replayed)
+ *   QUIET     suspend: all sends have ended, and both ends agree.
+ *   RELEASE   suspend: QPs, then devices, are given back.
+ *   DEVICE    resume: the mover's new device is up.
+ *   RESUME    resume: all is rebuilt, connected and replayed.
  *
  * A step that fails in QUIET is undone by ABORT, later ones by a resume on the same device. */
 #include "guest-agent/agent/main.h"
@@ -21,13 +23,13 @@
 #define GRACE_MS        1000 /* the shims keep the deadline, the agent only their death */
 #define RECHECK_MS      10   /* a port that turns ACTIVE tells nobody on some drivers */
 
-enum job_state { JOB_NONE, JOB_QUIET, JOB_RELEASE, JOB_DEVICE, JOB_RESUME };
+enum suspend_state { SUSPEND_NONE, SUSPEND_QUIET, SUSPEND_RELEASE, SUSPEND_DEVICE, SUSPEND_RESUME };
 
 static const char *const state_names[] = {"none", "quiet", "release", "device", "resume"};
 
 static struct {
 	struct agent *agent;
-	enum job_state state;
+	enum suspend_state state;
 	uint64_t id; /* the host's request; 0: ours, after a failure */
 	struct shim_order order;
 	char migration[64];
@@ -48,10 +50,10 @@ static struct {
 	} suspended;
 	struct shim_order last_resume;                /* for processes that come late to it */
 	char ahead[SHIM_VGUIDS_MAX][SHIM_DEVICE_MAX]; /* the last thing that build_ahead() told */
-} job;
+} suspend;
 
-static void job_step(enum job_state state, uint16_t order);
-static void job_device(void *arg);
+static void suspend_step(enum suspend_state state, uint16_t order);
+static void suspend_device(void *arg);
 
 static uint64_t hash_text(const char *text)
 {
@@ -66,14 +68,14 @@ static void order_all(uint16_t type, bool wait)
 {
 	struct agent_shim *s;
 
-	job.order.head = (struct shim_head){.bytes = sizeof(job.order), .type = type};
-	job.pending = 0;
-	agent_for_each_shim(job.agent, s)
+	suspend.order.head = (struct shim_head){.bytes = sizeof(suspend.order), .type = type};
+	suspend.pending = 0;
+	agent_for_each_shim(suspend.agent, s)
 	{
-		s->job_pending = wait;
+		s->suspend_pending = wait;
 		s->join = JOIN_NONE;
-		job.pending += wait;
-		agent_shim_send(s, &job.order);
+		suspend.pending += wait;
+		agent_shim_send(s, &suspend.order);
 	}
 }
 
@@ -87,7 +89,7 @@ static void send_order(struct agent_shim *s, const struct shim_order *order, uin
 
 static void answer_suspend(void)
 {
-	const struct shim_report *r = &job.suspended.sum;
+	const struct shim_report *r = &suspend.suspended.sum;
 	struct json_object *o = json_object_new_object();
 
 	json_set_u64(o, "qps", r->qps);
@@ -97,150 +99,151 @@ static void answer_suspend(void)
 	json_set_u64(o, "drain_us", r->drain_us);
 	json_set_u64(o, "dirty_us", r->dirty_us);
 	json_set_u64(o, "close_us", r->close_us);
-	agent_answer(job.agent, job.id, o);
+	agent_answer(suspend.agent, suspend.id, o);
 }
 
 static void answer_resume(void)
 {
-	const struct shim_report *r = &job.sum;
+	const struct shim_report *r = &suspend.sum;
 	struct json_object *o = json_object_new_object();
 	struct json_object *paths = json_object_new_object();
 
 	json_set_u64(o, "qps", r->qps);
 	json_set_u64(o, "replayed", r->replayed);
-	json_set_u64(o, "port_active_us", job.port_active_us);
+	json_set_u64(o, "port_active_us", suspend.port_active_us);
 	json_set_u64(o, "rebuild_us", r->rebuild_us);
 	json_set_u64(o, "connect_us", r->connect_us);
 	json_set_u64(o, "before_us", r->before_us);
 	json_set_u64(o, "work_us", r->work_us);
 	agent_path_counters(paths);
 	json_set(o, "paths", paths);
-	agent_answer(job.agent, job.id, o);
+	agent_answer(suspend.agent, suspend.id, o);
 }
 
-static void job_end(void)
+static void suspend_end(void)
 {
-	job.state = JOB_NONE;
-	loop_timer_disarm(job.deadline);
-	loop_timer_disarm(job.recheck);
-	if (job.failed_id) {
-		agent_answer_error(job.agent, job.failed_id, "%s", job.failed_why);
-		job.failed_id = 0;
+	suspend.state = SUSPEND_NONE;
+	loop_timer_disarm(suspend.deadline);
+	loop_timer_disarm(suspend.recheck);
+	if (suspend.failed_id) {
+		agent_answer_error(suspend.agent, suspend.failed_id, "%s", suspend.failed_why);
+		suspend.failed_id = 0;
 	}
 }
 
 /* The error of the suspend is answered when all runs again as before it. */
 static void walk_back(void)
 {
-	job.failed_id = job.id;
-	snprintf(job.failed_why, sizeof(job.failed_why), "%s", job.why);
-	job.id = 0;
-	job.error = 0;
-	job.order.moved = 0;
-	job.suspended.migration = job.order.migration;
-	job.suspended.order = job.order;
-	job.sum = (struct shim_report){0};
-	job.start_us = now_us();
-	loop_timer_arm(job.deadline, job.order.deadline_ms);
-	job.state = JOB_DEVICE;
-	job_device(NULL);
+	suspend.failed_id = suspend.id;
+	snprintf(suspend.failed_why, sizeof(suspend.failed_why), "%s", suspend.why);
+	suspend.id = 0;
+	suspend.error = 0;
+	suspend.order.moved = 0;
+	suspend.suspended.migration = suspend.order.migration;
+	suspend.suspended.order = suspend.order;
+	suspend.sum = (struct shim_report){0};
+	suspend.start_us = now_us();
+	loop_timer_arm(suspend.deadline, suspend.order.deadline_ms);
+	suspend.state = SUSPEND_DEVICE;
+	suspend_device(NULL);
 }
 
 /* Devices that are there, and whose ports are not ACTIVE yet; without names: they have gone. Shims
  * build on them meanwhile. */
 static void build_ahead(bool there)
 {
-	struct shim_order *o = &job.order;
+	struct shim_order *o = &suspend.order;
 	struct agent_shim *s;
 
 	if (!there)
 		memset(o->device, 0, sizeof(o->device));
-	if (!memcmp(o->device, job.ahead, sizeof(job.ahead)))
+	if (!memcmp(o->device, suspend.ahead, sizeof(suspend.ahead)))
 		return;
-	memcpy(job.ahead, o->device, sizeof(job.ahead));
-	agent_for_each_shim(job.agent, s) send_order(s, o, SHIM_BUILD);
+	memcpy(suspend.ahead, o->device, sizeof(suspend.ahead));
+	agent_for_each_shim(suspend.agent, s) send_order(s, o, SHIM_BUILD);
 }
 
-static void job_failed(void)
+static void suspend_failed(void)
 {
-	if (job.state == JOB_DEVICE)
+	if (suspend.state == SUSPEND_DEVICE)
 		build_ahead(false);
-	if (job.state == JOB_RELEASE) {
+	if (suspend.state == SUSPEND_RELEASE) {
 		walk_back();
 		return;
 	}
-	if (job.state == JOB_QUIET)
+	if (suspend.state == SUSPEND_QUIET)
 		order_all(SHIM_ABORT, false);
-	if (job.id)
-		agent_answer_error(job.agent, job.id, "%s", job.why);
+	if (suspend.id)
+		agent_answer_error(suspend.agent, suspend.id, "%s", suspend.why);
 	else
-		agent_log(job.agent, LOG_ERROR, "walking back after a failed suspend: %s", job.why);
-	job_end();
+		agent_log(suspend.agent, LOG_ERROR, "walking back after a failed suspend: %s",
+			  suspend.why);
+	suspend_end();
 }
 
-static void job_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void job_fail(int error, const char *fmt, ...)
+static void suspend_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void suspend_fail(int error, const char *fmt, ...)
 {
 	va_list ap;
 
-	if (job.error)
+	if (suspend.error)
 		return;
-	job.error = error;
+	suspend.error = error;
 	va_start(ap, fmt);
-	vsnprintf(job.why, sizeof(job.why), fmt, ap);
+	vsnprintf(suspend.why, sizeof(suspend.why), fmt, ap);
 	va_end(ap);
 }
 
-static void job_next(void)
+static void suspend_next(void)
 {
-	if (job.error) {
-		job_failed();
+	if (suspend.error) {
+		suspend_failed();
 		return;
 	}
-	switch (job.state) {
-	case JOB_QUIET:
-		job_step(JOB_RELEASE, SHIM_RELEASE);
+	switch (suspend.state) {
+	case SUSPEND_QUIET:
+		suspend_step(SUSPEND_RELEASE, SHIM_RELEASE);
 		break;
-	case JOB_RELEASE:
-		job.suspended.migration = job.order.migration;
-		job.suspended.partly = false;
-		job.suspended.order = job.order;
-		job.suspended.sum = job.sum;
-		log_info("%s: suspended %u QPs in %" PRIu64 " us", job.migration, job.sum.qps,
-			 now_us() - job.start_us);
+	case SUSPEND_RELEASE:
+		suspend.suspended.migration = suspend.order.migration;
+		suspend.suspended.partly = false;
+		suspend.suspended.order = suspend.order;
+		suspend.suspended.sum = suspend.sum;
+		log_info("%s: suspended %u QPs in %" PRIu64 " us", suspend.migration,
+			 suspend.sum.qps, now_us() - suspend.start_us);
 		answer_suspend();
-		job_end();
+		suspend_end();
 		break;
-	case JOB_DEVICE:
-		job.last_resume = job.order;
-		job_step(JOB_RESUME, SHIM_RESUME);
+	case SUSPEND_DEVICE:
+		suspend.last_resume = suspend.order;
+		suspend_step(SUSPEND_RESUME, SHIM_RESUME);
 		break;
-	case JOB_RESUME:
-		job.suspended.migration = 0;
-		job.suspended.partly = false;
-		log_info("%s: resumed %u QPs in %" PRIu64 " us", job.migration, job.sum.qps,
-			 now_us() - job.start_us);
-		if (job.id)
+	case SUSPEND_RESUME:
+		suspend.suspended.migration = 0;
+		suspend.suspended.partly = false;
+		log_info("%s: resumed %u QPs in %" PRIu64 " us", suspend.migration, suspend.sum.qps,
+			 now_us() - suspend.start_us);
+		if (suspend.id)
 			answer_resume();
-		job_end();
+		suspend_end();
 		break;
-	case JOB_NONE:
+	case SUSPEND_NONE:
 		break;
 	}
 }
 
-static void job_step(enum job_state state, uint16_t order)
+static void suspend_step(enum suspend_state state, uint16_t order)
 {
-	job.state = state;
+	suspend.state = state;
 	order_all(order, true);
-	if (!job.pending)
-		job_next();
+	if (!suspend.pending)
+		suspend_next();
 }
 
 /* Says for each vGUID whose device is not ready what is wrong with it. */
 static void name_missing(char *text, size_t bytes)
 {
-	const struct shim_order *o = &job.order;
+	const struct shim_order *o = &suspend.order;
 	size_t n = 0;
 
 	for (unsigned i = 0; i < o->vguid_count && n < bytes; i++) {
@@ -259,27 +262,28 @@ static void name_missing(char *text, size_t bytes)
 	}
 }
 
-static void job_deadline(void *arg)
+static void suspend_deadline(void *arg)
 {
 	struct agent_shim *s;
 
 	(void)arg;
-	if (job.state == JOB_DEVICE) {
-		char missing[sizeof(job.why) - 32] = "no device was ready";
+	if (suspend.state == SUSPEND_DEVICE) {
+		char missing[sizeof(suspend.why) - 32] = "no device was ready";
 
 		name_missing(missing, sizeof(missing));
-		job_fail(-ETIMEDOUT, "%s after %u ms", missing, job.order.deadline_ms);
+		suspend_fail(-ETIMEDOUT, "%s after %u ms", missing, suspend.order.deadline_ms);
 	} else {
-		agent_for_each_shim(job.agent, s) if (s->job_pending) job_fail(
+		agent_for_each_shim(suspend.agent, s) if (s->suspend_pending) suspend_fail(
 			-ETIMEDOUT, "process %d (%s) has not finished step \"%s\" in %u ms", s->pid,
-			s->comm, state_names[job.state], job.order.deadline_ms);
-		job_fail(-ETIMEDOUT, "step \"%s\" took too long", state_names[job.state]);
+			s->comm, state_names[suspend.state], suspend.order.deadline_ms);
+		suspend_fail(-ETIMEDOUT, "step \"%s\" took too long", state_names[suspend.state]);
 	}
-	job_failed();
+	suspend_failed();
 }
 
-static const uint16_t step_report[] = {
-	[JOB_QUIET] = SHIM_QUIET, [JOB_RELEASE] = SHIM_RELEASED, [JOB_RESUME] = SHIM_RESUMED};
+static const uint16_t step_report[] = {[SUSPEND_QUIET] = SHIM_QUIET,
+				       [SUSPEND_RELEASE] = SHIM_RELEASED,
+				       [SUSPEND_RESUME] = SHIM_RESUMED};
 
 static uint32_t max_u32(uint32_t a, uint32_t b)
 {
@@ -288,7 +292,7 @@ static uint32_t max_u32(uint32_t a, uint32_t b)
 
 static void add_report(const struct shim_report *r)
 {
-	struct shim_report *sum = &job.sum;
+	struct shim_report *sum = &suspend.sum;
 
 	sum->qps += r->qps;
 	sum->unacked += r->unacked;
@@ -304,11 +308,11 @@ static void add_report(const struct shim_report *r)
 	sum->work_us = max_u32(sum->work_us, r->work_us);
 }
 
-static void job_one_done(struct agent_shim *s)
+static void suspend_one_done(struct agent_shim *s)
 {
-	s->job_pending = false;
-	if (!--job.pending || (job.error && job.state == JOB_QUIET))
-		job_next();
+	s->suspend_pending = false;
+	if (!--suspend.pending || (suspend.error && suspend.state == SUSPEND_QUIET))
+		suspend_next();
 }
 
 /* A process that starts while its guest is suspended takes the same steps, alone: it has no QPs,
@@ -317,7 +321,9 @@ static void join_report(struct agent_shim *s, const struct shim_report *r, const
 {
 	if (s->join == JOIN_QUIET && r->head.type == SHIM_QUIET && !r->head.status) {
 		s->join = JOIN_RELEASE;
-		send_order(s, job.state == JOB_NONE ? &job.suspended.order : &job.order,
+		send_order(s,
+			   suspend.state == SUSPEND_NONE ? &suspend.suspended.order
+							 : &suspend.order,
 			   SHIM_RELEASE);
 		return;
 	}
@@ -326,7 +332,7 @@ static void join_report(struct agent_shim *s, const struct shim_report *r, const
 	s->join = JOIN_NONE;
 }
 
-void agent_job_report(struct agent_shim *s, const struct shim_report *r)
+void agent_suspend_report(struct agent_shim *s, const struct shim_report *r)
 {
 	char why[SHIM_TEXT_MAX + 1];
 
@@ -335,75 +341,80 @@ void agent_job_report(struct agent_shim *s, const struct shim_report *r)
 		join_report(s, r, why);
 		return;
 	}
-	if (job.state == JOB_NONE || job.state == JOB_DEVICE || r->migration != job.order.migration)
+	if (suspend.state == SUSPEND_NONE || suspend.state == SUSPEND_DEVICE ||
+	    r->migration != suspend.order.migration)
 		return;
-	if (r->head.type == SHIM_ABORTED && (job.state == JOB_QUIET || job.state == JOB_RELEASE)) {
-		job_fail(-ECANCELED, "process %d (%s): %s", s->pid, s->comm, why);
-		if (job.state == JOB_QUIET)
-			job_next();
-		else if (s->job_pending)
-			job_one_done(s);
+	if (r->head.type == SHIM_ABORTED &&
+	    (suspend.state == SUSPEND_QUIET || suspend.state == SUSPEND_RELEASE)) {
+		suspend_fail(-ECANCELED, "process %d (%s): %s", s->pid, s->comm, why);
+		if (suspend.state == SUSPEND_QUIET)
+			suspend_next();
+		else if (s->suspend_pending)
+			suspend_one_done(s);
 		return;
 	}
-	if (!s->job_pending || r->head.type != step_report[job.state])
+	if (!s->suspend_pending || r->head.type != step_report[suspend.state])
 		return;
 	if (r->head.status)
-		job_fail(r->head.status, "process %d (%s): %s", s->pid, s->comm, why);
+		suspend_fail(r->head.status, "process %d (%s): %s", s->pid, s->comm, why);
 	else
 		add_report(r);
-	job_one_done(s);
+	suspend_one_done(s);
 }
 
 /* A process that has died needs no further step. */
-void agent_job_forget_shim(struct agent_shim *s)
+void agent_suspend_forget_shim(struct agent_shim *s)
 {
-	if (s->job_pending)
-		job_one_done(s);
+	if (s->suspend_pending)
+		suspend_one_done(s);
 }
 
-bool agent_job_holds(void)
+bool agent_suspend_holds(void)
 {
-	if (job.state == JOB_NONE)
-		return job.suspended.migration && job.suspended.order.role == SHIM_ROLE_MOVER;
-	return job.state != JOB_RESUME && job.order.role == SHIM_ROLE_MOVER;
+	if (suspend.state == SUSPEND_NONE)
+		return suspend.suspended.migration &&
+		       suspend.suspended.order.role == SHIM_ROLE_MOVER;
+	return suspend.state != SUSPEND_RESUME && suspend.order.role == SHIM_ROLE_MOVER;
 }
 
 static void join_step(struct agent_shim *s, uint16_t type)
 {
-	s->job_pending = true;
-	job.pending++;
-	send_order(s, &job.order, type);
+	s->suspend_pending = true;
+	suspend.pending++;
+	send_order(s, &suspend.order, type);
 }
 
 /* The process has released its QPs on the order of an agent before us, and is told what has come
  * since. */
 static void rejoin(struct agent_shim *s, uint64_t suspended)
 {
-	static const uint16_t orders[] = {[JOB_QUIET] = SHIM_SUSPEND,
-					  [JOB_RELEASE] = SHIM_RELEASE,
-					  [JOB_RESUME] = SHIM_RESUME};
+	static const uint16_t orders[] = {[SUSPEND_QUIET] = SHIM_SUSPEND,
+					  [SUSPEND_RELEASE] = SHIM_RELEASE,
+					  [SUSPEND_RESUME] = SHIM_RESUME};
 
-	if (job.state != JOB_NONE && job.order.migration == suspended) {
-		if (job.state != JOB_DEVICE) /* else the next step is for it, too */
-			join_step(s, orders[job.state]);
-	} else if (job.last_resume.migration == suspended) {
+	if (suspend.state != SUSPEND_NONE && suspend.order.migration == suspended) {
+		if (suspend.state != SUSPEND_DEVICE) /* else the next step is for it, too */
+			join_step(s, orders[suspend.state]);
+	} else if (suspend.last_resume.migration == suspended) {
 		log_notice("process %d (%s) comes late to a resume", s->pid, s->comm);
-		send_order(s, &job.last_resume, SHIM_RESUME);
-	} else if (!job.suspended.migration) {
-		job.suspended.migration = suspended;
-		job.suspended.partly = true;
+		send_order(s, &suspend.last_resume, SHIM_RESUME);
+	} else if (!suspend.suspended.migration) {
+		suspend.suspended.migration = suspended;
+		suspend.suspended.partly = true;
 	}
 }
 
-void agent_job_new_shim(struct agent_shim *s, uint64_t suspended)
+void agent_suspend_new_shim(struct agent_shim *s, uint64_t suspended)
 {
 	if (suspended) {
 		rejoin(s, suspended);
-	} else if (job.state == JOB_QUIET) {
+	} else if (suspend.state == SUSPEND_QUIET) {
 		join_step(s, SHIM_SUSPEND);
-	} else if (agent_job_holds()) {
+	} else if (agent_suspend_holds()) {
 		s->join = JOIN_QUIET;
-		send_order(s, job.state == JOB_NONE ? &job.suspended.order : &job.order,
+		send_order(s,
+			   suspend.state == SUSPEND_NONE ? &suspend.suspended.order
+							 : &suspend.order,
 			   SHIM_SUSPEND);
 	}
 }
@@ -435,8 +446,8 @@ static int parse_vguids(struct json_object *msg, struct shim_order *o, struct js
 }
 
 /* 0, or an error that has been answered. The name is borrowed from msg. */
-static int job_parse(struct agent *a, uint64_t id, struct json_object *msg,
-		     struct shim_order *ret_order, const char **ret_name)
+static int suspend_parse(struct agent *a, uint64_t id, struct json_object *msg,
+			 struct shim_order *ret_order, const char **ret_name)
 {
 	struct json_reader r;
 	struct shim_order o = {0};
@@ -467,44 +478,44 @@ static int job_parse(struct agent *a, uint64_t id, struct json_object *msg,
 static void watch_changed(struct agent *a)
 {
 	(void)a;
-	if (job.state == JOB_DEVICE)
-		job_device(NULL);
+	if (suspend.state == SUSPEND_DEVICE)
+		suspend_device(NULL);
 }
 
-static int job_start(struct agent *a, uint64_t id, const struct shim_order *order, const char *name,
-		     unsigned grace_ms)
+static int suspend_start(struct agent *a, uint64_t id, const struct shim_order *order,
+			 const char *name, unsigned grace_ms)
 {
 	int rc = 0;
 
-	job.agent = a;
-	if (!job.deadline)
-		rc = loop_timer_new(a->loop, job_deadline, NULL, &job.deadline);
-	if (!rc && !job.recheck)
-		rc = loop_timer_new(a->loop, job_device, NULL, &job.recheck);
+	suspend.agent = a;
+	if (!suspend.deadline)
+		rc = loop_timer_new(a->loop, suspend_deadline, NULL, &suspend.deadline);
+	if (!rc && !suspend.recheck)
+		rc = loop_timer_new(a->loop, suspend_device, NULL, &suspend.recheck);
 	if (!rc)
 		rc = agent_device_watch(a, watch_changed);
 	if (rc) {
 		agent_answer_error(a, id, "cannot start: %s", strerror(-rc));
 		return rc;
 	}
-	snprintf(job.migration, sizeof(job.migration), "%s", name);
-	job.id = id;
-	job.order = *order;
-	job.error = 0;
-	job.sum = (struct shim_report){0};
-	job.start_us = now_us();
-	job.port_active_us = 0;
-	memset(job.ahead, 0, sizeof(job.ahead));
-	loop_timer_arm(job.deadline, order->deadline_ms + grace_ms);
+	snprintf(suspend.migration, sizeof(suspend.migration), "%s", name);
+	suspend.id = id;
+	suspend.order = *order;
+	suspend.error = 0;
+	suspend.sum = (struct shim_report){0};
+	suspend.start_us = now_us();
+	suspend.port_active_us = 0;
+	memset(suspend.ahead, 0, sizeof(suspend.ahead));
+	loop_timer_arm(suspend.deadline, order->deadline_ms + grace_ms);
 	return 0;
 }
 
 static bool refuse_busy(struct agent *a, uint64_t id)
 {
-	if (job.state == JOB_NONE)
+	if (suspend.state == SUSPEND_NONE)
 		return false;
 	agent_answer_error(a, id, "step \"%s\" of another suspend or resume is running",
-			   state_names[job.state]);
+			   state_names[suspend.state]);
 	return true;
 }
 
@@ -513,38 +524,38 @@ void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg)
 	struct shim_order order;
 	const char *name;
 
-	if (agent_settle(a, id, msg, agent_suspend) || job_parse(a, id, msg, &order, &name))
+	if (agent_settle(a, id, msg, agent_suspend) || suspend_parse(a, id, msg, &order, &name))
 		return;
-	if ((job.state == JOB_QUIET || job.state == JOB_RELEASE) &&
-	    order.migration == job.order.migration) {
-		job.id = id; /* a host that was started again asks again */
+	if ((suspend.state == SUSPEND_QUIET || suspend.state == SUSPEND_RELEASE) &&
+	    order.migration == suspend.order.migration) {
+		suspend.id = id; /* a host that was started again asks again */
 		return;
 	}
 	if (refuse_busy(a, id))
 		return;
-	if (job.suspended.migration == order.migration && !job.suspended.partly) {
-		job.id = id;
+	if (suspend.suspended.migration == order.migration && !suspend.suspended.partly) {
+		suspend.id = id;
 		answer_suspend();
 		return;
 	}
-	if (job.suspended.migration && job.suspended.migration != order.migration) {
+	if (suspend.suspended.migration && suspend.suspended.migration != order.migration) {
 		agent_answer_error(a, id,
 				   "already suspended by another migration: resume that first");
 		return;
 	}
-	if (job_start(a, id, &order, name, GRACE_MS))
+	if (suspend_start(a, id, &order, name, GRACE_MS))
 		return;
-	job_step(JOB_QUIET, SHIM_SUSPEND);
+	suspend_step(SUSPEND_QUIET, SHIM_SUSPEND);
 }
 
 /* Waits for the mover's devices; a peer keeps its own. */
-static void job_device(void *arg)
+static void suspend_device(void *arg)
 {
-	struct shim_order *o = &job.order;
+	struct shim_order *o = &suspend.order;
 	bool there = true, active = true;
 
 	(void)arg;
-	if (job.state != JOB_DEVICE)
+	if (suspend.state != SUSPEND_DEVICE)
 		return;
 	memset(o->device, 0, sizeof(o->device));
 	for (unsigned i = 0; o->role == SHIM_ROLE_MOVER && i < o->vguid_count; i++) {
@@ -555,20 +566,21 @@ static void job_device(void *arg)
 	}
 	if (!active) {
 		build_ahead(there);
-		loop_timer_arm(job.recheck, RECHECK_MS);
+		loop_timer_arm(suspend.recheck, RECHECK_MS);
 		return;
 	}
 	o->sent_us = now_us();
-	loop_timer_disarm(job.recheck);
+	loop_timer_disarm(suspend.recheck);
 	for (unsigned i = 0; o->role == SHIM_ROLE_MOVER && i < o->vguid_count; i++)
 		agent_device_hurry(o->device[i]);
-	job.port_active_us = now_us() - job.start_us;
+	suspend.port_active_us = now_us() - suspend.start_us;
 	/* The shims get what is left of the time. */
-	o->deadline_ms -= (uint32_t)(job.port_active_us / 1000 < o->deadline_ms - DEADLINE_MIN_MS
-					     ? job.port_active_us / 1000
+	o->deadline_ms -= (uint32_t)(suspend.port_active_us / 1000 <
+						     o->deadline_ms - DEADLINE_MIN_MS
+					     ? suspend.port_active_us / 1000
 					     : o->deadline_ms - DEADLINE_MIN_MS);
-	loop_timer_arm(job.deadline, o->deadline_ms + GRACE_MS);
-	job_next();
+	loop_timer_arm(suspend.deadline, o->deadline_ms + GRACE_MS);
+	suspend_next();
 }
 
 void agent_resume(struct agent *a, uint64_t id, struct json_object *msg)
@@ -576,22 +588,23 @@ void agent_resume(struct agent *a, uint64_t id, struct json_object *msg)
 	struct shim_order order;
 	const char *name;
 
-	if (agent_settle(a, id, msg, agent_resume) || job_parse(a, id, msg, &order, &name))
+	if (agent_settle(a, id, msg, agent_resume) || suspend_parse(a, id, msg, &order, &name))
 		return;
-	if (job.state == JOB_QUIET) {
-		job_fail(-ECANCELED, "the host asked for a resume before the suspend was through");
-		job_failed();
+	if (suspend.state == SUSPEND_QUIET) {
+		suspend_fail(-ECANCELED,
+			     "the host asked for a resume before the suspend was through");
+		suspend_failed();
 	}
-	if ((job.state == JOB_DEVICE || job.state == JOB_RESUME) &&
-	    order.migration == job.order.migration) {
-		job.id = id;
+	if ((suspend.state == SUSPEND_DEVICE || suspend.state == SUSPEND_RESUME) &&
+	    order.migration == suspend.order.migration) {
+		suspend.id = id;
 		return;
 	}
-	if (refuse_busy(a, id) || job_start(a, id, &order, name, 0))
+	if (refuse_busy(a, id) || suspend_start(a, id, &order, name, 0))
 		return;
 	agent_notice_moved(msg);
 	if (json_opt_bool(msg, "rescan", false))
 		agent_device_rescan();
-	job.state = JOB_DEVICE;
-	job_device(NULL);
+	suspend.state = SUSPEND_DEVICE;
+	suspend_device(NULL);
 }

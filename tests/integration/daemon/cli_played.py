@@ -21,7 +21,7 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(size)) if size else None
         self.server.seen.append((self.command, self.path, body))
         found = self.server.answers.get((self.command, self.path))
-        if isinstance(found, list):  # one after the other; the last one stays
+        if isinstance(found, list):  # the answers come one after the other; the last one stays
             found = found.pop(0) if len(found) > 1 else found[0]
         if callable(found):  # and takes its time
             found = found()
@@ -34,7 +34,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
-        except BrokenPipeError:  # who asked has been stopped
+        except BrokenPipeError:  # the asker has been stopped
             pass
 
     do_GET = do_POST = answer

@@ -23,7 +23,8 @@ BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 UMAD2SIM = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so"
 NO_PATH = 255
 WAIT_S = 60.0  # only a fault takes so long
-# Of infiniband-diags. They wait for one second, and retransmit then: on a loaded machine ibsim answers later.
+# Programs of infiniband-diags. They wait for one second, and retransmit then: on a loaded machine ibsim
+# answers later.
 DIAGS = ("dump_fts", "ibnetdiscover", "perfquery", "saquery", "smpdump", "smpquery")
 
 
@@ -49,8 +50,8 @@ class Heard:
         self.here.append(message)
 
     def forget(self):
-        """What was heard until now, and is not looked at again when it comes late: a host that has acknowledged the
-        second attempt may hear the first one after that."""
+        """Forgets what was heard until now, and does not look at it again when it comes late. A host that has
+        acknowledged the second attempt may hear the first one after that."""
         self.earlier, self.here = self.here, []
 
     def news(self):
@@ -271,8 +272,8 @@ class View:
                 if a != b and any(self.walk(a, lid) != b for lid in self.lids(b))]
 
     def broken_why(self, lab):
-        """One line for each CA that somebody does not reach: what it shows, what the switches hold,
-        what OpenSM's file says."""
+        """Returns a line for each CA that somebody does not reach: what it shows, what the switches
+        hold, what OpenSM's file says."""
         bad = {}
         for source, destination in self.broken():
             bad.setdefault(destination, []).append(source)
@@ -314,9 +315,9 @@ class Lab:
         self.partitions = None  # text of OpenSM's partition file
         self.opensm_conf = {}  # more of OpenSM's configuration file
         self.plugin = True  # OpenSM has ours
-        self.sm_host, self.smd_host = "smhost", "spare"  # where OpenSM and ibvmig-sm run
-        self.preload = UMAD2SIM  # what stands for the kernel in all programs on the fabric
-        self.sim_args, self.sim_seconds = [], WAIT_S  # of ibsim, for nets beyond its defaults
+        self.sm_host, self.smd_host = "smhost", "spare"  # the hosts where OpenSM and ibvmig-sm run
+        self.preload = UMAD2SIM  # the stand-in for the kernel in all programs on the fabric
+        self.sim_args, self.sim_seconds = [], WAIT_S  # ibsim's, for nets beyond its defaults
         self.processes = []
         self.osm_killed = False
         self.console_lock, self.commands = threading.Lock(), 0
@@ -438,9 +439,9 @@ class Lab:
         return (self.dir / "ibsim.out").read_bytes().count(b"sim> ")
 
     def tool(self, *argv, host="hv0-pf", check=True, seconds=2 * WAIT_S):
-        """What a diagnostic program prints. These programs give up, or leave something out and end with
-        0, or wait for ever, when one answer is lost or late; so, with check, they are run up to three
-        times."""
+        """Returns the output of a diagnostic program. These programs give up, or leave something out
+        and end with 0, or wait for ever, when one answer is lost or late. So, with check, they are
+        run up to three times."""
         if argv[0] in DIAGS:
             argv = (argv[0], "--timeout", "5000", *argv[1:])
         for tries_left in (2, 1, 0):
@@ -474,16 +475,16 @@ class Lab:
         return self.call("GET", "/v1/status")[1]
 
     def status(self):
-        """What is so now: not what was so before the caller's last request."""
+        """Returns the status of now, not that from before the caller's last request."""
         return wait_for("a status of now", lambda: not (s := self.status_as_told())["sm"].get("age_ms") and s)
 
     def counters(self):
         return self.status()["counters"]
 
     def sweep(self):
-        """One heavy sweep that begins from now on, to its end. It is asked for by SIGHUP where none runs, and
-        again after a second without one: OpenSM forgets a SIGHUP that comes while a sweep starts, and begins
-        anew with one that comes while it discovers, without counting that as another sweep."""
+        """Waits for a heavy sweep that begins from now on, to its end. A SIGHUP asks for it where none runs,
+        and again after a second without one. OpenSM forgets a SIGHUP that comes while a sweep starts, and
+        begins anew with one that comes while it discovers, without counting that as another sweep."""
         before, again = self.counters()["heavy_sweeps"], 0
 
         def swept():
@@ -601,7 +602,7 @@ class VM:
 
 
 def ended(signum, _frame):
-    """So that Lab.stop() runs when the test is told to end."""
+    """Lab.stop() must run when the test is told to end."""
     sys.exit(128 + signum)
 
 

@@ -88,7 +88,7 @@ class Moves:
         return own | {to: vm.lid for vm, _, to in self.moves if not vm.dynamic}
 
     def after(self, lids):
-        """What becomes of Pair.lids()."""
+        """Returns the LIDs that come of Pair.lids()."""
         own = self.own()
         after = lids | {at.name: own.get(at, at.own) for _, at, _ in self.moves}
         return after | {to.name: vm.lid for vm, _, to in self.moves}
@@ -102,7 +102,7 @@ class Moves:
 
 
 class PortMoves(Moves):
-    """Of VMs that share the LIDs of ports: their GUID tables are the subnet manager's to set."""
+    """Moves of VMs that share the LIDs of ports: their GUID tables are the subnet manager's to set."""
 
     def show(self, back=False):
         pass
@@ -115,7 +115,8 @@ class PortMoves(Moves):
 
 
 class OwnVM(VM):
-    """Its LID stays its own: that of a VF (whose own one then goes where it came from), or a dynamic one."""
+    """A VM whose LID stays its own: that of a VF (whose own one then goes where it came from), or a dynamic
+    one."""
 
     def __init__(self, lab, n, at, dynamic=False):
         super().__init__(lab, n, at)
@@ -169,9 +170,9 @@ class Pair:
         return {"peer": f"unix:{lab.other.sock}"}
 
     def start_opensm(self, lab, higher=False):
-        """One that comes beside a master stays standby, or is the higher one, which is master after the
-        other's next sweep. Of equal ones the first is the higher, so every second end of a master takes one from
-        the priority; where none is left, the new one is a high one, and is handed over to."""
+        """Starts an OpenSM. Beside a master it stays standby, or is the higher one, which is master after the
+        other's next sweep. Of equal ones the first is the higher, so every second end of a master takes one
+        from the priority. Where none is left, the new one is a high one, and is handed over to."""
         other = lab.other.osm
         beside = other is not None and other.poll() is None
         if beside:
@@ -213,7 +214,7 @@ class Pair:
                 self.port[f"hv{n}-{index}"] = SharedVF(v, f"hv{n}", index)
 
     def addresses(self, lab, mode):
-        """What is bound from now on."""
+        """Sets the kind of addresses of what is bound from now on."""
         lab.stop_sm()
         lab.start_sm(**self.peers(lab), addresses=mode)
         equal(self.master(), lab, "who leads")
@@ -267,8 +268,8 @@ class Pair:
         return self.is_master(lab) and peer["in_sync"] and s["sm"]["others"] == 1 and peer["sm"]["plugin"]
 
     def master(self):
-        """Who is master, with a standby in sync. ibsim sends the trap that tells of an SM once, where hardware
-        repeats it: what the master has missed a sweep finds."""
+        """Returns the master, with a standby in sync. ibsim sends the trap that tells of an SM once, where
+        hardware repeats it: a sweep finds what the master has missed."""
         def synced():
             return next((lab for lab in (self.a, self.b) if lab.osm.poll() is None and self.in_sync(lab)), None)
 
@@ -317,7 +318,7 @@ class Pair:
         return v
 
     def settled(self, lab):
-        """All is as the moves that were carried out want it; and LIDs that wait are reached."""
+        """The fabric is as the moves that were carried out want it; and LIDs that wait are reached."""
         v = self.whole(lab, self.lids())
         for vm in self.vms:
             if vm.dynamic:

@@ -37,7 +37,7 @@ def shared(base):
             return super().env(host, IBVMIG_GUID_TABLES=str(self.tables_file), **more)
 
         def tables(self):
-            """What the played ports hold: {port GUID: [GUID of each entry]}."""
+            """Returns the tables of the played ports: {port GUID: [GUID of each entry]}."""
             data = self.tables_file.read_bytes() if self.tables_file.exists() else b""
             size = 8 * (CAP + 1)
             rows = [struct.unpack(f"={CAP + 1}Q", data[i:i + size]) for i in range(0, len(data), size)]

@@ -25,7 +25,7 @@ ACCEPTS = "00010000" # a socket's flags in /proc/net/unix: __SO_ACCEPTCON
 
 
 def lab_env():
-    """What tests/lab/deps found; None where it has not run."""
+    """Returns the finds of tests/lab/deps; None where it has not run."""
     try:
         text = (ROOT / "build/cache/lab.env").read_text()
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def mac_of(vguid):
 
 
 def ipv4_of(vguid):
-    """Of the VF, where the lab gives it one."""
+    """Returns the VF's address, where the lab gives it one."""
     return f"10.78.{vguid >> 8 & 255}.{vguid & 255}"
 
 
@@ -73,7 +73,7 @@ class Refused(GuestError):
 
 
 class Guest:
-    """One VM: its VF is a virtio-net NIC with the MAC of the vGUID, in a hot-plug slot."""
+    """A VM: its VF is a virtio-net NIC with the MAC of the vGUID, in a hot-plug slot."""
 
     def __init__(self, lab, name, number, vguid):
         self.lab, self.name, self.number, self.vguid = lab, name, number, vguid
@@ -86,7 +86,7 @@ class Guest:
         self.path_queries = 0
         self.vguids = [vguid] + ([ipv4_vguid_of(vguid)] if lab.ipv4 else [])
         self.gids = {gid_of(vguid), "0000:" * 4 + gid_of(ipv4_vguid_of(vguid))[20:]}
-        self.is_server = name == "peer" # of the cables: it stays
+        self.is_server = name == "peer" # the server of the cables, which stays
 
     def path(self, what):
         return str(self.dir / f"{self.name}.{what}")

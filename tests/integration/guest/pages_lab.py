@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A guest whose RAM is a file that this process maps too, so that it can play an HCA that writes behind
-QEMU's dirty log, and a second QEMU that the guest migrates to. For guest_pages and tests/bench/pages."""
+"""A guest whose RAM is a file, and a second QEMU that the guest migrates to. This process maps the file,
+too, so that it can play an HCA that writes behind QEMU's dirty log. For guest_pages and
+tests/bench/pages."""
 import asyncio
 import json
 import os
@@ -16,8 +17,9 @@ sys.path.insert(0, str(ROOT / "tests/guest"))
 from hca_pages import PAGE, HcaPages, map_ram  # noqa: E402
 
 BALLAST = {"bytes": 16 << 20, "interval_ms": 5}
-# So slow that a busy guest always dirties its ballast again before the last of it has been sent;
-# when all of the regions has been sent, hardly anything (docs/migration.md, Hold).
+# The bandwidth is so low that a busy guest always dirties its ballast again before the last of it
+# has been sent. When all of the regions has been sent, it is hardly anything (docs/migration.md,
+# Hold).
 HELD_MIB_S = 40
 CLAMPED = {"max-bandwidth": 4096}
 NO_PAIR = "ibvmig-none"  # QEMU unplugs during a migration only what might be of a pair
@@ -27,7 +29,7 @@ SECONDS = 120  # for what takes 1 s where nothing else runs
 
 
 class MappedGuest(Guest):
-    """Its cables lead nowhere. incoming: the path of the socket that it comes by."""
+    """A guest whose cables lead nowhere. incoming: the path of the socket that it comes by."""
 
     def __init__(self, lab, name, incoming=None):
         super().__init__(lab, name, 1, 0x00a1b2fffe000001)
@@ -45,7 +47,7 @@ class MappedGuest(Guest):
 
 
 class Region:
-    """One rdma_hcawrite in the guest. after: what is done to it before the suspend (a signal's name)."""
+    """An rdma_hcawrite in the guest. after: what is done to it before the suspend (a signal's name)."""
 
     def __init__(self, name, options, env="", after=""):
         self.name, self.options, self.env, self.after = name, options, env, after
@@ -53,7 +55,7 @@ class Region:
 
     async def start(self, guest):
         out = f"/tmp/{self.name}"
-        await guest.sh(f"rm -f {out}.*")  # of another process: its pages are no longer its own
+        await guest.sh(f"rm -f {out}.*")  # files of another process, whose pages are no longer its own
         await guest.sh(f"({self.env} ibvmig-run rdma_hcawrite {self.options} {out}.pages {out}.json "
                        f">{out}.out 2>&1 & echo $! >{out}.pid) </dev/null >/dev/null 2>&1")
         await guest.until(f"tail -c 3 {out}.pages 2>/dev/null | grep -q ']}}' || "
@@ -70,12 +72,12 @@ class Region:
         return len(self.hca.addresses)
 
     async def signal(self, guest, name):
-        """What the process says then."""
+        """Sends the signal, and returns the process's report."""
         await guest.sh(f"rm -f /tmp/{self.name}.json; kill -{name} $(cat /tmp/{self.name}.pid)")
         return json.loads(await guest.until(f"cat /tmp/{self.name}.json 2>/dev/null", SECONDS))
 
     async def check(self, guest):
-        """What the process finds in its own pages."""
+        """Returns the process's findings in its own pages."""
         return await self.signal(guest, "USR1")
 
     async def end(self, guest):
@@ -158,7 +160,8 @@ class PagesLab:
             await asyncio.sleep(0.02)
 
     async def sent_once(self, regions):
-        """All of the regions has been sent, with something that the HCA wrote, and pre-copy goes on."""
+        """Waits until all of the regions has been sent, with something that the HCA wrote, and pre-copy
+        goes on."""
         ram = map_ram(self.destination.ram_path)
         todo = list(regions)
 

@@ -113,7 +113,8 @@ void cli_print_migration(struct json_object *m)
 		return;
 	printf("  migration  %s  %s -> %s  as %s: %s%s\n", cli_text(m, "id", "?"),
 	       cli_text(from, "host", "?"), cli_text(to, "host", "?"), cli_text(m, "role", "?"),
-	       cli_text(m, "state", "?"), json_opt_bool(m, "back", false) ? " (walked back)" : "");
+	       json_opt_str(m, "phase", cli_text(m, "state", "?")),
+	       json_opt_bool(m, "back", false) ? " (walked back)" : "");
 	cli_print_choice(json_opt(data, "choice"), "             ");
 	if (json_opt_str(m, "reason", NULL))
 		printf("             reason: %s\n", cli_text(m, "reason", ""));

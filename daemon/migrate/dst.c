@@ -17,7 +17,6 @@
 #include "daemon/migrate/step.h"
 #include "daemon/vf/provider.h"
 #include "daemon/libvirt/qmp.h"
-#include "daemon/vm/relay.h"
 #include "daemon/vm/repath.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
@@ -30,7 +29,7 @@
 #define PREPARE_DEADLINE_MS 12000
 #define ASK_DEADLINE_MS     4000
 #define ORDER_POLL_MS       2000
-#define SOURCE_SILENT_S     120 /* then one whose VM libvirt has not even begun to receive is lost */
+#define SOURCE_SILENT_S     120 /* then a source is lost whose VM has not even begun to come */
 #define RESUME_TRIES        20
 #define RESUME_AT_ONCE_US   5000000 /* later, the peers' patience has run out as well */
 #define RESUME_AGAIN_MS     200
@@ -40,7 +39,7 @@ static const char *str(struct job *j, const char *key)
 	return json_opt_str(j->in, key, "");
 }
 
-/* All leases are there. The first one that is not goes into the reason. */
+/* Checks that the leases are there. The first one that is gone stands in the reason. */
 static int check_leases(struct migration *m)
 {
 	for (unsigned i = 0; i < m->rec.vf_count; i++)
@@ -86,7 +85,7 @@ static int find_source(struct job *j, struct location *source)
 	return j->rc = rc;
 }
 
-/* Whether QEMU would take the state of every one. */
+/* QEMU would take the state of every VF. */
 static bool states_there(const struct job *j)
 {
 	for (size_t i = 0; i < job_vf_count(j); i++)
@@ -157,8 +156,8 @@ static int put_devices(struct migration *m, const char *xml, unsigned count, con
 	return domain_with_devices(xml, plugs, count, &m->dst.hook_xml, error);
 }
 
-/* What cannot be on a command line is added when the guest runs, as is one that no agent would make
- * the guest look for. */
+/* A VF is added when the guest runs if it cannot be on a command line, or if no agent would make
+ * the guest look for it. */
 static bool pre_attach(struct migration *m, const char *xml, bool agent)
 {
 	const char *leaves_by = m->d->settings->pre_attach;
@@ -192,7 +191,7 @@ static int change_xml(struct migration *m, bool agent)
 	return rc ? migrate_error(m, rc, "%s", error) : 0;
 }
 
-/* What the source says of a VF, and what the provider has said of ours. */
+/* Keeps the source's words about a VF, and the provider's about ours. */
 static int keep_vf(struct migration *m, struct migrate_vf *v, struct json_object *answer,
 		   struct json_object *prepared)
 {
@@ -314,7 +313,7 @@ static bool nobody_comes(const struct migration *m, const struct job *j)
 
 static void verdict(struct migration *m, struct job *j)
 {
-	m->step.phase = 0;
+	migrate_enter(m, DST_AWAIT);
 	m->step.timed_out = false;
 	if (!j->rc)
 		m->step.heard_us = now_us();
@@ -334,7 +333,7 @@ static int ask_source(struct migration *m, unsigned phase,
 {
 	struct json_object *in = json_object_new_object();
 
-	m->step.phase = phase;
+	migrate_enter(m, phase);
 	json_set_str(in, "migration", m->rec.id);
 	json_set_str(in, "vm", m->rec.vm_uuid);
 	json_set_str(in, "url", m->rec.from.url);
@@ -343,10 +342,8 @@ static int ask_source(struct migration *m, unsigned phase,
 
 static int ask_verdict(struct migration *m)
 {
-	return ask_source(m, 1, verdict);
+	return ask_source(m, DST_ASK, verdict);
 }
-
-enum { DEAD_JUDGES = 10, DEAD_OVER, DEAD_GOES_ON, ORDER_ASKED_FOR };
 
 static void dead_judged(struct migration *m, struct job *j)
 {
@@ -356,23 +353,23 @@ static void dead_judged(struct migration *m, struct job *j)
 			     "again: %.300s",
 			     m->rec.from.host, j->error);
 	else if (json_opt_bool(j->out, "over", false))
-		m->step.phase = DEAD_OVER;
+		migrate_enter(m, DST_DEAD_OVER);
 	else
-		m->step.phase = m->rec.state == M_SWITCH ? DEAD_GOES_ON : 0;
+		migrate_enter(m, m->rec.state == M_SWITCH ? DST_DEAD_GOES_ON : DST_AWAIT);
 }
 
 /* The VM came, and is dead: this host was off for a while, perhaps. Its source may have been told
  * that it is lost for good, and the VM have its vGUID there again. */
 static int judge_dead(struct migration *m)
 {
-	if (m->step.phase == DEAD_JUDGES || m->inflight)
+	if (m->step.phase == DST_JUDGE_DEAD || m->inflight)
 		return STEP_WAIT;
-	return ask_source(m, DEAD_JUDGES, dead_judged);
+	return ask_source(m, DST_JUDGE_DEAD, dead_judged);
 }
 
 static void order_asked_for(struct migration *m, struct job *j)
 {
-	m->step.phase = 0;
+	migrate_enter(m, DST_AWAIT);
 	if (!j->rc && json_opt_bool(j->out, "over", false)) {
 		migrate_fail(m, -ECANCELED,
 			     "the VM runs here, and host %.60s has ended its part of the migration "
@@ -390,7 +387,7 @@ static void order_asked_for(struct migration *m, struct job *j)
  * asked for as long as it takes. */
 static int await_order(struct migration *m)
 {
-	if (m->step.phase || m->inflight)
+	if (m->step.phase != DST_AWAIT || m->inflight)
 		return STEP_WAIT;
 	loop_timer_disarm(m->deadline);
 	if (!m->step.asked_us)
@@ -401,10 +398,18 @@ static int await_order(struct migration *m)
 	}
 	m->step.asked_us = now_us();
 	return record_did(&m->rec, SAW_VM_END) ? judge_dead(m)
-					       : ask_source(m, ORDER_ASKED_FOR, order_asked_for);
+					       : ask_source(m, DST_ASK_ORDER, order_asked_for);
 }
 
-/* Of a saved VM the source has nothing to say. */
+/* The names of what PREPARE and SWITCH wait for: events begin and end it, and no order of phases.
+ */
+static const struct migrate_phase waits[] = {
+	[DST_AWAIT] = {.name = "await"},         [DST_ASK] = {.name = "ask-source"},
+	[DST_ASK_ORDER] = {.name = "ask-order"}, [DST_JUDGE_DEAD] = {.name = "judge-dead"},
+	[DST_DEAD_OVER] = {.name = "dead-over"}, [DST_DEAD_GOES_ON] = {.name = "dead-goes-on"},
+};
+
+/* A saved VM's source has nothing to say. */
 static int over_time(struct migration *m)
 {
 	return m->rec.strategy == STRATEGY_COLD ? cold_look_for_vm(m) : ask_verdict(m);
@@ -414,14 +419,15 @@ int dst_prepare(struct migration *m)
 {
 	int rc;
 
+	m->step.phases = waits;
 	if (record_did(&m->rec, DID_ARM) &&
 	    (record_did(&m->rec, DID_ORDER) || record_did(&m->rec, TOLD_SOURCE_LOST) ||
-	     m->step.phase == DEAD_OVER))
+	     m->step.phase == DST_DEAD_OVER))
 		return STEP_DONE;
 	if (m->rec.committed)
 		return await_order(m);
 	if (record_did(&m->rec, DID_ARM))
-		return m->step.timed_out && !m->step.phase ? over_time(m) : STEP_WAIT;
+		return m->step.timed_out && m->step.phase == DST_AWAIT ? over_time(m) : STEP_WAIT;
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
@@ -438,23 +444,35 @@ static void released(struct migration *m, struct job *j)
 		return;
 	}
 	migrate_free_leases(m);
-	m->step.phase = 100;
+	migrate_next(m);
 }
 
-int dst_prepare_undo(struct migration *m)
+static int release(struct migration *m)
+{
+	if (!has_leases(m))
+		return STEP_DONE;
+	return migrate_job(m, migrate_input(m), migrate_release_run, released) ? -ENOMEM
+									       : STEP_WAIT;
+}
+
+static int forget(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 
-	if (m->step.phase == 100 || !has_leases(m)) {
-		if (vm && vm->state == VM_INCOMING)
-			vm_forget(vm);
-		return STEP_DONE;
-	}
-	if (m->step.started)
-		return STEP_WAIT;
-	m->step.started = true;
-	return migrate_job(m, migrate_input(m), migrate_release_run, released) ? -ENOMEM
-									       : STEP_WAIT;
+	if (vm && vm->state == VM_INCOMING)
+		vm_forget(vm);
+	return STEP_DONE;
+}
+
+static const struct migrate_phase prepare_undo[] = {
+	{"release", release, NULL},
+	{"forget", forget, NULL},
+	{0},
+};
+
+int dst_prepare_undo(struct migration *m)
+{
+	return migrate_run_phases(m, prepare_undo);
 }
 
 /* ---- SWITCH ---- */
@@ -504,7 +522,7 @@ static void switched(struct migration *m, struct job *j)
 		return;
 	}
 	record_do(&m->rec, DID_MOVE);
-	m->rec.reason[0] = '\0'; /* of a try before this one */
+	m->rec.reason[0] = '\0'; /* a try before this one gave it */
 	json_set_u64(m->rec.data, "set_guid_us", json_opt_u64(j->out, "set_guid_us", 0));
 	json_set(m->rec.data, "move", json_object_get(answer));
 	keep_lids(m, answer);
@@ -516,14 +534,16 @@ int dst_switch(struct migration *m)
 {
 	struct json_object *in;
 
-	if (record_did(&m->rec, DID_MOVE) || m->step.phase == DEAD_OVER ||
+	m->step.phases = waits;
+	if (record_did(&m->rec, DID_MOVE) || m->step.phase == DST_DEAD_OVER ||
 	    (record_did(&m->rec, SAW_VM_END) && record_did(&m->rec, TOLD_SOURCE_LOST)))
 		return STEP_DONE;
-	if (record_did(&m->rec, SAW_VM_END) && !m->step.started && m->step.phase != DEAD_GOES_ON)
+	if (record_did(&m->rec, SAW_VM_END) && !m->step.started &&
+	    m->step.phase != DST_DEAD_GOES_ON)
 		return judge_dead(m);
-	if (m->step.timed_out && !m->step.phase && !m->rec.committed)
+	if (m->step.timed_out && m->step.phase == DST_AWAIT && !m->rec.committed)
 		return ask_verdict(m);
-	/* One that failed is tried again on the source's order, or when the guest runs here. */
+	/* A try that failed is repeated on the source's order, or when the guest runs here. */
 	if (m->step.started && !m->inflight && (record_did(&m->rec, DID_ORDER) || m->rec.committed))
 		m->step.started = false;
 	if (m->step.started)
@@ -584,7 +604,7 @@ static int find_native(struct job *j, struct json_object *vf, char *error)
 	return -ENODEV;
 }
 
-/* One that QEMU has started with is there already; the guest has yet to look for it. */
+/* A VF that QEMU has started with is there already; the guest has yet to look for it. */
 static int find_or_plug(struct job *j, struct json_object *vf, char *error)
 {
 	bool has = false;
@@ -651,6 +671,8 @@ int dst_attach(struct migration *m)
 
 /* ---- RESUME ---- */
 
+enum { RESUME_ALL, RESUME_FINISH };
+
 /* A device that is not ready yet can be a matter of moments; the peers wait meanwhile. */
 static void agent_resumed(struct migration *m, int rc, struct json_object *answer,
 			  const char *error)
@@ -677,30 +699,38 @@ static void ask_resume(struct migration *m, struct vm *vm)
 	migrate_ask_agent(m, vm, msg, MIGRATE_RESUME_MS, agent_resumed);
 }
 
-static int resume_wait(struct migration *m, struct vm *vm)
+/* Also the peers of a VM that has died are told, but they have nobody to meet. */
+static int resume_again(struct migration *m)
 {
-	if (!m->step.started) {
-		m->step.started = true;
-		if (record_did(&m->rec, DID_SUSPEND) && vm && vm->agent &&
-		    !record_did(&m->rec, SAW_VM_END)) {
-			m->pending++;
-			ask_resume(m, vm);
-		}
-		if (record_did(&m->rec, DID_SUSPEND))
-			peers_resume(m, true);
-	}
+	struct vm *vm = migrate_vm(m);
+
 	if (m->step.ask_again && vm) {
 		m->step.ask_again = false;
 		ask_resume(m, vm);
 	}
 	if (m->pending)
 		return STEP_WAIT;
-	/* The peers of a VM that has died are told, but they have nobody to meet. */
 	if (m->pending_rc && !record_did(&m->rec, SAW_VM_END))
 		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
 	record_do(&m->rec, DID_RESUME);
 	migrate_measure(m, "resume_us");
 	return STEP_DONE;
+}
+
+static int resume_all(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+	bool suspended = record_did(&m->rec, DID_SUSPEND);
+
+	if (record_did(&m->rec, DID_RESUME))
+		return STEP_DONE;
+	if (suspended && vm && vm->agent && !record_did(&m->rec, SAW_VM_END)) {
+		m->pending++;
+		ask_resume(m, vm);
+	}
+	if (suspended)
+		peers_resume(m, true);
+	return resume_again(m);
 }
 
 /* The VM has died on its way: what it had of this host is given back. */
@@ -715,7 +745,7 @@ static void dead_released(struct migration *m, struct job *j)
 	migrate_free_leases(m);
 	if (vm)
 		vm_forget(vm);
-	m->step.phase = 2;
+	migrate_next(m);
 }
 
 /* Without the guards its next migration may be too quick to be held, and virsh saves it with its
@@ -740,27 +770,33 @@ static void finished(struct migration *m, struct job *j)
 	}
 	if (ms)
 		json_set(m->rec.data, "vm_downtime_ms", json_object_get(ms));
-	m->step.phase = record_did(&m->rec, SAW_VM_END) ? 0 : 2; /* it may have died meanwhile */
+	if (record_did(&m->rec, SAW_VM_END))
+		migrate_enter(m, RESUME_FINISH); /* the VM has died meanwhile */
+	else
+		migrate_next(m);
 }
 
-int dst_resume(struct migration *m)
+static int finish(struct migration *m)
 {
-	struct vm *vm = migrate_vm(m);
 	struct json_object *in;
-	int rc;
 
-	if (!vm)
-		record_do(&m->rec, SAW_VM_END);
-	rc = record_did(&m->rec, DID_RESUME) ? STEP_DONE : resume_wait(m, vm);
-	if (rc || m->step.phase == 1)
-		return rc ? rc : STEP_WAIT;
-	if (m->step.phase == 2)
-		return STEP_DONE;
-	m->step.phase = 1;
 	if (record_did(&m->rec, SAW_VM_END) && has_leases(m))
 		return migrate_job(m, migrate_input(m), vm_work_release, dead_released) ? -ENOMEM
 											: STEP_WAIT;
 	in = json_object_new_object();
 	json_set_str(in, "vm", m->rec.vm_uuid);
 	return migrate_job(m, in, finish_run, finished) ? -ENOMEM : STEP_WAIT;
+}
+
+static const struct migrate_phase resume[] = {
+	[RESUME_ALL] = {"resume", resume_all, resume_again},
+	[RESUME_FINISH] = {"finish", finish, NULL},
+	{0},
+};
+
+int dst_resume(struct migration *m)
+{
+	if (!migrate_vm(m))
+		record_do(&m->rec, SAW_VM_END);
+	return migrate_run_phases(m, resume);
 }

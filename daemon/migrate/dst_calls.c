@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What libvirt's hook and the source ask of the destination. */
+/* Calls of libvirt's hook and of the source to the destination. */
 #include "common/http/server.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -16,8 +16,6 @@
 
 #include <errno.h>
 #include <string.h>
-
-#define TELL_DEADLINE_MS 5000
 
 /* ---- the hook ---- */
 
@@ -47,7 +45,7 @@ static int check_host(struct daemon *d, const struct domain_info *info, char *er
 		snprintf(error, HTTP_ERROR_MAX, "%s", d->vf_error);
 		return -ENODEV;
 	}
-	/* Its lease would be taken for the migration's, and given back with it. */
+	/* The VM's lease would be taken for the migration's, and given back with it. */
 	if (vf) {
 		snprintf(error, HTTP_ERROR_MAX, "it has VF %s of this host already", vf->name);
 		return -EALREADY;
@@ -226,7 +224,7 @@ void dst_on_switch(struct http_request *req)
 		migrate_answer_waiting(m, 0);
 		return;
 	}
-	/* Its first try may not have been durable. */
+	/* The first try may not have been durable. */
 	if (m->rec.state == M_SWITCH && !m->inflight && migrate_save(m, "ordered again")) {
 		http_fail(TAKE(m->waiting), 409, "journal",
 			  "host %s cannot write its journal; is the disk full?", m->rec.to.host);

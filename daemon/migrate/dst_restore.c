@@ -127,7 +127,7 @@ static void look_run(struct job *j)
 
 static void looked(struct migration *m, struct job *j)
 {
-	m->step.phase = 0;
+	migrate_enter(m, DST_AWAIT);
 	m->step.timed_out = false;
 	if (!j->rc && !json_opt_bool(j->out, "here", false) && !m->dst.guest_resumed)
 		migrate_give_up(m, "libvirt has not restored the VM");
@@ -139,14 +139,14 @@ int cold_look_for_vm(struct migration *m)
 {
 	struct json_object *in = json_object_new_object();
 
-	m->step.phase = 1;
+	migrate_enter(m, DST_ASK);
 	json_set_str(in, "vm", m->rec.vm_uuid);
 	return migrate_job(m, in, look_run, looked) ? -ENOMEM : STEP_WAIT;
 }
 
 /* ---- the request ---- */
 
-/* Whether the host that saved it still has the record. One that answers without it has lost its
+/* The host that saved the VM still has the record. A host that answers without it has lost its
  * journal, and its VFs were parked when it started. */
 static bool has_record(const struct domain_saved *saved)
 {
@@ -228,7 +228,7 @@ static void restore_run(struct job *j)
 		j->rc = virt_restore(j->d->virt, str(j, "file"), own, j->error);
 }
 
-/* What the hook has prepared for it is given back at once. */
+/* The VFs that the hook has prepared are given back at once. */
 static void not_restored(struct job *j)
 {
 	struct migration *m = migrate_open(j->d, json_opt_str(j->out, "uuid", ""));

@@ -6,7 +6,6 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
-#include "daemon/migrate/src_saved.h"
 #include "daemon/base/daemon.h"
 #include "daemon/store/durable.h"
 #include "daemon/base/events.h"
@@ -196,10 +195,10 @@ static void retry(struct migration *m)
 	log_warn("VM %s: migration %s: %s%s failed (try %u of %d): %s", m->rec.vm_name, m->rec.id,
 		 m->rec.back ? "undo of " : "", migrate_state_name(m->rec.state), n, RETRIES_MAX,
 		 m->rec.trouble);
-	if (m->rec.back) /* who has asked for the undo does so again */
+	if (m->rec.back) /* the caller who asked for the undo does so again */
 		migrate_answer_waiting(m, -EIO);
 	m->step.started = false;
-	m->step.phase = 0;
+	migrate_enter(m, 0);
 	m->pending = 0;
 	m->pending_rc = 0;
 	m->serial++;
@@ -236,7 +235,7 @@ static void step_failed(struct migration *m)
 static void set_reason(struct migration *m, const char *fmt, va_list ap)
 {
 	vsnprintf(m->rec.trouble, sizeof m->rec.trouble, fmt, ap);
-	/* What went wrong first explains the rest. */
+	/* The first trouble explains the rest. */
 	if (!*m->rec.reason && !m->rec.back && !m->rec.committed && m->rec.state != M_CANCEL)
 		memcpy(m->rec.reason, m->rec.trouble, sizeof m->rec.reason);
 }
@@ -275,9 +274,9 @@ void migrate_fail(struct migration *m, int rc, const char *fmt, ...)
 	migrate_drive(m);
 }
 
-/* Its record is not durable. Before COMMIT it goes no further; but QEMU, once released, may be
- * through at any moment, and the destination's SWITCH can be done twice. A VM that is a file is
- * kept: what the journal has of it is enough for a restart, which looks for the file. */
+/* The record is not durable. Before COMMIT it goes no further. QEMU, once released, may be through
+ * at any moment, and the destination's SWITCH can be done twice. A VM that is a file is kept: the
+ * journal has enough for a restart, which looks for the file. */
 static void not_durable(struct migration *m, int rc)
 {
 	bool released = m->rec.role == DST && m->rec.state == M_ATTACH;
@@ -320,7 +319,8 @@ static int advance(struct migration *m)
 	return rc;
 }
 
-/* What it has been told does not go with where it is: nothing is done on a guess. */
+/* The machine has been told something that does not go with the state: nothing is done on a
+ * guess. */
 static void lose_way(struct migration *m)
 {
 	migrate_error(m, -EPROTO, "there is no way on from %s%s%s: a defect of ibvmigd",
@@ -329,12 +329,57 @@ static void lose_way(struct migration *m)
 	park(m);
 }
 
+int migrate_enter(struct migration *m, unsigned phase)
+{
+	m->step.phase = phase;
+	m->step.begun = false;
+	return STEP_JUMP;
+}
+
+int migrate_next(struct migration *m)
+{
+	return migrate_enter(m, m->step.phase + 1);
+}
+
+bool migrate_is_in(const struct migration *m, unsigned phase)
+{
+	return m->step.begun && m->step.phase == phase;
+}
+
+static int run_phase(struct migration *m, const struct migrate_phase *p)
+{
+	if (m->step.begun)
+		return p->again ? p->again(m) : STEP_WAIT;
+	m->step.begun = true;
+	return p->begin ? p->begin(m) : STEP_DONE;
+}
+
+int migrate_run_phases(struct migration *m, const struct migrate_phase *phases)
+{
+	const uint64_t serial = m->serial;
+
+	m->step.phases = phases;
+	m->step.started = true;
+	while (phases[m->step.phase].name) {
+		int rc = run_phase(m, &phases[m->step.phase]);
+
+		if (m->serial != serial)
+			return STEP_WAIT; /* the phase has failed the step: what runs next is known
+					   */
+		if (rc == STEP_DONE)
+			migrate_next(m);
+		else if (rc != STEP_JUMP)
+			return rc;
+	}
+	return STEP_DONE;
+}
+
 static int run_step(struct migration *m)
 {
 	const struct migrate_row *row = migrate_row(m->rec.role, m->rec.state);
 
-	/* What was under way when it failed must be over before it is undone. CANCEL undoes
-	 * nothing: a guest that is paused answers only once QEMU's job has ended. */
+	/* Jobs that were under way when the step failed must be over before it is undone. CANCEL
+	 * undoes nothing: a guest that is paused answers only once QEMU's job has ended. */
 	if (m->rec.back && !m->step.started && m->inflight)
 		return STEP_WAIT;
 	if (m->kept.saving || m->step.resting || m->recovery.unprobed)
@@ -373,12 +418,12 @@ static void on_deadline(void *arg)
 	struct migration *m = arg;
 	char missing[HTTP_ERROR_MAX / 2];
 
-	/* What took long was libvirtd's absence, and it is not known what there is to fail. */
+	/* Libvirtd's absence took so long, and it is not known what there is to fail. */
 	if (m->recovery.unprobed) {
 		arm_deadline(m);
 		return;
 	}
-	/* It is known what its tries have run into. */
+	/* The tries before have left their trouble in the record. */
 	if (m->step.failures) {
 		park(m);
 		return;
@@ -639,7 +684,7 @@ void migrate_set_committed(struct migration *m)
 	m->rec.committed = true;
 	m->committed_us = now_us();
 	m->step.resting = false;
-	/* Its QEMU may linger: what is sent to the VM from now on goes to its new host. */
+	/* The VM's QEMU may linger: messages to the VM go to its new host from now on. */
 	if (vm && m->rec.role == SRC) {
 		vm->state = VM_LEAVING;
 		for (unsigned i = 0; i < m->rec.vf_count; i++)

@@ -20,39 +20,50 @@
 
 #define MIGRATE_KEPT 32 /* ended ones that stay in memory */
 
-/* What QEMU's migration job at the source is known to do. */
+/* QEMU's migration job at the source, as far as it is known. */
 enum migrate_job { JOB_NONE, JOB_ACTIVE, JOB_COMPLETED, JOB_FAILED };
+
+/* A phase of a step. Both functions return STEP_DONE: the next phase follows; STEP_WAIT;
+ * migrate_enter(): another one does; or -errno, as run() does. */
+struct migrate_phase {
+	const char *name;                  /* as `ibvmig status` shows it; NULL ends the table */
+	int (*begin)(struct migration *m); /* once; NULL: nothing to begin */
+	/* On each drive from then on; NULL: who has been asked answers with migrate_next(). */
+	int (*again)(struct migration *m);
+};
 
 /* Zeroed whenever the state changes. */
 struct migrate_step {
-	unsigned phase;
+	const struct migrate_phase *phases; /* borrowed; of the step that runs, or NULL */
+	unsigned phase;                     /* of them */
+	bool begun;                         /* the phase has begun */
 	bool started, timed_out;
 	bool resting;      /* failed, and waits for its next try */
-	unsigned failures; /* not zeroed by a retry */
+	unsigned failures; /* kept by a retry */
 	bool busy;         /* a peer is another migration's */
 	bool ask_again;    /* the mover's agent, while its peers still wait */
 	unsigned asked_again;
 	uint64_t asked_us;
-	uint64_t heard_us; /* of the other host, last */
+	uint64_t heard_us; /* the other host spoke last */
 	unsigned silent;   /* questions to it in vain since then */
 	bool silence_told;
 	uint64_t entered_us;
 };
 
-/* What only the host that the VM leaves knows of it. */
+/* Facts that only the host knows that the VM leaves. */
 struct src {
 	enum migrate_job job;
 	bool guest_stopped; /* by QEMU, to send the rest */
-	bool stands;        /* it was paused when it was looked for last */
+	bool stands;        /* the VM was paused when it was looked for last */
 	bool peer_ended;    /* the other host has reached its end */
 	struct hold hold;
-	uint64_t user_bandwidth, user_downtime_ms; /* what the user has set */
+	uint64_t user_bandwidth, user_downtime_ms; /* the user has set these */
 	struct qmp_throttle user_throttle;
-	uint64_t set_bandwidth; /* what we have set last; 0: nothing */
+	uint64_t set_bandwidth; /* we have set this last; 0: nothing */
 	uint64_t suspended_us, detach_started_us;
 };
 
-/* What only the host that the VM comes to knows of it. */
+/* Facts that only the host knows that the VM comes to. */
 struct dst {
 	bool guest_resumed; /* QEMU's RESUME event */
 	char *hook_xml;     /* owned; the domain's, then what libvirt is to take; or NULL */
@@ -71,14 +82,14 @@ struct migration {
 	struct dst dst; /* zeroed at the source */
 
 	struct migrate_step step;
-	uint64_t serial;   /* of the step; a job of an older one is ignored */
+	uint64_t serial;   /* of the step: a job of an older one is ignored */
 	unsigned inflight; /* jobs and agent requests under way */
-	unsigned pending;  /* of them, those that the step waits for together */
+	unsigned pending;  /* jobs and requests that the step waits for together */
 	int pending_rc;
 	char pending_error[HTTP_ERROR_MAX];
 	struct loop_timer *deadline, *poll; /* owned */
 	struct loop_timer *look;            /* owned; migrate/look.c */
-	struct http_exchange *waiting;      /* who asked for the step under way, or NULL */
+	struct http_exchange *waiting; /* the caller that asked for the step under way, or NULL */
 	uint64_t committed_us;
 	bool driving, again;
 	bool looking; /* a look is under way */
@@ -111,6 +122,14 @@ void migrate_free_all(struct daemon *d);
 
 /* Runs the present state's step until it waits. */
 void migrate_drive(struct migration *m);
+/* For run() and undo(): goes on in these phases, in their order unless one says otherwise. A retry
+ * begins with the first one. */
+int migrate_run_phases(struct migration *m, const struct migrate_phase *phases);
+/* The step is in another phase, which begins on the next drive. Returns STEP_JUMP. */
+int migrate_enter(struct migration *m, unsigned phase);
+int migrate_next(struct migration *m);
+/* The phase has begun. */
+bool migrate_is_in(const struct migration *m, unsigned phase);
 /* For run() and undo(): sets the reason and returns rc. */
 int migrate_error(struct migration *m, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -165,21 +184,22 @@ void migrate_unpark(struct migration *m, const char *note);
 /* PARKED by CANCEL: QEMU's job may still end, either way, and the record then goes on by itself.
  * migrate/look.c asks for that. */
 bool migrate_awaits_job(const struct migration *m);
-/* Whether the VM has left this host by a migration that has not ended here. */
+/* The VM has left this host by a migration that has not ended here. */
 bool migrate_has_left(struct daemon *d, const char *vm_uuid);
 
-/* All of it, as the journal keeps it. */
+/* Writes the record, as the journal keeps it. */
 void migrate_write_record(struct printbuf *text, const struct migration *m);
 /* The same where it is an answer, or part of one. */
 struct json_object *migrate_record(const struct migration *m);
-/* What a VM's status says of it: how far it is and why, without what only its steps need. */
+/* A VM's status says this of the migration: how far it is and why, without the fields that only
+ * steps need. */
 void migrate_write_account(struct printbuf *text, const char *key, const struct migration *m);
 /* The account of the VM's newest migration on this host, or null. */
 void migrate_write_of_vm(struct printbuf *text, const char *key, struct vm *vm);
 int migrate_load(struct migration *m, struct json_object *record);
 /* The same after a restart: the state's deadline runs from now on. */
 int migrate_reload(struct migration *m, struct json_object *record);
-/* It has stopped, and not by migrating: a parked record goes on without it. */
+/* The VM has stopped, and not by migrating: a parked record goes on without it. */
 void migrate_vm_died(struct migration *m);
 
 /* A time in us since the step began goes into the record as name. */

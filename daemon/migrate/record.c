@@ -242,12 +242,11 @@ void record_write_common(struct printbuf *text, const struct record *r, unsigned
 	json_write(text, "data", r->data);
 }
 
-void record_write(struct printbuf *text, const struct record *r, unsigned failures)
+void record_write_fields(struct printbuf *text, const struct record *r, unsigned failures)
 {
 	struct json_object *vfs AUTO_JSON = record_vfs_json(r),
 				*peers AUTO_JSON = record_peers_json(r);
 
-	json_write_open(text, NULL, '{');
 	json_write_u64(text, "version", RECORD_VERSION);
 	record_write_common(text, r, failures);
 	json_write_str(text, "vm", r->vm_uuid);
@@ -261,6 +260,12 @@ void record_write(struct printbuf *text, const struct record *r, unsigned failur
 	json_write_bool(text, "ended", r->ended);
 	for (size_t i = 0; i < ARRAY_SIZE(deed_names); i++)
 		json_write_bool(text, deed_names[i], record_did(r, (enum deed)i));
+}
+
+void record_write(struct printbuf *text, const struct record *r, unsigned failures)
+{
+	json_write_open(text, NULL, '{');
+	record_write_fields(text, r, failures);
 	json_write_close(text, '}');
 }
 

@@ -25,11 +25,11 @@ struct migrate_host {
 struct migrate_end {
 	char vf[VF_NAME_MAX];
 	uint64_t parked_guid;
-	uint64_t port_guid;  /* where VFs share their port's LID: that port; 0: not known */
+	uint64_t port_guid;  /* that port, where VFs share their port's LID; 0: not known */
 	unsigned guid_index; /* and the entry of its GUID table */
 };
 
-/* One of the VM's VFs: what stays, and what it is at both ends. */
+/* A VF of the VM: its fixed part, and the two that it has at the ends. */
 struct migrate_vf {
 	uint64_t vguid;
 	uint16_t pkey;
@@ -45,8 +45,7 @@ struct migrate_peer {
 	bool suspended;
 };
 
-/* What has been done to the world, which undo() looks at, or been seen or told and decides the
- * way. */
+/* Deeds that undo() looks at, and facts that were seen or told and decide the way. */
 enum deed {
 	DID_ARM,               /* PREPARE is through: the other side may rely on it */
 	DID_BALLAST,           /* source: the agent keeps memory dirty */
@@ -71,7 +70,7 @@ struct record {
 	enum migrate_state state, reached; /* reached: the furthest state, for walking back */
 	bool back, committed, ended;
 	char vm_uuid[37], vm_name[VM_NAME_MAX];
-	struct migrate_vf vfs[DOMAIN_VFS_MAX]; /* all of them move, or none */
+	struct migrate_vf vfs[DOMAIN_VFS_MAX]; /* the VFs move together, or not at all */
 	unsigned vf_count;
 	enum domain_strategy asked, strategy; /* strategy: as asked, until PREPARE has chosen */
 	bool state_there;                     /* the destination's VFs take the state of ours */
@@ -80,11 +79,11 @@ struct record {
 	unsigned peer_count;
 	/* Sentences about the VM that do not name it: who shows them does. */
 	char reason[HTTP_ERROR_MAX];  /* why it is walked back, or "" */
-	char trouble[HTTP_ERROR_MAX]; /* what the last try of a step ran into, or "" */
+	char trouble[HTTP_ERROR_MAX]; /* the last try of a step ran into this, or "" */
 	char *file;                   /* owned; strategy cold: where the VM is saved; else NULL */
-	char boot[33];                /* of the kernel that it began under */
+	char boot[33];                /* the kernel that it began under */
 	struct json_object *data;     /* owned; measurements, by name */
-	unsigned deeds;               /* of enum deed, a bit each */
+	unsigned deeds;               /* a bit for each enum deed */
 };
 
 static inline bool record_did(const struct record *r, enum deed d)
@@ -128,9 +127,12 @@ static inline bool record_is_file(const struct record *r)
 	return record_did(r, DID_SAVE) && r->state == M_SAVED && !r->back;
 }
 
-/* All of it, as the journal keeps it. failures: tries of the present state that have failed. */
+/* Writes the record, as the journal keeps it. failures: tries of the present state that have
+ * failed. */
 void record_write(struct printbuf *text, const struct record *r, unsigned failures);
-/* The fields of that which a VM's status has as well, into an open object. */
+/* The same into an open object. */
+void record_write_fields(struct printbuf *text, const struct record *r, unsigned failures);
+/* The fields that a VM's status has as well, into an open object. */
 void record_write_common(struct printbuf *text, const struct record *r, unsigned failures);
 /* id, role, vm_uuid and vm_name are the caller's to set. 0, or -EINVAL: it is of a newer ibvmigd.
  */

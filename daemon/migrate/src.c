@@ -13,7 +13,6 @@
 #include "daemon/migrate/peer_watch.h"
 #include "daemon/vf/provider.h"
 #include "daemon/libvirt/qmp.h"
-#include "daemon/base/settings.h"
 #include "daemon/vm/work.h"
 
 #include <errno.h>
@@ -25,10 +24,9 @@
 #define RESERVE_S          45
 #define RESERVE_AGAIN_MS   250
 #define OUTCOME_POLL_MS    1000
-#define OUTCOME_SILENT_S   60 /* then its silence is told */
 #define BEGIN_S            40 /* libvirt starts the destination's QEMU, the VF being away */
 #define BEGIN_POLL_MS      2000
-#define BEGIN_SILENT_S     20 /* of a destination that cannot be asked whether it still waits */
+#define BEGIN_SILENT_S     20 /* for a destination that cannot be asked whether it still waits */
 
 static const char *str(struct job *j, const char *key)
 {
@@ -37,15 +35,7 @@ static const char *str(struct job *j, const char *key)
 
 /* ---- QUIESCE ---- */
 
-enum {
-	QUIESCE_QUERY,
-	QUIESCE_LOCATE,
-	QUIESCE_RESERVE,
-	QUIESCE_RESERVING,
-	QUIESCE_RELEASING,
-	QUIESCE_SUSPEND,
-	QUIESCE_WAIT
-};
+enum { QUIESCE_QUERY, QUIESCE_LOCATE, QUIESCE_RESERVE, QUIESCE_RELEASE, QUIESCE_SUSPEND };
 
 static void suspended(struct migration *m, int rc, struct json_object *answer, const char *error)
 {
@@ -58,24 +48,34 @@ static void suspended(struct migration *m, int rc, struct json_object *answer, c
 	}
 }
 
-static void suspend_all(struct migration *m, struct vm *vm)
+static int suspend_all(struct migration *m)
 {
 	struct json_object *msg = src_op_message("suspend");
 
 	record_do(&m->rec, DID_SUSPEND);
 	m->src.suspended_us = now_us();
 	migrate_measure(m, "suspend_asked_us");
-	m->step.phase = QUIESCE_WAIT;
 	json_set_str(msg, "migration", m->rec.id);
 	json_set_str(msg, "role", "mover");
 	json_set(msg, "vguids", record_guids(&m->rec));
 	json_set_u64(msg, "deadline_ms", SUSPEND_MS - 1000);
 	m->pending++;
-	migrate_ask_agent(m, vm, msg, SUSPEND_MS, suspended);
+	migrate_ask_agent(m, migrate_vm(m), msg, SUSPEND_MS, suspended);
 	peers_suspend(m);
+	return STEP_WAIT;
 }
 
-/* Each of its requests has a deadline of its own; the state's is for the one that comes now. */
+static int all_suspended(struct migration *m)
+{
+	if (m->pending)
+		return STEP_WAIT;
+	if (m->pending_rc)
+		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
+	migrate_measure(m, "quiesce_us");
+	return STEP_DONE;
+}
+
+/* A request of this step has a deadline of its own; the state's is for the one that comes now. */
 static void deadline_again(struct migration *m)
 {
 	loop_timer_arm(m->deadline, migrate_row(m->rec.role, m->rec.state)->deadline_ms);
@@ -89,118 +89,116 @@ static void located(struct migration *m, struct job *j)
 		return;
 	}
 	record_peers_load(&m->rec, json_opt(j->out, "peers"));
-	m->step.phase = QUIESCE_RESERVE;
+	migrate_next(m);
 }
 
 /* Since PREPARE, the guest may have made new connections. */
 static void queried_again(struct migration *m, int rc, struct json_object *answer,
 			  const char *error)
 {
-	bool known = true;
-
 	deadline_again(m);
 	if (rc)
 		migrate_error(m, rc, "%s", error);
 	else if (!(rc = choice_still_fits(m, answer)))
 		rc = src_read_query(m, answer);
-	if (rc) {
+	if (rc)
 		migrate_fail(m, rc, "%s", m->rec.reason);
-		return;
-	}
+	else
+		migrate_next(m);
+}
+
+static int query_again(struct migration *m)
+{
+	src_query(m, migrate_vm(m), queried_again);
+	return STEP_WAIT;
+}
+
+static int locate_new_peers(struct migration *m)
+{
+	bool known = true;
+
 	for (unsigned i = 0; i < m->rec.peer_count; i++)
 		known = known && *m->rec.peers[i].url;
-	m->step.phase = QUIESCE_RESERVE;
 	if (known)
-		return;
-	m->step.phase = QUIESCE_LOCATE;
-	if (migrate_job(m, src_check_input(m, false), src_check_run, located))
-		migrate_fail(m, -ENOMEM, "out of memory");
+		return STEP_DONE;
+	return migrate_job(m, src_check_input(m, false), src_check_run, located)
+		       ? migrate_error(m, -ENOMEM, "out of memory")
+		       : STEP_WAIT;
+}
+
+static int reserved(struct migration *m)
+{
+	if (m->pending)
+		return STEP_WAIT;
+	deadline_again(m);
+	if (!m->step.busy) {
+		*m->rec.trouble = '\0';
+		return migrate_enter(m, QUIESCE_SUSPEND);
+	}
+	if (now_us() - m->step.asked_us > RESERVE_S * 1000000ull)
+		return migrate_error(m, -EBUSY, "waited for %d s: %.400s", RESERVE_S,
+				     m->rec.trouble);
+	return STEP_DONE;
 }
 
 /* A VM is suspended for one migration at a time, as the mover or as a peer. Before ours stands
  * still for it, all that it takes are kept for us; where another migration has one, we let go of
  * the others, so that two never wait for each other, and try again while the VM runs. */
-static void reserve(struct migration *m, struct vm *vm)
+static int reserve(struct migration *m)
 {
+	struct vm *vm = migrate_vm(m);
 	const char *holder = peer_watch_holder(m->d, vm, m->rec.id);
 
 	if (!m->step.asked_us)
 		m->step.asked_us = now_us();
 	deadline_again(m);
-	record_do(&m->rec, DID_SUSPEND); /* its undo gives back what is kept */
-	m->step.phase = QUIESCE_RESERVING;
+	record_do(&m->rec, DID_SUSPEND); /* the undo gives back what is kept */
 	peers_reserve(m);
-	if (!holder)
-		return;
-	m->step.busy = true;
-	snprintf(m->rec.trouble, sizeof m->rec.trouble,
-		 "the VM is suspended as a peer of migration %s", holder);
-}
-
-static int reserved(struct migration *m)
-{
-	deadline_again(m);
-	if (!m->step.busy) {
-		*m->rec.trouble = '\0';
-		m->step.phase = QUIESCE_SUSPEND;
-		return 0;
+	if (holder) {
+		m->step.busy = true;
+		snprintf(m->rec.trouble, sizeof m->rec.trouble,
+			 "the VM is suspended as a peer of migration %s", holder);
 	}
-	if (now_us() - m->step.asked_us > RESERVE_S * 1000000ull)
-		return migrate_error(m, -EBUSY, "waited for %d s: %.400s", RESERVE_S,
-				     m->rec.trouble);
-	m->step.phase = QUIESCE_RELEASING;
-	peers_release(m);
-	return 0;
+	return reserved(m);
 }
 
-/* Not all at the same moments again. */
-static void reserve_later(struct migration *m)
+/* The pause is not the same for all, so that they do not meet again. */
+static int reserve_later(struct migration *m)
 {
+	if (m->pending)
+		return STEP_WAIT;
 	record_undo(&m->rec, DID_SUSPEND);
-	m->step.phase = QUIESCE_RESERVE;
 	m->step.resting = true;
 	migrate_poll(m, RESERVE_AGAIN_MS + (unsigned)(now_us() % RESERVE_AGAIN_MS));
+	migrate_enter(m, QUIESCE_RESERVE);
+	return STEP_WAIT;
 }
 
-/* Up to QUIESCE_SUSPEND. 0 or -errno. */
-static int keep_peers(struct migration *m, struct vm *vm)
+static int release_peers(struct migration *m)
 {
-	int rc = 0;
-
-	if (m->step.phase == QUIESCE_RESERVE)
-		reserve(m, vm);
-	if (m->step.phase == QUIESCE_RESERVING && !m->pending)
-		rc = reserved(m);
-	if (m->step.phase == QUIESCE_RELEASING && !m->pending)
-		reserve_later(m);
-	return rc;
+	peers_release(m);
+	return reserve_later(m);
 }
+
+static const struct migrate_phase quiesce[] = {
+	[QUIESCE_QUERY] = {"query", query_again, NULL},
+	[QUIESCE_LOCATE] = {"locate", locate_new_peers, NULL},
+	[QUIESCE_RESERVE] = {"reserve", reserve, reserved},
+	[QUIESCE_RELEASE] = {"release", release_peers, reserve_later},
+	[QUIESCE_SUSPEND] = {"suspend", suspend_all, all_suspended},
+	{0},
+};
 
 int src_quiesce(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
-	int rc;
 
 	/* The QPs move with the device. */
 	if (m->rec.strategy == STRATEGY_NATIVE)
 		return STEP_DONE;
 	if (!src_agent_wanted(m, vm))
 		return src_agent_needed(m) ? migrate_error(m, -ENOENT, "no agent") : STEP_DONE;
-	if (!m->step.started) {
-		m->step.started = true;
-		src_query(m, vm, queried_again);
-	}
-	rc = keep_peers(m, vm);
-	if (rc)
-		return rc;
-	if (m->step.phase == QUIESCE_SUSPEND)
-		suspend_all(m, vm);
-	if (m->step.phase != QUIESCE_WAIT || m->pending)
-		return STEP_WAIT;
-	if (m->pending_rc)
-		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
-	migrate_measure(m, "quiesce_us");
-	return STEP_DONE;
+	return migrate_run_phases(m, quiesce);
 }
 
 /* ---- how far the destination is ---- */
@@ -228,7 +226,7 @@ static struct json_object *outcome_input(const struct migration *m)
 
 /* ---- DETACH ---- */
 
-enum { DETACH_LEAVES, DETACH_CLEANS, DETACH_CLEANED, DETACH_ANSWERED };
+enum { DETACH_UNPLUG, DETACH_CLEAN, DETACH_BEGIN };
 
 /* -ENODEV: it went, and the event was lost. */
 static int unplug(struct job *j, struct json_object *vf, char *error)
@@ -274,7 +272,7 @@ static void cleaned(struct migration *m, struct job *j)
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 	else
-		m->step.phase = DETACH_CLEANED;
+		migrate_next(m);
 }
 
 static void name_kept(const struct migration *m, char *text, size_t bytes)
@@ -362,23 +360,27 @@ int src_await_begin(struct migration *m)
 	return migrate_job(m, outcome_input(m), ask_outcome_run, begin_asked) ? -ENOMEM : STEP_WAIT;
 }
 
-/* An early VM's VF has left, so QEMU may begin: the hook gets its answer now. */
 static int await_begin_early(struct migration *m)
 {
-	if (m->src.job != JOB_NONE || m->rec.strategy != STRATEGY_EARLY)
+	if (m->src.job != JOB_NONE)
 		return STEP_DONE;
-	if (m->step.phase == DETACH_CLEANED) {
-		m->step.phase = DETACH_ANSWERED;
-		loop_timer_disarm(m->deadline); /* DETACH is done */
-		m->step.asked_us = now_us();
-		migrate_answer_waiting(m, 0);
-	}
 	if (now_us() - m->step.asked_us > BEGIN_S * 1000000ull)
 		return migrate_error(m, -ETIMEDOUT,
 				     "the VF has left, but QEMU has not begun to migrate within "
 				     "%d s",
 				     BEGIN_S);
 	return src_await_begin(m);
+}
+
+/* An early VM's VF has left, so QEMU may begin: the hook gets its answer now. */
+static int let_begin(struct migration *m)
+{
+	if (m->src.job != JOB_NONE || m->rec.strategy != STRATEGY_EARLY)
+		return STEP_DONE;
+	loop_timer_disarm(m->deadline); /* DETACH is done */
+	m->step.asked_us = now_us();
+	migrate_answer_waiting(m, 0);
+	return await_begin_early(m);
 }
 
 void src_begins_later(struct migration *m)
@@ -393,29 +395,39 @@ bool src_awaits_begin(const struct migration *m)
 	return record_did(&m->rec, DID_ARM) && m->src.job == JOB_NONE && !m->rec.back &&
 	       !m->waiting &&
 	       (m->rec.state == M_PREPARE ||
-		(m->rec.state == M_DETACH && m->step.phase == DETACH_ANSWERED));
+		(m->rec.state == M_DETACH && migrate_is_in(m, DETACH_BEGIN)));
 }
+
+static int all_left(struct migration *m)
+{
+	return record_devices_gone(&m->rec) < m->rec.vf_count ? STEP_WAIT : STEP_DONE;
+}
+
+static int unplug_all(struct migration *m)
+{
+	record_do(&m->rec, DID_UNPLUG);
+	m->src.detach_started_us = now_us();
+	if (all_left(m) == STEP_DONE)
+		return STEP_DONE;
+	return migrate_job(m, unplug_input(m), unplug_run, unplugged) ? -ENOMEM : STEP_WAIT;
+}
+
+static int clean(struct migration *m)
+{
+	migrate_measure(m, "detach_us");
+	return migrate_job(m, migrate_input(m), clean_run, cleaned) ? -ENOMEM : STEP_WAIT;
+}
+
+static const struct migrate_phase detach[] = {
+	[DETACH_UNPLUG] = {"unplug", unplug_all, all_left},
+	[DETACH_CLEAN] = {"clean", clean, NULL},
+	[DETACH_BEGIN] = {"begin", let_begin, await_begin_early},
+	{0},
+};
 
 int src_detach(struct migration *m)
 {
-	if (m->rec.strategy == STRATEGY_NATIVE)
-		return STEP_DONE;
-	if (!m->step.started) {
-		m->step.started = true;
-		record_do(&m->rec, DID_UNPLUG);
-		m->src.detach_started_us = now_us();
-		if (record_devices_gone(&m->rec) < m->rec.vf_count)
-			return migrate_job(m, unplug_input(m), unplug_run, unplugged) ? -ENOMEM
-										      : STEP_WAIT;
-	}
-	if (record_devices_gone(&m->rec) < m->rec.vf_count)
-		return STEP_WAIT;
-	if (m->step.phase == DETACH_LEAVES) {
-		m->step.phase = DETACH_CLEANS;
-		migrate_measure(m, "detach_us");
-		return migrate_job(m, migrate_input(m), clean_run, cleaned) ? -ENOMEM : STEP_WAIT;
-	}
-	return m->step.phase >= DETACH_CLEANED ? await_begin_early(m) : STEP_WAIT;
+	return m->rec.strategy == STRATEGY_NATIVE ? STEP_DONE : migrate_run_phases(m, detach);
 }
 
 /* ---- SWITCH ---- */
@@ -545,7 +557,8 @@ int src_switch(struct migration *m)
 
 /* ---- after the switch: the destination acts ---- */
 
-/* It may have ended long ago, or have lost its journal: it has nothing more to tell. */
+/* The destination may have ended long ago, or have lost its journal: it has nothing more to
+ * tell. */
 static void forgotten(struct migration *m)
 {
 	log_warn("VM %s: migration %s: host %s, where it runs, does not know the migration any "
@@ -567,7 +580,7 @@ static void outcome_asked(struct migration *m, struct job *j)
 	if (json_opt_bool(j->out, "attached", false))
 		record_do(&m->rec, DID_ATTACH);
 	m->src.peer_ended = m->src.peer_ended || json_opt_bool(j->out, "ended", false);
-	/* It is paused here, if libvirt has not resumed it. */
+	/* The VM is paused here, if libvirt has not resumed it. */
 	if (m->rec.state == M_CANCEL && json_opt_bool(j->out, "gone", false))
 		m->src.job = JOB_FAILED;
 	if (m->rec.committed && json_opt_bool(j->out, "gone", false)) {
@@ -581,25 +594,33 @@ static void outcome_asked(struct migration *m, struct job *j)
 			     m->rec.vm_name);
 		return;
 	}
-	m->step.phase = 0;
 	m->step.resting = true;
 	migrate_poll(m, m->src.peer_ended ? 0 : OUTCOME_POLL_MS);
 }
 
+static int rest_before_outcome(struct migration *m)
+{
+	m->step.resting = true;
+	m->step.heard_us = now_us();
+	loop_timer_disarm(m->deadline); /* as long as it takes: CANCEL has one */
+	migrate_poll(m, OUTCOME_POLL_MS * 5);
+	return STEP_WAIT;
+}
+
+static int ask_outcome(struct migration *m)
+{
+	if (m->inflight)
+		return STEP_WAIT;
+	return migrate_job(m, outcome_input(m), ask_outcome_run, outcome_asked) ? -ENOMEM
+										: STEP_WAIT;
+}
+
 int src_await_outcome(struct migration *m)
 {
-	if (!m->step.started) {
-		m->step.started = true;
-		m->step.resting = true;
-		m->step.heard_us = now_us();
-		loop_timer_disarm(m->deadline); /* as long as it takes: CANCEL has one */
-		migrate_poll(m, OUTCOME_POLL_MS * 5);
-	} else if (!m->step.phase && !m->inflight) {
-		m->step.phase = 1;
-		return migrate_job(m, outcome_input(m), ask_outcome_run, outcome_asked) ? -ENOMEM
-											: STEP_WAIT;
-	}
-	return STEP_WAIT;
+	if (m->step.started)
+		return ask_outcome(m);
+	m->step.started = true;
+	return rest_before_outcome(m);
 }
 
 int src_attach(struct migration *m)
@@ -621,36 +642,52 @@ static void given_back(struct migration *m, struct job *j)
 	migrate_free_leases(m);
 	if (vm)
 		vm_left(vm);
-	m->step.phase = 3;
+	migrate_next(m);
 }
 
 static int give_back(struct migration *m)
 {
 	struct json_object *in = migrate_input(m);
+	bool lost = record_did(&m->rec, TOLD_DESTINATION_LOST);
 
 	lost_input(m, in);
-	return migrate_job(m, in,
-			   record_did(&m->rec, TOLD_DESTINATION_LOST) ? lost_release_run
-								      : migrate_release_run,
-			   given_back)
+	return migrate_job(m, in, lost ? lost_release_run : migrate_release_run, given_back)
 		       ? -ENOMEM
 		       : STEP_WAIT;
 }
 
+/* STEP_DONE: the VFs here may be given back. */
+static int has_ended(struct migration *m)
+{
+	if (record_did(&m->rec, TOLD_DESTINATION_LOST))
+		return STEP_DONE;
+	if (!m->src.peer_ended)
+		return STEP_WAIT;
+	migrate_measure(m, "resume_us");
+	if (m->src.suspended_us)
+		json_set_u64(m->rec.data, "outage_us", now_us() - m->src.suspended_us);
+	return STEP_DONE;
+}
+
+static int await_end(struct migration *m)
+{
+	return has_ended(m) == STEP_DONE ? STEP_DONE : rest_before_outcome(m);
+}
+
+static int ask_end(struct migration *m)
+{
+	bool asks = m->inflight && !record_did(&m->rec, TOLD_DESTINATION_LOST);
+
+	return !asks && has_ended(m) == STEP_DONE ? STEP_DONE : ask_outcome(m);
+}
+
+static const struct migrate_phase resume[] = {
+	{"outcome", await_end, ask_end},
+	{"give-back", give_back, NULL},
+	{0},
+};
+
 int src_resume(struct migration *m)
 {
-	if (m->step.phase == 3)
-		return STEP_DONE;
-	if (record_did(&m->rec, TOLD_DESTINATION_LOST) && m->step.phase != 2) {
-		m->step.phase = 2;
-		return give_back(m);
-	}
-	if (m->src.peer_ended && !m->step.phase) {
-		m->step.phase = 2;
-		migrate_measure(m, "resume_us");
-		if (m->src.suspended_us)
-			json_set_u64(m->rec.data, "outage_us", now_us() - m->src.suspended_us);
-		return give_back(m);
-	}
-	return src_await_outcome(m);
+	return migrate_run_phases(m, resume);
 }

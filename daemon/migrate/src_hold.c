@@ -22,17 +22,12 @@ static const char *str(struct job *j, const char *key)
 
 enum {
 	HOLD_RAISE,
-	HOLD_RAISING,
 	HOLD_LOOK,
-	HOLD_LOOKING,
 	HOLD_PACE,
-	HOLD_PACING,
 	HOLD_CLAMP,
-	HOLD_CLAMPING,
 	HOLD_NATIVE,
-	HOLD_NATIVE_WAIT,
-	HOLD_NATIVE_LOOKING,
-	HOLD_HELD
+	HOLD_NATIVE_LOOK,
+	HOLD_HELD,
 };
 
 /* To auto-converge the backlog looks like a guest that writes too fast. On all ways back libvirt
@@ -49,8 +44,8 @@ static void throttle_least(struct job *j)
 	j->rc = qmp_set_throttle(j->d->virt, str(j, "vm"), (struct qmp_throttle){1, 1}, j->error);
 }
 
-/* Whether QEMU keeps the VM as long as any of its VFs is there, and its passes can be followed.
- * What cannot be asked does not. */
+/* QEMU keeps the VM as long as any of its VFs is there, and its passes can be followed. A QEMU that
+ * cannot be asked does not. */
 static bool is_kept(struct job *j)
 {
 	bool starts_with = json_opt_bool(j->in, "starts_with", false), compresses = false;
@@ -118,9 +113,9 @@ static void raised(struct migration *m, struct job *j)
 		return;
 	}
 	if (m->rec.strategy == STRATEGY_NATIVE)
-		m->step.phase = HOLD_NATIVE;
+		migrate_enter(m, HOLD_NATIVE);
 	else
-		m->step.phase = m->rec.strategy == STRATEGY_EARLY ? HOLD_HELD : HOLD_LOOK;
+		migrate_enter(m, m->rec.strategy == STRATEGY_EARLY ? HOLD_HELD : HOLD_LOOK);
 }
 
 static void keep_changes(struct migration *m, struct job *j)
@@ -160,28 +155,27 @@ static void looked(struct migration *m, struct job *j)
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	m->step.phase = HOLD_LOOK;
+	migrate_enter(m, HOLD_LOOK);
 	keep_changes(m, j);
 	/* The user's value is what QEMU has now. */
 	if (json_opt(j->out, "bandwidth"))
 		m->src.set_bandwidth = m->src.user_bandwidth;
 	set_bounds(m);
 	m->src.hold.patient = m->src.hold.kept && src_has_ballast(m);
-	/* Not active any more: the event says what became of it. */
+	/* QEMU's job may have ended: then the event says what became of it. */
 	if (str_eq(json_opt_str(j->out, "status", ""), "active") &&
 	    hold_reached(&m->src.hold, &now, &wait_ms)) {
 		json_set_u64(m->rec.data, "hold_remaining_bytes", now.remaining_bytes);
 		json_set_u64(m->rec.data, "hold_passes", now.syncs);
-		m->step.phase = HOLD_CLAMP;
+		migrate_enter(m, HOLD_CLAMP);
 		return;
 	}
 	m->src.hold.limit = hold_limit(m->src.user_bandwidth, m->d->settings->ballast_bytes,
 				       now.remaining_bytes);
 	if (now.syncs && m->src.hold.limit != m->src.set_bandwidth) {
-		m->step.phase = HOLD_PACE;
+		migrate_enter(m, HOLD_PACE);
 		return;
 	}
-	m->step.phase = HOLD_LOOKING;
 	m->step.resting = true;
 	migrate_poll(m, wait_ms);
 }
@@ -191,7 +185,7 @@ static void native_looked(struct migration *m, struct job *j)
 {
 	const char *status = json_opt_str(j->out, "status", "");
 
-	m->step.phase = HOLD_NATIVE;
+	migrate_enter(m, HOLD_NATIVE);
 	if (!strcmp(status, "completed")) {
 		m->src.job = JOB_COMPLETED;
 	} else if (!strcmp(status, "none") || !strcmp(status, "cancelled") ||
@@ -216,7 +210,7 @@ static void paced(struct migration *m, struct job *j)
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 	else
-		m->step.phase = HOLD_LOOK;
+		migrate_enter(m, HOLD_LOOK);
 }
 
 static void clamp_run(struct job *j)
@@ -234,15 +228,14 @@ static void clamped(struct migration *m, struct job *j)
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 	else
-		m->step.phase = HOLD_HELD;
+		migrate_enter(m, HOLD_HELD);
 }
 
-static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job *j),
+static int hold_job(struct migration *m, void (*run)(struct job *j),
 		    void (*done)(struct migration *m, struct job *j))
 {
 	struct json_object *in = migrate_input(m);
 
-	m->step.phase = phase;
 	json_set_bool(in, "native", m->rec.strategy == STRATEGY_NATIVE);
 	if (m->src.set_bandwidth)
 		json_set_u64(in, "set_bandwidth", m->src.set_bandwidth);
@@ -251,7 +244,63 @@ static int hold_job(struct migration *m, unsigned phase, void (*run)(struct job 
 	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
 }
 
-/* QEMU has stopped the guest, or it has gone with its VF while nobody looked. */
+static int raise_limits(struct migration *m)
+{
+	record_do(&m->rec, DID_RAISE);
+	m->src.hold = (struct hold){.starts_with = m->src.hold.starts_with};
+	clocks_measure(m);
+	return hold_job(m, raise_run, raised);
+}
+
+static int look(struct migration *m)
+{
+	return hold_job(m, look_run, looked);
+}
+
+static int pace(struct migration *m)
+{
+	return hold_job(m, pace_run, paced);
+}
+
+static int clamp(struct migration *m)
+{
+	return hold_job(m, clamp_run, clamped);
+}
+
+static int native_wait(struct migration *m)
+{
+	migrate_poll(m, NATIVE_POLL_MS);
+	return STEP_WAIT;
+}
+
+static int native_waited(struct migration *m)
+{
+	return migrate_enter(m, HOLD_NATIVE_LOOK);
+}
+
+static int native_look(struct migration *m)
+{
+	return hold_job(m, look_run, native_looked);
+}
+
+static int held(struct migration *m)
+{
+	migrate_measure(m, "hold_us");
+	return STEP_DONE;
+}
+
+static const struct migrate_phase hold[] = {
+	[HOLD_RAISE] = {"raise", raise_limits, NULL},
+	[HOLD_LOOK] = {"look", look, NULL},
+	[HOLD_PACE] = {"pace", pace, NULL},
+	[HOLD_CLAMP] = {"clamp", clamp, NULL},
+	[HOLD_NATIVE] = {"native", native_wait, native_waited},
+	[HOLD_NATIVE_LOOK] = {"native-look", native_look, NULL},
+	[HOLD_HELD] = {"held", held, NULL},
+	{0},
+};
+
+/* QEMU has stopped the guest, or the guest has gone with its VF while nobody looked. */
 static bool native_is_over(const struct migration *m)
 {
 	if (m->rec.strategy != STRATEGY_NATIVE)
@@ -265,38 +314,9 @@ int src_hold(struct migration *m)
 	/* QEMU has not begun. */
 	if (record_vf_first(&m->rec) && m->src.job == JOB_NONE)
 		return STEP_DONE;
-	m->step.started = true;
 	if (native_is_over(m))
-		m->step.phase = HOLD_HELD;
-	switch (m->step.phase) {
-	case HOLD_RAISE:
-		record_do(&m->rec, DID_RAISE);
-		m->src.hold = (struct hold){.starts_with = m->src.hold.starts_with};
-		clocks_measure(m);
-		return hold_job(m, HOLD_RAISING, raise_run, raised);
-	case HOLD_LOOKING:
-		/* Driven by the end of the job, or by the timer after it. */
-		if (m->inflight)
-			return STEP_WAIT;
-		/* fall through */
-	case HOLD_LOOK:
-		return hold_job(m, HOLD_LOOKING, look_run, looked);
-	case HOLD_PACE:
-		return hold_job(m, HOLD_PACING, pace_run, paced);
-	case HOLD_CLAMP:
-		return hold_job(m, HOLD_CLAMPING, clamp_run, clamped);
-	case HOLD_NATIVE:
-		m->step.phase = HOLD_NATIVE_WAIT;
-		migrate_poll(m, NATIVE_POLL_MS);
-		return STEP_WAIT;
-	case HOLD_NATIVE_WAIT:
-		return hold_job(m, HOLD_NATIVE_LOOKING, look_run, native_looked);
-	case HOLD_HELD:
-		migrate_measure(m, "hold_us");
-		return STEP_DONE;
-	default:
-		return STEP_WAIT;
-	}
+		migrate_enter(m, HOLD_HELD);
+	return migrate_run_phases(m, hold);
 }
 
 void src_look_now(struct migration *m)

@@ -2,15 +2,12 @@
 /* PREPARE at the host that the VM leaves: the agent and its peers are asked, a strategy is chosen.
  */
 #include "common/http/server.h"
-#include "common/ib.h"
 #include "common/json.h"
-#include "common/log.h"
 #include "common/util.h"
 #include "daemon/migrate/src_saved.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/defer.h"
 #include "daemon/base/job.h"
-#include "daemon/base/locate.h"
 #include "daemon/migrate/choice.h"
 #include "daemon/migrate/src.h"
 #include "daemon/base/settings.h"
@@ -19,10 +16,6 @@
 
 #include <errno.h>
 #include <string.h>
-
-#define CHECK_WAY_MS     2000
-#define BALLAST_HEARD_US 5000000 /* it is asked each 3 s */
-#define BALLAST_INTERVAL 20      /* ms: less than a link of 400 MB/s needs for the ballast */
 
 static const char *str(struct job *j, const char *key)
 {
@@ -40,6 +33,7 @@ static void prepare_checked(struct migration *m, struct job *j)
 		return;
 	}
 	record_peers_load(&m->rec, json_opt(j->out, "peers"));
+	migrate_next(m);
 	record_do(&m->rec, DID_ARM);
 	migrate_measure(m, "prepare_us");
 	if (m->rec.strategy == STRATEGY_LATE)
@@ -67,8 +61,8 @@ static void prepare_choose(struct migration *m, struct vm *vm, struct json_objec
 		rc = src_read_query(m, answer);
 	if (rc)
 		migrate_fail(m, rc, "%s", m->rec.reason);
-	else if (migrate_job(m, src_check_input(m, true), src_check_run, prepare_checked))
-		migrate_fail(m, -ENOMEM, "out of memory");
+	else
+		migrate_next(m);
 }
 
 static void prepare_queried(struct migration *m, int rc, struct json_object *answer,
@@ -82,18 +76,29 @@ static void prepare_queried(struct migration *m, int rc, struct json_object *ans
 		migrate_fail(m, -ENOENT, "the VM has ended");
 }
 
-static void prepare_ask(struct migration *m, struct vm *vm)
+static int prepare_ask(struct migration *m)
 {
+	struct vm *vm = migrate_vm(m);
 	char why[HTTP_ERROR_MAX];
 
+	if (!vm)
+		return migrate_error(m, -ENOENT, "the VM has ended");
 	if (!m->src.stands && src_agent_wanted(m, vm)) {
 		src_query(m, vm, prepare_queried);
-		return;
+		return STEP_WAIT;
 	}
 	snprintf(why, sizeof why,
 		 "it has no channel %s: add it to the domain and start ibvmig-agent in the guest",
 		 DOMAIN_CHANNEL);
 	prepare_choose(m, vm, NULL, why);
+	return STEP_JUMP;
+}
+
+static int prepare_check(struct migration *m)
+{
+	return migrate_job(m, src_check_input(m, true), src_check_run, prepare_checked)
+		       ? migrate_error(m, -ENOMEM, "out of memory")
+		       : STEP_WAIT;
 }
 
 static void prepare_look_run(struct job *j)
@@ -104,33 +109,44 @@ static void prepare_look_run(struct job *j)
 	json_set_bool(j->out, "stands", state == VIRT_STANDS);
 }
 
-/* Without libvirt's word it is taken for running: an agent that answers is as good. */
+/* Without libvirt's word the VM is taken for running: an agent that answers is as good. */
 static void prepare_looked(struct migration *m, struct job *j)
 {
-	struct vm *vm = migrate_vm(m);
-
 	m->src.stands = json_opt_bool(j->out, "stands", false);
-	if (vm)
-		prepare_ask(m, vm);
-	else
-		migrate_fail(m, -ENOENT, "the VM has ended");
+	migrate_next(m);
 }
 
-int src_prepare(struct migration *m)
+static int prepare_look(struct migration *m)
 {
-	struct json_object *in;
+	struct json_object *in = json_object_new_object();
 
-	if (record_did(&m->rec, DID_ARM))
-		return m->src.job == JOB_ACTIVE || record_vf_first(&m->rec) ? STEP_DONE
-									    : src_await_begin(m);
-	if (m->step.started)
-		return STEP_WAIT;
-	m->step.started = true;
-	in = json_object_new_object();
 	json_set_str(in, "vm", m->rec.vm_uuid);
 	if (migrate_job(m, in, prepare_look_run, prepare_looked))
 		return migrate_error(m, -ENOMEM, "out of memory");
 	return STEP_WAIT;
+}
+
+/* Armed: QEMU begins, or the VF of an early VM leaves before. */
+static int prepare_begin(struct migration *m)
+{
+	if (m->src.job == JOB_ACTIVE || record_vf_first(&m->rec))
+		return STEP_DONE;
+	return src_await_begin(m);
+}
+
+static const struct migrate_phase prepare_phases[] = {
+	{"look", prepare_look, NULL},
+	{"query", prepare_ask, NULL},
+	{"check", prepare_check, NULL},
+	{"begin", prepare_begin, prepare_begin},
+	{0},
+};
+
+int src_prepare(struct migration *m)
+{
+	if (record_did(&m->rec, DID_ARM))
+		return prepare_begin(m);
+	return migrate_run_phases(m, prepare_phases);
 }
 
 /* ---- the destination asks for it ---- */

@@ -26,8 +26,7 @@
 #define LET_GO_MS      5000 /* until peers that could not be told are told again */
 #define PEERS_POLL_MAX 60000
 
-/* Of SAVED. */
-enum { SAVE_BEGINS, SAVE_WRITES, SAVE_LOOKS, SAVE_KEEPS, SAVE_LETS_GO };
+enum { SAVED_SAVE, SAVED_LOOK, SAVED_KEEP, SAVED_LET_GO };
 
 static const char *str(struct job *j, const char *key)
 {
@@ -36,7 +35,7 @@ static const char *str(struct job *j, const char *key)
 
 /* ---- saving ---- */
 
-/* Whether the VM runs here, and whether the file is whole: each may be so without the other.
+/* Looks whether the VM runs here, and whether the file is whole: each may be so without the other.
  * → here, image, status (of QEMU's job) */
 static void look_run(struct job *j)
 {
@@ -115,7 +114,7 @@ static void kept(struct migration *m)
 	struct vm *vm = migrate_vm(m);
 
 	record_do(&m->rec, DID_SAVE);
-	m->step.phase = SAVE_KEEPS;
+	migrate_enter(m, SAVED_KEEP);
 	if (vm)
 		vm_forget(vm);
 	migrate_measure(m, "save_us");
@@ -126,7 +125,7 @@ static void kept(struct migration *m)
 		durable_reply(m->d->durable, x, 200, migrate_record(m));
 }
 
-/* What another boot has taken is there again. */
+/* The VFs that another boot has taken away are there again. */
 static void belongs_to_boot(struct migration *m)
 {
 	m->recovery.rebooted = false;
@@ -142,7 +141,7 @@ static void judge(struct migration *m, struct job *j, const char *error)
 	const char *status = json_opt_str(j->out, "status", "");
 
 	if (!json_opt_bool(j->out, "looked", false)) {
-		m->step.phase = SAVE_LOOKS;
+		migrate_enter(m, SAVED_LOOK);
 		m->step.resting = true;
 		migrate_poll(m, LOOK_AGAIN_MS);
 	} else if (!here && (record_did(&m->rec, DID_SAVE) || image)) {
@@ -150,7 +149,7 @@ static void judge(struct migration *m, struct job *j, const char *error)
 		kept(m);
 	} else if (here && record_did(&m->rec, DID_SAVE)) {
 		belongs_to_boot(m);
-		m->step.phase = SAVE_KEEPS;
+		migrate_enter(m, SAVED_KEEP);
 		if (migrate_vm(m))
 			cold_vm_started(migrate_vm(m));
 	} else {
@@ -197,11 +196,12 @@ static void ask_run(struct job *j)
 	j->rc = remote_ask(str(j, "url"), str(j, "id"), ROLE_DESTINATION, ASK_CALL_MS, &dst,
 			   j->error);
 	json_set_bool(j->out, "committed", dst.committed);
-	/* It has no such record: it was killed before it was durable, and libvirt's hook failed. */
+	/* A destination without the record was killed before it was durable, and libvirt's hook
+	 * failed. */
 	json_set_bool(j->out, "gone", j->rc == -EREMOTEIO || remote_is(&dst, M_ABORTED));
 }
 
-/* What its silence was is no reason of what comes. */
+/* The silence of before is no reason for what comes. */
 static void heard(struct migration *m)
 {
 	src_note_heard(m);
@@ -243,19 +243,11 @@ static uint64_t peers_wait_ms(const struct migration *m)
 	return until > now ? (until - now) / 1000 + 1 : 0;
 }
 
-/* Nobody answers for the VM here, so their QPs end as with any peer that has died. */
-static int let_peers_go(struct migration *m)
+static int peers_let_go(struct migration *m)
 {
-	if (m->step.phase != SAVE_LETS_GO) {
-		m->step.phase = SAVE_LETS_GO;
-		log_notice("VM %s: saved for longer than saved-peers-s = %u: its %u peers do not "
-			   "wait for it any more",
-			   m->rec.vm_name, m->d->settings->saved_peers_s, m->rec.peer_count);
-		peers_resume(m, false);
-	}
 	if (m->pending)
 		return STEP_WAIT;
-	m->step.phase = SAVE_KEEPS;
+	migrate_enter(m, SAVED_KEEP);
 	if (m->pending_rc) {
 		log_warn("VM %s: a peer could not be told: %s", m->rec.vm_name, m->pending_error);
 		m->pending_rc = 0;
@@ -269,16 +261,25 @@ static int let_peers_go(struct migration *m)
 	return STEP_WAIT;
 }
 
+/* Nobody answers for the VM here, so their QPs end as with any peer that has died. */
+static int let_peers_go(struct migration *m)
+{
+	log_notice("VM %s: saved for longer than saved-peers-s = %u: its %u peers do not wait for "
+		   "it any more",
+		   m->rec.vm_name, m->d->settings->saved_peers_s, m->rec.peer_count);
+	peers_resume(m, false);
+	return peers_let_go(m);
+}
+
 static int keep(struct migration *m)
 {
 	struct json_object *in;
 	uint64_t wait_ms = peers_wait_ms(m);
-
 	bool waits = record_did(&m->rec, DID_SUSPEND) && !record_did(&m->rec, DID_LET_GO) &&
 		     !*m->rec.to.url;
 
-	if (m->step.phase == SAVE_LETS_GO || (waits && !wait_ms))
-		return let_peers_go(m);
+	if (waits && !wait_ms)
+		return migrate_enter(m, SAVED_LET_GO);
 	if (*m->rec.to.url) {
 		in = save_input(m);
 		lost_input(m, in);
@@ -289,28 +290,35 @@ static int keep(struct migration *m)
 	return STEP_WAIT;
 }
 
-int src_saved(struct migration *m)
+static int save(struct migration *m)
 {
-	bool saves = m->step.phase == SAVE_BEGINS;
-
-	if (m->inflight)
-		return STEP_WAIT;
-	if (m->rec.committed)
-		return STEP_DONE;
-	if (m->step.phase >= SAVE_KEEPS)
-		return keep(m);
-	if (m->step.phase == SAVE_WRITES)
-		return STEP_WAIT;
-	m->step.phase = SAVE_WRITES;
 	record_do(&m->rec,
 		  DID_RAISE); /* the guards are off, also of the QEMU that a restore starts */
-	return migrate_job(m, save_input(m),
-			   saves                  ? save_run
-			   : m->recovery.rebooted ? look_rebooted_run
-						  : look_run,
-			   saves ? save_done : look_done)
+	return migrate_job(m, save_input(m), save_run, save_done) ? -ENOMEM : STEP_WAIT;
+}
+
+static int look(struct migration *m)
+{
+	record_do(&m->rec, DID_RAISE);
+	return migrate_job(m, save_input(m), m->recovery.rebooted ? look_rebooted_run : look_run,
+			   look_done)
 		       ? -ENOMEM
 		       : STEP_WAIT;
+}
+
+static const struct migrate_phase saved[] = {
+	[SAVED_SAVE] = {"save", save, NULL},
+	[SAVED_LOOK] = {"look", look, NULL},
+	[SAVED_KEEP] = {"keep", keep, keep},
+	[SAVED_LET_GO] = {"let-go", let_peers_go, peers_let_go},
+	{0},
+};
+
+int src_saved(struct migration *m)
+{
+	if (m->inflight)
+		return STEP_WAIT;
+	return m->rec.committed ? STEP_DONE : migrate_run_phases(m, saved);
 }
 
 /* ---- what others tell ---- */
@@ -324,7 +332,7 @@ bool cold_vm_changed(struct migration *m, enum virt_change c)
 void cold_recover(struct migration *m)
 {
 	src_note_heard(m);
-	m->step.phase = SAVE_LOOKS;
+	migrate_enter(m, SAVED_LOOK);
 	migrate_drive(m);
 }
 

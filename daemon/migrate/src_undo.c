@@ -30,34 +30,21 @@ static void undo_result(struct migration *m, struct job *j)
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
 	else
-		m->step.phase = 100;
+		migrate_next(m);
 }
 
-/* Whether the step's only job is still to be started. in: given back if it is not. */
-static bool begins(struct migration *m, struct json_object *in)
-{
-	if (m->step.phase != 100 && !m->step.started)
-		return m->step.started = true;
-	json_object_put(in);
-	return false;
-}
-
-/* Runs one job; done when it has succeeded, and done() has said so. in: owned by the call. */
+/* in: owned by the call. */
 static int one_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		   void (*done)(struct migration *m, struct job *j))
 {
-	if (begins(m, in))
-		return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
-	return m->step.phase == 100 ? STEP_DONE : STEP_WAIT;
+	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
 }
 
 /* The same, of a run() that waits for the other host (migrate_call()). */
 static int one_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		    void (*done)(struct migration *m, struct job *j))
 {
-	if (begins(m, in))
-		return migrate_call(m, in, run, done) ? -ENOMEM : STEP_WAIT;
-	return m->step.phase == 100 ? STEP_DONE : STEP_WAIT;
+	return migrate_call(m, in, run, done) ? -ENOMEM : STEP_WAIT;
 }
 
 /* ---- CANCEL ---- */
@@ -137,18 +124,10 @@ static void taken_back(struct migration *m, struct job *j)
 	undo_result(m, j);
 }
 
-int src_switch_undo(struct migration *m)
+static int move_back(struct migration *m)
 {
-	struct json_object *in;
+	struct json_object *in = migrate_input(m);
 
-	if (!record_did(&m->rec, DID_PARK))
-		return STEP_DONE;
-	if (m->step.phase == 100) {
-		record_undo(&m->rec, DID_PARK);
-		record_undo(&m->rec, DID_MOVE);
-		return STEP_DONE;
-	}
-	in = migrate_input(m);
 	lost_input(m, in);
 	json_set(in, "moves", record_moves(&m->rec, true));
 	json_set(in, "record", record_vfs_json(&m->rec));
@@ -157,24 +136,65 @@ int src_switch_undo(struct migration *m)
 		       : one_call(m, in, unswitch_run, undo_result);
 }
 
+static int is_back(struct migration *m)
+{
+	record_undo(&m->rec, DID_PARK);
+	record_undo(&m->rec, DID_MOVE);
+	return STEP_DONE;
+}
+
+static const struct migrate_phase switch_undo[] = {
+	{"move-back", move_back, NULL},
+	{"moved-back", is_back, NULL},
+	{0},
+};
+
+int src_switch_undo(struct migration *m)
+{
+	return record_did(&m->rec, DID_PARK) ? migrate_run_phases(m, switch_undo) : STEP_DONE;
+}
+
+/* The guest may still be giving a device up: a while for the event. */
+static int wait_for_event(struct migration *m)
+{
+	if (record_devices_gone(&m->rec) == m->rec.vf_count)
+		return STEP_DONE;
+	m->step.resting = true;
+	migrate_poll(m, DEVICE_DELETED_MS);
+	return STEP_WAIT;
+}
+
+static int go_on(struct migration *m)
+{
+	(void)m;
+	return STEP_DONE;
+}
+
+static int attach_again(struct migration *m)
+{
+	return one_job(m, migrate_input(m), vm_work_reattach, undo_result);
+}
+
+static int is_attached(struct migration *m)
+{
+	record_undo(&m->rec, DID_UNPLUG);
+	for (unsigned i = 0; i < m->rec.vf_count; i++)
+		m->rec.vfs[i].device_gone = false;
+	return STEP_DONE;
+}
+
+static const struct migrate_phase detach_undo[] = {
+	{"event", wait_for_event, go_on},
+	{"attach", attach_again, NULL},
+	{"attached", is_attached, NULL},
+	{0},
+};
+
 int src_detach_undo(struct migration *m)
 {
 	if (!record_did(&m->rec, DID_UNPLUG) || record_did(&m->rec, SAW_VM_END))
 		return STEP_DONE;
-	if (m->step.phase == 100) {
-		record_undo(&m->rec, DID_UNPLUG);
-		for (unsigned i = 0; i < m->rec.vf_count; i++)
-			m->rec.vfs[i].device_gone = false;
-		return STEP_DONE;
-	}
-	/* The guest may still be giving a device up: a while for the event. */
-	if (record_devices_gone(&m->rec) < m->rec.vf_count && !m->step.phase) {
-		m->step.phase = 1;
-		m->step.resting = true;
-		migrate_poll(m, DEVICE_DELETED_MS);
-		return STEP_WAIT;
-	}
-	return one_job(m, migrate_input(m), vm_work_reattach, undo_result);
+	return migrate_run_phases(m, detach_undo);
 }
 
 int src_quiesce_undo(struct migration *m)
@@ -212,15 +232,28 @@ static void guard_run(struct job *j)
 	j->rc = vm_work_guard(j, j->error);
 }
 
+static int guard(struct migration *m)
+{
+	return one_job(m, migrate_input(m), guard_run, undo_result);
+}
+
+static int is_guarded(struct migration *m)
+{
+	record_undo(&m->rec, DID_RAISE);
+	return STEP_DONE;
+}
+
+static const struct migrate_phase hold_undo[] = {
+	{"guard", guard, NULL},
+	{"guarded", is_guarded, NULL},
+	{0},
+};
+
 int src_hold_undo(struct migration *m)
 {
 	if (!record_did(&m->rec, DID_RAISE) || record_did(&m->rec, SAW_VM_END))
 		return STEP_DONE;
-	if (m->step.phase == 100) {
-		record_undo(&m->rec, DID_RAISE);
-		return STEP_DONE;
-	}
-	return one_job(m, migrate_input(m), guard_run, undo_result);
+	return migrate_run_phases(m, hold_undo);
 }
 
 /* The destination's lease would run out by itself: its silence does not stop us. */
@@ -246,19 +279,29 @@ static void told(struct migration *m, struct job *j)
 	undo_result(m, j);
 }
 
-int src_prepare_undo(struct migration *m)
+static int tell_abort(struct migration *m)
 {
 	struct json_object *in = migrate_input(m);
 
 	if (record_did(&m->rec, DID_BALLAST))
 		src_end_ballast(m);
 	record_undo(&m->rec, DID_ARM);
-	/* One that has died while this host was off is nobody's to release. */
+	/* A VM that has died while this host was off is nobody's to release. */
 	json_set_bool(in, "release",
 		      record_did(&m->rec, SAW_VM_END) && !m->rec.file && !migrate_vm(m));
 	json_set_str(in, "reason", m->rec.reason);
 	json_set_str(in, "url", record_did(&m->rec, TOLD_DESTINATION_LOST) ? NULL : m->rec.to.url);
 	return one_call(m, in, tell_abort_run, told);
+}
+
+static const struct migrate_phase prepare_undo[] = {
+	{"tell", tell_abort, NULL},
+	{0},
+};
+
+int src_prepare_undo(struct migration *m)
+{
+	return migrate_run_phases(m, prepare_undo);
 }
 
 /* ---- what others tell ---- */
@@ -303,7 +346,7 @@ void src_on_outcome(struct http_request *req)
 		note_attached(m);
 	if (json_opt_bool(req->body, "ended", false))
 		m->src.peer_ended = true;
-	/* It is what ATTACH and RESUME wait for; an undo waits for something else. */
+	/* ATTACH and RESUME wait for this; an undo waits for something else. */
 	if (!m->rec.back)
 		m->step.resting = false;
 	migrate_drive(m);

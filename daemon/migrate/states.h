@@ -6,27 +6,73 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Who has the VF, the LID and vGUID, the QPs, and whether the guest runs. */
+/* A state says who has the VF, the LID and vGUID, and the QPs, and whether the guest runs; then
+ * what is allowed in it, how it ends, and what an operator sees. Walking back ends in the state
+ * before, and may fail and be tried again in any state but an end. */
 enum migrate_state {
-	M_PREPARE, /* VF, LID: source; QPs live; guest runs; the destination has leased a VF */
-	M_HOLD,    /* the same; pre-copy runs, and is held when little remains */
-	M_QUIESCE, /* VF, LID: source; QPs drained at both ends; guest runs */
-	M_DETACH,  /* VF: nobody; LID: source; QPs saved; guest runs */
-	M_SAVED,   /* strategy cold. VF: nobody's, kept at the source; LID: source; QPs saved; the
-		    * guest becomes a file */
-	M_SWITCH,  /* VF: nobody; LID moves; guest stops, and resumes at the destination */
-	M_ATTACH,  /* VF, LID: destination; QPs saved; guest runs at the destination after COMMIT */
-	M_RESUME,  /* VF, LID: destination; QPs are rebuilt at both ends */
-	M_DONE,    /* all at the destination; the source's VF is free */
-	M_CANCEL,  /* as in the state that failed; QEMU's migration is made to end */
-	M_ABORTED, /* all at the source, as before */
-	M_PARKED,  /* as in the state that failed; an operator must look */
+	/* VF and LID are at the source, QPs live, the guest runs; the destination has leased a VF.
+	 * - allowed: questions to the agent, the peers and ibvmig-sm; nothing of the VM changes
+	 * - ends: source: QEMU begins, or the strategy lets the VF leave first; destination: the
+	 *   source orders SWITCH, or is silent and libvirt starts nothing
+	 * - seen: virsh waits in the hook; a refusal is the hook's text */
+	M_PREPARE,
+	/* The same holds; pre-copy runs, and is held when little remains.
+	 * - allowed: QEMU's bandwidth and downtime are ours, the guest may write as it likes
+	 * - ends: little is left, or as little as it will be
+	 * - seen: HOLD/look for as long as the copy takes; there is no deadline */
+	M_HOLD,
+	/* VF and LID are at the source, QPs are drained at both ends, the guest runs.
+	 * - allowed: peers' hosts keep their VMs for this migration alone; posts wait in the shim
+	 * - ends: all agents have answered `suspend`, or one refuses
+	 * - seen: QUIESCE/reserve names in `trouble` whom it waits for; 20 s for each question */
+	M_QUIESCE,
+	/* Nobody has the VF, the LID is at the source, QPs are saved, the guest runs.
+	 * - allowed: device_del was sent, the guest gives the device up when it likes
+	 * - ends: all VFs have left and are clean; early: QEMU has begun
+	 * - seen: DETACH/unplug; over 15 s the refusal names the VF that the guest keeps */
+	M_DETACH,
+	/* Strategy cold: the source keeps the VF for nobody, the LID is at the source, QPs are
+	 * saved, the guest becomes a file.
+	 * - allowed: the VM is restored here or elsewhere, or given up by an operator
+	 * - ends: a host has restored it, or it runs here again
+	 * - seen: SAVED/keep for as long as the operator likes; the note has both commands */
+	M_SAVED,
+	/* Nobody has the VF, the LID moves, the guest stops and resumes at the destination.
+	 * - allowed: QEMU is released; either end may be the one that has the addresses
+	 * - ends: ibvmig-sm has moved them; a failure before COMMIT is the source's to judge
+	 * - seen: the outage begins to count; 45 s */
+	M_SWITCH,
+	/* VF and LID are at the destination, QPs are saved, the guest runs there after COMMIT.
+	 * - allowed: the VF is plugged in, and found by the guest; after COMMIT no way leads back
+	 * - ends: the guest has the VF, or has died
+	 * - seen: the source waits and asks; a silent destination stands in `trouble` */
+	M_ATTACH,
+	/* VF and LID are at the destination, QPs are rebuilt at both ends.
+	 * - allowed: a resume is asked again, peers and mover meet each other
+	 * - ends: destination: all have resumed; source: it has heard so, and gives its VF back
+	 * - seen: the outage ends; failures are tried again, then PARKED */
+	M_RESUME,
+	/* VM and addresses are at the destination, the source's VF is free. An end: nothing is
+	 * allowed any more, and the journal keeps it for `ibvmig list`. */
+	M_DONE,
+	/* VF, LID and QPs are as in the state that failed; QEMU's migration is made to end.
+	 * - allowed: an abort by libvirt; nothing is undone before QEMU has ended either way
+	 * - ends: QEMU has failed, and the state is undone; or it had finished, and it goes on
+	 * - seen: virsh fails with the reason; over 60 s it is PARKED, and waits for QEMU */
+	M_CANCEL,
+	/* VM and addresses are at the source, as before. An end: the reason says why. */
+	M_ABORTED,
+	/* VF, LID and QPs are as in the state that failed.
+	 * - allowed: an operator's word, or the end of the VM or of QEMU's job
+	 * - ends: `ibvmig resolve ID`: it goes on where it was, or back
+	 * - seen: a warning with the cause and that command, in the log and in `ibvmig status` */
+	M_PARKED,
 };
 
 enum migrate_role { ROLE_SOURCE, ROLE_DESTINATION };
 
-/* What run() and undo() return besides -errno. */
-enum { STEP_DONE = 0, STEP_WAIT = 1 };
+/* Results of run() and undo() besides -errno. */
+enum { STEP_DONE = 0, STEP_WAIT = 1, STEP_JUMP = 2 /* within a step: migrate_enter() */ };
 
 struct migration;
 
@@ -49,7 +95,7 @@ const char *migrate_state_name(enum migrate_state s);
 /* 0, or -EINVAL: it names no state. */
 int migrate_state_parse(const char *name, enum migrate_state *ret_state);
 const char *migrate_role_name(enum migrate_role role);
-/* Whether the state machine knows this edge. */
+/* The state machine knows this edge. */
 bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migrate_state to,
 		     bool back, bool committed);
 

@@ -14,6 +14,16 @@
 /* For the mover's agent's answer to `resume`. */
 #define MIGRATE_RESUME_MS 25000
 
+/* PREPARE and SWITCH of the destination wait for these: their m->step.phase. */
+enum dst_phase {
+	DST_AWAIT,        /* the source's order, or its own worker */
+	DST_ASK,          /* the source, or libvirt, is asked whether the VM still comes */
+	DST_ASK_ORDER,    /* the VM runs here, and the source is asked for SWITCH */
+	DST_JUDGE_DEAD,   /* the VM is dead here, and the source is asked whether it has ended */
+	DST_DEAD_OVER,    /* the source has */
+	DST_DEAD_GOES_ON, /* the source has not: the addresses move all the same */
+};
+
 struct domain_info;
 struct domain_saved;
 struct http_request;
@@ -69,14 +79,14 @@ bool src_awaits_begin(const struct migration *m);
  * In a job: → copies. */
 void src_let_copy(struct job *j);
 void src_begins_later(struct migration *m);
-/* What DETACH or CANCEL waits for, and the way out: ": the guest keeps VF …"; "" elsewhere. */
+/* DETACH or CANCEL waits for this, with the way out: ": the guest keeps VF …"; "" elsewhere. */
 void src_name_missing(const struct migration *m, char *text, size_t bytes);
 /* HOLD: a pass has ended. */
 void src_look_now(struct migration *m);
 /* The agent keeps ballast-bytes dirty from now on. */
 void src_begin_ballast(struct migration *m);
 void src_end_ballast(struct migration *m);
-/* It has just said that it does, all of it. */
+/* The agent has just said that it keeps all of it. */
 bool src_has_ballast(struct migration *m);
 /* The agent ends it by itself 120 s after it was last asked: a copy may take longer. */
 void src_keep_ballast(struct migration *m);
@@ -92,10 +102,10 @@ void dst_park_run(struct job *j);
 void dst_tell_source(struct migration *m);
 /* The source's answer to prepare; owned by the caller. */
 struct json_object *src_prepare_answer(const struct migration *m);
-/* What an ended step owes to who asked for it. */
+/* Gives an ended step's answer to the caller that asked for it. */
 void migrate_answer_waiting(struct migration *m, int rc);
 
-/* All hosts with peers at once: m->pending counts the calls under way, m->pending_rc and
+/* Asks the hosts with peers at once: m->pending counts the calls under way, m->pending_rc and
  * pending_error keep the first failure. */
 /* Has the peers' hosts keep their VMs for this migration. Once m->pending is 0, m->step.busy says
  * whether another one has one of them (m->trouble: which); peers_release() then gives the others

@@ -82,7 +82,7 @@ void lost_keep_lids(struct migration *m, struct job *j)
 	json_set(m->rec.data, "rebound", o);
 }
 
-/* Where ibvmig-sm still has the vGUID at one of the two hosts, nobody has it any more. One that the
+/* A vGUID that ibvmig-sm still has at one of the two hosts is nobody's any more. A vGUID that the
  * VM has got elsewhere meanwhile is left alone. */
 static int let_go(struct job *j, struct json_object *vf, char *error)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a record owes to those who wait for it: the other host's call, libvirt's hook, the source's
+/* Answers that a record owes: to the other host's call, to libvirt's hook, to the source's
  * record. */
 #include "common/http/server.h"
 #include "common/json.h"
@@ -40,7 +40,8 @@ void migrate_answer_waiting(struct migration *m, int rc)
 	if (!x)
 		return;
 	if (rc && m->rec.role == ROLE_SOURCE && !m->rec.file) {
-		http_fail(x, 409, "refused", "%s", m->rec.reason); /* whose hook names the VM */
+		http_fail(x, 409, "refused", "%s",
+			  m->rec.reason); /* the hook of the destination names the VM */
 	} else if (rc && m->rec.back) {
 		http_fail(x, 409, "not-undone", "host %s: %s", m->rec.to.host, m->rec.trouble);
 	} else if (rc) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What PREPARE asks before it moves a VM, of its agent, its peers and the fabric; a dry run asks
- * the same by the same code. */
+/* PREPARE asks the VM's agent, its peers and the fabric before the VM moves; a dry run asks the
+ * same by the same code. */
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -173,8 +173,8 @@ static int check_host(struct job *j, struct json_object *peers, size_t i)
 	return 0;
 }
 
-/* Whether ibvmig-sm would take the addresses where they are to go: once QEMU is released it may be
- * too late to stay. A VM that is saved goes nowhere yet. */
+/* Asks ibvmig-sm whether it would take the addresses where they are to go: once QEMU is released it
+ * may be too late to stay. A VM that is saved goes nowhere yet. */
 static int check_fabric(struct job *j)
 {
 	struct json_object *moves = json_opt(j->in, "moves"), *answer AUTO_JSON = NULL;
@@ -239,7 +239,7 @@ static void fill_vf(struct migrate_vf *v, const struct vm_vf *ours)
 void src_set_destination(struct migration *m, struct record *asked)
 {
 	m->rec.to = asked->to;
-	record_undo(&m->rec, TOLD_DESTINATION_LOST); /* that was another one */
+	record_undo(&m->rec, TOLD_DESTINATION_LOST); /* an operator has said so of another one */
 	for (unsigned i = 0; i < m->rec.vf_count; i++) {
 		const struct migrate_vf *wanted = record_vf(asked, m->rec.vfs[i].vguid);
 

@@ -7,7 +7,7 @@
 #include "daemon/base/settings.h"
 #include "daemon/migrate/src.h"
 
-#define BALLAST_HEARD_US 5000000 /* it is asked each 3 s */
+#define BALLAST_HEARD_US 5000000 /* the agent is asked each 3 s */
 #define BALLAST_INTERVAL 20      /* ms: less than a link of 400 MB/s needs for the ballast */
 
 static struct json_object *ballast_message(uint64_t bytes)

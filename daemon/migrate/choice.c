@@ -2,7 +2,6 @@
 #include "daemon/migrate/choice.h"
 #include "common/json.h"
 #include "common/log.h"
-#include "common/util.h"
 #include "daemon/base/daemon.h"
 #include "daemon/migrate/machine.h"
 #include "daemon/libvirt/qmp.h"
@@ -13,8 +12,8 @@
 
 #define AND_MORE_MAX 32
 
-/* Of the VF inside the guest's kernel: how many, and who: "A, B and C", or "A, B and 7 more" where
- * there is no room for all. */
+/* Counts and names the users of the VF inside the guest's kernel: "A, B and C", or "A, B and 7
+ * more" where there is no room for all. */
 static unsigned kernel_users(struct json_object *query, char names[static STRATEGY_USERS_MAX])
 {
 	struct json_object *list = json_opt(query, "kernel");
@@ -130,7 +129,7 @@ int choice_for_post_copy(struct migration *m)
 				   .post_copy = true};
 	int rc = choose(m, &f);
 
-	/* What is to leave early then had to leave before QEMU began. */
+	/* A VF that is to leave early then had to leave before QEMU began. */
 	if (!rc && native)
 		rc = migrate_error(
 			m, -ENOTSUP,

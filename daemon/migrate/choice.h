@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which strategy a migration takes: what strategy.c needs to know, gathered at the source. */
+/* The strategy of a migration is chosen by base/strategy.c; the facts for that are gathered here,
+ * at the source. */
 #ifndef IBVMIG_DAEMON_MIGRATE_CHOICE_H
 #define IBVMIG_DAEMON_MIGRATE_CHOICE_H
 
@@ -14,7 +15,8 @@ struct vm;
 /* The facts of vm here. query: the agent's answer, or NULL without one; the facts borrow from it.
  */
 void choice_facts(struct vm *vm, struct json_object *query, struct strategy_facts *ret_facts);
-/* What in the agent's answer keeps QPs from being moved, as one line; "" where nothing does. */
+/* The first thing in the agent's answer that keeps QPs from being moved, as one line; "" where
+ * nothing does. */
 void choice_uncovered(struct json_object *query, char *why, unsigned bytes);
 /* PREPARE: sets m->strategy and the record's "choice"; facts.state_there is set from m. 0, or
  * -ENOTSUP with m's reason. */

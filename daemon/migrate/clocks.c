@@ -4,7 +4,6 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
 #include "daemon/migrate/machine.h"
 

@@ -16,8 +16,8 @@ struct clocks_bound {
 	int64_t low, high;
 };
 
-/* One exchange: asked at sent_us and answered by received_us of our clock, theirs_us in between.
- * Each one can only narrow the bound; one that contradicts it begins anew. */
+/* An exchange was asked at sent_us and answered by received_us of our clock, theirs_us in between.
+ * An exchange can only narrow the bound; a contradiction begins it anew. */
 void clocks_narrow(struct clocks_bound *b, uint64_t sent_us, uint64_t received_us,
 		   uint64_t theirs_us);
 

@@ -41,8 +41,8 @@ static bool needs_source(const struct migration *m)
 	return m->rec.committed && !m->rec.ended && !record_did(&m->rec, DID_MOVE);
 }
 
-/* Who was to tell that the programs are suspended, and who their peers are, is gone: these look for
- * the VM by themselves. */
+/* The source was to tell that the programs are suspended, and which peers they have. Without it the
+ * programs look for the VM by themselves. */
 static void go_on(struct migration *m)
 {
 	char note[160];
@@ -81,7 +81,7 @@ static void answer_idle(struct http_exchange *x, struct daemon *d, const char *i
 	json_object_put(o);
 }
 
-/* Who says so may be wrong: the host is asked. */
+/* The operator may be wrong, so the host is asked. */
 static void ask_run(struct job *j)
 {
 	struct json_object *answer AUTO_JSON = NULL;

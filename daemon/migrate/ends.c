@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The VFs of a migration: in its record, for jobs about all of them, for ibvmig-sm. */
-#include "common/ib.h"
 #include "common/json.h"
-#include "common/util.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job_vfs.h"
 #include "daemon/migrate/src_saved.h"

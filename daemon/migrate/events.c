@@ -1,29 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What libvirt and QEMU tell, for migrations; and open migrations after a restart. */
+/* Events of libvirt and QEMU, for the VMs that migrate. */
 #include "common/json.h"
-#include "common/log.h"
 #include "common/util.h"
 #include "daemon/migrate/src_saved.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
-#include "daemon/store/journal.h"
-#include "daemon/base/locate.h"
 #include "daemon/migrate/step.h"
-#include "daemon/libvirt/qmp.h"
-#include "daemon/vm/discover.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define RECOVER_MAX     VF_VFS_MAX /* each has a VF of this host, or had one */
-#define PROBE_AGAIN_MS  2000
-#define PROBES_MAX      30
-#define PROBES_PREPARED 5
-#define ASK_MS          4000
-
 /* ---- source ---- */
 
-/* It goes on as its state does: true, if a record was PARKED for it. */
+/* The record goes on as its state does. true: it was PARKED for QEMU's job. */
 static bool src_job_ended(struct migration *m, enum migrate_job job)
 {
 	m->src.job = job;
@@ -70,7 +59,8 @@ static void src_status(struct migration *m, const char *status)
 	}
 }
 
-/* Of a QEMU that was released the guest may have arrived before it died: the destination knows. */
+/* The guest of a QEMU that was released may have arrived before that QEMU died: the destination
+ * knows. */
 static void src_vm_ended(struct migration *m)
 {
 	if (m->rec.state == M_SWITCH || m->rec.state == M_ATTACH) {
@@ -92,7 +82,7 @@ static bool src_changed(struct migration *m, enum virt_change c)
 		migrate_drive(m);
 		return true;
 	case VIRT_STOPPED:
-		/* What has stayed behind of one that runs elsewhere. */
+		/* A QEMU that has stayed behind ends, and its VM runs elsewhere. */
 		if (m->rec.committed)
 			return true;
 		migrate_vm_died(m);

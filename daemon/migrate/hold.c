@@ -63,7 +63,7 @@ static bool falls_behind(const struct hold *h, const struct hold_look *now)
 	       hardly_less(now->remaining_bytes - left, sent);
 }
 
-/* Whether pre-copy has come as far as it will come. */
+/* Pre-copy has come as far as it will come. */
 static bool is_enough(struct hold *h, const struct hold_look *now, bool begins)
 {
 	bool asked = now->syncs > h->last.syncs, enough = false;

@@ -27,19 +27,19 @@ struct hold {
 	uint64_t threshold_bytes;
 	bool starts_with; /* the destination's QEMU, with VFs: it can load their devices' state */
 	bool kept, patient;
-	uint64_t enough_bytes; /* of a pass, if patient */
-	uint64_t pass_bytes;   /* what the newest one began with; 0: not known */
+	uint64_t enough_bytes; /* a pass that begins with less is enough, if patient */
+	uint64_t pass_bytes;   /* the newest pass began with so much; 0: not known */
 	struct hold_look last;
-	struct hold_look sync; /* where QEMU last asked the kernel what is dirty */
+	struct hold_look sync; /* QEMU last asked the kernel here what is dirty */
 	uint64_t limit;        /* max-bandwidth wanted, bytes/s; see hold_limit() */
 };
 
-/* Where to hold: what is left then is sent while the VF is away, so less where the link is slow;
- * enough to last for the detach, and for a late look, all the same. max_bytes: hold-bytes. */
+/* The threshold at which to hold: the rest is sent while the VF is away, so it is less where the
+ * link is slow. It is enough to last for the detach, and for a late look. max_bytes: hold-bytes. */
 uint64_t hold_threshold(uint64_t max_bytes, uint64_t bandwidth_bytes_per_s);
 
-/* What is little at the beginning of a pass: what would be held anyhow and the ballast, or what the
- * link takes in 50 ms. */
+/* So much is little at the beginning of a pass: the threshold and the ballast, or the bytes that
+ * the link takes in 50 ms. */
 uint64_t hold_enough(uint64_t threshold_bytes, uint64_t ballast_bytes,
 		     uint64_t bandwidth_bytes_per_s);
 
@@ -49,8 +49,9 @@ uint64_t hold_enough(uint64_t threshold_bytes, uint64_t ballast_bytes,
  * last until a late look, and be dirtied again by a busy guest meanwhile. At most the user's. */
 uint64_t hold_limit(uint64_t user_bytes_per_s, uint64_t ballast_bytes, uint64_t remaining_bytes);
 
-/* One look. true: clamp now. Otherwise *ret_wait_ms is when to look again: half the time that the
- * rest (above the threshold, if not patient) takes at the rate seen, within the limits above. */
+/* Takes one look. true: clamp now. Otherwise *ret_wait_ms says when to look again: half the time
+ * that the rest (above the threshold, if not patient) takes at the rate seen, within the limits
+ * above. */
 bool hold_reached(struct hold *h, const struct hold_look *now, unsigned *ret_wait_ms);
 
 #endif

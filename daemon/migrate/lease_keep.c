@@ -5,8 +5,8 @@
 #include "common/util.h"
 #include "daemon/base/daemon.h"
 #include "daemon/store/lease.h"
-#include "daemon/migrate/step.h"
 #include "daemon/base/settings.h"
+#include "daemon/migrate/machine.h"
 
 #include <errno.h>
 #include <string.h>
@@ -48,8 +48,8 @@ static bool wants_lease(const struct migration *m)
 	return m->rec.role == ROLE_SOURCE && !m->rec.back && m->rec.state <= M_DETACH;
 }
 
-/* It is to end, and perhaps has not. Its lease runs out: what libvirtd does not do for us now,
- * ibvmig-lease goes on to ask for when we have given up (PARKED). */
+/* The migration is to end, and perhaps has not. Its lease runs out, so that ibvmig-lease goes on to
+ * ask for the end when we have given up (PARKED). */
 static bool leaves_lease(const struct migration *m)
 {
 	return m->rec.role == ROLE_SOURCE && !m->rec.back &&

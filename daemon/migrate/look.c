@@ -2,9 +2,7 @@
 /* Events of libvirt and QEMU can be lost, with a connection or with a libvirtd that is restarted. A
  * migration that has stayed in a state for a while looks, and goes on as with the event. */
 #include "common/json.h"
-#include "common/loop.h"
 #include "daemon/base/daemon.h"
-#include "daemon/migrate/src_saved.h"
 #include "daemon/base/job_vfs.h"
 #include "daemon/migrate/step.h"
 #include "daemon/libvirt/qmp.h"
@@ -18,7 +16,7 @@ static const char *str(struct job *j, const char *key)
 	return json_opt_str(j->in, key, "");
 }
 
-/* Its QEMU must have been here. */
+/* The VM's QEMU must have been here. */
 static bool has_come(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
@@ -50,7 +48,7 @@ static void look_run(struct job *j)
 	struct qmp_migration q;
 	char why[HTTP_ERROR_MAX];
 
-	/* What comes of it is seen then. */
+	/* The state below shows whether the abort has helped. */
 	if (json_opt_bool(j->in, "abort", false))
 		virt_abort_job(j->d->virt, str(j, "vm"), why);
 	j->rc = virt_state(j->d->virt, str(j, "vm"), &state, j->error);
@@ -69,7 +67,7 @@ static void look_run(struct job *j)
 		src_let_copy(j);
 }
 
-/* Whether it has died or arrived the destination knows, if QEMU ever began. */
+/* The destination knows whether the VM has died or arrived, if QEMU ever began. */
 static void src_gone(struct migration *m)
 {
 	if (m->rec.back) {
@@ -105,7 +103,7 @@ static void tell_status(struct migration *m, const char *status)
 	struct json_object *details AUTO_JSON = json_object_new_object();
 	bool active = !strcmp(status, "active");
 
-	/* What has ended before it began is an older one's. */
+	/* A job that has ended before this one began is an older one's. */
 	if (m->src.job != (active ? JOB_NONE : JOB_ACTIVE))
 		return;
 	json_set_str(details, "status", strcmp(status, "none") ? status : "cancelled");
@@ -170,7 +168,7 @@ static void looked(struct job *j)
 
 	m->looking = false;
 	migrate_look_later(m);
-	/* What was seen was another step's. */
+	/* Another step's look says nothing of this one. */
 	if (j->rc || m->serial != j->serial)
 		return;
 	if (m->rec.role == ROLE_SOURCE)

@@ -17,8 +17,8 @@
 
 #define WATCH_MS         20000 /* longer than a migration keeps its peers suspended */
 #define CALL_DEADLINE_MS 20000
-/* So often in vain, and the source counts as lost: a host that has failed as a whole. More than a
- * restart or a disturbed network takes. */
+/* The source counts as lost after so many questions in vain: a host that has failed as a whole. A
+ * restart or a disturbed network takes less. */
 #define SILENT_MAX 9
 
 #define RESERVED_KEY "reserved" /* no agent was asked yet */
@@ -149,7 +149,7 @@ void peer_watch_start(struct daemon *d, struct json_object *body)
 {
 	const char *id = json_opt_str(body, "migration", "");
 
-	peer_watch_end(d, id); /* of a source that has asked before */
+	peer_watch_end(d, id); /* a source may have asked before */
 	watch_new(d, body);
 	journal_watch_put(d->journal, id, json_text(body));
 }

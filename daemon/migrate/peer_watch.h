@@ -20,9 +20,9 @@ void peer_watch_release(struct daemon *d, const char *migration);
 const char *peer_watch_holder(struct daemon *d, const struct vm *vm, const char *migration);
 /* Somebody resumes the VMs: nobody need be asked for a while. */
 void peer_watch_heard(struct daemon *d, const char *migration);
-/* All VMs of this host have resumed. */
+/* Ends the watch: every VM of this host has resumed. */
 void peer_watch_end(struct daemon *d, const char *migration);
-/* Those of the journal, before the first request. */
+/* Reads the journal's watches, before the first request. */
 void peer_watch_load(struct daemon *d);
 void peer_watch_free_all(struct daemon *d);
 

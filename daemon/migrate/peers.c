@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the mover's daemon asks of the hosts of the VMs that it is connected to, and of the mover
- * itself as of them: to resume. */
+/* Questions of the mover's daemon to the hosts of the VMs that the mover is connected to; and
+ * `resume` to the mover itself. */
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -124,7 +124,7 @@ static struct json_object *guids_at(const struct migration *m, const char *url)
 	return list;
 }
 
-/* What the move changed, or the way back did, for path records; borrowed, or NULL. */
+/* Changes by the move, or by the way back, for path records; borrowed, or NULL. */
 static struct json_object *changes(const struct migration *m, bool moved)
 {
 	return json_opt(m->rec.data, moved ? "move" : "rebound");
@@ -160,7 +160,7 @@ static struct json_object *call_body(struct migration *m, const char *url, bool 
 	return body;
 }
 
-/* One call per host. */
+/* Asks each host once. */
 static void ask_all(struct migration *m, const struct peer_call *c)
 {
 	for (unsigned i = 0; i < m->rec.peer_count; i++) {

@@ -6,7 +6,6 @@
 #include "common/util.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
-#include "daemon/base/locate.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/migrate/recover.h"
 #include "daemon/migrate/remote.h"
@@ -18,7 +17,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define RECOVER_MAX     VF_VFS_MAX /* each has a VF of this host, or had one */
+#define RECOVER_MAX     VF_VFS_MAX /* an open record has a VF of this host, or had one */
 #define PROBE_AGAIN_MS  2000
 #define PROBES_MAX      30
 #define PROBES_PREPARED 5
@@ -65,9 +64,10 @@ void recover_load(struct daemon *d)
 	}
 }
 
-/* Of a VM that is not here: whether it has died here (this host was off, perhaps), or has left. A
- * destination that has just been restarted itself may not know yet. → open: it does not; prepared:
- * and nothing has come so far; died. Nothing: it has come, or the destination is silent. */
+/* Asks the destination about a VM that is not here: it has died here (this host was off, perhaps),
+ * or has left. A destination that has just been restarted itself may not know yet. → open: it does
+ * not; prepared: nor has anything come so far; died. Without a field the VM has come, or the
+ * destination is silent. */
 static void ask_destination(struct job *j)
 {
 	struct remote_record dst;
@@ -110,7 +110,7 @@ static void probe_run(struct job *j)
 		ask_destination(j);
 }
 
-/* What is not known yet is asked again, for a while. */
+/* An answer that is not known yet is asked for again, for a while. */
 static bool asks_again(struct migration *m, struct job *j)
 {
 	unsigned most = json_opt_bool(j->out, "prepared", false) ? PROBES_PREPARED : PROBES_MAX;
@@ -131,7 +131,7 @@ static void src_recover(struct migration *m, bool here, const char *status)
 		return;
 	}
 	if (m->rec.committed || !here) {
-		/* It left, or is gone: the destination knows. Without one, walk back. */
+		/* The VM has left, or is gone: the destination knows. Without one, walk back. */
 		if (!m->rec.committed &&
 		    (m->rec.back || record_did(&m->rec, SAW_VM_END) || !*m->rec.to.url))
 			migrate_vm_died(m);

@@ -8,13 +8,14 @@
 struct daemon;
 struct migration;
 
-/* What a record of an older life of this host still has to learn. */
+/* A record of an older life of this host still has to learn these. */
 struct recovery {
-	bool unprobed;   /* no step runs until libvirt has told where the VM is */
-	bool probing;    /* it is being asked */
-	bool rebooted;   /* the kernel is another one: the QEMU of then is gone, whatever runs here
-			  * now, and what its VFs showed */
-	unsigned probes; /* so often the VM was not here, and the destination had not got it yet */
+	bool unprobed; /* no step runs until libvirt has told where the VM is */
+	bool probing;  /* libvirt is being asked */
+	bool rebooted; /* the kernel is another one: the QEMU of then is gone, whatever runs here
+			* now, and what its VFs showed */
+	unsigned
+		probes; /* questions that found neither the VM here nor a destination that has it */
 };
 
 /* The journal's open records come into memory; migrate_recover() goes on with them. */

@@ -20,7 +20,7 @@ struct remote_record {
 int remote_ask(const char *url, const char *id, enum migrate_role role, unsigned ms,
 	       struct remote_record *ret_r, char error[static HTTP_ERROR_MAX]);
 
-/* Whether its journal says so. */
+/* The host's journal says so. */
 static inline bool remote_is(const struct remote_record *r, enum migrate_state state)
 {
 	return r->known && r->state == state;

@@ -3,7 +3,6 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
 #include "daemon/migrate/dst_orphan.h"
 #include "daemon/migrate/src.h"

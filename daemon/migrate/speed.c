@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a user has set for QEMU's migration, beside what ibvmigd has set. */
+/* A user's settings for QEMU's migration, beside those of ibvmigd. */
 #include "common/json.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/migrate/src.h"
 
-#define PRESET_BYTES (1ull << 20) /* what vm_work_attach() sets */
+#define PRESET_BYTES (1ull << 20) /* vm_work_attach() sets this */
 
 static const char *str(struct job *j, const char *key)
 {

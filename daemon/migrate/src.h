@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the steps of the host that the VM leaves share: migrate_src*.c. */
+/* Parts that the steps of the host share that the VM leaves: migrate/src*.c. */
 #ifndef IBVMIG_DAEMON_MIGRATE_SRC_H
 #define IBVMIG_DAEMON_MIGRATE_SRC_H
 
 #include "daemon/migrate/step.h"
 
 #define FULL_SPEED       (1000ull << 20) /* bytes/s: the user has set no --bandwidth */
-#define DOWNTIME_MS      300             /* nor a downtime */
+#define DOWNTIME_MS      300             /* the user has set no downtime */
 #define HOLD_DOWNTIME_MS 1               /* ours, until the VF has left */
 
 #define SRC_QUERY_MS 4000 /* an agent that is well answers `query` and `ballast` at once */
@@ -18,9 +18,9 @@ void src_query(struct migration *m, struct vm *vm,
 	       void (*done)(struct migration *m, int rc, struct json_object *answer,
 			    const char *error));
 
-/* Whether it cannot go without an agent. */
+/* The VM cannot go without an agent. */
 bool src_agent_needed(const struct migration *m);
-/* Whether the VM's agent is to be asked. */
+/* The VM's agent is to be asked. */
 bool src_agent_wanted(struct migration *m, struct vm *vm);
 /* The agent's answer to `query`: its peers go into the record. 0, or -errno with a reason: who
  * cannot be suspended. */
@@ -33,7 +33,7 @@ void src_check_run(struct job *j);
 /* Why this VM cannot migrate now, or NULL. asked: what the destination has told (its id, url and
  * VFs); NULL: nobody has. */
 const char *src_cannot_migrate(struct vm *vm, const struct record *asked);
-/* What PREPARE begins with: the VM's addresses, its VFs, and where they go. */
+/* PREPARE begins with these: the VM's addresses, its VFs, and the place that they go to. */
 void src_fill_record(struct migration *m, struct vm *vm, struct record *asked);
 void src_set_destination(struct migration *m, struct record *asked);
 
@@ -47,7 +47,7 @@ int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_d
  * in: set_bandwidth → bandwidth, downtime_ms, if they have changed. 0 or j->rc. */
 int src_read_changes(struct job *j);
 
-/* Of one VF, for job_each_vf(): it shows the vGUID. */
+/* For job_each_vf(): the VF shows the vGUID. */
 int src_show_guid(struct job *j, struct json_object *vf, char *error);
 
 /* ---- a destination that is lost: migrate/src_lost.c ---- */
@@ -58,9 +58,9 @@ void lost_post(struct http_request *req);
 void lost_input(const struct migration *m, struct json_object *in);
 /* A job's error is that the destination is silent: it says what an operator can do. */
 void lost_name_way_out(struct job *j);
-/* What a job that has asked the destination has learnt. One that is silent is asked for as long as
- * it takes, for it may come back; an operator sees what is waited for, and what to do if it does
- * not. j: it failed, its input is of lost_input(). */
+/* A job that has asked the destination has learnt these. A silent destination is asked for as long
+ * as it takes, for it may come back. An operator sees what is waited for, and what to do if it does
+ * not come back. j: it failed, its input is of lost_input(). */
 void src_note_silence(struct migration *m, struct job *j);
 void src_note_heard(struct migration *m);
 /* The undo of SWITCH without it: in: migrate_input(), moves. Our VFs show the vGUIDs, and ibvmig-sm

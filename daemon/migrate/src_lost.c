@@ -8,14 +8,10 @@
 #include "common/util.h"
 #include "daemon/migrate/src_saved.h"
 #include "daemon/base/daemon.h"
-#include "daemon/base/job_vfs.h"
 #include "daemon/store/journal.h"
-#include "daemon/base/locate.h"
 #include "daemon/migrate/src.h"
 #include "daemon/migrate/calls.h"
-#include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
-#include "daemon/vm/work.h"
 
 #include <errno.h>
 #include <string.h>
@@ -62,7 +58,7 @@ static void go_on(struct migration *m)
 	}
 }
 
-/* Who says so may be wrong: the host is asked. */
+/* The operator may be wrong, so the host is asked. */
 static void ask_run(struct job *j)
 {
 	struct json_object *answer AUTO_JSON = NULL;
@@ -70,7 +66,7 @@ static void ask_run(struct job *j)
 	j->rc = http_call(str(j, "url"), "GET", "/", NULL, ASK_MS, &answer, j->error);
 }
 
-/* What ends a source's record that waits for no destination, or "". */
+/* Names the command that ends a source's record which waits for no destination, or "". */
 static void name_idle_way_out(struct json_object *src, char text[static HTTP_ERROR_MAX])
 {
 	const char *state = json_opt_str(src, "state", ""), *id = json_opt_str(src, "id", "");

@@ -20,7 +20,7 @@ void cold_post_restore(struct http_request *req);
 
 /* ---- the host that saves; src_saved() is in migrate/step.h ---- */
 
-/* Of /v1/peer/prepare. true: it is about a VM that was saved here, and has been answered. */
+/* Answers /v1/peer/prepare. true: it is about a VM that was saved here, and has been answered. */
 bool cold_answer_prepare(struct http_request *req, struct record *asked);
 /* The destination has not restored the VM after all. */
 void cold_not_restored(struct migration *m);
@@ -30,9 +30,9 @@ bool cold_vm_changed(struct migration *m, enum virt_change c);
 void cold_recover(struct migration *m);
 /* The operator gives the saved VM's connections and address up. false: it is not in that state. */
 bool cold_give_up(struct migration *m);
-/* Whether a saved VM's address is kept here. */
+/* A saved VM's address is kept here. */
 bool cold_keeps(const struct daemon *d, uint64_t vguid);
-/* It has ended without the VM: its VF and address are given back. */
+/* The record has ended without the VM: its VF and address are given back. */
 void cold_release(struct migration *m);
 
 /* ---- the host that restores ---- */
@@ -41,7 +41,8 @@ void cold_release(struct migration *m);
 void cold_hook(struct http_request *req, const struct domain_info *info, const char *xml);
 /* A VM that was started here is known now: one that was saved goes on with its connections. */
 void cold_vm_started(struct vm *vm);
-/* It has got its VF, and no record of a save awaits it: its programs go on without connections. */
+/* The VM has got its VF, and no record of a save awaits it: its programs go on without
+ * connections. */
 void cold_resume_alone(struct vm *vm);
 /* PREPARE at the destination is over its time: libvirt may not have restored the VM. */
 int cold_look_for_vm(struct migration *m);

@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
-/* A loop that ends on SIGTERM and SIGINT (both, and SIGHUP, are blocked in the calling thread, so
- * call this before any thread starts), keeps systemd's watchdog and has SIGPIPE ignored. 0 or
- * -errno. */
+/* A loop that ends on SIGTERM and SIGINT, keeps systemd's watchdog and has SIGPIPE ignored. Both
+ * signals, and SIGHUP, are blocked in the calling thread, so call this before any thread starts. 0
+ * or -errno. */
 int loop_new(sd_event **ret_loop);
 
 typedef void loop_timer_fn(void *arg);

@@ -69,8 +69,8 @@ uint64_t now_us(void);
 uint64_t now_ms(void);
 uint64_t wall_ms(void);
 
-/* Control characters become spaces, those of two bytes too (U+0080 to U+009F in UTF-8): what others
- * have written makes no lines of its own in a log, and commands no terminal. */
+/* Control characters become spaces, those of two bytes too (U+0080 to U+009F in UTF-8). Text that
+ * others have written makes no lines of its own in a log, and commands no terminal. */
 void str_make_printable(char *s);
 /* A string of its own, owned by the caller; NULL only without memory. */
 char *strf(const char *fmt, ...) __attribute__((format(printf, 1, 2), malloc));

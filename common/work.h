@@ -23,8 +23,8 @@ int work_submit(struct work_pool *p, void (*run)(void *arg), void (*done)(void *
 
 #define WORK_EACH_MAX 16
 
-/* In a worker: each(arg, 0) to each(arg, n - 1), n at most WORK_EACH_MAX, all at once in threads of
- * their own (one after the other where there can be none), and waits for them. */
+/* In a worker: calls each(arg, 0) to each(arg, n - 1), n at most WORK_EACH_MAX, and waits for them.
+ * The calls run at once in threads of their own, or one after the other where there can be none. */
 void work_each(size_t n, void (*each)(void *arg, size_t i), void *arg);
 
 #endif

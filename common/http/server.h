@@ -51,9 +51,9 @@ struct http_request {
 	struct http_exchange *exchange; /* answer through this */
 };
 
-/* Must call http_reply() or http_fail() exactly once on req->exchange, now or later (the request
+/* Must call http_reply() or http_fail() exactly once on req->exchange, now or later. The request
  * itself is gone after the return; the exchange stays until it is answered, also when the client
- * has hung up). */
+ * has hung up. */
 typedef void http_handler(struct http_request *req);
 
 /* Ends with a row whose method is NULL. path: whole segments; one segment may be "*". role: what a

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Backend "umad": no plugin in the subnet manager. The fabric is read by SMPs and SA queries.
  *
- * What is written, with umad-writes only: the LID of a VF whose vGUID has moved, and then the SM is
- * asked for a heavy sweep, which finds vGUID and LID together at the new place, as it has them in
- * its own tables, and routes to it; or entries of GUID tables, through its SA. LFTs are the SM's:
- * an entry written by somebody else is one that the SM does not know of (docs/fabric.md,
+ * With umad-writes only, it writes the LID of a VF whose vGUID has moved, and then asks the SM for
+ * a heavy sweep. The sweep finds vGUID and LID together at the new place, as the SM has them in its
+ * own tables, and routes to it. Entries of GUID tables are written through the SM's SA. LFTs are
+ * the SM's: an entry written by somebody else is one that the SM does not know of (docs/fabric.md,
  * "Backends"). */
 #include "common/log.h"
 #include "common/util.h"
@@ -357,7 +357,7 @@ static bool all_settled(struct umad_change *b, char *why)
 	return true;
 }
 
-/* The VF that the batch is for, the first one, must have the LID that is wanted; of other VFs the
+/* The VF that the batch is for, the first one, must have the LID that is wanted. For other VFs the
  * SM's own table of GUIDs and LIDs has the last word. */
 static bool as_wanted(const struct umad_change *b, char *why)
 {
@@ -368,9 +368,9 @@ static bool as_wanted(const struct umad_change *b, char *why)
 	return false;
 }
 
-/* In the middle of a sweep the SM may know a GUID that is new to it by the LID that it has found,
- * before it gives it one of its own. So a LID that is left to the SM and has not changed is only
- * believed once the SM is still. */
+/* In the middle of a sweep the SM may know a GUID that is new to it by the LID that it has found.
+ * The GUID gets a LID of its own only later. So a LID that is left to the SM and has not changed is
+ * only believed once the SM is still. */
 static bool may_change(const struct umad_change *b)
 {
 	for (unsigned i = 0; i < b->count; i++)

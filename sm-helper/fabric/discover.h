@@ -9,8 +9,8 @@
 
 /* Replaces *f (zeroed or filled): switches, CA ports and routers that are up, their LIDs and links,
  * no LFTs. A neighbour that does not answer is left out, up to DISCOVER_SILENT_MAX of them.
- * *ret_silent: how many. 0 or -errno with one line in error: -ENODEV (no port of our own), -EIO
- * (too many are silent), -EPROTO (what a node says cannot be), -EEXIST (two show one GUID). */
+ * *ret_silent: how many. 0 or -errno with one line in error. -ENODEV: no port of our own; -EIO: too
+ * many are silent; -EPROTO: what a node says cannot be; -EEXIST: two show one GUID. */
 #define DISCOVER_SILENT_MAX 8
 int discover_fabric(struct probe *m, struct fabric *f, unsigned *ret_silent,
 		    char error[static PROBE_ERROR_MAX]);

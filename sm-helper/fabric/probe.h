@@ -85,7 +85,7 @@ int probe_guid_block(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned
 		     char error[static PROBE_ERROR_MAX]);
 /* SubnAdmSet (or, not set, SubnAdmDelete) of a GUIDInfoRecord: of the port at this LID, those
  * entries of a block that have a bit in mask, the first the lowest. guid: what they shall be, and
- * what the SA then says that they are; an entry that it has refused, as another port has that GUID,
+ * what the SA then says that they are. An entry that it has refused, as another port has that GUID,
  * is not what was asked for. The port is written to by the SM, later. -EACCES: the SA has refused
  * all; -ETIMEDOUT. */
 int probe_write_guids(struct probe *m, uint16_t lid, unsigned block, bool set, uint8_t mask,

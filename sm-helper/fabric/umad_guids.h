@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Entries of ports' GUID tables, written through the subnet manager's SA: SubnAdmSet and
- * SubnAdmDelete of GUIDInfoRecord (IBA 1.4, 15.2.5.18), which any port that shares a partition with
- * the other one may ask for. */
+ * SubnAdmDelete of GUIDInfoRecord (IBA 1.4, 15.2.5.18). Any port that shares a partition with the
+ * other one may ask for that. */
 #ifndef IBVMIG_SM_HELPER_FABRIC_UMAD_GUIDS_H
 #define IBVMIG_SM_HELPER_FABRIC_UMAD_GUIDS_H
 

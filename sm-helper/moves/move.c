@@ -63,10 +63,10 @@ static struct reg_vf *final_place(struct batch *b, unsigned i)
 	return b->there[i] ? &b->x[i].at : &b->x[i].to;
 }
 
-/* The LID for the place that VM i has left: that of the VF where it goes, or, if that one is left
- * by another VM of the batch as well, of the VF where that goes, and so on. 0: the plugin knows (a
- * sweep has given the place one; or it waits where a dynamic LID leaves, *ret_waits as far as is
- * known). */
+/* The LID for the place that VM i has left: that of the VF where it goes. If another VM of the
+ * batch leaves that one as well, it is that of the VF where that VM goes, and so on. 0: the plugin
+ * knows (a sweep has given the place one; or it waits where a dynamic LID leaves, *ret_waits as far
+ * as is known). */
 static uint16_t lid_left(struct batch *b, unsigned i, uint16_t *ret_waits)
 {
 	uint16_t first = b->x[i].lid, lid = 0;
@@ -172,8 +172,8 @@ static int add_left(struct batch *b, unsigned i, const struct reg_vf *at, uint64
 	return ops_check_shows(b->o, at, parked, &t->node_guid, e);
 }
 
-/* A vGUID that belongs where the move would take it, at a repetition or the undo of a move that
- * failed, may have been found at the other VF by a sweep while it was there. */
+/* A vGUID may belong where the move would take it, at a repetition or the undo of a move that
+ * failed. A sweep may have found it at the other VF while it was there. */
 static int add_strayed(struct batch *b, unsigned i, struct op_error *e)
 {
 	const struct reg_entry *x = &b->x[i];
@@ -221,9 +221,9 @@ static int verify_once(struct batch *b, struct move_result *res, struct op_error
 	return rc;
 }
 
-/* A link that goes down or comes up just now is no reason to take a move back: what is wrong must
- * stay wrong for a while, and after a sweep. One look alone may have taken that while, as where
- * answers were lost: it is no reason for a sweep. */
+/* A link that goes down or comes up just now is no reason to take a move back. An error must last
+ * for a while, and after a sweep. One look alone may have taken that while, as where answers were
+ * lost: it is no reason for a sweep. */
 static int verify(struct batch *b, struct move_result *res, struct op_error *e)
 {
 	uint64_t start = now_us(), give_up = start + VERIFY_US;
@@ -288,7 +288,7 @@ static void fill_result(struct batch *b, struct move_result *res)
 	memcpy(res->path, r->path, res->path_count * sizeof r->path[0]);
 }
 
-/* A sweep that has met a GUID where it was and then where it went takes both for one port, and sees
+/* A sweep that has met a GUID where it was and then where it went takes both for one port. It sees
  * nothing at one of the places until the next sweep: that is asked for, once. */
 static int look_again(struct batch *b, int rc)
 {

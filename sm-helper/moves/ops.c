@@ -407,9 +407,9 @@ static void notice_standby(struct ops *o)
 	backend_sweep(o->backend, text);
 }
 
-/* While the peer cannot be told: whether an SM is in the fabric that would take over. What OpenSM
- * knows of others is of its last sweep, so one is made; here and not in the middle of a move, when
- * a sweep would find the GUIDs on their way. */
+/* While the peer cannot be told: whether an SM is in the fabric that would take over. OpenSM's
+ * knowledge of others is of its last sweep, so one is made. It is made here and not in the middle
+ * of a move, when a sweep would find the GUIDs on their way. */
 static void look_for_others(struct ops *o)
 {
 	struct op_error ignored;

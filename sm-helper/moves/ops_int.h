@@ -26,7 +26,7 @@ int ops_settle(struct ops *o, struct op_error *e);
 
 /* True if an operation that ended with rc starts again; *e is cleared then, after a pause. A sweep
  * may have changed what it was made from, or is not done with a port yet. Or a link on the way is
- * down and OpenSM does not know it yet: its tables are then as before the batch, and its sweep
+ * down and OpenSM does not know it yet. Its tables are then as before the batch, and its sweep
  * brings the switches in line. */
 bool ops_again(const struct ops *o, int rc, struct op_error *e);
 
@@ -41,8 +41,8 @@ int ops_sweep(struct ops *o, struct op_error *e);
 int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, uint32_t flags,
 	       struct sm_assign_reply *r, bool *ret_unknown, struct op_error *e);
 
-/* The other ibvmig-sm, if there is one, has the registry before a change begins that needs no
- * record of LIDs; -EHOSTDOWN and others: it has not, and nothing may be changed. */
+/* Makes sure that the other ibvmig-sm, if there is one, has the registry before a change begins
+ * that needs no record of LIDs. -EHOSTDOWN and others: it has not, and nothing may be changed. */
 int ops_tell_twin(struct ops *o, struct op_error *e);
 
 /* Tells if a vGUID may be bound to this VF, as far as the registry goes. 0: yes; 1: it is so
@@ -92,9 +92,9 @@ uint16_t ops_lid_at(const struct ops *o, const struct reg_vf *at);
 int ops_check_shows(struct ops *o, const struct reg_vf *vf, uint64_t guid, uint64_t *ret_node_guid,
 		    struct op_error *e);
 
-/* Walks the LFTs as the switches hold them: all to `lid`, and to the others of its LMC, must end at
- * the target's place, and the port there must answer as its port GUID. Blocks that have been read
- * since ops_forget() are not read again. */
+/* Walks the LFTs as the switches hold them. All ways to `lid`, and to the others of its LMC, must
+ * end at the target's place, and the port there must answer as its port GUID. Blocks that have been
+ * read since ops_forget() are not read again. */
 int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned *ret_walks,
 	       struct op_error *e);
 void ops_forget(struct ops *o);

@@ -224,7 +224,8 @@ int shared_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct re
 /* ---- moves ---- */
 
 /* A repetition, or the undo of a move that failed: the vGUID belongs where it is in the registry,
- * and not where the caller says that it comes from, unless that VF has another VM by now. */
+ * and not where the caller says that it comes from. That VF is parked, unless it has another VM by
+ * now. */
 static void stay(struct batch *b, unsigned i)
 {
 	const struct reg_vf *from = &b->m[i].from;

@@ -40,8 +40,9 @@ static int find_vport(struct ufm *u, uint64_t guid, uint64_t deadline_us,
 			"UFM lists %u virtual ports with GUID 0x%016" PRIx64, found, guid);
 }
 
-/* Until UFM lists the vGUID, active and with a LID, and not on the physical port `not_on` (0: any);
- * at most until now_ms() is give_up_ms, but looks once; UFM itself has until deadline_us. */
+/* Waits until UFM lists the vGUID, active and with a LID, and not on the physical port `not_on` (0:
+ * any). It gives up when now_ms() is give_up_ms, but looks once; UFM itself has until deadline_us.
+ */
 static int await_vport(struct ufm *u, uint64_t guid, uint64_t not_on, uint64_t give_up_ms,
 		       uint64_t deadline_us, struct ufm_vport *ret_vport, struct op_error *e)
 {

@@ -46,7 +46,7 @@ void notice_lost(void *arg, const char *host, const char *url, const char *error
 }
 
 /* The list to each host, in one message; takes over the list. The caller's answer waits for the
- * first attempts, so that who has heard of a move by its answer finds the hosts told; a host that
+ * first attempts, so that who has heard of a move by its answer finds the hosts told. A host that
  * does not answer holds it up for SETTLE_MS. */
 static unsigned tell_all(struct ops *o, struct json_object *list)
 {

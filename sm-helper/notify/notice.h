@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Tells the hosts that have subscribed what happened to paths (docs/wire.md, "Fabric"): one notice
- * a host, however many VMs it has and however many have moved in a batch, sent until the host
- * acknowledges it (sm-helper/notify/outbox.h). Blocking, from worker threads. */
+/* Tells the hosts that have subscribed what happened to paths (docs/wire.md, "Fabric"). A host gets
+ * one notice, however many VMs it has and however many have moved in a batch. It is sent until the
+ * host acknowledges it (sm-helper/notify/outbox.h). Blocking, from worker threads. */
 #ifndef IBVMIG_SM_HELPER_NOTIFY_NOTICE_H
 #define IBVMIG_SM_HELPER_NOTIFY_NOTICE_H
 

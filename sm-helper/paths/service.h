@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Path records from a cache that is never of another state of the subnet than OpenSM's: a thread
- * watches the plugin's generation (it changes with every sweep and batch), and what was asked for
- * of late is then read again ahead of the next question. The plugin computes records with the SA's
- * own function; what only the SA can tell (QoS, LMC, foreign prefixes) is asked of it. */
+/* Path records from a cache that is never of another state of the subnet than OpenSM's. A thread
+ * watches the plugin's generation, which changes with every sweep and batch. Records that were
+ * asked for of late are then read again ahead of the next question. The plugin computes records
+ * with the SA's own function; what only the SA can tell (QoS, LMC, foreign prefixes) is asked of
+ * it. */
 #ifndef IBVMIG_SM_HELPER_PATHS_SERVICE_H
 #define IBVMIG_SM_HELPER_PATHS_SERVICE_H
 

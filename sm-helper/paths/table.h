@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Path records by (source GUID, destination GUID, partition): a table of fixed size in which a new
+/* Path records by (source GUID, destination GUID, partition). The table has a fixed size: a new
  * record takes the place of the one that was asked for the longest ago. Records bear the serial of
  * the subnet's state that they are of; with another serial all are past at once. Not locked. */
 #ifndef IBVMIG_SM_HELPER_PATHS_TABLE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A batch of port assignments: planned with OpenSM's lock shared, all tables changed in one
- * exclusive hold of it, LFT blocks and PortInfo sent and answered without it, and what failed is
- * undone. */
+/* A batch of port assignments. OpenSM's lock is shared while it is planned, and one exclusive hold
+ * changes all tables. LFT blocks and PortInfo are sent and answered without the lock, and what
+ * failed is undone. */
 #include "sm-helper/plugin/lfts.h"
 #include "sm-helper/plugin/master.h"
 #include "sm-helper/plugin/parked.h"
@@ -83,7 +83,7 @@ static struct move take_copy(const struct assignment *b, const struct place *pl)
 	return m;
 }
 
-/* The place's own LID takes the entries of the one that was the place's own; a LID that no place
+/* The place's own LID takes the entries of the one that was the place's own. A LID that no place
  * has any more loses its entries, as the next sweep would do it. */
 static unsigned make_moves(const struct assignment *b, struct move move[static MAKE_MAX])
 {
@@ -171,7 +171,7 @@ static int send_lids(struct assignment *b, bool back)
 }
 
 /* OpenSM signals stats.cond when its last MAD is answered, to one waiter only, which may be its
- * sweeper: so look again every POLL_MS, and pass on a signal that was meant for it. */
+ * sweeper. So look again every POLL_MS, and pass on a signal that was meant for it. */
 static int await_answers(struct plugin *p, uint64_t deadline_us)
 {
 	osm_stats_t *s = &p->osm->stats;
@@ -404,9 +404,9 @@ static void report_paths(struct assignment *b, struct sm_assign_reply *r)
 			report_path(b, i, r);
 }
 
-/* Files, and with fsync: never with the lock held. Those that grow with the subnet wait for
- * plugin_store(): guid2lid since a new master goes by what the ports show (plugin/master.c), and
- * who is whose neighbour since OpenSM only complains where that is old. */
+/* Files, and with fsync: never with the lock held. Files that grow with the subnet wait for
+ * plugin_store(). guid2lid may wait since a new master goes by what the ports show
+ * (plugin/master.c), and the file of neighbours since OpenSM only complains where that is old. */
 static void store_files(struct plugin *p)
 {
 	homes_store(p);

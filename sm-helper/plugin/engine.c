@@ -94,9 +94,9 @@ static ib_net16_t seen_as(const struct plugin *p, ib_net16_t lid)
 	return ib_lid_is_unicast(l) ? cl_hton16(p->homes->seen_as[l]) : lid;
 }
 
-/* dfsssp spreads the paths of a layer over several SLs by rand(), anew at each question: what one
- * is told, the next one is not, and each path would seem to change with each move. With a seed of
- * the pair's the choice is the pair's. */
+/* dfsssp spreads the paths of a layer over several SLs by rand(), anew at each question. An answer
+ * is not the one that the next asker gets, and each path would seem to change with each move. With
+ * a seed of the pair's the choice is the pair's. */
 static uint8_t dfsssp_sl(const struct engine *e, uint8_t hint, ib_net16_t slid, ib_net16_t dlid)
 {
 	static pthread_mutex_t draw = PTHREAD_MUTEX_INITIALIZER;

@@ -2,8 +2,8 @@
 /* A batch of entries of ports' GUID tables, where VFs share the LID of their port (docs/fabric.md,
  * "Addresses"). First the GUIDs that move leave the ports that show them, then they are written to
  * those that shall; between the two nobody shows them. OpenSM's own tables change with the first
- * step: the SA answers with the new port from then on, and a host that asks for the GUID at the old
- * one is refused. */
+ * step. The SA answers with the new port from then on, and refuses a host that asks for the GUID at
+ * the old one. */
 #include "sm-helper/plugin/alias.h"
 #include "sm-helper/plugin/guid_smps.h"
 #include "sm-helper/plugin/master.h"

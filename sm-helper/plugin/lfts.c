@@ -206,11 +206,11 @@ int lfts_check(const struct lfts *l, struct sm_reply_head *h)
 	return 0;
 }
 
-/* A switch that did not answer may have taken the block or not. What OpenSM believes to be in it is
- * made to differ from what it shall hold, until an answer says what is there: without one, the next
- * sweep writes the block. Port 0 stands for "unknown", as in OpenSM's own writing of a block: where
- * a LID is routed, OpenSM looks at the port that its entry names, and one beyond the switch's ports
- * makes it read beyond its table. No VF's LID leads to port 0. */
+/* A switch that did not answer may have taken the block or not. OpenSM's picture of it is made to
+ * differ from what it shall hold, until an answer says what is there: without one, the next sweep
+ * writes the block. Port 0 stands for "unknown", as in OpenSM's own writing of a block. Where a LID
+ * is routed, OpenSM looks at the port that its entry names, and one beyond the switch's ports makes
+ * it read beyond its table. No VF's LID leads to port 0. */
 static void forget_block(const struct lfts *l, const struct moves_smp *s)
 {
 	for (unsigned i = 0; i < l->plan.moves; i++) {

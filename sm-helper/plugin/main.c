@@ -80,11 +80,11 @@ static void end_sweep(struct plugin *p, bool asked_anew)
 }
 
 /* OpenSM (3.3.23, do_sweep()) reports SUBNET_UP where a sweep has gone through, and STATE_CHANGE
- * where it finds its port down or another master. It says nothing where it hands over, waits for
- * another master, or leaves the sweep because it could not ask the first switch or no engine could
- * route; what follows may be light sweeps only, or nothing. But the sweeper takes signals between
- * sweeps alone: what is signalled in one is taken when it is over. This signal has it look at a
- * queue of ports with new GUIDs, which is empty where nobody has filled it. */
+ * where it finds its port down or another master. It says nothing where it hands over or waits for
+ * another master. Nor does it where it leaves the sweep because it could not ask the first switch
+ * or no engine could route. Light sweeps only may follow, or nothing. But the sweeper takes signals
+ * between sweeps alone: what is signalled in one is taken when it is over. This signal has it look
+ * at a queue of ports with new GUIDs, which is empty where nobody has filled it. */
 void plugin_look_for_end(struct plugin *p)
 {
 	osm_sm_t *sm = &p->osm->sm;

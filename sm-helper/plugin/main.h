@@ -55,9 +55,9 @@ struct plugin {
 	int die_at;   /* -1: never; PLUGIN_DIE_STORE; else after this many SMPs of the batch */
 
 	/* A batch and a heavy sweep exclude each other: discovery in the middle of a batch would
-	 * find GUIDs that the tables do not have yet. Held by a batch; a sweep takes it to start,
-	 * and lets a batch that has waited for the last sweep go first: sweeps that follow each
-	 * other without a pause keep no VM waiting. */
+	 * find GUIDs that the tables do not have yet. A batch holds it, and a sweep takes it to
+	 * start. A sweep lets a batch that has waited for the last sweep go first: sweeps that
+	 * follow each other without a pause keep no VM waiting. */
 	pthread_mutex_t gate;
 	pthread_cond_t sweep_ended, batch_ended;
 	bool sweeping, ready, batch_waits; /* guarded by gate */

@@ -30,8 +30,8 @@ void master_up(struct plugin *p);
 unsigned master_others(const struct plugin *p);
 
 /* IBVMIG_FAULT=die-at: says so in the log. Then, before each batch, master_arm() reads the file
- * ibvmig-die-at in OpenSM's cache directory: after how many SMPs of the batch this process kills
- * itself, or "store": after its end, before it is answered. Without the file it lives. */
+ * ibvmig-die-at in OpenSM's cache directory. It says after how many SMPs of the batch this process
+ * kills itself, or "store": after its end, before it is answered. Without the file it lives. */
 void master_read_fault(struct plugin *p);
 void master_arm(struct plugin *p);
 void master_die(struct plugin *p, const char *where) __attribute__((noreturn));

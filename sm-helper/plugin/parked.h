@@ -7,7 +7,7 @@
 #include "sm-helper/plugin/lfts.h"
 #include "sm-helper/plugin/tables.h"
 
-/* The plan has been turned round, so its `after` is what stood before the batch; or, with `back`,
+/* The plan has been turned round, so its `after` is what stood before the batch. With `back` it is
  * what an earlier batch had made that this one was to take back. why: one line. Without memory it
  * is logged and not kept. */
 void parked_keep(struct plugin *p, const struct lfts *l, const struct place *places, unsigned count,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Path records for ibvmig-sm's cache: what OpenSM's SA would answer, from the same function that it
- * asks. A question with a partition of its own differs in two things, both of which are here: the
+ * asks. A question with a partition of its own differs in two things, both of which are here. The
  * partition must be common to both ports, and its SL is what the routing engine starts from. */
 #include "sm-helper/plugin/main.h"
 

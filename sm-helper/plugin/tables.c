@@ -117,9 +117,9 @@ static const osm_node_t *lid_holder(struct plugin *p, const struct place *places
 	return NULL;
 }
 
-/* The LID that waits while place i shows a copy: what the registry has, if another OpenSM was told
- * of it; or that which OpenSM still keeps for the parked GUID, if a sweep has seen the vGUID here
- * before we were told; or that which it has. 0: none. */
+/* The LID that waits while place i shows a copy is what the registry has, if another OpenSM was
+ * told of it. Else it is the one that OpenSM still keeps for the parked GUID, if a sweep has seen
+ * the vGUID here before we were told. Else it is the one that the place has. 0: none. */
 static uint16_t waiting_lid(struct plugin *p, const struct place *places, unsigned n, unsigned i)
 {
 	const struct place *place = &places[i];
@@ -155,9 +155,10 @@ static unsigned lid_goes_to(const struct place *places, unsigned n, uint16_t lid
 	return i;
 }
 
-/* The LID of a place that shall keep its own: what it has, unless another one gets that; then one
- * that waits for it, or the one that nobody has any more: that of the place where its own goes, or
- * where that goes, and so on. A copy comes to a place and leaves that its own. */
+/* The LID of a place that shall keep its own is the one that it has, unless another one gets that.
+ * Then it is the one that waits for it, or the one that nobody has any more. That one is of the
+ * place where its own goes, or where that goes, and so on. A copy comes to a place and leaves that
+ * its own. */
 static uint16_t kept_lid(struct plugin *p, const struct place *places, unsigned n, unsigned i)
 {
 	uint16_t lid = places[i].row, waiting;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* LFT blocks on their way to the switches. OpenSM's own way (a queue, a sender thread, and its lock
- * taken for each answer) costs more than the wire does; so they are sent from our thread, over the
+ * taken for each answer) costs more than the wire does. So they are sent from our thread, over the
  * same port and within the same window (max_wire_smps), and only collected here when answers come.
  */
 #ifndef IBVMIG_SM_HELPER_PLUGIN_WIRE_H

@@ -148,11 +148,10 @@ struct sm_lft_reply {
 
 /* SM_OP_ASSIGN. -EREMOTEIO: a switch or port did not take its SMP, all has been taken back; -EIO:
  * and that failed as well, a heavy sweep will tell. Other errors: nothing was sent; -EADDRINUSE: a
- * copy's LID is kept for a port that is away. "The VF at this
- * switch port shows these GUIDs and has this LID", for a batch of VFs at once; what is so already
- * costs nothing. The GUIDs must be on the VFs before. A bind is a batch of one that keeps its LID,
- * a move two places that exchange their LIDs; several moves in one batch touch each block of each
- * switch once. */
+ * copy's LID is kept for a port that is away. "The VF at this switch port shows these GUIDs and has
+ * this LID", for a batch of VFs at once; what is so already costs nothing. The GUIDs must be on the
+ * VFs before. A bind is a batch of one that keeps its LID, a move two places that exchange their
+ * LIDs. Several moves in one batch touch each block of each switch once. */
 enum sm_assign_flag {
 	SM_ASSIGN_NO_SWAP = 1 << 0,      /* fault: GUIDs only, neither LFTs nor PortInfo */
 	SM_ASSIGN_FORCED_SWEEP = 1 << 1, /* fault: a heavy sweep afterwards */
@@ -166,9 +165,9 @@ struct sm_target {
 	uint64_t node_guid, port_guid;
 	uint64_t was_guid;    /* port GUID that the place must have before, else -ESTALE; 0: any */
 	uint64_t parked_guid; /* port GUID that the VF has without a VM; 0: that which it had */
-	uint64_t like_guid;   /* the LID is a copy: it takes the routes of this port (of the place's
-				 own LID where this port does not hang on the same switch), and the
-				 place's own LID waits; 0: it is no copy */
+	uint64_t like_guid;   /* The LID is a copy: it takes the routes of this port, or of the
+				 place's own LID where the port hangs on another switch. The place's
+				 own LID waits. 0: it is no copy. */
 	uint16_t lid;         /* 0: the one that the place has now, or of its own after a copy */
 	uint16_t was_lid;     /* likewise */
 	/* For a copy, or without `lid`: the LID that is the place's own, as far as ibvmig-sm
@@ -189,7 +188,7 @@ struct sm_assign_request {
 };
 
 /* SM_OP_SWEEP: asks OpenSM for a heavy sweep and does not wait for it. All has been discovered
- * since when the status says that sweeping is 0; heavy_sweeps may be the same as before, for
+ * since when the status says that sweeping is 0. heavy_sweeps may be the same as before, for
  * OpenSM, asked while it discovers, begins again within the sweep that runs. -EHOSTDOWN: it is not
  * master. */
 struct sm_sweep_request {
@@ -240,13 +239,14 @@ struct sm_assign_reply {
 	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
 };
 
-/* SM_OP_GUIDS. Where VFs share the LID of their port: "this entry of that port's GUID table shows
- * this GUID", for a batch of entries at once; what is so already costs nothing. A GUID that goes
- * from one entry to another has left the first, as its port has answered, before it is written to
- * the second, so both must be in the batch. Neither LFTs nor LIDs change. -EREMOTEIO: a port did
- * not take its SMP, all has been taken back; -EIO: and that failed as well. Other errors: nothing
- * was sent; -EEXIST: another port, or an entry that is not in the batch, has the GUID, or an entry
- * shows a GUID that is neither wanted nor expected; -EOPNOTSUPP: the port has no such entry. */
+/* SM_OP_GUIDS. It is for VFs that share the LID of their port: "this entry of that port's GUID
+ * table shows this GUID", for a batch of entries at once. An entry that is so already costs
+ * nothing. A GUID that goes from one entry to another has left the first, as its port has answered,
+ * before it is written to the second. So both must be in the batch. Neither LFTs nor LIDs change.
+ * -EREMOTEIO: a port did not take its SMP, all has been taken back; -EIO: and that failed as well.
+ * Other errors: nothing was sent. -EEXIST: another port, or an entry that is not in the batch, has
+ * the GUID, or an entry shows a GUID that is neither wanted nor expected. -EOPNOTSUPP: the port has
+ * no such entry. */
 struct sm_slot {
 	uint64_t port_guid; /* the port's own GUID */
 	uint64_t guid;      /* wanted contents of the entry; 0: nothing */
@@ -281,9 +281,9 @@ struct sm_guids_reply {
 	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
 };
 
-/* SM_OP_PARKED: what batches have left that failed and whose undo failed as well (-EIO): all that
- * they were to change, the whole of it until the last of it is settled, then nothing. A heavy sweep
- * writes what is not settled. */
+/* SM_OP_PARKED: what batches have left that failed and whose undo failed as well (-EIO). It is all
+ * that they were to change, the whole of it until the last of it is settled, then nothing. A heavy
+ * sweep writes what is not settled. */
 enum sm_parked_flag {
 	SM_PARKED_DROP_GONE = 1 << 0
 }; /* entries with `gone` do not count any more */

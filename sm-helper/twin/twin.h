@@ -21,7 +21,7 @@ int twin_new(const char *url, struct registry *registry, struct backend *backend
 void twin_free(struct twin *p);
 
 /* Before anything is changed by who is master: brings the two registries together. 0 as soon as
- * that has been done, or if ours must be the newer one; -EAGAIN: the other one may be newer and
+ * that has been done, or if ours must be the newer one. -EAGAIN: the other one may be newer and
  * does not answer; -EPERM: it leads itself. On an error, one line. */
 int twin_lead(struct twin *p, char error[static BACKEND_ERROR_MAX]);
 /* Says what our OpenSM is, whenever that has been asked; instance 0: it is not there. */

@@ -22,9 +22,9 @@ int verify_begin(struct verify *v, struct probe *m, unsigned sources,
 		 char error[static PROBE_ERROR_MAX]);
 void verify_end(struct verify *v);
 
-/* The port that shows the vGUID is where the registry has it and has its LID; the SA says the same
- * LID; LFTs lead there from everywhere; the port answers at that LID. 0, or -EHOSTUNREACH with what
- * is wrong in ret_text. *ret_walks: how many were made. */
+/* The port that shows the vGUID is where the registry has it and has its LID. The SA says the same
+ * LID, LFTs lead there from everywhere, and the port answers at that LID. 0, or -EHOSTUNREACH with
+ * what is wrong in ret_text. *ret_walks: how many were made. */
 int verify_entry(struct verify *v, const struct reg_entry *e, unsigned *ret_walks,
 		 char ret_text[static VERIFY_TEXT_MAX]);
 

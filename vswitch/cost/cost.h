@@ -23,9 +23,9 @@ struct cost {
 	double copy_one_by_one, copy_coalesced; /* as many as were asked for, with dynamic LIDs */
 };
 
-/* Measures with `pairs` random pairs of ports that may hold VMs, and with hosts of `drained` VMs
- * (at most MOVES_MAX / 2; fewer where VFs are fewer, then .drained says so). The fabric is as
- * before afterwards, but its tables may be a block longer. 0, -ENOMEM, or as moves_plan(). */
+/* Measures with `pairs` random pairs of ports that may hold VMs, and with hosts of `drained` VMs.
+ * These are at most MOVES_MAX / 2; fewer where VFs are fewer, then .drained says so. The fabric is
+ * as before afterwards, but its tables may be a block longer. 0, -ENOMEM, or as moves_plan(). */
 int cost_measure(struct fabric *f, unsigned pairs, unsigned drained, uint64_t seed,
 		 struct cost *ret_cost, struct fabric_error *e);
 

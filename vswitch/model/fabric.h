@@ -104,7 +104,7 @@ int fabric_attach(struct fabric *f, uint32_t end, uint64_t sw_guid, unsigned sw_
 int fabric_attach_vf(struct fabric *f, uint32_t end, uint32_t pf);
 
 /* Marks as `inside` each switch that has CA ports and one link to a switch, which has links to more
- * switches: in a fabric of files, nothing else tells a vSwitch from a leaf with one uplink. */
+ * switches. In a fabric of files, nothing else tells a vSwitch from a leaf with one uplink. */
 void fabric_find_vswitches(struct fabric *f);
 
 /* Indices, or FABRIC_NONE. */
@@ -127,7 +127,7 @@ struct fabric_identity {
 	uint16_t lid;
 };
 /* Gives CA ports new GUIDs and LIDs, all at once, so that they may exchange them. 0, -EEXIST (a
- * port not among them has one of them), -EINVAL (a GUID of 0, a LID that cannot be); on an error
+ * port not among them has one of them), -EINVAL (a GUID of 0, a LID that cannot be). On an error
  * the fabric is damaged and good for fabric_clear() only. */
 int fabric_set_identities(struct fabric *f, const struct fabric_identity *to, unsigned count);
 /* The highest LID that anybody has; 0: none. */
@@ -141,10 +141,10 @@ int fabric_lft_entry(const struct fabric *f, uint32_t sw, uint16_t lid);
 /* Forgets all LFTs. */
 void fabric_forget_lfts(struct fabric *f);
 
-/* The shortest directed route from CA port `from` to switch `sw` (ret_path[1] is the CA's own
- * port, ret_path[n] the port that hop n leaves by) and its number of hops; -ENETUNREACH.
- * To go on to what hangs at a port of sw, append that port. The ways from one switch are computed
- * once and kept until a link or a switch is added. */
+/* The shortest directed route from CA port `from` to switch `sw`, and its number of hops;
+ * -ENETUNREACH. ret_path[1] is the CA's own port, ret_path[n] the port that hop n leaves by. To go
+ * on to what hangs at a port of sw, append that port. The ways from one switch are computed once
+ * and kept until a link or a switch is added. */
 int fabric_route(struct fabric *f, uint32_t from, uint32_t sw,
 		 uint8_t ret_path[static FABRIC_HOPS_MAX + 1]);
 

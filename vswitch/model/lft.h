@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A store of LFT blocks in which equal blocks are one: a vSwitch sends all but its own LIDs to its
+/* A store of LFT blocks in which equal blocks are one. A vSwitch sends all but its own LIDs to its
  * uplink, so of thousands of them most blocks are the same. Blocks are named by a number and
  * counted by their users. */
 #ifndef IBVMIG_VSWITCH_MODEL_LFT_H

@@ -93,8 +93,8 @@ int moves_swap(const struct fabric *f, uint32_t vm, uint32_t to, struct move ret
 	return moves_swaps(f, &vm, &to, 1, ret_move, &n, e);
 }
 
-/* LIDs at this switch whose entries elsewhere lead here: by preference those of the same HCA, which
- * is the CA port of the same link, or the PF of the same vSwitch. */
+/* LIDs at this switch whose entries elsewhere lead here. Those of the same HCA are preferred: the
+ * CA port of the same link, or the PF of the same vSwitch. */
 static uint16_t lid_at(const struct fabric *f, uint32_t sw, unsigned port, uint8_t *ret_lmc)
 {
 	const struct fabric_switch *s = &f->sw[sw];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The SMPs that bring LIDs to other places of a fabric: a batch of moves touches each block of each
+/* The SMPs that bring LIDs to other places of a fabric. A batch of moves touches each block of each
  * switch once, and no entry of any LID that is not in the batch changes. No path is computed: a LID
  * takes the entries of one that is at its new place already. */
 #ifndef IBVMIG_VSWITCH_MOVES_MOVES_H
@@ -87,7 +87,7 @@ int moves_plan_tables(const struct moves_tables *tables, const struct move *move
 		      struct moves_plan *ret_plan, struct fabric_error *e);
 void moves_free(struct moves_plan *plan);
 
-/* Orders the SMPs in waves from the new places outwards: a packet to a moving LID arrives at the
+/* Orders the SMPs in waves from the new places outwards. A packet to a moving LID arrives at the
  * old or the new place or is dropped, but never loops, whatever of a wave has been done. */
 int moves_order(const struct fabric *f, struct moves_plan *plan);
 

@@ -11,8 +11,8 @@ enum { CLASS_DOWN, CLASS_UP, CLASS_STRAY, CLASS_NONE };
 #define HOP_CLASS(h)     ((h) >> 12)
 #define HOP_NONE         HOP(CLASS_NONE, 0)
 
-/* Hops of one class to switch `to`: breadth first from those that are in the queue, over links
- * that may be used (any for minhop, only climbing away from `to` for what is above it). */
+/* Fills in hops of one class to switch `to`, breadth first from those that are in the queue. Links
+ * that may be used: any for minhop, only climbing away from `to` for what is above it. */
 static void hops_by(struct router *r, uint32_t to, uint32_t queued, unsigned class, bool climb)
 {
 	for (uint32_t head = 0; head < queued; head++) {

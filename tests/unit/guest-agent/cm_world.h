@@ -43,7 +43,7 @@ static struct {
 	const struct rdma_cm_id *connected;
 	const struct rdma_cm_id *resolved; /* the last one, */
 	bool resolved_bound;               /* and whether it had its address */
-	unsigned route_queries;            /* queries of the SA */
+	atomic_uint route_queries;         /* queries of the SA */
 	struct ibv_path_data path;
 	struct sockaddr_in bound;
 	bool dead;

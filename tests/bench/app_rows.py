@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The rows of the application matrix: unmodified programs, how they are called, and what they must say.
 
-In commands: @RUN is ibvmig-run or nothing, @HOST the server's management address, @VF that of its VF
-(for librdmacm), @PORT a port of this run's own, @N the amount of work: seconds, or messages (@LAST is
-the number of the last, from 0)."""
+In commands, @RUN is ibvmig-run or nothing, @HOST the server's management address, @VF that of its VF
+(for librdmacm), and @PORT a port of this run's own. @N is the amount of work: seconds, or messages
+(@LAST is the number of the last, from 0)."""
 import re
 from dataclasses import dataclass, replace
 
@@ -14,26 +14,27 @@ class Row:
     transport: str
     server: str         # "" where the client starts it
     client: str
-    check: str          # what the program itself verifies
+    check: str          # the program's own verification
     must: str           # the client's output must match it
-    messages: str = ""  # its first group counts them; of several matches the last
+    messages: str = ""  # the first group counts them; of several matches the last
     cm: bool = False    # the server listens by librdmacm
     daemon: bool = False  # the server does not end by itself
     seconds: bool = False # @N is a time; else a number of messages, fitted to this machine
-    step: int = 1         # of which that number is a multiple
+    step: int = 1         # divides that number
     amount: int = 10    # the first @N
     most: int = 1 << 30 # the highest @N
     server_moves: bool = False
-    listening: int = 0  # so many of its moves come while the server waits for its client
-    cannot: str = ""    # what the bare run says where rxe is not able to do it
-    port: int = 0       # of the program, where it takes no other; 0: of the run
+    listening: int = 0  # moves of the server that come while it waits for its client
+    cannot: str = ""    # the words of a bare run where rxe is not able to do it
+    port: int = 0       # the program's, where it takes no other; 0: the run's
 
 
 NO_CHECK = "none; counts and exit code"
-# perftest asks for one completion in so many sends, and counts it as that many, the last of a QP too:
-# of another number of messages an end that has sent more on some QPs takes itself for done too early
+# perftest asks for one completion in so many sends, and counts it as that many, the last of a QP too.
+# With another number of messages an end that has sent more on some QPs takes itself for done too
+# early.
 SIGNALLED = 100
-# of throughput, and of latency by messages or by time
+# throughput, and latency by messages or by time
 PERFTEST = r"\n\s*\d+\s+(\d+)\s+(?:[\d.]+|inf)\s+(?:[\d.]+|inf)"
 
 
@@ -86,16 +87,16 @@ def cm_programs():
                 "rdma-ping-@LAST:", r"rdma-ping-(\d+):", cm=True, amount=200)
     yield rping
     yield replace(rping, name="rping -V, its server moves", server_moves=True)
-    # each end posts all that it sends at once, and a suspend drains it: the first moves meet the
-    # many connections while they are made
+    # An end posts all that it sends at once, and a suspend drains it: the first moves meet the many
+    # connections while they are made.
     ucmatose = Row("ucmatose", "RC, rdma_cm", f"@RUN ucmatose {listen} -C @N -c 40",
                    f"@RUN ucmatose {listen} -C @N -c 40 -s @VF", "number of messages",
                    "return status 0", cm=True, amount=100, most=600)
     yield ucmatose
     yield replace(ucmatose, name="ucmatose, its server moves", server_moves=True)
-    # its -p is a port space. It waits for ever for a datagram that is lost, and of ten QPs and more
-    # that send at once rxe loses some. Each end posts all at once, and a suspend drains it, so only
-    # one move can meet its traffic
+    # udaddy's -p is a port space. It waits for ever for a datagram that is lost, and of ten QPs and
+    # more that send at once rxe loses some. An end posts all at once, and a suspend drains it, so
+    # only one move can meet its traffic.
     yield Row("udaddy -c 3, its server moves", "UD, rdma_cm", "@RUN udaddy -C @N -c 3",
               "@RUN udaddy -C @N -c 3 -s @VF", "number of messages", "return status 0", cm=True,
               amount=500, most=16000, port=7174, server_moves=True, listening=2)

@@ -15,10 +15,10 @@ START_S = 120 # only a fault takes that long
 ENDING_S = 30   # for a program that has no QP any more
 END_S = 240
 FAILED_S = 20   # for the server of a client that has failed
-PACKETS = 40    # that arrive at the device: traffic runs. Connecting takes fewer
+PACKETS = 40    # by so many that arrive at the device, traffic runs. Connecting takes fewer
 
 ARRIVED = "cat /sys/class/infiniband/*/ports/1/hw_counters/rcvd_pkts 2>/dev/null || echo 0"
-# where the threads of programs are: name, kernel function, system call
+# a list of the programs' threads: name, kernel function, system call
 WHERE = ("for t in /proc/[0-9]*/task/*; do [ -z \"$(cat ${t%/task/*}/cmdline)\" ] || "
          "echo $(cat $t/comm $t/wchan $t/syscall | cut -c1-60); done 2>/dev/null | "
          "grep -v -E '^(sh|init|nc|cat|cut|grep|sleep|guest_|ibvmig-agent) '; true")
@@ -30,7 +30,7 @@ class Ended(Exception):
 
 
 class Run:
-    """One start of the row's programs. Output and exit code are in files of their guests."""
+    """A start of the row's programs. Output and exit code are in files of their guests."""
 
     count = 0
 
@@ -78,7 +78,7 @@ class Run:
         return bool(text)
 
     async def ends(self):
-        """Whether it has ended, or does so soon."""
+        """Returns whether the run has ended, or does so soon."""
         end = time.monotonic() + ENDING_S
         while not await self.ended():
             if time.monotonic() > end:
@@ -196,10 +196,10 @@ async def swap_all(lab, run, record):
             raise Ended
         suspended, _, times = await lab.swap()
         qps = [a["qps"] for a in suspended]
-        # of datagrams, an end that only receives holds no QP
+        # an end that only receives datagrams holds no QP
         concerned = any if run.row.transport.startswith("UD") else all
         if not concerned(qps):
-            if await run.ends(): # it had given its QPs back: not a move of it
+            if await run.ends(): # the run had given its QPs back: not a move of it
                 raise Ended
             raise GuestError(f"the swap had no part for it: {qps} QPs")
         note(record, times)

@@ -172,7 +172,7 @@ class DynamicFleet(Fleet):
         view = self.lab.view()
         self.link = {n: next(x for x, (peer, _) in view.links.items() if peer == i)
                      for n, i in view.cas_by_name().items()}
-        pf = {}  # of each vSwitch: what hangs on the lowest port of those with CAs
+        pf = {}  # a vSwitch's PF: the lowest port of those with CAs leads to it
         for (s, _), (peer, _) in sorted(view.links.items()):
             if view.ports[peer][0] == "Ca":
                 pf.setdefault(s, view.lid[peer])

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Faults at chosen moments of migrations on the lab, and what must be right after each: docs/migration.md, "Faults".
 
-A cell is a moment, as ibvmigd publishes it, and a fault that strikes there. Afterwards the VM runs on one host, one VF
-shows its vGUID and is leased there, ibvmig-sm, the switches, that host and the guest agree, checked traffic goes on,
-and no lease, job or open record is left. A PARKED record must name its command, and the command must lead there."""
+A cell is a moment, as ibvmigd publishes it, and a fault that strikes there. Afterwards the VM runs on one host,
+and one VF shows its vGUID and is leased there. ibvmig-sm, the switches, that host and the guest agree, checked
+traffic goes on, and no lease, job or open record is left. A PARKED record must name its command, and the command
+must lead there."""
 import json
 import os
 import re
@@ -30,15 +31,15 @@ VICTIM_PORT = 18701
 
 @dataclass
 class Scene:
-    """One boot of the lab with its VMs and their traffic, and the migration that is under way."""
+    """A boot of the lab with its VMs and their traffic, and the migration that is under way."""
     lab: object
     site: Site = None
     traffic: Traffic = None
     lid: int = 0
     source: str = "hosta"
     target: str = "hostb"
-    mend: list = field(default_factory=list)  # what ends the fault once virsh has ended
-    broken: list = field(default_factory=list)  # what the operator does before he resolves a parked record
+    mend: list = field(default_factory=list)  # calls that end the fault once virsh has ended
+    broken: list = field(default_factory=list)  # the operator's work before he resolves a parked record
 
     def up(self):
         lab = self.lab
@@ -46,7 +47,7 @@ class Scene:
         for vm, host, vguid in ((MOVER, "hosta", MOVER_VGUID), (PEER, "hostc", PEER_VGUID)):
             lab.lab("vm", "define", vm, host, "--mem", 256, "--vguid", vguid)
             lab.where[vm] = host
-        lab.lab("vm", "start", MOVER, PEER, deadline_s=3 * WAIT_S)  # they boot side by side
+        lab.lab("vm", "start", MOVER, PEER, deadline_s=3 * WAIT_S)  # the VMs boot side by side
         for vm in (MOVER, PEER):
             lab.wait_vf(vm)
         self.traffic = Traffic(lab)
@@ -132,7 +133,7 @@ def with_victim(scene):
 
 
 def without_victim(scene):
-    """Its other end must end by itself: nobody answers it."""
+    """The victim's other end must end by itself: nobody answers it."""
     wait_for("the victim's other end ends", WAIT_S, lambda: scene.lab.guest(
         PEER, "kill -0 $(cat /tmp/victim.pid) 2>/dev/null", check=False).returncode)
 
@@ -157,8 +158,8 @@ def refuse(op):
 
 
 def lose_vf(scene):
-    """What the destination's VF would be attached to vanishes; the operator brings it back. Another link has its name:
-    QEMU would make a tap device that is missing, one without a bridge."""
+    """The link that the destination's VF would be attached to vanishes; the operator brings it back. Another link has
+    its name: QEMU would make a tap device that is missing, one without a bridge."""
     site, host = scene.site, scene.target
     vf = next(v["name"] for v in site.get(host, "/v1/status")["vfs"] if v["vm"])
     site.net(host, "ip", "link", "del", f"tap-{vf}")
@@ -178,7 +179,7 @@ def fill_disk(role):
 
 
 def disk(scene, role):
-    """Of the host's journal, as its namespaces have it."""
+    """Returns the path of the host's journal, as its namespaces have it."""
     return Path(f"/proc/{scene.site.anchor(getattr(scene, role))}/root/var/lib/ibvmig")
 
 
@@ -199,7 +200,7 @@ def job_abort(scene):
 
 
 def daemon_abort(scene):
-    """What `ibvmig abort` asks for."""
+    """Asks for what `ibvmig abort` asks for."""
     status, answer = scene.site.call(scene.source, "POST", f"/v1/vms/{MOVER}/abort", {})
     if status >= 300:
         raise Failure(f"abort: {answer}")
@@ -207,7 +208,7 @@ def daemon_abort(scene):
 
 @dataclass
 class Cell:
-    role: str  # who publishes the state
+    role: str  # publishes the state
     state: str
     fault: str
     strike: Callable
@@ -224,8 +225,8 @@ class Cell:
 # ---- one cell ----
 
 def play(scene, cell):
-    """What happened, as a dict; `wrong` lists what was not right. A migration that is refused or walks back before the
-    moment, as a busy machine makes it, is tried again."""
+    """Returns an account of what happened, as a dict; `wrong` lists what was not right. A migration that is refused
+    or walks back before the moment, as a busy machine makes it, is tried again."""
     lab = scene.lab
     for attempt in range(1, ATTEMPTS + 1):
         scene.source = lab.where[MOVER]
@@ -250,7 +251,8 @@ def play(scene, cell):
 
 
 def strike(scene, cell):
-    """One migration: (the event, when the fault struck on this machine's clock or None, what virsh said)."""
+    """Makes a migration: (the event, when the fault struck on this machine's clock or None, what virsh
+    said)."""
     watch = Watch(scene.site, scene.source if cell.role == "source" else scene.target)
     p = scene.lab.migrate_start(MOVER, scene.target, "--bandwidth", BANDWIDTH_MIB_S)
     struck_us = None
@@ -323,7 +325,7 @@ def settle(scene, others_look):
         if not wrong:
             try:
                 wrong = others_look(scene)
-            except (Failure, OSError, LookupError, StopIteration) as e: # who does not answer yet, or not in full
+            except (Failure, OSError, LookupError, StopIteration) as e: # somebody does not answer yet, or not in full
                 wrong = [f"{type(e).__name__}: {e}"]
         if not wrong:
             return parked
@@ -381,7 +383,8 @@ def resolve(scene, host, m, parked):
 
 
 def full_look(scene):
-    """What the others say: libvirt, ibvmig-sm, the switches, the guest, and the traffic."""
+    """Returns complaints by the words of the others: libvirt, ibvmig-sm, the switches, the guest,
+    and the traffic."""
     lab, host, wrong = scene.lab, scene.lab.where[MOVER], []
     listed = {h: lab.virsh(h, "list").stdout for h in scene.site.hosts()}
     having = {h: "running" in text.split(MOVER)[1].splitlines()[0] for h, text in listed.items() if MOVER in text}
@@ -432,7 +435,8 @@ CELLS = [
            ("ibvmig abort", daemon_abort)),
     *cells("source", "HOLD",
            ("the destination's VF vanishes", lose_vf, ("moved",))),
-    # it begins before the source has the answer to its order and says COMMIT: without that it cancels
+    # ATTACH begins before the source has the answer to its order and says COMMIT: without that the
+    # destination cancels
     *cells("destination", "ATTACH",
            ("kill -9 of the destination's ibvmigd", kill_restart("ibvmigd@{target}")),
            ("network cut for 1 s", cut(1))),

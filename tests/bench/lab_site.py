@@ -49,7 +49,7 @@ class Site:
                     line = next(x for x in (p / "status").read_text().splitlines() if x.startswith("NSpid:"))
                     found[int(line.split()[-1])] = int(p.name)
             except (OSError, StopIteration):
-                continue  # it has just ended
+                continue  # the process has just ended
         return found
 
     def service(self, name):
@@ -118,7 +118,7 @@ class Site:
 
 
 class Watch:
-    """What a host's ibvmigd publishes, from now on."""
+    """The events that a host's ibvmigd publishes, from now on."""
 
     def __init__(self, site, host):
         since = site.get(host, "/v1/events")["next"]

@@ -37,8 +37,8 @@ class SharedRun:
         self.look()
 
     def look(self):
-        """Each vGUID is in the entry of its VF and in no other, and the path service says so; now and then
-        OpenSM's SA is asked, too."""
+        """Every vGUID is in the entry of its VF and in no other, and the path service says so; now and
+        then OpenSM's SA is asked, too."""
         tables = self.lab.tables()
         shown = collections.defaultdict(list)
         for port, t in tables.items():

@@ -8,12 +8,12 @@ from textwrap import wrap
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f")
 LEFT, TOP, WIDTH, HEIGHT = 80, 40, 510, 340
 LEGEND, TICKS = 15, 5
-NAME_CHARS, LINE = 11, 14  # of a name below the axis: it is broken into lines
+NAME_CHARS, LINE = 11, 14  # sizes of a name below the axis: it is broken into lines
 CAP, BOX = 4, 5  # half widths, of the ends of a range and of the box of quartiles
 
 
 def exponent(points):
-    """Of the power law that fits best (least squares of the logarithms)."""
+    """Returns the exponent of the power law that fits best (least squares of the logarithms)."""
     logs = [(log10(x), log10(max(y, 1e-9))) for x, y in points]
     mx, my = (sum(v) / len(logs) for v in zip(*logs))
     return sum((x - mx) * (y - my) for x, y in logs) / sum((x - mx) ** 2 for x, _ in logs)

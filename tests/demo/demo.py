@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What `make demo` and `make soak` share: two guests with checked RDMA traffic, and migrations of one of
-them that are measured from outside."""
+"""The common part of `make demo` and `make soak`: two guests with checked RDMA traffic, and migrations
+of one of them that are measured from outside."""
 import json
 import os
 import re
@@ -15,13 +15,13 @@ from labtest import BUILD, WAIT_S, Failure, Lab, wait_for  # noqa: E402
 
 MOVER, PEER = "g1", "g2"
 MOVER_VGUID, PEER_VGUID = "0x00a1b2fffe000101", "0x00a1b2fffe000102"
-# What makes pre-copy of the mover take at least 3 s: that much memory with contents that do not
-# compress, and the bandwidth that the user gives libvirt. The same for both ways.
+# Pre-copy of the mover takes at least 3 s by these: that much memory with contents that do not
+# compress, and the bandwidth that the user gives libvirt. They are the same for both ways.
 MOVER_MIB, FILLED_MIB, DIRTY_MIB_S, BANDWIDTH_MIB_S = 512, 288, 8, 80
 PEER_MIB = 256
 HCA_MIB, HCA_STOP_MIB = 8, 128
 RUN = "IBVMIG_LOG=info ibvmig-run"
-DONE_S, TRAFFIC_S = 60, 20  # where traffic is broken on purpose
+DONE_S, TRAFFIC_S = 60, 20  # times where traffic is broken on purpose
 
 
 class Traffic:
@@ -40,7 +40,7 @@ class Traffic:
         on = {vm: f"-d {name}" for vm, name in (device or {}).items()}
         check = f"{RUN} rdma_check -e -r 300 -m 4096 {extra}"
         said = f"-o /tmp/{self.name}.json", f">/tmp/{self.name}.log 2>&1 & echo $! >/tmp/{self.name}.pid"
-        for vm in (self.peer, self.mover):  # what an earlier one has counted
+        for vm in (self.peer, self.mover):  # counts of an earlier one
             self.lab.guest(vm, f"rm -f /tmp/{self.name}.json")
         self.lab.guest(self.peer, f"{check} {on.get(self.peer, '')} {said[0]} {said[1]}")
         self.lab.guest(self.mover, f"{check} {on.get(self.mover, '')} {dirty}{said[0]} {self.peer_ip} {said[1]}")
@@ -183,7 +183,7 @@ class Demo:
                                 f'strategy="{strategy}"/>')
 
     def migrate(self, to, strategy="late", hca=False):
-        """One `virsh migrate --live`, all that was seen of it, as a flat dict."""
+        """Makes one `virsh migrate --live`; returns all that was seen of it, as a flat dict."""
         self.set_strategy(strategy)
         before, counters, gaps = self.address(), self.sm_counters(), Gaps(self.traffic)
         writer = self.start_hca() if hca else None
@@ -197,7 +197,7 @@ class Demo:
             total_ms = (time.monotonic() - start) * 1000
             self.traffic.wait_progress("traffic goes on", traffic_s)
         except Failure as e:
-            # that the VM runs at the destination is not enough: told as red, not as a crash
+            # a VM that runs at the destination is not enough: told as red, not as a crash
             print(f"  {e}", flush=True)
             alive, self.dead = False, True
         after, then = self.address(), self.sm_counters()

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Plays the HCA: writes into a guest's registered pages behind QEMU's dirty log.
 
-hca.py RAM-FILE PAGES-JSON VM STOP-MIB: RAM-FILE is the guest's RAM, PAGES-JSON what rdma_hcawrite says
-of its pages ({"runs":[[guest physical address, pages],...]}). Fills them with the number of the pass,
-one every 50 ms, until VM's migration has no more than STOP-MIB left to send: most pages have been
-sent by then with an old number. Prints the last number."""
+hca.py RAM-FILE PAGES-JSON VM STOP-MIB: RAM-FILE is the guest's RAM, PAGES-JSON what rdma_hcawrite
+says of its pages ({"runs":[[guest physical address, pages],...]}). Fills them with the number of
+the pass, one every 50 ms, until VM's migration has no more than STOP-MIB left to send. Most pages
+have been sent by then with an old number. Prints the last number."""
 import json
 import pathlib
 import sys
@@ -20,7 +20,7 @@ DEADLINE_S = 300
 
 
 def remaining_mib(domain):
-    """What the migration has still to send; None while none runs."""
+    """Returns the rest that the migration has still to send; None while none runs."""
     try:
         left = domain.jobStats().get("memory_remaining")
     except libvirt.libvirtError:

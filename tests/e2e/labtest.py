@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the scenarios share: TAP, waiting with deadlines, and the lab as Python calls."""
+"""The common part of the scenarios: TAP, waiting with deadlines, and the lab as Python calls."""
 import atexit
 import json
 import os
@@ -23,7 +23,7 @@ class Failure(Exception):
 
 
 class Tap:
-    """One scenario's results. finish() prints the plan and gives the exit status."""
+    """The results of a scenario. finish() prints the plan and gives the exit status."""
 
     def __init__(self):
         self.count = self.bad = 0
@@ -94,7 +94,7 @@ class Lab:
         return p
 
     def up(self):
-        # it ends with this process, also when that is killed
+        # the lab ends with this process, also when that is killed
         self.lab("up", "--owner", os.getpid(), *self.up_options, deadline_s=3 * WAIT_S)
         self.is_up = True # not before: one that is another's is not ours to take down
 
@@ -154,7 +154,7 @@ class Lab:
                        UMAD2SIM, *cmd, check=check)
 
     def fabric_port_list(self):
-        """All CA ports as the switches' side shows them now: [(port GUID, node name, LID)]."""
+        """Returns all CA ports as the switches' side shows them now: [(port GUID, node name, LID)]."""
         out = self.sim("ibnetdiscover").stdout
         found = re.findall(r'^Ca\s.*?# "([^"]*)"\n\[1\]\(([0-9a-f]+)\).*?# lid (\d+)', out, re.M)
         return [(int(guid, 16), name, int(lid)) for name, guid, lid in found]
@@ -268,7 +268,7 @@ class C(http.client.HTTPConnection):
             self.sock = socket.socket(socket.AF_UNIX); self.sock.settimeout(120)
             try:
                 return self.sock.connect(path)
-            except (FileNotFoundError, ConnectionRefusedError): # it has just been started
+            except (FileNotFoundError, ConnectionRefusedError): # the daemon has just been started
                 if time.monotonic() > end:
                     raise
             time.sleep(0.05)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a lab could leave on the machine outside its folder."""
+"""Traces that a lab could leave on the machine outside its folder."""
 import os
 from pathlib import Path
 

@@ -40,7 +40,7 @@ ifeq ($(shell echo 'int main(void){return 0;}' | $(CC) -fsanitize=address -x c -
 TESTBINS += $(BUILD)/tests/guest_race.asan
 endif
 
-# What depends on chance needs many runs: RUNS=20
+# A race depends on chance, and needs many runs: RUNS=20
 .PHONY: bench-race
 bench-race: $(BUILD)/tests/guest_race.tsan $(BUILD)/tests/guest_race.asan
 	$(Q)tests/integration/guest/race $(or $(RUNS),20) tsan asan

@@ -11,7 +11,7 @@ RAM_BELOW_4G = 2 << 30 # q35 puts what is above into another range; these guests
 
 
 def page_bytes(number, index):
-    """What pass `number` (1 to 2^32 - 1) leaves in the page of that index."""
+    """Returns the content that pass `number` (1 to 2^32 - 1) leaves in the page of that index."""
     return struct.pack("<Q", number << 32 | index) * WORDS
 
 
@@ -30,7 +30,7 @@ class HcaPages:
             ram[gpa:gpa + PAGE] = page_bytes(number, index)
 
     def arrived(self, ram):
-        """Whether each page has been sent with something of the HCA's in it."""
+        """Returns whether each page has been sent with something of the HCA's in it."""
         return all(ram[gpa + 4:gpa + 8] != b"\0\0\0\0" for gpa in self.addresses)
 
     def stale(self, ram, number):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A VM with a VF on hosts whose QEMU has x-late-detach (`make qemu`): it leaves in the middle of a migration, and
-one that nobody has detached makes the migration fail at switchover, with the VM and its VF at the source."""
+"""A VM with a VF on hosts whose QEMU has x-late-detach (`make qemu`). The VF leaves in the middle of a migration.
+A VF that nobody has detached makes the migration fail at switchover, with the VM and its VF at the source."""
 import json
 import os
 import signal
@@ -25,7 +25,7 @@ def qmp(lab, host, execute, **arguments):
 
 
 def vf_property(lab, name):
-    """Of the VF's device in the VM's QEMU; None without a device."""
+    """Returns a property of the VF's device in the VM's QEMU; None without a device."""
     devices = [d["name"] for d in qmp(lab, lab.where[VM], "qom-list", path="/machine/peripheral")]
     vf = [d for d in devices if d.startswith("ibvf")]
     return qmp(lab, lab.where[VM], "qom-get", path=f"/machine/peripheral/{vf[0]}", property=name) if vf else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where things are, how hosts and addresses are named, and the small state that outlives a command."""
+"""Places of things, how hosts and addresses are named, and the small state that outlives a command."""
 
 import fcntl
 import json
@@ -50,7 +50,7 @@ def host_ip(index):
 
 
 def tls_lines(name, hosts):
-    """What the configuration of a daemon on this node says of TLS."""
+    """Returns the lines on TLS in the configuration of a daemon on this node."""
     return [f"tls-cert = {TLS_DIR}/{name}.pem", f"tls-key = {TLS_DIR}/{name}.key", f"tls-ca = {TLS_DIR}/ca.pem",
             "role = peer sm"] + [f"role = peer {h}" for h in hosts]
 
@@ -98,15 +98,15 @@ def save(name, value):
 
 @contextmanager
 def locked(name):
-    """One command at a time changes what is behind this name, in LAB_DIR or an absolute path."""
+    """Lets one command at a time change what is behind this name, in LAB_DIR or an absolute path."""
     with open(path(name + ".lock"), "w", encoding="utf-8") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield
 
 
 def lab_env():
-    """What tests/lab/deps found out: QEMU, kernel, accelerator. LAB_QEMU_ROOT of the environment
-    is another QEMU than that (`make qemu`)."""
+    """Returns what tests/lab/deps found out: QEMU, kernel, accelerator. LAB_QEMU_ROOT of the
+    environment is another QEMU than that (`make qemu`)."""
     env = {}
     try:
         with open(os.path.join(CACHE, "lab.env"), encoding="utf-8") as f:

@@ -17,7 +17,7 @@ from .conf import LabError
 
 PORT = "org.ibvmig.lab.0"
 RETRY_S = 1.0  # at first, then each time twice that: a guest may need longer for an answer
-RETRY_MAX_S = 4.0  # it may be the socket of a QEMU that waits for the VM
+RETRY_MAX_S = 4.0  # the socket may be that of a QEMU that waits for the VM
 
 quote = shlex.quote
 

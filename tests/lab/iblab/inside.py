@@ -18,7 +18,7 @@ from . import conf, fabric, net, ns
 from .conf import CACHE, HOST_DIRS, INSIDE, LabError
 
 CAPS = "qemu/capabilities"  # below libvirt's cache: 17 s of probing when it is not there
-CAPS_LOCK = os.path.join(CACHE, "libvirt")  # all labs of this tree read and write it
+CAPS_LOCK = os.path.join(CACHE, "libvirt")  # a file that all labs of this tree read and write
 
 # A copy: AppArmor's profile for the system's libvirtd goes by its path and knows nothing of labs.
 LIBVIRTD = f"{INSIDE}/home/libvirtd"
@@ -48,7 +48,7 @@ memory_backing_dir = "/var/lib/libvirt/qemu/ram"
 
 
 class Reporter:
-    """What the lab's init tells the command that started it: one JSON object a line."""
+    """The lab's init tells the command that started it in this way: one JSON object a line."""
 
     def __init__(self, fd):
         self.fd = fd
@@ -204,7 +204,7 @@ def start_libvirt(host, qemu_env):
 
 
 def keep_caps(host):
-    """What libvirt found out about QEMU, for the next lab up."""
+    """Keeps what libvirt found out about QEMU, for the next lab up."""
     own, cache = host_dir(host, "var-cache-libvirt", CAPS), os.path.join(CACHE, "libvirt", CAPS)
     with conf.locked(CAPS_LOCK):
         if os.path.isdir(own) and set(os.listdir(own)) != set(os.listdir(cache) if os.path.isdir(cache) else []):

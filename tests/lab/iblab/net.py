@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The lab's networks, all in network namespaces of the lab.
 
-br0 joins the hosts and the guests' management NICs: libvirt's migrations, daemons, ssh-like traffic.
-ibdata carries the VFs. It is not a learning switch: hosts are joined by a full mesh of veth pairs,
-one isolated bridge port per other host, so that floods cannot loop; unicast goes only where the data
-path daemon (datapath.c) has put a static entry, which it derives from the simulated LFTs.
+br0 joins the hosts and the guests' management NICs: libvirt's migrations, daemons, ssh-like
+traffic. ibdata carries the VFs. It is not a learning switch. Hosts are joined by a full mesh of
+veth pairs, one isolated bridge port per other host, so that floods cannot loop. Unicast goes only
+where the data path daemon (datapath.c) has put a static entry, which it derives from the
+simulated LFTs.
 """
 
 import subprocess

@@ -44,7 +44,7 @@ def owner_alive():
 
 
 def inside():
-    """Whether this process runs in the lab already."""
+    """Returns whether this process runs in the lab already."""
     return os.environ.get("IBVMIG_LAB") == conf.LAB_DIR
 
 
@@ -111,8 +111,8 @@ def run(node, argv, check=True, timeout=conf.READY_S, **kwargs):
 # Services. Each has a file services/NAME@NODE.json, so that a test can kill one and start it again.
 
 def service_define(name, node, argv, env=None, cwd=INSIDE, ready=None):
-    """ready says how to see that it is, which service_start() waits for: {"listens": its AF_UNIX socket on the node}
-    or {"says": a text, "in": a file of LAB_DIR, its log without that}."""
+    """Defines a service. ready says how to see that it is, for which service_start() waits: {"listens": its AF_UNIX
+    socket on the node} or {"says": a text, "in": a file of LAB_DIR, its log without that}."""
     conf.save(f"services/{name}@{node}.json",
               {"node": node, "argv": argv, "env": env or {}, "cwd": cwd,
                "log": f"log/{name}@{node}.log", "ready": ready or {}})
@@ -207,7 +207,8 @@ def connect(path):
 
 
 def listens(path):
-    """Whether a server takes connections at this AF_UNIX socket: the socket's file comes before that."""
+    """Returns whether a server takes connections at this AF_UNIX socket: the socket's file comes before
+    that."""
     s = connect(path)
     if s:
         s.close()
@@ -251,7 +252,7 @@ def down():
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
-        return False # it has just ended by itself
+        return False # the process has just ended by itself
     try:
         # process 1 of a PID namespace is gone only after all others in it
         with contextlib.suppress(ProcessLookupError):

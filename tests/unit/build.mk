@@ -1,6 +1,6 @@
 # The unit tests: tests/unit/FOLDER/NAME.c is build/tests/test_PART_NAME by being there, linked with
 # the libraries of its part. A test that links files of the product against stubs of its own, or
-# wraps functions, says so in a line below: SRC_PART_NAME, LIBS_PART_NAME (in place of the part's),
+# wraps functions, says so in a line below. The lines: SRC_PART_NAME, LIBS_PART_NAME (in place of the part's),
 # WRAP_PART_NAME (functions for ld's --wrap) or FLAGS_PART_NAME.
 UNIT_LIBS_common  := $(NET_LIBS)
 UNIT_LIBS_vswitch := $(VSWITCH) $(COMMON_LIBS)

@@ -111,8 +111,8 @@ def run(node, argv, check=True, timeout=conf.READY_S, **kwargs):
 # Services. Each has a file services/NAME@NODE.json, so that a test can kill one and start it again.
 
 def service_define(name, node, argv, env=None, cwd=INSIDE, ready=None):
-    """Defines a service. ready says how to see that it is, for which service_start() waits: {"listens": its AF_UNIX
-    socket on the node} or {"says": a text, "in": a file of LAB_DIR, its log without that}."""
+    """Defines a service. ready says how to see that it is, and service_start() waits for that. The forms are
+    {"listens": its AF_UNIX socket on the node} and {"says": a text, "in": a file of LAB_DIR, its log without that}."""
     conf.save(f"services/{name}@{node}.json",
               {"node": node, "argv": argv, "env": env or {}, "cwd": cwd,
                "log": f"log/{name}@{node}.log", "ready": ready or {}})

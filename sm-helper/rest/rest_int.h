@@ -6,6 +6,8 @@
 #include "common/json.h"
 #include "sm-helper/rest/rest.h"
 
+/* ---- rest/call.c ---- */
+
 #define REST_ARGS_MAX 3
 
 /* A call on its way through a worker. */
@@ -30,6 +32,9 @@ void rest_call_done(void *arg);
 /* arg: up to REST_ARGS_MAX strings of the request, NULL for one that is not there. */
 void rest_submit(struct http_request *req, void (*run)(struct rest_call *call),
 		 const char *const arg[REST_ARGS_MAX]);
+/* The same in a pool other than that of changes. */
+void rest_submit_to(struct work_pool *pool, struct http_request *req,
+		    void (*run)(struct rest_call *call), const char *const arg[REST_ARGS_MAX]);
 /* Until when a change is to be answered, the time included that it has waited for others. */
 static inline uint64_t rest_deadline_us(const struct rest_call *call)
 {
@@ -44,6 +49,9 @@ bool rest_refuse_follower(struct rest_call *call);
 /* A required string of 1 to REG_TEXT_MAX - 1 bytes. */
 void rest_need_text(struct json_reader *r, const char *key, char to[static REG_TEXT_MAX]);
 
+/* host, vf and parked_guid of an object; url where the object has it and it is wanted; the entry of
+ * a GUID table, where it is said. */
+void rest_need_vf(struct json_reader *r, bool url, struct reg_vf *vf);
 /* {"host","vf","parked_guid"[,"url"]} below key, and the partition. */
 void rest_need_vf_at(struct json_reader *r, const char *key, bool url, struct reg_vf *vf);
 uint16_t rest_need_pkey(struct json_reader *r);

@@ -46,11 +46,6 @@ static void append_entry(void *arg, const struct reg_entry *e)
 		json_object_array_add(arg, entry_json(e));
 }
 
-void rest_registry_broken(struct rest_call *call)
-{
-	call->error = (struct op_error){500, "registry", "the registry cannot be read or written"};
-}
-
 static struct json_object *claim_json(const struct reg_claim *c)
 {
 	struct json_object *o = json_object_new_object();

@@ -112,8 +112,3 @@ void router_rank(struct router *r)
 			if (r->rank[i] == rank)
 				r->order[n++] = i;
 }
-
-bool router_is_above(const struct router *r, uint32_t a, uint32_t b)
-{
-	return r->rank[a] != r->rank[b] ? r->rank[a] < r->rank[b] : a < b;
-}

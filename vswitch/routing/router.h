@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Common ground of the engines: which ports of a switch lead to another one (router.c, levels.c,
+/* Common ground of the engines (run.c): which ports of a switch lead to another one (levels.c,
  * hops.c), and the LFTs made from that (rows.c). */
 #ifndef IBVMIG_VSWITCH_ROUTING_ROUTER_H
 #define IBVMIG_VSWITCH_ROUTING_ROUTER_H

@@ -30,7 +30,8 @@ static bool migrates(const struct daemon *d)
 	return m;
 }
 
-/* What the start, or the last migrations, needed and nobody does now. */
+/* Memory that the start, or the last migrations, needed and nobody needs now goes back to the
+ * kernel. */
 static void rest(struct daemon *d)
 {
 	struct beat *b = d->beat;

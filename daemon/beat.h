@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* All that an ibvmigd wakes up for while nothing happens, in one place and at one time: with
- * systemd's watchdog. */
+/* An idle ibvmigd wakes up here only, for all that is due, and at one time: with systemd's
+ * watchdog. */
 #ifndef IBVMIG_DAEMON_BEAT_H
 #define IBVMIG_DAEMON_BEAT_H
 

@@ -118,7 +118,7 @@ static void get_status(struct http_request *req)
 	sm_refresh(req->user, status_ready, c);
 }
 
-/* Of one role's record: whether it has waited for its operator, who has been here. */
+/* True if this role's record has waited for its operator, who has been here. */
 static bool was_resolved(struct json_object *record)
 {
 	struct json_object *list = json_opt(record, "transitions");

@@ -32,7 +32,7 @@
 #include <errno.h>
 #include <malloc.h>
 
-/* Each may wait for a peer or libvirt; relays and polls must not queue behind them. */
+/* Every worker may wait for a peer or libvirt; relays and polls must not queue behind them. */
 #define WORKERS 32
 /* Workers of two hosts that all waited for each other's would stand still. As many migrations are
  * prepared, switched or undone at once. */
@@ -43,7 +43,7 @@
 
 void daemon_set_heap(void)
 {
-	/* All threads share one heap: in one for each worker, gaps of some 80 bytes a migration
+	/* One heap serves all threads: in a heap for each worker, gaps of some 80 bytes a migration
 	 * stay (docs/measurements.md, The daemon). */
 	mallopt(M_ARENA_MAX, 1);
 	/* Lists of many VMs and migrations are some 100 KB each. Mapped for each answer, or given

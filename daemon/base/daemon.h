@@ -33,7 +33,7 @@ struct http_server;
 /* The last answer of ibvmig-sm's status, for `ibvmig status` and the agents' hello. */
 struct sm_state {
 	bool known;
-	bool caching, caching_known; /* its last word on path records, also while it is silent */
+	bool caching, caching_known; /* the last word on path records, also while it is silent */
 	char error[256];             /* why moves are not possible; "" if they are */
 	uint64_t asked_ms;
 	bool asking;                          /* an answer is under way */
@@ -61,7 +61,7 @@ struct daemon {
 	struct vf_table *vfs;             /* owned */
 	char vf_error[HTTP_ERROR_MAX];    /* why there is no inventory, or "" */
 	struct vm *vms;                   /* list, owned */
-	const struct vm_watcher *watcher; /* of the VMs: daemon/vm/vm.h */
+	const struct vm_watcher *watcher; /* set once; migrations, as VMs see them */
 	struct migration *migrations;     /* list, owned; newest first */
 	struct peer_watch *peer_watches;  /* list, owned: VMs suspended for movers */
 	struct sm_state sm;
@@ -70,7 +70,7 @@ struct daemon {
 	struct json_object *restores; /* owned; files of restores under way in libvirt, as keys */
 	struct json_object *unseen; /* owned; VMs that libvirt would not tell of, by UUID: name, and
 				     * whether it is being asked again */
-	bool unlisted;              /* nor which run */
+	bool unlisted;              /* libvirt would not list the VMs that run */
 	unsigned to_inspect; /* VMs that ran at the start and are still to be looked at, and one */
 	uint64_t drained_ms; /* wall clock: since when no migration may come here; 0: they may */
 	bool recovered;      /* open migrations of the journal have been taken up again */

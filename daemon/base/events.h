@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What happens, for those who wait: the last events in memory, and long polls for the next. */
+/* Events of this host for those who wait: the last ones in memory, and long polls for the next. */
 #ifndef IBVMIG_DAEMON_BASE_EVENTS_H
 #define IBVMIG_DAEMON_BASE_EVENTS_H
 

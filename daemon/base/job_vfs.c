@@ -42,7 +42,7 @@ static void add_error(struct job *j, struct json_object *vf, const char *error)
 			 vf_text_of(vf, "vf"), error);
 }
 
-/* What one VF has come to goes into j. */
+/* The result of one VF goes into j. */
 static void add_result(struct job *j, size_t i, int rc, const char *error)
 {
 	if (rc)

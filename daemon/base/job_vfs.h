@@ -12,7 +12,7 @@
 struct json_object *job_vf(const struct job *j, size_t i);
 size_t job_vf_count(const struct job *j);
 
-/* one() for each VF, also after one that failed: 0 or -errno with a line in error (of
+/* Calls one() for each VF, also after one that failed: 0 or -errno with a line in error (of
  * HTTP_ERROR_MAX bytes, "" before). j->rc is the first error and j->error has all their lines, with
  * the VFs' names where there are several. Returns j->rc; does nothing if that is set already. */
 int job_each_vf(struct job *j, int (*one)(struct job *j, struct json_object *vf, char *error));

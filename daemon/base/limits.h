@@ -5,7 +5,7 @@
 
 #define VF_NAME_MAX    64
 #define VM_NAME_MAX    252 /* libvirt makes a file NAME.xml of it, and NAME_MAX is 255 */
-#define DOMAIN_VFS_MAX 8   /* of a VM */
+#define DOMAIN_VFS_MAX 8   /* VFs that a VM has at most */
 
 #define QMP_DEV_ID  24 /* bytes of a VF's id in QEMU: "ibvf" and a number */
 #define QMP_PAIR_ID "failover_pair_id"

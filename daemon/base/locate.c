@@ -25,7 +25,7 @@ static bool has_field(struct json_object *o, const char *key, const char *value)
 	return str_eq(json_opt_str(o, key, ""), value);
 }
 
-/* Whether the VM, or one of its VFs, has key = value. */
+/* True if the VM, or one of its VFs, has key = value. */
 static bool is_it(struct json_object *vm, const char *key, const char *value)
 {
 	struct json_object *vfs = json_opt(vm, "vfs");
@@ -36,7 +36,7 @@ static bool is_it(struct json_object *vm, const char *key, const char *value)
 	return has_field(vm, key, value);
 }
 
-/* Whether a daemon's answer has such a VM. */
+/* True if a daemon's answer has such a VM. */
 static bool has_vm(struct json_object *answer, const char *key, const char *value,
 		   struct location *ret, const char *host, const char *url)
 {

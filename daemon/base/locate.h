@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Where a vGUID or a VM is: ibvmig-sm's registry, or, without one, the configured peers. Blocks:
- * from workers only. Only VMs of other hosts are found; the loop knows its own. */
+/* Finds the host of a vGUID or a VM: ibvmig-sm's registry knows it, or, without one, the configured
+ * peers do. Blocks: from workers only. Only VMs of other hosts are found; the loop knows its own.
+ */
 #ifndef IBVMIG_DAEMON_BASE_LOCATE_H
 #define IBVMIG_DAEMON_BASE_LOCATE_H
 

@@ -36,18 +36,18 @@ struct settings {
 	const char *sm_url;        /* NULL: no ibvmig-sm (tests only) */
 	const char *provider_exec; /* the program; NULL with the provider mlx5 */
 	const char *libvirt_uri;
-	const char *migrate_uri;     /* of other hosts' libvirt, with %s for the host's name */
+	const char *migrate_uri; /* URI of another host's libvirt, with %s for the host's name */
 	struct settings_peer *peers; /* owned */
 	size_t peer_count;
 	uint64_t hold_bytes;    /* pre-copy is held while this much remains */
-	uint64_t ballast_bytes; /* what the agent keeps dirty during HOLD */
+	uint64_t ballast_bytes; /* memory that the agent keeps dirty during HOLD */
 	bool require_agent;
 	const char *pre_attach;   /* borrowed from conf: the property that lets a device leave, for
 				   * VFs that QEMU starts with at a destination; NULL: device_add */
-	unsigned keep_migrations; /* that have ended, in the journal */
-	unsigned saved_peers_s;   /* so long the peers of a saved VM wait for it */
-	struct settings_group admin_group, read_group; /* who may use the socket, beside root */
-	unsigned requests_per_s;                       /* of one client; 0: not limited */
+	unsigned keep_migrations; /* records of ended migrations in the journal, at most */
+	unsigned saved_peers_s;   /* the peers of a saved VM wait for it so long */
+	struct settings_group admin_group, read_group; /* members may use the socket, as root may */
+	unsigned requests_per_s;                       /* from one client; 0: not limited */
 };
 
 /* 0, or a negative errno; *ret_error (owned by the caller) then says what to change. */

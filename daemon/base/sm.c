@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* What the SM is said to be like has been heard no longer ago. Once that is half as long ago it is
- * asked again, and who asks often enough never waits for that. */
+/* An answer is fresh for so long. Once it is half as old, ibvmig-sm is asked again, so a client
+ * that asks often enough never waits. */
 #define FRESH_MS 2000
 
 static int call(const struct settings *s, const char *method, const char *path,
@@ -65,7 +65,7 @@ int sm_check(const struct settings *s, bool *ret_caching, char *error)
 	return -EHOSTDOWN;
 }
 
-/* Who waits for the answer that is under way. */
+/* A caller that waits for the answer that is under way. */
 struct sm_waiter {
 	struct sm_waiter *next;
 	void (*done)(void *arg);
@@ -117,7 +117,8 @@ static void refresh_done(struct job *j)
 	}
 }
 
-/* One question at a time: an ibvmig-sm that is slow does not keep all workers busy with it. */
+/* Only one question is under way at a time: an ibvmig-sm that is slow does not keep all workers
+ * busy with it. */
 void sm_refresh(struct daemon *d, void (*done)(void *arg), void *arg)
 {
 	struct sm_state *sm = &d->sm;

@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SM_DEADLINE_MS 10000 /* of a question */
-/* Of a bind, unbind or move, and of a fence, which unbinds: ibvmig-sm answers within 18 s, its undo
- * included (docs/wire.md). */
+#define SM_DEADLINE_MS 10000 /* for a question */
+/* The deadline of a bind, unbind or move, and of a fence, which unbinds: ibvmig-sm answers within
+ * 18 s, its undo included (docs/wire.md). */
 #define SM_CHANGE_MS 20000
 
 struct daemon;

@@ -52,8 +52,8 @@ static void native_needs(const struct strategy_facts *f, char why[static STRATEG
 		say(why, "QEMU cannot migrate a VFIO device's state with post-copy");
 }
 
-/* All but native take the VF away: the guest has to stop using it first, and to give it up. What
- * the VF at the destination could do is not known yet where native was not asked for. */
+/* Every strategy but native takes the VF away: the guest has to stop using it first, and to give it
+ * up. The VF at the destination is not known yet where native was not asked for. */
 static void unplug_needs(const struct strategy_facts *f, char why[static STRATEGY_WHY_MAX])
 {
 	bool may_be_native = f->state_here && f->fixed && !f->post_copy && !f->save;

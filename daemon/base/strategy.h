@@ -20,19 +20,19 @@ enum domain_strategy {
 #define STRATEGY_WHY_MAX   400
 #define STRATEGY_USERS_MAX 250
 
-/* What the two hosts, QEMU and the guest can do. */
+/* Facts about the two hosts, QEMU and the guest. */
 struct strategy_facts {
 	bool state_here, state_there; /* the VF's driver there gives the device's state to QEMU */
 	bool passed;                  /* as a descriptor, which no QEMU can start with */
 	bool fixed;                   /* QEMU does not unplug the VF while it migrates */
-	bool blocked;                 /* nor does it migrate with it: virsh cannot begin */
+	bool blocked;                 /* QEMU does not migrate with it either: virsh cannot begin */
 	bool agent;                   /* the guest's agent answers */
 	const char *paused;           /* the VM's name, if it is paused; NULL: it runs. Borrowed */
 	bool agent_needed;     /* also to go early: without one, QPs are lost (require-agent) */
 	bool save;             /* to a file: not a live migration */
 	bool post_copy;        /* QEMU may switch to post-copy: memory is pulled, not held */
-	unsigned kernel_users; /* of the VF, in the guest */
-	char kernel_user_names[STRATEGY_USERS_MAX]; /* of them, in words */
+	unsigned kernel_users; /* drivers of the guest's kernel that use the VF */
+	char kernel_user_names[STRATEGY_USERS_MAX]; /* their names, in words */
 };
 
 struct strategy_choice {
@@ -47,8 +47,8 @@ const char *strategy_name(enum domain_strategy s);
 /* 0, or -EINVAL for a text that is none of the names. */
 int strategy_parse(const char *text, enum domain_strategy *ret_strategy);
 
-/* Of a live migration: the best that is possible, or asked itself (not AUTO) if that is. -ENOTSUP:
- * not possible; why_not says why. */
+/* Chooses for a live migration: the best that is possible, or asked itself (not AUTO) if that is.
+ * -ENOTSUP: not possible; why_not says why. */
 int strategy_choose(enum domain_strategy asked, const struct strategy_facts *f,
 		    struct strategy_choice *ret_choice);
 /* {"asked","chosen","why_not":{NAME:TEXT,…}}; owned by the caller. */

@@ -33,7 +33,8 @@ static void quiet(void *arg, virErrorPtr e)
 	(void)e;
 }
 
-/* Whether the domain is on its way to another host. -errno where libvirt does not say. */
+/* Returns 1 if the domain is on its way to another host, 0 if it is not, -errno where libvirt does
+ * not say. */
 static int is_leaving(virDomainPtr dom)
 {
 	virTypedParameterPtr params = NULL;
@@ -65,7 +66,7 @@ static int cut_domain(virDomainPtr dom, const char *dir, const char *uuid)
 		log_warn("VM %s: ibvmigd has not said for %d s that it drives the migration: "
 			 "cancelled, because the VF is still there",
 			 name, LEASE_MS / 1000);
-	/* That the job has ended is seen when it is looked at again. */
+	/* The next look sees that the job has ended. */
 	return rc > 0 ? -EAGAIN : rc;
 }
 

@@ -18,9 +18,9 @@ struct durable {
 	struct journal *journal;
 	struct work_pool *pool; /* owned: a thread that nothing but the disk can hold up */
 	struct waiter *first, **last;
-	uint64_t durable; /* so many writes are */
+	uint64_t durable; /* number of writes that are on the disk */
 	bool running;
-	/* Of the sync under way; the thread's until it is over. */
+	/* The result of the sync under way; the thread's until it is over. */
 	uint64_t covered;
 	int rc;
 };
@@ -62,7 +62,7 @@ static void sync_start(struct durable *p)
 		return;
 	p->running = true;
 	if (work_submit(p->pool, sync_run, sync_done, p))
-		abort(); /* who waits has no other way to hear; as in job.c */
+		abort(); /* the waiting callers have no other way to hear; as in job.c */
 }
 
 void durable_then(struct durable *p, void (*fn)(void *arg, int rc), void *arg)
@@ -74,7 +74,8 @@ void durable_then(struct durable *p, void (*fn)(void *arg, int rc), void *arg)
 		fn(arg, 0);
 		return;
 	}
-	/* What must not be done before the record is durable can be neither done nor refused. */
+	/* A deed that must not come before the record is durable can be neither done nor refused.
+	 */
 	if (!(w = malloc(sizeof *w)))
 		abort();
 	*w = (struct waiter){.write = write, .fn = fn, .arg = arg};

@@ -11,13 +11,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define CHECKPOINT_PAGES 1000 /* of the WAL, about 4 MiB: SQLite's own default */
+#define CHECKPOINT_PAGES 1000 /* pages of the WAL, about 4 MiB: SQLite's own default */
 #define BUSY_MS          2000
 
 static const char schema[] =
 	"CREATE TABLE IF NOT EXISTS migrations(id TEXT, role TEXT, vm TEXT, state TEXT,"
 	" ended INTEGER, updated_ms INTEGER, record TEXT, PRIMARY KEY(id, role));"
-	"DROP INDEX IF EXISTS migrations_updated;" /* of older versions */
+	"DROP INDEX IF EXISTS migrations_updated;" /* older versions made it */
 	"CREATE INDEX IF NOT EXISTS migrations_ended ON migrations(ended);"
 	"CREATE TABLE IF NOT EXISTS transitions(seq INTEGER PRIMARY KEY, id TEXT, role TEXT,"
 	" state TEXT, direction TEXT, note TEXT, wall_ms INTEGER, mono_us INTEGER);"
@@ -211,8 +211,8 @@ int journal_sync(struct journal *j)
 {
 	int rc;
 
-	/* What the kernel could not write once, it takes for written afterwards, in the WAL: it is
-	 * written anew, to the database. */
+	/* Pages that the kernel could not write once it takes for written afterwards, in the WAL:
+	 * they are written anew, to the database. */
 	if (j->sync_failed)
 		rc = copy_wal(j, SQLITE_CHECKPOINT_TRUNCATE);
 	else
@@ -497,7 +497,7 @@ int journal_watch_del(struct journal *j, const char *id)
 	return finish(j, st);
 }
 
-/* Of a statement that yields one column of JSON. */
+/* Returns all rows of a statement that yields one column of JSON. */
 static struct json_object *all_data(struct journal *j, enum statement s)
 {
 	sqlite3_stmt *st = start(j, s);

@@ -39,13 +39,13 @@ uint64_t journal_written(const struct journal *j);
 int journal_sync(struct journal *j);
 
 int journal_step(struct journal *j, const struct journal_step *s);
-/* What happened to a VM outside of migrations. */
+/* Keeps an event of a VM, outside of migrations. */
 int journal_event(struct journal *j, const char *vm, const char *text);
 
 /* Records that have not ended, newest first, at most limit. Owned by the caller. */
 struct json_object *journal_open_migrations(struct journal *j, unsigned limit);
-/* All records, newest first, at most limit, to be sent on: an array of texts that nobody has
- * parsed, so no field of it can be read. Owned by the caller. */
+/* Returns the records, newest first, at most limit, to be sent on: an array of texts that nobody
+ * has parsed, so no field of it can be read. Owned by the caller. */
 struct json_object *journal_latest_migrations(struct journal *j, unsigned limit);
 /* {…record, "transitions":[…]} for each role of this id, or NULL. */
 struct json_object *journal_migration(struct journal *j, const char *id);

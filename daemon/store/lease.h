@@ -24,7 +24,7 @@ void lease_drop(const char *dir, const char *uuid);
 /* Makes dir if need be and takes it for this process: the lock, or -errno (-EWOULDBLOCK: another
  * ibvmig-lease has it). */
 int lease_claim(const char *dir);
-/* Whether an ibvmig-lease runs on it. */
+/* True while an ibvmig-lease runs on it. */
 bool lease_is_claimed(const char *dir);
 
 /* migrate/lease_keep.c: ibvmigd's side. */

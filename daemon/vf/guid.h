@@ -6,7 +6,7 @@
 
 #include "daemon/vf/hca.h"
 
-/* What a VF shows now. */
+/* The state that a VF shows now. */
 struct vf_now {
 	bool known;    /* false: this kernel does not tell */
 	uint64_t guid; /* 0: never set */

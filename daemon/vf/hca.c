@@ -263,7 +263,7 @@ void hca_pf_clear(struct hca_pf *pf)
 	*pf = (struct hca_pf){0};
 }
 
-/* Of several ports of one function, dev_port (since 3.15) says which; before, dev_id did. */
+/* The kernel numbers the ports of one function by dev_port (since 3.15), and by dev_id before. */
 static bool is_of_port(const struct hca_host *h, const struct hca_pf *pf, const char *netdev)
 {
 	uint64_t n = 0, old = 0;

@@ -10,7 +10,7 @@
 
 #define HCA_BDF_MAX 16
 
-/* Where the host is: tests have a tree and a peer of their own. */
+/* The host's interfaces: tests have a tree and a peer of their own. */
 struct hca_host {
 	struct sysfs sysfs;
 	struct vf_netlink netlink;
@@ -32,7 +32,7 @@ struct hca_pf {
 	char ibdev[SYSFS_NAME_MAX];
 	bool mlx4;          /* ConnectX-3: GUIDs and PKeys below iov/, one LID for all functions */
 	unsigned port;      /* the first one that is InfiniBand */
-	uint64_t guid;      /* of that port */
+	uint64_t guid;      /* GUID of that port */
 	struct hca_vf *vfs; /* owned */
 	size_t vf_count;
 };

@@ -11,7 +11,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* One for all VFs of a VM; it stays when they leave: deleting it would race with QEMU's close. */
+/* A VM has one iommufd for all its VFs. QEMU keeps it when they leave: deleting it would race with
+ * QEMU's close. */
 #define IOMMUFD_ID "ibvmig-iommufd"
 #define IOMMUFD_FD "ibvmig-iommu"
 
@@ -139,7 +140,7 @@ static int add_pf(struct mlx5 *m, const char *device, const char *name, unsigned
 	return 0;
 }
 
-/* One PF that is not ready takes no other with it. */
+/* A PF that is not ready takes no other with it. */
 static int add_all(struct mlx5 *m, struct json_object *pfs, struct json_object *vfs, char *error)
 {
 	const struct mlx5_config *c = m->config;

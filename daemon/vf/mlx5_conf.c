@@ -10,7 +10,7 @@
 #include <linux/netlink.h>
 #include <string.h>
 
-#define VFS_MAX 127 /* of one PF, by the cards' firmware */
+#define VFS_MAX 127 /* most VFs of one PF, by the cards' firmware */
 
 struct word {
 	const char *text;

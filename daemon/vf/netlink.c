@@ -51,7 +51,7 @@ static void take_vf(struct request *r, struct nlattr *info)
 	struct vf_link *l;
 	uint32_t vf;
 
-	/* Each attribute begins with the VF's number; the MAC is always there. */
+	/* Every attribute begins with the VF's number; the MAC is always there. */
 	if (nla_parse_nested(a, IFLA_VF_MAX, info, (struct nla_policy *)policy) || !a[IFLA_VF_MAC])
 		return;
 	memcpy(&vf, nla_data(a[IFLA_VF_MAC]), sizeof vf);
@@ -140,7 +140,7 @@ int vf_netlink_get(const struct vf_netlink *t, unsigned ifindex, struct vf_link 
 	return rc;
 }
 
-/* One attribute of one VF: IFLA_VFINFO_LIST { IFLA_VF_INFO { type } }. */
+/* Sets one attribute of one VF: IFLA_VFINFO_LIST { IFLA_VF_INFO { type } }. */
 static int set_attr(const struct vf_netlink *t, unsigned ifindex, int type, const void *data,
 		    size_t bytes)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Where this host's VFs come from. The daemon knows providers by these functions only.
+/* A provider is the source of this host's VFs. The daemon knows providers by these functions only.
  *
- * They block: call them from workers, or before the loop runs. Calls about different VFs may run
- * at the same time. The same call twice has the effect of one. 0 or -errno; error then says in one
+ * They block: call them from workers, or before the loop runs. Calls about different VFs may run at
+ * the same time. The same call twice has the effect of one. 0 or -errno; error then says in one
  * line what failed, why, and what to do. */
 #ifndef IBVMIG_DAEMON_VF_PROVIDER_H
 #define IBVMIG_DAEMON_VF_PROVIDER_H
@@ -31,7 +31,7 @@ struct provider_ops {
 	/* undoes prepare; the GUID stays */
 	int (*release)(struct provider *p, const char *vf, char *error);
 	/* For doctor; both change nothing. NULL: only the provider itself knows. */
-	/* whether a VM could have this VF, which none has: error says what is in the way */
+	/* 0: a VM could have this VF, which none has. Else error says what is in the way */
 	int (*check)(struct provider *p, const char *vf, char *error);
 	/* {VF: its port GUID now}, all-zero where it never got one; without those that the host
 	 * does not tell */

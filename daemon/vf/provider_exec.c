@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 
 #define STDERR_MAX   4096
-#define KILL_MS      2000 /* so long the kernel may take to end what was killed */
+#define KILL_MS      2000 /* the kernel may take so long to end a killed process */
 #define KILL_POLL_MS 5
 
 struct exec {
@@ -169,7 +169,8 @@ static int child_talk(struct child *c, uint64_t deadline_ms)
 	}
 }
 
-/* What a program that has ended wrote is in the pipe; what may still come is not its answer. */
+/* The answer of a program that has ended is in the pipe; bytes that may still come are no part of
+ * it. */
 static void read_rest(struct stream *s)
 {
 	int left = 0, n;
@@ -180,7 +181,7 @@ static void read_rest(struct stream *s)
 		;
 }
 
-/* Whether a process of this group runs; those that only wait for init to reap them do not. */
+/* True if a process of this group runs; processes that only wait for init to reap them do not. */
 static bool group_runs(pid_t group)
 {
 	const struct sysfs proc = {.root = "/proc"};

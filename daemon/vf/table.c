@@ -95,7 +95,7 @@ void vf_copy_entry(struct json_object *to, struct json_object *from)
 	json_set(to, "guid_index", json_object_get(json_opt(from, "guid_index")));
 }
 
-/* What the provider has not told of a VF, its PF tells. */
+/* The PF tells what the provider has not told of a VF. */
 static void find_ports(struct vf_table *t)
 {
 	for (size_t i = 0; i < t->vf_count; i++) {
@@ -328,7 +328,7 @@ static int claim_one(struct vf_table *t, const char *vm, const char *vm_name,
 	vf->pkey = want->pkey;
 	rc = vf_save(t, vf);
 	if (rc) {
-		vf->leased = had; /* it may be in QEMU */
+		vf->leased = had; /* QEMU may have it */
 		snprintf(error, HTTP_ERROR_MAX, "the journal cannot be written; is the disk full?");
 		return rc;
 	}

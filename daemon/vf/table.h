@@ -38,7 +38,7 @@ struct vf {
 	unsigned index;
 	char pci[VF_PCI_MAX]; /* address on this host, as 0000:3b:00.2; "": not told */
 	uint64_t parked_guid;
-	uint64_t port_guid;  /* its PF's port; where VFs share that port's LID, the VM's GUID is */
+	uint64_t port_guid;  /* the PF's port; where VFs share that port's LID, the VM's GUID is */
 	unsigned guid_index; /* this entry of that port's GUID table; 0: none */
 	bool leased;
 	/* The lease: */

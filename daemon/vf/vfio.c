@@ -111,7 +111,7 @@ static bool holder(const struct hca_host *h, const struct hca_vf *vf, char who[s
 
 /* ---- checks ---- */
 
-/* Of the host's own driver: an RDMA device alone is no use, an interface that is up is. */
+/* The host uses the VF by its own driver if an interface is up; an RDMA device alone is no use. */
 static bool used_by_host(const struct hca_host *h, const struct hca_vf *vf,
 			 char name[static SYSFS_NAME_MAX])
 {

@@ -7,7 +7,7 @@
 
 #define VFIO_NODE_MAX 64
 
-/* Whether a VM can have it now: not in use by this host or a process, alone in its IOMMU group,
+/* Checks that a VM can have it now: not in use by this host or a process, alone in its IOMMU group,
  * driver ("vfio-pci", "mlx5_vfio_pci") loaded. 0 or -errno with a line that names who or what is in
  * the way; -EBUSY: it is in use. Changes nothing. */
 int vfio_check(const struct hca_host *h, const struct hca_vf *vf, const char *driver,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Whether a VF's VFIO driver can give the device's state away (Linux 5.18, mlx5_vfio_pci). */
+/* Asks whether a VF's VFIO driver can give the device's state away (Linux 5.18, mlx5_vfio_pci). */
 #ifndef IBVMIG_DAEMON_VF_VFIO_MIGRATION_H
 #define IBVMIG_DAEMON_VF_VFIO_MIGRATION_H
 

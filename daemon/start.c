@@ -43,8 +43,8 @@
 
 void daemon_set_heap(void)
 {
-	/* One heap serves all threads: in a heap for each worker, gaps of some 80 bytes a migration
-	 * stay (docs/measurements.md, The daemon). */
+	/* A single heap serves all threads: in a heap for each worker, gaps of some 80 bytes a
+	 * migration stay (docs/measurements.md, The daemon). */
 	mallopt(M_ARENA_MAX, 1);
 	/* Lists of many VMs and migrations are some 100 KB each. Mapped for each answer, or given
 	 * back to the kernel after each, their pages cost a fault each time. */

@@ -32,7 +32,7 @@ struct strategy_facts {
 	bool save;             /* to a file: not a live migration */
 	bool post_copy;        /* QEMU may switch to post-copy: memory is pulled, not held */
 	unsigned kernel_users; /* drivers of the guest's kernel that use the VF */
-	char kernel_user_names[STRATEGY_USERS_MAX]; /* their names, in words */
+	char kernel_user_names[STRATEGY_USERS_MAX]; /* the names of these, in words */
 };
 
 struct strategy_choice {

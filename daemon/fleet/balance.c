@@ -72,7 +72,7 @@ static bool is_full(const struct link *l)
 	return l->waits || percent(l, l->in, l->out) >= BALANCE_FULL_PERCENT;
 }
 
-/* What one VF has of its host's link, and the link that it would come to. */
+/* The share of a VF in its host's link, and the link that it would come to. */
 struct share {
 	struct link *from, *to;
 	uint64_t in, out;
@@ -81,9 +81,9 @@ struct share {
 /* A VM and a host for it. */
 struct choice {
 	struct json_object *domain, *host;
-	struct share share[DOMAIN_VFS_MAX]; /* of its VFs whose traffic is known */
+	struct share share[DOMAIN_VFS_MAX]; /* a share for each VF whose traffic is known */
 	unsigned shares;
-	uint64_t percent; /* of the fullest one of the link to be relieved, and those it comes to */
+	uint64_t percent; /* load of the fullest link: that to be relieved, or those it comes to */
 };
 
 static struct link *link_of(struct balance *b, struct json_object *host, const char *pf)
@@ -128,7 +128,7 @@ static void come_back(struct choice *c)
 	}
 }
 
-/* Whether the host has, for each share, a link of that PF that is not full. */
+/* True if the host has, for each share, a link of that PF that is not full. */
 static bool find_links(struct balance *b, struct choice *c, struct json_object *host)
 {
 	c->host = host;
@@ -227,7 +227,7 @@ static bool propose(struct balance *b, struct link *from)
 		struct share *s = &best.share[i];
 
 		leave(s, s->in, s->out);
-		s->from->waits = false; /* what is left of it cannot be told */
+		s->from->waits = false; /* the rest of its waiting cannot be told */
 		s->to->in += s->in;
 		s->to->out += s->out;
 	}

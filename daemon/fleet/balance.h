@@ -6,7 +6,7 @@
 
 #include <json-c/json.h>
 
-#define BALANCE_FULL_PERCENT 80     /* of the link's rate, in either direction */
+#define BALANCE_FULL_PERCENT 80     /* share of the link's rate, in either direction */
 #define BALANCE_WAIT_PER_S   100000 /* PortXmitWait of the switch port that faces the host */
 
 struct http_request;

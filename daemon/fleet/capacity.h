@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a host has, and what it could take: GET /v1/host, which plans of moves are made from. */
+/* A host tells what it has, and what it could take: GET /v1/host. Plans of moves are made from
+ * that. */
 #ifndef IBVMIG_DAEMON_FLEET_CAPACITY_H
 #define IBVMIG_DAEMON_FLEET_CAPACITY_H
 

@@ -55,7 +55,7 @@ static void set_state(struct drain_move *m, enum drain_move_state state, const c
 
 /* ---- calls of the hosts that the VMs are on ---- */
 
-/* Whether the VM still runs at its source; without an answer it is taken for there. */
+/* True if the VM still runs at its source; without an answer it is taken for there. */
 static bool still_there(struct job *j, const char *url)
 {
 	struct json_object *answer AUTO_JSON = NULL;
@@ -180,7 +180,7 @@ static void polled(struct job *j)
 	}
 	if (str_eq(json_opt_str(job, "state", ""), "running") ||
 	    (record && strcmp(phase, "DONE") && strcmp(phase, "ABORTED"))) {
-		m->cancel_sent = false; /* it may have come before there was a job to cancel */
+		m->cancel_sent = false; /* the cancel may have come before there was a job */
 		return;
 	}
 	reason = json_opt_str(record, "reason", NULL);
@@ -217,8 +217,8 @@ static void started(struct job *j)
 	} else if (j->rc == -EREMOTEIO) {
 		set_state(m, MOVE_FAILED, j->error);
 	} else {
-		/* Its daemon may be restarting. If the request has arrived, a second one finds the
-		 * VM busy. */
+		/* The host's daemon may be restarting. If the request has arrived, a second one
+		 * finds the VM busy. */
 		rest(m, j->error);
 	}
 }

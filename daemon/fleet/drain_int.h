@@ -25,12 +25,12 @@ enum drain_move_state {
 struct drain_move {
 	struct json_object *show; /* owned; what GET tells of it */
 	enum drain_move_state state;
-	bool calling; /* its host is being asked */
+	bool calling; /* the VM's host is being asked */
 	bool crowded; /* others are, or were, under way beside it */
 	bool alone;   /* waits until nobody else is under way */
 	bool cancel_sent;
 	unsigned tries;
-	uint64_t job; /* of its host; 0: not known yet */
+	uint64_t job; /* job of the VM's host; 0: not known yet */
 	uint64_t look_ms, rest_until_ms;
 	uint64_t heard_ms; /* when its host has answered last */
 };
@@ -48,7 +48,7 @@ struct drain {
 	struct drain *next;
 	struct daemon *d; /* borrowed */
 	uint64_t number;
-	char host[64]; /* that is emptied, or "" */
+	char host[64]; /* the host that is emptied, or "" */
 	enum drain_state state;
 	unsigned parallel;
 	bool persistent, dry_run;

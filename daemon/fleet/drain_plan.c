@@ -132,7 +132,7 @@ static struct json_object *rank_all(struct job *j, struct json_object *source,
 	return NULL;
 }
 
-/* Of a plan that is made again, some have gone. */
+/* A plan that is made again may name VMs that have gone. */
 static int check_wanted(struct job *j, struct json_object *source)
 {
 	struct json_object *vms = json_opt(j->in, "vms");
@@ -170,7 +170,7 @@ void drain_plan_run(struct job *j)
 	}
 	if (check_wanted(j, source))
 		return;
-	/* Those that do not answer, too: the plan says so where it matters. */
+	/* Hosts that do not answer are asked too: the plan says so where it matters. */
 	targets = capacity_ask(list);
 	ranks = rank_all(j, source, targets);
 	moves = plan_moves(source, targets, ranks, json_opt(j->in, "vms"));

@@ -179,7 +179,7 @@ static int unknown_host(struct http_exchange *x, const char *key, const char *ho
 	return -ENOENT;
 }
 
-/* Where VMs may go: those that are named, or all but the one that is drained. */
+/* The VMs may go to the hosts that are named, or to all but the one that is drained. */
 static int read_targets(struct http_request *req, const char *from, struct json_object *list)
 {
 	const struct settings *s = ((struct daemon *)req->user)->settings;
@@ -196,7 +196,7 @@ static int read_targets(struct http_request *req, const char *from, struct json_
 				  "to: %s is the host that the VMs are to leave", host);
 			return -EINVAL;
 		}
-		/* One that is named twice does not have twice as much to give. */
+		/* A host that is named twice does not have twice as much to give. */
 		if (!json_find(list, "host", host))
 			json_object_array_add(list, capacity_host(host, url));
 	}
@@ -284,7 +284,7 @@ static void planned(struct job *j)
 	reply_and_begin(dr);
 }
 
-/* What the plan is made from, owned by the caller; an error is answered here. */
+/* Reads what the plan is made from, owned by the caller; an error is answered here. */
 static int read_plan(struct http_request *req, struct drain *dr, struct json_object **ret_in)
 {
 	struct json_object *in = json_object_new_object(), *targets = json_object_new_array();
@@ -350,7 +350,7 @@ static int check(struct http_request *req, uint64_t parallel)
 	return -EINVAL;
 }
 
-/* Whether all VMs of its host are to go. */
+/* True if all VMs of the drain's host are to go. */
 static bool empties(const struct drain *dr)
 {
 	struct json_object *asked AUTO_JSON = NULL;

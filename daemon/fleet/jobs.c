@@ -30,7 +30,7 @@ struct mover {
 	const char *strategy;             /* or NULL: the VM's own */
 	uint64_t bandwidth_mib;           /* 0: not limited */
 	bool persistent;
-	bool is_gone;    /* it has failed, and the VM does not run here */
+	bool is_gone;    /* the job has failed, and the VM does not run here */
 	char before[37]; /* the VM's latest migration when the job started, or "" */
 	enum mover_state state;
 	uint64_t started_ms, ended_ms;

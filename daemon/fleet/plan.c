@@ -83,7 +83,7 @@ static uint64_t room_bytes(struct json_object *target)
 	return available > PLAN_RESERVE_BYTES ? available - PLAN_RESERVE_BYTES : 0;
 }
 
-/* Whether target has what one of the domain's VFs needs, and as many as the domain needs like it.
+/* True if target has what one of the domain's VFs needs, and as many as the domain needs like it.
  */
 static bool vf_fits(struct json_object *target, struct json_object *domain, struct json_object *vf,
 		    char *why, size_t bytes)
@@ -153,8 +153,8 @@ static void add_rank(struct json_object *all, struct json_object *r)
 			      json_opt_bool(r, "same_leaf", false));
 }
 
-/* Of all the domain's VFs together; NULL: it has none, or the fabric cannot tell it of each. Owned
- * by the caller. */
+/* Sums the ranks of all the domain's VFs; NULL: it has none, or the fabric cannot tell it of each.
+ * Owned by the caller. */
 static struct json_object *sum_ranks(struct json_object *ranks, struct json_object *domain,
 				     struct json_object *target)
 {
@@ -233,7 +233,7 @@ static void add_candidate(struct json_object *list, struct json_object *target, 
 	json_object_array_add(list, o);
 }
 
-/* What of a domain stays the same wherever it goes. */
+/* Returns the part of a move that stays the same wherever the domain goes. */
 static struct json_object *move_of(struct json_object *domain)
 {
 	struct json_object *o = json_object_new_object(), *vfs = json_opt(domain, "vfs");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which VM goes where: by what hosts can take, then by what the fabric says that a move costs.
- * Pure. */
+/* A plan tells which VM goes where: by what hosts can take, then by what the fabric says that a
+ * move costs. Pure. */
 #ifndef IBVMIG_DAEMON_FLEET_PLAN_H
 #define IBVMIG_DAEMON_FLEET_PLAN_H
 

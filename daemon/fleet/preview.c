@@ -54,7 +54,7 @@ static void add_line(struct json_object *answer, const char *list, const char *f
 
 /* ---- the hosts and the fabric: a worker ---- */
 
-/* Where the vGUID's LID goes is a matter of how VFs are addressed. */
+/* The way that VFs are addressed decides where the vGUID's LID goes. */
 static void ask_address(struct job *j, struct json_object *vf)
 {
 	struct json_object *o AUTO_JSON = NULL;
@@ -104,7 +104,7 @@ struct asked {
 	size_t first;
 };
 
-/* Each has an object of its own. */
+/* Every peer has an object of its own. */
 static void ask_peer(void *arg, size_t i)
 {
 	const struct asked *a = arg;
@@ -216,7 +216,7 @@ static void choose(struct preview *p, struct vm *vm, struct json_object *query, 
 
 	choice_facts(vm, query, &f);
 	f.paused = p->paused ? vm->name : NULL;
-	/* What the destination's VF can is seen when it is prepared. */
+	/* The destination's VF is known only when it is prepared. */
 	f.state_there = f.state_here;
 	if (strategy_choose(p->asked, &f, &c)) {
 		strategy_refusal(p->asked, &c, why, sizeof why);
@@ -312,7 +312,7 @@ static void looked_at_vm(struct job *j)
 		ask_hosts(p);
 }
 
-/* Where libvirt does not answer, or there is no memory, what was known before has to do. */
+/* The last known state has to do where libvirt does not answer, or there is no memory. */
 static void ask_libvirt(struct preview *p, struct vm *vm, bool metadata)
 {
 	struct json_object *in = json_object_new_object();
@@ -341,7 +341,7 @@ static void tell_vm(struct preview *p, const struct vm *vm)
 
 /* ---- what is asked for ---- */
 
-/* Of a daemon/fleet/drain.h plan for this VM and this host alone. */
+/* Returns the input of a daemon/fleet/drain.h plan for this VM and this host alone. */
 static struct json_object *plan_input(const struct settings *s, const char *vm, const char *to)
 {
 	struct json_object *in = json_object_new_object(), *targets = json_object_new_array(),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a migration would do if it were asked for now. Hosts, ibvmig-sm and agents are only asked:
- * nothing is leased, prepared or journaled. */
+/* A preview tells what a migration would do if it were asked for now. Hosts, ibvmig-sm and agents
+ * are only asked: nothing is leased, prepared or journaled. */
 #ifndef IBVMIG_DAEMON_FLEET_PREVIEW_H
 #define IBVMIG_DAEMON_FLEET_PREVIEW_H
 

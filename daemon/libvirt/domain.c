@@ -118,7 +118,7 @@ static char *vf_pci(xmlNodePtr node, struct vf_want *vf)
 	return NULL;
 }
 
-/* What is wrong with one element, owned by the caller, or NULL. */
+/* Returns what is wrong with one element, owned by the caller, or NULL. */
 static char *parse_vf(xmlNodePtr node, struct vf_want *vf)
 {
 	char *problem = vf_pf(node, vf);
@@ -132,7 +132,7 @@ static char *parse_vf(xmlNodePtr node, struct vf_want *vf)
 	return problem ? problem : vf_index(node, vf);
 }
 
-/* They leave together: one strategy, said once or alike. */
+/* The VFs leave together: one strategy, said once or alike. */
 static char *parse_strategy(xmlNodePtr node, struct domain_info *info, bool *said)
 {
 	char *text AUTO_FREE = attr(node, "strategy");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a domain's XML tells us: its <ibvmig:vf> metadata, its guest channel, its root ports. */
+/* A domain's XML tells this: its <ibvmig:vf> metadata, its guest channel, its root ports. */
 #ifndef IBVMIG_DAEMON_LIBVIRT_DOMAIN_H
 #define IBVMIG_DAEMON_LIBVIRT_DOMAIN_H
 
@@ -22,7 +22,7 @@ struct domain_info {
 	/* Valid if there is no problem: by index, no index and no vGUID twice. */
 	struct vf_want vfs[DOMAIN_VFS_MAX];
 	unsigned vf_count;
-	enum domain_strategy strategy; /* of all of them */
+	enum domain_strategy strategy; /* the VFs have one strategy together */
 	char *problem;       /* owned; which value is wrong and what is allowed, or NULL */
 	char *channel_path;  /* owned; the host's socket of the guest channel, or NULL */
 	char *channel_alias; /* owned; its id in QEMU, or NULL */

@@ -6,7 +6,8 @@
 
 #include <stdbool.h>
 
-/* Of its own: libvirt keeps one element of each namespace, and ours is <ibvmig:vf>. */
+/* The mark has a namespace of its own: libvirt keeps one element of each namespace, and ours is
+ * <ibvmig:vf>. */
 #define DOMAIN_SAVED_XMLNS "urn:ibvmig:saved:1"
 
 struct domain_saved {

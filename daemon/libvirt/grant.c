@@ -15,8 +15,8 @@
 #define PROC_FILE_MAX (1u << 20)
 #define PROGRAMS_MAX  16
 
-/* What libvirt keeps of a device: both halves of its number, and what may be done with it in the
- * form of bpf_cgroup_dev_ctx.access_type. */
+/* A device as libvirt keeps it: both halves of its number, and the kinds of access in the form of
+ * bpf_cgroup_dev_ctx.access_type. */
 struct rule {
 	uint64_t key;
 	uint32_t access;
@@ -96,7 +96,8 @@ static int grant_mount(const struct grant *g)
 
 /* ---- cgroups ---- */
 
-/* Where the hierarchy is mounted whose super block has that type and, unless NULL, that option. */
+/* Returns the mount point of the hierarchy whose super block has that type and, unless NULL, that
+ * option. */
 static char *mount_of(const char *mounts, const char *type, const char *option)
 {
 	char at[PATH_MAX], fs[32], options[256];

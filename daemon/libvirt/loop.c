@@ -12,14 +12,14 @@
 #define EVENTS_BATCH 16
 #define PATIENT_MS   1000 /* a timer of as much runs at the beat */
 
-/* One handle or timer. Removed ones stay in the list until the loop sweeps them: libvirt forbids
- * to call ff() inside the remove call. */
+/* A handle or timer. Removed ones stay in the list until the loop sweeps them: libvirt forbids to
+ * call ff() inside the remove call. */
 struct watch {
 	struct watch *next;
 	int id, fd;
-	int given_fd; /* what libvirt calls fd */
+	int given_fd; /* the descriptor as libvirt gave it */
 	bool is_timer, removed, busy;
-	uint64_t due_ms; /* of a patient timer; 0: it has its own descriptor, or is off */
+	uint64_t due_ms; /* due time of a patient timer; 0: it has its own descriptor, or is off */
 	int timeout_ms;
 	virEventHandleCallback handle_cb;
 	virEventTimeoutCallback timeout_cb;
@@ -210,7 +210,7 @@ static void dispatch(int id, uint32_t events)
 	uint64_t expirations;
 	bool due = true;
 
-	/* Its descriptor may be closed by another thread as soon as the lock is free. */
+	/* Another thread may close the descriptor as soon as the lock is free. */
 	pthread_mutex_lock(&ev.lock);
 	w = find(id);
 	if (w && w->is_timer)

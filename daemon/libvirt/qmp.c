@@ -15,10 +15,10 @@
 #define VFIO_DRIVER "vfio-pci" /* or vfio-pci-nohotplug */
 
 #define CLASS_ETHERNET 0x020000 /* PCI class code */
-/* Of QEMU's words for a pair id at a device of another class (hw/pci/pci.c). */
+/* Part of QEMU's words for a pair id at a device of another class (hw/pci/pci.c). */
 #define CLASS_REFUSED "not an Ethernet device"
 
-/* What a provider's command says beside "execute" and "arguments" is for the daemon. */
+/* Words of a provider's command beside "execute" and "arguments" are for the daemon. */
 static int send(struct virt *v, const char *uuid, struct json_object *command, char **ret_text,
 		char *error)
 {
@@ -96,7 +96,7 @@ static struct json_object *device_add(struct json_object *list)
 	return json_find(list, "execute", "device_add");
 }
 
-/* What needs a descriptor cannot be on the command line of a QEMU that libvirt starts. */
+/* A device that needs a descriptor cannot be on the command line of a QEMU that libvirt starts. */
 static bool passes_file(struct json_object *list)
 {
 	for (size_t i = 0; i < json_count(list); i++)
@@ -136,7 +136,8 @@ char *qmp_mark_stays(const char *commands)
 	return strdup(json_text(json_opt(wrapper, "list")));
 }
 
-/* Not device_add of a vfio device alone: netdev_add and others may stand before it. */
+/* Every command that adds something counts: netdev_add and others may stand before the device_add
+ * of a vfio device. */
 static bool already_there(const char *execute, const char *error)
 {
 	bool adds = strlen(execute) > 4 && !strcmp(execute + strlen(execute) - 4, "_add");
@@ -158,9 +159,9 @@ static int properties_of(struct virt *v, const char *uuid, const char *driver,
 	return rc == -EREMOTEIO ? 0 : rc;
 }
 
-/* What makes QEMU allow that the device leaves during a migration: our patch where it is in
- * (hooks/qemu), else the pair id. That one is for Ethernet devices, which a VF says to be where
- * QEMU can have it say so, and the provider's own word is not another one. */
+/* Makes QEMU allow that the device leaves during a migration: by our patch where it is in
+ * (hooks/qemu), else by the pair id. The pair id is for Ethernet devices. A VF says to be one where
+ * QEMU can have it say so, unless the provider names another class. */
 static int let_it_leave(struct virt *v, const char *uuid, struct json_object *args, char *error)
 {
 	struct json_object *properties AUTO_JSON = NULL;
@@ -195,7 +196,7 @@ static void let_open(struct virt *v, const char *uuid, struct json_object *add, 
 	}
 }
 
-/* One pass over the commands; leaves: the device is to be one that may leave, if it can be. */
+/* Runs the commands once; leaves: the device is to be one that may leave, if it can be. */
 static int attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
 		  const char *bus, bool leaves, char *error)
 {

@@ -15,7 +15,7 @@
 /* Property of vfio-pci since QEMU 10.1: the PCI class that the guest, and the pair id, see. */
 #define QMP_CLASS_CODE "x-pci-class-code"
 
-/* What a device_add of attach commands says beside QMP's words. */
+/* Flags of a device_add of attach commands, beside QMP's words. */
 #define QMP_MIGRATES_STATE "migrates_state" /* the provider's: QEMU can migrate its state */
 #define QMP_NEEDS_GROUP    "needs_group"    /* the provider's: it might, if it opened it itself */
 #define QMP_NATIVE         "native"         /* ours: it is attached so that QEMU does so */
@@ -32,7 +32,7 @@ struct virt;
 int qmp_call(struct virt *v, const char *uuid, const char *execute, struct json_object *args,
 	     struct json_object **ret_value, char *error);
 
-/* Whether the device_add of these commands has this flag. */
+/* True if the device_add of these commands has this flag. */
 bool qmp_device_flag(const char *commands, const char *flag);
 /* The same commands with device_add flagged as QMP_NATIVE if wanted and QMP_MIGRATES_STATE; owned
  * by the caller. */
@@ -46,20 +46,19 @@ char *qmp_mark_stays(const char *commands);
  * to migrate with it. What is already there is left alone. */
 int qmp_attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
 	       const char *bus, bool *ret_stays, char *error);
-/* The commands for after DEVICE_DELETED; what is already gone is no error. */
 /* After the device has gone: QEMU may not open any more what it was let for it (QMP_OPENS).
  * commands: those of the attach. */
 void qmp_take_back(struct virt *v, const char *uuid, const char *commands);
+/* The commands for after DEVICE_DELETED; what is already gone is no error. */
 int qmp_cleanup(struct virt *v, const char *uuid, const char *commands, char *error);
 /* -ENODEV: it is not there. */
 int qmp_device_del(struct virt *v, const char *uuid, const char *dev_id, char *error);
 int qmp_has_device(struct virt *v, const char *uuid, const char *dev_id, bool *ret_has,
 		   char *error);
 
-/* Whether QEMU's migration fails, and the VM stays, if it gets as far as to stop the guest while
- * the device of these commands is there: our patch where the device has it, and, if
- * emulated_too, any emulated one: a destination that does not start with it cannot load its state.
- */
+/* Asks whether QEMU's migration fails, and the VM stays, if the guest is stopped while the device
+ * of these commands is there. Our patch sees to that where the device has it. If emulated_too, so
+ * does any emulated device: a destination that does not start with it cannot load its state. */
 int qmp_keeps_vm(struct virt *v, const char *uuid, const char *commands, const char *dev_id,
 		 bool emulated_too, bool *ret_keeps, char *error);
 
@@ -71,10 +70,10 @@ struct qmp_migration {
 };
 
 int qmp_query_migrate(struct virt *v, const char *uuid, struct qmp_migration *ret, char *error);
-/* Whether a migration under way may be switched to post-copy. */
+/* Asks whether a migration under way may be switched to post-copy. */
 int qmp_can_post_copy(struct virt *v, const char *uuid, bool *ret_can, char *error);
-/* Whether it sends pages in less than their bytes (virsh migrate --compressed): no bandwidth and no
- * count of pages tells then how far it is. */
+/* Asks whether it sends pages in less than their bytes (virsh migrate --compressed): no bandwidth
+ * and no count of pages tells then how far it is. */
 int qmp_compresses(struct virt *v, const char *uuid, bool *ret_does, char *error);
 /* Bytes per second and ms; 0 leaves a value as it is. */
 int qmp_set_migrate(struct virt *v, const char *uuid, uint64_t max_bandwidth,
@@ -83,11 +82,13 @@ int qmp_set_migrate(struct virt *v, const char *uuid, uint64_t max_bandwidth,
  * have this limit, in bytes per second, get none. */
 int qmp_unlimit_mirrors(struct virt *v, const char *uuid, uint64_t limit, bool *ret_some,
 			char *error);
-/* Whether QEMU refuses to be saved to a file (`virsh save`, managedsave, dump, a snapshot with
- * memory), also while no ibvmigd lives: it would save the VF's device, or lose it, and the file
- * could not be restored. By the TLS credentials that its next migration is to use: there are none
- * of that name, and the name is what the user reads. For live migrations libvirt sets its own, and
- * these again when one has failed (qemuMigrationParamsDisableTLS, qemuMigrationParamsReset). */
+/* Sets whether QEMU refuses to be saved to a file (`virsh save`, managedsave, dump, a snapshot with
+ * memory), also while no ibvmigd lives. A save would take the VF's device along, or lose it, and
+ * the file could not be restored.
+ *
+ * The refusal is in the TLS credentials of the next migration: there are none of that name, and the
+ * name is what the user reads. For live migrations libvirt sets its own, and these again when one
+ * has failed (qemuMigrationParamsDisableTLS, qemuMigrationParamsReset). */
 int qmp_refuse_save(struct virt *v, const char *uuid, bool refuse, char *error);
 int qmp_get_migrate(struct virt *v, const char *uuid, uint64_t *ret_max_bandwidth,
 		    uint64_t *ret_downtime_limit_ms, char *error);

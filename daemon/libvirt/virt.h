@@ -22,10 +22,10 @@ enum virt_change {
 	VIRT_RESUMED_INCOMING, /* a migration has arrived and the guest runs here */
 	VIRT_SUSPENDED,
 	VIRT_STOPPED,
-	VIRT_STOPPED_MIGRATED, /* it runs on another host now */
+	VIRT_STOPPED_MIGRATED, /* the VM runs on another host now */
 };
 
-/* All are called in the loop's thread; texts are borrowed during the call. */
+/* The loop's thread calls all of them; texts are borrowed during the call. */
 struct virt_ops {
 	void (*connected)(struct daemon *d);
 	void (*changed)(struct daemon *d, const char *uuid, const char *name, enum virt_change c);
@@ -55,8 +55,8 @@ int virt_allow_pinning(struct virt *v, const char *uuid, char *error);
 int virt_let_open(struct virt *v, const char *uuid, const char *node, bool may, char *error);
 int virt_abort_job(struct virt *v, const char *uuid, char *error);
 int virt_set_max_speed(struct virt *v, const char *uuid, unsigned long mib_per_s, char *error);
-/* What `virsh migrate --live --p2p` does; returns when libvirt is done. mib_per_s: 0 for no limit.
- * persistent: the definition moves along. */
+/* Does what `virsh migrate --live --p2p` does; returns when libvirt is done. mib_per_s: 0 for no
+ * limit. persistent: the definition moves along. */
 int virt_migrate(struct virt *v, const char *uuid, const char *uri, unsigned mib_per_s,
 		 bool persistent, char *error);
 
@@ -75,20 +75,21 @@ struct virt_progress {
 	uint64_t total_bytes, remaining_bytes, bytes_per_s, passes;
 };
 
-/* Of the outgoing migration under way; -ENODATA: there is none. */
+/* Asks about the outgoing migration under way; -ENODATA: there is none. */
 int virt_progress(struct virt *v, const char *uuid, struct virt_progress *ret, char *error);
-/* Of the completed incoming migration, in ms. */
+/* Asks for the downtime of the completed incoming migration, in ms. */
 int virt_downtime_ms(struct virt *v, const char *uuid, uint64_t *ret_ms, char *error);
 enum virt_state {
-	VIRT_GONE,   /* not known here, or shut off */
+	VIRT_GONE,   /* unknown here, or shut off */
 	VIRT_STANDS, /* paused, or it waits for a migration */
 	VIRT_RUNS
 };
 
-/* What has become of it here. It waits for no job of libvirt's, as calls to the monitor do. */
+/* Asks for the VM's state here. The call waits for no job of libvirt's, as calls to the monitor do.
+ */
 int virt_state(struct virt *v, const char *uuid, enum virt_state *ret_state, char *error);
 
-/* Whether it runs here, or is paused: a domain may be defined and shut off. One that is unknown
+/* Asks whether it runs here, or is paused: a domain may be defined and shut off. An unknown one
  * does not run; ret_running is untouched where libvirt cannot tell. */
 int virt_is_running(struct virt *v, const char *uuid, bool *ret_running, char *error);
 /* An array of {"uuid","name","memory_bytes"} of the domains that run; owned by the caller. */

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-#define BUDGET_MS 20000 /* who asks waits 30 s */
+#define BUDGET_MS 20000 /* the client waits 30 s */
 #define PEER_MS   8000
 #define GUEST_MS  3000         /* for all agents, which are asked at once */
 #define OVERHEAD  (1ull << 30) /* libvirt's own allowance for what a VF maps beside memory */
@@ -46,7 +46,8 @@ void doctor_add(struct doctor *d, const char *check, enum doctor_verdict v, cons
 
 /* ---- in a worker ---- */
 
-/* Each host or VM that does not answer costs its time-out: what is left then is told as skipped. */
+/* Every host or VM that does not answer costs its time-out: what is left then is told as skipped.
+ */
 static bool out_of_time(struct doctor *d, const char *check, const char *subject, uint64_t start_ms)
 {
 	if (now_ms() - start_ms < BUDGET_MS)
@@ -226,7 +227,7 @@ static struct json_object *vms_of(struct daemon *d)
 	return list;
 }
 
-/* What the guests' agents are asked before the worker begins. */
+/* The questions to the guests' agents come before the worker begins. */
 struct look {
 	struct daemon *d;
 	struct http_exchange *exchange;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What is known to keep VFs from working or VMs from migrating, looked for on this host. A finding
- * says what is wrong and how it is mended. */
+/* The doctor looks on this host for what is known to keep VFs from working or VMs from migrating. A
+ * finding says what is wrong and how it is mended. */
 #ifndef IBVMIG_DAEMON_REPORT_DOCTOR_H
 #define IBVMIG_DAEMON_REPORT_DOCTOR_H
 
@@ -37,7 +37,8 @@ void doctor_zero_guid(struct doctor *d, struct provider *p, struct json_object *
 /* a VM could have each free VF; one that a VM has is bound to a driver of VFIO */
 void doctor_vfio(struct doctor *d, struct provider *p, struct json_object *vfs);
 
-/* What others tell. vms, vfs: as GET /v1/status has them. why: there is no inventory, or "". */
+/* The following use what others tell. vms, vfs: as GET /v1/status has them. why: there is no
+ * inventory, or "". */
 void doctor_inventory(struct doctor *d, struct json_object *vfs, const char *why);
 void doctor_agents(struct doctor *d, struct json_object *vms);
 /* vms: each that has its VFs, and does not migrate, also with "guest_vfs":[{"vguid","port"}] of its
@@ -54,11 +55,12 @@ void doctor_peer(struct doctor *d, const char *host, struct json_object *vms,
 void doctor_qemu(struct doctor *d, const char *vm, struct json_object *properties);
 /* This host, as GET /v1/status has it. */
 void doctor_drained(struct doctor *d, const char *host, bool drained);
-/* Of the daemon's certificate. listens: on TCP; tls: with a certificate, that ends at ends_s. */
+/* Checks the daemon's certificate. listens: on TCP; tls: with a certificate, that ends at ends_s.
+ */
 void doctor_certificate(struct doctor *d, bool listens, bool tls, int64_t ends_s, int64_t now_s);
-/* Of ibvmig-sm's, where its status tells when that ends. */
+/* Checks ibvmig-sm's, where its status tells when that ends. */
 void doctor_sm_certificate(struct doctor *d, struct json_object *status, int64_t now_s);
-/* Whether a PF of this host is InfiniBand's (and not an Ethernet port with RoCE). */
+/* True if a PF of this host is InfiniBand's (and not an Ethernet port with RoCE). */
 bool doctor_has_ib(const struct doctor *d);
 
 /* GET /v1/doctor: {"checks":[…],"bad","warnings","skipped"} */

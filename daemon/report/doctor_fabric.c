@@ -21,7 +21,7 @@ static const char *str(struct json_object *o, const char *key)
 
 /* ---- this host's VFs ---- */
 
-/* What the VF shows: its VM's vGUID, or its own GUID. */
+/* Returns what the VF shows: its VM's vGUID, or its own GUID. */
 static const char *shown(struct json_object *vf)
 {
 	return json_opt_str(vf, "vguid", str(vf, "parked_guid"));
@@ -252,7 +252,7 @@ static void check_vf_there(struct doctor *d, const char *host, const char *subje
 			   str(vf, "pkey"));
 }
 
-/* One of the VFs before the n-th needs the same there. */
+/* True if one of the VFs before the n-th needs the same there. */
 static bool said_before(struct json_object *vfs, size_t n)
 {
 	for (size_t i = 0; i < n; i++)

@@ -173,7 +173,7 @@ static void port_state(const struct doctor *d, const char *device, char text[sta
 	read_text(d, path, text);
 }
 
-/* Whether the port of the PF that a VF belongs to is up; true where sysfs does not tell. */
+/* True if the port of the PF that a VF belongs to is up, also where sysfs does not tell. */
 static bool pf_is_up(const struct doctor *d, const char *vf)
 {
 	char *path AUTO_FREE = strf("%s" CLASS "/%s/device/physfn/infiniband", d->root, vf);
@@ -189,7 +189,7 @@ static bool pf_is_up(const struct doctor *d, const char *vf)
 	return strstr(state, "ACTIVE");
 }
 
-/* One device's port; a VF's port that is down beside a PF's that is up is the SM's doing. */
+/* Checks one device's port; a VF's port that is down beside a PF's that is up is the SM's doing. */
 static void check_port(const struct device *dev, void *arg)
 {
 	struct doctor *d = arg;
@@ -240,7 +240,7 @@ static void zero_guid(struct doctor *d, const char *vf)
 		"all zero: the subnet manager gives it no address");
 }
 
-/* Of the VFs of one PF, or of all. */
+/* Sums up for the VFs of one PF, or for all. */
 static void guids_known(struct doctor *d, const char *subject, unsigned known, unsigned unknown)
 {
 	if (unknown)
@@ -354,7 +354,7 @@ static void check_used(struct doctor *d, struct json_object *vf, const char *vm)
 			   *driver ? driver : "no driver");
 }
 
-/* Whether its provider knows what it needs. */
+/* True if the VF's provider could tell. */
 static bool check_free(struct doctor *d, struct provider *p, const char *name)
 {
 	char error[HTTP_ERROR_MAX];

@@ -21,8 +21,8 @@ static const double bounds[] = {0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30};
 
 static struct histogram {
 	const char *name, *help;
-	const char *key; /* of the record's data */
-	double scale;    /* of its value, to seconds */
+	const char *key; /* key in the record's data */
+	double scale;    /* factor from the value to seconds */
 	uint64_t count[BUCKETS];
 	double sum;
 } histograms[] = {

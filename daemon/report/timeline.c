@@ -157,7 +157,7 @@ static unsigned long long number(struct json_object *o, const char *key)
 	return json_opt_u64(o, key, 0);
 }
 
-/* One after the other, from start on; those that took no time are left out. */
+/* The parts follow each other, from start on; parts that took no time are left out. */
 struct part {
 	const char *name, *key;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* One migration on one clock: what both hosts journaled and what guest, peers and fabric measured.
- */
+/* A timeline shows one migration on one clock: what both hosts journaled and what guest, peers and
+ * fabric measured. */
 #ifndef IBVMIG_DAEMON_REPORT_TIMELINE_H
 #define IBVMIG_DAEMON_REPORT_TIMELINE_H
 

@@ -228,7 +228,7 @@ static void disconnect(struct agent *a)
 	loop_timer_arm(a->retry, a->retry_ms);
 }
 
-/* Whether the connection still lives. */
+/* Sends as much as the socket takes. True while the connection lives. */
 static bool flush(struct agent *a)
 {
 	while (a->out_bytes) {

@@ -55,7 +55,7 @@ void agent_guest_opened(struct agent *a, bool open);
 /* A migration has arrived: an agent answers from now on. */
 void agent_guest_runs(struct agent *a);
 
-/* One object (common/json.h). */
+/* Writes one object (common/json.h). */
 void agent_write_status(struct printbuf *text, const char *key, const struct agent *a);
 
 #endif

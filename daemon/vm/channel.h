@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a VM's agent may ask of us, each claim checked. */
+/* A VM's agent may ask us for this, and each claim is checked. */
 #ifndef IBVMIG_DAEMON_VM_CHANNEL_H
 #define IBVMIG_DAEMON_VM_CHANNEL_H
 

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* What it has already stays its own. */
+/* VFs that the VM has already stay its own. */
 static void set_wanted(struct vm *vm, const struct domain_info *info)
 {
 	if (!vm_has_vfs(vm))
@@ -65,7 +65,7 @@ static void adopt(struct vm *vm, struct json_object *devices)
 	}
 	leased = vm_take_leases(vm);
 	if (leased && vm->d->watcher->moves(vm->d, vm->uuid)) {
-		vm_attached(vm); /* where the VFs are, the open migration knows */
+		vm_attached(vm); /* the open migration knows where the VFs are */
 	} else if (leased && there == vm->vf_count) {
 		vm_attached(vm);
 		for (unsigned i = 0; i < vm->vf_count; i++)
@@ -75,7 +75,7 @@ static void adopt(struct vm *vm, struct json_object *devices)
 		vm_without(vm, "it has a VF device that no lease explains: shut the VM down and "
 			       "start it again");
 	} else {
-		vm_attach(vm); /* what of it is done already is left alone */
+		vm_attach(vm); /* steps that are done already are left alone */
 	}
 }
 
@@ -199,7 +199,7 @@ static void list_done(struct job *j)
 	j->d->watcher->listed(j->d, n);
 }
 
-/* One that is missing twice has ended, and the event was lost. Once may be one that starts: its
+/* A VM that is missing twice has ended, and the event was lost. Once may be a VM that starts: its
  * list was made before. */
 static void look_for_ended(struct daemon *d, struct json_object *list)
 {

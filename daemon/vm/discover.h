@@ -15,7 +15,7 @@ extern const struct virt_ops vm_virt_ops;
  * missing in libvirt's list; and what libvirt has refused to tell is asked again. */
 void vm_beat(struct daemon *d);
 
-/* Whether libvirt has not told yet what that running VM has. */
+/* True while libvirt has not told what that running VM has. */
 bool vm_is_unseen(const struct daemon *d, const char *uuid);
 
 /* Looks at a running domain, and gives it its VFs if it asks for any; incoming: its QEMU waits for

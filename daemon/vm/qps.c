@@ -13,9 +13,9 @@
 #define QUERY_MS    5000 /* the agent waits 3 s for its processes */
 #define TEXT_MAX    160
 #define QPN_MAX     0xffffff
-#define ENTRIES_MAX 65536 /* of a list; a message has at most 1 MiB anyway */
+#define ENTRIES_MAX 65536 /* entries of a list; a message has at most 1 MiB anyway */
 
-/* What a terminal may be shown: no control characters, no half of a UTF-8 sequence. */
+/* A terminal may be shown this: no control characters, no half of a UTF-8 sequence. */
 static void copy_text(struct json_object *to, struct json_object *from, const char *key)
 {
 	const char *text = json_opt_str(from, key, "");

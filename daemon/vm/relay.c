@@ -28,7 +28,7 @@ enum route_state {
 	ROUTE_ASKED,
 };
 
-/* Where a GUID is. While it is looked up, messages wait here. */
+/* The way to a GUID. Messages wait here while it is looked up. */
 struct route {
 	struct route *next;
 	uint64_t guid;
@@ -39,7 +39,7 @@ struct route {
 	struct json_object *waiting; /* owned array */
 };
 
-/* One per URL: what waits, and whether a call is under way. */
+/* A host, by its URL: the messages that wait, and whether a call is under way. */
 struct host {
 	struct host *next;
 	char url[256];
@@ -188,8 +188,8 @@ static void again(struct relay *r, struct json_object *msg, const char *url, con
 	send_message(r, json_object_get(msg));
 }
 
-/* Its daemon may be restarting, or there was no memory for the call: the same messages again, in
- * their order. true: they wait. */
+/* The host's daemon may be restarting, or there was no memory for the call: the same messages go
+ * again, in their order. true: they wait. */
 static bool put_back(struct host *h, struct json_object *sent)
 {
 	struct json_object *list;
@@ -390,7 +390,7 @@ void relay_set_route(struct relay *r, uint64_t guid, const char *url)
 		route_flush(r, t, "");
 }
 
-/* One VM that asks for GUIDs which nobody has must leave room for the others. */
+/* A VM that asks for GUIDs which nobody has must leave room for the others. */
 static bool asks_too_much(struct relay *r, uint64_t asker)
 {
 	unsigned n = 0;

@@ -12,7 +12,7 @@
 #define RELAY_ROUTES_MAX  4096         /* then the one that has not been used for longest goes */
 #define RELAY_LOOKUPS_MAX 16           /* GIDs that are being looked up */
 #define RELAY_ASKED_MAX   1024         /* by messages of one GUID, with those that are to be */
-#define RELAY_BATCH_BYTES (640u << 10) /* of text in one call; below HTTP_BODY_MAX */
+#define RELAY_BATCH_BYTES (640u << 10) /* text in one call; below HTTP_BODY_MAX */
 
 struct daemon;
 struct relay;

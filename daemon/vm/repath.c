@@ -56,8 +56,8 @@ static struct json_object *record(uint64_t sguid, uint64_t dguid, struct json_ob
 	return o;
 }
 
-/* Where VFs share the LID of their port, a move changes it: key is the end of the record that the
- * moved one is. */
+/* The move of a VF that shares its port's LID changes that LID: key is the end of the record that
+ * the moved VF is. */
 static struct json_object *with_lid(struct json_object *record, const char *key,
 				    struct json_object *move)
 {
@@ -232,7 +232,7 @@ static void tell(struct vm *vm, struct json_object *body)
 	uint64_t vguid = 0;
 
 	ib_guid_parse(json_opt_str(body, "vguid", ""), &vguid);
-	/* What the VM's own move changes comes with its resume. */
+	/* Changes by the VM's own move come with its resume. */
 	if (vm->gone || agent_state(vm->agent) != AGENT_UP || vm_has_guid(vm, vguid))
 		return;
 	agent_send(vm->agent,

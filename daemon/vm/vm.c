@@ -204,7 +204,7 @@ static void attach_failed(struct vm *vm, struct job *j)
 {
 	bool leaving = vm->state == VM_LEAVING;
 
-	/* What QEMU has not let go of stays the VM's until it ends. */
+	/* A VF that QEMU has not let go of stays the VM's until it ends. */
 	if (!json_opt_bool(j->out, "stuck", false))
 		free_leases(vm);
 	vm_without(vm, j->error);
@@ -230,8 +230,8 @@ static void attach_done(struct job *j)
 	for (unsigned i = 0; i < vm->vf_count; i++)
 		note_attached(vm, &vm->vfs[i]);
 	vm->d->watcher->attached(vm);
-	/* It was stopped while they were being attached. Started again, its next QEMU may have got
-	 * them: adopt() looks. */
+	/* The VM was stopped while they were being attached. Started again, its next QEMU may have
+	 * got them: adopt() looks. */
 	if (leaving && vm->again)
 		vm_left(vm);
 	else if (leaving)

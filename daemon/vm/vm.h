@@ -24,7 +24,7 @@ enum vm_state {
 	VM_LEAVING,  /* stopped here; the VF is being given back */
 };
 
-/* One of a VM's VFs. */
+/* A VF of a VM. */
 struct vm_vf {
 	struct vf_want want;
 	char dev_id[QMP_DEV_ID];
@@ -37,7 +37,7 @@ struct vm {
 	char uuid[37];
 	char *name; /* owned */
 	enum vm_state state;
-	struct vm_vf vfs[DOMAIN_VFS_MAX]; /* it has all of them, or none */
+	struct vm_vf vfs[DOMAIN_VFS_MAX]; /* the VM has all of them, or none */
 	unsigned vf_count;
 	enum domain_strategy strategy;
 	char root_ports[DOMAIN_VFS_MAX][16];
@@ -48,10 +48,10 @@ struct vm {
 	unsigned alone_tries; /* cold_resume_alone(): how often it was asked, and when last */
 	uint64_t alone_asked_us;
 	struct agent *agent;    /* owned, or NULL */
-	uint64_t ballast_bytes; /* what it last said that it keeps dirty, and when */
+	uint64_t ballast_bytes; /* memory that the agent keeps dirty, as it said at ballast_us */
 	uint64_t ballast_us;
 	struct migration *migration; /* borrowed; the one under way, or NULL */
-	bool has_strategy_once;      /* what its next migration is asked for, instead of strategy */
+	bool has_strategy_once;      /* the next migration is asked for this, instead of strategy */
 	enum domain_strategy strategy_once;
 	unsigned paths_asked; /* path requests of the guest that are under way */
 	bool again;           /* started once more while LEAVING; again_incoming: by a migration */
@@ -61,8 +61,8 @@ struct vm {
 	unsigned jobs;
 };
 
-/* Who moves VMs watches them through this: vm/ knows no migration but by it. migrate/events.c fills
- * it, daemon/start.c sets it in struct daemon before libvirt is heard. */
+/* The state machine of migrations watches VMs through this: vm/ knows no migration but by it.
+ * migrate/events.c fills it; daemon/start.c sets it in struct daemon before libvirt is heard. */
 struct vm_watcher {
 	/* A migration of the VM has not ended here. */
 	bool (*moves)(struct daemon *d, const char *uuid);
@@ -80,9 +80,9 @@ struct vm_watcher {
 	void (*listed)(struct daemon *d, size_t vms);
 	void (*inspected)(struct daemon *d);
 
-	void (*incoming)(struct vm *vm); /* its QEMU waits here */
-	void (*started)(struct vm *vm);  /* it runs here */
-	void (*attached)(struct vm *vm); /* it has got its VFs */
+	void (*incoming)(struct vm *vm); /* QEMU waits for the VM here */
+	void (*started)(struct vm *vm);  /* the VM runs here */
+	void (*attached)(struct vm *vm); /* the VM has got its VFs */
 	void (*agent_changed)(struct vm *vm);
 
 	/* The account of the VM's newest migration on this host, or null. */
@@ -90,7 +90,7 @@ struct vm_watcher {
 };
 
 struct vm *vm_find(struct daemon *d, const char *uuid);
-/* Whether VFs of this host are leased to it. */
+/* True if VFs of this host are leased to it. */
 static inline bool vm_has_vfs(const struct vm *vm)
 {
 	return vm->vf_count && vm->vfs[0].lease;
@@ -118,16 +118,16 @@ void vm_attach(struct vm *vm);
 void vm_release(struct vm *vm, bool keep_binding);
 /* The VFs that are leased to it are its own from now on. false: some are missing. */
 bool vm_take_leases(struct vm *vm);
-/* It has its VFs, in QEMU too. */
+/* The VM has its VFs, in QEMU too. */
 void vm_attached(struct vm *vm);
 /* The guest has removed a VF, and nobody wanted that: it is attached again. */
 void vm_device_lost(struct vm *vm);
-/* It runs without its VFs, and this is why. */
+/* The VM runs without its VFs, and this is why. */
 void vm_without(struct vm *vm, const char *problem);
 /* No lease is its own any more; they stay in the table. */
 void vm_drop_leases(struct vm *vm);
-/* Its QEMU has ended, or it is no matter of ours any more. vm_collect() frees what was forgotten,
- * once no job needs it. */
+/* The VM's QEMU has ended, or the VM is no matter of ours any more. vm_collect() frees what was
+ * forgotten, once no job needs it. */
 void vm_forget(struct vm *vm);
 void vm_collect(struct daemon *d);
 /* The same, and that of its next start, if there was one meanwhile, is looked at now. */
@@ -137,8 +137,8 @@ const char *vm_state_name(const struct vm *vm);
 /* "vfs":[{"index","pf","vguid","pkey","vf"[,"lid","since_ms"]}…], and the fields of the first VF
  * as o's own: most VMs have one. */
 void vm_set_vfs(struct json_object *o, const struct vm *vm);
-/* One object. Lists of many VMs are asked for often, by status --watch and Nova, so it is to be
- * cheap. */
+/* Writes one object, and cheaply: lists of many VMs are asked for often, by status --watch and
+ * Nova. */
 void vm_write_status(struct printbuf *text, struct vm *vm);
 /* The same without its migration, as a tree: guests' answers are part of that, nested as deep as
  * the parser lets them be alone. */

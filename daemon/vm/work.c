@@ -69,7 +69,7 @@ static bool may_be_native(const char *strategy)
 	return !strcmp(strategy, "auto") || !strcmp(strategy, "native");
 }
 
-/* What the VF's commands become in the object, as text. */
+/* The VF's commands become texts in the object. */
 static int read_commands(struct job *j, struct json_object *vf, struct json_object *answer,
 			 char *error)
 {
@@ -253,7 +253,7 @@ static int unplug(struct job *j, struct json_object *vf, char *error)
 	return 0;
 }
 
-/* What failed stays in j->rc and j->error. plugged: QEMU was given them. */
+/* The failure stays in j->rc and j->error. plugged: QEMU was given the VFs. */
 static void attach_undo(struct job *j, bool plugged)
 {
 	bool stuck = false;
@@ -331,7 +331,7 @@ void vm_work_release(struct job *j)
 
 /* ---- looking ---- */
 
-/* Which of the VFs that the metadata asks for are in QEMU; without any there are none. */
+/* Tells which of the VFs that the metadata asks for are in QEMU; without any there are none. */
 static int find_devices(struct job *j)
 {
 	const char *xml = json_opt_str(j->out, "xml", "");

@@ -14,7 +14,7 @@ struct vm;
 struct json_object *vm_work_input(struct vm *vm);
 /* The same for one lease, whose VM does not run: without strategy and dev_id. */
 struct json_object *vm_work_lease_input(const struct vf *vf);
-/* What a worker has learnt of a VF goes into its lease. o: its object of the job. */
+/* The news that a worker has of a VF go into its lease. o: its object of the job. */
 void vm_work_keep(struct vf_table *t, struct vf *vf, struct json_object *o);
 
 /* Gives the VM all its VFs, or none: undoes what it did when it fails. → attach, detach, lid of
@@ -30,13 +30,13 @@ void vm_work_inspect(struct job *j);
 /* → list */
 void vm_work_list(struct job *j);
 
-/* What holds for a VM as long as it has VFs, whether or not ibvmigd lives: a migration crawls until
- * it is driven (docs/migration.md, "Hold"), and QEMU refuses to be saved to a file. 0, or -errno
- * with a line in error. */
+/* Sets what holds for a VM as long as it has VFs, whether or not ibvmigd lives. A migration crawls
+ * until it is driven (docs/migration.md, "Hold"), and QEMU refuses to be saved to a file. 0, or
+ * -errno with a line in error. */
 int vm_work_guard(struct job *j, char *error);
 
-/* Of one VF, for job_each_vf(). All but QEMU's part: it shows the vGUID, in the subnet too (→
- * attach, detach, lid), or nothing of it is done: */
+/* The following do a part for one VF, for job_each_vf(). All but QEMU's part: the VF shows the
+ * vGUID, in the subnet too (→ attach, detach, lid), or nothing of it is done: */
 int vm_work_show(struct job *j, struct json_object *vf, char *error);
 /* The provider's part; its two command lists go into vf as text: */
 int vm_work_prepare(struct job *j, struct json_object *vf, char *error);

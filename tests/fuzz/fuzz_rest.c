@@ -4,8 +4,8 @@
  * and its peer on c. Each request has one answer, which docs/openapi.json knows (tests/sim/net.c
  * looks), and the daemons live.
  *
- * An input is requests with a line "%" between them. Each is a line "HOST MS METHOD PATH", HOST one
- * of a, b and c, MS the ms of the simulated clock before it is sent; the rest is its body. "$ID" is
+ * An input is requests with a line "%" between them. A request is a line "HOST MS METHOD PATH" and
+ * its body. HOST is one of a, b and c, MS the ms of the simulated clock before it is sent. "$ID" is
  * the migration that began last, if there is one. */
 #include "common/json.h"
 #include "common/log.h"

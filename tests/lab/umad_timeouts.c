@@ -5,8 +5,8 @@
  * program that has died never ends, and OpenSM, which counts its SMPs under way, waits for ever.
  * Preloaded before libumad2sim.so, this ends it as the kernel does: umad_recv() gives its header
  * back with status ETIMEDOUT, timeout_ms * (retries + 1) after umad_send(). Otherwise than the
- * kernel it sends nothing again (ibsim loses nothing that a live program would have got, or says so
- * at once), and passes on an answer that comes later. umad_poll() sees no time-out: nobody here
+ * kernel it sends nothing again, and passes on an answer that comes later. ibsim loses nothing that
+ * a live program would have got, or says so at once. umad_poll() sees no time-out: nobody here
  * calls it. */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A host that there is not, with ConnectX cards: a tree as sysfs lays it out, and the kernel's
- * reactions to writes in it. A thread answers rtnetlink as the mlx5 driver makes the kernel do. All
- * is made from drivers/pci, drivers/net/ethernet/mellanox, drivers/infiniband/hw/mlx{4,5} and
- * net/core/rtnetlink.c, and compared with what others have recorded of their cards (docs/hosts.md,
- * "What the played hosts are made from"); no card of ours has confirmed it. */
+ * reactions to writes in it. A thread answers rtnetlink as the mlx5 driver makes the kernel do. The
+ * sources are drivers/pci, drivers/net/ethernet/mellanox, drivers/infiniband/hw/mlx{4,5} and
+ * net/core/rtnetlink.c. The result is compared with what others have recorded of their cards
+ * (docs/hosts.md, "What the played hosts are made from"); no card of ours has confirmed it. */
 #ifndef IBVMIG_TESTS_FAKE_HCA_H
 #define IBVMIG_TESTS_FAKE_HCA_H
 

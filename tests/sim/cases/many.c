@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* 64 complete migrations at once in one world (tests/sim/world.h). They go in both directions
- * between two hosts and from both to a third, by turns there and back, each with a peer of its own
- * or several with the same. Each scene has another order of starts, messages and workers, which is
- * the same in each run with its seed. After each round all of the 64 must be right, and once more
- * they all move.
+ * between two hosts and from both to a third, by turns there and back. A migration has a peer of
+ * its own, or several have the same. Each scene has another order of starts, messages and workers,
+ * which is the same in each run with its seed. After each round all of the 64 must be right, and
+ * once more they all move.
  *
  * Without arguments each scene with its own seed; SCENE: one; `seeds FIRST LAST [SCENE]`: each, or
  * this one, with each of these. */

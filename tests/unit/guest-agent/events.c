@@ -4,8 +4,8 @@
  * without the shim. A readable channel gives an event, and a wait for one ends. A program with one
  * thread gets no event for completions that were there before it asked.
  *
- * Two QPs of the process are connected to each other; each of the rows below is played for a
- * migration that is given up (the device stays), and for a complete one (a new device). */
+ * Two QPs of the process are connected to each other. The rows below are played for a migration
+ * that is given up (the device stays), and for a complete one (a new device). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -96,7 +96,7 @@ class Lab:
     def up(self):
         # the lab ends with this process, also when that is killed
         self.lab("up", "--owner", os.getpid(), *self.up_options, deadline_s=3 * WAIT_S)
-        self.is_up = True # not before: one that is another's is not ours to take down
+        self.is_up = True # only now: a lab of another is not ours to take down
 
     def down(self):
         if self.is_up:

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #define FIRST_MS 5000
 #define LOOK_MS  300   /* then what was told before is told again */
@@ -24,6 +25,38 @@ struct look {
 	struct sm_status_reply seen; /* guarded by seen_lock, as the next */
 	uint64_t seen_ms;            /* 0: this connection has told nothing yet */
 };
+
+int look_connect(const char *path, int *ret_fd, char *error)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd AUTO_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return backend_fail(error, -errno, "socket: %s", strerror(errno));
+	if (strlen(path) >= sizeof a.sun_path)
+		return backend_fail(error, -ENAMETOOLONG,
+				    "plugin-socket \"%s\" is longer than %zu bytes", path,
+				    sizeof a.sun_path - 1);
+	strcpy(a.sun_path, path);
+	if (connect(fd, (struct sockaddr *)&a, sizeof a))
+		return backend_fail(
+			error, -ECONNREFUSED,
+			"no OpenSM plugin at %s (%s): is OpenSM running with event_plugin_name "
+			"ibvmigsm and event_plugin_options ibvmig-socket=%s? Its log says why "
+			"a plugin is not loaded",
+			path, strerror(errno), path);
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+int look_fail(const char *path, int rc, char *error)
+{
+	return backend_fail(error, rc == -ETIMEDOUT ? rc : -ECONNRESET,
+			    rc == -ETIMEDOUT ? "the OpenSM plugin at %s does not answer"
+			    : rc == -EPROTO  ? "the OpenSM plugin at %s is of another version"
+					     : "the OpenSM plugin at %s has closed the connection",
+			    path);
+}
 
 struct look *look_new(const char *path)
 {

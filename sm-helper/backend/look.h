@@ -16,9 +16,9 @@ void look_free(struct look *l);
 int look_status(struct look *l, struct sm_status_reply *ret_status, uint64_t *ret_age_ms,
 		char *error);
 
-/* Defined in backend/plugin.c. 0, or -errno with error. */
+/* Connects to the plugin, for backend/plugin.c too. 0, or -errno with error. */
 int look_connect(const char *path, int *ret_fd, char *error);
-/* Why a call has failed: an error for the caller of client_*. */
+/* Why a call has failed: an error for the caller of backend_*. */
 int look_fail(const char *path, int rc, char *error);
 
 #endif

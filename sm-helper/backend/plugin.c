@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #define CALL_MS           5000
 #define TOPOLOGY_MS       (SM_READ_WAIT_MS + CALL_MS)
@@ -51,43 +50,6 @@ static int plugin_open(const struct backend_conf *conf, void **ret_self)
 	return 0;
 }
 
-int look_connect(const char *path, int *ret_fd, char *error)
-{
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	int fd AUTO_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return backend_fail(error, -errno, "socket: %s", strerror(errno));
-	if (strlen(path) >= sizeof a.sun_path)
-		return backend_fail(error, -ENAMETOOLONG,
-				    "plugin-socket \"%s\" is longer than %zu bytes", path,
-				    sizeof a.sun_path - 1);
-	strcpy(a.sun_path, path);
-	if (connect(fd, (struct sockaddr *)&a, sizeof a))
-		return backend_fail(
-			error, -ECONNREFUSED,
-			"no OpenSM plugin at %s (%s): is OpenSM running with event_plugin_name "
-			"ibvmigsm and event_plugin_options ibvmig-socket=%s? Its log says why "
-			"a plugin is not loaded",
-			path, strerror(errno), path);
-	*ret_fd = TAKE_FD(fd);
-	return 0;
-}
-
-static int connect_plugin(struct plugin_link *c, char *error)
-{
-	return look_connect(c->path, &c->fd, error);
-}
-
-int look_fail(const char *path, int rc, char *error)
-{
-	return backend_fail(error, rc == -ETIMEDOUT ? rc : -ECONNRESET,
-			    rc == -ETIMEDOUT ? "the OpenSM plugin at %s does not answer"
-			    : rc == -EPROTO  ? "the OpenSM plugin at %s is of another version"
-					     : "the OpenSM plugin at %s has closed the connection",
-			    path);
-}
-
 static void disconnect(struct plugin_link *c)
 {
 	close(c->fd);
@@ -126,12 +88,12 @@ static int call(struct plugin_link *c, uint16_t op, struct sm_head *req, size_t 
 
 	*req = (struct sm_head){SM_PROTO_MAGIC, SM_PROTO_VERSION, op, ++c->next_id,
 				(uint32_t)bytes};
-	if (fresh && (rc = connect_plugin(c, error)))
+	if (fresh && (rc = look_connect(c->path, &c->fd, error)))
 		return rc;
 	rc = transfer(c, req, reply, room, wait_ms);
 	if (rc == -EPIPE && !fresh) {
 		disconnect(c);
-		if ((rc = connect_plugin(c, error)))
+		if ((rc = look_connect(c->path, &c->fd, error)))
 			return rc;
 		rc = transfer(c, req, reply, room, wait_ms);
 	}
@@ -284,7 +246,7 @@ static int plugin_watch(void *self, struct backend_epoch *epoch, int stop_fd,
 	struct sm_watch_reply reply;
 	int rc;
 
-	if (c->fd < 0 && (rc = connect_plugin(c, error)))
+	if (c->fd < 0 && (rc = look_connect(c->path, &c->fd, error)))
 		return rc;
 	rc = await_change(c, &req, stop_fd, &reply);
 	if (rc) {

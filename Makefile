@@ -263,11 +263,12 @@ bench: deps
 fuzz: deps
 	$(Q)tests/fuzz/run $(or $(FUZZ_SECONDS),30)
 
-lint:
+lint: all
 	$(Q)clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h')
 	$(Q)cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -D_GNU_SOURCE -I. \
 		--enable=warning,performance,portability --suppress=missingIncludeSystem \
 		$$(git ls-files '*.c')
+	$(Q)BUILD=$(BUILD) tests/layers
 	$(Q)tests/words --check
 	$(Q)docs/measurements/generate --check
 

@@ -17,6 +17,7 @@ static void job_run(void *arg)
 
 static void job_free(struct job *j)
 {
+	free(j->work);
 	json_object_put(j->in);
 	json_object_put(j->out);
 	free(j);
@@ -30,7 +31,8 @@ static void job_done(void *arg)
 	job_free(j);
 }
 
-/* A journal that cannot be made durable is for the state machine to judge (daemon/migrate/machine.c). */
+/* A journal that cannot be made durable is for the state machine to judge
+ * (daemon/migrate/machine.c). */
 static void job_submit(void *arg, int rc)
 {
 	struct job *j = arg;
@@ -44,19 +46,23 @@ static void job_submit(void *arg, int rc)
 		abort();
 }
 
-int job_start_in(struct work_pool *pool, struct daemon *d, struct json_object *in,
-		 void (*run)(struct job *j), void (*done)(struct job *j), void *owner,
-		 uint64_t serial)
+int job_order(struct daemon *d, const struct job_order *o)
 {
 	struct job *j = calloc(1, sizeof *j);
 
 	if (!j) {
-		json_object_put(in);
+		free(o->work);
+		json_object_put(o->in);
 		return -ENOMEM;
 	}
-	*j = (struct job){
-		.d = d, .pool = pool, .run = run, .done = done, .owner = owner, .serial = serial};
-	j->in = in ? in : json_object_new_object();
+	*j = (struct job){.d = d,
+			  .pool = o->pool ? o->pool : d->pool,
+			  .run = o->run,
+			  .done = o->done,
+			  .owner = o->owner,
+			  .serial = o->serial,
+			  .work = o->work};
+	j->in = o->in ? o->in : json_object_new_object();
 	j->out = json_object_new_object();
 	if (!j->in || !j->out) {
 		job_free(j);
@@ -69,7 +75,9 @@ int job_start_in(struct work_pool *pool, struct daemon *d, struct json_object *i
 int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *j),
 	      void (*done)(struct job *j), void *owner, uint64_t serial)
 {
-	return job_start_in(d->pool, d, in, run, done, owner, serial);
+	return job_order(
+		d, &(struct job_order){
+			   .in = in, .run = run, .done = done, .owner = owner, .serial = serial});
 }
 
 int job_fail(struct job *j, int rc, const char *fmt, ...)

@@ -14,27 +14,34 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *str(struct job *j, const char *key)
-{
-	return json_opt_str(j->in, key, "");
-}
-
 int src_show_guid(struct job *j, struct json_object *vf, char *error)
 {
 	return provider_set_guid(j->d->provider, vf_text_of(vf, "vf"), vf_guid_of(vf, "vguid"),
 				 error);
 }
 
+struct address_work *lost_addresses(const struct migration *m, const struct migrate_host *lost)
+{
+	struct address_work *w = calloc(1, sizeof *w);
+
+	if (!w)
+		return NULL;
+	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+	memcpy(w->host, lost->host, sizeof w->host);
+	return w;
+}
+
 /* ibvmig-sm does not take a vGUID from a port that is dead: it lets go what the VM had there, and
  * gives it to ours as to one that starts. */
 static void bind_anew(struct job *j)
 {
+	const struct address_work *w = j->work;
 	struct json_object *body = json_object_new_object(), *answer AUTO_JSON = NULL;
 
 	char why[HTTP_ERROR_MAX];
 
-	json_set_str(body, "vm", str(j, "vm"));
-	json_set_str(body, "host", str(j, "to"));
+	json_set_str(body, "vm", w->vm);
+	json_set_str(body, "host", w->host);
 	j->rc = sm_change(j->d->settings, "/v1/fence", body, &answer, why);
 	if (j->rc) {
 		size_t n = strlen(j->error);
@@ -86,15 +93,16 @@ void lost_keep_lids(struct migration *m, struct job *j)
  * VM has got elsewhere meanwhile is left alone. */
 static int let_go(struct job *j, struct json_object *vf, char *error)
 {
+	const struct address_work *w = j->work;
 	struct json_object *body, *answer AUTO_JSON = NULL;
 	struct location l;
 	int rc = locate_guid(j->d->settings, vf_guid_of(vf, "vguid"), &l, error);
 
-	if (rc == -ENOENT || (!rc && !str_eq(l.vm, str(j, "vm"))))
+	if (rc == -ENOENT || (!rc && !str_eq(l.vm, w->vm)))
 		return 0;
 	if (!rc && str_eq(l.host, j->d->settings->host_name))
 		return vm_work_unbind(j, vf, error);
-	if (rc || !str_eq(l.host, str(j, "to")))
+	if (rc || !str_eq(l.host, w->host))
 		return rc;
 	body = json_object_new_object();
 	json_set_str(body, "vm", l.vm);

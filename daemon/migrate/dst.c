@@ -276,28 +276,35 @@ static struct json_object *prepare_input(struct migration *m)
 
 /* ---- the verdict of a silent source ---- */
 
-/* → here: libvirt has a QEMU for the VM, which may be waiting for it; or does not say. */
-static void look_for_vm(struct job *j)
-{
-	char why[HTTP_ERROR_MAX];
-	bool here = true;
-	int rc = virt_is_running(j->d->virt, str(j, "vm"), &here, why);
+/* The source's verdict: the worker reads the first half, and writes the other. */
+struct verdict_work {
+	char vm[37], id[37], url[256];
 
-	json_set_bool(j->out, "here", rc || here);
-}
+	bool over; /* the source has ended, or walks back, or has no record */
+	bool here; /* it is silent: libvirt has a QEMU for the VM, which may be waiting for it */
+};
 
 static void verdict_run(struct job *j)
 {
+	struct verdict_work *w = j->work;
 	struct remote_record src;
+	char why[HTTP_ERROR_MAX];
 
-	j->rc = remote_ask(str(j, "url"), str(j, "migration"), ROLE_SOURCE, ASK_DEADLINE_MS, &src,
-			   j->error);
+	j->rc = remote_ask(w->url, w->id, ROLE_SOURCE, ASK_DEADLINE_MS, &src, j->error);
 	if (j->rc && j->rc != -EREMOTEIO) {
-		look_for_vm(j);
-		return; /* no verdict: ask again */
+		/* No verdict: it is asked for again. A libvirt that does not say may have it. */
+		w->here = true;
+		if (virt_is_running(j->d->virt, w->vm, &w->here, why))
+			w->here = true;
+		return;
 	}
-	json_set_bool(j->out, "over", !src.known || src.ended || src.back);
+	w->over = !src.known || src.ended || src.back;
 	j->rc = 0;
+}
+
+static bool is_over(const struct job *j)
+{
+	return ((const struct verdict_work *)j->work)->over;
 }
 
 /* The hook has had our answer, and libvirt has not started the VM: nobody comes from a host that is
@@ -307,7 +314,7 @@ static bool nobody_comes(const struct migration *m, const struct job *j)
 	uint64_t heard_us = m->step.heard_us ? m->step.heard_us : m->step.entered_us;
 
 	return j->rc && m->rec.state == M_PREPARE && !record_did(&m->rec, DID_ORDER) &&
-	       !json_opt_bool(j->out, "here", true) &&
+	       !((const struct verdict_work *)j->work)->here &&
 	       now_us() - heard_us > SOURCE_SILENT_S * 1000000ull;
 }
 
@@ -317,7 +324,7 @@ static void verdict(struct migration *m, struct job *j)
 	m->step.timed_out = false;
 	if (!j->rc)
 		m->step.heard_us = now_us();
-	if (!j->rc && json_opt_bool(j->out, "over", false) && !m->dst.guest_resumed)
+	if (!j->rc && is_over(j) && !m->dst.guest_resumed)
 		migrate_give_up(m, "the source has given the migration up");
 	else if (nobody_comes(m, j))
 		migrate_give_up(m,
@@ -331,13 +338,17 @@ static void verdict(struct migration *m, struct job *j)
 static int ask_source(struct migration *m, unsigned phase,
 		      void (*done)(struct migration *m, struct job *j))
 {
-	struct json_object *in = json_object_new_object();
+	struct verdict_work *w = calloc(1, sizeof *w);
 
+	if (!w)
+		return -ENOMEM;
 	migrate_enter(m, phase);
-	json_set_str(in, "migration", m->rec.id);
-	json_set_str(in, "vm", m->rec.vm_uuid);
-	json_set_str(in, "url", m->rec.from.url);
-	return migrate_job(m, in, verdict_run, done) ? -ENOMEM : STEP_WAIT;
+	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+	memcpy(w->id, m->rec.id, sizeof w->id);
+	memcpy(w->url, m->rec.from.url, sizeof w->url);
+	return migrate_order(m, (struct job_order){.work = w, .run = verdict_run}, done)
+		       ? -ENOMEM
+		       : STEP_WAIT;
 }
 
 static int ask_verdict(struct migration *m)
@@ -352,7 +363,7 @@ static void dead_judged(struct migration *m, struct job *j)
 			     "the VM is dead, and host %.60s does not say whether it has its vGUID "
 			     "again: %.300s",
 			     m->rec.from.host, j->error);
-	else if (json_opt_bool(j->out, "over", false))
+	else if (is_over(j))
 		migrate_enter(m, DST_DEAD_OVER);
 	else
 		migrate_enter(m, m->rec.state == M_SWITCH ? DST_DEAD_GOES_ON : DST_AWAIT);
@@ -370,7 +381,7 @@ static int judge_dead(struct migration *m)
 static void order_asked_for(struct migration *m, struct job *j)
 {
 	migrate_enter(m, DST_AWAIT);
-	if (!j->rc && json_opt_bool(j->out, "over", false)) {
+	if (!j->rc && is_over(j)) {
 		migrate_fail(m, -ECANCELED,
 			     "the VM runs here, and host %.60s has ended its part of the migration "
 			     "without giving its addresses away",

@@ -29,9 +29,17 @@ static void taken_over(struct migration *m, struct job *j)
 
 int orphan_take_over(struct migration *m, struct json_object *in)
 {
-	json_set_str(in, "to", m->rec.from.host);
+	struct address_work *w = lost_addresses(m, &m->rec.from);
+
+	if (!w) {
+		json_object_put(in);
+		return -ENOMEM;
+	}
 	json_set(in, "moves", record_moves(&m->rec, false));
-	return migrate_job(m, in, lost_take_back_run, taken_over) ? -ENOMEM : STEP_WAIT;
+	return migrate_order(m, (struct job_order){.work = w, .in = in, .run = lost_take_back_run},
+			     taken_over)
+		       ? -ENOMEM
+		       : STEP_WAIT;
 }
 
 /* ---- the request ---- */
@@ -86,13 +94,14 @@ static void ask_run(struct job *j)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 
-	j->rc = http_call(json_opt_str(j->in, "url", ""), "GET", "/", NULL, ASK_MS, &answer,
+	j->rc = http_call(((struct other_host *)j->work)->url, "GET", "/", NULL, ASK_MS, &answer,
 			  j->error);
 }
 
 static void asked(struct job *j)
 {
-	const char *id = json_opt_str(j->in, "migration", "");
+	const struct other_host *h = j->work;
+	const char *id = h->id;
 	struct migration *m = migrate_find(j->d, id, ROLE_DESTINATION);
 	struct http_exchange *x = j->owner;
 
@@ -100,7 +109,7 @@ static void asked(struct job *j)
 		http_fail(x, 409, "not-lost",
 			  "host %s is not lost: its ibvmigd answers. ibvmig resolve %s, without "
 			  "--source-lost",
-			  json_opt_str(j->in, "from", ""), id);
+			  h->host, id);
 	} else if (!m || !needs_source(m)) {
 		answer_idle(x, j->d, id);
 	} else {
@@ -113,7 +122,8 @@ static void asked(struct job *j)
 void orphan_post(struct http_request *req)
 {
 	struct daemon *d = req->user;
-	struct json_object *o AUTO_JSON = journal_migration(d->journal, req->param), *in;
+	struct json_object *o AUTO_JSON = journal_migration(d->journal, req->param);
+	struct other_host *h;
 	struct migration *m = migrate_find(d, req->param, ROLE_DESTINATION);
 
 	if (!m && !o) {
@@ -124,10 +134,14 @@ void orphan_post(struct http_request *req)
 		answer_idle(req->exchange, d, req->param);
 		return;
 	}
-	in = json_object_new_object();
-	json_set_str(in, "migration", m->rec.id);
-	json_set_str(in, "url", m->rec.from.url);
-	json_set_str(in, "from", m->rec.from.host);
-	if (job_start(d, in, ask_run, asked, req->exchange, 0))
+	h = calloc(1, sizeof *h);
+	if (h) {
+		memcpy(h->id, m->rec.id, sizeof h->id);
+		memcpy(h->host, m->rec.from.host, sizeof h->host);
+		memcpy(h->url, m->rec.from.url, sizeof h->url);
+	}
+	if (!h ||
+	    job_order(d, &(struct job_order){
+				 .work = h, .run = ask_run, .done = asked, .owner = req->exchange}))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 }

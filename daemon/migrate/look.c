@@ -4,6 +4,7 @@
 #include "common/json.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job_vfs.h"
+#include "daemon/migrate/speed.h"
 #include "daemon/migrate/step.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/vm/discover.h"
@@ -11,10 +12,19 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *str(struct job *j, const char *key)
-{
-	return json_opt_str(j->in, key, "");
-}
+/* A look: the worker reads the first half, and writes the other; of each VF in the input, "left".
+ */
+struct look_work {
+	char vm[37];
+	bool source;
+	bool begins;  /* QEMU is waited for: disks may have to be copied before */
+	bool aborts;  /* QEMU's job is to end */
+	bool unplugs; /* the VFs are to leave */
+
+	enum virt_state state;
+	char status[24]; /* of QEMU's job, or "" */
+	bool copies;
+};
 
 /* The VM's QEMU must have been here. */
 static bool has_come(struct migration *m)
@@ -35,8 +45,9 @@ static bool is_wanted(struct migration *m)
 
 static int find_device(struct job *j, struct json_object *vf, char *error)
 {
+	const struct look_work *w = j->work;
 	bool has = true;
-	int rc = qmp_has_device(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), &has, error);
+	int rc = qmp_has_device(j->d->virt, w->vm, vf_text_of(vf, "dev_id"), &has, error);
 
 	json_set_bool(vf, "left", !has);
 	return rc;
@@ -44,27 +55,24 @@ static int find_device(struct job *j, struct json_object *vf, char *error)
 
 static void look_run(struct job *j)
 {
-	enum virt_state state;
+	struct look_work *w = j->work;
 	struct qmp_migration q;
 	char why[HTTP_ERROR_MAX];
 
 	/* The state below shows whether the abort has helped. */
-	if (json_opt_bool(j->in, "abort", false))
-		virt_abort_job(j->d->virt, str(j, "vm"), why);
-	j->rc = virt_state(j->d->virt, str(j, "vm"), &state, j->error);
+	if (w->aborts)
+		virt_abort_job(j->d->virt, w->vm, why);
+	j->rc = virt_state(j->d->virt, w->vm, &w->state, j->error);
+	if (j->rc || w->state == VIRT_GONE || !w->source)
+		return;
+	j->rc = qmp_query_migrate(j->d->virt, w->vm, &q, j->error);
 	if (j->rc)
 		return;
-	json_set_u64(j->out, "state", state);
-	if (state == VIRT_GONE || !json_opt_bool(j->in, "source", false))
-		return;
-	j->rc = qmp_query_migrate(j->d->virt, str(j, "vm"), &q, j->error);
-	if (j->rc)
-		return;
-	json_set_str(j->out, "status", q.status);
-	if (json_opt_bool(j->in, "unplugs", false))
+	memcpy(w->status, q.status, sizeof w->status);
+	if (w->unplugs)
 		job_each_vf(j, find_device);
-	if (json_opt_bool(j->in, "begins", false))
-		src_let_copy(j);
+	if (w->begins)
+		speed_let_copy(j, w->vm, &w->copies);
 }
 
 /* The destination knows whether the VM has died or arrived, if QEMU ever began. */
@@ -120,14 +128,14 @@ static void tell_devices(struct migration *m, struct job *j)
 
 static void src_looked(struct migration *m, struct job *j)
 {
-	uint64_t state = json_opt_u64(j->out, "state", VIRT_STANDS);
-	const char *status = json_opt_str(j->out, "status", "");
+	const struct look_work *w = j->work;
+	const char *status = w->status;
 
-	if (state == VIRT_GONE) {
+	if (w->state == VIRT_GONE) {
 		src_gone(m);
 		return;
 	}
-	m->src.stands = state == VIRT_STANDS;
+	m->src.stands = w->state == VIRT_STANDS;
 	/* libvirt lets it run again when the migration has ended. */
 	if (m->src.stands && !strcmp(status, "active") && needs_guest(m)) {
 		migrate_fail(m, -ECANCELED,
@@ -138,7 +146,7 @@ static void src_looked(struct migration *m, struct job *j)
 		return;
 	}
 	src_keep_ballast(m);
-	if (json_opt_bool(j->out, "copies", false) && src_awaits_begin(m))
+	if (w->copies && src_awaits_begin(m))
 		src_begins_later(m);
 	tell_status(m, status);
 	if (m->serial == j->serial)
@@ -147,7 +155,7 @@ static void src_looked(struct migration *m, struct job *j)
 
 static void dst_looked(struct migration *m, struct job *j)
 {
-	switch ((enum virt_state)json_opt_u64(j->out, "state", VIRT_STANDS)) {
+	switch (((const struct look_work *)j->work)->state) {
 	case VIRT_GONE:
 		if (has_come(m))
 			migrate_vm_changed(m->d, m->rec.vm_uuid, VIRT_STOPPED);
@@ -180,19 +188,27 @@ static void looked(struct job *j)
 void migrate_look(void *arg)
 {
 	struct migration *m = arg;
-	struct json_object *in;
+	struct look_work *w = NULL;
 
 	if (!is_wanted(m)) {
 		migrate_look_later(m);
 		return;
 	}
-	in = migrate_input(m);
-	json_set_bool(in, "source", m->rec.role == ROLE_SOURCE);
-	json_set_bool(in, "begins", m->rec.role == ROLE_SOURCE && src_awaits_begin(m));
-	json_set_bool(in, "abort", migrate_awaits_job(m));
-	json_set_bool(in, "unplugs",
-		      record_did(&m->rec, DID_UNPLUG) && m->rec.state == M_DETACH && !m->rec.back);
-	m->looking = !job_start(m->d, in, look_run, looked, m, m->serial);
+	w = calloc(1, sizeof *w);
+	if (w) {
+		memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+		w->source = m->rec.role == ROLE_SOURCE;
+		w->begins = w->source && src_awaits_begin(m);
+		w->aborts = migrate_awaits_job(m);
+		w->unplugs = record_did(&m->rec, DID_UNPLUG) && m->rec.state == M_DETACH &&
+			     !m->rec.back;
+		m->looking = !job_order(m->d, &(struct job_order){.work = w,
+								  .in = migrate_input(m),
+								  .run = look_run,
+								  .done = looked,
+								  .owner = m,
+								  .serial = m->serial});
+	}
 	if (!m->looking)
 		migrate_look_later(m);
 }

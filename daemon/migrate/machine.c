@@ -475,17 +475,21 @@ static void step_job_done(struct job *j)
 	migrate_drive(m);
 }
 
-static int start_job(struct migration *m, struct work_pool *pool, struct json_object *in,
-		     void (*run)(struct job *j), void (*done)(struct migration *m, struct job *j))
+int migrate_order(struct migration *m, struct job_order o,
+		  void (*done)(struct migration *m, struct job *j))
 {
 	struct step_job *s = malloc(sizeof *s);
 
 	if (!s) {
-		json_object_put(in);
+		free(o.work);
+		json_object_put(o.in);
 		return -ENOMEM;
 	}
 	*s = (struct step_job){.m = m, .done = done};
-	int rc = job_start_in(pool, m->d, in, run, step_job_done, s, m->serial);
+	o.done = step_job_done;
+	o.owner = s;
+	o.serial = m->serial;
+	int rc = job_order(m->d, &o);
 	if (rc)
 		free(s);
 	else
@@ -496,13 +500,14 @@ static int start_job(struct migration *m, struct work_pool *pool, struct json_ob
 int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		void (*done)(struct migration *m, struct job *j))
 {
-	return start_job(m, m->d->pool, in, run, done);
+	return migrate_order(m, (struct job_order){.in = in, .run = run}, done);
 }
 
 int migrate_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		 void (*done)(struct migration *m, struct job *j))
 {
-	return start_job(m, m->d->callers, in, run, done);
+	return migrate_order(m, (struct job_order){.pool = m->d->callers, .in = in, .run = run},
+			     done);
 }
 
 struct step_request {

@@ -140,7 +140,11 @@ void migrate_fail(struct migration *m, int rc, const char *fmt, ...)
  * always lowers m->inflight. */
 int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		void (*done)(struct migration *m, struct job *j));
-/* The same for a run() that waits until the other host's pool has done something. */
+/* The same with more in o, as typed work; owner, serial and done follow from the rest. */
+int migrate_order(struct migration *m, struct job_order o,
+		  void (*done)(struct migration *m, struct job *j));
+/* The same as migrate_job() for a run() that waits until the other host's pool has done something.
+ */
 int migrate_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		 void (*done)(struct migration *m, struct job *j));
 /* The same for a request to the VM's agent. */

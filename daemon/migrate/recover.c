@@ -64,64 +64,70 @@ void recover_load(struct daemon *d)
 	}
 }
 
-/* Asks the destination about a VM that is not here: it has died here (this host was off, perhaps),
- * or has left. A destination that has just been restarted itself may not know yet. → open: it does
- * not; prepared: nor has anything come so far; died. Without a field the VM has come, or the
- * destination is silent. */
-static void ask_destination(struct job *j)
+/* Where the VM of a record is: the worker reads the first half, and writes the other. */
+struct probe_work {
+	char vm[37], id[37], url[256]; /* url: the destination's, if it is to be asked; or "" */
+	bool source, rebooted;
+
+	bool here;
+	char status[24]; /* of QEMU's job, or "" */
+	/* The destination's word: the VM has died with this host; it is not known there yet, and
+	 * nothing has come so far. All false: the VM has come, or the destination is silent. */
+	bool died, open, prepared;
+};
+
+/* The VM is not here: it has died here (this host was off, perhaps), or has left. A destination
+ * that has just been restarted itself may not know yet. */
+static void ask_destination(struct probe_work *w)
 {
 	struct remote_record dst;
 	char why[HTTP_ERROR_MAX];
-	int rc = remote_ask(json_opt_str(j->in, "url", ""), json_opt_str(j->in, "migration", ""),
-			    ROLE_DESTINATION, ASK_MS, &dst, why);
+	int rc = remote_ask(w->url, w->id, ROLE_DESTINATION, ASK_MS, &dst, why);
 	bool over = rc || dst.ended || dst.back;
 
 	if ((rc && rc != -EREMOTEIO) || dst.committed)
 		return;
-	json_set_bool(j->out, "died", over);
-	json_set_bool(j->out, "open", !over);
-	json_set_bool(j->out, "prepared", remote_is(&dst, M_PREPARE));
+	w->died = over;
+	w->open = !over;
+	w->prepared = remote_is(&dst, M_PREPARE);
 }
 
-/* A QEMU that waits for a migration does not tell; what the source's does is to be known. */
-static void probe_job(struct job *j, const char *vm)
+/* A QEMU that waits for a migration does not tell; the source's job must be known. */
+static void probe_job(struct job *j, struct probe_work *w)
 {
 	struct qmp_migration q;
 	char why[HTTP_ERROR_MAX];
-	int rc = qmp_query_migrate(j->d->virt, vm, &q, why);
+	int rc = qmp_query_migrate(j->d->virt, w->vm, &q, why);
 
 	if (!rc)
-		json_set_str(j->out, "status", q.status);
-	else if (json_opt_bool(j->in, "source", false))
+		memcpy(w->status, q.status, sizeof w->status);
+	else if (w->source)
 		job_fail(j, rc, "%s", why);
 }
 
 static void probe_run(struct job *j)
 {
-	const char *vm = json_opt_str(j->in, "vm", "");
-	bool here = false;
+	struct probe_work *w = j->work;
 
-	j->rc = virt_is_running(j->d->virt, vm, &here, j->error);
-	here = here && !json_opt_bool(j->in, "rebooted", false);
-	json_set_bool(j->out, "here", here);
-	if (here)
-		probe_job(j, vm);
-	if (!j->rc && !here && *json_opt_str(j->in, "url", ""))
-		ask_destination(j);
+	j->rc = virt_is_running(j->d->virt, w->vm, &w->here, j->error);
+	w->here = w->here && !w->rebooted;
+	if (w->here)
+		probe_job(j, w);
+	if (!j->rc && !w->here && *w->url)
+		ask_destination(w);
 }
 
 /* An answer that is not known yet is asked for again, for a while. */
-static bool asks_again(struct migration *m, struct job *j)
+static bool asks_again(struct migration *m, const struct probe_work *w)
 {
-	unsigned most = json_opt_bool(j->out, "prepared", false) ? PROBES_PREPARED : PROBES_MAX;
+	unsigned most = w->prepared ? PROBES_PREPARED : PROBES_MAX;
 
-	return json_opt_bool(j->out, "open", false) && ++m->recovery.probes < most;
+	return w->open && ++m->recovery.probes < most;
 }
 
-static bool has_died(struct job *j)
+static bool has_died(const struct probe_work *w)
 {
-	return json_opt_bool(j->out, "died", false) ||
-	       (json_opt_bool(j->out, "open", false) && json_opt_bool(j->out, "prepared", false));
+	return w->died || (w->open && w->prepared);
 }
 
 static void src_recover(struct migration *m, bool here, const char *status)
@@ -184,14 +190,13 @@ static void dst_recover(struct migration *m, bool here, const char *status)
 static void probe_done(struct job *j)
 {
 	struct migration *m = j->owner;
-	bool here = json_opt_bool(j->out, "here", false);
-	const char *status = json_opt_str(j->out, "status", "");
+	const struct probe_work *w = j->work;
 
 	m->inflight--;
 	m->recovery.probing = false;
-	if (!j->rc && here && vm_is_unseen(m->d, m->rec.vm_uuid))
+	if (!j->rc && w->here && vm_is_unseen(m->d, m->rec.vm_uuid))
 		job_fail(j, -EAGAIN, "libvirt does not tell yet what the VM has");
-	m->recovery.unprobed = j->rc || asks_again(m, j);
+	m->recovery.unprobed = j->rc || asks_again(m, w);
 	if (m->recovery.unprobed && !j->rc) {
 		migrate_poll(m, PROBE_AGAIN_MS);
 		return;
@@ -207,28 +212,31 @@ static void probe_done(struct job *j)
 	m->step.silence_told = false;
 	log_notice("VM %s: migration %s taken up again in %s", m->rec.vm_name, m->rec.id,
 		   migrate_state_name(m->rec.state));
-	if (m->rec.role == ROLE_SOURCE && !m->rec.committed && has_died(j))
+	if (m->rec.role == ROLE_SOURCE && !m->rec.committed && has_died(w))
 		migrate_vm_died(m);
 	if (m->rec.role == ROLE_SOURCE)
-		src_recover(m, here, status);
+		src_recover(m, w->here, w->status);
 	else
-		dst_recover(m, here, status);
+		dst_recover(m, w->here, w->status);
 }
 
 void recover_probe(struct migration *m)
 {
-	struct json_object *in;
+	struct probe_work *w = m->recovery.probing ? NULL : calloc(1, sizeof *w);
 
 	if (m->recovery.probing)
 		return;
-	in = json_object_new_object();
-	json_set_str(in, "vm", m->rec.vm_uuid);
-	json_set_str(in, "migration", m->rec.id);
-	json_set_bool(in, "rebooted", m->rec.role == ROLE_SOURCE && m->recovery.rebooted);
-	json_set_bool(in, "source", m->rec.role == ROLE_SOURCE);
-	if (m->rec.role == ROLE_SOURCE && !m->rec.committed && !m->rec.back && !m->rec.file)
-		json_set_str(in, "url", m->rec.to.url);
-	m->recovery.probing = !job_start(m->d, in, probe_run, probe_done, m, 0);
+	if (w) {
+		memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+		memcpy(w->id, m->rec.id, sizeof w->id);
+		w->source = m->rec.role == ROLE_SOURCE;
+		w->rebooted = w->source && m->recovery.rebooted;
+		if (w->source && !m->rec.committed && !m->rec.back && !m->rec.file)
+			memcpy(w->url, m->rec.to.url, sizeof w->url);
+		m->recovery.probing = !job_order(
+			m->d, &(struct job_order){
+				      .work = w, .run = probe_run, .done = probe_done, .owner = m});
+	}
 	m->inflight += m->recovery.probing;
 	if (!m->recovery.probing)
 		migrate_poll(m, PROBE_AGAIN_MS);

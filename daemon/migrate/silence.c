@@ -7,16 +7,25 @@
 #include "daemon/migrate/dst_orphan.h"
 #include "daemon/migrate/src.h"
 
+#include <errno.h>
 #include <string.h>
 
+#define ASK_MS           7000
 #define OUTCOME_SILENT_S 60 /* then its silence is told */
 
-static const char *str(struct job *j, const char *key)
+struct other_host *lost_host(const struct migration *m)
 {
-	return json_opt_str(j->in, key, "");
+	struct other_host *h = calloc(1, sizeof *h);
+
+	if (!h)
+		return NULL;
+	memcpy(h->id, m->rec.id, sizeof h->id);
+	memcpy(h->host, m->rec.to.host, sizeof h->host);
+	memcpy(h->url, m->rec.to.url, sizeof h->url);
+	return h;
 }
 
-void lost_name_way_out(struct job *j)
+void lost_name_way_out(struct job *j, const struct other_host *h)
 {
 	char why[HTTP_ERROR_MAX];
 
@@ -24,15 +33,26 @@ void lost_name_way_out(struct job *j)
 	snprintf(j->error, sizeof j->error,
 		 "host %s does not answer (%.200s): start ibvmigd there, or, if it is lost for "
 		 "good, and off: ibvmig resolve %s --destination-lost",
-		 str(j, "to"), why, str(j, "migration"));
+		 h->host, why, h->id);
 }
 
-void lost_input(const struct migration *m, struct json_object *in)
+static void ask_run(struct job *j)
 {
-	json_set_str(in, "migration", m->rec.id);
-	json_set_str(in, "url", m->rec.to.url);
-	json_set_str(in, "to", m->rec.to.host);
-	json_set_bool(in, "lost", record_did(&m->rec, TOLD_DESTINATION_LOST));
+	struct outcome *o = j->work;
+
+	j->rc = remote_ask(o->at.url, o->at.id, ROLE_DESTINATION, ASK_MS, &o->dst, j->error);
+}
+
+int src_ask_destination(struct migration *m, void (*done)(struct migration *m, struct job *j))
+{
+	struct other_host *h AUTO_FREE = lost_host(m);
+	struct outcome *o = h ? calloc(1, sizeof *o) : NULL;
+
+	if (!o)
+		return -ENOMEM;
+	o->at = *h;
+	return migrate_order(m, (struct job_order){.work = o, .run = ask_run}, done) ? -ENOMEM
+										     : STEP_WAIT;
 }
 
 void orphan_name_way_out(const struct migration *m, const char *why,
@@ -49,7 +69,7 @@ void orphan_name_way_out(const struct migration *m, const char *why,
 void src_note_silence(struct migration *m, struct job *j)
 {
 	m->step.silent++;
-	lost_name_way_out(j);
+	lost_name_way_out(j, &((struct outcome *)j->work)->at);
 	migrate_error(m, j->rc, "%s", j->error);
 	if (m->step.silence_told || now_us() - m->step.heard_us < OUTCOME_SILENT_S * 1000000ull)
 		return;

@@ -9,6 +9,7 @@
 #include "daemon/base/job_vfs.h"
 #include "daemon/migrate/choice.h"
 #include "daemon/migrate/remote.h"
+#include "daemon/migrate/speed.h"
 #include "daemon/migrate/src.h"
 #include "daemon/migrate/peer_watch.h"
 #include "daemon/vf/provider.h"
@@ -201,29 +202,6 @@ int src_quiesce(struct migration *m)
 	return migrate_run_phases(m, quiesce);
 }
 
-/* ---- how far the destination is ---- */
-
-static void ask_outcome_run(struct job *j)
-{
-	struct remote_record dst;
-
-	j->rc = remote_ask(str(j, "url"), str(j, "migration"), ROLE_DESTINATION, ASK_DEADLINE_MS,
-			   &dst, j->error);
-	json_set_bool(j->out, "committed", dst.committed);
-	json_set_bool(j->out, "attached", dst.attached);
-	json_set_bool(j->out, "ended", remote_is(&dst, M_DONE));
-	json_set_bool(j->out, "gone", remote_is(&dst, M_ABORTED));
-	json_set_str(j->out, "why", *dst.reason ? dst.reason : NULL);
-}
-
-static struct json_object *outcome_input(const struct migration *m)
-{
-	struct json_object *in = json_object_new_object();
-
-	lost_input(m, in);
-	return in;
-}
-
 /* ---- DETACH ---- */
 
 enum { DETACH_UNPLUG, DETACH_CLEAN, DETACH_BEGIN };
@@ -326,19 +304,20 @@ static void died_here(struct migration *m)
 /* A destination that was restarted meanwhile walks back, or has lost its record. */
 static void begin_asked(struct migration *m, struct job *j)
 {
-	bool gone = j->rc == -EREMOTEIO || json_opt_bool(j->out, "gone", false);
+	const struct remote_record *dst = &((struct outcome *)j->work)->dst;
+	bool gone = remote_is(dst, M_ABORTED);
 
 	if (!j->rc)
 		m->step.heard_us = now_us();
-	if (m->rec.committed && gone)
+	if (m->rec.committed && (gone || j->rc == -EREMOTEIO))
 		died_here(m);
 	else if (j->rc == -EREMOTEIO)
 		migrate_fail(m, -ECANCELED, "host %s does not know the migration any more: %.300s",
 			     m->rec.to.host, j->error);
-	else if (json_opt_bool(j->out, "gone", false))
+	else if (gone)
 		migrate_fail(m, -ECANCELED, "host %s has given the migration up: %.300s",
 			     m->rec.to.host,
-			     json_opt_str(j->out, "why", "its record does not say why"));
+			     *dst->reason ? dst->reason : "its record does not say why");
 	else if (j->rc && now_us() - m->step.heard_us > BEGIN_SILENT_S * 1000000ull)
 		migrate_fail(m, j->rc,
 			     "ibvmigd on host %s has not answered for %d s, before QEMU began: "
@@ -357,7 +336,7 @@ int src_await_begin(struct migration *m)
 	}
 	if (m->inflight)
 		return STEP_WAIT;
-	return migrate_job(m, outcome_input(m), ask_outcome_run, begin_asked) ? -ENOMEM : STEP_WAIT;
+	return src_ask_destination(m, begin_asked);
 }
 
 static int await_begin_early(struct migration *m)
@@ -432,35 +411,48 @@ int src_detach(struct migration *m)
 
 /* ---- SWITCH ---- */
 
+/* QEMU goes on with the user's values. */
+struct release_work {
+	char vm[37];
+	struct speed user; /* 0: there was no HOLD to read them */
+	struct qmp_throttle throttle;
+	uint64_t ours; /* the bandwidth that we have set; 0: none */
+};
+
 static void release_run(struct job *j)
 {
-	uint64_t bandwidth = json_opt_u64(j->in, "bandwidth", 0);
-	uint64_t downtime_ms = json_opt_u64(j->in, "downtime_ms", 0);
-	struct qmp_throttle throttle = {json_opt_u64(j->in, "throttle_initial", 0),
-					json_opt_u64(j->in, "throttle_increment", 0)};
+	struct release_work *w = j->work;
+	struct speed s = w->user, changed = {0};
 
-	/* There was no HOLD to read them. */
-	if (!bandwidth ? src_read_user_values(j, &bandwidth, &downtime_ms) : src_read_changes(j))
+	if (!s.bandwidth ? speed_read(j, w->vm, &s)
+			 : speed_read_changes(j, w->vm, w->ours, &changed))
 		return;
-	bandwidth = json_opt_u64(j->out, "bandwidth", bandwidth);
-	downtime_ms = json_opt_u64(j->out, "downtime_ms", downtime_ms);
-	if (throttle.initial)
-		j->rc = qmp_set_throttle(j->d->virt, str(j, "vm"), throttle, j->error);
+	if (changed.bandwidth)
+		s.bandwidth = changed.bandwidth;
+	if (changed.downtime_ms)
+		s.downtime_ms = changed.downtime_ms;
+	if (w->throttle.initial)
+		j->rc = qmp_set_throttle(j->d->virt, w->vm, w->throttle, j->error);
 	if (!j->rc)
-		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), bandwidth, downtime_ms, j->error);
+		j->rc = qmp_set_migrate(j->d->virt, w->vm, s.bandwidth, s.downtime_ms, j->error);
 }
+
+/* SWITCH at the other host; the call's body stands in the job's input. */
+struct switch_work {
+	struct other_host to;
+	bool lost, committed;
+};
 
 /* An ended record of a destination that was restarted since lives in its journal only. One that has
  * lost its journal has nothing that could be ordered once the VM runs there. */
-static bool has_moved(struct job *j)
+static bool has_moved(const struct switch_work *w)
 {
 	struct remote_record dst;
 	char why[HTTP_ERROR_MAX];
-	int rc = remote_ask(str(j, "url"), str(j, "migration"), ROLE_DESTINATION, ASK_DEADLINE_MS,
-			    &dst, why);
+	int rc = remote_ask(w->to.url, w->to.id, ROLE_DESTINATION, ASK_DEADLINE_MS, &dst, why);
 
 	if (rc)
-		return rc == -EREMOTEIO && json_opt_bool(j->in, "committed", false);
+		return rc == -EREMOTEIO && w->committed;
 	return remote_is(&dst, M_DONE);
 }
 
@@ -473,15 +465,16 @@ static int drop_guid(struct job *j, struct json_object *vf, char *error)
 /* First the source's VFs drop the vGUIDs, then the destination's show them: never both. */
 static void switch_run(struct job *j)
 {
+	const struct switch_work *w = j->work;
 	struct json_object *answer = NULL;
 
-	if (!job_vfs_at_once(j, drop_guid) && !json_opt_bool(j->in, "lost", false))
-		j->rc = http_call(str(j, "url"), "POST", "/v1/peer/switch", json_opt(j->in, "body"),
+	if (!job_vfs_at_once(j, drop_guid) && !w->lost)
+		j->rc = http_call(w->to.url, "POST", "/v1/peer/switch", json_opt(j->in, "body"),
 				  SWITCH_DEADLINE_MS, &answer, j->error);
-	if (j->rc == -EREMOTEIO && has_moved(j))
+	if (j->rc == -EREMOTEIO && has_moved(w))
 		j->rc = 0;
-	else if (j->rc && j->rc != -EREMOTEIO && json_opt_bool(j->in, "committed", false))
-		lost_name_way_out(j);
+	else if (j->rc && j->rc != -EREMOTEIO && w->committed)
+		lost_name_way_out(j, &w->to);
 	json_set(j->out, "answer", answer);
 }
 
@@ -511,8 +504,6 @@ static struct json_object *switch_input(struct migration *m)
 {
 	struct json_object *in = migrate_input(m), *body = json_object_new_object();
 
-	lost_input(m, in);
-	json_set_bool(in, "committed", m->rec.committed);
 	json_set_str(body, "migration", m->rec.id);
 	json_set(body, "peers", record_peers_json(&m->rec));
 	json_set_bool(body, "suspended", record_did(&m->rec, DID_SUSPEND));
@@ -520,29 +511,49 @@ static struct json_object *switch_input(struct migration *m)
 	return in;
 }
 
+static int order_switch(struct migration *m)
+{
+	struct other_host *to AUTO_FREE = lost_host(m);
+	struct switch_work *w = to ? calloc(1, sizeof *w) : NULL;
+
+	if (!w)
+		return -ENOMEM;
+	w->to = *to;
+	w->lost = record_did(&m->rec, TOLD_DESTINATION_LOST);
+	w->committed = m->rec.committed;
+	return migrate_order(
+		m,
+		(struct job_order){
+			.pool = m->d->callers, .work = w, .in = switch_input(m), .run = switch_run},
+		switched);
+}
+
+static int release_qemu(struct migration *m)
+{
+	struct release_work *w = calloc(1, sizeof *w);
+
+	if (!w)
+		return -ENOMEM;
+	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+	w->user = (struct speed){m->src.user_bandwidth, m->src.user_downtime_ms};
+	w->throttle = m->src.user_throttle;
+	w->ours = m->src.set_bandwidth;
+	m->pending++;
+	return migrate_order(m, (struct job_order){.work = w, .run = release_run}, part_done);
+}
+
 int src_switch(struct migration *m)
 {
-	struct json_object *in;
+	/* After COMMIT there is no QEMU here to be released; a native one was not held. */
+	bool holds = !m->rec.committed && m->rec.strategy != STRATEGY_NATIVE;
 
 	if (!m->step.started) {
 		m->step.started = true;
 		record_do(&m->rec, DID_PARK);
 		src_end_ballast(m);
-		in = migrate_input(m);
-		json_set_u64(in, "bandwidth", m->src.user_bandwidth);
-		json_set_u64(in, "downtime_ms", m->src.user_downtime_ms);
-		json_set_u64(in, "throttle_initial", m->src.user_throttle.initial);
-		json_set_u64(in, "throttle_increment", m->src.user_throttle.increment);
-		if (m->src.set_bandwidth)
-			json_set_u64(in, "set_bandwidth", m->src.set_bandwidth);
-		m->pending = 2;
 		record_do(&m->rec, DID_RAISE);
-		/* After COMMIT there is no QEMU here to be released; a native one was not held. */
-		if (m->rec.committed || m->rec.strategy == STRATEGY_NATIVE)
-			m->pending--, json_object_put(in);
-		else if (migrate_job(m, in, release_run, part_done))
-			return -ENOMEM;
-		if (migrate_call(m, switch_input(m), switch_run, switched))
+		m->pending = 1;
+		if ((holds && release_qemu(m)) || order_switch(m))
 			return -ENOMEM;
 	}
 	if (m->pending)
@@ -569,25 +580,28 @@ static void forgotten(struct migration *m)
 
 static void outcome_asked(struct migration *m, struct job *j)
 {
+	const struct remote_record *dst = &((struct outcome *)j->work)->dst;
+	bool gone = remote_is(dst, M_ABORTED);
+
 	if (!j->rc)
 		src_note_heard(m);
 	else if (j->rc != -EREMOTEIO)
 		src_note_silence(m, j);
 	else if (m->rec.committed)
 		forgotten(m);
-	if (json_opt_bool(j->out, "committed", false))
+	if (dst->committed)
 		migrate_set_committed(m);
-	if (json_opt_bool(j->out, "attached", false))
+	if (dst->attached)
 		record_do(&m->rec, DID_ATTACH);
-	m->src.peer_ended = m->src.peer_ended || json_opt_bool(j->out, "ended", false);
+	m->src.peer_ended = m->src.peer_ended || remote_is(dst, M_DONE);
 	/* The VM is paused here, if libvirt has not resumed it. */
-	if (m->rec.state == M_CANCEL && json_opt_bool(j->out, "gone", false))
+	if (m->rec.state == M_CANCEL && gone)
 		m->src.job = JOB_FAILED;
-	if (m->rec.committed && json_opt_bool(j->out, "gone", false)) {
+	if (m->rec.committed && gone) {
 		died_here(m);
 		return;
 	}
-	if (m->rec.state == M_ATTACH && json_opt_bool(j->out, "gone", false)) {
+	if (m->rec.state == M_ATTACH && gone) {
 		migrate_fail(m, -ECANCELED,
 			     "the destination has given the migration up; if libvirt has left the "
 			     "VM paused here: virsh resume %s",
@@ -611,8 +625,7 @@ static int ask_outcome(struct migration *m)
 {
 	if (m->inflight)
 		return STEP_WAIT;
-	return migrate_job(m, outcome_input(m), ask_outcome_run, outcome_asked) ? -ENOMEM
-										: STEP_WAIT;
+	return src_ask_destination(m, outcome_asked);
 }
 
 int src_await_outcome(struct migration *m)
@@ -647,11 +660,17 @@ static void given_back(struct migration *m, struct job *j)
 
 static int give_back(struct migration *m)
 {
-	struct json_object *in = migrate_input(m);
 	bool lost = record_did(&m->rec, TOLD_DESTINATION_LOST);
+	struct address_work *w = lost ? lost_addresses(m, &m->rec.to) : NULL;
 
-	lost_input(m, in);
-	return migrate_job(m, in, lost ? lost_release_run : migrate_release_run, given_back)
+	if (lost && !w)
+		return -ENOMEM;
+	return migrate_order(
+		       m,
+		       (struct job_order){.work = w,
+					  .in = migrate_input(m),
+					  .run = lost ? lost_release_run : migrate_release_run},
+		       given_back)
 		       ? -ENOMEM
 		       : STEP_WAIT;
 }

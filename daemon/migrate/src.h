@@ -3,11 +3,8 @@
 #ifndef IBVMIG_DAEMON_MIGRATE_SRC_H
 #define IBVMIG_DAEMON_MIGRATE_SRC_H
 
+#include "daemon/migrate/remote.h"
 #include "daemon/migrate/step.h"
-
-#define FULL_SPEED       (1000ull << 20) /* bytes/s: the user has set no --bandwidth */
-#define DOWNTIME_MS      300             /* the user has set no downtime */
-#define HOLD_DOWNTIME_MS 1               /* ours, until the VF has left */
 
 #define SRC_QUERY_MS 4000 /* an agent that is well answers `query` and `ballast` at once */
 
@@ -41,12 +38,6 @@ void src_set_destination(struct migration *m, struct record *asked);
  * word that was lost with it would keep the VM from its next migration until the deadline. */
 int src_await_begin(struct migration *m);
 
-/* In a job: what the migration under way would run with, without us. 0 or j->rc. */
-int src_read_user_values(struct job *j, uint64_t *ret_bandwidth, uint64_t *ret_downtime_ms);
-/* In a job: what the user has set since we set ours (migrate-setspeed, migrate-setmaxdowntime).
- * in: set_bandwidth → bandwidth, downtime_ms, if they have changed. 0 or j->rc. */
-int src_read_changes(struct job *j);
-
 /* For job_each_vf(): the VF shows the vGUID. */
 int src_show_guid(struct job *j, struct json_object *vf, char *error);
 
@@ -54,15 +45,36 @@ int src_show_guid(struct job *j, struct json_object *vf, char *error);
 
 /* POST /v1/migrations/ID/resolve {"destination_lost":true} */
 void lost_post(struct http_request *req);
-/* {migration,url,to,lost}: what the jobs below, and those that ask the destination, need of it. */
-void lost_input(const struct migration *m, struct json_object *in);
-/* A job's error is that the destination is silent: it says what an operator can do. */
-void lost_name_way_out(struct job *j);
+/* A host that may be silent, and the migration that is about it: of jobs. */
+struct other_host {
+	char id[37], host[64], url[256];
+};
+
+/* The destination; owned by the caller, NULL without memory. */
+struct other_host *lost_host(const struct migration *m);
+/* A job's error is that this host is silent: it says what an operator can do. */
+void lost_name_way_out(struct job *j, const struct other_host *h);
+
+/* The work of a job that has asked the destination for its record. */
+struct outcome {
+	struct other_host at;
+	struct remote_record dst;
+};
+
+/* Asks for it: done() finds an outcome in its job. STEP_WAIT or -errno. */
+int src_ask_destination(struct migration *m, void (*done)(struct migration *m, struct job *j));
 /* A job that has asked the destination has learnt these. A silent destination is asked for as long
  * as it takes, for it may come back. An operator sees what is waited for, and what to do if it does
- * not come back. j: it failed, its input is of lost_input(). */
+ * not come back. j: it failed, its work is an outcome. */
 void src_note_silence(struct migration *m, struct job *j);
 void src_note_heard(struct migration *m);
+/* The work of the next two: the VM, and the host that is lost. */
+struct address_work {
+	char vm[37], host[64];
+};
+
+/* Owned by the caller, NULL without memory. */
+struct address_work *lost_addresses(const struct migration *m, const struct migrate_host *lost);
 /* The undo of SWITCH without it: in: migrate_input(), moves. Our VFs show the vGUIDs, and ibvmig-sm
  * has them here. → lid of VFs that were bound anew, for lost_keep_lids(). */
 void lost_take_back_run(struct job *j);

@@ -6,6 +6,7 @@
 #include "daemon/base/daemon.h"
 #include "daemon/base/job_vfs.h"
 #include "daemon/migrate/choice.h"
+#include "daemon/migrate/speed.h"
 #include "daemon/migrate/src.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/base/settings.h"
@@ -15,10 +16,19 @@
 
 #define NATIVE_POLL_MS 1000
 
-static const char *str(struct job *j, const char *key)
-{
-	return json_opt_str(j->in, key, "");
-}
+/* A job of HOLD: of these the worker reads the first half, and writes the other. */
+struct hold_work {
+	char vm[37];
+	bool native, starts_with;
+	uint64_t ours;  /* the bandwidth that we have set; 0: none */
+	uint64_t limit; /* and the one that is wanted */
+
+	struct speed user, changed;
+	struct qmp_throttle throttle;
+	bool post_copy, kept;
+	struct qmp_migration q;
+	uint64_t at_us; /* of q */
+};
 
 enum {
 	HOLD_RAISE,
@@ -34,29 +44,30 @@ enum {
  * sets these again as it found them, and the downtime-limit. */
 static void throttle_least(struct job *j)
 {
+	struct hold_work *w = j->work;
 	struct qmp_throttle t = {0};
 
-	j->rc = qmp_get_throttle(j->d->virt, str(j, "vm"), &t, j->error);
+	j->rc = qmp_get_throttle(j->d->virt, w->vm, &t, j->error);
 	if (j->rc || !t.initial)
 		return;
-	json_set_u64(j->out, "throttle_initial", t.initial);
-	json_set_u64(j->out, "throttle_increment", t.increment);
-	j->rc = qmp_set_throttle(j->d->virt, str(j, "vm"), (struct qmp_throttle){1, 1}, j->error);
+	w->throttle = t;
+	j->rc = qmp_set_throttle(j->d->virt, w->vm, (struct qmp_throttle){1, 1}, j->error);
 }
 
 /* QEMU keeps the VM as long as any of its VFs is there, and its passes can be followed. A QEMU that
  * cannot be asked does not. */
 static bool is_kept(struct job *j)
 {
-	bool starts_with = json_opt_bool(j->in, "starts_with", false), compresses = false;
+	const struct hold_work *w = j->work;
+	bool compresses = false;
 	char error[HTTP_ERROR_MAX];
-	bool keeps = !qmp_compresses(j->d->virt, str(j, "vm"), &compresses, error) && !compresses;
+	bool keeps = !qmp_compresses(j->d->virt, w->vm, &compresses, error) && !compresses;
 
 	for (size_t i = 0; keeps && i < job_vf_count(j); i++) {
 		struct json_object *vf = job_vf(j, i);
 
-		if (qmp_keeps_vm(j->d->virt, str(j, "vm"), vf_text_of(vf, "attach"),
-				 vf_text_of(vf, "dev_id"), !starts_with, &keeps, error))
+		if (qmp_keeps_vm(j->d->virt, w->vm, vf_text_of(vf, "attach"),
+				 vf_text_of(vf, "dev_id"), !w->starts_with, &keeps, error))
 			keeps = false;
 	}
 	return keeps;
@@ -64,27 +75,22 @@ static bool is_kept(struct job *j)
 
 static void raise_run(struct job *j)
 {
-	bool native = json_opt_bool(j->in, "native", false), post_copy = false;
-	uint64_t bandwidth, downtime_ms, slow;
+	struct hold_work *w = j->work;
 
-	if (src_read_user_values(j, &bandwidth, &downtime_ms))
+	if (speed_read(j, w->vm, &w->user))
 		return;
-	j->rc = qmp_can_post_copy(j->d->virt, str(j, "vm"), &post_copy, j->error);
+	j->rc = qmp_can_post_copy(j->d->virt, w->vm, &w->post_copy, j->error);
 	if (j->rc)
 		return;
-	json_set_bool(j->out, "post_copy", post_copy);
-	slow = hold_limit(bandwidth, j->d->settings->ballast_bytes, 0);
-	json_set_u64(j->out, "bandwidth", bandwidth);
-	json_set_u64(j->out, "downtime_ms", downtime_ms);
-	if (native)
-		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), bandwidth, 0, j->error);
+	w->ours = hold_limit(w->user.bandwidth, j->d->settings->ballast_bytes, 0);
+	if (w->native)
+		j->rc = qmp_set_migrate(j->d->virt, w->vm, w->user.bandwidth, 0, j->error);
 	else
 		/* Slow at first: how much there is to send is not known yet. */
-		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), slow, HOLD_DOWNTIME_MS, j->error);
-	json_set_u64(j->out, "set_bandwidth", slow);
-	if (!j->rc && !native)
+		j->rc = qmp_set_migrate(j->d->virt, w->vm, w->ours, HOLD_DOWNTIME_MS, j->error);
+	if (!j->rc && !w->native)
 		throttle_least(j);
-	json_set_bool(j->out, "kept", !j->rc && !native && is_kept(j));
+	w->kept = !j->rc && !w->native && is_kept(j);
 }
 
 static void set_bounds(struct migration *m)
@@ -97,18 +103,19 @@ static void set_bounds(struct migration *m)
 
 static void raised(struct migration *m, struct job *j)
 {
+	const struct hold_work *w = j->work;
+
 	if (j->rc) {
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	m->src.user_bandwidth = json_opt_u64(j->out, "bandwidth", FULL_SPEED);
-	m->src.user_downtime_ms = json_opt_u64(j->out, "downtime_ms", DOWNTIME_MS);
-	m->src.user_throttle.initial = json_opt_u64(j->out, "throttle_initial", 0);
-	m->src.user_throttle.increment = json_opt_u64(j->out, "throttle_increment", 0);
-	m->src.set_bandwidth = json_opt_u64(j->out, "set_bandwidth", 0);
+	m->src.user_bandwidth = w->user.bandwidth;
+	m->src.user_downtime_ms = w->user.downtime_ms;
+	m->src.user_throttle = w->throttle;
+	m->src.set_bandwidth = w->ours;
 	set_bounds(m);
-	m->src.hold.kept = json_opt_bool(j->out, "kept", false);
-	if (json_opt_bool(j->out, "post_copy", false) && choice_for_post_copy(m)) {
+	m->src.hold.kept = w->kept;
+	if (w->post_copy && choice_for_post_copy(m)) {
 		migrate_fail(m, -ENOTSUP, "%s", m->rec.reason);
 		return;
 	}
@@ -118,37 +125,36 @@ static void raised(struct migration *m, struct job *j)
 		migrate_enter(m, m->rec.strategy == STRATEGY_EARLY ? HOLD_HELD : HOLD_LOOK);
 }
 
-static void keep_changes(struct migration *m, struct job *j)
+static void keep_changes(struct migration *m, const struct speed *changed)
 {
-	m->src.user_bandwidth = json_opt_u64(j->out, "bandwidth", m->src.user_bandwidth);
-	m->src.user_downtime_ms = json_opt_u64(j->out, "downtime_ms", m->src.user_downtime_ms);
+	if (changed->bandwidth)
+		m->src.user_bandwidth = changed->bandwidth;
+	if (changed->downtime_ms)
+		m->src.user_downtime_ms = changed->downtime_ms;
 }
 
 /* With a limit of the user's QEMU could stop the guest before its VF has left: it waits for the
  * release. */
 static void look_run(struct job *j)
 {
-	struct qmp_migration q;
+	struct hold_work *w = j->work;
 
-	j->rc = qmp_query_migrate(j->d->virt, str(j, "vm"), &q, j->error);
+	j->rc = qmp_query_migrate(j->d->virt, w->vm, &w->q, j->error);
 	if (j->rc)
 		return;
-	json_set_str(j->out, "status", q.status);
-	json_set_u64(j->out, "remaining", q.remaining_bytes);
-	json_set_u64(j->out, "passes", q.passes);
-	json_set_u64(j->out, "sent", q.sent_bytes);
-	json_set_u64(j->out, "at_us", now_us());
-	if (!json_opt_bool(j->in, "native", false) && !src_read_changes(j) &&
-	    json_opt(j->out, "downtime_ms"))
-		j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), 0, HOLD_DOWNTIME_MS, j->error);
+	w->at_us = now_us();
+	if (!w->native && !speed_read_changes(j, w->vm, w->ours, &w->changed) &&
+	    w->changed.downtime_ms)
+		j->rc = qmp_set_migrate(j->d->virt, w->vm, 0, HOLD_DOWNTIME_MS, j->error);
 }
 
 static void looked(struct migration *m, struct job *j)
 {
-	const struct hold_look now = {.remaining_bytes = json_opt_u64(j->out, "remaining", 0),
-				      .syncs = json_opt_u64(j->out, "passes", 0),
-				      .sent_bytes = json_opt_u64(j->out, "sent", 0),
-				      .at_us = json_opt_u64(j->out, "at_us", 0)};
+	const struct hold_work *w = j->work;
+	const struct hold_look now = {.remaining_bytes = w->q.remaining_bytes,
+				      .syncs = w->q.passes,
+				      .sent_bytes = w->q.sent_bytes,
+				      .at_us = w->at_us};
 	unsigned wait_ms = HOLD_POLL_MAX_MS;
 
 	if (j->rc) {
@@ -156,15 +162,14 @@ static void looked(struct migration *m, struct job *j)
 		return;
 	}
 	migrate_enter(m, HOLD_LOOK);
-	keep_changes(m, j);
+	keep_changes(m, &w->changed);
 	/* The user's value is what QEMU has now. */
-	if (json_opt(j->out, "bandwidth"))
+	if (w->changed.bandwidth)
 		m->src.set_bandwidth = m->src.user_bandwidth;
 	set_bounds(m);
 	m->src.hold.patient = m->src.hold.kept && src_has_ballast(m);
 	/* QEMU's job may have ended: then the event says what became of it. */
-	if (str_eq(json_opt_str(j->out, "status", ""), "active") &&
-	    hold_reached(&m->src.hold, &now, &wait_ms)) {
+	if (!strcmp(w->q.status, "active") && hold_reached(&m->src.hold, &now, &wait_ms)) {
 		json_set_u64(m->rec.data, "hold_remaining_bytes", now.remaining_bytes);
 		json_set_u64(m->rec.data, "hold_passes", now.syncs);
 		migrate_enter(m, HOLD_CLAMP);
@@ -183,7 +188,8 @@ static void looked(struct migration *m, struct job *j)
 /* QEMU's events tell it sooner, unless libvirt is away when they come. */
 static void native_looked(struct migration *m, struct job *j)
 {
-	const char *status = json_opt_str(j->out, "status", "");
+	const struct hold_work *w = j->work;
+	const char *status = w->q.status;
 
 	migrate_enter(m, HOLD_NATIVE);
 	if (!strcmp(status, "completed")) {
@@ -195,53 +201,62 @@ static void native_looked(struct migration *m, struct job *j)
 	}
 }
 
-static void pace_run(struct job *j)
+static void set_limit(struct job *j, uint64_t bandwidth)
 {
-	if (src_read_changes(j))
-		return;
-	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), json_opt_u64(j->in, "bandwidth", 0),
-				HOLD_DOWNTIME_MS, j->error);
+	struct hold_work *w = j->work;
+
+	if (!speed_read_changes(j, w->vm, w->ours, &w->changed))
+		j->rc = qmp_set_migrate(j->d->virt, w->vm, bandwidth, HOLD_DOWNTIME_MS, j->error);
 }
 
-static void paced(struct migration *m, struct job *j)
+static void pace_run(struct job *j)
 {
-	keep_changes(m, j);
-	m->src.set_bandwidth = json_opt_u64(j->in, "bandwidth", 0);
-	if (j->rc)
-		migrate_fail(m, j->rc, "%s", j->error);
-	else
-		migrate_enter(m, HOLD_LOOK);
+	set_limit(j, ((struct hold_work *)j->work)->limit);
 }
 
 static void clamp_run(struct job *j)
 {
-	if (src_read_changes(j))
-		return;
-	j->rc = qmp_set_migrate(j->d->virt, str(j, "vm"), HOLD_CLAMP_BYTES_PER_S, HOLD_DOWNTIME_MS,
-				j->error);
+	set_limit(j, HOLD_CLAMP_BYTES_PER_S);
+}
+
+static void limit_set(struct migration *m, struct job *j, uint64_t bandwidth, unsigned next)
+{
+	const struct hold_work *w = j->work;
+
+	keep_changes(m, &w->changed);
+	m->src.set_bandwidth = bandwidth;
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	else
+		migrate_enter(m, next);
+}
+
+static void paced(struct migration *m, struct job *j)
+{
+	limit_set(m, j, ((struct hold_work *)j->work)->limit, HOLD_LOOK);
 }
 
 static void clamped(struct migration *m, struct job *j)
 {
-	keep_changes(m, j);
-	m->src.set_bandwidth = HOLD_CLAMP_BYTES_PER_S;
-	if (j->rc)
-		migrate_fail(m, j->rc, "%s", j->error);
-	else
-		migrate_enter(m, HOLD_HELD);
+	limit_set(m, j, HOLD_CLAMP_BYTES_PER_S, HOLD_HELD);
 }
 
 static int hold_job(struct migration *m, void (*run)(struct job *j),
 		    void (*done)(struct migration *m, struct job *j))
 {
-	struct json_object *in = migrate_input(m);
+	struct hold_work *w = calloc(1, sizeof *w);
 
-	json_set_bool(in, "native", m->rec.strategy == STRATEGY_NATIVE);
-	if (m->src.set_bandwidth)
-		json_set_u64(in, "set_bandwidth", m->src.set_bandwidth);
-	json_set_u64(in, "bandwidth", m->src.hold.limit);
-	json_set_bool(in, "starts_with", m->src.hold.starts_with);
-	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
+	if (!w)
+		return -ENOMEM;
+	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+	w->native = m->rec.strategy == STRATEGY_NATIVE;
+	w->ours = m->src.set_bandwidth;
+	w->limit = m->src.hold.limit;
+	w->starts_with = m->src.hold.starts_with;
+	return migrate_order(m, (struct job_order){.work = w, .in = migrate_input(m), .run = run},
+			     done)
+		       ? -ENOMEM
+		       : STEP_WAIT;
 }
 
 static int raise_limits(struct migration *m)

@@ -18,11 +18,6 @@
 
 #define ASK_MS 7000
 
-static const char *str(struct job *j, const char *key)
-{
-	return json_opt_str(j->in, key, "");
-}
-
 /* ---- the VM runs here: its addresses come back ---- */
 
 /* ---- the VM had left: nothing of it stays here ---- */
@@ -63,7 +58,8 @@ static void ask_run(struct job *j)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 
-	j->rc = http_call(str(j, "url"), "GET", "/", NULL, ASK_MS, &answer, j->error);
+	j->rc = http_call(((struct other_host *)j->work)->url, "GET", "/", NULL, ASK_MS, &answer,
+			  j->error);
 }
 
 /* Names the command that ends a source's record which waits for no destination, or "". */
@@ -110,16 +106,17 @@ static void answer_idle(struct http_exchange *x, struct daemon *d, const char *i
 
 static void asked(struct job *j)
 {
-	struct migration *m = migrate_find(j->d, str(j, "migration"), ROLE_SOURCE);
+	const struct other_host *h = j->work;
+	struct migration *m = migrate_find(j->d, h->id, ROLE_SOURCE);
 	struct http_exchange *x = j->owner;
 
 	if (!j->rc || j->rc == -EREMOTEIO) {
 		http_fail(x, 409, "not-lost",
 			  "host %s is not lost: its ibvmigd answers. ibvmig resolve %s, without "
 			  "--destination-lost",
-			  str(j, "to"), str(j, "migration"));
+			  h->host, h->id);
 	} else if (!m || !needs_destination(m)) {
-		answer_idle(x, j->d, str(j, "migration"));
+		answer_idle(x, j->d, h->id);
 	} else {
 		if (!record_did(&m->rec, TOLD_DESTINATION_LOST) || m->rec.state == M_PARKED)
 			go_on(m);
@@ -130,8 +127,9 @@ static void asked(struct job *j)
 void lost_post(struct http_request *req)
 {
 	struct daemon *d = req->user;
-	struct json_object *o AUTO_JSON = journal_migration(d->journal, req->param), *in;
+	struct json_object *o AUTO_JSON = journal_migration(d->journal, req->param);
 	struct migration *m = migrate_find(d, req->param, ROLE_SOURCE);
+	struct other_host *h;
 
 	if (!m && !o) {
 		rest_no_migration(req, req->param);
@@ -141,8 +139,9 @@ void lost_post(struct http_request *req)
 		answer_idle(req->exchange, d, req->param);
 		return;
 	}
-	in = json_object_new_object();
-	lost_input(m, in);
-	if (job_start(d, in, ask_run, asked, req->exchange, 0))
+	h = lost_host(m);
+	if (!h ||
+	    job_order(d, &(struct job_order){
+				 .work = h, .run = ask_run, .done = asked, .owner = req->exchange}))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 }

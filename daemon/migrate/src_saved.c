@@ -22,7 +22,6 @@
 #define PATH_BYTES_MAX 1023
 #define LOOK_AGAIN_MS  1000
 #define ASK_MS         1000 /* how far a host is that restores the VM */
-#define ASK_CALL_MS    7000
 #define LET_GO_MS      5000 /* until peers that could not be told are told again */
 #define PEERS_POLL_MAX 60000
 
@@ -35,23 +34,30 @@ static const char *str(struct job *j, const char *key)
 
 /* ---- saving ---- */
 
+/* A save, or a look at one: the worker reads the first half, and writes the other. */
+struct save_work {
+	char vm[37], id[37], file[PATH_BYTES_MAX + 1];
+
+	bool looked; /* libvirt has told whether the VM runs here */
+	bool here;
+	bool image;      /* the file is whole */
+	char status[24]; /* of QEMU's job, or "" */
+};
+
 /* Looks whether the VM runs here, and whether the file is whole: each may be so without the other.
- * → here, image, status (of QEMU's job) */
+ */
 static void look_run(struct job *j)
 {
+	struct save_work *w = j->work;
 	struct domain_saved mark = {0};
 	struct qmp_migration q;
 	char *xml AUTO_FREE = NULL, why[HTTP_ERROR_MAX];
-	bool here = false;
-	int rc = virt_is_running(j->d->virt, str(j, "vm"), &here, why);
 
-	json_set_bool(j->out, "looked", !rc);
-	json_set_bool(j->out, "here", here);
-	if (here && !qmp_query_migrate(j->d->virt, str(j, "vm"), &q, why))
-		json_set_str(j->out, "status", q.status);
-	if (!rc && !virt_image_xml(j->d->virt, str(j, "file"), &xml, why))
-		json_set_bool(j->out, "image",
-			      domain_saved_parse(xml, &mark) && !strcmp(mark.id, str(j, "id")));
+	w->looked = !virt_is_running(j->d->virt, w->vm, &w->here, why);
+	if (w->here && !qmp_query_migrate(j->d->virt, w->vm, &q, why))
+		memcpy(w->status, q.status, sizeof w->status);
+	if (w->looked && !virt_image_xml(j->d->virt, w->file, &xml, why))
+		w->image = domain_saved_parse(xml, &mark) && !strcmp(mark.id, w->id);
 }
 
 /* A VF that this host keeps for the VM, which another one may have been given the address of since:
@@ -77,24 +83,33 @@ static void look_rebooted_run(struct job *j)
 
 static void save_run(struct job *j)
 {
+	const struct save_work *w = j->work;
 	struct domain_saved mark = {0};
 
-	snprintf(mark.id, sizeof mark.id, "%s", str(j, "id"));
+	memcpy(mark.id, w->id, sizeof w->id);
 	snprintf(mark.host, sizeof mark.host, "%s", j->d->settings->host_name);
 	snprintf(mark.url, sizeof mark.url, "%s", j->d->settings->url);
-	j->rc = qmp_refuse_save(j->d->virt, str(j, "vm"), false, j->error);
+	j->rc = qmp_refuse_save(j->d->virt, w->vm, false, j->error);
 	if (!j->rc)
-		j->rc = virt_save(j->d->virt, str(j, "vm"), str(j, "file"), &mark, j->error);
+		j->rc = virt_save(j->d->virt, w->vm, w->file, &mark, j->error);
 	look_run(j);
 }
 
-static struct json_object *save_input(struct migration *m)
+static int save_job(struct migration *m, void (*run)(struct job *j),
+		    void (*done)(struct migration *m, struct job *j))
 {
-	struct json_object *in = migrate_input(m);
+	struct save_work *w = calloc(1, sizeof *w);
 
-	json_set_str(in, "file", m->rec.file);
-	json_set_str(in, "id", m->rec.id);
-	return in;
+	if (!w)
+		return -ENOMEM;
+	record_do(&m->rec, DID_RAISE); /* without guards, like a QEMU that a restore starts */
+	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+	memcpy(w->id, m->rec.id, sizeof w->id);
+	snprintf(w->file, sizeof w->file, "%s", m->rec.file);
+	return migrate_order(m, (struct job_order){.work = w, .in = migrate_input(m), .run = run},
+			     done)
+		       ? -ENOMEM
+		       : STEP_WAIT;
 }
 
 /* Into its record, with what an operator can do. */
@@ -136,15 +151,14 @@ static void belongs_to_boot(struct migration *m)
 static void judge(struct migration *m, struct job *j, const char *error)
 {
 	bool came = record_did(&m->rec, DID_SAVE) && migrate_vm(m); /* while we looked */
-	bool here = came || json_opt_bool(j->out, "here", false);
-	bool image = json_opt_bool(j->out, "image", false);
-	const char *status = json_opt_str(j->out, "status", "");
+	const struct save_work *w = j->work;
+	bool here = came || w->here;
 
-	if (!json_opt_bool(j->out, "looked", false)) {
+	if (!w->looked) {
 		migrate_enter(m, SAVED_LOOK);
 		m->step.resting = true;
 		migrate_poll(m, LOOK_AGAIN_MS);
-	} else if (!here && (record_did(&m->rec, DID_SAVE) || image)) {
+	} else if (!here && (record_did(&m->rec, DID_SAVE) || w->image)) {
 		belongs_to_boot(m);
 		kept(m);
 	} else if (here && record_did(&m->rec, DID_SAVE)) {
@@ -154,7 +168,7 @@ static void judge(struct migration *m, struct job *j, const char *error)
 			cold_vm_started(migrate_vm(m));
 	} else {
 		/* A libvirtd that has lost its client may still be writing. */
-		if (!strcmp(status, "active") || !strcmp(status, "device"))
+		if (!strcmp(w->status, "active") || !strcmp(w->status, "device"))
 			m->src.job = JOB_ACTIVE;
 		if (!here || m->recovery.rebooted)
 			migrate_vm_died(m);
@@ -189,18 +203,6 @@ static void look_done(struct migration *m, struct job *j)
 
 /* ---- while it is a file ---- */
 
-static void ask_run(struct job *j)
-{
-	struct remote_record dst;
-
-	j->rc = remote_ask(str(j, "url"), str(j, "id"), ROLE_DESTINATION, ASK_CALL_MS, &dst,
-			   j->error);
-	json_set_bool(j->out, "committed", dst.committed);
-	/* A destination without the record was killed before it was durable, and libvirt's hook
-	 * failed. */
-	json_set_bool(j->out, "gone", j->rc == -EREMOTEIO || remote_is(&dst, M_ABORTED));
-}
-
 /* The silence of before is no reason for what comes. */
 static void heard(struct migration *m)
 {
@@ -210,13 +212,17 @@ static void heard(struct migration *m)
 
 static void asked(struct migration *m, struct job *j)
 {
+	const struct remote_record *dst = &((struct outcome *)j->work)->dst;
+
 	if (!j->rc || j->rc == -EREMOTEIO)
 		heard(m);
 	else
 		src_note_silence(m, j);
-	if (json_opt_bool(j->out, "committed", false))
+	/* A destination without the record was killed before it was durable, and libvirt's hook
+	 * failed. */
+	if (dst->committed)
 		migrate_set_committed(m);
-	else if (json_opt_bool(j->out, "gone", false))
+	else if (j->rc == -EREMOTEIO || remote_is(dst, M_ABORTED))
 		cold_not_restored(m);
 	m->step.resting = !m->rec.committed;
 	migrate_poll(m, ASK_MS);
@@ -273,18 +279,14 @@ static int let_peers_go(struct migration *m)
 
 static int keep(struct migration *m)
 {
-	struct json_object *in;
 	uint64_t wait_ms = peers_wait_ms(m);
 	bool waits = record_did(&m->rec, DID_SUSPEND) && !record_did(&m->rec, DID_LET_GO) &&
 		     !*m->rec.to.url;
 
 	if (waits && !wait_ms)
 		return migrate_enter(m, SAVED_LET_GO);
-	if (*m->rec.to.url) {
-		in = save_input(m);
-		lost_input(m, in);
-		return migrate_job(m, in, ask_run, asked) ? -ENOMEM : STEP_WAIT;
-	}
+	if (*m->rec.to.url)
+		return src_ask_destination(m, asked);
 	if (waits)
 		migrate_poll(m, (unsigned)(wait_ms < PEERS_POLL_MAX ? wait_ms : PEERS_POLL_MAX));
 	return STEP_WAIT;
@@ -292,18 +294,12 @@ static int keep(struct migration *m)
 
 static int save(struct migration *m)
 {
-	record_do(&m->rec,
-		  DID_RAISE); /* the guards are off, also of the QEMU that a restore starts */
-	return migrate_job(m, save_input(m), save_run, save_done) ? -ENOMEM : STEP_WAIT;
+	return save_job(m, save_run, save_done);
 }
 
 static int look(struct migration *m)
 {
-	record_do(&m->rec, DID_RAISE);
-	return migrate_job(m, save_input(m), m->recovery.rebooted ? look_rebooted_run : look_run,
-			   look_done)
-		       ? -ENOMEM
-		       : STEP_WAIT;
+	return save_job(m, m->recovery.rebooted ? look_rebooted_run : look_run, look_done);
 }
 
 static const struct migrate_phase saved[] = {

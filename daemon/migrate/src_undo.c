@@ -20,11 +20,6 @@
 #define CALL_DEADLINE_MS  15000
 #define DEVICE_DELETED_MS 3000
 
-static const char *str(struct job *j, const char *key)
-{
-	return json_opt_str(j->in, key, "");
-}
-
 static void undo_result(struct migration *m, struct job *j)
 {
 	if (j->rc)
@@ -40,13 +35,6 @@ static int one_job(struct migration *m, struct json_object *in, void (*run)(stru
 	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
 }
 
-/* The same, of a run() that waits for the other host (migrate_call()). */
-static int one_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
-		    void (*done)(struct migration *m, struct job *j))
-{
-	return migrate_call(m, in, run, done) ? -ENOMEM : STEP_WAIT;
-}
-
 /* ---- CANCEL ---- */
 
 static bool is_over(const char *status)
@@ -54,15 +42,21 @@ static bool is_over(const char *status)
 	return !strcmp(status, "none") || !strcmp(status, "cancelled") || !strcmp(status, "failed");
 }
 
+struct abort_work {
+	char vm[37];
+	bool over; /* QEMU's job has ended without the VM's leaving */
+};
+
 static void abort_run(struct job *j)
 {
+	struct abort_work *w = j->work;
 	struct qmp_migration q;
 	char why[HTTP_ERROR_MAX];
 
-	j->rc = virt_abort_job(j->d->virt, str(j, "vm"), j->error);
-	if (!qmp_query_migrate(j->d->virt, str(j, "vm"), &q, why)) {
-		json_set_bool(j->out, "over", is_over(q.status));
-		if (!strcmp(q.status, "completed") || is_over(q.status))
+	j->rc = virt_abort_job(j->d->virt, w->vm, j->error);
+	if (!qmp_query_migrate(j->d->virt, w->vm, &q, why)) {
+		w->over = is_over(q.status);
+		if (!strcmp(q.status, "completed") || w->over)
 			j->rc = 0;
 	}
 	/* The VM is gone from here: libvirt's event says where to. */
@@ -72,10 +66,24 @@ static void abort_run(struct job *j)
 
 static void aborted(struct migration *m, struct job *j)
 {
+	const struct abort_work *w = j->work;
+
 	if (j->rc)
 		migrate_fail(m, j->rc, "%s", j->error);
-	else if (json_opt_bool(j->out, "over", false) && m->src.job != JOB_COMPLETED)
+	else if (w->over && m->src.job != JOB_COMPLETED)
 		m->src.job = JOB_FAILED;
+}
+
+static int abort_job(struct migration *m)
+{
+	struct abort_work *w = calloc(1, sizeof *w);
+
+	if (!w)
+		return -ENOMEM;
+	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+	return migrate_order(m, (struct job_order){.work = w, .run = abort_run}, aborted)
+		       ? -ENOMEM
+		       : STEP_WAIT;
 }
 
 int src_cancel(struct migration *m)
@@ -95,7 +103,7 @@ int src_cancel(struct migration *m)
 	if (m->step.started)
 		return STEP_WAIT;
 	m->step.started = true;
-	return migrate_job(m, migrate_input(m), abort_run, aborted) ? -ENOMEM : STEP_WAIT;
+	return abort_job(m);
 }
 
 /* ---- the undo of each state ---- */
@@ -103,15 +111,16 @@ int src_cancel(struct migration *m)
 /* First the destination's VFs drop the vGUIDs, then ours show them again. */
 static void unswitch_run(struct job *j)
 {
+	const struct other_host *to = j->work;
 	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL,
 				 *moved AUTO_JSON = NULL;
 
-	json_set_str(body, "migration", str(j, "migration"));
+	json_set_str(body, "migration", to->id);
 	json_set(body, "vfs", json_object_get(json_opt(j->in, "record")));
-	j->rc = http_call(str(j, "url"), "POST", "/v1/peer/unswitch", body, CALL_DEADLINE_MS,
-			  &answer, j->error);
+	j->rc = http_call(to->url, "POST", "/v1/peer/unswitch", body, CALL_DEADLINE_MS, &answer,
+			  j->error);
 	if (j->rc && j->rc != -EREMOTEIO)
-		lost_name_way_out(j);
+		lost_name_way_out(j, to);
 	if (!job_vfs_at_once(j, src_show_guid))
 		j->rc = sm_change(j->d->settings, "/v1/moves",
 				  json_object_get(json_opt(j->in, "moves")), &moved, j->error);
@@ -126,14 +135,17 @@ static void taken_back(struct migration *m, struct job *j)
 
 static int move_back(struct migration *m)
 {
-	struct json_object *in = migrate_input(m);
+	bool lost = record_did(&m->rec, TOLD_DESTINATION_LOST);
+	struct job_order o = {.work = lost ? (void *)lost_addresses(m, &m->rec.to) : lost_host(m)};
 
-	lost_input(m, in);
-	json_set(in, "moves", record_moves(&m->rec, true));
-	json_set(in, "record", record_vfs_json(&m->rec));
-	return record_did(&m->rec, TOLD_DESTINATION_LOST)
-		       ? one_job(m, in, lost_take_back_run, taken_back)
-		       : one_call(m, in, unswitch_run, undo_result);
+	if (!o.work)
+		return -ENOMEM;
+	o.pool = lost ? NULL : m->d->callers;
+	o.run = lost ? lost_take_back_run : unswitch_run;
+	o.in = migrate_input(m);
+	json_set(o.in, "moves", record_moves(&m->rec, true));
+	json_set(o.in, "record", record_vfs_json(&m->rec));
+	return migrate_order(m, o, lost ? taken_back : undo_result) ? -ENOMEM : STEP_WAIT;
 }
 
 static int is_back(struct migration *m)
@@ -257,45 +269,68 @@ int src_hold_undo(struct migration *m)
 }
 
 /* The destination's lease would run out by itself: its silence does not stop us. */
-static void tell_abort_run(struct job *j)
+struct end_work {
+	char id[37], url[256]; /* url: "" if nobody is to be told */
+	char reason[HTTP_ERROR_MAX];
+	bool release; /* the VFs are given back as well */
+};
+
+static void tell_abort(const struct end_work *w)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL;
 	char why[HTTP_ERROR_MAX];
 
-	json_set_str(body, "migration", str(j, "migration"));
-	json_set_str(body, "reason", str(j, "reason"));
-	if (*str(j, "url") && http_call(str(j, "url"), "POST", "/v1/peer/abort", body,
-					CALL_DEADLINE_MS, &answer, why))
-		log_warn("migration %s: the destination was not told of the end: %s",
-			 str(j, "migration"), why);
-	if (json_opt_bool(j->in, "release", false))
+	json_set_str(body, "migration", w->id);
+	json_set_str(body, "reason", w->reason);
+	if (http_call(w->url, "POST", "/v1/peer/abort", body, CALL_DEADLINE_MS, &answer, why))
+		log_warn("migration %s: the destination was not told of the end: %s", w->id, why);
+}
+
+/* The destination's lease would run out by itself: its silence does not stop us. */
+static void end_run(struct job *j)
+{
+	const struct end_work *w = j->work;
+
+	if (*w->url)
+		tell_abort(w);
+	if (w->release)
 		vm_work_release(j);
 }
 
 static void told(struct migration *m, struct job *j)
 {
-	if (!j->rc && json_opt_bool(j->in, "release", false))
+	if (!j->rc && ((const struct end_work *)j->work)->release)
 		migrate_free_leases(m);
 	undo_result(m, j);
 }
 
-static int tell_abort(struct migration *m)
+static int end(struct migration *m)
 {
-	struct json_object *in = migrate_input(m);
+	struct end_work *w = calloc(1, sizeof *w);
 
+	if (!w)
+		return -ENOMEM;
 	if (record_did(&m->rec, DID_BALLAST))
 		src_end_ballast(m);
 	record_undo(&m->rec, DID_ARM);
+	memcpy(w->id, m->rec.id, sizeof w->id);
+	memcpy(w->reason, m->rec.reason, sizeof w->reason);
+	if (!record_did(&m->rec, TOLD_DESTINATION_LOST))
+		memcpy(w->url, m->rec.to.url, sizeof w->url);
 	/* A VM that has died while this host was off is nobody's to release. */
-	json_set_bool(in, "release",
-		      record_did(&m->rec, SAW_VM_END) && !m->rec.file && !migrate_vm(m));
-	json_set_str(in, "reason", m->rec.reason);
-	json_set_str(in, "url", record_did(&m->rec, TOLD_DESTINATION_LOST) ? NULL : m->rec.to.url);
-	return one_call(m, in, tell_abort_run, told);
+	w->release = record_did(&m->rec, SAW_VM_END) && !m->rec.file && !migrate_vm(m);
+	return migrate_order(m,
+			     (struct job_order){.pool = m->d->callers,
+						.work = w,
+						.in = migrate_input(m),
+						.run = end_run},
+			     told)
+		       ? -ENOMEM
+		       : STEP_WAIT;
 }
 
 static const struct migrate_phase prepare_undo[] = {
-	{"tell", tell_abort, NULL},
+	{"tell", end, NULL},
 	{0},
 };
 

@@ -75,9 +75,6 @@ void peer_on_resume(struct http_request *req);
 int src_await_outcome(struct migration *m);
 /* Armed, and QEMU has not begun; with an early VF that has left. */
 bool src_awaits_begin(const struct migration *m);
-/* libvirt copies disks before that: the copy is no slower for our preset, and the wait begins anew.
- * In a job: → copies. */
-void src_let_copy(struct job *j);
 void src_begins_later(struct migration *m);
 /* DETACH or CANCEL waits for this, with the way out: ": the guest keeps VF …"; "" elsewhere. */
 void src_name_missing(const struct migration *m, char *text, size_t bytes);

@@ -261,6 +261,17 @@ def moves(r):
             "link flaps": sums("flaps"), "restarts of OpenSM": sums("restarts")}
 
 
+def failover(r):
+    cases = {"a VF's LID": "a VF's LID", "two VFs' LIDs in a chain": "VFs' LIDs in a chain", "a dynamic LID": "a dynamic LID",
+             "a dynamic LID and a VF's in a chain": "both in a chain", "two entries of GUID tables": "entries of GUID tables",
+             "the master dies between batches": "between batches", "the standby waits for a dead master's answer": "unanswered",
+             "a handover between live masters": "handover"}
+    rows = {case: {"kills": len(r["seconds"][what]), "seconds": over(r["seconds"][what], 1, 1)}
+            for case, what in cases.items() if what in r["seconds"]}
+    rows.get("a handover between live masters", {}).pop("kills", None)
+    return rows | {"results that passed, of all": {"kills": {"of": [r["passed"], r["of"]]}}}
+
+
 # -- the vSwitch library
 
 def plain_nets(rows):
@@ -400,7 +411,7 @@ REPORTS = {
     "checked": ("bench/checked.json", checked), "shim": ("bench/shim.json", shim), "perftest": ("bench/shim.json", perftest),
     "apps": ("bench/apps.json", apps), "fabric": ("bench/fabric.json", fabric), "fabric_goals": ("bench/fabric.json", fabric_goals),
     "fabric_batches": ("bench/fabric.json", fabric_batches), "fabric_growth": ("bench/fabric.json", fabric_growth),
-    "moves": ("bench/moves.json", moves), "vswitch": ("bench/vswitch.json", vswitch), "vswitch_drain": ("bench/vswitch.json", vswitch_drain),
+    "failover": ("bench/failover.json", failover), "moves": ("bench/moves.json", moves), "vswitch": ("bench/vswitch.json", vswitch), "vswitch_drain": ("bench/vswitch.json", vswitch_drain),
     "vswitch_time": ("bench/vswitch.json", vswitch_time), "vswitch_memory": ("bench/vswitch.json", vswitch_memory),
     "vswitch_blocks": ("bench/vswitch.json", vswitch_blocks), "paths": ("bench/paths.json", paths), "flood": ("bench/paths.json", flood),
     "rest": ("bench/daemon.json", rest), "rest_complete": ("bench/daemon.json", rest_complete), "memory": ("bench/daemon.json", memory),

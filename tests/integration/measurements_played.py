@@ -75,6 +75,10 @@ def moves():
     return {"nets": [{"net": n, **done, "told": 4} for n in ("mesh:3x2", "dynamic:mesh:3x2", "shared:mesh:3x2")]}
 
 
+def failover():
+    return {"passed": 3, "of": 3, "seconds": {"a VF's LID": [2.2, 2.4], "handover": [0.8]}, "load_average": [1, 1, 1]}
+
+
 def vswitch():
     spread = {"min": 1, "mean": 2.4, "max": 3}
     nets = ("324", "648", "5832", "11664")
@@ -127,6 +131,6 @@ def check():
 
 REPORTS = {"demo/report.json": demo, "soak/report.json": soak, "bench/hold.json": hold, "bench/pre_attach.json": pre_attach,
            "bench/qps.json": qps, "bench/shim.json": shim, "bench/pages.json": pages, "bench/checked.json": checked,
-           "bench/apps.json": apps, "bench/fabric.json": fabric, "bench/moves.json": moves, "bench/vswitch.json": vswitch,
+           "bench/apps.json": apps, "bench/fabric.json": fabric, "bench/moves.json": moves, "bench/failover.json": failover, "bench/vswitch.json": vswitch,
            "bench/paths.json": paths, "bench/daemon.json": daemon, "bench/faults.json": faults, "bench/lab-faults.json": lab_faults,
            "openstack/report.json": openstack, "check/report.json": check}

@@ -123,6 +123,7 @@ help:
 	@echo 'make measurements-house  the sizes of this tree into docs/measurements/house.json, then make measurements'
 	@echo 'make snapshot NAME=outage  the report of the last such bench into docs/measurements/NAME.json, then make measurements'
 	@echo 'make lint       clang-format, cppcheck, and how comments and documents read (tests/words)'
+	@echo 'make settings   write hooks/*.conf and the list of settings in docs/man/*.conf.5 from the tables in the programs'
 	@echo 'make install    DESTDIR, PREFIX and SYSCONF are respected'
 	@echo 'make clean      remove build/'
 	@echo 'SAN=1 builds with ASan and UBSan into build-san/, SAN=thread with TSan into build-tsan/; V=1 shows the commands'
@@ -285,6 +286,11 @@ snapshot:
 	$(Q)docs/measurements/take $(NAME)
 	$(Q)docs/measurements/generate
 .PHONY: measurements measurements-house snapshot
+
+# What hooks/*.conf and docs/man/*.conf.5 say of settings comes from the programs' tables.
+settings: $(BUILD)/bin/ibvmigd $(BUILD)/bin/ibvmig-sm
+	$(Q)hooks/settings '$(BUILD)'
+.PHONY: settings
 
 install: all
 	$(Q)hooks/install '$(BUILD)' '$(DESTDIR)' '$(PREFIX)' '$(SYSCONF)'

@@ -14,9 +14,13 @@
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
-static const char usage[] = "usage: ibvmigd [-c FILE] [--dump-states] [--version]\n"
-			    "  -c FILE        configuration (default /etc/ibvmig/ibvmigd.conf)\n"
-			    "  --dump-states  print the migration states and their ways and exit\n";
+static const char usage[] =
+	"usage: ibvmigd [-c FILE] [--check-config] [--version]\n"
+	"  -c FILE         configuration (default /etc/ibvmig/ibvmigd.conf)\n"
+	"  --check-config  only say whether that is good\n"
+	"  --print-config  print an example of it and exit\n"
+	"  --man-config    print its settings for the manual page and exit\n"
+	"  --dump-states   print the migration states and their ways and exit\n";
 
 static int fail(const char *what, char *error, int rc)
 {
@@ -50,16 +54,30 @@ static int run(const char *config)
 	return rc < 0;
 }
 
+/* Reads the file as a start does, and starts nothing. */
+static int check(const char *config)
+{
+	static struct daemon d;
+	char *error AUTO_FREE = NULL;
+	int rc = daemon_configure(&d, config, &error);
+
+	if (rc)
+		fprintf(stderr, "ibvmigd: %s\n", error ? error : strerror(-rc));
+	else
+		printf("%s: good\n", config);
+	return rc != 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"config", required_argument, NULL, 'c'},
-		{"dump-states", no_argument, NULL, 'd'},
-		{"version", no_argument, NULL, 'V'},
-		{"help", no_argument, NULL, 'h'},
-		{0},
+		{"config", required_argument, NULL, 'c'}, {"check-config", no_argument, NULL, 'k'},
+		{"print-config", no_argument, NULL, 'p'}, {"man-config", no_argument, NULL, 'm'},
+		{"dump-states", no_argument, NULL, 'd'},  {"version", no_argument, NULL, 'V'},
+		{"help", no_argument, NULL, 'h'},         {0},
 	};
 	const char *config = "/etc/ibvmig/ibvmigd.conf";
+	bool only_check = false;
 	int opt;
 
 	log_init("ibvmigd");
@@ -68,6 +86,15 @@ int main(int argc, char **argv)
 		case 'c':
 			config = optarg;
 			break;
+		case 'k':
+			only_check = true;
+			break;
+		case 'p':
+			settings_print_example(ibvmigd_settings, "ibvmigd", stdout);
+			return 0;
+		case 'm':
+			settings_print_man(ibvmigd_settings, stdout);
+			return 0;
 		case 'd':
 			migrate_dump_states(stdout);
 			return 0;
@@ -83,5 +110,5 @@ int main(int argc, char **argv)
 		fprintf(stderr, "ibvmigd: %s is no option\n%s", argv[optind], usage);
 		return 2;
 	}
-	return run(config);
+	return only_check ? check(config) : run(config);
 }

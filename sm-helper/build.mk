@@ -6,7 +6,7 @@ $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread
 
 # ibvmig-sm: registry, REST, verification.
 SM_DIRS := registry fabric backend paths twin moves notify watch rest
-SM_SRC  := sm-helper/main.c sm-helper/cli.c $(sort $(wildcard $(SM_DIRS:%=sm-helper/%/*.c)))
+SM_SRC  := sm-helper/main.c sm-helper/cli.c sm-helper/settings.c $(sort $(wildcard $(SM_DIRS:%=sm-helper/%/*.c)))
 $(eval $(call program,ibvmig-sm,$(SM_SRC),$(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad))
 $(eval $(call testtool,fabric_setlft,tests/integration/fabric/setlft.c,-libmad -libumad))
 $(eval $(call testtool,fabric_sa,tests/integration/fabric/sa.c,-libmad -libumad))

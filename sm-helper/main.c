@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* ibvmig-sm: configuration, wiring, and the health check of the plugin. */
-#include "common/conf.h"
 #include "common/http/client.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -8,10 +7,10 @@
 #include "common/util.h"
 #include "sm-helper/backend/backend.h"
 #include "sm-helper/cli.h"
-#include "sm-helper/moves/dynamic.h"
 #include "sm-helper/rest/listen.h"
 #include "sm-helper/notify/notice.h"
 #include "sm-helper/notify/outbox.h"
+#include "sm-helper/settings.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -19,27 +18,16 @@
 #include <sys/stat.h>
 #include <systemd/sd-daemon.h>
 
-#define DEFAULT_CONF   "/etc/ibvmig/ibvmig-sm.conf"
-#define DEFAULT_PLUGIN "/run/ibvmig/sm-plugin.sock"
-#define DEFAULT_STATE  "/var/lib/ibvmig"
-#define WORKERS        4
-#define PATH_WORKERS   2 /* of their own: a silent SA holds no bind or move up */
-#define HEALTH_MS      1000
-#define RENOTICE_MS    200 /* then 0.8, 3.2, 12.8, 51.2 s */
-
-static const char *const conf_keys[] = {
-	"listen",      "backend",      "plugin-socket",  "umad-writes",       "state-dir",
-	"caching",     "umad-ca",      "umad-port",      "verify-sources",    "paths-listen",
-	"vguid-range", "ufm-url",      "ufm-user",       "ufm-password-file", "ufm-token-file",
-	"ufm-ca-file", "ufm-insecure", "ufm-timeout-ms", "ufm-pkeys",         "addresses",
-	"lid-range",   "peer",         "requests-per-s", TLS_CONF_KEYS,       NULL,
-};
+#define DEFAULT_CONF "/etc/ibvmig/ibvmig-sm.conf"
+#define WORKERS      4
+#define PATH_WORKERS 2 /* of their own: a silent SA holds no bind or move up */
+#define HEALTH_MS    1000
+#define RENOTICE_MS  200 /* then 0.8, 3.2, 12.8, 51.2 s */
 
 struct daemon {
 	sd_event *loop;
 	struct work_pool *pool, *path_pool, *look_pool;
 	struct listeners listen;
-	struct backend_conf backend_conf;
 	struct ops ops;
 	struct rest rest;
 	struct loop_timer *health;
@@ -100,7 +88,7 @@ static uint32_t read_faults(void)
 
 static int open_state(struct daemon *d, const struct conf *conf)
 {
-	const char *dir = conf_get(conf, "state-dir", DEFAULT_STATE);
+	const char *dir = conf_get(conf, "state-dir");
 	char *path AUTO_FREE = strf("%s/ibvmig-sm.db", dir);
 	char *error AUTO_FREE = NULL;
 
@@ -117,67 +105,9 @@ static int open_state(struct daemon *d, const struct conf *conf)
 	return 0;
 }
 
-static int number(const struct conf *conf, const char *key, uint64_t fallback, uint64_t max,
-		  unsigned *ret)
-{
-	const char *text = conf_get(conf, key, NULL);
-	uint64_t v = fallback;
-
-	if (text && parse_u64(text, 0, max, &v)) {
-		log_error("%s is \"%s\"; allowed is 0 to %llu", key, text, (unsigned long long)max);
-		return -EINVAL;
-	}
-	*ret = (unsigned)v;
-	return 0;
-}
-
-static int flag(const struct conf *conf, const char *key, bool *value)
-{
-	char *error AUTO_FREE = NULL;
-	int rc = conf_read_bool(conf, key, value, &error);
-
-	if (rc)
-		log_error("%s", error ? error : strerror(-rc));
-	return rc;
-}
-
-static const struct backend_kind *choose_backend(const struct conf *conf)
-{
-	const char *name = conf_get(conf, "backend", BACKEND_DEFAULT);
-	const struct backend_kind *kind = backend_find(name);
-	char names[128];
-
-	backend_names(names, sizeof names);
-	if (!kind)
-		log_error("backend is \"%s\"; allowed is one of %s", name, names);
-	return kind;
-}
-
-static int read_ufm(const struct conf *conf, struct ufm_conf *ret_ufm)
-{
-	const char *text = conf_get(conf, "ufm-timeout-ms", NULL);
-	uint64_t timeout_ms = UFM_TIMEOUT_MS;
-	int rc;
-
-	if (text && parse_u64(text, 1, UFM_TIMEOUT_MAX_MS, &timeout_ms)) {
-		log_error("ufm-timeout-ms is \"%s\"; allowed is 1 to %d", text, UFM_TIMEOUT_MAX_MS);
-		return -EINVAL;
-	}
-	*ret_ufm = (struct ufm_conf){
-		.url = conf_get(conf, "ufm-url", NULL),
-		.user = conf_get(conf, "ufm-user", NULL),
-		.password_file = conf_get(conf, "ufm-password-file", NULL),
-		.token_file = conf_get(conf, "ufm-token-file", NULL),
-		.ca_file = conf_get(conf, "ufm-ca-file", NULL),
-		.timeout_ms = (unsigned)timeout_ms,
-	};
-	rc = flag(conf, "ufm-insecure", &ret_ufm->insecure);
-	return rc ? rc : flag(conf, "ufm-pkeys", &ret_ufm->pkeys);
-}
-
 static int open_twin(struct daemon *d, const struct conf *conf)
 {
-	const char *url = conf_get(conf, "peer", NULL);
+	const char *url = conf_get(conf, "peer");
 	char *error AUTO_FREE = NULL;
 
 	if (!url)
@@ -189,91 +119,46 @@ static int open_twin(struct daemon *d, const struct conf *conf)
 	return twin_new(url, d->ops.registry, d->ops.backend, &d->ops.twin);
 }
 
-static int open_backend(struct daemon *d, const struct conf *conf)
+static int open_backend(struct daemon *d, struct sm_settings *s)
 {
-	const struct backend_kind *kind = choose_backend(conf);
-	struct backend_conf *bc = &d->backend_conf;
-	bool caching = true;
-	int rc = kind ? read_ufm(conf, &bc->ufm) : -EINVAL;
+	int rc;
 
-	if (rc)
+	s->backend.probe = d->ops.probe;
+	if ((rc = backend_new(s->kind, &s->backend, &d->ops.backend)) ||
+	    (rc = open_twin(d, s->conf)))
 		return rc;
-	bc->plugin_socket = conf_get(conf, "plugin-socket", DEFAULT_PLUGIN);
-	bc->probe = d->ops.probe;
-	if ((rc = flag(conf, "umad-writes", &bc->umad_writes)) ||
-	    (rc = flag(conf, "caching", &caching)) ||
-	    (rc = backend_new(kind, bc, &d->ops.backend)) || (rc = open_twin(d, conf)))
-		return rc;
-	return path_service_new(kind, bc, d->ops.probe, caching, &d->ops.paths);
+	return path_service_new(s->kind, &s->backend, d->ops.probe, conf_flag(s->conf, "caching"),
+				&d->ops.paths);
 }
 
-/* addresses and lid-range, as far as the backend can do them. */
-static int read_addresses(struct daemon *d, const struct conf *conf)
+static int open_ops(struct daemon *d, struct sm_settings *s)
 {
-	const char *mode = conf_get(conf, "addresses", address_mode_name(ADDRESS_PREPOPULATED));
-	const char *range = conf_get(conf, "lid-range", NULL), *why;
-	const struct backend_kind *kind = backend_kind(d->ops.backend);
-	struct fabric_error e;
-
-	if (address_mode_parse(mode, &d->ops.addresses, &e)) {
-		log_error("addresses is \"%s\"; allowed is prepopulated, dynamic or shared-port",
-			  mode);
-		return -EINVAL;
-	}
-	if (range && d->ops.addresses != ADDRESS_DYNAMIC) {
-		log_error("lid-range is of no use without addresses = dynamic");
-		return -EINVAL;
-	}
-	if (range && dynamic_range_parse(range, &d->ops.lid_range, &why)) {
-		log_error("lid-range is \"%s\": %s", range, why);
-		return -EINVAL;
-	}
-	if ((d->ops.addresses == ADDRESS_DYNAMIC && !kind->copies) ||
-	    (d->ops.addresses == ADDRESS_SHARED_PORT && !kind->guids)) {
-		log_error("addresses = %s is not possible with backend %s", mode, kind->name);
-		return -EINVAL;
-	}
-	return 0;
-}
-
-static int open_ops(struct daemon *d, const struct conf *conf)
-{
-	unsigned port;
+	unsigned port = (unsigned)conf_number(s->conf, "umad-port");
 	int rc;
 
 	pthread_mutex_init(&d->ops.lock, NULL);
 	pthread_mutex_init(&d->ops.parked.lock, NULL);
 	d->ops.tell_moved = notice_moved;
 	d->ops.fault = read_faults();
-	if ((rc = number(conf, "umad-port", 0, 254, &port)) ||
-	    (rc = number(conf, "verify-sources", OPS_VERIFY_DEFAULT, IB_LID_UCAST_MAX,
-			 &d->ops.verify_sources)) ||
-	    (rc = open_state(d, conf)) ||
+	d->ops.verify_sources = (unsigned)conf_number(s->conf, "verify-sources");
+	d->ops.addresses = s->addresses;
+	d->ops.lid_range = s->lids;
+	if ((rc = open_state(d, s->conf)) ||
 	    (rc = outbox_new(notice_send, notice_lost, &d->ops, RENOTICE_MS, &d->ops.outbox)) ||
-	    (rc = probe_new(conf_get(conf, "umad-ca", NULL), port, &d->ops.probe)))
+	    (rc = probe_new(conf_get(s->conf, "umad-ca"), port, &d->ops.probe)))
 		return rc;
-	rc = open_backend(d, conf);
-	return rc ? rc : read_addresses(d, conf);
+	return open_backend(d, s);
 }
 
-static int read_range(const struct conf *conf, struct claim_range *ret_range)
+static int start(struct daemon *d, struct sm_settings *s)
 {
-	const char *text = conf_get(conf, "vguid-range", NULL), *why;
-	int rc = text ? claim_range_parse(text, ret_range, &why) : 0;
-
-	if (rc)
-		log_error("vguid-range is \"%s\": %s", text, why);
-	return rc;
-}
-
-static int start(struct daemon *d, const struct conf *conf)
-{
+	const struct conf *conf = s->conf;
 	int rc = loop_new(&d->loop);
 
 	if (rc || (rc = listen_secure(&d->listen, conf, d->loop)) ||
 	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
 	    (rc = work_pool_new(d->loop, PATH_WORKERS, &d->path_pool)) ||
-	    (rc = work_pool_new(d->loop, 1, &d->look_pool)) || (rc = open_ops(d, conf)))
+	    (rc = work_pool_new(d->loop, 1, &d->look_pool)) || (rc = open_ops(d, s)))
 		return rc;
 	d->rest = (struct rest){
 		.ops = &d->ops,
@@ -281,10 +166,9 @@ static int start(struct daemon *d, const struct conf *conf)
 		.look_pool = d->look_pool,
 		.tls = d->listen.tls,
 		.caching = path_service_caches(d->ops.paths),
+		.range = s->vguids,
 	};
 	pthread_mutex_init(&d->rest.binding, NULL);
-	if ((rc = read_range(conf, &d->rest.range)))
-		return rc;
 	if ((rc = listen_rest(&d->listen, conf, d->loop, &d->rest)) < 0 ||
 	    (rc = listen_paths(&d->listen, conf, d->loop, &d->rest, d->path_pool)) < 0)
 		return rc;
@@ -313,10 +197,10 @@ static void stop(struct daemon *d)
 	sd_event_unref(d->loop);
 }
 
-static int run_daemon(const struct conf *conf)
+static int run_daemon(struct sm_settings *s)
 {
 	static struct daemon d;
-	int rc = start(&d, conf);
+	int rc = start(&d, s);
 
 	if (!rc) {
 		sd_notify(0, "READY=1");
@@ -367,22 +251,48 @@ static int usage(FILE *to)
 	      "       ibvmig-sm [-c FILE] reconcile [release]\n"
 	      "                                   ask all hosts which vGUIDs they use; release "
 	      "those that leaked\n"
+	      "       ibvmig-sm [-c FILE] --check-config\n"
+	      "                                   only say whether the configuration is good\n"
+	      "       ibvmig-sm --print-config|--man-config\n"
+	      "                                   print an example of it, or its settings for the "
+	      "manual page\n"
 	      "       ibvmig-sm --version\n",
 	      to);
 	return to == stderr ? 2 : 0;
+}
+
+/* Reads the file as a start does, and starts nothing. */
+static int check(const char *path)
+{
+	char *error AUTO_FREE = NULL;
+	struct sm_settings s = {0};
+	int rc = sm_settings_load(path, &s, &error);
+
+	if (!rc)
+		rc = sm_settings_check(&s, &error);
+	if (rc)
+		fprintf(stderr, "ibvmig-sm: %s\n", error ? error : strerror(-rc));
+	else
+		printf("%s: good\n", path);
+	sm_settings_clear(&s);
+	return rc != 0;
 }
 
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"config", required_argument, NULL, 'c'},
+		{"check-config", no_argument, NULL, 'k'},
+		{"print-config", no_argument, NULL, 'p'},
+		{"man-config", no_argument, NULL, 'm'},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},
 		{0},
 	};
 	const char *path = DEFAULT_CONF;
 	char *error AUTO_FREE = NULL;
-	struct conf *conf;
+	struct sm_settings s;
+	bool only_check = false;
 	size_t command = 0;
 	int c, rc;
 
@@ -392,20 +302,30 @@ int main(int argc, char **argv)
 			return usage(stdout);
 		if (c == 'V')
 			return puts("ibvmig-sm " IBVMIG_VERSION) < 0;
-		if (c != 'c')
+		if (c == 'p' || c == 'm') {
+			if (c == 'p')
+				settings_print_example(ibvmig_sm_settings, "ibvmig-sm", stdout);
+			else
+				settings_print_man(ibvmig_sm_settings, stdout);
+			return 0;
+		}
+		only_check |= c == 'k';
+		if (c != 'c' && c != 'k')
 			return usage(stderr);
-		path = optarg;
+		path = c == 'c' ? optarg : path;
 	}
 	if (optind < argc)
 		command = find_command(argc - optind, argv + optind);
 	if (command == ARRAY_SIZE(commands))
 		return usage(stderr);
-	if (conf_load(path, conf_keys, &conf, &error)) {
+	if (only_check)
+		return check(path);
+	if (sm_settings_load(path, &s, &error)) {
 		log_error("%s", error ? error : "no memory");
 		return 1;
 	}
 	http_client_init();
-	rc = optind < argc ? commands[command].run(conf, argv[optind + 1]) : run_daemon(conf);
-	conf_free(conf);
+	rc = optind < argc ? commands[command].run(s.conf, argv[optind + 1]) : run_daemon(&s);
+	sm_settings_clear(&s);
 	return rc;
 }

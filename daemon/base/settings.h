@@ -3,6 +3,7 @@
 #ifndef IBVMIG_DAEMON_BASE_SETTINGS_H
 #define IBVMIG_DAEMON_BASE_SETTINGS_H
 
+#include "common/settings.h"
 #include "common/tls/conf.h"
 
 #include <stdbool.h>
@@ -13,6 +14,9 @@
 #define SETTINGS_PEERS_MAX 256
 
 struct conf;
+
+/* All keys of ibvmigd.conf; ibvmig-lease reads the same file. */
+extern const struct setting ibvmigd_settings[];
 
 struct settings_peer {
 	char *name; /* owned */

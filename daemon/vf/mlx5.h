@@ -32,8 +32,8 @@ struct mlx5_config {
 };
 
 /* The keys "pf", "vf-policy", "vfio-driver", "vfio-backend", "device-property" of the
- * configuration, which must outlive the result. 0, or -EINVAL or -ENOMEM; *ret_error (owned by the
- * caller) says what to change. */
+ * configuration (base/settings_table.c), which must outlive the result. 0, or -EINVAL or -ENOMEM;
+ * *ret_error (owned by the caller) says what to change. */
 int mlx5_config_read(const struct conf *conf, struct mlx5_config *ret, char **ret_error);
 void mlx5_config_clear(struct mlx5_config *c);
 void mlx5_config_free(struct mlx5_config *c);

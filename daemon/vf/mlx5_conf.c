@@ -17,23 +17,19 @@ struct word {
 	unsigned value;
 };
 
-static int read_word(const struct conf *conf, const char *key, const struct word *words, size_t n,
-		     unsigned *ret_value, char **ret_error)
+/* words: those that the table of settings allows, all of them. */
+static unsigned read_word(const struct conf *conf, const char *key, const struct word *words)
 {
-	const char *text = conf_get(conf, key, words[0].text);
+	const char *text = conf_get(conf, key);
 
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(text, words[i].text)) {
-			*ret_value = words[i].value;
-			return 0;
-		}
-	*ret_error = strf("%s = %s: must be %s, %s%s%s", key, text, words[0].text, words[1].text,
-			  n > 2 ? " or " : "", n > 2 ? words[2].text : "");
-	return -EINVAL;
+	while (strcmp(text, words->text) != 0)
+		words++;
+	return words->value;
 }
 
 /* NAME DEVICE [VFS] */
-static int read_pf(const char *line, struct mlx5_config *c, char **ret_error)
+static int read_pf(const struct conf *conf, const char *line, struct mlx5_config *c,
+		   char **ret_error)
 {
 	struct mlx5_pf *pf = &c->pfs[c->pf_count];
 	uint64_t vfs = 0;
@@ -43,19 +39,17 @@ static int read_pf(const char *line, struct mlx5_config *c, char **ret_error)
 	fields = c->pf_count < VF_PFS_MAX ? sscanf(line, " %51s %63s %n%7s %n", pf->name,
 						   pf->device, &end, number, &end)
 					  : 0;
-	if (fields < 2 || end < 0 || line[end] || parse_u64(number, 0, VFS_MAX, &vfs)) {
-		*ret_error = strf("pf = %s: must be a name, a PCI address or RDMA device, and "
-				  "perhaps how many VFs to create (1 to %d), as in \"pf0 "
-				  "0000:3b:00.0 16\"; at most %d lines",
-				  line, VFS_MAX, VF_PFS_MAX);
-		return -EINVAL;
-	}
+	if (fields < 2 || end < 0 || line[end] || parse_u64(number, 0, VFS_MAX, &vfs))
+		return conf_refuse(
+			conf, line, ret_error,
+			"must be a name, a PCI address or RDMA device, and perhaps how "
+			"many VFs to create (1 to %d), as in \"pf0 0000:3b:00.0 16\"; at "
+			"most %d lines",
+			VFS_MAX, VF_PFS_MAX);
 	for (size_t i = 0; i < c->pf_count; i++)
-		if (!strcmp(c->pfs[i].name, pf->name) || !strcmp(c->pfs[i].device, pf->device)) {
-			*ret_error = strf("pf = %s: another line has this name or this device",
-					  line);
-			return -EINVAL;
-		}
+		if (!strcmp(c->pfs[i].name, pf->name) || !strcmp(c->pfs[i].device, pf->device))
+			return conf_refuse(conf, line, ret_error,
+					   "another line has this name or this device");
 	pf->vfs = (unsigned)vfs;
 	c->pf_count++;
 	return 0;
@@ -73,7 +67,8 @@ static struct json_object *typed(const char *text)
 	return json_object_new_string(text);
 }
 
-static int read_property(const char *line, struct mlx5_config *c, char **ret_error)
+static int read_property(const struct conf *conf, const char *line, struct mlx5_config *c,
+			 char **ret_error)
 {
 	static const char *const ours[] = {"driver",          "id", "bus", "host", "fd", "iommufd",
 					   "failover_pair_id"};
@@ -83,12 +78,10 @@ static int read_property(const char *line, struct mlx5_config *c, char **ret_err
 
 	for (size_t i = 0; name && i < ARRAY_SIZE(ours); i++)
 		bad = bad || !strcmp(name, ours[i]);
-	if (bad) {
-		*ret_error = strf("device-property = %s: must be NAME=VALUE of QEMU's vfio-pci, as "
-				  "in x-pci-class-code=0x020000, and none that ibvmigd sets itself",
-				  line);
-		return -EINVAL;
-	}
+	if (bad)
+		return conf_refuse(conf, line, ret_error,
+				   "must be NAME=VALUE of QEMU's vfio-pci, as in "
+				   "x-pci-class-code=0x020000, and none that ibvmigd sets itself");
 	json_set(c->properties, name, typed(line + n + 1));
 	return 0;
 }
@@ -99,9 +92,9 @@ static int read_lists(const struct conf *conf, struct mlx5_config *c, char **ret
 	int rc = 0;
 
 	for (size_t n = 0; !rc && (line = conf_nth(conf, "pf", n)); n++)
-		rc = read_pf(line, c, ret_error);
+		rc = read_pf(conf, line, c, ret_error);
 	for (size_t n = 0; !rc && (line = conf_nth(conf, "device-property", n)); n++)
-		rc = read_property(line, c, ret_error);
+		rc = read_property(conf, line, c, ret_error);
 	return rc;
 }
 
@@ -109,11 +102,9 @@ int mlx5_config_read(const struct conf *conf, struct mlx5_config *ret, char **re
 {
 	static const struct word policies[] = {{"follow", IFLA_VF_LINK_STATE_AUTO},
 					       {"up", IFLA_VF_LINK_STATE_ENABLE}};
-	static const struct word drivers[] = {{"vfio-pci", 0}, {"mlx5_vfio_pci", 1}};
 	static const struct word backends[] = {
 		{"auto", MLX5_AUTO}, {"iommufd", MLX5_IOMMUFD}, {"group", MLX5_GROUP}};
 	struct mlx5_config *c = ret;
-	unsigned policy, driver, backend;
 	int rc;
 
 	*c = (struct mlx5_config){
@@ -122,21 +113,14 @@ int mlx5_config_read(const struct conf *conf, struct mlx5_config *ret, char **re
 			 .dev = "/dev",
 			 .proc = "/proc"},
 		.properties = json_object_new_object(),
+		.policy = read_word(conf, "vf-policy", policies),
+		.driver = conf_get(conf, "vfio-driver"),
+		.backend = (enum mlx5_backend)read_word(conf, "vfio-backend", backends),
 	};
-	if ((rc = read_word(conf, "vf-policy", policies, ARRAY_SIZE(policies), &policy,
-			    ret_error)) ||
-	    (rc = read_word(conf, "vfio-driver", drivers, ARRAY_SIZE(drivers), &driver,
-			    ret_error)) ||
-	    (rc = read_word(conf, "vfio-backend", backends, ARRAY_SIZE(backends), &backend,
-			    ret_error)) ||
-	    (rc = read_lists(conf, c, ret_error))) {
+	rc = read_lists(conf, c, ret_error);
+	if (rc)
 		mlx5_config_clear(c);
-		return rc;
-	}
-	c->policy = policy;
-	c->driver = drivers[driver].text;
-	c->backend = (enum mlx5_backend)backend;
-	return 0;
+	return rc;
 }
 
 void mlx5_config_clear(struct mlx5_config *c)

@@ -46,31 +46,40 @@ static int read_secret(const char *key, const char *path, char **ret_secret, cha
 	return **ret_secret ? 0 : fail(error, -EINVAL, "%s \"%s\" is empty", key, path);
 }
 
-static int check(const struct ufm_conf *c, char *error)
+static bool uses_tls(const struct ufm_conf *c)
 {
-	bool tls = c->url && !strncmp(c->url, "https://", 8);
+	return c->url && !strncmp(c->url, "https://", 8);
+}
 
-	if (!c->url || (!tls && strncmp(c->url, "http://", 7) != 0))
+int ufm_conf_check(const struct ufm_conf *c, char error[static UFM_ERROR_MAX])
+{
+
+	if (!c->url || (!uses_tls(c) && strncmp(c->url, "http://", 7) != 0))
 		return fail(error, -EINVAL, "ufm-url is \"%s\"; it must be https://HOST[:PORT]",
 			    c->url ? c->url : "");
 	if (!c->token_file == !(c->user && c->password_file))
 		return fail(error, -EINVAL,
 			    "give either ufm-token-file, or ufm-user and ufm-password-file");
-	if (!tls)
+	return 0;
+}
+
+static void warn(const struct ufm_conf *c)
+{
+	if (!uses_tls(c))
 		log_warn("ufm-url is not https: passwords travel in the clear");
 	else if (c->insecure)
 		log_warn("ufm-insecure: whoever answers at %s is believed", c->url);
-	return 0;
 }
 
 int ufm_http_new(const struct ufm_conf *conf, struct ufm_http **ret_http,
 		 char error[static UFM_ERROR_MAX])
 {
 	struct ufm_http *h;
-	int rc = check(conf, error);
+	int rc = ufm_conf_check(conf, error);
 
 	if (rc)
 		return rc;
+	warn(conf);
 	if (!(h = calloc(1, sizeof *h)))
 		return fail(error, -ENOMEM, "no memory");
 	h->conf = conf;

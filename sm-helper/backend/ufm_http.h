@@ -7,10 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define UFM_ANSWER_MAX     (32u << 20) /* the vports of a large fabric */
-#define UFM_ERROR_MAX      512
-#define UFM_TIMEOUT_MS     5000
-#define UFM_TIMEOUT_MAX_MS 60000
+#define UFM_ANSWER_MAX (32u << 20) /* the vports of a large fabric */
+#define UFM_ERROR_MAX  512
 
 /* Borrowed pointers, for the life of the process. */
 struct ufm_conf {
@@ -23,6 +21,9 @@ struct ufm_conf {
 	unsigned timeout_ms;       /* the limit of a call, connecting included */
 	bool pkeys;                /* memberships are written */
 };
+
+/* 0, or -EINVAL with one line in error that names the setting. */
+int ufm_conf_check(const struct ufm_conf *conf, char error[static UFM_ERROR_MAX]);
 
 struct ufm_http; /* owned by the caller of ufm_http_new() */
 

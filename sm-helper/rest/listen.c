@@ -50,24 +50,11 @@ static int open_socket(const struct listeners *l, const char *key, const char *w
 	return fd;
 }
 
-static int read_rate(const struct conf *conf, unsigned *ret_per_s)
-{
-	const char *text = conf_get(conf, "requests-per-s", "20000");
-	uint64_t n;
-
-	if (parse_u64(text, 0, 1000000, &n)) {
-		log_error("requests-per-s is \"%s\"; allowed is 0 (no limit) to 1000000", text);
-		return -EINVAL;
-	}
-	*ret_per_s = (unsigned)n;
-	return 0;
-}
-
 int listen_rest(struct listeners *l, const struct conf *conf, sd_event *loop, struct rest *rest)
 {
 	const char *where = conf_nth(conf, "listen", 0);
-	unsigned per_s = 0;
-	int rc = read_rate(conf, &per_s);
+	unsigned per_s = (unsigned)conf_number(conf, "requests-per-s");
+	int rc = 0;
 
 	rest->roles = &l->conf.roles;
 	if (!where)

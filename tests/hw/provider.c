@@ -8,12 +8,11 @@
 #include "common/conf.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "daemon/base/settings.h"
 #include "tests/hw/checks.h"
 
 #define SKIP 77
 
-static const char *const keys[] = {
-	"provider", "pf", "vf-policy", "vfio-driver", "vfio-backend", "device-property", NULL};
 static unsigned count, failed;
 
 static void tell(struct hw_results *r, enum hw_verdict v, const char *what, const char *why)
@@ -68,7 +67,7 @@ int main(void)
 	char error[HTTP_ERROR_MAX], *why = NULL;
 
 	log_init("hw_provider");
-	if (conf_load(path ? path : "/dev/null", keys, &conf, &why) ||
+	if (conf_load(path ? path : "/dev/null", ibvmigd_settings, &conf, &why) ||
 	    mlx5_config_read(conf, &config, &why)) {
 		fprintf(stderr, "%s\n", why ? why : "out of memory");
 		return 1;

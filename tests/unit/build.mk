@@ -19,6 +19,7 @@ SRC_sm_replica  := $(SM_REGISTRY)
 SRC_sm_paths    := sm-helper/paths/table.c sm-helper/paths/wire.c
 SRC_sm_outbox   := sm-helper/notify/outbox.c
 SRC_sm_backend  := $(filter-out sm-helper/main.c,$(SM_SRC))
+SRC_sm_settings := $(filter-out sm-helper/main.c,$(SM_SRC))
 SRC_sm_takeover := sm-helper/plugin/takeover.c
 SRC_sm_leaks    := sm-helper/watch/leaks.c
 SRC_sm_moves    := $(addprefix sm-helper/moves/,parked.c ops.c settle.c dynamic.c bind.c batch.c move.c shared.c) \

@@ -17,6 +17,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "daemon/base/settings.h"
 #include "daemon/libvirt/memlock.h"
 #include "daemon/vf/mlx5.h"
 #include "daemon/vf/vfio_migration.h"
@@ -623,9 +624,6 @@ static void test_memlock(void **state)
 	assert_non_null(strstr(error, "/nowhere/vm2.pid"));
 }
 
-static const char *const keys[] = {"pf",           "vf-policy",       "vfio-driver",
-				   "vfio-backend", "device-property", NULL};
-
 static int read_config(const char *text, char **ret_error)
 {
 	char path[96];
@@ -635,7 +633,9 @@ static int read_config(const char *text, char **ret_error)
 
 	fake_put(&h, text, "../test.conf");
 	snprintf(path, sizeof path, "%s/test.conf", h.root);
-	assert_int_equal(conf_load(path, keys, &conf, ret_error), 0);
+	rc = conf_load(path, ibvmigd_settings, &conf, ret_error);
+	if (rc)
+		return rc;
 	rc = mlx5_config_read(conf, &c, ret_error);
 	if (!rc) {
 		assert_int_equal(c.pf_count, 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* ibvmigd.conf: what the installed file says of the defaults, and what an operator reads of a value
- * that is wrong. */
+/* ibvmigd.conf: its table, what is printed from it, and what an operator reads of a value that is
+ * wrong. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -13,8 +13,8 @@
 #include "common/conf.h"
 #include "common/util.h"
 #include "daemon/base/settings.h"
+#include "tests/unit/settings_files.h"
 
-#define EXAMPLE  "hooks/ibvmigd.conf"
 #define PROVIDER "provider-exec = /bin/true\n"
 
 static int load(const char *text, struct settings **ret, char **ret_error)
@@ -30,25 +30,21 @@ static int load(const char *text, struct settings **ret, char **ret_error)
 	return rc;
 }
 
-/* The example from a line on, with its keys no longer comments: "#key = value". */
-static char *uncommented(const char *from)
+/* A line for each setting that has a fallback, with that value. */
+static char *all_fallbacks(void)
 {
-	char *text AUTO_FREE = NULL, *out = calloc(1, CONF_FILE_MAX), *rest, *line;
+	char *text = calloc(1, CONF_FILE_MAX);
 	size_t used = 0;
 
-	assert_int_equal(read_file(EXAMPLE, CONF_FILE_MAX, &text, NULL), 0);
-	rest = strstr(text, from);
-	if (!rest)
-		fail_msg("%s has no line %s", EXAMPLE, from);
-	while ((line = strsep(&rest, "\n")))
-		if (*line == '#' && line[1] != ' ' && !strstr(line, "-group = "))
-			used += (size_t)sprintf(out + used, "%s\n", line + 1);
-	return out;
+	for (const struct setting *s = ibvmigd_settings; s->key || s->section; s++)
+		if (s->key && s->fallback)
+			used += (size_t)sprintf(text + used, "%s = %s\n", s->key, s->fallback);
+	return text;
 }
 
-static void test_example_has_the_defaults(void **state)
+static void test_defaults_may_be_written(void **state)
 {
-	char *text AUTO_FREE = uncommented("# What follows are the defaults"), *all AUTO_FREE;
+	char *text AUTO_FREE = all_fallbacks(), *all AUTO_FREE;
 	struct settings *said = NULL, *unsaid = NULL;
 	char *error = NULL;
 
@@ -62,14 +58,27 @@ static void test_example_has_the_defaults(void **state)
 	assert_string_equal(said->lease_dir, unsaid->lease_dir);
 	assert_string_equal(said->libvirt_uri, unsaid->libvirt_uri);
 	assert_string_equal(said->migrate_uri, unsaid->migrate_uri);
-	assert_true(said->hold_bytes == unsaid->hold_bytes);
+	assert_int_equal(said->require_agent, unsaid->require_agent);
+	assert_true(said->require_agent);
+	assert_true(said->hold_bytes == unsaid->hold_bytes && said->hold_bytes == 8 << 20);
 	assert_true(said->ballast_bytes == unsaid->ballast_bytes);
+	assert_int_equal(said->ballast_bytes, 8 << 20);
 	assert_null(said->pre_attach);
+	assert_null(unsaid->pre_attach);
 	assert_int_equal(said->saved_peers_s, unsaid->saved_peers_s);
+	assert_int_equal(said->saved_peers_s, 60);
 	assert_int_equal(said->requests_per_s, unsaid->requests_per_s);
+	assert_int_equal(said->requests_per_s, 5000);
 	assert_int_equal(said->keep_migrations, unsaid->keep_migrations);
+	assert_int_equal(said->keep_migrations, 1000);
 	settings_free(said);
 	settings_free(unsaid);
+}
+
+static void test_files_are_what_the_table_prints(void **state)
+{
+	(void)state;
+	assert_settings_files(ibvmigd_settings, "ibvmigd");
 }
 
 /* line: wrong; says: what the message must have beside the line itself, namely the way out. */
@@ -80,8 +89,11 @@ static const struct {
 	{"require-agent = ture", "must be yes or no"},
 	{"hold-bytes = 24M", "from 4194304 to"},
 	{"pre-attach = yes", "failover_pair_id or x-late-detach"},
-	{"saved-peers-s = forever", "must be"},
-	{"requests-per-s = -1", "must be"},
+	{"saved-peers-s = forever", "of seconds from 0 to 86400"},
+	{"requests-per-s = -1", "from 0 to 1000000: 0 is no limit"},
+	{"keep-migrations = 99", "of records from 100 to 100000"},
+	{"provider = mlx4", "must be mlx5 or exec"},
+	{"vfio-backend = none", "must be auto, iommufd or group"},
 	{"migrate-uri = qemu+tls://hostb/system", "must hold %s"},
 	{"listen = 192.0.2.1:7611", "ibvmig-certs"},
 	{"sm-url = 192.0.2.9", "must be https://HOST:PORT"},
@@ -99,7 +111,8 @@ static void test_messages_name_value_and_way_out(void **state)
 		struct settings *s = NULL;
 
 		assert_int_equal(load(text, &s, &error), -EINVAL);
-		if (!error || !strstr(error, wrong[i].line) || !strstr(error, wrong[i].says))
+		if (!error || !strstr(error, wrong[i].line) || !strstr(error, wrong[i].says) ||
+		    !strstr(error, ":2: "))
 			fail_msg("%s: %s", wrong[i].line, error ? error : "no message");
 	}
 }
@@ -174,7 +187,8 @@ static void test_no_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest daemon_settings[] = {
-		cmocka_unit_test(test_example_has_the_defaults),
+		cmocka_unit_test(test_defaults_may_be_written),
+		cmocka_unit_test(test_files_are_what_the_table_prints),
 		cmocka_unit_test(test_messages_name_value_and_way_out),
 		cmocka_unit_test(test_listens_to_every_user),
 		cmocka_unit_test(test_words_for_yes_and_no),

@@ -1,11 +1,38 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "vswitch/routing/router.h"
 
-uint32_t router_neighbour(const struct router *r, uint32_t at, unsigned port)
-{
-	uint32_t x = r->f->sw[r->sw[at]].peer[port].sw;
+#include <errno.h>
+#include <stdlib.h>
 
-	return x == FABRIC_NONE ? FABRIC_NONE : r->core[x];
+static void router_free(struct router *r)
+{
+	free(r->sw);
+	free(r->core);
+	free(r->rank);
+	free(r->level);
+	free(r->hop);
+	free(r->queue);
+	free(r->order);
+}
+
+static int router_init(struct router *r, struct fabric *f)
+{
+	r->f = f;
+	r->sw = malloc((f->switches + 1) * sizeof *r->sw);
+	r->core = malloc((f->switches + 1) * sizeof *r->core);
+	if (!r->sw || !r->core)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < f->switches; i++) {
+		r->core[i] = f->sw[i].inside ? FABRIC_NONE : r->n;
+		if (!f->sw[i].inside)
+			r->sw[r->n++] = i;
+	}
+	r->rank = malloc((r->n + 1) * sizeof *r->rank);
+	r->level = malloc((r->n + 1) * sizeof *r->level);
+	r->hop = malloc(((size_t)r->n * r->n + 1) * sizeof *r->hop);
+	r->queue = malloc((r->n + 1) * sizeof *r->queue);
+	r->order = malloc((r->n + 1) * sizeof *r->order);
+	return r->rank && r->level && r->hop && r->queue && r->order ? 0 : -ENOMEM;
 }
 
 uint8_t router_least_loaded(const struct router *r, uint32_t at, const uint8_t *port,
@@ -23,7 +50,18 @@ uint8_t router_least_loaded(const struct router *r, uint32_t at, const uint8_t *
 	return best;
 }
 
-bool router_is_above(const struct router *r, uint32_t a, uint32_t b)
+int router_run(struct fabric *f, const struct router_rules *rules, struct fabric_error *e)
 {
-	return r->rank[a] != r->rank[b] ? r->rank[a] < r->rank[b] : a < b;
+	struct router r = {.rules = rules};
+	int rc;
+
+	fabric_fail(e, 0, "no memory");
+	rc = router_init(&r, f);
+	if (!rc && r.n)
+		router_rank(&r);
+	for (uint32_t to = 0; !rc && to < r.n; to++)
+		rc = router_hops_to(&r, to, e);
+	rc = rc ? rc : router_write(&r);
+	router_free(&r);
+	return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Common ground of the engines (run.c): which ports of a switch lead to another one (levels.c,
- * hops.c), and the LFTs made from that (rows.c). */
+/* Common ground of the engines: which ports of a switch lead to another one (levels.c, hops.c), and
+ * the LFTs made from that (rows.c). */
 #ifndef IBVMIG_VSWITCH_ROUTING_ROUTER_H
 #define IBVMIG_VSWITCH_ROUTING_ROUTER_H
 
@@ -33,7 +33,7 @@ struct router {
 
 #define ROUTER_TOP_RANK 0xffff /* no rank, or no level */
 
-/* An engine's run. */
+/* An engine's run: ranks, hops to every switch, then the LFTs. */
 int router_run(struct fabric *f, const struct router_rules *rules, struct fabric_error *e);
 
 /* The port that carries the fewest LIDs, the lowest of them; it gets one more. */
@@ -41,9 +41,18 @@ uint8_t router_least_loaded(const struct router *r, uint32_t at, const uint8_t *
 			    unsigned count, unsigned number, uint32_t *load);
 
 /* The switch behind a port, FABRIC_NONE for anything else. */
-uint32_t router_neighbour(const struct router *r, uint32_t at, unsigned port);
+static inline uint32_t router_neighbour(const struct router *r, uint32_t at, unsigned port)
+{
+	uint32_t x = r->f->sw[r->sw[at]].peer[port].sw;
+
+	return x == FABRIC_NONE ? FABRIC_NONE : r->core[x];
+}
+
 /* A total order of the switches, so that "up" never leads back. */
-bool router_is_above(const struct router *r, uint32_t a, uint32_t b);
+static inline bool router_is_above(const struct router *r, uint32_t a, uint32_t b)
+{
+	return r->rank[a] != r->rank[b] ? r->rank[a] < r->rank[b] : a < b;
+}
 
 /* Fills level, rank and order. */
 void router_rank(struct router *r);

@@ -12,8 +12,8 @@
 
 struct conf; /* owned by the caller of conf_load() */
 
-/* -EINVAL for an unknown key, a line without '=', or a value that its row does not allow:
- * *ret_error (owned by the caller) then names file, line, key, value, and what is allowed.
+/* -EINVAL for an unknown key, a line without '=', or a value that its row does not allow.
+ * Then *ret_error (owned by the caller) names file, line, key, value, and what is allowed.
  * Otherwise -errno of reading. table: borrowed for the life of *ret_conf. */
 int conf_load(const char *path, const struct setting *table, struct conf **ret_conf,
 	      char **ret_error);

@@ -9,8 +9,8 @@
 struct daemon;
 
 extern const struct http_route rest_routes[];
-/* user: a struct daemon. Root, and the daemon's own user, have all roles on the socket; others what
- * their group gives them; on TCP who shows a certificate has what the table of roles says. Without
+/* user: a struct daemon. Root, and the daemon's own user, have all roles on the socket, others what
+ * their group gives them. On TCP who shows a certificate has what the table of roles says. Without
  * TLS everybody there looks, and does what peers do. */
 unsigned rest_roles(const struct http_who *who, void *user);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A blocking sequence in a worker. Only the job owns its input and output, a struct of its own or
- * JSON, so that the worker shares nothing with the loop but what is constant or locks itself. */
+ * JSON. The worker shares nothing with the loop but what is constant or locks itself. */
 #ifndef IBVMIG_DAEMON_BASE_JOB_H
 #define IBVMIG_DAEMON_BASE_JOB_H
 

@@ -16,7 +16,7 @@ struct http_request;
  * "in_after","out_after"}],"moves":[{"vm","from","to","in_mbps","out_mbps"}]}, owned by the caller.
  * A VM takes the traffic of all its VFs along, to the links of the same PFs, none of which may be
  * full. A move is proposed if afterwards the source's link, and the fullest of those, are less full
- * than the source's is; the best one first, until no link is full or nothing helps. */
+ * than the source's is. The best move comes first, until no link is full or nothing helps. */
 struct json_object *balance_moves(struct json_object *links, struct json_object *hosts);
 
 /* GET /v1/balance. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Many moves as one job: a host is emptied, or a few VMs go where they are told to. Whoever runs
  * the job, each VM's move is its own host's (daemon/fleet/jobs.h), so the loss of the job loses no
- * VM; a daemon that starts takes up what it was running. */
+ * VM. A daemon that starts takes up what it was running. */
 #ifndef IBVMIG_DAEMON_FLEET_DRAIN_H
 #define IBVMIG_DAEMON_FLEET_DRAIN_H
 

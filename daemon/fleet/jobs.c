@@ -98,8 +98,8 @@ static void run(void *arg)
 	mv->is_gone = !runs;
 }
 
-/* The newest job of mv's VM in list, if it was to do the same and has: who asks for mv has not had
- * the answer to that, or the VM is back. */
+/* The newest job of mv's VM in list, if it was to do the same and has. Then who asks for mv has not
+ * had the answer to that, or the VM is back. */
 static const struct mover *done_before(const struct mover *list, const struct mover *mv,
 				       const char *to)
 {

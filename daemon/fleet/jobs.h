@@ -20,9 +20,9 @@ int mover_new(struct daemon *d, struct movers **ret_movers);
 void mover_free(struct movers *ms);
 
 /* Routes. POST /v1/vms/NAME/migrate {"to"[,"strategy","bandwidth_mib","persistent"]} → 202 with the
- * job as GET /v1/jobs/N shows it, 200 if the same was asked for and is under way, or with "dry_run"
- * what daemon/fleet/preview.h says; POST /v1/vms/NAME/abort → {"vm","under_way"}, 202 if there was
- * a job to cancel, else 200. */
+ * job as GET /v1/jobs/N shows it, 200 if the same was asked for and is under way. With "dry_run" it
+ * answers what daemon/fleet/preview.h says. POST /v1/vms/NAME/abort → {"vm","under_way"}, 202 if
+ * there was a job to cancel, else 200. */
 void mover_post_migrate(struct http_request *req);
 void mover_post_abort(struct http_request *req);
 /* The same for another host's daemon, of whose plan it is a part (daemon/fleet/drain.h):

@@ -17,8 +17,8 @@ bool plan_fits(struct json_object *target, struct json_object *domain, char *why
 /* Takes what the domain needs out of target. */
 void plan_give(struct json_object *target, struct json_object *domain);
 
-/* Gives each domain of `source` for which `wanted` (an array of names; NULL: all) has its name the
- * cheapest host of `targets` that still can take it: [{"vm","uuid","memory_bytes","vguids","to",
+/* Gives each domain of `source` whose name is in `wanted` (an array; NULL: all) the cheapest host
+ * of `targets` that still can take it. The result is [{"vm","uuid","memory_bytes","vguids","to",
  * "cost"}], or "to" null and "reason". The biggest VM chooses first. What is given away is taken
  * out of `targets`. ranks: {vguid: {host: {pf: {"switches","smps","load","same_leaf"}}}}; "cost"
  * is that of all VFs of a domain: switches and SMPs summed, the load of the fullest link. A host

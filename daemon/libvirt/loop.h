@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* libvirt's event loop API on sd-event. libvirt calls it from any thread that makes a call, while
- * sd-event is for one thread: so descriptors and timers live in an epoll set of their own (the
- * kernel does the locking) and sd-event watches that one set. */
+ * sd-event is for one thread. Descriptors and timers therefore live in an epoll set of their own,
+ * which the kernel locks, and sd-event watches that one set. */
 #ifndef IBVMIG_DAEMON_LIBVIRT_LOOP_H
 #define IBVMIG_DAEMON_LIBVIRT_LOOP_H
 

@@ -40,8 +40,8 @@ char *qmp_mark_native(struct json_object *commands, bool wanted);
 /* The same as text, with device_add flagged as QMP_STAYS; owned by the caller, NULL: no memory. */
 char *qmp_mark_stays(const char *commands);
 /* commands: JSON text of an array of {"execute","arguments"}. device_add gets dev_id, bus and,
- * unless it is QMP_NATIVE, what lets the device leave while QEMU migrates: QMP_LATE_DETACH, or
- * where QEMU lacks that QMP_NO_PAIR, with an Ethernet device's class where QEMU has QMP_CLASS_CODE.
+ * unless it is QMP_NATIVE, what lets the device leave while QEMU migrates. That is QMP_LATE_DETACH,
+ * or where QEMU lacks it QMP_NO_PAIR, with an Ethernet device's class if QEMU has QMP_CLASS_CODE.
  * If QEMU allows this for no device of its class, it gets none of it: *ret_stays, and QEMU refuses
  * to migrate with it. What is already there is left alone. */
 int qmp_attach(struct virt *v, const char *uuid, const char *commands, const char *dev_id,

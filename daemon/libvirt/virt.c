@@ -18,8 +18,8 @@
 #include <string.h>
 
 #define RECONNECT_MS 500
-/* A libvirtd that is dead closes the socket; this is for one that hangs: asked at a beat when it
- * has said nothing for 5 s, and taken for lost at the next beat, so within 35 s. */
+/* A libvirtd that is dead closes the socket; this is for one that hangs. A beat asks a libvirtd
+ * that has said nothing for 5 s, and the next beat takes it for lost, so within 35 s. */
 #define KEEPALIVE_S        5
 #define KEEPALIVE_MISSED   1
 #define MONITOR_ANSWER_MAX (1u << 20)

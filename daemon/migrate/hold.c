@@ -37,8 +37,8 @@ uint64_t hold_enough(uint64_t threshold_bytes, uint64_t ballast_bytes,
 	return bytes > bandwidth_bytes_per_s / 20 ? bytes : bandwidth_bytes_per_s / 20;
 }
 
-/* QEMU begins a pass where it has sent all; with auto-converge it also asks in the middle of later
- * ones what is dirty (each 5 s from 9.2 on), and what is left then is no beginning. */
+/* QEMU begins a pass where it has sent all. With auto-converge it also asks in the middle of later
+ * passes what is dirty (each 5 s from 9.2 on), and what is left then is no beginning. */
 static bool pass_begins(const struct hold *h, const struct hold_look *now)
 {
 	uint64_t sent = now->sent_bytes - h->last.sent_bytes;

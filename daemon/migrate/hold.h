@@ -19,10 +19,10 @@ struct hold_look {
 };
 
 /* How far pre-copy goes before it is held. A guest whose agent dies where a pass ends would leave,
- * so that is before the first one does, or else at once. Not where QEMU keeps the VM
- * (qmp_keeps_vm()) and the agent keeps memory dirty (patient): what the guest dirties in a pass is
- * known in the next one only, so it is held where one begins with little, or with not much less
- * than the one before. */
+ * so that is before the first one does, or else at once. Where QEMU keeps the VM (qmp_keeps_vm())
+ * and the agent keeps memory dirty (patient), later passes are awaited. What the guest dirties in a
+ * pass is known in the next one only. Pre-copy is then held where a pass begins with little, or
+ * with not much less than the one before. */
 struct hold {
 	uint64_t threshold_bytes;
 	bool starts_with; /* the destination's QEMU, with VFs: it can load their devices' state */
@@ -43,10 +43,10 @@ uint64_t hold_threshold(uint64_t max_bytes, uint64_t bandwidth_bytes_per_s);
 uint64_t hold_enough(uint64_t threshold_bytes, uint64_t ballast_bytes,
 		     uint64_t bandwidth_bytes_per_s);
 
-/* The bandwidth while this much is left (0: not known): all of it in a second, so that the end
- * comes no quicker than looks do, and no less than what sends the ballast in 400 ms. Zero pages
- * pass any limit, so a guest that has little else is left with the ballast at once: that has to
- * last until a late look, and be dirtied again by a busy guest meanwhile. At most the user's. */
+/* The bandwidth while this much is left (0: not known). All of it goes in a second, so that the
+ * end comes no quicker than looks do, but no less than what sends the ballast in 400 ms. Zero pages
+ * pass any limit, so a guest that has little else is left with the ballast at once. The ballast has
+ * to last until a late look, and be dirtied again by a busy guest meanwhile. At most the user's. */
 uint64_t hold_limit(uint64_t user_bytes_per_s, uint64_t ballast_bytes, uint64_t remaining_bytes);
 
 /* Takes one look. true: clamp now. Otherwise *ret_wait_ms says when to look again: half the time

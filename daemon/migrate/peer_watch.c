@@ -80,7 +80,7 @@ static bool ask_source(struct job *j, struct json_object *body)
 	return true;
 }
 
-/* Resumes through our own REST, as the source would. A resume that comes too early does no harm: a
+/* Resumes through our own REST, as the source would. A resume that comes too early does no harm. A
  * mover that lives is met, or waited for in vain, and one that nobody has a way to is given up. */
 static void watch_run(struct job *j)
 {

@@ -20,7 +20,7 @@
 
 /* ---- asking ---- */
 
-/* A resume ("again") must get through: a daemon that is just restarting, or an agent that is still
+/* A resume ("again") must get through. A daemon that is just restarting, or an agent that is still
  * at the call of one that was, refuses at once, and is asked again. */
 static bool worth_another_try(struct job *j, uint64_t asked_ms, uint64_t start_ms)
 {

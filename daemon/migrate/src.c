@@ -143,7 +143,7 @@ static int reserved(struct migration *m)
 }
 
 /* A VM is suspended for one migration at a time, as the mover or as a peer. Before ours stands
- * still for it, all that it takes are kept for us; where another migration has one, we let go of
+ * still for it, all that it takes are kept for us. Where another migration has one, we let go of
  * the others, so that two never wait for each other, and try again while the VM runs. */
 static int reserve(struct migration *m)
 {

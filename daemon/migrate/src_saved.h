@@ -13,7 +13,7 @@
 struct domain_info;
 
 /* Routes. POST /v1/vms/NAME/save {"file"} → the record, once the VM is saved, or 202 with it if the
- * same was asked for and is under way; POST /v1/restore
+ * same was asked for and is under way. POST /v1/restore
  * {"file"[,"source_lost"]} → {"vm","migration"}, once libvirt has started it, or 202 {"file"}. */
 void cold_post_save(struct http_request *req);
 void cold_post_restore(struct http_request *req);

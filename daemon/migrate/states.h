@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A state says who has the VF, the LID and vGUID, and the QPs, and whether the guest runs; then
- * what is allowed in it, how it ends, and what an operator sees. Walking back ends in the state
- * before, and may fail and be tried again in any state but an end. */
+/* A state says who has the VF, the LID and vGUID, and the QPs, and whether the guest runs. Then
+ * come what is allowed in it, how it ends, and what an operator sees. Walking back ends in the
+ * state before, and may fail and be tried again in any state but an end. */
 enum migrate_state {
 	/* VF and LID are at the source, QPs live, the guest runs; the destination has leased a VF.
 	 * - allowed: questions to the agent, the peers and ibvmig-sm; nothing of the VM changes

@@ -17,8 +17,8 @@ int durable_new(sd_event *loop, struct journal *journal, struct durable **ret_du
 void durable_free(struct durable *p);
 
 /* Calls fn(arg, rc) in the loop's thread when all that is in the journal now is durable (0), or
- * could not be made so (-errno); before it returns, if it is durable already. In the order of the
- * calls. */
+ * could not be made so (-errno). fn comes before this returns, if all is durable already. In the
+ * order of the calls. */
 void durable_then(struct durable *p, void (*fn)(void *arg, int rc), void *arg);
 
 /* http_reply() then, so that nobody hears of what a power cut would take back; or 503 "journal". */

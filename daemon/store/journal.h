@@ -22,7 +22,7 @@ struct journal_step {
 };
 
 /* Records of migrations that have ended, and events of VMs, are kept up to keep of each, the newest
- * by when they were written; records that have not ended (PARKED ones too) are never deleted. The
+ * by when they were written. Records that have not ended (PARKED ones too) are never deleted. The
  * room of those that go is used again, so the file stays at its size. 0, or -errno and a line in
  * *ret_error (owned by the caller). */
 int journal_open(const char *state_dir, unsigned keep, struct journal **ret_journal,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Leases of migrations: while a VM migrates and still has its VF, ibvmigd says again and again that
+/* Leases of migrations. While a VM migrates and still has its VF, ibvmigd says again and again that
  * it is there; when it has not for LEASE_MS, ibvmig-lease cancels libvirt's job. A lease is a file
- * named by the VM's UUID with the deadline on CLOCK_MONOTONIC, in a folder that a reboot empties:
- * both sides may be killed and started at any time. */
+ * named by the VM's UUID with the deadline on CLOCK_MONOTONIC, in a folder that a reboot empties.
+ * Both sides may be killed and started at any time. */
 #ifndef IBVMIG_DAEMON_STORE_LEASE_H
 #define IBVMIG_DAEMON_STORE_LEASE_H
 

@@ -289,8 +289,8 @@ static int prepare_host(const struct mlx5 *m, const struct hca_vf *vf, uint16_t 
 }
 
 /* Plain vfio-pci never does. Only a device that QEMU opens itself can be there when the
- * destination's QEMU starts, which the state needs: one of an IOMMU group, not one whose descriptor
- * is passed, which need not be asked. */
+ * destination's QEMU starts, which the state needs. Such a device is of an IOMMU group; one whose
+ * descriptor is passed need not be asked. */
 static void mark_migration(const struct mlx5 *m, const struct hca_vf *vf,
 			   struct json_object *attach)
 {

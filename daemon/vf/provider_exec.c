@@ -206,7 +206,7 @@ static bool group_runs(pid_t group)
 }
 
 /* Ends what the program has started and not waited for, and the program itself where it has not
- * ended: a tool that goes on could write a GUID to a VF that somebody else has by then. The group
+ * ended. A tool that goes on could write a GUID to a VF that somebody else has by then. The group
  * is killed before its leader is reaped, while its number cannot be another's. The exit status. */
 static int child_end(struct child *c, const char *op)
 {

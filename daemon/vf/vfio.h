@@ -18,8 +18,8 @@ int vfio_check(const struct hca_host *h, const struct hca_vf *vf, const char *dr
 int vfio_bind(const struct hca_host *h, const struct hca_vf *vf, const char *driver,
 	      char error[static HTTP_ERROR_MAX]);
 
-/* Waits until QEMU has closed it (the unbind would hang in the kernel), then gives it back: to this
- * host's own driver where sriov_drivers_autoprobe is 1, to none where it is 0. */
+/* Waits until QEMU has closed it (the unbind would hang in the kernel), then gives it back. It goes
+ * to this host's own driver where sriov_drivers_autoprobe is 1, to none where it is 0. */
 int vfio_unbind(const struct hca_host *h, const struct hca_vf *vf,
 		char error[static HTTP_ERROR_MAX]);
 

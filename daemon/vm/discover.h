@@ -11,8 +11,8 @@ struct daemon;
 
 extern const struct virt_ops vm_virt_ops;
 
-/* At each beat: VMs that have ended unheard, for an event may be lost with a connection, are
- * missing in libvirt's list; and what libvirt has refused to tell is asked again. */
+/* At each beat. VMs that have ended unheard are missing in libvirt's list, for an event may be lost
+ * with a connection. What libvirt has refused to tell is asked again. */
 void vm_beat(struct daemon *d);
 
 /* True while libvirt has not told what that running VM has. */

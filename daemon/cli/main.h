@@ -53,8 +53,8 @@ static inline bool cli_has(const struct cli *c, enum cli_option o)
 
 /* before, then name as a path may hold it, then after. Owned by the caller. */
 char *cli_path(const char *before, const char *name, const char *after);
-/* One call to the daemon. 0 and *ret_answer (owned by the caller), or an exit status, and what is
- * wrong has been printed. body: borrowed, or NULL. */
+/* Makes a call to the daemon. 0 and *ret_answer (owned by the caller), or an exit status, and what
+ * is wrong has been printed. body: borrowed, or NULL. */
 int cli_call(const struct cli *c, const char *method, const char *path, struct json_object *body,
 	     struct json_object **ret_answer);
 /* The same, with ms for the answer. */
@@ -68,7 +68,8 @@ int cli_call_quietly(const struct cli *c, const char *path, unsigned ms,
 void cli_print_json(struct json_object *o);
 const char *cli_text(struct json_object *o, const char *key, const char *fallback);
 void cli_print_migration(struct json_object *m);
-/* Which strategy, and why not each better one; before: of each line. */
+/* Prints which strategy is chosen, and why not each better one; before: the beginning of each line.
+ */
 void cli_print_choice(struct json_object *choice, const char *before);
 
 /* As many bytes of text, at most so many, as are whole characters of UTF-8. */

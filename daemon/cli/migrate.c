@@ -90,7 +90,7 @@ int cli_fence(const struct cli *c)
 
 /* ---- migrate ---- */
 
-/* What the bar knows: the last phase shown, for a file; cli_draw()'s width, for a terminal. */
+/* The bar keeps this: the last phase shown, for a file; cli_draw()'s width, for a terminal. */
 struct bar {
 	bool terminal;
 	char phase[24];
@@ -140,7 +140,7 @@ static void show_progress(struct bar *b, struct json_object *job)
 	snprintf(b->phase, sizeof b->phase, "%s", phase);
 }
 
-/* Whether job has come to an end, that of the VF's part included; *ret_status says how. */
+/* True if job has come to an end, that of the VF's part included; *ret_status says how. */
 static bool has_ended(struct json_object *job, int *ret_status)
 {
 	struct json_object *m = json_opt(job, "migration");

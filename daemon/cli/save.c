@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SAVE_MS (24u * 3600 * 1000) /* of very much memory, to a slow disk */
+#define SAVE_MS (24u * 3600 * 1000) /* very much memory may go to a slow disk */
 #define POLL_MS 200
 #define LOOK_MS 10000
 
@@ -88,7 +88,7 @@ int cli_save(const struct cli *c)
 
 /* ---- restore ---- */
 
-/* What this host has of it: as the destination, else as the one that saved it. */
+/* Returns what this host has of it: as the destination, else as the one that saved it. */
 static struct json_object *part_of(struct json_object *both)
 {
 	struct json_object *there = json_opt(both, "destination");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What there is: the host, its VMs and VFs, migrations, events. */
+/* Commands that show what there is: the host, its VMs and VFs, migrations, events. */
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/cli/main.h"
@@ -13,8 +13,8 @@
 
 #define WATCH_S 1
 
-/* What commands a terminal can stand in strings only: json-c escapes what is below a space, and
- * leaves DEL and U+0080 to U+009F. */
+/* Bytes that command a terminal can stand in strings only: json-c escapes what is below a space,
+ * and leaves DEL and U+0080 to U+009F. */
 static void put_json(const char *text)
 {
 	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
@@ -54,7 +54,7 @@ int cli_fit(const char *text, int most)
 	int n = (int)strlen(text);
 
 	for (n = n < most ? n : most; n > 0 && (text[n] & 0xC0) == 0x80;)
-		n--; /* not within a character */
+		n--; /* the end must not be within a character */
 	return n;
 }
 

@@ -18,8 +18,8 @@
 #define PANEL_HEAD 46 /* a panel's own title, and its axis */
 #define PANEL_GAP  22
 #define TICKS_MAX  10
-#define CHAR_WIDTH 6.4 /* of 11px sans-serif, on the wide side */
-#define BAR_MIN    1.5 /* what is shorter is still seen */
+#define CHAR_WIDTH 6.4 /* a character of 11px sans-serif, on the wide side */
+#define BAR_MIN    1.5 /* a shorter span is still seen */
 
 /* A stretch of time and where it lies on the sheet. */
 struct panel {
@@ -70,8 +70,8 @@ static size_t character(const char *text)
 		       : n;
 }
 
-/* What is no character, as where a name was cut, is shown as such: no viewer takes a file that is
- * not XML. */
+/* Bytes that are no character, as where a name was cut, are shown as such: no viewer takes a file
+ * that is not XML. */
 static void put_text(FILE *out, const char *text)
 {
 	for (size_t n; *text; text += n ? n : 1) {
@@ -150,7 +150,7 @@ static bool seen(const struct panel *p, struct json_object *span)
 	return get_us(span, "end_us") >= p->from_us && get_us(span, "start_us") <= p->to_us;
 }
 
-/* Where the next span of the lane that can be seen begins, or the panel's edge. */
+/* Returns where the next span of the lane that can be seen begins, or the panel's edge. */
 static double next_x(const struct panel *p, struct json_object *spans, size_t i)
 {
 	double end = get_us(json_object_array_get_idx(spans, i), "end_us");
@@ -203,7 +203,7 @@ static bool row_is_taken(struct json_object *spans, size_t i, unsigned row)
 	return false;
 }
 
-/* Each span is told its row: a row's spans do not overlap. The number of rows. */
+/* Tells every span its row: a row's spans do not overlap. Returns the number of rows. */
 static unsigned arrange(struct json_object *spans)
 {
 	unsigned rows = 1;

@@ -50,8 +50,8 @@ static size_t cell_of(double at, double length)
 	return cell < 0 ? 0 : cell < CELLS ? (size_t)cell : CELLS - 1;
 }
 
-/* Where in the migration it lies. The other host, whose clock may have jumped, has a part in the
- * times: they may lie outside. */
+/* Draws where in the migration a span lies. The other host, whose clock may have jumped, has a part
+ * in the times: they may lie outside. */
 static void bar(char cells[static CELLS + 1], double start, double end, double length)
 {
 	size_t a = cell_of(start, length), b = cell_of(end, length);

@@ -7,8 +7,8 @@
 struct http_request;
 
 /* POST /v1/vms/NAME/migrate with "dry_run": {"to"[,"strategy"]} → 200 {"vm","from","to","possible",
- * "blocked":[why it would be refused],"notes":[…],"memory_bytes","cost","rank_error"} and of a VM
- * with a VF "choice" (as in a migration's record), "vf", "pf", "vguid", "lid", "pkey", "addresses"
+ * "blocked":[why it would be refused],"notes":[…],"memory_bytes","cost","rank_error"}. A VM with a
+ * VF adds "choice" (as in a migration's record), "vf", "pf", "vguid", "lid", "pkey", "addresses"
  * and "peers":[{"guid","host","vm","problem"}]. */
 void preview_post(struct http_request *req);
 

@@ -49,7 +49,7 @@ static int check_swap(const struct fabric *f, const uint32_t *vm, const uint32_t
 }
 
 /* The LIDs of `from` take the place of those of `to`. */
-static struct move take_place(const struct fabric *f, uint32_t from, uint32_t to, bool parked)
+static struct move take_place(const struct fabric *f, uint32_t from, uint32_t to, bool unused)
 {
 	return (struct move){
 		.lid = f->end[from].lid,
@@ -57,7 +57,7 @@ static struct move take_place(const struct fabric *f, uint32_t from, uint32_t to
 		.like = f->end[to].lid,
 		.like_lmc = f->end[to].lmc,
 		.at_sw = FABRIC_NONE,
-		.parked = parked,
+		.unused = unused,
 		.new_end = to,
 		.old_end = from,
 	};

@@ -16,7 +16,7 @@ struct move {
 	uint16_t like;    /* LID whose entries it takes; 0: none, it becomes unreachable */
 	uint32_t at_sw;   /* here it gets at_port instead; FABRIC_NONE: nowhere */
 	uint8_t at_port;  /* of at_sw */
-	bool parked;      /* nobody uses it: no order is kept for it */
+	bool unused;      /* nobody uses it: no order is kept for it */
 	uint32_t new_end; /* the CA port that has it afterwards, FABRIC_NONE: none */
 	uint32_t old_end; /* and that had it; set by moves_plan() */
 	uint8_t lmc; /* 2^lmc LIDs from `lid` on go together, the n-th like the n-th of `like` */

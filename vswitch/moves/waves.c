@@ -108,7 +108,7 @@ static void find_waits(struct waves *w)
 			uint32_t *before = &waits_of(w, i)[m];
 
 			*before = FABRIC_NONE;
-			if (!move->parked && move->lid / IB_LFT_BLOCK == w->p->smp[i].block &&
+			if (!move->unused && move->lid / IB_LFT_BLOCK == w->p->smp[i].block &&
 			    changes(&w->p->smp[i], move->lid))
 				*before = next_told(w, i, move->lid);
 			w->left[i] += *before != FABRIC_NONE;

@@ -72,7 +72,7 @@ static void send_and_watch(struct fabric *f, struct moves_plan *p, bool waves)
 		assert_true(!i || s->wave >= s[-1].wave);
 		assert_int_equal(moves_send(f, s), 0);
 		for (unsigned m = 0; waves && m < p->moves; m++)
-			for (uint32_t sw = 0; !p->move[m].parked && sw < f->switches; sw++)
+			for (uint32_t sw = 0; !p->move[m].unused && sw < f->switches; sw++)
 				assert_int_not_equal(
 					walk_lid(f, sw, p->move[m].lid, NULL, NULL).verdict,
 					WALK_LOOP);

@@ -12,13 +12,13 @@ struct look; /* owned by the caller of look_new() */
 /* path: borrowed. NULL: no memory. */
 struct look *look_new(const char *path);
 void look_free(struct look *l);
-/* As backend.look. Any thread. */
+/* Tells the status as backend_look() does. Any thread. */
 int look_status(struct look *l, struct sm_status_reply *ret_status, uint64_t *ret_age_ms,
 		char *error);
 
 /* Connects to the plugin, for backend/plugin.c too. 0, or -errno with error. */
 int look_connect(const char *path, int *ret_fd, char *error);
-/* Why a call has failed: an error for the caller of backend_*. */
+/* Says why a call has failed, with an error for the caller of backend_*. */
 int look_fail(const char *path, int rc, char *error);
 
 #endif

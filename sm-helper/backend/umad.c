@@ -151,7 +151,8 @@ struct stillness {
 	uint64_t since_ms; /* 0: not looked yet */
 };
 
-/* For how long it has sent none but answers to such questions as this, which it counts, too. */
+/* Tells for how long the SM has sent none but answers to such questions as this, which it counts,
+ * too. */
 static uint64_t still_ms(struct umad *u, struct stillness *s)
 {
 	char text[PROBE_ERROR_MAX];

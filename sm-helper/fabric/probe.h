@@ -90,7 +90,8 @@ int probe_guid_block(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned
  * all; -ETIMEDOUT. */
 int probe_write_guids(struct probe *m, uint16_t lid, unsigned block, bool set, uint8_t mask,
 		      uint64_t guid[static PROBE_GUID_BLOCK], char error[static PROBE_ERROR_MAX]);
-/* Since some reset that nobody knows: differences tell something. The port's own view. */
+/* Counters of a port as it sees itself, since some reset that nobody knows: only differences tell
+ * something. */
 struct probe_counters {
 	uint64_t out_bytes, in_bytes;
 	uint32_t wait_ticks; /* PortXmitWait; stays at the top when it gets there */

@@ -20,7 +20,7 @@ struct probe {
 	uint32_t serial; /* transaction IDs of probe_lft_blocks() */
 };
 
-/* With the lock held: as the functions of probe.h. */
+/* Functions like those of probe.h, to be called with the lock held. */
 int probe_open(struct probe *m, char *error);
 ib_portid_t probe_directed(const struct probe_route *to);
 /* True if a query that failed is sent again: nothing came for the whole of timeout_ms since try_ms,

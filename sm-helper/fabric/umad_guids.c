@@ -141,7 +141,7 @@ static uint8_t shown_mask(const struct work *w, unsigned i, const uint64_t guid[
 	return mask;
 }
 
-/* Until the port shows what it shall, in the entries of the batch. */
+/* Waits until the port shows what it shall, in the entries of the batch. */
 static int await(struct work *w, unsigned i, const uint64_t want[static PROBE_GUID_BLOCK])
 {
 	uint64_t shown[PROBE_GUID_BLOCK];
@@ -230,7 +230,7 @@ static int write_all(struct work *w)
 	return rc;
 }
 
-/* As it was; how that went goes into the error. */
+/* Makes all as it was; how that went goes into the error. */
 static int take_back(struct work *w, int rc)
 {
 	char cause[PROBE_ERROR_MAX];

@@ -81,7 +81,7 @@ int ops_record_bind(struct ops *o, struct reg_entry *x, struct op_error *e)
 	return registry_put(o->registry, x) ? ops_fail_registry(e, -EIO) : 0;
 }
 
-/* Again: what is so already costs nothing, what got lost is restored. */
+/* Binds again: what is so already costs nothing, what got lost is restored. */
 static int bind_again(struct ops *o, const struct bind_kind *kind, struct reg_entry *x,
 		      uint16_t *ret_lid, struct op_error *e)
 {

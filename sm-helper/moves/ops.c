@@ -161,8 +161,8 @@ static void expect(const struct ops *o, struct sm_target *t)
 	t->was_lid = o->fabric.end[end].lid;
 }
 
-/* After a batch o->fabric is as the plugin says, where nothing else has happened since it was read:
- * reading a large net again takes longer than the batch. */
+/* Keeps o->fabric in step with a batch: it is as the plugin says, where nothing else has happened
+ * since it was read. Reading a large net again takes longer than the batch. */
 static void follow(struct ops *o, const struct sm_target *t, unsigned count,
 		   const struct sm_assign_reply *r)
 {

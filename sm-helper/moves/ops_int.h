@@ -14,7 +14,8 @@ int ops_fail_plugin(struct op_error *e, int rc, const char *text);
 
 /* The first of every operation: how long it may try (ops.h). -EBUSY with *e: that time is over. */
 int ops_start(struct ops *o, uint64_t deadline_us, struct op_error *e);
-/* For the next step of it, milliseconds; never so short that a healthy subnet could not do it. */
+/* Gives the time for the operation's next step, milliseconds; never so short that a healthy subnet
+ * could not do it. */
 unsigned ops_left_ms(const struct ops *o);
 
 /* OpenSM is master and ready, o->fabric is fresh, nothing half done is left. */
@@ -73,7 +74,7 @@ struct bind_kind {
 	int (*unbind)(struct ops *o, const struct reg_entry *x, bool *ret_unknown,
 		      struct op_error *e);
 };
-/* As ops_bind() and ops_unbind(), and like these without the lock. */
+/* Bind and unbind like ops_bind() and ops_unbind(), and like these without the lock. */
 int ops_bind_as(struct ops *o, const struct bind_kind *kind, const struct reg_entry *want,
 		uint64_t deadline_us, uint16_t *ret_lid, struct op_error *e);
 int ops_unbind_as(struct ops *o, const struct bind_kind *kind, uint64_t vguid, const char *vm,

@@ -134,7 +134,7 @@ static int settle_all(struct ops *o, struct undecided *u)
 	return rc || !n ? rc : registry_put_all(o->registry, settled, n);
 }
 
-/* In place, as far as OpenSM's tables go. */
+/* Restores LIDs, in place, as far as OpenSM's tables go. */
 static int restore_lids(struct ops *o, const struct undecided *u, struct op_error *e)
 {
 	int rc = 0;

@@ -85,7 +85,7 @@ static int leave(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_
 	return rc ? fail_ufm(e, rc, error) : 0;
 }
 
-/* When the outcome must be known; 0, as in ops.h, is OPS_ANSWER_MS from now. */
+/* Time when the outcome must be known; 0, as in ops.h, is OPS_ANSWER_MS from now. */
 static uint64_t deadline_of(uint64_t deadline_us)
 {
 	return deadline_us ? deadline_us : now_us() + OPS_ANSWER_MS * 1000ull;
@@ -172,8 +172,8 @@ static int check_moves(struct ops *o, const struct move_request *m, unsigned cou
 	return rc < 0 ? rc : 0;
 }
 
-/* Until UFM lists it where it is now, which goes into x and *ret_moved. Between hosts it is another
- * physical port; which one, only UFM knows. */
+/* Waits until UFM lists the vGUID where it is now, which goes into x and *ret_moved. Between hosts
+ * it is another physical port; which one, only UFM knows. */
 static int await_move(struct ufm *u, const struct move_request *m, uint64_t give_up_ms,
 		      uint64_t deadline_us, struct reg_entry *x, struct moved *ret_moved,
 		      struct op_error *e)
@@ -209,7 +209,8 @@ static void log_moves(struct ops *o, const struct ufm_moves *b)
 	}
 }
 
-/* In turn: what is waited for, UFM does by itself. The registry has all of them or none. */
+/* Waits for the moves in turn: what is waited for, UFM does by itself. The registry has all of them
+ * or none. */
 static int await_moves(struct ops *o, const struct move_request *m, unsigned count,
 		       uint64_t deadline_us, struct ufm_moves *b, struct move_result *ret_result,
 		       struct op_error *e)

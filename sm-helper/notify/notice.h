@@ -9,11 +9,12 @@
 
 #include <json-c/json.h>
 
-/* For outbox_new(); arg: a struct ops. */
+/* Functions for outbox_new(); arg: a struct ops. */
 int notice_send(void *arg, const char *url, struct json_object *body, char *error);
 void notice_lost(void *arg, const char *host, const char *url, const char *error);
 
-/* After moves: all vGUIDs whose paths have changed. How many notices, to all hosts together. */
+/* Tells the hosts of moves: all vGUIDs whose paths have changed. Returns how many notices, to all
+ * hosts together. */
 unsigned notice_moved(struct ops *o, const struct move_result *res);
 /* The vGUID is bound to nothing any more. */
 unsigned notice_gone(struct ops *o, uint64_t vguid);

@@ -152,7 +152,7 @@ static void wait_more(struct outbox *b, uint64_t until_us)
 		pthread_cond_clockwait(&b->more, &b->lock, CLOCK_MONOTONIC, &until);
 }
 
-/* After an attempt. Lock held, which is let go for the word that a host is lost. */
+/* Ends an attempt. Lock held, which is let go for the word that a host is lost. */
 static void conclude(struct outbox *b, struct lane *l, int rc, const char *error)
 {
 	struct note *n = l->head;

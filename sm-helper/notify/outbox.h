@@ -20,7 +20,7 @@ typedef int outbox_send_fn(void *arg, const char *url, struct json_object *body,
 /* The host does not take notices. From our threads. */
 typedef void outbox_lost_fn(void *arg, const char *host, const char *url, const char *error);
 
-/* Since the start, but pending. */
+/* Counts since the start, but for pending. */
 struct outbox_counts {
 	uint64_t sent;    /* attempts */
 	uint64_t acked;   /* notices that were taken */
@@ -37,7 +37,7 @@ void outbox_free(struct outbox *b);
 
 /* body is copied. False without memory, or when the host has just been given up. */
 bool outbox_post(struct outbox *b, const char *host, const char *url, struct json_object *body);
-/* Until each notice that was posted has been attempted once, at most ms. */
+/* Waits until each notice that was posted has been attempted once, at most ms. */
 void outbox_settle(struct outbox *b, unsigned ms);
 
 struct outbox_counts outbox_counts(struct outbox *b);

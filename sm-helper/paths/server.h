@@ -15,7 +15,7 @@ struct path_server;
  * 0 or -errno. */
 int path_server_new(sd_event *loop, int fd, struct path_service *service, struct work_pool *pool,
 		    bool cacheable, struct path_server **ret_server);
-/* After the pool, whose jobs still use it. */
+/* Called after the pool is freed, whose jobs still use it. */
 void path_server_free(struct path_server *s);
 
 #endif

@@ -27,7 +27,7 @@ struct path_answer {
 	struct path_value path;
 };
 
-/* Since the start. hits + misses: records that were asked for. */
+/* Counts since the start. hits + misses: records that were asked for. */
 struct path_counts {
 	uint64_t hits, misses;
 	uint64_t sa_queries; /* misses that went to the SA */
@@ -43,8 +43,8 @@ int path_service_new(const struct backend_kind *kind, const struct backend_conf 
 bool path_service_caches(const struct path_service *s);
 void path_service_free(struct path_service *s);
 
-/* From the cache only; does not block. Fills ret_answers where known, and says where it is not:
- * error -EAGAIN. How many are not known. */
+/* Looks into the cache only; does not block. Fills ret_answers where known, and says where it is
+ * not: error -EAGAIN. Returns how many are not known. */
 unsigned path_service_lookup(struct path_service *s, const struct path_query *q, unsigned n,
 			     struct path_answer *ret_answers);
 /* Answers those that path_service_lookup() left. Blocks. error: the first cause, one line. */

@@ -34,8 +34,8 @@ struct home {
 struct homes {
 	cl_fmap_t map;       /* records, struct home_item, by key */
 	osm_db_domain_t *db; /* owned by OpenSM; NULL: nothing is kept */
-	/* For engines that keep the SL of a path by LIDs: under which LID the routes of this one
-	 * were computed. */
+	/* Index for engines that keep the SL of a path by LIDs: under which LID the routes of this
+	 * one were computed. */
 	uint16_t seen_as[IB_LID_UCAST_MAX + 1];
 };
 

@@ -56,7 +56,8 @@ uint32_t lfts_index(const struct lfts *l, const osm_switch_t *sw)
 	return FABRIC_NONE;
 }
 
-/* As OpenSM does it when a LID above all others appears, without wiping what is there. */
+/* Makes room as OpenSM does it when a LID above all others appears, without wiping what is there.
+ */
 static int make_room(osm_switch_t *sw, uint16_t lid)
 {
 	unsigned size = (lid / IB_LFT_BLOCK + 1u) * IB_LFT_BLOCK;

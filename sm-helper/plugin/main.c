@@ -348,7 +348,7 @@ static void count_path_request(void *context, void *data)
 	osm_pr_rcv_process(&p->osm->sa, data);
 }
 
-/* At load time no MAD has arrived yet: OpenSM binds to QP1 later. osm_sa_destroy() unregisters our
+/* No MAD has arrived yet at load time: OpenSM binds to QP1 later. osm_sa_destroy() unregisters our
  * handle like its own. */
 static int hook_path_requests(struct plugin *p)
 {

@@ -68,7 +68,7 @@ static uint32_t room_for(const struct lfts *l, unsigned places)
 	       places;
 }
 
-/* By switch, then by what of it. */
+/* Order: by switch, then by what of it. */
 static int compare(const void *va, const void *vb)
 {
 	const struct sm_parked_entry *a = va, *b = vb;

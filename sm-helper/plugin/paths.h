@@ -5,7 +5,7 @@
 
 #include "sm-helper/plugin/main.h"
 
-/* Above this many ports in the subnet no path is computed and none counts as changed. */
+/* Ports in the subnet above which no path is computed and none counts as changed. */
 #define PATHS_PORTS_MAX 16384
 
 struct path_view {

@@ -10,7 +10,7 @@
 #include <opensm/osm_port.h>
 #include <opensm/osm_switch.h>
 
-/* In network byte order but the LID, as in OpenSM's tables. */
+/* Identity in network byte order but the LID, as in OpenSM's tables. */
 struct identity {
 	ib_net64_t node_guid, port_guid;
 	uint16_t lid;

@@ -418,7 +418,8 @@ static void put_in(struct plugin *p, struct place *place, const struct sm_target
 	set_lids(p, t->lid, port);
 	guid2lid_set(p, t->port_guid, t->lid, plugin_lids(p));
 	set_neighbors(subn->p_neighbor, place->physp, place->physp->p_remote_physp);
-	/* At once, not with the answer to the PortInfo: path records are made from it. */
+	/* The LID is set at once, not with the answer to the PortInfo: path records are made from
+	 * it. */
 	osm_physp_set_base_lid(place->physp, cl_hton16(t->lid));
 }
 
@@ -478,7 +479,7 @@ static void drop_waiting(struct plugin *p, const struct place *place, bool back)
 		guid2lid_keep(p, lid, plugin_lids(p), false);
 }
 
-/* After assign_home() of all: what one gives up another may have. */
+/* Runs after assign_home() of all: what one gives up another may have. */
 static void assign_seen(struct plugin *p, const struct place *place, bool back)
 {
 	const struct home *h = back ? &place->home_before : &place->home;

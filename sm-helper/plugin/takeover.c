@@ -179,7 +179,7 @@ int takeover_settle(struct takeover_port *ports, unsigned n, const struct sm_tar
 		if (!ports[i].gets && shown[ports[i].lid] == 1 &&
 		    take(&s, &ports[i], ports[i].lid) && ports[i].known != ports[i].lid)
 			r.kept++;
-	/* without a LID, or with one that another port has too: the file may know better */
+	/* ports without a LID, or with one that another port has too: the file may know better */
 	for (unsigned i = 0; i < n; i++) {
 		if (ports[i].gets)
 			continue;

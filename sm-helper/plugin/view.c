@@ -13,7 +13,7 @@
 #include <opensm/osm_port.h>
 #include <opensm/osm_switch.h>
 
-/* In the middle of a sweep OpenSM's tables are neither what was nor what is. */
+/* OpenSM's tables are neither what was nor what is in the middle of a sweep. */
 static int begin_read(struct plugin *p, struct sm_reply_head *h)
 {
 	if (!plugin_gate_enter(p, now_us() + SM_READ_WAIT_MS * 1000ull))

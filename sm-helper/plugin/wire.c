@@ -79,9 +79,9 @@ static bool own_smp(osm_madw_t *request, unsigned *ret_smp)
 	return true;
 }
 
-/* In the thread that reads the port. For each answer OpenSM wakes its sender, which has nothing to
- * send, and a thread of its dispatcher: more work than the SMP itself. Ours wake the sender only
- * when there is room for many. */
+/* Runs in the thread that reads the port. For each answer OpenSM wakes its sender, which has
+ * nothing to send, and a thread of its dispatcher: more work than the SMP itself. Ours wake the
+ * sender only when there is room for many. */
 static void receive(osm_madw_t *madw, void *context, osm_madw_t *request)
 {
 	struct plugin *p = receiver;
@@ -101,7 +101,7 @@ static void receive(osm_madw_t *madw, void *context, osm_madw_t *request)
 	osm_stats_dec_qp0_outstanding(&p->osm->stats);
 }
 
-/* Once OpenSM has opened its port. It unbinds before plugins end. */
+/* Hooks in once OpenSM has opened its port. OpenSM unbinds before plugins end. */
 static void hook_receive(struct plugin *p)
 {
 	osm_opensm_t *osm = p->osm;
@@ -159,7 +159,7 @@ static int post(struct plugin *p, const struct wire_batch *b, unsigned i)
 	cl_atomic_inc(&stats->qp0_mads_outstanding_on_wire);
 	cl_atomic_inc(&stats->qp0_mads_sent);
 	atomic_fetch_add(&p->count.lft_smps, 1);
-	/* on an error its callback has taken the request out of the first two */
+	/* an error's callback has taken the request out of the first two */
 	return osm_vendor_send(osm_madw_get_bind_handle(madw), madw, TRUE) == IB_SUCCESS ? 0 : -EIO;
 }
 
@@ -172,8 +172,8 @@ static void wait_a_little(struct plugin *p)
 	pthread_cond_clockwait(&p->wire.answered, &p->wire.lock, CLOCK_MONOTONIC, &until);
 }
 
-/* Until at most `busy` SMPs are on the wire. A full window is emptied by half before more is sent:
- * waking for each answer would cost as much as the answer. */
+/* Waits until at most `busy` SMPs are on the wire. A full window is emptied by half before more is
+ * sent: waking for each answer would cost as much as the answer. */
 static int await_room(struct plugin *p, int32_t busy, uint64_t deadline_us)
 {
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);
@@ -186,7 +186,7 @@ static int await_room(struct plugin *p, int32_t busy, uint64_t deadline_us)
 	return 0;
 }
 
-/* Until all are taken, or OpenSM waits for nothing any more. */
+/* Waits until all are taken, or OpenSM waits for nothing any more. */
 static int await_all(struct plugin *p, const struct wire_batch *b, uint64_t deadline_us)
 {
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);

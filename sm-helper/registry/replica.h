@@ -23,12 +23,13 @@ struct replica_blob {
 int registry_mark(struct registry *r, struct replica_mark *ret_mark);
 int registry_set_alone(struct registry *r, bool alone);
 
-/* From now on changes are kept for registry_take(); what was kept before is forgotten. */
+/* Keeps changes from now on for registry_take(); what was kept before is forgotten. */
 int registry_track(struct registry *r);
 /* Takes what has changed since the last call, as one changeset that counts seq up; empty: nothing.
  */
 int registry_take(struct registry *r, struct replica_blob *ret_blob);
-/* At the other copy. -ESTALE: not made from the state that is here, and nothing has changed. */
+/* Applies changes at the other copy. -ESTALE: not made from the state that is here, and nothing has
+ * changed. */
 int registry_apply(struct registry *r, const void *data, size_t bytes);
 
 int registry_export(struct registry *r, struct replica_blob *ret_blob);

@@ -94,7 +94,8 @@ static uint64_t mbps(uint64_t first, uint64_t last, uint64_t us)
 	return last > first && us ? (last - first) * 8 / us : 0;
 }
 
-/* As the host sees it: out is what it sends. The switch's port sends what the host receives. */
+/* Rates as the host sees them: out is what it sends. The switch's port sends what the host
+ * receives. */
 static void set_rates(struct json_object *o, const struct load *x)
 {
 	uint64_t us = x->last.read_us - x->first.read_us;

@@ -232,7 +232,7 @@ static void run_subscribe(struct rest_call *call)
 	json_set_bool(call->reply, "caching", call->rest->caching);
 }
 
-/* By a worker of its own: all others may be waiting for OpenSM. */
+/* A worker of its own answers this: all others may be waiting for OpenSM. */
 static void get_status(struct http_request *req)
 {
 	struct rest *rest = req->user;

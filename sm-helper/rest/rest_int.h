@@ -35,7 +35,7 @@ void rest_submit(struct http_request *req, void (*run)(struct rest_call *call),
 /* The same in a pool other than that of changes. */
 void rest_submit_to(struct work_pool *pool, struct http_request *req,
 		    void (*run)(struct rest_call *call), const char *const arg[REST_ARGS_MAX]);
-/* Until when a change is to be answered, the time included that it has waited for others. */
+/* Time by which a change is to be answered, the time included that it has waited for others. */
 static inline uint64_t rest_deadline_us(const struct rest_call *call)
 {
 	return call->arrived_us + OPS_ANSWER_MS * 1000ull;

@@ -339,7 +339,7 @@ int twin_go_alone(struct twin *p)
 
 /* ---- what the other one asks ---- */
 
-/* Without p->lock: the other one may hold its own while it asks. */
+/* Called without p->lock: the other one may hold its own while it asks. */
 static struct json_object *own_state(struct twin *p)
 {
 	struct json_object *o = json_object_new_object(), *sm = json_object_new_object();

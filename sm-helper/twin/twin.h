@@ -20,7 +20,7 @@ int twin_new(const char *url, struct registry *registry, struct backend *backend
 	     struct twin **ret_twin);
 void twin_free(struct twin *p);
 
-/* Before anything is changed by who is master: brings the two registries together. 0 as soon as
+/* Brings the two registries together, before anything is changed by who is master. 0 as soon as
  * that has been done, or if ours must be the newer one. -EAGAIN: the other one may be newer and
  * does not answer; -EPERM: it leads itself. On an error, one line. */
 int twin_lead(struct twin *p, char error[static BACKEND_ERROR_MAX]);
@@ -30,7 +30,7 @@ void twin_sm(struct twin *p, uint64_t instance, bool master);
 bool twin_ready(struct twin *p);
 /* The process of the other one's OpenSM, if that is a standby as far as is known; else 0. */
 uint64_t twin_standby(struct twin *p);
-/* For a timer: who leads looks whether the other one still has all. */
+/* Looks, for a timer, whether the other one still has all, if ours leads. */
 void twin_mend(struct twin *p);
 
 /* Makes the changes of the registry and the batch that is about to begin (count 0: none) durable at
@@ -51,7 +51,7 @@ int twin_export(struct twin *p, struct json_object **ret_answer,
 int twin_heard(struct twin *p, struct json_object *body, struct json_object **ret_answer,
 	       char error[static BACKEND_ERROR_MAX]);
 
-/* For GET /v1/status. */
+/* Makes the part of GET /v1/status. */
 struct json_object *twin_status(struct twin *p);
 
 #endif

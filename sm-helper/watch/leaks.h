@@ -32,7 +32,7 @@ enum leak_verdict {
 
 /* Blocks, at most 3 s. Fills answered, error, guid, guids anew; others as before. */
 void leaks_ask(struct leak_report *r);
-/* From the answer to GET /v1/status. 0, -EBADMSG, -ENOMEM. */
+/* Reads the answer to GET /v1/status. 0, -EBADMSG, -ENOMEM. */
 int leaks_read(struct leak_report *r, struct json_object *status);
 bool leaks_has(const struct leak_report *r, uint64_t guid);
 enum leak_verdict leaks_judge(const struct reg_entry *e, const struct leak_report *report, size_t n,

@@ -57,7 +57,8 @@ struct fabric_end {
 	char desc[FABRIC_DESC_MAX];
 };
 
-/* On the way to a switch: the one before it, FABRIC_NONE at the beginning, and by which port. */
+/* Step on the way to a switch: the one before it, FABRIC_NONE at the beginning, and by which port.
+ */
 struct fabric_hop {
 	uint32_t before;
 	bool seen;

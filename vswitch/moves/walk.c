@@ -20,7 +20,7 @@ const char *walk_verdict_text(enum walk_verdict v)
 	return text[v];
 }
 
-/* As far as the known LFTs lead. False: stopped at an unknown block. */
+/* Goes as far as the known LFTs lead. False: stopped at an unknown block. */
 static bool walk_on(const struct fabric *f, struct walk *w, uint16_t lid)
 {
 	for (; w->hops <= f->switches; w->hops++) {

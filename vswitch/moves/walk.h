@@ -29,7 +29,7 @@ struct walk_block {
 /* Called for blocks that are unknown, each once: must fabric_set_lft() those that it can get. */
 typedef void walk_fetch(void *arg, struct fabric *f, const struct walk_block *want, unsigned count);
 
-/* From switch `sw` on. fetch may be NULL. */
+/* Walks from switch `sw` on. fetch may be NULL. */
 struct walk walk_lid(struct fabric *f, uint32_t sw, uint16_t lid, walk_fetch *fetch, void *arg);
 
 /* Walks from up to `sources` CA ports (spread evenly over all) to lid; all must arrive at CA port

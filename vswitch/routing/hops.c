@@ -68,7 +68,7 @@ int router_hops_to(struct router *r, uint32_t to, struct fabric_error *e)
 	hops_by(r, to, 1, CLASS_DOWN, r->rules->ranked);
 	if (r->rules->ranked) {
 		hops_up(r, to);
-		/* from one root to a switch below another there is no way up and down: only
+		/* there is no way up and down from one root to a switch below another: only
 		 * management packets to switches go there, so they may go as they like */
 		for (uint32_t i = 0; i < r->n; i++)
 			if (r->hop[(size_t)i * r->n + to] != HOP_NONE)

@@ -8,7 +8,7 @@
 
 struct router;
 
-/* In which way one engine differs from another. */
+/* Differences between one engine and another. */
 struct router_rules {
 	bool ranked; /* up to a root's side, then down, never up again; else any shortest path */
 	/* Chooses one of `count` ports of switch `at` for the LID that is the `number`th of its

@@ -5,11 +5,6 @@
 
 #define PHASE_TEXT 48
 
-static unsigned failures(const struct migration *m)
-{
-	return m->step.failures ? m->step.failures : m->step.silent;
-}
-
 /* "STATE/phase", or NULL where the step has no phases. */
 static const char *phase_of(const struct migration *m, char text[static PHASE_TEXT])
 {
@@ -22,7 +17,7 @@ static const char *phase_of(const struct migration *m, char text[static PHASE_TE
 
 void migrate_write_record(struct printbuf *text, const struct migration *m)
 {
-	record_write(text, &m->rec, failures(m));
+	record_write(text, &m->rec, migrate_failures(m));
 }
 
 struct json_object *migrate_record(const struct migration *m)
@@ -31,7 +26,7 @@ struct json_object *migrate_record(const struct migration *m)
 	char phase[PHASE_TEXT];
 
 	json_write_open(text, NULL, '{');
-	record_write_fields(text, &m->rec, failures(m));
+	record_write_fields(text, &m->rec, migrate_failures(m));
 	json_write_str(text, "phase", phase_of(m, phase));
 	json_write_close(text, '}');
 	return json_written(text);
@@ -42,7 +37,7 @@ void migrate_write_account(struct printbuf *text, const char *key, const struct 
 	char phase[PHASE_TEXT];
 
 	json_write_open(text, key, '{');
-	record_write_common(text, &m->rec, failures(m));
+	record_write_common(text, &m->rec, migrate_failures(m));
 	json_write_bool(text, "back", m->rec.back);
 	json_write_bool(text, "committed", m->rec.committed);
 	json_write_bool(text, "ended", m->rec.ended);

@@ -7,6 +7,8 @@
 #include "daemon/base/job.h"
 #include "daemon/migrate/machine.h"
 
+#include <string.h>
+
 #define TRIES        8
 #define FAILURES_MAX 2
 #define CALL_MS      5000
@@ -27,44 +29,53 @@ void clocks_narrow(struct clocks_bound *b, uint64_t sent_us, uint64_t received_u
 		b->high = high;
 }
 
+struct clocks_work {
+	char id[37], url[256];
+	struct clocks_bound bound;
+};
+
 static void measure_run(struct job *j)
 {
-	struct clocks_bound b = {0};
+	struct clocks_work *w = j->work;
 
 	for (int i = 0, failures = 0; i < TRIES && failures < FAILURES_MAX; i++) {
 		struct json_object *answer AUTO_JSON = NULL;
 		uint64_t sent_us = now_us();
 
-		j->rc = http_call(json_opt_str(j->in, "url", ""), "GET", "/v1/clock", NULL, CALL_MS,
-				  &answer, j->error);
+		j->rc = http_call(w->url, "GET", "/v1/clock", NULL, CALL_MS, &answer, j->error);
 		failures += j->rc != 0;
 		if (!j->rc && json_opt(answer, "mono_us"))
-			clocks_narrow(&b, sent_us, now_us(), json_opt_u64(answer, "mono_us", 0));
+			clocks_narrow(&w->bound, sent_us, now_us(),
+				      json_opt_u64(answer, "mono_us", 0));
 	}
-	if (!b.known)
-		return;
-	json_set(j->out, "offset_us", json_object_new_int64(b.low + (b.high - b.low) / 2));
-	json_set_u64(j->out, "error_us", (uint64_t)(b.high - b.low + 1) / 2);
 }
 
 static void measured(struct job *j)
 {
-	struct migration *m = migrate_find(j->d, json_opt_str(j->in, "id", ""), ROLE_SOURCE);
+	const struct clocks_work *w = j->work;
+	const struct clocks_bound *b = &w->bound;
+	struct migration *m = migrate_find(j->d, w->id, ROLE_SOURCE);
+	struct json_object *o;
 
-	if (!json_opt(j->out, "offset_us"))
-		log_info("migration %s: the clocks could not be compared: %s",
-			 json_opt_str(j->in, "id", "?"), j->error);
-	if (m && json_opt(j->out, "offset_us"))
-		json_set(m->rec.data, "clock", json_object_get(j->out));
+	if (!b->known)
+		log_info("migration %s: the clocks could not be compared: %s", w->id, j->error);
+	if (!m || !b->known)
+		return;
+	o = json_object_new_object();
+	json_set(o, "offset_us", json_object_new_int64(b->low + (b->high - b->low) / 2));
+	json_set_u64(o, "error_us", (uint64_t)(b->high - b->low + 1) / 2);
+	json_set(m->rec.data, "clock", o);
 }
 
 void clocks_measure(struct migration *m)
 {
-	struct json_object *in = json_object_new_object();
+	struct clocks_work *w = calloc(1, sizeof *w);
 
-	json_set_str(in, "id", m->rec.id);
-	json_set_str(in, "url", m->rec.to.url);
-	job_start(m->d, in, measure_run, measured, NULL, 0);
+	if (!w)
+		return;
+	memcpy(w->id, m->rec.id, sizeof w->id);
+	memcpy(w->url, m->rec.to.url, sizeof w->url);
+	job_order(m->d, &(struct job_order){.work = w, .run = measure_run, .done = measured});
 }
 
 void clocks_get(struct http_request *req)

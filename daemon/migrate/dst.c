@@ -34,11 +34,6 @@
 #define RESUME_AT_ONCE_US   5000000 /* later, the peers' patience has run out as well */
 #define RESUME_AGAIN_MS     200
 
-static const char *str(struct job *j, const char *key)
-{
-	return json_opt_str(j->in, key, "");
-}
-
 /* Checks that the leases are there. The first one that is gone stands in the reason. */
 static int check_leases(struct migration *m)
 {
@@ -59,27 +54,36 @@ static bool has_leases(const struct migration *m)
 
 /* ---- PREPARE ---- */
 
-/* The VM's host has all its vGUIDs. no_vf: the VM runs at its source without a VF, so there is
- * nothing for us to do. */
+/* PREPARE: the worker reads the first half, and writes the other; input "to" and "record" are the
+ * call's. */
+struct prepare_work {
+	char vm[37], id[37], name[VM_NAME_MAX];
+	char source[256]; /* the URL of the host that has saved the VM; "": it is looked for */
+
+	bool no_vf; /* the VM runs at its source without a VF: there is nothing for us to do */
+};
+
+/* The VM's host has all its vGUIDs. */
 static int find_source(struct job *j, struct location *source)
 {
+	struct prepare_work *w = j->work;
 	const char *vguid = vf_text_of(job_vf(j, 0), "vguid");
 	char why[HTTP_ERROR_MAX];
 	int rc;
 
 	/* The image of a saved VM tells where it was saved. */
-	if (*str(j, "source")) {
-		snprintf(source->url, sizeof source->url, "%s", str(j, "source"));
+	if (*w->source) {
+		memcpy(source->url, w->source, sizeof w->source);
 		return 0;
 	}
 	rc = locate_guid(j->d->settings, vf_guid_of(job_vf(j, 0), "vguid"), source, j->error);
-	if (!rc && !str_eq(source->vm, str(j, "vm")))
+	if (!rc && !str_eq(source->vm, w->vm))
 		return job_fail(j, -EEXIST,
 				"vguid %s belongs to another VM, on host %s: a vGUID must be "
 				"unique in the subnet",
 				vguid, source->host);
-	if (rc == -ENOENT && !locate_vm(j->d->settings, str(j, "vm"), source, why)) {
-		json_set_bool(j->out, "no_vf", true);
+	if (rc == -ENOENT && !locate_vm(j->d->settings, w->vm, source, why)) {
+		w->no_vf = true;
 		return j->rc = -ENODEV;
 	}
 	return j->rc = rc;
@@ -97,10 +101,12 @@ static bool states_there(const struct job *j)
 static struct json_object *prepare_body(struct job *j)
 {
 	struct json_object *body = json_object_new_object();
-	const char *const keys[] = {"migration", "vm", "name", "strategy"};
+	const struct prepare_work *w = j->work;
 
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-		json_set_str(body, keys[i], str(j, keys[i]));
+	json_set_str(body, "migration", w->id);
+	json_set_str(body, "vm", w->vm);
+	json_set_str(body, "name", w->name);
+	json_set_str(body, "strategy", json_opt_str(j->in, "strategy", ""));
 	json_set(body, "to", json_object_get(json_opt(j->in, "to")));
 	json_set(body, "vfs", json_object_get(json_opt(j->in, "record")));
 	json_set_bool(body, "state_there", states_there(j));
@@ -138,7 +144,7 @@ static void prepare_run(struct job *j)
 	j->rc = http_call(source.url, "POST", "/v1/peer/prepare", body, PREPARE_DEADLINE_MS,
 			  &answer, j->error);
 	json_set(j->out, "answer", answer);
-	if (j->rc && j->rc != -EREMOTEIO && *str(j, "source"))
+	if (j->rc && j->rc != -EREMOTEIO && *((struct prepare_work *)j->work)->source)
 		name_way_out(j);
 }
 
@@ -248,7 +254,7 @@ static void leave_alone(struct migration *m, int rc)
 
 static void prepared(struct migration *m, struct job *j)
 {
-	if (j->rc && json_opt_bool(j->out, "no_vf", false)) {
+	if (j->rc && ((const struct prepare_work *)j->work)->no_vf) {
 		leave_alone(m, j->rc);
 		return;
 	}
@@ -262,16 +268,29 @@ static void prepared(struct migration *m, struct job *j)
 	migrate_answer_waiting(m, 0);
 }
 
-static struct json_object *prepare_input(struct migration *m)
+static int order_prepare(struct migration *m)
 {
-	struct json_object *in = migrate_input(m);
+	struct prepare_work *w = calloc(1, sizeof *w);
+	struct json_object *in;
 
-	json_set_str(in, "strategy", strategy_name(m->rec.asked));
+	if (!w)
+		return -ENOMEM;
+	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+	memcpy(w->id, m->rec.id, sizeof w->id);
+	memcpy(w->name, m->rec.vm_name, sizeof w->name);
+	if (m->rec.asked == STRATEGY_COLD)
+		memcpy(w->source, m->rec.from.url, sizeof w->source);
+	in = migrate_input(m);
+	json_set_str(in, "strategy", strategy_name(m->rec.asked)); /* for vm_work_prepare() */
 	json_set(in, "to", migrate_host_json(&m->rec.to));
 	json_set(in, "record", record_vfs_json(&m->rec));
-	if (m->rec.asked == STRATEGY_COLD)
-		json_set_str(in, "source", m->rec.from.url);
-	return in;
+	return migrate_order(
+		       m,
+		       (struct job_order){
+			       .pool = m->d->callers, .work = w, .in = in, .run = prepare_run},
+		       prepared)
+		       ? -ENOMEM
+		       : STEP_WAIT;
 }
 
 /* ---- the verdict of a silent source ---- */
@@ -332,7 +351,7 @@ static void verdict(struct migration *m, struct job *j)
 				"the VM here: %.300s",
 				m->rec.from.host, SOURCE_SILENT_S, j->error);
 	else
-		loop_timer_arm(m->deadline, migrate_row(m->rec.role, m->rec.state)->deadline_ms);
+		migrate_deadline_again(m);
 }
 
 static int ask_source(struct migration *m, unsigned phase,
@@ -445,7 +464,7 @@ int dst_prepare(struct migration *m)
 	rc = check_leases(m);
 	if (rc)
 		return rc;
-	return migrate_call(m, prepare_input(m), prepare_run, prepared) ? -ENOMEM : STEP_WAIT;
+	return order_prepare(m);
 }
 
 static void released(struct migration *m, struct job *j)
@@ -603,11 +622,17 @@ int dst_switch_undo(struct migration *m)
 
 /* ---- ATTACH ---- */
 
+struct attach_work {
+	char vm[37];
+	bool native, pre_attached; /* QEMU has started with the VFs */
+};
+
 /* With strategy native QEMU has started with it. */
 static int find_native(struct job *j, struct json_object *vf, char *error)
 {
+	const struct attach_work *w = j->work;
 	bool has = false;
-	int rc = qmp_has_device(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), &has, error);
+	int rc = qmp_has_device(j->d->virt, w->vm, vf_text_of(vf, "dev_id"), &has, error);
 
 	if (rc || has)
 		return rc;
@@ -618,8 +643,9 @@ static int find_native(struct job *j, struct json_object *vf, char *error)
 /* A VF that QEMU has started with is there already; the guest has yet to look for it. */
 static int find_or_plug(struct job *j, struct json_object *vf, char *error)
 {
+	const struct attach_work *w = j->work;
 	bool has = false;
-	int rc = qmp_has_device(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), &has, error);
+	int rc = qmp_has_device(j->d->virt, w->vm, vf_text_of(vf, "dev_id"), &has, error);
 
 	if (rc || has)
 		return rc;
@@ -628,10 +654,9 @@ static int find_or_plug(struct job *j, struct json_object *vf, char *error)
 
 static void attach_run(struct job *j)
 {
-	bool native = json_opt_bool(j->in, "native", false);
-	bool pre_attached = json_opt_bool(j->in, PRE_ATTACHED, false);
+	const struct attach_work *w = j->work;
 
-	job_each_vf(j, native ? find_native : pre_attached ? find_or_plug : vm_work_plug);
+	job_each_vf(j, w->native ? find_native : w->pre_attached ? find_or_plug : vm_work_plug);
 }
 
 static void attached(struct migration *m, struct job *j)
@@ -663,7 +688,7 @@ static void attached(struct migration *m, struct job *j)
 int dst_attach(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
-	struct json_object *in;
+	struct attach_work *w;
 	int rc;
 
 	if (record_did(&m->rec, DID_ATTACH) || record_did(&m->rec, SAW_VM_END))
@@ -674,10 +699,17 @@ int dst_attach(struct migration *m)
 	if (rc)
 		return rc;
 	m->step.started = true;
-	in = migrate_input(m);
-	json_set_bool(in, "native", m->rec.strategy == STRATEGY_NATIVE);
-	json_set_bool(in, PRE_ATTACHED, json_opt_bool(m->rec.data, PRE_ATTACHED, false));
-	return migrate_job(m, in, attach_run, attached) ? -ENOMEM : STEP_WAIT;
+	w = calloc(1, sizeof *w);
+	if (!w)
+		return -ENOMEM;
+	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+	w->native = m->rec.strategy == STRATEGY_NATIVE;
+	w->pre_attached = json_opt_bool(m->rec.data, PRE_ATTACHED, false);
+	return migrate_order(
+		       m, (struct job_order){.work = w, .in = migrate_input(m), .run = attach_run},
+		       attached)
+		       ? -ENOMEM
+		       : STEP_WAIT;
 }
 
 /* ---- RESUME ---- */
@@ -759,28 +791,34 @@ static void dead_released(struct migration *m, struct job *j)
 	migrate_next(m);
 }
 
+/* vm_work_guard() reads the VM from the input. */
+struct finish_work {
+	char vm[37];
+	uint64_t downtime_ms; /* of the guest, as QEMU tells it */
+	bool known;
+};
+
 /* Without the guards its next migration may be too quick to be held, and virsh saves it with its
  * VF. */
 static void finish_run(struct job *j)
 {
+	struct finish_work *w = j->work;
 	char why[HTTP_ERROR_MAX];
-	uint64_t ms = 0;
 
 	j->rc = vm_work_guard(j, j->error);
-	if (!virt_downtime_ms(j->d->virt, str(j, "vm"), &ms, why))
-		json_set_u64(j->out, "vm_downtime_ms", ms);
+	w->known = !virt_downtime_ms(j->d->virt, w->vm, &w->downtime_ms, why);
 }
 
 static void finished(struct migration *m, struct job *j)
 {
-	struct json_object *ms = json_opt(j->out, "vm_downtime_ms");
+	const struct finish_work *w = j->work;
 
 	if (j->rc && !record_did(&m->rec, SAW_VM_END)) {
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	if (ms)
-		json_set(m->rec.data, "vm_downtime_ms", json_object_get(ms));
+	if (w->known)
+		json_set_u64(m->rec.data, "vm_downtime_ms", w->downtime_ms);
 	if (record_did(&m->rec, SAW_VM_END))
 		migrate_enter(m, RESUME_FINISH); /* the VM has died meanwhile */
 	else
@@ -789,14 +827,22 @@ static void finished(struct migration *m, struct job *j)
 
 static int finish(struct migration *m)
 {
+	struct finish_work *w;
 	struct json_object *in;
 
 	if (record_did(&m->rec, SAW_VM_END) && has_leases(m))
 		return migrate_job(m, migrate_input(m), vm_work_release, dead_released) ? -ENOMEM
 											: STEP_WAIT;
+	w = calloc(1, sizeof *w);
+	if (!w)
+		return -ENOMEM;
+	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
 	in = json_object_new_object();
 	json_set_str(in, "vm", m->rec.vm_uuid);
-	return migrate_job(m, in, finish_run, finished) ? -ENOMEM : STEP_WAIT;
+	return migrate_order(m, (struct job_order){.work = w, .in = in, .run = finish_run},
+			     finished)
+		       ? -ENOMEM
+		       : STEP_WAIT;
 }
 
 static const struct migrate_phase resume[] = {

@@ -2,7 +2,6 @@
 #include "common/http/server.h"
 #include "common/json.h"
 #include "common/log.h"
-#include "common/loop.h"
 #include "common/util.h"
 #include "daemon/migrate/remote.h"
 #include "daemon/migrate/src_saved.h"
@@ -117,31 +116,38 @@ void cold_resume_alone(struct vm *vm)
 
 /* ---- or not ---- */
 
+struct look_work {
+	char vm[37];
+	bool here; /* libvirt has the VM */
+};
+
 static void look_run(struct job *j)
 {
-	bool here = false;
+	struct look_work *w = j->work;
 
-	j->rc = virt_is_running(j->d->virt, str(j, "vm"), &here, j->error);
-	json_set_bool(j->out, "here", here);
+	j->rc = virt_is_running(j->d->virt, w->vm, &w->here, j->error);
 }
 
 static void looked(struct migration *m, struct job *j)
 {
 	migrate_enter(m, DST_AWAIT);
 	m->step.timed_out = false;
-	if (!j->rc && !json_opt_bool(j->out, "here", false) && !m->dst.guest_resumed)
+	if (!j->rc && !((const struct look_work *)j->work)->here && !m->dst.guest_resumed)
 		migrate_give_up(m, "libvirt has not restored the VM");
 	else
-		loop_timer_arm(m->deadline, migrate_row(m->rec.role, m->rec.state)->deadline_ms);
+		migrate_deadline_again(m);
 }
 
 int cold_look_for_vm(struct migration *m)
 {
-	struct json_object *in = json_object_new_object();
+	struct look_work *w = calloc(1, sizeof *w);
 
+	if (!w)
+		return -ENOMEM;
 	migrate_enter(m, DST_ASK);
-	json_set_str(in, "vm", m->rec.vm_uuid);
-	return migrate_job(m, in, look_run, looked) ? -ENOMEM : STEP_WAIT;
+	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+	return migrate_order(m, (struct job_order){.work = w, .run = look_run}, looked) ? -ENOMEM
+											: STEP_WAIT;
 }
 
 /* ---- the request ---- */

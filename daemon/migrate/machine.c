@@ -31,11 +31,62 @@
 #define SRC ROLE_SOURCE
 #define DST ROLE_DESTINATION
 
-static const struct migrate_watch *watch; /* constant once the daemon runs */
+/* Constant once the daemon runs. */
+static const struct migrate_row *rows; /* borrowed */
+static size_t row_count;
+static const struct migrate_watch *watch; /* borrowed */
 
-void migrate_set_watch(const struct migrate_watch *w)
+void migrate_set_table(const struct migrate_row *table, size_t count, const struct migrate_watch *w)
 {
+	rows = table;
+	row_count = count;
 	watch = w;
+}
+
+/* ---- states ---- */
+
+const struct migrate_row *migrate_row(enum migrate_role role, enum migrate_state state)
+{
+	for (size_t i = 0; i < row_count; i++)
+		if (rows[i].actor == role && rows[i].state == state)
+			return &rows[i];
+	return NULL;
+}
+
+/* SAVED is a detour behind DETACH. */
+static const struct migrate_row *row_before(enum migrate_role role, enum migrate_state state)
+{
+	if (state == M_SAVED)
+		return migrate_row(role, M_DETACH);
+	for (size_t i = 0; i < row_count; i++) {
+		const struct migrate_row *r = &rows[i];
+
+		if (r->actor == role && r->run && r->next == state && r->state != state)
+			return r;
+	}
+	return NULL;
+}
+
+bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migrate_state to,
+		     bool back, bool committed)
+{
+	const struct migrate_row *row = migrate_row(role, from), *before = row_before(role, from);
+
+	if (!row || !migrate_row(role, to))
+		return false;
+	if (from == M_DONE || from == M_ABORTED)
+		return false;
+	if (to == M_PARKED || from == M_PARKED)
+		return true;
+	if (back) {
+		/* The first undo is the failed state's own; from CANCEL, any state's. */
+		if (committed)
+			return false;
+		return to == from || from == M_CANCEL || (before && to == before->state) ||
+		       (from == M_PREPARE && to == M_ABORTED);
+	}
+	return to == row->next || (from == M_DETACH && to == M_SAVED) ||
+	       (to == M_CANCEL && !committed) || (from == M_CANCEL && committed);
 }
 
 /* ---- the record ---- */
@@ -44,7 +95,7 @@ static int write_journal(struct migration *m, const char *note)
 {
 	struct printbuf *record AUTO_TEXT = printbuf_new();
 
-	migrate_write_record(record, m);
+	record_write(record, &m->rec, migrate_failures(m));
 	struct journal_step s = {
 		.id = m->rec.id,
 		.role = migrate_role_name(m->rec.role),
@@ -310,7 +361,7 @@ static int advance(struct migration *m)
 		return set_state(m, m->rec.reached, !m->rec.committed,
 				 m->rec.committed ? "QEMU had finished" : NULL);
 	if (m->rec.back) {
-		row = migrate_row_before(m->rec.role, m->rec.state);
+		row = row_before(m->rec.role, m->rec.state);
 		return set_state(m, row ? row->state : M_ABORTED, true, row ? NULL : m->rec.reason);
 	}
 	rc = set_state(m, save ? M_SAVED : row->next, false, NULL);
@@ -449,6 +500,11 @@ static void on_poll(void *arg)
 		watch->probe(m);
 	else
 		migrate_drive(m);
+}
+
+void migrate_deadline_again(struct migration *m)
+{
+	loop_timer_arm(m->deadline, migrate_row(m->rec.role, m->rec.state)->deadline_ms);
 }
 
 void migrate_poll(struct migration *m, unsigned after_ms)

@@ -96,6 +96,18 @@ struct migration {
 	bool leased;  /* daemon/store/lease.h has a lease of it */
 };
 
+/* Tries of the present state, or questions to the other host, that were in vain. */
+static inline unsigned migrate_failures(const struct migration *m)
+{
+	return m->step.failures ? m->step.failures : m->step.silent;
+}
+
+/* NULL: this role has no such state. */
+const struct migrate_row *migrate_row(enum migrate_role role, enum migrate_state state);
+/* The machine knows this edge. */
+bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migrate_state to,
+		     bool back, bool committed);
+
 /* The machine calls the steps' floor through these only; daemon/migrate/table.c fills them. */
 struct migrate_watch {
 	/* A state is over its time: what is still missing, "" if nothing can be said. */
@@ -106,9 +118,11 @@ struct migrate_watch {
 	void (*release)(struct migration *m); /* a saved VM's VFs are given back */
 };
 
-/* Before the first record: who watches the machine. */
-void migrate_set_watch(const struct migrate_watch *w);
-/* Fills the machine and the states from the table; again is no harm. */
+/* Before the first record: the table, in the order of the way forward, and the steps' part of it.
+ */
+void migrate_set_table(const struct migrate_row *table, size_t count,
+		       const struct migrate_watch *w);
+/* Does that with daemon/migrate/table.c's; again is no harm. */
 void migrate_use_table(void);
 void migrate_dump_states(FILE *out);
 
@@ -158,6 +172,8 @@ void migrate_give_up(struct migration *m, const char *fmt, ...)
 /* Writes the record without a change of state; no step runs until it is durable. 0 or -errno: it
  * cannot be written. */
 int migrate_save(struct migration *m, const char *note);
+/* The state's deadline runs from now on. */
+void migrate_deadline_again(struct migration *m);
 /* Runs the step again after a while. */
 void migrate_poll(struct migration *m, unsigned after_ms);
 void migrate_set_committed(struct migration *m);

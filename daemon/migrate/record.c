@@ -29,6 +29,36 @@ static const char *const deed_names[] = {
 	[TOLD_SOURCE_LOST] = "source_lost",
 };
 
+/* ---- names ---- */
+
+const char *migrate_state_name(enum migrate_state s)
+{
+	static const char *const names[] = {
+		[M_PREPARE] = "PREPARE", [M_HOLD] = "HOLD",       [M_QUIESCE] = "QUIESCE",
+		[M_DETACH] = "DETACH",   [M_SAVED] = "SAVED",     [M_SWITCH] = "SWITCH",
+		[M_ATTACH] = "ATTACH",   [M_RESUME] = "RESUME",   [M_DONE] = "DONE",
+		[M_CANCEL] = "CANCEL",   [M_ABORTED] = "ABORTED", [M_PARKED] = "PARKED",
+	};
+
+	return s < ARRAY_SIZE(names) ? names[s] : "?";
+}
+
+int migrate_state_parse(const char *name, enum migrate_state *ret_state)
+{
+	for (int s = M_PREPARE; s <= M_PARKED; s++) {
+		if (!strcmp(migrate_state_name((enum migrate_state)s), name)) {
+			*ret_state = (enum migrate_state)s;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+const char *migrate_role_name(enum migrate_role role)
+{
+	return role == ROLE_SOURCE ? "source" : "destination";
+}
+
 /* ---- its hosts and VFs ---- */
 
 void migrate_write_host(struct printbuf *text, const char *key, const struct migrate_host *h)

@@ -29,11 +29,6 @@
 #define BEGIN_POLL_MS      2000
 #define BEGIN_SILENT_S     20 /* for a destination that cannot be asked whether it still waits */
 
-static const char *str(struct job *j, const char *key)
-{
-	return json_opt_str(j->in, key, "");
-}
-
 /* ---- QUIESCE ---- */
 
 enum { QUIESCE_QUERY, QUIESCE_LOCATE, QUIESCE_RESERVE, QUIESCE_RELEASE, QUIESCE_SUSPEND };
@@ -76,15 +71,9 @@ static int all_suspended(struct migration *m)
 	return STEP_DONE;
 }
 
-/* A request of this step has a deadline of its own; the state's is for the one that comes now. */
-static void deadline_again(struct migration *m)
-{
-	loop_timer_arm(m->deadline, migrate_row(m->rec.role, m->rec.state)->deadline_ms);
-}
-
 static void located(struct migration *m, struct job *j)
 {
-	deadline_again(m);
+	migrate_deadline_again(m);
 	if (j->rc) {
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
@@ -97,7 +86,7 @@ static void located(struct migration *m, struct job *j)
 static void queried_again(struct migration *m, int rc, struct json_object *answer,
 			  const char *error)
 {
-	deadline_again(m);
+	migrate_deadline_again(m);
 	if (rc)
 		migrate_error(m, rc, "%s", error);
 	else if (!(rc = choice_still_fits(m, answer)))
@@ -131,7 +120,7 @@ static int reserved(struct migration *m)
 {
 	if (m->pending)
 		return STEP_WAIT;
-	deadline_again(m);
+	migrate_deadline_again(m);
 	if (!m->step.busy) {
 		*m->rec.trouble = '\0';
 		return migrate_enter(m, QUIESCE_SUSPEND);
@@ -152,7 +141,7 @@ static int reserve(struct migration *m)
 
 	if (!m->step.asked_us)
 		m->step.asked_us = now_us();
-	deadline_again(m);
+	migrate_deadline_again(m);
 	record_do(&m->rec, DID_SUSPEND); /* the undo gives back what is kept */
 	peers_reserve(m);
 	if (holder) {
@@ -213,7 +202,8 @@ static int unplug(struct job *j, struct json_object *vf, char *error)
 
 	if (json_opt_bool(vf, "gone", false))
 		return 0;
-	rc = qmp_device_del(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), error);
+	rc = qmp_device_del(j->d->virt, json_opt_str(j->in, "vm", ""), vf_text_of(vf, "dev_id"),
+			    error);
 	json_set_bool(vf, "gone", rc == -ENODEV);
 	return rc == -ENODEV ? 0 : rc;
 }
@@ -366,7 +356,7 @@ void src_begins_later(struct migration *m)
 {
 	m->step.asked_us = now_us();
 	if (m->rec.state == M_PREPARE)
-		deadline_again(m);
+		migrate_deadline_again(m);
 }
 
 bool src_awaits_begin(const struct migration *m)

@@ -17,11 +17,6 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *str(struct job *j, const char *key)
-{
-	return json_opt_str(j->in, key, "");
-}
-
 /* ---- peers of the agent's answer to query ---- */
 
 /* ---- PREPARE ---- */
@@ -101,27 +96,35 @@ static int prepare_check(struct migration *m)
 		       : STEP_WAIT;
 }
 
+struct look_work {
+	char vm[37];
+	bool stands;
+};
+
 static void prepare_look_run(struct job *j)
 {
+	struct look_work *w = j->work;
 	enum virt_state state = VIRT_RUNS;
 
-	j->rc = virt_state(j->d->virt, str(j, "vm"), &state, j->error);
-	json_set_bool(j->out, "stands", state == VIRT_STANDS);
+	j->rc = virt_state(j->d->virt, w->vm, &state, j->error);
+	w->stands = state == VIRT_STANDS;
 }
 
 /* Without libvirt's word the VM is taken for running: an agent that answers is as good. */
 static void prepare_looked(struct migration *m, struct job *j)
 {
-	m->src.stands = json_opt_bool(j->out, "stands", false);
+	m->src.stands = ((const struct look_work *)j->work)->stands;
 	migrate_next(m);
 }
 
 static int prepare_look(struct migration *m)
 {
-	struct json_object *in = json_object_new_object();
+	struct look_work *w = calloc(1, sizeof *w);
 
-	json_set_str(in, "vm", m->rec.vm_uuid);
-	if (migrate_job(m, in, prepare_look_run, prepare_looked))
+	if (w)
+		memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+	if (!w || migrate_order(m, (struct job_order){.work = w, .run = prepare_look_run},
+				prepare_looked))
 		return migrate_error(m, -ENOMEM, "out of memory");
 	return STEP_WAIT;
 }

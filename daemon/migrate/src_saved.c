@@ -27,11 +27,6 @@
 
 enum { SAVED_SAVE, SAVED_LOOK, SAVED_KEEP, SAVED_LET_GO };
 
-static const char *str(struct job *j, const char *key)
-{
-	return json_opt_str(j->in, key, "");
-}
-
 /* ---- saving ---- */
 
 /* A save, or a look at one: the worker reads the first half, and writes the other. */
@@ -392,13 +387,14 @@ bool cold_keeps(const struct daemon *d, uint64_t vguid)
 
 static void released(struct job *j)
 {
+	const char *vm = json_opt_str(j->in, "vm", "");
 	const char *name = vf_text_of(job_vf(j, 0), "vf");
 	struct vf *vf = vf_by_name(j->d->vfs, name);
 
 	if (j->rc)
 		log_warn("VF %s of the saved VM %s was not given back cleanly: %s", name,
-			 str(j, "name"), j->error);
-	if (vf && vf->leased && !strcmp(vf->vm, str(j, "vm")) && !vm_find(j->d, vf->vm))
+			 json_opt_str(j->in, "name", ""), j->error);
+	if (vf && vf->leased && !strcmp(vf->vm, vm) && !vm_find(j->d, vf->vm))
 		vf_free_lease(j->d->vfs, vf);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The states of a migration, the rows of their table, and the edges between them. */
+/* The states of a migration, and the rows of their table. */
 #ifndef IBVMIG_DAEMON_MIGRATE_STATES_H
 #define IBVMIG_DAEMON_MIGRATE_STATES_H
 
@@ -85,18 +85,9 @@ struct migrate_row {
 	enum migrate_state next;
 };
 
-/* Before anything else here but the names: the table, in the order of the way forward. */
-void migrate_set_rows(const struct migrate_row *rows, size_t count);
-/* NULL: this role has no such state. */
-const struct migrate_row *migrate_row(enum migrate_role role, enum migrate_state state);
-/* The row before this one on the way forward; NULL at its beginning. */
-const struct migrate_row *migrate_row_before(enum migrate_role role, enum migrate_state state);
 const char *migrate_state_name(enum migrate_state s);
 /* 0, or -EINVAL: it names no state. */
 int migrate_state_parse(const char *name, enum migrate_state *ret_state);
 const char *migrate_role_name(enum migrate_role role);
-/* The state machine knows this edge. */
-bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migrate_state to,
-		     bool back, bool committed);
 
 #endif

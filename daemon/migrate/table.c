@@ -42,8 +42,7 @@ static const struct migrate_watch watch = {
 
 void migrate_use_table(void)
 {
-	migrate_set_rows(table, ARRAY_SIZE(table));
-	migrate_set_watch(&watch);
+	migrate_set_table(table, ARRAY_SIZE(table), &watch);
 }
 
 void migrate_load_open(struct daemon *d)

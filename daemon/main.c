@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* ibvmigd: on each hypervisor, gives VMs their VFs and moves them with the VMs. */
+#include "common/command.h"
 #include "common/http/client.h"
 #include "common/log.h"
 #include "common/loop.h"
@@ -9,18 +10,11 @@
 #include "daemon/migrate/machine.h"
 #include "daemon/start.h"
 
-#include <getopt.h>
 #include <libxml/parser.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
-static const char usage[] =
-	"usage: ibvmigd [-c FILE] [--check-config] [--version]\n"
-	"  -c FILE         configuration (default /etc/ibvmig/ibvmigd.conf)\n"
-	"  --check-config  only say whether that is good\n"
-	"  --print-config  print an example of it and exit\n"
-	"  --man-config    print its settings for the manual page and exit\n"
-	"  --dump-states   print the migration states and their ways and exit\n";
+#define DEFAULT_CONF "/etc/ibvmig/ibvmigd.conf"
 
 static int fail(const char *what, char *error, int rc)
 {
@@ -68,47 +62,49 @@ static int check(const char *config)
 	return rc != 0;
 }
 
+enum { OPT_CONFIG, OPT_CHECK, OPT_PRINT, OPT_MAN, OPT_STATES, OPTIONS };
+
+static const struct command_option options[OPTIONS] = {
+	[OPT_CONFIG] = {"--config", "FILE", "the configuration, instead of " DEFAULT_CONF, 'c'},
+	[OPT_CHECK] = {"--check-config", NULL, "only say whether that is good", 0},
+	[OPT_PRINT] = {"--print-config", NULL, "print an example of it and exit", 0},
+	[OPT_MAN] = {"--man-config", NULL, "print its settings for the manual page and exit", 0},
+	[OPT_STATES] = {"--dump-states", NULL, "print a migration's states and their ways", 0},
+};
+
+static int start(const struct command_line *l)
+{
+	const char *config = command_value(l, OPT_CONFIG);
+
+	config = config ? config : DEFAULT_CONF;
+	if (command_has(l, OPT_PRINT))
+		settings_print_example(ibvmigd_settings, "ibvmigd", stdout);
+	else if (command_has(l, OPT_MAN))
+		settings_print_man(ibvmigd_settings, stdout);
+	else if (command_has(l, OPT_STATES))
+		migrate_dump_states(stdout);
+	else
+		return command_has(l, OPT_CHECK) ? check(config) : run(config);
+	return 0;
+}
+
+static const struct command daemon_command = {NULL, "", ~UINT64_C(0), start,
+					      "run the daemon of a hypervisor"};
+
+static const struct program program = {
+	.name = "ibvmigd",
+	.options = options,
+	.option_count = OPTIONS,
+	.commands = &daemon_command,
+	.command_count = 1,
+};
+
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"config", required_argument, NULL, 'c'}, {"check-config", no_argument, NULL, 'k'},
-		{"print-config", no_argument, NULL, 'p'}, {"man-config", no_argument, NULL, 'm'},
-		{"dump-states", no_argument, NULL, 'd'},  {"version", no_argument, NULL, 'V'},
-		{"help", no_argument, NULL, 'h'},         {0},
-	};
-	const char *config = "/etc/ibvmig/ibvmigd.conf";
-	bool only_check = false;
-	int opt;
+	struct command_line l;
+	int rc;
 
 	log_init("ibvmigd");
-	while ((opt = getopt_long(argc, argv, "c:Vh", options, NULL)) != -1) {
-		switch (opt) {
-		case 'c':
-			config = optarg;
-			break;
-		case 'k':
-			only_check = true;
-			break;
-		case 'p':
-			settings_print_example(ibvmigd_settings, "ibvmigd", stdout);
-			return 0;
-		case 'm':
-			settings_print_man(ibvmigd_settings, stdout);
-			return 0;
-		case 'd':
-			migrate_dump_states(stdout);
-			return 0;
-		case 'V':
-			puts("ibvmigd " IBVMIG_VERSION);
-			return 0;
-		default:
-			fputs(usage, opt == 'h' ? stdout : stderr);
-			return opt == 'h' ? 0 : 2;
-		}
-	}
-	if (optind < argc) {
-		fprintf(stderr, "ibvmigd: %s is no option\n%s", argv[optind], usage);
-		return 2;
-	}
-	return only_check ? check(config) : run(config);
+	rc = command_parse(&program, argc, argv, &l);
+	return rc == COMMAND_RUN ? start(&l) : rc;
 }

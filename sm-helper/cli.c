@@ -36,36 +36,35 @@ static void print_json(struct json_object *answer)
 							    JSON_C_TO_STRING_NOSLASHESCAPE));
 }
 
-int cli_status(const struct conf *conf, const char *word)
+int cli_status(const struct command_line *l)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 
-	(void)word;
-	if (ask_daemon(conf, "GET", "/v1/status", NULL, &answer))
+	if (ask_daemon(l->context, "GET", "/v1/status", NULL, &answer))
 		return 1;
 	print_json(answer);
 	return !json_opt_bool(json_opt(answer, "sm"), "plugin", false);
 }
 
-int cli_vguids(const struct conf *conf, const char *word)
+int cli_vguids(const struct command_line *l)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 
-	(void)word;
-	if (ask_daemon(conf, "GET", "/v1/vguids", NULL, &answer))
+	if (ask_daemon(l->context, "GET", "/v1/vguids", NULL, &answer))
 		return 1;
 	print_json(answer);
 	return 0;
 }
 
-int cli_reconcile(const struct conf *conf, const char *word)
+int cli_reconcile(const struct command_line *l)
 {
+	const char *word = l->args[0];
 	struct json_object *body AUTO_JSON = json_object_new_object();
 	struct json_object *answer AUTO_JSON = NULL, *list;
 	int leaked = 0;
 
 	json_set_bool(body, "release", word != NULL);
-	if (ask_daemon(conf, "POST", "/v1/reconcile", body, &answer))
+	if (ask_daemon(l->context, "POST", "/v1/reconcile", body, &answer))
 		return 1;
 	print_json(answer);
 	list = json_opt(answer, "vguids");
@@ -75,13 +74,12 @@ int cli_reconcile(const struct conf *conf, const char *word)
 	return leaked;
 }
 
-int cli_verify(const struct conf *conf, const char *word)
+int cli_verify(const struct command_line *l)
 {
 	struct json_object *answer AUTO_JSON = NULL, *list;
 	int wrong = 0;
 
-	(void)word;
-	if (ask_daemon(conf, "GET", "/v1/verify", NULL, &answer))
+	if (ask_daemon(l->context, "GET", "/v1/verify", NULL, &answer))
 		return 1;
 	print_json(answer);
 	list = json_opt(answer, "vguids");
@@ -166,13 +164,14 @@ static void print_parked(struct json_object *parked)
 	print_guids(json_opt(parked, "guids"));
 }
 
-int cli_parked(const struct conf *conf, const char *word)
+int cli_parked(const struct command_line *l)
 {
+	const char *word = l->args[0];
 	struct json_object *body AUTO_JSON = json_object_new_object();
 	struct json_object *answer AUTO_JSON = NULL, *parked;
 
 	json_set_str(body, "action", word);
-	if (ask_daemon(conf, word ? "POST" : "GET", word ? "/v1/parked" : "/v1/status",
+	if (ask_daemon(l->context, word ? "POST" : "GET", word ? "/v1/parked" : "/v1/status",
 		       word ? body : NULL, &answer))
 		return 1;
 	parked = json_opt(answer, "parked");

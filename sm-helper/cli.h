@@ -3,16 +3,16 @@
 #ifndef IBVMIG_SM_HELPER_CLI_H
 #define IBVMIG_SM_HELPER_CLI_H
 
-#include "common/conf.h"
+#include "common/command.h"
 
-/* The exit status of the program. word: what followed the command, or NULL. */
-int cli_status(const struct conf *conf, const char *word); /* 0: the backend can bind and move */
-int cli_vguids(const struct conf *conf, const char *word); /* holders of vGUIDs, and since when */
-int cli_verify(const struct conf *conf, const char *word); /* 0: the fabric is as the registry */
+/* The exit status of the program. The context of l is the configuration, a struct conf. */
+int cli_status(const struct command_line *l); /* 0: the backend can bind and move */
+int cli_vguids(const struct command_line *l); /* holders of vGUIDs, and since when */
+int cli_verify(const struct command_line *l); /* 0: the fabric is as the registry */
 /* word "release" or NULL. 0: nothing is leaked (any more). */
-int cli_reconcile(const struct conf *conf, const char *word);
+int cli_reconcile(const struct command_line *l);
 /* Shows what a failed batch has left; word "undo", "commit" or NULL. 0: nothing is parked (any
  * more). */
-int cli_parked(const struct conf *conf, const char *word);
+int cli_parked(const struct command_line *l);
 
 #endif

@@ -13,7 +13,6 @@
 #include "sm-helper/settings.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <systemd/sd-daemon.h>
@@ -212,55 +211,6 @@ static int run_daemon(struct sm_settings *s)
 	return rc < 0;
 }
 
-static const struct {
-	const char *name, *word[2]; /* word: what may follow */
-	int (*run)(const struct conf *conf, const char *word);
-} commands[] = {
-	{"status", {NULL}, cli_status},
-	{"vguids", {NULL}, cli_vguids},
-	{"verify", {NULL}, cli_verify},
-	{"parked", {"undo", "commit"}, cli_parked},
-	{"reconcile", {"release"}, cli_reconcile},
-};
-
-/* The index of a command with its arguments, ARRAY_SIZE(commands) for none of them. */
-static size_t find_command(int argc, char **argv)
-{
-	size_t i = 0;
-
-	while (i < ARRAY_SIZE(commands) && strcmp(argv[0], commands[i].name) != 0)
-		i++;
-	if (i < ARRAY_SIZE(commands) && argc > 1 &&
-	    (argc > 2 ||
-	     !(str_eq(commands[i].word[0], argv[1]) || str_eq(commands[i].word[1], argv[1]))))
-		return ARRAY_SIZE(commands);
-	return i;
-}
-
-static int usage(FILE *to)
-{
-	fputs("usage: ibvmig-sm [-c FILE]         run the daemon (default " DEFAULT_CONF ")\n"
-	      "       ibvmig-sm [-c FILE] status  show what the running daemon says\n"
-	      "       ibvmig-sm [-c FILE] vguids  show who holds which vGUID since when\n"
-	      "       ibvmig-sm [-c FILE] verify  compare the fabric with it, by SMPs and SA "
-	      "queries\n"
-	      "       ibvmig-sm [-c FILE] parked [undo|commit]\n"
-	      "                                   show what a batch has left that could not be "
-	      "taken "
-	      "back; take it back, or carry it out\n"
-	      "       ibvmig-sm [-c FILE] reconcile [release]\n"
-	      "                                   ask all hosts which vGUIDs they use; release "
-	      "those that leaked\n"
-	      "       ibvmig-sm [-c FILE] --check-config\n"
-	      "                                   only say whether the configuration is good\n"
-	      "       ibvmig-sm --print-config|--man-config\n"
-	      "                                   print an example of it, or its settings for the "
-	      "manual page\n"
-	      "       ibvmig-sm --version\n",
-	      to);
-	return to == stderr ? 2 : 0;
-}
-
 /* Reads the file as a start does, and starts nothing. */
 static int check(const char *path)
 {
@@ -278,54 +228,69 @@ static int check(const char *path)
 	return rc != 0;
 }
 
-int main(int argc, char **argv)
+enum { OPT_CONFIG, OPT_CHECK, OPT_PRINT, OPT_MAN, OPTIONS };
+
+static const struct command_option options[OPTIONS] = {
+	[OPT_CONFIG] = {"--config", "FILE", "the configuration, instead of " DEFAULT_CONF, 'c'},
+	[OPT_CHECK] = {"--check-config", NULL, "only say whether that is good", 0},
+	[OPT_PRINT] = {"--print-config", NULL, "print an example of it and exit", 0},
+	[OPT_MAN] = {"--man-config", NULL, "print its settings for the manual page and exit", 0},
+};
+
+static const struct command commands[] = {
+	{NULL, "", COMMAND_BIT(OPT_CHECK) | COMMAND_BIT(OPT_PRINT) | COMMAND_BIT(OPT_MAN), NULL,
+	 "run the daemon"},
+	{"status", "", 0, cli_status, "show what the running daemon says"},
+	{"vguids", "", 0, cli_vguids, "show who holds which vGUID since when"},
+	{"verify", "", 0, cli_verify, "compare the fabric with it, by SMPs and SA queries"},
+	{"parked", "[undo|commit]", 0, cli_parked,
+	 "show what a batch has left that could not be taken back; take it back, or carry it out"},
+	{"reconcile", "[release]", 0, cli_reconcile,
+	 "ask all hosts which vGUIDs they use; release those that leaked"},
+};
+
+static const struct program program = {
+	.name = "ibvmig-sm",
+	.options = options,
+	.option_count = OPTIONS,
+	.commands = commands,
+	.command_count = ARRAY_SIZE(commands),
+	.always = COMMAND_BIT(OPT_CONFIG),
+};
+
+static int run(struct command_line *l, const char *path)
 {
-	static const struct option options[] = {
-		{"config", required_argument, NULL, 'c'},
-		{"check-config", no_argument, NULL, 'k'},
-		{"print-config", no_argument, NULL, 'p'},
-		{"man-config", no_argument, NULL, 'm'},
-		{"help", no_argument, NULL, 'h'},
-		{"version", no_argument, NULL, 'V'},
-		{0},
-	};
-	const char *path = DEFAULT_CONF;
 	char *error AUTO_FREE = NULL;
 	struct sm_settings s;
-	bool only_check = false;
-	size_t command = 0;
-	int c, rc;
+	int rc;
 
-	log_init("ibvmig-sm");
-	while ((c = getopt_long(argc, argv, "c:hV", options, NULL)) != -1) {
-		if (c == 'h')
-			return usage(stdout);
-		if (c == 'V')
-			return puts("ibvmig-sm " IBVMIG_VERSION) < 0;
-		if (c == 'p' || c == 'm') {
-			if (c == 'p')
-				settings_print_example(ibvmig_sm_settings, "ibvmig-sm", stdout);
-			else
-				settings_print_man(ibvmig_sm_settings, stdout);
-			return 0;
-		}
-		only_check |= c == 'k';
-		if (c != 'c' && c != 'k')
-			return usage(stderr);
-		path = c == 'c' ? optarg : path;
-	}
-	if (optind < argc)
-		command = find_command(argc - optind, argv + optind);
-	if (command == ARRAY_SIZE(commands))
-		return usage(stderr);
-	if (only_check)
-		return check(path);
 	if (sm_settings_load(path, &s, &error)) {
 		log_error("%s", error ? error : "no memory");
 		return 1;
 	}
 	http_client_init();
-	rc = optind < argc ? commands[command].run(s.conf, argv[optind + 1]) : run_daemon(&s);
+	l->context = s.conf;
+	rc = l->command->run ? l->command->run(l) : run_daemon(&s);
 	sm_settings_clear(&s);
 	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	struct command_line l;
+	const char *path;
+	int rc;
+
+	log_init("ibvmig-sm");
+	if ((rc = command_parse(&program, argc, argv, &l)) != COMMAND_RUN)
+		return rc;
+	path = command_value(&l, OPT_CONFIG);
+	path = path ? path : DEFAULT_CONF;
+	if (command_has(&l, OPT_PRINT))
+		settings_print_example(ibvmig_sm_settings, "ibvmig-sm", stdout);
+	else if (command_has(&l, OPT_MAN))
+		settings_print_man(ibvmig_sm_settings, stdout);
+	else
+		return command_has(&l, OPT_CHECK) ? check(path) : run(&l, path);
+	return 0;
 }

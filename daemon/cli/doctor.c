@@ -15,7 +15,7 @@ static void print_check(struct json_object *o)
 		printf("%25s to mend it: %s\n", "", cli_text(o, "fix", ""));
 }
 
-int cli_doctor(const struct cli *c)
+int cli_doctor(const struct command_line *c)
 {
 	static const char *const order[] = {"skipped", "ok", "warning", "bad"};
 	struct json_object *answer AUTO_JSON = NULL, *list;
@@ -24,14 +24,14 @@ int cli_doctor(const struct cli *c)
 	if (rc)
 		return rc;
 	list = json_opt(answer, "checks");
-	if (cli_has(c, OPT_JSON))
+	if (command_has(c, OPT_JSON))
 		cli_print_json(answer);
-	for (size_t v = 0; !cli_has(c, OPT_JSON) && v < ARRAY_SIZE(order); v++)
+	for (size_t v = 0; !command_has(c, OPT_JSON) && v < ARRAY_SIZE(order); v++)
 		for (size_t i = 0; i < json_count(list); i++)
 			if (!strcmp(order[v],
 				    cli_text(json_object_array_get_idx(list, i), "verdict", "")))
 				print_check(json_object_array_get_idx(list, i));
-	if (!cli_has(c, OPT_JSON))
+	if (!command_has(c, OPT_JSON))
 		printf("%zu checks: %" PRIu64 " bad, %" PRIu64 " warnings, %" PRIu64 " skipped\n",
 		       json_count(list), json_opt_u64(answer, "bad", 0),
 		       json_opt_u64(answer, "warnings", 0), json_opt_u64(answer, "skipped", 0));

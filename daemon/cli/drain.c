@@ -89,7 +89,7 @@ static void print_candidates(struct json_object *drain)
 		fprintf(stderr, "ibvmig: %s can go nowhere\n", cli_text(m, "vm", "?"));
 }
 
-int cli_plan(const struct cli *c)
+int cli_plan(const struct command_line *c)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object(), *drain AUTO_JSON = NULL;
 	struct json_object *vms = json_object_new_array();
@@ -98,12 +98,12 @@ int cli_plan(const struct cli *c)
 	json_object_array_add(vms, json_object_new_string(c->args[0]));
 	json_set(body, "vms", vms);
 	json_set_bool(body, "dry_run", true);
-	if (cli_has(c, OPT_TO))
-		json_set(body, "to", split(c->value[OPT_TO]));
+	if (command_has(c, OPT_TO))
+		json_set(body, "to", split(command_value(c, OPT_TO)));
 	rc = cli_call_within(c, "POST", "/v1/drains", body, PLAN_MS, &drain);
 	if (rc)
 		return rc;
-	if (cli_has(c, OPT_JSON))
+	if (command_has(c, OPT_JSON))
 		cli_print_json(drain);
 	else
 		print_candidates(drain);
@@ -225,13 +225,13 @@ static int status_of(struct json_object *drain)
 		       : CLI_OK;
 }
 
-static int tell_end(const struct cli *c, struct json_object *drain, const struct shown *s)
+static int tell_end(const struct command_line *c, struct json_object *drain, const struct shown *s)
 {
 	struct json_object *moves = json_opt(drain, "moves"), *n = json_opt(drain, "counts");
 	uint64_t started = json_opt_u64(drain, "started_ms", 0);
 	uint64_t ended = json_opt_u64(drain, "ended_ms", started);
 
-	if (cli_has(c, OPT_JSON)) {
+	if (command_has(c, OPT_JSON)) {
 		cli_print_json(drain);
 		return status_of(drain);
 	}
@@ -247,7 +247,7 @@ static int tell_end(const struct cli *c, struct json_object *drain, const struct
 }
 
 /* The first ctrl-C lets those that are under way arrive, the second one takes them back. */
-static void stop(const struct cli *c, uint64_t number, int times)
+static void stop(const struct command_line *c, uint64_t number, int times)
 {
 	char *path AUTO_FREE = strf("/v1/drains/%" PRIu64 "/abort", number);
 	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL;
@@ -259,9 +259,9 @@ static void stop(const struct cli *c, uint64_t number, int times)
 	cli_call(c, "POST", path, body, &answer);
 }
 
-static int follow(const struct cli *c, uint64_t number)
+static int follow(const struct command_line *c, uint64_t number)
 {
-	struct shown s = {.terminal = isatty(STDOUT_FILENO) && !cli_has(c, OPT_JSON)};
+	struct shown s = {.terminal = isatty(STDOUT_FILENO) && !command_has(c, OPT_JSON)};
 	const struct timespec rest = {.tv_nsec = POLL_MS * 1000000l};
 	char *path AUTO_FREE = strf("/v1/drains/%" PRIu64, number);
 	int stopped = 0, rc;
@@ -278,7 +278,7 @@ static int follow(const struct cli *c, uint64_t number)
 		}
 		if (s.terminal)
 			show_bar(&s, drain);
-		else if (!cli_has(c, OPT_JSON))
+		else if (!command_has(c, OPT_JSON))
 			show_lines(&s, drain);
 		state = cli_text(drain, "state", "");
 		if (strcmp(state, "running") && strcmp(state, "planning")) {
@@ -315,30 +315,30 @@ static void print_plan(struct json_object *drain)
 	printf("%zu VMs\n", json_count(moves));
 }
 
-static int read_options(const struct cli *c, struct json_object *body)
+static int read_options(const struct command_line *c, struct json_object *body)
 {
 	uint64_t n;
 
-	if (cli_has(c, OPT_TO))
-		json_set(body, "to", split(c->value[OPT_TO]));
-	json_set_bool(body, "dry_run", cli_has(c, OPT_DRY_RUN));
-	json_set_bool(body, "persistent", cli_has(c, OPT_PERSISTENT));
-	if (!cli_has(c, OPT_PARALLEL))
+	if (command_has(c, OPT_TO))
+		json_set(body, "to", split(command_value(c, OPT_TO)));
+	json_set_bool(body, "dry_run", command_has(c, OPT_DRY_RUN));
+	json_set_bool(body, "persistent", command_has(c, OPT_PERSISTENT));
+	if (!command_has(c, OPT_PARALLEL))
 		return CLI_OK;
-	if (parse_u64(c->value[OPT_PARALLEL], 1, 16, &n)) {
+	if (parse_u64(command_value(c, OPT_PARALLEL), 1, 16, &n)) {
 		fprintf(stderr, "ibvmig: --parallel %s: must be a number from 1 to 16\n",
-			c->value[OPT_PARALLEL]);
+			command_value(c, OPT_PARALLEL));
 		return CLI_USAGE;
 	}
 	json_set_u64(body, "parallel", n);
 	return CLI_OK;
 }
 
-static int start_and_follow(const struct cli *c, struct json_object *body)
+static int start_and_follow(const struct command_line *c, struct json_object *body)
 {
 	const struct sigaction action = {.sa_handler = on_interrupt};
 	struct json_object *drain AUTO_JSON = NULL;
-	bool follows = !cli_has(c, OPT_NO_WAIT) && !cli_has(c, OPT_DRY_RUN);
+	bool follows = !command_has(c, OPT_NO_WAIT) && !command_has(c, OPT_DRY_RUN);
 	int rc;
 
 	/* Also while it is planned: the daemon would go on without us. */
@@ -349,16 +349,16 @@ static int start_and_follow(const struct cli *c, struct json_object *body)
 		return rc;
 	if (follows)
 		return follow(c, json_opt_u64(drain, "drain", 0));
-	if (cli_has(c, OPT_JSON))
+	if (command_has(c, OPT_JSON))
 		cli_print_json(drain);
-	else if (cli_has(c, OPT_DRY_RUN))
+	else if (command_has(c, OPT_DRY_RUN))
 		print_plan(drain);
 	else
 		printf("drain %" PRIu64 " started\n", json_opt_u64(drain, "drain", 0));
-	return cli_has(c, OPT_DRY_RUN) ? all_can_go(drain) : CLI_OK;
+	return command_has(c, OPT_DRY_RUN) ? all_can_go(drain) : CLI_OK;
 }
 
-int cli_drain(const struct cli *c)
+int cli_drain(const struct command_line *c)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object();
 	int rc = read_options(c, body);
@@ -401,18 +401,18 @@ static void print_balance(struct json_object *balance)
 		puts("nothing to move");
 }
 
-int cli_rebalance(const struct cli *c)
+int cli_rebalance(const struct command_line *c)
 {
 	struct json_object *balance AUTO_JSON = NULL;
 	struct json_object *body AUTO_JSON = json_object_new_object(), *moves;
-	bool apply = cli_has(c, OPT_APPLY) && !cli_has(c, OPT_DRY_RUN);
+	bool apply = command_has(c, OPT_APPLY) && !command_has(c, OPT_DRY_RUN);
 	int rc = read_options(c, body);
 
 	if (rc || (rc = cli_call_within(c, "GET", "/v1/balance", NULL, PLAN_MS, &balance)))
 		return rc;
 	moves = json_opt(balance, "moves");
 	apply = apply && json_count(moves);
-	if (!cli_has(c, OPT_JSON))
+	if (!command_has(c, OPT_JSON))
 		print_balance(balance);
 	else if (!apply)
 		cli_print_json(balance);

@@ -15,14 +15,9 @@
 #define CALL_MS        30000
 #define COMPLETE_MS    5000 /* a daemon that is away refuses at once */
 
-#define BIT(o)        (1u << (o))
-#define EVERY_COMMAND (BIT(OPT_HELP) | BIT(OPT_SOCKET))
+#define BIT(o) COMMAND_BIT(o)
 
-static const struct {
-	const char *name, *value; /* value: NULL if it takes none */
-	const char *help;
-} options[OPTIONS] = {
-	[OPT_HELP] = {"--help", NULL, "print this and exit"},
+static const struct command_option options[OPTIONS] = {
 	[OPT_SOCKET] = {"--socket", "PATH", "the daemon's socket, instead of " SOCKET_DEFAULT},
 	[OPT_JSON] = {"--json", NULL, "as the daemon answers"},
 	[OPT_QPS] = {"--qps", NULL, "the VM's processes, their QPs and peers"},
@@ -41,13 +36,8 @@ static const struct {
 				  "the host where it goes is off for good"},
 };
 
-/* arguments: in brackets what may be left out; the words also say what completes them. */
-static const struct command {
-	const char *name, *arguments;
-	unsigned options;
-	int (*run)(const struct cli *c);
-	const char *help;
-} commands[] = {
+/* The words of arguments also say what completes them. */
+static const struct command commands[] = {
 	{"status", "[VM]", BIT(OPT_JSON) | BIT(OPT_QPS) | BIT(OPT_WATCH), cli_status,
 	 "this host, its VFs and VMs, or one VM"},
 	{"list", "", BIT(OPT_JSON), cli_list, "the last migrations from and to this host"},
@@ -84,6 +74,15 @@ static const struct command {
 	{"events", "", 0, cli_events, "what happens, one JSON object a line, until stopped"},
 };
 
+static const struct program program = {
+	.name = "ibvmig",
+	.options = options,
+	.option_count = OPTIONS,
+	.commands = commands,
+	.command_count = ARRAY_SIZE(commands),
+	.always = BIT(OPT_SOCKET),
+};
+
 /* ---- calls ---- */
 
 /* Guests have a part in what daemons tell: names of processes, what their agents say. */
@@ -107,14 +106,21 @@ static void make_printable(struct json_object *o)
 	}
 }
 
-static int call(const struct cli *c, const char *method, const char *path, struct json_object *body,
-		unsigned ms, struct json_object **ret_answer, char error[static HTTP_ERROR_MAX])
+/* "unix:PATH" */
+static const char *cli_base(const struct command_line *c)
 {
-	int rc = http_call(c->base, method, path, body, ms, ret_answer, error);
+	return c->context;
+}
+
+static int call(const struct command_line *c, const char *method, const char *path,
+		struct json_object *body, unsigned ms, struct json_object **ret_answer,
+		char error[static HTTP_ERROR_MAX])
+{
+	int rc = http_call(cli_base(c), method, path, body, ms, ret_answer, error);
 
 	if (rc)
 		str_make_printable(error);
-	else if (!cli_has(c, OPT_JSON)) /* cli_print_json() shows them by escapes */
+	else if (!command_has(c, OPT_JSON)) /* cli_print_json() shows them by escapes */
 		make_printable(*ret_answer);
 	return rc;
 }
@@ -136,8 +142,8 @@ char *cli_path(const char *before, const char *name, const char *after)
 	return text;
 }
 
-int cli_call(const struct cli *c, const char *method, const char *path, struct json_object *body,
-	     struct json_object **ret_answer)
+int cli_call(const struct command_line *c, const char *method, const char *path,
+	     struct json_object *body, struct json_object **ret_answer)
 {
 	return cli_call_within(c, method, path, body, CALL_MS, ret_answer);
 }
@@ -148,11 +154,11 @@ static bool has_no_answer(int rc)
 	return rc == -ECONNREFUSED || rc == -EIO || rc == -ETIMEDOUT;
 }
 
-int cli_call_within(const struct cli *c, const char *method, const char *path,
+int cli_call_within(const struct command_line *c, const char *method, const char *path,
 		    struct json_object *body, unsigned ms, struct json_object **ret_answer)
 {
 	char error[HTTP_ERROR_MAX];
-	const char *socket = c->base + strlen(SOCKET_SCHEME);
+	const char *socket = cli_base(c) + strlen(SOCKET_SCHEME);
 	int rc = call(c, method, path, body, ms, ret_answer, error);
 
 	if (rc == -ECONNREFUSED && access(socket, W_OK) && errno == EACCES)
@@ -164,13 +170,13 @@ int cli_call_within(const struct cli *c, const char *method, const char *path,
 		fprintf(stderr,
 			"ibvmig: ibvmigd does not answer at %s: start it (systemctl start "
 			"ibvmigd), or give its socket with --socket\n",
-			c->base);
+			cli_base(c));
 	else if (rc)
 		fprintf(stderr, "ibvmig: %s\n", error);
 	return has_no_answer(rc) ? CLI_NO_DAEMON : rc ? CLI_FAILED : CLI_OK;
 }
 
-int cli_call_quietly(const struct cli *c, const char *path, unsigned ms,
+int cli_call_quietly(const struct command_line *c, const char *path, unsigned ms,
 		     struct json_object **ret_answer)
 {
 	char error[HTTP_ERROR_MAX];
@@ -178,79 +184,11 @@ int cli_call_quietly(const struct cli *c, const char *path, unsigned ms,
 	return call(c, "GET", path, NULL, ms, ret_answer, error);
 }
 
-/* ---- usage ---- */
-
-/* The command with its arguments and options, as it is typed. Owned by the caller. */
-static char *synopsis(const struct command *k)
-{
-	char *text = strf("%s%s%s", k->name, *k->arguments ? " " : "", k->arguments);
-
-	for (int o = 0; o < OPTIONS; o++) {
-		char *longer;
-
-		if (!(k->options & BIT(o)))
-			continue;
-		longer = strf("%s [%s%s%s]", text, options[o].name, options[o].value ? " " : "",
-			      options[o].value ? options[o].value : "");
-		free(text);
-		text = longer;
-	}
-	return text;
-}
-
-static void print_option(FILE *out, int o)
-{
-	char *name AUTO_FREE = strf("%s %s", options[o].name,
-				    options[o].value ? options[o].value : "");
-
-	fprintf(out, "    %-28s %s\n", name, options[o].help);
-}
-
-static int usage(FILE *out)
-{
-	fprintf(out, "usage: ibvmig COMMAND [ARGUMENT...] [OPTION...]\n");
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
-		char *text AUTO_FREE = synopsis(&commands[i]);
-
-		fprintf(out, "  %s\n      %s\n", text, commands[i].help);
-	}
-	fprintf(out, "options:\n");
-	for (int o = 0; o < OPTIONS; o++)
-		print_option(out, o);
-	return out == stderr ? CLI_USAGE : CLI_OK;
-}
-
-static int command_usage(FILE *out, const struct command *k)
-{
-	char *text AUTO_FREE = synopsis(k);
-
-	fprintf(out, "usage: ibvmig %s\n  %s\n", text, k->help);
-	for (int o = 0; o < OPTIONS; o++)
-		if ((k->options | EVERY_COMMAND) & BIT(o))
-			print_option(out, o);
-	return out == stderr ? CLI_USAGE : CLI_OK;
-}
-
 /* ---- completion: `ibvmig --complete WORD...` prints what may stand in the last word's place ----
  */
 
-static const struct command *command_by_name(const char *name)
-{
-	for (size_t i = 0; name && i < ARRAY_SIZE(commands); i++)
-		if (!strcmp(commands[i].name, name))
-			return &commands[i];
-	return NULL;
-}
-
-static int option_by_name(const char *name)
-{
-	for (int o = 0; o < OPTIONS; o++)
-		if (!strcmp(options[o].name, name))
-			return o;
-	return strcmp(name, "-h") ? -1 : OPT_HELP;
-}
-
-static void complete_from(const struct cli *c, const char *path, const char *list, const char *key)
+static void complete_from(const struct command_line *c, const char *path, const char *list,
+			  const char *key)
 {
 	struct json_object *answer AUTO_JSON = NULL, *all;
 
@@ -266,7 +204,7 @@ static void complete_from(const struct cli *c, const char *path, const char *lis
 }
 
 /* word: of a command's arguments, such as "VM". */
-static void complete_argument(const struct cli *c, const char *word)
+static void complete_argument(const struct command_line *c, const char *word)
 {
 	if (!strncmp(word, "VM", 2) || !strncmp(word, "[VM", 3))
 		complete_from(c, "/v1/vms", "vms", "name");
@@ -278,8 +216,9 @@ static void complete_argument(const struct cli *c, const char *word)
 
 static void complete_options(const struct command *k)
 {
-	unsigned mask = EVERY_COMMAND | (k ? k->options : 0);
+	uint64_t mask = program.always | (k ? k->options : 0);
 
+	puts("--help");
 	for (int o = 0; o < OPTIONS; o++)
 		if (mask & BIT(o))
 			puts(options[o].name);
@@ -298,35 +237,34 @@ static void complete_value(int o)
 	}
 }
 
-static void set_socket(struct cli *c)
+/* The socket's URL, owned by the caller; path: NULL for the default. */
+static char *make_base(const char *path)
 {
-	if (!cli_has(c, OPT_SOCKET))
-		return;
-	free(c->base);
-	c->base = strf(SOCKET_SCHEME "%s", c->value[OPT_SOCKET]);
+	return strf(SOCKET_SCHEME "%s", path ? path : SOCKET_DEFAULT);
 }
 
-static int complete(struct cli *c, int n, char **words)
+static int complete(int n, char **words)
 {
+	struct command_line c = {.program = &program};
 	const struct command *k = NULL;
+	const char *place, *socket = NULL;
 	unsigned given = 0;
-	const char *place;
 
 	for (int i = 0; i + 1 < n; i++) {
-		int o = option_by_name(words[i]);
+		int o = command_option_find(&program, words[i]);
 
 		if (o >= 0 && options[o].value) {
 			if (i + 2 == n) {
 				complete_value(o);
 				return CLI_OK;
 			}
-			c->value[o] = words[++i];
+			i++;
+			socket = o == OPT_SOCKET ? words[i] : socket;
 		} else if (words[i][0] != '-') {
 			given += k != NULL;
-			k = k ? k : command_by_name(words[i]);
+			k = k ? k : command_find(&program, words[i]);
 		}
 	}
-	set_socket(c);
 	if (n && words[n - 1][0] == '-') {
 		complete_options(k);
 		return CLI_OK;
@@ -336,111 +274,34 @@ static int complete(struct cli *c, int n, char **words)
 	place = k ? k->arguments : "";
 	while (given-- && *place)
 		place += strcspn(place, " "), place += strspn(place, " ");
-	complete_argument(c, place);
+	char *base AUTO_FREE = make_base(socket);
+	c.context = base;
+	complete_argument(&c, place);
 	return CLI_OK;
 }
 
-/* ---- the command line ---- */
-
-/* Takes the option at argv[*i], with its value; false if it is none of ours. */
-static bool take_option(struct cli *c, int argc, char **argv, int *i)
+static int parse_and_run(int argc, char **argv)
 {
-	int o = option_by_name(argv[*i]);
+	struct command_line c;
+	char *base AUTO_FREE = NULL;
+	int rc = command_parse(&program, argc, argv, &c);
 
-	if (o < 0 || (options[o].value && *i + 1 >= argc))
-		return false;
-	c->value[o] = options[o].value ? argv[++*i] : "";
-	return true;
-}
-
-static bool arguments_fit(const struct cli *c, const struct command *k)
-{
-	size_t words = *k->arguments != '\0', needed, given = 0;
-
-	for (const char *p = k->arguments; *p; p++)
-		words += *p == ' ';
-	needed = words - (*k->arguments == '[');
-	while (given < CLI_ARGUMENTS_MAX && c->args[given])
-		given++;
-	return given >= needed && given <= words;
-}
-
-static bool options_fit(const struct cli *c, const struct command *k)
-{
-	for (int o = 0; o < OPTIONS; o++) {
-		if (c->value[o] && !((k->options | EVERY_COMMAND) & BIT(o))) {
-			fprintf(stderr, "ibvmig: %s has no option %s\n", k->name, options[o].name);
-			return false;
-		}
-	}
-	return true;
-}
-
-static int dispatch(struct cli *c, const char *name)
-{
-	const struct command *k = command_by_name(name);
-
-	if (!k) {
-		if (name)
-			fprintf(stderr, "ibvmig: there is no command %s\n", name);
-		return usage(cli_has(c, OPT_HELP) ? stdout : stderr);
-	}
-	if (cli_has(c, OPT_HELP))
-		return command_usage(stdout, k);
-	if (!options_fit(c, k))
-		return command_usage(stderr, k);
-	if (!arguments_fit(c, k)) {
-		fprintf(stderr, "ibvmig: %s takes %s\n", k->name,
-			*k->arguments ? k->arguments : "no arguments");
-		return command_usage(stderr, k);
-	}
-	return k->run(c);
-}
-
-static int parse_and_run(struct cli *c, int argc, char **argv)
-{
-	const char *name = NULL;
-	bool words_only = false;
-	size_t given = 0;
-
-	for (int i = 1; i < argc; i++) {
-		if (!words_only && !strcmp(argv[i], "--")) {
-			words_only = true;
-		} else if (!*argv[i]) {
-			fprintf(stderr, "ibvmig: argument %d is empty\n", i);
-			return CLI_USAGE;
-		} else if (!words_only && argv[i][0] == '-') {
-			if (!take_option(c, argc, argv, &i)) {
-				fprintf(stderr, "ibvmig: %s is no option, or lacks its value\n",
-					argv[i]);
-				return usage(stderr);
-			}
-		} else if (!name) {
-			name = argv[i];
-		} else if (given < CLI_ARGUMENTS_MAX) {
-			c->args[given++] = argv[i];
-		} else {
-			fprintf(stderr, "ibvmig: %s is one argument too many\n", argv[i]);
-			return usage(stderr);
-		}
-	}
-	set_socket(c);
-	return dispatch(c, name);
+	if (rc != COMMAND_RUN)
+		return rc;
+	base = make_base(command_value(&c, OPT_SOCKET));
+	c.context = base;
+	return base ? c.command->run(&c) : CLI_FAILED;
 }
 
 int main(int argc, char **argv)
 {
-	struct cli c = {.base = strdup(SOCKET_SCHEME SOCKET_DEFAULT)};
 	int rc;
 
 	http_client_init();
 	if (argc > 1 && !strcmp(argv[1], "--complete"))
-		rc = complete(&c, argc - 2, argv + 2);
-	else if (argc == 2 && (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")))
-		rc = puts("ibvmig " IBVMIG_VERSION) < 0;
+		rc = complete(argc - 2, argv + 2);
 	else
-		rc = parse_and_run(&c, argc, argv);
-	free(c.base);
+		rc = parse_and_run(argc, argv);
 	if (fflush(stdout) || ferror(stdout)) {
 		fprintf(stderr, "ibvmig: what it has to tell cannot be written: is the disk full, "
 				"or who should read it gone?\n");

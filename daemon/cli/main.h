@@ -3,25 +3,24 @@
 #ifndef IBVMIG_DAEMON_CLI_MAIN_H
 #define IBVMIG_DAEMON_CLI_MAIN_H
 
+#include "common/command.h"
+
 #include <json-c/json.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#define CLI_ARGUMENTS_MAX 2
 
 /* Exit statuses; docs/man/ibvmig.1 tells them. */
 enum {
 	CLI_OK = 0,
 	CLI_FAILED = 1, /* refused, or found wrong */
-	CLI_USAGE = 2,
+	CLI_USAGE = COMMAND_USAGE,
 	CLI_BACK = 3,      /* a migration was walked back: the VM runs where it was */
 	CLI_PARKED = 4,    /* a migration waits for an operator */
 	CLI_NO_DAEMON = 5, /* ibvmigd does not answer */
 };
 
-/* A command's options; each also is an index into struct cli's value[]. */
+/* The options of commands, as indices of the table in main.c. */
 enum cli_option {
-	OPT_HELP,
 	OPT_SOCKET,
 	OPT_JSON,
 	OPT_QPS,
@@ -40,28 +39,17 @@ enum cli_option {
 	OPTIONS
 };
 
-struct cli {
-	char *base;                          /* owned: "unix:PATH" */
-	const char *value[OPTIONS];          /* borrowed; "" for an option without a value */
-	const char *args[CLI_ARGUMENTS_MAX]; /* borrowed; NULL where there is none */
-};
-
-static inline bool cli_has(const struct cli *c, enum cli_option o)
-{
-	return c->value[o];
-}
-
 /* before, then name as a path may hold it, then after. Owned by the caller. */
 char *cli_path(const char *before, const char *name, const char *after);
 /* Makes a call to the daemon. 0 and *ret_answer (owned by the caller), or an exit status, and what
  * is wrong has been printed. body: borrowed, or NULL. */
-int cli_call(const struct cli *c, const char *method, const char *path, struct json_object *body,
-	     struct json_object **ret_answer);
+int cli_call(const struct command_line *c, const char *method, const char *path,
+	     struct json_object *body, struct json_object **ret_answer);
 /* The same, with ms for the answer. */
-int cli_call_within(const struct cli *c, const char *method, const char *path,
+int cli_call_within(const struct command_line *c, const char *method, const char *path,
 		    struct json_object *body, unsigned ms, struct json_object **ret_answer);
 /* GET without a word on stderr: 0, or -errno as http_call(). */
-int cli_call_quietly(const struct cli *c, const char *path, unsigned ms,
+int cli_call_quietly(const struct command_line *c, const char *path, unsigned ms,
 		     struct json_object **ret_answer);
 
 /* Parts of what is shown. */
@@ -80,22 +68,22 @@ int cli_fit(const char *text, int most);
 void cli_draw(const char *line, int *width);
 
 /* Commands. */
-int cli_status(const struct cli *c);
-int cli_list(const struct cli *c);
-int cli_timeline(const struct cli *c);
-int cli_vf(const struct cli *c);
-int cli_doctor(const struct cli *c);
-int cli_events(const struct cli *c);
-int cli_migrate(const struct cli *c);
-int cli_save(const struct cli *c);
-int cli_restore(const struct cli *c);
-int cli_abort(const struct cli *c);
-int cli_attach(const struct cli *c);
-int cli_fence(const struct cli *c);
-int cli_resolve(const struct cli *c);
-int cli_plan(const struct cli *c);
-int cli_drain(const struct cli *c);
-int cli_undrain(const struct cli *c);
-int cli_rebalance(const struct cli *c);
+int cli_status(const struct command_line *c);
+int cli_list(const struct command_line *c);
+int cli_timeline(const struct command_line *c);
+int cli_vf(const struct command_line *c);
+int cli_doctor(const struct command_line *c);
+int cli_events(const struct command_line *c);
+int cli_migrate(const struct command_line *c);
+int cli_save(const struct command_line *c);
+int cli_restore(const struct command_line *c);
+int cli_abort(const struct command_line *c);
+int cli_attach(const struct command_line *c);
+int cli_fence(const struct command_line *c);
+int cli_resolve(const struct command_line *c);
+int cli_plan(const struct command_line *c);
+int cli_drain(const struct command_line *c);
+int cli_undrain(const struct command_line *c);
+int cli_rebalance(const struct command_line *c);
 
 #endif

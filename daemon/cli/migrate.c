@@ -24,7 +24,7 @@ static void on_interrupt(int sig)
 }
 
 /* body: borrowed, or NULL. */
-static int post(const struct cli *c, const char *before, const char *after,
+static int post(const struct command_line *c, const char *before, const char *after,
 		struct json_object *body)
 {
 	char *path AUTO_FREE = cli_path(before, c->args[0], after);
@@ -33,7 +33,7 @@ static int post(const struct cli *c, const char *before, const char *after,
 	return cli_call(c, "POST", path, body, &answer);
 }
 
-int cli_abort(const struct cli *c)
+int cli_abort(const struct command_line *c)
 {
 	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/abort");
 	struct json_object *answer AUTO_JSON = NULL;
@@ -44,33 +44,33 @@ int cli_abort(const struct cli *c)
 	return rc;
 }
 
-int cli_resolve(const struct cli *c)
+int cli_resolve(const struct command_line *c)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object();
 
-	if (cli_has(c, OPT_DESTINATION_LOST) && cli_has(c, OPT_SOURCE_LOST)) {
+	if (command_has(c, OPT_DESTINATION_LOST) && command_has(c, OPT_SOURCE_LOST)) {
 		fprintf(stderr, "ibvmig: --source-lost or --destination-lost, not both: one of "
 				"the hosts has the VM\n");
 		return CLI_USAGE;
 	}
-	if (cli_has(c, OPT_DESTINATION_LOST))
+	if (command_has(c, OPT_DESTINATION_LOST))
 		json_set_bool(body, "destination_lost", true);
-	if (cli_has(c, OPT_SOURCE_LOST))
+	if (command_has(c, OPT_SOURCE_LOST))
 		json_set_bool(body, "source_lost", true);
 	return post(c, "/v1/migrations/", "/resolve", body);
 }
 
-int cli_undrain(const struct cli *c)
+int cli_undrain(const struct command_line *c)
 {
 	return post(c, "/v1/hosts/", "/undrain", NULL);
 }
 
-int cli_attach(const struct cli *c)
+int cli_attach(const struct command_line *c)
 {
 	return post(c, "/v1/vms/", "/attach", NULL);
 }
 
-int cli_fence(const struct cli *c)
+int cli_fence(const struct command_line *c)
 {
 	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/fence");
 	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL;
@@ -162,12 +162,12 @@ static bool has_ended(struct json_object *job, int *ret_status)
 	return true;
 }
 
-static int tell_end(const struct cli *c, struct json_object *job, int status)
+static int tell_end(const struct command_line *c, struct json_object *job, int status)
 {
 	struct json_object *m = json_opt(job, "migration");
 	const char *vm = cli_text(job, "vm", "?"), *error = json_opt_str(job, "error", NULL);
 
-	if (cli_has(c, OPT_JSON)) {
+	if (command_has(c, OPT_JSON)) {
 		cli_print_json(job);
 		return status;
 	}
@@ -191,9 +191,9 @@ static bool is_same(struct json_object *a, struct json_object *b)
 }
 
 /* asked: the job as it was when it was asked for. */
-static int follow(const struct cli *c, struct json_object *asked)
+static int follow(const struct command_line *c, struct json_object *asked)
 {
-	struct bar b = {.terminal = isatty(STDOUT_FILENO) && !cli_has(c, OPT_JSON)};
+	struct bar b = {.terminal = isatty(STDOUT_FILENO) && !command_has(c, OPT_JSON)};
 	const struct timespec rest = {.tv_nsec = POLL_MS * 1000000l};
 	char *path AUTO_FREE = strf("/v1/jobs/%" PRIu64, json_opt_u64(asked, "job", 0));
 
@@ -208,7 +208,7 @@ static int follow(const struct cli *c, struct json_object *asked)
 				c->args[0], c->args[1]);
 			return CLI_NO_DAEMON;
 		}
-		if (!cli_has(c, OPT_JSON))
+		if (!command_has(c, OPT_JSON))
 			show_progress(&b, job);
 		if (has_ended(job, &status)) {
 			if (b.terminal)
@@ -225,15 +225,15 @@ static int follow(const struct cli *c, struct json_object *asked)
 	}
 }
 
-static int read_bandwidth(const struct cli *c, struct json_object *body)
+static int read_bandwidth(const struct command_line *c, struct json_object *body)
 {
 	uint64_t mib;
 
-	if (!cli_has(c, OPT_BANDWIDTH))
+	if (!command_has(c, OPT_BANDWIDTH))
 		return CLI_OK;
-	if (parse_u64(c->value[OPT_BANDWIDTH], 1, 1u << 20, &mib)) {
+	if (parse_u64(command_value(c, OPT_BANDWIDTH), 1, 1u << 20, &mib)) {
 		fprintf(stderr, "ibvmig: --bandwidth %s: must be a number of MiB/s from 1 to %u\n",
-			c->value[OPT_BANDWIDTH], 1u << 20);
+			command_value(c, OPT_BANDWIDTH), 1u << 20);
 		return CLI_USAGE;
 	}
 	json_set_u64(body, "bandwidth_mib", mib);
@@ -304,7 +304,7 @@ static int print_preview(struct json_object *o)
 	return possible ? CLI_OK : CLI_FAILED;
 }
 
-static int preview(const struct cli *c, const char *path, struct json_object *body)
+static int preview(const struct command_line *c, const char *path, struct json_object *body)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 	int rc;
@@ -313,13 +313,13 @@ static int preview(const struct cli *c, const char *path, struct json_object *bo
 	rc = cli_call_within(c, "POST", path, body, PREVIEW_MS, &answer);
 	if (rc)
 		return rc;
-	if (!cli_has(c, OPT_JSON))
+	if (!command_has(c, OPT_JSON))
 		return print_preview(answer);
 	cli_print_json(answer);
 	return json_opt_bool(answer, "possible", false) ? CLI_OK : CLI_FAILED;
 }
 
-int cli_migrate(const struct cli *c)
+int cli_migrate(const struct command_line *c)
 {
 	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/migrate");
 	struct json_object *body AUTO_JSON = json_object_new_object(), *job AUTO_JSON = NULL;
@@ -328,18 +328,18 @@ int cli_migrate(const struct cli *c)
 	int rc = read_bandwidth(c, body);
 
 	json_set_str(body, "to", c->args[1]);
-	if (cli_has(c, OPT_STRATEGY))
-		json_set_str(body, "strategy", c->value[OPT_STRATEGY]);
-	if (cli_has(c, OPT_PERSISTENT))
+	if (command_has(c, OPT_STRATEGY))
+		json_set_str(body, "strategy", command_value(c, OPT_STRATEGY));
+	if (command_has(c, OPT_PERSISTENT))
 		json_set_bool(body, "persistent", true);
-	if (!rc && cli_has(c, OPT_DRY_RUN))
+	if (!rc && command_has(c, OPT_DRY_RUN))
 		return preview(c, path, body);
 	if (!rc)
 		rc = cli_call(c, "POST", path, body, &job);
 	if (rc)
 		return rc;
-	if (cli_has(c, OPT_NO_WAIT)) {
-		if (cli_has(c, OPT_JSON))
+	if (command_has(c, OPT_NO_WAIT)) {
+		if (command_has(c, OPT_JSON))
 			cli_print_json(job);
 		else
 			printf("job %" PRIu64 " started; ibvmig status %s\n",

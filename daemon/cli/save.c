@@ -52,19 +52,19 @@ static void tell_if_interrupted(char *text)
 /* ---- save ---- */
 
 /* {"file"} to path; 0 and *ret_answer, owned by the caller, or an exit status. */
-static int post_file(const struct cli *c, const char *path, const char *name,
+static int post_file(const struct command_line *c, const char *path, const char *name,
 		     struct json_object **ret_answer)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object();
 	char *file AUTO_FREE = absolute(name);
 
 	json_set_str(body, "file", file);
-	if (cli_has(c, OPT_SOURCE_LOST))
+	if (command_has(c, OPT_SOURCE_LOST))
 		json_set_bool(body, "source_lost", true);
 	return cli_call_within(c, "POST", path, body, SAVE_MS, ret_answer);
 }
 
-int cli_save(const struct cli *c)
+int cli_save(const struct command_line *c)
 {
 	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/save");
 	struct json_object *m AUTO_JSON = NULL;
@@ -75,7 +75,7 @@ int cli_save(const struct cli *c)
 	rc = post_file(c, path, c->args[1], &m);
 	if (rc)
 		return rc;
-	if (cli_has(c, OPT_JSON))
+	if (command_has(c, OPT_JSON))
 		cli_print_json(m);
 	else if (!json_opt_bool(m, "saved", true))
 		printf("%s is being saved there already; ibvmig status %s tells how far it is\n",
@@ -96,11 +96,11 @@ static struct json_object *part_of(struct json_object *both)
 	return there ? there : json_opt(both, "source");
 }
 
-static int tell(const struct cli *c, struct json_object *answer, struct json_object *m)
+static int tell(const struct command_line *c, struct json_object *answer, struct json_object *m)
 {
 	const char *state = cli_text(m, "state", "");
 
-	if (cli_has(c, OPT_JSON)) {
+	if (command_has(c, OPT_JSON)) {
 		cli_print_json(m ? m : answer);
 	} else {
 		printf("%s runs on this host\n", cli_text(answer, "vm", "?"));
@@ -111,7 +111,7 @@ static int tell(const struct cli *c, struct json_object *answer, struct json_obj
 }
 
 /* libvirt has started it: until its VF and its connections are back. */
-static int follow(const struct cli *c, struct json_object *answer)
+static int follow(const struct command_line *c, struct json_object *answer)
 {
 	const struct timespec rest = {.tv_nsec = POLL_MS * 1000000l};
 	char *path AUTO_FREE = cli_path("/v1/migrations/", json_opt_str(answer, "migration", ""),
@@ -138,7 +138,7 @@ static int follow(const struct cli *c, struct json_object *answer)
 	}
 }
 
-int cli_restore(const struct cli *c)
+int cli_restore(const struct command_line *c)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 	int rc;
@@ -148,7 +148,7 @@ int cli_restore(const struct cli *c)
 	if (rc)
 		return rc;
 	if (!json_opt(answer, "vm")) {
-		if (cli_has(c, OPT_JSON))
+		if (command_has(c, OPT_JSON))
 			cli_print_json(answer);
 		else
 			printf("%s is being restored here already; ibvmig list tells how far it "

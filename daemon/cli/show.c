@@ -254,7 +254,7 @@ static void print_qps(struct json_object *top)
 		puts("the list is cut: it would be longer than the guest's channel takes at once");
 }
 
-static int show_qps(const struct cli *c)
+static int show_qps(const struct command_line *c)
 {
 	char *path AUTO_FREE = cli_path("/v1/vms/", c->args[0], "/qps");
 	struct json_object *answer AUTO_JSON = NULL;
@@ -262,14 +262,14 @@ static int show_qps(const struct cli *c)
 
 	if (rc)
 		return rc;
-	if (cli_has(c, OPT_JSON))
+	if (command_has(c, OPT_JSON))
 		cli_print_json(answer);
 	else
 		print_qps(answer);
 	return CLI_OK;
 }
 
-static int show_status(const struct cli *c)
+static int show_status(const struct command_line *c)
 {
 	const char *vm = c->args[0];
 	char *path AUTO_FREE = vm ? cli_path("/v1/vms/", vm, "") : strdup("/v1/status");
@@ -278,7 +278,7 @@ static int show_status(const struct cli *c)
 
 	if (rc)
 		return rc;
-	if (cli_has(c, OPT_JSON)) {
+	if (command_has(c, OPT_JSON)) {
 		cli_print_json(answer);
 	} else if (vm) {
 		print_vm(answer);
@@ -296,23 +296,24 @@ static bool can_be_cleared(void)
 	return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb");
 }
 
-int cli_status(const struct cli *c)
+int cli_status(const struct command_line *c)
 {
-	int (*show)(const struct cli *c) = cli_has(c, OPT_QPS) ? show_qps : show_status;
+	int (*show)(const struct command_line *c) = command_has(c, OPT_QPS) ? show_qps
+									    : show_status;
 	bool clears = can_be_cleared();
 	int rc;
 
-	if (cli_has(c, OPT_QPS) && !c->args[0]) {
+	if (command_has(c, OPT_QPS) && !c->args[0]) {
 		fprintf(stderr, "ibvmig: --qps is of one VM: ibvmig status VM --qps\n");
 		return CLI_USAGE;
 	}
-	while (cli_has(c, OPT_WATCH)) {
+	while (command_has(c, OPT_WATCH)) {
 		time_t now = time(NULL);
 
 		/* Home, and clear what is below: without the flicker of an empty screen. */
 		if (clears)
 			printf("\033[H\033[J");
-		if (!cli_has(c, OPT_JSON))
+		if (!command_has(c, OPT_JSON))
 			printf("%s", ctime(&now));
 		/* A daemon that is being restarted comes back. */
 		rc = show(c);
@@ -325,14 +326,14 @@ int cli_status(const struct cli *c)
 	return show(c);
 }
 
-int cli_list(const struct cli *c)
+int cli_list(const struct command_line *c)
 {
 	struct json_object *answer AUTO_JSON = NULL, *list;
 	int rc = cli_call(c, "GET", "/v1/migrations", NULL, &answer);
 
 	if (rc)
 		return rc;
-	if (cli_has(c, OPT_JSON)) {
+	if (command_has(c, OPT_JSON)) {
 		cli_print_json(answer);
 		return CLI_OK;
 	}
@@ -348,7 +349,7 @@ int cli_list(const struct cli *c)
 	return CLI_OK;
 }
 
-int cli_vf(const struct cli *c)
+int cli_vf(const struct command_line *c)
 {
 	struct json_object *answer AUTO_JSON = NULL, *vfs;
 	int rc = cli_call(c, "GET", "/v1/status", NULL, &answer);
@@ -356,7 +357,7 @@ int cli_vf(const struct cli *c)
 	if (rc)
 		return rc;
 	vfs = json_opt(answer, "vfs");
-	if (cli_has(c, OPT_JSON)) {
+	if (command_has(c, OPT_JSON)) {
 		cli_print_json(vfs);
 		return CLI_OK;
 	}
@@ -374,12 +375,15 @@ int cli_vf(const struct cli *c)
 	return CLI_OK;
 }
 
-int cli_events(const struct cli *asked)
+int cli_events(const struct command_line *asked)
 {
-	struct cli json = *asked, *c = &json;
+	struct command_line json = *asked, *c = &json;
 	uint64_t next = 0;
 
-	json.value[OPT_JSON] = ""; /* as the daemon tells them */
+	/* as the daemon tells them */
+	json.given_count = 1;
+	json.given[0].option = OPT_JSON;
+	json.given[0].value = "";
 
 	for (;;) {
 		struct json_object *answer AUTO_JSON = NULL, *list;

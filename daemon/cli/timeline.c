@@ -111,7 +111,7 @@ static int write_svg(const char *path, struct json_object *t)
 	return rc ? CLI_FAILED : CLI_OK;
 }
 
-int cli_timeline(const struct cli *c)
+int cli_timeline(const struct command_line *c)
 {
 	char *path AUTO_FREE = cli_path("/v1/migrations/", c->args[0], "/timeline");
 	struct json_object *t AUTO_JSON = NULL;
@@ -119,9 +119,9 @@ int cli_timeline(const struct cli *c)
 
 	if (rc)
 		return rc;
-	if (cli_has(c, OPT_SVG))
-		return write_svg(c->value[OPT_SVG], t);
-	if (cli_has(c, OPT_JSON))
+	if (command_has(c, OPT_SVG))
+		return write_svg(command_value(c, OPT_SVG), t);
+	if (command_has(c, OPT_JSON))
 		cli_print_json(t);
 	else
 		print_text(t);

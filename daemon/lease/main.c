@@ -2,13 +2,13 @@
 /* ibvmig-lease: cancels the migration of a VM that still has its VF when ibvmigd, which should take
  * it away first, is dead or stands still (daemon/store/lease.h). It knows nothing but the leases;
  * for each that has run out it opens a connection to libvirtd of its own. */
+#include "common/command.h"
 #include "common/log.h"
 #include "common/util.h"
 #include "daemon/store/lease.h"
 #include "daemon/base/settings.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <libvirt/libvirt.h>
 #include <libvirt/virterror.h>
 #include <poll.h>
@@ -16,9 +16,7 @@
 #include <sys/inotify.h>
 #include <systemd/sd-daemon.h>
 
-static const char usage[] = "usage: ibvmig-lease [-c FILE] [--version]\n"
-			    "  -c FILE  ibvmigd's configuration (default "
-			    "/etc/ibvmig/ibvmigd.conf): libvirt-uri, lease-dir\n";
+#define DEFAULT_CONF "/etc/ibvmig/ibvmigd.conf"
 
 static const char *last_error(void)
 {
@@ -133,34 +131,45 @@ static int hold(struct settings *s)
 	}
 }
 
-int main(int argc, char **argv)
+enum { OPT_CONFIG, OPTIONS };
+
+static const struct command_option options[OPTIONS] = {
+	[OPT_CONFIG] = {"--config", "FILE", "ibvmigd's configuration, instead of " DEFAULT_CONF,
+			'c'},
+};
+
+static int start(const struct command_line *l)
 {
-	static const struct option options[] = {
-		{"config", required_argument, NULL, 'c'},
-		{"version", no_argument, NULL, 'V'},
-		{"help", no_argument, NULL, 'h'},
-		{0},
-	};
-	const char *config = "/etc/ibvmig/ibvmigd.conf";
+	const char *config = command_value(l, OPT_CONFIG);
 	char *error AUTO_FREE = NULL;
 	struct settings *s = NULL;
-	int opt;
 
-	log_init("ibvmig-lease");
-	while ((opt = getopt_long(argc, argv, "c:Vh", options, NULL)) != -1) {
-		if (opt == 'c') {
-			config = optarg;
-			continue;
-		}
-		if (opt == 'V')
-			return puts("ibvmig-lease " IBVMIG_VERSION) < 0;
-		fputs(usage, opt == 'h' ? stdout : stderr);
-		return opt == 'h' ? 0 : 2;
-	}
-	if (settings_load(config, &s, &error)) {
+	if (settings_load(config ? config : DEFAULT_CONF, &s, &error)) {
 		log_error("configuration: %s", error ? error : "out of memory");
 		return 1;
 	}
 	virSetErrorFunc(NULL, quiet);
 	return hold(s);
+}
+
+static const struct command watch_command = {
+	NULL, "", COMMAND_BIT(OPT_CONFIG), start,
+	"cancel migrations whose VF has not left when ibvmigd is dead"};
+
+static const struct program program = {
+	.name = "ibvmig-lease",
+	.options = options,
+	.option_count = OPTIONS,
+	.commands = &watch_command,
+	.command_count = 1,
+};
+
+int main(int argc, char **argv)
+{
+	struct command_line l;
+	int rc;
+
+	log_init("ibvmig-lease");
+	rc = command_parse(&program, argc, argv, &l);
+	return rc == COMMAND_RUN ? start(&l) : rc;
 }

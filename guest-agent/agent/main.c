@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "guest-agent/agent/main.h"
+#include "common/command.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
 
-#include <getopt.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
@@ -45,18 +45,6 @@ static int parse_faults(const char *text, unsigned *ret_fault)
 	return 0;
 }
 
-static void usage(FILE *to)
-{
-	fprintf(to,
-		"usage: ibvmig-agent [--port PATH] [--socket PATH]\n"
-		"  --port PATH    channel to the host: a virtio port or a UNIX socket to connect "
-		"to\n"
-		"                 (default %s)\n"
-		"  --socket PATH  where the verbs shims connect (default %s)\n"
-		"  --version\n",
-		AGENT_PORT, SHIM_SOCKET);
-}
-
 static int run(const char *port, const char *socket_path)
 {
 	static struct agent a = {.listener = -1, .spare = -1};
@@ -85,41 +73,41 @@ static int run(const char *port, const char *socket_path)
 	return rc < 0 ? 1 : 0;
 }
 
+enum { OPT_PORT, OPT_SOCKET, OPTIONS };
+
+static const struct command_option options[OPTIONS] = {
+	[OPT_PORT] = {"--port", "PATH",
+		      "channel to the host, a virtio port or a UNIX socket, instead of " AGENT_PORT,
+		      0},
+	[OPT_SOCKET] = {"--socket", "PATH",
+			"where the verbs shims connect, instead of " SHIM_SOCKET, 0},
+};
+
+static int start(const struct command_line *l)
+{
+	const char *port = command_value(l, OPT_PORT), *path = command_value(l, OPT_SOCKET);
+
+	return run(port ? port : AGENT_PORT, path ? path : SHIM_SOCKET);
+}
+
+static const struct command agent_command = {NULL, "",
+					     COMMAND_BIT(OPT_PORT) | COMMAND_BIT(OPT_SOCKET), start,
+					     "run the agent of a guest"};
+
+static const struct program program = {
+	.name = "ibvmig-agent",
+	.options = options,
+	.option_count = OPTIONS,
+	.commands = &agent_command,
+	.command_count = 1,
+};
+
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"port", required_argument, NULL, 'p'},
-		{"socket", required_argument, NULL, 's'},
-		{"version", no_argument, NULL, 'v'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	const char *port = AGENT_PORT, *socket_path = SHIM_SOCKET;
-	int c;
+	struct command_line l;
+	int rc;
 
 	log_init("ibvmig-agent");
-	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
-		switch (c) {
-		case 'p':
-			port = optarg;
-			break;
-		case 's':
-			socket_path = optarg;
-			break;
-		case 'v':
-			puts("ibvmig-agent " IBVMIG_VERSION);
-			return 0;
-		case 'h':
-			usage(stdout);
-			return 0;
-		default:
-			usage(stderr);
-			return 2;
-		}
-	}
-	if (optind < argc) {
-		usage(stderr);
-		return 2;
-	}
-	return run(port, socket_path);
+	rc = command_parse(&program, argc, argv, &l);
+	return rc == COMMAND_RUN ? start(&l) : rc;
 }

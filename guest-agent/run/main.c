@@ -1,27 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* ibvmig-run: starts a program under the verbs shim, or says why that cannot work. */
+#include "common/command.h"
 #include "common/util.h"
 #include "guest-agent/run/check.h"
 #include "guest-agent/proto/shim.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #define LIBRARY        "libibvmig.so"
-#define EXIT_USAGE     2
 #define EXIT_NOT_FOUND 127
-
-static void usage(FILE *to)
-{
-	fprintf(to, "usage: ibvmig-run [--explain] PROGRAM [ARGUMENT...]\n"
-		    "  Starts PROGRAM so that its RDMA connections survive a live migration.\n"
-		    "  --explain   only says whether the program can be covered, and if not, why\n"
-		    "  --version\n");
-}
 
 /* The shim beside us (build/bin and build/lib, or the installed places). NULL: nowhere. */
 static char *find_library(void)
@@ -98,49 +89,22 @@ static int start(const char *program, char **argv, const char *library, const st
 	return EXIT_NOT_FOUND - 1;
 }
 
-/* -1: go on. */
-static int parse(int argc, char **argv, bool *ret_explain)
+enum { OPT_EXPLAIN, OPTIONS };
+
+static const struct command_option options[OPTIONS] = {
+	[OPT_EXPLAIN] = {"--explain", NULL, "only say if the program can be covered, or why not",
+			 0},
+};
+
+static int run(const struct command_line *l)
 {
-	static const struct option options[] = {{"explain", no_argument, NULL, 'e'},
-						{"version", no_argument, NULL, 'v'},
-						{"help", no_argument, NULL, 'h'},
-						{NULL, 0, NULL, 0}};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "+", options, NULL)) >= 0) {
-		switch (c) {
-		case 'e':
-			*ret_explain = true;
-			break;
-		case 'v':
-			puts("ibvmig-run " IBVMIG_VERSION);
-			return 0;
-		case 'h':
-			usage(stdout);
-			return 0;
-		default:
-			usage(stderr);
-			return EXIT_USAGE;
-		}
-	}
-	if (optind < argc)
-		return -1;
-	usage(stderr);
-	return EXIT_USAGE;
-}
-
-int main(int argc, char **argv)
-{
-	bool only_explain = false;
-	struct run_verdict v;
-	int rc = parse(argc, argv, &only_explain);
-
-	if (rc >= 0)
-		return rc;
 	char *library AUTO_FREE = find_library();
-	char *program AUTO_FREE = run_find(argv[optind], getenv("PATH"));
+	char *program AUTO_FREE = run_find(l->args[0], getenv("PATH"));
+	char **argv = l->argv;
+	struct run_verdict v;
+
 	if (!program || !library) {
-		fprintf(stderr, "ibvmig-run: %s is not found%s\n", program ? LIBRARY : argv[optind],
+		fprintf(stderr, "ibvmig-run: %s is not found%s\n", program ? LIBRARY : argv[0],
 			program ? ": neither beside this program nor in /usr/local/lib or /usr/lib"
 				: "");
 		return EXIT_NOT_FOUND;
@@ -152,6 +116,27 @@ int main(int argc, char **argv)
 					  .preload = getenv("LD_PRELOAD"),
 					  .etc_preload = RUN_ETC_PRELOAD};
 	run_check(&caller, program, &v);
-	return only_explain ? explain(program, library, &v)
-			    : start(program, argv + optind, library, &v);
+	return command_has(l, OPT_EXPLAIN) ? explain(program, library, &v)
+					   : start(program, argv, library, &v);
+}
+
+static const struct command run_command = {
+	NULL, "PROGRAM [ARGUMENT...]", COMMAND_BIT(OPT_EXPLAIN), run,
+	"start PROGRAM so that its RDMA connections survive a live migration"};
+
+static const struct program program = {
+	.name = "ibvmig-run",
+	.options = options,
+	.option_count = OPTIONS,
+	.commands = &run_command,
+	.command_count = 1,
+	.hands_on = true,
+};
+
+int main(int argc, char **argv)
+{
+	struct command_line l;
+	int rc = command_parse(&program, argc, argv, &l);
+
+	return rc == COMMAND_RUN ? run(&l) : rc;
 }

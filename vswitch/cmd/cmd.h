@@ -3,6 +3,7 @@
 #ifndef IBVMIG_VSWITCH_CMD_CMD_H
 #define IBVMIG_VSWITCH_CMD_CMD_H
 
+#include "common/command.h"
 #include "vswitch/model/fabric.h"
 #include "vswitch/routing/engine.h"
 
@@ -18,17 +19,16 @@ struct cmd {
 	const char *busy;
 	bool fewest, waves, copy, deps, smps;
 	unsigned long top, pairs, drained, seed, step;
-	double smp_us, direct_us; /* below 0: not said */
-	int args;
-	char **arg; /* the rest of the line */
+	double smp_us, direct_us;   /* below 0: not said */
+	struct fabric_error *error; /* borrowed */
 };
 
-/* A command: 0, or -errno with *e filled. */
-int cmd_gen(const struct cmd *c, struct fabric_error *e);
-int cmd_check(const struct cmd *c, struct fabric_error *e);
-int cmd_plan(const struct cmd *c, struct fabric_error *e);
-int cmd_cost(const struct cmd *c, struct fabric_error *e);
-int cmd_lids(const struct cmd *c, struct fabric_error *e);
+/* Commands. The context of l is the struct cmd. 0, or -errno with the error filled. */
+int cmd_gen(const struct command_line *l);
+int cmd_check(const struct command_line *l);
+int cmd_plan(const struct command_line *l);
+int cmd_cost(const struct command_line *l);
+int cmd_lids(const struct command_line *l);
 
 /* The fabric of --net, or of --topology and --lfts; freed by the caller with fabric_clear(). */
 int cmd_fabric(const struct cmd *c, struct fabric *ret_fabric, struct fabric_error *e);

@@ -56,8 +56,10 @@ static int row(const struct cmd *c, const char *net, struct fabric_error *e)
 	return 0;
 }
 
-int cmd_cost(const struct cmd *c, struct fabric_error *e)
+int cmd_cost(const struct command_line *l)
 {
+	const struct cmd *c = l->context;
+	struct fabric_error *e = c->error;
 	static const char *const nets[] = {
 		"324",        "324,vfs=16",  "648",   "648,vfs=16",  "5832",
 		"5832,vfs=6", "5832,vfs=16", "11664", "11664,vfs=2", "11664,vfs=16"};
@@ -66,10 +68,10 @@ int cmd_cost(const struct cmd *c, struct fabric_error *e)
 	if (c->direct_us >= 0 && c->smp_us < 0)
 		return fabric_fail(e, -EINVAL, "--direct-us needs --smp-us");
 	print_head();
-	if (!c->args)
+	if (!l->arg_count)
 		for (unsigned i = 0; !rc && i < ARRAY_SIZE(nets); i++)
 			rc = row(c, nets[i], e);
-	for (int i = 0; !rc && i < c->args; i++)
-		rc = row(c, c->arg[i], e);
+	for (size_t i = 0; !rc && i < l->arg_count; i++)
+		rc = row(c, l->args[i], e);
 	return rc;
 }

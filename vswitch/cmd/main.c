@@ -3,32 +3,14 @@
 #include "vswitch/cmd/cmd.h"
 #include "common/util.h"
 
-#include <errno.h>
-#include <getopt.h>
-#include <string.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
 
-static const struct command {
-	const char *name;
-	int (*run)(const struct cmd *c, struct fabric_error *e);
-	const char *usage, *help;
-} commands[] = {
-	{"gen", cmd_gen, "--net NET [--routing ENGINE] [--topology FILE] [--lfts FILE]",
-	 "writes a generated fabric in the forms of ibnetdiscover (ibsim) and dump_lfts"},
-	{"check", cmd_check, "FABRIC [--step N] [--deps]",
-	 "walks every LID of a CA port (each Nth) from every switch with CA ports"},
-	{"plan", cmd_plan,
-	 "FABRIC --vm VM... [--to PLACE...] [--busy LIST] [--copy] [--fewest] [--waves] [--deps] "
-	 "[--smps] [--top N]",
-	 "without --to: ranks the hosts that VM could go to; with it: the SMPs of the whole batch"},
-	{"cost", cmd_cost,
-	 "[--pairs N] [--drained N] [--seed N] [--smp-us K] [--direct-us R] [NET...]",
-	 "SMPs of a move against a full reconfiguration, on 324, 648, 5832 and 11664 hosts or NET"},
-	{"lids", cmd_lids, "--net NET",
-	 "LFT blocks with prepopulated and with dynamic LIDs, and how many VFs fit"},
-};
+#define US_MAX 1e9
 
 enum {
-	OPT_TOPOLOGY = 256,
+	OPT_TOPOLOGY,
 	OPT_LFTS,
 	OPT_NET,
 	OPT_ROUTING,
@@ -47,193 +29,195 @@ enum {
 	OPT_STEP,
 	OPT_SMP_US,
 	OPT_DIRECT_US,
-	OPT_HELP,
-	OPT_VERSION
+	OPTIONS
 };
 
-static const struct option options[] = {
-	{"topology", required_argument, NULL, OPT_TOPOLOGY},
-	{"lfts", required_argument, NULL, OPT_LFTS},
-	{"net", required_argument, NULL, OPT_NET},
-	{"routing", required_argument, NULL, OPT_ROUTING},
-	{"vm", required_argument, NULL, OPT_VM},
-	{"to", required_argument, NULL, OPT_TO},
-	{"busy", required_argument, NULL, OPT_BUSY},
-	{"fewest", no_argument, NULL, OPT_FEWEST},
-	{"waves", no_argument, NULL, OPT_WAVES},
-	{"copy", no_argument, NULL, OPT_COPY},
-	{"deps", no_argument, NULL, OPT_DEPS},
-	{"smps", no_argument, NULL, OPT_SMPS},
-	{"top", required_argument, NULL, OPT_TOP},
-	{"pairs", required_argument, NULL, OPT_PAIRS},
-	{"drained", required_argument, NULL, OPT_DRAINED},
-	{"seed", required_argument, NULL, OPT_SEED},
-	{"step", required_argument, NULL, OPT_STEP},
-	{"smp-us", required_argument, NULL, OPT_SMP_US},
-	{"direct-us", required_argument, NULL, OPT_DIRECT_US},
-	{"help", no_argument, NULL, OPT_HELP},
-	{"version", no_argument, NULL, OPT_VERSION},
-	{NULL, 0, NULL, 0},
+static const struct command_option options[OPTIONS] = {
+	[OPT_TOPOLOGY] = {"--topology", "FILE", "a topology as ibnetdiscover prints it", 0},
+	[OPT_LFTS] = {"--lfts", "FILE", "the tables of its switches: dump_lfts.sh or dump_fts", 0},
+	[OPT_NET] = {"--net", "NET", "a generated fabric in place of files", 0},
+	[OPT_ROUTING] = {"--routing", "ENGINE", "how NET is routed", 0},
+	[OPT_VM] = {"--vm", "VM", "that moves, once for each", 0},
+	[OPT_TO] = {"--to", "PLACE", "where that VM goes, once for each", 0},
+	[OPT_BUSY] = {"--busy", "LIST",
+		      "LIDs of the ports with VMs, as 5,7,20-31 (default: of --vm)", 0},
+	[OPT_FEWEST] = {"--fewest", NULL, "entries that lead there in as few hops stay", 0},
+	[OPT_WAVES] = {"--waves", NULL, "from the destination outwards", 0},
+	[OPT_COPY] = {"--copy", NULL, "the VM takes its LID along (dynamic LIDs)", 0},
+	[OPT_DEPS] = {"--deps", NULL, "look for cycles of links", 0},
+	[OPT_SMPS] = {"--smps", NULL, "print each SMP", 0},
+	[OPT_TOP] = {"--top", "N", "so many hosts (default 20)", 0},
+	[OPT_PAIRS] = {"--pairs", "N", "so many moves (default 1000)", 0},
+	[OPT_DRAINED] = {"--drained", "N", "so many VMs of a drained host (default 16)", 0},
+	[OPT_SEED] = {"--seed", "N", "of what is drawn (default 1)", 0},
+	[OPT_STEP] = {"--step", "N", "each Nth LID (default 1)", 0},
+	[OPT_SMP_US] = {"--smp-us", "K", "the time of an SMP, for times in place of counts", 0},
+	[OPT_DIRECT_US] = {"--direct-us", "R", "the same by directed route, added", 0},
 };
 
-static void usage(FILE *out)
+#define BIT(o)      COMMAND_BIT(o)
+#define FABRIC_BITS (BIT(OPT_TOPOLOGY) | BIT(OPT_LFTS) | BIT(OPT_NET) | BIT(OPT_ROUTING))
+
+static const struct command commands[] = {
+	{"gen", "", FABRIC_BITS, cmd_gen,
+	 "writes a generated fabric in the forms of ibnetdiscover (ibsim) and dump_lfts"},
+	{"check", "", FABRIC_BITS | BIT(OPT_STEP) | BIT(OPT_DEPS), cmd_check,
+	 "walks every LID of a CA port (each Nth) from every switch with CA ports"},
+	{"plan", "",
+	 FABRIC_BITS | BIT(OPT_VM) | BIT(OPT_TO) | BIT(OPT_BUSY) | BIT(OPT_COPY) | BIT(OPT_FEWEST) |
+		 BIT(OPT_WAVES) | BIT(OPT_DEPS) | BIT(OPT_SMPS) | BIT(OPT_TOP),
+	 cmd_plan,
+	 "without --to: ranks the hosts that VM could go to; with it: the SMPs of the whole batch"},
+	{"cost", "[NET...]",
+	 BIT(OPT_ROUTING) | BIT(OPT_PAIRS) | BIT(OPT_DRAINED) | BIT(OPT_SEED) | BIT(OPT_SMP_US) |
+		 BIT(OPT_DIRECT_US),
+	 cmd_cost,
+	 "SMPs of a move against a full reconfiguration, on 324, 648, 5832 and 11664 hosts or NET"},
+	{"lids", "", BIT(OPT_NET), cmd_lids,
+	 "LFT blocks with prepopulated and with dynamic LIDs, and how many VFs fit"},
+};
+
+static const char notes[] =
+	"\nFABRIC   --topology FILE --lfts FILE (ibnetdiscover; dump_lfts.sh or dump_fts), "
+	"or "
+	"--net NET\n"
+	"NET      324, 648, 5832, 11664 (hosts, 36-port switches), xgft:18,36/18 (children "
+	"per level /\n"
+	"         parents per level above the hosts), mesh:3x2, torus:8x8, irregular:30,3,7 "
+	"(switches,\n"
+	"         links, seed); then ,hosts=N (per switch) ,vfs=N ,parked=N (VFs with a LID) "
+	",lmc=N\n"
+	"         ,vflmc=N ,vswitch (HCAs as small switches)\n"
+	"ENGINE   minhop, updn, dor, ftree; default ftree for trees, dor for meshes, updn "
+	"else\n"
+	"VM       a LID, port GUID (0x...) or name; PLACE likewise, or the name of a port "
+	"without a LID\n"
+	"--fewest old entries that lead there in as few hops stay; default: all entries "
+	"of the\n"
+	"         other LID are taken, as the OpenSM plugin does\n"
+	"\nExit status: 0, 1 refused or broken, 2 wrong use. Nothing is sent to any network.\n";
+
+static const struct program program = {
+	.name = "ibvmig-vswitch",
+	.options = options,
+	.option_count = OPTIONS,
+	.commands = commands,
+	.command_count = ARRAY_SIZE(commands),
+	.notes = notes,
+};
+
+/* The numbers and their ranges. */
+static const struct {
+	unsigned option;
+	size_t at; /* of an unsigned long in struct cmd */
+	uint64_t min, max;
+} numbers[] = {
+	{OPT_TOP, offsetof(struct cmd, top), 0, 100000},
+	{OPT_PAIRS, offsetof(struct cmd, pairs), 0, 1000000},
+	{OPT_DRAINED, offsetof(struct cmd, drained), 0, CMD_MOVES_MAX},
+	{OPT_SEED, offsetof(struct cmd, seed), 0, UINT32_MAX},
+	{OPT_STEP, offsetof(struct cmd, step), 1, 49151},
+};
+
+/* Options that are kept as they are given; once: the last one counts. */
+static const struct {
+	unsigned option;
+	size_t at; /* of a const char * in struct cmd */
+} texts[] = {
+	{OPT_TOPOLOGY, offsetof(struct cmd, topology)},
+	{OPT_LFTS, offsetof(struct cmd, lfts)},
+	{OPT_NET, offsetof(struct cmd, net)},
+	{OPT_ROUTING, offsetof(struct cmd, routing)},
+	{OPT_BUSY, offsetof(struct cmd, busy)},
+};
+
+static int read_numbers(const struct command_line *l, struct cmd *c)
 {
-	fputs("Usage: ibvmig-vswitch COMMAND OPTIONS\n\n", out);
-	for (unsigned i = 0; i < ARRAY_SIZE(commands); i++)
-		fprintf(out, "  %s %s\n      %s\n", commands[i].name, commands[i].usage,
-			commands[i].help);
-	fputs("\nFABRIC   --topology FILE --lfts FILE (ibnetdiscover; dump_lfts.sh or dump_fts), "
-	      "or "
-	      "--net NET\n"
-	      "NET      324, 648, 5832, 11664 (hosts, 36-port switches), xgft:18,36/18 (children "
-	      "per level /\n"
-	      "         parents per level above the hosts), mesh:3x2, torus:8x8, irregular:30,3,7 "
-	      "(switches,\n"
-	      "         links, seed); then ,hosts=N (per switch) ,vfs=N ,parked=N (VFs with a LID) "
-	      ",lmc=N\n"
-	      "         ,vflmc=N ,vswitch (HCAs as small switches)\n"
-	      "ENGINE   minhop, updn, dor, ftree; default ftree for trees, dor for meshes, updn "
-	      "else\n"
-	      "VM       a LID, port GUID (0x...) or name; PLACE likewise, or the name of a port "
-	      "without a LID\n"
-	      "--busy   LIDs of the ports with VMs, as 5,7,20-31; default: those of --vm\n"
-	      "--copy   the VM takes its LID along (dynamic LIDs); default: LIDs are exchanged\n"
-	      "--fewest old entries that lead there in as few hops stay; default: all entries "
-	      "of the\n"
-	      "         other LID are taken, as the OpenSM plugin does\n"
-	      "--waves  from the destination outwards; --smps prints each SMP; --deps looks for "
-	      "cycles of links\n\n"
-	      "Exit status: 0, 1 refused or broken, 2 wrong use. Nothing is sent to any network.\n",
-	      out);
-}
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+		const char *text = command_value(l, numbers[i].option);
+		uint64_t v;
 
-static bool number(const char *text, uint64_t max, unsigned long *ret_value)
-{
-	uint64_t v;
-
-	if (parse_u64(text, 0, max, &v))
-		return false;
-	*ret_value = v;
-	return true;
-}
-
-static bool real(const char *text, double *ret_value)
-{
-	char *end;
-
-	*ret_value = strtod(text, &end);
-	return end != text && !*end && *ret_value >= 0 && *ret_value <= 1e9;
-}
-
-static bool append(const char **list, unsigned *count, const char *text)
-{
-	if (*count == CMD_MOVES_MAX)
-		return false;
-	list[(*count)++] = text;
-	return true;
-}
-
-static bool set_value(struct cmd *c, int option, const char *value)
-{
-	switch (option) {
-	case OPT_VM:
-		return append(c->vm, &c->vms, value);
-	case OPT_TO:
-		return append(c->to, &c->tos, value);
-	case OPT_TOP:
-		return number(value, 100000, &c->top);
-	case OPT_PAIRS:
-		return number(value, 1000000, &c->pairs);
-	case OPT_DRAINED:
-		return number(value, CMD_MOVES_MAX, &c->drained);
-	case OPT_SEED:
-		return number(value, UINT32_MAX, &c->seed);
-	case OPT_STEP:
-		return number(value, 49151, &c->step) && c->step;
-	case OPT_SMP_US:
-		return real(value, &c->smp_us);
-	case OPT_DIRECT_US:
-		return real(value, &c->direct_us);
-	default:
-		return false;
-	}
-}
-
-static bool set_option(struct cmd *c, int option, const char *value)
-{
-	const struct {
-		int option;
-		const char **text;
-		bool *flag;
-	} plain[] = {
-		{OPT_TOPOLOGY, &c->topology, NULL}, {OPT_LFTS, &c->lfts, NULL},
-		{OPT_NET, &c->net, NULL},           {OPT_ROUTING, &c->routing, NULL},
-		{OPT_BUSY, &c->busy, NULL},         {OPT_FEWEST, NULL, &c->fewest},
-		{OPT_WAVES, NULL, &c->waves},       {OPT_COPY, NULL, &c->copy},
-		{OPT_DEPS, NULL, &c->deps},         {OPT_SMPS, NULL, &c->smps},
-	};
-
-	for (unsigned i = 0; i < ARRAY_SIZE(plain); i++)
-		if (plain[i].option == option) {
-			if (plain[i].text)
-				*plain[i].text = value;
-			else
-				*plain[i].flag = true;
-			return true;
-		}
-	return set_value(c, option, value);
-}
-
-/* 0: run the command; else the exit status plus one. */
-static int parse(struct cmd *c, int argc, char **argv)
-{
-	int o, at = 0;
-
-	while ((o = getopt_long(argc, argv, "", options, &at)) != -1) {
-		if (o == OPT_HELP) {
-			usage(stdout);
-			return 1;
-		}
-		if (o == OPT_VERSION) {
-			puts("ibvmig-vswitch " IBVMIG_VERSION);
-			return 1;
-		}
-		if (o == '?')
-			return 3;
-		if (!set_option(c, o, optarg)) {
-			fprintf(stderr, "ibvmig-vswitch: --%s %s: out of range\n", options[at].name,
-				optarg);
-			return 3;
-		}
+		if (!text)
+			continue;
+		if (parse_u64(text, numbers[i].min, numbers[i].max, &v))
+			return command_refuse(
+				l, "%s %s: must be a number from %" PRIu64 " to %" PRIu64,
+				options[numbers[i].option].name, text, numbers[i].min,
+				numbers[i].max);
+		*(unsigned long *)(void *)((char *)c + numbers[i].at) = (unsigned long)v;
 	}
 	return 0;
 }
 
+static int read_real(const struct command_line *l, unsigned option, double *value)
+{
+	const char *text = command_value(l, option);
+	char *end;
+
+	if (!text)
+		return 0;
+	*value = strtod(text, &end);
+	if (end != text && !*end && *value >= 0 && *value <= US_MAX)
+		return 0;
+	return command_refuse(l, "%s %s: must be a number from 0 to %.0f", options[option].name,
+			      text, US_MAX);
+}
+
+/* All values of an option that may stand several times. */
+static int read_list(const struct command_line *l, unsigned option, const char **list,
+		     unsigned *count)
+{
+	for (size_t i = 0; i < l->given_count; i++) {
+		if (l->given[i].option != option)
+			continue;
+		if (*count == CMD_MOVES_MAX)
+			return command_refuse(l, "%s %s: at most %d of them", options[option].name,
+					      l->given[i].value, CMD_MOVES_MAX);
+		list[(*count)++] = l->given[i].value;
+	}
+	return 0;
+}
+
+static int read_options(const struct command_line *l, struct cmd *c)
+{
+	int rc;
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		*(const char **)(void *)((char *)c + texts[i].at) = command_value(l,
+										  texts[i].option);
+	c->fewest = command_has(l, OPT_FEWEST);
+	c->waves = command_has(l, OPT_WAVES);
+	c->copy = command_has(l, OPT_COPY);
+	c->deps = command_has(l, OPT_DEPS);
+	c->smps = command_has(l, OPT_SMPS);
+	if ((rc = read_list(l, OPT_VM, c->vm, &c->vms)) ||
+	    (rc = read_list(l, OPT_TO, c->to, &c->tos)) ||
+	    (rc = read_real(l, OPT_SMP_US, &c->smp_us)) ||
+	    (rc = read_real(l, OPT_DIRECT_US, &c->direct_us)))
+		return rc;
+	return read_numbers(l, c);
+}
+
 int main(int argc, char **argv)
 {
+	struct fabric_error e = {""};
 	struct cmd c = {.top = 20,
 			.pairs = 1000,
 			.drained = 16,
 			.seed = 1,
 			.step = 1,
 			.smp_us = -1,
-			.direct_us = -1};
-	struct fabric_error e = {""};
-	int stop = parse(&c, argc, argv);
+			.direct_us = -1,
+			.error = &e};
+	struct command_line l;
+	int rc = command_parse(&program, argc, argv, &l);
 
-	if (stop)
-		return stop - 1;
-	for (unsigned i = 0; optind < argc && i < ARRAY_SIZE(commands); i++) {
-		if (strcmp(argv[optind], commands[i].name) != 0)
-			continue;
-		c.args = argc - optind - 1;
-		c.arg = argv + optind + 1;
-		if (commands[i].run(&c, &e)) {
-			fprintf(stderr, "ibvmig-vswitch: %s\n", e.text);
-			return 1;
-		}
-		return ferror(stdout) || fflush(stdout) ? 1 : 0;
+	if (rc != COMMAND_RUN || (rc = read_options(&l, &c)))
+		return rc;
+	l.context = &c;
+	if (l.command->run(&l)) {
+		fprintf(stderr, "ibvmig-vswitch: %s\n", e.text);
+		return 1;
 	}
-	usage(stderr);
-	return 2;
+	return ferror(stdout) || fflush(stdout) ? 1 : 0;
 }

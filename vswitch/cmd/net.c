@@ -107,8 +107,10 @@ static int write_text(const char *path, char *text, size_t bytes, struct fabric_
 	return 0;
 }
 
-int cmd_gen(const struct cmd *c, struct fabric_error *e)
+int cmd_gen(const struct command_line *l)
 {
+	const struct cmd *c = l->context;
+	struct fabric_error *e = c->error;
 	struct fabric f;
 	size_t bytes = 0;
 	int rc;
@@ -159,8 +161,10 @@ static int print_cycle(const struct fabric *f, struct fabric_error *e)
 	return 0;
 }
 
-int cmd_check(const struct cmd *c, struct fabric_error *e)
+int cmd_check(const struct command_line *l)
 {
+	const struct cmd *c = l->context;
+	struct fabric_error *e = c->error;
 	struct check_result r;
 	struct fabric f;
 	int rc = cmd_fabric(c, &f, e);
@@ -197,8 +201,10 @@ static int print_lids(const char *net, unsigned parked, const char *what, struct
 	return 0;
 }
 
-int cmd_lids(const struct cmd *c, struct fabric_error *e)
+int cmd_lids(const struct command_line *l)
 {
+	const struct cmd *c = l->context;
+	struct fabric_error *e = c->error;
 	int rc;
 
 	if (!c->net)

@@ -152,8 +152,10 @@ static int batch(const struct cmd *c, struct fabric *f, const uint32_t *vm, stru
 	return rc;
 }
 
-int cmd_plan(const struct cmd *c, struct fabric_error *e)
+int cmd_plan(const struct command_line *l)
 {
+	const struct cmd *c = l->context;
+	struct fabric_error *e = c->error;
 	uint32_t vm[CMD_MOVES_MAX];
 	struct fabric f;
 	int rc;

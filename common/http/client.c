@@ -7,11 +7,14 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <string.h>
 
+#define QUOTE_MAX 160 /* of a body, in an error */
+
 struct buffer {
-	char *data; /* owned */
-	size_t bytes;
+	char *data; /* owned; ends with NUL */
+	size_t bytes, max;
 };
 
 static struct {
@@ -36,11 +39,12 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
 	size_t bytes = size * n;
 	char *grown;
 
-	if (b->bytes + bytes > HTTP_ANSWER_MAX || !(grown = realloc(b->data, b->bytes + bytes)))
+	if (b->bytes + bytes > b->max || !(grown = realloc(b->data, b->bytes + bytes + 1)))
 		return 0;
 	memcpy(grown + b->bytes, data, bytes);
 	b->data = grown;
 	b->bytes += bytes;
+	grown[b->bytes] = '\0';
 	return bytes;
 }
 
@@ -124,18 +128,32 @@ static void use_keys(CURL *c, const struct tls_keys *k)
 	curl_easy_setopt(c, CURLOPT_SSLKEY, k->path[TLS_KEY]);
 }
 
-static void set_up(CURL *c, const char *base, const char *method, struct json_object *body,
-		   unsigned timeout_ms)
+/* What all calls have. */
+static void set_up(CURL *c, const char *method, struct json_object *body, unsigned timeout_ms)
 {
 	curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, method);
-	curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
 	curl_easy_setopt(c, CURLOPT_PROXY, "");
-	if (!strncmp(base, "unix:", 5))
-		curl_easy_setopt(c, CURLOPT_UNIX_SOCKET_PATH, base + 5);
 	if (body)
 		curl_easy_setopt(c, CURLOPT_POSTFIELDS, json_text(body));
+}
+
+static struct curl_slist *make_headers(void)
+{
+	return curl_slist_append(curl_slist_append(NULL, "Content-Type: application/json"),
+				 "Expect:");
+}
+
+static CURLcode transfer(CURL *c, struct buffer *answer, long *ret_status)
+{
+	CURLcode code;
+
+	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
+	curl_easy_setopt(c, CURLOPT_WRITEDATA, answer);
+	code = curl_easy_perform(c);
+	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, ret_status);
+	return code;
 }
 
 /* TLS 1.3 tells a client what is wrong with its certificate only after the handshake, and curl does
@@ -160,7 +178,7 @@ static int perform(CURL *c, const char *base, const char *path, struct json_obje
 		   char *error)
 {
 	struct tls_keys *keys = strncmp(base, "https://", 8) ? NULL : tls_keys_get(secure.tls);
-	struct buffer answer = {0};
+	struct buffer answer = {.max = HTTP_ANSWER_MAX};
 	char detail[CURL_ERROR_SIZE] = "";
 	long status = 0;
 	CURLcode code;
@@ -169,10 +187,7 @@ static int perform(CURL *c, const char *base, const char *path, struct json_obje
 	if (keys)
 		use_keys(c, keys);
 	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, detail);
-	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
-	curl_easy_setopt(c, CURLOPT_WRITEDATA, &answer);
-	code = curl_easy_perform(c);
-	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+	code = transfer(c, &answer, &status);
 	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, NULL);
 	if (code)
 		rc = explain(code, keys, base, path, detail, error);
@@ -189,12 +204,11 @@ int http_call(const char *base, const char *method, const char *path, struct jso
 	const char *refused = why_refused(base);
 	char *url AUTO_FREE = strf("%s%s", strncmp(base, "unix:", 5) ? base : "http://localhost",
 				   path);
-	struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+	struct curl_slist *headers = make_headers();
 	CURL *c = curl_easy_init();
 	int rc;
 
 	*ret_body = NULL;
-	headers = curl_slist_append(headers, "Expect:");
 	if (refused) {
 		snprintf(error, HTTP_ERROR_MAX, "%s%s: %s", base, path, refused);
 		rc = -EACCES;
@@ -204,10 +218,133 @@ int http_call(const char *base, const char *method, const char *path, struct jso
 	} else {
 		curl_easy_setopt(c, CURLOPT_URL, url);
 		curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
-		set_up(c, base, method, body, timeout_ms);
+		curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+		if (!strncmp(base, "unix:", 5))
+			curl_easy_setopt(c, CURLOPT_UNIX_SOCKET_PATH, base + 5);
+		set_up(c, method, body, timeout_ms);
 		rc = perform(c, base, path, ret_body, error);
 	}
 	curl_easy_cleanup(c);
 	curl_slist_free_all(headers);
+	return rc;
+}
+
+/* ---- services of others ---- */
+
+static int fail(char *error, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+static int fail(char *error, int rc, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(error, HTTP_ERROR_MAX, fmt, ap);
+	va_end(ap);
+	return rc;
+}
+
+/* How the body begins, on one line and printable. */
+static const char *quote(const struct buffer *b, char text[static QUOTE_MAX + 1])
+{
+	size_t n = b->bytes < QUOTE_MAX ? b->bytes : QUOTE_MAX;
+
+	for (size_t i = 0; i < n; i++)
+		text[i] = (char)(b->data[i] >= ' ' && b->data[i] < 0x7f ? b->data[i] : ' ');
+	text[n] = '\0';
+	return text;
+}
+
+static int parse_any(const struct buffer *b, struct json_object **ret_answer)
+{
+	struct json_tokener *t;
+	struct json_object *o;
+	bool whole;
+
+	if (!b->bytes)
+		return 0;
+	if (!(t = json_tokener_new_ex(JSON_DEPTH_MAX)))
+		return -ENOMEM;
+	/* with its NUL, which ends a number at the top */
+	o = json_tokener_parse_ex(t, b->data, (int)b->bytes + 1);
+	whole = json_tokener_get_error(t) == json_tokener_success;
+	json_tokener_free(t);
+	if (!whole) {
+		json_object_put(o);
+		return -EBADMSG;
+	}
+	*ret_answer = o;
+	return 0;
+}
+
+static int finish_service(const char *call, long status, const struct buffer *b,
+			  struct json_object **ret_answer, char *error)
+{
+	char text[QUOTE_MAX + 1];
+	int rc;
+
+	if (status < 200 || status >= 300)
+		return fail(error,
+			    status == 404                    ? -ENOENT
+			    : status == 401 || status == 403 ? -EACCES
+							     : -EREMOTEIO,
+			    "%s: status %ld: %s", call, status, quote(b, text));
+	rc = parse_any(b, ret_answer);
+	return rc ? fail(error, rc, "%s: status %ld without JSON: %s", call, status, quote(b, text))
+		  : 0;
+}
+
+static void set_service(CURL *c, const struct http_service *s)
+{
+	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+	if (s->ca_file)
+		curl_easy_setopt(c, CURLOPT_CAINFO, s->ca_file);
+	if (s->insecure) {
+		curl_easy_setopt(c, CURLOPT_SSL_VERIFYPEER, 0L);
+		curl_easy_setopt(c, CURLOPT_SSL_VERIFYHOST, 0L);
+	}
+	if (s->password) {
+		curl_easy_setopt(c, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
+		curl_easy_setopt(c, CURLOPT_USERNAME, s->user);
+		curl_easy_setopt(c, CURLOPT_PASSWORD, s->password);
+	}
+}
+
+/* -EACCES is an answer's here, so TLS is something else. */
+static int service_errno(CURLcode code)
+{
+	int rc = code == CURLE_SSL_CACERT_BADFILE ? -EACCES : curl_errno(code);
+
+	return rc == -EACCES ? -EPROTO : rc;
+}
+
+int http_call_service(const struct http_service *s, const char *method, const char *url,
+		      struct json_object *body, unsigned timeout_ms,
+		      struct json_object **ret_answer, char error[static HTTP_ERROR_MAX])
+{
+	char *call AUTO_FREE = strf("%s: %s %.160s", s->name, method, url);
+	char *token AUTO_FREE = s->token ? strf("Authorization: Basic %s", s->token) : NULL;
+	struct curl_slist *headers = make_headers();
+	struct buffer answer = {.max = s->answer_max};
+	CURL *c = curl_easy_init();
+	CURLcode code = timeout_ms ? CURLE_OUT_OF_MEMORY : CURLE_OPERATION_TIMEDOUT;
+	long status = 0;
+	int rc;
+
+	*ret_answer = NULL;
+	if (token)
+		headers = curl_slist_append(headers, token);
+	if (timeout_ms && c && call && headers) {
+		set_service(c, s);
+		set_up(c, method, body, timeout_ms);
+		curl_easy_setopt(c, CURLOPT_URL, url);
+		curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
+		code = transfer(c, &answer, &status);
+	}
+	curl_easy_cleanup(c);
+	curl_slist_free_all(headers);
+	rc = code ? fail(error, service_errno(code), "%s: %s", call ? call : s->name,
+			 curl_easy_strerror(code))
+		  : finish_service(call, status, &answer, ret_answer, error);
+	free(answer.data);
 	return rc;
 }

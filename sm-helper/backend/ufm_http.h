@@ -3,6 +3,8 @@
 #ifndef IBVMIG_SM_HELPER_BACKEND_UFM_HTTP_H
 #define IBVMIG_SM_HELPER_BACKEND_UFM_HTTP_H
 
+#include "common/http/client.h"
+
 #include <json-c/json.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -67,7 +67,7 @@ $(BUILD)/lib/$(1).so: $(call obj,$(2)) $(filter %.a,$(3)) $(filter %.map,$(subst
 endef
 
 .PHONY: all help check demo soak bench fuzz lint install clean deps
-all: real-all
+all: real-all ## build everything into build/
 
 include $(MODS)
 
@@ -83,59 +83,22 @@ $(BUILD)/obj/%.o: %.c
 
 -include $(sort $(OBJS:.o=.d))
 
+# The help is made of the rules: "target: ... ## text", and "## more" in the lines below one.
 help:
-	@echo 'make all        build everything into build/'
-	@echo 'make demo       install what is needed, migrate a VM with live RDMA traffic, write build/demo/report.json'
-	@echo '                BREAK=no-swap|no-marker|no-dirtying|cache-off|forced-sweep breaks one thing on purpose'
-	@echo 'make check      install what is needed and run all tests (ends with: N passed, N failed, N skipped)'
-	@echo '                ONLY="name..." runs only the test programs whose name contains one of the words'
-	@echo 'make soak N=20  that many migrations in a row, report in build/soak/report.json'
-	@echo 'make bench      five measured migrations, report in build/bench/'
-	@echo 'make check-san  the unit tests, the daemons and the races, built with ASan and UBSan'
-	@echo 'make check-tsan the unit tests of common/ and daemon/, real daemons under load, and the simulated hosts, built with TSan; the fault matrix takes half an hour of CPU time'
-	@echo 'make qemu       QEMU with hooks/qemu/x-late-detach.patch, from the source package of the lab, in build/qemu'
-	@echo 'make check-qemu late detach on it; `make check` does it too once it is built, .ci/run builds it'
-	@echo 'make check-openstack  a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json; .ci/run has it in make check'
-	@echo 'make check-openstack-neutron  the same with neutron-server in place of its stand-in, in build/openstack/report-neutron.json'
-	@echo 'make check-openstack-unit  the drivers of Nova and Neutron on the fixtures of those installed (.ci/run has it in make check), then check-openstack-upstream'
-	@echo 'make check-openstack-upstream  functional and unit tests of Nova itself, on our driver'
-	@echo 'make check-hw   the VF provider on real ConnectX cards; IBVMIG_HW_VF=NAME of a VF that no VM has'
-	@echo 'make bench-apps unmodified applications, each migrated three times, in build/bench/apps.json'
-	@echo '                ONLY="word..." runs the rows whose name contains one of the words'
-	@echo 'make bench-checked N=200  checked traffic over that many migrations, in build/bench/checked.json'
-	@echo 'make bench-rxe N=10  what rdma_rxe makes of requests that it sends again, without a migration, in build/bench/rxe.json'
-	@echo 'make bench-flags  what users add to virsh migrate, and native migrations, on the lab with checked traffic'
-	@echo 'make bench-pages what an HCA writes behind the dirty log during a migration, in build/bench/pages.json'
-	@echo 'make bench-shim the cost of the shim on the data path, in instructions, in build/bench/shim.json'
-	@echo 'make bench-race RUNS=20  posts and polls from many threads during migrations, under TSan and ASan'
-	@echo 'make bench-faults  each fault in each state of a migration at three moments, on simulated hosts, in build/bench/faults.json'
-	@echo 'make bench-lab-faults  a sample of them on the lab, under checked traffic, in build/bench/lab-faults.json; ONLY="word..." chooses cells (lab-faults-part.json)'
-	@echo 'make bench-daemon  500 requests/s beside 64 incoming preparations and 64 complete simulated migrations, 10,000 more preparations, and idling, in build/bench/daemon.json'
-	@echo 'make bench-qps  what a suspend and a resume cost by the number of QPs, in build/bench/qps.json, .svg'
-	@echo 'make bench-vswitch  plans, memory, the cost table of the vSwitch paper, in build/bench/vswitch.json'
-	@echo 'make bench-paths  path records, from the SA and from the cache: lookups/s and a flood, in build/bench/paths.json'
-	@echo 'make bench-fabric  moves and batches on OpenSM over ibsim against its heavy sweep, in build/bench/fabric.json'
-	@echo '                NETS="net..." chooses the nets (ibvmig-vswitch --help)'
-	@echo 'make bench-failover  two OpenSMs, the master killed at every SMP of a batch, a handover; STEPS=few for a sample'
-	@echo 'make bench-moves  N=1000 random moves on each of ten nets, with sweeps, flaps and restarts; all pairs walked after each'
-	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS (default 30)'
-	@echo 'make measurements  docs/measurements.md and its plots, from the snapshots in docs/measurements/'
-	@echo 'make measurements-house  the sizes of this tree into docs/measurements/house.json, then make measurements'
-	@echo 'make snapshot NAME=outage  the report of the last such bench into docs/measurements/NAME.json, then make measurements'
-	@echo 'make lint       clang-format, cppcheck, and how comments and documents read (tests/words)'
-	@echo 'make settings   write hooks/*.conf and the list of settings in docs/man/*.conf.5 from the tables in the programs'
-	@echo 'make install    DESTDIR, PREFIX and SYSCONF are respected'
-	@echo 'make clean      remove build/'
+	@awk -F ' *## *' '/^[a-z-]+:.* ## / { sub(/:.*/, "", $$1); printf "make %-25s %s\n", $$1, $$2 } \
+		/^## / { printf "%-30s %s\n", "", $$2 }' Makefile $(filter %.mk,$(MAKEFILE_LIST))
 	@echo 'SAN=1 builds with ASan and UBSan into build-san/, SAN=thread with TSan into build-tsan/; V=1 shows the commands'
 
 deps:
 	$(Q)tests/lab/deps
 
-demo: deps
+demo: deps ## install what is needed, migrate a VM with live RDMA traffic, write build/demo/report.json
+## BREAK=no-swap|no-marker|no-dirtying|cache-off|forced-sweep breaks one thing on purpose
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/demo/run $(if $(BREAK),--break $(BREAK))
 
-check: deps
+check: deps ## install what is needed and run all tests (ends with: N passed, N failed, N skipped)
+## ONLY="name..." runs only the test programs whose name contains one of the words
 	$(Q)$(MAKE) --no-print-directory all testbins $(if $(filter yes,$(CHECK_QEMU)),qemu)
 	$(Q)tests/run-all $(ONLY)
 
@@ -143,13 +106,13 @@ check: deps
 SIMULATED := $(addprefix sim_,cancel cold converge drain faults hold lifecycle lost many operator strategies told twice vfs)
 
 # verify_asan_link_order: the shim is preloaded, so it comes before the library of the sanitizer
-check-san: deps
+check-san: deps ## the unit tests, the daemons and the races, built with ASan and UBSan
 	$(Q)$(MAKE) --no-print-directory SAN=1 all testbins
 	$(Q)BUILD=build-san ASAN_OPTIONS=verify_asan_link_order=0 UBSAN_OPTIONS=halt_on_error=1 \
 		tests/run-all $(or $(ONLY),build-san/tests/test_ guest/race daemon/pair cli_qps $(SIMULATED))
 .PHONY: check-san
 
-check-tsan: deps
+check-tsan: deps ## the unit tests of common/ and daemon/, real daemons under load, and the simulated hosts, built with TSan; the fault matrix takes half an hour of CPU time
 	$(Q)$(MAKE) --no-print-directory SAN=thread tsan-parts
 	$(Q)BUILD=build-tsan TSAN_OPTIONS=halt_on_error=1 DEADLINE_TIMES=8 tests/run-all \
 		$(or $(ONLY),build-tsan/tests/test_common build-tsan/tests/test_daemon daemon/load daemon/pair daemon/tls \
@@ -158,39 +121,39 @@ tsan-parts: $(filter $(BUILD)/bin/% $(BUILD)/tests/test_common_% $(BUILD)/tests/
 	$(addprefix $(BUILD)/tests/,$(SIMULATED) many_rest),$(ALL) $(TESTBINS))
 .PHONY: check-tsan tsan-parts
 
-qemu:
+qemu: ## QEMU with hooks/qemu/x-late-detach.patch, from the source package of the lab, in build/qemu
 	$(Q)tests/lab/deps qemu
 	$(Q)hooks/qemu/build build/cache/qemu-source build/cache/qemu-tools $(BUILD)/qemu
 
-check-qemu: qemu
+check-qemu: qemu ## late detach on it; `make check` does it too once it is built, .ci/run builds it
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/run-all tests/qemu
 .PHONY: qemu check-qemu
 
-check-openstack-unit:
+check-openstack-unit: ## the drivers of Nova and Neutron on the fixtures of those installed (.ci/run has it in make check), then check-openstack-upstream
 	$(Q)tests/lab/deps nova
 	$(Q)BUILD=$(BUILD) openstack/run-tests $(ONLY)
 	$(Q)[ -n "$(ONLY)" ] || BUILD=$(BUILD) openstack/run-tests --upstream
 
-check-openstack-upstream:
+check-openstack-upstream: ## functional and unit tests of Nova itself, on our driver
 	$(Q)tests/lab/deps nova
 	$(Q)BUILD=$(BUILD) openstack/run-tests --upstream $(ONLY)
 .PHONY: check-openstack-unit check-openstack-upstream
 
-check-openstack:
+check-openstack: ## a small real OpenStack on the lab migrates a server there and back, in build/openstack/report.json; .ci/run has it in make check
 	$(Q)tests/lab/deps nova-full
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)openstack/check/interrupted
 	$(Q)openstack/check/run
 
-check-openstack-neutron:
+check-openstack-neutron: ## the same with neutron-server in place of its stand-in, in build/openstack/report-neutron.json
 	$(Q)tests/lab/deps neutron
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)openstack/check/run --neutron
 .PHONY: check-openstack check-openstack-neutron
 
 # check runs it, too, where the PCI bus has a card
-check-hw:
+check-hw: ## the VF provider on real ConnectX cards; IBVMIG_HW_VF=NAME of a VF that no VM has
 	$(Q)$(MAKE) --no-print-directory $(BUILD)/tests/hw_provider
 	$(Q)$(BUILD)/tests/hw_provider; s=$$?; [ $$s = 77 ] || exit $$s
 .PHONY: check-hw
@@ -198,73 +161,60 @@ check-hw:
 testbins: $(TESTBINS)
 .PHONY: real-all testbins
 
-soak: deps
+soak: deps ## N=20: that many migrations in a row, report in build/soak/report.json
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/demo/soak $(or $(N),20)
 
-bench-apps:
+bench-apps: ## unmodified applications, each migrated three times, in build/bench/apps.json
+## ONLY="word..." runs the rows whose name contains one of the words
 	$(Q)tests/lab/deps bench
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/apps $(ONLY)
 
-bench-checked: deps
+# Benches that need what is built and no more: tests/bench/NAME, or what BENCH_NAME says.
+BENCHES          := checked flags lab-faults pages rxe paths fabric moves
+BENCH_checked     = checked $(or $(N),200)
+BENCH_flags       = flags $(ONLY)
+BENCH_lab-faults  = lab_faults $(ONLY)
+BENCH_rxe         = rxe_retries $(or $(N),10)
+BENCH_fabric      = fabric $(NETS)
+BENCH_moves       = moves -n $(or $(N),1000) $(NETS)
+bench-checked: ## N=200: checked traffic over that many migrations, in build/bench/checked.json
+bench-flags: ## what users add to virsh migrate, and native migrations, on the lab with checked traffic
+bench-lab-faults: ## a sample of them on the lab, under checked traffic, in build/bench/lab-faults.json; ONLY="word..." chooses cells (lab-faults-part.json)
+bench-pages: ## what an HCA writes behind the dirty log during a migration, in build/bench/pages.json
+bench-rxe: ## N=10: what rdma_rxe makes of requests that it sends again, without a migration, in build/bench/rxe.json
+bench-paths: ## path records, from the SA and from the cache: lookups/s and a flood, in build/bench/paths.json
+bench-fabric: ## moves and batches on OpenSM over ibsim against its heavy sweep, in build/bench/fabric.json
+## NETS="net..." chooses the nets (ibvmig-vswitch --help)
+bench-moves: ## N=1000 random moves on each of ten nets, with sweeps, flaps and restarts; all pairs walked after each
+$(BENCHES:%=bench-%): bench-%: deps
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tests/bench/checked $(or $(N),200)
+	$(Q)tests/bench/$(or $(BENCH_$*),$*)
+.PHONY: bench-apps $(BENCHES:%=bench-%)
 
-bench-flags: deps
-	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tests/bench/flags $(ONLY)
-
-bench-lab-faults: deps
-	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tests/bench/lab_faults $(ONLY)
-
-bench-pages: deps
-	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tests/bench/pages
-
-bench-rxe: deps
-	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tests/bench/rxe_retries $(or $(N),10)
-.PHONY: bench-apps bench-checked bench-flags bench-lab-faults bench-pages bench-rxe
-
-bench-daemon: deps
+bench-daemon: deps ## 500 requests/s beside 64 incoming preparations and 64 complete simulated migrations, 10,000 more preparations, and idling, in build/bench/daemon.json
 	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/many_rest
 	$(Q)tests/bench/daemon
 .PHONY: bench-daemon
 
-bench-vswitch: $(BUILD)/tests/vswitch_bench
+bench-vswitch: $(BUILD)/tests/vswitch_bench ## plans, memory, the cost table of the vSwitch paper, in build/bench/vswitch.json
 	$(Q)mkdir -p $(BUILD)/bench && $< >$(BUILD)/bench/vswitch.json.new && mv $(BUILD)/bench/vswitch.json.new $(BUILD)/bench/vswitch.json
 	@echo '  report  $(BUILD)/bench/vswitch.json'
 .PHONY: bench-vswitch
 
-bench-paths: deps
-	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tests/bench/paths
-.PHONY: bench-paths
-
-bench-fabric: deps
-	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tests/bench/fabric $(NETS)
-.PHONY: bench-fabric
-
-bench-failover: all
+bench-failover: all ## two OpenSMs, the master killed at every SMP of a batch, a handover; STEPS=few for a sample
 	$(Q)FAILOVER_STEPS=$(or $(STEPS),all) tests/bench/failover
 .PHONY: bench-failover
 
-bench-moves: deps
-	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tests/bench/moves -n $(or $(N),1000) $(NETS)
-.PHONY: bench-moves
-
-bench: deps
+bench: deps ## five measured migrations, report in build/bench/
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/demo/soak 5 $(BUILD)/bench
 
-fuzz: deps
+fuzz: deps ## run each fuzz target for FUZZ_SECONDS (default 30)
 	$(Q)tests/fuzz/run $(or $(FUZZ_SECONDS),30)
 
-lint: all
+lint: all ## clang-format, cppcheck, and how comments and documents read (tests/words)
 	$(Q)clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h')
 	$(Q)cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -D_GNU_SOURCE -I. \
 		--enable=warning,performance,portability --suppress=missingIncludeSystem \
@@ -273,27 +223,27 @@ lint: all
 	$(Q)tests/words --check
 	$(Q)docs/measurements/generate --check
 
-measurements:
+measurements: ## docs/measurements.md and its plots, from the snapshots in docs/measurements/
 	$(Q)docs/measurements/generate
 
-measurements-house:
+measurements-house: ## the sizes of this tree into docs/measurements/house.json, then make measurements
 	$(Q)tests/lab/deps universal-ctags
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/house
 	$(Q)docs/measurements/generate
 
-snapshot:
+snapshot: ## NAME=outage: the report of the last such bench into docs/measurements/NAME.json, then make measurements
 	$(Q)docs/measurements/take $(NAME)
 	$(Q)docs/measurements/generate
 .PHONY: measurements measurements-house snapshot
 
 # What hooks/*.conf and docs/man/*.conf.5 say of settings comes from the programs' tables.
-settings: $(BUILD)/bin/ibvmigd $(BUILD)/bin/ibvmig-sm
+settings: $(BUILD)/bin/ibvmigd $(BUILD)/bin/ibvmig-sm ## write hooks/*.conf and the list of settings in docs/man/*.conf.5 from the tables in the programs
 	$(Q)hooks/settings '$(BUILD)'
 .PHONY: settings
 
-install: all
+install: all ## DESTDIR, PREFIX and SYSCONF are respected
 	$(Q)hooks/install '$(BUILD)' '$(DESTDIR)' '$(PREFIX)' '$(SYSCONF)'
 
-clean:
+clean: ## remove build/
 	rm -rf build build-san build-tsan

@@ -12,7 +12,7 @@ $(eval $(call testtool,shim_ops,tests/bench/shim_ops.c $(RIG),-libverbs -lpthrea
 $(BUILD)/tests/shim_ops: | $(FAKE) $(BUILD)/lib/libibvmig.so
 
 .PHONY: bench-shim
-bench-shim:
+bench-shim: ## the cost of the shim on the data path, in instructions, in build/bench/shim.json
 	$(Q)tests/lab/deps valgrind
 	$(Q)$(MAKE) --no-print-directory all testbins
 	$(Q)tests/bench/shim
@@ -42,14 +42,14 @@ endif
 
 # A race depends on chance, and needs many runs: RUNS=20
 .PHONY: bench-race
-bench-race: $(BUILD)/tests/guest_race.tsan $(BUILD)/tests/guest_race.asan
+bench-race: $(BUILD)/tests/guest_race.tsan $(BUILD)/tests/guest_race.asan ## RUNS=20: posts and polls from many threads during migrations, under TSan and ASan
 	$(Q)tests/integration/guest/race $(or $(RUNS),20) tsan asan
 
 $(eval $(call testtool,qps_played,tests/bench/qps_played.c $(RIG),$(COMMON) -libverbs -lpthread -ldl))
 $(BUILD)/tests/qps_played: | $(FAKE) $(BUILD)/lib/libibvmig.so
 
 .PHONY: bench-qps
-bench-qps:
+bench-qps: ## what a suspend and a resume cost by the number of QPs, in build/bench/qps.json, .svg
 	$(Q)tests/lab/deps
 	$(Q)$(MAKE) --no-print-directory all testbins
 	$(Q)tests/bench/qps

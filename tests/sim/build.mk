@@ -8,5 +8,5 @@ $(foreach n,$(SIM_CASES),$(eval $(call testtool,sim_$(n),tests/sim/cases/$(n).c 
 $(eval $(call testtool,many_rest,tests/bench/many_rest.c $(SIM_SRC),$(DAEMON_LIBS) $(SIM_WRAP),-I/usr/include/libxml2))
 
 .PHONY: bench-faults
-bench-faults: $(BUILD)/tests/sim_faults
+bench-faults: $(BUILD)/tests/sim_faults ## each fault in each state of a migration at three moments, on simulated hosts, in build/bench/faults.json
 	$(Q)BUILD=$(BUILD) $< all

@@ -15,8 +15,8 @@ struct waiter {
 	uint64_t since;
 };
 
-struct watcher {
-	struct watcher *next;
+struct follower {
+	struct follower *next;
 	struct events *events;
 	struct http_stream *stream;
 };
@@ -27,8 +27,8 @@ struct events {
 	uint64_t last;                         /* seq of the newest; 0: none yet */
 	struct waiter *waiters;                /* owned */
 	unsigned waiter_count;
-	struct watcher *watchers; /* owned */
-	unsigned watcher_count;
+	struct follower *followers; /* owned */
+	unsigned follower_count;
 	struct loop_timer *beat; /* owned */
 	void (*heard)(void *arg, struct json_object *event);
 	void *heard_arg; /* borrowed */
@@ -94,54 +94,54 @@ static void on_timeout(void *arg)
 
 /* ---- streams ---- */
 
-static void watcher_free(struct watcher *w)
+static void follower_free(struct follower *w)
 {
 	struct events *e = w->events;
 
-	for (struct watcher **p = &e->watchers; *p; p = &(*p)->next) {
+	for (struct follower **p = &e->followers; *p; p = &(*p)->next) {
 		if (*p == w) {
 			*p = w->next;
 			break;
 		}
 	}
-	if (!--e->watcher_count)
+	if (!--e->follower_count)
 		loop_timer_disarm(e->beat);
 	free(w);
 }
 
 static void on_gone(void *arg)
 {
-	watcher_free(arg);
+	follower_free(arg);
 }
 
 /* A client that does not read is left behind; it may come again with the last number it had. */
-static void watcher_write(struct watcher *w, const char *text)
+static void follower_write(struct follower *w, const char *text)
 {
 	if (!http_stream_write(w->stream, text))
 		return;
 	http_stream_end(w->stream);
-	watcher_free(w);
+	follower_free(w);
 }
 
-static void write_event(struct watcher *w, struct json_object *event)
+static void write_event(struct follower *w, struct json_object *event)
 {
 	char *text AUTO_FREE = strf("id: %llu\nevent: %s\ndata: %s\n\n",
 				    (unsigned long long)json_opt_u64(event, "seq", 0),
 				    json_opt_str(event, "type", "message"), json_text(event));
 
-	watcher_write(w, text ? text : "");
+	follower_write(w, text ? text : "");
 }
 
-static void each_watcher(struct events *e, struct json_object *event)
+static void each_follower(struct events *e, struct json_object *event)
 {
-	struct watcher *next;
+	struct follower *next;
 
-	for (struct watcher *w = e->watchers; w; w = next) {
+	for (struct follower *w = e->followers; w; w = next) {
 		next = w->next;
 		if (event)
 			write_event(w, event);
 		else
-			watcher_write(w, ": alive\n\n");
+			follower_write(w, ": alive\n\n");
 	}
 }
 
@@ -149,14 +149,14 @@ static void on_beat(void *arg)
 {
 	struct events *e = arg;
 
-	each_watcher(e, NULL);
-	if (e->watchers)
+	each_follower(e, NULL);
+	if (e->followers)
 		loop_timer_arm(e->beat, EVENTS_BEAT_MS);
 }
 
 void events_stream(struct events *e, struct http_exchange *x, uint64_t since)
 {
-	struct watcher *w = e->watcher_count < EVENTS_POLL_MAX ? calloc(1, sizeof *w) : NULL;
+	struct follower *w = e->follower_count < EVENTS_POLL_MAX ? calloc(1, sizeof *w) : NULL;
 	uint64_t n;
 
 	if (!w) {
@@ -169,12 +169,12 @@ void events_stream(struct events *e, struct http_exchange *x, uint64_t since)
 		free(w);
 		return;
 	}
-	w->next = e->watchers;
-	e->watchers = w;
-	if (!e->watcher_count++)
+	w->next = e->followers;
+	e->followers = w;
+	if (!e->follower_count++)
 		loop_timer_arm(e->beat, EVENTS_BEAT_MS);
 	/* A number from before a restart of the daemon: start over. */
-	for (n = oldest(e, since > e->last ? 0 : since); n <= e->last && e->watchers == w; n++)
+	for (n = oldest(e, since > e->last ? 0 : since); n <= e->last && e->followers == w; n++)
 		write_event(w, e->ring[n % EVENTS_KEPT]);
 }
 
@@ -182,9 +182,9 @@ void events_free(struct events *e)
 {
 	if (!e)
 		return;
-	while (e->watchers) {
-		http_stream_end(e->watchers->stream);
-		watcher_free(e->watchers);
+	while (e->followers) {
+		http_stream_end(e->followers->stream);
+		follower_free(e->followers);
 	}
 	loop_timer_free(e->beat);
 	while (e->waiters)
@@ -210,7 +210,7 @@ void events_publish(struct events *e, struct json_object *event)
 	*slot = event;
 	if (e->heard)
 		e->heard(e->heard_arg, event);
-	each_watcher(e, event);
+	each_follower(e, event);
 	while (e->waiters)
 		waiter_end(e->waiters);
 }

@@ -228,7 +228,7 @@ static struct json_object *vms_of(struct daemon *d)
 }
 
 /* The questions to the guests' agents come before the worker begins. */
-struct look {
+struct asking {
 	struct daemon *d;
 	struct http_exchange *exchange;
 	struct json_object *in;
@@ -236,11 +236,11 @@ struct look {
 };
 
 struct question {
-	struct look *look;
-	struct json_object *vm; /* borrowed from look->in */
+	struct asking *asking;
+	struct json_object *vm; /* borrowed from asking->in */
 };
 
-static void look_on(struct look *l)
+static void ask_on(struct asking *l)
 {
 	if (--l->pending)
 		return;
@@ -272,23 +272,23 @@ static struct json_object *guest_vfs(struct json_object *answer)
 static void told(void *arg, int rc, struct json_object *answer, const char *error)
 {
 	struct question *q = arg;
-	struct look *l = q->look;
+	struct asking *l = q->asking;
 
 	(void)error;
 	if (!rc)
 		json_set(q->vm, "guest_vfs", guest_vfs(answer));
 	free(q);
-	look_on(l);
+	ask_on(l);
 }
 
-static void ask_guest(struct look *l, struct vm *vm, struct json_object *o)
+static void ask_guest(struct asking *l, struct vm *vm, struct json_object *o)
 {
 	struct question *q = malloc(sizeof *q);
 	struct json_object *msg = json_object_new_object();
 
 	if (!q)
 		abort(); /* some bytes: the kernel's overcommit ends the process elsewhere */
-	*q = (struct question){.look = l, .vm = o};
+	*q = (struct question){.asking = l, .vm = o};
 	l->pending++;
 	json_set_str(msg, "op", "query");
 	json_set_u64(msg, "deadline_ms", GUEST_MS - 500);
@@ -298,12 +298,12 @@ static void ask_guest(struct look *l, struct vm *vm, struct json_object *o)
 void doctor_get(struct http_request *req)
 {
 	struct daemon *d = req->user;
-	struct look *l = malloc(sizeof *l);
+	struct asking *l = malloc(sizeof *l);
 	struct json_object *vms = vms_of(d);
 
 	if (!l)
 		abort(); /* as above */
-	*l = (struct look){.d = d, .exchange = req->exchange, .in = json_object_new_object()};
+	*l = (struct asking){.d = d, .exchange = req->exchange, .in = json_object_new_object()};
 	json_set(l->in, "vms", vms);
 	json_set(l->in, "vfs", vfs_of(d));
 	json_set_str(l->in, "vf_error", d->vf_error);
@@ -312,5 +312,5 @@ void doctor_get(struct http_request *req)
 	for (struct vm *vm = d->vms; vm; vm = vm->next)
 		if (!vm->gone && agent_state(vm->agent) == AGENT_UP)
 			ask_guest(l, vm, json_find(vms, "uuid", vm->uuid));
-	look_on(l);
+	ask_on(l);
 }

@@ -24,7 +24,7 @@
 
 struct request {
 	struct request *next;
-	struct agent *agent;
+	struct agent_line *agent;
 	uint64_t id;
 	bool sent;
 	struct json_object *msg;  /* owned */
@@ -33,7 +33,7 @@ struct request {
 	void *arg;
 };
 
-struct agent {
+struct agent_line {
 	sd_event *loop;    /* borrowed */
 	char *name, *path; /* owned */
 	const struct agent_ops *ops;
@@ -57,7 +57,7 @@ struct agent {
 	bool garbage_logged, flood_logged, stuck_logged, path_logged;
 };
 
-static void set_state(struct agent *a, enum agent_state s)
+static void set_state(struct agent_line *a, enum agent_state s)
 {
 	if (a->state == s)
 		return;
@@ -73,7 +73,7 @@ static void set_state(struct agent *a, enum agent_state s)
 
 static void request_end(struct request *r, int rc, struct json_object *answer, const char *error)
 {
-	struct agent *a = r->agent;
+	struct agent_line *a = r->agent;
 
 	for (struct request **p = &a->requests; *p; p = &(*p)->next) {
 		if (*p == r) {
@@ -99,7 +99,7 @@ static void request_timeout(void *arg)
 	request_end(r, -ETIMEDOUT, NULL, line);
 }
 
-static void requests_fail(struct agent *a, bool only_sent)
+static void requests_fail(struct agent_line *a, bool only_sent)
 {
 	struct request *next;
 
@@ -113,7 +113,7 @@ static void requests_fail(struct agent *a, bool only_sent)
 	}
 }
 
-static void requests_send(struct agent *a)
+static void requests_send(struct agent_line *a)
 {
 	for (struct request *r = a->requests; r && a->state == AGENT_UP; r = r->next) {
 		if (r->sent)
@@ -123,8 +123,8 @@ static void requests_send(struct agent *a)
 	}
 }
 
-void agent_request(struct agent *a, struct json_object *msg, unsigned deadline_ms, agent_done *done,
-		   void *arg)
+void agent_request(struct agent_line *a, struct json_object *msg, unsigned deadline_ms,
+		   agent_done *done, void *arg)
 {
 	struct request *r = a->request_count < AGENT_REQUESTS_MAX ? calloc(1, sizeof *r) : NULL;
 
@@ -149,7 +149,7 @@ void agent_request(struct agent *a, struct json_object *msg, unsigned deadline_m
 
 /* ---- what comes from the guest ---- */
 
-static void answer_arrived(struct agent *a, uint64_t id, struct json_object *msg)
+static void answer_arrived(struct agent_line *a, uint64_t id, struct json_object *msg)
 {
 	bool ok = json_opt_bool(msg, "ok", false);
 
@@ -176,7 +176,7 @@ static void answer_arrived(struct agent *a, uint64_t id, struct json_object *msg
 }
 
 /* More than the guest is allowed in this second. */
-static bool flooding(struct agent *a)
+static bool flooding(struct agent_line *a)
 {
 	uint64_t now = now_ms();
 
@@ -197,7 +197,7 @@ static bool flooding(struct agent *a)
 
 static void on_message(void *arg, struct json_object *msg)
 {
-	struct agent *a = arg;
+	struct agent_line *a = arg;
 	struct json_object *id = json_opt(msg, "id");
 
 	if (flooding(a))
@@ -210,7 +210,7 @@ static void on_message(void *arg, struct json_object *msg)
 
 /* ---- the connection ---- */
 
-static void disconnect(struct agent *a)
+static void disconnect(struct agent_line *a)
 {
 	a->io = sd_event_source_disable_unref(a->io);
 	if (a->fd >= 0)
@@ -229,7 +229,7 @@ static void disconnect(struct agent *a)
 }
 
 /* Sends as much as the socket takes. True while the connection lives. */
-static bool flush(struct agent *a)
+static bool flush(struct agent_line *a)
 {
 	while (a->out_bytes) {
 		ssize_t n = send(a->fd, a->out, a->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -245,7 +245,7 @@ static bool flush(struct agent *a)
 	return true;
 }
 
-static int queue_bytes(struct agent *a, const void *data, size_t bytes)
+static int queue_bytes(struct agent_line *a, const void *data, size_t bytes)
 {
 	char *grown;
 
@@ -264,7 +264,7 @@ static int queue_bytes(struct agent *a, const void *data, size_t bytes)
 	return 0;
 }
 
-int agent_send(struct agent *a, struct json_object *msg)
+int agent_send(struct agent_line *a, struct json_object *msg)
 {
 	size_t bytes = 0;
 	char *frame AUTO_FREE = frame_pack(msg, &bytes);
@@ -283,7 +283,7 @@ int agent_send(struct agent *a, struct json_object *msg)
 
 static void send_hello(void *arg)
 {
-	struct agent *a = arg;
+	struct agent_line *a = arg;
 	const char reset = (char)FRAME_RESET;
 	struct json_object *msg;
 
@@ -299,7 +299,7 @@ static void send_hello(void *arg)
 		loop_timer_arm(a->hello_again, (uint64_t)HELLO_AGAIN_MS << a->hellos);
 }
 
-static void say_hello(struct agent *a)
+static void say_hello(struct agent_line *a)
 {
 	set_state(a, AGENT_WAITING);
 	requests_fail(a, true);
@@ -308,7 +308,7 @@ static void say_hello(struct agent *a)
 	send_hello(a);
 }
 
-static void note_garbage(struct agent *a)
+static void note_garbage(struct agent_line *a)
 {
 	if (!a->parser.dropped || a->garbage_logged)
 		return;
@@ -320,7 +320,7 @@ static void note_garbage(struct agent *a)
 static int on_io(sd_event_source *src, int fd, uint32_t events, void *arg)
 {
 	static char chunk[READ_BYTES];
-	struct agent *a = arg;
+	struct agent_line *a = arg;
 	ssize_t n = 0;
 
 	(void)src;
@@ -364,7 +364,7 @@ static int connect_path(int fd, const char *path)
 	return connect(fd, (struct sockaddr *)&addr, sizeof addr) ? -errno : 0;
 }
 
-static void note_path(struct agent *a)
+static void note_path(struct agent_line *a)
 {
 	if (!a->path_logged)
 		log_warn("VM %s: the agent cannot be reached: the name of its channel's socket, "
@@ -376,7 +376,7 @@ static void note_path(struct agent *a)
 
 static void try_connect(void *arg)
 {
-	struct agent *a = arg;
+	struct agent_line *a = arg;
 	int rc;
 
 	if (a->fd >= 0)
@@ -395,13 +395,13 @@ static void try_connect(void *arg)
 }
 
 int agent_new(sd_event *loop, const char *name, const char *path, bool asleep,
-	      const struct agent_ops *ops, void *arg, struct agent **ret_agent)
+	      const struct agent_ops *ops, void *arg, struct agent_line **ret_agent)
 {
-	struct agent *a = calloc(1, sizeof *a);
+	struct agent_line *a = calloc(1, sizeof *a);
 
 	if (!a)
 		return -ENOMEM;
-	*a = (struct agent){.loop = loop, .ops = ops, .arg = arg, .fd = -1, .asleep = asleep};
+	*a = (struct agent_line){.loop = loop, .ops = ops, .arg = arg, .fd = -1, .asleep = asleep};
 	if (str_set(&a->name, name) || str_set(&a->path, path) ||
 	    loop_timer_new(loop, try_connect, a, &a->retry) ||
 	    loop_timer_new(loop, send_hello, a, &a->hello_again)) {
@@ -413,7 +413,7 @@ int agent_new(sd_event *loop, const char *name, const char *path, bool asleep,
 	return 0;
 }
 
-void agent_free(struct agent *a)
+void agent_free(struct agent_line *a)
 {
 	if (!a)
 		return;
@@ -431,17 +431,17 @@ void agent_free(struct agent *a)
 	free(a);
 }
 
-enum agent_state agent_state(const struct agent *a)
+enum agent_state agent_state(const struct agent_line *a)
 {
 	return a ? a->state : AGENT_DOWN;
 }
 
-struct json_object *agent_hello(const struct agent *a)
+struct json_object *agent_hello(const struct agent_line *a)
 {
 	return a && a->state == AGENT_UP ? a->hello : NULL;
 }
 
-void agent_guest_opened(struct agent *a, bool open)
+void agent_guest_opened(struct agent_line *a, bool open)
 {
 	if (a->fd < 0)
 		return;
@@ -454,7 +454,7 @@ void agent_guest_opened(struct agent *a, bool open)
 	}
 }
 
-void agent_guest_runs(struct agent *a)
+void agent_guest_runs(struct agent_line *a)
 {
 	a->asleep = false;
 	a->retry_ms = 0;
@@ -464,7 +464,7 @@ void agent_guest_runs(struct agent *a)
 		loop_timer_arm(a->hello_again, HELLO_AGAIN_MS);
 }
 
-void agent_write_status(struct printbuf *text, const char *key, const struct agent *a)
+void agent_write_status(struct printbuf *text, const char *key, const struct agent_line *a)
 {
 	static const char *const names[] = {"down", "waiting", "up"};
 	struct json_object *h = agent_hello(a);

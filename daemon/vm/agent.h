@@ -12,7 +12,7 @@
 #define AGENT_QUEUE_MAX    (8u << 20) /* bytes to a guest that does not read */
 #define AGENT_REQUESTS_MAX 64
 
-struct agent;
+struct agent_line;
 
 enum agent_state {
 	AGENT_DOWN,    /* no connection to the channel's socket */
@@ -34,28 +34,28 @@ struct agent_ops {
 /* name: for the log. path: the socket. It connects, and re-connects, by itself. asleep: the guest
  * does not run until agent_guest_runs() says so. */
 int agent_new(sd_event *loop, const char *name, const char *path, bool asleep,
-	      const struct agent_ops *ops, void *arg, struct agent **ret_agent);
+	      const struct agent_ops *ops, void *arg, struct agent_line **ret_agent);
 /* Pending requests end with -ENOTCONN. */
-void agent_free(struct agent *a);
+void agent_free(struct agent_line *a);
 
-enum agent_state agent_state(const struct agent *a);
+enum agent_state agent_state(const struct agent_line *a);
 /* The answer to hello, borrowed; NULL unless AGENT_UP. */
-struct json_object *agent_hello(const struct agent *a);
+struct json_object *agent_hello(const struct agent_line *a);
 
 /* msg: {"op":…}, owned by the call. done() is called exactly once, also when the agent goes away
  * or deadline_ms passes; a request made before the agent is up waits for it. */
-void agent_request(struct agent *a, struct json_object *msg, unsigned deadline_ms, agent_done *done,
-		   void *arg);
+void agent_request(struct agent_line *a, struct json_object *msg, unsigned deadline_ms,
+		   agent_done *done, void *arg);
 /* An event or an answer to the guest; owned by the call. 0, or -ENOBUFS if the guest does not
  * read. */
-int agent_send(struct agent *a, struct json_object *msg);
+int agent_send(struct agent_line *a, struct json_object *msg);
 
 /* QEMU says that the guest has opened (or closed) its end. */
-void agent_guest_opened(struct agent *a, bool open);
+void agent_guest_opened(struct agent_line *a, bool open);
 /* A migration has arrived: an agent answers from now on. */
-void agent_guest_runs(struct agent *a);
+void agent_guest_runs(struct agent_line *a);
 
 /* Writes one object (common/json.h). */
-void agent_write_status(struct printbuf *text, const char *key, const struct agent *a);
+void agent_write_status(struct printbuf *text, const char *key, const struct agent_line *a);
 
 #endif

@@ -47,8 +47,8 @@ struct vm {
 	char *saved_id;       /* owned; of the save that it was restored from, or NULL */
 	unsigned alone_tries; /* cold_resume_alone(): how often it was asked, and when last */
 	uint64_t alone_asked_us;
-	struct agent *agent;    /* owned, or NULL */
-	uint64_t ballast_bytes; /* memory that the agent keeps dirty, as it said at ballast_us */
+	struct agent_line *agent; /* owned, or NULL */
+	uint64_t ballast_bytes;   /* memory that the agent keeps dirty, as it said at ballast_us */
 	uint64_t ballast_us;
 	struct migration *migration; /* borrowed; the one under way, or NULL */
 	bool has_strategy_once;      /* the next migration is asked for this, instead of strategy */

@@ -32,6 +32,7 @@ WRAP_daemon_check   := http_call locate_guid
 WRAP_daemon_probe   := job_order
 WRAP_daemon_drain   := job_start
 WRAP_daemon_vf      := calloc
+WRAP_daemon_metrics := http_reply_text virt_is_connected
 SRC_daemon_hw       := tests/hw/checks.c
 $(foreach t,hca provider_mlx5 vfio_migration doctor_vfs hw,$(eval SRC_daemon_$(t) += $(FAKE_HCA))$(eval FLAGS_daemon_$(t) := -I/usr/include/libnl3))
 SRC_daemon_qps      := daemon/vm/qps.c

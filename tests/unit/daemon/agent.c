@@ -25,7 +25,7 @@ static char path[64];
 /* Both ends run in one thread: the guest's socket is read between turns of the loop. */
 struct bench {
 	sd_event *loop;
-	struct agent *agent;
+	struct agent_line *agent;
 	int listen_fd, guest_fd;
 	struct frame_parser guest_parser;
 	struct json_object *last; /* owned: what the guest got last */

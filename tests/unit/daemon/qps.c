@@ -19,13 +19,13 @@ static char code[32];
 static agent_done *done;
 static void *done_arg;
 
-enum agent_state agent_state(const struct agent *a)
+enum agent_state agent_state(const struct agent_line *a)
 {
 	(void)a;
 	return state_now;
 }
-void agent_request(struct agent *a, struct json_object *msg, unsigned deadline_ms, agent_done *fn,
-		   void *arg)
+void agent_request(struct agent_line *a, struct json_object *msg, unsigned deadline_ms,
+		   agent_done *fn, void *arg)
 {
 	(void)a;
 	(void)deadline_ms;

@@ -107,7 +107,7 @@ struct vm *vm_by_guid(struct daemon *daemon, uint64_t guid)
 	return guid == RUDE ? &rude : guid == OTHER ? &other : NULL;
 }
 
-int agent_send(struct agent *a, struct json_object *msg)
+int agent_send(struct agent_line *a, struct json_object *msg)
 {
 	(void)a;
 	json_object_put(msg);
@@ -252,7 +252,7 @@ static void test_receives_twice(void **state)
 	(void)state;
 	assert_int_equal(json_parse(text, strlen(text), &body), 0);
 	req.body = body;
-	other.agent = (struct agent *)1;
+	other.agent = (struct agent_line *)1;
 	for (unsigned i = 1; i <= 2; i++) {
 		relay_receive(&req);
 		assert_string_equal(answer, "200 {\"refused\":[1,2]}");

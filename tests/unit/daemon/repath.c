@@ -54,16 +54,16 @@ static enum agent_state states[3];
 static struct json_object *heard[3]; /* owned: the last message */
 static unsigned messages[3];
 
-static size_t index_of(const struct agent *a)
+static size_t index_of(const struct agent_line *a)
 {
 	return (size_t)((const char *)a - (const char *)1);
 }
 
-enum agent_state agent_state(const struct agent *a)
+enum agent_state agent_state(const struct agent_line *a)
 {
 	return a ? states[index_of(a)] : AGENT_DOWN;
 }
-int agent_send(struct agent *a, struct json_object *msg)
+int agent_send(struct agent_line *a, struct json_object *msg)
 {
 	size_t i = index_of(a);
 
@@ -119,7 +119,7 @@ static int setup(void **state)
 		vms[i].next = i < 2 ? &vms[i + 1] : NULL;
 		vms[i].vfs[0].want.vguid = guid[i];
 		vms[i].vf_count = 1;
-		vms[i].agent = (struct agent *)((char *)1 + i);
+		vms[i].agent = (struct agent_line *)((char *)1 + i);
 		states[i] = AGENT_UP;
 		messages[i] = 0;
 		json_object_put(TAKE(heard[i]));

@@ -124,7 +124,7 @@ int command_refuse(const struct command_line *l, const char *fmt, ...)
 	return COMMAND_USAGE;
 }
 
-/* what: what word was taken for, and is not. */
+/* Says what a word is not, and which word is near it. */
 static int refuse_word(const struct command_line *l, const char *what, const struct nearest *near)
 {
 	if (near->word)
@@ -157,11 +157,12 @@ static int refuse_command(const struct command_line *l, const char *word)
 
 /* ---- arguments of a command ---- */
 
+/* "[undo|commit]" and "[release]" are those words; "[VM]" is any. */
 static bool may_stand(const char *pattern, size_t n, const char *word)
 {
 	size_t length = strlen(word);
 
-	if (*pattern != '[' || !memchr(pattern, '|', n))
+	if (*pattern != '[' || pattern[1] < 'a' || pattern[1] > 'z')
 		return true;
 	for (const char *p = pattern + 1, *end = pattern + n - 1; p < end;) {
 		size_t w = strcspn(p, "|]");

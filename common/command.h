@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #define COMMAND_WORDS_MAX 192 /* arguments, and options as well */
-#define COMMAND_RUN       -1  /* of command_parse(): go on */
+#define COMMAND_RUN       -1  /* command_parse() has found a command: go on */
 #define COMMAND_USAGE     2   /* exit status: the command line is wrong */
 
 #define COMMAND_BIT(option) (UINT64_C(1) << (option))
@@ -26,7 +26,7 @@ struct command_option {
 struct command_line;
 
 struct command {
-	const char *name;      /* NULL: what runs without a command */
+	const char *name;      /* NULL: runs without a command */
 	const char *arguments; /* "VM [DEST]", "[NET...]", "[undo|commit]" or "" */
 	uint64_t options;      /* bits of indices of the program's table */
 	int (*run)(const struct command_line *l); /* the exit status */
@@ -39,17 +39,17 @@ struct program {
 	const struct command *commands;
 	size_t option_count, command_count;
 	uint64_t always;   /* options of every command */
-	const char *notes; /* what follows the usage of all; or NULL */
+	const char *notes; /* stands behind the usage of all; or NULL */
 	bool hands_on; /* starts another program: the words from the first argument on are its */
 };
 
 struct command_line {
 	const struct program *program;
 	const struct command *command;
-	void *context;                           /* borrowed: what a program gives its commands */
+	void *context; /* borrowed: the program gives it to its commands */
 	const char *args[COMMAND_WORDS_MAX + 1]; /* borrowed; NULL behind the last one */
 	size_t arg_count;
-	char **argv; /* of a program that hands on: from the first argument on; args has that one */
+	char **argv; /* a program that hands on: from the first argument on; args has that one */
 	struct {
 		unsigned option;
 		const char *value; /* borrowed; "" for an option without a value */
@@ -68,7 +68,7 @@ static inline bool command_has(const struct command_line *l, unsigned option)
 	return command_value(l, option);
 }
 
-/* One line on stderr after the program's name. Returns COMMAND_USAGE. */
+/* Prints a line on stderr, after the program's name. Returns COMMAND_USAGE. */
 int command_refuse(const struct command_line *l, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -44,7 +44,7 @@ static char *trim(char *s)
 
 /* ---- reading ---- */
 
-/* All keys, ", " between them. Owned by the caller. */
+/* Lists the keys, ", " between them. Owned by the caller. */
 static char *list_keys(const struct setting *s)
 {
 	char *all = strdup("");

@@ -6,7 +6,7 @@
 struct nearest {
 	const char *typed; /* borrowed */
 	const char *word;  /* borrowed: the best one so far; NULL: none is near */
-	unsigned distance; /* of word; set by nearest_try() */
+	unsigned distance; /* the word's; set by nearest_try() */
 };
 
 /* Offers a word that is allowed: a struct nearest with typed alone is the beginning. A word is near

@@ -12,7 +12,7 @@ enum setting_type {
 	SETTING_TEXT,   /* the program itself checks what it needs */
 	SETTING_NUMBER, /* from min to max, in base 10 or, with 0x, 16 */
 	SETTING_FLAG,   /* yes, true, on, 1; no, false, off, 0 */
-	SETTING_WORD,   /* one of the words in form: "a|b|c" */
+	SETTING_WORD,   /* a word of those in form: "a|b|c" */
 };
 
 /* A row with a key is a setting; one without begins a section. The last row has neither. */
@@ -21,10 +21,10 @@ struct setting {
 	const char *key;
 	enum setting_type type;
 	bool many;            /* the key may stand several times */
-	uint64_t min, max;    /* of a number */
-	const char *form;     /* what a value looks like, such as "ADDR:PORT"; a number's unit */
+	uint64_t min, max;    /* a number's range */
+	const char *form;     /* how a value looks, such as "ADDR:PORT"; a number's unit */
 	const char *fallback; /* the value without the key; NULL: there is none */
-	const char *means;    /* what the value is, for the message that refuses one; or NULL */
+	const char *means;    /* says in a refusal what the value is; or NULL */
 	const char *unset;    /* says what holds then; NULL: nothing */
 	const char *example;  /* lines of the example file, '\n' between them; NULL: the fallback */
 	const char *help;     /* sentences; of a section: what it is about, or NULL */

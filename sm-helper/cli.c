@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What ibvmig-sm's commands ask of the running daemon, and how they show it. */
+/* The commands of ibvmig-sm ask the running daemon, and show its answers. */
 #include "sm-helper/cli.h"
 #include "common/http/client.h"
 #include "common/json.h"
@@ -12,7 +12,7 @@
 
 #define ASK_MS 60000 /* a reconciliation asks every host */
 
-/* One call to the running daemon; says on stderr why it failed. */
+/* Calls the running daemon; says on stderr why that failed. */
 static int ask_daemon(const struct conf *conf, const char *method, const char *path,
 		      struct json_object *body, struct json_object **ret_answer)
 {

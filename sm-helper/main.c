@@ -19,7 +19,7 @@
 
 #define DEFAULT_CONF "/etc/ibvmig/ibvmig-sm.conf"
 #define WORKERS      4
-#define PATH_WORKERS 2 /* of their own: a silent SA holds no bind or move up */
+#define PATH_WORKERS 2 /* a pool apart: a silent SA holds no bind or move up */
 #define HEALTH_MS    1000
 #define RENOTICE_MS  200 /* then 0.8, 3.2, 12.8, 51.2 s */
 
@@ -30,8 +30,8 @@ struct daemon {
 	struct ops ops;
 	struct rest rest;
 	struct loop_timer *health;
-	struct op_error trouble; /* of the last health check; status 0: none */
-	char told[sizeof((struct op_error *)0)->detail]; /* what was logged last */
+	struct op_error trouble; /* the last health check found; status 0: none */
+	char told[sizeof((struct op_error *)0)->detail]; /* the last log line */
 	bool was_healthy;
 };
 

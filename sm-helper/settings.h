@@ -9,7 +9,7 @@
 #include "sm-helper/registry/claim.h"
 #include "vswitch/moves/address.h"
 
-/* All keys of ibvmig-sm.conf. */
+/* The keys of ibvmig-sm.conf. */
 extern const struct setting ibvmig_sm_settings[];
 
 struct sm_settings {

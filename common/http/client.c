@@ -10,7 +10,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define QUOTE_MAX 160 /* of a body, in an error */
+#define QUOTE_MAX 160 /* bytes of a body, in an error */
 
 struct buffer {
 	char *data; /* owned; ends with NUL */
@@ -128,7 +128,7 @@ static void use_keys(CURL *c, const struct tls_keys *k)
 	curl_easy_setopt(c, CURLOPT_SSLKEY, k->path[TLS_KEY]);
 }
 
-/* What all calls have. */
+/* Sets what all calls have. */
 static void set_up(CURL *c, const char *method, struct json_object *body, unsigned timeout_ms)
 {
 	curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, method);

@@ -31,7 +31,7 @@ int http_call(const char *base, const char *method, const char *path, struct jso
 
 /* A service of others: its own authentication and CA in place of ours. Borrowed. */
 struct http_service {
-	const char *name;            /* what errors begin with */
+	const char *name;            /* errors begin with it */
 	const char *user, *password; /* basic authentication; NULL: none */
 	const char *token;           /* sent as the credentials of basic authentication; or NULL */
 	const char *ca_file;         /* PEM; NULL: the system's */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The checks of a body's fields stand apart from the server, which simulated hosts replace whole. */
+/* The checks of a body's fields stand apart from the server, which simulated hosts replace whole.
+ */
 #include "common/http/server.h"
 #include "common/json.h"
 

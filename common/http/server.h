@@ -23,7 +23,7 @@
 #define HTTP_HEADERS_MAX (32u << 10)
 #define HTTP_REQUEST_MS  10000        /* from the connection to its first whole request */
 #define HTTP_IDLE_S      60           /* without a request, then it is closed */
-#define HTTP_STREAM_MAX  (256u << 10) /* so much may a client leave unread */
+#define HTTP_STREAM_MAX  (256u << 10) /* a client may leave that much unread */
 
 struct http_server;
 struct http_stream;

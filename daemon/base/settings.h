@@ -15,7 +15,7 @@
 
 struct conf;
 
-/* All keys of ibvmigd.conf; ibvmig-lease reads the same file. */
+/* The keys of ibvmigd.conf; ibvmig-lease reads the same file. */
 extern const struct setting ibvmigd_settings[];
 
 struct settings_peer {

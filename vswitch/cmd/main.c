@@ -109,7 +109,7 @@ static const struct program program = {
 /* The numbers and their ranges. */
 static const struct {
 	unsigned option;
-	size_t at; /* of an unsigned long in struct cmd */
+	size_t at; /* offset of an unsigned long in struct cmd */
 	uint64_t min, max;
 } numbers[] = {
 	{OPT_TOP, offsetof(struct cmd, top), 0, 100000},
@@ -122,7 +122,7 @@ static const struct {
 /* Options that are kept as they are given; once: the last one counts. */
 static const struct {
 	unsigned option;
-	size_t at; /* of a const char * in struct cmd */
+	size_t at; /* offset of a const char * in struct cmd */
 } texts[] = {
 	{OPT_TOPOLOGY, offsetof(struct cmd, topology)},
 	{OPT_LFTS, offsetof(struct cmd, lfts)},
@@ -163,7 +163,7 @@ static int read_real(const struct command_line *l, unsigned option, double *valu
 			      text, US_MAX);
 }
 
-/* All values of an option that may stand several times. */
+/* Reads the values of an option that may stand several times. */
 static int read_list(const struct command_line *l, unsigned option, const char **list,
 		     unsigned *count)
 {

@@ -34,6 +34,7 @@ static const struct command commands[] = {
 	{"migrate", "VM DEST", COMMAND_BIT(OPT_WAY) | COMMAND_BIT(OPT_FILE), run_nothing, "go"},
 	{"list", "", 0, run_nothing, "all"},
 	{"parked", "[undo|commit]", 0, run_nothing, "what is left"},
+	{"reconcile", "[release]", 0, run_nothing, "ask"},
 	{"cost", "[NET...]", 0, run_nothing, "of nets"},
 };
 
@@ -117,6 +118,7 @@ static void test_command_and_options(void **state)
 	assert_int_equal(parse(&tool, "cost a b c d"), COMMAND_RUN);
 	assert_int_equal(line.arg_count, 4);
 	assert_int_equal(parse(&tool, "parked commit"), COMMAND_RUN);
+	assert_int_equal(parse(&tool, "reconcile release"), COMMAND_RUN);
 	assert_int_equal(parse(&server, "-fpath"), COMMAND_RUN);
 	assert_string_equal(command_value(&line, OPT_FILE), "path");
 }
@@ -174,6 +176,7 @@ static const struct {
 	{&tool, "status a b", "tool: status takes [VM]; b is one argument too many\n"},
 	{&tool, "list a", "tool: list takes no arguments; a is one argument too many\n"},
 	{&tool, "migrate g1", "tool: migrate takes VM DEST\n"},
+	{&tool, "reconcile all", "tool: reconcile takes [release], not all\n"},
 	{&tool, "parked go", "tool: parked takes [undo|commit], not go\n"},
 	{&server, "a", "server: server takes no arguments; a is one argument too many\n"},
 	{&starter, "--loud", "starter: starter takes PROGRAM [ARGUMENT...]\n"},

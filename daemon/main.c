@@ -9,6 +9,7 @@
 #include "daemon/base/settings.h"
 #include "daemon/migrate/machine.h"
 #include "daemon/start.h"
+#include "daemon/vf/mlx5.h"
 
 #include <libxml/parser.h>
 #include <string.h>
@@ -59,6 +60,8 @@ static int check(const char *config)
 		fprintf(stderr, "ibvmigd: %s\n", error ? error : strerror(-rc));
 	else
 		printf("%s: good\n", config);
+	settings_free(d.settings);
+	mlx5_config_free(d.mlx5);
 	return rc != 0;
 }
 

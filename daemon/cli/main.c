@@ -18,22 +18,23 @@
 #define BIT(o) COMMAND_BIT(o)
 
 static const struct command_option options[OPTIONS] = {
-	[OPT_SOCKET] = {"--socket", "PATH", "the daemon's socket, instead of " SOCKET_DEFAULT},
-	[OPT_JSON] = {"--json", NULL, "as the daemon answers"},
-	[OPT_QPS] = {"--qps", NULL, "the VM's processes, their QPs and peers"},
-	[OPT_WATCH] = {"--watch", NULL, "again each second, until stopped"},
-	[OPT_STRATEGY] = {"--strategy", "auto|native|late|early", "instead of the VM's own"},
-	[OPT_BANDWIDTH] = {"--bandwidth", "MIB", "of the memory's copy, per second"},
-	[OPT_PERSISTENT] = {"--persistent", NULL, "the VM's definition moves along"},
-	[OPT_NO_WAIT] = {"--no-wait", NULL, "start it and return"},
-	[OPT_SVG] = {"--svg", "FILE", "draw it into FILE"},
-	[OPT_TO] = {"--to", "HOST,...", "only to these hosts"},
-	[OPT_PARALLEL] = {"--parallel", "N", "so many VMs at once (default 2)"},
-	[OPT_DRY_RUN] = {"--dry-run", NULL, "show the plan, move nothing"},
-	[OPT_APPLY] = {"--apply", NULL, "carry the proposals out"},
-	[OPT_SOURCE_LOST] = {"--source-lost", NULL, "the host where it comes from is off for good"},
+	[OPT_SOCKET] = {"--socket", "PATH", "the daemon's socket, instead of " SOCKET_DEFAULT, 0},
+	[OPT_JSON] = {"--json", NULL, "as the daemon answers", 0},
+	[OPT_QPS] = {"--qps", NULL, "the VM's processes, their QPs and peers", 0},
+	[OPT_WATCH] = {"--watch", NULL, "again each second, until stopped", 0},
+	[OPT_STRATEGY] = {"--strategy", "auto|native|late|early", "instead of the VM's own", 0},
+	[OPT_BANDWIDTH] = {"--bandwidth", "MIB", "of the memory's copy, per second", 0},
+	[OPT_PERSISTENT] = {"--persistent", NULL, "the VM's definition moves along", 0},
+	[OPT_NO_WAIT] = {"--no-wait", NULL, "start it and return", 0},
+	[OPT_SVG] = {"--svg", "FILE", "draw it into FILE", 0},
+	[OPT_TO] = {"--to", "HOST,...", "only to these hosts", 0},
+	[OPT_PARALLEL] = {"--parallel", "N", "so many VMs at once (default 2)", 0},
+	[OPT_DRY_RUN] = {"--dry-run", NULL, "show the plan, move nothing", 0},
+	[OPT_APPLY] = {"--apply", NULL, "carry the proposals out", 0},
+	[OPT_SOURCE_LOST] = {"--source-lost", NULL, "the host where it comes from is off for good",
+			     0},
 	[OPT_DESTINATION_LOST] = {"--destination-lost", NULL,
-				  "the host where it goes is off for good"},
+				  "the host where it goes is off for good", 0},
 };
 
 /* The words of arguments also say what completes them. */

@@ -300,7 +300,7 @@ struct verdict_work {
 	char vm[37], id[37], url[256];
 
 	bool over; /* the source has ended, or walks back, or has no record */
-	bool here; /* it is silent: libvirt has a QEMU for the VM, which may be waiting for it */
+	bool here; /* the source is silent: libvirt has a QEMU for the VM, which may wait for it */
 };
 
 static void verdict_run(struct job *j)
@@ -794,7 +794,7 @@ static void dead_released(struct migration *m, struct job *j)
 /* vm_work_guard() reads the VM from the input. */
 struct finish_work {
 	char vm[37];
-	uint64_t downtime_ms; /* of the guest, as QEMU tells it */
+	uint64_t downtime_ms; /* the guest's, as QEMU tells it */
 	bool known;
 };
 

@@ -22,7 +22,7 @@ struct look_work {
 	bool unplugs; /* the VFs are to leave */
 
 	enum virt_state state;
-	char status[24]; /* of QEMU's job, or "" */
+	char status[24]; /* QEMU's job's, or "" */
 	bool copies;
 };
 

@@ -119,14 +119,16 @@ static void write_again(void *arg, const char *note)
 
 static void publish(struct migration *m, const char *note)
 {
+	const char *role = migrate_role_name(m->rec.role);
+	const char *state = migrate_state_name(m->rec.state);
 	struct json_object *e = json_object_new_object();
 
 	json_set_str(e, "type", "migration");
 	json_set_str(e, "id", m->rec.id);
-	json_set_str(e, "role", migrate_role_name(m->rec.role));
+	json_set_str(e, "role", role);
 	json_set_str(e, "vm", m->rec.vm_name);
 	json_set_str(e, "uuid", m->rec.vm_uuid);
-	json_set_str(e, "state", migrate_state_name(m->rec.state));
+	json_set_str(e, "state", state);
 	json_set_str(e, "direction", m->rec.back ? "back" : "forward");
 	json_set_bool(e, "armed", record_did(&m->rec, DID_ARM));
 	json_set_bool(e, "committed", m->rec.committed);
@@ -380,23 +382,6 @@ static void lose_way(struct migration *m)
 	park(m);
 }
 
-int migrate_enter(struct migration *m, unsigned phase)
-{
-	m->step.phase = phase;
-	m->step.begun = false;
-	return STEP_JUMP;
-}
-
-int migrate_next(struct migration *m)
-{
-	return migrate_enter(m, m->step.phase + 1);
-}
-
-bool migrate_is_in(const struct migration *m, unsigned phase)
-{
-	return m->step.begun && m->step.phase == phase;
-}
-
 static int run_phase(struct migration *m, const struct migrate_phase *p)
 {
 	if (m->step.begun)
@@ -505,11 +490,6 @@ static void on_poll(void *arg)
 void migrate_deadline_again(struct migration *m)
 {
 	loop_timer_arm(m->deadline, migrate_row(m->rec.role, m->rec.state)->deadline_ms);
-}
-
-void migrate_poll(struct migration *m, unsigned after_ms)
-{
-	loop_timer_arm(m->poll, after_ms);
 }
 
 /* ---- jobs of steps ---- */
@@ -730,11 +710,6 @@ void migrate_free_all(struct daemon *d)
 	}
 }
 
-struct vm *migrate_vm(struct migration *m)
-{
-	return vm_find(m->d, m->rec.vm_uuid);
-}
-
 void migrate_set_committed(struct migration *m)
 {
 	const bool parked = migrate_awaits_job(m);
@@ -754,11 +729,6 @@ void migrate_set_committed(struct migration *m)
 	migrate_save(m, "COMMIT");
 	if (parked)
 		migrate_unpark(m, "QEMU had finished");
-}
-
-void migrate_measure(struct migration *m, const char *name)
-{
-	json_set_u64(m->rec.data, name, now_us() - m->step.entered_us);
 }
 
 bool migrate_awaits_job(const struct migration *m)

@@ -6,6 +6,9 @@
 #define IBVMIG_DAEMON_MIGRATE_MACHINE_H
 
 #include "common/http/client.h"
+#include "common/json.h"
+#include "common/loop.h"
+#include "common/util.h"
 #include "daemon/migrate/hold.h"
 #include "daemon/base/job.h"
 #include "daemon/libvirt/virt.h"
@@ -82,7 +85,7 @@ struct migration {
 	struct dst dst; /* zeroed at the source */
 
 	struct migrate_step step;
-	uint64_t serial;   /* of the step: a job of an older one is ignored */
+	uint64_t serial;   /* the step's: a job of an older one is ignored */
 	unsigned inflight; /* jobs and agent requests under way */
 	unsigned pending;  /* jobs and requests that the step waits for together */
 	int pending_rc;
@@ -140,10 +143,24 @@ void migrate_drive(struct migration *m);
  * begins with the first one. */
 int migrate_run_phases(struct migration *m, const struct migrate_phase *phases);
 /* The step is in another phase, which begins on the next drive. Returns STEP_JUMP. */
-int migrate_enter(struct migration *m, unsigned phase);
-int migrate_next(struct migration *m);
+static inline int migrate_enter(struct migration *m, unsigned phase)
+{
+	m->step.phase = phase;
+	m->step.begun = false;
+	return STEP_JUMP;
+}
+
+static inline int migrate_next(struct migration *m)
+{
+	return migrate_enter(m, m->step.phase + 1);
+}
+
 /* The phase has begun. */
-bool migrate_is_in(const struct migration *m, unsigned phase);
+static inline bool migrate_is_in(const struct migration *m, unsigned phase)
+{
+	return m->step.begun && m->step.phase == phase;
+}
+
 /* For run() and undo(): sets the reason and returns rc. */
 int migrate_error(struct migration *m, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -175,11 +192,17 @@ int migrate_save(struct migration *m, const char *note);
 /* The state's deadline runs from now on. */
 void migrate_deadline_again(struct migration *m);
 /* Runs the step again after a while. */
-void migrate_poll(struct migration *m, unsigned after_ms);
+static inline void migrate_poll(struct migration *m, unsigned after_ms)
+{
+	loop_timer_arm(m->poll, after_ms);
+}
 void migrate_set_committed(struct migration *m);
-struct vm *migrate_vm(struct migration *m);
+static inline struct vm *migrate_vm(const struct migration *m)
+{
+	return vm_find(m->d, m->rec.vm_uuid);
+}
 
-/* All that VMs tell migrations: some of the following functions. */
+/* VMs tell migrations by these: some of the following functions. */
 extern const struct vm_watcher migrate_vm_watcher;
 
 /* From libvirt. true: a migration has taken care of the change. */
@@ -223,6 +246,9 @@ int migrate_reload(struct migration *m, struct json_object *record);
 void migrate_vm_died(struct migration *m);
 
 /* A time in us since the step began goes into the record as name. */
-void migrate_measure(struct migration *m, const char *name);
+static inline void migrate_measure(struct migration *m, const char *name)
+{
+	json_set_u64(m->rec.data, name, now_us() - m->step.entered_us);
+}
 
 #endif

@@ -54,11 +54,6 @@ int migrate_state_parse(const char *name, enum migrate_state *ret_state)
 	return -EINVAL;
 }
 
-const char *migrate_role_name(enum migrate_role role)
-{
-	return role == ROLE_SOURCE ? "source" : "destination";
-}
-
 /* ---- its hosts and VFs ---- */
 
 void migrate_write_host(struct printbuf *text, const char *key, const struct migrate_host *h)

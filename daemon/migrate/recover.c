@@ -64,13 +64,13 @@ void recover_load(struct daemon *d)
 	}
 }
 
-/* Where the VM of a record is: the worker reads the first half, and writes the other. */
+/* Looks where the VM of a record is: the worker reads the first half, and writes the other. */
 struct probe_work {
 	char vm[37], id[37], url[256]; /* url: the destination's, if it is to be asked; or "" */
 	bool source, rebooted;
 
 	bool here;
-	char status[24]; /* of QEMU's job, or "" */
+	char status[24]; /* QEMU's job's, or "" */
 	/* The destination's word: the VM has died with this host; it is not known there yet, and
 	 * nothing has come so far. All false: the VM has come, or the destination is silent. */
 	bool died, open, prepared;

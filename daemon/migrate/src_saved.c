@@ -36,7 +36,7 @@ struct save_work {
 	bool looked; /* libvirt has told whether the VM runs here */
 	bool here;
 	bool image;      /* the file is whole */
-	char status[24]; /* of QEMU's job, or "" */
+	char status[24]; /* QEMU's job's, or "" */
 };
 
 /* Looks whether the VM runs here, and whether the file is whole: each may be so without the other.

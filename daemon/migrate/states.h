@@ -88,6 +88,9 @@ struct migrate_row {
 const char *migrate_state_name(enum migrate_state s);
 /* 0, or -EINVAL: it names no state. */
 int migrate_state_parse(const char *name, enum migrate_state *ret_state);
-const char *migrate_role_name(enum migrate_role role);
+static inline const char *migrate_role_name(enum migrate_role role)
+{
+	return role == ROLE_SOURCE ? "source" : "destination";
+}
 
 #endif

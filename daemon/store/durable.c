@@ -16,7 +16,8 @@ struct waiter {
 
 struct durable {
 	struct journal *journal;
-	struct work_pool *pool; /* owned: a thread that nothing but the disk can hold up */
+	const _Atomic uint64_t *written; /* by the journal, so far */
+	struct work_pool *pool;          /* owned: a thread that nothing but the disk can hold up */
 	struct waiter *first, **last;
 	uint64_t durable; /* number of writes that are on the disk */
 	bool running;
@@ -31,7 +32,7 @@ static void sync_run(void *arg)
 {
 	struct durable *p = arg;
 
-	p->covered = journal_written(p->journal);
+	p->covered = *p->written;
 	p->rc = journal_sync(p->journal);
 }
 
@@ -67,7 +68,7 @@ static void sync_start(struct durable *p)
 
 void durable_then(struct durable *p, void (*fn)(void *arg, int rc), void *arg)
 {
-	uint64_t write = journal_written(p->journal);
+	uint64_t write = *p->written;
 	struct waiter *w;
 
 	if (write == p->durable) {
@@ -125,6 +126,7 @@ int durable_new(sd_event *loop, struct journal *journal, struct durable **ret_du
 		return rc;
 	}
 	p->journal = journal;
+	p->written = journal_written(journal);
 	p->last = &p->first;
 	*ret_durable = p;
 	return 0;

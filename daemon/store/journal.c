@@ -192,9 +192,9 @@ void journal_close(struct journal *j)
 	free(j);
 }
 
-uint64_t journal_written(const struct journal *j)
+const _Atomic uint64_t *journal_written(const struct journal *j)
 {
-	return j->written;
+	return &j->written;
 }
 
 static int copy_wal(struct journal *j, int mode)

@@ -31,8 +31,8 @@ void journal_close(struct journal *j);
 /* Gives up what is cached of it: nobody will ask for a while. */
 void journal_rest(struct journal *j);
 
-/* How many writes there have been. Any thread. */
-uint64_t journal_written(const struct journal *j);
+/* How many writes there have been: any thread may read it. Borrowed. */
+const _Atomic uint64_t *journal_written(const struct journal *j);
 /* Blocks until all that was written before the call is on the disk: fdatasync() of the WAL, which
  * SQLite leaves out with synchronous=NORMAL. One thread at a time, not necessarily the writer. 0 or
  * -errno: nothing that was written since the last 0 can be relied on. */

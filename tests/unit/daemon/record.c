@@ -96,11 +96,107 @@ static void test_what_was_done(void **state)
 	sd_event_unref(d.loop);
 }
 
+/* ---- phases of a step ---- */
+
+enum { FIRST, SECOND, DETOUR, LAST };
+
+static unsigned begun[LAST + 1], driven;
+static bool detour;
+
+static int begin_first(struct migration *m)
+{
+	(void)m;
+	begun[FIRST]++;
+	return STEP_DONE;
+}
+
+static int begin_second(struct migration *m)
+{
+	begun[SECOND]++;
+	return detour ? migrate_enter(m, DETOUR) : STEP_WAIT;
+}
+
+static int second_again(struct migration *m)
+{
+	(void)m;
+	return ++driven < 2 ? STEP_WAIT : migrate_enter(m, LAST);
+}
+
+static int begin_detour(struct migration *m)
+{
+	begun[DETOUR]++;
+	detour = false;
+	return migrate_enter(m, SECOND);
+}
+
+static int begin_last(struct migration *m)
+{
+	(void)m;
+	begun[LAST]++;
+	return STEP_WAIT;
+}
+
+static const struct migrate_phase phases[] = {
+	[FIRST] = {"first", begin_first, NULL},
+	[SECOND] = {"second", begin_second, second_again},
+	[DETOUR] = {"detour", begin_detour, NULL},
+	[LAST] = {"last", begin_last, NULL},
+	{0},
+};
+
+static void test_phases(void **state)
+{
+	static struct daemon d;
+	struct migration *m;
+
+	(void)state;
+	assert_true(sd_event_new(&d.loop) >= 0);
+	m = migrate_new(&d, ROLE_SOURCE, "m1", "u1", "g1");
+	detour = true;
+	assert_int_equal(migrate_run_phases(m, phases), STEP_WAIT);
+	assert_true(begun[FIRST] == 1 && begun[SECOND] == 2 && begun[DETOUR] == 1);
+	assert_true(migrate_is_in(m, SECOND));
+	assert_int_equal(migrate_run_phases(m, phases), STEP_WAIT); /* driven once */
+	assert_int_equal(migrate_run_phases(m, phases), STEP_WAIT); /* and again: on to the last */
+	assert_true(migrate_is_in(m, LAST) && begun[LAST] == 1 && begun[SECOND] == 2);
+	assert_int_equal(migrate_run_phases(m, phases), STEP_WAIT);
+	assert_int_equal(begun[LAST], 1);
+	migrate_next(m); /* who was asked has answered */
+	assert_int_equal(migrate_run_phases(m, phases), STEP_DONE);
+	migrate_free_all(&d);
+	sd_event_unref(d.loop);
+}
+
+/* Who asks sees the phase; the journal does not keep it. */
+static void test_phase_is_told(void **state)
+{
+	static struct daemon d;
+	struct printbuf *kept AUTO_TEXT = printbuf_new(), *told AUTO_TEXT = printbuf_new();
+	struct migration *m;
+
+	(void)state;
+	assert_true(sd_event_new(&d.loop) >= 0);
+	m = migrate_new(&d, ROLE_SOURCE, "m1", "u1", "g1");
+	json_write_open(told, NULL, '{');
+	migrate_write_account(told, "before", m);
+	m->step.phases = phases;
+	m->step.phase = DETOUR;
+	migrate_write_account(told, "then", m);
+	migrate_write_record(kept, m);
+	assert_non_null(strstr(told->buf, "\"phase\":null"));
+	assert_non_null(strstr(told->buf, "\"phase\":\"PREPARE/detour\""));
+	assert_null(strstr(kept->buf, "phase"));
+	migrate_free_all(&d);
+	sd_event_unref(d.loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_byte_for_byte),
 		cmocka_unit_test(test_what_was_done),
+		cmocka_unit_test(test_phases),
+		cmocka_unit_test(test_phase_is_told),
 	};
 
 	migrate_use_table();

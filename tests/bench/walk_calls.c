@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Preloaded into a program that is built with -finstrument-functions: the address of each function
- * that it enters, relative to the program's start, goes into $WALK_CALLS. */
+ * that it enters, and that of the call, relative to the program's start, go into $WALK_CALLS. */
 #include <fcntl.h>
 #include <link.h>
 #include <stdint.h>
@@ -51,8 +51,8 @@ static NOT_TRACED __attribute__((destructor)) void end(void)
 
 NOT_TRACED void __cyg_profile_func_enter(void *function, void *caller)
 {
-	(void)caller;
 	calls[count++] = (uintptr_t)function - start;
+	calls[count++] = (uintptr_t)caller - start;
 	if (count == BUFFERED)
 		flush();
 }

@@ -466,15 +466,6 @@ static int run(struct assignment *b, struct sm_assign_reply *r, uint64_t deadlin
 	return rc;
 }
 
-int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h)
-{
-	if (p->osm->subn.sm_state != IB_SMINFO_STATE_MASTER)
-		return plugin_refuse(h, -EHOSTDOWN, "this OpenSM is not the master");
-	if (!p->ready)
-		return plugin_refuse(h, -EAGAIN, "OpenSM has not finished its first sweep");
-	return 0;
-}
-
 int plugin_sweep(struct plugin *p, struct sm_sweep_reply *r)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->gate);

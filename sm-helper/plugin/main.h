@@ -81,6 +81,8 @@ static inline unsigned plugin_lids(const struct plugin *p)
 	return 1u << p->osm->subn.opt.lmc;
 }
 
+/* ---- plugin/gate.c ---- */
+
 /* Waits until no heavy sweep runs and keeps new ones out. 0, or -EBUSY after deadline_us
  * (CLOCK_MONOTONIC), and then nothing is held. */
 int plugin_gate_enter(struct plugin *p, uint64_t deadline_us);
@@ -88,6 +90,9 @@ int plugin_gate_enter(struct plugin *p, uint64_t deadline_us);
  * OpenSM has not told. */
 void plugin_look_for_end(struct plugin *p);
 void plugin_gate_leave(struct plugin *p);
+/* Notes that no heavy sweep runs any more. The gate is held. asked_anew: OpenSM still knows of a
+ * sweep that it was asked for. */
+void plugin_end_sweep(struct plugin *p, bool asked_anew);
 
 /* OpenSM's lock, exclusively, with the time of the longest of all holds. */
 struct lock_time {
@@ -98,6 +103,15 @@ void lock_time_end(struct plugin *p, struct lock_time *t);
 
 /* The subnet has changed: a new generation. Any thread. */
 void plugin_changed(struct plugin *p);
+
+/* -EHOSTDOWN or -EAGAIN with reason where nothing may be changed. The gate is held. */
+int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h);
+
+/* Sets reason and returns error. */
+int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* ---- requests, by the files that serve them ---- */
 
 /* A request fills the reply (zeroed, head set) behind its head. It returns the number of bytes of
  * the packet, or -errno with reason filled. */
@@ -119,12 +133,5 @@ int plugin_records(struct plugin *p, const struct sm_records_request *req,
 /* Writes the files that batches have left for later: all of them where nobody waits (idle), else
  * what has waited for long. Our thread, or when that has ended. */
 void plugin_store(struct plugin *p, bool idle);
-
-/* -EHOSTDOWN or -EAGAIN with reason where nothing may be changed. The gate is held. */
-int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h);
-
-/* Sets reason and returns error. */
-int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
 
 #endif

@@ -2,7 +2,7 @@
 /* Work that an earlier process has left half done, or that a restarted OpenSM has lost. */
 #include "sm-helper/moves/dynamic.h"
 #include "sm-helper/moves/ops_int.h"
-#include "sm-helper/moves/shared.h"
+#include "sm-helper/moves/slots.h"
 #include "common/log.h"
 #include "common/util.h"
 
@@ -122,7 +122,7 @@ static int settle_all(struct ops *o, struct undecided *u)
 		bool drop;
 
 		if (u->list[i].mode == ADDRESS_SHARED_PORT)
-			rc = shared_settle(o, &u->list[i]);
+			rc = slots_settle(o, &u->list[i]);
 		if (u->list[i].intent == REG_NONE || u->list[i].mode == ADDRESS_SHARED_PORT)
 			continue;
 		settled[n] = settle(o, u, &u->list[i], &drop);

@@ -14,12 +14,4 @@ int shared_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct re
 int shared_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 		struct move_result *ret_result, struct op_error *e);
 
-/* Settles what was begun with an entry of this mode and not finished: the ports say how it ended.
- * With the ops lock held. 0 or -EIO. */
-int shared_settle(struct ops *o, struct reg_entry *x);
-/* Tells OpenSM, in few batches, which ports show which vGUIDs: it forgets that at a restart and
- * when a port was away. What it knows already costs nothing; what it refuses is logged. o->fabric
- * must be fresh. False: not all has been told. */
-bool shared_restate(struct ops *o);
-
 #endif

@@ -26,10 +26,10 @@ struct job {
 	void (*done)(struct job *j); /* in the loop's thread; the job is freed afterwards */
 };
 
-/* What a job is given. */
+/* The parts of a job, as its owner gives them. */
 struct job_order {
 	struct work_pool *pool; /* NULL: d->pool */
-	void *work; /* of malloc() and typed: run() reads and writes it, done() reads it */
+	void *work; /* from malloc(), typed: run() reads and writes it, done() reads it */
 	struct json_object *in; /* NULL: empty object */
 	void (*run)(struct job *j);
 	void (*done)(struct job *j);

@@ -19,6 +19,8 @@ enum {
 	CLI_NO_DAEMON = 5, /* ibvmigd does not answer */
 };
 
+#define CLI_SCHEME "unix:" /* before the socket's path, in the context of a command_line */
+
 /* The options of commands, as indices of the table in main.c. */
 enum cli_option {
 	OPT_SOCKET,

@@ -178,6 +178,37 @@ void vm_discover(struct daemon *d, const char *uuid, const char *name, bool inco
 	job_start(d, in, vm_work_inspect, inspect_done, NULL, 0);
 }
 
+/* ---- leases that nobody needs ---- */
+
+static void sweep_done(struct job *j)
+{
+	const char *name = vf_text_of(job_vf(j, 0), "vf");
+	struct vf *vf = vf_by_name(j->d->vfs, name);
+
+	if (j->rc)
+		log_warn("VF %s of VM %s, which does not run here, was not given back cleanly: %s",
+			 name, json_opt_str(j->in, "name", ""), j->error);
+	if (vf && vf->leased && !strcmp(vf->vm, json_opt_str(j->in, "vm", "")) &&
+	    !vm_find(j->d, vf->vm))
+		vf_free_lease(j->d->vfs, vf);
+}
+
+/* Leases whose VM does not run here (list: those that do) and that no open migration explains are
+ * given back. */
+static void sweep_leases(struct daemon *d, struct json_object *list)
+{
+	for (size_t i = 0; i < d->vfs->vf_count; i++) {
+		struct vf *vf = &d->vfs->vfs[i];
+
+		if (!vf->leased || *vf->migration || json_find(list, "uuid", vf->vm) ||
+		    d->watcher->moves(d, vf->vm))
+			continue;
+		log_notice("VF %s: VM %s does not run here any more; giving the VF back", vf->name,
+			   vf->vm_name);
+		job_start(d, vm_work_lease_input(vf), vm_work_release, sweep_done, NULL, 0);
+	}
+}
+
 /* ---- libvirt's events ---- */
 
 static void list_done(struct job *j)
@@ -195,7 +226,7 @@ static void list_done(struct job *j)
 
 		vm_discover(j->d, json_opt_str(o, "uuid", ""), json_opt_str(o, "name", ""), false);
 	}
-	vm_sweep_leases(j->d, list);
+	sweep_leases(j->d, list);
 	j->d->watcher->listed(j->d, n);
 }
 

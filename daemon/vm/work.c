@@ -383,29 +383,3 @@ void vm_work_list(struct job *j)
 	j->rc = virt_running(j->d->virt, &list, j->error);
 	json_set(j->out, "list", list);
 }
-
-static void sweep_done(struct job *j)
-{
-	const char *name = vf_text_of(job_vf(j, 0), "vf");
-	struct vf *vf = vf_by_name(j->d->vfs, name);
-
-	if (j->rc)
-		log_warn("VF %s of VM %s, which does not run here, was not given back cleanly: %s",
-			 name, str(j, "name"), j->error);
-	if (vf && vf->leased && !strcmp(vf->vm, str(j, "vm")) && !vm_find(j->d, vf->vm))
-		vf_free_lease(j->d->vfs, vf);
-}
-
-void vm_sweep_leases(struct daemon *d, struct json_object *list)
-{
-	for (size_t i = 0; i < d->vfs->vf_count; i++) {
-		struct vf *vf = &d->vfs->vfs[i];
-
-		if (!vf->leased || *vf->migration || json_find(list, "uuid", vf->vm) ||
-		    d->watcher->moves(d, vf->vm))
-			continue;
-		log_notice("VF %s: VM %s does not run here any more; giving the VF back", vf->name,
-			   vf->vm_name);
-		job_start(d, vm_work_lease_input(vf), vm_work_release, sweep_done, NULL, 0);
-	}
-}

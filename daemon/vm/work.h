@@ -52,8 +52,4 @@ int vm_work_replug(struct job *j, struct json_object *vf, char *error);
 int vm_work_bind(struct job *j, struct json_object *vf, char *error);
 int vm_work_unbind(struct job *j, struct json_object *vf, char *error);
 
-/* Leases whose VM does not run here (list: those that do) and that no open migration explains are
- * given back. */
-void vm_sweep_leases(struct daemon *d, struct json_object *list);
-
 #endif

@@ -96,7 +96,7 @@ void ufm_http_free(struct ufm_http *h)
 	free(h);
 }
 
-/* What the deadline leaves of the call's own time; 0: it has passed. */
+/* Share of the call's own time that the deadline leaves; 0: it has passed. */
 static unsigned patience_ms(const struct ufm_http *h, uint64_t deadline_us)
 {
 	uint64_t now = now_us(), left_ms = deadline_us > now ? (deadline_us - now) / 1000 : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What is parked, as it was read last, and the moves that can be made again or taken back. */
+/* The parked entries as they were read last, and the moves that can be made again or taken back. */
 #include "sm-helper/moves/parked.h"
 #include "common/util.h"
 #include "sm-helper/moves/ops.h"

@@ -117,3 +117,36 @@ void lost_release_run(struct job *j)
 	if (!j->rc)
 		migrate_release_run(j);
 }
+
+/* ---- the VM runs here: its addresses come back ---- */
+
+/* ---- the VM had left: nothing of it stays here ---- */
+
+/* ---- the VM runs here, and its source is lost ---- */
+
+static void taken_over(struct migration *m, struct job *j)
+{
+	if (j->rc) {
+		migrate_fail(m, j->rc, "%s", j->error);
+		return;
+	}
+	record_do(&m->rec, DID_MOVE);
+	lost_keep_lids(m, j);
+	json_set(m->rec.data, "move", json_object_get(json_opt(m->rec.data, "rebound")));
+	migrate_measure(m, "switch_us");
+}
+
+int orphan_take_over(struct migration *m, struct json_object *in)
+{
+	struct address_work *w = lost_addresses(m, &m->rec.from);
+
+	if (!w) {
+		json_object_put(in);
+		return -ENOMEM;
+	}
+	json_set(in, "moves", record_moves(&m->rec, false));
+	return migrate_order(m, (struct job_order){.work = w, .in = in, .run = lost_take_back_run},
+			     taken_over)
+		       ? -ENOMEM
+		       : STEP_WAIT;
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Answers that a record owes: to the other host's call, to libvirt's hook, to the source's
  * record. */
+#include "daemon/migrate/machine.h"
 #include "common/http/server.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -12,6 +13,7 @@
 
 #include <string.h>
 
+#define PHASE_TEXT       48
 #define TELL_DEADLINE_MS 5000
 
 struct json_object *src_prepare_answer(const struct migration *m)
@@ -95,4 +97,47 @@ void dst_tell_source(struct migration *m)
 		json_object_put(in);
 	else
 		job_start(m->d, in, tell_run, tell_done, NULL, 0);
+}
+
+/* ---- those who ask for its record ---- */
+
+/* "STATE/phase", or NULL where the step has no phases. */
+static const char *phase_of(const struct migration *m, char text[static PHASE_TEXT])
+{
+	const struct migrate_step *s = &m->step;
+	const char *name = s->phases ? s->phases[s->phase].name : NULL;
+
+	snprintf(text, PHASE_TEXT, "%s/%s", migrate_state_name(m->rec.state), name ? name : "");
+	return name ? text : NULL;
+}
+
+void migrate_write_record(struct printbuf *text, const struct migration *m)
+{
+	record_write(text, &m->rec, migrate_failures(m));
+}
+
+struct json_object *migrate_record(const struct migration *m)
+{
+	struct printbuf *text = printbuf_new();
+	char phase[PHASE_TEXT];
+
+	json_write_open(text, NULL, '{');
+	record_write_fields(text, &m->rec, migrate_failures(m));
+	json_write_str(text, "phase", phase_of(m, phase));
+	json_write_close(text, '}');
+	return json_written(text);
+}
+
+void migrate_write_account(struct printbuf *text, const char *key, const struct migration *m)
+{
+	char phase[PHASE_TEXT];
+
+	json_write_open(text, key, '{');
+	record_write_common(text, &m->rec, migrate_failures(m));
+	json_write_bool(text, "back", m->rec.back);
+	json_write_bool(text, "committed", m->rec.committed);
+	json_write_bool(text, "ended", m->rec.ended);
+	json_write_bool(text, "journal_behind", m->kept.behind);
+	json_write_str(text, "phase", phase_of(m, phase));
+	json_write_close(text, '}');
 }

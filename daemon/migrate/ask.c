@@ -9,9 +9,7 @@
 #include "daemon/base/locate.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
-#include "daemon/migrate/choice.h"
 #include "daemon/migrate/src.h"
-#include "daemon/migrate/ask.h"
 
 #include <errno.h>
 #include <string.h>

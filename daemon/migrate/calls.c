@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "daemon/migrate/calls.h"
+#include "daemon/migrate/step.h"
 #include "common/http/server.h"
 #include "common/json.h"
 #include "daemon/base/daemon.h"

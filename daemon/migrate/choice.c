@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "daemon/migrate/choice.h"
+#include "daemon/migrate/src.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "daemon/base/daemon.h"

@@ -3,7 +3,7 @@
 #include "common/json.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job_vfs.h"
-#include "daemon/migrate/src_saved.h"
+#include "daemon/migrate/src.h"
 #include "daemon/migrate/step.h"
 #include "daemon/vf/provider.h"
 #include "daemon/base/settings.h"

@@ -14,7 +14,6 @@
 #include "daemon/libvirt/virt.h"
 #include "daemon/vm/vm.h"
 #include "daemon/migrate/record.h"
-#include "daemon/migrate/recover.h"
 #include "daemon/store/kept.h"
 
 #include <stdbool.h>
@@ -51,6 +50,16 @@ struct migrate_step {
 	unsigned silent;   /* questions to it in vain since then */
 	bool silence_told;
 	uint64_t entered_us;
+};
+
+/* A record of an older life of this host still has to learn these. */
+struct recovery {
+	bool unprobed; /* no step runs until libvirt has told where the VM is */
+	bool probing;  /* libvirt is being asked */
+	bool rebooted; /* the kernel is another one: the QEMU of then is gone, whatever runs here
+			* now, and what its VFs showed */
+	unsigned
+		probes; /* questions that found neither the VM here nor a destination that has it */
 };
 
 /* Facts that only the host knows that the VM leaves. */
@@ -91,7 +100,7 @@ struct migration {
 	int pending_rc;
 	char pending_error[HTTP_ERROR_MAX];
 	struct loop_timer *deadline, *poll; /* owned */
-	struct loop_timer *look;            /* owned; migrate/look.c */
+	struct loop_timer *look;            /* owned; migrate/events.c */
 	struct http_exchange *waiting; /* the caller that asked for the step under way, or NULL */
 	uint64_t committed_us;
 	bool driving, again;
@@ -225,7 +234,7 @@ int migrate_resolve(struct daemon *d, const char *id);
 /* m: PARKED. It goes on, or back; where QEMU's job had not ended, to CANCEL again. */
 void migrate_unpark(struct migration *m, const char *note);
 /* PARKED by CANCEL: QEMU's job may still end, either way, and the record then goes on by itself.
- * migrate/look.c asks for that. */
+ * migrate/events.c asks for that. */
 bool migrate_awaits_job(const struct migration *m);
 /* The VM has left this host by a migration that has not ended here. */
 bool migrate_has_left(struct daemon *d, const char *vm_uuid);

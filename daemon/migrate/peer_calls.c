@@ -4,7 +4,7 @@
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
-#include "daemon/migrate/src_saved.h"
+#include "daemon/migrate/src.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/defer.h"
 #include "daemon/migrate/step.h"

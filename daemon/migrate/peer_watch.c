@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "daemon/migrate/remote.h"
+#include "daemon/migrate/silence.h"
 #include "daemon/migrate/peer_watch.h"
 #include "common/http/client.h"
 #include "common/ib.h"

@@ -7,10 +7,9 @@
 #include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
 #include "daemon/libvirt/qmp.h"
-#include "daemon/migrate/recover.h"
-#include "daemon/migrate/remote.h"
-#include "daemon/migrate/src_saved.h"
 #include "daemon/migrate/step.h"
+#include "daemon/migrate/silence.h"
+#include "daemon/migrate/src.h"
 #include "daemon/store/journal.h"
 #include "daemon/vm/discover.h"
 

@@ -5,8 +5,6 @@
 #include "daemon/migrate/clocks.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job_vfs.h"
-#include "daemon/migrate/choice.h"
-#include "daemon/migrate/speed.h"
 #include "daemon/migrate/src.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/base/settings.h"

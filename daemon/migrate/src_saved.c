@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "daemon/migrate/remote.h"
-#include "daemon/migrate/src_saved.h"
+#include "daemon/migrate/silence.h"
+#include "daemon/migrate/src.h"
 #include "common/boot.h"
 #include "common/http/server.h"
 #include "common/json.h"
@@ -11,7 +11,6 @@
 #include "daemon/store/durable.h"
 #include "daemon/base/job_vfs.h"
 #include "daemon/base/locate.h"
-#include "daemon/migrate/src.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/base/settings.h"
 #include "daemon/vm/work.h"

@@ -129,4 +129,20 @@ struct json_object *migrate_input(const struct migration *m);
 void migrate_release_run(struct job *j);
 void migrate_free_leases(struct migration *m);
 
+/* ---- after a restart: migrate/recover.c ---- */
+
+/* The journal's open records come into memory; migrate_recover() goes on with them. */
+void recover_load(struct daemon *d);
+/* Asks libvirt (again) where the VM of an open migration is, and goes on from there. */
+void recover_probe(struct migration *m);
+
+/* ---- the API's calls about the journal's records: migrate/calls.c ---- */
+
+/* 404: the journal does not have this migration, or not any more. */
+void rest_no_migration(struct http_request *req, const char *id);
+
+/* GET /v1/migrations, GET /v1/migrations/ID */
+void migrate_get_all(struct http_request *req);
+void migrate_get(struct http_request *req);
+
 #endif

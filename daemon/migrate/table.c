@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The table of the migration's states: who acts, how long, what it runs, how it is undone. */
 #include "common/util.h"
-#include "daemon/migrate/recover.h"
-#include "daemon/migrate/src_saved.h"
 #include "daemon/migrate/step.h"
+#include "daemon/migrate/src.h"
 
 #define SRC ROLE_SOURCE
 #define DST ROLE_DESTINATION

@@ -6,7 +6,7 @@
 #include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
 #include "daemon/store/journal.h"
-#include "daemon/migrate/calls.h"
+#include "daemon/migrate/step.h"
 #include "daemon/report/timeline.h"
 
 #define CALL_MS 5000

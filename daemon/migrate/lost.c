@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A destination that is lost for good. No daemon can know that: an operator says it (`ibvmig
- * resolve ID --destination-lost`), and the source goes on without it (docs/migration.md, "A
- * destination that is lost"). */
+/* A host that is lost for good. No daemon can know that: an operator says it (`ibvmig resolve ID
+ * --destination-lost`, `--source-lost`), and the other host goes on without it (docs/migration.md).
+ */
 #include "common/http/server.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
-#include "daemon/migrate/src_saved.h"
 #include "daemon/base/daemon.h"
-#include "daemon/store/journal.h"
-#include "daemon/migrate/src.h"
-#include "daemon/migrate/calls.h"
+#include "daemon/base/job_vfs.h"
+#include "daemon/base/locate.h"
+#include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
+#include "daemon/migrate/src.h"
+#include "daemon/store/journal.h"
+#include "daemon/vf/provider.h"
+#include "daemon/vm/work.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define ASK_MS 7000
 
-/* ---- the VM runs here: its addresses come back ---- */
-
-/* ---- the VM had left: nothing of it stays here ---- */
-
-/* ---- the request ---- */
+/* ---- a destination that is lost: the request ---- */
 
 /* Before SWITCH nothing is undone over there, and what waits for it ends by itself. */
 static bool needs_destination(const struct migration *m)
@@ -143,5 +142,101 @@ void lost_post(struct http_request *req)
 	if (!h ||
 	    job_order(d, &(struct job_order){
 				 .work = h, .run = ask_run, .done = asked, .owner = req->exchange}))
+		http_fail(req->exchange, 503, "no-memory", "out of memory");
+}
+
+/* ---- a source that is lost ---- */
+
+static bool needs_source(const struct migration *m)
+{
+	return m->rec.committed && !m->rec.ended && !record_did(&m->rec, DID_MOVE);
+}
+
+/* The source was to tell that the programs are suspended, and which peers they have. Without it the
+ * programs look for the VM by themselves. */
+static void source_go_on(struct migration *m)
+{
+	char note[160];
+
+	snprintf(note, sizeof note, "the operator says that host %.60s is lost", m->rec.from.host);
+	log_notice("VM %s: migration %s: %s", m->rec.vm_name, m->rec.id, note);
+	record_do(&m->rec, TOLD_SOURCE_LOST);
+	if (m->rec.strategy != STRATEGY_NATIVE)
+		record_do(&m->rec, DID_SUSPEND);
+	m->step.resting = false;
+	if (m->rec.state == M_PARKED) {
+		migrate_unpark(m, note);
+	} else {
+		migrate_save(m, note);
+		migrate_drive(m);
+	}
+}
+
+static void source_answer_idle(struct http_exchange *x, struct daemon *d, const char *id)
+{
+	struct json_object *o = journal_migration(d->journal, id),
+			   *dst = json_opt(o, "destination");
+
+	if (json_opt_bool(dst, "source_lost", false)) {
+		http_reply(x, 200, o);
+		return;
+	}
+	if (dst)
+		http_fail(x, 409, "not-waiting",
+			  "migration %s is %s, and waits for nothing of its source", id,
+			  json_opt_str(dst, "state", "?"));
+	else
+		http_fail(x, 409, "not-waiting",
+			  "migration %s goes from this host: its destination is %s, say it there",
+			  id, json_opt_str(json_opt(json_opt(o, "source"), "to"), "host", "?"));
+	json_object_put(o);
+}
+
+static void source_asked(struct job *j)
+{
+	const struct other_host *h = j->work;
+	const char *id = h->id;
+	struct migration *m = migrate_find(j->d, id, ROLE_DESTINATION);
+	struct http_exchange *x = j->owner;
+
+	if (!j->rc || j->rc == -EREMOTEIO) {
+		http_fail(x, 409, "not-lost",
+			  "host %s is not lost: its ibvmigd answers. ibvmig resolve %s, without "
+			  "--source-lost",
+			  h->host, id);
+	} else if (!m || !needs_source(m)) {
+		source_answer_idle(x, j->d, id);
+	} else {
+		if (!record_did(&m->rec, TOLD_SOURCE_LOST) || m->rec.state == M_PARKED)
+			source_go_on(m);
+		http_reply(x, 200, journal_migration(j->d->journal, m->rec.id));
+	}
+}
+
+void orphan_post(struct http_request *req)
+{
+	struct daemon *d = req->user;
+	struct json_object *o AUTO_JSON = journal_migration(d->journal, req->param);
+	struct other_host *h;
+	struct migration *m = migrate_find(d, req->param, ROLE_DESTINATION);
+
+	if (!m && !o) {
+		rest_no_migration(req, req->param);
+		return;
+	}
+	if (!m || !needs_source(m)) {
+		source_answer_idle(req->exchange, d, req->param);
+		return;
+	}
+	h = calloc(1, sizeof *h);
+	if (h) {
+		memcpy(h->id, m->rec.id, sizeof h->id);
+		memcpy(h->host, m->rec.from.host, sizeof h->host);
+		memcpy(h->url, m->rec.from.url, sizeof h->url);
+	}
+	if (!h || job_order(d, &(struct job_order){.work = h,
+						   .run = ask_run,
+						   .done = source_asked,
+						   .owner = req->exchange}))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The other host's record of a migration, as GET /v1/migrations/ID tells it. */
-#ifndef IBVMIG_DAEMON_MIGRATE_REMOTE_H
-#define IBVMIG_DAEMON_MIGRATE_REMOTE_H
+#ifndef IBVMIG_DAEMON_MIGRATE_SILENCE_H
+#define IBVMIG_DAEMON_MIGRATE_SILENCE_H
 
 #include "common/http/client.h"
-#include "daemon/migrate/states.h"
+#include "daemon/migrate/record.h"
 
 struct remote_record {
 	bool known; /* the host has a record of this role; else all below is false or "" */

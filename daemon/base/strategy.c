@@ -48,7 +48,7 @@ static void native_needs(const struct strategy_facts *f, char why[static STRATEG
 			 "been started, or has arrived, with strategy native or auto");
 	else if (!f->state_there)
 		say(why, "the VF at the destination cannot take another one's state");
-	else if (f->post_copy)
+	else if (f->copy == COPY_POST)
 		say(why, "QEMU cannot migrate a VFIO device's state with post-copy");
 }
 
@@ -56,9 +56,9 @@ static void native_needs(const struct strategy_facts *f, char why[static STRATEG
  * up. The VF at the destination is not known yet where native was not asked for. */
 static void unplug_needs(const struct strategy_facts *f, char why[static STRATEGY_WHY_MAX])
 {
-	bool may_be_native = f->state_here && f->fixed && !f->post_copy && !f->save;
+	bool may_be_native = f->state_here && f->fixed && f->copy == COPY_LIVE;
 
-	if (f->blocked && !f->save)
+	if (f->blocked && f->copy != COPY_SAVE)
 		say(why, "the VM's QEMU refuses to migrate while it has a VF of this class: "
 			 "QEMU >= 10.1 lets it leave, or one with the patch of hooks/qemu");
 	else if (f->paused)
@@ -88,13 +88,13 @@ static void late_needs(const struct strategy_facts *f, char why[static STRATEGY_
 			 "during the copy would be lost",
 			 f->kernel_user_names, f->kernel_users > 1 ? "use" : "uses",
 			 f->kernel_users > 1 ? "them" : "it");
-	else if (f->post_copy)
+	else if (f->copy == COPY_POST)
 		say(why, "with post-copy the guest may leave before the VF has");
 }
 
 static void cold_needs(const struct strategy_facts *f, char why[static STRATEGY_WHY_MAX])
 {
-	if (f->save)
+	if (f->copy == COPY_SAVE)
 		unplug_needs(f, why);
 	else
 		say(why, "a live migration is not cold: ibvmig save here, ibvmig restore there");

@@ -20,6 +20,12 @@ enum domain_strategy {
 #define STRATEGY_WHY_MAX   400
 #define STRATEGY_USERS_MAX 250
 
+enum copy_kind {
+	COPY_LIVE, /* pre-copy, which can be held */
+	COPY_POST, /* QEMU may switch to post-copy: memory is pulled, not held */
+	COPY_SAVE, /* to a file: no live migration */
+};
+
 /* Facts about the two hosts, QEMU and the guest. */
 struct strategy_facts {
 	bool state_here, state_there; /* the VF's driver there gives the device's state to QEMU */
@@ -28,9 +34,8 @@ struct strategy_facts {
 	bool blocked;                 /* QEMU does not migrate with it either: virsh cannot begin */
 	bool agent;                   /* the guest's agent answers */
 	const char *paused;           /* the VM's name, if it is paused; NULL: it runs. Borrowed */
-	bool agent_needed;     /* also to go early: without one, QPs are lost (require-agent) */
-	bool save;             /* to a file: not a live migration */
-	bool post_copy;        /* QEMU may switch to post-copy: memory is pulled, not held */
+	bool agent_needed; /* also to go early: without one, QPs are lost (require-agent) */
+	enum copy_kind copy;
 	unsigned kernel_users; /* drivers of the guest's kernel that use the VF */
 	char kernel_user_names[STRATEGY_USERS_MAX]; /* the names of these, in words */
 };

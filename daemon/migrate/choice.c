@@ -101,7 +101,7 @@ static int choose(struct migration *m, const struct strategy_facts *facts)
 int choice_make(struct migration *m, struct strategy_facts *facts)
 {
 	facts->state_there = m->rec.state_there;
-	facts->save = m->rec.file;
+	facts->copy = m->rec.file ? COPY_SAVE : COPY_LIVE;
 	return choose(m, facts);
 }
 
@@ -126,7 +126,7 @@ int choice_for_post_copy(struct migration *m)
 				   .state_there = native,
 				   .fixed = native,
 				   .agent = true,
-				   .post_copy = true};
+				   .copy = COPY_POST};
 	int rc = choose(m, &f);
 
 	/* A VF that is to leave early then had to leave before QEMU began. */

@@ -19,7 +19,7 @@ static struct strategy_facts facts_of(unsigned bits)
 		.fixed = bits & 4,
 		.agent = bits & 8,
 		.agent_needed = bits & 16,
-		.post_copy = bits & 32,
+		.copy = bits & 32 ? COPY_POST : COPY_LIVE,
 		.blocked = bits & 256,
 		.passed = bits & 512,
 		.paused = bits & 128 ? "g1" : NULL,
@@ -35,9 +35,10 @@ static bool possible(enum domain_strategy s, const struct strategy_facts *f)
 
 	switch (s) {
 	case STRATEGY_NATIVE:
-		return !f->passed && f->state_here && f->state_there && f->fixed && !f->post_copy;
+		return !f->passed && f->state_here && f->state_there && f->fixed &&
+		       f->copy != COPY_POST;
 	case STRATEGY_LATE:
-		return guest && f->agent && !f->fixed && !f->kernel_users && !f->post_copy;
+		return guest && f->agent && !f->fixed && !f->kernel_users && f->copy != COPY_POST;
 	case STRATEGY_EARLY:
 		return guest;
 	default:
@@ -124,7 +125,7 @@ static void test_in_words(void **state)
 	strategy_refusal(STRATEGY_AUTO, &c, text, sizeof text);
 	assert_non_null(strstr(text, "; late, early: the VM's QEMU refuses to migrate while"));
 	assert_non_null(strstr(text, "hooks/qemu; cold: a live migration is not cold: ibvmig"));
-	f.save = true; /* takes it away before */
+	f.copy = COPY_SAVE; /* takes it away before */
 	assert_int_equal(strategy_choose(STRATEGY_COLD, &f, &c), 0);
 	f = (struct strategy_facts){.agent_needed = true};
 	assert_int_equal(strategy_choose(STRATEGY_AUTO, &f, &c), -ENOTSUP);

@@ -23,15 +23,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t bytes;
 	char *text;
 
-	if (topo_read(topology, strlen(topology), &f, &e) ||
-	    topo_read(topology, strlen(topology), &again, &e))
+	if (topo_read(topology, strlen(topology), &f, NULL, &e) ||
+	    topo_read(topology, strlen(topology), &again, NULL, &e))
 		abort();
-	if (lfts_read((const char *)data, size, &f, &e)) {
+	if (lfts_read((const char *)data, size, &f, NULL, &e)) {
 		if (!e.text[0] || fabric_lft_block(&f, 0, 0) || fabric_lft_block(&f, 1, 0))
 			abort();
 	} else {
 		text = lfts_format(&f, &bytes);
-		if (!text || lfts_read(text, bytes, &again, &e))
+		if (!text || lfts_read(text, bytes, &again, NULL, &e))
 			abort();
 		for (uint32_t s = 0; s < 2; s++)
 			for (unsigned lid = 1; lid <= 70; lid++)

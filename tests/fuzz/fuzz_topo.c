@@ -17,13 +17,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t bytes;
 	char *text;
 
-	if (topo_read((const char *)data, size, &f, &e)) {
+	if (topo_read((const char *)data, size, &f, NULL, &e)) {
 		if (!e.text[0])
 			abort();
 		return 0;
 	}
 	text = topo_format(&f, &bytes);
-	if (!text || topo_read(text, bytes, &again, &e))
+	if (!text || topo_read(text, bytes, &again, NULL, &e))
 		abort();
 	if (f.switches != again.switches || f.ends != again.ends ||
 	    fabric_top_lid(&f) != fabric_top_lid(&again))

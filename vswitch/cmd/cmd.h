@@ -17,7 +17,7 @@ struct cmd {
 	const char *vm[CMD_MOVES_MAX], *to[CMD_MOVES_MAX];
 	unsigned vms, tos;
 	const char *busy;
-	bool fewest, waves, copy, deps, smps;
+	bool fewest, waves, copy, deps, smps, no_vswitches;
 	unsigned long top, pairs, drained, seed, step;
 	double smp_us, direct_us;   /* below 0: not said */
 	struct fabric_error *error; /* borrowed */

@@ -12,6 +12,7 @@
 enum {
 	OPT_TOPOLOGY,
 	OPT_LFTS,
+	OPT_NO_VSWITCHES,
 	OPT_NET,
 	OPT_ROUTING,
 	OPT_VM,
@@ -34,7 +35,11 @@ enum {
 
 static const struct command_option options[OPTIONS] = {
 	[OPT_TOPOLOGY] = {"--topology", "FILE", "a topology as ibnetdiscover prints it", 0},
-	[OPT_LFTS] = {"--lfts", "FILE", "the tables of its switches: dump_lfts.sh or dump_fts", 0},
+	[OPT_LFTS] = {"--lfts", "FILE",
+		      "the tables of its switches: dump_lfts.sh, dump_fts or OpenSM's", 0},
+	[OPT_NO_VSWITCHES] =
+		{"--no-vswitches", NULL,
+		 "switches of the files with one uplink are leaves, no HCAs' vSwitches", 0},
 	[OPT_NET] = {"--net", "NET", "a generated fabric in place of files", 0},
 	[OPT_ROUTING] = {"--routing", "ENGINE", "how NET is routed", 0},
 	[OPT_VM] = {"--vm", "VM", "that moves, once for each", 0},
@@ -56,10 +61,11 @@ static const struct command_option options[OPTIONS] = {
 };
 
 #define BIT(o)      COMMAND_BIT(o)
-#define FABRIC_BITS (BIT(OPT_TOPOLOGY) | BIT(OPT_LFTS) | BIT(OPT_NET) | BIT(OPT_ROUTING))
+#define NET_BITS    (BIT(OPT_TOPOLOGY) | BIT(OPT_LFTS) | BIT(OPT_NET) | BIT(OPT_ROUTING))
+#define FABRIC_BITS (NET_BITS | BIT(OPT_NO_VSWITCHES))
 
 static const struct command commands[] = {
-	{"gen", "", FABRIC_BITS, cmd_gen,
+	{"gen", "", NET_BITS, cmd_gen,
 	 "writes a generated fabric in the forms of ibnetdiscover (ibsim) and dump_lfts"},
 	{"check", "", FABRIC_BITS | BIT(OPT_STEP) | BIT(OPT_DEPS), cmd_check,
 	 "walks every LID of a CA port (each Nth) from every switch with CA ports"},
@@ -78,9 +84,9 @@ static const struct command commands[] = {
 };
 
 static const char notes[] =
-	"\nFABRIC   --topology FILE --lfts FILE (ibnetdiscover; dump_lfts.sh or dump_fts), "
-	"or "
-	"--net NET\n"
+	"\nFABRIC   --topology FILE --lfts FILE (ibnetdiscover, ibdiagnet; dump_lfts.sh, "
+	"dump_fts,\n"
+	"         opensm-lfts.dump, opensm.fdbs), or --net NET\n"
 	"NET      324, 648, 5832, 11664 (hosts, 36-port switches), xgft:18,36/18 (children "
 	"per level /\n"
 	"         parents per level above the hosts), mesh:3x2, torus:8x8, irregular:30,3,7 "
@@ -190,6 +196,7 @@ static int read_options(const struct command_line *l, struct cmd *c)
 	c->copy = command_has(l, OPT_COPY);
 	c->deps = command_has(l, OPT_DEPS);
 	c->smps = command_has(l, OPT_SMPS);
+	c->no_vswitches = command_has(l, OPT_NO_VSWITCHES);
 	if ((rc = read_list(l, OPT_VM, c->vm, &c->vms)) ||
 	    (rc = read_list(l, OPT_TO, c->to, &c->tos)) ||
 	    (rc = read_real(l, OPT_SMP_US, &c->smp_us)) ||

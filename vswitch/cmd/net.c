@@ -51,26 +51,72 @@ static int in_file(const char *path, int rc, struct fabric_error *e)
 	return rc ? fabric_fail(e, rc, "%.80s: %.170s", path, inner.text) : 0;
 }
 
-int cmd_fabric(const struct cmd *c, struct fabric *ret_fabric, struct fabric_error *e)
+static void print_notes(const char *path, const struct text_notes *n)
 {
-	char *topology AUTO_FREE = NULL, *lfts AUTO_FREE = NULL;
-	size_t topology_bytes, lft_bytes;
+	for (unsigned i = 0; i < n->notes; i++)
+		fprintf(stderr, "ibvmig-vswitch: note: %s: %s (%u such)\n", path, n->note[i].first,
+			n->note[i].count);
+}
+
+static int read_topology(const char *path, struct fabric *ret_fabric, struct fabric_error *e)
+{
+	struct text_notes notes = {.notes = 0};
+	char *text AUTO_FREE = NULL;
+	size_t bytes;
+	int rc = read_text(path, &text, &bytes, e);
+
+	rc = rc ? rc : in_file(path, topo_read(text, bytes, ret_fabric, &notes, e), e);
+	print_notes(path, &notes);
+	return rc;
+}
+
+static int read_lfts(const char *path, struct fabric *f, struct fabric_error *e)
+{
+	FILE *in AUTO_FILE = fopen(path, "re");
+	struct text_notes notes = {.notes = 0};
 	int rc;
 
-	if (c->net && !c->topology && !c->lfts)
+	if (!in)
+		return fabric_fail(e, -errno, "%s: %s", path, strerror(errno));
+	rc = in_file(path, lfts_read_file(in, f, &notes, e), e);
+	print_notes(path, &notes);
+	return rc;
+}
+
+/* A file does not tell a vSwitch from a leaf with one uplink: what is taken for one is said. */
+static void judge_vswitches(const struct cmd *c, struct fabric *f)
+{
+	uint32_t first = FABRIC_NONE, count = 0;
+
+	for (uint32_t i = 0; i < f->switches; i++) {
+		if (c->no_vswitches)
+			f->sw[i].inside = false;
+		if (!f->sw[i].inside)
+			continue;
+		first = count++ ? first : i;
+	}
+	if (count)
+		fprintf(stderr,
+			"ibvmig-vswitch: note: %s: switch %s has one uplink and is taken for the "
+			"vSwitch of one host (%u such); leaves: add --no-vswitches\n",
+			c->topology, f->sw[first].desc, count);
+}
+
+int cmd_fabric(const struct cmd *c, struct fabric *ret_fabric, struct fabric_error *e)
+{
+	int rc;
+
+	if (c->net && !c->topology && !c->lfts && !c->no_vswitches)
 		return cmd_generate(c->net, c->routing, ret_fabric, e);
 	if (!c->topology || !c->lfts || c->net || c->routing)
 		return fabric_fail(e, -EINVAL,
-				   "a fabric is needed: --topology FILE --lfts FILE, or --net NET "
-				   "[--routing ENGINE]");
-	rc = read_text(c->topology, &topology, &topology_bytes, e);
-	rc = rc ? rc : read_text(c->lfts, &lfts, &lft_bytes, e);
+				   "a fabric is needed: --topology FILE --lfts FILE "
+				   "[--no-vswitches], or --net NET [--routing ENGINE]");
+	rc = read_topology(c->topology, ret_fabric, e);
 	if (rc)
 		return rc;
-	rc = in_file(c->topology, topo_read(topology, topology_bytes, ret_fabric, e), e);
-	if (rc)
-		return rc;
-	rc = in_file(c->lfts, lfts_read(lfts, lft_bytes, ret_fabric, e), e);
+	judge_vswitches(c, ret_fabric);
+	rc = read_lfts(c->lfts, ret_fabric, e);
 	if (rc)
 		fabric_clear(ret_fabric);
 	return rc;
@@ -96,14 +142,16 @@ int cmd_find_end(const struct fabric *f, const char *text, uint32_t *ret_end,
 			   "no CA port of the fabric has the LID, GUID or name \"%.64s\"", text);
 }
 
-static int write_text(const char *path, char *text, size_t bytes, struct fabric_error *e)
+static int write_file(const char *path, void (*write)(FILE *, const struct fabric *),
+		      const struct fabric *f, struct fabric_error *e)
 {
-	char *owned AUTO_FREE = text;
-	FILE *out AUTO_FILE = text ? fopen(path, "w") : NULL;
+	FILE *out AUTO_FILE = fopen(path, "we");
 
-	if (!out || fwrite(text, 1, bytes, out) != bytes || fflush(out))
-		return fabric_fail(e, -EIO, "%s: %s", path, strerror(text ? errno : ENOMEM));
-	(void)owned;
+	if (!out)
+		return fabric_fail(e, -errno, "%s: %s", path, strerror(errno));
+	write(out, f);
+	if (fflush(out) || ferror(out))
+		return fabric_fail(e, -EIO, "%s: it cannot be written: %s", path, strerror(errno));
 	return 0;
 }
 
@@ -112,7 +160,6 @@ int cmd_gen(const struct command_line *l)
 	const struct cmd *c = l->context;
 	struct fabric_error *e = c->error;
 	struct fabric f;
-	size_t bytes = 0;
 	int rc;
 
 	if (!c->net)
@@ -125,16 +172,10 @@ int cmd_gen(const struct command_line *l)
 			rc = fabric_fail(e, -EINVAL,
 					 "VFs that share a port have no place in a topology file: "
 					 "add ,vswitch to the net");
-	if (!rc && c->topology) {
-		char *text = topo_format(&f, &bytes);
-
-		rc = write_text(c->topology, text, bytes, e);
-	}
-	if (!rc && c->lfts) {
-		char *text = lfts_format(&f, &bytes);
-
-		rc = write_text(c->lfts, text, bytes, e);
-	}
+	if (!rc && c->topology)
+		rc = write_file(c->topology, topo_write, &f, e);
+	if (!rc && c->lfts)
+		rc = write_file(c->lfts, lfts_write, &f, e);
 	printf("%u switches, %u CA ports, LIDs to %u, %zu bytes in memory\n", f.switches, f.ends,
 	       fabric_top_lid(&f), fabric_bytes(&f));
 	fabric_clear(&f);

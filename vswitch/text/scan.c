@@ -25,13 +25,45 @@ int scan_strange(struct scan *s)
 	return scan_fail(s, "\"%.*s\" is not understood", (int)(left > 20 ? 20 : left), s->at);
 }
 
+void scan_skip(struct scan *s)
+{
+	size_t left = (size_t)(s->stop - s->at);
+
+	while (left && strchr(" \t\r", s->at[left - 1]))
+		left--;
+	notes_add(s->notes, s->line, "\"%.*s\" is not understood: left out",
+		  (int)(left > 40 ? 40 : left), s->at);
+}
+
+/* Fills the window behind what is left of it; nothing more comes at the end of the file. */
+static int refill(struct scan *s)
+{
+	size_t left = (size_t)(s->end - s->text);
+
+	if (left)
+		memmove(s->window, s->text, left);
+	s->text = s->window;
+	s->end = s->window + left + fread(s->window + left, 1, SCAN_WINDOW - left, s->in);
+	return ferror(s->in) ? scan_fail(s, "the file cannot be read: %s", strerror(errno)) : 0;
+}
+
 int scan_line(struct scan *s)
 {
 	size_t left = (size_t)(s->end - s->text);
 	const char *stop = left ? memchr(s->text, '\n', left) : NULL;
 
+	if (!stop && s->in && left <= TEXT_LINE_MAX) {
+		int rc = refill(s);
+
+		if (rc)
+			return rc;
+		left = (size_t)(s->end - s->text);
+		stop = left ? memchr(s->text, '\n', left) : NULL;
+	}
 	if (!left)
 		return 0;
+	if (!s->line && left >= 3 && !memcmp(s->text, "\xef\xbb\xbf", 3))
+		s->text += 3; /* the mark of UTF-8 */
 	s->line++;
 	s->at = s->text;
 	s->stop = stop ? stop : s->end;
@@ -63,6 +95,17 @@ bool scan_word(struct scan *s, const char *word)
 		return false;
 	s->at += n;
 	return true;
+}
+
+bool scan_group(struct scan *s, const char *open, char close)
+{
+	const char *before = s->at, *found;
+
+	if (!scan_word(s, open))
+		return false;
+	found = memchr(s->at, close, (size_t)(s->stop - s->at));
+	s->at = found ? found + 1 : before;
+	return found;
 }
 
 bool scan_find(struct scan *s, const char *word)

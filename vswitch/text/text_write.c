@@ -56,31 +56,14 @@ static void write_switch(FILE *out, const struct fabric *f, const struct fabric_
 	fputc('\n', out);
 }
 
-static char *finish(FILE *out, char **text)
+void topo_write(FILE *out, const struct fabric *f)
 {
-	bool bad = ferror(out);
-
-	if (fclose(out) || bad) {
-		free(*text);
-		*text = NULL;
-	}
-	return *text;
-}
-
-char *topo_format(const struct fabric *f, size_t *ret_bytes)
-{
-	char *text = NULL;
-	FILE *out = open_memstream(&text, ret_bytes);
-
-	if (!out)
-		return NULL;
 	/* CAs first: ibsim's clients sit at the first node, unless they say where */
 	for (uint32_t i = 0; i < f->ends;)
 		i = f->end[i].sw != FABRIC_NONE && f->end[i].pf == FABRIC_NONE ? write_ca(out, f, i)
 									       : i + 1;
 	for (uint32_t i = 0; i < f->switches; i++)
 		write_switch(out, f, &f->sw[i]);
-	return finish(out, &text);
 }
 
 static void write_entry(FILE *out, const struct fabric *f, unsigned lid, unsigned port)
@@ -97,16 +80,12 @@ static void write_entry(FILE *out, const struct fabric *f, unsigned lid, unsigne
 		fprintf(out, "0x%04x %03u : (unknown node and type)\n", lid, port);
 }
 
-char *lfts_format(const struct fabric *f, size_t *ret_bytes)
+void lfts_write(FILE *out, const struct fabric *f)
 {
-	char *text = NULL;
-	FILE *out = open_memstream(&text, ret_bytes);
+	unsigned top = fabric_top_lid(f);
 
-	if (!out)
-		return NULL;
 	for (uint32_t i = 0; i < f->switches; i++) {
 		unsigned last = f->sw[i].lft_blocks * IB_LFT_BLOCK, count = 0;
-		unsigned top = fabric_top_lid(f);
 
 		fprintf(out,
 			"Unicast lids [0x0-0x%x] of switch Lid %u guid 0x%016" PRIx64
@@ -125,5 +104,32 @@ char *lfts_format(const struct fabric *f, size_t *ret_bytes)
 		}
 		fprintf(out, "%u valid lids dumped \n", count);
 	}
-	return finish(out, &text);
+}
+
+static char *format(const struct fabric *f, void (*write)(FILE *, const struct fabric *),
+		    size_t *ret_bytes)
+{
+	char *text = NULL;
+	FILE *out = open_memstream(&text, ret_bytes);
+	bool bad;
+
+	if (!out)
+		return NULL;
+	write(out, f);
+	bad = ferror(out);
+	if (fclose(out) || bad) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+char *topo_format(const struct fabric *f, size_t *ret_bytes)
+{
+	return format(f, topo_write, ret_bytes);
+}
+
+char *lfts_format(const struct fabric *f, size_t *ret_bytes)
+{
+	return format(f, lfts_write, ret_bytes);
 }

@@ -122,10 +122,28 @@ int cmd_fabric(const struct cmd *c, struct fabric *ret_fabric, struct fabric_err
 	return rc;
 }
 
+/* The CA port of this name; a host or an HCA may give one name to many. */
+static int find_by_name(const struct fabric *f, const char *name, uint32_t *ret_end,
+			struct fabric_error *e)
+{
+	unsigned count = 0;
+
+	for (uint32_t i = 0; i < f->ends; i++)
+		if (str_eq(f->end[i].desc, name) && !count++)
+			*ret_end = i;
+	if (count > 1)
+		return fabric_fail(e, -EINVAL,
+				   "%u CA ports have the name \"%.64s\", one of them LID %u and "
+				   "GUID 0x%016" PRIx64 ": name the port by its LID or GUID",
+				   count, name, f->end[*ret_end].lid, f->end[*ret_end].port_guid);
+	return 0;
+}
+
 int cmd_find_end(const struct fabric *f, const char *text, uint32_t *ret_end,
 		 struct fabric_error *e)
 {
 	uint64_t v;
+	int rc = 0;
 
 	*ret_end = FABRIC_NONE;
 	if (!parse_u64(text, 1, IB_LID_UCAST_MAX, &v))
@@ -133,11 +151,9 @@ int cmd_find_end(const struct fabric *f, const char *text, uint32_t *ret_end,
 	else if (!strncmp(text, "0x", 2) && !parse_u64(text, 1, UINT64_MAX, &v))
 		*ret_end = fabric_find_end(f, v);
 	else
-		for (uint32_t i = 0; *ret_end == FABRIC_NONE && i < f->ends; i++)
-			if (str_eq(f->end[i].desc, text))
-				*ret_end = i;
-	if (*ret_end != FABRIC_NONE)
-		return 0;
+		rc = find_by_name(f, text, ret_end, e);
+	if (rc || *ret_end != FABRIC_NONE)
+		return rc;
 	return fabric_fail(e, -ENOENT,
 			   "no CA port of the fabric has the LID, GUID or name \"%.64s\"", text);
 }

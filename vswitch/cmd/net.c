@@ -40,6 +40,8 @@ static int read_text(const char *path, char **ret_text, size_t *ret_bytes, struc
 {
 	int rc = read_file(path, TEXT_BYTES_MAX, ret_text, ret_bytes);
 
+	if (rc == -EFBIG)
+		return fabric_fail(e, rc, "%s: more than 1 GiB: is it a topology?", path);
 	return rc ? fabric_fail(e, rc, "%s: %s", path, strerror(-rc)) : 0;
 }
 

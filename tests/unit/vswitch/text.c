@@ -464,6 +464,32 @@ static void test_dump_writers(void **state)
 	}
 }
 
+/* OpenSM's own dumps, cut anywhere. The hops behind a port are not read, so an fdbs that is cut
+ * within them is whole. */
+static void test_cut_opensm(void **state)
+{
+	static const char topology[] = SWITCH_A
+		"[1] \"x\"[1]\n\nCa 1 \"x\"\n[1] \"a\"[1] # lid 3\n";
+	static const char lfts[] = OPENSM "0x0001 000 # a\n0x0003 001 # x\n3 lids dumped\n";
+	static const char fdbs[] = FDBS "0x0001 : 000  : 00   : yes\n0x0002 : UNREACHABLE\n"
+					"0x0003 : 001  : 01   : yes\n";
+	size_t whole = (size_t)(strrchr(fdbs, '1') - fdbs) - 3; /* behind "001  :" */
+	struct fabric_error e;
+	struct fabric f;
+
+	(void)state;
+	assert_int_equal(topo_read(topology, strlen(topology), &f, NULL, &e), 0);
+	for (size_t n = 0; n < sizeof lfts - 2; n++)
+		if (!lfts_read(lfts, n, &f, NULL, &e))
+			fail_msg("%zu bytes are an opensm-lfts.dump", n);
+	assert_int_equal(lfts_read(lfts, sizeof lfts - 2, &f, NULL, &e), 0);
+	for (size_t n = 0; n < sizeof fdbs; n++)
+		if (!lfts_read(fdbs, n, &f, NULL, &e) != (n > whole))
+			fail_msg("%zu bytes of an fdbs: %s", n, e.text);
+	assert_int_equal(fabric_lft_entry(&f, 0, 3), 1);
+	fabric_clear(&f);
+}
+
 /* A file that is larger than the window is read as from memory, and refused as from memory when it
  * is cut. */
 static void test_file(void **state)
@@ -529,7 +555,7 @@ int main(void)
 		cmocka_unit_test(test_cut),           cmocka_unit_test(test_bad_topologies),
 		cmocka_unit_test(test_bad_dumps),     cmocka_unit_test(test_ibnetdiscover),
 		cmocka_unit_test(test_writers),       cmocka_unit_test(test_dump_writers),
-		cmocka_unit_test(test_file),
+		cmocka_unit_test(test_file),          cmocka_unit_test(test_cut_opensm),
 	};
 
 	return RUN_TESTS(vswitch_text);

@@ -58,6 +58,7 @@ static struct json_object *one_qp(struct json_object *in)
 	struct ib_gid gid;
 	char text[IB_GID_TEXT];
 	uint64_t vguid = 0;
+	uint16_t pkey;
 
 	copy_number(o, in, "vqpn", QPN_MAX);
 	copy_number(o, in, "qpn", QPN_MAX);
@@ -65,6 +66,10 @@ static struct json_object *one_qp(struct json_object *in)
 	copy_text(o, in, "state");
 	if (!ib_guid_parse(json_opt_str(in, "vguid", ""), &vguid))
 		json_set_guid(o, "vguid", vguid);
+	if (!ib_pkey_parse(json_opt_str(in, "pkey", ""), &pkey)) {
+		snprintf(text, sizeof text, "0x%04x", pkey);
+		json_set_str(o, "pkey", text);
+	}
 	copy_number(o, in, "unacked", INT64_MAX);
 	copy_number(o, in, "unacked_bytes", INT64_MAX);
 	if (json_opt_bool(in, "uncovered", false))

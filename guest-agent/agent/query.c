@@ -14,6 +14,7 @@
 #define ANSWER_MS   3000 /* the default, where the host does not say */
 #define WAIT_MAX_MS 60000
 #define PEERS_MAX   4096
+#define PKEYS_MAX   256          /* of a process */
 #define TEXT_MAX    (900u << 10) /* text of QPs in one answer, below the limit of a frame */
 
 struct query {
@@ -26,7 +27,8 @@ struct query {
 	size_t text_bytes;
 	bool truncated;
 	struct json_object *processes, *peers, *uncovered;
-	struct json_object *qps_of[SHIM_SLOT_MAX + 1]; /* borrowed from processes */
+	struct json_object *qps_of[SHIM_SLOT_MAX + 1];   /* borrowed from processes */
+	struct json_object *pkeys_of[SHIM_SLOT_MAX + 1]; /* likewise */
 };
 
 static struct query queries[QUERIES_MAX];
@@ -166,6 +168,8 @@ void agent_query_process(struct agent_shim *s, const struct shim_process *p)
 	json_set_u64(o, "mr_bytes", p->mr_bytes);
 	q->qps_of[s->slot] = json_object_new_array();
 	json_set(o, "qps", q->qps_of[s->slot]);
+	q->pkeys_of[s->slot] = json_object_new_array();
+	json_set(o, "pkeys", q->pkeys_of[s->slot]);
 	json_object_array_add(q->processes, o);
 	if (!p->uncovered)
 		return;
@@ -223,10 +227,32 @@ static void add_peer(struct query *q, const char *sgid, const char *dgid)
 	json_object_array_add(q->peers, p);
 }
 
+/* Each P_Key of a process and vGUID once: its list is whole where that of the QPs is cut. */
+static void add_pkey(struct json_object *list, uint64_t vguid, const char *pkey)
+{
+	char guid[IB_GUID_TEXT];
+	size_t n = json_object_array_length(list);
+	struct json_object *p;
+
+	ib_guid_format(vguid, guid);
+	for (size_t i = 0; i < n; i++) {
+		p = json_object_array_get_idx(list, i);
+		if (str_eq(json_opt_str(p, "vguid", ""), guid) &&
+		    str_eq(json_opt_str(p, "pkey", ""), pkey))
+			return;
+	}
+	if (n == PKEYS_MAX)
+		return;
+	p = json_object_new_object();
+	json_set_str(p, "vguid", guid);
+	json_set_str(p, "pkey", pkey);
+	json_object_array_add(list, p);
+}
+
 void agent_query_qp(struct agent_shim *s, const struct shim_qp_info *i)
 {
 	struct query *q = query_of(s, i->head.cookie);
-	char sgid[IB_GID_TEXT], dgid[IB_GID_TEXT];
+	char sgid[IB_GID_TEXT], dgid[IB_GID_TEXT], pkey[8];
 	struct ib_gid gid;
 
 	if (!q || !q->qps_of[s->slot])
@@ -239,6 +265,11 @@ void agent_query_qp(struct agent_shim *s, const struct shim_qp_info *i)
 	json_set_guid(o, "vguid", i->vguid);
 	json_set_u64(o, "unacked", i->unacked);
 	json_set_u64(o, "unacked_bytes", i->unacked_bytes);
+	if (i->pkey) {
+		snprintf(pkey, sizeof(pkey), "0x%04x", i->pkey);
+		json_set_str(o, "pkey", pkey);
+		add_pkey(q->pkeys_of[s->slot], i->vguid, pkey);
+	}
 	if (i->uncovered)
 		json_set_bool(o, "uncovered", true);
 	if (i->connected) {

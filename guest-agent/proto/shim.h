@@ -137,7 +137,8 @@ struct shim_qp_info {
 	uint64_t unacked;       /* sends posted by the program and not completed */
 	uint64_t unacked_bytes; /* of these */
 	uint32_t dqpn;          /* the hardware's number of the other end, as far as we know */
-	uint32_t reserved;
+	uint16_t pkey;          /* with the membership bit; 0: in no partition */
+	uint16_t reserved;
 };
 
 struct shim_peer_info {

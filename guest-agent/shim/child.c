@@ -12,6 +12,7 @@
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
 #include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/pkey.h"
 #include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/srq.h"
 
@@ -107,6 +108,7 @@ static void in_child(void)
 	mw_forget_all();
 	xrc_forget_all();
 	qp_forget_all();
+	pkeys_forget_all();
 	parts_forget();
 	shim.generation = generation;
 }

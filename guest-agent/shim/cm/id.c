@@ -2,6 +2,8 @@
 /* librdmacm: ids, from their creation to a resolved route, and their queue pairs. */
 #include "guest-agent/shim/cm/id.h"
 #include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/pkey.h"
 #include "guest-agent/shim/verbs/refuse.h"
 
 #include <errno.h>
@@ -439,12 +441,25 @@ int rdma_set_option(struct rdma_cm_id *rid, int level, int name, void *value, si
 	return CM_AROUND(id, cm_enter_ready, set_option(id, level, name, value, bytes));
 }
 
+/* The kernel tells the device's indices; the program hands them to ibv_modify_qp(). */
+static int init_qp_attr(struct cm_id *id, struct ibv_qp_attr *attr, int *mask)
+{
+	struct ibv_context *verbs = id->real->verbs;
+	int rc = real_cm.init_qp_attr(id->real, attr, mask);
+
+	if (!rc && *mask & IBV_QP_PKEY_INDEX && shim_ours(verbs))
+		attr->pkey_index = (uint16_t)pkey_index_of_device(
+			to_context(verbs), attr->port_num ? attr->port_num : id->real->port_num,
+			attr->pkey_index);
+	return rc;
+}
+
 int rdma_init_qp_attr(struct rdma_cm_id *rid, struct ibv_qp_attr *attr, int *mask)
 {
 	struct cm_id *id = to_cm_id(rid);
 
 	return NOT_OURS ? real_cm.init_qp_attr(rid, attr, mask)
-			: CM_READY(id, init_qp_attr(id->real, attr, mask));
+			: CM_AROUND(id, cm_enter_ready, init_qp_attr(id, attr, mask));
 }
 
 int rdma_get_remote_ece(struct rdma_cm_id *rid, struct ibv_ece *ece)

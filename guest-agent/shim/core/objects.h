@@ -24,7 +24,10 @@
 #include "guest-agent/proto/shim.h"
 #include "guest-agent/shim/core/table.h"
 
-#define SHIM_GIDS_MAX 16
+#define SHIM_GIDS_MAX  16
+#define SHIM_PKEYS_MAX 256 /* of a port; mlx5 has 128 */
+#define SHIM_PORTS_MAX 2
+#define PKEY_NOWHERE   UINT16_MAX /* in place of an index */
 
 /* The meaning of a wr_id on the hardware's queues: which log and where in it. */
 #define TAG_MASK   (3ull << 62)
@@ -32,6 +35,13 @@
 #define TAG_RECV   (1ull << 62)
 #define TAG_MARKER (2ull << 62)
 #define TAG_SRQ    (3ull << 62)
+
+/* The P_Key table of a port, by the program's indices (shim/verbs/pkey.c). */
+struct shim_pkeys {
+	uint16_t seen[SHIM_PKEYS_MAX]; /* 0: the program has seen none there */
+	uint16_t at[SHIM_PKEYS_MAX];   /* the device's index of it + 1; 0: not looked up */
+	bool completed;                /* each P_Key of this device has an index */
+};
 
 struct shim_context {
 	struct list link;
@@ -54,6 +64,9 @@ struct shim_context {
 	} gid_at[SHIM_GIDS_MAX];
 	unsigned gids_at;
 	bool gids_kept;
+	bool opened; /* once at least */
+	bool moved;  /* .real is not the device that the program has opened */
+	struct shim_pkeys pkeys[SHIM_PORTS_MAX];
 	struct verbs_context verbs; /* the last: it may grow */
 };
 
@@ -317,6 +330,7 @@ struct shim_qp {
 	bool ece_set;
 	struct ibv_qp_attr attr; /* as modify_qp has set it */
 	int attr_mask;
+	uint16_t pkey_at; /* the real QP's index: the device's, or PKEY_NOWHERE */
 	struct shim_queue send, recv;
 	struct shim_ud *ud;         /* owned; NULL: not UD */
 	uint64_t others;            /* in the log so far that consume no receive of the peer */

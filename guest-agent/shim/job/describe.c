@@ -3,6 +3,7 @@
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/verbs/pkey.h"
 
 #include <string.h>
 
@@ -38,6 +39,8 @@ static void describe_qp(struct shim_qp *q, uint32_t cookie)
 	memcpy(i.sgid, q->sgid, 16);
 	memcpy(i.dgid, q->dgid, 16);
 	i.vguid = q->ctx->guid_count ? q->ctx->guid[0] : 0;
+	if (q->real && pkey_matters(q))
+		i.pkey = pkey_value(q->ctx, q->attr.port_num, q->attr.pkey_index);
 	count_unacked(q, &i);
 	shim_send(&i);
 }
@@ -47,6 +50,7 @@ void shim_describe(uint32_t cookie)
 {
 	struct shim_process p = {.head = {sizeof(p), SHIM_PROCESS, 0, cookie, 0}};
 	struct shim_head end = {sizeof(end), SHIM_QUERY_END, 0, cookie, 0};
+	struct shim_context *c;
 	struct shim_mr *m;
 	struct shim_qp *q;
 
@@ -62,6 +66,8 @@ void shim_describe(uint32_t cookie)
 		snprintf(p.why, sizeof(p.why), "QP 0x%x: %s", q->v.qp_num, q->uncovered);
 	}
 	shim_send(&p);
+	list_for_each (c, &shim.contexts, link)
+		pkeys_refresh(c);
 	list_for_each (q, &shim.qps, link)
 		describe_qp(q, cookie);
 	parts_describe(cookie);

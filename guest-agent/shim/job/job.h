@@ -104,6 +104,8 @@ void resume_rebuild(void);
 void resume_step(void);
 /* The devices that job.order names. 0, or -errno: they are not complete yet. */
 int resume_open_contexts(void);
+/* job/pkeys.c: 0; or -EADDRNOTAVAIL and job.report.why, the new device lacks a P_Key. */
+int resume_check_pkeys(void);
 /* Builds the objects that QPs need; 0, or -errno and what failed. */
 int resume_build_objects(const char **ret_what);
 /* The real QP as far as it can come without the other end: INIT, with its receives. 0 or -errno. */

@@ -246,6 +246,8 @@ void resume_rebuild(void)
 	/* A device that has just come is not complete for libibverbs at once: again, soon. */
 	if (resume_open_contexts())
 		return;
+	if (resume_check_pkeys())
+		return;
 	job.report.why[0] = '\0';
 	rc = resume_build_objects(&what);
 	if (rc) {

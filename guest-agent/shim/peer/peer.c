@@ -7,7 +7,6 @@
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/peer/route.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
@@ -363,18 +362,6 @@ static void ask_peer(struct shim_qp *q)
 	} while (again);
 }
 
-/* 0: the device does not tell. */
-static uint16_t partition_of(const struct shim_qp *q)
-{
-	const struct ibv_ah_attr *ah = &q->attr.ah_attr;
-	__be16 pkey = 0;
-
-	if (real_verbs.query_pkey(q->ctx->real, ah->port_num ? ah->port_num : q->attr.port_num,
-				  q->attr.pkey_index, &pkey))
-		return 0;
-	return be16toh(pkey);
-}
-
 /* Before the QP goes to RTR: who is at the other end? In the program's thread; 0 or errno. */
 int peer_connect(struct shim_qp *q)
 {
@@ -393,7 +380,6 @@ int peer_connect(struct shim_qp *q)
 	    real_verbs.query_gid(q->ctx->real, ah->port_num ? ah->port_num : q->attr.port_num,
 				 ah->grh.sgid_index, &gid))
 		return EINVAL;
-	q->pkey = partition_of(q);
 	pthread_mutex_lock(&shim.ctl);
 	/* The peer was first and asked for us: its numbers are known, and kept up to date. */
 	known = q->resolved && !q->dqpn_old && q->dvqpn == q->attr.dest_qp_num &&

@@ -5,6 +5,7 @@
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/peer/route.h"
 #include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/pkey.h"
 #include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/ud.h"
 
@@ -112,13 +113,11 @@ int ah_build(struct shim_ah *ah)
 static int ah_set_up(struct shim_ah *ah)
 {
 	union ibv_gid gid;
-	__be16 pkey = 0;
 	int rc = create_real(ah, &ah->attr);
 
 	if (rc || !ah->attr.is_global)
 		return rc;
-	if (!real_verbs.query_pkey(ah->pd->ctx->real, ah->attr.port_num, 0, &pkey))
-		ah->pkey = be16toh(pkey);
+	ah->pkey = pkey_value(ah->pd->ctx, ah->attr.port_num, 0);
 	if (!real_verbs.query_gid(ah->pd->ctx->real, ah->attr.port_num, ah->attr.grh.sgid_index,
 				  &gid))
 		memcpy(ah->sgid, gid.raw, 16);

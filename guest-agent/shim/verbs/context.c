@@ -9,6 +9,7 @@
 #include "guest-agent/shim/verbs/cq.h"
 #include "guest-agent/shim/verbs/mr.h"
 #include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/pkey.h"
 #include "guest-agent/shim/verbs/post.h"
 #include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/refuse.h"
@@ -150,6 +151,9 @@ int context_open(struct shim_context *c, struct ibv_device *device)
 	attach_async(c, real);
 	pthread_mutex_lock(&shim.ctl); /* a thread of the program may wait for events */
 	c->real = real;
+	c->moved = c->opened;
+	c->opened = true;
+	pkeys_opened(c);
 	c->released = false;
 	pthread_mutex_unlock(&shim.ctl);
 	return 0;
@@ -428,16 +432,6 @@ int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv
 int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
 	FORWARD(context, query_gid(context, port, index, gid));
-}
-
-int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
-{
-	FORWARD(context, query_pkey(context, port, index, pkey));
-}
-
-int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
-{
-	FORWARD(context, get_pkey_index(context, port, pkey));
 }
 
 int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,

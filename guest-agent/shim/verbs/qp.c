@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Queue pairs: what modify_qp sets is remembered, so that the QP can be built again. */
 #include "guest-agent/shim/verbs/qp.h"
+#include "guest-agent/shim/core/callers.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/core/real.h"
@@ -9,6 +10,7 @@
 #include "guest-agent/shim/verbs/context.h"
 #include "guest-agent/shim/verbs/cq.h"
 #include "guest-agent/shim/verbs/mw.h"
+#include "guest-agent/shim/verbs/pkey.h"
 #include "guest-agent/shim/verbs/post.h"
 #include "guest-agent/shim/verbs/srq.h"
 #include "guest-agent/shim/verbs/ud.h"
@@ -429,6 +431,33 @@ static void qp_forget(struct shim_qp *q)
 	ud_reset(q);
 }
 
+/* The device's index of the program's. 0 or errno. */
+static int to_device_pkey(const struct shim_qp *q, uint8_t port, uint16_t *index)
+{
+	int at = pkey_index(q->ctx, port, *index);
+
+	if (at < 0)
+		return -at;
+	*index = (uint16_t)at;
+	return 0;
+}
+
+/* The same for all that the mask names. */
+static int to_device_pkeys(const struct shim_qp *q, struct ibv_qp_attr *a, int mask)
+{
+	uint8_t port = mask & IBV_QP_PORT ? a->port_num : q->attr.port_num;
+	int rc = mask & IBV_QP_PKEY_INDEX ? to_device_pkey(q, port, &a->pkey_index) : 0;
+
+	if (!rc && mask & IBV_QP_ALT_PATH)
+		rc = to_device_pkey(q, a->alt_port_num, &a->alt_pkey_index);
+	return rc;
+}
+
+static uint8_t port_of(const struct ibv_qp_attr *a)
+{
+	return a->ah_attr.port_num ? a->ah_attr.port_num : a->port_num;
+}
+
 static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask)
 {
 	struct ibv_qp_attr a = *attr;
@@ -440,11 +469,15 @@ static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask)
 		a.qp_access_flags |= MARKER_ACCESS;
 	if (connects && q->v.qp_type != IBV_QPT_UD) {
 		remember(&q->attr, attr, mask);
+		q->pkey = pkey_value(q->ctx, port_of(&q->attr), q->attr.pkey_index);
 		rc = peer_connect(q);
 		if (rc)
 			return rc;
 		a.dest_qp_num = q->dqpn;
 	}
+	rc = to_device_pkeys(q, &a, mask); /* a move may have come while the peer was asked */
+	if (rc)
+		return rc;
 	if (mask & IBV_QP_SQ_PSN && q->psn_override)
 		a.sq_psn = q->psn;
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
@@ -454,6 +487,8 @@ static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask)
 		return rc;
 	if (mask & IBV_QP_SQ_PSN)
 		q->psn_override = false;
+	if (mask & IBV_QP_PKEY_INDEX)
+		q->pkey_at = a.pkey_index;
 	remember(&q->attr, attr, mask);
 	q->attr_mask |= mask;
 	if (mask & IBV_QP_ALT_PATH)
@@ -466,14 +501,26 @@ static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask)
 	return 0;
 }
 
+/* The kernel tells librdmacm the device's indices. */
+static int modify_by_cm(struct shim_qp *q, const struct ibv_qp_attr *attr, int mask)
+{
+	struct ibv_qp_attr a = *attr;
+
+	if (mask & IBV_QP_PKEY_INDEX)
+		a.pkey_index = (uint16_t)pkey_index_of_device(
+			q->ctx, mask & IBV_QP_PORT ? a.port_num : q->attr.port_num, a.pkey_index);
+	return modify(q, &a, mask);
+}
+
 int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
+	bool by_cm = cm_opens_device(__builtin_return_address(0));
 	int rc;
 
 	if (!shim_ours(ibqp->context))
 		return real_verbs.modify_qp(ibqp, attr, mask);
 	ctl_enter();
-	rc = modify(to_qp(ibqp), attr, mask);
+	rc = by_cm ? modify_by_cm(to_qp(ibqp), attr, mask) : modify(to_qp(ibqp), attr, mask);
 	ctl_exit();
 	return rc;
 }
@@ -496,25 +543,36 @@ int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 		attr->dest_qp_num = q->attr.dest_qp_num;
 		if (q->attr_mask & IBV_QP_ACCESS_FLAGS)
 			attr->qp_access_flags = q->attr.qp_access_flags;
+		if (q->attr_mask & IBV_QP_PKEY_INDEX)
+			attr->pkey_index = q->attr.pkey_index;
 		q->v.state = attr->qp_state;
 	}
 	ctl_exit();
 	return rc;
 }
 
+/* From RESET or INIT. A device whose port is not ACTIVE may have no P_Keys yet. No resume connects
+ * a QP before they are there (job/pkeys.c). */
+int qp_set_init(struct shim_qp *q)
+{
+	struct ibv_qp_attr a = q->attr;
+	int rc = to_device_pkey(q, a.port_num, &a.pkey_index);
+
+	q->pkey_at = rc ? PKEY_NOWHERE : a.pkey_index;
+	a.qp_state = IBV_QPS_INIT;
+	a.qp_access_flags |= MARKER_ACCESS;
+	return -real_verbs.modify_qp(q->real, &a,
+				     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					     (q->ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
+}
+
 /* INIT as the program had it, with all receives that have not been consumed. 0 or -errno. */
 int qp_to_init(struct shim_qp *q)
 {
-	struct ibv_qp_attr a = q->attr;
-	int rc;
+	int rc = qp_set_init(q);
 
-	a.qp_state = IBV_QPS_INIT;
-	a.qp_access_flags |= MARKER_ACCESS;
-	rc = real_verbs.modify_qp(q->real, &a,
-				  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-					  (q->ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
 	if (rc)
-		return -rc;
+		return rc;
 	lock_take(&q->recv.lock);
 	queue_hold(&q->recv, false);
 	q->recv.posted = atomic_load(&q->recv.tail);

@@ -18,6 +18,8 @@ const char *qp_type_uncovered(const struct ibv_qp_init_attr *init);
 /* The index of that GID at the port, or -errno. */
 int gid_index(struct shim_context *c, uint8_t port, const uint8_t gid[16]);
 int qp_to_init(struct shim_qp *q);
+/* The state alone, with the P_Key's index of now. 0 or -errno. */
+int qp_set_init(struct shim_qp *q);
 /* The device's GID table may have changed: it is looked at anew; keep: and then once for each GID,
  * as long as a resume takes. */
 void qp_keep_gids(struct shim_context *c, bool keep);

@@ -83,7 +83,7 @@ static struct ibv_qp *make_sink(struct shim_qp *q)
 					.cap = {1, 1, 1, 1, 0},
 					.qp_type = IBV_QPT_UD};
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
-				.pkey_index = q->attr.pkey_index,
+				.pkey_index = q->pkey_at,
 				.port_num = q->attr.port_num,
 				.qkey = MARKER_QKEY};
 	struct ibv_qp *sink = real_verbs.create_qp(to_pd(q->v.pd)->real, &init);

@@ -121,7 +121,7 @@ static int query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr 
 				  .max_mtu = IBV_MTU_4096,
 				  .active_mtu = IBV_MTU_4096,
 				  .gid_tbl_len = 1,
-				  .pkey_tbl_len = 1,
+				  .pkey_tbl_len = FAKE_PKEYS,
 				  .lid = (uint16_t)fake_lid(0),
 				  .link_layer = IBV_LINK_LAYER_INFINIBAND};
 
@@ -150,6 +150,50 @@ int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid 
 	gid->global.subnet_prefix = htobe64(0xfe80000000000000ull);
 	gid->global.interface_id = htobe64(guid);
 	return 0;
+}
+
+/* The P_Key table of its port. */
+static uint16_t pkeys[FAKE_PKEYS] = {0xffff};
+
+void fake_pkeys(const uint16_t table[FAKE_PKEYS])
+{
+	fake_lock();
+	memcpy(pkeys, table, sizeof(pkeys));
+	fake_unlock();
+}
+
+unsigned fake_qps_in(uint16_t pkey)
+{
+	unsigned n = 0;
+
+	fake_lock();
+	for (unsigned i = 0; i < FAKE_QPS; i++)
+		n += qps[i] && qps[i]->pkey == pkey;
+	fake_unlock();
+	return n;
+}
+
+int ibv_query_pkey(struct ibv_context *c, uint8_t port, int index, __be16 *pkey)
+{
+	(void)c;
+	if (port != 1 || index < 0 || index >= FAKE_PKEYS) {
+		errno = EINVAL;
+		return -1;
+	}
+	*pkey = htobe16(pkeys[index]);
+	return 0;
+}
+
+int ibv_get_pkey_index(struct ibv_context *c, uint8_t port, __be16 pkey)
+{
+	__be16 at;
+
+	for (int i = 0;; i++) {
+		if (ibv_query_pkey(c, port, i, &at))
+			return -1;
+		if (at == pkey)
+			return i;
+	}
 }
 
 int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *attr)
@@ -549,7 +593,8 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct fake_qp *q = (struct fake_qp *)ibqp;
 
-	if (!fake_xrc_mask_ok(ibqp->qp_type, attr, mask))
+	if (!fake_xrc_mask_ok(ibqp->qp_type, attr, mask) ||
+	    (mask & IBV_QP_PKEY_INDEX && attr->pkey_index >= FAKE_PKEYS))
 		return EINVAL;
 	calls.modify_qp++;
 	q->inside++;
@@ -557,6 +602,10 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	fake_lock();
 	if (mask & IBV_QP_DEST_QPN)
 		q->dest = attr->dest_qp_num;
+	if (mask & IBV_QP_PKEY_INDEX) {
+		q->pkey_index = attr->pkey_index;
+		q->pkey = pkeys[attr->pkey_index];
+	}
 	if (mask & IBV_QP_AV)
 		q->dlid = attr->ah_attr.dlid;
 	if (mask & IBV_QP_STATE)
@@ -576,6 +625,7 @@ int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 	memset(attr, 0, sizeof(*attr));
 	memset(init, 0, sizeof(*init));
 	attr->qp_state = ibqp->state;
+	attr->pkey_index = ((struct fake_qp *)ibqp)->pkey_index;
 	return 0;
 }
 

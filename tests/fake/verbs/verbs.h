@@ -33,6 +33,11 @@ int fake_event(enum ibv_event_type type);
 /* The LID of its port, which is 1 at first; lid not 0: from now on this. With the wire, a QP that
  * is connected to another LID, but 0, reaches nobody. */
 unsigned fake_lid(unsigned lid);
+/* The P_Key table of its port, which begins with the default key alone: from now on this one. */
+#define FAKE_PKEYS 4
+void fake_pkeys(const uint16_t table[FAKE_PKEYS]);
+/* How many QPs have the index of that P_Key, as the table was when they were told it. */
+unsigned fake_qps_in(uint16_t pkey);
 /* With the wire: while they are lost, sends are executed, and their sender does not know. */
 void fake_lose_acks(bool lose);
 /* With the wire: while it is held, nothing is executed. */
@@ -71,7 +76,7 @@ struct fake_recv {
 struct fake_qp {
 	struct ibv_qp v;
 	uint32_t dest;
-	uint16_t dlid;
+	uint16_t dlid, pkey_index, pkey; /* pkey 0: it has none yet */
 	unsigned slot;
 	uint32_t send_head, send_tail, recv_head, recv_tail;
 	uint32_t acked; /* sends before this one are known to have ended; up to .send_tail */

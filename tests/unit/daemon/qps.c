@@ -78,7 +78,8 @@ static void view(void **state)
 		"{\"processes\":[{\"pid\":7,\"comm\":\"a\\u001b[2Jb\\u00e9\",\"mr_bytes\":4096,"
 		"\"secret\":1,\"qps\":[{\"vqpn\":17,\"qpn\":18,\"type\":\"RC\",\"state\":\"RTS\","
 		"\"unacked\":3,\"unacked_bytes\":300,\"dgid\":\"fe80::2\",\"dvqpn\":19,"
-		"\"dqpn\":20,\"vguid\":\"0x00a1b2fffe000001\"},{\"vqpn\":21,\"dgid\":\"x\"}]}],"
+		"\"dqpn\":20,\"vguid\":\"0x00a1b2fffe000001\",\"pkey\":\"0x8001\"},{\"pkey\":7,"
+		"\"vqpn\":21,\"dgid\":\"x\"}]}],"
 		"\"uncovered\":[{\"pid\":8,\"comm\":\"c\",\"why\":\"w\"}],"
 		"\"paths\":{\"entries\":5},\"truncated\":true}");
 	struct json_object *out AUTO_JSON = qps_view(in), *p = first(out, "processes"),
@@ -93,9 +94,11 @@ static void view(void **state)
 	assert_int_equal(json_opt_u64(q, "unacked_bytes", 0), 300);
 	assert_int_equal(json_opt_u64(q, "dvqpn", 0), 19);
 	assert_int_equal(json_opt_u64(q, "dqpn", 0), 20);
+	assert_string_equal(json_opt_str(q, "pkey", ""), "0x8001");
 	assert_string_equal(json_opt_str(q, "dgid", ""), "fe80:0000:0000:0000:0000:0000:0000:0002");
 	q = json_object_array_get_idx(json_opt(p, "qps"), 1);
 	assert_null(json_opt(q, "dgid")); /* was none */
+	assert_null(json_opt(q, "pkey"));
 	assert_string_equal(json_opt_str(first(out, "uncovered"), "why", ""), "w");
 	assert_int_equal(json_opt_u64(json_opt(out, "paths"), "entries", 0), 5);
 	assert_true(json_opt_bool(out, "truncated", false));

@@ -385,6 +385,24 @@ static void routes_come_from_the_path_records(void **state)
 	assert_int_equal(played.route_queries, 3);
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
+
+/* Programs that connect their QPs by themselves (UCX) take these. */
+static void attributes_have_the_program_s_indices(void **state)
+{
+	struct rdma_cm_id *id = new_id();
+	struct ibv_qp_attr attr;
+	int mask = 0;
+
+	(void)state;
+	assert_int_equal(rdma_init_qp_attr(id, &attr, &mask), 0);
+	assert_int_equal(attr.pkey_index, DEVICE_PKEY); /* on no device of ours */
+	to_cm_id(id)->real->verbs = &ctx.verbs.context;
+	assert_int_equal(rdma_init_qp_attr(id, &attr, &mask), 0);
+	assert_true(mask & IBV_QP_PKEY_INDEX);
+	assert_int_equal(attr.pkey_index, PROGRAM_PKEY);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -403,6 +421,7 @@ int main(void)
 		T(a_route_that_cannot_be_asked_for_is_asked_for_again),
 		T(a_join_is_waited_for),
 		T(routes_come_from_the_path_records),
+		T(attributes_have_the_program_s_indices),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -18,6 +18,7 @@
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
 #include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/pkey.h"
 #include "guest-agent/shim/verbs/refuse.h"
 
 #define VQPN       0x11
@@ -27,6 +28,9 @@
 #define PORT       4711
 #define WAIT_MS    20000
 #define PLAYED_MAX 64
+/* The index of a P_Key: the device's, and the program's. */
+#define DEVICE_PKEY  2
+#define PROGRAM_PKEY 1
 
 struct shim shim;
 struct shim_job job;
@@ -225,6 +229,14 @@ static int p_ack_cm_event(struct rdma_cm_event *e)
 	return 0;
 }
 
+static int p_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *mask)
+{
+	(void)id;
+	*attr = (struct ibv_qp_attr){.port_num = 1, .pkey_index = DEVICE_PKEY};
+	*mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+	return 0;
+}
+
 const struct cm_real *cm_load(void)
 {
 	static const struct cm_real real = {.create_event_channel = p_create_event_channel,
@@ -240,6 +252,7 @@ const struct cm_real *cm_load(void)
 					    .disconnect = p_disconnect,
 					    .join_multicast = p_join_multicast,
 					    .set_option = p_set_option,
+					    .init_qp_attr = p_init_qp_attr,
 					    .get_cm_event = p_get_cm_event,
 					    .ack_cm_event = p_ack_cm_event};
 
@@ -285,6 +298,10 @@ int refuse_cm_xrc(const char *verb)
 {
 	(void)verb;
 	return EOPNOTSUPP;
+}
+int pkey_index_of_device(struct shim_context *c, uint8_t port, int index)
+{
+	return c == &ctx && port == 1 && index == DEVICE_PKEY ? PROGRAM_PKEY : -1;
 }
 void shim_log(const char *fmt, ...)
 {

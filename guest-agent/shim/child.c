@@ -11,6 +11,7 @@
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/verbs/gid.h"
 #include "guest-agent/shim/verbs/mw.h"
 #include "guest-agent/shim/verbs/pkey.h"
 #include "guest-agent/shim/verbs/qp.h"
@@ -109,6 +110,7 @@ static void in_child(void)
 	xrc_forget_all();
 	qp_forget_all();
 	pkeys_forget_all();
+	gids_forget_all();
 	parts_forget();
 	shim.generation = generation;
 }

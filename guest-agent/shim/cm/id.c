@@ -3,6 +3,7 @@
 #include "guest-agent/shim/cm/id.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/gid.h"
 #include "guest-agent/shim/verbs/pkey.h"
 #include "guest-agent/shim/verbs/refuse.h"
 
@@ -446,11 +447,16 @@ static int init_qp_attr(struct cm_id *id, struct ibv_qp_attr *attr, int *mask)
 {
 	struct ibv_context *verbs = id->real->verbs;
 	int rc = real_cm.init_qp_attr(id->real, attr, mask);
+	uint8_t port = id->real->port_num;
 
 	if (!rc && *mask & IBV_QP_PKEY_INDEX && shim_ours(verbs))
 		attr->pkey_index = (uint16_t)pkey_index_of_device(
-			to_context(verbs), attr->port_num ? attr->port_num : id->real->port_num,
+			to_context(verbs), attr->port_num ? attr->port_num : port,
 			attr->pkey_index);
+	if (!rc && *mask & IBV_QP_AV && shim_ours(verbs) && attr->ah_attr.is_global)
+		attr->ah_attr.grh.sgid_index = (uint8_t)gid_index_of_device(
+			to_context(verbs), attr->ah_attr.port_num ? attr->ah_attr.port_num : port,
+			attr->ah_attr.grh.sgid_index);
 	return rc;
 }
 

@@ -25,6 +25,7 @@
 #include "guest-agent/shim/core/table.h"
 
 #define SHIM_GIDS_MAX  16
+#define SHIM_GIDS_KEPT 256 /* of a port, by the program's indices */
 #define SHIM_PKEYS_MAX 256 /* of a port; mlx5 has 128 */
 #define SHIM_PORTS_MAX 2
 #define PKEY_NOWHERE   UINT16_MAX /* in place of an index */
@@ -41,6 +42,11 @@ struct shim_pkeys {
 	uint16_t seen[SHIM_PKEYS_MAX]; /* 0: the program has seen none there */
 	uint16_t at[SHIM_PKEYS_MAX];   /* the device's index of it + 1; 0: not looked up */
 	bool completed;                /* each P_Key of this device has an index */
+};
+
+/* The GID table of a port, by the program's indices (shim/verbs/gid.c). */
+struct shim_gids {
+	union ibv_gid seen[SHIM_GIDS_KEPT]; /* no interface id: the program has seen none there */
 };
 
 struct shim_context {
@@ -67,6 +73,7 @@ struct shim_context {
 	bool opened; /* once at least */
 	bool moved;  /* .real is not the device that the program has opened */
 	struct shim_pkeys pkeys[SHIM_PORTS_MAX];
+	struct shim_gids gids[SHIM_PORTS_MAX];
 	struct verbs_context verbs; /* the last: it may grow */
 };
 

@@ -19,6 +19,7 @@
 #include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/srq.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
@@ -353,6 +354,18 @@ static int give_up(struct shim_qp *q)
 	return -real_verbs.modify_qp(q->real, &error, IBV_QP_STATE);
 }
 
+/* The subnet manager, or the network, gives a port its addresses; until then it may lack one. */
+static void say_no_gid(const struct shim_qp *q)
+{
+	char gid[INET6_ADDRSTRLEN] = "";
+
+	inet_ntop(AF_INET6, q->sgid, gid, sizeof(gid));
+	snprintf(job.report.why, sizeof(job.report.why),
+		 "%.15s: QP 0x%x is connected from GID %s, which \"%.20s\" port %u does not have",
+		 program_invocation_short_name, q->v.qp_num, gid, q->ctx->real->device->name,
+		 q->attr.port_num);
+}
+
 /* Puts q off. The deadline, which says why, ends the tries. */
 static void put_off(struct shim_qp *q)
 {
@@ -362,6 +375,8 @@ static void put_off(struct shim_qp *q)
 		snprintf(job.report.why, sizeof(job.report.why),
 			 "memory window 0x%x cannot be bound again on QP 0x%x: %s",
 			 q->unbound->now.rkey, q->v.qp_num, why);
+	else if (q->connect_error == -EADDRNOTAVAIL)
+		say_no_gid(q);
 	else
 		/* On RoCE the address may not be resolved yet. */
 		snprintf(job.report.why, sizeof(job.report.why),

@@ -363,7 +363,7 @@ static void ask_peer(struct shim_qp *q)
 }
 
 /* Before the QP goes to RTR: who is at the other end? In the program's thread; 0 or errno. */
-int peer_connect(struct shim_qp *q)
+int peer_connect(struct shim_qp *q, int sgid_index)
 {
 	const struct ibv_ah_attr *ah = &q->attr.ah_attr;
 	struct shim_route *r;
@@ -378,7 +378,7 @@ int peer_connect(struct shim_qp *q)
 	}
 	if (ah->is_global &&
 	    real_verbs.query_gid(q->ctx->real, ah->port_num ? ah->port_num : q->attr.port_num,
-				 ah->grh.sgid_index, &gid))
+				 sgid_index, &gid))
 		return EINVAL;
 	pthread_mutex_lock(&shim.ctl);
 	/* The peer was first and asked for us: its numbers are known, and kept up to date. */

@@ -5,6 +5,7 @@
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/peer/route.h"
 #include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/gid.h"
 #include "guest-agent/shim/verbs/pkey.h"
 #include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/ud.h"
@@ -112,14 +113,21 @@ int ah_build(struct shim_ah *ah)
 
 static int ah_set_up(struct shim_ah *ah)
 {
+	struct ibv_ah_attr a = ah->attr;
 	union ibv_gid gid;
-	int rc = create_real(ah, &ah->attr);
+	int rc = 0;
 
+	if (a.is_global)
+		rc = gid_index_at_device(ah->pd->ctx, a.port_num, a.grh.sgid_index);
+	if (rc < 0)
+		return rc;
+	if (a.is_global)
+		a.grh.sgid_index = (uint8_t)rc;
+	rc = create_real(ah, &a);
 	if (rc || !ah->attr.is_global)
 		return rc;
 	ah->pkey = pkey_value(ah->pd->ctx, ah->attr.port_num, 0);
-	if (!real_verbs.query_gid(ah->pd->ctx->real, ah->attr.port_num, ah->attr.grh.sgid_index,
-				  &gid))
+	if (!real_verbs.query_gid(ah->pd->ctx->real, a.port_num, a.grh.sgid_index, &gid))
 		memcpy(ah->sgid, gid.raw, 16);
 	ah->multicast = ah->attr.grh.dgid.raw[0] == 0xff; /* IBA 1.4, 4.1.1 */
 	return 0;
@@ -183,8 +191,12 @@ struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struc
 		return real_verbs.create_ah_from_wc(pd, wc, grh, port);
 	memset(&attr, 0, sizeof(attr));
 	ctl_enter();
-	if (!real_verbs.init_ah_from_wc(to_pd(pd)->ctx->real, port, wc, grh, &attr))
+	if (!real_verbs.init_ah_from_wc(to_pd(pd)->ctx->real, port, wc, grh, &attr)) {
+		if (attr.is_global)
+			attr.grh.sgid_index = (uint8_t)gid_index_of_device(to_pd(pd)->ctx, port,
+									   attr.grh.sgid_index);
 		ah = ah_new(pd, &attr);
+	}
 	ctl_exit();
 	return ah ? &ah->v : NULL;
 }

@@ -7,6 +7,7 @@
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/core/sleep.h"
 #include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/gid.h"
 #include "guest-agent/shim/verbs/mr.h"
 #include "guest-agent/shim/verbs/mw.h"
 #include "guest-agent/shim/verbs/pkey.h"
@@ -429,35 +430,20 @@ int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv
 	FORWARD(context, query_port(context, port, attr));
 }
 
-int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
-{
-	FORWARD(context, query_gid(context, port, index, gid));
-}
-
-int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
-		      struct ibv_gid_entry *entry, uint32_t flags, size_t bytes)
-{
-	FORWARD(context, _query_gid_ex(context, port, index, entry, flags, bytes));
-}
-
-/* Private of libibverbs, whose headers do not declare it; *type is an enum of RoCE v1 and v2.
- * Programs call it (pyverbs does), and it takes what lies before a context of libibverbs' own. */
-int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type);
-int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type)
-{
-	FORWARD(context, query_gid_type(context, port, index, type));
-}
-
-ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
-			     uint32_t flags, size_t bytes)
-{
-	FORWARD(context, _query_gid_table(context, entries, max, flags, bytes));
-}
-
 int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
 			struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
-	FORWARD(context, init_ah_from_wc(context, port, wc, grh, attr));
+	int rc;
+
+	if (!shim_ours(context))
+		return real_verbs.init_ah_from_wc(context, port, wc, grh, attr);
+	ctl_enter();
+	rc = real_verbs.init_ah_from_wc(to_context(context)->real, port, wc, grh, attr);
+	if (!rc && attr->is_global)
+		attr->grh.sgid_index = (uint8_t)gid_index_of_device(to_context(context), port,
+								    attr->grh.sgid_index);
+	ctl_exit();
+	return rc;
 }
 
 int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,

@@ -9,6 +9,7 @@
 #include "guest-agent/shim/peer/route.h"
 #include "guest-agent/shim/verbs/context.h"
 #include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/gid.h"
 #include "guest-agent/shim/verbs/mw.h"
 #include "guest-agent/shim/verbs/pkey.h"
 #include "guest-agent/shim/verbs/post.h"
@@ -442,14 +443,32 @@ static int to_device_pkey(const struct shim_qp *q, uint8_t port, uint16_t *index
 	return 0;
 }
 
+static int to_device_gid(const struct shim_qp *q, struct ibv_ah_attr *ah)
+{
+	int at = 0;
+
+	if (ah->is_global)
+		at = gid_index_at_device(q->ctx, ah->port_num ? ah->port_num : q->attr.port_num,
+					 ah->grh.sgid_index);
+	if (at < 0)
+		return -at;
+	if (ah->is_global)
+		ah->grh.sgid_index = (uint8_t)at;
+	return 0;
+}
+
 /* The same for all that the mask names. */
-static int to_device_pkeys(const struct shim_qp *q, struct ibv_qp_attr *a, int mask)
+static int to_device(const struct shim_qp *q, struct ibv_qp_attr *a, int mask)
 {
 	uint8_t port = mask & IBV_QP_PORT ? a->port_num : q->attr.port_num;
 	int rc = mask & IBV_QP_PKEY_INDEX ? to_device_pkey(q, port, &a->pkey_index) : 0;
 
+	if (!rc && mask & IBV_QP_AV)
+		rc = to_device_gid(q, &a->ah_attr);
 	if (!rc && mask & IBV_QP_ALT_PATH)
 		rc = to_device_pkey(q, a->alt_port_num, &a->alt_pkey_index);
+	if (!rc && mask & IBV_QP_ALT_PATH)
+		rc = to_device_gid(q, &a->alt_ah_attr);
 	return rc;
 }
 
@@ -470,12 +489,16 @@ static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask)
 	if (connects && q->v.qp_type != IBV_QPT_UD) {
 		remember(&q->attr, attr, mask);
 		q->pkey = pkey_value(q->ctx, port_of(&q->attr), q->attr.pkey_index);
-		rc = peer_connect(q);
+		rc = to_device_gid(q, &a.ah_attr);
+		if (rc)
+			return rc;
+		rc = peer_connect(q, a.ah_attr.grh.sgid_index);
+		a.ah_attr = attr->ah_attr;
 		if (rc)
 			return rc;
 		a.dest_qp_num = q->dqpn;
 	}
-	rc = to_device_pkeys(q, &a, mask); /* a move may have come while the peer was asked */
+	rc = to_device(q, &a, mask); /* a move may have come while the peer was asked */
 	if (rc)
 		return rc;
 	if (mask & IBV_QP_SQ_PSN && q->psn_override)
@@ -509,6 +532,9 @@ static int modify_by_cm(struct shim_qp *q, const struct ibv_qp_attr *attr, int m
 	if (mask & IBV_QP_PKEY_INDEX)
 		a.pkey_index = (uint16_t)pkey_index_of_device(
 			q->ctx, mask & IBV_QP_PORT ? a.port_num : q->attr.port_num, a.pkey_index);
+	if (mask & IBV_QP_AV && a.ah_attr.is_global)
+		a.ah_attr.grh.sgid_index = (uint8_t)gid_index_of_device(q->ctx, port_of(&a),
+									a.ah_attr.grh.sgid_index);
 	return modify(q, &a, mask);
 }
 
@@ -545,6 +571,8 @@ int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 			attr->qp_access_flags = q->attr.qp_access_flags;
 		if (q->attr_mask & IBV_QP_PKEY_INDEX)
 			attr->pkey_index = q->attr.pkey_index;
+		if (q->attr_mask & IBV_QP_AV && attr->ah_attr.is_global)
+			attr->ah_attr.grh.sgid_index = q->attr.ah_attr.grh.sgid_index;
 		q->v.state = attr->qp_state;
 	}
 	ctl_exit();
@@ -612,29 +640,13 @@ static void note_gid(struct shim_context *c, uint8_t port, const uint8_t gid[16]
 	c->gid_at[c->gids_at++].index = index;
 }
 
-/* The kernel is asked for each entry. */
-static int find_gid(const struct shim_context *c, uint8_t port, const uint8_t gid[16])
-{
-	struct ibv_port_attr attr;
-	union ibv_gid g;
-	struct verbs_context *v = verbs_get_ctx_op(c->real, query_port);
-
-	memset(&attr, 0, sizeof(attr));
-	if (!v || v->query_port(c->real, port, &attr, sizeof(attr)))
-		return -ENODEV;
-	for (int i = 0; i < attr.gid_tbl_len; i++)
-		if (!real_verbs.query_gid(c->real, port, i, &g) && !memcmp(g.raw, gid, 16))
-			return i;
-	return -EADDRNOTAVAIL;
-}
-
 int gid_index(struct shim_context *c, uint8_t port, const uint8_t gid[16])
 {
 	int index = known_gid(c, port, gid);
 
 	if (index != -ENOENT)
 		return index;
-	index = find_gid(c, port, gid);
+	index = gid_find(c, port, gid);
 	if (index >= 0)
 		note_gid(c, port, gid, index);
 	return index;

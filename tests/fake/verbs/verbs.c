@@ -120,7 +120,7 @@ static int query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr 
 	struct ibv_port_attr a = {.state = IBV_PORT_ACTIVE,
 				  .max_mtu = IBV_MTU_4096,
 				  .active_mtu = IBV_MTU_4096,
-				  .gid_tbl_len = 1,
+				  .gid_tbl_len = FAKE_GIDS,
 				  .pkey_tbl_len = FAKE_PKEYS,
 				  .lid = (uint16_t)fake_lid(0),
 				  .link_layer = IBV_LINK_LAYER_INFINIBAND};
@@ -139,17 +139,37 @@ int ibv_query_port(struct ibv_context *c, uint8_t port, struct _compat_ibv_port_
 			  offsetof(struct ibv_port_attr, port_cap_flags2));
 }
 
+static uint64_t alias_guids[FAKE_GIDS]; /* from index 1 on */
+
 int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid)
 {
 	(void)c;
 	calls.query_gid++;
-	if (port != 1 || index) {
+	if (port != 1 || index < 0 || index >= FAKE_GIDS) {
 		errno = EINVAL;
 		return -1;
 	}
 	gid->global.subnet_prefix = htobe64(0xfe80000000000000ull);
-	gid->global.interface_id = htobe64(guid);
+	gid->global.interface_id = htobe64(index ? alias_guids[index] : guid);
 	return 0;
+}
+
+void fake_aliases(const uint64_t guids[FAKE_GIDS])
+{
+	fake_lock();
+	memcpy(alias_guids, guids, sizeof(alias_guids));
+	fake_unlock();
+}
+
+unsigned fake_qps_from(uint64_t from)
+{
+	unsigned n = 0;
+
+	fake_lock();
+	for (unsigned i = 0; i < FAKE_QPS; i++)
+		n += qps[i] && qps[i]->from == from;
+	fake_unlock();
+	return n;
 }
 
 /* The P_Key table of its port. */
@@ -606,8 +626,11 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		q->pkey_index = attr->pkey_index;
 		q->pkey = pkeys[attr->pkey_index];
 	}
-	if (mask & IBV_QP_AV)
+	if (mask & IBV_QP_AV) {
 		q->dlid = attr->ah_attr.dlid;
+		q->sgid_index = attr->ah_attr.grh.sgid_index % FAKE_GIDS;
+		q->from = q->sgid_index ? alias_guids[q->sgid_index] : guid;
+	}
 	if (mask & IBV_QP_STATE)
 		q->v.state = attr->qp_state;
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET && q->v.send_cq)
@@ -626,6 +649,8 @@ int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 	memset(init, 0, sizeof(*init));
 	attr->qp_state = ibqp->state;
 	attr->pkey_index = ((struct fake_qp *)ibqp)->pkey_index;
+	attr->ah_attr.is_global = 1;
+	attr->ah_attr.grh.sgid_index = ((struct fake_qp *)ibqp)->sgid_index;
 	return 0;
 }
 

@@ -38,6 +38,11 @@ unsigned fake_lid(unsigned lid);
 void fake_pkeys(const uint16_t table[FAKE_PKEYS]);
 /* How many QPs have the index of that P_Key, as the table was when they were told it. */
 unsigned fake_qps_in(uint16_t pkey);
+/* The GUIDs of its port beside the first, by index: none at first, from now on these. How many QPs
+ * are connected from that one, as the table was then. */
+#define FAKE_GIDS 4
+void fake_aliases(const uint64_t guids[FAKE_GIDS]);
+unsigned fake_qps_from(uint64_t guid);
 /* With the wire: while they are lost, sends are executed, and their sender does not know. */
 void fake_lose_acks(bool lose);
 /* With the wire: while it is held, nothing is executed. */
@@ -77,6 +82,8 @@ struct fake_qp {
 	struct ibv_qp v;
 	uint32_t dest;
 	uint16_t dlid, pkey_index, pkey; /* pkey 0: it has none yet */
+	uint8_t sgid_index;
+	uint64_t from; /* the GUID at that index; 0: not connected */
 	unsigned slot;
 	uint32_t send_head, send_tail, recv_head, recv_tail;
 	uint32_t acked; /* sends before this one are known to have ended; up to .send_tail */

@@ -400,6 +400,7 @@ static void attributes_have_the_program_s_indices(void **state)
 	assert_int_equal(rdma_init_qp_attr(id, &attr, &mask), 0);
 	assert_true(mask & IBV_QP_PKEY_INDEX);
 	assert_int_equal(attr.pkey_index, PROGRAM_PKEY);
+	assert_int_equal(attr.ah_attr.grh.sgid_index, PROGRAM_GID);
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
 

@@ -18,6 +18,7 @@
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
 #include "guest-agent/shim/verbs/context.h"
+#include "guest-agent/shim/verbs/gid.h"
 #include "guest-agent/shim/verbs/pkey.h"
 #include "guest-agent/shim/verbs/refuse.h"
 
@@ -28,9 +29,11 @@
 #define PORT       4711
 #define WAIT_MS    20000
 #define PLAYED_MAX 64
-/* The index of a P_Key: the device's, and the program's. */
+/* The index of a P_Key and of a GID: the device's, and the program's. */
 #define DEVICE_PKEY  2
 #define PROGRAM_PKEY 1
+#define DEVICE_GID   4
+#define PROGRAM_GID  3
 
 struct shim shim;
 struct shim_job job;
@@ -232,8 +235,11 @@ static int p_ack_cm_event(struct rdma_cm_event *e)
 static int p_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *mask)
 {
 	(void)id;
-	*attr = (struct ibv_qp_attr){.port_num = 1, .pkey_index = DEVICE_PKEY};
-	*mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+	*attr = (struct ibv_qp_attr){
+		.port_num = 1,
+		.pkey_index = DEVICE_PKEY,
+		.ah_attr = {.is_global = 1, .port_num = 1, .grh.sgid_index = DEVICE_GID}};
+	*mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV;
 	return 0;
 }
 
@@ -298,6 +304,10 @@ int refuse_cm_xrc(const char *verb)
 {
 	(void)verb;
 	return EOPNOTSUPP;
+}
+unsigned gid_index_of_device(struct shim_context *c, uint8_t port, unsigned index)
+{
+	return c == &ctx && port == 1 && index == DEVICE_GID ? PROGRAM_GID : 0;
 }
 int pkey_index_of_device(struct shim_context *c, uint8_t port, int index)
 {

@@ -26,7 +26,8 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static char buffer[64];
-static uint16_t pkey_index; /* of ends that are made from now on */
+static uint16_t pkey_index; /* of ends that are made from now on, */
+static uint8_t sgid_index;  /* and of those that are connected */
 
 static bool make_end(struct end *e)
 {
@@ -47,9 +48,12 @@ static bool connect_end(struct end *e, const struct end *peer, uint16_t lid, boo
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
 				.path_mtu = IBV_MTU_1024,
 				.dest_qp_num = peer->qp->qp_num,
-				.ah_attr = {.is_global = global, .port_num = 1, .dlid = lid}};
+				.ah_attr = {.is_global = global,
+					    .port_num = 1,
+					    .dlid = lid,
+					    .grh.sgid_index = sgid_index}};
 
-	if (ibv_query_gid(context, 1, 0, &a.ah_attr.grh.dgid) ||
+	if (ibv_query_gid(context, 1, sgid_index, &a.ah_attr.grh.dgid) ||
 	    ibv_modify_qp(e->qp, &a,
 			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 				  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))

@@ -46,7 +46,7 @@ static struct {
 	bool ready[QPS];          /* the other end has been told so, perhaps more than once */
 	struct shim_qp *bound_on; /* the QP whose request is under way */
 	bool slow, fails;
-	int start_over_error;
+	int start_over_error, connect_error;
 } hw;
 
 static struct shim_context ctx;
@@ -112,7 +112,7 @@ int qp_to_connected(struct shim_qp *q)
 {
 	(void)q;
 	hw.connects++;
-	return 0;
+	return hw.connect_error;
 }
 int qp_start_over(struct shim_qp *q)
 {
@@ -451,6 +451,26 @@ static void no_way_to_a_peer_is_remembered_by_the_next_try(void **state)
 	assert_int_equal(qps[1].unreachable_us, 1);
 }
 
+static void an_address_that_the_port_lacks_is_named(void **state)
+{
+	struct ibv_device device = {.name = "mlx5_7"};
+
+	(void)state;
+	ctx.real = &real_ctx;
+	real_ctx.device = &device;
+	memcpy(qps[1].sgid, (uint8_t[16]){0xfe, 0x80, [15] = 0xa1}, 16);
+	qps[0].joined = qps[2].joined = true;
+	qps[1].attr.port_num = 1;
+	hw.connect_error = -EADDRNOTAVAIL;
+	step();
+	assert_non_null(strstr(job.report.why, "QP 0x12 "));
+	assert_non_null(strstr(job.report.why, " fe80::a1, which \"mlx5_7\" port 1 does not have"));
+	assert_memory_equal(job.report.why, program_invocation_short_name, 15);
+	hw.connect_error = 0;
+	step();
+	assert_true(qps[1].joined);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -460,6 +480,7 @@ int main(void)
 		T(a_failed_request_begins_its_qp_anew),
 		T(a_window_of_a_qp_that_is_given_up_is_bound_by_another),
 		T(no_way_to_a_peer_is_remembered_by_the_next_try),
+		T(an_address_that_the_port_lacks_is_named),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -3,6 +3,7 @@ $(eval $(call testtool,guest_nicd,tests/lab/guest/nicd.c tests/lab/netlink.c,$(C
 $(eval $(call testtool,guest_execd,tests/lab/guest/execd.c,$(COMMON_LIBS)))
 $(eval $(call testtool,lab_provider,tests/lab/provider.c tests/lab/tap.c tests/lab/console.c tests/lab/netlink.c,$(COMMON_LIBS)))
 $(eval $(call testtool,rxe_tell,tests/lab/rxe/tell.c,$(COMMON_LIBS)))
+$(eval $(call testtool,rxe_apm,tests/lab/rxe/apm.c,$(COMMON_LIBS) -libverbs))
 DATAPATH_SRC := tests/lab/datapath/main.c tests/lab/datapath/fabric.c tests/lab/datapath/fdb.c \
                 tests/lab/datapath/registry.c tests/lab/netlink.c
 $(eval $(call testtool,lab_datapath,$(DATAPATH_SRC),$(NET_LIBS) -libmad -libumad))

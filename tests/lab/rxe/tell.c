@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Plays the subnet manager by hand for one port of the InfiniBand driver:
- * rxe_tell NIC STATE LID SM_LID GUID PKEY...
+ * rxe_tell NIC STATE LID[/LMC] SM_LID GUID PKEY...
  *
  * The frame leaves by NIC, and the port behind its other end obeys. STATE is 1 (down) to 4
  * (active), as in PortInfo; numbers may be hexadecimal. */
@@ -42,11 +42,13 @@ int main(int argc, char **argv)
 {
 	struct ibx_control control = {.magic_be = htonl(IBX_MAGIC), .op = IBX_TELL, .guids = 1};
 	unsigned ifindex;
+	char *lmc;
 	int r;
 
 	if (argc <= FIRST_PKEY || argc > FIRST_PKEY + IBX_PKEYS) {
 		fprintf(stderr,
-			"usage: rxe_tell NIC STATE LID SM_LID GUID PKEY... (at most %d P_Keys)\n",
+			"usage: rxe_tell NIC STATE LID[/LMC] SM_LID GUID PKEY... (at most %d "
+			"P_Keys)\n",
 			IBX_PKEYS);
 		return 2;
 	}
@@ -56,7 +58,8 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	control.state = (uint8_t)strtoul(argv[2], NULL, 0);
-	control.lid_be = htons((uint16_t)strtoul(argv[3], NULL, 0));
+	control.lid_be = htons((uint16_t)strtoul(argv[3], &lmc, 0));
+	control.lmc = *lmc == '/' ? (uint8_t)strtoul(lmc + 1, NULL, 0) : 0;
 	control.sm_lid_be = htons((uint16_t)strtoul(argv[4], NULL, 0));
 	control.prefix_be = htobe64(prefix);
 	control.guid_be[0] = htobe64(strtoull(argv[5], NULL, 0));

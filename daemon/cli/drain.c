@@ -375,6 +375,17 @@ static void print_rates(struct json_object *o, const char *in, const char *out)
 	       (double)json_opt_u64(o, out, 0) / 1000);
 }
 
+static const char *link_state(struct json_object *l)
+{
+	if (json_opt_bool(l, "wait_stuck", false))
+		return "  full (PortXmitWait is at its top: reset the port's counters)";
+	if (json_opt_bool(l, "full", false))
+		return "  full";
+	return json_opt(l, "in_mbps") && json_opt(l, "out_mbps") && json_opt(l, "wait_per_s")
+		       ? ""
+		       : "  unknown (a counter was reset meanwhile)";
+}
+
 static void print_balance(struct json_object *balance)
 {
 	struct json_object *links = json_opt(balance, "links"), *moves = json_opt(balance, "moves");
@@ -387,7 +398,7 @@ static void print_balance(struct json_object *balance)
 		print_rates(l, "in_mbps", "out_mbps");
 		printf("  then");
 		print_rates(l, "in_after", "out_after");
-		puts(json_opt_bool(l, "full", false) ? "  full" : "");
+		puts(link_state(l));
 	}
 	for (size_t i = 0; i < json_count(moves); i++) {
 		struct json_object *m = json_object_array_get_idx(moves, i);

@@ -16,6 +16,7 @@ struct link {
 	const char *pf;                  /* borrowed from host */
 	uint64_t mbps, in, out;
 	bool waits;
+	bool unknown; /* a counter was reset while it was looked at: no VM comes or goes by it */
 };
 
 struct balance {
@@ -32,6 +33,20 @@ static const char *str(struct json_object *o, const char *key)
 static uint64_t num(struct json_object *o, const char *key)
 {
 	return json_opt_u64(o, key, 0);
+}
+
+static bool is_null(struct json_object *o, const char *key)
+{
+	struct json_object *value;
+
+	return json_object_object_get_ex(o, key, &value) && !value;
+}
+
+/* PortXmitWait that is stuck is known: it waits. */
+static bool is_unknown(struct json_object *o)
+{
+	return is_null(o, "in_mbps") || is_null(o, "out_mbps") ||
+	       (is_null(o, "wait_per_s") && !json_opt_bool(o, "wait_stuck", false));
 }
 
 /* The PF of the host's VF that shows, or has as its own, this GUID; NULL: it has none. */
@@ -103,9 +118,11 @@ static void leave(struct share *s, uint64_t in, uint64_t out)
 	s->from->out -= s->out;
 }
 
-static void leave_all(struct balance *b, struct choice *c, struct json_object *host)
+/* False: what one of its VFs sends or receives is unknown. */
+static bool leave_all(struct balance *b, struct choice *c, struct json_object *host)
 {
 	struct json_object *vfs = json_opt(c->domain, "vfs");
+	bool known = true;
 
 	for (size_t i = 0; i < json_count(vfs) && c->shares < DOMAIN_VFS_MAX; i++) {
 		struct json_object *vf = json_object_array_get_idx(vfs, i);
@@ -115,9 +132,11 @@ static void leave_all(struct balance *b, struct choice *c, struct json_object *h
 
 		if (!port)
 			continue;
+		known = known && !is_unknown(port);
 		c->share[c->shares].from = l;
 		leave(&c->share[c->shares++], num(port, "in_mbps"), num(port, "out_mbps"));
 	}
+	return known;
 }
 
 static void come_back(struct choice *c)
@@ -136,7 +155,7 @@ static bool find_links(struct balance *b, struct choice *c, struct json_object *
 		struct share *s = &c->share[i];
 
 		s->to = link_of(b, host, s->from->pf);
-		if (!s->to || is_full(s->to))
+		if (!s->to || s->to->unknown || is_full(s->to))
 			return false;
 	}
 	return true;
@@ -177,11 +196,12 @@ static void consider(struct balance *b, struct link *from, struct json_object *d
 {
 	struct choice c = {.domain = domain};
 	char why[WHY_MAX];
+	bool known;
 
 	if (json_opt(domain, "proposed"))
 		return;
-	leave_all(b, &c, from->host);
-	for (size_t i = 0; relieves(&c, from) && i < b->count; i++) {
+	known = leave_all(b, &c, from->host);
+	for (size_t i = 0; known && relieves(&c, from) && i < b->count; i++) {
 		struct json_object *host = b->link[i].host;
 
 		if (host == from->host || !find_links(b, &c, host))
@@ -241,7 +261,7 @@ static struct link *fullest(struct balance *b, const bool *hopeless)
 	for (size_t i = 0; i < b->count; i++) {
 		struct link *l = &b->link[i];
 
-		if (!hopeless[i] && is_full(l) &&
+		if (!hopeless[i] && !l->unknown && is_full(l) &&
 		    (!found || percent(l, l->in, l->out) > percent(found, found->in, found->out)))
 			found = l;
 	}
@@ -257,7 +277,9 @@ static void fill_links(struct balance *b, struct json_object *links, struct json
 			.mbps = num(o, "mbps"),
 			.in = num(o, "in_mbps"),
 			.out = num(o, "out_mbps"),
-			.waits = num(o, "wait_per_s") >= BALANCE_WAIT_PER_S,
+			.waits = json_opt_bool(o, "wait_stuck", false) ||
+				 num(o, "wait_per_s") >= BALANCE_WAIT_PER_S,
+			.unknown = is_unknown(o),
 		};
 
 		if (find_host(&l, hosts))
@@ -273,7 +295,11 @@ static struct json_object *link_json(const struct link *l)
 	json_set_str(o, "host", str(l->host, "host"));
 	json_set_str(o, "pf", l->pf);
 	for (size_t i = 0; i < ARRAY_SIZE(same); i++)
-		json_set_u64(o, same[i], num(l->from, same[i]));
+		if (is_null(l->from, same[i]))
+			json_set(o, same[i], NULL);
+		else
+			json_set_u64(o, same[i], num(l->from, same[i]));
+	json_set_bool(o, "wait_stuck", json_opt_bool(l->from, "wait_stuck", false));
 	json_set_u64(o, "in_after", l->in);
 	json_set_u64(o, "out_after", l->out);
 	return o;

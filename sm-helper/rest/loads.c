@@ -2,6 +2,7 @@
 /* GET /v1/loads: how full the hosts' links are, and which VM fills them, from the switches' port
  * counters, looked at twice. Changes nothing: the counters are not reset. */
 #include "common/util.h"
+#include "sm-helper/fabric/rates.h"
 #include "sm-helper/moves/actions.h"
 #include "sm-helper/moves/ops_int.h"
 #include "sm-helper/rest/rest_int.h"
@@ -88,44 +89,47 @@ static int sample(struct loads *g, bool last, struct op_error *e)
 	return rc ? ops_fail(e, rc, 503, "no-counters", "%s", text) : 0;
 }
 
-/* Bits a microsecond are Mb/s; a counter that was reset meanwhile tells nothing. */
-static uint64_t mbps(uint64_t first, uint64_t last, uint64_t us)
+static void set_rate(struct json_object *o, const char *key, uint64_t rate)
 {
-	return last > first && us ? (last - first) * 8 / us : 0;
+	if (rate == RATE_UNKNOWN)
+		json_set(o, key, NULL);
+	else
+		json_set_u64(o, key, rate);
 }
 
 /* Rates as the host sees them: out is what it sends. The switch's port sends what the host
  * receives. */
-static void set_rates(struct json_object *o, const struct load *x)
+static void set_rates(struct json_object *o, const struct port_rates *r)
 {
-	uint64_t us = x->last.read_us - x->first.read_us;
+	set_rate(o, "in_mbps", r->out_mbps);
+	set_rate(o, "out_mbps", r->in_mbps);
+}
 
-	json_set_u64(o, "in_mbps", mbps(x->first.out_bytes, x->last.out_bytes, us));
-	json_set_u64(o, "out_mbps", mbps(x->first.in_bytes, x->last.in_bytes, us));
+static struct json_object *port_json(const struct load *x)
+{
+	struct port_rates r = rates_between(&x->first, &x->last);
+	struct json_object *o = json_object_new_object();
+
+	json_set_guid(o, "guid", x->port_guid);
+	set_rates(o, &r);
+	return o;
 }
 
 static struct json_object *link_json(const struct loads *g, unsigned *i)
 {
 	const struct load *x = &g->load[(*i)++];
 	struct json_object *o = json_object_new_object(), *ports = json_object_new_array();
-	uint64_t us = x->last.read_us - x->first.read_us;
+	struct port_rates r = rates_between(&x->first, &x->last);
 
 	json_set_str(o, "switch", g->v.f.sw[x->sw].desc);
 	json_set_u64(o, "port", x->port);
 	json_set_str(o, "to", g->v.f.sw[x->vswitch].desc);
 	json_set_u64(o, "mbps", x->mbps);
-	set_rates(o, x);
-	json_set_u64(o, "wait_per_s",
-		     x->last.wait_ticks > x->first.wait_ticks && us
-			     ? (x->last.wait_ticks - x->first.wait_ticks) * 1000000ull / us
-			     : 0);
-	for (; *i < g->count && g->load[*i].port_guid; (*i)++) {
-		struct json_object *p = json_object_new_object();
-
-		json_set_guid(p, "guid", g->load[*i].port_guid);
-		set_rates(p, &g->load[*i]);
-		json_object_array_add(ports, p);
-	}
+	set_rates(o, &r);
+	set_rate(o, "wait_per_s", r.wait_per_s);
+	json_set_bool(o, "wait_stuck", r.wait_stuck);
+	for (; *i < g->count && g->load[*i].port_guid; (*i)++)
+		json_object_array_add(ports, port_json(&g->load[*i]));
 	json_set(o, "ports", ports);
 	return o;
 }

@@ -82,6 +82,57 @@ static void test_waiting(void **state)
 			 10000);
 }
 
+/* A link of 25 Gb/s in the state that is said, with nothing but VM NAME1 behind it. */
+#define STATE(host, state, out1)                                                                   \
+	"{\"mbps\":25000," state ",\"ports\":[{\"guid\":\"" host                                   \
+	"1\",\"in_mbps\":0,\"out_mbps\":" #out1 "}]}"
+#define FLOWS(out)   "\"in_mbps\":0,\"out_mbps\":" #out
+#define HOSTS_A_TO_C HOST("a", FREE) "," HOST("b", FREE) "," HOST("c", FREE)
+
+/* A wait counter that is at its top counts no more: the port waits, with a rate of null. */
+static void test_stuck(void **state)
+{
+	struct json_object *o AUTO_JSON = balance(
+		STATE("a", FLOWS(9000) ",\"wait_per_s\":null,\"wait_stuck\":true",
+		      3000) "," STATE("b", FLOWS(10), 0),
+		HOSTS_A_TO_C);
+	struct json_object *l = nth(o, "links", 0);
+
+	(void)state;
+	assert_true(json_opt_bool(l, "full", false));
+	assert_true(json_opt_bool(l, "wait_stuck", false));
+	assert_true(json_object_object_get_ex(l, "wait_per_s", NULL));
+	assert_null(json_opt(l, "wait_per_s"));
+	assert_int_equal(json_count(json_opt(o, "moves")), 1);
+	assert_false(json_opt_bool(nth(o, "links", 1), "wait_stuck", true));
+}
+
+/* A counter that was reset meanwhile leaves its link out for once: nobody goes there, and nobody
+ * from there. */
+static void test_unknown(void **state)
+{
+	struct json_object *to AUTO_JSON = balance(
+		STATE("a", FLOWS(24000), 12000) "," STATE("b", "\"in_mbps\":0,\"out_mbps\":null",
+							  0) "," STATE("c", FLOWS(9000), 0),
+		HOSTS_A_TO_C);
+	struct json_object *wait AUTO_JSON = balance(
+		STATE("a", FLOWS(24000), 12000) "," STATE("b", FLOWS(0) ",\"wait_per_s\":null", 0),
+		HOSTS_A_TO_C);
+	struct json_object *from AUTO_JSON = balance(STATE("a",
+							   "\"in_mbps\":null,\"out_mbps\":24000",
+							   12000) "," STATE("b", FLOWS(0), 0),
+						     HOSTS_A_TO_C);
+	struct json_object *vm AUTO_JSON = balance(
+		STATE("a", FLOWS(24000), null) "," STATE("b", FLOWS(0), 0), HOSTS_A_TO_C);
+
+	(void)state;
+	assert_string_equal(json_opt_str(nth(to, "moves", 0), "to", ""), "c");
+	assert_null(json_opt(nth(to, "links", 1), "out_mbps"));
+	assert_int_equal(json_count(json_opt(wait, "moves")), 0);
+	assert_int_equal(json_count(json_opt(from, "moves")), 0);
+	assert_int_equal(json_count(json_opt(vm, "moves")), 0);
+}
+
 /* A VM that fills the link alone would only take the trouble along. */
 static void test_no_help(void **state)
 {
@@ -192,7 +243,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_leaves), cmocka_unit_test(test_nothing_is_full),
-		cmocka_unit_test(test_waiting),    cmocka_unit_test(test_no_help),
+		cmocka_unit_test(test_waiting),    cmocka_unit_test(test_stuck),
+		cmocka_unit_test(test_unknown),    cmocka_unit_test(test_no_help),
 		cmocka_unit_test(test_no_room),    cmocka_unit_test(test_strangers),
 		cmocka_unit_test(test_both_rails), cmocka_unit_test(test_second_rail),
 	};

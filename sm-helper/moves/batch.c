@@ -60,7 +60,7 @@ int batch_check_move(struct ops *o, const struct move_request *m, const struct m
 		return rc;
 	if (reg_same_vf(&ret_entry->at, &m->to))
 		return 1;
-	if ((rc = ops_check_at(ret_entry, &m->from, e)))
+	if ((rc = ops_check_at(ret_entry, &m->from, e)) || (rc = ops_check_parked(o, &m->to, e)))
 		return rc;
 	rc = registry_find_vf(o->registry, m->to.parked_guid, &other);
 	if (!rc &&

@@ -18,6 +18,19 @@ int ops_check_holder(int found, const struct reg_vf *vf, const struct reg_entry 
 			vf->host, holder->vguid, holder->name, holder->vm);
 }
 
+int ops_check_parked(struct ops *o, const struct reg_vf *vf, struct op_error *e)
+{
+	struct reg_entry other;
+	int rc = registry_find(o->registry, vf->parked_guid, &other);
+
+	if (rc)
+		return rc == -ENOENT ? 0 : ops_fail_registry(e, rc);
+	return ops_fail(e, -EINVAL, 409, "parked-guid",
+			"parked GUID 0x%016" PRIx64 " of VF %s of %s is the vGUID of VM %s (%s): "
+			"give the GUID that the VF has while no VM has it",
+			vf->parked_guid, vf->vf, vf->host, other.name, other.vm);
+}
+
 int ops_check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
 		   struct op_error *e)
 {
@@ -42,11 +55,14 @@ int ops_check_free(struct ops *o, const struct reg_entry *want, struct reg_entry
 	rc = registry_find_vf(o->registry, want->at.parked_guid, &other);
 	if ((rc = ops_check_holder(rc, &want->at, &other, e)))
 		return rc;
-	rc = registry_find(o->registry, want->at.parked_guid, &other);
+	if ((rc = ops_check_parked(o, &want->at, e)))
+		return rc;
+	rc = registry_find_vf(o->registry, want->vguid, &other);
 	if (!rc)
 		return ops_fail(e, -EINVAL, 409, "parked-guid",
-				"parked GUID 0x%016" PRIx64 " is the vGUID of VM %s (%s)",
-				want->at.parked_guid, other.name, other.vm);
+				"vGUID 0x%016" PRIx64 " is the parked GUID of VF %s of %s, which "
+				"VM %s (%s) has: give another vGUID",
+				want->vguid, other.at.vf, other.at.host, other.name, other.vm);
 	return rc == -ENOENT ? 0 : ops_fail_registry(e, rc);
 }
 

@@ -51,6 +51,9 @@ int ops_tell_twin(struct ops *o, struct op_error *e);
 int ops_check_free(struct ops *o, const struct reg_entry *want, struct reg_entry *ret_old,
 		   struct op_error *e);
 
+/* A VF cannot be parked under a GUID that a VM has: 0, or -EINVAL with *e. */
+int ops_check_parked(struct ops *o, const struct reg_vf *vf, struct op_error *e);
+
 /* Judges what registry_find_vf() returned for a VF: 0 if nobody has it, else an error that names
  * who. */
 int ops_check_holder(int found, const struct reg_vf *vf, const struct reg_entry *holder,

@@ -282,6 +282,34 @@ static void test_refused(void **state)
 	assert_nothing_moved(1);
 }
 
+/* A parked GUID is nobody's vGUID: not the coming VM's, nor one's of the batch, nor another's.
+ * Binds hold to that as moves do, and a vGUID is no VF's parked GUID. */
+static void test_parked_guid(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8), way(1, 1, 9)};
+	struct reg_entry want = {.vguid = vguid(9), .vm = "vm", .at = vf(9)};
+	uint16_t lid;
+
+	(void)state;
+	show(m, 2);
+	for (unsigned vm = 0; vm < 4; vm++) {
+		m[0].to.parked_guid = vguid(vm);
+		assert_int_equal(move_all(m, vm == 1 ? 2 : 1), -EINVAL);
+		assert_string_equal(e.code, "parked-guid");
+		assert_non_null(strstr(e.detail, "of VF vf8 of h8 is the vGUID of VM"));
+		assert_int_equal(ops_move(&o, m, 1, 0, NULL, &e), -EINVAL); /* asked before */
+	}
+	want.at.parked_guid = vguid(2);
+	assert_int_equal(ops_bind(&o, &want, 0, &lid, &e), -EINVAL);
+	assert_string_equal(e.code, "parked-guid");
+	want.at = vf(9);
+	want.vguid = parked(2);
+	assert_int_equal(ops_bind(&o, &want, 0, &lid, &e), -EINVAL);
+	assert_string_equal(e.code, "parked-guid");
+	assert_non_null(strstr(e.detail, "is the parked GUID of VF vf2 of h2"));
+	assert_nothing_moved(0);
+}
+
 /* A sweep that came between is looked at again, an SMP that was not taken is tried again. */
 static void test_again(void **state)
 {
@@ -590,6 +618,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_random_chains, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_settled_chain, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_parked_guid, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_deadline, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_deadline_of_binds, setup, teardown),

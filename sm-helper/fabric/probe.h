@@ -6,6 +6,7 @@
 #define IBVMIG_SM_HELPER_FABRIC_PROBE_H
 
 #include "common/ib.h"
+#include "sm-helper/fabric/pkeys.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,6 +67,9 @@ int probe_port_info(struct probe *m, const struct probe_route *to, unsigned port
 /* PortInfo with another LID; nothing else of the port changes. */
 int probe_set_lid(struct probe *m, const struct probe_route *to, unsigned port, uint16_t lid,
 		  char error[static PROBE_ERROR_MAX]);
+/* The P_Keys of a CA port. */
+int probe_pkeys(struct probe *m, const struct probe_route *to, struct pkeys *ret_keys,
+		char error[static PROBE_ERROR_MAX]);
 /* The subnet manager that our port knows. -ENODEV: none. */
 int probe_sm(struct probe *m, struct probe_sm *ret_sm, char error[static PROBE_ERROR_MAX]);
 /* Asks it for a heavy sweep, by trap 144 (capability mask) of our own port: the one notice that a

@@ -193,6 +193,11 @@ static const char *read_path_query(const char *sgid, const char *dgid, const cha
 	return NULL;
 }
 
+/* No word of a fault: two limited members have none, as it must be. */
+#define NO_PATH                                                                                    \
+	"the subnet manager gives no path between the two: is each in the fabric, and have they "  \
+	"a partition in common of which one is a full member?"
+
 static void run_path(struct rest_call *call)
 {
 	char text[BACKEND_ERROR_MAX];
@@ -207,9 +212,9 @@ static void run_path(struct rest_call *call)
 	}
 	call->error = (struct op_error){503, "sa-unavailable", ""};
 	if (a.error == -ENOENT)
-		call->error = (struct op_error){404, "no-path", ""};
-	snprintf(call->error.detail, sizeof call->error.detail, "%s",
-		 *text ? text : "the subnet manager knows no such path");
+		call->error = (struct op_error){404, "no-path", NO_PATH};
+	else
+		snprintf(call->error.detail, sizeof call->error.detail, "%s", text);
 }
 
 static void run_subscribe(struct rest_call *call)
@@ -258,7 +263,7 @@ static void get_path(struct http_request *req)
 	else if (!path_service_lookup(rest->ops->paths, &q, 1, &a) && !a.error)
 		http_reply(req->exchange, 200, path_json(&a.path, rest->caching));
 	else if (a.error == -ENOENT)
-		http_fail(req->exchange, 404, "no-path", "the subnet manager knows no such path");
+		http_fail(req->exchange, 404, "no-path", NO_PATH);
 	else
 		rest_submit(req, run_path, arg);
 }

@@ -430,13 +430,13 @@ static void run_fence(struct rest_call *call)
 static struct json_object *verify_json(struct verify *v, const struct reg_entry *e)
 {
 	struct json_object *o = entry_json(e);
-	char text[VERIFY_TEXT_MAX] = "";
-	unsigned walks;
-	int rc = verify_entry(v, e, &walks, text);
+	struct verify_result r;
+	int rc = verify_entry(v, e, &r);
 
 	json_set_bool(o, "ok", !rc);
-	json_set_str(o, "problem", rc ? text : NULL);
-	json_set_u64(o, "walks", walks);
+	json_set_str(o, "problem", rc ? r.text : NULL);
+	json_set_bool(o, "sa", r.sa);
+	json_set_u64(o, "walks", r.walks);
 	return o;
 }
 

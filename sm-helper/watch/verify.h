@@ -22,10 +22,16 @@ int verify_begin(struct verify *v, struct probe *m, unsigned sources,
 		 char error[static PROBE_ERROR_MAX]);
 void verify_end(struct verify *v);
 
+struct verify_result {
+	unsigned walks; /* how many were made */
+	bool sa;        /* the SA's record was seen; false: it shows our port none of that port's */
+	char text[VERIFY_TEXT_MAX]; /* what is wrong */
+};
+
 /* The port that shows the vGUID is where the registry has it and has its LID. The SA says the same
- * LID, LFTs lead there from everywhere, and the port answers at that LID. 0, or -EHOSTUNREACH with
- * what is wrong in ret_text. *ret_walks: how many were made. */
-int verify_entry(struct verify *v, const struct reg_entry *e, unsigned *ret_walks,
-		 char ret_text[static VERIFY_TEXT_MAX]);
+ * LID, LFTs lead there from everywhere, and the port answers at that LID. The SA has no path from
+ * our port to one that shares no partition with it, but as limited members: that is no fault. 0, or
+ * -EHOSTUNREACH with a text. */
+int verify_entry(struct verify *v, const struct reg_entry *e, struct verify_result *ret_result);
 
 #endif

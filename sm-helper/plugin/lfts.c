@@ -92,9 +92,9 @@ int lfts_plan(struct lfts *l, const struct move *move, unsigned moves, struct sm
 
 	if (rc)
 		return plugin_refuse(h, rc, "%.*s", SM_REASON_MAX - 1, e.text);
-	for (unsigned i = 0; i < moves; i++)
-		if (move[i].like && move[i].lid > l->top)
-			l->top = move[i].lid;
+	for (unsigned i = 0; i < l->plan.moves; i++) /* one for each LID of a run */
+		if (l->plan.move[i].like && l->plan.move[i].lid > l->top)
+			l->top = l->plan.move[i].lid;
 	for (uint32_t i = 0; i < l->switches; i++) {
 		unsigned room = cl_ntoh16(l->sw[i]->switch_info.lin_cap);
 

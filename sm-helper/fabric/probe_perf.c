@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Performance queries, LID-routed to the switch that has the port: they tell what has gone through.
- */
+ * They also tell if a node is there. */
 #include "sm-helper/fabric/probe_int.h"
 #include "common/util.h"
 
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define PERF_MS    500
+#define GMP_MS     300
 #define WORD_BYTES 4 /* data counters are in words: IBA 1.4, 16.1.3.5 */
 
 static int no_answer(char *error, unsigned lid, unsigned port)
@@ -54,6 +55,19 @@ int probe_counters(struct probe *m, uint16_t lid, unsigned port, struct probe_co
 	ret->wait_ticks = mad_get_field(data, 0, IB_PC_XMT_WAIT_F);
 	ret->read_us = now_us();
 	return 0;
+}
+
+int probe_gmp_lid(struct probe *m, uint16_t lid, char error[static PROBE_ERROR_MAX])
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	uint8_t data[IB_MAD_SIZE] = {0};
+	ib_portid_t to = {.lid = lid, .qp = 1, .qkey = IB_DEFAULT_QP1_QKEY};
+	int rc = probe_open(m, error);
+
+	if (rc || pma_query_via(data, &to, 0, GMP_MS, CLASS_PORT_INFO, m->mad))
+		return rc;
+	snprintf(error, PROBE_ERROR_MAX, "no answer to a GMP to LID %u", lid);
+	return -EIO;
 }
 
 /* Mb/s of one lane, data rate after line coding, by LinkSpeedActive and LinkSpeedExtActive. */

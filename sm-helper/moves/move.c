@@ -209,13 +209,16 @@ static int verify_once(struct batch *b, struct move_result *res, struct op_error
 	int rc = ops_begin(b->o, e);
 
 	res->walks = 0;
+	res->answers_by = REACH_SMP;
 	if (!rc)
 		ops_forget(b->o);
 	for (unsigned i = 0; !rc && i < b->checked; i++) {
+		enum reach_by by = REACH_SMP;
 		unsigned walks = 0;
 
-		rc = ops_verify(b->o, &b->target[i], b->reply.lid[i], &walks, e);
+		rc = ops_verify(b->o, &b->target[i], b->reply.lid[i], &walks, &by, e);
 		res->walks += walks;
+		res->answers_by = by > res->answers_by ? by : res->answers_by;
 	}
 	res->verified = !rc;
 	return rc;

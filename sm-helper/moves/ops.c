@@ -314,13 +314,12 @@ void ops_forget(struct ops *o)
 }
 
 int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned *ret_walks,
-	       struct op_error *e)
+	       enum reach_by *ret_by, struct op_error *e)
 {
 	uint32_t end = fabric_end_at(&o->fabric, t->switch_guid, t->switch_port);
 	struct lft_reader reader = {.m = o->probe};
 	char text[PROBE_ERROR_MAX];
 	unsigned lids, walks;
-	uint64_t shown;
 	int rc;
 
 	*ret_walks = 0;
@@ -335,10 +334,7 @@ int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned 
 				 &reader, &walks, text, sizeof text);
 	if (rc)
 		return ops_fail(e, rc, 500, "not-verified", "%s", text);
-	rc = probe_node_info_lid(o->probe, lid, &shown, text);
-	if (rc || shown != t->port_guid)
-		return ops_fail(e, -EHOSTUNREACH, 500, "not-verified",
-				rc ? "%s" : "%sLID %u answers as 0x%016" PRIx64, rc ? text : "",
-				lid, rc ? 0 : shown);
+	if (reach_lid(&o->reach, o->probe, &o->fabric, end, lid, t->port_guid, ret_by, text))
+		return ops_fail(e, -EHOSTUNREACH, 500, "not-verified", "%s", text);
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include "sm-helper/paths/service.h"
 #include "sm-helper/twin/twin.h"
 #include "sm-helper/fabric/probe.h"
+#include "sm-helper/fabric/reach.h"
 #include "sm-helper/registry/registry.h"
 #include "vswitch/moves/address.h"
 
@@ -61,6 +62,7 @@ struct ops {
 	atomic_bool others_looked;   /* others is of a sweep since the peer was lost */
 	uint64_t looked_ms;          /* when that sweep was asked for; 0: not yet */
 	uint64_t standby;            /* the peer's OpenSM process for which a sweep was asked */
+	struct reach reach;          /* how LIDs can be verified */
 	bool reconciled;
 	unsigned parked_at_sm;            /* entries, as OpenSM's plugin said last */
 	struct backend_epoch parked_seen; /* when they were asked for */
@@ -82,6 +84,7 @@ struct move_result {
 	uint32_t lft_smps, port_info_smps, guid_smps, switches_updated, switches_total,
 		repath_notices;
 	bool verified;
+	enum reach_by answers_by; /* where it is verified: the weakest of all its LIDs */
 	unsigned walks;
 	uint64_t elapsed_us, sm_us, lock_us; /* sm_us: in OpenSM, the answers to SMPs included */
 	unsigned path_count;                 /* the first of all that have changed */

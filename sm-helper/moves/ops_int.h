@@ -100,7 +100,7 @@ int ops_check_shows(struct ops *o, const struct reg_vf *vf, uint64_t guid, uint6
  * end at the target's place, and the port there must answer as its port GUID. Blocks that have been
  * read since ops_forget() are not read again. */
 int ops_verify(struct ops *o, const struct sm_target *t, uint16_t lid, unsigned *ret_walks,
-	       struct op_error *e);
+	       enum reach_by *ret_by, struct op_error *e);
 void ops_forget(struct ops *o);
 
 #endif

@@ -227,6 +227,7 @@ static int await_moves(struct ops *o, const struct move_request *m, unsigned cou
 		return rc;
 	b->res.moves = count;
 	b->res.verified = true;
+	b->res.answers_by = REACH_UNSEEN;
 	b->res.elapsed_us = now_us() - start;
 	log_moves(o, b);
 	*ret_result = b->res;

@@ -144,7 +144,7 @@ static int look(struct loads *g, struct ops *o, uint64_t ms, struct op_error *e)
 	if (action_sm_moves(o))
 		return ops_fail(e, -EOPNOTSUPP, 503, "no-umad", "backend %s sees no switches",
 				backend_kind(o->backend)->name);
-	rc = verify_begin(&g->v, o->probe, 0, text);
+	rc = verify_begin(&g->v, o->probe, NULL, 0, text);
 	if (rc)
 		return ops_fail(e, rc, 503, "no-umad", "%s", text);
 	if ((rc = collect(g, e)) || (rc = sample(g, false, e)))

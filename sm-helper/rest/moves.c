@@ -99,6 +99,7 @@ static struct json_object *moves_json(const struct move_result *res, const struc
 	json_set_u64(o, "switches_total", res->switches_total);
 	json_set_u64(o, "repath_notices", res->repath_notices);
 	json_set_bool(o, "verified", res->verified);
+	json_set_str(o, "answers_by", res->verified ? reach_name(res->answers_by) : NULL);
 	json_set_u64(o, "walks", res->walks);
 	json_set_u64(o, "elapsed_us", res->elapsed_us);
 	json_set_u64(o, "sm_us", res->sm_us);

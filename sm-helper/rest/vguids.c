@@ -436,6 +436,7 @@ static struct json_object *verify_json(struct verify *v, const struct reg_entry 
 	json_set_bool(o, "ok", !rc);
 	json_set_str(o, "problem", rc ? r.text : NULL);
 	json_set_bool(o, "sa", r.sa);
+	json_set_str(o, "answers_by", rc ? NULL : reach_name(r.by));
 	json_set_u64(o, "walks", r.walks);
 	return o;
 }
@@ -459,7 +460,7 @@ static void run_verify(struct rest_call *call)
 	rc = registry_each(o->registry, add_entry, &q);
 	if (rc)
 		rest_registry_broken(call);
-	else if ((rc = verify_begin(&v, o->probe, o->verify_sources, error)))
+	else if ((rc = verify_begin(&v, o->probe, &o->reach, o->verify_sources, error)))
 		ops_fail(&call->error, rc, 503, "no-umad", "%s", error);
 	if (!rc) {
 		call->reply = json_object_new_object();

@@ -4,7 +4,7 @@
 #ifndef IBVMIG_SM_HELPER_WATCH_VERIFY_H
 #define IBVMIG_SM_HELPER_WATCH_VERIFY_H
 
-#include "sm-helper/fabric/probe.h"
+#include "sm-helper/fabric/reach.h"
 #include "sm-helper/registry/registry.h"
 #include "vswitch/model/fabric.h"
 
@@ -14,17 +14,19 @@ struct verify {
 	struct probe *m; /* borrowed */
 	uint64_t own_guid;
 	struct fabric f; /* owned: as the nodes tell it now; its LFTs are read as they are needed */
-	unsigned sources; /* CA ports that each verification walks from, at most; 0: all */
+	struct reach *reach; /* borrowed; NULL: for the topology alone */
+	unsigned sources;    /* CA ports that each verification walks from, at most; 0: all */
 };
 
 /* Reads the topology. 0 or -errno with one line in error. */
-int verify_begin(struct verify *v, struct probe *m, unsigned sources,
+int verify_begin(struct verify *v, struct probe *m, struct reach *reach, unsigned sources,
 		 char error[static PROBE_ERROR_MAX]);
 void verify_end(struct verify *v);
 
 struct verify_result {
 	unsigned walks; /* how many were made */
 	bool sa;        /* the SA's record was seen; false: it shows our port none of that port's */
+	enum reach_by by;           /* how it was seen that the port answers */
 	char text[VERIFY_TEXT_MAX]; /* what is wrong */
 };
 

@@ -414,6 +414,30 @@ static void test_not_verified(void **state)
 	assert_nothing_moved(3);
 }
 
+/* A fabric that loses SMPs routed by LID verifies by the walk, and says so; no sweep is asked for
+ * and nothing is taken back. A wrong LFT is found as before. */
+static void test_lid_smps_lost(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8), way(1, 1, 9)}, more[] = {way(2, 2, 10)};
+
+	(void)state;
+	show(more, 1);
+	assert_int_equal(move_all(more, 1), 0);
+	assert_true(res.answers_by == REACH_SMP);
+	w.smps_lost = true;
+	show(m, 2);
+	assert_int_equal(move_all(m, 2), 0);
+	assert_true(res.verified && res.answers_by == REACH_WALK);
+	assert_int_equal(w.sweeps, 0);
+	assert_at(0, 8);
+	assert_at(1, 9);
+	more[0] = way(2, 10, 2);
+	show(more, 1);
+	w.lie = 3;
+	assert_int_equal(move_all(more, 1), -EHOSTUNREACH);
+	assert_string_equal(e.code, "not-verified");
+}
+
 /* A look that took long, for answers were lost, and saw the end of something: not yet a reason. */
 static void test_verified_at_second_look(void **state)
 {
@@ -624,6 +648,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_deadline_of_binds, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unseen, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_not_verified, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lid_smps_lost, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_verified_at_second_look, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
 		cmocka_unit_test(test_lid_range),

@@ -17,10 +17,17 @@ static struct world {
 	int path, pkeys;          /* results of questions to the SA, and for the tables */
 	uint16_t dlid;            /* LID in the SA's record */
 	uint64_t answers;         /* GUID of who answers at the LID; 0: nobody */
+	bool smps_lost;           /* those that are routed by LID */
+	unsigned smps;            /* LID-routed ones that were sent */
+	unsigned gmps;            /* and GMPs */
+	int gmp;                  /* result of a GMP to the LID */
+	uint64_t shown;           /* GUID that the VF shows by directed route */
+	uint16_t vf_lid;          /* and its LID */
 	uint8_t leaf_to;          /* port that the first switch's LFT has for the LID */
 } w;
 static struct reg_entry entry;
 static struct verify_result r;
+static struct reach reach;
 
 int probe_own_guid(struct probe *m, uint64_t *ret_guid, char error[static PROBE_ERROR_MAX])
 {
@@ -93,10 +100,41 @@ int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port,
 			char error[static PROBE_ERROR_MAX])
 {
 	(void)m;
-	assert_int_equal(lid, 5);
+	w.smps++;
 	strcpy(error, "played: silent");
-	*ret_port = w.answers;
-	return w.answers ? 0 : -EIO;
+	*ret_port = lid == 5 ? w.answers : 0x10;
+	return *ret_port && !w.smps_lost ? 0 : -EIO;
+}
+
+int probe_gmp_lid(struct probe *m, uint16_t lid, char error[static PROBE_ERROR_MAX])
+{
+	(void)m;
+	(void)error;
+	assert_int_equal(lid, 5);
+	w.gmps++;
+	return w.gmp;
+}
+
+int probe_node_info(struct probe *m, const struct probe_route *to, uint64_t *ret_node,
+		    uint64_t *ret_port, char error[static PROBE_ERROR_MAX])
+{
+	(void)m;
+	(void)error;
+	assert_true(to->hops == 3 && to->path[3] == 2);
+	*ret_node = w.shown - 1;
+	*ret_port = w.shown;
+	return 0;
+}
+
+int probe_port_info(struct probe *m, const struct probe_route *to, unsigned port,
+		    struct probe_port *ret_port, char error[static PROBE_ERROR_MAX])
+{
+	(void)m;
+	(void)error;
+	assert_int_equal(to->hops, 3);
+	assert_int_equal(port, 0);
+	*ret_port = (struct probe_port){.lid = w.vf_lid, .state = 4};
+	return 0;
 }
 
 int probe_guid(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned index,
@@ -119,7 +157,10 @@ static int setup(void **state)
 			   .theirs = {{0xffff}, 1},
 			   .dlid = 5,
 			   .answers = VGUID,
+			   .shown = VGUID,
+			   .vf_lid = 5,
 			   .leaf_to = 1};
+	reach = (struct reach){0};
 	entry = (struct reg_entry){.vguid = VGUID,
 				   .lid = 5,
 				   .at = {.host = "h0",
@@ -136,7 +177,7 @@ static int verify(void)
 	struct verify v;
 	int rc;
 
-	assert_int_equal(verify_begin(&v, NULL, 0, error), 0);
+	assert_int_equal(verify_begin(&v, NULL, &reach, 0, error), 0);
 	rc = verify_entry(&v, &entry, &r);
 	verify_end(&v);
 	return rc;
@@ -202,12 +243,73 @@ static void test_limited(void **state)
 	assert_int_equal(verify(), -EHOSTUNREACH);
 }
 
+/* A fabric that loses SMPs routed by LID: a GMP goes the same way, and what has been learnt is kept
+ * for a while. */
+static void test_smps_lost(void **state)
+{
+	(void)state;
+	assert_int_equal(verify(), 0);
+	assert_true(r.by == REACH_SMP && w.smps == 1 && !w.gmps);
+	w.smps_lost = true;
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(verify(), 0);
+		assert_true(r.by == REACH_GMP);
+	}
+	assert_int_equal(w.smps, 2);
+	assert_int_equal(w.gmps, 3);
+	w.shown = 0x77; /* a GMP does not say who answers */
+	assert_int_equal(verify(), -EHOSTUNREACH);
+	assert_string_equal(r.text, "LID 5 answers as 0x0000000000000077");
+	w.shown = VGUID;
+	w.vf_lid = 6;
+	assert_int_equal(verify(), -EHOSTUNREACH);
+	assert_string_equal(r.text, "the port at the place has LID 6, not 5");
+	w.vf_lid = 5;
+	w.smps_lost = false; /* it was by chance, and here is one that answers no GMP */
+	w.gmp = -EIO;
+	assert_int_equal(verify(), 0);
+	assert_true(r.by == REACH_SMP && reach.by == REACH_SMP);
+	w.smps_lost = true;
+	w.gmp = 0;
+	assert_int_equal(verify(), 0);
+	assert_true(r.by == REACH_GMP);
+	reach.since_ms = now_ms() - REACH_KEEP_MS - 1;
+	w.smps_lost = false;
+	assert_int_equal(verify(), 0);
+	assert_true(r.by == REACH_SMP);
+}
+
+/* Without an answer to either, the walk is enough only if a switch that must be there is silent as
+ * well. */
+static void test_walk_alone(void **state)
+{
+	(void)state;
+	w.answers = 0;
+	w.gmp = -EIO;
+	assert_int_equal(verify(), -EHOSTUNREACH);
+	assert_string_equal(r.text, "played: silent");
+	w.smps_lost = true;
+	assert_int_equal(verify(), 0);
+	assert_true(r.by == REACH_WALK);
+	assert_string_equal(reach_name(r.by), "walk");
+	w.smps = w.gmps = 0;
+	assert_int_equal(verify(), 0);
+	assert_true(!w.smps && !w.gmps);
+	w.leaf_to = 4; /* then the walk is what finds a fault */
+	assert_int_equal(verify(), -EHOSTUNREACH);
+	w.leaf_to = 1;
+	w.vf_lid = 6;
+	assert_int_equal(verify(), -EHOSTUNREACH);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_verify[] = {
 		cmocka_unit_test_setup(test_right, setup),
 		cmocka_unit_test_setup(test_wrong, setup),
 		cmocka_unit_test_setup(test_limited, setup),
+		cmocka_unit_test_setup(test_smps_lost, setup),
+		cmocka_unit_test_setup(test_walk_alone, setup),
 	};
 
 	return RUN_TESTS(sm_verify);

@@ -3,6 +3,7 @@
 #include "common/util.h"
 #include "common/log.h"
 #include "sm-helper/moves/actions.h"
+#include "sm-helper/watch/hosts.h"
 #include "sm-helper/watch/leaks.h"
 #include "sm-helper/notify/notice.h"
 #include "sm-helper/moves/ops_int.h"
@@ -427,28 +428,58 @@ static void run_fence(struct rest_call *call)
 
 /* ---- verification ---- */
 
-static struct json_object *verify_json(struct verify *v, const struct reg_entry *e)
+static struct json_object *verify_json(struct verify *v, const struct hosts *h,
+				       const struct reg_entry *e)
 {
 	struct json_object *o = entry_json(e);
+	char text[HOSTS_TEXT_MAX] = "";
 	struct verify_result r;
+	enum hosts_verdict host = hosts_check(h, e, text);
 	int rc = verify_entry(v, e, &r);
 
-	json_set_bool(o, "ok", !rc);
-	json_set_str(o, "problem", rc ? r.text : NULL);
+	json_set_bool(o, "ok", !rc && host != HOSTS_DIFFER);
+	json_set_str(o, "problem", rc ? r.text : host == HOSTS_DIFFER ? text : NULL);
 	json_set_bool(o, "sa", r.sa);
 	json_set_str(o, "answers_by", rc ? NULL : reach_name(r.by));
+	if (host == HOSTS_UNKNOWN)
+		json_set(o, "host_agrees", NULL);
+	else
+		json_set_bool(o, "host_agrees", host == HOSTS_AGREE);
 	json_set_u64(o, "walks", r.walks);
 	return o;
 }
 
-static void run_verify(struct rest_call *call)
+static int verify_all(struct rest_call *call, struct verify *v, const struct hosts *h,
+		      struct inquiry *q)
 {
 	struct ops *o = call->rest->ops;
 	struct json_object *list;
 	char error[PROBE_ERROR_MAX];
-	struct inquiry q = {0};
+	int rc = registry_each(o->registry, add_entry, q);
+
+	if (rc) {
+		rest_registry_broken(call);
+		return rc;
+	}
+	if ((rc = verify_begin(v, o->probe, &o->reach, o->verify_sources, error)))
+		return ops_fail(&call->error, rc, 503, "no-umad", "%s", error);
+	call->reply = json_object_new_object();
+	list = json_object_new_array();
+	for (size_t i = 0; i < q->entries; i++)
+		json_object_array_add(list, verify_json(v, h, &q->entry[i]));
+	json_set(call->reply, "vguids", list);
+	json_set_u64(call->reply, "switches", v->f.switches);
+	json_set_u64(call->reply, "ports", v->f.ends);
+	return 0;
+}
+
+/* Hosts are asked before, without the lock: they may be slow. */
+static void run_verify(struct rest_call *call)
+{
+	struct ops *o = call->rest->ops;
+	struct inquiry asked = {0}, q = {0};
 	struct verify v = {0};
-	int rc;
+	struct hosts h = {0};
 
 	if (action_sm_moves(o)) {
 		ops_fail(&call->error, -EOPNOTSUPP, 503, "no-umad",
@@ -456,23 +487,20 @@ static void run_verify(struct rest_call *call)
 			 backend_kind(o->backend)->name);
 		return;
 	}
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock); /* nothing moves in the meantime */
-	rc = registry_each(o->registry, add_entry, &q);
-	if (rc)
+	if (registry_each(o->registry, add_entry, &asked)) {
 		rest_registry_broken(call);
-	else if ((rc = verify_begin(&v, o->probe, &o->reach, o->verify_sources, error)))
-		ops_fail(&call->error, rc, 503, "no-umad", "%s", error);
-	if (!rc) {
-		call->reply = json_object_new_object();
-		list = json_object_new_array();
-		for (size_t i = 0; i < q.entries; i++)
-			json_object_array_add(list, verify_json(&v, &q.entry[i]));
-		json_set(call->reply, "vguids", list);
-		json_set_u64(call->reply, "switches", v.f.switches);
-		json_set_u64(call->reply, "ports", v.f.ends);
+		inquiry_free(&asked);
+		return;
 	}
+	for (size_t i = 0; i < asked.entries; i++)
+		hosts_ask(&h, &asked.entry[i]);
+	inquiry_free(&asked);
+	pthread_mutex_lock(&o->lock); /* nothing moves in the meantime */
+	verify_all(call, &v, &h, &q);
+	pthread_mutex_unlock(&o->lock);
 	verify_end(&v);
 	inquiry_free(&q);
+	hosts_free(&h);
 }
 
 void rest_get_verify(struct http_request *req)

@@ -25,6 +25,8 @@ SRC_sm_rates    := sm-helper/fabric/rates.c
 SRC_sm_leaks    := sm-helper/watch/leaks.c
 SRC_sm_lfts     := sm-helper/plugin/lfts.c
 FLAGS_sm_lfts   := -isystem /usr/include/infiniband
+SRC_sm_hosts    := sm-helper/watch/hosts.c
+WRAP_sm_hosts   := http_call
 SRC_sm_verify   := sm-helper/watch/verify.c sm-helper/fabric/lft_reader.c sm-helper/fabric/pkeys.c sm-helper/fabric/reach.c
 SRC_sm_moves    := $(addprefix sm-helper/moves/,parked.c parked_moves.c ops.c begin.c settle.c slots.c dynamic.c bind.c batch.c move.c shared.c) \
                    sm-helper/fabric/lft_reader.c sm-helper/fabric/reach.c sm-helper/registry/registry.c sm-helper/registry/replica.c

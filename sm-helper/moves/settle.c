@@ -68,17 +68,24 @@ static bool is_shown_at(const struct ops *o, const struct reg_entry *x, const st
 	return ops_locate(o, x->vguid, &seen) && ops_same_place(&seen, at);
 }
 
+/* The vGUID and its LID are there. A sweep that has met the GUID before the batch came leaves the
+ * VF its own LID. That batch has not been carried out, and the same call can be. */
+static bool is_whole_at(const struct ops *o, const struct reg_entry *x, const struct reg_vf *at)
+{
+	return is_shown_at(o, x, at) && ops_lid_at(o, at) == x->lid;
+}
+
 /* OpenSM's tables decide: a batch is in them whole or not at all. A vGUID that they do not show has
  * moved if another one of the batch is where it was. */
 static bool has_moved(const struct ops *o, const struct undecided *u, const struct reg_entry *x)
 {
 	struct reg_vf ignored = {0};
 
-	if (is_shown_at(o, x, &x->to))
+	if (is_whole_at(o, x, &x->to))
 		return true;
 	for (size_t i = 0; i < u->count && !ops_locate(o, x->vguid, &ignored); i++)
 		if (u->list[i].intent == REG_MOVE && ops_same_place(&u->list[i].to, &x->at) &&
-		    is_shown_at(o, &u->list[i], &x->at))
+		    is_whole_at(o, &u->list[i], &x->at))
 			return true;
 	return false;
 }
@@ -90,16 +97,21 @@ static struct reg_entry settle(const struct ops *o, const struct undecided *u,
 	uint32_t end = fabric_find_end(&o->fabric, was->vguid);
 	struct reg_vf ignored = {0};
 	bool present = ops_locate(o, was->vguid, &ignored);
+	bool moved = was->intent == REG_MOVE && has_moved(o, u, was);
 	struct reg_entry x = *was;
 
-	log_notice("vGUID 0x%016" PRIx64 " of %s: an unfinished %s is %s", x.vguid, x.name,
-		   x.intent == REG_BIND   ? "bind"
-		   : x.intent == REG_MOVE ? "move"
-					  : "unbind",
-		   present == (x.intent != REG_UNBIND) ? "settled" : "dropped");
+	if (x.intent == REG_MOVE)
+		log_notice("vGUID 0x%016" PRIx64 " of %s: an unfinished move to VF %s of %s %s",
+			   x.vguid, x.name, x.to.vf, x.to.host,
+			   moved ? "was carried out"
+				 : "was not carried out; the same call does it, or its way back");
+	else
+		log_notice("vGUID 0x%016" PRIx64 " of %s: an unfinished %s is %s", x.vguid, x.name,
+			   x.intent == REG_BIND ? "bind" : "unbind",
+			   present == (x.intent == REG_BIND) ? "settled" : "dropped");
 	x.intent = REG_NONE;
 	*ret_drop = !present && was->intent != REG_MOVE;
-	if (was->intent == REG_MOVE && has_moved(o, u, was)) {
+	if (moved) {
 		x.at = x.to;
 		x.since_ms = wall_ms();
 	}

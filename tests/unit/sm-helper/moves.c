@@ -476,6 +476,48 @@ static void test_unknown(void **state)
 	assert_at(1, 9);
 }
 
+/* A sweep sees what VFs show now, and leaves each place its LID. */
+static void sweep_places(unsigned from, unsigned to)
+{
+	for (unsigned i = from; i <= to; i++)
+		w.at[i].guid = w.at[i].shown;
+	w.generation++;
+}
+
+/* The process ends before OpenSM has got the batch. A sweep finds all or some of the GUIDs that the
+ * hosts have set: a GUID there with another LID is no move. The same call completes it, and so does
+ * the way back. */
+static void test_swept_not_moved(void **state)
+{
+	static const struct {
+		unsigned from, to; /* places that the sweep sees */
+	} seen[] = {{0, OWN - 1}, {0, 0}, {0, 8}};
+	struct move_request m[] = {way(0, 0, 8), way(1, 1, 9)};
+	struct move_request back[] = {way(0, 8, 0), way(1, 9, 1)};
+
+	(void)state;
+	for (unsigned i = 0; i < 2 * ARRAY_SIZE(seen); i++) {
+		unsigned s = i / 2;
+
+		show(m, 2);
+		w.fail[0] = w.fail[1] = -ECONNRESET;
+		assert_int_equal(move_all(m, 2), -ECONNRESET);
+		memset(w.fail, 0, sizeof w.fail);
+		sweep_places(seen[s].from, seen[s].to);
+		assert_int_equal(ops_reconcile(&o, &e), 0);
+		if (i % 2 == 0) {
+			assert_int_equal(move_all(m, 2), 0);
+			assert_true(res.verified);
+			assert_at(0, 8);
+			assert_at(1, 9);
+		}
+		show(back, 2);
+		assert_int_equal(move_all(back, 2), 0);
+		assert_nothing_moved(w.assigns);
+		sweep_places(0, OWN);
+	}
+}
+
 static void test_lid_range(void **state)
 {
 	static const char *const bad[] = {"",          "7",       "0 - 5",  "9 - 5",
@@ -651,6 +693,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_lid_smps_lost, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_verified_at_second_look, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_swept_not_moved, setup, teardown),
 		cmocka_unit_test(test_lid_range),
 		cmocka_unit_test_setup_teardown(test_free_lids, setup, teardown),
 	};

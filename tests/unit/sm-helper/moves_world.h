@@ -213,6 +213,16 @@ static int assign_one(const struct sm_target *t, struct sm_target *ret_before, u
 	return 0;
 }
 
+/* The plugin refuses a batch after which two ports would have one LID. */
+static int check_lids(void)
+{
+	for (unsigned i = 0; i <= OWN; i++)
+		for (unsigned k = 0; k < i; k++)
+			if (w.at[i].lid == w.at[k].lid)
+				return -EEXIST;
+	return 0;
+}
+
 int backend_assign(struct backend *c, const struct sm_target *t, unsigned count, uint32_t flags,
 		   unsigned deadline_ms, struct sm_assign_reply *r,
 		   char error[static BACKEND_ERROR_MAX])
@@ -230,6 +240,7 @@ int backend_assign(struct backend *c, const struct sm_target *t, unsigned count,
 	memcpy(saved, w.at, sizeof saved);
 	for (unsigned i = 0; !rc && i < count; i++)
 		rc = assign_one(&t[i], &r->before[i], &r->lid[i]);
+	rc = rc ? rc : check_lids();
 	if (rc) {
 		memcpy(w.at, saved, sizeof saved);
 		return rc;

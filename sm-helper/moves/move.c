@@ -159,6 +159,8 @@ static int add_left(struct batch *b, unsigned i, const struct reg_vf *at, uint64
 	for (unsigned k = 0; k < b->count; k++)
 		if (ops_same_place(at, final_place(b, k)))
 			return 0;
+	if (!ops_same_place(at, &b->x[i].at)) /* it strayed here: what waits for it waits there */
+		waits = 0;
 	*t = (struct sm_target){
 		.switch_guid = at->switch_guid,
 		.switch_port = at->switch_port,

@@ -564,6 +564,40 @@ static void test_free_lids(void **state)
 	assert_string_equal(e.code, "no-free-lid");
 }
 
+/* A VM with a LID of its own, whose GUIDs were set for a move, is met by a heavy sweep at the other
+ * VF, with its LID. The way back leaves each VF its own LID, and so does the move. */
+static void test_dynamic_swept(void **state)
+{
+	struct move_request there = way(0, 0, 8), back = way(0, 8, 0);
+	struct reg_entry x;
+
+	(void)state;
+	assert_int_equal(registry_find(o.registry, vguid(0), &x), 0);
+	x.mode = ADDRESS_DYNAMIC;
+	x.lid = w.at[0].lid = 40;
+	x.at.lid = 1;
+	assert_int_equal(registry_put(o.registry, &x), 0);
+	for (unsigned round = 0; round < 6; round++) {
+		show(&there, 1);
+		w.at[0].guid = parked(0);
+		w.at[0].lid = 1;
+		w.at[8].guid = vguid(0);
+		w.at[8].lid = 40;
+		w.generation++;
+		if (round % 2) {
+			assert_int_equal(move_all(&there, 1), 0);
+			assert_true(w.at[8].guid == vguid(0) && w.at[8].lid == 40);
+			assert_int_equal(w.at[0].lid, 1);
+		}
+		show(&back, 1);
+		assert_int_equal(move_all(&back, 1), 0);
+		assert_true(w.at[0].guid == vguid(0) && w.at[0].lid == 40);
+		assert_true(w.at[8].guid == parked(8) && w.at[8].lid == 9);
+		assert_int_equal(registry_find(o.registry, vguid(0), &x), 0);
+		assert_int_equal(x.at.lid, 1);
+	}
+}
+
 static void test_peer(void **state)
 {
 	struct move_request there = way(0, 0, 8), back = way(0, 8, 0);
@@ -696,6 +730,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_swept_not_moved, setup, teardown),
 		cmocka_unit_test(test_lid_range),
 		cmocka_unit_test_setup_teardown(test_free_lids, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_dynamic_swept, setup, teardown),
 	};
 
 	return RUN_TESTS(sm_moves);

@@ -213,13 +213,36 @@ static int assign_one(const struct sm_target *t, struct sm_target *ret_before, u
 	return 0;
 }
 
-/* The plugin refuses a batch after which two ports would have one LID. */
-static int check_lids(void)
+/* A place that shall keep its LID, which another one of the batch gets, has the one that waits for
+ * it: the told one, or else the VF's own. */
+static void keep_lids(const struct sm_target *t, unsigned count, struct sm_assign_reply *r)
+{
+	for (unsigned i = 0; i < count; i++) {
+		int at = place_at(t[i].switch_guid, t[i].switch_port);
+
+		r->own_lid[i] = t[i].own_lid;
+		for (unsigned k = 0; !t[i].lid && k < count; k++)
+			if (t[k].lid == w.at[at].lid)
+				r->lid[i] = w.at[at].lid = t[i].own_lid ? t[i].own_lid
+									: (uint16_t)(at + 1);
+	}
+}
+
+/* The plugin refuses a batch after which two ports would have one LID, those that wait at places
+ * with copies included. */
+static int check_lids(const struct sm_target *t, unsigned count)
 {
 	for (unsigned i = 0; i <= OWN; i++)
 		for (unsigned k = 0; k < i; k++)
 			if (w.at[i].lid == w.at[k].lid)
 				return -EEXIST;
+	for (unsigned i = 0; i < count; i++) {
+		int own = place_at(t[i].switch_guid, t[i].switch_port);
+
+		for (int k = 0; t[i].like_guid && k <= OWN; k++)
+			if (k != own && w.at[k].lid == t[i].own_lid)
+				return -EEXIST;
+	}
 	return 0;
 }
 
@@ -240,7 +263,9 @@ int backend_assign(struct backend *c, const struct sm_target *t, unsigned count,
 	memcpy(saved, w.at, sizeof saved);
 	for (unsigned i = 0; !rc && i < count; i++)
 		rc = assign_one(&t[i], &r->before[i], &r->lid[i]);
-	rc = rc ? rc : check_lids();
+	if (!rc)
+		keep_lids(t, count, r);
+	rc = rc ? rc : check_lids(t, count);
 	if (rc) {
 		memcpy(w.at, saved, sizeof saved);
 		return rc;

@@ -20,9 +20,8 @@ static int fail_shows(char *error, uint16_t lid, uint64_t shown)
 	return -EHOSTUNREACH;
 }
 
-/* The directed route to a CA port. -ENETUNREACH: the topology has none. */
-static int route_to(struct probe *m, struct fabric *f, uint32_t end, struct probe_route *ret_route,
-		    char *error)
+int reach_route(struct probe *m, struct fabric *f, uint32_t end, struct probe_route *ret_route,
+		char error[static PROBE_ERROR_MAX])
 {
 	const struct fabric_end *x = &f->end[end];
 	uint64_t own;
@@ -47,7 +46,7 @@ static int check_place(struct probe *m, struct fabric *f, uint32_t end, uint16_t
 	struct probe_route route = {0};
 	struct probe_port port;
 	uint64_t node, shown;
-	int rc = route_to(m, f, end, &route, error);
+	int rc = reach_route(m, f, end, &route, error);
 
 	if (rc || (rc = probe_node_info(m, &route, &node, &shown, error)) ||
 	    (rc = probe_port_info(m, &route, 0, &port, error)))

@@ -29,6 +29,11 @@ struct reach {
 int reach_lid(struct reach *r, struct probe *m, struct fabric *f, uint32_t end, uint16_t lid,
 	      uint64_t port_guid, enum reach_by *ret_by, char error[static PROBE_ERROR_MAX]);
 
+/* The directed route from our own port to a CA port of f. 0, -ENETUNREACH: the topology has none;
+ * or as probe_own_guid(). */
+int reach_route(struct probe *m, struct fabric *f, uint32_t end, struct probe_route *ret_route,
+		char error[static PROBE_ERROR_MAX]);
+
 /* "smp", "gmp", "walk"; NULL for the last. */
 const char *reach_name(enum reach_by by);
 

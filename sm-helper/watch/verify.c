@@ -82,19 +82,6 @@ static int check_shared(struct verify *v, const struct reg_entry *e, uint32_t *r
 	return 0;
 }
 
-/* The directed route to a CA port; false: the topology has none. */
-static bool route_to(struct verify *v, uint32_t end, struct probe_route *ret_route)
-{
-	const struct fabric_end *x = &v->f.end[end];
-	int hops = fabric_route(&v->f, fabric_find_end(&v->f, v->own_guid), x->sw, ret_route->path);
-
-	if (hops < 0)
-		return false;
-	ret_route->path[hops + 1] = x->sw_port;
-	ret_route->hops = hops + 1;
-	return true;
-}
-
 /* By the P_Key tables of both ports the SA has a path for us. Also where they cannot be read: then
  * its answer stands. */
 static bool should_see(struct verify *v, uint32_t end)
@@ -104,7 +91,8 @@ static bool should_see(struct verify *v, uint32_t end)
 	char ignored[PROBE_ERROR_MAX];
 	struct probe_route route = {0};
 
-	return !route_to(v, end, &route) || probe_pkeys(v->m, &own, &ours, ignored) ||
+	return reach_route(v->m, &v->f, end, &route, ignored) ||
+	       probe_pkeys(v->m, &own, &ours, ignored) ||
 	       probe_pkeys(v->m, &route, &theirs, ignored) || pkeys_meet(&ours, &theirs);
 }
 

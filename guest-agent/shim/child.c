@@ -11,9 +11,9 @@
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
-#include "guest-agent/shim/verbs/gid.h"
+#include "guest-agent/shim/port/gid.h"
 #include "guest-agent/shim/verbs/mw.h"
-#include "guest-agent/shim/verbs/pkey.h"
+#include "guest-agent/shim/port/pkey.h"
 #include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/srq.h"
 

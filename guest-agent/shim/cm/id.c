@@ -3,8 +3,8 @@
 #include "guest-agent/shim/cm/id.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/verbs/context.h"
-#include "guest-agent/shim/verbs/gid.h"
-#include "guest-agent/shim/verbs/pkey.h"
+#include "guest-agent/shim/port/gid.h"
+#include "guest-agent/shim/port/pkey.h"
 #include "guest-agent/shim/verbs/refuse.h"
 
 #include <errno.h>

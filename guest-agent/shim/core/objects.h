@@ -37,14 +37,14 @@
 #define TAG_MARKER (2ull << 62)
 #define TAG_SRQ    (3ull << 62)
 
-/* The P_Key table of a port, by the program's indices (shim/verbs/pkey.c). */
+/* The P_Key table of a port, by the program's indices (shim/port/pkey.c). */
 struct shim_pkeys {
 	uint16_t seen[SHIM_PKEYS_MAX]; /* 0: the program has seen none there */
 	uint16_t at[SHIM_PKEYS_MAX];   /* the device's index of it + 1; 0: not looked up */
 	bool completed;                /* each P_Key of this device has an index */
 };
 
-/* The GID table of a port, by the program's indices (shim/verbs/gid.c). */
+/* The GID table of a port, by the program's indices (shim/port/gid.c). */
 struct shim_gids {
 	union ibv_gid seen[SHIM_GIDS_KEPT]; /* no interface id: the program has seen none there */
 };

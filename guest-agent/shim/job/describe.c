@@ -3,7 +3,7 @@
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/job/job.h"
-#include "guest-agent/shim/verbs/pkey.h"
+#include "guest-agent/shim/port/pkey.h"
 
 #include <string.h>
 

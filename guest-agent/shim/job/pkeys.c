@@ -2,7 +2,7 @@
 /* A resume builds nothing on a device that lacks a P_Key of its QPs: they would speak in another
  * partition, or in none. */
 #include "guest-agent/shim/job/job.h"
-#include "guest-agent/shim/verbs/pkey.h"
+#include "guest-agent/shim/port/pkey.h"
 #include "guest-agent/shim/verbs/qp.h"
 
 #include <errno.h>

@@ -5,8 +5,8 @@
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/peer/route.h"
 #include "guest-agent/shim/verbs/context.h"
-#include "guest-agent/shim/verbs/gid.h"
-#include "guest-agent/shim/verbs/pkey.h"
+#include "guest-agent/shim/port/gid.h"
+#include "guest-agent/shim/port/pkey.h"
 #include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/ud.h"
 

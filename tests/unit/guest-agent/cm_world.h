@@ -18,8 +18,8 @@
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
 #include "guest-agent/shim/verbs/context.h"
-#include "guest-agent/shim/verbs/gid.h"
-#include "guest-agent/shim/verbs/pkey.h"
+#include "guest-agent/shim/port/gid.h"
+#include "guest-agent/shim/port/pkey.h"
 #include "guest-agent/shim/verbs/refuse.h"
 
 #define VQPN       0x11

@@ -2,8 +2,8 @@
 /* The P_Key tables of a device's ports as its program knows them. Another device may have the same
  * P_Keys at other indices: the program's indices stay, and stand for the values that it has seen
  * there. Values are in host order, with the membership bit. */
-#ifndef IBVMIG_GUEST_AGENT_SHIM_VERBS_PKEY_H
-#define IBVMIG_GUEST_AGENT_SHIM_VERBS_PKEY_H
+#ifndef IBVMIG_GUEST_AGENT_SHIM_PORT_PKEY_H
+#define IBVMIG_GUEST_AGENT_SHIM_PORT_PKEY_H
 
 #include "guest-agent/shim/core/objects.h"
 
@@ -22,6 +22,10 @@ void pkeys_refresh(struct shim_context *c);
 bool pkey_is_limited_now(struct shim_context *c, uint8_t port, int index);
 /* True if q is in a state in which it has a partition. */
 bool pkey_matters(const struct shim_qp *q);
+/* Under ctl: the answers to ibv_query_pkey() and ibv_get_pkey_index(), which say what they return.
+ */
+int pkey_query(struct shim_context *c, uint8_t port, int index, __be16 *ret_pkey);
+int pkey_find(struct shim_context *c, uint8_t port, __be16 pkey);
 void pkeys_forget_all(void); /* in a child: the lock is the parent's */
 #pragma GCC visibility pop
 

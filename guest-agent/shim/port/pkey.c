@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* P_Keys by the program's indices. Until the first move both tables are the same one, and all that
  * is done is to note which value stands where. */
-#include "guest-agent/shim/verbs/pkey.h"
+#include "guest-agent/shim/port/pkey.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/real.h"
-#include "guest-agent/shim/verbs/context.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -212,25 +211,19 @@ uint16_t pkey_value(struct shim_context *c, uint8_t port, int index)
 	return t ? value(c, port, t, index) : device_has(c, port, index);
 }
 
-int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
+int pkey_query(struct shim_context *c, uint8_t port, int index, __be16 *ret_pkey)
 {
-	struct shim_context *c = shim_ours(context) ? to_context(context) : NULL;
-	struct shim_pkeys *t = c ? table_of(c, port, index) : NULL;
-	int rc;
+	struct shim_pkeys *t = table_of(c, port, index);
+	int rc = real_verbs.query_pkey(c->real, port, index, ret_pkey);
 
-	if (!c)
-		return real_verbs.query_pkey(context, port, index, pkey);
-	ctl_enter();
-	rc = real_verbs.query_pkey(c->real, port, index, pkey);
 	if (t && c->moved && (!rc || t->seen[index])) {
-		*pkey = htobe16(pkey_value(c, port, index));
+		*ret_pkey = htobe16(pkey_value(c, port, index));
 		rc = 0;
-	} else if (t && !rc && *pkey) {
+	} else if (t && !rc && *ret_pkey) {
 		pthread_mutex_lock(&tables);
-		t->seen[index] = be16toh(*pkey);
+		t->seen[index] = be16toh(*ret_pkey);
 		pthread_mutex_unlock(&tables);
 	}
-	ctl_exit();
 	return rc;
 }
 
@@ -247,19 +240,13 @@ static int index_of(struct shim_context *c, uint8_t port, uint16_t pkey)
 	return seen_at(t, pkey);
 }
 
-int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
+int pkey_find(struct shim_context *c, uint8_t port, __be16 pkey)
 {
-	struct shim_context *c = shim_ours(context) ? to_context(context) : NULL;
-	int at;
+	int at = c->moved ? index_of(c, port, be16toh(pkey)) : -ENOENT;
 
-	if (!c)
-		return real_verbs.get_pkey_index(context, port, pkey);
-	ctl_enter();
-	at = c->moved ? index_of(c, port, be16toh(pkey)) : -ENOENT;
 	if (at < 0)
 		at = real_verbs.get_pkey_index(c->real, port, pkey);
 	if (at >= 0 && !c->moved)
 		pkey_value(c, port, at);
-	ctl_exit();
 	return at;
 }

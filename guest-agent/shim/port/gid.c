@@ -2,10 +2,9 @@
 /* GIDs as the program has seen them. Until the first move the table is the device's, and all that
  * is done is to note which GID stands where. The address of a port may change for other reasons, so
  * an index whose GID has gone stands for what is there now. */
-#include "guest-agent/shim/verbs/gid.h"
+#include "guest-agent/shim/port/gid.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/real.h"
-#include "guest-agent/shim/verbs/context.h"
 
 #include <errno.h>
 #include <string.h>
@@ -108,8 +107,7 @@ unsigned gid_index_of_device(struct shim_context *c, uint8_t port, unsigned inde
 	return index;
 }
 
-/* The device's index that answers for the program's. */
-static unsigned answering(struct shim_context *c, uint8_t port, unsigned index)
+unsigned gid_answering(struct shim_context *c, uint8_t port, unsigned index)
 {
 	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&tables);
 	struct shim_gids *t = table_of(c, port, index);
@@ -122,85 +120,11 @@ static unsigned answering(struct shim_context *c, uint8_t port, unsigned index)
 }
 
 /* Before the first move the newest counts, after it the first. */
-static void saw(struct shim_context *c, uint8_t port, unsigned index, const union ibv_gid *gid)
+void gid_saw(struct shim_context *c, uint8_t port, unsigned index, const union ibv_gid *gid)
 {
 	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&tables);
 	struct shim_gids *t = table_of(c, port, index);
 
 	if (t && gid->global.interface_id)
 		t->seen[index] = *gid;
-}
-
-int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
-{
-	struct shim_context *c;
-	int rc;
-
-	if (!shim_ours(context))
-		return real_verbs.query_gid(context, port, index, gid);
-	c = to_context(context);
-	ctl_enter();
-	rc = real_verbs.query_gid(c->real, port, (int)answering(c, port, (unsigned)index), gid);
-	if (!rc)
-		saw(c, port, (unsigned)index, gid);
-	ctl_exit();
-	return rc;
-}
-
-int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
-		      struct ibv_gid_entry *entry, uint32_t flags, size_t bytes)
-{
-	struct shim_context *c;
-	int rc;
-
-	if (!shim_ours(context))
-		return real_verbs._query_gid_ex(context, port, index, entry, flags, bytes);
-	c = to_context(context);
-	ctl_enter();
-	rc = real_verbs._query_gid_ex(c->real, port, answering(c, (uint8_t)port, index), entry,
-				      flags, bytes);
-	if (!rc) {
-		entry->gid_index = index;
-		saw(c, (uint8_t)port, index, &entry->gid);
-	}
-	ctl_exit();
-	return rc;
-}
-
-/* Private of libibverbs, whose headers do not declare it; *type is an enum of RoCE v1 and v2.
- * Programs call it (pyverbs does), and it takes what lies before a context of libibverbs' own. */
-int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type);
-int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type)
-{
-	struct shim_context *c;
-	int rc;
-
-	if (!shim_ours(context))
-		return real_verbs.query_gid_type(context, port, index, type);
-	c = to_context(context);
-	ctl_enter();
-	rc = real_verbs.query_gid_type(c->real, port, answering(c, port, index), type);
-	ctl_exit();
-	return rc;
-}
-
-ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
-			     uint32_t flags, size_t bytes)
-{
-	struct shim_context *c;
-	ssize_t n;
-
-	if (!shim_ours(context))
-		return real_verbs._query_gid_table(context, entries, max, flags, bytes);
-	c = to_context(context);
-	ctl_enter();
-	n = real_verbs._query_gid_table(c->real, entries, max, flags, bytes);
-	for (ssize_t i = 0; i < n; i++) {
-		struct ibv_gid_entry *e = (void *)((char *)entries + (size_t)i * bytes);
-
-		e->gid_index = gid_index_of_device(c, (uint8_t)e->port_num, e->gid_index);
-		saw(c, (uint8_t)e->port_num, e->gid_index, &e->gid);
-	}
-	ctl_exit();
-	return n;
 }

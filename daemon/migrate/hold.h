@@ -38,7 +38,7 @@ struct hold {
  * link is slow. It is enough to last for the detach, and for a late look. max_bytes: hold-bytes. */
 uint64_t hold_threshold(uint64_t max_bytes, uint64_t bandwidth_bytes_per_s);
 
-/* So much is little at the beginning of a pass: the threshold and the ballast, or the bytes that
+/* Little, at the beginning of a pass, means: the threshold and the ballast, or the bytes that
  * the link takes in 50 ms. */
 uint64_t hold_enough(uint64_t threshold_bytes, uint64_t ballast_bytes,
 		     uint64_t bandwidth_bytes_per_s);

@@ -227,7 +227,7 @@ static void add_peer(struct query *q, const char *sgid, const char *dgid)
 	json_object_array_add(q->peers, p);
 }
 
-/* Each P_Key of a process and vGUID once: its list is whole where that of the QPs is cut. */
+/* P_Keys of a process and vGUID, each once: the list is whole where that of the QPs is cut. */
 static void add_pkey(struct json_object *list, uint64_t vguid, const char *pkey)
 {
 	char guid[IB_GUID_TEXT];

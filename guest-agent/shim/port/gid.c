@@ -65,7 +65,7 @@ static void note(struct shim_context *c, uint8_t port, struct shim_gids *t, unsi
 		t->seen[index] = gid;
 }
 
-/* Where the same GID stands twice (RoCE, with several types), it is that at the same index. */
+/* A GID that stands twice (RoCE, with several types) is taken at the same index. */
 static int to_device(struct shim_context *c, uint8_t port, struct shim_gids *t, unsigned index)
 {
 	union ibv_gid gid;

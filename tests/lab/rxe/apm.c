@@ -129,7 +129,7 @@ static struct ibv_wc await(struct end *e, const char *what)
 	return wc;
 }
 
-/* One message; it comes from the SLID that the sender's path has. */
+/* A message comes from the SLID that the sender's path has. */
 static void message(struct end *from, struct end *to, unsigned path_bits)
 {
 	struct ibv_sge out = {(uintptr_t)from->bytes, MESSAGE_BYTES, from->mr->lkey};

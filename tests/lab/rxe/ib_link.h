@@ -37,7 +37,7 @@ struct ibx_grh {
 	union ib_gid dgid;
 } __packed;
 
-/* Where an address vector leads to; lies in rxe_av.dmac, which has no other use here. */
+/* The target of an address vector lies in rxe_av.dmac, which has no other use here. */
 struct ibx_path {
 	u8 has_grh;
 	u8 sl;

@@ -109,7 +109,7 @@ static bool is_valid(const struct ibx_control *c)
 	       c->mtu <= IB_MTU_4096 && be16_to_cpu(c->lid_be) < be16_to_cpu(IB_MULTICAST_LID_BASE);
 }
 
-/* What of a port differs after it was told something, each with an event of its own. */
+/* Changes of a port after it was told something; each has an event of its own. */
 struct changes {
 	bool state, lid, sm, pkeys, gids;
 };

@@ -167,7 +167,7 @@ static void test_phases(void **state)
 	sd_event_unref(d.loop);
 }
 
-/* Who asks sees the phase; the journal does not keep it. */
+/* The phase is shown to who asks; the journal does not keep it. */
 static void test_phase_is_told(void **state)
 {
 	static struct daemon d;

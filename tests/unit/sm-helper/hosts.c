@@ -82,7 +82,7 @@ static void test_verdicts(void **state)
 	assert_non_null(strstr(text, "host a has no VF with the parked GUID 0x0000000000001001"));
 }
 
-/* What is not known is no fault. */
+/* An unknown value is no fault. */
 static void test_unknown(void **state)
 {
 	const char *right = VFS("a", "vf1", PARKED, "") END;

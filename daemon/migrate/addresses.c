@@ -3,7 +3,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/base/daemon.h"
-#include "daemon/base/job_vfs.h"
+#include "daemon/base/job.h"
 #include "daemon/base/locate.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
@@ -20,14 +20,12 @@ int src_show_guid(struct job *j, struct json_object *vf, char *error)
 				 error);
 }
 
-struct address_work *lost_addresses(const struct migration *m, const struct migrate_host *lost)
+struct address_work lost_addresses(const struct migration *m, const struct migrate_host *lost)
 {
-	struct address_work *w = calloc(1, sizeof *w);
+	struct address_work w;
 
-	if (!w)
-		return NULL;
-	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-	memcpy(w->host, lost->host, sizeof w->host);
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
+	memcpy(w.host, lost->host, sizeof w.host);
 	return w;
 }
 
@@ -37,7 +35,6 @@ static void bind_anew(struct job *j)
 {
 	const struct address_work *w = j->work;
 	struct json_object *body = json_object_new_object(), *answer AUTO_JSON = NULL;
-
 	char why[HTTP_ERROR_MAX];
 
 	json_set_str(body, "vm", w->vm);
@@ -118,10 +115,6 @@ void lost_release_run(struct job *j)
 		migrate_release_run(j);
 }
 
-/* ---- the VM runs here: its addresses come back ---- */
-
-/* ---- the VM had left: nothing of it stays here ---- */
-
 /* ---- the VM runs here, and its source is lost ---- */
 
 static void taken_over(struct migration *m, struct job *j)
@@ -138,15 +131,10 @@ static void taken_over(struct migration *m, struct job *j)
 
 int orphan_take_over(struct migration *m, struct json_object *in)
 {
-	struct address_work *w = lost_addresses(m, &m->rec.from);
+	struct address_work w = lost_addresses(m, &m->rec.from);
 
-	if (!w) {
-		json_object_put(in);
-		return -ENOMEM;
-	}
 	json_set(in, "moves", record_moves(&m->rec, false));
-	return migrate_order(m, (struct job_order){.work = w, .in = in, .run = lost_take_back_run},
-			     taken_over)
-		       ? -ENOMEM
-		       : STEP_WAIT;
+	return migrate_order(m,
+			     (struct job_order){JOB_WORK(w), .in = in, .run = lost_take_back_run},
+			     taken_over);
 }

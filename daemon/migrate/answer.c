@@ -13,7 +13,6 @@
 
 #include <string.h>
 
-#define PHASE_TEXT       48
 #define TELL_DEADLINE_MS 5000
 
 struct json_object *src_prepare_answer(const struct migration *m)
@@ -61,25 +60,35 @@ void migrate_answer_waiting(struct migration *m, int rc)
 	}
 }
 
+struct tell_work {
+	char id[37], url[256];
+	struct json_object *body; /* owned */
+};
+
+static void tell_clear(void *work)
+{
+	json_object_put(((struct tell_work *)work)->body);
+}
+
 static void tell_run(struct job *j)
 {
+	const struct tell_work *w = j->work;
 	struct json_object *answer AUTO_JSON = NULL;
 
-	j->rc = http_call(json_opt_str(j->in, "url", ""), "POST", "/v1/peer/outcome",
-			  json_opt(j->in, "body"), TELL_DEADLINE_MS, &answer, j->error);
+	j->rc = http_call(w->url, "POST", "/v1/peer/outcome", w->body, TELL_DEADLINE_MS, &answer,
+			  j->error);
 }
 
 static void tell_done(struct job *j)
 {
 	if (j->rc)
 		log_info("migration %s: the source was not told (it asks by itself): %s",
-			 json_opt_str(json_opt(j->in, "body"), "migration", "?"), j->error);
+			 ((const struct tell_work *)j->work)->id, j->error);
 }
 
-void dst_tell_source(struct migration *m)
+static struct json_object *outcome(const struct migration *m)
 {
-	struct json_object *in = json_object_new_object(), *body = json_object_new_object(),
-			   *data = NULL;
+	struct json_object *body = json_object_new_object(), *data = NULL;
 	const char *text = json_text(m->rec.data);
 
 	json_set_str(body, "migration", m->rec.id);
@@ -91,23 +100,31 @@ void dst_tell_source(struct migration *m)
 	/* A copy: the worker must not share m->rec.data with the loop. */
 	if (!json_parse(text, strlen(text), &data))
 		json_set(body, "data", data);
-	json_set_str(in, "url", m->rec.from.url);
-	json_set(in, "body", body);
+	return body;
+}
+
+void dst_tell_source(struct migration *m)
+{
+	struct tell_work w = {0};
+
 	if (!*m->rec.from.url)
-		json_object_put(in);
-	else
-		job_start(m->d, in, tell_run, tell_done, NULL, 0);
+		return;
+	memcpy(w.id, m->rec.id, sizeof w.id);
+	memcpy(w.url, m->rec.from.url, sizeof w.url);
+	w.body = outcome(m);
+	job_order(m->d, &(struct job_order){JOB_WORK(w), .clear = tell_clear, .run = tell_run,
+					    .done = tell_done});
 }
 
 /* ---- those who ask for its record ---- */
 
-/* "STATE/phase", or NULL where the step has no phases. */
-static const char *phase_of(const struct migration *m, char text[static PHASE_TEXT])
+const char *migrate_phase(const struct migration *m, char text[static MIGRATE_PHASE_TEXT])
 {
 	const struct migrate_step *s = &m->step;
 	const char *name = s->phases ? s->phases[s->phase].name : NULL;
 
-	snprintf(text, PHASE_TEXT, "%s/%s", migrate_state_name(m->rec.state), name ? name : "");
+	snprintf(text, MIGRATE_PHASE_TEXT, "%s/%s", migrate_state_name(m->rec.state),
+		 name ? name : "");
 	return name ? text : NULL;
 }
 
@@ -119,18 +136,18 @@ void migrate_write_record(struct printbuf *text, const struct migration *m)
 struct json_object *migrate_record(const struct migration *m)
 {
 	struct printbuf *text = printbuf_new();
-	char phase[PHASE_TEXT];
+	char phase[MIGRATE_PHASE_TEXT];
 
 	json_write_open(text, NULL, '{');
 	record_write_fields(text, &m->rec, migrate_failures(m));
-	json_write_str(text, "phase", phase_of(m, phase));
+	json_write_str(text, "phase", migrate_phase(m, phase));
 	json_write_close(text, '}');
 	return json_written(text);
 }
 
 void migrate_write_account(struct printbuf *text, const char *key, const struct migration *m)
 {
-	char phase[PHASE_TEXT];
+	char phase[MIGRATE_PHASE_TEXT];
 
 	json_write_open(text, key, '{');
 	record_write_common(text, &m->rec, migrate_failures(m));
@@ -138,6 +155,6 @@ void migrate_write_account(struct printbuf *text, const char *key, const struct 
 	json_write_bool(text, "committed", m->rec.committed);
 	json_write_bool(text, "ended", m->rec.ended);
 	json_write_bool(text, "journal_behind", m->kept.behind);
-	json_write_str(text, "phase", phase_of(m, phase));
+	json_write_str(text, "phase", migrate_phase(m, phase));
 	json_write_close(text, '}');
 }

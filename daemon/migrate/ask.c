@@ -16,10 +16,13 @@
 
 #define CHECK_WAY_MS 2000
 
-static const char *str(struct job *j, const char *key)
-{
-	return json_opt_str(j->in, key, "");
-}
+/* Questions of a job before the VM moves; JSON as it goes over the wire. */
+struct check_work {
+	char id[37];
+	bool sm, save;
+	struct json_object *vguids, *moves; /* owned */
+	struct json_object *peers; /* owned; the hosts of those that are not here are found */
+};
 
 /* ---- the mover's agent ---- */
 
@@ -149,23 +152,22 @@ static struct json_object *guids_from(struct json_object *peers, size_t i, const
 }
 
 /* Asks the agents of all peers of one host, through it. */
-static int check_host(struct job *j, struct json_object *peers, size_t i)
+static int check_host(struct job *j, size_t i)
 {
-	struct json_object *o = json_object_array_get_idx(peers, i);
+	const struct check_work *w = j->work;
+	struct json_object *o = json_object_array_get_idx(w->peers, i);
 	const char *url = json_opt_str(o, "url", "");
-	struct json_object *guids = guids_from(peers, i, url);
+	struct json_object *guids = guids_from(w->peers, i, url);
 	struct json_object *body AUTO_JSON = NULL;
 	char why[HTTP_ERROR_MAX];
-	unsigned ms = json_opt_bool(j->in, "save", false) ? MIGRATE_SAVE_QUERY_MS
-							  : MIGRATE_PEER_QUERY_MS;
 
 	if (!guids)
 		return 0;
 	body = json_object_new_object();
-	json_set_str(body, "migration", str(j, "migration"));
-	json_set(body, "vguids", json_object_get(json_opt(j->in, "vguids")));
+	json_set_str(body, "migration", w->id);
+	json_set(body, "vguids", json_object_get(w->vguids));
 	json_set(body, "guids", guids);
-	if (ask_peers_at(url, body, ms, why))
+	if (ask_peers_at(url, body, w->save ? MIGRATE_SAVE_QUERY_MS : MIGRATE_PEER_QUERY_MS, why))
 		return job_fail(j, -EHOSTUNREACH, "host %.60s: %.400s",
 				json_opt_str(o, "host", "?"), why);
 	return 0;
@@ -175,41 +177,57 @@ static int check_host(struct job *j, struct json_object *peers, size_t i)
  * may be too late to stay. A VM that is saved goes nowhere yet. */
 static int check_fabric(struct job *j)
 {
-	struct json_object *moves = json_opt(j->in, "moves"), *answer AUTO_JSON = NULL;
+	const struct check_work *w = j->work;
+	struct json_object *answer AUTO_JSON = NULL;
 	bool caching;
 
 	j->rc = sm_check(j->d->settings, &caching, j->error);
-	if (!j->rc && moves)
-		j->rc = sm_call(j->d->settings, "POST", "/v1/moves/check", json_object_get(moves),
-				&answer, j->error);
+	if (!j->rc && w->moves)
+		j->rc = sm_call(j->d->settings, "POST", "/v1/moves/check",
+				json_object_get(w->moves), &answer, j->error);
 	return j->rc;
 }
 
-void src_check_run(struct job *j)
+static void check_run(struct job *j)
 {
-	struct json_object *peers = json_opt(j->in, "peers");
+	const struct check_work *w = j->work;
+	size_t count = json_count(w->peers);
 
-	if (json_opt_bool(j->in, "sm", false))
+	if (w->sm)
 		check_fabric(j);
-	for (size_t i = 0; !j->rc && i < json_object_array_length(peers); i++)
-		find_peer(j, json_object_array_get_idx(peers, i));
-	for (size_t i = 0; !j->rc && i < json_object_array_length(peers); i++)
-		check_host(j, peers, i);
-	json_set(j->out, "peers", json_object_get(peers));
+	for (size_t i = 0; !j->rc && i < count; i++)
+		find_peer(j, json_object_array_get_idx(w->peers, i));
+	for (size_t i = 0; !j->rc && i < count; i++)
+		check_host(j, i);
 }
 
-struct json_object *src_check_input(struct migration *m, bool sm)
+static void check_clear(void *work)
 {
-	struct json_object *in = json_object_new_object();
+	struct check_work *w = work;
 
-	json_set_str(in, "migration", m->rec.id);
-	json_set(in, "vguids", record_guids(&m->rec));
-	json_set(in, "peers", record_peers_json(&m->rec));
-	json_set_bool(in, "sm", sm);
-	json_set_bool(in, "save", m->rec.file);
-	if (sm && !m->rec.file)
-		json_set(in, "moves", record_moves(&m->rec, false));
-	return in;
+	json_object_put(w->vguids);
+	json_object_put(w->moves);
+	json_object_put(w->peers);
+}
+
+int src_check(struct migration *m, bool sm, void (*done)(struct migration *m, struct job *j))
+{
+	struct check_work w = {
+		.sm = sm,
+		.save = m->rec.file,
+		.vguids = record_guids(&m->rec),
+		.moves = sm && !m->rec.file ? record_moves(&m->rec, false) : NULL,
+		.peers = record_peers_json(&m->rec),
+	};
+
+	memcpy(w.id, m->rec.id, sizeof w.id);
+	return migrate_order(
+		m, (struct job_order){JOB_WORK(w), .clear = check_clear, .run = check_run}, done);
+}
+
+void src_take_peers(struct migration *m, struct job *j)
+{
+	record_peers_load(&m->rec, ((const struct check_work *)j->work)->peers);
 }
 
 bool src_agent_wanted(struct migration *m, struct vm *vm)

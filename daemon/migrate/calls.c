@@ -29,13 +29,28 @@ void migrate_get_all(struct http_request *req)
 	http_reply(req->exchange, 200, o);
 }
 
+/* A step's phase is in memory only. */
+static void add_phase(struct json_object *records, struct daemon *d, const char *id,
+		      enum migrate_role role)
+{
+	struct json_object *record = json_opt(records, migrate_role_name(role));
+	const struct migration *m = migrate_find(d, id, role);
+	char phase[MIGRATE_PHASE_TEXT];
+
+	if (record && m)
+		json_set_str(record, "phase", migrate_phase(m, phase));
+}
+
 void migrate_get(struct http_request *req)
 {
 	struct daemon *d = req->user;
 	struct json_object *o = journal_migration(d->journal, req->param);
 
-	if (o)
-		http_reply(req->exchange, 200, o);
-	else
+	if (!o) {
 		rest_no_migration(req, req->param);
+		return;
+	}
+	add_phase(o, d, req->param, ROLE_SOURCE);
+	add_phase(o, d, req->param, ROLE_DESTINATION);
+	http_reply(req->exchange, 200, o);
 }

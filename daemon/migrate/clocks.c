@@ -69,13 +69,11 @@ static void measured(struct job *j)
 
 void clocks_measure(struct migration *m)
 {
-	struct clocks_work *w = calloc(1, sizeof *w);
+	struct clocks_work w = {0};
 
-	if (!w)
-		return;
-	memcpy(w->id, m->rec.id, sizeof w->id);
-	memcpy(w->url, m->rec.to.url, sizeof w->url);
-	job_order(m->d, &(struct job_order){.work = w, .run = measure_run, .done = measured});
+	memcpy(w.id, m->rec.id, sizeof w.id);
+	memcpy(w.url, m->rec.to.url, sizeof w.url);
+	job_order(m->d, &(struct job_order){JOB_WORK(w), .run = measure_run, .done = measured});
 }
 
 void clocks_get(struct http_request *req)

@@ -11,7 +11,7 @@
 #include "daemon/libvirt/domain.h"
 #include "daemon/libvirt/domain_device.h"
 #include "daemon/store/durable.h"
-#include "daemon/base/job_vfs.h"
+#include "daemon/base/job.h"
 #include "daemon/base/locate.h"
 #include "daemon/migrate/step.h"
 #include "daemon/vf/provider.h"
@@ -269,27 +269,22 @@ static void prepared(struct migration *m, struct job *j)
 
 static int order_prepare(struct migration *m)
 {
-	struct prepare_work *w = calloc(1, sizeof *w);
-	struct json_object *in;
+	struct json_object *in = migrate_input(m);
+	struct prepare_work w = {0};
 
-	if (!w)
-		return -ENOMEM;
-	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-	memcpy(w->id, m->rec.id, sizeof w->id);
-	memcpy(w->name, m->rec.vm_name, sizeof w->name);
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
+	memcpy(w.id, m->rec.id, sizeof w.id);
+	memcpy(w.name, m->rec.vm_name, sizeof w.name);
 	if (m->rec.asked == STRATEGY_COLD)
-		memcpy(w->source, m->rec.from.url, sizeof w->source);
-	in = migrate_input(m);
+		memcpy(w.source, m->rec.from.url, sizeof w.source);
 	json_set_str(in, "strategy", strategy_name(m->rec.asked)); /* for vm_work_prepare() */
 	json_set(in, "to", migrate_host_json(&m->rec.to));
 	json_set(in, "record", record_vfs_json(&m->rec));
 	return migrate_order(
-		       m,
-		       (struct job_order){
-			       .pool = m->d->callers, .work = w, .in = in, .run = prepare_run},
-		       prepared)
-		       ? -ENOMEM
-		       : STEP_WAIT;
+		m,
+		(struct job_order){
+			.pool = m->d->callers, JOB_WORK(w), .in = in, .run = prepare_run},
+		prepared);
 }
 
 /* ---- the verdict of a silent source ---- */
@@ -356,17 +351,13 @@ static void verdict(struct migration *m, struct job *j)
 static int ask_source(struct migration *m, unsigned phase,
 		      void (*done)(struct migration *m, struct job *j))
 {
-	struct verdict_work *w = calloc(1, sizeof *w);
+	struct verdict_work w = {0};
 
-	if (!w)
-		return -ENOMEM;
 	migrate_enter(m, phase);
-	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-	memcpy(w->id, m->rec.id, sizeof w->id);
-	memcpy(w->url, m->rec.from.url, sizeof w->url);
-	return migrate_order(m, (struct job_order){.work = w, .run = verdict_run}, done)
-		       ? -ENOMEM
-		       : STEP_WAIT;
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
+	memcpy(w.id, m->rec.id, sizeof w.id);
+	memcpy(w.url, m->rec.from.url, sizeof w.url);
+	return migrate_order(m, (struct job_order){JOB_WORK(w), .run = verdict_run}, done);
 }
 
 static int ask_verdict(struct migration *m)
@@ -480,8 +471,7 @@ static int release(struct migration *m)
 {
 	if (!has_leases(m))
 		return STEP_DONE;
-	return migrate_job(m, migrate_input(m), migrate_release_run, released) ? -ENOMEM
-									       : STEP_WAIT;
+	return migrate_job(m, migrate_input(m), migrate_release_run, released);
 }
 
 static int forget(struct migration *m)
@@ -583,7 +573,7 @@ int dst_switch(struct migration *m)
 	if (record_did(&m->rec, TOLD_SOURCE_LOST))
 		return orphan_take_over(m, in);
 	json_set(in, "moves", record_moves(&m->rec, false));
-	return migrate_job(m, in, switch_run, switched) ? -ENOMEM : STEP_WAIT;
+	return migrate_job(m, in, switch_run, switched);
 }
 
 static int park(struct job *j, struct json_object *vf, char *error)
@@ -609,14 +599,19 @@ static void vfs_parked(struct migration *m, struct job *j)
 }
 
 /* The move in the subnet is the source's to take back, once both VFs are right. */
+static int park_vfs(struct migration *m)
+{
+	return migrate_job(m, migrate_input(m), dst_park_run, vfs_parked);
+}
+
+static const struct migrate_phase switch_undo[] = {
+	{"park", park_vfs, NULL},
+	{0},
+};
+
 int dst_switch_undo(struct migration *m)
 {
-	if (!record_did(&m->rec, DID_PARK))
-		return STEP_DONE;
-	if (m->step.started)
-		return STEP_WAIT;
-	m->step.started = true;
-	return migrate_job(m, migrate_input(m), dst_park_run, vfs_parked) ? -ENOMEM : STEP_WAIT;
+	return record_did(&m->rec, DID_PARK) ? migrate_run_phases(m, switch_undo) : STEP_DONE;
 }
 
 /* ---- ATTACH ---- */
@@ -684,31 +679,36 @@ static void attached(struct migration *m, struct job *j)
 	dst_tell_source(m);
 }
 
-int dst_attach(struct migration *m)
+static int await_guest(struct migration *m)
 {
-	struct vm *vm = migrate_vm(m);
-	struct attach_work *w;
-	int rc;
+	return m->dst.guest_resumed && migrate_vm(m) ? STEP_DONE : STEP_WAIT;
+}
 
-	if (record_did(&m->rec, DID_ATTACH) || record_did(&m->rec, SAW_VM_END))
-		return STEP_DONE;
-	if (!m->dst.guest_resumed || m->step.started || !vm)
-		return STEP_WAIT;
-	rc = check_leases(m);
+static int plug(struct migration *m)
+{
+	struct attach_work w = {.native = m->rec.strategy == STRATEGY_NATIVE};
+	int rc = check_leases(m);
+
 	if (rc)
 		return rc;
-	m->step.started = true;
-	w = calloc(1, sizeof *w);
-	if (!w)
-		return -ENOMEM;
-	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-	w->native = m->rec.strategy == STRATEGY_NATIVE;
-	w->pre_attached = json_opt_bool(m->rec.data, PRE_ATTACHED, false);
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
+	w.pre_attached = json_opt_bool(m->rec.data, PRE_ATTACHED, false);
 	return migrate_order(
-		       m, (struct job_order){.work = w, .in = migrate_input(m), .run = attach_run},
-		       attached)
-		       ? -ENOMEM
-		       : STEP_WAIT;
+		m, (struct job_order){JOB_WORK(w), .in = migrate_input(m), .run = attach_run},
+		attached);
+}
+
+static const struct migrate_phase attach[] = {
+	{"guest", await_guest, await_guest},
+	{"plug", plug, NULL},
+	{0},
+};
+
+int dst_attach(struct migration *m)
+{
+	if (record_did(&m->rec, DID_ATTACH) || record_did(&m->rec, SAW_VM_END))
+		return STEP_DONE;
+	return migrate_run_phases(m, attach);
 }
 
 /* ---- RESUME ---- */
@@ -826,22 +826,16 @@ static void finished(struct migration *m, struct job *j)
 
 static int finish(struct migration *m)
 {
-	struct finish_work *w;
+	struct finish_work w = {0};
 	struct json_object *in;
 
 	if (record_did(&m->rec, SAW_VM_END) && has_leases(m))
-		return migrate_job(m, migrate_input(m), vm_work_release, dead_released) ? -ENOMEM
-											: STEP_WAIT;
-	w = calloc(1, sizeof *w);
-	if (!w)
-		return -ENOMEM;
-	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
+		return migrate_job(m, migrate_input(m), vm_work_release, dead_released);
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
 	in = json_object_new_object();
 	json_set_str(in, "vm", m->rec.vm_uuid);
-	return migrate_order(m, (struct job_order){.work = w, .in = in, .run = finish_run},
-			     finished)
-		       ? -ENOMEM
-		       : STEP_WAIT;
+	return migrate_order(m, (struct job_order){JOB_WORK(w), .in = in, .run = finish_run},
+			     finished);
 }
 
 static const struct migrate_phase resume[] = {

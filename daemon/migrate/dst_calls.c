@@ -10,7 +10,7 @@
 #include "daemon/libvirt/domain.h"
 #include "daemon/libvirt/domain_saved.h"
 #include "daemon/store/durable.h"
-#include "daemon/base/job_vfs.h"
+#include "daemon/base/job.h"
 #include "daemon/migrate/step.h"
 #include "daemon/base/settings.h"
 

@@ -17,11 +17,6 @@
 #define ALONE_TRIES 20 /* 8 minutes: peers' hosts wait 3 for a silent host */
 #define ASK_MS      7000
 
-static const char *str(struct job *j, const char *key)
-{
-	return json_opt_str(j->in, key, "");
-}
-
 /* ---- the hook ---- */
 
 /* A VM that this host has saved itself: it comes back as after a migration that was given up. */
@@ -140,17 +135,32 @@ static void looked(struct migration *m, struct job *j)
 
 int cold_look_for_vm(struct migration *m)
 {
-	struct look_work *w = calloc(1, sizeof *w);
+	struct look_work w = {0};
 
-	if (!w)
-		return -ENOMEM;
 	migrate_enter(m, DST_ASK);
-	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-	return migrate_order(m, (struct job_order){.work = w, .run = look_run}, looked) ? -ENOMEM
-											: STEP_WAIT;
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
+	return migrate_order(m, (struct job_order){JOB_WORK(w), .run = look_run}, looked);
 }
 
 /* ---- the request ---- */
+
+/* The worker reads the first part, and learns the other from the file and from libvirt. */
+struct restore_work {
+	char *file; /* owned */
+	bool source_lost;
+
+	char *name;                  /* owned, or NULL */
+	char uuid[37], saved_id[37]; /* saved_id: "" for a VM that had no VF */
+	bool runs;                   /* a VM of this uuid is here already */
+};
+
+static void restore_clear(void *work)
+{
+	struct restore_work *w = work;
+
+	free(w->file);
+	free(w->name);
+}
 
 /* The host that saved the VM still has the record. A host that answers without it has lost its
  * journal, and its VFs were parked when it started. */
@@ -196,48 +206,39 @@ static int take_over(struct job *j, const struct domain_info *info, const char *
 	return 0;
 }
 
-/* libvirt's hook must not be asked about a VM that is here already. */
-static bool runs_here(struct job *j, const struct domain_info *info)
-{
-	char why[HTTP_ERROR_MAX];
-	bool runs = false;
-
-	virt_is_running(j->d->virt, info->uuid, &runs, why);
-	json_set_bool(j->out, "runs", runs);
-	return runs;
-}
-
 static void restore_run(struct job *j)
 {
-	bool runs;
+	struct restore_work *w = j->work;
 	char *xml AUTO_FREE = NULL, *own AUTO_FREE = NULL;
 	struct domain_info *info = NULL;
 	struct domain_saved saved;
+	char why[HTTP_ERROR_MAX];
 
-	j->rc = virt_image_xml(j->d->virt, str(j, "file"), &xml, j->error);
+	j->rc = virt_image_xml(j->d->virt, w->file, &xml, j->error);
 	if (j->rc)
 		return;
 	if (domain_parse(xml, strlen(xml), &info)) {
-		job_fail(j, -EBADMSG, "%s: its domain XML cannot be parsed", str(j, "file"));
+		job_fail(j, -EBADMSG, "%s: its domain XML cannot be parsed", w->file);
 		return;
 	}
-	json_set_str(j->out, "vm", info->name);
-	json_set_str(j->out, "uuid", info->uuid);
-	runs = runs_here(j, info);
+	str_set(&w->name, info->name);
+	memcpy(w->uuid, info->uuid, sizeof w->uuid);
+	/* libvirt's hook must not be asked about a VM that is here already. */
+	virt_is_running(j->d->virt, w->uuid, &w->runs, why);
 	if (domain_saved_parse(xml, &saved)) {
-		json_set_str(j->out, "migration", saved.id);
-		if (!runs && json_opt_bool(j->in, "source_lost", false))
+		memcpy(w->saved_id, saved.id, sizeof w->saved_id);
+		if (!w->runs && w->source_lost)
 			take_over(j, info, xml, &saved, &own);
 	}
 	domain_free(info);
-	if (!j->rc && !runs)
-		j->rc = virt_restore(j->d->virt, str(j, "file"), own, j->error);
+	if (!j->rc && !w->runs)
+		j->rc = virt_restore(j->d->virt, w->file, own, j->error);
 }
 
 /* The VFs that the hook has prepared are given back at once. */
 static void not_restored(struct job *j)
 {
-	struct migration *m = migrate_open(j->d, json_opt_str(j->out, "uuid", ""));
+	struct migration *m = migrate_open(j->d, ((const struct restore_work *)j->work)->uuid);
 
 	if (m && m->rec.role == ROLE_DESTINATION && m->rec.strategy == STRATEGY_COLD &&
 	    record_did(&m->rec, DID_ARM) && !m->rec.committed && !m->rec.back)
@@ -247,22 +248,29 @@ static void not_restored(struct job *j)
 /* The VM that runs is the file's: it was restored before. */
 static bool is_restored(struct job *j)
 {
-	struct vm *vm = vm_find(j->d, json_opt_str(j->out, "uuid", ""));
+	const struct restore_work *w = j->work;
+	const struct vm *vm = vm_find(j->d, w->uuid);
 
-	return vm && str_eq(vm->saved_id, json_opt_str(j->out, "migration", NULL));
+	return vm && *w->saved_id && str_eq(vm->saved_id, w->saved_id);
 }
 
 static void restore_done(struct job *j)
 {
+	const struct restore_work *w = j->work;
 	struct http_exchange *x = j->owner;
 
-	json_object_object_del(j->d->restores, str(j, "file"));
-	if (!j->rc && json_opt_bool(j->out, "runs", false) && !is_restored(j))
+	json_object_object_del(j->d->restores, w->file);
+	if (!j->rc && w->runs && !is_restored(j))
 		job_fail(j, -EEXIST, "VM %s runs on this host already, and not from this file",
-			 json_opt_str(j->out, "vm", "?"));
+			 w->name);
 	if (!j->rc) {
-		json_object_object_del(j->out, "runs");
-		http_reply(x, 200, json_object_get(j->out));
+		struct json_object *o = json_object_new_object();
+
+		json_set_str(o, "vm", w->name);
+		json_set_str(o, "uuid", w->uuid);
+		if (*w->saved_id)
+			json_set_str(o, "migration", w->saved_id);
+		http_reply(x, 200, o);
 		return;
 	}
 	not_restored(j);
@@ -275,7 +283,8 @@ void cold_post_restore(struct http_request *req)
 	static const char *const flags[] = {"source_lost", NULL};
 	static const char *const texts[] = {"file", NULL};
 	const char *file = json_opt_str(req->body, "file", "");
-	struct json_object *in;
+	struct restore_work w = {0};
+	struct json_object *o;
 
 	if (!http_flags_fit(req, flags) || !http_texts_fit(req, texts))
 		return;
@@ -287,9 +296,9 @@ void cold_post_restore(struct http_request *req)
 	if (!d->restores)
 		d->restores = json_object_new_object();
 	if (json_opt(d->restores, file)) {
-		in = json_object_new_object();
-		json_set_str(in, "file", file);
-		http_reply(req->exchange, 202, in);
+		o = json_object_new_object();
+		json_set_str(o, "file", file);
+		http_reply(req->exchange, 202, o);
 		return;
 	}
 	if (json_object_object_length(d->restores) >= COLD_JOBS_MAX) {
@@ -298,10 +307,11 @@ void cold_post_restore(struct http_request *req)
 			  COLD_JOBS_MAX);
 		return;
 	}
-	in = json_object_new_object();
-	json_set_str(in, "file", file);
-	json_set_bool(in, "source_lost", json_opt_bool(req->body, "source_lost", false));
-	if (job_start(d, in, restore_run, restore_done, req->exchange, 0))
+	w.source_lost = json_opt_bool(req->body, "source_lost", false);
+	if (str_set(&w.file, file) ||
+	    job_order(d,
+		      &(struct job_order){JOB_WORK(w), .clear = restore_clear, .run = restore_run,
+					  .done = restore_done, .owner = req->exchange}))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 	else
 		json_set_bool(d->restores, file, true);

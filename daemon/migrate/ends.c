@@ -2,7 +2,7 @@
 /* The VFs of a migration: in its record, for jobs about all of them, for ibvmig-sm. */
 #include "common/json.h"
 #include "daemon/base/daemon.h"
-#include "daemon/base/job_vfs.h"
+#include "daemon/base/job.h"
 #include "daemon/migrate/src.h"
 #include "daemon/migrate/step.h"
 #include "daemon/vf/provider.h"

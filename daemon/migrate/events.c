@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Events of libvirt and QEMU, for the VMs that migrate. */
-#include "daemon/base/job_vfs.h"
 #include "daemon/migrate/src.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/vm/discover.h"
@@ -437,27 +436,20 @@ static void looked(struct job *j)
 void migrate_look(void *arg)
 {
 	struct migration *m = arg;
-	struct look_work *w = NULL;
+	struct look_work w = {0};
 
 	if (!is_wanted(m)) {
 		migrate_look_later(m);
 		return;
 	}
-	w = calloc(1, sizeof *w);
-	if (w) {
-		memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-		w->source = m->rec.role == ROLE_SOURCE;
-		w->begins = w->source && src_awaits_begin(m);
-		w->aborts = migrate_awaits_job(m);
-		w->unplugs = record_did(&m->rec, DID_UNPLUG) && m->rec.state == M_DETACH &&
-			     !m->rec.back;
-		m->looking = !job_order(m->d, &(struct job_order){.work = w,
-								  .in = migrate_input(m),
-								  .run = look_run,
-								  .done = looked,
-								  .owner = m,
-								  .serial = m->serial});
-	}
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
+	w.source = m->rec.role == ROLE_SOURCE;
+	w.begins = w.source && src_awaits_begin(m);
+	w.aborts = migrate_awaits_job(m);
+	w.unplugs = record_did(&m->rec, DID_UNPLUG) && m->rec.state == M_DETACH && !m->rec.back;
+	m->looking = !job_order(m->d, &(struct job_order){JOB_WORK(w), .in = migrate_input(m),
+							  .run = look_run, .done = looked,
+							  .owner = m, .serial = m->serial});
 	if (!m->looking)
 		migrate_look_later(m);
 }

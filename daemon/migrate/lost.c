@@ -7,7 +7,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "daemon/base/daemon.h"
-#include "daemon/base/job_vfs.h"
+#include "daemon/base/job.h"
 #include "daemon/base/locate.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
@@ -59,6 +59,17 @@ static void ask_run(struct job *j)
 
 	j->rc = http_call(((struct other_host *)j->work)->url, "GET", "/", NULL, ASK_MS, &answer,
 			  j->error);
+}
+
+/* which: the host of m that is said to be lost. done() answers. */
+static void ask(struct http_exchange *x, const struct migration *m,
+		const struct migrate_host *which, void (*done)(struct job *j))
+{
+	struct other_host h = other_host(m, which);
+
+	if (job_order(m->d,
+		      &(struct job_order){JOB_WORK(h), .run = ask_run, .done = done, .owner = x}))
+		http_fail(x, 503, "no-memory", "out of memory");
 }
 
 /* Names the command that ends a source's record which waits for no destination, or "". */
@@ -128,21 +139,13 @@ void lost_post(struct http_request *req)
 	struct daemon *d = req->user;
 	struct json_object *o AUTO_JSON = journal_migration(d->journal, req->param);
 	struct migration *m = migrate_find(d, req->param, ROLE_SOURCE);
-	struct other_host *h;
 
-	if (!m && !o) {
+	if (!m && !o)
 		rest_no_migration(req, req->param);
-		return;
-	}
-	if (!m || !needs_destination(m)) {
+	else if (!m || !needs_destination(m))
 		answer_idle(req->exchange, d, req->param);
-		return;
-	}
-	h = lost_host(m);
-	if (!h ||
-	    job_order(d, &(struct job_order){
-				 .work = h, .run = ask_run, .done = asked, .owner = req->exchange}))
-		http_fail(req->exchange, 503, "no-memory", "out of memory");
+	else
+		ask(req->exchange, m, &m->rec.to, asked);
 }
 
 /* ---- a source that is lost ---- */
@@ -217,26 +220,12 @@ void orphan_post(struct http_request *req)
 {
 	struct daemon *d = req->user;
 	struct json_object *o AUTO_JSON = journal_migration(d->journal, req->param);
-	struct other_host *h;
 	struct migration *m = migrate_find(d, req->param, ROLE_DESTINATION);
 
-	if (!m && !o) {
+	if (!m && !o)
 		rest_no_migration(req, req->param);
-		return;
-	}
-	if (!m || !needs_source(m)) {
+	else if (!m || !needs_source(m))
 		source_answer_idle(req->exchange, d, req->param);
-		return;
-	}
-	h = calloc(1, sizeof *h);
-	if (h) {
-		memcpy(h->id, m->rec.id, sizeof h->id);
-		memcpy(h->host, m->rec.from.host, sizeof h->host);
-		memcpy(h->url, m->rec.from.url, sizeof h->url);
-	}
-	if (!h || job_order(d, &(struct job_order){.work = h,
-						   .run = ask_run,
-						   .done = source_asked,
-						   .owner = req->exchange}))
-		http_fail(req->exchange, 503, "no-memory", "out of memory");
+	else
+		ask(req->exchange, m, &m->rec.from, source_asked);
 }

@@ -494,56 +494,33 @@ void migrate_deadline_again(struct migration *m)
 
 /* ---- jobs of steps ---- */
 
-struct step_job {
-	struct migration *m;
-	void (*done)(struct migration *m, struct job *j);
-};
-
 static void step_job_done(struct job *j)
 {
-	struct step_job *s = j->owner;
-	struct migration *m = s->m;
+	struct migration *m = j->owner;
 
 	m->inflight--;
 	if (m->serial == j->serial)
-		s->done(m, j);
-	free(s);
+		j->then(m, j);
 	migrate_drive(m);
 }
 
 int migrate_order(struct migration *m, struct job_order o,
 		  void (*done)(struct migration *m, struct job *j))
 {
-	struct step_job *s = malloc(sizeof *s);
-
-	if (!s) {
-		free(o.work);
-		json_object_put(o.in);
-		return -ENOMEM;
-	}
-	*s = (struct step_job){.m = m, .done = done};
 	o.done = step_job_done;
-	o.owner = s;
+	o.then = done;
+	o.owner = m;
 	o.serial = m->serial;
-	int rc = job_order(m->d, &o);
-	if (rc)
-		free(s);
-	else
-		m->inflight++;
-	return rc;
+	if (job_order(m->d, &o))
+		return migrate_error(m, -ENOMEM, "out of memory");
+	m->inflight++;
+	return STEP_WAIT;
 }
 
 int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		void (*done)(struct migration *m, struct job *j))
 {
 	return migrate_order(m, (struct job_order){.in = in, .run = run}, done);
-}
-
-int migrate_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
-		 void (*done)(struct migration *m, struct job *j))
-{
-	return migrate_order(m, (struct job_order){.pool = m->d->callers, .in = in, .run = run},
-			     done);
 }
 
 struct step_request {

@@ -176,17 +176,15 @@ int migrate_error(struct migration *m, int rc, const char *fmt, ...)
 /* The step failed, seen from a callback; what follows depends on COMMIT. */
 void migrate_fail(struct migration *m, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* A worker sequence for the present step. done() is called only if the step is still the same, but
- * always lowers m->inflight. */
-int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
-		void (*done)(struct migration *m, struct job *j));
-/* The same with more in o, as typed work; owner, serial and done follow from the rest. */
+/* A worker sequence for the present step; owner, serial and done of o follow from the rest. done()
+ * is called only if the step is still the same, but m->inflight is always lowered. A run() that
+ * waits until the other host's pool has done something names the pool d->callers. STEP_WAIT, or
+ * -ENOMEM with m's reason. */
 int migrate_order(struct migration *m, struct job_order o,
 		  void (*done)(struct migration *m, struct job *j));
-/* The same as migrate_job() for a run() that waits until the other host's pool has done something.
- */
-int migrate_call(struct migration *m, struct json_object *in, void (*run)(struct job *j),
-		 void (*done)(struct migration *m, struct job *j));
+/* The same without typed work. */
+int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
+		void (*done)(struct migration *m, struct job *j));
 /* The same for a request to the VM's agent. */
 void migrate_ask_agent(struct migration *m, struct vm *vm, struct json_object *msg,
 		       unsigned deadline_ms,
@@ -239,6 +237,9 @@ bool migrate_awaits_job(const struct migration *m);
 /* The VM has left this host by a migration that has not ended here. */
 bool migrate_has_left(struct daemon *d, const char *vm_uuid);
 
+/* "STATE/phase", or NULL where the state has no phases. */
+#define MIGRATE_PHASE_TEXT 48
+const char *migrate_phase(const struct migration *m, char text[static MIGRATE_PHASE_TEXT]);
 /* Writes the record, as the journal keeps it. */
 void migrate_write_record(struct printbuf *text, const struct migration *m);
 /* The same where it is an answer, or part of one. */

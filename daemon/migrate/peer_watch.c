@@ -62,21 +62,35 @@ static void watch_collect(struct daemon *d)
 	}
 }
 
-/* How the migration has ended, into body. false: it has not, or its source does not say. */
-static bool ask_source(struct job *j, struct json_object *body)
+/* A question to the source. */
+struct watch_work {
+	struct json_object *body; /* owned: of a resume, once it is known how the migration ended */
+	bool lost;                /* the source has been silent for long */
+
+	bool silent, resumed;
+};
+
+static void watch_clear(void *work)
 {
+	json_object_put(((struct watch_work *)work)->body);
+}
+
+/* How the migration has ended, into the body. false: it has not, or its source does not say. */
+static bool ask_source(struct job *j)
+{
+	struct watch_work *w = j->work;
 	struct remote_record src;
 	bool moved;
 
-	j->rc = remote_ask(json_opt_str(body, "url", ""), json_opt_str(body, "migration", ""),
+	j->rc = remote_ask(json_opt_str(w->body, "url", ""), json_opt_str(w->body, "migration", ""),
 			   ROLE_SOURCE, CALL_DEADLINE_MS, &src, j->error);
-	json_set_bool(j->out, "silent", j->rc);
+	w->silent = j->rc;
 	if (!src.ended)
 		return false;
 	moved = src.state == M_DONE;
-	json_set_bool(body, "moved", moved);
+	json_set_bool(w->body, "moved", moved);
 	if (moved)
-		json_set_str(body, "url", src.to_url);
+		json_set_str(w->body, "url", src.to_url);
 	return true;
 }
 
@@ -84,25 +98,28 @@ static bool ask_source(struct job *j, struct json_object *body)
  * mover that lives is met, or waited for in vain, and one that nobody has a way to is given up. */
 static void watch_run(struct job *j)
 {
-	struct json_object *done AUTO_JSON = NULL, *body = json_opt(j->in, "body");
+	struct json_object *done AUTO_JSON = NULL;
+	struct watch_work *w = j->work;
 	char *self AUTO_FREE = strf("unix:%s", j->d->settings->socket);
 
-	if (!ask_source(j, body)) {
-		if (!j->rc || !json_opt_bool(j->in, "lost", false))
+	if (!ask_source(j)) {
+		if (!j->rc || !w->lost)
 			return;
-		json_set_str(body, "url", ""); /* wherever the fabric has the mover now */
+		json_set_str(w->body, "url", ""); /* wherever the fabric has the mover now */
 	}
-	j->rc = http_call(self, "POST", "/v1/peer/resume", body, CALL_DEADLINE_MS, &done, j->error);
-	json_set_bool(j->out, "resumed", !j->rc);
+	j->rc = http_call(self, "POST", "/v1/peer/resume", w->body, CALL_DEADLINE_MS, &done,
+			  j->error);
+	w->resumed = !j->rc;
 }
 
 static void watch_done(struct job *j)
 {
+	const struct watch_work *asked = j->work;
 	struct peer_watch *w = j->owner;
 
 	w->jobs--;
-	w->silent = json_opt_bool(j->out, "silent", false) ? w->silent + 1 : 0;
-	if (json_opt_bool(j->out, "resumed", false))
+	w->silent = asked->silent ? w->silent + 1 : 0;
+	if (asked->resumed)
 		log_notice("migration %s: its end was not told; the VMs of this host that were "
 			   "suspended for it are resumed",
 			   watch_id(w));
@@ -118,13 +135,12 @@ static void watch_ask(void *arg)
 {
 	struct peer_watch *w = arg;
 	const char *text = json_text(w->body);
-	struct json_object *in = json_object_new_object(), *copy = NULL;
+	struct watch_work work = {.lost = w->silent >= SILENT_MAX};
 
 	/* A copy: the worker changes it. */
-	json_parse(text, strlen(text), &copy);
-	json_set(in, "body", copy);
-	json_set_bool(in, "lost", w->silent >= SILENT_MAX);
-	if (!job_start(w->d, in, watch_run, watch_done, w, 0))
+	json_parse(text, strlen(text), &work.body);
+	if (!job_order(w->d, &(struct job_order){JOB_WORK(work), .clear = watch_clear,
+						 .run = watch_run, .done = watch_done, .owner = w}))
 		w->jobs++;
 	else
 		loop_timer_arm(w->timer, WATCH_MS);

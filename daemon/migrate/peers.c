@@ -20,31 +20,52 @@
 
 /* ---- asking ---- */
 
+/* A call to the hosts of all peers. */
+struct peer_call {
+	const char *path;
+	unsigned patience_ms;
+	bool again; /* asked again where it is refused at once */
+	bool moved;
+	void (*done)(struct migration *m, struct job *j);
+};
+
+/* The same to one of them. */
+struct call_work {
+	char host[64], url[256];
+	struct peer_call call;
+	struct json_object *body, *answer; /* owned */
+};
+
+static void call_clear(void *work)
+{
+	struct call_work *w = work;
+
+	json_object_put(w->body);
+	json_object_put(w->answer);
+}
+
 /* A resume ("again") must get through. A daemon that is just restarting, or an agent that is still
  * at the call of one that was, refuses at once, and is asked again. */
 static bool worth_another_try(struct job *j, uint64_t asked_ms, uint64_t start_ms)
 {
 	uint64_t now = now_ms();
 
-	return j->rc && j->rc != -ETIMEDOUT && json_opt_bool(j->in, "again", false) &&
+	return j->rc && j->rc != -ETIMEDOUT && ((const struct call_work *)j->work)->call.again &&
 	       now - asked_ms < AT_ONCE_MS && now - start_ms < AGENT_DEADLINE_MS;
 }
 
-static void peer_run(struct job *j)
+static void call_run(struct job *j)
 {
-	struct json_object *answer = NULL;
+	struct call_work *w = j->work;
 	uint64_t start_ms = now_ms(), asked_ms;
 
 	do {
 		asked_ms = now_ms();
 		if (j->rc)
 			poll(NULL, 0, AGAIN_MS);
-		j->rc = http_call(json_opt_str(j->in, "url", ""), "POST",
-				  json_opt_str(j->in, "path", ""), json_opt(j->in, "body"),
-				  (unsigned)json_opt_u64(j->in, "patience_ms", 0), &answer,
-				  j->error);
+		j->rc = http_call(w->url, "POST", w->call.path, w->body, w->call.patience_ms,
+				  &w->answer, j->error);
 	} while (worth_another_try(j, asked_ms, start_ms));
-	json_set(j->out, "answer", answer);
 }
 
 /* The peers' own numbers, per call, into the record. */
@@ -64,12 +85,14 @@ static void keep_answer(struct migration *m, const char *name, struct json_objec
 
 static void peer_done(struct migration *m, struct job *j, const char *list)
 {
-	keep_answer(m, list, json_opt(j->out, "answer"));
+	const struct call_work *w = j->work;
+
+	keep_answer(m, list, w->answer);
 	m->pending--;
 	if (j->rc && !m->pending_rc) {
 		m->pending_rc = j->rc;
-		snprintf(m->pending_error, sizeof m->pending_error, "host %.60s: %.400s",
-			 json_opt_str(j->in, "host", "?"), j->error);
+		snprintf(m->pending_error, sizeof m->pending_error, "host %.60s: %.400s", w->host,
+			 j->error);
 	}
 }
 
@@ -87,7 +110,8 @@ static void resume_done(struct migration *m, struct job *j)
  * to suspend. */
 static void reserve_done(struct migration *m, struct job *j)
 {
-	const char *busy = json_opt_str(json_opt(j->out, "answer"), "busy", NULL);
+	const struct call_work *w = j->work;
+	const char *busy = json_opt_str(w->answer, "busy", NULL);
 
 	m->pending--;
 	if (!busy)
@@ -140,13 +164,6 @@ static void add_move(struct json_object *body, const struct migration *m, bool m
 		json_set(body, "move", copy);
 }
 
-struct peer_call {
-	const char *path;
-	unsigned patience_ms;
-	bool again, moved;
-	void (*done)(struct migration *m, struct job *j);
-};
-
 static struct json_object *call_body(struct migration *m, const char *url, bool moved)
 {
 	struct json_object *body = json_object_new_object();
@@ -160,22 +177,23 @@ static struct json_object *call_body(struct migration *m, const char *url, bool 
 	return body;
 }
 
+static int ask_host(struct migration *m, const struct migrate_peer *p, const struct peer_call *c)
+{
+	struct call_work w = {.call = *c, .body = call_body(m, p->url, c->moved)};
+
+	memcpy(w.host, p->host, sizeof w.host);
+	memcpy(w.url, p->url, sizeof w.url);
+	return migrate_order(
+		m, (struct job_order){JOB_WORK(w), .clear = call_clear, .run = call_run}, c->done);
+}
+
 /* Asks each host once. */
-static void ask_all(struct migration *m, const struct peer_call *c)
+static void ask_all(struct migration *m, struct peer_call c)
 {
 	for (unsigned i = 0; i < m->rec.peer_count; i++) {
-		struct json_object *in;
-
 		if (seen_before(m, i))
 			continue;
-		in = json_object_new_object();
-		json_set_str(in, "url", m->rec.peers[i].url);
-		json_set_str(in, "host", m->rec.peers[i].host);
-		json_set_str(in, "path", c->path);
-		json_set_u64(in, "patience_ms", c->patience_ms);
-		json_set_bool(in, "again", c->again);
-		json_set(in, "body", call_body(m, m->rec.peers[i].url, c->moved));
-		if (!migrate_job(m, in, peer_run, c->done))
+		if (ask_host(m, &m->rec.peers[i], &c) == STEP_WAIT)
 			m->pending++;
 		else
 			m->pending_rc = -ENOMEM;
@@ -184,35 +202,24 @@ static void ask_all(struct migration *m, const struct peer_call *c)
 
 void peers_reserve(struct migration *m)
 {
-	static const struct peer_call call = {"/v1/peer/reserve", RESERVE_MS, false, false,
-					      reserve_done};
-
 	m->step.busy = false;
-	ask_all(m, &call);
+	ask_all(m, (struct peer_call){"/v1/peer/reserve", RESERVE_MS, .done = reserve_done});
 }
 
 void peers_release(struct migration *m)
 {
-	static const struct peer_call call = {"/v1/peer/release", RESERVE_MS, false, false,
-					      release_done};
-
-	ask_all(m, &call);
+	ask_all(m, (struct peer_call){"/v1/peer/release", RESERVE_MS, .done = release_done});
 }
 
 void peers_suspend(struct migration *m)
 {
-	static const struct peer_call call = {"/v1/peer/suspend", PEER_DEADLINE_MS, false, false,
-					      suspend_done};
-
-	ask_all(m, &call);
+	ask_all(m, (struct peer_call){"/v1/peer/suspend", PEER_DEADLINE_MS, .done = suspend_done});
 }
 
 void peers_resume(struct migration *m, bool moved)
 {
-	const struct peer_call call = {"/v1/peer/resume", PEER_DEADLINE_MS, true, moved,
-				       resume_done};
-
-	ask_all(m, &call);
+	ask_all(m,
+		(struct peer_call){"/v1/peer/resume", PEER_DEADLINE_MS, true, moved, resume_done});
 }
 
 /* ---- the mover ---- */

@@ -221,21 +221,17 @@ static void probe_done(struct job *j)
 
 void recover_probe(struct migration *m)
 {
-	struct probe_work *w = m->recovery.probing ? NULL : calloc(1, sizeof *w);
+	struct probe_work w = {.source = m->rec.role == ROLE_SOURCE};
 
 	if (m->recovery.probing)
 		return;
-	if (w) {
-		memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-		memcpy(w->id, m->rec.id, sizeof w->id);
-		w->source = m->rec.role == ROLE_SOURCE;
-		w->rebooted = w->source && m->recovery.rebooted;
-		if (w->source && !m->rec.committed && !m->rec.back && !m->rec.file)
-			memcpy(w->url, m->rec.to.url, sizeof w->url);
-		m->recovery.probing = !job_order(
-			m->d, &(struct job_order){
-				      .work = w, .run = probe_run, .done = probe_done, .owner = m});
-	}
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
+	memcpy(w.id, m->rec.id, sizeof w.id);
+	w.rebooted = w.source && m->recovery.rebooted;
+	if (w.source && !m->rec.committed && !m->rec.back && !m->rec.file)
+		memcpy(w.url, m->rec.to.url, sizeof w.url);
+	m->recovery.probing = !job_order(m->d, &(struct job_order){JOB_WORK(w), .run = probe_run,
+								   .done = probe_done, .owner = m});
 	m->inflight += m->recovery.probing;
 	if (!m->recovery.probing)
 		migrate_poll(m, PROBE_AGAIN_MS);

@@ -39,15 +39,13 @@ int remote_ask(const char *url, const char *id, enum migrate_role role, unsigned
 	return rc;
 }
 
-struct other_host *lost_host(const struct migration *m)
+struct other_host other_host(const struct migration *m, const struct migrate_host *which)
 {
-	struct other_host *h = calloc(1, sizeof *h);
+	struct other_host h;
 
-	if (!h)
-		return NULL;
-	memcpy(h->id, m->rec.id, sizeof h->id);
-	memcpy(h->host, m->rec.to.host, sizeof h->host);
-	memcpy(h->url, m->rec.to.url, sizeof h->url);
+	memcpy(h.id, m->rec.id, sizeof h.id);
+	memcpy(h.host, which->host, sizeof h.host);
+	memcpy(h.url, which->url, sizeof h.url);
 	return h;
 }
 
@@ -71,14 +69,9 @@ static void ask_run(struct job *j)
 
 int src_ask_destination(struct migration *m, void (*done)(struct migration *m, struct job *j))
 {
-	struct other_host *h AUTO_FREE = lost_host(m);
-	struct outcome *o = h ? calloc(1, sizeof *o) : NULL;
+	struct outcome o = {.at = other_host(m, &m->rec.to)};
 
-	if (!o)
-		return -ENOMEM;
-	o->at = *h;
-	return migrate_order(m, (struct job_order){.work = o, .run = ask_run}, done) ? -ENOMEM
-										     : STEP_WAIT;
+	return migrate_order(m, (struct job_order){JOB_WORK(o), .run = ask_run}, done);
 }
 
 void orphan_name_way_out(const struct migration *m, const char *why,

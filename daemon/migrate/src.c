@@ -6,7 +6,7 @@
 #include "common/loop.h"
 #include "common/util.h"
 #include "daemon/base/daemon.h"
-#include "daemon/base/job_vfs.h"
+#include "daemon/base/job.h"
 #include "daemon/migrate/src.h"
 #include "daemon/migrate/silence.h"
 #include "daemon/migrate/peer_watch.h"
@@ -76,7 +76,7 @@ static void located(struct migration *m, struct job *j)
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	record_peers_load(&m->rec, json_opt(j->out, "peers"));
+	src_take_peers(m, j);
 	migrate_next(m);
 }
 
@@ -109,9 +109,7 @@ static int locate_new_peers(struct migration *m)
 		known = known && *m->rec.peers[i].url;
 	if (known)
 		return STEP_DONE;
-	return migrate_job(m, src_check_input(m, false), src_check_run, located)
-		       ? migrate_error(m, -ENOMEM, "out of memory")
-		       : STEP_WAIT;
+	return src_check(m, false, located);
 }
 
 static int reserved(struct migration *m)
@@ -376,13 +374,13 @@ static int unplug_all(struct migration *m)
 	m->src.detach_started_us = now_us();
 	if (all_left(m) == STEP_DONE)
 		return STEP_DONE;
-	return migrate_job(m, unplug_input(m), unplug_run, unplugged) ? -ENOMEM : STEP_WAIT;
+	return migrate_job(m, unplug_input(m), unplug_run, unplugged);
 }
 
 static int clean(struct migration *m)
 {
 	migrate_measure(m, "detach_us");
-	return migrate_job(m, migrate_input(m), clean_run, cleaned) ? -ENOMEM : STEP_WAIT;
+	return migrate_job(m, migrate_input(m), clean_run, cleaned);
 }
 
 static const struct migrate_phase detach[] = {
@@ -501,49 +499,50 @@ static struct json_object *switch_input(struct migration *m)
 
 static int order_switch(struct migration *m)
 {
-	struct other_host *to AUTO_FREE = lost_host(m);
-	struct switch_work *w = to ? calloc(1, sizeof *w) : NULL;
+	struct switch_work w = {
+		.to = other_host(m, &m->rec.to),
+		.lost = record_did(&m->rec, TOLD_DESTINATION_LOST),
+		.committed = m->rec.committed,
+	};
 
-	if (!w)
-		return -ENOMEM;
-	w->to = *to;
-	w->lost = record_did(&m->rec, TOLD_DESTINATION_LOST);
-	w->committed = m->rec.committed;
-	return migrate_order(
-		m,
-		(struct job_order){
-			.pool = m->d->callers, .work = w, .in = switch_input(m), .run = switch_run},
-		switched);
+	m->pending++;
+	return migrate_order(m,
+			     (struct job_order){.pool = m->d->callers,
+						JOB_WORK(w),
+						.in = switch_input(m),
+						.run = switch_run},
+			     switched);
 }
 
 static int release_qemu(struct migration *m)
 {
-	struct release_work *w = calloc(1, sizeof *w);
+	struct release_work w = {
+		.user = {m->src.user_bandwidth, m->src.user_downtime_ms},
+		.throttle = m->src.user_throttle,
+		.ours = m->src.set_bandwidth,
+	};
 
-	if (!w)
-		return -ENOMEM;
-	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-	w->user = (struct speed){m->src.user_bandwidth, m->src.user_downtime_ms};
-	w->throttle = m->src.user_throttle;
-	w->ours = m->src.set_bandwidth;
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
 	m->pending++;
-	return migrate_order(m, (struct job_order){.work = w, .run = release_run}, part_done);
+	return migrate_order(m, (struct job_order){JOB_WORK(w), .run = release_run}, part_done);
 }
 
-int src_switch(struct migration *m)
+static int move(struct migration *m)
 {
 	/* After COMMIT there is no QEMU here to be released; a native one was not held. */
 	bool holds = !m->rec.committed && m->rec.strategy != STRATEGY_NATIVE;
+	int rc = STEP_WAIT;
 
-	if (!m->step.started) {
-		m->step.started = true;
-		record_do(&m->rec, DID_PARK);
-		src_end_ballast(m);
-		record_do(&m->rec, DID_RAISE);
-		m->pending = 1;
-		if ((holds && release_qemu(m)) || order_switch(m))
-			return -ENOMEM;
-	}
+	record_do(&m->rec, DID_PARK);
+	src_end_ballast(m);
+	record_do(&m->rec, DID_RAISE);
+	if (holds)
+		rc = release_qemu(m);
+	return rc < 0 ? rc : order_switch(m);
+}
+
+static int moved(struct migration *m)
+{
 	if (m->pending)
 		return STEP_WAIT;
 	/* QEMU may have finished before it was released: that is no failure. */
@@ -552,6 +551,16 @@ int src_switch(struct migration *m)
 		return migrate_error(m, m->pending_rc, "%s", m->pending_error);
 	migrate_measure(m, "switch_us");
 	return STEP_DONE;
+}
+
+static const struct migrate_phase move_phases[] = {
+	{"move", move, moved},
+	{0},
+};
+
+int src_switch(struct migration *m)
+{
+	return migrate_run_phases(m, move_phases);
 }
 
 /* ---- after the switch: the destination acts ---- */
@@ -600,7 +609,7 @@ static void outcome_asked(struct migration *m, struct job *j)
 	migrate_poll(m, m->src.peer_ended ? 0 : OUTCOME_POLL_MS);
 }
 
-static int rest_before_outcome(struct migration *m)
+int src_await_outcome(struct migration *m)
 {
 	m->step.resting = true;
 	m->step.heard_us = now_us();
@@ -609,27 +618,24 @@ static int rest_before_outcome(struct migration *m)
 	return STEP_WAIT;
 }
 
-static int ask_outcome(struct migration *m)
+int src_ask_outcome(struct migration *m)
 {
 	if (m->inflight)
 		return STEP_WAIT;
 	return src_ask_destination(m, outcome_asked);
 }
 
-int src_await_outcome(struct migration *m)
-{
-	if (m->step.started)
-		return ask_outcome(m);
-	m->step.started = true;
-	return rest_before_outcome(m);
-}
+static const struct migrate_phase attach[] = {
+	{"outcome", src_await_outcome, src_ask_outcome},
+	{0},
+};
 
 int src_attach(struct migration *m)
 {
 	if (m->rec.committed && (record_did(&m->rec, DID_ATTACH) || m->src.peer_ended ||
 				 record_did(&m->rec, TOLD_DESTINATION_LOST)))
 		return STEP_DONE;
-	return src_await_outcome(m);
+	return migrate_run_phases(m, attach);
 }
 
 static void given_back(struct migration *m, struct job *j)
@@ -649,18 +655,15 @@ static void given_back(struct migration *m, struct job *j)
 static int give_back(struct migration *m)
 {
 	bool lost = record_did(&m->rec, TOLD_DESTINATION_LOST);
-	struct address_work *w = lost ? lost_addresses(m, &m->rec.to) : NULL;
+	struct address_work w = {0};
 
-	if (lost && !w)
-		return -ENOMEM;
+	if (lost)
+		w = lost_addresses(m, &m->rec.to);
 	return migrate_order(
-		       m,
-		       (struct job_order){.work = w,
-					  .in = migrate_input(m),
-					  .run = lost ? lost_release_run : migrate_release_run},
-		       given_back)
-		       ? -ENOMEM
-		       : STEP_WAIT;
+		m,
+		(struct job_order){JOB_WORK(w), .in = migrate_input(m),
+				   .run = lost ? lost_release_run : migrate_release_run},
+		given_back);
 }
 
 /* STEP_DONE: the VFs here may be given back. */
@@ -678,14 +681,14 @@ static int has_ended(struct migration *m)
 
 static int await_end(struct migration *m)
 {
-	return has_ended(m) == STEP_DONE ? STEP_DONE : rest_before_outcome(m);
+	return has_ended(m) == STEP_DONE ? STEP_DONE : src_await_outcome(m);
 }
 
 static int ask_end(struct migration *m)
 {
 	bool asks = m->inflight && !record_did(&m->rec, TOLD_DESTINATION_LOST);
 
-	return !asks && has_ended(m) == STEP_DONE ? STEP_DONE : ask_outcome(m);
+	return !asks && has_ended(m) == STEP_DONE ? STEP_DONE : src_ask_outcome(m);
 }
 
 static const struct migrate_phase resume[] = {

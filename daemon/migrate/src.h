@@ -30,9 +30,10 @@ bool src_agent_wanted(struct migration *m, struct vm *vm);
  * cannot be suspended. */
 int src_read_query(struct migration *m, struct json_object *answer);
 /* A job that finds the hosts of peers that are not here, and asks each peer's agent through its
- * host; sm: ibvmig-sm is asked as well. → peers */
-struct json_object *src_check_input(struct migration *m, bool sm);
-void src_check_run(struct job *j);
+ * host; sm: ibvmig-sm is asked as well. STEP_WAIT or -errno. done(), where the job has not failed,
+ * has the hosts that were found go into the record. */
+int src_check(struct migration *m, bool sm, void (*done)(struct migration *m, struct job *j));
+void src_take_peers(struct migration *m, struct job *j);
 
 /* Why this VM cannot migrate now, or NULL. asked: what the destination has told (its id, url and
  * VFs); NULL: nobody has. */
@@ -57,8 +58,8 @@ struct other_host {
 	char id[37], host[64], url[256];
 };
 
-/* The destination; owned by the caller, NULL without memory. */
-struct other_host *lost_host(const struct migration *m);
+/* which: one of m's. */
+struct other_host other_host(const struct migration *m, const struct migrate_host *which);
 /* A job's error is that this host is silent: it says what an operator can do. */
 void lost_name_way_out(struct job *j, const struct other_host *h);
 
@@ -80,8 +81,7 @@ struct address_work {
 	char vm[37], host[64];
 };
 
-/* Owned by the caller, NULL without memory. */
-struct address_work *lost_addresses(const struct migration *m, const struct migrate_host *lost);
+struct address_work lost_addresses(const struct migration *m, const struct migrate_host *lost);
 /* The undo of SWITCH without it: in: migrate_input(), moves. Our VFs show the vGUIDs, and ibvmig-sm
  * has them here. → lid of VFs that were bound anew, for lost_keep_lids(). */
 void lost_take_back_run(struct job *j);

@@ -4,7 +4,7 @@
 #include "common/util.h"
 #include "daemon/migrate/clocks.h"
 #include "daemon/base/daemon.h"
-#include "daemon/base/job_vfs.h"
+#include "daemon/base/job.h"
 #include "daemon/migrate/src.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/base/settings.h"
@@ -239,22 +239,19 @@ static void clamped(struct migration *m, struct job *j)
 	limit_set(m, j, HOLD_CLAMP_BYTES_PER_S, HOLD_HELD);
 }
 
-static int hold_job(struct migration *m, void (*run)(struct job *j),
+/* in: the VFs, for raise_run(); or NULL. */
+static int hold_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		    void (*done)(struct migration *m, struct job *j))
 {
-	struct hold_work *w = calloc(1, sizeof *w);
+	struct hold_work w = {
+		.native = m->rec.strategy == STRATEGY_NATIVE,
+		.ours = m->src.set_bandwidth,
+		.limit = m->src.hold.limit,
+		.starts_with = m->src.hold.starts_with,
+	};
 
-	if (!w)
-		return -ENOMEM;
-	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-	w->native = m->rec.strategy == STRATEGY_NATIVE;
-	w->ours = m->src.set_bandwidth;
-	w->limit = m->src.hold.limit;
-	w->starts_with = m->src.hold.starts_with;
-	return migrate_order(m, (struct job_order){.work = w, .in = migrate_input(m), .run = run},
-			     done)
-		       ? -ENOMEM
-		       : STEP_WAIT;
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
+	return migrate_order(m, (struct job_order){JOB_WORK(w), .in = in, .run = run}, done);
 }
 
 static int raise_limits(struct migration *m)
@@ -262,22 +259,22 @@ static int raise_limits(struct migration *m)
 	record_do(&m->rec, DID_RAISE);
 	m->src.hold = (struct hold){.starts_with = m->src.hold.starts_with};
 	clocks_measure(m);
-	return hold_job(m, raise_run, raised);
+	return hold_job(m, migrate_input(m), raise_run, raised);
 }
 
 static int look(struct migration *m)
 {
-	return hold_job(m, look_run, looked);
+	return hold_job(m, NULL, look_run, looked);
 }
 
 static int pace(struct migration *m)
 {
-	return hold_job(m, pace_run, paced);
+	return hold_job(m, NULL, pace_run, paced);
 }
 
 static int clamp(struct migration *m)
 {
-	return hold_job(m, clamp_run, clamped);
+	return hold_job(m, NULL, clamp_run, clamped);
 }
 
 static int native_wait(struct migration *m)
@@ -293,7 +290,7 @@ static int native_waited(struct migration *m)
 
 static int native_look(struct migration *m)
 {
-	return hold_job(m, look_run, native_looked);
+	return hold_job(m, NULL, look_run, native_looked);
 }
 
 static int held(struct migration *m)

@@ -15,8 +15,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- peers of the agent's answer to query ---- */
-
 /* ---- PREPARE ---- */
 
 static void prepare_checked(struct migration *m, struct job *j)
@@ -25,7 +23,7 @@ static void prepare_checked(struct migration *m, struct job *j)
 		migrate_fail(m, j->rc, "%s", j->error);
 		return;
 	}
-	record_peers_load(&m->rec, json_opt(j->out, "peers"));
+	src_take_peers(m, j);
 	migrate_next(m);
 	record_do(&m->rec, DID_ARM);
 	migrate_measure(m, "prepare_us");
@@ -89,9 +87,7 @@ static int prepare_ask(struct migration *m)
 
 static int prepare_check(struct migration *m)
 {
-	return migrate_job(m, src_check_input(m, true), src_check_run, prepare_checked)
-		       ? migrate_error(m, -ENOMEM, "out of memory")
-		       : STEP_WAIT;
+	return src_check(m, true, prepare_checked);
 }
 
 struct look_work {
@@ -117,14 +113,11 @@ static void prepare_looked(struct migration *m, struct job *j)
 
 static int prepare_look(struct migration *m)
 {
-	struct look_work *w = calloc(1, sizeof *w);
+	struct look_work w = {0};
 
-	if (w)
-		memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-	if (!w || migrate_order(m, (struct job_order){.work = w, .run = prepare_look_run},
-				prepare_looked))
-		return migrate_error(m, -ENOMEM, "out of memory");
-	return STEP_WAIT;
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
+	return migrate_order(m, (struct job_order){JOB_WORK(w), .run = prepare_look_run},
+			     prepare_looked);
 }
 
 /* Armed: QEMU begins, or the VF of an early VM leaves before. */

@@ -9,7 +9,7 @@
 #include "daemon/base/daemon.h"
 #include "daemon/libvirt/domain_saved.h"
 #include "daemon/store/durable.h"
-#include "daemon/base/job_vfs.h"
+#include "daemon/base/job.h"
 #include "daemon/base/locate.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/base/settings.h"
@@ -92,18 +92,14 @@ static void save_run(struct job *j)
 static int save_job(struct migration *m, void (*run)(struct job *j),
 		    void (*done)(struct migration *m, struct job *j))
 {
-	struct save_work *w = calloc(1, sizeof *w);
+	struct save_work w = {0};
 
-	if (!w)
-		return -ENOMEM;
 	record_do(&m->rec, DID_RAISE); /* without guards, like a QEMU that a restore starts */
-	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-	memcpy(w->id, m->rec.id, sizeof w->id);
-	snprintf(w->file, sizeof w->file, "%s", m->rec.file);
-	return migrate_order(m, (struct job_order){.work = w, .in = migrate_input(m), .run = run},
-			     done)
-		       ? -ENOMEM
-		       : STEP_WAIT;
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
+	memcpy(w.id, m->rec.id, sizeof w.id);
+	snprintf(w.file, sizeof w.file, "%s", m->rec.file);
+	return migrate_order(m, (struct job_order){JOB_WORK(w), .in = migrate_input(m), .run = run},
+			     done);
 }
 
 /* Into its record, with what an operator can do. */

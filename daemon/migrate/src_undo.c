@@ -6,7 +6,7 @@
 #include "common/util.h"
 #include "daemon/migrate/src.h"
 #include "daemon/base/daemon.h"
-#include "daemon/base/job_vfs.h"
+#include "daemon/base/job.h"
 #include "daemon/vf/provider.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/base/settings.h"
@@ -25,13 +25,6 @@ static void undo_result(struct migration *m, struct job *j)
 		migrate_fail(m, j->rc, "%s", j->error);
 	else
 		migrate_next(m);
-}
-
-/* in: owned by the call. */
-static int one_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
-		   void (*done)(struct migration *m, struct job *j))
-{
-	return migrate_job(m, in, run, done) ? -ENOMEM : STEP_WAIT;
 }
 
 /* ---- CANCEL ---- */
@@ -75,34 +68,40 @@ static void aborted(struct migration *m, struct job *j)
 
 static int abort_job(struct migration *m)
 {
-	struct abort_work *w = calloc(1, sizeof *w);
+	struct abort_work w = {0};
 
-	if (!w)
-		return -ENOMEM;
-	memcpy(w->vm, m->rec.vm_uuid, sizeof w->vm);
-	return migrate_order(m, (struct job_order){.work = w, .run = abort_run}, aborted)
-		       ? -ENOMEM
-		       : STEP_WAIT;
+	memcpy(w.vm, m->rec.vm_uuid, sizeof w.vm);
+	return migrate_order(m, (struct job_order){JOB_WORK(w), .run = abort_run}, aborted);
 }
+
+enum { CANCEL_ABORT, CANCEL_OUTCOME };
+
+static const struct migrate_phase cancel[] = {
+	[CANCEL_ABORT] = {"abort", abort_job, NULL},
+	[CANCEL_OUTCOME] = {"outcome", src_await_outcome, src_ask_outcome},
+	{0},
+};
 
 int src_cancel(struct migration *m)
 {
+	bool sent = m->src.job == JOB_COMPLETED;
+
 	if (m->rec.committed || m->src.job == JOB_NONE || m->src.job == JOB_FAILED)
 		return STEP_DONE;
 	/* libvirt has not let go of the VM here: nobody else has it. */
-	if (m->src.job == JOB_COMPLETED && record_did(&m->rec, TOLD_DESTINATION_LOST)) {
+	if (sent && record_did(&m->rec, TOLD_DESTINATION_LOST)) {
 		m->src.job = JOB_FAILED;
 		return STEP_DONE;
 	}
-	/* QEMU has sent all: the VM arrives, or libvirt takes it back. */
-	if (m->src.job == JOB_COMPLETED)
-		return src_await_outcome(m);
-	if (record_did(&m->rec, SAW_VM_END))
+	if (!sent && record_did(&m->rec, SAW_VM_END))
 		return STEP_DONE;
-	if (m->step.started)
-		return STEP_WAIT;
-	m->step.started = true;
-	return abort_job(m);
+	/* QEMU has sent all: the VM arrives, or libvirt takes it back. An abort that came too late
+	 * was rest enough. */
+	if (sent && m->step.phase != CANCEL_OUTCOME) {
+		migrate_enter(m, CANCEL_OUTCOME);
+		m->step.begun = m->step.started;
+	}
+	return migrate_run_phases(m, cancel);
 }
 
 /* ---- the undo of each state ---- */
@@ -135,16 +134,22 @@ static void taken_back(struct migration *m, struct job *j)
 static int move_back(struct migration *m)
 {
 	bool lost = record_did(&m->rec, TOLD_DESTINATION_LOST);
-	struct job_order o = {.work = lost ? (void *)lost_addresses(m, &m->rec.to) : lost_host(m)};
+	struct address_work w = lost_addresses(m, &m->rec.to);
+	struct other_host to = other_host(m, &m->rec.to);
+	struct json_object *in = migrate_input(m);
 
-	if (!o.work)
-		return -ENOMEM;
-	o.pool = lost ? NULL : m->d->callers;
-	o.run = lost ? lost_take_back_run : unswitch_run;
-	o.in = migrate_input(m);
-	json_set(o.in, "moves", record_moves(&m->rec, true));
-	json_set(o.in, "record", record_vfs_json(&m->rec));
-	return migrate_order(m, o, lost ? taken_back : undo_result) ? -ENOMEM : STEP_WAIT;
+	json_set(in, "moves", record_moves(&m->rec, true));
+	json_set(in, "record", record_vfs_json(&m->rec));
+	return lost ? migrate_order(
+			      m,
+			      (struct job_order){JOB_WORK(w), .in = in, .run = lost_take_back_run},
+			      taken_back)
+		    : migrate_order(m,
+				    (struct job_order){.pool = m->d->callers,
+						       JOB_WORK(to),
+						       .in = in,
+						       .run = unswitch_run},
+				    undo_result);
 }
 
 static int is_back(struct migration *m)
@@ -183,7 +188,7 @@ static int go_on(struct migration *m)
 
 static int attach_again(struct migration *m)
 {
-	return one_job(m, migrate_input(m), vm_work_reattach, undo_result);
+	return migrate_job(m, migrate_input(m), vm_work_reattach, undo_result);
 }
 
 static int is_attached(struct migration *m)
@@ -208,21 +213,8 @@ int src_detach_undo(struct migration *m)
 	return migrate_run_phases(m, detach_undo);
 }
 
-int src_quiesce_undo(struct migration *m)
+static int all_resumed(struct migration *m)
 {
-	struct vm *vm = migrate_vm(m);
-
-	if (!record_did(&m->rec, DID_SUSPEND))
-		return STEP_DONE;
-	if (!m->step.started) {
-		m->step.started = true;
-		if (vm && vm->agent && !record_did(&m->rec, SAW_VM_END)) {
-			m->pending++;
-			migrate_ask_agent(m, vm, mover_resume(m, false), MIGRATE_RESUME_MS,
-					  mover_resumed);
-		}
-		peers_resume(m, false);
-	}
 	if (m->pending)
 		return STEP_WAIT;
 	/* libvirt leaves it so when nobody has told it whether the VM arrived. */
@@ -238,6 +230,28 @@ int src_quiesce_undo(struct migration *m)
 	return STEP_DONE;
 }
 
+static int resume_all(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+
+	if (vm && vm->agent && !record_did(&m->rec, SAW_VM_END)) {
+		m->pending++;
+		migrate_ask_agent(m, vm, mover_resume(m, false), MIGRATE_RESUME_MS, mover_resumed);
+	}
+	peers_resume(m, false);
+	return all_resumed(m);
+}
+
+static const struct migrate_phase quiesce_undo[] = {
+	{"resume", resume_all, all_resumed},
+	{0},
+};
+
+int src_quiesce_undo(struct migration *m)
+{
+	return record_did(&m->rec, DID_SUSPEND) ? migrate_run_phases(m, quiesce_undo) : STEP_DONE;
+}
+
 static void guard_run(struct job *j)
 {
 	j->rc = vm_work_guard(j, j->error);
@@ -245,7 +259,7 @@ static void guard_run(struct job *j)
 
 static int guard(struct migration *m)
 {
-	return one_job(m, migrate_input(m), guard_run, undo_result);
+	return migrate_job(m, migrate_input(m), guard_run, undo_result);
 }
 
 static int is_guarded(struct migration *m)
@@ -267,7 +281,6 @@ int src_hold_undo(struct migration *m)
 	return migrate_run_phases(m, hold_undo);
 }
 
-/* The destination's lease would run out by itself: its silence does not stop us. */
 struct end_work {
 	char id[37], url[256]; /* url: "" if nobody is to be told */
 	char reason[HTTP_ERROR_MAX];
@@ -305,27 +318,22 @@ static void told(struct migration *m, struct job *j)
 
 static int end(struct migration *m)
 {
-	struct end_work *w = calloc(1, sizeof *w);
+	struct end_work w = {0};
 
-	if (!w)
-		return -ENOMEM;
 	if (record_did(&m->rec, DID_BALLAST))
 		src_end_ballast(m);
 	record_undo(&m->rec, DID_ARM);
-	memcpy(w->id, m->rec.id, sizeof w->id);
-	memcpy(w->reason, m->rec.reason, sizeof w->reason);
+	memcpy(w.id, m->rec.id, sizeof w.id);
+	memcpy(w.reason, m->rec.reason, sizeof w.reason);
 	if (!record_did(&m->rec, TOLD_DESTINATION_LOST))
-		memcpy(w->url, m->rec.to.url, sizeof w->url);
+		memcpy(w.url, m->rec.to.url, sizeof w.url);
 	/* A VM that has died while this host was off is nobody's to release. */
-	w->release = record_did(&m->rec, SAW_VM_END) && !m->rec.file && !migrate_vm(m);
-	return migrate_order(m,
-			     (struct job_order){.pool = m->d->callers,
-						.work = w,
-						.in = migrate_input(m),
-						.run = end_run},
-			     told)
-		       ? -ENOMEM
-		       : STEP_WAIT;
+	w.release = record_did(&m->rec, SAW_VM_END) && !m->rec.file && !migrate_vm(m);
+	return migrate_order(
+		m,
+		(struct job_order){
+			.pool = m->d->callers, JOB_WORK(w), .in = migrate_input(m), .run = end_run},
+		told);
 }
 
 static const struct migrate_phase prepare_undo[] = {

@@ -71,8 +71,11 @@ void peer_on_release(struct http_request *req);
 void peer_on_suspend(struct http_request *req);
 void peer_on_resume(struct http_request *req);
 
-/* Waits for the destination's word on how far it is, and asks for one that was lost. */
+/* A phase that waits for the destination's word on how far it is. The first function rests for a
+ * while, without the state's deadline; the second asks for a word that was lost, again and again.
+ */
 int src_await_outcome(struct migration *m);
+int src_ask_outcome(struct migration *m);
 /* Armed, and QEMU has not begun; with an early VF that has left. */
 bool src_awaits_begin(const struct migration *m);
 void src_begins_later(struct migration *m);

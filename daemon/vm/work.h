@@ -3,7 +3,7 @@
 #ifndef IBVMIG_DAEMON_VM_WORK_H
 #define IBVMIG_DAEMON_VM_WORK_H
 
-#include "daemon/base/job_vfs.h"
+#include "daemon/base/job.h"
 
 struct daemon;
 struct vf;

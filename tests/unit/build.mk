@@ -34,10 +34,11 @@ SRC_sm_parked   := $(addprefix sm-helper/moves/,parked.c parked_moves.c)
 
 FAKE_HCA := tests/fake/host/hca.c tests/fake/host/hca_netlink.c
 WRAP_daemon_durable := fdatasync
-WRAP_daemon_check   := http_call locate_guid
+WRAP_daemon_check   := http_call locate_guid job_order
 WRAP_daemon_probe   := job_order
 WRAP_daemon_drain   := job_start
 WRAP_daemon_vf      := calloc
+WRAP_daemon_record  := http_reply journal_migration
 WRAP_daemon_metrics := http_reply_text virt_is_connected
 SRC_daemon_hw       := tests/hw/checks.c
 $(foreach t,hca provider_mlx5 vfio_migration doctor_vfs hw,$(eval SRC_daemon_$(t) += $(FAKE_HCA))$(eval FLAGS_daemon_$(t) := -I/usr/include/libnl3))

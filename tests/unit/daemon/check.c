@@ -9,6 +9,7 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/base/daemon.h"
+#include "daemon/base/job.h"
 #include "daemon/base/locate.h"
 #include "daemon/migrate/src.h"
 
@@ -60,52 +61,60 @@ int __wrap_locate_guid(const struct settings *s, uint64_t guid, struct location 
 	return 0;
 }
 
-static void add_peer(struct json_object *list, uint64_t guid, const char *host, const char *url)
-{
-	struct json_object *o = json_object_new_object();
+static struct migration moving;
+static int checked_rc;
+static char checked_error[HTTP_ERROR_MAX];
 
-	json_set_guid(o, "guid", guid);
-	json_set_str(o, "host", host);
-	json_set_str(o, "url", url);
-	json_object_array_add(list, o);
+int __wrap_job_order(struct daemon *d, const struct job_order *o);
+
+/* The job runs at once. */
+int __wrap_job_order(struct daemon *d, const struct job_order *o)
+{
+	struct job j = {.d = d, .work = o->work};
+
+	o->run(&j);
+	if (!j.rc)
+		src_take_peers(&moving, &j);
+	checked_rc = j.rc;
+	snprintf(checked_error, sizeof checked_error, "%s", j.error);
+	o->clear(o->work);
+	return 0;
 }
 
-/* Returns the finished job; peers stay in its answer. */
-static struct job run(struct json_object *peers)
+static void add_peer(uint64_t guid, const char *host, const char *url)
+{
+	struct migrate_peer *p = &moving.rec.peers[moving.rec.peer_count++];
+
+	*p = (struct migrate_peer){.guid = guid};
+	snprintf(p->host, sizeof p->host, "%s", host);
+	snprintf(p->url, sizeof p->url, "%s", url);
+}
+
+static void check(void)
 {
 	static struct daemon d;
-	struct job j = {.d = &d, .in = json_object_new_object(), .out = json_object_new_object()};
 
+	moving.d = &d;
+	snprintf(moving.rec.id, sizeof moving.rec.id, "m1");
 	call_count = located = 0;
-	json_set(j.in, "peers", peers);
-	json_set_str(j.in, "migration", "m1");
-	src_check_run(&j);
-	return j;
+	assert_int_equal(src_check(&moving, false, NULL), STEP_WAIT);
 }
 
-static void end(struct job *j)
+static void peers_of_two_hosts(void)
 {
-	json_object_put(j->in);
-	json_object_put(j->out);
-}
-
-static struct json_object *peers_of_two_hosts(void)
-{
-	struct json_object *peers = json_object_new_array();
-
-	add_peer(peers, 1, "", "");
-	add_peer(peers, 2, "", "");
-	add_peer(peers, 3, "", "");
-	add_peer(peers, 5, "c", "http://c:1"); /* known already */
-	return peers;
+	moving.rec.peer_count = 0;
+	add_peer(1, "", "");
+	add_peer(2, "", "");
+	add_peer(3, "", "");
+	add_peer(5, "c", "http://c:1"); /* known already */
 }
 
 static void test_each_host_is_asked_once(void **state)
 {
-	struct job j = run(peers_of_two_hosts());
-
 	(void)state;
-	assert_int_equal(j.rc, 0);
+	peers_of_two_hosts();
+	check();
+	assert_int_equal(checked_rc, 0);
 	assert_int_equal(located, 3);
 	assert_int_equal(call_count, 2);
 	assert_string_equal(calls[0].url, "http://c:1");
@@ -113,35 +122,31 @@ static void test_each_host_is_asked_once(void **state)
 					    "\"0x0000000000000005\"]");
 	assert_string_equal(calls[1].url, "http://d:1");
 	assert_string_equal(calls[1].guids, "[\"0x0000000000000002\"]");
-	assert_int_equal(json_count(json_opt(j.out, "peers")), 4);
-	end(&j);
+	assert_int_equal(moving.rec.peer_count, 4);
+	for (unsigned i = 0; i < moving.rec.peer_count; i++)
+		assert_string_equal(moving.rec.peers[i].host, i == 1 ? "d" : "c");
 }
 
 static void test_a_refusal_names_the_host(void **state)
 {
-	struct job j;
-
 	(void)state;
 	refuses = "http://d:1";
-	j = run(peers_of_two_hosts());
+	peers_of_two_hosts();
+	check();
 	refuses = NULL;
-	assert_int_equal(j.rc, -EHOSTUNREACH);
-	assert_string_equal(j.error, "host d: peer VM p3: no ibvmig-agent answers in it");
-	end(&j);
+	assert_int_equal(checked_rc, -EHOSTUNREACH);
+	assert_string_equal(checked_error, "host d: peer VM p3: no ibvmig-agent answers in it");
 }
 
 static void test_a_peer_that_nobody_has(void **state)
 {
-	struct json_object *peers = peers_of_two_hosts();
-	struct job j;
-
 	(void)state;
-	add_peer(peers, 0x100, "", "");
-	j = run(peers);
-	assert_int_equal(j.rc, -ENOENT);
-	assert_non_null(strstr(j.error, "0x0000000000000100, but no host has it"));
+	peers_of_two_hosts();
+	add_peer(0x100, "", "");
+	check();
+	assert_int_equal(checked_rc, -ENOENT);
+	assert_non_null(strstr(checked_error, "0x0000000000000100, but no host has it"));
 	assert_int_equal(call_count, 0);
-	end(&j);
 }
 
 int main(void)

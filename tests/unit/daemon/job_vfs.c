@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "common/json.h"
-#include "daemon/base/job_vfs.h"
+#include "daemon/base/job.h"
 
 #define MEET_S 120 /* only what is not at once takes so long */
 

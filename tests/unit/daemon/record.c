@@ -6,10 +6,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/http/server.h"
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/base/daemon.h"
-#include "daemon/migrate/machine.h"
+#include "daemon/migrate/step.h"
 
 /* An ibvmigd has written this that kept each flag as a field of its own; its flags follow. */
 static const char head[] =
@@ -190,6 +191,52 @@ static void test_phase_is_told(void **state)
 	sd_event_unref(d.loop);
 }
 
+static struct json_object *replied;
+
+void __wrap_http_reply(struct http_exchange *x, unsigned status, struct json_object *body);
+struct json_object *__wrap_journal_migration(struct journal *j, const char *id);
+
+void __wrap_http_reply(struct http_exchange *x, unsigned status, struct json_object *body)
+{
+	(void)x;
+	assert_int_equal(status, 200);
+	replied = body;
+}
+
+struct json_object *__wrap_journal_migration(struct journal *j, const char *id)
+{
+	struct json_object *o = json_object_new_object();
+
+	(void)j;
+	assert_string_equal(id, "m1");
+	json_set(o, "source", json_object_new_object());
+	json_set(o, "destination", NULL);
+	return o;
+}
+
+/* GET /v1/migrations/ID reads the journal, and tells the phase of what is in memory beside. */
+static void test_phase_is_told_of_one(void **state)
+{
+	static struct daemon d;
+	struct http_request req = {.param = "m1", .user = &d};
+	struct migration *m;
+
+	(void)state;
+	assert_true(sd_event_new(&d.loop) >= 0);
+	m = migrate_new(&d, ROLE_SOURCE, "m1", "u1", "g1");
+	m->step.phases = phases;
+	m->step.phase = LAST;
+	migrate_get(&req);
+	assert_string_equal(json_text(replied),
+			    "{\"source\":{\"phase\":\"PREPARE/last\"},\"destination\":null}");
+	json_object_put(replied);
+	migrate_free_all(&d);
+	migrate_get(&req);
+	assert_string_equal(json_text(replied), "{\"source\":{},\"destination\":null}");
+	json_object_put(replied);
+	sd_event_unref(d.loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -197,6 +244,7 @@ int main(void)
 		cmocka_unit_test(test_what_was_done),
 		cmocka_unit_test(test_phases),
 		cmocka_unit_test(test_phase_is_told),
+		cmocka_unit_test(test_phase_is_told_of_one),
 	};
 
 	migrate_use_table();

@@ -5,7 +5,7 @@ $(eval $(call testtool,lab_provider,tests/lab/provider.c tests/lab/tap.c tests/l
 $(eval $(call testtool,rxe_tell,tests/lab/rxe/tell.c,$(COMMON_LIBS)))
 $(eval $(call testtool,rxe_apm,tests/lab/rxe/apm.c,$(COMMON_LIBS) -libverbs))
 DATAPATH_SRC := tests/lab/datapath/main.c tests/lab/datapath/fabric.c tests/lab/datapath/fdb.c \
-                tests/lab/datapath/registry.c tests/lab/netlink.c
+                tests/lab/datapath/enforce.c tests/lab/datapath/registry.c tests/lab/netlink.c
 $(eval $(call testtool,lab_datapath,$(DATAPATH_SRC),$(NET_LIBS) -libmad -libumad))
 $(eval $(call shared,umad_timeouts,tests/lab/umad_timeouts.c,-libmad -libumad -lpthread))
 $(eval $(call shared,umad_guids,tests/lab/umad_guids.c,-libmad -libumad -lpthread))

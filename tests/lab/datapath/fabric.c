@@ -9,6 +9,8 @@
 
 #define SMP_TIMEOUT_MS 500
 #define LFT_NO_PORT    255
+#define MFT_BLOCK      32
+#define MFT_PART       16
 
 /* Makes one GET along a directed route. 0 or -EIO. */
 static int get(struct fabric *f, const ib_portid_t *route, unsigned attr, unsigned mod,
@@ -65,9 +67,20 @@ static int read_lid(struct fabric *f, struct fabric_node *n)
 	uint8_t d[IB_SMP_DATA_SIZE];
 	int r = get(f, &n->route, IB_ATTR_PORT_INFO, n->is_switch ? 0 : 1, d);
 
-	if (!r)
-		n->lid = mad_get_field(d, 0, IB_PORT_LID_F);
-	return r;
+	if (r)
+		return r;
+	n->lid = mad_get_field(d, 0, IB_PORT_LID_F);
+	n->lmc = mad_get_field(d, 0, IB_PORT_LMC_F);
+	return 0;
+}
+
+/* LFTs are read up to the last LID of each port, with its LMC. */
+static void raise_lid_top(struct fabric *f, const struct fabric_node *n)
+{
+	unsigned last = n->lid + (1u << n->lmc) - 1;
+
+	if (last > f->lid_top && last < FABRIC_LIDS_MAX)
+		f->lid_top = last;
 }
 
 static bool link_is_up(struct fabric *f, const struct fabric_node *n, int port)
@@ -148,10 +161,11 @@ int fabric_discover(struct fabric *f)
 		return -ENOMEM;
 	r = discover_from_here(&next);
 	for (int i = 0; i < next.count && !r; i++)
-		if (next.nodes[i].lid > next.lid_top && next.nodes[i].lid < FABRIC_LIDS_MAX)
-			next.lid_top = next.nodes[i].lid;
+		raise_lid_top(&next, &next.nodes[i]);
 	if (!r)
 		r = fabric_read_lfts(&next, &changed);
+	if (!r)
+		r = fabric_read_mfts(&next, &changed);
 	if (r) {
 		free(next.nodes);
 		return r;
@@ -182,12 +196,56 @@ int fabric_read_lfts(struct fabric *f, bool *ret_changed)
 	return 0;
 }
 
+/* A block of an MFT has, for 32 MLIDs each, a mask of 16 ports (IBA 1.4, 14.2.5.11). */
+static int read_mft_part(struct fabric *f, struct fabric_node *n, unsigned block, unsigned part,
+			 bool *ret_changed)
+{
+	uint8_t d[IB_SMP_DATA_SIZE];
+	int r = get(f, &n->route, IB_ATTR_MULTICASTFORWTBL, part << 28 | block, d);
+
+	if (r)
+		return r;
+	for (unsigned i = 0; i < MFT_BLOCK; i++) {
+		uint64_t *mask = &n->mft[block * MFT_BLOCK + i], new;
+
+		new = (*mask & ~(0xffffull << part * MFT_PART)) |
+		      (uint64_t)(d[2 * i] << 8 | d[2 * i + 1]) << part *MFT_PART;
+		*ret_changed |= new != *mask;
+		*mask = new;
+	}
+	return 0;
+}
+
+int fabric_read_mfts(struct fabric *f, bool *ret_changed)
+{
+	int r = 0;
+
+	for (int i = 0; i < f->count; i++) {
+		struct fabric_node *n = &f->nodes[i];
+
+		for (unsigned b = 0; n->is_switch && b < FABRIC_MLIDS_MAX / MFT_BLOCK; b++)
+			for (unsigned part = 0; !r && part * MFT_PART <= (unsigned)n->ports; part++)
+				r = read_mft_part(f, n, b, part, ret_changed);
+	}
+	return r;
+}
+
+int fabric_read_pkeys(struct fabric *f, int node, int port, uint16_t ret_pkeys[FABRIC_PKEYS_MAX])
+{
+	uint8_t d[IB_SMP_DATA_SIZE];
+	int r = get(f, &f->nodes[node].route, IB_ATTR_PKEY_TBL, (unsigned)port << 16, d);
+
+	for (int i = 0; !r && i < FABRIC_PKEYS_MAX; i++)
+		ret_pkeys[i] = (uint16_t)(d[2 * i] << 8 | d[2 * i + 1]);
+	return r;
+}
+
 int fabric_read_ports(struct fabric *f, bool *ret_changed)
 {
 	for (int i = 0; i < f->count; i++) {
 		struct fabric_node *n = &f->nodes[i];
 		uint64_t guid = n->port_guid;
-		unsigned lid = n->lid;
+		unsigned lid = n->lid, lmc = n->lmc;
 		int local, r;
 
 		if (n->is_switch)
@@ -197,10 +255,9 @@ int fabric_read_ports(struct fabric *f, bool *ret_changed)
 			r = read_lid(f, n);
 		if (r)
 			return r;
-		if (n->port_guid != guid || n->lid != lid)
+		if (n->port_guid != guid || n->lid != lid || n->lmc != lmc)
 			*ret_changed = true;
-		if (n->lid > f->lid_top && n->lid < FABRIC_LIDS_MAX)
-			f->lid_top = n->lid;
+		raise_lid_top(f, n);
 	}
 	return 0;
 }
@@ -227,4 +284,31 @@ int fabric_walk(const struct fabric *f, int from, unsigned lid)
 		from = n->links[n->lft[lid]].node;
 	}
 	return -1;
+}
+
+void fabric_spread(const struct fabric *f, int from, unsigned mlid, bool ret_ends[FABRIC_NODES_MAX])
+{
+	bool seen[FABRIC_NODES_MAX] = {false};
+	int wait[FABRIC_NODES_MAX], count = 0;
+
+	memset(ret_ends, 0, FABRIC_NODES_MAX * sizeof(*ret_ends));
+	if (from < 0 || mlid < FABRIC_MLID_BASE || mlid >= FABRIC_MLID_BASE + FABRIC_MLIDS_MAX)
+		return;
+	seen[from] = true;
+	wait[count++] = from;
+	while (count) {
+		const struct fabric_node *n = &f->nodes[wait[--count]];
+
+		for (int p = 1; p <= n->ports; p++) {
+			int to = n->mft[mlid - FABRIC_MLID_BASE] >> p & 1 ? n->links[p].node : -1;
+
+			if (to < 0 || seen[to])
+				continue;
+			seen[to] = true;
+			if (f->nodes[to].is_switch)
+				wait[count++] = to;
+			else
+				ret_ends[to] = true;
+		}
+	}
 }

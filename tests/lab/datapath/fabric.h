@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The subnet as the data path sees it: switches, their LFTs, and the adapters' GUIDs and LIDs, all
- * read by SMPs along directed routes, nothing taken from the SM. */
+/* The subnet as the data path sees it: switches with their LFTs, MFTs and P_Key tables, and the
+ * adapters' GUIDs and LIDs. SMPs along directed routes read them, nothing is taken from the SM. */
 #ifndef IBVMIG_LAB_FABRIC_H
 #define IBVMIG_LAB_FABRIC_H
 
@@ -14,6 +14,9 @@
 #define FABRIC_LIDS_MAX  1024
 #define FABRIC_NAME_MAX  65
 #define FABRIC_HOPS_MAX  16
+#define FABRIC_MLID_BASE 0xc000
+#define FABRIC_MLIDS_MAX 64 /* two blocks of an MFT */
+#define FABRIC_PKEYS_MAX 32 /* a block of a P_Key table; the lab's ports have no more */
 
 struct fabric_link {
 	int node; /* index, or -1 without a neighbour */
@@ -27,9 +30,10 @@ struct fabric_node {
 	ib_portid_t route;
 	uint64_t node_guid;
 	uint64_t port_guid;                         /* GUID of an adapter's port 1 */
-	unsigned lid;                               /* the same */
+	unsigned lid, lmc;                          /* the same */
 	struct fabric_link links[FABRIC_PORTS_MAX]; /* by port number */
 	uint8_t lft[FABRIC_LIDS_MAX];
+	uint64_t mft[FABRIC_MLIDS_MAX]; /* a bit per port, from FABRIC_MLID_BASE on */
 };
 
 struct fabric {
@@ -48,7 +52,11 @@ int fabric_discover(struct fabric *f);
 
 /* 0 or -errno; *ret_changed is set where something differs from the last time, never cleared. */
 int fabric_read_lfts(struct fabric *f, bool *ret_changed);
+int fabric_read_mfts(struct fabric *f, bool *ret_changed);
 int fabric_read_ports(struct fabric *f, bool *ret_changed);
+
+/* The P_Keys that a switch enforces at one of its ports, 0 where an entry is free. 0 or -EIO. */
+int fabric_read_pkeys(struct fabric *f, int node, int port, uint16_t ret_pkeys[FABRIC_PKEYS_MAX]);
 
 /* The index of the node with this name, or -1. */
 int fabric_find(const struct fabric *f, const char *name);
@@ -56,5 +64,9 @@ int fabric_find(const struct fabric *f, const char *name);
 /* Follows the LFTs from a switch to a LID. The index of the adapter at the end, or -1 (no entry, a
  * dead link, a loop). */
 int fabric_walk(const struct fabric *f, int from, unsigned lid);
+
+/* Follows the MFTs from a switch, and marks the adapters to which a packet for the MLID comes. */
+void fabric_spread(const struct fabric *f, int from, unsigned mlid,
+		   bool ret_ends[FABRIC_NODES_MAX]);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "tests/lab/datapath/fdb.h"
-#include "common/ib.h"
 #include "common/log.h"
 #include "common/util.h"
 #include "tests/lab/netlink.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/if_bridge.h>
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
 #include <sched.h>
@@ -35,6 +35,11 @@ static struct fdb_port *find_port(struct fdb *b, const char *name)
 	return NULL;
 }
 
+const struct fdb_port *fdb_port(const struct fdb *b, const char *name)
+{
+	return find_port((struct fdb *)b, name);
+}
+
 /* The kernel drops a port's entries with the port, so those are forgotten here as well. */
 static void forget_port(struct fdb *b, int ifindex)
 {
@@ -56,7 +61,7 @@ static void on_link(void *arg, const struct nlmsghdr *h)
 	struct link_event *e = arg;
 	const struct ifinfomsg *info = NLMSG_DATA(h);
 	const struct rtattr *name = nl_attr(h, sizeof(*info), IFLA_IFNAME);
-	bool member = nl_attr(h, sizeof(*info), IFLA_MASTER);
+	const struct rtattr *master = nl_attr(h, sizeof(*info), IFLA_MASTER);
 	struct fdb_port *p;
 
 	/* AF_BRIDGE messages repeat what the others say */
@@ -64,7 +69,7 @@ static void on_link(void *arg, const struct nlmsghdr *h)
 	    info->ifi_family != AF_UNSPEC)
 		return;
 	p = find_port(e->fdb, RTA_DATA(name));
-	if (h->nlmsg_type == RTM_DELLINK || !member) {
+	if (h->nlmsg_type == RTM_DELLINK || !master) {
 		e->changed |= p && p->ifindex == info->ifi_index;
 		forget_port(e->fdb, info->ifi_index);
 		return;
@@ -77,6 +82,7 @@ static void on_link(void *arg, const struct nlmsghdr *h)
 		return;
 	snprintf(p->name, sizeof(p->name), "%s", (const char *)RTA_DATA(name));
 	p->ifindex = info->ifi_index;
+	memcpy(&p->bridge, RTA_DATA(master), sizeof(p->bridge));
 	e->changed = true;
 }
 
@@ -112,7 +118,7 @@ bool fdb_links_changed(struct fdb *b)
 	return e.changed;
 }
 
-static int change(struct fdb *b, struct fdb_entry *e, int ifindex)
+static int change_mac(struct fdb *b, const struct fdb_entry *e, int ifindex)
 {
 	struct ndmsg nd = {.ndm_family = AF_BRIDGE,
 			   .ndm_ifindex = ifindex ? ifindex : e->ifindex,
@@ -126,43 +132,63 @@ static int change(struct fdb *b, struct fdb_entry *e, int ifindex)
 	return nl_call(b->calls, &m);
 }
 
-static struct fdb_entry *find_entry(struct fdb *b, uint64_t vguid)
+/* Entries of groups that are no addresses of IP know a single state: permanent. */
+static int change_group(struct fdb *b, const struct fdb_entry *e, int ifindex)
+{
+	struct br_port_msg port = {.family = AF_BRIDGE, .ifindex = (uint32_t)e->bridge};
+	struct br_mdb_entry entry = {.ifindex = (uint32_t)(ifindex ? ifindex : e->ifindex),
+				     .state = MDB_PERMANENT};
+	struct nl_msg m;
+	int r;
+
+	memcpy(entry.addr.u.mac_addr, e->mac, sizeof(e->mac));
+	nl_msg_init(&m, ifindex ? RTM_NEWMDB : RTM_DELMDB, ifindex ? NLM_F_CREATE : 0, &port,
+		    sizeof(port));
+	nl_msg_put(&m, MDBA_SET_ENTRY, &entry, sizeof(entry));
+	r = nl_call(b->calls, &m);
+	return r == -EEXIST ? 0 : r;
+}
+
+static struct fdb_entry *find_entry(struct fdb *b, const uint8_t mac[6], const char *port)
 {
 	struct fdb_entry *e;
 
 	for (int i = 0; i < b->count; i++)
-		if (b->entries[i].vguid == vguid)
+		if (!memcmp(b->entries[i].mac, mac, 6) && str_eq(b->entries[i].port, port))
 			return &b->entries[i];
 	if (b->count == FDB_MAX)
 		return NULL;
 	e = &b->entries[b->count++];
-	*e = (struct fdb_entry){.vguid = vguid};
-	for (int i = 0; i < 3; i++) {
-		e->mac[i] = (uint8_t)(vguid >> (56 - 8 * i));
-		e->mac[3 + i] = (uint8_t)(vguid >> (16 - 8 * i));
-	}
-	e->mac[0] ^= 2;
+	*e = (struct fdb_entry){0};
+	memcpy(e->mac, mac, sizeof(e->mac));
+	snprintf(e->port, sizeof(e->port), "%s", port);
 	return e;
 }
 
-static bool entry_set(struct fdb *b, struct fdb_entry *e, const struct fdb_port *to)
+static void entry_set(struct fdb *b, struct fdb_entry *e, const struct fdb_port *to)
 {
-	char guid[IB_GUID_TEXT];
+	const uint8_t *m = e->mac;
+	char text[] = "02:00:00:00:00:00";
 	int r;
 
 	if (e->ifindex == (to ? to->ifindex : 0))
-		return false;
-	r = change(b, e, to ? to->ifindex : 0);
+		return;
+	if (to)
+		e->bridge = to->bridge;
+	r = (*e->port ? change_group : change_mac)(b, e, to ? to->ifindex : 0);
 	if (r == -ENOENT && !to)
 		r = 0;
-	ib_guid_format(e->vguid, guid);
+	snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4],
+		 m[5]);
 	if (r) {
-		log_debug("%s: %s to %s: %s", b->host, guid, to ? to->name : "none", strerror(-r));
-		return false; /* a port that comes or goes; the next round tries again */
+		log_debug("%s: %s to %s: %s", b->host, text, to ? to->name : "none", strerror(-r));
+		return; /* a port that comes or goes; the next round tries again */
 	}
 	e->ifindex = to ? to->ifindex : 0;
-	log_info("%s: %s goes to %s", b->host, guid, to ? to->name : "nowhere");
-	return true;
+	if (*e->port)
+		log_info("%s: %s %s %s", b->host, text, to ? "also goes to" : "leaves", e->port);
+	else
+		log_info("%s: %s goes to %s", b->host, text, to ? to->name : "nowhere");
 }
 
 void fdb_begin(struct fdb *b)
@@ -171,14 +197,24 @@ void fdb_begin(struct fdb *b)
 		b->entries[i].seen = false;
 }
 
-bool fdb_set(struct fdb *b, uint64_t vguid, const char *port)
+static void put(struct fdb *b, const uint8_t mac[6], const char *key, const char *port)
 {
-	struct fdb_entry *e = find_entry(b, vguid);
+	struct fdb_entry *e = find_entry(b, mac, key);
 
 	if (!e)
-		return false;
+		return;
 	e->seen = true;
-	return entry_set(b, e, find_port(b, port));
+	entry_set(b, e, find_port(b, port));
+}
+
+void fdb_set(struct fdb *b, const uint8_t mac[6], const char *port)
+{
+	put(b, mac, "", port);
+}
+
+void fdb_join(struct fdb *b, const uint8_t group[6], const char *port)
+{
+	put(b, group, port, port);
 }
 
 void fdb_end(struct fdb *b)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Static forwarding entries of one host's data bridge. */
+/* Static forwarding entries of one host's data bridge: the port of a MAC, and the ports of a group.
+ */
 #ifndef IBVMIG_LAB_FDB_H
 #define IBVMIG_LAB_FDB_H
 
@@ -7,19 +8,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FDB_MAX   256
+#define FDB_MAX   1024
 #define FDB_PORTS 64
 
 struct fdb_port {
 	char name[IF_NAMESIZE];
 	int ifindex;
+	int bridge; /* ifindex of the bridge that it is a port of */
 };
 
+/* A group has an entry for each of its ports. */
 struct fdb_entry {
-	uint64_t vguid;
 	uint8_t mac[6];
-	int ifindex; /* port where the bridge has it now; 0: nowhere */
-	bool seen;   /* in the present round */
+	char port[IF_NAMESIZE]; /* of a group; "" for a single MAC, which has one port at a time */
+	int ifindex;            /* port where the bridge has it now; 0: nowhere */
+	int bridge;             /* the same */
+	bool seen;              /* in the present round */
 };
 
 struct fdb {
@@ -38,10 +42,14 @@ int fdb_open(struct fdb *b, const char *host);
 /* Reads events that wait. True where the ports of the bridge are others than before. */
 bool fdb_links_changed(struct fdb *b);
 
-/* A round: begin, then the port (NULL or unknown: none) for each vGUID, then end, which drops the
- * entries of vGUIDs that were not named. fdb_set() is true where the entry was changed. */
+/* The port of this name, or NULL. */
+const struct fdb_port *fdb_port(const struct fdb *b, const char *name);
+
+/* A round: begin, then the port of each MAC (NULL or unknown: none) and each port of a group, then
+ * end, which drops the entries that were not named. */
 void fdb_begin(struct fdb *b);
-bool fdb_set(struct fdb *b, uint64_t vguid, const char *port);
+void fdb_set(struct fdb *b, const uint8_t mac[6], const char *port);
+void fdb_join(struct fdb *b, const uint8_t group[6], const char *port);
 void fdb_end(struct fdb *b);
 
 #endif

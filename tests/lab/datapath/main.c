@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Makes the lab's data path obey the simulated fabric.
  *
- * rxe's packets travel over Linux bridges, which would not notice a wrong LFT. So these bridges
- * forward a VF's MAC only by static entries, and each entry is the end of a walk. The walk leads
- * from the sender's vSwitch along the LFTs, as read by SMPs, with the LID that senders use for this
- * vGUID (what path records say). The walk must end at a port that shows the vGUID; else there is no
- * entry, and the guests cannot talk. */
+ * Guests' packets travel over Linux bridges, which would not notice a wrong LFT. So these bridges
+ * forward a VF's MAC only by static entries, and each entry is the end of a walk that leads from
+ * the sender's vSwitch along the LFTs, as read by SMPs.
+ *
+ * A guest of InfiniBand sends to the MAC of a LID or MLID. Wherever the tables lead, the packet is
+ * delivered. A guest of RoCE sends to the MAC of a vGUID. Here the walk takes the LID that senders
+ * use for it (what path records say). The walk must end at a port that shows the vGUID; else there
+ * is no entry, and the guests cannot talk. */
 #include "common/log.h"
 #include "common/util.h"
+#include "tests/lab/datapath/enforce.h"
 #include "tests/lab/datapath/fabric.h"
 #include "tests/lab/datapath/fdb.h"
 #include "tests/lab/datapath/registry.h"
+#include "tests/lab/rxe/ib_wire.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -35,8 +40,10 @@ struct vguid {
 };
 
 struct datapath {
+	bool infiniband; /* guests send to LIDs */
 	struct fabric fabric;
 	struct fdb hosts[HOSTS_MAX];
+	struct enforce enforce[HOSTS_MAX];
 	int host_count;
 	struct vguid vguids[VGUIDS_MAX];
 	int vguid_count;
@@ -107,20 +114,14 @@ static void note_registry(struct datapath *d, bool *ret_changed)
 		}
 }
 
-/* The bridge port of this host that leads to where the walk ends, into text; NULL without one. */
-static const char *port_towards(struct datapath *d, const struct fdb *host, const struct vguid *v,
+/* The bridge port of this host that leads to the VF, into text; NULL where the node is no VF. */
+static const char *port_towards(const struct datapath *d, const struct fdb *host, int node,
 				char text[static IF_NAMESIZE])
 {
-	char *vsw AUTO_FREE = strf("%s-vsw", host->host);
-	int from = fabric_find(&d->fabric, vsw);
-	int end = from < 0 ? -1 : fabric_walk(&d->fabric, from, v->lid);
-	const char *name, *dash;
+	const char *name = node < 0 ? "" : d->fabric.nodes[node].name; /* HOST-pf0vfN */
+	const char *dash = strchr(name, '-');
 
-	if (end < 0 || d->fabric.nodes[end].port_guid != v->guid)
-		return NULL;
-	name = d->fabric.nodes[end].name; /* HOST-pf0vfN */
-	dash = strchr(name, '-');
-	if (!dash)
+	if (!dash || d->fabric.nodes[node].is_switch || !strstr(dash, "vf"))
 		return NULL;
 	if (strlen(host->host) == (size_t)(dash - name) &&
 	    !strncmp(name, host->host, (size_t)(dash - name)))
@@ -130,24 +131,117 @@ static const char *port_towards(struct datapath *d, const struct fdb *host, cons
 	return text;
 }
 
+static int vswitch_of(const struct datapath *d, const struct fdb *host)
+{
+	char *vsw AUTO_FREE = strf("%s-vsw", host->host);
+
+	return fabric_find(&d->fabric, vsw);
+}
+
+static void guid_to_mac(uint64_t guid, uint8_t mac[6])
+{
+	for (int i = 0; i < 3; i++) {
+		mac[i] = (uint8_t)(guid >> (56 - 8 * i));
+		mac[3 + i] = (uint8_t)(guid >> (16 - 8 * i));
+	}
+	mac[0] ^= 2;
+}
+
+static void forward_vguid(struct datapath *d, struct fdb *host, int from, struct vguid *v)
+{
+	int end = from < 0 ? -1 : fabric_walk(&d->fabric, from, v->lid);
+	const char *port = NULL;
+	char text[IF_NAMESIZE];
+	uint8_t mac[6];
+
+	if (end >= 0 && d->fabric.nodes[end].port_guid == v->guid)
+		port = port_towards(d, host, end, text);
+	guid_to_mac(v->guid, mac);
+	fdb_set(host, mac, port);
+	v->reaches &= port != NULL;
+}
+
+static void forward_lids(struct datapath *d, struct fdb *host, int from)
+{
+	char text[IF_NAMESIZE];
+
+	for (unsigned lid = 1; from >= 0 && lid <= d->fabric.lid_top; lid++) {
+		const uint8_t mac[6] = {IBX_MAC_UNICAST,     IBX_MAC_1,   IBX_MAC_2, 0,
+					(uint8_t)(lid >> 8), (uint8_t)lid};
+		int end = fabric_walk(&d->fabric, from, lid);
+		const char *port = port_towards(d, host, end, text);
+
+		if (port)
+			fdb_set(host, mac, port);
+	}
+}
+
+static void forward_groups(struct datapath *d, struct fdb *host, int from)
+{
+	bool ends[FABRIC_NODES_MAX];
+	char text[IF_NAMESIZE];
+
+	for (unsigned mlid = FABRIC_MLID_BASE; mlid < FABRIC_MLID_BASE + FABRIC_MLIDS_MAX; mlid++) {
+		const uint8_t mac[6] = {IBX_MAC_MULTICAST,    IBX_MAC_1,    IBX_MAC_2, 0,
+					(uint8_t)(mlid >> 8), (uint8_t)mlid};
+
+		fabric_spread(&d->fabric, from, mlid, ends);
+		for (int i = 0; i < d->fabric.count; i++) {
+			const char *port = ends[i] ? port_towards(d, host, i, text) : NULL;
+
+			if (port)
+				fdb_join(host, mac, port);
+		}
+	}
+}
+
 static void forward(struct datapath *d)
 {
 	for (int v = 0; v < d->vguid_count; v++)
 		d->vguids[v].reaches = true;
 	for (int h = 0; h < d->host_count; h++) {
-		fdb_begin(&d->hosts[h]);
-		for (int v = 0; v < d->vguid_count; v++) {
-			char text[IF_NAMESIZE];
-			const char *port = port_towards(d, &d->hosts[h], &d->vguids[v], text);
+		struct fdb *host = &d->hosts[h];
+		int from = vswitch_of(d, host);
 
-			fdb_set(&d->hosts[h], d->vguids[v].guid, port);
-			d->vguids[v].reaches &= port != NULL;
+		fdb_begin(host);
+		for (int v = 0; v < d->vguid_count; v++)
+			forward_vguid(d, host, from, &d->vguids[v]);
+		if (d->infiniband) {
+			forward_lids(d, host, from);
+			forward_groups(d, host, from);
 		}
-		fdb_end(&d->hosts[h]);
+		fdb_end(host);
 	}
 	for (int v = 0; v < d->vguid_count; v++)
 		if (!d->vguids[v].reaches)
 			registry_hurry();
+}
+
+/* The port of a host's vSwitch where a VF is enforces its P_Key table at the VF's tap. */
+static int enforce_pkeys(struct datapath *d)
+{
+	uint16_t pkeys[FABRIC_PKEYS_MAX];
+	char text[IF_NAMESIZE];
+	int r = 0;
+
+	for (int h = 0; h < d->host_count; h++) {
+		const struct fdb *host = &d->hosts[h];
+		int vsw = vswitch_of(d, host);
+		const struct fabric_node *n = vsw < 0 ? NULL : &d->fabric.nodes[vsw];
+
+		for (int p = 1; n && p <= n->ports; p++) {
+			const char *name = port_towards(d, host, n->links[p].node, text);
+			const struct fdb_port *tap = fdb_port(host, name);
+
+			if (!tap)
+				continue;
+			r = fabric_read_pkeys(&d->fabric, vsw, p, pkeys);
+			if (r)
+				return r;
+			enforce_set(&d->enforce[h], host, tap, pkeys);
+		}
+	}
+	return r;
 }
 
 /* Looks once at what is due. */
@@ -170,6 +264,8 @@ static int look(struct datapath *d)
 	r = fabric_read_lfts(&d->fabric, &changed);
 	if (!r && (changed || now >= d->ports_at)) {
 		r = fabric_read_ports(&d->fabric, &changed);
+		if (!r && d->infiniband)
+			r = fabric_read_mfts(&d->fabric, &changed);
 		d->ports_at = now + PORTS_MS;
 		/* a port that comes may still lack what makes it one: look again */
 		changed = true;
@@ -180,7 +276,7 @@ static int look(struct datapath *d)
 	note_registry(d, &changed);
 	if (changed)
 		forward(d);
-	return 0;
+	return d->infiniband ? enforce_pkeys(d) : 0;
 }
 
 static void sleep_until_next(struct datapath *d, int timer)
@@ -225,8 +321,13 @@ int main(int argc, char **argv)
 	int failed = 0;
 
 	log_init("datapath");
+	d.infiniband = argc > 1 && str_eq(argv[1], "--infiniband");
+	argv += d.infiniband;
+	argc -= d.infiniband;
 	if (argc < 4 || argc > 3 + HOSTS_MAX || strcmp(argv[1], "--registry")) {
-		log_error("usage: lab_datapath --registry URL HOST... (1 to %d hosts)", HOSTS_MAX);
+		log_error("usage: lab_datapath [--infiniband] --registry URL HOST... (1 to %d "
+			  "hosts)",
+			  HOSTS_MAX);
 		return 2;
 	}
 	if (start(&d, argv + 3, argc - 3) || registry_start(argv[2]))

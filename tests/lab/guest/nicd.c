@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* In the lab's guests: turns each hot-plugged NIC that stands for a VF into an RDMA device. With
- * the argument "ipv4" it also gets an address 10.78.N.N, of the last bytes of its MAC.
+ * the argument "ib" the kernel has the driver with an InfiniBand link, which wants no address. With
+ * "ipv4" a device of RoCE also gets an address 10.78.N.N, of the last bytes of its MAC.
  *
  * This lies inside the outage of a migration, so nothing is forked and nothing polled. A netlink
  * event brings the link up, its link-local address without duplicate detection, and the rxe device,
- * in three messages. A VF is known by the MAC: the modified EUI-64 of a lab vGUID. */
+ * in three messages. A VF is known by the MAC: the modified EUI-64 of a lab vGUID. The device takes
+ * its GUID from there, so GID 0 is right from the start. */
 #include "common/ib.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -21,7 +23,7 @@
 /* The lab's vGUIDs are 0x00a1b2fffe00NNNN, so the MACs of its VFs begin with: */
 static const uint8_t vf_mac[] = {0x02, 0xa1, 0xb2};
 
-/* rxe takes the largest IB MTU that fits with its headers: 4096 needs 4200. */
+/* rxe takes the largest IB MTU that fits with its headers, on either link: 4096 needs 4200. */
 #define VF_MTU 4200
 /* Packets that wait for the NIC: rxe holds back requests (64 a QP), but not what answers a READ. */
 #define VF_QUEUE 16384
@@ -29,6 +31,7 @@ static const uint8_t vf_mac[] = {0x02, 0xa1, 0xb2};
 #define NICS_MAX 32
 
 struct nicd {
+	bool infiniband;
 	bool ipv4;
 	int events; /* RTNLGRP_LINK */
 	int route;  /* requests */
@@ -113,7 +116,8 @@ static void set_up(struct nicd *d, int ifindex, const char *nic, const uint8_t m
 	int r = link_up(d, ifindex);
 
 	at[0] = now_us();
-	if (!r) {
+	at[1] = at[0];
+	if (!r && !d->infiniband) {
 		step = "address";
 		r = add_address(d, ifindex, mac);
 		if (!r && d->ipv4)
@@ -164,12 +168,16 @@ static void on_link(void *arg, const struct nlmsghdr *h)
 
 int main(int argc, char **argv)
 {
-	struct nicd d = {.ipv4 = argc > 1 && !strcmp(argv[1], "ipv4")};
+	struct nicd d = {0};
 	struct nl_msg m;
 	struct ifinfomsg any = {.ifi_family = AF_UNSPEC};
 	int r;
 
 	log_init("nicd");
+	for (int i = 1; i < argc; i++) {
+		d.infiniband |= str_eq(argv[i], "ib");
+		d.ipv4 |= str_eq(argv[i], "ipv4");
+	}
 	d.events = nl_open(NETLINK_ROUTE, RTMGRP_LINK);
 	d.route = nl_open(NETLINK_ROUTE, 0);
 	d.rdma = nl_open(NETLINK_RDMA, 0);

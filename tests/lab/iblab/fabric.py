@@ -171,6 +171,8 @@ def start_datapath(hosts):
     if not os.path.exists(program):
         return False
     argv = [program, "--registry", "unix:/run/ibvmig/ibvmig-sm.sock"] + hosts
+    if conf.load("lab.json")["link"] == "ib":
+        argv.insert(1, "--infiniband")
     ns.service_define("datapath", "sm", argv, sim_env(TOOLS_CA), cwd=f"{INSIDE}/sm", ready={"says": "fabric is known"})
     ns.service_start("datapath@sm")
     return True

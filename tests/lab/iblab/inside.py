@@ -236,7 +236,7 @@ def build_up(report, config):
     make_certs(hosts)
     for host in hosts:
         write_host(host, config)
-    net.bring_up(hosts)
+    net.bring_up(hosts, config["link"])
     for host in hosts:
         start_anchor(host)
     report.say(f"namespaces of {' '.join(hosts)} are up")

@@ -33,7 +33,7 @@ def mesh_port(host):
     return f"to-{host}"
 
 
-def bring_up(hosts):
+def bring_up(hosts, link):
     """Creates a namespace for each host and both networks. The caller's own is the node "sm"."""
     ip_batch([f"netns add {h}" for h in hosts])
     for h in hosts:
@@ -50,17 +50,18 @@ def bring_up(hosts):
                          f"peer name {mesh_port(a)} mtu {conf.DATA_MTU} netns {b}")
     ip_batch(lines)
     for i, h in enumerate(hosts):
-        ip_batch(host_lines(i, h, hosts), h)
+        ip_batch(host_lines(i, h, hosts, link), h)
 
 
-def host_lines(index, host, hosts):
+def host_lines(index, host, hosts, link):
     n = index + 1
     lines = ["link set lo up",
              f"link add br0 address 02:00:00:00:77:{n:02x} type bridge",
              "link set up0 master br0 up", "link set br0 up",
              f"addr add {conf.host_ip(index)}/16 dev br0",
+             # snooping alone lets a group have ports; without a querier all other groups are flooded
              f"link add {DATA_BRIDGE} address 02:00:00:00:78:{n:02x} mtu {conf.DATA_MTU} type bridge "
-             "mcast_snooping 0 stp_state 0",
+             f"mcast_snooping {int(link == 'ib')} stp_state 0",
              f"link set {DATA_BRIDGE} addrgenmode none", f"link set {DATA_BRIDGE} up"]
     for other in hosts:
         if other == host:

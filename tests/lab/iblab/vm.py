@@ -84,7 +84,7 @@ def domain_xml(spec, meta, shared):
         name=spec["name"], metadata=meta, memory=spec["memory"], mac=spec["mac"],
         backing=backing if shared else "", kernel=kernel, initrd=conf.IMAGE,
         cmdline=escape(f"console=ttyS0 panic=-1 quiet mitigations=off nokaslr no_timer_check lab.ip={spec['ip']}/16 lab.name={spec['name']} "
-                       f"{spec['cmdline']}".strip()),
+                       f"lab.link={spec['link']} {spec['cmdline']}".strip()),
         ports="\n".join(f"    <controller type='pci' index='{i}' model='pcie-root-port'/>"
                         for i in range(1, 4 + ROOT_PORTS)),
         serial=f"{INSIDE}/vms/{spec['name']}.serial.log")
@@ -93,6 +93,9 @@ def domain_xml(spec, meta, shared):
 def define(args):
     if not MEMORY_MIN <= args.mem <= MEMORY_MAX:
         raise LabError(f"--mem {args.mem}: {MEMORY_MIN} to {MEMORY_MAX} MiB")
+    link = args.link or conf.load("lab.json")["link"]
+    if link == "ib" and conf.load("lab.json")["link"] != "ib":
+        raise LabError("--link ib: the lab is up for RoCE alone; bring it up with lab up --link ib")
     make_image()
     with conf.locked("vms/vms.json"):
         vms = all_vms()
@@ -102,7 +105,8 @@ def define(args):
         auto = conf.guid_text(0x00A1B2FFFE000100 + n)
         vguids = [auto if vguid == "auto" else vguid for vguid in args.vguid]
         spec = {"name": args.name, "number": n, "host": args.host, "memory": args.mem, "vguids": vguids,
-                "mac": f"52:54:00:77:00:{n:02x}", "ip": conf.vm_ip(n), "cmdline": args.cmdline}
+                "mac": f"52:54:00:77:00:{n:02x}", "ip": conf.vm_ip(n), "link": link,
+                "cmdline": args.cmdline}
         xml = domain_xml(spec, metadata(args, vguids), args.shared_mem)
         with open(conf.path("vms", args.name + ".xml"), "w", encoding="utf-8") as f:
             f.write(xml)

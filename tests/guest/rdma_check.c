@@ -523,7 +523,6 @@ static void make_side(struct side *s)
 		.port_num = 1,
 		.qp_access_flags = check_options.uc ? IBV_ACCESS_REMOTE_WRITE : access,
 	};
-	union ibv_gid gid;
 
 	s->memory = aligned_alloc(4096, (bytes + 4095) & ~4095ull);
 	if (!s->memory)
@@ -546,10 +545,9 @@ static void make_side(struct side *s)
 	*s->acked = *s->added_to = 0;
 	for (size_t i = 0; i < fixed; i++)
 		s->fixed[i] = (uint8_t)mix(i);
-	if (ibv_query_gid(ctx, 1, check_options.gid_index, &gid) ||
-	    ibv_modify_qp(s->qp, &a,
+	if (ibv_modify_qp(s->qp, &a,
 			  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-		die("query_gid or modify_qp: %s", strerror(errno));
+		die("modify_qp: %s", strerror(errno));
 	s->me = (struct conn_qp){
 		.qpn = s->qp->qp_num,
 		.psn = (uint32_t)mix(s->qp->qp_num) & 0xffffff,
@@ -559,7 +557,7 @@ static void make_side(struct side *s)
 		.ack_addr = (uintptr_t)s->acked,
 		.fixed_addr = (uintptr_t)s->fixed,
 	};
-	memcpy(s->me.gid, gid.raw, 16);
+	conn_address(ctx, check_options.gid_index, &s->me);
 	s->next_send = 1;
 	for (uint64_t i = 0; i < check_options.receives; i++)
 		post_receive((uint64_t)(s - sides) * SLOTS_MAX + i);

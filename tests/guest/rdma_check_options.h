@@ -6,6 +6,7 @@
  *
  *   -d DEVICE                     the first
  *   -g GID-INDEX (0)
+ *   -L                            connect by LID, without a GRH (InfiniBand)
  *   -p TCP-PORT (18700)
  *   -q QPS (1)
  *   -t SECONDS (0)                0: until SIGTERM

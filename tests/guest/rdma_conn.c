@@ -130,6 +130,18 @@ static void modify(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, const cha
 		die("modify QP %u to %s: %s", qp->qp_num, to, strerror(rc));
 }
 
+void conn_address(struct ibv_context *ctx, int gid_index, struct conn_qp *ret_me)
+{
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+
+	if (ibv_query_port(ctx, 1, &port) ||
+	    ibv_query_gid(ctx, 1, gid_index == CONN_BY_LID ? 0 : gid_index, &gid))
+		die("query_port or query_gid: %s", strerror(errno));
+	memcpy(ret_me->gid, gid.raw, sizeof(ret_me->gid));
+	ret_me->lid = port.lid;
+}
+
 void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *peer, int gid_index)
 {
 	bool uc = qp->qp_type == IBV_QPT_UC;
@@ -140,12 +152,15 @@ void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *
 		.rq_psn = peer->psn,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = conn_rnr_timer,
-		.ah_attr = {.is_global = 1,
-			    .port_num = 1,
-			    .grh = {.hop_limit = 4, .sgid_index = (uint8_t)gid_index}},
+		.ah_attr = {.port_num = 1, .dlid = peer->lid},
 	};
 
-	memcpy(a.ah_attr.grh.dgid.raw, peer->gid, 16);
+	if (gid_index != CONN_BY_LID) {
+		a.ah_attr.is_global = 1;
+		a.ah_attr.grh.hop_limit = 4;
+		a.ah_attr.grh.sgid_index = (uint8_t)gid_index;
+		memcpy(a.ah_attr.grh.dgid.raw, peer->gid, 16);
+	}
 	modify(qp, &a,
 	       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 		       (uc ? 0 : IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),

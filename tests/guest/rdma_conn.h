@@ -13,7 +13,12 @@ struct conn_qp {
 	uint32_t ring_rkey, fixed_rkey;
 	uint64_t ring_addr, ack_addr, fixed_addr; /* the other side may write there, and read */
 	uint8_t gid[16];
+	uint16_t lid; /* 0 on RoCE */
+	uint8_t reserved[6];
 };
+
+/* In place of a GID index: connect by LID, without a GRH. */
+#define CONN_BY_LID (-1)
 
 /* Prints one line on stderr and exits with 1: for a workload nothing can be mended. */
 void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -30,6 +35,8 @@ extern uint8_t conn_timeout;   /* the QPs': 4.096 us * 2^n; after 8 times that a
 extern uint8_t conn_rnr_timer; /* the timer's code, IBA 1.4 table 45: 12 is 0.64 ms, 24 is 41 ms */
 
 struct ibv_context *conn_open(const char *device); /* NULL: the first */
+/* What port 1 is reached by. */
+void conn_address(struct ibv_context *ctx, int gid_index, struct conn_qp *ret_me);
 void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *peer,
 	     int gid_index);
 

@@ -206,18 +206,16 @@ static void connect_all(void)
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
 				.port_num = 1,
 				.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-	union ibv_gid gid;
 
 	for (unsigned i = 0; i < QPS; i++) {
 		conn.qp[i] = ibv_create_qp(pd, &init);
-		if (!conn.qp[i] || ibv_query_gid(ctx, 1, 0, &gid) ||
-		    ibv_modify_qp(conn.qp[i], &a,
-				  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-					  IBV_QP_ACCESS_FLAGS))
+		if (!conn.qp[i] || ibv_modify_qp(conn.qp[i], &a,
+						 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+							 IBV_QP_ACCESS_FLAGS))
 			die("create_qp or modify_qp: %s", strerror(errno));
 		conn.me[i].qpn = conn.qp[i]->qp_num;
 		conn.me[i].psn = 100 + i;
-		memcpy(conn.me[i].gid, gid.raw, 16);
+		conn_address(ctx, 0, &conn.me[i]);
 		conn_swap(tcp, &conn.me[i], &conn.peer[i], sizeof conn.me[i]);
 		conn_up(conn.qp[i], &conn.me[i], &conn.peer[i], 0);
 	}

@@ -196,7 +196,7 @@ static void make_regions(struct ibv_pd *pd)
 	}
 }
 
-static void make_side(struct side *s, struct ibv_pd *pd, const union ibv_gid *gid)
+static void make_side(struct side *s, struct ibv_pd *pd)
 {
 	unsigned i = (unsigned)(s - sides);
 	struct ibv_cq *cq = cqs[i % opt.cqs];
@@ -220,7 +220,7 @@ static void make_side(struct side *s, struct ibv_pd *pd, const union ibv_gid *gi
 				 .psn = s->qp->qp_num * 77 & 0xffffff,
 				 .ring_rkey = s->mr->rkey,
 				 .ring_addr = (uintptr_t)&s->slot->written};
-	memcpy(s->me.gid, gid->raw, 16);
+	conn_address(pd->context, opt.gid_index, &s->me);
 	for (unsigned k = 0; k < RECEIVES; k++)
 		post_receive(s, k);
 }
@@ -230,11 +230,10 @@ static void make_all(int fd)
 	struct ibv_context *ctx = conn_open(opt.device);
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
 	unsigned each = (opt.qps + opt.cqs - 1) / opt.cqs;
-	union ibv_gid gid;
 
 	side_of = calloc(1u << 24, sizeof *side_of);
-	if (!pd || !side_of || ibv_query_gid(ctx, 1, opt.gid_index, &gid))
-		die("alloc_pd or query_gid: %s", strerror(errno));
+	if (!pd || !side_of)
+		die("alloc_pd: %s", strerror(errno));
 	make_regions(pd);
 	for (unsigned c = 0; c < opt.cqs; c++) {
 		cqs[c] = ibv_create_cq(ctx, (int)(each * (SQ_ENTRIES + RECEIVES)), NULL, NULL, 0);
@@ -242,7 +241,7 @@ static void make_all(int fd)
 			die("create_cq %u: %s", c, strerror(errno));
 	}
 	for (struct side *s = sides; s < sides + opt.qps; s++) {
-		make_side(s, pd, &gid);
+		make_side(s, pd);
 		conn_swap(fd, &s->me, &s->peer, sizeof s->me);
 		conn_up(s->qp, &s->me, &s->peer, opt.gid_index);
 	}

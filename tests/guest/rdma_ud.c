@@ -37,7 +37,7 @@
 
 struct numbers {
 	uint8_t gid[16];
-	uint32_t qpn, reserved;
+	uint32_t qpn, lid; /* 0 on RoCE */
 };
 
 /* All-nodes (RFC 4291, 2.7.1): a network device takes its packets without being asked to. */
@@ -92,10 +92,11 @@ static void post_receive(struct ibv_qp *q, uint64_t index)
 		die("post_recv failed");
 }
 
-static struct ibv_ah *make_ah(const uint8_t gid[16], int gid_index)
+static struct ibv_ah *make_ah(const uint8_t gid[16], uint32_t lid, int gid_index)
 {
 	struct ibv_ah_attr a = {.is_global = 1,
 				.port_num = 1,
+				.dlid = (uint16_t)lid,
 				.grh = {.hop_limit = 4, .sgid_index = (uint8_t)gid_index}};
 	struct ibv_ah *ah;
 
@@ -244,6 +245,7 @@ static void run(int fd, const char *output)
 
 static void set_up(int gid_index, bool events)
 {
+	struct ibv_port_attr port;
 	union ibv_gid gid;
 
 	ctx = conn_open(NULL);
@@ -251,15 +253,16 @@ static void set_up(int gid_index, bool events)
 	channel = events ? ibv_create_comp_channel(ctx) : NULL;
 	cq = ibv_create_cq(ctx, 2 * (SENDS + RECEIVES), NULL, channel, 0);
 	mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
-	if (!cq || !mr || ibv_query_gid(ctx, 1, gid_index, &gid))
-		die("create_cq, reg_mr or query_gid: %s", strerror(errno));
+	if (!cq || !mr || ibv_query_gid(ctx, 1, gid_index, &gid) || ibv_query_port(ctx, 1, &port))
+		die("create_cq, reg_mr, query_gid or query_port: %s", strerror(errno));
 	qp = make_qp();
 	for (uint64_t i = 0; i < RECEIVES; i++)
 		post_receive(qp, i);
 	memcpy(me.gid, gid.raw, 16);
 	me.qpn = qp->qp_num;
+	me.lid = port.lid;
 	if (!server) {
-		to_group = make_ah(group.raw, gid_index);
+		to_group = make_ah(group.raw, 0, gid_index);
 		return;
 	}
 	if (!multicast)
@@ -305,7 +308,7 @@ int main(int argc, char **argv)
 	fd = conn_tcp(argv[optind], port);
 	conn_swap(fd, &me, &peer, sizeof me);
 	if (!server)
-		to_peer = make_ah(peer.gid, gid_index);
+		to_peer = make_ah(peer.gid, peer.lid, gid_index);
 	run(fd, output);
 	conn_swap(fd, &stats.sent, &total, sizeof total);
 	if (total != stats.received)

@@ -32,7 +32,8 @@ class Check:
         self.dir.mkdir(parents=True, exist_ok=True)
         self.tap, self.start_s = Tap(), time.monotonic()
         conf = [DAEMON_CONF, f"provider-exec = {HERE / 'provider'}"]
-        self.lab = Lab(self.dir / "lab", up_options=[w for line in conf for w in ("--daemon-conf", line)])
+        self.lab = Lab(self.dir / "lab", up_options=[w for line in conf for w in ("--daemon-conf", line)],
+                       link="roce")
         self.cloud = Cloud(self.lab, ["hosta", "hostb"], neutron)
         self.traffic = Traffic.__new__(Traffic)
         self.flavor = SMALL

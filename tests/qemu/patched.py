@@ -91,4 +91,4 @@ def late_detach(pre_attached, **lab_options):
         moves(tap, lab, pre_attached)
         held_by_qemu(tap, lab)
 
-    scenario(body, hosts="a b", **lab_options)
+    scenario(body, hosts="a b", link="roce", **lab_options)

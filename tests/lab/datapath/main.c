@@ -2,8 +2,8 @@
 /* Makes the lab's data path obey the simulated fabric.
  *
  * Guests' packets travel over Linux bridges, which would not notice a wrong LFT. So these bridges
- * forward a VF's MAC only by static entries, and each entry is the end of a walk that leads from
- * the sender's vSwitch along the LFTs, as read by SMPs.
+ * forward a VF's MAC only by static entries, and each entry is the end of a walk. The walk leads
+ * from the sender's vSwitch along the LFTs, as read by SMPs.
  *
  * A guest of InfiniBand sends to the MAC of a LID or MLID. Wherever the tables lead, the packet is
  * delivered. A guest of RoCE sends to the MAC of a vGUID. Here the walk takes the LID that senders

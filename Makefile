@@ -91,6 +91,7 @@ help:
 
 deps:
 	$(Q)tests/lab/deps
+	$(Q)tests/lab/ibsim/build
 
 demo: deps ## install what is needed, migrate a VM with live RDMA traffic, write build/demo/report.json
 ## BREAK=no-swap|no-marker|no-dirtying|cache-off|forced-sweep breaks one thing on purpose

@@ -14,8 +14,10 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent.parent
 BUILD = TOP / os.environ.get("BUILD", "build")
 LAB = TOP / "tests/lab/lab"
+sys.path.insert(0, str(LAB.parent))
+from iblab.simulator import UMAD2SIM  # noqa: E402
+
 WAIT_S = 180  # only a fault takes so long
-UMAD2SIM = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so"
 
 
 class Failure(Exception):

@@ -20,7 +20,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build")).resolve()
-UMAD2SIM = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so"
+sys.path.insert(0, str(ROOT / "tests/lab"))
+from iblab.simulator import IBSIM, UMAD2SIM  # noqa: E402
+
 NO_PATH = 255
 WAIT_S = 60.0  # only a fault takes so long
 # Programs of infiniband-diags. They wait for one second, and retransmit then: on a loaded machine ibsim
@@ -349,7 +351,7 @@ class Lab:
         self.make_dir()
         self.commands = 0
         (self.dir / "net").write_text(self.net.text())
-        self.sim = self.spawn(["ibsim", *self.sim_args, "-s", "net"], "ibsim.out", env=self.env(),
+        self.sim = self.spawn([IBSIM, *self.sim_args, "-s", "net"], "ibsim.out", env=self.env(),
                               stdin=subprocess.PIPE)
         wait_for("ibsim's first prompt", self.prompts, self.sim_seconds)
 

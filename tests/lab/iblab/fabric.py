@@ -16,12 +16,12 @@ import os
 
 from . import conf, ns
 from .conf import INSIDE
+from .simulator import IBSIM, UMAD2SIM
 
 LEAF_PORTS = 16
 LEAVES = 2
 SPINES = 2
 UPLINK = 13  # first port of a leaf that leads to a spine
-UMAD2SIM = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so"
 SM_CA = "sm"
 TOOLS_CA = "tools"
 CONSOLE = f"{INSIDE}/sm/console"
@@ -122,7 +122,7 @@ def start_ibsim(hosts):
     write(f"{INSIDE}/sm/net", netlist(hosts))
     os.mkfifo(CONSOLE)
     # the FIFO is opened for writing as well, so that ibsim never sees its end
-    ns.service_define("ibsim", "sm", ["sh", "-c", f"exec ibsim -s -S 256 -N 2048 {INSIDE}/sm/net <>{CONSOLE}"],
+    ns.service_define("ibsim", "sm", ["sh", "-c", f"exec {IBSIM} -s -S 256 -N 2048 {INSIDE}/sm/net <>{CONSOLE}"],
                       cwd=f"{INSIDE}/sm", ready={"says": "simulator ready"})
     ns.service_start("ibsim@sm")
     commands = []

@@ -7,6 +7,7 @@ UNIT_LIBS_vswitch := $(VSWITCH) $(COMMON_LIBS)
 UNIT_LIBS_sm      := $(VSWITCH) $(NET_LIBS) -lsqlite3 -libmad -libumad
 UNIT_LIBS_daemon  := $(DAEMON_LIBS)
 UNIT_LIBS_guest   := $(COMMON_LIBS) -lpthread
+UNIT_LIBS_lab     := $(COMMON_LIBS)
 
 WRAP_common_http := realloc
 WRAP_common_work := pthread_create
@@ -53,6 +54,9 @@ LIBS_daemon_mover   := $(NET_LIBS)
 SRC_daemon_qmp      := daemon/libvirt/qmp.c
 LIBS_daemon_qmp     := $(COMMON_LIBS)
 SRC_daemon_rest     := tests/sim/documented.c
+
+SRC_lab_port        := $(addprefix tests/lab/port/,wire.c bridge.c port.c)
+LIBS_lab_port       := $(COMMON_LIBS) -libmad -libumad
 
 # The shim's files by folder; a test takes those that it is about and those that they call.
 shim_src         = $(foreach f,$(1),guest-agent/shim/$(f).c)
@@ -101,3 +105,4 @@ $(call unit_tests,vswitch,vswitch)
 $(call unit_tests,sm,sm-helper)
 $(call unit_tests,daemon,daemon)
 $(call unit_tests,guest,guest-agent,race)
+$(call unit_tests,lab,lab)

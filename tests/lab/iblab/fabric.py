@@ -178,6 +178,16 @@ def start_datapath(hosts):
     return True
 
 
+def start_ports(hosts):
+    """An agent for the port of each VF. It tells the guest's device what the SM has made of the port."""
+    for host in hosts:
+        for vf in range(1, 1 + conf.VFS_PER_PF):
+            node = vf_name(host, vf)
+            argv = [os.path.join(conf.BUILD, "tests", "lab_port"), "--netns", f"/run/netns/{host}", "--tap", f"tap-pf0vf{vf}"]
+            ns.service_define(f"port-{node}", "sm", argv, sim_env(node), cwd=f"{INSIDE}/sm", ready={"says": "waits for the tap"})
+            ns.service_start(f"port-{node}@sm")
+
+
 def bring_up(hosts, report):
     for d in ("sm/cache", "sm/dump", "sm/state"):
         os.makedirs(f"{INSIDE}/{d}", exist_ok=True)
@@ -190,3 +200,6 @@ def bring_up(hosts, report):
         report.say("ibvmig-sm is not built, so it is not started")
     if not start_datapath(hosts):
         report.say("the data path daemon is not built, so guests cannot talk over VFs")
+    if conf.load("lab.json").get("link") == "ib":
+        start_ports(hosts)
+        report.say("each VF's port has its agent")

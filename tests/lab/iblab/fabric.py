@@ -184,7 +184,8 @@ def start_ports(hosts):
         for vf in range(1, 1 + conf.VFS_PER_PF):
             node = vf_name(host, vf)
             argv = [os.path.join(conf.BUILD, "tests", "lab_port"), "--netns", f"/run/netns/{host}", "--tap", f"tap-pf0vf{vf}"]
-            ns.service_define(f"port-{node}", "sm", argv, sim_env(node), cwd=f"{INSIDE}/sm", ready={"says": "waits for the tap"})
+            env = {**sim_env(node), "IBVMIG_FAULT": os.environ.get("IBVMIG_FAULT", "")}
+            ns.service_define(f"port-{node}", "sm", argv, env, cwd=f"{INSIDE}/sm", ready={"says": "waits for the tap"})
             ns.service_start(f"port-{node}@sm")
 
 

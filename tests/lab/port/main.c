@@ -3,7 +3,8 @@
  *
  * The HCA of a VF is a port of the simulated fabric, and its guest's device is behind a tap. The
  * agent tells the device what the subnet manager has made of the port, and passes MADs of the
- * subnet administrator both ways. Without the tap it does nothing. */
+ * subnet administrator both ways. Without the tap it does nothing. IBVMIG_FAULT=no-lid keeps the
+ * first LID that the device was told. */
 #include "common/log.h"
 #include "common/util.h"
 #include "tests/lab/port/bridge.h"
@@ -26,10 +27,22 @@ struct agent {
 	struct port port;                  /* as the last look found it; all 0: not looked yet */
 	uint8_t frame[WIRE_CONTROL_BYTES]; /* that for the device */
 	bool untold;                       /* the frame has not left yet */
-	int timer;                         /* runs while the tap is there */
-	int read_error;                    /* of the last look */
-	uint64_t refused;                  /* frames of the guest that went nowhere */
+	bool fault_no_lid;
+	uint16_t first_lid; /* since the tap is there; 0: none yet */
+	int timer;          /* runs while the tap is there */
+	int read_error;     /* of the last look */
+	uint64_t refused;   /* frames of the guest that went nowhere */
 };
+
+/* A test's fault: the device is never told of another LID than the first one. */
+static void keep_lid(struct agent *a)
+{
+	if (!a->fault_no_lid)
+		return;
+	if (!a->first_lid)
+		a->first_lid = a->port.lid;
+	a->port.lid = a->first_lid;
+}
 
 /* Reads the port, and notes where the device is to be told of it. */
 static void look(struct agent *a)
@@ -43,6 +56,7 @@ static void look(struct agent *a)
 	a->read_error = r;
 	if (r)
 		return;
+	keep_lid(a);
 	wire_tell(&a->port, frame);
 	if (!memcmp(frame, a->frame, sizeof(frame)))
 		return;
@@ -79,6 +93,7 @@ static void on_links(struct agent *a)
 	a->port = (struct port){0};
 	memset(a->frame, 0, sizeof(a->frame));
 	a->untold = false;
+	a->first_lid = 0;
 	set_timer(a, a->nic.ifindex);
 	if (a->nic.ifindex)
 		look_and_tell(a);
@@ -221,6 +236,7 @@ int main(int argc, char **argv)
 			  IF_NAMESIZE - 1);
 		return 2;
 	}
+	a.fault_no_lid = str_eq(getenv("IBVMIG_FAULT"), "no-lid");
 	r = start(&a, argv[2], argv[4]);
 	if (r)
 		return 1;

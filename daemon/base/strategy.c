@@ -6,20 +6,15 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *const names[] = {
+const char *const strategy_names[] = {
 	[STRATEGY_AUTO] = "auto",   [STRATEGY_NATIVE] = "native", [STRATEGY_LATE] = "late",
 	[STRATEGY_EARLY] = "early", [STRATEGY_COLD] = "cold",
 };
 
-const char *strategy_name(enum domain_strategy s)
-{
-	return names[s];
-}
-
 int strategy_parse(const char *text, enum domain_strategy *ret_strategy)
 {
-	for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
-		if (!str_eq(text, names[i]))
+	for (unsigned i = 0; i < ARRAY_SIZE(strategy_names); i++) {
+		if (!str_eq(text, strategy_names[i]))
 			continue;
 		*ret_strategy = (enum domain_strategy)i;
 		return 0;
@@ -134,9 +129,9 @@ struct json_object *strategy_json(enum domain_strategy asked, const struct strat
 
 	for (int s = STRATEGY_NATIVE; s <= STRATEGY_COLD; s++)
 		if (*c->why_not[s])
-			json_set_str(why, names[s], c->why_not[s]);
-	json_set_str(o, "asked", names[asked]);
-	json_set_str(o, "chosen", names[c->chosen]);
+			json_set_str(why, strategy_names[s], c->why_not[s]);
+	json_set_str(o, "asked", strategy_names[asked]);
+	json_set_str(o, "chosen", strategy_names[c->chosen]);
 	json_set(o, "why_not", why);
 	return o;
 }
@@ -148,17 +143,17 @@ void strategy_refusal(enum domain_strategy asked, const struct strategy_choice *
 	int next;
 
 	if (asked != STRATEGY_AUTO) {
-		snprintf(text, bytes, "strategy %s is not possible: %s", names[asked],
+		snprintf(text, bytes, "strategy %s is not possible: %s", strategy_names[asked],
 			 c->why_not[asked]);
 		return;
 	}
 	for (int s = STRATEGY_NATIVE; s <= STRATEGY_COLD && n < bytes; s = next) {
 		n += (unsigned)snprintf(text + n, bytes - n, "%s%s",
-					n ? "; " : "no strategy is possible: ", names[s]);
+					n ? "; " : "no strategy is possible: ", strategy_names[s]);
 		for (next = s + 1;
 		     next <= STRATEGY_COLD && n < bytes && !strcmp(c->why_not[next], c->why_not[s]);
 		     next++)
-			n += (unsigned)snprintf(text + n, bytes - n, ", %s", names[next]);
+			n += (unsigned)snprintf(text + n, bytes - n, ", %s", strategy_names[next]);
 		if (n < bytes)
 			n += (unsigned)snprintf(text + n, bytes - n, ": %s", c->why_not[s]);
 	}

@@ -47,8 +47,13 @@ struct strategy_choice {
 	char why_not[STRATEGIES + 1][STRATEGY_WHY_MAX];
 };
 
-/* "auto" to "cold". */
-const char *strategy_name(enum domain_strategy s);
+/* "auto" to "cold", by strategy. */
+extern const char *const strategy_names[STRATEGIES + 1];
+static inline const char *strategy_name(enum domain_strategy s)
+{
+	return strategy_names[s];
+}
+
 /* 0, or -EINVAL for a text that is none of the names. */
 int strategy_parse(const char *text, enum domain_strategy *ret_strategy);
 

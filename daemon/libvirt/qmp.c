@@ -35,7 +35,7 @@ static int send(struct virt *v, const char *uuid, struct json_object *command, c
 	json_set_str(bare, "execute", json_opt_str(command, "execute", ""));
 	if (json_opt(command, "arguments"))
 		json_set(bare, "arguments", json_object_get(json_opt(command, "arguments")));
-	return virt_monitor_fd(v, uuid, json_text(bare), fd, ret_text, error);
+	return virt_monitor(v, uuid, json_text(bare), fd, ret_text, error);
 }
 
 static int run(struct virt *v, const char *uuid, struct json_object *command,
@@ -307,7 +307,7 @@ int qmp_keeps_vm(struct virt *v, const char *uuid, const char *commands, const c
 	json_set_str(args, "property", QMP_LATE_DETACH);
 	json_set_str(command, "execute", "qom-get");
 	json_set(command, "arguments", args);
-	rc = virt_monitor_fd(v, uuid, json_text(command), -1, &text, error);
+	rc = virt_monitor(v, uuid, json_text(command), -1, &text, error);
 	if (!rc && !json_parse(text, strlen(text), &answer))
 		*ret_keeps = json_opt_bool(answer, "return", false);
 	return rc;

@@ -313,8 +313,8 @@ static int too_large(size_t bytes, char *error)
 	return -EFBIG;
 }
 
-int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int fd,
-		    char **ret_answer, char *error)
+int virt_monitor(struct virt *v, const char *uuid, const char *command, int fd, char **ret_answer,
+		 char *error)
 {
 	virConnectPtr conn;
 	virDomainPtr dom;
@@ -329,12 +329,6 @@ int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int f
 		rc = too_large(strlen(*ret_answer), error);
 	domain_put(conn, dom);
 	return rc;
-}
-
-int virt_monitor(struct virt *v, const char *uuid, const char *command, char **ret_answer,
-		 char *error)
-{
-	return virt_monitor_fd(v, uuid, command, -1, ret_answer, error);
 }
 
 int virt_allow_pinning(struct virt *v, const char *uuid, char *error)

@@ -42,12 +42,10 @@ bool virt_is_connected(struct virt *v);
  * -errno (-ENOTCONN without libvirtd, -ENOENT for an unknown domain, -EIO for libvirt's own
  * refusal); error has libvirt's words. */
 int virt_domain_xml(struct virt *v, const char *uuid, char **ret_xml, char *error);
-/* command: JSON text; *ret_answer is owned by the caller. Errors of QEMU are in the answer. */
-int virt_monitor(struct virt *v, const char *uuid, const char *command, char **ret_answer,
+/* command: JSON text; *ret_answer is owned by the caller. Errors of QEMU are in the answer. fd: for
+ * "getfd", it stays the caller's; or -1. */
+int virt_monitor(struct virt *v, const char *uuid, const char *command, int fd, char **ret_answer,
 		 char *error);
-/* The same with a descriptor for the monitor, for "getfd"; it stays the caller's. */
-int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int fd,
-		    char **ret_answer, char *error);
 /* Lets QEMU pin the memory of its guest, as a device of VFIO needs. libvirt does so only for
  * devices that it knows. */
 int virt_allow_pinning(struct virt *v, const char *uuid, char *error);

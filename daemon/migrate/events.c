@@ -149,7 +149,7 @@ static bool dst_changed(struct migration *m, enum virt_change c)
 	}
 }
 
-bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c)
+static bool vm_changed(struct daemon *d, const char *uuid, enum virt_change c)
 {
 	struct migration *m = migrate_open(d, uuid);
 
@@ -177,15 +177,15 @@ static bool device_deleted(struct migration *m, const char *dev_id)
 	return true;
 }
 
-bool migrate_device_deleted(struct daemon *d, const char *uuid, const char *dev_id)
+static bool vm_device_deleted(struct daemon *d, const char *uuid, const char *dev_id)
 {
 	struct migration *m = migrate_open(d, uuid);
 
 	return m && m->rec.role == ROLE_SOURCE && device_deleted(m, dev_id);
 }
 
-void migrate_monitor_event(struct daemon *d, const char *uuid, const char *event,
-			   struct json_object *details)
+static void monitor_event(struct daemon *d, const char *uuid, const char *event,
+			  struct json_object *details)
 {
 	struct migration *m = migrate_open(d, uuid);
 	const char *status = json_opt_str(details, "status", "");
@@ -206,7 +206,7 @@ void migrate_monitor_event(struct daemon *d, const char *uuid, const char *event
 	}
 }
 
-void migrate_vm_known(struct vm *vm)
+static void vm_known(struct vm *vm)
 {
 	struct migration *m = migrate_open(vm->d, vm->uuid);
 
@@ -218,13 +218,13 @@ void migrate_vm_known(struct vm *vm)
 	migrate_drive(m);
 }
 
-void migrate_agent_changed(struct vm *vm)
+static void agent_changed(struct vm *vm)
 {
 	if (vm->migration && !vm->migration->rec.ended)
 		migrate_drive(vm->migration);
 }
 
-void migrate_write_of_vm(struct printbuf *text, const char *key, struct vm *vm)
+static void write_newest(struct printbuf *text, const char *key, struct vm *vm)
 {
 	struct migration *m = vm->d->migrations;
 
@@ -244,16 +244,16 @@ static bool moves(struct daemon *d, const char *uuid)
 const struct vm_watcher migrate_vm_watcher = {
 	.moves = moves,
 	.has_left = migrate_has_left,
-	.changed = migrate_vm_changed,
-	.monitor_event = migrate_monitor_event,
-	.device_deleted = migrate_device_deleted,
+	.changed = vm_changed,
+	.monitor_event = monitor_event,
+	.device_deleted = vm_device_deleted,
 	.listed = migrate_recover_after,
 	.inspected = migrate_recover,
-	.incoming = migrate_vm_known,
+	.incoming = vm_known,
 	.started = cold_vm_started,
 	.attached = cold_resume_alone,
-	.agent_changed = migrate_agent_changed,
-	.write_newest = migrate_write_of_vm,
+	.agent_changed = agent_changed,
+	.write_newest = write_newest,
 };
 
 /* ---- looks ----
@@ -363,15 +363,14 @@ static void tell_status(struct migration *m, const char *status)
 	if (m->src.job != (active ? JOB_NONE : JOB_ACTIVE))
 		return;
 	json_set_str(details, "status", strcmp(status, "none") ? status : "cancelled");
-	migrate_monitor_event(m->d, m->rec.vm_uuid, "MIGRATION", details);
+	monitor_event(m->d, m->rec.vm_uuid, "MIGRATION", details);
 }
 
 static void tell_devices(struct migration *m, struct job *j)
 {
 	for (size_t i = 0; i < job_vf_count(j); i++)
 		if (json_opt_bool(job_vf(j, i), "left", false))
-			migrate_device_deleted(m->d, m->rec.vm_uuid,
-					       vf_text_of(job_vf(j, i), "dev_id"));
+			vm_device_deleted(m->d, m->rec.vm_uuid, vf_text_of(job_vf(j, i), "dev_id"));
 }
 
 static void src_looked(struct migration *m, struct job *j)
@@ -406,12 +405,12 @@ static void dst_looked(struct migration *m, struct job *j)
 	switch (((const struct look_work *)j->work)->state) {
 	case VIRT_GONE:
 		if (has_come(m))
-			migrate_vm_changed(m->d, m->rec.vm_uuid, VIRT_STOPPED);
+			vm_changed(m->d, m->rec.vm_uuid, VIRT_STOPPED);
 		break;
 	case VIRT_RUNS:
 		if (!migrate_vm(m))
 			vm_discover(m->d, m->rec.vm_uuid, m->rec.vm_name, true);
-		migrate_vm_changed(m->d, m->rec.vm_uuid, VIRT_RESUMED_INCOMING);
+		vm_changed(m->d, m->rec.vm_uuid, VIRT_RESUMED_INCOMING);
 		break;
 	case VIRT_STANDS:
 		break;

@@ -14,7 +14,7 @@
 #include "daemon/libvirt/virt.h"
 #include "daemon/vm/vm.h"
 #include "daemon/migrate/record.h"
-#include "daemon/store/kept.h"
+#include "daemon/store/durable.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -209,17 +209,8 @@ static inline struct vm *migrate_vm(const struct migration *m)
 	return vm_find(m->d, m->rec.vm_uuid);
 }
 
-/* VMs tell migrations by these: some of the following functions. */
+/* VMs tell migrations by these. */
 extern const struct vm_watcher migrate_vm_watcher;
-
-/* From libvirt. true: a migration has taken care of the change. */
-bool migrate_vm_changed(struct daemon *d, const char *uuid, enum virt_change c);
-void migrate_monitor_event(struct daemon *d, const char *uuid, const char *event,
-			   struct json_object *details);
-/* A VF of a VM has left QEMU. false: no migration wanted that. */
-bool migrate_device_deleted(struct daemon *d, const char *uuid, const char *dev_id);
-void migrate_vm_known(struct vm *vm);
-void migrate_agent_changed(struct vm *vm);
 
 /* At the start, before any other call: sets the table up, and reads the journal's open migrations.
  * These are taken up again once libvirt's vms VMs
@@ -247,8 +238,6 @@ struct json_object *migrate_record(const struct migration *m);
 /* A VM's status says this of the migration: how far it is and why, without the fields that only
  * steps need. */
 void migrate_write_account(struct printbuf *text, const char *key, const struct migration *m);
-/* The account of the VM's newest migration on this host, or null. */
-void migrate_write_of_vm(struct printbuf *text, const char *key, struct vm *vm);
 int migrate_load(struct migration *m, struct json_object *record);
 /* The same after a restart: the state's deadline runs from now on. */
 int migrate_reload(struct migration *m, struct json_object *record);

@@ -31,17 +31,12 @@ static const char *const deed_names[] = {
 
 /* ---- names ---- */
 
-const char *migrate_state_name(enum migrate_state s)
-{
-	static const char *const names[] = {
-		[M_PREPARE] = "PREPARE", [M_HOLD] = "HOLD",       [M_QUIESCE] = "QUIESCE",
-		[M_DETACH] = "DETACH",   [M_SAVED] = "SAVED",     [M_SWITCH] = "SWITCH",
-		[M_ATTACH] = "ATTACH",   [M_RESUME] = "RESUME",   [M_DONE] = "DONE",
-		[M_CANCEL] = "CANCEL",   [M_ABORTED] = "ABORTED", [M_PARKED] = "PARKED",
-	};
-
-	return s < ARRAY_SIZE(names) ? names[s] : "?";
-}
+const char *const migrate_state_names[] = {
+	[M_PREPARE] = "PREPARE", [M_HOLD] = "HOLD",       [M_QUIESCE] = "QUIESCE",
+	[M_DETACH] = "DETACH",   [M_SAVED] = "SAVED",     [M_SWITCH] = "SWITCH",
+	[M_ATTACH] = "ATTACH",   [M_RESUME] = "RESUME",   [M_DONE] = "DONE",
+	[M_CANCEL] = "CANCEL",   [M_ABORTED] = "ABORTED", [M_PARKED] = "PARKED",
+};
 
 int migrate_state_parse(const char *name, enum migrate_state *ret_state)
 {
@@ -56,7 +51,7 @@ int migrate_state_parse(const char *name, enum migrate_state *ret_state)
 
 /* ---- its hosts and VFs ---- */
 
-void migrate_write_host(struct printbuf *text, const char *key, const struct migrate_host *h)
+static void write_host(struct printbuf *text, const char *key, const struct migrate_host *h)
 {
 	json_write_open(text, key, '{');
 	json_write_str(text, "host", h->host);
@@ -68,7 +63,7 @@ struct json_object *migrate_host_json(const struct migrate_host *h)
 {
 	struct printbuf *text = printbuf_new();
 
-	migrate_write_host(text, NULL, h);
+	write_host(text, NULL, h);
 	return json_read_back(text);
 }
 
@@ -259,8 +254,8 @@ void record_write_common(struct printbuf *text, const struct record *r, unsigned
 	json_write_str(text, "reached", migrate_state_name(r->reached));
 	json_write_str(text, "strategy", strategy_name(r->strategy));
 	json_write_str(text, "asked", strategy_name(r->asked));
-	migrate_write_host(text, "from", &r->from);
-	migrate_write_host(text, "to", &r->to);
+	write_host(text, "from", &r->from);
+	write_host(text, "to", &r->to);
 	json_write_str(text, "reason", *r->reason ? r->reason : NULL);
 	json_write_str(text, "trouble", *r->trouble ? r->trouble : NULL);
 	json_write_u64(text, "failures", failures);

@@ -97,7 +97,13 @@ struct migrate_row {
 	enum migrate_state next;
 };
 
-const char *migrate_state_name(enum migrate_state s);
+/* By state, for migrate_state_name(). */
+extern const char *const migrate_state_names[M_PARKED + 1];
+static inline const char *migrate_state_name(enum migrate_state s)
+{
+	return s <= M_PARKED ? migrate_state_names[s] : "?";
+}
+
 /* 0, or -EINVAL: it names no state. */
 int migrate_state_parse(const char *name, enum migrate_state *ret_state);
 static inline const char *migrate_role_name(enum migrate_role role)
@@ -232,7 +238,6 @@ void record_clear(struct record *r);
 
 /* ---- parts of it; what is returned is owned by the caller ---- */
 
-void migrate_write_host(struct printbuf *text, const char *key, const struct migrate_host *h);
 struct json_object *migrate_host_json(const struct migrate_host *h);
 void migrate_host_load(struct migrate_host *h, struct json_object *o);
 /* Adds the end's fields to o, which may have its host already. Returns o. */

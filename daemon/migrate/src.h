@@ -118,7 +118,7 @@ int choice_still_fits(struct migration *m, struct json_object *query);
  * reason. */
 int choice_for_post_copy(struct migration *m);
 
-/* ---- a user's settings for QEMU's migration, beside ours; in jobs: migrate/speed.c ---- */
+/* ---- a user's settings for QEMU's migration, beside ours; in jobs: migrate/src_hold.c ---- */
 
 #define FULL_SPEED       (1000ull << 20) /* bytes/s: the user has set no --bandwidth */
 #define DOWNTIME_MS      300             /* the user has set no downtime */

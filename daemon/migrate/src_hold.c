@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* HOLD at the host that the VM leaves: pre-copy is kept from ending until little is left. */
+/* HOLD at the host that the VM leaves: pre-copy is kept from ending until little is left, by QEMU's
+ * limits and by memory that the guest keeps dirty. */
 #include "common/json.h"
+#include "common/log.h"
 #include "common/util.h"
 #include "daemon/migrate/clocks.h"
 #include "daemon/base/daemon.h"
@@ -12,7 +14,111 @@
 #include <errno.h>
 #include <string.h>
 
-#define NATIVE_POLL_MS 1000
+#define NATIVE_POLL_MS   1000
+#define BALLAST_HEARD_US 5000000      /* the agent is asked each 3 s */
+#define BALLAST_INTERVAL 20           /* ms: less than a link of 400 MB/s needs for the ballast */
+#define PRESET_BYTES     (1ull << 20) /* vm_work_attach() sets this */
+
+/* ---- the speed of QEMU's migration: ours, beside the user's ---- */
+
+int speed_read(struct job *j, const char *vm, struct speed *ret_user)
+{
+	struct speed s = {0};
+
+	j->rc = qmp_get_migrate(j->d->virt, vm, &s.bandwidth, &s.downtime_ms, j->error);
+	/* Another value than our preset is the user's --bandwidth. */
+	ret_user->bandwidth = s.bandwidth == PRESET_BYTES ? FULL_SPEED : s.bandwidth;
+	ret_user->downtime_ms = s.downtime_ms ? s.downtime_ms : DOWNTIME_MS;
+	return j->rc;
+}
+
+int speed_read_changes(struct job *j, const char *vm, uint64_t ours, struct speed *ret_changed)
+{
+	struct speed s = {0};
+
+	j->rc = qmp_get_migrate(j->d->virt, vm, &s.bandwidth, &s.downtime_ms, j->error);
+	*ret_changed = (struct speed){0};
+	if (!j->rc && ours && s.bandwidth != ours)
+		ret_changed->bandwidth = s.bandwidth;
+	if (!j->rc && s.downtime_ms != HOLD_DOWNTIME_MS)
+		ret_changed->downtime_ms = s.downtime_ms;
+	return j->rc;
+}
+
+int speed_let_copy(struct job *j, const char *vm, bool *ret_copies)
+{
+	return j->rc = qmp_unlimit_mirrors(j->d->virt, vm, PRESET_BYTES, ret_copies, j->error);
+}
+
+/* ---- the ballast: memory that the agent keeps dirty, so that pre-copy does not end before the VF
+ * has left ---- */
+
+static struct json_object *ballast_message(uint64_t bytes)
+{
+	struct json_object *msg = src_op_message("ballast");
+
+	json_set_u64(msg, "bytes", bytes);
+	json_set_u64(msg, "interval_ms", BALLAST_INTERVAL);
+	return msg;
+}
+
+static void ballast_kept(void *arg, int rc, struct json_object *answer, const char *error)
+{
+	struct vm *vm = arg;
+
+	if (rc)
+		log_debug("VM %s: the ballast is not kept: %s", vm->name, error);
+	vm->ballast_bytes = rc ? 0 : json_opt_u64(answer, "bytes", vm->d->settings->ballast_bytes);
+	vm->ballast_us = now_us();
+}
+
+static void ask_ballast(struct vm *vm)
+{
+	agent_request(vm->agent, ballast_message(vm->d->settings->ballast_bytes), SRC_QUERY_MS,
+		      ballast_kept, vm);
+}
+
+void src_begin_ballast(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+
+	record_set(&m->rec, DID_BALLAST, m->d->settings->ballast_bytes);
+	if (!vm)
+		return;
+	vm->ballast_bytes = 0;
+	if (agent_state(vm->agent) == AGENT_UP)
+		ask_ballast(vm);
+}
+
+void src_end_ballast(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+
+	record_undo(&m->rec, DID_BALLAST);
+	if (vm && agent_state(vm->agent) == AGENT_UP)
+		migrate_ask_agent(m, vm, ballast_message(0), SRC_QUERY_MS, NULL);
+}
+
+bool src_has_ballast(struct migration *m)
+{
+	uint64_t wanted = m->d->settings->ballast_bytes;
+	const struct vm *vm = migrate_vm(m);
+
+	return vm && agent_state(vm->agent) == AGENT_UP && wanted && vm->ballast_bytes >= wanted &&
+	       now_us() - vm->ballast_us < BALLAST_HEARD_US;
+}
+
+void src_keep_ballast(struct migration *m)
+{
+	struct vm *vm = migrate_vm(m);
+
+	/* No step waits for it: HOLD looks at QEMU meanwhile. */
+	if (record_did(&m->rec, DID_BALLAST) && !m->rec.back && vm &&
+	    agent_state(vm->agent) == AGENT_UP)
+		ask_ballast(vm);
+}
+
+/* ---- the step ---- */
 
 /* A job of HOLD: of these the worker reads the first half, and writes the other. */
 struct hold_work {
@@ -91,6 +197,7 @@ static void raise_run(struct job *j)
 	w->kept = !j->rc && !w->native && is_kept(j);
 }
 
+/* When the user's bandwidth is known, or has changed. */
 static void set_bounds(struct migration *m)
 {
 	m->src.hold.threshold_bytes = hold_threshold(m->d->settings->hold_bytes,
@@ -125,8 +232,10 @@ static void raised(struct migration *m, struct job *j)
 
 static void keep_changes(struct migration *m, const struct speed *changed)
 {
-	if (changed->bandwidth)
+	if (changed->bandwidth) {
 		m->src.user_bandwidth = changed->bandwidth;
+		set_bounds(m);
+	}
 	if (changed->downtime_ms)
 		m->src.user_downtime_ms = changed->downtime_ms;
 }
@@ -164,7 +273,6 @@ static void looked(struct migration *m, struct job *j)
 	/* The user's value is what QEMU has now. */
 	if (w->changed.bandwidth)
 		m->src.set_bandwidth = m->src.user_bandwidth;
-	set_bounds(m);
 	m->src.hold.patient = m->src.hold.kept && src_has_ballast(m);
 	/* QEMU's job may have ended: then the event says what became of it. */
 	if (!strcmp(w->q.status, "active") && hold_reached(&m->src.hold, &now, &wait_ms)) {

@@ -72,12 +72,15 @@ static void count(const struct migration *m)
 void metrics_heard(void *d, struct json_object *event)
 {
 	bool source = str_eq(json_opt_str(event, "role", ""), "source");
-	const struct migration *m = NULL;
+	const char *state = json_opt_str(event, "state", "");
+	const struct migration *m;
 
-	if (str_eq(json_opt_str(event, "type", ""), "migration"))
-		m = migrate_find(d, json_opt_str(event, "id", ""),
-				 source ? ROLE_SOURCE : ROLE_DESTINATION);
-	if (m && m->rec.ended)
+	if (!str_eq(json_opt_str(event, "type", ""), "migration") ||
+	    (!str_eq(state, migrate_state_name(M_DONE)) &&
+	     !str_eq(state, migrate_state_name(M_ABORTED))))
+		return;
+	m = migrate_find(d, json_opt_str(event, "id", ""), source ? ROLE_SOURCE : ROLE_DESTINATION);
+	if (m)
 		count(m);
 }
 

@@ -1,29 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/store/durable.h"
 #include "common/http/server.h"
+#include "common/loop.h"
 #include "common/util.h"
 #include "common/work.h"
 #include "daemon/store/journal.h"
 
 #include <errno.h>
+#include <stdio.h>
+
+#define REWRITE_MS 1000
 
 struct waiter {
 	struct waiter *next;
 	uint64_t write; /* the last one that it waits for */
 	void (*fn)(void *arg, int rc);
 	void *arg;
-};
-
-struct durable {
-	struct journal *journal;
-	const _Atomic uint64_t *written; /* by the journal, so far */
-	struct work_pool *pool;          /* owned: a thread that nothing but the disk can hold up */
-	struct waiter *first, **last;
-	uint64_t durable; /* number of writes that are on the disk */
-	bool running;
-	/* The result of the sync under way; the thread's until it is over. */
-	uint64_t covered;
-	int rc;
 };
 
 static void sync_start(struct durable *p);
@@ -44,7 +36,7 @@ static void sync_done(void *arg)
 
 	p->running = false;
 	if (!rc)
-		p->durable = covered;
+		p->on_disk = covered;
 	while (p->first && p->first->write <= covered) {
 		struct waiter *w = p->first;
 
@@ -66,20 +58,15 @@ static void sync_start(struct durable *p)
 		abort(); /* the waiting callers have no other way to hear; as in job.c */
 }
 
-void durable_then(struct durable *p, void (*fn)(void *arg, int rc), void *arg)
+void durable_wait(struct durable *p, void (*fn)(void *arg, int rc), void *arg)
 {
-	uint64_t write = *p->written;
-	struct waiter *w;
+	struct waiter *w = malloc(sizeof *w);
 
-	if (write == p->durable) {
-		fn(arg, 0);
-		return;
-	}
 	/* A deed that must not come before the record is durable can be neither done nor refused.
 	 */
-	if (!(w = malloc(sizeof *w)))
+	if (!w)
 		abort();
-	*w = (struct waiter){.write = write, .fn = fn, .arg = arg};
+	*w = (struct waiter){.write = *p->written, .fn = fn, .arg = arg};
 	*p->last = w;
 	p->last = &w->next;
 	sync_start(p);
@@ -144,4 +131,53 @@ void durable_free(struct durable *p)
 		free(w);
 	}
 	free(p);
+}
+
+/* ---- a record that is kept ---- */
+
+/* An end, or PARKED with its command, comes into the journal once the disk takes it: a restarted
+ * daemon would take up an open record again. */
+static void on_rewrite(void *arg)
+{
+	struct kept *k = arg;
+
+	k->again(k->arg, *k->note ? k->note : NULL);
+}
+
+static void on_durable(void *arg, int rc)
+{
+	struct kept *k = arg;
+
+	k->saving--;
+	k->durable(k->arg, rc);
+}
+
+int kept_init(struct kept *k, sd_event *loop, void (*again)(void *arg, const char *note),
+	      void (*durable)(void *arg, int rc), void *arg)
+{
+	*k = (struct kept){.again = again, .durable = durable, .arg = arg};
+	return loop_timer_new(loop, on_rewrite, k, &k->rewrite);
+}
+
+void kept_clear(struct kept *k)
+{
+	loop_timer_free(TAKE(k->rewrite));
+}
+
+int kept_write(struct kept *k, struct journal *journal, struct durable *durable,
+	       const struct journal_step *s)
+{
+	int rc = journal_step(journal, s);
+
+	k->behind = rc;
+	if (rc) {
+		if (s->note != k->note)
+			snprintf(k->note, sizeof k->note, "%s", s->note ? s->note : "");
+		loop_timer_arm(k->rewrite, REWRITE_MS);
+		return rc;
+	}
+	loop_timer_disarm(k->rewrite);
+	k->saving++;
+	durable_then(durable, on_durable, k);
+	return 0;
 }

@@ -417,14 +417,6 @@ struct vf *vf_of_vm(struct vf_table *t, const char *vm, uint64_t vguid)
 	return NULL;
 }
 
-struct vf *vf_by_name(struct vf_table *t, const char *name)
-{
-	for (size_t i = 0; i < t->vf_count; i++)
-		if (!strcmp(t->vfs[i].name, name))
-			return &t->vfs[i];
-	return NULL;
-}
-
 void vf_write_status(struct printbuf *text, const char *key, const struct vf_table *t)
 {
 	json_write_open(text, key, '[');

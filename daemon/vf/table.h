@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VF_PKEYS_MAX 128
 #define VF_PCI_MAX   16
@@ -85,7 +86,14 @@ int vf_save(struct vf_table *t, struct vf *vf);
 void vf_free_lease(struct vf_table *t, struct vf *vf);
 /* The one that the VM has leased with this vGUID; 0: any. Or NULL. */
 struct vf *vf_of_vm(struct vf_table *t, const char *vm, uint64_t vguid);
-struct vf *vf_by_name(struct vf_table *t, const char *name);
+static inline struct vf *vf_by_name(struct vf_table *t, const char *name)
+{
+	for (size_t i = 0; i < t->vf_count; i++)
+		if (!strcmp(t->vfs[i].name, name))
+			return &t->vfs[i];
+	return NULL;
+}
+
 /* The list of all. */
 void vf_write_status(struct printbuf *text, const char *key, const struct vf_table *t);
 struct json_object *vf_status(const struct vf_table *t);

@@ -14,14 +14,6 @@
 #include <stdarg.h>
 #include <string.h>
 
-struct vm *vm_find(struct daemon *d, const char *uuid)
-{
-	for (struct vm *vm = d->vms; vm; vm = vm->next)
-		if (!vm->gone && !strcmp(vm->uuid, uuid))
-			return vm;
-	return NULL;
-}
-
 struct json_object *vm_guids(const struct vm *vm)
 {
 	struct json_object *list = json_object_new_array();

@@ -4,12 +4,14 @@
 #define IBVMIG_DAEMON_VM_VM_H
 
 #include "daemon/vm/agent.h"
+#include "daemon/base/daemon.h"
 #include "daemon/libvirt/domain.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/libvirt/virt.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 struct daemon;
 struct vf;
@@ -89,7 +91,14 @@ struct vm_watcher {
 	void (*write_newest)(struct printbuf *text, const char *key, struct vm *vm);
 };
 
-struct vm *vm_find(struct daemon *d, const char *uuid);
+static inline struct vm *vm_find(struct daemon *d, const char *uuid)
+{
+	for (struct vm *vm = d->vms; vm; vm = vm->next)
+		if (!vm->gone && !strcmp(vm->uuid, uuid))
+			return vm;
+	return NULL;
+}
+
 /* True if VFs of this host are leased to it. */
 static inline bool vm_has_vfs(const struct vm *vm)
 {

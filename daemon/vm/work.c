@@ -221,7 +221,7 @@ int vm_work_clean(struct job *j, struct json_object *vf, char *error)
 	return qmp_cleanup(j->d->virt, str(j, "vm"), vf_text_of(vf, "detach"), error);
 }
 
-int vm_work_replug(struct job *j, struct json_object *vf, char *error)
+static int replug(struct job *j, struct json_object *vf, char *error)
 {
 	bool has = false;
 	int rc = qmp_has_device(j->d->virt, str(j, "vm"), vf_text_of(vf, "dev_id"), &has, error);
@@ -297,7 +297,7 @@ void vm_work_attach(struct job *j)
 
 void vm_work_reattach(struct job *j)
 {
-	job_each_vf(j, vm_work_replug);
+	job_each_vf(j, replug);
 }
 
 /* ---- release ---- */

@@ -15,8 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *text; /* the input */
 
-int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int fd,
-		    char **ret_answer, char *error)
+int virt_monitor(struct virt *v, const char *uuid, const char *command, int fd, char **ret_answer,
+		 char *error)
 {
 	(void)v;
 	(void)uuid;

@@ -47,6 +47,7 @@ static void publish(const char *type, const struct migration *m)
 	json_set_str(e, "type", type);
 	json_set_str(e, "id", m->rec.id);
 	json_set_str(e, "role", m->rec.role == ROLE_SOURCE ? "source" : "destination");
+	json_set_str(e, "state", migrate_state_name(m->rec.state));
 	events_publish(d.events, e);
 }
 

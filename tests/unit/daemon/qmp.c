@@ -54,8 +54,8 @@ static char *qom_get(struct json_object *args)
 	return strdup(qemu.late ? qemu.late : "{\"error\":{\"desc\":\"no such property\"}}");
 }
 
-int virt_monitor_fd(struct virt *v, const char *uuid, const char *command, int fd,
-		    char **ret_answer, char *error)
+int virt_monitor(struct virt *v, const char *uuid, const char *command, int fd, char **ret_answer,
+		 char *error)
 {
 	struct json_object *c AUTO_JSON = NULL;
 	const char *execute;

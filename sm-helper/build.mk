@@ -12,6 +12,7 @@ $(eval $(call testtool,fabric_setlft,tests/integration/fabric/setlft.c,-libmad -
 $(eval $(call testtool,fabric_sa,tests/integration/fabric/sa.c,-libmad -libumad))
 $(eval $(call shared,no_plugin_thread,tests/integration/fabric/no_plugin_thread.c,-ldl))
 $(eval $(call shared,no_lid_smps,tests/integration/fabric/no_lid_smps.c,-ldl))
+$(eval $(call shared,refuse_pkeys,tests/integration/fabric/refuse_pkeys.c,-ldl))
 $(eval $(call testtool,fabric_ping,tests/integration/fabric/ping.c,-libmad -libumad))
 $(eval $(call testtool,umad_lfts,tests/bench/umad_lfts.c,$(COMMON) -libumad))
 $(eval $(call testtool,sa_flood,tests/bench/sa_flood.c sm-helper/paths/wire.c,$(COMMON) -libumad -lm))

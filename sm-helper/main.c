@@ -78,6 +78,8 @@ static uint32_t read_faults(void)
 		return 0;
 	if (strstr(text, "no-swap"))
 		flags |= SM_ASSIGN_NO_SWAP;
+	if (strstr(text, "no-pkey"))
+		flags |= SM_ASSIGN_NO_PKEYS;
 	if (strstr(text, "forced-sweep"))
 		flags |= SM_ASSIGN_FORCED_SWEEP;
 	if (flags)

@@ -150,6 +150,33 @@ int backend_records(struct backend *b, const struct sm_record_key *keys, unsigne
 	return b->kind->records(b->self, keys, count, ret_reply, error);
 }
 
+int backend_memberships(struct backend *b, const uint64_t *guids, unsigned count,
+			struct sm_memberships_reply *ret_reply,
+			char error[static BACKEND_ERROR_MAX])
+{
+	if (!b->kind->memberships)
+		return refuse(b, "tell who is a member of a partition", error);
+	return b->kind->memberships(b->self, guids, count, ret_reply, error);
+}
+
+int backend_partitions(struct backend *b, uint32_t first, struct sm_partitions_reply *ret_reply,
+		       char error[static BACKEND_ERROR_MAX])
+{
+	if (!b->kind->partitions)
+		return refuse(b, "list partitions", error);
+	return b->kind->partitions(b->self, first, ret_reply, error);
+}
+
+int backend_members(struct backend *b, uint16_t pkey, const struct sm_member *members,
+		    unsigned count, unsigned flags, unsigned deadline_ms,
+		    struct sm_members_reply *ret_reply, char error[static BACKEND_ERROR_MAX])
+{
+	if (!b->kind->members)
+		return refuse(b, "change a partition", error);
+	return b->kind->members(b->self, pkey, members, count, flags, deadline_ms, ret_reply,
+				error);
+}
+
 int backend_watch(struct backend *b, struct backend_epoch *epoch, int stop_fd,
 		  char error[static BACKEND_ERROR_MAX])
 {

@@ -55,6 +55,13 @@ struct backend_kind {
 		      char *error);
 	int (*records)(void *self, const struct sm_record_key *keys, unsigned count,
 		       struct sm_records_reply *ret_reply, char *error);
+	int (*memberships)(void *self, const uint64_t *guids, unsigned count,
+			   struct sm_memberships_reply *ret_reply, char *error);
+	int (*partitions)(void *self, uint32_t first, struct sm_partitions_reply *ret_reply,
+			  char *error);
+	int (*members)(void *self, uint16_t pkey, const struct sm_member *members, unsigned count,
+		       unsigned flags, unsigned deadline_ms, struct sm_members_reply *ret_reply,
+		       char *error);
 	/* Without it nobody hears of the subnet's changes, and no path record may be kept. */
 	int (*watch)(void *self, struct backend_epoch *epoch, int stop_fd, char *error);
 };
@@ -105,6 +112,19 @@ int backend_parked(struct backend *b, uint32_t first, uint32_t flags,
 /* Path records of up to SM_RECORDS_MAX pairs, in their order. */
 int backend_records(struct backend *b, const struct sm_record_key *keys, unsigned count,
 		    struct sm_records_reply *ret_reply, char error[static BACKEND_ERROR_MAX]);
+/* P_Keys that ports which show these GUIDs have by the partition policy, whether there are such
+ * ports or not: up to SM_RECORDS_MAX GUIDs, in their order. */
+int backend_memberships(struct backend *b, const uint64_t *guids, unsigned count,
+			struct sm_memberships_reply *ret_reply,
+			char error[static BACKEND_ERROR_MAX]);
+/* The policy itself, from entry `first` on. */
+int backend_partitions(struct backend *b, uint32_t first, struct sm_partitions_reply *ret_reply,
+		       char error[static BACKEND_ERROR_MAX]);
+/* Adds members to a partition, or takes them away again: all or none. Ports that show the GUIDs
+ * have their P_Keys before the answer. flags: enum sm_members_flag. */
+int backend_members(struct backend *b, uint16_t pkey, const struct sm_member *members,
+		    unsigned count, unsigned flags, unsigned deadline_ms,
+		    struct sm_members_reply *ret_reply, char error[static BACKEND_ERROR_MAX]);
 /* Waits until OpenSM's state is another one than *epoch, which it then becomes; {0, 0}: what it is
  * now. -ECANCELED as soon as stop_fd is readable. For a backend that no other thread uses. */
 int backend_watch(struct backend *b, struct backend_epoch *epoch, int stop_fd,

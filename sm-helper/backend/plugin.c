@@ -211,6 +211,58 @@ static int plugin_records(void *self, const struct sm_record_key *keys, unsigned
 	return rc;
 }
 
+static int plugin_memberships(void *self, const uint64_t *guids, unsigned count,
+			      struct sm_memberships_reply *ret_reply, char *error)
+{
+	struct plugin_link *c = self;
+	struct sm_memberships_request req = {.count = count};
+	int rc;
+
+	if (count < 1 || count > SM_RECORDS_MAX)
+		return backend_fail(error, -EINVAL, "%u GUIDs; allowed is 1 to %u", count,
+				    SM_RECORDS_MAX);
+	memcpy(req.guid, guids, count * sizeof *guids);
+	rc = call(c, SM_OP_MEMBERSHIPS, &req.head,
+		  offsetof(struct sm_memberships_request, guid) + count * sizeof *guids,
+		  &ret_reply->h, sizeof *ret_reply, CALL_MS, error);
+	if (!rc && ret_reply->count != count)
+		return backend_fail(error, -EPROTO, "the plugin's list of P_Keys is damaged");
+	return rc;
+}
+
+static int plugin_partitions(void *self, uint32_t first, struct sm_partitions_reply *ret_reply,
+			     char *error)
+{
+	struct sm_page_request req = {.first = first};
+	int rc = call(self, SM_OP_PARTITIONS, &req.head, sizeof req, &ret_reply->h,
+		      sizeof *ret_reply, CALL_MS, error);
+
+	if (!rc && ret_reply->count > SM_PARTITIONS_MAX)
+		return backend_fail(error, -EPROTO, "the plugin's list of partitions is damaged");
+	return rc;
+}
+
+static int plugin_members(void *self, uint16_t pkey, const struct sm_member *members,
+			  unsigned count, unsigned flags, unsigned deadline_ms,
+			  struct sm_members_reply *ret_reply, char *error)
+{
+	struct plugin_link *c = self;
+	struct sm_members_request req = {
+		.pkey = pkey,
+		.flags = (uint16_t)flags,
+		.deadline_ms = deadline_ms,
+		.count = count,
+	};
+
+	if (count > SM_ASSIGN_MAX)
+		return backend_fail(error, -EINVAL, "%u members; allowed is 1 to %u", count,
+				    SM_ASSIGN_MAX);
+	memcpy(req.member, members, count * sizeof *members);
+	return call(c, SM_OP_MEMBERS, &req.head,
+		    offsetof(struct sm_members_request, member) + count * sizeof *members,
+		    &ret_reply->h, sizeof *ret_reply, deadline_ms + DEADLINE_SLACK_MS, error);
+}
+
 /* The call is one of waiting: sent, then poll() for the answer or for stop_fd. */
 static int await_change(struct plugin_link *c, struct sm_watch_request *req, int stop_fd,
 			struct sm_watch_reply *reply)
@@ -407,5 +459,8 @@ const struct backend_kind backend_plugin = {
 	.intent = plugin_intent,
 	.parked = plugin_parked,
 	.records = plugin_records,
+	.memberships = plugin_memberships,
+	.partitions = plugin_partitions,
+	.members = plugin_members,
 	.watch = plugin_watch,
 };

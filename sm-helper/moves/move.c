@@ -282,6 +282,7 @@ static void fill_result(struct batch *b, struct move_result *res)
 	}
 	res->lft_smps = r->lft_smps;
 	res->port_info_smps = r->port_info_smps;
+	res->pkey_smps = r->pkey_smps;
 	res->switches_updated = r->switches_updated;
 	res->switches_total = r->switches_total;
 	res->sm_us = r->elapsed_us;

@@ -81,7 +81,7 @@ struct moved {
 struct move_result {
 	struct moved move[OPS_MOVES_MAX]; /* request's order */
 	unsigned moves;
-	uint32_t lft_smps, port_info_smps, guid_smps, switches_updated, switches_total,
+	uint32_t lft_smps, port_info_smps, guid_smps, pkey_smps, switches_updated, switches_total,
 		repath_notices;
 	bool verified;
 	enum reach_by answers_by; /* where it is verified: the weakest of all its LIDs */

@@ -198,6 +198,7 @@ static void fill_result(struct batch *b)
 		res->move[i].paths_changed = r->changed[b->first[i]];
 	}
 	res->guid_smps = r->guid_smps;
+	res->pkey_smps = r->pkey_smps;
 	res->switches_total = b->o->fabric.switches;
 	res->sm_us = r->elapsed_us;
 	res->lock_us = r->lock_us;

@@ -5,7 +5,9 @@
 #include "sm-helper/plugin/lfts.h"
 #include "sm-helper/plugin/master.h"
 #include "sm-helper/plugin/parked.h"
+#include "sm-helper/plugin/partitions.h"
 #include "sm-helper/plugin/paths.h"
+#include "sm-helper/plugin/pkeys.h"
 #include "sm-helper/plugin/tables.h"
 #include "common/ib.h"
 #include "common/util.h"
@@ -23,6 +25,7 @@
 
 #define POLL_MS       5
 #define UNDO_US       5000000
+#define ALL_SMPS      UINT32_MAX
 #define LIDS_STALE_US 1000000             /* how old guid2lid may get while batches go on */
 #define MAKE_MAX      (4 * SM_ASSIGN_MAX) /* the plan takes MOVES_MAX of them */
 
@@ -33,7 +36,9 @@ struct assignment {
 	unsigned count;
 	struct lfts lfts; /* its owner */
 	unsigned port_infos;
-	struct paths paths[SM_ASSIGN_MAX]; /* paths of GUIDs that stay, before the batch */
+	struct pkeys pkeys;                      /* its owner; of the places, in their order */
+	struct policy_pkeys keys[SM_ASSIGN_MAX]; /* of the GUIDs that the places want */
+	struct paths paths[SM_ASSIGN_MAX];       /* paths of GUIDs that stay, before the batch */
 	struct lock_time lock_time;
 };
 
@@ -223,12 +228,22 @@ static int check_answers(const struct assignment *b, struct sm_reply_head *h)
 	return rc;
 }
 
-/* Asks OpenSM for a heavy sweep. The gate is held. */
-static void request_sweep(struct plugin *p)
+/* OpenSM's records of P_Keys, and its maps of members. Tables locked. */
+static void apply_pkeys(struct assignment *b, bool back)
 {
-	p->sweep_asked = true;
-	p->osm->subn.force_heavy_sweep = TRUE;
-	osm_sm_signal(&p->osm->sm, OSM_SIGNAL_SWEEP);
+	pkeys_apply(&b->pkeys, back);
+	for (unsigned i = 0; i < b->pkeys.count; i++)
+		partitions_hand_over(b->p, cl_hton64(b->place[i].before.port_guid), NULL, NULL);
+	for (unsigned i = 0; i < b->pkeys.count; i++) {
+		const struct place *pl = &b->place[i];
+		ib_net64_t guid = cl_hton64(back ? pl->before.port_guid : pl->want.port_guid);
+		struct policy_pkeys was;
+
+		if (back)
+			partitions_pkeys(b->p, guid, NULL, &was);
+		if (partitions_hand_over(b->p, guid, pl->physp, back ? &was : &b->keys[i]))
+			plugin_want_sweep(b->p);
+	}
 }
 
 /* Everything that was sent is sent again with what stood there before. -EREMOTEIO: all is as it
@@ -240,6 +255,7 @@ static int undo(struct assignment *b, struct sm_reply_head *h, uint64_t deadline
 
 	lock_tables(b);
 	tables_assign(b->p, b->place, b->count, true);
+	apply_pkeys(b, true);
 	lfts_turn(&b->lfts);
 	lfts_want(&b->lfts);
 	send_lids(b, true);
@@ -247,14 +263,19 @@ static int undo(struct assignment *b, struct sm_reply_head *h, uint64_t deadline
 	rc = send_and_await(b, deadline_us);
 	if (!rc)
 		rc = check_answers(b, &second);
+	if (pkeys_send(&b->pkeys, true, ALL_SMPS, deadline_us, &second))
+		rc = rc ? rc : -EIO;
 	size_t at = strlen(h->reason);
 	snprintf(h->reason + at, sizeof h->reason - at, "%s",
 		 rc ? "; taking it back failed as well: a heavy sweep is requested"
 		    : "; taken back");
 	if (!rc)
 		return -EREMOTEIO;
+	lock_tables(b);
+	pkeys_doubt(&b->pkeys);
+	unlock_tables(b);
 	parked_keep(b->p, &b->lfts, b->place, b->count, b->req->flags & SM_ASSIGN_BACK, h->reason);
-	request_sweep(b->p);
+	plugin_want_sweep(b->p);
 	return -EIO;
 }
 
@@ -265,6 +286,24 @@ static const struct place *place_before(const struct assignment *b, uint64_t gui
 		if (b->place[i].before.port_guid == guid)
 			return &b->place[i];
 	return NULL;
+}
+
+/* The tables of P_Keys that the places shall have. Reads only. */
+static int plan_pkeys(struct assignment *b, struct sm_reply_head *h)
+{
+	int rc = 0;
+
+	b->pkeys.p = b->p;
+	if (b->req->flags & SM_ASSIGN_NO_PKEYS)
+		return 0;
+	for (unsigned i = 0; !rc && i < b->count; i++) {
+		const struct place *to = &b->place[i], *from = place_before(b, to->want.port_guid);
+
+		partitions_pkeys(b->p, cl_hton64(to->want.port_guid), NULL, &b->keys[i]);
+		rc = pkeys_add(&b->pkeys, to->physp, &b->keys[i], from ? from->physp : to->physp,
+			       h);
+	}
+	return rc;
 }
 
 /* Paths of GUIDs that go from one place to another, where the move may change them. */
@@ -288,6 +327,8 @@ static int prepare(struct assignment *b, struct sm_reply_head *h)
 
 	cl_plock_acquire(&osm->lock);
 	rc = resolve(b, h);
+	if (!rc)
+		rc = plan_pkeys(b, h);
 	cl_plock_release(&osm->lock);
 	if (!rc)
 		read_paths(b);
@@ -328,6 +369,7 @@ static int record(struct assignment *b, struct sm_reply_head *h)
 static void cut_short(struct assignment *b)
 {
 	unsigned smps = (unsigned)b->p->die_at, lids = 0;
+	struct sm_reply_head h;
 
 	if (b->lfts.plan.smps > smps)
 		b->lfts.plan.smps = smps;
@@ -340,19 +382,21 @@ static void cut_short(struct assignment *b)
 		}
 	unlock_tables(b);
 	await_answers(b->p, now_us() + UNDO_US);
+	pkeys_send(&b->pkeys, false, smps - b->lfts.plan.smps - lids, now_us() + UNDO_US, &h);
 	master_die(b->p, "in the middle of a batch");
 }
 
 static bool is_cut_short(const struct assignment *b)
 {
-	return b->p->die_at >= 0 && b->p->die_at != PLUGIN_DIE_STORE && b->lfts.plan.smps;
+	return b->p->die_at >= 0 && b->p->die_at != PLUGIN_DIE_STORE &&
+	       (b->lfts.plan.smps || b->pkeys.differ);
 }
 
 /* Changes all tables in one hold of the lock. *ret_done: something has been changed. */
 static int apply(struct assignment *b, struct sm_assign_reply *r, bool *ret_done)
 {
-	bool changes = false;
 	int rc = prepare(b, &r->h);
+	bool changes = b->pkeys.differ;
 
 	*ret_done = false;
 	for (unsigned i = 0; !rc && i < b->count; i++)
@@ -366,6 +410,7 @@ static int apply(struct assignment *b, struct sm_assign_reply *r, bool *ret_done
 	rc = rc ? rc : record(b, &r->h);
 	if (!rc) {
 		tables_assign(b->p, b->place, b->count, false);
+		apply_pkeys(b, false);
 		if (is_cut_short(b))
 			lfts_want(&b->lfts);
 		else
@@ -434,8 +479,8 @@ static int run(struct assignment *b, struct sm_assign_reply *r, uint64_t deadlin
 	bool done, swap = !(b->req->flags & SM_ASSIGN_NO_SWAP);
 	int rc = apply(b, r, &done);
 
-	if (!done)
-		return rc;
+	if (!done) /* all is so already; but OpenSM may be mistaken about P_Keys */
+		return rc ? rc : pkeys_send(&b->pkeys, false, ALL_SMPS, deadline_us, &r->h);
 	if (!rc && swap && (rc = send_and_await(b, deadline_us)))
 		plugin_refuse(&r->h, rc, "not all switches have answered in time");
 	if (b->lfts.sent) {
@@ -446,6 +491,9 @@ static int run(struct assignment *b, struct sm_assign_reply *r, uint64_t deadlin
 	r->port_info_smps = b->port_infos;
 	if (!rc)
 		rc = check_answers(b, &r->h);
+	if (!rc)
+		rc = pkeys_send(&b->pkeys, false, ALL_SMPS, deadline_us, &r->h);
+	r->pkey_smps = b->pkeys.sent;
 	if (rc)
 		rc = undo(b, &r->h, now_us() + UNDO_US);
 	else if (swap)
@@ -461,7 +509,7 @@ static int run(struct assignment *b, struct sm_assign_reply *r, uint64_t deadlin
 	plugin_changed(b->p);
 	if (!rc && (b->req->flags & SM_ASSIGN_FORCED_SWEEP)) {
 		osm_log(&b->p->osm->log, OSM_LOG_SYS, "ibvmig: FAULT forced-sweep\n");
-		request_sweep(b->p);
+		plugin_want_sweep(b->p);
 	}
 	return rc;
 }
@@ -473,7 +521,7 @@ int plugin_sweep(struct plugin *p, struct sm_sweep_reply *r)
 	if (p->osm->subn.sm_state != IB_SMINFO_STATE_MASTER)
 		return plugin_refuse(&r->h, -EHOSTDOWN, "this OpenSM is not the master");
 	osm_log(&p->osm->log, OSM_LOG_INFO, "ibvmig: a heavy sweep is asked for\n");
-	request_sweep(p);
+	plugin_want_sweep(p);
 	return sizeof *r;
 }
 
@@ -503,6 +551,7 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 		paths_free(&b.paths[i]);
 	}
 	lfts_free(&b.lfts);
+	pkeys_free(&b.pkeys);
 	r->lock_us = b.lock_time.longest_us;
 	r->elapsed_us = now_us() - start;
 	return rc ? rc

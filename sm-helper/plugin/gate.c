@@ -32,6 +32,13 @@ int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h)
 	return 0;
 }
 
+void plugin_want_sweep(struct plugin *p)
+{
+	p->sweep_asked = true;
+	p->osm->subn.force_heavy_sweep = TRUE;
+	osm_sm_signal(&p->osm->sm, OSM_SIGNAL_SWEEP);
+}
+
 void plugin_end_sweep(struct plugin *p, bool asked_anew)
 {
 	p->sweeping = p->end_asked = false;

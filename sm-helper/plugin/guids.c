@@ -5,9 +5,11 @@
  * step. The SA answers with the new port from then on, and refuses a host that asks for the GUID at
  * the old one. */
 #include "sm-helper/plugin/alias.h"
-#include "sm-helper/plugin/guid_smps.h"
 #include "sm-helper/plugin/master.h"
+#include "sm-helper/plugin/partitions.h"
 #include "sm-helper/plugin/paths.h"
+#include "sm-helper/plugin/pkeys.h"
+#include "sm-helper/plugin/smps.h"
 #include "common/util.h"
 
 #include <errno.h>
@@ -16,7 +18,8 @@
 
 #include <opensm/osm_node.h>
 
-#define UNDO_US 5000000
+#define UNDO_US  5000000
+#define ALL_SMPS UINT32_MAX
 
 struct guid_change {
 	struct plugin *p;
@@ -25,6 +28,7 @@ struct guid_change {
 	struct alias_entry e[SM_ASSIGN_MAX];
 	unsigned count;
 	uint64_t deadline_us;
+	struct pkeys pkeys; /* its owner; of the ports */
 	struct lock_time lock_time;
 };
 
@@ -65,6 +69,23 @@ static int find_port(struct guid_change *b, unsigned i)
 	return 0;
 }
 
+static struct smp get_block(const osm_port_t *port, unsigned block)
+{
+	return (struct smp){
+		.physp = port->p_physp, .attr = IB_MAD_ATTR_GUID_INFO, .block = (uint16_t)block};
+}
+
+/* As OpenSM's table has it. Tables locked. */
+static struct smp set_block(const osm_port_t *port, unsigned block)
+{
+	struct smp s = get_block(port, block);
+
+	s.set = true;
+	memcpy(&s.data.guids, &(*port->p_physp->p_guids)[block * GUID_TABLE_MAX_ENTRIES],
+	       sizeof s.data.guids);
+	return s;
+}
+
 /* Tells what the batch says of an entry: the registry knows better than the order in which ports
  * are read which of two ports shall show a GUID. */
 static enum alias_say says(const struct guid_change *b, const osm_port_t *port, unsigned index,
@@ -86,7 +107,7 @@ static enum alias_say says(const struct guid_change *b, const osm_port_t *port, 
 /* OpenSM does not read the tables of ports; a Set writes eight entries, so they must be known. */
 static int learn(struct guid_change *b, osm_port_t *port)
 {
-	struct guid_smp smp[ALIAS_BLOCKS_MAX];
+	struct smp smp[ALIAS_BLOCKS_MAX];
 	ib_guid_info_t info[ALIAS_BLOCKS_MAX];
 	enum alias_say say[ALIAS_BLOCKS_MAX * GUID_TABLE_MAX_ENTRIES];
 	bool wrong[ALIAS_BLOCKS_MAX] = {false};
@@ -94,12 +115,12 @@ static int learn(struct guid_change *b, osm_port_t *port)
 	int rc;
 
 	for (unsigned i = 0; i < blocks; i++)
-		smp[i] = (struct guid_smp){.physp = port->p_physp, .block = (uint8_t)i};
-	if (guid_smps_send(b->p, smp, blocks, b->deadline_us))
+		smp[i] = get_block(port, i);
+	if (smps_send(b->p, smp, blocks, b->deadline_us))
 		return plugin_refuse(&b->r->h, -ENOTCONN, "%s does not say what GUIDs it shows",
 				     name_of(port));
 	for (unsigned i = 0; i < blocks; i++)
-		info[i] = smp[i].info;
+		info[i] = smp[i].data.guids;
 	lock_tables(b);
 	for (unsigned i = 0; i < blocks * GUID_TABLE_MAX_ENTRIES; i++)
 		say[i] = says(b, port, i,
@@ -108,12 +129,10 @@ static int learn(struct guid_change *b, osm_port_t *port)
 	for (unsigned i = 0; !rc && i < blocks; i++) {
 		if (!wrong[i])
 			continue;
-		smp[n] = (struct guid_smp){port->p_physp, (uint8_t)i, true, {{0}}, false};
-		memcpy(&smp[n++].info, &(*port->p_physp->p_guids)[i * GUID_TABLE_MAX_ENTRIES],
-		       sizeof smp[0].info);
+		smp[n++] = set_block(port, i);
 	}
 	unlock_tables(b);
-	if (!rc && n && (rc = guid_smps_send(b->p, smp, n, b->deadline_us))) {
+	if (!rc && n && (rc = smps_send(b->p, smp, n, b->deadline_us))) {
 		lock_tables(b); /* the port still shows them: look again the next time */
 		alias_unlearn(port);
 		unlock_tables(b);
@@ -216,8 +235,7 @@ static int prepare(struct guid_change *b)
 /* ---- carrying it out ---- */
 
 /* The block of each entry for which `now` differs from `then`, once. Tables locked. */
-static unsigned make_smps(struct guid_change *b, bool second,
-			  struct guid_smp smp[static SM_ASSIGN_MAX])
+static unsigned make_smps(struct guid_change *b, bool second, struct smp smp[static SM_ASSIGN_MAX])
 {
 	unsigned n = 0;
 
@@ -231,32 +249,28 @@ static unsigned make_smps(struct guid_change *b, bool second,
 		while (k < n && (smp[k].physp != e->port->p_physp || smp[k].block != block))
 			k++;
 		if (k == n)
-			smp[n++] = (struct guid_smp){e->port->p_physp, block, true, {{0}}, false};
+			smp[n++] = set_block(e->port, block);
 	}
-	for (unsigned k = 0; k < n; k++)
-		memcpy(&smp[k].info,
-		       &(*smp[k].physp->p_guids)[smp[k].block * GUID_TABLE_MAX_ENTRIES],
-		       sizeof smp[k].info);
 	return n;
 }
 
 /* Fault: of all SMPs of the batch the first die_at ones, then the end. */
-static void cut_short(struct guid_change *b, struct guid_smp *smp, unsigned n)
+static void cut_short(struct guid_change *b, struct smp *smp, unsigned n)
 {
 	unsigned die_at = (unsigned)b->p->die_at, sent = b->r->guid_smps;
 
 	if (b->p->die_at < 0 || die_at > sent + n)
 		return;
-	guid_smps_send(b->p, smp, die_at > sent ? die_at - sent : 0, now_us() + UNDO_US);
+	smps_send(b->p, smp, die_at > sent ? die_at - sent : 0, now_us() + UNDO_US);
 	master_die(b->p, "in the middle of a batch");
 }
 
-static int send_smps(struct guid_change *b, struct guid_smp *smp, unsigned n, uint64_t deadline_us)
+static int send_smps(struct guid_change *b, struct smp *smp, unsigned n, uint64_t deadline_us)
 {
 	int rc;
 
 	cut_short(b, smp, n);
-	rc = n ? guid_smps_send(b->p, smp, n, deadline_us) : 0;
+	rc = n ? smps_send(b->p, smp, n, deadline_us) : 0;
 
 	b->r->guid_smps += n;
 	for (unsigned k = 0; rc && k < n; k++)
@@ -281,15 +295,72 @@ static int check_still(struct guid_change *b)
 	return 0;
 }
 
+static bool is_planned(const struct guid_change *b, const osm_port_t *port)
+{
+	for (unsigned i = 0; i < b->pkeys.count; i++)
+		if (b->pkeys.port[i].own.physp == port->p_physp)
+			return true;
+	return false;
+}
+
+/* The P_Keys that the ports shall have for all that they show afterwards. Tables locked. */
+static int plan_pkeys(struct guid_change *b)
+{
+	int rc = 0;
+
+	b->pkeys.p = b->p;
+	for (unsigned i = 0; i < b->count; i++)
+		alias_set_entry(&b->e[i], b->e[i].after);
+	for (unsigned i = 0; !rc && i < b->count; i++) {
+		osm_port_t *port = b->e[i].port;
+		struct policy_pkeys keys;
+
+		if (is_planned(b, port))
+			continue;
+		partitions_pkeys(b->p, port->guid, port, &keys);
+		rc = pkeys_add(&b->pkeys, port->p_physp, &keys, port->p_physp, &b->r->h);
+	}
+	for (unsigned i = 0; i < b->count; i++)
+		alias_set_entry(&b->e[i], b->e[i].before);
+	return rc;
+}
+
+/* OpenSM's records, and its maps of members, for what the ports show now; then the ports. */
+static int put_pkeys(struct guid_change *b, bool back, uint64_t deadline_us,
+		     struct sm_reply_head *h)
+{
+	int rc;
+
+	lock_tables(b);
+	pkeys_apply(&b->pkeys, back);
+	for (unsigned i = 0; i < b->count; i++) {
+		osm_port_t *port = b->e[i].port;
+		struct policy_pkeys keys;
+
+		partitions_note_alias(b->p, b->e[i].before);
+		partitions_note_alias(b->p, b->e[i].after);
+		partitions_pkeys(b->p, port->guid, port, &keys);
+		if (partitions_hand_over(b->p, port->guid, port->p_physp, &keys))
+			plugin_want_sweep(b->p);
+	}
+	unlock_tables(b);
+	partitions_store(b->p);
+	rc = pkeys_send(&b->pkeys, back, ALL_SMPS, deadline_us, h);
+	b->r->pkey_smps = b->pkeys.sent;
+	return rc;
+}
+
 /* First step: GUIDs that move leave. OpenSM's tables, then the ports. */
 static int take_out(struct guid_change *b, bool check, uint64_t deadline_us)
 {
-	struct guid_smp smp[SM_ASSIGN_MAX];
+	struct smp smp[SM_ASSIGN_MAX];
 	unsigned n;
 	int rc;
 
 	lock_tables(b);
 	rc = check ? check_still(b) : 0;
+	if (!rc && check)
+		rc = plan_pkeys(b);
 	if (rc) {
 		unlock_tables(b);
 		return rc;
@@ -305,7 +376,7 @@ static int take_out(struct guid_change *b, bool check, uint64_t deadline_us)
 /* Second step. */
 static int put_in(struct guid_change *b, uint64_t deadline_us)
 {
-	struct guid_smp smp[SM_ASSIGN_MAX];
+	struct smp smp[SM_ASSIGN_MAX];
 	unsigned n;
 
 	lock_tables(b);
@@ -347,6 +418,7 @@ static int undo(struct guid_change *b, bool second)
 {
 	uint64_t deadline = now_us() + UNDO_US;
 	size_t at = strlen(b->r->h.reason);
+	struct sm_reply_head h;
 	int rc = 0;
 
 	plan(b, true);
@@ -357,6 +429,11 @@ static int undo(struct guid_change *b, bool second)
 	rc = rc ? rc : put_in(b, deadline);
 	if (rc)
 		doubt(b);
+	if (put_pkeys(b, true, deadline, &h)) {
+		pkeys_doubt(&b->pkeys);
+		plugin_want_sweep(b->p);
+		rc = rc ? rc : -EIO;
+	}
 	snprintf(b->r->h.reason + at, sizeof b->r->h.reason - at, "%s",
 		 rc ? "; taking it back failed as well: these GUIDs may be shown by nobody"
 		    : "; taken back");
@@ -396,11 +473,11 @@ static int carry_out(struct guid_change *b)
 {
 	int rc = take_out(b, true, b->deadline_us);
 
-	if (rc == -ESTALE)
+	if (rc && rc != -EIO)
 		return rc;
 	if (rc)
 		rc = undo(b, false);
-	else if (put_in(b, b->deadline_us))
+	else if (put_in(b, b->deadline_us) || put_pkeys(b, false, b->deadline_us, &b->r->h))
 		rc = undo(b, true);
 	if (b->p->die_at == PLUGIN_DIE_STORE)
 		master_die(b->p, "after a batch");
@@ -438,6 +515,7 @@ int plugin_guids(struct plugin *p, const struct sm_guids_request *req, struct sm
 		rc = run(&b);
 	r->generation = atomic_load(&p->count.generation);
 	plugin_gate_leave(p);
+	pkeys_free(&b.pkeys);
 	r->lock_us = b.lock_time.longest_us;
 	r->elapsed_us = now_us() - start;
 	return rc ? rc

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Entry points of the event plugin: socket, thread, OpenSM's events, the count of path requests. */
 #include "sm-helper/plugin/engine.h"
-#include "sm-helper/plugin/guid_smps.h"
 #include "sm-helper/plugin/homes.h"
 #include "sm-helper/plugin/keep.h"
 #include "sm-helper/plugin/master.h"
 #include "sm-helper/plugin/parked.h"
+#include "sm-helper/plugin/partitions.h"
+#include "sm-helper/plugin/smps.h"
 #include "sm-helper/plugin/wire.h"
 #include "sm-helper/proto/check.h"
 #include "common/util.h"
@@ -42,6 +43,8 @@ union any_request {
 	struct sm_intent_request intent;
 	struct sm_guids_request guids;
 	struct sm_parked_request parked;
+	struct sm_memberships_request memberships;
+	struct sm_members_request members;
 };
 
 union any_reply {
@@ -56,6 +59,9 @@ union any_reply {
 	struct sm_intent_reply intent;
 	struct sm_guids_reply guids;
 	struct sm_parked_reply parked;
+	struct sm_memberships_reply memberships;
+	struct sm_partitions_reply partitions;
+	struct sm_members_reply members;
 };
 
 /* Answers client i if what it watches is past. False: it is gone. */
@@ -111,6 +117,12 @@ static int dispatch(struct plugin *p, const union any_request *req, union any_re
 		return plugin_guids(p, &req->guids, &reply->guids);
 	case SM_OP_PARKED:
 		return plugin_parked(p, &req->parked, &reply->parked);
+	case SM_OP_MEMBERSHIPS:
+		return plugin_memberships(p, &req->memberships, &reply->memberships);
+	case SM_OP_PARTITIONS:
+		return plugin_partitions(p, &req->page, &reply->partitions);
+	case SM_OP_MEMBERS:
+		return plugin_members(p, &req->members, &reply->members);
 	default:
 		return plugin_refuse(&reply->h, -EPROTO, "operation %u is unknown", req->head.op);
 	}
@@ -286,8 +298,8 @@ static int start(struct plugin *p)
 	if ((p->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0 ||
 	    (p->changed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
 		return -errno;
-	if ((rc = homes_open(p)) || (rc = master_open(p)) || (rc = hook_path_requests(p)) ||
-	    (rc = wire_hook(p)) || (rc = guid_smps_hook(p)))
+	if ((rc = homes_open(p)) || (rc = master_open(p)) || (rc = partitions_open(p)) ||
+	    (rc = hook_path_requests(p)) || (rc = wire_hook(p)) || (rc = smps_hook(p)))
 		return rc;
 	return start_thread(p);
 }
@@ -337,6 +349,7 @@ static void plugin_delete(void *arg)
 	eventfd_write(p->stop_fd, 1);
 	pthread_join(p->thread, NULL);
 	plugin_store(p, true);
+	partitions_close(p);
 	parked_free(p);
 	for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
 		if (p->client_fd[i] >= 0)
@@ -370,9 +383,11 @@ static void plugin_report(void *arg, osm_epi_event_id_t event, void *data)
 	case OSM_EVENT_ID_HEAVY_SWEEP_DONE: /* the discovery only; nothing is written yet */
 		if (!master_swept(p))
 			keep_swept(p);
+		partitions_swept(p);
 		break;
 	case OSM_EVENT_ID_SUBNET_UP:
 		master_up(p);
+		partitions_up(p);
 		sweep_over(p, true);
 		break;
 	case OSM_EVENT_ID_STATE_CHANGE:

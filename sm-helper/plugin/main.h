@@ -19,11 +19,12 @@
 
 struct plugin_counters {
 	atomic_ullong generation, heavy_sweeps, lft_smps, port_info_smps, lft_changes,
-		sa_path_requests, repath_notices, guid_smps;
+		sa_path_requests, repath_notices, guid_smps, pkey_smps, pkey_changes;
 };
 
 struct wire_batch;
-struct guid_smp;
+struct smp;
+struct partitions;
 struct parked_list;
 struct keep;
 struct doubts;
@@ -45,7 +46,8 @@ struct plugin {
 	struct parked_list *parked; /* owned; our thread's: plugin/parked.h. NULL: nothing */
 	struct keep *keep;     /* owned; the sweeper's: plugin/keep.h. NULL: nothing is known */
 	struct doubts *doubts; /* owned; likewise. NULL: none */
-	uint64_t instance;     /* when it was loaded, CLOCK_REALTIME in microseconds */
+	struct partitions *partitions; /* owned; plugin/partitions.h */
+	uint64_t instance;             /* when it was loaded, CLOCK_REALTIME in microseconds */
 
 	/* Record of the batch under way, here or at the master whose standby this is:
 	 * plugin/master.h */
@@ -69,10 +71,10 @@ struct plugin {
 		pthread_cond_t answered;
 		const struct wire_batch *batch; /* batch whose answers are awaited, or NULL */
 		unsigned taken;
-		int32_t wake; /* number of SMPs on the wire at which who waits is woken */
-		struct guid_smp *guid_smp; /* guid_smps of them, whose answers are awaited */
-		unsigned guid_smps;
-	} wire; /* plugin/wire.c, plugin/guid_smps.c */
+		int32_t wake;    /* number of SMPs on the wire at which who waits is woken */
+		struct smp *smp; /* smps of them, whose answers are awaited */
+		unsigned smps;
+	} wire; /* plugin/wire.c, plugin/smps.c */
 };
 
 /* How many LIDs each CA port has, from its own on. */
@@ -107,6 +109,9 @@ void plugin_changed(struct plugin *p);
 /* -EHOSTDOWN or -EAGAIN with reason where nothing may be changed. The gate is held. */
 int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h);
 
+/* Asks OpenSM for a heavy sweep. The gate is held. */
+void plugin_want_sweep(struct plugin *p);
+
 /* Sets reason and returns error. */
 int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -129,6 +134,13 @@ int plugin_parked(struct plugin *p, const struct sm_parked_request *req,
 		  struct sm_parked_reply *reply);
 int plugin_records(struct plugin *p, const struct sm_records_request *req,
 		   struct sm_records_reply *reply);
+
+int plugin_memberships(struct plugin *p, const struct sm_memberships_request *req,
+		       struct sm_memberships_reply *reply);
+int plugin_partitions(struct plugin *p, const struct sm_page_request *req,
+		      struct sm_partitions_reply *reply);
+int plugin_members(struct plugin *p, const struct sm_members_request *req,
+		   struct sm_members_reply *reply);
 
 /* Writes the files that batches have left for later: all of them where nobody waits (idle), else
  * what has waited for long. Our thread, or when that has ended. */

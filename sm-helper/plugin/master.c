@@ -25,8 +25,7 @@ struct record_file {
 	struct sm_intent_request record;
 };
 
-/* Owned by the caller; NULL without memory. */
-static char *cache_path(const char *name)
+char *master_cache_path(const char *name)
 {
 	const char *dir = getenv("OSM_CACHE_DIR");
 
@@ -35,7 +34,7 @@ static char *cache_path(const char *name)
 
 int master_open(struct plugin *p)
 {
-	char *path AUTO_FREE = cache_path("ibvmig-intent");
+	char *path AUTO_FREE = master_cache_path("ibvmig-intent");
 	char reason[SM_REASON_MAX];
 	struct record_file f = {0};
 	int rc;
@@ -259,7 +258,7 @@ void master_read_fault(struct plugin *p)
 
 void master_arm(struct plugin *p)
 {
-	char *path AUTO_FREE = p->may_die ? cache_path("ibvmig-die-at") : NULL;
+	char *path AUTO_FREE = p->may_die ? master_cache_path("ibvmig-die-at") : NULL;
 	FILE *f = path ? fopen(path, "re") : NULL;
 	char word[16] = "";
 

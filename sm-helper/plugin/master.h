@@ -6,6 +6,9 @@
 
 #include "sm-helper/plugin/main.h"
 
+/* The path of a file in OpenSM's cache directory; owned by the caller. NULL without memory. */
+char *master_cache_path(const char *name);
+
 /* Opens the record, a file in OpenSM's cache directory; one of an earlier process is kept until it
  * has been judged. 0 or -errno. */
 int master_open(struct plugin *p);

@@ -57,6 +57,8 @@ int plugin_status(struct plugin *p, struct sm_status_reply *r)
 	r->sa_path_requests = atomic_load(&p->count.sa_path_requests);
 	r->repath_notices = atomic_load(&p->count.repath_notices);
 	r->guid_smps = atomic_load(&p->count.guid_smps);
+	r->pkey_smps = atomic_load(&p->count.pkey_smps);
+	r->pkey_changes = atomic_load(&p->count.pkey_changes);
 	r->parked = parked_count(p);
 	copy_text(r->plugin_version, sizeof r->plugin_version, IBVMIG_VERSION);
 	copy_text(r->opensm_version, sizeof r->opensm_version, osm->osm_version);

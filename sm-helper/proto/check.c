@@ -171,6 +171,67 @@ static int check_records(const struct sm_records_request *r, size_t bytes, char 
 	return 0;
 }
 
+static int check_memberships(const struct sm_memberships_request *r, size_t bytes, char *reason)
+{
+	const size_t fixed = offsetof(struct sm_memberships_request, guid);
+
+	if (bytes < fixed)
+		return refuse(reason, -EPROTO,
+			      "a request for memberships of %zu bytes; it has at least %zu", bytes,
+			      fixed);
+	if (r->count < 1 || r->count > SM_RECORDS_MAX)
+		return refuse(reason, -EINVAL, "%u GUIDs; allowed is 1 to %u", r->count,
+			      SM_RECORDS_MAX);
+	if (bytes != fixed + r->count * sizeof r->guid[0])
+		return refuse(reason, -EPROTO, "a request for %u GUIDs has %zu bytes, not %zu",
+			      r->count, fixed + r->count * sizeof r->guid[0], bytes);
+	return 0;
+}
+
+static int check_member(const struct sm_members_request *r, unsigned i, char *reason)
+{
+	const struct sm_member *m = &r->member[i];
+
+	if (!m->guid || !~m->guid)
+		return refuse(reason, -EINVAL, "member %u: the GUID is 0 or all ones", i);
+	if (m->as > SM_MEMBER_FULL)
+		return refuse(
+			reason, -EINVAL,
+			"member %u: membership %u; allowed is 0 (none), 1 (limited), 2 (full)", i,
+			m->as);
+	for (unsigned k = 0; k < i; k++)
+		if (r->member[k].guid == m->guid)
+			return refuse(reason, -EINVAL, "GUID 0x%016" PRIx64 " is named twice",
+				      m->guid);
+	return 0;
+}
+
+static int check_members(const struct sm_members_request *r, size_t bytes, char *reason)
+{
+	const size_t fixed = offsetof(struct sm_members_request, member);
+	int rc = 0;
+
+	if (bytes < fixed)
+		return refuse(reason, -EPROTO, "members of %zu bytes; they have at least %zu",
+			      bytes, fixed);
+	if (r->count < 1 || r->count > SM_ASSIGN_MAX)
+		return refuse(reason, -EINVAL, "%u members; allowed is 1 to %u", r->count,
+			      SM_ASSIGN_MAX);
+	if (bytes != fixed + r->count * sizeof r->member[0])
+		return refuse(reason, -EPROTO, "a list of %u members has %zu bytes, not %zu",
+			      r->count, fixed + r->count * sizeof r->member[0], bytes);
+	if (r->flags & ~(unsigned)SM_MEMBERS_STORE)
+		return refuse(reason, -EINVAL, "flags 0x%x are unknown", r->flags);
+	if (!(r->pkey & 0x7fff))
+		return refuse(reason, -EINVAL, "P_Key 0x%04x; allowed is 1 to 0x7fff", r->pkey);
+	if (r->deadline_ms < 1 || r->deadline_ms > SM_DEADLINE_MAX_MS)
+		return refuse(reason, -EINVAL, "deadline %u ms; allowed is 1 to %u", r->deadline_ms,
+			      SM_DEADLINE_MAX_MS);
+	for (unsigned i = 0; !rc && i < r->count; i++)
+		rc = check_member(r, i, reason);
+	return rc;
+}
+
 int proto_check_request(const void *packet, size_t bytes, char reason[static SM_REASON_MAX])
 {
 	static const size_t size[SM_OP_COUNT] = {
@@ -181,6 +242,7 @@ int proto_check_request(const void *packet, size_t bytes, char reason[static SM_
 		[SM_OP_WATCH] = sizeof(struct sm_watch_request),
 		[SM_OP_SWEEP] = sizeof(struct sm_sweep_request),
 		[SM_OP_PARKED] = sizeof(struct sm_parked_request),
+		[SM_OP_PARTITIONS] = sizeof(struct sm_page_request),
 	};
 	const struct sm_head *h = packet;
 
@@ -202,6 +264,10 @@ int proto_check_request(const void *packet, size_t bytes, char reason[static SM_
 		return check_guids(packet, bytes, reason);
 	if (h->op == SM_OP_RECORDS)
 		return check_records(packet, bytes, reason);
+	if (h->op == SM_OP_MEMBERSHIPS)
+		return check_memberships(packet, bytes, reason);
+	if (h->op == SM_OP_MEMBERS)
+		return check_members(packet, bytes, reason);
 	if (h->op < 1 || h->op >= SM_OP_COUNT)
 		return refuse(reason, -EPROTO, "operation %u is unknown", h->op);
 	if (bytes != size[h->op])

@@ -8,19 +8,22 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 12
+#define SM_PROTO_VERSION 13
 
-#define SM_ASSIGN_MAX      128 /* ports in one batch: 64 moves */
-#define SM_ENDPORTS_MAX    256
-#define SM_LINKS_MAX       1024
-#define SM_LFT_BLOCKS      256
-#define SM_PATHS_MAX       256 /* changed paths that a reply tells */
-#define SM_RECORDS_MAX     256 /* path records asked for at once */
-#define SM_PARKED_MAX      1024
-#define SM_DESC_MAX        64
-#define SM_REASON_MAX      192
-#define SM_DEADLINE_MAX_MS 60000
-#define SM_READ_WAIT_MS    10000
+#define SM_ASSIGN_MAX         128 /* ports in one batch: 64 moves */
+#define SM_ENDPORTS_MAX       256
+#define SM_LINKS_MAX          1024
+#define SM_LFT_BLOCKS         256
+#define SM_PATHS_MAX          256 /* changed paths that a reply tells */
+#define SM_RECORDS_MAX        256 /* path records asked for at once */
+#define SM_PARKED_MAX         1024
+#define SM_PKEYS_MAX          128 /* P_Keys of a GUID */
+#define SM_PARTITIONS_MAX     512
+#define SM_DESC_MAX           64
+#define SM_REASON_MAX         192
+#define SM_PARTITION_NAME_MAX 32
+#define SM_DEADLINE_MAX_MS    60000
+#define SM_READ_WAIT_MS       10000
 
 enum sm_op {
 	SM_OP_STATUS = 1,
@@ -34,6 +37,9 @@ enum sm_op {
 	SM_OP_INTENT = 9,
 	SM_OP_GUIDS = 10,
 	SM_OP_PARKED = 11,
+	SM_OP_MEMBERSHIPS = 12,
+	SM_OP_PARTITIONS = 13,
+	SM_OP_MEMBERS = 14,
 	SM_OP_COUNT
 };
 
@@ -76,6 +82,8 @@ struct sm_status_reply {
 	uint64_t sa_path_requests; /* PathRecord requests that arrived */
 	uint64_t repath_notices;   /* trap 69 */
 	uint64_t guid_smps;        /* GUIDInfo, sent by the plugin */
+	uint64_t pkey_smps;        /* P_KeyTable, sent by the plugin to write */
+	uint64_t pkey_changes;     /* P_KeyTable blocks that OpenSM itself has written */
 	uint32_t switches, endports;
 	uint16_t sm_lid;
 	uint8_t sm_state; /* enum sm_state */
@@ -157,7 +165,9 @@ enum sm_assign_flag {
 	SM_ASSIGN_FORCED_SWEEP = 1 << 1, /* fault: a heavy sweep afterwards */
 	SM_ASSIGN_BACK = 1 << 2,         /* takes an earlier batch back: SM_OP_PARKED tells before
 					    and after of that one */
-	SM_ASSIGN_FLAGS = SM_ASSIGN_NO_SWAP | SM_ASSIGN_FORCED_SWEEP | SM_ASSIGN_BACK
+	SM_ASSIGN_NO_PKEYS = 1 << 3,     /* fault: P_Keys stay behind */
+	SM_ASSIGN_FLAGS = SM_ASSIGN_NO_SWAP | SM_ASSIGN_FORCED_SWEEP | SM_ASSIGN_BACK |
+			  SM_ASSIGN_NO_PKEYS
 };
 
 struct sm_target {
@@ -235,7 +245,9 @@ struct sm_assign_reply {
 	uint16_t own_lid[SM_ASSIGN_MAX];        /* the own LID; another one where `lid` is a copy */
 	uint16_t changed[SM_ASSIGN_MAX];        /* share of paths_changed that is of its GUID */
 	uint32_t path_count;                    /* the first of paths_changed */
-	uint32_t switch_info_smps;         /* LinearFDBTop of switches whose tables got longer */
+	uint32_t switch_info_smps; /* LinearFDBTop of switches whose tables got longer */
+	uint32_t pkey_smps;        /* P_Key tables that were written */
+	uint32_t pad;
 	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
 };
 
@@ -270,7 +282,7 @@ struct sm_guids_reply {
 	uint32_t paths_changed;  /* paths of GUIDs that have another LID than was_lid, to ports and
 				    GUIDs */
 	uint32_t repath_notices; /* trap 69 */
-	uint32_t pad;
+	uint32_t pkey_smps;      /* P_Key tables that were written */
 	uint64_t lock_us, elapsed_us;                     /* as in sm_assign_reply */
 	uint64_t instance, generation_before, generation; /* likewise */
 	uint64_t before[SM_ASSIGN_MAX];  /* former contents of the entries; request's order */
@@ -342,6 +354,100 @@ struct sm_records_reply {
 	uint32_t count;                /* the request's */
 	uint32_t pad;
 	struct sm_record record[SM_RECORDS_MAX]; /* request's order; only count of them are sent */
+};
+
+/* SM_OP_MEMBERSHIPS: the P_Keys that a port which shows this GUID has by the partition policy,
+ * whether one shows it now or not. Bit 15: full member. */
+struct sm_memberships_request {
+	struct sm_head head;
+	uint32_t count; /* 1 to SM_RECORDS_MAX */
+	uint32_t pad;
+	uint64_t guid[SM_RECORDS_MAX]; /* only count of them are sent */
+};
+
+struct sm_memberships {
+	uint16_t count; /* of P_Keys; may be more than the first SM_PKEYS_MAX, which are told */
+	uint16_t pkey[SM_PKEYS_MAX];
+	uint8_t pad[6];
+};
+
+struct sm_memberships_reply {
+	struct sm_reply_head h;
+	uint64_t instance, generation;
+	uint32_t count; /* the request's */
+	uint32_t pad;
+	struct sm_memberships of[SM_RECORDS_MAX]; /* request's order; only count of them are sent */
+};
+
+/* SM_OP_PARTITIONS: the policy itself, in its order: for a port the last entry that fits counts.
+ * Asked for by a struct sm_page_request. */
+enum sm_who {
+	SM_WHO_GUID,
+	SM_WHO_ALL,
+	SM_WHO_CAS,
+	SM_WHO_SWITCHES,
+	SM_WHO_ROUTERS,
+	SM_WHO_SELF,  /* OpenSM's own port */
+	SM_WHO_NOBODY /* tells of the partition only */
+};
+
+enum sm_member_as {
+	SM_MEMBER_NONE,
+	SM_MEMBER_LIMITED,
+	SM_MEMBER_FULL,
+	SM_MEMBER_BOTH /* only with OpenSM's allow_both_pkeys */
+};
+
+struct sm_partition_entry {
+	uint64_t guid; /* SM_WHO_GUID only */
+	uint16_t pkey; /* without bit 15 */
+	uint8_t who;   /* enum sm_who */
+	uint8_t as;    /* enum sm_member_as */
+	uint8_t ours;  /* added by SM_OP_MEMBERS; else it is in OpenSM's own file */
+	uint8_t pad[3];
+	char name[SM_PARTITION_NAME_MAX]; /* of the partition; "" without one */
+};
+
+struct sm_partitions_reply {
+	struct sm_reply_head h;
+	uint64_t instance, generation;
+	uint32_t total, count;
+	uint32_t bad_line; /* OpenSM gives its file up at this line, and all ports are full members
+			      of 0x7fff and of nothing else; 0: it does not */
+	uint32_t pad;
+	struct sm_partition_entry entry[SM_PARTITIONS_MAX]; /* only count of them are sent */
+};
+
+/* SM_OP_MEMBERS: adds members to a partition of OpenSM's file, and takes such away again. They come
+ * after all that the file says. P_Key tables of ports that show the GUIDs now are written and read
+ * back before the answer. -ENOENT: there is no such partition; -EEXIST: a GUID to be taken away is
+ * a member by the file itself; -ENOSPC: a port has no room for one more P_Key; -EREMOTEIO and -EIO
+ * as of an assign batch. */
+enum sm_members_flag {
+	SM_MEMBERS_STORE = 1 << 0 /* to a standby: kept for the day on which it is master */
+};
+
+struct sm_member {
+	uint64_t guid;
+	uint8_t as; /* enum sm_member_as, but BOTH; NONE: taken away */
+	uint8_t pad[7];
+};
+
+struct sm_members_request {
+	struct sm_head head;
+	uint16_t pkey; /* bit 15 does not matter */
+	uint16_t flags;
+	uint32_t deadline_ms; /* as in sm_assign_request */
+	uint32_t count;
+	uint32_t pad;
+	struct sm_member member[SM_ASSIGN_MAX]; /* only count of them are sent */
+};
+
+struct sm_members_reply {
+	struct sm_reply_head h;
+	uint64_t instance, generation;
+	uint32_t changed; /* how many were not so already */
+	uint32_t pkey_smps;
 };
 
 /* SM_OP_WATCH: answered as soon as the state is another one than this. Until then the connection

@@ -95,6 +95,7 @@ static struct json_object *moves_json(const struct move_result *res, const struc
 	json_set_u64(o, "lft_smps", res->lft_smps);
 	json_set_u64(o, "port_info_smps", res->port_info_smps);
 	json_set_u64(o, "guid_smps", res->guid_smps);
+	json_set_u64(o, "pkey_smps", res->pkey_smps);
 	json_set_u64(o, "switches_updated", res->switches_updated);
 	json_set_u64(o, "switches_total", res->switches_total);
 	json_set_u64(o, "repath_notices", res->repath_notices);

@@ -98,6 +98,8 @@ static void run_status(struct rest_call *call)
 	json_set_u64(c, "lft_changes", s.lft_changes);
 	json_set_u64(c, "port_info_smps", s.port_info_smps);
 	json_set_u64(c, "guid_smps", s.guid_smps);
+	json_set_u64(c, "pkey_smps", s.pkey_smps);
+	json_set_u64(c, "pkey_changes", s.pkey_changes);
 	json_set_u64(c, "sa_path_requests", s.sa_path_requests);
 	json_set_u64(c, "repath_notices", s.repath_notices + outbox_counts(o->outbox).acked);
 	add_notice_counts(c, o);

@@ -5,8 +5,8 @@
  *
  * Members that were added through ibvmig-sm are a list in OpenSM's cache directory,
  * "ibvmig-members". While it is not empty, or while ports show GUIDs besides their own, OpenSM is
- * given another file, "ibvmig-partitions.conf" there: its own one, and behind it these members, and
- * what ports are for the GUIDs that they show. */
+ * given another file, "ibvmig-partitions.conf" there. That one has the text of its own one, then
+ * these members, then what ports are for the GUIDs that they show. */
 #ifndef IBVMIG_SM_HELPER_PLUGIN_PARTITIONS_H
 #define IBVMIG_SM_HELPER_PLUGIN_PARTITIONS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* P_Key tables of CA ports and of the switch ports that they hang on, in a batch: what they shall
- * hold by the policy for the GUIDs that the ports show afterwards, in OpenSM's records and on the
+/* P_Key tables of CA ports, and of the switch ports that they hang on, in a batch. They get what
+ * the policy says of the GUIDs that the ports show afterwards, in OpenSM's records and on the
  * ports. OpenSM's own partition manager then finds nothing to write. The gate is held in all calls.
  * Indices belong to the GUID: a P_Key stays at the index that it had where the GUID was shown. */
 #ifndef IBVMIG_SM_HELPER_PLUGIN_PKEYS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* OpenSM's partition policy (opensm(8), partitions.conf) for any GUID: OpenSM itself drops each
  * GUID that no port shows when it reads the file. Pure, no OpenSM in it. The file is read as
- * osm_prtn_config.c of OpenSM 3.3.23 reads it, with its prefixes of words, and its fall back to
- * "all ports are full members of 0x7fff" for a file that it cannot read to the end. */
+ * osm_prtn_config.c of OpenSM 3.3.23 reads it, prefixes of words included. Where OpenSM gives a
+ * file up, all ports are full members of 0x7fff, and of nothing else. */
 #ifndef IBVMIG_SM_HELPER_PLUGIN_POLICY_H
 #define IBVMIG_SM_HELPER_PLUGIN_POLICY_H
 

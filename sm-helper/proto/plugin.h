@@ -420,9 +420,9 @@ struct sm_partitions_reply {
 
 /* SM_OP_MEMBERS: adds members to a partition of OpenSM's file, and takes such away again. They come
  * after all that the file says. P_Key tables of ports that show the GUIDs now are written and read
- * back before the answer. -ENOENT: there is no such partition; -EEXIST: a GUID to be taken away is
- * a member by the file itself; -ENOSPC: a port has no room for one more P_Key; -EREMOTEIO and -EIO
- * as of an assign batch. */
+ * back before the answer. -ENOENT: there is no such partition. -EEXIST: a GUID to be taken away is
+ * a member by the file itself. -ENOSPC: a port has no room for one more P_Key. -EREMOTEIO, -EIO: as
+ * of an assign batch. */
 enum sm_members_flag {
 	SM_MEMBERS_STORE = 1 << 0 /* to a standby: kept for the day on which it is master */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Preloaded in OpenSM: ports refuse P_Key tables that are to be written. Each such SMP takes a byte
- * from the file $REFUSE_PKEYS, and "x" has it refused: the block that is asked for is one that no
- * port has, so the port answers with an error. */
+ * from the file $REFUSE_PKEYS, and "x" has it refused. The block that is then asked for is one that
+ * no port has, so the port answers with an error. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <infiniband/umad.h>

@@ -362,9 +362,11 @@ static uint16_t be16_at(const uint8_t *p)
 /* Components of a PathRecord that a question names, and where they are: IBA 1.4, 15.2.5.16. */
 #define PR_DGID      (1ull << 2)
 #define PR_SGID      (1ull << 3)
+#define PR_DLID      (1ull << 4)
 #define PR_NUMB_PATH (1ull << 12)
 #define PR_PKEY      (1ull << 13)
 #define PR_PKEY_AT   50
+#define PR_DGID_AT   8
 
 static void parse_path(const uint8_t *r, struct probe_path *path)
 {
@@ -408,32 +410,60 @@ static int call_sa(struct probe *m, uint16_t sm_lid, ib_sa_call_t *call,
 			    : fail(error, -ETIMEDOUT, "the SA at LID %d does not answer", sm.lid);
 }
 
+/* The destination is in the record already, as the component `to`. Lock held. */
+static int ask_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid, uint16_t pkey,
+		    uint64_t to, uint8_t record[static IB_SA_DATA_SIZE], char *error)
+{
+	ib_sa_call_t call = {
+		.method = IB_MAD_METHOD_GET,
+		.attrid = IB_SA_ATTR_PATHRECORD,
+		.mask = to | PR_SGID | PR_NUMB_PATH | (pkey ? PR_PKEY : 0),
+	};
+	ibmad_gid_t from;
+	int rc;
+
+	/* cppcheck-suppress uninitvar ; it is written */
+	ib_gid_to_bytes(sgid, from);
+	mad_set_array(record, 0, IB_SA_PR_SGID_F, from);
+	mad_set_field(record, 0, IB_SA_PR_NPATH_F, 1);
+	record[PR_PKEY_AT] = (uint8_t)(pkey >> 8);
+	record[PR_PKEY_AT + 1] = (uint8_t)pkey;
+	rc = call_sa(m, sm_lid, &call, record, error);
+	return rc == -EACCES ? fail(error, -ENOENT, "the SA knows no such path") : rc;
+}
+
 int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
 	       const struct ib_gid *dgid, uint16_t pkey, struct probe_path *ret_path,
 	       char error[static PROBE_ERROR_MAX])
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
-	ib_sa_call_t call = {
-		.method = IB_MAD_METHOD_GET,
-		.attrid = IB_SA_ATTR_PATHRECORD,
-		.mask = PR_DGID | PR_SGID | PR_NUMB_PATH | (pkey ? PR_PKEY : 0),
-	};
 	uint8_t record[IB_SA_DATA_SIZE] = {0};
-	ibmad_gid_t from, to;
+	ibmad_gid_t to;
 	int rc;
 
-	/* cppcheck-suppress uninitvar ; these are written */
-	ib_gid_to_bytes(sgid, from);
-	/* cppcheck-suppress uninitvar */
+	/* cppcheck-suppress uninitvar ; it is written */
 	ib_gid_to_bytes(dgid, to);
 	mad_set_array(record, 0, IB_SA_PR_DGID_F, to);
-	mad_set_array(record, 0, IB_SA_PR_SGID_F, from);
-	mad_set_field(record, 0, IB_SA_PR_NPATH_F, 1);
-	record[PR_PKEY_AT] = (uint8_t)(pkey >> 8);
-	record[PR_PKEY_AT + 1] = (uint8_t)pkey;
-	if ((rc = call_sa(m, sm_lid, &call, record, error)))
-		return rc == -EACCES ? fail(error, -ENOENT, "the SA knows no such path") : rc;
+	rc = ask_path(m, sm_lid, sgid, pkey, PR_DGID, record, error);
+	if (!rc)
+		parse_path(record, ret_path);
+	return rc;
+}
+
+int probe_path_to_lid(struct probe *m, const struct ib_gid *sgid, uint16_t dlid, uint16_t pkey,
+		      struct probe_path *ret_path, struct ib_gid *ret_dgid,
+		      char error[static PROBE_ERROR_MAX])
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	uint8_t record[IB_SA_DATA_SIZE] = {0};
+	int rc;
+
+	mad_set_field(record, 0, IB_SA_PR_DLID_F, dlid);
+	rc = ask_path(m, 0, sgid, pkey, PR_DLID, record, error);
+	if (rc)
+		return rc;
 	parse_path(record, ret_path);
+	ib_gid_from_bytes(record + PR_DGID_AT, ret_dgid);
 	return 0;
 }
 

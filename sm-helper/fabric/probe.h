@@ -124,5 +124,9 @@ int probe_lft_blocks(struct probe *m, struct probe_block *b, unsigned count,
 int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
 	       const struct ib_gid *dgid, uint16_t pkey, struct probe_path *ret_path,
 	       char error[static PROBE_ERROR_MAX]);
+/* The same to a LID, from the SA that our port knows; *ret_dgid: the port that has it. */
+int probe_path_to_lid(struct probe *m, const struct ib_gid *sgid, uint16_t dlid, uint16_t pkey,
+		      struct probe_path *ret_path, struct ib_gid *ret_dgid,
+		      char error[static PROBE_ERROR_MAX]);
 
 #endif

@@ -167,7 +167,7 @@ static void run_unbind(struct rest_call *call)
 		call->gone = vguid;
 }
 
-static struct json_object *path_json(const struct path_value *p, bool caching)
+struct json_object *rest_path_json(const struct path_value *p)
 {
 	struct json_object *o = json_object_new_object();
 	char pkey[8];
@@ -179,6 +179,13 @@ static struct json_object *path_json(const struct path_value *p, bool caching)
 	json_set_u64(o, "mtu", notice_mtu_bytes(p->mtu));
 	json_set_u64(o, "rate", p->rate);
 	json_set_str(o, "pkey", pkey);
+	return o;
+}
+
+static struct json_object *path_json(const struct path_value *p, bool caching)
+{
+	struct json_object *o = rest_path_json(p);
+
 	json_set_bool(o, "cacheable", caching);
 	return o;
 }
@@ -260,7 +267,9 @@ static void get_path(struct http_request *req)
 	struct path_answer a;
 	const char *wrong = read_path_query(arg[0], arg[1], arg[2], &q);
 
-	if (wrong)
+	if (http_query(req->exchange, "dlid"))
+		rest_get_path_to_lid(req);
+	else if (wrong)
 		http_fail(req->exchange, 400, "bad-request", "%s", wrong);
 	else if (!path_service_lookup(rest->ops->paths, &q, 1, &a) && !a.error)
 		http_reply(req->exchange, 200, path_json(&a.path, rest->caching));

@@ -74,6 +74,10 @@ struct json_object *rest_parked_json(struct parked *k); /* NULL: nothing is park
 void rest_get_loads(struct http_request *req);
 /* rest/ranks.c */
 void rest_post_ranks(struct http_request *req);
+/* rest/lids.c */
+void rest_get_path_to_lid(struct http_request *req);
+/* rest/rest.c: a record, without its ends' GIDs. */
+struct json_object *rest_path_json(const struct path_value *p);
 /* rest/twin.c */
 void rest_get_twin(struct http_request *req);
 void rest_get_twin_registry(struct http_request *req);

@@ -60,9 +60,10 @@ static void path_run(struct job *j)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 	const char *pkey = json_opt_str(j->in, "pkey", NULL);
-	char *path AUTO_FREE = strf(
-		"/v1/paths?sgid=%s&dgid=%s%s%s", json_opt_str(j->in, "sgid", ""),
-		json_opt_str(j->in, "dgid", ""), pkey ? "&pkey=" : "", pkey ? pkey : "");
+	const char *to = json_opt(j->in, "dlid") ? "dlid" : "dgid";
+	char *path AUTO_FREE = strf("/v1/paths?sgid=%s&%s=%s%s%s", json_opt_str(j->in, "sgid", ""),
+				    to, json_object_get_string(json_opt(j->in, to)),
+				    pkey ? "&pkey=" : "", pkey ? pkey : "");
 
 	if (!j->d->settings->sm_url) {
 		job_fail(j, -ENOENT, "sm-url is not configured on host %s",
@@ -101,18 +102,35 @@ static void refuse(struct vm *vm, uint64_t id, const char *error)
 	agent_send(vm->agent, msg);
 }
 
+/* The other end: a GID, or the LID of a program that names none. -EINVAL: neither. */
+static int set_destination(struct json_object *msg, struct json_object *in)
+{
+	uint64_t lid = json_opt_u64(msg, "dlid", 0);
+	char text[IB_GID_TEXT];
+	struct ib_gid dgid;
+
+	if (lid >= IB_LID_UCAST_MIN && lid <= IB_LID_UCAST_MAX) {
+		json_set_u64(in, "dlid", lid);
+		return 0;
+	}
+	if (ib_gid_parse(json_opt_str(msg, "dgid", ""), &dgid))
+		return -EINVAL;
+	ib_gid_format(&dgid, text);
+	json_set_str(in, "dgid", text);
+	return 0;
+}
+
 static void ask_path(struct vm *vm, struct json_object *msg)
 {
+	struct json_object *in AUTO_JSON = json_object_new_object();
 	const char *pkey = json_opt_str(msg, "pkey", NULL);
 	uint64_t id = json_opt_u64(msg, "id", 0);
-	struct ib_gid sgid, dgid;
+	struct ib_gid sgid;
 	uint16_t partition;
-	struct json_object *in;
 	char text[IB_GID_TEXT];
 
-	if (ib_gid_parse(json_opt_str(msg, "sgid", ""), &sgid) ||
-	    ib_gid_parse(json_opt_str(msg, "dgid", ""), &dgid)) {
-		refuse(vm, id, "sgid and dgid must be GIDs");
+	if (ib_gid_parse(json_opt_str(msg, "sgid", ""), &sgid) || set_destination(msg, in)) {
+		refuse(vm, id, "sgid and dgid must be GIDs, or dlid a LID");
 		return;
 	}
 	if (pkey && ib_pkey_parse(pkey, &partition)) {
@@ -127,16 +145,13 @@ static void ask_path(struct vm *vm, struct json_object *msg)
 		refuse(vm, id, "too many path requests at once; at most 64");
 		return;
 	}
-	in = json_object_new_object();
 	ib_gid_format(&sgid, text);
 	json_set_str(in, "sgid", text);
-	ib_gid_format(&dgid, text);
-	json_set_str(in, "dgid", text);
 	if (pkey) {
 		snprintf(text, sizeof text, "0x%04x", partition);
 		json_set_str(in, "pkey", text);
 	}
-	if (job_start(vm->d, in, path_run, path_done, vm, id)) {
+	if (job_start(vm->d, TAKE(in), path_run, path_done, vm, id)) {
 		refuse(vm, id, "the host is out of memory");
 		return;
 	}

@@ -260,6 +260,7 @@ static void host_message(void *arg, struct json_object *msg)
 
 	if (!op) {
 		agent_path_answer(a, id, msg);
+		agent_lid_answer(a, id, msg);
 		return;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(ops); i++) {

@@ -45,11 +45,12 @@ static int parse_faults(const char *text, unsigned *ret_fault)
 	return 0;
 }
 
-static int run(const char *port, const char *socket_path)
+static int run(const char *port, const char *socket_path, bool grh_required)
 {
 	static struct agent a = {.listener = -1, .spare = -1};
 	int rc;
 
+	a.grh_required = grh_required;
 	a.started_ms = now_ms();
 	a.socket_path = socket_path;
 	if (parse_faults(getenv("IBVMIG_FAULT"), &a.fault))
@@ -73,7 +74,7 @@ static int run(const char *port, const char *socket_path)
 	return rc < 0 ? 1 : 0;
 }
 
-enum { OPT_PORT, OPT_SOCKET, OPTIONS };
+enum { OPT_PORT, OPT_SOCKET, OPT_GRH, OPTIONS };
 
 static const struct command_option options[OPTIONS] = {
 	[OPT_PORT] = {"--port", "PATH",
@@ -81,18 +82,20 @@ static const struct command_option options[OPTIONS] = {
 		      0},
 	[OPT_SOCKET] = {"--socket", "PATH",
 			"where the verbs shims connect, instead of " SHIM_SOCKET, 0},
+	[OPT_GRH] = {"--grh-required", NULL,
+		     "InfiniBand ports tell programs that connections need a GRH", 0},
 };
 
 static int start(const struct command_line *l)
 {
 	const char *port = command_value(l, OPT_PORT), *path = command_value(l, OPT_SOCKET);
 
-	return run(port ? port : AGENT_PORT, path ? path : SHIM_SOCKET);
+	return run(port ? port : AGENT_PORT, path ? path : SHIM_SOCKET, command_has(l, OPT_GRH));
 }
 
-static const struct command agent_command = {NULL, "",
-					     COMMAND_BIT(OPT_PORT) | COMMAND_BIT(OPT_SOCKET), start,
-					     "run the agent of a guest"};
+static const struct command agent_command = {
+	NULL, "", COMMAND_BIT(OPT_PORT) | COMMAND_BIT(OPT_SOCKET) | COMMAND_BIT(OPT_GRH), start,
+	"run the agent of a guest"};
 
 static const struct program program = {
 	.name = "ibvmig-agent",

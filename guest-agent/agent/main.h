@@ -26,6 +26,7 @@ struct agent {
 	uint64_t started_ms;
 	const char *socket_path; /* the shims connect there */
 	unsigned fault;          /* enum shim_fault */
+	bool grh_required;       /* InfiniBand ports tell programs that they want GRHs */
 
 	/* agent/host.c */
 	struct agent_host *host; /* owned */
@@ -135,10 +136,30 @@ void agent_path_ask(struct agent_shim *s, const struct shim_path *ask);
 void agent_path_answer(struct agent *a, uint64_t id, struct json_object *answer);
 void agent_path_forget_shim(struct agent_shim *s);
 void agent_path_counters(struct json_object *ret_obj);
+/* Questions of other files: an id that no other has; `path` with that id, to which the destination
+ * is added (pkey 0: none). The question counts as one. */
+uint64_t agent_path_new_id(void);
+struct json_object *agent_path_question(uint64_t id, const uint8_t sgid[16], uint16_t pkey);
+/* A record of the host's. 0 or -errno. */
+int agent_path_parse(struct json_object *record, struct shim_path *ret_record);
+/* The end that has the LID for itself, if it is known. */
+bool agent_path_at_lid(const struct agent *a, const struct shim_lid_ask *ask,
+		       struct shim_end *ret_end);
+/* Keeps the record to one that a LID stands for. sole: it has the LID for itself. */
+void agent_path_learn(const struct agent *a, const struct shim_lid_ask *ask,
+		      const struct shim_end *end, bool sole);
 /* Records may be kept from now on; false: they may not, and those that are there go. */
 void agent_path_use(struct agent *a, bool on);
 void agent_path_change(const struct path_change *change);
 void agent_path_flush(void);
+
+/* agent/lid.c: the ports that a program may mean that names a LID and no GID. */
+void agent_lid_ask(struct agent_shim *s, const struct shim_lid_ask *ask);
+/* The host's answer to a `path` of ours with a LID; others are left alone. */
+void agent_lid_answer(struct agent *a, uint64_t id, struct json_object *answer);
+void agent_lid_forget_shim(struct agent_shim *s);
+/* A path has changed: answers that are on their way are not kept. */
+void agent_lid_stale(void);
 
 /* agent/notice.c: what the host tells of paths: `repath`, `unpath`, `path-cache`, and the list
  * `paths` of a `resume` (absent: no path has changed). */

@@ -174,7 +174,12 @@ static void path_timeout(void *arg)
 	}
 }
 
-static void path_query_host(struct agent *a, const struct shim_path *ask, uint64_t id)
+uint64_t agent_path_new_id(void)
+{
+	return ++paths.last_id;
+}
+
+struct json_object *agent_path_question(uint64_t id, const uint8_t sgid[16], uint16_t pkey)
 {
 	struct json_object *msg = json_object_new_object();
 	char text[IB_GID_TEXT];
@@ -182,17 +187,26 @@ static void path_query_host(struct agent *a, const struct shim_path *ask, uint64
 
 	json_set_str(msg, "op", "path");
 	json_set_u64(msg, "id", id);
-	ib_gid_from_bytes(ask->sgid, &gid);
+	ib_gid_from_bytes(sgid, &gid);
 	ib_gid_format(&gid, text);
 	json_set_str(msg, "sgid", text);
-	ib_gid_from_bytes(ask->dgid, &gid);
-	ib_gid_format(&gid, text);
-	json_set_str(msg, "dgid", text);
-	if (ask->pkey & PKEY_BASE) {
-		snprintf(text, sizeof(text), "0x%04x", ask->pkey);
+	if (pkey & PKEY_BASE) {
+		snprintf(text, sizeof(text), "0x%04x", pkey);
 		json_set_str(msg, "pkey", text);
 	}
 	paths.queries++;
+	return msg;
+}
+
+static void path_query_host(struct agent *a, const struct shim_path *ask, uint64_t id)
+{
+	struct json_object *msg = agent_path_question(id, ask->sgid, ask->pkey);
+	char text[IB_GID_TEXT];
+	struct ib_gid gid;
+
+	ib_gid_from_bytes(ask->dgid, &gid);
+	ib_gid_format(&gid, text);
+	json_set_str(msg, "dgid", text);
 	if (ask->reconnect)
 		paths.reconnect_queries++;
 	agent_host_send(a, msg);
@@ -259,11 +273,11 @@ void agent_path_ask(struct agent_shim *s, const struct shim_path *ask)
 		paths.saved++;
 		return;
 	}
-	w->id = ++paths.last_id;
+	w->id = agent_path_new_id();
 	path_query_host(a, ask, w->id);
 }
 
-static int parse_record(struct json_object *answer, struct shim_path *ret_record)
+int agent_path_parse(struct json_object *answer, struct shim_path *ret_record)
 {
 	struct json_reader r;
 	struct shim_path p = *ret_record;
@@ -293,7 +307,7 @@ void agent_path_answer(struct agent *a, uint64_t id, struct json_object *answer)
 	if (!w)
 		return;
 	record = w->ask;
-	if (!json_opt_bool(answer, "ok", false) || parse_record(answer, &record)) {
+	if (!json_opt_bool(answer, "ok", false) || agent_path_parse(answer, &record)) {
 		log_info("no path record: %s", json_opt_str(answer, "error", "no reason given"));
 		paths.failed++;
 		answer_waits(id, NULL, -EHOSTUNREACH);
@@ -314,11 +328,47 @@ void agent_path_forget_shim(struct agent_shim *s)
 			m->shim = NULL;
 }
 
+bool agent_path_at_lid(const struct agent *a, const struct shim_lid_ask *ask,
+		       struct shim_end *ret_end)
+{
+	struct path_key key = {.pkey = ask->pkey & PKEY_BASE};
+	const struct path_record *r;
+
+	memcpy(key.sguid, ask->sgid + 8, sizeof(key.sguid));
+	r = cache_used(a) ? path_cache_at_lid(&paths.cache, &key, ask->lid) : NULL;
+	if (!r)
+		return false;
+	*ret_end = (struct shim_end){
+		.dlid = r->dlid, .slid = r->slid, .mtu = r->mtu, .sl = r->sl, .rate = r->rate};
+	memcpy(ret_end->dgid, r->key.dgid, sizeof(ret_end->dgid));
+	paths.saved++;
+	return true;
+}
+
+void agent_path_learn(const struct agent *a, const struct shim_lid_ask *ask,
+		      const struct shim_end *end, bool sole)
+{
+	struct path_record r = {.key = {.pkey = ask->pkey & PKEY_BASE},
+				.dlid = end->dlid,
+				.slid = end->slid,
+				.pkey = ask->pkey,
+				.mtu = end->mtu,
+				.sl = end->sl,
+				.rate = end->rate,
+				.sole = sole};
+
+	memcpy(r.key.dgid, end->dgid, sizeof(r.key.dgid));
+	memcpy(r.key.sguid, ask->sgid + 8, sizeof(r.key.sguid));
+	if (cache_used(a))
+		path_cache_put(&paths.cache, &r);
+}
+
 /* Answers that are under way may have been given before the change: they are not kept. */
 static void answers_stale(uint64_t dguid)
 {
 	struct ib_gid gid;
 
+	agent_lid_stale();
 	for (struct path_wait *w = paths.waits; w; w = w->next) {
 		ib_gid_from_bytes(w->ask.dgid, &gid);
 		w->stale |= !dguid || gid.guid == dguid;

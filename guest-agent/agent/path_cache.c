@@ -45,6 +45,19 @@ const struct path_record *path_cache_find(const struct path_cache *c, const stru
 	return r && r->used ? r : NULL;
 }
 
+const struct path_record *path_cache_at_lid(const struct path_cache *c, const struct path_key *key,
+					    uint16_t lid)
+{
+	for (uint32_t i = 0; i < c->slots; i++) {
+		const struct path_record *r = &c->slot[i];
+
+		if (r->used && r->sole && r->dlid == lid && r->key.pkey == key->pkey &&
+		    !memcmp(r->key.sguid, key->sguid, sizeof(key->sguid)))
+			return r;
+	}
+	return NULL;
+}
+
 /* Closes the gap: a later record moves up unless that would put it before its home. */
 static void slot_remove(struct path_cache *c, uint32_t gap)
 {

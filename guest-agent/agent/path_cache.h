@@ -25,6 +25,7 @@ struct path_record {
 	uint16_t dlid, slid, pkey; /* pkey: as the subnet manager says, with the membership bit */
 	uint16_t mtu;              /* bytes */
 	uint8_t sl, rate;          /* rate: IBA code */
+	bool sole;                 /* no other port has .dlid: it names this one */
 	bool used;                 /* the slot's */
 };
 
@@ -47,6 +48,10 @@ struct path_cache {
 
 /* Borrowed until the cache changes; NULL: not there. */
 const struct path_record *path_cache_find(const struct path_cache *c, const struct path_key *key);
+/* The record from that port (key.dgid does not count) whose port has the LID for itself. Borrowed
+ * and NULL as above. Looks at all of them. */
+const struct path_record *path_cache_at_lid(const struct path_cache *c, const struct path_key *key,
+					    uint16_t lid);
 /* Adds it or takes the place of the one with its key. A full cache forgets another one. 0, or
  * -ENOMEM: the cache is as before. */
 int path_cache_put(struct path_cache *c, const struct path_record *r);

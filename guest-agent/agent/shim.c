@@ -114,6 +114,7 @@ static void shim_gone(struct agent_shim *s)
 			}
 		}
 		agent_path_forget_shim(s);
+		agent_lid_forget_shim(s);
 		agent_query_forget_shim(s);
 		agent_suspend_forget_shim(s);
 		agent_will_end(s, true);
@@ -209,7 +210,8 @@ static int take_slot(struct agent_shim *s, const struct shim_hello *h)
 static int shim_hello(struct agent_shim *s, const struct shim_hello *h)
 {
 	struct shim_welcome w = {.head = {sizeof(w), SHIM_HELLO, 0, h->head.cookie, 0},
-				 .fault = (uint16_t)s->agent->fault};
+				 .fault = (uint16_t)s->agent->fault,
+				 .grh_required = s->agent->grh_required};
 	int rc = 0;
 
 	if (s->slot)
@@ -286,6 +288,7 @@ static const size_t packet_bytes[] = {
 	[SHIM_RESUMED] = sizeof(struct shim_report),
 	[SHIM_ABORTED] = sizeof(struct shim_report),
 	[SHIM_PEER_INFO] = sizeof(struct shim_peer_info),
+	[SHIM_LID] = sizeof(struct shim_lid_ask),
 };
 
 static bool packet_valid(const struct agent_shim *s, const struct shim_head *h, size_t bytes)
@@ -320,6 +323,9 @@ static int shim_packet(struct agent_shim *s, const struct shim_head *h)
 		return 0;
 	case SHIM_PATH:
 		agent_path_ask(s, p);
+		return 0;
+	case SHIM_LID:
+		agent_lid_ask(s, p);
 		return 0;
 	case SHIM_SEND:
 		agent_relay_note(s, p);

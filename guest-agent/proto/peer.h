@@ -66,7 +66,9 @@ struct peer_head {
 	uint16_t about;    /* PEER_GONE: type of the packet */
 	uint32_t dst_vqpn; /* PEER_GONE: the same as in the packet */
 	uint32_t src_vqpn; /* PEER_GONE: the same as in the packet */
-	uint32_t reserved;
+	/* Packets about numbers of datagrams: the LID of the sender's port now, and the one that
+	 * its program knows. 0: not told, or not InfiniBand. */
+	uint16_t src_lid, src_vlid;
 	uint64_t dst_instance; /* 0: not known yet */
 	uint64_t src_instance;
 	uint64_t migration;

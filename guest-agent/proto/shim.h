@@ -9,7 +9,7 @@
 
 #include "guest-agent/proto/peer.h"
 
-#define SHIM_PROTO_VERSION 2
+#define SHIM_PROTO_VERSION 3
 #define SHIM_SOCKET        "/run/ibvmig/agent.sock"
 #define SHIM_SOCKET_ENV    "IBVMIG_SOCKET"
 #define SHIM_MSG_MAX       (64u << 10)
@@ -18,6 +18,7 @@
 #define SHIM_SLOT_MAX      1023 /* slots are 1 to this */
 #define SHIM_VGUIDS_MAX    16
 #define SHIM_DEVICE_MAX    64
+#define SHIM_ENDS_MAX      64        /* ports that share a LID */
 #define SHIM_QPN_MAX       0xffffffu /* QPNs have 24 bits (IBA 1.4, 9.2) */
 
 enum shim_msg_type {
@@ -39,6 +40,7 @@ enum shim_msg_type {
 			 * ended */
 	SHIM_WILL_DROP, /* the same packet: not any more */
 	SHIM_PEER_INFO, /* shim_peer_info: in a query, one for each other end of datagrams */
+	SHIM_LID,       /* shim_lid_ask, answer shim_lid */
 
 	/* Agent to shim. */
 	SHIM_DELIVER = 64, /* shim_relay: from the peer */
@@ -80,6 +82,8 @@ struct shim_welcome {
 	uint16_t fault; /* enum shim_fault of the agent */
 	uint32_t held;  /* 1: a suspend runs; SHIM_SUSPEND follows, open no device before it ends */
 	uint64_t instance; /* never the same for two processes, also after a slot is used again */
+	uint32_t grh_required; /* 1: InfiniBand ports say that they want GRHs */
+	uint32_t reserved;
 };
 
 /* Bits of IBVMIG_FAULT: faults for tests, see docs/guest.md. */
@@ -104,6 +108,27 @@ struct shim_path {
 	uint8_t sl, rate;
 	uint8_t reconnect; /* asked at a resume: the counters keep these apart */
 	uint8_t reserved[5];
+};
+
+/* The question whose LID that is. */
+struct shim_lid_ask {
+	struct shim_head head;
+	uint8_t sgid[16];
+	uint16_t lid, pkey;
+	uint32_t anew; /* 1: what the agent knows did not help */
+};
+
+/* The ports that programs mean by the LID: mostly one, several where VFs share the LID of their
+ * host. Status -EHOSTUNREACH: nobody's. */
+struct shim_lid {
+	struct shim_head head;
+	uint32_t count;
+	uint32_t reserved;
+	struct shim_end {
+		uint8_t dgid[16];
+		uint16_t dlid, slid, mtu; /* as in shim_path, of now */
+		uint8_t sl, rate;
+	} end[SHIM_ENDS_MAX];
 };
 
 struct shim_relay {

@@ -168,6 +168,7 @@ static int say_hello(int fd)
 	shim.held |= w.held != 0;
 	pthread_mutex_unlock(&shim.ctl);
 	shim.fault = w.fault | own_faults();
+	shim.grh_required = w.grh_required;
 	return 0;
 }
 

@@ -85,6 +85,16 @@ void agent_path_forget_shim(struct agent_shim *s)
 {
 	(void)s;
 }
+void agent_lid_ask(struct agent_shim *s, const struct shim_lid_ask *ask)
+{
+	struct shim_lid none = {.head = {sizeof(none), SHIM_LID, 0, ask->head.cookie, 0}};
+
+	agent_shim_send(s, &none);
+}
+void agent_lid_forget_shim(struct agent_shim *s)
+{
+	(void)s;
+}
 void agent_path_counters(struct json_object *ret_obj)
 {
 	(void)ret_obj;

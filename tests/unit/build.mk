@@ -66,14 +66,14 @@ SHIM_REGIONS    := $(call shim_src,verbs/mr verbs/dirty core/batch verbs/domain 
 SRC_guest_run        := guest-agent/run/check.c guest-agent/run/elf.c
 SRC_guest_table      := $(call shim_src,core/table)
 SRC_guest_post       := $(SHIM_POST)
-SRC_guest_ud         := $(SHIM_POST) $(call shim_src,verbs/ud verbs/ud_send ud/peer)
+SRC_guest_ud         := $(SHIM_POST) $(call shim_src,verbs/ud verbs/ud_send ud/peer port/lid)
 SRC_guest_relay      := guest-agent/agent/relay.c
 LIBS_guest_kernel    := $(COMMON_LIBS) -lnl-3
 FLAGS_guest_kernel   := -I/usr/include/libnl3
 SRC_guest_dirty      := $(SHIM_REGIONS)
 SRC_guest_regions    := $(SHIM_REGIONS) $(call shim_src,job/region core/maps)
 SRC_guest_path_cache := guest-agent/agent/path_cache.c
-SRC_guest_route      := $(call shim_src,peer/route)
+SRC_guest_route      := $(call shim_src,peer/route peer/lid port/lid)
 SRC_guest_ex         := $(SHIM_POST) $(call shim_src,verbs/ex_qp verbs/ex_cq verbs/domain)
 SRC_guest_srq        := $(call shim_src,verbs/srq verbs/xrc core/table core/lock)
 SRC_guest_mw         := $(call shim_src,verbs/mw core/table)
@@ -86,7 +86,7 @@ SRC_guest_cm_ids     := $(SHIM_CM)
 SRC_guest_peer       := $(call shim_src,deliver peer/peer verbs/keys core/part core/table core/lock)
 
 # Tests of the shim as it is shipped, preloaded above a libibverbs that is played (tests/fake/verbs).
-GUEST_PLAYED := cost fork events lost again reset gone lids xrc pkeys gids
+GUEST_PLAYED := cost fork events lost again reset gone lids by_lid xrc pkeys gids
 GUEST_LOADED := dlopen mlx5
 $(foreach t,$(GUEST_PLAYED),$(eval SRC_guest_$(t) := $(RIG))$(eval LIBS_guest_$(t) := $(COMMON) -libverbs -lpthread -ldl))
 $(foreach t,$(GUEST_LOADED),$(eval SRC_guest_$(t) := tests/fake/verbs/rig_exec.c tests/fake/verbs/agent.c))

@@ -49,6 +49,12 @@ struct shim_gids {
 	union ibv_gid seen[SHIM_GIDS_KEPT]; /* no interface id: the program has seen none there */
 };
 
+/* The LID of a port, as the program knows it (shim/port/lid.c). */
+struct shim_lids {
+	uint16_t seen; /* 0: the program has seen none */
+	uint8_t lmc;
+};
+
 struct shim_context {
 	struct list link;
 	struct ibv_device device; /* the program sees this one, whatever device is below */
@@ -74,6 +80,7 @@ struct shim_context {
 	bool moved;  /* .real is not the device that the program has opened */
 	struct shim_pkeys pkeys[SHIM_PORTS_MAX];
 	struct shim_gids gids[SHIM_PORTS_MAX];
+	struct shim_lids lids[SHIM_PORTS_MAX];
 	struct verbs_context verbs; /* the last: it may grow */
 };
 
@@ -431,6 +438,7 @@ struct shim {
 	uint16_t slot;
 	uint64_t instance;
 	unsigned fault;
+	bool grh_required; /* the agent's word: InfiniBand ports say that they want GRHs */
 	pthread_t helper;
 	int kick; /* eventfd: wakes the helper */
 

@@ -4,6 +4,7 @@
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/port/pkey.h"
+#include "guest-agent/shim/verbs/ud.h"
 
 #include <string.h>
 
@@ -57,6 +58,7 @@ void shim_describe(uint32_t cookie)
 	pthread_mutex_lock(&shim.ctl);
 	list_for_each (m, &shim.mrs, link)
 		p.mr_bytes += m->v.length;
+	ud_check_all_covered();
 	p.uncovered = shim.uncovered_objects != 0;
 	snprintf(p.why, sizeof(p.why), "%s", shim.uncovered_why);
 	list_for_each (q, &shim.qps, link) {

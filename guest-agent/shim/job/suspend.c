@@ -14,6 +14,7 @@
 #include "guest-agent/shim/verbs/post.h"
 #include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/srq.h"
+#include "guest-agent/shim/verbs/ud.h"
 
 #include <errno.h>
 
@@ -35,6 +36,7 @@ static int choose(void)
 	struct shim_qp *q;
 	bool mover = job.role == SHIM_ROLE_MOVER, any = false;
 
+	ud_check_all_covered(); /* a post cannot say by itself that nobody covers it */
 	list_for_each (c, &shim.contexts, link) {
 		c->in_job = mover && context_has_guid(c, &job.order, NULL);
 		any |= c->in_job;

@@ -5,6 +5,7 @@
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/peer/lid.h"
 #include "guest-agent/shim/peer/route.h"
 
 #include <errno.h>
@@ -18,6 +19,11 @@
 /* A guest without an agent refuses at once. A guest that only gets no CPU answers late, and without
  * its answer the QP cannot move for as long as it lives. */
 #define ANSWER_S 15
+
+#define PEER_SILENT "its peer has no agent or does not answer"
+#define PEER_BY_LID                                                                                \
+	"it is addressed by LID alone, without a GID (GRH), and none is known for it: use a GID "  \
+	"index, or ibvmig-agent --grh-required"
 
 struct qp_packet {
 	struct packet p;
@@ -362,30 +368,27 @@ static void ask_peer(struct shim_qp *q)
 	} while (again);
 }
 
-/* Before the QP goes to RTR: who is at the other end? In the program's thread; 0 or errno. */
-int peer_connect(struct shim_qp *q, int sgid_index)
+static uint8_t port_of(const struct shim_qp *q)
 {
-	const struct ibv_ah_attr *ah = &q->attr.ah_attr;
-	struct shim_route *r;
-	union ibv_gid gid, dgid = ah->grh.dgid;
+	return q->attr.ah_attr.port_num ? q->attr.ah_attr.port_num : q->attr.port_num;
+}
+
+/* The peer was first and asked for us: its numbers are known, and kept up to date. Under ctl. */
+static bool is_known(const struct shim_qp *q, const uint8_t dgid[16])
+{
+	return q->resolved && !q->dqpn_old && q->dvqpn == q->attr.dest_qp_num &&
+	       !memcmp(q->dgid, dgid, 16);
+}
+
+/* Asks for the other end at that GID. true: q->peer has it. */
+static bool resolve_at(struct shim_qp *q, const uint8_t sgid[16], const uint8_t dgid[16])
+{
 	bool known;
 
-	if (!ah->is_global && !parts_find_gids(q, q->attr.dest_qp_num, gid.raw, dgid.raw)) {
-		q->uncovered = "it is addressed by LID alone, without a GID (GRH)";
-		q->dvqpn = q->dqpn = q->attr.dest_qp_num;
-		q->connected = true;
-		return 0;
-	}
-	if (ah->is_global &&
-	    real_verbs.query_gid(q->ctx->real, ah->port_num ? ah->port_num : q->attr.port_num,
-				 sgid_index, &gid))
-		return EINVAL;
 	pthread_mutex_lock(&shim.ctl);
-	/* The peer was first and asked for us: its numbers are known, and kept up to date. */
-	known = q->resolved && !q->dqpn_old && q->dvqpn == q->attr.dest_qp_num &&
-		!memcmp(q->dgid, dgid.raw, 16);
-	memcpy(q->sgid, gid.raw, 16);
-	memcpy(q->dgid, dgid.raw, 16);
+	known = is_known(q, dgid);
+	memcpy(q->sgid, sgid, 16);
+	memcpy(q->dgid, dgid, 16);
 	if (!known) {
 		q->peer = NULL;
 		q->resolved = false;
@@ -399,16 +402,97 @@ int peer_connect(struct shim_qp *q, int sgid_index)
 	pthread_mutex_unlock(&shim.ctl);
 	if (!known)
 		ask_peer(q);
-	if (!known && q->resolve != RESOLVE_DONE) {
-		q->peer = NULL;
-		q->uncovered = "its peer has no agent or does not answer";
-		shim_log("QP 0x%x goes on without cover: peer QP 0x%x does not answer", q->v.qp_num,
-			 q->dvqpn);
+	return known || q->resolve == RESOLVE_DONE;
+}
+
+static void go_without(struct shim_qp *q, const char *why)
+{
+	pthread_mutex_lock(&shim.ctl);
+	q->peer = NULL;
+	q->resolved = false;
+	q->uncovered = why;
+	q->dvqpn = q->dqpn = q->attr.dest_qp_num;
+	q->connected = true;
+	pthread_mutex_unlock(&shim.ctl);
+	shim_log("QP 0x%x goes on without cover: peer QP 0x%x (LID %u): %.80s", q->v.qp_num,
+		 q->dvqpn, q->attr.ah_attr.dlid, why);
+}
+
+/* The end that has asked for us by itself, or -ENOENT. */
+static int asker(const struct shim_qp *q, const struct lid_ends *ends)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.ctl);
+
+	for (unsigned i = 0; i < ends->count; i++)
+		if (is_known(q, ends->dgid[i]))
+			return (int)i;
+	return -ENOENT;
+}
+
+/* Finds which of the ports that may be meant has the QP. Index, -ENOENT: none of them, or
+ * -ENOTUNIQ: several, because after moves their numbers may be the same. */
+static int find_end(struct shim_qp *q, const struct lid_ends *ends)
+{
+	const int known = asker(q, ends), n = (int)ends->count;
+	int at = known;
+
+	for (int i = 0; known < 0 && i < n; i++) {
+		if (!resolve_at(q, ends->sgid, ends->dgid[i]))
+			continue;
+		if (at >= 0)
+			return -ENOTUNIQ;
+		at = i;
+	}
+	/* The one that was asked last is the one that q leads to. */
+	if (at >= 0 && (known >= 0 || at != n - 1) && !resolve_at(q, ends->sgid, ends->dgid[at]))
+		return -ENOENT;
+	return at;
+}
+
+/* The program has named no GID. What the agent knows of a LID may be out of date. */
+static void connect_by_lid(struct shim_qp *q)
+{
+	const struct ibv_ah_attr *ah = &q->attr.ah_attr;
+	struct lid_ends ends;
+	const char *why = PEER_BY_LID;
+	int at = -ENOENT;
+
+	for (int anew = 0; anew < 2 && at == -ENOENT; anew++) {
+		if (lid_find_ends(q->ctx, port_of(q), ah->dlid, q->pkey, anew, &ends))
+			break;
+		why = PEER_SILENT;
+		at = find_end(q, &ends);
+	}
+	if (at == -ENOTUNIQ)
+		why = "its peer's LID and QP number are those of two VMs";
+	if (at >= 0)
+		q->resolved = true;
+	else
+		go_without(q, why);
+}
+
+/* Before the QP goes to RTR: who is at the other end? In the program's thread; 0 or errno. */
+int peer_connect(struct shim_qp *q, int sgid_index)
+{
+	const struct ibv_ah_attr *ah = &q->attr.ah_attr;
+	struct shim_route *r;
+	union ibv_gid gid, dgid = ah->grh.dgid;
+
+	if (!ah->is_global && !parts_find_gids(q, q->attr.dest_qp_num, gid.raw, dgid.raw)) {
+		connect_by_lid(q);
+		return 0;
+	}
+	if (ah->is_global && real_verbs.query_gid(q->ctx->real, port_of(q), sgid_index, &gid))
+		return EINVAL;
+	if (!resolve_at(q, gid.raw, dgid.raw)) {
+		go_without(q, PEER_SILENT);
 		return 0;
 	}
 	q->resolved = true;
 	r = route_get(q->sgid, q->dgid, q->pkey);
 	if (r && r->state == ROUTE_NONE)
 		route_ask(r, false);
+	if (r && ah->dlid) /* a LID that was told may have changed since */
+		route_wait(r);
 	return 0;
 }

@@ -6,8 +6,10 @@
 #include "guest-agent/shim/core/link.h"
 
 #include <string.h>
+#include <time.h>
 
 #define SLOTS_MIN 64u
+#define ANSWER_S  3 /* the agent itself waits 2 s for the host */
 
 /* Under shim.call, as what the routes hold. */
 static struct {
@@ -142,8 +144,45 @@ void route_answered(const struct shim_path *p)
 
 	if (!r || r->state != ROUTE_ASKED || r->cookie != p->head.cookie)
 		return;
-	r->path = *p;
+	if (!p->head.status)
+		r->path = *p; /* else what was known last is the best that there is */
 	r->state = p->head.status ? ROUTE_FAILED : ROUTE_KNOWN;
+	pthread_cond_broadcast(&shim.call_done);
+}
+
+void route_told(const uint8_t sgid[16], uint16_t pkey, const struct shim_end *end)
+{
+	struct shim_route *r = route_get(sgid, end->dgid, pkey);
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
+
+	if (!r)
+		return;
+	r->path = (struct shim_path){.dlid = end->dlid,
+				     .slid = end->slid,
+				     .mtu = end->mtu,
+				     .sl = end->sl,
+				     .rate = end->rate};
+	if (r->state != ROUTE_ASKED) /* that answer will be the newer one */
+		r->state = ROUTE_KNOWN;
+}
+
+void route_wait(const struct shim_route *r)
+{
+	struct timespec until;
+	int rc = 0, cancel;
+
+	if (r->state != ROUTE_ASKED)
+		return;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ANSWER_S;
+	ctl_exit();
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pthread_mutex_lock(&shim.call);
+	while (r->state == ROUTE_ASKED && !shim.agent_lost && !rc)
+		rc = pthread_cond_timedwait(&shim.call_done, &shim.call, &until);
+	pthread_mutex_unlock(&shim.call);
+	pthread_setcancelstate(cancel, NULL);
+	ctl_enter();
 }
 
 enum ibv_mtu route_mtu(unsigned bytes)
@@ -159,7 +198,7 @@ void route_apply(const struct shim_route *r, struct ibv_qp_attr *a)
 {
 	enum ibv_mtu mtu;
 
-	if (!r || r->state != ROUTE_KNOWN || !a->ah_attr.dlid)
+	if (!r || !route_leads(r) || !a->ah_attr.dlid)
 		return;
 	a->ah_attr.dlid = r->path.dlid;
 	a->ah_attr.sl = r->path.sl;

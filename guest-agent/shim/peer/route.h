@@ -11,9 +11,19 @@
 struct shim_route *route_get(const uint8_t sgid[16], const uint8_t dgid[16], uint16_t pkey);
 /* route_answered() will be called. reconnect: at a resume; the agent's counters keep that apart. */
 void route_ask(struct shim_route *r, bool reconnect);
+/* The answer came with that to another question. */
+void route_told(const uint8_t sgid[16], uint16_t pkey, const struct shim_end *end);
+/* Waits for the answer to a question that is open, inside a control verb, which is left meanwhile.
+ */
+void route_wait(const struct shim_route *r);
 /* The agent has gone with the questions that are open: the new one is asked. */
 void routes_ask_again(void);
 void route_answered(const struct shim_path *p);
+/* True if a path is known, or was before the last question. */
+static inline bool route_leads(const struct shim_route *r)
+{
+	return r->state == ROUTE_KNOWN || r->path.dlid;
+}
 /* The largest MTU that a path of so many bytes can carry. */
 enum ibv_mtu route_mtu(unsigned bytes);
 /* Puts the path record into the attributes for RTR. On RoCE nothing changes, because there is no

@@ -15,6 +15,7 @@
 
 #define QPS_PER_PACKET ((PEER_BODY_MAX - sizeof(struct peer_head)) / sizeof(struct peer_qp))
 #define DEFERRED_MAX   1024
+#define PORT           1 /* of a VF: the one that has its vGUID */
 
 /* Questions that came while our device was away. */
 static struct {
@@ -56,6 +57,7 @@ void ud_send_numbers(struct shim_partner *p, uint64_t migration)
 
 	out.p.head = (struct peer_head){
 		.dst_slot = p->slot, .dst_instance = p->instance, .migration = migration};
+	ud_tell_lids(&out.p.head, c, PORT);
 	list_for_each (q, &shim.qps, link) {
 		if (!q->ud || q->ctx != c || !q->real)
 			continue;
@@ -98,6 +100,8 @@ static void answer(const struct peer_head *h, const struct peer_qp *e, const str
 				  .src_vqpn = e->dst_vqpn,
 				  .qpn = q->real ? q->real->qp_num : 0}};
 
+	if (type == PEER_UD_RESOLVED)
+		ud_tell_lids(&a.p.head, q->ctx, q->attr.port_num);
 	ud_send_packet(h->dgid, h->sgid, &a.p, type);
 }
 
@@ -119,8 +123,10 @@ static void resolve(const struct peer_head *h, const struct peer_qp *e, bool lat
 	}
 	/* A question that was put off may hold a number that has changed since; then it has been
 	 * told already. */
-	if (!late || !(table_get(&p->node->real, e->src_vqpn) & NODE_KNOWN))
+	if (!late || !(table_get(&p->node->real, e->src_vqpn) & NODE_KNOWN)) {
 		node_learn(p->node, p, e->src_vqpn, e->qpn);
+		node_at_lid(p->node, h->src_lid, h->src_vlid, true);
+	}
 	if (p->node->alone) {
 		p->node->alone = false;
 		ud_check_all_covered();
@@ -164,6 +170,7 @@ static void resolved(const struct peer_head *h, const struct peer_qp *e)
 	} else if (asked(q, h->sgid, e->src_vqpn) && (p = partner_get(h)) &&
 		   !node_learn(p->node, p, e->src_vqpn, e->qpn)) {
 		p->node->alone = false;
+		node_at_lid(p->node, h->src_lid, h->src_vlid, true);
 		/* A holder that was told a number that we do not have any more is told again. */
 		ask_end(q, q->real && q->real->qp_num == q->ud->ask_qpn);
 	}
@@ -183,7 +190,8 @@ static void goes_without(struct shim_qp *q, uint64_t why)
 		u->ask_node->alone = true;
 	if (why != NODE_ALONE || !(entry & NODE_KNOWN))
 		node_forget(u->ask_node, u->ask_vqpn, why);
-	if (why != NODE_ENDED && why != entry >> 32 << 32)
+	/* Where a LID stands for several ports, another one may have it. */
+	if (why != NODE_ENDED && why != entry >> 32 << 32 && u->ask_node->ahs)
 		shim_log("QP 0x%x: datagrams to QP 0x%x go without cover: %s", q->v.qp_num,
 			 u->ask_vqpn,
 			 why == NODE_ALONE ? "no agent answers there"
@@ -285,7 +293,7 @@ static void take_received(const struct shim_context *ctx)
 static void numbers(const struct peer_head *h, const struct peer_qp *e, struct shim_partner *p)
 {
 	struct shim_context *c = ud_context(p->sgid);
-	bool change = false;
+	bool change = h->src_lid && h->src_lid != atomic_load(&p->node->lid);
 
 	for (unsigned i = 0; i < h->count; i++) {
 		uint64_t entry = table_get(&p->node->real, e[i].src_vqpn);
@@ -296,6 +304,7 @@ static void numbers(const struct peer_head *h, const struct peer_qp *e, struct s
 		take_received(c);
 	for (unsigned i = 0; i < h->count; i++)
 		node_learn(p->node, p, e[i].src_vqpn, e[i].qpn);
+	node_at_lid(p->node, h->src_lid, h->src_vlid, true);
 	if (!h->migration)
 		return;
 	p->said.numbers_by = h->migration;

@@ -3,9 +3,11 @@
  * device. */
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/peer/lid.h"
 #include "guest-agent/shim/peer/route.h"
 #include "guest-agent/shim/verbs/context.h"
 #include "guest-agent/shim/port/gid.h"
+#include "guest-agent/shim/port/lid.h"
 #include "guest-agent/shim/port/pkey.h"
 #include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/ud.h"
@@ -40,12 +42,18 @@ static bool in_use(const struct shim_ah *ah)
 	return used;
 }
 
+/* Frees those to other ports that its LID may stand for, too. */
 static void ah_free(struct shim_ah *ah)
 {
-	list_del(&ah->link);
-	if (ah->real)
-		real_verbs.destroy_ah(ah->real);
-	free(ah);
+	while (ah) {
+		struct shim_ah *next = ah->alt;
+
+		list_del(&ah->link);
+		if (ah->real)
+			real_verbs.destroy_ah(ah->real);
+		free(ah);
+		ah = next;
+	}
 }
 
 void ah_reap(void)
@@ -60,6 +68,7 @@ void ah_reap(void)
 			continue;
 		ah_free(ah);
 		shim.dead_ahs--;
+		at = shim.ahs.next; /* the next one may be gone, too */
 	}
 }
 
@@ -84,8 +93,8 @@ static int create_real(struct shim_ah *ah, struct ibv_ah_attr *attr)
 		return -errno;
 	old = __atomic_exchange_n(&ah->real, real, __ATOMIC_ACQ_REL);
 	ah->built = *attr;
-	if (ah->node && attr->dlid)
-		atomic_store(&ah->node->lid, attr->dlid);
+	if (ah->node)
+		node_at_lid(ah->node, attr->dlid, ah->attr.dlid, false);
 	if (old) {
 		wait_for_senders();
 		real_verbs.destroy_ah(old);
@@ -111,39 +120,78 @@ int ah_build(struct shim_ah *ah)
 	return create_real(ah, &a.ah_attr);
 }
 
-static int ah_set_up(struct shim_ah *ah)
+/* The GID that it leads to. NULL: a group, or no GID is known. */
+static const uint8_t *destination(const struct shim_ah *ah, const uint8_t *lid_end)
 {
-	struct ibv_ah_attr a = ah->attr;
-	union ibv_gid gid;
-	int rc = 0;
-
-	if (a.is_global)
-		rc = gid_index_at_device(ah->pd->ctx, a.port_num, a.grh.sgid_index);
-	if (rc < 0)
-		return rc;
-	if (a.is_global)
-		a.grh.sgid_index = (uint8_t)rc;
-	rc = create_real(ah, &a);
-	if (rc || !ah->attr.is_global)
-		return rc;
-	ah->pkey = pkey_value(ah->pd->ctx, ah->attr.port_num, 0);
-	if (!real_verbs.query_gid(ah->pd->ctx->real, a.port_num, a.grh.sgid_index, &gid))
-		memcpy(ah->sgid, gid.raw, 16);
-	ah->multicast = ah->attr.grh.dgid.raw[0] == 0xff; /* IBA 1.4, 4.1.1 */
-	return 0;
+	return ah->multicast ? NULL : ah->attr.is_global ? ah->attr.grh.dgid.raw : lid_end;
 }
 
-static struct shim_ah *ah_new(struct ibv_pd *pd, const struct ibv_ah_attr *attr)
+/* The path, which on InfiniBand is waited for: the LID that the program was told may have changed.
+ * A path that is found by LID is there. NULL: nobody knows one. */
+static struct shim_route *find_route(const struct shim_ah *ah, const uint8_t *dgid)
+{
+	struct shim_route *r = dgid ? route_get(ah->sgid, dgid, ah->pkey) : NULL;
+
+	if (r && r->state == ROUTE_NONE)
+		route_ask(r, false);
+	if (r && ah->attr.dlid && ah->attr.is_global)
+		route_wait(r);
+	return r;
+}
+
+/* The program's own index, as the device's. -errno: the port has that GID no more. */
+static int own_gid(const struct shim_ah *ah)
+{
+	return ah->attr.is_global ? gid_index_at_device(ah->pd->ctx, ah->attr.port_num,
+							ah->attr.grh.sgid_index)
+				  : 0;
+}
+
+/* lid_end: the GID of the port that the LID stands for; NULL: there is a GRH, or no GID is known.
+ */
+static int ah_set_up(struct shim_ah *ah, const uint8_t *lid_end)
+{
+	struct shim_context *c = ah->pd->ctx;
+	struct ibv_ah_attr a = ah->attr;
+	const uint8_t *dgid;
+	struct shim_route *r;
+	union ibv_gid gid;
+	int index = own_gid(ah);
+
+	if (index < 0)
+		return index;
+	ah->pkey = pkey_value(c, a.port_num, 0);
+	if (!real_verbs.query_gid(c->real, a.port_num, index, &gid))
+		memcpy(ah->sgid, gid.raw, 16);
+	ah->multicast = a.is_global ? a.grh.dgid.raw[0] == 0xff /* IBA 1.4, 4.1.1 */
+				    : a.dlid >= LID_MULTICAST;
+	dgid = destination(ah, lid_end);
+	r = find_route(ah, dgid);
+	index = own_gid(ah); /* a move may have come while the path was waited for */
+	if (index < 0)
+		return index;
+	if (a.is_global)
+		a.grh.sgid_index = (uint8_t)index;
+	lid_translate(c, r, &a);
+	pthread_mutex_lock(&shim.ctl);
+	ah->node = dgid ? node_get(dgid) : NULL;
+	pthread_mutex_unlock(&shim.ctl);
+	return create_real(ah, &a);
+}
+
+/* A handle that is in no list yet. */
+static struct shim_ah *ah_one(struct ibv_pd *pd, const struct ibv_ah_attr *attr,
+			      const uint8_t *lid_end)
 {
 	struct shim_ah *ah = calloc(1, sizeof(*ah));
-	struct shim_route *r;
 	int rc;
 
 	if (!ah)
 		return NULL;
+	list_init(&ah->link);
 	ah->pd = to_pd(pd);
 	ah->attr = *attr;
-	rc = ah_set_up(ah);
+	rc = ah_set_up(ah, lid_end);
 	if (rc) {
 		free(ah);
 		errno = -rc;
@@ -152,20 +200,56 @@ static struct shim_ah *ah_new(struct ibv_pd *pd, const struct ibv_ah_attr *attr)
 	ah->v = *ah->real;
 	ah->v.context = pd->context;
 	ah->v.pd = pd;
+	return ah;
+}
+
+/* Adds those to the other ports that the LID may stand for. */
+static int add_alternatives(struct shim_ah *ah, const struct lid_ends *ends)
+{
+	struct shim_ah *last = ah;
+
+	for (unsigned i = 1; i < ends->count; i++) {
+		last->alt = ah_one(ah->v.pd, &ah->attr, ends->dgid[i]);
+		if (!last->alt)
+			return -errno;
+		last = last->alt;
+	}
+	return 0;
+}
+
+/* Under ctl. An alternative is no reason to call a QP uncovered: the port that is meant may be
+ * another one. */
+static void enlist(struct shim_ah *ah)
+{
+	if (ah->node && !ah->alt)
+		ah->node->ahs++;
+	for (; ah; ah = ah->alt)
+		list_add(&shim.ahs, &ah->link);
+}
+
+static struct shim_ah *ah_new(struct ibv_pd *pd, const struct ibv_ah_attr *attr)
+{
+	struct shim_context *c = to_pd(pd)->ctx;
+	struct lid_ends ends = {.count = 0};
+	struct shim_ah *ah;
+	int rc;
+
+	if (!attr->is_global && lid_is_unicast(attr->dlid))
+		lid_find_ends(c, attr->port_num, attr->dlid, pkey_value(c, attr->port_num, 0),
+			      false, &ends); /* or the QPs that use it are not covered */
+	ah = ah_one(pd, attr, ends.count ? ends.dgid[0] : NULL);
+	if (!ah)
+		return NULL;
+	rc = add_alternatives(ah, &ends);
+	if (rc) {
+		ah_free(ah);
+		errno = -rc;
+		return NULL;
+	}
 	pthread_mutex_lock(&shim.ctl);
 	ah_reap();
-	if (ah->attr.is_global && !ah->multicast)
-		ah->node = node_get(ah->attr.grh.dgid.raw);
-	if (ah->node) {
-		ah->node->ahs++;
-		if (attr->dlid)
-			atomic_store(&ah->node->lid, attr->dlid);
-	}
-	list_add(&shim.ahs, &ah->link);
+	enlist(ah);
 	pthread_mutex_unlock(&shim.ctl);
-	r = ah->node ? route_get(ah->sgid, ah->node->gid, ah->pkey) : NULL;
-	if (r && r->state == ROUTE_NONE)
-		route_ask(r, false);
 	return ah;
 }
 
@@ -210,7 +294,7 @@ int ibv_destroy_ah(struct ibv_ah *ibah)
 	ah = to_ah(ibah);
 	ctl_enter();
 	pthread_mutex_lock(&shim.ctl);
-	if (ah->node && !--ah->node->ahs)
+	if (ah->node && !ah->alt && !--ah->node->ahs)
 		ud_check_all_covered();
 	ah->dead = true;
 	shim.dead_ahs++;

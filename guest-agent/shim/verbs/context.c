@@ -8,6 +8,7 @@
 #include "guest-agent/shim/core/sleep.h"
 #include "guest-agent/shim/verbs/cq.h"
 #include "guest-agent/shim/port/gid.h"
+#include "guest-agent/shim/port/lid.h"
 #include "guest-agent/shim/verbs/mr.h"
 #include "guest-agent/shim/verbs/mw.h"
 #include "guest-agent/shim/port/pkey.h"
@@ -45,6 +46,8 @@ static int op_query_port(struct ibv_context *context, uint8_t port, struct ibv_p
 	v = verbs_get_ctx_op(c->real, query_port);
 	if (v)
 		rc = v->query_port(c->real, port, attr, bytes);
+	if (!rc)
+		lid_answer(c, port, attr);
 	ctl_exit();
 	return rc;
 }
@@ -427,7 +430,18 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 
 int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
-	FORWARD(context, query_port(context, port, attr));
+	struct shim_context *c;
+	int rc;
+
+	if (!shim_ours(context))
+		return real_verbs.query_port(context, port, attr);
+	c = to_context(context);
+	ctl_enter();
+	rc = real_verbs.query_port(c->real, port, attr);
+	if (!rc) /* only what was added behind the flags is missing */
+		lid_answer(c, port, (struct ibv_port_attr *)attr);
+	ctl_exit();
+	return rc;
 }
 
 int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,

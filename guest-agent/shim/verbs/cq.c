@@ -42,7 +42,7 @@ static bool take_shared(struct shim_qp *q, struct ibv_wc *wc, uint64_t number)
 
 	if (q->v.srq && q->ud && wc->status == IBV_WC_SUCCESS &&
 	    atomic_load_explicit(&shim.ud_moved, memory_order_acquire))
-		wc->src_qp = srq_source(s, slot, wc);
+		srq_source(s, slot, wc);
 	if (wc->status != IBV_WC_SUCCESS)
 		q->uncounted = true;
 	if (!s || !srq_take(s, slot, q, &wc->wr_id))
@@ -108,7 +108,7 @@ static bool translate_datagram(struct shim_qp *q, struct ibv_wc *wc)
 		return false;
 	if (wc->status == IBV_WC_SUCCESS &&
 	    atomic_load_explicit(&shim.ud_moved, memory_order_acquire))
-		wc->src_qp = ud_source(wc, e->sge, e->num_sge);
+		ud_source(wc, e->sge, e->num_sge);
 	wc->wr_id = e->wr_id;
 	wc->qp_num = q->v.qp_num;
 	retire(&q->recv, number);

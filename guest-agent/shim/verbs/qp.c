@@ -5,6 +5,7 @@
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/peer/lid.h"
 #include "guest-agent/shim/peer/peer.h"
 #include "guest-agent/shim/peer/route.h"
 #include "guest-agent/shim/verbs/context.h"
@@ -477,7 +478,8 @@ static uint8_t port_of(const struct ibv_qp_attr *a)
 	return a->ah_attr.port_num ? a->ah_attr.port_num : a->port_num;
 }
 
-static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask)
+/* by_cm: the kernel has looked the path up just now. */
+static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask, bool by_cm)
 {
 	struct ibv_qp_attr a = *attr;
 	bool connects = mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RTR &&
@@ -497,6 +499,8 @@ static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask)
 		if (rc)
 			return rc;
 		a.dest_qp_num = q->dqpn;
+		if (q->resolved && !by_cm)
+			lid_translate(q->ctx, route_get(q->sgid, q->dgid, q->pkey), &a.ah_attr);
 	}
 	rc = to_device(q, &a, mask); /* a move may have come while the peer was asked */
 	if (rc)
@@ -535,7 +539,7 @@ static int modify_by_cm(struct shim_qp *q, const struct ibv_qp_attr *attr, int m
 	if (mask & IBV_QP_AV && a.ah_attr.is_global)
 		a.ah_attr.grh.sgid_index = (uint8_t)gid_index_of_device(q->ctx, port_of(&a),
 									a.ah_attr.grh.sgid_index);
-	return modify(q, &a, mask);
+	return modify(q, &a, mask, true);
 }
 
 int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
@@ -546,7 +550,7 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	if (!shim_ours(ibqp->context))
 		return real_verbs.modify_qp(ibqp, attr, mask);
 	ctl_enter();
-	rc = by_cm ? modify_by_cm(to_qp(ibqp), attr, mask) : modify(to_qp(ibqp), attr, mask);
+	rc = by_cm ? modify_by_cm(to_qp(ibqp), attr, mask) : modify(to_qp(ibqp), attr, mask, false);
 	ctl_exit();
 	return rc;
 }
@@ -573,6 +577,8 @@ int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 			attr->pkey_index = q->attr.pkey_index;
 		if (q->attr_mask & IBV_QP_AV && attr->ah_attr.is_global)
 			attr->ah_attr.grh.sgid_index = q->attr.ah_attr.grh.sgid_index;
+		if (q->attr_mask & IBV_QP_AV)
+			attr->ah_attr.dlid = q->attr.ah_attr.dlid;
 		q->v.state = attr->qp_state;
 	}
 	ctl_exit();

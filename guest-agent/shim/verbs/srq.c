@@ -210,16 +210,14 @@ bool srq_take(struct shim_srq *s, uint32_t slot, struct shim_qp *q, uint64_t *re
 	return taken;
 }
 
-uint32_t srq_source(struct shim_srq *s, uint32_t slot, const struct ibv_wc *wc)
+void srq_source(struct shim_srq *s, uint32_t slot, struct ibv_wc *wc)
 {
 	size_t each = s->max_sge ? s->max_sge : 1;
-	uint32_t qpn = wc->src_qp;
 
 	lock_take(&s->lock);
 	if (slot < s->slots)
-		qpn = ud_source(wc, s->sge + slot * each, s->log[slot].num_sge);
+		ud_source(wc, s->sge + slot * each, s->log[slot].num_sge);
 	lock_give(&s->lock);
-	return qpn;
 }
 
 static uint32_t in_use(const struct shim_srq *s)

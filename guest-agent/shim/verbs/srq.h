@@ -16,8 +16,8 @@ void srq_hold(struct shim_qp *q, struct shim_srq *s);
 void srq_unhold(struct shim_qp *q);
 /* True if every receive that the hardware was given has completed. */
 bool srq_is_empty(struct shim_srq *s);
-/* The virtual number of the sender of a datagram into that slot; before srq_take(). */
-uint32_t srq_source(struct shim_srq *s, uint32_t slot, const struct ibv_wc *wc);
+/* The sender of a datagram into that slot, in wc, as programs know it; before srq_take(). */
+void srq_source(struct shim_srq *s, uint32_t slot, struct ibv_wc *wc);
 void srq_release(struct shim_srq *s);
 /* The real queue with all that was not consumed, oldest first, and its limit. 0 or -errno. */
 int srq_rebuild(struct shim_srq *s);

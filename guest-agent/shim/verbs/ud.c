@@ -121,6 +121,18 @@ void node_forget(struct shim_node *n, uint32_t vqpn, uint64_t why)
 	table_set(&n->real, vqpn, why | vqpn, NODE_CHUNKS_MAX);
 }
 
+void node_at_lid(struct shim_node *n, uint16_t lid, uint16_t shown, bool told)
+{
+	if (!lid || (n->lid_told && !told))
+		return;
+	n->lid_told |= told;
+	if (!atomic_load(&n->vlid))
+		atomic_store(&n->vlid, shown);
+	atomic_store(&n->lid, lid);
+	if (lid != atomic_load(&n->vlid))
+		atomic_store_explicit(&shim.ud_moved, true, memory_order_release);
+}
+
 struct shim_partner *partner_find(const struct peer_head *h)
 {
 	struct shim_partner *p;
@@ -264,7 +276,7 @@ void ud_reset(struct shim_qp *q)
 	if (u->asks)
 		atomic_fetch_sub(&shim.ud_asks, 1);
 	u->ask_node = NULL;
-	u->asks = u->by_lid = false;
+	u->asks = u->by_lid = u->unclear = false;
 	lock_give(&q->send.lock);
 }
 
@@ -290,12 +302,36 @@ static bool miss(struct shim_qp *q, const struct shim_ah *ah, uint32_t vqpn, uin
 	return true;
 }
 
+/* Chooses, of the ports that a LID may stand for, the one that has the number. All are asked before
+ * that; where none has it, the one that was asked the longest ago is asked again. */
+static const struct shim_ah *choose(struct shim_ud *u, const struct shim_ah *first, uint32_t vqpn)
+{
+	const struct shim_ah *has = NULL, *oldest = first;
+
+	for (const struct shim_ah *ah = first; ah; ah = ah->alt) {
+		uint64_t entry = ah->node ? table_get(&ah->node->real, vqpn) : NODE_NOBODY;
+
+		if (!entry)
+			return ah;
+		u->unclear |= entry & NODE_KNOWN && has;
+		if (entry & NODE_KNOWN && !has)
+			has = ah;
+		if (ah->node && oldest->node &&
+		    atomic_load(&ah->node->asked_us) < atomic_load(&oldest->node->asked_us))
+			oldest = ah;
+	}
+	u->by_lid |= !has;
+	return has ? has : oldest;
+}
+
 bool ud_translate(struct shim_qp *q, struct ibv_send_wr *wr)
 {
 	const struct shim_ah *ah = to_ah(wr->wr.ud.ah);
 	uint32_t vqpn = wr->wr.ud.remote_qpn;
 	uint64_t entry, key;
 
+	if (ah->alt && vqpn >= WELL_KNOWN_QPNS)
+		ah = choose(q->ud, ah, vqpn);
 	wr->wr.ud.ah = ah->real;
 	if (!ah->node) {
 		q->ud->by_lid |= !ah->multicast;
@@ -339,27 +375,31 @@ static struct shim_node *node_of_grh(const struct ibv_sge *sge, int num_sge)
 	return node_find(gid);
 }
 
-static struct shim_node *node_of_lid(uint16_t lid)
+/* Ports that share a LID have no number twice at the hardware. */
+static struct shim_node *node_of_lid(uint16_t lid, uint32_t qpn)
 {
 	struct shim_node *n;
 
 	for (unsigned i = 0; i < UD_NODES_MAX && (n = atomic_load(&shim_nodes[i])); i++)
-		if (lid && atomic_load(&n->lid) == lid)
+		if (lid && atomic_load(&n->lid) == lid && table_get(&n->virtual, qpn))
 			return n;
 	return NULL;
 }
 
-uint32_t ud_source(const struct ibv_wc *wc, const struct ibv_sge *sge, int num_sge)
+void ud_source(struct ibv_wc *wc, const struct ibv_sge *sge, int num_sge)
 {
 	struct shim_node *n = NULL;
 	uint64_t entry;
 
 	if (!(wc->wc_flags & IBV_WC_GRH))
-		n = node_of_lid(wc->slid);
+		n = node_of_lid(wc->slid, wc->src_qp);
 	else if (!shim.odd_iova)
 		n = node_of_grh(sge, num_sge);
 	entry = n ? table_get(&n->virtual, wc->src_qp) : 0;
-	return entry ? (uint32_t)entry & SHIM_QPN_MAX : wc->src_qp;
+	if (entry)
+		wc->src_qp = (uint32_t)entry & SHIM_QPN_MAX;
+	if (n && wc->slid && wc->slid == atomic_load(&n->lid))
+		wc->slid = atomic_load(&n->vlid);
 }
 
 bool ud_sends_to(struct shim_qp *q, const struct shim_order *o)
@@ -386,7 +426,10 @@ void ud_check_covered(struct shim_qp *q)
 		return;
 	lock_take(&q->send.lock);
 	if (q->ud->by_lid)
-		why = "it sends datagrams by LID alone, without a GID (GRH)";
+		why = "it sends datagrams by LID alone, without a GID (GRH), and none is known "
+		      "for it: use a GID index, or ibvmig-agent --grh-required";
+	else if (q->ud->unclear)
+		why = "it sends datagrams to a LID and QP number that two VMs have";
 	for (uint32_t i = 0; i < q->ud->told_room && !why; i++) {
 		uint64_t key = q->ud->told[i];
 		struct shim_node *n = key ? atomic_load(&shim_nodes[key >> 24 & (UD_NODES_MAX - 1)])

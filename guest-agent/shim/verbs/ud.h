@@ -23,7 +23,10 @@ struct shim_node {
 	struct shim_table virtual; /* the hardware's QPNs to NODE_KNOWN | virtual one */
 	unsigned ahs;              /* handles that lead there; under ctl */
 	bool alone;                /* no agent answers there; under ctl */
-	_Atomic(uint16_t) lid;     /* the LID of its address handles, 0: none */
+	/* LIDs of the port, 0: not known: the present one, and the first that was known, which
+	 * programs here may use as its name. */
+	_Atomic(uint16_t) lid, vlid;
+	bool lid_told; /* .lid is the word of a process there */
 	_Atomic(uint64_t) asked_us;
 };
 
@@ -61,7 +64,9 @@ struct shim_ah {
 	struct ibv_ah_attr built; /* as .real has it */
 	uint16_t pkey;            /* for the path record */
 	uint8_t sgid[16];
-	struct shim_node *node; /* borrowed; NULL: multicast, or by LID alone */
+	struct shim_node
+		*node;       /* borrowed; NULL: multicast, or by a LID of which no GID is known */
+	struct shim_ah *alt; /* owned; to another port that its LID may stand for */
 	bool multicast;
 	bool dead;           /* destroyed by the program, but a held send names it */
 	struct ibv_ah *real; /* NULL while the device is given back */
@@ -78,7 +83,8 @@ struct shim_ud {
 	uint64_t *told; /* owned; set of ud_key(): numbers that know this QP, or do not exist */
 	uint32_t told_room, told_count;
 	uint64_t last; /* key that was found last */
-	bool by_lid;   /* the QP has sent to a LID without a GID */
+	bool by_lid;   /* the QP has sent to a LID of which no GID is known */
+	bool unclear;  /* the QP has sent to a number that several ports of a LID have */
 
 	/* A QP asks one question at a time, because posts wait in order. */
 	bool asks;                  /* and posts wait */
@@ -113,6 +119,9 @@ struct shim_node *node_get(const uint8_t gid[16]);
 /* 0 or -errno. */
 int node_learn(struct shim_node *n, struct shim_partner *p, uint32_t vqpn, uint32_t qpn);
 void node_forget(struct shim_node *n, uint32_t vqpn, uint64_t why);
+/* The port has that LID now (0: not known); shown: as its program, or ours, knows it. told: a
+ * process there says so, and with that all that came from the old one has been taken. */
+void node_at_lid(struct shim_node *n, uint16_t lid, uint16_t shown, bool told);
 struct shim_partner *partner_find(const struct peer_head *h);
 struct shim_partner *partner_get(const struct peer_head *h);
 /* The process has gone. */
@@ -122,8 +131,9 @@ void partners_reap(void);
 /* On the data path, under send.lock: the hardware's address handle and number into wr. false: the
  * number is being asked for. */
 bool ud_translate(struct shim_qp *q, struct ibv_send_wr *wr);
-/* The virtual number of the sender; the receive's buffers begin with the GRH. */
-uint32_t ud_source(const struct ibv_wc *wc, const struct ibv_sge *sge, int num_sge);
+/* The sender's number and LID in wc become those that programs know; the receive's buffers begin
+ * with the GRH. */
+void ud_source(struct ibv_wc *wc, const struct ibv_sge *sge, int num_sge);
 bool ud_told(const struct shim_ud *u, uint64_t key);
 int ud_tell(struct shim_ud *u, uint64_t key);
 
@@ -152,6 +162,8 @@ struct one_qp {
 	struct peer_qp qp;
 };
 
+/* Writes the LIDs of a port of ours into a packet that tells numbers of QPs on it. */
+void ud_tell_lids(struct peer_head *h, const struct shim_context *c, uint8_t port);
 /* Sends head.count QPs. The receiver is in head.dst_slot, or has head.dst_vqpn. */
 void ud_send_packet(const uint8_t sgid[16], const uint8_t dgid[16], struct ud_packet *p,
 		    uint16_t type);

@@ -4,12 +4,19 @@
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/port/lid.h"
 #include "guest-agent/shim/verbs/ud.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define MARKER_QKEY 0x1b7a6d61
+
+void ud_tell_lids(struct peer_head *h, const struct shim_context *c, uint8_t port)
+{
+	h->src_lid = c ? lid_now(c, port) : 0;
+	h->src_vlid = h->src_lid ? lid_shown(c, port, h->src_lid) : 0;
+}
 
 void ud_send_packet(const uint8_t sgid[16], const uint8_t dgid[16], struct ud_packet *p,
 		    uint16_t type)
@@ -36,6 +43,7 @@ void ud_ask(struct shim_qp *q, struct shim_node *n, const uint8_t sgid[16], uint
 		.qp = {.dst_vqpn = vqpn, .src_vqpn = q->v.qp_num, .qpn = q->real->qp_num}};
 	struct shim_ud *u = q->ud;
 
+	ud_tell_lids(&ask.p.head, q->ctx, q->attr.port_num);
 	u->ask_node = n;
 	u->ask_vqpn = vqpn;
 	u->ask_qpn = q->real->qp_num;

@@ -18,6 +18,8 @@
 
 #define DEADLINE_MS 60000
 #define PEER_TYPES  64
+#define GUIDS_MAX   16
+#define PREFIX      0xfe80000000000000ull
 
 static struct {
 	pthread_mutex_t lock;
@@ -30,7 +32,11 @@ static struct {
 	struct shim_report last;
 	char heard[4096]; /* lines, since the last order */
 	atomic_bool ways_lost, anew, paths_kept, questions_kept;
-	atomic_uint dlid, asked;         /* path records' DLID, and how many were asked for */
+	atomic_uint dlid, asked; /* path records' DLID, and how many were asked for */
+	unsigned lid, lid_guids; /* under .lock, as the next three */
+	unsigned lid_asked;
+	uint64_t lid_guid[GUIDS_MAX], stranger;
+	atomic_bool grh_required;
 	atomic_uint brought[PEER_TYPES]; /* packets, by their type */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
 
@@ -44,8 +50,10 @@ static void answer(const void *packet)
 
 static void welcome(const struct shim_head *h)
 {
-	struct shim_welcome w = {
-		.head = {sizeof(w), SHIM_HELLO, 0, h->cookie, 0}, .slot = 1, .instance = 0x1234};
+	struct shim_welcome w = {.head = {sizeof(w), SHIM_HELLO, 0, h->cookie, 0},
+				 .slot = 1,
+				 .instance = 0x1234,
+				 .grh_required = atomic_load(&agent.grh_required)};
 
 	answer(&w);
 	pthread_mutex_lock(&agent.lock);
@@ -91,6 +99,49 @@ void fake_agent_forget_log(void)
 	pthread_mutex_unlock(&agent.lock);
 }
 
+static uint64_t guid_of(const uint8_t gid[16])
+{
+	uint64_t guid = 0;
+
+	for (int i = 8; i < 16; i++)
+		guid = guid << 8 | gid[i];
+	return guid;
+}
+
+static void write_gid(uint64_t guid, uint8_t gid[16])
+{
+	for (int i = 0; i < 8; i++) {
+		gid[i] = (uint8_t)(PREFIX >> (56 - 8 * i));
+		gid[8 + i] = (uint8_t)(guid >> (56 - 8 * i));
+	}
+}
+
+/* As the agent of a guest answers that has no such QP. */
+static bool is_gone(struct shim_relay *r, const struct peer_head *h)
+{
+	struct peer_head gone = {.version = h->version,
+				 .type = PEER_GONE,
+				 .about = h->type,
+				 .dst_slot = h->src_slot,
+				 .dst_vqpn = h->dst_vqpn,
+				 .src_vqpn = h->src_vqpn,
+				 .dst_instance = h->src_instance,
+				 .migration = h->migration};
+	bool stranger;
+
+	pthread_mutex_lock(&agent.lock);
+	stranger = agent.stranger && guid_of(h->dgid) == agent.stranger;
+	pthread_mutex_unlock(&agent.lock);
+	if (!stranger || h->type == PEER_GONE)
+		return stranger;
+	memcpy(gone.sgid, h->dgid, 16);
+	memcpy(gone.dgid, h->sgid, 16);
+	memcpy(r->body, &gone, sizeof(gone));
+	r->head.bytes = sizeof(*r) + sizeof(gone);
+	answer(r);
+	return true;
+}
+
 /* Both ends are in this process. */
 static void bring_back(struct shim_relay *r)
 {
@@ -98,6 +149,8 @@ static void bring_back(struct shim_relay *r)
 
 	r->head.type = SHIM_DELIVER;
 	memcpy(&h, r->body, sizeof(h));
+	if (is_gone(r, &h))
+		return;
 	if (atomic_load(&agent.anew) && h.type == PEER_ABORT) {
 		h.type = PEER_CONNECT;
 		memcpy(r->body, &h, sizeof(h));
@@ -169,6 +222,50 @@ unsigned fake_agent_paths(unsigned dlid)
 	return atomic_load(&agent.asked);
 }
 
+static void give_ends(const struct shim_lid_ask *ask)
+{
+	struct shim_lid a = {.head = {sizeof(a), SHIM_LID, 0, ask->head.cookie, -EHOSTUNREACH}};
+
+	pthread_mutex_lock(&agent.lock);
+	agent.lid_asked++;
+	if (ask->lid == agent.lid) {
+		a.head.status = 0;
+		a.count = agent.lid_guids;
+	}
+	for (unsigned i = 0; i < a.count; i++) {
+		write_gid(agent.lid_guid[i], a.end[i].dgid);
+		a.end[i].dlid = a.end[i].slid = (uint16_t)atomic_load(&agent.dlid);
+		a.end[i].mtu = 4096;
+	}
+	pthread_mutex_unlock(&agent.lock);
+	answer(&a);
+}
+
+unsigned fake_agent_lid(unsigned lid, unsigned count, const uint64_t *guids)
+{
+	unsigned asked;
+
+	pthread_mutex_lock(&agent.lock);
+	agent.lid = lid;
+	agent.lid_guids = count;
+	memcpy(agent.lid_guid, guids, count * sizeof(*guids));
+	asked = agent.lid_asked;
+	pthread_mutex_unlock(&agent.lock);
+	return asked;
+}
+
+void fake_agent_stranger(uint64_t guid)
+{
+	pthread_mutex_lock(&agent.lock);
+	agent.stranger = guid;
+	pthread_mutex_unlock(&agent.lock);
+}
+
+void fake_agent_require_grh(void)
+{
+	atomic_store(&agent.grh_required, true);
+}
+
 static void packet(struct shim_head *h)
 {
 	switch (h->type) {
@@ -180,6 +277,9 @@ static void packet(struct shim_head *h)
 		break;
 	case SHIM_PATH:
 		give_path((struct shim_path *)h);
+		break;
+	case SHIM_LID:
+		give_ends((const struct shim_lid_ask *)h);
 		break;
 	case SHIM_LOG:
 		take_log((struct shim_log *)h);

@@ -31,6 +31,14 @@ void fake_agent_connect_anew(bool anew);
 /* Path records lead to this LID from now on, and nothing else is in them; 0, as at first: not even
  * that. How many have been asked for. */
 unsigned fake_agent_paths(unsigned dlid);
+/* That LID is of the ports with these GUIDs (16 at most), from now on; any other one is nobody's,
+ * as all are at first. Paths there are those of fake_agent_paths(). How many questions have been
+ * asked. */
+unsigned fake_agent_lid(unsigned lid, unsigned count, const uint64_t *guids);
+/* Packets to that GUID find nobody who has the QP. */
+void fake_agent_stranger(uint64_t guid);
+/* Processes that start from now on are told that InfiniBand ports want GRHs. */
+void fake_agent_require_grh(void);
 /* While they are kept, who asks for a path record gets no answer. */
 void fake_agent_keep_paths(bool keep);
 /* While they are kept, no question for a peer's key arrives. */

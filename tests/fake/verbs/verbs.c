@@ -115,6 +115,31 @@ unsigned fake_lid(unsigned lid)
 	return port_lid;
 }
 
+static struct ibv_ah_attr last_ah;
+
+struct ibv_ah_attr fake_last_ah(void)
+{
+	return last_ah;
+}
+
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	struct fake_ah *ah = calloc(1, sizeof(*ah));
+
+	if (!ah)
+		return NULL;
+	ah->v.context = pd->context;
+	ah->v.pd = pd;
+	ah->attr = last_ah = *attr;
+	return &ah->v;
+}
+
+int ibv_destroy_ah(struct ibv_ah *ah)
+{
+	free(ah);
+	return 0;
+}
+
 static int query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *attr, size_t bytes)
 {
 	struct ibv_port_attr a = {.state = IBV_PORT_ACTIVE,
@@ -152,6 +177,18 @@ int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid 
 	gid->global.subnet_prefix = htobe64(0xfe80000000000000ull);
 	gid->global.interface_id = htobe64(index ? alias_guids[index] : guid);
 	return 0;
+}
+
+void fake_write_grh(uint8_t grh[FAKE_GRH], struct ibv_wc *wc)
+{
+	union ibv_gid gid;
+
+	ibv_query_gid(NULL, 1, 0, &gid);
+	memset(grh, 0, FAKE_GRH);
+	grh[0] = 0x60; /* IBA 1.4, 8.3: version 6 */
+	memcpy(grh + 8, gid.raw, 16);
+	memcpy(grh + 24, gid.raw, 16);
+	wc->wc_flags |= IBV_WC_GRH;
 }
 
 void fake_aliases(const uint64_t guids[FAKE_GIDS])

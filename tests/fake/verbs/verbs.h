@@ -36,6 +36,8 @@ unsigned fake_lid(unsigned lid);
 /* The P_Key table of its port, which begins with the default key alone: from now on this one. */
 #define FAKE_PKEYS 4
 void fake_pkeys(const uint16_t table[FAKE_PKEYS]);
+/* What the last address handle was made of. */
+struct ibv_ah_attr fake_last_ah(void);
 /* How many QPs have the index of that P_Key, as the table was when they were told it. */
 unsigned fake_qps_in(uint16_t pkey);
 /* The GUIDs of its port beside the first, by index: none at first, from now on these. How many QPs
@@ -60,6 +62,8 @@ int fake_open_elsewhere(int fd);
 /* To open or close a domain takes so long, after it is done. */
 void fake_slow_xrcd(unsigned us);
 
+#define FAKE_GRH 40 /* bytes in front of a datagram */
+
 struct fake_cq {
 	struct ibv_cq v;
 	uint32_t head, tail;
@@ -67,9 +71,15 @@ struct fake_cq {
 	struct ibv_wc ring[FAKE_RING];
 };
 
+struct fake_ah {
+	struct ibv_ah v;
+	struct ibv_ah_attr attr;
+};
+
 struct fake_send {
 	struct ibv_send_wr wr;
-	struct ibv_sge sge; /* a single one is enough */
+	struct ibv_ah_attr ah; /* UD: the address handle's, as it was */
+	struct ibv_sge sge;    /* a single one is enough */
 	enum ibv_wc_status status;
 };
 
@@ -134,6 +144,9 @@ struct fake_srq *fake_srq_by_number(uint32_t number);
 void fake_use_xrcd(struct ibv_xrcd *xrcd, int change); /* NULL: none */
 bool fake_xrc_mask_ok(enum ibv_qp_type type, const struct ibv_qp_attr *attr, int mask);
 void fake_xrc_set_ops(struct verbs_context *v);
+
+/* The GRH of a datagram from the port itself, and the flag for it. */
+void fake_write_grh(uint8_t grh[FAKE_GRH], struct ibv_wc *wc);
 
 /* verbs_wire.c */
 void fake_wire_start(void);

@@ -72,6 +72,30 @@ static enum ibv_wc_status deliver(struct fake_qp *from, struct fake_qp *to, stru
 	return IBV_WC_SUCCESS;
 }
 
+/* A datagram arrives behind room for a GRH, or is lost: nobody hears of that. */
+static enum ibv_wc_status deliver_datagram(struct fake_qp *from, const struct fake_send *s)
+{
+	struct fake_qp *to = fake_qp_by_number(s->wr.wr.ud.remote_qpn);
+	struct fake_recv *r = to ? &to->recv[to->recv_tail & (FAKE_RING - 1)] : NULL;
+	struct ibv_wc wc = {.opcode = IBV_WC_RECV,
+			    .byte_len = FAKE_GRH + s->sge.length,
+			    .qp_num = to ? to->v.qp_num : 0,
+			    .src_qp = from->v.qp_num,
+			    .slid = (uint16_t)fake_lid(0)};
+
+	if (!to || to->v.state < IBV_QPS_RTR || to->recv_tail == to->recv_head ||
+	    s->ah.dlid != fake_lid(0) || r->sge.length < FAKE_GRH + s->sge.length)
+		return IBV_WC_SUCCESS;
+	wc.wr_id = r->wr_id;
+	if (s->ah.is_global)
+		fake_write_grh((void *)(uintptr_t)r->sge.addr, &wc);
+	memcpy((char *)(uintptr_t)r->sge.addr + FAKE_GRH, (void *)(uintptr_t)s->sge.addr,
+	       s->sge.length);
+	to->recv_tail++;
+	fake_complete((struct fake_cq *)to->v.recv_cq, &wc, s->wr.send_flags & IBV_SEND_SOLICITED);
+	return IBV_WC_SUCCESS;
+}
+
 /* An RDMA WRITE; one of no bytes needs no key. */
 static enum ibv_wc_status write_remote(const struct fake_send *s)
 {
@@ -120,6 +144,12 @@ static bool step(struct fake_qp *q)
 
 	if (q->send_tail == q->send_head || q->v.state != IBV_QPS_RTS || wire_held)
 		return false;
+	if (q->v.qp_type == IBV_QPT_UD) {
+		s->status = deliver_datagram(q, s);
+		q->send_tail++;
+		acknowledge(q);
+		return true;
+	}
 	if (!to && end_retries) {
 		give_up(q, s, IBV_WC_RETRY_EXC_ERR); /* nobody acknowledges it */
 		return true;
@@ -202,6 +232,8 @@ int fake_wire_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_
 			continue;
 		}
 		s->wr = *wr;
+		if (q->v.qp_type == IBV_QPT_UD)
+			s->ah = ((struct fake_ah *)wr->wr.ud.ah)->attr;
 		s->sge = wr->num_sge ? wr->sg_list[0] : (struct ibv_sge){0};
 		q->send_head++;
 	}

@@ -26,12 +26,13 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static char buffer[64];
+static enum ibv_qp_type qp_type = IBV_QPT_RC;
 static uint16_t pkey_index; /* of ends that are made from now on, */
 static uint8_t sgid_index;  /* and of those that are connected */
 
 static bool make_end(struct end *e)
 {
-	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {16, 16, 1, 1, 0}};
+	struct ibv_qp_init_attr init = {.qp_type = qp_type, .cap = {16, 16, 1, 1, 0}};
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .pkey_index = pkey_index};
 
 	e->cq = init.send_cq = init.recv_cq = ibv_create_cq(context, 64, NULL, NULL, 0);

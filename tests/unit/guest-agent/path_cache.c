@@ -142,10 +142,47 @@ static void random_use(void **state)
 	}
 }
 
+static void put_sole(uint64_t n, uint64_t s, uint16_t p, bool sole)
+{
+	struct path_record r = record(n, s, p);
+
+	r.sole = sole;
+	assert_int_equal(path_cache_put(&c, &r), 0);
+}
+
+static const struct path_record *at_lid(uint16_t lid, uint64_t s, uint16_t p)
+{
+	struct path_record r = record(0, s, p);
+
+	return path_cache_at_lid(&c, &r.key, lid);
+}
+
+/* Only a record that has its LID for itself says whose that is. */
+static void lids(void **state)
+{
+	struct path_change change = {.dguid = 2, .mask = PATH_DLID, .dlid = 77};
+
+	(void)state;
+	assert_null(at_lid(1, 9, 1));
+	put_sole(1, 9, 1, false);
+	put_sole(2, 9, 1, true);
+	assert_null(at_lid(1, 9, 1));
+	assert_ptr_equal(at_lid(2, 9, 1), find(2, 9, 1));
+	assert_null(at_lid(2, 8, 1)); /* from another port, */
+	assert_null(at_lid(2, 9, 2)); /* and in another partition */
+	path_cache_change(&c, &change);
+	assert_null(at_lid(2, 9, 1));
+	assert_ptr_equal(at_lid(77, 9, 1), find(2, 9, 1));
+	change.mask = 0;
+	path_cache_change(&c, &change);
+	assert_null(at_lid(77, 9, 1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(keys, setup, setup),
+		cmocka_unit_test_setup_teardown(lids, setup, setup),
 		cmocka_unit_test_setup_teardown(changes, setup, setup),
 		cmocka_unit_test_setup_teardown(full_subnet, setup, setup),
 		cmocka_unit_test_setup_teardown(random_use, setup, setup),

@@ -4,6 +4,7 @@
 #ifndef IBVMIG_TESTS_PEER_WORLD_H
 #define IBVMIG_TESTS_PEER_WORLD_H
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/deliver.h"
 #include "guest-agent/shim/job/job.h"
+#include "guest-agent/shim/peer/lid.h"
 #include "guest-agent/shim/peer/peer.h"
 #include "guest-agent/shim/peer/route.h"
 #include "guest-agent/shim/ud/ud.h"
@@ -164,6 +166,21 @@ bool mw_key(uint32_t rkey, uint32_t *ret_key)
 	(void)rkey;
 	(void)ret_key;
 	return true;
+}
+void route_wait(const struct shim_route *r)
+{
+	(void)r;
+}
+int lid_find_ends(const struct shim_context *c, uint8_t port, uint16_t lid, uint16_t pkey,
+		  bool anew, struct lid_ends *ret_ends)
+{
+	(void)c;
+	(void)port;
+	(void)lid;
+	(void)pkey;
+	(void)anew;
+	(void)ret_ends;
+	return -EHOSTUNREACH;
 }
 void route_ask(struct shim_route *r, bool reconnect)
 {

@@ -2,16 +2,20 @@
 /* A process with as many routes as a subnet has ports, and what a path record changes in a QP. */
 #include "tests/unit/tap.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "guest-agent/shim/core/link.h"
+#include "guest-agent/shim/core/real.h"
+#include "guest-agent/shim/peer/lid.h"
 #include "guest-agent/shim/peer/peer.h"
 #include "guest-agent/shim/peer/route.h"
+#include "guest-agent/shim/port/lid.h"
 
 #define MANY 49150u
 
-struct shim shim = {.call = PTHREAD_MUTEX_INITIALIZER};
+struct shim shim = {.call = PTHREAD_MUTEX_INITIALIZER, .call_done = PTHREAD_COND_INITIALIZER};
 
 static struct shim_path asked;
 
@@ -22,6 +26,50 @@ void shim_send(const void *packet)
 uint32_t shim_cookie(void)
 {
 	return ++shim.last_cookie;
+}
+void ctl_enter(void)
+{
+}
+/* While a verb waits outside: the answer comes. */
+static struct shim_path comes;
+void ctl_exit(void)
+{
+	if (comes.head.type)
+		route_answered(&comes);
+}
+bool shim_await_agent(unsigned ms)
+{
+	(void)ms;
+	return false;
+}
+
+/* The agent's answer to whose LID that is. */
+static struct shim_lid_ask lid_asked;
+static struct shim_lid lid_answer_is;
+static int lid_status;
+
+int shim_call(void *packet, void *answer, size_t bytes, unsigned timeout_ms)
+{
+	(void)timeout_ms;
+	memcpy(&lid_asked, packet, sizeof(lid_asked));
+	assert_int_equal(bytes, sizeof(lid_answer_is));
+	memcpy(answer, &lid_answer_is, bytes);
+	return lid_status;
+}
+
+static int query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid)
+{
+	(void)c;
+	(void)index;
+	memset(gid->raw, port, sizeof(gid->raw));
+	return port == 1 ? 0 : EINVAL;
+}
+
+const struct shim_real *shim_real(void)
+{
+	static const struct shim_real real = {.query_gid = query_gid};
+
+	return &real;
 }
 
 static struct shim_route *get(uint32_t n, uint16_t pkey)
@@ -107,12 +155,121 @@ static void attributes(void **state)
 	route_apply(NULL, &ib);
 }
 
+static void waits(void **state)
+{
+	struct shim_route *r = get(3, 0xffff);
+
+	(void)state;
+	route_wait(r); /* nothing has been asked */
+	route_ask(r, false);
+	comes = asked;
+	comes.dlid = 9;
+	route_wait(r);
+	assert_int_equal(r->state, ROUTE_KNOWN);
+	memset(&comes, 0, sizeof(comes));
+	route_ask(r, true);
+	shim.agent_lost = true;
+	route_wait(r); /* nobody will answer */
+	assert_int_equal(r->state, ROUTE_ASKED);
+	shim.agent_lost = false;
+	asked.head.status = -ETIMEDOUT;
+	route_answered(&asked);
+	assert_int_equal(r->state, ROUTE_FAILED);
+	assert_true(route_leads(r)); /* to where it has led before */
+	assert_int_equal(r->path.dlid, 9);
+	assert_false(route_leads(get(4, 0xffff)));
+}
+
+static struct shim_context ctx;
+
+static void ends_of_a_lid(void **state)
+{
+	struct lid_ends ends;
+
+	(void)state;
+	lid_answer_is.count = 2;
+	lid_answer_is.end[1] = (struct shim_end){.dgid = {7}, .dlid = 31, .sl = 4};
+	assert_int_equal(lid_find_ends(&ctx, 1, 30, 0x8001, true, &ends), 0);
+	assert_int_equal(lid_asked.lid, 30);
+	assert_int_equal(lid_asked.pkey, 0x8001);
+	assert_true(lid_asked.anew);
+	assert_int_equal(ends.count, 2);
+	assert_int_equal(ends.dgid[1][0], 7);
+	assert_int_equal(route_get(ends.sgid, ends.dgid[1], 0x8001)->path.dlid, 31);
+	assert_int_equal(route_get(ends.sgid, ends.dgid[1], 0x8001)->state, ROUTE_KNOWN);
+
+	lid_asked.lid = 0;
+	assert_int_equal(lid_find_ends(&ctx, 1, 0xc000, 0, false, &ends), -EINVAL);
+	assert_int_equal(lid_find_ends(&ctx, 1, 0, 0, false, &ends), -EINVAL);
+	assert_int_equal(lid_find_ends(&ctx, 2, 30, 0, false, &ends), -EINVAL);
+	assert_int_equal(lid_asked.lid, 0);
+	lid_answer_is.count = SHIM_ENDS_MAX + 1;
+	assert_int_equal(lid_find_ends(&ctx, 1, 30, 0, false, &ends), -EHOSTUNREACH);
+	lid_answer_is.count = 0;
+	assert_int_equal(lid_find_ends(&ctx, 1, 30, 0, false, &ends), -EHOSTUNREACH);
+	lid_status = -ETIMEDOUT;
+	assert_int_equal(lid_find_ends(&ctx, 1, 30, 0, false, &ends), -ETIMEDOUT);
+}
+
+static struct ibv_ah_attr translate(uint16_t lid, uint16_t present)
+{
+	struct shim_route r = {.state = ROUTE_KNOWN, .path = {.dlid = present, .sl = 5}};
+	struct ibv_ah_attr a = {.dlid = lid, .sl = 1, .port_num = 1};
+
+	lid_translate(&ctx, &r, &a);
+	return a;
+}
+
+static void lids_that_are_told(void **state)
+{
+	(void)state;
+	assert_int_equal(translate(20, 33).dlid, 33);
+	assert_int_equal(translate(20, 33).sl, 5);
+	assert_int_equal(translate(20, 20).sl, 1); /* the program's own choice */
+	assert_int_equal(translate(20, 0).dlid, 20);
+	assert_int_equal(translate(0, 33).dlid, 0); /* RoCE */
+	assert_int_equal(translate(0xc001, 33).dlid, 0xc001);
+	ctx.lids[0].lmc = 2; /* a port has four LIDs, and the program has chosen one */
+	assert_int_equal(translate(22, 20).dlid, 22);
+	assert_int_equal(translate(24, 20).dlid, 20);
+	ctx.lids[0].lmc = 0;
+}
+
+static struct ibv_port_attr told(uint16_t lid, uint8_t layer)
+{
+	struct ibv_port_attr a = {.lid = lid, .link_layer = layer};
+
+	lid_answer(&ctx, 1, &a);
+	return a;
+}
+
+static void lids_that_are_shown(void **state)
+{
+	(void)state;
+	assert_int_equal(told(7, IBV_LINK_LAYER_INFINIBAND).lid, 7);
+	assert_int_equal(told(8, IBV_LINK_LAYER_INFINIBAND).lid, 8); /* by the subnet manager */
+	assert_int_equal(lid_shown(&ctx, 1, 9), 9);
+	ctx.moved = true;
+	assert_int_equal(told(9, IBV_LINK_LAYER_INFINIBAND).lid, 8);
+	assert_int_equal(told(0, IBV_LINK_LAYER_INFINIBAND).lid, 0); /* the port has none yet */
+	assert_int_equal(told(0, IBV_LINK_LAYER_ETHERNET).lid, 0);
+	assert_int_equal(lid_shown(&ctx, 1, 9), 8);
+	assert_int_equal(told(9, IBV_LINK_LAYER_INFINIBAND).flags, 0);
+	shim.grh_required = true;
+	assert_int_equal(told(9, IBV_LINK_LAYER_INFINIBAND).flags, IBV_QPF_GRH_REQUIRED);
+	assert_int_equal(told(0, IBV_LINK_LAYER_ETHERNET).flags, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(many),
 		cmocka_unit_test(answers),
 		cmocka_unit_test(attributes),
+		cmocka_unit_test(waits),
+		cmocka_unit_test(ends_of_a_lid),
+		cmocka_unit_test(lids_that_are_told),
+		cmocka_unit_test(lids_that_are_shown),
 	};
 
 	return RUN_TESTS(tests);

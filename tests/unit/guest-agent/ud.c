@@ -304,7 +304,7 @@ static void multicast_and_well_known_numbers_stay(void **state)
 	send_to(0x500);
 	ud_check_covered(q);
 	assert_null(q->uncovered);
-	ah->multicast = false; /* by LID alone */
+	ah->multicast = false; /* by a LID of which no GID is known */
 	send_to(0x500);
 	ud_check_covered(q);
 	assert_non_null(q->uncovered);
@@ -436,6 +436,140 @@ static void the_sender_is_known_by_its_gid(void **state)
 	assert_int_equal(receive(six), FAR_VQPN);
 }
 
+static uint32_t receive_from_lid(uint16_t lid, uint16_t *ret_lid)
+{
+	static uint8_t buffer[64];
+	struct ibv_sge sge = {.addr = (uintptr_t)buffer, .length = sizeof(buffer)};
+	struct ibv_recv_wr *bad, wr = {.sg_list = &sge, .num_sge = 1};
+	struct ibv_wc wc;
+
+	assert_int_equal(shim_post_recv(&q->v, &wr, &bad), 0);
+	hw_wc = (struct ibv_wc){.wr_id = TAG_RECV | (q->recv.head - 1),
+				.qp_num = QPN,
+				.src_qp = FAR_QPN,
+				.slid = lid};
+	hw_has_wc = true;
+	assert_int_equal(shim_poll_cq(&cq.v, 1, &wc), 1);
+	*ret_lid = wc.slid;
+	return wc.src_qp;
+}
+
+static void hear_from_lid(uint16_t type, uint16_t lid, uint16_t shown)
+{
+	struct peer_head h = from_far(type, 1);
+	struct peer_qp e = {.dst_vqpn = VQPN, .src_vqpn = FAR_VQPN, .qpn = FAR_QPN};
+
+	h.src_lid = lid;
+	h.src_vlid = shown;
+	ud_delivered(&h, &e);
+}
+
+/* The program knows LID 7; by now the port has 20, then 21, which only its own word tells. */
+static void the_sender_is_known_by_its_lid(void **state)
+{
+	uint16_t lid;
+
+	(void)state;
+	ah->node->lid = ah->node->vlid = 0;
+	ah->node->lid_told = false;
+	hear_from_lid(PEER_UD_RESOLVE, 20, 7);
+	assert_int_equal(receive_from_lid(20, &lid), FAR_VQPN);
+	assert_int_equal(lid, 7);
+	assert_int_equal(receive_from_lid(8, &lid), FAR_QPN); /* somebody else's */
+	assert_int_equal(lid, 8);
+	node_at_lid(ah->node, 21, 7,
+		    false); /* by an address handle: what came before would be lost */
+	assert_int_equal(receive_from_lid(20, &lid), FAR_VQPN);
+	hear_from_lid(PEER_UD_NUMBERS, 21, 7);
+	assert_int_equal(receive_from_lid(21, &lid), FAR_VQPN);
+	assert_int_equal(lid, 7);
+	hear_from_lid(PEER_UD_NUMBERS, 0, 0); /* of a build that tells none */
+	assert_int_equal(receive_from_lid(21, &lid), FAR_VQPN);
+}
+
+static const uint8_t third[16] = {0xfe, 0x80, [15] = 3};
+
+/* A LID stands for two ports: ah, and this one behind it. */
+static struct shim_ah *second_port(struct ibv_ah *real)
+{
+	struct shim_ah *alt = calloc(1, sizeof(*alt));
+
+	alt->real = real;
+	alt->node = node_get(third);
+	table_clear(&alt->node->real);
+	memcpy(alt->sgid, ours, 16);
+	ah->alt = alt;
+	ah->node->ahs = 0; /* as ibv_create_ah() does: it may not be the one that is meant */
+	return alt;
+}
+
+static void hear_from_third(uint16_t type, bool nobody)
+{
+	struct peer_head h = from_far(nobody ? PEER_GONE : type, !nobody);
+	struct peer_qp e = {.dst_vqpn = VQPN, .src_vqpn = FAR_VQPN, .qpn = FAR_QPN};
+
+	memcpy(h.sgid, third, 16);
+	h.src_slot++;
+	if (!nobody) {
+		ud_delivered(&h, &e);
+		return;
+	}
+	h.about = type;
+	h.src_vqpn = VQPN;
+	h.dst_vqpn = FAR_VQPN;
+	ud_gone(&h);
+}
+
+static void all_ports_of_a_lid_are_asked(void **state)
+{
+	struct ibv_ah other_ah;
+	struct shim_ah *alt = second_port(&other_ah);
+
+	(void)state;
+	send_to(FAR_VQPN);
+	hear_nobody(FAR_VQPN);
+	assert_int_equal(hw_sends, 0);
+	assert_int_equal(told_count, 2);
+	assert_memory_equal(told[1].dgid, third, 16);
+	hear_from_third(PEER_UD_RESOLVED, false);
+	assert_int_equal(hw_sends, 1);
+	assert_ptr_equal(hw[0].wr.ud.ah, &other_ah);
+	assert_int_equal(hw[0].wr.ud.remote_qpn, FAR_QPN);
+	ud_check_covered(q);
+	assert_null(q->uncovered);
+	free(alt);
+}
+
+static void a_number_that_two_ports_have_is_named(void **state)
+{
+	struct ibv_ah other_ah;
+	struct shim_ah *alt = second_port(&other_ah);
+
+	(void)state;
+	send_to(FAR_VQPN);
+	hear(PEER_UD_RESOLVED, VQPN, FAR_VQPN, FAR_QPN);
+	hear_from_third(PEER_UD_RESOLVED, false);
+	assert_int_equal(hw_sends, 1);
+	ud_check_covered(q);
+	assert_non_null(strstr(q->uncovered, "two VMs"));
+	free(alt);
+}
+
+static void a_number_that_no_port_has_is_named(void **state)
+{
+	struct ibv_ah other_ah;
+	struct shim_ah *alt = second_port(&other_ah);
+
+	(void)state;
+	send_to(FAR_VQPN);
+	hear_nobody(FAR_VQPN);
+	hear_from_third(PEER_UD_RESOLVE, true);
+	assert_int_equal(hw_sends, 1);
+	ud_check_covered(q);
+	assert_non_null(strstr(q->uncovered, "by LID alone"));
+	free(alt);
+}
+
 static void a_mover_answers_later(void **state)
 {
 	(void)state;
@@ -516,6 +650,10 @@ int main(void)
 		T(what_has_ended_is_no_reason),
 		T(numbers_may_change_places),
 		T(the_sender_is_known_by_its_gid),
+		T(the_sender_is_known_by_its_lid),
+		T(all_ports_of_a_lid_are_asked),
+		T(a_number_that_two_ports_have_is_named),
+		T(a_number_that_no_port_has_is_named),
 		T(a_mover_answers_later),
 		T(strange_packets_change_nothing),
 		T(a_guest_that_is_gone_is_no_peer),

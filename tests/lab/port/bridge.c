@@ -15,7 +15,7 @@
 #define RMPP_ACTIVE  1
 #define RMPP_DATA    1
 #define RMPP_WHOLE   (0x1f << 3 | 4 | 2 | RMPP_ACTIVE) /* no response time; first, last, active */
-#define RMPP_PAYLOAD 220 /* bytes of one segment behind its RMPP header */
+#define RMPP_AT      36                                /* bytes before the payload of a segment */
 #define PKEY_OF_GSI  0xffff
 
 static_assert(SA_MAD_BYTES == WIRE_MAD_BYTES, "one MAD is one segment");
@@ -35,9 +35,10 @@ static_assert(offsetof(struct sa_header, payload_be) == 32, "as on the wire");
 
 static int may_send(const struct port *port, const struct wire_gsi *gsi)
 {
-	bool is_own = port_has_lid(port, gsi->slid) && gsi->dlid == port->sm_lid &&
-		      gsi->dest_qp == WIRE_QP1;
+	bool is_own = port_has_lid(port, gsi->slid) && gsi->dest_qp == WIRE_QP1;
 
+	if (gsi->dlid != port->sm_lid)
+		return -ENOMSG;
 	return is_own && gsi->qkey == WIRE_QP1_QKEY && port_takes_pkey(port, gsi->pkey) ? 0
 											: -EPERM;
 }
@@ -81,15 +82,16 @@ static const struct bridge_request *find_request(const struct bridge *b, const s
 	return tid && r->tid == tid ? r : NULL;
 }
 
-/* The stand-in for umad passes the first segment on, with no header of it filled in. */
-static void make_whole(struct sa_header *h)
+/* The stand-in for umad passes one MAD on, with no RMPP header filled in. So an answer ends with
+ * the records that are in it. */
+static void make_whole(struct sa_header *h, uint32_t bytes)
 {
 	h->rmpp_version = 1;
 	h->rmpp_type = RMPP_DATA;
 	h->rmpp_flags = RMPP_WHOLE;
 	h->rmpp_status = 0;
 	h->segment_be = htobe32(1);
-	h->payload_be = htobe32(RMPP_PAYLOAD);
+	h->payload_be = htobe32(bytes > RMPP_AT ? bytes - RMPP_AT : 0);
 }
 
 int bridge_down(struct bridge *b, const struct port *port, const struct sa_mad *from_sm,
@@ -108,7 +110,7 @@ int bridge_down(struct bridge *b, const struct port *port, const struct sa_mad *
 		h.tid_be = request->guest_tid;
 	}
 	if (h.method == (GET_TABLE | IS_RESPONSE))
-		make_whole(&h);
+		make_whole(&h, from_sm->bytes);
 	*ret_gsi = (struct wire_gsi){.slid = from_sm->lid,
 				     .dlid = port->lid,
 				     .pkey = PKEY_OF_GSI,

@@ -21,8 +21,8 @@ struct bridge {
 };
 
 /* Makes of what the guest has sent what goes to the SM. 0, or a reason to let it go nowhere.
- * -EPERM: LIDs, QP or keys are not the port's. -EPROTONOSUPPORT: not of class SubnAdm. -EALREADY:
- * acknowledges a segment, for which nobody waits. */
+ * -ENOMSG: it goes to another guest. -EPERM: SLID, QP or keys are not the port's. -EPROTONOSUPPORT:
+ * not of class SubnAdm. -EALREADY: acknowledges a segment, for which nobody waits. */
 int bridge_up(struct bridge *b, const struct port *port, const struct wire_gsi *from_guest,
 	      struct sa_mad *ret_mad);
 

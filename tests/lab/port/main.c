@@ -49,6 +49,7 @@ static void look(struct agent *a)
 {
 	uint8_t frame[WIRE_CONTROL_BYTES];
 	char text[PORT_TEXT];
+	bool reregister = a->port.reregister; /* given once, and not told yet */
 	int r = port_read(a->mad, &a->port);
 
 	if (r && !a->read_error)
@@ -56,6 +57,7 @@ static void look(struct agent *a)
 	a->read_error = r;
 	if (r)
 		return;
+	a->port.reregister |= reregister;
 	keep_lid(a);
 	wire_tell(&a->port, frame);
 	if (!memcmp(frame, a->frame, sizeof(frame)))
@@ -114,7 +116,7 @@ static void on_gsi(struct agent *a, const struct wire_gsi *gsi)
 	struct sa_mad mad;
 	int r = bridge_up(&a->bridge, &a->port, gsi, &mad);
 
-	if (r == -EALREADY)
+	if (r == -EALREADY || r == -ENOMSG)
 		return;
 	if (r) {
 		refuse(a, r == -EPERM ? "LIDs, P_Key or Q_Key are not the port's"

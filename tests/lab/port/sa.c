@@ -13,12 +13,13 @@
 #define QP1_QKEY         0x80010000u
 #define BUFFER_BYTES     (sizeof(struct ib_user_mad) + SA_MAD_BYTES)
 
-static void pass_on(struct sa *sa, void *umad)
+static void pass_on(struct sa *sa, void *umad, uint32_t bytes)
 {
 	const ib_mad_addr_t *from = umad_get_mad_addr(umad);
 	struct sa_mad m = {.status = (uint32_t)umad_status(umad),
 			   .lid = be16toh(from->lid),
-			   .qp = be32toh(from->qpn)};
+			   .qp = be32toh(from->qpn),
+			   .bytes = bytes};
 
 	memcpy(m.mad, umad_get_mad(umad), SA_MAD_BYTES);
 	if (send(sa->into, &m, sizeof(m), 0) < 0)
@@ -36,7 +37,7 @@ static void *receive(void *arg)
 
 		memset(umad, 0, sizeof(umad));
 		if (umad_recv(sa->umad, umad, &length, -1) >= 0)
-			pass_on(sa, umad);
+			pass_on(sa, umad, (uint32_t)length);
 	}
 	return NULL;
 }

@@ -11,6 +11,7 @@ struct sa_mad {
 	uint32_t status; /* not 0: our own MAD comes back, since it did not arrive (errno) */
 	uint16_t lid;    /* of the other end */
 	uint32_t qp;     /* the same */
+	uint32_t bytes;  /* of the MAD, as far as it came: at most SA_MAD_BYTES */
 	uint8_t mad[SA_MAD_BYTES];
 };
 

@@ -180,6 +180,21 @@ static void test_answer_of_nobody(void **state)
 	assert_int_equal(bridge_down(&b, &port, &m, &back), -ENOENT);
 }
 
+/* One path record: 64 bytes behind the header of 56. */
+static void test_table(void **state)
+{
+	struct bridge b = {0};
+	struct wire_gsi g = question(0x12), back;
+	struct sa_mad m;
+
+	(void)state;
+	assert_int_equal(bridge_up(&b, &port, &g, &m), 0);
+	m.mad[3] |= ANSWER;
+	m.bytes = 56 + 64;
+	assert_int_equal(bridge_down(&b, &port, &m, &back), 0);
+	assert_memory_equal(back.mad + 24, "\x01\x01\xff\x00\0\0\0\x01\0\0\0\x54", 12);
+}
+
 static void test_report(void **state)
 {
 	struct bridge b = {0};
@@ -207,7 +222,7 @@ static void test_what_may_not_pass(void **state)
 	REFUSED(slid, 7, 0); /* LMC 1: 6 and 7 are its own */
 	REFUSED(slid, 8, -EPERM);
 	REFUSED(slid, 0, -EPERM);
-	REFUSED(dlid, 6, -EPERM);
+	REFUSED(dlid, 6, -ENOMSG);
 	REFUSED(dest_qp, 2, -EPERM);
 	REFUSED(qkey, 0x11111111, -EPERM);
 	REFUSED(pkey, 0x7fff, -EPERM); /* two limited members */
@@ -236,6 +251,7 @@ int main(void)
 		cmocka_unit_test(test_control),
 		cmocka_unit_test(test_question_and_answer),
 		cmocka_unit_test(test_answer_of_nobody),
+		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_report),
 		cmocka_unit_test(test_what_may_not_pass),
 	};

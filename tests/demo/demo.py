@@ -15,6 +15,7 @@ from labtest import BUILD, WAIT_S, Failure, Lab, wait_for  # noqa: E402
 
 MOVER, PEER = "g1", "g2"
 MOVER_VGUID, PEER_VGUID = "0x00a1b2fffe000101", "0x00a1b2fffe000102"
+PKEY = "0x8001"
 # Pre-copy of the mover takes at least 3 s by these: that much memory with contents that do not
 # compress, and the bandwidth that the user gives libvirt. They are the same for both ways.
 MOVER_MIB, FILLED_MIB, DIRTY_MIB_S, BANDWIDTH_MIB_S = 512, 288, 8, 80
@@ -22,6 +23,7 @@ PEER_MIB = 256
 HCA_MIB, HCA_STOP_MIB = 8, 128
 RUN = "IBVMIG_LOG=info ibvmig-run"
 DONE_S, TRAFFIC_S = 60, 20  # times where traffic is broken on purpose
+DEADLY = {"no-swap", "no-pkey", "no-lid"}  # faults after which there is no traffic
 
 
 class Traffic:
@@ -38,7 +40,9 @@ class Traffic:
         extra = " ".join(map(str, options))
         dirty = f"-D {filled_mib},{DIRTY_MIB_S} " if filled_mib else ""
         on = {vm: f"-d {name}" for vm, name in (device or {}).items()}
-        check = f"{RUN} rdma_check -e -r 300 -m 4096 {extra}"
+        # on InfiniBand in the tenant's own partition
+        pkey = f"-P {PKEY} " if self.lab.link == "ib" else ""
+        check = f"{RUN} rdma_check -e -r 300 -m 4096 {pkey}{extra}"
         said = f"-o /tmp/{self.name}.json", f">/tmp/{self.name}.log 2>&1 & echo $! >/tmp/{self.name}.pid"
         for vm in (self.peer, self.mover):  # counts of an earlier one
             self.lab.guest(vm, f"rm -f /tmp/{self.name}.json")
@@ -119,7 +123,7 @@ class Gaps:
 
 
 class Demo:
-    def __init__(self, folder, fault=None):
+    def __init__(self, folder, fault=None, link=None):
         self.fault = fault
         self.dir = Path(folder)
         guest_faults = {"no-marker", "no-dirtying", "cache-off"}
@@ -129,7 +133,7 @@ class Demo:
         # ibvmig-sm has a cache of its own, which would answer all that the agents ask
         os.environ["IBVMIG_LAB_CACHING"] = "no" if fault == "cache-off" else "yes"
         self.cmdline = ["--cmdline", f"lab.fault={fault}"] if fault in guest_faults else []
-        self.lab = Lab(self.dir / "lab")
+        self.lab = Lab(self.dir / "lab", link=link)
         self.traffic, self.dead = None, False
 
     def up(self):
@@ -144,7 +148,13 @@ class Demo:
     # -- what others say than our daemons: the switches' side, and the guest
     def address(self):
         vguid = self.lab.vm_gid_guid(MOVER)
-        return {"vguid": vguid, "lid": self.lab.fabric_lid(MOVER_VGUID)}
+        port = self.lab.guest_port(MOVER)
+        return {"vguid": vguid, "lid": self.lab.fabric_lid(MOVER_VGUID), "guest_lid": port["lid"],
+                "guest_pkeys": port["pkeys"], "link_layer": port["link_layer"]}
+
+    def pkeys(self, hosts):
+        """{host: the P_Keys of its VFs}; RoCE has none."""
+        return {h: self.lab.vf_pkeys(h) for h in hosts} if self.lab.link == "ib" else {}
 
     def sm_counters(self):
         return self.lab.sm_status()["counters"]
@@ -175,23 +185,35 @@ class Demo:
             return r["pages"]
         return r["stale"]
 
+    def moved_pkeys(self, before, left, address_before, address_after):
+        """What the migration has made of LID and P_Keys, in the guest and at the two ports that the VM has left and
+        entered. Each port has its own table and that of its vSwitch's port."""
+        entered, now = (self.lab.where[MOVER], self.lab.vf_of(MOVER)), self.pkeys(before)
+        tables = {when: {what: dict(zip(("port", "switch_port"), t[host][vf]))
+                         for what, (host, vf) in (("left", left), ("entered", entered))}
+                  for when, t in (("before", before), ("after", now))}
+        return {"guest_lid": address_after["guest_lid"], "guest_pkeys_before": address_before["guest_pkeys"],
+                "guest_pkeys_after": address_after["guest_pkeys"], "pkey_tables": tables}
+
     # -- one migration
     def set_strategy(self, strategy):
         host = self.lab.where[MOVER]
         self.lab.virsh(host, "metadata", MOVER, "--uri", "urn:ibvmig:1", "--key", "ibvmig", "--live",
-                       "--set", f'<vf pf="pf0" vguid="{MOVER_VGUID}" pkey="0x8001" index="0" '
+                       "--set", f'<vf pf="pf0" vguid="{MOVER_VGUID}" pkey="{PKEY}" index="0" '
                                 f'strategy="{strategy}"/>')
 
     def migrate(self, to, strategy="late", hca=False):
         """Makes one `virsh migrate --live`; returns all that was seen of it, as a flat dict."""
         self.set_strategy(strategy)
         before, counters, gaps = self.address(), self.sm_counters(), Gaps(self.traffic)
+        source = self.lab.where[MOVER]
+        vf, tables = self.lab.vf_of(MOVER), self.pkeys((source, to))
         writer = self.start_hca() if hca else None
         start = time.monotonic()
         self.lab.migrate(MOVER, to, "--bandwidth", BANDWIDTH_MIB_S)
         total_ms = (time.monotonic() - start) * 1000
         alive, record = True, {"data": {}}
-        done_s, traffic_s = (DONE_S, TRAFFIC_S) if self.fault == "no-swap" else (WAIT_S, WAIT_S)
+        done_s, traffic_s = (DONE_S, TRAFFIC_S) if self.fault in DEADLY else (WAIT_S, WAIT_S)
         try:
             record = self.lab.wait_done(MOVER, self.lab.came_from[MOVER], done_s)
             total_ms = (time.monotonic() - start) * 1000
@@ -204,9 +226,11 @@ class Demo:
         m = {"strategy": record.get("strategy", strategy), "to": to, "total_ms": round(total_ms), "record": record,
              "outage_ms": round(gaps.longest_ms(), 1), "traffic_alive": alive,
              "lid_before": before["lid"], "lid_after": after["lid"],
-             "vguid_before": before["vguid"], "vguid_after": after["vguid"],
+             "vguid_before": before["vguid"], "vguid_after": after["vguid"], "link_layer": after["link_layer"],
              "heavy_sweeps_caused": then["heavy_sweeps"] - counters["heavy_sweeps"],
              "sa_queries": then["sa_path_requests"] - counters["sa_path_requests"]}
+        if tables:
+            m.update(self.moved_pkeys(tables, (source, vf), before, after))
         if writer:
             out, _ = writer.communicate(timeout=WAIT_S)
             if writer.returncode:

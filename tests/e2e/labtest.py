@@ -78,9 +78,11 @@ def wait_for(what, deadline_s, probe, every_s=0.05):
 class Lab:
     """The lab in a state folder of its own; see tests/lab/lab and docs/lab.md."""
 
-    def __init__(self, folder, hosts="a b c", up_options=()):
+    def __init__(self, folder, hosts="a b c", up_options=(), link=None):
         self.dir = Path(folder)
         self.env = dict(os.environ, LAB_DIR=str(self.dir), HOSTS=hosts)
+        self.link = link or os.environ.get("LAB_LINK") or "roce"
+        self.env["LAB_LINK"] = self.link
         self.up_options = up_options
         self.where, self.came_from = {}, {}
         atexit.register(self.down)
@@ -155,15 +157,36 @@ class Lab:
         return self.sh("sm", "sh", "-c", 'cd /run/lab/sm && SIM_HOST=tools LD_PRELOAD="$0" exec "$@"',
                        UMAD2SIM, *cmd, check=check)
 
-    def fabric_port_list(self):
-        """Returns all CA ports as the switches' side shows them now: [(port GUID, node name, LID)]."""
-        out = self.sim("ibnetdiscover").stdout
+    def fabric_port_list(self, out=None):
+        """Returns all CA ports as the switches' side shows them now: [(port GUID, node name, LID)]. out: what
+        ibnetdiscover has just said."""
+        out = out or self.sim("ibnetdiscover").stdout
         found = re.findall(r'^Ca\s.*?# "([^"]*)"\n\[1\]\(([0-9a-f]+)\).*?# lid (\d+)', out, re.M)
         return [(int(guid, 16), name, int(lid)) for name, guid, lid in found]
 
     def fabric_ports(self):
         """The same as {port GUID: (node name, LID)}."""
         return {guid: (name, lid) for guid, name, lid in self.fabric_port_list()}
+
+    def vf_pkeys(self, host):
+        """The P_Keys of this host's VFs, as the subnet has them: {VF: (the port's, those that its vSwitch enforces)}."""
+        out = self.sim("ibnetdiscover").stdout
+        lids = {name: int(lid) for _, name, lid in self.fabric_port_list(out)}
+        switch = int(re.search(rf'^Switch\s.*?# "{host}-vsw".*? lid (\d+)', out, re.M)[1])
+        found = {}
+        for n in range(1, 5):
+            vf = f"pf0vf{n}"
+            found[vf] = (self.pkeys_of(lids[f"{host}-{vf}"]), self.pkeys_of(switch, 2 + n))
+        return found
+
+    def pkeys_of(self, lid, *port):
+        """The P_Key table of the port with this LID, or of a switch's port, sorted."""
+        words = self.sim("smpquery", "pkeys", str(lid), *map(str, port)).stdout.split()
+        return sorted(w for w in words if re.fullmatch("0x[0-9a-f]{4}", w) and int(w, 16) & 0x7fff)
+
+    def vf_of(self, vm):
+        """The VF that the VM has, where it runs."""
+        return next(v["name"] for v in self.status(self.where[vm])["vfs"] if v.get("vm") == vm)
 
     def fabric_lid(self, vguid):
         """The LID of the port that shows this vGUID, or None."""
@@ -186,6 +209,13 @@ class Lab:
 
     def guest(self, vm, command, deadline_s=WAIT_S, check=True):
         return self.lab("guest", "--timeout", deadline_s, vm, command, deadline_s=deadline_s + 5, check=check)
+
+    def guest_port(self, vm):
+        """What the guest's first RDMA port shows: {"link_layer", "lid", "sm_lid", "state", "pkeys": [...]}."""
+        lines = self.guest(vm, GUEST_PORT).stdout.split("\n")
+        port = dict(line.split("=", 1) for line in lines if "=" in line)
+        return {"link_layer": port["link_layer"], "state": port["state"], "lid": int(port["lid"], 16),
+                "sm_lid": int(port["sm_lid"], 16), "pkeys": [k for k in port["pkeys"].split() if int(k, 16)]}
 
     def guest_json(self, vm, path):
         p = self.guest(vm, f"cat {shlex.quote(path)}", check=False)
@@ -259,6 +289,13 @@ cd /sys/class/infiniband || exit
 for port in */ports/1; do
     gid=$(tr -d : <$port/gids/0 | cut -c 17-) && echo $gid $(cut -d " " -f 2 $port/state)
 done
+"""
+
+GUEST_PORT = """
+cd /sys/class/infiniband/*/ports/1 || exit
+for file in link_layer lid sm_lid; do echo $file=$(cat $file); done
+echo state=$(cut -d " " -f 2 state)
+echo pkeys=$(cat pkeys/*)
 """
 
 REST_GET = """

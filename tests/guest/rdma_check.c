@@ -17,6 +17,7 @@
 #include "tests/guest/rdma_message.h"
 #include "tests/guest/rdma_stats.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -501,6 +502,17 @@ static struct ibv_qp *create_extended(const struct ibv_qp_init_attr *init)
 	return ibv_create_qp_ex(ctx, &ex);
 }
 
+static uint16_t pkey_index(struct ibv_context *context)
+{
+	int at = check_options.pkey
+			 ? ibv_get_pkey_index(context, 1, htobe16((uint16_t)check_options.pkey))
+			 : 0;
+
+	if (at < 0)
+		die("port 1 does not have P_Key 0x%04x", (unsigned)check_options.pkey);
+	return (uint16_t)at;
+}
+
 /* The QPs' memory: rings for sending, receiving, writing from and being written to, and two fixed
  * regions, all in one registration each. */
 static void make_side(struct side *s)
@@ -521,6 +533,7 @@ static void make_side(struct side *s)
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
+		.pkey_index = pkey_index(pd->context),
 		.qp_access_flags = check_options.uc ? IBV_ACCESS_REMOTE_WRITE : access,
 	};
 

@@ -73,6 +73,9 @@ static void set_other(struct check_options *o, int c)
 	case 'L':
 		o->gid_index = CONN_BY_LID;
 		break;
+	case 'P':
+		o->pkey = (int)strtol(optarg, NULL, 16);
+		break;
 	case 'p':
 		o->port = option_number(optarg, 1, 65535, 'p');
 		break;
@@ -113,7 +116,7 @@ void check_options_parse(int argc, char **argv)
 	struct check_options *o = &check_options;
 	int c;
 
-	while ((c = getopt(argc, argv, "d:g:Lp:q:t:T:o:r:m:ls:w:uxeSANR:k:n:z:D:")) != -1)
+	while ((c = getopt(argc, argv, "d:g:LP:p:q:t:T:o:r:m:ls:w:uxeSANR:k:n:z:D:")) != -1)
 		if (!set_traffic(o, c))
 			set_other(o, c);
 	o->host = argv[optind];

@@ -7,6 +7,7 @@
  *   -d DEVICE                     the first
  *   -g GID-INDEX (0)
  *   -L                            connect by LID, without a GRH (InfiniBand)
+ *   -P P_KEY                      of the QPs, as 0x8001; without it that at index 0
  *   -p TCP-PORT (18700)
  *   -q QPS (1)
  *   -t SECONDS (0)                0: until SIGTERM
@@ -42,7 +43,7 @@
 extern struct check_options {
 	const char *device, *host, *output, *stall;
 	unsigned port, qps, rate, dirty_mib, dirty_rate, receives, slots, withhold;
-	int gid_index;
+	int gid_index, pkey; /* pkey 0: none is asked for */
 	double seconds;
 	bool events, uc, extended, srq, atomics, no_reads;
 } check_options;

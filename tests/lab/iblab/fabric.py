@@ -13,6 +13,7 @@ Two spines, two leaves, and each hypervisor a vSwitch of its own with a PF and i
 """
 
 import os
+import signal
 
 from . import conf, ns
 from .conf import INSIDE
@@ -40,10 +41,9 @@ force_log_flush TRUE
 log_max_size 64
 transaction_timeout 1000
 """
-PARTITIONS = """\
-Default=0x7fff, ipoib: ALL=full;
-guests=0x0001: ALL=full;
-"""
+# On RoCE nothing looks at P_Keys, so all may have the guests'. On InfiniBand the lists say who is a member.
+PARTITIONS = {"ib": "Default=0x7fff, ipoib: ALL=full;\n",
+              "roce": "Default=0x7fff, ipoib: ALL=full;\nguests=0x0001: ALL=full;\n"}
 
 
 def vf_name(host, vf):
@@ -141,13 +141,39 @@ def start_opensm():
     if os.path.exists(os.path.join(lib, "libibvmigsm.so")):
         text += f"event_plugin_name ibvmigsm\nevent_plugin_options ibvmig-socket={PLUGIN_SOCKET}\n"
     write(f"{INSIDE}/sm/opensm.conf", text)
-    write(f"{INSIDE}/sm/partitions.conf", PARTITIONS)
+    write_partitions({})
     env = {**sim_env(SM_CA), "LD_LIBRARY_PATH": lib, "OSM_CACHE_DIR": f"{INSIDE}/sm/cache",
            "OSM_TMP_DIR": f"{INSIDE}/sm/dump", "IBVMIG_FAULT": os.environ.get("IBVMIG_FAULT", "")}
     ns.service_define("opensm", "sm", ["opensm", "-F", f"{INSIDE}/sm/opensm.conf", "-f",
                                        f"{INSIDE}/log/opensm.log"], env, cwd=f"{INSIDE}/sm",
                       ready={"says": "SUBNET UP", "in": "log/opensm.log"})
     ns.service_start("opensm@sm")
+
+
+def write_partitions(partitions):
+    """partitions: {P_Key without the membership bit: {GUID: "full" or "limited"}}"""
+    text = PARTITIONS[conf.load("lab.json")["link"]]
+    for pkey, members in partitions.items():
+        lists = ", ".join(f"{guid}={how}" for guid, how in members.items())
+        text += f"tenant{pkey}={pkey}: {lists};\n" if lists else ""
+    write(conf.path("sm", "partitions.conf"), text)
+    conf.save("sm/partitions.json", partitions)
+
+
+def set_members(pkey, members):
+    """members: {GUID: "full", "limited", or None for no member}. As an operator does it: edits OpenSM's list and has it
+    read again; returns when the subnet is as the list says."""
+    with conf.locked("sm/partitions.json"):
+        partitions = conf.load("sm/partitions.json", {})
+        before = partitions.get(pkey, {})
+        after = {guid: how for guid, how in {**before, **members}.items() if how}
+        if after == before:
+            return
+        write_partitions({**partitions, pkey: after})
+        log = conf.path("log", "opensm.log")
+        ups = read(log).count("SUBNET UP")
+        if ns.service_signal("opensm@sm", signal.SIGHUP):
+            conf.wait_until(lambda: read(log).count("SUBNET UP") > ups, conf.READY_S, "OpenSM reads its partitions")
 
 
 def start_ibvmig_sm(hosts):

@@ -5,7 +5,7 @@ import os
 import subprocess
 from xml.sax.saxutils import escape, quoteattr
 
-from . import conf, guest, ns
+from . import conf, fabric, guest, ns
 from .conf import INSIDE, LabError
 
 ROOT_PORTS = 6
@@ -111,10 +111,20 @@ def define(args):
         with open(conf.path("vms", args.name + ".xml"), "w", encoding="utf-8") as f:
             f.write(xml)
         ns.run(args.host, ["virsh", "define", f"{INSIDE}/vms/{args.name}.xml"])
+        if link == "ib" and vguids and not args.metadata:
+            join_partition(args.pkey, vguids)
         vms[args.name] = spec
         conf.save("vms/vms.json", vms)
     conf.say(f"lab: {args.name} is defined on {args.host}: {args.mem} MiB, management {spec['ip']}"
           + "".join(f", vGUID {vguid}" for vguid in vguids))
+
+
+def join_partition(pkey, vguids):
+    """The tenant's partition has the VM's vGUIDs as members before the VM starts."""
+    value = int(pkey, 16)
+    if value & 0x7FFF != 0x7FFF: # everybody is in the default partition
+        how = "full" if value & 0x8000 else "limited"
+        fabric.set_members(f"0x{value & 0x7fff:04x}", dict.fromkeys(vguids, how))
 
 
 def make_image():

@@ -22,12 +22,16 @@
 #define PARKED_BASE 0x00fab0fffe000000ull
 #define HOSTS_MAX   64
 
+/* Of the PF, as the lab's lists of partitions have it. On InfiniBand a VF's P_Keys are its vGUID's,
+ * and the subnet manager's to give: the provider has no say. */
 static const char *const pkeys[] = {"0xffff", "0x8001"};
+#define PKEYS_OF_ALL 1
 
 struct provider {
 	char host[64];
 	unsigned index; /* number of the host in the lab */
 	bool fabric;    /* an ibsim runs */
+	bool infiniband;
 	struct json_object *in, *out;
 };
 
@@ -54,6 +58,7 @@ static void provider_init(struct provider *p)
 	if (read_file(LAB "/lab.json", INPUT_MAX, &text, &bytes) || json_parse(text, bytes, &conf))
 		fail("%s/lab.json: %s; run this on a host of the lab", LAB, strerror(errno));
 	p->fabric = json_opt_bool(conf, "fabric", false);
+	p->infiniband = str_eq(json_opt_str(conf, "link", ""), "ib");
 	hosts = json_opt(conf, "hosts");
 	for (p->index = 0; p->index < json_object_array_length(hosts); p->index++)
 		if (str_eq(json_object_get_string(json_object_array_get_idx(hosts, p->index)),
@@ -124,7 +129,7 @@ static void inventory(struct provider *p)
 	struct json_object *pfs = json_object_new_array(), *vfs = json_object_new_array();
 	struct json_object *pf = json_object_new_object(), *keys = json_object_new_array();
 
-	for (size_t i = 0; i < ARRAY_SIZE(pkeys); i++)
+	for (size_t i = 0; i < (p->infiniband ? PKEYS_OF_ALL : ARRAY_SIZE(pkeys)); i++)
 		json_object_array_add(keys, json_object_new_string(pkeys[i]));
 	json_set_str(pf, "name", PF);
 	json_set_guid(pf, "guid", parked_guid(p, 0));
@@ -176,7 +181,8 @@ static void prepare(struct provider *p)
 	char *id AUTO_FREE = strf("ibvmig-" PF "vf%u", vf);
 	int r;
 
-	check_pkey(json_opt_str(p->in, "pkey", "0xffff"));
+	if (!p->infiniband)
+		check_pkey(json_opt_str(p->in, "pkey", "0xffff"));
 	if (ib_guid_to_mac(vguid, mac))
 		fail("vguid %s: a lab VF needs ff:fe in the middle, as in 0x00a1b2fffe000101",
 		     json_opt_str(p->in, "vguid", ""));

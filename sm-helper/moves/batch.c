@@ -122,7 +122,7 @@ static int end(struct batch *b, bool moved, struct op_error *e)
 		if (!moved)
 			continue;
 		changed = changed || x->lid != b->res.move[i].lid_after;
-		x->lid = b->res.move[i].lid_after;
+		reg_set_lid(x, b->res.move[i].lid_after);
 		if (b->there[i])
 			continue;
 		x->at = x->to;

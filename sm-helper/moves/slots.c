@@ -130,7 +130,7 @@ static void lid_changed(struct ops *o, const struct reg_entry *x, const struct s
 
 	log_notice("vGUID 0x%016" PRIx64 " of %s: LID %u is now %u", x->vguid, x->name, x->lid,
 		   r->lid[i]);
-	now.lid = r->lid[i];
+	reg_set_lid(&now, r->lid[i]);
 	registry_put(o->registry, &now);
 	res->move[res->moves++] = (struct moved){x->vguid, x->lid, now.lid, r->changed[i]};
 }

@@ -48,7 +48,7 @@ static const char schema[] =
 #define COLUMNS                                                                                    \
 	"vguid, vm, name, pkey, lid, since_ms, host, url, vf, parked, parked_node, switch,"        \
 	" port, intent, to_host, to_url, to_vf, to_parked, to_parked_node, to_switch, to_port,"    \
-	" dynamic, own_lid, to_own_lid"
+	" dynamic, own_lid, to_own_lid, had_lids"
 
 int registry_failed(struct registry *r)
 {
@@ -78,7 +78,7 @@ static int add_column(sqlite3 *db, const char *name, char **ret_why)
 /* Adds columns that files of earlier releases lack. "dynamic" holds an enum address_mode. */
 static int add_columns(sqlite3 *db, char **ret_why)
 {
-	static const char *const name[] = {"dynamic", "own_lid", "to_own_lid"};
+	static const char *const name[] = {"dynamic", "own_lid", "to_own_lid", "had_lids"};
 	int rc = SQLITE_OK;
 
 	for (size_t i = 0; rc == SQLITE_OK && i < ARRAY_SIZE(name); i++)
@@ -155,6 +155,7 @@ static void get_entry(sqlite3_stmt *s, struct reg_entry *e)
 	e->mode = (enum address_mode)sqlite3_column_int(s, 21);
 	e->at.lid = (uint16_t)sqlite3_column_int(s, 22);
 	e->to.lid = (uint16_t)sqlite3_column_int(s, 23);
+	e->had_lids = (uint64_t)sqlite3_column_int64(s, 24);
 }
 
 static void bind_vf(sqlite3_stmt *s, int at, const struct reg_vf *vf)
@@ -183,6 +184,24 @@ static int find_one(struct registry *r, const char *sql, uint64_t guid, struct r
 	return rc == SQLITE_ROW ? 0 : rc == SQLITE_DONE ? -ENOENT : registry_failed(r);
 }
 
+void reg_set_lid(struct reg_entry *e, uint16_t lid)
+{
+	uint64_t had = e->lid;
+	unsigned bits = 16;
+
+	for (uint64_t old = e->had_lids; old && bits < 64; old >>= 16) {
+		uint16_t one = (uint16_t)old;
+
+		if (one == lid || one == e->lid)
+			continue;
+		had |= (uint64_t)one << bits;
+		bits += 16;
+	}
+	if (e->mode == ADDRESS_SHARED_PORT && e->lid && e->lid != lid)
+		e->had_lids = had;
+	e->lid = lid;
+}
+
 int registry_find(struct registry *r, uint64_t vguid, struct reg_entry *ret_entry)
 {
 	return find_one(r, "SELECT " COLUMNS " FROM vguid WHERE vguid = ?1", vguid, ret_entry);
@@ -203,13 +222,13 @@ int registry_put(struct registry *r, const struct reg_entry *e)
 		r->db,
 		"INSERT INTO vguid (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5,"
 		" ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,"
-		" ?19, ?20, ?21, ?22, ?23, ?24) ON CONFLICT (vguid) DO UPDATE SET vm = ?2,"
+		" ?19, ?20, ?21, ?22, ?23, ?24, ?25) ON CONFLICT (vguid) DO UPDATE SET vm = ?2,"
 		" name = ?3, pkey = ?4, lid = ?5, since_ms = ?6, host = ?7,"
 		" url = ?8, vf = ?9, parked = ?10, parked_node = ?11,"
 		" switch = ?12, port = ?13, intent = ?14, to_host = ?15,"
 		" to_url = ?16, to_vf = ?17, to_parked = ?18,"
 		" to_parked_node = ?19, to_switch = ?20, to_port = ?21,"
-		" dynamic = ?22, own_lid = ?23, to_own_lid = ?24",
+		" dynamic = ?22, own_lid = ?23, to_own_lid = ?24, had_lids = ?25",
 		-1, &s, NULL);
 
 	if (rc == SQLITE_OK) {
@@ -225,6 +244,7 @@ int registry_put(struct registry *r, const struct reg_entry *e)
 		sqlite3_bind_int(s, 22, (int)e->mode);
 		sqlite3_bind_int(s, 23, e->at.lid);
 		sqlite3_bind_int(s, 24, e->to.lid);
+		sqlite3_bind_int64(s, 25, (sqlite3_int64)e->had_lids);
 		rc = sqlite3_step(s);
 	}
 	sqlite3_finalize(s);

@@ -34,6 +34,9 @@ struct reg_entry {
 	uint64_t vguid;
 	char vm[REG_TEXT_MAX], name[REG_TEXT_MAX];
 	uint16_t pkey, lid;
+	/* ADDRESS_SHARED_PORT: the last four other LIDs since it was bound, 16 bits each, the
+	 * latest lowest. Programs may have told them. */
+	uint64_t had_lids;
 	enum address_mode mode; /* owner of the LID: a VF, the VM itself (a copy), or the host */
 	uint64_t since_ms;      /* wall clock: on this VF since */
 	struct reg_vf at;
@@ -46,6 +49,19 @@ struct reg_entry {
 static inline uint16_t reg_own_lid(const struct reg_entry *e)
 {
 	return e->mode == ADDRESS_DYNAMIC ? e->at.lid : e->lid;
+}
+
+/* The LID becomes another one, and the one that it was stays known. */
+void reg_set_lid(struct reg_entry *e, uint16_t lid);
+
+/* True if programs may mean it by that LID. */
+static inline bool reg_has_lid(const struct reg_entry *e, uint16_t lid)
+{
+	bool has = e->lid == lid;
+
+	for (uint64_t had = e->had_lids; had; had >>= 16)
+		has |= (uint16_t)had == lid;
+	return has;
 }
 
 /* A VF is known by its host and its parked GUID. */

@@ -41,12 +41,12 @@ static const char *read_query(const char *sgid, const char *dlid, const char *pk
 	return NULL;
 }
 
-/* A LID is in the registry as it was told when its VM came there. */
+/* A VM that shares its host's LID is meant by those that it had before, too. */
 static void add_end(void *arg, const struct reg_entry *x)
 {
 	struct lid_ends *ends = arg;
 
-	if (x->lid != ends->lid)
+	if (!reg_has_lid(x, ends->lid))
 		return;
 	ends->shared |= x->mode == ADDRESS_SHARED_PORT;
 	if (ends->count < ENDS_MAX)
@@ -65,8 +65,9 @@ static void add_record(struct json_object *list, const struct ib_gid *dgid,
 	json_object_array_add(list, o);
 }
 
-/* The record to that end. With another LID it is not meant: the subnet manager has changed it. */
-static void add_path(struct rest_call *call, const struct lid_query *q, uint64_t guid,
+/* The record to that end. A vGUID with a LID for itself has it, or it is not meant: the subnet
+ * manager has changed the LID. */
+static void add_path(struct rest_call *call, const struct lid_query *q, uint64_t guid, bool shared,
 		     struct json_object *list)
 {
 	struct path_query p = {q->sgid, {q->sgid.prefix, guid}, q->pkey};
@@ -75,7 +76,7 @@ static void add_path(struct rest_call *call, const struct lid_query *q, uint64_t
 
 	if (path_service_lookup(call->rest->ops->paths, &p, 1, &a))
 		path_service_fill(call->rest->ops->paths, &p, 1, &a, text);
-	if (!a.error && a.path.dlid == q->lid)
+	if (!a.error && (shared || a.path.dlid == q->lid))
 		add_record(list, &p.dgid, &a.path);
 }
 
@@ -120,7 +121,7 @@ static void run(struct rest_call *call)
 		return;
 	}
 	for (unsigned i = 0; i < ends.count; i++)
-		add_path(call, &q, ends.guid[i], list);
+		add_path(call, &q, ends.guid[i], ends.shared, list);
 	if (!json_object_array_length(list))
 		ask_sa(call, &q, list);
 	json_set_bool(call->reply, "shared", ends.shared);

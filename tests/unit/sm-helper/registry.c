@@ -180,13 +180,45 @@ static void test_old_file(void **state)
 	assert_int_equal(sqlite3_exec(db,
 				      "ALTER TABLE vguid DROP COLUMN dynamic;"
 				      "ALTER TABLE vguid DROP COLUMN own_lid;"
-				      "ALTER TABLE vguid DROP COLUMN to_own_lid",
+				      "ALTER TABLE vguid DROP COLUMN to_own_lid;"
+				      "ALTER TABLE vguid DROP COLUMN had_lids",
 				      0, 0, 0),
 			 SQLITE_OK);
 	sqlite3_close(db);
 	r = open_registry();
 	assert_int_equal(registry_find(r, 1, &got), 0);
 	assert_same_entry(&got, &e);
+	registry_close(r);
+}
+
+/* A VM that shares its host's LID is known by its last five. */
+static void test_lids_it_had(void **state)
+{
+	static const uint16_t way[] = {7, 10, 7, 11, 10, 12, 13};
+	struct registry *r = open_registry();
+	struct reg_entry e = entry(1, 100), got;
+
+	(void)state;
+	e.lid = 0;
+	reg_set_lid(&e, 5); /* a LID of its own, and nothing is left of those before */
+	reg_set_lid(&e, 6);
+	assert_false(reg_has_lid(&e, 5));
+	e.mode = ADDRESS_SHARED_PORT;
+	e.lid = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(way); i++)
+		reg_set_lid(&e, way[i]);
+	assert_int_equal(registry_put(r, &e), 0);
+	registry_close(r);
+	r = open_registry();
+	assert_int_equal(registry_find(r, 1, &got), 0);
+	assert_int_equal(got.lid, 13);
+	assert_int_equal(got.had_lids, 12 | 10ull << 16 | 11ull << 32 | 7ull << 48);
+	assert_true(reg_has_lid(&got, 13) && reg_has_lid(&got, 7));
+	assert_false(reg_has_lid(&got, 5) || reg_has_lid(&got, 0));
+	reg_set_lid(&got, 13);
+	reg_set_lid(&got, 14);
+	assert_true(reg_has_lid(&got, 13) && reg_has_lid(&got, 10));
+	assert_false(reg_has_lid(&got, 7)); /* the oldest gives way */
 	registry_close(r);
 }
 
@@ -440,6 +472,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_vm_per_vf, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_old_file, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lids_it_had, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_moves, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_subscriptions, setup, teardown),

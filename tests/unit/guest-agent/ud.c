@@ -520,6 +520,22 @@ static void hear_from_third(uint16_t type, bool nobody)
 	ud_gone(&h);
 }
 
+/* Another port at the same LID was known first: numbers tell which one has sent. */
+static void senders_at_one_lid_are_told_apart(void **state)
+{
+	struct shim_node *n = node_get(third);
+	uint16_t lid;
+
+	(void)state;
+	ah->node->lid = ah->node->vlid = n->lid = n->vlid = 0;
+	ah->node->lid_told = n->lid_told = false;
+	node_at_lid(ah->node, 20, 9, true);
+	node_at_lid(n, 20, 7, true);
+	hear_from_third(PEER_UD_RESOLVE, false);
+	assert_int_equal(receive_from_lid(20, &lid), FAR_VQPN);
+	assert_int_equal(lid, 7);
+}
+
 static void all_ports_of_a_lid_are_asked(void **state)
 {
 	struct ibv_ah other_ah;
@@ -651,6 +667,7 @@ int main(void)
 		T(numbers_may_change_places),
 		T(the_sender_is_known_by_its_gid),
 		T(the_sender_is_known_by_its_lid),
+		T(senders_at_one_lid_are_told_apart),
 		T(all_ports_of_a_lid_are_asked),
 		T(a_number_that_two_ports_have_is_named),
 		T(a_number_that_no_port_has_is_named),

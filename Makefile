@@ -173,13 +173,14 @@ bench-apps: ## unmodified applications, each migrated three times, in build/benc
 	$(Q)tests/bench/apps $(ONLY)
 
 # Benches that need what is built and no more: tests/bench/NAME, or what BENCH_NAME says.
-BENCHES          := checked flags lab-faults pages rxe paths fabric moves
+BENCHES          := checked flags lab-faults pages rxe paths fabric moves partitions
 BENCH_checked     = checked $(or $(N),200)
 BENCH_flags       = flags $(ONLY)
 BENCH_lab-faults  = lab_faults $(ONLY)
 BENCH_rxe         = rxe_retries $(or $(N),10)
 BENCH_fabric      = fabric $(NETS)
 BENCH_moves       = moves -n $(or $(N),1000) $(NETS)
+BENCH_partitions  = partitions -n $(or $(N),1000) $(NETS)
 bench-checked: ## N=200: checked traffic over that many migrations, in build/bench/checked.json
 bench-flags: ## what users add to virsh migrate, and native migrations, on the lab with checked traffic
 bench-lab-faults: ## a sample of them on the lab, under checked traffic, in build/bench/lab-faults.json; ONLY="word..." chooses cells (lab-faults-part.json)
@@ -189,6 +190,7 @@ bench-paths: ## path records, from the SA and from the cache: lookups/s and a fl
 bench-fabric: ## moves and batches on OpenSM over ibsim against its heavy sweep, in build/bench/fabric.json
 ## NETS="net..." chooses the nets (ibvmig-vswitch --help)
 bench-moves: ## N=1000 random moves on each of ten nets, with sweeps, flaps and restarts; all pairs walked after each
+bench-partitions: ## N=1000 random moves with partitions on each of five nets, in both address modes, in build/bench/infiniband.json
 $(BENCHES:%=bench-%): bench-%: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/$(or $(BENCH_$*),$*)

@@ -28,7 +28,6 @@
 #include "daemon/vm/qps.h"
 #include "daemon/vm/relay.h"
 #include "daemon/vm/repath.h"
-#include "daemon/vm/rights.h"
 
 #include <errno.h>
 #include <string.h>
@@ -114,7 +113,6 @@ static void get_status(struct http_request *req)
 		return;
 	}
 	*c = (struct status_call){.d = req->user, .exchange = req->exchange};
-	vm_rights_refresh(req->user);
 	sm_refresh(req->user, status_ready, c);
 }
 

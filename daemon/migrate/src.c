@@ -80,7 +80,7 @@ static void located(struct migration *m, struct job *j)
 	migrate_next(m);
 }
 
-/* Since PREPARE, the guest may have made new connections, in new partitions. */
+/* Since PREPARE, the guest may have made new connections. */
 static void queried_again(struct migration *m, int rc, struct json_object *answer,
 			  const char *error)
 {
@@ -103,7 +103,7 @@ static int query_again(struct migration *m)
 
 static int locate_new_peers(struct migration *m)
 {
-	bool known = !m->src.new_pkeys;
+	bool known = true;
 
 	for (unsigned i = 0; i < m->rec.peer_count; i++)
 		known = known && *m->rec.peers[i].url;

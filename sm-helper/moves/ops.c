@@ -51,6 +51,7 @@ int ops_fail_plugin(struct op_error *e, int rc, const char *text)
 		{-EEXIST, 409, "guid-in-fabric"},
 		{-ENOENT, 409, "unknown-vf"},
 		{-EADDRINUSE, 409, "no-free-lid"},
+		{-ENOSPC, 409, "pkey-table-full"},
 		{-EOPNOTSUPP, 409, "not-a-vf"},
 	};
 

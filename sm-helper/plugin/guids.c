@@ -337,8 +337,7 @@ static int put_pkeys(struct guid_change *b, bool back, uint64_t deadline_us,
 		osm_port_t *port = b->e[i].port;
 		struct policy_pkeys keys;
 
-		partitions_note_alias(b->p, b->e[i].before);
-		partitions_note_alias(b->p, b->e[i].after);
+		partitions_note_aliases(b->p, port);
 		partitions_pkeys(b->p, port->guid, port, &keys);
 		if (partitions_hand_over(b->p, port->guid, port->p_physp, &keys))
 			plugin_want_sweep(b->p);
@@ -485,12 +484,26 @@ static int carry_out(struct guid_change *b)
 	return rc;
 }
 
+/* All entries are so already. But whoever made them so may have died before the P_Keys. */
+static int keep_pkeys(struct guid_change *b)
+{
+	struct sm_reply_head h;
+	int rc;
+
+	lock_tables(b);
+	rc = plan_pkeys(b);
+	unlock_tables(b);
+	if (rc || !put_pkeys(b, false, b->deadline_us, &b->r->h))
+		return rc;
+	return put_pkeys(b, true, now_us() + UNDO_US, &h) ? -EIO : -EREMOTEIO;
+}
+
 static int run(struct guid_change *b)
 {
 	int rc = prepare(b);
 
-	if (!rc && is_changed(b))
-		rc = carry_out(b);
+	if (!rc)
+		rc = is_changed(b) ? carry_out(b) : keep_pkeys(b);
 	if (!rc)
 		report(b);
 	return rc;

@@ -187,13 +187,8 @@ struct shown_list {
 	size_t count, room;
 };
 
-static int add_shown(void *arg, const char *key, const char *value)
+static int append_shown(struct shown_list *l, uint64_t port, uint64_t alias)
 {
-	struct shown_list *l = arg;
-	struct shown x;
-
-	if (sscanf(key, "%" SCNx64, &x.alias) != 1 || sscanf(value, "%" SCNx64, &x.port) != 1)
-		return 0;
 	if (l->count == l->room) {
 		size_t room = l->room ? 2 * l->room : 64;
 		struct shown *grown = realloc(l->shown, room * sizeof *grown);
@@ -203,8 +198,17 @@ static int add_shown(void *arg, const char *key, const char *value)
 		l->shown = grown;
 		l->room = room;
 	}
-	l->shown[l->count++] = x;
+	l->shown[l->count++] = (struct shown){port, alias};
 	return 0;
+}
+
+static int add_shown(void *arg, const char *key, const char *value)
+{
+	uint64_t port, alias;
+
+	if (sscanf(key, "%" SCNx64, &alias) != 1 || sscanf(value, "%" SCNx64, &port) != 1)
+		return 0;
+	return append_shown(arg, port, alias);
 }
 
 static int compare_shown(const void *a, const void *b)
@@ -358,6 +362,27 @@ void partitions_up(struct plugin *p)
 
 /* ---- ports ---- */
 
+/* The alias GUIDs of the port, as OpenSM knows them, or else as the file says. */
+static void add_aliases(struct plugin *p, const osm_port_t *port, struct policy_pkeys *keys)
+{
+	struct shown_list l = {0};
+
+	if (!alias_is_known(port))
+		each_line(p->partitions->aliases, add_shown, &l);
+	else
+		for (unsigned i = 1; i < alias_blocks(port) * GUID_TABLE_MAX_ENTRIES; i++)
+			if (alias_entry(port, (uint8_t)i))
+				append_shown(&l, cl_ntoh64(port->guid),
+					     cl_ntoh64(alias_entry(port, (uint8_t)i)));
+	for (size_t i = 0; i < l.count; i++) {
+		struct policy_port alias = {.guid = l.shown[i].alias, .type = SM_NODE_CA};
+
+		if (l.shown[i].port == cl_ntoh64(port->guid))
+			policy_port_pkeys(&p->partitions->policy, &alias, keys);
+	}
+	free(l.shown);
+}
+
 void partitions_pkeys(struct plugin *p, ib_net64_t guid, const osm_port_t *port,
 		      struct policy_pkeys *ret_keys)
 {
@@ -366,14 +391,23 @@ void partitions_pkeys(struct plugin *p, ib_net64_t guid, const osm_port_t *port,
 
 	*ret_keys = (struct policy_pkeys){0};
 	policy_port_pkeys(&p->partitions->policy, &own, ret_keys);
-	for (unsigned i = 1;
-	     port && alias_is_known(port) && i < alias_blocks(port) * GUID_TABLE_MAX_ENTRIES; i++) {
-		struct policy_port alias = {.type = SM_NODE_CA,
-					    .guid = cl_ntoh64(alias_entry(port, (uint8_t)i))};
+	if (port)
+		add_aliases(p, port, ret_keys);
+}
 
-		if (alias.guid)
-			policy_port_pkeys(&p->partitions->policy, &alias, ret_keys);
-	}
+osm_port_t *partitions_find_port(struct plugin *p, ib_net64_t guid)
+{
+	osm_port_t *port = osm_get_port_by_alias_guid(&p->osm->subn, guid);
+	osm_db_domain_t *db = p->partitions->aliases;
+	const char *value;
+	uint64_t shows;
+	char key[40];
+
+	snprintf(key, sizeof key, "0x%016" PRIx64, cl_ntoh64(guid));
+	if (port || !db || !(value = osm_db_lookup(db, key)) ||
+	    sscanf(value, "%" SCNx64, &shows) != 1)
+		return port;
+	return osm_get_port_by_guid(&p->osm->subn, cl_hton64(shows));
 }
 
 static void leave_all(struct plugin *p, ib_net64_t guid)
@@ -424,20 +458,35 @@ bool partitions_hand_over(struct plugin *p, ib_net64_t guid, osm_physp_t *physp,
 	return groups;
 }
 
-void partitions_note_alias(struct plugin *p, ib_net64_t guid)
+static void note_alias(struct plugin *p, ib_net64_t guid)
 {
 	osm_db_domain_t *db = p->partitions->aliases;
 	const osm_port_t *port = osm_get_port_by_alias_guid(&p->osm->subn, guid);
 	char key[40], value[40];
 
-	if (!db)
-		return;
 	snprintf(key, sizeof key, "0x%016" PRIx64, cl_ntoh64(guid));
 	snprintf(value, sizeof value, "0x%016" PRIx64, port ? cl_ntoh64(port->guid) : 0);
 	if (port && port->guid != guid)
 		osm_db_update(db, key, value);
 	else
 		osm_db_delete(db, key);
+}
+
+void partitions_note_aliases(struct plugin *p, const osm_port_t *port)
+{
+	osm_db_domain_t *db = p->partitions->aliases;
+	struct shown_list l = {0};
+
+	if (!db || !alias_is_known(port))
+		return;
+	each_line(db, add_shown, &l);
+	for (size_t i = 0; i < l.count; i++)
+		if (l.shown[i].port == cl_ntoh64(port->guid))
+			note_alias(p, cl_hton64(l.shown[i].alias));
+	free(l.shown);
+	for (unsigned i = 1; i < alias_blocks(port) * GUID_TABLE_MAX_ENTRIES; i++)
+		if (alias_entry(port, (uint8_t)i))
+			note_alias(p, alias_entry(port, (uint8_t)i));
 }
 
 /* ---- changes of the list ---- */

@@ -35,10 +35,13 @@ void partitions_pkeys(struct plugin *p, ib_net64_t guid, const osm_port_t *port,
 bool partitions_hand_over(struct plugin *p, ib_net64_t guid, osm_physp_t *physp,
 			  const struct policy_pkeys *keys);
 
-/* Keeps at which port this alias GUID is shown, or that it is at none: after a restart nobody
- * knows, and OpenSM would take the P_Keys from the port. Lock held; partitions_store() writes the
- * file. */
-void partitions_note_alias(struct plugin *p, ib_net64_t guid);
+/* The port that shows the GUID, as its own or besides. NULL: none does. Lock held, shared at least.
+ */
+osm_port_t *partitions_find_port(struct plugin *p, ib_net64_t guid);
+
+/* Keeps which alias GUIDs the port shows. After a restart nobody knows, and OpenSM would take their
+ * P_Keys from the port. Lock held; partitions_store() writes the file. */
+void partitions_note_aliases(struct plugin *p, const osm_port_t *port);
 
 /* Changes the list, and with it the policy. Nothing else is changed. as: NONE takes away. True: it
  * was not so already; false also without memory. */

@@ -264,6 +264,7 @@ static int take_piece(struct reader *r, char *piece)
 static int take_chunk(struct reader *r, char *chunk, bool *ret_any)
 {
 	char *at = chunk, *hash = strchr(chunk, '#'), *semicolon;
+	bool none;
 
 	if (hash)
 		*hash = '\0';
@@ -281,14 +282,13 @@ static int take_chunk(struct reader *r, char *chunk, bool *ret_any)
 		}
 		if ((semicolon = strchr(at, ';')))
 			*semicolon = '\0';
-		if ((rc = take_piece(r, at)))
+		none = semicolon == at; /* OpenSM reads on behind it, to the end */
+		if ((rc = take_piece(r, none ? at + 1 : at)))
 			return rc;
 		*ret_any = true;
-		if (semicolon) {
-			r->open = false;
-			at = semicolon + 1;
-		}
-	} while (semicolon);
+		r->open = !semicolon;
+		at = semicolon + 1;
+	} while (semicolon && !none);
 	return 0;
 }
 

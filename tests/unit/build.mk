@@ -22,6 +22,7 @@ SRC_sm_outbox   := sm-helper/notify/outbox.c
 SRC_sm_backend  := $(filter-out sm-helper/main.c,$(SM_SRC))
 SRC_sm_settings := $(filter-out sm-helper/main.c,$(SM_SRC))
 SRC_sm_takeover := sm-helper/plugin/takeover.c
+SRC_sm_policy   := sm-helper/plugin/policy.c
 SRC_sm_rates    := sm-helper/fabric/rates.c
 SRC_sm_leaks    := sm-helper/watch/leaks.c
 SRC_sm_lfts     := sm-helper/plugin/lfts.c

@@ -33,9 +33,9 @@ static struct {
 	char heard[4096]; /* lines, since the last order */
 	atomic_bool ways_lost, anew, paths_kept, questions_kept;
 	atomic_uint dlid, asked; /* path records' DLID, and how many were asked for */
-	unsigned lid, lid_guids; /* under .lock, as the next three */
+	unsigned lid, lid_guids; /* under .lock, as the next ones */
 	unsigned lid_asked;
-	uint64_t lid_guid[GUIDS_MAX], stranger;
+	uint64_t lid_guid[GUIDS_MAX], lid_stale, stranger;
 	atomic_bool grh_required;
 	atomic_uint brought[PEER_TYPES]; /* packets, by their type */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
@@ -232,8 +232,11 @@ static void give_ends(const struct shim_lid_ask *ask)
 		a.head.status = 0;
 		a.count = agent.lid_guids;
 	}
+	if (agent.lid_stale && a.count && !ask->anew)
+		a.count = 1;
 	for (unsigned i = 0; i < a.count; i++) {
-		write_gid(agent.lid_guid[i], a.end[i].dgid);
+		write_gid(agent.lid_stale && !ask->anew ? agent.lid_stale : agent.lid_guid[i],
+			  a.end[i].dgid);
 		a.end[i].dlid = a.end[i].slid = (uint16_t)atomic_load(&agent.dlid);
 		a.end[i].mtu = 4096;
 	}
@@ -252,6 +255,13 @@ unsigned fake_agent_lid(unsigned lid, unsigned count, const uint64_t *guids)
 	asked = agent.lid_asked;
 	pthread_mutex_unlock(&agent.lock);
 	return asked;
+}
+
+void fake_agent_stale_lid(uint64_t guid)
+{
+	pthread_mutex_lock(&agent.lock);
+	agent.lid_stale = guid;
+	pthread_mutex_unlock(&agent.lock);
 }
 
 void fake_agent_stranger(uint64_t guid)

@@ -35,6 +35,8 @@ unsigned fake_agent_paths(unsigned dlid);
  * as all are at first. Paths there are those of fake_agent_paths(). How many questions have been
  * asked. */
 unsigned fake_agent_lid(unsigned lid, unsigned count, const uint64_t *guids);
+/* Who does not ask anew hears of that port alone; 0: of all. */
+void fake_agent_stale_lid(uint64_t guid);
 /* Packets to that GUID find nobody who has the QP. */
 void fake_agent_stranger(uint64_t guid);
 /* Processes that start from now on are told that InfiniBand ports want GRHs. */

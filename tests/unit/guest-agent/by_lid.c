@@ -12,7 +12,9 @@
 #define QKEY      0x11111111
 #define TEXT      "it is addressed by LID alone, without a GID (GRH), and none is known for it"
 
-static const uint64_t us_alone[] = {FAKE_GUID}, both_ports[] = {OTHER, FAKE_GUID};
+static const uint64_t us_alone[] = {FAKE_GUID}, both_ports[] = {OTHER, FAKE_GUID},
+		      us_first[] = {FAKE_GUID, OTHER};
+static const uint16_t partitions[FAKE_PKEYS] = {0xffff, 0x8001};
 
 static struct end rc_left, rc_right, uc_left, uc_right, ud_left, ud_right, global_left,
 	global_right;
@@ -21,10 +23,9 @@ static struct ibv_mr *ud_mr;
 static char ud_buffer[FAKE_GRH + 8];
 static uint64_t migration;
 static unsigned present = TOLD;
-static unsigned (*port_lid)(unsigned lid);         /* fake_lid() */
-static struct ibv_ah_attr (*last_ah)(void);        /* fake_last_ah() */
-static void (*set_aliases)(const uint64_t *guids); /* fake_aliases() */
-static unsigned (*qps_from)(uint64_t guid);        /* fake_qps_from() */
+static unsigned (*port_lid)(unsigned lid);  /* fake_lid() */
+static struct ibv_ah_attr (*last_ah)(void); /* fake_last_ah() */
+static void (*set_pkeys)(const uint16_t *); /* fake_pkeys() */
 
 static int order(uint16_t type, bool peer)
 {
@@ -83,13 +84,13 @@ static bool open_all(void)
 		return false;
 	port_lid = (unsigned (*)(unsigned))dlsym(RTLD_DEFAULT, "fake_lid");
 	last_ah = (struct ibv_ah_attr(*)(void))dlsym(RTLD_DEFAULT, "fake_last_ah");
-	set_aliases = (void (*)(const uint64_t *))dlsym(RTLD_DEFAULT, "fake_aliases");
-	qps_from = (unsigned (*)(uint64_t))dlsym(RTLD_DEFAULT, "fake_qps_from");
+	set_pkeys = (void (*)(const uint16_t *))dlsym(RTLD_DEFAULT, "fake_pkeys");
+	set_pkeys(partitions);
 	port_lid(TOLD);
 	fake_agent_paths(TOLD);
 	fake_agent_lid(TOLD, 1, us_alone);
 	ud_mr = ibv_reg_mr(pd, ud_buffer, sizeof(ud_buffer), IBV_ACCESS_LOCAL_WRITE);
-	return last_ah && set_aliases && qps_from && ud_mr && shows_what_it_told();
+	return last_ah && ud_mr && shows_what_it_told();
 }
 
 static bool rc_works(void)
@@ -308,13 +309,13 @@ static bool multicast(void)
 }
 
 /* Two ports have the LID, as with shared-port addresses, and one of them has the QP. */
-static bool one_of_two(void)
+static bool one_of(const uint64_t *ports)
 {
 	struct end a, b, c, d;
 	struct ibv_ah *ah;
 	bool ok;
 
-	fake_agent_lid(TOLD, 2, both_ports);
+	fake_agent_lid(TOLD, 2, ports);
 	fake_agent_stranger(OTHER);
 	ah = make_ah(TOLD, false);
 	ok = ah && pair_of(IBV_QPT_RC, &a, &b) && make_ud(&c) && make_ud(&d) &&
@@ -322,6 +323,37 @@ static bool one_of_two(void)
 	     all_work();
 	return ok && destroy(&a) && destroy(&b) && destroy(&c) && destroy(&d) &&
 	       !ibv_destroy_ah(ah);
+}
+
+static bool one_of_two(void)
+{
+	return one_of(both_ports) && one_of(us_first);
+}
+
+/* Another VM had the LID when the agent asked last. */
+static bool asks_anew(void)
+{
+	struct end a, b;
+	bool ok;
+
+	fake_agent_lid(TOLD, 1, us_alone);
+	fake_agent_stale_lid(OTHER);
+	ok = pair_of(IBV_QPT_RC, &a, &b) && move_to(23) && both_ways(&a, &b);
+	fake_agent_stale_lid(0);
+	return ok && destroy(&a) && destroy(&b);
+}
+
+/* No path is known in this partition, and the LID that was told leads nowhere. */
+static bool waits_for_the_path(void)
+{
+	struct end a, b;
+	bool ok;
+
+	pkey_index = 1;
+	ok = make_pair(&a, &b, TOLD, true) && both_ways(&a, &b);
+	pkey_index = 0;
+	fake_agent_lid(TOLD, 2, both_ports);
+	return ok && destroy(&a) && destroy(&b);
 }
 
 /* After moves two VMs at the LID may have the same number. */
@@ -365,6 +397,8 @@ int main(int argc, char **argv)
 		{datagrams_to_nobody, "so are datagrams there"},
 		{multicast, "multicast LIDs are left alone"},
 		{one_of_two, "of two ports at a LID the one with the QP is found"},
+		{asks_anew, "a LID that another VM had is asked for anew"},
+		{waits_for_the_path, "a new connection waits for its path"},
 		{both_of_two, "two that both have it are refused by name"},
 		{connects_as_told, "what ibv_query_port tells is good for all"},
 	};

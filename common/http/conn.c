@@ -5,7 +5,6 @@
 #include "common/log.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <gnutls/x509.h>
 #include <netinet/in.h>
 #include <string.h>

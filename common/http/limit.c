@@ -3,7 +3,6 @@
 #include "common/http/private.h"
 
 #include <errno.h>
-#include <string.h>
 
 #define BURST_S 2 /* as much may a client save up */
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "common/http/private.h"
 #include "common/json.h"
-#include "common/log.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

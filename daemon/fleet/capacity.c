@@ -11,7 +11,6 @@
 #include "daemon/libvirt/virt.h"
 #include "daemon/vm/vm.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/libvirt/domain_saved.h"
-#include "common/util.h"
 #include "daemon/libvirt/domain.h"
 #include "daemon/libvirt/domain_xml.h"
 

@@ -119,10 +119,8 @@ void lost_release_run(struct job *j)
 
 static void taken_over(struct migration *m, struct job *j)
 {
-	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+	if (migrate_job_failed(m, j))
 		return;
-	}
 	record_do(&m->rec, DID_MOVE);
 	lost_keep_lids(m, j);
 	json_set(m->rec.data, "move", json_object_get(json_opt(m->rec.data, "rebound")));

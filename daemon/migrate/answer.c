@@ -128,11 +128,6 @@ const char *migrate_phase(const struct migration *m, char text[static MIGRATE_PH
 	return name ? text : NULL;
 }
 
-void migrate_write_record(struct printbuf *text, const struct migration *m)
-{
-	record_write(text, &m->rec, migrate_failures(m));
-}
-
 struct json_object *migrate_record(const struct migration *m)
 {
 	struct printbuf *text = printbuf_new();

@@ -8,7 +8,6 @@
 #include "daemon/migrate/silence.h"
 #include "daemon/migrate/src.h"
 #include "daemon/base/daemon.h"
-#include "daemon/libvirt/domain.h"
 #include "daemon/libvirt/domain_device.h"
 #include "daemon/store/durable.h"
 #include "daemon/base/job.h"
@@ -459,10 +458,8 @@ int dst_prepare(struct migration *m)
 
 static void released(struct migration *m, struct job *j)
 {
-	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+	if (migrate_job_failed(m, j))
 		return;
-	}
 	migrate_free_leases(m);
 	migrate_next(m);
 }
@@ -589,10 +586,8 @@ void dst_park_run(struct job *j)
 
 static void vfs_parked(struct migration *m, struct job *j)
 {
-	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+	if (migrate_job_failed(m, j))
 		return;
-	}
 	record_undo(&m->rec, DID_PARK);
 	record_undo(&m->rec, DID_MOVE);
 	migrate_answer_waiting(m, 0);
@@ -657,10 +652,8 @@ static void attached(struct migration *m, struct job *j)
 {
 	struct vm *vm = migrate_vm(m);
 
-	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+	if (migrate_job_failed(m, j))
 		return;
-	}
 	json_set_u64(m->rec.data, "attach_us", now_us() - m->committed_us);
 	record_do(&m->rec, DID_ATTACH);
 	for (unsigned i = 0; i < m->rec.vf_count; i++) {
@@ -780,10 +773,8 @@ static void dead_released(struct migration *m, struct job *j)
 {
 	struct vm *vm = migrate_vm(m);
 
-	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+	if (migrate_job_failed(m, j))
 		return;
-	}
 	migrate_free_leases(m);
 	if (vm)
 		vm_forget(vm);
@@ -812,10 +803,8 @@ static void finished(struct migration *m, struct job *j)
 {
 	const struct finish_work *w = j->work;
 
-	if (j->rc && !record_did(&m->rec, SAW_VM_END)) {
-		migrate_fail(m, j->rc, "%s", j->error);
+	if (!record_did(&m->rec, SAW_VM_END) && migrate_job_failed(m, j))
 		return;
-	}
 	if (w->known)
 		json_set_u64(m->rec.data, "vm_downtime_ms", w->downtime_ms);
 	if (record_did(&m->rec, SAW_VM_END))

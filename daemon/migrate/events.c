@@ -73,6 +73,20 @@ static void src_vm_ended(struct migration *m)
 	}
 }
 
+/* Only a guest that runs gives its VF up, and keeps pre-copy from ending before. */
+static bool needs_guest(const struct migration *m)
+{
+	return m->rec.strategy == STRATEGY_LATE && !m->rec.back && m->rec.state >= M_HOLD &&
+	       m->rec.state <= M_DETACH && record_devices_gone(&m->rec) < m->rec.vf_count;
+}
+
+/* Looks now, if a guest that is paused while it migrates away keeps its VF from leaving. */
+static void look_paused(struct migration *m)
+{
+	if (needs_guest(m))
+		migrate_look(m);
+}
+
 static bool src_changed(struct migration *m, enum virt_change c)
 {
 	if (cold_vm_changed(m, c))
@@ -98,7 +112,7 @@ static bool src_changed(struct migration *m, enum virt_change c)
 			src_job_failed(m, "taken back by libvirt");
 		return true;
 	case VIRT_SUSPENDED:
-		migrate_look_paused(m);
+		look_paused(m);
 		return true;
 	default:
 		return false;
@@ -339,19 +353,6 @@ static void src_gone(struct migration *m)
 		migrate_drive(m);
 	else
 		migrate_fail(m, -ECANCELED, "the VM is not on this host any more");
-}
-
-/* Only a guest that runs gives its VF up, and keeps pre-copy from ending before. */
-static bool needs_guest(const struct migration *m)
-{
-	return m->rec.strategy == STRATEGY_LATE && !m->rec.back && m->rec.state >= M_HOLD &&
-	       m->rec.state <= M_DETACH && record_devices_gone(&m->rec) < m->rec.vf_count;
-}
-
-void migrate_look_paused(struct migration *m)
-{
-	if (needs_guest(m))
-		migrate_look(m);
 }
 
 static void tell_status(struct migration *m, const char *status)

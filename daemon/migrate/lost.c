@@ -8,13 +8,10 @@
 #include "common/util.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
-#include "daemon/base/locate.h"
-#include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
 #include "daemon/migrate/src.h"
 #include "daemon/store/journal.h"
 #include "daemon/vf/provider.h"
-#include "daemon/vm/work.h"
 
 #include <errno.h>
 #include <string.h>

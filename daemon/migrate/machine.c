@@ -523,6 +523,19 @@ int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct 
 	return migrate_order(m, (struct job_order){.in = in, .run = run}, done);
 }
 
+bool migrate_job_failed(struct migration *m, const struct job *j)
+{
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	return j->rc;
+}
+
+void migrate_job_next(struct migration *m, struct job *j)
+{
+	if (!migrate_job_failed(m, j))
+		migrate_next(m);
+}
+
 struct step_request {
 	struct migration *m;
 	uint64_t serial;

@@ -185,7 +185,11 @@ int migrate_order(struct migration *m, struct job_order o,
 /* The same without typed work. */
 int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		void (*done)(struct migration *m, struct job *j));
-/* The same for a request to the VM's agent. */
+/* For done(): the job has failed, so the step has. */
+bool migrate_job_failed(struct migration *m, const struct job *j);
+/* A done() of its own: the next phase follows, unless the job has failed. */
+void migrate_job_next(struct migration *m, struct job *j);
+/* The same as migrate_order() for a request to the VM's agent. */
 void migrate_ask_agent(struct migration *m, struct vm *vm, struct json_object *msg,
 		       unsigned deadline_ms,
 		       void (*done)(struct migration *m, int rc, struct json_object *answer,
@@ -231,9 +235,7 @@ bool migrate_has_left(struct daemon *d, const char *vm_uuid);
 /* "STATE/phase", or NULL where the state has no phases. */
 #define MIGRATE_PHASE_TEXT 48
 const char *migrate_phase(const struct migration *m, char text[static MIGRATE_PHASE_TEXT]);
-/* Writes the record, as the journal keeps it. */
-void migrate_write_record(struct printbuf *text, const struct migration *m);
-/* The same where it is an answer, or part of one. */
+/* The record as an answer, or part of one. */
 struct json_object *migrate_record(const struct migration *m);
 /* A VM's status says this of the migration: how far it is and why, without the fields that only
  * steps need. */

@@ -6,7 +6,6 @@
 #include "daemon/base/job.h"
 #include "daemon/migrate/src.h"
 
-#include <errno.h>
 #include <string.h>
 
 #define ASK_MS           7000

@@ -72,10 +72,8 @@ static int all_suspended(struct migration *m)
 static void located(struct migration *m, struct job *j)
 {
 	migrate_deadline_again(m);
-	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+	if (migrate_job_failed(m, j))
 		return;
-	}
 	src_take_peers(m, j);
 	migrate_next(m);
 }
@@ -213,8 +211,7 @@ static void unplugged(struct migration *m, struct job *j)
 {
 	for (unsigned i = 0; i < m->rec.vf_count; i++)
 		m->rec.vfs[i].device_gone |= json_opt_bool(job_vf(j, i), "gone", false);
-	if (j->rc)
-		migrate_fail(m, j->rc, "%s", j->error);
+	migrate_job_failed(m, j);
 }
 
 static struct json_object *unplug_input(const struct migration *m)
@@ -229,14 +226,6 @@ static struct json_object *unplug_input(const struct migration *m)
 static void clean_run(struct job *j)
 {
 	job_each_vf(j, vm_work_clean);
-}
-
-static void cleaned(struct migration *m, struct job *j)
-{
-	if (j->rc)
-		migrate_fail(m, j->rc, "%s", j->error);
-	else
-		migrate_next(m);
 }
 
 static void name_kept(const struct migration *m, char *text, size_t bytes)
@@ -380,7 +369,7 @@ static int unplug_all(struct migration *m)
 static int clean(struct migration *m)
 {
 	migrate_measure(m, "detach_us");
-	return migrate_job(m, migrate_input(m), clean_run, cleaned);
+	return migrate_job(m, migrate_input(m), clean_run, migrate_job_next);
 }
 
 static const struct migrate_phase detach[] = {
@@ -642,10 +631,8 @@ static void given_back(struct migration *m, struct job *j)
 {
 	struct vm *vm = migrate_vm(m);
 
-	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+	if (migrate_job_failed(m, j))
 		return;
-	}
 	migrate_free_leases(m);
 	if (vm)
 		vm_left(vm);

@@ -99,7 +99,8 @@ void src_end_ballast(struct migration *m)
 		migrate_ask_agent(m, vm, ballast_message(0), SRC_QUERY_MS, NULL);
 }
 
-bool src_has_ballast(struct migration *m)
+/* The agent has just said that it keeps all of it. */
+static bool has_ballast(struct migration *m)
 {
 	uint64_t wanted = m->d->settings->ballast_bytes;
 	const struct vm *vm = migrate_vm(m);
@@ -210,10 +211,8 @@ static void raised(struct migration *m, struct job *j)
 {
 	const struct hold_work *w = j->work;
 
-	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+	if (migrate_job_failed(m, j))
 		return;
-	}
 	m->src.user_bandwidth = w->user.bandwidth;
 	m->src.user_downtime_ms = w->user.downtime_ms;
 	m->src.user_throttle = w->throttle;
@@ -264,16 +263,14 @@ static void looked(struct migration *m, struct job *j)
 				      .at_us = w->at_us};
 	unsigned wait_ms = HOLD_POLL_MAX_MS;
 
-	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+	if (migrate_job_failed(m, j))
 		return;
-	}
 	migrate_enter(m, HOLD_LOOK);
 	keep_changes(m, &w->changed);
 	/* The user's value is what QEMU has now. */
 	if (w->changed.bandwidth)
 		m->src.set_bandwidth = m->src.user_bandwidth;
-	m->src.hold.patient = m->src.hold.kept && src_has_ballast(m);
+	m->src.hold.patient = m->src.hold.kept && has_ballast(m);
 	/* QEMU's job may have ended: then the event says what became of it. */
 	if (!strcmp(w->q.status, "active") && hold_reached(&m->src.hold, &now, &wait_ms)) {
 		json_set_u64(m->rec.data, "hold_remaining_bytes", now.remaining_bytes);
@@ -331,9 +328,7 @@ static void limit_set(struct migration *m, struct job *j, uint64_t bandwidth, un
 
 	keep_changes(m, &w->changed);
 	m->src.set_bandwidth = bandwidth;
-	if (j->rc)
-		migrate_fail(m, j->rc, "%s", j->error);
-	else
+	if (!migrate_job_failed(m, j))
 		migrate_enter(m, next);
 }
 

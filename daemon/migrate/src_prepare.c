@@ -19,10 +19,8 @@
 
 static void prepare_checked(struct migration *m, struct job *j)
 {
-	if (j->rc) {
-		migrate_fail(m, j->rc, "%s", j->error);
+	if (migrate_job_failed(m, j))
 		return;
-	}
 	src_take_peers(m, j);
 	migrate_next(m);
 	record_do(&m->rec, DID_ARM);

@@ -19,14 +19,6 @@
 #define CALL_DEADLINE_MS  15000
 #define DEVICE_DELETED_MS 3000
 
-static void undo_result(struct migration *m, struct job *j)
-{
-	if (j->rc)
-		migrate_fail(m, j->rc, "%s", j->error);
-	else
-		migrate_next(m);
-}
-
 /* ---- CANCEL ---- */
 
 static bool is_over(const char *status)
@@ -60,9 +52,7 @@ static void aborted(struct migration *m, struct job *j)
 {
 	const struct abort_work *w = j->work;
 
-	if (j->rc)
-		migrate_fail(m, j->rc, "%s", j->error);
-	else if (w->over && m->src.job != JOB_COMPLETED)
+	if (!migrate_job_failed(m, j) && w->over && m->src.job != JOB_COMPLETED)
 		m->src.job = JOB_FAILED;
 }
 
@@ -128,7 +118,7 @@ static void taken_back(struct migration *m, struct job *j)
 {
 	if (!j->rc)
 		lost_keep_lids(m, j);
-	undo_result(m, j);
+	migrate_job_next(m, j);
 }
 
 static int move_back(struct migration *m)
@@ -149,7 +139,7 @@ static int move_back(struct migration *m)
 						       JOB_WORK(to),
 						       .in = in,
 						       .run = unswitch_run},
-				    undo_result);
+				    migrate_job_next);
 }
 
 static int is_back(struct migration *m)
@@ -188,7 +178,7 @@ static int go_on(struct migration *m)
 
 static int attach_again(struct migration *m)
 {
-	return migrate_job(m, migrate_input(m), vm_work_reattach, undo_result);
+	return migrate_job(m, migrate_input(m), vm_work_reattach, migrate_job_next);
 }
 
 static int is_attached(struct migration *m)
@@ -259,7 +249,7 @@ static void guard_run(struct job *j)
 
 static int guard(struct migration *m)
 {
-	return migrate_job(m, migrate_input(m), guard_run, undo_result);
+	return migrate_job(m, migrate_input(m), guard_run, migrate_job_next);
 }
 
 static int is_guarded(struct migration *m)
@@ -313,7 +303,7 @@ static void told(struct migration *m, struct job *j)
 {
 	if (!j->rc && ((const struct end_work *)j->work)->release)
 		migrate_free_leases(m);
-	undo_result(m, j);
+	migrate_job_next(m, j);
 }
 
 static int end(struct migration *m)

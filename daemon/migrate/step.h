@@ -53,8 +53,6 @@ int dst_resume(struct migration *m);
 /* A timer's: looks for what events should have told, those of the migration arg that may be lost.
  */
 void migrate_look(void *arg);
-/* Looks now, if a guest that is paused while it migrates away keeps its VF from leaving. */
-void migrate_look_paused(struct migration *m);
 /* Starts its time anew; of one that waits for nothing it ends. */
 void migrate_look_later(struct migration *m);
 
@@ -86,8 +84,6 @@ void src_look_now(struct migration *m);
 /* The agent keeps ballast-bytes dirty from now on. */
 void src_begin_ballast(struct migration *m);
 void src_end_ballast(struct migration *m);
-/* The agent has just said that it keeps all of it. */
-bool src_has_ballast(struct migration *m);
 /* The agent ends it by itself 120 s after it was last asked: a copy may take longer. */
 void src_keep_ballast(struct migration *m);
 /* A QEMU migration of a VM with a VF that nobody prepared. */

@@ -4,7 +4,6 @@
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/base/daemon.h"
-#include "daemon/store/journal.h"
 #include "daemon/migrate/machine.h"
 #include "daemon/base/settings.h"
 #include "daemon/vm/vm.h"

@@ -5,7 +5,6 @@
 #include "common/util.h"
 #include "daemon/vf/mlx5.h"
 
-#include <errno.h>
 #include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <string.h>

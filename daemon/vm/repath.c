@@ -13,7 +13,6 @@
 #include "daemon/vm/vm.h"
 
 #include <errno.h>
-#include <string.h>
 
 #define SUBSCRIBE_MS       25000 /* then at the next beat */
 #define SUBSCRIBE_AGAIN_MS 5000

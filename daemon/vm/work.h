@@ -44,8 +44,6 @@ int vm_work_prepare(struct job *j, struct json_object *vf, char *error);
 int vm_work_plug(struct job *j, struct json_object *vf, char *error);
 /* the provider's commands for after DEVICE_DELETED: */
 int vm_work_clean(struct job *j, struct json_object *vf, char *error);
-/* both of them, where QEMU has it no more: */
-int vm_work_replug(struct job *j, struct json_object *vf, char *error);
 
 /* ibvmig-sm: the VF, which shows its vGUID, has it (→ lid), and no more. From this VF of this host
  * only: the VM may have it elsewhere by now, if this host was taken for dead; that is no error. */

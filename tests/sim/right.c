@@ -45,7 +45,7 @@ struct json_object *sim_record_json(void)
 
 	if (!m)
 		return NULL;
-	migrate_write_record(text, m);
+	record_write(text, &m->rec, migrate_failures(m));
 	return json_read_back(text);
 }
 

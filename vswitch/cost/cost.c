@@ -6,7 +6,6 @@
 #include "common/util.h"
 
 #include <errno.h>
-#include <string.h>
 
 #define DRAINS 8
 

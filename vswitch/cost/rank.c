@@ -4,7 +4,6 @@
 #include "common/util.h"
 
 #include <errno.h>
-#include <string.h>
 
 struct channels {
 	const struct fabric *f;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "vswitch/moves/check.h"
 #include "vswitch/moves/walk.h"
-#include "common/ib.h"
 #include "common/util.h"
 
 #include <errno.h>

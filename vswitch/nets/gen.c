@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 /* ibsim counts GUIDs from these numbers as well. */
 #define GUID_SWITCH  0x200000ull

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 /* First GUIDs that ibsim gives out. */
 #define FIRST_CA_GUID     0x100000

@@ -128,7 +128,7 @@ static void test_record_survives(void **state)
 	m->rec.peer_count = 1;
 	struct printbuf *text = printbuf_new();
 
-	migrate_write_record(text, m);
+	record_write(text, &m->rec, migrate_failures(m));
 	struct json_object *o AUTO_JSON = json_read_back(text);
 
 	n = migrate_new(&d, SRC, "m2", "u1", "g1");

@@ -72,8 +72,9 @@ static void test_byte_for_byte(void **state)
 	for (size_t only = 0; only <= ARRAY_SIZE(flags); only++) {
 		char *old AUTO_FREE = record_with(only);
 		struct printbuf *text AUTO_TEXT = printbuf_new();
+		const struct migration *m = loaded(&d, old);
 
-		migrate_write_record(text, loaded(&d, old));
+		record_write(text, &m->rec, migrate_failures(m));
 		assert_string_equal(text->buf, old);
 	}
 	migrate_free_all(&d);
@@ -183,7 +184,7 @@ static void test_phase_is_told(void **state)
 	m->step.phases = phases;
 	m->step.phase = DETOUR;
 	migrate_write_account(told, "then", m);
-	migrate_write_record(kept, m);
+	record_write(kept, &m->rec, migrate_failures(m));
 	assert_non_null(strstr(told->buf, "\"phase\":null"));
 	assert_non_null(strstr(told->buf, "\"phase\":\"PREPARE/detour\""));
 	assert_null(strstr(kept->buf, "phase"));

@@ -23,7 +23,7 @@
 #define HEALTH_MS    1000
 #define RENOTICE_MS  200 /* then 0.8, 3.2, 12.8, 51.2 s */
 
-struct daemon {
+struct sm_daemon {
 	sd_event *loop;
 	struct work_pool *pool, *path_pool, *look_pool;
 	struct listeners listen;
@@ -37,7 +37,7 @@ struct daemon {
 
 static void health_run(void *arg)
 {
-	struct daemon *d = arg;
+	struct sm_daemon *d = arg;
 
 	d->trouble = (struct op_error){0};
 	if (!ops_reconcile(&d->ops, &d->trouble))
@@ -47,7 +47,7 @@ static void health_run(void *arg)
 /* Says it once when OpenSM goes or comes. */
 static void health_done(void *arg)
 {
-	struct daemon *d = arg;
+	struct sm_daemon *d = arg;
 
 	if (d->trouble.status && strcmp(d->told, d->trouble.detail)) {
 		log_warn("no VM can be bound or moved: %s", d->trouble.detail);
@@ -63,7 +63,7 @@ static void health_done(void *arg)
 
 static void health_due(void *arg)
 {
-	struct daemon *d = arg;
+	struct sm_daemon *d = arg;
 
 	if (work_submit(d->pool, health_run, health_done, d))
 		loop_timer_arm(d->health, HEALTH_MS);
@@ -87,7 +87,7 @@ static uint32_t read_faults(void)
 	return flags;
 }
 
-static int open_state(struct daemon *d, const struct conf *conf)
+static int open_state(struct sm_daemon *d, const struct conf *conf)
 {
 	const char *dir = conf_get(conf, "state-dir");
 	char *path AUTO_FREE = strf("%s/ibvmig-sm.db", dir);
@@ -106,7 +106,7 @@ static int open_state(struct daemon *d, const struct conf *conf)
 	return 0;
 }
 
-static int open_twin(struct daemon *d, const struct conf *conf)
+static int open_twin(struct sm_daemon *d, const struct conf *conf)
 {
 	const char *url = conf_get(conf, "peer");
 	char *error AUTO_FREE = NULL;
@@ -120,7 +120,7 @@ static int open_twin(struct daemon *d, const struct conf *conf)
 	return twin_new(url, d->ops.registry, d->ops.backend, &d->ops.twin);
 }
 
-static int open_backend(struct daemon *d, struct sm_settings *s)
+static int open_backend(struct sm_daemon *d, struct sm_settings *s)
 {
 	int rc;
 
@@ -132,7 +132,7 @@ static int open_backend(struct daemon *d, struct sm_settings *s)
 				&d->ops.paths);
 }
 
-static int open_ops(struct daemon *d, struct sm_settings *s)
+static int open_ops(struct sm_daemon *d, struct sm_settings *s)
 {
 	unsigned port = (unsigned)conf_number(s->conf, "umad-port");
 	int rc;
@@ -151,7 +151,7 @@ static int open_ops(struct daemon *d, struct sm_settings *s)
 	return open_backend(d, s);
 }
 
-static int start(struct daemon *d, struct sm_settings *s)
+static int start(struct sm_daemon *d, struct sm_settings *s)
 {
 	const struct conf *conf = s->conf;
 	int rc = loop_new(&d->loop);
@@ -179,7 +179,7 @@ static int start(struct daemon *d, struct sm_settings *s)
 	return 0;
 }
 
-static void stop(struct daemon *d)
+static void stop(struct sm_daemon *d)
 {
 	listen_stop(&d->listen);
 	loop_timer_free(d->health);
@@ -200,7 +200,7 @@ static void stop(struct daemon *d)
 
 static int run_daemon(struct sm_settings *s)
 {
-	static struct daemon d;
+	static struct sm_daemon d;
 	int rc = start(&d, s);
 
 	if (!rc) {

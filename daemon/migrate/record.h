@@ -52,12 +52,13 @@ enum migrate_state {
 	/* Nobody has the VF, the LID moves, the guest stops and resumes at the destination.
 	 * - allowed: QEMU is released; either end may be the one that has the addresses
 	 * - ends: ibvmig-sm has moved them; a failure before COMMIT is the source's to judge
-	 * - seen: the outage begins to count; 45 s */
+	 * - seen: SWITCH/move; the outage has begun to count; 45 s */
 	M_SWITCH,
 	/* VF and LID are at the destination, QPs are saved, the guest runs there after COMMIT.
 	 * - allowed: the VF is plugged in, and found by the guest; after COMMIT no way leads back
 	 * - ends: the guest has the VF, or has died
-	 * - seen: the source waits and asks; a silent destination stands in `trouble` */
+	 * - seen: ATTACH/outcome: the source waits and asks; a silent destination stands in
+	 *   `trouble` */
 	M_ATTACH,
 	/* VF and LID are at the destination, QPs are rebuilt at both ends.
 	 * - allowed: a resume is asked again, peers and mover meet each other
@@ -70,7 +71,7 @@ enum migrate_state {
 	/* VF, LID and QPs are as in the state that failed; QEMU's migration is made to end.
 	 * - allowed: an abort by libvirt; nothing is undone before QEMU has ended either way
 	 * - ends: QEMU has failed, and the state is undone; or it had finished, and it goes on
-	 * - seen: virsh fails with the reason; over 60 s it is PARKED, and waits for QEMU */
+	 * - seen: CANCEL/abort; virsh fails with the reason; over 60 s it is PARKED, and waits */
 	M_CANCEL,
 	/* VM and addresses are at the source, as before. An end: the reason says why. */
 	M_ABORTED,

@@ -92,11 +92,13 @@ help:
 deps:
 	$(Q)tests/lab/deps
 	$(Q)tests/lab/ibsim/build
+	$(Q)tests/lab/rxe/build
 
 demo: deps ## install what is needed, migrate a VM with live RDMA traffic, write build/demo/report.json
-## BREAK=no-swap|no-marker|no-dirtying|cache-off|forced-sweep breaks one thing on purpose
+## BREAK=no-swap|no-marker|no-dirtying|cache-off|forced-sweep|no-pkey|no-lid breaks one thing on purpose
+## LINK=roce gives the guests RoCE in place of InfiniBand
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tests/demo/run $(if $(BREAK),--break $(BREAK))
+	$(Q)tests/demo/run $(if $(BREAK),--break $(BREAK)) $(if $(LINK),--link $(LINK))
 
 check: deps ## install what is needed and run all tests (ends with: N passed, N failed, N skipped)
 ## ONLY="name..." runs only the test programs whose name contains one of the words

@@ -81,7 +81,7 @@ class Lab:
     def __init__(self, folder, hosts="a b c", up_options=(), link=None):
         self.dir = Path(folder)
         self.env = dict(os.environ, LAB_DIR=str(self.dir), HOSTS=hosts)
-        self.link = link or os.environ.get("LAB_LINK") or "roce"
+        self.link = link or os.environ.get("LAB_LINK") or "ib"
         self.env["LAB_LINK"] = self.link
         self.up_options = up_options
         self.where, self.came_from = {}, {}

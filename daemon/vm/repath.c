@@ -10,6 +10,7 @@
 #include "daemon/base/job.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
+#include "daemon/vm/reroute.h"
 #include "daemon/vm/vm.h"
 
 #include <errno.h>
@@ -259,6 +260,8 @@ void repath_agent_up(struct vm *vm)
 		if (r->kept[at] && now_ms() - r->kept_ms[at] < KEPT_MS)
 			tell(vm, r->kept[at]);
 	}
+	if (r)
+		reroute_agent_up(vm);
 }
 
 static int check_notice(struct json_object *notice, unsigned i, char *error)
@@ -281,6 +284,8 @@ int repath_notice(struct daemon *d, struct json_object *body, char *error)
 								  : 0;
 	int rc = 0;
 
+	if (reroute_is_notice(body))
+		return reroute_notice(d, body, error);
 	if (count < 1 || count > NOTICES_MAX) {
 		snprintf(error, HTTP_ERROR_MAX, "\"notices\" must be a list of 1 to %d",
 			 NOTICES_MAX);

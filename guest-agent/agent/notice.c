@@ -8,6 +8,7 @@
 #include "guest-agent/agent/path_cache.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define RECORDS_MAX 4096 /* in one message; more: everything is forgotten */
 
@@ -19,6 +20,23 @@ static bool number(struct json_reader *r, const char *key, uint64_t min, uint64_
 		return false;
 	*ret_value = json_need_u64(r, key, min, max);
 	return !r->error;
+}
+
+/* "0x0000" is the question without a partition. */
+static void read_pkey(struct json_reader *r, struct path_change *c)
+{
+	const char *text = json_opt_str(r->obj, "pkey", NULL);
+	uint16_t pkey = 0;
+
+	if (!text)
+		return;
+	if (strcmp(text, "0x0000") && ib_pkey_parse(text, &pkey)) {
+		r->error = -EINVAL;
+		snprintf(r->message, sizeof(r->message), "pkey \"%.16s\" is none", text);
+		return;
+	}
+	c->has_pkey = true;
+	c->pkey = pkey & 0x7fff;
 }
 
 static int parse_change(struct json_object *o, struct path_change *ret_change)
@@ -33,6 +51,7 @@ static int parse_change(struct json_object *o, struct path_change *ret_change)
 		c.sguid = json_need_guid(&r, "sguid");
 	if (!r.error)
 		*ret_change = c; /* enough to forget it */
+	read_pkey(&r, &c);
 	if (number(&r, "dlid", IB_LID_UCAST_MIN, IB_LID_UCAST_MAX, &n)) {
 		c.dlid = (uint16_t)n;
 		c.mask |= PATH_DLID;

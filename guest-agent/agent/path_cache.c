@@ -156,7 +156,8 @@ unsigned path_cache_change(struct path_cache *c, const struct path_change *chang
 	for (uint32_t i = home_of(c, dguid); c->slot[i].used;) {
 		struct path_record *r = &c->slot[i];
 		bool hit = !memcmp(r->key.dgid + GUID_AT, dguid, 8) &&
-			   (!change->sguid || !memcmp(r->key.sguid, sguid, 8));
+			   (!change->sguid || !memcmp(r->key.sguid, sguid, 8)) &&
+			   (!change->has_pkey || r->key.pkey == change->pkey);
 
 		n += hit;
 		if (hit && !change->mask) {

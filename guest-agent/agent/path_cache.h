@@ -36,6 +36,8 @@ struct path_change {
 	uint64_t sguid; /* 0: from any port of this guest */
 	uint64_t dguid;
 	unsigned mask; /* 0: nothing is known but that it is not as it was */
+	bool has_pkey; /* false: in whatever partition */
+	uint16_t pkey; /* as in struct path_key */
 	uint16_t dlid, slid, mtu;
 	uint8_t sl, rate;
 };

@@ -250,6 +250,55 @@ static void arrival(void **state)
 	assert_int_equal(messages[1], 128);
 }
 
+static int told(const char *text)
+{
+	struct json_object *body AUTO_JSON = NULL;
+	char error[HTTP_ERROR_MAX];
+
+	assert_int_equal(json_parse(text, strlen(text), &body), 0);
+	return repath_notice(&d, body, error);
+}
+
+#define RECORD(from, to, rest) "{\"sguid\":\"" from "\",\"dguid\":\"" to "\"," rest "}"
+#define NOW                    "\"pkey\":\"0x0000\",\"dlid\":9,\"slid\":8,\"sl\":2,\"mtu\":4096,\"rate\":16"
+
+/* After a fault each guest hears of its own records; one without a path comes without values. */
+static void a_fault(void **state)
+{
+	struct json_object *p;
+
+	(void)state;
+	assert_int_equal(told("{\"records\":[" RECORD("0x00a1b2fffe000002", "0x00a1b2fffe000001",
+						      NOW) "," RECORD("0x00a1b2fffe000003",
+								      "0x00a1b2fffe000001",
+								      "\"gone\":true") "]}"),
+			 0);
+	assert_int_equal(messages[0], 0);
+	assert_int_equal(messages[1], 1);
+	p = first_path(heard[1]);
+	assert_int_equal(json_opt_u64(p, "sl", 99), 2);
+	assert_int_equal(json_opt_u64(p, "dlid", 0), 9);
+	assert_string_equal(json_opt_str(p, "pkey", ""), "0x0000");
+	p = first_path(heard[2]);
+	assert_string_equal(json_opt_str(p, "dguid", ""), "0x00a1b2fffe000001");
+	assert_null(json_opt(p, "dlid"));
+	assert_null(json_opt(p, "sl"));
+}
+
+/* What cannot be asked is forgotten; so it is where ibvmig-sm says so. */
+static void all_of_them(void **state)
+{
+	(void)state;
+	assert_int_equal(told("{\"all\":true,\"forget\":true}"), 0);
+	assert_string_equal(json_opt_str(heard[0], "op", ""), "unpath");
+	assert_null(json_opt(heard[0], "guids"));
+	assert_int_equal(told("{\"all\":true}"), 0); /* no job can be started here */
+	assert_int_equal(messages[2], 2);
+	assert_int_equal(told("{\"records\":[]}"), -EINVAL);
+	assert_int_equal(told("{\"records\":[{\"sguid\":\"x\"}]}"), -EINVAL);
+	assert_int_equal(messages[2], 2);
+}
+
 static void resume(void **state)
 {
 	const char *text = "{\"lid_after\":17,\"paths_changed\":1," CHANGED "}";
@@ -330,8 +379,9 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(a_move),  T(told_twice), T(not_all_known), T(bad_notices), T(a_batch),
-		T(arrival), T(resume),     T(several_vfs),   T(caching),
+		T(a_move),  T(told_twice), T(not_all_known), T(bad_notices),
+		T(a_batch), T(arrival),    T(resume),        T(several_vfs),
+		T(caching), T(a_fault),    T(all_of_them),
 	};
 
 	log_set_level(LOG_ERROR);

@@ -90,6 +90,23 @@ static void changes(void **state)
 	assert_int_equal(c.count, 1);
 }
 
+/* A notice of one partition, or of the question without one, is of no other. */
+static void partitions(void **state)
+{
+	struct path_change n = {.dguid = 1, .has_pkey = true, .mask = PATH_SL, .sl = 7};
+
+	(void)state;
+	put(1, 9, 0);
+	put(1, 9, 2);
+	assert_int_equal(path_cache_change(&c, &n), 1);
+	assert_int_equal(find(1, 9, 0)->sl, 7);
+	assert_int_equal(find(1, 9, 2)->sl, 1);
+	n = (struct path_change){.dguid = 1, .has_pkey = true, .pkey = 2};
+	assert_int_equal(path_cache_change(&c, &n), 1);
+	assert_null(find(1, 9, 2));
+	assert_non_null(find(1, 9, 0));
+}
+
 static void full_subnet(void **state)
 {
 	struct mallinfo2 before = mallinfo2();
@@ -184,6 +201,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(keys, setup, setup),
 		cmocka_unit_test_setup_teardown(lids, setup, setup),
 		cmocka_unit_test_setup_teardown(changes, setup, setup),
+		cmocka_unit_test_setup_teardown(partitions, setup, setup),
 		cmocka_unit_test_setup_teardown(full_subnet, setup, setup),
 		cmocka_unit_test_setup_teardown(random_use, setup, setup),
 	};

@@ -1,6 +1,6 @@
 # libibvmigsm.so: OpenSM's event plugin. OpenSM's symbols come from the program that loads it.
 OSM_CFLAGS := -isystem /usr/include/infiniband
-SM_PLUGIN_SRC := $(sort $(wildcard sm-helper/plugin/*.c)) sm-helper/proto/check.c
+SM_PLUGIN_SRC := $(sort $(wildcard sm-helper/plugin/*.c sm-helper/plugin/*/*.c)) sm-helper/proto/check.c
 # nodelete: OpenSM closes a plugin that has not come up, and our handlers may be among its own by then.
 $(eval $(call shared,libibvmigsm,$(SM_PLUGIN_SRC),$(VSWITCH) $(COMMON) -lpthread,$(OSM_CFLAGS),-Wl$(comma)-z$(comma)nodelete))
 

@@ -437,7 +437,7 @@ static void report_path(struct assignment *b, unsigned i, struct sm_assign_reply
 	if (!changed)
 		return;
 	lock_tables(b);
-	paths_report(b->p, guid);
+	paths_report(b->p, SM_REPATH_TRAP, guid);
 	unlock_tables(b);
 	r->repath_notices++;
 }

@@ -462,7 +462,7 @@ static void report(struct guid_change *b)
 		r->changed[i] = (uint16_t)n;
 		r->paths_changed += n;
 		lock_tables(b);
-		paths_report(b->p, s->guid);
+		paths_report(b->p, SM_REPATH_TRAP, s->guid);
 		unlock_tables(b);
 		r->repath_notices++;
 	}

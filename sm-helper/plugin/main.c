@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Entry points of the event plugin: socket, thread, OpenSM's events, the count of path requests. */
+#include "sm-helper/plugin/distinguisher/distinguisher.h"
 #include "sm-helper/plugin/engine.h"
 #include "sm-helper/plugin/homes.h"
 #include "sm-helper/plugin/keep.h"
@@ -40,6 +41,7 @@ union any_request {
 	struct sm_assign_request assign;
 	struct sm_records_request records;
 	struct sm_watch_request watch;
+	struct sm_reroute_request reroute;
 	struct sm_intent_request intent;
 	struct sm_guids_request guids;
 	struct sm_parked_request parked;
@@ -56,6 +58,7 @@ union any_reply {
 	struct sm_assign_reply assign;
 	struct sm_records_reply records;
 	struct sm_sweep_reply sweep;
+	struct sm_reroute_reply reroute;
 	struct sm_intent_reply intent;
 	struct sm_guids_reply guids;
 	struct sm_parked_reply parked;
@@ -79,6 +82,26 @@ static bool serve_watch(struct plugin *p, int i)
 	w->head.op = 0;
 	return send(p->client_fd[i], &reply, sizeof reply, MSG_NOSIGNAL | MSG_DONTWAIT) ==
 	       sizeof reply;
+}
+
+/* Likewise for a comparison of paths. */
+static bool serve_reroute(struct plugin *p, int i)
+{
+	struct sm_reroute_request *w = &p->await[i];
+	static struct sm_reroute_reply reply; /* only our thread comes here */
+	int rc;
+
+	if (!w->head.op || !distinguisher_answers(p, w))
+		return true;
+	memset(&reply, 0, sizeof reply);
+	reply.h.head = (struct sm_head){SM_PROTO_MAGIC, SM_PROTO_VERSION, SM_OP_REROUTE, w->head.id,
+					0};
+	rc = plugin_reroute(p, w, &reply);
+	w->head.op = 0;
+	reply.h.error = rc < 0 ? rc : 0;
+	reply.h.head.bytes = rc < 0 ? sizeof reply.h : (uint32_t)rc;
+	return send(p->client_fd[i], &reply, reply.h.head.bytes, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+	       (ssize_t)reply.h.head.bytes;
 }
 
 static void sweep_begins(struct plugin *p)
@@ -151,6 +174,10 @@ static bool serve(struct plugin *p, int i)
 		p->watch[i] = req.watch;
 		return serve_watch(p, i);
 	}
+	if (!rc && req.head.op == SM_OP_REROUTE) {
+		p->await[i] = req.reroute;
+		return serve_reroute(p, i);
+	}
 	if (!rc)
 		rc = dispatch(p, &req, &reply);
 	reply.h.error = rc < 0 ? rc : 0;
@@ -168,7 +195,7 @@ static void accept_client(struct plugin *p)
 	for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
 		if (p->client_fd[i] < 0) {
 			p->client_fd[i] = fd;
-			p->watch[i].head.op = 0;
+			p->watch[i].head.op = p->await[i].head.op = 0;
 			return;
 		}
 	close(fd);
@@ -178,7 +205,7 @@ static void close_client(struct plugin *p, int i)
 {
 	close(p->client_fd[i]);
 	p->client_fd[i] = -1;
-	p->watch[i].head.op = 0;
+	p->watch[i].head.op = p->await[i].head.op = 0;
 }
 
 static void serve_clients(struct plugin *p, const struct pollfd pfd[PLUGIN_CLIENTS_MAX])
@@ -187,7 +214,7 @@ static void serve_clients(struct plugin *p, const struct pollfd pfd[PLUGIN_CLIEN
 		if (p->client_fd[i] >= 0 && pfd[i].revents && !serve(p, i))
 			close_client(p, i);
 	for (int i = 0; i < PLUGIN_CLIENTS_MAX; i++)
-		if (p->client_fd[i] >= 0 && !serve_watch(p, i))
+		if (p->client_fd[i] >= 0 && !(serve_watch(p, i) && serve_reroute(p, i)))
 			close_client(p, i);
 }
 
@@ -301,6 +328,8 @@ static int start(struct plugin *p)
 	if ((rc = homes_open(p)) || (rc = master_open(p)) || (rc = partitions_open(p)) ||
 	    (rc = hook_path_requests(p)) || (rc = wire_hook(p)) || (rc = smps_hook(p)))
 		return rc;
+	if ((rc = distinguisher_start(p)))
+		return rc;
 	return start_thread(p);
 }
 
@@ -348,6 +377,7 @@ static void plugin_delete(void *arg)
 
 	eventfd_write(p->stop_fd, 1);
 	pthread_join(p->thread, NULL);
+	distinguisher_stop(p);
 	plugin_store(p, true);
 	partitions_close(p);
 	parked_free(p);
@@ -370,8 +400,8 @@ static void sweep_over(struct plugin *p, bool ready)
 	pthread_mutex_unlock(&p->gate);
 }
 
-/* LFT_CHANGE and TRAP come with OpenSM's lock held: take no lock there. The sweep events come from
- * the sweeper without it. */
+/* LFT_CHANGE and TRAP come with OpenSM's lock held: take none that is held while it is taken. The
+ * sweep events come from the sweeper without it. */
 static void plugin_report(void *arg, osm_epi_event_id_t event, void *data)
 {
 	struct plugin *p = arg;
@@ -389,6 +419,16 @@ static void plugin_report(void *arg, osm_epi_event_id_t event, void *data)
 		master_up(p);
 		partitions_up(p);
 		sweep_over(p, true);
+		distinguisher_wake(p);
+		break;
+	case OSM_EVENT_ID_UCAST_ROUTING_DONE: /* within a heavy sweep too, whose end is not yet */
+		if ((uintptr_t)data == UCAST_ROUTING_REROUTE) {
+			plugin_changed(p);
+			distinguisher_wake(p);
+		}
+		break;
+	case OSM_EVENT_ID_TRAP:
+		distinguisher_heard(p, data);
 		break;
 	case OSM_EVENT_ID_STATE_CHANGE:
 		sweep_over(p, false);

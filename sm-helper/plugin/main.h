@@ -19,7 +19,8 @@
 
 struct plugin_counters {
 	atomic_ullong generation, heavy_sweeps, lft_smps, port_info_smps, lft_changes,
-		sa_path_requests, repath_notices, guid_smps, pkey_smps, pkey_changes;
+		sa_path_requests, repath_notices, unpath_notices, gids_in, gids_out, reroutes,
+		guid_smps, pkey_smps, pkey_changes;
 };
 
 struct wire_batch;
@@ -28,6 +29,7 @@ struct partitions;
 struct parked_list;
 struct keep;
 struct doubts;
+struct distinguisher;
 
 struct plugin {
 	osm_opensm_t *osm; /* borrowed */
@@ -35,7 +37,8 @@ struct plugin {
 	int listen_fd, stop_fd;
 	int client_fd[PLUGIN_CLIENTS_MAX]; /* -1: free */
 	int changed_fd;                    /* wakes our thread for those who watch */
-	struct sm_watch_request watch[PLUGIN_CLIENTS_MAX]; /* head.op 0: does not watch */
+	struct sm_watch_request watch[PLUGIN_CLIENTS_MAX];   /* head.op 0: does not watch */
+	struct sm_reroute_request await[PLUGIN_CLIENTS_MAX]; /* likewise, for comparisons */
 	pthread_t thread;
 	uint64_t lids_stale_us; /* our thread's: since when guid2lid's file is old; 0: it is not */
 	bool neighbors_stale;   /* the same: OpenSM's file of neighbours is to be written */
@@ -46,8 +49,9 @@ struct plugin {
 	struct parked_list *parked; /* owned; our thread's: plugin/parked.h. NULL: nothing */
 	struct keep *keep;     /* owned; the sweeper's: plugin/keep.h. NULL: nothing is known */
 	struct doubts *doubts; /* owned; likewise. NULL: none */
-	struct partitions *partitions; /* owned; plugin/partitions.h */
-	uint64_t instance;             /* when it was loaded, CLOCK_REALTIME in microseconds */
+	struct partitions *partitions;       /* owned; plugin/partitions.h */
+	struct distinguisher *distinguisher; /* owned; plugin/distinguisher/distinguisher.h */
+	uint64_t instance; /* when it was loaded, CLOCK_REALTIME in microseconds */
 
 	/* Record of the batch under way, here or at the master whose standby this is:
 	 * plugin/master.h */

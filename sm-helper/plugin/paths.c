@@ -58,13 +58,8 @@ out:
 	return r;
 }
 
-/* Limits that a path takes from a port on its way, as OpenSM computes it: a switch's port 0 says if
- * the extended speeds count. */
-struct link_view {
-	uint8_t mtu, rate;
-};
-
-static struct link_view view_link(const osm_physp_t *physp)
+/* As OpenSM computes it: a switch's port 0 says if the extended speeds count. */
+struct link_view paths_link(const osm_physp_t *physp)
 {
 	const osm_node_t *node = physp->p_node;
 	const osm_physp_t *of = node->sw ? osm_node_get_physp_ptr((osm_node_t *)node, 0) : physp;
@@ -78,7 +73,7 @@ static struct link_view view_link(const osm_physp_t *physp)
 
 static bool same_view(const osm_physp_t *a, const osm_physp_t *b)
 {
-	struct link_view x = view_link(a), y = view_link(b);
+	struct link_view x = paths_link(a), y = paths_link(b);
 
 	return x.mtu == y.mtu && x.rate == y.rate;
 }
@@ -123,19 +118,28 @@ static bool like_first(const osm_node_t *node, const osm_physp_t **first)
 	return true;
 }
 
-bool paths_uniform(struct plugin *p)
+bool paths_links_alike(const struct plugin *p, struct link_view *ret_link)
 {
 	const cl_qmap_t *switches = &p->osm->subn.sw_guid_tbl;
-	uint64_t sweeps = atomic_load(&p->count.heavy_sweeps);
 	const osm_physp_t *first = NULL;
+
+	for (const cl_map_item_t *i = cl_qmap_head(switches); i != cl_qmap_end(switches);
+	     i = cl_qmap_next(i))
+		if (!like_first(((const osm_switch_t *)i)->p_node, &first))
+			return false;
+	*ret_link = first ? paths_link(first) : (struct link_view){0};
+	return true;
+}
+
+bool paths_uniform(struct plugin *p)
+{
+	uint64_t sweeps = atomic_load(&p->count.heavy_sweeps);
+	struct link_view link;
 
 	if (p->uniform_at == sweeps)
 		return p->uniform;
 	cl_plock_acquire(&p->osm->lock);
-	p->uniform = one_sl(p->osm);
-	for (const cl_map_item_t *i = cl_qmap_head(switches);
-	     p->uniform && i != cl_qmap_end(switches); i = cl_qmap_next(i))
-		p->uniform = like_first(((const osm_switch_t *)i)->p_node, &first);
+	p->uniform = one_sl(p->osm) && paths_links_alike(p, &link);
 	cl_plock_release(&p->osm->lock);
 	p->uniform_at = sweeps;
 	return p->uniform;
@@ -214,7 +218,7 @@ unsigned paths_of(struct plugin *p, uint64_t guid, struct sm_path path[static SM
 	return n;
 }
 
-void paths_report(struct plugin *p, uint64_t port_guid)
+void paths_report(struct plugin *p, unsigned trap, uint64_t port_guid)
 {
 	osm_subn_t *subn = &p->osm->subn;
 	ib_mad_notice_attr_t notice;
@@ -224,15 +228,17 @@ void paths_report(struct plugin *p, uint64_t port_guid)
 	memset(&gid, 0, sizeof gid);
 	notice.generic_type = 0x80 | IB_NOTICE_TYPE_SUBN_MGMT;
 	ib_notice_set_prod_type_ho(&notice, 4); /* class manager */
-	notice.g_or_v.generic.trap_num = CL_HTON16(SM_REPATH_TRAP);
+	notice.g_or_v.generic.trap_num = cl_hton16((uint16_t)trap);
 	notice.issuer_lid = subn->sm_base_lid;
 	notice.issuer_gid.unicast.prefix = subn->opt.subnet_prefix;
 	notice.issuer_gid.unicast.interface_id = subn->sm_port_guid;
 	gid.unicast.prefix = subn->opt.subnet_prefix;
 	gid.unicast.interface_id = cl_hton64(port_guid);
-	/* IBA 1.2.1 gives traps 64 to 67 a GID at this place; the headers know no details for 69.
-	 */
+	/* IBA 1.2.1 gives traps 64 to 67 a GID at this place; the headers know no details for 68
+	 * and 69. */
 	memcpy(&notice.data_details.ntc_64_67.gid, &gid, sizeof gid);
 	if (osm_report_notice(&p->osm->log, subn, &notice) == IB_SUCCESS)
-		atomic_fetch_add(&p->count.repath_notices, 1);
+		atomic_fetch_add(trap == SM_UNPATH_TRAP ? &p->count.unpath_notices
+							: &p->count.repath_notices,
+				 1);
 }

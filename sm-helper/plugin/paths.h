@@ -18,6 +18,15 @@ struct paths {
 	unsigned count;
 };
 
+/* Limits that a path takes from a port on its way, IBA codes. */
+struct link_view {
+	uint8_t mtu, rate;
+};
+
+struct link_view paths_link(const osm_physp_t *physp);
+/* True if all links between switches are alike in these: then they are *ret_link, all 0 where there
+ * is none. OpenSM's lock is held. */
+bool paths_links_alike(const struct plugin *p, struct link_view *ret_link);
 /* True if paths depend on where a port is by nothing but its own link: SLs are the partition's, and
  * all links between switches are alike. The first call after a heavy sweep finds it out. The gate
  * is held, and OpenSM's lock is not; so for the next two. */
@@ -42,7 +51,8 @@ unsigned paths_differ(const struct paths *a, const struct paths *b, uint64_t mov
 unsigned paths_of(struct plugin *p, uint64_t guid, struct sm_path path[static SM_PATHS_MAX],
 		  uint32_t *count);
 
-/* Trap 69 for the GUID, to whoever subscribed with OpenSM. Lock held exclusively. */
-void paths_report(struct plugin *p, uint64_t port_guid);
+/* SM_UNPATH_TRAP (68) or SM_REPATH_TRAP (69) for paths to the GUID (0: all), to whoever subscribed
+ * with OpenSM. Lock held exclusively. */
+void paths_report(struct plugin *p, unsigned trap, uint64_t port_guid);
 
 #endif

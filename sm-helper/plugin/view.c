@@ -59,6 +59,10 @@ int plugin_status(struct plugin *p, struct sm_status_reply *r)
 	r->guid_smps = atomic_load(&p->count.guid_smps);
 	r->pkey_smps = atomic_load(&p->count.pkey_smps);
 	r->pkey_changes = atomic_load(&p->count.pkey_changes);
+	r->unpath_notices = atomic_load(&p->count.unpath_notices);
+	r->gids_in = atomic_load(&p->count.gids_in);
+	r->gids_out = atomic_load(&p->count.gids_out);
+	r->reroutes = atomic_load(&p->count.reroutes);
 	r->parked = parked_count(p);
 	copy_text(r->plugin_version, sizeof r->plugin_version, IBVMIG_VERSION);
 	copy_text(r->opensm_version, sizeof r->opensm_version, osm->osm_version);

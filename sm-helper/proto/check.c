@@ -243,6 +243,7 @@ int proto_check_request(const void *packet, size_t bytes, char reason[static SM_
 		[SM_OP_SWEEP] = sizeof(struct sm_sweep_request),
 		[SM_OP_PARKED] = sizeof(struct sm_parked_request),
 		[SM_OP_PARTITIONS] = sizeof(struct sm_page_request),
+		[SM_OP_REROUTE] = sizeof(struct sm_reroute_request),
 	};
 	const struct sm_head *h = packet;
 
@@ -268,7 +269,7 @@ int proto_check_request(const void *packet, size_t bytes, char reason[static SM_
 		return check_memberships(packet, bytes, reason);
 	if (h->op == SM_OP_MEMBERS)
 		return check_members(packet, bytes, reason);
-	if (h->op < 1 || h->op >= SM_OP_COUNT)
+	if (h->op >= SM_OP_COUNT || !size[h->op])
 		return refuse(reason, -EPROTO, "operation %u is unknown", h->op);
 	if (bytes != size[h->op])
 		return refuse(reason, -EPROTO, "operation %u has %zu bytes, not %zu", h->op,

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 13
+#define SM_PROTO_VERSION 14
 
 #define SM_ASSIGN_MAX         128 /* ports in one batch: 64 moves */
 #define SM_ENDPORTS_MAX       256
@@ -17,7 +17,8 @@
 #define SM_PATHS_MAX          256 /* changed paths that a reply tells */
 #define SM_RECORDS_MAX        256 /* path records asked for at once */
 #define SM_PARKED_MAX         1024
-#define SM_PKEYS_MAX          128 /* P_Keys of a GUID */
+#define SM_CHANGES_MAX        1024 /* changed paths in one packet */
+#define SM_PKEYS_MAX          128  /* P_Keys of a GUID */
 #define SM_PARTITIONS_MAX     512
 #define SM_DESC_MAX           64
 #define SM_REASON_MAX         192
@@ -40,6 +41,7 @@ enum sm_op {
 	SM_OP_MEMBERSHIPS = 12,
 	SM_OP_PARTITIONS = 13,
 	SM_OP_MEMBERS = 14,
+	SM_OP_REROUTE = 15,
 	SM_OP_COUNT
 };
 
@@ -76,14 +78,17 @@ struct sm_status_reply {
 	uint64_t instance;   /* number of this OpenSM process; no other ever has it */
 	uint64_t generation; /* changes with every sweep and batch: re-read the topology */
 	uint64_t heavy_sweeps;
-	uint64_t lft_smps;         /* sent by the plugin */
-	uint64_t port_info_smps;   /* sent by the plugin */
-	uint64_t lft_changes;      /* LFT blocks that OpenSM saw acknowledged, ours included */
-	uint64_t sa_path_requests; /* PathRecord requests that arrived */
-	uint64_t repath_notices;   /* trap 69 */
-	uint64_t guid_smps;        /* GUIDInfo, sent by the plugin */
-	uint64_t pkey_smps;        /* P_KeyTable, sent by the plugin to write */
-	uint64_t pkey_changes;     /* P_KeyTable blocks that OpenSM itself has written */
+	uint64_t lft_smps;          /* sent by the plugin */
+	uint64_t port_info_smps;    /* sent by the plugin */
+	uint64_t lft_changes;       /* LFT blocks that OpenSM saw acknowledged, ours included */
+	uint64_t sa_path_requests;  /* PathRecord requests that arrived */
+	uint64_t repath_notices;    /* trap 69 */
+	uint64_t guid_smps;         /* GUIDInfo, sent by the plugin */
+	uint64_t pkey_smps;         /* P_KeyTable, sent by the plugin to write */
+	uint64_t pkey_changes;      /* P_KeyTable blocks that OpenSM itself has written */
+	uint64_t unpath_notices;    /* trap 68 */
+	uint64_t gids_in, gids_out; /* traps 64 and 65 of OpenSM */
+	uint64_t reroutes;          /* number of the last SM_OP_REROUTE */
 	uint32_t switches, endports;
 	uint16_t sm_lid;
 	uint8_t sm_state; /* enum sm_state */
@@ -460,6 +465,48 @@ struct sm_watch_request {
 struct sm_watch_reply {
 	struct sm_reply_head h;
 	uint64_t instance, generation;
+};
+
+/* SM_OP_REROUTE: which paths the last heavy sweep has changed, against the one before it. With
+ * `first` 0 it is answered as soon as there is another comparison than `after`, as SM_OP_WATCH;
+ * else at once, with more of the list of comparison `after`. -ESTALE: there is a later one. */
+struct sm_reroute_request {
+	struct sm_head head;
+	uint64_t instance, after; /* 0, 0: answered when there is any */
+	uint32_t first;           /* index of the first change wanted */
+	uint32_t pad;
+};
+
+enum sm_change_kind {
+	SM_CHANGE_SWITCHES,    /* from all CA ports of a switch to all of another: node GUIDs */
+	SM_CHANGE_SWITCH_PORT, /* from all CA ports of a switch (node GUID) to a port (port GUID) */
+	SM_CHANGE_PORTS,       /* between two ports: port GUIDs */
+	SM_CHANGE_PORT,        /* another LID, link or switch of this port (`to`): all its paths */
+	SM_CHANGE_GONE,        /* the port (`to`) is not there any more */
+	SM_CHANGE_BACK,        /* the port is there, and was not */
+};
+
+struct sm_change {
+	uint64_t from, to;
+	uint8_t kind;       /* enum sm_change_kind */
+	uint8_t none;       /* there is no route now */
+	uint8_t sl_was, sl; /* for pairs */
+	uint8_t mtu, rate;  /* IBA codes; 0: as in all paths */
+	uint8_t pad[2];
+};
+
+struct sm_reroute_reply {
+	struct sm_reply_head h;
+	uint64_t instance, number;  /* of the comparison; it begins with 1 */
+	uint64_t generation;        /* state that it is of */
+	uint64_t pairs, changed;    /* ordered pairs compared, and those that differ */
+	uint64_t elapsed_us, bytes; /* time of the comparison, memory that is kept for the next */
+	uint32_t ports_changed, gone, back;
+	uint8_t unit[2]; /* rows and columns: 0 nothing depends on the place, 1 switches, 2 ports */
+	uint8_t all;     /* any path may have changed: there was nothing to compare with */
+	uint8_t pad;
+	uint32_t total, count; /* changes that are listed, and those of this packet */
+	struct sm_change change[SM_CHANGES_MAX]; /* only count of them are sent */
 };
 
 #endif

@@ -10,6 +10,8 @@
 #include "sm-helper/rest/listen.h"
 #include "sm-helper/notify/notice.h"
 #include "sm-helper/notify/outbox.h"
+#include "sm-helper/notify/reroute.h"
+#include "sm-helper/paths/interest.h"
 #include "sm-helper/settings.h"
 
 #include <errno.h>
@@ -128,8 +130,9 @@ static int open_backend(struct sm_daemon *d, struct sm_settings *s)
 	if ((rc = backend_new(s->kind, &s->backend, &d->ops.backend)) ||
 	    (rc = open_twin(d, s->conf)))
 		return rc;
-	return path_service_new(s->kind, &s->backend, d->ops.probe, conf_flag(s->conf, "caching"),
-				&d->ops.paths);
+	rc = path_service_new(s->kind, &s->backend, d->ops.probe, conf_flag(s->conf, "caching"),
+			      &d->ops.paths);
+	return rc ? rc : reroute_new(s->kind, &s->backend, &d->ops, s->signalling, &d->ops.reroute);
 }
 
 static int open_ops(struct sm_daemon *d, struct sm_settings *s)
@@ -144,6 +147,8 @@ static int open_ops(struct sm_daemon *d, struct sm_settings *s)
 	d->ops.verify_sources = (unsigned)conf_number(s->conf, "verify-sources");
 	d->ops.addresses = s->addresses;
 	d->ops.lid_range = s->lids;
+	if (!(d->ops.interest = interest_new()))
+		return -ENOMEM;
 	if ((rc = open_state(d, s->conf)) ||
 	    (rc = outbox_new(notice_send, notice_lost, &d->ops, RENOTICE_MS, &d->ops.outbox)) ||
 	    (rc = probe_new(conf_get(s->conf, "umad-ca"), port, &d->ops.probe)))
@@ -167,6 +172,8 @@ static int start(struct sm_daemon *d, struct sm_settings *s)
 		.look_pool = d->look_pool,
 		.tls = d->listen.tls,
 		.caching = path_service_caches(d->ops.paths),
+		.holders = s->signalling == SIGNALLING_INTEREST ||
+			   s->signalling == SIGNALLING_REPATH_ONLY,
 		.range = s->vguids,
 	};
 	pthread_mutex_init(&d->rest.binding, NULL);
@@ -186,10 +193,12 @@ static void stop(struct sm_daemon *d)
 	work_pool_free(d->pool);
 	work_pool_free(d->path_pool);
 	work_pool_free(d->look_pool);
+	reroute_free(d->ops.reroute);
 	outbox_free(d->ops.outbox);
 	twin_free(d->ops.twin);
 	listen_clear(&d->listen);
 	path_service_free(d->ops.paths);
+	interest_free(d->ops.interest);
 	backend_free(d->ops.backend);
 	probe_free(d->ops.probe);
 	registry_close(d->ops.registry);

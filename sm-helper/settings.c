@@ -71,6 +71,12 @@ const struct setting ibvmig_sm_settings[] = {
 	 .fallback = "yes",
 	 .help = "Whether path answers may be cached, here and in guests. With no each question "
 		 "goes to the SA."},
+	{.key = "signalling",
+	 .type = SETTING_WORD,
+	 .form = "interest|hybrid|wildcard|repath-only",
+	 .fallback = "interest",
+	 .help = "How hosts hear that a fault has changed paths: holders what they hold; all "
+		 "hosts, where something changed or after each sweep; or holders, path by path."},
 
 	{.section = "Addresses of VMs"},
 	{.key = "addresses",
@@ -138,6 +144,7 @@ static void read_backend(struct sm_settings *s)
 	const struct conf *c = s->conf;
 
 	s->kind = backend_find(conf_get(c, "backend"));
+	signalling_parse(conf_get(c, "signalling"), &s->signalling);
 	s->backend = (struct backend_conf){
 		.plugin_socket = conf_get(c, "plugin-socket"),
 		.umad_writes = conf_flag(c, "umad-writes"),

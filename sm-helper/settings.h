@@ -6,6 +6,7 @@
 #include "common/conf.h"
 #include "sm-helper/backend/backend.h"
 #include "sm-helper/moves/dynamic.h"
+#include "sm-helper/notify/reroute.h"
 #include "sm-helper/registry/claim.h"
 #include "vswitch/moves/address.h"
 
@@ -19,6 +20,7 @@ struct sm_settings {
 	enum address_mode addresses;
 	struct lid_range lids;
 	struct claim_range vguids;
+	enum signalling signalling;
 };
 
 /* 0, or a negative errno; *ret_error (owned by the caller) then says what to change. */

@@ -61,11 +61,10 @@ static void path_run(struct job *j)
 	struct json_object *answer AUTO_JSON = NULL;
 	const char *pkey = json_opt_str(j->in, "pkey", NULL);
 	const char *to = json_opt(j->in, "dlid") ? "dlid" : "dgid";
-	char *path AUTO_FREE = strf("/v1/paths?sgid=%s&%s=%s%s%s&host=%s",
-				    json_opt_str(j->in, "sgid", ""), to,
-				    json_object_get_string(json_opt(j->in, to)),
-				    pkey ? "&pkey=" : "", pkey ? pkey : "",
-				    j->d->settings->host_name);
+	char *path AUTO_FREE = strf(
+		"/v1/paths?sgid=%s&%s=%s%s%s&host=%s", json_opt_str(j->in, "sgid", ""), to,
+		json_object_get_string(json_opt(j->in, to)), pkey ? "&pkey=" : "", pkey ? pkey : "",
+		j->d->settings->host_name);
 
 	if (!j->d->settings->sm_url) {
 		job_fail(j, -ENOENT, "sm-url is not configured on host %s",

@@ -30,7 +30,7 @@ static uint64_t guid_of(struct json_object *record, const char *key)
 	return guid;
 }
 
-/* What an agent understands: the record as it is now, or without values where there is none. */
+/* The record as an agent understands it: as it is now, or without values where there is none. */
 static struct json_object *for_agent(struct json_object *record)
 {
 	static const char *const names[] = {"sguid", "dguid", "pkey"};

@@ -184,3 +184,11 @@ int backend_watch(struct backend *b, struct backend_epoch *epoch, int stop_fd,
 		return refuse(b, "watch the subnet", error);
 	return b->kind->watch(b->self, epoch, stop_fd, error);
 }
+
+int backend_reroute(struct backend *b, const struct sm_reroute_request *after, int stop_fd,
+		    struct sm_reroute_reply *ret_reply, char error[static BACKEND_ERROR_MAX])
+{
+	if (!b->kind->reroute)
+		return refuse(b, "compare paths", error);
+	return b->kind->reroute(b->self, after, stop_fd, ret_reply, error);
+}

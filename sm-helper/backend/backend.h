@@ -64,6 +64,9 @@ struct backend_kind {
 		       char *error);
 	/* Without it nobody hears of the subnet's changes, and no path record may be kept. */
 	int (*watch)(void *self, struct backend_epoch *epoch, int stop_fd, char *error);
+	/* Without it faults are not told, for nobody finds out what they have changed. */
+	int (*reroute)(void *self, const struct sm_reroute_request *after, int stop_fd,
+		       struct sm_reroute_reply *ret_reply, char *error);
 };
 
 extern const struct backend_kind backend_plugin, backend_umad, backend_ufm, backend_none;
@@ -129,6 +132,11 @@ int backend_members(struct backend *b, uint16_t pkey, const struct sm_member *me
  * now. -ECANCELED as soon as stop_fd is readable. For a backend that no other thread uses. */
 int backend_watch(struct backend *b, struct backend_epoch *epoch, int stop_fd,
 		  char error[static BACKEND_ERROR_MAX]);
+
+/* Waits as backend_watch() for another comparison of paths than the one in *after; its `first` not
+ * 0: gives more of the list of that one at once. -ESTALE: there is a later one. */
+int backend_reroute(struct backend *b, const struct sm_reroute_request *after, int stop_fd,
+		    struct sm_reroute_reply *ret_reply, char error[static BACKEND_ERROR_MAX]);
 
 /* Writes the reason for an operator, BACKEND_ERROR_MAX bytes at most; returns rc. */
 static inline __attribute__((format(printf, 3, 4))) int backend_fail(char *error, int rc,

@@ -264,52 +264,74 @@ static int plugin_members(void *self, uint16_t pkey, const struct sm_member *mem
 }
 
 /* The call is one of waiting: sent, then poll() for the answer or for stop_fd. */
-static int await_change(struct plugin_link *c, struct sm_watch_request *req, int stop_fd,
-			struct sm_watch_reply *reply)
+static int await_change(struct plugin_link *c, const struct sm_head *req, int stop_fd,
+			struct sm_reply_head *reply, size_t room)
 {
 	struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
+	ssize_t n;
 
-	*reply = (struct sm_watch_reply){0};
-	if (send(c->fd, req, sizeof *req, MSG_NOSIGNAL) != sizeof *req)
+	memset(reply, 0, room);
+	if (send(c->fd, req, req->bytes, MSG_NOSIGNAL) != (ssize_t)req->bytes)
 		return -EPIPE;
 	while (poll(p, 2, -1) < 0)
 		if (errno != EINTR)
 			return -EIO;
 	if (p[1].revents)
 		return -ECANCELED;
-	if (recv(c->fd, reply, sizeof *reply, 0) < (ssize_t)sizeof reply->h)
+	n = recv(c->fd, reply, room, MSG_TRUNC);
+	if (n < (ssize_t)sizeof *reply || n > (ssize_t)room)
 		return -EIO;
-	return reply->h.head.magic == SM_PROTO_MAGIC && reply->h.head.id == req->head.id &&
-			       !reply->h.error
-		       ? 0
-		       : -EPROTO;
+	return reply->head.magic == SM_PROTO_MAGIC && reply->head.id == req->id ? 0 : -EPROTO;
+}
+
+/* Fills the head, sends, and waits as long as it takes. */
+static int wait_call(struct plugin_link *c, uint16_t op, struct sm_head *req, size_t bytes,
+		     int stop_fd, struct sm_reply_head *reply, size_t room, char *error)
+{
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&c->lock);
+	int rc;
+
+	*req = (struct sm_head){SM_PROTO_MAGIC, SM_PROTO_VERSION, op, ++c->next_id,
+				(uint32_t)bytes};
+	if (c->fd < 0 && (rc = look_connect(c->path, &c->fd, error)))
+		return rc;
+	rc = await_change(c, req, stop_fd, reply, room);
+	if (!rc && reply->error == -ESTALE)
+		return backend_fail(error, -ESTALE, "%.*s", SM_REASON_MAX, reply->reason);
+	if (!rc && !reply->error)
+		return 0;
+	disconnect(c);
+	return rc == -ECANCELED ? rc
+				: backend_fail(error, -ECONNRESET,
+					       "the OpenSM plugin at %s watches no more", c->path);
 }
 
 static int plugin_watch(void *self, struct backend_epoch *epoch, int stop_fd,
 			char error[static BACKEND_ERROR_MAX])
 {
-	struct plugin_link *c = self;
-	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&c->lock);
 	struct sm_watch_request req = {
-		.head = {SM_PROTO_MAGIC, SM_PROTO_VERSION, SM_OP_WATCH, ++c->next_id, sizeof req},
 		.instance = epoch->instance,
 		.generation = epoch->generation,
 	};
 	struct sm_watch_reply reply;
-	int rc;
+	int rc = wait_call(self, SM_OP_WATCH, &req.head, sizeof req, stop_fd, &reply.h,
+			   sizeof reply, error);
 
-	if (c->fd < 0 && (rc = look_connect(c->path, &c->fd, error)))
-		return rc;
-	rc = await_change(c, &req, stop_fd, &reply);
-	if (rc) {
-		disconnect(c);
-		return rc == -ECANCELED
-			       ? rc
-			       : backend_fail(error, -ECONNRESET,
-					      "the OpenSM plugin at %s watches no more", c->path);
-	}
-	*epoch = (struct backend_epoch){reply.instance, reply.generation};
-	return 0;
+	if (!rc)
+		*epoch = (struct backend_epoch){reply.instance, reply.generation};
+	return rc;
+}
+
+static int plugin_reroute(void *self, const struct sm_reroute_request *after, int stop_fd,
+			  struct sm_reroute_reply *ret_reply, char *error)
+{
+	struct sm_reroute_request req = *after;
+	int rc = wait_call(self, SM_OP_REROUTE, &req.head, sizeof req, stop_fd, &ret_reply->h,
+			   sizeof *ret_reply, error);
+
+	if (!rc && ret_reply->count > SM_CHANGES_MAX)
+		return backend_fail(error, -EPROTO, "the plugin's list of changes is damaged");
+	return rc;
 }
 
 static int plugin_sweep(void *self, char error[static BACKEND_ERROR_MAX])
@@ -463,4 +485,5 @@ const struct backend_kind backend_plugin = {
 	.partitions = plugin_partitions,
 	.members = plugin_members,
 	.watch = plugin_watch,
+	.reroute = plugin_reroute,
 };

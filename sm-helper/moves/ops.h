@@ -34,13 +34,17 @@ struct lid_range {
 	uint16_t first, last; /* 0: above all LIDs of hosts, and up to the highest unicast LID */
 };
 
+struct interest;
 struct move_result;
 struct outbox;
+struct reroute;
 
 struct ops {
-	struct backend *backend; /* owned, as the next five */
+	struct backend *backend; /* owned, as the next seven */
 	struct outbox *outbox;
 	struct path_service *paths;
+	struct interest *interest; /* who holds which path records */
+	struct reroute *reroute;
 	struct registry *registry;
 	struct probe *probe;
 	struct twin *twin;           /* owned; NULL: there is no other ibvmig-sm */

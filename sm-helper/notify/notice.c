@@ -6,6 +6,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "sm-helper/paths/interest.h"
 
 #include <string.h>
 
@@ -43,6 +44,7 @@ void notice_lost(void *arg, const char *host, const char *url, const char *error
 	log_warn("notice to %s (%s) failed %d times: %s; it gets no more until it subscribes again",
 		 host, url, OUTBOX_TRIES, error);
 	registry_unsubscribe(o->registry, host);
+	interest_lost(o->interest, host);
 }
 
 /* The list to each host, in one message; takes over the list. The caller's answer waits for the
@@ -60,7 +62,10 @@ static unsigned tell_all(struct ops *o, struct json_object *list)
 		return 0;
 	registry_each_subscription(o->registry, collect, &h);
 	for (size_t i = 0; i < h.count; i++)
-		told += outbox_post(o->outbox, h.list[i].host, h.list[i].url, body);
+		if (outbox_post(o->outbox, h.list[i].host, h.list[i].url, body))
+			told++;
+		else
+			interest_lost(o->interest, h.list[i].host);
 	free(h.list);
 	if (told)
 		outbox_settle(o->outbox, SETTLE_MS);
@@ -122,6 +127,7 @@ unsigned notice_moved(struct ops *o, const struct move_result *res)
 
 		if (!m->paths_changed)
 			continue;
+		interest_doubt(o->interest, m->vguid);
 		notice = about(list, m->vguid);
 		json_set_u64(notice, "lid", m->lid_after);
 		if ((paths = notice_paths(res, m)))
@@ -134,6 +140,7 @@ unsigned notice_gone(struct ops *o, uint64_t vguid)
 {
 	struct json_object *list = json_object_new_array();
 
+	interest_drop(o->interest, vguid);
 	json_set_bool(about(list, vguid), "gone", true);
 	return tell_all(o, list);
 }

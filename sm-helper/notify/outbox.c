@@ -161,7 +161,6 @@ static void conclude(struct outbox *b, struct lane *l, int rc, const char *error
 	b->count.sent++;
 	b->untried -= !n->tried;
 	n->tried = true;
-	pthread_cond_broadcast(&b->tried);
 	if (!rc) {
 		b->count.acked++;
 		lane_drop(b, l);
@@ -182,6 +181,7 @@ static void conclude(struct outbox *b, struct lane *l, int rc, const char *error
 	l->busy = false;
 	if (!l->head)
 		lane_free(b, l);
+	pthread_cond_broadcast(&b->tried);
 	pthread_cond_signal(&b->more);
 }
 
@@ -216,6 +216,16 @@ void outbox_settle(struct outbox *b, unsigned ms)
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&b->lock);
 
 	while (b->untried && !pthread_cond_clockwait(&b->tried, &b->lock, CLOCK_MONOTONIC, &until))
+		;
+}
+
+void outbox_wait(struct outbox *b, unsigned max, unsigned ms)
+{
+	struct timespec until = at_us(now_us() + (uint64_t)ms * 1000);
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&b->lock);
+
+	while (b->count.pending >= max &&
+	       !pthread_cond_clockwait(&b->tried, &b->lock, CLOCK_MONOTONIC, &until))
 		;
 }
 

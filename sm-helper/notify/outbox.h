@@ -40,6 +40,9 @@ bool outbox_post(struct outbox *b, const char *host, const char *url, struct jso
 /* Waits until each notice that was posted has been attempted once, at most ms. */
 void outbox_settle(struct outbox *b, unsigned ms);
 
+/* Waits until fewer than max notices are pending, at most ms. */
+void outbox_wait(struct outbox *b, unsigned max, unsigned ms);
+
 struct outbox_counts outbox_counts(struct outbox *b);
 
 #endif

@@ -329,6 +329,13 @@ void path_service_free(struct path_service *s)
 	free(s);
 }
 
+uint64_t path_service_prefix(struct path_service *s)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&s->lock);
+
+	return s->prefix;
+}
+
 bool path_service_caches(const struct path_service *s)
 {
 	return s->on;

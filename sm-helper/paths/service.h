@@ -51,6 +51,9 @@ unsigned path_service_lookup(struct path_service *s, const struct path_query *q,
 void path_service_fill(struct path_service *s, const struct path_query *q, unsigned n,
 		       struct path_answer *answers, char error[static BACKEND_ERROR_MAX]);
 
+/* Prefix of the subnet's GIDs; 0: not known yet. Records of others are of no host (interest.h). */
+uint64_t path_service_prefix(struct path_service *s);
+
 /* The subnet has changed just now: what is asked from here on is read anew. */
 void path_service_expire(struct path_service *s);
 

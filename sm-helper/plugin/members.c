@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A change of a partition's members (SM_OP_MEMBERS): list, OpenSM's records and P_Key tables of
  * ports that show the GUIDs now, or nothing of it. */
+#include "sm-helper/plugin/distinguisher/distinguisher.h"
 #include "sm-helper/plugin/partitions.h"
 #include "sm-helper/plugin/pkeys.h"
 #include "common/util.h"
@@ -142,6 +143,7 @@ static int run(struct member_change *b, uint64_t deadline_us)
 	if (rc)
 		rc = undo(b);
 	plugin_changed(b->p);
+	distinguisher_wake(b->p);
 	return rc;
 }
 

@@ -5,6 +5,7 @@
 #include "sm-helper/rest/rest_int.h"
 #include "common/util.h"
 #include "sm-helper/moves/ops_int.h"
+#include "sm-helper/paths/interest.h"
 
 #include <errno.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 struct lid_query {
 	struct ib_gid sgid;
 	uint16_t lid, pkey;
+	uint64_t pass; /* of comparisons (paths/interest.h), when it began */
+	bool keep;     /* who asks may keep all answers */
 };
 
 /* The ends that may be meant. */
@@ -54,20 +57,22 @@ static void add_end(void *arg, const struct reg_entry *x)
 	ends->count++;
 }
 
-static void add_record(struct json_object *list, const struct ib_gid *dgid,
-		       const struct path_value *p)
+static void add_record(struct rest_call *call, struct lid_query *q, struct json_object *list,
+		       const struct ib_gid *dgid, const struct path_value *p)
 {
+	const struct path_query one = {q->sgid, *dgid, q->pkey};
 	struct json_object *o = rest_path_json(p);
 	char text[IB_GID_TEXT];
 
 	ib_gid_format(dgid, text);
 	json_set_str(o, "dgid", text);
 	json_object_array_add(list, o);
+	q->keep &= rest_may_keep(call->rest, call->arg[3], q->pass, &one, p);
 }
 
 /* The record to that end. A vGUID with a LID for itself has it, or it is not meant: the subnet
  * manager has changed the LID. */
-static void add_path(struct rest_call *call, const struct lid_query *q, uint64_t guid, bool shared,
+static void add_path(struct rest_call *call, struct lid_query *q, uint64_t guid, bool shared,
 		     struct json_object *list)
 {
 	struct path_query p = {q->sgid, {q->sgid.prefix, guid}, q->pkey};
@@ -77,11 +82,11 @@ static void add_path(struct rest_call *call, const struct lid_query *q, uint64_t
 	if (path_service_lookup(call->rest->ops->paths, &p, 1, &a))
 		path_service_fill(call->rest->ops->paths, &p, 1, &a, text);
 	if (!a.error && (shared || a.path.dlid == q->lid))
-		add_record(list, &p.dgid, &a.path);
+		add_record(call, q, list, &p.dgid, &a.path);
 }
 
 /* An end without a vGUID of ours, or one of several LIDs of a port: the SA knows it. */
-static void ask_sa(struct rest_call *call, const struct lid_query *q, struct json_object *list)
+static void ask_sa(struct rest_call *call, struct lid_query *q, struct json_object *list)
 {
 	struct probe_path p;
 	struct ib_gid dgid;
@@ -91,7 +96,7 @@ static void ask_sa(struct rest_call *call, const struct lid_query *q, struct jso
 
 	if (!rc)
 		add_record(
-			list, &dgid,
+			call, q, list, &dgid,
 			&(struct path_value){false, p.dlid, p.slid, p.pkey, p.sl, p.mtu, p.rate});
 	else if (rc == -ENOENT)
 		ops_fail(&call->error, rc, 404, "no-path",
@@ -107,6 +112,8 @@ static void run(struct rest_call *call)
 	struct lid_ends ends = {.count = 0};
 
 	read_query(call->arg[0], call->arg[1], call->arg[2], &q);
+	q.keep = true;
+	q.pass = interest_pass(call->rest->ops->interest);
 	ends.lid = q.lid;
 	call->reply = json_object_new_object();
 	json_set(call->reply, "paths", list);
@@ -125,7 +132,7 @@ static void run(struct rest_call *call)
 	if (!json_object_array_length(list))
 		ask_sa(call, &q, list);
 	json_set_bool(call->reply, "shared", ends.shared);
-	json_set_bool(call->reply, "cacheable", call->rest->caching);
+	json_set_bool(call->reply, "cacheable", q.keep);
 }
 
 void rest_get_path_to_lid(struct http_request *req)
@@ -134,6 +141,7 @@ void rest_get_path_to_lid(struct http_request *req)
 		http_query(req->exchange, "sgid"),
 		http_query(req->exchange, "dlid"),
 		http_query(req->exchange, "pkey"),
+		http_query(req->exchange, "host"),
 	};
 	struct lid_query q;
 	const char *wrong = read_query(arg[0], arg[1], arg[2], &q);

@@ -8,6 +8,8 @@
 #include "sm-helper/backend/backend.h"
 #include "sm-helper/notify/notice.h"
 #include "sm-helper/notify/outbox.h"
+#include "sm-helper/notify/reroute.h"
+#include "sm-helper/paths/interest.h"
 #include "sm-helper/moves/ops_int.h"
 
 #include <errno.h>
@@ -57,6 +59,14 @@ static void add_path_counts(struct json_object *c, struct path_counts n)
 	json_set_u64(c, "path_expired", n.expired);
 }
 
+static void add_held_counts(struct json_object *c, struct ops *o)
+{
+	struct interest_counts n = interest_counts(o->interest);
+
+	json_set_u64(c, "paths_held", n.records);
+	json_set_u64(c, "paths_not_held", n.refused);
+}
+
 static void add_notice_counts(struct json_object *c, struct ops *o)
 {
 	struct outbox_counts n = outbox_counts(o->outbox);
@@ -102,9 +112,14 @@ static void run_status(struct rest_call *call)
 	json_set_u64(c, "pkey_changes", s.pkey_changes);
 	json_set_u64(c, "sa_path_requests", s.sa_path_requests);
 	json_set_u64(c, "repath_notices", s.repath_notices + outbox_counts(o->outbox).acked);
+	json_set_u64(c, "unpath_notices", s.unpath_notices);
+	json_set_u64(c, "gids_in_service", s.gids_in);
+	json_set_u64(c, "gids_out_of_service", s.gids_out);
+	json_set_u64(c, "reroutes", s.reroutes);
 	add_notice_counts(c, o);
 	json_set_u64(c, "moves", atomic_load(&o->moves));
 	add_path_counts(c, path_service_counts(o->paths));
+	add_held_counts(c, o);
 	call->reply = json_object_new_object();
 	json_set(call->reply, "sm", status_sm(o, &s, rc, error));
 	json_set_u64(json_opt(call->reply, "sm"), "age_ms", age_ms);
@@ -167,65 +182,6 @@ static void run_unbind(struct rest_call *call)
 		call->gone = vguid;
 }
 
-struct json_object *rest_path_json(const struct path_value *p)
-{
-	struct json_object *o = json_object_new_object();
-	char pkey[8];
-
-	snprintf(pkey, sizeof pkey, "0x%04x", p->pkey);
-	json_set_u64(o, "dlid", p->dlid);
-	json_set_u64(o, "slid", p->slid);
-	json_set_u64(o, "sl", p->sl);
-	json_set_u64(o, "mtu", notice_mtu_bytes(p->mtu));
-	json_set_u64(o, "rate", p->rate);
-	json_set_str(o, "pkey", pkey);
-	return o;
-}
-
-static struct json_object *path_json(const struct path_value *p, bool caching)
-{
-	struct json_object *o = rest_path_json(p);
-
-	json_set_bool(o, "cacheable", caching);
-	return o;
-}
-
-/* The line that says what is wrong, or NULL. */
-static const char *read_path_query(const char *sgid, const char *dgid, const char *pkey,
-				   struct path_query *q)
-{
-	*q = (struct path_query){0};
-	if (!sgid || !dgid || ib_gid_parse(sgid, &q->sgid) || ib_gid_parse(dgid, &q->dgid))
-		return "sgid and dgid must be GIDs such as fe80::0002:c903:0000:0001";
-	if (pkey && *pkey && ib_pkey_parse(pkey, &q->pkey))
-		return "pkey must be 0x0001 to 0xffff without 0x8000";
-	return NULL;
-}
-
-/* No word of a fault: two limited members have none, as it must be. */
-#define NO_PATH                                                                                    \
-	"the subnet manager gives no path between the two: is each in the fabric, and have they "  \
-	"a partition in common of which one is a full member?"
-
-static void run_path(struct rest_call *call)
-{
-	char text[BACKEND_ERROR_MAX];
-	struct path_answer a = {.error = -EAGAIN};
-	struct path_query q;
-
-	read_path_query(call->arg[0], call->arg[1], call->arg[2], &q);
-	path_service_fill(call->rest->ops->paths, &q, 1, &a, text);
-	if (!a.error) {
-		call->reply = path_json(&a.path, call->rest->caching);
-		return;
-	}
-	call->error = (struct op_error){503, "sa-unavailable", ""};
-	if (a.error == -ENOENT)
-		call->error = (struct op_error){404, "no-path", NO_PATH};
-	else
-		snprintf(call->error.detail, sizeof call->error.detail, "%s", text);
-}
-
 static void run_subscribe(struct rest_call *call)
 {
 	char host[REG_TEXT_MAX] = "", url[REG_TEXT_MAX] = "";
@@ -240,8 +196,10 @@ static void run_subscribe(struct rest_call *call)
 		return;
 	else if (registry_subscribe(call->rest->ops->registry, host, url))
 		rest_registry_broken(call);
-	else
+	else {
 		atomic_fetch_add(&call->rest->ops->subscriptions, 1);
+		reroute_host_back(call->rest->ops, host, url);
+	}
 	call->reply = json_object_new_object();
 	json_set_bool(call->reply, "caching", call->rest->caching);
 }
@@ -252,31 +210,6 @@ static void get_status(struct http_request *req)
 	struct rest *rest = req->user;
 
 	rest_submit_to(rest->look_pool, req, run_status, NULL);
-}
-
-/* A path that is in the cache is answered here, at once. */
-static void get_path(struct http_request *req)
-{
-	struct rest *rest = req->user;
-	const char *arg[REST_ARGS_MAX] = {
-		http_query(req->exchange, "sgid"),
-		http_query(req->exchange, "dgid"),
-		http_query(req->exchange, "pkey"),
-	};
-	struct path_query q;
-	struct path_answer a;
-	const char *wrong = read_path_query(arg[0], arg[1], arg[2], &q);
-
-	if (http_query(req->exchange, "dlid"))
-		rest_get_path_to_lid(req);
-	else if (wrong)
-		http_fail(req->exchange, 400, "bad-request", "%s", wrong);
-	else if (!path_service_lookup(rest->ops->paths, &q, 1, &a) && !a.error)
-		http_reply(req->exchange, 200, path_json(&a.path, rest->caching));
-	else if (a.error == -ENOENT)
-		http_fail(req->exchange, 404, "no-path", NO_PATH);
-	else
-		rest_submit(req, run_path, arg);
 }
 
 static void post_bind(struct http_request *req)
@@ -303,7 +236,9 @@ const struct http_route rest_routes[] = {
 	{"POST", "/v1/fence", rest_post_fence, REST_NOVA | REST_PEER},
 	{"POST", "/v1/reconcile", rest_post_reconcile, REST_NOVA},
 	{"GET", "/v1/verify", rest_get_verify, REST_READ_ONLY},
-	{"GET", "/v1/paths", get_path, REST_READ_ONLY},
+	{"GET", "/v1/paths", rest_get_path, REST_READ_ONLY},
+	{"POST", "/v1/paths/held", rest_post_held, REST_PEER},
+	{"GET", "/v1/reroutes", rest_get_reroutes, REST_READ_ONLY},
 	{"GET", "/v1/loads", rest_get_loads, REST_READ_ONLY},
 	{"POST", "/v1/bind", post_bind, REST_PEER},
 	{"POST", "/v1/unbind", post_unbind, REST_PEER},

@@ -16,6 +16,7 @@ struct rest {
 	const struct role_table *roles;     /* borrowed: of certificates */
 	struct tls *tls;                    /* borrowed; NULL without TLS */
 	bool caching;                       /* answers to path queries may be cached */
+	bool holders;                       /* but only by hosts that are told of changes by name */
 	struct claim_range range;           /* range that vGUIDs are allocated from */
 	struct rest_call *waiting;          /* owned; single moves that wait for their batch */
 	unsigned moving;                    /* batches of them that are under way */

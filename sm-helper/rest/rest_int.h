@@ -8,7 +8,7 @@
 
 /* ---- rest/call.c ---- */
 
-#define REST_ARGS_MAX 3
+#define REST_ARGS_MAX 4
 
 /* A call on its way through a worker. */
 struct rest_call {
@@ -70,14 +70,22 @@ void rest_post_moves_check(struct http_request *req);
 /* rest/parked.c */
 void rest_post_parked(struct http_request *req);
 struct json_object *rest_parked_json(struct parked *k); /* NULL: nothing is parked */
+/* rest/paths.c */
+void rest_get_path(struct http_request *req);
+/* A record, without its ends' GIDs. */
+struct json_object *rest_path_json(const struct path_value *p);
+/* True if who asks may keep the answer. A host that has said its name is noted as its holder (NULL,
+ * "": it has not); pass: interest_pass() of before the look-up. */
+bool rest_may_keep(struct rest *rest, const char *host, uint64_t pass, const struct path_query *q,
+		   const struct path_value *v);
+void rest_post_held(struct http_request *req);
+void rest_get_reroutes(struct http_request *req);
 /* rest/loads.c */
 void rest_get_loads(struct http_request *req);
 /* rest/ranks.c */
 void rest_post_ranks(struct http_request *req);
 /* rest/lids.c */
 void rest_get_path_to_lid(struct http_request *req);
-/* rest/rest.c: a record, without its ends' GIDs. */
-struct json_object *rest_path_json(const struct path_value *p);
 /* rest/twin.c */
 void rest_get_twin(struct http_request *req);
 void rest_get_twin_registry(struct http_request *req);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What all paths of a subnet look like, and in which of them two such looks differ: the path record
+/* Looks at all paths of a subnet, and in which of them two looks differ: the path record
  * distinguisher of the signalling paper (algorithms 1 and 2). A path is its ports' own LIDs and
  * links, and a cell for what lies between. Cells stand for pairs of switches where nothing there
  * depends on the port, which keeps a subnet of 11,664 hosts at 648 times 648. Pure. */
@@ -25,7 +25,7 @@ struct look_port {
 	uint32_t rules;    /* of its partitions: alike or not */
 };
 
-/* Whose index a row or column of the cells is. */
+/* The kind of things that rows or columns of the cells are. */
 enum look_unit { LOOK_NONE, LOOK_SWITCH, LOOK_PORT };
 
 struct look {

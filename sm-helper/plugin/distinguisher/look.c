@@ -29,7 +29,7 @@ struct net_switch {
 	int32_t edge; /* index among the look's switches; -1: no CA port hangs there */
 };
 
-/* What is needed to fill the cells. */
+/* The needs of filling the cells. */
 struct net {
 	struct plugin *p;
 	uint64_t sweep;        /* the heavy sweep whose tables they are */
@@ -263,7 +263,7 @@ static int number_edges(struct net *n, struct look *l)
 	return 0;
 }
 
-/* Who an engine's SLs depend on. One that is not known is taken for the worst. */
+/* The sources that an engine tells apart by their SLs. An unknown engine is taken for the worst. */
 static enum look_unit sl_sources(const struct osm_routing_engine *engine)
 {
 	if (!engine || !engine->path_sl)

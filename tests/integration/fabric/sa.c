@@ -2,6 +2,8 @@
 /* The requests of hosts to the SA:
  *   fabric_sa guid SM-LID LID INDEX GUID   an entry of a port's GUID table; GUID 0: deletes it
  *   fabric_sa join SM-LID PORT-GUID        a multicast group of our own, by one of the port's GUIDs
+ *   fabric_sa paths SM-LID GUID GUID...    path records, of each two GUIDs: "DLID SLID SL MTU RATE"
+ *                                          (codes), or "none"
  * Ends with 1 where the SA refuses. */
 #include <stdint.h>
 #include <stdio.h>
@@ -80,6 +82,41 @@ static int join(unsigned sm_lid, uint64_t port_guid)
 	return call(IB_MAD_METHOD_SET, IB_SA_ATTR_MCRECORD, mask, sm_lid, record);
 }
 
+/* IBA 1.4, 15.2.5.16: DGID, SGID, NumbPath. */
+static int path(struct ibmad_port *port, ib_portid_t *sm, uint64_t sguid, uint64_t dguid)
+{
+	uint8_t r[IB_SA_DATA_SIZE] = {0};
+	ib_sa_call_t sa = {.method = IB_MAD_METHOD_GET,
+			   .attrid = IB_SA_ATTR_PATHRECORD,
+			   .mask = 1ull << 2 | 1ull << 3 | 1ull << 12};
+
+	put64(r + 8, 0xfe80000000000000);
+	put64(r + 16, dguid);
+	put64(r + 24, 0xfe80000000000000);
+	put64(r + 32, sguid);
+	r[51] = 1;
+	if (!sa_rpc_call(port, r, sm, &sa, 0))
+		return puts("none");
+	return printf("%d %d %d %d %d\n", r[40] << 8 | r[41], r[42] << 8 | r[43], r[53] & 15,
+		      r[54] & 63, r[55] & 63);
+}
+
+static int paths(unsigned sm_lid, char **guid, int count)
+{
+	int classes[] = {IB_SA_CLASS};
+	struct ibmad_port *port = mad_rpc_open_port(NULL, 0, classes, 1);
+	ib_portid_t sm = {.lid = (int)sm_lid, .qp = 1, .qkey = IB_DEFAULT_QP1_QKEY};
+
+	if (!port) {
+		fputs("no port\n", stderr);
+		return 2;
+	}
+	mad_rpc_set_timeout(port, TIMEOUT_MS);
+	for (int i = 0; i + 1 < count; i += 2)
+		path(port, &sm, strtoull(guid[i], NULL, 0), strtoull(guid[i + 1], NULL, 0));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 6 && !strcmp(argv[1], "guid"))
@@ -87,6 +124,10 @@ int main(int argc, char **argv)
 				(unsigned)atoi(argv[4]), strtoull(argv[5], NULL, 0));
 	if (argc == 4 && !strcmp(argv[1], "join"))
 		return join((unsigned)atoi(argv[2]), strtoull(argv[3], NULL, 0));
-	fputs("usage: fabric_sa guid SM-LID LID INDEX GUID | join SM-LID PORT-GUID\n", stderr);
+	if (argc > 4 && !strcmp(argv[1], "paths"))
+		return paths((unsigned)atoi(argv[2]), argv + 3, argc - 3);
+	fputs("usage: fabric_sa guid SM-LID LID INDEX GUID | join SM-LID PORT-GUID | "
+	      "paths SM-LID GUID GUID...\n",
+	      stderr);
 	return 2;
 }

@@ -14,19 +14,24 @@
 
 #define WAITS_MAX 4096
 #define ANSWER_MS 2000
+/* A host takes 64 questions for paths at a time (PATHS_MAX of the daemon); some are for GIDs. */
+#define ASKING_MAX 32
 
 struct lid_wait {
 	struct lid_wait *next;
 	struct agent_shim *shim; /* borrowed; NULL: gone */
 	struct shim_lid_ask ask;
-	uint64_t id; /* the request to the host that answers it */
-	bool stale;  /* some path has changed since it was asked for */
+	uint64_t id; /* the request to the host that answers it, and others like it */
+	bool leads;  /* the request is this one's */
+	bool asked;
+	bool stale; /* some path has changed since it was asked for */
 	uint64_t deadline_ms;
 };
 
 static struct {
 	struct lid_wait *waits; /* owned; the newest first */
 	size_t count;
+	unsigned asking; /* requests that the host has */
 	struct loop_timer *timer;
 } lids;
 
@@ -48,21 +53,55 @@ static void refuse(struct agent_shim *s, const struct shim_lid_ask *ask, int sta
 	reply(s, ask, &none, status);
 }
 
-/* Takes the wait out of the list and frees it. */
-static void wait_end(struct lid_wait *w)
+/* Answers all that wait for that request. */
+static void answer_waits(uint64_t id, struct shim_lid *answer, int status)
 {
 	struct lid_wait **at = &lids.waits;
 
-	while (*at != w)
-		at = &(*at)->next;
-	*at = w->next;
-	lids.count--;
-	free(w);
+	while (*at) {
+		struct lid_wait *w = *at;
+
+		if (w->id != id) {
+			at = &w->next;
+			continue;
+		}
+		reply(w->shim, &w->ask, answer, status);
+		lids.asking -= w->leads && w->asked;
+		*at = w->next;
+		lids.count--;
+		free(w);
+	}
+}
+
+static void ask_host(struct agent *a, struct lid_wait *w)
+{
+	struct json_object *msg = agent_path_question(w->id, w->ask.sgid, w->ask.pkey);
+
+	json_set_u64(msg, "dlid", w->ask.lid);
+	w->asked = true;
+	lids.asking++;
+	agent_host_send(a, msg);
+}
+
+/* The host refuses more than some at a time. The others wait here, and the oldest goes first. */
+static void ask_more(struct agent *a)
+{
+	while (lids.asking < ASKING_MAX) {
+		struct lid_wait *oldest = NULL;
+
+		for (struct lid_wait *w = lids.waits; w; w = w->next)
+			if (w->leads && !w->asked)
+				oldest = w;
+		if (!oldest)
+			return;
+		ask_host(a, oldest);
+	}
 }
 
 static void timeout(void *arg)
 {
-	(void)arg;
+	struct shim_lid none = {.count = 0};
+
 	while (lids.waits) {
 		struct lid_wait *w = lids.waits;
 		uint64_t now = now_ms();
@@ -71,19 +110,30 @@ static void timeout(void *arg)
 			w = w->next;
 		if (w->deadline_ms > now) {
 			loop_timer_arm(lids.timer, w->deadline_ms - now);
-			return;
+			break;
 		}
 		log_warn("the host has not said in %u ms whose LID %u is", ANSWER_MS, w->ask.lid);
-		refuse(w->shim, &w->ask, -ETIMEDOUT);
-		wait_end(w);
+		answer_waits(w->id, &none, -ETIMEDOUT);
 	}
+	ask_more(arg);
+}
+
+/* A single question serves all who want the same. NULL: nobody has asked it yet. */
+static const struct lid_wait *asked_already(const struct shim_lid_ask *ask)
+{
+	for (const struct lid_wait *w = lids.waits; w; w = w->next)
+		if (!w->stale && w->ask.lid == ask->lid && w->ask.pkey == ask->pkey &&
+		    w->ask.anew >= ask->anew && !memcmp(w->ask.sgid, ask->sgid, 16))
+			return w;
+	return NULL;
 }
 
 static struct lid_wait *wait_new(struct agent_shim *s, const struct shim_lid_ask *ask)
 {
+	const struct lid_wait *like = asked_already(ask);
 	struct lid_wait *w;
 
-	if (!lids.timer && loop_timer_new(s->agent->loop, timeout, NULL, &lids.timer))
+	if (!lids.timer && loop_timer_new(s->agent->loop, timeout, s->agent, &lids.timer))
 		return NULL;
 	w = agent_host_connected(s->agent) && lids.count < WAITS_MAX ? calloc(1, sizeof(*w)) : NULL;
 	if (!w)
@@ -91,7 +141,8 @@ static struct lid_wait *wait_new(struct agent_shim *s, const struct shim_lid_ask
 	*w = (struct lid_wait){.next = lids.waits,
 			       .shim = s,
 			       .ask = *ask,
-			       .id = agent_path_new_id(),
+			       .id = like ? like->id : agent_path_new_id(),
+			       .leads = !like,
 			       .deadline_ms = now_ms() + ANSWER_MS};
 	lids.waits = w;
 	if (++lids.count == 1)
@@ -102,7 +153,6 @@ static struct lid_wait *wait_new(struct agent_shim *s, const struct shim_lid_ask
 void agent_lid_ask(struct agent_shim *s, const struct shim_lid_ask *ask)
 {
 	struct shim_lid known = {.count = 1};
-	struct lid_wait *w;
 
 	if (ask->lid < IB_LID_UCAST_MIN || ask->lid > IB_LID_UCAST_MAX) {
 		refuse(s, ask, -EINVAL);
@@ -112,14 +162,10 @@ void agent_lid_ask(struct agent_shim *s, const struct shim_lid_ask *ask)
 		reply(s, ask, &known, 0);
 		return;
 	}
-	w = wait_new(s, ask);
-	if (!w) {
+	if (wait_new(s, ask))
+		ask_more(s->agent);
+	else
 		refuse(s, ask, -ENOTCONN);
-		return;
-	}
-	struct json_object *msg = agent_path_question(w->id, ask->sgid, ask->pkey);
-	json_set_u64(msg, "dlid", ask->lid);
-	agent_host_send(s->agent, msg);
 }
 
 /* 0 or -errno: one that cannot be understood. */
@@ -174,8 +220,8 @@ void agent_lid_answer(struct agent *a, uint64_t id, struct json_object *answer)
 		for (uint32_t i = 0; i < ends.count; i++)
 			agent_path_learn(a, &w->ask, &ends.end[i],
 					 !json_opt_bool(answer, "shared", true));
-	reply(w->shim, &w->ask, &ends, rc);
-	wait_end(w);
+	answer_waits(id, &ends, rc);
+	ask_more(a);
 }
 
 void agent_lid_stale(void)

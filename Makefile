@@ -175,8 +175,9 @@ bench-apps: ## unmodified applications, each migrated three times, in build/benc
 	$(Q)tests/bench/apps $(ONLY)
 
 # Benches that need what is built and no more: tests/bench/NAME, or what BENCH_NAME says.
-BENCHES          := checked flags lab-faults pages rxe paths fabric moves partitions
+BENCHES          := checked flags lab-faults pages rxe paths reroutes fabric moves partitions
 BENCH_checked     = checked $(or $(N),200)
+BENCH_reroutes    = reroutes $(CUTS)
 BENCH_flags       = flags $(ONLY)
 BENCH_lab-faults  = lab_faults $(ONLY)
 BENCH_rxe         = rxe_retries $(or $(N),10)
@@ -184,6 +185,8 @@ BENCH_fabric      = fabric $(NETS)
 BENCH_moves       = moves -n $(or $(N),1000) $(NETS)
 BENCH_partitions  = partitions -n $(or $(N),1000) $(NETS)
 bench-checked: ## N=200: checked traffic over that many migrations, in build/bench/checked.json
+bench-reroutes: ## a link cut on meshes under lash, told in all ways, beside the paper's equations, in build/bench/infiniband.json
+## CUTS="8x8:s27:3..." chooses the meshes
 bench-flags: ## what users add to virsh migrate, and native migrations, on the lab with checked traffic
 bench-lab-faults: ## a sample of them on the lab, under checked traffic, in build/bench/lab-faults.json; ONLY="word..." chooses cells (lab-faults-part.json)
 bench-pages: ## what an HCA writes behind the dirty log during a migration, in build/bench/pages.json

@@ -338,6 +338,18 @@ def flood(r):
     return out
 
 
+def reroutes(r):
+    out = {}
+    for size, x in r["faults"].items():
+        for way, w in (x["ways"] if isinstance(x, dict) else {}).items():
+            out[f"{size}, {way}"] = {"pairs": x["pairs"], "changed": x["changed"], "paper": x["paper"],
+                                     "messages": w.get("messages"), "questions": w.get("questions"),
+                                     "bytes": w.get("bytes") and round(w["bytes"] / 1000),
+                                     "equation": w["equation_bytes"] and round(w["equation_bytes"] / 1000),
+                                     "wrong": w.get("wrong"), "compare": round(x["compare_us"] / 1000, 1)}
+    return out
+
+
 # -- the daemon
 
 def rest(r):
@@ -413,7 +425,7 @@ REPORTS = {
     "fabric_batches": ("bench/fabric.json", fabric_batches), "fabric_growth": ("bench/fabric.json", fabric_growth),
     "failover": ("bench/failover.json", failover), "moves": ("bench/moves.json", moves), "vswitch": ("bench/vswitch.json", vswitch), "vswitch_drain": ("bench/vswitch.json", vswitch_drain),
     "vswitch_time": ("bench/vswitch.json", vswitch_time), "vswitch_memory": ("bench/vswitch.json", vswitch_memory),
-    "vswitch_blocks": ("bench/vswitch.json", vswitch_blocks), "paths": ("bench/paths.json", paths), "flood": ("bench/paths.json", flood),
+    "vswitch_blocks": ("bench/vswitch.json", vswitch_blocks), "paths": ("bench/paths.json", paths), "flood": ("bench/paths.json", flood), "reroutes": ("bench/infiniband.json", reroutes),
     "rest": ("bench/daemon.json", rest), "rest_complete": ("bench/daemon.json", rest_complete), "memory": ("bench/daemon.json", memory),
     "faults": ("bench/faults.json", faults), "lab_faults": ("bench/lab-faults.json", lab_faults),
     "lab_faults_total": ("bench/lab-faults.json", lab_faults_total), "nova_moves": ("openstack/report.json", nova_moves),

@@ -119,12 +119,13 @@ class Hosts:
         return answer
 
     def hold(self, host, destination):
+        """Asks again where a comparison has begun meanwhile: that answer must not be kept."""
         source = self.ports[int(host[1:])]
-        answer = self.ask(source, destination, host)
-        if answer.pop("cacheable"):
-            del answer["pkey"]
-            with self.lock:
-                self.records[(source, destination)] = answer
+        answer = wait_for("a record that may be kept",
+                          lambda: (a := self.ask(source, destination, host))["cacheable"] and a)
+        del answer["cacheable"], answer["pkey"]
+        with self.lock:
+            self.records[(source, destination)] = answer
 
     def hold_all(self):
         for i, source in enumerate(self.ports):

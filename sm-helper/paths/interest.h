@@ -7,7 +7,7 @@
 
 #include "sm-helper/paths/table.h"
 
-#define INTEREST_MAX       ((size_t)1 << 18) /* records, 64 bytes each */
+#define INTEREST_MAX       ((size_t)1 << 18) /* records, 48 bytes each */
 #define INTEREST_HOSTS_MAX 65535
 #define INTEREST_NAME_MAX  256
 

@@ -85,7 +85,50 @@ int cli_verify(const struct command_line *l)
 	list = json_opt(answer, "vguids");
 	for (size_t i = 0; i < json_object_array_length(list); i++)
 		wrong |= !json_opt_bool(json_object_array_get_idx(list, i), "ok", false);
-	return wrong;
+	return wrong || json_count(json_opt(answer, "leftover_pkeys"));
+}
+
+int cli_partitions(const struct command_line *l)
+{
+	struct json_object *answer AUTO_JSON = NULL;
+
+	if (ask_daemon(l->context, "GET", "/v1/partitions", NULL, &answer))
+		return 1;
+	print_json(answer);
+	return 0;
+}
+
+static struct json_object *members(const char *const *guids, const char *as)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (; *guids; guids++) {
+		struct json_object *o = json_object_new_object();
+
+		json_set_str(o, "guid", *guids);
+		json_set_str(o, "membership", as);
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
+int cli_partition(const struct command_line *l)
+{
+	const char *pkey = l->args[0], *as = l->args[1];
+	bool remove = str_eq(as, "remove");
+	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL;
+	char *path AUTO_FREE = strf("/v1/partitions/%.40s/guids", pkey);
+
+	if (!remove && !str_eq(as, "full") && !str_eq(as, "limited")) {
+		fprintf(stderr, "ibvmig-sm: \"%s\" is no membership: full, limited, or remove\n",
+			as);
+		return COMMAND_USAGE;
+	}
+	json_set(body, remove ? "remove" : "add", members(&l->args[2], remove ? "full" : as));
+	if (ask_daemon(l->context, "POST", path, body, &answer))
+		return 1;
+	print_json(answer);
+	return 0;
 }
 
 /* A port that an entry names, or a port's own LID. */

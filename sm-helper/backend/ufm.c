@@ -167,6 +167,124 @@ int ufm_find_vport(struct ufm *u, uint64_t guid, uint64_t deadline_us, struct uf
 
 /* ---- partitions ---- */
 
+bool ufm_joins(const struct ufm *u)
+{
+	return u->pkeys;
+}
+
+static int list_pkeys(struct ufm *u, struct json_object **ret_list, char *error)
+{
+	int rc = ufm_http_call(u->http, "GET", "/resources/pkeys?guids_data=true", NULL, 0,
+			       ret_list, error);
+
+	if (!rc && !json_object_is_type(*ret_list, json_type_object))
+		return backend_fail(error, -EBADMSG, "UFM: its list of P_Keys is not one");
+	return rc;
+}
+
+static bool is_limited(struct json_object *member)
+{
+	return str_eq(json_opt_str(member, "membership", ""), "limited");
+}
+
+/* The member of a partition that has this GUID, or NULL. */
+static struct json_object *find_member(struct json_object *partition, uint64_t guid)
+{
+	struct json_object *list = json_opt(partition, "guids");
+	uint64_t g;
+
+	for (size_t i = 0; i < json_count(list); i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+
+		if (!parse_guid(json_opt_str(o, "guid", ""), &g) && g == guid)
+			return o;
+	}
+	return NULL;
+}
+
+static void add_pkey(struct sm_memberships *m, uint64_t base, bool limited)
+{
+	if (m->count < SM_PKEYS_MAX)
+		m->pkey[m->count++] = (uint16_t)(base | (limited ? 0 : PKEY_FULL));
+}
+
+/* All ports are members of the default partition, whether or not it lists them. */
+static void take_guid(struct sm_memberships *m, struct json_object *pkeys, uint64_t guid)
+{
+	bool has_default = false;
+	uint64_t base;
+
+	m->count = 0;
+	json_object_object_foreach(pkeys, key, partition)
+	{
+		struct json_object *o = find_member(partition, guid);
+
+		if (!o || parse_u64(key, 1, PKEY_BASE, &base))
+			continue;
+		has_default |= base == PKEY_BASE;
+		add_pkey(m, base, is_limited(o));
+	}
+	if (!has_default)
+		add_pkey(m, PKEY_BASE, false);
+}
+
+static int ufm_memberships(void *self, const uint64_t *guids, unsigned count,
+			   struct sm_memberships_reply *ret_reply, char *error)
+{
+	struct json_object *pkeys AUTO_JSON = NULL;
+	int rc = list_pkeys(self, &pkeys, error);
+
+	for (unsigned i = 0; !rc && i < count && i < SM_RECORDS_MAX; i++)
+		take_guid(&ret_reply->of[i], pkeys, guids[i]);
+	if (!rc)
+		ret_reply->count = count;
+	return rc;
+}
+
+/* The list is cut into pages as a plugin's is: total counts what there is. */
+static void list_entry(struct sm_partitions_reply *r, uint32_t first,
+		       const struct sm_partition_entry *e)
+{
+	if (r->total++ >= first && r->count < SM_PARTITIONS_MAX)
+		r->entry[r->count++] = *e;
+}
+
+static void list_partition(struct sm_partitions_reply *r, uint32_t first, uint16_t base,
+			   struct json_object *o)
+{
+	struct sm_partition_entry e = {.pkey = base, .who = SM_WHO_NOBODY};
+	struct json_object *list = json_opt(o, "guids");
+
+	snprintf(e.name, sizeof e.name, "%s", json_opt_str(o, "partition", ""));
+	list_entry(r, first, &e);
+	for (size_t i = 0; i < json_count(list); i++) {
+		struct json_object *m = json_object_array_get_idx(list, i);
+
+		e.who = SM_WHO_GUID;
+		e.as = is_limited(m) ? SM_MEMBER_LIMITED : SM_MEMBER_FULL;
+		if (!parse_guid(json_opt_str(m, "guid", ""), &e.guid))
+			list_entry(r, first, &e);
+	}
+}
+
+static int ufm_partitions(void *self, uint32_t first, struct sm_partitions_reply *ret_reply,
+			  char *error)
+{
+	struct json_object *pkeys AUTO_JSON = NULL;
+	int rc = list_pkeys(self, &pkeys, error);
+	uint64_t base;
+
+	if (rc)
+		return rc;
+	ret_reply->total = ret_reply->count = 0;
+	json_object_object_foreach(pkeys, key, partition)
+	{
+		if (!parse_u64(key, 1, PKEY_BASE, &base))
+			list_partition(ret_reply, first, (uint16_t)base, partition);
+	}
+	return 0;
+}
+
 /* Sets *ret_member if the partition lists the GUID with this membership. A PKey that UFM does not
  * know has no members. */
 static int is_member(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
@@ -195,18 +313,12 @@ static int is_member(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadl
 	return 0;
 }
 
-int ufm_join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error)
+static int add_guid(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object(), *guids;
 	struct json_object *answer AUTO_JSON = NULL;
 	char text[IB_GUID_TEXT];
-	bool member;
-	int rc;
 
-	if (!u->pkeys || (pkey & PKEY_BASE) == PKEY_BASE)
-		return 0;
-	if ((rc = is_member(u, pkey, guid, deadline_us, &member, error)) || member)
-		return rc;
 	guids = json_object_new_array();
 	snprintf(text, sizeof text, "%016" PRIx64, guid);
 	json_object_array_add(guids, json_object_new_string(text));
@@ -220,18 +332,79 @@ int ufm_join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, 
 			     error);
 }
 
-int ufm_leave(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error)
+static int remove_guid(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
+		       char *error)
 {
 	struct json_object *answer AUTO_JSON = NULL;
 	char path[80];
 	int rc;
 
-	if (!u->pkeys || (pkey & PKEY_BASE) == PKEY_BASE)
-		return 0;
 	snprintf(path, sizeof path, "/resources/pkeys/0x%x/guids/%016" PRIx64, pkey & PKEY_BASE,
 		 guid);
 	rc = ufm_http_call(u->http, "DELETE", path, NULL, deadline_us, &answer, error);
 	return rc == -ENOENT ? 0 : rc;
+}
+
+int ufm_join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error)
+{
+	bool member;
+	int rc;
+
+	if (!u->pkeys || (pkey & PKEY_BASE) == PKEY_BASE)
+		return 0;
+	if ((rc = is_member(u, pkey, guid, deadline_us, &member, error)) || member)
+		return rc;
+	return add_guid(u, pkey, guid, deadline_us, error);
+}
+
+int ufm_leave(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error)
+{
+	if (!u->pkeys || (pkey & PKEY_BASE) == PKEY_BASE)
+		return 0;
+	return remove_guid(u, pkey, guid, deadline_us, error);
+}
+
+/* now: NULL for a GUID that is no member. */
+static bool is_as_wanted(struct json_object *now, unsigned as)
+{
+	if (as == SM_MEMBER_NONE || !now)
+		return as == SM_MEMBER_NONE && !now;
+	return is_limited(now) == (as == SM_MEMBER_LIMITED);
+}
+
+static int write_member(struct ufm *u, uint16_t pkey, const struct sm_member *m,
+			uint64_t deadline_us, char *error)
+{
+	if (m->as == SM_MEMBER_NONE)
+		return remove_guid(u, pkey, m->guid, deadline_us, error);
+	return add_guid(u, (uint16_t)(pkey | (m->as == SM_MEMBER_FULL ? PKEY_FULL : 0)), m->guid,
+			deadline_us, error);
+}
+
+/* UFM has no call for all of a list at once: those before the one that fails stay as wanted. */
+static int ufm_members(void *self, uint16_t pkey, const struct sm_member *members, unsigned count,
+		       unsigned flags, unsigned deadline_ms, struct sm_members_reply *ret_reply,
+		       char *error)
+{
+	uint64_t until_us = now_us() + deadline_ms * 1000ull;
+	struct json_object *pkeys AUTO_JSON = NULL, *partition;
+	char text[8];
+	int rc = list_pkeys(self, &pkeys, error);
+
+	(void)flags; /* UFM has its own standby */
+	snprintf(text, sizeof text, "0x%x", pkey);
+	partition = json_opt(pkeys, text);
+	if (!rc && !partition)
+		return backend_fail(error, -ENOENT, "UFM has no partition %s: make it there first",
+				    text);
+	ret_reply->changed = ret_reply->pkey_smps = 0;
+	for (unsigned i = 0; !rc && i < count; i++) {
+		if (is_as_wanted(find_member(partition, members[i].guid), members[i].as))
+			continue;
+		rc = write_member(self, pkey, &members[i], until_us, error);
+		ret_reply->changed += !rc;
+	}
+	return rc;
 }
 
 const struct backend_kind backend_ufm = {
@@ -240,4 +413,7 @@ const struct backend_kind backend_ufm = {
 	.close = ufm_close,
 	.status = ufm_status,
 	.fabric = ufm_fabric,
+	.memberships = ufm_memberships,
+	.partitions = ufm_partitions,
+	.members = ufm_members,
 };

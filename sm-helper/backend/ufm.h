@@ -26,5 +26,7 @@ int ufm_find_vport(struct ufm *u, uint64_t guid, uint64_t deadline_us, struct uf
  * partition, nor without "ufm-pkeys". */
 int ufm_join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error);
 int ufm_leave(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error);
+/* True with "ufm-pkeys". */
+bool ufm_joins(const struct ufm *u);
 
 #endif

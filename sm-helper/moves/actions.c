@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/moves/actions.h"
 #include "common/util.h"
+#include "sm-helper/backend/ufm.h"
 #include "sm-helper/moves/mover.h"
 #include "sm-helper/moves/shared.h"
 
@@ -40,6 +41,11 @@ static const struct mover *sm_mover(const struct ops *o)
 bool action_sm_moves(const struct ops *o)
 {
 	return sm_mover(o);
+}
+
+bool action_joins(const struct ops *o)
+{
+	return backend_kind(o->backend) == &backend_ufm && ufm_joins(backend_self(o->backend));
 }
 
 static const struct mover *find_mover(const struct ops *o, bool shared)

@@ -16,6 +16,8 @@ int action_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct re
 int action_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 		struct move_result *ret_result, struct op_error *e);
 
+/* True if a bind and the check of a move see to the partition of the VM's own P_Key. */
+bool action_joins(const struct ops *o);
 /* True if the subnet manager moves by itself, and shows neither switches nor LFTs. */
 bool action_sm_moves(const struct ops *o);
 

@@ -234,6 +234,17 @@ static int await_moves(struct ops *o, const struct move_request *m, unsigned cou
 	return 0;
 }
 
+/* PREPARE says yes only to vGUIDs that are members. */
+static int join_all(struct ufm *u, const struct move_request *m, unsigned count,
+		    uint64_t deadline_us, struct op_error *e)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < count; i++)
+		rc = join(u, m[i].pkey, m[i].vguid, deadline_us, e);
+	return rc;
+}
+
 static int ufm_move(struct ops *o, const struct move_request *m, unsigned count,
 		    uint64_t deadline_us, struct move_result *ret_result, struct op_error *e)
 {
@@ -245,6 +256,8 @@ static int ufm_move(struct ops *o, const struct move_request *m, unsigned count,
 	if (!b)
 		return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
 	rc = check_moves(o, m, count, b->x, e);
+	if (!rc)
+		rc = join_all(backend_self(o->backend), m, count, until_us, e);
 	if (!rc && ret_result)
 		rc = await_moves(o, m, count, until_us, b, ret_result, e);
 	return rc;

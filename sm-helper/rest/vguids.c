@@ -9,6 +9,7 @@
 #include "sm-helper/moves/ops_int.h"
 #include "sm-helper/backend/backend.h"
 #include "sm-helper/rest/rest_int.h"
+#include "sm-helper/watch/rights.h"
 #include "sm-helper/watch/verify.h"
 
 #include <errno.h>
@@ -449,6 +450,33 @@ static struct json_object *verify_json(struct verify *v, const struct hosts *h,
 	return o;
 }
 
+static void add_leftover(void *arg, const struct fabric_end *end, uint16_t pkey)
+{
+	struct json_object *o = json_object_new_object();
+	char text[8];
+
+	snprintf(text, sizeof text, "0x%04x", pkey);
+	json_set_guid(o, "guid", end->port_guid);
+	json_set_u64(o, "lid", end->lid);
+	json_set_str(o, "port", end->desc);
+	json_set_str(o, "pkey", text);
+	json_object_array_add(arg, o);
+}
+
+/* null where the subnet manager's policy cannot be asked. */
+static struct json_object *leftovers_json(struct ops *o, struct fabric *f)
+{
+	struct json_object *list = json_object_new_array();
+	char why[BACKEND_ERROR_MAX];
+
+	fabric_find_vswitches(f);
+	if (!rights_leftovers(o, f, add_leftover, list, why))
+		return list;
+	log_info("verify: P_Keys that are left: %s", why);
+	json_object_put(list);
+	return NULL;
+}
+
 static int verify_all(struct rest_call *call, struct verify *v, const struct hosts *h,
 		      struct inquiry *q)
 {
@@ -468,6 +496,7 @@ static int verify_all(struct rest_call *call, struct verify *v, const struct hos
 	for (size_t i = 0; i < q->entries; i++)
 		json_object_array_add(list, verify_json(v, h, &q->entry[i]));
 	json_set(call->reply, "vguids", list);
+	json_set(call->reply, "leftover_pkeys", leftovers_json(o, &v->f));
 	json_set_u64(call->reply, "switches", v->f.switches);
 	json_set_u64(call->reply, "ports", v->f.ends);
 	return 0;

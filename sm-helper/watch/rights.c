@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "sm-helper/watch/rights.h"
+#include "common/util.h"
+#include "sm-helper/moves/ops_int.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+int rights_shown(struct probe *m, struct fabric *f, uint64_t guid, struct pkeys *ret_keys,
+		 char error[static BACKEND_ERROR_MAX])
+{
+	uint32_t end = fabric_find_end(f, guid);
+	struct probe_route route = {0};
+	char text[PROBE_ERROR_MAX];
+	int rc;
+
+	if (end == FABRIC_NONE || f->end[end].sw == FABRIC_NONE)
+		return backend_fail(error, -ENOENT, "no port shows GUID 0x%016" PRIx64, guid);
+	if (!(rc = reach_route(m, f, end, &route, text)))
+		rc = probe_pkeys(m, &route, ret_keys, text);
+	return rc ? backend_fail(error, rc, "%s", text) : 0;
+}
+
+static void keep(struct sm_memberships *m, const struct pkeys *keys)
+{
+	m->count = 0;
+	for (unsigned i = 0; i < keys->count && m->count < SM_PKEYS_MAX; i++)
+		m->pkey[m->count++] = keys->key[i];
+}
+
+/* The first reason stands. */
+static void keep_why(struct rights *r, const struct ops *o, const char *why)
+{
+	if (!*r->why)
+		backend_fail(r->why, 0, "backend %s knows no partitions, and %.400s",
+			     backend_kind(o->backend)->name, why);
+}
+
+/* Also where nothing may be changed, as with a backend that only reads. */
+static int read_fabric(struct ops *o, char *error)
+{
+	struct op_error e = {0};
+
+	if (!ops_refresh(o, &e))
+		return 0;
+	return backend_fabric(o->backend, &o->fabric, &o->epoch, error);
+}
+
+static void look(struct ops *o, const uint64_t *guids, unsigned count, struct pkeys *keys,
+		 struct rights *r)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	char why[BACKEND_ERROR_MAX];
+
+	if (read_fabric(o, why)) {
+		keep_why(r, o, why);
+		return;
+	}
+	for (unsigned i = 0; i < count; i++) {
+		r->known[i] = !rights_shown(o->probe, &o->fabric, guids[i], keys, why);
+		if (r->known[i])
+			keep(&r->told.of[i], keys);
+		else
+			keep_why(r, o, why);
+	}
+}
+
+void rights_of(struct ops *o, const uint64_t *guids, unsigned count, struct rights *ret_rights)
+{
+	struct pkeys *keys AUTO_FREE = NULL;
+	struct rights *r = ret_rights;
+
+	r->seen = !backend_kind(o->backend)->memberships;
+	*r->why = '\0';
+	for (unsigned i = 0; i < count; i++)
+		r->known[i] = false;
+	if (r->seen && !(keys = calloc(1, sizeof *keys)))
+		keep_why(r, o, "there is no memory");
+	else if (r->seen)
+		look(o, guids, count, keys, r);
+	else if (!backend_memberships(o->backend, guids, count, &r->told, r->why))
+		for (unsigned i = 0; i < count; i++)
+			r->known[i] = true;
+}
+
+static bool covers(const struct sm_memberships *told, uint16_t key)
+{
+	for (unsigned i = 0; i < told->count && i < SM_PKEYS_MAX; i++)
+		if (!((told->pkey[i] ^ key) & PKEY_BASE) &&
+		    (told->pkey[i] & PKEY_FULL || !(key & PKEY_FULL)))
+			return true;
+	return false;
+}
+
+uint16_t rights_beyond(const struct pkeys *has, const struct sm_memberships *told)
+{
+	for (unsigned i = 0; i < has->count; i++)
+		if (!covers(told, has->key[i]))
+			return has->key[i];
+	return 0;
+}
+
+/* ---- what the last users have left ---- */
+
+struct round {
+	struct rights rights;
+	struct pkeys has;
+	uint64_t guid[RIGHTS_MAX];
+	uint32_t end[RIGHTS_MAX];
+	unsigned count;
+};
+
+static int judge_round(struct ops *o, struct fabric *f, struct round *r,
+		       void (*found)(void *arg, const struct fabric_end *end, uint16_t pkey),
+		       void *arg, char *error)
+{
+	char ignored[BACKEND_ERROR_MAX];
+	uint16_t pkey;
+
+	if (!r->count)
+		return 0;
+	rights_of(o, r->guid, r->count, &r->rights);
+	if (!r->rights.known[0])
+		return backend_fail(error, -EIO, "%.500s", r->rights.why);
+	for (unsigned i = 0; i < r->count; i++)
+		if (!rights_shown(o->probe, f, r->guid[i], &r->has, ignored) &&
+		    (pkey = rights_beyond(&r->has, &r->rights.told.of[i])))
+			found(arg, &f->end[r->end[i]], pkey);
+	r->count = 0;
+	return 0;
+}
+
+int rights_leftovers(struct ops *o, struct fabric *f,
+		     void (*found)(void *arg, const struct fabric_end *end, uint16_t pkey),
+		     void *arg, char error[static BACKEND_ERROR_MAX])
+{
+	struct round *r AUTO_FREE = NULL;
+	int rc = 0;
+
+	if (!backend_kind(o->backend)->memberships)
+		return backend_fail(error, -EOPNOTSUPP, "backend %s knows no partitions",
+				    backend_kind(o->backend)->name);
+	if (!(r = calloc(1, sizeof *r)))
+		return backend_fail(error, -ENOMEM, "no memory");
+	for (uint32_t i = 0; !rc && i < f->ends; i++) {
+		if (f->end[i].sw == FABRIC_NONE || !f->sw[f->end[i].sw].inside)
+			continue;
+		r->guid[r->count] = f->end[i].port_guid;
+		r->end[r->count++] = i;
+		if (r->count == RIGHTS_MAX)
+			rc = judge_round(o, f, r, found, arg, error);
+	}
+	return rc ? rc : judge_round(o, f, r, found, arg, error);
+}

@@ -28,6 +28,7 @@
 #include "daemon/vm/qps.h"
 #include "daemon/vm/relay.h"
 #include "daemon/vm/repath.h"
+#include "daemon/vm/rights.h"
 
 #include <errno.h>
 #include <string.h>
@@ -113,6 +114,7 @@ static void get_status(struct http_request *req)
 		return;
 	}
 	*c = (struct status_call){.d = req->user, .exchange = req->exchange};
+	vm_rights_refresh(req->user);
 	sm_refresh(req->user, status_ready, c);
 }
 

@@ -142,6 +142,7 @@ void daemon_stop(struct daemon *d)
 	lease_keeper_free(TAKE(d->leases));
 	json_object_put(d->restores);
 	json_object_put(d->unseen);
+	json_object_put(d->sm.partitions);
 	vf_table_free(TAKE(d->vfs));
 	journal_close(d->journal);
 	provider_free(TAKE(d->provider));

@@ -39,6 +39,9 @@ struct sm_state {
 	bool asking;                          /* an answer is under way */
 	struct sm_waiter *waiters;            /* owned; for it */
 	void (*on_caching)(struct daemon *d); /* sm_on_caching() */
+	struct json_object *partitions;       /* owned; vm/rights.c: the last answer, or NULL */
+	uint64_t partitions_ms;
+	bool partitions_asking;
 };
 
 struct daemon {

@@ -39,6 +39,12 @@ int sm_call(const struct settings *s, const char *method, const char *path,
 	return call(s, method, path, body, SM_DEADLINE_MS, ret_answer, error);
 }
 
+int sm_ask(const struct settings *s, const char *path, struct json_object *body, unsigned ms,
+	   struct json_object **ret_answer, char *error)
+{
+	return call(s, "POST", path, body, ms, ret_answer, error);
+}
+
 int sm_change(const struct settings *s, const char *path, struct json_object *body,
 	      struct json_object **ret_answer, char *error)
 {

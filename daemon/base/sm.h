@@ -19,6 +19,9 @@ struct settings;
 /* Blocks. Without sm-url: 0 and an empty answer. body: owned by the call. */
 int sm_call(const struct settings *s, const char *method, const char *path,
 	    struct json_object *body, struct json_object **ret_answer, char *error);
+/* The same for a POST that changes nothing and has its own deadline. */
+int sm_ask(const struct settings *s, const char *path, struct json_object *body, unsigned ms,
+	   struct json_object **ret_answer, char *error);
 /* The same for POST of a change. */
 int sm_change(const struct settings *s, const char *path, struct json_object *body,
 	      struct json_object **ret_answer, char *error);

@@ -147,6 +147,9 @@ static void print_vf(struct json_object *vf)
 {
 	printf("VF %-12s vGUID %s  LID %" PRIu64 "  PKey %s", cli_text(vf, "vf", "-"),
 	       cli_text(vf, "vguid", "-"), json_opt_u64(vf, "lid", 0), cli_text(vf, "pkey", "-"));
+	if (json_opt_str(vf, "membership", NULL) && !str_eq(cli_text(vf, "membership", ""), "full"))
+		printf(" (%s)", str_eq(cli_text(vf, "membership", ""), "none") ? "NO MEMBER"
+									       : "limited member");
 }
 
 /* The first VF's fields are the VM's own too; each other one has a line. */

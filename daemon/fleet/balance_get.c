@@ -29,6 +29,7 @@ static void run(struct job *j)
 			json_object_array_add(hosts,
 					      capacity_host(s->peers[i].name, s->peers[i].url));
 	answers = capacity_ask(hosts);
+	capacity_ask_partitions(s, answers, NULL, answers);
 	/* A host that does not answer has no VF there: its link is left out. */
 	json_set(j->out, "balance", balance_moves(json_opt(loads, "links"), answers));
 }

@@ -7,6 +7,7 @@
 #include "daemon/base/daemon.h"
 #include "daemon/fleet/drained.h"
 #include "daemon/base/job.h"
+#include "daemon/base/partition.h"
 #include "daemon/base/settings.h"
 #include "daemon/libvirt/virt.h"
 #include "daemon/vm/vm.h"
@@ -121,4 +122,43 @@ struct json_object *capacity_ask(struct json_object *hosts)
 			json_object_array_add(list, a.answer[i]);
 	}
 	return list;
+}
+
+/* ---- asking ibvmig-sm ---- */
+
+static bool is_wanted(struct json_object *wanted, struct json_object *domain)
+{
+	for (size_t i = 0; i < json_count(wanted); i++)
+		if (str_eq(json_object_get_string(json_object_array_get_idx(wanted, i)),
+			   json_opt_str(domain, "name", "")))
+			return true;
+	return !wanted;
+}
+
+static void add_guids(struct json_object *list, struct json_object *host,
+		      struct json_object *wanted)
+{
+	struct json_object *domains = json_opt(host, "domains");
+
+	for (size_t i = 0; i < json_count(domains); i++) {
+		struct json_object *domain = json_object_array_get_idx(domains, i);
+		struct json_object *guids AUTO_JSON = partition_guids(json_opt(domain, "vfs"));
+
+		for (size_t k = 0; is_wanted(wanted, domain) && k < json_count(guids); k++)
+			json_object_array_add(list,
+					      json_object_get(json_object_array_get_idx(guids, k)));
+	}
+}
+
+void capacity_ask_partitions(const struct settings *s, struct json_object *hosts,
+			     struct json_object *wanted, struct json_object *targets)
+{
+	struct json_object *guids = json_object_new_array(), *answer AUTO_JSON = NULL;
+
+	for (size_t i = 0; i < json_count(hosts); i++)
+		add_guids(guids, json_object_array_get_idx(hosts, i), wanted);
+	answer = partition_ask(s, guids, false);
+	for (size_t i = 0; i < json_count(targets); i++)
+		json_set(json_object_array_get_idx(targets, i), "partitions",
+			 json_object_get(answer));
 }

@@ -151,7 +151,7 @@ void drain_plan_run(struct job *j)
 {
 	struct json_object *from = json_opt(j->in, "from"), *list = json_opt(j->in, "targets");
 	struct json_object *source AUTO_JSON = NULL, *ranks AUTO_JSON = NULL,
-				   *targets AUTO_JSON = NULL;
+				   *targets AUTO_JSON = NULL, *sources AUTO_JSON = NULL;
 	bool mark = json_opt_bool(j->in, "mark", false);
 	struct json_object *moves;
 
@@ -172,6 +172,9 @@ void drain_plan_run(struct job *j)
 		return;
 	/* Hosts that do not answer are asked too: the plan says so where it matters. */
 	targets = capacity_ask(list);
+	sources = json_object_new_array();
+	json_object_array_add(sources, json_object_get(source));
+	capacity_ask_partitions(j->d->settings, sources, json_opt(j->in, "vms"), targets);
 	ranks = rank_all(j, source, targets);
 	moves = plan_moves(source, targets, ranks, json_opt(j->in, "vms"));
 	for (size_t i = 0; i < json_count(moves); i++) {
@@ -180,6 +183,8 @@ void drain_plan_run(struct job *j)
 		json_set_str(m, "from", str(from, "host"));
 		json_set_str(m, "url", str(from, "url"));
 	}
+	json_set(j->out, "partitions",
+		 json_object_get(json_opt(json_object_array_get_idx(targets, 0), "partitions")));
 	json_set(j->out, "moves", moves);
 	json_set_bool(j->out, "ranked", ranks && j->d->settings->sm_url);
 	json_set_str(j->out, "rank_error", ranks ? NULL : j->error);

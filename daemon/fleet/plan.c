@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/fleet/plan.h"
+#include "daemon/base/partition.h"
 #include "common/json.h"
 #include "common/util.h"
 
@@ -22,22 +23,6 @@ static bool has_text(struct json_object *list, const char *text)
 	for (size_t i = 0; i < json_count(list); i++)
 		if (str_eq(json_object_get_string(json_object_array_get_idx(list, i)), text))
 			return true;
-	return false;
-}
-
-/* PKeys are of one partition whether they are full members' or not. */
-static bool has_pkey(struct json_object *list, const char *text)
-{
-	uint64_t want = 0, have;
-
-	if (parse_u64(text, 0, UINT16_MAX, &want))
-		return false;
-	for (size_t i = 0; i < json_count(list); i++) {
-		const char *t = json_object_get_string(json_object_array_get_idx(list, i));
-
-		if (t && !parse_u64(t, 0, UINT16_MAX, &have) && have == want)
-			return true;
-	}
 	return false;
 }
 
@@ -91,11 +76,15 @@ static bool vf_fits(struct json_object *target, struct json_object *domain, stru
 	const char *name = str(vf, "pf"), *host = str(target, "host");
 	struct json_object *pf = json_find(json_opt(target, "pfs"), "name", name);
 	unsigned need = count_needed(domain, name), have = count_free(target, name);
+	uint64_t pkey = 0;
 
+	parse_u64(str(vf, "pkey"), 0, UINT16_MAX, &pkey);
 	if (!pf)
 		snprintf(why, bytes, "%s has no PF %s", host, name);
-	else if (!has_pkey(json_opt(pf, "pkeys"), str(vf, "pkey")))
-		snprintf(why, bytes, "%s lacks PKey %s on %s", host, str(vf, "pkey"), name);
+	else if (partition_own(json_opt(target, "partitions"), str(vf, "vguid"), (uint16_t)pkey) ==
+		 PARTITION_NONE)
+		snprintf(why, bytes, "vGUID %s is no member of the partition of PKey %s",
+			 str(vf, "vguid"), str(vf, "pkey"));
 	else if (!have)
 		snprintf(why, bytes, "%s has no free VF on %s", host, name);
 	else if (have < need)
@@ -214,10 +203,13 @@ void plan_give(struct json_object *target, struct json_object *domain)
 	}
 }
 
+/* A reason that does not depend on the host is said once. */
 static void add_reason(char *all, size_t bytes, const char *why)
 {
 	size_t n = strlen(all);
 
+	if (strstr(all, why))
+		return;
 	snprintf(all + n, bytes - n, "%s%.200s", n ? "; " : "", why);
 }
 

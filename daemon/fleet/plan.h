@@ -11,7 +11,8 @@
 #define PLAN_RESERVE_BYTES (256ull << 20)
 
 /* Why this host cannot take the domain, into why ("" if it can). target, domain: of GET /v1/host;
- * a target with "error" has not answered. */
+ * a target with "error" has not answered, one with "partitions" has partition_ask()'s answer about
+ * the domain's vGUIDs. */
 bool plan_fits(struct json_object *target, struct json_object *domain, char *why, size_t bytes);
 
 /* Takes what the domain needs out of target. */

@@ -9,6 +9,7 @@
 #include "daemon/base/daemon.h"
 #include "daemon/fleet/drain.h"
 #include "daemon/base/job.h"
+#include "daemon/base/partition.h"
 #include "daemon/migrate/src.h"
 #include "daemon/migrate/step.h"
 #include "daemon/base/settings.h"
@@ -77,6 +78,26 @@ static void ask_fabric(struct job *j, struct json_object *answer)
 		add_line(answer, "blocked", "%s", why);
 	for (size_t i = 0; i < json_count(vfs); i++)
 		ask_address(j, json_object_array_get_idx(vfs, i));
+}
+
+static void add_note(void *arg, const char *text)
+{
+	add_line(arg, "notes", "%s", text);
+}
+
+/* The plan has said which vGUID is no member: what is left is what the guest uses. */
+static void judge_partitions(struct job *j, struct json_object *answer)
+{
+	struct json_object *told = json_opt(j->out, "partitions"), *vfs = json_opt(answer, "vfs");
+	struct json_object *used = json_opt(j->in, "pkeys");
+	char why[HTTP_ERROR_MAX];
+
+	if (!j->d->settings->sm_url)
+		return;
+	if (!partition_judge(told, vfs, NULL, why, sizeof why) &&
+	    partition_judge(told, vfs, used, why, sizeof why))
+		add_line(answer, "blocked", "%s", why);
+	partition_remarks(told, vfs, add_note, answer);
 }
 
 static void check_peer(struct json_object *answer, struct json_object *peer)
@@ -157,6 +178,7 @@ static void look_around(struct job *j)
 	take_plan(j, answer);
 	if (json_count(json_opt(answer, "vfs")))
 		ask_fabric(j, answer);
+	judge_partitions(j, answer);
 	ask_peers(j, answer);
 }
 
@@ -230,6 +252,7 @@ static void choose(struct preview *p, struct vm *vm, struct json_object *query, 
 		if (*why)
 			add_line(p->answer, "blocked", "%s", why);
 		list_peers(p, vm, query);
+		partition_used(query, json_opt(p->in, "pkeys"));
 	}
 	json_set(p->answer, "choice", strategy_json(p->asked, &c));
 }
@@ -359,6 +382,7 @@ static void begin(struct preview *p, const char *name, const char *to)
 	static const char *const lists[] = {"blocked", "notes", "peers"};
 
 	p->in = plan_input(p->d->settings, name, to);
+	json_set(p->in, "pkeys", json_object_new_array());
 	p->answer = json_object_new_object();
 	json_set_str(p->answer, "vm", name);
 	json_set_str(p->answer, "from", p->d->settings->host_name);

@@ -3,10 +3,12 @@
  * same by the same code. */
 #include "common/ib.h"
 #include "common/json.h"
+#include "common/log.h"
 #include "common/util.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
 #include "daemon/base/locate.h"
+#include "daemon/base/partition.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
 #include "daemon/migrate/src.h"
@@ -22,6 +24,8 @@ struct check_work {
 	bool sm, save;
 	struct json_object *vguids, *moves; /* owned */
 	struct json_object *peers; /* owned; the hosts of those that are not here are found */
+	struct json_object *vfs;   /* owned; whose partitions are asked for; NULL: none */
+	struct json_object *pkeys; /* owned; partition_used() of the guest, or NULL */
 };
 
 /* ---- the mover's agent ---- */
@@ -75,6 +79,9 @@ int src_read_query(struct migration *m, struct json_object *answer)
 	choice_uncovered(answer, why, sizeof why);
 	if (*why)
 		return migrate_error(m, -EBUSY, "%s", why);
+	if (!m->src.pkeys)
+		m->src.pkeys = json_object_new_array();
+	m->src.new_pkeys = partition_used(answer, m->src.pkeys);
 	m->rec.peer_count = 0;
 	for (size_t i = 0;
 	     json_object_is_type(list, json_type_array) && i < json_object_array_length(list);
@@ -188,6 +195,27 @@ static int check_fabric(struct job *j)
 	return j->rc;
 }
 
+static void log_remark(void *arg, const char *text)
+{
+	const struct check_work *w = arg;
+
+	log_notice("migration %s: %s", w->id, text);
+}
+
+/* The membership moves with the vGUID, so it is the subnet manager that knows it, and not the ports
+ * of the destination. */
+static int check_partitions(struct job *j)
+{
+	struct check_work *w = j->work;
+	struct json_object *answer AUTO_JSON = partition_ask(j->d->settings,
+							     partition_guids(w->vfs), false);
+
+	j->rc = partition_judge(answer, w->vfs, w->pkeys, j->error, sizeof j->error);
+	if (!j->rc)
+		partition_remarks(answer, w->vfs, log_remark, w);
+	return j->rc;
+}
+
 static void check_run(struct job *j)
 {
 	const struct check_work *w = j->work;
@@ -195,6 +223,8 @@ static void check_run(struct job *j)
 
 	if (w->sm)
 		check_fabric(j);
+	if (!j->rc && w->vfs)
+		check_partitions(j);
 	for (size_t i = 0; !j->rc && i < count; i++)
 		find_peer(j, json_object_array_get_idx(w->peers, i));
 	for (size_t i = 0; !j->rc && i < count; i++)
@@ -207,7 +237,19 @@ static void check_clear(void *work)
 
 	json_object_put(w->vguids);
 	json_object_put(w->moves);
+	json_object_put(w->vfs);
+	json_object_put(w->pkeys);
 	json_object_put(w->peers);
+}
+
+/* A VM that is saved goes nowhere yet; without sm-url no fabric is managed. */
+static void take_partitions(const struct migration *m, bool sm, struct check_work *w)
+{
+	if (m->rec.file || !(sm || m->src.new_pkeys) || !m->d->settings->sm_url)
+		return;
+	w->vfs = record_vfs_json(&m->rec);
+	if (m->src.pkeys)
+		json_object_deep_copy(m->src.pkeys, &w->pkeys, NULL);
 }
 
 int src_check(struct migration *m, bool sm, void (*done)(struct migration *m, struct job *j))
@@ -221,6 +263,7 @@ int src_check(struct migration *m, bool sm, void (*done)(struct migration *m, st
 	};
 
 	memcpy(w.id, m->rec.id, sizeof w.id);
+	take_partitions(m, sm, &w);
 	return migrate_order(
 		m, (struct job_order){JOB_WORK(w), .clear = check_clear, .run = check_run}, done);
 }

@@ -581,6 +581,7 @@ static void migration_free(struct migration *m)
 	kept_clear(&m->kept);
 	record_clear(&m->rec);
 	free(m->dst.hook_xml);
+	json_object_put(m->src.pkeys);
 	free(m);
 }
 

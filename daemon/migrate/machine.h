@@ -73,6 +73,8 @@ struct src {
 	struct qmp_throttle user_throttle;
 	uint64_t set_bandwidth; /* we have set this last; 0: nothing */
 	uint64_t suspended_us, detach_started_us;
+	struct json_object *pkeys; /* owned; that QPs of the guest use: partition_used() */
+	bool new_pkeys;            /* the last answer to `query` had some that were not asked for */
 };
 
 /* Facts that only the host knows that the VM comes to. */

@@ -78,7 +78,7 @@ static void located(struct migration *m, struct job *j)
 	migrate_next(m);
 }
 
-/* Since PREPARE, the guest may have made new connections. */
+/* Since PREPARE, the guest may have made new connections, in new partitions. */
 static void queried_again(struct migration *m, int rc, struct json_object *answer,
 			  const char *error)
 {
@@ -101,7 +101,7 @@ static int query_again(struct migration *m)
 
 static int locate_new_peers(struct migration *m)
 {
-	bool known = true;
+	bool known = !m->src.new_pkeys;
 
 	for (unsigned i = 0; i < m->rec.peer_count; i++)
 		known = known && *m->rec.peers[i].url;

@@ -7,6 +7,7 @@
 #include "daemon/base/daemon.h"
 #include "daemon/fleet/drained.h"
 #include "daemon/base/job.h"
+#include "daemon/base/partition.h"
 #include "daemon/migrate/machine.h"
 #include "daemon/libvirt/qmp.h"
 #include "daemon/base/settings.h"
@@ -100,6 +101,16 @@ static void look_at_fabric(struct job *j, struct doctor *d, struct json_object *
 	doctor_duplicates(d, vms, json_opt(bound, "vguids"));
 }
 
+static void look_at_partitions(struct job *j, struct doctor *d, struct json_object *vms)
+{
+	struct json_object *vfs = json_opt(j->in, "vfs"), *answer AUTO_JSON = NULL;
+
+	if (!j->d->settings->sm_url)
+		return;
+	answer = partition_ask(j->d->settings, doctor_guids(vms, vfs), true);
+	doctor_partitions(d, vms, vfs, answer);
+}
+
 static void look_at_certificate(struct job *j, struct doctor *d)
 {
 	struct tls_keys *k = j->d->tls ? tls_keys_get(j->d->tls) : NULL;
@@ -161,6 +172,7 @@ static void run(struct job *j)
 	doctor_drained(&d, j->d->settings->host_name, json_opt_bool(j->in, "drained", false));
 	look_at_certificate(j, &d);
 	look_at_fabric(j, &d, vms);
+	look_at_partitions(j, &d, vms);
 	look_at_peers(j, &d, vms, start_ms);
 	json_set(j->out, "checks", d.found);
 }
@@ -275,8 +287,13 @@ static void told(void *arg, int rc, struct json_object *answer, const char *erro
 	struct asking *l = q->asking;
 
 	(void)error;
-	if (!rc)
+	if (!rc) {
+		struct json_object *pkeys = json_object_new_array();
+
+		partition_used(answer, pkeys);
+		json_set(q->vm, "guest_pkeys", pkeys);
 		json_set(q->vm, "guest_vfs", guest_vfs(answer));
+	}
 	free(q);
 	ask_on(l);
 }

@@ -48,6 +48,11 @@ void doctor_guest_ports(struct doctor *d, struct json_object *vms);
 void doctor_sm(struct doctor *d, struct json_object *status, const char *why);
 /* bound: ibvmig-sm's GET /v1/vguids. */
 void doctor_duplicates(struct doctor *d, struct json_object *vms, struct json_object *bound);
+/* vms: with "guest_pkeys" of partition_used(), where the agent has told; answer: partition_ask()'s
+ * about doctor_guids(), with what ports show. Here they are owned by the caller. */
+void doctor_partitions(struct doctor *d, struct json_object *vms, struct json_object *vfs,
+		       struct json_object *answer);
+struct json_object *doctor_guids(struct json_object *vms, struct json_object *vfs);
 /* status: GET /v1/status of a host that these VMs may go to, or NULL and why. */
 void doctor_peer(struct doctor *d, const char *host, struct json_object *vms,
 		 struct json_object *status, const char *why);

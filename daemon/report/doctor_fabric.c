@@ -218,46 +218,22 @@ void doctor_duplicates(struct doctor *d, struct json_object *vms, struct json_ob
 
 /* ---- other hosts ---- */
 
-static bool has_pkey(struct json_object *pf, const char *pkey)
-{
-	struct json_object *list = json_opt(pf, "pkeys");
-	uint16_t want = 0, have;
-
-	ib_pkey_parse(pkey, &want);
-	for (size_t i = 0; i < json_count(list); i++) {
-		const char *text = json_object_get_string(at(list, i));
-
-		if (text && !ib_pkey_parse(text, &have) && have == want)
-			return true;
-	}
-	return false;
-}
-
 static void check_vf_there(struct doctor *d, const char *host, const char *subject,
 			   struct json_object *vf, struct json_object *pfs)
 {
-	struct json_object *pf = json_find(pfs, "name", str(vf, "pf"));
-
-	if (!pf)
-		doctor_add(d, "pkey", DOCTOR_BAD, subject,
+	if (json_find(pfs, "name", str(vf, "pf")))
+		doctor_add(d, "pf", DOCTOR_OK, subject, NULL, "the host has PF %s", str(vf, "pf"));
+	else
+		doctor_add(d, "pf", DOCTOR_BAD, subject,
 			   "name the PFs alike on all hosts (the provider's inventory)",
 			   "host %s has no PF \"%s\"", host, str(vf, "pf"));
-	else if (!has_pkey(pf, str(vf, "pkey")))
-		doctor_add(d, "pkey", DOCTOR_BAD, subject,
-			   "add the host's port to the partition in the SM's partitions.conf",
-			   "PF %s of host %s does not have PKey %s: the VM cannot go there",
-			   str(vf, "pf"), host, str(vf, "pkey"));
-	else
-		doctor_add(d, "pkey", DOCTOR_OK, subject, NULL, "PF %s has PKey %s", str(vf, "pf"),
-			   str(vf, "pkey"));
 }
 
 /* True if one of the VFs before the n-th needs the same there. */
 static bool said_before(struct json_object *vfs, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		if (str_eq(str(at(vfs, i), "pf"), str(at(vfs, n), "pf")) &&
-		    str_eq(str(at(vfs, i), "pkey"), str(at(vfs, n), "pkey")))
+		if (str_eq(str(at(vfs, i), "pf"), str(at(vfs, n), "pf")))
 			return true;
 	return false;
 }

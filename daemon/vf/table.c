@@ -220,22 +220,6 @@ static int unknown_pf(struct vf_table *t, const char *name, char *error)
 	return -EINVAL;
 }
 
-static int check_pkey(const struct pf *pf, uint16_t pkey, char *error)
-{
-	for (size_t i = 0; i < pf->pkey_count; i++)
-		if (pf->pkeys[i] == pkey)
-			return 0;
-	snprintf(error, HTTP_ERROR_MAX, "pkey 0x%04x is not in the PKey table of %s, which has ",
-		 pkey, pf->name);
-	for (size_t i = 0; i < pf->pkey_count; i++) {
-		char text[8];
-
-		snprintf(text, sizeof text, "0x%04x", pf->pkeys[i]);
-		append(error, ", ", text);
-	}
-	return -EINVAL;
-}
-
 static int none_free(struct vf_table *t, const char *pf, char *error)
 {
 	snprintf(error, HTTP_ERROR_MAX, "%s has no free VF; VMs that have one: ", pf);
@@ -306,16 +290,13 @@ static int claim_one(struct vf_table *t, const char *vm, const char *vm_name,
 		     const struct vf_want *want, const char *migration, struct vf **ret_vf,
 		     char *error)
 {
-	struct pf *pf = find_pf(t, want->pf);
 	struct vf *vf = vf_of_vm(t, vm, want->vguid);
 	bool had = vf;
 	int rc;
 
-	if (!pf)
+	if (!find_pf(t, want->pf))
 		return unknown_pf(t, want->pf, error);
-	rc = check_pkey(pf, want->pkey, error);
-	if (!rc)
-		rc = check_duplicate(t, vm, want->vguid, error);
+	rc = check_duplicate(t, vm, want->vguid, error);
 	if (!rc && !vf)
 		rc = find_wanted(t, want, &vf, error);
 	if (rc)

@@ -73,8 +73,8 @@ void vf_copy_entry(struct json_object *to, struct json_object *from);
 
 /* A VF for each of wants for this VM, all or none. First comes the one that it has already with
  * that vGUID, else that of its pci, where one is wanted, else a free one of its pf. ret_vfs: count
- * of them, borrowed from t. -EINVAL: no such PF, VF or PKey, -EBUSY: not free; error names the
- * value and what is allowed. */
+ * of them, borrowed from t. -EINVAL: no such PF or VF, -EBUSY: not free; error names the value and
+ * what is allowed. The P_Key is the subnet manager's matter (daemon/base/partition.h). */
 int vf_claim(struct vf_table *t, const char *vm, const char *vm_name, const struct vf_want *wants,
 	     unsigned count, const char *migration, struct vf **ret_vfs,
 	     char error[static HTTP_ERROR_MAX]);

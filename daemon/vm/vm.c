@@ -9,6 +9,7 @@
 #include "daemon/store/journal.h"
 #include "daemon/base/settings.h"
 #include "daemon/vm/discover.h"
+#include "daemon/vm/rights.h"
 #include "daemon/vm/work.h"
 
 #include <stdarg.h>
@@ -333,7 +334,7 @@ void vm_device_lost(struct vm *vm)
 
 /* ---- what others see of it ---- */
 
-static void write_vf(struct printbuf *text, const struct vm_vf *v)
+static void write_vf(struct printbuf *text, const struct daemon *d, const struct vm_vf *v)
 {
 	char pkey[8];
 
@@ -341,6 +342,7 @@ static void write_vf(struct printbuf *text, const struct vm_vf *v)
 	json_write_guid(text, "vguid", v->want.vguid);
 	json_write_str(text, "pf", v->want.pf);
 	json_write_str(text, "pkey", pkey);
+	json_write_str(text, "membership", vm_right(d, v));
 	json_write_str(text, "vf", v->lease ? v->lease->name : NULL);
 	if (v->lease && v->lease->lid)
 		json_write_u64(text, "lid", v->lease->lid);
@@ -351,12 +353,12 @@ static void write_vf(struct printbuf *text, const struct vm_vf *v)
 static void write_vfs(struct printbuf *text, const struct vm *vm)
 {
 	if (vm->vf_count)
-		write_vf(text, &vm->vfs[0]);
+		write_vf(text, vm->d, &vm->vfs[0]);
 	json_write_open(text, "vfs", '[');
 	for (unsigned i = 0; i < vm->vf_count; i++) {
 		json_write_open(text, NULL, '{');
 		json_write_u64(text, "index", vm->vfs[i].want.index);
-		write_vf(text, &vm->vfs[i]);
+		write_vf(text, vm->d, &vm->vfs[i]);
 		json_write_close(text, '}');
 	}
 	json_write_close(text, ']');

@@ -5,6 +5,7 @@
 #include "common/util.h"
 #include "daemon/base/daemon.h"
 #include "daemon/base/locate.h"
+#include "daemon/base/partition.h"
 #include "daemon/vf/provider.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
@@ -281,11 +282,33 @@ int vm_work_guard(struct job *j, char *error)
 	return rc ? rc : qmp_refuse_save(j->d->virt, str(j, "vm"), true, error);
 }
 
+static void log_remark(void *arg, const char *text)
+{
+	struct job *j = arg;
+
+	log_notice("VM %s: %s", str(j, "name"), text);
+}
+
+/* Before a VF shows anything: in another partition than its own the VM would be of no use. */
+static int check_partitions(struct job *j)
+{
+	struct json_object *vfs = json_opt(j->in, "vfs");
+	struct json_object *answer AUTO_JSON = NULL;
+
+	if (!j->d->settings->sm_url)
+		return 0;
+	answer = partition_ask(j->d->settings, partition_guids(vfs), false);
+	j->rc = partition_judge(answer, vfs, NULL, j->error, sizeof j->error);
+	if (!j->rc)
+		partition_remarks(answer, vfs, log_remark, j);
+	return j->rc;
+}
+
 void vm_work_attach(struct job *j)
 {
 	bool plugged = false;
 
-	if (!job_each_vf(j, vm_work_show))
+	if (!check_partitions(j) && !job_each_vf(j, vm_work_show))
 		j->rc = vm_work_guard(j, j->error);
 	if (!j->rc) {
 		plugged = true;

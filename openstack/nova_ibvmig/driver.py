@@ -178,7 +178,7 @@ class IbvmigLibvirtDriver(libvirt_driver.LibvirtDriver):
         if ib:
             with Event(context, 'check_destination', instance):
                 self._pre_check(lambda: health.of_destination(
-                    self._ibvmig.status(context), [(ib_vif.pf(v), ib_vif.pkey(v)) for v in ib]))
+                    self._ibvmig.status(context), [ib_vif.pf(v) for v in ib]))
         return data
 
     def check_can_live_migrate_source(self, context, instance, *args, **kwargs):

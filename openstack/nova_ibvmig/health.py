@@ -23,18 +23,16 @@ def of_host(host):
 
 
 def of_destination(host, wanted):
-    """host as above; wanted: (PF, PKey in lower case) of each port."""
+    """host as above; wanted: the PF of each port. Its partition is the vGUID's matter, not the PF's."""
     problem = of_host(host)
     if problem:
         return problem
-    for name, key in wanted:
+    for name in wanted:
         pf = next((p for p in host['pfs'] if p['name'] == name), None)
         if not pf:
             return '%s has no PF %s, only %s' % (host['host'], name, ', '.join(p['name'] for p in host['pfs']))
-        if key not in [k.lower() for k in pf['pkeys']]:
-            return 'PF %s of %s has no PKey %s' % (name, host['host'], key)
         free = sum(v['pf'] == name and not v.get('vm') for v in host['vfs'])
-        needed = sum(n == name for n, _ in wanted)
+        needed = wanted.count(name)
         if free < needed:
             return 'PF %s of %s has %s free VF, needed: %d' % (name, host['host'], free or 'no', needed)
     return None
@@ -46,6 +44,9 @@ def of_source(vm):
         return tell(vm)
     if vm['agent']['state'] != 'up':
         return 'no ibvmig-agent answers in the guest (%s)' % vm['agent']['state']
+    for vf in vm.get('vfs', ()):
+        if vf.get('membership') == 'none':
+            return 'vGUID %s is no member of the partition of PKey %s' % (vf['vguid'], vf['pkey'])
     return None
 
 

@@ -44,9 +44,9 @@ static struct json_object *inventory(struct sim_host *h)
 	struct json_object *o = json_object_new_object(), *pfs = NULL,
 			   *vfs = json_object_new_array();
 	static const char pf[] = "{\"l\":[{\"name\":\"pf0\",\"guid\":\"0x00fab0fffe000100\","
-				 "\"pkeys\":[\"0x8001\"]},"
+				 "\"pkeys\":[\"0xffff\"]},"
 				 "{\"name\":\"pf1\",\"guid\":\"0x00fab0fffe000200\","
-				 "\"pkeys\":[\"0x8001\"]}]}";
+				 "\"pkeys\":[\"0xffff\"]}]}";
 
 	json_parse(pf, strlen(pf), &pfs);
 	json_set(o, "pfs", json_object_get(json_opt(pfs, "l")));
@@ -473,6 +473,39 @@ static unsigned sm_ranks(struct json_object *body, struct json_object **ret)
 	return 200;
 }
 
+static struct json_object *rights_json(struct json_object *guid)
+{
+	struct json_object *o = json_object_new_object(), *list = json_object_new_array();
+
+	json_object_array_add(list, json_object_new_string("0xffff"));
+	if (sim_fabric.rights != RIGHTS_NONE)
+		json_object_array_add(
+			list, json_object_new_string(
+				      sim_fabric.rights == RIGHTS_LIMITED ? "0x0001" : "0x8001"));
+	json_set(o, "guid", json_object_get(guid));
+	json_set(o, "pkeys", list);
+	return o;
+}
+
+static unsigned sm_memberships(struct json_object *body, struct json_object **ret, char *error)
+{
+	struct json_object *guids = json_opt(body, "guids"), *list;
+
+	sim_fabric.rights_asked++;
+	if (sim_fabric.rights == RIGHTS_OLD)
+		return refuse(error, 404,
+			      "http://10.0.0.9:7610 has no /v1/memberships: another "
+			      "version of ibvmig runs there");
+	list = json_object_new_array();
+	for (size_t i = 0; i < json_count(guids); i++)
+		json_object_array_add(list, rights_json(json_object_array_get_idx(guids, i)));
+	*ret = json_object_new_object();
+	json_set_bool(*ret, "joins", false);
+	json_set_str(*ret, "why", NULL);
+	json_set(*ret, "guids", list);
+	return 200;
+}
+
 /* A host's link and the ports of its VFs; out_mbps is what the host sends. */
 static struct json_object *link_json(const struct sim_host *h)
 {
@@ -537,6 +570,8 @@ unsigned sim_sm_request(const char *method, const char *path, struct json_object
 	}
 	if (!up)
 		return refuse(error, 503, "OpenSM's plugin does not answer");
+	if (!strcmp(path, "/v1/memberships"))
+		return sm_memberships(body, ret_answer, error);
 	if (!strcmp(path, "/v1/bind"))
 		return sm_bind(body, ret_answer, error);
 	if (!strcmp(path, "/v1/moves"))

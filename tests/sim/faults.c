@@ -334,6 +334,18 @@ static void user_abort(int host)
 	sim_abort(mover, host);
 }
 
+static void rights_back(void *arg)
+{
+	(void)arg;
+	sim_fabric.rights = RIGHTS_FULL;
+}
+
+static void forget_rights(int how)
+{
+	sim_fabric.rights = (enum sim_rights)how;
+	sim_after(NULL, 60 * SIM_S, rights_back, NULL);
+}
+
 static bool virsh_is_there(int arg)
 {
 	(void)arg;
@@ -351,6 +363,9 @@ const struct sim_fault sim_faults[] = {
 	FAULT("kill-destination-ibvmigd", kill_daemon, HOST_B),
 	FAULT("kill-peer-ibvmigd", kill_daemon, HOST_C),
 	FAULT("kill-ibvmig-sm", kill_sm, 0),
+	FAULT("sm-of-an-older-version-60s", forget_rights, RIGHTS_OLD, .promise = PROMISE_ARRIVES),
+	FAULT("sm-silent-on-partitions-60s", forget_rights, RIGHTS_SILENT,
+	      .promise = PROMISE_ARRIVES),
 	FAULT("kill-opensm-15s", kill_opensm, 15),
 	FAULT("kill-opensm-90s", kill_opensm, 90),
 	FAULT("kill-source-libvirtd", kill_libvirtd, HOST_A),

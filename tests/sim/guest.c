@@ -280,6 +280,25 @@ static struct json_object *kernel_users(void)
 	return list;
 }
 
+/* One process, whose QPs are all in one partition. */
+static struct json_object *processes(const struct sim_guest *g)
+{
+	char *text AUTO_FREE = strf("{\"l\":[{\"pid\":12,\"comm\":\"ib_write_bw\"}]}");
+	struct json_object *o AUTO_JSON = NULL, *list, *pkeys = json_object_new_array();
+
+	json_parse(text, strlen(text), &o);
+	list = json_object_get(json_opt(o, "l"));
+	for (unsigned i = 0; i < sim_rails(g); i++) {
+		struct json_object *p = json_object_new_object();
+
+		json_set_guid(p, "vguid", g->vguids[i]);
+		json_set_str(p, "pkey", g->pkey ? g->pkey : "0x8001");
+		json_object_array_add(pkeys, p);
+	}
+	json_set(json_object_array_get_idx(list, 0), "pkeys", pkeys);
+	return list;
+}
+
 static void answer_query(struct sim_guest *g, uint64_t id)
 {
 	struct json_object *o = json_object_new_object(), *peers = json_object_new_array();
@@ -294,6 +313,7 @@ static void answer_query(struct sim_guest *g, uint64_t id)
 	json_set_bool(o, "ok", true);
 	json_set(o, "peers", peers);
 	json_set(o, "uncovered", json_object_new_array());
+	json_set(o, "processes", processes(g));
 	json_set(o, "vfs", vf_ports(g));
 	if (g->mover && sim_mover.kernel_user)
 		json_set(o, "kernel", kernel_users());

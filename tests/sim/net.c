@@ -437,9 +437,12 @@ static bool is_move(const struct call *c)
 
 static uint64_t sm_us(const struct call *c)
 {
-	return 20 * SIM_MS + (is_move(c)                      ? sim_fabric.move_us
-			      : !strcmp(c->path, "/v1/fence") ? sim_fabric.fence_us
-							      : 0);
+	return 20 * SIM_MS +
+	       (is_move(c)                      ? sim_fabric.move_us
+		: !strcmp(c->path, "/v1/fence") ? sim_fabric.fence_us
+		: !strcmp(c->path, "/v1/memberships") && sim_fabric.rights == RIGHTS_SILENT
+			? 3600 * SIM_S
+			: 0);
 }
 
 static void serve_sm(void *arg);

@@ -149,8 +149,15 @@ struct sim_loads {
 	uint64_t mover;             /* and it, wherever its VF is */
 };
 
+/* What ibvmig-sm says of the partition of 0x8001, to those that ask; of other P_Keys no vGUID is a
+ * member. No PF is a member of either. OLD: it does not know the question; SILENT: it does not
+ * answer it. */
+enum sim_rights { RIGHTS_FULL, RIGHTS_LIMITED, RIGHTS_NONE, RIGHTS_OLD, RIGHTS_SILENT };
+
 struct sim_fabric {
 	struct sim_proc sm;
+	enum sim_rights rights;
+	unsigned rights_asked;
 	uint64_t opensm_down_until_us, opensm_stopped_until_us;
 	struct sim_binding bindings[SIM_GUESTS * SIM_RAILS];
 	unsigned moves;
@@ -337,6 +344,7 @@ struct sim_guest {
 	uint64_t agent_stopped_until_us;    /* SIGSTOP: it neither reads nor answers, nor dirties */
 	uint64_t process_stopped_until_us;  /* the process with the QPs does nothing asked of it */
 	bool ignores_device_del, port_dead; /* apply to its last VF */
+	const char *pkey; /* a QP of its process 12 has this one; NULL: "0x8001" */
 	struct {
 		bool busy, resume, ready;
 		uint64_t id, deadline_us;

@@ -9,7 +9,7 @@ from nova_ibvmig import health
 
 def host(**spoilt):
     return dict({'host': 'h1', 'libvirt': {'connected': True}, 'sm': {'ok': True}, 'vf_error': None,
-                 'pfs': [{'name': 'pf0', 'pkeys': ['0xFFFF', '0x8001']}],
+                 'pfs': [{'name': 'pf0', 'pkeys': ['0xFFFF']}],
                  'vfs': [{'name': 'vf0', 'pf': 'pf0', 'vm': None}]}, **spoilt)
 
 
@@ -27,12 +27,11 @@ def parked(reached='ATTACH', **more):
 
 class TestDestination(unittest.TestCase):
 
-    def _is(self, words, wanted=(('pf0', '0x8001'),), **spoilt):
+    def _is(self, words, wanted=('pf0',), **spoilt):
         self.assertEqual(words, health.of_destination(host(**spoilt), wanted))
 
     def test_well(self):
         self._is(None)
-        self._is(None, wanted=[('pf0', '0xffff')])
 
     def test_daemon_not_well(self):
         more = ' (`ibvmig doctor` there says more)'
@@ -44,9 +43,8 @@ class TestDestination(unittest.TestCase):
         self._is('host h1 is drained: ibvmig undrain h1 ends that', drained=True)
 
     def test_not_there(self):
-        self._is('h1 has no PF pf1, only pf0', wanted=[('pf1', '0x8001')])
-        self._is('PF pf0 of h1 has no PKey 0x8002', wanted=[('pf0', '0x8002')])
-        self._is('PF pf0 of h1 has 1 free VF, needed: 2', wanted=[('pf0', '0x8001'), ('pf0', '0xffff')])
+        self._is('h1 has no PF pf1, only pf0', wanted=['pf1'])
+        self._is('PF pf0 of h1 has 1 free VF, needed: 2', wanted=['pf0', 'pf0'])
         self._is('PF pf0 of h1 has no free VF, needed: 1', vfs=[
             {'name': 'vf0', 'pf': 'pf0', 'vm': 'other'}, {'name': 'vf1', 'pf': 'pf1', 'vm': None}])
 
@@ -60,6 +58,14 @@ class TestVm(unittest.TestCase):
         self.assertEqual('the VM is without-vf on h0: no VF was free',
                          health.of_source(vm(state='without-vf', problem='no VF was free')))
         self.assertEqual('its migration is in HOLD on h0', health.of_source(vm(**migration('HOLD'))))
+
+    def test_partition(self):
+        """The vGUID's right to it counts; a limited member, or one of which nobody knows, may go."""
+        def vf(membership):
+            return vm(vfs=[{'vguid': '0x01', 'pkey': '0x8001', 'membership': membership}])
+        for membership in ('full', 'limited', None):
+            self.assertIsNone(health.of_source(vf(membership)))
+        self.assertEqual('vGUID 0x01 is no member of the partition of PKey 0x8001', health.of_source(vf('none')))
 
     def test_migration_that_has_ended_is_none(self):
         self.assertIsNone(health.of_source(vm(migration={'id': 'm1', 'state': 'DONE', 'ended': True})))

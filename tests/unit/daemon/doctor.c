@@ -361,6 +361,50 @@ static void test_duplicate_vguids(void **state)
 	expect("duplicate-vguid", "bad", "g2 and g1");
 }
 
+#define MEMBER(guid, pkeys, shown) "{\"guid\":\"" guid "\",\"pkeys\":" pkeys ",\"shown\":" shown "}"
+
+static void partitions(const char *guids, const char *used)
+{
+	char *vms_text AUTO_FREE = strf("[{\"name\":\"g1\",\"vfs\":[{\"vguid\":"
+					"\"0x00a1b2fffe000101\",\"pkey\":\"0x8001\"}],"
+					"\"guest_pkeys\":[%s]}]",
+					used);
+	char *answer_text AUTO_FREE = strf("{\"why\":\"no word\",\"guids\":[%s]}", guids);
+	struct json_object *vms AUTO_JSON = parse(vms_text), *answer AUTO_JSON = parse(answer_text);
+	struct json_object *vfs AUTO_JSON = parse(
+		"[{\"name\":\"pf0vf0\",\"parked_guid\":\"0x1001\",\"vguid\":\"0x00a1b2fffe000101\"}"
+		","
+		"{\"name\":\"pf0vf1\",\"parked_guid\":\"0x0000000000001002\"}]");
+
+	doctor_partitions(&d, vms, vfs, answer);
+}
+
+/* What the subnet manager gives the vGUID, what the guest's QPs use, and what ports still have. */
+static void test_partitions(void **state)
+{
+	static const char vguid[] = MEMBER("0x00a1b2fffe000101", "[\"0x7fff\",\"0x8001\"]",
+					   "[\"0x7fff\",\"0x8001\"]");
+
+	(void)state;
+	partitions(vguid, "");
+	expect_well();
+	partitions(MEMBER("0x00a1b2fffe000101", "[\"0x0001\"]", "null"), "");
+	assert_non_null(
+		strstr(json_text(d.found), "a limited member of the partition of PKey 0x8001"));
+	expect_well();
+	partitions(MEMBER("0x00a1b2fffe000101", "[\"0x7fff\"]", "null"), "");
+	expect("pkey", "bad", "is no member of the partition of PKey 0x8001");
+	partitions(MEMBER("0x00a1b2fffe000101", "null", "null"), "");
+	expect("pkey", "skipped", "no word");
+	partitions(
+		vguid,
+		"{\"vguid\":\"0x00a1b2fffe000101\",\"pkey\":\"0x8002\",\"pid\":12,\"comm\":\"x\"}");
+	expect("guest-pkey", "bad", "process 12 (x) has QPs with PKey 0x8002");
+	partitions(MEMBER("0x0000000000001002", "[\"0x7fff\"]", "[\"0x7fff\",\"0x8001\"]"), "");
+	expect("leftover-pkey", "bad",
+	       "its port has PKey 0x8001, and GUID 0x0000000000001002 has no right");
+}
+
 static void peer(const char *text)
 {
 	struct json_object *vms AUTO_JSON = parse(
@@ -381,9 +425,9 @@ static void test_peers(void **state)
 	peer(PEER(IBVMIG_VERSION, "pf0", "\"0xffff\",\"0x8001\"", ",{}"));
 	expect_well();
 	peer(PEER(IBVMIG_VERSION, "pf0", "\"0xffff\"", ",{}"));
-	expect("pkey", "bad", "does not have PKey 0x8001");
+	expect_well(); /* a PF outside the VM's partition */
 	peer(PEER(IBVMIG_VERSION, "pf7", "\"0x8001\"", ",{}"));
-	expect("pkey", "bad", "no PF");
+	expect("pf", "bad", "no PF");
 	peer(PEER("0.0.9", "pf0", "\"0x8001\"", ",{}"));
 	expect("peer", "warning", "0.0.9");
 	peer(PEER(IBVMIG_VERSION, "pf0", "\"0x8001\"", ""));
@@ -468,6 +512,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_guest_ports, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_sm, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_duplicate_vguids, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_partitions, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_peers, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_qemu, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_certificate, setup, teardown),

@@ -88,14 +88,34 @@ static void test_memory_is_counted(void **state)
 	assert_non_null(strstr(field(m, 1, "reason"), "b has 0 MiB to give, not 1"));
 }
 
+#define PARTITIONS(pkeys)                                                                          \
+	",\"partitions\":{\"guids\":[{\"guid\":\"0x0000000000000001\",\"pkeys\":" pkeys "}]}"
+#define TARGET(n, pkeys)                                                                           \
+	"{\"host\":\"" n "\",\"memory_available_bytes\":" PLENTY                                   \
+	",\"pfs\":[{\"name\":\"pf0\",\"pkeys\":[\"0xffff\"]}],\"vfs\":[" FREE                      \
+	"]" PARTITIONS(pkeys) "}"
+
+static void partition(const char *target, const char *expected)
+{
+	char *targets AUTO_FREE = strf("[%s,%s,{\"host\":\"c\",\"error\":\"refused\"}]", target,
+				       target);
+	struct json_object *m AUTO_JSON = plan(
+		"[" DOMAIN("g1", VFS(ONE("pf0", "0x8002", "0x0000000000000001"))) "]", targets,
+		NULL);
+
+	assert_string_equal(field(m, 0, "reason"), expected);
+}
+
+/* The vGUID's right to it counts, and not the table of the PF, which lacks it. */
 static void test_partition(void **state)
 {
-	struct json_object *m AUTO_JSON = plan(
-		"[" DOMAIN("g1", VFS(ONE("pf0", "0x8002", "0x1"))) "]",
-		"[" HOST("b", PLENTY, FREE) ",{\"host\":\"c\",\"error\":\"refused\"}]", NULL);
-
 	(void)state;
-	assert_string_equal(field(m, 0, "reason"), "b lacks PKey 0x8002 on pf0; c does not answer");
+	partition(TARGET("b", "[\"0x8001\",\"0x8002\"]"), "");
+	partition(TARGET("b", "[\"0x0002\"]"), "");
+	partition(TARGET("b", "null"), "");
+	partition(TARGET("b", "[\"0x8001\"]"),
+		  "vGUID 0x0000000000000001 is no member of the partition of PKey 0x8002; "
+		  "c does not answer");
 }
 
 #define TWO_PFS VFS(ONE("pf0", "0x8001", "0x1") "," ONE("pf1", "0xffff", "0x2"))

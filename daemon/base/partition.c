@@ -9,13 +9,14 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define ASK_MS    3000 /* libvirt's hook may wait for it */
-#define GUIDS_MAX 256  /* of a question */
-#define USED_MAX  1024 /* P_Keys of a guest: it is not trusted */
-#define COMM_MAX  16
-#define PKEY_FULL 0x8000
-#define PKEY_BASE 0x7fff
-#define LINE_MAX  512
+#define ASK_MS     3000 /* libvirt's hook may wait for it */
+#define GUIDS_MAX  256  /* of a question */
+#define USED_MAX   1024 /* P_Keys of a guest: it is not trusted */
+#define COMM_MAX   16
+#define PKEY_FULL  0x8000
+#define PKEY_BASE  0x7fff
+#define LINE_MAX   512
+#define PKEYS_TEXT 81 /* the first ten */
 
 static struct json_object *at(struct json_object *list, size_t i)
 {
@@ -239,16 +240,30 @@ static uint16_t pkey_of(struct json_object *o)
 	return pkey;
 }
 
-static int refuse_vf(struct json_object *vf, char *why, size_t bytes)
+/* Those that there is room for, with ", " between them. */
+static void list_pkeys(struct json_object *answer, const char *guid, char *text, size_t bytes)
+{
+	struct json_object *pkeys = json_opt(entry_of(answer, guid), "pkeys");
+	size_t n = 0;
+
+	*text = '\0';
+	for (size_t i = 0; i < json_count(pkeys) && n + sizeof ", 0x0000" <= bytes; i++)
+		n += (size_t)snprintf(text + n, bytes - n, "%s0x%04x", n ? ", " : "",
+				      pkey_at(pkeys, i));
+}
+
+static int refuse_vf(struct json_object *answer, struct json_object *vf, char *why, size_t bytes)
 {
 	uint16_t pkey = pkey_of(vf);
+	char has[PKEYS_TEXT];
 
+	list_pkeys(answer, str(vf, "vguid"), has, sizeof has);
 	snprintf(why, bytes,
-		 "vGUID %.20s is no member of the partition of PKey 0x%04x at the subnet manager: "
-		 "make it one (ibvmig-sm partition 0x%04x %s %.20s), or correct pkey in the VM's "
-		 "metadata",
-		 str(vf, "vguid"), pkey, pkey & PKEY_BASE, pkey & PKEY_FULL ? "full" : "limited",
-		 str(vf, "vguid"));
+		 "vGUID %.20s is no member of the partition of PKey 0x%04x at the subnet manager, "
+		 "which gives it %s: make it one (ibvmig-sm partition 0x%04x %s %.20s), or correct "
+		 "pkey in the VM's metadata",
+		 str(vf, "vguid"), pkey, *has ? has : "none", pkey & PKEY_BASE,
+		 pkey & PKEY_FULL ? "full" : "limited", str(vf, "vguid"));
 	return -EACCES;
 }
 
@@ -296,7 +311,7 @@ int partition_judge(struct json_object *answer, struct json_object *vfs, struct 
 	for (size_t i = 0; i < json_count(vfs); i++)
 		if (partition_own(answer, str(at(vfs, i), "vguid"), pkey_of(at(vfs, i))) ==
 		    PARTITION_NONE)
-			return refuse_vf(at(vfs, i), why, bytes);
+			return refuse_vf(answer, at(vfs, i), why, bytes);
 	for (size_t i = 0; i < json_count(used); i++) {
 		struct json_object *u = at(used, i);
 		enum partition_right right = partition_right(answer, str(u, "vguid"), pkey_of(u));

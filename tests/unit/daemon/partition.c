@@ -98,9 +98,8 @@ static void test_judge(void **state)
 	judge("[" VF(B, "0x8001") "]", NULL, NULL); /* a limited member is a member */
 	judge("[" VF(C, "0x8001") "]", NULL, NULL); /* nobody knows */
 	judge("[" VF(A, "0x8001") "," VF(B, "0x8002") "]", NULL,
-	      "vGUID " B
-	      " is no member of the partition of PKey 0x8002 at the subnet manager: make "
-	      "it one (ibvmig-sm partition 0x0002 full " B ")");
+	      "vGUID " B " is no member of the partition of PKey 0x8002 at the subnet manager, "
+	      "which gives it 0x0001, 0xffff: make it one (ibvmig-sm partition 0x0002 full " B ")");
 	judge("[" VF(A, "0x8001") "]", USED(A, "0x0001"), NULL);
 	judge("[" VF(A, "0x8001") "]", USED(A, "0x8002"),
 	      "process 12 (ib_write_bw) in the guest has QPs with PKey 0x8002, of which vGUID " A
@@ -111,14 +110,13 @@ static void test_judge(void **state)
 
 static void test_used(void **state)
 {
-	struct json_object *query
-		AUTO_JSON = parse("{\"processes\":[{\"pid\":7,\"comm\":\"a\\u0007b\",\"pkeys\":"
-				  "[" VF(A, "0x8001") "," VF(A, "0x8001") "," VF(
-					  A, "zero") ",7]},{\"pid\":8,\"comm\":\"c\",\"pkeys\":"
-						     "[" VF(A, "0x8001") "," VF(B,
-										"0x8001") "]},{"
-											  "\"pid\":"
-											  "9},7]}");
+	struct json_object *query AUTO_JSON = parse(
+		"{\"processes\":[{\"pid\":7,\"comm\":\"a\\u0007b\",\"pkeys\":"
+		"[" VF(A, "0x8001") "," VF(A, "0x8001") "," VF(
+			A, "zero") ",7]},{\"pid\":8,\"comm\":\"c\",\"pkeys\":"
+				   "[" VF(A, "0x8001") "," VF(B, "0x8001") "]},{"
+									   "\"pid\":"
+									   "9},7]}");
 	struct json_object *list AUTO_JSON = json_object_new_array();
 
 	(void)state;

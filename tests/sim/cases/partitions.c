@@ -95,23 +95,30 @@ static bool copies(void *arg)
 	return m && m->rec.state == M_HOLD;
 }
 
-static bool play_new_pkey(const void *arg, const char *dir)
+/* peer_host: of the one that it is connected to; a peer on its own host needs no looking for. */
+static bool play_new_pkey(const void *peer_host, const char *dir)
 {
-	(void)arg;
+	int at = *(const int *)peer_host;
+	struct sim_guest *g = mover;
+
+	if (at == HOST_A) {
+		sim_size.vfs = 8; /* this host has three VMs */
+		g = sim_add_pair(HOST_A, HOST_A);
+	}
 	sim_mover = (struct sim_mover){.strategy = "late", .ram_bytes = 1ull << 30};
 	if (!sim_world_start(dir) || !becomes_right())
 		return false;
-	sim_migrate(mover, HOST_A, HOST_B);
+	sim_migrate(g, HOST_A, HOST_B);
 	if (!sim_run(copies, NULL, sim_us() + RIGHT_S * SIM_S, sim_never))
 		return sim_is_wrong("it does not copy");
-	mover->pkey = "0x8002";
+	g->pkey = "0x8002";
 	if (!sim_run(sim_quiet, NULL, sim_us() + SIM_QUIET_S * SIM_S, sim_never))
 		return false;
-	if (mover->migration.ok ||
+	if (g->migration.ok ||
 	    !strstr(sim_record(HOST_A, ROLE_SOURCE)->rec.reason, "QPs with PKey 0x8002"))
 		return sim_is_wrong("the reason is \"%.300s\"",
 				    sim_record(HOST_A, ROLE_SOURCE)->rec.reason);
-	return becomes_right() && sim_home(mover) == HOST_A && !*sim_broken;
+	return becomes_right() && sim_home(g) == HOST_A && !*sim_broken;
 }
 
 /* ---- a VM that starts ---- */
@@ -156,12 +163,14 @@ static bool play_start(const void *arg, const char *dir)
 
 int main(int argc, char **argv)
 {
-	struct sim_scene list[ARRAY_SIZE(scenes) + 2];
+	static const int near = HOST_A, far = HOST_C;
+	struct sim_scene list[ARRAY_SIZE(scenes) + 3];
 	size_t n = 0;
 
 	for (; n < ARRAY_SIZE(scenes); n++)
 		list[n] = (struct sim_scene){scenes[n].name, play, &scenes[n]};
-	list[n++] = (struct sim_scene){"a P_Key that comes during the copy", play_new_pkey, NULL};
+	list[n++] = (struct sim_scene){"a P_Key that comes during the copy", play_new_pkey, &far};
+	list[n++] = (struct sim_scene){"the same, and all peers are here", play_new_pkey, &near};
 	list[n++] = (struct sim_scene){"a VM that starts before it is a member", play_start, NULL};
 	return sim_scenes(list, n, argc, argv);
 }

@@ -354,7 +354,8 @@ static struct json_object *changed_json(const struct change *c, const struct sm_
 	return o;
 }
 
-static void change_partition(struct rest_call *call, const struct change *c)
+/* flags: enum sm_members_flag. */
+static void change_partition(struct rest_call *call, const struct change *c, unsigned flags)
 {
 	struct ops *o = call->rest->ops;
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock); /* no VF moves in the meantime */
@@ -364,7 +365,8 @@ static void change_partition(struct rest_call *call, const struct change *c)
 
 	if (rc)
 		return;
-	rc = backend_members(o->backend, c->pkey, c->member, c->count, 0, ops_left_ms(o), &r, text);
+	rc = backend_members(o->backend, c->pkey, c->member, c->count, flags, ops_left_ms(o), &r,
+			     text);
 	if (rc) {
 		fail_change(&call->error, rc, text);
 		return;
@@ -375,14 +377,45 @@ static void change_partition(struct rest_call *call, const struct change *c)
 	call->reply = changed_json(c, &r);
 }
 
+/* The other OpenSM learns members from nobody else. The same call again tells it once more. */
+static void tell_standby(struct rest_call *call, const struct change *c)
+{
+	struct twin *twin = call->rest->ops->twin;
+	char path[64], text[BACKEND_ERROR_MAX] = "";
+
+	if (!twin || call->error.status)
+		return;
+	snprintf(path, sizeof path, "/v1/peer/partitions/0x%04x/guids", c->pkey);
+	if (twin_pass(twin, path, call->body, text))
+		log_warn("partition 0x%04x: the standby's OpenSM is not told: %s", c->pkey, text);
+	json_set_str(call->reply, "standby_error", *text ? text : NULL);
+}
+
 static void run_change(struct rest_call *call)
+{
+	struct change *c AUTO_FREE = calloc(1, sizeof *c);
+
+	if (!c) {
+		call->error = (struct op_error){500, "no-memory", "no memory"};
+	} else if (read_change(call, c) && !rest_refuse_follower(call)) {
+		change_partition(call, c, 0);
+		tell_standby(call, c);
+	}
+}
+
+static void run_store(struct rest_call *call)
 {
 	struct change *c AUTO_FREE = calloc(1, sizeof *c);
 
 	if (!c)
 		call->error = (struct op_error){500, "no-memory", "no memory"};
-	else if (read_change(call, c) && !rest_refuse_follower(call))
-		change_partition(call, c);
+	else if (read_change(call, c))
+		change_partition(call, c, SM_MEMBERS_STORE);
+}
+
+void rest_post_stored_members(struct http_request *req)
+{
+	rest_submit(req, run_store, (const char *[REST_ARGS_MAX]){req->param});
 }
 
 void rest_post_partition(struct http_request *req)

@@ -253,6 +253,7 @@ const struct http_route rest_routes[] = {
 	{"GET", "/v1/peer", rest_get_twin, REST_REPLICA},
 	{"GET", "/v1/peer/registry", rest_get_twin_registry, REST_REPLICA},
 	{"POST", "/v1/peer", rest_post_twin, REST_REPLICA},
+	{"POST", "/v1/peer/partitions/*/guids", rest_post_stored_members, REST_REPLICA},
 	{0},
 };
 

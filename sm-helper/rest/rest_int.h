@@ -86,12 +86,11 @@ void rest_get_loads(struct http_request *req);
 void rest_post_ranks(struct http_request *req);
 /* rest/lids.c */
 void rest_get_path_to_lid(struct http_request *req);
-/* rest/rest.c: a record, without its ends' GIDs. */
-struct json_object *rest_path_json(const struct path_value *p);
 /* rest/partitions.c */
 void rest_post_memberships(struct http_request *req);
 void rest_get_partitions(struct http_request *req);
 void rest_post_partition(struct http_request *req);
+void rest_post_stored_members(struct http_request *req);
 /* rest/twin.c */
 void rest_get_twin(struct http_request *req);
 void rest_get_twin_registry(struct http_request *req);

@@ -169,6 +169,16 @@ static int call(struct twin *p, const char *method, const char *path, struct jso
 	return rc;
 }
 
+int twin_pass(struct twin *p, const char *path, struct json_object *body,
+	      char error[static BACKEND_ERROR_MAX])
+{
+	struct json_object *answer AUTO_JSON = NULL;
+	char text[HTTP_ERROR_MAX] = "";
+	int rc = http_call(p->url, "POST", path, body, TELL_MS, &answer, text);
+
+	return rc ? backend_fail(error, rc, "%s", text) : 0;
+}
+
 static bool leads(struct json_object *state)
 {
 	uint64_t is = json_opt_u64(json_opt(state, "sm"), "state", 0);

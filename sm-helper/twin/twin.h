@@ -42,6 +42,11 @@ int twin_tell(struct twin *p, const struct sm_target *targets, unsigned count,
  */
 int twin_go_alone(struct twin *p);
 
+/* Passes a client's call on to the other one, which keeps it for the day on which it leads. 0, or
+ * -errno with one line. */
+int twin_pass(struct twin *p, const char *path, struct json_object *body,
+	      char error[static BACKEND_ERROR_MAX]);
+
 /* Requests of the other one: twin_state() for GET /v1/peer and in every answer, twin_export() for
  * GET /v1/peer/registry, twin_heard() for POST /v1/peer. Answers are owned by the caller; 0, or
  * -errno with one line. */

@@ -121,10 +121,10 @@ static int print_plan(const struct cmd *c, struct fabric *f, struct moves_plan *
 	       p->switches, p->smps_inside, p->switches_inside, p->waves, p->waves == 1 ? "" : "s");
 	if (p->grown)
 		printf("%u switches get a longer table: one SwitchInfo SMP more each\n", p->grown);
-	if (p->unordered)
-		printf("%u SMPs of the last wave wait for each other: no order keeps all ways "
-		       "whole\n",
-		       p->unordered);
+	if (p->split)
+		printf("%u SMPs more than blocks: blocks are sent in parts where LIDs ask for "
+		       "different orders\n",
+		       p->split);
 	for (unsigned i = 0; c->smps && i < p->smps; i++)
 		print_smp(f, p, &p->smp[i]);
 	return c->deps ? print_deps(f, p, e) : 0;

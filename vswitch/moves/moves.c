@@ -220,9 +220,21 @@ static const char *fabric_name(const void *arg, uint32_t sw)
 	return f->sw[sw].desc;
 }
 
+/* The switch behind an entry, FABRIC_NONE where there is none. */
+static uint32_t behind(const struct fabric *f, uint32_t sw, int port)
+{
+	return port < 1 || port > f->sw[sw].ports ? FABRIC_NONE : f->sw[sw].peer[port].sw;
+}
+
+static uint32_t fabric_behind(const void *arg, uint32_t sw, unsigned port)
+{
+	return behind(arg, sw, (int)port);
+}
+
 static struct moves_tables tables_of(const struct fabric *f)
 {
-	return (struct moves_tables){f->switches, fabric_block, fabric_blocks, fabric_name, f};
+	return (struct moves_tables){f->switches, fabric_block,  fabric_blocks,
+				     fabric_name, fabric_behind, f};
 }
 
 static int entry(const struct moves_tables *t, uint32_t sw, uint16_t lid)
@@ -238,12 +250,6 @@ static int wanted(const struct moves_tables *t, const struct move *m, uint32_t s
 	if (sw == m->at_sw)
 		return m->at_port;
 	return m->like ? entry(t, sw, m->like) : VSWITCH_NO_PATH;
-}
-
-/* The switch behind an entry, FABRIC_NONE where there is none. */
-static uint32_t behind(const struct fabric *f, uint32_t sw, int port)
-{
-	return port < 1 || port > f->sw[sw].ports ? FABRIC_NONE : f->sw[sw].peer[port].sw;
 }
 
 /* hops[s]: how far the new place is from s if all entries of `like` are taken. */
@@ -298,7 +304,7 @@ static struct moves_smp *add_smp(struct moves_plan *p, uint32_t sw, uint16_t blo
 	smp = &p->smp[p->smps++];
 	smp->sw = sw;
 	smp->block = block;
-	smp->wave = 0;
+	smp->wave = smp->part = 0;
 	memcpy(smp->before, data, IB_LFT_BLOCK);
 	memcpy(smp->after, data, IB_LFT_BLOCK);
 	return smp;
@@ -388,7 +394,7 @@ static int make_plan(const struct moves_tables *t, const struct fabric *f, const
 	int rc;
 
 	p->smps = p->switches = p->smps_inside = p->switches_inside = 0;
-	p->unordered = p->grown = 0;
+	p->split = p->grown = 0;
 	for (uint32_t s = 0; s < t->switches; s++) {
 		unsigned before = p->smps;
 
@@ -457,6 +463,13 @@ int moves_plan(const struct fabric *f, const struct move *move, unsigned count,
 	if (!rc)
 		count_inside(f, p);
 	return rc;
+}
+
+int moves_order(const struct fabric *f, struct moves_plan *plan)
+{
+	const struct moves_tables t = tables_of(f);
+
+	return moves_order_tables(&t, plan);
 }
 
 void moves_free(struct moves_plan *p)

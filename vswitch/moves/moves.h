@@ -16,7 +16,7 @@ struct move {
 	uint16_t like;    /* LID whose entries it takes; 0: none, it becomes unreachable */
 	uint32_t at_sw;   /* here it gets at_port instead; FABRIC_NONE: nowhere */
 	uint8_t at_port;  /* of at_sw */
-	bool unused;      /* nobody uses it: no order is kept for it */
+	bool unused;      /* nobody sends to it: no order is kept for it */
 	uint32_t new_end; /* the CA port that has it afterwards, FABRIC_NONE: none */
 	uint32_t old_end; /* and that had it; set by moves_plan() */
 	uint8_t lmc; /* 2^lmc LIDs from `lid` on go together, the n-th like the n-th of `like` */
@@ -33,6 +33,7 @@ struct moves_smp {
 	uint32_t sw;
 	uint16_t block;
 	uint16_t wave; /* SMPs of one wave may be sent together */
+	uint16_t part; /* parts of this block that earlier SMPs of the plan write */
 	uint8_t before[64], after[64];
 };
 
@@ -44,8 +45,8 @@ struct moves_plan {
 	unsigned switches;                     /* switches that get an SMP */
 	unsigned smps_inside, switches_inside; /* share of vSwitches in these */
 	unsigned waves;
-	unsigned grown;     /* switches whose table gets longer: one SwitchInfo SMP more each */
-	unsigned unordered; /* SMPs of the last wave that wait for each other in a circle */
+	unsigned grown; /* switches whose table gets longer: one SwitchInfo SMP more each */
+	unsigned split; /* SMPs more than blocks: those would wait for each other in a circle */
 };
 
 /* VMs at CA ports vm[] go to the VFs to[], all at once: one may go where another one leaves, and
@@ -73,6 +74,8 @@ struct moves_tables {
 	 */
 	unsigned (*blocks)(const void *arg, uint32_t sw);
 	const char *(*name)(const void *arg, uint32_t sw); /* for errors */
+	/* The switch behind a port, FABRIC_NONE: none. For moves_order_tables(). */
+	uint32_t (*behind)(const void *arg, uint32_t sw, unsigned port);
 	const void *arg;
 };
 
@@ -88,11 +91,14 @@ int moves_plan_tables(const struct moves_tables *tables, const struct move *move
 void moves_free(struct moves_plan *plan);
 
 /* Orders the SMPs in waves from the new places outwards. A packet to a moving LID arrives at the
- * old or the new place or is dropped, but never loops, whatever of a wave has been done. */
+ * old or the new place, or is dropped where there was no way before; but never loops, whatever of a
+ * wave has been done. A block whose LIDs ask for different orders is sent in parts. 0, -ENOMEM. */
 int moves_order(const struct fabric *f, struct moves_plan *plan);
+/* The same for tables that still are as they were when the plan was made, or as it wants them. */
+int moves_order_tables(const struct moves_tables *tables, struct moves_plan *plan);
 
-/* Makes the plan its own way back, waves in reverse order; only .like and .at_* of its moves stay
- * as they were. */
+/* Makes the plan its own way back, waves in reverse order; only .like, .at_* and .part stay as they
+ * were. */
 void moves_undo(struct moves_plan *plan);
 
 /* Does what a switch that takes the SMP does: 0, -ENOMEM. */

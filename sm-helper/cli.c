@@ -43,7 +43,8 @@ int cli_status(const struct command_line *l)
 	if (ask_daemon(l->context, "GET", "/v1/status", NULL, &answer))
 		return 1;
 	print_json(answer);
-	return !json_opt_bool(json_opt(answer, "sm"), "plugin", false);
+	return !json_opt_bool(json_opt(answer, "sm"), "plugin", false) ||
+	       !str_eq(json_opt_str(json_opt(answer, "registry"), "state", ""), "good");
 }
 
 int cli_vguids(const struct command_line *l)
@@ -54,6 +55,65 @@ int cli_vguids(const struct command_line *l)
 		return 1;
 	print_json(answer);
 	return 0;
+}
+
+static void print_row(struct json_object *row)
+{
+	const char *text = json_opt_str(row, "text", "");
+
+	printf("%-18s %-20s %-14s %-14s %-18s %5d %-12s %s%s%s\n", json_opt_str(row, "vguid", "-"),
+	       json_opt_str(row, "name", "-"), json_opt_str(row, "host", "-"),
+	       json_opt_str(row, "vf", "-"), json_opt_str(row, "parked_guid", "-"),
+	       json_object_get_int(json_opt(row, "lid")), json_opt_str(row, "addresses", "-"),
+	       json_opt_str(row, "verdict", "-"), *text ? ": " : "", text);
+}
+
+/* What would change, or has been left open, makes the exit status. */
+static bool print_rebuild(struct json_object *answer)
+{
+	struct json_object *hosts = json_opt(answer, "hosts"), *rows = json_opt(answer, "vguids");
+	const char *aside = json_opt_str(answer, "aside", "");
+	bool applied = json_opt_bool(answer, "applied", false), open = false;
+
+	for (size_t i = 0; i < json_count(hosts); i++) {
+		struct json_object *h = json_object_array_get_idx(hosts, i);
+
+		if (json_opt_bool(h, "answered", false))
+			continue;
+		printf("no answer from %s (%s): %s\n", json_opt_str(h, "host", "?"),
+		       json_opt_str(h, "url", "?"), json_opt_str(h, "error", "?"));
+		open = true;
+	}
+	printf("%-18s %-20s %-14s %-14s %-18s %5s %-12s %s\n", "VGUID", "VM", "HOST", "VF",
+	       "PARKED", "LID", "ADDRESSES", "VERDICT");
+	for (size_t i = 0; i < json_count(rows); i++) {
+		struct json_object *row = json_object_array_get_idx(rows, i);
+		const char *verdict = json_opt_str(row, "verdict", "");
+
+		print_row(row);
+		open |= str_eq(verdict, "conflict") ||
+			(!applied && (str_eq(verdict, "enter") || str_eq(verdict, "correct")));
+	}
+	if (*aside)
+		printf("the corrupt file is kept as %s\n", aside);
+	puts(applied ? "applied: this registry has the subnet"
+		     : "nothing is changed; --apply does it");
+	return open;
+}
+
+int cli_rebuild(const struct command_line *l)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object();
+	struct json_object *answer AUTO_JSON = NULL, *hosts = json_object_new_array();
+
+	for (size_t i = 0; l->args[i]; i++)
+		json_object_array_add(hosts, json_object_new_string(l->args[i]));
+	json_set(body, "hosts", hosts);
+	json_set_bool(body, "apply",
+		      command_has(l, (unsigned)command_option_find(l->program, "--apply")));
+	if (ask_daemon(l->context, "POST", "/v1/rebuild", body, &answer))
+		return 1;
+	return print_rebuild(answer);
 }
 
 int cli_reconcile(const struct command_line *l)

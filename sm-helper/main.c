@@ -15,6 +15,7 @@
 #include "sm-helper/settings.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <systemd/sd-daemon.h>
@@ -94,6 +95,8 @@ static int open_state(struct sm_daemon *d, const struct conf *conf)
 	const char *dir = conf_get(conf, "state-dir");
 	char *path AUTO_FREE = strf("%s/ibvmig-sm.db", dir);
 	char *error AUTO_FREE = NULL;
+	char host[HOST_NAME_MAX + 1] = "";
+	int rc;
 
 	if (!path)
 		return -ENOMEM;
@@ -101,11 +104,12 @@ static int open_state(struct sm_daemon *d, const struct conf *conf)
 		log_error("state-dir \"%s\" cannot be made: %s", dir, strerror(errno));
 		return -EIO;
 	}
-	if (registry_open(path, &d->ops.registry, &error)) {
-		log_error("%s", error ? error : "no memory");
-		return -EIO;
-	}
-	return 0;
+	gethostname(host, sizeof host - 1);
+	snprintf(d->ops.name, sizeof d->ops.name, "%.40s:%.80s", host, path);
+	if (!(rc = registry_open(path, &d->ops.registry, &error)))
+		return 0;
+	log_error("%s", error ? error : strerror(-rc));
+	return error ? registry_stand_in(path, rc, error, &d->ops.registry) : rc;
 }
 
 static int open_twin(struct sm_daemon *d, const struct conf *conf)
@@ -113,7 +117,8 @@ static int open_twin(struct sm_daemon *d, const struct conf *conf)
 	const char *url = conf_get(conf, "peer");
 	char *error AUTO_FREE = NULL;
 
-	if (!url)
+	/* what stands in for the registry is nobody's copy */
+	if (!url || registry_judge(d->ops.registry, UINT32_MAX).state)
 		return 0;
 	if (tls_conf_check_url(&d->listen.conf, "peer", url, &error)) {
 		log_error("%s (where the other ibvmig-sm listens)", error ? error : "no memory");
@@ -145,6 +150,7 @@ static int open_ops(struct sm_daemon *d, struct sm_settings *s)
 	d->ops.tell_moved = notice_moved;
 	d->ops.fault = read_faults();
 	d->ops.verify_sources = (unsigned)conf_number(s->conf, "verify-sources");
+	d->ops.leaves = !conf_flag(s->conf, "vswitches");
 	d->ops.addresses = s->addresses;
 	d->ops.lid_range = s->lids;
 	if (!(d->ops.interest = interest_new()))
@@ -171,6 +177,7 @@ static int start(struct sm_daemon *d, struct sm_settings *s)
 		.pool = d->pool,
 		.look_pool = d->look_pool,
 		.tls = d->listen.tls,
+		.has_peer = conf_get(conf, "peer"),
 		.caching = path_service_caches(d->ops.paths),
 		.holders = s->signalling == SIGNALLING_INTEREST ||
 			   s->signalling == SIGNALLING_REPATH_ONLY,
@@ -239,12 +246,13 @@ static int check(const char *path)
 	return rc != 0;
 }
 
-enum { OPT_CONFIG, OPT_CHECK, OPT_PRINT, OPT_MAN, OPTIONS };
+enum { OPT_CONFIG, OPT_CHECK, OPT_PRINT, OPT_MAN, OPT_APPLY, OPTIONS };
 
 static const struct command_option options[OPTIONS] = {
 	[OPT_CONFIG] = {"--config", "FILE", "the configuration, instead of " DEFAULT_CONF, 'c'},
 	[OPT_CHECK] = {"--check-config", NULL, "only say whether that is good", 0},
 	[OPT_PRINT] = {"--print-config", NULL, "print an example of it and exit", 0},
+	[OPT_APPLY] = {"--apply", NULL, "do it", 0},
 	[OPT_MAN] = {"--man-config", NULL, "print its settings for the manual page and exit", 0},
 };
 
@@ -259,6 +267,9 @@ static const struct command commands[] = {
 	 "make GUIDs members of a partition, or let them leave it"},
 	{"parked", "[undo|commit]", 0, cli_parked,
 	 "show what a batch has left that could not be taken back; take it back, or carry it out"},
+	{"rebuild", "[URL...]", COMMAND_BIT(OPT_APPLY), cli_rebuild,
+	 "show the registry as hosts' daemons (also those at URL) and OpenSM know it; with --apply "
+	 "make it so, and take the subnet over"},
 	{"reconcile", "[release]", 0, cli_reconcile,
 	 "ask all hosts which vGUIDs they use; release those that leaked"},
 };

@@ -66,6 +66,12 @@ const struct setting ibvmig_sm_settings[] = {
 	 .fallback = "256",
 	 .means = "0 is all of them",
 	 .help = "From how many CA ports a verification walks at most; 0 is all of them."},
+	{.key = "vswitches",
+	 .type = SETTING_FLAG,
+	 .fallback = "yes",
+	 .help = "Whether a switch with CA ports and one uplink is the vSwitch inside an HCA. Say "
+		 "no "
+		 "where such switches are leaves."},
 	{.key = "caching",
 	 .type = SETTING_FLAG,
 	 .fallback = "yes",

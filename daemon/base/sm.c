@@ -54,6 +54,7 @@ int sm_change(const struct settings *s, const char *path, struct json_object *bo
 int sm_check(const struct settings *s, bool *ret_caching, char *error)
 {
 	struct json_object *answer AUTO_JSON = NULL, *sm;
+	const char *why;
 	int rc;
 
 	*ret_caching = false;
@@ -63,6 +64,11 @@ int sm_check(const struct settings *s, bool *ret_caching, char *error)
 	if (rc)
 		return rc;
 	*ret_caching = json_opt_bool(answer, "caching", false);
+	why = json_opt_str(json_opt(answer, "registry"), "error", "");
+	if (*why) {
+		snprintf(error, HTTP_ERROR_MAX, "ibvmig-sm changes no addresses: %.440s", why);
+		return -EHOSTDOWN;
+	}
 	sm = json_opt(answer, "sm");
 	if (json_opt_bool(sm, "plugin", false) && str_eq(json_opt_str(sm, "state", ""), "master"))
 		return 0;

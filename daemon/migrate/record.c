@@ -231,6 +231,7 @@ static struct json_object *move_json(const struct record *r, const struct migrat
 	set_pkey(o, v->pkey);
 	json_set(o, "from", back ? to : from);
 	json_set(o, "to", back ? from : to);
+	json_set_bool(o, "senders_alive", r->strategy == STRATEGY_NATIVE); /* quiesces nobody */
 	return o;
 }
 

@@ -398,6 +398,22 @@ struct vf *vf_of_vm(struct vf_table *t, const char *vm, uint64_t vguid)
 	return NULL;
 }
 
+/* All that ibvmig-sm's registry has of it, for the case that it has to be made anew. */
+static void write_lease(struct printbuf *text, const struct vf *vf)
+{
+	char pkey[8];
+
+	snprintf(pkey, sizeof pkey, "0x%04x", vf->pkey);
+	json_write_guid(text, "vguid", vf->vguid);
+	json_write_str(text, "vm_uuid", vf->vm);
+	json_write_str(text, "pkey", pkey);
+	json_write_u64(text, "since_ms", vf->since_ms);
+	if (!vf->port_guid || !vf->guid_index)
+		return;
+	json_write_guid(text, "port_guid", vf->port_guid);
+	json_write_u64(text, "guid_index", vf->guid_index);
+}
+
 void vf_write_status(struct printbuf *text, const char *key, const struct vf_table *t)
 {
 	json_write_open(text, key, '[');
@@ -413,7 +429,7 @@ void vf_write_status(struct printbuf *text, const char *key, const struct vf_tab
 		json_write_str(text, "vm", vf->leased ? vf->vm_name : NULL);
 		json_write_str(text, "migration", *vf->migration ? vf->migration : NULL);
 		if (vf->leased)
-			json_write_guid(text, "vguid", vf->vguid);
+			write_lease(text, vf);
 		json_write_close(text, '}');
 	}
 	json_write_close(text, ']');

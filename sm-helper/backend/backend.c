@@ -134,6 +134,27 @@ int backend_intent(struct backend *b, const struct sm_target *targets, unsigned 
 	return b->kind->intent(b->self, targets, count, error);
 }
 
+int backend_claim(struct backend *b, const struct sm_owner_request *want,
+		  struct sm_owner *ret_owner, char error[static BACKEND_ERROR_MAX])
+{
+	if (!b->kind->claim)
+		return refuse(b, "keep who may change the subnet", error);
+	return b->kind->claim(b->self, want, ret_owner, error);
+}
+
+bool backend_claims(const struct backend *b)
+{
+	return b->kind->claim;
+}
+
+int backend_homes(struct backend *b, uint32_t first, struct sm_homes_reply *ret_reply,
+		  char error[static BACKEND_ERROR_MAX])
+{
+	if (!b->kind->homes)
+		return refuse(b, "tell which vGUIDs are bound", error);
+	return b->kind->homes(b->self, first, ret_reply, error);
+}
+
 int backend_parked(struct backend *b, uint32_t first, uint32_t flags,
 		   struct sm_parked_reply *ret_reply, char error[static BACKEND_ERROR_MAX])
 {

@@ -51,6 +51,9 @@ struct backend_kind {
 	int (*sweep)(void *self, char *error);
 	int (*fabric)(void *self, struct fabric *f, struct backend_epoch *ret_epoch, char *error);
 	int (*intent)(void *self, const struct sm_target *targets, unsigned count, char *error);
+	int (*claim)(void *self, const struct sm_owner_request *want, struct sm_owner *ret_owner,
+		     char *error);
+	int (*homes)(void *self, uint32_t first, struct sm_homes_reply *ret_reply, char *error);
 	int (*parked)(void *self, uint32_t first, uint32_t flags, struct sm_parked_reply *ret_reply,
 		      char *error);
 	int (*records)(void *self, const struct sm_record_key *keys, unsigned count,
@@ -109,6 +112,15 @@ int backend_fabric(struct backend *b, struct fabric *f, struct backend_epoch *re
  * OpenSM is master itself. */
 int backend_intent(struct backend *b, const struct sm_target *targets, unsigned count,
 		   char error[static BACKEND_ERROR_MAX]);
+/* Claims the right to change something, also for connections to come; without it every change is
+ * refused. want: all but its head. -EKEYREJECTED: another registry has it. A backend that lets
+ * everybody write has no claims: backend_claims(). */
+int backend_claim(struct backend *b, const struct sm_owner_request *want,
+		  struct sm_owner *ret_owner, char error[static BACKEND_ERROR_MAX]);
+bool backend_claims(const struct backend *b);
+/* Lists places that show a vGUID, from `first` on. */
+int backend_homes(struct backend *b, uint32_t first, struct sm_homes_reply *ret_reply,
+		  char error[static BACKEND_ERROR_MAX]);
 /* Lists what failed batches have left, from entry `first` on; flags: enum sm_parked_flag. */
 int backend_parked(struct backend *b, uint32_t first, uint32_t flags,
 		   struct sm_parked_reply *ret_reply, char error[static BACKEND_ERROR_MAX]);

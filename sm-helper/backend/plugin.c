@@ -20,7 +20,8 @@ struct plugin_link {
 	pthread_mutex_t lock;
 	int fd; /* -1: not connected */
 	uint32_t next_id;
-	struct look *look; /* owned */
+	struct look *look;             /* owned */
+	struct sm_owner_request claim; /* shown on each new connection; registry 0: none */
 };
 
 static void plugin_close(void *self)
@@ -77,6 +78,21 @@ static int transfer(struct plugin_link *c, struct sm_head *req, struct sm_reply_
 		       : -EPROTO;
 }
 
+/* A new connection may change as much as the last one. A refusal is told by the first change. */
+static int connect_again(struct plugin_link *c, char *error)
+{
+	struct sm_owner_reply reply;
+	int rc = look_connect(c->path, &c->fd, error);
+
+	if (rc || !c->claim.owner.registry)
+		return rc;
+	c->claim.head.id = ++c->next_id;
+	if (!(rc = transfer(c, &c->claim.head, &reply.h, sizeof reply, CALL_MS)))
+		return 0;
+	disconnect(c);
+	return look_fail(c->path, rc, error);
+}
+
 /* Fills the head, sends, waits. An old connection that turns out to be dead (OpenSM was restarted)
  * is replaced once: a request that could not be sent has not been executed. */
 static int call(struct plugin_link *c, uint16_t op, struct sm_head *req, size_t bytes,
@@ -86,15 +102,16 @@ static int call(struct plugin_link *c, uint16_t op, struct sm_head *req, size_t 
 	bool fresh = c->fd < 0;
 	int rc;
 
+	if (fresh && (rc = connect_again(c, error)))
+		return rc;
 	*req = (struct sm_head){SM_PROTO_MAGIC, SM_PROTO_VERSION, op, ++c->next_id,
 				(uint32_t)bytes};
-	if (fresh && (rc = look_connect(c->path, &c->fd, error)))
-		return rc;
 	rc = transfer(c, req, reply, room, wait_ms);
 	if (rc == -EPIPE && !fresh) {
 		disconnect(c);
-		if ((rc = look_connect(c->path, &c->fd, error)))
+		if ((rc = connect_again(c, error)))
 			return rc;
+		req->id = ++c->next_id;
 		rc = transfer(c, req, reply, room, wait_ms);
 	}
 	if (rc) {
@@ -176,6 +193,39 @@ static int plugin_intent(void *self, const struct sm_target *targets, unsigned c
 	return call(c, SM_OP_INTENT, &req.head,
 		    offsetof(struct sm_intent_request, target) + count * sizeof *targets, &reply.h,
 		    sizeof reply, CALL_MS, error);
+}
+
+static int plugin_claim(void *self, const struct sm_owner_request *want, struct sm_owner *ret_owner,
+			char error[static BACKEND_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct sm_owner_request req = *want;
+	struct sm_owner_reply reply = {0};
+	int rc = call(c, SM_OP_OWNER, &req.head, sizeof req, &reply.h, sizeof reply, CALL_MS,
+		      error);
+
+	if (rc)
+		return rc;
+	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&c->lock);
+	c->claim = req;
+	c->claim.owner = reply.owner;
+	c->claim.was = reply.owner.grant;
+	c->claim.flags = 0;
+	*ret_owner = reply.owner;
+	return 0;
+}
+
+static int plugin_homes(void *self, uint32_t first, struct sm_homes_reply *ret_reply,
+			char error[static BACKEND_ERROR_MAX])
+{
+	struct plugin_link *c = self;
+	struct sm_page_request req = {.first = first};
+	int rc = call(c, SM_OP_HOMES, &req.head, sizeof req, &ret_reply->h, sizeof *ret_reply,
+		      TOPOLOGY_MS, error);
+
+	if (!rc && ret_reply->count > SM_ENDPORTS_MAX)
+		return backend_fail(error, -EPROTO, "the plugin's list of places is damaged");
+	return rc;
 }
 
 static int plugin_parked(void *self, uint32_t first, uint32_t flags,
@@ -479,6 +529,8 @@ const struct backend_kind backend_plugin = {
 	.sweep = plugin_sweep,
 	.fabric = plugin_fabric,
 	.intent = plugin_intent,
+	.claim = plugin_claim,
+	.homes = plugin_homes,
 	.parked = plugin_parked,
 	.records = plugin_records,
 	.memberships = plugin_memberships,

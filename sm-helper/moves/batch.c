@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "sm-helper/moves/batch.h"
 #include "sm-helper/moves/ops_int.h"
+#include "sm-helper/moves/own.h"
 #include "common/util.h"
 
 #include <errno.h>
@@ -183,8 +184,8 @@ int batch_move(struct ops *o, const struct batch_kind *kind, const struct move_r
 	b->count = count;
 	rc = batch_check(m, count, e);
 	rc = rc ? rc : ops_start(o, deadline_us, e);
-	if (!rc && !ret_result)
-		return look(b, kind, e);
+	if (!rc && !ret_result) /* before anything hurts: a write on trial, too */
+		return (rc = look(b, kind, e)) ? rc : own_check(o, 0, e);
 	rc = rc ? rc : run(b, kind, e);
 	if (!rc)
 		*ret_result = b->res;

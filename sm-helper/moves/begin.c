@@ -3,6 +3,7 @@
  * is left. */
 #include "common/util.h"
 #include "sm-helper/moves/ops_int.h"
+#include "sm-helper/moves/own.h"
 #include "sm-helper/moves/slots.h"
 
 #include <errno.h>
@@ -16,6 +17,7 @@ static int lead(struct ops *o, struct op_error *e)
 	char text[BACKEND_ERROR_MAX];
 	int rc = ops_refresh(o, e);
 
+	rc = rc ? rc : own_check(o, OWN_FRESH_MS, e);
 	if (!rc && o->twin && (rc = twin_lead(o->twin, text)))
 		return ops_fail(e, rc == -EPERM ? -EHOSTDOWN : rc, 503,
 				rc == -EPERM ? "sm-not-master" : "registry-unsure", "%s", text);

@@ -170,7 +170,7 @@ static int restate(struct ops *o, struct told *vm, unsigned n, struct sm_assign_
 
 	for (unsigned i = 0; i < n; i++)
 		target[i] = vm[i].target;
-	if ((rc = ops_assign(o, target, n, 0, reply, &unknown, e)))
+	if ((rc = ops_assign(o, target, n, SM_ASSIGN_ORDERED, reply, &unknown, e)))
 		return rc;
 	for (unsigned i = 0; i < n; i++) {
 		if (vm[i].x.at.lid == reply->own_lid[i])

@@ -252,6 +252,15 @@ static int verify(struct batch *b, struct move_result *res, struct op_error *e)
 	return rc;
 }
 
+/* One VM whose senders are alive has all LIDs of the batch moved in order. */
+static uint32_t order(const struct batch *b)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		if (b->m[i].senders_alive)
+			return SM_ASSIGN_ORDERED;
+	return 0;
+}
+
 /* The batch back; its outcome goes into the error that is reported. */
 static void take_back(struct batch *b, struct op_error *e)
 {
@@ -263,7 +272,8 @@ static void take_back(struct batch *b, struct op_error *e)
 
 	memcpy(before, b->reply.before, sizeof before);
 	b->o->epoch = (struct backend_epoch){0};
-	rc = ops_assign(b->o, before, b->targets, SM_ASSIGN_BACK, &b->reply, &unknown, &second);
+	rc = ops_assign(b->o, before, b->targets, SM_ASSIGN_BACK | order(b), &b->reply, &unknown,
+			&second);
 	b->parked = b->parked || rc == -EIO;
 	snprintf(e->detail + at, sizeof e->detail - at,
 		 rc ? "; taking it back failed: %s" : "; taken back%s", second.detail);
@@ -283,6 +293,7 @@ static void fill_result(struct batch *b, struct move_result *res)
 	res->lft_smps = r->lft_smps;
 	res->port_info_smps = r->port_info_smps;
 	res->pkey_smps = r->pkey_smps;
+	res->waves = r->waves;
 	res->switches_updated = r->switches_updated;
 	res->switches_total = r->switches_total;
 	res->sm_us = r->elapsed_us;
@@ -316,7 +327,7 @@ static int assign_and_verify(struct batch *b, bool *ret_unknown, struct op_error
 	*ret_unknown = false;
 	if ((rc = ops_begin(b->o, e)) || (rc = find_targets(b, e)))
 		return rc;
-	rc = ops_assign(b->o, b->target, b->targets, fault, &b->reply, ret_unknown, e);
+	rc = ops_assign(b->o, b->target, b->targets, fault | order(b), &b->reply, ret_unknown, e);
 	if (rc)
 		return look_again(b, rc);
 	fill_result(b, res);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Needs of all operations: the state of OpenSM, places, what the fabric really does. */
 #include "sm-helper/moves/ops_int.h"
+#include "sm-helper/moves/own.h"
 #include "sm-helper/fabric/lft_reader.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -45,6 +46,7 @@ int ops_fail_plugin(struct op_error *e, int rc, const char *text)
 		{-ECONNRESET, 503, "sm-unavailable"},
 		{-ETIMEDOUT, 503, "sm-unavailable"},
 		{-EHOSTDOWN, 503, "sm-not-master"},
+		{-EKEYREJECTED, 503, "registry-fenced"},
 		{-EBUSY, 503, "sm-busy"},
 		{-ESTALE, 503, "sm-busy"},
 		{-EAGAIN, 503, "sm-busy"},
@@ -82,6 +84,32 @@ unsigned ops_left_ms(const struct ops *o)
 					: (unsigned)left;
 }
 
+unsigned ops_judge_vswitches(const struct ops *o, struct fabric *f)
+{
+	unsigned n = 0;
+
+	if (!o->leaves)
+		fabric_find_vswitches(f);
+	for (uint32_t i = 0; i < f->switches; i++)
+		n += f->sw[i].inside;
+	return n;
+}
+
+/* A leaf with one uplink looks the same; then its hosts would be taken for one. */
+static void say_vswitches(struct ops *o, unsigned count)
+{
+	uint32_t i = 0;
+
+	if (!count || o->said_vswitches)
+		return;
+	o->said_vswitches = true;
+	while (!o->fabric.sw[i].inside)
+		i++;
+	log_notice("switch %s has one uplink and is taken for the vSwitch of one host (%u such); "
+		   "where they are leaves, set vswitches = no",
+		   o->fabric.sw[i].desc, count);
+}
+
 int ops_refresh(struct ops *o, struct op_error *e)
 {
 	struct sm_status_reply s;
@@ -92,6 +120,7 @@ int ops_refresh(struct ops *o, struct op_error *e)
 		twin_sm(o->twin, s.instance, !rc && s.sm_state == SM_STATE_MASTER);
 	if (rc)
 		return ops_fail_plugin(e, rc, text);
+	own_claim(o, &s);
 	o->others = s.others;
 	o->parked_at_sm = s.parked;
 	if (s.sm_state != SM_STATE_MASTER) {
@@ -114,7 +143,7 @@ int ops_refresh(struct ops *o, struct op_error *e)
 	if (rc)
 		o->epoch = (struct backend_epoch){0};
 	else
-		fabric_find_vswitches(&o->fabric);
+		say_vswitches(o, ops_judge_vswitches(o, &o->fabric));
 	return rc ? ops_fail_plugin(e, rc, text) : 0;
 }
 

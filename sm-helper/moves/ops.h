@@ -34,6 +34,9 @@ struct lid_range {
 	uint16_t first, last; /* 0: above all LIDs of hosts, and up to the highest unicast LID */
 };
 
+#define OWN_WHY_MAX  640
+#define OWN_FRESH_MS 5000 /* how old what is known of the registry's file may be */
+
 struct interest;
 struct move_result;
 struct outbox;
@@ -47,11 +50,14 @@ struct ops {
 	struct reroute *reroute;
 	struct registry *registry;
 	struct probe *probe;
-	struct twin *twin;           /* owned; NULL: there is no other ibvmig-sm */
-	unsigned verify_sources;     /* CA ports that each verification walks from, at most */
-	uint32_t fault;              /* enum sm_assign_flag */
-	enum address_mode addresses; /* kind of what is bound from now on */
-	struct lid_range lid_range;  /* ADDRESS_DYNAMIC only */
+	struct twin *twin;            /* owned; NULL: there is no other ibvmig-sm */
+	unsigned verify_sources;      /* CA ports that each verification walks from, at most */
+	uint32_t fault;               /* enum sm_assign_flag */
+	enum address_mode addresses;  /* kind of what is bound from now on */
+	bool leaves;                  /* no switch is a vSwitch, whatever it looks like */
+	bool said_vswitches;          /* guarded by the lock */
+	char name[SM_OWNER_NAME_MAX]; /* of this registry, for people: host and file */
+	struct lid_range lid_range;   /* ADDRESS_DYNAMIC only */
 	/* Notices of moves that nobody waits for, under the lock; NULL: none. */
 	unsigned (*tell_moved)(struct ops *o, const struct move_result *res);
 	pthread_mutex_t lock; /* guards all below, and holds changes apart */
@@ -67,6 +73,9 @@ struct ops {
 	uint64_t looked_ms;          /* when that sweep was asked for; 0: not yet */
 	uint64_t standby;            /* the peer's OpenSM process for which a sweep was asked */
 	struct reach reach;          /* how LIDs can be verified */
+	struct sm_owner owner;       /* who has the subnet, as the plugin said last */
+	uint32_t bound;              /* likewise: vGUIDs that it knows */
+	bool claimed;                /* moves/own.h */
 	bool reconciled;
 	unsigned parked_at_sm;            /* entries, as OpenSM's plugin said last */
 	struct backend_epoch parked_seen; /* when they were asked for */
@@ -87,6 +96,7 @@ struct move_result {
 	unsigned moves;
 	uint32_t lft_smps, port_info_smps, guid_smps, pkey_smps, switches_updated, switches_total,
 		repath_notices;
+	uint32_t waves; /* of the LFT SMPs; 0: there were none */
 	bool verified;
 	enum reach_by answers_by; /* where it is verified: the weakest of all its LIDs */
 	unsigned walks;
@@ -110,6 +120,8 @@ int ops_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_v
  * GUIDs the VFs show. */
 int ops_move(struct ops *o, const struct move_request *m, unsigned count, uint64_t deadline_us,
 	     struct move_result *ret_result, struct op_error *e);
+/* Finds the vSwitches of a fabric, unless the configuration says that there are none; how many. */
+unsigned ops_judge_vswitches(const struct ops *o, struct fabric *f);
 /* True if the other ibvmig-sm is told, or nobody needs to be. Without o->lock. */
 bool ops_may_change(struct ops *o);
 /* Sends changes of the registry to the other ibvmig-sm, if there is one. Without o->lock. News that

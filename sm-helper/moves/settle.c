@@ -47,7 +47,7 @@ static int restore_lid(struct ops *o, const struct reg_entry *x, struct op_error
 
 	if (found == x->lid)
 		return 0;
-	rc = ops_assign(o, &t, 1, 0, &r, &unknown, &why);
+	rc = ops_assign(o, &t, 1, SM_ASSIGN_ORDERED, &r, &unknown, &why);
 	if (!rc) {
 		log_notice("vGUID 0x%016" PRIx64 " of %s: LID %u is %u again", x->vguid, x->name,
 			   found, x->lid);

@@ -72,14 +72,16 @@ static struct move take_entries(const struct assignment *b, uint16_t lid, uint16
 {
 	uint8_t lmc = b->p->osm->subn.opt.lmc;
 
-	return (struct move){lid, like, FABRIC_NONE, 0, false, FABRIC_NONE, FABRIC_NONE, lmc, lmc};
+	return (struct move){lid, like, FABRIC_NONE, 0, true, FABRIC_NONE, FABRIC_NONE, lmc, lmc};
 }
 
-/* A copy takes the entries of the port that it is like, but at their common switch. */
+/* A copy, which is a VM's LID, takes the entries of the port that it is like, but at their common
+ * switch. */
 static struct move take_copy(const struct assignment *b, const struct place *pl)
 {
 	struct move m = take_entries(b, pl->want.lid, pl->row);
 
+	m.unused = false;
 	if (pl->like) {
 		m.like = cl_ntoh16(pl->like->lid);
 		m.at_sw = lfts_index(&b->lfts, pl->sw);
@@ -88,8 +90,17 @@ static struct move take_copy(const struct assignment *b, const struct place *pl)
 	return m;
 }
 
-/* The place's own LID takes the entries of the one that was the place's own. A LID that no place
- * has any more loses its entries, as the next sweep would do it. */
+/* The place's own LID takes the entries of the one that was the place's own. Nobody sends to it,
+ * unless a VM has it. */
+static struct move take_own(const struct assignment *b, const struct place *pl)
+{
+	struct move m = take_entries(b, pl->home.own, pl->row);
+
+	m.unused = pl->home.like || pl->want.port_guid == pl->want.parked_guid;
+	return m;
+}
+
+/* A LID that no place has any more loses its entries, as the next sweep would do it. */
 static unsigned make_moves(const struct assignment *b, struct move move[static MAKE_MAX])
 {
 	unsigned n = 0;
@@ -98,7 +109,7 @@ static unsigned make_moves(const struct assignment *b, struct move move[static M
 		const struct place *pl = &b->place[i];
 
 		if (pl->home.own != pl->row)
-			move[n++] = take_entries(b, pl->home.own, pl->row);
+			move[n++] = take_own(b, pl);
 		if (pl->home.like)
 			move[n++] = take_copy(b, pl);
 		if (!wanted_lid(b, pl->row))
@@ -123,7 +134,7 @@ static int resolve(struct assignment *b, struct sm_reply_head *h)
 	}
 	if ((rc = tables_check(b->p, b->place, b->count, h)) || (rc = lfts_open(b->p, &b->lfts, h)))
 		return rc;
-	return lfts_plan(&b->lfts, move, make_moves(b, move), h);
+	return lfts_plan(&b->lfts, move, make_moves(b, move), b->req->flags & SM_ASSIGN_ORDERED, h);
 }
 
 static int send_lid(struct plugin *p, struct place *pl, uint16_t lid)
@@ -195,10 +206,13 @@ static int await_answers(struct plugin *p, uint64_t deadline_us)
 	return done ? 0 : -ETIMEDOUT;
 }
 
-/* LFTs as the tables want them, and the answers to all that was sent. */
+/* LFTs as the tables want them, and the answers to all that was sent. Before the first packet is
+ * led to a new place, that has its LID. */
 static int send_and_await(struct assignment *b, uint64_t deadline_us)
 {
-	int rc = lfts_send(b->p, &b->lfts, deadline_us);
+	bool ordered = b->req->flags & SM_ASSIGN_ORDERED;
+	int first = ordered ? await_answers(b->p, deadline_us) : 0;
+	int rc = first ? first : lfts_send(b->p, &b->lfts, deadline_us);
 	int rc2 = await_answers(b->p, deadline_us);
 	unsigned next = 0;
 
@@ -485,6 +499,7 @@ static int run(struct assignment *b, struct sm_assign_reply *r, uint64_t deadlin
 		plugin_refuse(&r->h, rc, "not all switches have answered in time");
 	if (b->lfts.sent) {
 		r->lft_smps = b->lfts.plan.smps;
+		r->waves = b->lfts.plan.waves;
 		r->switch_info_smps = b->lfts.tops;
 		r->switches_updated = b->lfts.plan.switches;
 	}

@@ -35,6 +35,34 @@ static const char *name_of(const void *arg, uint32_t sw)
 	return l->sw[sw]->p_node->print_desc;
 }
 
+static int compare_guid(const void *guid, const void *sw)
+{
+	uint64_t a = *(const uint64_t *)guid, b = cl_qmap_key(&(*(osm_switch_t **)sw)->map_item);
+
+	return a < b ? -1 : a > b;
+}
+
+/* OpenSM's map has them in the order of its keys. */
+static uint32_t find(const struct lfts *l, const osm_switch_t *sw)
+{
+	uint64_t guid = cl_qmap_key(&sw->map_item);
+	osm_switch_t **at = bsearch(&guid, l->sw, l->switches, sizeof *l->sw, compare_guid);
+
+	return at ? (uint32_t)(at - l->sw) : FABRIC_NONE;
+}
+
+static uint32_t behind(const void *arg, uint32_t sw, unsigned port)
+{
+	const struct lfts *l = arg;
+	osm_node_t *node = l->sw[sw]->p_node;
+	const osm_physp_t *physp = port && port < osm_node_get_num_physp(node)
+					   ? osm_node_get_physp_ptr(node, port)
+					   : NULL;
+	const osm_physp_t *peer = physp ? physp->p_remote_physp : NULL;
+
+	return peer && peer->p_node->sw ? find(l, peer->p_node->sw) : FABRIC_NONE;
+}
+
 int lfts_open(struct plugin *p, struct lfts *l, struct sm_reply_head *h)
 {
 	cl_qmap_t *switches = &p->osm->subn.sw_guid_tbl;
@@ -50,10 +78,7 @@ int lfts_open(struct plugin *p, struct lfts *l, struct sm_reply_head *h)
 
 uint32_t lfts_index(const struct lfts *l, const osm_switch_t *sw)
 {
-	for (uint32_t i = 0; i < l->switches; i++)
-		if (l->sw[i] == sw)
-			return i;
-	return FABRIC_NONE;
+	return sw ? find(l, sw) : FABRIC_NONE;
 }
 
 /* Makes room as OpenSM does it when a LID above all others appears, without wiping what is there.
@@ -84,14 +109,17 @@ static int make_room(osm_switch_t *sw, uint16_t lid)
 	return 0;
 }
 
-int lfts_plan(struct lfts *l, const struct move *move, unsigned moves, struct sm_reply_head *h)
+int lfts_plan(struct lfts *l, const struct move *move, unsigned moves, bool ordered,
+	      struct sm_reply_head *h)
 {
-	struct moves_tables t = {l->switches, block_of, blocks_of, name_of, l};
+	struct moves_tables t = {l->switches, block_of, blocks_of, name_of, behind, l};
 	struct fabric_error e = {""};
 	int rc = moves_plan_tables(&t, move, moves, &l->plan, &e);
 
 	if (rc)
 		return plugin_refuse(h, rc, "%.*s", SM_REASON_MAX - 1, e.text);
+	if (ordered && moves_order_tables(&t, &l->plan))
+		return plugin_refuse(h, -ENOMEM, "no memory in OpenSM");
 	for (unsigned i = 0; i < l->plan.moves; i++) /* one for each LID of a run */
 		if (l->plan.move[i].like && l->plan.move[i].lid > l->top)
 			l->top = l->plan.move[i].lid;
@@ -156,7 +184,8 @@ static uint8_t *wanted_block(const struct lfts *l, const struct moves_smp *s)
 bool lfts_stale(const struct lfts *l)
 {
 	for (unsigned i = 0; i < l->plan.smps; i++)
-		if (memcmp(wanted_block(l, &l->plan.smp[i]), l->plan.smp[i].before, IB_LFT_BLOCK))
+		if (!l->plan.smp[i].part &&
+		    memcmp(wanted_block(l, &l->plan.smp[i]), l->plan.smp[i].before, IB_LFT_BLOCK))
 			return true;
 	return false;
 }
@@ -167,14 +196,38 @@ void lfts_want(struct lfts *l)
 		memcpy(wanted_block(l, &l->plan.smp[i]), l->plan.smp[i].after, IB_LFT_BLOCK);
 }
 
+/* The SMPs of one wave, from `first` on. */
+static struct wire_batch wave_at(const struct lfts *l, unsigned first)
+{
+	unsigned n = first;
+
+	while (n < l->plan.smps && l->plan.smp[n].wave == l->plan.smp[first].wave)
+		n++;
+	return (struct wire_batch){l->sw, l->plan.smp + first, n - first, l->taken + first};
+}
+
+/* All of a wave is where it shall be. */
+static bool is_taken(const struct wire_batch *b)
+{
+	return !memchr(b->taken, false, b->count);
+}
+
 int lfts_send(struct plugin *p, struct lfts *l, uint64_t deadline_us)
 {
-	struct wire_batch b = {l->sw, l->plan.smp, l->plan.smps, l->taken};
+	bool whole = true;
+	int rc = 0;
 
-	if (!b.count)
-		return 0;
-	l->sent = true;
-	return wire_send(p, &b, deadline_us);
+	memset(l->taken, 0, l->plan.smps * sizeof *l->taken);
+	for (unsigned at = 0; at < l->plan.smps && (whole || l->turned);) {
+		struct wire_batch b = wave_at(l, at);
+		int failed = wire_send(p, &b, deadline_us);
+
+		l->sent = true;
+		whole = !failed && is_taken(&b);
+		rc = rc ? rc : failed;
+		at += b.count;
+	}
+	return rc;
 }
 
 unsigned lfts_note(struct plugin *p, const struct lfts *l, unsigned first)
@@ -225,6 +278,7 @@ static void forget_block(const struct lfts *l, const struct moves_smp *s)
 void lfts_turn(struct lfts *l)
 {
 	l->tops = 0; /* longer tables do no harm */
+	l->turned = true;
 	moves_undo(&l->plan);
 	for (unsigned i = 0; l->sent && i < l->plan.smps; i++)
 		forget_block(l, &l->plan.smp[i]);

@@ -18,7 +18,7 @@ struct lfts {
 	uint16_t top;           /* highest LID that the plan gives entries */
 	unsigned tops;          /* switches whose tables do not reach up to it */
 	bool *taken;            /* owned; of each SMP: the switch holds it */
-	bool sent;
+	bool sent, turned;      /* turned: it is the way back */
 };
 
 /* Finds the switches. 0, or -ENOMEM with reason. OpenSM's lock held, as for the next two; shared is
@@ -26,8 +26,10 @@ struct lfts {
 int lfts_open(struct plugin *p, struct lfts *l, struct sm_reply_head *h);
 /* A switch's number in plans; FABRIC_NONE: it is none of them. */
 uint32_t lfts_index(const struct lfts *l, const osm_switch_t *sw);
-/* Plans what has to be sent for a batch; changes nothing. 0, or -errno with reason. */
-int lfts_plan(struct lfts *l, const struct move *move, unsigned moves, struct sm_reply_head *h);
+/* Plans what has to be sent for a batch; changes nothing. ordered: in waves. 0, or -errno with
+ * reason. */
+int lfts_plan(struct lfts *l, const struct move *move, unsigned moves, bool ordered,
+	      struct sm_reply_head *h);
 /* Makes OpenSM's tables as long as the plan needs them. 0, or -ENOMEM with reason. Lock held
  * exclusively, as for the next three. */
 int lfts_grow(struct lfts *l, struct sm_reply_head *h);
@@ -38,8 +40,9 @@ bool lfts_stale(const struct lfts *l);
 void lfts_want(struct lfts *l);
 /* Tells the switches whose tables have got longer. 0 or -EIO. */
 int lfts_send_tops(struct plugin *p, struct lfts *l);
-/* Sends all of the plan, unordered: the only entries that change belong to LIDs nobody uses now.
- * Waits for the answers until deadline_us. Without the lock. 0, -EIO or -ETIMEDOUT. */
+/* Sends the plan wave by wave, and waits for the answers until deadline_us. A plan without an order
+ * is one wave: then nobody uses the LIDs whose entries change. Where a wave was not taken, the next
+ * ones are not sent, unless it is the way back. Without the lock. 0, -EIO or -ETIMEDOUT. */
 int lfts_send(struct plugin *p, struct lfts *l, uint64_t deadline_us);
 /* Tells OpenSM what the switches hold now, from SMP `first` on, LFTS_PIECE of them. Lock held
  * exclusively. Returns the SMP to go on with, 0 at the end. */

@@ -5,6 +5,7 @@
 #include "sm-helper/plugin/homes.h"
 #include "sm-helper/plugin/keep.h"
 #include "sm-helper/plugin/master.h"
+#include "sm-helper/plugin/owner.h"
 #include "sm-helper/plugin/parked.h"
 #include "sm-helper/plugin/partitions.h"
 #include "sm-helper/plugin/smps.h"
@@ -47,6 +48,7 @@ union any_request {
 	struct sm_parked_request parked;
 	struct sm_memberships_request memberships;
 	struct sm_members_request members;
+	struct sm_owner_request owner;
 };
 
 union any_reply {
@@ -65,6 +67,8 @@ union any_reply {
 	struct sm_memberships_reply memberships;
 	struct sm_partitions_reply partitions;
 	struct sm_members_reply members;
+	struct sm_owner_reply owner;
+	struct sm_homes_reply homes;
 };
 
 /* Answers client i if what it watches is past. False: it is gone. */
@@ -117,8 +121,21 @@ static void sweep_begins(struct plugin *p)
 	engines_wrap(p);
 }
 
-static int dispatch(struct plugin *p, const union any_request *req, union any_reply *reply)
+static bool changes(const union any_request *req)
 {
+	uint16_t op = req->head.op;
+
+	return op == SM_OP_ASSIGN || op == SM_OP_GUIDS || op == SM_OP_INTENT ||
+	       op == SM_OP_MEMBERS || op == SM_OP_SWEEP ||
+	       (op == SM_OP_PARKED && req->parked.flags);
+}
+
+static int dispatch(struct plugin *p, int i, const union any_request *req, union any_reply *reply)
+{
+	int rc = changes(req) ? owner_check(p, i, &reply->h) : 0;
+
+	if (rc)
+		return rc;
 	switch (req->head.op) {
 	case SM_OP_STATUS:
 		return plugin_status(p, &reply->status);
@@ -146,6 +163,10 @@ static int dispatch(struct plugin *p, const union any_request *req, union any_re
 		return plugin_partitions(p, &req->page, &reply->partitions);
 	case SM_OP_MEMBERS:
 		return plugin_members(p, &req->members, &reply->members);
+	case SM_OP_OWNER:
+		return plugin_owner(p, i, &req->owner, &reply->owner);
+	case SM_OP_HOMES:
+		return plugin_homes(p, &req->page, &reply->homes);
 	default:
 		return plugin_refuse(&reply->h, -EPROTO, "operation %u is unknown", req->head.op);
 	}
@@ -179,7 +200,7 @@ static bool serve(struct plugin *p, int i)
 		return serve_reroute(p, i);
 	}
 	if (!rc)
-		rc = dispatch(p, &req, &reply);
+		rc = dispatch(p, i, &req, &reply);
 	reply.h.error = rc < 0 ? rc : 0;
 	reply.h.head.bytes = rc < 0 ? sizeof reply.h : (uint32_t)rc;
 	return send(fd, &reply, reply.h.head.bytes, MSG_NOSIGNAL | MSG_DONTWAIT) ==
@@ -196,6 +217,7 @@ static void accept_client(struct plugin *p)
 		if (p->client_fd[i] < 0) {
 			p->client_fd[i] = fd;
 			p->watch[i].head.op = p->await[i].head.op = 0;
+			p->grant[i] = 0;
 			return;
 		}
 	close(fd);
@@ -325,8 +347,9 @@ static int start(struct plugin *p)
 	if ((p->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0 ||
 	    (p->changed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
 		return -errno;
-	if ((rc = homes_open(p)) || (rc = master_open(p)) || (rc = partitions_open(p)) ||
-	    (rc = hook_path_requests(p)) || (rc = wire_hook(p)) || (rc = smps_hook(p)))
+	if ((rc = homes_open(p)) || (rc = master_open(p)) || (rc = owner_open(p)) ||
+	    (rc = partitions_open(p)) || (rc = hook_path_requests(p)) || (rc = wire_hook(p)) ||
+	    (rc = smps_hook(p)))
 		return rc;
 	if ((rc = distinguisher_start(p)))
 		return rc;

@@ -39,6 +39,8 @@ struct plugin {
 	int changed_fd;                    /* wakes our thread for those who watch */
 	struct sm_watch_request watch[PLUGIN_CLIENTS_MAX];   /* head.op 0: does not watch */
 	struct sm_reroute_request await[PLUGIN_CLIENTS_MAX]; /* likewise, for comparisons */
+	uint64_t grant[PLUGIN_CLIENTS_MAX]; /* that the client has shown; 0: none */
+	struct sm_owner owner;              /* our thread's: plugin/owner.h */
 	pthread_t thread;
 	uint64_t lids_stale_us; /* our thread's: since when guid2lid's file is old; 0: it is not */
 	bool neighbors_stale;   /* the same: OpenSM's file of neighbours is to be written */
@@ -127,6 +129,7 @@ int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
 int plugin_status(struct plugin *p, struct sm_status_reply *reply);
 int plugin_endports(struct plugin *p, const struct sm_page_request *req,
 		    struct sm_endports_reply *reply);
+int plugin_homes(struct plugin *p, const struct sm_page_request *req, struct sm_homes_reply *reply);
 int plugin_links(struct plugin *p, const struct sm_page_request *req, struct sm_links_reply *reply);
 int plugin_lft(struct plugin *p, const struct sm_lft_request *req, struct sm_lft_reply *reply);
 int plugin_sweep(struct plugin *p, struct sm_sweep_reply *reply);

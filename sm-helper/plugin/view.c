@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Answers about OpenSM and the subnet; changes nothing. */
+#include "sm-helper/plugin/homes.h"
 #include "sm-helper/plugin/master.h"
 #include "sm-helper/plugin/parked.h"
 #include "common/ib.h"
@@ -26,6 +27,62 @@ static void copy_text(char *to, size_t room, const char *from)
 	snprintf(to, room, "%s", from ? from : "");
 }
 
+/* What a place shows that has another GUID than at home; false: it has not, or nothing is there. */
+static bool fill_home(struct plugin *p, const struct home *h, struct sm_home *to)
+{
+	osm_switch_t *sw = osm_get_switch_by_guid(&p->osm->subn, cl_hton64(h->key.switch_guid));
+	osm_physp_t *near = sw && h->key.switch_port < osm_node_get_num_physp(sw->p_node)
+				    ? osm_node_get_physp_ptr(sw->p_node, h->key.switch_port)
+				    : NULL;
+	osm_physp_t *physp = near ? near->p_remote_physp : NULL;
+	uint64_t guid = physp ? cl_ntoh64(physp->port_guid) : 0;
+
+	if (!guid || guid == h->port_guid)
+		return false;
+	*to = (struct sm_home){
+		.switch_guid = h->key.switch_guid,
+		.switch_port = h->key.switch_port,
+		.node_guid = cl_ntoh64(osm_node_get_node_guid(physp->p_node)),
+		.port_guid = guid,
+		.parked_node = h->node_guid,
+		.parked_guid = h->port_guid,
+		.like = h->like,
+		.lid = cl_ntoh16(osm_physp_get_base_lid(physp)),
+		.own_lid = h->own,
+	};
+	return true;
+}
+
+/* How many there are; those from `first` on into r, if it is not NULL. Lock held. */
+static uint32_t list_homes(struct plugin *p, uint32_t first, struct sm_homes_reply *r)
+{
+	cl_fmap_t *map = &p->homes->map;
+	struct sm_home one;
+	uint32_t n = 0;
+
+	for (cl_fmap_item_t *i = cl_fmap_head(map); i != cl_fmap_end(map); i = cl_fmap_next(i)) {
+		if (!fill_home(p, &((struct home_item *)i)->home, &one))
+			continue;
+		if (r && n >= first && r->count < SM_ENDPORTS_MAX)
+			r->home[r->count++] = one;
+		n++;
+	}
+	return n;
+}
+
+int plugin_homes(struct plugin *p, const struct sm_page_request *req, struct sm_homes_reply *r)
+{
+	int rc = begin_read(p, &r->h);
+
+	if (rc)
+		return rc;
+	cl_plock_acquire(&p->osm->lock);
+	r->total = list_homes(p, req->first, r);
+	cl_plock_release(&p->osm->lock);
+	plugin_gate_leave(p);
+	return (int)(offsetof(struct sm_homes_reply, home) + r->count * sizeof r->home[0]);
+}
+
 int plugin_status(struct plugin *p, struct sm_status_reply *r)
 {
 	osm_opensm_t *osm = p->osm;
@@ -46,6 +103,7 @@ int plugin_status(struct plugin *p, struct sm_status_reply *r)
 	r->others = (uint8_t)(others < UINT8_MAX ? others : UINT8_MAX);
 	r->switches = (uint32_t)cl_qmap_count(&osm->subn.sw_guid_tbl);
 	r->endports = (uint32_t)cl_qmap_count(&osm->subn.port_guid_tbl);
+	r->bound = list_homes(p, 0, NULL);
 	engine = osm->routing_engine_used;
 	copy_text(r->engine, sizeof r->engine, engine ? engine->name : NULL);
 	cl_plock_release(&osm->lock);
@@ -64,6 +122,7 @@ int plugin_status(struct plugin *p, struct sm_status_reply *r)
 	r->gids_out = atomic_load(&p->count.gids_out);
 	r->reroutes = atomic_load(&p->count.reroutes);
 	r->parked = parked_count(p);
+	r->owner = p->owner;
 	copy_text(r->plugin_version, sizeof r->plugin_version, IBVMIG_VERSION);
 	copy_text(r->opensm_version, sizeof r->opensm_version, osm->osm_version);
 	return sizeof *r;

@@ -108,6 +108,15 @@ static int check_assign(const struct sm_assign_request *r, size_t bytes, char *r
 	return check_targets(r->target, r->count, reason);
 }
 
+static int check_owner(const struct sm_owner_request *r, char *reason)
+{
+	if (!r->owner.registry || !r->owner.grant || !memchr(r->owner.name, 0, SM_OWNER_NAME_MAX))
+		return refuse(reason, -EINVAL, "a claim without a registry, a grant or a name");
+	if (r->flags & ~(uint32_t)SM_OWNER_TAKE)
+		return refuse(reason, -EINVAL, "flags 0x%x are unknown", r->flags);
+	return 0;
+}
+
 static int check_slot(const struct sm_slot *s, unsigned i, char *reason)
 {
 	if (!s->port_guid || !~s->port_guid || !~s->guid || s->guid == s->port_guid)
@@ -244,6 +253,8 @@ int proto_check_request(const void *packet, size_t bytes, char reason[static SM_
 		[SM_OP_PARKED] = sizeof(struct sm_parked_request),
 		[SM_OP_PARTITIONS] = sizeof(struct sm_page_request),
 		[SM_OP_REROUTE] = sizeof(struct sm_reroute_request),
+		[SM_OP_OWNER] = sizeof(struct sm_owner_request),
+		[SM_OP_HOMES] = sizeof(struct sm_page_request),
 	};
 	const struct sm_head *h = packet;
 
@@ -274,5 +285,5 @@ int proto_check_request(const void *packet, size_t bytes, char reason[static SM_
 	if (bytes != size[h->op])
 		return refuse(reason, -EPROTO, "operation %u has %zu bytes, not %zu", h->op,
 			      size[h->op], bytes);
-	return 0;
+	return h->op == SM_OP_OWNER ? check_owner(packet, reason) : 0;
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 14
+#define SM_PROTO_VERSION 15
 
 #define SM_ASSIGN_MAX         128 /* ports in one batch: 64 moves */
 #define SM_ENDPORTS_MAX       256
@@ -21,6 +21,7 @@
 #define SM_PKEYS_MAX          128  /* P_Keys of a GUID */
 #define SM_PARTITIONS_MAX     512
 #define SM_DESC_MAX           64
+#define SM_OWNER_NAME_MAX     128
 #define SM_REASON_MAX         192
 #define SM_PARTITION_NAME_MAX 32
 #define SM_DEADLINE_MAX_MS    60000
@@ -42,6 +43,8 @@ enum sm_op {
 	SM_OP_PARTITIONS = 13,
 	SM_OP_MEMBERS = 14,
 	SM_OP_REROUTE = 15,
+	SM_OP_OWNER = 16,
+	SM_OP_HOMES = 17,
 	SM_OP_COUNT
 };
 
@@ -65,6 +68,36 @@ enum sm_state { /* IBA SMInfo */
 		SM_STATE_DISCOVERING, /* about to be master */
 		SM_STATE_STANDBY,
 		SM_STATE_MASTER
+};
+
+/* The registry that may change this subnet, and the grant by which it may. A grant has a number
+ * that no other has; it is the next one whenever an ibvmig-sm starts, so a copy of a registry's
+ * file is told from the file. */
+struct sm_owner {
+	uint64_t registry; /* 0: nobody has claimed it yet */
+	uint64_t epoch;    /* counts grants */
+	uint64_t grant;
+	uint64_t since_ms;            /* wall clock */
+	char name[SM_OWNER_NAME_MAX]; /* for people: host and file */
+};
+
+/* SM_OP_OWNER: claims this connection's right to change something. Granted where nobody has the
+ * subnet, where its registry has the grant `was`, and always with SM_OWNER_TAKE. -EKEYREJECTED:
+ * another has it. Who has the right already keeps it by `owner.grant`. Without it what would change
+ * something is answered with -EKEYREJECTED. Grants outlive OpenSM. */
+enum sm_owner_flag { SM_OWNER_TAKE = 1 << 0 };
+
+struct sm_owner_request {
+	struct sm_head head;
+	struct sm_owner owner; /* wanted; the epoch that it had before */
+	uint64_t was;          /* grant before; 0: none */
+	uint32_t flags;
+	uint32_t pad;
+};
+
+struct sm_owner_reply {
+	struct sm_reply_head h;
+	struct sm_owner owner; /* as granted */
 };
 
 /* SM_OP_STATUS. Counters start with OpenSM. */
@@ -97,6 +130,9 @@ struct sm_status_reply {
 	uint8_t others;   /* other SMs in the fabric that are master or would take over */
 	uint16_t parked;  /* as the total of SM_OP_PARKED, or UINT16_MAX */
 	char plugin_version[16], opensm_version[32], engine[16];
+	struct sm_owner owner; /* who may change something */
+	uint32_t bound;        /* as the total of SM_OP_HOMES */
+	uint32_t pad;
 };
 
 /* SM_OP_ENDPORTS: switches (port 0) and CA ports, in the order of their GUIDs. Like SM_OP_LINKS it
@@ -129,6 +165,22 @@ struct sm_endports_reply {
 	uint64_t instance, generation;
 	uint32_t total, count;
 	struct sm_endport endport[SM_ENDPORTS_MAX]; /* only count of them are sent */
+};
+
+/* SM_OP_HOMES: places that show another GUID than without a VM, as far as batches have told. */
+struct sm_home {
+	uint64_t switch_guid, node_guid, port_guid;
+	uint64_t parked_node, parked_guid; /* without a VM */
+	uint64_t like;                     /* as in sm_target */
+	uint16_t lid, own_lid;             /* likewise */
+	uint8_t switch_port;
+	uint8_t pad[3];
+};
+
+struct sm_homes_reply {
+	struct sm_reply_head h;
+	uint32_t total, count;
+	struct sm_home home[SM_ENDPORTS_MAX]; /* only count of them are sent */
 };
 
 /* SM_OP_LINKS: links between switches, each once. */
@@ -171,8 +223,10 @@ enum sm_assign_flag {
 	SM_ASSIGN_BACK = 1 << 2,         /* takes an earlier batch back: SM_OP_PARKED tells before
 					    and after of that one */
 	SM_ASSIGN_NO_PKEYS = 1 << 3,     /* fault: P_Keys stay behind */
+	SM_ASSIGN_ORDERED = 1 << 4,      /* somebody sends to these LIDs: LFT blocks go in waves, so
+					    that no packet loops; each wave is waited for */
 	SM_ASSIGN_FLAGS = SM_ASSIGN_NO_SWAP | SM_ASSIGN_FORCED_SWEEP | SM_ASSIGN_BACK |
-			  SM_ASSIGN_NO_PKEYS
+			  SM_ASSIGN_NO_PKEYS | SM_ASSIGN_ORDERED
 };
 
 struct sm_target {
@@ -250,9 +304,9 @@ struct sm_assign_reply {
 	uint16_t own_lid[SM_ASSIGN_MAX];        /* the own LID; another one where `lid` is a copy */
 	uint16_t changed[SM_ASSIGN_MAX];        /* share of paths_changed that is of its GUID */
 	uint32_t path_count;                    /* the first of paths_changed */
-	uint32_t switch_info_smps; /* LinearFDBTop of switches whose tables got longer */
-	uint32_t pkey_smps;        /* P_Key tables that were written */
-	uint32_t pad;
+	uint32_t switch_info_smps;         /* LinearFDBTop of switches whose tables got longer */
+	uint32_t pkey_smps;                /* P_Key tables that were written */
+	uint32_t waves;                    /* in which the LFT blocks were sent; 1: unordered */
 	struct sm_path path[SM_PATHS_MAX]; /* only path_count of them are sent */
 };
 

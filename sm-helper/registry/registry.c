@@ -4,6 +4,8 @@
 #include "common/util.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* GUIDs are stored as SQLite's signed 64-bit integers, bit by bit. */
@@ -38,6 +40,9 @@ static const char schema[] =
 	"CREATE TABLE IF NOT EXISTS replica (id INTEGER PRIMARY KEY CHECK (id = 1),"
 	" seq INTEGER NOT NULL, alone INTEGER NOT NULL) STRICT;"
 	"INSERT OR IGNORE INTO replica VALUES (1, 0, 0);"
+	"CREATE TABLE IF NOT EXISTS owner (registry INTEGER NOT NULL, epoch INTEGER NOT NULL,"
+	" granted INTEGER NOT NULL, wanted INTEGER NOT NULL, probed_ms INTEGER NOT NULL) STRICT;"
+	"INSERT INTO owner SELECT 0, 0, 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM owner);"
 	"CREATE TRIGGER IF NOT EXISTS bind_of_claimed BEFORE INSERT ON vguid WHEN EXISTS"
 	" (SELECT 1 FROM claim WHERE vguid = NEW.vguid AND vm <> NEW.vm)"
 	" BEGIN SELECT RAISE(ABORT, 'the vGUID is claimed by another VM'); END;"
@@ -50,10 +55,92 @@ static const char schema[] =
 	" port, intent, to_host, to_url, to_vf, to_parked, to_parked_node, to_switch, to_port,"    \
 	" dynamic, own_lid, to_own_lid, had_lids"
 
+/* What an error says of the file; REGISTRY_GOOD: nothing. */
+static enum registry_state state_of(int sqlite_rc)
+{
+	switch (sqlite_rc & 0xff) {
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return REGISTRY_CORRUPT;
+	case SQLITE_FULL:
+		return REGISTRY_FULL;
+	case SQLITE_READONLY:
+	case SQLITE_CANTOPEN:
+	case SQLITE_PERM:
+		return REGISTRY_READ_ONLY;
+	case SQLITE_IOERR:
+		return REGISTRY_FAILING;
+	default:
+		return REGISTRY_GOOD;
+	}
+}
+
+const char *registry_state_name(enum registry_state s)
+{
+	static const char *const name[] = {"good", "corrupt", "full", "read-only", "failing"};
+
+	return name[s];
+}
+
+/* Says it once, not for each call. A corrupt file stays so. */
+static void note_state(struct registry *r, enum registry_state s, const char *why)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&r->judging);
+
+	if (r->health.state == s || r->health.state == REGISTRY_CORRUPT || !r->path)
+		return;
+	r->health.state = s;
+	snprintf(r->health.why, sizeof r->health.why, "%s: %s", r->path, why);
+	if (s == REGISTRY_GOOD)
+		r->health.why[0] = 0;
+	log_at(s == REGISTRY_GOOD ? LOG_NOTICE : LOG_ERROR, "registry %s is %s%s%s", r->path,
+	       registry_state_name(s), s == REGISTRY_GOOD ? " again" : ": ",
+	       s == REGISTRY_GOOD ? "" : why);
+}
+
 int registry_failed(struct registry *r)
 {
+	enum registry_state s = state_of(sqlite3_errcode(r->db));
+
 	log_error("registry: %s", sqlite3_errmsg(r->db));
+	if (s != REGISTRY_GOOD)
+		note_state(r, s, sqlite3_errmsg(r->db));
 	return -EIO;
+}
+
+static void probe(struct registry *r)
+{
+	char sql[96];
+	int rc;
+
+	snprintf(sql, sizeof sql, "UPDATE owner SET probed_ms = %" PRIu64, wall_ms());
+	sqlite3_mutex_enter(sqlite3_db_mutex(r->db));
+	rc = sqlite3_exec(r->db, sql, NULL, NULL, NULL);
+	if (rc == SQLITE_OK)
+		note_state(r, REGISTRY_GOOD, "");
+	else if (state_of(rc) != REGISTRY_GOOD)
+		note_state(r, state_of(rc), sqlite3_errmsg(r->db));
+	sqlite3_mutex_leave(sqlite3_db_mutex(r->db));
+}
+
+/* True if it is time, and then it is the caller's turn. */
+static bool is_due(struct registry *r, unsigned fresh_ms)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&r->judging);
+	bool due = r->health.state != REGISTRY_CORRUPT &&
+		   (!r->probed_ms || now_ms() - r->probed_ms >= fresh_ms);
+
+	if (due)
+		r->probed_ms = now_ms();
+	return due;
+}
+
+struct registry_health registry_judge(struct registry *r, unsigned fresh_ms)
+{
+	if (r->path && is_due(r, fresh_ms))
+		probe(r);
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&r->judging);
+	return r->health;
 }
 
 static int add_column(sqlite3 *db, const char *name, char **ret_why)
@@ -86,30 +173,164 @@ static int add_columns(sqlite3 *db, char **ret_why)
 	return rc;
 }
 
-int registry_open(const char *path, struct registry **ret_registry, char **ret_error)
+/* Each page belongs where it is, and each row fits its table. */
+static int check(sqlite3 *db, char **ret_why)
 {
-	struct registry *r = calloc(1, sizeof *r);
-	char *why = NULL;
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check(1)", -1, &s, NULL);
 
-	if (!r)
-		return -ENOMEM;
-	pthread_mutex_init(&r->claims, NULL);
-	if (sqlite3_open_v2(path, &r->db,
-			    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX,
-			    NULL) == SQLITE_OK &&
-	    sqlite3_busy_timeout(r->db, 2000) == SQLITE_OK &&
-	    sqlite3_exec(r->db, schema, NULL, NULL, &why) == SQLITE_OK &&
-	    add_columns(r->db, &why) == SQLITE_OK) {
-		*ret_registry = r;
+	if (rc == SQLITE_OK && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+		const char *text = (const char *)sqlite3_column_text(s, 0);
+
+		rc = text && !strcmp(text, "ok") ? SQLITE_OK : SQLITE_CORRUPT;
+		if (rc != SQLITE_OK)
+			*ret_why = sqlite3_mprintf("%s", text);
+	}
+	sqlite3_finalize(s);
+	return rc;
+}
+
+static int open_file(const char *path, sqlite3 **ret_db, char **ret_why)
+{
+	int rc = sqlite3_open_v2(path, ret_db,
+				 SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX,
+				 NULL);
+
+	if (rc == SQLITE_OK)
+		rc = sqlite3_busy_timeout(*ret_db, 2000);
+	if (rc == SQLITE_OK)
+		rc = check(*ret_db, ret_why);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(*ret_db, schema, NULL, NULL, ret_why);
+	return rc == SQLITE_OK ? add_columns(*ret_db, ret_why) : rc;
+}
+
+static int error_of(int sqlite_rc)
+{
+	static const int error[] = {-EIO, -EBADMSG, -ENOSPC, -EROFS, -EIO};
+
+	return error[state_of(sqlite_rc)];
+}
+
+/* As registry_open(). */
+static int open_db(const char *path, sqlite3 **ret_db, char **ret_error)
+{
+	sqlite3 *db = NULL;
+	char *why = NULL;
+	int rc = open_file(path, &db, &why);
+
+	if (rc == SQLITE_OK) {
+		*ret_db = db;
 		return 0;
 	}
-	*ret_error = strf("registry %s: %s", path,
-			  why     ? why
-			  : r->db ? sqlite3_errmsg(r->db)
-				  : "no memory");
+	*ret_error = strf("registry %s: %s", path, why ? why : sqlite3_errstr(rc));
 	sqlite3_free(why);
-	registry_close(r);
-	return -EIO;
+	sqlite3_close(db);
+	return error_of(rc);
+}
+
+/* path: NULL, in memory. */
+static struct registry *registry_new(const char *path)
+{
+	struct registry *r = calloc(1, sizeof *r);
+
+	if (!r || (path && !(r->path = strdup(path)))) {
+		free(r);
+		return NULL;
+	}
+	pthread_mutex_init(&r->claims, NULL);
+	pthread_mutex_init(&r->owning, NULL);
+	pthread_mutex_init(&r->judging, NULL);
+	return r;
+}
+
+int registry_open(const char *path, struct registry **ret_registry, char **ret_error)
+{
+	struct registry *r = registry_new(path);
+	sqlite3 *db;
+	int rc = r ? open_db(path, &db, ret_error) : -ENOMEM;
+
+	if (!rc) {
+		r->db = db;
+		rc = registry_load_owner(r);
+	}
+	if (rc)
+		registry_close(r);
+	else
+		*ret_registry = r;
+	return rc;
+}
+
+int registry_stand_in(const char *path, int rc, const char *why, struct registry **ret_registry)
+{
+	struct registry *r;
+	char *ignored AUTO_FREE = NULL;
+	int failed = registry_open(":memory:", &r, &ignored);
+
+	if (failed)
+		return failed;
+	free(r->path);
+	r->path = NULL;
+	r->health.state = rc == -EBADMSG  ? REGISTRY_CORRUPT
+			  : rc == -ENOSPC ? REGISTRY_FULL
+			  : rc == -EROFS  ? REGISTRY_READ_ONLY
+					  : REGISTRY_FAILING;
+	snprintf(r->health.why, sizeof r->health.why, "%s", why);
+	r->instead_of = strdup(path);
+	*ret_registry = r;
+	return 0;
+}
+
+/* The file and what SQLite keeps beside it. */
+static int lay_aside(const char *path, const char *aside)
+{
+	static const char *const ends[] = {"", "-wal", "-shm"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+		char *from AUTO_FREE = strf("%s%s", path, ends[i]);
+		char *to AUTO_FREE = strf("%s%s", aside, ends[i]);
+
+		if (!from || !to)
+			return -ENOMEM;
+		if (rename(from, to) && errno != ENOENT)
+			return -errno;
+	}
+	return 0;
+}
+
+int registry_renew(struct registry *r, char **ret_aside, char **ret_error)
+{
+	char *path = r->path ? r->path : r->instead_of;
+	char *aside = strf("%s.corrupt-%" PRIu64, path, wall_ms());
+	sqlite3 *db = NULL;
+	int rc = path && aside ? lay_aside(path, aside) : -ENOMEM;
+
+	if (!rc && (rc = open_db(path, &db, ret_error)))
+		lay_aside(aside, path);
+	if (rc) {
+		free(aside);
+		return rc;
+	}
+	r->old = r->db; /* other threads may be in the middle of a call */
+	r->db = db;
+	r->path = path;
+	r->instead_of = NULL;
+	r->health = (struct registry_health){0};
+	r->has_grant = false;
+	*ret_aside = aside;
+	return registry_load_owner(r);
+}
+
+unsigned registry_count(struct registry *r)
+{
+	sqlite3_stmt *s = NULL;
+	unsigned n = 0;
+
+	if (sqlite3_prepare_v2(r->db, "SELECT count(*) FROM vguid", -1, &s, NULL) == SQLITE_OK &&
+	    sqlite3_step(s) == SQLITE_ROW)
+		n = (unsigned)sqlite3_column_int(s, 0);
+	sqlite3_finalize(s);
+	return n;
 }
 
 void registry_close(struct registry *r)
@@ -118,7 +339,12 @@ void registry_close(struct registry *r)
 		return;
 	registry_untrack(r);
 	sqlite3_close(r->db);
+	sqlite3_close(r->old);
 	pthread_mutex_destroy(&r->claims);
+	pthread_mutex_destroy(&r->owning);
+	pthread_mutex_destroy(&r->judging);
+	free(r->path);
+	free(r->instead_of);
 	free(r);
 }
 
@@ -358,6 +584,7 @@ int registry_each_move(struct registry *r, void (*fn)(void *arg, const struct mo
 		m.pkey = (uint16_t)sqlite3_column_int(s, 2);
 		get_vf(s, 3, &m.from);
 		get_vf(s, 10, &m.to);
+		m.senders_alive = true; /* nobody waits for this one */
 		fn(arg, &m);
 	}
 	sqlite3_finalize(s);

@@ -77,14 +77,44 @@ struct move_request {
 	struct reg_vf from; /* host, vf, parked_guid */
 	struct reg_vf to;   /* and url */
 	uint16_t pkey;
+	bool senders_alive; /* nobody has quiesced who sends to it */
+};
+
+/* The file of the registry. */
+enum registry_state {
+	REGISTRY_GOOD,
+	REGISTRY_CORRUPT,   /* for good; what follows passes */
+	REGISTRY_FULL,      /* no room on its disk */
+	REGISTRY_READ_ONLY, /* not writable, or not there */
+	REGISTRY_FAILING,   /* reading or writing fails otherwise */
+};
+
+#define REGISTRY_WHY_MAX 512
+
+struct registry_health {
+	enum registry_state state;
+	char why[REGISTRY_WHY_MAX]; /* names the file; "": good */
 };
 
 struct reg_subscription {
 	char host[REG_TEXT_MAX], url[REG_TEXT_MAX];
 };
 
-/* 0, or -EIO and *ret_error (owned by the caller) names the file and the cause. */
+/* 0, or -errno and *ret_error (owned by the caller) names the file and the cause: -EBADMSG, it is
+ * corrupt; -ENOSPC; -EROFS; -EIO. */
 int registry_open(const char *path, struct registry **ret_registry, char **ret_error);
+/* What stands in for a file that could not be opened: empty, in memory, and never good. rc, why: of
+ * registry_open(). 0 or -errno. */
+int registry_stand_in(const char *path, int rc, const char *why, struct registry **ret_registry);
+/* Lays the corrupt file aside, with another name that is told, and begins a new one at its place.
+ * 0, or -errno and *ret_error as above; then all is as it was. */
+int registry_renew(struct registry *r, char **ret_aside, char **ret_error);
+/* A write on trial, unless the last was less than fresh_ms ago, and its outcome. */
+struct registry_health registry_judge(struct registry *r, unsigned fresh_ms);
+/* "good", "corrupt", "full", "read-only", "failing". */
+const char *registry_state_name(enum registry_state s);
+/* How many vGUIDs it has; 0 also where it cannot be read. */
+unsigned registry_count(struct registry *r);
 void registry_close(struct registry *r);
 
 /* Every call returns 0 or -EIO; find returns -ENOENT too. */

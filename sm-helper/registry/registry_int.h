@@ -3,6 +3,7 @@
 #ifndef IBVMIG_SM_HELPER_REGISTRY_REGISTRY_INT_H
 #define IBVMIG_SM_HELPER_REGISTRY_REGISTRY_INT_H
 
+#include "sm-helper/registry/owner.h"
 #include "sm-helper/registry/registry.h"
 
 #include <pthread.h>
@@ -11,14 +12,26 @@
 #include <sqlite3.h>
 
 struct registry {
-	sqlite3 *db;              /* owned; opened in serialized mode */
+	sqlite3 *_Atomic db;      /* owned; opened in serialized mode */
+	sqlite3 *old;             /* owned; what db was before registry_renew() */
+	char *path;               /* owned; NULL: in memory only */
+	char *instead_of;         /* owned; the file for which it stands in, or NULL */
 	pthread_mutex_t claims;   /* holds changes of claims apart */
 	sqlite3_session *session; /* registry/replica.c; NULL: changes are not kept */
+	pthread_mutex_t owning;   /* guards the next two; holds changes of them apart */
+	struct reg_owner owner;
+	bool has_grant;          /* owner.wanted was given to this process */
+	pthread_mutex_t judging; /* guards the next two */
+	struct registry_health health;
+	uint64_t probed_ms;
 };
+
+/* registry/owner.c: at open. 0 or -EIO. */
+int registry_load_owner(struct registry *r);
 
 void registry_untrack(struct registry *r);
 
-/* Logs what SQLite says; -EIO. */
+/* Logs what SQLite says, and remembers what it says of the file; -EIO. */
 int registry_failed(struct registry *r);
 void registry_get_text(sqlite3_stmt *s, int column, char to[static REG_TEXT_MAX]);
 

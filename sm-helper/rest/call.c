@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "sm-helper/moves/ops_int.h"
+#include "sm-helper/moves/own.h"
 #include "sm-helper/notify/notice.h"
 #include "sm-helper/rest/rest_int.h"
 
@@ -23,6 +24,21 @@ bool rest_refuse_follower(struct rest_call *call)
 	struct ops *o = call->rest->ops;
 
 	return o->twin && ops_reconcile(o, &call->error);
+}
+
+bool rest_refuse_change(struct rest_call *call)
+{
+	struct ops *o = call->rest->ops;
+	char why[OWN_WHY_MAX], ignored[BACKEND_ERROR_MAX], code[32];
+	struct sm_status_reply s;
+	uint64_t age_ms;
+	bool known = !backend_look(o->backend, &s, &age_ms, ignored);
+	enum own_state state = own_state(o, known ? &s : NULL, why);
+
+	if (state == OWN_GOOD)
+		return rest_refuse_follower(call);
+	snprintf(code, sizeof code, "registry-%s", own_state_name(o, state));
+	return ops_fail(&call->error, -EROFS, 503, code, "%s", why);
 }
 
 static void gone_run(void *arg)

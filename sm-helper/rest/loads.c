@@ -64,9 +64,9 @@ static int add_vswitch(struct loads *g, uint32_t at)
 	return rc;
 }
 
-static int collect(struct loads *g, struct op_error *e)
+static int collect(struct loads *g, const struct ops *o, struct op_error *e)
 {
-	fabric_find_vswitches(&g->v.f);
+	ops_judge_vswitches(o, &g->v.f);
 	for (uint32_t i = 0; i < g->v.f.switches; i++)
 		if (g->v.f.sw[i].inside && add_vswitch(g, i))
 			return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
@@ -147,7 +147,7 @@ static int look(struct loads *g, struct ops *o, uint64_t ms, struct op_error *e)
 	rc = verify_begin(&g->v, o->probe, NULL, 0, text);
 	if (rc)
 		return ops_fail(e, rc, 503, "no-umad", "%s", text);
-	if ((rc = collect(g, e)) || (rc = sample(g, false, e)))
+	if ((rc = collect(g, o, e)) || (rc = sample(g, false, e)))
 		return rc;
 	nanosleep(&rest, NULL);
 	return sample(g, true, e);

@@ -16,6 +16,7 @@ static void read_move(struct json_reader *r, struct move_request *m)
 	rest_need_vf_at(r, "from", false, &m->from);
 	rest_need_vf_at(r, "to", true, &m->to);
 	m->pkey = rest_need_pkey(r);
+	m->senders_alive = json_opt_bool(r->obj, "senders_alive", false);
 	if (r->error || m->from.parked_guid != m->to.parked_guid ||
 	    !strcmp(m->from.host, m->to.host))
 		return;
@@ -96,6 +97,7 @@ static struct json_object *moves_json(const struct move_result *res, const struc
 	json_set_u64(o, "port_info_smps", res->port_info_smps);
 	json_set_u64(o, "guid_smps", res->guid_smps);
 	json_set_u64(o, "pkey_smps", res->pkey_smps);
+	json_set_u64(o, "waves", res->waves);
 	json_set_u64(o, "switches_updated", res->switches_updated);
 	json_set_u64(o, "switches_total", res->switches_total);
 	json_set_u64(o, "repath_notices", res->repath_notices);

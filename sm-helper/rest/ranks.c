@@ -95,7 +95,7 @@ static int ranking_begin(struct ranking *g, struct ops *o, struct json_object *f
 		return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
 	if (registry_each(o->registry, mark_busy, g))
 		return ops_fail_registry(e, -EIO);
-	fabric_find_vswitches(&g->v.f);
+	ops_judge_vswitches(o, &g->v.f);
 	mark_free(g, free_vfs);
 	mark_blocks(g);
 	return read_blocks(g, e);

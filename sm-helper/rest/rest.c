@@ -11,6 +11,8 @@
 #include "sm-helper/notify/reroute.h"
 #include "sm-helper/paths/interest.h"
 #include "sm-helper/moves/ops_int.h"
+#include "sm-helper/moves/own.h"
+#include "sm-helper/registry/owner.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -88,6 +90,25 @@ static void tell_certificate(struct json_object *o, struct tls *tls)
 	tls_keys_put(k);
 }
 
+/* s: NULL, OpenSM does not answer. */
+static struct json_object *status_registry(struct ops *o, const struct sm_status_reply *s)
+{
+	struct json_object *r = json_object_new_object();
+	struct reg_owner own = registry_owner(o->registry);
+	char why[OWN_WHY_MAX], id[17];
+	enum own_state state = own_state(o, s, why);
+
+	snprintf(id, sizeof id, "%016" PRIx64, own.registry);
+	json_set_str(r, "id", id);
+	json_set_u64(r, "epoch", own.epoch);
+	json_set_str(r, "state", own_state_name(o, state));
+	json_set_str(r, "error", *why ? why : NULL);
+	json_set_u64(r, "vguids", registry_count(o->registry));
+	if (s)
+		json_set_u64(r, "bound_at_sm", s->bound);
+	return r;
+}
+
 static void run_status(struct rest_call *call)
 {
 	struct ops *o = call->rest->ops;
@@ -125,6 +146,7 @@ static void run_status(struct rest_call *call)
 	json_set_u64(json_opt(call->reply, "sm"), "age_ms", age_ms);
 	if (o->twin)
 		json_set(call->reply, "peer", twin_status(o->twin));
+	json_set(call->reply, "registry", status_registry(o, s.instance ? &s : NULL));
 	json_set_bool(call->reply, "caching", call->rest->caching);
 	json_set_str(call->reply, "addresses", address_mode_name(o->addresses));
 	json_set(call->reply, "parked", rest_parked_json(&o->parked));
@@ -233,6 +255,7 @@ const struct http_route rest_routes[] = {
 	{"GET", "/v1/vguids/*", rest_get_vguid, REST_READ_ONLY},
 	{"POST", "/v1/vguids", rest_post_vguid, REST_NOVA},
 	{"POST", "/v1/release", rest_post_release, REST_NOVA},
+	{"POST", "/v1/rebuild", rest_post_rebuild, REST_NOVA},
 	{"POST", "/v1/fence", rest_post_fence, REST_NOVA | REST_PEER},
 	{"POST", "/v1/reconcile", rest_post_reconcile, REST_NOVA},
 	{"GET", "/v1/verify", rest_get_verify, REST_READ_ONLY},

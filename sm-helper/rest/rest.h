@@ -15,6 +15,7 @@ struct rest {
 	struct work_pool *pool, *look_pool; /* look_pool: of what must be answered at once */
 	const struct role_table *roles;     /* borrowed: of certificates */
 	struct tls *tls;                    /* borrowed; NULL without TLS */
+	bool has_peer;                      /* another ibvmig-sm is configured */
 	bool caching;                       /* answers to path queries may be cached */
 	bool holders;                       /* but only by hosts that are told of changes by name */
 	struct claim_range range;           /* range that vGUIDs are allocated from */

@@ -46,6 +46,8 @@ void rest_registry_broken(struct rest_call *call);
 /* Refuses a change where the other ibvmig-sm leads: only the one that leads may change the
  * registry. call->error is filled then. */
 bool rest_refuse_follower(struct rest_call *call);
+/* And where the registry may change nothing (moves/own.h). */
+bool rest_refuse_change(struct rest_call *call);
 /* A required string of 1 to REG_TEXT_MAX - 1 bytes. */
 void rest_need_text(struct json_reader *r, const char *key, char to[static REG_TEXT_MAX]);
 
@@ -64,6 +66,9 @@ void rest_post_release(struct http_request *req);
 void rest_post_reconcile(struct http_request *req);
 void rest_post_fence(struct http_request *req);
 void rest_get_verify(struct http_request *req);
+struct json_object *rest_entry_json(const struct reg_entry *e);
+/* rest/rebuild.c */
+void rest_post_rebuild(struct http_request *req);
 /* rest/moves.c */
 void rest_post_moves(struct http_request *req);
 void rest_post_moves_check(struct http_request *req);

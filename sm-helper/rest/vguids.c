@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-static struct json_object *entry_json(const struct reg_entry *e)
+struct json_object *rest_entry_json(const struct reg_entry *e)
 {
 	struct json_object *o = json_object_new_object();
 	char pkey[8];
@@ -45,7 +45,7 @@ static struct json_object *entry_json(const struct reg_entry *e)
 static void append_entry(void *arg, const struct reg_entry *e)
 {
 	if (e->intent != REG_BIND)
-		json_object_array_add(arg, entry_json(e));
+		json_object_array_add(arg, rest_entry_json(e));
 }
 
 static struct json_object *claim_json(const struct reg_claim *c)
@@ -89,7 +89,7 @@ static void run_vguid(struct rest_call *call)
 	}
 	rc = registry_find(call->rest->ops->registry, guid, &e);
 	if (!rc && e.intent != REG_BIND) {
-		call->reply = entry_json(&e);
+		call->reply = rest_entry_json(&e);
 	} else if (rc && rc != -ENOENT) {
 		rest_registry_broken(call);
 	} else {
@@ -186,7 +186,7 @@ static void run_claim(struct rest_call *call)
 		rest_bad_request(call, r.message);
 		return;
 	}
-	if (rest_refuse_follower(call))
+	if (rest_refuse_change(call))
 		return;
 	rc = want.vguid ? registry_claim(call->rest->ops->registry, &want, &holder)
 			: allocate(call, &want, &holder);
@@ -215,7 +215,7 @@ static void run_release(struct rest_call *call)
 		rest_bad_request(call, r.message);
 		return;
 	}
-	if (rest_refuse_follower(call))
+	if (rest_refuse_change(call))
 		return;
 	rc = registry_release(call->rest->ops->registry, vguid, vm, &holder);
 	if (rc == -EPERM)
@@ -323,7 +323,7 @@ static void run_reconcile(struct rest_call *call)
 	json_set(call->reply, "hosts", hosts_json(&q));
 	for (size_t i = 0; !rc && i < q.entries; i++) {
 		enum leak_verdict v = leaks_judge(&q.entry[i], q.report, q.reports, wall_ms());
-		struct json_object *o = entry_json(&q.entry[i]);
+		struct json_object *o = rest_entry_json(&q.entry[i]);
 		bool gone = v == LEAK_YES && release && release_leak(call, &q.entry[i], &q);
 
 		released += gone;
@@ -432,7 +432,7 @@ static void run_fence(struct rest_call *call)
 static struct json_object *verify_json(struct verify *v, const struct hosts *h,
 				       const struct reg_entry *e)
 {
-	struct json_object *o = entry_json(e);
+	struct json_object *o = rest_entry_json(e);
 	char text[HOSTS_TEXT_MAX] = "";
 	struct verify_result r;
 	enum hosts_verdict host = hosts_check(h, e, text);

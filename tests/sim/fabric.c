@@ -344,6 +344,7 @@ static struct json_object *do_move(struct json_object *move)
 
 	if (b->parked_guid != guid_of(to, "parked_guid")) {
 		sim_fabric.moves++;
+		sim_fabric.moves_alive += json_opt_bool(move, "senders_alive", false);
 		fill(b, to);
 	}
 	json_set_guid(o, "vguid", b->vguid);

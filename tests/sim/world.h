@@ -160,7 +160,7 @@ struct sim_fabric {
 	unsigned rights_asked;
 	uint64_t opensm_down_until_us, opensm_stopped_until_us;
 	struct sim_binding bindings[SIM_GUESTS * SIM_RAILS];
-	unsigned moves;
+	unsigned moves, moves_alive; /* moves_alive: whose senders were said to be alive */
 	uint64_t fence_us, move_us; /* how long ibvmig-sm takes for one, beside what it must */
 	unsigned asked, asked_most; /* calls for moves that wait for their answer; the most */
 	struct sim_loads loads;

@@ -90,9 +90,10 @@ int moves_plan_tables(const struct moves_tables *tables, const struct move *move
 		      struct moves_plan *ret_plan, struct fabric_error *e);
 void moves_free(struct moves_plan *plan);
 
-/* Orders the SMPs in waves from the new places outwards. A packet to a moving LID arrives at the
- * old or the new place, or is dropped where there was no way before; but never loops, whatever of a
- * wave has been done. A block whose LIDs ask for different orders is sent in parts. 0, -ENOMEM. */
+/* Orders the SMPs in waves from the new places outwards. Whatever of a wave has been done, a
+ * packet to a moving LID does not loop. It arrives at the old or the new place; or it is dropped
+ * where there was no way before. A block whose LIDs ask for different orders is sent in parts. 0,
+ * -ENOMEM. */
 int moves_order(const struct fabric *f, struct moves_plan *plan);
 /* The same for tables that still are as they were when the plan was made, or as it wants them. */
 int moves_order_tables(const struct moves_tables *tables, struct moves_plan *plan);

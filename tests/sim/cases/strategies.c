@@ -211,6 +211,9 @@ static bool chosen_right(const struct scene *s)
 				    json_opt_str(r, "asked", "-"));
 	if (s->word && !strstr(why_not(choice, s->chosen), s->word))
 		return sim_is_wrong("it does not say why not better: %.300s", json_text(choice));
+	if (sim_fabric.moves_alive != (str_eq(s->chosen, "native") ? sim_fabric.moves : 0))
+		return sim_is_wrong("of %u moves %u have senders that are alive", sim_fabric.moves,
+				    sim_fabric.moves_alive);
 	if (ballast_ended)
 		return sim_is_wrong("nothing keeps pre-copy from ending in HOLD");
 	return left_early == s->left_before ? true

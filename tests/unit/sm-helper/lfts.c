@@ -129,7 +129,7 @@ static void test_top(void **state)
 		struct sm_reply_head h = {0};
 
 		top_sent = 0;
-		assert_int_equal(lfts_plan(&s->l, m, 2, &h), 0);
+		assert_int_equal(lfts_plan(&s->l, m, 2, false, &h), 0);
 		assert_int_equal(s->l.top, top);
 		assert_int_equal(s->l.tops, 1);
 		assert_int_equal(lfts_grow(&s->l, &h), 0);
@@ -152,7 +152,7 @@ static void test_room(void **state)
 	(void)state;
 	s->node.print_desc = name;
 	s->sw.switch_info.lin_cap = cl_hton16(66);
-	assert_int_equal(lfts_plan(&s->l, &m, 1, &h), -ERANGE);
+	assert_int_equal(lfts_plan(&s->l, &m, 1, false, &h), -ERANGE);
 	assert_non_null(strstr(h.reason, "LID 67 does not fit"));
 	subnet_free(s);
 }

@@ -6,6 +6,8 @@
 
 #include "sm-helper/moves/shared.h"
 #include "tests/unit/sm-helper/moves_world.h"
+#include "sm-helper/moves/own.h"
+#include "sm-helper/registry/registry_int.h"
 
 /* Time passes in sleeps alone: no stall of this machine comes between a deadline and what is to
  * begin before it. */
@@ -704,6 +706,85 @@ static void test_shared_bind_unseen(void **state)
 	assert_int_equal(w.entry, 0);
 }
 
+/* LFT blocks go in waves where one VM's senders are alive, and on the way back too. */
+static void test_senders_alive(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8), way(1, 1, 9)}, more[] = {way(2, 2, 10)};
+
+	(void)state;
+	show(m, 2);
+	m[1].senders_alive = true;
+	assert_int_equal(move_all(m, 2), 0);
+	assert_true(w.flags & SM_ASSIGN_ORDERED);
+	show(more, 1);
+	assert_int_equal(move_all(more, 1), 0);
+	assert_false(w.flags & SM_ASSIGN_ORDERED);
+	more[0] = way(2, 10, 2);
+	more[0].senders_alive = true;
+	show(more, 1);
+	w.lie = 3;
+	assert_int_equal(move_all(more, 1), -EHOSTUNREACH);
+	assert_int_equal(w.flags, SM_ASSIGN_ORDERED | SM_ASSIGN_BACK);
+}
+
+/* Another registry takes the subnet: PREPARE's question and the move are refused with its name, and
+ * with the way out. Who takes it back goes on. */
+static void test_fenced(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8)};
+	struct sm_owner ours;
+
+	(void)state;
+	assert_int_equal(ops_reconcile(&o, &e), 0);
+	ours = w.owner;
+	assert_true(ours.registry && ours.epoch == 1);
+	w.owner = (struct sm_owner){.registry = 0xabc, .grant = 7, .epoch = 2, .name = "n2:/x.db"};
+	show(m, 1);
+	assert_int_equal(ops_move(&o, m, 1, 0, NULL, &e), -EKEYREJECTED);
+	assert_string_equal(e.code, "registry-fenced");
+	assert_non_null(strstr(e.detail, "registry 0000000000000abc (n2:/x.db) has the subnet"));
+	assert_non_null(strstr(e.detail, "ibvmig-sm rebuild"));
+	assert_int_equal(move_all(m, 1), -EKEYREJECTED);
+	assert_int_equal(w.assigns, 0);
+	e = (struct op_error){0};
+	assert_int_equal(own_take(&o, &e), 0);
+	assert_int_equal(move_all(m, 1), 0);
+	assert_true(w.owner.registry == ours.registry && w.owner.grant == ours.grant);
+}
+
+/* The same for a registry that cannot be written, and one that is new where vGUIDs are bound. */
+static void test_bad_registry(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8)};
+
+	(void)state;
+	assert_int_equal(ops_reconcile(&o, &e), 0);
+	show(m, 1);
+	sqlite3_exec(o.registry->db, "PRAGMA query_only = 1", NULL, NULL, NULL);
+	assert_int_equal(ops_move(&o, m, 1, 0, NULL, &e), -EROFS);
+	assert_string_equal(e.code, "registry-read-only");
+	assert_int_equal(move_all(m, 1), -EROFS);
+	assert_int_equal(w.assigns, 0);
+	sqlite3_exec(o.registry->db, "PRAGMA query_only = 0", NULL, NULL, NULL);
+	assert_int_equal(ops_move(&o, m, 1, 0, NULL, &e), -EROFS); /* as it was a moment ago */
+	registry_judge(o.registry, 0);
+	assert_int_equal(move_all(m, 1), 0);
+}
+
+static void test_empty_registry(void **state)
+{
+	struct move_request m[] = {way(0, 0, 8)};
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(registry_delete(o.registry, vguid(i)), 0);
+	w.bound = 4;
+	assert_int_equal(ops_move(&o, m, 1, 0, NULL, &e), -EROFS);
+	assert_string_equal(e.code, "registry-empty");
+	assert_non_null(strstr(e.detail, "knows 4 bound vGUIDs"));
+	assert_int_equal(w.owner.registry, 0); /* it claims nothing */
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_moves[] = {
@@ -728,6 +809,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_verified_at_second_look, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_swept_not_moved, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_senders_alive, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_fenced, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_bad_registry, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_empty_registry, setup, teardown),
 		cmocka_unit_test(test_lid_range),
 		cmocka_unit_test_setup_teardown(test_free_lids, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dynamic_swept, setup, teardown),

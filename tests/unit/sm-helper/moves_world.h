@@ -47,6 +47,9 @@ static struct world {
 	bool mute;                /* our own port does not answer */
 	bool smps_lost;           /* those that are routed by LID */
 	int clear_fails;          /* result of clearing that entry */
+	uint32_t flags;           /* of the last batch */
+	struct sm_owner owner;    /* who has the subnet */
+	uint32_t bound;           /* vGUIDs that the plugin knows */
 } w;
 
 static uint64_t switch_of(unsigned place)
@@ -89,7 +92,28 @@ int backend_status(struct backend *c, struct sm_status_reply *s,
 				      .sweeping = w.sweeping && w.sweeping--,
 				      .sm_state = 3,
 				      .others = w.others,
+				      .owner = w.owner,
+				      .bound = w.bound,
 				      .ready = 1};
+	return 0;
+}
+
+bool backend_claims(const struct backend *c)
+{
+	(void)c;
+	return true;
+}
+
+int backend_claim(struct backend *c, const struct sm_owner_request *want,
+		  struct sm_owner *ret_owner, char error[static BACKEND_ERROR_MAX])
+{
+	(void)c;
+	if (w.owner.registry && !(want->flags & SM_OWNER_TAKE) &&
+	    (w.owner.registry != want->owner.registry || w.owner.grant != want->was))
+		return backend_fail(error, -EKEYREJECTED, "another has it");
+	w.owner = want->owner;
+	w.owner.epoch++;
+	*ret_owner = w.owner;
 	return 0;
 }
 
@@ -254,7 +278,7 @@ int backend_assign(struct backend *c, const struct sm_target *t, unsigned count,
 	int rc = w.fail[0];
 
 	(void)c;
-	(void)flags;
+	w.flags = flags;
 	strcpy(error, "played");
 	w.deadline_ms = deadline_ms;
 	w.assigns++;

@@ -2,15 +2,18 @@
 #include "tests/unit/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/util.h"
 #include "sm-helper/registry/claim.h"
+#include "sm-helper/registry/registry_int.h"
 
 static char dir[64], path[96];
 
@@ -331,7 +334,7 @@ static void test_bad_file(void **state)
 	for (int i = 0; i < 1000; i++)
 		fputs("this is not a database ", f);
 	fclose(f);
-	assert_int_equal(registry_open(path, &r, &error), -EIO);
+	assert_int_equal(registry_open(path, &r, &error), -EBADMSG);
 	assert_null(r);
 	assert_non_null(strstr(error, path));
 }
@@ -466,6 +469,100 @@ static void test_range(void **state)
 			 -EINVAL);
 }
 
+/* A grant that was asked for is known again after a kill, whether it was given or not. */
+static void test_owner(void **state)
+{
+	struct registry *r = open_registry();
+	struct reg_owner first, again;
+
+	(void)state;
+	assert_int_equal(registry_want_grant(r), 0);
+	first = registry_owner(r);
+	assert_true(first.registry && first.wanted && !first.granted && !first.epoch);
+	registry_close(r);
+	r = open_registry(); /* killed before the answer */
+	assert_int_equal(registry_want_grant(r), 0);
+	again = registry_owner(r);
+	assert_true(again.registry == first.registry && again.wanted == first.wanted);
+	assert_int_equal(registry_granted(r, 5), 0);
+	assert_int_equal(registry_want_grant(r), 0);
+	again = registry_owner(r);
+	assert_true(again.granted == first.wanted && again.epoch == 5);
+	assert_true(again.wanted == again.granted);
+	registry_close(r);
+	r = open_registry(); /* the next process asks for another one */
+	assert_int_equal(registry_want_grant(r), 0);
+	again = registry_owner(r);
+	assert_true(again.granted == first.wanted && again.wanted != first.wanted);
+	registry_close(r);
+}
+
+/* Full and read-only pass, and are told meanwhile. */
+static void test_judged(void **state)
+{
+	struct registry *r = open_registry();
+	struct reg_entry e = entry(1, 2);
+	struct registry_health h;
+
+	(void)state;
+	assert_int_equal(registry_judge(r, 0).state, REGISTRY_GOOD);
+	sqlite3_exec(r->db, "PRAGMA query_only = 1", NULL, NULL, NULL);
+	assert_int_equal(registry_judge(r, UINT32_MAX).state, REGISTRY_GOOD); /* not asked anew */
+	h = registry_judge(r, 0);
+	assert_int_equal(h.state, REGISTRY_READ_ONLY);
+	assert_non_null(strstr(h.why, path));
+	sqlite3_exec(r->db, "PRAGMA query_only = 0", NULL, NULL, NULL);
+	assert_int_equal(registry_judge(r, 0).state, REGISTRY_GOOD);
+	assert_string_equal(registry_judge(r, 0).why, "");
+	sqlite3_exec(r->db, "PRAGMA max_page_count = 1", NULL, NULL, NULL);
+	for (unsigned i = 0; i < 1000 && !registry_put(r, &e); i++)
+		e = entry(i + 10, 5000 + i);
+	assert_int_equal(registry_judge(r, UINT32_MAX).state, REGISTRY_FULL);
+	registry_close(r);
+}
+
+/* Damage is found at the start; the file is kept, and a new one takes its place. */
+static void test_corrupt(void **state)
+{
+	struct registry *r = open_registry();
+	struct reg_entry e = entry(1, 2);
+	char *error = NULL, *aside = NULL;
+	uint64_t before = registry_owner(r).registry;
+	struct stat a, b;
+	int fd;
+
+	(void)state;
+	for (unsigned i = 0; i < 200; i++) {
+		e = entry(i + 10, 5000 + i);
+		assert_int_equal(registry_put(r, &e), 0);
+	}
+	registry_close(r);
+	fd = open(path, O_WRONLY);
+	for (unsigned page = 1; page < 40; page++)
+		assert_int_equal(pwrite(fd, "no page at all", 14, page * 4096), 14);
+	close(fd);
+	assert_int_equal(stat(path, &a), 0);
+	assert_int_equal(registry_open(path, &r, &error), -EBADMSG);
+	assert_non_null(strstr(error, path));
+	assert_int_equal(registry_stand_in(path, -EBADMSG, error, &r), 0);
+	assert_int_equal(registry_judge(r, 0).state, REGISTRY_CORRUPT);
+	free(error);
+	assert_int_equal(registry_renew(r, &aside, &error), 0);
+	assert_int_equal(stat(aside, &b), 0);
+	assert_int_equal(a.st_ino, b.st_ino);
+	assert_int_equal(registry_judge(r, 0).state, REGISTRY_GOOD);
+	assert_int_equal(registry_count(r), 0);
+	assert_int_equal(registry_put(r, &e), 0);
+	assert_int_equal(registry_want_grant(r), 0);
+	assert_true(registry_owner(r).registry != before);
+	registry_close(r);
+	r = open_registry();
+	assert_int_equal(registry_count(r), 1);
+	registry_close(r);
+	unlink(aside);
+	free(aside);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_registry[] = {
@@ -482,6 +579,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_claim_and_bind, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_allocate, setup, teardown),
 		cmocka_unit_test(test_range),
+		cmocka_unit_test_setup_teardown(test_owner, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_judged, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_corrupt, setup, teardown),
 	};
 
 	return RUN_TESTS(sm_registry);

@@ -42,7 +42,7 @@ static const char *name(const void *arg, uint32_t sw)
 
 static struct moves_tables tables(table lft)
 {
-	return (struct moves_tables){SWITCHES, block, NULL, name, lft};
+	return (struct moves_tables){SWITCHES, block, NULL, name, NULL, lft};
 }
 
 static struct move relabel(uint16_t lid, uint16_t like)

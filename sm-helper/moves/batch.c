@@ -155,6 +155,8 @@ static int run(struct batch *b, const struct batch_kind *kind, struct op_error *
 		rc = kind->carry_out(b, &unknown, e);
 	} while (ops_again(b->o, rc, e));
 	note_parked(b, !rc);
+	if (rc) /* what it has left is settled soon */
+		b->o->reconciled = false;
 	if (!unknown) {
 		struct op_error second;
 		int rc2 = end(b, !rc, rc ? &second : e);

@@ -103,6 +103,8 @@ int ops_reconcile(struct ops *o, struct op_error *e)
 		notice_standby(o);
 		look_for_others(o);
 	}
+	if (o->mend_ms && now_ms() >= o->mend_ms + LOOK_MS)
+		o->reconciled = false;
 	rc = settle_once(o, e);
 	return rc ? rc : restate(o, e);
 }

@@ -120,16 +120,18 @@ struct told {
 };
 
 struct restate {
-	const struct ops *o;
+	struct ops *o;
 	struct told *vm; /* owned */
 	unsigned count;
+	struct lids lids; /* of which VFs get one whose LID is a VM's; from the first such VF on */
+	bool has_lids;
 };
 
 static struct sm_target target_of(const struct ops *o, const struct reg_entry *x)
 {
 	const struct fabric_end *end = &o->fabric.end[fabric_find_end(&o->fabric, x->vguid)];
 
-	if (end->lid != x->lid)
+	if (end->lid != x->lid && !o->mend_ms)
 		log_notice("vGUID 0x%016" PRIx64 " of %s: LID %u is to be %u again", x->vguid,
 			   x->name, end->lid, x->lid);
 	return (struct sm_target){
@@ -145,18 +147,72 @@ static struct sm_target target_of(const struct ops *o, const struct reg_entry *x
 	};
 }
 
+static bool append(struct restate *r, struct told one)
+{
+	struct told *grown = realloc(r->vm, (r->count + 1) * sizeof *grown);
+
+	if (!grown)
+		return false;
+	r->vm = grown;
+	grown[r->count++] = one;
+	return true;
+}
+
+/* The VF that has the LID of a VM which is elsewhere, or NULL. OpenSM has given it that where a
+ * batch was cut short. Ports of hosts keep theirs. */
+static const struct fabric_end *find_taker(const struct ops *o, const struct reg_entry *x)
+{
+	uint32_t end = fabric_find_lid(&o->fabric, x->lid).end;
+	const struct fabric_end *e = end == FABRIC_NONE ? NULL : &o->fabric.end[end];
+	struct reg_entry other;
+
+	if (!e || e->port_guid == x->vguid || e->sw == FABRIC_NONE ||
+	    address_host(&o->fabric, end) == end ||
+	    registry_find(o->registry, e->port_guid, &other) != -ENOENT)
+		return NULL;
+	return e;
+}
+
+/* It gets another one, in the same batch. */
+static void add_taker(struct restate *r, const struct fabric_end *e)
+{
+	struct told taker = {.target = {.switch_guid = r->o->fabric.sw[e->sw].guid,
+					.switch_port = e->sw_port,
+					.node_guid = e->node_guid,
+					.port_guid = e->port_guid,
+					.parked_guid = e->port_guid}};
+	struct op_error ignored;
+
+	if (!r->has_lids && dynamic_lids(r->o, &r->lids, &ignored))
+		return;
+	r->has_lids = true;
+	if (dynamic_take(&r->lids, dynamic_lmc(r->o), &taker.target.lid, &ignored) ||
+	    !append(r, taker))
+		return;
+	log_notice("%s has LID %u, which is a VM's: it is to have %u", e->desc, e->lid,
+		   taker.target.lid);
+}
+
 static void add(void *arg, const struct reg_entry *x)
 {
 	struct restate *r = arg;
-	struct told *grown;
+	const struct fabric_end *taker;
 	struct reg_vf seen = {0};
 
 	if (x->mode != ADDRESS_DYNAMIC || x->intent != REG_NONE ||
 	    !ops_locate(r->o, x->vguid, &seen) || !ops_same_place(&seen, &x->at) ||
-	    !(grown = realloc(r->vm, (r->count + 1) * sizeof *grown)))
+	    !append(r, (struct told){*x, target_of(r->o, x)}))
 		return;
-	r->vm = grown;
-	grown[r->count++] = (struct told){*x, target_of(r->o, x)};
+	if ((taker = find_taker(r->o, x)))
+		add_taker(r, taker);
+}
+
+/* How many of those from i on go in one batch: a VF whose LID is taken goes with the VM. */
+static unsigned fit(const struct restate *r, unsigned i)
+{
+	unsigned n = r->count - i < SM_ASSIGN_MAX ? r->count - i : SM_ASSIGN_MAX;
+
+	return i + n < r->count && !r->vm[i + n].x.vguid ? n - 1 : n;
 }
 
 /* Tells OpenSM one batch. The LIDs that wait at the VFs go into the registry where that did not
@@ -173,7 +229,7 @@ static int restate(struct ops *o, struct told *vm, unsigned n, struct sm_assign_
 	if ((rc = ops_assign(o, target, n, SM_ASSIGN_ORDERED, reply, &unknown, e)))
 		return rc;
 	for (unsigned i = 0; i < n; i++) {
-		if (vm[i].x.at.lid == reply->own_lid[i])
+		if (!vm[i].x.vguid || vm[i].x.at.lid == reply->own_lid[i])
 			continue;
 		vm[i].x.at.lid = reply->own_lid[i];
 		registry_put(o->registry, &vm[i].x);
@@ -186,18 +242,23 @@ int dynamic_restate(struct ops *o, struct op_error *e)
 	struct sm_assign_reply *reply AUTO_FREE = malloc(sizeof *reply);
 	struct restate r = {.o = o};
 	struct op_error why;
+	bool failed = false;
 	int rc = 0;
 
 	if (reply)
 		registry_each(o->registry, add, &r);
 	for (unsigned i = 0, n; rc != -EHOSTDOWN && i < r.count; i += n) {
-		n = r.count - i < SM_ASSIGN_MAX ? r.count - i : SM_ASSIGN_MAX;
-		if ((rc = restate(o, r.vm + i, n, reply, &why)))
-			log_error("LIDs or routes of %u VMs, 0x%016" PRIx64
-				  " first, may not be those of the registry: %s",
-				  n, r.vm[i].x.vguid, why.detail);
+		n = fit(&r, i);
+		if (!(rc = restate(o, r.vm + i, n, reply, &why)))
+			continue;
+		failed = true;
+		log_at(o->mend_ms ? LOG_DEBUG : LOG_ERROR,
+		       "LIDs or routes of %u VMs, 0x%016" PRIx64
+		       " first, may not be those of the registry: %s",
+		       n, r.vm[i].x.vguid, why.detail);
 	}
 	free(r.vm);
+	o->mend_ms = failed ? now_ms() : 0;
 	if (rc != -EHOSTDOWN)
 		return 0;
 	*e = why;

@@ -261,6 +261,22 @@ static uint32_t order(const struct batch *b)
 	return 0;
 }
 
+/* A sweep may have given a VM's LID to the VF that shows its vGUID. The way back does not make it
+ * the VF's own: that one waits, as it did in between. */
+static void keep_own(const struct batch *b, struct sm_target *t, uint16_t own_lid)
+{
+	struct reg_vf at = {.switch_guid = t->switch_guid,
+			    .switch_port = t->switch_port,
+			    .parked_guid = t->parked_guid};
+
+	for (unsigned i = 0; !t->like_guid && i < b->count; i++)
+		if (b->x[i].mode == ADDRESS_DYNAMIC && b->x[i].vguid == t->port_guid &&
+		    b->x[i].lid == t->lid && own_lid != t->lid) {
+			t->like_guid = dynamic_like(b->o, &at);
+			t->own_lid = t->was_own_lid = own_lid;
+		}
+}
+
 /* The batch back; its outcome goes into the error that is reported. */
 static void take_back(struct batch *b, struct op_error *e)
 {
@@ -271,6 +287,8 @@ static void take_back(struct batch *b, struct op_error *e)
 	int rc;
 
 	memcpy(before, b->reply.before, sizeof before);
+	for (unsigned i = 0; i < b->targets; i++)
+		keep_own(b, &before[i], b->reply.own_lid[i]);
 	b->o->epoch = (struct backend_epoch){0};
 	rc = ops_assign(b->o, before, b->targets, SM_ASSIGN_BACK | order(b), &b->reply, &unknown,
 			&second);

@@ -74,8 +74,9 @@ struct ops {
 	uint64_t standby;            /* the peer's OpenSM process for which a sweep was asked */
 	struct reach reach;          /* how LIDs can be verified */
 	struct sm_owner owner;       /* who has the subnet, as the plugin said last */
-	uint32_t bound;              /* likewise: vGUIDs that it knows */
-	bool claimed;                /* moves/own.h */
+	uint64_t mend_ms; /* when VMs' LIDs could not be mended last; 0: they are right */
+	uint32_t bound;   /* likewise: vGUIDs that it knows */
+	bool claimed;     /* moves/own.h */
 	bool reconciled;
 	unsigned parked_at_sm;            /* entries, as OpenSM's plugin said last */
 	struct backend_epoch parked_seen; /* when they were asked for */

@@ -20,10 +20,12 @@ static bool is_ours(struct ops *o, const struct sm_owner *has)
 	return has->registry == own.registry && has->grant == own.wanted;
 }
 
-/* A registry that has never had the subnet and knows nothing, where something is bound. */
-static bool is_empty(struct ops *o, const struct sm_status_reply *s)
+/* A registry that has never had the subnet and knows nothing, where another one has bound
+ * something. Where nobody has had it, a sweep may have seen what hosts are about to bind. */
+static bool is_empty(struct ops *o, const struct sm_owner *has, uint32_t bound)
 {
-	return s->bound && !registry_owner(o->registry).granted && !registry_count(o->registry);
+	return bound && has->registry && !registry_owner(o->registry).granted &&
+	       !registry_count(o->registry);
 }
 
 static int claim(struct ops *o, uint32_t flags, char error[static BACKEND_ERROR_MAX])
@@ -56,7 +58,7 @@ void own_claim(struct ops *o, const struct sm_status_reply *s)
 	o->owner = s->owner;
 	o->bound = s->bound;
 	if (!backend_claims(o->backend) || registry_judge(o->registry, UINT32_MAX).state ||
-	    (o->claimed && is_ours(o, &s->owner)) || is_empty(o, s))
+	    (o->claimed && is_ours(o, &s->owner)) || is_empty(o, &s->owner, s->bound))
 		return;
 	o->claimed = !claim(o, 0, ignored);
 }
@@ -97,12 +99,10 @@ static void tell_fenced(struct ops *o, const struct sm_owner *has, char why[stat
 static enum own_state judge(struct ops *o, const struct sm_owner *has, uint32_t bound,
 			    char why[static OWN_WHY_MAX])
 {
-	const struct sm_status_reply s = {.bound = bound};
-
 	*why = 0;
 	if (!backend_claims(o->backend))
 		return OWN_GOOD;
-	if (is_empty(o, &s)) {
+	if (is_empty(o, has, bound)) {
 		snprintf(why, OWN_WHY_MAX,
 			 "the registry is new and empty, and OpenSM's plugin knows %u bound "
 			 "vGUID%s%s%.127s: nothing is changed. " WAY_OUT,

@@ -126,8 +126,8 @@ static bool changes(const union any_request *req)
 	uint16_t op = req->head.op;
 
 	return op == SM_OP_ASSIGN || op == SM_OP_GUIDS || op == SM_OP_INTENT ||
-	       op == SM_OP_MEMBERS || op == SM_OP_SWEEP ||
-	       (op == SM_OP_PARKED && req->parked.flags);
+	       return op == SM_OP_ASSIGN || op == SM_OP_GUIDS || op == SM_OP_INTENT ||
+	       op == SM_OP_MEMBERS || (op == SM_OP_PARKED && req->parked.flags);
 }
 
 static int dispatch(struct plugin *p, int i, const union any_request *req, union any_reply *reply)

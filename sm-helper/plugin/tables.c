@@ -202,6 +202,7 @@ static void find_home(struct plugin *p, struct place *places, unsigned n, unsign
 	if (!want->parked_guid)
 		want->parked_guid = h ? h->port_guid : before->port_guid;
 	before->parked_guid = want->parked_guid;
+	place->waited = guid2lid_get(p, want->parked_guid);
 	if (h)
 		place->home_before = place->home = *h;
 }
@@ -465,14 +466,22 @@ static void assign_home(struct plugin *p, const struct place *place, bool back)
 }
 
 /* A VF whose LID is its VM's now has none that waits for its parked GUID: in OpenSM's file it would
- * be somebody else's. */
+ * be somebody else's. The way back is to what was: a sweep may have found the VM's GUID here with
+ * its LID, and kept the VF's own for the parked GUID. */
 static void drop_waiting(struct plugin *p, const struct place *place, bool back)
 {
 	const struct sm_target *t = back ? &place->before : &place->want;
 	const struct home *h = back ? &place->home_before : &place->home; /* zeroed: none */
 	uint16_t lid = guid2lid_get(p, t->parked_guid);
 
-	if (h->like || t->port_guid == t->parked_guid || !lid)
+	if (h->like || t->port_guid == t->parked_guid)
+		return;
+	if (back && place->waited) {
+		guid2lid_keep(p, place->waited, plugin_lids(p), true);
+		guid2lid_set(p, t->parked_guid, place->waited, plugin_lids(p));
+		return;
+	}
+	if (!lid)
 		return;
 	guid2lid_drop(p, t->parked_guid);
 	if (!osm_get_port_by_lid_ho(&p->osm->subn, lid))

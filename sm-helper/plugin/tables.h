@@ -16,6 +16,7 @@ struct place {
 	struct sm_target before, want;
 	osm_port_t *like; /* want.like_guid's; NULL: no copy, or it hangs elsewhere now */
 	uint16_t row;     /* the LID whose entries are this place's own routes now */
+	uint16_t waited;  /* LID that OpenSM kept for the parked GUID before; 0: none */
 	bool had_home;    /* there is a record, home_before */
 	struct home home_before, home; /* the record afterwards; at_home: none is needed */
 	bool at_home;

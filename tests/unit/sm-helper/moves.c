@@ -779,10 +779,11 @@ static void test_empty_registry(void **state)
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(registry_delete(o.registry, vguid(i)), 0);
 	w.bound = 4;
+	w.owner = (struct sm_owner){.registry = 0xabc, .grant = 7, .epoch = 2, .name = "n2:/x.db"};
 	assert_int_equal(ops_move(&o, m, 1, 0, NULL, &e), -EROFS);
 	assert_string_equal(e.code, "registry-empty");
 	assert_non_null(strstr(e.detail, "knows 4 bound vGUIDs"));
-	assert_int_equal(w.owner.registry, 0); /* it claims nothing */
+	assert_int_equal(w.owner.registry, 0xabc); /* it claims nothing */
 }
 
 int main(void)

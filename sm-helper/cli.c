@@ -68,7 +68,7 @@ static void print_row(struct json_object *row)
 	       json_opt_str(row, "verdict", "-"), *text ? ": " : "", text);
 }
 
-/* What would change, or has been left open, makes the exit status. */
+/* Rows that would change, or have been left open, make the exit status. */
 static bool print_rebuild(struct json_object *answer)
 {
 	struct json_object *hosts = json_opt(answer, "hosts"), *rows = json_opt(answer, "vguids");

@@ -117,7 +117,7 @@ static int open_twin(struct sm_daemon *d, const struct conf *conf)
 	const char *url = conf_get(conf, "peer");
 	char *error AUTO_FREE = NULL;
 
-	/* what stands in for the registry is nobody's copy */
+	/* a registry that stands in for the file is nobody's copy */
 	if (!url || registry_judge(d->ops.registry, UINT32_MAX).state)
 		return 0;
 	if (tls_conf_check_url(&d->listen.conf, "peer", url, &error)) {

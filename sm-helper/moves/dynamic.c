@@ -173,7 +173,7 @@ static const struct fabric_end *find_taker(const struct ops *o, const struct reg
 	return e;
 }
 
-/* It gets another one, in the same batch. */
+/* Gives it another one, in the same batch. */
 static void add_taker(struct restate *r, const struct fabric_end *e)
 {
 	struct told taker = {.target = {.switch_guid = r->o->fabric.sw[e->sw].guid,

@@ -17,7 +17,7 @@ enum own_state {
 void own_claim(struct ops *o, const struct sm_status_reply *s);
 /* 0, or -EROFS or -EKEYREJECTED with *e. fresh_ms: as registry_judge(). With ops.lock held. */
 int own_check(struct ops *o, unsigned fresh_ms, struct op_error *e);
-/* What a status says, and the sentence for people. Without ops.lock. s: a status, or NULL. */
+/* The verdict by a status, and the sentence for people. Without ops.lock. s: a status, or NULL. */
 enum own_state own_state(struct ops *o, const struct sm_status_reply *s,
 			 char ret_why[static OWN_WHY_MAX]);
 const char *own_state_name(struct ops *o, enum own_state s);

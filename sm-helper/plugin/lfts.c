@@ -206,7 +206,7 @@ static struct wire_batch wave_at(const struct lfts *l, unsigned first)
 	return (struct wire_batch){l->sw, l->plan.smp + first, n - first, l->taken + first};
 }
 
-/* All of a wave is where it shall be. */
+/* True if a wave was taken whole. */
 static bool is_taken(const struct wire_batch *b)
 {
 	return !memchr(b->taken, false, b->count);

@@ -126,7 +126,6 @@ static bool changes(const union any_request *req)
 	uint16_t op = req->head.op;
 
 	return op == SM_OP_ASSIGN || op == SM_OP_GUIDS || op == SM_OP_INTENT ||
-	       return op == SM_OP_ASSIGN || op == SM_OP_GUIDS || op == SM_OP_INTENT ||
 	       op == SM_OP_MEMBERS || (op == SM_OP_PARKED && req->parked.flags);
 }
 

@@ -38,7 +38,7 @@ int owner_open(struct plugin *p)
 	return 0;
 }
 
-/* Whole and on the disk, or as it was. */
+/* Leaves the file whole and on the disk, or as it was. */
 static int store(const struct sm_owner *owner)
 {
 	char *path AUTO_FREE = master_cache_path(FILE_NAME);
@@ -66,7 +66,7 @@ static int refuse(const struct plugin *p, struct sm_reply_head *h)
 			     p->owner.registry, p->owner.name, p->owner.epoch);
 }
 
-/* The claim is of who has the subnet, or of nobody else's. */
+/* True for a claim of who has the subnet, or where nobody else has it. */
 static bool may_have(const struct plugin *p, const struct sm_owner_request *req)
 {
 	const struct sm_owner *has = &p->owner;

@@ -27,7 +27,7 @@ static void copy_text(char *to, size_t room, const char *from)
 	snprintf(to, room, "%s", from ? from : "");
 }
 
-/* What a place shows that has another GUID than at home; false: it has not, or nothing is there. */
+/* Fills in a place that shows another GUID than at home; false: it does not, or shows none. */
 static bool fill_home(struct plugin *p, const struct home *h, struct sm_home *to)
 {
 	osm_switch_t *sw = osm_get_switch_by_guid(&p->osm->subn, cl_hton64(h->key.switch_guid));

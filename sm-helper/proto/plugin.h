@@ -83,7 +83,7 @@ struct sm_owner {
 
 /* SM_OP_OWNER: claims this connection's right to change something. Granted where nobody has the
  * subnet, where its registry has the grant `was`, and always with SM_OWNER_TAKE. -EKEYREJECTED:
- * another has it. Who has the right already keeps it by `owner.grant`. Without it what would change
+ * another has it. The owner keeps the right by `owner.grant`. Without it what would change
  * something is answered with -EKEYREJECTED. Grants outlive OpenSM. */
 enum sm_owner_flag { SM_OWNER_TAKE = 1 << 0 };
 

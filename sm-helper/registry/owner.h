@@ -19,7 +19,7 @@ struct reg_owner registry_owner(struct registry *r);
 /* Makes sure that the grant that will be asked for is in the file: whoever is killed before the
  * answer knows it again. 0 or -EIO. */
 int registry_want_grant(struct registry *r);
-/* That one was given. 0 or -EIO. */
+/* Notes that it was given. 0 or -EIO. */
 int registry_granted(struct registry *r, uint64_t epoch);
 
 #endif

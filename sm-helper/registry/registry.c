@@ -55,7 +55,7 @@ static const char schema[] =
 	" port, intent, to_host, to_url, to_vf, to_parked, to_parked_node, to_switch, to_port,"    \
 	" dynamic, own_lid, to_own_lid, had_lids"
 
-/* What an error says of the file; REGISTRY_GOOD: nothing. */
+/* The file's state by an error; REGISTRY_GOOD: nothing is said of it. */
 static enum registry_state state_of(int sqlite_rc)
 {
 	switch (sqlite_rc & 0xff) {
@@ -173,7 +173,7 @@ static int add_columns(sqlite3 *db, char **ret_why)
 	return rc;
 }
 
-/* Each page belongs where it is, and each row fits its table. */
+/* Makes sure that each page belongs where it is, and each row fits its table. */
 static int check(sqlite3 *db, char **ret_why)
 {
 	sqlite3_stmt *s = NULL;

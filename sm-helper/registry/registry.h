@@ -103,7 +103,7 @@ struct reg_subscription {
 /* 0, or -errno and *ret_error (owned by the caller) names the file and the cause: -EBADMSG, it is
  * corrupt; -ENOSPC; -EROFS; -EIO. */
 int registry_open(const char *path, struct registry **ret_registry, char **ret_error);
-/* What stands in for a file that could not be opened: empty, in memory, and never good. rc, why: of
+/* Stands in for a file that could not be opened: empty, in memory, and never good. rc, why: of
  * registry_open(). 0 or -errno. */
 int registry_stand_in(const char *path, int rc, const char *why, struct registry **ret_registry);
 /* Lays the corrupt file aside, with another name that is told, and begins a new one at its place.

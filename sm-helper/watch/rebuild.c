@@ -112,7 +112,7 @@ int rebuild_add_host(struct rebuild *r, const char *url, struct json_object *sta
 	return 0;
 }
 
-/* ---- what the others say of it ---- */
+/* ---- the word of the others ---- */
 
 static void check_pair(struct rebuild_row *a, struct rebuild_row *b)
 {
@@ -145,7 +145,7 @@ static void find_shared(struct rebuild_row *row, const struct fabric *f)
 		row->e.lid = f->end[end].lid;
 }
 
-/* Its place and LID, as OpenSM has them. */
+/* Finds its place and LID, as OpenSM has them. */
 static void find_place(struct rebuild_row *row, const struct fabric *f, const struct sm_home *home)
 {
 	uint32_t at = fabric_find_end(f, row->e.vguid);
@@ -211,7 +211,7 @@ static bool is_among(const struct rebuild *r, size_t count, uint64_t vguid)
 	return false;
 }
 
-/* What no host has told of. */
+/* Adds vGUIDs of which no host has told. */
 static int add_others(struct rebuild *r, const struct sm_home *home, size_t homes,
 		      const struct reg_entry *known, size_t knowns)
 {

@@ -34,7 +34,7 @@ struct rebuild {
 	size_t count;
 };
 
-/* What a host's daemon says of its VFs; url: the daemon's. Then, once, the three others. 0,
+/* Adds the word of a host's daemon on its VFs; url: the daemon's. Then, once, the three others. 0,
  * -EBADMSG: that is no daemon's answer; -ENOMEM. */
 int rebuild_add_host(struct rebuild *r, const char *url, struct json_object *status);
 int rebuild_judge(struct rebuild *r, const struct fabric *f, const struct sm_home *home,

@@ -79,7 +79,7 @@ int probe_ask_sweep(struct probe *m, char error[static PROBE_ERROR_MAX]);
 /* The same as probe_node_info() to a LID: answers only if the LFTs lead there. */
 int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
 			char error[static PROBE_ERROR_MAX]);
-/* Whether a node answers a GMP at the LID, a question to its performance agent. Asked once, and it
+/* Asks if a node answers a GMP at the LID, a question to its performance agent. Asked once, and it
  * may drop it: our port and that one need a P_Key in common. -EIO: no answer. */
 int probe_gmp_lid(struct probe *m, uint16_t lid, char error[static PROBE_ERROR_MAX]);
 /* Reads an entry of the GUID table of the port with this GUID (GUIDInfo); 0: the entry is empty.

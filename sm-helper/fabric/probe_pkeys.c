@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BLOCK_PKEYS 32 /* of a P_KeyTable: IBA 1.4, 14.2.5.7 */
+#define BLOCK_PKEYS 32 /* in a P_KeyTable: IBA 1.4, 14.2.5.7 */
 
 static bool ask(struct probe *m, ib_portid_t *to, unsigned attr, unsigned mod, uint8_t *data)
 {

@@ -59,7 +59,7 @@ static int check_place(struct probe *m, struct fabric *f, uint32_t end, uint16_t
 	return -EHOSTUNREACH;
 }
 
-/* Whether the switch next to our own port answers at its LID. */
+/* Tells if the switch next to our own port answers at its LID. */
 static bool leaf_answers(struct probe *m, const struct fabric *f)
 {
 	char ignored[PROBE_ERROR_MAX];

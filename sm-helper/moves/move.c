@@ -252,7 +252,7 @@ static int verify(struct batch *b, struct move_result *res, struct op_error *e)
 	return rc;
 }
 
-/* One VM whose senders are alive has all LIDs of the batch moved in order. */
+/* Moves all LIDs of the batch in order where one VM has senders that are alive. */
 static uint32_t order(const struct batch *b)
 {
 	for (unsigned i = 0; i < b->count; i++)

@@ -3,11 +3,11 @@
  * changes all tables. LFT blocks and PortInfo are sent and answered without the lock, and what
  * failed is undone. */
 #include "sm-helper/plugin/lfts.h"
-#include "sm-helper/plugin/master.h"
+#include "sm-helper/plugin/master/master.h"
 #include "sm-helper/plugin/parked.h"
-#include "sm-helper/plugin/partitions.h"
+#include "sm-helper/plugin/partitions/partitions.h"
 #include "sm-helper/plugin/paths.h"
-#include "sm-helper/plugin/pkeys.h"
+#include "sm-helper/plugin/partitions/pkeys.h"
 #include "sm-helper/plugin/tables.h"
 #include "common/ib.h"
 #include "common/util.h"

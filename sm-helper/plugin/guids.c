@@ -5,10 +5,10 @@
  * step. The SA answers with the new port from then on, and refuses a host that asks for the GUID at
  * the old one. */
 #include "sm-helper/plugin/alias.h"
-#include "sm-helper/plugin/master.h"
-#include "sm-helper/plugin/partitions.h"
+#include "sm-helper/plugin/master/master.h"
+#include "sm-helper/plugin/partitions/partitions.h"
 #include "sm-helper/plugin/paths.h"
-#include "sm-helper/plugin/pkeys.h"
+#include "sm-helper/plugin/partitions/pkeys.h"
 #include "sm-helper/plugin/smps.h"
 #include "common/util.h"
 

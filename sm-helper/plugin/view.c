@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Answers about OpenSM and the subnet; changes nothing. */
 #include "sm-helper/plugin/homes.h"
-#include "sm-helper/plugin/master.h"
+#include "sm-helper/plugin/master/master.h"
 #include "sm-helper/plugin/parked.h"
 #include "common/ib.h"
 #include "common/util.h"

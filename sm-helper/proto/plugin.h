@@ -269,8 +269,8 @@ struct sm_sweep_reply {
 };
 
 /* SM_OP_INTENT, to a standby: the master is about to carry out this batch, so if it does not live
- * to end it, who takes over mends its places (sm-helper/plugin/takeover.h). It replaces the one
- * before. A GUID or LID of 0 is not known. -EPERM: this OpenSM is master itself. */
+ * to end it, who takes over mends its places (sm-helper/plugin/master/takeover.h). It replaces the
+ * one before. A GUID or LID of 0 is not known. -EPERM: this OpenSM is master itself. */
 struct sm_intent_request {
 	struct sm_head head;
 	uint32_t count; /* 0: nothing is under way */

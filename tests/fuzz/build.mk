@@ -1,7 +1,7 @@
 # A fuzz target tests/fuzz/fuzz_NAME.c replays its committed corpus in `make check`, as the program
 # build/tests/test_fuzz_NAME. FUZZ_SRC_NAME: the product's files that it links; FUZZ_LIBS_NAME.
 FUZZ_SRC_smproto  := sm-helper/proto/check.c sm-helper/paths/wire.c
-FUZZ_SRC_policy   := sm-helper/plugin/policy.c
+FUZZ_SRC_policy   := sm-helper/plugin/partitions/policy.c
 FUZZ_SRC_mad      := $(addprefix sm-helper/fabric/,probe.c probe_lfts.c probe_perf.c)
 FUZZ_LIBS_mad     := $(COMMON_LIBS) -libmad -libumad
 FUZZ_SRC_gsi      := $(addprefix tests/lab/port/,wire.c bridge.c port.c)

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "sm-helper/plugin/policy.h"
+#include "sm-helper/plugin/partitions/policy.h"
 
 #define GUID 0x00a1b2fffe000101u
 

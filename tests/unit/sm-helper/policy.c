@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "sm-helper/plugin/policy.h"
+#include "sm-helper/plugin/partitions/policy.h"
 
 #define A 0x00a1b2fffe000101u
 #define B 0x00a1b2fffe000102u

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "sm-helper/plugin/takeover.h"
+#include "sm-helper/plugin/master/takeover.h"
 
 #define VFS   12
 #define PORTS (VFS + 3) /* and three that no batch names */

@@ -2,8 +2,8 @@
 /* A change of a partition's members (SM_OP_MEMBERS): list, OpenSM's records and P_Key tables of
  * ports that show the GUIDs now, or nothing of it. */
 #include "sm-helper/plugin/distinguisher/distinguisher.h"
-#include "sm-helper/plugin/partitions.h"
-#include "sm-helper/plugin/pkeys.h"
+#include "sm-helper/plugin/partitions/partitions.h"
+#include "sm-helper/plugin/partitions/pkeys.h"
 #include "common/util.h"
 
 #include <errno.h>

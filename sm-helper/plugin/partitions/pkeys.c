@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "sm-helper/plugin/pkeys.h"
+#include "sm-helper/plugin/partitions/pkeys.h"
 #include "sm-helper/plugin/smps.h"
 #include "common/util.h"
 

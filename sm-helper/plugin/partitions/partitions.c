@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "sm-helper/plugin/partitions.h"
+#include "sm-helper/plugin/partitions/partitions.h"
 #include "sm-helper/plugin/alias.h"
-#include "sm-helper/plugin/master.h"
+#include "sm-helper/plugin/master/master.h"
 #include "common/util.h"
 
 #include <errno.h>

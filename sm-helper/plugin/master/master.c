@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "sm-helper/plugin/master.h"
+#include "sm-helper/plugin/master/master.h"
 #include "sm-helper/plugin/guid2lid.h"
 #include "sm-helper/plugin/keep.h"
 #include "sm-helper/proto/check.h"
-#include "sm-helper/plugin/takeover.h"
+#include "sm-helper/plugin/master/takeover.h"
 #include "common/util.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "sm-helper/plugin/owner.h"
-#include "sm-helper/plugin/master.h"
+#include "sm-helper/plugin/master/owner.h"
+#include "sm-helper/plugin/master/master.h"
 #include "common/util.h"
 
 #include <errno.h>

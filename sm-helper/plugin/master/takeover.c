@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "sm-helper/plugin/takeover.h"
+#include "sm-helper/plugin/master/takeover.h"
 #include "common/ib.h"
 #include "common/util.h"
 

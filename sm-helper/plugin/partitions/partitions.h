@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* OpenSM's partition policy in this process. OpenSM reads its file in each heavy sweep, and drops
  * all GUIDs that no port shows just then. So the plugin reads the file with it, and answers for any
- * GUID (sm-helper/plugin/policy.h).
+ * GUID (sm-helper/plugin/partitions/policy.h).
  *
  * Members that were added through ibvmig-sm are a list in OpenSM's cache directory,
  * "ibvmig-members". While it is not empty, or while ports show GUIDs besides their own, OpenSM is
@@ -11,7 +11,7 @@
 #define IBVMIG_SM_HELPER_PLUGIN_PARTITIONS_H
 
 #include "sm-helper/plugin/main.h"
-#include "sm-helper/plugin/policy.h"
+#include "sm-helper/plugin/partitions/policy.h"
 
 #include <opensm/osm_port.h>
 

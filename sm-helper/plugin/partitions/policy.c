@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-#include "sm-helper/plugin/policy.h"
+#include "sm-helper/plugin/partitions/policy.h"
 #include "common/util.h"
 
 #include <ctype.h>

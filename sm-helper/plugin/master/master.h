@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Safe changes of masters: the record of the batch under way, and the LIDs that the first sweep as
- * master gives (sm-helper/plugin/takeover.h). Lock: OpenSM's. */
+ * master gives (sm-helper/plugin/master/takeover.h). Lock: OpenSM's. */
 #ifndef IBVMIG_SM_HELPER_PLUGIN_MASTER_H
 #define IBVMIG_SM_HELPER_PLUGIN_MASTER_H
 

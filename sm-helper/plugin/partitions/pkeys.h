@@ -7,7 +7,7 @@
 #define IBVMIG_SM_HELPER_PLUGIN_PKEYS_H
 
 #include "sm-helper/plugin/main.h"
-#include "sm-helper/plugin/policy.h"
+#include "sm-helper/plugin/partitions/policy.h"
 
 #include <opensm/osm_port.h>
 

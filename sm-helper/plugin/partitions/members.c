@@ -63,8 +63,7 @@ static int plan(struct member_change *b)
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < b->req->count; i++) {
-		osm_port_t *port = osm_get_port_by_alias_guid(&b->p->osm->subn,
-							      cl_hton64(b->req->member[i].guid));
+		osm_port_t *port = partitions_find_port(b->p, cl_hton64(b->req->member[i].guid));
 		struct policy_pkeys keys;
 
 		b->port[i] = port;

@@ -204,13 +204,6 @@ static void publish(struct plugin *p, const struct look *is, struct diff *diff, 
 	eventfd_write(p->changed_fd, 1);
 }
 
-static bool in_sweep(struct plugin *p)
-{
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&p->gate);
-
-	return p->sweeping || !p->ready;
-}
-
 /* False: to be tried again, when the sweep is over that runs now. */
 static bool compare(struct plugin *p)
 {
@@ -219,7 +212,7 @@ static bool compare(struct plugin *p)
 	struct look is = {0};
 	struct diff diff = {0};
 
-	if (in_sweep(p) || look_read(p, &is))
+	if (look_read(p, &is))
 		return false;
 	if (d->looked)
 		look_differ(&d->look, &is, &diff);

@@ -412,16 +412,28 @@ static int read_locked(struct net *n, struct look *l)
 	return fill(n, l);
 }
 
+/* A sweep is counted in the same hold of the gate in which it begins. So one that begins after this
+ * has another number, and what it drops is not touched any more. */
+static int begin(struct net *n)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&n->p->gate);
+
+	n->sweep = atomic_load(&n->p->count.heavy_sweeps);
+	return n->p->sweeping || !n->p->ready ? -EAGAIN : 0;
+}
+
 /* A batch between two holds of the lock moves ports and entries: what is read then is of two
  * states. */
 int look_read(struct plugin *p, struct look *ret_look)
 {
 	for (unsigned i = 0; i < TRIES; i++) {
 		uint64_t generation = atomic_load(&p->count.generation);
-		struct net n = {.p = p, .sweep = atomic_load(&p->count.heavy_sweeps)};
+		struct net n = {.p = p};
 		struct look l = {0};
-		int rc;
+		int rc = begin(&n);
 
+		if (rc)
+			return rc;
 		cl_plock_acquire(&p->osm->lock);
 		rc = read_locked(&n, &l);
 		cl_plock_release(&p->osm->lock);

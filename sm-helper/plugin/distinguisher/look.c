@@ -365,7 +365,8 @@ static bool is_same_sweep(struct net *n)
 	return atomic_load(&n->p->count.heavy_sweeps) == n->sweep;
 }
 
-/* Fills the cells. The lock is held at the begin and at the end, and not all the time. */
+/* Fills the cells. The lock is held at the begin and at the end, and not all the time. OpenSM takes
+ * no lock at its end, when it frees its engines before its plugins stop. */
 static int fill(struct net *n, struct look *l)
 {
 	unsigned rows = look_rows(l), columns = look_columns(l);
@@ -376,6 +377,8 @@ static int fill(struct net *n, struct look *l)
 	    !(n->way = calloc(n->switches + 1, sizeof *n->way)))
 		return -ENOMEM;
 	for (unsigned c = 0; c < columns; c++) {
+		if (osm_exit_flag)
+			return -EAGAIN;
 		if ((held += rows) > PIECE) {
 			held = rows;
 			cl_plock_release(&n->p->osm->lock);
@@ -419,7 +422,7 @@ static int begin(struct net *n)
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&n->p->gate);
 
 	n->sweep = atomic_load(&n->p->count.heavy_sweeps);
-	return n->p->sweeping || !n->p->ready ? -EAGAIN : 0;
+	return n->p->sweeping || !n->p->ready || osm_exit_flag ? -EAGAIN : 0;
 }
 
 /* A batch between two holds of the lock moves ports and entries: what is read then is of two

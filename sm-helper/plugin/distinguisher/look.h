@@ -7,8 +7,9 @@
 #include "sm-helper/plugin/distinguisher/differ.h"
 #include "sm-helper/plugin/main.h"
 
-/* 0, or -EAGAIN: a sweep runs, or has begun meanwhile. *ret_look is the caller's. The look is not
- * whole without memory, where the cells are too many, and where batches do not leave off. */
+/* 0, or -EAGAIN: a sweep runs, or has begun meanwhile, or OpenSM ends. *ret_look is the caller's.
+ * The look is not whole without memory, where the cells are too many, and where batches do not
+ * leave off. */
 int look_read(struct plugin *p, struct look *ret_look);
 
 #endif

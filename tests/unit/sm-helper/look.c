@@ -14,6 +14,8 @@
 static unsigned reads;       /* of OpenSM's tables */
 static bool sweep_meanwhile; /* a batch ends in the first of them, and a sweep begins */
 
+volatile unsigned int osm_exit_flag; /* OpenSM's */
+
 static void begin_sweep(struct plugin *p)
 {
 	p->sweeping = true;
@@ -128,13 +130,26 @@ static void test_first_sweep(void **state)
 	subnet_free(p);
 }
 
+/* OpenSM ends, and frees its engines without a lock. */
+static void test_end(void **state)
+{
+	struct plugin *p = subnet_new();
+	struct look l;
+
+	(void)state;
+	osm_exit_flag = 1;
+	assert_int_equal(look_read(p, &l), -EAGAIN);
+	assert_int_equal(reads, 0);
+	osm_exit_flag = 0;
+	subnet_free(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_look[] = {
-		cmocka_unit_test(test_quiet),
-		cmocka_unit_test(test_sweep_runs),
-		cmocka_unit_test(test_sweep_begins),
-		cmocka_unit_test(test_first_sweep),
+		cmocka_unit_test(test_quiet),        cmocka_unit_test(test_sweep_runs),
+		cmocka_unit_test(test_sweep_begins), cmocka_unit_test(test_first_sweep),
+		cmocka_unit_test(test_end),
 	};
 
 	return RUN_TESTS(sm_look);

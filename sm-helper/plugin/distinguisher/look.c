@@ -242,14 +242,17 @@ static int read_ports(struct net *n, struct look *l)
 	return 0;
 }
 
-/* Numbers the switches that have ports, and lets ports and switches know each other. */
+/* Numbers the switches that have ports, and lets ports and switches know each other. Without memory
+ * the look has no ports: theirs are no indices of its switches. */
 static int number_edges(struct net *n, struct look *l)
 {
 	l->sw = calloc(n->switches + 1, sizeof *l->sw);
 	n->of_edge = calloc(n->switches + 1, sizeof *n->of_edge);
 	n->lid_of = calloc(n->switches + 1, sizeof *n->lid_of);
-	if (!l->sw || !n->of_edge || !n->lid_of)
+	if (!l->sw || !n->of_edge || !n->lid_of) {
+		l->ports = 0;
 		return -ENOMEM;
+	}
 	for (unsigned i = 0; i < n->switches; i++)
 		if (n->sw[i].edge >= 0) {
 			n->of_edge[l->switches] = i;

@@ -35,13 +35,13 @@ void pkeys_free(struct pkeys *c)
 	c->count = 0;
 }
 
-/* How many P_Keys the port has room for. */
+/* How many P_Keys the port has room for. Port 0 of a switch is an end port as that of a CA is. */
 static unsigned room_of(const osm_physp_t *physp)
 {
 	const osm_node_t *node = physp->p_node;
 
-	return node->sw ? cl_ntoh16(node->sw->switch_info.enforce_cap)
-			: cl_ntoh16(node->node_info.partition_cap);
+	return node->sw && physp->port_num ? cl_ntoh16(node->sw->switch_info.enforce_cap)
+					   : cl_ntoh16(node->node_info.partition_cap);
 }
 
 static int open_table(struct pkeys_table *t, osm_physp_t *physp)

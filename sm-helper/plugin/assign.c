@@ -488,13 +488,29 @@ void plugin_store(struct plugin *p, bool idle)
 	}
 }
 
+/* OpenSM may be mistaken about P_Keys where all is so already. A port that cannot be asked, or does
+ * not keep them, is left to a heavy sweep, which looks only at tables in doubt. */
+static int keep_pkeys(struct assignment *b, struct sm_assign_reply *r, uint64_t deadline_us)
+{
+	int rc = pkeys_send(&b->pkeys, false, ALL_SMPS, deadline_us, &r->h);
+
+	r->pkey_smps = b->pkeys.sent;
+	if (!rc)
+		return 0;
+	lock_tables(b);
+	pkeys_doubt(&b->pkeys);
+	unlock_tables(b);
+	plugin_want_sweep(b->p);
+	return rc;
+}
+
 static int run(struct assignment *b, struct sm_assign_reply *r, uint64_t deadline_us)
 {
 	bool done, swap = !(b->req->flags & SM_ASSIGN_NO_SWAP);
 	int rc = apply(b, r, &done);
 
-	if (!done) /* all is so already; but OpenSM may be mistaken about P_Keys */
-		return rc ? rc : pkeys_send(&b->pkeys, false, ALL_SMPS, deadline_us, &r->h);
+	if (!done)
+		return rc ? rc : keep_pkeys(b, r, deadline_us);
 	if (!rc && swap && (rc = send_and_await(b, deadline_us)))
 		plugin_refuse(&r->h, rc, "not all switches have answered in time");
 	if (b->lfts.sent) {

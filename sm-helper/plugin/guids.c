@@ -349,6 +349,20 @@ static int put_pkeys(struct guid_change *b, bool back, uint64_t deadline_us,
 	return rc;
 }
 
+/* As they were before; what a port holds that does not take that is left to a heavy sweep. */
+static int put_pkeys_back(struct guid_change *b, uint64_t deadline_us)
+{
+	struct sm_reply_head h;
+
+	if (!put_pkeys(b, true, deadline_us, &h))
+		return 0;
+	lock_tables(b);
+	pkeys_doubt(&b->pkeys);
+	unlock_tables(b);
+	plugin_want_sweep(b->p);
+	return -EIO;
+}
+
 /* First step: GUIDs that move leave. OpenSM's tables, then the ports. */
 static int take_out(struct guid_change *b, bool check, uint64_t deadline_us)
 {
@@ -417,7 +431,6 @@ static int undo(struct guid_change *b, bool second)
 {
 	uint64_t deadline = now_us() + UNDO_US;
 	size_t at = strlen(b->r->h.reason);
-	struct sm_reply_head h;
 	int rc = 0;
 
 	plan(b, true);
@@ -428,11 +441,8 @@ static int undo(struct guid_change *b, bool second)
 	rc = rc ? rc : put_in(b, deadline);
 	if (rc)
 		doubt(b);
-	if (put_pkeys(b, true, deadline, &h)) {
-		pkeys_doubt(&b->pkeys);
-		plugin_want_sweep(b->p);
-		rc = rc ? rc : -EIO;
-	}
+	if (put_pkeys_back(b, deadline))
+		rc = -EIO;
 	snprintf(b->r->h.reason + at, sizeof b->r->h.reason - at, "%s",
 		 rc ? "; taking it back failed as well: these GUIDs may be shown by nobody"
 		    : "; taken back");
@@ -487,7 +497,6 @@ static int carry_out(struct guid_change *b)
 /* All entries are so already. But whoever made them so may have died before the P_Keys. */
 static int keep_pkeys(struct guid_change *b)
 {
-	struct sm_reply_head h;
 	int rc;
 
 	lock_tables(b);
@@ -495,7 +504,7 @@ static int keep_pkeys(struct guid_change *b)
 	unlock_tables(b);
 	if (rc || !put_pkeys(b, false, b->deadline_us, &b->r->h))
 		return rc;
-	return put_pkeys(b, true, now_us() + UNDO_US, &h) ? -EIO : -EREMOTEIO;
+	return put_pkeys_back(b, now_us() + UNDO_US) ? -EIO : -EREMOTEIO;
 }
 
 static int run(struct guid_change *b)

@@ -38,6 +38,15 @@ int owner_open(struct plugin *p)
 	return 0;
 }
 
+/* A rename is on the disk when its directory is. EINVAL: this filesystem has no such thing. */
+static int sync_directory(void)
+{
+	char *path AUTO_FREE = master_cache_path("");
+	int fd AUTO_CLOSE = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+
+	return fd < 0 || (fsync(fd) && errno != EINVAL) ? -errno : 0;
+}
+
 /* Leaves the file whole and on the disk, or as it was. */
 static int store(const struct sm_owner *owner)
 {
@@ -53,7 +62,7 @@ static int store(const struct sm_owner *owner)
 	errno = 0;
 	if (write(fd, &f, sizeof f) != sizeof f || fsync(fd) || rename(new, path))
 		return errno ? -errno : -EIO;
-	return 0;
+	return sync_directory();
 }
 
 static int refuse(const struct plugin *p, struct sm_reply_head *h)

@@ -73,7 +73,7 @@ static int add_member(void *arg, const char *key, const char *value)
 			"ibvmig: file " MEMBERS_FILE ": the line of %s is left out\n", key);
 		return 0;
 	}
-	rc = policy_add(&p->partitions->policy, (uint16_t)pkey, guid, as);
+	rc = policy_append(&p->partitions->policy, (uint16_t)pkey, guid, as);
 	return rc == -ENOENT ? 0 : rc; /* the partition may come again */
 }
 

@@ -359,7 +359,7 @@ bool policy_drop(struct policy *p, uint16_t pkey, uint64_t guid)
 	return false;
 }
 
-int policy_add(struct policy *p, uint16_t pkey, uint64_t guid, enum sm_member_as as)
+int policy_append(struct policy *p, uint16_t pkey, uint64_t guid, enum sm_member_as as)
 {
 	const struct policy_partition *partition = policy_find(p, pkey);
 	struct policy_rule r = {.guid = guid, .as = (uint8_t)as, .ours = true};
@@ -368,8 +368,13 @@ int policy_add(struct policy *p, uint16_t pkey, uint64_t guid, enum sm_member_as
 		return -ENOENT;
 	r.pkey = partition->pkey;
 	r.indx0 = partition->indx0;
-	policy_drop(p, pkey, guid);
 	return add_rule(p, &r);
+}
+
+int policy_add(struct policy *p, uint16_t pkey, uint64_t guid, enum sm_member_as as)
+{
+	policy_drop(p, pkey, guid);
+	return policy_append(p, pkey, guid, as);
 }
 
 /* ---- answers ---- */

@@ -73,6 +73,8 @@ void policy_free(struct policy *p);
 
 /* Adds a member after all that the file says. 0, -ENOENT: there is no such partition; -ENOMEM. */
 int policy_add(struct policy *p, uint16_t pkey, uint64_t guid, enum sm_member_as as);
+/* The same where it is none of those added before, for lists of many: nothing is looked through. */
+int policy_append(struct policy *p, uint16_t pkey, uint64_t guid, enum sm_member_as as);
 /* Takes away what was added; true if there was such a rule. */
 bool policy_drop(struct policy *p, uint16_t pkey, uint64_t guid);
 

@@ -120,13 +120,29 @@ static void test_members(void **state)
 	assert_string_equal(keys(A), "8001 7fff");
 }
 
+/* A list is read in a time that grows with it, not with its square. */
+static void test_long_list(void **state)
+{
+	uint64_t since_us = now_us();
+
+	(void)state;
+	parse("t1=1 : 0x00a1b2fffe000101=full;", false);
+	for (uint64_t guid = 1; guid <= 200000; guid++)
+		if (policy_append(&policy, 1, guid, SM_MEMBER_LIMITED))
+			fail_msg("no memory");
+	assert_true(now_us() - since_us < 5000000);
+	assert_string_equal(keys(200000), "0001 7fff");
+	assert_int_equal(policy_append(&policy, 2, 1, SM_MEMBER_LIMITED), -ENOENT);
+	assert_true(policy_drop(&policy, 1, 200000));
+	assert_false(policy_drop(&policy, 1, 200000));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_files),
-		cmocka_unit_test(test_given_up),
-		cmocka_unit_test(test_both),
-		cmocka_unit_test(test_members),
+		cmocka_unit_test(test_files),     cmocka_unit_test(test_given_up),
+		cmocka_unit_test(test_both),      cmocka_unit_test(test_members),
+		cmocka_unit_test(test_long_list),
 	};
 	int rc = RUN_TESTS(tests);
 

@@ -23,11 +23,18 @@ int plugin_refuse(struct sm_reply_head *h, int error, const char *fmt, ...)
 	return error;
 }
 
+/* The first sweep of a mastership is not over. One that was handed over begins before its sweep
+ * does: OpenSM is master by then, with the tables of its last time. */
+static bool is_new_master(const osm_subn_t *subn)
+{
+	return subn->force_first_time_master_sweep || subn->coming_out_of_standby;
+}
+
 int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h)
 {
 	if (p->osm->subn.sm_state != IB_SMINFO_STATE_MASTER)
 		return plugin_refuse(h, -EHOSTDOWN, "this OpenSM is not the master");
-	if (!p->ready)
+	if (!p->ready || is_new_master(&p->osm->subn))
 		return plugin_refuse(h, -EAGAIN, "OpenSM has not finished its first sweep");
 	return 0;
 }

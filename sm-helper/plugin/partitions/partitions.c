@@ -336,17 +336,33 @@ void partitions_close(struct plugin *p)
 	p->osm->subn.opt.partition_config_file = p->partitions->file;
 }
 
+static int forget_alias(void *arg, const char *key, const char *value)
+{
+	char *own AUTO_FREE = strdup(key);
+
+	(void)value;
+	if (own)
+		osm_db_delete(arg, own);
+	return 0;
+}
+
 void partitions_swept(struct plugin *p)
 {
 	struct partitions *x = p->partitions;
+	bool other_led = p->osm->subn.coming_out_of_standby;
 
 	cl_plock_acquire(&p->osm->lock);
 	pthread_mutex_lock(&x->lock);
+	if (other_led) /* and has brought GUIDs to other ports since */
+		each_line(x->aliases, forget_alias, x->aliases);
 	read_policy_file(x);
 	parse(p);
 	choose_file(p);
 	pthread_mutex_unlock(&x->lock);
 	cl_plock_release(&p->osm->lock);
+	if (other_led && partitions_store(p))
+		osm_log(&p->osm->log, OSM_LOG_ERROR,
+			"ibvmig: file " ALIASES_FILE " cannot be written\n");
 }
 
 void partitions_up(struct plugin *p)

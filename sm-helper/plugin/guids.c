@@ -145,6 +145,23 @@ static int learn(struct guid_change *b, osm_port_t *port)
 
 /* ---- whether it can be ---- */
 
+/* OpenSM clears all tables of ports before the sweep in which it takes a subnet over. A master that
+ * another one hands its part of the subnet to does so too, and asks no gate. Tables locked, shared
+ * at least. */
+static int check_known(struct guid_change *b)
+{
+	for (unsigned i = 0; i < b->count; i++) {
+		if (alias_is_known(b->e[i].port))
+			continue;
+		return *b->r->h.reason
+			       ? -EAGAIN
+			       : plugin_refuse(&b->r->h, -EAGAIN,
+					       "OpenSM has forgotten what %s shows: it takes over",
+					       name_of(b->e[i].port));
+	}
+	return 0;
+}
+
 static bool wanted(const struct guid_change *b, ib_net64_t guid)
 {
 	for (unsigned i = 0; i < b->count; i++)
@@ -198,7 +215,7 @@ static void plan(struct guid_change *b, bool back)
 
 static int resolve(struct guid_change *b)
 {
-	int rc = 0;
+	int rc = check_known(b);
 
 	for (unsigned i = 0; !rc && i < b->count; i++) {
 		b->e[i].before = alias_entry(b->e[i].port, b->e[i].index);
@@ -306,8 +323,10 @@ static bool is_planned(const struct guid_change *b, const osm_port_t *port)
 /* The P_Keys that the ports shall have for all that they show afterwards. Tables locked. */
 static int plan_pkeys(struct guid_change *b)
 {
-	int rc = 0;
+	int rc = check_known(b);
 
+	if (rc)
+		return rc;
 	b->pkeys.p = b->p;
 	for (unsigned i = 0; i < b->count; i++)
 		alias_set_entry(&b->e[i], b->e[i].after);
@@ -371,7 +390,7 @@ static int take_out(struct guid_change *b, bool check, uint64_t deadline_us)
 	int rc;
 
 	lock_tables(b);
-	rc = check ? check_still(b) : 0;
+	rc = check ? check_still(b) : check_known(b);
 	if (!rc && check)
 		rc = plan_pkeys(b);
 	if (rc) {
@@ -390,14 +409,17 @@ static int take_out(struct guid_change *b, bool check, uint64_t deadline_us)
 static int put_in(struct guid_change *b, uint64_t deadline_us)
 {
 	struct smp smp[SM_ASSIGN_MAX];
-	unsigned n;
+	unsigned n = 0;
+	int rc;
 
 	lock_tables(b);
-	for (unsigned i = 0; i < b->count; i++)
+	rc = check_known(b);
+	for (unsigned i = 0; !rc && i < b->count; i++)
 		alias_set_entry(&b->e[i], b->e[i].after);
-	n = make_smps(b, true, smp);
+	if (!rc)
+		n = make_smps(b, true, smp);
 	unlock_tables(b);
-	return send_smps(b, smp, n, deadline_us);
+	return rc ? rc : send_smps(b, smp, n, deadline_us);
 }
 
 /* Puts in doubt what the ports of the batch hold: it is read again before the next change. The SA's

@@ -472,7 +472,7 @@ static void connect_by_lid(struct shim_qp *q)
 }
 
 /* Before the QP goes to RTR: who is at the other end? In the program's thread; 0 or errno. */
-int peer_connect(struct shim_qp *q, int sgid_index)
+int peer_connect(struct shim_qp *q, int sgid_index, bool by_cm)
 {
 	const struct ibv_ah_attr *ah = &q->attr.ah_attr;
 	struct shim_route *r;
@@ -490,9 +490,9 @@ int peer_connect(struct shim_qp *q, int sgid_index)
 	}
 	q->resolved = true;
 	r = route_get(q->sgid, q->dgid, q->pkey);
-	if (r && r->state == ROUTE_NONE)
+	if (r && ah->dlid && !by_cm) /* a LID that was told may have changed since */
+		route_renew(r);
+	else if (r && r->state == ROUTE_NONE)
 		route_ask(r, false);
-	if (r && ah->dlid) /* a LID that was told may have changed since */
-		route_wait(r);
 	return 0;
 }

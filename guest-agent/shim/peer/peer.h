@@ -25,7 +25,8 @@ struct cm_ends {
 #pragma GCC visibility push(hidden)
 #define RESOLVE_MS      2000
 #define RESOLVE_BUSY_MS 120000
-int peer_connect(struct shim_qp *q, int sgid_index);
+/* by_cm: the kernel has looked the path up just now, so nobody waits for it. */
+int peer_connect(struct shim_qp *q, int sgid_index, bool by_cm);
 /* In a child: nobody has said anything. */
 void peer_reset(void);
 /* Sends a packet for one QP: at once; or, in the helper thread, together with others like it until

@@ -185,6 +185,13 @@ void route_wait(const struct shim_route *r)
 	ctl_enter();
 }
 
+void route_renew(struct shim_route *r)
+{
+	if (r->state == ROUTE_NONE || r->state == ROUTE_KNOWN)
+		route_ask(r, false);
+	route_wait(r);
+}
+
 enum ibv_mtu route_mtu(unsigned bytes)
 {
 	enum ibv_mtu code = IBV_MTU_256;

@@ -13,6 +13,10 @@ struct shim_route *route_get(const uint8_t sgid[16], const uint8_t dgid[16], uin
 void route_ask(struct shim_route *r, bool reconnect);
 /* The answer came with that to another question. */
 void route_told(const uint8_t sgid[16], uint16_t pkey, const struct shim_end *end);
+/* Asks anew and waits for the answer, as route_wait(). A path that is known may be of before a move
+ * of the other end, of which a process without a QP to it has not heard. The agent has. Where the
+ * last question has failed, none is asked before the next resume. */
+void route_renew(struct shim_route *r);
 /* Waits for the answer to a question that is open, inside a control verb, which is left meanwhile.
  */
 void route_wait(const struct shim_route *r);

@@ -132,10 +132,10 @@ static struct shim_route *find_route(const struct shim_ah *ah, const uint8_t *dg
 {
 	struct shim_route *r = dgid ? route_get(ah->sgid, dgid, ah->pkey) : NULL;
 
-	if (r && r->state == ROUTE_NONE)
-		route_ask(r, false);
 	if (r && ah->attr.dlid && ah->attr.is_global)
-		route_wait(r);
+		route_renew(r);
+	else if (r && r->state == ROUTE_NONE)
+		route_ask(r, false);
 	return r;
 }
 

@@ -494,7 +494,7 @@ static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask, bool by
 		rc = to_device_gid(q, &a.ah_attr);
 		if (rc)
 			return rc;
-		rc = peer_connect(q, a.ah_attr.grh.sgid_index);
+		rc = peer_connect(q, a.ah_attr.grh.sgid_index, by_cm);
 		a.ah_attr = attr->ah_attr;
 		if (rc)
 			return rc;

@@ -380,6 +380,20 @@ static bool connects_as_told(void)
 	       move_to(22) && both_ways(&a, &b) && all_work();
 }
 
+/* The other end has another LID, and this process had no QP there when it moved. */
+static bool asks_for_the_path_again(void)
+{
+	struct end a, b;
+	struct ibv_ah *ah;
+	struct ibv_ah_attr built;
+
+	present = port_lid(30);
+	fake_agent_paths(30);
+	ah = make_ah(TOLD, true);
+	built = last_ah();
+	return ah && built.dlid == 30 && make_pair(&a, &b, TOLD, true) && both_ways(&a, &b);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct pair_test tests[] = {
@@ -401,6 +415,7 @@ int main(int argc, char **argv)
 		{waits_for_the_path, "a new connection waits for its path"},
 		{both_of_two, "two that both have it are refused by name"},
 		{connects_as_told, "what ibv_query_port tells is good for all"},
+		{asks_for_the_path_again, "a path from before another's move is not used"},
 	};
 
 	(void)argc;

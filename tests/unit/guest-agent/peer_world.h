@@ -167,7 +167,7 @@ bool mw_key(uint32_t rkey, uint32_t *ret_key)
 	(void)ret_key;
 	return true;
 }
-void route_wait(const struct shim_route *r)
+void route_renew(struct shim_route *r)
 {
 	(void)r;
 }

@@ -11,6 +11,7 @@
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/peer/route.h"
 #include "guest-agent/shim/port/gid.h"
 #include "guest-agent/shim/verbs/mw.h"
 #include "guest-agent/shim/port/pkey.h"
@@ -106,6 +107,7 @@ static void in_child(void)
 	shim_reset();
 	memset(&job, 0, sizeof(job));
 	peer_reset();
+	routes_forget_all();
 	mw_forget_all();
 	xrc_forget_all();
 	qp_forget_all();

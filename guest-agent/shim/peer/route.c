@@ -137,6 +137,13 @@ void routes_ask_again(void)
 		route_ask(r, r->reconnect);
 }
 
+/* The table is the parent's: it is left, not freed. */
+void routes_forget_all(void)
+{
+	routes.slot = NULL;
+	routes.slots = routes.count = 0;
+}
+
 void route_answered(const struct shim_path *p)
 {
 	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);

@@ -22,6 +22,8 @@ void route_renew(struct shim_route *r);
 void route_wait(const struct shim_route *r);
 /* The agent has gone with the questions that are open: the new one is asked. */
 void routes_ask_again(void);
+/* In a child: nobody answers the questions of its parent. */
+void routes_forget_all(void);
 void route_answered(const struct shim_path *p);
 /* True if a path is known, or was before the last question. */
 static inline bool route_leads(const struct shim_route *r)

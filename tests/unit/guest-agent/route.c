@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/core/real.h"
@@ -180,6 +182,24 @@ static void waits(void **state)
 	assert_false(route_leads(get(4, 0xffff)));
 }
 
+/* A question of the parent would be open for ever. */
+static void a_child_begins_anew(void **state)
+{
+	pid_t child;
+	int status = -1;
+
+	(void)state;
+	route_ask(get(5, 0xffff), false);
+	child = fork();
+	if (!child) {
+		routes_forget_all();
+		_exit(get(5, 0xffff)->state != ROUTE_NONE);
+	}
+	waitpid(child, &status, 0);
+	assert_int_equal(status, 0);
+	assert_int_equal(get(5, 0xffff)->state, ROUTE_ASKED);
+}
+
 static struct shim_context ctx;
 
 static void ends_of_a_lid(void **state)
@@ -267,6 +287,7 @@ int main(void)
 		cmocka_unit_test(answers),
 		cmocka_unit_test(attributes),
 		cmocka_unit_test(waits),
+		cmocka_unit_test(a_child_begins_anew),
 		cmocka_unit_test(ends_of_a_lid),
 		cmocka_unit_test(lids_that_are_told),
 		cmocka_unit_test(lids_that_are_shown),

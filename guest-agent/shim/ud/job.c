@@ -47,9 +47,8 @@ static bool concerned(void)
 		if (!p->in_job)
 			continue;
 		ud.any = true;
-		c = ud_context(p->sgid);
-		if (c)
-			c->in_job = true;
+		list_for_each (c, &shim.contexts, link)
+			c->in_job |= ud_shows(c, p->sgid);
 	}
 	pthread_mutex_unlock(&shim.ctl);
 	list_for_each (q, &shim.qps, link)

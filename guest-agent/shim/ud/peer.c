@@ -44,22 +44,21 @@ static void ask_end(struct shim_qp *q, bool tell)
 	send_flush(q);
 }
 
-/* Tells the partner about all UD QPs on the device that it knows us by. */
+/* Tells the partner about all UD QPs on the device that it knows us by, in whatever context. */
 void ud_send_numbers(struct shim_partner *p, uint64_t migration)
 {
 	static struct {
 		struct ud_packet p;
 		struct peer_qp qps[QPS_PER_PACKET];
 	} out;
-	struct shim_context *c = ud_context(p->sgid);
 	struct shim_qp *q;
 	unsigned n = 0;
 
 	out.p.head = (struct peer_head){
 		.dst_slot = p->slot, .dst_instance = p->instance, .migration = migration};
-	ud_tell_lids(&out.p.head, c, PORT);
+	ud_tell_lids(&out.p.head, ud_context(p->sgid), PORT);
 	list_for_each (q, &shim.qps, link) {
-		if (!q->ud || q->ctx != c || !q->real)
+		if (!q->ud || !q->real || !ud_shows(q->ctx, p->sgid))
 			continue;
 		out.qps[n++] = (struct peer_qp){.src_vqpn = q->v.qp_num, .qpn = q->real->qp_num};
 		if (n < QPS_PER_PACKET)
@@ -281,18 +280,17 @@ void ud_gone(const struct peer_head *h)
 }
 
 /* Datagrams that have been received so far came from the old numbers. */
-static void take_received(const struct shim_context *ctx)
+static void take_received(const uint8_t sgid[16])
 {
 	struct shim_cq *cq;
 
 	list_for_each (cq, &shim.cqs, link)
-		if (cq->ctx == ctx && cq->real)
+		if (cq->real && ud_shows(cq->ctx, sgid))
 			cq_harvest(cq);
 }
 
 static void numbers(const struct peer_head *h, const struct peer_qp *e, struct shim_partner *p)
 {
-	struct shim_context *c = ud_context(p->sgid);
 	bool change = h->src_lid && h->src_lid != atomic_load(&p->node->lid);
 
 	for (unsigned i = 0; i < h->count; i++) {
@@ -300,8 +298,8 @@ static void numbers(const struct peer_head *h, const struct peer_qp *e, struct s
 
 		change |= !(entry & NODE_KNOWN) || ((uint32_t)entry & SHIM_QPN_MAX) != e[i].qpn;
 	}
-	if (c && change)
-		take_received(c);
+	if (change)
+		take_received(p->sgid);
 	for (unsigned i = 0; i < h->count; i++)
 		node_learn(p->node, p, e[i].src_vqpn, e[i].qpn);
 	node_at_lid(p->node, h->src_lid, h->src_vlid, true);

@@ -454,26 +454,34 @@ void ud_check_all_covered(void)
 		ud_check_covered(q);
 }
 
-struct shim_context *ud_context(const uint8_t sgid[16])
+bool ud_shows(const struct shim_context *c, const uint8_t sgid[16])
 {
-	struct shim_context *c;
 	uint64_t guid = 0;
 
 	for (int i = 8; i < 16; i++)
 		guid = guid << 8 | sgid[i];
+	for (unsigned i = 0; i < c->guid_count; i++)
+		if (c->guid[i] == guid)
+			return true;
+	return false;
+}
+
+struct shim_context *ud_context(const uint8_t sgid[16])
+{
+	struct shim_context *c;
+
 	list_for_each (c, &shim.contexts, link)
-		for (unsigned i = 0; i < c->guid_count; i++)
-			if (c->guid[i] == guid)
-				return c;
+		if (ud_shows(c, sgid))
+			return c;
 	return NULL;
 }
 
-static bool sends_from(const struct shim_context *c)
+static bool sends_from(const uint8_t sgid[16])
 {
 	struct shim_qp *q;
 
 	list_for_each (q, &shim.qps, link)
-		if (q->ud && q->ctx == c)
+		if (q->ud && ud_shows(q->ctx, sgid))
 			return true;
 	return false;
 }
@@ -496,7 +504,7 @@ void ud_describe(uint32_t cookie)
 	struct shim_partner *p;
 
 	list_for_each (p, &shim.partners, link) {
-		if (p->gone || !p->numbers || !sends_from(ud_context(p->sgid)))
+		if (p->gone || !p->numbers || !sends_from(p->sgid))
 			continue;
 		probe(p);
 		if (p->silent)

@@ -146,7 +146,10 @@ bool ud_sends_to(struct shim_qp *q, const struct shim_order *o);
 /* Sets q->uncovered, or takes it back. */
 void ud_check_covered(struct shim_qp *q);
 void ud_check_all_covered(void);
-/* QPs that are on it, and partners that use it. NULL: none of ours. */
+/* True if the port with that GID is the context's, so that partners know its QPs by it. A program
+ * may have opened the device several times. */
+bool ud_shows(const struct shim_context *c, const uint8_t sgid[16]);
+/* The first of these. NULL: none of ours. */
 struct shim_context *ud_context(const uint8_t sgid[16]);
 void ud_describe(uint32_t cookie);
 

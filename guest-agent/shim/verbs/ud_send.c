@@ -72,7 +72,7 @@ void ud_bye(struct shim_qp *q)
 			.p.head = {.count = 1, .dst_slot = p->slot, .dst_instance = p->instance},
 			.qp = {.src_vqpn = q->v.qp_num}};
 
-		if (!p->gone && ud_context(p->sgid) == q->ctx)
+		if (!p->gone && ud_shows(q->ctx, p->sgid))
 			ud_send_packet(p->sgid, p->node->gid, &bye.p, PEER_UD_BYE);
 	}
 	lock_take(&q->send.lock);

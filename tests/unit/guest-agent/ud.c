@@ -586,6 +586,32 @@ static void a_number_that_no_port_has_is_named(void **state)
 	free(alt);
 }
 
+/* A program may open a device twice, as two libraries in one process do. */
+static void numbers_of_each_context_are_told(void **state)
+{
+	struct shim_context *first = calloc(1, sizeof(*first));
+
+	(void)state;
+	*first = (struct shim_context){.guid = {ours[15]}, .guid_count = 1};
+	list_del(&ctx->link);
+	list_add(&shim.contexts, &first->link);
+	list_add(&shim.contexts, &ctx->link);
+	hear(PEER_UD_RESOLVE, VQPN, FAR_VQPN, FAR_QPN);
+	peers_listed = told_count = 0;
+	hear(PEER_UD_ASK, 0, 0, 0);
+	assert_int_equal(told[0].type, PEER_UD_NUMBERS);
+	assert_int_equal(told[0].count, 1);
+	assert_int_equal(told_qp[0].qpn, QPN);
+	ud_describe(1);
+	assert_int_equal(peers_listed, 1);
+	told_count = 0;
+	ud_bye(q);
+	assert_int_equal(told_count, 1);
+	assert_int_equal(told[0].type, PEER_UD_BYE);
+	list_del(&first->link);
+	free(first);
+}
+
 static void a_mover_answers_later(void **state)
 {
 	(void)state;
@@ -671,6 +697,7 @@ int main(void)
 		T(all_ports_of_a_lid_are_asked),
 		T(a_number_that_two_ports_have_is_named),
 		T(a_number_that_no_port_has_is_named),
+		T(numbers_of_each_context_are_told),
 		T(a_mover_answers_later),
 		T(strange_packets_change_nothing),
 		T(a_guest_that_is_gone_is_no_peer),

@@ -216,10 +216,10 @@ void agent_lid_answer(struct agent *a, uint64_t id, struct json_object *answer)
 	}
 	if (!rc)
 		rc = parse_ends(json_opt(answer, "paths"), &ends);
+	ends.shared = json_opt_bool(answer, "shared", true);
 	if (!rc && !w->stale && json_opt_bool(answer, "cacheable", false))
 		for (uint32_t i = 0; i < ends.count; i++)
-			agent_path_learn(a, &w->ask, &ends.end[i],
-					 !json_opt_bool(answer, "shared", true));
+			agent_path_learn(a, &w->ask, &ends.end[i], !ends.shared);
 	answer_waits(id, &ends, rc);
 	ask_more(a);
 }

@@ -123,7 +123,7 @@ struct shim_lid_ask {
 struct shim_lid {
 	struct shim_head head;
 	uint32_t count;
-	uint32_t reserved;
+	uint32_t shared; /* 1: others may have it as well, with an agent or without */
 	struct shim_end {
 		uint8_t dgid[16];
 		uint16_t dlid, slid, mtu; /* as in shim_path, of now */

@@ -44,6 +44,7 @@ int lid_find_ends(const struct shim_context *c, uint8_t port, uint16_t lid, uint
 	if (!answer.count || answer.count > SHIM_ENDS_MAX)
 		return -EHOSTUNREACH;
 	memcpy(ret_ends->sgid, gid.raw, 16);
+	ret_ends->shared = answer.shared;
 	ret_ends->count = answer.count;
 	for (unsigned i = 0; i < answer.count; i++) {
 		memcpy(ret_ends->dgid[i], answer.end[i].dgid, 16);

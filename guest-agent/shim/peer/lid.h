@@ -8,6 +8,7 @@
 /* Ports that the program may mean, as seen from the port of ours that it uses. */
 struct lid_ends {
 	uint8_t sgid[16];
+	bool shared; /* others than these may have the LID */
 	unsigned count;
 	uint8_t dgid[SHIM_ENDS_MAX][16];
 };

@@ -203,13 +203,14 @@ static struct shim_ah *ah_one(struct ibv_pd *pd, const struct ibv_ah_attr *attr,
 	return ah;
 }
 
-/* Adds those to the other ports that the LID may stand for. */
+/* Adds those to the other ports that the LID may stand for, and one to the LID as it is. */
 static int add_alternatives(struct shim_ah *ah, const struct lid_ends *ends)
 {
 	struct shim_ah *last = ah;
+	unsigned n = ends->count + ends->shared;
 
-	for (unsigned i = 1; i < ends->count; i++) {
-		last->alt = ah_one(ah->v.pd, &ah->attr, ends->dgid[i]);
+	for (unsigned i = 1; i < n; i++) {
+		last->alt = ah_one(ah->v.pd, &ah->attr, i < ends->count ? ends->dgid[i] : NULL);
 		if (!last->alt)
 			return -errno;
 		last = last->alt;
@@ -221,8 +222,10 @@ static int add_alternatives(struct shim_ah *ah, const struct lid_ends *ends)
  * another one. */
 static void enlist(struct shim_ah *ah)
 {
-	if (ah->node && !ah->alt)
-		ah->node->ahs++;
+	struct shim_node *sole = ah_sole_node(ah);
+
+	if (sole)
+		sole->ahs++;
 	for (; ah; ah = ah->alt)
 		list_add(&shim.ahs, &ah->link);
 }
@@ -287,6 +290,7 @@ struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struc
 
 int ibv_destroy_ah(struct ibv_ah *ibah)
 {
+	struct shim_node *sole;
 	struct shim_ah *ah;
 
 	if (!shim_ours(ibah->context))
@@ -294,7 +298,8 @@ int ibv_destroy_ah(struct ibv_ah *ibah)
 	ah = to_ah(ibah);
 	ctl_enter();
 	pthread_mutex_lock(&shim.ctl);
-	if (ah->node && !ah->alt && !--ah->node->ahs)
+	sole = ah_sole_node(ah);
+	if (sole && !--sole->ahs)
 		ud_check_all_covered();
 	ah->dead = true;
 	shim.dead_ahs++;

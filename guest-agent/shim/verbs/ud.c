@@ -302,11 +302,11 @@ static bool miss(struct shim_qp *q, const struct shim_ah *ah, uint32_t vqpn, uin
 	return true;
 }
 
-/* Chooses, of the ports that a LID may stand for, the one that has the number. All are asked before
- * that; where none has it, the one that was asked the longest ago is asked again. */
+/* Chooses, of the ports that a LID may stand for, the one that has the number, or had it. All are
+ * asked before that; where none has it, the one that was asked the longest ago is asked again. */
 static const struct shim_ah *choose(struct shim_ud *u, const struct shim_ah *first, uint32_t vqpn)
 {
-	const struct shim_ah *has = NULL, *oldest = first;
+	const struct shim_ah *has = NULL, *had = NULL, *oldest = first;
 
 	for (const struct shim_ah *ah = first; ah; ah = ah->alt) {
 		uint64_t entry = ah->node ? table_get(&ah->node->real, vqpn) : NODE_NOBODY;
@@ -316,17 +316,29 @@ static const struct shim_ah *choose(struct shim_ud *u, const struct shim_ah *fir
 		u->unclear |= entry & NODE_KNOWN && has;
 		if (entry & NODE_KNOWN && !has)
 			has = ah;
+		if (entry & NODE_ENDED && !had)
+			had = ah;
 		if (ah->node && oldest->node &&
 		    atomic_load(&ah->node->asked_us) < atomic_load(&oldest->node->asked_us))
 			oldest = ah;
 	}
-	u->by_lid |= !has;
+	if (!has)
+		has = had;
+	u->by_lid |= !has && !ah_sole_node(first);
 	return has ? has : oldest;
+}
+
+/* The handle to the LID as the program gave it, behind those to ports; NULL: there is none. */
+static const struct shim_ah *plain_of(const struct shim_ah *ah)
+{
+	while (ah && ah->node)
+		ah = ah->alt;
+	return ah;
 }
 
 bool ud_translate(struct shim_qp *q, struct ibv_send_wr *wr)
 {
-	const struct shim_ah *ah = to_ah(wr->wr.ud.ah);
+	const struct shim_ah *first = to_ah(wr->wr.ud.ah), *ah = first;
 	uint32_t vqpn = wr->wr.ud.remote_qpn;
 	uint64_t entry, key;
 
@@ -347,6 +359,8 @@ bool ud_translate(struct shim_qp *q, struct ibv_send_wr *wr)
 		q->ud->last = key;
 	}
 	wr->wr.ud.remote_qpn = (uint32_t)entry & SHIM_QPN_MAX;
+	if (!(entry & (NODE_KNOWN | NODE_ENDED)) && (ah = plain_of(first)))
+		wr->wr.ud.ah = ah->real; /* not to where a port is now that once had the LID */
 	return true;
 }
 

@@ -66,7 +66,8 @@ struct shim_ah {
 	uint8_t sgid[16];
 	struct shim_node
 		*node;       /* borrowed; NULL: multicast, or by a LID of which no GID is known */
-	struct shim_ah *alt; /* owned; to another port that its LID may stand for */
+	struct shim_ah *alt; /* owned; to another port that its LID may stand for; the last has no
+			      * node where others than VMs may have the LID */
 	bool multicast;
 	bool dead;           /* destroyed by the program, but a held send names it */
 	struct ibv_ah *real; /* NULL while the device is given back */
@@ -100,6 +101,12 @@ struct shim_ud {
 };
 
 #define to_ah(p) container_of(p, struct shim_ah, v)
+
+/* The only port that is known for the handle, or NULL: there are several, or none. */
+static inline struct shim_node *ah_sole_node(const struct shim_ah *ah)
+{
+	return ah->alt && ah->alt->node ? NULL : ah->node;
+}
 
 static inline uint64_t ud_key(const struct shim_node *n, uint32_t vqpn)
 {

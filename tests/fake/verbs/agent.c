@@ -231,6 +231,7 @@ static void give_ends(const struct shim_lid_ask *ask)
 	if (ask->lid == agent.lid) {
 		a.head.status = 0;
 		a.count = agent.lid_guids;
+		a.shared = a.count > 1 || agent.stranger;
 	}
 	if (agent.lid_stale && a.count && !ask->anew)
 		a.count = 1;

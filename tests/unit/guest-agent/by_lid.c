@@ -330,6 +330,29 @@ static bool one_of_two(void)
 	return one_of(both_ports) && one_of(us_first);
 }
 
+/* A VM had the LID and is elsewhere. By now a port without a shim has it, and the QP that is meant.
+ */
+static bool goes_by_the_lid(void)
+{
+	static const uint64_t gone[] = {OTHER};
+	struct ibv_ah *ah;
+	struct ibv_wc sent, got;
+	struct end a, b;
+	struct ibv_sge sge = {(uintptr_t)ud_buffer, sizeof(ud_buffer), ud_mr->lkey};
+	struct ibv_recv_wr *bad, recv = {.sg_list = &sge, .num_sge = 1};
+	bool ok;
+
+	fake_agent_paths(56);
+	fake_agent_lid(present, 1, gone);
+	ah = make_ah((uint16_t)present, false);
+	ok = ah && make_ud(&a) && make_ud(&b) && !ibv_post_recv(b.qp, &recv, &bad) &&
+	     post_datagram(&a, &b, ah) && await(a.cq, &sent) && await(b.cq, &got) &&
+	     refused("it sends datagrams to a QP that is not under a shim");
+	fake_agent_paths(present);
+	fake_agent_lid(TOLD, 1, us_alone);
+	return ok && destroy(&a) && destroy(&b) && !ibv_destroy_ah(ah);
+}
+
 /* Another VM had the LID when the agent asked last. */
 static bool asks_anew(void)
 {
@@ -411,6 +434,7 @@ int main(int argc, char **argv)
 		{datagrams_to_nobody, "so are datagrams there"},
 		{multicast, "multicast LIDs are left alone"},
 		{one_of_two, "of two ports at a LID the one with the QP is found"},
+		{goes_by_the_lid, "datagrams to a QP of no VM go to the LID that was named"},
 		{asks_anew, "a LID that another VM had is asked for anew"},
 		{waits_for_the_path, "a new connection waits for its path"},
 		{both_of_two, "two that both have it are refused by name"},

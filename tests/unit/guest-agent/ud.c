@@ -586,6 +586,48 @@ static void a_number_that_no_port_has_is_named(void **state)
 	free(alt);
 }
 
+/* A port without a vGUID may have the LID, too: a datagram must not go to where a VM is by now that
+ * once had it. */
+static void a_number_that_no_port_has_goes_to_the_lid(void **state)
+{
+	struct ibv_ah other_ah, plain_ah;
+	struct shim_ah *alt = second_port(&other_ah), plain = {.real = &plain_ah};
+
+	(void)state;
+	alt->alt = &plain;
+	send_to(FAR_VQPN);
+	hear_nobody(FAR_VQPN);
+	hear_from_third(PEER_UD_RESOLVE, true);
+	assert_int_equal(hw_sends, 1);
+	assert_ptr_equal(hw[0].wr.ud.ah, &plain_ah);
+	assert_int_equal(hw[0].wr.ud.remote_qpn, FAR_VQPN);
+	atomic_store(&alt->node->asked_us, 0); /* its ports are asked all the same */
+	send_to(FAR_VQPN);
+	hear_from_third(PEER_UD_RESOLVED, false);
+	send_to(FAR_VQPN);
+	assert_ptr_equal(hw[hw_sends - 1].wr.ud.ah, &other_ah);
+	free(alt);
+}
+
+/* A QP there was known, and is no more: its sender is no less covered. */
+static void what_has_ended_at_a_shared_lid_is_no_reason(void **state)
+{
+	struct ibv_ah other_ah;
+	struct shim_ah *alt = second_port(&other_ah);
+
+	(void)state;
+	send_to(FAR_VQPN);
+	hear_nobody(FAR_VQPN);
+	hear_from_third(PEER_UD_RESOLVED, false);
+	node_forget(alt->node, FAR_VQPN, NODE_ENDED);
+	send_to(FAR_VQPN);
+	assert_int_equal(hw_sends, 2);
+	assert_ptr_equal(hw[1].wr.ud.ah, &other_ah);
+	ud_check_covered(q);
+	assert_null(q->uncovered);
+	free(alt);
+}
+
 /* A program may open a device twice, as two libraries in one process do. */
 static void numbers_of_each_context_are_told(void **state)
 {
@@ -697,6 +739,8 @@ int main(void)
 		T(all_ports_of_a_lid_are_asked),
 		T(a_number_that_two_ports_have_is_named),
 		T(a_number_that_no_port_has_is_named),
+		T(a_number_that_no_port_has_goes_to_the_lid),
+		T(what_has_ended_at_a_shared_lid_is_no_reason),
 		T(numbers_of_each_context_are_told),
 		T(a_mover_answers_later),
 		T(strange_packets_change_nothing),

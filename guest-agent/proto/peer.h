@@ -67,7 +67,8 @@ struct peer_head {
 	uint32_t dst_vqpn; /* PEER_GONE: the same as in the packet */
 	uint32_t src_vqpn; /* PEER_GONE: the same as in the packet */
 	/* Packets about numbers of datagrams: the LID of the sender's port now, and the one that
-	 * its program knows. 0: not told, or not InfiniBand. */
+	 * its program knows; PEER_RESOLVE and PEER_RESOLVED: the latter. 0: not told, or not
+	 * InfiniBand. */
 	uint16_t src_lid, src_vlid;
 	uint64_t dst_instance; /* 0: not known yet */
 	uint64_t src_instance;

@@ -6,6 +6,7 @@
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
+#include "guest-agent/shim/port/lid.h"
 #include "guest-agent/shim/ud/ud.h"
 #include "guest-agent/shim/verbs/keys.h"
 #include "guest-agent/shim/verbs/post.h"
@@ -43,6 +44,7 @@ static void answer_peer(const struct shim_qp *q, struct shim_peer *peer, const s
 			     .phase = q->phase,
 			     .peer = peer,
 			     .dvqpn = e->src_vqpn,
+			     .attr = {.port_num = q->attr.port_num},
 			     .v = {.qp_num = q->v.qp_num, .state = q->v.state}};
 
 	memcpy(to.sgid, h->dgid, 16);
@@ -50,6 +52,21 @@ static void answer_peer(const struct shim_qp *q, struct shim_peer *peer, const s
 	if (type == PEER_RESOLVED)
 		peer_send_new_keys(&to);
 	peer_send_qp(&to, type, 0);
+}
+
+/* True if the packet is of the end that q names. */
+static bool is_other_end(const struct shim_qp *q, const struct peer_head *h,
+			 const struct peer_qp *e)
+{
+	return q->dvqpn == e->src_vqpn && !memcmp(q->dgid, h->sgid, 16);
+}
+
+/* The program has named a LID, and after moves the number may be that of a QP at another one, which
+ * its program has told with that. */
+static bool is_misled(const struct shim_qp *q, const struct peer_head *h)
+{
+	return q->asked_lid && h->src_vlid &&
+	       !lid_same_port(q->ctx, q->attr.port_num, q->asked_lid, h->src_vlid);
 }
 
 /* The asker connects to us. Before our own program has connected, this is all we know of it. */
@@ -70,7 +87,8 @@ static void resolve_for_peer(const struct peer_head *h, const struct peer_qp *e,
 		answer_peer(q, peer, h, e, PEER_BUSY);
 		return;
 	}
-	if (atomic_load(&q->recv.tail)) /* the asker begins to count, and we have done so before */
+	/* The asker begins to count, and we have done so before. */
+	if (atomic_load(&q->recv.tail) && (!q->connected || is_other_end(q, h, e)))
 		q->uncounted = true;
 	if (!q->connected) {
 		q->peer = peer;
@@ -80,8 +98,8 @@ static void resolve_for_peer(const struct peer_head *h, const struct peer_qp *e,
 		q->dqpn_old = late; /* the asker may have a new one by now */
 		memcpy(q->sgid, h->dgid, 16);
 		memcpy(q->dgid, h->sgid, 16);
-	} else if (q->resolve == RESOLVE_WAITS && !late && q->dvqpn == e->src_vqpn &&
-		   !memcmp(q->dgid, h->sgid, 16)) {
+	} else if (q->resolve == RESOLVE_WAITS && !late && is_other_end(q, h, e) &&
+		   !is_misled(q, h)) {
 		/* Both ask at the same time: this answers ours. Else the other end would take part
 		 * in a migration that comes now, and this end, still waiting, would not. */
 		q->peer = peer;
@@ -105,8 +123,7 @@ static void peer_resolved(const struct peer_head *h, const struct peer_qp *e)
 	struct shim_qp *q = qp_by_vqpn(e->dst_vqpn);
 	struct shim_peer *peer;
 
-	if (!q || q->resolve != RESOLVE_WAITS || q->dvqpn != e->src_vqpn ||
-	    memcmp(q->dgid, h->sgid, 16))
+	if (!q || q->resolve != RESOLVE_WAITS || !is_other_end(q, h, e))
 		return;
 	if (h->type == PEER_BUSY) {
 		pthread_mutex_lock(&shim.call);
@@ -116,7 +133,7 @@ static void peer_resolved(const struct peer_head *h, const struct peer_qp *e)
 		return;
 	}
 	peer = peer_get(h);
-	if (!peer || e->qpn > SHIM_QPN_MAX) {
+	if (!peer || e->qpn > SHIM_QPN_MAX || is_misled(q, h)) {
 		peer_resolve_end(q, RESOLVE_GONE);
 		return;
 	}

@@ -100,7 +100,7 @@ SRC_guest_resume     := $(call shim_src,job/resume verbs/mw core/part core/batch
 SRC_guest_part       := $(call shim_src,core/part)
 SRC_guest_cm         := $(SHIM_CM)
 SRC_guest_cm_ids     := $(SHIM_CM)
-SRC_guest_peer       := $(call shim_src,deliver peer/peer verbs/keys core/part core/table core/lock)
+SRC_guest_peer       := $(call shim_src,deliver peer/peer port/lid verbs/keys core/part core/table core/lock)
 
 # Tests of the shim as it is shipped, preloaded above a libibverbs that is played (tests/fake/verbs).
 GUEST_PLAYED := cost fork events lost again reset gone lids by_lid xrc pkeys gids

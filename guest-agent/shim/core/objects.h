@@ -361,6 +361,8 @@ struct shim_qp {
 	uint8_t sgid[16], dgid[16];
 	uint16_t pkey; /* the partition's, as the device has it; 0: unknown */
 	uint32_t dvqpn, dqpn;
+	uint16_t asked_lid;     /* the program's name for the other end, where others may have had
+				 * it; 0: a GID, or a LID that is one port's */
 	struct shim_peer *peer; /* borrowed */
 	enum { RESOLVE_NONE, RESOLVE_WAITS, RESOLVE_DONE, RESOLVE_GONE } resolve;
 	bool dqpn_old;         /* dqpn must be asked for again */

@@ -7,6 +7,7 @@
 #include "guest-agent/shim/core/real.h"
 #include "guest-agent/shim/peer/lid.h"
 #include "guest-agent/shim/peer/route.h"
+#include "guest-agent/shim/port/lid.h"
 
 #include <errno.h>
 #include <string.h>
@@ -111,6 +112,8 @@ void peer_send_qp(struct shim_qp *q, uint16_t type, uint64_t migration)
 					     .migration = migration},
 				  .qp = describe(q)};
 
+	if (type == PEER_RESOLVE || type == PEER_RESOLVED)
+		small.p.head.src_vlid = lid_told(q->ctx, q->attr.port_num);
 	peer_send_to(q->sgid, q->dgid, type == PEER_RESOLVE ? NULL : q->peer, &small.p, type,
 		     sizeof(small.qp));
 }
@@ -380,8 +383,9 @@ static bool is_known(const struct shim_qp *q, const uint8_t dgid[16])
 	       !memcmp(q->dgid, dgid, 16);
 }
 
-/* Asks for the other end at that GID. true: q->peer has it. */
-static bool resolve_at(struct shim_qp *q, const uint8_t sgid[16], const uint8_t dgid[16])
+/* Asks for the other end at that GID. true: q->peer has it. lid: as .asked_lid. */
+static bool resolve_at(struct shim_qp *q, const uint8_t sgid[16], const uint8_t dgid[16],
+		       uint16_t lid)
 {
 	bool known;
 
@@ -389,6 +393,7 @@ static bool resolve_at(struct shim_qp *q, const uint8_t sgid[16], const uint8_t 
 	known = is_known(q, dgid);
 	memcpy(q->sgid, sgid, 16);
 	memcpy(q->dgid, dgid, 16);
+	q->asked_lid = lid;
 	if (!known) {
 		q->peer = NULL;
 		q->resolved = false;
@@ -433,18 +438,20 @@ static int asker(const struct shim_qp *q, const struct lid_ends *ends)
  * -ENOTUNIQ: several, because after moves their numbers may be the same. */
 static int find_end(struct shim_qp *q, const struct lid_ends *ends)
 {
+	const uint16_t lid = ends->shared ? q->attr.ah_attr.dlid : 0;
 	const int known = asker(q, ends), n = (int)ends->count;
 	int at = known;
 
 	for (int i = 0; known < 0 && i < n; i++) {
-		if (!resolve_at(q, ends->sgid, ends->dgid[i]))
+		if (!resolve_at(q, ends->sgid, ends->dgid[i], lid))
 			continue;
 		if (at >= 0)
 			return -ENOTUNIQ;
 		at = i;
 	}
 	/* The one that was asked last is the one that q leads to. */
-	if (at >= 0 && (known >= 0 || at != n - 1) && !resolve_at(q, ends->sgid, ends->dgid[at]))
+	if (at >= 0 && (known >= 0 || at != n - 1) &&
+	    !resolve_at(q, ends->sgid, ends->dgid[at], lid))
 		return -ENOENT;
 	return at;
 }
@@ -484,7 +491,7 @@ int peer_connect(struct shim_qp *q, int sgid_index, bool by_cm)
 	}
 	if (ah->is_global && real_verbs.query_gid(q->ctx->real, port_of(q), sgid_index, &gid))
 		return EINVAL;
-	if (!resolve_at(q, gid.raw, dgid.raw)) {
+	if (!resolve_at(q, gid.raw, dgid.raw, 0)) {
 		go_without(q, PEER_SILENT);
 		return 0;
 	}

@@ -44,6 +44,11 @@ uint16_t lid_shown(const struct shim_context *c, uint8_t port, uint16_t now)
 	return is_kept(port) && c->moved && c->lids[port - 1].seen ? c->lids[port - 1].seen : now;
 }
 
+uint16_t lid_told(const struct shim_context *c, uint8_t port)
+{
+	return is_kept(port) ? c->lids[port - 1].seen : 0;
+}
+
 bool lid_same_port(const struct shim_context *c, uint8_t port, uint16_t a, uint16_t b)
 {
 	return !((a ^ b) >> (is_kept(port) ? c->lids[port - 1].lmc : 0));

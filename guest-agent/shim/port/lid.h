@@ -18,6 +18,8 @@ void lid_answer(struct shim_context *c, uint8_t port, struct ibv_port_attr *attr
 uint16_t lid_now(const struct shim_context *c, uint8_t port);
 /* The same as the program knows it; now: lid_now(). */
 uint16_t lid_shown(const struct shim_context *c, uint8_t port, uint16_t now);
+/* The LID that the program has seen, and may have told; 0: it has not asked. */
+uint16_t lid_told(const struct shim_context *c, uint8_t port);
 /* True if both are LIDs of one port: where ports have several (LMC), a program may choose. */
 bool lid_same_port(const struct shim_context *c, uint8_t port, uint16_t a, uint16_t b);
 /* True for a LID that one port has. */

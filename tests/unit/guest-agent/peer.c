@@ -102,6 +102,44 @@ static void an_answer_connects(void **state)
 	assert_int_equal(world_peers(), 1);
 }
 
+static void say_from_lid(uint16_t type, uint16_t known)
+{
+	const struct peer_qp e = {.dst_vqpn = VQPN_A, .src_vqpn = THEIRS, .qpn = 0x55};
+	struct peer_head h = head(type, 1, their_gid, 7, 107);
+
+	h.src_vlid = known;
+	world_deliver(&h, &e, sizeof(e));
+}
+
+/* The number is that of a QP there whose program has told another LID: another port is meant. */
+static void a_qp_of_another_lid_is_not_the_one(void **state)
+{
+	static const struct {
+		uint16_t asked, known;
+		bool found;
+	} cases[] = {{20, 20, true}, {20, 21, false}, {20, 0, true}, {0, 21, true}};
+	struct shim_qp *q = &world_qp[0];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		for (uint16_t type = PEER_RESOLVE; type <= PEER_RESOLVED; type++) {
+			world_asks(q);
+			q->asked_lid = cases[i].asked;
+			say_from_lid(type, cases[i].known);
+			assert_int_equal(q->resolve == RESOLVE_DONE, cases[i].found);
+		}
+		assert_int_equal(q->resolve == RESOLVE_GONE, !cases[i].found);
+	}
+	world_ctx.lids[0].seen = 33;
+	q->attr.port_num = 1;
+	peer_send_qp(q, PEER_RESOLVE, 0);
+	assert_int_equal(world.last.src_vlid, 33);
+	say_from_lid(PEER_RESOLVE, 0);
+	assert_int_equal(world.last.type, PEER_RESOLVED);
+	assert_int_equal(world.last.src_vlid, 33);
+	world_ctx.lids[0].seen = 0;
+}
+
 static void numbers_beyond_24_bits_are_no_qps(void **state)
 {
 	struct shim_qp *q = &world_qp[0];
@@ -132,6 +170,18 @@ static bool says_counted(struct shim_qp *q)
 	assert_int_equal(world.last.type, PEER_FROZEN);
 	assert_int_equal(world.last_qp.received, atomic_load(&q->recv.tail));
 	return world.last_qp.flags & PEER_COUNTED;
+}
+
+/* Several ports at a LID are asked for a number, and others may ask for anything. */
+static void a_stranger_that_asks_does_not_end_the_count(void **state)
+{
+	const struct peer_qp e = {.dst_vqpn = VQPN_A, .src_vqpn = THEIRS, .qpn = 0x55};
+	struct shim_qp *q = connected();
+
+	(void)state;
+	atomic_store(&q->recv.tail, 3);
+	say_qp(PEER_RESOLVE, stranger_gid, 108, e);
+	assert_true(says_counted(q));
 }
 
 /* An end that connects once more begins to count, and ours has counted before. */
@@ -526,6 +576,8 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(an_answer_connects),
+		T(a_qp_of_another_lid_is_not_the_one),
+		T(a_stranger_that_asks_does_not_end_the_count),
 		T(numbers_beyond_24_bits_are_no_qps),
 		T(a_count_that_goes_on_is_not_told),
 		T(counts_must_fit_the_bytes),

@@ -456,17 +456,24 @@ static int find_end(struct shim_qp *q, const struct lid_ends *ends)
 	return at;
 }
 
+static bool same_ends(const struct lid_ends *a, const struct lid_ends *b)
+{
+	return a->count == b->count && !memcmp(a->dgid, b->dgid, a->count * sizeof(a->dgid[0]));
+}
+
 /* The program has named no GID. What the agent knows of a LID may be out of date. */
 static void connect_by_lid(struct shim_qp *q)
 {
 	const struct ibv_ah_attr *ah = &q->attr.ah_attr;
-	struct lid_ends ends;
+	struct lid_ends ends, before = {.count = 0};
 	const char *why = PEER_BY_LID;
 	int at = -ENOENT;
 
 	for (int anew = 0; anew < 2 && at == -ENOENT; anew++) {
-		if (lid_find_ends(q->ctx, port_of(q), ah->dlid, q->pkey, anew, &ends))
+		if (lid_find_ends(q->ctx, port_of(q), ah->dlid, q->pkey, anew, &ends) ||
+		    same_ends(&ends, &before))
 			break;
+		before = ends;
 		why = PEER_SILENT;
 		at = find_end(q, &ends);
 	}

@@ -366,6 +366,23 @@ static bool asks_anew(void)
 	return ok && destroy(&a) && destroy(&b);
 }
 
+/* Whoever has the LID does not answer, and the agent knows nothing newer: that is not waited for
+ * twice. */
+static bool asks_each_port_once(void)
+{
+	unsigned asked = fake_agent_lid(TOLD, 1, us_alone), before;
+	struct end a, b;
+	bool ok;
+
+	fake_agent_lose_ways(true);
+	before = fake_agent_brought(PEER_RESOLVE);
+	ok = make_end(&a) && make_end(&b) && connect_end(&a, &b, TOLD, false) &&
+	     fake_agent_brought(PEER_RESOLVE) == before + 1 &&
+	     fake_agent_lid(TOLD, 1, us_alone) == asked + 2;
+	fake_agent_lose_ways(false);
+	return ok && destroy(&a) && destroy(&b);
+}
+
 /* No path is known in this partition, and the LID that was told leads nowhere. */
 static bool waits_for_the_path(void)
 {
@@ -436,6 +453,7 @@ int main(int argc, char **argv)
 		{one_of_two, "of two ports at a LID the one with the QP is found"},
 		{goes_by_the_lid, "datagrams to a QP of no VM go to the LID that was named"},
 		{asks_anew, "a LID that another VM had is asked for anew"},
+		{asks_each_port_once, "a port that does not answer is asked once"},
 		{waits_for_the_path, "a new connection waits for its path"},
 		{both_of_two, "two that both have it are refused by name"},
 		{connects_as_told, "what ibv_query_port tells is good for all"},

@@ -359,8 +359,10 @@ void agent_path_learn(const struct agent *a, const struct shim_lid_ask *ask,
 
 	memcpy(r.key.dgid, end->dgid, sizeof(r.key.dgid));
 	memcpy(r.key.sguid, ask->sgid + 8, sizeof(r.key.sguid));
-	if (cache_used(a))
-		path_cache_put(&paths.cache, &r);
+	if (!cache_used(a))
+		return;
+	path_cache_share_lid(&paths.cache, &r.key, ask->lid); /* who had it before has it no more */
+	path_cache_put(&paths.cache, &r);
 }
 
 /* Answers that are under way may have been given before the change: they are not kept. */

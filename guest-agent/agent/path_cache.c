@@ -107,6 +107,17 @@ static void forget_one(struct path_cache *c)
 	slot_remove(c, c->hand++ & (c->slots - 1));
 }
 
+void path_cache_share_lid(struct path_cache *c, const struct path_key *key, uint16_t lid)
+{
+	for (uint32_t i = 0; i < c->slots; i++) {
+		struct path_record *r = &c->slot[i];
+
+		if (r->used && r->dlid == lid && r->key.pkey == key->pkey &&
+		    !memcmp(r->key.sguid, key->sguid, sizeof(key->sguid)))
+			r->sole = false;
+	}
+}
+
 int path_cache_put(struct path_cache *c, const struct path_record *r)
 {
 	struct path_record *slot;

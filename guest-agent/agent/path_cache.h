@@ -54,6 +54,8 @@ const struct path_record *path_cache_find(const struct path_cache *c, const stru
  * and NULL as above. Looks at all of them. */
 const struct path_record *path_cache_at_lid(const struct path_cache *c, const struct path_key *key,
 					    uint16_t lid);
+/* From that port (key.dgid does not count) nobody is known to have the LID for itself. */
+void path_cache_share_lid(struct path_cache *c, const struct path_key *key, uint16_t lid);
 /* Adds it or takes the place of the one with its key. A full cache forgets another one. 0, or
  * -ENOMEM: the cache is as before. */
 int path_cache_put(struct path_cache *c, const struct path_record *r);

@@ -167,6 +167,16 @@ static void put_sole(uint64_t n, uint64_t s, uint16_t p, bool sole)
 	assert_int_equal(path_cache_put(&c, &r), 0);
 }
 
+static void put_at_lid(uint64_t n, uint16_t lid)
+{
+	struct path_record r = record(n, 9, 1);
+
+	r.sole = true;
+	r.dlid = lid;
+	path_cache_share_lid(&c, &r.key, lid);
+	assert_int_equal(path_cache_put(&c, &r), 0);
+}
+
 static const struct path_record *at_lid(uint16_t lid, uint64_t s, uint16_t p)
 {
 	struct path_record r = record(0, s, p);
@@ -195,11 +205,26 @@ static void lids(void **state)
 	assert_null(at_lid(77, 9, 1));
 }
 
+/* A LID has one port at a time: the last that was heard of. */
+static void a_lid_that_another_port_gets(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 8; i++) {
+		put_at_lid(100 + i % 4, 50);
+		assert_ptr_equal(at_lid(50, 9, 1), find(100 + i % 4, 9, 1));
+	}
+	put_sole(50, 8, 1, true); /* from another port of ours */
+	path_cache_share_lid(&c, &find(50, 8, 1)->key, 50);
+	assert_null(at_lid(50, 8, 1));
+	assert_ptr_equal(at_lid(50, 9, 1), find(103, 9, 1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(keys, setup, setup),
 		cmocka_unit_test_setup_teardown(lids, setup, setup),
+		cmocka_unit_test_setup_teardown(a_lid_that_another_port_gets, setup, setup),
 		cmocka_unit_test_setup_teardown(changes, setup, setup),
 		cmocka_unit_test_setup_teardown(partitions, setup, setup),
 		cmocka_unit_test_setup_teardown(full_subnet, setup, setup),

@@ -15,16 +15,24 @@
 #define PROBE_AGAIN_US  10000000
 #define MULTICAST_QPN   0xffffffu
 #define GRH_BYTES       40
-#define WELL_KNOWN_QPNS 2 /* QP0 and QP1 are the same everywhere */
+#define WELL_KNOWN_QPNS 2                  /* QP0 and QP1 are the same everywhere */
+#define LID_SLOTS       (UD_NODES_MAX * 4) /* a power of two */
 
 struct shim_node *_Atomic shim_nodes[UD_NODES_MAX];
 static struct shim_node *_Atomic hash[HASH_SLOTS];
 static unsigned node_count;
 
+/* The nodes that have had a LID, since the data path looks a sender up by it: LID << 16 | index, 0:
+ * free. Nothing is taken out, so readers need no lock; they ask the node for its present LID. */
+static _Atomic(uint32_t) at_lid[LID_SLOTS];
+static _Atomic(unsigned) at_lid_count;
+
 void nodes_reset(void)
 {
 	if (!node_count)
 		return;
+	memset(at_lid, 0, sizeof(at_lid));
+	at_lid_count = 0;
 	memset(shim_nodes, 0, sizeof(shim_nodes));
 	memset(hash, 0, sizeof(hash));
 	node_count = 0;
@@ -121,6 +129,26 @@ void node_forget(struct shim_node *n, uint32_t vqpn, uint64_t why)
 	table_set(&n->real, vqpn, why | vqpn, NODE_CHUNKS_MAX);
 }
 
+static bool lids_are_crowded(void)
+{
+	return atomic_load(&at_lid_count) > LID_SLOTS / 2;
+}
+
+/* Once there is no room, all nodes are looked at. */
+static void note_lid(const struct shim_node *n, uint16_t lid)
+{
+	const uint32_t entry = (uint32_t)lid << 16 | n->index;
+
+	for (uint32_t i = hash_of(lid); !lids_are_crowded(); i++) {
+		uint32_t there = 0;
+
+		if (atomic_compare_exchange_strong(&at_lid[i % LID_SLOTS], &there, entry))
+			atomic_fetch_add(&at_lid_count, 1);
+		if (!there || there == entry)
+			return;
+	}
+}
+
 void node_at_lid(struct shim_node *n, uint16_t lid, uint16_t shown, bool told)
 {
 	if (!lid || (n->lid_told && !told))
@@ -128,6 +156,7 @@ void node_at_lid(struct shim_node *n, uint16_t lid, uint16_t shown, bool told)
 	n->lid_told |= told;
 	if (!atomic_load(&n->vlid))
 		atomic_store(&n->vlid, shown);
+	note_lid(n, lid);
 	atomic_store(&n->lid, lid);
 	if (lid != atomic_load(&n->vlid))
 		atomic_store_explicit(&shim.ud_moved, true, memory_order_release);
@@ -390,12 +419,21 @@ static struct shim_node *node_of_grh(const struct ibv_sge *sge, int num_sge)
 }
 
 /* Ports that share a LID have no number twice at the hardware. */
+static bool has_at_lid(struct shim_node *n, uint16_t lid, uint32_t qpn)
+{
+	return atomic_load(&n->lid) == lid && table_get(&n->virtual, qpn);
+}
+
 static struct shim_node *node_of_lid(uint16_t lid, uint32_t qpn)
 {
 	struct shim_node *n;
+	uint32_t e;
 
-	for (unsigned i = 0; i < UD_NODES_MAX && (n = atomic_load(&shim_nodes[i])); i++)
-		if (lid && atomic_load(&n->lid) == lid && table_get(&n->virtual, qpn))
+	for (uint32_t i = hash_of(lid); (e = atomic_load(&at_lid[i % LID_SLOTS])); i++)
+		if (e >> 16 == lid && has_at_lid(n = shim_nodes[e & 0xffff], lid, qpn))
+			return n;
+	for (unsigned i = 0; lids_are_crowded() && i < UD_NODES_MAX && (n = shim_nodes[i]); i++)
+		if (lid && has_at_lid(n, lid, qpn))
 			return n;
 	return NULL;
 }

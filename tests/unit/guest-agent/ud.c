@@ -487,6 +487,36 @@ static void the_sender_is_known_by_its_lid(void **state)
 	assert_int_equal(receive_from_lid(21, &lid), FAR_VQPN);
 }
 
+/* Others are known, and have had many LIDs: far more than the table of LIDs has room for. */
+static void a_sender_is_found_among_many(void **state)
+{
+	enum { OTHERS = 600, MOVES = 20 };
+	uint8_t gid[16] = {0xfe, 0x80, [13] = 1};
+	uint16_t lid, at = 0;
+	uint64_t start;
+
+	(void)state;
+	ah->node->lid = ah->node->vlid = 0;
+	hear_from_lid(PEER_UD_RESOLVE, 20, 7);
+	for (unsigned m = 0; m < MOVES; m++) {
+		assert_int_equal(receive_from_lid(20 + at, &lid), FAR_VQPN);
+		start = now_us();
+		for (unsigned i = 0; i < 100; i++)
+			assert_int_equal(receive_from_lid(9, &lid), FAR_QPN); /* of none of them */
+		if (m == 0 || m == 1 || m == MOVES - 1)
+			printf("# %u others, %u moves: %.2f us a datagram\n", m ? OTHERS : 0, m,
+			       (double)(now_us() - start) / 100);
+		for (unsigned i = 0; i < OTHERS; i++) {
+			gid[14] = (uint8_t)(i >> 8);
+			gid[15] = (uint8_t)i;
+			node_at_lid(node_get(gid), (uint16_t)(100 + m * OTHERS + i), 1, true);
+		}
+		hear_from_lid(PEER_UD_NUMBERS, 20 + ++at, 7);
+		assert_int_equal(receive_from_lid(20, &lid), FAR_QPN);
+	}
+	assert_int_equal(lid, 20);
+}
+
 static const uint8_t third[16] = {0xfe, 0x80, [15] = 3};
 
 /* A LID stands for two ports: ah, and this one behind it. */
@@ -735,6 +765,7 @@ int main(void)
 		T(numbers_may_change_places),
 		T(the_sender_is_known_by_its_gid),
 		T(the_sender_is_known_by_its_lid),
+		T(a_sender_is_found_among_many),
 		T(senders_at_one_lid_are_told_apart),
 		T(all_ports_of_a_lid_are_asked),
 		T(a_number_that_two_ports_have_is_named),

@@ -243,7 +243,8 @@ struct shim_route {
 	uint16_t pkey;
 	_Atomic(enum route_state) state; /* after .path */
 	uint32_t cookie;
-	bool reconnect; /* the reason of the question */
+	bool reconnect;    /* the reason of the question */
+	uint64_t asked_us; /* when the last question was sent */
 	struct shim_path path;
 };
 

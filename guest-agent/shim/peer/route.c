@@ -10,6 +10,8 @@
 
 #define SLOTS_MIN 64u
 #define ANSWER_S  3 /* the agent itself waits 2 s for the host */
+/* A host that does not answer must not keep each connect waiting. */
+#define FAILED_AGAIN_US 10000000
 
 /* Under shim.call, as what the routes hold. */
 static struct {
@@ -105,6 +107,7 @@ void route_ask(struct shim_route *r, bool reconnect)
 	pthread_mutex_lock(&shim.call);
 	r->cookie = p.head.cookie;
 	r->reconnect = reconnect;
+	r->asked_us = now_us();
 	r->state = ROUTE_ASKED;
 	pthread_mutex_unlock(&shim.call);
 	shim_send(&p);
@@ -194,7 +197,9 @@ void route_wait(const struct shim_route *r)
 
 void route_renew(struct shim_route *r)
 {
-	if (r->state == ROUTE_NONE || r->state == ROUTE_KNOWN)
+	const bool lately = now_us() - r->asked_us < FAILED_AGAIN_US;
+
+	if (r->state != ROUTE_ASKED && !(r->state == ROUTE_FAILED && lately))
 		route_ask(r, false);
 	route_wait(r);
 }

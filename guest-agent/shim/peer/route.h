@@ -14,8 +14,8 @@ void route_ask(struct shim_route *r, bool reconnect);
 /* The answer came with that to another question. */
 void route_told(const uint8_t sgid[16], uint16_t pkey, const struct shim_end *end);
 /* Asks anew and waits for the answer, as route_wait(). A path that is known may be of before a move
- * of the other end, of which a process without a QP to it has not heard. The agent has. Where the
- * last question has failed, none is asked before the next resume. */
+ * of the other end, of which a process without a QP to it has not heard. The agent has. A
+ * question that has failed is asked again after 10 s. */
 void route_renew(struct shim_route *r);
 /* Waits for the answer to a question that is open, inside a control verb, which is left meanwhile.
  */

@@ -182,6 +182,39 @@ static void waits(void **state)
 	assert_false(route_leads(get(4, 0xffff)));
 }
 
+/* The path of before may lead elsewhere by now, and who failed to say may be back. */
+static void asks_anew(void **state)
+{
+	struct shim_route *r = get(6, 0xffff);
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) { /* not asked for yet, known, failed a while ago */
+		memset(&asked, 0, sizeof(asked));
+		memset(&comes, 0, sizeof(comes));
+		if (i == 2)
+			r->asked_us = 0;
+		comes = (struct shim_path){
+			.head = {.type = SHIM_PATH, .cookie = shim.last_cookie + 1},
+			.pkey = r->pkey,
+			.dlid = (uint16_t)(20 + i)};
+		memcpy(comes.sgid, r->sgid, 16);
+		memcpy(comes.dgid, r->dgid, 16);
+		route_renew(r);
+		assert_int_equal(asked.head.type, SHIM_PATH);
+		assert_int_equal(r->path.dlid, 20 + i);
+		if (i == 1)
+			r->state = ROUTE_FAILED;
+	}
+	memset(&comes, 0, sizeof(comes));
+	route_ask(r, false);
+	asked.head.status = -ETIMEDOUT;
+	route_answered(&asked);
+	memset(&asked, 0, sizeof(asked));
+	route_renew(r); /* failed just now */
+	assert_int_equal(asked.head.type, 0);
+	assert_int_equal(r->path.dlid, 22);
+}
+
 /* A question of the parent would be open for ever. */
 static void a_child_begins_anew(void **state)
 {
@@ -287,6 +320,7 @@ int main(void)
 		cmocka_unit_test(answers),
 		cmocka_unit_test(attributes),
 		cmocka_unit_test(waits),
+		cmocka_unit_test(asks_anew),
 		cmocka_unit_test(a_child_begins_anew),
 		cmocka_unit_test(ends_of_a_lid),
 		cmocka_unit_test(lids_that_are_told),

@@ -14,6 +14,7 @@
 
 #define WAITS_MAX 4096
 #define ANSWER_MS 2000
+#define SILENT_MS 10000 /* after a question without an answer, in which nobody is kept waiting */
 /* A host takes 64 questions for paths at a time (PATHS_MAX of the daemon); some are for GIDs. */
 #define ASKING_MAX 32
 
@@ -31,7 +32,8 @@ struct lid_wait {
 static struct {
 	struct lid_wait *waits; /* owned; the newest first */
 	size_t count;
-	unsigned asking; /* requests that the host has */
+	unsigned asking;          /* requests that the host has */
+	uint64_t silent_until_ms; /* the host has left one without an answer, and answered none */
 	struct loop_timer *timer;
 } lids;
 
@@ -113,6 +115,8 @@ static void timeout(void *arg)
 			break;
 		}
 		log_warn("the host has not said in %u ms whose LID %u is", ANSWER_MS, w->ask.lid);
+		if (w->asked) /* and not kept back behind too many others */
+			lids.silent_until_ms = now + SILENT_MS;
 		answer_waits(w->id, &none, -ETIMEDOUT);
 	}
 	ask_more(arg);
@@ -150,6 +154,18 @@ static struct lid_wait *wait_new(struct agent_shim *s, const struct shim_lid_ask
 	return w;
 }
 
+/* A program that makes many connections must not wait for a silent host with each of them. One
+ * question at a time goes on, for nobody, and shows when the host is back. */
+static void ask_in_silence(struct agent_shim *s, const struct shim_lid_ask *ask)
+{
+	struct shim_lid_ask probe = *ask;
+
+	probe.head.cookie = 0;
+	if (!lids.waits && wait_new(s, &probe))
+		ask_more(s->agent);
+	refuse(s, ask, -ETIMEDOUT);
+}
+
 void agent_lid_ask(struct agent_shim *s, const struct shim_lid_ask *ask)
 {
 	struct shim_lid known = {.count = 1};
@@ -162,7 +178,9 @@ void agent_lid_ask(struct agent_shim *s, const struct shim_lid_ask *ask)
 		reply(s, ask, &known, 0);
 		return;
 	}
-	if (wait_new(s, ask))
+	if (now_ms() < lids.silent_until_ms)
+		ask_in_silence(s, ask);
+	else if (wait_new(s, ask))
 		ask_more(s->agent);
 	else
 		refuse(s, ask, -ENOTCONN);
@@ -210,6 +228,7 @@ void agent_lid_answer(struct agent *a, uint64_t id, struct json_object *answer)
 		w = w->next;
 	if (!w)
 		return;
+	lids.silent_until_ms = 0;
 	if (!json_opt_bool(answer, "ok", false)) {
 		log_info("LID %u: %s", w->ask.lid, json_opt_str(answer, "error", "nobody's"));
 		rc = -EHOSTUNREACH;

@@ -15,7 +15,7 @@ static void run_call(void *arg)
 	struct rest_call *call = arg;
 
 	call->run(call);
-	if (call->body && !call->error.status)
+	if (call->body && !call->asks && !call->error.status)
 		ops_publish(call->rest->ops);
 }
 
@@ -99,15 +99,28 @@ struct rest_call *rest_call_new(struct http_request *req, void (*run)(struct res
 	return call;
 }
 
-void rest_submit_to(struct work_pool *pool, struct http_request *req,
-		    void (*run)(struct rest_call *call), const char *const arg[REST_ARGS_MAX])
+static void submit(struct work_pool *pool, struct rest_call *call)
 {
-	struct rest_call *call = rest_call_new(req, run, arg);
-
 	if (call && work_submit(pool, run_call, rest_call_done, call)) {
 		ops_fail(&call->error, -ENOMEM, 500, "no-memory", "no memory");
 		rest_call_done(call);
 	}
+}
+
+void rest_submit_to(struct work_pool *pool, struct http_request *req,
+		    void (*run)(struct rest_call *call), const char *const arg[REST_ARGS_MAX])
+{
+	submit(pool, rest_call_new(req, run, arg));
+}
+
+/* Hosts ask often. A peer that is away would hold each question up, and all workers with them. */
+void rest_submit_question(struct http_request *req, void (*run)(struct rest_call *call))
+{
+	struct rest_call *call = rest_call_new(req, run, NULL);
+
+	if (call)
+		call->asks = true;
+	submit(call ? call->rest->pool : NULL, call);
 }
 
 void rest_submit(struct http_request *req, void (*run)(struct rest_call *call),

@@ -327,5 +327,5 @@ static void run_check(struct rest_call *call)
 /* Tells if the moves of a body for /v1/moves would begin. */
 void rest_post_moves_check(struct http_request *req)
 {
-	rest_submit(req, run_check, NULL);
+	rest_submit_question(req, run_check);
 }

@@ -137,7 +137,7 @@ static void run_memberships(struct rest_call *call)
 
 void rest_post_memberships(struct http_request *req)
 {
-	rest_submit(req, run_memberships, NULL);
+	rest_submit_question(req, run_memberships);
 }
 
 /* ---- the partitions and their members ---- */

@@ -175,7 +175,7 @@ static void run_held(struct rest_call *call)
 
 void rest_post_held(struct http_request *req)
 {
-	rest_submit(req, run_held, NULL);
+	rest_submit_question(req, run_held);
 }
 
 /* ---- reroutes ---- */

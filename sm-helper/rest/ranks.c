@@ -182,5 +182,5 @@ static void run_ranks(struct rest_call *call)
 
 void rest_post_ranks(struct http_request *req)
 {
-	rest_submit(req, run_ranks, NULL);
+	rest_submit_question(req, run_ranks);
 }

@@ -21,6 +21,7 @@ struct rest_call {
 	struct json_object *reply; /* owned until it is sent */
 	struct op_error error;     /* status 0: none */
 	uint64_t arrived_us;       /* CLOCK_MONOTONIC */
+	bool asks;                 /* a body that changes nothing: there is no news for the peer */
 	uint64_t gone;             /* vGUID to tell the hosts of when the answer is out; 0: none */
 };
 
@@ -32,6 +33,8 @@ void rest_call_done(void *arg);
 /* arg: up to REST_ARGS_MAX strings of the request, NULL for one that is not there. */
 void rest_submit(struct http_request *req, void (*run)(struct rest_call *call),
 		 const char *const arg[REST_ARGS_MAX]);
+/* The same for a question that comes with a body. */
+void rest_submit_question(struct http_request *req, void (*run)(struct rest_call *call));
 /* The same in a pool other than that of changes. */
 void rest_submit_to(struct work_pool *pool, struct http_request *req,
 		    void (*run)(struct rest_call *call), const char *const arg[REST_ARGS_MAX]);

@@ -40,8 +40,7 @@ struct reroute {
 	struct backend *backend; /* owned; the thread's alone. NULL: there is no thread */
 	int stop_fd;             /* owned */
 	pthread_t thread;
-	bool started,
-		again; /* again: the last pass was cut short, so the next one is not skipped */
+	bool started, again;          /* again: the last pass was cut short, and is made anew */
 	pthread_mutex_t lock;         /* guards the rest */
 	struct sm_reroute_reply last; /* number 0: none yet */
 	struct told told;
@@ -309,11 +308,14 @@ static void tell_changes(struct reroute *r, const struct directory *d, struct ch
 	t->records = c->count;
 }
 
-static void pass(struct reroute *r, struct told *t)
+static void pass(struct reroute *r, const struct sm_reroute_reply *of, struct told *t)
 {
 	struct changes c = {0};
+	const struct backend_epoch seen = {of->instance, of->generation};
 	struct directory d;
 
+	/* Before the pass begins: who asks in it must find no record of before in the cache. */
+	path_service_saw(r->o->paths, &seen);
 	directory_read(r->o, &d);
 	r->again = compare(r, &d, &c, t);
 	tell_changes(r, &d, &c, t);
@@ -338,7 +340,7 @@ static void tell(struct reroute *r, const struct sm_reroute_reply *c, bool first
 	else if (r->mode == SIGNALLING_WILDCARD || (r->mode == SIGNALLING_HYBRID && !quiet))
 		tell_everyone(r, false, t);
 	else if (r->mode != SIGNALLING_HYBRID && !quiet)
-		pass(r, t);
+		pass(r, c, t);
 	if (!quiet && !first)
 		log_info("rerouting %" PRIu64 ": %" PRIu64 " of %" PRIu64
 			 " paths changed%s, %u ports others, %u gone, %u back; %u hosts told in %u "
@@ -355,6 +357,16 @@ static bool pause_or_stop(struct reroute *r)
 	return poll(&p, 1, RECONNECT_MS) == 0;
 }
 
+static void keep(struct reroute *r, const struct sm_reroute_reply *c, const struct told *t)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&r->lock);
+
+	r->last = *c;
+	r->told = *t;
+}
+
+/* A pass that was cut short (OpenSM's plugin serves a batch that waits for a sweep) may be the last
+ * for long: the next rerouting is the next fault. */
 static void *run(void *arg)
 {
 	struct reroute *r = arg;
@@ -376,11 +388,11 @@ static void *run(void *arg)
 		}
 		tell(r, c, !after.instance, &t);
 		t.elapsed_us = now_us() - since_us;
+		keep(r, c, &t);
 		after.instance = c->instance;
-		after.after = c->number;
-		pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&r->lock);
-		r->last = *c;
-		r->told = t;
+		after.after = r->again ? 0 : c->number; /* 0: the same comparison, at once */
+		if (r->again && !pause_or_stop(r))
+			break;
 	}
 	return NULL;
 }

@@ -68,6 +68,14 @@ static void adopt(struct path_service *s, const struct backend_epoch *seen)
 		s->epoch = *seen;
 }
 
+void path_service_saw(struct path_service *s, const struct backend_epoch *seen)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&s->lock);
+
+	if (s->epoch.instance && is_later(seen, &s->epoch))
+		expire(s);
+}
+
 static bool is_ours(const struct path_service *s, const struct path_query *q)
 {
 	return s->prefix && q->sgid.prefix == s->prefix && q->dgid.prefix == s->prefix &&

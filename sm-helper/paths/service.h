@@ -56,6 +56,8 @@ uint64_t path_service_prefix(struct path_service *s);
 
 /* The subnet has changed just now: what is asked from here on is read anew. */
 void path_service_expire(struct path_service *s);
+/* Somebody else has seen this state of it, perhaps before our thread: no older one is told. */
+void path_service_saw(struct path_service *s, const struct backend_epoch *seen);
 
 struct path_counts path_service_counts(struct path_service *s);
 

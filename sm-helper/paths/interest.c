@@ -195,10 +195,9 @@ static bool same_value(const struct path_value *a, const struct path_value *b)
 	       a->mtu == b->mtu && a->rate == b->rate;
 }
 
-enum interest_verdict interest_compare(struct interest *i, const struct path_key *k,
-				       const struct path_value *v, const char **ret_host)
+static enum interest_verdict compare(struct interest *i, const struct path_key *k,
+				     const struct path_value *v, const char **ret_host)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&i->lock);
 	struct record *r = find(i, k);
 
 	if (!r)
@@ -213,6 +212,26 @@ enum interest_verdict interest_compare(struct interest *i, const struct path_key
 	r->value = *v;
 	r->doubted = false;
 	return INTEREST_CHANGED;
+}
+
+enum interest_verdict interest_compare(struct interest *i, const struct path_key *k,
+				       const struct path_value *v, const char **ret_host)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&i->lock);
+
+	return compare(i, k, v, ret_host);
+}
+
+bool interest_tell(struct interest *i, uint64_t pass, const struct path_key *k,
+		   const struct path_value *v)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&i->lock);
+	const char *ignored;
+
+	if (v && pass != i->pass)
+		return false;
+	compare(i, k, v, &ignored);
+	return true;
 }
 
 static void each_of(struct interest *i, uint64_t guid, bool doubt)

@@ -39,6 +39,11 @@ enum interest_verdict { INTEREST_SAME, INTEREST_CHANGED, INTEREST_NOBODY };
 enum interest_verdict interest_compare(struct interest *i, const struct path_key *k,
 				       const struct path_value *v, const char **ret_host);
 
+/* Notes what the holder is told outside of the passes; v NULL: as above. False: a pass has begun
+ * since `pass`, so that the value may be past. */
+bool interest_tell(struct interest *i, uint64_t pass, const struct path_key *k,
+		   const struct path_value *v);
+
 /* Drops all records from and to this GUID: they are held no more. */
 void interest_drop(struct interest *i, uint64_t guid);
 /* Marks them, as told in another way: the next comparison finds them changed. */

@@ -2,6 +2,7 @@
 /* Path records, who holds them, and what a rerouting has changed of them. */
 #include "common/json.h"
 #include "common/util.h"
+#include "sm-helper/moves/ops_int.h"
 #include "sm-helper/notify/notice.h"
 #include "sm-helper/notify/reroute.h"
 #include "sm-helper/paths/interest.h"
@@ -12,6 +13,8 @@
 #include <string.h>
 
 #define HELD_VGUIDS_MAX 256
+#define HELD_MAX        32768 /* records of an answer, of which a daemon takes 8 MiB */
+#define HELD_TRIES      3
 
 struct json_object *rest_path_json(const struct path_value *p)
 {
@@ -121,56 +124,96 @@ void rest_get_path(struct http_request *req)
 
 /* ---- what a host's guests hold ---- */
 
-/* The records of some keys as they are now; a record that cannot be told is not kept. */
-static void add_held(struct ops *o, const struct path_key *key, unsigned n, uint64_t prefix,
-		     struct json_object *list)
+/* An answer of one pass of comparisons (paths/interest.h). After a later pass it would come to
+ * guests as news, with values of before. */
+struct held {
+	struct ops *ops;
+	uint64_t pass;
+	bool dropped;             /* some are held no more: a second answer would not name them */
+	struct json_object *list; /* borrowed from the reply */
+};
+
+/* The records of some keys as they are now; a record that cannot be told is not kept. False: a pass
+ * has begun. */
+static bool add_held(struct held *h, const struct path_key *key, unsigned n)
 {
+	uint64_t prefix = path_service_prefix(h->ops->paths);
 	struct path_query q[SM_RECORDS_MAX];
 	struct path_answer a[SM_RECORDS_MAX];
 	char text[BACKEND_ERROR_MAX];
-	const char *host;
+	bool all = true;
 
 	for (unsigned i = 0; i < n; i++)
 		q[i] = (struct path_query){
 			{prefix, key[i].sguid}, {prefix, key[i].dguid}, key[i].pkey};
-	if (path_service_lookup(o->paths, q, n, a))
-		path_service_fill(o->paths, q, n, a, text);
-	for (unsigned i = 0; i < n; i++) {
+	if (path_service_lookup(h->ops->paths, q, n, a))
+		path_service_fill(h->ops->paths, q, n, a, text);
+	for (unsigned i = 0; all && i < n; i++) {
 		bool known = !a[i].error || a[i].error == -ENOENT;
 
 		if (a[i].error)
 			a[i].path = (struct path_value){.none = true};
-		interest_compare(o->interest, &key[i], known ? &a[i].path : NULL, &host);
-		json_object_array_add(list, reroute_record(&key[i], &a[i].path));
+		h->dropped |= !known;
+		all = interest_tell(h->ops->interest, h->pass, &key[i], known ? &a[i].path : NULL);
+		json_object_array_add(h->list, reroute_record(&key[i], &a[i].path));
 	}
+	return all;
+}
+
+/* True: done, or call has its error. */
+static bool add_all_held(struct rest_call *call, struct held *h, const uint64_t *guid, size_t count)
+{
+	struct path_key key[SM_RECORDS_MAX];
+	size_t n;
+
+	for (size_t i = 0; i < count; i++)
+		for (size_t at = 0;
+		     (n = interest_list(h->ops->interest, &at, guid[i], key, SM_RECORDS_MAX));) {
+			if (json_count(h->list) + n > HELD_MAX) {
+				ops_fail(&call->error, -E2BIG, 409, "too-many",
+					 "the vGUIDs hold more than %d records: ask for fewer",
+					 HELD_MAX);
+				return true;
+			}
+			if (!add_held(h, key, (unsigned)n))
+				return false;
+		}
+	return interest_pass(h->ops->interest) == h->pass;
+}
+
+static void tell_held(struct rest_call *call, const uint64_t *guid, size_t count)
+{
+	struct held h = {.ops = call->rest->ops};
+	bool done = false;
+
+	for (unsigned i = 0; !done && !h.dropped && i < HELD_TRIES; i++) {
+		json_object_put(call->reply);
+		call->reply = json_object_new_object();
+		json_set(call->reply, "paths", h.list = json_object_new_array());
+		h.pass = interest_pass(h.ops->interest);
+		done = add_all_held(call, &h, guid, count);
+	}
+	if (!done)
+		ops_fail(&call->error, -EAGAIN, 503, "sm-busy",
+			 "OpenSM routes anew all the time: ask again");
 }
 
 static void run_held(struct rest_call *call)
 {
-	struct json_object *vguids = json_opt(call->body, "vguids"), *list;
-	struct ops *o = call->rest->ops;
-	uint64_t prefix = path_service_prefix(o->paths), guid;
-	struct path_key key[SM_RECORDS_MAX];
-	size_t count = json_object_is_type(vguids, json_type_array) ? json_count(vguids) : 0, n;
+	struct json_object *vguids = json_opt(call->body, "vguids");
+	size_t count = json_count(vguids), n = 0;
+	uint64_t guid[HELD_VGUIDS_MAX];
 
-	if (count < 1 || count > HELD_VGUIDS_MAX) {
+	for (; n < count && n < HELD_VGUIDS_MAX; n++) {
+		const char *text = json_object_get_string(json_object_array_get_idx(vguids, n));
+
+		if (ib_guid_parse(text ? text : "", &guid[n]))
+			break;
+	}
+	if (!n || n < count)
 		rest_bad_request(call, "vguids must be a list of 1 to 256 GUIDs");
-		return;
-	}
-	list = json_object_new_array();
-	call->reply = json_object_new_object();
-	json_set(call->reply, "paths", list);
-	for (size_t i = 0; i < count; i++) {
-		const char *text = json_object_get_string(json_object_array_get_idx(vguids, i));
-		size_t at = 0;
-
-		if (ib_guid_parse(text ? text : "", &guid)) {
-			rest_bad_request(call, "vguids must be a list of 1 to 256 GUIDs");
-			return;
-		}
-		while ((n = interest_list(o->interest, &at, guid, key, SM_RECORDS_MAX)))
-			add_held(o, key, (unsigned)n, prefix, list);
-	}
+	else
+		tell_held(call, guid, n);
 }
 
 void rest_post_held(struct http_request *req)

@@ -70,6 +70,29 @@ static void test_late(void **state)
 	interest_free(i);
 }
 
+/* The value of an answer to a question may be past in the same way. */
+static void test_tell(void **state)
+{
+	struct interest *i = interest_new();
+	struct path_key k = key(1, 2);
+	struct path_value now = one;
+	uint64_t pass = interest_pass(i);
+	const char *host = NULL;
+
+	(void)state;
+	now.sl = 2;
+	assert_true(interest_note(i, "a", pass, &k, &one));
+	interest_begin(i);
+	assert_int_equal(interest_compare(i, &k, &now, &host), INTEREST_CHANGED);
+	assert_false(interest_tell(i, pass, &k, &one));
+	assert_int_equal(interest_compare(i, &k, &now, &host), INTEREST_SAME);
+	assert_true(interest_tell(i, interest_pass(i), &k, &one));
+	assert_int_equal(interest_compare(i, &k, &now, &host), INTEREST_CHANGED);
+	assert_true(interest_tell(i, pass, &k, NULL));
+	assert_int_equal(interest_counts(i).records, 0);
+	interest_free(i);
+}
+
 static void test_doubt(void **state)
 {
 	struct interest *i = interest_new();
@@ -131,8 +154,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_compare), cmocka_unit_test(test_moved),
-		cmocka_unit_test(test_late),    cmocka_unit_test(test_doubt),
-		cmocka_unit_test(test_lost),    cmocka_unit_test(test_full),
+		cmocka_unit_test(test_late),    cmocka_unit_test(test_tell),
+		cmocka_unit_test(test_doubt),   cmocka_unit_test(test_lost),
+		cmocka_unit_test(test_full),
 	};
 
 	return RUN_TESTS(tests);

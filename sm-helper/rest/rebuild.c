@@ -5,11 +5,13 @@
 #include "common/http/client.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "common/work.h"
 #include "sm-helper/moves/ops_int.h"
 #include "sm-helper/moves/own.h"
 #include "sm-helper/rest/rest_int.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #define ASK_MS 3000
@@ -64,17 +66,44 @@ static void add_known(void *arg, const struct reg_entry *e)
 	add_url(b, e->at.host, e->at.url);
 }
 
-static void ask(struct rebuilding *b, struct asked *h)
-{
-	struct json_object *status AUTO_JSON = NULL;
+/* Hosts that are asked at once, and what they say. */
+struct round {
+	struct asked *host;                        /* borrowed */
+	struct json_object *status[WORK_EACH_MAX]; /* owned; NULL: no answer */
+};
 
-	if (http_call(h->url, "GET", "/v1/status", NULL, ASK_MS, &status, h->error))
+static void ask(void *arg, size_t i)
+{
+	struct round *r = arg;
+
+	if (http_call(r->host[i].url, "GET", "/v1/status", NULL, ASK_MS, &r->status[i],
+		      r->host[i].error))
+		json_object_put(TAKE(r->status[i]));
+}
+
+static void take(struct rebuilding *b, struct asked *h, struct json_object *status)
+{
+	if (!status)
 		return;
 	h->error[0] = 0;
 	if (rebuild_add_host(&b->r, h->url, status))
 		snprintf(h->error, sizeof h->error, "it answers, but not as an ibvmigd");
 	else
 		snprintf(h->host, sizeof h->host, "%s", json_opt_str(status, "host", ""));
+	json_object_put(status);
+}
+
+/* A registry is lost when hosts are, too: many may be silent. */
+static void ask_all(struct rebuilding *b)
+{
+	for (size_t at = 0, n; at < b->hosts; at += n) {
+		struct round r = {.host = &b->host[at]};
+
+		n = b->hosts - at < WORK_EACH_MAX ? b->hosts - at : WORK_EACH_MAX;
+		work_each(n, ask, &r);
+		for (size_t i = 0; i < n; i++)
+			take(b, &r.host[i], r.status[i]);
+	}
 }
 
 /* Hosts are those that have subscribed, that the registry names, and that the caller names. */
@@ -85,10 +114,26 @@ static void ask_hosts(struct rebuilding *b)
 
 	registry_each_subscription(reg, add_subscription, b);
 	registry_each(reg, add_known, b); /* what a corrupt one still tells */
-	for (size_t i = 0; i < json_count(list); i++)
-		add_url(b, "", json_object_get_string(json_object_array_get_idx(list, i)));
-	for (size_t i = 0; i < b->hosts; i++)
-		ask(b, &b->host[i]);
+	for (size_t i = 0; i < json_count(list); i++) {
+		const char *url = json_object_get_string(json_object_array_get_idx(list, i));
+
+		add_url(b, "", url ? url : "");
+	}
+	ask_all(b);
+}
+
+/* The database refuses a vGUID that another VM has claimed, and with it all that is entered. */
+static void check_claims(struct rebuilding *b)
+{
+	struct reg_claim c;
+
+	for (size_t i = 0; i < b->r.count; i++) {
+		struct rebuild_row *row = &b->r.row[i];
+
+		if (!registry_claim_find(b->call->rest->ops->registry, row->e.vguid, &c) &&
+		    strcmp(c.vm, row->e.vm))
+			rebuild_claimed(row, c.vm);
+	}
 }
 
 static int read_homes(struct rebuilding *b)
@@ -149,6 +194,20 @@ static int enter_rows(struct rebuilding *b)
 	return !e ? -ENOMEM : n ? registry_put_all(b->call->rest->ops->registry, e, n) : 0;
 }
 
+/* A new file has nothing of what was to stay as it is in the corrupt one. */
+static void carry_over(struct rebuilding *b)
+{
+	for (size_t i = 0; b->aside && i < b->knowns; i++) {
+		const struct reg_entry *x = &b->known[i];
+
+		if (!rebuild_enters(&b->r, x->vguid) &&
+		    registry_put(b->call->rest->ops->registry, x))
+			log_warn("vGUID 0x%016" PRIx64 " of %s on VF %s of %s, as the corrupt "
+				 "registry had it, is lost",
+				 x->vguid, x->name, x->at.vf, x->at.host);
+	}
+}
+
 static int apply(struct rebuilding *b)
 {
 	struct ops *o = b->call->rest->ops;
@@ -166,6 +225,7 @@ static int apply(struct rebuilding *b)
 			rc = registry_subscribe(o->registry, b->host[i].host, b->host[i].url);
 	if (rc || (rc = enter_rows(b)))
 		return ops_fail_registry(&b->call->error, rc);
+	carry_over(b);
 	o->reconciled = false;
 	log_notice("the registry was made anew from %zu hosts%s%s", b->hosts,
 		   b->aside ? "; what it was is kept as " : "", b->aside ? b->aside : "");
@@ -221,10 +281,11 @@ static void run_rebuild(struct rest_call *call)
 	bool wanted = json_opt_bool(call->body, "apply", false);
 	int rc;
 
-	ask_hosts(&b); /* without the lock: they may be slow */
+	ask_hosts(&b); /* without the lock: they may be slow, and have a time of their own */
+	check_claims(&b);
 	pthread_mutex_lock(&o->lock);
-	if (!(rc = ops_start(o, rest_deadline_us(call), &call->error)) &&
-	    !(rc = ops_refresh(o, &call->error)) && !(rc = read_homes(&b)) &&
+	if (!(rc = ops_start(o, 0, &call->error)) && !(rc = ops_refresh(o, &call->error)) &&
+	    !(rc = read_homes(&b)) &&
 	    !(rc = rebuild_judge(&b.r, &o->fabric, b.home, b.homes, b.known, b.knowns)) && wanted)
 		rc = apply(&b);
 	pthread_mutex_unlock(&o->lock);

@@ -112,6 +112,11 @@ int rebuild_add_host(struct rebuild *r, const char *url, struct json_object *sta
 	return 0;
 }
 
+void rebuild_claimed(struct rebuild_row *row, const char *vm)
+{
+	conflict(row, "VM %.40s has claimed it: release it there first", vm);
+}
+
 /* ---- the word of the others ---- */
 
 static void check_pair(struct rebuild_row *a, struct rebuild_row *b)
@@ -211,6 +216,53 @@ static bool is_among(const struct rebuild *r, size_t count, uint64_t vguid)
 	return false;
 }
 
+bool rebuild_enters(const struct rebuild *r, uint64_t vguid)
+{
+	for (size_t i = 0; i < r->count; i++)
+		if (r->row[i].e.vguid == vguid)
+			return r->row[i].verdict == REBUILD_ENTER ||
+			       r->row[i].verdict == REBUILD_CORRECT;
+	return false;
+}
+
+/* The entry that stays in the registry with the VF of this row, or NULL. */
+static const struct reg_entry *find_stayer(const struct rebuild *r, const struct rebuild_row *row,
+					   const struct reg_entry *known, size_t knowns)
+{
+	for (size_t i = 0; i < knowns; i++)
+		if (known[i].at.parked_guid == row->e.at.parked_guid &&
+		    known[i].vguid != row->e.vguid && !rebuild_enters(r, known[i].vguid))
+			return &known[i];
+	return NULL;
+}
+
+/* The registry has one vGUID a VF, and enters all rows or none. A row that is not entered leaves
+ * its own VF to the registry's word, so another one may be in the way then. */
+static void check_stayers(struct rebuild *r, const struct reg_entry *known, size_t knowns)
+{
+	bool again;
+
+	do {
+		again = false;
+		for (size_t i = 0; i < r->count; i++) {
+			struct rebuild_row *row = &r->row[i];
+			const struct reg_entry *x = row->verdict == REBUILD_ENTER ||
+								    row->verdict == REBUILD_CORRECT
+							    ? find_stayer(r, row, known, knowns)
+							    : NULL;
+
+			if (!x)
+				continue;
+			conflict(row,
+				 "the registry has this VF for vGUID 0x%016" PRIx64
+				 " of VM %.40s: let that be released (ibvmig-sm reconcile "
+				 "release), and rebuild again",
+				 x->vguid, x->vm);
+			again = true;
+		}
+	} while (again);
+}
+
 /* Adds vGUIDs of which no host has told. */
 static int add_others(struct rebuild *r, const struct sm_home *home, size_t homes,
 		      const struct reg_entry *known, size_t knowns)
@@ -258,5 +310,6 @@ int rebuild_judge(struct rebuild *r, const struct fabric *f, const struct sm_hom
 			find_place(row, f, find_home(home, homes, row->e.vguid));
 		compare(row, find_known(known, knowns, row->e.vguid));
 	}
+	check_stayers(r, known, knowns);
 	return add_others(r, home, homes, known, knowns);
 }

@@ -10,6 +10,7 @@
 #include "vswitch/model/fabric.h"
 
 #include <json-c/json.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #define REBUILD_TEXT_MAX 320
@@ -37,8 +38,12 @@ struct rebuild {
 /* Adds the word of a host's daemon on its VFs; url: the daemon's. Then, once, the three others. 0,
  * -EBADMSG: that is no daemon's answer; -ENOMEM. */
 int rebuild_add_host(struct rebuild *r, const char *url, struct json_object *status);
+/* Before rebuild_judge(): the registry has the vGUID claimed by this VM, another one. */
+void rebuild_claimed(struct rebuild_row *row, const char *vm);
 int rebuild_judge(struct rebuild *r, const struct fabric *f, const struct sm_home *home,
 		  size_t homes, const struct reg_entry *known, size_t knowns);
+/* True if a row of this vGUID is to be entered. */
+bool rebuild_enters(const struct rebuild *r, uint64_t vguid);
 const char *rebuild_text(enum rebuild_verdict v);
 void rebuild_free(struct rebuild *r);
 

@@ -147,12 +147,46 @@ static void test_known(void **state)
 	assert_int_equal(row(0x102)->verdict, REBUILD_CONFLICT);
 }
 
+/* A VF has one vGUID: where the registry keeps another one there, that row alone is not entered. */
+static void test_stayers(void **state)
+{
+	const struct reg_entry known[] = {
+		{.vguid = 0x888, .vm = "u8", .at = {"a", "", "vf0", 0x901, 0, SWITCH, 1, 0}},
+		{.vguid = 0x101, .vm = "u1", .at = {"a", "", "vf1", 0x902, 0, SWITCH, 2, 0}},
+		{.vguid = 0x103, .vm = "u1", .at = {"a", "", "vf3", 0x904, 0, SWITCH, 4, 0}},
+		{.vguid = 0x104, .vm = "u1", .at = {"a", "", "vf2", 0x903, 0, SWITCH, 3, 0}}};
+
+	(void)state;
+	add("a", VF("vf0", "901", "101", "") ", " VF("vf1", "902", "102", "") ", " VF(
+			 "vf2", "903", "103", "") ", " VF("vf3", "904", "104", ""));
+	assert_int_equal(rebuild_judge(&r, &f, NULL, 0, known, 4), 0);
+	assert_int_equal(row(0x101)->verdict, REBUILD_CONFLICT);
+	assert_non_null(strstr(row(0x101)->text, "0x0000000000000888 of VM u8"));
+	assert_int_equal(row(0x102)->verdict, REBUILD_CONFLICT);
+	assert_int_equal(row(0x103)->verdict, REBUILD_CORRECT); /* two that exchange theirs */
+	assert_int_equal(row(0x104)->verdict, REBUILD_CORRECT);
+	assert_int_equal(row(0x888)->verdict, REBUILD_LEFT);
+	assert_true(rebuild_enters(&r, 0x103) && !rebuild_enters(&r, 0x101));
+}
+
+static void test_claimed(void **state)
+{
+	(void)state;
+	add("a", VF("vf0", "901", "101", ""));
+	rebuild_claimed(&r.row[0], "u2");
+	assert_int_equal(rebuild_judge(&r, &f, NULL, 0, NULL, 0), 0);
+	assert_int_equal(row(0x101)->verdict, REBUILD_CONFLICT);
+	assert_string_equal(row(0x101)->text, "VM u2 has claimed it: release it there first");
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_rebuild[] = {
 		cmocka_unit_test_setup_teardown(test_enter, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_conflicts, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_known, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_stayers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_claimed, setup, teardown),
 	};
 
 	return RUN_TESTS(sm_rebuild);

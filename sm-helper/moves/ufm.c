@@ -8,6 +8,7 @@
 #include "sm-helper/moves/batch.h"
 #include "sm-helper/moves/mover.h"
 #include "sm-helper/moves/ops_int.h"
+#include "sm-helper/moves/own.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -128,7 +129,7 @@ static int ufm_bind(struct ops *o, const struct reg_entry *want, uint64_t deadli
 	struct ufm_vport v;
 	int rc;
 
-	if ((rc = check_bind(o, want, &x, e)) ||
+	if ((rc = own_check(o, OWN_FRESH_MS, e)) || (rc = check_bind(o, want, &x, e)) ||
 	    (rc = join(u, want->pkey, want->vguid, until_us, e)) ||
 	    (rc = await_vport(u, want->vguid, 0, give_up_ms_of(until_us), until_us, &v, e)))
 		return rc;
@@ -145,8 +146,11 @@ static int ufm_unbind(struct ops *o, uint64_t vguid, const char *vm, const struc
 	uint64_t until_us = deadline_of(deadline_us);
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct reg_entry x;
-	int rc = ops_check_vm(o, vguid, vm, &x, e);
+	int rc = own_check(o, OWN_FRESH_MS, e);
 
+	if (rc)
+		return rc;
+	rc = ops_check_vm(o, vguid, vm, &x, e);
 	if (rc == -ENOENT)
 		return 0; /* again */
 	if (rc || (from && (rc = ops_check_at(&x, from, e))) ||
@@ -255,7 +259,8 @@ static int ufm_move(struct ops *o, const struct move_request *m, unsigned count,
 
 	if (!b)
 		return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
-	rc = check_moves(o, m, count, b->x, e);
+	rc = own_check(o, OWN_FRESH_MS, e);
+	rc = rc ? rc : check_moves(o, m, count, b->x, e);
 	if (!rc)
 		rc = join_all(backend_self(o->backend), m, count, until_us, e);
 	if (!rc && ret_result)

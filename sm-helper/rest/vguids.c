@@ -417,7 +417,7 @@ static void run_fence(struct rest_call *call)
 		rest_bad_request(call, r.message);
 		return;
 	}
-	if (rest_refuse_follower(call))
+	if (rest_refuse_change(call))
 		return;
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&call->rest->binding);
 	if (registry_each(call->rest->ops->registry, add_entry, &q))

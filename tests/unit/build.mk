@@ -25,6 +25,7 @@ FLAGS_sm_look   := -isystem /usr/include/infiniband
 SRC_sm_outbox   := sm-helper/notify/outbox.c
 SRC_sm_backend  := $(filter-out sm-helper/main.c,$(SM_SRC))
 SRC_sm_reroute  := $(filter-out sm-helper/main.c,$(SM_SRC))
+SRC_sm_ufm      := $(filter-out sm-helper/main.c,$(SM_SRC))
 SRC_sm_call     := $(filter-out sm-helper/main.c,$(SM_SRC))
 WRAP_sm_call    := ops_publish http_reply
 SRC_sm_settings := $(filter-out sm-helper/main.c,$(SM_SRC))

@@ -238,14 +238,15 @@ static int await_moves(struct ops *o, const struct move_request *m, unsigned cou
 	return 0;
 }
 
-/* PREPARE says yes only to vGUIDs that are members. */
-static int join_all(struct ufm *u, const struct move_request *m, unsigned count,
-		    uint64_t deadline_us, struct op_error *e)
+/* PREPARE says yes only to vGUIDs that are members. The registry's partition is the one that an
+ * unbind leaves; who asks for a move does not choose another one. */
+static int join_all(struct ufm *u, const struct reg_entry *x, unsigned count, uint64_t deadline_us,
+		    struct op_error *e)
 {
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < count; i++)
-		rc = join(u, m[i].pkey, m[i].vguid, deadline_us, e);
+		rc = join(u, x[i].pkey, x[i].vguid, deadline_us, e);
 	return rc;
 }
 
@@ -262,7 +263,7 @@ static int ufm_move(struct ops *o, const struct move_request *m, unsigned count,
 	rc = own_check(o, OWN_FRESH_MS, e);
 	rc = rc ? rc : check_moves(o, m, count, b->x, e);
 	if (!rc)
-		rc = join_all(backend_self(o->backend), m, count, until_us, e);
+		rc = join_all(backend_self(o->backend), b->x, count, until_us, e);
 	if (!rc && ret_result)
 		rc = await_moves(o, m, count, until_us, b, ret_result, e);
 	return rc;

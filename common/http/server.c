@@ -170,9 +170,9 @@ static bool admitted(struct http_exchange *x, const struct http_conn *c)
 }
 
 /* The sentence names who is meant and what would help, as far as that is the caller's business. */
-static bool allowed(struct http_exchange *x, const struct http_who *who, const struct http_route *r)
+static bool allowed(struct http_exchange *x, const struct http_who *who, const struct http_route *r,
+		    unsigned roles)
 {
-	unsigned roles = x->server->roles ? x->server->roles(who, x->server->user) : REST_ALL;
 	int n = who->names ? (int)strcspn(who->names, "\n") : 0;
 
 	if (roles & r->role)
@@ -196,6 +196,7 @@ static void dispatch(struct http_exchange *x, const char *method, const char *ur
 	struct json_object *body AUTO_JSON = NULL;
 	char param[HTTP_PARAM_MAX] = "";
 	bool path_known = false;
+	unsigned roles;
 
 	if (!admitted(x, conn))
 		return;
@@ -209,7 +210,8 @@ static void dispatch(struct http_exchange *x, const char *method, const char *ur
 		path_known = true;
 		if (strcmp(r->method, method))
 			continue;
-		if (!allowed(x, &conn->who, r))
+		roles = x->server->roles ? x->server->roles(&conn->who, x->server->user) : REST_ALL;
+		if (!allowed(x, &conn->who, r, roles))
 			return;
 		struct http_request req = {
 			.method = method,
@@ -217,6 +219,7 @@ static void dispatch(struct http_exchange *x, const char *method, const char *ur
 			.param = *param ? param : NULL,
 			.body = body,
 			.user = x->server->user,
+			.roles = roles,
 			.exchange = x,
 		};
 		r->handler(&req);

@@ -48,6 +48,7 @@ struct http_request {
 	const char *param;              /* stood in the place of '*' in the route; or NULL */
 	struct json_object *body;       /* borrowed; NULL without one */
 	void *user;                     /* borrowed: the pointer given to http_server_new() */
+	unsigned roles;                 /* enum rest_role: those that the client has */
 	struct http_exchange *exchange; /* answer through this */
 };
 

@@ -141,7 +141,7 @@ void rest_get_path_to_lid(struct http_request *req)
 		http_query(req->exchange, "sgid"),
 		http_query(req->exchange, "dlid"),
 		http_query(req->exchange, "pkey"),
-		http_query(req->exchange, "host"),
+		rest_asking_host(req),
 	};
 	struct lid_query q;
 	const char *wrong = read_query(arg[0], arg[1], arg[2], &q);

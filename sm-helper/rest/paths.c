@@ -66,6 +66,12 @@ bool rest_may_keep(struct rest *rest, const char *host, uint64_t pass, const str
 	       interest_note(rest->ops->interest, host, pass, &key, v);
 }
 
+/* A client that may only look must not take a record from the host that holds it. */
+const char *rest_asking_host(struct http_request *req)
+{
+	return req->roles & REST_PEER ? http_query(req->exchange, "host") : NULL;
+}
+
 /* No word of a fault: two limited members have none, as it must be. */
 #define NO_PATH                                                                                    \
 	"the subnet manager gives no path between the two: is each in the fabric, and have they "  \
@@ -102,7 +108,7 @@ void rest_get_path(struct http_request *req)
 		http_query(req->exchange, "sgid"),
 		http_query(req->exchange, "dgid"),
 		http_query(req->exchange, "pkey"),
-		http_query(req->exchange, "host"),
+		rest_asking_host(req),
 	};
 	uint64_t pass = interest_pass(rest->ops->interest);
 	struct path_query q;

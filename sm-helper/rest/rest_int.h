@@ -86,6 +86,8 @@ struct json_object *rest_path_json(const struct path_value *p);
  * "": it has not); pass: interest_pass() of before the look-up. */
 bool rest_may_keep(struct rest *rest, const char *host, uint64_t pass, const struct path_query *q,
 		   const struct path_value *v);
+/* The name that the asker says, or NULL: it is no host. */
+const char *rest_asking_host(struct http_request *req);
 void rest_post_held(struct http_request *req);
 void rest_get_reroutes(struct http_request *req);
 /* rest/loads.c */

@@ -400,7 +400,8 @@ void http_stream_end(struct http_stream *s)
 static void serve_request(struct call *c)
 {
 	struct http_server *s = server_at(c->base);
-	struct http_request req = {.method = c->method, .path = c->path, .user = s->user};
+	struct http_request req = {
+		.method = c->method, .path = c->path, .user = s->user, .roles = REST_ALL};
 	struct json_object *body AUTO_JSON = NULL;
 
 	c->accepted = true;

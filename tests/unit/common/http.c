@@ -32,6 +32,7 @@ static void on_echo(struct http_request *req)
 	json_set_str(o, "param", req->param);
 	json_set_str(o, "q", http_query(req->exchange, "q"));
 	json_set_u64(o, "n", json_opt_u64(req->body, "n", 0));
+	json_set_u64(o, "roles", req->roles);
 	http_reply(req->exchange, 200, o);
 }
 
@@ -475,6 +476,8 @@ static void test_who_asks(void **state)
 	http_server_set_roles(*state, roles);
 	EXPECT(GET("/v1/secret", ""), "403", "\"forbidden\"", "the role root");
 	EXPECT(GET("/v1/text", ""), "200");
+	EXPECT("POST /v1/echo/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "200",
+	       "\"roles\":1");
 	http_server_set_roles(*state, NULL);
 	assert_true(asked.local);
 	assert_int_equal(asked.uid, geteuid());

@@ -78,6 +78,8 @@ int listen_rest(struct listeners *l, const struct conf *conf, sd_event *loop, st
 int listen_paths(struct listeners *l, const struct conf *conf, sd_event *loop, struct rest *rest,
 		 struct work_pool *pool)
 {
+	/* Clients here have no names by which they could be told of a change. */
+	bool cacheable = rest->caching && !rest->holders;
 	const char *where;
 	int rc = 0;
 
@@ -85,7 +87,7 @@ int listen_paths(struct listeners *l, const struct conf *conf, sd_event *loop, s
 		int fd = open_socket(l, "paths-listen", where, false);
 
 		rc = fd < 0 ? fd
-			    : path_server_new(loop, fd, rest->ops->paths, pool, rest->caching,
+			    : path_server_new(loop, fd, rest->ops->paths, pool, cacheable,
 					      &l->path_server[i]);
 		if (rc < 0)
 			break;

@@ -313,19 +313,23 @@ static int plugin_members(void *self, uint16_t pkey, const struct sm_member *mem
 		    &ret_reply->h, sizeof *ret_reply, deadline_ms + DEADLINE_SLACK_MS, error);
 }
 
-/* The call is one of waiting: sent, then poll() for the answer or for stop_fd. */
+/* The call is one of waiting: sent, then poll() for the answer or for stop_fd. Without a stop_fd it
+ * is answered at once: the connection is not its own, and moves would wait for it. */
 static int await_change(struct plugin_link *c, const struct sm_head *req, int stop_fd,
 			struct sm_reply_head *reply, size_t room)
 {
 	struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
 	ssize_t n;
+	int ready;
 
 	memset(reply, 0, room);
 	if (send(c->fd, req, req->bytes, MSG_NOSIGNAL) != (ssize_t)req->bytes)
 		return -EPIPE;
-	while (poll(p, 2, -1) < 0)
+	while ((ready = poll(p, 2, stop_fd < 0 ? CALL_MS : -1)) < 0)
 		if (errno != EINTR)
 			return -EIO;
+	if (!ready)
+		return -ETIMEDOUT;
 	if (p[1].revents)
 		return -ECANCELED;
 	n = recv(c->fd, reply, room, MSG_TRUNC);
@@ -341,10 +345,10 @@ static int wait_call(struct plugin_link *c, uint16_t op, struct sm_head *req, si
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&c->lock);
 	int rc;
 
+	if (c->fd < 0 && (rc = connect_again(c, error)))
+		return rc;
 	*req = (struct sm_head){SM_PROTO_MAGIC, SM_PROTO_VERSION, op, ++c->next_id,
 				(uint32_t)bytes};
-	if (c->fd < 0 && (rc = look_connect(c->path, &c->fd, error)))
-		return rc;
 	rc = await_change(c, req, stop_fd, reply, room);
 	if (!rc && reply->error == -ESTALE)
 		return backend_fail(error, -ESTALE, "%.*s", SM_REASON_MAX, reply->reason);

@@ -172,13 +172,85 @@ static void test_look(void **state)
 	backend_free(c);
 }
 
+/* A question for more of a list, on the connection that moves take, does not wait without end. */
+static void test_silent(void **state)
+{
+	const struct sm_reroute_request more = {.instance = 1, .after = 1, .first = 1};
+	struct sm_reroute_reply r;
+	char error[BACKEND_ERROR_MAX];
+	struct played p;
+
+	(void)state;
+	play(&p);
+	const struct backend_conf conf = {.plugin_socket = p.path};
+	struct backend *c = open_backend("opensm-plugin", &conf);
+
+	assert_int_equal(backend_reroute(c, &more, -1, &r, error), -ECONNRESET);
+	backend_free(c);
+	close(p.listens);
+	unlink(p.path);
+}
+
+/* Takes the first request of the next connection, and answers if it is the claim. */
+static uint16_t first_op(struct played *p)
+{
+	struct sm_owner_request req = {0};
+	struct sm_owner_reply r = {0};
+
+	p->fd = accept(p->listens, NULL, NULL);
+	if (recv(p->fd, &req, sizeof req, 0) < (ssize_t)sizeof req.head)
+		return 0;
+	r.owner = req.owner;
+	r.h.head = req.head;
+	r.h.head.bytes = sizeof r;
+	if (req.head.op == SM_OP_OWNER)
+		send(p->fd, &r, sizeof r, MSG_NOSIGNAL);
+	return req.head.op;
+}
+
+static void *take_twice(void *arg)
+{
+	struct played *p = arg;
+
+	p->answers = first_op(p) == SM_OP_OWNER;
+	close(p->fd);
+	p->answers += first_op(p) == SM_OP_OWNER;
+	close(p->fd);
+	return NULL;
+}
+
+/* A connection that is made again, if only to look, shows the claim: moves take it then. */
+static void test_claim_again(void **state)
+{
+	const struct sm_owner_request want = {.owner = {.registry = 1, .grant = 2}};
+	const struct sm_reroute_request more = {.instance = 1, .after = 1, .first = 1};
+	struct sm_reroute_reply r;
+	struct sm_owner got;
+	char error[BACKEND_ERROR_MAX];
+	struct played p;
+
+	(void)state;
+	play(&p);
+	const struct backend_conf conf = {.plugin_socket = p.path};
+	struct backend *c = open_backend("opensm-plugin", &conf);
+
+	assert_int_equal(pthread_create(&p.thread, NULL, take_twice, &p), 0);
+	assert_int_equal(backend_claim(c, &want, &got, error), 0);
+	assert_int_equal(backend_reroute(c, &more, -1, &r, error), -ECONNRESET); /* it is dead */
+	assert_int_not_equal(backend_reroute(c, &more, -1, &r, error), 0);
+	pthread_join(p.thread, NULL);
+	assert_int_equal(p.answers, 2);
+	backend_free(c);
+	close(p.listens);
+	unlink(p.path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_backend[] = {
-		cmocka_unit_test(test_names),
-		cmocka_unit_test(test_none),
-		cmocka_unit_test(test_plugin_absent),
-		cmocka_unit_test(test_look),
+		cmocka_unit_test(test_names),         cmocka_unit_test(test_none),
+		cmocka_unit_test(test_plugin_absent), cmocka_unit_test(test_look),
+		cmocka_unit_test(test_silent),        cmocka_unit_test(test_claim_again),
 	};
 
 	return RUN_TESTS(sm_backend);

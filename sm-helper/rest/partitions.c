@@ -13,6 +13,7 @@
 #include <stdarg.h>
 
 #define PAGES_MAX 4096 /* of the backend's list: more than there can be */
+#define SHOWN_MS  2000 /* no VM moves while ports are looked at, and some may be silent */
 
 static struct json_object *pkey_json(uint16_t pkey)
 {
@@ -49,7 +50,8 @@ static struct json_object *keys_json(const struct pkeys *keys)
 	return list;
 }
 
-/* Adds what the ports have that show the GUIDs now; null where none does, or none answers. */
+/* Adds what the ports have that show the GUIDs now; null where none does, or none answers in time.
+ */
 static void add_shown(struct ops *o, const uint64_t *guids, struct json_object *list)
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
@@ -57,9 +59,11 @@ static void add_shown(struct ops *o, const uint64_t *guids, struct json_object *
 	char ignored[BACKEND_ERROR_MAX];
 	struct op_error e = {0};
 	bool fresh = keys && !ops_refresh(o, &e);
+	uint64_t give_up_ms = now_ms() + SHOWN_MS;
 
 	for (size_t i = 0; i < json_count(list); i++) {
-		bool seen = fresh && !rights_shown(o->probe, &o->fabric, guids[i], keys, ignored);
+		bool seen = fresh && now_ms() < give_up_ms &&
+			    !rights_shown(o->probe, &o->fabric, guids[i], keys, ignored);
 
 		json_set(json_object_array_get_idx(list, i), "shown",
 			 seen ? keys_json(keys) : NULL);

@@ -224,7 +224,7 @@ void outbox_wait(struct outbox *b, unsigned max, unsigned ms)
 	struct timespec until = at_us(now_us() + (uint64_t)ms * 1000);
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&b->lock);
 
-	while (b->count.pending >= max &&
+	while (b->untried >= max &&
 	       !pthread_cond_clockwait(&b->tried, &b->lock, CLOCK_MONOTONIC, &until))
 		;
 }

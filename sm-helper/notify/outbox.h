@@ -40,7 +40,8 @@ bool outbox_post(struct outbox *b, const char *host, const char *url, struct jso
 /* Waits until each notice that was posted has been attempted once, at most ms. */
 void outbox_settle(struct outbox *b, unsigned ms);
 
-/* Waits until fewer than max notices are pending, at most ms. */
+/* Waits until fewer than max notices have not been attempted yet, at most ms. Those that wait for
+ * their next attempt, at hosts that are silent, hold nobody up. */
 void outbox_wait(struct outbox *b, unsigned max, unsigned ms);
 
 struct outbox_counts outbox_counts(struct outbox *b);

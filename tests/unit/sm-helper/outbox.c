@@ -170,12 +170,30 @@ static void test_settle(void **state)
 	outbox_free(b); /* with one that waits, perhaps */
 }
 
+/* A notice that waits a minute for its next attempt holds up no other one. */
+static void test_wait(void **state)
+{
+	struct outbox *b = NULL;
+	uint64_t since_ms;
+
+	(void)state;
+	atomic_store(&gate, true);
+	assert_int_equal(outbox_new(play, lost, &attempts, 60000, &b), 0);
+	assert_true(post(b, "dead", "never", 1));
+	outbox_settle(b, 30000);
+	since_ms = now_ms();
+	outbox_wait(b, 1, 20000);
+	assert_true(now_ms() - since_ms < 20000);
+	assert_int_equal(outbox_counts(b).pending, 1);
+	outbox_free(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_outbox[] = {
 		cmocka_unit_test(test_many_hosts), cmocka_unit_test(test_retry),
 		cmocka_unit_test(test_lost),       cmocka_unit_test(test_full),
-		cmocka_unit_test(test_settle),
+		cmocka_unit_test(test_settle),     cmocka_unit_test(test_wait),
 	};
 
 	return RUN_TESTS(sm_outbox);

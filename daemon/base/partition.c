@@ -146,6 +146,11 @@ bool partition_serves(struct json_object *answer, const char *guid, uint16_t pke
 	return serves(partition_right(answer, guid, pkey), pkey);
 }
 
+bool partition_is_seen(struct json_object *answer, const char *guid)
+{
+	return json_object_is_type(json_opt(entry_of(answer, guid), "shown"), json_type_array);
+}
+
 uint16_t partition_leftover(struct json_object *answer, const char *guid)
 {
 	struct json_object *shown = json_opt(entry_of(answer, guid), "shown");

@@ -26,9 +26,11 @@ enum partition_right partition_right(struct json_object *answer, const char *gui
 /* The same of a VM's own P_Key, which a backend may see to by itself: then the right is what was
  * asked for. */
 enum partition_right partition_own(struct json_object *answer, const char *guid, uint16_t pkey);
-/* A QP with this P_Key goes on working on a port with the GUID, as far as it is known. A full member
- * stands for a limited one, and not the other way round. */
+/* A QP with this P_Key goes on working on a port with the GUID, as far as it is known. A full
+ * member stands for a limited one, and not the other way round. */
 bool partition_serves(struct json_object *answer, const char *guid, uint16_t pkey);
+/* True if the port that shows the GUID has told its P_Keys. */
+bool partition_is_seen(struct json_object *answer, const char *guid);
 /* The first P_Key that the port which shows the GUID has without a right to it; 0: none, or not
  * known. */
 uint16_t partition_leftover(struct json_object *answer, const char *guid);

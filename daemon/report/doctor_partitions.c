@@ -76,11 +76,12 @@ static const char *shown(struct json_object *vf)
 
 static void check_leftovers(struct doctor *d, struct json_object *vfs, struct json_object *answer)
 {
-	unsigned bad = 0;
+	unsigned bad = 0, seen = 0;
 
 	for (size_t i = 0; i < json_count(vfs); i++) {
 		uint16_t pkey = partition_leftover(answer, shown(at(vfs, i)));
 
+		seen += partition_is_seen(answer, shown(at(vfs, i)));
 		if (!pkey)
 			continue;
 		bad++;
@@ -91,9 +92,14 @@ static void check_leftovers(struct doctor *d, struct json_object *vfs, struct js
 			"user has left it",
 			pkey, shown(at(vfs, i)));
 	}
-	if (!bad && json_count(vfs) && !*partition_why(answer))
+	if (bad || !json_count(vfs) || *partition_why(answer))
+		return;
+	if (seen)
 		doctor_add(d, "leftover-pkey", DOCTOR_OK, "VFs", NULL,
-			   "no port has a PKey that its GUID has no right to");
+			   "none of %u ports has a PKey that its GUID has no right to", seen);
+	else
+		doctor_add(d, "leftover-pkey", DOCTOR_SKIPPED, "VFs", NULL,
+			   "ibvmig-sm sees no port of a VF");
 }
 
 void doctor_partitions(struct doctor *d, struct json_object *vms, struct json_object *vfs,

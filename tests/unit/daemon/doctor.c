@@ -363,13 +363,15 @@ static void test_duplicate_vguids(void **state)
 
 #define MEMBER(guid, pkeys, shown) "{\"guid\":\"" guid "\",\"pkeys\":" pkeys ",\"shown\":" shown "}"
 
+static const char *no_word = "\"why\":\"no word\",";
+
 static void partitions(const char *guids, const char *used)
 {
 	char *vms_text AUTO_FREE = strf("[{\"name\":\"g1\",\"vfs\":[{\"vguid\":"
 					"\"0x00a1b2fffe000101\",\"pkey\":\"0x8001\"}],"
 					"\"guest_pkeys\":[%s]}]",
 					used);
-	char *answer_text AUTO_FREE = strf("{\"why\":\"no word\",\"guids\":[%s]}", guids);
+	char *answer_text AUTO_FREE = strf("{%s\"guids\":[%s]}", no_word, guids);
 	struct json_object *vms AUTO_JSON = parse(vms_text), *answer AUTO_JSON = parse(answer_text);
 	struct json_object *vfs AUTO_JSON = parse(
 		"[{\"name\":\"pf0vf0\",\"parked_guid\":\"0x1001\",\"vguid\":\"0x00a1b2fffe000101\"}"
@@ -403,6 +405,12 @@ static void test_partitions(void **state)
 	partitions(MEMBER("0x0000000000001002", "[\"0x7fff\"]", "[\"0x7fff\",\"0x8001\"]"), "");
 	expect("leftover-pkey", "bad",
 	       "its port has PKey 0x8001, and GUID 0x0000000000001002 has no right");
+	no_word = "";
+	partitions(vguid, "");
+	assert_non_null(strstr(json_text(d.found), "none of 1 ports has a PKey"));
+	expect_well();
+	partitions(MEMBER("0x00a1b2fffe000101", "[\"0x8001\"]", "null"), "");
+	expect("leftover-pkey", "skipped", "sees no port of a VF");
 }
 
 static void peer(const char *text)

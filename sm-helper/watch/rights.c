@@ -36,14 +36,23 @@ static void keep_why(struct rights *r, const struct ops *o, const char *why)
 			     backend_kind(o->backend)->name, why);
 }
 
-/* Also where nothing may be changed, as with a backend that only reads. */
+/* Also where nothing may be changed, as with a backend that only reads. Its status still tells the
+ * state: not every question reads all of the fabric. */
 static int read_fabric(struct ops *o, char *error)
 {
+	struct sm_status_reply s;
 	struct op_error e = {0};
+	int rc;
 
 	if (!ops_refresh(o, &e))
 		return 0;
-	return backend_fabric(o->backend, &o->fabric, &o->epoch, error);
+	backend_status(o->backend, &s, error);
+	if (s.instance && o->epoch.instance == s.instance && o->epoch.generation == s.generation)
+		return 0;
+	rc = backend_fabric(o->backend, &o->fabric, &o->epoch, error);
+	if (rc)
+		o->epoch = (struct backend_epoch){0};
+	return rc;
 }
 
 static void look(struct ops *o, const uint64_t *guids, unsigned count, struct pkeys *keys,

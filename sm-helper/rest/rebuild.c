@@ -21,6 +21,11 @@ struct asked {
 	char error[HTTP_ERROR_MAX]; /* "": it has answered */
 };
 
+struct homes {
+	struct sm_home *list; /* owned */
+	size_t count;
+};
+
 struct rebuilding {
 	struct rest_call *call;
 	struct rebuild r;
@@ -28,9 +33,8 @@ struct rebuilding {
 	size_t hosts;
 	struct reg_entry *known; /* owned */
 	size_t knowns;
-	struct sm_home *home; /* owned */
-	size_t homes;
-	char *aside; /* owned; where the corrupt file is, or NULL */
+	struct homes before, home; /* of before the hosts were asked, and of now */
+	char *aside;               /* owned; where the corrupt file is, or NULL */
 };
 
 static void add_url(struct rebuilding *b, const char *host, const char *url)
@@ -136,7 +140,7 @@ static void check_claims(struct rebuilding *b)
 	}
 }
 
-static int read_homes(struct rebuilding *b)
+static int read_homes(struct rebuilding *b, struct homes *h)
 {
 	struct ops *o = b->call->rest->ops;
 	struct sm_homes_reply *r AUTO_FREE = malloc(sizeof *r);
@@ -145,17 +149,17 @@ static int read_homes(struct rebuilding *b)
 	int rc = r ? 0 : -ENOMEM;
 
 	while (!rc && backend_claims(o->backend)) {
-		rc = backend_homes(o->backend, (uint32_t)b->homes, r, text);
+		rc = backend_homes(o->backend, (uint32_t)h->count, r, text);
 		if (rc)
 			return ops_fail_plugin(&b->call->error, rc, text);
-		if (!r->count || b->homes >= r->total)
+		if (!r->count || h->count >= r->total)
 			break;
-		grown = realloc(b->home, (b->homes + r->count) * sizeof *grown);
+		grown = realloc(h->list, (h->count + r->count) * sizeof *grown);
 		if (!grown)
 			return -ENOMEM;
-		b->home = grown;
-		memcpy(grown + b->homes, r->home, r->count * sizeof *grown);
-		b->homes += r->count;
+		h->list = grown;
+		memcpy(grown + h->count, r->home, r->count * sizeof *grown);
+		h->count += r->count;
 	}
 	return rc;
 }
@@ -274,6 +278,13 @@ static void answer(struct rebuilding *b, bool applied)
 	b->call->reply = o;
 }
 
+static int judge(struct rebuilding *b)
+{
+	rebuild_moved(&b->r, b->before.list, b->before.count, b->home.list, b->home.count);
+	return rebuild_judge(&b->r, &b->call->rest->ops->fabric, b->home.list, b->home.count,
+			     b->known, b->knowns);
+}
+
 static void run_rebuild(struct rest_call *call)
 {
 	struct rebuilding b = {.call = call};
@@ -281,12 +292,13 @@ static void run_rebuild(struct rest_call *call)
 	bool wanted = json_opt_bool(call->body, "apply", false);
 	int rc;
 
-	ask_hosts(&b); /* without the lock: they may be slow, and have a time of their own */
+	rc = read_homes(&b, &b.before);
+	if (!rc)
+		ask_hosts(&b); /* without the lock: they may be slow, and have their own time */
 	check_claims(&b);
 	pthread_mutex_lock(&o->lock);
-	if (!(rc = ops_start(o, 0, &call->error)) && !(rc = ops_refresh(o, &call->error)) &&
-	    !(rc = read_homes(&b)) &&
-	    !(rc = rebuild_judge(&b.r, &o->fabric, b.home, b.homes, b.known, b.knowns)) && wanted)
+	if (!rc && !(rc = ops_start(o, 0, &call->error)) && !(rc = ops_refresh(o, &call->error)) &&
+	    !(rc = read_homes(&b, &b.home)) && !(rc = judge(&b)) && wanted)
 		rc = apply(&b);
 	pthread_mutex_unlock(&o->lock);
 	if (rc && !call->error.status)
@@ -296,7 +308,8 @@ static void run_rebuild(struct rest_call *call)
 	rebuild_free(&b.r);
 	free(b.host);
 	free(b.known);
-	free(b.home);
+	free(b.before.list);
+	free(b.home.list);
 	free(b.aside);
 }
 

@@ -139,6 +139,24 @@ static const struct sm_home *find_home(const struct sm_home *home, size_t homes,
 	return NULL;
 }
 
+static bool is_same_place(const struct sm_home *a, const struct sm_home *b)
+{
+	return a && b ? a->switch_guid == b->switch_guid && a->switch_port == b->switch_port
+		      : !a && !b;
+}
+
+void rebuild_moved(struct rebuild *r, const struct sm_home *before, size_t befores,
+		   const struct sm_home *home, size_t homes)
+{
+	for (size_t i = 0; i < r->count; i++) {
+		struct rebuild_row *row = &r->row[i];
+
+		if (!is_same_place(find_home(before, befores, row->e.vguid),
+				   find_home(home, homes, row->e.vguid)))
+			conflict(row, "it has moved while hosts were asked: call again");
+	}
+}
+
 static void find_shared(struct rebuild_row *row, const struct fabric *f)
 {
 	uint32_t end = fabric_find_end(f, row->e.at.switch_guid);

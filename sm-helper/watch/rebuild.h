@@ -40,6 +40,10 @@ struct rebuild {
 int rebuild_add_host(struct rebuild *r, const char *url, struct json_object *status);
 /* Before rebuild_judge(): the registry has the vGUID claimed by this VM, another one. */
 void rebuild_claimed(struct rebuild_row *row, const char *vm);
+/* Likewise: the plugin's records of places from before the hosts were asked, and those of now. A
+ * host's word on a VM that has moved between the two is past. */
+void rebuild_moved(struct rebuild *r, const struct sm_home *before, size_t befores,
+		   const struct sm_home *home, size_t homes);
 int rebuild_judge(struct rebuild *r, const struct fabric *f, const struct sm_home *home,
 		  size_t homes, const struct reg_entry *known, size_t knowns);
 /* True if a row of this vGUID is to be entered. */

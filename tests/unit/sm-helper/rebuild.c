@@ -169,6 +169,27 @@ static void test_stayers(void **state)
 	assert_true(rebuild_enters(&r, 0x103) && !rebuild_enters(&r, 0x101));
 }
 
+/* Hosts are asked first. A VM that has moved since is not where its host said. */
+static void test_moved(void **state)
+{
+	const struct sm_home before[] = {
+		{.switch_guid = SWITCH, .switch_port = 7, .port_guid = 0x101},
+		{.switch_guid = SWITCH, .switch_port = 2, .port_guid = 0x102}};
+	const struct sm_home now[] = {
+		{.switch_guid = SWITCH, .switch_port = 1, .port_guid = 0x101},
+		{.switch_guid = SWITCH, .switch_port = 2, .port_guid = 0x102}};
+
+	(void)state;
+	add("a", VF("vf0", "901", "101", "") ", " VF("vf1", "902", "102", "") ", " VF("vf2", "903",
+										      "103", ""));
+	rebuild_moved(&r, before, 2, now, 2);
+	assert_int_equal(rebuild_judge(&r, &f, now, 2, NULL, 0), 0);
+	assert_int_equal(row(0x101)->verdict, REBUILD_CONFLICT);
+	assert_non_null(strstr(row(0x101)->text, "has moved while hosts were asked"));
+	assert_int_equal(row(0x102)->verdict, REBUILD_ENTER);
+	assert_int_equal(row(0x103)->verdict, REBUILD_ENTER);
+}
+
 static void test_claimed(void **state)
 {
 	(void)state;
@@ -186,6 +207,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_conflicts, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_known, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stayers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_moved, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_claimed, setup, teardown),
 	};
 

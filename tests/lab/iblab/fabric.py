@@ -14,9 +14,10 @@ Two spines, two leaves, and each hypervisor a vSwitch of its own with a PF and i
 
 import os
 import signal
+import subprocess
 
 from . import conf, ns
-from .conf import INSIDE
+from .conf import INSIDE, LabError
 from .simulator import IBSIM, UMAD2SIM
 
 LEAF_PORTS = 16
@@ -116,6 +117,13 @@ def write(path, text):
 
 def sim_env(node):
     return {"LD_PRELOAD": UMAD2SIM, "SIM_HOST": node}
+
+
+def make_ibsim():
+    """Before the lab's init begins, which looks for it. The distribution's has too few clients for the ports' agents."""
+    p = subprocess.run([os.path.join(conf.TOP, "tests", "lab", "ibsim", "build")], stdin=subprocess.DEVNULL, check=False)
+    if p.returncode:
+        raise LabError("the lab's ibsim could not be made; labs with --link roce do without it")
 
 
 def start_ibsim(hosts):

@@ -110,7 +110,8 @@ class Lab:
     def tail(self):
         """The ends of all logs, for a failed scenario."""
         text = []
-        for f in sorted(self.dir.rglob("*.log")):
+        # a scenario shows the last lines of this: the port agents, which are many and say little, come first
+        for f in sorted(self.dir.rglob("*.log"), key=lambda f: (not f.name.startswith("port-"), f)):
             try:
                 lines = f.read_text(errors="replace").splitlines()[-8:]
             except OSError:

@@ -93,8 +93,9 @@ def domain_xml(spec, meta, shared):
 def define(args):
     if not MEMORY_MIN <= args.mem <= MEMORY_MAX:
         raise LabError(f"--mem {args.mem}: {MEMORY_MIN} to {MEMORY_MAX} MiB")
-    link = args.link or conf.load("lab.json")["link"]
-    if link == "ib" and conf.load("lab.json")["link"] != "ib":
+    of_lab = conf.load("lab.json")["link"]
+    link = args.link or of_lab
+    if link == "ib" and of_lab != "ib":
         raise LabError("--link ib: the lab is up for RoCE alone; bring it up with lab up --link ib")
     make_image()
     with conf.locked("vms/vms.json"):
@@ -111,7 +112,8 @@ def define(args):
         with open(conf.path("vms", args.name + ".xml"), "w", encoding="utf-8") as f:
             f.write(xml)
         ns.run(args.host, ["virsh", "define", f"{INSIDE}/vms/{args.name}.xml"])
-        if link == "ib" and vguids and not args.metadata:
+        # also for a guest with RoCE: the daemons ask the subnet manager in any case
+        if of_lab == "ib" and vguids and not args.metadata:
             join_partition(args.pkey, vguids)
         vms[args.name] = spec
         conf.save("vms/vms.json", vms)

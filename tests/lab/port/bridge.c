@@ -35,12 +35,11 @@ static_assert(offsetof(struct sa_header, payload_be) == 32, "as on the wire");
 
 static int may_send(const struct port *port, const struct wire_gsi *gsi)
 {
-	bool is_own = port_has_lid(port, gsi->slid) && gsi->dest_qp == WIRE_QP1;
+	bool is_own = port_has_lid(port, gsi->slid) && port_sends_pkey(port, gsi->pkey);
 
 	if (gsi->dlid != port->sm_lid)
 		return -ENOMSG;
-	return is_own && gsi->qkey == WIRE_QP1_QKEY && port_takes_pkey(port, gsi->pkey) ? 0
-											: -EPERM;
+	return is_own && gsi->dest_qp == WIRE_QP1 && gsi->qkey == WIRE_QP1_QKEY ? 0 : -EPERM;
 }
 
 static void note_request(struct bridge *b, const struct wire_gsi *gsi, struct sa_header *h)

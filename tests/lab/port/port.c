@@ -108,11 +108,10 @@ bool port_has_lid(const struct port *p, uint16_t lid)
 	return p->lid && (lid & ~((1u << p->lmc) - 1)) == p->lid;
 }
 
-bool port_takes_pkey(const struct port *p, uint16_t pkey)
+bool port_sends_pkey(const struct port *p, uint16_t pkey)
 {
 	for (unsigned i = 0; i < IBX_PKEYS; i++)
-		if (p->pkey[i] && !((p->pkey[i] ^ pkey) & ~PKEY_FULL) &&
-		    ((p->pkey[i] | pkey) & PKEY_FULL))
+		if (p->pkey[i] && (pkey == p->pkey[i] || pkey == (p->pkey[i] & ~PKEY_FULL)))
 			return true;
 	return false;
 }

@@ -39,7 +39,8 @@ void port_text(const struct port *port, char text[static PORT_TEXT]);
 /* Whether the LID is one of the port's 2^LMC. */
 bool port_has_lid(const struct port *port, uint16_t lid);
 
-/* Whether a packet with this P_Key may pass: the same partition, and one of both a full member. */
-bool port_takes_pkey(const struct port *port, uint16_t pkey);
+/* Whether the port may send with this P_Key: with the membership of its table or less, as the
+ * vSwitch lets through. A limited member may, since the other end can be a full one. */
+bool port_sends_pkey(const struct port *port, uint16_t pkey);
 
 #endif

@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "tests/lab/netlink.h"
+#include "tests/lab/tap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -62,6 +63,8 @@ static void on_link(void *arg, const struct nlmsghdr *h)
 	const struct ifinfomsg *info = NLMSG_DATA(h);
 	const struct rtattr *name = nl_attr(h, sizeof(*info), IFLA_IFNAME);
 	const struct rtattr *master = nl_attr(h, sizeof(*info), IFLA_MASTER);
+	/* The data bridge is a port of itself, so that a group may have nobody else. */
+	bool is_bridge = name && str_eq(RTA_DATA(name), DATA_BRIDGE);
 	struct fdb_port *p;
 
 	/* AF_BRIDGE messages repeat what the others say */
@@ -69,7 +72,7 @@ static void on_link(void *arg, const struct nlmsghdr *h)
 	    info->ifi_family != AF_UNSPEC)
 		return;
 	p = find_port(e->fdb, RTA_DATA(name));
-	if (h->nlmsg_type == RTM_DELLINK || !master) {
+	if (h->nlmsg_type == RTM_DELLINK || (!master && !is_bridge)) {
 		e->changed |= p && p->ifindex == info->ifi_index;
 		forget_port(e->fdb, info->ifi_index);
 		return;
@@ -82,7 +85,9 @@ static void on_link(void *arg, const struct nlmsghdr *h)
 		return;
 	snprintf(p->name, sizeof(p->name), "%s", (const char *)RTA_DATA(name));
 	p->ifindex = info->ifi_index;
-	memcpy(&p->bridge, RTA_DATA(master), sizeof(p->bridge));
+	p->bridge = info->ifi_index;
+	if (!is_bridge)
+		memcpy(&p->bridge, RTA_DATA(master), sizeof(p->bridge));
 	e->changed = true;
 }
 
@@ -185,6 +190,8 @@ static void entry_set(struct fdb *b, struct fdb_entry *e, const struct fdb_port 
 		return; /* a port that comes or goes; the next round tries again */
 	}
 	e->ifindex = to ? to->ifindex : 0;
+	if (str_eq(e->port, DATA_BRIDGE))
+		return;
 	if (*e->port)
 		log_info("%s: %s %s %s", b->host, text, to ? "also goes to" : "leaves", e->port);
 	else

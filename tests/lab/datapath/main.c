@@ -16,6 +16,7 @@
 #include "tests/lab/datapath/fdb.h"
 #include "tests/lab/datapath/registry.h"
 #include "tests/lab/rxe/ib_wire.h"
+#include "tests/lab/tap.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -185,6 +186,8 @@ static void forward_groups(struct datapath *d, struct fdb *host, int from)
 		const uint8_t mac[6] = {IBX_MAC_MULTICAST,    IBX_MAC_1,    IBX_MAC_2, 0,
 					(uint8_t)(mlid >> 8), (uint8_t)mlid};
 
+		/* A bridge floods a group that it does not know, and a switch drops it. */
+		fdb_join(host, mac, DATA_BRIDGE);
 		fabric_spread(&d->fabric, from, mlid, ends);
 		for (int i = 0; i < d->fabric.count; i++) {
 			const char *port = ends[i] ? port_towards(d, host, i, text) : NULL;

@@ -20,22 +20,16 @@ static void job_run(void *arg)
 	j->run(j);
 }
 
-static void job_free(struct job *j)
-{
-	if (j->clear && j->work)
-		j->clear(j->work);
-	free(j->work);
-	json_object_put(j->in);
-	json_object_put(j->out);
-	free(j);
-}
-
 static void job_done(void *arg)
 {
 	struct job *j = arg;
 
 	j->done(j);
-	job_free(j);
+	if (j->clear && j->work)
+		j->clear(j->work);
+	json_object_put(j->in);
+	json_object_put(j->out);
+	free(j);
 }
 
 /* A journal that cannot be made durable is for the state machine to judge
@@ -53,41 +47,32 @@ static void job_submit(void *arg, int rc)
 		abort();
 }
 
-/* Makes the copy of the work; true: all parts of the job are there. */
-static bool job_fill(struct job *j, const struct job_order *o)
-{
-	j->in = o->in ? o->in : json_object_new_object();
-	j->out = json_object_new_object();
-	j->work = o->bytes ? malloc(o->bytes) : NULL;
-	if (j->work)
-		memcpy(j->work, o->work, o->bytes);
-	else if (o->clear)
-		o->clear(o->work);
-	return j->in && j->out && (j->work || !o->bytes);
-}
-
 int job_order(struct daemon *d, const struct job_order *o)
 {
-	struct job *j = calloc(1, sizeof *j);
+	struct job *j = calloc(1, sizeof *j + o->bytes);
+	struct json_object *in = o->in ? o->in : json_object_new_object();
+	struct json_object *out = json_object_new_object();
 
-	if (!j) {
+	if (!j || !in || !out) {
 		if (o->clear)
 			o->clear(o->work);
-		json_object_put(o->in);
+		json_object_put(in);
+		json_object_put(out);
+		free(j);
 		return -ENOMEM;
 	}
 	*j = (struct job){.d = d,
 			  .pool = o->pool ? o->pool : d->pool,
 			  .clear = o->clear,
+			  .in = in,
+			  .out = out,
 			  .run = o->run,
 			  .done = o->done,
 			  .then = o->then,
 			  .owner = o->owner,
 			  .serial = o->serial};
-	if (!job_fill(j, o)) {
-		job_free(j);
-		return -ENOMEM;
-	}
+	if (o->bytes)
+		j->work = memcpy(j->copy, o->work, o->bytes);
 	durable_then(d->durable, job_submit, j);
 	return 0;
 }

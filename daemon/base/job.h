@@ -17,7 +17,7 @@ struct work_pool;
 struct job {
 	struct daemon *d;
 	struct work_pool *pool; /* borrowed: where run() runs */
-	void *work;             /* owned; the input and output of a typed job, or NULL */
+	void *work;             /* the input and output of a typed job, in copy; or NULL */
 	void (*clear)(void *work);
 	struct json_object *in;  /* owned */
 	struct json_object *out; /* owned; starts as an empty object */
@@ -28,6 +28,7 @@ struct job {
 	void (*run)(struct job *j);
 	void (*done)(struct job *j); /* in the loop's thread; the job is freed afterwards */
 	void (*then)(struct migration *m, struct job *j); /* for done() of a migration's step */
+	max_align_t copy[];                               /* of the order's work */
 };
 
 /* The parts of a job, as its owner gives them. */

@@ -523,13 +523,6 @@ int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct 
 	return migrate_order(m, (struct job_order){.in = in, .run = run}, done);
 }
 
-bool migrate_job_failed(struct migration *m, const struct job *j)
-{
-	if (j->rc)
-		migrate_fail(m, j->rc, "%s", j->error);
-	return j->rc;
-}
-
 void migrate_job_next(struct migration *m, struct job *j)
 {
 	if (!migrate_job_failed(m, j))
@@ -665,22 +658,6 @@ int migrate_reload(struct migration *m, struct json_object *record)
 	arm_deadline(m);
 	migrate_look_later(m);
 	return rc;
-}
-
-struct migration *migrate_find(struct daemon *d, const char *id, enum migrate_role role)
-{
-	for (struct migration *m = d->migrations; m; m = m->next)
-		if (m->rec.role == role && !strcmp(m->rec.id, id))
-			return m;
-	return NULL;
-}
-
-struct migration *migrate_open(struct daemon *d, const char *vm_uuid)
-{
-	for (struct migration *m = d->migrations; m; m = m->next)
-		if (!m->rec.ended && !strcmp(m->rec.vm_uuid, vm_uuid))
-			return m;
-	return NULL;
 }
 
 bool migrate_has_left(struct daemon *d, const char *vm_uuid)

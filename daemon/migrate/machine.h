@@ -10,6 +10,7 @@
 #include "common/loop.h"
 #include "common/util.h"
 #include "daemon/migrate/hold.h"
+#include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
 #include "daemon/libvirt/virt.h"
 #include "daemon/vm/vm.h"
@@ -19,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #define MIGRATE_KEPT 32 /* ended ones that stay in memory */
 
@@ -143,10 +145,26 @@ void migrate_dump_states(FILE *out);
 /* id: NULL makes a new one. The record starts in PREPARE, journaled. NULL if it cannot be. */
 struct migration *migrate_new(struct daemon *d, enum migrate_role role, const char *id,
 			      const char *vm_uuid, const char *vm_name);
-struct migration *migrate_find(struct daemon *d, const char *id, enum migrate_role role);
-/* The one of this VM that has not ended, or NULL. */
-struct migration *migrate_open(struct daemon *d, const char *vm_uuid);
 void migrate_free_all(struct daemon *d);
+
+/* Borrowed; NULL: this host does not have it, or not any more. */
+static inline struct migration *migrate_find(struct daemon *d, const char *id,
+					     enum migrate_role role)
+{
+	for (struct migration *m = d->migrations; m; m = m->next)
+		if (m->rec.role == role && !strcmp(m->rec.id, id))
+			return m;
+	return NULL;
+}
+
+/* The one of this VM that has not ended, or NULL. */
+static inline struct migration *migrate_open(struct daemon *d, const char *vm_uuid)
+{
+	for (struct migration *m = d->migrations; m; m = m->next)
+		if (!m->rec.ended && !strcmp(m->rec.vm_uuid, vm_uuid))
+			return m;
+	return NULL;
+}
 
 /* Runs the present state's step until it waits. */
 void migrate_drive(struct migration *m);
@@ -188,7 +206,13 @@ int migrate_order(struct migration *m, struct job_order o,
 int migrate_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		void (*done)(struct migration *m, struct job *j));
 /* For done(): the job has failed, so the step has. */
-bool migrate_job_failed(struct migration *m, const struct job *j);
+static inline bool migrate_job_failed(struct migration *m, const struct job *j)
+{
+	if (j->rc)
+		migrate_fail(m, j->rc, "%s", j->error);
+	return j->rc;
+}
+
 /* A done() of its own: the next phase follows, unless the job has failed. */
 void migrate_job_next(struct migration *m, struct job *j);
 /* The same as migrate_order() for a request to the VM's agent. */

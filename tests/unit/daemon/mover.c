@@ -109,12 +109,6 @@ void preview_post(struct http_request *req)
 	http_reply(req->exchange, 200, json_object_new_object());
 }
 
-struct migration *migrate_open(struct daemon *daemon, const char *uuid)
-{
-	(void)uuid;
-	return daemon->migrations;
-}
-
 struct json_object *migrate_record(const struct migration *m)
 {
 	struct json_object *o = json_object_new_object();

@@ -98,6 +98,7 @@ int daemon_start(struct daemon *d, char **ret_error)
 			      ret_error);
 
 	d->watcher = &migrate_vm_watcher;
+	d->ended = metrics_count;
 	d->vfs = calloc(1, sizeof *d->vfs);
 	if (!rc && !d->vfs)
 		rc = -ENOMEM;
@@ -113,7 +114,6 @@ int daemon_start(struct daemon *d, char **ret_error)
 	    (rc = lease_keeper_new(d, &d->leases)) || (rc = repath_new(d, &d->repath)) ||
 	    (rc = beat_new(d)))
 		return rc;
-	events_listen(d->events, metrics_heard, d);
 	drained_load(d);
 	migrate_load_open(d);
 	peer_watch_load(d);

@@ -66,7 +66,9 @@ struct daemon {
 	struct vm *vms;                   /* list, owned */
 	const struct vm_watcher *watcher; /* set once; migrations, as VMs see them */
 	struct migration *migrations;     /* list, owned; newest first */
-	struct peer_watch *peer_watches;  /* list, owned: VMs suspended for movers */
+	/* Set once; hears of each record that has just ended. NULL in tests of parts. */
+	void (*ended)(const struct migration *m);
+	struct peer_watch *peer_watches; /* list, owned: VMs suspended for movers */
 	struct sm_state sm;
 	struct tls *tls; /* NULL without TLS; locks itself */
 	struct http_server *unix_server, *tcp_server;

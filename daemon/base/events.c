@@ -30,8 +30,6 @@ struct events {
 	struct follower *followers; /* owned */
 	unsigned follower_count;
 	struct loop_timer *beat; /* owned */
-	void (*heard)(void *arg, struct json_object *event);
-	void *heard_arg; /* borrowed */
 };
 
 static void on_beat(void *arg);
@@ -194,12 +192,6 @@ void events_free(struct events *e)
 	free(e);
 }
 
-void events_listen(struct events *e, void (*heard)(void *arg, struct json_object *event), void *arg)
-{
-	e->heard = heard;
-	e->heard_arg = arg;
-}
-
 void events_publish(struct events *e, struct json_object *event)
 {
 	struct json_object **slot = &e->ring[++e->last % EVENTS_KEPT];
@@ -208,8 +200,6 @@ void events_publish(struct events *e, struct json_object *event)
 	json_set_u64(event, "wall_ms", wall_ms());
 	json_object_put(*slot);
 	*slot = event;
-	if (e->heard)
-		e->heard(e->heard_arg, event);
 	each_follower(e, event);
 	while (e->waiters)
 		waiter_end(e->waiters);

@@ -19,10 +19,6 @@ int events_new(sd_event *loop, struct events **ret_events);
 /* Answers all who wait. */
 void events_free(struct events *e);
 
-/* heard(arg, event) for each event from now on, before those who wait are answered; event is
- * borrowed. One listener; it belongs to the daemon itself. */
-void events_listen(struct events *e, void (*heard)(void *arg, struct json_object *event),
-		   void *arg);
 /* Takes the ownership of event; adds seq and wall_ms. */
 void events_publish(struct events *e, struct json_object *event);
 /* Answers at once with what is newer than since and still kept. */

@@ -148,6 +148,8 @@ static void on_end(struct migration *m)
 {
 	struct vm *vm = migrate_vm(m);
 
+	if (m->d->ended)
+		m->d->ended(m);
 	loop_timer_disarm(m->deadline);
 	loop_timer_disarm(m->poll);
 	if (vm && vm->migration == m)

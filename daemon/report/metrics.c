@@ -56,7 +56,7 @@ static void observe(struct histogram *h, struct json_object *data)
 	h->sum += value;
 }
 
-static void count(const struct migration *m)
+void metrics_count(const struct migration *m)
 {
 	if (m->rec.state != M_DONE) {
 		ended[m->rec.role].aborted++;
@@ -65,22 +65,6 @@ static void count(const struct migration *m)
 	ended[m->rec.role].done++;
 	for (size_t i = 0; i < ARRAY_SIZE(histograms); i++)
 		observe(&histograms[i], m->rec.data);
-}
-
-/* A record is published with its end, and not again. */
-void metrics_heard(void *d, struct json_object *event)
-{
-	bool source = str_eq(json_opt_str(event, "role", ""), "source");
-	const char *state = json_opt_str(event, "state", "");
-	const struct migration *m;
-
-	if (!str_eq(json_opt_str(event, "type", ""), "migration") ||
-	    (!str_eq(state, migrate_state_name(M_DONE)) &&
-	     !str_eq(state, migrate_state_name(M_ABORTED))))
-		return;
-	m = migrate_find(d, json_opt_str(event, "id", ""), source ? ROLE_SOURCE : ROLE_DESTINATION);
-	if (m)
-		count(m);
 }
 
 /* ---- writing ---- */

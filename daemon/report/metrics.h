@@ -3,16 +3,12 @@
 #ifndef IBVMIG_DAEMON_REPORT_METRICS_H
 #define IBVMIG_DAEMON_REPORT_METRICS_H
 
-#include <stdint.h>
-
-struct daemon;
 struct http_request;
-struct json_object;
+struct migration;
 
 void metrics_get(struct http_request *req);
 
-/* The listener of the daemon's events: the times of a migration that has ended go into the
- * histograms. */
-void metrics_heard(void *d, struct json_object *event);
+/* m: has just ended. Counts it, and its times go into the histograms. */
+void metrics_count(const struct migration *m);
 
 #endif

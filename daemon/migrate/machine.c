@@ -61,7 +61,8 @@ static const struct migrate_row *row_before(enum migrate_role role, enum migrate
 	for (size_t i = 0; i < row_count; i++) {
 		const struct migrate_row *r = &rows[i];
 
-		if (r->actor == role && r->run && r->next == state && r->state != state)
+		if (r->actor == role && !migrate_row_is_end(r) && r->next == state &&
+		    r->state != state)
 			return r;
 	}
 	return NULL;
@@ -424,6 +425,8 @@ static int run_step(struct migration *m)
 		return STEP_WAIT;
 	if (m->rec.back)
 		return row->undo ? row->undo(m) : STEP_DONE;
+	if (row->phases)
+		return migrate_run_phases(m, row->phases);
 	return row->run ? row->run(m) : STEP_WAIT;
 }
 

@@ -88,15 +88,23 @@ enum migrate_role { ROLE_SOURCE, ROLE_DESTINATION };
 enum { STEP_DONE = 0, STEP_WAIT = 1, STEP_JUMP = 2 /* within a step: migrate_enter() */ };
 
 struct migration;
+struct migrate_phase;
 
 struct migrate_row {
 	enum migrate_state state;
 	enum migrate_role actor;
-	unsigned deadline_ms;             /* 0: none */
-	int (*run)(struct migration *m);  /* NULL: an end */
+	unsigned deadline_ms; /* 0: none */
+	/* The step: a function that looks first on each drive, or phases alone. Neither: an end. */
+	int (*run)(struct migration *m);
+	const struct migrate_phase *phases;
 	int (*undo)(struct migration *m); /* NULL: nothing to undo */
 	enum migrate_state next;
 };
+
+static inline bool migrate_row_is_end(const struct migrate_row *r)
+{
+	return !r->run && !r->phases;
+}
 
 /* By state, for migrate_state_name(). */
 extern const char *const migrate_state_names[M_PARKED + 1];

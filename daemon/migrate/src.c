@@ -187,7 +187,7 @@ int src_quiesce(struct migration *m)
 
 /* ---- DETACH ---- */
 
-enum { DETACH_UNPLUG, DETACH_CLEAN, DETACH_BEGIN };
+enum { DETACH_UNPLUG, DETACH_CLEAN, DETACH_BEGIN, DETACH_OVER };
 
 /* -ENODEV: it went, and the event was lost. */
 static int unplug(struct job *j, struct json_object *vf, char *error)
@@ -359,6 +359,9 @@ static int all_left(struct migration *m)
 
 static int unplug_all(struct migration *m)
 {
+	/* QEMU takes the devices along. */
+	if (m->rec.strategy == STRATEGY_NATIVE)
+		return migrate_enter(m, DETACH_OVER);
 	record_do(&m->rec, DID_UNPLUG);
 	m->src.detach_started_us = now_us();
 	if (all_left(m) == STEP_DONE)
@@ -372,17 +375,12 @@ static int clean(struct migration *m)
 	return migrate_job(m, migrate_input(m), clean_run, migrate_job_next);
 }
 
-static const struct migrate_phase detach[] = {
+const struct migrate_phase src_detach[] = {
 	[DETACH_UNPLUG] = {"unplug", unplug_all, all_left},
 	[DETACH_CLEAN] = {"clean", clean, NULL},
 	[DETACH_BEGIN] = {"begin", let_begin, await_begin_early},
-	{0},
+	[DETACH_OVER] = {0},
 };
-
-int src_detach(struct migration *m)
-{
-	return m->rec.strategy == STRATEGY_NATIVE ? STEP_DONE : migrate_run_phases(m, detach);
-}
 
 /* ---- SWITCH ---- */
 
@@ -542,15 +540,10 @@ static int moved(struct migration *m)
 	return STEP_DONE;
 }
 
-static const struct migrate_phase move_phases[] = {
+const struct migrate_phase src_switch[] = {
 	{"move", move, moved},
 	{0},
 };
-
-int src_switch(struct migration *m)
-{
-	return migrate_run_phases(m, move_phases);
-}
 
 /* ---- after the switch: the destination acts ---- */
 
@@ -678,13 +671,8 @@ static int ask_end(struct migration *m)
 	return !asks && has_ended(m) == STEP_DONE ? STEP_DONE : src_ask_outcome(m);
 }
 
-static const struct migrate_phase resume[] = {
+const struct migrate_phase src_resume[] = {
 	{"outcome", await_end, ask_end},
 	{"give-back", give_back, NULL},
 	{0},
 };
-
-int src_resume(struct migration *m)
-{
-	return migrate_run_phases(m, resume);
-}

@@ -143,6 +143,7 @@ enum {
 	HOLD_NATIVE,
 	HOLD_NATIVE_LOOK,
 	HOLD_HELD,
+	HOLD_OVER,
 };
 
 /* To auto-converge the backlog looks like a guest that writes too fast. On all ways back libvirt
@@ -342,12 +343,17 @@ static void clamped(struct migration *m, struct job *j)
 	limit_set(m, j, HOLD_CLAMP_BYTES_PER_S, HOLD_HELD);
 }
 
+static bool is_native(const struct migration *m)
+{
+	return m->rec.strategy == STRATEGY_NATIVE;
+}
+
 /* in: the VFs, for raise_run(); or NULL. */
 static int hold_job(struct migration *m, struct json_object *in, void (*run)(struct job *j),
 		    void (*done)(struct migration *m, struct job *j))
 {
 	struct hold_work w = {
-		.native = m->rec.strategy == STRATEGY_NATIVE,
+		.native = is_native(m),
 		.ours = m->src.set_bandwidth,
 		.limit = m->src.hold.limit,
 		.starts_with = m->src.hold.starts_with,
@@ -359,10 +365,21 @@ static int hold_job(struct migration *m, struct json_object *in, void (*run)(str
 
 static int raise_limits(struct migration *m)
 {
+	/* QEMU has not begun. */
+	if (record_vf_first(&m->rec) && m->src.job == JOB_NONE)
+		return migrate_enter(m, HOLD_OVER);
+	if (is_native(m) && m->rec.committed)
+		return migrate_enter(m, HOLD_HELD);
 	record_do(&m->rec, DID_RAISE);
 	m->src.hold = (struct hold){.starts_with = m->src.hold.starts_with};
 	clocks_measure(m);
 	return hold_job(m, migrate_input(m), raise_run, raised);
+}
+
+/* The guest may go with its VF while the worker asks. */
+static int raising(struct migration *m)
+{
+	return is_native(m) && m->rec.committed ? migrate_enter(m, HOLD_HELD) : STEP_WAIT;
 }
 
 static int look(struct migration *m)
@@ -380,20 +397,33 @@ static int clamp(struct migration *m)
 	return hold_job(m, NULL, clamp_run, clamped);
 }
 
+/* QEMU has stopped the guest, or the guest has gone with its VF while nobody looked. */
+static bool native_is_over(const struct migration *m)
+{
+	return m->rec.committed || m->src.guest_stopped || m->src.job == JOB_COMPLETED;
+}
+
 static int native_wait(struct migration *m)
 {
+	if (native_is_over(m))
+		return migrate_enter(m, HOLD_HELD);
 	migrate_poll(m, NATIVE_POLL_MS);
 	return STEP_WAIT;
 }
 
 static int native_waited(struct migration *m)
 {
-	return migrate_enter(m, HOLD_NATIVE_LOOK);
+	return migrate_enter(m, native_is_over(m) ? HOLD_HELD : HOLD_NATIVE_LOOK);
 }
 
 static int native_look(struct migration *m)
 {
 	return hold_job(m, NULL, look_run, native_looked);
+}
+
+static int native_looking(struct migration *m)
+{
+	return native_is_over(m) ? migrate_enter(m, HOLD_HELD) : STEP_WAIT;
 }
 
 static int held(struct migration *m)
@@ -402,35 +432,16 @@ static int held(struct migration *m)
 	return STEP_DONE;
 }
 
-static const struct migrate_phase hold[] = {
-	[HOLD_RAISE] = {"raise", raise_limits, NULL},
+const struct migrate_phase src_hold[] = {
+	[HOLD_RAISE] = {"raise", raise_limits, raising},
 	[HOLD_LOOK] = {"look", look, NULL},
 	[HOLD_PACE] = {"pace", pace, NULL},
 	[HOLD_CLAMP] = {"clamp", clamp, NULL},
 	[HOLD_NATIVE] = {"native", native_wait, native_waited},
-	[HOLD_NATIVE_LOOK] = {"native-look", native_look, NULL},
+	[HOLD_NATIVE_LOOK] = {"native-look", native_look, native_looking},
 	[HOLD_HELD] = {"held", held, NULL},
-	{0},
+	[HOLD_OVER] = {0},
 };
-
-/* QEMU has stopped the guest, or the guest has gone with its VF while nobody looked. */
-static bool native_is_over(const struct migration *m)
-{
-	if (m->rec.strategy != STRATEGY_NATIVE)
-		return false;
-	return m->rec.committed || (m->step.phase >= HOLD_NATIVE &&
-				    (m->src.guest_stopped || m->src.job == JOB_COMPLETED));
-}
-
-int src_hold(struct migration *m)
-{
-	/* QEMU has not begun. */
-	if (record_vf_first(&m->rec) && m->src.job == JOB_NONE)
-		return STEP_DONE;
-	if (native_is_over(m))
-		migrate_enter(m, HOLD_HELD);
-	return migrate_run_phases(m, hold);
-}
 
 void src_look_now(struct migration *m)
 {

@@ -30,17 +30,17 @@ struct http_request;
 
 int src_prepare(struct migration *m);
 int src_prepare_undo(struct migration *m);
-int src_hold(struct migration *m);
+extern const struct migrate_phase src_hold[];
 int src_hold_undo(struct migration *m);
 int src_quiesce(struct migration *m);
 int src_quiesce_undo(struct migration *m);
-int src_detach(struct migration *m);
+extern const struct migrate_phase src_detach[];
 int src_detach_undo(struct migration *m);
 int src_saved(struct migration *m);
-int src_switch(struct migration *m);
+extern const struct migrate_phase src_switch[];
 int src_switch_undo(struct migration *m);
 int src_attach(struct migration *m);
-int src_resume(struct migration *m);
+extern const struct migrate_phase src_resume[];
 int src_cancel(struct migration *m);
 
 int dst_prepare(struct migration *m);

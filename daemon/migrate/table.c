@@ -9,26 +9,26 @@
 
 /* Order within a role is the way forward; walking back goes up. */
 static const struct migrate_row table[] = {
-	/* state, actor, deadline_ms, run, undo, next */
-	{M_PREPARE, SRC, 75000, src_prepare, src_prepare_undo, M_HOLD},
-	{M_HOLD, SRC, 0, src_hold, src_hold_undo, M_QUIESCE},
-	{M_QUIESCE, SRC, 20000, src_quiesce, src_quiesce_undo, M_DETACH},
-	{M_DETACH, SRC, 15000, src_detach, src_detach_undo, M_SWITCH},
-	{M_SAVED, SRC, 0, src_saved, NULL, M_SWITCH},
-	{M_SWITCH, SRC, 45000, src_switch, src_switch_undo, M_ATTACH},
-	{M_ATTACH, SRC, 0, src_attach, NULL, M_RESUME},
-	{M_RESUME, SRC, 0, src_resume, NULL, M_DONE},
-	{M_DONE, SRC, 0, NULL, NULL, M_DONE},
-	{M_CANCEL, SRC, 60000, src_cancel, NULL, M_CANCEL},
-	{M_ABORTED, SRC, 0, NULL, NULL, M_ABORTED},
-	{M_PARKED, SRC, 0, NULL, NULL, M_PARKED},
-	{M_PREPARE, DST, 60000, dst_prepare, dst_prepare_undo, M_SWITCH},
-	{M_SWITCH, DST, 40000, dst_switch, dst_switch_undo, M_ATTACH},
-	{M_ATTACH, DST, 0, dst_attach, NULL, M_RESUME},
-	{M_RESUME, DST, 60000, dst_resume, NULL, M_DONE},
-	{M_DONE, DST, 0, NULL, NULL, M_DONE},
-	{M_ABORTED, DST, 0, NULL, NULL, M_ABORTED},
-	{M_PARKED, DST, 0, NULL, NULL, M_PARKED},
+	/* state, actor, deadline_ms, run, phases, undo, next */
+	{M_PREPARE, SRC, 75000, src_prepare, NULL, src_prepare_undo, M_HOLD},
+	{M_HOLD, SRC, 0, NULL, src_hold, src_hold_undo, M_QUIESCE},
+	{M_QUIESCE, SRC, 20000, src_quiesce, NULL, src_quiesce_undo, M_DETACH},
+	{M_DETACH, SRC, 15000, NULL, src_detach, src_detach_undo, M_SWITCH},
+	{M_SAVED, SRC, 0, src_saved, NULL, NULL, M_SWITCH},
+	{M_SWITCH, SRC, 45000, NULL, src_switch, src_switch_undo, M_ATTACH},
+	{M_ATTACH, SRC, 0, src_attach, NULL, NULL, M_RESUME},
+	{M_RESUME, SRC, 0, NULL, src_resume, NULL, M_DONE},
+	{M_DONE, SRC, 0, NULL, NULL, NULL, M_DONE},
+	{M_CANCEL, SRC, 60000, src_cancel, NULL, NULL, M_CANCEL},
+	{M_ABORTED, SRC, 0, NULL, NULL, NULL, M_ABORTED},
+	{M_PARKED, SRC, 0, NULL, NULL, NULL, M_PARKED},
+	{M_PREPARE, DST, 60000, dst_prepare, NULL, dst_prepare_undo, M_SWITCH},
+	{M_SWITCH, DST, 40000, dst_switch, NULL, dst_switch_undo, M_ATTACH},
+	{M_ATTACH, DST, 0, dst_attach, NULL, NULL, M_RESUME},
+	{M_RESUME, DST, 60000, dst_resume, NULL, NULL, M_DONE},
+	{M_DONE, DST, 0, NULL, NULL, NULL, M_DONE},
+	{M_ABORTED, DST, 0, NULL, NULL, NULL, M_ABORTED},
+	{M_PARKED, DST, 0, NULL, NULL, NULL, M_PARKED},
 };
 
 static const struct migrate_watch watch = {
@@ -63,7 +63,8 @@ static void dump_table(FILE *out)
 			snprintf(deadline, sizeof deadline, "%u s", r->deadline_ms / 1000);
 		fprintf(out, "%-12s %-8s %8s %-8s %s\n", migrate_role_name(r->actor),
 			migrate_state_name(r->state), deadline,
-			r->run ? migrate_state_name(r->next) : "-", r->undo ? "yes" : "-");
+			migrate_row_is_end(r) ? "-" : migrate_state_name(r->next),
+			r->undo ? "yes" : "-");
 	}
 }
 
@@ -73,7 +74,7 @@ static void dump_ways(FILE *out, enum migrate_role role)
 	const struct migrate_row *r = migrate_row(role, M_PREPARE);
 
 	fprintf(out, "%-12s ", migrate_role_name(role));
-	for (; r->run; r = migrate_row(role, r->next))
+	for (; !migrate_row_is_end(r); r = migrate_row(role, r->next))
 		fprintf(out, "%s %s ", migrate_state_name(r->state),
 			r->state == M_ATTACH ? "─COMMIT→" : "→");
 	fprintf(out, "%s\n%-12s ABORTED", migrate_state_name(r->state), "");

@@ -395,10 +395,14 @@ struct release_work {
 static void release_run(struct job *j)
 {
 	struct release_work *w = j->work;
-	struct speed s = w->user, changed = {0};
+	struct speed s = w->user, now, changed = {0};
 
-	if (!s.bandwidth ? speed_read(j, w->vm, &s)
-			 : speed_read_changes(j, w->vm, w->ours, &changed))
+	if (!s.bandwidth)
+		speed_read(j, w->vm, &s);
+	else if (!(j->rc = qmp_get_migrate(j->d->virt, w->vm, &now.bandwidth, &now.downtime_ms,
+					   j->error)))
+		changed = speed_changes(now, w->ours);
+	if (j->rc)
 		return;
 	if (changed.bandwidth)
 		s.bandwidth = changed.bandwidth;

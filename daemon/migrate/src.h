@@ -131,8 +131,15 @@ struct speed {
 
 /* The migration of the VM would run with these without us. 0 or j->rc. */
 int speed_read(struct job *j, const char *vm, struct speed *ret_user);
-/* The user has set these since we set the bandwidth ours (0: we have not). 0 or j->rc. */
-int speed_read_changes(struct job *j, const char *vm, uint64_t ours, struct speed *ret_changed);
+/* Of what QEMU has now, the user has set these since we set the bandwidth ours (0: we have not). */
+static inline struct speed speed_changes(struct speed now, uint64_t ours)
+{
+	return (struct speed){
+		.bandwidth = ours && now.bandwidth != ours ? now.bandwidth : 0,
+		.downtime_ms = now.downtime_ms != HOLD_DOWNTIME_MS ? now.downtime_ms : 0,
+	};
+}
+
 /* Disks that are copied along get their full speed. *ret_copies: there are some. 0 or j->rc. */
 int speed_let_copy(struct job *j, const char *vm, bool *ret_copies);
 

@@ -32,19 +32,6 @@ int speed_read(struct job *j, const char *vm, struct speed *ret_user)
 	return j->rc;
 }
 
-int speed_read_changes(struct job *j, const char *vm, uint64_t ours, struct speed *ret_changed)
-{
-	struct speed s = {0};
-
-	j->rc = qmp_get_migrate(j->d->virt, vm, &s.bandwidth, &s.downtime_ms, j->error);
-	*ret_changed = (struct speed){0};
-	if (!j->rc && ours && s.bandwidth != ours)
-		ret_changed->bandwidth = s.bandwidth;
-	if (!j->rc && s.downtime_ms != HOLD_DOWNTIME_MS)
-		ret_changed->downtime_ms = s.downtime_ms;
-	return j->rc;
-}
-
 int speed_let_copy(struct job *j, const char *vm, bool *ret_copies)
 {
 	return j->rc = qmp_unlimit_mirrors(j->d->virt, vm, PRESET_BYTES, ret_copies, j->error);
@@ -245,13 +232,19 @@ static void keep_changes(struct migration *m, const struct speed *changed)
 static void look_run(struct job *j)
 {
 	struct hold_work *w = j->work;
+	struct speed now;
 
 	j->rc = qmp_query_migrate(j->d->virt, w->vm, &w->q, j->error);
 	if (j->rc)
 		return;
 	w->at_us = now_us();
-	if (!w->native && !speed_read_changes(j, w->vm, w->ours, &w->changed) &&
-	    w->changed.downtime_ms)
+	if (w->native)
+		return;
+	j->rc = qmp_get_migrate(j->d->virt, w->vm, &now.bandwidth, &now.downtime_ms, j->error);
+	if (j->rc)
+		return;
+	w->changed = speed_changes(now, w->ours);
+	if (w->changed.downtime_ms)
 		j->rc = qmp_set_migrate(j->d->virt, w->vm, 0, HOLD_DOWNTIME_MS, j->error);
 }
 
@@ -308,9 +301,13 @@ static void native_looked(struct migration *m, struct job *j)
 static void set_limit(struct job *j, uint64_t bandwidth)
 {
 	struct hold_work *w = j->work;
+	struct speed now;
 
-	if (!speed_read_changes(j, w->vm, w->ours, &w->changed))
-		j->rc = qmp_set_migrate(j->d->virt, w->vm, bandwidth, HOLD_DOWNTIME_MS, j->error);
+	j->rc = qmp_get_migrate(j->d->virt, w->vm, &now.bandwidth, &now.downtime_ms, j->error);
+	if (j->rc)
+		return;
+	w->changed = speed_changes(now, w->ours);
+	j->rc = qmp_set_migrate(j->d->virt, w->vm, bandwidth, HOLD_DOWNTIME_MS, j->error);
 }
 
 static void pace_run(struct job *j)

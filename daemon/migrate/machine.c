@@ -95,6 +95,7 @@ bool migrate_edge_ok(enum migrate_role role, enum migrate_state from, enum migra
 static int write_journal(struct migration *m, const char *note)
 {
 	struct printbuf *record AUTO_TEXT = printbuf_new();
+	int rc;
 
 	record_write(record, &m->rec, migrate_failures(m));
 	struct journal_step s = {
@@ -110,7 +111,9 @@ static int write_journal(struct migration *m, const char *note)
 		.mono_us = now_us(),
 	};
 
-	return kept_write(&m->kept, m->d->journal, m->d->durable, &s);
+	rc = journal_step(m->d->journal, &s);
+	kept_written(&m->kept, m->d->durable, rc, note);
+	return rc;
 }
 
 static void write_again(void *arg, const char *note)

@@ -164,20 +164,16 @@ void kept_clear(struct kept *k)
 	loop_timer_free(TAKE(k->rewrite));
 }
 
-int kept_write(struct kept *k, struct journal *journal, struct durable *durable,
-	       const struct journal_step *s)
+void kept_written(struct kept *k, struct durable *durable, int rc, const char *note)
 {
-	int rc = journal_step(journal, s);
-
 	k->behind = rc;
 	if (rc) {
-		if (s->note != k->note)
-			snprintf(k->note, sizeof k->note, "%s", s->note ? s->note : "");
+		if (note != k->note)
+			snprintf(k->note, sizeof k->note, "%s", note ? note : "");
 		loop_timer_arm(k->rewrite, REWRITE_MS);
-		return rc;
+		return;
 	}
 	loop_timer_disarm(k->rewrite);
 	k->saving++;
 	durable_then(durable, on_durable, k);
-	return 0;
 }

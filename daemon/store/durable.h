@@ -15,7 +15,6 @@
 struct durable;
 struct http_exchange;
 struct journal;
-struct journal_step;
 struct loop_timer;
 struct waiter;
 struct work_pool;
@@ -67,14 +66,14 @@ struct kept {
 	void *arg; /* borrowed */
 };
 
-/* again(arg, note) is to call kept_write() once more; durable(arg, rc) is told of each write that
+/* again(arg, note) is to write the record once more; durable(arg, rc) is told of each write that
  * the journal took: 0, or -errno if the disk did not. */
 int kept_init(struct kept *k, sd_event *loop, void (*again)(void *arg, const char *note),
 	      void (*durable)(void *arg, int rc), void *arg);
 void kept_clear(struct kept *k);
 
-/* 0, or -errno: the journal has not taken it, and again() is called in a second. */
-int kept_write(struct kept *k, struct journal *journal, struct durable *durable,
-	       const struct journal_step *s);
+/* The record was written, with note or NULL. rc: the journal's word; if -errno, it has not taken
+ * the record, and again() is called in a second. */
+void kept_written(struct kept *k, struct durable *durable, int rc, const char *note);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The way back at the source, and what other daemons tell it. */
-#include "common/http/server.h"
+/* The way back at the source. */
 #include "common/json.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -334,52 +333,4 @@ static const struct migrate_phase prepare_undo[] = {
 int src_prepare_undo(struct migration *m)
 {
 	return migrate_run_phases(m, prepare_undo);
-}
-
-/* ---- what others tell ---- */
-
-static void note_attached(struct migration *m)
-{
-	if (record_did(&m->rec, DID_ATTACH))
-		return;
-	record_do(&m->rec, DID_ATTACH);
-	if (m->src.detach_started_us)
-		json_set_u64(m->rec.data, "detach_to_attach_us",
-			     now_us() - m->src.detach_started_us);
-}
-
-void src_on_outcome(struct http_request *req)
-{
-	struct migration *m = migrate_find(req->user, json_opt_str(req->body, "migration", ""),
-					   ROLE_SOURCE);
-
-	if (!m) {
-		http_fail(req->exchange, 404, "not-found", "there is no such migration here");
-		return;
-	}
-	if (json_opt(req->body, "data"))
-		json_set(m->rec.data, "destination", json_object_get(json_opt(req->body, "data")));
-	http_reply(req->exchange, 200, NULL);
-	if (m->rec.ended || record_did(&m->rec, TOLD_DESTINATION_LOST))
-		return;
-	if (json_opt(req->body, "aborted") && m->rec.state == M_SAVED && !m->rec.back) {
-		cold_not_restored(m);
-		return;
-	}
-	/* QEMU never got to start there; from HOLD on, QEMU here tells by itself. */
-	if (json_opt(req->body, "aborted") && m->src.job == JOB_NONE && !m->rec.back &&
-	    !m->rec.committed) {
-		migrate_fail(m, -ECANCELED, "%s", json_opt_str(req->body, "aborted", ""));
-		return;
-	}
-	if (json_opt_bool(req->body, "committed", false))
-		migrate_set_committed(m);
-	if (json_opt_bool(req->body, "attached", false))
-		note_attached(m);
-	if (json_opt_bool(req->body, "ended", false))
-		m->src.peer_ended = true;
-	/* ATTACH and RESUME wait for this; an undo waits for something else. */
-	if (!m->rec.back)
-		m->step.resting = false;
-	migrate_drive(m);
 }

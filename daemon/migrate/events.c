@@ -89,7 +89,8 @@ static void look_paused(struct migration *m)
 
 static bool src_changed(struct migration *m, enum virt_change c)
 {
-	if (cold_vm_changed(m, c))
+	/* A save looks by itself at what has become of the VM. */
+	if (record_ignores_job(&m->rec) && (c == VIRT_STOPPED || c == VIRT_RESUMED))
 		return true;
 	switch (c) {
 	case VIRT_STOPPED_MIGRATED:

@@ -6,8 +6,6 @@
 #include "daemon/base/job.h"
 #include "daemon/migrate/src.h"
 
-#include <string.h>
-
 #define ASK_MS           7000
 #define OUTCOME_SILENT_S 60 /* then its silence is told */
 
@@ -36,16 +34,6 @@ int remote_ask(const char *url, const char *id, enum migrate_role role, unsigned
 	if (!rc && o)
 		read_record(ret_r, o);
 	return rc;
-}
-
-struct other_host other_host(const struct migration *m, const struct migrate_host *which)
-{
-	struct other_host h;
-
-	memcpy(h.id, m->rec.id, sizeof h.id);
-	memcpy(h.host, which->host, sizeof h.host);
-	memcpy(h.url, which->url, sizeof h.url);
-	return h;
 }
 
 void lost_name_way_out(struct job *j, const struct other_host *h)

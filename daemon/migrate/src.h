@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 struct settings;
 
@@ -59,7 +60,17 @@ struct other_host {
 };
 
 /* which: one of m's. */
-struct other_host other_host(const struct migration *m, const struct migrate_host *which);
+static inline struct other_host other_host(const struct migration *m,
+					   const struct migrate_host *which)
+{
+	struct other_host h;
+
+	memcpy(h.id, m->rec.id, sizeof h.id);
+	memcpy(h.host, which->host, sizeof h.host);
+	memcpy(h.url, which->url, sizeof h.url);
+	return h;
+}
+
 /* A job's error is that this host is silent: it says what an operator can do. */
 void lost_name_way_out(struct job *j, const struct other_host *h);
 
@@ -169,12 +180,10 @@ void cold_post_restore(struct http_request *req);
 
 /* ---- the host that saves; src_saved() is in migrate/step.h ---- */
 
-/* Answers /v1/peer/prepare. true: it is about a VM that was saved here, and has been answered. */
-bool cold_answer_prepare(struct http_request *req, struct record *asked);
+/* Answers /v1/peer/prepare about m, whose VM was saved here. */
+void cold_answer_prepare(struct http_request *req, struct migration *m, struct record *asked);
 /* The destination has not restored the VM after all. */
 void cold_not_restored(struct migration *m);
-/* libvirt's and QEMU's word on a VM that is being saved. true: nothing else is to be done. */
-bool cold_vm_changed(struct migration *m, enum virt_change c);
 /* A restart of ours found it in SAVED. */
 void cold_recover(struct migration *m);
 /* The operator gives the saved VM's connections and address up. false: it is not in that state. */

@@ -186,10 +186,10 @@ static int read_request(struct json_object *body, struct record *ret_asked, char
 	return 0;
 }
 
-static void prepare(struct http_request *req, struct vm *vm, struct record *asked)
+/* m: the record that was asked for, or NULL: there is none yet. */
+static void prepare(struct http_request *req, struct vm *vm, struct migration *m,
+		    struct record *asked)
 {
-	struct migration *m = migrate_find(vm->d, asked->id, ROLE_SOURCE);
-
 	/* Asked again, by libvirt's next try. */
 	if (m && m->rec.strategy == STRATEGY_EARLY && src_awaits_begin(m)) {
 		http_reply(req->exchange, 200, src_prepare_answer(m));
@@ -220,6 +220,7 @@ void src_on_prepare(struct http_request *req)
 	struct daemon *d = req->user;
 	struct record *asked AUTO_FREE = calloc(1, sizeof *asked);
 	char error[HTTP_ERROR_MAX] = "out of memory";
+	struct migration *m;
 	const char *why;
 	struct vm *vm;
 
@@ -227,8 +228,11 @@ void src_on_prepare(struct http_request *req)
 		http_fail(req->exchange, 400, "bad-field", "%s", error);
 		return;
 	}
-	if (cold_answer_prepare(req, asked))
+	m = migrate_find(d, asked->id, ROLE_SOURCE);
+	if (m && m->rec.file) {
+		cold_answer_prepare(req, m, asked);
 		return;
+	}
 	vm = vm_find(d, asked->vm_uuid);
 	if (vm && must_wait(vm, asked->id) && defer_request(req, src_on_prepare))
 		return;
@@ -237,7 +241,7 @@ void src_on_prepare(struct http_request *req)
 		http_fail(req->exchange, 409, "cannot-migrate", "host %s: %s",
 			  d->settings->host_name, why);
 	else
-		prepare(req, vm, asked);
+		prepare(req, vm, m, asked);
 }
 
 void src_unprepared(struct vm *vm)

@@ -309,12 +309,6 @@ int src_saved(struct migration *m)
 
 /* ---- what others tell ---- */
 
-bool cold_vm_changed(struct migration *m, enum virt_change c)
-{
-	/* save_done() looks by itself at what has become of the VM. */
-	return record_ignores_job(&m->rec) && (c == VIRT_STOPPED || c == VIRT_RESUMED);
-}
-
 void cold_recover(struct migration *m)
 {
 	src_note_heard(m);
@@ -335,19 +329,15 @@ static const char *cannot_restore(const struct migration *m, const struct migrat
 	return NULL;
 }
 
-bool cold_answer_prepare(struct http_request *req, struct record *asked)
+void cold_answer_prepare(struct http_request *req, struct migration *m, struct record *asked)
 {
 	struct daemon *d = req->user;
-	struct migration *m = migrate_find(d, asked->id, ROLE_SOURCE);
-	const char *why;
+	const char *why = cannot_restore(m, &asked->to);
 
-	if (!m || !m->rec.file)
-		return false;
-	why = cannot_restore(m, &asked->to);
 	if (why) {
 		http_fail(req->exchange, 409, "cannot-restore", "host %s: %s",
 			  d->settings->host_name, why);
-		return true;
+		return;
 	}
 	src_set_destination(m, asked);
 	src_note_heard(m);
@@ -359,7 +349,6 @@ bool cold_answer_prepare(struct http_request *req, struct record *asked)
 		durable_reply(d->durable, req->exchange, 200, src_prepare_answer(m));
 	m->step.resting = true;
 	migrate_poll(m, ASK_MS);
-	return true;
 }
 
 bool cold_give_up(struct migration *m)

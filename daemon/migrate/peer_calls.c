@@ -106,7 +106,8 @@ static unsigned deadline_ms(struct json_object *body, const char *op)
 	return ms < QUERY_MAX_MS ? (unsigned)ms : QUERY_MAX_MS;
 }
 
-static struct json_object *agent_message(struct vm *vm, struct json_object *body, const char *op)
+static struct json_object *agent_message(struct vm *vm, struct json_object *body, const char *op,
+					 unsigned ms)
 {
 	struct json_object *msg = json_object_new_object(), *list = movers(body), *paths;
 	struct json_object *own AUTO_JSON = vm_guids(vm);
@@ -118,13 +119,14 @@ static struct json_object *agent_message(struct vm *vm, struct json_object *body
 	json_set_str(msg, "migration", json_opt_str(body, "migration", ""));
 	json_set_str(msg, "role", "peer");
 	json_set(msg, "vguids", list);
-	json_set_u64(msg, "deadline_ms", deadline_ms(body, op) - MIGRATE_AGENT_MARGIN_MS);
+	json_set_u64(msg, "deadline_ms", ms - MIGRATE_AGENT_MARGIN_MS);
 	json_set_bool(msg, "moved", json_opt_bool(body, "moved", false));
 	return msg;
 }
 
 static void ask_agent(struct peer_call *c, struct vm *vm, struct json_object *body, const char *op)
 {
+	unsigned ms = deadline_ms(body, op);
 	struct peer_agent *a;
 
 	/* A resume waits for an agent that is just restarting; the others must not. */
@@ -142,8 +144,7 @@ static void ask_agent(struct peer_call *c, struct vm *vm, struct json_object *bo
 	a->call = c;
 	snprintf(a->name, sizeof a->name, "%s", vm->name);
 	c->pending++;
-	agent_request(vm->agent, agent_message(vm, body, op), deadline_ms(body, op), agent_answered,
-		      a);
+	agent_request(vm->agent, agent_message(vm, body, op, ms), ms, agent_answered, a);
 }
 
 static uint64_t guid_at(struct json_object *guids, size_t i)

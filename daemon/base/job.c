@@ -116,11 +116,6 @@ uint64_t vf_guid_of(struct json_object *vf, const char *key)
 	return guid;
 }
 
-const char *vf_text_of(struct json_object *vf, const char *key)
-{
-	return json_opt_str(vf, key, "");
-}
-
 static void add_error(struct job *j, struct json_object *vf, const char *error)
 {
 	size_t n = strlen(j->error);

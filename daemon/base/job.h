@@ -5,6 +5,7 @@
 #define IBVMIG_DAEMON_BASE_JOB_H
 
 #include "common/http/client.h"
+#include "common/json.h"
 
 #include <json-c/json.h>
 #include <stddef.h>
@@ -81,6 +82,9 @@ int job_vfs_at_once(struct job *j, int (*one)(struct job *j, struct json_object 
 
 /* A GUID or text of such an object; 0 and "" where it has none. */
 uint64_t vf_guid_of(struct json_object *vf, const char *key);
-const char *vf_text_of(struct json_object *vf, const char *key);
+static inline const char *vf_text_of(struct json_object *vf, const char *key)
+{
+	return json_opt_str(vf, key, "");
+}
 
 #endif

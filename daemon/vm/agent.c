@@ -310,8 +310,6 @@ static void say_hello(struct agent_line *a)
 
 static void note_garbage(struct agent_line *a)
 {
-	if (!a->parser.dropped || a->garbage_logged)
-		return;
 	a->garbage_logged = true;
 	log_warn("VM %s: the guest sends bytes that are no messages; they are dropped (said once)",
 		 a->name);
@@ -338,7 +336,8 @@ static int on_io(sd_event_source *src, int fd, uint32_t events, void *arg)
 		return 0;
 	}
 	frame_feed(&a->parser, chunk, (size_t)n, on_message, a);
-	note_garbage(a);
+	if (a->parser.dropped && !a->garbage_logged)
+		note_garbage(a);
 	return 0;
 }
 

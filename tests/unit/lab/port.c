@@ -28,7 +28,7 @@ static const struct port port = {.state = 4,
 
 static struct wire_gsi question(uint8_t method)
 {
-	struct wire_gsi g = {6, 1, 0xffff, 2, WIRE_QP1, WIRE_QP1, WIRE_QP1_QKEY, {1, 3, 2, method}};
+	struct wire_gsi g = {6, 1, 0x7fff, 2, WIRE_QP1, WIRE_QP1, WIRE_QP1_QKEY, {1, 3, 2, method}};
 
 	for (int i = 0; i < 8; i++)
 		g.mad[8 + i] = (uint8_t)(GUEST_TID >> (56 - 8 * i));
@@ -225,7 +225,8 @@ static void test_what_may_not_pass(void **state)
 	REFUSED(dlid, 6, -ENOMSG);
 	REFUSED(dest_qp, 2, -EPERM);
 	REFUSED(qkey, 0x11111111, -EPERM);
-	REFUSED(pkey, 0x7fff, -EPERM); /* two limited members */
+	REFUSED(pkey, 0x7fff, 0);
+	REFUSED(pkey, 0xffff, -EPERM); /* it is a limited member */
 	REFUSED(pkey, 0x8001, 0);
 	REFUSED(pkey, 0x0001, 0);
 	REFUSED(pkey, 0x8002, -EPERM);

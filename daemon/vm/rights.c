@@ -31,13 +31,13 @@ static struct json_object *guids_here(struct daemon *d)
 {
 	struct json_object *list = json_object_new_array();
 
-	for (struct vm *vm = d->vms; vm; vm = vm->next) {
-		struct json_object *guids AUTO_JSON = vm_guids(vm);
+	for (struct vm *vm = d->vms; vm; vm = vm->next)
+		for (unsigned i = 0; !vm->gone && i < vm->vf_count; i++) {
+			char text[IB_GUID_TEXT];
 
-		for (size_t i = 0; !vm->gone && i < json_count(guids); i++)
-			json_object_array_add(list,
-					      json_object_get(json_object_array_get_idx(guids, i)));
-	}
+			ib_guid_format(vm->vfs[i].want.vguid, text);
+			json_object_array_add(list, json_object_new_string(text));
+		}
 	return list;
 }
 

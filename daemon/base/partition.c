@@ -245,7 +245,7 @@ static uint16_t pkey_of(struct json_object *o)
 	return pkey;
 }
 
-/* Those that there is room for, with ", " between them. */
+/* P_Keys as far as there is room for them, with ", " between them. */
 static void list_pkeys(struct json_object *answer, const char *guid, char *text, size_t bytes)
 {
 	struct json_object *pkeys = json_opt(entry_of(answer, guid), "pkeys");

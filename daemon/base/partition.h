@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the subnet manager's partitions give a GUID, as ibvmig-sm tells it (docs/wire.md, POST
- * /v1/memberships). All but partition_ask() is pure: it reads that answer. */
+/* Partitions of a GUID by the subnet manager, as ibvmig-sm tells them (docs/wire.md, POST
+ * /v1/memberships). Pure functions read the answer; partition_ask() alone asks for it. */
 #ifndef IBVMIG_DAEMON_BASE_PARTITION_H
 #define IBVMIG_DAEMON_BASE_PARTITION_H
 

@@ -142,7 +142,7 @@ struct speed {
 
 /* The migration of the VM would run with these without us. 0 or j->rc. */
 int speed_read(struct job *j, const char *vm, struct speed *ret_user);
-/* Of what QEMU has now, the user has set these since we set the bandwidth ours (0: we have not). */
+/* Speeds that the user has set since we set the bandwidth `ours` (0: we have not). */
 static inline struct speed speed_changes(struct speed now, uint64_t ours)
 {
 	return (struct speed){

@@ -398,7 +398,7 @@ struct vf *vf_of_vm(struct vf_table *t, const char *vm, uint64_t vguid)
 	return NULL;
 }
 
-/* All that ibvmig-sm's registry has of it, for the case that it has to be made anew. */
+/* The lease holds all that ibvmig-sm's registry has of a VF, so the registry can be made anew. */
 static void write_lease(struct printbuf *text, const struct vf *vf)
 {
 	char pkey[8];

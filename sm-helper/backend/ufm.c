@@ -208,7 +208,7 @@ static void add_pkey(struct sm_memberships *m, uint64_t base, bool limited)
 		m->pkey[m->count++] = (uint16_t)(base | (limited ? 0 : PKEY_FULL));
 }
 
-/* All ports are members of the default partition, whether or not it lists them. */
+/* The default partition has all ports as members, whether or not it lists them. */
 static void take_guid(struct sm_memberships *m, struct json_object *pkeys, uint64_t guid)
 {
 	bool has_default = false;

@@ -516,7 +516,8 @@ static int carry_out(struct guid_change *b)
 	return rc;
 }
 
-/* All entries are so already. But whoever made them so may have died before the P_Keys. */
+/* Entries that are so already still need this: the call that made them so may have died before the
+ * P_Keys. */
 static int keep_pkeys(struct guid_change *b)
 {
 	int rc;

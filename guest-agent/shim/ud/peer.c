@@ -189,7 +189,7 @@ static void goes_without(struct shim_qp *q, uint64_t why)
 		u->ask_node->alone = true;
 	if (why != NODE_ALONE || !(entry & NODE_KNOWN))
 		node_forget(u->ask_node, u->ask_vqpn, why);
-	/* Where a LID stands for several ports, another one may have it. */
+	/* Another port may have the QP where a LID stands for several. */
 	if (why != NODE_ENDED && why != entry >> 32 << 32 && u->ask_node->ahs)
 		shim_log("QP 0x%x: datagrams to QP 0x%x go without cover: %s", q->v.qp_num,
 			 u->ask_vqpn,

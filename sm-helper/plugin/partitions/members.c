@@ -90,7 +90,7 @@ static void hand_over(struct member_change *b)
 	}
 }
 
-/* All of it in OpenSM's memory, or with `back` what was. */
+/* The whole change in OpenSM's memory, or with `back` what was there before. */
 static int apply(struct member_change *b, bool back)
 {
 	int rc;

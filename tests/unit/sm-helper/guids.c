@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A batch of GUID table entries, while OpenSM clears its tables of them. */
+#include "tests/unit/sm-helper/played_plugin.h"
 #include "tests/unit/tap.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,59 +126,6 @@ void alias_hand_over(struct plugin *p, const struct alias_entry *e, unsigned cou
 	(void)p;
 	(void)e;
 	(void)count;
-}
-
-/* ---- the rest of the plugin ---- */
-
-int plugin_gate_enter(struct plugin *p, uint64_t deadline_us)
-{
-	(void)p;
-	(void)deadline_us;
-	return 0;
-}
-
-void plugin_gate_leave(struct plugin *p)
-{
-	(void)p;
-}
-
-void lock_time_begin(struct plugin *p, struct lock_time *t)
-{
-	(void)p;
-	(void)t;
-}
-
-void lock_time_end(struct plugin *p, struct lock_time *t)
-{
-	(void)p;
-	(void)t;
-}
-
-void plugin_changed(struct plugin *p)
-{
-	(void)p;
-}
-
-void plugin_want_sweep(struct plugin *p)
-{
-	p->sweep_asked = true;
-}
-
-int plugin_refuse_state(struct plugin *p, struct sm_reply_head *h)
-{
-	(void)p;
-	(void)h;
-	return 0;
-}
-
-int plugin_refuse(struct sm_reply_head *h, int rc, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(h->reason, sizeof h->reason, fmt, ap);
-	va_end(ap);
-	return rc;
 }
 
 void master_arm(struct plugin *p)

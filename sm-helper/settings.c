@@ -141,7 +141,8 @@ const struct setting ibvmig_sm_settings[] = {
 	{.key = "ufm-pkeys",
 	 .type = SETTING_FLAG,
 	 .fallback = "no",
-	 .help = "Whether a bind and PREPARE join the VM's partition in UFM, and an unbind leaves it."},
+	 .help = "Whether a bind and PREPARE join the VM's partition in UFM, and an unbind leaves "
+		 "it."},
 	{0},
 };
 

@@ -161,8 +161,8 @@ struct sim_fabric {
 	uint64_t opensm_down_until_us, opensm_stopped_until_us;
 	struct sim_binding bindings[SIM_GUESTS * SIM_RAILS];
 	unsigned moves, moves_alive; /* moves_alive: whose senders were said to be alive */
-	uint64_t fence_us, move_us; /* how long ibvmig-sm takes for one, beside what it must */
-	unsigned asked, asked_most; /* calls for moves that wait for their answer; the most */
+	uint64_t fence_us, move_us;  /* how long ibvmig-sm takes for one, beside what it must */
+	unsigned asked, asked_most;  /* calls for moves that wait for their answer; the most */
 	struct sim_loads loads;
 	uint64_t unseen_guid; /* OpenSM does not see the VF of this GUID: no move leads there; 0: it
 			       * sees all */

@@ -6,8 +6,9 @@
 
 #include "guest-agent/shim/core/objects.h"
 
-#define LID_MULTICAST 0xc000 /* the first (IBA 1.4, 4.1.3); those from LID_NONE on are no port's   \
-			      */
+#define LID_MULTICAST                                                                              \
+	0xc000 /* the first (IBA 1.4, 4.1.3); those from LID_NONE on are no port's                 \
+		*/
 #define LID_NONE 0xffff
 
 #pragma GCC visibility push(hidden)

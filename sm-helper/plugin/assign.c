@@ -383,7 +383,7 @@ static int record(struct assignment *b, struct sm_reply_head *h)
 static void cut_short(struct assignment *b)
 {
 	unsigned smps = (unsigned)b->p->die_at, lids = 0;
-	struct sm_reply_head h;
+	struct sm_reply_head h = {0};
 
 	if (b->lfts.plan.smps > smps)
 		b->lfts.plan.smps = smps;

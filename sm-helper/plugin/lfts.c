@@ -209,7 +209,7 @@ static struct wire_batch wave_at(const struct lfts *l, unsigned first)
 /* True if a wave was taken whole. */
 static bool is_taken(const struct wire_batch *b)
 {
-	return !memchr(b->taken, false, b->count);
+	return !memchr(b->taken, 0, b->count);
 }
 
 int lfts_send(struct plugin *p, struct lfts *l, uint64_t deadline_us)

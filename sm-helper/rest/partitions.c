@@ -110,21 +110,12 @@ static struct json_object *memberships_json(struct ops *o, const uint64_t *guid,
 	return list;
 }
 
-static void run_memberships(struct rest_call *call)
+static void tell_memberships(struct rest_call *call, const uint64_t *guid, unsigned count)
 {
 	struct rights *rights AUTO_FREE = calloc(1, sizeof *rights);
 	struct ops *o = call->rest->ops;
 	struct json_object *list;
-	uint64_t guid[RIGHTS_MAX];
-	struct json_reader r;
-	unsigned count;
 
-	json_reader_init(&r, call->body);
-	count = read_guids(&r, guid);
-	if (r.error) {
-		rest_bad_request(call, r.message);
-		return;
-	}
 	if (!rights) {
 		ops_fail(&call->error, -ENOMEM, 500, "no-memory", "no memory");
 		return;
@@ -137,6 +128,20 @@ static void run_memberships(struct rest_call *call)
 	json_set_bool(call->reply, "joins", action_joins(o));
 	json_set_str(call->reply, "why", *rights->why ? rights->why : NULL);
 	json_set(call->reply, "guids", list);
+}
+
+static void run_memberships(struct rest_call *call)
+{
+	uint64_t guid[RIGHTS_MAX];
+	struct json_reader r;
+	unsigned count;
+
+	json_reader_init(&r, call->body);
+	count = read_guids(&r, guid);
+	if (r.error)
+		rest_bad_request(call, r.message);
+	else
+		tell_memberships(call, guid, count);
 }
 
 void rest_post_memberships(struct http_request *req)

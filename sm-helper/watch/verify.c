@@ -131,18 +131,19 @@ static int check_walks(struct verify *v, const struct reg_entry *e, uint32_t end
 
 int verify_entry(struct verify *v, const struct reg_entry *e, struct verify_result *ret_result)
 {
-	char why[PROBE_ERROR_MAX], *text = ret_result->text;
+	char why[PROBE_ERROR_MAX];
 	bool shared = e->mode == ADDRESS_SHARED_PORT;
 	uint64_t guid = shared ? e->at.switch_guid : e->vguid;
 	uint32_t end = FABRIC_NONE;
 	int rc;
 
 	*ret_result = (struct verify_result){0};
-	rc = shared ? check_shared(v, e, &end, text) : check_place(v, e, &end, text);
+	rc = shared ? check_shared(v, e, &end, ret_result->text)
+		    : check_place(v, e, &end, ret_result->text);
 	if (rc || (rc = check_sa(v, e, end, ret_result)) ||
 	    (rc = check_walks(v, e, end, ret_result)))
 		return rc;
 	if (reach_lid(v->reach, v->m, &v->f, end, e->lid, guid, &ret_result->by, why))
-		return wrong(text, "%s", why);
+		return wrong(ret_result->text, "%s", why);
 	return 0;
 }

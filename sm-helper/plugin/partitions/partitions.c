@@ -594,21 +594,28 @@ int plugin_memberships(struct plugin *p, const struct sm_memberships_request *re
 	return (int)(offsetof(struct sm_memberships_reply, of) + r->count * sizeof r->of[0]);
 }
 
-static void fill_entry(const struct policy *policy, size_t i, struct sm_partition_entry *e)
+static void fill_partition(const struct policy_partition *x, struct sm_partition_entry *e)
 {
-	bool is_rule = i >= policy->partitions;
-	const struct policy_rule *r = is_rule ? &policy->rule[i - policy->partitions] : NULL;
-	const struct policy_partition *x = is_rule ? policy_find(policy, r->pkey)
-						   : &policy->partition[i];
-
 	*e = (struct sm_partition_entry){.who = SM_WHO_NOBODY, .pkey = x->pkey};
 	memcpy(e->name, x->name, sizeof e->name);
-	if (!r)
-		return;
+}
+
+static void fill_rule(const struct policy *policy, const struct policy_rule *r,
+		      struct sm_partition_entry *e)
+{
+	fill_partition(policy_find(policy, r->pkey), e);
 	e->guid = r->guid;
 	e->who = r->who;
 	e->as = r->as;
 	e->ours = r->ours;
+}
+
+static void fill_entry(const struct policy *policy, size_t i, struct sm_partition_entry *e)
+{
+	if (i < policy->partitions)
+		fill_partition(&policy->partition[i], e);
+	else
+		fill_rule(policy, &policy->rule[i - policy->partitions], e);
 }
 
 /* First all partitions, then all rules. */

@@ -180,7 +180,7 @@ static bool datagram(const struct end *from, const struct end *to, struct ibv_ah
 		return false;
 	if (got.src_qp == from->qp->qp_num && got.slid == TOLD)
 		return true;
-	printf("# from QP 0x%x at LID %u, not 0x%x at %u\n", got.src_qp, got.slid, from->qp->qp_num,
+	printf("# from QP 0x%x at LID %u, not 0x%x at %d\n", got.src_qp, got.slid, from->qp->qp_num,
 	       TOLD);
 	return false;
 }

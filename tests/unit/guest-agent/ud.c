@@ -504,7 +504,7 @@ static void a_sender_is_found_among_many(void **state)
 		for (unsigned i = 0; i < 100; i++)
 			assert_int_equal(receive_from_lid(9, &lid), FAR_QPN); /* of none of them */
 		if (m == 0 || m == 1 || m == MOVES - 1)
-			printf("# %u others, %u moves: %.2f us a datagram\n", m ? OTHERS : 0, m,
+			printf("# %d others, %u moves: %.2f us a datagram\n", m ? OTHERS : 0, m,
 			       (double)(now_us() - start) / 100);
 		for (unsigned i = 0; i < OTHERS; i++) {
 			gid[14] = (uint8_t)(i >> 8);

@@ -29,6 +29,9 @@ OBJS     :=
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
+# A build of CI and of the tests takes all processors, unless -j says how many.
+PARALLEL = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+
 # $(call program,NAME,SOURCES,LIBRARIES,EXTRA_CFLAGS): build/bin/NAME
 define program
 ALL += $(BUILD)/bin/$(1)
@@ -102,7 +105,7 @@ demo: deps ## install what is needed, migrate a VM with live RDMA traffic, write
 
 check: deps ## install what is needed and run all tests (ends with: N passed, N failed, N skipped)
 ## ONLY="name..." runs only the test programs whose name contains one of the words
-	$(Q)$(MAKE) --no-print-directory all testbins $(if $(filter yes,$(CHECK_QEMU)),qemu)
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all testbins $(if $(filter yes,$(CHECK_QEMU)),qemu)
 	$(Q)tests/run-all $(ONLY)
 
 # Tests of whole daemons on simulated hosts; not sim_endless, which counts a heap that sanitizers replace.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "common/conf.h"
 #include "common/nearest.h"
+#include "common/utf8.h"
 #include "common/util.h"
 
 #include <ctype.h>
@@ -77,6 +78,10 @@ static int add_line(struct conf *c, char *line, unsigned number, char **ret_erro
 {
 	char *eq;
 
+	if (!utf8_is_valid(line, strlen(line))) {
+		*ret_error = strf("%s:%u: the line is not UTF-8", c->path, number);
+		return -EINVAL;
+	}
 	line = trim(line);
 	if (!*line || *line == '#')
 		return 0;

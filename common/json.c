@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "common/json.h"
+#include "common/utf8.h"
 #include "common/util.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@ int json_parse(const char *text, size_t bytes, struct json_object **ret_obj)
 	struct json_object *obj;
 	size_t used;
 
-	if (bytes > INT_MAX)
+	if (bytes > INT_MAX || !utf8_is_valid(text, bytes))
 		return -EBADMSG;
 	tok = json_tokener_new_ex(JSON_DEPTH_MAX);
 	if (!tok)
@@ -173,9 +174,17 @@ void json_set(struct json_object *o, const char *key, struct json_object *value)
 	json_object_object_add(o, key, value);
 }
 
+/* What was cut to fit, in the middle of a character, would make its reader refuse the whole. */
+static struct json_object *new_text(const char *value)
+{
+	char *mended AUTO_FREE = utf8_is_valid(value, strlen(value)) ? NULL : utf8_mend(value);
+
+	return json_object_new_string(mended ? mended : value);
+}
+
 void json_set_str(struct json_object *o, const char *key, const char *value)
 {
-	json_set(o, key, value ? json_object_new_string(value) : NULL);
+	json_set(o, key, value ? new_text(value) : NULL);
 }
 
 void json_set_u64(struct json_object *o, const char *key, uint64_t value)
@@ -254,18 +263,19 @@ void json_write(struct printbuf *text, const char *key, struct json_object *valu
 	json_write_raw(text, key, value ? json_text(value) : NULL);
 }
 
-/* json-c escapes these, and with JSON_C_TO_STRING_NOSLASHESCAPE no others. */
-static bool needs_escape(const char *s)
+/* json-c escapes these, and with JSON_C_TO_STRING_NOSLASHESCAPE no others. Text that is not ASCII
+ * may have to be mended. */
+static bool needs_care(const char *s)
 {
-	while ((unsigned char)*s >= ' ' && *s != '"' && *s != '\\')
+	while (*s >= ' ' && (unsigned char)*s < 0x80 && *s != '"' && *s != '\\')
 		s++;
 	return *s;
 }
 
 void json_write_str(struct printbuf *text, const char *key, const char *value)
 {
-	if (!value || needs_escape(value)) {
-		struct json_object *o AUTO_JSON = value ? json_object_new_string(value) : NULL;
+	if (!value || needs_care(value)) {
+		struct json_object *o AUTO_JSON = value ? new_text(value) : NULL;
 
 		json_write(text, key, o);
 		return;

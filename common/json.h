@@ -28,8 +28,8 @@ static inline void json_text_auto(struct printbuf **text)
 	printbuf_free(*text);
 }
 
-/* The text must be one JSON object, nested at most JSON_DEPTH_MAX deep. *ret_obj is owned by the
- * caller. 0 or -EBADMSG. */
+/* The text must be one JSON object in UTF-8, nested at most JSON_DEPTH_MAX deep. *ret_obj is owned
+ * by the caller. 0 or -EBADMSG. */
 int json_parse(const char *text, size_t bytes, struct json_object **ret_obj);
 
 /* The reader gathers a request's errors: the first one wins, later getters do nothing. */
@@ -59,7 +59,9 @@ size_t json_count(struct json_object *list);
  * absent, or no string, is no text, not even "". */
 struct json_object *json_find(struct json_object *list, const char *key, const char *text);
 
-/* Setters; they take no ownership of strings. value NULL writes null. */
+/* Setters; they take no ownership of strings. value NULL writes null. Bytes that are not UTF-8
+ * become
+ * '?'. */
 void json_set_str(struct json_object *o, const char *key, const char *value);
 void json_set_u64(struct json_object *o, const char *key, uint64_t value);
 void json_set_bool(struct json_object *o, const char *key, bool value);

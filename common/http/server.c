@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "common/http/private.h"
 #include "common/json.h"
+#include "common/utf8.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -190,6 +191,26 @@ static bool allowed(struct http_exchange *x, const struct http_who *who, const s
 	return false;
 }
 
+static enum MHD_Result look_at_argument(void *arg, enum MHD_ValueKind kind, const char *key,
+					const char *value)
+{
+	bool *valid = arg;
+
+	(void)kind;
+	*valid = utf8_is_valid(key, strlen(key)) && (!value || utf8_is_valid(value, strlen(value)));
+	return *valid ? MHD_YES : MHD_NO;
+}
+
+/* The path and the query, which come percent-decoded, in UTF-8. */
+static bool address_is_text(struct http_exchange *x, const char *url)
+{
+	bool valid = utf8_is_valid(url, strlen(url));
+
+	if (valid)
+		MHD_get_connection_values(x->conn, MHD_GET_ARGUMENT_KIND, look_at_argument, &valid);
+	return valid;
+}
+
 static void dispatch(struct http_exchange *x, const char *method, const char *url)
 {
 	struct http_conn *conn = http_conn_of(x->conn);
@@ -200,8 +221,12 @@ static void dispatch(struct http_exchange *x, const char *method, const char *ur
 
 	if (!admitted(x, conn))
 		return;
+	if (!address_is_text(x, url)) {
+		http_fail(x, 400, "bad-text", "the path or the query is not UTF-8");
+		return;
+	}
 	if (x->body_bytes && json_parse(x->body, x->body_bytes, &body)) {
-		http_fail(x, 400, "bad-json", "the body is not one JSON object");
+		http_fail(x, 400, "bad-json", "the body is not one JSON object in UTF-8");
 		return;
 	}
 	for (const struct http_route *r = x->server->routes; r->method; r++) {

@@ -2,6 +2,7 @@
 #include "daemon/store/journal.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "common/util.h"
 
 #include <errno.h>
@@ -13,6 +14,15 @@
 
 #define CHECKPOINT_PAGES 1000 /* pages of the WAL, about 4 MiB: SQLite's own default */
 #define BUSY_MS          2000
+
+/* A record as it is shown, of at most so many bytes: two hundred in a list fit in an answer
+ * (HTTP_ANSWER_MAX). A guest's answer in a record of an older version may be as long as it liked.
+ */
+#define LISTED_BYTES "32768"
+#define SHOWN_BYTES  "1048576"
+#define RECORD_WITHIN(bytes)                                                                       \
+	"CASE WHEN length(record) > " bytes                                                        \
+	" THEN json_remove(record, '$.data', '$.peers') ELSE record END"
 
 static const char schema[] =
 	"CREATE TABLE IF NOT EXISTS migrations(id TEXT, role TEXT, vm TEXT, state TEXT,"
@@ -76,10 +86,11 @@ static const char *const sql[STATEMENTS] = {
 			      " LIMIT 1 OFFSET ?)",
 	[EVENT_ADD] = "INSERT INTO events(vm, text, wall_ms) VALUES(?,?,?)",
 	[OLD_EVENTS_DEL] = "DELETE FROM events WHERE seq <= (SELECT MAX(seq) FROM events) - ?",
-	[MIGRATIONS_ALL] = "SELECT record FROM migrations ORDER BY rowid DESC LIMIT ?",
+	[MIGRATIONS_ALL] = "SELECT " RECORD_WITHIN(
+		LISTED_BYTES) " FROM migrations ORDER BY rowid DESC LIMIT ?",
 	[MIGRATIONS_OPEN] = "SELECT record FROM migrations WHERE ended=0"
 			    " ORDER BY rowid DESC LIMIT ?",
-	[MIGRATION_GET] = "SELECT role, record FROM migrations WHERE id=?",
+	[MIGRATION_GET] = "SELECT role, " RECORD_WITHIN(SHOWN_BYTES) " FROM migrations WHERE id=?",
 	[TRANSITIONS_GET] = "SELECT state, direction, note, wall_ms, mono_us FROM transitions"
 			    " WHERE id=? AND role=? ORDER BY seq",
 	[EVENTS_GET] = "SELECT vm, text, wall_ms FROM events ORDER BY seq DESC LIMIT ?",
@@ -347,19 +358,29 @@ int journal_event(struct journal *j, const char *vm, const char *text)
 	return rc ? rc : delete_beyond(j, OLD_EVENTS_DEL);
 }
 
-static struct json_object *column_json(sqlite3_stmt *st, int col)
-{
-	const char *text = (const char *)sqlite3_column_text(st, col);
-	struct json_object *o = NULL;
-
-	if (!text || json_parse(text, strlen(text), &o))
-		return json_object_new_object();
-	return o;
-}
-
 static const char *column(sqlite3_stmt *st, int col)
 {
 	return (const char *)sqlite3_column_text(st, col);
+}
+
+/* Older versions wrote what guests had said as it was. Owned by the caller; NULL: it is UTF-8, as
+ * nearly always. */
+static char *mended(const char *text)
+{
+	return text && !utf8_is_valid(text, strlen(text)) ? utf8_mend(text) : NULL;
+}
+
+static struct json_object *column_json(sqlite3_stmt *st, int col)
+{
+	const char *text = column(st, col);
+	char *copy AUTO_FREE = mended(text);
+	struct json_object *o = NULL;
+
+	if (copy)
+		text = copy;
+	if (!text || json_parse(text, strlen(text), &o))
+		return json_object_new_object();
+	return o;
 }
 
 struct json_object *journal_open_migrations(struct journal *j, unsigned limit)
@@ -381,8 +402,11 @@ struct json_object *journal_latest_migrations(struct journal *j, unsigned limit)
 
 	sqlite3_bind_int(st, 1, (int)limit);
 	json_write_open(list, NULL, '[');
-	while (sqlite3_step(st) == SQLITE_ROW)
-		json_write_raw(list, NULL, column(st, 0));
+	while (sqlite3_step(st) == SQLITE_ROW) {
+		char *copy AUTO_FREE = mended(column(st, 0));
+
+		json_write_raw(list, NULL, copy ? copy : column(st, 0));
+	}
 	json_write_close(list, ']');
 	sqlite3_reset(st);
 	return json_written(list);

@@ -45,9 +45,11 @@ int journal_event(struct journal *j, const char *vm, const char *text);
 /* Records that have not ended, newest first, at most limit. Owned by the caller. */
 struct json_object *journal_open_migrations(struct journal *j, unsigned limit);
 /* Returns the records, newest first, at most limit, to be sent on: an array of texts that nobody
- * has parsed, so no field of it can be read. Owned by the caller. */
+ * has parsed, so no field of it can be read. One above 32 KiB comes without its data and peers.
+ * Owned by the caller. */
 struct json_object *journal_latest_migrations(struct journal *j, unsigned limit);
-/* {…record, "transitions":[…]} for each role of this id, or NULL. */
+/* {…record, "transitions":[…]} for each role of this id, or NULL. A record above 1 MiB comes
+ * without its data and peers. */
 struct json_object *journal_migration(struct journal *j, const char *id);
 struct json_object *journal_events(struct journal *j, unsigned limit);
 

@@ -109,6 +109,19 @@ static void test_not_an_object(void **state)
 	assert_int_equal(p.dropped, FRAME_HEAD_BYTES + 3);
 }
 
+/* The door of ibvmigd and of ibvmig-agent, which hear each other in frames. */
+static void test_not_utf8(void **state)
+{
+	struct frame_parser p = {0};
+	struct seen s = {0};
+	const char bad[] = "00000009\n{\"a\":\"\xc3\"}00000002\n{}";
+
+	(void)state;
+	frame_feed(&p, bad, sizeof bad - 1, note, &s);
+	assert_int_equal(s.count, 1);
+	assert_int_equal(p.dropped, FRAME_HEAD_BYTES + 9);
+}
+
 static void test_base64_round_trip(void **state)
 {
 	unsigned char data[64], back[64];
@@ -137,6 +150,7 @@ int main(void)
 		cmocka_unit_test(test_garbage_is_dropped_and_counted),
 		cmocka_unit_test(test_oversized_frame_is_skipped),
 		cmocka_unit_test(test_not_an_object),
+		cmocka_unit_test(test_not_utf8),
 		cmocka_unit_test(test_base64_round_trip),
 	};
 

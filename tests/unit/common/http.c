@@ -265,6 +265,27 @@ static void test_wrong_calls(void **state)
 	assert_string_equal(c[1].error, "GET is not allowed on /v1/echo/x");
 }
 
+/* Bytes of a path or a query that are not UTF-8 get no further than the server. */
+static void test_only_utf8(void **state)
+{
+	struct call c[] = {
+		{"POST", "/v1/echo/caf%c3%a9?x=%c3%a9", "{\"n\":5}", .rc = -1},
+		{"POST", "/v1/echo/caf%e9", "{\"n\":5}", .rc = 0},
+		{"POST", "/v1/echo/x?a=b&x=%c3", "{\"n\":5}", .rc = 0},
+		{"POST", "/v1/echo/x?%ff", "{\"n\":5}", .rc = 0},
+	};
+
+	(void)state;
+	run_calls(c, ARRAY_SIZE(c));
+	assert_int_equal(c[0].rc, 0);
+	assert_string_equal(json_opt_str(c[0].answer, "param", ""), "caf\xc3\xa9");
+	json_object_put(c[0].answer);
+	for (size_t i = 1; i < ARRAY_SIZE(c); i++) {
+		assert_int_equal(c[i].rc, -EREMOTEIO);
+		assert_string_equal(c[i].error, "the path or the query is not UTF-8");
+	}
+}
+
 /* ---- what is said on the wire ---- */
 
 struct raw {
@@ -603,6 +624,7 @@ int main(void)
 		cmocka_unit_test(test_long_name),
 		cmocka_unit_test(test_answered_later),
 		cmocka_unit_test(test_wrong_calls),
+		cmocka_unit_test(test_only_utf8),
 		cmocka_unit_test(test_request_ids),
 		cmocka_unit_test(test_long_body),
 		cmocka_unit_test(test_wrong_heads),

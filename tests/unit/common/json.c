@@ -26,6 +26,37 @@ static void test_only_one_object(void **state)
 	assert_non_null(o);
 }
 
+/* Others' programs refuse what is not UTF-8: it must not come in, and ours must not go out. */
+static void test_only_utf8(void **state)
+{
+	static const char *const bad[] = {
+		"{\"a\":\"\xff\"}",
+		"{\"\xc3\":1}",
+		"{\"a\":\"\xc0\x80\"}",
+		"{\"a\":\"\xed\xa0\x80\"}",
+		"{\"a\":\"\xf4\x90\x80\x80\"}",
+		"{\"a\":\"\xe2\x82\"}",
+		"{\"a\":\"\x80\"}",
+		"{\"a\":\"\xf8\x88\x80\x80\x80\"}",
+	};
+	struct json_object *good AUTO_JSON = parse(
+		"{\"\xc3\xa9\":\"\xe2\x82\xac\xf0\x9f\x98\x80\"}");
+	struct json_object *cut AUTO_JSON = json_object_new_object();
+	struct printbuf *text AUTO_TEXT = printbuf_new();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		if (parse(bad[i]))
+			fail_msg("accepted: %s", bad[i]);
+	assert_string_equal(json_opt_str(good, "\xc3\xa9", ""), "\xe2\x82\xac\xf0\x9f\x98\x80");
+	json_set_str(cut, "a", "caf\xc3\xa9 \xe2\x82");
+	assert_string_equal(json_text(cut), "{\"a\":\"caf\xc3\xa9 ??\"}");
+	json_write_str(text, NULL,
+		       "\xff"
+		       "caf\xc3\xa9");
+	assert_string_equal(text->buf, "\"?caf\xc3\xa9\"");
+}
+
 static void test_depth_is_bounded(void **state)
 {
 	char deep[4096];
@@ -157,6 +188,7 @@ int main(void)
 {
 	const struct CMUnitTest common_json[] = {
 		cmocka_unit_test(test_only_one_object),
+		cmocka_unit_test(test_only_utf8),
 		cmocka_unit_test(test_depth_is_bounded),
 		cmocka_unit_test(test_errors_name_the_field),
 		cmocka_unit_test(test_find_by_a_field),

@@ -78,6 +78,31 @@ static void test_ended_ones_are_not_open(void **state)
 	journal_close(j);
 }
 
+/* A record of an older version has a guest's answer as it was: long, and not UTF-8. A client takes
+ * the list all the same. */
+static void test_huge_ones_are_listed(void **state)
+{
+	char *pad AUTO_FREE = malloc(2000001), *record AUTO_FREE = NULL;
+	struct journal *j = open_it();
+	struct journal_step s = step("DONE", true);
+
+	(void)state;
+	memset(pad, 'A', 2000000);
+	pad[2000000] = '\0';
+	record = strf("{\"id\":\"m1\",\"data\":{\"pad\":\"%s\"},\"peers\":[],\"name\":\"\xff\"}",
+		      pad);
+	s.record = record;
+	assert_int_equal(journal_step(j, &s), 0);
+	struct json_object *all AUTO_JSON = journal_latest_migrations(j, 10);
+	assert_string_equal(json_text(all), "[{\"id\":\"m1\",\"name\":\"?\"}]");
+	struct json_object *m AUTO_JSON = journal_migration(j, "m1");
+	assert_true(strlen(json_text(m)) < 2000);
+	assert_string_equal(json_opt_str(json_opt(m, "source"), "name", ""), "?");
+	s.record = "{\"id\":\"m1\",\"n\":1}";
+	assert_int_equal(journal_step(j, &s), 0);
+	journal_close(j);
+}
+
 /* The last record comes first, also when the wall clock was set back meanwhile. */
 static void test_newest_first(void **state)
 {
@@ -310,6 +335,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_steps_survive_a_reopen),
 		cmocka_unit_test(test_ended_ones_are_not_open),
+		cmocka_unit_test(test_huge_ones_are_listed),
 		cmocka_unit_test(test_newest_first),
 		cmocka_unit_test(test_leases),
 		cmocka_unit_test(test_drained_survives_a_reopen),

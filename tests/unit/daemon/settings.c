@@ -42,6 +42,16 @@ static char *all_fallbacks(void)
 	return text;
 }
 
+static void test_only_utf8(void **state)
+{
+	struct settings *s = NULL;
+	char *error AUTO_FREE = NULL;
+
+	(void)state;
+	assert_int_equal(load(PROVIDER "host-name = host\xe9\n", &s, &error), -EINVAL);
+	assert_non_null(strstr(error, ":2: the line is not UTF-8"));
+}
+
 static void test_defaults_may_be_written(void **state)
 {
 	char *text AUTO_FREE = all_fallbacks(), *all AUTO_FREE;
@@ -188,6 +198,7 @@ int main(void)
 {
 	const struct CMUnitTest daemon_settings[] = {
 		cmocka_unit_test(test_defaults_may_be_written),
+		cmocka_unit_test(test_only_utf8),
 		cmocka_unit_test(test_files_are_what_the_table_prints),
 		cmocka_unit_test(test_messages_name_value_and_way_out),
 		cmocka_unit_test(test_listens_to_every_user),

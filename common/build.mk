@@ -1,5 +1,5 @@
 # libcommon: small, for every program and for the guest. libnet: HTTP, event loop, workers; for daemons only.
-COMMON_SRC := common/log.c common/util.c common/ib.c common/json.c common/frame.c common/command.c common/nearest.c common/utf8.c
+COMMON_SRC := common/log.c common/util.c common/ib.c common/json.c common/frame.c common/command.c common/nearest.c common/utf8.c common/fair.c
 NET_SRC    := $(sort $(filter-out $(COMMON_SRC),$(wildcard common/*.c common/tls/*.c common/http/*.c)))
 $(eval $(call archive,libcommon,$(COMMON_SRC)))
 $(eval $(call archive,libnet,$(NET_SRC)))

@@ -32,11 +32,13 @@
 #include <errno.h>
 #include <malloc.h>
 
-/* Every worker may wait for a peer or libvirt; relays and polls must not queue behind them. */
+/* Every worker may wait for a peer or libvirt; polls must not queue behind them. */
 #define WORKERS 32
 /* Workers of two hosts that all waited for each other's would stand still. As many migrations are
  * prepared, switched or undone at once. */
 #define CALLERS 64
+/* One guest occupies a few of them at a time. */
+#define GUEST_WORKERS 64
 
 #define HEAP_MAPPED_BYTES (2 << 20)
 #define HEAP_KEPT_BYTES   (4 << 20)
@@ -109,6 +111,7 @@ int daemon_start(struct daemon *d, char **ret_error)
 	if ((rc = events_libvirt_register(d->loop)) ||
 	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
 	    (rc = work_pool_new(d->loop, CALLERS, &d->callers)) ||
+	    (rc = work_pool_new(d->loop, GUEST_WORKERS, &d->guests)) ||
 	    (rc = events_new(d->loop, &d->events)) || (rc = relay_new(d, &d->relay)) ||
 	    (rc = mover_new(d, &d->movers)) || (rc = drain_new(d, &d->drains)) ||
 	    (rc = lease_keeper_new(d, &d->leases)) || (rc = repath_new(d, &d->repath)) ||
@@ -132,6 +135,7 @@ void daemon_stop(struct daemon *d)
 	virt_free(d->virt);
 	drain_free(TAKE(d->drains));
 	mover_free(TAKE(d->movers));
+	work_pool_free(d->guests);
 	work_pool_free(d->callers);
 	work_pool_free(d->pool);
 	durable_free(d->durable);

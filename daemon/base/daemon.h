@@ -48,6 +48,7 @@ struct daemon {
 	sd_event *loop;
 	struct work_pool *pool;    /* locks itself */
 	struct work_pool *callers; /* locks itself; of jobs that wait for another host's pool */
+	struct work_pool *guests;  /* locks itself; of jobs that guests cause */
 	struct settings *settings; /* constant */
 	struct mlx5_config *mlx5;  /* owned, constant; NULL with the provider exec */
 	struct provider *provider; /* constant; workers call it */

@@ -26,6 +26,7 @@ struct peer_call {
 	struct json_object *vms; /* owned */
 	char *resumes;           /* owned; the migration that this ends, or NULL */
 	bool still_suspended;    /* a VM of this host may be */
+	bool numbers;            /* the asker wants the agents' numbers, of a suspend or a resume */
 	unsigned pending;
 	int rc;
 	char error[HTTP_ERROR_MAX];
@@ -72,7 +73,9 @@ static void agent_answered(void *arg, int rc, struct json_object *answer, const 
 		call_error(c, rc, a->name, error);
 		c->still_suspended = true;
 	} else {
-		struct json_object *o = json_object_get(answer);
+		/* What a guest has is nobody's but its own host's. */
+		struct json_object *o = c->numbers ? json_object_get(answer)
+						   : json_object_new_object();
 
 		json_set_str(o, "vm", a->name);
 		json_object_array_add(c->vms, o);
@@ -202,6 +205,7 @@ static bool ask_agents(struct http_request *req, const char *op)
 	}
 	c->d = req->user;
 	c->exchange = req->exchange;
+	c->numbers = strcmp(op, "query");
 	if (!strcmp(op, "resume"))
 		c->resumes = strf("%s", json_opt_str(req->body, "migration", ""));
 	c->vms = json_object_new_array();

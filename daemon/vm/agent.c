@@ -5,6 +5,8 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/util.h"
+#include "daemon/vm/answers.h"
+#include "common/fair.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +35,12 @@ struct request {
 	void *arg;
 };
 
+/* A frame of another guest. */
+struct relayed {
+	struct fair_item item; /* first */
+	char *frame;           /* owned; item.bytes long */
+};
+
 struct agent_line {
 	sd_event *loop;    /* borrowed */
 	char *name, *path; /* owned */
@@ -46,6 +54,7 @@ struct agent_line {
 	struct frame_parser parser;
 	char *out; /* owned; not yet written */
 	size_t out_bytes;
+	struct fair relayed;      /* frames of other guests, which follow out */
 	struct request *requests; /* owned */
 	unsigned request_count;
 	uint64_t last_id, hello_id;
@@ -53,7 +62,12 @@ struct agent_line {
 	unsigned hellos;
 	bool asleep;               /* the guest does not run yet: one hello waits for it */
 	struct json_object *hello; /* owned */
-	uint64_t window_ms, frames, flooded;
+	int64_t frames_left,
+		bytes_left; /* that the guest may say at once; below 0: it is not read */
+	uint64_t counted_ms;
+	struct loop_timer *calm; /* owned; reads it again */
+	bool paused;
+	uint64_t pauses;
 	bool garbage_logged, flood_logged, stuck_logged, path_logged;
 };
 
@@ -161,38 +175,21 @@ static void answer_arrived(struct agent_line *a, uint64_t id, struct json_object
 		}
 		a->hello_id = 0;
 		json_object_put(a->hello);
-		a->hello = json_object_get(msg);
+		a->hello = answers_reduce("hello", msg);
 		set_state(a, AGENT_UP);
 		requests_send(a);
 		return;
 	}
 	for (struct request *r = a->requests; r; r = r->next) {
+		struct json_object *known AUTO_JSON = NULL;
+
 		if (r->id != id || !r->sent)
 			continue;
-		request_end(r, ok ? 0 : -EREMOTEIO, msg,
+		known = answers_reduce(json_opt_str(r->msg, "op", ""), msg);
+		request_end(r, ok ? 0 : -EREMOTEIO, known,
 			    ok ? "" : json_opt_str(msg, "error", "the agent gave no reason"));
 		return;
 	}
-}
-
-/* More than the guest is allowed in this second. */
-static bool flooding(struct agent_line *a)
-{
-	uint64_t now = now_ms();
-
-	if (now - a->window_ms >= 1000) {
-		a->window_ms = now;
-		a->frames = 0;
-	}
-	if (++a->frames <= AGENT_FRAMES_PER_S)
-		return false;
-	a->flooded++;
-	if (!a->flood_logged)
-		log_warn("VM %s: the guest sends more than %d messages a second; the rest is "
-			 "dropped (said once)",
-			 a->name, AGENT_FRAMES_PER_S);
-	a->flood_logged = true;
-	return true;
 }
 
 static void on_message(void *arg, struct json_object *msg)
@@ -200,8 +197,7 @@ static void on_message(void *arg, struct json_object *msg)
 	struct agent_line *a = arg;
 	struct json_object *id = json_opt(msg, "id");
 
-	if (flooding(a))
-		return;
+	a->frames_left--;
 	if (!json_opt(msg, "op") && json_object_is_type(id, json_type_int))
 		answer_arrived(a, json_object_get_uint64(id), msg);
 	else if (a->state == AGENT_UP)
@@ -210,14 +206,30 @@ static void on_message(void *arg, struct json_object *msg)
 
 /* ---- the connection ---- */
 
+static void relayed_free(struct relayed *r)
+{
+	free(r->frame);
+	free(r);
+}
+
+static void out_free(struct agent_line *a)
+{
+	struct fair_item *item;
+
+	free(TAKE(a->out));
+	a->out_bytes = 0;
+	while ((item = fair_pop(&a->relayed)))
+		relayed_free((struct relayed *)item);
+}
+
 static void disconnect(struct agent_line *a)
 {
 	a->io = sd_event_source_disable_unref(a->io);
 	if (a->fd >= 0)
 		close(a->fd);
 	a->fd = -1;
-	free(TAKE(a->out));
-	a->out_bytes = 0;
+	out_free(a);
+	a->paused = false;
 	a->hello_id = 0;
 	frame_parser_reset(&a->parser);
 	set_state(a, AGENT_DOWN);
@@ -228,10 +240,30 @@ static void disconnect(struct agent_line *a)
 	loop_timer_arm(a->retry, a->retry_ms);
 }
 
+/* Once in out, a frame goes whole, whatever is to be said meanwhile. */
+static void take_relayed(struct agent_line *a)
+{
+	struct relayed *r = a->out_bytes ? NULL : (struct relayed *)fair_pop(&a->relayed);
+
+	if (!r)
+		return;
+	free(a->out);
+	a->out = TAKE(r->frame);
+	a->out_bytes = r->item.bytes;
+	relayed_free(r);
+}
+
+static void set_events(struct agent_line *a)
+{
+	bool writes = a->out_bytes || a->relayed.bytes;
+
+	sd_event_source_set_io_events(a->io, (a->paused ? 0u : EPOLLIN) | (writes ? EPOLLOUT : 0u));
+}
+
 /* Sends as much as the socket takes. True while the connection lives. */
 static bool flush(struct agent_line *a)
 {
-	while (a->out_bytes) {
+	while (take_relayed(a), a->out_bytes) {
 		ssize_t n = send(a->fd, a->out, a->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -241,8 +273,18 @@ static bool flush(struct agent_line *a)
 		a->out_bytes -= (size_t)n;
 		memmove(a->out, a->out + n, a->out_bytes);
 	}
-	sd_event_source_set_io_events(a->io, EPOLLIN | (a->out_bytes ? EPOLLOUT : 0u));
+	set_events(a);
 	return true;
+}
+
+static int note_stuck(struct agent_line *a)
+{
+	if (!a->stuck_logged)
+		log_warn("VM %s: the guest does not read its channel; messages to it are dropped "
+			 "(said once)",
+			 a->name);
+	a->stuck_logged = true;
+	return -ENOBUFS;
 }
 
 static int queue_bytes(struct agent_line *a, const void *data, size_t bytes)
@@ -250,14 +292,8 @@ static int queue_bytes(struct agent_line *a, const void *data, size_t bytes)
 	char *grown;
 
 	if (a->out_bytes + bytes > AGENT_QUEUE_MAX ||
-	    !(grown = realloc(a->out, a->out_bytes + bytes))) {
-		if (!a->stuck_logged)
-			log_warn("VM %s: the guest does not read its channel; messages to it are "
-				 "dropped (said once)",
-				 a->name);
-		a->stuck_logged = true;
-		return -ENOBUFS;
-	}
+	    !(grown = realloc(a->out, a->out_bytes + bytes)))
+		return note_stuck(a);
 	memcpy(grown + a->out_bytes, data, bytes);
 	a->out = grown;
 	a->out_bytes += bytes;
@@ -276,6 +312,37 @@ int agent_send(struct agent_line *a, struct json_object *msg)
 	if (frame)
 		rc = queue_bytes(a, frame, bytes);
 	/* A broken connection is noticed by the reader, in the loop. */
+	if (!rc)
+		flush(a);
+	return rc;
+}
+
+static int queue_relayed(struct agent_line *a, uint64_t sender, char **frame, size_t bytes)
+{
+	struct relayed *r = NULL;
+
+	if (fair_bytes(&a->relayed, sender) + bytes <= AGENT_SENDER_MAX &&
+	    a->relayed.bytes + bytes <= AGENT_SENDERS_MAX)
+		r = calloc(1, sizeof *r);
+	if (!r || fair_push(&a->relayed, sender, &r->item, bytes)) {
+		free(r);
+		return note_stuck(a);
+	}
+	r->frame = TAKE(*frame);
+	return 0;
+}
+
+int agent_send_of(struct agent_line *a, uint64_t sender, struct json_object *msg)
+{
+	size_t bytes = 0;
+	char *frame AUTO_FREE = frame_pack(msg, &bytes);
+	int rc = -EMSGSIZE;
+
+	json_object_put(msg);
+	if (a->fd < 0)
+		return -ENOTCONN;
+	if (frame)
+		rc = queue_relayed(a, sender, &frame, bytes);
 	if (!rc)
 		flush(a);
 	return rc;
@@ -315,6 +382,58 @@ static void note_garbage(struct agent_line *a)
 		 a->name);
 }
 
+/* ---- how much it may say ---- */
+
+static int64_t at_most(int64_t n, int64_t max)
+{
+	return n < max ? n : max;
+}
+
+static void count_time(struct agent_line *a)
+{
+	uint64_t now = now_ms(), passed = now - a->counted_ms;
+	int64_t ms = passed < 10000 ? (int64_t)passed : 10000;
+
+	a->counted_ms = now;
+	a->frames_left = at_most(a->frames_left + ms * AGENT_FRAMES_PER_S / 1000,
+				 AGENT_FRAMES_PER_S);
+	a->bytes_left = at_most(a->bytes_left + ms * AGENT_BYTES_PER_S / 1000, AGENT_BURST_BYTES);
+}
+
+static uint64_t ms_until(int64_t left, int64_t per_s)
+{
+	return left < 0 ? (uint64_t)(-left * 1000 / per_s) + 1 : 0;
+}
+
+static void read_again(void *arg)
+{
+	struct agent_line *a = arg;
+
+	a->paused = false;
+	if (a->io)
+		set_events(a);
+}
+
+/* What a guest says beyond its share waits in the guest, and costs this host nothing. */
+static void pause_reading(struct agent_line *a)
+{
+	uint64_t frames_ms = ms_until(a->frames_left, AGENT_FRAMES_PER_S);
+	uint64_t bytes_ms = ms_until(a->bytes_left, AGENT_BYTES_PER_S);
+	uint64_t ms = frames_ms > bytes_ms ? frames_ms : bytes_ms;
+
+	if (!ms || !a->io)
+		return;
+	a->paused = true;
+	a->pauses++;
+	set_events(a);
+	loop_timer_arm(a->calm, ms);
+	if (!a->flood_logged)
+		log_warn("VM %s: the guest says more than %d messages or %u MiB a second; it is "
+			 "read that fast, and no faster (said once)",
+			 a->name, AGENT_FRAMES_PER_S, AGENT_BYTES_PER_S >> 20);
+	a->flood_logged = true;
+}
+
 static int on_io(sd_event_source *src, int fd, uint32_t events, void *arg)
 {
 	static char chunk[READ_BYTES];
@@ -335,9 +454,12 @@ static int on_io(sd_event_source *src, int fd, uint32_t events, void *arg)
 		disconnect(a);
 		return 0;
 	}
+	count_time(a);
+	a->bytes_left -= n;
 	frame_feed(&a->parser, chunk, (size_t)n, on_message, a);
 	if (a->parser.dropped && !a->garbage_logged)
 		note_garbage(a);
+	pause_reading(a);
 	return 0;
 }
 
@@ -400,10 +522,18 @@ int agent_new(sd_event *loop, const char *name, const char *path, bool asleep,
 
 	if (!a)
 		return -ENOMEM;
-	*a = (struct agent_line){.loop = loop, .ops = ops, .arg = arg, .fd = -1, .asleep = asleep};
+	*a = (struct agent_line){.loop = loop,
+				 .ops = ops,
+				 .arg = arg,
+				 .fd = -1,
+				 .asleep = asleep,
+				 .frames_left = AGENT_FRAMES_PER_S,
+				 .bytes_left = AGENT_BURST_BYTES,
+				 .counted_ms = now_ms()};
 	if (str_set(&a->name, name) || str_set(&a->path, path) ||
 	    loop_timer_new(loop, try_connect, a, &a->retry) ||
-	    loop_timer_new(loop, send_hello, a, &a->hello_again)) {
+	    loop_timer_new(loop, send_hello, a, &a->hello_again) ||
+	    loop_timer_new(loop, read_again, a, &a->calm)) {
 		agent_free(a);
 		return -ENOMEM;
 	}
@@ -420,11 +550,12 @@ void agent_free(struct agent_line *a)
 	sd_event_source_disable_unref(a->io);
 	loop_timer_free(a->retry);
 	loop_timer_free(a->hello_again);
+	loop_timer_free(a->calm);
 	if (a->fd >= 0)
 		close(a->fd);
 	frame_parser_reset(&a->parser);
 	json_object_put(a->hello);
-	free(a->out);
+	out_free(a);
 	free(a->name);
 	free(a->path);
 	free(a);
@@ -477,7 +608,7 @@ void agent_write_status(struct printbuf *text, const char *key, const struct age
 	}
 	if (a) {
 		json_write_u64(text, "dropped_bytes", a->parser.dropped);
-		json_write_u64(text, "dropped_messages", a->flooded);
+		json_write_u64(text, "pauses", a->pauses);
 	}
 	json_write_close(text, '}');
 }

@@ -8,8 +8,13 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
+/* More than this of a guest is read later, when it has said nothing for so long. */
 #define AGENT_FRAMES_PER_S 10000
-#define AGENT_QUEUE_MAX    (8u << 20) /* bytes to a guest that does not read */
+#define AGENT_BYTES_PER_S  (8u << 20)
+#define AGENT_BURST_BYTES  (16u << 20)
+#define AGENT_QUEUE_MAX    (8u << 20)  /* bytes to a guest that does not read, of this host */
+#define AGENT_SENDER_MAX   (1u << 20)  /* the same of one other guest */
+#define AGENT_SENDERS_MAX  (16u << 20) /* and of all others */
 #define AGENT_REQUESTS_MAX 64
 
 struct agent_line;
@@ -20,7 +25,8 @@ enum agent_state {
 	AGENT_UP,
 };
 
-/* answer: the guest's, borrowed during the call, if rc is 0; otherwise error has one line. */
+/* answer: the guest's, reduced to what we know (daemon/vm/answers.h) and borrowed during the call,
+ * if rc is 0; otherwise error has one line. */
 typedef void agent_done(void *arg, int rc, struct json_object *answer, const char *error);
 
 struct agent_ops {
@@ -49,6 +55,9 @@ void agent_request(struct agent_line *a, struct json_object *msg, unsigned deadl
 /* An event or an answer to the guest; owned by the call. 0, or -ENOBUFS if the guest does not
  * read. */
 int agent_send(struct agent_line *a, struct json_object *msg);
+/* The same of another guest, which sender stands for. What this host says itself goes before all of
+ * these, and they go in turn. */
+int agent_send_of(struct agent_line *a, uint64_t sender, struct json_object *msg);
 
 /* QEMU says that the guest has opened (or closed) its end. */
 void agent_guest_opened(struct agent_line *a, bool open);

@@ -15,7 +15,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define PATHS_MAX    64
+#define PATHS_MAX    64 /* questions of one VM that have no answer yet */
+#define ASKING_MAX   8  /* of these, that ibvmig-sm has: a few of the workers that all VMs share */
 #define LOG_TEXT_MAX 512
 
 static struct json_object *hello_vf(const struct vf_want *want)
@@ -76,15 +77,18 @@ static void path_run(struct job *j)
 		json_set(j->out, "answer", TAKE(answer));
 }
 
+static void ask_more(struct vm *vm);
+
 static void path_done(struct job *j)
 {
 	struct vm *vm = j->owner;
 	struct json_object *msg = json_opt(j->out, "answer");
 
 	vm->jobs--;
-	vm->paths_asked--;
+	vm->paths_asking--;
 	if (vm->gone)
 		return;
+	ask_more(vm);
 	msg = msg ? json_object_get(msg) : json_object_new_object();
 	json_set_u64(msg, "id", j->serial);
 	json_set_bool(msg, "ok", !j->rc);
@@ -101,6 +105,29 @@ static void refuse(struct vm *vm, uint64_t id, const char *error)
 	json_set_bool(msg, "ok", false);
 	json_set_str(msg, "error", error);
 	agent_send(vm->agent, msg);
+}
+
+/* The oldest of what waits. */
+static void ask_more(struct vm *vm)
+{
+	while (vm->paths_asking < ASKING_MAX && json_count(vm->paths_waiting)) {
+		struct json_object *in = json_object_get(
+			json_object_array_get_idx(vm->paths_waiting, 0));
+		uint64_t id = json_opt_u64(in, "id", 0);
+
+		json_object_array_del_idx(vm->paths_waiting, 0, 1);
+		if (job_order(vm->d, &(struct job_order){.pool = vm->d->guests,
+							 .in = in,
+							 .run = path_run,
+							 .done = path_done,
+							 .owner = vm,
+							 .serial = id})) {
+			refuse(vm, id, "the host is out of memory");
+			continue;
+		}
+		vm->jobs++;
+		vm->paths_asking++;
+	}
 }
 
 /* The other end: a GID, or the LID of a program that names none. -EINVAL: neither. */
@@ -142,7 +169,7 @@ static void ask_path(struct vm *vm, struct json_object *msg)
 		refuse(vm, id, "sgid is not a GID of this VM");
 		return;
 	}
-	if (vm->paths_asked >= PATHS_MAX) {
+	if (vm->paths_asking + json_count(vm->paths_waiting) >= PATHS_MAX) {
 		refuse(vm, id, "too many path requests at once; at most 64");
 		return;
 	}
@@ -152,12 +179,11 @@ static void ask_path(struct vm *vm, struct json_object *msg)
 		snprintf(text, sizeof text, "0x%04x", partition);
 		json_set_str(in, "pkey", text);
 	}
-	if (job_start(vm->d, TAKE(in), path_run, path_done, vm, id)) {
-		refuse(vm, id, "the host is out of memory");
-		return;
-	}
-	vm->jobs++;
-	vm->paths_asked++;
+	json_set_u64(in, "id", id);
+	if (!vm->paths_waiting)
+		vm->paths_waiting = json_object_new_array();
+	json_object_array_add(vm->paths_waiting, TAKE(in));
+	ask_more(vm);
 }
 
 /* ---- relay and log ---- */

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Messages between agents, by GID, over the daemons of their hosts. Order between two GIDs is
- * kept: one call at a time is under way to a host, and what waits goes with the next one. */
+ * kept: one call at a time is under way to a host, and what waits goes with the next one. Limits
+ * are each VM's own, and who waits is served in turn, so a guest that floods delays nobody else. */
 #ifndef IBVMIG_DAEMON_VM_RELAY_H
 #define IBVMIG_DAEMON_VM_RELAY_H
 
 #include <json-c/json.h>
 #include <stdint.h>
 
-#define RELAY_BODY_MAX    (256u << 10) /* bytes, decoded */
-#define RELAY_QUEUE_MAX   1024         /* messages that wait for one host or one answer */
-#define RELAY_ROUTES_MAX  4096         /* then the one that has not been used for longest goes */
-#define RELAY_LOOKUPS_MAX 16           /* GIDs that are being looked up */
-#define RELAY_ASKED_MAX   1024         /* by messages of one GUID, with those that are to be */
-#define RELAY_BATCH_BYTES (640u << 10) /* text in one call; below HTTP_BODY_MAX */
+#define RELAY_BODY_MAX     (256u << 10) /* bytes, decoded */
+#define RELAY_QUEUE_MAX    1024         /* messages of one VM that wait, wherever they go */
+#define RELAY_QUEUE_BYTES  (4u << 20)   /* of these */
+#define RELAY_ROUTES_MAX   4096         /* then the one that has not been used for longest goes */
+#define RELAY_LOOKUPS_MAX  16           /* GIDs that are being looked up */
+#define RELAY_LOOKUPS_EACH 4            /* of these, for messages of one VM */
+#define RELAY_ASKED_MAX    256          /* for one VM, with those that are to be looked up */
+#define RELAY_BATCH_BYTES  (640u << 10) /* text in one call; below HTTP_BODY_MAX */
 
 struct daemon;
 struct relay;

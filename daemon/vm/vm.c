@@ -76,6 +76,7 @@ const char *vm_state_name(const struct vm *vm)
 static void vm_free(struct vm *vm)
 {
 	agent_free(vm->agent);
+	json_object_put(vm->paths_waiting);
 	free(vm->name);
 	free(vm->channel_alias);
 	free(vm->problem);

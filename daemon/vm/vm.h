@@ -55,8 +55,10 @@ struct vm {
 	struct migration *migration; /* borrowed; the one under way, or NULL */
 	bool has_strategy_once;      /* the next migration is asked for this, instead of strategy */
 	enum domain_strategy strategy_once;
-	unsigned paths_asked; /* path requests of the guest that are under way */
-	bool again;           /* started once more while LEAVING; again_incoming: by a migration */
+	unsigned paths_asking; /* path requests of the guest that are under way */
+	struct json_object
+		*paths_waiting; /* owned; those that are not yet, oldest first; or NULL */
+	bool again; /* started once more while LEAVING; again_incoming: by a migration */
 	bool again_incoming;
 	unsigned missing; /* from so many of libvirt's lists in turn */
 	bool gone;        /* stopped; removed when its last job is done */

@@ -16,14 +16,16 @@
 #include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
 #include "daemon/base/locate.h"
+#include "common/fair.h"
 #include "daemon/vm/relay.h"
 #include "daemon/base/settings.h"
 #include "daemon/vm/vm.h"
 #include "daemon/vm/channel.h"
 
-#define RUDE  0x00a1b2fffe000001ull
-#define OTHER 0x00a1b2fffe000002ull
-#define FAR   0x00a1b2fffe100000ull /* from this GUID on nobody is here */
+#define RUDE     0x00a1b2fffe000001ull
+#define OTHER    0x00a1b2fffe000002ull
+#define BIG_TEXT 200000
+#define FAR      0x00a1b2fffe100000ull /* from this GUID on nobody is here */
 
 static struct settings settings = {.url = (char *)"https://here"};
 static struct daemon d = {.settings = &settings};
@@ -36,25 +38,28 @@ static unsigned refused[2]; /* messages of rude, and of other */
 static unsigned delivered;  /* to guests of this host */
 static char answer[64];     /* to who relays to here */
 static bool sm_knows;
-static unsigned no_memory; /* the next calls of hosts, so many, cannot be started */
+static unsigned calls_of_other; /* of these */
+static bool big;                /* messages have BIG_TEXT bytes */
+static unsigned no_memory;      /* the next calls of hosts, so many, cannot be started */
 
-int job_start(struct daemon *daemon, struct json_object *in, void (*run)(struct job *j),
-	      void (*done)(struct job *j), void *owner, uint64_t serial)
+int job_order(struct daemon *daemon, const struct job_order *o)
 {
 	struct job *j = calloc(1, sizeof *j);
 
-	if (owner && no_memory) {
+	if (o->owner && no_memory) {
 		no_memory--;
-		json_object_put(in);
+		json_object_put(o->in);
 		free(j);
 		return -ENOMEM;
 	}
 	assert_true(j && started < ARRAY_SIZE(jobs));
-	*j = (struct job){.d = daemon, .in = in ? in : json_object_new_object(), .run = run};
-	j->out = json_object_new_object();
-	j->done = done;
-	j->owner = owner;
-	j->serial = serial;
+	*j = (struct job){.d = daemon,
+			  .in = o->in ? o->in : json_object_new_object(),
+			  .out = json_object_new_object(),
+			  .run = o->run,
+			  .done = o->done,
+			  .owner = o->owner,
+			  .serial = o->serial};
 	jobs[started++] = j;
 	return 0;
 }
@@ -96,7 +101,13 @@ int http_call(const char *base, const char *method, const char *path, struct jso
 	(void)timeout_ms;
 	(void)error;
 	assert_string_equal(base, "https://there");
-	calls_to_there += (unsigned)json_count(json_opt(body, "messages"));
+	struct json_object *list = json_opt(body, "messages");
+
+	calls_to_there += (unsigned)json_count(list);
+	for (size_t i = 0; i < json_count(list); i++)
+		calls_of_other += strstr(json_opt_str(json_object_array_get_idx(list, i), "from",
+						      ""),
+					 "0002") != NULL;
 	*ret_body = json_object_new_object();
 	return 0;
 }
@@ -107,9 +118,10 @@ struct vm *vm_by_guid(struct daemon *daemon, uint64_t guid)
 	return guid == RUDE ? &rude : guid == OTHER ? &other : NULL;
 }
 
-int agent_send(struct agent_line *a, struct json_object *msg)
+int agent_send_of(struct agent_line *a, uint64_t sender, struct json_object *msg)
 {
 	(void)a;
+	(void)sender;
 	json_object_put(msg);
 	delivered++;
 	return 0;
@@ -136,6 +148,8 @@ void vm_channel_relay_failed(struct vm *vm, const char *to, const char *error)
 	refused[vm == &other]++;
 }
 
+static char text_of_body[BIG_TEXT + 1];
+
 static void send_from(struct vm *vm, uint64_t to)
 {
 	struct json_object *msg AUTO_JSON = json_object_new_object();
@@ -147,7 +161,9 @@ static void send_from(struct vm *vm, uint64_t to)
 	gid.guid = to;
 	ib_gid_format(&gid, text);
 	json_set_str(msg, "to", text);
-	json_set_str(msg, "body", "AAAA");
+	memset(text_of_body, 'A', big ? BIG_TEXT : 4);
+	text_of_body[big ? BIG_TEXT : 4] = '\0';
+	json_set_str(msg, "body", text_of_body);
 	relay_from_guest(d.relay, vm, msg);
 }
 
@@ -157,7 +173,7 @@ static int setup(void **state)
 	rude.vf_count = other.vf_count = 1;
 	rude.vfs[0].want.vguid = RUDE;
 	other.vfs[0].want.vguid = OTHER;
-	started = ended = calls_to_there = delivered = refused[0] = refused[1] = 0;
+	started = ended = calls_of_other = calls_to_there = delivered = refused[0] = refused[1] = 0;
 	sm_knows = false;
 	return sd_event_new(&d.loop) < 0 || relay_new(&d, &d.relay);
 }
@@ -192,12 +208,84 @@ static void test_few_lookups_at_once(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 100; i++)
 		send_from(&rude, FAR + i);
-	assert_int_equal(started, RELAY_LOOKUPS_MAX);
+	assert_int_equal(started, RELAY_LOOKUPS_EACH);
 	end_job();
-	assert_int_equal(started, RELAY_LOOKUPS_MAX + 1);
+	assert_int_equal(started, RELAY_LOOKUPS_EACH + 1);
+	send_from(&other, FAR + 200); /* at once, before all that waits */
+	assert_int_equal(started, RELAY_LOOKUPS_EACH + 2);
 	end_all();
-	assert_int_equal(started, 100);
+	assert_int_equal(started, 101);
 	assert_int_equal(refused[0], 100);
+	assert_int_equal(refused[1], 1);
+}
+
+/* A guest fills the way to a host: it is refused what goes beyond its own share, and a message of
+ * another is in the next call. */
+static void test_floods_itself(void **state)
+{
+	unsigned before;
+
+	(void)state;
+	sm_knows = true;
+	relay_set_route(d.relay, FAR, "https://there");
+	for (unsigned i = 0; i < 2 * RELAY_QUEUE_MAX; i++)
+		send_from(&rude, FAR);
+	assert_int_equal(refused[0], RELAY_QUEUE_MAX);
+	send_from(&other, FAR);
+	assert_int_equal(refused[1], 0);
+	end_job();
+	before = calls_to_there;
+	assert_int_equal(before, 1);
+	end_job();
+	assert_true(calls_of_other);
+	end_all();
+	assert_int_equal(calls_to_there, RELAY_QUEUE_MAX + 1);
+	assert_int_equal(refused[1], 0);
+}
+
+/* Large messages to many GIDs that nobody knows yet: the bytes are counted, wherever they wait. */
+static void test_bytes_are_counted(void **state)
+{
+	unsigned sent = RELAY_QUEUE_BYTES / BIG_TEXT;
+
+	(void)state;
+	big = true;
+	for (unsigned i = 0; i < 100; i++)
+		send_from(&rude, FAR + i % 10);
+	assert_in_range(refused[0], 100 - sent, 100 - sent + 1);
+	send_from(&other, FAR);
+	assert_int_equal(refused[1], 0);
+	end_all();
+	refused[0] = 0;
+	send_from(&rude, FAR); /* they are gone */
+	assert_int_equal(refused[0], 0);
+	end_all();
+	big = false;
+}
+
+/* Who has had the least goes next, in the order of his own. */
+static void test_turns(void **state)
+{
+	static const uint64_t keys[] = {1, 1, 1, 2, 3};
+	static const size_t bytes[] = {100, 100, 100, 30, 300}, order[] = {4, 3, 0, 1};
+	struct fair_item items[ARRAY_SIZE(keys)];
+	struct fair f = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		assert_int_equal(fair_push(&f, keys[i], &items[i], bytes[i]), 0);
+	assert_int_equal(fair_bytes(&f, 1), 300);
+	assert_int_equal(fair_count(&f, 1), 3);
+	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
+		assert_ptr_equal(fair_pop(&f), &items[order[i]]);
+	/* A lane that comes has no arrears to be made good. */
+	assert_int_equal(fair_push(&f, 2, &items[3], 30), 0);
+	assert_ptr_equal(fair_peek(&f), &items[3]);
+	assert_ptr_equal(fair_pop(&f), &items[3]);
+	while (fair_pop(&f))
+		;
+	assert_int_equal(f.bytes, 0);
+	assert_null(f.lanes);
 }
 
 /* A guest asks for GUIDs that nobody has: the others are served. */
@@ -307,6 +395,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_few_lookups_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_leaves_room, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_forgets_the_oldest, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_floods_itself, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_bytes_are_counted, setup, teardown),
+		cmocka_unit_test(test_turns),
 		cmocka_unit_test_setup_teardown(test_receives_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_memory_for_a_call, setup, teardown),
 	};

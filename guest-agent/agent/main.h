@@ -123,6 +123,23 @@ void agent_relay_again(struct agent *a, uint32_t vqpn);
 void agent_relay_from_host(struct agent *a, struct json_object *msg);
 void agent_relay_failed(struct agent *a, struct json_object *msg);
 
+/* agent/sender.c: the rules of proto/senders.h. True if it is a packet of this build, and its
+ * entries follow the head: what the others of these are given. */
+bool agent_packet_valid(const struct peer_head *h, size_t bytes);
+/* For whoever in this guest knows the process that it is about. */
+bool agent_for_all(const struct peer_head *h);
+/* NULL, or why the packet is dropped; as the next ones. */
+const char *agent_sender_refused(struct agent *a, const struct agent_shim *s,
+				 const struct peer_head *h);
+/* The same for a packet that is to be sent when the process has ended. */
+const char *agent_will_refused(struct agent *a, const struct agent_shim *s,
+			       const struct peer_head *h);
+/* The sender is in another VM, whose GIDs its host has checked. */
+const char *agent_stranger_refused(struct agent *a, const struct peer_head *h);
+/* The packet has come, for that process. */
+const char *agent_receiver_refused(struct agent *a, const struct agent_shim *s,
+				   const struct peer_head *h);
+
 /* agent/will.c: packets that a process leaves, to be sent when it has ended: its connections with
  * librdmacm end, and their other ends must hear of it. At most 8192 of each process. */
 void agent_will_keep(struct agent_shim *s, const struct shim_relay *r);

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "guest-agent/proto/list.h"
+#include "guest-agent/proto/senders.h"
 
 #include <string.h>
 
@@ -56,18 +57,16 @@ static void to_host(struct agent *a, const struct peer_head *body, size_t bytes)
 	agent_host_send(a, msg);
 }
 
-static bool body_valid(const struct peer_head *h, size_t bytes)
-{
-	return bytes >= sizeof(*h) && bytes <= PEER_BODY_MAX && h->version == PEER_PROTO_VERSION &&
-	       bytes == sizeof(*h) + h->count * peer_entry_bytes(h->type);
-}
-
 static void deliver(struct agent *a, struct agent_shim *s, const struct peer_head *body,
 		    size_t bytes)
 {
 	static struct delivery d;
+	const char *wrong = agent_receiver_refused(a, s, body);
 
-	(void)a;
+	if (wrong) {
+		log_warn("%s is dropped: %s", peer_rule_of(body->type)->name, wrong);
+		return;
+	}
 	d.relay.head = (struct shim_head){.bytes = (uint32_t)(sizeof(d.relay) + bytes),
 					  .type = SHIM_DELIVER};
 	memcpy(d.relay.sgid, body->sgid, 16);
@@ -99,12 +98,6 @@ static void hold(const struct peer_head *body, size_t bytes, bool from_host)
 	list_add(&late, &l->link);
 }
 
-/* For whoever in this guest knows the process that it is about. */
-static bool for_all(const struct peer_head *body)
-{
-	return body->type == PEER_GONE && body->about == PEER_UD_ENDED && !body->dst_slot;
-}
-
 static void route(struct agent *a, const struct peer_head *body, size_t bytes, bool from_host)
 {
 	struct agent_shim *s;
@@ -116,7 +109,7 @@ static void route(struct agent *a, const struct peer_head *body, size_t bytes, b
 			unreachable(a, body->dgid);
 		return;
 	}
-	if (for_all(body)) {
+	if (agent_for_all(body)) {
 		agent_for_each_shim(a, s) deliver(a, s, body, bytes);
 		return;
 	}
@@ -178,15 +171,16 @@ void agent_relay_from_shim(struct agent *a, const struct agent_shim *s, const st
 {
 	static struct delivery d;
 	size_t bytes = r->head.bytes - sizeof(*r);
+	const char *wrong;
 
 	if (bytes > sizeof(d.body))
 		return;
 	memcpy(&d.body, r->body, bytes);
-	if (!body_valid(&d.body.head, bytes))
-		log_warn("a process sent a relay packet of %zu bytes that is not one", bytes);
-	else if (d.body.head.src_slot != s->slot || d.body.head.src_instance != s->instance)
-		log_warn("process %d (%s) sent a relay packet in the name of slot %u", s->pid,
-			 s->comm, d.body.head.src_slot);
+	wrong = agent_packet_valid(&d.body.head, bytes) ? agent_sender_refused(a, s, &d.body.head)
+							: "that is none of this build";
+	if (wrong)
+		log_warn("process %d (%s) sent a packet of type %u %s: it is dropped", s->pid,
+			 s->comm, d.body.head.type, wrong);
 	else
 		route(a, &d.body.head, bytes, false);
 	look_at_late(a);
@@ -249,10 +243,11 @@ void agent_relay_from_host(struct agent *a, struct json_object *msg)
 {
 	static struct delivery d;
 	const char *text = json_opt_str(msg, "body", "");
+	const char *wrong;
 	size_t bytes = 0;
 
 	if (base64_decode(text, &d.body, sizeof(d.body), &bytes) ||
-	    !body_valid(&d.body.head, bytes)) {
+	    !agent_packet_valid(&d.body.head, bytes)) {
 		log_warn("the host relayed a packet of %zu characters that is not one of version "
 			 "%u",
 			 strlen(text), PEER_PROTO_VERSION);
@@ -261,6 +256,12 @@ void agent_relay_from_host(struct agent *a, struct json_object *msg)
 	if (!gid_is(msg, "from", d.body.head.sgid) || !gid_is(msg, "to", d.body.head.dgid)) {
 		log_warn("a relayed packet from %s to %s bears other GIDs",
 			 json_opt_str(msg, "from", "?"), json_opt_str(msg, "to", "?"));
+		return;
+	}
+	wrong = agent_stranger_refused(a, &d.body.head);
+	if (wrong) {
+		log_warn("a relayed packet from %s, type %u, is dropped: %s",
+			 json_opt_str(msg, "from", "?"), d.body.head.type, wrong);
 		return;
 	}
 	route(a, &d.body.head, bytes, true);

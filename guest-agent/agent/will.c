@@ -28,10 +28,33 @@ static bool same(const struct peer_head *a, const struct peer_head *b)
 	       !memcmp(a->dgid, b->dgid, sizeof(a->dgid));
 }
 
+/* NULL, or why it is not kept. */
+static const char *refused(struct agent_shim *s, const struct shim_relay *r)
+{
+	size_t bytes = r->head.bytes - sizeof(*r);
+	struct {
+		struct peer_head head;
+		struct peer_qp qp;
+	} body;
+
+	if (bytes > sizeof(body))
+		return "that is too long";
+	memcpy(&body, r->body, bytes);
+	if (!agent_packet_valid(&body.head, bytes))
+		return "that is none of this build";
+	return agent_will_refused(s->agent, s, &body.head);
+}
+
 void agent_will_keep(struct agent_shim *s, const struct shim_relay *r)
 {
+	const char *wrong = refused(s, r);
 	struct agent_will *w;
 
+	if (wrong) {
+		log_warn("process %d (%s) leaves a packet %s: it is dropped", s->pid, s->comm,
+			 wrong);
+		return;
+	}
 	agent_will_drop(s, r); /* said again: to an agent that was started again, too */
 	w = s->will_count < WILLS_MAX &&
 			    agent_user_may(s->user, s->user->wills, AGENT_USER_WILLS_MAX)

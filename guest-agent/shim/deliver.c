@@ -2,6 +2,7 @@
 /* The packets of other processes, as the agent hands them over: each goes to the part that it is
  * for. Nothing that a peer says is used before it is checked. */
 #include "guest-agent/shim/deliver.h"
+#include "guest-agent/proto/senders.h"
 #include "guest-agent/shim/cm/id.h"
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/job/job.h"
@@ -34,31 +35,31 @@ static void reply_gone(const struct peer_head *h, uint32_t dst_vqpn, uint32_t sr
 }
 
 /* To the asker, whoever q is connected to. */
-static void answer_peer(const struct shim_qp *q, struct shim_peer *peer, const struct peer_head *h,
-			const struct peer_qp *e, uint16_t type)
+static void answer_peer(const struct shim_qp *q, const struct peer_head *h, const struct peer_qp *e,
+			uint16_t type)
 {
+	struct shim_peer asker = {.slot = h->src_slot, .instance = h->src_instance};
 	/* No copy of the whole: the program may be posting. */
 	struct shim_qp to = {.ctx = q->ctx,
 			     .real = q->real,
 			     .psn = q->psn,
 			     .phase = q->phase,
-			     .peer = peer,
+			     .peer = &asker,
 			     .dvqpn = e->src_vqpn,
 			     .attr = {.port_num = q->attr.port_num},
 			     .v = {.qp_num = q->v.qp_num, .state = q->v.state}};
 
 	memcpy(to.sgid, h->dgid, 16);
 	memcpy(to.dgid, h->sgid, 16);
-	if (type == PEER_RESOLVED)
-		peer_send_new_keys(&to);
 	peer_send_qp(&to, type, 0);
 }
 
-/* True if the packet is of the end that q names. */
+/* True if the packet is of the end that q names, and of its process where that is known. */
 static bool is_other_end(const struct shim_qp *q, const struct peer_head *h,
 			 const struct peer_qp *e)
 {
-	return q->dvqpn == e->src_vqpn && !memcmp(q->dgid, h->sgid, 16);
+	return q->dvqpn == e->src_vqpn && !memcmp(q->dgid, h->sgid, 16) &&
+	       (!q->connected || !q->peer || peer_is_end(q, h, e->src_vqpn));
 }
 
 /* The program has named a LID, and after moves the number may be that of a QP at another one, which
@@ -69,13 +70,44 @@ static bool is_misled(const struct shim_qp *q, const struct peer_head *h)
 	       !lid_same_port(q->ctx, q->attr.port_num, q->asked_lid, h->src_vlid);
 }
 
-/* The asker connects to us. Before our own program has connected, this is all we know of it. */
+/* The asker connects to us. Before our own program has connected, this is all we know of it, and
+ * the first asker is kept until then. */
+static void note_asker(struct shim_qp *q, const struct peer_head *h, const struct peer_qp *e,
+		       bool late)
+{
+	struct shim_peer *peer = !q->peer || is_other_end(q, h, e) ? peer_get(h) : NULL;
+
+	if (!peer)
+		return;
+	q->peer = peer;
+	q->resolved = true;
+	q->dvqpn = e->src_vqpn;
+	q->dqpn = e->qpn & SHIM_QPN_MAX;
+	q->dqpn_old = late; /* the asker may have a new one by now */
+	memcpy(q->sgid, h->dgid, 16);
+	memcpy(q->dgid, h->sgid, 16);
+}
+
+/* Both ask at the same time: this answers ours. Else the other end would take part in a migration
+ * that comes now, and this end, still waiting, would not. */
+static void answered_by_question(struct shim_qp *q, const struct peer_head *h,
+				 const struct peer_qp *e)
+{
+	struct shim_peer *peer = peer_get(h);
+
+	if (!peer)
+		return;
+	q->peer = peer;
+	q->dqpn = e->qpn & SHIM_QPN_MAX;
+	peer_resolve_end(q, RESOLVE_DONE);
+}
+
+/* Whoever asks for a QP hears its number, but only its own other end changes anything here. */
 static void resolve_for_peer(const struct peer_head *h, const struct peer_qp *e, bool late)
 {
 	struct shim_qp *q = qp_by_vqpn(e->dst_vqpn);
-	struct shim_peer *peer = q && !q->ud ? peer_get(h) : NULL;
 
-	if (!peer) {
+	if (!q || q->ud) {
 		reply_gone(h, e->dst_vqpn, e->src_vqpn);
 		return;
 	}
@@ -84,29 +116,19 @@ static void resolve_for_peer(const struct peer_head *h, const struct peer_qp *e,
 			return; /* the asker goes on without cover */
 		deferred[deferred_count].head = *h;
 		deferred[deferred_count++].qp = *e;
-		answer_peer(q, peer, h, e, PEER_BUSY);
+		answer_peer(q, h, e, PEER_BUSY);
 		return;
 	}
 	/* The asker begins to count, and we have done so before. */
 	if (atomic_load(&q->recv.tail) && (!q->connected || is_other_end(q, h, e)))
 		q->uncounted = true;
-	if (!q->connected) {
-		q->peer = peer;
-		q->resolved = true;
-		q->dvqpn = e->src_vqpn;
-		q->dqpn = e->qpn & SHIM_QPN_MAX;
-		q->dqpn_old = late; /* the asker may have a new one by now */
-		memcpy(q->sgid, h->dgid, 16);
-		memcpy(q->dgid, h->sgid, 16);
-	} else if (q->resolve == RESOLVE_WAITS && !late && is_other_end(q, h, e) &&
-		   !is_misled(q, h)) {
-		/* Both ask at the same time: this answers ours. Else the other end would take part
-		 * in a migration that comes now, and this end, still waiting, would not. */
-		q->peer = peer;
-		q->dqpn = e->qpn & SHIM_QPN_MAX;
-		peer_resolve_end(q, RESOLVE_DONE);
-	}
-	answer_peer(q, peer, h, e, PEER_RESOLVED);
+	if (!q->connected)
+		note_asker(q, h, e, late);
+	else if (q->resolve == RESOLVE_WAITS && !late && is_other_end(q, h, e) && !is_misled(q, h))
+		answered_by_question(q, h, e);
+	answer_peer(q, h, e, PEER_RESOLVED);
+	if (q->connected && q->resolved && peer_is_end(q, h, e->src_vqpn))
+		peer_send_new_keys(q);
 }
 
 static void answer_deferred(void)
@@ -157,32 +179,11 @@ static void flush_waiting(struct shim_peer *peer)
 	}
 }
 
-/* True if a QP of ours has just asked somebody there. */
-static bool asked_there(const uint8_t gid[16])
+static void peer_keys(struct shim_peer *peer, const struct peer_key *keys, unsigned count)
 {
-	struct shim_qp *q;
-
-	list_for_each (q, &shim.qps, link)
-		if (q->resolve == RESOLVE_WAITS && !memcmp(q->dgid, gid, 16))
-			return true;
-	return false;
-}
-
-/* The process that tells us numbers. Numbers come before the first answer; a stranger's are not
- * kept. */
-static struct shim_peer *teller(const struct peer_head *h)
-{
-	return asked_there(h->sgid) ? peer_get(h) : peer_find(h);
-}
-
-static void peer_keys(const struct peer_head *h, const struct peer_key *keys)
-{
-	struct shim_peer *peer = teller(h);
-
-	for (unsigned i = 0; peer && i < h->count; i++)
+	for (unsigned i = 0; i < count; i++)
 		peer_set_key(peer, keys[i]);
-	if (peer)
-		flush_waiting(peer);
+	flush_waiting(peer);
 }
 
 /* A number that is nobody's is told to the QPs that wait, and not kept: it may become somebody's.
@@ -220,19 +221,22 @@ static void peer_gone(const struct peer_head *h)
 	}
 	if (!q || q->dvqpn != h->dst_vqpn || memcmp(q->dgid, h->sgid, 16))
 		return;
-	switch (h->about) {
-	case PEER_RESOLVE:
+	if (h->about == PEER_RESOLVE) { /* perhaps by the agent there, of no process */
 		peer_resolve_end(q, RESOLVE_GONE);
-		break;
+		return;
+	}
+	if (!peer_is_end(q, h, h->dst_vqpn))
+		return;
+	switch (h->about) {
 	case PEER_KEY_GET:
-		if (q->peer && q->wanted.type == PEER_KEY_GET) {
+		if (q->wanted.type == PEER_KEY_GET) {
 			peer_set_key(q->peer, (struct peer_key){q->wanted.number, KEY_NONE});
 			flush_waiting(q->peer);
 		}
 		break;
 	case PEER_SRQ_GET:
 		none.vkey = q->wanted.number;
-		if (q->peer && q->wanted.type == PEER_SRQ_GET)
+		if (q->wanted.type == PEER_SRQ_GET)
 			peer_srqns(q->peer, &none, 1);
 		break;
 	case PEER_CM_DISCONNECT: /* nothing is left to end there */
@@ -251,72 +255,62 @@ static bool ended(const struct shim_qp *q, unsigned type)
 
 static void peer_qp_packet(const struct peer_head *h, const struct peer_qp *entries)
 {
-	struct shim_peer *peer = peer_find(h);
-
 	for (unsigned i = 0; i < h->count; i++) {
 		const struct peer_qp *e = &entries[i];
 		struct shim_qp *q = qp_by_vqpn(e->dst_vqpn);
 
-		if (q && peer && q->peer == peer && q->dvqpn == e->src_vqpn && !ended(q, h->type))
+		if (q && peer_is_end(q, h, e->src_vqpn) && !ended(q, h->type))
 			job_qp_event(q, h->type, h->migration, e);
 		else
 			reply_gone(h, e->dst_vqpn, e->src_vqpn);
 	}
 }
 
-void peer_delivered(const struct shim_relay *r)
+/* Numbers of the sender's: only of an end that our program has connected to. */
+static void told_numbers(const struct peer_head *h, const void *entries)
 {
-	struct peer_head h;
-	const void *entries = r->body + sizeof(h);
-	size_t bytes = r->head.bytes - sizeof(*r);
-	struct shim_peer *peer;
-	size_t each;
+	struct shim_peer *peer = peer_connected(h);
 
-	if (r->head.bytes < sizeof(*r) + sizeof(h))
+	if (!peer)
 		return;
-	memcpy(&h, r->body, sizeof(h));
-	each = peer_entry_bytes(h.type);
-	if (h.version != PEER_PROTO_VERSION || bytes != sizeof(h) + h.count * each)
-		return;
-	pthread_mutex_lock(&shim.ctl);
-	switch (h.type) {
+	if (h->type == PEER_KEYS)
+		peer_keys(peer, entries, h->count);
+	else if (h->type == PEER_SRQS)
+		peer_srqns(peer, entries, h->count);
+	else
+		peer_forgets(peer);
+}
+
+/* Under ctl. */
+static void take(const struct peer_head *h, const void *entries)
+{
+	switch (h->type) {
 	case PEER_RESOLVE:
-		if (h.count == 1)
-			resolve_for_peer(&h, entries, false);
+		resolve_for_peer(h, entries, false);
 		break;
 	case PEER_RESOLVED:
 	case PEER_BUSY:
-		if (h.count == 1)
-			peer_resolved(&h, entries);
+		peer_resolved(h, entries);
 		break;
 	case PEER_KEYS:
-		peer_keys(&h, entries);
-		break;
-	case PEER_KEYS_DROP:
-		if ((peer = peer_find(&h)))
-			peer_forgets(peer);
-		break;
 	case PEER_SRQS:
-		if ((peer = teller(&h)))
-			peer_srqns(peer, entries, h.count);
+	case PEER_KEYS_DROP:
+		told_numbers(h, entries);
 		break;
 	case PEER_SRQ_GET:
-		if (h.count == 1)
-			peer_srq_get(&h, entries);
+		peer_srq_get(h, entries);
 		break;
 	case PEER_KEY_GET:
-		if (h.count == 1)
-			peer_key_get(&h, entries);
+		peer_key_get(h, entries);
 		break;
 	case PEER_GONE:
-		if (h.about >= PEER_UD_RESOLVE)
-			ud_gone(&h);
+		if (h->about >= PEER_UD_RESOLVE)
+			ud_gone(h);
 		else
-			peer_gone(&h);
+			peer_gone(h);
 		break;
 	case PEER_CM_DISCONNECT:
-		if (h.count == 1)
-			cm_peer_disconnected(&h, entries);
+		cm_peer_disconnected(h, entries);
 		break;
 	case PEER_DRAINED:
 	case PEER_FREEZE:
@@ -325,14 +319,56 @@ void peer_delivered(const struct shim_relay *r)
 	case PEER_PREPARED:
 	case PEER_CONNECT:
 	case PEER_READY:
-		peer_qp_packet(&h, entries);
+		peer_qp_packet(h, entries);
 		break;
-	default: /* or of a newer build, or none at all */
-		if (h.type >= PEER_UD_RESOLVE)
-			ud_delivered(&h, entries);
+	default:
+		ud_delivered(h, entries);
 		break;
 	}
+}
+
+/* True if this process is meant, and not one that had its slot before. */
+static bool is_for_us(const struct peer_rule *r, const struct peer_head *h)
+{
+	if (h->dst_slot)
+		return h->dst_slot == shim.slot && h->dst_instance == shim.instance;
+	return r->to == PEER_TO_HOLDER || (h->type == PEER_GONE && h->about == PEER_UD_ENDED);
+}
+
+void peer_delivered(const struct shim_relay *r)
+{
+	const struct peer_rule *rule;
+	struct peer_head h;
+
+	if (r->head.bytes < sizeof(*r) + sizeof(h))
+		return;
+	memcpy(&h, r->body, sizeof(h));
+	rule = peer_rule_of(h.type); /* NULL: of a newer build, or none at all */
+	if (h.version != PEER_PROTO_VERSION || !rule || rule->from == PEER_FROM_AGENT ||
+	    !peer_fits(rule, &h, r->head.bytes - sizeof(*r)) || !is_for_us(rule, &h))
+		return;
+	pthread_mutex_lock(&shim.ctl);
+	take(&h, r->body + sizeof(h));
 	pthread_mutex_unlock(&shim.ctl);
+}
+
+/* The keys of QPs that have been connected just now, but not between two devices: the resume tells
+ * them. */
+static void tell_keys(void)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.ctl);
+	struct list *at = shim.untold.next;
+
+	while (at != &shim.untold) {
+		struct shim_qp *q = list_entry(at, struct shim_qp, untold);
+
+		at = at->next;
+		if (!q->real || q->phase != QP_LIVE || job_concerns(q, q->dgid))
+			continue;
+		list_del(&q->untold);
+		if (q->peer)
+			peer_send_new_keys(q);
+	}
 }
 
 void peer_unreachable(const uint8_t dgid[16])
@@ -356,4 +392,4 @@ static void forget(void)
 }
 
 const struct shim_part deliver_part = {
-	.name = "peers", .answer = answer_deferred, .forget = forget};
+	.name = "peers", .answer = answer_deferred, .step = tell_keys, .forget = forget};

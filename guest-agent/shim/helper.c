@@ -107,7 +107,8 @@ static bool any_readable(const struct pollfd *fds, nfds_t n)
 
 static int connect_agent(void)
 {
-	const char *path = getenv(SHIM_SOCKET_ENV);
+	/* A setuid program would speak to whatever agent its user has made. */
+	const char *path = secure_getenv(SHIM_SOCKET_ENV);
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	int fd AUTO_CLOSE = -1;
 	int size = SOCKET_BUFFER;
@@ -133,7 +134,7 @@ static unsigned own_faults(void)
 	} faults[] = {{"no-marker", SHIM_FAULT_NO_MARKER},
 		      {"no-dirtying", SHIM_FAULT_NO_DIRTYING},
 		      {"no-counts", SHIM_FAULT_NO_COUNTS}};
-	const char *list = getenv("IBVMIG_FAULT");
+	const char *list = secure_getenv("IBVMIG_FAULT");
 	unsigned fault = 0;
 
 	for (size_t i = 0; list && i < ARRAY_SIZE(faults); i++)
@@ -178,22 +179,34 @@ static void agent_gone(void)
 	job_agent_gone();
 }
 
-/* A new agent is told all that the old one knew. */
-static void agent_again(void)
+/* Under ctl. */
+static bool tell_numbers(int fd)
 {
-	int fd AUTO_CLOSE = connect_agent();
 	struct shim_qp *q;
+	bool sent = true;
 
-	if (fd < 0 || say_hello(fd))
-		return;
-	/* Other threads may just use the descriptor: it must stay the same. */
-	if (dup3(fd, shim.agent, O_CLOEXEC) < 0)
-		return;
-	pthread_mutex_lock(&shim.ctl);
 	list_for_each (q, &shim.qps, link) {
 		struct shim_qp_number n = {.head = {.bytes = sizeof(n), .type = SHIM_QP_ADD},
 					   .vqpn = q->v.qp_num};
-		shim_send(&n);
+
+		sent &= send(fd, &n, sizeof(n), MSG_NOSIGNAL) == sizeof(n);
+	}
+	return sent;
+}
+
+/* A new agent is told all that the old one knew. The numbers of QPs come first, since any thread may
+ * speak in their name as soon as the descriptor is the new one's. */
+static void agent_again(void)
+{
+	int fd AUTO_CLOSE = connect_agent();
+
+	if (fd < 0 || say_hello(fd))
+		return;
+	pthread_mutex_lock(&shim.ctl);
+	/* Other threads may just use the descriptor: it must stay the same. */
+	if (!tell_numbers(fd) || dup3(fd, shim.agent, O_CLOEXEC) < 0) {
+		pthread_mutex_unlock(&shim.ctl);
+		return;
 	}
 	routes_ask_again();
 	pthread_mutex_unlock(&shim.ctl);
@@ -268,7 +281,8 @@ static void start(void)
 		return;
 	}
 	if (own_faults())
-		shim_log("FAULT INJECTION is on (IBVMIG_FAULT=%.40s)", getenv("IBVMIG_FAULT"));
+		shim_log("FAULT INJECTION is on (IBVMIG_FAULT=%.40s)",
+			 secure_getenv("IBVMIG_FAULT"));
 }
 
 const struct shim_helper shim_helper = {.start = start};

@@ -18,6 +18,11 @@ bench-shim: ## the cost of the shim on the data path, in instructions, in build/
 	$(Q)tests/bench/shim
 	$(Q)tests/bench/shim_guest
 
+.PHONY: bench-senders
+bench-senders: $(BUILD)/tests/test_guest_senders ## who may say what to whom, by forged senders, in build/bench/hostile/senders.json
+	$(Q)mkdir -p $(BUILD)/bench/hostile
+	$(Q)$< $(BUILD)/bench/hostile/senders.json
+
 # The shim's own code with a sanitizer, on the played libibverbs: build/tests/guest_race.NAME
 # $(call sanitized,NAME,FLAGS)
 RACE_SRC := tests/unit/guest-agent/race.c tests/fake/verbs/agent.c $(SHIM_SRC) common/util.c

@@ -51,6 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	world_begin();
 	if (data[0] & 1)
 		world_asks(&world_qp[0]);
+	world_qp[0].resolved = data[0] & 4; /* once it has a peer it is connected */
 	if (data[0] & 2)
 		world_qp[1].phase = QP_DRAINING;
 	data++;
@@ -63,6 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			bytes = (uint16_t)size;
 		if (bytes >= sizeof(h)) {
 			memcpy(&h, data, sizeof(h));
+			h.dst_slot = shim.slot; /* by which the agent has found us */
+			h.dst_instance = shim.instance;
 			world_deliver(&h, data + sizeof(h), bytes - sizeof(h));
 			check();
 		}

@@ -88,7 +88,7 @@ SRC_guest_run        := guest-agent/run/check.c guest-agent/run/elf.c
 SRC_guest_table      := $(call shim_src,core/table)
 SRC_guest_post       := $(SHIM_POST)
 SRC_guest_ud         := $(SHIM_POST) $(call shim_src,verbs/ud verbs/ud_send ud/peer port/lid)
-SRC_guest_relay      := guest-agent/agent/relay.c
+SRC_guest_relay      := guest-agent/agent/relay.c guest-agent/agent/sender.c
 LIBS_guest_kernel    := $(COMMON_LIBS) -lnl-3
 FLAGS_guest_kernel   := -I/usr/include/libnl3
 SRC_guest_dirty      := $(SHIM_REGIONS)
@@ -104,6 +104,7 @@ SRC_guest_resume     := $(call shim_src,job/resume verbs/mw core/part core/batch
 SRC_guest_part       := $(call shim_src,core/part)
 SRC_guest_cm         := $(SHIM_CM)
 SRC_guest_cm_ids     := $(SHIM_CM)
+SRC_guest_senders    := $(SRC_guest_relay) $(call shim_src,deliver peer/peer port/lid verbs/keys verbs/ud verbs/ud_send ud/peer core/part core/table core/lock)
 SRC_guest_peer       := $(call shim_src,deliver peer/peer port/lid verbs/keys core/part core/table core/lock)
 
 # Tests of the shim as it is shipped, preloaded above a libibverbs that is played (tests/fake/verbs).

@@ -25,6 +25,7 @@ struct shim shim = {
 	.ahs = LIST_INIT(shim.ahs),
 	.partners = LIST_INIT(shim.partners),
 	.peers = LIST_INIT(shim.peers),
+	.untold = LIST_INIT(shim.untold),
 	.call = PTHREAD_MUTEX_INITIALIZER,
 	.call_done = PTHREAD_COND_INITIALIZER,
 	.calls = LIST_INIT(shim.calls),
@@ -245,7 +246,8 @@ void shim_reset(void)
 {
 	struct list *lists[] = {&shim.contexts, &shim.pds,   &shim.xrcds,    &shim.mrs,
 				&shim.channels, &shim.cqs,   &shim.srqs,     &shim.qps,
-				&shim.ahs,      &shim.peers, &shim.partners, &shim.calls};
+				&shim.ahs,      &shim.peers, &shim.partners, &shim.calls,
+				&shim.untold};
 
 	memset(&shim, 0, sizeof(shim));
 	shim.agent = shim.kick = -1;

@@ -25,6 +25,7 @@
 #include "guest-agent/shim/core/table.h"
 
 #define SHIM_GIDS_MAX  16
+#define SHIM_TOLD_MAX  1024
 #define SHIM_GIDS_KEPT 256 /* of a port, by the program's indices */
 #define SHIM_PKEYS_MAX 256 /* of a port; mlx5 has 128 */
 #define SHIM_PORTS_MAX 2
@@ -251,7 +252,7 @@ struct shim_route {
 /* The part of our keys that a process at the other end knows. A process keeps keys by the GID that
  * we speak from. */
 struct shim_told {
-	const struct shim_context *ctx; /* only compared: may be gone */
+	const void *domain; /* the PD, or XRC domain, of its QPs; only compared: may be gone */
 	uint8_t sgid[16];
 	bool told;     /* the process knows regions before .next, and windows */
 	uint64_t next; /* number of a region */
@@ -270,8 +271,8 @@ struct shim_peer {
 	/* Owned; NULL before it has told one. Its virtual numbers of shared receive queues: the
 	 * hardware's, and SRQN_KNOWN. */
 	_Atomic(struct shim_table *) srqns;
-	bool stops; /* the process has said so, or has gone */
-	struct shim_told told[SHIM_GIDS_MAX];
+	bool stops;             /* the process has said so, or has gone */
+	struct shim_told *told; /* owned; at most SHIM_TOLD_MAX */
 	unsigned told_count;
 };
 
@@ -365,6 +366,7 @@ struct shim_qp {
 	uint16_t asked_lid;     /* the program's name for the other end, where others may have had
 				 * it; 0: a GID, or a LID that is one port's */
 	struct shim_peer *peer; /* borrowed */
+	struct list untold;     /* in shim.untold: the keys of its domain are to be told */
 	enum { RESOLVE_NONE, RESOLVE_WAITS, RESOLVE_DONE, RESOLVE_GONE } resolve;
 	bool dqpn_old;         /* dqpn must be asked for again */
 	bool resolve_busy;     /* the peer will answer when its migration is over */
@@ -452,6 +454,7 @@ struct shim {
 	bool no_connects; /* rdma_connect() waits, other verbs do not */
 	bool held;        /* this guest is suspended, or will be: no device may be opened */
 	struct list contexts, pds, xrcds, mrs, channels, cqs, srqs, qps, ahs, peers, partners;
+	struct list untold;           /* QPs that have been connected just now */
 	struct shim_table keys;       /* our virtual keys to the hardware's lkeys */
 	struct shim_table srqns;      /* virtual SRQ numbers: srq_by_number() */
 	struct shim_table qp_by_vqpn; /* to struct shim_qp *; under ctl */

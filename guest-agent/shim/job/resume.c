@@ -176,7 +176,8 @@ static void tell_peer(struct shim_qp *q)
 {
 	if (!q->paired || q->said.gone)
 		return;
-	peer_tell_keys(q);
+	if (q->connected)
+		peer_tell_keys(q);
 	peer_queue_qp(q, PEER_CONNECT, job.migration);
 }
 

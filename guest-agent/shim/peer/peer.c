@@ -182,6 +182,30 @@ struct shim_peer *peer_find(const struct peer_head *h)
 	return NULL;
 }
 
+bool peer_is_end(const struct shim_qp *q, const struct peer_head *h, uint32_t src_vqpn)
+{
+	const struct shim_peer *p = q->peer;
+
+	return p && p->slot == h->src_slot && p->instance == h->src_instance &&
+	       q->dvqpn == src_vqpn && !memcmp(p->gid, h->sgid, 16);
+}
+
+bool peer_is_connected(const struct shim_qp *q, const struct peer_head *h)
+{
+	return q->connected && q->resolved && peer_is_end(q, h, h->src_vqpn);
+}
+
+struct shim_peer *peer_connected(const struct peer_head *h)
+{
+	struct shim_peer *p = peer_find(h);
+	struct shim_qp *q;
+
+	list_for_each (q, &shim.qps, link)
+		if (p && q->peer == p && q->connected)
+			return p;
+	return NULL;
+}
+
 static void peer_set(struct shim_table *t, uint32_t index, uint64_t entry)
 {
 	unsigned before = t->chunks, limit = before + ALL_CHUNKS_MAX - shim.peer_chunks;
@@ -243,6 +267,7 @@ static void peer_forget(struct shim_peer *p)
 		table_free(srqns);
 		free(srqns);
 	}
+	free(p->told);
 	free(p);
 }
 
@@ -485,8 +510,8 @@ static void connect_by_lid(struct shim_qp *q)
 		go_without(q, why);
 }
 
-/* Before the QP goes to RTR: who is at the other end? In the program's thread; 0 or errno. */
-int peer_connect(struct shim_qp *q, int sgid_index, bool by_cm)
+/* 0 or errno. */
+static int find_other_end(struct shim_qp *q, int sgid_index, bool by_cm)
 {
 	const struct ibv_ah_attr *ah = &q->attr.ah_attr;
 	struct shim_route *r;
@@ -509,4 +534,30 @@ int peer_connect(struct shim_qp *q, int sgid_index, bool by_cm)
 	else if (r && r->state == ROUTE_NONE)
 		route_ask(r, false);
 	return 0;
+}
+
+/* The helper thread tells the other end our keys. */
+static void tell_keys(struct shim_qp *q)
+{
+	bool tell;
+
+	pthread_mutex_lock(&shim.ctl);
+	tell = q->resolved && q->peer;
+	if (tell) {
+		list_del(&q->untold);
+		list_add(&shim.untold, &q->untold);
+	}
+	pthread_mutex_unlock(&shim.ctl);
+	if (tell)
+		shim_wake_helper();
+}
+
+/* Before the QP goes to RTR: who is at the other end? In the program's thread; 0 or errno. */
+int peer_connect(struct shim_qp *q, int sgid_index, bool by_cm)
+{
+	int rc = find_other_end(q, sgid_index, by_cm);
+
+	if (!rc)
+		tell_keys(q);
+	return rc;
 }

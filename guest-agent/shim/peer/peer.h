@@ -44,6 +44,12 @@ void peer_send_to(const uint8_t sgid[16], const uint8_t dgid[16], const struct s
 struct shim_peer *peer_find(const struct peer_head *h);
 /* The same, made if it is not there yet. NULL: too many, or no memory. */
 struct shim_peer *peer_get(const struct peer_head *h);
+/* True if the sender's process is q's other end; .src_vqpn: its QP. */
+bool peer_is_end(const struct shim_qp *q, const struct peer_head *h, uint32_t src_vqpn);
+/* The same of the QP in the head, and q's program has connected it. */
+bool peer_is_connected(const struct shim_qp *q, const struct peer_head *h);
+/* The sender, if a QP that our program has connected leads to it. */
+struct shim_peer *peer_connected(const struct peer_head *h);
 /* The answer to the question of q, which waits: RESOLVE_DONE, RESOLVE_GONE. */
 void peer_resolve_end(struct shim_qp *q, int result);
 /* A number that the peer has told. A key of 0, or an SRQN_NONE, is known to be nobody's. */

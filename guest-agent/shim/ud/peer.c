@@ -111,12 +111,24 @@ static bool must_wait(const struct shim_qp *q)
 			    context_has_guid(q->ctx, &job.order, NULL));
 }
 
+/* True if another process there has the number. Should it have ended without a word, that shows,
+ * and the next question finds the number free. */
+static bool is_taken(const struct shim_partner *p, uint32_t vqpn)
+{
+	struct shim_partner *holder = node_holder(p->node, vqpn);
+
+	if (!holder || holder->slot == p->slot)
+		return false;
+	partner_probe(holder);
+	return true;
+}
+
 static void resolve(const struct peer_head *h, const struct peer_qp *e, bool late)
 {
 	struct shim_qp *q = qp_by_vqpn(e->dst_vqpn);
 	struct shim_partner *p = q && q->ud ? partner_get(h) : NULL;
 
-	if (!p) {
+	if (!p || is_taken(p, e->src_vqpn)) {
 		reply_gone(h, e);
 		return;
 	}
@@ -167,7 +179,7 @@ static void resolved(const struct peer_head *h, const struct peer_qp *e)
 	if (asked(q, h->sgid, e->src_vqpn) && h->type == PEER_UD_BUSY) {
 		q->ud->ask_until_us = now_us() + RESOLVE_BUSY_MS * 1000ull;
 	} else if (asked(q, h->sgid, e->src_vqpn) && (p = partner_get(h)) &&
-		   !node_learn(p->node, p, e->src_vqpn, e->qpn)) {
+		   !is_taken(p, e->src_vqpn) && !node_learn(p->node, p, e->src_vqpn, e->qpn)) {
 		p->node->alone = false;
 		node_at_lid(p->node, h->src_lid, h->src_vlid, true);
 		/* A holder that was told a number that we do not have any more is told again. */
@@ -316,6 +328,13 @@ static bool settled(const struct shim_partner *p)
 	       !gid_in_order(p->sgid, &job.order);
 }
 
+static bool holds(const struct shim_partner *p, uint32_t vqpn)
+{
+	const struct shim_partner *holder = node_holder(p->node, vqpn);
+
+	return holder && holder->slot == p->slot;
+}
+
 static void from_partner(const struct peer_head *h, const struct peer_qp *entries,
 			 struct shim_partner *p)
 {
@@ -338,7 +357,7 @@ static void from_partner(const struct peer_head *h, const struct peer_qp *entrie
 		break;
 	case PEER_UD_BYE:
 		for (unsigned i = 0; i < h->count; i++)
-			if (table_get(&p->node->real, entries[i].src_vqpn) & NODE_KNOWN)
+			if (holds(p, entries[i].src_vqpn))
 				node_forget(p->node, entries[i].src_vqpn, NODE_ENDED);
 		break;
 	default:

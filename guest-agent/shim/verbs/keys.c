@@ -24,20 +24,42 @@ static bool is_gid(const uint8_t a[16], const uint8_t b[16])
 	return !memcmp(a, b, 16);
 }
 
-/* The record of what q's peer knows of q's device by q's GID. Above the bound the oldest record is
- * forgotten, and the peer is told once more. */
+static const void *domain_of(const struct shim_qp *q)
+{
+	return q->v.pd ? (const void *)to_pd(q->v.pd) : q->xrcd;
+}
+
+/* The place of one more record. Above the bound, or without memory, the oldest is forgotten, and
+ * the peer is told once more. */
+static struct shim_told *new_record(struct shim_peer *p)
+{
+	static struct shim_told nowhere;
+	struct shim_told *grown = p->told_count < SHIM_TOLD_MAX
+					  ? realloc(p->told,
+						    (p->told_count + 1) * sizeof(struct shim_told))
+					  : NULL;
+
+	if (grown) {
+		p->told = grown;
+		return &p->told[p->told_count++];
+	}
+	if (!p->told_count)
+		return &nowhere;
+	memmove(p->told, p->told + 1, (p->told_count - 1) * sizeof(p->told[0]));
+	return &p->told[p->told_count - 1];
+}
+
+/* The record of what q's peer knows of q's PD by q's GID. */
 static struct shim_told *told_of(const struct shim_qp *q)
 {
 	struct shim_peer *p = q->peer;
 	struct shim_told *t;
 
 	for (unsigned i = 0; i < p->told_count; i++)
-		if (p->told[i].ctx == q->ctx && is_gid(p->told[i].sgid, q->sgid))
+		if (p->told[i].domain == domain_of(q) && is_gid(p->told[i].sgid, q->sgid))
 			return &p->told[i];
-	if (p->told_count == ARRAY_SIZE(p->told))
-		memmove(p->told, p->told + 1, --p->told_count * sizeof(p->told[0]));
-	t = &p->told[p->told_count++];
-	*t = (struct shim_told){.ctx = q->ctx};
+	t = new_record(p);
+	*t = (struct shim_told){.domain = domain_of(q)};
 	memcpy(t->sgid, q->sgid, 16);
 	return t;
 }
@@ -55,12 +77,12 @@ static void send_windows(const struct shim_qp *q, bool again)
 	unsigned n, done = 0;
 
 	peer_flush(); /* the order is kept */
-	while ((n = mw_keys(q->ctx, again ? q->peer : NULL, packet.keys, KEYS_PER_PACKET, &done)))
+	while ((n = mw_keys(q, again, packet.keys, KEYS_PER_PACKET, &done)))
 		send_packet(q, PEER_KEYS, n);
 }
 
-/* The keys of the regions on q's device that the peer may use, from the first-th that was ever
- * registered on. Regions are in that order in the list, and the newest are asked for first. */
+/* The keys of the regions that the peer may use, from the first-th that was ever registered on.
+ * Regions are in that order in the list, and the newest are asked for first. */
 static void send_regions(const struct shim_qp *q, uint64_t first)
 {
 	struct shim_mr *m = list_entry(shim.mrs.prev, struct shim_mr, link);
@@ -71,7 +93,7 @@ static void send_regions(const struct shim_qp *q, uint64_t first)
 		m = list_entry(m->link.prev, struct shim_mr, link);
 	for (m = list_entry(m->link.next, struct shim_mr, link); &m->link != &shim.mrs;
 	     m = list_entry(m->link.next, struct shim_mr, link)) {
-		if (m->pd->ctx != q->ctx || !m->v.rkey || !m->real)
+		if (!qp_shows(q, m->pd) || !m->v.rkey || !m->real)
 			continue;
 		packet.keys[n++] = (struct peer_key){m->v.rkey, m->real->rkey};
 		if (n < KEYS_PER_PACKET)
@@ -82,7 +104,7 @@ static void send_regions(const struct shim_qp *q, uint64_t first)
 	send_packet(q, PEER_KEYS, n);
 }
 
-/* The numbers of XRC shared receive queues on q's device, as above. */
+/* The numbers of the shared receive queues of q's XRC domain, as above. */
 static void send_srqns(const struct shim_qp *q, uint64_t first)
 {
 	struct shim_srq *s;
@@ -90,7 +112,7 @@ static void send_srqns(const struct shim_qp *q, uint64_t first)
 
 	peer_flush(); /* the order is kept */
 	list_for_each (s, &shim.srqs, link) {
-		if (s->pd->ctx != q->ctx || !s->xrcd || !s->real || s->number < first)
+		if (!s->xrcd || s->xrcd != q->xrcd || !s->real || s->number < first)
 			continue;
 		packet.keys[n++] = (struct peer_key){s->srqn, s->real_srqn};
 		if (n < KEYS_PER_PACKET)
@@ -229,26 +251,24 @@ void peer_want_again(void)
 void peer_key_get(const struct peer_head *h, const struct peer_key *key)
 {
 	struct shim_qp *q = qp_by_vqpn(h->dst_vqpn);
-	struct shim_peer *peer = peer_find(h);
 	struct peer_key answer = {key->vkey, KEY_NONE};
 	struct shim_mr *m;
 
-	if (!q || !peer || q->peer != peer)
+	if (!q || !peer_is_connected(q, h))
 		return;
 	list_for_each (m, &shim.mrs, link)
-		if (m->v.rkey == key->vkey && m->v.rkey && m->real)
+		if (m->v.rkey == key->vkey && m->v.rkey && m->real && qp_shows(q, m->pd))
 			answer.key = m->real->rkey;
-	if (mw_key(key->vkey, &answer.key))
+	if (mw_key(q, key->vkey, &answer.key))
 		send_one_key(q, PEER_KEYS, answer);
 }
 
 void peer_srq_get(const struct peer_head *h, const struct peer_key *srqn)
 {
 	struct shim_qp *q = qp_by_vqpn(h->dst_vqpn);
-	struct shim_peer *peer = peer_find(h);
 	struct shim_srq *s = srq_by_number(srqn->vkey);
 
-	if (!q || !peer || q->peer != peer || (s && !s->real)) /* the resume tells it */
+	if (!q || !peer_is_connected(q, h) || (s && !s->real)) /* the resume tells it */
 		return;
 	if (s && s->xrcd != q->xrcd) /* no target of its domain: nothing that is sent comes in */
 		s = NULL;

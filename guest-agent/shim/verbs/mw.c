@@ -10,6 +10,7 @@
 #include "guest-agent/shim/verbs/mw.h"
 #include "guest-agent/shim/core/link.h"
 #include "guest-agent/shim/verbs/cq.h"
+#include "guest-agent/shim/verbs/keys.h"
 #include "guest-agent/shim/verbs/post.h"
 
 #include <errno.h>
@@ -607,22 +608,22 @@ void mw_told(void)
 }
 
 /* A window of type 2 can be used by the other end of its QP only. */
-static bool is_for(const struct shim_mw *w, const struct shim_peer *p)
+static bool is_for(const struct shim_mw *w, const struct shim_qp *q)
 {
-	return w->v.type == IBV_MW_TYPE_1 || (w->now.q && w->now.q->peer == p);
+	return qp_shows(q, w->pd) &&
+	       (w->v.type == IBV_MW_TYPE_1 || (w->now.q && w->now.q->peer == q->peer));
 }
 
-unsigned mw_keys(const struct shim_context *ctx, const struct shim_peer *again,
-		 struct peer_key *keys, unsigned room, unsigned *skip)
+unsigned mw_keys(const struct shim_qp *q, bool again, struct peer_key *keys, unsigned room,
+		 unsigned *skip)
 {
 	struct shim_mw *w;
 	unsigned n = 0, at = 0;
 
 	pthread_mutex_lock(&lock);
 	list_for_each (w, &windows, link) {
-		if (w->pd->ctx != ctx || !w->real || !w->now.bound || !w->placed)
-			continue;
-		if (again && !(w->untold && is_for(w, again)))
+		if (!w->real || !w->now.bound || !w->placed || !is_for(w, q) ||
+		    (again && !w->untold))
 			continue;
 		if (at++ >= *skip && n < room)
 			keys[n++] = (struct peer_key){w->now.rkey, w->real->rkey};
@@ -632,14 +633,14 @@ unsigned mw_keys(const struct shim_context *ctx, const struct shim_peer *again,
 	return n;
 }
 
-bool mw_key(uint32_t rkey, uint32_t *ret_key)
+bool mw_key(const struct shim_qp *q, uint32_t rkey, uint32_t *ret_key)
 {
 	struct shim_mw *w;
 	bool known = true;
 
 	pthread_mutex_lock(&lock);
 	list_for_each (w, &windows, link) {
-		if (w->now.rkey != rkey || !w->now.bound)
+		if (w->now.rkey != rkey || !w->now.bound || !is_for(w, q))
 			continue;
 		known = w->real && w->placed;
 		if (known)

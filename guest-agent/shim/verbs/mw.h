@@ -40,12 +40,13 @@ void mw_start_over(struct shim_qp *q);
 /* True if it has bound some since mw_told(). */
 bool mw_bound_again(void);
 void mw_told(void);
-/* Fills in keys of a device's windows that peers may use, from *skip on, which moves on: those that
- * have been bound again for this peer, or (NULL) all. How many. */
-unsigned mw_keys(const struct shim_context *ctx, const struct shim_peer *again,
-		 struct peer_key *keys, unsigned room, unsigned *skip);
-/* *ret_key is changed where rkey is a window's. false: it will be, and is told then. */
-bool mw_key(uint32_t rkey, uint32_t *ret_key);
+/* Fills in keys of the windows that q's other end may use, from *skip on, which moves on: those
+ * that have been bound again, or all. How many. */
+unsigned mw_keys(const struct shim_qp *q, bool again, struct peer_key *keys, unsigned room,
+		 unsigned *skip);
+/* *ret_key is changed where rkey is a window's that q's other end may use. false: it will be, and
+ * is told then. */
+bool mw_key(const struct shim_qp *q, uint32_t rkey, uint32_t *ret_key);
 #pragma GCC visibility pop
 
 #endif

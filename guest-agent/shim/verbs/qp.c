@@ -275,6 +275,7 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_pd *pd,
 		q->xrcd = to_xrcd(q->ex.xrcd);
 	q->uncovered = qp_type_uncovered(init);
 	q->v.pd = pd;
+	list_init(&q->untold);
 	if (ud_init(q)) {
 		free(q);
 		return NULL;
@@ -365,6 +366,7 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 		ud_bye(q);
 	table_set(&shim.qp_by_vqpn, q->v.qp_num, 0, TABLE_MAX / TABLE_CHUNK);
 	list_del(&q->link);
+	list_del(&q->untold);
 	if (q->ud)
 		ah_reap();
 	context_forget_events(q->ctx, &q->v);
@@ -424,6 +426,7 @@ static void qp_forget(struct shim_qp *q)
 	pthread_mutex_lock(&shim.ctl);
 	q->connected = q->resolved = false;
 	q->peer = NULL;
+	list_del(&q->untold);
 	q->dvqpn = q->dqpn = 0;
 	q->wanted.type = 0;
 	if (q->phase == QP_WAIT_PEER) /* for the word of an end that is none any more */

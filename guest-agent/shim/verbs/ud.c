@@ -103,12 +103,27 @@ static void unlearn(struct shim_node *n, uint32_t vqpn)
 	count_numbers(n, old >> NODE_SLOT_SHIFT, -1);
 }
 
+struct shim_partner *node_holder(struct shim_node *n, uint32_t vqpn)
+{
+	uint64_t entry = table_get(&n->real, vqpn);
+	struct shim_partner *p;
+
+	if (entry & NODE_KNOWN)
+		list_for_each (p, &shim.partners, link)
+			if (p->node == n && p->slot == entry >> NODE_SLOT_SHIFT && !p->gone)
+				return p;
+	return NULL;
+}
+
 int node_learn(struct shim_node *n, struct shim_partner *p, uint32_t vqpn, uint32_t qpn)
 {
+	const struct shim_partner *holder = node_holder(n, vqpn);
 	int rc;
 
 	if (vqpn > SHIM_QPN_MAX || qpn > SHIM_QPN_MAX || !qpn)
 		return -EINVAL;
+	if (holder && holder->slot != p->slot)
+		return -EADDRINUSE;
 	unlearn(n, vqpn);
 	rc = table_set(&n->virtual, qpn, NODE_KNOWN | vqpn, NODE_CHUNKS_MAX);
 	if (!rc)
@@ -538,9 +553,7 @@ static bool sends_from(const uint8_t sgid[16])
 	return false;
 }
 
-/* Asks whether the partner's guest is still there, which is known at the next query. A VM that is
- * destroyed tells nobody, and must not be named as a peer for ever. */
-static void probe(struct shim_partner *p)
+void partner_probe(struct shim_partner *p)
 {
 	uint64_t now = now_us();
 
@@ -558,7 +571,7 @@ void ud_describe(uint32_t cookie)
 	list_for_each (p, &shim.partners, link) {
 		if (p->gone || !p->numbers || !sends_from(p->sgid))
 			continue;
-		probe(p);
+		partner_probe(p);
 		if (p->silent)
 			continue;
 		memcpy(i.sgid, p->sgid, 16);

@@ -123,7 +123,9 @@ void nodes_reset(void);
 struct shim_node *node_find(const uint8_t gid[16]);
 /* NULL: too many, or no memory. */
 struct shim_node *node_get(const uint8_t gid[16]);
-/* 0 or -errno. */
+/* The process there that has the number, as far as is known; NULL: none. */
+struct shim_partner *node_holder(struct shim_node *n, uint32_t vqpn);
+/* 0 or -errno. -EADDRINUSE: another process there has the number, and has not ended. */
 int node_learn(struct shim_node *n, struct shim_partner *p, uint32_t vqpn, uint32_t qpn);
 void node_forget(struct shim_node *n, uint32_t vqpn, uint64_t why);
 /* The port has that LID now (0: not known); shown: as its program, or ours, knows it. told: a
@@ -131,6 +133,9 @@ void node_forget(struct shim_node *n, uint32_t vqpn, uint64_t why);
 void node_at_lid(struct shim_node *n, uint16_t lid, uint16_t shown, bool told);
 struct shim_partner *partner_find(const struct peer_head *h);
 struct shim_partner *partner_get(const struct peer_head *h);
+/* Asks whether it is still there, at most every 10 s: an agent answers for a process that is not,
+ * and a host for a VM that is not. Of one that was destroyed nobody tells. */
+void partner_probe(struct shim_partner *p);
 /* The process has gone. */
 void partner_end(struct shim_partner *p);
 /* Frees those that are gone; not while a job runs. */

@@ -13,7 +13,8 @@
 #include "guest-agent/shim/verbs/mw.h"
 #include "guest-agent/shim/verbs/post.h"
 
-struct shim shim = {.mrs = LIST_INIT(shim.mrs), .qps = LIST_INIT(shim.qps)};
+struct shim shim = {
+	.mrs = LIST_INIT(shim.mrs), .qps = LIST_INIT(shim.qps), .srqs = LIST_INIT(shim.srqs)};
 
 /* The hardware's windows: by index of the key. */
 #define HW_MAX 16
@@ -249,15 +250,15 @@ static unsigned move(void)
 	return hw.types;
 }
 
-/* Returns the window's key as a peer would be told. */
+/* Returns the window's key as the other end of q would be told. */
 static uint32_t told(uint32_t rkey)
 {
 	struct peer_key keys[HW_MAX];
-	unsigned skip = 0, n = mw_keys(&ctx, NULL, keys, HW_MAX, &skip);
+	unsigned skip = 0, n = mw_keys(&q, false, keys, HW_MAX, &skip);
 	uint32_t key = KEY_NONE;
 
 	assert_int_equal(skip, n);
-	assert_true(mw_key(rkey, &key));
+	assert_true(mw_key(&q, rkey, &key));
 	for (unsigned i = 0; i < n; i++)
 		if (keys[i].vkey == rkey)
 			assert_int_equal(keys[i].key, key);
@@ -464,12 +465,41 @@ static void strange_requests_are_refused(void **state)
 	assert_int_equal(shim_dealloc_mw(two), 0);
 }
 
-static unsigned told_again(const struct shim_peer *p)
+/* How many windows the process hears of, at the other end of a QP of that PD. */
+static unsigned told_in(struct shim_pd *domain, struct shim_peer *p, bool again)
 {
+	struct shim_qp to = {.peer = p, .v.pd = &domain->v};
 	struct peer_key keys[HW_MAX];
 	unsigned skip = 0;
 
-	return mw_keys(&ctx, p, keys, HW_MAX, &skip);
+	return mw_keys(&to, again, keys, HW_MAX, &skip);
+}
+
+static unsigned told_again(struct shim_peer *p)
+{
+	return told_in(&pd, p, true);
+}
+
+/* A QP's other end can use no key of another PD. */
+static void windows_are_told_in_their_pd(void **state)
+{
+	struct ibv_mw *one = alloc(IBV_MW_TYPE_1), *two = alloc(IBV_MW_TYPE_2);
+	struct shim_pd other = {.ctx = &ctx};
+	struct shim_qp elsewhere = {.v.pd = &other.v};
+	struct shim_peer own;
+	uint32_t key = KEY_NONE;
+
+	(void)state;
+	q.peer = elsewhere.peer = &own;
+	bind1(one);
+	bind2(two, 1);
+	completed();
+	assert_int_equal(told_in(&pd, &own, false), 2);
+	assert_int_equal(told_in(&other, &own, false), 0);
+	assert_true(mw_key(&elsewhere, one->rkey, &key));
+	assert_int_equal(key, KEY_NONE);
+	assert_int_equal(shim_dealloc_mw(one), 0);
+	assert_int_equal(shim_dealloc_mw(two), 0);
 }
 
 /* A window of type 2 is told only to the other end of its QP; each is told once. */
@@ -603,6 +633,7 @@ int main(void)
 		T(a_window_outlives_the_reset_of_its_qp),
 		T(strange_requests_are_refused),
 		T(what_is_bound_again_is_told),
+		T(windows_are_told_in_their_pd),
 		T(a_slow_bind_is_waited_for),
 		T(a_bind_that_cannot_be_posted_is_posted_later),
 		T(a_bind_that_fails_is_made_on_a_new_window),

@@ -30,6 +30,8 @@ static struct peer_head head(uint16_t type, uint16_t count, const uint8_t from[1
 	struct peer_head h = {.version = PEER_PROTO_VERSION,
 			      .type = type,
 			      .count = count,
+			      .dst_slot = 1,
+			      .dst_instance = 101,
 			      .src_slot = slot,
 			      .src_instance = instance,
 			      .dst_vqpn = VQPN_A,
@@ -83,6 +85,7 @@ static struct shim_qp *connected(void)
 	       (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS, .qpn = 0x55});
 	assert_int_equal(q->resolve, RESOLVE_DONE);
 	assert_non_null(q->peer);
+	world_connected(q);
 	return q;
 }
 
@@ -94,9 +97,11 @@ static void an_answer_connects(void **state)
 
 	(void)state;
 	world_asks(q);
-	say_keys(their_gid, 107, &key, 1);
+	say_keys(their_gid, 107, &key, 1); /* of whichever process there */
+	assert_int_equal(world_peers(), 0);
 	connected();
 	assert_int_equal(q->dqpn, 0x55);
+	say_keys(their_gid, 107, &key, 1);
 	assert_true(key_get(&q->peer->keys, 0x5600, &hw));
 	assert_int_equal(hw, 0x4400);
 	assert_int_equal(world_peers(), 1);
@@ -302,12 +307,38 @@ static void who_has_gone_makes_room(void **state)
 	assert_int_equal(world_peers(), 3); /* A's, B's, and the one that B had before */
 	assert_ptr_equal(world_qp[0].peer, a);
 	for (unsigned slot = 8; slot < 5000; slot++) {
-		h = head(PEER_RESOLVE, 1, stranger_gid, (uint16_t)slot, slot);
-		world_deliver(&h, &e, sizeof(e));
+		h = head(PEER_RESOLVE, 1, their_gid, (uint16_t)slot, slot);
+		world_deliver(&h, &e, sizeof(e)); /* each has the same number */
 	}
 	assert_int_equal(world_peers(), 4096);
 	assert_ptr_equal(world_qp[0].peer, a);
 	assert_int_equal(world_qp[1].peer->slot, 4999);
+}
+
+/* Before our program connects, whoever asks is answered, but neither replaces the first asker nor
+ * leaves anything here. */
+static void later_askers_leave_no_trace(void **state)
+{
+	struct peer_qp e = {.dst_vqpn = VQPN_B, .src_vqpn = 1, .qpn = 2};
+	struct shim_qp *b = &world_qp[1];
+	struct shim_peer *first;
+
+	(void)state;
+	say_qp(PEER_RESOLVE, their_gid, 200, e);
+	first = b->peer;
+	assert_int_equal(first->instance, 200);
+	e.src_vqpn = 3;
+	for (uint64_t instance = 300; instance < 400; instance++) {
+		world.sent = 0;
+		say_qp(PEER_RESOLVE, stranger_gid, instance, e);
+		say_qp(PEER_RESOLVE, their_gid, instance, e);
+		assert_int_equal(world.sent, 2);
+		assert_int_equal(world.last.type, PEER_RESOLVED);
+		assert_int_equal(world.last.dst_instance, instance);
+	}
+	assert_ptr_equal(b->peer, first);
+	assert_int_equal(b->dvqpn, 1);
+	assert_int_equal(world_peers(), 1);
 }
 
 static void only_who_is_connected_gets_a_key(void **state)
@@ -333,8 +364,71 @@ static unsigned keys_told(void)
 	unsigned before = world.keys;
 
 	say_qp(PEER_RESOLVE, their_gid, 107,
-	       (struct peer_qp){.dst_vqpn = VQPN_B, .src_vqpn = THEIRS + 1, .qpn = 0x56});
+	       (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS, .qpn = 0x56});
 	return world.keys - before;
+}
+
+/* Another QP of ours in that PD, to the same process. */
+static struct shim_qp *second(struct shim_qp *a, struct shim_pd *domain)
+{
+	struct shim_qp *b = &world_qp[1];
+
+	world_asks(b);
+	b->peer = a->peer;
+	b->dvqpn = THEIRS + 1;
+	b->v.pd = &domain->v;
+	b->resolve = RESOLVE_DONE;
+	world_connected(b);
+	return b;
+}
+
+/* Neither a stranger, nor who asks for a QP that our program has not connected, nor who is not
+ * connected any more is told a key. */
+static void only_ends_are_told_keys(void **state)
+{
+	struct peer_qp e = {.dst_vqpn = VQPN_B, .src_vqpn = THEIRS, .qpn = 0x55};
+	struct shim_qp *q;
+
+	(void)state;
+	world.windows = 1;
+	shim.mr_count = 1;
+	say_qp(PEER_RESOLVE, their_gid, 107, e);
+	say_qp(PEER_RESOLVE, stranger_gid, 107, e);
+	assert_int_equal(world.keys, 0);
+	q = connected();
+	assert_int_equal(world.keys, 2);
+	e.dst_vqpn = VQPN_A;
+	peer_begin_keys(); /* whoever may be told, will be */
+	say_qp(PEER_RESOLVE, stranger_gid, 107, e);
+	say_qp(PEER_RESOLVE, their_gid, 108, e);
+	e.src_vqpn++;
+	say_qp(PEER_RESOLVE, their_gid, 107, e);
+	assert_int_equal(world.keys, 2);
+	q->resolved = false; /* goes without cover */
+	assert_int_equal(keys_told(), 0);
+	q->resolved = true;
+	assert_int_equal(keys_told(), 2);
+}
+
+static void keys_are_told_in_their_pd(void **state)
+{
+	const struct peer_key key = {RKEY, 0};
+	struct peer_head h = head(PEER_KEY_GET, 1, their_gid, 7, 107);
+	struct shim_pd other = {.ctx = &world_ctx};
+	struct shim_qp *a = connected();
+
+	(void)state;
+	assert_int_equal(world.keys, 1);
+	second(a, &other);
+	assert_int_equal(world.keys, 1);
+	h.dst_vqpn = VQPN_B;
+	h.src_vqpn = THEIRS + 1;
+	world_deliver(&h, &key, sizeof(key));
+	assert_int_equal(world.last_key.key, KEY_NONE);
+	h.dst_vqpn = VQPN_A;
+	h.src_vqpn = THEIRS;
+	world_deliver(&h, &key, sizeof(key));
+	assert_int_equal(world.last_key.key, HW_RKEY);
 }
 
 static void keys_are_told_again_in_a_resume(void **state)
@@ -344,12 +438,13 @@ static void keys_are_told_again_in_a_resume(void **state)
 	(void)state;
 	world.windows = 1;
 	shim.mr_count = 1;
+	peer_begin_keys();
 	assert_int_equal(keys_told(), 2); /* the region and the window */
 	assert_int_equal(keys_told(), 0);
 	peer_begin_keys();
 	world.keys = 0;
 	peer_tell_keys(q);
-	peer_tell_keys(&world_qp[1]); /* another QP to the same process */
+	peer_tell_keys(second(q, &world_pd));
 	assert_int_equal(world.drops, 1);
 	assert_int_equal(world.keys, 2);
 	assert_int_equal(keys_told(), 0); /* only new keys are told */
@@ -369,8 +464,11 @@ static void both_moved_devices_are_told(void **state)
 	struct shim_qp *a = connected(), *b = &world_qp[1], same = *a;
 
 	(void)state;
+	world.keys = 0;
+	peer_begin_keys();
 	list_add(&shim.mrs, &mr.link);
 	*b = (struct shim_qp){.link = b->link, .ctx = &second, .peer = a->peer, .v = b->v};
+	b->v.pd = same.v.pd = &pd.v;
 	memcpy(b->sgid, second_gid, 16);
 	memcpy(b->dgid, their_gid, 16);
 	same.ctx = &second; /* the second one by the first one's GID */
@@ -399,9 +497,11 @@ static void windows_are_told_to_each_process_once(void **state)
 	memcpy(b->dgid, a->dgid, 16);
 	a->in_job = a->paired = b->in_job = b->paired = true;
 	world.windows_again = 3;
+	peer_begin_keys();
 	sent = world.sent;
 	peer_tell_windows(); /* windows are told when the regions are */
 	assert_int_equal(world.sent, sent);
+	peer_begin_keys();
 	peer_tell_keys(a);
 	world.keys = 0;
 	world.windows_again = 3;
@@ -429,17 +529,20 @@ static void what_is_remembered_has_a_bound(void **state)
 	struct shim_qp *q = connected();
 
 	(void)state;
-	for (uint8_t i = 0; i < 3 * SHIM_GIDS_MAX; i++) {
-		q->sgid[14] = i;
+	peer_begin_keys();
+	world.keys = 0;
+	for (unsigned i = 0; i < 3 * SHIM_TOLD_MAX; i++) {
+		q->sgid[13] = (uint8_t)(i >> 8);
+		q->sgid[14] = (uint8_t)i;
 		peer_tell_keys(q);
 	}
-	assert_int_equal(world.drops, 3 * SHIM_GIDS_MAX);
-	assert_int_equal(q->peer->told_count, SHIM_GIDS_MAX);
+	assert_int_equal(world.drops, 3 * SHIM_TOLD_MAX);
+	assert_int_equal(q->peer->told_count, SHIM_TOLD_MAX);
 	peer_tell_keys(q);
-	assert_int_equal(world.drops, 3 * SHIM_GIDS_MAX);
-	q->sgid[14] = 0;
+	assert_int_equal(world.drops, 3 * SHIM_TOLD_MAX);
+	q->sgid[13] = q->sgid[14] = 0;
 	peer_tell_keys(q);
-	assert_int_equal(world.keys, 3 * SHIM_GIDS_MAX + 1);
+	assert_int_equal(world.keys, 3 * SHIM_TOLD_MAX + 1);
 }
 
 static void dropped_keys_are_forgotten(void **state)
@@ -586,7 +689,10 @@ int main(void)
 		T(keys_of_strangers_are_not_kept),
 		T(keys_have_bounds),
 		T(who_has_gone_makes_room),
+		T(later_askers_leave_no_trace),
 		T(only_who_is_connected_gets_a_key),
+		T(only_ends_are_told_keys),
+		T(keys_are_told_in_their_pd),
 		T(keys_are_told_again_in_a_resume),
 		T(both_moved_devices_are_told),
 		T(windows_are_told_to_each_process_once),

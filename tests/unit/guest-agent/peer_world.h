@@ -130,6 +130,7 @@ void cm_peer_disconnected(const struct peer_head *h, const struct peer_qp *e)
 	(void)h;
 	(void)e;
 }
+#ifndef PEER_WORLD_UD /* or the real ones */
 void ud_delivered(const struct peer_head *h, const struct peer_qp *entries)
 {
 	(void)h;
@@ -143,12 +144,13 @@ void ud_unreachable(const uint8_t gid[16])
 {
 	(void)gid;
 }
-unsigned mw_keys(const struct shim_context *ctx, const struct shim_peer *again,
-		 struct peer_key *keys, unsigned room, unsigned *skip)
+#endif
+unsigned mw_keys(const struct shim_qp *q, bool again, struct peer_key *keys, unsigned room,
+		 unsigned *skip)
 {
 	unsigned n = 0, of = again ? world.windows_again : world.windows;
 
-	(void)ctx;
+	(void)q;
 	for (; *skip < of && n < room; n++)
 		keys[n] = (struct peer_key){0x100 + (*skip)++, 0x200};
 	return n;
@@ -161,8 +163,9 @@ void mw_told(void)
 {
 	world.windows_again = 0;
 }
-bool mw_key(uint32_t rkey, uint32_t *ret_key)
+bool mw_key(const struct shim_qp *q, uint32_t rkey, uint32_t *ret_key)
 {
+	(void)q;
 	(void)rkey;
 	(void)ret_key;
 	return true;
@@ -204,6 +207,7 @@ static void world_begin(void)
 	list_init(&shim.mrs);
 	list_init(&shim.srqs);
 	list_init(&shim.peers);
+	list_init(&shim.untold);
 	world_real_qp.qp_num = 0x91;
 	world_real_mr.rkey = HW_RKEY;
 	world_pd.ctx = &world_ctx;
@@ -214,6 +218,8 @@ static void world_begin(void)
 		q->real = &world_real_qp;
 		q->v.qp_num = VQPN_A + i;
 		q->v.state = IBV_QPS_INIT;
+		q->v.pd = &world_pd.v;
+		list_init(&q->untold);
 		list_add(&shim.qps, &q->link);
 		table_set(&shim.qp_by_vqpn, q->v.qp_num, (uintptr_t)q, TABLE_MAX / TABLE_CHUNK);
 	}
@@ -233,7 +239,7 @@ static inline void world_asks(struct shim_qp *q)
 	q->resolve = RESOLVE_WAITS;
 }
 
-static unsigned world_peers(void)
+static inline unsigned world_peers(void)
 {
 	struct shim_peer *p;
 	unsigned n = 0;
@@ -257,10 +263,20 @@ static void world_end(void)
 		if (srqns)
 			table_free(srqns);
 		free(srqns);
+		free(p->told);
 		free(p);
 	}
 	table_free(&shim.qp_by_vqpn);
 	table_free(&shim.srqns);
+}
+
+/* As peer_connect() leaves a QP that has had its answer. */
+static inline void world_connected(struct shim_qp *q)
+{
+	q->resolved = true;
+	list_del(&q->untold);
+	list_add(&shim.untold, &q->untold);
+	parts_step();
 }
 
 /* As the agent hands it over. entries: of bytes in all. */

@@ -68,7 +68,7 @@ struct agent_shim *agent_shim_by_slot(struct agent *agent, unsigned slot, uint64
 }
 struct agent_shim *agent_shim_by_qpn(struct agent *agent, uint32_t vqpn)
 {
-	return vqpn == 0x11 ? agent->slots[1] : NULL;
+	return vqpn == 0x11 ? agent->slots[1] : vqpn == 0x22 ? agent->slots[2] : NULL;
 }
 
 static int setup(void **state)
@@ -93,6 +93,7 @@ struct body {
 	struct peer_qp qp;
 };
 
+/* Of the second process. */
 static struct body resolve(const uint8_t to[16])
 {
 	struct body b = {.head = {.version = PEER_PROTO_VERSION,
@@ -101,10 +102,20 @@ static struct body resolve(const uint8_t to[16])
 				  .src_slot = 2,
 				  .src_instance = 102,
 				  .dst_vqpn = 0x11,
-				  .src_vqpn = 0x22}};
+				  .src_vqpn = 0x22},
+			 .qp = {.dst_vqpn = 0x11, .src_vqpn = 0x22}};
 
 	memcpy(b.head.sgid, ours, 16);
 	memcpy(b.head.dgid, to, 16);
+	return b;
+}
+
+/* To us, of a process of another VM. */
+static struct body resolve_from_afar(void)
+{
+	struct body b = resolve(ours);
+
+	memcpy(b.head.sgid, theirs, 16);
 	return b;
 }
 
@@ -161,17 +172,19 @@ static void by_gid(void **state)
 	from_shim(&b, sizeof(b));
 	assert_int_equal(to_host, 1);
 	assert_int_equal(to_shim[1], 1);
+	b = resolve_from_afar();
 	from_host(&b, sizeof(b));
 	assert_int_equal(to_shim[1], 2);
 }
 
 static void by_slot_and_instance(void **state)
 {
-	struct body b = resolve(ours);
+	struct body b = resolve_from_afar();
 
 	(void)state;
 	b.head.dst_slot = 2;
 	b.head.dst_instance = 102;
+	b.head.dst_vqpn = b.qp.dst_vqpn = 0x22;
 	from_host(&b, sizeof(b));
 	assert_int_equal(to_shim[2], 1);
 }
@@ -180,10 +193,9 @@ static void by_slot_and_instance(void **state)
  * hears so. */
 static void a_reused_slot_is_another_process(void **state)
 {
-	struct body b = resolve(ours);
+	struct body b = resolve_from_afar();
 
 	(void)state;
-	memcpy(b.head.sgid, theirs, 16);
 	b.head.dst_slot = 2;
 	b.head.dst_instance = 101;
 	from_host(&b, sizeof(b));
@@ -197,10 +209,9 @@ static void a_reused_slot_is_another_process(void **state)
 
 static void gone_is_not_answered(void **state)
 {
-	struct body b = resolve(ours);
+	struct body b = resolve_from_afar();
 
 	(void)state;
-	memcpy(b.head.sgid, theirs, 16);
 	b.head.type = PEER_GONE;
 	b.head.count = 0;
 	b.head.dst_vqpn = 0x99;
@@ -256,6 +267,7 @@ static void what_is_no_packet_is_dropped(void **state)
 	agent_relay_from_host(&a, msg);
 	b = resolve(ours);
 	b.head.dst_slot = UINT16_MAX; /* beyond the table */
+	b.head.dst_instance = 1;
 	from_shim(&b, sizeof(b));
 	assert_int_equal(to_shim[1], 0);
 	assert_int_equal(to_shim[2] + to_host, 1); /* only "gone" to the last sender */
@@ -284,6 +296,7 @@ static void the_end_of_a_process_is_told(void **state)
 	assert_int_equal(last.src_instance, 102);
 	assert_memory_equal(last.dgid, theirs, 16);
 	/* And what comes of it at the other end. */
+	memcpy(last.sgid, theirs, 16);
 	memcpy(last.dgid, ours, 16);
 	from_host(&last, sizeof(last));
 	assert_int_equal(to_shim[1] + to_shim[2], 2);
@@ -294,7 +307,7 @@ static void the_end_of_a_process_is_told(void **state)
 /* The agent has been started again: a process that is not there may only be slow. */
 static void who_may_still_come_is_not_called_gone(void **state)
 {
-	struct body b = resolve(ours);
+	struct body b = resolve_from_afar();
 
 	(void)state;
 	unsettled = true;

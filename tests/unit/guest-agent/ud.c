@@ -373,6 +373,43 @@ static void what_has_ended_is_no_reason(void **state)
 	assert_int_equal(table_get(&ah->node->virtual, FAR_QPN), 0);
 }
 
+static void hear_from_slot(uint16_t slot, uint16_t type, uint32_t vqpn, uint32_t qpn)
+{
+	struct peer_head h = from_far(type, 1);
+	struct peer_qp e = {.dst_vqpn = VQPN, .src_vqpn = vqpn, .qpn = qpn};
+
+	h.src_slot = slot;
+	h.src_instance = INSTANCE + slot;
+	ud_delivered(&h, &e);
+}
+
+/* Another process of that guest, which is a partner of ours by a number of its own. */
+static void a_number_is_its_holders(void **state)
+{
+	const uint16_t types[] = {PEER_UD_RESOLVE, PEER_UD_RESOLVED, PEER_UD_NUMBERS, PEER_UD_BYE};
+
+	(void)state;
+	send_to(FAR_VQPN);
+	hear(PEER_UD_RESOLVED, VQPN, FAR_VQPN, FAR_QPN);
+	hear_from_slot(SLOT + 1, PEER_UD_RESOLVE, FAR_VQPN + 1, FAR_QPN + 1);
+	for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+		hear_from_slot(SLOT + 1, types[i], FAR_VQPN, 0x666);
+	send_to(FAR_VQPN);
+	assert_int_equal(hw[hw_sends - 1].wr.ud.remote_qpn, FAR_QPN);
+	/* The asker is told that it is nobody here, and its holder is asked whether it is there. */
+	told_count = 0;
+	hear_from_slot(SLOT + 2, PEER_UD_RESOLVE, FAR_VQPN, 0x666);
+	assert_int_equal(told_count, 1);
+	assert_int_equal(told[0].type, PEER_GONE);
+	assert_int_equal(told[0].dst_slot, SLOT + 2);
+	struct peer_head h = from_far(PEER_GONE, 0);
+	h.about = PEER_UD_ASK;
+	ud_gone(&h); /* it is not: the number is free */
+	hear_from_slot(SLOT + 2, PEER_UD_RESOLVE, FAR_VQPN, 0x77);
+	send_to(FAR_VQPN);
+	assert_int_equal(hw[hw_sends - 1].wr.ud.remote_qpn, 0x77);
+}
+
 static void numbers_may_change_places(void **state)
 {
 	struct peer_head h = from_far(PEER_UD_NUMBERS, 2);
@@ -762,6 +799,7 @@ int main(void)
 		T(a_number_of_nobody_is_named),
 		T(silence_is_named),
 		T(what_has_ended_is_no_reason),
+		T(a_number_is_its_holders),
 		T(numbers_may_change_places),
 		T(the_sender_is_known_by_its_gid),
 		T(the_sender_is_known_by_its_lid),

@@ -28,10 +28,10 @@ void log_init(const char *program)
 		[LOG_ERROR] = "error", [LOG_WARN] = "warn",   [LOG_NOTICE] = "notice",
 		[LOG_INFO] = "info",   [LOG_DEBUG] = "debug",
 	};
-	const char *want = getenv("IBVMIG_LOG");
+	const char *want = secure_getenv("IBVMIG_LOG");
 
 	log_program = program;
-	log_to_journal = getenv("JOURNAL_STREAM") != NULL;
+	log_to_journal = secure_getenv("JOURNAL_STREAM") != NULL;
 	for (int i = LOG_ERROR; want && i <= LOG_DEBUG; i++)
 		if (!strcmp(want, names[i]))
 			log_threshold = (enum log_level)i;

@@ -32,6 +32,7 @@ struct provider {
 	unsigned index; /* number of the host in the lab */
 	bool fabric;    /* an ibsim runs */
 	bool infiniband;
+	bool shared_port; /* VFs are entries of the PF's GUID table, which the SM writes */
 	struct json_object *in, *out;
 };
 
@@ -59,6 +60,7 @@ static void provider_init(struct provider *p)
 		fail("%s/lab.json: %s; run this on a host of the lab", LAB, strerror(errno));
 	p->fabric = json_opt_bool(conf, "fabric", false);
 	p->infiniband = str_eq(json_opt_str(conf, "link", ""), "ib");
+	p->shared_port = str_eq(json_opt_str(conf, "addresses", ""), "shared-port");
 	hosts = json_opt(conf, "hosts");
 	for (p->index = 0; p->index < json_object_array_length(hosts); p->index++)
 		if (str_eq(json_object_get_string(json_object_array_get_idx(hosts, p->index)),
@@ -229,7 +231,7 @@ static void set_guid(struct provider *p)
 
 	/* ibsim takes the node's GUID; the port's is that plus one */
 	line = strf("Guid \"%s-" PF "vf%u\" 0x%016llx", p->host, vf, (unsigned long long)guid - 1);
-	if (p->fabric) {
+	if (p->fabric && !p->shared_port) {
 		r = console_command(LAB "/sm/console", LAB "/log/ibsim@sm.log", line, CONSOLE_MS);
 		if (r)
 			fail("ibsim's console: %s",

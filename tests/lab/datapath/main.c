@@ -42,6 +42,7 @@ struct vguid {
 
 struct datapath {
 	bool infiniband; /* guests send to LIDs */
+	bool shared;     /* the same, and VFs share their host's LID */
 	struct fabric fabric;
 	struct fdb hosts[HOSTS_MAX];
 	struct enforce enforce[HOSTS_MAX];
@@ -115,20 +116,34 @@ static void note_registry(struct datapath *d, bool *ret_changed)
 		}
 }
 
-/* The bridge port of this host that leads to the VF, into text; NULL where the node is no VF. */
+/* The tap of the only VF in use: its guest's packets have the LID of the host's port. */
+static const char *only_tap(const struct fdb *host, char text[static IF_NAMESIZE])
+{
+	for (int i = 0; i < host->port_count; i++)
+		if (!strncmp(host->ports[i].name, "tap-", 4)) {
+			snprintf(text, IF_NAMESIZE, "%s", host->ports[i].name);
+			return text;
+		}
+	return NULL;
+}
+
+/* The bridge port of this host that leads to the VF, into text; NULL where the node has none. With
+ * LIDs that are shared it leads to the VF of the host whose port it is. */
 static const char *port_towards(const struct datapath *d, const struct fdb *host, int node,
 				char text[static IF_NAMESIZE])
 {
 	const char *name = node < 0 ? "" : d->fabric.nodes[node].name; /* HOST-pf0vfN */
 	const char *dash = strchr(name, '-');
 
-	if (!dash || d->fabric.nodes[node].is_switch || !strstr(dash, "vf"))
+	if (!dash || d->fabric.nodes[node].is_switch || !strstr(dash, d->shared ? "pf" : "vf"))
 		return NULL;
-	if (strlen(host->host) == (size_t)(dash - name) &&
-	    !strncmp(name, host->host, (size_t)(dash - name)))
-		snprintf(text, IF_NAMESIZE, "tap-%.11s", dash + 1);
-	else
+	if (strlen(host->host) != (size_t)(dash - name) ||
+	    strncmp(name, host->host, (size_t)(dash - name)))
 		snprintf(text, IF_NAMESIZE, "to-%.*s", (int)(dash - name), name);
+	else if (d->shared)
+		return only_tap(host, text);
+	else
+		snprintf(text, IF_NAMESIZE, "tap-%.11s", dash + 1);
 	return text;
 }
 
@@ -324,11 +339,13 @@ int main(int argc, char **argv)
 	int failed = 0;
 
 	log_init("datapath");
-	d.infiniband = argc > 1 && str_eq(argv[1], "--infiniband");
+	d.shared = argc > 1 && str_eq(argv[1], "--shared-port");
+	d.infiniband = d.shared || (argc > 1 && str_eq(argv[1], "--infiniband"));
 	argv += d.infiniband;
 	argc -= d.infiniband;
 	if (argc < 4 || argc > 3 + HOSTS_MAX || strcmp(argv[1], "--registry")) {
-		log_error("usage: lab_datapath [--infiniband] --registry URL HOST... (1 to %d "
+		log_error("usage: lab_datapath [--infiniband | --shared-port] --registry URL "
+			  "HOST... (1 to %d "
 			  "hosts)",
 			  HOSTS_MAX);
 		return 2;

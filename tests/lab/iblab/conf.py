@@ -10,7 +10,7 @@ from contextlib import contextmanager
 TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 BUILD = os.environ.get("BUILD") or os.path.join(TOP, "build")
 CACHE = os.path.join(TOP, "build", "cache")
-IMAGE = os.path.join(TOP, "build", "lab-image", "initrd.gz")
+IMAGE = os.environ.get("LAB_IMAGE") or os.path.join(TOP, "build", "lab-image", "initrd.gz")
 KERNEL = os.path.join(TOP, "build", "lab-image", "vmlinux")
 LAB_DIR = os.path.realpath(os.environ.get("LAB_DIR") or os.path.join(TOP, "build", "lab"))
 
@@ -21,6 +21,7 @@ DEFAULT_HOSTS = "hosta hostb hostc"
 HOSTS_MAX = 6
 LINKS = ["ib", "roce"]
 LINK = os.environ.get("LAB_LINK") or "ib"
+ADDRESSES = ["prepopulated", "dynamic", "shared-port"]
 VFS_PER_PF = 4
 PKEYS = ["0xffff", "0x8001"]
 READY_S = 120  # for a program to start or end: only a fault takes so long

@@ -10,6 +10,8 @@ Two spines, two leaves, and each hypervisor a vSwitch of its own with a PF and i
    hosta-vsw  hostb-vsw
     |  |...
    hosta-pf0 hosta-pf0vf1 ... hosta-pf0vf4
+
+With shared-port addresses VFs are no nodes: they are entries of their PF's GUID table, which umad_guids.so plays.
 """
 
 import os
@@ -29,6 +31,7 @@ TOOLS_CA = "tools"
 CONSOLE = f"{INSIDE}/sm/console"
 IBSIM_OUT = f"{INSIDE}/log/ibsim@sm.log"
 PLUGIN_SOCKET = f"{INSIDE}/sm/plugin.sock"
+GUID_TABLES = f"{INSIDE}/sm/guids"
 
 OPENSM_CONF = """\
 # sweeps come from traps and signals only: a test counts them
@@ -52,6 +55,15 @@ def vf_name(host, vf):
     return f"{host}-pf0" + (f"vf{vf}" if vf else "")
 
 
+def is_shared():
+    return conf.load("lab.json")["addresses"] == "shared-port"
+
+
+def nodes_of(host):
+    """The numbers of the host's adapters that are nodes: 0 is the PF's."""
+    return range(1 if is_shared() else 1 + conf.VFS_PER_PF)
+
+
 def netlist(hosts):
     """ibsim's input. The first CA is where clients attach that do not say where."""
     links = {}
@@ -72,7 +84,7 @@ def netlist(hosts):
         vsw = f"{host}-vsw"
         switches[vsw] = 2 + conf.VFS_PER_PF
         link((vsw, 1), (f"leaf{i % LEAVES}", 1 + i // LEAVES))
-        for vf in range(1 + conf.VFS_PER_PF):
+        for vf in nodes_of(host):
             link((vf_name(host, vf), 1), (vsw, 2 + vf))
             cas.append(vf_name(host, vf))
     nodes = [("Hca", 1, n) for n in cas[:1]] + [("Switch", p, n) for n, p in switches.items()]
@@ -116,6 +128,8 @@ def write(path, text):
 
 
 def sim_env(node):
+    if is_shared():
+        return {"LD_PRELOAD": f"{conf.BUILD}/lib/umad_guids.so {UMAD2SIM}", "SIM_HOST": node, "IBVMIG_GUID_TABLES": GUID_TABLES}
     return {"LD_PRELOAD": UMAD2SIM, "SIM_HOST": node}
 
 
@@ -135,7 +149,7 @@ def start_ibsim(hosts):
     ns.service_start("ibsim@sm")
     commands = []
     for i, host in enumerate(hosts):
-        for vf in range(1 + conf.VFS_PER_PF):
+        for vf in nodes_of(host):
             # ibsim takes the node's GUID; its port's is that plus one
             node_guid = conf.parked_guid(i, vf) - 1
             commands.append(f'Guid "{vf_name(host, vf)}" {node_guid:#x}')
@@ -191,7 +205,8 @@ def start_ibvmig_sm(hosts):
     write("/etc/ibvmig/ibvmig-sm.conf",
           f"listen = {conf.SM_IP}:{conf.SM_PORT}\nlisten = /run/ibvmig/ibvmig-sm.sock\n"
           f"plugin-socket = {PLUGIN_SOCKET}\nstate-dir = {INSIDE}/sm/state\n"
-          f"caching = {os.environ.get('IBVMIG_LAB_CACHING', 'yes')}\n" + "\n".join(conf.tls_lines("sm", hosts)) + "\n")
+          f"caching = {os.environ.get('IBVMIG_LAB_CACHING', 'yes')}\naddresses = {conf.load('lab.json')['addresses']}\n"
+          + "\n".join(conf.tls_lines("sm", hosts)) + "\n")
     env = {**sim_env(TOOLS_CA), "IBVMIG_FAULT": os.environ.get("IBVMIG_FAULT", "")}
     ns.service_define("ibvmig-sm", "sm", [program, "-c", "/etc/ibvmig/ibvmig-sm.conf"], env,
                       cwd=f"{INSIDE}/sm", ready={"listens": "/run/ibvmig/ibvmig-sm.sock"})
@@ -206,7 +221,7 @@ def start_datapath(hosts):
         return False
     argv = [program, "--registry", "unix:/run/ibvmig/ibvmig-sm.sock"] + hosts
     if conf.load("lab.json")["link"] == "ib":
-        argv.insert(1, "--infiniband")
+        argv.insert(1, "--shared-port" if is_shared() else "--infiniband")
     ns.service_define("datapath", "sm", argv, sim_env(TOOLS_CA), cwd=f"{INSIDE}/sm", ready={"says": "fabric is known"})
     ns.service_start("datapath@sm")
     return True
@@ -216,11 +231,13 @@ def start_ports(hosts):
     """An agent for the port of each VF. It tells the guest's device what the SM has made of the port."""
     for host in hosts:
         for vf in range(1, 1 + conf.VFS_PER_PF):
-            node = vf_name(host, vf)
+            node, name = vf_name(host, 0 if is_shared() else vf), vf_name(host, vf)
             argv = [os.path.join(conf.BUILD, "tests", "lab_port"), "--netns", f"/run/netns/{host}", "--tap", f"tap-pf0vf{vf}"]
+            if is_shared():
+                argv += ["--entry", str(1 + vf)]  # 0 is the port's own
             env = {**sim_env(node), "IBVMIG_FAULT": os.environ.get("IBVMIG_FAULT", "")}
-            ns.service_define(f"port-{node}", "sm", argv, env, cwd=f"{INSIDE}/sm", ready={"says": "waits for the tap"})
-            ns.service_start(f"port-{node}@sm")
+            ns.service_define(f"port-{name}", "sm", argv, env, cwd=f"{INSIDE}/sm", ready={"says": "waits for the tap"})
+            ns.service_start(f"port-{name}@sm")
 
 
 def bring_up(hosts, report):

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The agent of one VF's port: lab_port --netns FILE --tap NAME, with the VF's node in $SIM_HOST.
+/* The agent of one VF's port: lab_port --netns FILE --tap NAME [--entry N], with the VF's node in
+ * $SIM_HOST. With --entry the VF is that entry of the node's GUID table.
  *
  * The HCA of a VF is a port of the simulated fabric, and its guest's device is behind a tap. The
  * agent tells the device what the subnet manager has made of the port, and passes MADs of the
@@ -27,6 +28,7 @@ struct agent {
 	struct port port;                  /* as the last look found it; all 0: not looked yet */
 	uint8_t frame[WIRE_CONTROL_BYTES]; /* that for the device */
 	bool untold;                       /* the frame has not left yet */
+	unsigned entry;                    /* of the GUID table; 0: the port is the VF's own */
 	bool fault_no_lid;
 	uint16_t first_lid; /* since the tap is there; 0: none yet */
 	int timer;          /* runs while the tap is there */
@@ -58,6 +60,8 @@ static void look(struct agent *a)
 	if (r)
 		return;
 	a->port.reregister |= reregister;
+	if (a->entry)
+		port_share(&a->port, a->entry);
 	keep_lid(a);
 	wire_tell(&a->port, frame);
 	if (!memcmp(frame, a->frame, sizeof(frame)))
@@ -229,15 +233,20 @@ static int start(struct agent *a, const char *netns, const char *tap)
 int main(int argc, char **argv)
 {
 	static struct agent a;
+	uint64_t entry = 0;
 	int r;
 
 	log_init("port");
-	if (argc != 5 || strcmp(argv[1], "--netns") || strcmp(argv[3], "--tap") ||
-	    strlen(argv[4]) >= IF_NAMESIZE) {
-		log_error("usage: lab_port --netns FILE --tap NAME (at most %d characters)",
-			  IF_NAMESIZE - 1);
+	if ((argc != 5 && argc != 7) || strcmp(argv[1], "--netns") || strcmp(argv[3], "--tap") ||
+	    strlen(argv[4]) >= IF_NAMESIZE ||
+	    (argc == 7 &&
+	     (strcmp(argv[5], "--entry") || parse_u64(argv[6], 1, IBX_GUIDS - 1, &entry)))) {
+		log_error("usage: lab_port --netns FILE --tap NAME (at most %d characters) "
+			  "[--entry N (1 to %d)]",
+			  IF_NAMESIZE - 1, IBX_GUIDS - 1);
 		return 2;
 	}
+	a.entry = (unsigned)entry;
 	a.fault_no_lid = str_eq(getenv("IBVMIG_FAULT"), "no-lid");
 	r = start(&a, argv[2], argv[4]);
 	if (r)

@@ -9,6 +9,7 @@
 #define SMP_TIMEOUT_MS 500
 #define PKEY_FULL      0x8000
 #define LID_TOP        0xbfff
+#define PORT_DOWN      1
 
 static const char *const states[] = {"none", "down", "init", "armed", "active"};
 
@@ -83,6 +84,18 @@ int port_read(struct ibmad_port *mad, struct port *ret_port)
 	if (!r)
 		*ret_port = p;
 	return r;
+}
+
+void port_share(struct port *port, unsigned entry)
+{
+	uint64_t guid = port->guid[entry];
+
+	memset(port->guid, 0, sizeof(port->guid));
+	port->guid[0] = guid;
+	if (guid)
+		return;
+	port->state = PORT_DOWN;
+	port->lid = 0;
 }
 
 void port_text(const struct port *p, char text[static PORT_TEXT])

@@ -33,6 +33,10 @@ int port_open(struct ibmad_port **ret_mad);
  * that no port gives). */
 int port_read(struct ibmad_port *mad, struct port *ret_port);
 
+/* Makes of the port what a VF is to its guest that has one entry of the port's GUID table (1 to
+ * IBX_GUIDS - 1): a port with that GUID. While the entry is empty it is down. */
+void port_share(struct port *port, unsigned entry);
+
 /* Says the port's values for a log line. */
 void port_text(const struct port *port, char text[static PORT_TEXT]);
 

@@ -241,6 +241,25 @@ static void test_what_may_not_pass(void **state)
 	assert_int_equal(bridge_up(&b, &port, &g, &m), -EALREADY);
 }
 
+/* With shared-port addresses a guest's port has its entry's GUID alone, and is down without one. */
+static void test_shared_port(void **state)
+{
+	struct port shared = port;
+
+	(void)state;
+	port_share(&shared, 2);
+	assert_int_equal(shared.guid[0], 0x11);
+	assert_int_equal(shared.guid[2], 0);
+	assert_int_equal(shared.lid, port.lid);
+	assert_int_equal(shared.state, port.state);
+	assert_int_equal(shared.pkey[1], port.pkey[1]);
+	shared = port;
+	port_share(&shared, 1);
+	assert_int_equal(shared.guid[0], 0);
+	assert_int_equal(shared.lid, 0);
+	assert_int_equal(shared.state, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -255,6 +274,7 @@ int main(void)
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_report),
 		cmocka_unit_test(test_what_may_not_pass),
+		cmocka_unit_test(test_shared_port),
 	};
 
 	return RUN_TESTS(tests);

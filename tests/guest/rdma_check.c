@@ -35,7 +35,6 @@
 #define FIXED_BYTES    65536                     /* least size of the region for READs */
 #define SIGNAL_AT_MOST 7                         /* unsignalled sends in a row */
 #define CLEAR          0xdd                      /* the byte in a checked ring slot */
-#define STATUS_EVERY   100000                    /* us */
 #define STALL_LOOK     10000                     /* us */
 #define FINISH_US      40000000     /* for the last acknowledgements: a time-out lasts 8.6 s */
 #define READ_FLAG      (1ull << 63) /* in wr_id: this completion is a READ's */
@@ -502,15 +501,11 @@ static struct ibv_qp *create_extended(const struct ibv_qp_init_attr *init)
 	return ibv_create_qp_ex(ctx, &ex);
 }
 
-static uint16_t pkey_index(struct ibv_context *context)
+static int pkey_of(const struct side *s)
 {
-	int at = check_options.pkey
-			 ? ibv_get_pkey_index(context, 1, htobe16((uint16_t)check_options.pkey))
-			 : 0;
+	unsigned i = (unsigned)(s - sides);
 
-	if (at < 0)
-		die("port 1 does not have P_Key 0x%04x", (unsigned)check_options.pkey);
-	return (uint16_t)at;
+	return check_options.pkeys[i < PKEYS_MAX ? i : PKEYS_MAX - 1];
 }
 
 /* The QPs' memory: rings for sending, receiving, writing from and being written to, and two fixed
@@ -533,7 +528,7 @@ static void make_side(struct side *s)
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
-		.pkey_index = pkey_index(pd->context),
+		.pkey_index = conn_pkey_index(ctx, pkey_of(s)),
 		.qp_access_flags = check_options.uc ? IBV_ACCESS_REMOTE_WRITE : access,
 	};
 
@@ -640,6 +635,9 @@ static uint64_t send_due(uint64_t now)
 
 static void show(bool ended)
 {
+	stats.qps = check_options.qps < STATS_QPS ? check_options.qps : STATS_QPS;
+	for (unsigned i = 0; i < stats.qps; i++)
+		stats.by_qp[i] = sides[i].received;
 	stats.received_least = sides[0].received;
 	for (unsigned i = 1; i < check_options.qps; i++)
 		if (sides[i].received < stats.received_least)
@@ -662,7 +660,7 @@ static void run(int fd)
 		now = stats_now_us();
 		repost_withheld(now);
 		due = send_due(now);
-		if (now - shown > STATUS_EVERY) {
+		if (now - shown > check_options.status_us) {
 			show(false);
 			shown = now;
 			if (stop_asked || tcp_says_stop(fd) ||

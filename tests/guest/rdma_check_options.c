@@ -7,7 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-struct check_options check_options = {.port = 18700, .qps = 1, .rate = 500, .slots = SLOTS_MAX};
+struct check_options check_options = {
+	.port = 18700, .qps = 1, .rate = 500, .slots = SLOTS_MAX, .status_us = 100000};
 
 static void set_dirty(struct check_options *o, char *text)
 {
@@ -17,6 +18,18 @@ static void set_dirty(struct check_options *o, char *text)
 		*comma++ = '\0';
 	o->dirty_mib = option_number(text, 1, 65536, 'D');
 	o->dirty_rate = comma ? option_number(comma, 0, 100000, 'D') : 0;
+}
+
+static void set_pkeys(struct check_options *o, char *text)
+{
+	char *left, *word = strtok_r(text, ",", &left);
+
+	for (unsigned i = 0; i < PKEYS_MAX; i++) {
+		o->pkeys[i] = word ? (int)strtol(word, NULL, 16) : i ? o->pkeys[i - 1] : 0;
+		word = word ? strtok_r(NULL, ",", &left) : NULL;
+	}
+	if (word)
+		die("-P: at most %d P_Keys", PKEYS_MAX);
 }
 
 /* Takes the options that say what the traffic is. false: none of them. */
@@ -74,7 +87,7 @@ static void set_other(struct check_options *o, int c)
 		o->gid_index = CONN_BY_LID;
 		break;
 	case 'P':
-		o->pkey = (int)strtol(optarg, NULL, 16);
+		set_pkeys(o, optarg);
 		break;
 	case 'p':
 		o->port = option_number(optarg, 1, 65535, 'p');
@@ -90,6 +103,9 @@ static void set_other(struct check_options *o, int c)
 		break;
 	case 'o':
 		o->output = optarg;
+		break;
+	case 'i':
+		o->status_us = 1000ull * option_number(optarg, 1, 60000, 'i');
 		break;
 	case 'R':
 		o->receives = option_number(optarg, 1, SLOTS_MAX, 'R');
@@ -116,7 +132,7 @@ void check_options_parse(int argc, char **argv)
 	struct check_options *o = &check_options;
 	int c;
 
-	while ((c = getopt(argc, argv, "d:g:LP:p:q:t:T:o:r:m:ls:w:uxeSANR:k:n:z:D:")) != -1)
+	while ((c = getopt(argc, argv, "d:g:LP:p:q:t:T:o:i:r:m:ls:w:uxeSANR:k:n:z:D:")) != -1)
 		if (!set_traffic(o, c))
 			set_other(o, c);
 	o->host = argv[optind];

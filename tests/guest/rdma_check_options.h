@@ -7,12 +7,14 @@
  *   -d DEVICE                     the first
  *   -g GID-INDEX (0)
  *   -L                            connect by LID, without a GRH (InfiniBand)
- *   -P P_KEY                      of the QPs, as 0x8001; without it that at index 0
+ *   -P P_KEY[,P_KEY...]           of the QPs, one after the other, as 0x8001 (at most PKEYS_MAX). A
+ *                                 QP more has the last one; without -P they have that at index 0
  *   -p TCP-PORT (18700)
  *   -q QPS (1)
  *   -t SECONDS (0)                0: until SIGTERM
  *   -T EXPONENT (21)              of the QPs' timeout, 4.096 us * 2^n
  *   -o FILE                       result and live status, JSON
+ *   -i MS (100)                   between two writes of it, and two looks at what ends the program
  *
  *   -r MESSAGES/S (500)           of each QP
  *   -m MAX-BYTES (16384)          of a message
@@ -36,14 +38,17 @@
 #define IBVMIG_TESTS_RDMA_CHECK_OPTIONS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define SLOTS_MAX 64 /* slots of the ring, and receives posted */
 #define QPS_MAX   256
+#define PKEYS_MAX 8
 
 extern struct check_options {
 	const char *device, *host, *output, *stall;
 	unsigned port, qps, rate, dirty_mib, dirty_rate, receives, slots, withhold;
-	int gid_index, pkey; /* pkey 0: none is asked for */
+	int gid_index, pkeys[PKEYS_MAX]; /* 0: none is asked for */
+	uint64_t status_us;
 	double seconds;
 	bool events, uc, extended, srq, atomics, no_reads;
 } check_options;

@@ -4,9 +4,15 @@
  * numbered messages until the file of -S exists, then disconnects. -e: with endpoints and
  * synchronous ids. -H FILE: the server answers a request when the file exists; the client connects
  * when it does. -E FILE: before it disconnects, the client puts its QP to ERR and waits for the
- * file. -n N: so many connections. It knows nothing of ibvmig. */
+ * file. -n N: so many connections. -G: addresses are GIDs (AF_IB), with -P P_KEY in that partition.
+ * -o FILE: live status and result, JSON. -w MS: between two messages of the client. It knows
+ * nothing of ibvmig. */
+#include "tests/guest/rdma_stats.h"
+
+#include <endian.h>
 #include <errno.h>
 #include <getopt.h>
+#include <infiniband/ib.h>
 #include <netdb.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
@@ -22,6 +28,7 @@
 #define EVENT_MS   120000 /* only what is broken takes that long */
 #define RESOLVE_MS 20000
 #define STEP_MS    2
+#define STATUS_US  500000
 
 struct conn {
 	struct rdma_cm_id *id;
@@ -33,12 +40,15 @@ struct conn {
 };
 
 static struct {
-	const char *port, *bind, *server, *stop, *hold, *end;
-	bool endpoints;
-	int connections;
+	const char *port, *bind, *server, *stop, *hold, *end, *output;
+	bool endpoints, gids;
+	uint16_t pkey; /* of addresses that are GIDs; 0: none is named */
+	int connections, pause_ms;
 	struct rdma_event_channel *channel;
 	struct ibv_pd *pd;
-} o = {.bind = "::", .connections = 1};
+} o = {.bind = "::", .connections = 1, .pause_ms = STEP_MS};
+
+static struct stats stats;
 
 static void die(const char *what)
 {
@@ -83,12 +93,35 @@ static void expect(enum rdma_cm_event_type type)
 	rdma_ack_cm_event(e);
 }
 
+static void show(bool ended)
+{
+	static uint64_t shown_us;
+	uint64_t now = stats_now_us();
+
+	if (!ended && now - shown_us < STATUS_US)
+		return;
+	shown_us = now;
+	stats_write(&stats, o.output, ended);
+}
+
+static void name_partition(struct sockaddr *a)
+{
+	if (a && o.pkey)
+		((struct sockaddr_ib *)(void *)a)->sib_pkey = htobe16(o.pkey);
+}
+
 static struct rdma_addrinfo *lookup(const char *node, int flags)
 {
 	struct rdma_addrinfo hints = {.ai_flags = flags, .ai_port_space = RDMA_PS_TCP}, *res;
 
+	if (o.gids) {
+		hints.ai_flags |= RAI_NUMERICHOST | RAI_FAMILY;
+		hints.ai_family = AF_IB;
+	}
 	if (rdma_getaddrinfo(node, o.port, &hints, &res))
 		die("rdma_getaddrinfo");
+	name_partition(res->ai_src_addr);
+	name_partition(res->ai_dst_addr);
 	return res;
 }
 
@@ -152,7 +185,8 @@ static void send_number(struct conn *c, unsigned number)
 		printf("failed: send of %u: %s\n", number, ibv_wc_status_str(wc.status));
 		exit(1);
 	}
-	c->sent++;
+	stats.sent = ++c->sent;
+	show(false);
 }
 
 /* The next message, if it is there. */
@@ -170,7 +204,8 @@ static bool receive(struct conn *c)
 		printf("failed: message %u where %u was due\n", number, c->received);
 		exit(1);
 	}
-	c->received++;
+	stats_arrival(&stats);
+	stats.received = stats.received_least = ++c->received;
 	if (rdma_post_recv(c->id, (void *)wc.wr_id, in, MESSAGE, c->mr))
 		die("rdma_post_recv");
 	return true;
@@ -179,6 +214,7 @@ static bool receive(struct conn *c)
 static void finish(struct conn *c)
 {
 	printf("sent %u received %u\n", c->sent, c->received);
+	show(true);
 	rdma_destroy_qp(c->id);
 	ibv_dereg_mr(c->mr);
 	if (o.endpoints)
@@ -227,7 +263,7 @@ static void ask(struct conn *c)
 			break;
 		printf("message %u\n", c->sent);
 		fflush(stdout);
-		usleep(STEP_MS * 1000);
+		usleep((unsigned)o.pause_ms * 1000);
 	}
 	if (o.end)
 		end_qp(c);
@@ -347,7 +383,7 @@ int main(int argc, char **argv)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "p:b:S:H:E:n:e")) >= 0) {
+	while ((opt = getopt(argc, argv, "p:b:S:H:E:n:eGP:o:w:")) >= 0) {
 		switch (opt) {
 		case 'p':
 			o.port = optarg;
@@ -366,6 +402,18 @@ int main(int argc, char **argv)
 			break;
 		case 'n':
 			o.connections = atoi(optarg);
+			break;
+		case 'G':
+			o.gids = true;
+			break;
+		case 'P':
+			o.pkey = (uint16_t)strtol(optarg, NULL, 16);
+			break;
+		case 'w':
+			o.pause_ms = atoi(optarg);
+			break;
+		case 'o':
+			o.output = optarg;
 			break;
 		case 'e':
 			o.endpoints = true;

@@ -2,6 +2,7 @@
 #include "tests/guest/rdma_conn.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdarg.h>
@@ -128,6 +129,15 @@ static void modify(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, const cha
 
 	if (rc)
 		die("modify QP %u to %s: %s", qp->qp_num, to, strerror(rc));
+}
+
+uint16_t conn_pkey_index(struct ibv_context *ctx, int pkey)
+{
+	int at = pkey ? ibv_get_pkey_index(ctx, 1, htobe16((uint16_t)pkey)) : 0;
+
+	if (at < 0)
+		die("port 1 does not have P_Key 0x%04x", (unsigned)pkey);
+	return (uint16_t)at;
 }
 
 void conn_address(struct ibv_context *ctx, int gid_index, struct conn_qp *ret_me)

@@ -61,6 +61,14 @@ static void write_gaps(const struct stats *s, FILE *f)
 	fputs("]", f);
 }
 
+static void write_qps(const struct stats *s, FILE *f)
+{
+	fputs("[", f);
+	for (unsigned i = 0; i < s->qps; i++)
+		fprintf(f, "%s%" PRIu64, i ? "," : "", s->by_qp[i]);
+	fputs("]", f);
+}
+
 void stats_write(const struct stats *s, const char *path, bool ended)
 {
 	char temporary[256];
@@ -74,14 +82,16 @@ void stats_write(const struct stats *s, const char *path, bool ended)
 		return;
 	fprintf(f,
 		"{\"ended\":%s,\"sent\":%" PRIu64 ",\"received\":%" PRIu64 ",\"lost\":%" PRIu64
-		",\"duplicated\":%" PRIu64 ",\"corrupt\":%" PRIu64 ",\"writes\":%" PRIu64
-		",\"reads\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"received_least\":%" PRIu64
-		",\"idle_ms\":%" PRIu64 ",\"max_gap_ms\":%.1f,\"gap_count\":%" PRIu64
-		",\"first_error\":\"%s\",\"gaps\":",
+		",\"duplicated\":%" PRIu64 ",\"corrupt\":%" PRIu64 ",\"foreign\":%" PRIu64
+		",\"writes\":%" PRIu64 ",\"reads\":%" PRIu64 ",\"bytes\":%" PRIu64
+		",\"received_least\":%" PRIu64 ",\"idle_ms\":%" PRIu64
+		",\"max_gap_ms\":%.1f,\"gap_count\":%" PRIu64 ",\"first_error\":\"%s\",\"gaps\":",
 		ended ? "true" : "false", s->sent, s->received, s->lost, s->duplicated, s->corrupt,
-		s->writes, s->reads, s->bytes, s->received_least, idle / 1000,
+		s->foreign, s->writes, s->reads, s->bytes, s->received_least, idle / 1000,
 		(double)s->max_gap_us / 1e3, s->gap_count, s->first_error);
 	write_gaps(s, f);
+	fputs(",\"received_by_qp\":", f);
+	write_qps(s, f);
 	fputs("}\n", f);
 	if (!fclose(f))
 		rename(temporary, path);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #define STATS_GAPS       256
+#define STATS_QPS        16
 #define STATS_GAP_MIN_US 100000
 
 struct stats_gap {
@@ -16,8 +17,11 @@ struct stats_gap {
 struct stats {
 	uint64_t sent, received, lost, duplicated, corrupt;
 	uint64_t writes, reads, bytes;
-	uint64_t received_least; /* by the QP that has received the fewest */
-	uint64_t last_us;        /* time of the latest arrival */
+	uint64_t foreign;          /* of another partition: never to be seen */
+	uint64_t received_least;   /* by the QP that has received the fewest */
+	uint64_t by_qp[STATS_QPS]; /* received by each */
+	unsigned qps;              /* so many are told of */
+	uint64_t last_us;          /* time of the latest arrival */
 	uint64_t max_gap_us, gap_count;
 	struct stats_gap gaps[STATS_GAPS]; /* gaps of at least STATS_GAP_MIN_US; the latest ones */
 	char first_error[176]; /* error of the first message that was not as it should be, with the

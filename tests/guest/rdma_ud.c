@@ -3,16 +3,24 @@
  * that the sender's QPN is the one that they were told. A datagram that is lost ends it with an
  * error; most sends are not signalled.
  *
- *   rdma_ud [-p TCP-PORT] [-g GID-INDEX] [-o FILE] [-e] [-m]          server
- *   rdma_ud [-p TCP-PORT] [-g GID-INDEX] [-o FILE] [-e] [-m] HOST     client; SIGTERM ends both
+ *   rdma_ud [options]          server
+ *   rdma_ud [options] HOST     client; SIGTERM ends both
  *
+ *   -p TCP-PORT (18700)
+ *   -g GID-INDEX (0)
+ *   -L       the client's address handle is of the LID alone, without a GRH (InfiniBand)
+ *   -P P_KEY of the QPs, as 0x8001; without it that at index 0
+ *   -r RATE  questions a second; without it as fast as they are answered
+ *   -i MS    between two writes of FILE (100)
  *   -o FILE  result and live status, JSON; "corrupt" counts senders that are not the other end,
- *            "writes" what came by multicast
+ *            "writes" what came by multicast, "foreign" what rdma_intruder has sent
  *   -m       the server is in a group, and the client sends to it, too: one pair of a network
  *   -e       sleep on a completion channel */
 #include "tests/guest/rdma_conn.h"
+#include "tests/guest/rdma_foreign.h"
 #include "tests/guest/rdma_stats.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -31,9 +39,9 @@
 #define NEW_AH_EVERY 16 /* answers */
 #define GRH_BYTES    40
 #define SLOT_BYTES   256
-#define QKEY         0x11111111
+#define QKEY         FOREIGN_QKEY
 #define LOST_US      30000000
-#define STATUS_US    100000
+#define SLEEP_MS     20 /* at most, without an event */
 
 struct numbers {
 	uint8_t gid[16];
@@ -55,6 +63,9 @@ static struct numbers me, peer;
 static uint8_t memory[SLOT_BYTES * (2 * RECEIVES + SENDS)];
 static uint64_t posted, completed;
 static bool server, multicast;
+static int gid_index, pkey; /* CONN_BY_LID; 0: that at index 0 */
+static unsigned rate;       /* 0: no limit */
+static uint64_t next_ask_us, status_us = 100000;
 static volatile sig_atomic_t stop_asked;
 
 static struct ibv_qp *make_qp(void)
@@ -63,7 +74,10 @@ static struct ibv_qp *make_qp(void)
 					.recv_cq = cq,
 					.cap = {SENDS, RECEIVES, 1, 1, 0},
 					.qp_type = IBV_QPT_UD};
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+				.port_num = 1,
+				.pkey_index = conn_pkey_index(ctx, pkey),
+				.qkey = QKEY};
 	struct ibv_qp *q = ibv_create_qp(pd, &init);
 
 	if (!q ||
@@ -92,15 +106,17 @@ static void post_receive(struct ibv_qp *q, uint64_t index)
 		die("post_recv failed");
 }
 
-static struct ibv_ah *make_ah(const uint8_t gid[16], uint32_t lid, int gid_index)
+static struct ibv_ah *make_ah(const uint8_t gid[16], uint32_t lid)
 {
-	struct ibv_ah_attr a = {.is_global = 1,
-				.port_num = 1,
-				.dlid = (uint16_t)lid,
-				.grh = {.hop_limit = 4, .sgid_index = (uint8_t)gid_index}};
+	struct ibv_ah_attr a = {.port_num = 1, .dlid = (uint16_t)lid};
 	struct ibv_ah *ah;
 
-	memcpy(a.grh.dgid.raw, gid, 16);
+	if (gid_index != CONN_BY_LID) {
+		a.is_global = 1;
+		a.grh.hop_limit = 4;
+		a.grh.sgid_index = (uint8_t)gid_index;
+		memcpy(a.grh.dgid.raw, gid, 16);
+	}
 	ah = ibv_create_ah(pd, &a);
 	if (!ah)
 		die("create_ah: %s", strerror(errno));
@@ -145,6 +161,12 @@ static void on_receive(const struct ibv_wc *wc)
 	uint64_t n;
 
 	memcpy(&n, slot(wc->wr_id) + GRH_BYTES, sizeof n);
+	if (n == FOREIGN_NUMBER) {
+		stats.foreign++;
+		stats_complain(&stats, "a datagram of an intruder, QP %u", wc->src_qp);
+		post_receive(group_qp && wc->qp_num == group_qp->qp_num ? group_qp : qp, wc->wr_id);
+		return;
+	}
 	if (wc->src_qp != peer.qpn) {
 		stats.corrupt++;
 		stats_complain(&stats, "datagram %llu is of QP %u, not %u", (unsigned long long)n,
@@ -156,13 +178,18 @@ static void on_receive(const struct ibv_wc *wc)
 		return;
 	}
 	stats_arrival(&stats);
-	stats.received++;
-	if (n != stats.received) {
-		stats.lost++;
-		stats_complain(&stats, "datagram %llu came, expected was %llu",
-			       (unsigned long long)n, (unsigned long long)stats.received);
-		stats.received = n;
+	if (n <= stats.received) {
+		stats.duplicated++;
+		stats_complain(&stats, "datagram %llu came again", (unsigned long long)n);
+		post_receive(qp, wc->wr_id);
+		return;
 	}
+	if (n > stats.received + 1) {
+		stats.lost += n - stats.received - 1;
+		stats_complain(&stats, "datagram %llu came, expected was %llu",
+			       (unsigned long long)n, (unsigned long long)stats.received + 1);
+	}
+	stats.received = stats.received_least = n;
 	if (server)
 		answer(wc, n);
 	post_receive(qp, wc->wr_id);
@@ -186,6 +213,17 @@ static unsigned poll_all(void)
 	return (unsigned)n;
 }
 
+/* A client with a rate sleeps until it is to ask again, a server as long as its client does. */
+static int sleep_ms(void)
+{
+	uint64_t now = stats_now_us();
+
+	if (!rate)
+		return SLEEP_MS;
+	return server || now >= next_ask_us ? (int)(1000 / rate) + 1
+					    : (int)((next_ask_us - now) / 1000) + 1;
+}
+
 static void wait_a_little(void)
 {
 	struct pollfd p = {.events = POLLIN};
@@ -197,7 +235,7 @@ static void wait_a_little(void)
 		return;
 	}
 	p.fd = channel->fd;
-	if (poll(&p, 1, 20) > 0 && !ibv_get_cq_event(channel, &which, &context)) {
+	if (poll(&p, 1, sleep_ms()) > 0 && !ibv_get_cq_event(channel, &which, &context)) {
 		ibv_ack_cq_events(which, 1);
 		if (ibv_req_notify_cq(which, 0))
 			die("req_notify_cq failed");
@@ -208,6 +246,13 @@ static void ask(void)
 {
 	if (stats.sent - stats.received >= WINDOW || posted - completed + 2 > SENDS - SIGNAL_EVERY)
 		return;
+	if (rate) {
+		uint64_t now = stats_now_us();
+
+		if (now < next_ask_us)
+			return;
+		next_ask_us = now + 1000000 / rate; /* without catching up after an outage */
+	}
 	send_number(to_peer, peer.qpn, ++stats.sent);
 	if (multicast && stats.sent % GROUP_EVERY == 0)
 		send_number(to_group, 0xffffff, stats.sent);
@@ -227,7 +272,7 @@ static void run(int fd, const char *output)
 		now = stats_now_us();
 		if (!server && !stop_asked)
 			ask();
-		if (now - shown > STATUS_US) {
+		if (now - shown > status_us) {
 			stats_write(&stats, output, false);
 			shown = now;
 		}
@@ -243,7 +288,7 @@ static void run(int fd, const char *output)
 	}
 }
 
-static void set_up(int gid_index, bool events)
+static void set_up(bool events)
 {
 	struct ibv_port_attr port;
 	union ibv_gid gid;
@@ -253,7 +298,8 @@ static void set_up(int gid_index, bool events)
 	channel = events ? ibv_create_comp_channel(ctx) : NULL;
 	cq = ibv_create_cq(ctx, 2 * (SENDS + RECEIVES), NULL, channel, 0);
 	mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
-	if (!cq || !mr || ibv_query_gid(ctx, 1, gid_index, &gid) || ibv_query_port(ctx, 1, &port))
+	if (!cq || !mr || ibv_query_port(ctx, 1, &port) ||
+	    ibv_query_gid(ctx, 1, gid_index == CONN_BY_LID ? 0 : gid_index, &gid))
 		die("create_cq, reg_mr, query_gid or query_port: %s", strerror(errno));
 	qp = make_qp();
 	for (uint64_t i = 0; i < RECEIVES; i++)
@@ -261,12 +307,12 @@ static void set_up(int gid_index, bool events)
 	memcpy(me.gid, gid.raw, 16);
 	me.qpn = qp->qp_num;
 	me.lid = port.lid;
-	if (!server) {
-		to_group = make_ah(group.raw, 0, gid_index);
-		return;
-	}
 	if (!multicast)
 		return;
+	if (!server) {
+		to_group = make_ah(group.raw, 0);
+		return;
+	}
 	group_qp = make_qp();
 	if (ibv_attach_mcast(group_qp, &group, 0))
 		die("attach_mcast: %s", strerror(errno));
@@ -280,44 +326,60 @@ static void on_signal(int sig)
 	stop_asked = 1;
 }
 
-int main(int argc, char **argv)
+static void parse(int argc, char **argv, unsigned *port, const char **output, bool *events)
 {
-	unsigned port = 18700;
-	int c, fd, gid_index = 0;
-	const char *output = NULL;
-	bool events = false;
-	uint64_t total = 0;
+	int c;
 
-	while ((c = getopt(argc, argv, "p:g:o:em")) != -1) {
+	while ((c = getopt(argc, argv, "p:g:LP:r:i:o:em")) != -1) {
 		if (c == 'p')
-			port = (unsigned)atoi(optarg);
+			*port = option_number(optarg, 1, 65535, 'p');
 		else if (c == 'g')
-			gid_index = atoi(optarg);
+			gid_index = (int)option_number(optarg, 0, 255, 'g');
+		else if (c == 'L')
+			gid_index = CONN_BY_LID;
+		else if (c == 'P')
+			pkey = (int)strtol(optarg, NULL, 16);
+		else if (c == 'r')
+			rate = option_number(optarg, 1, 1000000, 'r');
+		else if (c == 'i')
+			status_us = 1000ull * option_number(optarg, 1, 60000, 'i');
 		else if (c == 'o')
-			output = optarg;
+			*output = optarg;
 		else if (c == 'e')
-			events = true;
+			*events = true;
 		else if (c == 'm')
 			multicast = true;
 		else
 			die("usage: see the head of rdma_ud.c");
 	}
 	server = !argv[optind];
+}
+
+int main(int argc, char **argv)
+{
+	unsigned port = 18700;
+	const char *output = NULL;
+	bool events = false;
+	uint64_t total = 0;
+	int fd;
+
+	parse(argc, argv, &port, &output, &events);
 	signal(SIGTERM, on_signal);
-	set_up(gid_index, events);
+	set_up(events);
 	fd = conn_tcp(argv[optind], port);
 	conn_swap(fd, &me, &peer, sizeof me);
 	if (!server)
-		to_peer = make_ah(peer.gid, peer.lid, gid_index);
+		to_peer = make_ah(peer.gid, peer.lid);
 	run(fd, output);
 	conn_swap(fd, &stats.sent, &total, sizeof total);
 	if (total != stats.received)
 		stats.lost++;
 	stats_write(&stats, output, true);
-	printf("sent %llu received %llu lost %llu corrupt %llu multicast %llu%s%s\n",
+	printf("sent %llu received %llu lost %llu duplicated %llu corrupt %llu multicast "
+	       "%llu%s%s\n",
 	       (unsigned long long)stats.sent, (unsigned long long)stats.received,
-	       (unsigned long long)stats.lost, (unsigned long long)stats.corrupt,
-	       (unsigned long long)stats.writes, stats.first_error[0] ? "; first: " : "",
-	       stats.first_error);
-	return stats.lost || stats.corrupt ? 1 : 0;
+	       (unsigned long long)stats.lost, (unsigned long long)stats.duplicated,
+	       (unsigned long long)stats.corrupt, (unsigned long long)stats.writes,
+	       stats.first_error[0] ? "; first: " : "", stats.first_error);
+	return stats.lost || stats.duplicated || stats.corrupt || stats.foreign ? 1 : 0;
 }

@@ -5,6 +5,7 @@ import http.server
 import json
 import re
 import threading
+import time
 
 from fabric_lab import BUILD, Generated, Lab, UnixHTTP, wait_for
 
@@ -68,6 +69,7 @@ class Hosts:
         self.lab, self.lock = lab, threading.Lock()
         self.ports, self.records, self.told = [], {}, []
         self.questions = self.message_bytes = self.answer_bytes = 0
+        self.last_told = 0.0  # of time.monotonic(): when a host has last had all that it was told
         self.server = None
 
     def start(self, ports):
@@ -156,6 +158,7 @@ class Hosts:
                 self.take(message["records"])
         if message.get("all") and not message.get("forget"):
             self.ask_held(host)
+        self.last_told = time.monotonic()
 
     def ask_held(self, host):
         _, answer = self.lab.call("POST", "/v1/paths/held", {"vguids": [self.ports[int(host[1:])]]})

@@ -76,7 +76,7 @@ struct plugin {
 		pthread_mutex_t lock; /* guards the rest; taken last */
 		pthread_cond_t answered;
 		const struct wire_batch *batch; /* batch whose answers are awaited, or NULL */
-		unsigned taken;
+		unsigned taken, round;          /* round: the number of the batch */
 		int32_t wake;    /* number of SMPs on the wire at which who waits is woken */
 		struct smp *smp; /* smps of them, whose answers are awaited */
 		unsigned smps;

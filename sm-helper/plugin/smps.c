@@ -25,13 +25,13 @@ static uint32_t modifier(const struct smp *s)
 									  : s->block;
 }
 
-static void take(struct plugin *p, unsigned i, ib_smp_t *answer)
+static void take(struct plugin *p, boolean_t mark, ib_smp_t *answer)
 {
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);
 	const void *payload = ib_smp_get_payload_ptr(answer);
 	struct smp *s = p->wire.smp;
+	unsigned i = wire_smp(p, mark);
 
-	/* late answers are of a batch before, or say something else */
 	if (i >= p->wire.smps || ib_smp_get_status(answer) || answer->attr_id != s[i].attr ||
 	    cl_ntoh32(answer->attr_mod) != modifier(&s[i]))
 		return;
@@ -50,7 +50,7 @@ static void handle_guid_info(void *context, void *data)
 	boolean_t mark = osm_madw_get_gi_context_ptr(madw)->set_method;
 
 	if (mark < 0)
-		take(p, (unsigned)~mark, osm_madw_get_smp_ptr(madw));
+		take(p, mark, osm_madw_get_smp_ptr(madw));
 	else
 		osm_gi_rcv_process(&p->osm->sm, data);
 }
@@ -62,7 +62,7 @@ static void handle_pkeys(void *context, void *data)
 	boolean_t mark = osm_madw_get_pkey_context_ptr(madw)->set_method;
 
 	if (mark < 0) {
-		take(p, (unsigned)~mark, osm_madw_get_smp_ptr(madw));
+		take(p, mark, osm_madw_get_smp_ptr(madw));
 		return;
 	}
 	if (mark)
@@ -91,17 +91,18 @@ int smps_hook(struct plugin *p)
 		  : hook(p, &sm->pkey_disp_h, OSM_MSG_MAD_PKEY, handle_pkeys, osm_pkey_rcv_process);
 }
 
-static void fill_context(const struct smp *s, unsigned i, osm_madw_context_t *c)
+static void fill_context(const struct plugin *p, const struct smp *s, unsigned i,
+			 osm_madw_context_t *c)
 {
 	ib_net64_t node_guid = osm_node_get_node_guid(s->physp->p_node);
 
 	memset(c, 0, sizeof *c);
 	if (s->attr == IB_MAD_ATTR_GUID_INFO)
-		c->gi_context = (osm_gi_context_t){node_guid, s->physp->port_guid, wire_mark(i),
+		c->gi_context = (osm_gi_context_t){node_guid, s->physp->port_guid, wire_mark(p, i),
 						   osm_physp_get_port_num(s->physp)};
 	else
 		c->pkey_context = (osm_pkey_context_t){node_guid, s->physp->port_guid,
-						       wire_mark(i)};
+						       wire_mark(p, i)};
 }
 
 /* The M_Key of a switch is in its port 0. */
@@ -121,7 +122,7 @@ static int post(struct plugin *p, struct smp *s, unsigned i)
 	osm_madw_context_t c;
 	ib_api_status_t status;
 
-	fill_context(s, i, &c);
+	fill_context(p, s, i, &c);
 	if (s->set) {
 		atomic_fetch_add(s->attr == IB_MAD_ATTR_GUID_INFO ? &p->count.guid_smps
 								  : &p->count.pkey_smps,
@@ -149,6 +150,7 @@ static void set_awaited(struct plugin *p, struct smp *smp, unsigned count)
 
 	p->wire.smp = smp;
 	p->wire.smps = count;
+	p->wire.round++;
 }
 
 static int await_all(struct plugin *p, const struct smp *smp, unsigned count, uint64_t deadline_us)

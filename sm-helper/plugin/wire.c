@@ -19,12 +19,12 @@
 extern void osm_lft_rcv_process(void *context, void *data);
 
 /* True: whoever waits for answers has been woken. */
-static bool take(struct plugin *p, unsigned i, ib_smp_t *smp)
+static bool take(struct plugin *p, boolean_t mark, ib_smp_t *smp)
 {
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);
 	const struct wire_batch *b = p->wire.batch;
+	unsigned i = wire_smp(p, mark);
 
-	/* late answers, from a batch before, are in no batch or say something else */
 	if (b && i < b->count && cl_ntoh32(smp->attr_mod) == b->smp[i].block && !b->taken[i] &&
 	    !ib_smp_get_status(smp) &&
 	    !memcmp(ib_smp_get_payload_ptr(smp), b->smp[i].after, IB_LFT_BLOCK)) {
@@ -45,7 +45,7 @@ static void handle_lft(void *context, void *data)
 	boolean_t mark = osm_madw_get_lft_context_ptr(madw)->set_method;
 
 	if (mark < 0)
-		take(p, (unsigned)~mark, osm_madw_get_smp_ptr(madw));
+		take(p, mark, osm_madw_get_smp_ptr(madw));
 	else
 		osm_lft_rcv_process(&p->osm->sm, data);
 }
@@ -67,15 +67,15 @@ struct bind_info {
 static osm_vend_mad_recv_callback_t receive_other;
 static struct plugin *receiver;
 
-/* True if the request is an SMP of ours; gives its number in the batch. */
-static bool own_smp(osm_madw_t *request, unsigned *ret_smp)
+/* True if the request is an SMP of ours; gives its mark. */
+static bool own_smp(osm_madw_t *request, boolean_t *ret_mark)
 {
 	ib_smp_t *smp = request ? osm_madw_get_smp_ptr(request) : NULL;
 
 	if (!smp || smp->attr_id != IB_MAD_ATTR_LIN_FWD_TBL || smp->method != IB_MAD_METHOD_SET ||
 	    osm_madw_get_lft_context_ptr(request)->set_method >= 0)
 		return false;
-	*ret_smp = (unsigned)~osm_madw_get_lft_context_ptr(request)->set_method;
+	*ret_mark = osm_madw_get_lft_context_ptr(request)->set_method;
 	return true;
 }
 
@@ -86,15 +86,15 @@ static void receive(osm_madw_t *madw, void *context, osm_madw_t *request)
 {
 	struct plugin *p = receiver;
 	ib_smp_t *smp = osm_madw_get_smp_ptr(madw);
-	unsigned i;
+	boolean_t mark;
 
-	if (!own_smp(request, &i) || ib_smp_get_status(smp)) { /* a refusal is logged there */
+	if (!own_smp(request, &mark) || ib_smp_get_status(smp)) { /* a refusal is logged there */
 		receive_other(madw, context, request);
 		return;
 	}
 	cl_atomic_inc(&p->osm->stats.qp0_mads_rcvd);
 	cl_atomic_dec(&p->osm->stats.qp0_mads_outstanding_on_wire);
-	if (take(p, i, smp))
+	if (take(p, mark, smp))
 		osm_vl15_poll(&p->osm->vl15);
 	osm_mad_pool_put(&p->osm->mad_pool, request);
 	osm_mad_pool_put(&p->osm->mad_pool, madw);
@@ -148,7 +148,7 @@ static int post(struct plugin *p, const struct wire_batch *b, unsigned i)
 
 	memset(&c, 0, sizeof c);
 	c.lft_context.node_guid = osm_node_get_node_guid(sw->p_node);
-	c.lft_context.set_method = wire_mark(i);
+	c.lft_context.set_method = wire_mark(p, i);
 	madw = osm_prepare_req_set(&p->osm->sm, osm_physp_get_dr_path_ptr(port0), s->after,
 				   IB_LFT_BLOCK, IB_MAD_ATTR_LIN_FWD_TBL, cl_hton32(s->block),
 				   FALSE, ib_port_info_get_m_key(&port0->port_info), 0,
@@ -204,6 +204,7 @@ static void set_batch(struct plugin *p, const struct wire_batch *b, int32_t wake
 	pthread_mutex_t *m AUTO_UNLOCK = mutex_lock(&p->wire.lock);
 
 	p->wire.batch = b;
+	p->wire.round++;
 	p->wire.taken = 0;
 	p->wire.wake = wake;
 }
@@ -213,6 +214,8 @@ int wire_send(struct plugin *p, const struct wire_batch *b, uint64_t deadline_us
 	int32_t window = (int32_t)p->osm->vl15.max_wire_smps;
 	int rc = 0;
 
+	if (b->count > WIRE_SMPS_MAX)
+		return -EIO;
 	if (!receiver)
 		hook_receive(p);
 	memset(b->taken, 0, b->count * sizeof *b->taken);

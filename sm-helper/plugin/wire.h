@@ -9,6 +9,8 @@
 #include "sm-helper/plugin/main.h"
 #include "vswitch/moves/moves.h"
 
+#include <limits.h>
+
 /* The SMPs of a plan; switches are the plan's numbers. All borrowed. */
 struct wire_batch {
 	osm_switch_t **sw;
@@ -17,11 +19,25 @@ struct wire_batch {
 	bool *taken; /* for each SMP: the switch has answered that it holds `after` */
 };
 
+#define WIRE_SMPS_MAX   (1u << 22) /* in a batch */
+#define WIRE_ROUNDS     (1u << 9)
+#define WIRE_NOT_OF_NOW UINT_MAX
+
 /* OpenSM carries a request's context to its answer. set_method is a flag there, TRUE in requests of
- * its own; in ours it is the number of the SMP, and negative. */
-static inline boolean_t wire_mark(unsigned smp)
+ * its own. In ours it is negative: the number of the SMP, and that of the batch. A batch is over
+ * when OpenSM has given its SMPs up, and an answer that still comes is none to the next batch. */
+static inline boolean_t wire_mark(const struct plugin *p, unsigned smp)
 {
-	return ~(boolean_t)smp;
+	return ~(boolean_t)(p->wire.round % WIRE_ROUNDS * WIRE_SMPS_MAX + smp);
+}
+
+/* The number of the SMP that this answers, or WIRE_NOT_OF_NOW. Wire lock held. */
+static inline unsigned wire_smp(const struct plugin *p, boolean_t mark)
+{
+	unsigned told = (unsigned)~mark;
+
+	return told / WIRE_SMPS_MAX == p->wire.round % WIRE_ROUNDS ? told % WIRE_SMPS_MAX
+								   : WIRE_NOT_OF_NOW;
 }
 
 /* Stands between OpenSM's dispatcher and its handler of LFT answers. At load time. 0 or -EIO. */

@@ -225,10 +225,25 @@ int pkeys_add(struct pkeys *c, osm_physp_t *physp, const struct policy_pkeys *ke
 
 /* ---- OpenSM's records ---- */
 
+static void doubt_table(struct pkeys_table *t)
+{
+	if (t->physp)
+		t->physp->need_update = NEED_UPDATE;
+}
+
+/* A block that nobody has read yet was not written either. */
+static void leave_to_sweep(struct plugin *p, struct pkeys_table *t)
+{
+	doubt_table(t);
+	plugin_want_sweep(p);
+}
+
 static void apply_table(struct plugin *p, struct pkeys_table *t, bool back)
 {
 	for (unsigned i = 0; t->physp && i < t->blocks; i++)
-		if (to_write(t, i))
+		if (back && t->unknown[i])
+			leave_to_sweep(p, t);
+		else if (to_write(t, i))
 			osm_pkey_tbl_set(&t->physp->pkeys, (uint16_t)i,
 					 back ? &t->before[i] : &t->after[i],
 					 p->osm->subn.opt.allow_both_pkeys);
@@ -262,12 +277,6 @@ void pkeys_apply(struct pkeys *c, bool back)
 	}
 }
 
-static void doubt_table(struct pkeys_table *t)
-{
-	if (t->physp)
-		t->physp->need_update = NEED_UPDATE;
-}
-
 void pkeys_doubt(struct pkeys *c)
 {
 	for (unsigned i = 0; i < c->count; i++) {
@@ -283,26 +292,40 @@ struct block {
 	unsigned block;
 };
 
-/* Blocks to be written, or with `all` also those that hold something: to be read. */
-static unsigned list_table(struct pkeys_table *t, bool all, struct block *list)
+/* Which blocks of a table; of those that OpenSM knows, but for UNKNOWN. */
+enum blocks {
+	UNKNOWN,
+	WRITTEN,
+	HELD, /* also those that hold something: to be read */
+};
+
+static bool is_listed(const struct pkeys_table *t, unsigned block, enum blocks which)
 {
 	static const ib_pkey_table_t nothing;
+
+	if (which == UNKNOWN || t->unknown[block])
+		return which == UNKNOWN && t->unknown[block];
+	return to_write(t, block) || (which == HELD && (!block || memcmp(&t->after[block], &nothing,
+									 sizeof nothing) != 0));
+}
+
+static unsigned list_table(struct pkeys_table *t, enum blocks which, struct block *list)
+{
 	unsigned n = 0;
 
 	for (unsigned i = 0; t->physp && i < t->blocks; i++)
-		if (to_write(t, i) ||
-		    (all && (!i || memcmp(&t->after[i], &nothing, sizeof nothing) != 0)))
+		if (is_listed(t, i, which))
 			list[n++] = (struct block){t, i};
 	return n;
 }
 
-static unsigned list_blocks(struct pkeys *c, bool all, struct block *list)
+static unsigned list_blocks(struct pkeys *c, enum blocks which, struct block *list)
 {
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < c->count; i++) {
-		n += list_table(&c->port[i].own, all, list + n);
-		n += list_table(&c->port[i].peer, all, list + n);
+		n += list_table(&c->port[i].own, which, list + n);
+		n += list_table(&c->port[i].peer, which, list + n);
 	}
 	return n;
 }
@@ -369,6 +392,28 @@ static size_t room_for(const struct pkeys *c)
 	return blocks + 1;
 }
 
+/* Reads what OpenSM has never heard of, before it is written: undo must know it. */
+static int learn(struct pkeys *c, struct block *list, struct smp *smp, uint64_t deadline_us,
+		 struct sm_reply_head *h)
+{
+	unsigned n = list_blocks(c, UNKNOWN, list);
+	int rc;
+
+	if (!n)
+		return 0;
+	fill_smps(list, n, false, false, smp);
+	rc = smps_send(c->p, smp, n, deadline_us) ? refuse_smp(h, smp, n) : 0;
+	for (unsigned i = 0; i < n; i++) {
+		struct pkeys_table *t = list[i].table;
+
+		if (!smp[i].taken)
+			continue;
+		t->before[list[i].block] = smp[i].data.pkeys;
+		t->unknown[list[i].block] = false;
+	}
+	return rc;
+}
+
 int pkeys_send(struct pkeys *c, bool back, unsigned limit, uint64_t deadline_us,
 	       struct sm_reply_head *h)
 {
@@ -379,11 +424,13 @@ int pkeys_send(struct pkeys *c, bool back, unsigned limit, uint64_t deadline_us,
 
 	if (!list || !smp)
 		return plugin_refuse(h, -EIO, "no memory for P_Key tables");
-	n = list_blocks(c, false, list);
+	if (!back && (rc = learn(c, list, smp, deadline_us, h)))
+		return rc;
+	n = list_blocks(c, WRITTEN, list);
 	if (limit < n)
 		return write_blocks(c, back, list, limit, smp, deadline_us, h);
 	rc = write_blocks(c, back, list, n, smp, deadline_us, h);
-	n = list_blocks(c, true, list);
+	n = list_blocks(c, HELD, list);
 	for (unsigned round = 1; !rc; round++) {
 		rc = read_blocks(c, back, list, &n, smp, deadline_us, h);
 		if (rc || !n)

@@ -18,7 +18,7 @@ struct pkeys_table {
 	osm_physp_t *physp; /* borrowed; NULL: there is none, or it enforces nothing */
 	unsigned blocks;
 	ib_pkey_table_t *before, *after; /* owned; `blocks` of each */
-	bool *unknown;                   /* owned; OpenSM has never heard of this block */
+	bool *unknown; /* owned; OpenSM has never heard of this block, and nobody has read it */
 };
 
 struct pkeys_port {
@@ -42,10 +42,12 @@ void pkeys_free(struct pkeys *c);
 int pkeys_add(struct pkeys *c, osm_physp_t *physp, const struct policy_pkeys *keys,
 	      const osm_physp_t *like, struct sm_reply_head *h);
 
-/* OpenSM's records; back: as they were before. Lock held exclusively. */
+/* OpenSM's records; back: as they were before. Where that is unknown, a heavy sweep is asked for,
+ * and reads the port. Lock held exclusively. */
 void pkeys_apply(struct pkeys *c, bool back);
 
-/* Writes what differs to the ports, and reads all of it back. The lock is not held. At most `limit`
+/* Reads what is unknown, writes what differs to the ports, and reads all of it back. What could not
+ * be read is neither written nor taken back. The lock is not held. At most `limit`
  * Sets are sent, and with fewer than are to be sent nothing is read. 0 or -EIO with reason. */
 int pkeys_send(struct pkeys *c, bool back, unsigned limit, uint64_t deadline_us,
 	       struct sm_reply_head *h);

@@ -315,6 +315,7 @@ static void fill_result(struct batch *b, struct move_result *res)
 	res->switches_updated = r->switches_updated;
 	res->switches_total = r->switches_total;
 	res->sm_us = r->elapsed_us;
+	res->pkey_us = r->pkey_us;
 	res->lock_us = r->lock_us;
 	if (!b->going)
 		return;

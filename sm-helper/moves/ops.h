@@ -101,8 +101,9 @@ struct move_result {
 	bool verified;
 	enum reach_by answers_by; /* where it is verified: the weakest of all its LIDs */
 	unsigned walks;
-	uint64_t elapsed_us, sm_us, lock_us; /* sm_us: in OpenSM, the answers to SMPs included */
-	unsigned path_count;                 /* the first of all that have changed */
+	uint64_t elapsed_us, sm_us; /* sm_us: in OpenSM, the answers to SMPs included */
+	uint64_t pkey_us, lock_us;  /* of sm_us: P_Key tables; OpenSM's lock, its longest hold */
+	unsigned path_count;        /* the first of all that have changed */
 	struct sm_path path[SM_PATHS_MAX];
 };
 

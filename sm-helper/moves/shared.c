@@ -201,6 +201,7 @@ static void fill_result(struct batch *b)
 	res->pkey_smps = r->pkey_smps;
 	res->switches_total = b->o->fabric.switches;
 	res->sm_us = r->elapsed_us;
+	res->pkey_us = r->pkey_us;
 	res->lock_us = r->lock_us;
 	res->repath_notices = r->repath_notices;
 	res->path_count = r->path_count < SM_PATHS_MAX ? r->path_count : SM_PATHS_MAX;

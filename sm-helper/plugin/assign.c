@@ -583,6 +583,7 @@ int plugin_assign(struct plugin *p, const struct sm_assign_request *req, struct 
 	}
 	lfts_free(&b.lfts);
 	pkeys_free(&b.pkeys);
+	r->pkey_us = b.pkeys.us;
 	r->lock_us = b.lock_time.longest_us;
 	r->elapsed_us = now_us() - start;
 	return rc ? rc

@@ -365,6 +365,7 @@ static int put_pkeys(struct guid_change *b, bool back, uint64_t deadline_us,
 	partitions_store(b->p);
 	rc = pkeys_send(&b->pkeys, back, ALL_SMPS, deadline_us, h);
 	b->r->pkey_smps = b->pkeys.sent;
+	b->r->pkey_us = b->pkeys.us;
 	return rc;
 }
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define SM_PROTO_MAGIC   0x6962736du /* "ibsm" */
-#define SM_PROTO_VERSION 15
+#define SM_PROTO_VERSION 16
 
 #define SM_ASSIGN_MAX         128 /* ports in one batch: 64 moves */
 #define SM_ENDPORTS_MAX       256
@@ -297,6 +297,7 @@ struct sm_assign_reply {
 	uint32_t paths_changed;  /* ports for which SL, MTU or rate towards a moved GUID changed */
 	uint32_t repath_notices; /* trap 69 */
 	uint64_t lock_us, elapsed_us; /* lock_us: OpenSM's lock, the longest exclusive hold */
+	uint64_t pkey_us; /* of elapsed_us: P_Key tables, written, answered and read back */
 	uint64_t instance, generation_before, generation; /* generation at the batch's beginning and
 							     end; equal where nothing was changed */
 	struct sm_target before[SM_ASSIGN_MAX]; /* former contents of the places; request's order */
@@ -342,7 +343,7 @@ struct sm_guids_reply {
 				    GUIDs */
 	uint32_t repath_notices; /* trap 69 */
 	uint32_t pkey_smps;      /* P_Key tables that were written */
-	uint64_t lock_us, elapsed_us;                     /* as in sm_assign_reply */
+	uint64_t lock_us, elapsed_us, pkey_us;            /* as in sm_assign_reply */
 	uint64_t instance, generation_before, generation; /* likewise */
 	uint64_t before[SM_ASSIGN_MAX];  /* former contents of the entries; request's order */
 	uint16_t lid[SM_ASSIGN_MAX];     /* LIDs of the entries' ports */

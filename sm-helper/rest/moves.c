@@ -106,6 +106,7 @@ static struct json_object *moves_json(const struct move_result *res, const struc
 	json_set_u64(o, "walks", res->walks);
 	json_set_u64(o, "elapsed_us", res->elapsed_us);
 	json_set_u64(o, "sm_us", res->sm_us);
+	json_set_u64(o, "pkey_us", res->pkey_us);
 	json_set_u64(o, "lock_us", res->lock_us);
 	return o;
 }

@@ -414,8 +414,8 @@ static int learn(struct pkeys *c, struct block *list, struct smp *smp, uint64_t 
 	return rc;
 }
 
-int pkeys_send(struct pkeys *c, bool back, unsigned limit, uint64_t deadline_us,
-	       struct sm_reply_head *h)
+static int exchange(struct pkeys *c, bool back, unsigned limit, uint64_t deadline_us,
+		    struct sm_reply_head *h)
 {
 	struct block *list AUTO_FREE = calloc(room_for(c), sizeof *list);
 	struct smp *smp AUTO_FREE = calloc(room_for(c), sizeof *smp);
@@ -441,5 +441,15 @@ int pkeys_send(struct pkeys *c, bool back, unsigned limit, uint64_t deadline_us,
 					     list[0].table->physp->port_num);
 		rc = write_blocks(c, back, list, n, smp, deadline_us, h);
 	}
+	return rc;
+}
+
+int pkeys_send(struct pkeys *c, bool back, unsigned limit, uint64_t deadline_us,
+	       struct sm_reply_head *h)
+{
+	uint64_t start_us = now_us();
+	int rc = exchange(c, back, limit, deadline_us, h);
+
+	c->us += now_us() - start_us;
 	return rc;
 }

@@ -29,6 +29,7 @@ struct pkeys {
 	struct plugin *p; /* borrowed */
 	unsigned count;
 	unsigned sent; /* Sets */
+	uint64_t us;   /* in pkeys_send() */
 	bool differ;   /* something is to be written, as OpenSM knows the tables */
 	struct pkeys_port port[PKEYS_PORTS_MAX];
 };

@@ -2,7 +2,7 @@
 /* A batch of port assignments. OpenSM's lock is shared while it is planned, and one exclusive hold
  * changes all tables. LFT blocks and PortInfo are sent and answered without the lock, and what
  * failed is undone. */
-#include "sm-helper/plugin/lfts.h"
+#include "sm-helper/plugin/deliver.h"
 #include "sm-helper/plugin/master/master.h"
 #include "sm-helper/plugin/parked.h"
 #include "sm-helper/plugin/partitions/partitions.h"
@@ -23,7 +23,6 @@
 #include <opensm/osm_port.h>
 #include <opensm/osm_switch.h>
 
-#define POLL_MS       5
 #define UNDO_US       5000000
 #define ALL_SMPS      UINT32_MAX
 #define LIDS_STALE_US 1000000             /* how old guid2lid may get while batches go on */
@@ -35,7 +34,7 @@ struct assignment {
 	struct place place[SM_ASSIGN_MAX];
 	unsigned count;
 	struct lfts lfts; /* its owner */
-	unsigned port_infos;
+	struct delivery delivery;
 	struct pkeys pkeys;                      /* its owner; of the places, in their order */
 	struct policy_pkeys keys[SM_ASSIGN_MAX]; /* of the GUIDs that the places want */
 	struct paths paths[SM_ASSIGN_MAX];       /* paths of GUIDs that stay, before the batch */
@@ -127,6 +126,12 @@ static int resolve(struct assignment *b, struct sm_reply_head *h)
 	int rc;
 
 	b->count = b->req->count;
+	b->delivery = (struct delivery){.p = b->p,
+					.lfts = &b->lfts,
+					.place = b->place,
+					.count = b->count,
+					.ordered = b->req->flags & SM_ASSIGN_ORDERED,
+					.lock_time = &b->lock_time};
 	for (unsigned i = 0; i < b->count; i++) {
 		b->place[i].want = b->req->target[i];
 		if ((rc = tables_find(b->p, &b->place[i], h)))
@@ -135,111 +140,6 @@ static int resolve(struct assignment *b, struct sm_reply_head *h)
 	if ((rc = tables_check(b->p, b->place, b->count, h)) || (rc = lfts_open(b->p, &b->lfts, h)))
 		return rc;
 	return lfts_plan(&b->lfts, move, make_moves(b, move), b->req->flags & SM_ASSIGN_ORDERED, h);
-}
-
-static int send_lid(struct plugin *p, struct place *pl, uint16_t lid)
-{
-	osm_subn_t *subn = &p->osm->subn;
-	ib_port_info_t *own = &pl->physp->port_info;
-	union {
-		ib_port_info_t pi;
-		uint8_t bytes[IB_SMP_DATA_SIZE];
-	} set;
-	osm_madw_context_t c;
-
-	memset(&set, 0, sizeof set);
-	set.pi = *own;
-	set.pi.state_info2 = 0x02; /* LinkDownDefault polling, PortPhysicalState no change */
-	ib_port_info_set_port_state(&set.pi, IB_LINK_NO_CHANGE);
-	ib_port_info_set_client_rereg(&set.pi, 0);
-	set.pi.base_lid = cl_hton16(lid);
-	set.pi.master_sm_base_lid = subn->sm_base_lid;
-	set.pi.m_key = subn->opt.m_key;
-	own->m_key_violations = cl_hton16(PLUGIN_UNANSWERED);
-	memset(&c, 0, sizeof c);
-	c.pi_context.node_guid = osm_node_get_node_guid(pl->node);
-	c.pi_context.port_guid = pl->physp->port_guid;
-	c.pi_context.set_method = TRUE;
-	atomic_fetch_add(&p->count.port_info_smps, 1);
-	return osm_req_set(&p->osm->sm, osm_physp_get_dr_path_ptr(pl->physp), set.bytes,
-			   sizeof set.bytes, IB_MAD_ATTR_PORT_INFO,
-			   cl_hton32(osm_physp_get_port_num(pl->physp)), FALSE,
-			   ib_port_info_get_m_key(own), 0, CL_DISP_MSGID_NONE, &c) == IB_SUCCESS
-		       ? 0
-		       : -EIO;
-}
-
-static int send_lids(struct assignment *b, bool back)
-{
-	int rc = 0;
-
-	b->port_infos = 0;
-	for (unsigned i = 0; i < b->count; i++) {
-		struct place *pl = &b->place[i];
-
-		if (pl->before.lid == pl->want.lid)
-			continue;
-		b->port_infos++;
-		if (send_lid(b->p, pl, back ? pl->before.lid : pl->want.lid))
-			rc = -EIO;
-	}
-	return rc;
-}
-
-/* OpenSM signals stats.cond when its last MAD is answered, to one waiter only, which may be its
- * sweeper. So look again every POLL_MS, and pass on a signal that was meant for it. */
-static int await_answers(struct plugin *p, uint64_t deadline_us)
-{
-	osm_stats_t *s = &p->osm->stats;
-	bool done;
-
-	pthread_mutex_lock(&s->mutex);
-	while (!(done = !s->qp0_mads_outstanding) && now_us() < deadline_us) {
-		uint64_t at = now_us() + POLL_MS * 1000;
-		struct timespec until = {(time_t)(at / 1000000), (long)(at % 1000000) * 1000};
-
-		pthread_cond_clockwait(&s->cond, &s->mutex, CLOCK_MONOTONIC, &until);
-	}
-	if (done)
-		pthread_cond_broadcast(&s->cond);
-	pthread_mutex_unlock(&s->mutex);
-	return done ? 0 : -ETIMEDOUT;
-}
-
-/* LFTs as the tables want them, and the answers to all that was sent. Before the first packet is
- * led to a new place, that has its LID. */
-static int send_and_await(struct assignment *b, uint64_t deadline_us)
-{
-	bool ordered = b->req->flags & SM_ASSIGN_ORDERED;
-	int first = ordered ? await_answers(b->p, deadline_us) : 0;
-	int rc = first ? first : lfts_send(b->p, &b->lfts, deadline_us);
-	int rc2 = await_answers(b->p, deadline_us);
-	unsigned next = 0;
-
-	do {
-		lock_tables(b);
-		next = lfts_note(b->p, &b->lfts, next);
-		unlock_tables(b);
-	} while (next);
-	return rc ? rc : rc2;
-}
-
-/* Makes sure that every SMP was answered and accepted. */
-static int check_answers(const struct assignment *b, struct sm_reply_head *h)
-{
-	int rc = lfts_check(&b->lfts, h);
-
-	cl_plock_acquire(&b->p->osm->lock);
-	for (unsigned i = 0; !rc && i < b->count; i++) {
-		const struct place *pl = &b->place[i];
-
-		if (pl->before.lid != pl->want.lid && b->port_infos &&
-		    pl->physp->port_info.m_key_violations == cl_hton16(PLUGIN_UNANSWERED))
-			rc = plugin_refuse(h, -EIO, "%s did not take LID %u", pl->node->print_desc,
-					   pl->want.lid);
-	}
-	cl_plock_release(&b->p->osm->lock);
-	return rc;
 }
 
 /* OpenSM's records of P_Keys, and its maps of members. Tables locked. */
@@ -272,11 +172,11 @@ static int undo(struct assignment *b, struct sm_reply_head *h, uint64_t deadline
 	apply_pkeys(b, true);
 	lfts_turn(&b->lfts);
 	lfts_want(&b->lfts);
-	send_lids(b, true);
+	deliver_lids(&b->delivery, true);
 	unlock_tables(b);
-	rc = send_and_await(b, deadline_us);
+	rc = deliver_lfts(&b->delivery, deadline_us);
 	if (!rc)
-		rc = check_answers(b, &second);
+		rc = deliver_check(&b->delivery, &second);
 	if (pkeys_send(&b->pkeys, true, ALL_SMPS, deadline_us, &second))
 		rc = rc ? rc : -EIO;
 	size_t at = strlen(h->reason);
@@ -353,7 +253,7 @@ static int put_lids(struct assignment *b, struct sm_assign_reply *r)
 {
 	if (!(b->req->flags & SM_ASSIGN_NO_SWAP)) {
 		lfts_want(&b->lfts);
-		return lfts_send_tops(b->p, &b->lfts) || send_lids(b, false)
+		return lfts_send_tops(b->p, &b->lfts) || deliver_lids(&b->delivery, false)
 			       ? plugin_refuse(&r->h, -EIO, "OpenSM could not send an SMP")
 			       : 0;
 	}
@@ -391,11 +291,11 @@ static void cut_short(struct assignment *b)
 	lock_tables(b);
 	for (unsigned i = 0; i < b->count && b->lfts.plan.smps + lids < smps; i++)
 		if (b->place[i].want.lid != b->place[i].before.lid) {
-			send_lid(b->p, &b->place[i], b->place[i].want.lid);
+			deliver_lid(b->p, &b->place[i], b->place[i].want.lid);
 			lids++;
 		}
 	unlock_tables(b);
-	await_answers(b->p, now_us() + UNDO_US);
+	deliver_await(b->p, now_us() + UNDO_US);
 	pkeys_send(&b->pkeys, false, smps - b->lfts.plan.smps - lids, now_us() + UNDO_US, &h);
 	master_die(b->p, "in the middle of a batch");
 }
@@ -511,7 +411,7 @@ static int run(struct assignment *b, struct sm_assign_reply *r, uint64_t deadlin
 
 	if (!done)
 		return rc ? rc : keep_pkeys(b, r, deadline_us);
-	if (!rc && swap && (rc = send_and_await(b, deadline_us)))
+	if (!rc && swap && (rc = deliver_lfts(&b->delivery, deadline_us)))
 		plugin_refuse(&r->h, rc, "not all switches have answered in time");
 	if (b->lfts.sent) {
 		r->lft_smps = b->lfts.plan.smps;
@@ -519,9 +419,9 @@ static int run(struct assignment *b, struct sm_assign_reply *r, uint64_t deadlin
 		r->switch_info_smps = b->lfts.tops;
 		r->switches_updated = b->lfts.plan.switches;
 	}
-	r->port_info_smps = b->port_infos;
+	r->port_info_smps = b->delivery.port_infos;
 	if (!rc)
-		rc = check_answers(b, &r->h);
+		rc = deliver_check(&b->delivery, &r->h);
 	if (!rc)
 		rc = pkeys_send(&b->pkeys, false, ALL_SMPS, deadline_us, &r->h);
 	r->pkey_smps = b->pkeys.sent;

@@ -481,8 +481,8 @@ struct sm_partitions_reply {
 /* SM_OP_MEMBERS: adds members to a partition of OpenSM's file, and takes such away again. They come
  * after all that the file says. P_Key tables of ports that show the GUIDs now are written and read
  * back before the answer. -ENOENT: there is no such partition. -EEXIST: a GUID to be taken away is
- * a member by the file itself. -ENOSPC: a port has no room for one more P_Key. -EREMOTEIO, -EIO: as
- * of an assign batch. */
+ * a member by the file itself. -EACCES: OpenSM's own port would be a limited member of 0x7fff.
+ * -ENOSPC: a port has no room for one more P_Key. -EREMOTEIO, -EIO: as of an assign batch. */
 enum sm_members_flag {
 	SM_MEMBERS_STORE = 1 << 0 /* to a standby: kept for the day on which it is master */
 };

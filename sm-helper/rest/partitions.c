@@ -338,6 +338,8 @@ static int fail_change(struct op_error *e, int rc, const char *text)
 		return ops_fail(e, rc, 400, "bad-request", "%s", text);
 	if (rc == -EEXIST)
 		return ops_fail(e, rc, 409, "member-by-policy", "%s", text);
+	if (rc == -EACCES)
+		return ops_fail(e, rc, 409, "port-of-sm", "%s", text);
 	if (rc == -ENOENT)
 		return ops_fail(e, rc, 404, "no-partition", "%s", text);
 	if (rc == -ENOSPC)

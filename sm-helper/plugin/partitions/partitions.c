@@ -25,9 +25,9 @@ extern osm_prtn_t *osm_prtn_make_new(osm_log_t *log, osm_subn_t *subn, const cha
 				     uint16_t pkey);
 
 struct partitions {
-	pthread_mutex_t lock; /* guards the policy and the text; taken after OpenSM's */
+	pthread_mutex_t lock; /* guards the policy; taken after OpenSM's */
 	struct policy policy;
-	char *text; /* owned: OpenSM's own file; NULL: there is none */
+	char *text; /* owned, the sweeper's alone: OpenSM's own file; NULL: there is none */
 	size_t bytes;
 	char *file;                         /* borrowed: as OpenSM's configuration names it */
 	char *merged;                       /* owned: path of ours */
@@ -59,6 +59,14 @@ static int each_line(osm_db_domain_t *db, int (*take)(void *arg, const char *, c
 	return rc;
 }
 
+/* OpenSM's port as a limited member of the default partition: it could not answer those that are
+ * limited as well, and they could not be told anything. */
+static bool cuts_off(const struct plugin *p, uint16_t pkey, uint64_t guid, enum sm_member_as as)
+{
+	return as == SM_MEMBER_LIMITED && (pkey & POLICY_DEFAULT) == POLICY_DEFAULT &&
+	       cl_hton64(guid) == p->osm->subn.sm_port_guid;
+}
+
 static int add_member(void *arg, const char *key, const char *value)
 {
 	struct plugin *p = arg;
@@ -68,7 +76,7 @@ static int add_member(void *arg, const char *key, const char *value)
 	int rc;
 
 	if (sscanf(key, "%x:%" SCNx64, &pkey, &guid) != 2 || !(pkey & POLICY_DEFAULT) ||
-	    pkey > UINT16_MAX || !guid) {
+	    pkey > UINT16_MAX || !guid || cuts_off(p, (uint16_t)pkey, guid, as)) {
 		osm_log(&p->osm->log, OSM_LOG_SYS,
 			"ibvmig: file " MEMBERS_FILE ": the line of %s is left out\n", key);
 		return 0;
@@ -112,31 +120,76 @@ static void read_policy_file(struct partitions *x)
 	x->bytes = bytes;
 }
 
-static uint16_t known_number(void *context, const char *name)
-{
-	struct plugin *p = context;
-	const osm_prtn_t *prtn = *name ? osm_prtn_find_by_name(&p->osm->subn, name) : NULL;
+/* Numbers of OpenSM's partitions, for those that its file gives only a name. */
+struct numbers {
+	struct number {
+		uint16_t pkey;
+		char name[SM_PARTITION_NAME_MAX];
+	} *number; /* owned */
+	size_t count;
+};
 
-	return prtn ? cl_ntoh16(prtn->pkey) : 0;
+static void read_numbers(struct plugin *p, struct numbers *ret_numbers)
+{
+	cl_qmap_t *map = &p->osm->subn.prtn_pkey_tbl;
+	struct numbers *n = ret_numbers;
+
+	*n = (struct numbers){0};
+	cl_plock_acquire(&p->osm->lock);
+	n->number = calloc(cl_qmap_count(map) + 1, sizeof *n->number);
+	for (cl_map_item_t *i = cl_qmap_head(map); n->number && i != cl_qmap_end(map);
+	     i = cl_qmap_next(i)) {
+		const osm_prtn_t *prtn = (const osm_prtn_t *)i;
+		struct number *to = &n->number[n->count++];
+
+		to->pkey = cl_ntoh16(prtn->pkey);
+		snprintf(to->name, sizeof to->name, "%s", prtn->name);
+	}
+	cl_plock_release(&p->osm->lock);
 }
 
-/* Makes the policy of the text and the list. Both locks held. */
-static void parse(struct plugin *p)
+static uint16_t known_number(void *context, const char *name)
+{
+	const struct numbers *n = context;
+
+	for (size_t i = 0; *name && i < n->count; i++)
+		if (!strcmp(n->number[i].name, name))
+			return n->number[i].pkey;
+	return 0;
+}
+
+static int parse_text(struct plugin *p, struct policy *ret_policy)
 {
 	struct partitions *x = p->partitions;
+	struct numbers numbers;
 	struct policy_options options = {
 		.both = p->osm->subn.opt.allow_both_pkeys,
 		.qos = p->osm->subn.opt.qos,
 		.pkey_of = known_number,
-		.context = p,
+		.context = &numbers,
 	};
+	int rc;
+
+	read_numbers(p, &numbers);
+	rc = numbers.number ? policy_parse(x->text, x->bytes, &options, ret_policy) : -ENOMEM;
+	free(numbers.number);
+	return rc;
+}
+
+/* Makes the policy of the text and the list. A file may be large, and OpenSM answers nobody while
+ * its lock is held: so it is read and parsed without a lock. */
+static void parse(struct plugin *p)
+{
+	struct partitions *x = p->partitions;
+	pthread_mutex_t *l AUTO_UNLOCK = NULL;
 	struct policy fresh;
 
-	if (policy_parse(x->text, x->bytes, &options, &fresh)) {
+	if (parse_text(p, &fresh)) {
 		osm_log(&p->osm->log, OSM_LOG_ERROR,
 			"ibvmig: no memory for the partitions: they are as they were\n");
 		return;
 	}
+	l = mutex_lock(&x->lock);
 	policy_free(&x->policy);
 	x->policy = fresh;
 	if (fresh.bad_line)
@@ -273,29 +326,48 @@ static int write_ours(const struct policy *policy, FILE *f)
 	return lines;
 }
 
-/* OpenSM's file, and what comes behind it. Both locks held. Negative: an error; else how many lines
- * of ours there are. */
-static int write_merged(struct plugin *p)
+/* What comes behind OpenSM's file. Negative: an error; else how many lines of ours there are. */
+static int our_lines(struct plugin *p, char **ret_text, size_t *ret_bytes)
 {
 	struct partitions *x = p->partitions;
-	char *path AUTO_FREE = strf("%s.tmp", x->merged);
-	FILE *f = path ? fopen(path, "we") : NULL;
+	FILE *f = open_memstream(ret_text, ret_bytes);
 	int lines;
 	bool bad;
 
 	if (!f)
-		return -EIO;
+		return -ENOMEM;
+	cl_plock_acquire(&p->osm->lock);
+	pthread_mutex_lock(&x->lock);
+	fprintf(f, "\n%s# by ibvmig-sm\n", x->policy.open_end ? "NONE;\n" : "");
+	lines = write_ours(&x->policy, f) + write_all_shown(p, f);
+	pthread_mutex_unlock(&x->lock);
+	cl_plock_release(&p->osm->lock);
+	bad = ferror(f);
+	return fclose(f) || bad ? -ENOMEM : lines;
+}
+
+/* As our_lines(). */
+static int write_merged(struct plugin *p)
+{
+	struct partitions *x = p->partitions;
+	char *path AUTO_FREE = strf("%s.tmp", x->merged), *ours AUTO_FREE = NULL;
+	size_t bytes = 0;
+	int lines = our_lines(p, &ours, &bytes);
+	FILE *f = lines > 0 && path ? fopen(path, "we") : NULL;
+	bool bad;
+
+	if (!f)
+		return lines > 0 ? -EIO : lines;
 	if (x->text)
 		fwrite(x->text, 1, x->bytes, f);
 	else
 		fprintf(f, "Default=0x7fff, ipoib : ALL=full;\n");
-	fprintf(f, "\n%s# by ibvmig-sm\n", x->policy.open_end ? "NONE;\n" : "");
-	lines = write_ours(&x->policy, f) + write_all_shown(p, f);
+	fwrite(ours, 1, bytes, f);
 	bad = ferror(f);
 	return fclose(f) || bad || rename(path, x->merged) ? -EIO : lines;
 }
 
-/* Gives OpenSM the file that it shall read next. Both locks held. */
+/* Gives OpenSM the file that it shall read next. */
 static void choose_file(struct plugin *p)
 {
 	struct partitions *x = p->partitions;
@@ -351,15 +423,16 @@ void partitions_swept(struct plugin *p)
 	struct partitions *x = p->partitions;
 	bool other_led = p->osm->subn.coming_out_of_standby;
 
-	cl_plock_acquire(&p->osm->lock);
-	pthread_mutex_lock(&x->lock);
-	if (other_led) /* and has brought GUIDs to other ports since */
+	if (other_led) { /* and has brought GUIDs to other ports since */
+		cl_plock_acquire(&p->osm->lock);
+		pthread_mutex_lock(&x->lock);
 		each_line(x->aliases, forget_alias, x->aliases);
+		pthread_mutex_unlock(&x->lock);
+		cl_plock_release(&p->osm->lock);
+	}
 	read_policy_file(x);
 	parse(p);
 	choose_file(p);
-	pthread_mutex_unlock(&x->lock);
-	cl_plock_release(&p->osm->lock);
 	if (other_led && partitions_store(p))
 		osm_log(&p->osm->log, OSM_LOG_ERROR,
 			"ibvmig: file " ALIASES_FILE " cannot be written\n");
@@ -367,13 +440,7 @@ void partitions_swept(struct plugin *p)
 
 void partitions_up(struct plugin *p)
 {
-	struct partitions *x = p->partitions;
-
-	cl_plock_acquire(&p->osm->lock);
-	pthread_mutex_lock(&x->lock);
 	parse(p);
-	pthread_mutex_unlock(&x->lock);
-	cl_plock_release(&p->osm->lock);
 }
 
 /* ---- ports ---- */
@@ -555,6 +622,11 @@ int partitions_check(struct plugin *p, uint16_t pkey, const struct sm_member *m,
 	if (!policy_find(&x->policy, pkey))
 		return plugin_refuse(h, -ENOENT, "%s has no partition 0x%04x", x->file,
 				     pkey & POLICY_DEFAULT);
+	if (cuts_off(p, pkey, m->guid, m->as))
+		return plugin_refuse(h, -EACCES,
+				     "GUID 0x%016" PRIx64
+				     " is OpenSM's own port, which stays a full member of 0x7fff",
+				     m->guid);
 	if (m->as == SM_MEMBER_NONE && partitions_listed(p, pkey, m->guid) == SM_MEMBER_NONE &&
 	    policy_member(&x->policy, pkey, &port) != SM_MEMBER_NONE)
 		return plugin_refuse(h, -EEXIST,

@@ -145,7 +145,8 @@ int cli_verify(const struct command_line *l)
 	list = json_opt(answer, "vguids");
 	for (size_t i = 0; i < json_object_array_length(list); i++)
 		wrong |= !json_opt_bool(json_object_array_get_idx(list, i), "ok", false);
-	return wrong || json_count(json_opt(answer, "leftover_pkeys"));
+	return wrong || json_count(json_opt(answer, "leftover_pkeys")) ||
+	       json_count(json_opt(answer, "unread_pkeys"));
 }
 
 int cli_partitions(const struct command_line *l)

@@ -450,8 +450,15 @@ static struct json_object *verify_json(struct verify *v, const struct hosts *h,
 	return o;
 }
 
-static void add_leftover(void *arg, const struct fabric_end *end, uint16_t pkey)
+/* Ports behind vSwitches: lists of those with P_Keys that are left, and of those that do not tell.
+ */
+struct leftovers {
+	struct json_object *left, *unread;
+};
+
+static void add_leftover(void *arg, const struct fabric_end *end, uint16_t pkey, const char *silent)
 {
+	struct leftovers *l = arg;
 	struct json_object *o = json_object_new_object();
 	char text[8];
 
@@ -459,22 +466,28 @@ static void add_leftover(void *arg, const struct fabric_end *end, uint16_t pkey)
 	json_set_guid(o, "guid", end->port_guid);
 	json_set_u64(o, "lid", end->lid);
 	json_set_str(o, "port", end->desc);
-	json_set_str(o, "pkey", text);
-	json_object_array_add(arg, o);
+	if (silent)
+		json_set_str(o, "problem", silent);
+	else
+		json_set_str(o, "pkey", text);
+	json_object_array_add(silent ? l->unread : l->left, o);
 }
 
 /* null where the subnet manager's policy cannot be asked. */
-static struct json_object *leftovers_json(struct ops *o, struct fabric *f)
+static void set_leftovers(struct json_object *reply, struct ops *o, struct fabric *f)
 {
-	struct json_object *list = json_object_new_array();
+	struct leftovers l = {json_object_new_array(), json_object_new_array()};
 	char why[BACKEND_ERROR_MAX];
 
 	fabric_find_vswitches(f);
-	if (!rights_leftovers(o, f, add_leftover, list, why))
-		return list;
-	log_info("verify: P_Keys that are left: %s", why);
-	json_object_put(list);
-	return NULL;
+	if (rights_leftovers(o, f, add_leftover, &l, why)) {
+		log_info("verify: P_Keys that are left: %s", why);
+		json_object_put(l.left);
+		json_object_put(l.unread);
+		l = (struct leftovers){NULL, NULL};
+	}
+	json_set(reply, "leftover_pkeys", l.left);
+	json_set(reply, "unread_pkeys", l.unread);
 }
 
 static int verify_all(struct rest_call *call, struct verify *v, const struct hosts *h,
@@ -496,7 +509,7 @@ static int verify_all(struct rest_call *call, struct verify *v, const struct hos
 	for (size_t i = 0; i < q->entries; i++)
 		json_object_array_add(list, verify_json(v, h, &q->entry[i]));
 	json_set(call->reply, "vguids", list);
-	json_set(call->reply, "leftover_pkeys", leftovers_json(o, &v->f));
+	set_leftovers(call->reply, o, &v->f);
 	json_set_u64(call->reply, "switches", v->f.switches);
 	json_set_u64(call->reply, "ports", v->f.ends);
 	return 0;

@@ -119,11 +119,10 @@ struct round {
 	unsigned count;
 };
 
-static int judge_round(struct ops *o, struct fabric *f, struct round *r,
-		       void (*found)(void *arg, const struct fabric_end *end, uint16_t pkey),
+static int judge_round(struct ops *o, struct fabric *f, struct round *r, rights_found *found,
 		       void *arg, char *error)
 {
-	char ignored[BACKEND_ERROR_MAX];
+	char why[BACKEND_ERROR_MAX];
 	uint16_t pkey;
 
 	if (!r->count)
@@ -132,16 +131,16 @@ static int judge_round(struct ops *o, struct fabric *f, struct round *r,
 	if (!r->rights.known[0])
 		return backend_fail(error, -EIO, "%.500s", r->rights.why);
 	for (unsigned i = 0; i < r->count; i++)
-		if (!rights_shown(o->probe, f, r->guid[i], &r->has, ignored) &&
-		    (pkey = rights_beyond(&r->has, &r->rights.told.of[i])))
-			found(arg, &f->end[r->end[i]], pkey);
+		if (rights_shown(o->probe, f, r->guid[i], &r->has, why))
+			found(arg, &f->end[r->end[i]], 0, why);
+		else if ((pkey = rights_beyond(&r->has, &r->rights.told.of[i])))
+			found(arg, &f->end[r->end[i]], pkey, NULL);
 	r->count = 0;
 	return 0;
 }
 
-int rights_leftovers(struct ops *o, struct fabric *f,
-		     void (*found)(void *arg, const struct fabric_end *end, uint16_t pkey),
-		     void *arg, char error[static BACKEND_ERROR_MAX])
+int rights_leftovers(struct ops *o, struct fabric *f, rights_found *found, void *arg,
+		     char error[static BACKEND_ERROR_MAX])
 {
 	struct round *r AUTO_FREE = NULL;
 	int rc = 0;

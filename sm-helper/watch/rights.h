@@ -30,10 +30,12 @@ int rights_shown(struct probe *m, struct fabric *f, uint64_t guid, struct pkeys 
  * full member's where a limited one is told. 0: there is none. */
 uint16_t rights_beyond(const struct pkeys *has, const struct sm_memberships *told);
 /* Calls found() for each port behind a vSwitch of f that has a P_Key without a right to it: what
- * its last user has left. f must be the caller's alone. 0; -EOPNOTSUPP: the backend knows no
- * policy; or an error with a line. */
-int rights_leftovers(struct ops *o, struct fabric *f,
-		     void (*found)(void *arg, const struct fabric_end *end, uint16_t pkey),
-		     void *arg, char error[static BACKEND_ERROR_MAX]);
+ * its last user has left. Of a port that does not tell its table nothing is known: silent says why,
+ * and pkey is 0; else it is NULL. f must be the caller's alone. 0; -EOPNOTSUPP: the backend knows
+ * no policy; or an error with a line. */
+typedef void rights_found(void *arg, const struct fabric_end *end, uint16_t pkey,
+			  const char *silent);
+int rights_leftovers(struct ops *o, struct fabric *f, rights_found *found, void *arg,
+		     char error[static BACKEND_ERROR_MAX]);
 
 #endif

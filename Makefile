@@ -178,7 +178,7 @@ bench-apps: ## unmodified applications, each migrated three times, in build/benc
 	$(Q)tests/bench/apps $(ONLY)
 
 # Benches that need what is built and no more: tests/bench/NAME, or what BENCH_NAME says.
-BENCHES          := checked flags lab-faults pages rxe paths reroutes fabric moves partitions
+BENCHES          := checked flags lab-faults pages rxe paths reroutes fabric moves partitions move-time infiniband-report
 BENCH_checked     = checked $(or $(N),200)
 BENCH_reroutes    = reroutes $(CUTS)
 BENCH_flags       = flags $(ONLY)
@@ -187,6 +187,8 @@ BENCH_rxe         = rxe_retries $(or $(N),10)
 BENCH_fabric      = fabric $(NETS)
 BENCH_moves       = moves -n $(or $(N),1000) $(NETS)
 BENCH_partitions  = partitions -n $(or $(N),1000) $(NETS)
+BENCH_move-time   = move_time $(NETS)
+BENCH_infiniband-report = infiniband_report
 bench-checked: ## N=200: checked traffic over that many migrations, in build/bench/checked.json
 bench-reroutes: ## a link cut on meshes under lash, told in all ways, beside the paper's equations, in build/bench/infiniband.json
 ## CUTS="8x8:s27:3..." chooses the meshes
@@ -199,6 +201,8 @@ bench-fabric: ## moves and batches on OpenSM over ibsim against its heavy sweep,
 ## NETS="net..." chooses the nets (ibvmig-vswitch --help)
 bench-moves: ## N=1000 random moves on each of ten nets, with sweeps, flaps and restarts; all pairs walked after each
 bench-partitions: ## N=1000 random moves with partitions on each of five nets, in both address modes, in build/bench/infiniband.json
+bench-move-time: ## BEFORE=BUILD: a move at 11,664 hosts beside one of that older build, and batches in waves, in build/bench/infiniband.json
+bench-infiniband-report: ## build/bench/infiniband.json of its parts, and each line of it that is met, missed or missing
 $(BENCHES:%=bench-%): bench-%: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/$(or $(BENCH_$*),$*)

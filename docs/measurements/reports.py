@@ -338,15 +338,46 @@ def flood(r):
     return out
 
 
+def kilo(bytes_):
+    return bytes_ and round(bytes_ / 1000)
+
+
 def reroutes(r):
+    return {f"{size}, {way}": {"pairs": x["pairs"], "changed": x["changed"], "paper": x["paper"],
+                               "compare": round(x["compare_us"] / 1000, 1), "messages": w["messages"],
+                               "questions": w["questions"], "bytes": kilo(w["bytes"]), "equation": kilo(w["equation_bytes"]),
+                               "compared": w["compared"], "wrong": w["wrong_after_5s"]}
+            for size, x in r["faults"]["meshes"].items() for way, w in x["ways"].items()}
+
+
+def partitions(r):
+    return {f"{x['net'].split(',')[0]} {x['engine']}, {x['addresses']}":
+            {"moves": x["moves"], "smps": x["pkey_smps"], "most": x["pkey_smps_a_move_at_most"], "sweeps": x["sweeps"],
+             "written": x["pkey_smps_of_sweeps"], "wrong": x["wrong_tables"], "ms": x["ms_a_move_median"]} for x in r["partitions"]["nets"]}
+
+
+def move_time(r):
+    t, w = r["time"]["move"], r["time"]["waves"]
+
+    def ms(x):
+        return {k: [round(v / 1000, 1) for v in y] if isinstance(y, list) else round(y / 1000, 1) for k, y in x.items()}
+    return values({
+        "a move before partitions": (ms(t["before_us"]), "ms"), "a move with its P_Keys": (ms(t["after_us"]), "ms"),
+        "P_Key SMPs of it, at most": (t["pkey_smps_at_most"], "SMPs"), "these SMPs, answered and read back": (ms(t["pkey_us"]), "ms"),
+        "with to without, move by move": (t["ratio"], "ratio"), "the same less the P_Key SMPs": (t["ratio_without_pkeys"], "ratio"),
+        "a batch of 16 in waves": (ms(w["ordered"]["all_us"]), "ms"), "of it in OpenSM, in waves": (ms(w["ordered"]["sm_us"]), "ms"),
+        "a batch of 16, unordered": (ms(w["unordered"]["all_us"]), "ms"),
+        "of it in OpenSM, unordered": (ms(w["unordered"]["sm_us"]), "ms"), "waves, at most": (w["waves_at_most"], "waves"),
+        "LFT SMPs of a batch": (w["lft_smps"], "SMPs")})
+
+
+def infiniband(r):
     out = {}
-    for size, x in r["faults"].items():
-        for way, w in (x["ways"] if isinstance(x, dict) else {}).items():
-            out[f"{size}, {way}"] = {"pairs": x["pairs"], "changed": x["changed"], "paper": x["paper"],
-                                     "messages": w.get("messages"), "questions": w.get("questions"),
-                                     "bytes": w.get("bytes") and round(w["bytes"] / 1000),
-                                     "equation": w["equation_bytes"] and round(w["equation_bytes"] / 1000),
-                                     "wrong": w.get("wrong"), "compare": round(x["compare_us"] / 1000, 1)}
+    for x in r["lines"]:
+        row = out.setdefault(x["part"], {"met": {"of": [0, 0]}, "missing": 0})
+        row["met"]["of"][0] += x["met"]
+        row["met"]["of"][1] += 1
+        row["missing"] += bool(x.get("missing"))
     return out
 
 
@@ -426,6 +457,8 @@ REPORTS = {
     "failover": ("bench/failover.json", failover), "moves": ("bench/moves.json", moves), "vswitch": ("bench/vswitch.json", vswitch), "vswitch_drain": ("bench/vswitch.json", vswitch_drain),
     "vswitch_time": ("bench/vswitch.json", vswitch_time), "vswitch_memory": ("bench/vswitch.json", vswitch_memory),
     "vswitch_blocks": ("bench/vswitch.json", vswitch_blocks), "paths": ("bench/paths.json", paths), "flood": ("bench/paths.json", flood), "reroutes": ("bench/infiniband.json", reroutes),
+    "partitions": ("bench/infiniband.json", partitions), "move_time": ("bench/infiniband.json", move_time),
+    "infiniband": ("bench/infiniband.json", infiniband),
     "rest": ("bench/daemon.json", rest), "rest_complete": ("bench/daemon.json", rest_complete), "memory": ("bench/daemon.json", memory),
     "faults": ("bench/faults.json", faults), "lab_faults": ("bench/lab-faults.json", lab_faults),
     "lab_faults_total": ("bench/lab-faults.json", lab_faults_total), "nova_moves": ("openstack/report.json", nova_moves),

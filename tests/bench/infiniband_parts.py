@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The report on InfiniBand is made of parts, for the benches behind it run apart and take hours together.
 
-A part is build/bench/infiniband/NAME.json: {part, load_average, commit, lines: [{what, goal, value}], and what was
+A part is build/bench/infiniband/NAME.json: {part, load_average: [numbers], commit, lines: [{what, goal, value}], and what was
 measured}. A line is one thing that must be shown; goal is {most|least|below|above|equals: number}, as in
 docs/measurements/snapshot.py. value null says that it was not measured, and is not met.
 
@@ -45,7 +45,7 @@ def load(name):
 def save(name, lines, **measured):
     if name not in NAMES:
         raise ValueError(f"{name} is no part of the report")
-    write(PARTS / f"{name}.json", {"part": name, "commit": commit(TOP), "load_average": os.getloadavg()[0],
+    write(PARTS / f"{name}.json", {"part": name, "commit": commit(TOP), "load_average": list(os.getloadavg()),
                                    "lines": lines, **measured})
     merge()
 
@@ -61,7 +61,8 @@ def merge():
     lines = [{"part": name} | judged(x) for name, part in parts.items() for x in part.get("lines", [])]
     lines += [{"part": name, "what": f"all of it: {NAMES[name]}", "goal": None, "value": None, "met": False, "missing": True}
               for name in missing]
-    report = {"lines": lines, "met": all(x["met"] for x in lines), "missing": missing,
+    loads = [v for part in parts.values() for v in part.get("load_average", [])]
+    report = {"lines": lines, "met": all(x["met"] for x in lines), "missing": missing, "load_average": loads or None,
               **{name: part for name, part in parts.items() if part}}
     write(REPORT, report)
     return report

@@ -2,7 +2,7 @@
 AGENT_SRC := $(sort $(wildcard guest-agent/agent/*.c))
 $(eval $(call program,ibvmig-agent,$(AGENT_SRC),$(BUILD)/lib/libnet.a $(COMMON) -ljson-c -lsystemd -lnl-3 -lpthread,-I/usr/include/libnl3))
 
-SHIM_DIRS := core port peer verbs job ud cm .
+SHIM_DIRS := core port peer verbs job repath ud cm .
 SHIM_SRC  := $(filter-out guest-agent/shim/core/dl_stub.c,$(patsubst guest-agent/shim/./%,guest-agent/shim/%,$(sort $(wildcard $(SHIM_DIRS:%=guest-agent/shim/%/*.c)))))
 $(eval $(call shared,libibvmig,$(SHIM_SRC),$(COMMON) -lpthread -ldl,,-Wl$(comma)-z$(comma)defs -Wl$(comma)--version-script$(comma)guest-agent/shim.map))
 # What programs get that load libibverbs by dlopen(): no symbols, only what it needs, in this order.

@@ -12,10 +12,9 @@ static const struct {
 	const char *name;
 	unsigned bit;
 } faults[] = {
-	{"no-marker", SHIM_FAULT_NO_MARKER},
-	{"no-dirtying", SHIM_FAULT_NO_DIRTYING},
-	{"cache-off", SHIM_FAULT_CACHE_OFF},
-	{"no-counts", SHIM_FAULT_NO_COUNTS},
+	{"no-marker", SHIM_FAULT_NO_MARKER}, {"no-dirtying", SHIM_FAULT_NO_DIRTYING},
+	{"cache-off", SHIM_FAULT_CACHE_OFF}, {"no-counts", SHIM_FAULT_NO_COUNTS},
+	{"no-sl", SHIM_FAULT_NO_SL},
 };
 
 /* A comma-separated list in $IBVMIG_FAULT. 0 or -EINVAL. */
@@ -33,7 +32,7 @@ static int parse_faults(const char *text, unsigned *ret_fault)
 				bit = faults[i].bit;
 		if (!bit) {
 			log_error("IBVMIG_FAULT has \"%s\"; allowed are no-marker, no-dirtying, "
-				  "cache-off and no-counts, separated by commas",
+				  "cache-off, no-counts and no-sl, separated by commas",
 				  word);
 			return -1;
 		}

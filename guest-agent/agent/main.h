@@ -167,7 +167,8 @@ void agent_path_learn(const struct agent *a, const struct shim_lid_ask *ask,
 		      const struct shim_end *end, bool sole);
 /* Records may be kept from now on; false: they may not, and those that are there go. */
 void agent_path_use(struct agent *a, bool on);
-void agent_path_change(const struct path_change *change);
+/* Processes that have QPs there hear of it. */
+void agent_path_change(struct agent *a, const struct path_change *change);
 void agent_path_flush(void);
 
 /* agent/lid.c: the ports that a program may mean that names a LID and no GID. */
@@ -183,7 +184,7 @@ void agent_lid_stale(void);
 void agent_repath(struct agent *a, uint64_t id, struct json_object *msg);
 void agent_unpath(struct agent *a, uint64_t id, struct json_object *msg);
 void agent_path_cache(struct agent *a, uint64_t id, struct json_object *msg);
-void agent_notice_moved(struct json_object *resume);
+void agent_notice_moved(struct agent *a, struct json_object *resume);
 
 /* agent/query.c */
 /* deadline_ms: within which the host wants the answer; 0: it does not say. */

@@ -81,27 +81,28 @@ static int parse_change(struct json_object *o, struct path_change *ret_change)
 }
 
 /* The elements of list; false: it is no list, or too long. */
-static bool each(struct json_object *list, void (*fn)(struct json_object *o))
+static bool each(struct agent *a, struct json_object *list,
+		 void (*fn)(struct agent *a, struct json_object *o))
 {
 	if (!json_object_is_type(list, json_type_array) ||
 	    json_object_array_length(list) > RECORDS_MAX)
 		return false;
 	for (size_t i = 0; i < json_object_array_length(list); i++)
-		fn(json_object_array_get_idx(list, i));
+		fn(a, json_object_array_get_idx(list, i));
 	return true;
 }
 
-static void change_one(struct json_object *o)
+static void change_one(struct agent *a, struct json_object *o)
 {
 	struct path_change c = {0};
 
 	if (parse_change(o, &c) && !c.dguid)
 		agent_path_flush();
 	else
-		agent_path_change(&c);
+		agent_path_change(a, &c);
 }
 
-static void drop_one(struct json_object *o)
+static void drop_one(struct agent *a, struct json_object *o)
 {
 	const char *text = json_object_get_string(o);
 	struct path_change c = {0};
@@ -111,22 +112,20 @@ static void drop_one(struct json_object *o)
 		agent_path_flush();
 		return;
 	}
-	agent_path_change(&c);
+	agent_path_change(a, &c);
 }
 
 void agent_repath(struct agent *a, uint64_t id, struct json_object *msg)
 {
-	(void)a;
 	(void)id;
-	if (!each(json_opt(msg, "paths"), change_one))
+	if (!each(a, json_opt(msg, "paths"), change_one))
 		agent_path_flush();
 }
 
 void agent_unpath(struct agent *a, uint64_t id, struct json_object *msg)
 {
-	(void)a;
 	(void)id;
-	if (!each(json_opt(msg, "guids"), drop_one))
+	if (!each(a, json_opt(msg, "guids"), drop_one))
 		agent_path_flush();
 }
 
@@ -136,10 +135,10 @@ void agent_path_cache(struct agent *a, uint64_t id, struct json_object *msg)
 	agent_path_use(a, json_opt_bool(msg, "on", false));
 }
 
-void agent_notice_moved(struct json_object *resume)
+void agent_notice_moved(struct agent *a, struct json_object *resume)
 {
 	struct json_object *list = json_opt(resume, "paths");
 
-	if (list && !each(list, change_one))
+	if (list && !each(a, list, change_one))
 		agent_path_flush();
 }

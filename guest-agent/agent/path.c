@@ -377,9 +377,28 @@ static void answers_stale(uint64_t dguid)
 	}
 }
 
-void agent_path_change(const struct path_change *change)
+/* Processes look for QPs of their own on that path. The prefix of the source is that of the
+ * destination: both are in one subnet. */
+static void tell_shims(void *arg, const struct path_record *r)
 {
-	unsigned n = path_cache_change(&paths.cache, change);
+	struct shim_path p = {.head = {.bytes = sizeof(p), .type = SHIM_REPATH},
+			      .dlid = r->dlid,
+			      .slid = r->slid,
+			      .pkey = r->key.pkey,
+			      .mtu = r->mtu,
+			      .sl = r->sl,
+			      .rate = r->rate};
+	struct agent_shim *s;
+
+	memcpy(p.dgid, r->key.dgid, 16);
+	memcpy(p.sgid, p.dgid, 8);
+	memcpy(p.sgid + 8, r->key.sguid, 8);
+	agent_for_each_shim((struct agent *)arg, s) agent_shim_send(s, &p);
+}
+
+void agent_path_change(struct agent *a, const struct path_change *change)
+{
+	unsigned n = path_cache_change(&paths.cache, change, tell_shims, a);
 
 	answers_stale(change->dguid);
 	if (change->mask)

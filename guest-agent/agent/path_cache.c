@@ -141,8 +141,11 @@ static void to_bytes(uint64_t guid, uint8_t bytes[8])
 		bytes[i] = (uint8_t)guid;
 }
 
-static void apply(struct path_record *r, const struct path_change *n)
+/* True if that makes it another record. */
+static bool apply(struct path_record *r, const struct path_change *n)
 {
+	const struct path_record before = *r;
+
 	if (n->mask & PATH_DLID)
 		r->dlid = n->dlid;
 	if (n->mask & PATH_SLID)
@@ -153,9 +156,12 @@ static void apply(struct path_record *r, const struct path_change *n)
 		r->mtu = n->mtu;
 	if (n->mask & PATH_RATE)
 		r->rate = n->rate;
+	return r->dlid != before.dlid || r->slid != before.slid || r->sl != before.sl ||
+	       r->mtu != before.mtu || r->rate != before.rate;
 }
 
-unsigned path_cache_change(struct path_cache *c, const struct path_change *change)
+unsigned path_cache_change(struct path_cache *c, const struct path_change *change,
+			   void (*tell)(void *arg, const struct path_record *r), void *arg)
 {
 	uint8_t sguid[8], dguid[8];
 	unsigned n = 0;
@@ -175,8 +181,8 @@ unsigned path_cache_change(struct path_cache *c, const struct path_change *chang
 			slot_remove(c, i); /* the next one may stand here now */
 			continue;
 		}
-		if (hit)
-			apply(r, change);
+		if (hit && apply(r, change) && tell)
+			tell(arg, r);
 		i = (i + 1) & (c->slots - 1);
 	}
 	return n;

@@ -602,7 +602,7 @@ void agent_resume(struct agent *a, uint64_t id, struct json_object *msg)
 	}
 	if (refuse_busy(a, id) || suspend_start(a, id, &order, name, 0))
 		return;
-	agent_notice_moved(msg);
+	agent_notice_moved(a, msg);
 	if (json_opt_bool(msg, "rescan", false))
 		agent_device_rescan();
 	suspend.state = SUSPEND_DEVICE;

@@ -40,6 +40,15 @@ enum peer_msg_type {
 			* queues; more than 24 bits, or all of them: no such queue */
 	PEER_CM_DISCONNECT = 32, /* peer_qp: rdma_disconnect() of a connection that has migrated */
 
+	/* A path has changed, and the QPs of a connection take it at both ends. head.migration is
+	 * the number of the attempt. */
+	PEER_PATH_HOLD = 40, /* peer_qp: I hold my sends, or shall when you do */
+	PEER_PATH_DRAINED,   /* peer_qp: mine have ended, .sent of them for your receives; I begin
+			      * anew at .psn, with the MTU in .flags. Answer when it is done:
+			      * PEER_PATH_READY */
+	PEER_PATH_READY,     /* peer_qp: my QP takes packets that begin at your .psn */
+	PEER_PATH_ABORT,     /* peer_qp: I go on with the QP as it was */
+
 	/* Datagrams: between processes, that is: slots. PEER_UD_RESOLVE is for the process that
 	 * has .dst_vqpn; but for it .dst_slot and .dst_instance are set. */
 	PEER_UD_RESOLVE =
@@ -93,7 +102,10 @@ enum peer_qp_flags {
 	PEER_UNCONNECTED = 2, /* PEER_CONNECT: my program has not connected to you yet */
 	PEER_PSN = 8,         /* PEER_DRAINED: .psn is valid */
 	PEER_COUNTED = 16,    /* PEER_FROZEN: your first .received messages were executed */
+	PEER_MTU = 0x700,     /* PEER_PATH_DRAINED: enum ibv_mtu, from bit PEER_MTU_SHIFT on */
 };
+
+#define PEER_MTU_SHIFT 8
 
 struct peer_key {
 	uint32_t vkey, key;

@@ -53,6 +53,8 @@ enum shim_msg_type {
 	SHIM_BUILD,        /* shim_order, no answer: the mover's devices are there, a port is not
 			    * ACTIVE yet. What needs no packets may be built; without names: what was
 			    * built so is given back, the devices have gone */
+	SHIM_REPATH,       /* shim_path, no answer: the record of that way is now another one.
+			    * .pkey is without the membership bit */
 };
 
 struct shim_head {
@@ -92,6 +94,7 @@ enum shim_fault {
 	SHIM_FAULT_NO_DIRTYING = 2,
 	SHIM_FAULT_CACHE_OFF = 4,
 	SHIM_FAULT_NO_COUNTS = 8,
+	SHIM_FAULT_NO_SL = 16,
 };
 
 struct shim_qp_number {

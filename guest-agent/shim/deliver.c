@@ -8,6 +8,7 @@
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
 #include "guest-agent/shim/port/lid.h"
+#include "guest-agent/shim/repath/repath.h"
 #include "guest-agent/shim/ud/ud.h"
 #include "guest-agent/shim/verbs/keys.h"
 #include "guest-agent/shim/verbs/post.h"
@@ -259,10 +260,12 @@ static void peer_qp_packet(const struct peer_head *h, const struct peer_qp *entr
 		const struct peer_qp *e = &entries[i];
 		struct shim_qp *q = qp_by_vqpn(e->dst_vqpn);
 
-		if (q && peer_is_end(q, h, e->src_vqpn) && !ended(q, h->type))
-			job_qp_event(q, h->type, h->migration, e);
-		else
+		if (!q || !peer_is_end(q, h, e->src_vqpn) || ended(q, h->type))
 			reply_gone(h, e->dst_vqpn, e->src_vqpn);
+		else if (h->type >= PEER_PATH_HOLD)
+			change_heard(q, h->type, h->migration, e);
+		else
+			job_qp_event(q, h->type, h->migration, e);
 	}
 }
 
@@ -319,6 +322,10 @@ static void take(const struct peer_head *h, const void *entries)
 	case PEER_PREPARED:
 	case PEER_CONNECT:
 	case PEER_READY:
+	case PEER_PATH_HOLD:
+	case PEER_PATH_DRAINED:
+	case PEER_PATH_READY:
+	case PEER_PATH_ABORT:
 		peer_qp_packet(h, entries);
 		break;
 	default:

@@ -8,6 +8,7 @@
 #include "guest-agent/shim/job/job.h"
 #include "guest-agent/shim/peer/peer.h"
 #include "guest-agent/shim/peer/route.h"
+#include "guest-agent/shim/repath/repath.h"
 #include "guest-agent/shim/verbs/keys.h"
 
 #include <errno.h>
@@ -51,6 +52,9 @@ static void agent_packet(const struct shim_head *h)
 		break;
 	case SHIM_PATH:
 		route_answered(p);
+		break;
+	case SHIM_REPATH:
+		repath_told(p);
 		break;
 	default:
 		shim_call_answered(h);
@@ -133,7 +137,8 @@ static unsigned own_faults(void)
 		unsigned bit;
 	} faults[] = {{"no-marker", SHIM_FAULT_NO_MARKER},
 		      {"no-dirtying", SHIM_FAULT_NO_DIRTYING},
-		      {"no-counts", SHIM_FAULT_NO_COUNTS}};
+		      {"no-counts", SHIM_FAULT_NO_COUNTS},
+		      {"no-sl", SHIM_FAULT_NO_SL}};
 	const char *list = secure_getenv("IBVMIG_FAULT");
 	unsigned fault = 0;
 
@@ -194,8 +199,8 @@ static bool tell_numbers(int fd)
 	return sent;
 }
 
-/* A new agent is told all that the old one knew. The numbers of QPs come first, since any thread may
- * speak in their name as soon as the descriptor is the new one's. */
+/* A new agent is told all that the old one knew. The numbers of QPs come first, since any thread
+ * may speak in their name as soon as the descriptor is the new one's. */
 static void agent_again(void)
 {
 	int fd AUTO_CLOSE = connect_agent();

@@ -4,6 +4,8 @@
 #include "guest-agent/shim/cm/id.h"
 #include "guest-agent/shim/core/part.h"
 #include "guest-agent/shim/deliver.h"
+#include "guest-agent/shim/repath/repath.h"
 #include "guest-agent/shim/ud/ud.h"
 
-const struct shim_part *const shim_parts[] = {&deliver_part, &ud_part, &cm_part, NULL};
+const struct shim_part *const shim_parts[] = {&deliver_part, &repath_part, &ud_part, &cm_part,
+					      NULL};

@@ -154,8 +154,9 @@ bool agent_settle(struct agent *a, uint64_t id, struct json_object *msg,
 	return false;
 }
 
-void agent_notice_moved(struct json_object *resume)
+void agent_notice_moved(struct agent *a, struct json_object *resume)
 {
+	(void)a;
 	(void)resume;
 }
 

@@ -245,6 +245,8 @@ struct shim_route {
 	_Atomic(enum route_state) state; /* after .path */
 	uint32_t cookie;
 	bool reconnect;    /* the reason of the question */
+	bool changed;      /* .path was told since: programs may know an older one */
+	uint8_t untaken;   /* looks that are left, at what is built on it */
 	uint64_t asked_us; /* when the last question was sent */
 	struct shim_path path;
 };
@@ -331,6 +333,39 @@ struct shim_srq {
 /* The state of a bind request of our own. */
 enum bind_state { BIND_WAITS, BIND_DONE, BIND_FAILED };
 
+/* The path that a connected QP was built with. */
+struct shim_way {
+	uint16_t dlid;
+	uint8_t sl, static_rate;
+	enum ibv_mtu mtu;
+};
+
+/* How far a connection is that takes another path (shim/repath/change.c). Each state is behind the
+ * one before it: the other end was asked; sends are held; they have ended, and it knows; the QP is
+ * connected anew. */
+enum change_state { CHANGE_NONE, CHANGE_ASKED, CHANGE_HELD, CHANGE_DRAINED, CHANGE_TURNED };
+
+/* Under ctl. */
+struct shim_change {
+	struct list link; /* in none while there is nothing to do */
+	enum change_state state;
+	bool wanted;      /* the path record is another one than the QP was built with */
+	unsigned asks;    /* without an answer */
+	uint64_t round;   /* number of the last attempt, the same at both ends */
+	uint64_t done;    /* the last round that both ends have gone through */
+	uint64_t next_us; /* the earliest time of the next attempt */
+	uint64_t told_us; /* when the other end was told last */
+	uint64_t progress_us, progress_tail;
+	uint32_t psn;     /* ours from now on */
+	enum ibv_mtu mtu; /* as both ends have it from now on; 0: as the record says */
+	struct {          /* words of the other end */
+		bool drained, ready;
+		uint64_t sent;
+		uint32_t psn;
+		enum ibv_mtu mtu;
+	} said;
+};
+
 enum qp_phase { QP_LIVE, QP_DRAINING, QP_QUIET, QP_RELEASED, QP_CONNECTING, QP_WAIT_PEER };
 
 struct shim_qp {
@@ -346,7 +381,9 @@ struct shim_qp {
 	bool ece_set;
 	struct ibv_qp_attr attr; /* as modify_qp has set it */
 	int attr_mask;
-	uint16_t pkey_at; /* the real QP's index: the device's, or PKEY_NOWHERE */
+	uint16_t pkey_at;    /* the real QP's index: the device's, or PKEY_NOWHERE */
+	struct shim_way way; /* since RTR: what the real QP was built with */
+	struct shim_change change;
 	struct shim_queue send, recv;
 	struct shim_ud *ud;         /* owned; NULL: not UD */
 	uint64_t others;            /* in the log so far that consume no receive of the peer */

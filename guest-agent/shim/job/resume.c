@@ -22,7 +22,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define AT_ONCE        256     /* QPs: then the other ends hear of it */
 #define UNREACHABLE_US 5000000 /* a daemon on the way may be restarting */
@@ -121,15 +120,6 @@ static int build_srqs(void)
 	return 0;
 }
 
-static uint32_t random_psn(void)
-{
-	uint32_t psn = 0;
-
-	if (getrandom(&psn, sizeof(psn), 0) < 0)
-		psn = (uint32_t)now_us();
-	return psn & 0xffffff;
-}
-
 int resume_build_qp(void *object)
 {
 	struct shim_qp *q = object;
@@ -144,7 +134,7 @@ int resume_build_qp(void *object)
 	q->joined = q->start_over = q->local_up = false;
 	mw_stop_binding(q);
 	q->recv.posted = atomic_load(&q->recv.tail);
-	q->psn = random_psn();
+	q->psn = qp_random_psn();
 	/* From RESET, Linux allows no other state (qp_state_table in ib_core). */
 	if (q->v.state != IBV_QPS_RESET)
 		rc = qp_to_init(q);
@@ -460,7 +450,7 @@ static bool may_connect(struct shim_qp *q, uint64_t now)
 		return false;
 	if (alone(q)) {
 		q->said.qpn = q->dqpn; /* nobody is there: errors as before */
-		q->said.psn = random_psn();
+		q->said.psn = qp_random_psn();
 	}
 	return now >= q->again_us && !route_pending(q) &&
 	       (alone(q) || q->said.connect_by == job.migration ||

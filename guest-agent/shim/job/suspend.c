@@ -93,12 +93,7 @@ static void hold(struct shim_qp *q)
 {
 	struct shim_queue *s = &q->send;
 
-	lock_take(&s->lock);
-	queue_hold(s, true);
-	q->sent_all = s->head - q->others; /* a send that was never handed over does not count */
-	for (uint64_t i = s->posted; i < s->head; i++)
-		q->sent_all -= send_takes_receive(q, i);
-	lock_give(&s->lock);
+	send_hold(q);
 	q->phase = QP_DRAINING;
 	q->paired = takes_part(q);
 	if (waited_for(q))
@@ -121,15 +116,9 @@ static void hold(struct shim_qp *q)
 /* A tail of unsignalled sends produces no completion: one of ours behind it does. */
 static void mark(struct shim_qp *q)
 {
-	struct shim_queue *s = &q->send;
-	bool silent;
-
 	if (q->marker || q->v.state != IBV_QPS_RTS || shim.fault & SHIM_FAULT_NO_MARKER)
 		return;
-	lock_take(&s->lock); /* the program may log over what has ended meanwhile */
-	silent = s->posted != atomic_load(&s->tail) && !send_signalled(q, s->posted - 1);
-	lock_give(&s->lock);
-	if (silent && !send_post_marker(q))
+	if (send_ends_silent(q) && !send_post_marker(q))
 		job.report.markers++;
 }
 

@@ -55,9 +55,13 @@ int lid_find_ends(const struct shim_context *c, uint8_t port, uint16_t lid, uint
 
 void lid_translate(const struct shim_context *c, const struct shim_route *r, struct ibv_ah_attr *ah)
 {
-	if (!r || !route_leads(r) || !r->path.dlid || !lid_is_unicast(ah->dlid) ||
-	    lid_same_port(c, ah->port_num, ah->dlid, r->path.dlid))
+	bool same;
+
+	if (!r || !route_leads(r) || !r->path.dlid || !lid_is_unicast(ah->dlid))
 		return;
-	ah->dlid = r->path.dlid;
-	ah->sl = r->path.sl;
+	same = lid_same_port(c, ah->port_num, ah->dlid, r->path.dlid);
+	if (!same)
+		ah->dlid = r->path.dlid;
+	if (!same || r->changed) /* the program may have the SL of before a fault */
+		ah->sl = r->path.sl;
 }

@@ -84,17 +84,21 @@ void peer_send_to(const uint8_t sgid[16], const uint8_t dgid[16], const struct s
 static struct peer_qp describe(const struct shim_qp *q)
 {
 	bool drain = q->phase == QP_DRAINING && q->end_psn_known;
+	bool changes = q->change.state >= CHANGE_DRAINED;
 	uint64_t received = atomic_load(&q->recv.tail);
 	bool counted = !atomic_load(&q->uncounted); /* set before one more is received */
 
 	return (struct peer_qp){.dst_vqpn = q->dvqpn,
 				.src_vqpn = q->v.qp_num,
 				.qpn = q->real ? q->real->qp_num : 0,
-				.psn = drain ? q->end_psn : q->psn,
+				.psn = drain     ? q->end_psn
+				       : changes ? q->change.psn
+						 : q->psn,
 				.flags = (q->stuck ? PEER_STUCK : 0u) | (drain ? PEER_PSN : 0u) |
 					 (q->v.state < IBV_QPS_RTR ? PEER_UNCONNECTED : 0u) |
 					 (q->phase == QP_LIVE ? PEER_REPLY : 0u) |
-					 (counted ? PEER_COUNTED : 0u),
+					 (counted ? PEER_COUNTED : 0u) |
+					 (changes ? q->change.mtu << PEER_MTU_SHIFT : 0u),
 				.srqn = q->next_srqn,
 				.recv_posted = q->v.qp_type == IBV_QPT_XRC_SEND ? q->next_at
 					       : !q->told_frozen                ? UINT64_MAX

@@ -9,7 +9,9 @@
 #include <time.h>
 
 #define SLOTS_MIN 64u
-#define ANSWER_S  3 /* the agent itself waits 2 s for the host */
+#define LOOKS     2u     /* at what is built on a record that has changed */
+#define PKEY_BASE 0x7fff /* without the membership bit */
+#define ANSWER_S  3      /* the agent itself waits 2 s for the host */
 /* A host that does not answer must not keep each connect waiting. */
 #define FAILED_AGAIN_US 10000000
 
@@ -158,6 +160,52 @@ void route_answered(const struct shim_path *p)
 		r->path = *p; /* else what was known last is the best that there is */
 	r->state = p->head.status ? ROUTE_FAILED : ROUTE_KNOWN;
 	pthread_cond_broadcast(&shim.call_done);
+}
+
+static bool same_record(const struct shim_path *a, const struct shim_path *b)
+{
+	return a->dlid == b->dlid && a->slid == b->slid && a->sl == b->sl && a->mtu == b->mtu &&
+	       a->rate == b->rate;
+}
+
+/* Takes the record for the way with that P_Key, if there is one. */
+static bool take_record(const struct shim_path *p, uint16_t pkey)
+{
+	struct shim_route *r = route_find(p->sgid, p->dgid, pkey);
+
+	if (!r || r->state == ROUTE_NONE || same_record(&r->path, p))
+		return false;
+	r->path = *p;
+	r->changed = true;
+	r->untaken = LOOKS;
+	return true;
+}
+
+/* An answer that is on its way may be of before the change, but the agent sends in order. */
+bool route_changed(const struct shim_path *p)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
+	bool any = take_record(p, p->pkey & PKEY_BASE);
+
+	any |= take_record(p, p->pkey | (uint16_t)~PKEY_BASE);
+	return any;
+}
+
+bool route_untaken(const uint8_t sgid[16], const uint8_t dgid[16], uint16_t pkey)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
+	const struct shim_route *r = route_find(sgid, dgid, pkey);
+
+	return r && r->untaken;
+}
+
+void routes_taken(void)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
+
+	for (uint32_t i = 0; i < routes.slots; i++)
+		if (routes.slot[i] && routes.slot[i]->untaken)
+			routes.slot[i]->untaken--;
 }
 
 void route_told(const uint8_t sgid[16], uint16_t pkey, const struct shim_end *end)

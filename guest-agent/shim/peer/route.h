@@ -25,6 +25,13 @@ void routes_ask_again(void);
 /* In a child: nobody answers the questions of its parent. */
 void routes_forget_all(void);
 void route_answered(const struct shim_path *p);
+/* The agent tells that the record of a way has changed. true: there is such a way, and its record
+ * was another one; it is .untaken now. */
+bool route_changed(const struct shim_path *p);
+/* Looks at a way, which it does not make, for who is built on it: true if it is .untaken. */
+bool route_untaken(const uint8_t sgid[16], const uint8_t dgid[16], uint16_t pkey);
+/* Somebody has looked once at everything that is built on ways. */
+void routes_taken(void);
 /* True if a path is known, or was before the last question. */
 static inline bool route_leads(const struct shim_route *r)
 {

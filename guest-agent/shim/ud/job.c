@@ -141,8 +141,8 @@ static void release_ahs(struct shim_context *c)
 	struct shim_ah *ah;
 
 	list_for_each (ah, &shim.ahs, link)
-		if (ah->pd->ctx == c && ah->real)
-			real_verbs.destroy_ah(TAKE(ah->real));
+		if (ah->pd->ctx == c)
+			ah_release(ah);
 }
 
 static int join_groups(struct shim_qp *q)

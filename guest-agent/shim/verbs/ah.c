@@ -16,6 +16,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define AH_STAYS_US 200000 /* much longer than a datagram is under way on the device */
+
 static bool names(const struct shim_qp *q, const struct shim_ah *ah)
 {
 	const struct shim_queue *s = &q->send;
@@ -42,6 +44,14 @@ static bool in_use(const struct shim_ah *ah)
 	return used;
 }
 
+void ah_release(struct shim_ah *ah)
+{
+	if (ah->real)
+		real_verbs.destroy_ah(TAKE(ah->real));
+	if (ah->old)
+		real_verbs.destroy_ah(TAKE(ah->old));
+}
+
 /* Frees those to other ports that its LID may stand for, too. */
 static void ah_free(struct shim_ah *ah)
 {
@@ -49,8 +59,7 @@ static void ah_free(struct shim_ah *ah)
 		struct shim_ah *next = ah->alt;
 
 		list_del(&ah->link);
-		if (ah->real)
-			real_verbs.destroy_ah(ah->real);
+		ah_release(ah);
 		free(ah);
 		ah = next;
 	}
@@ -85,24 +94,23 @@ static void wait_for_senders(void)
 	}
 }
 
-static int create_real(struct shim_ah *ah, struct ibv_ah_attr *attr)
+static int create_real(struct shim_ah *ah, struct ibv_ah_attr *attr, struct ibv_ah **ret_old)
 {
-	struct ibv_ah *real = real_verbs.create_ah(ah->pd->real, attr), *old;
+	struct ibv_ah *real = real_verbs.create_ah(ah->pd->real, attr);
 
 	if (!real)
 		return -errno;
-	old = __atomic_exchange_n(&ah->real, real, __ATOMIC_ACQ_REL);
+	*ret_old = __atomic_exchange_n(&ah->real, real, __ATOMIC_ACQ_REL);
 	ah->built = *attr;
 	if (ah->node)
 		node_at_lid(ah->node, attr->dlid, ah->attr.dlid, false);
-	if (old) {
+	if (*ret_old)
 		wait_for_senders();
-		real_verbs.destroy_ah(old);
-	}
 	return 0;
 }
 
-int ah_build(struct shim_ah *ah)
+/* Looks what the real handle has to be now. 1: it is; 0: *ret_attr says; -errno. */
+static int look_up(const struct shim_ah *ah, struct ibv_ah_attr *ret_attr)
 {
 	struct ibv_qp_attr a = {.ah_attr = ah->attr, .path_mtu = IBV_MTU_4096};
 	int index;
@@ -115,9 +123,38 @@ int ah_build(struct shim_ah *ah)
 	}
 	if (ah->node)
 		route_apply(route_get(ah->sgid, ah->node->gid, ah->pkey), &a);
-	if (ah->real && !memcmp(&a.ah_attr, &ah->built, sizeof(a.ah_attr)))
-		return 0;
-	return create_real(ah, &a.ah_attr);
+	*ret_attr = a.ah_attr;
+	return ah->real && !memcmp(&a.ah_attr, &ah->built, sizeof(a.ah_attr));
+}
+
+int ah_build(struct shim_ah *ah)
+{
+	struct ibv_ah_attr attr;
+	struct ibv_ah *old = NULL;
+	int rc = look_up(ah, &attr);
+
+	if (!rc)
+		rc = create_real(ah, &attr, &old);
+	if (old)
+		real_verbs.destroy_ah(old);
+	return rc < 0 ? rc : 0;
+}
+
+/* rdma_rxe looks the handle up when it sends, so the old one stays for a while. */
+int ah_take_path(struct shim_ah *ah)
+{
+	uint64_t now = now_us();
+	struct ibv_ah_attr attr;
+	int rc = ah->real ? look_up(ah, &attr) : 1;
+
+	if (rc)
+		return rc < 0 ? rc : 0;
+	if (ah->old && now - ah->old_us < AH_STAYS_US)
+		return -EAGAIN;
+	if (ah->old)
+		real_verbs.destroy_ah(TAKE(ah->old));
+	ah->old_us = now;
+	return create_real(ah, &attr, &ah->old);
 }
 
 /* The GID that it leads to. NULL: a group, or no GID is known. */
@@ -176,7 +213,7 @@ static int ah_set_up(struct shim_ah *ah, const uint8_t *lid_end)
 	pthread_mutex_lock(&shim.ctl);
 	ah->node = dgid ? node_get(dgid) : NULL;
 	pthread_mutex_unlock(&shim.ctl);
-	return create_real(ah, &a);
+	return create_real(ah, &a, &ah->old); /* there is no old one */
 }
 
 /* A handle that is in no list yet. */

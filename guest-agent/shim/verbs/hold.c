@@ -4,7 +4,7 @@
 #include "guest-agent/shim/verbs/qp.h"
 #include "guest-agent/shim/verbs/srq.h"
 
-void qp_unhold(struct shim_qp *q)
+void qp_flush(struct shim_qp *q)
 {
 	lock_take(&q->recv.lock);
 	queue_hold(&q->recv, false);
@@ -15,6 +15,11 @@ void qp_unhold(struct shim_qp *q)
 	q->wanted.type = 0;
 	send_flush(q);
 	lock_give(&q->send.lock);
+}
+
+void qp_unhold(struct shim_qp *q)
+{
+	qp_flush(q);
 	srq_unhold(q);
 	q->phase = QP_LIVE;
 	q->in_job = false;

@@ -593,6 +593,20 @@ void mw_start_over(struct shim_qp *q)
 	pthread_mutex_unlock(&lock);
 }
 
+bool mw_on(const struct shim_qp *q)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&lock);
+	const struct mw_op *op;
+	const struct shim_mw *w;
+	bool any = q->binding;
+
+	list_for_each (w, &windows, link)
+		any |= w->v.type == IBV_MW_TYPE_2 && w->now.bound && w->now.q == q;
+	list_for_each (op, &ops, link)
+		any |= op->q == q;
+	return any;
+}
+
 bool mw_bound_again(void)
 {
 	return bound_again;

@@ -37,6 +37,8 @@ void mw_stop_binding(struct shim_qp *q);
 /* The real QP goes back to RESET: its windows of type 2 are to be bound once more. In any thread.
  */
 void mw_start_over(struct shim_qp *q);
+/* True if windows of type 2 are bound on q, or requests for windows are under way. */
+bool mw_on(const struct shim_qp *q);
 /* True if it has bound some since mw_told(). */
 bool mw_bound_again(void);
 void mw_told(void);

@@ -465,6 +465,29 @@ int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n)
 	return 0;
 }
 
+void send_hold(struct shim_qp *q)
+{
+	struct shim_queue *s = &q->send;
+
+	lock_take(&s->lock);
+	queue_hold(s, true);
+	q->sent_all = s->head - q->others; /* a send that was never handed over does not count */
+	for (uint64_t i = s->posted; i < s->head; i++)
+		q->sent_all -= send_takes_receive(q, i);
+	lock_give(&s->lock);
+}
+
+bool send_ends_silent(struct shim_qp *q)
+{
+	struct shim_queue *s = &q->send;
+	bool silent;
+
+	lock_take(&s->lock); /* the program may log over what has ended meanwhile */
+	silent = s->posted != atomic_load(&s->tail) && !send_signalled(q, s->posted - 1);
+	lock_give(&s->lock);
+	return silent;
+}
+
 /* A zero-byte RDMA WRITE needs no key (IBA 1.4, 9.7.4.2: R_Key is not checked for length 0). */
 int send_post_marker(struct shim_qp *q)
 {

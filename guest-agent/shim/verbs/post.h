@@ -25,6 +25,10 @@ bool send_signalled(const struct shim_qp *q, uint64_t number);
 /* Posts the whole list (n long) or nothing: 0 or errno. */
 int send_post_all(struct shim_qp *q, struct ibv_send_wr *wr, uint32_t n);
 int send_post_marker(struct shim_qp *q);
+/* Posts go to the log only; .sent_all is what the hardware was given for receives of the peer. */
+void send_hold(struct shim_qp *q);
+/* Under a hold: the hardware's last send is not signalled, so no completion tells of its end. */
+bool send_ends_silent(struct shim_qp *q);
 
 /* Posts of sends and of receives have the following in common. */
 /* Up to which number posts may take the short way: as far as the log has room, if the hardware has

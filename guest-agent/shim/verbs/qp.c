@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define MARKER_SLOTS    1 /* in the send queue */
 #define QP_NUMBER_TRIES 64
@@ -274,6 +275,7 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_pd *pd,
 	if (q->ex.xrcd)
 		q->xrcd = to_xrcd(q->ex.xrcd);
 	q->uncovered = qp_type_uncovered(init);
+	list_init(&q->change.link);
 	q->v.pd = pd;
 	list_init(&q->untold);
 	if (ud_init(q)) {
@@ -409,6 +411,51 @@ static void remember(struct ibv_qp_attr *to, const struct ibv_qp_attr *a, int ma
 #undef KEEP
 }
 
+static struct shim_way way_of(const struct ibv_qp_attr *a)
+{
+	return (struct shim_way){.dlid = a->ah_attr.dlid,
+				 .sl = a->ah_attr.sl,
+				 .static_rate = a->ah_attr.static_rate,
+				 .mtu = a->path_mtu};
+}
+
+/* The attributes for RTR, with the path record of now. */
+static struct ibv_qp_attr routed(const struct shim_qp *q)
+{
+	struct ibv_qp_attr a = q->attr;
+
+	route_apply(route_get(q->sgid, q->dgid, q->pkey), &a);
+	if (q->change.mtu)
+		a.path_mtu = q->change.mtu;
+	return a;
+}
+
+uint32_t qp_random_psn(void)
+{
+	uint32_t psn = 0;
+
+	if (getrandom(&psn, sizeof(psn), 0) < 0)
+		psn = (uint32_t)now_us();
+	return psn & 0xffffff;
+}
+
+struct shim_way qp_way(const struct shim_qp *q)
+{
+	const struct ibv_qp_attr a = routed(q);
+
+	return way_of(&a);
+}
+
+void qp_forget_change(struct shim_qp *q)
+{
+	struct shim_change *c = &q->change;
+
+	if (c->state >= CHANGE_HELD)
+		qp_flush(q);
+	list_del(&c->link);
+	*c = (struct shim_change){.link = LIST_INIT(c->link)};
+}
+
 /* RESET forgets the connection and all that is queued. Completions that the hardware leaves in the
  * CQs (rdma_rxe does) come first: they are for numbers of the log, which begin anew. */
 static void qp_forget(struct shim_qp *q)
@@ -424,6 +471,7 @@ static void qp_forget(struct shim_qp *q)
 	q->others = q->recv_lost = 0;
 	q->uncounted = false;
 	pthread_mutex_lock(&shim.ctl);
+	qp_forget_change(q);
 	q->connected = q->resolved = false;
 	q->peer = NULL;
 	list_del(&q->untold);
@@ -519,6 +567,8 @@ static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask, bool by
 		q->psn_override = false;
 	if (mask & IBV_QP_PKEY_INDEX)
 		q->pkey_at = a.pkey_index;
+	if (connects)
+		q->way = way_of(&a);
 	remember(&q->attr, attr, mask);
 	q->attr_mask |= mask;
 	if (mask & IBV_QP_ALT_PATH)
@@ -662,14 +712,14 @@ int gid_index(struct shim_context *c, uint8_t port, const uint8_t gid[16])
 }
 
 /* The path may be another one now. */
-static int remap_path(const struct shim_qp *q, struct ibv_qp_attr *a)
+static int remap_path(const struct shim_qp *q, struct ibv_qp_attr *ret_attr)
 {
-	int index = gid_index(q->ctx, a->port_num, q->sgid);
+	int index = gid_index(q->ctx, q->attr.port_num, q->sgid);
 
 	if (index < 0)
 		return index;
-	a->ah_attr.grh.sgid_index = (uint8_t)index;
-	route_apply(route_get(q->sgid, q->dgid, q->pkey), a);
+	*ret_attr = routed(q);
+	ret_attr->ah_attr.grh.sgid_index = (uint8_t)index;
 	return 0;
 }
 
@@ -695,7 +745,7 @@ int qp_to_connected(struct shim_qp *q)
 	const int rts = (responds || initiates ? IBV_QP_TIMEOUT : 0) |
 			(initiates ? IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
 				   : 0);
-	struct ibv_qp_attr a = q->attr;
+	struct ibv_qp_attr a;
 	int rc = remap_path(q, &a);
 
 	if (rc)
@@ -706,6 +756,8 @@ int qp_to_connected(struct shim_qp *q)
 	rc = real_verbs.modify_qp(q->real, &a,
 				  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 					  IBV_QP_RQ_PSN | rtr);
+	if (!rc)
+		q->way = way_of(&a);
 	if (rc || q->v.state < IBV_QPS_RTS)
 		return -rc;
 	a.qp_state = IBV_QPS_RTS;

@@ -24,11 +24,17 @@ int qp_set_init(struct shim_qp *q);
  * as long as a resume takes. */
 void qp_keep_gids(struct shim_context *c, bool keep);
 int qp_to_connected(struct shim_qp *q);
+uint32_t qp_random_psn(void);
+/* The path that qp_to_connected() would take. */
+struct shim_way qp_way(const struct shim_qp *q);
+/* Under ctl: the connection is over, and what was held of it for another path goes on. */
+void qp_forget_change(struct shim_qp *q);
 /* A request of ours has failed and with it the real QP, which keeps its number: back to INIT, to be
  * connected once more. 0 or -errno. */
 int qp_start_over(struct shim_qp *q);
-/* verbs/hold.c: posts go to the hardware again, in the order of the log, and q has no part in a
- * job. */
+/* verbs/hold.c: posts go to the hardware again, in the order of the log. */
+void qp_flush(struct shim_qp *q);
+/* The same, and q has no part in a job. */
 void qp_unhold(struct shim_qp *q);
 
 /* verbs/ex_qp.c: ibv_create_qp_ex and ibv_wr_* */

@@ -69,8 +69,11 @@ struct shim_ah {
 	struct shim_ah *alt; /* owned; to another port that its LID may stand for; the last has no
 			      * node where others than VMs may have the LID */
 	bool multicast;
+	bool due;            /* the path record has changed, and .real is of before */
 	bool dead;           /* destroyed by the program, but a held send names it */
 	struct ibv_ah *real; /* NULL while the device is given back */
+	struct ibv_ah *old;  /* owned; of before its path changed: sends under way may name it */
+	uint64_t old_us;     /* since when */
 	struct ibv_ah v;
 };
 
@@ -196,6 +199,11 @@ void ud_drop_marker(struct shim_qp *q);
 void ah_reap(void);
 /* The real one, or a new one where the path has changed. 0 or -errno. */
 int ah_build(struct shim_ah *ah);
+/* The path record has changed. Under ctl, while nobody is inside a control verb: the handle takes
+ * it, if it is another one. 0; -EAGAIN: a moment later, it has just done so; or -errno. */
+int ah_take_path(struct shim_ah *ah);
+/* The device's handles go. */
+void ah_release(struct shim_ah *ah);
 
 #pragma GCC visibility pop
 

@@ -19,6 +19,7 @@
 #define DEADLINE_MS 60000
 #define PEER_TYPES  64
 #define GUIDS_MAX   16
+#define RECORDS_MAX 4
 #define PREFIX      0xfe80000000000000ull
 
 static struct {
@@ -32,9 +33,12 @@ static struct {
 	struct shim_report last;
 	char heard[4096]; /* lines, since the last order */
 	atomic_bool ways_lost, anew, paths_kept, questions_kept;
+	atomic_uint lost;        /* the type of packets that do not arrive */
 	atomic_uint dlid, asked; /* path records' DLID, and how many were asked for */
 	unsigned lid, lid_guids; /* under .lock, as the next ones */
 	unsigned lid_asked;
+	struct shim_path record[RECORDS_MAX]; /* given by fake_agent_repath() */
+	unsigned records;
 	uint64_t lid_guid[GUIDS_MAX], lid_stale, stranger;
 	atomic_bool grh_required;
 	atomic_uint brought[PEER_TYPES]; /* packets, by their type */
@@ -159,7 +163,8 @@ static void bring_back(struct shim_relay *r)
 		r->head.type = SHIM_UNREACHABLE;
 		r->head.bytes = sizeof(*r);
 	}
-	if (h.type != PEER_KEY_GET || !atomic_load(&agent.questions_kept))
+	if ((h.type != PEER_KEY_GET || !atomic_load(&agent.questions_kept)) &&
+	    h.type != atomic_load(&agent.lost))
 		answer(r);
 	if (h.type >= PEER_TYPES)
 		return;
@@ -203,12 +208,55 @@ void fake_agent_connect_anew(bool anew)
 	atomic_store(&agent.anew, anew);
 }
 
+/* Under the lock: the record of that way, or NULL. */
+static struct shim_path *record_of(const struct shim_path *p)
+{
+	for (unsigned i = 0; i < agent.records; i++)
+		if (!memcmp(agent.record[i].sgid, p->sgid, sizeof(p->sgid)) &&
+		    !memcmp(agent.record[i].dgid, p->dgid, sizeof(p->dgid)))
+			return &agent.record[i];
+	return NULL;
+}
+
 static void give_path(struct shim_path *p)
 {
+	const struct shim_path *told;
+
 	atomic_fetch_add(&agent.asked, 1);
 	p->dlid = p->slid = (uint16_t)atomic_load(&agent.dlid);
+	pthread_mutex_lock(&agent.lock);
+	told = record_of(p);
+	p->sl = told ? told->sl : 0;
+	p->mtu = told ? told->mtu : 0;
+	pthread_mutex_unlock(&agent.lock);
 	if (!atomic_load(&agent.paths_kept))
 		answer(p);
+}
+
+void fake_agent_repath(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu)
+{
+	struct shim_path p = {.head = {.bytes = sizeof(p), .type = SHIM_REPATH},
+			      .pkey = 0x7fff,
+			      .sl = (uint8_t)sl,
+			      .mtu = (uint16_t)mtu};
+	struct shim_path *known;
+
+	p.dlid = p.slid = (uint16_t)atomic_load(&agent.dlid);
+	write_gid(sguid, p.sgid);
+	write_gid(dguid, p.dgid);
+	pthread_mutex_lock(&agent.lock);
+	known = record_of(&p);
+	if (!known && agent.records < RECORDS_MAX)
+		known = &agent.record[agent.records++];
+	if (known)
+		*known = p;
+	answer(&p);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+void fake_agent_lose(uint16_t type)
+{
+	atomic_store(&agent.lost, type);
 }
 
 void fake_agent_keep_paths(bool keep)

@@ -41,6 +41,11 @@ void fake_agent_stale_lid(uint64_t guid);
 void fake_agent_stranger(uint64_t guid);
 /* Processes that start from now on are told that InfiniBand ports want GRHs. */
 void fake_agent_require_grh(void);
+/* The record of the way from one port of the played device to another is now this one (mtu in
+ * bytes; the LID is that of fake_agent_paths()). */
+void fake_agent_repath(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu);
+/* Packets of that type (proto/peer.h, below 64) do not arrive any more; 0: all do. */
+void fake_agent_lose(uint16_t type);
 /* While they are kept, who asks for a path record gets no answer. */
 void fake_agent_keep_paths(bool keep);
 /* While they are kept, no question for a peer's key arrives. */

@@ -209,6 +209,33 @@ unsigned fake_qps_from(uint64_t from)
 	return n;
 }
 
+static bool is_connected(const struct fake_qp *q)
+{
+	return q && (q->v.state == IBV_QPS_RTR || q->v.state == IBV_QPS_RTS);
+}
+
+unsigned fake_qps_on(unsigned sl)
+{
+	unsigned n = 0;
+
+	fake_lock();
+	for (unsigned i = 0; i < FAKE_QPS; i++)
+		n += is_connected(qps[i]) && qps[i]->sl == sl;
+	fake_unlock();
+	return n;
+}
+
+unsigned fake_qps_at_mtu(enum ibv_mtu mtu)
+{
+	unsigned n = 0;
+
+	fake_lock();
+	for (unsigned i = 0; i < FAKE_QPS; i++)
+		n += is_connected(qps[i]) && qps[i]->mtu == mtu;
+	fake_unlock();
+	return n;
+}
+
 /* The P_Key table of its port. */
 static uint16_t pkeys[FAKE_PKEYS] = {0xffff};
 
@@ -665,9 +692,12 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	}
 	if (mask & IBV_QP_AV) {
 		q->dlid = attr->ah_attr.dlid;
+		q->sl = attr->ah_attr.sl;
 		q->sgid_index = attr->ah_attr.grh.sgid_index % FAKE_GIDS;
 		q->from = q->sgid_index ? alias_guids[q->sgid_index] : guid;
 	}
+	if (mask & IBV_QP_PATH_MTU)
+		q->mtu = attr->path_mtu;
 	if (mask & IBV_QP_STATE)
 		q->v.state = attr->qp_state;
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET && q->v.send_cq)

@@ -45,6 +45,9 @@ unsigned fake_qps_in(uint16_t pkey);
 #define FAKE_GIDS 4
 void fake_aliases(const uint64_t guids[FAKE_GIDS]);
 unsigned fake_qps_from(uint64_t guid);
+/* How many QPs are connected with that SL; with that MTU. */
+unsigned fake_qps_on(unsigned sl);
+unsigned fake_qps_at_mtu(enum ibv_mtu mtu);
 /* With the wire: while they are lost, sends are executed, and their sender does not know. */
 void fake_lose_acks(bool lose);
 /* With the wire: while it is held, nothing is executed. */
@@ -94,6 +97,8 @@ struct fake_qp {
 	uint16_t dlid, pkey_index, pkey; /* pkey 0: it has none yet */
 	uint8_t sgid_index;
 	uint64_t from; /* the GUID at that index; 0: not connected */
+	uint8_t sl;
+	enum ibv_mtu mtu;
 	unsigned slot;
 	uint32_t send_head, send_tail, recv_head, recv_tail;
 	uint32_t acked; /* sends before this one are known to have ended; up to .send_tail */

@@ -65,7 +65,7 @@ static bool connect_end(struct end *e, const struct end *peer, uint16_t lid, boo
 				      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-static bool make_pair(struct end *a, struct end *b, uint16_t lid, bool global)
+static inline bool make_pair(struct end *a, struct end *b, uint16_t lid, bool global)
 {
 	return make_end(a) && make_end(b) && connect_end(a, b, lid, global) &&
 	       connect_end(b, a, lid, global);

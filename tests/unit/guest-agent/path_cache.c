@@ -71,23 +71,44 @@ static void changes(void **state)
 	struct path_change n = {.dguid = 1, .mask = PATH_SL | PATH_MTU, .sl = 7, .mtu = 2048};
 
 	(void)state;
-	assert_int_equal(path_cache_change(&c, &n), 0);
+	assert_int_equal(path_cache_change(&c, &n, NULL, NULL), 0);
 	put(1, 9, 1);
 	put(1, 9, 2);
 	put(1, 8, 1);
 	put(2, 9, 1);
 	n.sguid = 9;
-	assert_int_equal(path_cache_change(&c, &n), 2);
+	assert_int_equal(path_cache_change(&c, &n, NULL, NULL), 2);
 	assert_int_equal(find(1, 9, 2)->sl, 7);
 	assert_int_equal(find(1, 9, 2)->mtu, 2048);
 	assert_int_equal(find(1, 9, 2)->dlid, 1); /* was not in the notice */
 	assert_int_equal(find(1, 8, 1)->sl, 1);
 	assert_int_equal(find(2, 9, 1)->mtu, 4096);
 	n = (struct path_change){.dguid = 1};
-	assert_int_equal(path_cache_change(&c, &n), 3);
+	assert_int_equal(path_cache_change(&c, &n, NULL, NULL), 3);
 	assert_null(find(1, 9, 1));
 	assert_non_null(find(2, 9, 1));
 	assert_int_equal(c.count, 1);
+}
+
+static void count_told(void *arg, const struct path_record *r)
+{
+	*(unsigned *)arg += r->sl == 7;
+}
+
+/* Only a record that has become another one is told. */
+static void told(void **state)
+{
+	struct path_change n = {.dguid = 1, .mask = PATH_SL, .sl = 7};
+	unsigned count = 0;
+
+	(void)state;
+	put(1, 9, 1);
+	put(1, 8, 1);
+	put(2, 9, 1);
+	assert_int_equal(path_cache_change(&c, &n, count_told, &count), 2);
+	assert_int_equal(count, 2);
+	assert_int_equal(path_cache_change(&c, &n, count_told, &count), 2);
+	assert_int_equal(count, 2);
 }
 
 /* A notice of one partition, or of the question without one, is of no other. */
@@ -98,11 +119,11 @@ static void partitions(void **state)
 	(void)state;
 	put(1, 9, 0);
 	put(1, 9, 2);
-	assert_int_equal(path_cache_change(&c, &n), 1);
+	assert_int_equal(path_cache_change(&c, &n, NULL, NULL), 1);
 	assert_int_equal(find(1, 9, 0)->sl, 7);
 	assert_int_equal(find(1, 9, 2)->sl, 1);
 	n = (struct path_change){.dguid = 1, .has_pkey = true, .pkey = 2};
-	assert_int_equal(path_cache_change(&c, &n), 1);
+	assert_int_equal(path_cache_change(&c, &n, NULL, NULL), 1);
 	assert_null(find(1, 9, 2));
 	assert_non_null(find(1, 9, 0));
 }
@@ -148,7 +169,7 @@ static void random_use(void **state)
 		} else {
 			struct path_change drop = {.dguid = n, .sguid = s + 1};
 
-			assert_int_equal(path_cache_change(&c, &drop), there[n][s]);
+			assert_int_equal(path_cache_change(&c, &drop, NULL, NULL), there[n][s]);
 			count -= there[n][s];
 			there[n][s] = false;
 		}
@@ -197,11 +218,11 @@ static void lids(void **state)
 	assert_ptr_equal(at_lid(2, 9, 1), find(2, 9, 1));
 	assert_null(at_lid(2, 8, 1)); /* from another port, */
 	assert_null(at_lid(2, 9, 2)); /* and in another partition */
-	path_cache_change(&c, &change);
+	path_cache_change(&c, &change, NULL, NULL);
 	assert_null(at_lid(2, 9, 1));
 	assert_ptr_equal(at_lid(77, 9, 1), find(2, 9, 1));
 	change.mask = 0;
-	path_cache_change(&c, &change);
+	path_cache_change(&c, &change, NULL, NULL);
 	assert_null(at_lid(77, 9, 1));
 }
 
@@ -226,6 +247,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(lids, setup, setup),
 		cmocka_unit_test_setup_teardown(a_lid_that_another_port_gets, setup, setup),
 		cmocka_unit_test_setup_teardown(changes, setup, setup),
+		cmocka_unit_test_setup_teardown(told, setup, setup),
 		cmocka_unit_test_setup_teardown(partitions, setup, setup),
 		cmocka_unit_test_setup_teardown(full_subnet, setup, setup),
 		cmocka_unit_test_setup_teardown(random_use, setup, setup),

@@ -152,7 +152,7 @@ static void numbers_beyond_24_bits_are_no_qps(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
-		for (uint16_t type = 0; type < 40; type++)
+		for (uint16_t type = 0; type < 48; type++)
 			say_qp(type, their_gid, 107,
 			       (struct peer_qp){.dst_vqpn = wrong[i], .src_vqpn = wrong[i]});
 		say_gone(their_gid, PEER_DRAINED, wrong[i], wrong[i]);
@@ -238,6 +238,7 @@ static void types_of_other_builds_are_ignored(void **state)
 		       (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS});
 	say_qp(0, their_gid, 107, (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS});
 	assert_int_equal(world.events, 0);
+	assert_int_equal(world.changes, PEER_PATH_ABORT - PEER_PATH_HOLD + 1);
 	say_qp(PEER_FREEZE, their_gid, 107,
 	       (struct peer_qp){.dst_vqpn = VQPN_A, .src_vqpn = THEIRS});
 	assert_int_equal(world.events, 1);

@@ -16,6 +16,7 @@
 #include "guest-agent/shim/peer/lid.h"
 #include "guest-agent/shim/peer/peer.h"
 #include "guest-agent/shim/peer/route.h"
+#include "guest-agent/shim/repath/repath.h"
 #include "guest-agent/shim/ud/ud.h"
 #include "guest-agent/shim/verbs/mw.h"
 #include "guest-agent/shim/verbs/post.h"
@@ -42,6 +43,7 @@ static struct ibv_mr world_real_mr;
 /* Records of what was told, and to whom. */
 static struct {
 	unsigned sent, events, keys;
+	unsigned changes; /* words about paths */
 	unsigned windows; /* windows with keys to tell */
 	unsigned windows_again;
 	unsigned drops;
@@ -106,6 +108,14 @@ void job_qp_event(struct shim_qp *q, unsigned type, uint64_t migration, const st
 	(void)e;
 	world.events++;
 	world.last_event = type;
+}
+void change_heard(struct shim_qp *q, unsigned type, uint64_t round, const struct peer_qp *e)
+{
+	(void)q;
+	(void)type;
+	(void)round;
+	(void)e;
+	world.changes++;
 }
 void shim_wake_helper(void)
 {

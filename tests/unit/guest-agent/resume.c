@@ -114,6 +114,11 @@ int qp_to_connected(struct shim_qp *q)
 	hw.connects++;
 	return hw.connect_error;
 }
+uint32_t qp_random_psn(void)
+{
+	return 0x1234;
+}
+
 int qp_start_over(struct shim_qp *q)
 {
 	hw.started_over++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Each type of packet from each kind of stranger, through the agents of both VMs and the shim of the
- * process that it is for. Nothing changes of what that process has with its true peer. With the name of a file the table of who was refused where is written there. */
+/* Each type of packet from each kind of stranger, through the agents of both VMs and the shim of
+ * the process that it is for. Nothing changes of what that process has with its true peer. With the
+ * name of a file the table of who was refused where is written there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -242,7 +243,7 @@ struct state {
 		uint32_t dvqpn, dqpn, wanted, resolve;
 	} qp[2];
 	uint64_t node, said[3];
-	uint32_t events, keys_told, key, real, asks, unused;
+	uint32_t events, keys_told, key, real, asks, changes;
 };
 
 static void look(struct state *s)
@@ -270,6 +271,7 @@ static void look(struct state *s)
 	s->real = (uint32_t)table_get(&n->virtual, 0x54);
 	s->asks = ud_part_of.ask_node != NULL;
 	s->events = world.events;
+	s->changes = world.changes;
 	s->keys_told = world.keys;
 	list_for_each (p, &shim.partners, link)
 		if (p->slot == 7 && p->instance == 107 && p->node == n && !p->gone)
@@ -509,6 +511,7 @@ static void the_table_is_whole(void **state)
 	for (unsigned type = 0; type <= UINT16_MAX; type++) {
 		const bool known = (type >= PEER_RESOLVE && type <= PEER_SRQS) ||
 				   type == PEER_CM_DISCONNECT ||
+				   (type >= PEER_PATH_HOLD && type <= PEER_PATH_ABORT) ||
 				   (type >= PEER_UD_RESOLVE && type <= PEER_UD_ENDED);
 
 		assert_int_equal(peer_rule_of((uint16_t)type) != NULL, known);

@@ -2,6 +2,7 @@
 /* The channel to the host (docs/wire.md, "Guest channel"). It outlives any number of hosts: a
  * virtio port reports HUP while nobody has it open, and the host that opens it says hello. */
 #include "guest-agent/agent/main.h"
+#include "common/fair.h"
 #include "common/frame.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -18,9 +19,17 @@
 #include <sys/un.h>
 
 #define OUT_BYTES_MAX (16u << 20)
-#define REOPEN_MS     200 /* a port that is not there yet, or a socket that was closed */
+#define OF_USER_MAX   (4u << 20)  /* bytes of the processes of one user */
+#define OF_USERS_MAX  (32u << 20) /* and of all */
+#define REOPEN_MS     200         /* a port that is not there yet, or a socket that was closed */
 #define LOGS_A_MINUTE 20
 #define LOG_TEXT_MAX  512
+
+/* A frame of a user's process. */
+struct host_frame {
+	struct fair_item item; /* first */
+	char *text;            /* owned; item.bytes long */
+};
 
 struct agent_host {
 	struct agent *agent; /* borrowed */
@@ -33,9 +42,21 @@ struct agent_host {
 	bool connected; /* the host has said hello on this connection */
 	char *out;      /* owned */
 	size_t out_bytes, out_room;
+	uint64_t drops;       /* messages, on this connection */
+	struct fair of_users; /* frames that follow out, by uid */
 	uint64_t log_minute;
 	unsigned logs;
 };
+
+static void of_users_free(struct agent_host *h)
+{
+	struct host_frame *f;
+
+	while ((f = (struct host_frame *)fair_pop(&h->of_users))) {
+		free(f->text);
+		free(f);
+	}
+}
 
 static void host_lost(struct agent_host *h)
 {
@@ -43,6 +64,8 @@ static void host_lost(struct agent_host *h)
 		log_notice("the host has left the channel");
 	h->connected = false;
 	h->out_bytes = 0;
+	h->drops = 0;
+	of_users_free(h);
 	frame_parser_reset(&h->parser);
 	if (!h->is_socket || h->fd < 0)
 		return;
@@ -51,7 +74,8 @@ static void host_lost(struct agent_host *h)
 	loop_timer_arm(h->reopen, REOPEN_MS);
 }
 
-static void host_flush(struct agent_host *h)
+/* Writes what the port takes of out. false: it takes no more, or is lost. */
+static bool write_out(struct agent_host *h)
 {
 	size_t done = 0;
 
@@ -62,16 +86,16 @@ static void host_flush(struct agent_host *h)
 			continue;
 		if (n < 0 && errno != EAGAIN) {
 			host_lost(h);
-			return;
+			return false;
 		}
 		if (n <= 0)
 			break;
 		done += (size_t)n;
 	}
-	if (!done)
-		return;
 	h->out_bytes -= done;
-	memmove(h->out, h->out + done, h->out_bytes);
+	if (done)
+		memmove(h->out, h->out + done, h->out_bytes);
+	return h->fd >= 0 && !h->out_bytes;
 }
 
 static int host_append(struct agent_host *h, const void *data, size_t bytes)
@@ -90,6 +114,27 @@ static int host_append(struct agent_host *h, const void *data, size_t bytes)
 	return 0;
 }
 
+/* Once in out, a frame goes whole, whatever is to be said meanwhile. */
+static void host_flush(struct agent_host *h)
+{
+	while (write_out(h) && h->of_users.bytes) {
+		struct host_frame *f = (struct host_frame *)fair_pop(&h->of_users);
+
+		host_append(h, f->text, f->item.bytes);
+		free(f->text);
+		free(f);
+	}
+}
+
+static void note_dropped(struct agent_host *h, size_t bytes)
+{
+	if (!h->drops++)
+		log_error("a message of %zu bytes for the host is dropped: the limit is %u a "
+			  "message, %u waiting, and %u of one user's processes (said once for each "
+			  "host)",
+			  bytes, FRAME_TEXT_MAX, OUT_BYTES_MAX, OF_USER_MAX);
+}
+
 void agent_host_send(struct agent *a, struct json_object *msg)
 {
 	struct json_object *owned AUTO_JSON = msg;
@@ -100,11 +145,31 @@ void agent_host_send(struct agent *a, struct json_object *msg)
 	if (!h->connected)
 		return;
 	if (!frame || host_append(h, frame, bytes)) {
-		log_error("a message of %zu bytes for the host is dropped: the limit is %u a "
-			  "message and %u waiting",
-			  bytes, FRAME_TEXT_MAX, OUT_BYTES_MAX);
+		note_dropped(h, bytes);
 		return;
 	}
+	host_flush(h);
+}
+
+void agent_host_send_of(struct agent *a, uid_t uid, struct json_object *msg)
+{
+	struct json_object *owned AUTO_JSON = msg;
+	struct agent_host *h = a->host;
+	struct host_frame *f = NULL;
+	size_t bytes = 0;
+	char *frame AUTO_FREE = frame_pack(owned, &bytes);
+
+	if (!h->connected)
+		return;
+	if (frame && fair_bytes(&h->of_users, uid) + bytes <= OF_USER_MAX &&
+	    h->of_users.bytes + bytes <= OF_USERS_MAX)
+		f = calloc(1, sizeof(*f));
+	if (!f || fair_push(&h->of_users, uid, &f->item, bytes)) {
+		free(f);
+		note_dropped(h, bytes);
+		return;
+	}
+	f->text = TAKE(frame);
 	host_flush(h);
 }
 
@@ -374,6 +439,7 @@ void agent_host_close(struct agent *a)
 	sd_event_source_disable_unref(h->io);
 	loop_timer_free(h->reopen);
 	frame_parser_reset(&h->parser);
+	of_users_free(h);
 	if (h->fd >= 0)
 		close(h->fd);
 	free(h->out);

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define WAITS_MAX 4096
+#define WAITS_MAX 4096 /* of all users; each has its own bound */
 #define ANSWER_MS 2000
 #define SILENT_MS 10000 /* after a question without an answer, in which nobody is kept waiting */
 /* A host takes 64 questions for paths at a time (PATHS_MAX of the daemon); some are for GIDs. */
@@ -21,6 +21,7 @@
 struct lid_wait {
 	struct lid_wait *next;
 	struct agent_shim *shim; /* borrowed; NULL: gone */
+	struct agent_user *user; /* of it; counted */
 	struct shim_lid_ask ask;
 	uint64_t id; /* the request to the host that answers it, and others like it */
 	bool leads;  /* the request is this one's */
@@ -69,6 +70,8 @@ static void answer_waits(uint64_t id, struct shim_lid *answer, int status)
 		}
 		reply(w->shim, &w->ask, answer, status);
 		lids.asking -= w->leads && w->asked;
+		w->user->asking -= w->leads && w->asked;
+		agent_user_waited(w->user);
 		*at = w->next;
 		lids.count--;
 		free(w);
@@ -81,22 +84,25 @@ static void ask_host(struct agent *a, struct lid_wait *w)
 
 	json_set_u64(msg, "dlid", w->ask.lid);
 	w->asked = true;
+	w->user->asking++;
 	lids.asking++;
 	agent_host_send(a, msg);
 }
 
-/* The host refuses more than some at a time. The others wait here, and the oldest goes first. */
+/* The host refuses more than some at a time. The others wait here, and the oldest goes first of the
+ * user who has the fewest under way. */
 static void ask_more(struct agent *a)
 {
 	while (lids.asking < ASKING_MAX) {
-		struct lid_wait *oldest = NULL;
+		struct lid_wait *next = NULL;
 
 		for (struct lid_wait *w = lids.waits; w; w = w->next)
-			if (w->leads && !w->asked)
-				oldest = w;
-		if (!oldest)
+			if (w->leads && !w->asked &&
+			    (!next || w->user->asking <= next->user->asking))
+				next = w;
+		if (!next)
 			return;
-		ask_host(a, oldest);
+		ask_host(a, next);
 	}
 }
 
@@ -135,15 +141,19 @@ static const struct lid_wait *asked_already(const struct shim_lid_ask *ask)
 static struct lid_wait *wait_new(struct agent_shim *s, const struct shim_lid_ask *ask)
 {
 	const struct lid_wait *like = asked_already(ask);
-	struct lid_wait *w;
+	struct lid_wait *w = NULL;
 
 	if (!lids.timer && loop_timer_new(s->agent->loop, timeout, s->agent, &lids.timer))
 		return NULL;
-	w = agent_host_connected(s->agent) && lids.count < WAITS_MAX ? calloc(1, sizeof(*w)) : NULL;
+	if (agent_host_connected(s->agent) && lids.count < WAITS_MAX &&
+	    agent_user_may(s->user, s->user->waits, AGENT_USER_WAITS_MAX))
+		w = calloc(1, sizeof(*w));
 	if (!w)
 		return NULL;
+	agent_user_wait(s->user);
 	*w = (struct lid_wait){.next = lids.waits,
 			       .shim = s,
+			       .user = s->user,
 			       .ask = *ask,
 			       .id = like ? like->id : agent_path_new_id(),
 			       .leads = !like,

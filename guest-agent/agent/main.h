@@ -39,6 +39,7 @@ struct agent {
 	struct agent_shim *slots[SHIM_SLOT_MAX + 1]; /* by slot; owned */
 	unsigned last_slot;
 	uint16_t *slot_of_qpn; /* owned; by virtual QPN, 0: nobody's */
+	uint32_t last_qpn;     /* of those that the agent has given, downwards */
 };
 
 /* agent/host.c: the port to the host and what the host asks. */
@@ -47,6 +48,8 @@ void agent_host_close(struct agent *a);
 bool agent_host_connected(const struct agent *a);
 /* Takes the ownership of msg. */
 void agent_host_send(struct agent *a, struct json_object *msg);
+/* The same for a user's process, behind all that the agent itself says; users take turns. */
+void agent_host_send_of(struct agent *a, uid_t uid, struct json_object *msg);
 void agent_answer(struct agent *a, uint64_t id, struct json_object *answer);
 void agent_answer_error(struct agent *a, uint64_t id, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -61,11 +64,13 @@ void agent_log(struct agent *a, int level, const char *fmt, ...)
 #define AGENT_USER_QPS_MAX         (1u << 20)  /* as four HCAs have */
 #define AGENT_USER_OUT_MAX         (64u << 20) /* bytes that wait for them */
 #define AGENT_USER_WILLS_MAX       (1u << 17)
+#define AGENT_USER_WAITS_MAX       1024u /* questions for paths that have no answer yet */
 
 struct agent_user {
 	struct agent_user *next;
 	uid_t uid;
 	unsigned connections, qps, wills;
+	unsigned waits, asking; /* asking: of these, those that the host has */
 	uint64_t out_bytes;
 };
 
@@ -73,6 +78,10 @@ static inline bool agent_user_may(const struct agent_user *u, uint64_t has, uint
 {
 	return !u->uid || has < max;
 }
+
+/* A user is there while it has a connection or a wait. */
+void agent_user_wait(struct agent_user *u);
+void agent_user_waited(struct agent_user *u);
 
 struct agent_shim {
 	struct agent *agent;     /* borrowed */
@@ -86,6 +95,10 @@ struct agent_shim {
 	int32_t pid;
 	char comm[SHIM_COMM_MAX];
 	unsigned qps;
+	bool qps_refused;  /* it has been named for that */
+	uint32_t *numbers; /* owned; its QPNs, and some that were */
+	uint32_t number_count, number_room;
+	uint64_t claims;          /* the migration for which it says that it is suspended, or 0 */
 	bool suspend_pending;     /* the present step of a suspend or resume waits for it */
 	struct agent_will *wills; /* owned */
 	unsigned will_count;

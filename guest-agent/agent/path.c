@@ -12,7 +12,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define WAITS_MAX     4096
+#define WAITS_MAX     4096 /* of all users; each has its own bound */
+#define ASKING_MAX    32   /* a host takes 64 questions at a time; some are for LIDs */
 #define PKEY_BASE     0x7fff
 #define RATE_MASK     0x3f /* IBA 1.4, 15.2.5.16: six bits */
 #define MEET_MS       300
@@ -23,9 +24,12 @@
 struct path_wait {
 	struct path_wait *next;
 	struct agent_shim *shim; /* borrowed; NULL: gone */
+	struct agent_user *user; /* of it; counted */
 	struct shim_path ask;
-	uint64_t id; /* the request to the host that answers it */
-	bool stale;  /* the path has changed since it was asked for */
+	uint64_t id; /* the request to the host that answers it, and others like it */
+	bool leads;  /* the request is this one's */
+	bool asked;
+	bool stale; /* the path has changed since it was asked for */
 	uint64_t deadline_ms;
 };
 
@@ -43,6 +47,7 @@ static struct {
 	struct path_cache cache;
 	struct path_wait *waits; /* owned */
 	size_t wait_count;
+	unsigned asking; /* requests that the host has */
 	uint64_t last_id;
 	struct loop_timer *timer;
 	uint64_t queries, saved, failed, reconnect_queries, reconnect_saved, changed, dropped;
@@ -148,15 +153,19 @@ static void answer_waits(uint64_t id, const struct shim_path *record, int status
 			continue;
 		}
 		reply(w->shim, &w->ask, record, status);
+		paths.asking -= w->asked;
+		w->user->asking -= w->asked;
+		agent_user_waited(w->user);
 		*at = w->next;
 		paths.wait_count--;
 		free(w);
 	}
 }
 
+static void ask_more(struct agent *a);
+
 static void path_timeout(void *arg)
 {
-	(void)arg;
 	while (paths.waits) {
 		struct path_wait *w = paths.waits;
 		uint64_t now = now_ms();
@@ -166,12 +175,13 @@ static void path_timeout(void *arg)
 			w = w->next;
 		if (w->deadline_ms > now) {
 			loop_timer_arm(paths.timer, w->deadline_ms - now);
-			return;
+			break;
 		}
 		log_warn("the host has not answered a path query in %u ms", ANSWER_MS);
 		paths.failed++;
 		answer_waits(w->id, NULL, -ETIMEDOUT);
 	}
+	ask_more(arg);
 }
 
 uint64_t agent_path_new_id(void)
@@ -242,39 +252,70 @@ static uint64_t asked_already(const struct shim_path *ask)
 	return 0;
 }
 
+/* The oldest of the user who has the fewest under way goes next. */
+static void ask_more(struct agent *a)
+{
+	while (paths.asking < ASKING_MAX) {
+		struct path_wait *next = NULL;
+
+		for (struct path_wait *w = paths.waits; w; w = w->next)
+			if (w->leads && !w->asked &&
+			    (!next || w->user->asking <= next->user->asking))
+				next = w;
+		if (!next)
+			return;
+		next->asked = true;
+		next->user->asking++;
+		paths.asking++;
+		path_query_host(a, &next->ask, next->id);
+	}
+}
+
+/* NULL: the host is not there, or the user asks too much at once. */
+static struct path_wait *wait_new(struct agent_shim *s, const struct shim_path *ask)
+{
+	uint64_t like = cache_used(s->agent) ? asked_already(ask) : 0;
+	struct path_wait *w = NULL;
+
+	if (!paths.timer && loop_timer_new(s->agent->loop, path_timeout, s->agent, &paths.timer))
+		return NULL;
+	if (agent_host_connected(s->agent) && paths.wait_count < WAITS_MAX &&
+	    agent_user_may(s->user, s->user->waits, AGENT_USER_WAITS_MAX))
+		w = calloc(1, sizeof(*w));
+	if (!w)
+		return NULL;
+	agent_user_wait(s->user);
+	*w = (struct path_wait){.next = paths.waits,
+				.shim = s,
+				.user = s->user,
+				.ask = *ask,
+				.id = like ? like : agent_path_new_id(),
+				.leads = !like,
+				.deadline_ms = now_ms() + ANSWER_MS};
+	paths.waits = w;
+	if (++paths.wait_count == 1)
+		loop_timer_arm(paths.timer, ANSWER_MS);
+	return w;
+}
+
 void agent_path_ask(struct agent_shim *s, const struct shim_path *ask)
 {
 	struct agent *a = s->agent;
 	struct path_key key = key_of(ask);
 	const struct path_record *r = cache_used(a) ? path_cache_find(&paths.cache, &key) : NULL;
-	struct path_wait *w;
+	const struct path_wait *w;
 
 	if (r) {
 		answer_from_cache(s, ask, r);
 		return;
 	}
-	if (!paths.timer && loop_timer_new(a->loop, path_timeout, NULL, &paths.timer))
-		paths.timer = NULL;
-	w = agent_host_connected(a) && paths.wait_count < WAITS_MAX ? calloc(1, sizeof(*w)) : NULL;
-	if (!w || !paths.timer) {
-		free(w);
+	w = wait_new(s, ask);
+	if (!w)
 		reply(s, ask, NULL, -ENOTCONN);
-		return;
-	}
-	*w = (struct path_wait){.next = paths.waits,
-				.shim = s,
-				.ask = *ask,
-				.id = cache_used(a) ? asked_already(ask) : 0,
-				.deadline_ms = now_ms() + ANSWER_MS};
-	paths.waits = w;
-	if (++paths.wait_count == 1)
-		loop_timer_arm(paths.timer, ANSWER_MS);
-	if (w->id) {
+	else if (w->leads)
+		ask_more(a);
+	else
 		paths.saved++;
-		return;
-	}
-	w->id = agent_path_new_id();
-	path_query_host(a, ask, w->id);
 }
 
 int agent_path_parse(struct json_object *answer, struct shim_path *ret_record)
@@ -311,11 +352,13 @@ void agent_path_answer(struct agent *a, uint64_t id, struct json_object *answer)
 		log_info("no path record: %s", json_opt_str(answer, "error", "no reason given"));
 		paths.failed++;
 		answer_waits(id, NULL, -EHOSTUNREACH);
+		ask_more(a);
 		return;
 	}
 	if (cache_used(a) && !w->stale && json_opt_bool(answer, "cacheable", false))
 		path_store(&w->ask, &record);
 	answer_waits(id, &record, 0);
+	ask_more(a);
 }
 
 void agent_path_forget_shim(struct agent_shim *s)

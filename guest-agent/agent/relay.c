@@ -44,6 +44,7 @@ static void to_host(struct agent *a, const struct peer_head *body, size_t bytes)
 	char from[IB_GID_TEXT], to[IB_GID_TEXT];
 	char *text AUTO_FREE = base64_encode(body, bytes);
 	struct json_object *msg = json_object_new_object();
+	const struct agent_shim *sender = agent_shim_by_slot(a, body->src_slot, 0);
 	struct ib_gid gid;
 
 	ib_gid_from_bytes(body->sgid, &gid);
@@ -54,7 +55,7 @@ static void to_host(struct agent *a, const struct peer_head *body, size_t bytes)
 	json_set_str(msg, "from", from);
 	json_set_str(msg, "to", to);
 	json_set_str(msg, "body", text);
-	agent_host_send(a, msg);
+	agent_host_send_of(a, sender ? sender->user->uid : 0, msg);
 }
 
 static void deliver(struct agent *a, struct agent_shim *s, const struct peer_head *body,

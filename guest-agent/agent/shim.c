@@ -72,18 +72,101 @@ static struct agent_user *user_of(uid_t uid)
 	return u;
 }
 
-/* Counts a connection that has ended. */
-static void user_leave(struct agent_user *u)
+static void user_free_if_idle(struct agent_user *u)
 {
 	struct agent_user **at = &users;
 
-	if (--u->connections)
+	if (u->connections || u->waits)
 		return;
 	while (*at != u)
 		at = &(*at)->next;
 	*at = u->next;
 	free(u);
 }
+
+/* Counts a connection that has ended. */
+static void user_leave(struct agent_user *u)
+{
+	u->connections--;
+	user_free_if_idle(u);
+}
+
+void agent_user_wait(struct agent_user *u)
+{
+	u->waits++;
+}
+
+void agent_user_waited(struct agent_user *u)
+{
+	u->waits--;
+	user_free_if_idle(u);
+}
+
+/* ---- QPNs ---- */
+
+/* Leaves each of its present numbers in the list, once. */
+static void numbers_tidy(struct agent_shim *s)
+{
+	uint16_t *slot_of_qpn = s->agent->slot_of_qpn;
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < s->number_count; i++) {
+		if (slot_of_qpn[s->numbers[i]] != s->slot)
+			continue;
+		slot_of_qpn[s->numbers[i]] = 0; /* not twice */
+		s->numbers[kept++] = s->numbers[i];
+	}
+	s->number_count = kept;
+	for (uint32_t i = 0; i < kept; i++)
+		slot_of_qpn[s->numbers[i]] = s->slot;
+}
+
+/* 0 or -ENOMEM. Given back, a number stays in the list until that is full. */
+static int numbers_add(struct agent_shim *s, uint32_t vqpn)
+{
+	uint32_t *grown;
+
+	if (s->number_count == s->number_room)
+		numbers_tidy(s);
+	if (s->number_count * 2 >= s->number_room) {
+		grown = realloc(s->numbers, (s->number_room * 2 + 64) * sizeof(*grown));
+		if (!grown)
+			return -ENOMEM;
+		s->numbers = grown;
+		s->number_room = s->number_room * 2 + 64;
+	}
+	s->numbers[s->number_count++] = vqpn;
+	s->agent->slot_of_qpn[vqpn] = s->slot;
+	s->qps++;
+	s->user->qps++;
+	return 0;
+}
+
+static void number_drop(struct agent_shim *s, uint32_t vqpn)
+{
+	s->agent->slot_of_qpn[vqpn] = 0;
+	s->qps--;
+	s->user->qps--;
+}
+
+/* All of a process that ends: what it costs is its own, and not the size of the table. */
+static void numbers_drop(struct agent_shim *s)
+{
+	for (uint32_t i = 0; i < s->number_count; i++)
+		if (s->agent->slot_of_qpn[s->numbers[i]] == s->slot)
+			number_drop(s, s->numbers[i]);
+}
+
+/* The next free number from the top, where hardware comes last. */
+static uint32_t number_of_ours(struct agent *a)
+{
+	do
+		a->last_qpn = a->last_qpn > 1 ? a->last_qpn - 1 : SHIM_QPN_MAX - 1;
+	while (a->slot_of_qpn[a->last_qpn]);
+	return a->last_qpn;
+}
+
+/* ---- processes ---- */
 
 static void shim_free(struct agent_shim *s)
 {
@@ -96,6 +179,7 @@ static void shim_free(struct agent_shim *s)
 	s->user->qps -= s->qps;
 	user_leave(s->user);
 	close(s->fd);
+	free(s->numbers);
 	free(s);
 }
 
@@ -106,13 +190,7 @@ static void shim_gone(struct agent_shim *s)
 	if (s->slot) {
 		log_info("process %d (%s) has left slot %u", s->pid, s->comm, s->slot);
 		a->slots[s->slot] = NULL;
-		for (uint32_t i = 0; s->qps && i <= SHIM_QPN_MAX; i++) {
-			if (a->slot_of_qpn[i] == s->slot) {
-				a->slot_of_qpn[i] = 0;
-				s->qps--;
-				s->user->qps--;
-			}
-		}
+		numbers_drop(s);
 		agent_path_forget_shim(s);
 		agent_lid_forget_shim(s);
 		agent_query_forget_shim(s);
@@ -239,23 +317,41 @@ static int shim_hello(struct agent_shim *s, const struct shim_hello *h)
 	return 0;
 }
 
+static void name_refused(struct agent_shim *s)
+{
+	if (!s->qps_refused)
+		agent_log(
+			s->agent, LOG_WARN,
+			"process %d (%s) gets no more QPs: it has %u, and user %u %u; allowed are "
+			"%u and %u (said once)",
+			s->pid, s->comm, s->qps, s->user->uid, s->user->qps, QPS_MAX,
+			AGENT_USER_QPS_MAX);
+	s->qps_refused = true;
+}
+
+static int claim_number(struct agent_shim *s, uint32_t vqpn)
+{
+	if (vqpn > SHIM_QPN_MAX)
+		return -EINVAL;
+	if (s->agent->slot_of_qpn[vqpn])
+		return -EADDRINUSE;
+	if (s->qps == QPS_MAX || !agent_user_may(s->user, s->user->qps, AGENT_USER_QPS_MAX)) {
+		name_refused(s);
+		return -ENOSPC;
+	}
+	return numbers_add(s, vqpn);
+}
+
+/* Told anew to a new agent, or created. */
 static int shim_qp_add(struct agent_shim *s, const struct shim_qp_number *q)
 {
 	struct shim_qp_number answer = *q;
 
-	if (q->vqpn > SHIM_QPN_MAX) {
-		answer.head.status = -EINVAL;
-	} else if (s->agent->slot_of_qpn[q->vqpn]) {
-		answer.head.status = -EADDRINUSE;
-	} else if (s->qps == QPS_MAX ||
-		   !agent_user_may(s->user, s->user->qps, AGENT_USER_QPS_MAX)) {
-		answer.head.status = -ENOSPC;
-	} else { /* told anew to a new agent, or created */
-		s->agent->slot_of_qpn[q->vqpn] = s->slot;
-		s->qps++;
-		s->user->qps++;
-		agent_relay_again(s->agent, q->vqpn);
-	}
+	if (!answer.vqpn)
+		answer.vqpn = number_of_ours(s->agent);
+	answer.head.status = claim_number(s, answer.vqpn);
+	if (!answer.head.status)
+		agent_relay_again(s->agent, answer.vqpn);
 	if (q->head.cookie)
 		agent_shim_send(s, &answer);
 	return 0;
@@ -263,11 +359,8 @@ static int shim_qp_add(struct agent_shim *s, const struct shim_qp_number *q)
 
 static void shim_qp_del(struct agent_shim *s, const struct shim_qp_number *q)
 {
-	if (q->vqpn > SHIM_QPN_MAX || s->agent->slot_of_qpn[q->vqpn] != s->slot)
-		return;
-	s->agent->slot_of_qpn[q->vqpn] = 0;
-	s->qps--;
-	s->user->qps--;
+	if (q->vqpn <= SHIM_QPN_MAX && s->agent->slot_of_qpn[q->vqpn] == s->slot)
+		number_drop(s, q->vqpn);
 }
 
 static const size_t packet_bytes[] = {

@@ -44,7 +44,6 @@ static struct {
 	char failed_why[256];
 	struct {
 		uint64_t migration; /* 0: nothing is suspended */
-		bool partly;        /* known only from processes of an agent before us */
 		struct shim_order order;
 		struct shim_report sum;
 	} suspended;
@@ -206,7 +205,6 @@ static void suspend_next(void)
 		break;
 	case SUSPEND_RELEASE:
 		suspend.suspended.migration = suspend.order.migration;
-		suspend.suspended.partly = false;
 		suspend.suspended.order = suspend.order;
 		suspend.suspended.sum = suspend.sum;
 		log_info("%s: suspended %u QPs in %" PRIu64 " us", suspend.migration,
@@ -220,7 +218,6 @@ static void suspend_next(void)
 		break;
 	case SUSPEND_RESUME:
 		suspend.suspended.migration = 0;
-		suspend.suspended.partly = false;
 		log_info("%s: resumed %u QPs in %" PRIu64 " us", suspend.migration, suspend.sum.qps,
 			 now_us() - suspend.start_us);
 		if (suspend.id)
@@ -337,6 +334,8 @@ void agent_suspend_report(struct agent_shim *s, const struct shim_report *r)
 	char why[SHIM_TEXT_MAX + 1];
 
 	agent_text(why, sizeof(why), r->why, sizeof(r->why));
+	if (r->head.type == SHIM_RESUMED && !r->head.status && r->migration == s->claims)
+		s->claims = 0;
 	if (s->join != JOIN_NONE) {
 		join_report(s, r, why);
 		return;
@@ -392,15 +391,13 @@ static void rejoin(struct agent_shim *s, uint64_t suspended)
 					  [SUSPEND_RELEASE] = SHIM_RELEASE,
 					  [SUSPEND_RESUME] = SHIM_RESUME};
 
+	s->claims = suspended;
 	if (suspend.state != SUSPEND_NONE && suspend.order.migration == suspended) {
 		if (suspend.state != SUSPEND_DEVICE) /* else the next step is for it, too */
 			join_step(s, orders[suspend.state]);
 	} else if (suspend.last_resume.migration == suspended) {
 		log_notice("process %d (%s) comes late to a resume", s->pid, s->comm);
 		send_order(s, &suspend.last_resume, SHIM_RESUME);
-	} else if (!suspend.suspended.migration) {
-		suspend.suspended.migration = suspended;
-		suspend.suspended.partly = true;
 	}
 }
 
@@ -519,6 +516,21 @@ static bool refuse_busy(struct agent *a, uint64_t id)
 	return true;
 }
 
+/* The word of one process says nothing about the guest, and ends with it. */
+static bool refuse_claim(struct agent *a, uint64_t id, uint64_t migration)
+{
+	struct agent_shim *s, *found = NULL;
+
+	agent_for_each_shim(a, s) if (s->claims && s->claims != migration) found = s;
+	if (found)
+		agent_answer_error(
+			a, id,
+			"process %d (%s) says that it is suspended by another migration: "
+			"resume that first, or end the process",
+			found->pid, found->comm);
+	return found;
+}
+
 void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg)
 {
 	struct shim_order order;
@@ -533,17 +545,17 @@ void agent_suspend(struct agent *a, uint64_t id, struct json_object *msg)
 	}
 	if (refuse_busy(a, id))
 		return;
-	if (suspend.suspended.migration == order.migration && !suspend.suspended.partly) {
+	if (suspend.suspended.migration == order.migration) {
 		suspend.id = id;
 		answer_suspend();
 		return;
 	}
-	if (suspend.suspended.migration && suspend.suspended.migration != order.migration) {
+	if (suspend.suspended.migration) {
 		agent_answer_error(a, id,
 				   "already suspended by another migration: resume that first");
 		return;
 	}
-	if (suspend_start(a, id, &order, name, GRACE_MS))
+	if (refuse_claim(a, id, order.migration) || suspend_start(a, id, &order, name, GRACE_MS))
 		return;
 	suspend_step(SUSPEND_QUIET, SHIM_SUSPEND);
 }

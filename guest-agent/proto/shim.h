@@ -24,7 +24,8 @@
 enum shim_msg_type {
 	/* Shim to agent. A cookie that is not 0 asks for an answer of the same type. */
 	SHIM_HELLO = 1, /* shim_hello, answer shim_welcome */
-	SHIM_QP_ADD,    /* shim_qp_number; status -EADDRINUSE: another QP of this guest has it */
+	SHIM_QP_ADD,    /* shim_qp_number; status -EADDRINUSE: another QP of this guest has it.
+			 * vqpn 0 (no program's QP): any number that is free, which is answered */
 	SHIM_QP_DEL,    /* shim_qp_number, no answer */
 	SHIM_PATH,      /* shim_path */
 	SHIM_SEND,      /* shim_relay: to the peer */

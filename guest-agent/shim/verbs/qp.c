@@ -148,16 +148,19 @@ void qp_destroy_real(struct shim_qp *q)
 	srq_unhold(q);
 }
 
-/* Claims the number at the agent, which refuses one that another QP of this guest has. */
-static int claim_number(uint32_t vqpn)
+/* Claims the number at the agent, which refuses one that another QP of this guest has. 0: any. */
+static int claim_number(uint32_t *vqpn)
 {
-	struct shim_qp_number n = {.head = {.bytes = sizeof(n), .type = SHIM_QP_ADD}, .vqpn = vqpn};
+	struct shim_qp_number n = {.head = {.bytes = sizeof(n), .type = SHIM_QP_ADD},
+				   .vqpn = *vqpn};
 	struct shim_qp_number answer;
 	int rc;
 
 	do
 		rc = shim_call(&n, &answer, sizeof(answer), CALL_MS);
 	while (rc == -ECONNRESET && shim_await_agent(SHIM_AGENT_BACK_MS));
+	if (!rc)
+		*vqpn = answer.vqpn;
 	return rc;
 }
 
@@ -169,15 +172,18 @@ static void release_number(uint32_t vqpn)
 }
 
 /* The virtual number is the hardware's, so that it also means something to peers without a shim.
- * After a migration another QP may still go by it: then the hardware is asked for the next one. */
-static int create_numbered(struct shim_qp *q, struct ibv_qp **ret_real, struct ibv_qp_cap *cap)
+ * After a migration another QP may still go by it: then the hardware is asked for the next one. A
+ * process that has named many numbers, whatever for, keeps nobody from getting one: the agent's. */
+static int create_numbered(struct shim_qp *q, struct ibv_qp **ret_real, struct ibv_qp_cap *cap,
+			   uint32_t *ret_vqpn)
 {
 	struct ibv_qp *taken[QP_NUMBER_TRIES];
 	unsigned n = 0;
 	int rc;
 
 	while (!(rc = create_once(q, ret_real, cap))) {
-		rc = claim_number((*ret_real)->qp_num);
+		*ret_vqpn = n < QP_NUMBER_TRIES - 1 ? (*ret_real)->qp_num : 0;
+		rc = claim_number(ret_vqpn);
 		if (!rc)
 			break;
 		taken[n++] = *ret_real;
@@ -213,7 +219,8 @@ static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
 {
 	struct ibv_qp_cap cap;
 	struct ibv_qp *real;
-	int rc = create_numbered(q, &real, &cap);
+	uint32_t vqpn;
+	int rc = create_numbered(q, &real, &cap, &vqpn);
 
 	if (rc)
 		return rc;
@@ -228,12 +235,13 @@ static int qp_set_up(struct shim_qp *q, struct ibv_qp_init_attr *init)
 	if (!rc)
 		rc = qp_bind_real(q, real);
 	if (rc) {
-		release_number(real->qp_num);
+		release_number(vqpn);
 		real_verbs.destroy_qp(real);
 		return rc;
 	}
 	q->init.cap = init->cap = cap;
 	q->v = *real;
+	q->v.qp_num = vqpn;
 	pthread_mutex_init(&q->v.mutex, NULL);
 	pthread_cond_init(&q->v.cond, NULL);
 	return 0;

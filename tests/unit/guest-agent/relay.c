@@ -15,7 +15,8 @@
 static const uint8_t ours[16] = {0xfe, 0x80, [15] = 1};
 static const uint8_t theirs[16] = {0xfe, 0x80, [15] = 2};
 
-static struct agent_shim shims[3];
+static struct agent_user user;
+static struct agent_shim shims[3] = {{.user = &user}, {.user = &user}, {.user = &user}};
 static struct agent a;
 static bool connected, unsettled;
 
@@ -28,12 +29,13 @@ bool agent_host_connected(const struct agent *agent)
 	(void)agent;
 	return connected;
 }
-void agent_host_send(struct agent *agent, struct json_object *msg)
+void agent_host_send_of(struct agent *agent, uid_t uid, struct json_object *msg)
 {
 	char body[512];
 	size_t n;
 
 	(void)agent;
+	(void)uid;
 	to_host++;
 	assert_int_equal(base64_decode(json_opt_str(msg, "body", ""), body, sizeof(body), &n), 0);
 	memcpy(&last, body, sizeof(last));

@@ -74,6 +74,8 @@ bool agent_unsettled(struct agent *a)
 	(void)a;
 	return false;
 }
+static struct agent_user user;
+
 struct agent_shim *agent_shim_by_slot(struct agent *a, unsigned slot, uint64_t instance)
 {
 	struct agent_shim *s = slot <= SHIM_SLOT_MAX ? a->slots[slot] : NULL;
@@ -98,12 +100,13 @@ void agent_shim_send(struct agent_shim *s, const void *packet)
 }
 
 /* The host lets a VM speak from its own GIDs only, and hands on to the VM that has the other. */
-void agent_host_send(struct agent *a, struct json_object *msg)
+void agent_host_send_of(struct agent *a, uid_t uid, struct json_object *msg)
 {
 	struct json_object *owned AUTO_JSON = msg;
 	char own[IB_GID_TEXT], victim[IB_GID_TEXT];
 	struct ib_gid gid;
 
+	(void)uid;
 	ib_gid_from_bytes(vm_of(a)->gid, &gid);
 	ib_gid_format(&gid, own);
 	ib_gid_from_bytes(our_gid, &gid);
@@ -151,8 +154,10 @@ static void make_vms(void)
 	for (int i = 0; i < VMS; i++) {
 		memset(&vms[i].agent, 0, sizeof(vms[i].agent));
 		for (uint16_t slot = 1; slot < SLOTS; slot++) {
-			vms[i].shims[slot] = (struct agent_shim){
-				.agent = &vms[i].agent, .slot = slot, .instance = 100 + slot};
+			vms[i].shims[slot] = (struct agent_shim){.user = &user,
+								 .agent = &vms[i].agent,
+								 .slot = slot,
+								 .instance = 100 + slot};
 			vms[i].agent.slots[slot] = &vms[i].shims[slot];
 		}
 	}

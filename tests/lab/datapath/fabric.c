@@ -175,6 +175,20 @@ int fabric_discover(struct fabric *f)
 	return 0;
 }
 
+int fabric_read_links(struct fabric *f, bool *ret_changed)
+{
+	uint8_t d[IB_SMP_DATA_SIZE];
+	int r = 0;
+
+	for (int i = 0; i < f->count && !r; i++) {
+		if (!f->nodes[i].is_switch)
+			continue;
+		r = get(f, &f->nodes[i].route, IB_ATTR_SWITCH_INFO, 0, d);
+		*ret_changed |= !r && mad_get_field(d, 0, IB_SW_STATE_CHANGE_F);
+	}
+	return r;
+}
+
 int fabric_read_lfts(struct fabric *f, bool *ret_changed)
 {
 	uint8_t d[IB_SMP_DATA_SIZE];

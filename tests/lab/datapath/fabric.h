@@ -50,6 +50,10 @@ int fabric_open(struct fabric *f);
  * stays. */
 int fabric_discover(struct fabric *f);
 
+/* A switch says that the state of one of its ports has changed until the SM has noted it
+ * (PortStateChange, IBA 14.2.5.4). 0 or -errno; *ret_changed is set then, never cleared. */
+int fabric_read_links(struct fabric *f, bool *ret_changed);
+
 /* 0 or -errno; *ret_changed is set where something differs from the last time, never cleared. */
 int fabric_read_lfts(struct fabric *f, bool *ret_changed);
 int fabric_read_mfts(struct fabric *f, bool *ret_changed);

@@ -23,12 +23,15 @@
 #include <string.h>
 #include <sys/timerfd.h>
 
-#define HOSTS_MAX     16
-#define VGUIDS_MAX    REGISTRY_MAX
-#define LFT_MS        5    /* between two looks at the LFTs */
-#define IDLE_MS       50   /* while no VM has a VF */
-#define PORTS_MS      50   /* GUIDs and LIDs of the adapters; at once where an LFT changed */
-#define DISCOVER_MS   1000 /* links */
+#define HOSTS_MAX   16
+#define VGUIDS_MAX  REGISTRY_MAX
+#define LFT_MS      5    /* between two looks at the LFTs */
+#define IDLE_MS     50   /* while no VM has a VF */
+#define PORTS_MS    50   /* GUIDs and LIDs of the adapters; at once where an LFT changed */
+#define DISCOVER_MS 3000 /* links and nodes, whatever switches say */
+#define LINKS_MS                                                                                   \
+	100 /* the same while a switch says that a port has changed; an SM that is                 \
+	     * not there leaves it at that */
 #define PARKED_PREFIX 0x00fab0fffe000000ull
 #define PARKED_MASK   0xffffffffff000000ull
 
@@ -50,7 +53,7 @@ struct datapath {
 	struct vguid vguids[VGUIDS_MAX];
 	int vguid_count;
 	uint64_t registry_version;
-	uint64_t ports_at, discover_at;
+	uint64_t ports_at, discovered_at;
 };
 
 static struct vguid *find_vguid(struct datapath *d, uint64_t guid)
@@ -262,6 +265,18 @@ static int enforce_pkeys(struct datapath *d)
 	return r;
 }
 
+/* Links and nodes are discovered when it is time, and when a switch says that a port has changed.
+ * A switch that does not answer may be behind a link that was cut. */
+static bool discover_due(struct datapath *d, uint64_t now)
+{
+	uint64_t age = now - d->discovered_at;
+	bool links = false;
+
+	if (!d->fabric.count || age >= DISCOVER_MS)
+		return true;
+	return age >= LINKS_MS && (fabric_read_links(&d->fabric, &links) || links);
+}
+
 /* Looks once at what is due. */
 static int look(struct datapath *d)
 {
@@ -271,11 +286,11 @@ static int look(struct datapath *d)
 
 	for (int h = 0; h < d->host_count; h++)
 		changed |= fdb_links_changed(&d->hosts[h]);
-	if (now >= d->discover_at) {
+	if (discover_due(d, now)) {
 		r = fabric_discover(&d->fabric);
 		if (r)
 			return r;
-		d->discover_at = now + DISCOVER_MS;
+		d->discovered_at = now;
 		d->ports_at = now;
 		changed = true;
 	}

@@ -94,8 +94,7 @@ help:
 
 deps:
 	$(Q)tests/lab/deps
-	$(Q)tests/lab/ibsim/build
-	$(Q)tests/lab/rxe/build
+	$(Q)tests/lab/infiniband
 
 demo: deps ## install what is needed, migrate a VM with live RDMA traffic, write build/demo/report.json
 ## BREAK=no-swap|no-marker|no-dirtying|cache-off|forced-sweep|no-pkey|no-lid breaks one thing on purpose

@@ -15,7 +15,7 @@ TOP = Path(__file__).resolve().parent.parent.parent
 BUILD = TOP / os.environ.get("BUILD", "build")
 LAB = TOP / "tests/lab/lab"
 sys.path.insert(0, str(LAB.parent))
-from iblab.simulator import UMAD2SIM  # noqa: E402
+from iblab.simulator import UMAD2SIM, no_infiniband  # noqa: E402
 
 WAIT_S = 180  # only a fault takes so long
 
@@ -47,11 +47,21 @@ class Tap:
         return 1 if self.bad or not self.count else 0
 
 
+def needs_infiniband():
+    """Ends a scenario as skipped where the lab has no InfiniBand."""
+    why = no_infiniband()
+    if why:
+        print(f"1..0 # SKIP no InfiniBand in the lab: {why}")
+        sys.exit(0)
+
+
 def scenario(body, **lab_options):
     """Runs body(tap, lab) in a lab of its own that is taken down whatever happens."""
     tap = Tap()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     lab = Lab(BUILD / "check" / f"lab-{Path(sys.argv[0]).name}", **lab_options)
+    if lab.link == "ib":
+        needs_infiniband()
     try:
         lab.up()
         body(tap, lab)

@@ -20,7 +20,7 @@ import subprocess
 
 from . import conf, ns
 from .conf import INSIDE, LabError
-from .simulator import IBSIM, UMAD2SIM
+from .simulator import IBSIM, UMAD2SIM, no_infiniband
 
 LEAF_PORTS = 16
 LEAVES = 2
@@ -135,6 +135,9 @@ def sim_env(node):
 
 def make_ibsim():
     """Before the lab's init begins, which looks for it. The distribution's has too few clients for the ports' agents."""
+    why = no_infiniband()
+    if why:
+        raise LabError(f"no InfiniBand here, {why}; labs with --link roce do without it")
     p = subprocess.run([os.path.join(conf.TOP, "tests", "lab", "ibsim", "build")], stdin=subprocess.DEVNULL, check=False)
     if p.returncode:
         raise LabError("the lab's ibsim could not be made; labs with --link roce do without it")

@@ -151,6 +151,11 @@ static int ufm_fabric(void *self, struct fabric *f, struct backend_epoch *ret_ep
 	return rc;
 }
 
+int ufm_list_vports(struct ufm *u, struct ufm_vport **ret_list, size_t *ret_n, char *error)
+{
+	return list_vports(u, 0, ret_list, ret_n, error);
+}
+
 int ufm_find_vport(struct ufm *u, uint64_t guid, uint64_t deadline_us, struct ufm_vport *ret_vport,
 		   unsigned *ret_found, char *error)
 {
@@ -172,10 +177,11 @@ bool ufm_joins(const struct ufm *u)
 	return u->pkeys;
 }
 
-static int list_pkeys(struct ufm *u, struct json_object **ret_list, char *error)
+static int list_pkeys(struct ufm *u, uint64_t deadline_us, struct json_object **ret_list,
+		      char *error)
 {
-	int rc = ufm_http_call(u->http, "GET", "/resources/pkeys?guids_data=true", NULL, 0,
-			       ret_list, error);
+	int rc = ufm_http_call(u->http, "GET", "/resources/pkeys?guids_data=true", NULL,
+			       deadline_us, ret_list, error);
 
 	if (!rc && !json_object_is_type(*ret_list, json_type_object))
 		return backend_fail(error, -EBADMSG, "UFM: its list of P_Keys is not one");
@@ -200,6 +206,17 @@ static struct json_object *find_member(struct json_object *partition, uint64_t g
 			return o;
 	}
 	return NULL;
+}
+
+/* o: an entry of a partition's list, or NULL. */
+static struct ufm_member member_of(struct json_object *o)
+{
+	if (!o)
+		return (struct ufm_member){.as = SM_MEMBER_NONE};
+	return (struct ufm_member){
+		.as = is_limited(o) ? SM_MEMBER_LIMITED : SM_MEMBER_FULL,
+		.index0 = json_opt_bool(o, "index0", false),
+	};
 }
 
 static void add_pkey(struct sm_memberships *m, uint64_t base, bool limited)
@@ -232,7 +249,7 @@ static int ufm_memberships(void *self, const uint64_t *guids, unsigned count,
 			   struct sm_memberships_reply *ret_reply, char *error)
 {
 	struct json_object *pkeys AUTO_JSON = NULL;
-	int rc = list_pkeys(self, &pkeys, error);
+	int rc = list_pkeys(self, 0, &pkeys, error);
 
 	for (unsigned i = 0; !rc && i < count && i < SM_RECORDS_MAX; i++)
 		take_guid(&ret_reply->of[i], pkeys, guids[i]);
@@ -271,7 +288,7 @@ static int ufm_partitions(void *self, uint32_t first, struct sm_partitions_reply
 			  char *error)
 {
 	struct json_object *pkeys AUTO_JSON = NULL;
-	int rc = list_pkeys(self, &pkeys, error);
+	int rc = list_pkeys(self, 0, &pkeys, error);
 	uint64_t base;
 
 	if (rc)
@@ -285,47 +302,54 @@ static int ufm_partitions(void *self, uint32_t first, struct sm_partitions_reply
 	return 0;
 }
 
-/* Sets *ret_member if the partition lists the GUID with this membership. A PKey that UFM does not
- * know has no members. */
-static int is_member(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
-		     bool *ret_member, char *error)
+/* The partition's word on the GUID. A P_Key that UFM does not know has no members. */
+static int read_member(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
+		       struct ufm_member *ret_member, char *error)
 {
-	struct json_object *answer AUTO_JSON = NULL, *list;
-	const char *membership = pkey & PKEY_FULL ? "full" : "limited";
+	struct json_object *answer AUTO_JSON = NULL;
 	char path[64];
-	uint64_t g;
 	int rc;
 
-	*ret_member = false;
 	snprintf(path, sizeof path, "/resources/pkeys/0x%x?guids_data=true", pkey & PKEY_BASE);
 	rc = ufm_http_call(u->http, "GET", path, NULL, deadline_us, &answer, error);
-	if (rc)
-		return rc == -ENOENT ? 0 : rc;
-	list = json_opt(answer, "guids");
-	for (size_t i = 0;
-	     json_object_is_type(list, json_type_array) && i < json_object_array_length(list);
-	     i++) {
-		struct json_object *o = json_object_array_get_idx(list, i);
-
-		if (!parse_guid(json_opt_str(o, "guid", ""), &g) && g == guid)
-			*ret_member = str_eq(json_opt_str(o, "membership", ""), membership);
-	}
+	if (rc && rc != -ENOENT)
+		return rc;
+	*ret_member = member_of(rc ? NULL : find_member(answer, guid));
 	return 0;
 }
 
-static int add_guid(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error)
+/* A port has one P_Key at index 0: what a GUID has there stays there. */
+static bool has_index0(struct json_object *pkeys, uint64_t guid)
+{
+	uint64_t base;
+
+	json_object_object_foreach(pkeys, key, partition)
+	{
+		if (!parse_u64(key, 1, PKEY_BASE - 1, &base) &&
+		    member_of(find_member(partition, guid)).index0)
+			return true;
+	}
+	return false;
+}
+
+/* before: as UFM has it. A new member gets index 0 where nothing else of the GUID is there. */
+static int add_guid(struct ufm *u, uint16_t pkey, uint64_t guid, struct ufm_member before,
+		    uint64_t deadline_us, char *error)
 {
 	struct json_object *body AUTO_JSON = json_object_new_object(), *guids;
-	struct json_object *answer AUTO_JSON = NULL;
+	struct json_object *answer AUTO_JSON = NULL, *pkeys AUTO_JSON = NULL;
 	char text[IB_GUID_TEXT];
+	int rc = before.as ? 0 : list_pkeys(u, deadline_us, &pkeys, error);
 
+	if (rc)
+		return rc;
 	guids = json_object_new_array();
 	snprintf(text, sizeof text, "%016" PRIx64, guid);
 	json_object_array_add(guids, json_object_new_string(text));
 	json_set(body, "guids", guids);
 	snprintf(text, sizeof text, "0x%x", pkey & PKEY_BASE);
 	json_set_str(body, "pkey", text);
-	json_set_bool(body, "index0", true);
+	json_set_bool(body, "index0", before.as ? before.index0 : !has_index0(pkeys, guid));
 	json_set_bool(body, "ip_over_ib", true);
 	json_set_str(body, "membership", pkey & PKEY_FULL ? "full" : "limited");
 	return ufm_http_call(u->http, "POST", "/resources/pkeys/", body, deadline_us, &answer,
@@ -345,40 +369,56 @@ static int remove_guid(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t dea
 	return rc == -ENOENT ? 0 : rc;
 }
 
-int ufm_join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error)
+static bool is_ours(const struct ufm *u, uint16_t pkey)
 {
-	bool member;
+	return u->pkeys && (pkey & PKEY_BASE) != PKEY_BASE;
+}
+
+static enum sm_member_as wanted_as(uint16_t pkey)
+{
+	return pkey & PKEY_FULL ? SM_MEMBER_FULL : SM_MEMBER_LIMITED;
+}
+
+int ufm_join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
+	     struct ufm_member *ret_before, bool *ret_changed, char *error)
+{
 	int rc;
 
-	if (!u->pkeys || (pkey & PKEY_BASE) == PKEY_BASE)
+	*ret_before = (struct ufm_member){.as = SM_MEMBER_NONE};
+	*ret_changed = false;
+	if (!is_ours(u, pkey))
 		return 0;
-	if ((rc = is_member(u, pkey, guid, deadline_us, &member, error)) || member)
+	if ((rc = read_member(u, pkey, guid, deadline_us, ret_before, error)) ||
+	    ret_before->as == wanted_as(pkey))
 		return rc;
-	return add_guid(u, pkey, guid, deadline_us, error);
+	rc = add_guid(u, pkey, guid, *ret_before, deadline_us, error);
+	*ret_changed = !rc;
+	return rc;
 }
 
-int ufm_leave(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us, char *error)
+int ufm_leave(struct ufm *u, uint16_t pkey, uint64_t guid, enum sm_member_as before,
+	      uint64_t deadline_us, char *error)
 {
-	if (!u->pkeys || (pkey & PKEY_BASE) == PKEY_BASE)
+	struct ufm_member now;
+	int rc;
+
+	if (!is_ours(u, pkey) || before == wanted_as(pkey))
 		return 0;
-	return remove_guid(u, pkey, guid, deadline_us, error);
-}
-
-/* now: NULL for a GUID that is no member. */
-static bool is_as_wanted(struct json_object *now, unsigned as)
-{
-	if (as == SM_MEMBER_NONE || !now)
-		return as == SM_MEMBER_NONE && !now;
-	return is_limited(now) == (as == SM_MEMBER_LIMITED);
+	if (before == SM_MEMBER_NONE)
+		return remove_guid(u, pkey, guid, deadline_us, error);
+	rc = read_member(u, pkey, guid, deadline_us, &now, error);
+	if (rc || now.as == before || now.as == SM_MEMBER_NONE)
+		return rc;
+	return add_guid(u, pkey ^ PKEY_FULL, guid, now, deadline_us, error);
 }
 
 static int write_member(struct ufm *u, uint16_t pkey, const struct sm_member *m,
-			uint64_t deadline_us, char *error)
+			struct ufm_member before, uint64_t deadline_us, char *error)
 {
 	if (m->as == SM_MEMBER_NONE)
 		return remove_guid(u, pkey, m->guid, deadline_us, error);
 	return add_guid(u, (uint16_t)(pkey | (m->as == SM_MEMBER_FULL ? PKEY_FULL : 0)), m->guid,
-			deadline_us, error);
+			before, deadline_us, error);
 }
 
 /* UFM has no call for all of a list at once: those before the one that fails stay as wanted. */
@@ -389,7 +429,7 @@ static int ufm_members(void *self, uint16_t pkey, const struct sm_member *member
 	uint64_t until_us = now_us() + deadline_ms * 1000ull;
 	struct json_object *pkeys AUTO_JSON = NULL, *partition;
 	char text[8];
-	int rc = list_pkeys(self, &pkeys, error);
+	int rc = list_pkeys(self, until_us, &pkeys, error);
 
 	(void)flags; /* UFM has its own standby */
 	snprintf(text, sizeof text, "0x%x", pkey);
@@ -399,9 +439,11 @@ static int ufm_members(void *self, uint16_t pkey, const struct sm_member *member
 				    text);
 	ret_reply->changed = ret_reply->pkey_smps = 0;
 	for (unsigned i = 0; !rc && i < count; i++) {
-		if (is_as_wanted(find_member(partition, members[i].guid), members[i].as))
+		struct ufm_member before = member_of(find_member(partition, members[i].guid));
+
+		if (before.as == members[i].as)
 			continue;
-		rc = write_member(self, pkey, &members[i], until_us, error);
+		rc = write_member(self, pkey, &members[i], before, until_us, error);
 		ret_reply->changed += !rc;
 	}
 	return rc;

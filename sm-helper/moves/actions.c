@@ -19,8 +19,8 @@ static bool is_shared(struct ops *o, uint64_t vguid)
 	return mode == ADDRESS_SHARED_PORT;
 }
 
-static const struct mover mover_shared = {shared_bind, shared_unbind, shared_move};
-static const struct mover mover_ops = {ops_bind, ops_unbind, ops_move};
+static const struct mover mover_shared = {shared_bind, shared_unbind, shared_move, NULL};
+static const struct mover mover_ops = {ops_bind, ops_unbind, ops_move, NULL};
 
 /* Backends whose subnet manager moves by itself. */
 static const struct {
@@ -41,6 +41,11 @@ static const struct mover *sm_mover(const struct ops *o)
 bool action_sm_moves(const struct ops *o)
 {
 	return sm_mover(o);
+}
+
+int action_places(struct ops *o, struct sm_place **ret_list, size_t *ret_n, struct op_error *e)
+{
+	return sm_mover(o)->places(o, ret_list, ret_n, e);
 }
 
 bool action_joins(const struct ops *o)

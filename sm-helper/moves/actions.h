@@ -4,7 +4,7 @@
 #ifndef IBVMIG_SM_HELPER_MOVES_ACTIONS_H
 #define IBVMIG_SM_HELPER_MOVES_ACTIONS_H
 
-#include "sm-helper/moves/ops.h"
+#include "sm-helper/moves/mover.h"
 
 /* deadline_us, of all three: as in ops.h, also with a backend that does not go through ops. */
 int action_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
@@ -20,5 +20,8 @@ int action_move(struct ops *o, const struct move_request *m, unsigned count, uin
 bool action_joins(const struct ops *o);
 /* True if the subnet manager moves by itself, and shows neither switches nor LFTs. */
 bool action_sm_moves(const struct ops *o);
+/* Where that subnet manager lists vGUIDs; *ret_list is owned by the caller. action_sm_moves() only.
+ */
+int action_places(struct ops *o, struct sm_place **ret_list, size_t *ret_n, struct op_error *e);
 
 #endif

@@ -5,6 +5,7 @@
 #include "sm-helper/backend/ufm.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "sm-helper/fabric/pkeys.h"
 #include "sm-helper/moves/batch.h"
 #include "sm-helper/moves/mover.h"
 #include "sm-helper/moves/ops_int.h"
@@ -16,6 +17,7 @@
 
 #define WAIT_MS 8000 /* until UFM lists a vGUID where it is now; daemons wait 10 s */
 #define POLL_US 250000
+#define UNDO_US 1000000 /* at least, for what has failed: daemons wait 2 s longer than for it */
 
 static int fail_ufm(struct op_error *e, int rc, const char *text)
 {
@@ -67,23 +69,55 @@ static int await_vport(struct ufm *u, uint64_t guid, uint64_t not_on, uint64_t g
 			guid, v.port_guid, v.active ? "active" : "not active", v.lid, WAIT_MS);
 }
 
-/* The partition has the vGUID, or is rid of it. */
-static int join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
-		struct op_error *e)
+/* A vGUID that joins its partition, and what the partition said of it before. */
+struct joining {
+	uint16_t pkey;
+	uint64_t vguid;
+	struct ufm_member before;
+	bool changed;
+};
+
+static int join(struct ufm *u, struct joining *j, uint64_t deadline_us, struct op_error *e)
 {
 	char error[UFM_ERROR_MAX];
-	int rc = ufm_join(u, pkey, guid, deadline_us, error);
+	int rc = ufm_join(u, j->pkey, j->vguid, deadline_us, &j->before, &j->changed, error);
 
 	return rc ? fail_ufm(e, rc, error) : 0;
 }
 
-static int leave(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
-		 struct op_error *e)
+static int leave(struct ufm *u, const struct reg_entry *x, uint64_t deadline_us, struct op_error *e)
 {
 	char error[UFM_ERROR_MAX];
-	int rc = ufm_leave(u, pkey, guid, deadline_us, error);
+	int rc = ufm_leave(u, x->pkey, x->vguid, x->member_before, deadline_us, error);
 
 	return rc ? fail_ufm(e, rc, error) : 0;
+}
+
+/* The undo of joins whose bind or move has failed; how that went goes into the error. */
+static void part(struct ufm *u, const struct joining *j, unsigned count, uint64_t deadline_us,
+		 struct op_error *e)
+{
+	uint64_t least_us = now_us() + UNDO_US;
+
+	for (unsigned i = 0; i < count; i++) {
+		size_t at = strlen(e->detail);
+		char error[UFM_ERROR_MAX];
+
+		if (j[i].changed &&
+		    ufm_leave(u, j[i].pkey, j[i].vguid, j[i].before.as,
+			      deadline_us > least_us ? deadline_us : least_us, error))
+			snprintf(e->detail + at, sizeof e->detail - at,
+				 "; vGUID 0x%016" PRIx64 " stays in partition 0x%04x: %s",
+				 j[i].vguid, j[i].pkey & PKEY_BASE, error);
+	}
+}
+
+/* The membership that the end of the bind leaves: what a join has made is ours. */
+static uint8_t member_before(const struct joining *j, const struct reg_entry *old)
+{
+	bool ours = old && !((old->pkey ^ j->pkey) & PKEY_BASE) && j->before.as;
+
+	return ours ? old->member_before : (uint8_t)j->before.as;
 }
 
 /* Time when the outcome must be known; 0, as in ops.h, is OPS_ANSWER_MS from now. */
@@ -99,24 +133,28 @@ static uint64_t give_up_ms_of(uint64_t deadline_us)
 	return wait < deadline_us / 1000 ? wait : deadline_us / 1000;
 }
 
-/* *x: what is to be written when UFM shows it. */
-static int check_bind(struct ops *o, const struct reg_entry *want, struct reg_entry *x,
-		      struct op_error *e)
-{
-	int rc = ops_check_free(o, want, x, e);
-
-	if (!rc) {
-		*x = *want;
-		x->since_ms = wall_ms();
-	}
-	return rc < 0 ? rc : 0;
-}
-
 static void take_place(struct reg_entry *x, const struct ufm_vport *v)
 {
 	x->at.switch_guid = v->port_guid;
 	x->at.switch_port = v->port;
 	x->lid = v->lid;
+}
+
+/* The vGUID is a member: the registry has it as soon as UFM shows it. old: NULL for a new bind. */
+static int enter(struct ops *o, const struct joining *j, const struct reg_entry *old,
+		 uint64_t until_us, struct reg_entry *x, struct op_error *e)
+{
+	struct ufm *u = backend_self(o->backend);
+	struct ufm_vport v;
+	int rc = await_vport(u, x->vguid, 0, give_up_ms_of(until_us), until_us, &v, e);
+
+	if (rc)
+		return rc;
+	take_place(x, &v);
+	x->since_ms = wall_ms();
+	x->member_before = member_before(j, old);
+	rc = registry_put(o->registry, x);
+	return rc ? ops_fail_registry(e, rc) : 0;
 }
 
 static int ufm_bind(struct ops *o, const struct reg_entry *want, uint64_t deadline_us,
@@ -125,19 +163,21 @@ static int ufm_bind(struct ops *o, const struct reg_entry *want, uint64_t deadli
 	uint64_t until_us = deadline_of(deadline_us);
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct ufm *u = backend_self(o->backend);
-	struct reg_entry x;
-	struct ufm_vport v;
-	int rc;
+	struct joining j = {.pkey = want->pkey, .vguid = want->vguid};
+	struct reg_entry x = *want, old;
+	int rc, again;
 
-	if ((rc = own_check(o, OWN_FRESH_MS, e)) || (rc = check_bind(o, want, &x, e)) ||
-	    (rc = join(u, want->pkey, want->vguid, until_us, e)) ||
-	    (rc = await_vport(u, want->vguid, 0, give_up_ms_of(until_us), until_us, &v, e)))
+	if ((rc = own_check(o, OWN_FRESH_MS, e)) || (again = ops_check_free(o, want, &old, e)) < 0)
+		return rc ? rc : again;
+	if ((rc = join(u, &j, until_us, e)))
 		return rc;
-	take_place(&x, &v);
-	if ((rc = registry_put(o->registry, &x)))
-		return ops_fail_registry(e, rc);
+	if ((rc = enter(o, &j, again ? &old : NULL, until_us, &x, e))) {
+		part(u, &j, 1, until_us, e);
+		return rc;
+	}
 	*ret_lid = x.lid;
-	return 0;
+	/* the partition of before is not the VM's any more */
+	return again && (old.pkey ^ want->pkey) & PKEY_BASE ? leave(u, &old, until_us, e) : 0;
 }
 
 static int ufm_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,
@@ -154,7 +194,7 @@ static int ufm_unbind(struct ops *o, uint64_t vguid, const char *vm, const struc
 	if (rc == -ENOENT)
 		return 0; /* again */
 	if (rc || (from && (rc = ops_check_at(&x, from, e))) ||
-	    (rc = leave(backend_self(o->backend), x.pkey, vguid, until_us, e)))
+	    (rc = leave(backend_self(o->backend), &x, until_us, e)))
 		return rc;
 	rc = registry_delete(o->registry, vguid);
 	return rc ? ops_fail_registry(e, rc) : 0;
@@ -163,6 +203,7 @@ static int ufm_unbind(struct ops *o, uint64_t vguid, const char *vm, const struc
 /* Moves on their way. Large: on the heap. */
 struct ufm_moves {
 	struct reg_entry x[OPS_MOVES_MAX]; /* as in the registry, then as it shall be there */
+	struct joining join[OPS_MOVES_MAX];
 	struct move_result res;
 };
 
@@ -238,15 +279,36 @@ static int await_moves(struct ops *o, const struct move_request *m, unsigned cou
 	return 0;
 }
 
-/* PREPARE says yes only to vGUIDs that are members. The registry's partition is the one that an
- * unbind leaves; who asks for a move does not choose another one. */
-static int join_all(struct ufm *u, const struct reg_entry *x, unsigned count, uint64_t deadline_us,
-		    struct op_error *e)
+/* Notes joins in the registry: their undo is that of the bind from now on. */
+static int note_joins(struct ops *o, const struct ufm_moves *b, unsigned count, struct op_error *e)
 {
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < count; i++)
-		rc = join(u, x[i].pkey, x[i].vguid, deadline_us, e);
+		if (b->join[i].changed)
+			rc = registry_put(o->registry, &b->x[i]);
+	return rc ? ops_fail_registry(e, rc) : 0;
+}
+
+/* PREPARE says yes only to vGUIDs that are members. The registry's partition is the one that an
+ * unbind leaves; who asks for a move does not choose another one. */
+static int join_all(struct ops *o, struct ufm_moves *b, unsigned count, uint64_t deadline_us,
+		    struct op_error *e)
+{
+	struct ufm *u = backend_self(o->backend);
+	unsigned joined = 0;
+	int rc = 0;
+
+	while (!rc && joined < count) {
+		struct reg_entry *x = &b->x[joined];
+		struct joining *j = &b->join[joined++];
+
+		*j = (struct joining){.pkey = x->pkey, .vguid = x->vguid};
+		rc = join(u, j, deadline_us, e);
+		x->member_before = member_before(j, x);
+	}
+	if (rc || (rc = note_joins(o, b, count, e)))
+		part(u, b->join, joined, deadline_us, e);
 	return rc;
 }
 
@@ -263,10 +325,30 @@ static int ufm_move(struct ops *o, const struct move_request *m, unsigned count,
 	rc = own_check(o, OWN_FRESH_MS, e);
 	rc = rc ? rc : check_moves(o, m, count, b->x, e);
 	if (!rc)
-		rc = join_all(backend_self(o->backend), b->x, count, until_us, e);
+		rc = join_all(o, b, count, until_us, e);
 	if (!rc && ret_result)
 		rc = await_moves(o, m, count, until_us, b, ret_result, e);
 	return rc;
 }
 
-const struct mover mover_ufm = {ufm_bind, ufm_unbind, ufm_move};
+static int ufm_places(struct ops *o, struct sm_place **ret_list, size_t *ret_n, struct op_error *e)
+{
+	struct ufm_vport *vport AUTO_FREE = NULL;
+	char error[UFM_ERROR_MAX];
+	struct sm_place *list;
+	size_t n;
+	int rc = ufm_list_vports(backend_self(o->backend), &vport, &n, error);
+
+	if (rc)
+		return fail_ufm(e, rc, error);
+	if (!(list = calloc(n + 1, sizeof *list)))
+		return ops_fail(e, -ENOMEM, 500, "no-memory", "no memory");
+	for (size_t i = 0; i < n; i++)
+		list[i] = (struct sm_place){vport[i].guid, vport[i].port_guid, vport[i].port,
+					    vport[i].active ? vport[i].lid : 0};
+	*ret_list = list;
+	*ret_n = n;
+	return 0;
+}
+
+const struct mover mover_ufm = {ufm_bind, ufm_unbind, ufm_move, ufm_places};

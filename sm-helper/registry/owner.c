@@ -17,25 +17,25 @@ static uint64_t draw(void)
 }
 
 /* A table without a key: the copy at the other ibvmig-sm (registry/replica.c) has its own. */
-int registry_load_owner(struct registry *r)
+int registry_load_owner(sqlite3 *db, struct reg_owner *ret_owner)
 {
 	sqlite3_stmt *s = NULL;
-	int rc = sqlite3_prepare_v2(r->db, "SELECT registry, epoch, granted, wanted FROM owner", -1,
+	int rc = sqlite3_prepare_v2(db, "SELECT registry, epoch, granted, wanted FROM owner", -1,
 				    &s, NULL);
 
 	if (rc == SQLITE_OK)
 		rc = sqlite3_step(s);
 	if (rc == SQLITE_ROW)
-		r->owner = (struct reg_owner){
+		*ret_owner = (struct reg_owner){
 			.registry = (uint64_t)sqlite3_column_int64(s, 0),
 			.epoch = (uint64_t)sqlite3_column_int64(s, 1),
 			.granted = (uint64_t)sqlite3_column_int64(s, 2),
 			.wanted = (uint64_t)sqlite3_column_int64(s, 3),
 		};
 	sqlite3_finalize(s);
-	if (rc == SQLITE_ROW && !r->owner.registry)
-		r->owner.registry = draw(); /* in the file with the first grant */
-	return rc == SQLITE_ROW ? 0 : registry_failed(r);
+	if (rc == SQLITE_ROW && !ret_owner->registry)
+		ret_owner->registry = draw(); /* in the file with the first grant */
+	return rc == SQLITE_ROW ? 0 : -EIO;
 }
 
 /* Owner lock held. */

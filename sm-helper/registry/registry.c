@@ -53,7 +53,7 @@ static const char schema[] =
 #define COLUMNS                                                                                    \
 	"vguid, vm, name, pkey, lid, since_ms, host, url, vf, parked, parked_node, switch,"        \
 	" port, intent, to_host, to_url, to_vf, to_parked, to_parked_node, to_switch, to_port,"    \
-	" dynamic, own_lid, to_own_lid, had_lids"
+	" dynamic, own_lid, to_own_lid, had_lids, member_before"
 
 /* The file's state by an error; REGISTRY_GOOD: nothing is said of it. */
 static enum registry_state state_of(int sqlite_rc)
@@ -165,7 +165,8 @@ static int add_column(sqlite3 *db, const char *name, char **ret_why)
 /* Adds columns that files of earlier releases lack. "dynamic" holds an enum address_mode. */
 static int add_columns(sqlite3 *db, char **ret_why)
 {
-	static const char *const name[] = {"dynamic", "own_lid", "to_own_lid", "had_lids"};
+	static const char *const name[] = {"dynamic", "own_lid", "to_own_lid", "had_lids",
+					   "member_before"};
 	int rc = SQLITE_OK;
 
 	for (size_t i = 0; rc == SQLITE_OK && i < ARRAY_SIZE(name); i++)
@@ -212,8 +213,7 @@ static int error_of(int sqlite_rc)
 	return error[state_of(sqlite_rc)];
 }
 
-/* As registry_open(). */
-static int open_db(const char *path, sqlite3 **ret_db, char **ret_error)
+int registry_open_db(const char *path, sqlite3 **ret_db, char **ret_error)
 {
 	sqlite3 *db = NULL;
 	char *why = NULL;
@@ -248,11 +248,13 @@ int registry_open(const char *path, struct registry **ret_registry, char **ret_e
 {
 	struct registry *r = registry_new(path);
 	sqlite3 *db;
-	int rc = r ? open_db(path, &db, ret_error) : -ENOMEM;
+	int rc = r ? registry_open_db(path, &db, ret_error) : -ENOMEM;
 
 	if (!rc) {
 		r->db = db;
-		rc = registry_load_owner(r);
+		registry_note_file(r, path);
+		rc = registry_load_owner(db, &r->owner);
+		rc = rc ? registry_failed(r) : 0;
 	}
 	if (rc)
 		registry_close(r);
@@ -277,48 +279,9 @@ int registry_stand_in(const char *path, int rc, const char *why, struct registry
 					  : REGISTRY_FAILING;
 	snprintf(r->health.why, sizeof r->health.why, "%s", why);
 	r->instead_of = strdup(path);
+	registry_note_file(r, path);
 	*ret_registry = r;
 	return 0;
-}
-
-/* The file and what SQLite keeps beside it. */
-static int lay_aside(const char *path, const char *aside)
-{
-	static const char *const ends[] = {"", "-wal", "-shm"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
-		char *from AUTO_FREE = strf("%s%s", path, ends[i]);
-		char *to AUTO_FREE = strf("%s%s", aside, ends[i]);
-
-		if (!from || !to)
-			return -ENOMEM;
-		if (rename(from, to) && errno != ENOENT)
-			return -errno;
-	}
-	return 0;
-}
-
-int registry_renew(struct registry *r, char **ret_aside, char **ret_error)
-{
-	char *path = r->path ? r->path : r->instead_of;
-	char *aside = strf("%s.corrupt-%" PRIu64, path, wall_ms());
-	sqlite3 *db = NULL;
-	int rc = path && aside ? lay_aside(path, aside) : -ENOMEM;
-
-	if (!rc && (rc = open_db(path, &db, ret_error)))
-		lay_aside(aside, path);
-	if (rc) {
-		free(aside);
-		return rc;
-	}
-	r->old = r->db; /* other threads may be in the middle of a call */
-	r->db = db;
-	r->path = path;
-	r->instead_of = NULL;
-	r->health = (struct registry_health){0};
-	r->has_grant = false;
-	*ret_aside = aside;
-	return registry_load_owner(r);
 }
 
 unsigned registry_count(struct registry *r)
@@ -339,7 +302,9 @@ void registry_close(struct registry *r)
 		return;
 	registry_untrack(r);
 	sqlite3_close(r->db);
-	sqlite3_close(r->old);
+	while (r->olds) /* after the new one: SQLite removes the log by its name */
+		sqlite3_close(r->old[--r->olds]);
+	free(r->old);
 	pthread_mutex_destroy(&r->claims);
 	pthread_mutex_destroy(&r->owning);
 	pthread_mutex_destroy(&r->judging);
@@ -382,6 +347,7 @@ static void get_entry(sqlite3_stmt *s, struct reg_entry *e)
 	e->at.lid = (uint16_t)sqlite3_column_int(s, 22);
 	e->to.lid = (uint16_t)sqlite3_column_int(s, 23);
 	e->had_lids = (uint64_t)sqlite3_column_int64(s, 24);
+	e->member_before = (uint8_t)sqlite3_column_int(s, 25);
 }
 
 static void bind_vf(sqlite3_stmt *s, int at, const struct reg_vf *vf)
@@ -448,13 +414,15 @@ int registry_put(struct registry *r, const struct reg_entry *e)
 		r->db,
 		"INSERT INTO vguid (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5,"
 		" ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,"
-		" ?19, ?20, ?21, ?22, ?23, ?24, ?25) ON CONFLICT (vguid) DO UPDATE SET vm = ?2,"
+		" ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26) ON CONFLICT (vguid) DO UPDATE SET vm = "
+		"?2,"
 		" name = ?3, pkey = ?4, lid = ?5, since_ms = ?6, host = ?7,"
 		" url = ?8, vf = ?9, parked = ?10, parked_node = ?11,"
 		" switch = ?12, port = ?13, intent = ?14, to_host = ?15,"
 		" to_url = ?16, to_vf = ?17, to_parked = ?18,"
 		" to_parked_node = ?19, to_switch = ?20, to_port = ?21,"
-		" dynamic = ?22, own_lid = ?23, to_own_lid = ?24, had_lids = ?25",
+		" dynamic = ?22, own_lid = ?23, to_own_lid = ?24, had_lids = ?25,"
+		" member_before = ?26",
 		-1, &s, NULL);
 
 	if (rc == SQLITE_OK) {
@@ -471,6 +439,7 @@ int registry_put(struct registry *r, const struct reg_entry *e)
 		sqlite3_bind_int(s, 23, e->at.lid);
 		sqlite3_bind_int(s, 24, e->to.lid);
 		sqlite3_bind_int64(s, 25, (sqlite3_int64)e->had_lids);
+		sqlite3_bind_int(s, 26, e->member_before);
 		rc = sqlite3_step(s);
 	}
 	sqlite3_finalize(s);

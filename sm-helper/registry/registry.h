@@ -37,6 +37,9 @@ struct reg_entry {
 	/* ADDRESS_SHARED_PORT: the last four other LIDs since it was bound, 16 bits each, the
 	 * latest lowest. Programs may have told them. */
 	uint64_t had_lids;
+	/* Backend ufm: enum sm_member_as that its partition had of the vGUID before the bind, and
+	 * has after the end of it. */
+	uint8_t member_before;
 	enum address_mode mode; /* owner of the LID: a VF, the VM itself (a copy), or the host */
 	uint64_t since_ms;      /* wall clock: on this VF since */
 	struct reg_vf at;

@@ -7,13 +7,17 @@
 #include "sm-helper/registry/registry.h"
 
 #include <pthread.h>
+#include <sys/types.h>
 #define SQLITE_ENABLE_SESSION /* declares what Debian's and Fedora's library has */
 #define SQLITE_ENABLE_PREUPDATE_HOOK
 #include <sqlite3.h>
 
 struct registry {
-	sqlite3 *_Atomic db;      /* owned; opened in serialized mode */
-	sqlite3 *old;             /* owned; what db was before registry_renew() */
+	sqlite3 *_Atomic db; /* owned; opened in serialized mode */
+	sqlite3 **old;       /* owned, and they; what db was before each registry_renew() */
+	size_t olds;
+	dev_t dev; /* the next too: the file when it was opened; 0: none was there */
+	ino_t ino;
 	char *path;               /* owned; NULL: in memory only */
 	char *instead_of;         /* owned; the file for which it stands in, or NULL */
 	pthread_mutex_t claims;   /* holds changes of claims apart */
@@ -26,8 +30,12 @@ struct registry {
 	uint64_t probed_ms;
 };
 
+/* registry/registry.c: as registry_open(). */
+int registry_open_db(const char *path, sqlite3 **ret_db, char **ret_error);
 /* registry/owner.c: at open. 0 or -EIO. */
-int registry_load_owner(struct registry *r);
+int registry_load_owner(sqlite3 *db, struct reg_owner *ret_owner);
+/* registry/renew.c: which file stands at the path now. */
+void registry_note_file(struct registry *r, const char *path);
 
 void registry_untrack(struct registry *r);
 

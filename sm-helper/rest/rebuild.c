@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "common/work.h"
+#include "sm-helper/moves/actions.h"
 #include "sm-helper/moves/ops_int.h"
 #include "sm-helper/moves/own.h"
 #include "sm-helper/rest/rest_int.h"
@@ -278,8 +279,24 @@ static void answer(struct rebuilding *b, bool applied)
 	b->call->reply = o;
 }
 
+/* Where the subnet manager moves by itself, its own list tells the places. */
+static int judge_places(struct rebuilding *b)
+{
+	struct ops *o = b->call->rest->ops;
+	struct sm_place *place AUTO_FREE = NULL;
+	size_t n;
+	int rc = action_places(o, &place, &n, &b->call->error);
+
+	if (rc)
+		return rc;
+	rebuild_place(&b->r, place, n);
+	return rebuild_judge(&b->r, NULL, NULL, 0, b->known, b->knowns);
+}
+
 static int judge(struct rebuilding *b)
 {
+	if (action_sm_moves(b->call->rest->ops))
+		return judge_places(b);
 	rebuild_moved(&b->r, b->before.list, b->before.count, b->home.list, b->home.count);
 	return rebuild_judge(&b->r, &b->call->rest->ops->fabric, b->home.list, b->home.count,
 			     b->known, b->knowns);

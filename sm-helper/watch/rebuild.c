@@ -195,6 +195,30 @@ static void find_place(struct rebuild_row *row, const struct fabric *f, const st
 			 home->switch_port, home->switch_guid);
 }
 
+void rebuild_place(struct rebuild *r, const struct sm_place *place, size_t places)
+{
+	for (size_t i = 0; i < r->count; i++) {
+		struct rebuild_row *row = &r->row[i];
+		struct reg_vf *vf = &row->e.at;
+		unsigned found = 0;
+
+		if (row->e.mode == ADDRESS_SHARED_PORT)
+			conflict(row, "its host has it share a port's LID, which this subnet "
+				      "manager does by itself");
+		for (size_t k = 0; k < places; k++) {
+			if (place[k].vguid != row->e.vguid)
+				continue;
+			found++;
+			row->e.lid = place[k].lid;
+			vf->switch_guid = place[k].port_guid;
+			vf->switch_port = place[k].port;
+		}
+		if (found != 1 || !row->e.lid)
+			conflict(row, "the subnet manager lists %u virtual ports with it%s", found,
+				 found == 1 ? ", not active" : "");
+	}
+}
+
 static const struct reg_entry *find_known(const struct reg_entry *known, size_t knowns,
 					  uint64_t vguid)
 {
@@ -219,6 +243,8 @@ static void compare(struct rebuild_row *row, const struct reg_entry *known)
 		conflict(row, "a change of it is under way: wait for its end");
 		return;
 	}
+	row->e.had_lids = known->had_lids;
+	row->e.member_before = known->member_before;
 	row->verdict = is_same(&row->e, known) ? REBUILD_SAME : REBUILD_CORRECT;
 	if (row->verdict == REBUILD_CORRECT)
 		snprintf(row->text, sizeof row->text,
@@ -322,9 +348,9 @@ int rebuild_judge(struct rebuild *r, const struct fabric *f, const struct sm_hom
 	for (size_t i = 0; i < r->count; i++) {
 		struct rebuild_row *row = &r->row[i];
 
-		if (row->e.mode == ADDRESS_SHARED_PORT)
+		if (f && row->e.mode == ADDRESS_SHARED_PORT)
 			find_shared(row, f);
-		else
+		else if (f)
 			find_place(row, f, find_home(home, homes, row->e.vguid));
 		compare(row, find_known(known, knowns, row->e.vguid));
 	}

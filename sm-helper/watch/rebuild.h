@@ -5,6 +5,7 @@
 #ifndef IBVMIG_SM_HELPER_WATCH_REBUILD_H
 #define IBVMIG_SM_HELPER_WATCH_REBUILD_H
 
+#include "sm-helper/moves/mover.h"
 #include "sm-helper/proto/plugin.h"
 #include "sm-helper/registry/registry.h"
 #include "vswitch/model/fabric.h"
@@ -44,6 +45,9 @@ void rebuild_claimed(struct rebuild_row *row, const char *vm);
  * host's word on a VM that has moved between the two is past. */
 void rebuild_moved(struct rebuild *r, const struct sm_home *before, size_t befores,
 		   const struct sm_home *home, size_t homes);
+/* Likewise, where the subnet manager moves by itself: its list in place of a fabric's. */
+void rebuild_place(struct rebuild *r, const struct sm_place *place, size_t places);
+/* f: NULL after rebuild_place(). 0 or -ENOMEM. */
 int rebuild_judge(struct rebuild *r, const struct fabric *f, const struct sm_home *home,
 		  size_t homes, const struct reg_entry *known, size_t knowns);
 /* True if a row of this vGUID is to be entered. */

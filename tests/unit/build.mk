@@ -13,9 +13,10 @@ WRAP_common_http := realloc
 WRAP_common_work := pthread_create
 SRC_common_tls   := tests/fake/certs.c
 
-SM_REGISTRY     := $(addprefix sm-helper/registry/,registry.c owner.c claim.c replica.c)
+SM_REGISTRY     := $(addprefix sm-helper/registry/,registry.c owner.c claim.c renew.c replica.c)
 SRC_sm_proto    := sm-helper/proto/check.c
 SRC_sm_registry := $(SM_REGISTRY)
+WRAP_sm_registry := wall_ms sqlite3_open_v2
 SRC_sm_replica  := $(SM_REGISTRY)
 SRC_sm_paths    := sm-helper/paths/table.c sm-helper/paths/wire.c
 SRC_sm_interest := sm-helper/paths/interest.c
@@ -60,7 +61,7 @@ SRC_sm_hosts    := sm-helper/watch/hosts.c
 WRAP_sm_hosts   := http_call
 SRC_sm_verify   := sm-helper/watch/verify.c sm-helper/fabric/lft_reader.c sm-helper/fabric/pkeys.c sm-helper/fabric/reach.c
 SRC_sm_moves    := $(addprefix sm-helper/moves/,parked.c parked_moves.c ops.c begin.c own.c settle.c slots.c dynamic.c bind.c batch.c move.c shared.c) \
-                   sm-helper/fabric/lft_reader.c sm-helper/fabric/reach.c sm-helper/registry/registry.c sm-helper/registry/owner.c sm-helper/registry/replica.c
+                   sm-helper/fabric/lft_reader.c sm-helper/fabric/reach.c sm-helper/registry/registry.c sm-helper/registry/renew.c sm-helper/registry/owner.c sm-helper/registry/replica.c
 SRC_sm_parked   := $(addprefix sm-helper/moves/,parked.c parked_moves.c)
 
 FAKE_HCA := tests/fake/host/hca.c tests/fake/host/hca_netlink.c

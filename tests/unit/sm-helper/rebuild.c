@@ -190,6 +190,35 @@ static void test_moved(void **state)
 	assert_int_equal(row(0x103)->verdict, REBUILD_ENTER);
 }
 
+/* Places by the list of a subnet manager that moves by itself: no switch is known. */
+static void test_places(void **state)
+{
+	const struct sm_place place[] = {{0x101, 0x900, 1, 77},
+					 {0x102, 0x900, 1, 0},
+					 {0x103, 0x900, 1, 5},
+					 {0x103, 0x901, 1, 5}};
+	const struct reg_entry known[] = {{.vguid = 0x101,
+					   .vm = "u1",
+					   .pkey = 0x8001,
+					   .lid = 76,
+					   .member_before = 2,
+					   .at = {"a", "", "vf0", 0x901, 0, 0x900, 1, 0}}};
+
+	(void)state;
+	add("a", VF("vf0", "901", "101", "") ", " VF("vf1", "902", "102", "") ", " VF(
+			 "vf2", "903", "103", "") ", " VF("vf3", "904", "104", ""));
+	rebuild_place(&r, place, 4);
+	assert_int_equal(rebuild_judge(&r, NULL, NULL, 0, known, 1), 0);
+	assert_int_equal(row(0x101)->verdict, REBUILD_CORRECT);
+	assert_int_equal(row(0x101)->e.lid, 77);
+	assert_int_equal(row(0x101)->e.at.switch_guid, 0x900);
+	assert_int_equal(row(0x101)->e.member_before, 2);
+	assert_non_null(strstr(row(0x102)->text, "lists 1 virtual ports with it, not active"));
+	assert_non_null(strstr(row(0x103)->text, "lists 2 virtual ports with it"));
+	assert_non_null(strstr(row(0x104)->text, "lists 0 virtual ports with it"));
+	assert_int_equal(row(0x104)->verdict, REBUILD_CONFLICT);
+}
+
 static void test_claimed(void **state)
 {
 	(void)state;
@@ -208,6 +237,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_known, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stayers, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_moved, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_places, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_claimed, setup, teardown),
 	};
 

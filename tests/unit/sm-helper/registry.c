@@ -563,6 +563,154 @@ static void test_corrupt(void **state)
 	free(aside);
 }
 
+static uint64_t played_ms; /* the wall clock; 0: the real one */
+
+static bool failing; /* databases are opened in vain, and leave a file */
+
+int __real_sqlite3_open_v2(const char *file, sqlite3 **db, int flags, const char *vfs);
+int __wrap_sqlite3_open_v2(const char *file, sqlite3 **db, int flags, const char *vfs);
+int __wrap_sqlite3_open_v2(const char *file, sqlite3 **db, int flags, const char *vfs)
+{
+	int rc = __real_sqlite3_open_v2(file, db, flags, vfs);
+
+	if (!failing)
+		return rc;
+	sqlite3_exec(*db, "CREATE TABLE t (c)", NULL, NULL, NULL);
+	return SQLITE_FULL;
+}
+
+uint64_t __real_wall_ms(void);
+uint64_t __wrap_wall_ms(void);
+uint64_t __wrap_wall_ms(void)
+{
+	return played_ms ? played_ms : __real_wall_ms();
+}
+
+static void damage(void)
+{
+	FILE *f = fopen(path, "we");
+
+	assert_non_null(f);
+	for (unsigned i = 0; i < 4096; i++)
+		fputc('x', f);
+	fclose(f);
+}
+
+static struct registry *stand_in(void)
+{
+	char *error = NULL;
+	struct registry *r;
+
+	assert_int_equal(registry_open(path, &r, &error), -EBADMSG);
+	assert_int_equal(registry_stand_in(path, -EBADMSG, error, &r), 0);
+	free(error);
+	return r;
+}
+
+static unsigned count_aside(bool remove)
+{
+	unsigned n = 0;
+
+	for (uint64_t ms = 1000; ms < 1010; ms++) {
+		char *aside AUTO_FREE = strf("%s.corrupt-%u", path, (unsigned)ms);
+		char *wal AUTO_FREE = strf("%s-wal", aside), *shm AUTO_FREE = strf("%s-shm", aside);
+
+		n += !access(aside, F_OK);
+		if (!remove)
+			continue;
+		unlink(aside);
+		unlink(wal);
+		unlink(shm);
+	}
+	return n;
+}
+
+/* The clock says the same again, also in one process: no file that was laid aside is lost. */
+static void test_aside_twice(void **state)
+{
+	struct reg_entry e = entry(1, 2);
+	char *aside = NULL, *error = NULL;
+	struct registry *r;
+
+	(void)state;
+	played_ms = 1000;
+	for (unsigned i = 1; i <= 3; i++) {
+		damage();
+		r = stand_in();
+		assert_int_equal(registry_renew(r, &aside, &error), 0);
+		free(aside);
+		assert_int_equal(registry_put(r, &e), 0);
+		if (i == 3) { /* and again */
+			damage();
+			assert_int_equal(registry_renew(r, &aside, &error), 0);
+			free(aside);
+			assert_int_equal(registry_put(r, &e), 0);
+		}
+		registry_close(r);
+	}
+	assert_int_equal(count_aside(true), 4);
+	r = open_registry();
+	assert_int_equal(registry_count(r), 1);
+	registry_close(r);
+	played_ms = 0;
+}
+
+/* Two processes have one directory: the second does not lay aside what the first has begun. */
+static void test_renewed_by_another(void **state)
+{
+	struct reg_entry e = entry(1, 2);
+	char *aside = NULL, *error = NULL;
+	struct registry *first, *second;
+
+	(void)state;
+	played_ms = 1000;
+	damage();
+	first = stand_in();
+	second = stand_in();
+	assert_int_equal(registry_renew(first, &aside, &error), 0);
+	free(aside);
+	assert_int_equal(registry_put(first, &e), 0);
+	assert_int_equal(registry_renew(second, &aside, &error), -ESTALE);
+	assert_non_null(strstr(error, "another file stands there"));
+	free(error);
+	assert_int_equal(registry_judge(second, 0).state, REGISTRY_CORRUPT);
+	registry_close(second);
+	registry_close(first);
+	assert_int_equal(count_aside(true), 1);
+	first = open_registry();
+	assert_int_equal(registry_count(first), 1);
+	registry_close(first);
+	played_ms = 0;
+}
+
+/* The new file cannot be made: the one that was there is there again, with its log. */
+static void test_renew_fails(void **state)
+{
+	char *wal AUTO_FREE = strf("%s-wal", path), *error = NULL, *aside = NULL;
+	struct registry *r;
+	struct stat before, after;
+
+	(void)state;
+	played_ms = 1000;
+	damage();
+	r = stand_in();
+	fclose(fopen(wal, "we"));
+	assert_int_equal(stat(path, &before), 0);
+	failing = true;
+	assert_true(registry_renew(r, &aside, &error) < 0);
+	failing = false;
+	assert_null(aside);
+	assert_int_equal(stat(path, &after), 0);
+	assert_int_equal(before.st_ino, after.st_ino);
+	assert_int_equal(access(wal, F_OK), 0);
+	assert_int_equal(count_aside(true), 0);
+	assert_int_equal(registry_judge(r, 0).state, REGISTRY_CORRUPT);
+	free(error);
+	registry_close(r);
+	unlink(wal);
+	played_ms = 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest sm_registry[] = {
@@ -582,6 +730,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_owner, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_judged, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_corrupt, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_aside_twice, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_renewed_by_another, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_renew_fails, setup, teardown),
 	};
 
 	return RUN_TESTS(sm_registry);

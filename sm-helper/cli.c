@@ -116,6 +116,24 @@ int cli_rebuild(const struct command_line *l)
 	return print_rebuild(answer);
 }
 
+int cli_fence(const struct command_line *l)
+{
+	struct json_object *body AUTO_JSON = json_object_new_object(), *answer AUTO_JSON = NULL;
+
+	if (!l->args[0] || !l->args[1]) {
+		fprintf(stderr, "ibvmig-sm: say the VM's UUID, and the host that is off\n");
+		return 2;
+	}
+	json_set_str(body, "vm", l->args[0]);
+	json_set_str(body, "host", l->args[1]);
+	json_set_bool(body, "sure",
+		      command_has(l, (unsigned)command_option_find(l->program, "--sure")));
+	if (ask_daemon(l->context, "POST", "/v1/fence", body, &answer))
+		return 1;
+	print_json(answer);
+	return 0;
+}
+
 int cli_reconcile(const struct command_line *l)
 {
 	const char *word = l->args[0];

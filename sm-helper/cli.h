@@ -15,6 +15,7 @@ int cli_verify(const struct command_line *l); /* 0: the fabric is as the registr
 /* Shows what the registry would be; 0: nothing is missing in it, or all has been entered. */
 int cli_rebuild(const struct command_line *l);
 /* word "release" or NULL. 0: nothing is leaked (any more). */
+int cli_fence(const struct command_line *l);
 int cli_reconcile(const struct command_line *l);
 /* Shows what a failed batch has left; word "undo", "commit" or NULL. 0: nothing is parked (any
  * more). */

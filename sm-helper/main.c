@@ -246,13 +246,14 @@ static int check(const char *path)
 	return rc != 0;
 }
 
-enum { OPT_CONFIG, OPT_CHECK, OPT_PRINT, OPT_MAN, OPT_APPLY, OPTIONS };
+enum { OPT_CONFIG, OPT_CHECK, OPT_PRINT, OPT_MAN, OPT_APPLY, OPT_SURE, OPTIONS };
 
 static const struct command_option options[OPTIONS] = {
 	[OPT_CONFIG] = {"--config", "FILE", "the configuration, instead of " DEFAULT_CONF, 'c'},
 	[OPT_CHECK] = {"--check-config", NULL, "only say whether that is good", 0},
 	[OPT_PRINT] = {"--print-config", NULL, "print an example of it and exit", 0},
 	[OPT_APPLY] = {"--apply", NULL, "do it", 0},
+	[OPT_SURE] = {"--sure", NULL, "its power is off, although its card still answers", 0},
 	[OPT_MAN] = {"--man-config", NULL, "print its settings for the manual page and exit", 0},
 };
 
@@ -270,6 +271,8 @@ static const struct command commands[] = {
 	{"rebuild", "[URL...]", COMMAND_BIT(OPT_APPLY), cli_rebuild,
 	 "show the registry as hosts' daemons (also those at URL) and OpenSM know it; with --apply "
 	 "make it so, and take the subnet over"},
+	{"fence", "UUID HOST", COMMAND_BIT(OPT_SURE), cli_fence,
+	 "say that the host is off, so that this VM may start elsewhere"},
 	{"reconcile", "[release]", 0, cli_reconcile,
 	 "ask all hosts which vGUIDs they use; release those that leaked"},
 };

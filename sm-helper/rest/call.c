@@ -95,6 +95,7 @@ struct rest_call *rest_call_new(struct http_request *req, void (*run)(struct res
 	for (size_t i = 0; arg && i < REST_ARGS_MAX; i++)
 		snprintf(call->arg[i], sizeof call->arg[i], "%s", arg[i] ? arg[i] : "");
 	call->body = json_object_get(req->body);
+	call->roles = req->roles;
 	call->arrived_us = now_us();
 	return call;
 }

@@ -20,6 +20,7 @@ struct rest_call {
 	char arg[REST_ARGS_MAX][HTTP_PARAM_MAX];
 	struct json_object *reply; /* owned until it is sent */
 	struct op_error error;     /* status 0: none */
+	unsigned roles;            /* enum rest_role: those of the client */
 	uint64_t arrived_us;       /* CLOCK_MONOTONIC */
 	bool asks;                 /* a body that changes nothing: there is no news for the peer */
 	uint64_t gone;             /* vGUID to tell the hosts of when the answer is out; 0: none */
@@ -67,9 +68,10 @@ void rest_get_vguid(struct http_request *req);
 void rest_post_vguid(struct http_request *req);
 void rest_post_release(struct http_request *req);
 void rest_post_reconcile(struct http_request *req);
-void rest_post_fence(struct http_request *req);
 void rest_get_verify(struct http_request *req);
 struct json_object *rest_entry_json(const struct reg_entry *e);
+/* rest/fence.c */
+void rest_post_fence(struct http_request *req);
 /* rest/rebuild.c */
 void rest_post_rebuild(struct http_request *req);
 /* rest/moves.c */

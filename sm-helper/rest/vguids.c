@@ -337,96 +337,6 @@ static void run_reconcile(struct rest_call *call)
 		rest_registry_broken(call);
 }
 
-/* ---- a host that is off ---- */
-
-/* Keeps, of what the registry has, only what this VM has on this host; elsewhere it must have
- * nothing. */
-static int keep_fenced(struct rest_call *call, struct inquiry *q, const char *vm, const char *host)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < q->entries; i++) {
-		const struct reg_entry *e = &q->entry[i];
-
-		if (strcmp(e->vm, vm))
-			continue;
-		if (strcmp(e->at.host, host))
-			return ops_fail(&call->error, -EINVAL, 409, "wrong-host",
-					"vGUID 0x%016" PRIx64 " of this VM is on VF %s of %s, not "
-					"on %s",
-					e->vguid, e->at.vf, e->at.host, host);
-		q->entry[kept++] = *e;
-	}
-	q->entries = kept;
-	return 0;
-}
-
-/* Whoever says that the host is off may be wrong: its daemon is asked. */
-static int check_off(struct rest_call *call, const struct inquiry *q)
-{
-	const struct reg_vf *at = &q->entry[0].at;
-	struct leak_report r = {0};
-	int rc = 0;
-
-	strcpy(r.host, at->host);
-	strcpy(r.url, at->url);
-	leaks_ask(&r);
-	for (size_t i = 0; !rc && r.answered && i < q->entries; i++)
-		if (leaks_has(&r, q->entry[i].vguid))
-			rc = ops_fail(&call->error, -EBUSY, 409, "not-fenced",
-				      "host %s is not off: its ibvmigd (%s) answers and has vGUID "
-				      "0x%016" PRIx64 " in use",
-				      at->host, at->url, q->entry[i].vguid);
-	free(r.guid);
-	return rc;
-}
-
-/* Lets all go within the time of one change. A vGUID that fails leaves the others let go: the
- * caller says it again. */
-static void let_go(struct rest_call *call, const struct inquiry *q)
-{
-	struct json_object *list = json_object_new_array();
-	struct ops *o = call->rest->ops;
-	char text[IB_GUID_TEXT];
-
-	call->reply = json_object_new_object();
-	json_set(call->reply, "vguids", list);
-	for (size_t i = 0; i < q->entries; i++) {
-		const struct reg_entry *e = &q->entry[i];
-
-		if (action_unbind(o, e->vguid, e->vm, &e->at, rest_deadline_us(call), &call->error))
-			return;
-		log_notice("fence: vGUID 0x%016" PRIx64 " of %s is taken from %s, which is off",
-			   e->vguid, e->name, e->at.host);
-		notice_gone(o, e->vguid);
-		ib_guid_format(e->vguid, text);
-		json_object_array_add(list, json_object_new_string(text));
-	}
-}
-
-static void run_fence(struct rest_call *call)
-{
-	char vm[REG_TEXT_MAX] = "", host[REG_TEXT_MAX] = "";
-	struct inquiry q = {0};
-	struct json_reader r;
-
-	json_reader_init(&r, call->body);
-	rest_need_text(&r, "vm", vm);
-	rest_need_text(&r, "host", host);
-	if (r.error) {
-		rest_bad_request(call, r.message);
-		return;
-	}
-	if (rest_refuse_change(call))
-		return;
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&call->rest->binding);
-	if (registry_each(call->rest->ops->registry, add_entry, &q))
-		rest_registry_broken(call);
-	else if (!keep_fenced(call, &q, vm, host) && (!q.entries || !check_off(call, &q)))
-		let_go(call, &q);
-	inquiry_free(&q);
-}
-
 /* ---- verification ---- */
 
 static struct json_object *verify_json(struct verify *v, const struct hosts *h,
@@ -568,11 +478,6 @@ void rest_post_vguid(struct http_request *req)
 void rest_post_release(struct http_request *req)
 {
 	rest_submit(req, run_release, NULL);
-}
-
-void rest_post_fence(struct http_request *req)
-{
-	rest_submit(req, run_fence, NULL);
 }
 
 void rest_post_reconcile(struct http_request *req)

@@ -409,7 +409,7 @@ static unsigned sm_unbind(struct json_object *body, struct json_object **ret, ch
 	return 200;
 }
 
-/* The operator is believed that the host is off; sm-helper/rest/vguids.c asks the host. */
+/* The operator is believed that the host is off; sm-helper/rest/fence.c asks host and fabric. */
 static unsigned sm_fence(struct json_object *body, struct json_object **ret, char *error)
 {
 	const char *host = json_opt_str(body, "host", "");

@@ -13,6 +13,7 @@
 #include "sm-helper/notify/reroute.h"
 #include "sm-helper/paths/interest.h"
 #include "sm-helper/settings.h"
+#include "sm-helper/watch/members.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -33,6 +34,7 @@ struct sm_daemon {
 	struct ops ops;
 	struct rest rest;
 	struct loop_timer *health;
+	struct members members;
 	struct op_error trouble; /* the last health check found; status 0: none */
 	char told[sizeof((struct op_error *)0)->detail]; /* the last log line */
 	bool was_healthy;
@@ -45,6 +47,8 @@ static void health_run(void *arg)
 	d->trouble = (struct op_error){0};
 	if (!ops_reconcile(&d->ops, &d->trouble))
 		parked_watch(&d->ops);
+	else
+		members_follow(&d->members, &d->ops);
 }
 
 /* Says it once when OpenSM goes or comes. */

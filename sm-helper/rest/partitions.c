@@ -388,7 +388,7 @@ static void change_partition(struct rest_call *call, const struct change *c, uns
 	call->reply = changed_json(c, &r);
 }
 
-/* The other OpenSM learns members from nobody else. The same call again tells it once more. */
+/* The other OpenSM hears of it at once; one that is away asks later (watch/members.h). */
 static void tell_standby(struct rest_call *call, const struct change *c)
 {
 	struct twin *twin = call->rest->ops->twin;

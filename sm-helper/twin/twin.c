@@ -179,6 +179,15 @@ int twin_pass(struct twin *p, const char *path, struct json_object *body,
 	return rc ? backend_fail(error, rc, "%s", text) : 0;
 }
 
+int twin_fetch(struct twin *p, const char *path, unsigned ms, struct json_object **ret_answer,
+	       char error[static BACKEND_ERROR_MAX])
+{
+	char text[HTTP_ERROR_MAX] = "";
+	int rc = http_call(p->url, "GET", path, NULL, ms, ret_answer, text);
+
+	return rc ? backend_fail(error, rc, "%s", text) : 0;
+}
+
 static bool leads(struct json_object *state)
 {
 	uint64_t is = json_opt_u64(json_opt(state, "sm"), "state", 0);

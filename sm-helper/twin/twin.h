@@ -47,6 +47,11 @@ int twin_go_alone(struct twin *p);
 int twin_pass(struct twin *p, const char *path, struct json_object *body,
 	      char error[static BACKEND_ERROR_MAX]);
 
+/* Reads something of the other one; *ret_answer is owned by the caller. 0, or -errno with one line.
+ */
+int twin_fetch(struct twin *p, const char *path, unsigned ms, struct json_object **ret_answer,
+	       char error[static BACKEND_ERROR_MAX]);
+
 /* Requests of the other one: twin_state() for GET /v1/peer and in every answer, twin_export() for
  * GET /v1/peer/registry, twin_heard() for POST /v1/peer. Answers are owned by the caller; 0, or
  * -errno with one line. */

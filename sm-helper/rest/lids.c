@@ -105,6 +105,12 @@ static void ask_sa(struct rest_call *call, struct lid_query *q, struct json_obje
 		ops_fail(&call->error, rc, 503, "sa-unavailable", "%s", text);
 }
 
+/* A host's own LID is one that VMs will share, though none is there yet. */
+static bool is_shared(const struct ops *o, const struct lid_ends *ends)
+{
+	return ends->shared || (!ends->count && o->addresses == ADDRESS_SHARED_PORT);
+}
+
 static void run(struct rest_call *call)
 {
 	struct json_object *list = json_object_new_array();
@@ -131,7 +137,7 @@ static void run(struct rest_call *call)
 		add_path(call, &q, ends.guid[i], ends.shared, list);
 	if (!json_object_array_length(list))
 		ask_sa(call, &q, list);
-	json_set_bool(call->reply, "shared", ends.shared);
+	json_set_bool(call->reply, "shared", is_shared(call->rest->ops, &ends));
 	json_set_bool(call->reply, "cacheable", q.keep);
 }
 

@@ -23,13 +23,16 @@
 
 #define DEFAULT_CONF "/etc/ibvmig/ibvmig-sm.conf"
 #define WORKERS      4
+#define HOST_WORKERS 4
+#define SLOW_WORKERS 2
+#define READ_WORKERS 4
 #define PATH_WORKERS 2 /* a pool apart: a silent SA holds no bind or move up */
 #define HEALTH_MS    1000
 #define RENOTICE_MS  200 /* then 0.8, 3.2, 12.8, 51.2 s */
 
 struct sm_daemon {
 	sd_event *loop;
-	struct work_pool *pool, *path_pool, *look_pool;
+	struct work_pool *pool, *host_pool, *slow_pool, *read_pool, *path_pool, *look_pool;
 	struct listeners listen;
 	struct ops ops;
 	struct rest rest;
@@ -147,6 +150,7 @@ static int open_backend(struct sm_daemon *d, struct sm_settings *s)
 static int open_ops(struct sm_daemon *d, struct sm_settings *s)
 {
 	unsigned port = (unsigned)conf_number(s->conf, "umad-port");
+	const char *ca = conf_get(s->conf, "umad-ca");
 	int rc;
 
 	pthread_mutex_init(&d->ops.lock, NULL);
@@ -161,7 +165,8 @@ static int open_ops(struct sm_daemon *d, struct sm_settings *s)
 		return -ENOMEM;
 	if ((rc = open_state(d, s->conf)) ||
 	    (rc = outbox_new(notice_send, notice_lost, &d->ops, RENOTICE_MS, &d->ops.outbox)) ||
-	    (rc = probe_new(conf_get(s->conf, "umad-ca"), port, &d->ops.probe)))
+	    (rc = probe_new(ca, port, &d->ops.probe)) ||
+	    (rc = probe_giving_way(d->ops.probe, &d->ops.eyes)))
 		return rc;
 	return open_backend(d, s);
 }
@@ -173,12 +178,18 @@ static int start(struct sm_daemon *d, struct sm_settings *s)
 
 	if (rc || (rc = listen_secure(&d->listen, conf, d->loop)) ||
 	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
+	    (rc = work_pool_new(d->loop, HOST_WORKERS, &d->host_pool)) ||
+	    (rc = work_pool_new(d->loop, SLOW_WORKERS, &d->slow_pool)) ||
+	    (rc = work_pool_new(d->loop, READ_WORKERS, &d->read_pool)) ||
 	    (rc = work_pool_new(d->loop, PATH_WORKERS, &d->path_pool)) ||
 	    (rc = work_pool_new(d->loop, 1, &d->look_pool)) || (rc = open_ops(d, s)))
 		return rc;
 	d->rest = (struct rest){
 		.ops = &d->ops,
 		.pool = d->pool,
+		.host_pool = d->host_pool,
+		.slow_pool = d->slow_pool,
+		.read_pool = d->read_pool,
 		.look_pool = d->look_pool,
 		.tls = d->listen.tls,
 		.has_peer = conf_get(conf, "peer"),
@@ -188,6 +199,7 @@ static int start(struct sm_daemon *d, struct sm_settings *s)
 		.range = s->vguids,
 	};
 	pthread_mutex_init(&d->rest.binding, NULL);
+	pthread_mutex_init(&d->rest.verifying, NULL);
 	if ((rc = listen_rest(&d->listen, conf, d->loop, &d->rest)) < 0 ||
 	    (rc = listen_paths(&d->listen, conf, d->loop, &d->rest, d->path_pool)) < 0)
 		return rc;
@@ -202,6 +214,9 @@ static void stop(struct sm_daemon *d)
 	listen_stop(&d->listen);
 	loop_timer_free(d->health);
 	work_pool_free(d->pool);
+	work_pool_free(d->host_pool);
+	work_pool_free(d->slow_pool);
+	work_pool_free(d->read_pool);
 	work_pool_free(d->path_pool);
 	work_pool_free(d->look_pool);
 	reroute_free(d->ops.reroute);
@@ -211,6 +226,7 @@ static void stop(struct sm_daemon *d)
 	path_service_free(d->ops.paths);
 	interest_free(d->ops.interest);
 	backend_free(d->ops.backend);
+	probe_free(d->ops.eyes);
 	probe_free(d->ops.probe);
 	registry_close(d->ops.registry);
 	fabric_clear(&d->ops.fabric);

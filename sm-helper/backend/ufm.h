@@ -25,7 +25,7 @@ struct ufm_vport {
  */
 int ufm_find_vport(struct ufm *u, uint64_t guid, uint64_t deadline_us, struct ufm_vport *ret_vport,
 		   unsigned *ret_found, char *error);
-/* All vports that are well formed; *ret_list is owned by the caller. */
+/* Lists all vports that are well formed; *ret_list is owned by the caller. */
 int ufm_list_vports(struct ufm *u, struct ufm_vport **ret_list, size_t *ret_n, char *error);
 
 /* A partition's word on a GUID. */

@@ -23,8 +23,18 @@ int probe_new(const char *ca, unsigned port, struct probe **ret_probe)
 	}
 	m->port = port;
 	pthread_mutex_init(&m->lock, NULL);
+	pthread_mutex_init(&m->next, NULL);
 	*ret_probe = m;
 	return 0;
+}
+
+int probe_giving_way(struct probe *of, struct probe **ret_probe)
+{
+	int rc = probe_new(NULL, 0, ret_probe);
+
+	if (!rc)
+		(*ret_probe)->of = of;
+	return rc;
 }
 
 void probe_free(struct probe *m)
@@ -72,7 +82,7 @@ int probe_open(struct probe *m, char *error)
 
 int probe_own_guid(struct probe *m, uint64_t *ret_port_guid, char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	int rc = probe_open(m, error);
 
 	if (!rc)
@@ -119,7 +129,7 @@ static int query(struct probe *m, ib_portid_t *to, unsigned attr, unsigned mod, 
 int probe_node_info(struct probe *m, const struct probe_route *to, uint64_t *ret_node_guid,
 		    uint64_t *ret_port_guid, char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
 	ib_portid_t id = probe_directed(to);
 	int rc = query(m, &id, IB_ATTR_NODE_INFO, 0, data, error);
@@ -134,7 +144,7 @@ int probe_node_info(struct probe *m, const struct probe_route *to, uint64_t *ret
 int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
 			char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
 	ib_portid_t id = {.lid = lid};
 	int rc = query(m, &id, IB_ATTR_NODE_INFO, 0, data, error);
@@ -147,7 +157,7 @@ int probe_node_info_lid(struct probe *m, uint16_t lid, uint64_t *ret_port_guid,
 int probe_guid_block(struct probe *m, uint16_t lid, uint64_t port_guid, unsigned block,
 		     uint64_t ret_guid[static PROBE_GUID_BLOCK], char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
 	ib_portid_t id = {.lid = lid};
 	uint64_t shown;
@@ -191,7 +201,7 @@ static uint16_t own_sm_lid(struct probe *m)
 int probe_node(struct probe *m, const struct probe_route *to, struct probe_node *ret_node,
 	       char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
 	ib_portid_t id = probe_directed(to);
 	int rc = query(m, &id, IB_ATTR_NODE_INFO, 0, data, error);
@@ -219,7 +229,7 @@ int probe_node(struct probe *m, const struct probe_route *to, struct probe_node 
 int probe_node_desc(struct probe *m, const struct probe_route *to,
 		    char ret_desc[static PROBE_DESC_MAX], char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
 	ib_portid_t id = probe_directed(to);
 	int rc = query(m, &id, IB_ATTR_NODE_DESC, 0, data, error);
@@ -255,7 +265,7 @@ static int read_port(struct probe *m, ib_portid_t *id, unsigned port, uint8_t *d
 int probe_port_info(struct probe *m, const struct probe_route *to, unsigned port,
 		    struct probe_port *ret_port, char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
 	ib_portid_t id = probe_directed(to);
 
@@ -265,7 +275,7 @@ int probe_port_info(struct probe *m, const struct probe_route *to, unsigned port
 int probe_set_lid(struct probe *m, const struct probe_route *to, unsigned port, uint16_t lid,
 		  char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
 	ib_portid_t id = probe_directed(to);
 	struct probe_port is;
@@ -287,7 +297,7 @@ int probe_set_lid(struct probe *m, const struct probe_route *to, unsigned port, 
 
 int probe_sm(struct probe *m, struct probe_sm *ret_sm, char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
 	ib_portid_t id = {0};
 	int rc = probe_open(m, error);
@@ -324,7 +334,7 @@ static void put_notice(uint8_t data[IB_SMP_DATA_SIZE], const umad_port_t *own)
 
 int probe_ask_sweep(struct probe *m, char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	ib_rpc_t rpc = {
 		.mgtclass = IB_SMI_CLASS,
 		.method = IB_MAD_METHOD_TRAP,
@@ -436,7 +446,7 @@ int probe_path(struct probe *m, uint16_t sm_lid, const struct ib_gid *sgid,
 	       const struct ib_gid *dgid, uint16_t pkey, struct probe_path *ret_path,
 	       char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t record[IB_SA_DATA_SIZE] = {0};
 	ibmad_gid_t to;
 	int rc;
@@ -454,7 +464,7 @@ int probe_path_to_lid(struct probe *m, const struct ib_gid *sgid, uint16_t dlid,
 		      struct probe_path *ret_path, struct ib_gid *ret_dgid,
 		      char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t record[IB_SA_DATA_SIZE] = {0};
 	int rc;
 
@@ -477,7 +487,7 @@ int probe_path_to_lid(struct probe *m, const struct ib_gid *sgid, uint16_t dlid,
 int probe_write_guids(struct probe *m, uint16_t lid, unsigned block, bool set, uint8_t mask,
 		      uint64_t guid[static PROBE_GUID_BLOCK], char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t record[IB_SA_DATA_SIZE] = {(uint8_t)(lid >> 8), (uint8_t)lid, (uint8_t)block};
 	ib_sa_call_t call = {
 		.method = set ? IB_MAD_METHOD_SET : SA_DELETE,

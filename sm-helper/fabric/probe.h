@@ -20,6 +20,9 @@ struct probe; /* owned by the caller of probe_new() */
 
 /* ca NULL and port 0: the first port that is active. */
 int probe_new(const char *ca, unsigned port, struct probe **ret_probe);
+/* The same port for those who only look: each query waits until nobody else wants the port. of:
+ * borrowed, and freed later. 0 or -ENOMEM. */
+int probe_giving_way(struct probe *of, struct probe **ret_probe);
 void probe_free(struct probe *m);
 
 /* A directed route as fabric_route() gives it. */

@@ -79,7 +79,7 @@ static void try_all(struct probe *m, void *umad, struct probe_block *b, unsigned
 int probe_lft_blocks(struct probe *m, struct probe_block *b, unsigned count,
 		     char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	void *umad AUTO_FREE = NULL;
 	unsigned missing = count;
 	int rc = probe_open(m, error);

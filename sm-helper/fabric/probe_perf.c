@@ -38,7 +38,7 @@ static bool ask(struct probe *m, ib_portid_t *to, unsigned port, unsigned attr, 
 int probe_counters(struct probe *m, uint16_t lid, unsigned port, struct probe_counters *ret,
 		   char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_MAD_SIZE] = {0};
 	ib_portid_t to = {.lid = lid, .qp = 1, .qkey = IB_DEFAULT_QP1_QKEY};
 	int rc = probe_open(m, error);
@@ -59,7 +59,7 @@ int probe_counters(struct probe *m, uint16_t lid, unsigned port, struct probe_co
 
 int probe_gmp_lid(struct probe *m, uint16_t lid, char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_MAD_SIZE] = {0};
 	ib_portid_t to = {.lid = lid, .qp = 1, .qkey = IB_DEFAULT_QP1_QKEY};
 	int rc = probe_open(m, error);
@@ -83,7 +83,7 @@ static unsigned lane_mbps(unsigned speed, unsigned extended)
 int probe_link_mbps(struct probe *m, uint16_t lid, unsigned port, unsigned *ret_mbps,
 		    char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
 	ib_portid_t to = {.lid = lid};
 	unsigned width;

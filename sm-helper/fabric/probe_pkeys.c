@@ -35,7 +35,7 @@ static void take_block(const uint8_t *data, struct pkeys *keys)
 int probe_pkeys(struct probe *m, const struct probe_route *to, struct pkeys *ret_keys,
 		char error[static PROBE_ERROR_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&m->lock);
+	struct probe_turn t AUTO_TURN = probe_take(&m);
 	uint8_t data[IB_SMP_DATA_SIZE] = {0};
 	ib_portid_t id = probe_directed(to);
 	int rc = probe_open(m, error);

@@ -256,7 +256,9 @@ int ops_assign(struct ops *o, const struct sm_target *targets, unsigned count, u
 	*ret_unknown = false;
 	if ((rc = tell_twin(o, t, count, e)))
 		return rc;
+	atomic_fetch_add(&o->batches, 1);
 	rc = backend_assign(o->backend, t, count, flags, ops_left_ms(o), r, text);
+	atomic_fetch_add(&o->batches, 1);
 	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
 	if (!rc)
 		follow(o, t, count, r);

@@ -43,13 +43,14 @@ struct outbox;
 struct reroute;
 
 struct ops {
-	struct backend *backend; /* owned, as the next seven */
+	struct backend *backend; /* owned, as the next eight */
 	struct outbox *outbox;
 	struct path_service *paths;
 	struct interest *interest; /* who holds which path records */
 	struct reroute *reroute;
 	struct registry *registry;
 	struct probe *probe;
+	struct probe *eyes;           /* of those who only look: it gives way to the other */
 	struct twin *twin;            /* owned; NULL: there is no other ibvmig-sm */
 	unsigned verify_sources;      /* CA ports that each verification walks from, at most */
 	uint32_t fault;               /* enum sm_assign_flag */
@@ -81,6 +82,7 @@ struct ops {
 	unsigned parked_at_sm;            /* entries, as OpenSM's plugin said last */
 	struct backend_epoch parked_seen; /* when they were asked for */
 	uint64_t parked_looked_ms;
+	atomic_ullong batches;              /* begun and ended: odd while one is under way */
 	atomic_ullong moves, subscriptions; /* subscriptions: requests */
 	struct parked parked;               /* has a lock of its own */
 };

@@ -48,7 +48,9 @@ int slot_assign(struct ops *o, const struct sm_slot *slots, unsigned count,
 	*ret_unknown = false;
 	if (rc)
 		return rc;
+	atomic_fetch_add(&o->batches, 1);
 	rc = backend_guids(o->backend, slots, count, ops_left_ms(o), r, text);
+	atomic_fetch_add(&o->batches, 1);
 	*ret_unknown = rc == -ECONNRESET || rc == -ETIMEDOUT;
 	path_service_expire(o->paths);
 	follow(&o->epoch, r, rc);

@@ -65,6 +65,7 @@ void rest_call_done(void *arg)
 {
 	struct rest_call *call = arg;
 
+	call->rest->reading -= call->reads;
 	if (call->error.status) {
 		log_at(call->error.status >= 500 ? LOG_WARN : LOG_NOTICE, "refused (%u %s): %s",
 		       call->error.status, call->error.code, call->error.detail);
@@ -121,7 +122,43 @@ void rest_submit_question(struct http_request *req, void (*run)(struct rest_call
 
 	if (call)
 		call->asks = true;
-	submit(call ? call->rest->pool : NULL, call);
+	submit(call ? call->rest->host_pool : NULL, call);
+}
+
+void rest_submit_host(struct http_request *req, void (*run)(struct rest_call *call),
+		      const char *const arg[REST_ARGS_MAX])
+{
+	struct rest *rest = req->user;
+
+	rest_submit_to(rest->host_pool, req, run, arg);
+}
+
+void rest_submit_slow(struct http_request *req, void (*run)(struct rest_call *call),
+		      const char *const arg[REST_ARGS_MAX])
+{
+	struct rest *rest = req->user;
+
+	rest_submit_to(rest->slow_pool, req, run, arg);
+}
+
+/* Whoever comes too late waits longer than he would have patience for. */
+void rest_submit_read(struct http_request *req, void (*run)(struct rest_call *call),
+		      const char *const arg[REST_ARGS_MAX])
+{
+	struct rest *rest = req->user;
+	struct rest_call *call;
+
+	if (rest->reading >= REST_READS_MAX) {
+		http_fail(req->exchange, 503, "busy",
+			  "%u calls that only look are waiting already: ask again later",
+			  rest->reading);
+		return;
+	}
+	if (!(call = rest_call_new(req, run, arg)))
+		return;
+	call->reads = true;
+	rest->reading++;
+	submit(rest->read_pool, call);
 }
 
 void rest_submit(struct http_request *req, void (*run)(struct rest_call *call),

@@ -151,5 +151,5 @@ static void run_fence(struct rest_call *call)
 
 void rest_post_fence(struct http_request *req)
 {
-	rest_submit(req, run_fence, NULL);
+	rest_submit_slow(req, run_fence, NULL);
 }

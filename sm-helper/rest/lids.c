@@ -91,7 +91,7 @@ static void ask_sa(struct rest_call *call, struct lid_query *q, struct json_obje
 	struct probe_path p;
 	struct ib_gid dgid;
 	char text[PROBE_ERROR_MAX];
-	int rc = probe_path_to_lid(call->rest->ops->probe, &q->sgid, q->lid, q->pkey, &p, &dgid,
+	int rc = probe_path_to_lid(call->rest->ops->eyes, &q->sgid, q->lid, q->pkey, &p, &dgid,
 				   text);
 
 	if (!rc)
@@ -155,5 +155,5 @@ void rest_get_path_to_lid(struct http_request *req)
 	if (wrong)
 		http_fail(req->exchange, 400, "bad-request", "%s", wrong);
 	else
-		rest_submit(req, run, arg);
+		rest_submit_host(req, run, arg);
 }

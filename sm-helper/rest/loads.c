@@ -144,7 +144,7 @@ static int look(struct loads *g, struct ops *o, uint64_t ms, struct op_error *e)
 	if (action_sm_moves(o))
 		return ops_fail(e, -EOPNOTSUPP, 503, "no-umad", "backend %s sees no switches",
 				backend_kind(o->backend)->name);
-	rc = verify_begin(&g->v, o->probe, NULL, 0, text);
+	rc = verify_begin(&g->v, o->eyes, NULL, 0, text);
 	if (rc)
 		return ops_fail(e, rc, 503, "no-umad", "%s", text);
 	if ((rc = collect(g, o, e)) || (rc = sample(g, false, e)))
@@ -177,5 +177,5 @@ void rest_get_loads(struct http_request *req)
 {
 	const char *arg[REST_ARGS_MAX] = {http_query(req->exchange, "interval_ms")};
 
-	rest_submit(req, run_loads, arg);
+	rest_submit_read(req, run_loads, arg);
 }

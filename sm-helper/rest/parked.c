@@ -200,5 +200,5 @@ static void run_parked(struct rest_call *call)
 
 void rest_post_parked(struct http_request *req)
 {
-	rest_submit(req, run_parked, NULL);
+	rest_submit_slow(req, run_parked, NULL);
 }

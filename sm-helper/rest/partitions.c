@@ -13,7 +13,7 @@
 #include <stdarg.h>
 
 #define PAGES_MAX 4096 /* of the backend's list: more than there can be */
-#define SHOWN_MS  2000 /* no VM moves while ports are looked at, and some may be silent */
+#define SHOWN_MS  2000 /* some ports may be silent */
 
 static struct json_object *pkey_json(uint16_t pkey)
 {
@@ -54,16 +54,18 @@ static struct json_object *keys_json(const struct pkeys *keys)
  */
 static void add_shown(struct ops *o, const uint64_t *guids, struct json_object *list)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	struct pkeys *keys AUTO_FREE = calloc(1, sizeof *keys);
 	char ignored[BACKEND_ERROR_MAX];
-	struct op_error e = {0};
-	bool fresh = keys && !ops_refresh(o, &e);
 	uint64_t give_up_ms = now_ms() + SHOWN_MS;
+	struct op_error e = {0};
+	bool fresh;
 
+	pthread_mutex_lock(&o->lock);
+	fresh = keys && !ops_refresh(o, &e);
+	pthread_mutex_unlock(&o->lock);
 	for (size_t i = 0; i < json_count(list); i++) {
 		bool seen = fresh && now_ms() < give_up_ms &&
-			    !rights_shown(o->probe, &o->fabric, guids[i], keys, ignored);
+			    !rights_shown(o, guids[i], keys, ignored);
 
 		json_set(json_object_array_get_idx(list, i), "shown",
 			 seen ? keys_json(keys) : NULL);
@@ -230,7 +232,7 @@ static void run_partitions(struct rest_call *call)
 
 void rest_get_partitions(struct http_request *req)
 {
-	rest_submit(req, run_partitions, NULL);
+	rest_submit_read(req, run_partitions, NULL);
 }
 
 /* ---- a change ---- */
@@ -431,5 +433,5 @@ void rest_post_stored_members(struct http_request *req)
 
 void rest_post_partition(struct http_request *req)
 {
-	rest_submit(req, run_change, (const char *[REST_ARGS_MAX]){req->param});
+	rest_submit_slow(req, run_change, (const char *[REST_ARGS_MAX]){req->param});
 }

@@ -125,7 +125,7 @@ void rest_get_path(struct http_request *req)
 	else if (a.error == -ENOENT)
 		http_fail(req->exchange, 404, "no-path", NO_PATH);
 	else
-		rest_submit(req, run_path, arg);
+		rest_submit_host(req, run_path, arg);
 }
 
 /* ---- what a host's guests hold ---- */
@@ -239,5 +239,5 @@ void rest_get_reroutes(struct http_request *req)
 {
 	const char *arg[REST_ARGS_MAX] = {http_query(req->exchange, "first")};
 
-	rest_submit(req, run_reroutes, arg);
+	rest_submit_read(req, run_reroutes, arg);
 }

@@ -86,7 +86,7 @@ static int ranking_begin(struct ranking *g, struct ops *o, struct json_object *f
 	if (action_sm_moves(o))
 		return ops_fail(e, -EOPNOTSUPP, 503, "no-umad", "backend %s sees no LFTs",
 				backend_kind(o->backend)->name);
-	if ((rc = verify_begin(&g->v, o->probe, NULL, 0, text)))
+	if ((rc = verify_begin(&g->v, o->eyes, NULL, 0, text)))
 		return ops_fail(e, rc, 503, "no-umad", "%s", text);
 	g->busy = calloc(g->v.f.ends + 1u, 1);
 	g->may = calloc(g->v.f.ends + 1u, 1);

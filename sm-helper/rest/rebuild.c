@@ -332,5 +332,5 @@ static void run_rebuild(struct rest_call *call)
 
 void rest_post_rebuild(struct http_request *req)
 {
-	rest_submit(req, run_rebuild, NULL);
+	rest_submit_slow(req, run_rebuild, NULL);
 }

@@ -8,20 +8,29 @@
 #include "sm-helper/moves/ops.h"
 #include "sm-helper/registry/claim.h"
 
+#define REST_READS_MAX 64
+
 struct rest_call;
 
 struct rest {
-	struct ops *ops;                    /* borrowed, as the next one */
-	struct work_pool *pool, *look_pool; /* look_pool: of what must be answered at once */
-	const struct role_table *roles;     /* borrowed: of certificates */
-	struct tls *tls;                    /* borrowed; NULL without TLS */
-	bool has_peer;                      /* another ibvmig-sm is configured */
-	bool caching;                       /* answers to path queries may be cached */
-	bool holders;                       /* but only by hosts that are told of changes by name */
-	struct claim_range range;           /* range that vGUIDs are allocated from */
-	struct rest_call *waiting;          /* owned; single moves that wait for their batch */
-	unsigned moving;                    /* batches of them that are under way */
-	pthread_mutex_t binding; /* no bind while a leak is looked at again and released */
+	struct ops *ops;                /* borrowed, as the pools */
+	struct work_pool *pool;         /* of changes: bind, unbind, move */
+	struct work_pool *host_pool;    /* of hosts' questions, on which their VMs wait */
+	struct work_pool *slow_pool;    /* of operators' changes */
+	struct work_pool *read_pool;    /* of who only looks */
+	struct work_pool *look_pool;    /* of what must be answered at once */
+	unsigned reading;               /* calls in read_pool; of the loop's thread */
+	pthread_mutex_t verifying;      /* guards reach; one verification at a time */
+	struct reach reach;             /* as it was found by those who only look */
+	const struct role_table *roles; /* borrowed: of certificates */
+	struct tls *tls;                /* borrowed; NULL without TLS */
+	bool has_peer;                  /* another ibvmig-sm is configured */
+	bool caching;                   /* answers to path queries may be cached */
+	bool holders;                   /* but only by hosts that are told of changes by name */
+	struct claim_range range;       /* range that vGUIDs are allocated from */
+	struct rest_call *waiting;      /* owned; single moves that wait for their batch */
+	unsigned moving;                /* batches of them that are under way */
+	pthread_mutex_t binding;        /* no bind while a leak is looked at again and released */
 };
 
 extern const struct http_route rest_routes[]; /* user: a struct rest */

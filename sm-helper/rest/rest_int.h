@@ -23,6 +23,7 @@ struct rest_call {
 	unsigned roles;            /* enum rest_role: those of the client */
 	uint64_t arrived_us;       /* CLOCK_MONOTONIC */
 	bool asks;                 /* a body that changes nothing: there is no news for the peer */
+	bool reads;                /* counts in rest->reading */
 	uint64_t gone;             /* vGUID to tell the hosts of when the answer is out; 0: none */
 };
 
@@ -34,9 +35,18 @@ void rest_call_done(void *arg);
 /* arg: up to REST_ARGS_MAX strings of the request, NULL for one that is not there. */
 void rest_submit(struct http_request *req, void (*run)(struct rest_call *call),
 		 const char *const arg[REST_ARGS_MAX]);
-/* The same for a question that comes with a body. */
+/* The same for a question of a host, which comes with a body. */
 void rest_submit_question(struct http_request *req, void (*run)(struct rest_call *call));
-/* The same in a pool other than that of changes. */
+/* The same for one without a body. */
+void rest_submit_host(struct http_request *req, void (*run)(struct rest_call *call),
+		      const char *const arg[REST_ARGS_MAX]);
+/* For who only looks: such calls wait for each other alone, and REST_READS_MAX of them at most. */
+void rest_submit_read(struct http_request *req, void (*run)(struct rest_call *call),
+		      const char *const arg[REST_ARGS_MAX]);
+/* For changes by operators that ask others first, who may be silent. */
+void rest_submit_slow(struct http_request *req, void (*run)(struct rest_call *call),
+		      const char *const arg[REST_ARGS_MAX]);
+/* The same in a pool of the caller's choice. */
 void rest_submit_to(struct work_pool *pool, struct http_request *req,
 		    void (*run)(struct rest_call *call), const char *const arg[REST_ARGS_MAX]);
 /* Time by which a change is to be answered, the time included that it has waited for others. */
@@ -68,8 +78,9 @@ void rest_get_vguid(struct http_request *req);
 void rest_post_vguid(struct http_request *req);
 void rest_post_release(struct http_request *req);
 void rest_post_reconcile(struct http_request *req);
-void rest_get_verify(struct http_request *req);
 struct json_object *rest_entry_json(const struct reg_entry *e);
+/* rest/verify.c */
+void rest_get_verify(struct http_request *req);
 /* rest/fence.c */
 void rest_post_fence(struct http_request *req);
 /* rest/rebuild.c */

@@ -3,14 +3,10 @@
 #include "common/util.h"
 #include "common/log.h"
 #include "sm-helper/moves/actions.h"
-#include "sm-helper/watch/hosts.h"
 #include "sm-helper/watch/leaks.h"
 #include "sm-helper/notify/notice.h"
 #include "sm-helper/moves/ops_int.h"
-#include "sm-helper/backend/backend.h"
 #include "sm-helper/rest/rest_int.h"
-#include "sm-helper/watch/rights.h"
-#include "sm-helper/watch/verify.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -337,137 +333,14 @@ static void run_reconcile(struct rest_call *call)
 		rest_registry_broken(call);
 }
 
-/* ---- verification ---- */
-
-static struct json_object *verify_json(struct verify *v, const struct hosts *h,
-				       const struct reg_entry *e)
-{
-	struct json_object *o = rest_entry_json(e);
-	char text[HOSTS_TEXT_MAX] = "";
-	struct verify_result r;
-	enum hosts_verdict host = hosts_check(h, e, text);
-	int rc = verify_entry(v, e, &r);
-
-	json_set_bool(o, "ok", !rc && host != HOSTS_DIFFER);
-	json_set_str(o, "problem", rc ? r.text : host == HOSTS_DIFFER ? text : NULL);
-	json_set_bool(o, "sa", r.sa);
-	json_set_str(o, "answers_by", rc ? NULL : reach_name(r.by));
-	if (host == HOSTS_UNKNOWN)
-		json_set(o, "host_agrees", NULL);
-	else
-		json_set_bool(o, "host_agrees", host == HOSTS_AGREE);
-	json_set_u64(o, "walks", r.walks);
-	return o;
-}
-
-/* Ports behind vSwitches: lists of those with P_Keys that are left, and of those that do not tell.
- */
-struct leftovers {
-	struct json_object *left, *unread;
-};
-
-static void add_leftover(void *arg, const struct fabric_end *end, uint16_t pkey, const char *silent)
-{
-	struct leftovers *l = arg;
-	struct json_object *o = json_object_new_object();
-	char text[8];
-
-	snprintf(text, sizeof text, "0x%04x", pkey);
-	json_set_guid(o, "guid", end->port_guid);
-	json_set_u64(o, "lid", end->lid);
-	json_set_str(o, "port", end->desc);
-	if (silent)
-		json_set_str(o, "problem", silent);
-	else
-		json_set_str(o, "pkey", text);
-	json_object_array_add(silent ? l->unread : l->left, o);
-}
-
-/* null where the subnet manager's policy cannot be asked. */
-static void set_leftovers(struct json_object *reply, struct ops *o, struct fabric *f)
-{
-	struct leftovers l = {json_object_new_array(), json_object_new_array()};
-	char why[BACKEND_ERROR_MAX];
-
-	fabric_find_vswitches(f);
-	if (rights_leftovers(o, f, add_leftover, &l, why)) {
-		log_info("verify: P_Keys that are left: %s", why);
-		json_object_put(l.left);
-		json_object_put(l.unread);
-		l = (struct leftovers){NULL, NULL};
-	}
-	json_set(reply, "leftover_pkeys", l.left);
-	json_set(reply, "unread_pkeys", l.unread);
-}
-
-static int verify_all(struct rest_call *call, struct verify *v, const struct hosts *h,
-		      struct inquiry *q)
-{
-	struct ops *o = call->rest->ops;
-	struct json_object *list;
-	char error[PROBE_ERROR_MAX];
-	int rc = registry_each(o->registry, add_entry, q);
-
-	if (rc) {
-		rest_registry_broken(call);
-		return rc;
-	}
-	if ((rc = verify_begin(v, o->probe, &o->reach, o->verify_sources, error)))
-		return ops_fail(&call->error, rc, 503, "no-umad", "%s", error);
-	call->reply = json_object_new_object();
-	list = json_object_new_array();
-	for (size_t i = 0; i < q->entries; i++)
-		json_object_array_add(list, verify_json(v, h, &q->entry[i]));
-	json_set(call->reply, "vguids", list);
-	set_leftovers(call->reply, o, &v->f);
-	json_set_u64(call->reply, "switches", v->f.switches);
-	json_set_u64(call->reply, "ports", v->f.ends);
-	return 0;
-}
-
-/* Hosts are asked before, without the lock: they may be slow. */
-static void run_verify(struct rest_call *call)
-{
-	struct ops *o = call->rest->ops;
-	struct inquiry asked = {0}, q = {0};
-	struct verify v = {0};
-	struct hosts h = {0};
-
-	if (action_sm_moves(o)) {
-		ops_fail(&call->error, -EOPNOTSUPP, 503, "no-umad",
-			 "backend %s: virtual ports are no nodes that an SMP could be sent to",
-			 backend_kind(o->backend)->name);
-		return;
-	}
-	if (registry_each(o->registry, add_entry, &asked)) {
-		rest_registry_broken(call);
-		inquiry_free(&asked);
-		return;
-	}
-	for (size_t i = 0; i < asked.entries; i++)
-		hosts_ask(&h, &asked.entry[i]);
-	inquiry_free(&asked);
-	pthread_mutex_lock(&o->lock); /* nothing moves in the meantime */
-	verify_all(call, &v, &h, &q);
-	pthread_mutex_unlock(&o->lock);
-	verify_end(&v);
-	inquiry_free(&q);
-	hosts_free(&h);
-}
-
-void rest_get_verify(struct http_request *req)
-{
-	rest_submit(req, run_verify, NULL);
-}
-
 void rest_get_vguids(struct http_request *req)
 {
-	rest_submit(req, run_vguids, NULL);
+	rest_submit_read(req, run_vguids, NULL);
 }
 
 void rest_get_vguid(struct http_request *req)
 {
-	rest_submit(req, run_vguid, (const char *[REST_ARGS_MAX]){req->param});
+	rest_submit_read(req, run_vguid, (const char *[REST_ARGS_MAX]){req->param});
 }
 
 void rest_post_vguid(struct http_request *req)
@@ -482,5 +355,5 @@ void rest_post_release(struct http_request *req)
 
 void rest_post_reconcile(struct http_request *req)
 {
-	rest_submit(req, run_reconcile, NULL);
+	rest_submit_slow(req, run_reconcile, NULL);
 }

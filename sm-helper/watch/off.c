@@ -43,28 +43,39 @@ static enum off_verdict look_at_slot(struct ops *o, const struct reg_entry *e, c
 {
 	char error[PROBE_ERROR_MAX];
 	uint64_t guid = 0;
-	int rc = probe_guid(o->probe, e->lid, e->at.switch_guid, e->at.switch_port, &guid, error);
+	int rc = probe_guid(o->eyes, e->lid, e->at.switch_guid, e->at.switch_port, &guid, error);
 
 	if (rc == -ENODEV)
 		return unseen(text, error);
 	return !rc && guid == e->vguid ? shown(text, e) : OFF_GONE;
 }
 
+/* -ENETUNREACH: nothing hangs there. */
+static int find_port(struct ops *o, const struct reg_entry *e, struct probe_route *ret_route,
+		     char *error)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	uint32_t end = fabric_end_at(&o->fabric, e->at.switch_guid, e->at.switch_port);
+
+	if (!o->fabric.switches) {
+		snprintf(error, PROBE_ERROR_MAX, "no subnet manager has told of it yet");
+		return -ENODATA;
+	}
+	return end == FABRIC_NONE ? -ENETUNREACH
+				  : reach_route(o->eyes, &o->fabric, end, ret_route, error);
+}
+
 static enum off_verdict look_at_port(struct ops *o, const struct reg_entry *e, char *text)
 {
-	uint32_t end = fabric_end_at(&o->fabric, e->at.switch_guid, e->at.switch_port);
 	struct probe_route route = {0};
 	char error[PROBE_ERROR_MAX];
 	uint64_t node, guid;
-	int rc;
+	int rc = find_port(o, e, &route, error);
 
-	if (!o->fabric.switches)
-		return unseen(text, "no subnet manager has told of it yet");
-	if (end == FABRIC_NONE)
-		return OFF_GONE;
-	if ((rc = reach_route(o->probe, &o->fabric, end, &route, error)))
-		return rc == -ENETUNREACH ? OFF_GONE : unseen(text, error);
-	rc = probe_node_info(o->probe, &route, &node, &guid, error);
+	if (!rc)
+		rc = probe_node_info(o->eyes, &route, &node, &guid, error);
+	else if (rc != -ENETUNREACH)
+		return unseen(text, error);
 	if (rc == -ENODEV)
 		return unseen(text, error);
 	return !rc && guid == e->vguid ? shown(text, e) : OFF_GONE;
@@ -73,8 +84,6 @@ static enum off_verdict look_at_port(struct ops *o, const struct reg_entry *e, c
 enum off_verdict off_look(struct ops *o, const struct reg_entry *e,
 			  char ret_text[static OFF_TEXT_MAX])
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-
 	*ret_text = '\0';
 	if (action_sm_moves(o))
 		return look_at_list(o, e, ret_text);

@@ -14,8 +14,8 @@ enum off_verdict {
 	OFF_UNSEEN, /* nothing can be seen */
 };
 
-/* Asks the port of the VF itself, by SMP, or the subnet manager that moves by itself. Takes ops
- * lock. text: one line, but for OFF_GONE. */
+/* Asks the port of the VF itself, by SMP, or the subnet manager that moves by itself. ret_text: one
+ * line, but for OFF_GONE. Without ops lock. */
 enum off_verdict off_look(struct ops *o, const struct reg_entry *e,
 			  char ret_text[static OFF_TEXT_MAX]);
 

@@ -6,19 +6,39 @@
 #include <errno.h>
 #include <inttypes.h>
 
-int rights_shown(struct probe *m, struct fabric *f, uint64_t guid, struct pkeys *ret_keys,
-		 char error[static BACKEND_ERROR_MAX])
+static int find_route(struct probe *m, struct fabric *f, uint64_t guid, struct probe_route *ret,
+		      char *error)
 {
 	uint32_t end = fabric_find_end(f, guid);
-	struct probe_route route = {0};
 	char text[PROBE_ERROR_MAX];
 	int rc;
 
 	if (end == FABRIC_NONE || f->end[end].sw == FABRIC_NONE)
 		return backend_fail(error, -ENOENT, "no port shows GUID 0x%016" PRIx64, guid);
-	if (!(rc = reach_route(m, f, end, &route, text)))
-		rc = probe_pkeys(m, &route, ret_keys, text);
+	rc = reach_route(m, f, end, ret, text);
 	return rc ? backend_fail(error, rc, "%s", text) : 0;
+}
+
+static int read_pkeys(struct probe *m, const struct probe_route *route, struct pkeys *ret_keys,
+		      char *error)
+{
+	char text[PROBE_ERROR_MAX];
+	int rc = probe_pkeys(m, route, ret_keys, text);
+
+	return rc ? backend_fail(error, rc, "%s", text) : 0;
+}
+
+/* The lock is for the way alone: a port that is silent holds no change up. */
+int rights_shown(struct ops *o, uint64_t guid, struct pkeys *ret_keys,
+		 char error[static BACKEND_ERROR_MAX])
+{
+	struct probe_route route = {0};
+	int rc;
+
+	pthread_mutex_lock(&o->lock);
+	rc = find_route(o->eyes, &o->fabric, guid, &route, error);
+	pthread_mutex_unlock(&o->lock);
+	return rc ? rc : read_pkeys(o->eyes, &route, ret_keys, error);
 }
 
 static void keep(struct sm_memberships *m, const struct pkeys *keys)
@@ -58,15 +78,18 @@ static int read_fabric(struct ops *o, char *error)
 static void look(struct ops *o, const uint64_t *guids, unsigned count, struct pkeys *keys,
 		 struct rights *r)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	char why[BACKEND_ERROR_MAX];
+	int rc;
 
-	if (read_fabric(o, why)) {
+	pthread_mutex_lock(&o->lock);
+	rc = read_fabric(o, why);
+	pthread_mutex_unlock(&o->lock);
+	if (rc) {
 		keep_why(r, o, why);
 		return;
 	}
 	for (unsigned i = 0; i < count; i++) {
-		r->known[i] = !rights_shown(o->probe, &o->fabric, guids[i], keys, why);
+		r->known[i] = !rights_shown(o, guids[i], keys, why);
 		if (r->known[i])
 			keep(&r->told.of[i], keys);
 		else
@@ -130,11 +153,15 @@ static int judge_round(struct ops *o, struct fabric *f, struct round *r, rights_
 	rights_of(o, r->guid, r->count, &r->rights);
 	if (!r->rights.known[0])
 		return backend_fail(error, -EIO, "%.500s", r->rights.why);
-	for (unsigned i = 0; i < r->count; i++)
-		if (rights_shown(o->probe, f, r->guid[i], &r->has, why))
+	for (unsigned i = 0; i < r->count; i++) {
+		struct probe_route route = {0};
+
+		if (find_route(o->eyes, f, r->guid[i], &route, why) ||
+		    read_pkeys(o->eyes, &route, &r->has, why))
 			found(arg, &f->end[r->end[i]], 0, why);
 		else if ((pkey = rights_beyond(&r->has, &r->rights.told.of[i])))
 			found(arg, &f->end[r->end[i]], pkey, NULL);
+	}
 	r->count = 0;
 	return 0;
 }

@@ -21,9 +21,9 @@ struct rights {
  * policy to ask is served by our own eyes; that takes o->lock. count: 1 to RIGHTS_MAX. */
 void rights_of(struct ops *o, const uint64_t *guids, unsigned count, struct rights *ret_rights);
 
-/* The table of the port that shows the GUID in f now; f must be the caller's alone.
- * 0; -ENOENT: none does; or as the probe's, with one line in error. */
-int rights_shown(struct probe *m, struct fabric *f, uint64_t guid, struct pkeys *ret_keys,
+/* The table of the port that shows the GUID in o->fabric; takes o->lock while it looks there. 0;
+ * -ENOENT: none does; or as the probe's, with one line in error. */
+int rights_shown(struct ops *o, uint64_t guid, struct pkeys *ret_keys,
 		 char error[static BACKEND_ERROR_MAX]);
 
 /* The first P_Key of a table that its port has no right to: of a partition that is not told, or a

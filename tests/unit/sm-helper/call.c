@@ -53,12 +53,14 @@ static void test_question(void **state)
 	(void)state;
 	assert_int_equal(loop_new(&loop), 0);
 	assert_int_equal(work_pool_new(loop, 1, &rest.pool), 0);
+	assert_int_equal(work_pool_new(loop, 1, &rest.host_pool), 0);
 	rest_submit_question(&req, run);
 	await_answers(loop, 1);
 	assert_int_equal(published, 0);
 	rest_submit(&req, run, NULL);
 	await_answers(loop, 2);
 	assert_int_equal(published, 1);
+	work_pool_free(rest.host_pool);
 	work_pool_free(rest.pool);
 	sd_event_unref(loop);
 }

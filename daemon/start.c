@@ -39,6 +39,8 @@
 #define CALLERS 64
 /* One guest occupies a few of them at a time. */
 #define GUEST_WORKERS 64
+/* Whoever only looks may wait for silent hosts; that delays no migration. */
+#define LOOKERS 8
 
 #define HEAP_MAPPED_BYTES (2 << 20)
 #define HEAP_KEPT_BYTES   (4 << 20)
@@ -112,6 +114,7 @@ int daemon_start(struct daemon *d, char **ret_error)
 	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
 	    (rc = work_pool_new(d->loop, CALLERS, &d->callers)) ||
 	    (rc = work_pool_new(d->loop, GUEST_WORKERS, &d->guests)) ||
+	    (rc = work_pool_new(d->loop, LOOKERS, &d->lookers)) ||
 	    (rc = events_new(d->loop, &d->events)) || (rc = relay_new(d, &d->relay)) ||
 	    (rc = mover_new(d, &d->movers)) || (rc = drain_new(d, &d->drains)) ||
 	    (rc = lease_keeper_new(d, &d->leases)) || (rc = repath_new(d, &d->repath)) ||
@@ -137,6 +140,7 @@ void daemon_stop(struct daemon *d)
 	mover_free(TAKE(d->movers));
 	work_pool_free(d->guests);
 	work_pool_free(d->callers);
+	work_pool_free(d->lookers);
 	work_pool_free(d->pool);
 	durable_free(d->durable);
 	peer_watch_free_all(d);

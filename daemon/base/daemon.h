@@ -49,6 +49,7 @@ struct daemon {
 	struct work_pool *pool;    /* locks itself */
 	struct work_pool *callers; /* locks itself; of jobs that wait for another host's pool */
 	struct work_pool *guests;  /* locks itself; of jobs that guests cause */
+	struct work_pool *lookers; /* locks itself; of job_look() */
 	struct settings *settings; /* constant */
 	struct mlx5_config *mlx5;  /* owned, constant; NULL with the provider exec */
 	struct provider *provider; /* constant; workers call it */
@@ -80,6 +81,7 @@ struct daemon {
 	unsigned to_inspect; /* VMs that ran at the start and are still to be looked at, and one */
 	uint64_t drained_ms; /* wall clock: since when no migration may come here; 0: they may */
 	bool recovered;      /* open migrations of the journal have been taken up again */
+	unsigned looking;    /* jobs of job_look() that have not ended */
 	bool stopping;       /* the loop has ended: no migration goes on */
 };
 

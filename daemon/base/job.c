@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/base/job.h"
+#include "common/http/server.h"
 #include "common/ib.h"
 #include "common/json.h"
 #include "common/util.h"
@@ -24,6 +25,7 @@ static void job_done(void *arg)
 {
 	struct job *j = arg;
 
+	j->d->looking -= j->looks;
 	j->done(j);
 	if (j->clear && j->work)
 		j->clear(j->work);
@@ -69,8 +71,10 @@ int job_order(struct daemon *d, const struct job_order *o)
 			  .run = o->run,
 			  .done = o->done,
 			  .then = o->then,
+			  .looks = o->looks,
 			  .owner = o->owner,
 			  .serial = o->serial};
+	d->looking += o->looks;
 	if (o->bytes)
 		j->work = memcpy(j->copy, o->work, o->bytes);
 	durable_then(d->durable, job_submit, j);
@@ -83,6 +87,28 @@ int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *
 	return job_order(
 		d, &(struct job_order){
 			   .in = in, .run = run, .done = done, .owner = owner, .serial = serial});
+}
+
+int job_look(struct daemon *d, struct http_exchange *x, struct json_object *in,
+	     void (*run)(struct job *j), void (*done)(struct job *j), void *owner)
+{
+	const struct job_order o = {.pool = d->lookers,
+				    .in = in,
+				    .run = run,
+				    .done = done,
+				    .looks = true,
+				    .owner = owner};
+	int rc = -EBUSY;
+
+	if (d->looking >= JOB_LOOKS_MAX) {
+		json_object_put(in);
+		http_fail(x, 503, "busy",
+			  "%u calls that only look are waiting already: ask again later",
+			  d->looking);
+	} else if ((rc = job_order(d, &o))) {
+		http_fail(x, 503, "no-memory", "out of memory");
+	}
+	return rc;
 }
 
 int job_fail(struct job *j, int rc, const char *fmt, ...)

@@ -8,10 +8,12 @@
 #include "common/json.h"
 
 #include <json-c/json.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct daemon;
+struct http_exchange;
 struct migration;
 struct work_pool;
 
@@ -24,6 +26,7 @@ struct job {
 	struct json_object *out; /* owned; starts as an empty object */
 	int rc;                  /* 0 or -errno, with a line in error */
 	char error[HTTP_ERROR_MAX];
+	bool looks;      /* job_look(): counts in d->looking */
 	void *owner;     /* borrowed; for done() */
 	uint64_t serial; /* for done(): which step of the owner asked */
 	void (*run)(struct job *j);
@@ -44,6 +47,7 @@ struct job_order {
 	void (*run)(struct job *j);
 	void (*done)(struct job *j);
 	void (*then)(struct migration *m, struct job *j);
+	bool looks; /* of job_look() */
 	void *owner;
 	uint64_t serial;
 };
@@ -58,6 +62,12 @@ int job_order(struct daemon *d, const struct job_order *o);
 /* The same without work, in d->pool. */
 int job_start(struct daemon *d, struct json_object *in, void (*run)(struct job *j),
 	      void (*done)(struct job *j), void *owner, uint64_t serial);
+
+/* A job for a client that only looks: such jobs wait for each other alone, in d->lookers. 0; or
+ * -EBUSY (JOB_LOOKS_MAX are waiting) or -ENOMEM, which x was answered with. */
+#define JOB_LOOKS_MAX 64
+int job_look(struct daemon *d, struct http_exchange *x, struct json_object *in,
+	     void (*run)(struct job *j), void (*done)(struct job *j), void *owner);
 
 /* Sets rc and error; returns rc. */
 int job_fail(struct job *j, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

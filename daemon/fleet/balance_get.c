@@ -46,6 +46,5 @@ static void done(struct job *j)
 
 void balance_get(struct http_request *req)
 {
-	if (job_start(req->user, NULL, run, done, req->exchange, 0))
-		http_fail(req->exchange, 503, "no-memory", "out of memory");
+	job_look(req->user, req->exchange, NULL, run, done, req->exchange);
 }

@@ -75,7 +75,9 @@ static void looked(struct job *j)
 
 void capacity_get(struct http_request *req)
 {
-	if (job_start(req->user, NULL, look, looked, req->exchange, 0))
+	if (!(req->roles & REST_PEER)) /* a peer plans a drain with it */
+		job_look(req->user, req->exchange, NULL, look, looked, req->exchange);
+	else if (job_start(req->user, NULL, look, looked, req->exchange, 0))
 		http_fail(req->exchange, 503, "no-memory", "out of memory");
 }
 

@@ -464,10 +464,8 @@ void mover_get_job(struct http_request *req)
 	*a = (struct ask){.exchange = req->exchange, .number = n};
 	in = json_object_new_object();
 	json_set_str(in, "name", mv->name);
-	if (job_start(d, in, progress_run, progress_done, a, 0)) {
+	if (job_look(d, req->exchange, in, progress_run, progress_done, a))
 		free(a);
-		http_reply(req->exchange, 200, mover_json(mv));
-	}
 }
 
 void mover_get_jobs(struct http_request *req)

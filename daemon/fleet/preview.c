@@ -199,10 +199,8 @@ static void looked(struct job *j)
 static void ask_hosts(struct preview *p)
 {
 	json_set(p->in, "answer", TAKE(p->answer));
-	if (!job_start(p->d, TAKE(p->in), look_around, looked, p, 0))
-		return;
-	http_fail(p->exchange, 503, "no-memory", "out of memory");
-	free(p);
+	if (job_look(p->d, p->exchange, TAKE(p->in), look_around, looked, p))
+		free(p);
 }
 
 /* ---- the VM and its guest: the loop ---- */

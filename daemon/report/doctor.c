@@ -256,8 +256,7 @@ static void ask_on(struct asking *l)
 {
 	if (--l->pending)
 		return;
-	if (job_start(l->d, l->in, run, done, l->exchange, 0))
-		http_fail(l->exchange, 503, "no-memory", "out of memory");
+	job_look(l->d, l->exchange, l->in, run, done, l->exchange);
 	free(l);
 }
 

@@ -66,7 +66,7 @@ void timeline_get(struct http_request *req)
 
 		reply(&alone, req->exchange);
 		json_object_put(in);
-	} else if (job_start(d, in, fetch_run, fetched, req->exchange, 0)) {
-		http_fail(req->exchange, 503, "no-memory", "out of memory");
+	} else {
+		job_look(d, req->exchange, in, fetch_run, fetched, req->exchange);
 	}
 }

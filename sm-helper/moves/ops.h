@@ -50,7 +50,7 @@ struct ops {
 	struct reroute *reroute;
 	struct registry *registry;
 	struct probe *probe;
-	struct probe *eyes;           /* of those who only look: it gives way to the other */
+	struct probe *eyes;           /* serves those who only look, and gives way to the other */
 	struct twin *twin;            /* owned; NULL: there is no other ibvmig-sm */
 	unsigned verify_sources;      /* CA ports that each verification walks from, at most */
 	uint32_t fault;               /* enum sm_assign_flag */

@@ -279,7 +279,7 @@ static void answer(struct rebuilding *b, bool applied)
 	b->call->reply = o;
 }
 
-/* Where the subnet manager moves by itself, its own list tells the places. */
+/* The list of a subnet manager that moves by itself tells the places. */
 static int judge_places(struct rebuilding *b)
 {
 	struct ops *o = b->call->rest->ops;

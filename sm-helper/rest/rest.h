@@ -14,11 +14,11 @@ struct rest_call;
 
 struct rest {
 	struct ops *ops;                /* borrowed, as the pools */
-	struct work_pool *pool;         /* of changes: bind, unbind, move */
-	struct work_pool *host_pool;    /* of hosts' questions, on which their VMs wait */
-	struct work_pool *slow_pool;    /* of operators' changes */
-	struct work_pool *read_pool;    /* of who only looks */
-	struct work_pool *look_pool;    /* of what must be answered at once */
+	struct work_pool *pool;         /* serves changes: bind, unbind, move */
+	struct work_pool *host_pool;    /* serves hosts' questions, on which their VMs wait */
+	struct work_pool *slow_pool;    /* serves operators' changes */
+	struct work_pool *read_pool;    /* serves who only looks */
+	struct work_pool *look_pool;    /* serves what must be answered at once */
 	unsigned reading;               /* calls in read_pool; of the loop's thread */
 	pthread_mutex_t verifying;      /* guards reach; one verification at a time */
 	struct reach reach;             /* as it was found by those who only look */

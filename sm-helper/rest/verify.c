@@ -30,7 +30,7 @@ struct look {
 	struct looked {
 		struct reg_entry e;
 		struct json_object *o; /* owned; NULL: not certain yet */
-		bool doubted;          /* it was wrong the last time, and nothing has changed */
+		bool doubted;          /* wrong the last time, when nothing had changed */
 		bool gone;             /* bound no more */
 	} * one;                       /* owned */
 	size_t count;

@@ -176,6 +176,14 @@ bench-apps: ## unmodified applications, each migrated three times, in build/benc
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/apps $(ONLY)
 
+bench-infiniband: ## services, addresses and partitions on InfiniBand, and programs without options, each migrated three times, in build/bench/infiniband.json
+## ONLY="word..." runs the groups ("dynamic, by LID") and rows whose name contains one of the words
+	$(Q)tests/lab/deps bench
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/lab/guest/mkimage-bench
+	$(Q)tests/bench/infiniband $(ONLY)
+	$(Q)tests/bench/infiniband_programs $(ONLY)
+
 # Benches that need what is built and no more: tests/bench/NAME, or what BENCH_NAME says.
 BENCHES          := checked flags lab-faults pages rxe paths reroutes fabric moves partitions move-time infiniband-report
 BENCH_checked     = checked $(or $(N),200)
@@ -205,7 +213,7 @@ bench-infiniband-report: ## build/bench/infiniband.json of its parts, and each l
 $(BENCHES:%=bench-%): bench-%: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/bench/$(or $(BENCH_$*),$*)
-.PHONY: bench-apps $(BENCHES:%=bench-%)
+.PHONY: bench-apps bench-infiniband $(BENCHES:%=bench-%)
 
 bench-daemon: deps ## 500 requests/s beside 64 incoming preparations and 64 complete simulated migrations, 10,000 more preparations, and idling, in build/bench/daemon.json
 	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/many_rest

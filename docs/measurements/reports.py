@@ -381,6 +381,25 @@ def infiniband(r):
     return out
 
 
+def matrix(r):
+    """A row for each service, way of addressing and mode of the fabric; its partitions are summed up."""
+    groups = {}
+    for c in r["matrix"]["cells"]:
+        if "service" in c:
+            groups.setdefault(f"{c['service']}, {c['address']}, {c['fabric']}", []).append(c)
+    return {name: {"cells": len(cells), "migrations": sum(c["migrations"] for c in cells), "strategy": " ".join(sorted({s for c in cells for s in c["strategy"]})),
+                   "messages": sum(c["messages"] for c in cells), **{k: sum(c[k] for c in cells) for k in ("lost", "duplicated", "corrupt", "foreign")},
+                   "outage": spread_of([c["outage_median_ms"] for c in cells if c["outage_median_ms"]])}
+            for name, cells in groups.items()}
+
+
+def spread_of(values_ms):
+    if not values_ms:
+        return None
+    v = sorted(values_ms)
+    return {"median": round(v[len(v) // 2]), "range": [round(v[0]), round(v[-1])]}
+
+
 # -- the daemon
 
 def rest(r):
@@ -459,6 +478,7 @@ REPORTS = {
     "vswitch_blocks": ("bench/vswitch.json", vswitch_blocks), "paths": ("bench/paths.json", paths), "flood": ("bench/paths.json", flood), "reroutes": ("bench/infiniband.json", reroutes),
     "partitions": ("bench/infiniband.json", partitions), "move_time": ("bench/infiniband.json", move_time),
     "infiniband": ("bench/infiniband.json", infiniband),
+    "matrix": ("bench/infiniband.json", matrix),
     "rest": ("bench/daemon.json", rest), "rest_complete": ("bench/daemon.json", rest_complete), "memory": ("bench/daemon.json", memory),
     "faults": ("bench/faults.json", faults), "lab_faults": ("bench/lab-faults.json", lab_faults),
     "lab_faults_total": ("bench/lab-faults.json", lab_faults_total), "nova_moves": ("openstack/report.json", nova_moves),

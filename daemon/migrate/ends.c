@@ -8,6 +8,7 @@
 #include "daemon/vf/provider.h"
 #include "daemon/base/settings.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* ---- JSON ---- */
@@ -88,4 +89,21 @@ void migrate_free_leases(struct migration *m)
 		if (vf)
 			vf_free_lease(m->d->vfs, vf);
 	}
+}
+
+int migrate_check_leases(struct migration *m)
+{
+	for (unsigned i = 0; i < m->rec.vf_count; i++)
+		if (!migrate_lease(m, &m->rec.vfs[i]))
+			return migrate_error(m, -ENOENT, "the lease of VF %s is gone",
+					     m->rec.vfs[i].to.vf);
+	return 0;
+}
+
+bool migrate_has_leases(const struct migration *m)
+{
+	for (unsigned i = 0; i < m->rec.vf_count; i++)
+		if (migrate_lease(m, &m->rec.vfs[i]))
+			return true;
+	return false;
 }

@@ -24,6 +24,9 @@ enum dst_phase {
 	DST_DEAD_GOES_ON, /* the source has not: the addresses move all the same */
 };
 
+/* A name in the record's data: QEMU has begun with the VFs here. */
+#define DST_PRE_ATTACHED "pre_attached"
+
 struct domain_info;
 struct domain_saved;
 struct http_request;
@@ -45,6 +48,13 @@ int src_cancel(struct migration *m);
 
 int dst_prepare(struct migration *m);
 int dst_prepare_undo(struct migration *m);
+/* The names of enum dst_phase: events begin and end it, and no order of phases. */
+extern const struct migrate_phase dst_waits[];
+/* The source is silent: asks it, then libvirt, whether the VM still comes. */
+int dst_ask_verdict(struct migration *m);
+/* The VM came, and is dead: this host was off for a while, perhaps. Its source may have been told
+ * that it is lost for good, and the VM have its vGUID there again. */
+int dst_judge_dead(struct migration *m);
 int dst_switch(struct migration *m);
 int dst_switch_undo(struct migration *m);
 int dst_attach(struct migration *m);
@@ -121,6 +131,10 @@ void migrate_host_here(struct migrate_host *h, const struct daemon *d);
 void migrate_end_here(struct migrate_end *e, const struct vf *vf);
 /* Our lease of a VF at this end; NULL: it is gone, or another VM's. */
 struct vf *migrate_lease(const struct migration *m, const struct migrate_vf *v);
+/* 0, or -ENOENT: the first lease that is gone stands in the record's reason. */
+int migrate_check_leases(struct migration *m);
+/* True if one of them is there. */
+bool migrate_has_leases(const struct migration *m);
 /* {vm,name,migration,vfs:[…]} for job_each_vf(), of the VFs at this end, and what the VM has them
  * as. */
 struct json_object *migrate_input(const struct migration *m);

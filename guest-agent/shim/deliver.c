@@ -351,7 +351,7 @@ void peer_delivered(const struct shim_relay *r)
 		return;
 	memcpy(&h, r->body, sizeof(h));
 	rule = peer_rule_of(h.type); /* NULL: of a newer build, or none at all */
-	if (h.version != PEER_PROTO_VERSION || !rule || rule->from == PEER_FROM_AGENT ||
+	if (h.version != PEER_PROTO_VERSION || !rule ||
 	    !peer_fits(rule, &h, r->head.bytes - sizeof(*r)) || !is_for_us(rule, &h))
 		return;
 	pthread_mutex_lock(&shim.ctl);

@@ -244,10 +244,9 @@ bool shim_start(void)
 
 void shim_reset(void)
 {
-	struct list *lists[] = {&shim.contexts, &shim.pds,   &shim.xrcds,    &shim.mrs,
-				&shim.channels, &shim.cqs,   &shim.srqs,     &shim.qps,
-				&shim.ahs,      &shim.peers, &shim.partners, &shim.calls,
-				&shim.untold};
+	struct list *lists[] = {&shim.contexts, &shim.pds,   &shim.xrcds, &shim.mrs, &shim.channels,
+				&shim.cqs,      &shim.srqs,  &shim.qps,   &shim.ahs, &shim.peers,
+				&shim.partners, &shim.calls, &shim.untold};
 
 	memset(&shim, 0, sizeof(shim));
 	shim.agent = shim.kick = -1;

@@ -416,6 +416,8 @@ static void remember(struct ibv_qp_attr *to, const struct ibv_qp_attr *a, int ma
 	KEEP(IBV_QP_RETRY_CNT, retry_cnt);
 	KEEP(IBV_QP_RNR_RETRY, rnr_retry);
 	KEEP(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
+	KEEP(IBV_QP_ALT_PATH, alt_ah_attr);
+	KEEP(IBV_QP_ALT_PATH, alt_pkey_index);
 #undef KEEP
 }
 
@@ -537,38 +539,102 @@ static uint8_t port_of(const struct ibv_qp_attr *a)
 	return a->ah_attr.port_num ? a->ah_attr.port_num : a->port_num;
 }
 
-/* by_cm: the kernel has looked the path up just now. */
-static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask, bool by_cm)
+/* The port at the end of the alternate path: the other end's, if its LID may be that of several. */
+static struct shim_route *alternate_route(const struct shim_qp *q, const struct ibv_qp_attr *attr)
 {
-	struct ibv_qp_attr a = *attr;
-	bool connects = mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RTR &&
-			mask & IBV_QP_DEST_QPN;
+	const struct ibv_ah_attr *ah = &attr->alt_ah_attr;
+	uint16_t pkey = pkey_value(q->ctx, attr->alt_port_num, attr->alt_pkey_index);
+	struct ibv_ah_attr at = *ah;
+	struct shim_route *r = NULL;
+	struct lid_ends ends;
+	union ibv_gid gid;
+	unsigned i = 0;
+
+	if (ah->is_global) {
+		if (!to_device_gid(q, &at) &&
+		    !real_verbs.query_gid(q->ctx->real, attr->alt_port_num, at.grh.sgid_index,
+					  &gid))
+			r = route_get(gid.raw, ah->grh.dgid.raw, pkey);
+		if (r)
+			route_renew(r);
+		return r;
+	}
+	if (lid_find_ends(q->ctx, attr->alt_port_num, ah->dlid, pkey, false, &ends))
+		return NULL;
+	while (i + 1 < ends.count && memcmp(ends.dgid[i], q->dgid, 16))
+		i++;
+	return route_get(ends.sgid, ends.dgid[i], pkey);
+}
+
+/* Asks for the other end: a becomes what leads there. What the program wants is remembered for as
+ * long. 0 or errno. */
+static int find_end(struct shim_qp *q, const struct ibv_qp_attr *attr, int mask, bool by_cm,
+		    struct ibv_qp_attr *a)
+{
 	int rc;
 
-	if (mask & IBV_QP_ACCESS_FLAGS)
-		a.qp_access_flags |= MARKER_ACCESS;
-	if (connects && q->v.qp_type != IBV_QPT_UD) {
-		remember(&q->attr, attr, mask);
-		q->pkey = pkey_value(q->ctx, port_of(&q->attr), q->attr.pkey_index);
-		rc = to_device_gid(q, &a.ah_attr);
-		if (rc)
-			return rc;
-		rc = peer_connect(q, a.ah_attr.grh.sgid_index, by_cm);
-		a.ah_attr = attr->ah_attr;
-		if (rc)
-			return rc;
-		a.dest_qp_num = q->dqpn;
-		if (q->resolved && !by_cm)
-			lid_translate(q->ctx, route_get(q->sgid, q->dgid, q->pkey), &a.ah_attr);
-	}
-	rc = to_device(q, &a, mask); /* a move may have come while the peer was asked */
+	remember(&q->attr, attr, mask);
+	q->pkey = pkey_value(q->ctx, port_of(&q->attr), q->attr.pkey_index);
+	rc = to_device_gid(q, &a->ah_attr);
+	if (!rc)
+		rc = peer_connect(q, a->ah_attr.grh.sgid_index, by_cm);
+	a->ah_attr = attr->ah_attr;
+	if (rc)
+		return rc;
+	a->dest_qp_num = q->dqpn;
+	if (q->resolved && !by_cm)
+		lid_translate(q->ctx, route_get(q->sgid, q->dgid, q->pkey), &a->ah_attr);
+	return 0;
+}
+
+/* A QP that the hardware has not connected is connected to nobody. */
+static void disconnect(struct shim_qp *q)
+{
+	pthread_mutex_lock(&shim.ctl);
+	q->connected = q->resolved = false;
+	q->peer = NULL;
+	list_del(&q->untold);
+	pthread_mutex_unlock(&shim.ctl);
+	q->uncovered = qp_type_uncovered(&q->init);
+}
+
+/* As the hardware has it: 0 or errno. a: attr, with the device's indices and numbers. */
+static int modify_real(struct shim_qp *q, const struct ibv_qp_attr *attr, int mask,
+		       struct ibv_qp_attr *a)
+{
+	int rc;
+
+	if (mask & IBV_QP_ALT_PATH)
+		lid_translate(q->ctx, alternate_route(q, attr), &a->alt_ah_attr);
+	rc = to_device(q, a, mask); /* a move may have come while others were asked */
 	if (rc)
 		return rc;
 	if (mask & IBV_QP_SQ_PSN && q->psn_override)
-		a.sq_psn = q->psn;
+		a->sq_psn = q->psn;
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
 		harvest_shared(q);
-	rc = real_verbs.modify_qp(q->real, &a, mask);
+	return real_verbs.modify_qp(q->real, a, mask);
+}
+
+/* by_cm: the kernel has looked the path up just now. */
+static int modify(struct shim_qp *q, struct ibv_qp_attr *attr, int mask, bool by_cm)
+{
+	const bool connects = mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RTR &&
+			      mask & IBV_QP_DEST_QPN && q->v.qp_type != IBV_QPT_UD;
+	const struct ibv_qp_attr before = q->attr;
+	const uint16_t pkey = q->pkey;
+	struct ibv_qp_attr a = *attr;
+	int rc = connects ? find_end(q, attr, mask, by_cm, &a) : 0;
+
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		a.qp_access_flags |= MARKER_ACCESS;
+	if (!rc)
+		rc = modify_real(q, attr, mask, &a);
+	if (rc && connects) {
+		q->attr = before;
+		q->pkey = pkey;
+		disconnect(q);
+	}
 	if (rc)
 		return rc;
 	if (mask & IBV_QP_SQ_PSN)
@@ -640,6 +706,10 @@ int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 			attr->ah_attr.grh.sgid_index = q->attr.ah_attr.grh.sgid_index;
 		if (q->attr_mask & IBV_QP_AV)
 			attr->ah_attr.dlid = q->attr.ah_attr.dlid;
+		if (q->attr_mask & IBV_QP_ALT_PATH) {
+			attr->alt_ah_attr = q->attr.alt_ah_attr;
+			attr->alt_pkey_index = q->attr.alt_pkey_index;
+		}
 		q->v.state = attr->qp_state;
 	}
 	ctl_exit();

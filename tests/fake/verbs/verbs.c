@@ -40,6 +40,13 @@ struct fake_calls fake_calls(void)
 	return (struct fake_calls){calls.create_qp, calls.modify_qp, calls.query_gid};
 }
 
+static unsigned alt_dlid;
+
+unsigned fake_alt_dlid(void)
+{
+	return alt_dlid;
+}
+
 static void firmware(void)
 {
 	if (call_us)
@@ -678,6 +685,7 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	struct fake_qp *q = (struct fake_qp *)ibqp;
 
 	if (!fake_xrc_mask_ok(ibqp->qp_type, attr, mask) ||
+	    (mask & IBV_QP_MIN_RNR_TIMER && attr->min_rnr_timer > 31) || /* has 5 bits */
 	    (mask & IBV_QP_PKEY_INDEX && attr->pkey_index >= FAKE_PKEYS))
 		return EINVAL;
 	calls.modify_qp++;
@@ -690,6 +698,8 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		q->pkey_index = attr->pkey_index;
 		q->pkey = pkeys[attr->pkey_index];
 	}
+	if (mask & IBV_QP_ALT_PATH)
+		alt_dlid = attr->alt_ah_attr.dlid;
 	if (mask & IBV_QP_AV) {
 		q->dlid = attr->ah_attr.dlid;
 		q->sl = attr->ah_attr.sl;

@@ -38,6 +38,8 @@ unsigned fake_lid(unsigned lid);
 void fake_pkeys(const uint16_t table[FAKE_PKEYS]);
 /* What the last address handle was made of. */
 struct ibv_ah_attr fake_last_ah(void);
+/* The LID of the alternate path that was set last. */
+unsigned fake_alt_dlid(void);
 /* How many QPs have the index of that P_Key, as the table was when they were told it. */
 unsigned fake_qps_in(uint16_t pkey);
 /* The GUIDs of its port beside the first, by index: none at first, from now on these. How many QPs

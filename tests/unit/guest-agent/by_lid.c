@@ -25,6 +25,7 @@ static uint64_t migration;
 static unsigned present = TOLD;
 static unsigned (*port_lid)(unsigned lid);  /* fake_lid() */
 static struct ibv_ah_attr (*last_ah)(void); /* fake_last_ah() */
+static unsigned (*alt_dlid)(void);          /* fake_alt_dlid() */
 static void (*set_pkeys)(const uint16_t *); /* fake_pkeys() */
 
 static int order(uint16_t type, bool peer)
@@ -84,13 +85,14 @@ static bool open_all(void)
 		return false;
 	port_lid = (unsigned (*)(unsigned))dlsym(RTLD_DEFAULT, "fake_lid");
 	last_ah = (struct ibv_ah_attr(*)(void))dlsym(RTLD_DEFAULT, "fake_last_ah");
+	alt_dlid = (unsigned (*)(void))dlsym(RTLD_DEFAULT, "fake_alt_dlid");
 	set_pkeys = (void (*)(const uint16_t *))dlsym(RTLD_DEFAULT, "fake_pkeys");
 	set_pkeys(partitions);
 	port_lid(TOLD);
 	fake_agent_paths(TOLD);
 	fake_agent_lid(TOLD, 1, us_alone);
 	ud_mr = ibv_reg_mr(pd, ud_buffer, sizeof(ud_buffer), IBV_ACCESS_LOCAL_WRITE);
-	return last_ah && ud_mr && shows_what_it_told();
+	return last_ah && alt_dlid && ud_mr && shows_what_it_told();
 }
 
 static bool rc_works(void)
@@ -434,6 +436,49 @@ static bool asks_for_the_path_again(void)
 	return ah && built.dlid == 30 && make_pair(&a, &b, TOLD, true) && both_ways(&a, &b);
 }
 
+static bool alternate(struct end *e, bool global)
+{
+	struct ibv_qp_attr a = {.alt_port_num = 1,
+				.alt_ah_attr = {.dlid = TOLD, .port_num = 1, .is_global = global}};
+	struct ibv_qp_init_attr init;
+
+	if (global && ibv_query_gid(context, 1, 0, &a.alt_ah_attr.grh.dgid))
+		return false;
+	return !ibv_modify_qp(e->qp, &a, IBV_QP_ALT_PATH) && alt_dlid() == present &&
+	       !ibv_query_qp(e->qp, &a, IBV_QP_ALT_PATH, &init) && a.alt_ah_attr.dlid == TOLD;
+}
+
+static bool alternate_paths(void)
+{
+	struct end a, b;
+
+	return make_pair(&a, &b, TOLD, false) && alternate(&a, false) && alternate(&a, true) &&
+	       refused("it has an alternate path (APM)") && destroy(&a) && destroy(&b);
+}
+
+/* The hardware refuses: the QP is where it was, and connects to whom its program says next. */
+static bool a_refused_connect_leaves_nothing(void)
+{
+	struct ibv_qp_attr wrong = {.qp_state = IBV_QPS_RTR,
+				    .path_mtu = IBV_MTU_256,
+				    .ah_attr = {.dlid = TOLD, .port_num = 1},
+				    .min_rnr_timer = 99},
+			   now;
+	const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+			 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	struct ibv_qp_init_attr init;
+	struct end a, b, c;
+
+	if (!make_end(&a) || !make_end(&b) || !make_end(&c))
+		return false;
+	wrong.dest_qp_num = c.qp->qp_num;
+	return ibv_modify_qp(a.qp, &wrong, mask) == EINVAL &&
+	       !ibv_query_qp(a.qp, &now, IBV_QP_DEST_QPN | IBV_QP_AV, &init) && !now.dest_qp_num &&
+	       !now.ah_attr.dlid && destroy(&c) && move_to(24) &&
+	       connect_end(&a, &b, TOLD, false) && connect_end(&b, &a, TOLD, false) &&
+	       both_ways(&a, &b) && move_to(25) && both_ways(&a, &b) && destroy(&a) && destroy(&b);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct pair_test tests[] = {
@@ -457,6 +502,8 @@ int main(int argc, char **argv)
 		{waits_for_the_path, "a new connection waits for its path"},
 		{both_of_two, "two that both have it are refused by name"},
 		{connects_as_told, "what ibv_query_port tells is good for all"},
+		{alternate_paths, "the LID of an alternate path is translated, too"},
+		{a_refused_connect_leaves_nothing, "what the hardware refuses is not remembered"},
 		{asks_for_the_path_again, "a path from before another's move is not used"},
 	};
 

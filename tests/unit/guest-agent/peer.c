@@ -267,6 +267,24 @@ static void strangers_say_nothing_of_our_qps(void **state)
 	assert_int_equal(world.events, 2);
 }
 
+/* The agent has found us by our slot, which another process had before. */
+static void what_is_for_others_is_not_taken(void **state)
+{
+	const struct peer_qp e = {.dst_vqpn = VQPN_A, .src_vqpn = THEIRS};
+	struct peer_head h = head(PEER_DRAINED, 1, their_gid, 7, 107);
+
+	(void)state;
+	connected();
+	h.dst_instance--;
+	world_deliver(&h, &e, sizeof(e));
+	h.dst_slot = 0;
+	world_deliver(&h, &e, sizeof(e));
+	assert_int_equal(world.events, 0);
+	h = head(PEER_DRAINED, 1, their_gid, 7, 107);
+	world_deliver(&h, &e, sizeof(e));
+	assert_int_equal(world.events, 1);
+}
+
 static void keys_of_strangers_are_not_kept(void **state)
 {
 	const struct peer_key key = {RKEY, 0x4400};
@@ -274,9 +292,13 @@ static void keys_of_strangers_are_not_kept(void **state)
 	(void)state;
 	say_keys(stranger_gid, 107, &key, 1);
 	assert_int_equal(world_peers(), 0);
+	say_qp(PEER_RESOLVE, stranger_gid, 107,
+	       (struct peer_qp){.dst_vqpn = VQPN_B, .src_vqpn = 1, .qpn = 2});
+	assert_int_equal(world_peers(), 1); /* by a QP that our program has not connected */
+	say_keys(stranger_gid, 107, &key, 1);
 	connected();
 	say_keys(stranger_gid, 107, &key, 1);
-	assert_int_equal(world_peers(), 1);
+	assert_int_equal(world_peers(), 2);
 	assert_int_equal(shim.peer_chunks, 0);
 }
 
@@ -354,6 +376,10 @@ static void only_who_is_connected_gets_a_key(void **state)
 	assert_int_equal(world.sent, 1);
 	assert_int_equal(world.last.type, PEER_KEYS);
 	h.dst_vqpn = VQPN_B; /* is connected to nobody */
+	world_deliver(&h, &key, sizeof(key));
+	world_qp[1].peer = world_qp[0].peer; /* who has asked for it */
+	world_qp[1].dvqpn = THEIRS;
+	world_qp[1].resolved = true;
 	world_deliver(&h, &key, sizeof(key));
 	h = head(PEER_KEY_GET, 1, stranger_gid, 7, 107);
 	world_deliver(&h, &key, sizeof(key));
@@ -687,6 +713,7 @@ int main(void)
 		T(counts_must_fit_the_bytes),
 		T(types_of_other_builds_are_ignored),
 		T(strangers_say_nothing_of_our_qps),
+		T(what_is_for_others_is_not_taken),
 		T(keys_of_strangers_are_not_kept),
 		T(keys_have_bounds),
 		T(who_has_gone_makes_room),

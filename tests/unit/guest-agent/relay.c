@@ -248,6 +248,85 @@ static void nobody_speaks_for_others(void **state)
 	assert_int_equal(to_shim[1] + to_shim[2] + to_host, 0);
 }
 
+static unsigned delivered(void)
+{
+	return to_shim[1] + to_shim[2] + to_host;
+}
+
+static void whom_it_is_for_must_be_said(void **state)
+{
+	struct body b = resolve(ours);
+
+	(void)state;
+	b.head.type = PEER_DRAINED; /* of who has the QP, only a question may be asked */
+	from_shim(&b, sizeof(b));
+	b.head.dst_slot = 1; /* whoever has the slot by now */
+	from_shim(&b, sizeof(b));
+	memcpy(b.head.sgid, theirs, 16);
+	from_host(&b, sizeof(b));
+	b.head.dst_slot = 0;
+	from_host(&b, sizeof(b));
+	assert_int_equal(delivered(), 0);
+	b.head.dst_slot = 1;
+	b.head.dst_instance = 101;
+	from_host(&b, sizeof(b));
+	assert_int_equal(to_shim[1], 1);
+}
+
+static void who_says_it_must_be_said(void **state)
+{
+	struct body b = resolve(ours);
+
+	(void)state;
+	from_host(&b, sizeof(b)); /* in our own name */
+	b = resolve_from_afar();
+	b.head.src_slot = 0;
+	from_host(&b, sizeof(b));
+	b = resolve_from_afar();
+	b.head.src_instance = 0;
+	from_host(&b, sizeof(b));
+	assert_int_equal(delivered(), 0);
+}
+
+/* The packet names one process, and a QP of another one. */
+static void nobody_hears_of_qps_of_others(void **state)
+{
+	struct body b = resolve_from_afar();
+
+	(void)state;
+	b.head.type = PEER_DRAINED;
+	b.head.dst_slot = 2;
+	b.head.dst_instance = 102;
+	b.head.dst_vqpn = 0; /* as of several */
+	from_host(&b, sizeof(b));
+	b.head.dst_vqpn = 0x11;
+	b.qp.dst_vqpn = 0x22;
+	from_host(&b, sizeof(b));
+	b.head.type = PEER_GONE; /* the numbers are those of what it answers */
+	b.head.count = 0;
+	b.head.src_vqpn = 0x11;
+	b.head.dst_vqpn = 0x33;
+	from_host(&b, sizeof(b.head));
+	assert_int_equal(delivered(), 0);
+	b.head.src_vqpn = 0x22;
+	from_host(&b, sizeof(b.head));
+	assert_int_equal(to_shim[2], 1);
+}
+
+static void a_will_ends_a_connection_and_no_more(void **state)
+{
+	struct body b = resolve(theirs);
+
+	(void)state;
+	assert_non_null(agent_will_refused(&a, &shims[2], &b.head));
+	b.head.type = PEER_CM_DISCONNECT;
+	assert_null(agent_will_refused(&a, &shims[2], &b.head));
+	b.head.src_vqpn = b.qp.src_vqpn = 0x99; /* its QP is gone */
+	assert_null(agent_will_refused(&a, &shims[2], &b.head));
+	b.head.src_vqpn = b.qp.src_vqpn = 0x11;
+	assert_non_null(agent_will_refused(&a, &shims[2], &b.head));
+}
+
 static void what_is_no_packet_is_dropped(void **state)
 {
 	struct body b = resolve(ours);
@@ -400,6 +479,10 @@ int main(void)
 		T(gone_is_not_answered),
 		T(without_a_host_nobody_waits),
 		T(nobody_speaks_for_others),
+		T(whom_it_is_for_must_be_said),
+		T(who_says_it_must_be_said),
+		T(nobody_hears_of_qps_of_others),
+		T(a_will_ends_a_connection_and_no_more),
 		T(what_is_no_packet_is_dropped),
 		T(who_may_still_come_is_not_called_gone),
 		T(who_has_not_come_is_gone),

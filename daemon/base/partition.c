@@ -120,12 +120,18 @@ static enum partition_right right_in(struct json_object *pkeys, uint16_t pkey)
 	return best;
 }
 
-enum partition_right partition_right(struct json_object *answer, const char *guid, uint16_t pkey)
+struct json_object *partition_pkeys(struct json_object *answer, const char *guid)
 {
 	struct json_object *pkeys = json_opt(entry_of(answer, guid), "pkeys");
 
-	return json_object_is_type(pkeys, json_type_array) ? right_in(pkeys, pkey)
-							   : PARTITION_UNKNOWN;
+	return json_object_is_type(pkeys, json_type_array) ? pkeys : NULL;
+}
+
+enum partition_right partition_right(struct json_object *answer, const char *guid, uint16_t pkey)
+{
+	struct json_object *pkeys = partition_pkeys(answer, guid);
+
+	return pkeys ? right_in(pkeys, pkey) : PARTITION_UNKNOWN;
 }
 
 enum partition_right partition_own(struct json_object *answer, const char *guid, uint16_t pkey)

@@ -21,6 +21,8 @@ struct json_object *partition_ask(const struct settings *s, struct json_object *
 /* Why the answer does not know of some GUID; "" where it knows all. NULL knows nothing. */
 const char *partition_why(struct json_object *answer);
 
+/* The P_Keys of a GUID: an array of texts, borrowed from the answer. NULL: not known. */
+struct json_object *partition_pkeys(struct json_object *answer, const char *guid);
 /* The right of a GUID to the partition of a P_Key, whatever the P_Key's membership bit. */
 enum partition_right partition_right(struct json_object *answer, const char *guid, uint16_t pkey);
 /* The same of a VM's own P_Key, which a backend may see to by itself: then the right is what was

@@ -8,6 +8,7 @@
 #include "daemon/base/job.h"
 #include "daemon/vm/relay.h"
 #include "daemon/vm/repath.h"
+#include "daemon/vm/rights.h"
 #include "daemon/base/sm.h"
 #include "daemon/base/settings.h"
 #include "daemon/vm/vm.h"
@@ -50,8 +51,10 @@ static void changed(void *arg, enum agent_state s)
 	if (s == AGENT_UP)
 		log_info("VM %s: agent %.32s answers", vm->name,
 			 json_opt_str(agent_hello(vm->agent), "agent", "?"));
-	if (s == AGENT_UP)
+	if (s == AGENT_UP) {
 		repath_agent_up(vm);
+		vm_rights_refresh(vm->d); /* whom it may speak to */
+	}
 	vm->d->watcher->agent_changed(vm);
 }
 

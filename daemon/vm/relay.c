@@ -8,6 +8,7 @@
 #include "daemon/base/daemon.h"
 #include "daemon/vm/channel.h"
 #include "daemon/vm/relay_int.h"
+#include "daemon/vm/relay_pkeys.h"
 #include "daemon/vm/vm.h"
 
 #include <errno.h>
@@ -86,6 +87,7 @@ static struct json_object *known_fields(struct json_object *msg)
 /* NULL: the VM has as many as it may, or there is no memory. */
 static struct message *message_new(struct relay *r, const struct vm *vm, struct json_object *msg)
 {
+	struct json_object *pkeys;
 	size_t bytes = strlen(json_opt_str(msg, "body", "")) + KEEP_BYTES;
 	struct sender *s = sender_of(r, vm->vfs[0].want.vguid);
 	struct message *m = NULL;
@@ -101,6 +103,9 @@ static struct message *message_new(struct relay *r, const struct vm *vm, struct 
 	}
 	*m = (struct message){.sender = s, .to = guid_of(msg, "to"), .bytes = bytes};
 	m->json = known_fields(msg);
+	pkeys = relay_pkeys(vm, guid_of(msg, "from"));
+	if (pkeys)
+		json_set(m->json, "pkeys", pkeys);
 	s->bytes += bytes;
 	return m;
 }
@@ -134,11 +139,15 @@ void relay_again(struct relay *r, struct message *m, const char *url, const char
 	relay_send(r, m);
 }
 
-/* A VM of this host gets it. 0, or -errno if its guest cannot take it. */
+/* A VM of this host gets it. 0, or -errno if its guest cannot take it. -EACCES: it shares no
+ * partition with the sender. */
 static int deliver(struct vm *vm, struct json_object *msg)
 {
-	struct json_object *copy = known_fields(msg);
+	struct json_object *copy;
 
+	if (!relay_pkeys_meet(vm, guid_of(msg, "to"), json_opt(msg, "pkeys")))
+		return -EACCES;
+	copy = known_fields(msg);
 	json_set_str(copy, "op", "relay");
 	return agent_send_of(vm->agent, guid_of(msg, "from"), copy);
 }
@@ -148,7 +157,9 @@ void relay_send(struct relay *r, struct message *m)
 	struct vm *vm = vm_by_guid(r->d, m->to);
 	int rc = vm && vm->agent ? deliver(vm, m->json) : -ENOTCONN;
 
-	if (!rc)
+	if (rc == -EACCES)
+		relay_failed(r, m, RELAY_BARRED);
+	else if (!rc)
 		relay_message_free(r, m);
 	else if (rc == -ENOBUFS)
 		relay_failed(r, m, "too many messages wait for its guest");
@@ -189,7 +200,7 @@ void relay_from_guest(struct relay *r, struct vm *vm, struct json_object *msg)
 void relay_receive(struct http_request *req)
 {
 	struct daemon *d = req->user;
-	struct json_object *list, *refused, *answer;
+	struct json_object *list, *refused, *answer, *barred AUTO_JSON = NULL;
 	struct json_reader r;
 
 	json_reader_init(&r, req->body);
@@ -199,14 +210,19 @@ void relay_receive(struct http_request *req)
 		return;
 	}
 	refused = json_object_new_array();
+	barred = json_object_new_array();
 	for (size_t i = 0; i < json_object_array_length(list); i++) {
 		struct json_object *msg = json_object_array_get_idx(list, i);
 		struct vm *vm = check(msg) ? NULL : vm_by_guid(d, guid_of(msg, "to"));
+		int rc = vm && vm->agent ? deliver(vm, msg) : -ENOTCONN;
 
-		if (!vm || !vm->agent || deliver(vm, msg))
-			json_object_array_add(refused, json_object_new_uint64(i));
+		if (rc)
+			json_object_array_add(rc == -EACCES ? barred : refused,
+					      json_object_new_uint64(i));
 	}
 	answer = json_object_new_object();
+	if (json_count(barred))
+		json_set(answer, "barred", json_object_get(barred));
 	json_set(answer, "refused", refused);
 	http_reply(req->exchange, 200, answer);
 }

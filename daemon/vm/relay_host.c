@@ -95,7 +95,7 @@ static bool host_later(struct host *h)
 	return true;
 }
 
-static bool is_refused(struct json_object *list, size_t i)
+static bool is_in(struct json_object *list, size_t i)
 {
 	for (size_t k = 0; k < json_count(list); k++)
 		if (json_object_get_uint64(json_object_array_get_idx(list, k)) == i)
@@ -106,7 +106,7 @@ static bool is_refused(struct json_object *list, size_t i)
 static void host_done(struct job *j)
 {
 	struct host *h = j->owner;
-	struct json_object *refused = json_opt(json_opt(j->out, "answer"), "refused");
+	struct json_object *answer = json_opt(j->out, "answer");
 	struct messages sent = h->sent;
 	struct message *m;
 
@@ -117,7 +117,9 @@ static void host_done(struct job *j)
 	for (size_t i = 0; sent.head && (m = messages_take(&sent)); i++) {
 		if (j->rc)
 			relay_again(h->relay, m, h->url, j->error);
-		else if (is_refused(refused, i))
+		else if (is_in(json_opt(answer, "barred"), i))
+			relay_failed(h->relay, m, RELAY_BARRED);
+		else if (is_in(json_opt(answer, "refused"), i))
 			relay_again(h->relay, m, h->url, "the VM with that GID is not reachable");
 		else
 			relay_message_free(h->relay, m);

@@ -10,6 +10,7 @@
 #include "common/fair.h"
 #include "daemon/vm/relay.h"
 
+#define RELAY_BARRED      "the VM with that GID shares no partition with the sender"
 #define RELAY_RETRIES_MAX 3 /* of one message, to where its GUID is said to be */
 
 /* A VM of this host that has messages here. All limits are its own: it can fill nothing that is of
@@ -29,7 +30,7 @@ struct message {
 	uint64_t to;           /* GUID */
 	size_t bytes;          /* for the limits: text, and what it costs to keep it */
 	unsigned tries;
-	struct json_object *json; /* owned: from, to, body */
+	struct json_object *json; /* owned: from, to, body, pkeys */
 };
 
 /* Messages in their order. */

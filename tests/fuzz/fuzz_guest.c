@@ -24,6 +24,7 @@
 #include "daemon/vm/qps.h"
 #include "daemon/vm/relay.h"
 #include "daemon/vm/repath.h"
+#include "daemon/vm/rights.h"
 #include "daemon/vm/calls.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/sm.h"
@@ -147,6 +148,18 @@ void sm_refresh(struct daemon *daemon, void (*done)(void *arg), void *arg)
 	(void)daemon;
 	(void)done;
 	(void)arg;
+}
+
+int sm_ask(const struct settings *s, const char *path, struct json_object *body, unsigned ms,
+	   struct json_object **ret_answer, char *error)
+{
+	(void)ms;
+	return sm_call(s, "POST", path, body, ret_answer, error);
+}
+
+void vm_rights_refresh(struct daemon *daemon)
+{
+	(void)daemon;
 }
 
 void repath_agent_up(struct vm *v)

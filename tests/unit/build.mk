@@ -77,7 +77,7 @@ SRC_daemon_hw       := tests/hw/checks.c
 $(foreach t,hca provider_mlx5 vfio_migration doctor_vfs hw,$(eval SRC_daemon_$(t) += $(FAKE_HCA))$(eval FLAGS_daemon_$(t) := -I/usr/include/libnl3))
 SRC_daemon_qps      := daemon/vm/qps.c daemon/vm/answers.c
 LIBS_daemon_qps     := $(NET_LIBS)
-SRC_daemon_relay    := $(addprefix daemon/vm/,relay.c relay_host.c relay_route.c)
+SRC_daemon_relay    := $(addprefix daemon/vm/,relay.c relay_host.c relay_route.c relay_pkeys.c) daemon/base/partition.c
 LIBS_daemon_relay   := $(NET_LIBS)
 SRC_daemon_repath   := daemon/vm/repath.c daemon/vm/reroute.c
 LIBS_daemon_repath  := $(NET_LIBS)

@@ -17,7 +17,9 @@
 #include "daemon/base/job.h"
 #include "daemon/base/locate.h"
 #include "common/fair.h"
+#include "daemon/base/sm.h"
 #include "daemon/vm/relay.h"
+#include "daemon/vm/rights.h"
 #include "daemon/base/settings.h"
 #include "daemon/vm/vm.h"
 #include "daemon/vm/channel.h"
@@ -40,7 +42,8 @@ static char answer[64];     /* to who relays to here */
 static bool sm_knows;
 static unsigned calls_of_other; /* of these */
 static bool big;                /* messages have BIG_TEXT bytes */
-static unsigned no_memory;      /* the next calls of hosts, so many, cannot be started */
+static unsigned rights_asked;
+static unsigned no_memory; /* the next calls of hosts, so many, cannot be started */
 
 int job_order(struct daemon *daemon, const struct job_order *o)
 {
@@ -112,6 +115,24 @@ int http_call(const char *base, const char *method, const char *path, struct jso
 	return 0;
 }
 
+int sm_ask(const struct settings *s, const char *path, struct json_object *body, unsigned ms,
+	   struct json_object **ret_answer, char *error)
+{
+	(void)s;
+	(void)path;
+	(void)ms;
+	(void)ret_answer;
+	(void)error;
+	json_object_put(body);
+	return -ENOENT;
+}
+
+void vm_rights_refresh(struct daemon *daemon)
+{
+	(void)daemon;
+	rights_asked++;
+}
+
 struct vm *vm_by_guid(struct daemon *daemon, uint64_t guid)
 {
 	(void)daemon;
@@ -172,6 +193,7 @@ static int setup(void **state)
 	(void)state;
 	rude.vf_count = other.vf_count = 1;
 	rude.vfs[0].want.vguid = RUDE;
+	rude.vfs[0].want.pkey = other.vfs[0].want.pkey = 0x8001;
 	other.vfs[0].want.vguid = OTHER;
 	started = ended = calls_of_other = calls_to_there = delivered = refused[0] = refused[1] = 0;
 	sm_knows = false;
@@ -352,6 +374,53 @@ static void test_receives_twice(void **state)
 	assert_string_equal(answer, "400 bad-field");
 }
 
+/* Sends a message to OTHER, which is here, and one of another host whose VM has these P_Keys.
+ * 0: neither was delivered, 2: both were. */
+static unsigned heard(uint16_t pkey, const char *theirs)
+{
+	char *text AUTO_FREE = strf(
+		"{\"messages\":[{\"from\":\"fe80::2\",\"body\":\"AAAA\",\"pkeys\":%s,"
+		"\"to\":\"fe80::a1:b2ff:fe00:2\"}]}",
+		theirs);
+	struct json_object *body AUTO_JSON = NULL;
+	struct http_request req = {.user = &d};
+
+	assert_int_equal(json_parse(text, strlen(text), &body), 0);
+	req.body = body;
+	delivered = refused[0] = 0;
+	other.agent = (struct agent_line *)1;
+	rude.vfs[0].want.pkey = pkey;
+	send_from(&rude, OTHER);
+	assert_int_equal(refused[0], !delivered);
+	relay_receive(&req);
+	other.agent = NULL;
+	assert_int_equal(strstr(answer, "barred") != NULL, delivered != 2);
+	return delivered;
+}
+
+/* A VM hears only of who can reach its port: by its own P_Key, or those that ibvmig-sm tells. */
+static void test_partitions(void **state)
+{
+	const char *told = "{\"guids\":[{\"guid\":\"0x00a1b2fffe000002\","
+			   "\"pkeys\":[\"0x0003\",\"0x8004\"]}]}";
+
+	(void)state;
+	assert_int_equal(heard(0x8001, "[\"0x8001\"]"), 2);
+	assert_int_equal(heard(0x0001, "[\"0x8002\",\"0x0001\"]"), 2);
+	rights_asked = 0;
+	assert_int_equal(heard(0x8002, "[\"0x8002\"]"), 0);
+	assert_int_equal(rights_asked, 2);
+	assert_int_equal(heard(0x8002, "[]"), 0);
+	assert_int_equal(heard(0x8002, "[7,null,\"0x0000\"]"), 0);
+	assert_int_equal(json_parse(told, strlen(told), &d.sm.partitions), 0);
+	assert_int_equal(heard(0x8003, "[\"0x8002\",\"0x8003\"]"), 2);
+	assert_int_equal(heard(0x0003, "[\"0x0003\"]"), 0); /* both are limited */
+	assert_int_equal(heard(0x0004, "[\"0x0004\"]"), 2);
+	other.vfs[0].want.pkey = 0x0001;
+	assert_int_equal(heard(0x0001, "[\"0x0001\"]"), 0);
+	json_object_put(TAKE(d.sm.partitions));
+}
+
 #define DEADLINE_MS 20000 /* only a fault takes so long */
 
 static void await_jobs(unsigned more)
@@ -397,6 +466,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_forgets_the_oldest, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_floods_itself, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bytes_are_counted, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_partitions, setup, teardown),
 		cmocka_unit_test(test_turns),
 		cmocka_unit_test_setup_teardown(test_receives_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_memory_for_a_call, setup, teardown),

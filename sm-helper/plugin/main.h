@@ -44,7 +44,10 @@ struct plugin {
 	pthread_t thread;
 	uint64_t lids_stale_us; /* our thread's: since when guid2lid's file is old; 0: it is not */
 	bool neighbors_stale;   /* the same: OpenSM's file of neighbours is to be written */
-	bool uniform;           /* our thread's: plugin/paths.c, of heavy sweep uniform_at */
+	bool bound_known;       /* our thread's: plugin/view.c, of generation bound_at */
+	uint32_t bound;
+	uint64_t bound_at;
+	bool uniform; /* our thread's: plugin/paths.c, of heavy sweep uniform_at */
 	uint64_t uniform_at;
 	struct plugin_counters count;
 	struct homes *homes;        /* owned; guarded by OpenSM's lock */

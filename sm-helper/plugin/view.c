@@ -70,6 +70,20 @@ static uint32_t list_homes(struct plugin *p, uint32_t first, struct sm_homes_rep
 	return n;
 }
 
+/* How many there are, counted once for each state of the subnet: the status is asked for often.
+ * Lock held. */
+static uint32_t count_bound(struct plugin *p)
+{
+	uint64_t generation = atomic_load(&p->count.generation);
+
+	if (!p->bound_known || p->bound_at != generation) {
+		p->bound = list_homes(p, 0, NULL);
+		p->bound_at = generation;
+		p->bound_known = true;
+	}
+	return p->bound;
+}
+
 int plugin_homes(struct plugin *p, const struct sm_page_request *req, struct sm_homes_reply *r)
 {
 	int rc = begin_read(p, &r->h);
@@ -103,7 +117,7 @@ int plugin_status(struct plugin *p, struct sm_status_reply *r)
 	r->others = (uint8_t)(others < UINT8_MAX ? others : UINT8_MAX);
 	r->switches = (uint32_t)cl_qmap_count(&osm->subn.sw_guid_tbl);
 	r->endports = (uint32_t)cl_qmap_count(&osm->subn.port_guid_tbl);
-	r->bound = list_homes(p, 0, NULL);
+	r->bound = count_bound(p);
 	engine = osm->routing_engine_used;
 	copy_text(r->engine, sizeof r->engine, engine ? engine->name : NULL);
 	cl_plock_release(&osm->lock);

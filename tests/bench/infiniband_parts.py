@@ -5,8 +5,8 @@ A part is build/bench/infiniband/NAME.json: {part, load_average: [numbers], comm
 measured}. A line is one thing that must be shown; goal is {most|least|below|above|equals: number}, as in
 docs/measurements/snapshot.py. value null says that it was not measured, and is not met.
 
-NAMES has what each part must show. A part that is not there, and a line that a part does not have, are named as missing
-and are not met. Whoever saves a part makes build/bench/infiniband.json of them; tests/bench/infiniband_report does no more."""
+A part of NAMES that is not there is named as missing, and is not met. Whoever saves a part makes
+build/bench/infiniband.json of them; tests/bench/infiniband_report does no more."""
 import json
 import os
 import sys
@@ -50,6 +50,11 @@ def save(name, lines, **measured):
     merge()
 
 
+def loads_of(part):
+    load = part.get("load_average") or []
+    return load if isinstance(load, list) else [load]
+
+
 def judged(one):
     """With whether it is met; what cannot be told is not."""
     return one | {"met": value(one.get("value")) is not None and bool(goal_met(one["value"], one["goal"]))}
@@ -61,7 +66,7 @@ def merge():
     lines = [{"part": name} | judged(x) for name, part in parts.items() for x in part.get("lines", [])]
     lines += [{"part": name, "what": f"all of it: {NAMES[name]}", "goal": None, "value": None, "met": False, "missing": True}
               for name in missing]
-    loads = [v for part in parts.values() for v in part.get("load_average", [])]
+    loads = [v for part in parts.values() for v in loads_of(part)]
     report = {"lines": lines, "met": all(x["met"] for x in lines), "missing": missing, "load_average": loads or None,
               **{name: part for name, part in parts.items() if part}}
     write(REPORT, report)

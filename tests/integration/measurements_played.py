@@ -110,6 +110,20 @@ def daemon():
             "soak": {"rss_kib": [30000, 31000], "rested": [state, state], "growth_bytes_per_migration": 36.0, "descriptors": [26, 26]}}
 
 
+def infiniband():
+    way = {"messages": 5, "questions": 0, "bytes": 1785, "told_ms": 12, "compared": 30, "wrong_after_5s": 0, "equation_bytes": None}
+    mesh = {"pairs": 30, "changed": 14, "paper": None, "compare_us": 100, "ways": {"interest": way, "hybrid": way | {"equation_bytes": 8448}}}
+    net = {"net": "mesh:3x2,hosts=8,vfs=2,vswitch", "engine": "lash", "addresses": "dynamic", "moves": 1000, "pkey_smps": 4000,
+           "pkey_smps_a_move_at_most": 4, "sweeps": 20, "pkey_smps_of_sweeps": 0, "wrong_tables": 0, "ms_a_move_median": 9.3}
+    us = {"median": 20000, "range": [19000, 30000], "quartiles": [19500, 22000]}
+    batches = {"all_us": us, "sm_us": us}
+    move = {"before_us": us, "after_us": us, "pkey_smps_at_most": 4, "pkey_us": us, "ratio": 1.02, "ratio_without_pkeys": 1.0, "cpu_ratio": 1.03}
+    part = {"commit": "abc1234", "load_average": [3, 4]}
+    return {"faults": part | {"meshes": {"3x2": mesh}}, "partitions": part | {"nets": [net]},
+            "time": part | {"move": move, "waves": {"ordered": batches, "unordered": batches, "waves_at_most": 7, "lft_smps": 9}},
+            "lines": [{"part": "faults", "met": True}, {"part": "matrix", "met": False, "missing": True}], "load_average": [3, 4]}
+
+
 def faults():
     return {"cells": 3, "passed": 2, "nothing_there": 1, "matrix": [
         {"strategy": s, "verdict": v} for s, v in (("late", "moved"), ("cold", "resolved-stayed"), ("cold-two-vfs", "nothing-there"))]}
@@ -132,5 +146,5 @@ def check():
 REPORTS = {"demo/report.json": demo, "soak/report.json": soak, "bench/hold.json": hold, "bench/pre_attach.json": pre_attach,
            "bench/qps.json": qps, "bench/shim.json": shim, "bench/pages.json": pages, "bench/checked.json": checked,
            "bench/apps.json": apps, "bench/fabric.json": fabric, "bench/moves.json": moves, "bench/failover.json": failover, "bench/vswitch.json": vswitch,
-           "bench/paths.json": paths, "bench/daemon.json": daemon, "bench/faults.json": faults, "bench/lab-faults.json": lab_faults,
+           "bench/paths.json": paths, "bench/infiniband.json": infiniband, "bench/daemon.json": daemon, "bench/faults.json": faults, "bench/lab-faults.json": lab_faults,
            "openstack/report.json": openstack, "check/report.json": check}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Meshes under lash with one host at each switch, and hosts' daemons as far as path records go. These ask with their
 names, hold what may be kept, and take notices (docs/wire.md, "POST /v1/subscriptions")."""
+import concurrent.futures
 import http.server
 import json
 import re
@@ -63,12 +64,14 @@ class Mesh:
 
 
 class Hosts:
-    """A host for each port. All are one server; the URL's path says who is meant."""
+    """A host for each port. All are one server; the URL's path says who is meant. As ibvmigd they acknowledge a message
+    that bids them ask anew, and then ask."""
 
     def __init__(self, lab):
         self.lab, self.lock = lab, threading.Lock()
         self.ports, self.records, self.told = [], {}, []
         self.questions = self.message_bytes = self.answer_bytes = 0
+        self.asking = 0  # hosts that have been bidden, and have no answer yet
         self.last_told = 0.0  # of time.monotonic(): when a host has last had all that it was told
         self.server = None
 
@@ -81,11 +84,16 @@ class Hosts:
 
             def do_POST(self):
                 text = self.rfile.read(int(self.headers["Content-Length"]))
-                hosts.hear(self.path.split("/")[1], json.loads(text), len(text))
-                self.send_response(200)
-                self.send_header("Content-Length", "2")
-                self.end_headers()
-                self.wfile.write(b"{}")
+                host = self.path.split("/")[1]
+                asks = hosts.hear(host, json.loads(text), len(text))
+                try:
+                    self.send_response(200)
+                    self.send_header("Content-Length", "2")
+                    self.end_headers()
+                    self.wfile.write(b"{}")
+                finally:
+                    if asks:
+                        hosts.ask_held(host)
 
             def log_message(self, *args):
                 pass
@@ -120,20 +128,25 @@ class Hosts:
             raise AssertionError(answer)
         return answer
 
-    def hold(self, host, destination):
+    def hold(self, host, destination, connection=None):
         """Asks again where a comparison has begun meanwhile: that answer must not be kept."""
         source = self.ports[int(host[1:])]
         answer = wait_for("a record that may be kept",
-                          lambda: (a := self.ask(source, destination, host))["cacheable"] and a)
+                          lambda: (a := self.ask(source, destination, host, connection))["cacheable"] and a)
         del answer["cacheable"], answer["pkey"]
         with self.lock:
             self.records[(source, destination)] = answer
 
+    def hold_to_all(self, number):
+        connection = UnixHTTP(self.lab.sock)
+        for destination in self.ports:
+            if destination != self.ports[number]:
+                self.hold(f"h{number}", destination, connection)
+        connection.close()
+
     def hold_all(self):
-        for i, source in enumerate(self.ports):
-            for destination in self.ports:
-                if source != destination:
-                    self.hold(f"h{i}", destination)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(self.hold_to_all, range(len(self.ports))))
 
     def held(self):
         with self.lock:
@@ -148,6 +161,7 @@ class Hosts:
                 self.records[key] = {k: r[k] for k in ("dlid", "slid", "sl", "mtu", "rate")}
 
     def hear(self, host, message, size):
+        """True: the host has to ask anew for what it holds."""
         with self.lock:
             self.told.append((host, message))
             self.message_bytes += size
@@ -156,16 +170,22 @@ class Hosts:
                 self.records = {k: v for k, v in self.records.items() if k[0] != port}
             elif "records" in message:
                 self.take(message["records"])
-        if message.get("all") and not message.get("forget"):
-            self.ask_held(host)
-        self.last_told = time.monotonic()
+            asks = bool(message.get("all") and not message.get("forget"))
+            self.asking += asks
+            self.last_told = time.monotonic()
+            return asks
 
     def ask_held(self, host):
-        _, answer = self.lab.call("POST", "/v1/paths/held", {"vguids": [self.ports[int(host[1:])]]})
-        with self.lock:
-            self.questions += 1
-            self.answer_bytes += len(json.dumps(answer))
-            self.take(answer["paths"])
+        try:
+            _, answer = self.lab.call("POST", "/v1/paths/held", {"vguids": [self.ports[int(host[1:])]]})
+            with self.lock:
+                self.questions += 1
+                self.answer_bytes += len(json.dumps(answer))
+                self.take(answer["paths"])
+        finally:
+            with self.lock:
+                self.asking -= 1
+                self.last_told = time.monotonic()
 
     def messages(self):
         with self.lock:

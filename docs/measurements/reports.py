@@ -346,12 +346,12 @@ def reroutes(r):
     return {f"{size}, {way}": {"pairs": x["pairs"], "changed": x["changed"], "paper": x["paper"],
                                "compare": round(x["compare_us"] / 1000, 1), "messages": w["messages"],
                                "questions": w["questions"], "bytes": kilo(w["bytes"]), "equation": kilo(w["equation_bytes"]),
-                               "compared": w["compared"], "wrong": w["wrong_after_5s"]}
+                               "told": round(max(0, w["told_ms"]) / 1000, 1), "compared": w["compared"], "wrong": w["wrong_after_5s"]}
             for size, x in r["faults"]["meshes"].items() for way, w in x["ways"].items()}
 
 
 def partitions(r):
-    return {f"{x['net'].split(',')[0]} {x['engine']}, {x['addresses']}":
+    return {f"{re.sub(',(hosts|vfs)=.*', '', x['net'])} {x['engine']}, {x['addresses']}":
             {"moves": x["moves"], "smps": x["pkey_smps"], "most": x["pkey_smps_a_move_at_most"], "sweeps": x["sweeps"],
              "written": x["pkey_smps_of_sweeps"], "wrong": x["wrong_tables"], "ms": x["ms_a_move_median"]} for x in r["partitions"]["nets"]}
 
@@ -365,6 +365,7 @@ def move_time(r):
         "a move before partitions": (ms(t["before_us"]), "ms"), "a move with its P_Keys": (ms(t["after_us"]), "ms"),
         "P_Key SMPs of it, at most": (t["pkey_smps_at_most"], "SMPs"), "these SMPs, answered and read back": (ms(t["pkey_us"]), "ms"),
         "with to without, move by move": (t["ratio"], "ratio"), "the same less the P_Key SMPs": (t["ratio_without_pkeys"], "ratio"),
+        "with to without, CPU time of OpenSM and ibvmig-sm": (t["cpu_ratio"], "ratio"),
         "a batch of 16 in waves": (ms(w["ordered"]["all_us"]), "ms"), "of it in OpenSM, in waves": (ms(w["ordered"]["sm_us"]), "ms"),
         "a batch of 16, unordered": (ms(w["unordered"]["all_us"]), "ms"),
         "of it in OpenSM, unordered": (ms(w["unordered"]["sm_us"]), "ms"), "waves, at most": (w["waves_at_most"], "waves"),
@@ -465,6 +466,9 @@ def tests(r):
                    "skipped": (total["skipped"], "results"),
                    "time of it": (round(sum(p["seconds"] for p in r["programs"])), "s")})
 
+
+# Snapshots of one part of a report, which says its own commit and load.
+PART_OF = {"reroutes": "faults", "partitions": "partitions", "move_time": "time"}
 
 REPORTS = {
     "outage": ("demo/report.json", outage), "soak": ("soak/report.json", soak), "hold": ("bench/hold.json", hold),

@@ -119,7 +119,9 @@ def infiniband():
     batches = {"all_us": us, "sm_us": us}
     move = {"before_us": us, "after_us": us, "pkey_smps_at_most": 4, "pkey_us": us, "ratio": 1.02, "ratio_without_pkeys": 1.0, "cpu_ratio": 1.03}
     part = {"commit": "abc1234", "load_average": [3, 4]}
-    return {"faults": part | {"meshes": {"3x2": mesh}}, "partitions": part | {"nets": [net]},
+    cell = {"service": "RC", "address": "by LID", "fabric": "dynamic", "migrations": 3, "strategy": ["late"], "messages": 9, "foreign": 0,
+            "outage_median_ms": 300.5, **NONE}
+    return {"faults": part | {"meshes": {"3x2": mesh}}, "partitions": part | {"nets": [net]}, "matrix": part | {"cells": [cell]},
             "time": part | {"move": move, "waves": {"ordered": batches, "unordered": batches, "waves_at_most": 7, "lft_smps": 9}},
             "lines": [{"part": "faults", "met": True}, {"part": "matrix", "met": False, "missing": True}], "load_average": [3, 4]}
 

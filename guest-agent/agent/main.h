@@ -182,7 +182,7 @@ void agent_path_learn(const struct agent *a, const struct shim_lid_ask *ask,
 void agent_path_use(struct agent *a, bool on);
 /* Processes that have QPs there hear of it. */
 void agent_path_change(struct agent *a, const struct path_change *change);
-void agent_path_flush(void);
+void agent_path_flush(struct agent *a);
 
 /* agent/lid.c: the ports that a program may mean that names a LID and no GID. */
 void agent_lid_ask(struct agent_shim *s, const struct shim_lid_ask *ask);

@@ -97,7 +97,7 @@ static void change_one(struct agent *a, struct json_object *o)
 	struct path_change c = {0};
 
 	if (parse_change(o, &c) && !c.dguid)
-		agent_path_flush();
+		agent_path_flush(a);
 	else
 		agent_path_change(a, &c);
 }
@@ -109,7 +109,7 @@ static void drop_one(struct agent *a, struct json_object *o)
 
 	if (ib_guid_parse(text ? text : "", &c.dguid)) {
 		log_warn("the host's notice names \"%.40s\", which is no GUID", text ? text : "");
-		agent_path_flush();
+		agent_path_flush(a);
 		return;
 	}
 	agent_path_change(a, &c);
@@ -119,14 +119,14 @@ void agent_repath(struct agent *a, uint64_t id, struct json_object *msg)
 {
 	(void)id;
 	if (!each(a, json_opt(msg, "paths"), change_one))
-		agent_path_flush();
+		agent_path_flush(a);
 }
 
 void agent_unpath(struct agent *a, uint64_t id, struct json_object *msg)
 {
 	(void)id;
 	if (!each(a, json_opt(msg, "guids"), drop_one))
-		agent_path_flush();
+		agent_path_flush(a);
 }
 
 void agent_path_cache(struct agent *a, uint64_t id, struct json_object *msg)
@@ -140,5 +140,5 @@ void agent_notice_moved(struct agent *a, struct json_object *resume)
 	struct json_object *list = json_opt(resume, "paths");
 
 	if (list && !each(a, list, change_one))
-		agent_path_flush();
+		agent_path_flush(a);
 }

@@ -422,9 +422,9 @@ static void answers_stale(uint64_t dguid)
 
 /* Processes look for QPs of their own on that path. The prefix of the source is that of the
  * destination: both are in one subnet. */
-static void tell_shims(void *arg, const struct path_record *r)
+static void tell_shims(struct agent *a, const struct path_record *r, int status)
 {
-	struct shim_path p = {.head = {.bytes = sizeof(p), .type = SHIM_REPATH},
+	struct shim_path p = {.head = {.bytes = sizeof(p), .type = SHIM_REPATH, .status = status},
 			      .dlid = r->dlid,
 			      .slid = r->slid,
 			      .pkey = r->key.pkey,
@@ -436,12 +436,26 @@ static void tell_shims(void *arg, const struct path_record *r)
 	memcpy(p.dgid, r->key.dgid, 16);
 	memcpy(p.sgid, p.dgid, 8);
 	memcpy(p.sgid + 8, r->key.sguid, 8);
-	agent_for_each_shim((struct agent *)arg, s) agent_shim_send(s, &p);
+	agent_for_each_shim(a, s)
+	{
+		agent_shim_send(s, &p);
+	}
+}
+
+static void tell_changed(void *arg, const struct path_record *r)
+{
+	tell_shims(arg, r, 0);
+}
+
+static void tell_dropped(void *arg, const struct path_record *r)
+{
+	tell_shims(arg, r, -ESTALE);
 }
 
 void agent_path_change(struct agent *a, const struct path_change *change)
 {
-	unsigned n = path_cache_change(&paths.cache, change, tell_shims, a);
+	unsigned n = path_cache_change(&paths.cache, change,
+				       change->mask ? tell_changed : tell_dropped, a);
 
 	answers_stale(change->dguid);
 	if (change->mask)
@@ -456,11 +470,21 @@ void agent_path_use(struct agent *a, bool on)
 		log_info("path records are %s", on ? "kept" : "not kept any more");
 	a->path_cache = on;
 	if (!on)
-		agent_path_flush();
+		agent_path_flush(a);
 }
 
-void agent_path_flush(void)
+/* Processes ask again for what they use, and so are told of it again. */
+void agent_path_flush(struct agent *a)
 {
+	struct shim_path none = {
+		.head = {.bytes = sizeof(none), .type = SHIM_REPATH, .status = -ESTALE}};
+	struct agent_shim *s;
+
+	agent_for_each_shim(a, s)
+	{
+		if (a->path_cache)
+			agent_shim_send(s, &none);
+	}
 	paths.dropped += paths.cache.count;
 	path_cache_free(&paths.cache);
 	answers_stale(0);

@@ -178,6 +178,8 @@ unsigned path_cache_change(struct path_cache *c, const struct path_change *chang
 
 		n += hit;
 		if (hit && !change->mask) {
+			if (tell)
+				tell(arg, r);
 			slot_remove(c, i); /* the next one may stand here now */
 			continue;
 		}

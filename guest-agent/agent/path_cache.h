@@ -60,7 +60,7 @@ void path_cache_share_lid(struct path_cache *c, const struct path_key *key, uint
  * -ENOMEM: the cache is as before. */
 int path_cache_put(struct path_cache *c, const struct path_record *r);
 /* Records between these two are brought up to date, or with mask 0 forgotten. How many. One that
- * has become another is told, if tell is not NULL. */
+ * has become another, or goes, is told, if tell is not NULL. */
 unsigned path_cache_change(struct path_cache *c, const struct path_change *change,
 			   void (*tell)(void *arg, const struct path_record *r), void *arg);
 void path_cache_free(struct path_cache *c);

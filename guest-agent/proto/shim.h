@@ -55,7 +55,8 @@ enum shim_msg_type {
 			    * ACTIVE yet. What needs no packets may be built; without names: what was
 			    * built so is given back, the devices have gone */
 	SHIM_REPATH,       /* shim_path, no answer: the record of that way is now another one.
-			    * .pkey is without the membership bit */
+			    * .pkey is without the membership bit. Status -ESTALE: it is not known
+			    * any more; without .dgid: none is */
 };
 
 struct shim_head {

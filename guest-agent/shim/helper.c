@@ -51,7 +51,7 @@ static void agent_packet(const struct shim_head *h)
 		job_order(p);
 		break;
 	case SHIM_PATH:
-		route_answered(p);
+		repath_answered(p);
 		break;
 	case SHIM_REPATH:
 		repath_told(p);

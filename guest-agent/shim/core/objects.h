@@ -244,9 +244,11 @@ struct shim_route {
 	uint16_t pkey;
 	_Atomic(enum route_state) state; /* after .path */
 	uint32_t cookie;
-	bool reconnect;    /* the reason of the question */
-	bool changed;      /* .path was told since: programs may know an older one */
-	uint8_t untaken;   /* looks that are left, at what is built on it */
+	bool reconnect;  /* the reason of the question */
+	bool changed;    /* .path was told since: programs may know an older one */
+	bool stale;      /* the agent does not know it any more: ask, if something is built on it */
+	bool again;      /* and this was asked for that reason */
+	uint8_t untaken; /* looks that are left, at what is built on it */
 	uint64_t asked_us; /* when the last question was sent */
 	struct shim_path path;
 };

@@ -149,23 +149,83 @@ void routes_forget_all(void)
 	routes.slots = routes.count = 0;
 }
 
-void route_answered(const struct shim_path *p)
-{
-	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
-	struct shim_route *r = route_find(p->sgid, p->dgid, p->pkey);
-
-	if (!r || r->state != ROUTE_ASKED || r->cookie != p->head.cookie)
-		return;
-	if (!p->head.status)
-		r->path = *p; /* else what was known last is the best that there is */
-	r->state = p->head.status ? ROUTE_FAILED : ROUTE_KNOWN;
-	pthread_cond_broadcast(&shim.call_done);
-}
-
 static bool same_record(const struct shim_path *a, const struct shim_path *b)
 {
 	return a->dlid == b->dlid && a->slid == b->slid && a->sl == b->sl && a->mtu == b->mtu &&
 	       a->rate == b->rate;
+}
+
+static void take(struct shim_route *r, const struct shim_path *p)
+{
+	r->path = *p;
+	r->changed = true;
+	r->untaken = LOOKS;
+}
+
+bool route_answered(const struct shim_path *p)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
+	struct shim_route *r = route_find(p->sgid, p->dgid, p->pkey);
+	bool other;
+
+	if (!r || r->state != ROUTE_ASKED || r->cookie != p->head.cookie)
+		return false;
+	other = !p->head.status && r->path.dlid && !same_record(&r->path, p);
+	if (other)
+		take(r, p);
+	else if (!p->head.status)
+		r->path = *p; /* else what was known last is the best that there is */
+	r->state = p->head.status ? ROUTE_FAILED : ROUTE_KNOWN;
+	r->stale |= p->head.status && r->again;
+	r->again = false;
+	pthread_cond_broadcast(&shim.call_done);
+	return other;
+}
+
+static bool mark_stale(struct shim_route *r)
+{
+	bool known = r && r->state != ROUTE_NONE;
+
+	if (known)
+		r->stale = true;
+	return known;
+}
+
+bool route_stale(const struct shim_path *p)
+{
+	static const uint8_t none[sizeof(p->dgid)];
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
+	bool any = false;
+
+	if (memcmp(p->dgid, none, sizeof(none))) {
+		any = mark_stale(route_find(p->sgid, p->dgid, p->pkey & PKEY_BASE));
+		return mark_stale(route_find(p->sgid, p->dgid, p->pkey | (uint16_t)~PKEY_BASE)) ||
+		       any;
+	}
+	for (uint32_t i = 0; i < routes.slots; i++)
+		any |= mark_stale(routes.slot[i]);
+	return any;
+}
+
+static struct shim_route *find_stale(const uint8_t *sgid, const uint8_t *dgid, uint16_t pkey)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.call);
+	struct shim_route *r = route_find(sgid, dgid, pkey);
+
+	if (!r || !r->stale || r->state == ROUTE_ASKED)
+		return NULL;
+	r->stale = false;
+	r->again = true;
+	return r;
+}
+
+bool route_refresh(const uint8_t sgid[16], const uint8_t dgid[16], uint16_t pkey)
+{
+	struct shim_route *r = find_stale(sgid, dgid, pkey);
+
+	if (r)
+		route_ask(r, false);
+	return r;
 }
 
 /* Takes the record for the way with that P_Key, if there is one. */
@@ -175,9 +235,7 @@ static bool take_record(const struct shim_path *p, uint16_t pkey)
 
 	if (!r || r->state == ROUTE_NONE || same_record(&r->path, p))
 		return false;
-	r->path = *p;
-	r->changed = true;
-	r->untaken = LOOKS;
+	take(r, p);
 	return true;
 }
 

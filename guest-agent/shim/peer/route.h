@@ -24,7 +24,13 @@ void route_wait(const struct shim_route *r);
 void routes_ask_again(void);
 /* In a child: nobody answers the questions of its parent. */
 void routes_forget_all(void);
-void route_answered(const struct shim_path *p);
+/* true: the record is another one than it was; it is .untaken now. */
+bool route_answered(const struct shim_path *p);
+/* The agent does not know the record of that way any more; without p->dgid, none. true: there is
+ * such a way. */
+bool route_stale(const struct shim_path *p);
+/* Something is built on that way: a record that is stale is asked for. true: it has been. */
+bool route_refresh(const uint8_t sgid[16], const uint8_t dgid[16], uint16_t pkey);
 /* The agent tells that the record of a way has changed. true: there is such a way, and its record
  * was another one; it is .untaken now. */
 bool route_changed(const struct shim_path *p);

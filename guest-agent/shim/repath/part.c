@@ -11,18 +11,47 @@
 
 /* A second look finds what the program was just making, with the old record, at the first. */
 #define LOOK_AGAIN_US   1000000
+#define REFRESH_US      10000000
 #define HANDLE_AGAIN_MS 50
 
 static struct {
-	bool told;      /* records that nobody has looked at */
-	uint64_t again; /* when to look once more, 0: not */
-	bool handles;   /* some are .due */
+	bool told;        /* records that nobody has looked at */
+	uint64_t again;   /* when to look once more, 0: not */
+	bool stale;       /* records are not known any more */
+	uint64_t refresh; /* when those that are still not are asked for, 0: none is */
+	bool handles;     /* some are .due */
 } repath;
 
 void repath_told(const struct shim_path *p)
 {
-	if (!(shim.fault & SHIM_FAULT_NO_SL))
+	if (shim.fault & SHIM_FAULT_NO_SL)
+		return;
+	if (p->head.status)
+		repath.stale |= route_stale(p);
+	else
 		repath.told |= route_changed(p);
+}
+
+void repath_answered(const struct shim_path *p)
+{
+	if (route_answered(p) && !(shim.fault & SHIM_FAULT_NO_SL))
+		repath.told = true;
+}
+
+/* Who keeps no record is told of no change, so a record that something is built on is asked for
+ * again. A path that has gone is asked for until it is back. */
+static void refresh(uint64_t now)
+{
+	struct shim_ah *ah;
+	struct shim_qp *q;
+	bool asked = false;
+
+	list_for_each (q, &shim.qps, link)
+		asked |= q->connected && route_refresh(q->sgid, q->dgid, q->pkey);
+	list_for_each (ah, &shim.ahs, link)
+		asked |= ah->node && route_refresh(ah->sgid, ah->node->gid, ah->pkey);
+	repath.stale = false;
+	repath.refresh = asked ? now + REFRESH_US : 0;
 }
 
 /* Many records come together, so what is built on them is looked for once. */
@@ -60,6 +89,8 @@ static void step(void)
 	uint64_t now = now_us();
 
 	pthread_mutex_lock(&shim.ctl);
+	if (repath.stale || (repath.refresh && now >= repath.refresh))
+		refresh(now);
 	if (repath.told || (repath.again && now >= repath.again))
 		look(now);
 	if (repath.handles)
@@ -68,13 +99,20 @@ static void step(void)
 	pthread_mutex_unlock(&shim.ctl);
 }
 
+static int until(uint64_t us, uint64_t now)
+{
+	return now >= us ? 0 : (int)((us - now) / 1000) + 1;
+}
+
 static int timeout(void)
 {
 	uint64_t now = now_us();
 	int ms = repath.handles ? HANDLE_AGAIN_MS : -1;
 
 	if (repath.again)
-		ms = sooner(ms, now >= repath.again ? 0 : (int)((repath.again - now) / 1000) + 1);
+		ms = sooner(ms, until(repath.again, now));
+	if (repath.refresh)
+		ms = sooner(ms, until(repath.refresh, now));
 	return sooner(ms, change_timeout());
 }
 

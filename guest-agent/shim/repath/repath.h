@@ -10,8 +10,10 @@
 #pragma GCC visibility push(hidden)
 extern const struct shim_part repath_part;
 
-/* The agent's word that a record is another one now. In the helper thread. */
+/* The agent's word that a record is another one now, or not known any more; its answer to a
+ * question for one. In the helper thread. */
 void repath_told(const struct shim_path *p);
+void repath_answered(const struct shim_path *p);
 
 /* repath/change.c: one connection. All under ctl, in the helper thread. */
 

@@ -233,13 +233,13 @@ static void give_path(struct shim_path *p)
 		answer(p);
 }
 
-void fake_agent_repath(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu)
+static void change_record(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu, bool tell)
 {
 	struct shim_path p = {.head = {.bytes = sizeof(p), .type = SHIM_REPATH},
 			      .pkey = 0x7fff,
 			      .sl = (uint8_t)sl,
 			      .mtu = (uint16_t)mtu};
-	struct shim_path *known;
+	struct shim_path *known, stale = {.head = {sizeof(stale), SHIM_REPATH, 0, 0, -ESTALE}};
 
 	p.dlid = p.slid = (uint16_t)atomic_load(&agent.dlid);
 	write_gid(sguid, p.sgid);
@@ -250,8 +250,18 @@ void fake_agent_repath(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu
 		known = &agent.record[agent.records++];
 	if (known)
 		*known = p;
-	answer(&p);
+	answer(tell ? &p : &stale);
 	pthread_mutex_unlock(&agent.lock);
+}
+
+void fake_agent_repath(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu)
+{
+	change_record(sguid, dguid, sl, mtu, true);
+}
+
+void fake_agent_forget_paths(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu)
+{
+	change_record(sguid, dguid, sl, mtu, false);
 }
 
 void fake_agent_lose(uint16_t type)

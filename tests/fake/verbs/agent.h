@@ -44,6 +44,8 @@ void fake_agent_require_grh(void);
 /* The record of the way from one port of the played device to another is now this one (mtu in
  * bytes; the LID is that of fake_agent_paths()). */
 void fake_agent_repath(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu);
+/* The same, and nobody is told, but that the agent knows no record any more. */
+void fake_agent_forget_paths(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu);
 /* Packets of that type (proto/peer.h, below 64) do not arrive any more; 0: all do. */
 void fake_agent_lose(uint16_t type);
 /* While they are kept, who asks for a path record gets no answer. */

@@ -209,8 +209,10 @@ static bool under_traffic(void)
 	}
 	printf("# %u and %u of %u came, %u READY\n", there.came, back.came, ROUNDS,
 	       fake_agent_brought(PEER_PATH_READY) - ready);
+	repath_a(3, 4096); /* whatever the last one was */
+	repath_b(3, 4096);
 	return there.ok && back.ok && there.came == ROUNDS && back.came == ROUNDS &&
-	       fake_agent_brought(PEER_PATH_READY) - ready > 4;
+	       fake_agent_brought(PEER_PATH_READY) - ready > 4 && until_on(3, 2);
 }
 
 /* Sends under way do not end. The program goes on, and the change comes when they do. */
@@ -356,6 +358,18 @@ static bool destroyed(void)
 	return ok && until_on(10, 1) && talk();
 }
 
+/* Who keeps no record is told of nothing, so it is asked for again. */
+static bool forgotten(void)
+{
+	unsigned asked = fake_agent_paths(LID);
+	bool ok;
+
+	fake_agent_forget_paths(FAKE_GUID, ALIAS, 8, 4096);
+	ok = until_on(8, 1) && talk() && fake_agent_paths(LID) - asked == 2;
+	fake_agent_repath(FAKE_GUID, ALIAS, 9, 4096);
+	return ok && until_on(9, 1) && talk();
+}
+
 static bool handles(void)
 {
 	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .dlid = LID, .sl = 1};
@@ -392,6 +406,7 @@ int main(int argc, char **argv)
 		{older_peer, "the other end does not know the words"},
 		{dead_peer, "the other end's process has gone"},
 		{destroyed, "a QP is destroyed in the middle"},
+		{forgotten, "a record that the agent has forgotten is asked for again"},
 		{handles, "address handles are made anew"},
 	};
 

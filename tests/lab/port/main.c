@@ -18,7 +18,8 @@
 #include <string.h>
 #include <sys/timerfd.h>
 
-#define READ_MS 25 /* between two looks at the port */
+#define READ_MS 25  /* between two looks at the port */
+#define TELL_MS 250 /* after that the device is told again, if it has not said that it has it */
 
 struct agent {
 	struct ibmad_port *mad;
@@ -27,7 +28,8 @@ struct agent {
 	struct bridge bridge;
 	struct port port;                  /* as the last look found it; all 0: not looked yet */
 	uint8_t frame[WIRE_CONTROL_BYTES]; /* that for the device */
-	bool untold;                       /* the frame has not left yet */
+	bool untold;                       /* the device has not said that it has it */
+	uint64_t tell_at;                  /* it is told then, on now_ms() */
 	unsigned entry;                    /* of the GUID table; 0: the port is the VF's own */
 	bool fault_no_lid;
 	uint16_t first_lid; /* since the tap is there; 0: none yet */
@@ -68,16 +70,22 @@ static void look(struct agent *a)
 		return;
 	memcpy(a->frame, frame, sizeof(frame));
 	a->untold = true;
+	a->tell_at = 0;
 	port_text(&a->port, text);
 	log_info("%s: %s", a->nic.name, text);
 }
 
-/* A link that is down takes no frame, so the next look tries again. */
+/* A link that is down takes no frame, so the next look tries again. A frame may be lost as well, or
+ * come before the device. */
 static void look_and_tell(struct agent *a)
 {
 	look(a);
-	if (!a->untold || nic_send(&a->nic, a->frame, sizeof(a->frame)))
-		return;
+	if (a->untold && now_ms() >= a->tell_at && !nic_send(&a->nic, a->frame, sizeof(a->frame)))
+		a->tell_at = now_ms() + TELL_MS;
+}
+
+static void device_has_it(struct agent *a)
+{
 	a->untold = false;
 	a->port.reregister = false; /* an event, told once */
 	wire_tell(&a->port, a->frame);
@@ -137,6 +145,7 @@ static void on_frames(struct agent *a)
 	uint8_t frame[WIRE_MAX];
 	struct wire_gsi gsi;
 	uint64_t guid;
+	bool same;
 	int n;
 
 	while ((n = nic_receive(&a->nic, frame, sizeof(frame))) > 0) {
@@ -144,7 +153,11 @@ static void on_frames(struct agent *a)
 			log_info("%s: the device with GUID 0x%016llx asks", a->nic.name,
 				 (unsigned long long)guid);
 			a->untold = a->port.state;
+			a->tell_at = 0;
 			look_and_tell(a);
+		} else if (wire_has(frame, (size_t)n, a->frame, &same)) {
+			if (same)
+				device_has_it(a);
 		} else if (!wire_gsi_read(frame, (size_t)n, &gsi)) {
 			on_gsi(a, &gsi);
 		} else {

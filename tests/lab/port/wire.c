@@ -158,14 +158,37 @@ void wire_gsi_write(const struct wire_gsi *gsi, uint8_t frame[static WIRE_GSI_BY
 	put_icrc(lrh + packet - WIRE_ICRC_BYTES, icrc(lrh, packet - WIRE_ICRC_BYTES, false));
 }
 
-bool wire_asks(const uint8_t *frame, size_t bytes, uint64_t *ret_guid)
+/* The control part of a frame whose operation is op, or NULL. */
+static const uint8_t *control_of(const uint8_t *frame, size_t bytes, enum ibx_op op)
 {
 	const uint8_t *control = frame + ETH_HLEN;
 
 	if (!is_of_type(frame, bytes, IBX_ETH_CONTROL) || bytes < WIRE_CONTROL_BYTES ||
-	    get32(control) != IBX_MAGIC || control[offsetof(struct ibx_control, op)] != IBX_ASK)
+	    get32(control) != IBX_MAGIC || control[offsetof(struct ibx_control, op)] != op)
+		return NULL;
+	return control;
+}
+
+bool wire_asks(const uint8_t *frame, size_t bytes, uint64_t *ret_guid)
+{
+	const uint8_t *control = control_of(frame, bytes, IBX_ASK);
+
+	if (!control)
 		return false;
 	*ret_guid = get64(control + offsetof(struct ibx_control, guid_be));
+	return true;
+}
+
+bool wire_has(const uint8_t *frame, size_t bytes, const uint8_t told[static WIRE_CONTROL_BYTES],
+	      bool *ret_same)
+{
+	const size_t rest = offsetof(struct ibx_control, op) + 1;
+	const uint8_t *control = control_of(frame, bytes, IBX_HAS);
+
+	if (!control)
+		return false;
+	*ret_same = !memcmp(control + rest, told + ETH_HLEN + rest,
+			    sizeof(struct ibx_control) - rest);
 	return true;
 }
 

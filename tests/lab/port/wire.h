@@ -49,6 +49,11 @@ void wire_gsi_write(const struct wire_gsi *gsi, uint8_t frame[static WIRE_GSI_BY
 /* Whether it is a control frame in which a port asks; *ret_guid is the GUID that it shows. */
 bool wire_asks(const uint8_t *frame, size_t bytes, uint64_t *ret_guid);
 
+/* True for a control frame in which a port says what it has; *ret_same: it is what this other frame
+ * has told. */
+bool wire_has(const uint8_t *frame, size_t bytes, const uint8_t told[static WIRE_CONTROL_BYTES],
+	      bool *ret_same);
+
 /* The frame that tells a port what it is. */
 void wire_tell(const struct port *port, uint8_t frame[static WIRE_CONTROL_BYTES]);
 

@@ -7,6 +7,7 @@
 #define IB_LINK_H
 
 #include <linux/version.h>
+#include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_user_rxe.h>
 #include "ib_wire.h"
@@ -53,6 +54,8 @@ struct ibx_port {
 	struct net_device *ndev; /* borrowed: the RDMA device goes before it */
 	__be64 guid_be[IBX_GUIDS];
 	u16 pkey[IBX_PKEYS];
+	struct delayed_work ask; /* holds ndev while it is to run */
+	bool told;               /* since the link came */
 };
 
 static inline struct ibx_path *ibx_path(struct rxe_av *av)
@@ -79,6 +82,7 @@ int ibx_loopback(struct sk_buff *skb, struct rxe_pkt_info *pkt);
 
 /* ib_port.c */
 void ibx_init_port(struct rxe_dev *rxe, struct net_device *ndev);
+void ibx_end_port(struct rxe_dev *rxe);
 bool ibx_is_mine(struct rxe_dev *rxe, u16 dlid);
 void ibx_told(struct rxe_dev *rxe, const struct ibx_control *control, unsigned int bytes);
 u16 ibx_pkey(struct rxe_dev *rxe, unsigned int index);

@@ -10,6 +10,9 @@
 
 #define LMC_MOST 7
 #define SL_MOST  15
+#define ASK_MS   500
+
+static void ask(struct work_struct *work);
 
 /* Frames carry the MAC of a LID, so the NIC takes all; it stays so until it goes. */
 void ibx_init_port(struct rxe_dev *rxe, struct net_device *ndev)
@@ -20,9 +23,16 @@ void ibx_init_port(struct rxe_dev *rxe, struct net_device *ndev)
 	ib->guid_be[0] = rxe->port.port_guid;
 	ib->pkey[0] = IB_DEFAULT_PKEY_FULL; /* the SM itself is asked with this one */
 	spin_lock_init(&rxe->port.port_lock);
+	INIT_DELAYED_WORK(&ib->ask, ask);
 	rtnl_lock();
 	dev_set_promiscuity(ndev, 1);
 	rtnl_unlock();
+}
+
+void ibx_end_port(struct rxe_dev *rxe)
+{
+	if (cancel_delayed_work_sync(&rxe->port.ib.ask))
+		dev_put(rxe->port.ib.ndev);
 }
 
 bool ibx_is_mine(struct rxe_dev *rxe, u16 dlid)
@@ -69,22 +79,15 @@ int ibx_query_gid(struct ib_device *device, u32 port_num, int index, union ib_gi
 	return 0;
 }
 
-/* Nobody may be there yet: then the port waits in INIT until it is told. */
-static void ask(struct rxe_dev *rxe)
+static void send(struct net_device *ndev, const struct ibx_control *control)
 {
 	static const u8 to[ETH_ALEN] = {IBX_MAC_MULTICAST, IBX_MAC_1, IBX_MAC_2, 0xff, 0xff, 0xff};
-	struct net_device *ndev = rxe->port.ib.ndev;
-	struct ibx_control *control;
 	struct sk_buff *skb = alloc_skb(LL_RESERVED_SPACE(ndev) + sizeof(*control), GFP_ATOMIC);
 
 	if (!skb)
 		return;
 	skb_reserve(skb, LL_RESERVED_SPACE(ndev));
-	control = skb_put_zero(skb, sizeof(*control));
-	control->magic_be = cpu_to_be32(IBX_MAGIC);
-	control->op = IBX_ASK;
-	control->guids = 1;
-	control->guid_be[0] = rxe->port.port_guid;
+	skb_put_data(skb, control, sizeof(*control));
 	skb->dev = ndev;
 	skb->protocol = htons(IBX_ETH_CONTROL);
 	skb_reset_network_header(skb);
@@ -94,12 +97,37 @@ static void ask(struct rxe_dev *rxe)
 		dev_queue_xmit(skb);
 }
 
+static void ask_in(struct ibx_port *ib, unsigned int ms)
+{
+	dev_hold(ib->ndev);
+	if (!schedule_delayed_work(&ib->ask, msecs_to_jiffies(ms)))
+		dev_put(ib->ndev); /* it is to run already */
+}
+
+/* Nobody may be there yet, and a frame may be lost: the port asks until it is told. */
+static void ask(struct work_struct *work)
+{
+	struct ibx_port *ib = container_of(to_delayed_work(work), struct ibx_port, ask);
+	struct rxe_dev *rxe = container_of(ib, struct rxe_dev, port.ib);
+	struct ibx_control control = {.magic_be = cpu_to_be32(IBX_MAGIC),
+				      .op = IBX_ASK,
+				      .guids = 1,
+				      .guid_be = {rxe->port.port_guid}};
+
+	if (!READ_ONCE(ib->told) && netif_running(ib->ndev)) {
+		send(ib->ndev, &control);
+		ask_in(ib, ASK_MS);
+	}
+	dev_put(ib->ndev);
+}
+
 /* The link is there; ACTIVE it becomes by the SM. */
 void rxe_port_up(struct rxe_dev *rxe)
 {
 	if (rxe->port.attr.state == IB_PORT_DOWN)
 		rxe->port.attr.state = IB_PORT_INIT;
-	ask(rxe);
+	WRITE_ONCE(rxe->port.ib.told, false);
+	ask_in(&rxe->port.ib, 0);
 }
 
 static bool is_valid(const struct ibx_control *c)
@@ -127,21 +155,23 @@ static void set_mtu(struct rxe_dev *rxe, enum ib_mtu mtu)
 
 static void set_tables(struct rxe_port *port, const struct ibx_control *c, struct changes *changes)
 {
-	struct ibx_port new = port->ib;
+	struct ibx_port *ib = &port->ib;
+	__be64 guid_be[IBX_GUIDS] = {};
+	u16 pkey[IBX_PKEYS] = {};
 
-	memset(new.pkey, 0, sizeof(new.pkey));
 	for (unsigned int i = 0; i < c->pkeys; i++)
-		new.pkey[i] = be16_to_cpu(c->pkey_be[i]);
-	if (c->guids) {
-		memset(new.guid_be, 0, sizeof(new.guid_be));
-		memcpy(new.guid_be, c->guid_be, c->guids * sizeof(c->guid_be[0]));
-	}
-	changes->pkeys = memcmp(new.pkey, port->ib.pkey, sizeof(new.pkey));
+		pkey[i] = be16_to_cpu(c->pkey_be[i]);
+	if (c->guids)
+		memcpy(guid_be, c->guid_be, c->guids * sizeof(guid_be[0]));
+	else
+		memcpy(guid_be, ib->guid_be, sizeof(guid_be));
+	changes->pkeys = memcmp(pkey, ib->pkey, sizeof(pkey));
 	changes->gids = port->subnet_prefix != c->prefix_be ||
-			memcmp(new.guid_be, port->ib.guid_be, sizeof(new.guid_be));
-	port->ib = new;
+			memcmp(guid_be, ib->guid_be, sizeof(guid_be));
+	memcpy(ib->pkey, pkey, sizeof(pkey));
+	memcpy(ib->guid_be, guid_be, sizeof(guid_be));
 	port->subnet_prefix = c->prefix_be;
-	port->port_guid = new.guid_be[0];
+	port->port_guid = guid_be[0];
 }
 
 static void set_port(struct rxe_dev *rxe, const struct ibx_control *c, struct changes *changes)
@@ -168,6 +198,7 @@ void ibx_told(struct rxe_dev *rxe, const struct ibx_control *c, unsigned int byt
 	struct device *dev = &rxe->ib_dev.dev;
 	struct changes changes;
 	enum ib_port_state before = rxe->port.attr.state;
+	struct ibx_control has;
 
 	if (bytes < sizeof(*c) || c->magic_be != cpu_to_be32(IBX_MAGIC) || c->op != IBX_TELL)
 		return;
@@ -180,6 +211,10 @@ void ibx_told(struct rxe_dev *rxe, const struct ibx_control *c, unsigned int byt
 		return;
 	}
 	set_port(rxe, c, &changes);
+	WRITE_ONCE(rxe->port.ib.told, true);
+	has = *c;
+	has.op = IBX_HAS;
+	send(rxe->port.ib.ndev, &has);
 	if (changes.state || changes.lid || changes.sm || changes.pkeys || changes.gids)
 		dev_info(dev, "state %u, LID %u, SM LID %u, P_Key %#x\n", c->state,
 			 be16_to_cpu(c->lid_be), be16_to_cpu(c->sm_lid_be), ibx_pkey(rxe, 0));

@@ -21,6 +21,7 @@
 enum ibx_op {
 	IBX_ASK = 1,  /* the port asks, with its GUID in guid[0] */
 	IBX_TELL = 2, /* the fabric says what the port is */
+	IBX_HAS = 3,  /* the port has it: the frame that told it, with this op */
 };
 
 /* Numbers as in PortInfo, PKeyTable and GUIDInfo. GUIDs and P_Keys that are not told are 0. */

@@ -142,6 +142,29 @@ static void test_control(void **state)
 		assert_false(wire_asks(frame, n, &guid));
 }
 
+/* A device that has an older frame has not got this one. */
+static void test_what_a_device_has(void **state)
+{
+	uint8_t told[WIRE_CONTROL_BYTES], said[WIRE_CONTROL_BYTES];
+	bool same;
+
+	(void)state;
+	wire_tell(&port, told);
+	memcpy(said, told, sizeof(said));
+	assert_false(wire_has(said, sizeof(said), told, &same));
+	said[ETH_HLEN + offsetof(struct ibx_control, op)] = IBX_HAS;
+	assert_true(wire_has(said, sizeof(said), told, &same));
+	assert_true(same);
+	for (size_t n = 0; n < sizeof(said); n++)
+		assert_false(wire_has(said, n, told, &same));
+	for (size_t i = ETH_HLEN + 5; i < sizeof(said); i++) {
+		said[i] ^= 1;
+		assert_true(wire_has(said, sizeof(said), told, &same));
+		assert_false(same);
+		said[i] ^= 1;
+	}
+}
+
 static void test_question_and_answer(void **state)
 {
 	struct bridge b = {0};
@@ -269,6 +292,7 @@ int main(void)
 		cmocka_unit_test(test_each_changed_byte),
 		cmocka_unit_test(test_grh_beyond_the_end),
 		cmocka_unit_test(test_control),
+		cmocka_unit_test(test_what_a_device_has),
 		cmocka_unit_test(test_question_and_answer),
 		cmocka_unit_test(test_answer_of_nobody),
 		cmocka_unit_test(test_table),

@@ -185,8 +185,9 @@ bench-infiniband: ## services, addresses and partitions on InfiniBand, and progr
 	$(Q)tests/bench/infiniband_programs $(ONLY)
 
 # Benches that need what is built and no more: tests/bench/NAME, or what BENCH_NAME says.
-BENCHES          := checked flags lab-faults pages rxe paths reroutes fabric moves partitions move-time infiniband-report
+BENCHES          := checked flags lab-faults pages rxe paths reroutes fabric moves partitions move-time cut infiniband-report
 BENCH_checked     = checked $(or $(N),200)
+BENCH_cut         = ../e2e/16-infiniband-paths
 BENCH_reroutes    = reroutes $(CUTS)
 BENCH_flags       = flags $(ONLY)
 BENCH_lab-faults  = lab_faults $(ONLY)
@@ -209,6 +210,7 @@ bench-fabric: ## moves and batches on OpenSM over ibsim against its heavy sweep,
 bench-moves: ## N=1000 random moves on each of ten nets, with sweeps, flaps and restarts; all pairs walked after each
 bench-partitions: ## N=1000 random moves with partitions on each of five nets, in both address modes, in build/bench/infiniband.json
 bench-move-time: ## BEFORE=BUILD: a move at 11,664 hosts beside one of that older build, and batches in waves, in build/bench/infiniband.json
+bench-cut: ## links of a mesh under lash that are cut under checked traffic, in build/bench/infiniband.json
 bench-infiniband-report: ## build/bench/infiniband.json of its parts, and each line of it that is met, missed or missing
 $(BENCHES:%=bench-%): bench-%: deps
 	$(Q)$(MAKE) --no-print-directory all

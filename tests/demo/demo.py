@@ -34,15 +34,15 @@ class Traffic:
         self.lab, self.name, self.mover, self.peer = lab, name, mover, peer
         self.peer_ip = lab.vm_ip(peer)
 
-    def start_check(self, *options, filled_mib=FILLED_MIB, device=None):
+    def start_check(self, *options, filled_mib=FILLED_MIB, device=None, own=None, env=""):
         """device: {VM: its RDMA device}; without it each end takes its first. filled_mib: 0 for a mover that dirties
-        nothing."""
+        nothing. own: {VM: options of that end alone}. env: variables of both ends."""
         extra = " ".join(map(str, options))
         dirty = f"-D {filled_mib},{DIRTY_MIB_S} " if filled_mib else ""
-        on = {vm: f"-d {name}" for vm, name in (device or {}).items()}
+        on = {vm: f"-d {name}" for vm, name in (device or {}).items()} | (own or {})
         # on InfiniBand in the tenant's own partition
         pkey = f"-P {PKEY} " if self.lab.link == "ib" else ""
-        check = f"{RUN} rdma_check -e -r 300 -m 4096 {pkey}{extra}"
+        check = f"{env} {RUN} rdma_check -e -r 300 -m 4096 {pkey}{extra}"
         said = f"-o /tmp/{self.name}.json", f">/tmp/{self.name}.log 2>&1 & echo $! >/tmp/{self.name}.pid"
         for vm in (self.peer, self.mover):  # counts of an earlier one
             self.lab.guest(vm, f"rm -f /tmp/{self.name}.json")

@@ -101,6 +101,9 @@ static void set_other(struct check_options *o, int c)
 	case 'T':
 		conn_timeout = (uint8_t)option_number(optarg, 1, 31, 'T');
 		break;
+	case 'V':
+		conn_sl = (uint8_t)option_number(optarg, 0, 15, 'V');
+		break;
 	case 'o':
 		o->output = optarg;
 		break;
@@ -132,7 +135,7 @@ void check_options_parse(int argc, char **argv)
 	struct check_options *o = &check_options;
 	int c;
 
-	while ((c = getopt(argc, argv, "d:g:LP:p:q:t:T:o:i:r:m:ls:w:uxeSANR:k:n:z:D:")) != -1)
+	while ((c = getopt(argc, argv, "d:g:LP:p:q:t:T:V:o:i:r:m:ls:w:uxeSANR:k:n:z:D:")) != -1)
 		if (!set_traffic(o, c))
 			set_other(o, c);
 	o->host = argv[optind];

@@ -12,6 +12,7 @@
  *   -p TCP-PORT (18700)
  *   -q QPS (1)
  *   -t SECONDS (0)                0: until SIGTERM
+ *   -V SL (0)                     of the QPs, as perftest's -S
  *   -T EXPONENT (21)              of the QPs' timeout, 4.096 us * 2^n
  *   -o FILE                       result and live status, JSON
  *   -i MS (100)                   between two writes of it, and two looks at what ends the program
@@ -53,7 +54,7 @@ extern struct check_options {
 	bool events, uc, extended, srq, atomics, no_reads;
 } check_options;
 
-/* Fills check_options, message_rules, conn_timeout and conn_rnr_timer, or dies. */
+/* Fills check_options, message_rules and what rdma_conn.h has, or dies. */
 void check_options_parse(int argc, char **argv);
 
 #endif

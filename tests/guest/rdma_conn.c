@@ -111,6 +111,7 @@ struct ibv_context *conn_open(const char *device)
 	return ctx;
 }
 
+uint8_t conn_sl;
 uint8_t conn_timeout = 21; /* 9 s: rxe 6.1 mishandles READs and atomics that are sent again, and TCG
 			    * guests stall for seconds on a loaded machine */
 
@@ -162,7 +163,7 @@ void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *
 		.rq_psn = peer->psn,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = conn_rnr_timer,
-		.ah_attr = {.port_num = 1, .dlid = peer->lid},
+		.ah_attr = {.port_num = 1, .dlid = peer->lid, .sl = conn_sl},
 	};
 
 	if (gid_index != CONN_BY_LID) {

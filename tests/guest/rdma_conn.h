@@ -32,6 +32,7 @@ int conn_tcp(const char *host, unsigned port);
 void conn_swap(int fd, const void *mine, void *theirs, size_t bytes);
 
 extern uint8_t conn_timeout;   /* the QPs': 4.096 us * 2^n; after 8 times that a peer is dead */
+extern uint8_t conn_sl;        /* service level, as the user gives it */
 extern uint8_t conn_rnr_timer; /* the timer's code, IBA 1.4 table 45: 12 is 0.64 ms, 24 is 41 ms */
 
 struct ibv_context *conn_open(const char *device); /* NULL: the first */

@@ -12,6 +12,7 @@
  *   -P P_KEY of the QPs, as 0x8001; without it that at index 0
  *   -r RATE  questions a second; without it as fast as they are answered
  *   -i MS    between two writes of FILE (100)
+ *   -V SL    of the handles (0)
  *   -o FILE  result and live status, JSON; "corrupt" counts senders that are not the other end,
  *            "writes" what came by multicast, "foreign" what rdma_intruder has sent
  *   -m       the server is in a group, and the client sends to it, too: one pair of a network
@@ -108,7 +109,7 @@ static void post_receive(struct ibv_qp *q, uint64_t index)
 
 static struct ibv_ah *make_ah(const uint8_t gid[16], uint32_t lid)
 {
-	struct ibv_ah_attr a = {.port_num = 1, .dlid = (uint16_t)lid};
+	struct ibv_ah_attr a = {.port_num = 1, .sl = conn_sl, .dlid = (uint16_t)lid};
 	struct ibv_ah *ah;
 
 	if (gid_index != CONN_BY_LID) {
@@ -330,7 +331,7 @@ static void parse(int argc, char **argv, unsigned *port, const char **output, bo
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "p:g:LP:r:i:o:em")) != -1) {
+	while ((c = getopt(argc, argv, "p:g:LP:V:r:i:o:em")) != -1) {
 		if (c == 'p')
 			*port = option_number(optarg, 1, 65535, 'p');
 		else if (c == 'g')
@@ -343,6 +344,8 @@ static void parse(int argc, char **argv, unsigned *port, const char **output, bo
 			rate = option_number(optarg, 1, 1000000, 'r');
 		else if (c == 'i')
 			status_us = 1000ull * option_number(optarg, 1, 60000, 'i');
+		else if (c == 'V')
+			conn_sl = (uint8_t)option_number(optarg, 0, 15, 'V');
 		else if (c == 'o')
 			*output = optarg;
 		else if (c == 'e')

@@ -31,11 +31,11 @@ void fake_agent_connect_anew(bool anew);
 /* Path records lead to this LID from now on, and nothing else is in them; 0, as at first: not even
  * that. How many have been asked for. */
 unsigned fake_agent_paths(unsigned dlid);
-/* That LID is of the ports with these GUIDs (16 at most), from now on; any other one is nobody's,
+/* The LID is of the ports with these GUIDs (16 at most), from now on; any other one is nobody's,
  * as all are at first. Paths there are those of fake_agent_paths(). How many questions have been
  * asked. */
 unsigned fake_agent_lid(unsigned lid, unsigned count, const uint64_t *guids);
-/* Who does not ask anew hears of that port alone; 0: of all. */
+/* A process that does not ask anew hears of that port alone; 0: of all. */
 void fake_agent_stale_lid(uint64_t guid);
 /* Packets to that GUID find nobody who has the QP. */
 void fake_agent_stranger(uint64_t guid);

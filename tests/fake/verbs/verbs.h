@@ -36,7 +36,7 @@ unsigned fake_lid(unsigned lid);
 /* The P_Key table of its port, which begins with the default key alone: from now on this one. */
 #define FAKE_PKEYS 4
 void fake_pkeys(const uint16_t table[FAKE_PKEYS]);
-/* What the last address handle was made of. */
+/* The attributes of the last address handle. */
 struct ibv_ah_attr fake_last_ah(void);
 /* The LID of the alternate path that was set last. */
 unsigned fake_alt_dlid(void);

@@ -20,6 +20,7 @@ TLS_DIR = INSIDE + "/sm/tls"  # the site's CA and everybody's certificates
 DEFAULT_HOSTS = "hosta hostb hostc"
 HOSTS_MAX = 6
 LINKS = ["ib", "roce"]
+NETS = ["tree", "mesh"]
 LINK = os.environ.get("LAB_LINK") or "ib"
 ADDRESSES = ["prepopulated", "dynamic", "shared-port"]
 VFS_PER_PF = 4

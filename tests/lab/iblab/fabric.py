@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The simulated InfiniBand fabric: ibsim, OpenSM with our plugin, ibvmig-sm and the data path.
 
-Two spines, two leaves, and each hypervisor a vSwitch of its own with a PF and its VFs behind it:
+Each hypervisor has a vSwitch of its own with a PF and its VFs behind it. By default there are two spines and two
+leaves. `--net mesh` is a mesh of 3 by 2 switches under lash:
+
+    mesh0 - mesh1 - mesh2      hosts at mesh2, 5, 0, 3, 1, 4; ports: 1 right, 2 left, 3 down, 4 up
+      |       |       |        All paths have SL 0. When the link between mesh1 and mesh4 is cut, the ring that is left
+    mesh3 - mesh4 - mesh5      needs two lanes, and a second cut leaves a line, which needs one.
 
     spine0  spine1
       |  \\/  |
@@ -26,6 +31,11 @@ LEAF_PORTS = 16
 LEAVES = 2
 SPINES = 2
 UPLINK = 13  # first port of a leaf that leads to a spine
+MESH_WIDTH, MESH_SWITCHES = 3, 6
+MESH_PORTS = {"right": 1, "left": 2, "down": 3, "up": 4}
+MESH_HOST, MESH_CA = 5, 6
+MESH_PLACES = [2, 5, 0, 3, 1, 4]  # so two hosts have a path that is beside the first cut and takes another lane
+ROUTING = {"tree": "minhop", "mesh": "lash"}
 SM_CA = "sm"
 TOOLS_CA = "tools"
 CONSOLE = f"{INSIDE}/sm/console"
@@ -36,7 +46,7 @@ GUID_TABLES = f"{INSIDE}/sm/guids"
 OPENSM_CONF = """\
 # sweeps come from traps and signals only: a test counts them
 sweep_interval 0
-routing_engine minhop
+routing_engine {routing}
 partition_config_file {inside}/sm/partitions.conf
 honor_guid2lid_file TRUE
 dump_files_dir {inside}/sm/dump
@@ -64,7 +74,30 @@ def nodes_of(host):
     return range(1 if is_shared() else 1 + conf.VFS_PER_PF)
 
 
-def netlist(hosts):
+def tree(link):
+    """The ports of its switches, and where a host is attached."""
+    for leaf in range(LEAVES):
+        for spine in range(SPINES):
+            link((f"leaf{leaf}", UPLINK + spine), (f"spine{spine}", leaf + 1))
+    link((TOOLS_CA, 1), ("leaf1", LEAF_PORTS))
+    link((SM_CA, 1), ("leaf0", LEAF_PORTS))
+    ports = {f"leaf{i}": LEAF_PORTS for i in range(LEAVES)} | {f"spine{i}": LEAVES for i in range(SPINES)}
+    return ports, lambda i: (f"leaf{i % LEAVES}", 1 + i // LEAVES)
+
+
+def mesh(link):
+    """The same for the mesh."""
+    for i in range(MESH_SWITCHES):
+        if (i + 1) % MESH_WIDTH:
+            link((f"mesh{i}", MESH_PORTS["right"]), (f"mesh{i + 1}", MESH_PORTS["left"]))
+        if i + MESH_WIDTH < MESH_SWITCHES:
+            link((f"mesh{i}", MESH_PORTS["down"]), (f"mesh{i + MESH_WIDTH}", MESH_PORTS["up"]))
+    link((TOOLS_CA, 1), ("mesh1", MESH_CA))
+    link((SM_CA, 1), ("mesh0", MESH_CA))
+    return {f"mesh{i}": MESH_CA for i in range(MESH_SWITCHES)}, lambda i: (f"mesh{MESH_PLACES[i]}", MESH_HOST)
+
+
+def netlist(hosts, net="tree"):
     """ibsim's input. The first CA is where clients attach that do not say where."""
     links = {}
 
@@ -72,18 +105,12 @@ def netlist(hosts):
         links.setdefault(a[0], {})[a[1]] = b
         links.setdefault(b[0], {})[b[1]] = a
 
-    switches = {f"leaf{i}": LEAF_PORTS for i in range(LEAVES)}
-    switches.update({f"spine{i}": LEAVES for i in range(SPINES)})
-    for leaf in range(LEAVES):
-        for spine in range(SPINES):
-            link((f"leaf{leaf}", UPLINK + spine), (f"spine{spine}", leaf + 1))
-    link((TOOLS_CA, 1), ("leaf1", LEAF_PORTS))
-    link((SM_CA, 1), ("leaf0", LEAF_PORTS))
+    switches, place = {"tree": tree, "mesh": mesh}[net](link)
     cas = [TOOLS_CA, SM_CA]
     for i, host in enumerate(hosts):
         vsw = f"{host}-vsw"
         switches[vsw] = 2 + conf.VFS_PER_PF
-        link((vsw, 1), (f"leaf{i % LEAVES}", 1 + i // LEAVES))
+        link((vsw, 1), place(i))
         for vf in nodes_of(host):
             link((vf_name(host, vf), 1), (vsw, 2 + vf))
             cas.append(vf_name(host, vf))
@@ -144,7 +171,7 @@ def make_ibsim():
 
 
 def start_ibsim(hosts):
-    write(f"{INSIDE}/sm/net", netlist(hosts))
+    write(f"{INSIDE}/sm/net", netlist(hosts, conf.load("lab.json")["net"]))
     os.mkfifo(CONSOLE)
     # the FIFO is opened for writing as well, so that ibsim never sees its end
     ns.service_define("ibsim", "sm", ["sh", "-c", f"exec {IBSIM} -s -S 256 -N 2048 {INSIDE}/sm/net <>{CONSOLE}"],
@@ -161,7 +188,7 @@ def start_ibsim(hosts):
 
 def start_opensm():
     """With our plugin if it is built; without it, ibvmig-sm says what is missing."""
-    text = OPENSM_CONF.format(inside=INSIDE)
+    text = OPENSM_CONF.format(inside=INSIDE, routing=ROUTING[conf.load("lab.json")["net"]])
     lib = os.path.join(conf.BUILD, "lib")
     if os.path.exists(os.path.join(lib, "libibvmigsm.so")):
         text += f"event_plugin_name ibvmigsm\nevent_plugin_options ibvmig-socket={PLUGIN_SOCKET}\n"

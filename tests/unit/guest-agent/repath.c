@@ -358,7 +358,7 @@ static bool destroyed(void)
 	return ok && until_on(10, 1) && talk();
 }
 
-/* Who keeps no record is told of nothing, so it is asked for again. */
+/* A record that nobody keeps is asked for again: no change of it would be told. */
 static bool forgotten(void)
 {
 	unsigned asked = fake_agent_paths(LID);

@@ -222,6 +222,10 @@ bench-daemon: deps ## 500 requests/s beside 64 incoming preparations and 64 comp
 	$(Q)tests/bench/daemon
 .PHONY: bench-daemon
 
+bench-flood: $(BUILD)/tests/flood_host ## a guest that floods its channel beside another VM's migrations, in build/bench/hostile/flood.json
+	$(Q)tests/bench/flood
+.PHONY: bench-flood
+
 bench-vswitch: $(BUILD)/tests/vswitch_bench ## plans, memory, the cost table of the vSwitch paper, in build/bench/vswitch.json
 	$(Q)mkdir -p $(BUILD)/bench && $< >$(BUILD)/bench/vswitch.json.new && mv $(BUILD)/bench/vswitch.json.new $(BUILD)/bench/vswitch.json
 	@echo '  report  $(BUILD)/bench/vswitch.json'

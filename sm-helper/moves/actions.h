@@ -20,7 +20,8 @@ int action_move(struct ops *o, const struct move_request *m, unsigned count, uin
 bool action_joins(const struct ops *o);
 /* True if the subnet manager moves by itself, and shows neither switches nor LFTs. */
 bool action_sm_moves(const struct ops *o);
-/* Asks that subnet manager where it lists vGUIDs; *ret_list is owned by the caller. action_sm_moves() only.
+/* Asks that subnet manager where it lists vGUIDs; *ret_list is owned by the caller.
+ * action_sm_moves() only.
  */
 int action_places(struct ops *o, struct sm_place **ret_list, size_t *ret_n, struct op_error *e);
 

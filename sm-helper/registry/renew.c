@@ -116,15 +116,24 @@ static void take_over(struct registry *r, char *path, sqlite3 *db, const struct 
 	registry_note_file(r, path);
 }
 
+static int make_room_for_old(struct registry *r)
+{
+	sqlite3 **grown = realloc(r->old, (r->olds + 1) * sizeof(sqlite3 *));
+
+	if (!grown)
+		return -ENOMEM;
+	r->old = grown;
+	return 0;
+}
+
 /* Directory locked. */
 static int renew(struct registry *r, char *path, int dir, char **ret_aside, char **ret_error)
 {
-	sqlite3 **grown = realloc(r->old, (r->olds + 1) * sizeof(sqlite3 *)), *db;
 	char *aside AUTO_FREE = NULL;
 	struct reg_owner owner;
-	int rc = grown ? 0 : -ENOMEM;
+	sqlite3 *db;
+	int rc = make_room_for_old(r);
 
-	r->old = grown ? grown : r->old;
 	rc = rc ? rc : check_file(r, path, ret_error);
 	if (rc || (rc = lay_aside(path, &aside)))
 		return rc;

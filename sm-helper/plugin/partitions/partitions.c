@@ -125,7 +125,7 @@ struct numbers {
 	struct number {
 		uint16_t pkey;
 		char name[SM_PARTITION_NAME_MAX];
-	} *number; /* owned */
+	} * number; /* owned */
 	size_t count;
 };
 

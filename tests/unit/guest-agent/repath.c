@@ -207,7 +207,7 @@ static bool under_traffic(void)
 				repath_b((changes + 1) % 16, 4096);
 		}
 	}
-	printf("# %u and %u of %u came, %u READY\n", there.came, back.came, ROUNDS,
+	printf("# %u and %u of %d came, %u READY\n", there.came, back.came, ROUNDS,
 	       fake_agent_brought(PEER_PATH_READY) - ready);
 	repath_a(3, 4096); /* whatever the last one was */
 	repath_b(3, 4096);

@@ -38,7 +38,7 @@
 #define VICTIM    0x00a1b2fffe000102ull
 #define FAR       0x00a1b2fffe0001f0ull
 #define FAR_URL   "http://127.0.0.1:9772"
-#define PACKETS   32 /* of the victim, in one migration */
+#define PACKETS   32 /* packets of the victim in one migration */
 #define PAUSE_MS  20
 #define REQUEST_S 30
 #define RUNS_MAX  100000
@@ -408,7 +408,7 @@ static void report(void)
 	unsigned last = m.runs ? m.runs - 1 : 0;
 
 	qsort(at, m.runs, sizeof *at, by_size);
-	/* One that has not come to its end has taken at least this long. */
+	/* A migration that has not come to its end has taken at least this long. */
 	printf("{\"flood\": \"%s\", \"body_bytes\": %zu, \"migrations\": %u, \"failed\": %u, "
 	       "\"packets_refused\": %u, \"median_ms\": %.2f, \"p99_ms\": %.2f, \"longest_ms\": "
 	       "%.2f, \"unfinished_ms\": %.0f, \"loop_late_ms\": %.1f, \"rss_mib\": %ld}\n",

@@ -42,7 +42,7 @@ struct conn {
 static struct {
 	const char *port, *bind, *server, *stop, *hold, *end, *output;
 	bool endpoints, gids;
-	uint16_t pkey; /* of addresses that are GIDs; 0: none is named */
+	uint16_t pkey; /* P_Key of addresses that are GIDs; 0: none is named */
 	int connections, pause_ms;
 	struct rdma_event_channel *channel;
 	struct ibv_pd *pd;

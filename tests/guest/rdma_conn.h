@@ -38,7 +38,7 @@ extern uint8_t conn_rnr_timer; /* the timer's code, IBA 1.4 table 45: 12 is 0.64
 struct ibv_context *conn_open(const char *device); /* NULL: the first */
 /* Index of the P_Key on port 1, or dies; 0 for P_Key 0, which asks for none. */
 uint16_t conn_pkey_index(struct ibv_context *ctx, int pkey);
-/* What port 1 is reached by. */
+/* The address at which port 1 is reached. */
 void conn_address(struct ibv_context *ctx, int gid_index, struct conn_qp *ret_me);
 void conn_up(struct ibv_qp *qp, const struct conn_qp *me, const struct conn_qp *peer,
 	     int gid_index);

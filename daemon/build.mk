@@ -11,4 +11,6 @@ $(eval $(call program,ibvmig,$(sort $(wildcard daemon/cli/*.c)),$(NET_LIBS) -lm)
 
 $(eval $(call testtool,hw_provider,tests/hw/provider.c tests/hw/checks.c,$(DAEMON_LIBS)))
 $(BUILD)/obj/daemon/report/openapi.o: docs/openapi.json
-$(eval $(call testtool,flood_host,tests/bench/flood_host.c $(addprefix daemon/vm/,agent.c answers.c channel.c relay.c relay_host.c relay_route.c),$(NET_LIBS) -Wl$(comma)--wrap=vm_channel_relay_failed))
+FLOOD_SRC := $(addprefix daemon/,base/partition.c $(addprefix vm/,agent.c answers.c channel.c relay.c relay_host.c \
+	relay_pkeys.c relay_route.c))
+$(eval $(call testtool,flood_host,tests/bench/flood_host.c $(FLOOD_SRC),$(NET_LIBS) -Wl$(comma)--wrap=vm_channel_relay_failed))

@@ -127,9 +127,11 @@ static bool is_gone(struct shim_relay *r, const struct peer_head *h)
 				 .type = PEER_GONE,
 				 .about = h->type,
 				 .dst_slot = h->src_slot,
+				 .src_slot = h->dst_slot,
 				 .dst_vqpn = h->dst_vqpn,
 				 .src_vqpn = h->src_vqpn,
 				 .dst_instance = h->src_instance,
+				 .src_instance = h->dst_instance,
 				 .migration = h->migration};
 	bool stranger;
 
@@ -192,7 +194,7 @@ bool fake_agent_await_more(uint16_t type, unsigned before, unsigned ms)
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += ms / 1000;
 	pthread_mutex_lock(&agent.lock);
-	while (fake_agent_brought(type) == before && !rc)
+	while (fake_agent_brought(type) <= before && !rc)
 		rc = pthread_cond_timedwait(&agent.changed, &agent.lock, &until);
 	pthread_mutex_unlock(&agent.lock);
 	return !rc;

@@ -122,7 +122,7 @@ SRC_guest_senders    := $(SRC_guest_relay) $(call shim_src,deliver peer/peer por
 SRC_guest_peer       := $(call shim_src,deliver peer/peer port/lid verbs/keys core/part core/table core/lock)
 
 # Tests of the shim as it is shipped, preloaded above a libibverbs that is played (tests/fake/verbs).
-GUEST_PLAYED := cost fork events lost again reset repath gone lids by_lid xrc pkeys gids
+GUEST_PLAYED := cost fork events lost again odd reset repath gone lids by_lid xrc pkeys gids
 GUEST_LOADED := dlopen mlx5
 $(foreach t,$(GUEST_PLAYED),$(eval SRC_guest_$(t) := $(RIG))$(eval LIBS_guest_$(t) := $(COMMON) -libverbs -lpthread -ldl))
 $(foreach t,$(GUEST_LOADED),$(eval SRC_guest_$(t) := tests/fake/verbs/rig_exec.c tests/fake/verbs/agent.c))

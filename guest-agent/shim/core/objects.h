@@ -155,6 +155,8 @@ struct shim_cq {
 	/* Events: shim/verbs/arm.c */
 	bool armed; /* the program waits for one */
 	bool armed_solicited;
+	bool unsolicited; /* so armed, all in .soft before .unsolicited_end has made no event */
+	uint32_t unsolicited_end;
 	bool asked;            /* and the hardware has been told so, and has made none since */
 	bool stray;            /* the hardware may make one that the program has not asked for */
 	_Atomic(bool) awaited; /* armed for the helper, and no event has come since */

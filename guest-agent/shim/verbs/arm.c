@@ -21,6 +21,8 @@ static enum cq_due take_arming(struct shim_cq *cq)
 {
 	if (!cq->armed || !cq->channel || cq->soft_tail == cq->soft_head)
 		return CQ_NO;
+	if (cq->unsolicited && cq->soft_head == cq->unsolicited_end)
+		return CQ_NO;
 	cq->armed = false;
 	cq->stray |= cq->asked; /* the hardware's own event comes as well */
 	return (int32_t)(cq->soft_head - cq->mark) > 0 ? CQ_YES : CQ_PERHAPS;
@@ -43,6 +45,10 @@ void cq_harvest_old(struct shim_cq *cq)
 	lock_take(&cq->lock);
 	cq_harvest_locked(cq);
 	cq->mark = cq->soft_head;
+	/* A completion does not tell whether it was solicited. The hardware knows, until it is
+	 * armed for the helper: its event comes, if there was one. */
+	cq->unsolicited = cq->armed && cq->armed_solicited && !cq->stray;
+	cq->unsolicited_end = cq->soft_head;
 	lock_give(&cq->lock);
 }
 
@@ -62,6 +68,8 @@ enum cq_due cq_event(struct shim_cq *cq, bool seen)
 
 	lock_take(&cq->lock);
 	cq->asked = false;
+	if (!cq->stray) /* it is for the program */
+		cq->unsolicited = false;
 	if (seen) {
 		if (cq->stray && !cq->armed)
 			due = CQ_EXTRA;
@@ -141,6 +149,7 @@ static int arm(struct shim_cq *cq, int solicited_only)
 {
 	cq->armed = cq->channel != NULL;
 	cq->armed_solicited = solicited_only;
+	cq->unsolicited = false;
 	cq->mark = cq->soft_head;
 	return cq->real ? notify(cq, solicited_only) : 0;
 }

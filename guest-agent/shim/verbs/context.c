@@ -67,6 +67,8 @@ static void hide_refused_ex(struct ibv_device_attr_ex *attr, size_t bytes)
 			memset(&attr->field, 0, sizeof(attr->field));                              \
 	} while (0)
 	hide_refused(&attr->orig_attr);
+	HIDE(odp_caps);
+	HIDE(xrc_odp_caps);
 	HIDE(completion_timestamp_mask);
 	HIDE(hca_core_clock);
 	HIDE(tso_caps);
@@ -372,6 +374,7 @@ int ibv_close_device(struct ibv_context *context)
 	if (c->cm_opens)
 		return 0; /* the program may still hold objects on it */
 	ctl_enter();
+	context_leave_objects(c);
 	pthread_mutex_lock(&shim.ctl);
 	list_del(&c->link);
 	pthread_mutex_unlock(&shim.ctl);

@@ -16,6 +16,8 @@ bool context_has_guid(const struct shim_context *c, const struct shim_order *o,
 int context_query_gids(struct shim_context *c);
 /* Events that the program has not taken yet are kept for it: the objects below them go. */
 void context_keep_events(struct shim_context *c);
+/* The device is closed with objects on it (verbs/leftovers.c). */
+void context_leave_objects(struct shim_context *c);
 /* Under ctl: no event names that object (of the program's) any more. */
 void context_forget_events(struct shim_context *c, const void *object);
 #pragma GCC visibility pop

@@ -85,6 +85,26 @@ void mr_give_up(struct shim_mr *m)
 	mw_forget_mr(m);
 }
 
+void mr_leave(struct shim_mr *m)
+{
+	if (!m->gone)
+		dirty_region(m);
+	table_set(&shim.keys, m->v.lkey >> 8, 0, TABLE_MAX / TABLE_CHUNK);
+	if (m->access & IBV_ACCESS_ON_DEMAND)
+		shim.uncovered_objects--;
+}
+
+/* A region on demand keeps the program from moving as long as it is one. */
+static void note_on_demand(unsigned before, unsigned now)
+{
+	bool was = before & IBV_ACCESS_ON_DEMAND, is = now & IBV_ACCESS_ON_DEMAND;
+
+	if (is && !was)
+		shim_set_uncovered("it registers memory on demand (IBV_ACCESS_ON_DEMAND)");
+	else if (was && !is)
+		shim_unset_uncovered();
+}
+
 static int mr_set_up(struct shim_mr *m)
 {
 	int rc = mr_register(m);
@@ -135,8 +155,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *ibpd, void *addr, size_t length, 
 		errno = -rc;
 		return NULL;
 	}
-	if (access & IBV_ACCESS_ON_DEMAND)
-		shim_set_uncovered("it registers memory on demand (IBV_ACCESS_ON_DEMAND)");
+	note_on_demand(0, access);
 	return &m->v;
 }
 
@@ -204,8 +223,10 @@ int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, 
 			m->v.length = length;
 			m->iova = (uintptr_t)addr;
 		}
-		if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		if (flags & IBV_REREG_MR_CHANGE_ACCESS) {
+			note_on_demand(m->access, (unsigned)access);
 			m->access = (unsigned)access;
+		}
 		table_set(&shim.keys, m->v.lkey >> 8, key_entry(m->v.lkey, m->real->lkey),
 			  TABLE_MAX / TABLE_CHUNK);
 		m->v.rkey = m->real->rkey ? m->v.lkey : 0;
@@ -236,6 +257,7 @@ int ibv_dereg_mr(struct ibv_mr *ibmr)
 		table_set(&shim.keys, m->v.lkey >> 8, 0, TABLE_MAX / TABLE_CHUNK);
 		list_del(&m->link);
 		pthread_mutex_unlock(&shim.ctl);
+		note_on_demand(m->access, 0);
 		free(m);
 	}
 	ctl_exit();

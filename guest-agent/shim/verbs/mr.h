@@ -9,6 +9,8 @@
 int mr_register(struct shim_mr *m);
 /* The region has no memory any more: every use of it fails. */
 void mr_give_up(struct shim_mr *m);
+/* Under ctl: its device is closed, and it is left behind. */
+void mr_leave(struct shim_mr *m);
 
 /* verbs/dirty.c: writes each page that the HCA may have written, without changing it. Bytes.
  * What is no longer mapped is left out. */

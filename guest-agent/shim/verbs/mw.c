@@ -122,6 +122,22 @@ int shim_dealloc_mw(struct ibv_mw *ibmw)
 	return rc;
 }
 
+void mw_leave(const struct shim_context *c)
+{
+	pthread_mutex_lock(&lock);
+	for (struct list *l = windows.next, *next; l != &windows; l = next) {
+		struct shim_mw *w = list_entry(l, struct shim_mw, link);
+
+		next = l->next;
+		if (w->pd->ctx != c)
+			continue;
+		list_del(l);
+		forget_ops(w, NULL);
+		table_set(&shim.keys, w->index, 0, TABLE_MAX / TABLE_CHUNK);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 /* Posted like all sends, but the real verb is another one. The key changes with the post. */
 int shim_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *ibmw, struct ibv_mw_bind *bind)
 {

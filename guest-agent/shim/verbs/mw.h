@@ -21,7 +21,8 @@ void mw_failed(struct shim_qp *q, uint64_t number);
 void mw_reset_qp(struct shim_qp *q);
 void mw_forget_qp(struct shim_qp *q);
 void mw_forget_mr(struct shim_mr *m);
-void mw_forget_all(void); /* in a child: they are the parent's */
+void mw_leave(const struct shim_context *c); /* its device is closed, with windows on it */
+void mw_forget_all(void);                    /* in a child: they are the parent's */
 /* Why the windows of a device could not be bound again, or NULL. */
 const char *mw_uncovered(const struct shim_context *ctx);
 /* Before the job's QPs go, once it is known what of theirs was executed. device: it goes as well.

@@ -396,6 +396,15 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	return 0;
 }
 
+void qp_leave(struct shim_qp *q)
+{
+	if (q->ud)
+		ud_bye(q);
+	table_set(&shim.qp_by_vqpn, q->v.qp_num, 0, TABLE_MAX / TABLE_CHUNK);
+	list_del(&q->untold);
+	release_number(q->v.qp_num);
+}
+
 static void remember(struct ibv_qp_attr *to, const struct ibv_qp_attr *a, int mask)
 {
 #define KEEP(bit, field)                                                                           \

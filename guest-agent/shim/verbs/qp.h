@@ -13,6 +13,8 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_pd *pd,
 void qp_forget_all(void); /* in a child: they are the parent's */
 int qp_create_real(struct shim_qp *q);
 void qp_destroy_real(struct shim_qp *q);
+/* Under ctl: its device is closed, and it is left behind. */
+void qp_leave(struct shim_qp *q);
 /* Why a migration must be refused while such a QP exists, or NULL. */
 const char *qp_type_uncovered(const struct ibv_qp_init_attr *init);
 /* The index of that GID at the port, or -errno. */

@@ -40,7 +40,8 @@ static struct {
 	struct shim_path record[RECORDS_MAX]; /* given by fake_agent_repath() */
 	unsigned records;
 	uint64_t lid_guid[GUIDS_MAX], lid_stale, stranger;
-	atomic_bool grh_required;
+	atomic_bool grh_required, numbers_taken;
+	uint32_t numbers_given;          /* by the agent's thread */
 	atomic_uint brought[PEER_TYPES]; /* packets, by their type */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .shim = -1};
 
@@ -332,6 +333,22 @@ void fake_agent_stranger(uint64_t guid)
 	pthread_mutex_unlock(&agent.lock);
 }
 
+static void give_number(struct shim_qp_number *n)
+{
+	bool taken = atomic_load(&agent.numbers_taken);
+
+	n->head.status = taken && n->vqpn ? -EADDRINUSE : 0;
+	if (!n->vqpn)
+		n->vqpn = SHIM_QPN_MAX - 1 - agent.numbers_given++;
+	if (n->head.cookie)
+		answer(n);
+}
+
+void fake_agent_take_numbers(bool take)
+{
+	atomic_store(&agent.numbers_taken, take);
+}
+
 void fake_agent_require_grh(void)
 {
 	atomic_store(&agent.grh_required, true);
@@ -345,6 +362,9 @@ static void packet(struct shim_head *h)
 		break;
 	case SHIM_SEND:
 		bring_back((struct shim_relay *)h);
+		break;
+	case SHIM_QP_ADD:
+		give_number((struct shim_qp_number *)h);
 		break;
 	case SHIM_PATH:
 		give_path((struct shim_path *)h);

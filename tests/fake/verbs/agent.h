@@ -39,6 +39,8 @@ unsigned fake_agent_lid(unsigned lid, unsigned count, const uint64_t *guids);
 void fake_agent_stale_lid(uint64_t guid);
 /* Packets to that GUID find nobody who has the QP. */
 void fake_agent_stranger(uint64_t guid);
+/* Another process of the guest has named each number that a QP could have, from now on. */
+void fake_agent_take_numbers(bool take);
 /* Processes that start from now on are told that InfiniBand ports want GRHs. */
 void fake_agent_require_grh(void);
 /* The record of the way from one port of the played device to another is now this one (mtu in

@@ -108,9 +108,15 @@ const struct shim_real *shim_real(void)
 
 	return &played;
 }
+static int uncovered;
 void shim_set_uncovered(const char *why)
 {
 	(void)why;
+	uncovered++;
+}
+void shim_unset_uncovered(void)
+{
+	uncovered--;
 }
 void mw_forget_mr(struct shim_mr *m)
 {
@@ -371,6 +377,29 @@ static void so_is_one_that_is_registered_elsewhere(void **state)
 	assert_int_equal(count(0, PAGES), 10);
 }
 
+/* Memory on demand keeps the program from moving while some region has it. */
+static void on_demand_is_counted(void **state)
+{
+	const int on_demand = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND;
+	struct ibv_mr *mr = ibv_reg_mr(&pd.v, memory, 8 * PAGE, on_demand);
+	struct ibv_mr *other = ibv_reg_mr(&pd.v, memory, 8 * PAGE, IBV_ACCESS_LOCAL_WRITE);
+
+	(void)state;
+	assert_int_equal(uncovered, 1);
+	for (int i = 0; i < 2; i++) { /* said twice, it is one */
+		assert_int_equal(
+			ibv_rereg_mr(other, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, on_demand),
+			0);
+		assert_int_equal(uncovered, 2);
+	}
+	assert_int_equal(ibv_dereg_mr(other), 0);
+	assert_int_equal(uncovered, 1);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0), 0);
+	assert_int_equal(uncovered, 0);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(uncovered, 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -386,6 +415,7 @@ int main(void)
 		T(without_regions_there_is_nothing_to_do),
 		T(a_region_that_is_given_back_is_written),
 		T(so_is_one_that_is_registered_elsewhere),
+		T(on_demand_is_counted),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

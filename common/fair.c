@@ -2,6 +2,7 @@
 #include "common/fair.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 struct fair_lane {
@@ -51,13 +52,13 @@ int fair_push(struct fair *f, uint64_t key, struct fair_item *item, size_t bytes
 	return 0;
 }
 
-/* None of them is empty. */
+/* NULL: all are empty. */
 static struct fair_lane *next_lane(const struct fair *f)
 {
-	struct fair_lane *least = f->lanes;
+	struct fair_lane *least = NULL;
 
-	for (struct fair_lane *l = least; l; l = l->next)
-		if (l->served < least->served)
+	for (struct fair_lane *l = f->lanes; l; l = l->next)
+		if (l->head && (!least || l->served < least->served))
 			least = l;
 	return least;
 }
@@ -69,14 +70,22 @@ const struct fair_item *fair_peek(const struct fair *f)
 	return l ? l->head : NULL;
 }
 
-static void lane_free(struct fair *f, struct fair_lane *lane)
+/* An empty lane is remembered until the others have had as much: whoever has one item at a time
+ * waiting would be new, and the next, each time. */
+static void forget_lanes(struct fair *f)
 {
-	struct fair_lane **at = &f->lanes;
+	bool idle = !next_lane(f);
 
-	while (*at != lane)
-		at = &(*at)->next;
-	*at = lane->next;
-	free(lane);
+	for (struct fair_lane **at = &f->lanes; *at;) {
+		struct fair_lane *l = *at;
+
+		if (l->head || (!idle && l->served > f->served)) {
+			at = &l->next;
+			continue;
+		}
+		*at = l->next;
+		free(l);
+	}
 }
 
 struct fair_item *fair_pop(struct fair *f)
@@ -91,10 +100,10 @@ struct fair_item *fair_pop(struct fair *f)
 	l->served += item->bytes;
 	l->bytes -= item->bytes;
 	l->count--;
-	l->head = item->next;
+	if (!(l->head = item->next))
+		l->tail = &l->head;
 	item->next = NULL;
-	if (!l->head)
-		lane_free(f, l);
+	forget_lanes(f);
 	return item;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A queue that many fill, in turn: each key has a lane, and the lane that has had the fewest bytes
  * goes next (start-time fair queueing: Goyal, Vin, Cheng 1996). Order is kept within a lane. A lane
- * exists while something waits in it. */
+ * that is empty counts for as long as it is ahead of another. */
 #ifndef IBVMIG_COMMON_FAIR_H
 #define IBVMIG_COMMON_FAIR_H
 

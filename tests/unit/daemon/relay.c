@@ -310,6 +310,33 @@ static void test_turns(void **state)
 	assert_null(f.lanes);
 }
 
+/* Two never have more than one item waiting, and send the next one as soon as that has gone: who
+ * has many waiting has every third turn all the same. */
+static void test_one_at_a_time(void **state)
+{
+	struct fair_item patient[3], hasty[2];
+	struct fair f = {0};
+	unsigned served = 0;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(patient); i++)
+		assert_int_equal(fair_push(&f, 9, &patient[i], 100), 0);
+	for (uint64_t i = 0; i < ARRAY_SIZE(hasty); i++)
+		assert_int_equal(fair_push(&f, i, &hasty[i], 100), 0);
+	for (unsigned turn = 0; turn < 3 * ARRAY_SIZE(patient); turn++) {
+		struct fair_item *item = fair_pop(&f);
+
+		if (item == &hasty[0] || item == &hasty[1])
+			assert_int_equal(fair_push(&f, item == &hasty[1], item, 100), 0);
+		else
+			assert_ptr_equal(item, &patient[served++]);
+	}
+	assert_int_equal(served, ARRAY_SIZE(patient));
+	while (fair_pop(&f))
+		;
+	assert_null(f.lanes);
+}
+
 /* A guest asks for GUIDs that nobody has: the others are served. */
 static void test_leaves_room(void **state)
 {
@@ -468,6 +495,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_bytes_are_counted, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_partitions, setup, teardown),
 		cmocka_unit_test(test_turns),
+		cmocka_unit_test(test_one_at_a_time),
 		cmocka_unit_test_setup_teardown(test_receives_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_memory_for_a_call, setup, teardown),
 	};

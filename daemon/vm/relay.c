@@ -16,6 +16,7 @@
 
 #define RELAY_TEXT_MAX (RELAY_BODY_MAX / 3 * 4 + 8)
 #define KEEP_BYTES     512 /* that a message costs beside its text */
+#define PKEY_BYTES     16  /* and each of its P_Keys */
 
 int relay_new(struct daemon *d, struct relay **ret_relay)
 {
@@ -84,10 +85,15 @@ static struct json_object *known_fields(struct json_object *msg)
 	return copy;
 }
 
+static bool has_room(const struct sender *s, size_t bytes)
+{
+	return s->messages <= RELAY_QUEUE_MAX && s->bytes + bytes <= RELAY_QUEUE_BYTES;
+}
+
 /* NULL: the VM has as many as it may, or there is no memory. */
 static struct message *message_new(struct relay *r, const struct vm *vm, struct json_object *msg)
 {
-	struct json_object *pkeys;
+	struct json_object *pkeys AUTO_JSON = NULL;
 	size_t bytes = strlen(json_opt_str(msg, "body", "")) + KEEP_BYTES;
 	struct sender *s = sender_of(r, vm->vfs[0].want.vguid);
 	struct message *m = NULL;
@@ -95,7 +101,10 @@ static struct message *message_new(struct relay *r, const struct vm *vm, struct 
 	if (!s)
 		return NULL;
 	s->messages++; /* from here on it is freed with its last message */
-	if (s->messages <= RELAY_QUEUE_MAX && s->bytes + bytes <= RELAY_QUEUE_BYTES)
+	if (has_room(s, bytes))
+		pkeys = relay_pkeys(vm, guid_of(msg, "from"));
+	bytes += json_count(pkeys) * PKEY_BYTES;
+	if (has_room(s, bytes))
 		m = calloc(1, sizeof *m);
 	if (!m) {
 		sender_leave(r, s, 0);
@@ -103,9 +112,8 @@ static struct message *message_new(struct relay *r, const struct vm *vm, struct 
 	}
 	*m = (struct message){.sender = s, .to = guid_of(msg, "to"), .bytes = bytes};
 	m->json = known_fields(msg);
-	pkeys = relay_pkeys(vm, guid_of(msg, "from"));
 	if (pkeys)
-		json_set(m->json, "pkeys", pkeys);
+		json_set(m->json, "pkeys", TAKE(pkeys));
 	s->bytes += bytes;
 	return m;
 }
@@ -169,15 +177,24 @@ void relay_send(struct relay *r, struct message *m)
 
 /* ---- in and out ---- */
 
+/* Other text may be six times as long in a call as it is here, and the host would refuse the call
+ * with all that goes along with it. */
+static bool is_base64(const char *text)
+{
+	return !text[strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+				  "+/=")];
+}
+
 static const char *check(struct json_object *msg)
 {
+	const char *body = json_opt_str(msg, "body", "");
 	struct ib_gid gid;
 
 	if (ib_gid_parse(json_opt_str(msg, "to", ""), &gid))
 		return "field \"to\" must be a GID";
 	if (ib_gid_parse(json_opt_str(msg, "from", ""), &gid))
 		return "field \"from\" must be a GID";
-	if (strlen(json_opt_str(msg, "body", "")) > RELAY_TEXT_MAX)
+	if (strlen(body) > RELAY_TEXT_MAX || !is_base64(body))
 		return "field \"body\" must be at most 256 KiB of base 64";
 	return NULL;
 }

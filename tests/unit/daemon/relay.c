@@ -106,6 +106,7 @@ int http_call(const char *base, const char *method, const char *path, struct jso
 	assert_string_equal(base, "https://there");
 	struct json_object *list = json_opt(body, "messages");
 
+	assert_in_range(strlen(json_text(body)), 1, HTTP_BODY_MAX); /* the host takes no more */
 	calls_to_there += (unsigned)json_count(list);
 	for (size_t i = 0; i < json_count(list); i++)
 		calls_of_other += strstr(json_opt_str(json_object_array_get_idx(list, i), "from",
@@ -169,7 +170,7 @@ void vm_channel_relay_failed(struct vm *vm, const char *to, const char *error)
 	refused[vm == &other]++;
 }
 
-static char text_of_body[BIG_TEXT + 1];
+static char text_of_body[BIG_TEXT + 1], letter = 'A';
 
 static void send_from(struct vm *vm, uint64_t to)
 {
@@ -182,7 +183,7 @@ static void send_from(struct vm *vm, uint64_t to)
 	gid.guid = to;
 	ib_gid_format(&gid, text);
 	json_set_str(msg, "to", text);
-	memset(text_of_body, 'A', big ? BIG_TEXT : 4);
+	memset(text_of_body, letter, big ? BIG_TEXT : 4);
 	text_of_body[big ? BIG_TEXT : 4] = '\0';
 	json_set_str(msg, "body", text_of_body);
 	relay_from_guest(d.relay, vm, msg);
@@ -335,6 +336,35 @@ static void test_one_at_a_time(void **state)
 	while (fair_pop(&f))
 		;
 	assert_null(f.lanes);
+}
+
+/* What a call holds is counted as it will be written there: P_Keys, and no text that grows. */
+static void test_call_fits(void **state)
+{
+	struct json_object *told = json_object_new_object(), *one = json_object_new_object();
+	struct json_object *list = json_object_new_array(), *pkeys = json_object_new_array();
+
+	(void)state;
+	for (unsigned i = 0; i < 200; i++)
+		json_object_array_add(pkeys, json_object_new_string("0x8001"));
+	json_set_guid(one, "guid", RUDE);
+	json_set(one, "pkeys", pkeys);
+	json_object_array_add(list, one);
+	json_set(told, "guids", list);
+	d.sm.partitions = told;
+	sm_knows = true;
+	for (unsigned i = 0; i < RELAY_QUEUE_MAX; i++)
+		send_from(&rude, FAR);
+	assert_int_equal(refused[0], 0);
+	big = true;
+	letter = '\1';
+	send_from(&rude, FAR);
+	assert_int_equal(refused[0], 1);
+	letter = 'A';
+	big = false;
+	end_all();
+	assert_int_equal(calls_to_there, RELAY_QUEUE_MAX);
+	json_object_put(TAKE(d.sm.partitions));
 }
 
 /* A guest asks for GUIDs that nobody has: the others are served. */
@@ -493,6 +523,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_forgets_the_oldest, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_floods_itself, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bytes_are_counted, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_call_fits, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_partitions, setup, teardown),
 		cmocka_unit_test(test_turns),
 		cmocka_unit_test(test_one_at_a_time),

@@ -9,7 +9,7 @@
 
 #define TEXT_MAX    160
 #define QPN_MAX     0xffffff
-#define ENTRIES_MAX 65536 /* entries of a list; a message has at most 1 MiB anyway */
+#define ENTRIES_MAX 32768 /* of all lists; an agent's own have over 40 bytes each, of 1 MiB */
 
 enum kind { TEXT, NUMBER, FLAG, GUID, GID, PKEY, OBJECT, LIST };
 
@@ -135,7 +135,9 @@ static const struct {
 	{"resume", resume}, {"ballast", ballast},
 };
 
-static struct json_object *reduce(const struct field *fields, struct json_object *in);
+/* left: entries of lists that there is still room for. */
+static struct json_object *reduce(const struct field *fields, struct json_object *in,
+				  unsigned *left);
 
 /* A terminal may be shown this: no control characters, no half of a UTF-8 sequence. */
 static struct json_object *text_of(struct json_object *in)
@@ -181,20 +183,23 @@ static struct json_object *address_of(struct json_object *in, enum kind kind)
 	return json_object_new_string(text);
 }
 
-static struct json_object *list_of(const struct field *of, struct json_object *in)
+/* An entry of three bytes, "{},", becomes one with all fields that readers rely on. */
+static struct json_object *list_of(const struct field *of, struct json_object *in, unsigned *left)
 {
 	struct json_object *out = json_object_new_array();
 
-	for (size_t i = 0; i < json_count(in) && i < ENTRIES_MAX; i++) {
+	for (size_t i = 0; i < json_count(in) && *left; i++) {
 		struct json_object *o = json_object_array_get_idx(in, i);
 
-		if (json_object_is_type(o, json_type_object))
-			json_object_array_add(out, reduce(of, o));
+		if (!json_object_is_type(o, json_type_object))
+			continue;
+		--*left;
+		json_object_array_add(out, reduce(of, o, left));
 	}
 	return out;
 }
 
-static struct json_object *value_of(const struct field *f, struct json_object *in)
+static struct json_object *value_of(const struct field *f, struct json_object *in, unsigned *left)
 {
 	switch (f->kind) {
 	case TEXT:
@@ -204,21 +209,22 @@ static struct json_object *value_of(const struct field *f, struct json_object *i
 	case FLAG:
 		return json_object_get_boolean(in) ? json_object_new_boolean(true) : NULL;
 	case OBJECT:
-		return reduce(f->of, in);
+		return reduce(f->of, in, left);
 	case LIST:
-		return list_of(f->of, in);
+		return list_of(f->of, in, left);
 	default:
 		return address_of(in, f->kind);
 	}
 }
 
-static struct json_object *reduce(const struct field *fields, struct json_object *in)
+static struct json_object *reduce(const struct field *fields, struct json_object *in,
+				  unsigned *left)
 {
 	struct json_object *out = json_object_new_object();
 
 	for (const struct field *f = fields; f->key; f++) {
 		struct json_object *said = json_opt(in, f->key);
-		struct json_object *value = said || f->always ? value_of(f, said) : NULL;
+		struct json_object *value = said || f->always ? value_of(f, said, left) : NULL;
 
 		if (value)
 			json_set(out, f->key, value);
@@ -228,8 +234,10 @@ static struct json_object *reduce(const struct field *fields, struct json_object
 
 struct json_object *answers_reduce(const char *op, struct json_object *answer)
 {
+	unsigned left = ENTRIES_MAX;
+
 	for (size_t i = 0; i < ARRAY_SIZE(ops); i++)
 		if (str_eq(ops[i].op, op))
-			return reduce(ops[i].fields, answer);
+			return reduce(ops[i].fields, answer, &left);
 	return json_object_new_object();
 }

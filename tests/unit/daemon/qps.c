@@ -151,6 +151,28 @@ static void padding(void **state)
 	}
 }
 
+/* A message of 1 MiB that has as many entries as it can, in several lists: what is kept of it is
+ * not many times as long. */
+static void nothing_often(void **state)
+{
+	struct json_object *in AUTO_JSON = json_object_new_object();
+	struct json_object *list = json_object_new_array(), *out AUTO_JSON = NULL;
+
+	(void)state;
+	for (unsigned i = 0; i < 6; i++) {
+		struct json_object *p = json_object_new_object(), *qps = json_object_new_array();
+
+		for (unsigned k = 0; k < 57000; k++)
+			json_object_array_add(qps, json_object_new_object());
+		json_set(p, "qps", qps);
+		json_object_array_add(list, p);
+	}
+	json_set(in, "processes", list);
+	assert_in_range(strlen(json_text(in)), 1, 1 << 20);
+	out = answers_reduce("query", in);
+	assert_in_range(strlen(json_text(out)), 1, 3 << 20);
+}
+
 static void answers(void **state)
 {
 	struct http_request req = {.param = "nobody"};
@@ -178,9 +200,8 @@ static void answers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(view),
-		cmocka_unit_test(nonsense),
-		cmocka_unit_test(padding),
+		cmocka_unit_test(view),    cmocka_unit_test(nonsense),
+		cmocka_unit_test(padding), cmocka_unit_test(nothing_often),
 		cmocka_unit_test(answers),
 	};
 

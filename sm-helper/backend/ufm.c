@@ -379,6 +379,12 @@ static enum sm_member_as wanted_as(uint16_t pkey)
 	return pkey & PKEY_FULL ? SM_MEMBER_FULL : SM_MEMBER_LIMITED;
 }
 
+/* UFM may have done what it was asked for: its answer was lost, or cannot be read. */
+static bool is_unknown(int rc)
+{
+	return rc == -ETIMEDOUT || rc == -EIO || rc == -EBADMSG;
+}
+
 int ufm_join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
 	     struct ufm_member *ret_before, bool *ret_changed, char *error)
 {
@@ -392,7 +398,7 @@ int ufm_join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
 	    ret_before->as == wanted_as(pkey))
 		return rc;
 	rc = add_guid(u, pkey, guid, *ret_before, deadline_us, error);
-	*ret_changed = !rc;
+	*ret_changed = !rc || is_unknown(rc);
 	return rc;
 }
 

@@ -35,7 +35,8 @@ struct ufm_member {
 };
 
 /* Sees to it that the partition lists the GUID. *ret_before: what it said before; *ret_changed: it
- * says something else now. Nothing is done for the default partition, nor without "ufm-pkeys". */
+ * says something else now, or may after an error. Nothing is done for the default partition, nor
+ * without "ufm-pkeys". */
 int ufm_join(struct ufm *u, uint16_t pkey, uint64_t guid, uint64_t deadline_us,
 	     struct ufm_member *ret_before, bool *ret_changed, char *error);
 /* The end of what a join has made: the partition says of the GUID what it did before. */

@@ -140,7 +140,9 @@ static void take_place(struct reg_entry *x, const struct ufm_vport *v)
 	x->lid = v->lid;
 }
 
-/* The vGUID is a member: the registry has it as soon as UFM shows it. old: NULL for a new bind. */
+/* The vGUID is a member: the registry has it as soon as UFM shows it. old: NULL for a new bind. The
+ * partition of before, which is not the VM's any more, is left first: only the old entry tells of
+ * it to whoever asks again. */
 static int enter(struct ops *o, const struct joining *j, const struct reg_entry *old,
 		 uint64_t until_us, struct reg_entry *x, struct op_error *e)
 {
@@ -148,6 +150,8 @@ static int enter(struct ops *o, const struct joining *j, const struct reg_entry 
 	struct ufm_vport v;
 	int rc = await_vport(u, x->vguid, 0, give_up_ms_of(until_us), until_us, &v, e);
 
+	if (!rc && old && (old->pkey ^ j->pkey) & PKEY_BASE)
+		rc = leave(u, old, until_us, e);
 	if (rc)
 		return rc;
 	take_place(x, &v);
@@ -169,15 +173,13 @@ static int ufm_bind(struct ops *o, const struct reg_entry *want, uint64_t deadli
 
 	if ((rc = own_check(o, OWN_FRESH_MS, e)) || (again = ops_check_free(o, want, &old, e)) < 0)
 		return rc ? rc : again;
-	if ((rc = join(u, &j, until_us, e)))
-		return rc;
-	if ((rc = enter(o, &j, again ? &old : NULL, until_us, &x, e))) {
+	if ((rc = join(u, &j, until_us, e)) ||
+	    (rc = enter(o, &j, again ? &old : NULL, until_us, &x, e))) {
 		part(u, &j, 1, until_us, e);
 		return rc;
 	}
 	*ret_lid = x.lid;
-	/* the partition of before is not the VM's any more */
-	return again && (old.pkey ^ want->pkey) & PKEY_BASE ? leave(u, &old, until_us, e) : 0;
+	return 0;
 }
 
 static int ufm_unbind(struct ops *o, uint64_t vguid, const char *vm, const struct reg_vf *from,

@@ -125,12 +125,17 @@ void rest_submit_question(struct http_request *req, void (*run)(struct rest_call
 	submit(call ? call->rest->host_pool : NULL, call);
 }
 
+/* Whoever is no host, and may ask the same, must not take the workers of those on which VMs wait.
+ */
 void rest_submit_host(struct http_request *req, void (*run)(struct rest_call *call),
 		      const char *const arg[REST_ARGS_MAX])
 {
 	struct rest *rest = req->user;
 
-	rest_submit_to(rest->host_pool, req, run, arg);
+	if (req->roles & REST_PEER)
+		rest_submit_to(rest->host_pool, req, run, arg);
+	else
+		rest_submit_read(req, run, arg);
 }
 
 void rest_submit_slow(struct http_request *req, void (*run)(struct rest_call *call),

@@ -37,7 +37,7 @@ void rest_submit(struct http_request *req, void (*run)(struct rest_call *call),
 		 const char *const arg[REST_ARGS_MAX]);
 /* The same for a question of a host, which comes with a body. */
 void rest_submit_question(struct http_request *req, void (*run)(struct rest_call *call));
-/* The same for one without a body. */
+/* The same for one without a body, which others may ask too: those only look. */
 void rest_submit_host(struct http_request *req, void (*run)(struct rest_call *call),
 		      const char *const arg[REST_ARGS_MAX]);
 /* For who only looks: such calls wait for each other alone, and REST_READS_MAX of them at most. */

@@ -65,9 +65,34 @@ static void test_question(void **state)
 	sd_event_unref(loop);
 }
 
+/* Whoever may only look asks for paths as hosts do, but waits with his like. */
+static void test_who_is_no_host(void **state)
+{
+	struct rest rest = {0};
+	struct http_request host = {.user = &rest, .roles = REST_PEER};
+	struct http_request reader = {.user = &rest, .roles = REST_READ_ONLY};
+	sd_event *loop;
+
+	(void)state;
+	answered = 0;
+	assert_int_equal(loop_new(&loop), 0);
+	assert_int_equal(work_pool_new(loop, 1, &rest.host_pool), 0);
+	assert_int_equal(work_pool_new(loop, 1, &rest.read_pool), 0);
+	rest_submit_host(&host, run, NULL);
+	assert_int_equal(rest.reading, 0);
+	rest_submit_host(&reader, run, NULL);
+	assert_int_equal(rest.reading, 1);
+	await_answers(loop, 2);
+	assert_int_equal(rest.reading, 0);
+	work_pool_free(rest.host_pool);
+	work_pool_free(rest.read_pool);
+	sd_event_unref(loop);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_question)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_question),
+					   cmocka_unit_test(test_who_is_no_host)};
 
 	return RUN_TESTS(tests);
 }

@@ -41,7 +41,7 @@ struct sm_state {
 	void (*on_caching)(struct daemon *d); /* sm_on_caching() */
 	struct json_object *partitions;       /* owned; vm/rights.c: the last answer, or NULL */
 	uint64_t partitions_ms;
-	bool partitions_asking;
+	bool partitions_asking, partitions_news; /* news: a VM has come since it was asked */
 };
 
 struct daemon {

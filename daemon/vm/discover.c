@@ -7,6 +7,7 @@
 #include "daemon/libvirt/domain_saved.h"
 #include "daemon/vm/vm.h"
 #include "daemon/vm/channel.h"
+#include "daemon/vm/rights.h"
 #include "daemon/vm/work.h"
 
 #include <errno.h>
@@ -15,15 +16,20 @@
 /* VFs that the VM has already stay its own. */
 static void set_wanted(struct vm *vm, const struct domain_info *info)
 {
+	bool news = false;
+
 	if (!vm_has_vfs(vm))
 		vm->vf_count = info->problem ? 0 : info->vf_count;
 	for (unsigned i = 0; !vm_has_vfs(vm) && i < vm->vf_count; i++) {
+		news = news || vm->vfs[i].want.vguid != info->vfs[i].vguid;
 		vm->vfs[i] = (struct vm_vf){.want = info->vfs[i]};
 		domain_dev_id(&info->vfs[i], vm->vfs[i].dev_id);
 	}
 	vm->strategy = info->strategy;
 	memcpy(vm->root_ports, info->root_ports, sizeof vm->root_ports);
 	vm->root_port_count = info->root_port_count;
+	if (news)
+		vm_rights_news(vm->d);
 }
 
 static struct vm *add_vm(struct daemon *d, const struct domain_info *info, bool incoming)

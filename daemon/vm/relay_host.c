@@ -7,6 +7,7 @@
 #include "daemon/base/daemon.h"
 #include "daemon/base/job.h"
 #include "daemon/vm/relay_int.h"
+#include "daemon/vm/rights.h"
 
 #include <errno.h>
 #include <string.h>
@@ -103,6 +104,13 @@ static bool is_in(struct json_object *list, size_t i)
 	return false;
 }
 
+/* The P_Keys that were sent along may be old. */
+static void host_barred(struct host *h, struct message *m)
+{
+	vm_rights_refresh(h->relay->d);
+	relay_failed(h->relay, m, RELAY_BARRED);
+}
+
 static void host_done(struct job *j)
 {
 	struct host *h = j->owner;
@@ -118,7 +126,7 @@ static void host_done(struct job *j)
 		if (j->rc)
 			relay_again(h->relay, m, h->url, j->error);
 		else if (is_in(json_opt(answer, "barred"), i))
-			relay_failed(h->relay, m, RELAY_BARRED);
+			host_barred(h, m);
 		else if (is_in(json_opt(answer, "refused"), i))
 			relay_again(h->relay, m, h->url, "the VM with that GID is not reachable");
 		else

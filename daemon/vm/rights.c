@@ -19,12 +19,18 @@ static void ask_run(struct job *j)
 
 static void ask_done(struct job *j)
 {
+	struct json_object *answer = json_opt(j->out, "answer");
 	struct sm_state *sm = &j->d->sm;
 
-	json_object_put(sm->partitions);
-	sm->partitions = json_object_get(json_opt(j->out, "answer"));
+	/* An ibvmig-sm that is away takes nothing back: guests speak to whom they could before. */
+	if (!sm->partitions || json_count(json_opt(answer, "guids"))) {
+		json_object_put(sm->partitions);
+		sm->partitions = json_object_get(answer);
+	}
 	sm->partitions_ms = now_ms();
 	sm->partitions_asking = false;
+	if (sm->partitions_news)
+		vm_rights_refresh(j->d);
 }
 
 static struct json_object *guids_here(struct daemon *d)
@@ -44,7 +50,8 @@ static struct json_object *guids_here(struct daemon *d)
 void vm_rights_refresh(struct daemon *d)
 {
 	struct sm_state *sm = &d->sm;
-	bool fresh = sm->partitions && now_ms() - sm->partitions_ms < FRESH_MS;
+	bool fresh = sm->partitions && !sm->partitions_news &&
+		     now_ms() - sm->partitions_ms < FRESH_MS;
 	struct json_object *in;
 
 	if (!d->settings->sm_url || !d->vms || fresh || sm->partitions_asking)
@@ -52,6 +59,13 @@ void vm_rights_refresh(struct daemon *d)
 	in = json_object_new_object();
 	json_set(in, "guids", guids_here(d));
 	sm->partitions_asking = !job_start(d, in, ask_run, ask_done, NULL, 0);
+	sm->partitions_news = sm->partitions_news && !sm->partitions_asking;
+}
+
+void vm_rights_news(struct daemon *d)
+{
+	d->sm.partitions_news = true;
+	vm_rights_refresh(d);
 }
 
 const char *vm_right(const struct daemon *d, const struct vm_vf *v)

@@ -41,6 +41,7 @@ static unsigned delivered;  /* to guests of this host */
 static char answer[64];     /* to who relays to here */
 static bool sm_knows;
 static unsigned calls_of_other; /* of these */
+static bool bars;               /* the other host, its first message */
 static bool big;                /* messages have BIG_TEXT bytes */
 static unsigned rights_asked;
 static unsigned no_memory; /* the next calls of hosts, so many, cannot be started */
@@ -113,6 +114,10 @@ int http_call(const char *base, const char *method, const char *path, struct jso
 						      ""),
 					 "0002") != NULL;
 	*ret_body = json_object_new_object();
+	if (bars)
+		json_set(*ret_body, "barred", json_object_new_array());
+	if (bars)
+		json_object_array_add(json_opt(*ret_body, "barred"), json_object_new_uint64(0));
 	return 0;
 }
 
@@ -478,6 +483,19 @@ static void test_partitions(void **state)
 	json_object_put(TAKE(d.sm.partitions));
 }
 
+/* Another host bars a message: the P_Keys that went along are asked for anew. */
+static void test_barred_there(void **state)
+{
+	(void)state;
+	sm_knows = bars = true;
+	rights_asked = 0;
+	send_from(&rude, FAR);
+	end_all();
+	bars = false;
+	assert_int_equal(refused[0], 1);
+	assert_int_equal(rights_asked, 1);
+}
+
 #define DEADLINE_MS 20000 /* only a fault takes so long */
 
 static void await_jobs(unsigned more)
@@ -525,6 +543,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_bytes_are_counted, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_call_fits, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_partitions, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_barred_there, setup, teardown),
 		cmocka_unit_test(test_turns),
 		cmocka_unit_test(test_one_at_a_time),
 		cmocka_unit_test_setup_teardown(test_receives_twice, setup, teardown),

@@ -50,7 +50,8 @@ static enum off_verdict look_at_slot(struct ops *o, const struct reg_entry *e, c
 	return !rc && guid == e->vguid ? shown(text, e) : OFF_GONE;
 }
 
-/* -ENETUNREACH: nothing hangs there. */
+/* -ENETUNREACH: nothing hangs there. The lock is not kept while others who only look have their
+ * turns: the probe is that of changes. */
 static int find_port(struct ops *o, const struct reg_entry *e, struct probe_route *ret_route,
 		     char *error)
 {
@@ -62,7 +63,7 @@ static int find_port(struct ops *o, const struct reg_entry *e, struct probe_rout
 		return -ENODATA;
 	}
 	return end == FABRIC_NONE ? -ENETUNREACH
-				  : reach_route(o->eyes, &o->fabric, end, ret_route, error);
+				  : reach_route(o->probe, &o->fabric, end, ret_route, error);
 }
 
 static enum off_verdict look_at_port(struct ops *o, const struct reg_entry *e, char *text)

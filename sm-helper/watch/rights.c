@@ -28,7 +28,8 @@ static int read_pkeys(struct probe *m, const struct probe_route *route, struct p
 	return rc ? backend_fail(error, rc, "%s", text) : 0;
 }
 
-/* The lock is for the way alone: a port that is silent holds no change up. */
+/* The lock is for the way alone: a port that is silent holds no change up. Nor is it kept while
+ * others who only look have their turns, so the probe is that of changes. */
 int rights_shown(struct ops *o, uint64_t guid, struct pkeys *ret_keys,
 		 char error[static BACKEND_ERROR_MAX])
 {
@@ -36,7 +37,7 @@ int rights_shown(struct ops *o, uint64_t guid, struct pkeys *ret_keys,
 	int rc;
 
 	pthread_mutex_lock(&o->lock);
-	rc = find_route(o->eyes, &o->fabric, guid, &route, error);
+	rc = find_route(o->probe, &o->fabric, guid, &route, error);
 	pthread_mutex_unlock(&o->lock);
 	return rc ? rc : read_pkeys(o->eyes, &route, ret_keys, error);
 }

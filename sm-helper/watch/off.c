@@ -38,6 +38,28 @@ static enum off_verdict look_at_list(struct ops *o, const struct reg_entry *e, c
 	return OFF_GONE;
 }
 
+/* A port of ours in another subnet sees silence where there is none. */
+static int check_own_port(struct ops *o, char *error)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
+	uint64_t own;
+	int rc;
+
+	if (!o->fabric.switches) {
+		snprintf(error, PROBE_ERROR_MAX, "no subnet manager has told of it yet");
+		return -ENODATA;
+	}
+	if ((rc = probe_own_guid(o->probe, &own, error)))
+		return rc;
+	if (fabric_find_end(&o->fabric, own) != FABRIC_NONE)
+		return 0;
+	snprintf(error, PROBE_ERROR_MAX,
+		 "our own port, GUID 0x%016" PRIx64 ", is not in it: are umad-ca and umad-port "
+		 "right?",
+		 own);
+	return -ENETUNREACH;
+}
+
 /* The port of a host whose VFs share its LID is its own; what it shows stands in its table. */
 static enum off_verdict look_at_slot(struct ops *o, const struct reg_entry *e, char *text)
 {
@@ -57,13 +79,12 @@ static int find_port(struct ops *o, const struct reg_entry *e, struct probe_rout
 {
 	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
 	uint32_t end = fabric_end_at(&o->fabric, e->at.switch_guid, e->at.switch_port);
+	int rc;
 
-	if (!o->fabric.switches) {
-		snprintf(error, PROBE_ERROR_MAX, "no subnet manager has told of it yet");
-		return -ENODATA;
-	}
-	return end == FABRIC_NONE ? -ENETUNREACH
-				  : reach_route(o->probe, &o->fabric, end, ret_route, error);
+	if (end == FABRIC_NONE)
+		return -ENETUNREACH;
+	rc = reach_route(o->probe, &o->fabric, end, ret_route, error);
+	return rc == -ENETUNREACH ? -ENODEV : rc; /* there is one, but not from us */
 }
 
 static enum off_verdict look_at_port(struct ops *o, const struct reg_entry *e, char *text)
@@ -85,9 +106,13 @@ static enum off_verdict look_at_port(struct ops *o, const struct reg_entry *e, c
 enum off_verdict off_look(struct ops *o, const struct reg_entry *e,
 			  char ret_text[static OFF_TEXT_MAX])
 {
+	char why[PROBE_ERROR_MAX];
+
 	*ret_text = '\0';
 	if (action_sm_moves(o))
 		return look_at_list(o, e, ret_text);
+	if (check_own_port(o, why))
+		return unseen(ret_text, why);
 	return e->mode == ADDRESS_SHARED_PORT ? look_at_slot(o, e, ret_text)
 					      : look_at_port(o, e, ret_text);
 }

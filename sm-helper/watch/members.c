@@ -170,18 +170,29 @@ static int take_over(struct ops *o, struct json_object *answer, size_t *ret_chan
 	return rc;
 }
 
-/* A change that is passed on meanwhile waits for ops lock, and comes after what was fetched. */
-static int fetch(struct ops *o, size_t *ret_changed, char *error)
+/* Without ops lock: the host of the one that leads may have died, and to find that takes long. */
+static int check_leader(struct ops *o, char *error)
 {
-	pthread_mutex_t *l AUTO_UNLOCK = mutex_lock(&o->lock);
-	struct json_object *state AUTO_JSON = NULL, *answer AUTO_JSON = NULL;
+	struct json_object *state AUTO_JSON = NULL;
 	int rc = twin_fetch(o->twin, "/v1/peer", FETCH_MS, &state, error);
 
 	if (!rc && json_opt_u64(json_opt(state, "sm"), "state", 0) != SM_STATE_MASTER)
 		rc = backend_fail(error, -EAGAIN, "the OpenSM beside it is not master");
-	if (rc || (rc = twin_fetch(o->twin, "/v1/partitions", FETCH_MS, &answer, error)))
+	return rc;
+}
+
+/* A change that is passed on meanwhile waits for ops lock, and comes after what was fetched. */
+static int fetch(struct ops *o, size_t *ret_changed, char *error)
+{
+	pthread_mutex_t *l AUTO_UNLOCK = NULL;
+	struct json_object *answer AUTO_JSON = NULL;
+	int rc = check_leader(o, error);
+
+	if (rc)
 		return rc;
-	return take_over(o, answer, ret_changed, error);
+	l = mutex_lock(&o->lock);
+	rc = twin_fetch(o->twin, "/v1/partitions", FETCH_MS, &answer, error);
+	return rc ? rc : take_over(o, answer, ret_changed, error);
 }
 
 static bool is_due(struct members *m, struct ops *o)

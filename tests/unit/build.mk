@@ -63,6 +63,7 @@ SRC_sm_rebuild  := sm-helper/watch/rebuild.c
 SRC_sm_hosts    := sm-helper/watch/hosts.c
 WRAP_sm_hosts   := http_call
 SRC_sm_verify   := sm-helper/watch/verify.c sm-helper/fabric/lft_reader.c sm-helper/fabric/pkeys.c sm-helper/fabric/reach.c
+SRC_sm_follow   := sm-helper/watch/members.c
 SRC_sm_off      := sm-helper/watch/off.c sm-helper/fabric/reach.c
 SRC_sm_moves    := $(addprefix sm-helper/moves/,parked.c parked_moves.c ops.c begin.c own.c settle.c slots.c dynamic.c bind.c batch.c move.c shared.c) \
                    sm-helper/fabric/lft_reader.c sm-helper/fabric/reach.c sm-helper/registry/registry.c sm-helper/registry/renew.c sm-helper/registry/owner.c sm-helper/registry/replica.c

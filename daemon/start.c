@@ -37,8 +37,10 @@
 /* Workers of two hosts that all waited for each other's would stand still. As many migrations are
  * prepared, switched or undone at once. */
 #define CALLERS 64
-/* One guest occupies a few of them at a time. */
-#define GUEST_WORKERS 64
+/* A guest occupies a few of them at a time. While ibvmig-sm is silent all may wait for it, and a
+ * migration that ends meanwhile needs its guests' messages to pass: those have others. */
+#define GUEST_WORKERS 32
+#define RELAY_WORKERS 32
 /* Whoever only looks may wait for silent hosts; that delays no migration. */
 #define LOOKERS 8
 
@@ -114,6 +116,7 @@ int daemon_start(struct daemon *d, char **ret_error)
 	    (rc = work_pool_new(d->loop, WORKERS, &d->pool)) ||
 	    (rc = work_pool_new(d->loop, CALLERS, &d->callers)) ||
 	    (rc = work_pool_new(d->loop, GUEST_WORKERS, &d->guests)) ||
+	    (rc = work_pool_new(d->loop, RELAY_WORKERS, &d->relays)) ||
 	    (rc = work_pool_new(d->loop, LOOKERS, &d->lookers)) ||
 	    (rc = events_new(d->loop, &d->events)) || (rc = relay_new(d, &d->relay)) ||
 	    (rc = mover_new(d, &d->movers)) || (rc = drain_new(d, &d->drains)) ||
@@ -139,6 +142,7 @@ void daemon_stop(struct daemon *d)
 	drain_free(TAKE(d->drains));
 	mover_free(TAKE(d->movers));
 	work_pool_free(d->guests);
+	work_pool_free(d->relays);
 	work_pool_free(d->callers);
 	work_pool_free(d->lookers);
 	work_pool_free(d->pool);

@@ -48,7 +48,8 @@ struct daemon {
 	sd_event *loop;
 	struct work_pool *pool;    /* locks itself */
 	struct work_pool *callers; /* locks itself; of jobs that wait for another host's pool */
-	struct work_pool *guests;  /* locks itself; of jobs that guests cause */
+	struct work_pool *guests;  /* locks itself; of guests' questions to ibvmig-sm */
+	struct work_pool *relays;  /* locks itself; of guests' messages to other hosts */
 	struct work_pool *lookers; /* locks itself; of job_look() */
 	struct settings *settings; /* constant */
 	struct mlx5_config *mlx5;  /* owned, constant; NULL with the provider exec */

@@ -152,7 +152,7 @@ static void host_call(struct host *h)
 
 	json_set_str(in, "url", h->url);
 	json_set(in, "batch", host_batch(h));
-	if (!job_order(h->relay->d, &(struct job_order){.pool = h->relay->d->guests,
+	if (!job_order(h->relay->d, &(struct job_order){.pool = h->relay->d->relays,
 							.in = in,
 							.run = host_run,
 							.done = host_done,

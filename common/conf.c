@@ -78,13 +78,13 @@ static int add_line(struct conf *c, char *line, unsigned number, char **ret_erro
 {
 	char *eq;
 
+	line = trim(line);
+	if (!*line || *line == '#')
+		return 0;
 	if (!utf8_is_valid(line, strlen(line))) {
 		*ret_error = strf("%s:%u: the line is not UTF-8", c->path, number);
 		return -EINVAL;
 	}
-	line = trim(line);
-	if (!*line || *line == '#')
-		return 0;
 	eq = strchr(line, '=');
 	if (!eq) {
 		*ret_error = strf("%s:%u: \"%s\" has no '='; a line is key = value", c->path,

@@ -50,6 +50,12 @@ static void test_only_utf8(void **state)
 	(void)state;
 	assert_int_equal(load(PROVIDER "host-name = host\xe9\n", &s, &error), -EINVAL);
 	assert_non_null(strstr(error, ":2: the line is not UTF-8"));
+	/* A comment goes nowhere. */
+	assert_int_equal(load("# Stra\xdf"
+			      "e\n" PROVIDER "host-name = host\n",
+			      &s, &error),
+			 0);
+	settings_free(s);
 }
 
 static void test_defaults_may_be_written(void **state)

@@ -125,8 +125,7 @@ void rest_submit_question(struct http_request *req, void (*run)(struct rest_call
 	submit(call ? call->rest->host_pool : NULL, call);
 }
 
-/* Whoever is no host, and may ask the same, must not take the workers of those on which VMs wait.
- */
+/* Readers, who may ask the same, must not take the workers of hosts, on which VMs wait. */
 void rest_submit_host(struct http_request *req, void (*run)(struct rest_call *call),
 		      const char *const arg[REST_ARGS_MAX])
 {

@@ -170,7 +170,7 @@ static int take_over(struct ops *o, struct json_object *answer, size_t *ret_chan
 	return rc;
 }
 
-/* Without ops lock: the host of the one that leads may have died, and to find that takes long. */
+/* Ops lock is not held: the host of the one that leads may have died, which takes long to find. */
 static int check_leader(struct ops *o, char *error)
 {
 	struct json_object *state AUTO_JSON = NULL;

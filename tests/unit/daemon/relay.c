@@ -322,8 +322,8 @@ static void test_turns(void **state)
 	assert_null(f.lanes);
 }
 
-/* Two never have more than one item waiting, and send the next one as soon as that has gone: who
- * has many waiting has every third turn all the same. */
+/* Two lanes never have more than one item, and get the next one as soon as that has gone: a lane
+ * with many has every third turn all the same. */
 static void test_one_at_a_time(void **state)
 {
 	struct fair_item patient[3], hasty[2];
@@ -349,7 +349,7 @@ static void test_one_at_a_time(void **state)
 	assert_null(f.lanes);
 }
 
-/* What a call holds is counted as it will be written there: P_Keys, and no text that grows. */
+/* A message is counted as it will be written in a call: with P_Keys, and no text that grows. */
 static void test_call_fits(void **state)
 {
 	struct json_object *told = json_object_new_object(), *one = json_object_new_object();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* When ibvmig-sm is asked for the partitions of the VMs that are here. */
+/* Questions to ibvmig-sm for the partitions of the VMs that are here. */
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ int job_start(struct daemon *daemon, struct json_object *in, void (*run)(struct 
 	return 0;
 }
 
-/* All are members of 0x8003. */
+/* Every GUID is a member of 0x8003. */
 int sm_ask(const struct settings *s, const char *path, struct json_object *body, unsigned ms,
 	   struct json_object **ret_answer, char *error)
 {

@@ -65,7 +65,7 @@ static void test_question(void **state)
 	sd_event_unref(loop);
 }
 
-/* Whoever may only look asks for paths as hosts do, but waits with his like. */
+/* A reader asks for paths as hosts do, but waits with other readers. */
 static void test_who_is_no_host(void **state)
 {
 	struct rest rest = {0};

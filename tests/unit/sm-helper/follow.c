@@ -89,7 +89,7 @@ int backend_members(struct backend *b, uint16_t pkey, const struct sm_member *me
 	return no_members(NULL, pkey, members, count, flags, deadline_ms, ret_reply, error);
 }
 
-/* Its host has died: our OpenSM will lead soon, and no bind or move may wait for the answer. */
+/* The host of the leader has died: our OpenSM will lead soon, and no bind or move may wait. */
 static void test_leader_is_away(void **state)
 {
 	struct members m = {0};

@@ -126,10 +126,8 @@ struct agent_shim *agent_shim_by_qpn(struct agent *a, uint32_t vqpn);
 void agent_text(char *to, size_t room, const char *from, size_t max);
 
 /* agent/relay.c: packets between shims, in this guest or through the host. */
-void agent_relay_from_shim(struct agent *a, const struct agent_shim *s, const struct shim_relay *r);
-/* A process may die without a word to those that it exchanges datagrams with: notes who they are,
- * and tells them. */
-void agent_relay_note(struct agent_shim *s, const struct shim_relay *r);
+void agent_relay_from_shim(struct agent *a, struct agent_shim *s, const struct shim_relay *r);
+/* A process may die without a word to those that it exchanges datagrams with: tells them. */
 void agent_relay_ended(struct agent_shim *s);
 /* A process has come, or has named a QP (not 0): packets that were held for it. */
 void agent_relay_again(struct agent *a, uint32_t vqpn);

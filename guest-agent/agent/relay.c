@@ -168,7 +168,27 @@ static void look_at_late(struct agent *a)
 		agent_relay_again(a, 0);
 }
 
-void agent_relay_from_shim(struct agent *a, const struct agent_shim *s, const struct shim_relay *r)
+/* Once it is known that the process may say that: its end is told in the same names. */
+static void note_met(struct agent_shim *s, const struct peer_head *h)
+{
+	struct agent_met *grown;
+
+	if (h->type != PEER_UD_RESOLVE && h->type != PEER_UD_RESOLVED)
+		return;
+	for (unsigned i = 0; i < s->met_count; i++)
+		if (!memcmp(s->met[i].sgid, h->sgid, 16) && !memcmp(s->met[i].dgid, h->dgid, 16))
+			return;
+	grown = s->met_count < MET_MAX
+			? realloc(s->met, (s->met_count + 1) * sizeof(struct agent_met))
+			: NULL;
+	if (!grown)
+		return;
+	s->met = grown;
+	memcpy(s->met[s->met_count].sgid, h->sgid, 16);
+	memcpy(s->met[s->met_count++].dgid, h->dgid, 16);
+}
+
+void agent_relay_from_shim(struct agent *a, struct agent_shim *s, const struct shim_relay *r)
 {
 	static struct delivery d;
 	size_t bytes = r->head.bytes - sizeof(*r);
@@ -179,11 +199,13 @@ void agent_relay_from_shim(struct agent *a, const struct agent_shim *s, const st
 	memcpy(&d.body, r->body, bytes);
 	wrong = agent_packet_valid(&d.body.head, bytes) ? agent_sender_refused(a, s, &d.body.head)
 							: "that is none of this build";
-	if (wrong)
+	if (wrong) {
 		log_warn("process %d (%s) sent a packet of type %u %s: it is dropped", s->pid,
 			 s->comm, d.body.head.type, wrong);
-	else
+	} else {
+		note_met(s, &d.body.head);
 		route(a, &d.body.head, bytes, false);
+	}
 	look_at_late(a);
 }
 
@@ -198,29 +220,6 @@ static bool gid_is(struct json_object *msg, const char *key, const uint8_t gid[1
 		return false;
 	ib_gid_to_bytes(&said, bytes);
 	return !memcmp(bytes, gid, 16);
-}
-
-void agent_relay_note(struct agent_shim *s, const struct shim_relay *r)
-{
-	struct peer_head h;
-	struct agent_met *grown;
-
-	if (r->head.bytes < sizeof(*r) + sizeof(h))
-		return;
-	memcpy(&h, r->body, sizeof(h));
-	if (h.type != PEER_UD_RESOLVE && h.type != PEER_UD_RESOLVED)
-		return;
-	for (unsigned i = 0; i < s->met_count; i++)
-		if (!memcmp(s->met[i].sgid, h.sgid, 16) && !memcmp(s->met[i].dgid, h.dgid, 16))
-			return;
-	grown = s->met_count < MET_MAX
-			? realloc(s->met, (s->met_count + 1) * sizeof(struct agent_met))
-			: NULL;
-	if (!grown)
-		return;
-	s->met = grown;
-	memcpy(s->met[s->met_count].sgid, h.sgid, 16);
-	memcpy(s->met[s->met_count++].dgid, h.dgid, 16);
 }
 
 void agent_relay_ended(struct agent_shim *s)

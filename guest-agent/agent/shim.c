@@ -421,7 +421,6 @@ static int shim_packet(struct agent_shim *s, const struct shim_head *h)
 		agent_lid_ask(s, p);
 		return 0;
 	case SHIM_SEND:
-		agent_relay_note(s, p);
 		agent_relay_from_shim(s->agent, s, p);
 		return 0;
 	case SHIM_WILL:

@@ -360,18 +360,15 @@ static void what_is_no_packet_is_dropped(void **state)
 static void the_end_of_a_process_is_told(void **state)
 {
 	struct body b = resolve(theirs);
-	char packet[512] = "";
-	struct shim_relay *r = (void *)packet;
 
 	(void)state;
 	b.head.type = PEER_UD_RESOLVE;
-	r->head.bytes = sizeof(*r) + sizeof(b);
-	memcpy(packet + sizeof(*r), &b, sizeof(b));
 	shims[2].agent = &a;
-	agent_relay_note(&shims[2], r);
-	agent_relay_note(&shims[2], r);
+	from_shim(&b, sizeof(b));
+	from_shim(&b, sizeof(b));
+	assert_int_equal(to_host, 2);
 	agent_relay_ended(&shims[2]);
-	assert_int_equal(to_host, 1);
+	assert_int_equal(to_host, 3);
 	assert_int_equal(last.type, PEER_GONE);
 	assert_int_equal(last.about, PEER_UD_ENDED);
 	assert_int_equal(last.src_instance, 102);
@@ -382,7 +379,22 @@ static void the_end_of_a_process_is_told(void **state)
 	from_host(&last, sizeof(last));
 	assert_int_equal(to_shim[1] + to_shim[2], 2);
 	agent_relay_ended(&shims[2]);
-	assert_int_equal(to_host, 1);
+	assert_int_equal(to_host, 3);
+}
+
+/* A process with the slot and instance of one elsewhere, which it may claim in its hello, has said
+ * nothing in that one's name. So nobody hears from its end that the other one has ended. */
+static void the_end_of_another_vms_process_is_not_told(void **state)
+{
+	struct body b = resolve(ours);
+
+	(void)state;
+	b.head.type = PEER_UD_RESOLVE;
+	memcpy(b.head.sgid, theirs, 16);
+	shims[2].agent = &a;
+	from_shim(&b, sizeof(b));
+	agent_relay_ended(&shims[2]);
+	assert_int_equal(to_shim[1] + to_shim[2] + to_host, 0);
 }
 
 /* The agent has been started again: a process that is not there may only be slow. */
@@ -474,6 +486,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(by_gid),
 		T(the_end_of_a_process_is_told),
+		T(the_end_of_another_vms_process_is_not_told),
 		T(by_slot_and_instance),
 		T(a_reused_slot_is_another_process),
 		T(gone_is_not_answered),

@@ -354,6 +354,7 @@ struct shim_change {
 	struct list link; /* in none while there is nothing to do */
 	enum change_state state;
 	bool wanted;      /* the path record is another one than the QP was built with */
+	bool ended;       /* its program destroys the QP: no more attempts */
 	unsigned asks;    /* without an answer */
 	uint64_t round;   /* number of the last attempt, the same at both ends */
 	uint64_t done;    /* the last round that both ends have gone through */

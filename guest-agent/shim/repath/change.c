@@ -51,7 +51,7 @@ static bool differs(const struct shim_qp *q)
 static bool covered(const struct shim_qp *q)
 {
 	return q->real && q->peer && q->connected && q->resolved && !q->uncovered &&
-	       (q->v.qp_type == IBV_QPT_RC || q->v.qp_type == IBV_QPT_UC) &&
+	       !q->change.ended && (q->v.qp_type == IBV_QPT_RC || q->v.qp_type == IBV_QPT_UC) &&
 	       (q->v.state == IBV_QPS_RTR || q->v.state == IBV_QPS_RTS);
 }
 
@@ -490,6 +490,7 @@ void change_end(struct shim_qp *q)
 	if (q->change.state != CHANGE_NONE && q->peer)
 		peer_send_qp(q, PEER_PATH_ABORT, q->change.round);
 	qp_forget_change(q);
+	q->change.ended = true; /* the other end may ask until it hears that the QP is gone */
 }
 
 void change_forget_all(void)

@@ -368,6 +368,9 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	rc = real_verbs.destroy_qp(q->real);
 	if (rc) {
 		qp_bind_real(q, q->real);
+		pthread_mutex_lock(&shim.ctl);
+		q->change.ended = false; /* its program has it still */
+		pthread_mutex_unlock(&shim.ctl);
 		ctl_exit();
 		return rc;
 	}

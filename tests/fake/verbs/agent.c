@@ -236,24 +236,47 @@ static void give_path(struct shim_path *p)
 		answer(p);
 }
 
-static void change_record(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu, bool tell)
+static struct shim_path record(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu)
 {
 	struct shim_path p = {.head = {.bytes = sizeof(p), .type = SHIM_REPATH},
 			      .pkey = 0x7fff,
 			      .sl = (uint8_t)sl,
 			      .mtu = (uint16_t)mtu};
-	struct shim_path *known, stale = {.head = {sizeof(stale), SHIM_REPATH, 0, 0, -ESTALE}};
 
 	p.dlid = p.slid = (uint16_t)atomic_load(&agent.dlid);
 	write_gid(sguid, p.sgid);
 	write_gid(dguid, p.dgid);
-	pthread_mutex_lock(&agent.lock);
-	known = record_of(&p);
+	return p;
+}
+
+/* Under the lock. */
+static void keep_record(const struct shim_path *p)
+{
+	struct shim_path *known = record_of(p);
+
 	if (!known && agent.records < RECORDS_MAX)
 		known = &agent.record[agent.records++];
 	if (known)
-		*known = p;
+		*known = *p;
+}
+
+static void change_record(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu, bool tell)
+{
+	struct shim_path stale = {.head = {sizeof(stale), SHIM_REPATH, 0, 0, -ESTALE}};
+	const struct shim_path p = record(sguid, dguid, sl, mtu);
+
+	pthread_mutex_lock(&agent.lock);
+	keep_record(&p);
 	answer(tell ? &p : &stale);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+void fake_agent_set_path(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu)
+{
+	const struct shim_path p = record(sguid, dguid, sl, mtu);
+
+	pthread_mutex_lock(&agent.lock);
+	keep_record(&p);
 	pthread_mutex_unlock(&agent.lock);
 }
 

@@ -48,6 +48,8 @@ void fake_agent_require_grh(void);
 void fake_agent_repath(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu);
 /* The same, and nobody is told, but that the agent knows no record any more. */
 void fake_agent_forget_paths(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu);
+/* Its record is now another one, and nobody is told. */
+void fake_agent_set_path(uint64_t sguid, uint64_t dguid, unsigned sl, unsigned mtu);
 /* Packets of that type (proto/peer.h, below 64) do not arrive any more; 0: all do. */
 void fake_agent_lose(uint16_t type);
 /* While they are kept, who asks for a path record gets no answer. */

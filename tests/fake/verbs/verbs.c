@@ -47,6 +47,11 @@ unsigned fake_alt_dlid(void)
 	return alt_dlid;
 }
 
+void fake_slow_calls(unsigned us)
+{
+	call_us = us;
+}
+
 static void firmware(void)
 {
 	if (call_us)

@@ -20,6 +20,7 @@
 /* The time of a call that changes the hardware: microseconds of sleep, as for firmware to
  * answer. */
 #define FAKE_CALL_ENV "FAKE_VERBS_CALL_US"
+void fake_slow_calls(unsigned us); /* from now on so long */
 
 /* Calls so far, as fake_calls() tells (found by dlsym(): no libibverbs but this one has it). */
 struct fake_calls {

@@ -17,6 +17,7 @@
 static unsigned (*qps_on)(unsigned sl);
 static unsigned (*qps_at_mtu)(enum ibv_mtu mtu);
 static void (*hold_wire)(bool hold);
+static void (*slow_calls)(unsigned us);
 static void (*aliases)(const uint64_t guids[FAKE_GIDS]);
 static struct ibv_ah_attr (*last_ah)(void);
 static struct fake_calls (*calls)(void);
@@ -50,10 +51,11 @@ static bool open_all(void)
 	*(void **)&qps_on = dlsym(RTLD_DEFAULT, "fake_qps_on");
 	*(void **)&qps_at_mtu = dlsym(RTLD_DEFAULT, "fake_qps_at_mtu");
 	*(void **)&hold_wire = dlsym(RTLD_DEFAULT, "fake_hold_wire");
+	*(void **)&slow_calls = dlsym(RTLD_DEFAULT, "fake_slow_calls");
 	*(void **)&aliases = dlsym(RTLD_DEFAULT, "fake_aliases");
 	*(void **)&last_ah = dlsym(RTLD_DEFAULT, "fake_last_ah");
 	*(void **)&calls = dlsym(RTLD_DEFAULT, "fake_calls");
-	if (!qps_on || !qps_at_mtu || !hold_wire || !aliases || !last_ah || !calls)
+	if (!qps_on || !qps_at_mtu || !hold_wire || !slow_calls || !aliases || !last_ah || !calls)
 		return false;
 	aliases(guids);
 	fake_agent_paths(LID);
@@ -371,6 +373,34 @@ static bool forgotten(void)
 	return ok && until_on(9, 1) && talk();
 }
 
+/* The other end asks while the real QP is being destroyed: then it is a connection no more. */
+static void *ask_late(void *arg)
+{
+	(void)arg;
+	usleep(100000);
+	fake_agent_repath(FAKE_GUID, FAKE_GUID, 7, 4096);
+	return NULL;
+}
+
+static bool asked_in_its_destruction(void)
+{
+	struct end c, d;
+	unsigned aborts, drained;
+	pthread_t t;
+	bool ok = make_end(&c) && make_end(&d) && connect_way(&c, &d, 0, 0) &&
+		  connect_way(&d, &c, 0, 0) && message(&c, &d);
+
+	aborts = fake_agent_brought(PEER_PATH_ABORT);
+	drained = fake_agent_brought(PEER_PATH_DRAINED);
+	slow_calls(500000);
+	ok = ok && !pthread_create(&t, NULL, ask_late, NULL) && !ibv_destroy_qp(d.qp);
+	slow_calls(0);
+	ok = ok && !pthread_join(t, NULL) &&
+	     fake_agent_await_more(PEER_PATH_ABORT, aborts, SOON_MS) &&
+	     fake_agent_brought(PEER_PATH_DRAINED) == drained;
+	return !ibv_destroy_qp(c.qp) && ok && talk();
+}
+
 static bool handles(void)
 {
 	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .dlid = LID, .sl = 1};
@@ -408,6 +438,7 @@ int main(int argc, char **argv)
 		{dead_peer, "the other end's process has gone"},
 		{destroyed, "a QP is destroyed in the middle"},
 		{forgotten, "a record that the agent has forgotten is asked for again"},
+		{asked_in_its_destruction, "a QP is asked while it is being destroyed"},
 		{handles, "address handles are made anew"},
 	};
 

@@ -401,6 +401,32 @@ static bool asked_in_its_destruction(void)
 	return !ibv_destroy_qp(c.qp) && ok && talk();
 }
 
+/* A QP that has told that it has drained is left with its device: nothing more is said of it. */
+static bool left_behind(void)
+{
+	unsigned drained = fake_agent_brought(PEER_PATH_DRAINED);
+	struct ibv_context *before = context;
+	struct ibv_pd *pd_before = pd;
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct end c, d;
+	bool ok;
+
+	context = ibv_open_device(list[0]);
+	pd = ibv_alloc_pd(context);
+	ibv_free_device_list(list);
+	ok = make_end(&c) && make_end(&d) && connect_way(&c, &d, 0, 0) && connect_way(&d, &c, 0, 0);
+	fake_agent_lose(PEER_PATH_DRAINED);
+	fake_agent_repath(FAKE_GUID, FAKE_GUID, 8, 4096);
+	ok = ok && fake_agent_await_more(PEER_PATH_DRAINED, drained + 1, SOON_MS) &&
+	     !ibv_close_device(context);
+	drained = fake_agent_brought(PEER_PATH_DRAINED);
+	ok = ok && !fake_agent_await_more(PEER_PATH_DRAINED, drained, 2500);
+	fake_agent_lose(0);
+	context = before;
+	pd = pd_before;
+	return ok && talk();
+}
+
 static bool handles(void)
 {
 	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .dlid = LID, .sl = 1};
@@ -439,6 +465,7 @@ int main(int argc, char **argv)
 		{destroyed, "a QP is destroyed in the middle"},
 		{forgotten, "a record that the agent has forgotten is asked for again"},
 		{asked_in_its_destruction, "a QP is asked while it is being destroyed"},
+		{left_behind, "a device is closed with a QP that takes another path"},
 		{handles, "address handles are made anew"},
 	};
 

@@ -55,6 +55,13 @@ static bool covered(const struct shim_qp *q)
 	       (q->v.state == IBV_QPS_RTR || q->v.state == IBV_QPS_RTS);
 }
 
+/* Nothing is left that could be connected anew. */
+static bool is_over(const struct shim_qp *q)
+{
+	return !q->real || !q->peer || !q->connected || q->v.state < IBV_QPS_RTR ||
+	       q->v.state == IBV_QPS_ERR;
+}
+
 static bool in_order(const struct shim_qp *q)
 {
 	return job.role == SHIM_ROLE_MOVER ? context_has_guid(q->ctx, &job.order, NULL)
@@ -181,6 +188,10 @@ static void step_held(struct shim_qp *q, uint64_t now)
 		give_up(q);
 		return;
 	}
+	if (mw_on(q)) { /* bound since the attempt began */
+		give_up(q);
+		return;
+	}
 	c->psn = qp_random_psn();
 	c->mtu = qp_way(q).mtu;
 	q->sent = q->sent_all;
@@ -208,6 +219,7 @@ static bool arrived(struct shim_qp *q, uint64_t now)
 
 static int turn_over(struct shim_qp *q)
 {
+	struct ibv_qp_attr stop = {.qp_state = IBV_QPS_SQD};
 	int rc;
 
 	lock_take(&q->recv.lock); /* posts to a QP in RESET would fail */
@@ -217,7 +229,11 @@ static int turn_over(struct shim_qp *q)
 	q->said.qpn = q->dqpn;
 	q->said.psn = q->change.said.psn;
 	rc = qp_start_over(q);
-	return rc ? rc : qp_to_connected(q);
+	if (!rc)
+		rc = qp_to_connected(q);
+	if (!rc && q->v.state == IBV_QPS_SQD)
+		rc = -real_verbs.modify_qp(q->real, &stop, IBV_QP_STATE);
+	return rc;
 }
 
 /* Nobody is inside a control verb, and as long as ctl is held nobody comes. */
@@ -316,7 +332,8 @@ static void step_one(struct shim_qp *q, uint64_t now)
 		go_on(q, false);
 		return;
 	}
-	if (c->state >= CHANGE_HELD && !covered(q)) {
+	/* Once bound, it goes through with it, whatever its program makes of the QP meanwhile. */
+	if (c->state == CHANGE_HELD ? !covered(q) : c->state > CHANGE_HELD && is_over(q)) {
 		give_up(q);
 		return;
 	}

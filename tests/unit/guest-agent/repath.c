@@ -427,6 +427,25 @@ static bool left_behind(void)
 	return ok && talk();
 }
 
+/* The program stops its sends, and the other end may have begun anew already. */
+static bool stopped_when_bound(void)
+{
+	unsigned drained = fake_agent_brought(PEER_PATH_DRAINED),
+		 aborts = fake_agent_brought(PEER_PATH_ABORT);
+	struct ibv_qp_attr stop = {.qp_state = IBV_QPS_SQD}, go = {.qp_state = IBV_QPS_RTS}, is;
+	struct ibv_qp_init_attr init;
+	bool ok;
+
+	fake_agent_lose(PEER_PATH_DRAINED);
+	repath_a(3, 4096);
+	ok = fake_agent_await_more(PEER_PATH_DRAINED, drained + 1, SOON_MS) &&
+	     !ibv_modify_qp(b.qp, &stop, IBV_QP_STATE) &&
+	     !fake_agent_await_more(PEER_PATH_ABORT, aborts, 500);
+	fake_agent_lose(0);
+	return ok && until_on(3, 1) && !ibv_query_qp(b.qp, &is, IBV_QP_STATE, &init) &&
+	       is.qp_state == IBV_QPS_SQD && !ibv_modify_qp(b.qp, &go, IBV_QP_STATE) && talk();
+}
+
 static bool handles(void)
 {
 	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .dlid = LID, .sl = 1};
@@ -466,6 +485,7 @@ int main(int argc, char **argv)
 		{forgotten, "a record that the agent has forgotten is asked for again"},
 		{asked_in_its_destruction, "a QP is asked while it is being destroyed"},
 		{left_behind, "a device is closed with a QP that takes another path"},
+		{stopped_when_bound, "the program stops a QP whose other end may have begun anew"},
 		{handles, "address handles are made anew"},
 	};
 

@@ -696,6 +696,15 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	return rc;
 }
 
+/* A QP on its way to another path, which takes several tries, is where its program has it. */
+static void hide_turn(const struct shim_qp *q, struct ibv_qp_attr *attr)
+{
+	pthread_mutex_t *locked AUTO_UNLOCK = mutex_lock(&shim.ctl);
+
+	if (q->change.state == CHANGE_DRAINED && attr->qp_state < IBV_QPS_RTR)
+		attr->qp_state = q->v.state;
+}
+
 int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 		 struct ibv_qp_init_attr *init)
 {
@@ -708,6 +717,7 @@ int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 	ctl_enter();
 	rc = real_verbs.query_qp(q->real, attr, mask, init);
 	if (!rc) {
+		hide_turn(q, attr);
 		*init = q->init;
 		init->qp_context = ibqp->qp_context;
 		attr->cap = q->init.cap;

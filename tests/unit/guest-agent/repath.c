@@ -446,6 +446,28 @@ static bool stopped_when_bound(void)
 	       is.qp_state == IBV_QPS_SQD && !ibv_modify_qp(b.qp, &go, IBV_QP_STATE) && talk();
 }
 
+/* An end needs several tries, and its program asks for the state of the QP in between. */
+static bool looked_at_between_tries(void)
+{
+	const uint64_t all[FAKE_GIDS] = {0, ALIAS}, none[FAKE_GIDS] = {0};
+	unsigned drained = fake_agent_brought(PEER_PATH_DRAINED);
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr is;
+	uint64_t until;
+	bool ok;
+
+	fake_agent_lose(PEER_PATH_DRAINED);
+	repath_a(5, 4096);
+	ok = fake_agent_await_more(PEER_PATH_DRAINED, drained + 1, SOON_MS);
+	aliases(none);
+	fake_agent_lose(0);
+	ok = ok && until_on(5, 1);
+	for (until = now_ms() + 1500; ok && now_ms() < until; usleep(1000))
+		ok = !ibv_query_qp(b.qp, &is, IBV_QP_STATE, &init) && is.qp_state == IBV_QPS_RTS;
+	aliases(all);
+	return ok && talk();
+}
+
 static bool handles(void)
 {
 	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .dlid = LID, .sl = 1};
@@ -486,6 +508,7 @@ int main(int argc, char **argv)
 		{asked_in_its_destruction, "a QP is asked while it is being destroyed"},
 		{left_behind, "a device is closed with a QP that takes another path"},
 		{stopped_when_bound, "the program stops a QP whose other end may have begun anew"},
+		{looked_at_between_tries, "a QP is looked at between two tries to connect it anew"},
 		{handles, "address handles are made anew"},
 	};
 

@@ -116,6 +116,14 @@ static int timeout(void)
 	return sooner(ms, change_timeout());
 }
 
+/* A new agent keeps no record, and is told of changes of those only that it keeps. */
+static void agent_again(void)
+{
+	const struct shim_path all = {.head = {.status = -ESTALE}};
+
+	repath_told(&all);
+}
+
 static bool making(char *ret_why, size_t bytes)
 {
 	bool wait = change_must_end();
@@ -147,6 +155,7 @@ static void forget(void)
 const struct shim_part repath_part = {.name = "paths",
 				      .making = making,
 				      .concerned = concerned,
+				      .agent_again = agent_again,
 				      .step = step,
 				      .timeout = timeout,
 				      .qp_gone = qp_gone,

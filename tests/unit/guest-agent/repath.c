@@ -468,6 +468,14 @@ static bool looked_at_between_tries(void)
 	return ok && talk();
 }
 
+/* A new agent keeps no record, so it would tell of no change. */
+static bool agent_again(void)
+{
+	fake_agent_leave();
+	fake_agent_set_path(FAKE_GUID, ALIAS, 2, 4096); /* while nobody could hear it */
+	return !fake_agent_return() && until_on(2, 1) && talk();
+}
+
 static bool handles(void)
 {
 	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .dlid = LID, .sl = 1};
@@ -509,6 +517,7 @@ int main(int argc, char **argv)
 		{left_behind, "a device is closed with a QP that takes another path"},
 		{stopped_when_bound, "the program stops a QP whose other end may have begun anew"},
 		{looked_at_between_tries, "a QP is looked at between two tries to connect it anew"},
+		{agent_again, "the agent is started again: records are asked for again"},
 		{handles, "address handles are made anew"},
 	};
 

@@ -382,6 +382,32 @@ static void the_end_of_a_process_is_told(void **state)
 	assert_int_equal(to_host, 3);
 }
 
+/* A word for several QPs waits to be sent, and the program destroys one of them. The other ends
+ * hear it all the same, but in the name of another process's QP it is none. */
+static void a_word_for_many_outlives_one(void **state)
+{
+	struct {
+		struct peer_head head;
+		struct peer_qp qp[2];
+	} b = {.head = resolve(theirs).head, .qp = {{.src_vqpn = 0x22}, {.src_vqpn = 0x33}}};
+
+	(void)state;
+	b.head.count = 2;
+	b.head.dst_slot = 7;
+	b.head.dst_instance = 107;
+	b.head.src_vqpn = b.head.dst_vqpn = 0;
+	for (uint16_t type = PEER_PATH_HOLD; type <= PEER_PATH_ABORT; type++) {
+		b.head.type = type;
+		from_shim(&b, sizeof(b));
+	}
+	b.head.type = PEER_ABORT;
+	from_shim(&b, sizeof(b));
+	assert_int_equal(to_host, 5);
+	b.qp[1].src_vqpn = 0x11;
+	from_shim(&b, sizeof(b));
+	assert_int_equal(to_host, 5);
+}
+
 /* A process with the slot and instance of one elsewhere, which it may claim in its hello, has said
  * nothing in that one's name. So nobody hears from its end that the other one has ended. */
 static void the_end_of_another_vms_process_is_not_told(void **state)
@@ -487,6 +513,7 @@ int main(void)
 		T(by_gid),
 		T(the_end_of_a_process_is_told),
 		T(the_end_of_another_vms_process_is_not_told),
+		T(a_word_for_many_outlives_one),
 		T(by_slot_and_instance),
 		T(a_reused_slot_is_another_process),
 		T(gone_is_not_answered),

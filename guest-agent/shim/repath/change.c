@@ -25,6 +25,7 @@
 
 #define TICK_MS     1 /* while completions are waited for */
 #define SLOW_MS     100
+#define PASS_US     10000   /* control verbs of the program wait for a pass */
 #define REMIND_US   1000000 /* an end that does not answer */
 #define ASKS_QUICK  5       /* then its build may not know these words */
 #define ASK_RARE_US 30000000
@@ -36,6 +37,7 @@
 #define LOST_US     15000000 /* nobody knows a way to the other end */
 
 static struct list changes = LIST_INIT(changes);
+static bool cut; /* the last pass has not come to all of them */
 static struct {
 	unsigned taken, silent; /* since the last line in the log */
 } count;
@@ -385,11 +387,17 @@ void change_step(void)
 	struct list *at = changes.next;
 	uint64_t now = now_us();
 
-	while (at != &changes) {
+	cut = false;
+	while (at != &changes && !cut) {
 		struct shim_qp *q = list_entry(at, struct shim_qp, change.link);
 
 		at = at->next;
 		step_one(q, now);
+		cut = at != &changes && now_us() - now > PASS_US;
+	}
+	if (cut) { /* the next pass begins with those */
+		list_del(&changes);
+		list_add(at, &changes);
 	}
 	sum_up();
 }
@@ -403,7 +411,7 @@ static int wait_of(const struct shim_change *c)
 int change_timeout(void)
 {
 	struct shim_qp *q;
-	int ms = -1;
+	int ms = cut ? TICK_MS : -1;
 
 	pthread_mutex_lock(&shim.ctl);
 	list_for_each (q, &changes, change.link)
@@ -513,4 +521,5 @@ void change_end(struct shim_qp *q)
 void change_forget_all(void)
 {
 	list_init(&changes);
+	cut = false;
 }

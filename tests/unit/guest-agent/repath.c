@@ -12,6 +12,7 @@
 #define LID     1
 #define WINDOW  8
 #define ROUNDS  400
+#define MANY    60
 #define SOON_MS 20000 /* only a fault takes so long */
 
 static unsigned (*qps_on)(unsigned sl);
@@ -446,6 +447,37 @@ static bool stopped_when_bound(void)
 	       is.qp_state == IBV_QPS_SQD && !ibv_modify_qp(b.qp, &go, IBV_QP_STATE) && talk();
 }
 
+/* The hardware takes its time for each of many QPs, and the program's verbs do not wait for all. */
+static bool many(void)
+{
+	static struct end ends[MANY][2];
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr is;
+	uint64_t until, before, longest = 0;
+	bool ok = true;
+
+	for (unsigned i = 0; i < MANY && ok; i++)
+		ok = make_end(&ends[i][0]) && make_end(&ends[i][1]) &&
+		     connect_way(&ends[i][0], &ends[i][1], 0, 0) &&
+		     connect_way(&ends[i][1], &ends[i][0], 0, 0);
+	slow_calls(2000);
+	fake_agent_repath(FAKE_GUID, FAKE_GUID, 12, 4096);
+	for (until = now_ms() + SOON_MS; ok && qps_on(12) != 2 * MANY && now_ms() < until;) {
+		before = now_ms();
+		ok = !ibv_query_qp(a.qp, &is, IBV_QP_STATE, &init);
+		if (now_ms() - before > longest)
+			longest = now_ms() - before;
+		usleep(1000);
+	}
+	slow_calls(0);
+	printf("# a verb has waited %llu ms\n", (unsigned long long)longest);
+	ok = ok && until_on(12, 2 * MANY) && longest < MANY * 2 * 4 * 2 / 2;
+	for (unsigned i = 0; i < MANY && ok; i++)
+		ok = message(&ends[i][0], &ends[i][1]) && !ibv_destroy_qp(ends[i][0].qp) &&
+		     !ibv_destroy_qp(ends[i][1].qp);
+	return ok;
+}
+
 /* An end needs several tries, and its program asks for the state of the QP in between. */
 static bool looked_at_between_tries(void)
 {
@@ -516,6 +548,7 @@ int main(int argc, char **argv)
 		{asked_in_its_destruction, "a QP is asked while it is being destroyed"},
 		{left_behind, "a device is closed with a QP that takes another path"},
 		{stopped_when_bound, "the program stops a QP whose other end may have begun anew"},
+		{many, "many QPs: verbs do not wait for all of them"},
 		{looked_at_between_tries, "a QP is looked at between two tries to connect it anew"},
 		{agent_again, "the agent is started again: records are asked for again"},
 		{handles, "address handles are made anew"},

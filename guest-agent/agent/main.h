@@ -173,9 +173,10 @@ int agent_path_parse(struct json_object *record, struct shim_path *ret_record);
 /* The end that has the LID for itself, if it is known. */
 bool agent_path_at_lid(const struct agent *a, const struct shim_lid_ask *ask,
 		       struct shim_end *ret_end);
-/* Keeps the record to one that a LID stands for. sole: it has the LID for itself. */
-void agent_path_learn(const struct agent *a, const struct shim_lid_ask *ask,
-		      const struct shim_end *end, bool sole);
+/* Keeps the record to one that a LID stands for. sole: it has the LID for itself. Processes hear
+ * if it is another one than was kept. */
+void agent_path_learn(struct agent *a, const struct shim_lid_ask *ask, const struct shim_end *end,
+		      bool sole);
 /* Records may be kept from now on; false: they may not, and those that are there go. */
 void agent_path_use(struct agent *a, bool on);
 /* Processes that have QPs there hear of it. */

@@ -388,26 +388,6 @@ bool agent_path_at_lid(const struct agent *a, const struct shim_lid_ask *ask,
 	return true;
 }
 
-void agent_path_learn(const struct agent *a, const struct shim_lid_ask *ask,
-		      const struct shim_end *end, bool sole)
-{
-	struct path_record r = {.key = {.pkey = ask->pkey & PKEY_BASE},
-				.dlid = end->dlid,
-				.slid = end->slid,
-				.pkey = ask->pkey,
-				.mtu = end->mtu,
-				.sl = end->sl,
-				.rate = end->rate,
-				.sole = sole};
-
-	memcpy(r.key.dgid, end->dgid, sizeof(r.key.dgid));
-	memcpy(r.key.sguid, ask->sgid + 8, sizeof(r.key.sguid));
-	if (!cache_used(a))
-		return;
-	path_cache_share_lid(&paths.cache, &r.key, ask->lid); /* who had it before has it no more */
-	path_cache_put(&paths.cache, &r);
-}
-
 /* Answers that are under way may have been given before the change: they are not kept. */
 static void answers_stale(uint64_t dguid)
 {
@@ -440,6 +420,38 @@ static void tell_shims(struct agent *a, const struct path_record *r, int status)
 	{
 		agent_shim_send(s, &p);
 	}
+}
+
+static bool same_path(const struct path_record *a, const struct path_record *b)
+{
+	return a->dlid == b->dlid && a->slid == b->slid && a->sl == b->sl && a->mtu == b->mtu &&
+	       a->rate == b->rate;
+}
+
+void agent_path_learn(struct agent *a, const struct shim_lid_ask *ask, const struct shim_end *end,
+		      bool sole)
+{
+	struct path_record r = {.key = {.pkey = ask->pkey & PKEY_BASE},
+				.dlid = end->dlid,
+				.slid = end->slid,
+				.pkey = ask->pkey,
+				.mtu = end->mtu,
+				.sl = end->sl,
+				.rate = end->rate,
+				.sole = sole};
+	const struct path_record *known;
+	bool other;
+
+	memcpy(r.key.dgid, end->dgid, sizeof(r.key.dgid));
+	memcpy(r.key.sguid, ask->sgid + 8, sizeof(r.key.sguid));
+	if (!cache_used(a))
+		return;
+	known = path_cache_find(&paths.cache, &r.key);
+	other = known && !same_path(known, &r);
+	path_cache_share_lid(&paths.cache, &r.key, ask->lid); /* who had it before has it no more */
+	path_cache_put(&paths.cache, &r);
+	if (other) /* the host's notice comes later, and finds nothing to change */
+		tell_shims(a, &r, 0);
 }
 
 static void tell_changed(void *arg, const struct path_record *r)

@@ -168,7 +168,7 @@ static void look_at_late(struct agent *a)
 		agent_relay_again(a, 0);
 }
 
-/* Once it is known that the process may say that: its end is told in the same names. */
+/* The packet has been checked, since the end of the process is told in the same names. */
 static void note_met(struct agent_shim *s, const struct peer_head *h)
 {
 	struct agent_met *grown;

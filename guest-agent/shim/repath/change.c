@@ -334,7 +334,7 @@ static void step_one(struct shim_qp *q, uint64_t now)
 		go_on(q, false);
 		return;
 	}
-	/* Once bound, it goes through with it, whatever its program makes of the QP meanwhile. */
+	/* An end that is bound goes through with it, whatever its program makes of the QP. */
 	if (c->state == CHANGE_HELD ? !covered(q) : c->state > CHANGE_HELD && is_over(q)) {
 		give_up(q);
 		return;

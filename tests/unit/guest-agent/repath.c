@@ -393,7 +393,7 @@ static bool asked_in_its_destruction(void)
 
 	aborts = fake_agent_brought(PEER_PATH_ABORT);
 	drained = fake_agent_brought(PEER_PATH_DRAINED);
-	slow_calls(500000);
+	slow_calls(1500000);
 	ok = ok && !pthread_create(&t, NULL, ask_late, NULL) && !ibv_destroy_qp(d.qp);
 	slow_calls(0);
 	ok = ok && !pthread_join(t, NULL) &&

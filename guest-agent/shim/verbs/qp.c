@@ -403,7 +403,6 @@ void qp_leave(struct shim_qp *q)
 {
 	if (q->ud)
 		ud_bye(q);
-	qp_forget_change(q);
 	table_set(&shim.qp_by_vqpn, q->v.qp_num, 0, TABLE_MAX / TABLE_CHUNK);
 	list_del(&q->untold);
 	list_del(&q->change.link);

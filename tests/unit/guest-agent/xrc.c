@@ -407,14 +407,33 @@ static void what_is_on_its_way_is_waited_for(void)
 	ended(n);
 }
 
+/* The initiator knows the key of the target from here on: a request does not wait for it. */
+static void learn_key(uint32_t srqn)
+{
+	uint64_t n = numbers++;
+	struct ibv_sge sge = {(uintptr_t)&memory.other, 8, mr->lkey};
+	struct ibv_send_wr *bad, wr = {.wr_id = SEND_ID + n,
+				       .sg_list = &sge,
+				       .num_sge = 1,
+				       .opcode = IBV_WR_RDMA_WRITE,
+				       .send_flags = IBV_SEND_SIGNALED,
+				       .wr.rdma = {(uintptr_t)&memory.written, mr->rkey},
+				       .qp_type.xrc.remote_srqn = srqn};
+
+	CHECK(!ibv_post_send(initiator, &wr, &bad));
+	ended(n);
+}
+
 /* A request names a queue, the marker's too; the marker ends requests without a completion. */
 static void an_unsignalled_tail_is_ended(void)
 {
 	struct ibv_qp_ex *x = ibv_qp_to_qp_ex(initiator);
-	uint64_t n = numbers;
+	uint64_t n;
 
 	if (!CHECK(x))
 		return;
+	learn_key(queues[0].number);
+	n = numbers;
 	post_recvs(&queues[1], 1);
 	memory.other = 77;
 	memory.written = 0;

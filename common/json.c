@@ -174,7 +174,7 @@ void json_set(struct json_object *o, const char *key, struct json_object *value)
 	json_object_object_add(o, key, value);
 }
 
-/* What was cut to fit, in the middle of a character, would make its reader refuse the whole. */
+/* Text that was cut in the middle of a character would make its reader refuse the whole. */
 static struct json_object *new_text(const char *value)
 {
 	char *mended AUTO_FREE = utf8_is_valid(value, strlen(value)) ? NULL : utf8_mend(value);

@@ -73,7 +73,7 @@ static void agent_answered(void *arg, int rc, struct json_object *answer, const 
 		call_error(c, rc, a->name, error);
 		c->still_suspended = true;
 	} else {
-		/* What a guest has is nobody's but its own host's. */
+		/* A guest's answer stays at its own host, unless numbers were asked for. */
 		struct json_object *o = c->numbers ? json_object_get(answer)
 						   : json_object_new_object();
 

@@ -414,7 +414,7 @@ static void read_again(void *arg)
 		set_events(a);
 }
 
-/* What a guest says beyond its share waits in the guest, and costs this host nothing. */
+/* A message beyond the share of its guest waits in the guest, and costs this host nothing. */
 static void pause_reading(struct agent_line *a)
 {
 	uint64_t frames_ms = ms_until(a->frames_left, AGENT_FRAMES_PER_S);

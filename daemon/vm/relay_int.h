@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the files of the relay share: relay.c (in and out), relay_host.c (calls to other hosts) and
+/* Shared by the files of the relay: relay.c (in and out), relay_host.c (calls to other hosts) and
  * relay_route.c (where a GUID is). */
 #ifndef IBVMIG_DAEMON_VM_RELAY_INT_H
 #define IBVMIG_DAEMON_VM_RELAY_INT_H
@@ -72,7 +72,7 @@ static inline struct message *messages_take(struct messages *q)
 	return m;
 }
 
-/* Each takes the ownership of the message. error: for its sender. */
+/* The message is owned by the called function. error: for its sender. */
 void relay_send(struct relay *r, struct message *m);
 void relay_failed(struct relay *r, struct message *m, const char *error);
 void relay_message_free(struct relay *r, struct message *m);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Where a GUID is. ibvmig-sm is asked for it, for a few messages' senders at a time. */
+/* The host of a GUID. ibvmig-sm is asked for it, for a few messages' senders at a time. */
 #include "common/json.h"
 #include "common/util.h"
 #include "daemon/base/daemon.h"

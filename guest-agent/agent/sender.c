@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a process may say, and what it may be told (proto/senders.h): this agent knows which process
+/* A process may say and be told what proto/senders.h allows: this agent knows which process
  * has which QP. */
 #include "guest-agent/agent/main.h"
 #include "guest-agent/proto/senders.h"
@@ -68,7 +68,7 @@ static bool speaks_for_its_own(struct agent *a, const struct agent_shim *s,
 	return true;
 }
 
-/* Where it comes from a process, the kernel says which: the other end of the socket. */
+/* The kernel says which process a message comes from: the other end of the socket. */
 const char *agent_sender_refused(struct agent *a, const struct agent_shim *s,
 				 const struct peer_head *h)
 {
